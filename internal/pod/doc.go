@@ -1,0 +1,13 @@
+// Package pod holds the words that podd's packages share when they speak of a
+// pod: what is wanted (Desired, Update), what the runtime says (Observed), what
+// a worker asks of its neighbours (SandboxRequest, ContainerRequest, ImageState,
+// Mount), what it tells them (Report) and the classes of errors.
+//
+// It owns values only: no I/O, no goroutines, no locks. Packages that are
+// siblings (agent, cri, status, volumes …) never import one another; they meet
+// through these types, and cmd/podd wires them.
+//
+// Values handed over are read-only for the receiver unless a comment says
+// otherwise. A *v1.Pod in particular is shared by many goroutines: copy it
+// before changing it.
+package pod

@@ -1,0 +1,54 @@
+package pod
+
+import (
+	"errors"
+	"time"
+)
+
+// Classes of errors that callers ask for with errors.Is. They are made from
+// foreign codes once, at the edge (cri), never guessed from texts elsewhere.
+var (
+	// ErrNotFound: the runtime does not know that sandbox, container or image.
+	ErrNotFound = errors.New("not found")
+	// ErrUnavailable: the runtime does not answer at all (socket gone,
+	// connection refused, still starting). Retried when it is back.
+	ErrUnavailable = errors.New("the container runtime does not answer")
+	// ErrNetworkNotReady: no CNI network is configured, or its plugin says no.
+	ErrNetworkNotReady = errors.New("the pod network is not ready")
+)
+
+// ReasonError is an error with the reason that the kubelet's users know
+// (CreateContainerConfigError, CreatePodSandboxError, FailedMount …), which
+// becomes the container's waiting reason or the event's.
+type ReasonError struct {
+	Reason string
+	Err    error
+}
+
+func (e *ReasonError) Error() string { return e.Err.Error() }
+func (e *ReasonError) Unwrap() error { return e.Err }
+
+// WithReason wraps err, or returns nil for nil.
+func WithReason(reason string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &ReasonError{Reason: reason, Err: err}
+}
+
+// ReasonOf returns the outermost reason in err's chain, or otherwise.
+func ReasonOf(err error, otherwise string) string {
+	if r, ok := errors.AsType[*ReasonError](err); ok {
+		return r.Reason
+	}
+	return otherwise
+}
+
+// RetryAfter tells the worker when trying again makes sense.
+type RetryAfter struct {
+	Delay time.Duration
+	Err   error
+}
+
+func (e *RetryAfter) Error() string { return e.Err.Error() }
+func (e *RetryAfter) Unwrap() error { return e.Err }

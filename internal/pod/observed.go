@@ -1,0 +1,104 @@
+package pod
+
+import "time"
+
+// Observed is what the runtime says of one pod, at one moment.
+type Observed struct {
+	UID       UID
+	Name      string
+	Namespace string
+	// Source is read back from the sandbox's annotation; empty if unknown.
+	Source Source
+	// StartTime is read back from the sandbox's annotation; zero if unknown.
+	StartTime time.Time
+	// Sandboxes, newest (highest attempt) first.
+	Sandboxes []Sandbox
+	// Containers of all sandboxes, newest first.
+	Containers []Container
+	// At is when the look began.
+	At time.Time
+}
+
+// Empty says that the runtime knows nothing of the pod.
+func (o Observed) Empty() bool { return len(o.Sandboxes) == 0 && len(o.Containers) == 0 }
+
+// Latest returns the newest container of that name, or nil.
+func (o Observed) Latest(name string) *Container {
+	for i := range o.Containers {
+		if o.Containers[i].Name == name {
+			return &o.Containers[i]
+		}
+	}
+	return nil
+}
+
+// Sandbox is one pod sandbox of the runtime.
+type Sandbox struct {
+	ID        string
+	Attempt   uint32
+	Ready     bool
+	CreatedAt time.Time
+	// IPs, primary first; empty for the host's network.
+	IPs []string
+	// HostNetwork: the sandbox shares the node's network namespace.
+	HostNetwork bool
+}
+
+// ContainerState is CRI's.
+type ContainerState int
+
+const (
+	ContainerUnknown ContainerState = iota
+	ContainerCreated
+	ContainerRunning
+	ContainerExited
+)
+
+func (s ContainerState) String() string {
+	switch s {
+	case ContainerCreated:
+		return "created"
+	case ContainerRunning:
+		return "running"
+	case ContainerExited:
+		return "exited"
+	default:
+		return "unknown"
+	}
+}
+
+// Container is one container of the runtime.
+type Container struct {
+	ID        string
+	Name      string
+	SandboxID string
+	State     ContainerState
+	// RestartCount is the attempt: 0 for the first container of that name.
+	RestartCount int32
+	CreatedAt    time.Time
+	StartedAt    time.Time
+	FinishedAt   time.Time
+	ExitCode     int32
+	// Reason is the runtime's: Completed, Error, OOMKilled, StartError ….
+	Reason string
+	// Message is the runtime's, or the termination message (at most 4096 bytes).
+	Message string
+	// Image as the pod named it; ImageID as the runtime resolved it.
+	Image   string
+	ImageID string
+	LogPath string
+}
+
+// Glance is a cheap look at one pod of podd's: enough to see that something
+// changed, without a call per container.
+type Glance struct {
+	UID       UID
+	Name      string
+	Namespace string
+	// Source is empty where the sandbox's annotation does not say.
+	Source Source
+	// Sandboxes maps sandbox ID to ready.
+	Sandboxes map[string]bool
+	// Containers maps container ID to state.
+	Containers map[string]ContainerState
+}

@@ -1,0 +1,57 @@
+package pod
+
+import "fmt"
+
+// Phase is where a pod's worker is. It only ever moves forward:
+//
+//	Pending ─► Running ─► Terminating ─► Terminated ─► Gone
+//	   └──────────────────────▲
+//
+// It is the worker's phase, not the API's PodPhase, which status computes.
+type Phase int
+
+const (
+	// PhasePending: nothing of the pod was made on this node yet.
+	PhasePending Phase = iota
+	// PhaseRunning: the pod is being made to run, or has run to its end
+	// (Succeeded, Failed) and is still wanted.
+	PhaseRunning
+	// PhaseTerminating: containers are being stopped; nothing is started again.
+	PhaseTerminating
+	// PhaseTerminated: no container runs; what is left is being removed.
+	PhaseTerminated
+	// PhaseGone: nothing of the pod is left on this node.
+	PhaseGone
+)
+
+var phaseNames = [...]string{"Pending", "Running", "Terminating", "Terminated", "Gone"}
+
+func (p Phase) String() string {
+	if p < 0 || int(p) >= len(phaseNames) {
+		return fmt.Sprintf("Phase(%d)", int(p))
+	}
+	return phaseNames[p]
+}
+
+// PhaseError is a move that the state machine does not have.
+type PhaseError struct{ From, To Phase }
+
+func (e *PhaseError) Error() string {
+	return fmt.Sprintf("a pod cannot go from %s to %s", e.From, e.To)
+}
+
+// Advance moves to next, or returns a *PhaseError and leaves the phase as it
+// was. Staying is allowed, going back never; the one shortcut is from Pending
+// to Terminating, for a pod that ends before anything was made.
+func (p *Phase) Advance(next Phase) error {
+	switch {
+	case next == *p:
+		return nil
+	case next == *p+1 && next <= PhaseGone:
+	case *p == PhasePending && next == PhaseTerminating:
+	default:
+		return &PhaseError{From: *p, To: next}
+	}
+	*p = next
+	return nil
+}
