@@ -1,0 +1,52 @@
+// Command mkimages writes podd's own images as archives that the image directory
+// takes (docker-archive with the OCI media types' content: what every importer
+// reads). No Dockerfile and no registry are involved: an image is one layer of
+// files and a configuration. The same files give the same bytes.
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+func run() error {
+	pause := flag.String("pause", "", "static pause binary")
+	web := flag.String("web", "", "static web binary")
+	busybox := flag.String("busybox", "", "static busybox binary")
+	out := flag.String("out", "build/images", "directory for the archives")
+	flag.Parse()
+	if *pause == "" || *web == "" || *busybox == "" {
+		return errors.New("-pause, -web and -busybox are all needed")
+	}
+	if err := os.MkdirAll(*out, 0o755); err != nil {
+		return err
+	}
+	images := []struct {
+		name  string
+		image func() (*image, error)
+	}{
+		{"pause", func() (*image, error) { return pauseImage(*pause) }},
+		{"web", func() (*image, error) { return webImage(*web) }},
+		{"busybox", func() (*image, error) { return busyboxImage(*busybox) }},
+	}
+	for _, i := range images {
+		img, err := i.image()
+		if err != nil {
+			return fmt.Errorf("image %s: %w", i.name, err)
+		}
+		if err := img.write(filepath.Join(*out, i.name+".tar"), "localhost/podd/"+i.name+":1"); err != nil {
+			return fmt.Errorf("image %s: %w", i.name, err)
+		}
+	}
+	return nil
+}
+
+func main() {
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, "mkimages:", err)
+		os.Exit(1)
+	}
+}
