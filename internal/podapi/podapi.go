@@ -1,0 +1,54 @@
+package podapi
+
+import (
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	podutil "k8s.io/kubernetes/pkg/api/pod"
+	"k8s.io/kubernetes/pkg/apis/core"
+	corev1 "k8s.io/kubernetes/pkg/apis/core/v1"
+	"k8s.io/kubernetes/pkg/apis/core/validation"
+)
+
+// Default fills in what a manifest leaves out, as the apiserver does when it
+// reads a v1.Pod (restartPolicy, imagePullPolicy, probe periods …). It changes
+// the pod in place and is idempotent.
+func Default(p *v1.Pod) { corev1.SetObjectDefaults_Pod(p) }
+
+// Validate returns what the apiserver would object to in a new Pod, in its
+// words; empty for a good one. The pod must have been defaulted and have a
+// namespace. The options are the ones that upstream's kubelet uses for static
+// pods (pkg/kubelet/config, tryDecodeSinglePod): the defaults of the feature
+// gates of that release.
+func Validate(p *v1.Pod) field.ErrorList {
+	in, err := internal(p)
+	if err != nil {
+		return field.ErrorList{field.InternalError(nil, err)}
+	}
+	opts := podutil.GetValidationOptionsFromPodSpecAndMeta(&in.Spec, nil, &in.ObjectMeta, nil)
+	return validation.ValidatePodCreate(in, opts)
+}
+
+// APIReference names the kind of API object that the pod refers to and that a
+// pod without an apiserver cannot have ("secrets", "configmaps (via projected
+// volumes)" …), as upstream's kubelet words it since v1.34; empty when there is
+// none. Upstream stops at the first; so does this.
+func APIReference(p *v1.Pod) (string, error) {
+	in, err := internal(p)
+	if err != nil {
+		return "", err
+	}
+	_, resource, err := podutil.HasAPIObjectReference(in)
+	return resource, err
+}
+
+// internal converts to upstream's hub type. The conversion shares memory with
+// its input and drops some annotations, hence the copy.
+func internal(p *v1.Pod) (*core.Pod, error) {
+	var in core.Pod
+	if err := corev1.Convert_v1_Pod_To_core_Pod(p.DeepCopy(), &in, nil); err != nil {
+		return nil, fmt.Errorf("convert pod to upstream's internal form: %w", err)
+	}
+	return &in, nil
+}
