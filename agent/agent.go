@@ -1,0 +1,424 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"runtime"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"podd/agent/backoff"
+	"podd/internal/pod"
+)
+
+// Observer looks at the runtime.
+type Observer interface {
+	// Observe returns all that the runtime knows of one pod; an empty
+	// Observed for a pod it does not know.
+	Observe(ctx context.Context, uid pod.UID) (pod.Observed, error)
+	// Glance lists podd's own pods.
+	Glance(ctx context.Context) ([]pod.Glance, error)
+}
+
+// Sandboxes makes and ends pod sandboxes. Stop and Remove are idempotent.
+type Sandboxes interface {
+	RunSandbox(ctx context.Context, req pod.SandboxRequest) (id string, err error)
+	StopSandbox(ctx context.Context, id string) error
+	RemoveSandbox(ctx context.Context, id string) error
+}
+
+// Containers makes and ends containers. Stop and Remove are idempotent.
+type Containers interface {
+	CreateContainer(ctx context.Context, req pod.ContainerRequest) (id string, err error)
+	StartContainer(ctx context.Context, id string) error
+	// StopContainer blocks until the container has ended, grace at most plus
+	// the time SIGKILL takes.
+	StopContainer(ctx context.Context, id string, grace time.Duration) error
+	RemoveContainer(ctx context.Context, id string) error
+}
+
+// Images makes a container's image available. Ensure blocks for a local look
+// only; the end of a pull wakes the pod.
+type Images interface {
+	Ensure(ctx context.Context, p *v1.Pod, c *v1.Container) (pod.ImageState, error)
+	// Forget gives up what was asked for a pod.
+	Forget(uid pod.UID)
+}
+
+// Volumes mounts a pod's volumes. SetUp and TearDown are idempotent.
+type Volumes interface {
+	SetUp(ctx context.Context, p *v1.Pod) error
+	Mounts(p *v1.Pod, c *v1.Container) ([]pod.Mount, error)
+	TearDown(ctx context.Context, uid pod.UID) error
+}
+
+// Cgroups removes the pod's cgroup once nothing runs in it.
+type Cgroups interface {
+	RemoveCgroup(ctx context.Context, p *v1.Pod) error
+}
+
+// Logs removes a gone pod's log directory.
+type Logs interface {
+	RemoveLogs(p *v1.Pod) error
+}
+
+// StatusSink is told of a pod after each look.
+type StatusSink interface {
+	Report(r pod.Report)
+	Forget(uid pod.UID)
+}
+
+// Recorder takes events.
+type Recorder interface {
+	Event(p *v1.Pod, eventType, reason, message string)
+}
+
+// Config is what an Agent is made of. All fields but those with a default are
+// required.
+type Config struct {
+	Observer   Observer
+	Sandboxes  Sandboxes
+	Containers Containers
+	Images     Images
+	Volumes    Volumes
+	Cgroups    Cgroups
+	Logs       Logs
+	Status     StatusSink
+	Events     Recorder
+	// Sources are those that will speak; a pod of the runtime whose source is
+	// not among them is an orphan once all of them have spoken.
+	Sources []pod.Source
+	// BackOff is the restart curve; the kubelet's where zero.
+	BackOff backoff.Policy
+	// ParallelStarts bounds the sandboxes being started at the same time;
+	// 0 for the default, which was measured (docs/adr).
+	ParallelStarts int
+	// LogRetention is how long the logs of a gone pod stay for those who ship
+	// them; 0 for one minute, the kubelet's pace of collection.
+	LogRetention time.Duration
+	Log          *slog.Logger
+	Metrics      prometheus.Registerer
+}
+
+// Agent is the sync loop and its workers.
+type Agent struct {
+	cfg     Config
+	log     *slog.Logger
+	metrics *metrics
+	starts  chan struct{}
+	graves  *graves
+
+	ended  chan *worker
+	ping   chan chan struct{}
+	strays chan pod.Glance
+
+	poke chan struct{}
+
+	mu      sync.Mutex // guards what Wake needs, from any goroutine
+	workers map[pod.UID]*worker
+	unknown map[pod.UID]bool // woken, and no worker knows them
+
+	// What follows belongs to the sync loop's goroutine alone.
+	wanted    map[pod.UID]*pod.Desired
+	spoken    map[pod.Source]bool
+	orphans   map[pod.UID]pod.Glance
+	names     map[string]pod.UID
+	recovered bool
+
+	wg sync.WaitGroup // workers, look-ups and log removals
+}
+
+// New returns an agent that does nothing until Run.
+func New(cfg Config) *Agent {
+	if cfg.BackOff == (backoff.Policy{}) {
+		cfg.BackOff = backoff.Default()
+	}
+	if cfg.ParallelStarts == 0 {
+		cfg.ParallelStarts = defaultParallelStarts()
+	}
+	if cfg.LogRetention == 0 {
+		cfg.LogRetention = time.Minute
+	}
+	return &Agent{
+		cfg:     cfg,
+		log:     cfg.Log,
+		metrics: newMetrics(cfg.Metrics),
+		starts:  make(chan struct{}, cfg.ParallelStarts),
+		graves:  newGraves(),
+		ended:   make(chan *worker),
+		ping:    make(chan chan struct{}),
+		strays:  make(chan pod.Glance),
+		workers: make(map[pod.UID]*worker),
+		wanted:  make(map[pod.UID]*pod.Desired),
+		spoken:  make(map[pod.Source]bool),
+		orphans: make(map[pod.UID]pod.Glance),
+		names:   make(map[string]pod.UID),
+		poke:    make(chan struct{}, 1),
+		unknown: make(map[pod.UID]bool),
+	}
+}
+
+// Run is the sync loop. It blocks until ctx ends or updates is closed, and
+// returns after its workers have; containers go on.
+//
+// Pods are taken up once the runtime has listed what already runs: before
+// that, nobody can know whether a pod's name is still held by a former
+// generation of it.
+func (a *Agent) Run(ctx context.Context, updates <-chan pod.Update) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer a.wg.Wait()
+	defer cancel(errors.New("podd is stopping"))
+	found := make(chan []pod.Glance, 1)
+	a.wg.Go(func() { a.recover(ctx, found) })
+	a.wg.Go(func() { a.graves.run(ctx, a.removeLogs) })
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case u, ok := <-updates:
+			if !ok {
+				return nil
+			}
+			a.apply(u)
+		case glances := <-found:
+			a.recovered = true
+			for _, g := range glances {
+				a.orphans[g.UID] = g
+			}
+			a.log.Info("runtime answered", "pods_found", len(glances))
+		case w := <-a.ended:
+			a.forget(w)
+		case <-a.poke:
+			a.lookAtUnknown(ctx)
+			continue
+		case g := <-a.strays:
+			a.adoptStray(g)
+		case pong := <-a.ping:
+			close(pong)
+			continue
+		}
+		a.reconcile(ctx)
+	}
+}
+
+// Healthy returns nil when the sync loop answers before ctx ends.
+func (a *Agent) Healthy(ctx context.Context) error {
+	pong := make(chan struct{})
+	select {
+	case a.ping <- pong:
+		return nil
+	case <-ctx.Done():
+		return errors.New("the sync loop does not answer")
+	}
+}
+
+// recover lists what runs, as often as it takes.
+func (a *Agent) recover(ctx context.Context, found chan<- []pod.Glance) {
+	for try := 0; ctx.Err() == nil; try++ {
+		glances, err := a.cfg.Observer.Glance(ctx)
+		if err == nil {
+			found <- glances
+			return
+		}
+		delay := retryDelay(try)
+		if try%10 == 0 {
+			a.log.Warn("waiting for the runtime to list its pods", "error", err, "retry_in", delay)
+		}
+		sleep(ctx, delay)
+	}
+}
+
+// apply notes what a source wants.
+func (a *Agent) apply(u pod.Update) {
+	a.spoken[u.Source] = true
+	for _, d := range u.Pods {
+		switch u.Op {
+		case pod.OpAdd, pod.OpUpdate, pod.OpReconcile:
+			a.wanted[d.UID()] = d
+		case pod.OpDelete, pod.OpRemove:
+			delete(a.wanted, d.UID())
+		}
+	}
+	a.metrics.desired.Set(float64(len(a.wanted)))
+}
+
+// reconcile brings the workers in line with what is wanted.
+func (a *Agent) reconcile(ctx context.Context) {
+	if !a.recovered {
+		return
+	}
+	a.endOrphans(ctx)
+	a.mu.Lock()
+	var missing []*pod.Desired
+	for uid, d := range a.wanted {
+		if w := a.workers[uid]; w == nil {
+			missing = append(missing, d)
+		} else {
+			w.want(d)
+		}
+	}
+	for uid, w := range a.workers {
+		if a.wanted[uid] == nil {
+			w.end("Stopping container: the pod's manifest is gone")
+		}
+	}
+	a.mu.Unlock()
+	sortBySeen(missing)
+	for _, d := range missing {
+		if _, held := a.names[d.Name()]; !held {
+			a.start(ctx, d, false)
+		}
+	}
+}
+
+// endOrphans ends what runs and nobody wants, as soon as its source has
+// spoken; what is wanted is adopted by its worker.
+func (a *Agent) endOrphans(ctx context.Context) {
+	for uid, g := range a.orphans {
+		name := g.Namespace + "/" + g.Name
+		switch {
+		case a.wanted[uid] != nil:
+			delete(a.orphans, uid)
+			if a.names[name] == uid {
+				delete(a.names, name)
+			}
+		case !a.mayEnd(g.Source):
+			// Until then the name is taken: a pod never runs twice.
+			if _, held := a.names[name]; !held {
+				a.names[name] = uid
+			}
+		default:
+			if holder, held := a.names[name]; held && holder != uid {
+				continue // two orphans of one name: one after the other
+			}
+			delete(a.orphans, uid)
+			a.log.Info("ending a pod that no manifest wants", "pod", name, "uid", uid, "source", g.Source)
+			a.start(ctx, orphan(g), true)
+		}
+	}
+}
+
+// mayEnd says whether it is known that a source does not want a pod.
+func (a *Agent) mayEnd(s pod.Source) bool {
+	configured := false
+	all := true
+	for _, known := range a.cfg.Sources {
+		configured = configured || known == s
+		all = all && a.spoken[known]
+	}
+	if configured {
+		return a.spoken[s]
+	}
+	return all
+}
+
+// start makes a worker; unwanted ones begin with the end.
+func (a *Agent) start(ctx context.Context, d *pod.Desired, unwanted bool) {
+	w := newWorker(a, d)
+	if unwanted {
+		w.end("Stopping container: no manifest names the pod")
+	}
+	a.names[d.Name()] = d.UID()
+	a.mu.Lock()
+	a.workers[d.UID()] = w
+	a.mu.Unlock()
+	a.wg.Go(func() {
+		w.run(ctx)
+		select {
+		case a.ended <- w:
+		case <-ctx.Done():
+		}
+	})
+}
+
+// forget drops a worker that has returned; its name is free again.
+func (a *Agent) forget(w *worker) {
+	a.mu.Lock()
+	delete(a.workers, w.uid)
+	a.mu.Unlock()
+	delete(a.names, w.name)
+}
+
+// lookAtUnknown finds out what the pods are that somebody woke and no worker
+// knows: usually one that has just gone, now and then a sandbox whose making
+// outlived the worker that had asked for it.
+func (a *Agent) lookAtUnknown(ctx context.Context) {
+	a.mu.Lock()
+	uids := a.unknown
+	a.unknown = make(map[pod.UID]bool)
+	a.mu.Unlock()
+	if !a.recovered || len(uids) == 0 {
+		return
+	}
+	a.wg.Go(func() {
+		for uid := range uids {
+			seen, err := a.cfg.Observer.Observe(ctx, uid)
+			if err != nil || seen.Empty() || seen.StartTime.IsZero() {
+				continue // gone, or not one of podd's
+			}
+			g := pod.Glance{UID: uid, Name: seen.Name, Namespace: seen.Namespace, Source: seen.Source}
+			select {
+			case a.strays <- g:
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+}
+
+// adoptStray takes up a pod that the runtime has and no worker knows.
+func (a *Agent) adoptStray(g pod.Glance) {
+	a.mu.Lock()
+	known := a.workers[g.UID] != nil
+	a.mu.Unlock()
+	if !known {
+		a.orphans[g.UID] = g
+	}
+}
+
+// Wake asks for another look at a pod, because of something that happened at
+// the time at (zero for unknown). A look that began later has seen it and is
+// not repeated. For a pod that no worker knows, the agent finds out what it is
+// and ends it when nobody wants it. Any goroutine may call it; it never blocks.
+func (a *Agent) Wake(uid pod.UID, at time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if w := a.workers[uid]; w != nil {
+		w.wake(at)
+		return
+	}
+	a.unknown[uid] = true
+	select {
+	case a.poke <- struct{}{}: // capacity 1
+	default:
+	}
+}
+
+// removeLogs removes a gone pod's logs, unless the pod came back.
+func (a *Agent) removeLogs(p *v1.Pod) {
+	a.mu.Lock()
+	back := a.workers[p.UID] != nil
+	a.mu.Unlock()
+	if back {
+		return
+	}
+	if err := a.cfg.Logs.RemoveLogs(p); err != nil {
+		a.log.Warn("logs of a gone pod stay", "pod", p.Namespace+"/"+p.Name, "uid", p.UID, "error", err)
+	}
+}
+
+// defaultParallelStarts is the width at which a burst of 50 pods was fastest
+// over the raw runtime calls: starting a sandbox is bound by the processor.
+func defaultParallelStarts() int { return max(4, 2*runtime.NumCPU()) }
+
+// orphan is the little that is known of a pod whose manifest is gone.
+func orphan(g pod.Glance) *pod.Desired {
+	p := &v1.Pod{}
+	p.UID, p.Name, p.Namespace = g.UID, g.Name, g.Namespace
+	return &pod.Desired{Pod: p, Source: g.Source}
+}

@@ -1,0 +1,303 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"podd/agent/plan"
+	"podd/internal/pod"
+)
+
+// stopSlack is how long a call to the runtime that is under way may still take
+// once podd is stopping. A create must not be abandoned lightly: what it made
+// would be found again, but only at the next start.
+const stopSlack = 5 * time.Second
+
+// lasting returns a context that outlives ctx by stopSlack.
+func lasting(ctx context.Context) (context.Context, context.CancelFunc) {
+	out, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		t := time.NewTimer(stopSlack)
+		defer t.Stop()
+		select {
+		case <-t.C:
+			cancel(context.Cause(ctx))
+		case <-out.Done():
+		}
+	})
+	return out, func() { stop(); cancel(nil) }
+}
+
+// apply performs a step. did says that the runtime was changed, so that
+// another look is due; with an error, what was not reached waits for the next
+// round, which decides anew.
+func (w *worker) apply(ctx context.Context, d *pod.Desired, seen pod.Observed, step *plan.Step) (did bool, err error) {
+	ctx, cancel := lasting(ctx)
+	defer cancel()
+	if len(step.Stop)+len(step.StopSandboxes) > 0 {
+		if err := w.stop(ctx, d, step); err != nil {
+			return true, err
+		}
+		did = true
+	}
+	if step.CreateSandbox {
+		if err := w.createSandbox(ctx, d, step); err != nil {
+			return true, err
+		}
+		did = true
+	}
+	started, err := w.start(ctx, d, seen, step)
+	if err != nil {
+		return true, err
+	}
+	did = did || started
+	if len(step.RemoveContainers)+len(step.RemoveSandboxes) > 0 {
+		if err := w.remove(ctx, step); err != nil {
+			return true, err
+		}
+		did = true
+	}
+	if step.CleanUp {
+		return true, w.cleanUp(ctx, d)
+	}
+	return did, nil
+}
+
+// stop ends containers side by side, and then sandboxes: stopping a sandbox
+// kills what still runs in it.
+func (w *worker) stop(ctx context.Context, d *pod.Desired, step *plan.Step) error {
+	err := each(step.Stop, func(s plan.Stop) error {
+		w.agent.cfg.Events.Event(d.Pod, v1.EventTypeNormal, "Killing", s.Message)
+		w.log.Info("stopping container", "container", s.Name, "grace", s.Grace, "why", s.Message)
+		return ignoreNotFound(w.agent.cfg.Containers.StopContainer(ctx, s.ID, s.Grace))
+	})
+	if err != nil {
+		return fmt.Errorf("stop containers: %w", err)
+	}
+	err = each(step.StopSandboxes, func(id string) error {
+		return ignoreNotFound(w.agent.cfg.Sandboxes.StopSandbox(ctx, id))
+	})
+	if err != nil {
+		return fmt.Errorf("stop sandbox: %w", err)
+	}
+	return nil
+}
+
+// setUp makes what a sandbox or a container needs on disk, once in this
+// worker's life: the mounter recognises what an earlier podd left.
+func (w *worker) setUp(ctx context.Context, d *pod.Desired) error {
+	if w.mounted {
+		return nil
+	}
+	if err := w.agent.cfg.Volumes.SetUp(ctx, d.Pod); err != nil {
+		w.event(d, pod.ReasonOf(err, "FailedMount"), err.Error())
+		return err
+	}
+	w.mounted = true
+	return nil
+}
+
+func (w *worker) createSandbox(ctx context.Context, d *pod.Desired, step *plan.Step) error {
+	if step.SandboxChanged {
+		w.agent.cfg.Events.Event(d.Pod, v1.EventTypeNormal, "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
+	}
+	if err := w.setUp(ctx, d); err != nil {
+		return err
+	}
+	release, err := w.agent.place(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if w.mailedKill() {
+		return nil // the pod's end was asked for while it waited in line
+	}
+	w.created = true
+	_, err = w.agent.cfg.Sandboxes.RunSandbox(ctx, pod.SandboxRequest{
+		Pod: d.Pod, Source: d.Source, Attempt: step.Attempt, StartTime: w.startTime,
+	})
+	if err != nil {
+		w.event(d, pod.ReasonOf(err, "FailedCreatePodSandBox"), "Failed to create pod sandbox: "+err.Error())
+		return fmt.Errorf("create pod sandbox: %w", err)
+	}
+	return nil
+}
+
+// event is a warning, said once until it changes.
+func (w *worker) event(d *pod.Desired, reason, message string) {
+	if w.told.warning == reason+message {
+		return
+	}
+	w.told.warning = reason + message
+	w.agent.cfg.Events.Event(d.Pod, v1.EventTypeWarning, reason, message)
+}
+
+// place waits for a place among the sandboxes being started.
+func (a *Agent) place(ctx context.Context) (release func(), err error) {
+	select {
+	case a.starts <- struct{}{}:
+		return func() { <-a.starts }, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// start starts containers in order. One that cannot start holds up none of
+// the others; only a runtime that does not answer ends the round.
+func (w *worker) start(ctx context.Context, d *pod.Desired, seen pod.Observed, step *plan.Step) (did bool, err error) {
+	if len(step.Start) == 0 {
+		return false, nil
+	}
+	if err := w.setUp(ctx, d); err != nil {
+		return false, err
+	}
+	for _, st := range step.Start {
+		if w.mailedKill() {
+			return did, nil
+		}
+		made, err := w.startOne(ctx, d, seen.Sandboxes[0], st, step)
+		did = did || made
+		if err == nil {
+			continue
+		}
+		if errors.Is(err, pod.ErrUnavailable) || ctx.Err() != nil {
+			return did, err
+		}
+		reason := pod.ReasonOf(err, "CreateContainerError")
+		w.log.Warn("container does not start", "container", st.Container.Name, "reason", reason, "error", err)
+		w.event(d, "Failed", "Error: "+err.Error())
+		w.memory = w.memory.Failed(st.Container.Name, pod.Waiting{Reason: reason, Message: err.Error()}, time.Time{}, time.Now())
+		step.WakeAt = earliest(step.WakeAt, w.memory.Failures[st.Container.Name].NotBefore)
+	}
+	return did, nil
+}
+
+// startOne starts one container; made says that the runtime was changed.
+func (w *worker) startOne(ctx context.Context, d *pod.Desired, sandbox pod.Sandbox, st plan.Start, step *plan.Step) (made bool, err error) {
+	cfg, name := &w.agent.cfg, st.Container.Name
+	id := st.ID
+	if id == "" {
+		image, err := cfg.Images.Ensure(ctx, d.Pod, st.Container)
+		if err != nil {
+			return false, err
+		}
+		if !image.Ready {
+			w.awaitImage(name, image, step)
+			return false, nil
+		}
+		w.imageCame()
+		mounts, err := cfg.Volumes.Mounts(d.Pod, st.Container)
+		if err != nil {
+			return false, pod.WithReason("CreateContainerConfigError", err)
+		}
+		id, err = cfg.Containers.CreateContainer(ctx, pod.ContainerRequest{
+			Pod: d.Pod, Container: st.Container, Sandbox: sandbox, Source: d.Source, StartTime: w.startTime,
+			RestartCount: st.RestartCount, Image: image, Mounts: mounts,
+		})
+		if err != nil {
+			return false, err
+		}
+		cfg.Events.Event(d.Pod, v1.EventTypeNormal, "Created", "Container created")
+	}
+	if err := cfg.Containers.StartContainer(ctx, id); err != nil {
+		// The runtime keeps the container as one that ended, which the next
+		// look finds: restart policy and back-off apply to it as to any end.
+		if errors.Is(err, pod.ErrUnavailable) {
+			return true, err
+		}
+		w.agent.metrics.startedErrors.WithLabelValues(pod.ReasonOf(err, "RunContainerError")).Inc()
+		w.log.Warn("container does not start", "container", name, "reason", pod.ReasonOf(err, "RunContainerError"), "error", err)
+		w.event(d, "Failed", "Error: "+err.Error())
+		return true, nil
+	}
+	cfg.Events.Event(d.Pod, v1.EventTypeNormal, "Started", "Container started")
+	w.log.Info("container started", "container", name, "restarts", st.RestartCount)
+	w.agent.metrics.started.Inc()
+	w.memory = w.memory.Succeeded(name)
+	w.told.warning = ""
+	return true, nil
+}
+
+// awaitImage notes that a container waits for its image. The next round asks
+// again whatever woke it: asking is a local look.
+func (w *worker) awaitImage(name string, image pod.ImageState, step *plan.Step) {
+	now := time.Now()
+	if w.imageSince.IsZero() {
+		w.imageSince = now
+	}
+	w.memory = w.memory.Failed(name, pod.Waiting{Reason: image.Reason, Message: image.Message}, now, now)
+	step.WakeAt = earliest(step.WakeAt, image.RetryAt)
+}
+
+// imageCame ends the time that a pod's start spent on pulls.
+func (w *worker) imageCame() {
+	if !w.imageSince.IsZero() {
+		w.pulling += time.Since(w.imageSince)
+		w.imageSince = time.Time{}
+	}
+}
+
+func (w *worker) mailedKill() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.mail.kill != nil
+}
+
+// remove takes dead containers, then dead sandboxes, out of the runtime.
+func (w *worker) remove(ctx context.Context, step *plan.Step) error {
+	err := each(step.RemoveContainers, func(id string) error {
+		return ignoreNotFound(w.agent.cfg.Containers.RemoveContainer(ctx, id))
+	})
+	if err != nil {
+		return fmt.Errorf("remove containers: %w", err)
+	}
+	err = each(step.RemoveSandboxes, func(id string) error {
+		return ignoreNotFound(w.agent.cfg.Sandboxes.RemoveSandbox(ctx, id))
+	})
+	if err != nil {
+		return fmt.Errorf("remove sandbox: %w", err)
+	}
+	return nil
+}
+
+// cleanUp removes what the pod has outside the runtime. A mount that does not
+// go stays the mounter's debt, which it retries and shows: it does not keep
+// the pod's name taken for ever (kubernetes/kubernetes#51835).
+func (w *worker) cleanUp(ctx context.Context, d *pod.Desired) error {
+	if err := w.agent.cfg.Cgroups.RemoveCgroup(ctx, d.Pod); err != nil {
+		return fmt.Errorf("remove the pod's cgroup: %w", err)
+	}
+	if err := w.agent.cfg.Volumes.TearDown(ctx, w.uid); err != nil {
+		w.event(d, "FailedUnMount", err.Error())
+		w.log.Warn("something of the pod stays on disk", "error", err)
+	}
+	w.agent.graves.add(d.Pod, time.Now().Add(w.agent.cfg.LogRetention))
+	w.log.Info("pod is gone")
+	return nil
+}
+
+// each calls do for all items at the same time and joins their errors.
+func each[T any](items []T, do func(T) error) error {
+	if len(items) == 1 {
+		return do(items[0])
+	}
+	errs := make([]error, len(items))
+	var wg sync.WaitGroup
+	for i, item := range items {
+		wg.Go(func() { errs[i] = do(item) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+func ignoreNotFound(err error) error {
+	if errors.Is(err, pod.ErrNotFound) {
+		return nil
+	}
+	return err
+}

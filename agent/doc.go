@@ -1,0 +1,23 @@
+// Package agent makes the desired pods run. It owns the sync loop and one
+// worker for each pod; what a worker does next is decided by package plan.
+//
+//	updates ─► Agent.Run (sync loop) ─► worker(uid) ─► observe ─► plan.Next ─► apply
+//	                 ▲                      ▲  │                              │
+//	   worker ended ─┘       Wake(uid) ─────┘  └── again, until nothing to do ◄┘
+//
+// Promises:
+//
+//   - A pod has one worker at most, and one worker at most holds a pod's
+//     namespace/name: a changed or re-added manifest waits for the former
+//     generation to be gone.
+//   - A worker decides on what the runtime says now. Updates and wake-ups only
+//     make it look; two before the look are the same as one.
+//   - Workers never wait for each other, except for a place among the sandboxes
+//     being started (Config.ParallelStarts).
+//   - What runs and nobody wants ends as soon as its own source has spoken once;
+//     the silence of another source holds nothing up (kubernetes/kubernetes#112814).
+//   - Ending Run ends no container.
+//
+// The agent leaves to others: how a pod is told to a runtime (cri), what a
+// status looks like (status), where manifests come from (podconfig).
+package agent

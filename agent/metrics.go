@@ -1,0 +1,117 @@
+package agent
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"podd/internal/pod"
+)
+
+// metrics has the kubelet's names where the kubelet has the thing
+// (pkg/kubelet/metrics/metrics.go), podd_ elsewhere.
+type metrics struct {
+	desired           prometheus.Gauge
+	runningPods       prometheus.Gauge
+	runningContainers *prometheus.GaugeVec
+	rounds            *prometheus.HistogramVec
+	startDuration     prometheus.Histogram
+	startSLI          prometheus.Histogram
+	started           prometheus.Counter
+	startedErrors     *prometheus.CounterVec
+	syncErrors        prometheus.Counter
+}
+
+func newMetrics(reg prometheus.Registerer) *metrics {
+	f := promauto.With(reg)
+	return &metrics{
+		desired: f.NewGauge(prometheus.GaugeOpts{Name: "kubelet_desired_pods",
+			Help: "Pods that the sources want on this node."}),
+		runningPods: f.NewGauge(prometheus.GaugeOpts{Name: "kubelet_running_pods",
+			Help: "Pods that have a running pod sandbox."}),
+		runningContainers: f.NewGaugeVec(prometheus.GaugeOpts{Name: "kubelet_running_containers",
+			Help: "Containers by the state the runtime gives."}, []string{"container_state"}),
+		rounds: f.NewHistogramVec(prometheus.HistogramOpts{Name: "kubelet_pod_worker_duration_seconds",
+			Help: "Seconds of one round of a pod's worker, by operation: create, sync, update, terminate or cleanup.",
+			// A round without work is a look at the runtime, a few milliseconds.
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30}}, []string{"operation_type"}),
+		startDuration: f.NewHistogram(prometheus.HistogramOpts{Name: "kubelet_pod_start_duration_seconds",
+			Help: "Seconds from the first sight of a pod in its source to all its containers having been started.", Buckets: startBuckets}),
+		startSLI: f.NewHistogram(prometheus.HistogramOpts{Name: "kubelet_pod_start_sli_duration_seconds",
+			Help: "Seconds to start a pod, image pulls excluded.", Buckets: startBuckets}),
+		started: f.NewCounter(prometheus.CounterOpts{Name: "kubelet_started_containers_total",
+			Help: "Containers started."}),
+		startedErrors: f.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_started_containers_errors_total",
+			Help: "Containers that could not be started, by reason."}, []string{"code"}),
+		syncErrors: f.NewCounter(prometheus.CounterOpts{Name: "podd_pod_sync_errors_total",
+			Help: "Rounds of pod workers that ended in an error and are retried."}),
+	}
+}
+
+var startBuckets = []float64{.05, .1, .15, .2, .3, .5, .75, 1, 2, 3, 5, 10, 20, 30, 60, 120, 300, 600, 1800}
+
+// operation names a round for the histogram; a closed set.
+func operation(in mail, phase pod.Phase) string {
+	switch {
+	case phase >= pod.PhaseTerminated:
+		return "cleanup"
+	case in.kill != nil:
+		return "terminate"
+	case phase == pod.PhasePending:
+		return "create"
+	default:
+		return "sync"
+	}
+}
+
+// counted is what a worker contributes to the gauges.
+type counted struct {
+	sandbox    bool
+	containers map[pod.ContainerState]int
+}
+
+// count brings the gauges in line with what the worker sees.
+func (w *worker) count(seen pod.Observed) {
+	m := w.agent.metrics
+	now := counted{containers: make(map[pod.ContainerState]int, 4)}
+	for i := range seen.Sandboxes {
+		now.sandbox = now.sandbox || seen.Sandboxes[i].Ready
+	}
+	for i := range seen.Containers {
+		now.containers[seen.Containers[i].State]++
+	}
+	m.runningPods.Add(toFloat(now.sandbox) - toFloat(w.counted.sandbox))
+	for _, s := range []pod.ContainerState{pod.ContainerCreated, pod.ContainerRunning, pod.ContainerExited, pod.ContainerUnknown} {
+		if diff := now.containers[s] - w.counted.containers[s]; diff != 0 {
+			m.runningContainers.WithLabelValues(s.String()).Add(float64(diff))
+		}
+	}
+	w.counted = now
+}
+
+func toFloat(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// measureStart observes a pod's start once, at the first look that finds all
+// its containers started, if it was this podd that started it.
+func (w *worker) measureStart(d *pod.Desired, seen pod.Observed, now time.Time) {
+	if w.told.running || !w.created || d.Seen.IsZero() {
+		return
+	}
+	for i := range d.Pod.Spec.Containers {
+		c := seen.Latest(d.Pod.Spec.Containers[i].Name)
+		if c == nil || c.StartedAt.IsZero() {
+			return
+		}
+	}
+	w.told.running = true
+	took := now.Sub(d.Seen)
+	w.agent.metrics.startDuration.Observe(took.Seconds())
+	w.agent.metrics.startSLI.Observe((took - w.pulling).Seconds())
+	w.log.Debug("pod started", "took", took, "pulling", w.pulling)
+}

@@ -1,0 +1,308 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"podd/agent/plan"
+	"podd/internal/pod"
+)
+
+// worker makes one generation of one pod run, and end. Its goroutine is run;
+// others only leave something in its mailbox.
+type worker struct {
+	agent *Agent
+	uid   pod.UID
+	name  string
+	log   *slog.Logger
+	poke  chan struct{}
+
+	mu   sync.Mutex // guards mail
+	mail mail
+
+	// What follows belongs to run's goroutine alone.
+	phase     pod.Phase
+	memory    plan.Memory
+	startTime time.Time
+	mounted   bool
+	created   bool // this podd made a sandbox
+	tries     int  // rounds in a row that ended in an error
+	told      told
+	counted   counted
+	// imageSince is when the start began to wait for an image, pulling what
+	// earlier waits took.
+	imageSince time.Time
+	pulling    time.Duration
+}
+
+// mail is what others have left for the worker: one slot each, newest wins.
+type mail struct {
+	desired *pod.Desired
+	kill    *plan.Kill
+	// looked is when the last look began; an older hint tells nothing new.
+	looked time.Time
+}
+
+func newWorker(a *Agent, d *pod.Desired) *worker {
+	return &worker{
+		agent: a,
+		uid:   d.UID(),
+		name:  d.Name(),
+		log:   a.log.With("pod", d.Name(), "uid", d.UID()),
+		poke:  make(chan struct{}, 1),
+		mail:  mail{desired: d},
+		told:  told{states: make(map[string]pod.ContainerState)},
+	}
+}
+
+// want leaves a newer spec of the same pod.
+func (w *worker) want(d *pod.Desired) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.mail.desired == d {
+		return
+	}
+	w.mail.desired = d
+	w.wakeLocked()
+}
+
+// end asks for the pod's end, with the pod's own grace period. It is never
+// taken back; asking again changes nothing.
+func (w *worker) end(message string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.mail.kill != nil {
+		return
+	}
+	w.mail.kill = &plan.Kill{Grace: plan.GracePeriod(w.mail.desired.Pod), Message: message}
+	w.wakeLocked()
+}
+
+// hintSlack is how far back a hint's own time is believed. Beyond it the
+// clock was set, and the hint counts.
+const hintSlack = 5 * time.Second
+
+func (w *worker) wake(at time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if age := w.mail.looked.Sub(at); !at.IsZero() && age > 0 && age < hintSlack {
+		return
+	}
+	w.wakeLocked()
+}
+
+func (w *worker) wakeLocked() {
+	select {
+	case w.poke <- struct{}{}: // capacity 1
+	default:
+	}
+}
+
+// take reads the mailbox; the look that follows begins now and answers every
+// wake-up so far.
+func (w *worker) take(now time.Time) mail {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.mail.looked = now
+	select {
+	case <-w.poke:
+	default:
+	}
+	return w.mail
+}
+
+// run looks, decides and acts until the pod is gone or ctx ends.
+func (w *worker) run(ctx context.Context) {
+	for w.phase != pod.PhaseGone && ctx.Err() == nil {
+		wakeAt, again := w.round(ctx)
+		if !again {
+			wait(ctx, w.poke, wakeAt)
+		}
+	}
+	if w.phase == pod.PhaseGone {
+		w.agent.cfg.Images.Forget(w.uid)
+		w.agent.cfg.Status.Forget(w.uid)
+		w.count(pod.Observed{})
+	}
+}
+
+// round is one look at the pod and what follows from it. It says when to look
+// again: at once, because something was done; at wakeAt; or, with both zero,
+// when somebody wakes the worker.
+func (w *worker) round(ctx context.Context) (wakeAt time.Time, again bool) {
+	began := time.Now()
+	in := w.take(began)
+	seen, err := w.agent.cfg.Observer.Observe(ctx, w.uid)
+	if err != nil {
+		return w.failed(ctx, "look at the pod", err), false
+	}
+	w.note(in.desired, seen, began)
+	step := plan.Next(plan.Input{
+		Phase: w.phase, Desired: in.desired, Observed: seen, Kill: in.kill,
+		Memory: w.memory, Policy: w.agent.cfg.BackOff, Now: began,
+	})
+	w.memory = step.Memory
+	w.tellBackOff(in.desired, seen, &step)
+	w.report(in.desired, seen, &step, nil)
+	if step.Idle() {
+		w.tries = 0
+		before := w.phase
+		w.advance(step.Phase)
+		w.agent.metrics.rounds.WithLabelValues(operation(in, w.phase)).Observe(time.Since(began).Seconds())
+		return step.WakeAt, w.phase != before && w.phase > pod.PhaseRunning || w.mailed(in)
+	}
+	did, err := w.apply(ctx, in.desired, seen, &step)
+	w.agent.metrics.rounds.WithLabelValues(operation(in, w.phase)).Observe(time.Since(began).Seconds())
+	if err != nil {
+		wakeAt = w.failed(ctx, "sync the pod", err)
+		w.report(in.desired, seen, &step, err)
+		return earliest(wakeAt, step.WakeAt), false
+	}
+	w.tries = 0
+	w.advance(step.Phase)
+	if !did { // containers that could not start: their waiting reasons are news
+		w.report(in.desired, seen, &step, nil)
+	}
+	return step.WakeAt, did
+}
+
+// mailed says whether the mailbox has something newer than in.
+func (w *worker) mailed(in mail) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.mail.desired != in.desired || w.mail.kill != in.kill
+}
+
+func (w *worker) advance(next pod.Phase) {
+	if err := w.phase.Advance(next); err != nil {
+		panic(err) // plan.Next's table test walks every phase and input
+	}
+}
+
+// failed notes a round that went wrong and says when to try again.
+func (w *worker) failed(ctx context.Context, doing string, err error) time.Time {
+	if ctx.Err() != nil {
+		return time.Time{}
+	}
+	delay := retryDelay(w.tries)
+	if r, ok := errors.AsType[*pod.RetryAfter](err); ok {
+		delay = r.Delay
+	}
+	w.tries++
+	w.agent.metrics.syncErrors.Inc()
+	level := slog.LevelWarn
+	if text := err.Error(); w.told.err == text {
+		level = slog.LevelDebug // said once; until it changes
+	} else {
+		w.told.err = text
+	}
+	w.log.Log(ctx, level, "pod sync error", "doing", doing, "error", err, "retry_in", delay)
+	return time.Now().Add(delay)
+}
+
+// note keeps what only the first look tells, and logs what changed since the
+// last one.
+func (w *worker) note(d *pod.Desired, seen pod.Observed, now time.Time) {
+	if w.startTime.IsZero() {
+		w.startTime = seen.StartTime
+		if w.startTime.IsZero() {
+			w.startTime = now
+		}
+	}
+	for i := range seen.Containers {
+		c := &seen.Containers[i]
+		if c.State == pod.ContainerExited && w.told.states[c.ID] == pod.ContainerRunning {
+			w.log.Info("container exited", "container", c.Name, "code", c.ExitCode, "reason", c.Reason, "restarts", c.RestartCount)
+		}
+	}
+	w.told.states = make(map[string]pod.ContainerState, len(seen.Containers))
+	for i := range seen.Containers {
+		w.told.states[seen.Containers[i].ID] = seen.Containers[i].State
+	}
+	w.count(seen)
+	w.measureStart(d, seen, now)
+}
+
+// report tells status what is known, with the failures of this round's starts.
+func (w *worker) report(d *pod.Desired, seen pod.Observed, step *plan.Step, err error) {
+	waiting := maps.Clone(step.Waiting)
+	for name, f := range w.memory.Failures {
+		if _, waits := waiting[name]; waits {
+			waiting[name] = f.Waiting
+		}
+	}
+	if err != nil {
+		for name, why := range waiting {
+			if why.Reason == plan.ReasonContainerCreating && why.Message == "" {
+				waiting[name] = pod.Waiting{Reason: why.Reason, Message: err.Error()}
+			}
+		}
+	}
+	w.agent.cfg.Status.Report(pod.Report{
+		Desired: d, Phase: w.phase, Observed: seen, Waiting: waiting,
+		StartTime: w.startTime, At: seen.At,
+	})
+}
+
+// tellBackOff emits the event of a crash loop once for each wait.
+func (w *worker) tellBackOff(d *pod.Desired, seen pod.Observed, step *plan.Step) {
+	if len(step.BackOff) == 0 {
+		w.told.backOff = nil
+		return
+	}
+	for _, name := range step.BackOff {
+		if id := seen.Latest(name).ID; !slices.Contains(w.told.backOff, id) {
+			w.told.backOff = append(w.told.backOff, id)
+			w.agent.cfg.Events.Event(d.Pod, v1.EventTypeWarning, "BackOff",
+				"Back-off restarting failed container "+name+" in pod "+d.Pod.Name+"_"+d.Pod.Namespace+"("+string(w.uid)+")")
+			w.log.Info("container held back", "container", name, "until", step.WakeAt)
+		}
+	}
+}
+
+// told is what was said already, so that it is not said again.
+type told struct {
+	err     string
+	warning string // the last event's reason and message
+	states  map[string]pod.ContainerState
+	backOff []string // container IDs
+	running bool     // the pod's start was measured
+}
+
+// retryDelay is 250 ms doubling to 10 s.
+func retryDelay(try int) time.Duration {
+	return min(250*time.Millisecond<<min(try, 10), 10*time.Second)
+}
+
+func earliest(a, b time.Time) time.Time {
+	if a.IsZero() || (!b.IsZero() && b.Before(a)) {
+		return b
+	}
+	return a
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+func sortBySeen(list []*pod.Desired) {
+	slices.SortStableFunc(list, func(a, b *pod.Desired) int {
+		if c := a.Seen.Compare(b.Seen); c != 0 {
+			return c
+		}
+		return strings.Compare(a.Name(), b.Name())
+	})
+}
