@@ -1,0 +1,185 @@
+package status
+
+import (
+	"net/netip"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"podd/internal/pod"
+)
+
+// Options are the facts about the node that a status shows.
+type Options struct {
+	// RuntimeName is what container IDs are prefixed with: the name that the
+	// runtime gives itself in CRI's Version. Empty means containerd.
+	RuntimeName string
+	// HostIPs are the node's addresses, primary first, at most one of each
+	// family. With none, hostIP stays empty, as in a standalone kubelet.
+	HostIPs []string
+	// RecursiveReadOnly says that the runtime can make the mounts below a
+	// read-only mount read-only too.
+	RecursiveReadOnly bool
+}
+
+// Compute is Options{}.Compute: containerd's container IDs, no host addresses.
+func Compute(r pod.Report, previous v1.PodStatus) v1.PodStatus {
+	return Options{}.Compute(r, previous)
+}
+
+// Compute returns the API status of the pod that r speaks of. previous is the
+// last status computed for the same UID, or the zero value: after a restart of
+// podd, or for a new pod. Neither argument is changed, and the result shares no
+// memory with previous. A report without a desired pod gives previous back.
+//
+// It implements the rules of the kubelet's generateAPIPodStatus and of its
+// status manager. Report.Probes being nil means that nothing probes the pod:
+// its containers are ready as soon as they run.
+func (o Options) Compute(r pod.Report, previous v1.PodStatus) v1.PodStatus {
+	if r.Desired == nil {
+		return *previous.DeepCopy()
+	}
+	c := computation{options: o, report: r, pod: r.Desired.Pod, previous: previous.DeepCopy()}
+	s := v1.PodStatus{
+		ObservedGeneration:          c.pod.Generation,
+		QOSClass:                    QOSClass(c.pod),
+		StartTime:                   c.startTime(),
+		ResourceClaimStatuses:       c.previous.ResourceClaimStatuses,
+		ExtendedResourceClaimStatus: c.previous.ExtendedResourceClaimStatus,
+		Resize:                      c.previous.Resize,
+		NominatedNodeName:           c.previous.NominatedNodeName,
+	}
+	if s.ObservedGeneration < c.previous.ObservedGeneration {
+		s.ObservedGeneration = c.previous.ObservedGeneration
+	}
+	c.addresses(&s)
+	s.InitContainerStatuses = c.containers(c.pod.Spec.InitContainers, c.previous.InitContainerStatuses, kindInit)
+	s.ContainerStatuses = c.containers(c.pod.Spec.Containers, c.previous.ContainerStatuses, kindRegular)
+	s.EphemeralContainerStatuses = c.containers(ephemeral(c.pod), c.previous.EphemeralContainerStatuses, kindEphemeral)
+	if r.Phase >= pod.PhaseTerminated {
+		c.endContainers(&s)
+	}
+	c.limitMessages(&s)
+	c.probed(&s)
+	c.phase(&s)
+	c.conditions(&s)
+	return s
+}
+
+// computation is the state of one Compute: its arguments, under short names.
+type computation struct {
+	options  Options
+	report   pod.Report
+	pod      *v1.Pod
+	previous *v1.PodStatus
+}
+
+// static says that the pod comes from a source that nobody can answer: its
+// manifest, not its end, decides about it. The kubelet writes no terminal phase
+// for those when they are merely stopped.
+func (c *computation) static() bool { return c.report.Desired.Source != pod.SourceAPIServer }
+
+// startTime never changes once it was published.
+func (c *computation) startTime() *metav1.Time {
+	if t := c.previous.StartTime; t != nil && !t.IsZero() {
+		return t.DeepCopy()
+	}
+	t := seconds(c.report.StartTime)
+	if t.IsZero() {
+		t = seconds(c.report.At)
+	}
+	return &t
+}
+
+// addresses sets hostIP(s) and podIP(s). The addresses of a pod whose sandbox is
+// gone stay: the API wants them of completed pods too.
+func (c *computation) addresses(s *v1.PodStatus) {
+	for _, ip := range c.options.HostIPs {
+		s.HostIPs = append(s.HostIPs, v1.HostIP{IP: ip})
+	}
+	if len(s.HostIPs) > 0 {
+		s.HostIP = s.HostIPs[0].IP
+	}
+	var ips []string
+	switch {
+	case c.pod.Spec.HostNetwork:
+		ips = c.options.HostIPs
+	case len(c.report.Observed.Sandboxes) > 0:
+		ips = c.sortIPs(c.report.Observed.Sandboxes[0].IPs)
+	}
+	if len(ips) == 0 {
+		s.PodIP, s.PodIPs = c.previous.PodIP, c.previous.PodIPs
+		return
+	}
+	for _, ip := range ips {
+		s.PodIPs = append(s.PodIPs, v1.PodIP{IP: ip})
+	}
+	s.PodIP = ips[0]
+}
+
+// sortIPs keeps one address of each family, that of the node's first address
+// first (kubernetes/kubernetes#97979).
+func (c *computation) sortIPs(all []string) []string {
+	var four, six string
+	for _, s := range all {
+		ip, err := netip.ParseAddr(s)
+		switch {
+		case err != nil:
+		case ip.Is4() && four == "":
+			four = ip.String()
+		case ip.Is6() && six == "":
+			six = ip.String()
+		}
+	}
+	first, second := four, six
+	if len(c.options.HostIPs) > 0 {
+		if ip, err := netip.ParseAddr(c.options.HostIPs[0]); err == nil && ip.Is6() {
+			first, second = six, four
+		}
+	}
+	var ips []string
+	for _, ip := range []string{first, second} {
+		if ip != "" {
+			ips = append(ips, ip)
+		}
+	}
+	return ips
+}
+
+// seconds is the precision in which the API speaks; comparing finer times would
+// call a status changed that reads the same.
+func seconds(t time.Time) metav1.Time {
+	if t.IsZero() {
+		return metav1.Time{}
+	}
+	return metav1.NewTime(t.UTC().Truncate(time.Second))
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+func ephemeral(p *v1.Pod) []v1.Container {
+	var all []v1.Container
+	for _, e := range p.Spec.EphemeralContainers {
+		all = append(all, v1.Container(e.EphemeralContainerCommon))
+	}
+	return all
+}
+
+func isSidecar(c *v1.Container) bool {
+	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
+}
+
+func find(statuses []v1.ContainerStatus, name string) *v1.ContainerStatus {
+	for i := range statuses {
+		if statuses[i].Name == name {
+			return &statuses[i]
+		}
+	}
+	return nil
+}

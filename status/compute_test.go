@@ -1,0 +1,480 @@
+package status
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"podd/internal/pod"
+)
+
+const (
+	always    = v1.RestartPolicyAlways
+	onFailure = v1.RestartPolicyOnFailure
+	never     = v1.RestartPolicyNever
+)
+
+// TestPhaseByPolicyAndState walks every restart policy against every state that
+// one container, or two, can be in. The expectations are the kubelet's getPhase.
+func TestPhaseByPolicyAndState(t *testing.T) {
+	lost := []option{with("a", unknown(0))}
+	tests := []struct {
+		name                     string
+		opts                     []option
+		always, onFailure, never v1.PodPhase
+	}{
+		{"nothing made", []option{noSandbox(), with("a")}, v1.PodPending, v1.PodPending, v1.PodPending},
+		{"sandbox only", []option{with("a")}, v1.PodPending, v1.PodPending, v1.PodPending},
+		{"created", []option{with("a", created(0))}, v1.PodPending, v1.PodPending, v1.PodPending},
+		{"running", []option{with("a", running(0, 2))}, v1.PodRunning, v1.PodRunning, v1.PodRunning},
+		{"exit 0", []option{with("a", exited(0, 0, 5))}, v1.PodRunning, v1.PodSucceeded, v1.PodSucceeded},
+		{"exit 1", []option{with("a", exited(0, 1, 5))}, v1.PodRunning, v1.PodRunning, v1.PodFailed},
+		{"unknown, never seen running", lost, v1.PodPending, v1.PodPending, v1.PodPending},
+		{"backing off", []option{with("a", exited(3, 1, 5)), waits("a", "CrashLoopBackOff")}, v1.PodRunning, v1.PodRunning, v1.PodFailed},
+		{"second one created", []option{with("a", created(1), exited(0, 1, 5))}, v1.PodRunning, v1.PodRunning, v1.PodFailed},
+		{"pull fails", []option{with("a"), waits("a", "ErrImagePull")}, v1.PodPending, v1.PodPending, v1.PodPending},
+		{"one of two runs", []option{with("a", running(0, 2)), with("b", exited(0, 1, 5))}, v1.PodRunning, v1.PodRunning, v1.PodRunning},
+		{"one of two not made", []option{with("a", running(0, 2)), with("b")}, v1.PodPending, v1.PodPending, v1.PodPending},
+		{"exit 0 and 0", []option{with("a", exited(0, 0, 5)), with("b", exited(0, 0, 6))}, v1.PodRunning, v1.PodSucceeded, v1.PodSucceeded},
+		{"exit 0 and 1", []option{with("a", exited(0, 0, 5)), with("b", exited(0, 1, 6))}, v1.PodRunning, v1.PodRunning, v1.PodFailed},
+		{"init runs", []option{withInit("i", running(0, 2)), with("a")}, v1.PodPending, v1.PodPending, v1.PodPending},
+		{"init failed", []option{withInit("i", exited(0, 1, 2)), with("a")}, v1.PodPending, v1.PodPending, v1.PodFailed},
+		{"init through", []option{withInit("i", exited(0, 0, 2)), with("a", running(0, 3))}, v1.PodRunning, v1.PodRunning, v1.PodRunning},
+		{"init record collected", []option{withInit("i"), with("a", running(0, 3))}, v1.PodRunning, v1.PodRunning, v1.PodRunning},
+		{"sidecar up, main not made", []option{withSidecar("s", running(0, 2)), with("a")}, v1.PodPending, v1.PodPending, v1.PodPending},
+		{"sidecar still up, main done", []option{withSidecar("s", running(0, 2)), with("a", exited(0, 0, 5))}, v1.PodRunning, v1.PodRunning, v1.PodRunning},
+		{"sidecar ended, main done", []option{withSidecar("s", exited(0, 137, 6)), with("a", exited(0, 0, 5))}, v1.PodRunning, v1.PodSucceeded, v1.PodSucceeded},
+	}
+	for _, tt := range tests {
+		for p, want := range map[v1.RestartPolicy]v1.PodPhase{always: tt.always, onFailure: tt.onFailure, never: tt.never} {
+			got := Compute(aScene(append([]option{policy(p)}, tt.opts...)...), v1.PodStatus{})
+			if got.Phase != want {
+				t.Errorf("%s under %s: got %s, want %s", tt.name, p, got.Phase, want)
+			}
+		}
+	}
+}
+
+// TestPhaseOfStoppedPod: what is left when a worker stopped everything.
+func TestPhaseOfStoppedPod(t *testing.T) {
+	tests := []struct {
+		name  string
+		opts  []option
+		phase v1.PodPhase
+	}{
+		{"api, Always, exit 0", []option{source(pod.SourceAPIServer), with("a", exited(0, 0, 5))}, v1.PodSucceeded},
+		{"api, Always, exit 137", []option{source(pod.SourceAPIServer), with("a", exited(0, 137, 5))}, v1.PodFailed},
+		{"api, never made", []option{source(pod.SourceAPIServer), with("a")}, v1.PodFailed},
+		{"api, init never through", []option{source(pod.SourceAPIServer), withInit("i"), with("a")}, v1.PodFailed},
+		{"static, Always, exit 0", []option{with("a", exited(0, 0, 5))}, v1.PodRunning},
+		{"static, Never, exit 0", []option{policy(never), with("a", exited(0, 0, 5))}, v1.PodSucceeded},
+	}
+	for _, tt := range tests {
+		got := Compute(aScene(append(tt.opts, phase(pod.PhaseTerminated))...), v1.PodStatus{})
+		if got.Phase != tt.phase {
+			t.Errorf("%s: got %s, want %s", tt.name, got.Phase, tt.phase)
+		}
+		for _, cs := range got.ContainerStatuses {
+			if tt.name != "api, init never through" && cs.State.Terminated == nil {
+				t.Errorf("%s: container %s of a terminated pod: got %+v, want terminated", tt.name, cs.Name, cs.State)
+			}
+		}
+	}
+}
+
+func failed(reason string) option {
+	return func(s *scene) { s.Failed, s.Reason, s.Message = true, reason, "Pod was active too long" }
+}
+
+func TestTerminalPhaseWaitsForTheLastContainer(t *testing.T) {
+	before := Compute(aScene(with("a", running(0, 2))), v1.PodStatus{})
+	still := Compute(aScene(failed("DeadlineExceeded"), with("a", running(0, 2))), before)
+	if still.Phase != v1.PodRunning || still.Reason != "" {
+		t.Errorf("while a container runs: got %s %q, want Running without a reason", still.Phase, still.Reason)
+	}
+	gone := Compute(aScene(failed("DeadlineExceeded"), with("a", exited(0, 137, 9))), still)
+	if gone.Phase != v1.PodFailed || gone.Reason != "DeadlineExceeded" || gone.Message != "Pod was active too long" {
+		t.Errorf("when it ended: got %s %q %q, want Failed DeadlineExceeded with its message", gone.Phase, gone.Reason, gone.Message)
+	}
+	if c := condition(gone.Conditions, v1.PodReady); c.Status != v1.ConditionFalse || c.Reason != ReasonPodFailed {
+		t.Errorf("Ready of a failed pod: got %s %s, want False PodFailed", c.Status, c.Reason)
+	}
+	after := Compute(aScene(with("a", running(1, 20))), gone)
+	if after.Phase != v1.PodFailed || after.Reason != "DeadlineExceeded" {
+		t.Errorf("after the end: got %s %q, want it to stay Failed DeadlineExceeded", after.Phase, after.Reason)
+	}
+}
+
+func TestRejectedPodFailsBeforeAnythingWasMade(t *testing.T) {
+	got := Compute(aScene(noSandbox(), failed("HostPortConflict"), with("a")), v1.PodStatus{})
+	if got.Phase != v1.PodFailed || got.Reason != "HostPortConflict" {
+		t.Errorf("got %s %q, want Failed HostPortConflict", got.Phase, got.Reason)
+	}
+}
+
+// TestContainerStates: how one container is shown.
+func TestContainerStates(t *testing.T) {
+	oom := exited(0, 137, 7)
+	oom.Reason, oom.Message = "OOMKilled", "out of memory"
+	cannot := exited(0, 127, 7)
+	cannot.Reason = "ContainerCannotRun"
+	tests := []struct {
+		name        string
+		opts        []option
+		state, last string
+		restarts    int32
+	}{
+		{"not made", []option{with("a")}, "waiting ContainerCreating", "", 0},
+		{"not made, init first", []option{withInit("i"), with("a")}, "waiting PodInitializing", "", 0},
+		{"pull fails", []option{with("a"), waits("a", "ErrImagePull")}, "waiting ErrImagePull", "", 0},
+		{"create fails again", []option{with("a", created(0)), waits("a", "RunContainerError")}, "waiting RunContainerError", "", 0},
+		{"running", []option{with("a", running(0, 2))}, "running", "", 0},
+		{"running hides a stale reason", []option{with("a", running(0, 2)), waits("a", "ErrImagePull")}, "running", "", 0},
+		{"completed", []option{policy(never), with("a", exited(0, 0, 7))}, "terminated Completed 0", "", 0},
+		{"oom", []option{policy(never), with("a", oom)}, "terminated OOMKilled 137", "", 0},
+		{"cannot run", []option{policy(never), with("a", cannot)}, "terminated ContainerCannotRun 127", "", 0},
+		{"crash loop", []option{with("a", exited(4, 1, 7)), waits("a", "CrashLoopBackOff")}, "waiting CrashLoopBackOff", "terminated Error 1", 4},
+		{"restarted", []option{with("a", running(1, 8), exited(0, 1, 7))}, "running", "terminated Error 1", 1},
+		{"about to restart", []option{with("a", exited(0, 1, 7)), waits("a", "ContainerCreating")}, "terminated Error 1", "", 0},
+		{"terminating ends the back-off", []option{phase(pod.PhaseTerminating), with("a", exited(4, 1, 7)), waits("a", "CrashLoopBackOff")}, "terminated Error 1", "", 4},
+	}
+	for _, tt := range tests {
+		got := Compute(aScene(tt.opts...), v1.PodStatus{}).ContainerStatuses[0]
+		if s := describe(got.State); s != tt.state {
+			t.Errorf("%s: state: got %q, want %q", tt.name, s, tt.state)
+		}
+		if s := describe(got.LastTerminationState); s != tt.last {
+			t.Errorf("%s: last state: got %q, want %q", tt.name, s, tt.last)
+		}
+		if got.RestartCount != tt.restarts {
+			t.Errorf("%s: restarts: got %d, want %d", tt.name, got.RestartCount, tt.restarts)
+		}
+	}
+}
+
+func describe(s v1.ContainerState) string {
+	switch {
+	case s.Running != nil:
+		return "running"
+	case s.Waiting != nil:
+		return "waiting " + s.Waiting.Reason
+	case s.Terminated != nil:
+		return strings.TrimSpace("terminated " + s.Terminated.Reason + " " + resource.NewQuantity(int64(s.Terminated.ExitCode), resource.DecimalSI).String())
+	}
+	return ""
+}
+
+func TestContainerLostByTheRuntime(t *testing.T) {
+	before := Compute(aScene(with("a", running(2, 2))), v1.PodStatus{})
+	gone := Compute(aScene(with("a")), before)
+	for range 3 { // a status that is computed again must not count again
+		gone = Compute(aScene(with("a")), gone)
+	}
+	cs := gone.ContainerStatuses[0]
+	if cs.RestartCount != 3 || describe(cs.LastTerminationState) != "terminated ContainerStatusUnknown 137" || describe(cs.State) != "waiting ContainerCreating" {
+		t.Errorf("record gone: got %d restarts, %q after %q", cs.RestartCount, describe(cs.State), describe(cs.LastTerminationState))
+	}
+	if gone.Phase != v1.PodRunning {
+		t.Errorf("record gone: phase: got %s, want Running", gone.Phase)
+	}
+
+	odd := Compute(aScene(with("a", unknown(2))), before)
+	for range 3 {
+		odd = Compute(aScene(with("a", unknown(2))), odd)
+	}
+	cs = odd.ContainerStatuses[0]
+	if cs.RestartCount != 3 || describe(cs.State) != "terminated ContainerStatusUnknown 137" {
+		t.Errorf("state unknown: got %d restarts, %q; want 3, ContainerStatusUnknown", cs.RestartCount, describe(cs.State))
+	}
+}
+
+// TestConditions checks reason and message to the word.
+func TestConditions(t *testing.T) {
+	type row struct{ ready, containers, initialized, sandbox string }
+	up := row{"True", "True", "True", "True"}
+	tests := []struct {
+		name string
+		opts []option
+		want row
+	}{
+		{"running", []option{with("a", running(0, 2))}, up},
+		{"two not ready", []option{with("b"), with("a")}, row{
+			"False ContainersNotReady containers with unready status: [b a]",
+			"False ContainersNotReady containers with unready status: [b a]", "True", "True"}},
+		{"no sandbox", []option{noSandbox(), with("a")}, row{
+			"False ContainersNotReady containers with unready status: [a]",
+			"False ContainersNotReady containers with unready status: [a]", "True", "False"}},
+		{"completed", []option{policy(never), with("a", exited(0, 0, 5))}, row{
+			"False PodCompleted", "False PodCompleted", "True PodCompleted", "True"}},
+		{"failed", []option{policy(never), with("a", exited(0, 3, 5))}, row{
+			"False PodFailed", "False PodFailed", "True", "True"}},
+		{"init runs", []option{withInit("i", running(0, 2)), withInit("j"), with("a")}, row{
+			"False ContainersNotReady containers with unready status: [a]",
+			"False ContainersNotReady containers with unready status: [a]",
+			"False ContainersNotInitialized containers with incomplete status: [i j]", "True"}},
+		{"sidecar counts", []option{withSidecar("s"), with("a", running(0, 4))}, row{
+			"False ContainersNotReady containers with unready status: [s]",
+			"False ContainersNotReady containers with unready status: [s]", "True", "True"}},
+		{"gate missing", []option{with("a", running(0, 2)), gate("example.com/lb")}, row{
+			`False ReadinessGatesNotReady corresponding condition of pod readiness gate "example.com/lb" does not exist.`, "True", "True", "True"}},
+		{"two ready sandboxes", []option{with("a", running(0, 2)), secondSandbox()}, row{"True", "True", "True", "False"}},
+	}
+	for _, tt := range tests {
+		s := Compute(aScene(tt.opts...), v1.PodStatus{})
+		got := row{word(s, v1.PodReady), word(s, v1.ContainersReady), word(s, v1.PodInitialized), word(s, v1.PodReadyToStartContainers)}
+		if d := cmp.Diff(tt.want, got, cmp.AllowUnexported(row{})); d != "" {
+			t.Errorf("%s: (-want +got)\n%s", tt.name, d)
+		}
+		if got := word(s, v1.PodScheduled); got != "True" {
+			t.Errorf("%s: PodScheduled: got %s, want True", tt.name, got)
+		}
+	}
+}
+
+func word(s v1.PodStatus, t v1.PodConditionType) string {
+	c := condition(s.Conditions, t)
+	return strings.TrimSpace(string(c.Status) + " " + strings.TrimSpace(c.Reason+" "+c.Message))
+}
+
+func gate(t v1.PodConditionType) option {
+	return func(s *scene) {
+		s.spec().ReadinessGates = append(s.spec().ReadinessGates, v1.PodReadinessGate{ConditionType: t})
+	}
+}
+
+func secondSandbox() option {
+	return func(s *scene) {
+		s.Observed.Sandboxes = append(s.Observed.Sandboxes, pod.Sandbox{ID: "s0", Ready: true, IPs: []string{"10.88.0.4"}})
+	}
+}
+
+func TestReadinessGateOfOthersIsKeptAndHeeded(t *testing.T) {
+	for status, want := range map[v1.ConditionStatus]string{
+		v1.ConditionTrue:  "True",
+		v1.ConditionFalse: `False ReadinessGatesNotReady the status of pod readiness gate "example.com/lb" is not "True", but False`,
+	} {
+		previous := v1.PodStatus{Conditions: []v1.PodCondition{{Type: "example.com/lb", Status: status}}}
+		s := Compute(aScene(with("a", running(0, 2)), gate("example.com/lb")), previous)
+		if got := word(s, v1.PodReady); got != want {
+			t.Errorf("gate %s: got %q, want %q", status, got, want)
+		}
+		if condition(s.Conditions, "example.com/lb") == nil {
+			t.Errorf("gate %s: the condition of others was dropped", status)
+		}
+	}
+}
+
+// TestRestartOfPoddChangesNothing computes each scene once with a history and
+// once, later, without one.
+func TestRestartOfPoddChangesNothing(t *testing.T) {
+	histories := map[string][][]option{
+		"running": {
+			{noSandbox(), with("a"), lookAt(0)},
+			{with("a"), lookAt(1)},
+			{with("a", created(0)), lookAt(2)},
+			{with("a", running(0, 2)), lookAt(2)},
+		},
+		"restarted": {
+			{with("a", running(0, 2)), lookAt(2)},
+			{with("a", exited(0, 1, 7)), lookAt(7)},
+			{with("a", running(1, 8), exited(0, 1, 7)), lookAt(8)},
+		},
+		"completed": {
+			{policy(never), with("a", running(0, 2)), lookAt(2)},
+			{policy(never), with("a", exited(0, 0, 7)), lookAt(7)},
+		},
+		"init": {
+			{withInit("i", running(0, 2)), with("a"), lookAt(2)},
+			{withInit("i", exited(0, 0, 4)), with("a"), lookAt(4)},
+			{withInit("i", exited(0, 0, 4)), with("a", running(0, 5)), lookAt(5)},
+		},
+		"crash loop": {
+			{with("a", running(0, 2)), lookAt(2)},
+			{with("a", exited(0, 1, 7)), waits("a", "CrashLoopBackOff"), lookAt(7)},
+		},
+	}
+	for name, steps := range histories {
+		var with v1.PodStatus
+		for _, opts := range steps {
+			with = Compute(aScene(opts...), with)
+		}
+		last := append(append([]option{}, steps[len(steps)-1]...), lookAt(5000))
+		fresh := Compute(aScene(last...), v1.PodStatus{})
+		if d := cmp.Diff(with, fresh); d != "" {
+			t.Errorf("%s: a status computed anew differs (-before restart +after)\n%s", name, d)
+		}
+		again := Compute(aScene(last...), with)
+		if d := cmp.Diff(with, again); d != "" {
+			t.Errorf("%s: a second look changed the status (-first +second)\n%s", name, d)
+		}
+	}
+}
+
+func TestAddresses(t *testing.T) {
+	six := func(s *scene) { s.Observed.Sandboxes[0].IPs = []string{"fd00::5", "10.88.0.5", "10.88.0.6", "rubbish"} }
+	tests := []struct {
+		name    string
+		options Options
+		opts    []option
+		ip, ips string
+	}{
+		{"one", Options{}, nil, "10.88.0.5", "10.88.0.5"},
+		{"dual, v4 first by default", Options{}, []option{six}, "10.88.0.5", "10.88.0.5 fd00::5"},
+		{"dual, v6 node", Options{HostIPs: []string{"fd01::1"}}, []option{six}, "fd00::5", "fd00::5 10.88.0.5"},
+		{"host network", Options{HostIPs: []string{"192.0.2.7"}}, []option{hostNetwork()}, "192.0.2.7", "192.0.2.7"},
+	}
+	for _, tt := range tests {
+		s := tt.options.Compute(aScene(append(tt.opts, with("a", running(0, 2)))...), v1.PodStatus{})
+		var ips []string
+		for _, ip := range s.PodIPs {
+			ips = append(ips, ip.IP)
+		}
+		if s.PodIP != tt.ip || strings.Join(ips, " ") != tt.ips {
+			t.Errorf("%s: got %s of %v, want %s of %s", tt.name, s.PodIP, ips, tt.ip, tt.ips)
+		}
+	}
+	before := Compute(aScene(policy(never), with("a", running(0, 2))), v1.PodStatus{})
+	after := Compute(aScene(policy(never), noSandbox(), with("a", exited(0, 0, 7))), before)
+	if after.PodIP != "10.88.0.5" {
+		t.Errorf("completed pod without a sandbox: got IP %q, want the one it had", after.PodIP)
+	}
+}
+
+func hostNetwork() option {
+	return func(s *scene) {
+		s.spec().HostNetwork = true
+		s.Observed.Sandboxes[0].IPs = nil
+		s.Observed.Sandboxes[0].HostNetwork = true
+	}
+}
+
+func TestStartedAndReadyFollowTheProbes(t *testing.T) {
+	probe := &v1.Probe{}
+	probed := func(startup, ready bool, r pod.Probes) option {
+		return func(s *scene) {
+			with("a", running(0, 2))(s)
+			if startup {
+				s.spec().Containers[0].StartupProbe = probe
+			}
+			if ready {
+				s.spec().Containers[0].ReadinessProbe = probe
+			}
+			s.Probes = pod.ProbeResults{"a": r}
+		}
+	}
+	const ok, no, not = pod.ProbeSucceeded, pod.ProbeFailed, pod.ProbeUnknown
+	tests := []struct {
+		name           string
+		opt            option
+		started, ready bool
+	}{
+		{"no probes", probed(false, false, pod.Probes{}), true, true},
+		{"startup unknown", probed(true, true, pod.Probes{}), false, false},
+		{"startup failed", probed(true, true, pod.Probes{Startup: no, Ready: ok}), false, false},
+		{"startup done, readiness unknown", probed(true, true, pod.Probes{Startup: ok, Ready: not}), true, false},
+		{"readiness failed", probed(false, true, pod.Probes{Ready: no}), true, false},
+		{"both done", probed(true, true, pod.Probes{Startup: ok, Ready: ok}), true, true},
+	}
+	for _, tt := range tests {
+		got := Compute(aScene(tt.opt), v1.PodStatus{}).ContainerStatuses[0]
+		if *got.Started != tt.started || got.Ready != tt.ready {
+			t.Errorf("%s: got started %v ready %v, want %v %v", tt.name, *got.Started, got.Ready, tt.started, tt.ready)
+		}
+	}
+	// Upstream #100277: a restart of the agent, which forgets results, must not
+	// turn a ready pod unready.
+	before := Compute(aScene(probed(true, true, pod.Probes{Startup: ok, Ready: ok})), v1.PodStatus{})
+	after := Compute(aScene(probed(true, true, pod.Probes{})), before)
+	if !after.ContainerStatuses[0].Ready || !*after.ContainerStatuses[0].Started {
+		t.Error("results forgotten: the container turned unready")
+	}
+}
+
+func TestQOSClass(t *testing.T) {
+	rl := func(cpu, mem string) v1.ResourceList {
+		l := v1.ResourceList{}
+		if cpu != "" {
+			l[v1.ResourceCPU] = resource.MustParse(cpu)
+		}
+		if mem != "" {
+			l[v1.ResourceMemory] = resource.MustParse(mem)
+		}
+		return l
+	}
+	c := func(req, lim v1.ResourceList) v1.Container {
+		return v1.Container{Resources: v1.ResourceRequirements{Requests: req, Limits: lim}}
+	}
+	full := c(rl("1", "1Gi"), rl("1", "1Gi"))
+	none := c(nil, nil)
+	pods := func(cs ...v1.Container) *v1.Pod { return &v1.Pod{Spec: v1.PodSpec{Containers: cs}} }
+	level := pods(none)
+	level.Spec.Resources = &v1.ResourceRequirements{Requests: rl("1", "1Gi"), Limits: rl("1", "1Gi")}
+	initOnly := pods(full)
+	initOnly.Spec.InitContainers = []v1.Container{none}
+	tests := []struct {
+		name string
+		pod  *v1.Pod
+		want v1.PodQOSClass
+	}{
+		{"nothing", pods(none, none), v1.PodQOSBestEffort},
+		{"zero counts as nothing", pods(c(rl("0", ""), nil)), v1.PodQOSBestEffort},
+		{"other resources count as nothing", pods(c(v1.ResourceList{"example.com/gpu": resource.MustParse("1")}, nil)), v1.PodQOSBestEffort},
+		{"all limited", pods(full, full), v1.PodQOSGuaranteed},
+		{"same amount, other unit", pods(c(rl("1000m", "1024Mi"), rl("1", "1Gi"))), v1.PodQOSGuaranteed},
+		{"one without limits", pods(full, none), v1.PodQOSBurstable},
+		{"init without limits", initOnly, v1.PodQOSBurstable},
+		{"less requested", pods(c(rl("500m", "1Gi"), rl("1", "1Gi"))), v1.PodQOSBurstable},
+		{"cpu only", pods(c(rl("1", ""), rl("1", ""))), v1.PodQOSBurstable},
+		{"pod level decides", level, v1.PodQOSGuaranteed},
+	}
+	for _, tt := range tests {
+		if got := QOSClass(tt.pod); got != tt.want {
+			t.Errorf("%s: got %s, want %s", tt.name, got, tt.want)
+		}
+	}
+}
+
+func TestTerminationMessagesShareTwelveKiB(t *testing.T) {
+	long := exited(0, 1, 5)
+	long.Message = strings.Repeat("ä", 4096)
+	s := Compute(aScene(policy(never), with("a", long), with("b", long), with("c", long), with("d", long)), v1.PodStatus{})
+	for _, cs := range s.ContainerStatuses {
+		m := cs.State.Terminated.Message
+		if len(m) > 3072 || len(m) < 3070 || !strings.HasSuffix(m, "ä") {
+			t.Errorf("container %s: got %d bytes ending in %q, want about 3072 and whole characters", cs.Name, len(m), m[len(m)-2:])
+		}
+	}
+}
+
+func TestShouldRestart(t *testing.T) {
+	on, no := v1.ContainerRestartPolicyOnFailure, v1.ContainerRestartPolicyNever
+	rule := func(op v1.ContainerRestartRuleOnExitCodesOperator, codes ...int32) []v1.ContainerRestartRule {
+		return []v1.ContainerRestartRule{{Action: v1.ContainerRestartRuleActionRestart,
+			ExitCodes: &v1.ContainerRestartRuleOnExitCodes{Operator: op, Values: codes}}}
+	}
+	tests := []struct {
+		name      string
+		container v1.Container
+		pod       v1.RestartPolicy
+		code      int32
+		want      bool
+	}{
+		{"pod Always", v1.Container{}, always, 0, true},
+		{"pod OnFailure 0", v1.Container{}, onFailure, 0, false},
+		{"pod OnFailure 1", v1.Container{}, onFailure, 1, true},
+		{"pod Never 1", v1.Container{}, never, 1, false},
+		{"own policy wins", v1.Container{RestartPolicy: &on}, never, 1, true},
+		{"rule wins", v1.Container{RestartPolicy: &no, RestartPolicyRules: rule(v1.ContainerRestartRuleOnExitCodesOpIn, 42)}, always, 42, true},
+		{"rule misses", v1.Container{RestartPolicy: &no, RestartPolicyRules: rule(v1.ContainerRestartRuleOnExitCodesOpIn, 42)}, always, 1, false},
+		{"rule NotIn", v1.Container{RestartPolicy: &no, RestartPolicyRules: rule(v1.ContainerRestartRuleOnExitCodesOpNotIn, 42)}, always, 1, true},
+	}
+	for _, tt := range tests {
+		spec := v1.PodSpec{RestartPolicy: tt.pod}
+		if got := shouldRestart(&tt.container, &spec, tt.code); got != tt.want {
+			t.Errorf("%s: got %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}

@@ -1,0 +1,328 @@
+package status
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"podd/internal/pod"
+)
+
+// Reasons of conditions, the kubelet's (pkg/kubelet/status/generate.go).
+const (
+	ReasonUnknownContainerStatuses = "UnknownContainerStatuses"
+	ReasonPodCompleted             = "PodCompleted"
+	ReasonPodFailed                = "PodFailed"
+	ReasonContainersNotReady       = "ContainersNotReady"
+	ReasonContainersNotInitialized = "ContainersNotInitialized"
+	ReasonReadinessGatesNotReady   = "ReadinessGatesNotReady"
+)
+
+// ours are the conditions that the node agent writes; all others are carried
+// over from the previous status untouched.
+var ours = map[v1.PodConditionType]bool{
+	v1.PodReadyToStartContainers: true,
+	v1.PodInitialized:            true,
+	v1.PodReady:                  true,
+	v1.ContainersReady:           true,
+	v1.PodScheduled:              true,
+}
+
+// verdict is a condition before it has its times.
+type verdict struct {
+	status          v1.ConditionStatus
+	reason, message string
+}
+
+var yes = verdict{status: v1.ConditionTrue}
+
+// conditions sets the pod's conditions, in the kubelet's order.
+func (c *computation) conditions(s *v1.PodStatus) {
+	for _, old := range c.previous.Conditions {
+		if !ours[old.Type] {
+			s.Conditions = append(s.Conditions, old)
+		}
+	}
+	sandbox := c.sandboxReady()
+	initialized := c.initialized(s)
+	containers := c.containersReady(s)
+	ready := c.ready(s, containers)
+	c.add(s, v1.PodReadyToStartContainers, sandbox, c.sandboxSince(sandbox))
+	c.add(s, v1.PodInitialized, initialized, c.initializedSince(s, initialized))
+	c.add(s, v1.PodReady, ready, c.readySince(s, ready))
+	c.add(s, v1.ContainersReady, containers, c.readySince(s, containers))
+	c.add(s, v1.PodScheduled, yes, s.StartTime.Time)
+}
+
+// add appends the condition. Its time moves only when its status does. since is
+// the fact that explains the status (zero if there is none: then it is the time
+// of the look).
+func (c *computation) add(s *v1.PodStatus, t v1.PodConditionType, v verdict, since time.Time) {
+	old := condition(c.previous.Conditions, t)
+	at := seconds(since)
+	if at.IsZero() {
+		at = seconds(c.report.At)
+	}
+	switch {
+	case old == nil:
+	case old.Status == v.status:
+		at = old.LastTransitionTime
+	case at.Before(&old.LastTransitionTime):
+		at = old.LastTransitionTime
+	}
+	s.Conditions = append(s.Conditions, v1.PodCondition{
+		Type:               t,
+		ObservedGeneration: c.pod.Generation,
+		Status:             v.status,
+		Reason:             v.reason,
+		Message:            v.message,
+		LastTransitionTime: at,
+		LastProbeTime:      metav1.Time{},
+	})
+}
+
+func condition(all []v1.PodCondition, t v1.PodConditionType) *v1.PodCondition {
+	for i := range all {
+		if all[i].Type == t {
+			return &all[i]
+		}
+	}
+	return nil
+}
+
+// sandboxReady: exactly one sandbox is ready, it is the newest, and it has an
+// address unless it lives in the node's network.
+func (c *computation) sandboxReady() verdict {
+	no := verdict{status: v1.ConditionFalse}
+	all := c.report.Observed.Sandboxes
+	if len(all) == 0 || !all[0].Ready {
+		return no
+	}
+	for _, other := range all[1:] {
+		if other.Ready {
+			return no
+		}
+	}
+	if !c.pod.Spec.HostNetwork && len(all[0].IPs) == 0 {
+		return no
+	}
+	return yes
+}
+
+// initialized: all init containers are through, or were so at some time.
+func (c *computation) initialized(s *v1.PodStatus) verdict {
+	var unknown, incomplete []string
+	for i := range c.pod.Spec.InitContainers {
+		spec := &c.pod.Spec.InitContainers[i]
+		cs := find(s.InitContainerStatuses, spec.Name)
+		switch {
+		case cs == nil:
+			unknown = append(unknown, spec.Name)
+		case isSidecar(spec) && (cs.Started == nil || !*cs.Started), !isSidecar(spec) && !cs.Ready:
+			incomplete = append(incomplete, spec.Name)
+		}
+	}
+	if s.Phase == v1.PodSucceeded && len(unknown) == 0 {
+		return verdict{status: v1.ConditionTrue, reason: ReasonPodCompleted}
+	}
+	for _, cs := range s.ContainerStatuses {
+		if cs.State.Running != nil || cs.State.Terminated != nil {
+			return yes
+		}
+	}
+	if len(unknown)+len(incomplete) == 0 {
+		return yes
+	}
+	if old := condition(c.previous.Conditions, v1.PodInitialized); old != nil && old.Status == v1.ConditionTrue {
+		return yes
+	}
+	return verdict{v1.ConditionFalse, ReasonContainersNotInitialized, listed(unknown, "incomplete", incomplete)}
+}
+
+// containersReady: every regular container and every sidecar is ready.
+func (c *computation) containersReady(s *v1.PodStatus) verdict {
+	var unknown, unready []string
+	look := func(name string, statuses []v1.ContainerStatus) {
+		switch cs := find(statuses, name); {
+		case cs == nil:
+			unknown = append(unknown, name)
+		case !cs.Ready:
+			unready = append(unready, name)
+		}
+	}
+	for i := range c.pod.Spec.InitContainers {
+		if isSidecar(&c.pod.Spec.InitContainers[i]) {
+			look(c.pod.Spec.InitContainers[i].Name, s.InitContainerStatuses)
+		}
+	}
+	for i := range c.pod.Spec.Containers {
+		look(c.pod.Spec.Containers[i].Name, s.ContainerStatuses)
+	}
+	switch {
+	case s.Phase == v1.PodSucceeded && len(unknown) == 0:
+		return verdict{status: v1.ConditionFalse, reason: ReasonPodCompleted}
+	case s.Phase == v1.PodFailed:
+		return verdict{status: v1.ConditionFalse, reason: ReasonPodFailed}
+	case len(unknown)+len(unready) > 0:
+		return verdict{v1.ConditionFalse, ReasonContainersNotReady, listed(unknown, "unready", unready)}
+	}
+	return yes
+}
+
+// ready: the containers are, and every readiness gate says so too.
+func (c *computation) ready(s *v1.PodStatus, containers verdict) verdict {
+	if containers.status != v1.ConditionTrue {
+		return containers
+	}
+	var missing []string
+	for _, gate := range c.pod.Spec.ReadinessGates {
+		switch found := condition(s.Conditions, gate.ConditionType); {
+		case found == nil:
+			missing = append(missing, fmt.Sprintf("corresponding condition of pod readiness gate %q does not exist.", string(gate.ConditionType)))
+		case found.Status != v1.ConditionTrue:
+			missing = append(missing, fmt.Sprintf("the status of pod readiness gate %q is not \"True\", but %v", string(gate.ConditionType), found.Status))
+		}
+	}
+	if len(missing) > 0 {
+		return verdict{v1.ConditionFalse, ReasonReadinessGatesNotReady, strings.Join(missing, ", ")}
+	}
+	return yes
+}
+
+func listed(unknown []string, word string, others []string) string {
+	var parts []string
+	if len(unknown) > 0 {
+		parts = append(parts, fmt.Sprintf("containers with unknown status: %s", unknown))
+	}
+	if len(others) > 0 {
+		parts = append(parts, fmt.Sprintf("containers with %s status: %s", word, others))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// sandboxSince: a sandbox is ready from its creation on; there was none from
+// the start of the pod on. When one died nobody recorded.
+func (c *computation) sandboxSince(v verdict) time.Time {
+	all := c.report.Observed.Sandboxes
+	switch {
+	case v.status == v1.ConditionTrue:
+		return all[0].CreatedAt
+	case len(all) == 0 && condition(c.previous.Conditions, v1.PodReadyToStartContainers) == nil:
+		return c.startTime().Time
+	}
+	var died time.Time
+	for i := range c.report.Observed.Containers {
+		died = later(died, c.report.Observed.Containers[i].FinishedAt)
+	}
+	return died
+}
+
+// initializedSince: a pod without init containers is initialized from its start
+// on, others since the last of them was through.
+func (c *computation) initializedSince(s *v1.PodStatus, v verdict) time.Time {
+	if v.status != v1.ConditionTrue || len(c.pod.Spec.InitContainers) == 0 {
+		return c.startTime().Time
+	}
+	var through time.Time
+	for _, cs := range s.InitContainerStatuses {
+		switch {
+		case cs.State.Terminated != nil:
+			through = later(through, cs.State.Terminated.FinishedAt.Time)
+		case cs.State.Running != nil:
+			through = later(through, cs.State.Running.StartedAt.Time)
+		}
+	}
+	return through
+}
+
+// readySince: a pod that nothing probes is ready since its last container
+// started, and unready since the last of the unready ones ended, or else since
+// the pod's start. What a probe says is true from the look on, and after a
+// restart of podd from the start of the container on.
+func (c *computation) readySince(s *v1.PodStatus, v verdict) time.Time {
+	var started, ended time.Time
+	all := append(append([]v1.ContainerStatus{}, s.InitContainerStatuses...), s.ContainerStatuses...)
+	running := false
+	for _, cs := range all {
+		for _, end := range []*v1.ContainerStateTerminated{cs.State.Terminated, cs.LastTerminationState.Terminated} {
+			if end != nil && !cs.Ready {
+				ended = later(ended, end.FinishedAt.Time)
+			}
+		}
+		if cs.State.Running != nil {
+			running = running || !cs.Ready
+			started = later(started, cs.State.Running.StartedAt.Time)
+		}
+	}
+	switch known := condition(c.previous.Conditions, v1.ContainersReady) != nil; {
+	case v.status == v1.ConditionTrue && known && c.probes():
+		return time.Time{}
+	case v.status == v1.ConditionTrue:
+		return started
+	case running && known:
+		return time.Time{}
+	case !ended.IsZero():
+		return ended
+	case running:
+		return started
+	}
+	return c.startTime().Time
+}
+
+// probes says that a probe has a word in the pod's readiness.
+func (c *computation) probes() bool { return c.report.Probes != nil }
+
+// probed sets started and ready of every container.
+func (c *computation) probed(s *v1.PodStatus) {
+	for i := range s.ContainerStatuses {
+		cs := &s.ContainerStatuses[i]
+		c.probedOne(c.pod.Spec.Containers, cs, find(c.previous.ContainerStatuses, cs.Name))
+	}
+	for i := range s.InitContainerStatuses {
+		cs := &s.InitContainerStatuses[i]
+		if isSidecar(&c.pod.Spec.InitContainers[i]) {
+			c.probedOne(c.pod.Spec.InitContainers, cs, find(c.previous.InitContainerStatuses, cs.Name))
+			continue
+		}
+		started := cs.State.Running != nil
+		cs.Started = &started
+		cs.Ready = cs.State.Terminated != nil && cs.State.Terminated.ExitCode == 0
+	}
+}
+
+// probedOne sets started and ready of a container that may have probes. While a
+// probe has no result yet, what was said of the same container before holds, so
+// that a restart of podd flaps nothing (kubernetes/kubernetes#100277).
+func (c *computation) probedOne(specs []v1.Container, cs, old *v1.ContainerStatus) {
+	started, ready := false, false
+	if cs.State.Running != nil {
+		spec := specOf(specs, cs.Name)
+		results := c.report.Probes[cs.Name]
+		same := old != nil && old.ContainerID == cs.ContainerID
+		started = c.passed(spec.StartupProbe, results.Startup, same && old.Started != nil && *old.Started)
+		ready = started && c.passed(spec.ReadinessProbe, results.Ready, same && old.Ready)
+	}
+	cs.Started, cs.Ready = &started, ready
+}
+
+func (c *computation) passed(probe *v1.Probe, result pod.ProbeResult, before bool) bool {
+	switch {
+	case probe == nil || c.report.Probes == nil:
+		return true
+	case result == pod.ProbeUnknown:
+		return before
+	}
+	return result == pod.ProbeSucceeded
+}
+
+func specOf(specs []v1.Container, name string) *v1.Container {
+	for i := range specs {
+		if specs[i].Name == name {
+			return &specs[i]
+		}
+	}
+	return nil
+}

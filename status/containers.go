@@ -1,0 +1,321 @@
+package status
+
+import (
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	v1 "k8s.io/api/core/v1"
+
+	"podd/internal/pod"
+)
+
+// Reasons and messages of container states, in the kubelet's words.
+const (
+	ReasonContainerCreating = "ContainerCreating"
+	ReasonPodInitializing   = "PodInitializing"
+	ReasonStatusUnknown     = "ContainerStatusUnknown"
+
+	messageLost        = "The container could not be located when the pod was terminated"
+	messageWasRunning  = "The container could not be located when the pod was deleted.  The container used to be Running"
+	messageInitAssumed = "Unable to get init container status from container runtime and pod has been initialized, treat it as exited normally"
+
+	// exitCodeUnknown stands for the exit code of a container that vanished.
+	exitCodeUnknown = 137
+	// maxPodMessages bounds all termination messages of a pod together, in
+	// bytes (pkg/kubelet/container/runtime.go).
+	maxPodMessages = 12 * 1024
+)
+
+type kind int
+
+const (
+	kindRegular kind = iota
+	kindInit
+	kindEphemeral
+)
+
+// containers returns a status for each container of the spec: init containers
+// in the order of the spec, the others by name, as the kubelet lists them.
+func (c *computation) containers(specs []v1.Container, previous []v1.ContainerStatus, k kind) []v1.ContainerStatus {
+	if len(specs) == 0 {
+		return nil
+	}
+	all := make([]v1.ContainerStatus, 0, len(specs))
+	for i := range specs {
+		all = append(all, c.container(&specs[i], find(previous, specs[i].Name), k))
+	}
+	if k != kindInit {
+		slices.SortStableFunc(all, func(a, b v1.ContainerStatus) int { return strings.Compare(a.Name, b.Name) })
+	}
+	return all
+}
+
+func (c *computation) container(spec *v1.Container, old *v1.ContainerStatus, k kind) v1.ContainerStatus {
+	latest, before := c.observed(spec.Name)
+	var s v1.ContainerStatus
+	if latest == nil {
+		s = c.absent(spec, old, k)
+	} else {
+		s = c.present(spec, latest, old)
+		if before != nil {
+			if last := c.state(before, nil); last.Terminated != nil {
+				s.LastTerminationState = last
+			}
+		}
+	}
+	c.wait(&s, k)
+	return s
+}
+
+// observed returns the newest container of that name and the one before it.
+func (c *computation) observed(name string) (latest, before *pod.Container) {
+	all := c.report.Observed.Containers
+	for i := range all {
+		if all[i].Name != name {
+			continue
+		}
+		if latest != nil {
+			return latest, &all[i]
+		}
+		latest = &all[i]
+	}
+	return latest, nil
+}
+
+// absent is the status of a container that the runtime does not have: not
+// made yet, or made and lost.
+func (c *computation) absent(spec *v1.Container, old *v1.ContainerStatus, k kind) v1.ContainerStatus {
+	reason := ReasonContainerCreating
+	if len(c.pod.Spec.InitContainers) > 0 {
+		reason = ReasonPodInitializing
+	}
+	s := v1.ContainerStatus{
+		Name:         spec.Name,
+		Image:        spec.Image,
+		State:        v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: reason}},
+		VolumeMounts: c.volumeMounts(spec),
+	}
+	if old != nil {
+		if old.State.Terminated != nil {
+			return *old
+		}
+		s.RestartCount = old.RestartCount
+		s.LastTerminationState = old.LastTerminationState
+		if old.State.Running != nil && s.LastTerminationState.Terminated == nil {
+			s.LastTerminationState.Terminated = &v1.ContainerStateTerminated{
+				Reason: ReasonStatusUnknown, Message: messageWasRunning, ExitCode: exitCodeUnknown,
+			}
+			if c.pod.DeletionTimestamp == nil {
+				s.RestartCount++
+			}
+		}
+	}
+	// An init container that is gone while a regular one exists has done its
+	// work; its record was collected.
+	if k == kindInit && !isSidecar(spec) && c.anyRegularCreated() {
+		s.State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
+			Reason: "Completed", Message: messageInitAssumed,
+		}}
+	}
+	return s
+}
+
+func (c *computation) anyRegularCreated() bool {
+	for i := range c.pod.Spec.Containers {
+		if latest, _ := c.observed(c.pod.Spec.Containers[i].Name); latest != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// present is the status of a container that the runtime has.
+func (c *computation) present(spec *v1.Container, seen *pod.Container, old *v1.ContainerStatus) v1.ContainerStatus {
+	s := v1.ContainerStatus{
+		Name:               spec.Name,
+		RestartCount:       seen.RestartCount,
+		Image:              seen.Image,
+		ImageID:            seen.ImageID,
+		ContainerID:        c.id(seen),
+		AllocatedResources: spec.Resources.Requests.DeepCopy(),
+		Resources:          spec.Resources.DeepCopy(),
+		VolumeMounts:       c.volumeMounts(spec),
+	}
+	if s.Image == "" {
+		s.Image = spec.Image
+	}
+	if old != nil {
+		s.RestartCount = max(s.RestartCount, old.RestartCount)
+		if old.ContainerID != s.ContainerID && old.State.Terminated != nil {
+			s.LastTerminationState.Terminated = old.State.Terminated
+		} else {
+			s.LastTerminationState = old.LastTerminationState
+		}
+	}
+	s.State = c.state(seen, old)
+	if lost(&s.State) && old.State.Running != nil {
+		// The runtime's attempt does not count an end that it did not see.
+		s.RestartCount = old.RestartCount + 1
+	}
+	return s
+}
+
+func lost(s *v1.ContainerState) bool {
+	return s.Terminated != nil && s.Terminated.Reason == ReasonStatusUnknown && s.Terminated.Message == messageLost
+}
+
+// state translates the runtime's state. A container in an unknown state that
+// was running, or was already reported lost, has ended as far as anybody can
+// know: calling it waiting could run a once-only pod twice.
+func (c *computation) state(seen *pod.Container, old *v1.ContainerStatus) v1.ContainerState {
+	switch seen.State {
+	case pod.ContainerRunning:
+		return v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: seconds(seen.StartedAt)}}
+	case pod.ContainerExited:
+		return v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
+			ExitCode:    seen.ExitCode,
+			Reason:      seen.Reason,
+			Message:     seen.Message,
+			StartedAt:   seconds(seen.StartedAt),
+			FinishedAt:  seconds(seen.FinishedAt),
+			ContainerID: c.id(seen),
+		}}
+	case pod.ContainerUnknown:
+		if old != nil && old.ContainerID == c.id(seen) && (old.State.Running != nil || lost(&old.State)) {
+			return v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
+				Reason: ReasonStatusUnknown, Message: messageLost, ExitCode: exitCodeUnknown,
+			}}
+		}
+	case pod.ContainerCreated:
+	}
+	return v1.ContainerState{Waiting: &v1.ContainerStateWaiting{}}
+}
+
+// wait puts the worker's reason over the state of a container that does not run
+// but will. Its last end stays visible as the last state. The reasons of the
+// very first start never hide how a container ended: the kubelet shows it as
+// terminated until its successor runs or fails to.
+func (c *computation) wait(s *v1.ContainerStatus, k kind) {
+	why, ok := c.report.Waiting[s.Name]
+	if !ok || s.State.Running != nil || c.report.Phase >= pod.PhaseTerminating {
+		return
+	}
+	if t := s.State.Terminated; t != nil {
+		if k == kindInit && t.ExitCode == 0 {
+			return
+		}
+		if why.Reason == ReasonContainerCreating || why.Reason == ReasonPodInitializing {
+			return
+		}
+		s.LastTerminationState = s.State
+	}
+	s.State = v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: why.Reason, Message: why.Message}}
+}
+
+// endContainers gives every container of a pod of which nothing runs any more
+// an end: what has no record of one failed, as far as anybody can tell.
+func (c *computation) endContainers(s *v1.PodStatus) {
+	end := func(statuses []v1.ContainerStatus) {
+		for i := range statuses {
+			if statuses[i].State.Terminated == nil {
+				statuses[i].State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
+					Reason: ReasonStatusUnknown, Message: messageLost, ExitCode: exitCodeUnknown,
+				}}
+			}
+		}
+	}
+	if c.everInitialized(s) {
+		end(s.ContainerStatuses)
+	}
+	end(startedPrefix(s.InitContainerStatuses))
+}
+
+// everInitialized says that all init containers were through at some time.
+func (c *computation) everInitialized(s *v1.PodStatus) bool {
+	if len(c.pod.Spec.InitContainers) == 0 {
+		return true
+	}
+	for _, cs := range s.ContainerStatuses {
+		if cs.LastTerminationState.Terminated != nil || cs.State.Waiting == nil {
+			return true
+		}
+	}
+	last := s.InitContainerStatuses[len(s.InitContainerStatuses)-1]
+	if isSidecar(&c.pod.Spec.InitContainers[len(c.pod.Spec.InitContainers)-1]) {
+		return last.State.Running != nil
+	}
+	for _, state := range []v1.ContainerState{last.State, last.LastTerminationState} {
+		if state.Terminated != nil && state.Terminated.ExitCode == 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// startedPrefix is the init containers up to the last that shows a sign of
+// having started, and at least the first.
+func startedPrefix(all []v1.ContainerStatus) []v1.ContainerStatus {
+	for i := len(all) - 1; i >= 0; i-- {
+		if all[i].State.Waiting == nil || all[i].LastTerminationState.Terminated != nil {
+			return all[:i+1]
+		}
+	}
+	return all[:min(1, len(all))]
+}
+
+func (c *computation) id(seen *pod.Container) string {
+	name := c.options.RuntimeName
+	if name == "" {
+		name = "containerd"
+	}
+	return name + "://" + seen.ID
+}
+
+func (c *computation) volumeMounts(spec *v1.Container) []v1.VolumeMountStatus {
+	var all []v1.VolumeMountStatus
+	for _, m := range spec.VolumeMounts {
+		s := v1.VolumeMountStatus{Name: m.Name, MountPath: m.MountPath, ReadOnly: m.ReadOnly}
+		if m.ReadOnly {
+			mode := v1.RecursiveReadOnlyDisabled
+			if m.RecursiveReadOnly != nil && *m.RecursiveReadOnly != v1.RecursiveReadOnlyDisabled && c.options.RecursiveReadOnly {
+				mode = v1.RecursiveReadOnlyEnabled
+			}
+			s.RecursiveReadOnly = &mode
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+// limitMessages keeps the termination messages of one pod within 12 KiB, shared
+// evenly by its containers.
+func (c *computation) limitMessages(s *v1.PodStatus) {
+	lists := [][]v1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses}
+	n := 0
+	for _, l := range lists {
+		n += len(l)
+	}
+	if n == 0 {
+		return
+	}
+	for _, l := range lists {
+		for i := range l {
+			l[i].State = withMessageLimit(l[i].State, maxPodMessages/n)
+			l[i].LastTerminationState = withMessageLimit(l[i].LastTerminationState, maxPodMessages/n)
+		}
+	}
+}
+
+func withMessageLimit(s v1.ContainerState, limit int) v1.ContainerState {
+	if s.Terminated == nil || len(s.Terminated.Message) <= limit {
+		return s
+	}
+	short := *s.Terminated
+	for limit > 0 && !utf8.RuneStart(short.Message[limit]) {
+		limit--
+	}
+	short.Message = short.Message[:limit]
+	s.Terminated = &short
+	return s
+}

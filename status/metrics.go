@@ -1,0 +1,44 @@
+package status
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
+)
+
+type metrics struct {
+	changes prometheus.Counter
+	phases  *prometheus.GaugeVec
+}
+
+var phases = []v1.PodPhase{v1.PodPending, v1.PodRunning, v1.PodSucceeded, v1.PodFailed}
+
+func newMetrics(reg prometheus.Registerer) *metrics {
+	m := &metrics{
+		changes: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "podd_pod_status_changes_total",
+			Help: "Changes of pod statuses, pods that were forgotten included.",
+		}),
+		phases: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "podd_pods",
+			Help: "Pods that podd knows, by phase of their status.",
+		}, []string{"phase"}),
+	}
+	if reg != nil {
+		reg.MustRegister(m.changes, m.phases)
+	}
+	for _, p := range phases {
+		m.phases.WithLabelValues(string(p)).Set(0)
+	}
+	return m
+}
+
+// moved counts a pod that went from one phase to another; the empty phase is
+// that of a pod that was not there, or is not any more.
+func (m *metrics) moved(from, to v1.PodPhase) {
+	if from != "" {
+		m.phases.WithLabelValues(string(from)).Dec()
+	}
+	if to != "" {
+		m.phases.WithLabelValues(string(to)).Inc()
+	}
+}

@@ -1,0 +1,219 @@
+package status
+
+import (
+	v1 "k8s.io/api/core/v1"
+
+	"podd/internal/pod"
+)
+
+// phase sets the pod's phase, and its reason and message.
+//
+// A terminal phase is final. It is also withheld while a container may still
+// run: others take it as the sign that what the pod held is free.
+func (c *computation) phase(s *v1.PodStatus) {
+	if terminal(c.previous.Phase) {
+		s.Phase, s.Reason, s.Message = c.previous.Phase, c.previous.Reason, c.previous.Message
+		return
+	}
+	s.Phase = c.computePhase(s)
+	ended := s.Phase
+	if c.report.Failed {
+		ended = v1.PodFailed
+	}
+	if !terminal(ended) || !c.mayRun() {
+		s.Phase, s.Reason, s.Message = ended, c.report.Reason, c.report.Message
+		return
+	}
+	if terminal(s.Phase) {
+		s.Phase = v1.PodRunning
+	}
+	if c.previous.Phase != "" {
+		s.Phase = c.previous.Phase
+	}
+}
+
+func terminal(p v1.PodPhase) bool { return p == v1.PodSucceeded || p == v1.PodFailed }
+
+// mayRun says that a container of the pod runs, or may do so for all we know.
+func (c *computation) mayRun() bool {
+	for i := range c.report.Observed.Containers {
+		switch c.report.Observed.Containers[i].State {
+		case pod.ContainerRunning:
+			return true
+		case pod.ContainerUnknown:
+			if c.report.Phase < pod.PhaseTerminated {
+				return true
+			}
+		case pod.ContainerCreated, pod.ContainerExited:
+		}
+	}
+	return false
+}
+
+// tally counts containers the way the kubelet's getPhase does.
+type tally struct {
+	pendingInit, pendingSidecars, failedInit int
+	unknown, running, waiting                int
+	stopped, stoppedForGood, succeeded       int
+}
+
+// computePhase is the phase that the containers' states alone give.
+func (c *computation) computePhase(s *v1.PodStatus) v1.PodPhase {
+	var t tally
+	for i := range c.pod.Spec.InitContainers {
+		spec := &c.pod.Spec.InitContainers[i]
+		if isSidecar(spec) {
+			t.sidecar(find(s.InitContainerStatuses, spec.Name))
+		} else {
+			t.init(spec, &c.pod.Spec, find(s.InitContainerStatuses, spec.Name))
+		}
+	}
+	for i := range c.pod.Spec.Containers {
+		spec := &c.pod.Spec.Containers[i]
+		t.regular(spec, &c.pod.Spec, find(s.ContainerStatuses, spec.Name))
+	}
+	switch {
+	case t.failedInit > 0:
+		return v1.PodFailed
+	case t.pendingInit > 0, t.pendingSidecars > 0 && !c.regularInSandbox(), t.waiting > 0:
+		return c.orFailed(v1.PodPending)
+	case t.running > 0 && t.unknown == 0:
+		return v1.PodRunning
+	case t.running == 0 && t.stopped > 0 && t.unknown == 0:
+		if c.over() || t.stopped == t.stoppedForGood {
+			if t.stopped == t.succeeded {
+				return v1.PodSucceeded
+			}
+			return v1.PodFailed
+		}
+		return v1.PodRunning
+	}
+	return c.orFailed(v1.PodPending)
+}
+
+// over says that nothing of the pod will be started again, whatever its restart
+// policy. Static pods that are stopped keep the phase they had, as in the
+// kubelet (kubernetes/kubernetes#116484).
+func (c *computation) over() bool { return c.report.Phase >= pod.PhaseTerminated && !c.static() }
+
+// orFailed ends a pod that never got further than p.
+func (c *computation) orFailed(p v1.PodPhase) v1.PodPhase {
+	if c.over() {
+		return v1.PodFailed
+	}
+	return p
+}
+
+func (t *tally) init(spec *v1.Container, ps *v1.PodSpec, s *v1.ContainerStatus) {
+	end := lastEnd(s)
+	switch {
+	case end == nil:
+		t.pendingInit++
+	case end.ExitCode != 0 && !shouldRestart(spec, ps, end.ExitCode):
+		t.failedInit++
+	}
+}
+
+// sidecar counts a restartable init container. Its ends do not matter to the
+// phase, only whether it was ever up.
+func (t *tally) sidecar(s *v1.ContainerStatus) {
+	switch {
+	case s == nil:
+		t.unknown++
+	case s.State.Running != nil:
+		if s.Started == nil || !*s.Started {
+			t.pendingSidecars++
+		}
+		t.running++
+	case lastEnd(s) == nil:
+		t.pendingSidecars++
+		t.waiting++
+	}
+}
+
+func (t *tally) regular(spec *v1.Container, ps *v1.PodSpec, s *v1.ContainerStatus) {
+	end := lastEnd(s)
+	switch {
+	case s == nil:
+		t.unknown++
+	case s.State.Running != nil:
+		t.running++
+	case end == nil:
+		t.waiting++
+	default:
+		t.stopped++
+		if !shouldRestart(spec, ps, end.ExitCode) {
+			t.stoppedForGood++
+		}
+		// One that waits to be started again has not succeeded, however it
+		// ended the last time.
+		if end.ExitCode == 0 && s.State.Terminated != nil {
+			t.succeeded++
+		}
+	}
+}
+
+// lastEnd is how a container that does not run ended; nil if it runs, or if it
+// never ran.
+func lastEnd(s *v1.ContainerStatus) *v1.ContainerStateTerminated {
+	switch {
+	case s == nil || s.State.Running != nil:
+		return nil
+	case s.State.Terminated != nil:
+		return s.State.Terminated
+	case s.State.Waiting != nil:
+		return s.LastTerminationState.Terminated
+	}
+	return nil
+}
+
+// regularInSandbox says that a regular container was made in the newest
+// sandbox: the init containers were through, whatever they do now.
+func (c *computation) regularInSandbox() bool {
+	sandboxes := c.report.Observed.Sandboxes
+	if len(sandboxes) == 0 {
+		return false
+	}
+	for i := range c.pod.Spec.Containers {
+		latest, _ := c.observed(c.pod.Spec.Containers[i].Name)
+		if latest != nil && latest.SandboxID == sandboxes[0].ID {
+			return true
+		}
+	}
+	return false
+}
+
+// shouldRestart says whether a container that ended with that exit code is
+// started again: by the first of its own rules that matches, else by its own
+// policy, else by the pod's.
+func shouldRestart(container *v1.Container, spec *v1.PodSpec, exitCode int32) bool {
+	for _, rule := range container.RestartPolicyRules {
+		if matches(rule.ExitCodes, exitCode) {
+			return rule.Action == v1.ContainerRestartRuleActionRestart ||
+				rule.Action == v1.ContainerRestartRuleActionRestartAllContainers
+		}
+	}
+	policy := v1.ContainerRestartPolicy(spec.RestartPolicy)
+	if container.RestartPolicy != nil {
+		policy = *container.RestartPolicy
+	}
+	switch policy {
+	case v1.ContainerRestartPolicyNever:
+		return false
+	case v1.ContainerRestartPolicyOnFailure:
+		return exitCode != 0
+	default:
+		return true
+	}
+}
+
+func matches(on *v1.ContainerRestartRuleOnExitCodes, exitCode int32) bool {
+	if on == nil {
+		return false
+	}
+	in := false
+	for _, v := range on.Values {
+		in = in || v == exitCode
+	}
+	return in == (on.Operator == v1.ContainerRestartRuleOnExitCodesOpIn)
+}

@@ -1,0 +1,195 @@
+package status
+
+import (
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	"podd/internal/pod"
+)
+
+// Config is what a Writer is made of.
+type Config struct {
+	Options Options
+	// Log may be nil: then nothing is logged.
+	Log *slog.Logger
+	// Metrics may be nil: then nothing is counted.
+	Metrics prometheus.Registerer
+}
+
+// Writer holds the newest status of each pod and tells those who subscribed
+// which pods changed. It starts no goroutine. All methods may be called by
+// anybody at any time; none blocks on a reader.
+type Writer struct {
+	log     *slog.Logger
+	metrics *metrics
+
+	mu      sync.Mutex
+	options Options
+	// pods holds immutable objects: a change puts a new one in place.
+	pods     map[pod.UID]entry
+	watchers map[*Watch]struct{}
+}
+
+type entry struct {
+	pod    *v1.Pod
+	origin string
+}
+
+// NewWriter returns an empty Writer.
+func NewWriter(c Config) *Writer {
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Writer{
+		log:      c.Log,
+		metrics:  newMetrics(c.Metrics),
+		options:  c.Options,
+		pods:     map[pod.UID]entry{},
+		watchers: map[*Watch]struct{}{},
+	}
+}
+
+// SetOptions changes what is written from the next report on: the runtime's name
+// is known only when the runtime first answers.
+func (w *Writer) SetOptions(o Options) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.options = o
+}
+
+// Report computes the pod's status and keeps it if it says anything new. Reports
+// of one pod must come from one goroutine, in order; a report without a desired
+// pod is ignored.
+func (w *Writer) Report(r pod.Report) {
+	if r.Desired == nil {
+		return
+	}
+	uid := r.Desired.UID()
+	w.mu.Lock()
+	old, options := w.pods[uid], w.options
+	w.mu.Unlock()
+
+	var previous v1.PodStatus
+	if old.pod != nil {
+		previous = old.pod.Status
+	}
+	next := options.Compute(r, previous)
+	if old.pod != nil && sameSpec(old.pod, r.Desired.Pod) && Equal(&previous, &next) {
+		return
+	}
+	// A shallow copy: spec and metadata are as immutable as the original.
+	p := *r.Desired.Pod
+	p.Status = next
+	w.logChange(&p, previous.Phase)
+
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.pods[uid] = entry{pod: &p, origin: r.Desired.Origin}
+	w.metrics.moved(previous.Phase, next.Phase)
+	w.changedLocked(uid)
+}
+
+// sameSpec compares what an apiserver's UPDATE can change of a pod. Static pods
+// are the same object from report to report.
+func sameSpec(a, b *v1.Pod) bool {
+	return a.ResourceVersion == b.ResourceVersion && a.Generation == b.Generation &&
+		a.DeletionTimestamp.Equal(b.DeletionTimestamp)
+}
+
+func (w *Writer) logChange(p *v1.Pod, before v1.PodPhase) {
+	if p.Status.Phase == before {
+		return
+	}
+	w.log.Debug("pod phase changed", "pod", p.Namespace+"/"+p.Name, "uid", p.UID,
+		"from", string(before), "to", string(p.Status.Phase))
+}
+
+// Forget drops the pod. Nothing happens if it is not known.
+func (w *Writer) Forget(uid pod.UID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	e, ok := w.pods[uid]
+	if !ok {
+		return
+	}
+	delete(w.pods, uid)
+	w.metrics.moved(e.pod.Status.Phase, "")
+	w.changedLocked(uid)
+}
+
+func (w *Writer) changedLocked(uid pod.UID) {
+	w.metrics.changes.Inc()
+	for watch := range w.watchers {
+		watch.mark(uid)
+	}
+}
+
+// Pods returns every pod with its newest status, by namespace, name and UID. The
+// pods are shared and must not be changed.
+func (w *Writer) Pods() []*v1.Pod {
+	w.mu.Lock()
+	all := make([]*v1.Pod, 0, len(w.pods))
+	for _, e := range w.pods {
+		all = append(all, e.pod)
+	}
+	w.mu.Unlock()
+	slices.SortFunc(all, func(a, b *v1.Pod) int {
+		if n := strings.Compare(a.Namespace, b.Namespace); n != 0 {
+			return n
+		}
+		if n := strings.Compare(a.Name, b.Name); n != 0 {
+			return n
+		}
+		return strings.Compare(string(a.UID), string(b.UID))
+	})
+	return all
+}
+
+// Pod returns one pod with its newest status, or nil. It is shared and must not
+// be changed.
+func (w *Writer) Pod(uid pod.UID) *v1.Pod {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.pods[uid].pod
+}
+
+// Origin is where a person finds the pod's manifest: a path or a URL; empty for
+// a pod that is not known.
+func (w *Writer) Origin(uid pod.UID) string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.pods[uid].origin
+}
+
+// Equal says that two statuses say the same of what the node agent owns. Who
+// owns the other conditions and the claims changes them without us, and the
+// time of a condition moves only with its status.
+func Equal(a, b *v1.PodStatus) bool {
+	x, y := *a, *b
+	if !sameConditions(x.Conditions, y.Conditions) {
+		return false
+	}
+	x.Conditions, y.Conditions = nil, nil
+	x.ResourceClaimStatuses, y.ResourceClaimStatuses = nil, nil
+	x.ExtendedResourceClaimStatus, y.ExtendedResourceClaimStatus = nil, nil
+	return equality.Semantic.DeepEqual(&x, &y)
+}
+
+func sameConditions(a, b []v1.PodCondition) bool {
+	for t := range ours {
+		x, y := condition(a, t), condition(b, t)
+		if (x == nil) != (y == nil) {
+			return false
+		}
+		if x != nil && (x.Status != y.Status || x.Reason != y.Reason || x.Message != y.Message || x.ObservedGeneration != y.ObservedGeneration) {
+			return false
+		}
+	}
+	return true
+}

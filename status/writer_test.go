@@ -1,0 +1,169 @@
+package status
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	v1 "k8s.io/api/core/v1"
+
+	"podd/internal/pod"
+)
+
+func named(ns, name string) option {
+	return func(s *scene) {
+		s.Desired.Pod.Namespace, s.Desired.Pod.Name = ns, name
+		s.Desired.Pod.UID = pod.UID(ns + "-" + name)
+	}
+}
+
+func TestWriterListsSortedSnapshots(t *testing.T) {
+	w := NewWriter(Config{})
+	for _, n := range []string{"b", "c", "a"} {
+		w.Report(aScene(named("default", n), with("x", running(0, 2))))
+	}
+	w.Report(aScene(named("apps", "z"), with("x")))
+	var names []string
+	for _, p := range w.Pods() {
+		names = append(names, p.Namespace+"/"+p.Name+" "+string(p.Status.Phase))
+	}
+	want := []string{"apps/z Pending", "default/a Running", "default/b Running", "default/c Running"}
+	if !slices.Equal(names, want) {
+		t.Errorf("got %v, want %v", names, want)
+	}
+	snapshot := w.Pods()[0]
+	w.Report(aScene(named("apps", "z"), with("x", running(0, 2))))
+	if snapshot.Status.Phase != v1.PodPending || w.Pod("apps-z").Status.Phase != v1.PodRunning {
+		t.Errorf("snapshot %s, now %s: want Pending kept and Running now", snapshot.Status.Phase, w.Pod("apps-z").Status.Phase)
+	}
+	if got := w.Origin("apps-z"); got != "/etc/podd/manifests/web.yaml" {
+		t.Errorf("origin: got %q", got)
+	}
+	w.Forget("apps-z")
+	if w.Pod("apps-z") != nil || len(w.Pods()) != 3 || w.Origin("apps-z") != "" {
+		t.Error("a forgotten pod is still there")
+	}
+}
+
+func TestWatchTellsOnlyRealChanges(t *testing.T) {
+	w := NewWriter(Config{})
+	watch := w.Watch()
+	defer watch.Close()
+	poked := func() bool {
+		select {
+		case <-watch.C():
+			return true
+		default:
+			return false
+		}
+	}
+	report := aScene(named("default", "a"), with("x", running(0, 2)))
+	w.Report(report)
+	if !poked() || !slices.Equal(watch.Take(), []pod.UID{"default-a"}) {
+		t.Fatal("the first report was not announced")
+	}
+	report.At = at(5000)
+	w.Report(report)
+	if poked() || len(watch.Take()) != 0 {
+		t.Error("the same status, looked at later, was announced")
+	}
+	w.Report(aScene(named("default", "a"), with("x", exited(0, 1, 7))))
+	w.Report(aScene(named("default", "a"), with("x", running(1, 8), exited(0, 1, 7))))
+	w.Report(aScene(named("default", "b"), with("x")))
+	if !poked() || poked() {
+		t.Error("three changes: want exactly one poke")
+	}
+	if got := watch.Take(); !slices.Equal(got, []pod.UID{"default-a", "default-b"}) {
+		t.Errorf("got %v, want both pods once", got)
+	}
+	w.Forget("default-b")
+	if !poked() || !slices.Equal(watch.Take(), []pod.UID{"default-b"}) {
+		t.Error("forgetting was not announced")
+	}
+	w.Forget("default-b")
+	if poked() {
+		t.Error("forgetting twice was announced twice")
+	}
+	watch.Close()
+	w.Forget("default-a")
+	if poked() {
+		t.Error("a closed watch was poked")
+	}
+}
+
+func TestWriterFromManyWorkers(t *testing.T) {
+	w := NewWriter(Config{})
+	watch := w.Watch()
+	defer watch.Close()
+	var wg sync.WaitGroup
+	for i := range 50 {
+		wg.Go(func() {
+			name := fmt.Sprintf("p%02d", i)
+			w.Report(aScene(named("default", name), with("x")))
+			w.Report(aScene(named("default", name), with("x", running(0, 2))))
+			w.Pods()
+			w.Report(aScene(named("default", name), with("x", exited(0, 1, 7))))
+		})
+	}
+	wg.Wait()
+	if n := len(watch.Take()); n != 50 {
+		t.Errorf("got %d changed pods, want 50", n)
+	}
+}
+
+func TestEqualIgnoresWhatOthersOwn(t *testing.T) {
+	a := Compute(aScene(with("x", running(0, 2))), v1.PodStatus{})
+	b := *a.DeepCopy()
+	b.Conditions = append(b.Conditions, v1.PodCondition{Type: "example.com/lb", Status: v1.ConditionTrue})
+	b.ResourceClaimStatuses = []v1.PodResourceClaimStatus{{Name: "gpu"}}
+	slices.Reverse(b.Conditions)
+	if !Equal(&a, &b) {
+		t.Error("what others own made a difference")
+	}
+	for name, change := range map[string]func(*v1.PodStatus){
+		"phase":     func(s *v1.PodStatus) { s.Phase = v1.PodFailed },
+		"condition": func(s *v1.PodStatus) { s.Conditions[1].Message = "x" },
+		"container": func(s *v1.PodStatus) { s.ContainerStatuses[0].RestartCount++ },
+		"ip":        func(s *v1.PodStatus) { s.PodIP = "10.0.0.1" },
+	} {
+		c := *a.DeepCopy()
+		change(&c)
+		if Equal(&a, &c) {
+			t.Errorf("a changed %s made no difference", name)
+		}
+	}
+}
+
+func TestWriterMetrics(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	w := NewWriter(Config{Metrics: reg})
+	w.Report(aScene(named("default", "a"), with("x")))
+	w.Report(aScene(named("default", "a"), with("x", running(0, 2))))
+	w.Report(aScene(named("default", "b"), with("x")))
+	w.Report(aScene(named("default", "c"), with("x")))
+	w.Forget("default-c")
+	want := `
+# HELP podd_pods Pods that podd knows, by phase of their status.
+# TYPE podd_pods gauge
+podd_pods{phase="Failed"} 0
+podd_pods{phase="Pending"} 1
+podd_pods{phase="Running"} 1
+podd_pods{phase="Succeeded"} 0
+`
+	if err := testutil.GatherAndCompare(reg, strings.NewReader(want), "podd_pods"); err != nil {
+		t.Error(err)
+	}
+}
+
+// BenchmarkReport is one look at a pod of which nothing changed.
+func BenchmarkReport(b *testing.B) {
+	w := NewWriter(Config{})
+	r := aScene(with("a", running(0, 2)), with("b", running(1, 3), exited(0, 1, 2)))
+	for b.Loop() {
+		w.Report(r)
+	}
+}
