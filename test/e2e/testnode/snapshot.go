@@ -1,0 +1,290 @@
+package testnode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sort"
+	"strconv"
+	"strings"
+
+	"github.com/moby/sys/mountinfo"
+	"github.com/vishvananda/netlink"
+)
+
+// Snapshot is what exists on a node, by kind, each thing as a line that a
+// person can act on.
+type Snapshot map[string][]string
+
+// The kinds of things that a pod may leave behind.
+const (
+	KindSandbox   = "sandbox"
+	KindContainer = "container"
+	KindNetNS     = "network namespace"
+	KindLink      = "network link"
+	KindLease     = "address"
+	KindMount     = "mount"
+	KindCgroup    = "cgroup"
+	KindRule      = "packet filter"
+	KindProcess   = "process"
+	KindPath      = "path"
+)
+
+// Scope says where to look.
+type Scope struct {
+	Place *Place
+	// CRI is asked for sandboxes and containers; nil when there is no runtime.
+	CRI *CRI
+	// LeaseDir is host-local's directory.
+	LeaseDir string
+	// Mine are the process IDs that belong to the harness (containerd, podd).
+	Mine []int
+	// Paths are directories whose entries count, to a depth of one.
+	Paths []string
+}
+
+// Take looks at everything; what cannot be looked at is an error, never silence.
+func (s Scope) Take(ctx context.Context) (Snapshot, error) {
+	snap := Snapshot{}
+	var errs []error
+	for kind, look := range map[string]func(context.Context) ([]string, error){
+		KindSandbox:   s.sandboxes,
+		KindContainer: s.containers,
+		KindNetNS:     s.namespaces,
+		KindLink:      s.links,
+		KindLease:     s.leases,
+		KindMount:     s.mounts,
+		KindCgroup:    s.cgroups,
+		KindRule:      s.rules,
+		KindProcess:   s.processes,
+		KindPath:      s.paths,
+	} {
+		lines, err := look(ctx)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("look for every %s: %w", kind, err))
+		}
+		sort.Strings(lines)
+		snap[kind] = lines
+	}
+	return snap, errors.Join(errs...)
+}
+
+// Left returns what is in after and was not in before, as lines "kind: thing",
+// sorted.
+func Left(before, after Snapshot) []string {
+	var left []string
+	for kind, lines := range after {
+		for _, line := range lines {
+			if !slices.Contains(before[kind], line) {
+				left = append(left, kind+": "+line)
+			}
+		}
+	}
+	sort.Strings(left)
+	return left
+}
+
+func (s Scope) sandboxes(ctx context.Context) ([]string, error) {
+	if s.CRI == nil {
+		return nil, nil
+	}
+	boxes, err := s.CRI.Sandboxes(ctx)
+	var lines []string
+	for _, box := range boxes {
+		// Without the state: a line must stay the same while the thing does.
+		lines = append(lines, fmt.Sprintf("%s of pod %s/%s (uid %s)", box.Id, box.Metadata.GetNamespace(), box.Metadata.GetName(), box.Metadata.GetUid()))
+	}
+	return lines, err
+}
+
+func (s Scope) containers(ctx context.Context) ([]string, error) {
+	if s.CRI == nil {
+		return nil, nil
+	}
+	list, err := s.CRI.Containers(ctx)
+	var lines []string
+	for _, c := range list {
+		lines = append(lines, fmt.Sprintf("%s (%s, attempt %d) of pod %s", c.Id, c.Metadata.GetName(), c.Metadata.GetAttempt(), c.Labels["io.kubernetes.pod.name"]))
+	}
+	return lines, err
+}
+
+// namespaces finds bind-mounted network namespaces: those below the place, and
+// those of the shared directory in which an address of the place's subnet is.
+func (s Scope) namespaces(context.Context) ([]string, error) {
+	mounts, err := mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) { return m.FSType != "nsfs", false })
+	if err != nil {
+		return nil, err
+	}
+	var lines []string
+	for _, m := range mounts {
+		if within(m.Mountpoint, s.Place.Dir) {
+			lines = append(lines, m.Mountpoint)
+		} else if s.addressesOf(m.Mountpoint) {
+			lines = append(lines, m.Mountpoint+" (has an address of "+s.Place.Subnet.String()+")")
+		}
+	}
+	return lines, nil
+}
+
+// addressesOf says whether an interface in the network namespace at path has
+// an address of the place's subnet.
+func (s Scope) addressesOf(path string) bool {
+	handle, err := openNetNS(path)
+	if err != nil {
+		return false // gone meanwhile, or no network namespace
+	}
+	defer handle.Close()
+	addrs, err := handle.AddrList(nil, netlink.FAMILY_V4)
+	if err != nil {
+		return false
+	}
+	for _, a := range addrs {
+		if addr, ok := addrOf(a.IP); ok && s.Place.Subnet.Contains(addr) {
+			return true
+		}
+	}
+	return false
+}
+
+// links are the ports of the place's bridge. The bridge itself is the node's.
+func (s Scope) links(context.Context) ([]string, error) {
+	bridge, err := netlink.LinkByName(s.Place.Bridge)
+	if errors.As(err, new(netlink.LinkNotFoundError)) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	all, err := netlink.LinkList()
+	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+		return nil, err
+	}
+	var lines []string
+	for _, l := range all {
+		if l.Attrs().MasterIndex == bridge.Attrs().Index {
+			lines = append(lines, fmt.Sprintf("%s %s on bridge %s", l.Type(), l.Attrs().Name, s.Place.Bridge))
+		}
+	}
+	return lines, nil
+}
+
+func (s Scope) leases(context.Context) ([]string, error) {
+	var lines []string
+	err := filepath.WalkDir(s.LeaseDir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || d.Name() == "lock" || strings.HasPrefix(d.Name(), "last_reserved_ip") {
+			return ignoreGone(err)
+		}
+		owner, _ := os.ReadFile(path)
+		lines = append(lines, fmt.Sprintf("%s given to %.12s", d.Name(), owner))
+		return nil
+	})
+	return lines, err
+}
+
+func (s Scope) mounts(context.Context) ([]string, error) {
+	mounts, err := mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) {
+		return !within(m.Mountpoint, s.Place.Dir) || m.FSType == "nsfs", false
+	})
+	var lines []string
+	for _, m := range mounts {
+		lines = append(lines, fmt.Sprintf("%s on %s", m.FSType, m.Mountpoint))
+	}
+	return lines, err
+}
+
+// cgroups are the directories of pods below the place's root in every
+// hierarchy; the root and the classes (kubepods, burstable …) are the node's.
+func (s Scope) cgroups(context.Context) ([]string, error) {
+	roots, err := cgroupHierarchies()
+	if err != nil {
+		return nil, err
+	}
+	found := map[string][]string{}
+	for _, root := range roots {
+		top := filepath.Join(root, s.Place.CgroupRoot)
+		err := filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
+			if err != nil || !d.IsDir() {
+				return ignoreGone(err)
+			}
+			if rel := strings.TrimPrefix(path, root); !nodeCgroup(rel) {
+				found[rel] = append(found[rel], filepath.Base(root))
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	var lines []string
+	for path, controllers := range found {
+		// Not the list itself: hierarchies go one after the other.
+		lines = append(lines, fmt.Sprintf("%s (in %s …)", path, controllers[0]))
+	}
+	return lines, nil
+}
+
+func nodeCgroup(path string) bool {
+	base := filepath.Base(path)
+	return !strings.Contains(path, "/pod") || strings.Count(path, "/") == 1 ||
+		slices.Contains([]string{"kubepods", "burstable", "besteffort", "podruntime"}, base)
+}
+
+// processes are those in the place's cgroups and those whose command line
+// names the place (the shims), without the harness's own.
+func (s Scope) processes(context.Context) ([]string, error) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, err
+	}
+	mine := append([]int{os.Getpid(), os.Getppid()}, s.Mine...)
+	var lines []string
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil || slices.Contains(mine, pid) {
+			continue
+		}
+		cmdline, err := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
+		if err != nil || len(cmdline) == 0 {
+			continue // gone, or a kernel thread
+		}
+		command := strings.TrimSpace(strings.ReplaceAll(string(cmdline), "\x00", " "))
+		groups, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "cgroup"))
+		if strings.Contains(string(groups), ":"+s.Place.CgroupRoot+"/") || s.shim(command) {
+			lines = append(lines, fmt.Sprintf("%d %.120s", pid, command))
+		}
+	}
+	return lines, nil
+}
+
+func (s Scope) shim(command string) bool {
+	return strings.Contains(command, "containerd-shim") && strings.Contains(command, s.Place.Dir+"/")
+}
+
+func (s Scope) paths(context.Context) ([]string, error) {
+	var lines []string
+	for _, dir := range s.Paths {
+		entries, err := os.ReadDir(dir)
+		if ignoreGone(err) != nil {
+			return nil, err
+		}
+		for _, e := range entries {
+			lines = append(lines, filepath.Join(dir, e.Name()))
+		}
+	}
+	return lines, nil
+}
+
+func within(path, dir string) bool { return path == dir || strings.HasPrefix(path, dir+"/") }
+
+// ignoreGone forgives what went away between the listing and the look.
+func ignoreGone(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
