@@ -45,6 +45,8 @@ type Desired struct {
 	Source Source
 	// Origin is where a person finds the manifest: a file's path or a URL.
 	Origin string
+	// Line is where the pod begins in its manifest, from 1; 0 where unknown.
+	Line int
 	// Seen is when the source first noticed this generation of the pod.
 	Seen time.Time
 }
@@ -92,8 +94,11 @@ type Problem struct {
 	Field string `json:"field,omitempty"`
 	// Pod is namespace/name of the pod concerned, where it is known.
 	Pod string `json:"pod,omitempty"`
-	// Message says what is wrong and what to do about it.
+	// Message says what is wrong: the apiserver's verdict to the word, where
+	// it is one.
 	Message string `json:"message"`
+	// Hint says what to do about it, if more can be said than Message does.
+	Hint string `json:"hint,omitempty"`
 	// KeptRunning says that the last good version of the pod goes on running.
 	KeptRunning bool `json:"keptRunning,omitempty"`
 	// Since is when the problem was first seen.

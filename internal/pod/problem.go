@@ -1,0 +1,28 @@
+package pod
+
+import (
+	"strconv"
+	"strings"
+)
+
+// Where is the place of the problem, as compilers write it: path:line.
+func (p Problem) Where() string {
+	if p.Line > 0 {
+		return p.Origin + ":" + strconv.Itoa(p.Line)
+	}
+	return p.Origin
+}
+
+// String is the problem on one line: place, field, message and remedy.
+func (p Problem) String() string {
+	var b strings.Builder
+	b.WriteString(p.Where())
+	if p.Field != "" {
+		b.WriteString(": " + p.Field)
+	}
+	b.WriteString(": " + p.Message)
+	if p.Hint != "" {
+		b.WriteString(" (" + p.Hint + ")")
+	}
+	return b.String()
+}
