@@ -1,0 +1,164 @@
+package volumes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sort"
+	"time"
+
+	"podd/internal/pod"
+)
+
+// Debt is a pod's directory that TearDown could not remove. The pod itself has
+// ended.
+type Debt struct {
+	UID pod.UID `json:"uid"`
+	// Path is the pod's directory.
+	Path string `json:"path"`
+	// Message says what is in the way, which process holds it as far as could
+	// be found, and what to do.
+	Message string `json:"message"`
+	// Since is the first attempt, Tries their number, RetryAt the next.
+	Since   time.Time `json:"since"`
+	Tries   int       `json:"tries"`
+	RetryAt time.Time `json:"retryAt"`
+}
+
+const (
+	firstRetry = 2 * time.Second // doubles to
+	lastRetry  = 2 * time.Minute
+)
+
+// Debts lists what could not be removed yet, oldest first.
+func (m *Mounter) Debts() []Debt {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	debts := make([]Debt, 0, len(m.owed))
+	for _, d := range m.owed {
+		debts = append(debts, *d)
+	}
+	sort.Slice(debts, func(a, b int) bool { return debts[a].Since.Before(debts[b].Since) })
+	return debts
+}
+
+// Run retries debts until ctx ends; it sleeps while there are none. It returns
+// ctx's cause.
+func (m *Mounter) Run(ctx context.Context) error {
+	for {
+		var due <-chan time.Time
+		if at, any := m.nextRetry(); any {
+			due = time.After(time.Until(at))
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-m.poke:
+		case <-due:
+			for _, uid := range m.dueDebts(time.Now()) {
+				m.retry(ctx, uid)
+			}
+		}
+	}
+}
+
+func (m *Mounter) nextRetry() (next time.Time, any bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, d := range m.owed {
+		if !any || d.RetryAt.Before(next) {
+			next, any = d.RetryAt, true
+		}
+	}
+	return next, any
+}
+
+func (m *Mounter) dueDebts(now time.Time) []pod.UID {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var uids []pod.UID
+	for uid, d := range m.owed {
+		if !d.RetryAt.After(now) {
+			uids = append(uids, uid)
+		}
+	}
+	return uids
+}
+
+// retry tries one debt again, unless it was paid meanwhile.
+func (m *Mounter) retry(ctx context.Context, uid pod.UID) {
+	defer m.lock(uid)()
+	_ = m.payDebt(ctx, uid) // settled: logged there, and tried again
+}
+
+// payDebt tries to remove what is owed of the pod, if anything is. The pod's
+// lock is held.
+func (m *Mounter) payDebt(ctx context.Context, uid pod.UID) error {
+	m.mu.Lock()
+	_, owed := m.owed[uid]
+	m.mu.Unlock()
+	if !owed {
+		return nil
+	}
+	err := m.remove(ctx, uid)
+	if err != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	m.settle(uid, err)
+	if err != nil {
+		return fmt.Errorf("what the pod's last life left is in the way: %w", err)
+	}
+	return nil
+}
+
+// settle books the outcome of a removal.
+func (m *Mounter) settle(uid pod.UID, err error) {
+	now := time.Now()
+	m.mu.Lock()
+	old := m.owed[uid]
+	m.mu.Unlock()
+	if err == nil {
+		m.mu.Lock()
+		delete(m.owed, uid)
+		m.mu.Unlock()
+		if old != nil {
+			m.log.Info("pod directory removed after all", "uid", uid, "tries", old.Tries+1, "after", now.Sub(old.Since))
+		}
+		return
+	}
+	d := &Debt{UID: uid, Path: m.podDir(uid), Message: m.sentence(err), Since: now, Tries: 1}
+	delay := firstRetry
+	if old != nil {
+		d.Since, d.Tries = old.Since, old.Tries+1
+		delay = min(lastRetry, firstRetry<<min(old.Tries, 10))
+	}
+	d.RetryAt = now.Add(delay)
+	m.mu.Lock()
+	m.owed[uid] = d
+	m.mu.Unlock()
+	if old == nil || old.Message != d.Message { // say it once, not at each attempt
+		m.log.Warn("pod directory kept", "uid", uid, "path", d.Path, "reason", d.Message)
+	}
+	select {
+	case m.poke <- struct{}{}:
+	default:
+	}
+}
+
+// sentence says what is in the way and what to do about it.
+func (m *Mounter) sentence(err error) string {
+	text := err.Error()
+	path := ""
+	if busy, ok := errors.AsType[*busyError](err); ok {
+		path = busy.path
+	} else if mount, ok := errors.AsType[*mountError](err); ok {
+		path = mount.path
+	}
+	if path == "" {
+		return text + "; nothing further is deleted, podd tries again"
+	}
+	if holder := findHolder(path, searchTime); holder != "" {
+		return text + ": " + holder + "; end it or unmount by hand; podd tries again and deletes nothing until then"
+	}
+	return text + "; the process that holds it was not found; podd tries again and deletes nothing until then"
+}

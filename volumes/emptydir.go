@@ -1,0 +1,252 @@
+package volumes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	resources "k8s.io/component-helpers/resource"
+)
+
+// emptyDir is scratch space that lives as long as the pod: a directory, a tmpfs
+// or a hugetlbfs.
+//
+// On disk a sizeLimit is not enforced here: eviction measures and evicts, as
+// the kubelet does on file systems without project quotas.
+type emptyDir struct {
+	nodeMemory int64 // bytes
+	// swappable is set once the kernel (before 6.4) has refused noswap.
+	swappable atomic.Bool
+}
+
+func (*emptyDir) plugin() string { return "kubernetes.io/empty-dir" }
+func (*emptyDir) managed() bool  { return true }
+
+// handles takes a volume without any source too: that is the API's default.
+func (*emptyDir) handles(s *v1.VolumeSource) bool {
+	return s.EmptyDir != nil || *s == v1.VolumeSource{}
+}
+
+func (*emptyDir) path(t target) string { return t.dir }
+
+func (e *emptyDir) setUp(_ context.Context, t target) error {
+	source := t.volume.EmptyDir
+	if source == nil {
+		source = &v1.EmptyDirVolumeSource{}
+	}
+	if err := makeEmptyDir(t); err != nil {
+		return err
+	}
+	switch {
+	case source.Medium == v1.StorageMediumDefault:
+		return nil
+	case source.Medium == v1.StorageMediumMemory:
+		return e.mountTmpfs(t, source)
+	case strings.HasPrefix(string(source.Medium), string(v1.StorageMediumHugePages)):
+		return mountHugePages(t, source.Medium)
+	default:
+		return fmt.Errorf("unknown storage medium %q; use none, Memory, HugePages or HugePages-<size>", source.Medium)
+	}
+}
+
+// makeEmptyDir makes the directory 0777 whatever the umask, and the pod's
+// fsGroup its group. It gets its name last, so that after a crash a directory
+// of that name is a finished one, and what containers did to its mode since is
+// left alone.
+func makeEmptyDir(t target) error {
+	if _, err := os.Lstat(t.dir); err == nil {
+		return nil
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(t.dir), 0o750); err != nil {
+		return err
+	}
+	unfinished := filepath.Dir(t.dir) + "/.new-" + t.volume.Name // no volume's name starts with a dot
+	if err := os.Mkdir(unfinished, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	mode := fs.FileMode(0o777)
+	if group := fsGroup(t.pod); group != nil {
+		if err := os.Chown(unfinished, -1, int(*group)); err != nil {
+			return err
+		}
+		mode |= fs.ModeSetgid
+	}
+	if err := os.Chmod(unfinished, mode); err != nil {
+		return err
+	}
+	return os.Rename(unfinished, t.dir)
+}
+
+func fsGroup(p *v1.Pod) *int64 {
+	if p.Spec.SecurityContext == nil {
+		return nil
+	}
+	return p.Spec.SecurityContext.FSGroup
+}
+
+// mountTmpfs leaves the mode at the kernel's default of 1777, which is what
+// users of the kubelet find.
+func (e *emptyDir) mountTmpfs(t target, source *v1.EmptyDirVolumeSource) error {
+	if done, err := isMounted(t.dir, unix.TMPFS_MAGIC); done || err != nil {
+		return err
+	}
+	options := "size=" + strconv.FormatInt(e.tmpfsSize(t.pod, source), 10)
+	if group := fsGroup(t.pod); group != nil {
+		options += fmt.Sprintf(",gid=%d,mode=3777", *group)
+	}
+	if !e.swappable.Load() {
+		err := unix.Mount("tmpfs", t.dir, "tmpfs", 0, options+",noswap")
+		if !errors.Is(err, unix.EINVAL) {
+			return wrapMount("tmpfs", t.dir, err)
+		}
+		e.swappable.Store(true)
+	}
+	return wrapMount("tmpfs", t.dir, unix.Mount("tmpfs", t.dir, "tmpfs", 0, options))
+}
+
+// tmpfsSize is the smallest of the sizeLimit, the pod's memory limit (where
+// every container has one) and the node's memory, in bytes.
+func (e *emptyDir) tmpfsSize(p *v1.Pod, source *v1.EmptyDirVolumeSource) int64 {
+	size := e.nodeMemory
+	if limit, ok := podMemoryLimit(p); ok && limit < size {
+		size = limit
+	}
+	if source.SizeLimit != nil && source.SizeLimit.Value() > 0 && source.SizeLimit.Value() < size {
+		size = source.SizeLimit.Value()
+	}
+	return size
+}
+
+// podMemoryLimit is the limit of the pod's cgroup, if it has one: upstream's
+// rule is that one container without a limit leaves the whole pod without.
+func podMemoryLimit(p *v1.Pod) (int64, bool) {
+	all := true
+	limits := resources.PodLimits(p, resources.PodResourcesOptions{
+		ContainerFn: func(of v1.ResourceList, _ resources.ContainerType) {
+			all = all && !of.Memory().IsZero()
+		},
+	})
+	if r := p.Spec.Resources; r != nil && !r.Limits.Memory().IsZero() {
+		all = true
+	}
+	return limits.Memory().Value(), all && !limits.Memory().IsZero()
+}
+
+func mountHugePages(t target, medium v1.StorageMedium) error {
+	size, err := hugePageSize(t.pod, medium)
+	if err != nil {
+		return err
+	}
+	if done, err := isMounted(t.dir, unix.HUGETLBFS_MAGIC); err != nil {
+		return err
+	} else if done {
+		return checkHugePages(t.dir, size)
+	}
+	options := "pagesize=" + strconv.FormatInt(size, 10)
+	if group := fsGroup(t.pod); group != nil {
+		options += fmt.Sprintf(",gid=%d,mode=2775", *group)
+	}
+	return wrapMount("hugetlbfs", t.dir, unix.Mount("nodev", t.dir, "hugetlbfs", 0, options))
+}
+
+func checkHugePages(dir string, want int64) error {
+	var found unix.Statfs_t
+	if err := unix.Statfs(dir, &found); err != nil {
+		return fmt.Errorf("statfs %s: %w", dir, err)
+	}
+	if found.Bsize != want {
+		return fmt.Errorf("%s has pages of %d bytes, but the medium asks for %d", dir, found.Bsize, want)
+	}
+	return nil
+}
+
+// hugePageSize is the size that the medium names, which a container must
+// request; for HugePages without a size, the only one that containers request.
+func hugePageSize(p *v1.Pod, medium v1.StorageMedium) (int64, error) {
+	requested := map[int64]bool{}
+	note := func(list v1.ResourceList) error {
+		for name := range list {
+			text, ok := strings.CutPrefix(string(name), v1.ResourceHugePagesPrefix)
+			if !ok {
+				continue
+			}
+			size, err := resource.ParseQuantity(text)
+			if err != nil {
+				return fmt.Errorf("page size of resource %s: %w", name, err)
+			}
+			requested[size.Value()] = true
+		}
+		return nil
+	}
+	for _, c := range append(append([]v1.Container{}, p.Spec.Containers...), p.Spec.InitContainers...) {
+		if err := note(c.Resources.Requests); err != nil {
+			return 0, err
+		}
+	}
+	if p.Spec.Resources != nil {
+		if err := note(p.Spec.Resources.Requests); err != nil {
+			return 0, err
+		}
+	}
+	if medium != v1.StorageMediumHugePages {
+		return namedPageSize(medium, requested)
+	}
+	if len(requested) != 1 {
+		return 0, fmt.Errorf("medium %s needs containers that request exactly one size of huge pages, found %d; or name the size: HugePages-2Mi", medium, len(requested))
+	}
+	for size := range requested {
+		return size, nil
+	}
+	return 0, nil
+}
+
+func namedPageSize(medium v1.StorageMedium, requested map[int64]bool) (int64, error) {
+	text, ok := strings.CutPrefix(string(medium), string(v1.StorageMediumHugePagesPrefix))
+	if !ok {
+		return 0, fmt.Errorf("unknown storage medium %q; use none, Memory, HugePages or HugePages-<size>", medium)
+	}
+	size, err := resource.ParseQuantity(text)
+	if err != nil {
+		return 0, fmt.Errorf("page size of medium %s: %w", medium, err)
+	}
+	if !requested[size.Value()] {
+		return 0, fmt.Errorf("medium %s, but no container requests hugepages-%s", medium, text)
+	}
+	return size.Value(), nil
+}
+
+// isMounted says whether a file system of that type is mounted at dir. Another
+// type there is an error: mounting over it would hide what somebody put there.
+func isMounted(dir string, magic int64) (bool, error) {
+	mounted, err := mountinfo.Mounted(dir)
+	if err != nil || !mounted {
+		return false, err
+	}
+	var found unix.Statfs_t
+	if err := unix.Statfs(dir, &found); err != nil {
+		return false, fmt.Errorf("statfs %s: %w", dir, err)
+	}
+	if found.Type != magic {
+		return false, fmt.Errorf("something else is mounted at %s (file system type %#x): unmount it", dir, found.Type)
+	}
+	return true, nil
+}
+
+func wrapMount(what, dir string, err error) error {
+	if err != nil {
+		return fmt.Errorf("mount %s at %s: %w", what, dir, err)
+	}
+	return nil
+}

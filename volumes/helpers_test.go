@@ -1,0 +1,149 @@
+package volumes
+
+import (
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"podd/internal/pod"
+)
+
+// newMounter works on a root of the test's own; whatever the test leaves
+// mounted there is unmounted at its end.
+func newMounter(t *testing.T, change ...func(*Options)) *Mounter {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("mounts need root")
+	}
+	o := Options{RootDir: tempDir(t), NodeMemory: 1 << 30}
+	for _, c := range change {
+		c(&o)
+	}
+	m, err := New(o, slog.New(slog.NewTextHandler(io.Discard, nil)), prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// tempDir is t.TempDir with its links resolved, from which everything mounted
+// is taken before it is deleted.
+func tempDir(t *testing.T) string {
+	t.Helper()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		points, err := mountsBelow(dir)
+		if err != nil {
+			t.Error(err)
+		}
+		for _, p := range points {
+			if err := unix.Unmount(p, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
+				t.Errorf("unmount %s: %v", p, err)
+			}
+		}
+	})
+	return dir
+}
+
+func aPod(uid string, volumes ...v1.Volume) *v1.Pod {
+	return &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: types.UID(uid), Labels: map[string]string{"app": "shop"}},
+		Spec:       v1.PodSpec{Volumes: volumes, Containers: []v1.Container{{Name: "c"}}},
+	}
+}
+
+func empty(name string, change ...func(*v1.EmptyDirVolumeSource)) v1.Volume {
+	source := &v1.EmptyDirVolumeSource{}
+	for _, c := range change {
+		c(source)
+	}
+	return v1.Volume{Name: name, VolumeSource: v1.VolumeSource{EmptyDir: source}}
+}
+
+func memory(s *v1.EmptyDirVolumeSource) { s.Medium = v1.StorageMediumMemory }
+
+func host(name, path string, kind v1.HostPathType) v1.Volume {
+	return v1.Volume{Name: name, VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: path, Type: &kind}}}
+}
+
+func withMounts(p *v1.Pod, mounts ...v1.VolumeMount) *v1.Pod {
+	p.Spec.Containers[0].VolumeMounts = mounts
+	return p
+}
+
+func mustSetUp(t *testing.T, m *Mounter, p *v1.Pod) {
+	t.Helper()
+	if err := m.SetUp(t.Context(), p); err != nil {
+		t.Fatalf("SetUp: %v", err)
+	}
+}
+
+func mustMounts(t *testing.T, m *Mounter, p *v1.Pod) []pod.Mount {
+	t.Helper()
+	mounts, err := m.Mounts(p, &p.Spec.Containers[0])
+	if err != nil {
+		t.Fatalf("Mounts: %v", err)
+	}
+	return mounts
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func mkdir(t *testing.T, path string) string {
+	t.Helper()
+	if err := os.MkdirAll(path, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func mustBe(t *testing.T, path, text string) {
+	t.Helper()
+	got, err := os.ReadFile(path)
+	if err != nil || string(got) != text {
+		t.Errorf("%s: got %q (%v), want %q", path, got, err, text)
+	}
+}
+
+// mustBeGone checks that nothing of the pod is left: no directory, no mount, no debt.
+func mustBeGone(t *testing.T, m *Mounter, uid string) {
+	t.Helper()
+	if _, err := os.Lstat(m.podDir(pod.UID(uid))); !os.IsNotExist(err) {
+		t.Errorf("the pod's directory is still there (%v)", err)
+	}
+	if points, err := mountsBelow(m.podDir(pod.UID(uid))); err != nil || len(points) > 0 {
+		t.Errorf("still mounted: %v (%v)", points, err)
+	}
+	if debts := m.Debts(); len(debts) > 0 {
+		t.Errorf("debts left: %+v", debts)
+	}
+}
+
+func mustSay(t *testing.T, err error, words ...string) {
+	t.Helper()
+	if err == nil {
+		t.Fatalf("got no error, want one that says %q", words)
+	}
+	for _, w := range words {
+		if !strings.Contains(err.Error(), w) {
+			t.Errorf("got %q, want it to say %q", err, w)
+		}
+	}
+}

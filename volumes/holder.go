@@ -1,0 +1,97 @@
+package volumes
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// searchTime bounds the search for a holder. It runs only when an unmount was
+// refused, at most once per attempt.
+const searchTime = 200 * time.Millisecond
+
+// findHolder names a process that uses what is mounted at path: one that has a
+// file open there, or works or has its root there; failing that, one whose own
+// mount namespace shows the path as a mount. Empty if none was found in time.
+func findHolder(path string, limit time.Duration) string {
+	deadline := time.Now().Add(limit)
+	pids := processes()
+	for _, pid := range pids {
+		if time.Now().After(deadline) {
+			return ""
+		}
+		if use := usesPath(pid, path); use != "" {
+			return fmt.Sprintf("process %d (%s) holds it: %s", pid, commandOf(pid), use)
+		}
+	}
+	own, _ := os.Readlink("/proc/self/ns/mnt")
+	seen := map[string]bool{own: true}
+	for _, pid := range pids {
+		if time.Now().After(deadline) {
+			return ""
+		}
+		namespace, err := os.Readlink(procFile(pid, "ns/mnt"))
+		if err != nil || seen[namespace] {
+			continue
+		}
+		seen[namespace] = true
+		if table, err := os.ReadFile(procFile(pid, "mountinfo")); err == nil && bytes.Contains(table, []byte(" "+path+" ")) {
+			return fmt.Sprintf("it is mounted in the mount namespace of process %d (%s) too", pid, commandOf(pid))
+		}
+	}
+	return ""
+}
+
+func processes() []int {
+	dir, err := os.Open("/proc")
+	if err != nil {
+		return nil
+	}
+	defer dir.Close()
+	names, _ := dir.Readdirnames(-1)
+	var pids []int
+	for _, name := range names {
+		if pid, err := strconv.Atoi(name); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+func usesPath(pid int, path string) string {
+	below := func(link, what string) string {
+		to, err := os.Readlink(procFile(pid, link))
+		if err == nil && (to == path || strings.HasPrefix(to, path+"/")) {
+			return what + " " + to
+		}
+		return ""
+	}
+	for link, what := range map[string]string{"cwd": "working in", "root": "with its root at", "exe": "executing"} {
+		if use := below(link, what); use != "" {
+			return use
+		}
+	}
+	fds, err := os.ReadDir(procFile(pid, "fd"))
+	if err != nil {
+		return ""
+	}
+	for _, fd := range fds {
+		if use := below("fd/"+fd.Name(), "has open"); use != "" {
+			return use
+		}
+	}
+	return ""
+}
+
+func procFile(pid int, name string) string { return "/proc/" + strconv.Itoa(pid) + "/" + name }
+
+func commandOf(pid int) string {
+	name, err := os.ReadFile(procFile(pid, "comm"))
+	if err != nil {
+		return "?"
+	}
+	return strings.TrimSpace(string(name))
+}

@@ -1,0 +1,108 @@
+package volumes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// hostPath is a file or directory of the host. Nothing is made for it below the
+// pod's directory, so nothing of it is ever unmounted or deleted.
+type hostPath struct{}
+
+func (hostPath) plugin() string                  { return "kubernetes.io/host-path" }
+func (hostPath) handles(s *v1.VolumeSource) bool { return s.HostPath != nil }
+func (hostPath) managed() bool                   { return false }
+func (hostPath) path(t target) string            { return t.volume.HostPath.Path }
+
+// setUp checks the type that the manifest asks for, as the kubelet does: once,
+// when the volume is first set up.
+func (hostPath) setUp(_ context.Context, t target) error {
+	source := t.volume.HostPath
+	if t.again || source.Type == nil || *source.Type == v1.HostPathUnset {
+		return nil
+	}
+	info, err := os.Stat(source.Path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return makeHostPath(source.Path, *source.Type)
+	}
+	if err != nil {
+		return fmt.Errorf("hostPath type check failed: %w", err)
+	}
+	return checkHostPath(source.Path, *source.Type, info.Mode())
+}
+
+// makeHostPath makes what the type says may be made. Modes and the rule that a
+// file's parents are not made are the API's documentation of HostPathType.
+func makeHostPath(path string, want v1.HostPathType) error {
+	switch want {
+	case v1.HostPathDirectoryOrCreate:
+		if err := os.MkdirAll(path, 0o755); err != nil {
+			return fmt.Errorf("hostPath of type %s: %w", want, err)
+		}
+		return nil
+	case v1.HostPathFileOrCreate:
+		f, err := os.OpenFile(path, os.O_CREATE|os.O_RDONLY, 0o644)
+		if errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("hostPath of type %s: %w (type %s makes the file, not the directories above it)", want, err, want)
+		}
+		if err != nil {
+			return fmt.Errorf("hostPath of type %s: %w", want, err)
+		}
+		return f.Close()
+	}
+	words, ok := hostPathWords[want]
+	if !ok {
+		return unknownHostPathType(path, want)
+	}
+	return fmt.Errorf("hostPath type check failed: %s is not %s: it does not exist", path, words)
+}
+
+// hostPathWords says what each type wants to find.
+var hostPathWords = map[v1.HostPathType]string{
+	v1.HostPathDirectoryOrCreate: "a directory",
+	v1.HostPathDirectory:         "a directory",
+	v1.HostPathFileOrCreate:      "a file",
+	v1.HostPathFile:              "a file",
+	v1.HostPathSocket:            "a socket file",
+	v1.HostPathCharDev:           "a character device",
+	v1.HostPathBlockDev:          "a block device",
+}
+
+func unknownHostPathType(path string, want v1.HostPathType) error {
+	return fmt.Errorf("hostPath %s: %q is no type of hostPath; use one of DirectoryOrCreate, Directory, FileOrCreate, File, Socket, CharDevice, BlockDevice, or none", path, want)
+}
+
+func checkHostPath(path string, want v1.HostPathType, found fs.FileMode) error {
+	words, ok := hostPathWords[want]
+	if !ok {
+		return unknownHostPathType(path, want)
+	}
+	if describe(found) != words {
+		return fmt.Errorf("hostPath type check failed: %s is not %s: it is %s", path, words, describe(found))
+	}
+	return nil
+}
+
+func describe(mode fs.FileMode) string {
+	switch {
+	case mode.IsDir():
+		return "a directory"
+	case mode.IsRegular():
+		return "a file"
+	case mode&fs.ModeSocket != 0:
+		return "a socket file"
+	case mode&fs.ModeCharDevice != 0:
+		return "a character device"
+	case mode&fs.ModeDevice != 0:
+		return "a block device"
+	case mode&fs.ModeNamedPipe != 0:
+		return "a named pipe"
+	default:
+		return "of another type"
+	}
+}

@@ -1,0 +1,286 @@
+package volumes
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"podd/internal/pod"
+)
+
+func TestPodWithoutVolumesGetsADirectoryAndNothingElse(t *testing.T) {
+	m := newMounter(t)
+	mustSetUp(t, m, aPod("u1"))
+	entries, err := os.ReadDir(m.PodDir("u1"))
+	if err != nil || len(entries) != 1 || entries[0].Name() != "containers" {
+		t.Errorf("got %v (%v), want containers/ only", entries, err)
+	}
+	if uids, err := m.Pods(); err != nil || !slices.Equal(uids, []pod.UID{"u1"}) {
+		t.Errorf("Pods: got %v (%v)", uids, err)
+	}
+	write(t, m.PodDir("u1")+"/etc-hosts", "127.0.0.1 localhost\n")
+	if err := m.TearDown(t.Context(), "u1"); err != nil {
+		t.Fatal(err)
+	}
+	mustBeGone(t, m, "u1")
+}
+
+func TestEmptyDirOnDiskIsWritableForAnyUserWhateverTheUmask(t *testing.T) {
+	old := syscall.Umask(0o077)
+	defer syscall.Umask(old)
+	m := newMounter(t)
+	p := aPod("u1", empty("data"))
+	mustSetUp(t, m, p)
+	dir := m.PodDir("u1") + "/volumes/kubernetes.io~empty-dir/data"
+	info, err := os.Stat(dir)
+	if err != nil || info.Mode() != os.ModeDir|0o777 {
+		t.Fatalf("got %v (%v), want drwxrwxrwx", info.Mode(), err)
+	}
+	// A container's chmod and its files outlive another SetUp, as after a restart of podd.
+	write(t, dir+"/file", "kept")
+	if err := os.Chmod(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	mustSetUp(t, m, p)
+	mustBe(t, dir+"/file", "kept")
+	if info, _ := os.Stat(dir); info.Mode().Perm() != 0o700 {
+		t.Errorf("SetUp changed the mode back to %v", info.Mode())
+	}
+}
+
+func TestEmptyDirBelongsToTheFSGroup(t *testing.T) {
+	m := newMounter(t)
+	group := int64(2000)
+	p := aPod("u1", empty("disk"), empty("tmp", memory))
+	p.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: &group}
+	mustSetUp(t, m, p)
+	for _, name := range []string{"disk", "tmp"} {
+		info, err := os.Stat(m.PodDir("u1") + "/volumes/kubernetes.io~empty-dir/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if gid := info.Sys().(*syscall.Stat_t).Gid; gid != 2000 || info.Mode()&os.ModeSetgid == 0 || info.Mode().Perm() != 0o777 {
+			t.Errorf("%s: got group %d mode %v, want 2000 and 0777 with setgid", name, gid, info.Mode())
+		}
+	}
+}
+
+func TestMemoryEmptyDirIsOneTmpfsHoweverOftenItIsSetUp(t *testing.T) {
+	m := newMounter(t)
+	p := aPod("u1", empty("tmp", memory))
+	for range 3 { // a Mounter that knows nothing, as after a restart, too
+		mustSetUp(t, m, p)
+		m.ready = map[pod.UID]map[string]string{}
+	}
+	points, err := mountsBelow(m.PodDir("u1"))
+	if err != nil || len(points) != 1 {
+		t.Fatalf("got %v (%v), want one mount", points, err)
+	}
+	if err := m.TearDown(t.Context(), "u1"); err != nil {
+		t.Fatal(err)
+	}
+	mustBeGone(t, m, "u1")
+}
+
+func TestTmpfsSize(t *testing.T) {
+	const Mi = 1 << 20
+	limited := func(quantities ...string) *v1.Pod {
+		p := aPod("u1")
+		p.Spec.Containers = nil
+		for _, q := range quantities {
+			c := v1.Container{Name: "c"}
+			if q != "" {
+				c.Resources.Limits = v1.ResourceList{v1.ResourceMemory: resource.MustParse(q)}
+			}
+			p.Spec.Containers = append(p.Spec.Containers, c)
+		}
+		return p
+	}
+	podLevel := limited("", "")
+	podLevel.Spec.Resources = &v1.ResourceRequirements{Limits: v1.ResourceList{v1.ResourceMemory: resource.MustParse("96Mi")}}
+	for name, c := range map[string]struct {
+		pod   *v1.Pod
+		limit string
+		want  int64
+	}{
+		"nothing said: the node's memory":             {limited(""), "", 1024 * Mi},
+		"sizeLimit":                                   {limited(""), "64Mi", 64 * Mi},
+		"sizeLimit above the node's memory":           {limited(""), "4Gi", 1024 * Mi},
+		"the pod's memory limit":                      {limited("100Mi", "28Mi"), "", 128 * Mi},
+		"sizeLimit above the pod's limit":             {limited("100Mi"), "200Mi", 100 * Mi},
+		"one container without limit: the pod has no": {limited("100Mi", ""), "", 1024 * Mi},
+		"a limit of the pod itself":                   {podLevel, "", 96 * Mi},
+	} {
+		t.Run(name, func(t *testing.T) {
+			source := &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory}
+			if c.limit != "" {
+				q := resource.MustParse(c.limit)
+				source.SizeLimit = &q
+			}
+			if got := (&emptyDir{nodeMemory: 1024 * Mi}).tmpfsSize(c.pod, source); got != c.want {
+				t.Errorf("got %d MiB, want %d", got/Mi, c.want/Mi)
+			}
+		})
+	}
+}
+
+func TestSizeLimitOfMemoryEmptyDirIsEnforcedByTheKernel(t *testing.T) {
+	m := newMounter(t)
+	q := resource.MustParse("1Mi")
+	mustSetUp(t, m, aPod("u1", empty("tmp", memory, func(s *v1.EmptyDirVolumeSource) { s.SizeLimit = &q })))
+	err := os.WriteFile(m.PodDir("u1")+"/volumes/kubernetes.io~empty-dir/tmp/big", make([]byte, 2<<20), 0o600)
+	mustSay(t, err, "no space left")
+}
+
+func TestHugePagesNeedOneRequestedSize(t *testing.T) {
+	requesting := func(sizes ...string) *v1.Pod {
+		p := aPod("u1")
+		list := v1.ResourceList{}
+		for _, s := range sizes {
+			list[v1.ResourceName("hugepages-"+s)] = resource.MustParse(s)
+		}
+		p.Spec.Containers[0].Resources.Requests = list
+		return p
+	}
+	for _, c := range []struct {
+		pod    *v1.Pod
+		medium v1.StorageMedium
+		want   int64
+	}{
+		{requesting("2Mi"), "HugePages", 2 << 20},
+		{requesting("2Mi", "1Gi"), "HugePages-1Gi", 1 << 30},
+		{requesting("2Mi", "1Gi"), "HugePages", 0},
+		{requesting(), "HugePages", 0},
+		{requesting("2Mi"), "HugePages-1Gi", 0},
+		{requesting("2Mi"), "HugePagesX", 0},
+	} {
+		got, err := hugePageSize(c.pod, c.medium)
+		if got != c.want || (err != nil) != (c.want == 0) {
+			t.Errorf("%s: got %d (%v), want %d", c.medium, got, err, c.want)
+		}
+	}
+}
+
+func TestHugePagesAreMounted(t *testing.T) {
+	if _, err := os.Stat("/sys/kernel/mm/hugepages/hugepages-2048kB"); err != nil {
+		t.Skip("this kernel has no huge pages of 2 MiB")
+	}
+	m := newMounter(t)
+	p := aPod("u1", empty("huge", func(s *v1.EmptyDirVolumeSource) { s.Medium = "HugePages-2Mi" }))
+	p.Spec.Containers[0].Resources.Requests = v1.ResourceList{"hugepages-2Mi": resource.MustParse("2Mi")}
+	mustSetUp(t, m, p)
+	mustSetUp(t, m, p)
+	var st unix.Statfs_t
+	if err := unix.Statfs(m.PodDir("u1")+"/volumes/kubernetes.io~empty-dir/huge", &st); err != nil || st.Type != unix.HUGETLBFS_MAGIC || st.Bsize != 2<<20 {
+		t.Errorf("got type %#x, pages of %d (%v)", st.Type, st.Bsize, err)
+	}
+	if err := m.TearDown(t.Context(), "u1"); err != nil {
+		t.Fatal(err)
+	}
+	mustBeGone(t, m, "u1")
+}
+
+func TestHostPathTypes(t *testing.T) {
+	m := newMounter(t)
+	dir := tempDir(t)
+	file := filepath.Join(dir, "file")
+	write(t, file, "mine")
+	listener, err := net.Listen("unix", filepath.Join(dir, "socket"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	if err := os.Symlink(dir, filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	block := filepath.Join(dir, "block")
+	if err := unix.Mknod(block, unix.S_IFBLK|0o600, int(unix.Mkdev(7, 200))); err != nil {
+		t.Fatal(err)
+	}
+	none := filepath.Join(dir, "none")
+	for _, c := range []struct {
+		path string
+		kind v1.HostPathType
+		says []string // nothing: it is right
+	}{
+		{dir, "", nil},
+		{none, "", nil},
+		{dir, v1.HostPathDirectory, nil},
+		{filepath.Join(dir, "link"), v1.HostPathDirectory, nil},
+		{file, v1.HostPathDirectory, []string{file, "is not a directory", "it is a file"}},
+		{none, v1.HostPathDirectory, []string{none, "is not a directory", "does not exist"}},
+		{file, v1.HostPathFile, nil},
+		{dir, v1.HostPathFile, []string{dir, "is not a file", "it is a directory"}},
+		{filepath.Join(dir, "socket"), v1.HostPathSocket, nil},
+		{file, v1.HostPathSocket, []string{file, "is not a socket file", "it is a file"}},
+		{"/dev/null", v1.HostPathCharDev, nil},
+		{file, v1.HostPathCharDev, []string{file, "is not a character device", "it is a file"}},
+		{block, v1.HostPathBlockDev, nil},
+		{"/dev/null", v1.HostPathBlockDev, []string{"/dev/null", "is not a block device", "it is a character device"}},
+		{file, v1.HostPathDirectoryOrCreate, []string{file, "is not a directory"}},
+		{dir, v1.HostPathFileOrCreate, []string{dir, "is not a file"}},
+		{filepath.Join(dir, "no/parents"), v1.HostPathFileOrCreate, []string{"no/parents", "not the directories above it"}},
+		{dir, "Folder", []string{"Folder", "no type of hostPath"}},
+		{none, "Folder", []string{"Folder", "no type of hostPath"}},
+	} {
+		err := m.SetUp(t.Context(), aPod("u1", host("v", c.path, c.kind)))
+		if len(c.says) == 0 {
+			if err != nil {
+				t.Errorf("%s as %q: %v", c.path, c.kind, err)
+			}
+			m.ready = map[pod.UID]map[string]string{}
+			continue
+		}
+		mustSay(t, err, append(c.says, `volume "v"`)...)
+		if pod.ReasonOf(err, "") != "FailedMount" {
+			t.Errorf("got reason %q, want FailedMount", pod.ReasonOf(err, ""))
+		}
+	}
+	mustBe(t, file, "mine")
+}
+
+func TestHostPathOrCreateMakesItWithTheModesOfTheAPI(t *testing.T) {
+	old := syscall.Umask(0o022)
+	defer syscall.Umask(old)
+	m := newMounter(t)
+	dir := tempDir(t)
+	for path, c := range map[string]struct {
+		kind v1.HostPathType
+		want os.FileMode
+	}{
+		filepath.Join(dir, "a/b"): {v1.HostPathDirectoryOrCreate, os.ModeDir | 0o755},
+		filepath.Join(dir, "f"):   {v1.HostPathFileOrCreate, 0o644},
+	} {
+		mustSetUp(t, m, aPod("u-"+filepath.Base(path), host("v", path, c.kind)))
+		if info, err := os.Stat(path); err != nil || info.Mode() != c.want {
+			t.Errorf("%s: got %v (%v), want %v", path, info, err, c.want)
+		}
+	}
+}
+
+func TestEveryBadVolumeIsNamedAtOnce(t *testing.T) {
+	m := newMounter(t)
+	nfs := v1.Volume{Name: "share", VolumeSource: v1.VolumeSource{NFS: &v1.NFSVolumeSource{Server: "s", Path: "/"}}}
+	err := m.SetUp(t.Context(), aPod("u1", nfs, host("gone", "/nowhere/at/all", v1.HostPathDirectory), empty("odd", func(s *v1.EmptyDirVolumeSource) { s.Medium = "Paper" })))
+	mustSay(t, err, `"share"`, "kind nfs", `"gone"`, "/nowhere/at/all", `"odd"`, "Paper")
+}
+
+func TestNamesThatLeadElsewhereAreRefused(t *testing.T) {
+	m := newMounter(t)
+	for _, uid := range []string{"", ".", "..", "a/b"} {
+		if err := m.SetUp(t.Context(), aPod(uid)); err == nil {
+			t.Errorf("SetUp took UID %q", uid)
+		}
+		if err := m.TearDown(t.Context(), pod.UID(uid)); err == nil {
+			t.Errorf("TearDown took UID %q", uid)
+		}
+	}
+	mustSay(t, m.SetUp(t.Context(), aPod("u1", empty(".."))), "volume name")
+}

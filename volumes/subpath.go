@@ -1,0 +1,226 @@
+package volumes
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
+)
+
+// subPath is a part of a volume that one container mounts.
+type subPath struct {
+	volume    target
+	content   string // where the volume lies on the host
+	path      string // within it
+	container string
+	index     int // of the volumeMount
+}
+
+// errLeaves does not say where to: that would tell a pod about the host.
+var errLeaves = errors.New("it leads out of the volume")
+
+// subPathOf is the mount's subPath, expanded and checked, or "".
+func (m *Mounter) subPathOf(p *v1.Pod, c *v1.Container, wanted *v1.VolumeMount) (string, error) {
+	sub := wanted.SubPath
+	if wanted.SubPathExpr != "" {
+		env, err := m.environment(p, c)
+		if err != nil {
+			return "", fmt.Errorf("subPathExpr %q: %w", wanted.SubPathExpr, err)
+		}
+		if sub, err = expand(wanted.SubPathExpr, env); err != nil {
+			return "", fmt.Errorf("subPathExpr %q: %w", wanted.SubPathExpr, err)
+		}
+	}
+	if sub == "" {
+		return "", nil
+	}
+	if path.IsAbs(sub) {
+		return "", fmt.Errorf("subPath %q must not be an absolute path", sub)
+	}
+	for part := range strings.SplitSeq(sub, "/") {
+		if part == ".." {
+			return "", fmt.Errorf("subPath %q must not contain '..'", sub)
+		}
+	}
+	if strings.ContainsRune(sub, 0) {
+		return "", fmt.Errorf("subPath %q contains a zero byte", sub)
+	}
+	return path.Clean(sub), nil
+}
+
+// bindSubPath binds the subPath to a place below the pod's directory and
+// returns that place. Containers of the pod may change the volume meanwhile:
+// only the opened file is trusted, never a path seen before.
+func (m *Mounter) bindSubPath(s subPath) (string, error) {
+	volume, err := unix.Open(s.content, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return "", &fs.PathError{Op: "open", Path: s.content, Err: err}
+	}
+	defer unix.Close(volume)
+	fd, err := openBeneath(volume, s.path)
+	if errors.Is(err, unix.ENOENT) {
+		if err = makeBeneath(volume, s.path); err == nil {
+			fd, err = openBeneath(volume, s.path)
+		}
+	}
+	if err != nil {
+		return "", err
+	}
+	defer unix.Close(fd)
+	place, err := m.subPathPlace(s)
+	if err != nil {
+		return "", err
+	}
+	bound, err := sameMount(place, fd)
+	if err != nil || bound {
+		return place, err
+	}
+	if err := makePlace(place, fd); err != nil {
+		return "", err
+	}
+	// Not recursive, as the kubelet's.
+	source := "/proc/self/fd/" + strconv.Itoa(fd)
+	if err := unix.Mount(source, place, "", unix.MS_BIND, ""); err != nil {
+		return "", fmt.Errorf("bind to %s: %w", place, err)
+	}
+	return place, nil
+}
+
+func (m *Mounter) subPathPlace(s subPath) (string, error) {
+	if err := safeName("container name", s.container); err != nil {
+		return "", err
+	}
+	return filepath.Join(m.podDir(s.volume.pod.UID), "volume-subpaths",
+		s.volume.volume.Name, s.container, strconv.Itoa(s.index)), nil
+}
+
+// sameMount says whether the file behind fd is already mounted at place. What
+// else is mounted there is unmounted: the subPath may be another since.
+func sameMount(place string, fd int) (bool, error) {
+	mounted, err := mountinfo.Mounted(place)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil || !mounted {
+		return false, err
+	}
+	var want, have unix.Stat_t
+	if err := unix.Fstat(fd, &want); err != nil {
+		return false, err
+	}
+	if err := unix.Lstat(place, &have); err != nil {
+		return false, &fs.PathError{Op: "lstat", Path: place, Err: err}
+	}
+	if want.Dev == have.Dev && want.Ino == have.Ino {
+		return true, nil
+	}
+	if err := unix.Unmount(place, unix.UMOUNT_NOFOLLOW); err != nil {
+		return false, fmt.Errorf("unmount what was bound to %s before: %w", place, err)
+	}
+	return false, nil
+}
+
+// makePlace makes the mount point: a directory for a directory, an empty file
+// for everything else.
+func makePlace(place string, fd int) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(place), 0o750); err != nil {
+		return err
+	}
+	isDir := st.Mode&unix.S_IFMT == unix.S_IFDIR
+	if info, err := os.Lstat(place); err == nil && info.IsDir() != isDir {
+		if err := os.Remove(place); err != nil { // left from a mount of the other type
+			return err
+		}
+	}
+	if isDir {
+		if err := os.Mkdir(place, 0o750); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+		return nil
+	}
+	f, err := os.OpenFile(place, os.O_CREATE|os.O_WRONLY, 0o640)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// openBeneath opens what the path names within dir. Links within the volume are
+// followed (ConfigMaps are made of them); the kernel refuses any step out.
+func openBeneath(dir int, name string) (int, error) {
+	fd, err := unix.Openat2(dir, name, &unix.OpenHow{
+		Flags:   unix.O_PATH | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS,
+	})
+	switch {
+	case errors.Is(err, unix.EXDEV):
+		return -1, errLeaves
+	case errors.Is(err, unix.ELOOP):
+		return -1, errors.New("it goes through a loop of symbolic links, or a link that may not be followed")
+	case err != nil:
+		return -1, err
+	}
+	return fd, nil
+}
+
+// makeBeneath makes the missing directories of the path, with the mode of the
+// volume's root (upstream's choice: a container that may write to the volume
+// may write to its subPath).
+func makeBeneath(volume int, name string) error {
+	var root unix.Stat_t
+	if err := unix.Fstat(volume, &root); err != nil {
+		return err
+	}
+	if root.Mode&unix.S_IFMT != unix.S_IFDIR {
+		return errors.New("the volume is a file, not a directory")
+	}
+	parts := strings.Split(name, "/")
+	parent, err := unix.Dup(volume)
+	if err != nil {
+		return err
+	}
+	for i := range parts {
+		next, err := openBeneath(volume, path.Join(parts[:i+1]...))
+		if errors.Is(err, unix.ENOENT) {
+			next, err = makeStep(parent, parts[i], root.Mode&0o7777)
+		}
+		unix.Close(parent)
+		if err != nil {
+			return err
+		}
+		parent = next
+	}
+	return unix.Close(parent)
+}
+
+// makeStep makes one directory and returns it opened. It never follows a link
+// and changes the mode of nothing that it did not make.
+func makeStep(parent int, name string, mode uint32) (int, error) {
+	if err := unix.Mkdirat(parent, name, mode&0o777); err != nil {
+		if errors.Is(err, unix.EEXIST) {
+			return -1, fmt.Errorf("%q is a symbolic link to nothing", name)
+		}
+		return -1, fmt.Errorf("make directory %q: %w", name, err)
+	}
+	fd, err := unix.Openat(parent, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, fmt.Errorf("open directory %q: %w", name, err)
+	}
+	if err := unix.Fchmod(fd, mode); err != nil { // mkdir obeyed the umask
+		unix.Close(fd)
+		return -1, fmt.Errorf("set the mode of directory %q: %w", name, err)
+	}
+	return fd, nil
+}

@@ -1,0 +1,147 @@
+package volumes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"sort"
+	"strings"
+	"time"
+
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
+
+	"podd/internal/pod"
+)
+
+// TearDown unmounts what is mounted below the pod's directory and deletes the
+// directory. No container of the pod may run any more; the pod need not be
+// known, and nothing being there is success.
+//
+// What cannot be unmounted or deleted does not hold the pod up: it becomes a
+// Debt, TearDown returns nil, and Run goes on trying. An error is returned only
+// where trying again is up to the caller: ctx has ended, or the UID is no name.
+func (m *Mounter) TearDown(ctx context.Context, uid pod.UID) error {
+	if err := safeName("pod UID", string(uid)); err != nil {
+		return err
+	}
+	defer m.lock(uid)()
+	err := m.remove(ctx, uid)
+	if ctx.Err() != nil && err != nil {
+		return fmt.Errorf("tear down volumes: %w", err)
+	}
+	m.mu.Lock()
+	delete(m.ready, uid)
+	m.mu.Unlock()
+	m.settle(uid, err)
+	return nil
+}
+
+// remove does the work of TearDown; the pod's lock is held.
+func (m *Mounter) remove(ctx context.Context, uid pod.UID) error {
+	start := time.Now()
+	dir := m.podDir(uid)
+	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	// Reading the mount table costs with everything that is mounted on the
+	// node. Whatever it would show lies in one of these two; should something
+	// be mounted elsewhere, removeTree stops in front of it.
+	made := exists(dir+"/volumes") || exists(dir+"/volume-subpaths")
+	if made {
+		if err := m.unmountBelow(ctx, dir); err != nil {
+			return err
+		}
+	}
+	err := removeTree(ctx, m.pods, string(uid))
+	var crossing *mountError
+	if errors.As(err, &crossing) {
+		if err = m.unmountBelow(ctx, dir); err == nil {
+			err = removeTree(ctx, m.pods, string(uid))
+		}
+	}
+	m.observeUnmounts(uid, start, err)
+	return err
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+func (m *Mounter) observeUnmounts(uid pod.UID, start time.Time, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, plugin := range m.ready[uid] {
+		m.metrics.observe(plugin, "volume_unmount", start, err)
+	}
+}
+
+// busyError is an unmount that the kernel refused.
+type busyError struct {
+	path string
+	err  error
+}
+
+func (e *busyError) Error() string { return fmt.Sprintf("unmount %s: %v", e.path, e.err) }
+func (e *busyError) Unwrap() error { return e.err }
+
+// unmountBelow unmounts until the mount table shows nothing at or below dir.
+// The table has the last word: an unmount may take others along (propagation),
+// and one that was refused may work after another.
+func (m *Mounter) unmountBelow(ctx context.Context, dir string) error {
+	for before := -1; ; {
+		points, err := mountsBelow(dir)
+		if err != nil {
+			return err
+		}
+		if len(points) == 0 {
+			return nil
+		}
+		if before == len(points) {
+			return unmountAll(ctx, points)
+		}
+		before = len(points)
+		if err := unmountAll(ctx, points); ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+func unmountAll(ctx context.Context, points []string) error {
+	var errs []error
+	for _, point := range points {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		err := unix.Unmount(point, unix.UMOUNT_NOFOLLOW)
+		switch {
+		case err == nil, errors.Is(err, unix.ENOENT):
+		case errors.Is(err, unix.EINVAL): // no mount any more: it went with another
+		default:
+			errs = append(errs, &busyError{point, err})
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// mountsBelow lists the mount points at and below dir in the order in which
+// they may go: subPath binds first, then the rest, each youngest first.
+func mountsBelow(dir string) ([]string, error) {
+	infos, err := mountinfo.GetMounts(func(i *mountinfo.Info) (skip, stop bool) {
+		return i.Mountpoint != dir && !strings.HasPrefix(i.Mountpoint, dir+"/"), false
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the mount table: %w", err)
+	}
+	points := make([]string, len(infos))
+	for i, info := range infos {
+		points[len(infos)-1-i] = info.Mountpoint
+	}
+	sort.SliceStable(points, func(a, b int) bool {
+		return strings.HasPrefix(points[a], dir+"/volume-subpaths/") && !strings.HasPrefix(points[b], dir+"/volume-subpaths/")
+	})
+	return points, nil
+}
