@@ -368,3 +368,33 @@ func BenchmarkPodWithoutVolumes(b *testing.B) {
 		}
 	}
 }
+
+// Whatever the mount table says or hides, the deletion itself stops at a mount,
+// of the same file system too.
+func TestIssue60987DeletionNeverCrossesAMount(t *testing.T) {
+	m := newMounter(t)
+	for name, data := range map[string]string{"same file system": mkdir(t, m.pods+"/../data"), "another": mountedTmpfs(t)} {
+		write(t, data+"/file", "kept")
+		point := mkdir(t, m.PodDir("u1")+"/containers/point")
+		if err := unix.Mount(data, point, "", unix.MS_BIND, ""); err != nil {
+			t.Fatal(err)
+		}
+		err := removeTree(t.Context(), m.pods, "u1")
+		if crossing, ok := errors.AsType[*mountError](err); !ok || crossing.path != point {
+			t.Errorf("%s: got %v, want it to stop at %s", name, err, point)
+		}
+		mustBe(t, data+"/file", "kept")
+		if err := unix.Unmount(point, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func mountedTmpfs(t *testing.T) string {
+	t.Helper()
+	dir := tempDir(t)
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
