@@ -1,0 +1,100 @@
+package systemd
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/daemon"
+)
+
+// Notifier speaks to the service manager that started this process. Its methods
+// may be called by any goroutine.
+type Notifier struct {
+	log *slog.Logger
+	// every is how often the watchdog wants to be fed; 0 without a watchdog.
+	every time.Duration
+
+	mu     sync.Mutex
+	status string // as last sent
+	quiet  bool   // an error of the socket was logged
+}
+
+// New reads NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID from the environment.
+// Malformed values are an error; missing ones mean that there is no systemd.
+func New(log *slog.Logger) (*Notifier, error) {
+	limit, err := daemon.SdWatchdogEnabled(false)
+	if err != nil {
+		return nil, fmt.Errorf("read systemd's watchdog settings: %w", err)
+	}
+	// Half of the limit is what sd_watchdog_enabled(3) recommends.
+	return &Notifier{log: log, every: limit / 2}, nil
+}
+
+// Ready says that podd has started: units ordered after it may start.
+func (n *Notifier) Ready() { n.send(daemon.SdNotifyReady) }
+
+// Stopping says that podd is on its way out.
+func (n *Notifier) Stopping() { n.send(daemon.SdNotifyStopping) }
+
+// Status is the line that `systemctl status` shows. Newlines become spaces; a
+// text that was just sent is not sent again.
+func (n *Notifier) Status(text string) {
+	text = strings.ReplaceAll(text, "\n", " ")
+	n.mu.Lock()
+	same := text == n.status
+	n.status = text
+	n.mu.Unlock()
+	if !same {
+		n.send("STATUS=" + text)
+	}
+}
+
+// Run feeds the watchdog while health returns nil, asking it twice within each
+// watchdog interval, until ctx ends; it returns ctx's cause. While health
+// returns an error, or does not return, systemd's patience runs out: after
+// WatchdogSec it aborts the process, whose goroutines are then in the journal,
+// and starts it again. Without a watchdog Run asks nothing and only waits.
+func (n *Notifier) Run(ctx context.Context, health func() error) error {
+	if n.every <= 0 {
+		<-ctx.Done()
+		return context.Cause(ctx)
+	}
+	ticker := time.NewTicker(n.every)
+	defer ticker.Stop()
+	well := true
+	for {
+		if err := health(); err == nil {
+			n.send(daemon.SdNotifyWatchdog)
+			if !well {
+				n.log.Info("healthy again: systemd's watchdog is fed")
+				n.Status("healthy")
+			}
+			well = true
+		} else {
+			if well {
+				n.log.Warn("unhealthy: systemd's watchdog is not fed", "restart_within", 2*n.every, "reason", err)
+			}
+			n.Status("unhealthy: " + err.Error())
+			well = false
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-ticker.C:
+		}
+	}
+}
+
+func (n *Notifier) send(state string) {
+	_, err := daemon.SdNotify(false, state)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if err != nil && !n.quiet {
+		n.log.Warn("systemd does not take notifications", "error", err)
+	}
+	n.quiet = err != nil
+}
