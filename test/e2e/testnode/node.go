@@ -217,3 +217,19 @@ func removeCgroup(path string) error {
 	}
 	return nil
 }
+
+// MakeCgroupRoot makes the place's root in every hierarchy, for agents that
+// expect it. A controller that needs to be set up first (cpuset of v1 clones
+// its parent's) is left to the agent.
+func (p *Place) MakeCgroupRoot() error {
+	roots, err := cgroupHierarchies()
+	if err != nil {
+		return err
+	}
+	for _, root := range roots {
+		if err := os.MkdirAll(filepath.Join(root, p.CgroupRoot), 0o755); err != nil {
+			return fmt.Errorf("make the cgroup root: %w", err)
+		}
+	}
+	return nil
+}

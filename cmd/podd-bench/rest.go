@@ -1,0 +1,150 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// userHZ is the unit of the times in /proc/PID/stat, fixed at 100 for user space.
+const userHZ = 100
+
+// measureRest measures CPU over the plan's idle time, in thousandths of a
+// core, and the agent's resident memory in MiB.
+func (b *bench) measureRest(ctx context.Context, column string) error {
+	agent := 0
+	if column != colFloor {
+		agent = b.agents[column].pid()
+	}
+	runtime, err := b.runtimePids()
+	if err != nil {
+		return err
+	}
+	before, err := cpuOf(append(runtime, agent))
+	if err != nil {
+		return err
+	}
+	begin := time.Now()
+	if err := sleep(ctx, b.plan.idle); err != nil {
+		return err
+	}
+	after, err := cpuOf(append(runtime, agent))
+	if err != nil {
+		return err
+	}
+	took := time.Since(begin).Seconds()
+	millicores := func(pids ...int) float64 {
+		var sum time.Duration
+		for _, pid := range pids {
+			sum += after[pid] - before[pid]
+		}
+		return sum.Seconds() / took * 1000
+	}
+	b.add(rowIdleAll, column, millicores(append(runtime, agent)...))
+	if column == colFloor {
+		return nil
+	}
+	b.add(rowIdle, column, millicores(agent))
+	rss, err := rssOf(agent)
+	if err != nil {
+		return err
+	}
+	b.add(rowRSS, column, rss)
+	if column == colPodd && b.opts.heapProfile != "" {
+		return b.profile(ctx, "/debug/pprof/heap", b.opts.heapProfile)
+	}
+	return nil
+}
+
+// runtimePids are containerd and the shims of the bench's own node.
+func (b *bench) runtimePids() ([]int, error) {
+	pids := []int{b.node.Containerd.Pid()}
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		cmdline, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
+		argv0, rest, _ := strings.Cut(string(cmdline), "\x00")
+		if strings.HasSuffix(argv0, "containerd-shim-runc-v2") && strings.Contains(rest, b.node.Dir+"/") {
+			pids = append(pids, pid)
+		}
+	}
+	return pids, nil
+}
+
+// cpuOf is the user and system time that each process has used; 0 for PID 0.
+func cpuOf(pids []int) (map[int]time.Duration, error) {
+	used := map[int]time.Duration{}
+	for _, pid := range pids {
+		if pid == 0 {
+			continue
+		}
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil {
+			return nil, fmt.Errorf("read the CPU time of process %d: %w", pid, err)
+		}
+		// The command may hold spaces and parentheses; fields count after it.
+		_, rest, _ := strings.Cut(string(text[strings.LastIndexByte(string(text), ')'):]), " ")
+		fields := strings.Fields(rest)
+		if len(fields) < 13 {
+			return nil, fmt.Errorf("read the CPU time of process %d: %q", pid, text)
+		}
+		var ticks int64
+		for _, field := range fields[11:13] { // utime, stime
+			n, err := strconv.ParseInt(field, 10, 64)
+			if err != nil {
+				return nil, fmt.Errorf("read the CPU time of process %d: %w", pid, err)
+			}
+			ticks += n
+		}
+		used[pid] = time.Duration(ticks) * time.Second / userHZ
+	}
+	return used, nil
+}
+
+// rssOf is VmRSS in MiB.
+func rssOf(pid int) (float64, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, fmt.Errorf("read the memory of process %d: %w", pid, err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if value, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+			kib, err := strconv.ParseFloat(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(value), "kB")), 64)
+			return kib / 1024, err
+		}
+	}
+	return 0, fmt.Errorf("read the memory of process %d: no VmRSS", pid)
+}
+
+// profileBurst takes podd's CPU profile beside the first burst, if wanted; the
+// returned function waits for it.
+func (b *bench) profileBurst(ctx context.Context, column string, round int) func() error {
+	if column != colPodd || round != 0 || b.opts.cpuProfile == "" {
+		return func() error { return nil }
+	}
+	done := make(chan error, 1)
+	go func() { done <- b.profile(ctx, "/debug/pprof/profile?seconds=5", b.opts.cpuProfile) }()
+	return func() error { return <-done }
+}
+
+func (b *bench) profile(ctx context.Context, path, file string) error {
+	body, err := b.agents[colPodd].(*podd).Get(ctx, path)
+	if err != nil {
+		return fmt.Errorf("take a profile: %w", err)
+	}
+	if len(body) == 0 || !strings.HasPrefix(http.DetectContentType(body), "application/x-gzip") {
+		return fmt.Errorf("take a profile: %s answered no profile: %.80q", path, body)
+	}
+	return os.WriteFile(file, body, 0o644)
+}
