@@ -15,6 +15,12 @@ var (
 	ErrUnavailable = errors.New("the container runtime does not answer")
 	// ErrNetworkNotReady: no CNI network is configured, or its plugin says no.
 	ErrNetworkNotReady = errors.New("the pod network is not ready")
+	// ErrNameReserved: the runtime still holds that name and attempt for a
+	// create that it has not finished or did not clean up after. The next try
+	// takes the next attempt.
+	ErrNameReserved = errors.New("the runtime holds that name for another create")
+	// ErrUnimplemented: the runtime answers, but does not have this call.
+	ErrUnimplemented = errors.New("the container runtime does not have this call")
 )
 
 // ReasonError is an error with the reason that the kubelet's users know

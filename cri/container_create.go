@@ -1,0 +1,247 @@
+package cri
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"podd/internal/pod"
+)
+
+// The kubelet's reasons for containers that could not be made or started.
+const (
+	reasonCreateConfig = "CreateContainerConfigError"
+	reasonCreate       = "CreateContainerError"
+	reasonRun          = "RunContainerError"
+)
+
+const etcHosts = "/etc/hosts"
+
+// CreateContainer makes a container in a sandbox, without starting it, and
+// returns its ID. It writes the pod's hosts file and the container's
+// termination log first. Like RunSandbox it blocks until the runtime has
+// answered, and looks the container up when the answer is lost.
+//
+// Errors carry a reason (CreateContainerConfigError for what is wrong with the
+// pod, CreateContainerError for what the runtime refused) and, where it fits, a
+// class.
+func (c *Client) CreateContainer(ctx context.Context, req pod.ContainerRequest) (string, error) {
+	sandbox, err := c.sandboxConfig(req.Pod, req.Sandbox.Attempt, req.Source, req.StartTime)
+	if err != nil {
+		return "", pod.WithReason(reasonCreateConfig, err)
+	}
+	config, message, err := c.containerConfig(req, sandbox)
+	if err != nil {
+		return "", pod.WithReason(reasonCreateConfig, err)
+	}
+	call, done := unabandoned(ctx)
+	defer done()
+	r, err := c.runtime.CreateContainer(call, &runtimeapi.CreateContainerRequest{
+		PodSandboxId: req.Sandbox.ID, Config: config, SandboxConfig: sandbox,
+	})
+	id := r.GetContainerId()
+	if err != nil {
+		err = mapError("", err)
+		if ambiguous(err) {
+			id = c.findContainer(ctx, req.Sandbox.ID, config.Metadata)
+		}
+		if id == "" {
+			return "", pod.WithReason(reasonCreate, errors.Join(err, removeIfThere(message)))
+		}
+		c.log.Warn("container exists although its creation was answered with an error", "pod", req.Pod.Namespace+"/"+req.Pod.Name, "container", req.Container.Name, "id", id, "err", err)
+	}
+	c.links.learn(id, linkedLog{
+		sandbox: req.Sandbox.ID,
+		link:    linkName(req.Pod.Name, req.Pod.Namespace, req.Container.Name, id),
+		log:     filepath.Join(sandbox.LogDirectory, config.LogPath),
+		message: message,
+	})
+	return id, nil
+}
+
+// findContainer returns the container of exactly that name and attempt in the
+// sandbox, if it can still be started, or "".
+func (c *Client) findContainer(ctx context.Context, sandbox string, meta *runtimeapi.ContainerMetadata) string {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookupTimeout)
+	defer cancel()
+	r, err := c.runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{
+		PodSandboxId: sandbox,
+		State:        &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_CREATED},
+	}})
+	if err != nil {
+		return ""
+	}
+	for _, found := range r.Containers {
+		if found.Metadata.GetName() == meta.Name && found.Metadata.GetAttempt() == meta.Attempt {
+			return found.Id
+		}
+	}
+	return ""
+}
+
+// StartContainer starts a created container and links its log into
+// /var/log/containers. Errors carry the reason RunContainerError.
+func (c *Client) StartContainer(ctx context.Context, id string) error {
+	_, err := c.runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: id})
+	if err != nil {
+		return pod.WithReason(reasonRun, mapError("", err))
+	}
+	if err := c.links.link(id); err != nil {
+		// The container runs; only a log shipper misses the link.
+		c.log.Warn("container log not linked", "container", id, "err", err)
+	}
+	return nil
+}
+
+// containerConfig makes the configuration, and the files that it mounts. It
+// returns the termination log's path, or "".
+func (c *Client) containerConfig(req pod.ContainerRequest, sandbox *runtimeapi.PodSandboxConfig) (*runtimeapi.ContainerConfig, string, error) {
+	p, ctr := req.Pod, req.Container
+	if err := verifyNonRoot(p, ctr, req.Image.UID, req.Image.Username); err != nil {
+		return nil, "", err
+	}
+	security, err := containerSecurity(c.opts, p, ctr, req.Image.UID, req.Image.Username)
+	if err != nil {
+		return nil, "", err
+	}
+	ips := c.podIPs(req)
+	envs, values, err := environment(p, ctr, envFacts{nodeName: c.opts.NodeName, nodeIPs: c.opts.NodeIPs, podIPs: ips, allocatable: c.opts.Allocatable})
+	if err != nil {
+		return nil, "", err
+	}
+	logPath := containerLogPath(ctr.Name, req.RestartCount)
+	if err := os.MkdirAll(filepath.Dir(filepath.Join(sandbox.LogDirectory, logPath)), 0o755); err != nil {
+		return nil, "", fmt.Errorf("make the container's log directory: %w", err)
+	}
+	mounts, message, err := c.mounts(req, ips)
+	if err != nil {
+		return nil, "", err
+	}
+	config := &runtimeapi.ContainerConfig{
+		Metadata:    &runtimeapi.ContainerMetadata{Name: ctr.Name, Attempt: uint32(req.RestartCount)},
+		Image:       &runtimeapi.ImageSpec{Image: req.Image.Ref, UserSpecifiedImage: ctr.Image},
+		Command:     expandAll(ctr.Command, values),
+		Args:        expandAll(ctr.Args, values),
+		WorkingDir:  ctr.WorkingDir,
+		Envs:        envs,
+		Mounts:      mounts,
+		Labels:      containerLabels(p, ctr),
+		Annotations: containerAnnotations(p, ctr, req.RestartCount),
+		LogPath:     logPath,
+		Stdin:       ctr.Stdin,
+		StdinOnce:   ctr.StdinOnce,
+		Tty:         ctr.TTY,
+		Linux: &runtimeapi.LinuxContainerConfig{
+			Resources:       linuxResources(c.opts, p, ctr),
+			SecurityContext: security,
+		},
+	}
+	if l := ctr.Lifecycle; l != nil && l.StopSignal != nil {
+		config.StopSignal = runtimeapi.Signal(runtimeapi.Signal_value[string(*l.StopSignal)])
+	}
+	return config, message, nil
+}
+
+// podIPs are the sandbox's, or the node's for pods on its network.
+func (c *Client) podIPs(req pod.ContainerRequest) []string {
+	if req.Pod.Spec.HostNetwork {
+		return c.opts.NodeIPs
+	}
+	return req.Sandbox.IPs
+}
+
+// mounts are the volumes', the managed hosts file and the termination log.
+func (c *Client) mounts(req pod.ContainerRequest, ips []string) (out []*runtimeapi.Mount, message string, err error) {
+	own := map[string]bool{}
+	for _, m := range req.Mounts {
+		own[filepath.Clean(m.ContainerPath)] = true
+		out = append(out, &runtimeapi.Mount{
+			HostPath:          m.HostPath,
+			ContainerPath:     m.ContainerPath,
+			Readonly:          m.ReadOnly,
+			RecursiveReadOnly: m.RecursiveReadOnly,
+			SelinuxRelabel:    m.SELinuxRelabel,
+			Propagation:       propagation(m.Propagation),
+		})
+	}
+	dir := filepath.Join(c.opts.RootDir, "pods", string(req.Pod.UID))
+	if !own[etcHosts] {
+		file := filepath.Join(dir, "etc-hosts")
+		if err := c.writeHosts(file, req.Pod, ips); err != nil {
+			return nil, "", err
+		}
+		out = append(out, &runtimeapi.Mount{HostPath: file, ContainerPath: etcHosts, SelinuxRelabel: true})
+	}
+	if path := req.Container.TerminationMessagePath; path != "" && !own[filepath.Clean(path)] {
+		message, err = terminationLog(filepath.Join(dir, "containers", req.Container.Name))
+		if err != nil {
+			return nil, "", err
+		}
+		out = append(out, &runtimeapi.Mount{HostPath: message, ContainerPath: path, SelinuxRelabel: true})
+	}
+	return out, message, nil
+}
+
+// writeHosts keeps the file's inode: running containers have it mounted.
+func (c *Client) writeHosts(file string, p *v1.Pod, ips []string) error {
+	var node []byte
+	if p.Spec.HostNetwork {
+		var err error
+		if node, err = os.ReadFile(etcHosts); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("read the node's hosts file: %w", err)
+		}
+	}
+	text := hostsFile(p, ips, c.opts.ClusterDomain, node)
+	if old, err := os.ReadFile(file); err == nil && bytes.Equal(old, text) {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(file), 0o750); err != nil {
+		return fmt.Errorf("make the pod's directory: %w", err)
+	}
+	if err := os.WriteFile(file, text, 0o644); err != nil {
+		return fmt.Errorf("write the pod's hosts file: %w", err)
+	}
+	return os.Chmod(file, 0o644) // whatever the umask is
+}
+
+// terminationLog makes an empty file that any user may write.
+func terminationLog(dir string) (string, error) {
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return "", fmt.Errorf("make the container's directory: %w", err)
+	}
+	path := filepath.Join(dir, fmt.Sprintf("%08x", rand.Uint32()))
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	if err != nil {
+		return "", fmt.Errorf("make the termination log: %w", err)
+	}
+	return path, errors.Join(f.Chmod(0o666), f.Close())
+}
+
+func propagation(m v1.MountPropagationMode) runtimeapi.MountPropagation {
+	switch m {
+	case v1.MountPropagationHostToContainer:
+		return runtimeapi.MountPropagation_PROPAGATION_HOST_TO_CONTAINER
+	case v1.MountPropagationBidirectional:
+		return runtimeapi.MountPropagation_PROPAGATION_BIDIRECTIONAL
+	default:
+		return runtimeapi.MountPropagation_PROPAGATION_PRIVATE
+	}
+}
+
+func removeIfThere(path string) error {
+	if path == "" {
+		return nil
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,35 @@
+package cri
+
+import (
+	"context"
+	"math"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// StopContainer sends the stop signal, and KILL after grace (rounded up to
+// whole seconds; 0 kills at once). It blocks until the container is dead. A
+// container that is not there is stopped.
+func (c *Client) StopContainer(ctx context.Context, id string, grace time.Duration) error {
+	seconds := int64(math.Ceil(max(grace, 0).Seconds()))
+	_, err := c.runtime.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: id, Timeout: seconds})
+	if err := mapError("stop container "+short(id), err); err != nil && !gone(err) {
+		return err
+	}
+	return nil
+}
+
+// RemoveContainer removes a container that does not run, its log files, the
+// link to them and its termination log. A container that is not there is
+// removed.
+func (c *Client) RemoveContainer(ctx context.Context, id string) error {
+	_, err := c.runtime.RemoveContainer(ctx, &runtimeapi.RemoveContainerRequest{ContainerId: id})
+	if err := mapError("remove container "+short(id), err); err != nil && !gone(err) {
+		return err
+	}
+	if err := c.links.remove(id); err != nil {
+		c.log.Warn("container log not removed", "container", id, "err", err)
+	}
+	return nil
+}

@@ -1,0 +1,170 @@
+package cri
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"path"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials/insecure"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"podd/internal/pod"
+)
+
+const (
+	// maxMessageSize is the kubelet's own bound (pkg cri-client: 16 MiB).
+	maxMessageSize = 16 << 20
+	// requestTimeout is the kubelet's default runtimeRequestTimeout.
+	requestTimeout = 2 * time.Minute
+	// createTimeout bounds RunPodSandbox and CreateContainer. It is long on
+	// purpose: a create that is given up leaves its name reserved in the
+	// runtime (containerd#4604).
+	createTimeout = 10 * time.Minute
+	// cancelGrace is how long a create whose caller gave up may still finish
+	// by itself, before its call is cancelled too.
+	cancelGrace = 5 * time.Second
+	// lookupTimeout bounds the question whether a create had its effect.
+	lookupTimeout = 10 * time.Second
+)
+
+// Client is a connection to one container runtime. Make it with Dial.
+type Client struct {
+	opts     Options
+	log      *slog.Logger
+	metrics  *metrics
+	conn     *grpc.ClientConn
+	runtime  runtimeapi.RuntimeServiceClient
+	image    runtimeapi.ImageServiceClient
+	endpoint string
+	links    logLinks
+
+	memoMu sync.Mutex
+	memo   map[pod.UID]*podMemo // guarded by memoMu
+
+	ownersMu sync.Mutex
+	owners   map[string]pod.UID // sandbox ID to pod; guarded by ownersMu
+}
+
+// Dial makes a Client for a CRI endpoint: unix:///path or /path. It asks the
+// runtime for its version, and so blocks until the runtime answers, refuses, or
+// ctx ends.
+//
+// Errors: pod.ErrUnavailable when nothing answers there (the Client is not
+// made; try again), and a sentence that says so when the runtime does not speak
+// CRI v1.
+func Dial(ctx context.Context, endpoint string, opts Options, log *slog.Logger, reg prometheus.Registerer) (*Client, error) {
+	socket, err := socketPath(endpoint)
+	if err != nil {
+		return nil, err
+	}
+	c := &Client{
+		opts:     opts.withDefaults(),
+		log:      log,
+		endpoint: "unix://" + socket,
+		memo:     map[pod.UID]*podMemo{},
+		owners:   map[string]pod.UID{},
+	}
+	c.links = logLinks{dir: c.opts.ContainerLogsDir, targets: c.opts.PodLogsDir, known: map[string]linkedLog{}}
+	// The registration waits for the first answer, so that a caller may dial
+	// again and again with one registry.
+	c.conn, err = grpc.NewClient("passthrough:///"+socket,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, "unix", addr)
+		}),
+		grpc.WithAuthority("localhost"),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessageSize), grpc.MaxCallSendMsgSize(maxMessageSize)),
+		// A runtime that was restarted must be in use again at once.
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 500 * time.Millisecond},
+			MinConnectTimeout: 2 * time.Second,
+		}),
+		grpc.WithIdleTimeout(0),
+		grpc.WithUnaryInterceptor(c.intercept),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("connect to the container runtime at %s: %w", c.endpoint, err)
+	}
+	c.runtime = runtimeapi.NewRuntimeServiceClient(c.conn)
+	c.image = runtimeapi.NewImageServiceClient(c.conn)
+	v, err := c.Version(ctx)
+	if err != nil {
+		return nil, errors.Join(c.refusal(err), c.conn.Close())
+	}
+	if v.APIVersion != "v1" {
+		return nil, errors.Join(c.wrongVersion(v.APIVersion), c.conn.Close())
+	}
+	c.metrics = newMetrics(reg)
+	log.Info("container runtime answers", "endpoint", c.endpoint, "name", v.Name, "version", v.Version, "cri", v.APIVersion)
+	return c, nil
+}
+
+// Close ends the connection; calls under way fail.
+func (c *Client) Close() error { return c.conn.Close() }
+
+// Endpoint is where the runtime is, as unix:///path.
+func (c *Client) Endpoint() string { return c.endpoint }
+
+func socketPath(endpoint string) (string, error) {
+	p, isURL := strings.CutPrefix(endpoint, "unix://")
+	switch {
+	case isURL && strings.HasPrefix(p, "/"), !isURL && strings.HasPrefix(endpoint, "/"):
+		return path.Clean(p), nil
+	default:
+		return "", fmt.Errorf("container runtime endpoint %q: only unix sockets are supported; write unix:///run/…/runtime.sock", endpoint)
+	}
+}
+
+// refusal explains why a first call did not work.
+func (c *Client) refusal(err error) error {
+	if errors.Is(err, pod.ErrUnimplemented) {
+		return c.wrongVersion("another version, or something that is not CRI,")
+	}
+	return fmt.Errorf("connect to the container runtime at %s: %w", c.endpoint, err)
+}
+
+func (c *Client) wrongVersion(spoken string) error {
+	return fmt.Errorf("the container runtime at %s speaks %s and podd speaks CRI v1 only: use containerd 1.6 or newer, or CRI-O 1.26 or newer, and see that its CRI plugin is enabled: %w",
+		c.endpoint, spoken, pod.ErrUnimplemented)
+}
+
+// intercept gives every call its deadline and its metrics.
+func (c *Client) intercept(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	name := path.Base(method)
+	if d := c.deadline(name, req); d > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, d)
+		defer cancel()
+	}
+	start := time.Now()
+	err := invoke(ctx, method, req, reply, cc, opts...)
+	if c.metrics != nil {
+		c.metrics.observe(operationTypes[name], time.Since(start), err)
+	}
+	return err
+}
+
+// deadline is how long a call of that name may take; 0 for no bound.
+func (c *Client) deadline(name string, req any) time.Duration {
+	switch name {
+	case "PullImage":
+		return 0 // the caller watches its progress
+	case "RunPodSandbox", "CreateContainer":
+		return c.opts.CreateTimeout
+	case "StopContainer":
+		if r, ok := req.(*runtimeapi.StopContainerRequest); ok {
+			return time.Duration(r.GetTimeout())*time.Second + c.opts.RequestTimeout
+		}
+	}
+	return c.opts.RequestTimeout
+}

@@ -1,0 +1,269 @@
+package cri
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// envFacts are what a container's environment may refer to beyond the pod.
+type envFacts struct {
+	nodeName    string
+	nodeIPs     []string
+	podIPs      []string
+	allocatable v1.ResourceList
+}
+
+// environment is a container's variables in the order in which the pod
+// declares them, with references expanded and sources resolved. A later
+// variable may use an earlier one; a name declared twice keeps the last value
+// at the first one's place.
+func environment(p *v1.Pod, c *v1.Container, facts envFacts) ([]*runtimeapi.KeyValue, map[string]string, error) {
+	values := map[string]string{}
+	var order []string
+	for _, from := range c.EnvFrom {
+		if err := envFromMissing(p, from); err != nil {
+			return nil, nil, err
+		}
+	}
+	for i := range c.Env {
+		e := &c.Env[i]
+		value, ok, err := envValue(p, c, e, values, facts)
+		if err != nil {
+			return nil, nil, fmt.Errorf("env %s: %w", e.Name, err)
+		}
+		if !ok {
+			continue
+		}
+		if _, seen := values[e.Name]; !seen {
+			order = append(order, e.Name)
+		}
+		values[e.Name] = value
+	}
+	out := make([]*runtimeapi.KeyValue, 0, len(order))
+	for _, name := range order {
+		out = append(out, &runtimeapi.KeyValue{Key: name, Value: []byte(values[name])})
+	}
+	return out, values, nil
+}
+
+// envFromMissing: podd reads no ConfigMaps and Secrets yet; what is optional is
+// left out, what is not is an error.
+func envFromMissing(p *v1.Pod, from v1.EnvFromSource) error {
+	switch {
+	case from.ConfigMapRef != nil && !isTrue(from.ConfigMapRef.Optional):
+		return fmt.Errorf("envFrom: couldn't get configMap %s/%s: podd has no source of ConfigMaps", p.Namespace, from.ConfigMapRef.Name)
+	case from.SecretRef != nil && !isTrue(from.SecretRef.Optional):
+		return fmt.Errorf("envFrom: couldn't get secret %s/%s: podd has no source of Secrets", p.Namespace, from.SecretRef.Name)
+	}
+	return nil
+}
+
+// envValue is one variable's value; ok is false for an optional source that is
+// not there.
+func envValue(p *v1.Pod, c *v1.Container, e *v1.EnvVar, before map[string]string, facts envFacts) (value string, ok bool, err error) {
+	from := e.ValueFrom
+	switch {
+	case e.Value != "" || from == nil:
+		return expand(e.Value, before), true, nil
+	case from.FieldRef != nil:
+		value, err = fieldValue(p, from.FieldRef.FieldPath, facts)
+		return value, true, err
+	case from.ResourceFieldRef != nil:
+		value, err = resourceValue(p, c, from.ResourceFieldRef, facts.allocatable)
+		return value, true, err
+	case from.ConfigMapKeyRef != nil:
+		if isTrue(from.ConfigMapKeyRef.Optional) {
+			return "", false, nil
+		}
+		return "", false, fmt.Errorf("couldn't get configMap %s/%s: podd has no source of ConfigMaps", p.Namespace, from.ConfigMapKeyRef.Name)
+	case from.SecretKeyRef != nil:
+		if isTrue(from.SecretKeyRef.Optional) {
+			return "", false, nil
+		}
+		return "", false, fmt.Errorf("couldn't get secret %s/%s: podd has no source of Secrets", p.Namespace, from.SecretKeyRef.Name)
+	case from.FileKeyRef != nil:
+		if isTrue(from.FileKeyRef.Optional) {
+			return "", false, nil
+		}
+		return "", false, fmt.Errorf("fileKeyRef is not supported by this version of podd")
+	}
+	return "", true, nil
+}
+
+func isTrue(b *bool) bool { return b != nil && *b }
+
+// fieldValue is a downward API field (pkg/apis/core/pods/helpers.go has the list).
+func fieldValue(p *v1.Pod, path string, facts envFacts) (string, error) {
+	if base, key, ok := subscript(path); ok {
+		switch base {
+		case "metadata.labels":
+			return p.Labels[key], nil
+		case "metadata.annotations":
+			return p.Annotations[key], nil
+		}
+		return "", fmt.Errorf("field label does not support subscript: %s", path)
+	}
+	switch path {
+	case "metadata.name":
+		return p.Name, nil
+	case "metadata.namespace":
+		return p.Namespace, nil
+	case "metadata.uid":
+		return string(p.UID), nil
+	case "metadata.labels":
+		return formatMap(p.Labels), nil
+	case "metadata.annotations":
+		return formatMap(p.Annotations), nil
+	case "spec.nodeName", "spec.host":
+		if p.Spec.NodeName != "" {
+			return p.Spec.NodeName, nil
+		}
+		return facts.nodeName, nil
+	case "spec.serviceAccountName":
+		return p.Spec.ServiceAccountName, nil
+	case "status.hostIP":
+		if len(facts.nodeIPs) == 0 {
+			return "", fmt.Errorf("the node's address is not known: set --node-ip")
+		}
+		return facts.nodeIPs[0], nil
+	case "status.hostIPs":
+		if len(facts.nodeIPs) == 0 {
+			return "", fmt.Errorf("the node's address is not known: set --node-ip")
+		}
+		return strings.Join(facts.nodeIPs, ","), nil
+	case "status.podIP":
+		if len(facts.podIPs) == 0 {
+			return "", nil
+		}
+		return facts.podIPs[0], nil
+	case "status.podIPs":
+		return strings.Join(facts.podIPs, ","), nil
+	}
+	return "", fmt.Errorf("field label not supported: %s", path)
+}
+
+// subscript splits metadata.labels['key'].
+func subscript(path string) (base, key string, ok bool) {
+	rest, ok := strings.CutSuffix(path, "']")
+	if !ok {
+		return "", "", false
+	}
+	return strings.Cut(rest, "['")
+}
+
+// formatMap is the downward API's form of a map: key="value", sorted.
+func formatMap(m map[string]string) string {
+	var b strings.Builder
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		fmt.Fprintf(&b, "%s=%q\n", k, m[k])
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// resourceValue is a container's request or limit in units of the divisor,
+// rounded up. A limit that is not set is the node's allocatable amount.
+func resourceValue(p *v1.Pod, c *v1.Container, ref *v1.ResourceFieldSelector, allocatable v1.ResourceList) (string, error) {
+	if ref.ContainerName != "" && ref.ContainerName != c.Name {
+		c = containerNamed(p, ref.ContainerName)
+		if c == nil {
+			return "", fmt.Errorf("container %s not found", ref.ContainerName)
+		}
+	}
+	kind, name, _ := strings.Cut(ref.Resource, ".")
+	res := v1.ResourceName(name)
+	known := res == v1.ResourceCPU || res == v1.ResourceMemory || res == v1.ResourceEphemeralStorage || strings.HasPrefix(name, v1.ResourceHugePagesPrefix)
+	if !known || (kind != "limits" && kind != "requests") {
+		return "", fmt.Errorf("unsupported container resource : %v", ref.Resource)
+	}
+	var q resource.Quantity
+	if kind == "limits" {
+		q = c.Resources.Limits[res]
+		if q.IsZero() && !strings.HasPrefix(name, v1.ResourceHugePagesPrefix) {
+			q = allocatable[res]
+		}
+	} else {
+		q = c.Resources.Requests[res]
+	}
+	divisor := ref.Divisor
+	if divisor.IsZero() {
+		divisor = resource.MustParse("1")
+	}
+	if res == v1.ResourceCPU {
+		return ceilDiv(q.MilliValue(), divisor.MilliValue()), nil
+	}
+	return ceilDiv(q.Value(), divisor.Value()), nil
+}
+
+func ceilDiv(a, b int64) string {
+	return strconv.FormatInt(int64(math.Ceil(float64(a)/float64(b))), 10)
+}
+
+func containerNamed(p *v1.Pod, name string) *v1.Container {
+	for _, list := range [][]v1.Container{p.Spec.Containers, p.Spec.InitContainers} {
+		for i := range list {
+			if list[i].Name == name {
+				return &list[i]
+			}
+		}
+	}
+	return nil
+}
+
+// expand replaces $(NAME) by a known variable's value. $$ is a single dollar
+// that expands nothing; a reference to an unknown name stays as it is.
+// (k8s.io/kubernetes/third_party/forked/golang/expansion defines it.)
+func expand(in string, values map[string]string) string {
+	if !strings.Contains(in, "$") {
+		return in
+	}
+	var b strings.Builder
+	for i := 0; i < len(in); i++ {
+		if in[i] != '$' || i+1 == len(in) {
+			b.WriteByte(in[i])
+			continue
+		}
+		switch in[i+1] {
+		case '$':
+			b.WriteByte('$')
+			i++
+		case '(':
+			end := strings.IndexByte(in[i:], ')')
+			if end < 0 {
+				b.WriteString("$(")
+				i++
+				continue
+			}
+			name := in[i+2 : i+end]
+			if v, ok := values[name]; ok {
+				b.WriteString(v)
+			} else {
+				b.WriteString(in[i : i+end+1])
+			}
+			i += end
+		default:
+			b.WriteByte('$')
+			b.WriteByte(in[i+1])
+			i++
+		}
+	}
+	return b.String()
+}
+
+func expandAll(in []string, values map[string]string) []string {
+	if len(in) == 0 {
+		return nil
+	}
+	out := make([]string, len(in))
+	for i, s := range in {
+		out[i] = expand(s, values)
+	}
+	return out
+}

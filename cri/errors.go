@@ -1,0 +1,109 @@
+package cri
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"podd/internal/pod"
+)
+
+// maxMessage bounds what of a runtime's message is kept: it ends in statuses
+// and events, and some runtimes append whole logs.
+const maxMessage = 4096
+
+// callError is a failed call in podd's words: the runtime's own sentence, and
+// the class that callers ask for with errors.Is.
+type callError struct {
+	call    string
+	code    codes.Code
+	message string
+	class   error // nil where no class fits
+}
+
+func (e *callError) Error() string {
+	switch {
+	case e.message == "":
+		return strings.TrimPrefix(e.call+": "+e.code.String(), ": ")
+	case e.call == "":
+		return e.message
+	}
+	return e.call + ": " + e.message
+}
+
+func (e *callError) Unwrap() error { return e.class }
+
+// mapError is the one place where the runtime's codes and texts become podd's
+// errors. call says what was tried; it is empty where the runtime's own sentence
+// becomes a status message, as the kubelet has it.
+func mapError(call string, err error) error {
+	if err == nil {
+		return nil
+	}
+	st, ok := status.FromError(err)
+	if !ok {
+		code := codes.Unknown
+		switch {
+		case errors.Is(err, context.Canceled):
+			code = codes.Canceled
+		case errors.Is(err, context.DeadlineExceeded):
+			code = codes.DeadlineExceeded
+		}
+		st = status.New(code, err.Error())
+	}
+	msg := st.Message()
+	if len(msg) > maxMessage {
+		msg = strings.ToValidUTF8(msg[:maxMessage], "") + "…"
+	}
+	return &callError{call: call, code: st.Code(), message: msg, class: classOf(st.Code(), msg)}
+}
+
+// networkTexts are how runtimes say that no pod network is configured; there is
+// no code for it. containerd, CRI-O (two of them), the kubelet's own condition.
+var networkTexts = []string{
+	"cni plugin not initialized",
+	"No CNI configuration file",
+	"no CNI configuration file",
+	"No networks found in",
+	"no networks found in",
+	"NetworkPluginNotReady",
+}
+
+func classOf(code codes.Code, msg string) error {
+	for _, text := range networkTexts {
+		if strings.Contains(msg, text) {
+			return pod.ErrNetworkNotReady
+		}
+	}
+	// containerd and CRI-O answer Unknown for a name that is taken:
+	// `name "x_ns_uid_0" is reserved for "id"` (containerd#4604).
+	if strings.Contains(msg, "is reserved for ") {
+		return pod.ErrNameReserved
+	}
+	switch code {
+	case codes.NotFound:
+		return pod.ErrNotFound
+	case codes.Unavailable:
+		return pod.ErrUnavailable
+	case codes.DeadlineExceeded:
+		return context.DeadlineExceeded
+	case codes.Canceled:
+		return context.Canceled
+	case codes.Unimplemented:
+		return pod.ErrUnimplemented
+	default:
+		return nil
+	}
+}
+
+// ambiguous says that the call may have had its effect although it failed.
+func ambiguous(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) ||
+		errors.Is(err, pod.ErrUnavailable) || errors.Is(err, pod.ErrNameReserved)
+}
+
+// gone says that a removal or a stop has nothing left to do.
+func gone(err error) bool { return errors.Is(err, pod.ErrNotFound) }

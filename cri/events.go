@@ -1,0 +1,78 @@
+package cri
+
+import (
+	"context"
+	"strings"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"podd/internal/pod"
+)
+
+// Events reads the runtime's event stream and calls look for each event with
+// the pod that it speaks of. An event says "look at this pod", never "so it
+// is": it may be minutes old. The UID is empty when the event does not say whose
+// it is and nothing is known of its sandbox.
+//
+// It blocks until the stream is lost or ctx ends, and always returns an error:
+// pod.ErrUnimplemented when the runtime has no such stream, and otherwise why
+// it ended. look is called from one goroutine and must not block.
+func (c *Client) Events(ctx context.Context, look func(pod.UID)) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := c.runtime.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
+	if err != nil {
+		return mapError("open the runtime's event stream", err)
+	}
+	for {
+		ev, err := stream.Recv()
+		if err != nil {
+			return mapError("read the runtime's event stream", err)
+		}
+		c.metrics.events.WithLabelValues(eventType(ev.ContainerEventType)).Inc()
+		look(c.eventOwner(ev))
+	}
+}
+
+// eventOwner is the pod of an event. The event of a removed sandbox carries no
+// status any more: then its earlier looks and events say whose it was.
+func (c *Client) eventOwner(ev *runtimeapi.ContainerEventResponse) pod.UID {
+	st := ev.PodSandboxStatus
+	uid := pod.UID(st.GetMetadata().GetUid())
+	removed := ev.ContainerEventType == runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT
+	c.ownersMu.Lock()
+	defer c.ownersMu.Unlock()
+	if uid == "" {
+		uid = c.owners[ev.ContainerId]
+	} else if st.GetId() != "" && !removed {
+		c.owners[st.GetId()] = uid
+	}
+	if removed {
+		delete(c.owners, ev.ContainerId)
+	}
+	if uid == "" {
+		for _, k := range ev.ContainersStatuses {
+			if u := k.Labels[labelPodUID]; u != "" {
+				return pod.UID(u)
+			}
+		}
+	}
+	return uid
+}
+
+// own remembers whose a sandbox is.
+func (c *Client) own(sandbox string, uid pod.UID) {
+	c.ownersMu.Lock()
+	defer c.ownersMu.Unlock()
+	c.owners[sandbox] = uid
+}
+
+func eventType(t runtimeapi.ContainerEventType) string {
+	name, _ := strings.CutSuffix(strings.TrimPrefix(t.String(), "CONTAINER_"), "_EVENT")
+	switch name = strings.ToLower(name); name {
+	case "created", "started", "stopped", "deleted":
+		return name
+	default:
+		return "other"
+	}
+}

@@ -1,0 +1,48 @@
+package cri
+
+import (
+	"context"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"podd/internal/pod"
+)
+
+// Glance lists podd's own pods with the states of their sandboxes and
+// containers, by two calls in all. Pods whose sandboxes do not carry
+// pod.AnnotationStartTime belong to somebody else and are left out.
+func (c *Client) Glance(ctx context.Context) ([]pod.Glance, error) {
+	sandboxes, containers, err := c.lists(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	index := map[pod.UID]int{}
+	var out []pod.Glance
+	for _, s := range sandboxes {
+		if _, ours := s.Annotations[pod.AnnotationStartTime]; !ours {
+			continue
+		}
+		uid := pod.UID(s.Metadata.GetUid())
+		i, ok := index[uid]
+		if !ok {
+			i = len(out)
+			index[uid] = i
+			out = append(out, pod.Glance{
+				UID:        uid,
+				Name:       s.Metadata.GetName(),
+				Namespace:  s.Metadata.GetNamespace(),
+				Source:     pod.Source(s.Annotations[pod.AnnotationSource]),
+				Sandboxes:  map[string]bool{},
+				Containers: map[string]pod.ContainerState{},
+			})
+		}
+		out[i].Sandboxes[s.Id] = s.State == runtimeapi.PodSandboxState_SANDBOX_READY
+		c.own(s.Id, uid)
+	}
+	for _, k := range containers {
+		if i, ok := index[pod.UID(k.Labels[labelPodUID])]; ok {
+			out[i].Containers[k.Id] = containerState(k.State)
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,125 @@
+package cri
+
+import (
+	"context"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Image is one image that the runtime has.
+type Image struct {
+	ID string
+	// Tags and Digests are references with repository.
+	Tags, Digests []string
+	// Size in bytes, unpacked or not as the runtime counts.
+	Size uint64
+	// UID and Username are the image's own user; UID is nil when it names one
+	// by name, or none.
+	UID      *int64
+	Username string
+	// Pinned images are never collected.
+	Pinned bool
+}
+
+// Auth is one set of credentials for a registry.
+type Auth struct {
+	Username, Password, Auth, ServerAddress, IdentityToken, RegistryToken string
+}
+
+// FsUsage is what images or containers take of one file system.
+type FsUsage struct {
+	Mountpoint string
+	// Used in bytes and inodes.
+	Used, Inodes uint64
+	At           time.Time
+}
+
+func fromImage(i *runtimeapi.Image) *Image {
+	out := &Image{ID: i.Id, Tags: i.RepoTags, Digests: i.RepoDigests, Size: i.Size, Username: i.Username, Pinned: i.Pinned}
+	if i.Uid != nil {
+		uid := i.Uid.Value
+		out.UID = &uid
+	}
+	return out
+}
+
+// ImageStatus looks an image up by any of its references or its ID; nil when
+// the runtime does not have it. It touches no network.
+func (c *Client) ImageStatus(ctx context.Context, image string) (*Image, error) {
+	r, err := c.image.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: image}})
+	if err != nil {
+		err = mapError("", err)
+		if gone(err) {
+			return nil, nil
+		}
+		return nil, err
+	}
+	if r.Image == nil {
+		return nil, nil
+	}
+	return fromImage(r.Image), nil
+}
+
+// PullImage pulls an image and returns its ID. It has no deadline of its own:
+// the caller ends it by ctx. auth may be nil. annotations are the pod's,
+// which some runtimes use to choose the platform.
+func (c *Client) PullImage(ctx context.Context, image string, auth *Auth, annotations map[string]string) (string, error) {
+	req := &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: image, Annotations: annotations}}
+	if auth != nil {
+		req.Auth = &runtimeapi.AuthConfig{
+			Username: auth.Username, Password: auth.Password, Auth: auth.Auth,
+			ServerAddress: auth.ServerAddress, IdentityToken: auth.IdentityToken, RegistryToken: auth.RegistryToken,
+		}
+	}
+	r, err := c.image.PullImage(ctx, req)
+	if err != nil {
+		return "", mapError("", err)
+	}
+	return r.ImageRef, nil
+}
+
+// ListImages lists all images of the runtime.
+func (c *Client) ListImages(ctx context.Context) ([]*Image, error) {
+	r, err := c.image.ListImages(ctx, &runtimeapi.ListImagesRequest{})
+	if err != nil {
+		return nil, mapError("list images", err)
+	}
+	out := make([]*Image, 0, len(r.Images))
+	for _, i := range r.Images {
+		out = append(out, fromImage(i))
+	}
+	return out, nil
+}
+
+// RemoveImage removes an image with all its references. One that is not there
+// is removed.
+func (c *Client) RemoveImage(ctx context.Context, image string) error {
+	_, err := c.image.RemoveImage(ctx, &runtimeapi.RemoveImageRequest{Image: &runtimeapi.ImageSpec{Image: image}})
+	if err := mapError("remove image "+image, err); err != nil && !gone(err) {
+		return err
+	}
+	return nil
+}
+
+// ImageFsInfo says what images, and containers' writable layers, take.
+func (c *Client) ImageFsInfo(ctx context.Context) (images, containers []FsUsage, err error) {
+	r, err := c.image.ImageFsInfo(ctx, &runtimeapi.ImageFsInfoRequest{})
+	if err != nil {
+		return nil, nil, mapError("ask for the images' file system", err)
+	}
+	return fsUsages(r.ImageFilesystems), fsUsages(r.ContainerFilesystems), nil
+}
+
+func fsUsages(in []*runtimeapi.FilesystemUsage) []FsUsage {
+	var out []FsUsage
+	for _, u := range in {
+		out = append(out, FsUsage{
+			Mountpoint: u.FsId.GetMountpoint(),
+			Used:       u.UsedBytes.GetValue(),
+			Inodes:     u.InodesUsed.GetValue(),
+			At:         time.Unix(0, u.Timestamp),
+		})
+	}
+	return out
+}

@@ -1,0 +1,147 @@
+package cri
+
+import (
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"podd/internal/pod"
+)
+
+// The kubelet's own keys (k8s.io/kubelet/pkg/types, pkg/kubelet/kuberuntime/labels.go).
+const (
+	labelPodName       = "io.kubernetes.pod.name"
+	labelPodNamespace  = "io.kubernetes.pod.namespace"
+	labelPodUID        = "io.kubernetes.pod.uid"
+	labelContainerName = "io.kubernetes.container.name"
+
+	annotationHash              = "io.kubernetes.container.hash"
+	annotationRestartCount      = "io.kubernetes.container.restartCount"
+	annotationMessagePath       = "io.kubernetes.container.terminationMessagePath"
+	annotationMessagePolicy     = "io.kubernetes.container.terminationMessagePolicy"
+	annotationPreStop           = "io.kubernetes.container.preStopHandler"
+	annotationPorts             = "io.kubernetes.container.ports"
+	annotationDeletionGrace     = "io.kubernetes.pod.deletionGracePeriod"
+	annotationTerminationPeriod = "io.kubernetes.pod.terminationGracePeriod"
+)
+
+func podLabels(p *v1.Pod) map[string]string {
+	l := make(map[string]string, len(p.Labels)+3)
+	maps.Copy(l, p.Labels)
+	l[labelPodName] = p.Name
+	l[labelPodNamespace] = p.Namespace
+	l[labelPodUID] = string(p.UID)
+	return l
+}
+
+// podAnnotations are the pod's own, its source, and podd's start time, which
+// also marks the sandbox as podd's.
+func podAnnotations(p *v1.Pod, source pod.Source, start time.Time) map[string]string {
+	a := make(map[string]string, len(p.Annotations)+2)
+	maps.Copy(a, p.Annotations)
+	if source != "" {
+		a[pod.AnnotationSource] = string(source)
+	}
+	a[pod.AnnotationStartTime] = start.Format(time.RFC3339Nano)
+	return a
+}
+
+func containerLabels(p *v1.Pod, c *v1.Container) map[string]string {
+	return map[string]string{
+		labelPodName:       p.Name,
+		labelPodNamespace:  p.Namespace,
+		labelPodUID:        string(p.UID),
+		labelContainerName: c.Name,
+	}
+}
+
+func containerAnnotations(p *v1.Pod, c *v1.Container, restarts int32) map[string]string {
+	a := map[string]string{
+		annotationHash:          containerHash(c),
+		annotationRestartCount:  strconv.Itoa(int(restarts)),
+		annotationMessagePath:   c.TerminationMessagePath,
+		annotationMessagePolicy: string(c.TerminationMessagePolicy),
+	}
+	if s := p.DeletionGracePeriodSeconds; s != nil {
+		a[annotationDeletionGrace] = strconv.FormatInt(*s, 10)
+	}
+	if s := p.Spec.TerminationGracePeriodSeconds; s != nil {
+		a[annotationTerminationPeriod] = strconv.FormatInt(*s, 10)
+	}
+	if c.Lifecycle != nil && c.Lifecycle.PreStop != nil {
+		if raw, err := json.Marshal(c.Lifecycle.PreStop); err == nil {
+			a[annotationPreStop] = string(raw)
+		}
+	}
+	if len(c.Ports) > 0 {
+		if raw, err := json.Marshal(c.Ports); err == nil {
+			a[annotationPorts] = string(raw)
+		}
+	}
+	return a
+}
+
+// containerHash changes when a container would have to be made anew: with its
+// name or image, as the kubelet has it. Only podd compares it.
+func containerHash(c *v1.Container) string {
+	h := fnv.New32a()
+	fmt.Fprintf(h, "%q %q", c.Name, c.Image)
+	return strconv.FormatUint(uint64(h.Sum32()), 16)
+}
+
+// podLogDir is <root>/<namespace>_<name>_<uid>.
+func podLogDir(root, namespace, name string, uid pod.UID) string {
+	return filepath.Join(root, namespace+"_"+name+"_"+string(uid))
+}
+
+// containerLogPath is relative to the pod's log directory.
+func containerLogPath(name string, restarts int32) string {
+	return filepath.Join(name, strconv.Itoa(int(restarts))+".log")
+}
+
+// portMappings are the container ports of the main and sidecar containers; the
+// runtime's CNI maps those with a host port.
+func portMappings(p *v1.Pod) []*runtimeapi.PortMapping {
+	type key struct {
+		protocol v1.Protocol
+		ip       string
+		host     int32
+		port     int32
+	}
+	var out []*runtimeapi.PortMapping
+	seen := map[key]bool{}
+	for i := range p.Spec.Containers {
+		for _, cp := range p.Spec.Containers[i].Ports {
+			k := key{cp.Protocol, cp.HostIP, cp.HostPort, cp.ContainerPort}
+			if seen[k] {
+				continue
+			}
+			seen[k] = true
+			out = append(out, &runtimeapi.PortMapping{
+				Protocol:      protocol(cp.Protocol),
+				ContainerPort: cp.ContainerPort,
+				HostPort:      cp.HostPort,
+				HostIp:        cp.HostIP,
+			})
+		}
+	}
+	return out
+}
+
+func protocol(p v1.Protocol) runtimeapi.Protocol {
+	switch p {
+	case v1.ProtocolUDP:
+		return runtimeapi.Protocol_UDP
+	case v1.ProtocolSCTP:
+		return runtimeapi.Protocol_SCTP
+	default:
+		return runtimeapi.Protocol_TCP
+	}
+}

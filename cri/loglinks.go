@@ -1,0 +1,150 @@
+package cri
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"podd/internal/pod"
+)
+
+// linkedLog is where a container's log is and what leads to it.
+type linkedLog struct {
+	sandbox string
+	link    string // name in the links' directory
+	log     string // path of the live log file
+	message string // path of the termination log, if podd made one
+}
+
+// logLinks keeps /var/log/containers: one link for each container's log, as log
+// shippers expect it. What is known of a container is learnt at its creation,
+// and from observing it after a restart of podd.
+type logLinks struct {
+	dir     string
+	targets string // only links into this directory are podd's
+
+	mu    sync.Mutex
+	known map[string]linkedLog // by container ID; guarded by mu
+}
+
+// linkName is <pod>_<namespace>_<container>-<id>.log, cut to what a file name holds.
+func linkName(podName, namespace, container, id string) string {
+	const suffix, longest = ".log", 255
+	name := fmt.Sprintf("%s_%s_%s-%s", podName, namespace, container, id)
+	return name[:min(len(name), longest-len(suffix))] + suffix
+}
+
+// learn adds what is not known yet; a termination log, once known, stays.
+func (l *logLinks) learn(id string, what linkedLog) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if old, ok := l.known[id]; ok && what.message == "" {
+		what.message = old.message
+	}
+	l.known[id] = what
+}
+
+func (l *logLinks) get(id string) (linkedLog, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	k, ok := l.known[id]
+	return k, ok
+}
+
+func (l *logLinks) forget(id string) (linkedLog, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	k, ok := l.known[id]
+	delete(l.known, id)
+	return k, ok
+}
+
+// link makes the link of a started container. One that is there is right.
+func (l *logLinks) link(id string) error {
+	k, ok := l.get(id)
+	if !ok {
+		return nil // observed for the first time after its start: observe links it
+	}
+	if err := os.MkdirAll(l.dir, 0o755); err != nil {
+		return err
+	}
+	err := os.Symlink(k.log, filepath.Join(l.dir, k.link))
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	return err
+}
+
+// remove takes away the link, the log with its rotated files, and the
+// termination log of a removed container.
+func (l *logLinks) remove(id string) error {
+	k, ok := l.forget(id)
+	if !ok {
+		return nil
+	}
+	errs := []error{removeIfThere(filepath.Join(l.dir, k.link)), removeIfThere(k.log), removeIfThere(k.message)}
+	rotated, err := filepath.Glob(k.log + ".*")
+	errs = append(errs, err)
+	for _, r := range rotated {
+		errs = append(errs, removeIfThere(r))
+	}
+	return errors.Join(errs...)
+}
+
+// removeSandbox takes away the links of a removed sandbox's containers. Their
+// logs go with the pod (RemovePodLogs).
+func (l *logLinks) removeSandbox(sandbox string) {
+	l.mu.Lock()
+	var links []string
+	for id, k := range l.known {
+		if k.sandbox == sandbox {
+			links = append(links, k.link)
+			delete(l.known, id)
+		}
+	}
+	l.mu.Unlock()
+	for _, name := range links {
+		_ = os.Remove(filepath.Join(l.dir, name)) // a dead link is swept by PruneLogLinks
+	}
+}
+
+// RemovePodLogs removes the log directory of a pod that is gone. Nothing in it
+// may still be written: call it after the last sandbox was removed.
+func (c *Client) RemovePodLogs(namespace, name string, uid pod.UID) error {
+	if namespace == "" || name == "" || uid == "" || strings.ContainsRune(namespace+name+string(uid), filepath.Separator) {
+		return fmt.Errorf("remove pod logs: %q/%q %q does not name a pod", namespace, name, uid)
+	}
+	if err := os.RemoveAll(podLogDir(c.opts.PodLogsDir, namespace, name, uid)); err != nil {
+		return fmt.Errorf("remove pod logs: %w", err)
+	}
+	return nil
+}
+
+// PruneLogLinks removes links of podd's whose log is gone, as after a kill of
+// podd between a removal and its clean-up. Call it at start.
+func (c *Client) PruneLogLinks() error {
+	l := &c.links
+	entries, err := os.ReadDir(l.dir)
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return fmt.Errorf("prune log links: %w", err)
+	}
+	var errs []error
+	for _, e := range entries {
+		path := filepath.Join(l.dir, e.Name())
+		target, err := os.Readlink(path)
+		if err != nil || !strings.HasPrefix(target, l.targets+"/") {
+			continue
+		}
+		if _, err := os.Stat(target); errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, removeIfThere(path))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,104 @@
+package cri
+
+import (
+	"context"
+	"errors"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"podd/internal/pod"
+)
+
+// Version is who the runtime is.
+type Version struct {
+	// Name and Version are the runtime's: containerd, v2.4.2.
+	Name, Version string
+	// APIVersion is CRI's: v1.
+	APIVersion string
+}
+
+// Version asks the runtime who it is.
+func (c *Client) Version(ctx context.Context) (Version, error) {
+	r, err := c.runtime.Version(ctx, &runtimeapi.VersionRequest{Version: "v1"})
+	if err != nil {
+		return Version{}, mapError("ask the runtime for its version", err)
+	}
+	return Version{Name: r.RuntimeName, Version: r.RuntimeVersion, APIVersion: r.RuntimeApiVersion}, nil
+}
+
+// Condition is one of the runtime's own statements about itself.
+type Condition struct {
+	OK      bool
+	Reason  string
+	Message string
+}
+
+// Status is whether the runtime can run containers, and whether pods get a
+// network.
+type Status struct {
+	Runtime Condition
+	Network Condition
+	// Handlers are the names of the runtime's handlers; "" is the default one.
+	Handlers []string
+}
+
+// Err is nil when runtime and network are ready, and a sentence otherwise
+// (pod.ErrUnavailable for the runtime, pod.ErrNetworkNotReady for the network).
+func (s Status) Err() error {
+	return errors.Join(s.Runtime.err(pod.ErrUnavailable), s.Network.err(pod.ErrNetworkNotReady))
+}
+
+func (c Condition) err(class error) error {
+	if c.OK {
+		return nil
+	}
+	return &callError{call: c.Reason, message: c.Message, class: class}
+}
+
+// Status asks the runtime how it does.
+func (c *Client) Status(ctx context.Context) (Status, error) {
+	r, err := c.runtime.Status(ctx, &runtimeapi.StatusRequest{})
+	if err != nil {
+		return Status{}, mapError("ask the runtime for its status", err)
+	}
+	s := Status{
+		Runtime: Condition{Reason: "RuntimeNotReady", Message: "the runtime does not say that it is ready"},
+		Network: Condition{Reason: "NetworkNotReady", Message: "the runtime does not say that its network is ready"},
+	}
+	for _, cond := range r.GetStatus().GetConditions() {
+		v := Condition{OK: cond.Status, Reason: cond.Reason, Message: cond.Message}
+		switch cond.Type {
+		case runtimeapi.RuntimeReady:
+			s.Runtime = v
+		case runtimeapi.NetworkReady:
+			s.Network = v
+		}
+	}
+	for _, h := range r.GetRuntimeHandlers() {
+		s.Handlers = append(s.Handlers, h.Name)
+	}
+	return s, nil
+}
+
+// RuntimeConfig is what the runtime says of its own configuration.
+type RuntimeConfig struct {
+	// CgroupDriver is "systemd" or "cgroupfs".
+	CgroupDriver string
+}
+
+// RuntimeConfig asks for the cgroup driver; pod.ErrUnimplemented where the
+// runtime is too old to say.
+func (c *Client) RuntimeConfig(ctx context.Context) (RuntimeConfig, error) {
+	r, err := c.runtime.RuntimeConfig(ctx, &runtimeapi.RuntimeConfigRequest{})
+	if err != nil {
+		return RuntimeConfig{}, mapError("ask the runtime for its configuration", err)
+	}
+	if r.GetLinux() == nil {
+		return RuntimeConfig{}, &callError{call: "ask the runtime for its configuration", message: "it does not say its cgroup driver", class: pod.ErrUnimplemented}
+	}
+	driver := "systemd"
+	if r.GetLinux().GetCgroupDriver() == runtimeapi.CgroupDriver_CGROUPFS {
+		driver = "cgroupfs"
+	}
+	return RuntimeConfig{CgroupDriver: driver}, nil
+}

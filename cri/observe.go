@@ -1,0 +1,273 @@
+package cri
+
+import (
+	"context"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"podd/internal/pod"
+)
+
+// statusWidth bounds the status calls of one look: a pod with many dead
+// containers must not flood the runtime after a restart of podd.
+const statusWidth = 8
+
+// podMemo keeps what cannot change any more, so that a look at a settled pod
+// costs two calls and not one more per container: the addresses of a ready
+// sandbox, the start of a container that the runtime says is still running, the
+// end of one that has exited. It is thrown away with the sandbox or container.
+type podMemo struct {
+	sandboxes  map[string]sandboxFacts
+	containers map[string]pod.Container
+}
+
+type sandboxFacts struct {
+	ips         []string
+	hostNetwork bool
+}
+
+// Observe looks at one pod: all its sandboxes and containers, running and dead,
+// with the termination messages of dead ones. It blocks for two list calls, and
+// one round of status calls for what is new since the last look. A pod that the
+// runtime does not know is an empty Observed, not an error.
+func (c *Client) Observe(ctx context.Context, uid pod.UID) (pod.Observed, error) {
+	seen := pod.Observed{UID: uid, At: time.Now()}
+	sandboxes, containers, err := c.lists(ctx, map[string]string{labelPodUID: string(uid)})
+	if err != nil {
+		return seen, err
+	}
+	slices.SortFunc(sandboxes, func(a, b *runtimeapi.PodSandbox) int {
+		if a.Metadata.GetAttempt() != b.Metadata.GetAttempt() {
+			return int(b.Metadata.GetAttempt()) - int(a.Metadata.GetAttempt())
+		}
+		return int(min(max(b.CreatedAt-a.CreatedAt, -1), 1))
+	})
+	slices.SortFunc(containers, func(a, b *runtimeapi.Container) int {
+		if a.CreatedAt != b.CreatedAt {
+			return int(min(max(b.CreatedAt-a.CreatedAt, -1), 1))
+		}
+		return int(b.Metadata.GetAttempt()) - int(a.Metadata.GetAttempt())
+	})
+	identify(&seen, sandboxes, containers)
+	if err := c.fill(ctx, &seen, sandboxes, containers); err != nil {
+		return seen, err
+	}
+	return seen, nil
+}
+
+// lists asks for sandboxes and containers at the same time.
+func (c *Client) lists(ctx context.Context, labels map[string]string) ([]*runtimeapi.PodSandbox, []*runtimeapi.Container, error) {
+	var sandboxes *runtimeapi.ListPodSandboxResponse
+	var containers *runtimeapi.ListContainersResponse
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() (err error) {
+		sandboxes, err = c.runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{Filter: &runtimeapi.PodSandboxFilter{LabelSelector: labels}})
+		return mapError("list pod sandboxes", err)
+	})
+	g.Go(func() (err error) {
+		containers, err = c.runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{LabelSelector: labels}})
+		return mapError("list containers", err)
+	})
+	if err := g.Wait(); err != nil {
+		return nil, nil, err
+	}
+	return sandboxes.GetItems(), containers.GetContainers(), nil
+}
+
+// identify reads names, source and start time back from labels and annotations,
+// the newest sandbox first.
+func identify(seen *pod.Observed, sandboxes []*runtimeapi.PodSandbox, containers []*runtimeapi.Container) {
+	for _, s := range sandboxes {
+		if seen.Name == "" {
+			seen.Name, seen.Namespace = s.Metadata.GetName(), s.Metadata.GetNamespace()
+		}
+		if seen.Source == "" {
+			seen.Source = pod.Source(s.Annotations[pod.AnnotationSource])
+		}
+		if seen.StartTime.IsZero() {
+			if t, err := time.Parse(time.RFC3339Nano, s.Annotations[pod.AnnotationStartTime]); err == nil {
+				seen.StartTime = t
+			}
+		}
+	}
+	for _, k := range containers {
+		if seen.Name == "" {
+			seen.Name, seen.Namespace = k.Labels[labelPodName], k.Labels[labelPodNamespace]
+		}
+	}
+}
+
+// fill asks for the statuses that are not known, concurrently. What vanished
+// since the lists were made is left out.
+func (c *Client) fill(ctx context.Context, seen *pod.Observed, sandboxes []*runtimeapi.PodSandbox, containers []*runtimeapi.Container) error {
+	memo := c.recall(seen.UID)
+	fresh := &podMemo{sandboxes: map[string]sandboxFacts{}, containers: map[string]pod.Container{}}
+	boxes := make([]*pod.Sandbox, len(sandboxes))
+	found := make([]*pod.Container, len(containers))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(statusWidth)
+	for i, s := range sandboxes {
+		c.own(s.Id, seen.UID)
+		box := pod.Sandbox{ID: s.Id, Attempt: s.Metadata.GetAttempt(), Ready: s.State == runtimeapi.PodSandboxState_SANDBOX_READY, CreatedAt: time.Unix(0, s.CreatedAt)}
+		if facts, ok := memo.sandboxes[s.Id]; ok || !box.Ready {
+			c.metrics.memo.WithLabelValues("memo").Inc()
+			box.IPs, box.HostNetwork = facts.ips, facts.hostNetwork
+			boxes[i] = &box
+			continue
+		}
+		g.Go(func() (err error) {
+			boxes[i], err = c.sandboxStatus(ctx, box)
+			return err
+		})
+	}
+	for i, k := range containers {
+		if known, ok := memo.containers[k.Id]; ok && known.State == containerState(k.State) {
+			c.metrics.memo.WithLabelValues("memo").Inc()
+			found[i] = &known
+			continue
+		}
+		g.Go(func() (err error) {
+			found[i], err = c.containerStatus(ctx, k)
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	for _, b := range boxes {
+		if b == nil {
+			continue
+		}
+		seen.Sandboxes = append(seen.Sandboxes, *b)
+		if b.Ready && (b.HostNetwork || len(b.IPs) > 0) {
+			fresh.sandboxes[b.ID] = sandboxFacts{b.IPs, b.HostNetwork}
+		}
+	}
+	for _, k := range found {
+		if k == nil {
+			continue
+		}
+		seen.Containers = append(seen.Containers, *k)
+		if k.State == pod.ContainerRunning || k.State == pod.ContainerExited {
+			fresh.containers[k.ID] = *k
+		}
+	}
+	c.remember(seen.UID, fresh)
+	return nil
+}
+
+func (c *Client) recall(uid pod.UID) *podMemo {
+	c.memoMu.Lock()
+	defer c.memoMu.Unlock()
+	if m := c.memo[uid]; m != nil {
+		return m // never changed once stored
+	}
+	return &podMemo{}
+}
+
+func (c *Client) remember(uid pod.UID, m *podMemo) {
+	c.memoMu.Lock()
+	defer c.memoMu.Unlock()
+	if len(m.sandboxes) == 0 && len(m.containers) == 0 {
+		delete(c.memo, uid)
+		return
+	}
+	c.memo[uid] = m
+}
+
+// sandboxStatus adds what the list does not say; nil when it vanished.
+func (c *Client) sandboxStatus(ctx context.Context, box pod.Sandbox) (*pod.Sandbox, error) {
+	c.metrics.memo.WithLabelValues("call").Inc()
+	r, err := c.runtime.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: box.ID})
+	if err != nil {
+		err = mapError("ask for the status of sandbox "+short(box.ID), err)
+		if gone(err) {
+			return nil, nil
+		}
+		return nil, err
+	}
+	st := r.GetStatus()
+	box.Ready = st.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY
+	box.HostNetwork = st.GetLinux().GetNamespaces().GetOptions().GetNetwork() == runtimeapi.NamespaceMode_NODE
+	if ip := st.GetNetwork().GetIp(); ip != "" {
+		box.IPs = append(box.IPs, ip)
+	}
+	for _, ip := range st.GetNetwork().GetAdditionalIps() {
+		box.IPs = append(box.IPs, ip.Ip)
+	}
+	return &box, nil
+}
+
+// containerStatus asks for one container whole; nil when it vanished.
+func (c *Client) containerStatus(ctx context.Context, k *runtimeapi.Container) (*pod.Container, error) {
+	c.metrics.memo.WithLabelValues("call").Inc()
+	r, err := c.runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: k.Id})
+	if err != nil {
+		err = mapError("ask for the status of container "+short(k.Id), err)
+		if gone(err) {
+			return nil, nil
+		}
+		return nil, err
+	}
+	st := r.GetStatus()
+	out := fromContainerStatus(k.PodSandboxId, st)
+	if out.State == pod.ContainerExited {
+		out.Message = joinMessages(out.Message, c.terminationMessage(st))
+	}
+	if l := st.Labels; l[labelPodName] != "" {
+		c.links.learn(k.Id, linkedLog{
+			sandbox: k.PodSandboxId,
+			link:    linkName(l[labelPodName], l[labelPodNamespace], out.Name, k.Id),
+			log:     filepath.Clean(st.LogPath),
+			message: c.ownMessageFile(st),
+		})
+		// A podd that was killed between the start and the link makes up for it.
+		if err := c.links.link(k.Id); err != nil {
+			c.log.Debug("container log not linked", "container", k.Id, "err", err)
+		}
+	}
+	return &out, nil
+}
+
+func fromContainerStatus(sandbox string, st *runtimeapi.ContainerStatus) pod.Container {
+	out := pod.Container{
+		ID:           st.Id,
+		Name:         st.Metadata.GetName(),
+		SandboxID:    sandbox,
+		State:        containerState(st.State),
+		RestartCount: int32(st.Metadata.GetAttempt()),
+		CreatedAt:    time.Unix(0, st.CreatedAt),
+		Image:        st.Image.GetImage(),
+		ImageID:      st.ImageRef, // the kubelet's choice: the digest, not the ID
+		LogPath:      st.LogPath,
+	}
+	if n, err := strconv.ParseInt(st.Annotations[annotationRestartCount], 10, 32); err == nil {
+		out.RestartCount = int32(n)
+	}
+	if out.State != pod.ContainerCreated && st.StartedAt > 0 {
+		out.StartedAt = time.Unix(0, st.StartedAt)
+	}
+	if out.State == pod.ContainerExited {
+		out.FinishedAt = time.Unix(0, st.FinishedAt)
+		out.ExitCode, out.Reason, out.Message = st.ExitCode, st.Reason, st.Message
+	}
+	return out
+}
+
+func containerState(s runtimeapi.ContainerState) pod.ContainerState {
+	switch s {
+	case runtimeapi.ContainerState_CONTAINER_CREATED:
+		return pod.ContainerCreated
+	case runtimeapi.ContainerState_CONTAINER_RUNNING:
+		return pod.ContainerRunning
+	case runtimeapi.ContainerState_CONTAINER_EXITED:
+		return pod.ContainerExited
+	default:
+		return pod.ContainerUnknown
+	}
+}

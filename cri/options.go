@@ -1,0 +1,105 @@
+package cri
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// Recorder takes events about pods (the consumer's side of podd's event ring).
+type Recorder interface {
+	Event(p *v1.Pod, eventType, reason, message string)
+}
+
+// Options are the node's facts and settings that end in sandboxes' and
+// containers' configurations. The zero value of each field is usable.
+type Options struct {
+	// RequestTimeout bounds most calls; 0 is 2 minutes (runtimeRequestTimeout).
+	RequestTimeout time.Duration
+	// CreateTimeout bounds RunPodSandbox and CreateContainer; 0 is 10 minutes.
+	CreateTimeout time.Duration
+
+	// NodeName is spec.nodeName for pods that do not carry it.
+	NodeName string
+	// NodeIPs, primary first, answer status.hostIP and status.hostIPs.
+	NodeIPs []string
+
+	// RootDir holds <RootDir>/pods/<uid>/…; "" is /var/lib/podd.
+	RootDir string
+	// PodLogsDir; "" is /var/log/pods.
+	PodLogsDir string
+	// ContainerLogsDir holds the links for log shippers; "" is /var/log/containers.
+	ContainerLogsDir string
+
+	// CgroupParent names a pod's cgroup, in the form of the runtime's driver;
+	// nil leaves the choice to the runtime.
+	CgroupParent func(*v1.Pod) string
+	// CgroupV2 says that the node has the unified hierarchy.
+	CgroupV2 bool
+	// SingleProcessOOMKill, as in KubeletConfiguration: nil means false on
+	// cgroup v2 (the whole container is killed) and true on v1.
+	SingleProcessOOMKill *bool
+	// NoCPUCFSQuota leaves CPU limits unenforced (cpuCFSQuota: false).
+	NoCPUCFSQuota bool
+	// CPUCFSQuotaPeriod; 0 is 100 ms.
+	CPUCFSQuotaPeriod time.Duration
+	// HugePageSizes in the kernel's units ("2MB", "1GB"); each gets a limit.
+	HugePageSizes []string
+	// MemoryCapacity of the node in bytes, for OOM scores; 0 counts as unknown:
+	// Burstable containers then get 999.
+	MemoryCapacity int64
+	// Allocatable answers resourceFieldRef for limits that are not set.
+	Allocatable v1.ResourceList
+	// AllowNegativeOOMScore says that podd and the runtime may lower
+	// oom_score_adj (CAP_SYS_RESOURCE). Without it no score is below 0.
+	AllowNegativeOOMScore bool
+
+	// ClusterDNS servers and ClusterDomain for dnsPolicy ClusterFirst.
+	ClusterDNS    []string
+	ClusterDomain string
+	// ResolvConf is the node's resolver configuration, for dnsPolicy Default:
+	// nil is /etc/resolv.conf, or systemd-resolved's real file when that one
+	// only names its stub; "" is no resolver at all, as in the kubelet.
+	ResolvConf *string
+
+	// SeccompDefault makes RuntimeDefault the profile of containers that name none.
+	SeccompDefault bool
+	// SeccompRoot holds Localhost profiles; "" is <RootDir>/seccomp.
+	SeccompRoot string
+	// RuntimeHandlers maps a RuntimeClass name to the runtime's handler.
+	RuntimeHandlers map[string]string
+
+	// Recorder takes events about DNS limits and the like; nil drops them.
+	Recorder Recorder
+}
+
+func (o Options) withDefaults() Options {
+	if o.RequestTimeout == 0 {
+		o.RequestTimeout = requestTimeout
+	}
+	if o.CreateTimeout == 0 {
+		o.CreateTimeout = createTimeout
+	}
+	if o.RootDir == "" {
+		o.RootDir = "/var/lib/podd"
+	}
+	if o.PodLogsDir == "" {
+		o.PodLogsDir = "/var/log/pods"
+	}
+	if o.ContainerLogsDir == "" {
+		o.ContainerLogsDir = "/var/log/containers"
+	}
+	if o.CPUCFSQuotaPeriod == 0 {
+		o.CPUCFSQuotaPeriod = 100 * time.Millisecond
+	}
+	if o.SeccompRoot == "" {
+		o.SeccompRoot = o.RootDir + "/seccomp"
+	}
+	return o
+}
+
+func (o Options) event(p *v1.Pod, eventType, reason, message string) {
+	if o.Recorder != nil {
+		o.Recorder.Event(p, eventType, reason, message)
+	}
+}

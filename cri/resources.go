@@ -1,0 +1,253 @@
+package cri
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// The kubelet's constants: pkg/kubelet/cm/helpers_linux.go, pkg/kubelet/qos/policy.go.
+const (
+	sharesPerCPU = 1024
+	minShares    = 2
+	maxShares    = 262144
+	minQuota     = 1000 // microseconds
+
+	oomGuaranteed = -997
+	oomBestEffort = 1000
+	oomBurstLow   = 3   // 1000 + oomGuaranteed
+	oomBurstHigh  = 999 // one below best effort
+
+	criticalPriority = 2_000_001_000 // system-node-critical
+)
+
+// cpuShares from milli-CPU; 0 gives the kernel's least.
+func cpuShares(milli int64) int64 {
+	return min(max(milli*sharesPerCPU/1000, minShares), maxShares)
+}
+
+// cpuQuota in microseconds per period; 0 (no limit) for no CPU limit.
+func cpuQuota(milli int64, period time.Duration) int64 {
+	if milli == 0 {
+		return 0
+	}
+	return max(milli*period.Microseconds()/1000, minQuota)
+}
+
+// linuxResources are a container's limits for the runtime.
+func linuxResources(o Options, p *v1.Pod, c *v1.Container) *runtimeapi.LinuxContainerResources {
+	cpuLimit := podLevelLimit(p, c, v1.ResourceCPU)
+	request, hasRequest := c.Resources.Requests[v1.ResourceCPU]
+	if !hasRequest {
+		request = cpuLimit
+	}
+	memory := podLevelLimit(p, c, v1.ResourceMemory)
+	r := &runtimeapi.LinuxContainerResources{
+		CpuShares:          cpuShares(request.MilliValue()),
+		MemoryLimitInBytes: memory.Value(),
+		OomScoreAdj:        oomScoreAdj(o, p, c),
+		HugepageLimits:     hugepageLimits(o.HugePageSizes, p, c),
+	}
+	if !o.NoCPUCFSQuota {
+		r.CpuQuota = cpuQuota(cpuLimit.MilliValue(), o.CPUCFSQuotaPeriod)
+		r.CpuPeriod = o.CPUCFSQuotaPeriod.Microseconds()
+	}
+	// runc takes unified settings on cgroup v2 only.
+	if o.CgroupV2 && (o.SingleProcessOOMKill == nil || !*o.SingleProcessOOMKill) {
+		r.Unified = map[string]string{"memory.oom.group": "1"}
+	}
+	return r
+}
+
+// overheadResources are what the sandbox itself may take (spec.overhead);
+// requests and limits are the same.
+func overheadResources(o Options, p *v1.Pod) *runtimeapi.LinuxContainerResources {
+	r := &runtimeapi.LinuxContainerResources{}
+	if p.Spec.Overhead == nil {
+		return r
+	}
+	cpu, memory := p.Spec.Overhead[v1.ResourceCPU], p.Spec.Overhead[v1.ResourceMemory]
+	r.CpuShares = cpuShares(cpu.MilliValue())
+	r.MemoryLimitInBytes = memory.Value()
+	if !o.NoCPUCFSQuota {
+		r.CpuQuota = cpuQuota(cpu.MilliValue(), o.CPUCFSQuotaPeriod)
+		r.CpuPeriod = o.CPUCFSQuotaPeriod.Microseconds()
+	}
+	return r
+}
+
+// sandboxResources is the sum of a pod's containers, for runtimes that make a
+// virtual machine of that size.
+func sandboxResources(o Options, p *v1.Pod) *runtimeapi.LinuxContainerResources {
+	var request, limit, memory int64
+	unlimited, unlimitedMemory := false, false
+	for i := range p.Spec.Containers {
+		c := &p.Spec.Containers[i]
+		l, m := c.Resources.Limits[v1.ResourceCPU], c.Resources.Limits[v1.ResourceMemory]
+		r, has := c.Resources.Requests[v1.ResourceCPU]
+		if !has {
+			r = l
+		}
+		request, limit, memory = request+r.MilliValue(), limit+l.MilliValue(), memory+m.Value()
+		unlimited, unlimitedMemory = unlimited || l.IsZero(), unlimitedMemory || m.IsZero()
+	}
+	if unlimited {
+		limit = 0
+	}
+	if unlimitedMemory {
+		memory = 0
+	}
+	out := &runtimeapi.LinuxContainerResources{CpuShares: cpuShares(request), MemoryLimitInBytes: memory}
+	if !o.NoCPUCFSQuota {
+		out.CpuQuota = cpuQuota(limit, o.CPUCFSQuotaPeriod)
+		out.CpuPeriod = o.CPUCFSQuotaPeriod.Microseconds()
+	}
+	return out
+}
+
+// podLevelLimit is the container's limit, or the pod's own where the container
+// has none.
+func podLevelLimit(p *v1.Pod, c *v1.Container, name v1.ResourceName) resource.Quantity {
+	if q, ok := c.Resources.Limits[name]; ok && !q.IsZero() {
+		return q
+	}
+	if p.Spec.Resources != nil {
+		return p.Spec.Resources.Limits[name]
+	}
+	return resource.Quantity{}
+}
+
+func oomScoreAdj(o Options, p *v1.Pod, c *v1.Container) int64 {
+	score := wantedOOMScore(o.MemoryCapacity, p, c)
+	if score < 0 && !o.AllowNegativeOOMScore {
+		return 0
+	}
+	return score
+}
+
+func wantedOOMScore(capacity int64, p *v1.Pod, c *v1.Container) int64 {
+	if p.Spec.Priority != nil && *p.Spec.Priority >= criticalPriority {
+		return oomGuaranteed
+	}
+	switch qosClass(p) {
+	case v1.PodQOSGuaranteed:
+		return oomGuaranteed
+	case v1.PodQOSBestEffort:
+		return oomBestEffort
+	}
+	if capacity <= 0 {
+		return oomBurstHigh
+	}
+	request := memoryRequest(c)
+	if isSidecar(p, c) {
+		// A sidecar outlives the smallest main container.
+		least := int64(-1)
+		for i := range p.Spec.Containers {
+			if r := memoryRequest(&p.Spec.Containers[i]); least < 0 || r < least {
+				least = r
+			}
+		}
+		request = max(request, least)
+	}
+	return min(max(1000-1000*request/capacity, oomBurstLow), oomBurstHigh)
+}
+
+func memoryRequest(c *v1.Container) int64 {
+	q := c.Resources.Requests[v1.ResourceMemory]
+	return q.Value()
+}
+
+func isSidecar(p *v1.Pod, c *v1.Container) bool {
+	if c.RestartPolicy == nil || *c.RestartPolicy != v1.ContainerRestartPolicyAlways {
+		return false
+	}
+	for i := range p.Spec.InitContainers {
+		if p.Spec.InitContainers[i].Name == c.Name {
+			return true
+		}
+	}
+	return false
+}
+
+// qosClass is the pod's, by its containers' CPU and memory (or the pod's own
+// resources, where it has them). The status carries the same class.
+func qosClass(p *v1.Pod) v1.PodQOSClass {
+	if p.Status.QOSClass != "" {
+		return p.Status.QOSClass
+	}
+	if p.Spec.Resources != nil && (len(p.Spec.Resources.Requests) > 0 || len(p.Spec.Resources.Limits) > 0) {
+		return qosOf([]v1.ResourceRequirements{{Requests: p.Spec.Resources.Requests, Limits: p.Spec.Resources.Limits}})
+	}
+	var all []v1.ResourceRequirements
+	for i := range p.Spec.Containers {
+		all = append(all, p.Spec.Containers[i].Resources)
+	}
+	for i := range p.Spec.InitContainers {
+		all = append(all, p.Spec.InitContainers[i].Resources)
+	}
+	return qosOf(all)
+}
+
+func qosOf(all []v1.ResourceRequirements) v1.PodQOSClass {
+	guaranteed, any := true, false
+	for _, r := range all {
+		for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
+			limit, request := r.Limits[name], r.Requests[name]
+			if !limit.IsZero() || !request.IsZero() {
+				any = true
+			}
+			if limit.IsZero() || (!request.IsZero() && request.Cmp(limit) != 0) {
+				guaranteed = false
+			}
+		}
+	}
+	switch {
+	case !any:
+		return v1.PodQOSBestEffort
+	case guaranteed:
+		return v1.PodQOSGuaranteed
+	default:
+		return v1.PodQOSBurstable
+	}
+}
+
+// hugepageLimits gives each page size of the node a limit: 0, or what the pod
+// and then the container ask for.
+func hugepageLimits(sizes []string, p *v1.Pod, c *v1.Container) []*runtimeapi.HugepageLimit {
+	wanted := map[string]uint64{}
+	read := func(list v1.ResourceList) {
+		for name, q := range list {
+			size, ok := strings.CutPrefix(string(name), v1.ResourceHugePagesPrefix)
+			if !ok {
+				continue
+			}
+			if bytes, err := resource.ParseQuantity(size); err == nil {
+				wanted[pageSizeName(bytes.Value())] = uint64(q.Value())
+			}
+		}
+	}
+	if p.Spec.Resources != nil {
+		read(p.Spec.Resources.Limits)
+	}
+	read(c.Resources.Limits)
+	var out []*runtimeapi.HugepageLimit
+	for _, size := range sizes {
+		out = append(out, &runtimeapi.HugepageLimit{PageSize: size, Limit: wanted[size]})
+	}
+	return out
+}
+
+// pageSizeName is a page size as runc names it: 2097152 is 2MB.
+func pageSizeName(bytes int64) string {
+	units := []string{"B", "KB", "MB", "GB", "TB"}
+	i := 0
+	for bytes >= 1024 && bytes%1024 == 0 && i < len(units)-1 {
+		bytes /= 1024
+		i++
+	}
+	return strconv.FormatInt(bytes, 10) + units[i]
+}

@@ -1,0 +1,232 @@
+package cri
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"podd/internal/pod"
+)
+
+// The kubelet's reasons for pods whose sandbox could not be made.
+const (
+	reasonConfigSandbox = "ConfigPodSandboxError"
+	reasonCreateSandbox = "CreatePodSandboxError"
+)
+
+// RunSandbox makes and starts a pod's sandbox, network included, and returns
+// its ID. It blocks until the runtime has answered: a cancelled ctx gives the
+// call 5 s more before it is cancelled too. When the answer is lost, the
+// runtime is asked whether the sandbox runs nevertheless.
+//
+// Errors carry a reason (pod.ReasonError: ConfigPodSandboxError,
+// CreatePodSandboxError) and, where it fits, a class: pod.ErrNetworkNotReady,
+// pod.ErrUnavailable, pod.ErrNameReserved (take the next attempt).
+func (c *Client) RunSandbox(ctx context.Context, req pod.SandboxRequest) (string, error) {
+	p := req.Pod
+	config, err := c.sandboxConfig(p, req.Attempt, req.Source, req.StartTime)
+	if err != nil {
+		return "", pod.WithReason(reasonConfigSandbox, err)
+	}
+	handler, err := c.runtimeHandler(p)
+	if err != nil {
+		return "", pod.WithReason(reasonCreateSandbox, err)
+	}
+	if err := os.MkdirAll(config.LogDirectory, 0o755); err != nil {
+		return "", pod.WithReason(reasonConfigSandbox, fmt.Errorf("make the pod's log directory: %w", err))
+	}
+	call, done := unabandoned(ctx)
+	defer done()
+	r, err := c.runtime.RunPodSandbox(call, &runtimeapi.RunPodSandboxRequest{Config: config, RuntimeHandler: handler})
+	if err == nil {
+		c.own(r.PodSandboxId, p.UID)
+		return r.PodSandboxId, nil
+	}
+	err = mapError("", err)
+	if ambiguous(err) {
+		if id := c.findSandbox(ctx, config.Metadata); id != "" {
+			c.log.Warn("sandbox exists although its creation was answered with an error", "pod", p.Namespace+"/"+p.Name, "sandbox", id, "err", err)
+			c.own(id, p.UID)
+			return id, nil
+		}
+	}
+	return "", pod.WithReason(reasonCreateSandbox, err)
+}
+
+// unabandoned is a context that outlives ctx by cancelGrace.
+func unabandoned(ctx context.Context) (context.Context, func()) {
+	call, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		timer := time.AfterFunc(cancelGrace, func() { cancel(context.Cause(ctx)) })
+		context.AfterFunc(call, func() { timer.Stop() })
+	})
+	return call, func() {
+		stop()
+		cancel(nil)
+	}
+}
+
+// findSandbox returns the ready sandbox of exactly that name and attempt, or "".
+func (c *Client) findSandbox(ctx context.Context, meta *runtimeapi.PodSandboxMetadata) string {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookupTimeout)
+	defer cancel()
+	r, err := c.runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{Filter: &runtimeapi.PodSandboxFilter{
+		State:         &runtimeapi.PodSandboxStateValue{State: runtimeapi.PodSandboxState_SANDBOX_READY},
+		LabelSelector: map[string]string{labelPodUID: meta.Uid},
+	}})
+	if err != nil {
+		return ""
+	}
+	for _, s := range r.Items {
+		if s.Metadata.GetUid() == meta.Uid && s.Metadata.GetAttempt() == meta.Attempt {
+			return s.Id
+		}
+	}
+	return ""
+}
+
+// StopSandbox ends what still runs in a sandbox and gives its network back. A
+// sandbox that is not there is stopped.
+func (c *Client) StopSandbox(ctx context.Context, id string) error {
+	_, err := c.runtime.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: id})
+	if err := mapError("stop pod sandbox "+short(id), err); err != nil && !gone(err) {
+		return err
+	}
+	return nil
+}
+
+// RemoveSandbox removes a stopped sandbox and its containers. A sandbox that
+// is not there is removed.
+func (c *Client) RemoveSandbox(ctx context.Context, id string) error {
+	_, err := c.runtime.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: id})
+	if err := mapError("remove pod sandbox "+short(id), err); err != nil && !gone(err) {
+		return err
+	}
+	c.links.removeSandbox(id)
+	return nil
+}
+
+func (c *Client) sandboxConfig(p *v1.Pod, attempt uint32, source pod.Source, start time.Time) (*runtimeapi.PodSandboxConfig, error) {
+	if p.Spec.HostUsers != nil && !*p.Spec.HostUsers {
+		return nil, fmt.Errorf("hostUsers: false is not supported by this version of podd; leave the field out")
+	}
+	config := &runtimeapi.PodSandboxConfig{
+		Metadata:     &runtimeapi.PodSandboxMetadata{Name: p.Name, Namespace: p.Namespace, Uid: string(p.UID), Attempt: attempt},
+		LogDirectory: podLogDir(c.opts.PodLogsDir, p.Namespace, p.Name, p.UID),
+		PortMappings: portMappings(p),
+		Labels:       podLabels(p),
+		Annotations:  podAnnotations(p, source, start),
+	}
+	var err error
+	if config.DnsConfig, err = c.dnsConfig(p); err != nil {
+		return nil, err
+	}
+	if !p.Spec.HostNetwork {
+		if config.Hostname, err = kernelHostname(p, c.opts.ClusterDomain); err != nil {
+			return nil, err
+		}
+	}
+	security, err := sandboxSecurity(p)
+	if err != nil {
+		return nil, err
+	}
+	config.Linux = &runtimeapi.LinuxPodSandboxConfig{
+		SecurityContext: security,
+		Sysctls:         map[string]string{},
+		Overhead:        overheadResources(c.opts, p),
+		Resources:       sandboxResources(c.opts, p),
+	}
+	if c.opts.CgroupParent != nil {
+		config.Linux.CgroupParent = c.opts.CgroupParent(p)
+	}
+	if sc := p.Spec.SecurityContext; sc != nil {
+		for _, s := range sc.Sysctls {
+			config.Linux.Sysctls[s.Name] = s.Value
+		}
+	}
+	return config, nil
+}
+
+func (c *Client) runtimeHandler(p *v1.Pod) (string, error) {
+	name := p.Spec.RuntimeClassName
+	if name == nil || *name == "" {
+		return "", nil
+	}
+	if h, ok := c.opts.RuntimeHandlers[*name]; ok {
+		return h, nil
+	}
+	return "", fmt.Errorf("RuntimeClass %q is not known to this node", *name)
+}
+
+// dnsConfig reads the node's resolver configuration anew for each sandbox: it
+// changes with the network, and it is one small file.
+func (c *Client) dnsConfig(p *v1.Pod) (*runtimeapi.DNSConfig, error) {
+	var node resolvConf
+	var err error
+	none := c.opts.ResolvConf != nil && *c.opts.ResolvConf == ""
+	if !none && p.Spec.DNSPolicy != v1.DNSNone {
+		if node, err = nodeResolvConf(c.opts.ResolvConf); err != nil {
+			return nil, err
+		}
+	}
+	d, notes := podDNS(p, node, none, c.opts.ClusterDNS, c.opts.ClusterDomain)
+	if notes.noClusterDNS {
+		c.opts.event(p, v1.EventTypeWarning, "MissingClusterDNS", fmt.Sprintf(
+			"pod: %q. podd does not have ClusterDNS IP configured and cannot create Pod using %q policy. Falling back to %q policy.",
+			p.Name+"_"+p.Namespace+"("+string(p.UID)+")", v1.DNSClusterFirst, v1.DNSDefault))
+	}
+	for _, n := range notes.limits {
+		c.opts.event(p, v1.EventTypeWarning, "DNSConfigForming", n)
+	}
+	return d, nil
+}
+
+// systemdResolved is where systemd-resolved writes the real servers, beside
+// the stub that it puts into /etc/resolv.conf.
+const systemdResolved = "/run/systemd/resolve/resolv.conf"
+
+func nodeResolvConf(path *string) (resolvConf, error) {
+	name := "/etc/resolv.conf"
+	if path != nil {
+		name = *path
+	}
+	rc, err := readResolvConf(name)
+	if err != nil {
+		if path == nil && errors.Is(err, fs.ErrNotExist) {
+			return resolvConf{}, nil // a node without a resolver still runs pods
+		}
+		return rc, err
+	}
+	if path == nil && rc.stubOnly() {
+		if real, err := readResolvConf(systemdResolved); err == nil {
+			return real, nil
+		}
+	}
+	return rc, nil
+}
+
+func readResolvConf(name string) (resolvConf, error) {
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return resolvConf{}, fmt.Errorf("read the node's resolver configuration: %w", err)
+	}
+	rc, err := parseResolvConf(string(text))
+	if err != nil {
+		return rc, fmt.Errorf("parse %s: %w", name, err)
+	}
+	return rc, nil
+}
+
+// short is enough of an ID to find it with crictl.
+func short(id string) string {
+	if len(id) > 13 {
+		return id[:13]
+	}
+	return id
+}
