@@ -1,0 +1,156 @@
+package bundle
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// maxLog is how large the log may be before a start begins a new one.
+const maxLog = 10 << 20
+
+// child starts the runtime, waits until it says that it is ready, then until it
+// ends, and returns how that came.
+func (s *Supervisor) child(ctx context.Context) error {
+	log, err := openLog(s.cfg.LogFile)
+	if err != nil {
+		return fmt.Errorf("open the container runtime's log: %w", err)
+	}
+	defer log.Close()
+	start, err := log.Seek(0, io.SeekEnd)
+	if err != nil {
+		return err
+	}
+	notify, err := listenNotify()
+	if err != nil {
+		return fmt.Errorf("listen for the container runtime's readiness: %w", err)
+	}
+	defer notify.Close()
+
+	cmd := exec.Command(s.cfg.Command[0], s.cfg.Command[1:]...)
+	cmd.Stdout, cmd.Stderr, cmd.Dir = log, log, "/"
+	cmd.Env = childEnv(os.Environ(), notify.LocalAddr().String())
+	// A session of its own: a Ctrl-C meant for podd is not meant for the pods.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start the container runtime: %w", err)
+	}
+	p, err := watchProcess(cmd.Process.Pid)
+	if err != nil {
+		return errors.Join(fmt.Errorf("watch the container runtime: %w", err), cmd.Process.Kill(), cmd.Wait())
+	}
+	defer p.close()
+	s.log.Info("started the container runtime", "pid", cmd.Process.Pid, "log", s.cfg.LogFile)
+
+	awaitReady, stopAwait := context.WithCancel(ctx)
+	ready := make(chan struct{})
+	go func() {
+		defer close(ready)
+		s.announce(awaitReady, notify, cmd.Process.Pid, p.began)
+	}()
+	err = p.wait(ctx)
+	stopAwait()
+	<-ready
+	if err != nil { // ctx is done: the runtime lives on, without a parent to wait for it
+		return errors.Join(err, cmd.Process.Release())
+	}
+	return ended(cmd.Wait(), lastLine(s.cfg.LogFile, start))
+}
+
+// announce waits for READY=1 from the process and marks the runtime ready.
+func (s *Supervisor) announce(ctx context.Context, notify *net.UnixConn, pid int, began time.Time) {
+	defer context.AfterFunc(ctx, func() { notify.SetReadDeadline(time.Unix(1, 0)) })()
+	slow := time.AfterFunc(slowStart, func() {
+		s.log.Warn("container runtime is slow to start; it reads what it knows of its containers first", "pid", pid)
+	})
+	defer slow.Stop()
+	buf := make([]byte, 4096)
+	for {
+		n, err := notify.Read(buf)
+		if err != nil || ctx.Err() != nil {
+			return
+		}
+		if slices.Contains(strings.Split(string(buf[:n]), "\n"), "READY=1") {
+			s.log.Info("container runtime is ready", "pid", pid, "after", time.Since(began).Round(time.Millisecond))
+			s.setReady(pid, began)
+			return
+		}
+	}
+}
+
+// listenNotify makes a socket for sd_notify, in the abstract namespace: the
+// kernel chooses its name, and nothing of it stays behind.
+func listenNotify() (*net.UnixConn, error) {
+	return net.ListenUnixgram("unixgram", &net.UnixAddr{Net: "unixgram"})
+}
+
+// childEnv is podd's environment without what systemd meant for podd alone.
+func childEnv(env []string, notify string) []string {
+	env = slices.DeleteFunc(slices.Clone(env), func(kv string) bool {
+		name, _, _ := strings.Cut(kv, "=")
+		switch name {
+		case "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES":
+			return true
+		}
+		return false
+	})
+	return append(env, "NOTIFY_SOCKET="+notify)
+}
+
+// ended makes a sentence of an exit status and the last thing that was said.
+func ended(err error, last string) error {
+	how := "ended by itself"
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		how = "ended: " + exit.String()
+	} else if err != nil {
+		how = "ended: " + err.Error()
+	}
+	if last != "" {
+		how += "; its last words: " + last
+	}
+	return errors.New("the container runtime " + how)
+}
+
+// openLog opens for appending, after putting aside a file that grew too large.
+func openLog(path string) (*os.File, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o711); err != nil {
+		return nil, err
+	}
+	if info, err := os.Stat(path); err == nil && info.Size() > maxLog {
+		if err := os.Rename(path, path+".1"); err != nil {
+			return nil, err
+		}
+	}
+	return os.OpenFile(path, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
+}
+
+// lastLine returns the last line written since start, at most 1 KiB of it.
+func lastLine(path string, start int64) string {
+	f, err := os.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	end, err := f.Seek(0, io.SeekEnd)
+	if err != nil || end <= start {
+		return ""
+	}
+	buf := make([]byte, min(end-start, 8<<10))
+	n, err := f.ReadAt(buf, end-int64(len(buf)))
+	if err != nil && n == 0 {
+		return ""
+	}
+	said := bytes.TrimSpace(buf[:n])
+	line := said[bytes.LastIndexByte(said, '\n')+1:]
+	return string(line[:min(len(line), 1<<10)])
+}

@@ -1,0 +1,176 @@
+package bundle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	firstDelay = 100 * time.Millisecond
+	lastDelay  = 10 * time.Second
+	// healthyAfter is how long a runtime must have run for its end to count as
+	// the first again.
+	healthyAfter = time.Minute
+	// slowStart is when a start that takes long is worth a line in the log:
+	// containerd reads all its containers first, which can take half a minute.
+	slowStart = 20 * time.Second
+)
+
+// SupervisorConfig is what a Supervisor needs. Socket, Command and LogFile must
+// be set.
+type SupervisorConfig struct {
+	// Socket is where a runtime that already runs answers; see Socket.
+	Socket string
+	// Command starts one: podd's own path, "runtime" and its flags.
+	Command []string
+	// LogFile takes its output; see LogFile. Started anew (the last one kept as
+	// LogFile.1) when a start finds it larger than 10 MiB.
+	LogFile string
+	Log     *slog.Logger
+	// Registerer may be nil.
+	Registerer prometheus.Registerer
+	// OnReady, if set, is called from Run each time a runtime has become ready;
+	// it must not block. began is when that process was made: no call that an
+	// earlier runtime was working on goes on.
+	OnReady func(pid int, began time.Time)
+}
+
+// Supervisor keeps a container runtime running, as a process that outlives
+// podd. Make it with NewSupervisor, then call Run once.
+type Supervisor struct {
+	cfg     SupervisorConfig
+	log     *slog.Logger
+	metrics *metrics
+
+	mu sync.Mutex
+	// down is why there is no runtime; nil while there is one.
+	down error
+}
+
+// NewSupervisor starts nothing.
+func NewSupervisor(cfg SupervisorConfig) *Supervisor {
+	log := cfg.Log
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	return &Supervisor{cfg: cfg, log: log, metrics: newMetrics(cfg.Registerer), down: errors.New("the container runtime is starting")}
+}
+
+// Healthy returns nil while a runtime runs that has said it is ready, and
+// otherwise a sentence that says why not. Whether it also answers is CRI's to say.
+func (s *Supervisor) Healthy() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.down
+}
+
+// Run adopts the runtime that answers on the socket or starts one, and does so
+// again whenever it ends, with a back-off from 100 ms to 10 s. It blocks until
+// ctx is done and then leaves the runtime running: its pods are none of podd's
+// shutdown. The error is ctx's cause.
+func (s *Supervisor) Run(ctx context.Context) error {
+	delay := time.Duration(0)
+	for {
+		began := time.Now()
+		err := s.once(ctx)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		delay = nextDelay(delay, time.Since(began))
+		s.setDown(err)
+		s.metrics.restarts.Inc()
+		s.log.Warn("container runtime is down", "error", err, "restart_in", delay)
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(delay):
+		}
+	}
+}
+
+// nextDelay doubles, and starts over after a runtime that ran for a while.
+func nextDelay(last, ran time.Duration) time.Duration {
+	if last == 0 || ran >= healthyAfter {
+		return firstDelay
+	}
+	return min(2*last, lastDelay)
+}
+
+// once sees one runtime from its start, or its adoption, to its end, and says
+// how that came. It returns early, with any error, when ctx is done.
+func (s *Supervisor) once(ctx context.Context) error {
+	pid, err := listener(s.cfg.Socket)
+	if err != nil {
+		return s.child(ctx)
+	}
+	if pid == 0 {
+		// Its process is in another PID namespace: whoever started it there
+		// restarts it, and CRI's own reconnects are all that is left to do.
+		s.setReady(0, time.Time{})
+		s.log.Info("adopted a container runtime of another PID namespace", "socket", s.cfg.Socket)
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	p, err := watchProcess(pid)
+	if err != nil {
+		return fmt.Errorf("watch the container runtime (process %d): %w", pid, err)
+	}
+	defer p.close()
+	s.setReady(pid, p.began)
+	s.log.Info("adopted the running container runtime", "pid", pid, "socket", s.cfg.Socket)
+	if err := p.wait(ctx); err != nil {
+		return err
+	}
+	return fmt.Errorf("the container runtime (process %d) ended; its log is where it was started", pid)
+}
+
+func (s *Supervisor) setReady(pid int, began time.Time) {
+	s.mu.Lock()
+	s.down = nil
+	s.mu.Unlock()
+	s.metrics.up.Set(1)
+	if s.cfg.OnReady != nil {
+		s.cfg.OnReady(pid, began)
+	}
+}
+
+func (s *Supervisor) setDown(err error) {
+	s.mu.Lock()
+	s.down = err
+	s.mu.Unlock()
+	s.metrics.up.Set(0)
+}
+
+// listener returns the process that listens on a unix socket; 0 if it cannot be
+// seen from this PID namespace. An error means that nobody listens.
+func listener(path string) (int, error) {
+	conn, err := net.DialTimeout("unix", path, time.Second)
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Close()
+	raw, err := conn.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var cred *unix.Ucred
+	var credErr error
+	if err := raw.Control(func(fd uintptr) {
+		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); err != nil {
+		return 0, err
+	}
+	if credErr != nil {
+		return 0, &fs.PathError{Op: "ask who listens on", Path: path, Err: credErr}
+	}
+	return int(cred.Pid), nil
+}

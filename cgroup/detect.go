@@ -1,0 +1,104 @@
+package cgroup
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+)
+
+// Version is how control groups are mounted.
+type Version int
+
+const (
+	// V1: one hierarchy for each controller.
+	V1 Version = iota + 1
+	// Hybrid: as V1, with an additional v2 hierarchy that has no controllers.
+	Hybrid
+	// V2: one hierarchy for all, what today's distributions have.
+	V2
+)
+
+func (v Version) String() string {
+	switch v {
+	case V1:
+		return "v1"
+	case Hybrid:
+		return "hybrid"
+	case V2:
+		return "v2"
+	default:
+		return fmt.Sprintf("Version(%d)", int(v))
+	}
+}
+
+// Driver is who makes the groups; the values are CRI's and the kubelet's.
+type Driver string
+
+const (
+	Cgroupfs Driver = "cgroupfs"
+	Systemd  Driver = "systemd"
+)
+
+// Facts are what Detect found.
+type Facts struct {
+	Version Version
+	// Driver is what the bundled runtime should use here: systemd where it is
+	// PID 1 and the version is V2, for then it owns the hierarchy.
+	Driver Driver
+	// Mounts are the mount points of all hierarchies.
+	Mounts []string
+}
+
+// Detect reads the mount table.
+func Detect() (Facts, error) {
+	f, err := os.Open("/proc/self/mountinfo")
+	if err != nil {
+		return Facts{}, err
+	}
+	defer f.Close()
+	// The test that systemd documents: sd_booted(3).
+	_, err = os.Stat("/run/systemd/system")
+	return detect(f, err == nil)
+}
+
+func detect(mountinfo io.Reader, systemd bool) (Facts, error) {
+	facts := Facts{Driver: Cgroupfs}
+	v1, v2 := false, false
+	for lines := bufio.NewScanner(mountinfo); lines.Scan(); {
+		// ID parent dev root mountpoint options [tags…] - type source superoptions
+		head, tail, ok := strings.Cut(lines.Text(), " - ")
+		fields, kind := strings.Fields(head), strings.Fields(tail)
+		if !ok || len(fields) < 5 || len(kind) < 1 {
+			continue
+		}
+		// Only what is mounted in the usual place: a container's own mounts of
+		// the same hierarchies, further down in the table, are not ours.
+		if mount := fields[4]; kind[0] == "cgroup" && strings.HasPrefix(mount, "/sys/fs/cgroup/") {
+			v1 = true
+			facts.Mounts = append(facts.Mounts, mount)
+		} else if kind[0] == "cgroup2" && (mount == "/sys/fs/cgroup" || strings.HasPrefix(mount, "/sys/fs/cgroup/")) {
+			v2 = true
+			facts.Mounts = append(facts.Mounts, mount)
+		}
+	}
+	slices.Sort(facts.Mounts)
+	facts.Mounts = slices.Compact(facts.Mounts)
+	switch {
+	case v1 && v2:
+		facts.Version = Hybrid
+	case v1:
+		facts.Version = V1
+	case v2:
+		facts.Version = V2
+		if systemd {
+			facts.Driver = Systemd
+		}
+	default:
+		return Facts{}, errors.New("no control groups are mounted below /sys/fs/cgroup; containers need them (on most systems: mount -t cgroup2 none /sys/fs/cgroup)")
+	}
+	return facts, nil
+}

@@ -1,0 +1,151 @@
+package cgroup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	v1 "k8s.io/api/core/v1"
+
+	"podd/internal/pod"
+)
+
+var classes = []v1.PodQOSClass{v1.PodQOSGuaranteed, v1.PodQOSBurstable, v1.PodQOSBestEffort}
+
+// Tree is podd's part of the hierarchies.
+type Tree struct {
+	driver Driver
+	root   string
+	mounts []string
+	// stop ends a systemd unit; exec of systemctl, or a test's.
+	stop func(ctx context.Context, unit string) error
+}
+
+// NewTree takes the driver that the runtime uses, which CRI's RuntimeConfig
+// tells, and the root as the cgroupfs driver writes it.
+func NewTree(facts Facts, driver Driver, root string) *Tree {
+	return &Tree{driver: driver, root: root, mounts: facts.Mounts, stop: stopUnit}
+}
+
+// Parent is Parent for this tree.
+func (t *Tree) Parent(p *v1.Pod) string { return Parent(t.driver, t.root, p) }
+
+// Remove removes what is left of a pod's groups, in every hierarchy and whatever
+// its class was; nothing left is no error. It must be called after the pod's
+// last sandbox is gone: a group with a process in it stays, with an error that
+// names it, and so do its parents.
+func (t *Tree) Remove(ctx context.Context, uid pod.UID) error {
+	if uid == "" || strings.ContainsAny(string(uid), "/\x00") {
+		return fmt.Errorf("remove cgroup of pod: bad UID %q", uid)
+	}
+	var errs []error
+	for _, class := range classes {
+		name := parent(t.driver, t.root, class, uid)
+		rel := name
+		if t.driver == Systemd {
+			rel = slicePath(name)
+		}
+		there := false
+		for _, mount := range t.mounts {
+			dir := filepath.Join(mount, rel)
+			if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+			there = true
+			if err := removeTree(dir); err != nil {
+				errs = append(errs, fmt.Errorf("remove cgroup %s: %w", dir, err))
+			}
+		}
+		// systemd would keep the unit of a slice that it did not stop itself.
+		if t.driver == Systemd && there && len(errs) == 0 {
+			if err := t.stop(ctx, name); err != nil {
+				errs = append(errs, err)
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Pods lists the UIDs that have a group in any hierarchy, sorted. With the
+// systemd driver dashes of a UID come back as underscores: compare with Matches.
+func (t *Tree) Pods() ([]pod.UID, error) {
+	found := map[pod.UID]struct{}{}
+	var errs []error
+	for _, class := range classes {
+		// A UID that cannot be one shows where the others are, and how named.
+		name := parent(t.driver, t.root, class, "")
+		dir, prefix := filepath.Dir(name), "pod"
+		if t.driver == Systemd {
+			stem := strings.TrimSuffix(name, ".slice")
+			dir, prefix = filepath.Dir(slicePath(name)), stem
+		}
+		for _, mount := range t.mounts {
+			entries, err := os.ReadDir(filepath.Join(mount, dir))
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				errs = append(errs, err)
+			}
+			for _, e := range entries {
+				uid, ok := strings.CutPrefix(strings.TrimSuffix(e.Name(), ".slice"), prefix)
+				if e.IsDir() && ok && uid != "" {
+					found[pod.UID(uid)] = struct{}{}
+				}
+			}
+		}
+	}
+	uids := make([]pod.UID, 0, len(found))
+	for uid := range found {
+		uids = append(uids, uid)
+	}
+	slices.Sort(uids)
+	return uids, errors.Join(errs...)
+}
+
+// Matches says whether a name that Pods returned is that pod's.
+func Matches(listed, uid pod.UID) bool {
+	return listed == uid || string(listed) == strings.ReplaceAll(string(uid), "-", "_")
+}
+
+// removeTree removes a group and those below it, lowest first. A group is a
+// directory of files that vanish with it: only rmdir works, and only when no
+// process is in it (EBUSY).
+func removeTree(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENODEV) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, e := range entries {
+		if e.IsDir() {
+			errs = append(errs, removeTree(filepath.Join(dir, e.Name())))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	if err := syscall.Rmdir(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if errors.Is(err, syscall.EBUSY) {
+			return fmt.Errorf("a process is still in it: %w", err)
+		}
+		return err
+	}
+	return nil
+}
+
+// stopUnit forgets a slice whose group is empty and gone.
+func stopUnit(ctx context.Context, unit string) error {
+	out, err := exec.CommandContext(ctx, "systemctl", "--no-ask-password", "stop", unit).CombinedOutput()
+	if err != nil && !strings.Contains(string(out), "not loaded") {
+		return fmt.Errorf("systemctl stop %s: %w: %s", unit, err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}

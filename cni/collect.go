@@ -1,0 +1,276 @@
+package cni
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/containernetworking/cni/libcni"
+	"golang.org/x/sys/unix"
+)
+
+// Collected counts what Collect removed.
+type Collected struct {
+	// Attachments that the plugins were told to undo (DEL).
+	Attachments int
+	// Leases that no attachment was left for.
+	Leases int
+	// Namespaces that nobody was in any more.
+	Namespaces int
+}
+
+// Any says whether there was anything.
+func (c Collected) Any() bool { return c != Collected{} }
+
+// Collect gives back what sandboxes held that the runtime forgot: addresses,
+// rules of hostPorts, network namespaces. live are the IDs of all sandboxes that
+// the runtime knows, ready or not, podd's or not. Nothing younger than before is
+// touched: a sandbox gets its network before the runtime lists it. Pass the time
+// at which the runtime process was made, or a few minutes ago, whichever is later.
+//
+// Errors are collected and do not stop the rest; a second call takes up what is
+// left. It blocks for about 20 ms an attachment, and costs a few directory
+// listings when nothing leaked. Not to be called twice at once.
+func (n *Network) Collect(ctx context.Context, live []string, before time.Time) (Collected, error) {
+	known := make(map[string]struct{}, len(live))
+	for _, id := range live {
+		known[id] = struct{}{}
+	}
+	g := &garbage{n: n, live: known, before: before}
+	attachments, err := n.cni.GetCachedAttachments("")
+	if err != nil {
+		return Collected{}, fmt.Errorf("list network attachments: %w", err)
+	}
+	err = errors.Join(g.attachments(ctx, attachments), g.leases(), g.namespaces(attachments))
+	if g.done.Any() {
+		n.log.Info("collected what lost sandboxes left in the pod network",
+			"attachments", g.done.Attachments, "leases", g.done.Leases, "namespaces", g.done.Namespaces)
+	}
+	return g.done, err
+}
+
+// garbage is one collection.
+type garbage struct {
+	n      *Network
+	live   map[string]struct{}
+	before time.Time
+	done   Collected
+}
+
+// leaked says whether something of that sandbox, in that file, is nobody's.
+func (g *garbage) leaked(id, file string) bool {
+	if _, ok := g.live[id]; ok {
+		return false
+	}
+	info, err := os.Lstat(file)
+	return err == nil && info.ModTime().Before(g.before)
+}
+
+// attachments tells the plugins of lost attachments (DEL), by what libcni noted
+// at their ADD: lease, hostPort rules and libcni's note go.
+func (g *garbage) attachments(ctx context.Context, all []*libcni.NetworkAttachment) error {
+	var errs []error
+	booted := bootTime()
+	for _, a := range all {
+		if a.Network != g.n.cfg.Bridge {
+			continue
+		}
+		note := filepath.Join(g.n.cfg.CacheDir, "results", a.Network+"-"+a.ContainerID+"-"+a.IfName)
+		if !g.leaked(a.ContainerID, note) {
+			continue
+		}
+		info, err := os.Stat(note)
+		if err == nil && info.ModTime().Before(booted) {
+			// The boot took everything but the note, so the plugins, a process
+			// each, need not be asked.
+			err = os.Remove(note)
+		} else {
+			err = g.undo(ctx, a)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("undo network of lost sandbox %s: %w", a.ContainerID, err))
+			continue
+		}
+		g.done.Attachments++
+	}
+	return errors.Join(errs...)
+}
+
+func (g *garbage) undo(ctx context.Context, a *libcni.NetworkAttachment) error {
+	list, err := libcni.ConfListFromBytes(a.Config)
+	if err != nil {
+		return err
+	}
+	netns := a.NetNS
+	if _, err := os.Stat(netns); err != nil {
+		netns = "" // the plugins then do what can be done without
+	}
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	return g.n.cni.DelNetworkList(ctx, list, &libcni.RuntimeConf{
+		ContainerID: a.ContainerID, NetNS: netns, IfName: a.IfName, Args: a.CniArgs, CapabilityArgs: a.CapabilityArgs,
+	})
+}
+
+// leases removes addresses of lost sandboxes that have no attachment any more.
+// It holds host-local's own lock for as long.
+func (g *garbage) leases() error {
+	dir := filepath.Join(g.n.cfg.LeaseDir, g.n.cfg.Bridge)
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("list address leases: %w", err)
+	}
+	var lost []string
+	for _, e := range entries {
+		if file := filepath.Join(dir, e.Name()); g.lostLease(file) {
+			lost = append(lost, file)
+		}
+	}
+	if len(lost) == 0 {
+		return nil
+	}
+	unlock, err := flock(filepath.Join(dir, "lock"))
+	if err != nil {
+		return fmt.Errorf("lock address leases: %w", err)
+	}
+	defer unlock()
+	var errs []error
+	for _, file := range lost {
+		if !g.lostLease(file) { // given to another meanwhile
+			continue
+		}
+		if err := os.Remove(file); err != nil {
+			errs = append(errs, fmt.Errorf("give address back: %w", err))
+			continue
+		}
+		g.done.Leases++
+	}
+	return errors.Join(errs...)
+}
+
+// lostLease reads a lease: named by its address, "ID\r\ninterface" inside.
+func (g *garbage) lostLease(file string) bool {
+	name := filepath.Base(file)
+	if name == "lock" || strings.HasPrefix(name, "last_reserved_ip") {
+		return false
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return false
+	}
+	id, _, _ := strings.Cut(strings.TrimSpace(string(text)), "\r\n")
+	return id != "" && g.leaked(id, file)
+}
+
+// namespaces unmounts network namespaces that belong to no attachment of a known
+// sandbox and that no process is in; their veths go with them.
+func (g *garbage) namespaces(attachments []*libcni.NetworkAttachment) error {
+	if g.n.cfg.NetNSDir == "" {
+		return nil
+	}
+	entries, err := os.ReadDir(g.n.cfg.NetNSDir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("list network namespaces: %w", err)
+	}
+	held := map[string]struct{}{}
+	for _, a := range attachments {
+		if _, ok := g.live[a.ContainerID]; ok {
+			held[a.NetNS] = struct{}{}
+		}
+	}
+	var errs []error
+	var inUse map[uint64]struct{} // read once, and only if there is something to ask
+	for _, e := range entries {
+		path := filepath.Join(g.n.cfg.NetNSDir, e.Name())
+		if _, ok := held[path]; ok || !strings.HasPrefix(e.Name(), g.n.cfg.NetNSPrefix) {
+			continue
+		}
+		var st unix.Stat_t
+		if err := unix.Stat(path, &st); err != nil || !time.Unix(st.Mtim.Unix()).Before(g.before) {
+			continue
+		}
+		if inUse == nil {
+			if inUse, err = namespacesInUse(g.n.proc); err != nil {
+				return err
+			}
+		}
+		if _, ok := inUse[st.Ino]; ok {
+			continue
+		}
+		if err := removeNamespace(path); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		g.done.Namespaces++
+	}
+	return errors.Join(errs...)
+}
+
+// namespacesInUse are the inodes of all processes' network namespaces.
+func namespacesInUse(proc string) (map[uint64]struct{}, error) {
+	entries, err := os.ReadDir(proc)
+	if err != nil {
+		return nil, fmt.Errorf("list processes: %w", err)
+	}
+	inodes := map[uint64]struct{}{}
+	for _, e := range entries {
+		if name := e.Name(); name[0] < '0' || name[0] > '9' {
+			continue
+		}
+		var st unix.Stat_t
+		if unix.Stat(filepath.Join(proc, e.Name(), "ns/net"), &st) == nil {
+			inodes[st.Ino] = struct{}{}
+		}
+	}
+	return inodes, nil
+}
+
+// removeNamespace unmounts and removes the file that it was mounted on.
+func removeNamespace(path string) error {
+	if err := unix.Unmount(path, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) {
+		return &fs.PathError{Op: "unmount network namespace", Path: path, Err: err}
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// flock takes the lock that host-local takes.
+func flock(path string) (unlock func(), err error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX)
+		if !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return func() { f.Close() }, nil
+}
+
+// bootTime is when this machine started; zero if it cannot be told.
+func bootTime() time.Time {
+	var up unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &up) != nil {
+		return time.Time{}
+	}
+	return time.Now().Add(-time.Duration(up.Nano()))
+}

@@ -1,0 +1,173 @@
+package cni
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/containernetworking/cni/libcni"
+	"github.com/containernetworking/cni/pkg/invoke"
+	"github.com/containernetworking/cni/pkg/version"
+
+	"podd/internal/pod"
+)
+
+// Network is the default pod network of this node.
+type Network struct {
+	cfg   Config
+	log   *slog.Logger
+	rules *rules
+	cni   *libcni.CNIConfig
+	// proc is /proc, or a test's.
+	proc string
+}
+
+// New checks the configuration and does nothing else.
+func New(cfg Config, log *slog.Logger) (*Network, error) {
+	if err := cfg.complete(); err != nil {
+		return nil, err
+	}
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	exec := &invoke.DefaultExec{
+		RawExec:       &invoke.RawExec{Stderr: os.Stderr},
+		PluginDecoder: version.PluginDecoder{},
+	}
+	return &Network{
+		cfg: cfg, log: log, rules: newRules(cfg.Bridge, cfg.PodCIDR), proc: "/proc",
+		cni: libcni.NewCNIConfigWithCacheDir(cfg.BinDirs, cfg.CacheDir, exec),
+	}, nil
+}
+
+// SetUp writes the default network's configuration and makes what all its pods
+// share: forwarding and one masquerade rule. It is idempotent, changes nothing
+// that is right, and is to be called before the runtime starts. Where the
+// administrator's own configuration wins, it leaves the node's rules alone.
+func (n *Network) SetUp(ctx context.Context) error {
+	backend, err := n.rules.backend()
+	if err != nil {
+		return err
+	}
+	if err := n.cfg.writeConf(backend); err != nil {
+		return err
+	}
+	if own, err := n.inUse(); err != nil || !own {
+		return err
+	}
+	if err := n.forwarding(); err != nil {
+		return err
+	}
+	remark, err := n.rules.apply(ctx)
+	if remark != "" {
+		n.log.Warn("the pod network may be blocked", "reason", remark)
+	}
+	return err
+}
+
+// TearDown removes what SetUp and the plugins made, the bridge included. No pod
+// of this network may be left.
+func (n *Network) TearDown(ctx context.Context) error {
+	err := n.rules.remove(ctx)
+	if rmErr := os.Remove(n.cfg.confFile()); rmErr != nil && !errors.Is(rmErr, os.ErrNotExist) {
+		err = errors.Join(err, rmErr)
+	}
+	if _, statErr := os.Stat("/sys/class/net/" + n.cfg.Bridge); statErr == nil {
+		if _, ipErr := run(ctx, "", "ip", "link", "delete", n.cfg.Bridge); ipErr != nil {
+			err = errors.Join(err, fmt.Errorf("remove bridge: %w", ipErr))
+		}
+	}
+	return errors.Join(err, os.RemoveAll(filepath.Join(n.cfg.LeaseDir, n.cfg.Bridge)))
+}
+
+// Ready returns nil when a pod can be given a network, and otherwise an error of
+// class pod.ErrNetworkNotReady whose text says what is missing and what to do.
+// It looks at files, and asks the plugins (STATUS) only where the configuration
+// is of a CNI version that has the question.
+func (n *Network) Ready(ctx context.Context) error {
+	list, file, err := n.load()
+	if err != nil {
+		return err
+	}
+	for _, p := range list.Plugins {
+		types := []string{p.Network.Type}
+		if p.Network.IPAM.Type != "" {
+			types = append(types, p.Network.IPAM.Type)
+		}
+		for _, kind := range types {
+			if _, err := invoke.FindInPath(kind, n.cfg.BinDirs); err != nil {
+				return notReady("%s names the CNI plugin %q, which is in none of %s", file, kind, strings.Join(n.cfg.BinDirs, ", "))
+			}
+		}
+	}
+	if err := n.cni.GetStatusNetworkList(ctx, list); err != nil {
+		return notReady("%s: a CNI plugin says: %v", file, err)
+	}
+	return nil
+}
+
+func notReady(format string, args ...any) error {
+	return fmt.Errorf("%w: %w", pod.ErrNetworkNotReady, fmt.Errorf(format, args...))
+}
+
+// load reads the configuration that counts, which is the first by name, as
+// containerd does.
+func (n *Network) load() (*libcni.NetworkConfigList, string, error) {
+	files, err := libcni.ConfFiles(n.cfg.ConfDir, []string{".conf", ".conflist", ".json"})
+	if err != nil {
+		return nil, "", notReady("read the CNI configuration: %v", err)
+	}
+	if len(files) == 0 {
+		return nil, "", notReady("no CNI configuration in %s; \"podd runtime\" writes the default one at its start", n.cfg.ConfDir)
+	}
+	// The same order as containerd's: by name.
+	file := files[0]
+	for _, f := range files {
+		file = min(file, f)
+	}
+	if filepath.Ext(file) != ".conflist" {
+		conf, err := libcni.ConfFromFile(file)
+		if err != nil {
+			return nil, "", notReady("%s: %v", file, err)
+		}
+		list, err := libcni.ConfListFromConf(conf)
+		if err != nil {
+			return nil, "", notReady("%s: %v", file, err)
+		}
+		return list, file, nil
+	}
+	list, err := libcni.ConfListFromFile(file)
+	if err != nil {
+		return nil, "", notReady("%s: %v", file, err)
+	}
+	return list, file, nil
+}
+
+// inUse says whether the network that counts is ours.
+func (n *Network) inUse() (bool, error) {
+	_, file, err := n.load()
+	if err != nil {
+		return false, err
+	}
+	if file != n.cfg.confFile() {
+		n.log.Info("pod network is the administrator's", "file", file)
+		return false, nil
+	}
+	return true, nil
+}
+
+// forwarding lets the node forward packets, which is a router's duty.
+func (n *Network) forwarding() error {
+	path := filepath.Join(n.proc, "sys/net/ipv4/ip_forward")
+	if now, err := os.ReadFile(path); err == nil && strings.TrimSpace(string(now)) == "1" {
+		return nil
+	}
+	if err := os.WriteFile(path, []byte("1"), 0o644); err != nil {
+		return fmt.Errorf("let this node forward packets of pods (sysctl net.ipv4.ip_forward=1): %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,223 @@
+package cni
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// rules are the packet filter rules that all pods share: packets that leave the
+// pod CIDR get the node's address, and packets of pods may be forwarded. They go
+// in by nftables, atomically, or by iptables where there is no nft.
+type rules struct {
+	bridge string
+	cidr   netip.Prefix
+	// find returns the path of a tool, or "".
+	find func(tool string) string
+	run  func(ctx context.Context, stdin, path string, args ...string) (string, error)
+}
+
+func newRules(bridge string, cidr netip.Prefix) *rules {
+	return &rules{bridge: bridge, cidr: cidr, find: findTool, run: run}
+}
+
+// backend is what portmap and these rules use.
+func (r *rules) backend() (string, error) {
+	switch {
+	case r.find("nft") != "":
+		return "nftables", nil
+	case r.find("iptables") != "":
+		return "iptables", nil
+	default:
+		return "", errors.New("neither nft nor iptables is installed, and pods need one of them to reach other machines and to have hostPorts; on Debian or Ubuntu: apt-get install nftables")
+	}
+}
+
+func (r *rules) table() string { return "podd_" + r.bridge }
+
+// apply makes the rules, replacing older ones of the same bridge. remark is a
+// sentence about something else on the machine that may block pods.
+func (r *rules) apply(ctx context.Context) (remark string, err error) {
+	backend, err := r.backend()
+	if err != nil {
+		return "", err
+	}
+	if backend == "nftables" {
+		_, err = r.run(ctx, r.script(), r.find("nft"), "-f", "-")
+	} else {
+		err = r.ensure(ctx, "-A", append([]string{"-t", "nat"}, "POSTROUTING"), r.masquerade())
+	}
+	if err != nil {
+		return "", fmt.Errorf("make the masquerade rule of pod CIDR %s: %w", r.cidr, err)
+	}
+	if err := r.accept(ctx); err != nil {
+		return "", fmt.Errorf("let pods' packets be forwarded: %w", err)
+	}
+	return r.blocked(ctx), nil
+}
+
+// script replaces our table in one transaction. Multicast keeps its source.
+func (r *rules) script() string {
+	return fmt.Sprintf(`add table ip %[1]s
+delete table ip %[1]s
+table ip %[1]s {
+	chain postrouting {
+		type nat hook postrouting priority srcnat; policy accept;
+		ip saddr %[2]s ip daddr != { %[2]s, 224.0.0.0/4 } counter masquerade comment "podd: pods leave with the node's address"
+	}
+}
+`, r.table(), r.cidr)
+}
+
+func (r *rules) comment() []string { return []string{"-m", "comment", "--comment", "podd " + r.bridge} }
+
+func (r *rules) masquerade() []string {
+	// Multicast needs a second match, which iptables lacks for one rule; nobody
+	// forwards multicast from pods without a router that would also need its own.
+	return slices.Concat([]string{"-s", r.cidr.String(), "!", "-d", r.cidr.String()}, r.comment(), []string{"-j", "MASQUERADE"})
+}
+
+// forwards: what pods send may pass; towards pods only what answers them, or
+// what came through a hostPort (DNAT).
+func (r *rules) forwards() [][]string {
+	return [][]string{
+		slices.Concat([]string{"-i", r.bridge, "-s", r.cidr.String()}, r.comment(), []string{"-j", "ACCEPT"}),
+		slices.Concat([]string{"-o", r.bridge, "-d", r.cidr.String(), "-m", "conntrack", "--ctstate", "RELATED,ESTABLISHED,DNAT"},
+			r.comment(), []string{"-j", "ACCEPT"}),
+	}
+}
+
+// accept adds the forward rules only where the FORWARD chain of iptables has a
+// say: a policy of DROP (Docker sets it) or rules of others (ufw and friends).
+func (r *rules) accept(ctx context.Context) error {
+	if r.find("iptables") == "" {
+		return nil
+	}
+	out, err := r.run(ctx, "", r.find("iptables"), "-w", "-S", "FORWARD")
+	if err != nil || !filters(out) {
+		return err
+	}
+	for _, rule := range r.forwards() {
+		if err := r.ensure(ctx, "-I", []string{"FORWARD"}, rule); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// filters reads "iptables -S FORWARD": is there anything that could drop?
+func filters(listing string) bool {
+	for line := range strings.Lines(listing) {
+		line = strings.TrimSpace(line)
+		if line != "" && line != "-P FORWARD ACCEPT" && !strings.Contains(line, `--comment "podd `) {
+			return true
+		}
+	}
+	return false
+}
+
+// ensure adds a rule (-A or -I) unless it is there. where is [-t table] chain.
+func (r *rules) ensure(ctx context.Context, how string, where, rule []string) error {
+	if _, err := r.iptables(ctx, "-C", where, rule); err == nil {
+		return nil
+	}
+	_, err := r.iptables(ctx, how, where, rule)
+	return err
+}
+
+func (r *rules) iptables(ctx context.Context, how string, where, rule []string) (string, error) {
+	chain := where[len(where)-1]
+	args := slices.Concat([]string{"-w"}, where[:len(where)-1], []string{how, chain}, rule)
+	return r.run(ctx, "", r.find("iptables"), args...)
+}
+
+// remove removes our rules; none there is no error.
+func (r *rules) remove(ctx context.Context) error {
+	var errs []error
+	if nft := r.find("nft"); nft != "" {
+		t := r.table()
+		if _, err := r.run(ctx, fmt.Sprintf("add table ip %s\ndelete table ip %s\n", t, t), nft, "-f", "-"); err != nil {
+			errs = append(errs, fmt.Errorf("remove table %s: %w", t, err))
+		}
+	}
+	if r.find("iptables") != "" {
+		for _, rule := range r.forwards() {
+			r.removeAll(ctx, []string{"FORWARD"}, rule)
+		}
+		r.removeAll(ctx, []string{"-t", "nat", "POSTROUTING"}, r.masquerade())
+	}
+	return errors.Join(errs...)
+}
+
+// removeAll deletes a rule as often as it is there.
+func (r *rules) removeAll(ctx context.Context, where, rule []string) {
+	for ctx.Err() == nil {
+		if _, err := r.iptables(ctx, "-D", where, rule); err != nil {
+			return
+		}
+	}
+}
+
+// blocked names forward chains of nftables proper (firewalld, a hand-written
+// ruleset) that drop by policy: an accept elsewhere does not help against them,
+// and their rules are not ours to change.
+func (r *rules) blocked(ctx context.Context) string {
+	if r.find("nft") == "" {
+		return ""
+	}
+	out, err := r.run(ctx, "", r.find("nft"), "-j", "list", "chains")
+	if err != nil {
+		return "" // an old nft without JSON
+	}
+	var listing struct {
+		Nftables []struct {
+			Chain *struct{ Family, Table, Name, Hook, Policy string } `json:"chain"`
+		} `json:"nftables"`
+	}
+	if json.Unmarshal([]byte(out), &listing) != nil {
+		return ""
+	}
+	for _, o := range listing.Nftables {
+		c := o.Chain
+		// "ip filter FORWARD" is iptables', which accept has seen to.
+		if c == nil || c.Hook != "forward" || c.Policy != "drop" || (c.Family == "ip" && c.Table == "filter" && c.Name == "FORWARD") || c.Family == "ip6" {
+			continue
+		}
+		return fmt.Sprintf("chain %s of table %s %s drops forwarded packets; allow %s there: nft insert rule %s %s %s ip saddr %s accept",
+			c.Name, c.Family, c.Table, r.cidr, c.Family, c.Table, c.Name, r.cidr)
+	}
+	return ""
+}
+
+// findTool looks in PATH and in the sbin directories, which a user's PATH and a
+// service's may lack.
+func findTool(tool string) string {
+	if path, err := exec.LookPath(tool); err == nil {
+		return path
+	}
+	for _, dir := range []string{"/usr/sbin", "/sbin", "/usr/local/sbin"} {
+		if path, err := exec.LookPath(filepath.Join(dir, tool)); err == nil {
+			return path
+		}
+	}
+	return ""
+}
+
+// run executes a tool and returns what it printed; its complaint is the error.
+func run(ctx context.Context, stdin, path string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, path, args...)
+	cmd.Stdin = strings.NewReader(stdin)
+	var out, complaint bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &complaint
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("%s %s: %w: %s", filepath.Base(path), strings.Join(args, " "), err, strings.TrimSpace(complaint.String()))
+	}
+	return out.String(), nil
+}
