@@ -2,6 +2,7 @@ package podapi
 
 import (
 	"fmt"
+	"sync"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -9,6 +10,7 @@ import (
 	"k8s.io/kubernetes/pkg/apis/core"
 	corev1 "k8s.io/kubernetes/pkg/apis/core/v1"
 	"k8s.io/kubernetes/pkg/apis/core/validation"
+	"k8s.io/kubernetes/pkg/capabilities"
 )
 
 // Default fills in what a manifest leaves out, as the apiserver does when it
@@ -16,12 +18,18 @@ import (
 // the pod in place and is idempotent.
 func Default(p *v1.Pod) { corev1.SetObjectDefaults_Pod(p) }
 
+// allowPrivileged lets validation accept privileged containers, as the kubelet
+// does at its start (cmd/kubelet/app, RunKubelet) and apiservers by
+// --allow-privileged. Upstream keeps this in a global that takes its first value.
+var allowPrivileged = sync.OnceFunc(func() { capabilities.Setup(true, 0) })
+
 // Validate returns what the apiserver would object to in a new Pod, in its
 // words; empty for a good one. The pod must have been defaulted and have a
 // namespace. The options are the ones that upstream's kubelet uses for static
 // pods (pkg/kubelet/config, tryDecodeSinglePod): the defaults of the feature
 // gates of that release.
 func Validate(p *v1.Pod) field.ErrorList {
+	allowPrivileged()
 	in, err := internal(p)
 	if err != nil {
 		return field.ErrorList{field.InternalError(nil, err)}

@@ -37,7 +37,9 @@ func TestValidateSpeaksInTheAPIServersWords(t *testing.T) {
 			"spec.containers: Required value"},
 		"bad policy": {func(p *v1.Pod) { p.Spec.RestartPolicy = "Sometimes" },
 			`spec.restartPolicy: Unsupported value: "Sometimes": supported values: "Always", "OnFailure", "Never"`},
-		"port": {func(p *v1.Pod) { p.Spec.Containers[0].Ports = []v1.ContainerPort{{ContainerPort: 70000, Protocol: "TCP"}} },
+		"port": {func(p *v1.Pod) {
+			p.Spec.Containers[0].Ports = []v1.ContainerPort{{ContainerPort: 70000, Protocol: "TCP"}}
+		},
 			"spec.containers[0].ports[0].containerPort: Invalid value: 70000: must be between 1 and 65535, inclusive"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -63,6 +65,16 @@ func TestValidateLeavesThePodAlone(t *testing.T) {
 	}
 	if len(p.Annotations) != len(before.Annotations) {
 		t.Errorf("annotations: got %v, want %v", p.Annotations, before.Annotations)
+	}
+}
+
+func TestPrivilegedContainersAreValid(t *testing.T) {
+	p := plainPod()
+	yes := true
+	p.Spec.Containers[0].SecurityContext = &v1.SecurityContext{Privileged: &yes}
+	Default(p)
+	if errs := Validate(p); len(errs) > 0 {
+		t.Errorf("got %v, want no objection", errs)
 	}
 }
 

@@ -1,0 +1,171 @@
+package manifest
+
+import (
+	"fmt"
+	"maps"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"podd/internal/pod"
+	"podd/internal/podapi"
+)
+
+// admit completes a decoded pod in place and returns what speaks against it, in
+// this order: the apiserver's objections, the rules of a static pod, and what
+// podd does not honour yet.
+func admit(p *v1.Pod, opt Options, lines map[string]int, content *yaml.Node) []fault {
+	given, namespace := p.Name, p.Namespace
+	clean(p, opt)
+	podapi.Default(p)
+	out := verdicts(p, lines)
+	add := func(path, message, hint string) {
+		for _, f := range out {
+			if f.field == path || strings.HasPrefix(f.field, path+".") || strings.HasPrefix(f.field, path+"[") {
+				return // one sentence a field: the first authority has spoken
+			}
+		}
+		out = append(out, fault{line: lineOf(lines, path), field: path, message: message, hint: hint})
+	}
+	for _, r := range apiReferences(p) {
+		add(r.path, "static pods may not reference "+r.resource, r.hint)
+	}
+	if resource, err := podapi.APIReference(p); len(out) == 0 && (resource != "" || err != nil) {
+		// Upstream knows a reference that apiReferences does not.
+		add("spec", fmt.Sprint("static pods may not reference ", resource, err), "")
+	}
+	for _, u := range notYet(p) {
+		add(u.path, u.message, u.hint)
+	}
+	p.Name = staticName(given, opt.NodeName)
+	if msgs := validation.IsDNS1123Subdomain(p.Name); len(out) == 0 && len(msgs) > 0 {
+		add("metadata.name", fmt.Sprintf("the pod will be named %q (its name, a dash and the node's name), and that is not valid: %s",
+			shorten(p.Name), msgs[0]), "use a shorter name")
+	}
+	p.UID = identity(opt, namespace, given, content)
+	annotate(p, opt)
+	return out
+}
+
+// verdicts are the apiserver's objections. Of several at one field about one
+// value the first is kept, and one about a request that defaulting copied from
+// a limit says nothing that the one about the limit did not.
+func verdicts(p *v1.Pod, lines map[string]int) []fault {
+	var out []fault
+	told := map[string]bool{}
+	for _, e := range podapi.Validate(p) {
+		key := fmt.Sprint(e.Field, e.Type, e.BadValue)
+		if _, written := lines[e.Field]; !written {
+			if limit := strings.Replace(e.Field, ".requests[", ".limits[", 1); limit != e.Field {
+				key = fmt.Sprint(limit, e.Type, e.BadValue)
+			}
+		}
+		if told[key] {
+			continue
+		}
+		told[key] = true
+		out = append(out, fault{line: lineOf(lines, exact(e, p)), field: e.Field, message: verdict(e), hint: advise(e, p)})
+	}
+	return out
+}
+
+// exact is the path of the label or annotation that an objection to all of them
+// means, else the objection's own.
+func exact(e *field.Error, p *v1.Pod) string {
+	texts := map[string]map[string]string{"metadata.labels": p.Labels, "metadata.annotations": p.Annotations, "spec.nodeSelector": p.Spec.NodeSelector}[e.Field]
+	for k, v := range texts {
+		if bad := badText(e); bad != "" && (k == bad || v == bad) {
+			return e.Field + "[" + k + "]"
+		}
+	}
+	return e.Field
+}
+
+// clean sets what a node decides about its pods and drops what only an
+// apiserver may say (status and book-keeping of an exported Pod). The result is
+// what upstream's kubelet makes of a static pod (pkg/kubelet/config,
+// applyDefaults).
+func clean(p *v1.Pod, opt Options) {
+	m := &p.ObjectMeta
+	m.UID, m.ResourceVersion, m.Generation, m.SelfLink = "", "", 0, ""
+	m.CreationTimestamp.Reset()
+	m.DeletionTimestamp, m.DeletionGracePeriodSeconds = nil, nil
+	m.ManagedFields, m.OwnerReferences = nil, nil
+	p.Status = v1.PodStatus{Phase: v1.PodPending}
+	if m.Namespace == "" {
+		m.Namespace = v1.NamespaceDefault
+	}
+	p.Spec.NodeName = opt.NodeName
+	if opt.Source == pod.SourceFile {
+		tolerate(&p.Spec)
+	}
+}
+
+// tolerate keeps node problems from evicting the pod. Upstream does this for
+// the file source only.
+func tolerate(spec *v1.PodSpec) {
+	for _, t := range spec.Tolerations {
+		if t.Key == "" && t.Operator == v1.TolerationOpExists && t.Effect == v1.TaintEffectNoExecute {
+			return
+		}
+	}
+	spec.Tolerations = append(spec.Tolerations, v1.Toleration{Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute})
+}
+
+func annotate(p *v1.Pod, opt Options) {
+	a := maps.Clone(p.Annotations)
+	if a == nil {
+		a = map[string]string{}
+	}
+	a[pod.AnnotationHash] = string(p.UID)
+	a[pod.AnnotationSource] = string(opt.Source)
+	a[pod.AnnotationSeen] = opt.Now.Format(time.RFC3339Nano)
+	p.Annotations = a
+}
+
+// staticName is upstream's: names of static pods are unique in a cluster.
+func staticName(name, node string) string { return name + "-" + strings.ToLower(node) }
+
+// lineOf finds the line of a path, or of the nearest thing around it that the
+// manifest has.
+func lineOf(lines map[string]int, path string) int {
+	for {
+		if line, ok := lines[path]; ok {
+			return line
+		}
+		cut := strings.LastIndexAny(path, ".[")
+		if cut < 0 {
+			return lines[""]
+		}
+		path = path[:cut]
+	}
+}
+
+// verdict is the apiserver's sentence, without the dump of a whole object that
+// some of them show as the bad value, and of bounded length.
+func verdict(e *field.Error) string {
+	switch v := e.BadValue.(type) {
+	case nil, string, bool, int, int32, int64, float64:
+		if s, ok := v.(string); ok {
+			short := *e
+			short.BadValue = shorten(s)
+			return short.ErrorBody()
+		}
+		return e.ErrorBody()
+	case fmt.Stringer: // quantities
+		short := *e
+		short.BadValue = shorten(v.String())
+		return short.ErrorBody()
+	}
+	switch e.Type {
+	case field.ErrorTypeRequired, field.ErrorTypeForbidden, field.ErrorTypeTooLong, field.ErrorTypeInternal:
+		return e.ErrorBody() // shows no value
+	}
+	if body := e.ErrorBody(); len(body) <= 200 {
+		return body
+	}
+	return e.Type.String() + ": " + e.Detail
+}

@@ -1,0 +1,119 @@
+package manifest
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// advise adds a remedy to those of the apiserver's verdicts that leave a person
+// wondering; "" for the rest.
+func advise(e *field.Error, p *v1.Pod) string {
+	last := withoutIndexes(e.Field[strings.LastIndexByte(e.Field, '.')+1:])
+	value := badText(e)
+	switch {
+	case e.Type == field.ErrorTypeRequired:
+		return requiredHint(withoutIndexes(e.Field))
+	case e.Type == field.ErrorTypeNotSupported:
+		if near := nearest(value, quoted(e.Detail)); near != "" {
+			return fmt.Sprintf("did you mean %q?", near)
+		}
+	case e.Type == field.ErrorTypeNotFound && strings.Contains(e.Field, ".volumeMounts["):
+		return volumeHint(value, p)
+	case e.Type == field.ErrorTypeDuplicate && last == "hostPort":
+		return "a port of the node can be used once; choose another hostPort"
+	case e.Type == field.ErrorTypeDuplicate && last == "name":
+		return "give each a name of its own"
+	case e.Type == field.ErrorTypeDuplicate && last == "mountPath", e.Field != "" && last == "mountPath" && strings.Contains(e.Detail, "must be unique"):
+		return "only one volume can be mounted at a path"
+	case e.Type == field.ErrorTypeInvalid && !strings.Contains(e.Field, ".env[") && (last == "name" || last == "namespace" || last == "hostname"):
+		return nameHint(value)
+	case last == "image" && strings.Contains(e.Detail, "whitespace"):
+		return "remove the blanks around the image's name"
+	case strings.HasSuffix(e.Field, "resources.requests") && strings.Contains(e.Detail, "limit"):
+		return "raise the limit or lower the request"
+	}
+	return ""
+}
+
+// badText is the bad value where it is a text of any type, else "".
+func badText(e *field.Error) string {
+	if v := reflect.ValueOf(e.BadValue); v.Kind() == reflect.String {
+		return v.String()
+	}
+	return ""
+}
+
+// requiredHint says what to write into a field that is missing, by its path
+// without indexes.
+func requiredHint(path string) string {
+	switch path {
+	case "metadata.name":
+		return "write metadata: name: web (a static pod needs a name; generateName works on an apiserver only)"
+	case "spec.containers":
+		return `a pod needs at least one container: under spec.containers write "- name: web" and "image: …"`
+	case "spec.containers.image":
+		return "write image: registry/name:tag, or the name of an image in podd's image directory"
+	case "spec.containers.name":
+		return "each container needs a name, for example name: web"
+	case "spec.containers.ports.containerPort":
+		return "write containerPort: 80, the port that the program listens on"
+	case "spec.containers.volumeMounts.name":
+		return "name one of spec.volumes"
+	case "spec.containers.volumeMounts.mountPath":
+		return "write mountPath: /data, where the container shall see the volume"
+	case "spec.volumes":
+		return "write what the volume is, for example emptyDir: {} or hostPath: {path: /srv/data}"
+	}
+	return ""
+}
+
+// volumeHint helps with a mount of a volume that is not there.
+func volumeHint(name string, p *v1.Pod) string {
+	if len(p.Spec.Volumes) == 0 {
+		return fmt.Sprintf("spec.volumes is empty; add a volume named %q there", name)
+	}
+	names := make([]string, len(p.Spec.Volumes))
+	for i, v := range p.Spec.Volumes {
+		names[i] = v.Name
+	}
+	if near := nearest(name, names); near != "" {
+		return fmt.Sprintf("did you mean %q?", near)
+	}
+	return "spec.volumes has: " + strings.Join(names, ", ")
+}
+
+// nameHint proposes a valid name.
+func nameHint(name string) string {
+	const longest = 63
+	proposal := strings.Trim(strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= '0' && r <= '9', r == '-':
+			return r
+		case r >= 'A' && r <= 'Z':
+			return r + 'a' - 'A'
+		}
+		return '-'
+	}, name), "-")
+	if len(proposal) > longest {
+		proposal = strings.TrimRight(proposal[:20], "-")
+	}
+	if proposal == "" || proposal == name {
+		return ""
+	}
+	return fmt.Sprintf("for example %q", proposal)
+}
+
+// quoted returns the texts within quotes, as verdicts list supported values.
+func quoted(s string) []string {
+	var out []string
+	for i, part := range strings.Split(s, `"`) {
+		if i%2 == 1 {
+			out = append(out, part)
+		}
+	}
+	return out
+}

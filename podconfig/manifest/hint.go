@@ -1,0 +1,194 @@
+package manifest
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"unicode"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// nearest returns the candidate closest to what was written, or "" when none is
+// close: case aside, a third of the letters may differ.
+func nearest(written string, candidates []string) string {
+	best, least := "", len(written)/3+1
+	for _, c := range candidates {
+		if strings.EqualFold(c, written) {
+			return c
+		}
+		// A plural or a missing letter or two is the common slip; a short name
+		// that merely has the same length is not.
+		if d := distance(strings.ToLower(written), strings.ToLower(c)); d < least || d == least && best == "" && d <= len(c)/3 {
+			best, least = c, d
+		}
+	}
+	return best
+}
+
+// distance is Levenshtein's, with a swap of neighbours counted once.
+func distance(a, b string) int {
+	const longest = 64
+	if len(a) > longest || len(b) > longest {
+		return longest
+	}
+	var before, prev, cur [longest + 1]int
+	for j := range len(b) + 1 {
+		prev[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		cur[0] = i
+		for j := 1; j <= len(b); j++ {
+			cost := 1
+			if a[i-1] == b[j-1] {
+				cost = 0
+			}
+			cur[j] = min(prev[j]+1, cur[j-1]+1, prev[j-1]+cost)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				cur[j] = min(cur[j], before[j-2]+1)
+			}
+		}
+		before, prev = prev, cur
+	}
+	return prev[len(b)]
+}
+
+// unknownHint says what an unknown field may have been meant to be: a
+// misspelling of a neighbour, or a field of another object.
+func unknownHint(name, path string, known *fields) string {
+	if n := nearest(name, known.names); n != "" {
+		return fmt.Sprintf("did you mean %q?", n)
+	}
+	if strings.Contains(name, "{{") {
+		return "a template placeholder is left in the file; fill it in first"
+	}
+	if home := homeOf(name, withoutIndexes(path)); home != "" {
+		return fmt.Sprintf("%q is a field of %s; is the indentation right?", name, home)
+	}
+	for _, k := range known.names {
+		if len(name) >= 4 && strings.HasPrefix(k, name) || len(k) >= 3 && strings.HasPrefix(name, k) {
+			return fmt.Sprintf("did you mean %q?", k)
+		}
+	}
+	const few = 14
+	if len(known.names) <= few {
+		return "known here: " + strings.Join(known.names, ", ")
+	}
+	if path == "" {
+		return "a Pod has apiVersion, kind, metadata and spec"
+	}
+	return "look the fields up with: kubectl explain pod." + withoutIndexes(path)
+}
+
+func withoutIndexes(path string) string {
+	var b strings.Builder
+	depth := 0
+	for _, r := range path {
+		switch {
+		case r == '[':
+			depth++
+		case r == ']':
+			depth--
+		case depth == 0:
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
+// homes maps each field of a Pod to the objects that have it, the shallowest
+// first.
+var homes = sync.OnceValue(func() map[string][]string {
+	out := map[string][]string{}
+	type level struct {
+		t     reflect.Type
+		path  string
+		depth int
+	}
+	const deepest = 4
+	queue := []level{{reflect.TypeFor[metav1.ObjectMeta](), "metadata", 0}, {reflect.TypeFor[v1.PodSpec](), "spec", 0}}
+	for len(queue) > 0 {
+		l := queue[0]
+		queue = queue[1:]
+		for _, name := range fieldsOf(l.t).names {
+			out[name] = append(out[name], l.path)
+			ft := l.t.FieldByIndex(fieldsOf(l.t).index[name]).Type
+			at := l.path + "." + name
+			for ft.Kind() == reflect.Pointer || ft.Kind() == reflect.Slice {
+				if ft.Kind() == reflect.Slice {
+					at += "[]"
+				}
+				ft = ft.Elem()
+			}
+			// Ordinary containers are what people write; the others have the
+			// same fields.
+			if l.depth < deepest && ft.Kind() == reflect.Struct && !reflect.PointerTo(ft).Implements(unmarshalerType) &&
+				name != "initContainers" && name != "ephemeralContainers" && name != "managedFields" {
+				queue = append(queue, level{ft, at, l.depth + 1})
+			}
+		}
+	}
+	return out
+})
+
+// homeOf returns the object that a field at a wrong place most likely belongs
+// to: one within the object it was found in, a container, or the shallowest.
+func homeOf(name, path string) string {
+	all := homes()[name]
+	within := func(h string) bool {
+		return strings.HasPrefix(strings.ReplaceAll(h, "[]", ""), path+".")
+	}
+	container := func(h string) bool { return h == "spec.containers[]" }
+	first, second := container, within
+	if strings.HasPrefix(path, "spec.") {
+		first, second = within, container
+	}
+	for _, fits := range []func(string) bool{first, second} {
+		if i := slices.IndexFunc(all, fits); i >= 0 {
+			return all[i]
+		}
+	}
+	if len(all) == 0 {
+		return ""
+	}
+	return all[0]
+}
+
+// entryHint helps those who write a list's entry as one text, as docker-compose
+// has it.
+func entryHint(value, path string) string {
+	list := path[strings.LastIndexByte(path, '.')+1:]
+	name, rest, cut := strings.Cut(value, "=")
+	switch {
+	case strings.HasPrefix(list, "env[") && cut:
+		return fmt.Sprintf("write - {name: %s, value: %q}", name, rest)
+	case strings.HasPrefix(list, "ports["):
+		if host, port, ok := strings.Cut(value, ":"); ok {
+			return fmt.Sprintf("write - {containerPort: %s, hostPort: %s}", port, host)
+		}
+		return fmt.Sprintf("write - containerPort: %s", value)
+	}
+	return ""
+}
+
+// quantityHint looks for the usual slips in a quantity.
+func quantityHint(s, otherwise string) string {
+	number := strings.TrimRightFunc(s, func(r rune) bool { return unicode.IsLetter(r) || r == ' ' })
+	unit := strings.TrimSpace(s[len(number):])
+	units := []string{"Ki", "Mi", "Gi", "Ti", "Pi", "Ei", "k", "M", "G", "T", "P", "E", "m"}
+	if number == "" || strings.TrimFunc(number, func(r rune) bool { return unicode.IsDigit(r) || r == '.' }) != "" {
+		return otherwise
+	}
+	switch u := strings.ToLower(unit); {
+	case slices.Contains(units, unit) && strings.Contains(s, " "):
+		return "write it without the space: " + number + unit
+	case strings.HasPrefix(u, "k") && len(u) <= 3:
+		return "did you mean " + number + "Ki?"
+	case strings.HasPrefix(u, "m") && len(u) <= 3 && len(u) > 1, strings.HasPrefix(u, "g") && len(u) <= 3, strings.HasPrefix(u, "t") && len(u) <= 3:
+		return "did you mean " + number + strings.ToUpper(u[:1]) + "i?"
+	}
+	return otherwise
+}

@@ -1,0 +1,65 @@
+package manifest
+
+import (
+	"fmt"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// kinds are what a manifest may hold, all of apiVersion v1.
+var kinds = []string{"Pod", "PodList", "List", "ConfigMap", "Secret"}
+
+// workloads are kinds that hold a pod template, and where.
+var workloads = map[string]string{
+	"Deployment": "spec.template", "ReplicaSet": "spec.template", "StatefulSet": "spec.template", "DaemonSet": "spec.template",
+	"ReplicationController": "spec.template", "Job": "spec.template", "CronJob": "spec.jobTemplate.spec.template", "PodTemplate": "template",
+}
+
+const begin = "a manifest begins with apiVersion: v1 and kind: Pod"
+
+// checkHeader returns what is wrong with a document's kind or apiVersion.
+func checkHeader(n *yaml.Node) *fault {
+	if n.Kind != yaml.MappingNode {
+		return &fault{line: n.Line, message: "got " + describe(n) + ", want a Pod", hint: begin}
+	}
+	h := headerOf(n)
+	if f := checkKind(n, h); f != nil {
+		return f
+	}
+	switch version := scalar(h.apiVersion); version {
+	case "v1":
+		return nil
+	case "":
+		return &fault{line: n.Line, field: "apiVersion", message: "apiVersion is missing", hint: "write apiVersion: v1 above kind: " + h.kind.Value}
+	default:
+		return &fault{line: h.apiVersion.Line, field: "apiVersion",
+			message: fmt.Sprintf("no kind %q is known in version %q", h.kind.Value, shorten(version)), hint: "write apiVersion: v1"}
+	}
+}
+
+func checkKind(n *yaml.Node, h header) *fault {
+	if h.kind == nil || scalar(h.kind) == "" {
+		f := &fault{line: n.Line, field: "kind", message: "kind is missing", hint: begin}
+		switch {
+		case lookup(n, "services") != nil:
+			f.message, f.hint = "this is a docker-compose file, not a Pod", "podd runs Kubernetes Pods: write each service as a container of a Pod"
+		case lookup(n, "Kind") != nil:
+			f.hint = `field names are case-sensitive: write "kind", not "Kind"`
+		}
+		return f
+	}
+	kind := scalar(h.kind)
+	for _, k := range kinds {
+		if k == kind {
+			return nil
+		}
+	}
+	f := &fault{line: h.kind.Line, field: "kind", message: fmt.Sprintf("podd cannot run the kind %q", shorten(kind)),
+		hint: "podd runs Pods on one node; other kinds need a cluster"}
+	if near := nearest(kind, kinds); near != "" {
+		f.hint = fmt.Sprintf("did you mean %q?", near)
+	} else if template := workloads[kind]; template != "" {
+		f.hint = "a " + kind + " needs a cluster's controllers; write its " + template + " as a Pod: apiVersion: v1, kind: Pod, with a metadata.name"
+	}
+	return f
+}
