@@ -28,7 +28,9 @@ func newPodd(node *testnode.Node, binary string) (*podd, error) {
 	if _, err := os.Stat(path); err != nil {
 		return nil, fmt.Errorf("no podd to measure (run `make build` first): %w", err)
 	}
-	p, err := testnode.NewPodd(node.Place, path, filepath.Join(node.Dir, "podd"), node.Containerd.Endpoint())
+	b := node.Bundle
+	b.Podd = path
+	p, err := testnode.NewPodd(node.Place, b, filepath.Join(node.Dir, "podd"))
 	return &podd{p}, err
 }
 

@@ -43,7 +43,7 @@ func NewNode(ctx context.Context, base string, bundle Bundle) (node *Node, err e
 	if err := n.Sweep(); err != nil {
 		return nil, fmt.Errorf("sweep what an earlier test node left: %w", err)
 	}
-	if n.Containerd, err = NewContainerd(place, bundle); err != nil {
+	if n.Containerd, err = NewContainerd(ctx, place, bundle); err != nil {
 		return nil, err
 	}
 	if n.CRI, err = DialCRI(n.Containerd.Endpoint()); err != nil {
@@ -80,8 +80,8 @@ func (n *Node) Scope(mine []int, paths ...string) Scope {
 	if pid := n.Containerd.Pid(); pid != 0 {
 		mine = append(mine, pid)
 	}
-	state := filepath.Join(n.Dir, "c", "state")
-	root := filepath.Join(n.Dir, "c", "root")
+	state := filepath.Join(n.State(), "containerd")
+	root := filepath.Join(n.Root(), "containerd")
 	return Scope{
 		Place: n.Place, CRI: n.CRI, LeaseDir: n.Containerd.LeaseDir(), Mine: mine,
 		Paths: append(paths,
@@ -90,7 +90,8 @@ func (n *Node) Scope(mine []int, paths ...string) Scope {
 			filepath.Join(state, "io.containerd.grpc.v1.cri", "containers"),
 			filepath.Join(root, "io.containerd.grpc.v1.cri", "sandboxes"),
 			filepath.Join(root, "io.containerd.grpc.v1.cri", "containers"),
-			filepath.Join(n.Dir, "c", "s"),
+			filepath.Join(n.State(), "s"),
+			filepath.Join(n.State(), "runc", "k8s.io"),
 		),
 	}
 }
@@ -100,7 +101,7 @@ func (n *Node) Scope(mine []int, paths ...string) Scope {
 // any assertion.
 func (p *Place) Sweep() error {
 	var errs []error
-	errs = append(errs, p.killAll(), p.unmountAll(), p.removeLinks(), p.removeCgroups(), p.removeRules())
+	errs = append(errs, p.killAll(), p.unmountAll(), p.removeLinks(), p.removeCgroups(), p.removeRules(), p.removeNFT(), p.removeCache())
 	if err := errors.Join(errs...); err != nil {
 		return err // a mount may still be there: remove nothing below it
 	}
@@ -232,4 +233,20 @@ func (p *Place) MakeCgroupRoot() error {
 		}
 	}
 	return nil
+}
+
+// cniCache is where libcni notes what it attached, for the whole machine, named
+// after the network.
+const cniCache = "/var/lib/cni/results"
+
+func (p *Place) removeCache() error {
+	notes, err := filepath.Glob(filepath.Join(cniCache, p.Bridge+"-*"))
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, note := range notes {
+		errs = append(errs, ignoreGone(os.Remove(note)))
+	}
+	return errors.Join(errs...)
 }

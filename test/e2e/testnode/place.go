@@ -21,10 +21,10 @@ type Place struct {
 	// Dir holds everything of the place; it is short, because socket paths
 	// may have 108 bytes only.
 	Dir string
-	// Bridge is the name of the network device, Network the name of the CNI
-	// network, CgroupRoot the absolute path of the cgroup below every controller.
-	Bridge, Network, CgroupRoot string
-	Subnet                      netip.Prefix
+	// Bridge is the name of the network device and of the CNI network,
+	// CgroupRoot the absolute path of the cgroup below every controller.
+	Bridge, CgroupRoot string
+	Subnet             netip.Prefix
 	// Port is the first of ten TCP ports that belong to the place.
 	Port int
 
@@ -55,7 +55,6 @@ func Claim(base string) (*Place, error) {
 			Number:     i,
 			Dir:        filepath.Join(base, strconv.Itoa(i)),
 			Bridge:     name,
-			Network:    "podd-test" + strconv.Itoa(i),
 			CgroupRoot: "/podd-test" + strconv.Itoa(i),
 			Subnet:     netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(100 + i), 0, 0}), 16),
 			Port:       21000 + 10*i,
@@ -64,6 +63,12 @@ func Claim(base string) (*Place, error) {
 	}
 	return nil, fmt.Errorf("all %d test nodes of this machine are in use", maxPlaces)
 }
+
+// Root and State are what --root-dir and --state-dir say, to the runtime and to
+// podd alike; ConfigDir is the administrator's directory of the runtime.
+func (p *Place) Root() string      { return filepath.Join(p.Dir, "root") }
+func (p *Place) State() string     { return filepath.Join(p.Dir, "run") }
+func (p *Place) ConfigDir() string { return filepath.Join(p.Dir, "etc") }
 
 // Release gives the place back. The directory stays for Sweep to remove.
 func (p *Place) Release() error { return p.lock.Close() }

@@ -19,16 +19,17 @@ import (
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
+
+	"podd/bundle"
 )
 
 // Podd is a `podd run` process in a place.
 type Podd struct {
 	Place  *Place
 	Binary string
-	// Dir holds everything of this podd: root, state, manifests, images, logs.
+	// Dir holds what is this podd's alone: configuration, manifests, logs. Its
+	// root and state directories are the place's, where the runtime is found.
 	Dir string
-	// Endpoint is the runtime's; empty lets podd start its own.
-	Endpoint string
 	// Config is laid over the KubeletConfiguration; nil removes a field.
 	Config map[string]any
 	// Args are added to the command line, Env to the environment.
@@ -41,9 +42,9 @@ type Podd struct {
 }
 
 // NewPodd makes the directories of a podd below dir; it starts nothing.
-func NewPodd(place *Place, binary, dir, endpoint string) (*Podd, error) {
-	p := &Podd{Place: place, Binary: binary, Dir: dir, Endpoint: endpoint, Config: map[string]any{}}
-	for _, d := range []string{p.Root(), p.State(), p.Manifests(), p.Images(), p.PodLogs()} {
+func NewPodd(place *Place, b Bundle, dir string) (*Podd, error) {
+	p := &Podd{Place: place, Binary: b.Podd, Dir: dir, Config: map[string]any{}, Env: []string{bundle.EnvDir + "=" + b.Bin}}
+	for _, d := range []string{place.Root(), place.State(), p.Manifests(), p.Images(), p.PodLogs()} {
 		if err := os.MkdirAll(d, 0o755); err != nil {
 			return nil, fmt.Errorf("make podd's directories: %w", err)
 		}
@@ -56,20 +57,16 @@ func NewPodd(place *Place, binary, dir, endpoint string) (*Podd, error) {
 	return p, nil
 }
 
-// Root is --root-dir, State is --state-dir.
-func (p *Podd) Root() string  { return filepath.Join(p.Dir, "root") }
-func (p *Podd) State() string { return filepath.Join(p.Dir, "state") }
-
 // Manifests is --pod-manifest-path; Images is the image directory.
 func (p *Podd) Manifests() string { return filepath.Join(p.Dir, "manifests") }
-func (p *Podd) Images() string    { return filepath.Join(p.Root(), "images") }
+func (p *Podd) Images() string    { return filepath.Join(p.Place.Root(), "images") }
 
 // PodLogs is podLogsDir; LogFile is what podd itself writes.
 func (p *Podd) PodLogs() string { return filepath.Join(p.Dir, "podlogs") }
 func (p *Podd) LogFile() string { return filepath.Join(p.Dir, "podd.log") }
 
 // Socket is podd's own.
-func (p *Podd) Socket() string { return filepath.Join(p.State(), "podd.sock") }
+func (p *Podd) Socket() string { return filepath.Join(p.Place.State(), "podd.sock") }
 
 // NodeName is unique to the place, so that two places give the same manifest
 // two UIDs.
@@ -115,11 +112,8 @@ func (p *Podd) Start() error {
 		return fmt.Errorf("write podd's configuration: %w", err)
 	}
 	args := []string{
-		"run", "--config", configPath, "--root-dir", p.Root(), "--state-dir", p.State(),
-		"--hostname-override", p.NodeName(),
-	}
-	if p.Endpoint != "" {
-		args = append(args, "--container-runtime-endpoint", p.Endpoint)
+		"run", "--config", configPath, "--root-dir", p.Place.Root(), "--state-dir", p.Place.State(),
+		"--hostname-override", p.NodeName(), "--bridge", p.Place.Bridge,
 	}
 	cmd := exec.Command(p.Binary, append(args, p.Args...)...)
 	cmd.Env = append(os.Environ(), p.Env...)

@@ -9,7 +9,7 @@ import (
 )
 
 // rules lists what iptables and nftables hold for pods of the place: every
-// rule that names the place's network, bridge or subnet, the chains those
+// rule that names the place's bridge or subnet, the chains those
 // rules are in or jump to, and empty chains of CNI that nothing refers to
 // (whose they were nobody can say, so they count here).
 //
@@ -45,8 +45,7 @@ func (s Scope) rules(ctx context.Context) ([]string, error) {
 // marks are the words by which a rule is known as the place's.
 func (s Scope) marks() *regexp.Regexp {
 	net := s.Place.Subnet.Masked().Addr().As4()
-	return regexp.MustCompile(fmt.Sprintf(`%s\b|%s\b|\b%d\.%d\.\d+\.\d+`,
-		regexp.QuoteMeta(s.Place.Network), regexp.QuoteMeta(s.Place.Bridge), net[0], net[1]))
+	return regexp.MustCompile(fmt.Sprintf(`%s\b|\b%d\.%d\.\d+\.\d+`, regexp.QuoteMeta(s.Place.Bridge), net[0], net[1]))
 }
 
 var (
@@ -165,6 +164,41 @@ func (p *Place) removeRules() error {
 		if out, err := exec.Command("iptables", append([]string{"-w"}, args...)...).CombinedOutput(); err != nil {
 			return fmt.Errorf("iptables %q: %w: %s", args, err, out)
 		}
+	}
+	return nil
+}
+
+var nftHandle = regexp.MustCompile(` # handle (\d+)$`)
+
+// removeNFT deletes the node's own table and the place's rules in the tables
+// that the CNI plugins share.
+func (p *Place) removeNFT() error {
+	path, err := exec.LookPath("nft")
+	if err != nil {
+		return nil
+	}
+	out, err := exec.Command(path, "-a", "list", "ruleset").CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("nft list ruleset: %w: %s", err, out)
+	}
+	var script strings.Builder
+	for _, line := range ownNFT(string(out), Scope{Place: p}.marks()) {
+		where, rule, isRule := strings.Cut(strings.TrimPrefix(line, "nft "), ": ")
+		table, chain, _ := strings.Cut(strings.TrimPrefix(where, "table "), " chain ")
+		handle := nftHandle.FindStringSubmatch(rule)
+		switch {
+		case strings.Contains(table, p.Bridge):
+			if !isRule && chain == "" {
+				fmt.Fprintf(&script, "delete table %s\n", table)
+			}
+		case isRule && handle != nil:
+			fmt.Fprintf(&script, "delete rule %s %s handle %s\n", table, chain, handle[1])
+		}
+	}
+	cmd := exec.Command(path, "-f", "-")
+	cmd.Stdin = strings.NewReader(script.String())
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("nft: %w: %s: %s", err, script.String(), out)
 	}
 	return nil
 }

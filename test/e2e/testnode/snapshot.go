@@ -276,7 +276,8 @@ func (s Scope) paths(context.Context) ([]string, error) {
 			lines = append(lines, filepath.Join(dir, e.Name()))
 		}
 	}
-	return lines, nil
+	notes, err := filepath.Glob(filepath.Join(cniCache, s.Place.Bridge+"-*"))
+	return append(lines, notes...), err
 }
 
 func within(path, dir string) bool { return path == dir || strings.HasPrefix(path, dir+"/") }

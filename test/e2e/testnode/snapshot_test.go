@@ -43,7 +43,7 @@ func TestALeakOfEachKindIsFound(t *testing.T) {
 		{KindNetNS, "netns/cni-1", func(t *testing.T) func() { return leakNetNS(t, place) }},
 		{KindLink, "veth " + place.Bridge + "v", func(t *testing.T) func() { return leakVeth(t, place) }},
 		{KindLease, "given to 0123456789ab", func(t *testing.T) func() {
-			return leakFile(t, filepath.Join(scope.LeaseDir, place.Network, "10.0.0.7"), "0123456789abcdef\neth0")
+			return leakFile(t, filepath.Join(scope.LeaseDir, place.Bridge, "10.0.0.7"), "0123456789abcdef\neth0")
 		}},
 		{KindMount, "tmpfs on " + place.Dir + "/root", func(t *testing.T) func() { return leakMount(t, place) }},
 		{KindCgroup, place.CgroupRoot + "/kubepods/besteffort/pod-7/ctr", func(t *testing.T) func() { return leakCgroup(t, place) }},
