@@ -126,8 +126,7 @@ type Agent struct {
 	// What follows belongs to the sync loop's goroutine alone.
 	wanted    map[pod.UID]*pod.Desired
 	spoken    map[pod.Source]bool
-	orphans   map[pod.UID]pod.Glance
-	names     map[string]pod.UID
+	orphans   map[pod.UID]pod.Glance // what runs and has no worker yet
 	recovered bool
 
 	wg sync.WaitGroup // workers, look-ups and log removals
@@ -157,7 +156,6 @@ func New(cfg Config) *Agent {
 		wanted:  make(map[pod.UID]*pod.Desired),
 		spoken:  make(map[pod.Source]bool),
 		orphans: make(map[pod.UID]pod.Glance),
-		names:   make(map[string]pod.UID),
 		poke:    make(chan struct{}, 1),
 		unknown: make(map[pod.UID]bool),
 	}
@@ -191,6 +189,7 @@ func (a *Agent) Run(ctx context.Context, updates <-chan pod.Update) error {
 				a.orphans[g.UID] = g
 			}
 			a.log.Info("runtime answered", "pods_found", len(glances))
+			a.pokeUnknown() // who was woken while nothing was known
 		case w := <-a.ended:
 			a.forget(w)
 		case <-a.poke:
@@ -214,22 +213,6 @@ func (a *Agent) Healthy(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 		return errors.New("the sync loop does not answer")
-	}
-}
-
-// recover lists what runs, as often as it takes.
-func (a *Agent) recover(ctx context.Context, found chan<- []pod.Glance) {
-	for try := 0; ctx.Err() == nil; try++ {
-		glances, err := a.cfg.Observer.Glance(ctx)
-		if err == nil {
-			found <- glances
-			return
-		}
-		delay := retryDelay(try)
-		if try%10 == 0 {
-			a.log.Warn("waiting for the runtime to list its pods", "error", err, "retry_in", delay)
-		}
-		sleep(ctx, delay)
 	}
 }
 
@@ -268,53 +251,34 @@ func (a *Agent) reconcile(ctx context.Context) {
 		}
 	}
 	a.mu.Unlock()
+	if len(missing) == 0 {
+		return
+	}
+	held := a.heldNames()
 	sortBySeen(missing)
 	for _, d := range missing {
-		if _, held := a.names[d.Name()]; !held {
+		if !held[d.Name()] {
+			held[d.Name()] = true
 			a.start(ctx, d, false)
 		}
 	}
 }
 
-// endOrphans ends what runs and nobody wants, as soon as its source has
-// spoken; what is wanted is adopted by its worker.
-func (a *Agent) endOrphans(ctx context.Context) {
+// heldNames are the namespace/names that must not be started: a worker has
+// them, or something runs under them that may yet turn out to be unwanted.
+func (a *Agent) heldNames() map[string]bool {
+	held := make(map[string]bool)
+	a.mu.Lock()
+	for _, w := range a.workers {
+		held[w.name] = true
+	}
+	a.mu.Unlock()
 	for uid, g := range a.orphans {
-		name := g.Namespace + "/" + g.Name
-		switch {
-		case a.wanted[uid] != nil:
-			delete(a.orphans, uid)
-			if a.names[name] == uid {
-				delete(a.names, name)
-			}
-		case !a.mayEnd(g.Source):
-			// Until then the name is taken: a pod never runs twice.
-			if _, held := a.names[name]; !held {
-				a.names[name] = uid
-			}
-		default:
-			if holder, held := a.names[name]; held && holder != uid {
-				continue // two orphans of one name: one after the other
-			}
-			delete(a.orphans, uid)
-			a.log.Info("ending a pod that no manifest wants", "pod", name, "uid", uid, "source", g.Source)
-			a.start(ctx, orphan(g), true)
+		if a.wanted[uid] == nil {
+			held[g.Namespace+"/"+g.Name] = true
 		}
 	}
-}
-
-// mayEnd says whether it is known that a source does not want a pod.
-func (a *Agent) mayEnd(s pod.Source) bool {
-	configured := false
-	all := true
-	for _, known := range a.cfg.Sources {
-		configured = configured || known == s
-		all = all && a.spoken[known]
-	}
-	if configured {
-		return a.spoken[s]
-	}
-	return all
+	return held
 }
 
 // start makes a worker; unwanted ones begin with the end.
@@ -323,7 +287,7 @@ func (a *Agent) start(ctx context.Context, d *pod.Desired, unwanted bool) {
 	if unwanted {
 		w.end("Stopping container: no manifest names the pod")
 	}
-	a.names[d.Name()] = d.UID()
+	delete(a.orphans, d.UID())
 	a.mu.Lock()
 	a.workers[d.UID()] = w
 	a.mu.Unlock()
@@ -336,48 +300,16 @@ func (a *Agent) start(ctx context.Context, d *pod.Desired, unwanted bool) {
 	})
 }
 
-// forget drops a worker that has returned; its name is free again.
+// forget drops a worker that has returned; its name is free again. A wake-up
+// that came after its last look is not lost with it.
 func (a *Agent) forget(w *worker) {
 	a.mu.Lock()
 	delete(a.workers, w.uid)
 	a.mu.Unlock()
-	delete(a.names, w.name)
-}
-
-// lookAtUnknown finds out what the pods are that somebody woke and no worker
-// knows: usually one that has just gone, now and then a sandbox whose making
-// outlived the worker that had asked for it.
-func (a *Agent) lookAtUnknown(ctx context.Context) {
-	a.mu.Lock()
-	uids := a.unknown
-	a.unknown = make(map[pod.UID]bool)
-	a.mu.Unlock()
-	if !a.recovered || len(uids) == 0 {
-		return
-	}
-	a.wg.Go(func() {
-		for uid := range uids {
-			seen, err := a.cfg.Observer.Observe(ctx, uid)
-			if err != nil || seen.Empty() || seen.StartTime.IsZero() {
-				continue // gone, or not one of podd's
-			}
-			g := pod.Glance{UID: uid, Name: seen.Name, Namespace: seen.Namespace, Source: seen.Source}
-			select {
-			case a.strays <- g:
-			case <-ctx.Done():
-				return
-			}
-		}
-	})
-}
-
-// adoptStray takes up a pod that the runtime has and no worker knows.
-func (a *Agent) adoptStray(g pod.Glance) {
-	a.mu.Lock()
-	known := a.workers[g.UID] != nil
-	a.mu.Unlock()
-	if !known {
-		a.orphans[g.UID] = g
+	select {
+	case <-w.poke:
+		a.Wake(w.uid, time.Time{})
+	default:
 	}
 }
 
@@ -393,10 +325,7 @@ func (a *Agent) Wake(uid pod.UID, at time.Time) {
 		return
 	}
 	a.unknown[uid] = true
-	select {
-	case a.poke <- struct{}{}: // capacity 1
-	default:
-	}
+	a.pokeUnknown()
 }
 
 // removeLogs removes a gone pod's logs, unless the pod came back.
@@ -415,10 +344,3 @@ func (a *Agent) removeLogs(p *v1.Pod) {
 // defaultParallelStarts is the width at which a burst of 50 pods was fastest
 // over the raw runtime calls: starting a sandbox is bound by the processor.
 func defaultParallelStarts() int { return max(4, 2*runtime.NumCPU()) }
-
-// orphan is the little that is known of a pod whose manifest is gone.
-func orphan(g pod.Glance) *pod.Desired {
-	p := &v1.Pod{}
-	p.UID, p.Name, p.Namespace = g.UID, g.Name, g.Namespace
-	return &pod.Desired{Pod: p, Source: g.Source}
-}

@@ -18,7 +18,8 @@ import (
 // would be found again, but only at the next start.
 const stopSlack = 5 * time.Second
 
-// lasting returns a context that outlives ctx by stopSlack.
+// lasting returns a context that outlives ctx by stopSlack, for calls that
+// make something.
 func lasting(ctx context.Context) (context.Context, context.CancelFunc) {
 	out, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
@@ -37,8 +38,6 @@ func lasting(ctx context.Context) (context.Context, context.CancelFunc) {
 // another look is due; with an error, what was not reached waits for the next
 // round, which decides anew.
 func (w *worker) apply(ctx context.Context, d *pod.Desired, seen pod.Observed, step *plan.Step) (did bool, err error) {
-	ctx, cancel := lasting(ctx)
-	defer cancel()
 	if len(step.Stop)+len(step.StopSandboxes) > 0 {
 		if err := w.stop(ctx, d, step); err != nil {
 			return true, err
@@ -106,6 +105,12 @@ func (w *worker) createSandbox(ctx context.Context, d *pod.Desired, step *plan.S
 	if step.SandboxChanged {
 		w.agent.cfg.Events.Event(d.Pod, v1.EventTypeNormal, "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
 	}
+	err := each(step.ReleaseSandboxes, func(id string) error {
+		return ignoreNotFound(w.agent.cfg.Sandboxes.StopSandbox(ctx, id))
+	})
+	if err != nil {
+		return fmt.Errorf("release the network of a dead sandbox: %w", err)
+	}
 	if err := w.setUp(ctx, d); err != nil {
 		return err
 	}
@@ -118,6 +123,8 @@ func (w *worker) createSandbox(ctx context.Context, d *pod.Desired, step *plan.S
 		return nil // the pod's end was asked for while it waited in line
 	}
 	w.created = true
+	ctx, cancel := lasting(ctx)
+	defer cancel()
 	_, err = w.agent.cfg.Sandboxes.RunSandbox(ctx, pod.SandboxRequest{
 		Pod: d.Pod, Source: d.Source, Attempt: step.Attempt, StartTime: w.startTime,
 	})
@@ -160,6 +167,9 @@ func (w *worker) start(ctx context.Context, d *pod.Desired, seen pod.Observed, s
 		if w.mailedKill() {
 			return did, nil
 		}
+		if ctx.Err() != nil {
+			return did, context.Cause(ctx)
+		}
 		made, err := w.startOne(ctx, d, seen.Sandboxes[0], st, step)
 		did = did || made
 		if err == nil {
@@ -171,48 +181,34 @@ func (w *worker) start(ctx context.Context, d *pod.Desired, seen pod.Observed, s
 		reason := pod.ReasonOf(err, "CreateContainerError")
 		w.log.Warn("container does not start", "container", st.Container.Name, "reason", reason, "error", err)
 		w.event(d, "Failed", "Error: "+err.Error())
-		w.memory = w.memory.Failed(st.Container.Name, pod.Waiting{Reason: reason, Message: err.Error()}, time.Time{}, time.Now())
-		step.WakeAt = earliest(step.WakeAt, w.memory.Failures[st.Container.Name].NotBefore)
+		w.noteFailure(st.Container.Name, "", reason, err, step)
 	}
 	return did, nil
 }
 
 // startOne starts one container; made says that the runtime was changed.
 func (w *worker) startOne(ctx context.Context, d *pod.Desired, sandbox pod.Sandbox, st plan.Start, step *plan.Step) (made bool, err error) {
+	ctx, cancel := lasting(ctx)
+	defer cancel()
 	cfg, name := &w.agent.cfg, st.Container.Name
 	id := st.ID
 	if id == "" {
-		image, err := cfg.Images.Ensure(ctx, d.Pod, st.Container)
-		if err != nil {
+		if id, err = w.create(ctx, d, sandbox, st, step); err != nil || id == "" {
 			return false, err
 		}
-		if !image.Ready {
-			w.awaitImage(name, image, step)
-			return false, nil
-		}
-		w.imageCame()
-		mounts, err := cfg.Volumes.Mounts(d.Pod, st.Container)
-		if err != nil {
-			return false, pod.WithReason("CreateContainerConfigError", err)
-		}
-		id, err = cfg.Containers.CreateContainer(ctx, pod.ContainerRequest{
-			Pod: d.Pod, Container: st.Container, Sandbox: sandbox, Source: d.Source, StartTime: w.startTime,
-			RestartCount: st.RestartCount, Image: image, Mounts: mounts,
-		})
-		if err != nil {
-			return false, err
-		}
-		cfg.Events.Event(d.Pod, v1.EventTypeNormal, "Created", "Container created")
 	}
 	if err := cfg.Containers.StartContainer(ctx, id); err != nil {
-		// The runtime keeps the container as one that ended, which the next
-		// look finds: restart policy and back-off apply to it as to any end.
 		if errors.Is(err, pod.ErrUnavailable) {
 			return true, err
 		}
-		w.agent.metrics.startedErrors.WithLabelValues(pod.ReasonOf(err, "RunContainerError")).Inc()
-		w.log.Warn("container does not start", "container", name, "reason", pod.ReasonOf(err, "RunContainerError"), "error", err)
+		// Most runtimes keep the container as one that ended, which the next
+		// look finds: restart policy and back-off apply to it as to any end.
+		// Where it is still one that never ran, the failure holds it back.
+		reason := pod.ReasonOf(err, "RunContainerError")
+		w.agent.metrics.startedErrors.WithLabelValues(reason).Inc()
+		w.log.Warn("container does not start", "container", name, "reason", reason, "error", err)
 		w.event(d, "Failed", "Error: "+err.Error())
+		w.noteFailure(name, id, reason, err, step)
 		return true, nil
 	}
 	cfg.Events.Event(d.Pod, v1.EventTypeNormal, "Started", "Container started")
@@ -223,14 +219,46 @@ func (w *worker) startOne(ctx context.Context, d *pod.Desired, sandbox pod.Sandb
 	return true, nil
 }
 
+// create makes a container; an empty id says that its image is still to come.
+func (w *worker) create(ctx context.Context, d *pod.Desired, sandbox pod.Sandbox, st plan.Start, step *plan.Step) (id string, err error) {
+	cfg := &w.agent.cfg
+	image, err := cfg.Images.Ensure(ctx, d.Pod, st.Container)
+	if err != nil {
+		return "", err
+	}
+	if !image.Ready {
+		w.awaitImage(st.Container.Name, image, step)
+		return "", nil
+	}
+	w.imageCame()
+	mounts, err := cfg.Volumes.Mounts(d.Pod, st.Container)
+	if err != nil {
+		return "", pod.WithReason("CreateContainerConfigError", err)
+	}
+	id, err = cfg.Containers.CreateContainer(ctx, pod.ContainerRequest{
+		Pod: d.Pod, Container: st.Container, Sandbox: sandbox, Source: d.Source, StartTime: w.startTime,
+		RestartCount: st.RestartCount, Image: image, Mounts: mounts,
+	})
+	if err != nil {
+		return "", err
+	}
+	cfg.Events.Event(d.Pod, v1.EventTypeNormal, "Created", "Container created")
+	return id, nil
+}
+
+// noteFailure holds a container's next try back.
+func (w *worker) noteFailure(name, id, reason string, err error, step *plan.Step) {
+	w.memory = w.memory.Failed(name, id, pod.Waiting{Reason: reason, Message: err.Error()}, time.Now())
+	step.WakeAt = earliest(step.WakeAt, w.memory.Failures[name].NotBefore)
+}
+
 // awaitImage notes that a container waits for its image. The next round asks
 // again whatever woke it: asking is a local look.
 func (w *worker) awaitImage(name string, image pod.ImageState, step *plan.Step) {
-	now := time.Now()
 	if w.imageSince.IsZero() {
-		w.imageSince = now
+		w.imageSince = time.Now()
 	}
-	w.memory = w.memory.Failed(name, pod.Waiting{Reason: image.Reason, Message: image.Message}, now, now)
+	w.memory = w.memory.Awaiting(name, pod.Waiting{Reason: image.Reason, Message: image.Message})
 	step.WakeAt = earliest(step.WakeAt, image.RetryAt)
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -35,6 +36,7 @@ type worker struct {
 	mounted   bool
 	created   bool // this podd made a sandbox
 	tries     int  // rounds in a row that ended in an error
+	acted     acted
 	told      told
 	counted   counted
 	// imageSince is when the start began to wait for an image, pulling what
@@ -157,7 +159,7 @@ func (w *worker) round(ctx context.Context) (wakeAt time.Time, again bool) {
 		before := w.phase
 		w.advance(step.Phase)
 		w.agent.metrics.rounds.WithLabelValues(operation(in, w.phase)).Observe(time.Since(began).Seconds())
-		return step.WakeAt, w.phase != before && w.phase > pod.PhaseRunning || w.mailed(in)
+		return step.WakeAt, w.phase != before && w.phase > pod.PhaseRunning
 	}
 	did, err := w.apply(ctx, in.desired, seen, &step)
 	w.agent.metrics.rounds.WithLabelValues(operation(in, w.phase)).Observe(time.Since(began).Seconds())
@@ -166,25 +168,39 @@ func (w *worker) round(ctx context.Context) (wakeAt time.Time, again bool) {
 		w.report(in.desired, seen, &step, err)
 		return earliest(wakeAt, step.WakeAt), false
 	}
-	w.tries = 0
 	w.advance(step.Phase)
+	if did && w.stuck(in, seen) {
+		return w.failed(ctx, "sync the pod", errNoEffect), false
+	}
+	w.tries = 0
 	if !did { // containers that could not start: their waiting reasons are news
 		w.report(in.desired, seen, &step, nil)
 	}
 	return step.WakeAt, did
 }
 
-// mailed says whether the mailbox has something newer than in.
-func (w *worker) mailed(in mail) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.mail.desired != in.desired || w.mail.kill != in.kill
-}
-
 func (w *worker) advance(next pod.Phase) {
 	if err := w.phase.Advance(next); err != nil {
 		panic(err) // plan.Next's table test walks every phase and input
 	}
+}
+
+var errNoEffect = errors.New("the runtime took the calls, but what it says of the pod did not change")
+
+// stuck says whether this round acted on the very sight that the last one had
+// acted on: its calls had no effect, and more of them in a hurry will not help.
+func (w *worker) stuck(in mail, seen pod.Observed) bool {
+	seen.At = time.Time{}
+	last := w.acted
+	w.acted = acted{seen: seen, kill: in.kill, phase: w.phase}
+	return last.phase == w.phase && last.kill == in.kill && reflect.DeepEqual(last.seen, seen)
+}
+
+// acted is what a round that changed the runtime was based on.
+type acted struct {
+	seen  pod.Observed
+	kill  *plan.Kill
+	phase pod.Phase
 }
 
 // failed notes a round that went wrong and says when to try again.
@@ -234,9 +250,9 @@ func (w *worker) note(d *pod.Desired, seen pod.Observed, now time.Time) {
 // report tells status what is known, with the failures of this round's starts.
 func (w *worker) report(d *pod.Desired, seen pod.Observed, step *plan.Step, err error) {
 	waiting := maps.Clone(step.Waiting)
-	for name, f := range w.memory.Failures {
-		if _, waits := waiting[name]; waits {
-			waiting[name] = f.Waiting
+	for _, st := range step.Start {
+		if f, failed := w.memory.Failures[st.Container.Name]; failed {
+			waiting[st.Container.Name] = f.Waiting
 		}
 	}
 	if err != nil {
@@ -254,13 +270,12 @@ func (w *worker) report(d *pod.Desired, seen pod.Observed, step *plan.Step, err 
 
 // tellBackOff emits the event of a crash loop once for each wait.
 func (w *worker) tellBackOff(d *pod.Desired, seen pod.Observed, step *plan.Step) {
-	if len(step.BackOff) == 0 {
-		w.told.backOff = nil
-		return
-	}
+	before := w.told.backOff
+	w.told.backOff = nil
 	for _, name := range step.BackOff {
-		if id := seen.Latest(name).ID; !slices.Contains(w.told.backOff, id) {
-			w.told.backOff = append(w.told.backOff, id)
+		id := seen.Latest(name).ID
+		w.told.backOff = append(w.told.backOff, id)
+		if !slices.Contains(before, id) {
 			w.agent.cfg.Events.Event(d.Pod, v1.EventTypeWarning, "BackOff",
 				"Back-off restarting failed container "+name+" in pod "+d.Pod.Name+"_"+d.Pod.Namespace+"("+string(w.uid)+")")
 			w.log.Info("container held back", "container", name, "until", step.WakeAt)

@@ -1,0 +1,76 @@
+package plan
+
+import (
+	"maps"
+	"time"
+
+	"podd/agent/backoff"
+	"podd/internal/pod"
+)
+
+// Memory is what has to be remembered between two decisions and cannot be seen
+// in the runtime. Losing it (a restart of podd) costs nothing but a shorter
+// wait. A Memory is a value: Next returns a changed copy.
+type Memory struct {
+	// Restarts is the back-off of each container, by name.
+	Restarts map[string]backoff.Entry
+	// Failures are starts that went wrong, by name.
+	Failures map[string]Failure
+}
+
+// Failure is a start that went wrong: no image, a configuration that cannot be
+// made, a create or a start that the runtime refused.
+type Failure struct {
+	// ID is the container that would not start; empty when none was made. Once
+	// the runtime calls that container ended, restart policy and back-off
+	// decide about its successor, and the failure is history.
+	ID      string
+	Waiting pod.Waiting
+	// Count is how often in a row.
+	Count int
+	// NotBefore is when the next try is worth it.
+	NotBefore time.Time
+}
+
+// remember copies before it writes: Memory is a value.
+func (s *Step) remember(name string, e backoff.Entry) {
+	next := maps.Clone(s.Memory.Restarts)
+	if next == nil {
+		next = make(map[string]backoff.Entry)
+	}
+	next[name] = e
+	s.Memory.Restarts = next
+}
+
+// Succeeded returns the memory without name's failures.
+func (m Memory) Succeeded(name string) Memory {
+	if _, ok := m.Failures[name]; ok {
+		m.Failures = maps.Clone(m.Failures)
+		delete(m.Failures, name)
+	}
+	return m
+}
+
+// Failed returns the memory with one more failed start of name, whose
+// container is id (empty when none was made). The next try waits 1 s, doubling
+// to 10 s: a start that was refused leaves nothing that runs, so trying is cheap.
+func (m Memory) Failed(name, id string, why pod.Waiting, now time.Time) Memory {
+	f := Failure{ID: id, Waiting: why, Count: m.Failures[name].Count + 1}
+	f.NotBefore = now.Add(min(time.Second<<min(f.Count-1, 10), 10*time.Second))
+	return m.with(name, f)
+}
+
+// Awaiting returns the memory with name waiting for something that is under
+// way, such as an image. That is no failed try and lengthens no wait.
+func (m Memory) Awaiting(name string, why pod.Waiting) Memory {
+	return m.with(name, Failure{Waiting: why, Count: m.Failures[name].Count})
+}
+
+func (m Memory) with(name string, f Failure) Memory {
+	m.Failures = maps.Clone(m.Failures)
+	if m.Failures == nil {
+		m.Failures = make(map[string]Failure)
+	}
+	m.Failures[name] = f
+	return m
+}

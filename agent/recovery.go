@@ -1,0 +1,129 @@
+package agent
+
+import (
+	"context"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"podd/internal/pod"
+)
+
+// recover lists what runs, as often as it takes.
+func (a *Agent) recover(ctx context.Context, found chan<- []pod.Glance) {
+	for try := 0; ctx.Err() == nil; try++ {
+		glances, err := a.cfg.Observer.Glance(ctx)
+		if err == nil {
+			found <- glances
+			return
+		}
+		delay := retryDelay(try)
+		if try%10 == 0 {
+			a.log.Warn("waiting for the runtime to list its pods", "error", err, "retry_in", delay)
+		}
+		sleep(ctx, delay)
+	}
+}
+
+// endOrphans ends what runs and nobody wants, as soon as its source has
+// spoken; what is wanted is adopted by its worker.
+func (a *Agent) endOrphans(ctx context.Context) {
+	for uid, g := range a.orphans {
+		if a.wanted[uid] == nil && a.mayEnd(g.Source) {
+			a.log.Info("ending a pod that no manifest wants", "pod", g.Namespace+"/"+g.Name, "uid", uid, "source", g.Source)
+			a.start(ctx, orphan(g), true)
+		}
+	}
+}
+
+// mayEnd says whether it is known that a source does not want a pod.
+func (a *Agent) mayEnd(s pod.Source) bool {
+	configured := false
+	all := true
+	for _, known := range a.cfg.Sources {
+		configured = configured || known == s
+		all = all && a.spoken[known]
+	}
+	if configured {
+		return a.spoken[s]
+	}
+	return all
+}
+
+// orphan is the little that is known of a pod whose manifest is gone.
+func orphan(g pod.Glance) *pod.Desired {
+	p := &v1.Pod{}
+	p.UID, p.Name, p.Namespace = g.UID, g.Name, g.Namespace
+	return &pod.Desired{Pod: p, Source: g.Source}
+}
+
+// lookAtUnknown finds out what the pods are that somebody woke and no worker
+// knows: usually one that has just gone, now and then a sandbox whose making
+// outlived the worker that had asked for it.
+func (a *Agent) lookAtUnknown(ctx context.Context) {
+	if !a.recovered {
+		return // what is found then may be older than the wake-up
+	}
+	a.mu.Lock()
+	var uids []pod.UID
+	for uid := range a.unknown {
+		if a.workers[uid] == nil {
+			uids = append(uids, uid)
+		}
+	}
+	clear(a.unknown)
+	a.mu.Unlock()
+	if len(uids) > 0 {
+		a.wg.Go(func() { a.identify(ctx, uids) })
+	}
+}
+
+// identify looks at pods that no worker knows and hands those of podd's to the
+// sync loop. What it could not look at stays unknown and is looked at again.
+func (a *Agent) identify(ctx context.Context, uids []pod.UID) {
+	again := false
+	for _, uid := range uids {
+		seen, err := a.cfg.Observer.Observe(ctx, uid)
+		if err != nil {
+			again = true
+			a.mu.Lock()
+			a.unknown[uid] = true
+			a.mu.Unlock()
+			continue
+		}
+		if seen.Empty() || seen.StartTime.IsZero() {
+			continue // gone, or not one of podd's
+		}
+		g := pod.Glance{UID: uid, Name: seen.Name, Namespace: seen.Namespace, Source: seen.Source}
+		select {
+		case a.strays <- g:
+		case <-ctx.Done():
+			return
+		}
+	}
+	if again {
+		sleep(ctx, unknownRetry)
+		a.pokeUnknown()
+	}
+}
+
+// unknownRetry is the wait before another look at pods that the runtime would
+// not show. Nobody waits for them.
+const unknownRetry = 2 * time.Second
+
+func (a *Agent) pokeUnknown() {
+	select {
+	case a.poke <- struct{}{}: // capacity 1
+	default:
+	}
+}
+
+// adoptStray takes up a pod that the runtime has and no worker knows.
+func (a *Agent) adoptStray(g pod.Glance) {
+	a.mu.Lock()
+	known := a.workers[g.UID] != nil
+	a.mu.Unlock()
+	if !known {
+		a.orphans[g.UID] = g
+	}
+}
