@@ -1,0 +1,112 @@
+package config
+
+import (
+	_ "embed"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"time"
+
+	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
+)
+
+// Standalone is the configuration of podd on one machine: what podd run uses
+// without --config, and what an installation puts in /etc/podd/config.yaml.
+//
+//go:embed standalone.yaml
+var Standalone []byte
+
+// StandaloneName is how messages name the embedded configuration.
+const StandaloneName = "(built-in standalone configuration)"
+
+// Places and values that are podd's own choice.
+const (
+	DefaultRootDir  = "/var/lib/podd"
+	DefaultStateDir = "/run/podd"
+	DefaultCertDir  = "/var/lib/podd/pki"
+	// DefaultParallelPulls bounds image pulls at a time when the configuration
+	// does not say. The kubelet pulls one by one, a default it keeps for a bug
+	// of Docker's of 2015 (kubernetes/kubernetes#108405).
+	DefaultParallelPulls = 5
+)
+
+// Config is what podd run is wired from: effective values, checked, in Go's own
+// types. It is read-only once Load returned it.
+type Config struct {
+	// File is the path of --config, or StandaloneName.
+	File string
+	// Kubelet is the merged configuration with podd's defaults in the fields
+	// that podd honours. Header values in it are secrets: show Masked instead.
+	Kubelet *kubeletv1beta1.KubeletConfiguration
+	// Warnings are sentences to log once at start: fields that are set and not
+	// honoured, flags without effect.
+	Warnings []string
+
+	// NodeName is a DNS subdomain in lower case.
+	NodeName string
+	// NodeIPs are those of --node-ip, at most one of each family; empty when
+	// the node's addresses are to be found out.
+	NodeIPs []netip.Addr
+	// RootDir holds what survives a boot, StateDir what a boot may forget.
+	RootDir, StateDir string
+	// CertDir, NodeLabels matter in a cluster only.
+	CertDir    string
+	NodeLabels map[string]string
+
+	// StaticPodPath is a directory or a file; empty without a file source.
+	StaticPodPath string
+	// StaticPodURL is empty without an HTTP source. The header may hold secrets.
+	StaticPodURL       string
+	StaticPodURLHeader http.Header
+	FileCheckFrequency time.Duration
+	HTTPCheckFrequency time.Duration
+	SyncFrequency      time.Duration
+
+	// RuntimeEndpoint is a unix:// URL; empty asks for the bundled runtime.
+	// ImageEndpoint is the same unless it was set apart.
+	RuntimeEndpoint, ImageEndpoint string
+	RuntimeRequestTimeout          time.Duration
+
+	// CgroupRoot is empty for podd's own. CgroupDriver is "systemd" or
+	// "cgroupfs"; it counts only when the runtime does not name its driver.
+	CgroupRoot, CgroupDriver string
+
+	ClusterDNS    []netip.Addr
+	ClusterDomain string
+	// ResolvConf is a path, or empty for none.
+	ResolvConf string
+	// PodCIDR is the network of the default bridge; invalid (the zero value)
+	// when it is podd's choice.
+	PodCIDR netip.Prefix
+
+	// ParallelImagePulls is at least 1.
+	ParallelImagePulls int
+	// RegistryPullQPS 0 is no limit.
+	RegistryPullQPS, RegistryBurst int
+
+	PodLogsDir string
+	MaxPods    int
+	// OOMScoreAdj of podd itself, -1000 to 1000.
+	OOMScoreAdj int
+	// RestartBackOffMax is the longest wait before a restart of a container.
+	RestartBackOffMax time.Duration
+
+	// ReadOnlyAddress and HealthzAddress are host:port, or empty for none.
+	ReadOnlyAddress, HealthzAddress string
+
+	// LogLevel is Info, and Debug from verbosity 4 on. LogFormat is text or json.
+	LogLevel  slog.Level
+	LogFormat string
+}
+
+// Socket is podd's own unix socket.
+func (c *Config) Socket() string { return c.StateDir + "/podd.sock" }
+
+// Masked is Kubelet without the secrets in it, for people and for /configz.
+func (c *Config) Masked() *kubeletv1beta1.KubeletConfiguration {
+	kc := c.Kubelet.DeepCopy()
+	for name := range kc.StaticPodURLHeader {
+		kc.StaticPodURLHeader[name] = []string{"<masked>"}
+	}
+	return kc
+}

@@ -1,0 +1,317 @@
+package config
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"reflect"
+	"strings"
+	"text/tabwriter"
+
+	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
+	"sigs.k8s.io/yaml"
+)
+
+// Field is what podd does with one field of KubeletConfiguration.
+type Field struct {
+	// Path as it is written in the file, with dots.
+	Path string `json:"field"`
+	// Honoured says that setting it has the effect that the kubelet documents,
+	// but for what Remark says.
+	Honoured bool `json:"honoured"`
+	// Default is the effective value where it is not set; only for honoured ones.
+	Default string `json:"default,omitempty"`
+	// Flag is the kubelet's flag for the same, which podd has only for fields
+	// that it honours, and for a few that kubeadm passes.
+	Flag string `json:"flag,omitempty"`
+	// Remark says why it is not honoured, or where podd differs.
+	Remark string `json:"remark,omitempty"`
+
+	// harmless says that the value asks for what podd does anyway.
+	harmless func(*kubeletv1beta1.KubeletConfiguration) bool
+}
+
+// Why whole groups of fields are not honoured.
+const (
+	needsCluster   = "podd runs standalone; it belongs to joining a cluster"
+	needsHTTPS     = "the HTTPS API on port 10250 is not built yet; the read-only port and the local socket are"
+	needsResources = "node allocatable, pod cgroup limits and CPU, memory and topology managers are not built yet"
+	needsEviction  = "podd does not evict pods yet"
+	needsImageGC   = "podd does not collect images yet"
+	needsRotation  = "podd does not rotate container logs yet"
+	needsShutdown  = "graceful node shutdown is not built yet; systemd stops the containers"
+	needsSecurity  = "it belongs to the security fields of pods, which are not built yet"
+	noCadvisor     = "there is no cAdvisor in podd to be told"
+	noPlugin       = "volume plugins beyond hostPath and emptyDir are not built yet"
+	noIPTables     = "kube-proxy and the CNI plugins write the rules that they need; podd writes none of these"
+)
+
+func honoured(path, flag, remark string) Field {
+	return Field{Path: path, Honoured: true, Flag: flag, Remark: remark}
+}
+
+func ignored(path, flag, why string) Field { return Field{Path: path, Flag: flag, Remark: why} }
+
+// Fields is every field of KubeletConfiguration, in alphabetical order. A test
+// holds it against the type.
+var Fields = withDefaults([]Field{
+	honoured("address", "address", "of the read-only port; podd's default is loopback, the kubelet's 0.0.0.0"),
+	ignored("allowedUnsafeSysctls", "allowed-unsafe-sysctls", needsSecurity),
+	honoured("apiVersion", "", "must be "+apiVersion),
+	ignored("authentication.anonymous.enabled", "anonymous-auth", needsHTTPS),
+	ignored("authentication.webhook.cacheTTL", "authentication-token-webhook-cache-ttl", needsHTTPS),
+	ignored("authentication.webhook.enabled", "authentication-token-webhook", needsHTTPS),
+	ignored("authentication.x509.clientCAFile", "client-ca-file", needsHTTPS),
+	ignored("authorization.mode", "authorization-mode", needsHTTPS),
+	ignored("authorization.webhook.cacheAuthorizedTTL", "authorization-webhook-cache-authorized-ttl", needsHTTPS),
+	ignored("authorization.webhook.cacheUnauthorizedTTL", "authorization-webhook-cache-unauthorized-ttl", needsHTTPS),
+	honoured("cgroupDriver", "cgroup-driver", "only for a runtime that does not name its own driver"),
+	honoured("cgroupRoot", "cgroup-root", "podd's default is a root of its own, the kubelet's is /"),
+	ignored("cgroupsPerQOS", "cgroups-per-qos", "pods always get cgroups by QoS class"),
+	honoured("clusterDNS", "cluster-dns", ""),
+	honoured("clusterDomain", "cluster-domain", ""),
+	ignored("configMapAndSecretChangeDetectionStrategy", "", needsCluster),
+	ignored("containerLogMaxFiles", "container-log-max-files", needsRotation),
+	ignored("containerLogMaxSize", "container-log-max-size", needsRotation),
+	ignored("containerLogMaxWorkers", "", needsRotation),
+	ignored("containerLogMonitorInterval", "", needsRotation),
+	honoured("containerRuntimeEndpoint", "container-runtime-endpoint", "podd's default is its bundled containerd"),
+	ignored("contentType", "kube-api-content-type", needsCluster),
+	ignored("cpuCFSQuota", "cpu-cfs-quota", needsResources),
+	ignored("cpuCFSQuotaPeriod", "cpu-cfs-quota-period", needsResources),
+	ignored("cpuManagerPolicy", "cpu-manager-policy", needsResources),
+	ignored("cpuManagerPolicyOptions", "cpu-manager-policy-options", needsResources),
+	ignored("cpuManagerReconcilePeriod", "cpu-manager-reconcile-period", needsResources),
+	honoured("crashLoopBackOff.maxContainerRestartPeriod", "", ""),
+	ignored("enableContentionProfiling", "contention-profiling", "profiles are served on the local socket only"),
+	ignored("enableControllerAttachDetach", "enable-controller-attach-detach", needsCluster),
+	ignored("enableDebugFlagsHandler", "", needsHTTPS),
+	ignored("enableDebuggingHandlers", "enable-debugging-handlers", needsHTTPS),
+	ignored("enableProfilingHandler", "", "profiles are served on the local socket only"),
+	ignored("enableServer", "enable-server", needsHTTPS),
+	ignored("enableSystemLogHandler", "", needsHTTPS),
+	ignored("enableSystemLogQuery", "", needsHTTPS),
+	ignored("enforceNodeAllocatable", "enforce-node-allocatable", needsResources),
+	ignored("eventBurst", "event-burst", needsCluster),
+	ignored("eventRecordQPS", "event-qps", needsCluster),
+	ignored("evictionHard", "eviction-hard", needsEviction),
+	ignored("evictionMaxPodGracePeriod", "eviction-max-pod-grace-period", needsEviction),
+	ignored("evictionMinimumReclaim", "eviction-minimum-reclaim", needsEviction),
+	ignored("evictionPressureTransitionPeriod", "eviction-pressure-transition-period", needsEviction),
+	ignored("evictionSoft", "eviction-soft", needsEviction),
+	ignored("evictionSoftGracePeriod", "eviction-soft-grace-period", needsEviction),
+	{Path: "failCgroupV1", Flag: "fail-cgroupv1", Remark: "podd runs on cgroup v1 and v2", harmless: func(c *kc) bool { return !*c.FailCgroupV1 }},
+	{Path: "failSwapOn", Flag: "fail-swap-on", Remark: "podd runs with swap on, and leaves it to the runtime's defaults", harmless: func(c *kc) bool { return !*c.FailSwapOn }},
+	ignored("featureGates", "feature-gates", "podd has no feature gates"),
+	honoured("fileCheckFrequency", "file-check-frequency", "a net only: changes are seen at once"),
+	ignored("hairpinMode", "hairpin-mode", "the CNI configuration decides"),
+	honoured("healthzBindAddress", "healthz-bind-address", ""),
+	honoured("healthzPort", "healthz-port", ""),
+	honoured("httpCheckFrequency", "http-check-frequency", ""),
+	ignored("imageGCHighThresholdPercent", "image-gc-high-threshold", needsImageGC),
+	ignored("imageGCLowThresholdPercent", "image-gc-low-threshold", needsImageGC),
+	ignored("imageMaximumGCAge", "", needsImageGC),
+	ignored("imageMinimumGCAge", "minimum-image-ttl-duration", needsImageGC),
+	ignored("imagePullCredentialsVerificationPolicy", "", "podd does not record by whose credentials an image was pulled"),
+	honoured("imageServiceEndpoint", "image-service-endpoint", ""),
+	ignored("iptablesDropBit", "", noIPTables),
+	ignored("iptablesMasqueradeBit", "", noIPTables),
+	ignored("kernelMemcgNotification", "kernel-memcg-notification", needsEviction),
+	honoured("kind", "", "must be "+kindConfig),
+	ignored("kubeAPIBurst", "kube-api-burst", needsCluster),
+	ignored("kubeAPIQPS", "kube-api-qps", needsCluster),
+	ignored("kubeReserved", "kube-reserved", needsResources),
+	ignored("kubeReservedCgroup", "kube-reserved-cgroup", needsResources),
+	ignored("kubeletCgroups", "kubelet-cgroups", "systemd, or whoever starts podd, chooses its cgroup"),
+	ignored("localStorageCapacityIsolation", "local-storage-capacity-isolation", needsEviction),
+	ignored("logging.flushFrequency", "", "podd writes each line at once"),
+	honoured("logging.format", "logging-format", ""),
+	ignored("logging.options.json.infoBufferSize", "", "podd writes each line at once"),
+	ignored("logging.options.json.splitStream", "", "podd writes all lines to standard error"),
+	ignored("logging.options.text.infoBufferSize", "", "podd writes each line at once"),
+	ignored("logging.options.text.splitStream", "", "podd writes all lines to standard error"),
+	honoured("logging.verbosity", "v", "podd has two levels: from 4 on each step is logged"),
+	ignored("logging.vmodule", "vmodule", "podd has no verbosity by file"),
+	ignored("makeIPTablesUtilChains", "make-iptables-util-chains", noIPTables),
+	ignored("maxOpenFiles", "max-open-files", "systemd's LimitNOFILE decides"),
+	honoured("maxParallelImagePulls", "", "podd's default is 5, the kubelet's 1"),
+	honoured("maxPods", "max-pods", ""),
+	ignored("memoryManagerPolicy", "memory-manager-policy", needsResources),
+	ignored("memoryReservationPolicy", "", needsResources),
+	ignored("memorySwap.swapBehavior", "", needsResources),
+	ignored("memoryThrottlingFactor", "", needsResources),
+	ignored("mergeDefaultEvictionSettings", "", needsEviction),
+	ignored("nodeLeaseDurationSeconds", "", needsCluster),
+	ignored("nodeStatusMaxImages", "node-status-max-images", needsCluster),
+	ignored("nodeStatusReportFrequency", "", needsCluster),
+	ignored("nodeStatusUpdateFrequency", "node-status-update-frequency", needsCluster),
+	honoured("oomScoreAdj", "oom-score-adj", "lowered only where podd may"),
+	honoured("podCIDR", "pod-cidr", "of the default bridge; podd chooses one where it is not set"),
+	honoured("podLogsDir", "", ""),
+	ignored("podPidsLimit", "pod-max-pids", needsResources),
+	ignored("podsPerCore", "pods-per-core", needsResources),
+	ignored("port", "port", needsHTTPS),
+	ignored("preloadedImagesVerificationAllowlist", "", "podd does not record by whose credentials an image was pulled"),
+	ignored("protectKernelDefaults", "protect-kernel-defaults", "podd changes no kernel settings of the node"),
+	ignored("providerID", "provider-id", needsCluster),
+	ignored("qosReserved", "qos-reserved", needsResources),
+	honoured("readOnlyPort", "read-only-port", "0 for none"),
+	ignored("registerNode", "register-node", needsCluster),
+	ignored("registerWithTaints", "register-with-taints", needsCluster),
+	honoured("registryBurst", "registry-burst", ""),
+	honoured("registryPullQPS", "registry-qps", "0 for no limit"),
+	ignored("reservedMemory", "reserved-memory", needsResources),
+	ignored("reservedSystemCPUs", "reserved-cpus", needsResources),
+	honoured("resolvConf", "resolv-conf", ""),
+	ignored("rotateCertificates", "rotate-certificates", needsCluster),
+	ignored("runOnce", "runonce", "there is no run-once mode, in the kubelet neither"),
+	honoured("runtimeRequestTimeout", "runtime-request-timeout", ""),
+	ignored("seccompDefault", "seccomp-default", needsSecurity),
+	honoured("serializeImagePulls", "serialize-image-pulls", "podd's default is false, the kubelet's true"),
+	ignored("serverTLSBootstrap", "rotate-server-certificates", needsCluster),
+	ignored("showHiddenMetricsForVersion", "", "podd hides no metrics"),
+	ignored("shutdownGracePeriod", "", needsShutdown),
+	ignored("shutdownGracePeriodByPodPriority", "", needsShutdown),
+	ignored("shutdownGracePeriodCriticalPods", "", needsShutdown),
+	ignored("singleProcessOOMKill", "", needsResources),
+	honoured("staticPodPath", "pod-manifest-path", "a directory or a file"),
+	honoured("staticPodURL", "manifest-url", ""),
+	honoured("staticPodURLHeader", "manifest-url-header", ""),
+	ignored("streamingConnectionIdleTimeout", "streaming-connection-idle-timeout", needsHTTPS),
+	honoured("syncFrequency", "sync-frequency", ""),
+	ignored("systemCgroups", "system-cgroups", "podd moves no process that is not a container's"),
+	ignored("systemReserved", "system-reserved", needsResources),
+	ignored("systemReservedCgroup", "system-reserved-cgroup", needsResources),
+	ignored("tlsCertFile", "tls-cert-file", needsHTTPS),
+	ignored("tlsCipherSuites", "tls-cipher-suites", needsHTTPS),
+	ignored("tlsCurvePreferences", "", needsHTTPS),
+	ignored("tlsMinVersion", "tls-min-version", needsHTTPS),
+	ignored("tlsPrivateKeyFile", "tls-private-key-file", needsHTTPS),
+	ignored("topologyManagerPolicy", "topology-manager-policy", needsResources),
+	ignored("topologyManagerPolicyOptions", "topology-manager-policy-options", needsResources),
+	ignored("topologyManagerScope", "topology-manager-scope", needsResources),
+	ignored("tracing.endpoint", "", "podd sends no traces"),
+	ignored("tracing.samplingRatePerMillion", "", "podd sends no traces"),
+	ignored("userNamespaces.idsPerPod", "", needsSecurity),
+	ignored("volumePluginDir", "volume-plugin-dir", noPlugin),
+	ignored("volumeStatsAggPeriod", "volume-stats-agg-period", noCadvisor),
+})
+
+// otherFlags are flags of the kubelet's that stand for no field and that podd
+// does not have.
+var otherFlags = []string{
+	"cloud-provider", "cloud-config", "exit-on-lock-contention", "experimental-allocatable-ignore-eviction",
+	"experimental-mounter-path", "image-credential-provider-bin-dir", "image-credential-provider-config",
+	"lock-file", "log-flush-frequency", "log-json-info-buffer-size", "log-json-split-stream",
+	"log-text-info-buffer-size", "log-text-split-stream", "maximum-dead-containers",
+	"maximum-dead-containers-per-container", "minimum-container-ttl-duration", "runtime-cgroups",
+}
+
+// kubeletFlags maps every flag of the kubelet's to the field that it stands
+// for, or "".
+var kubeletFlags = func() map[string]string {
+	all := map[string]string{}
+	for _, f := range Fields {
+		if f.Flag != "" {
+			all[f.Flag] = f.Path
+		}
+	}
+	for _, name := range otherFlags {
+		all[name] = ""
+	}
+	return all
+}()
+
+// withDefaults fills Default from the values that setDefaults gives.
+func withDefaults(all []Field) []Field {
+	kc := &kubeletv1beta1.KubeletConfiguration{}
+	setDefaults(kc)
+	for i := range all {
+		if v := at(reflect.ValueOf(kc), all[i].Path); all[i].Honoured && v.IsValid() && !v.IsZero() {
+			all[i].Default = strings.Trim(compact(v.Interface()), `"`)
+		}
+	}
+	return all
+}
+
+// at returns the value of the field with that path; not valid if a pointer on
+// the way is nil.
+func at(v reflect.Value, path string) reflect.Value {
+	name, rest, more := strings.Cut(path, ".")
+	for v.Kind() == reflect.Pointer {
+		if v.IsNil() {
+			return reflect.Value{}
+		}
+		v = v.Elem()
+	}
+	for i := range v.NumField() {
+		f := v.Type().Field(i)
+		tag, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		switch {
+		case tag == "" && f.Anonymous && f.Type.Kind() == reflect.Struct:
+			if found := at(v.Field(i), path); found.IsValid() {
+				return found
+			}
+		case tag == name && more:
+			return at(v.Field(i), rest)
+		case tag == name:
+			return v.Field(i)
+		}
+	}
+	return reflect.Value{}
+}
+
+// unset says that a field has the value of one that was never written: tools
+// such as kubeadm write every field of the type, zero or not.
+func unset(kc *kubeletv1beta1.KubeletConfiguration, path string) bool {
+	v := at(reflect.ValueOf(kc), path)
+	if !v.IsValid() || v.IsZero() {
+		return true
+	}
+	if v.Kind() == reflect.Pointer { // a pointer to zero was meant
+		return false
+	}
+	switch compact(v.Interface()) {
+	case "0", `"0"`, `"0s"`, "{}", "[]":
+		return true
+	}
+	return false
+}
+
+// Explain writes the table of fields to w. Format is "" for a table for people,
+// json or yaml.
+func Explain(w io.Writer, format string) error {
+	switch format {
+	case "json":
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		return e.Encode(Fields)
+	case "yaml":
+		b, err := yaml.Marshal(Fields)
+		if err != nil {
+			return err
+		}
+		_, err = w.Write(b)
+		return err
+	case "":
+	default:
+		return fmt.Errorf("%q is not a format: give json or yaml", format)
+	}
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(t, "FIELD\tSTATE\tDEFAULT\tREMARK")
+	for _, f := range Fields {
+		state := "ignored"
+		if f.Honoured {
+			state = "honoured"
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", f.Path, state, dash(f.Default), f.Remark)
+	}
+	return t.Flush()
+}
+
+func dash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}

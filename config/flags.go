@@ -1,0 +1,288 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sort"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
+)
+
+// Flags are the flags of podd run. Bind them to a flag set, parse, then Load.
+type Flags struct {
+	configFile, configDir string
+	rootDir, stateDir     string
+	certDir               string
+	kubeconfig, bootstrap string
+	hostname, nodeIP      string
+	nodeLabels, taints    string
+
+	// fields are the flags that stand for fields of the configuration file.
+	fields []*fieldFlag
+	// ignored are the flags that were given and have no effect.
+	ignored []string
+}
+
+// fieldFlag is a flag that overrides one field of the configuration file. It
+// remembers what was given and applies it when the files are read.
+type fieldFlag struct {
+	name, field, kind, usage string
+	apply                    func(kc *kubeletv1beta1.KubeletConfiguration, s string) error
+	given                    []string
+}
+
+func (f *fieldFlag) String() string { return strings.Join(f.given, ",") }
+func (f *fieldFlag) Type() string   { return f.kind }
+
+// Set tries the value on an empty configuration, so that a wrong one is refused
+// while flags are parsed, with the flag's name.
+func (f *fieldFlag) Set(s string) error {
+	if err := f.apply(&kubeletv1beta1.KubeletConfiguration{}, s); err != nil {
+		return err
+	}
+	f.given = append(f.given, s)
+	return nil
+}
+
+// Bind adds the flags to fs, under the kubelet's names.
+func (f *Flags) Bind(fs *pflag.FlagSet) {
+	fs.StringVar(&f.configFile, "config", "", "`file` with a KubeletConfiguration; without it podd runs standalone, with manifests in /etc/podd/manifests")
+	fs.StringVar(&f.configDir, "config-dir", "", "`directory` with drop-in *.conf files, merged over --config in lexical order")
+	fs.StringVar(&f.rootDir, "root-dir", DefaultRootDir, "`directory` for what survives a boot: pods, volumes, images to import")
+	fs.StringVar(&f.stateDir, "state-dir", DefaultStateDir, "`directory` for what a boot may forget: sockets, the bundled runtime's state")
+	fs.StringVar(&f.certDir, "cert-dir", DefaultCertDir, "`directory` of certificates (in a cluster only)")
+	fs.StringVar(&f.kubeconfig, "kubeconfig", "", "`file` that says how to reach an apiserver")
+	fs.StringVar(&f.bootstrap, "bootstrap-kubeconfig", "", "`file` with a token for the first contact to an apiserver")
+	fs.StringVar(&f.hostname, "hostname-override", "", "`name` of this node, instead of the host's")
+	fs.StringVar(&f.nodeIP, "node-ip", "", "`address` of this node, or two of different families with a comma between")
+	fs.StringVar(&f.nodeLabels, "node-labels", "", "`labels` of the node object, key=value with commas between (in a cluster only)")
+	fs.StringVar(&f.taints, "register-with-taints", "", "`taints` of the node object (in a cluster only)")
+	f.fields = fieldFlags()
+	for _, ff := range f.fields {
+		short := ""
+		if ff.name == "v" {
+			short = "v"
+		}
+		flag := fs.VarPF(ff, ff.name, short, ff.usage)
+		if ff.kind == "bool" {
+			flag.NoOptDefVal = "true"
+		}
+	}
+	for name, why := range withoutEffect {
+		fs.Var(&ignoredFlag{flags: f, name: name}, name, "no effect in podd: "+why)
+		_ = fs.MarkHidden(name) // fails only for a flag that was not added
+	}
+}
+
+// withoutEffect are flags that kubeadm and its templates pass or passed, and
+// that mean nothing to a node agent that has neither dockershim nor a pause
+// image of its own. They are accepted with a warning.
+var withoutEffect = map[string]string{
+	"pod-infra-container-image": "the sandbox image is the runtime's own setting",
+	"container-runtime":         "every runtime is reached through CRI",
+	"network-plugin":            "the runtime calls CNI itself",
+	"cni-bin-dir":               "the runtime knows its CNI plugins",
+	"cni-conf-dir":              "the runtime knows its CNI configuration",
+	"cni-cache-dir":             "the runtime keeps the CNI cache",
+	"allow-privileged":          "privileged containers are always allowed",
+	"cadvisor-port":             "there is no cAdvisor in podd",
+}
+
+type ignoredFlag struct {
+	flags *Flags
+	name  string
+}
+
+func (i *ignoredFlag) String() string { return "" }
+func (i *ignoredFlag) Type() string   { return "string" }
+func (i *ignoredFlag) Set(string) error {
+	if !slices.Contains(i.flags.ignored, i.name) {
+		i.flags.ignored = append(i.flags.ignored, i.name)
+	}
+	return nil
+}
+
+// FlagError says what to do about an error of parsing: whether an unknown flag
+// is one of the kubelet's that podd does not have, or a slip. Other errors come
+// back as they are. It is for cobra's SetFlagErrorFunc.
+func FlagError(fs *pflag.FlagSet, err error) error {
+	unknown, ok := errors.AsType[*pflag.NotExistError](err)
+	if !ok {
+		return err
+	}
+	name := unknown.GetSpecifiedName()
+	if field, ok := kubeletFlags[name]; ok {
+		if field == "" {
+			return fmt.Errorf("--%s is a flag of the kubelet that podd does not have: leave it away", name)
+		}
+		return fmt.Errorf("--%s is a flag of the kubelet that podd does not have: leave it away, and see what becomes of the field %s in: podd config --explain", name, field)
+	}
+	var names []string
+	fs.VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden {
+			names = append(names, f.Name)
+		}
+	})
+	sort.Strings(names)
+	if hint := nearest(name, names); hint != "" && len(name) > 1 {
+		return fmt.Errorf("--%s is not a flag: did you mean --%s?", name, hint)
+	}
+	return fmt.Errorf("%w: see --help for those there are", err)
+}
+
+type kc = kubeletv1beta1.KubeletConfiguration
+
+// fieldFlags are the flags for fields that podd honours.
+func fieldFlags() []*fieldFlag {
+	return []*fieldFlag{
+		text("pod-manifest-path", "staticPodPath", "directory of manifests, or one file", func(c *kc) *string { return &c.StaticPodPath }),
+		text("manifest-url", "staticPodURL", "URL of more manifests", func(c *kc) *string { return &c.StaticPodURL }),
+		{name: "manifest-url-header", field: "staticPodURLHeader", kind: "headers", usage: "headers for --manifest-url, key:value with commas between; may be repeated", apply: addHeaders},
+		span("file-check-frequency", "fileCheckFrequency", "time between two rescans of the manifests, as a net below notifications", func(c *kc) *time.Duration { return &c.FileCheckFrequency.Duration }),
+		span("http-check-frequency", "httpCheckFrequency", "time between two looks at --manifest-url", func(c *kc) *time.Duration { return &c.HTTPCheckFrequency.Duration }),
+		span("sync-frequency", "syncFrequency", "longest time between two looks at a pod", func(c *kc) *time.Duration { return &c.SyncFrequency.Duration }),
+		text("container-runtime-endpoint", "containerRuntimeEndpoint", "CRI socket; without it podd uses its bundled containerd", func(c *kc) *string { return &c.ContainerRuntimeEndpoint }),
+		text("image-service-endpoint", "imageServiceEndpoint", "CRI socket for images, where it is another", func(c *kc) *string { return &c.ImageServiceEndpoint }),
+		span("runtime-request-timeout", "runtimeRequestTimeout", "time for one request to the runtime, pulls aside", func(c *kc) *time.Duration { return &c.RuntimeRequestTimeout.Duration }),
+		text("cgroup-driver", "cgroupDriver", "systemd or cgroupfs, if the runtime does not say", func(c *kc) *string { return &c.CgroupDriver }),
+		text("cgroup-root", "cgroupRoot", "cgroup below which pods live", func(c *kc) *string { return &c.CgroupRoot }),
+		list("cluster-dns", "clusterDNS", "DNS servers of the cluster, with commas between", func(c *kc) *[]string { return &c.ClusterDNS }),
+		text("cluster-domain", "clusterDomain", "DNS domain of the cluster", func(c *kc) *string { return &c.ClusterDomain }),
+		{name: "resolv-conf", field: "resolvConf", kind: "file", usage: "resolver configuration that pods get", apply: func(c *kc, s string) error { c.ResolverConfig = &s; return nil }},
+		text("pod-cidr", "podCIDR", "network of the pods", func(c *kc) *string { return &c.PodCIDR }),
+		text("address", "address", "IP address of the read-only port", func(c *kc) *string { return &c.Address }),
+		number("read-only-port", "readOnlyPort", "port for /pods and /metrics without authentication; 0 for none", func(c *kc) *int32 { return &c.ReadOnlyPort }),
+		text("healthz-bind-address", "healthzBindAddress", "IP address of the healthz port", func(c *kc) *string { return &c.HealthzBindAddress }),
+		numberp("healthz-port", "healthzPort", "port for /healthz; 0 for none", func(c *kc) **int32 { return &c.HealthzPort }),
+		number("max-pods", "maxPods", "most pods on this node", func(c *kc) *int32 { return &c.MaxPods }),
+		numberp("registry-qps", "registryPullQPS", "image pulls begun per second; 0 for no limit", func(c *kc) **int32 { return &c.RegistryPullQPS }),
+		number("registry-burst", "registryBurst", "image pulls begun at once, above --registry-qps", func(c *kc) *int32 { return &c.RegistryBurst }),
+		boolp("serialize-image-pulls", "serializeImagePulls", "pull one image at a time", func(c *kc) **bool { return &c.SerializeImagePulls }),
+		numberp("oom-score-adj", "oomScoreAdj", "oom_score_adj of podd itself", func(c *kc) **int32 { return &c.OOMScoreAdj }),
+		boolp("fail-swap-on", "failSwapOn", "no effect: podd runs with swap on", func(c *kc) **bool { return &c.FailSwapOn }),
+		boolp("fail-cgroupv1", "failCgroupV1", "no effect: podd runs on cgroup v1 and v2", func(c *kc) **bool { return &c.FailCgroupV1 }),
+		text("logging-format", "logging.format", "text or json", func(c *kc) *string { return &c.Logging.Format }),
+		{name: "v", field: "logging.verbosity", kind: "level", usage: "log verbosity; 4 and above also log each step", apply: func(c *kc, s string) error {
+			n, err := strconv.ParseUint(s, 10, 31)
+			if err != nil {
+				return fmt.Errorf("%q is not a number from 0 up", s)
+			}
+			c.Logging.Verbosity = logsapi.VerbosityLevel(n)
+			return nil
+		}},
+	}
+}
+
+func text(name, field, usage string, at func(*kc) *string) *fieldFlag {
+	return &fieldFlag{name: name, field: field, kind: "string", usage: usage, apply: func(c *kc, s string) error {
+		*at(c) = s
+		return nil
+	}}
+}
+
+func list(name, field, usage string, at func(*kc) *[]string) *fieldFlag {
+	return &fieldFlag{name: name, field: field, kind: "strings", usage: usage, apply: func(c *kc, s string) error {
+		*at(c) = strings.Split(s, ",")
+		return nil
+	}}
+}
+
+func span(name, field, usage string, at func(*kc) *time.Duration) *fieldFlag {
+	return &fieldFlag{name: name, field: field, kind: "duration", usage: usage, apply: func(c *kc, s string) error {
+		d, err := time.ParseDuration(s)
+		if err != nil {
+			return fmt.Errorf("%q is not a duration: give one such as 20s or 1m30s", s)
+		}
+		*at(c) = d
+		return nil
+	}}
+}
+
+func number(name, field, usage string, at func(*kc) *int32) *fieldFlag {
+	return &fieldFlag{name: name, field: field, kind: "number", usage: usage, apply: func(c *kc, s string) error {
+		n, err := strconv.ParseInt(s, 10, 32)
+		if err != nil {
+			return fmt.Errorf("%q is not a whole number", s)
+		}
+		*at(c) = int32(n)
+		return nil
+	}}
+}
+
+func numberp(name, field, usage string, at func(*kc) **int32) *fieldFlag {
+	return number(name, field, usage, func(c *kc) *int32 {
+		*at(c) = new(int32)
+		return *at(c)
+	})
+}
+
+func boolp(name, field, usage string, at func(*kc) **bool) *fieldFlag {
+	return &fieldFlag{name: name, field: field, kind: "bool", usage: usage, apply: func(c *kc, s string) error {
+		b, err := strconv.ParseBool(s)
+		if err != nil {
+			return fmt.Errorf("%q is neither true nor false", s)
+		}
+		*at(c) = &b
+		return nil
+	}}
+}
+
+// addHeaders reads key:value,key:value. A header that is given in flags is not
+// mixed with that of a file; within flags values add up, as in the kubelet.
+func addHeaders(c *kc, s string) error {
+	if c.StaticPodURLHeader == nil {
+		c.StaticPodURLHeader = map[string][]string{}
+	}
+	for pair := range strings.SplitSeq(s, ",") {
+		if pair == "" {
+			continue
+		}
+		key, val, ok := strings.Cut(pair, ":")
+		if !ok || strings.TrimSpace(key) == "" {
+			return errors.New("a header is given as key:value")
+		}
+		key = strings.TrimSpace(key)
+		c.StaticPodURLHeader[key] = append(c.StaticPodURLHeader[key], strings.TrimSpace(val))
+	}
+	return nil
+}
+
+func parseNodeIPs(s string) ([]netip.Addr, error) {
+	if s == "" {
+		return nil, nil
+	}
+	var all []netip.Addr
+	for part := range strings.SplitSeq(s, ",") {
+		ip, err := netip.ParseAddr(strings.TrimSpace(part))
+		if err != nil {
+			return nil, fmt.Errorf("%q is not an IP address", part)
+		}
+		all = append(all, ip)
+	}
+	if len(all) > 2 || len(all) == 2 && all[0].Is4() == all[1].Is4() {
+		return nil, fmt.Errorf("%q: give one address, or one of each family", s)
+	}
+	return all, nil
+}
+
+func parseLabels(s string) (map[string]string, error) {
+	if s == "" {
+		return nil, nil
+	}
+	labels := map[string]string{}
+	for pair := range strings.SplitSeq(s, ",") {
+		key, val, ok := strings.Cut(pair, "=")
+		if !ok || key == "" {
+			return nil, fmt.Errorf("%q is not a label: give key=value", pair)
+		}
+		labels[strings.TrimSpace(key)] = strings.TrimSpace(val)
+	}
+	return labels, nil
+}

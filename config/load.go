@@ -1,0 +1,293 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
+)
+
+// Load reads the files that the flags name, merges, defaults and checks. The
+// error, if any, is an *Error with everything that is wrong.
+func (f *Flags) Load() (*Config, error) {
+	docs, err := f.documents()
+	if err != nil {
+		return nil, err
+	}
+	tree, lines := map[string]any{}, map[string]Problem{}
+	for _, d := range docs {
+		merge(tree, d.tree)
+		for field, line := range d.lines {
+			lines[field] = Problem{File: d.file, Line: line, Field: field}
+		}
+	}
+	kc, err := decodeTree(tree)
+	if err != nil {
+		return nil, &Error{[]Problem{{File: docs[len(docs)-1].file, Message: err.Error()}}}
+	}
+	resolvePaths(kc, docs[0].file)
+	if err := f.override(kc, lines); err != nil {
+		return nil, err
+	}
+	c := &Config{File: docs[0].file, Kubelet: kc, RootDir: f.rootDir, StateDir: f.stateDir, CertDir: f.certDir}
+	c.Warnings = f.warnings(kc, lines)
+	setDefaults(kc)
+	check := &checker{where: func(field string) Problem { return place(lines, field) }}
+	check.check(kc)
+	f.own(c, check)
+	if len(check.problems) > 0 {
+		return nil, &Error{check.problems}
+	}
+	c.fill(kc)
+	return c, nil
+}
+
+// place is where the field was written: itself, or what it is part of.
+func place(lines map[string]Problem, field string) Problem {
+	for at := field; at != ""; {
+		if p, ok := lines[at]; ok {
+			if !strings.HasPrefix(p.Field, "--") {
+				p.Field = field
+			}
+			return p
+		}
+		i := strings.LastIndexAny(at, ".[")
+		at = at[:max(i, 0)]
+	}
+	return Problem{Field: field}
+}
+
+func (f *Flags) documents() ([]*document, error) {
+	var docs []*document
+	if f.configFile == "" {
+		d, err := parseDocument(StandaloneName, Standalone)
+		if err != nil {
+			return nil, err
+		}
+		docs = append(docs, d)
+	} else {
+		d, err := readDocument(f.configFile)
+		if err != nil {
+			return nil, err
+		}
+		docs = append(docs, d)
+	}
+	if f.configDir == "" {
+		return docs, nil
+	}
+	var problems []Problem
+	err := filepath.WalkDir(f.configDir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if e.IsDir() || filepath.Ext(path) != ".conf" {
+			return nil
+		}
+		d, err := readDocument(path)
+		if wrong, ok := errors.AsType[*Error](err); ok {
+			problems = append(problems, wrong.Problems...)
+			return nil
+		}
+		docs = append(docs, d)
+		return err
+	})
+	if err != nil {
+		return nil, &Error{[]Problem{{File: f.configDir, Field: "--config-dir", Message: reasonOf(err)}}}
+	}
+	if len(problems) > 0 {
+		return nil, &Error{problems}
+	}
+	return docs, nil
+}
+
+// resolvePaths makes the paths of a file relative to the file, as the kubelet
+// does.
+func resolvePaths(kc *kubeletv1beta1.KubeletConfiguration, file string) {
+	dir, err := filepath.Abs(filepath.Dir(file))
+	if err != nil || file == StandaloneName {
+		return
+	}
+	for _, p := range []*string{&kc.StaticPodPath, &kc.PodLogsDir, kc.ResolverConfig} {
+		if p != nil && *p != "" && !filepath.IsAbs(*p) {
+			*p = filepath.Join(dir, *p)
+		}
+	}
+}
+
+// override applies the flags that stand for fields.
+func (f *Flags) override(kc *kubeletv1beta1.KubeletConfiguration, lines map[string]Problem) error {
+	for _, ff := range f.fields {
+		if len(ff.given) == 0 {
+			continue
+		}
+		if ff.name == "manifest-url-header" {
+			kc.StaticPodURLHeader = nil
+		}
+		for _, s := range ff.given {
+			if err := ff.apply(kc, s); err != nil {
+				return &Error{[]Problem{{Field: "--" + ff.name, Message: err.Error()}}}
+			}
+		}
+		lines[ff.field] = Problem{Field: "--" + ff.name}
+	}
+	return nil
+}
+
+// own checks and takes over the flags that are no fields of the file.
+func (f *Flags) own(c *Config, check *checker) {
+	fail := func(flag, format string, args ...any) {
+		check.problems = append(check.problems, Problem{Field: "--" + flag, Message: fmt.Sprintf(format, args...)})
+	}
+	for _, flag := range [][2]string{{"kubeconfig", f.kubeconfig}, {"bootstrap-kubeconfig", f.bootstrap}} {
+		if flag[1] != "" {
+			fail(flag[0], "this version of podd runs standalone and cannot join a cluster: leave the flag away")
+		}
+	}
+	c.RootDir = absolute(c.RootDir, func() { fail("root-dir", "is empty: give a directory") })
+	c.StateDir = absolute(c.StateDir, func() { fail("state-dir", "is empty: give a directory") })
+	c.CertDir = absolute(c.CertDir, func() { fail("cert-dir", "is empty: give a directory") })
+	var err error
+	if c.NodeIPs, err = parseNodeIPs(f.nodeIP); err != nil {
+		fail("node-ip", "%v", err)
+	}
+	if c.NodeLabels, err = parseLabels(f.nodeLabels); err != nil {
+		fail("node-labels", "%v", err)
+	}
+	name := f.hostname
+	if name == "" {
+		if name, err = os.Hostname(); err != nil {
+			fail("hostname-override", "ask for the host's name: %v: give one", err)
+			return
+		}
+	}
+	c.NodeName = strings.ToLower(strings.TrimSpace(name))
+	if wrong := validation.IsDNS1123Subdomain(c.NodeName); len(wrong) > 0 {
+		fail("hostname-override", "%q cannot be the name of a node: %s", c.NodeName, wrong[0])
+	}
+}
+
+// absolute makes a path absolute; one that is empty is a mistake.
+func absolute(dir string, mistake func()) string {
+	abs, err := filepath.Abs(dir)
+	if err != nil || dir == "" {
+		mistake()
+		return dir
+	}
+	return abs
+}
+
+// warnings are about what is set and has no effect.
+func (f *Flags) warnings(kc *kubeletv1beta1.KubeletConfiguration, lines map[string]Problem) []string {
+	var all []string
+	for _, field := range Fields {
+		p, set := lines[field.Path]
+		if !set || field.Honoured || unset(kc, field.Path) || field.harmless != nil && field.harmless(kc) {
+			continue
+		}
+		p.Message = "is not honoured: " + field.Remark
+		all = append(all, p.String())
+	}
+	for _, name := range f.ignored {
+		all = append(all, fmt.Sprintf("--%s: has no effect: %s", name, withoutEffect[name]))
+	}
+	for _, flag := range [][2]string{{"node-labels", f.nodeLabels}, {"register-with-taints", f.taints}} {
+		if flag[1] != "" {
+			all = append(all, fmt.Sprintf("--%s: has no effect without an apiserver", flag[0]))
+		}
+	}
+	return all
+}
+
+// fill translates the checked configuration into Go's own types.
+func (c *Config) fill(kc *kubeletv1beta1.KubeletConfiguration) {
+	c.StaticPodPath = kc.StaticPodPath
+	c.StaticPodURL = kc.StaticPodURL
+	c.StaticPodURLHeader = http.Header{}
+	for name, values := range kc.StaticPodURLHeader {
+		for _, v := range values {
+			c.StaticPodURLHeader.Add(name, v)
+		}
+	}
+	c.FileCheckFrequency = kc.FileCheckFrequency.Duration
+	c.HTTPCheckFrequency = kc.HTTPCheckFrequency.Duration
+	c.SyncFrequency = kc.SyncFrequency.Duration
+	c.RuntimeEndpoint = endpointURL(kc.ContainerRuntimeEndpoint)
+	c.ImageEndpoint = endpointURL(kc.ImageServiceEndpoint)
+	if c.ImageEndpoint == "" {
+		c.ImageEndpoint = c.RuntimeEndpoint
+	}
+	c.RuntimeRequestTimeout = kc.RuntimeRequestTimeout.Duration
+	c.CgroupRoot, c.CgroupDriver = kc.CgroupRoot, kc.CgroupDriver
+	for _, s := range kc.ClusterDNS {
+		c.ClusterDNS = append(c.ClusterDNS, netip.MustParseAddr(s)) // was checked
+	}
+	c.ClusterDomain = kc.ClusterDomain
+	c.ResolvConf = *kc.ResolverConfig
+	if kc.PodCIDR != "" {
+		c.PodCIDR = netip.MustParsePrefix(kc.PodCIDR) // was checked
+	}
+	c.ParallelImagePulls = 1
+	if !*kc.SerializeImagePulls {
+		c.ParallelImagePulls = DefaultParallelPulls
+		if kc.MaxParallelImagePulls != nil {
+			c.ParallelImagePulls = int(*kc.MaxParallelImagePulls)
+		}
+	}
+	c.RegistryPullQPS, c.RegistryBurst = int(*kc.RegistryPullQPS), int(kc.RegistryBurst)
+	c.PodLogsDir = kc.PodLogsDir
+	c.MaxPods = int(kc.MaxPods)
+	c.OOMScoreAdj = int(*kc.OOMScoreAdj)
+	c.RestartBackOffMax = kc.CrashLoopBackOff.MaxContainerRestartPeriod.Duration
+	c.ReadOnlyAddress = hostPort(kc.Address, kc.ReadOnlyPort)
+	c.HealthzAddress = hostPort(kc.HealthzBindAddress, *kc.HealthzPort)
+	c.LogFormat = kc.Logging.Format
+	c.LogLevel = slog.LevelInfo
+	if kc.Logging.Verbosity >= 4 {
+		c.LogLevel = slog.LevelDebug
+	}
+}
+
+func endpointURL(s string) string {
+	if s == "" || strings.HasPrefix(s, "unix://") {
+		return s
+	}
+	return "unix://" + s
+}
+
+func hostPort(host string, port int32) string {
+	if port == 0 {
+		return ""
+	}
+	if ip, err := netip.ParseAddr(host); err == nil {
+		return netip.AddrPortFrom(ip, uint16(port)).String()
+	}
+	return host + ":" + strconv.Itoa(int(port))
+}
+
+// leaves lists the paths of every field of a configuration type that can be
+// set by itself: those of structs within it, not of lists and mappings.
+func leaves(t reflect.Type, path string) []string {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if t.Kind() == reflect.Struct {
+		if inner := jsonFields(t); len(inner) > 0 {
+			var all []string
+			for name, ft := range inner {
+				all = append(all, leaves(ft, join(path, name))...)
+			}
+			return all
+		}
+	}
+	return []string{path}
+}

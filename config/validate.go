@@ -1,0 +1,151 @@
+package config
+
+import (
+	"fmt"
+	"net/netip"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
+)
+
+// checker collects what is wrong with values, each with the place where it was
+// written.
+type checker struct {
+	where    func(field string) Problem
+	problems []Problem
+}
+
+func (c *checker) fail(field, format string, args ...any) {
+	p := c.where(field)
+	p.Message = fmt.Sprintf(format, args...)
+	c.problems = append(c.problems, p)
+}
+
+func (c *checker) port(field string, port int32) {
+	if port < 0 || port > 65535 {
+		c.fail(field, "%d is not a port: give one from 1 to 65535, or 0 for none", port)
+	}
+}
+
+func (c *checker) ip(field, s string) netip.Addr {
+	ip, err := netip.ParseAddr(s)
+	if err != nil {
+		c.fail(field, "%q is not an IP address", s)
+	}
+	return ip
+}
+
+func (c *checker) interval(field string, d, least time.Duration) {
+	if d < least {
+		c.fail(field, "%s is too short: give at least %s", d, least)
+	}
+}
+
+func (c *checker) absolute(field, path string) {
+	if path != "" && !filepath.IsAbs(path) {
+		c.fail(field, "%q is not an absolute path", path)
+	}
+}
+
+// check judges the values of all honoured fields, after defaulting.
+func (c *checker) check(kc *kubeletv1beta1.KubeletConfiguration) {
+	c.interval("syncFrequency", kc.SyncFrequency.Duration, time.Second)
+	c.interval("fileCheckFrequency", kc.FileCheckFrequency.Duration, 100*time.Millisecond)
+	c.interval("httpCheckFrequency", kc.HTTPCheckFrequency.Duration, 100*time.Millisecond)
+	c.interval("runtimeRequestTimeout", kc.RuntimeRequestTimeout.Duration, time.Second)
+	c.absolute("staticPodPath", kc.StaticPodPath)
+	c.absolute("podLogsDir", kc.PodLogsDir)
+	c.absolute("resolvConf", *kc.ResolverConfig)
+	c.port("readOnlyPort", kc.ReadOnlyPort)
+	c.port("healthzPort", *kc.HealthzPort)
+	if kc.ReadOnlyPort != 0 && kc.ReadOnlyPort == *kc.HealthzPort {
+		c.fail("readOnlyPort", "%d is the healthzPort too: give each a port of its own", kc.ReadOnlyPort)
+	}
+	c.ip("address", kc.Address)
+	c.ip("healthzBindAddress", kc.HealthzBindAddress)
+	c.source(kc)
+	c.pulls(kc)
+	c.network(kc)
+	if kc.MaxPods < 0 {
+		c.fail("maxPods", "%d is negative", kc.MaxPods)
+	}
+	if n := *kc.OOMScoreAdj; n < -1000 || n > 1000 {
+		c.fail("oomScoreAdj", "%d is out of range: give a number from -1000 to 1000", n)
+	}
+	if d := kc.CrashLoopBackOff.MaxContainerRestartPeriod.Duration; d < time.Second || d > 300*time.Second {
+		c.fail("crashLoopBackOff.maxContainerRestartPeriod", "%s is out of range: give 1s to 300s", d)
+	}
+	if d := kc.CgroupDriver; d != "cgroupfs" && d != "systemd" {
+		c.fail("cgroupDriver", "%q is not a driver: give systemd or cgroupfs", d)
+	}
+	if r := kc.CgroupRoot; r != "" && !strings.HasPrefix(r, "/") {
+		c.fail("cgroupRoot", "%q does not begin with a slash: give the cgroup's name from the root, such as /podd", r)
+	}
+	if f := kc.Logging.Format; f != "text" && f != "json" {
+		c.fail("logging.format", "%q is not a format: give text or json", f)
+	}
+	c.endpoint("containerRuntimeEndpoint", kc.ContainerRuntimeEndpoint)
+	c.endpoint("imageServiceEndpoint", kc.ImageServiceEndpoint)
+}
+
+func (c *checker) source(kc *kubeletv1beta1.KubeletConfiguration) {
+	if kc.StaticPodURL == "" {
+		if len(kc.StaticPodURLHeader) > 0 {
+			c.fail("staticPodURLHeader", "is given without staticPodURL")
+		}
+		return
+	}
+	u, err := url.Parse(kc.StaticPodURL)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		c.fail("staticPodURL", "%q is not a URL: give http://host/path or https://host/path", kc.StaticPodURL)
+	}
+}
+
+func (c *checker) pulls(kc *kubeletv1beta1.KubeletConfiguration) {
+	if n := *kc.RegistryPullQPS; n < 0 {
+		c.fail("registryPullQPS", "%d is negative: give 0 for no limit", n)
+	}
+	if kc.RegistryBurst < 0 {
+		c.fail("registryBurst", "%d is negative", kc.RegistryBurst)
+	}
+	n := kc.MaxParallelImagePulls
+	switch {
+	case n == nil:
+	case *n < 1:
+		c.fail("maxParallelImagePulls", "%d is not positive: give 1 to pull one at a time, or more", *n)
+	case *n > 1 && *kc.SerializeImagePulls:
+		c.fail("maxParallelImagePulls", "%d contradicts serializeImagePulls: true: set that to false, or leave it away", *n)
+	}
+}
+
+func (c *checker) network(kc *kubeletv1beta1.KubeletConfiguration) {
+	for i, s := range kc.ClusterDNS {
+		c.ip(fmt.Sprintf("clusterDNS[%d]", i), s)
+	}
+	if kc.ClusterDomain != "" {
+		if wrong := validation.IsDNS1123Subdomain(strings.TrimSuffix(kc.ClusterDomain, ".")); len(wrong) > 0 {
+			c.fail("clusterDomain", "%q is not a domain: %s", kc.ClusterDomain, wrong[0])
+		}
+	}
+	if kc.PodCIDR == "" {
+		return
+	}
+	if p, err := netip.ParsePrefix(kc.PodCIDR); err != nil {
+		c.fail("podCIDR", "%q is not a network: give one such as 10.88.0.0/16", kc.PodCIDR)
+	} else if p != p.Masked() {
+		c.fail("podCIDR", "%s has bits set behind its prefix: did you mean %s?", p, p.Masked())
+	}
+}
+
+func (c *checker) endpoint(field, s string) {
+	if s == "" {
+		return
+	}
+	if path := strings.TrimPrefix(s, "unix://"); !filepath.IsAbs(path) {
+		c.fail(field, "%q is not a socket: give unix:///run/containerd/containerd.sock or its like", s)
+	}
+}

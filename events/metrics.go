@@ -1,0 +1,49 @@
+package events
+
+import (
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
+)
+
+// maxReasons bounds the label values of the counter. Reasons come from the code
+// and are few; the bound is for the one that is one day made from data.
+const maxReasons = 100
+
+type metrics struct {
+	events *prometheus.CounterVec
+
+	mu    sync.Mutex
+	known map[string]bool
+}
+
+func newMetrics(reg prometheus.Registerer) *metrics {
+	m := &metrics{
+		events: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "podd_events_total",
+			Help: "Events of pods, repeats included, by type and reason.",
+		}, []string{"type", "reason"}),
+		known: map[string]bool{},
+	}
+	if reg != nil {
+		reg.MustRegister(m.events)
+	}
+	return m
+}
+
+func (m *metrics) count(eventType, reason string) {
+	if eventType != v1.EventTypeWarning {
+		eventType = v1.EventTypeNormal
+	}
+	m.mu.Lock()
+	if !m.known[reason] {
+		if len(m.known) < maxReasons {
+			m.known[reason] = true
+		} else {
+			reason = "other"
+		}
+	}
+	m.mu.Unlock()
+	m.events.WithLabelValues(eventType, reason).Inc()
+}

@@ -1,0 +1,301 @@
+package events
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"podd/internal/pod"
+)
+
+const (
+	// DefaultMax and DefaultMaxPerPod bound the events that are kept.
+	DefaultMax       = 1000
+	DefaultMaxPerPod = 50
+	// MaxMessage bounds a message, in bytes, as the API does.
+	MaxMessage = 1024
+	// logEvery is how often repeats of one event are logged above Debug.
+	logEvery = 10 * time.Minute
+	// logBurst and logPerMinute bound the lines that one pod's events write
+	// above Debug.
+	logBurst     = 20
+	logPerMinute = 10
+)
+
+// Config is what a Recorder is made of. The zero value has the default bounds
+// and tells nobody.
+type Config struct {
+	// Node is the name of this node, the host of each event's source.
+	Node string
+	// Max and MaxPerPod are DefaultMax and DefaultMaxPerPod where 0.
+	Max, MaxPerPod int
+	// Log may be nil: then nothing is logged.
+	Log *slog.Logger
+	// Metrics may be nil: then nothing is counted.
+	Metrics prometheus.Registerer
+}
+
+// Recorder keeps the newest events. It starts no goroutine.
+type Recorder struct {
+	config  Config
+	log     *slog.Logger
+	metrics *metrics
+
+	mu    sync.Mutex
+	pods  map[pod.UID]*history
+	total int
+	seq   uint64
+	poke  map[chan struct{}]struct{}
+}
+
+// history is the events of one pod, oldest first by their last time, and what is
+// left of its allowance of log lines.
+type history struct {
+	events []*entry
+	lines  float64
+	filled time.Time
+}
+
+type entry struct {
+	event  *v1.Event // replaced on each repeat, never changed
+	seq    uint64
+	logged time.Time
+}
+
+// New returns an empty Recorder.
+func New(c Config) *Recorder {
+	if c.Max <= 0 {
+		c.Max = DefaultMax
+	}
+	if c.MaxPerPod <= 0 {
+		c.MaxPerPod = DefaultMaxPerPod
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Recorder{
+		config: c, log: c.Log, metrics: newMetrics(c.Metrics),
+		pods: map[pod.UID]*history{}, poke: map[chan struct{}]struct{}{},
+	}
+}
+
+// Event records what happened to a pod. eventType is v1.EventTypeNormal or
+// v1.EventTypeWarning; reason is a word in CamelCase, from the kubelet's list
+// where it has one.
+func (r *Recorder) Event(p *v1.Pod, eventType, reason, message string) {
+	r.record(v1.ObjectReference{
+		APIVersion: "v1", Kind: "Pod", Namespace: p.Namespace, Name: p.Name, UID: p.UID,
+		ResourceVersion: p.ResourceVersion,
+	}, eventType, reason, message)
+}
+
+// Eventf is Event with a message made by fmt.Sprintf.
+func (r *Recorder) Eventf(p *v1.Pod, eventType, reason, format string, args ...any) {
+	r.Event(p, eventType, reason, fmt.Sprintf(format, args...))
+}
+
+// ContainerEvent is Event for one container of a pod; the event names it as the
+// kubelet does, spec.containers{name} or spec.initContainers{name}.
+func (r *Recorder) ContainerEvent(p *v1.Pod, container, eventType, reason, message string) {
+	path := "spec.containers{" + container + "}"
+	for _, c := range p.Spec.InitContainers {
+		if c.Name == container {
+			path = "spec.initContainers{" + container + "}"
+		}
+	}
+	r.record(v1.ObjectReference{
+		APIVersion: "v1", Kind: "Pod", Namespace: p.Namespace, Name: p.Name, UID: p.UID,
+		ResourceVersion: p.ResourceVersion, FieldPath: path,
+	}, eventType, reason, message)
+}
+
+// PodEvent is Event for a pod of which only the names are known, such as an
+// orphan that the runtime still has.
+func (r *Recorder) PodEvent(uid pod.UID, namespace, name, eventType, reason, message string) {
+	r.record(v1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: namespace, Name: name, UID: uid},
+		eventType, reason, message)
+}
+
+func (r *Recorder) record(about v1.ObjectReference, eventType, reason, message string) {
+	message = short(message)
+	r.metrics.count(eventType, reason)
+	now := time.Now()
+	r.mu.Lock()
+	h := r.pods[about.UID]
+	if h == nil {
+		h = &history{lines: logBurst, filled: now}
+		r.pods[about.UID] = h
+	}
+	e := r.addLocked(h, about, eventType, reason, message, now)
+	level := h.levelLocked(e, now)
+	for c := range r.poke {
+		select {
+		case c <- struct{}{}:
+		default:
+		}
+	}
+	r.mu.Unlock()
+	r.log.Log(context.Background(), level, "event", "pod", about.Namespace+"/"+about.Name, "uid", about.UID,
+		"type", eventType, "reason", reason, "message", message, "count", e.event.Count)
+}
+
+func (r *Recorder) addLocked(h *history, about v1.ObjectReference, eventType, reason, message string, now time.Time) *entry {
+	r.seq++
+	same := func(e *entry) bool {
+		return e.event.Type == eventType && e.event.Reason == reason && e.event.Message == message &&
+			e.event.InvolvedObject.FieldPath == about.FieldPath
+	}
+	if i := slices.IndexFunc(h.events, same); i >= 0 {
+		e := h.events[i]
+		next := *e.event
+		next.Count++
+		next.LastTimestamp = metav1.NewTime(now)
+		e.event, e.seq = &next, r.seq
+		h.events = append(slices.Delete(h.events, i, i+1), e)
+		return e
+	}
+	e := &entry{seq: r.seq, event: &v1.Event{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Event"},
+		ObjectMeta: metav1.ObjectMeta{
+			Name:              fmt.Sprintf("%s.%x", about.Name, now.UnixNano()),
+			Namespace:         cmp.Or(about.Namespace, "default"),
+			CreationTimestamp: metav1.NewTime(now),
+		},
+		InvolvedObject:      about,
+		Type:                eventType,
+		Reason:              reason,
+		Message:             message,
+		Source:              v1.EventSource{Component: "kubelet", Host: r.config.Node},
+		ReportingController: "kubelet",
+		ReportingInstance:   r.config.Node,
+		FirstTimestamp:      metav1.NewTime(now),
+		LastTimestamp:       metav1.NewTime(now),
+		Count:               1,
+	}}
+	h.events = append(h.events, e)
+	r.total++
+	if len(h.events) > r.config.MaxPerPod {
+		r.dropOldestLocked(about.UID, h)
+	}
+	if r.total > r.config.Max {
+		r.makeRoomLocked()
+	}
+	return e
+}
+
+// makeRoomLocked drops the oldest event of the pod that has most, so that a pod
+// with few events keeps them whatever the others do. Among equals the pod whose
+// oldest event is oldest loses it.
+func (r *Recorder) makeRoomLocked() {
+	var uid pod.UID
+	var most *history
+	for u, h := range r.pods {
+		if most == nil || len(h.events) > len(most.events) ||
+			len(h.events) == len(most.events) && h.events[0].seq < most.events[0].seq {
+			uid, most = u, h
+		}
+	}
+	r.dropOldestLocked(uid, most)
+}
+
+func (r *Recorder) dropOldestLocked(uid pod.UID, h *history) {
+	h.events = slices.Delete(h.events, 0, 1)
+	r.total--
+	if len(h.events) == 0 {
+		delete(r.pods, uid)
+	}
+}
+
+// levelLocked says how loud an event is: Warnings warn, repeats are quiet for
+// logEvery, and a pod that used up its allowance of lines is quiet altogether.
+func (h *history) levelLocked(e *entry, now time.Time) slog.Level {
+	if now.Sub(e.logged) < logEvery {
+		return slog.LevelDebug
+	}
+	h.lines = min(logBurst, h.lines+now.Sub(h.filled).Minutes()*logPerMinute)
+	h.filled = now
+	if h.lines < 1 {
+		return slog.LevelDebug
+	}
+	h.lines--
+	e.logged = now
+	if e.event.Type == v1.EventTypeWarning {
+		return slog.LevelWarn
+	}
+	return slog.LevelInfo
+}
+
+// Filter selects events; the zero value selects all.
+type Filter struct {
+	// UID, Namespace, Name of the pod; empty for any.
+	UID             pod.UID
+	Namespace, Name string
+	// Type is Normal or Warning; empty for any.
+	Type string
+}
+
+func (f Filter) matches(e *v1.Event) bool {
+	return (f.UID == "" || f.UID == e.InvolvedObject.UID) &&
+		(f.Namespace == "" || f.Namespace == e.InvolvedObject.Namespace) &&
+		(f.Name == "" || f.Name == e.InvolvedObject.Name) &&
+		(f.Type == "" || f.Type == e.Type)
+}
+
+// List returns the events that the filter selects, the one that happened last at
+// the end. They are shared and must not be changed.
+func (r *Recorder) List(f Filter) []*v1.Event {
+	r.mu.Lock()
+	var found []entry
+	for _, h := range r.pods {
+		for _, e := range h.events {
+			if f.matches(e.event) {
+				found = append(found, *e)
+			}
+		}
+	}
+	r.mu.Unlock()
+	slices.SortFunc(found, func(a, b entry) int { return cmp.Compare(a.seq, b.seq) })
+	all := make([]*v1.Event, len(found))
+	for i := range found {
+		all[i] = found[i].event
+	}
+	return all
+}
+
+// Watch returns a channel that receives after new events, and a function that
+// ends that. Many events between two receptions are one.
+func (r *Recorder) Watch() (<-chan struct{}, func()) {
+	c := make(chan struct{}, 1)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.poke[c] = struct{}{}
+	return c, func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.poke, c)
+	}
+}
+
+// short cuts a message to MaxMessage bytes, between characters.
+func short(s string) string {
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	if len(s) <= MaxMessage {
+		return s
+	}
+	const more = " …"
+	n := MaxMessage - len(more)
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n] + more
+}
