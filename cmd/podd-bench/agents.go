@@ -100,6 +100,8 @@ func (k *kubelet) config() map[string]any {
 			"imagefs.available": "0%", "imagefs.inodesFree": "0%", "pid.available": "0%",
 		},
 		"imageGCHighThresholdPercent": 100, "localStorageCapacityIsolation": false,
+		// Its chains would stay on the machine.
+		"makeIPTablesUtilChains": false,
 	}
 }
 

@@ -31,9 +31,9 @@ func (s Scope) rules(ctx context.Context) ([]string, error) {
 		}
 	}
 	if path, err := exec.LookPath("nft"); err == nil {
-		out, err := exec.CommandContext(ctx, path, "list", "ruleset").CombinedOutput()
+		out, err := exec.CommandContext(ctx, path, "list", "ruleset").Output()
 		if err != nil {
-			return nil, fmt.Errorf("nft list ruleset: %w: %s", err, out)
+			return nil, fmt.Errorf("nft list ruleset: %w", err)
 		}
 		// Counters go on counting; the rule stays the same.
 		text := nftCounter.ReplaceAllString(string(out), "counter")
@@ -104,7 +104,10 @@ func jump(target []string) string {
 
 var nftCounter = regexp.MustCompile(`counter packets \d+ bytes \d+`)
 
-var nftBlock = regexp.MustCompile(`^\s*(table|chain|set|map) (.*) \{`)
+var (
+	nftBlock  = regexp.MustCompile(`^\s*(table|chain|set|map) (.*) \{`)
+	nftCompat = regexp.MustCompile(`^table ip6? (filter|nat|mangle|raw|security) \{`)
+)
 
 // ownNFT picks the place's lines out of the output of nft list ruleset, with
 // the table and chain they are in, and tables and sets named after the place.
@@ -116,10 +119,8 @@ func ownNFT(text string, own *regexp.Regexp) []string {
 	for line := range strings.Lines(text) {
 		trimmed := strings.TrimSpace(line)
 		switch m := nftBlock.FindStringSubmatch(line); {
-		case strings.HasPrefix(trimmed, "# Warning: table"):
-			compat = true // "is managed by iptables-nft, do not touch!"
-			continue
 		case m != nil:
+			compat = compat || nftCompat.MatchString(line)
 			path = append(path, m[1]+" "+m[2])
 			if own.MatchString(line) && !compat {
 				lines = append(lines, "nft "+strings.Join(path, " "))
@@ -177,9 +178,9 @@ func (p *Place) removeNFT() error {
 	if err != nil {
 		return nil
 	}
-	out, err := exec.Command(path, "-a", "list", "ruleset").CombinedOutput()
+	out, err := exec.Command(path, "-a", "list", "ruleset").Output()
 	if err != nil {
-		return fmt.Errorf("nft list ruleset: %w: %s", err, out)
+		return fmt.Errorf("nft list ruleset: %w", err)
 	}
 	var script strings.Builder
 	for _, line := range ownNFT(string(out), Scope{Place: p}.marks()) {
