@@ -1,0 +1,253 @@
+package podconfig
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"podd/internal/pod"
+)
+
+// Config is what a PodConfig is made of.
+type Config struct {
+	// Sources, in the order in which they get a name that two of them want.
+	// Their names must differ.
+	Sources []Source
+	Log     *slog.Logger
+	// Registerer for the metrics; nil for none.
+	Registerer prometheus.Registerer
+}
+
+// PodConfig merges the sources. Its methods may be called by anyone at any
+// time; Run once.
+type PodConfig struct {
+	sources []Source
+	order   []pod.Source
+	log     *slog.Logger
+	metrics *metrics
+	updates chan pod.Update
+	poke    chan struct{} // capacity 1
+
+	// set belongs to the goroutine of deliver.
+	set *set
+
+	mu sync.Mutex
+	// inbox has the newest snapshot of each source that was not merged yet.
+	inbox map[pod.Source]Snapshot
+	// reported are the last problems of each source, failures those of sources
+	// that do not run.
+	reported map[pod.Source][]pod.Problem
+	failures map[pod.Source]pod.Problem
+	list     problemList
+	seen     map[pod.Source]bool
+}
+
+// New makes a PodConfig; nothing runs before Run.
+func New(cfg Config) *PodConfig {
+	order := make([]pod.Source, len(cfg.Sources))
+	for i, s := range cfg.Sources {
+		order[i] = s.Name()
+	}
+	m := newMetrics(cfg.Registerer, order)
+	log := cfg.Log
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	return &PodConfig{
+		sources: cfg.Sources, order: order, log: log, metrics: m,
+		updates: make(chan pod.Update), poke: make(chan struct{}, 1), set: newSet(order),
+		inbox: map[pod.Source]Snapshot{}, reported: map[pod.Source][]pod.Problem{}, failures: map[pod.Source]pod.Problem{},
+		list: problemList{log: log, metrics: m, since: map[problemKey]pod.Problem{}}, seen: map[pod.Source]bool{},
+	}
+}
+
+// Updates is the stream of changes, for one reader; unbuffered. It is closed
+// when Run returns.
+func (c *PodConfig) Updates() <-chan pod.Update { return c.updates }
+
+// Problems is what is wrong with manifests now, by place; at most 501 entries,
+// the last of which then counts the rest. The caller may keep it.
+func (c *PodConfig) Problems() []pod.Problem {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.list.sorted)
+}
+
+// Seen says whether the source has spoken and the reader of Updates has taken
+// what it said. Until then nobody may clean up after that source.
+func (c *PodConfig) Seen(source pod.Source) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.seen[source]
+}
+
+// SeenAll is Seen of every source. Clean-up of one source's pods asks Seen: a
+// source that is silent must not hold up the others.
+func (c *PodConfig) SeenAll() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range c.order {
+		if !c.seen[s] {
+			return false
+		}
+	}
+	return true
+}
+
+// Run runs the sources and tells the changes, until ctx is done.
+func (c *PodConfig) Run(ctx context.Context) error {
+	defer close(c.updates)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for _, s := range c.sources {
+		wg.Go(func() { c.keepRunning(ctx, s) })
+	}
+	return c.deliver(ctx)
+}
+
+// keepRunning runs one source, again after each failure.
+func (c *PodConfig) keepRunning(ctx context.Context, s Source) {
+	const shortest, longest = time.Second, 30 * time.Second
+	delay := shortest
+	for {
+		started := time.Now()
+		err := c.runSource(ctx, s)
+		if ctx.Err() != nil {
+			return
+		}
+		if err == nil {
+			err = errors.New("it returned without a reason")
+		}
+		if time.Since(started) > longest {
+			delay = shortest
+		}
+		c.metrics.restarts.WithLabelValues(string(s.Name())).Inc()
+		c.setFailure(s.Name(), &pod.Problem{Origin: "source " + string(s.Name()),
+			Message: "reading pods from this source stopped: " + err.Error(), Hint: "what it said last goes on running; podd tries again"})
+		select {
+		case <-time.After(delay):
+		case <-ctx.Done():
+			return
+		}
+		delay = min(2*delay, longest)
+	}
+}
+
+// runSource takes the snapshots of one run of a source.
+func (c *PodConfig) runSource(ctx context.Context, s Source) error {
+	ctx, stop := context.WithCancel(ctx)
+	out := make(chan Snapshot)
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx, out) }()
+	for {
+		select {
+		case snap := <-out:
+			c.setFailure(s.Name(), nil)
+			c.put(s.Name(), snap)
+		case err := <-ended:
+			stop()
+			return err
+		}
+	}
+}
+
+// put leaves a snapshot for deliver, in place of one that it has not taken.
+func (c *PodConfig) put(name pod.Source, snap Snapshot) {
+	c.mu.Lock()
+	if waiting, ok := c.inbox[name]; ok && snap.Incomplete {
+		waiting.Problems = snap.Problems
+		snap = waiting
+	}
+	c.inbox[name] = snap
+	c.mu.Unlock()
+	c.wake()
+}
+
+func (c *PodConfig) setFailure(name pod.Source, p *pod.Problem) {
+	c.mu.Lock()
+	_, had := c.failures[name]
+	if p == nil {
+		delete(c.failures, name)
+	} else {
+		c.failures[name] = *p
+		if _, ok := c.inbox[name]; !ok {
+			c.inbox[name] = Snapshot{Incomplete: true, Problems: c.reported[name]}
+		}
+	}
+	c.mu.Unlock()
+	if had || p != nil {
+		c.wake()
+	}
+}
+
+func (c *PodConfig) wake() {
+	select {
+	case c.poke <- struct{}{}:
+	default:
+	}
+}
+
+// deliver merges what waits and tells it, for ever.
+func (c *PodConfig) deliver(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-c.poke:
+		}
+		snaps := c.take()
+		updates, losers := c.set.merge(snaps)
+		c.publish(snaps, losers)
+		for _, u := range updates {
+			select {
+			case c.updates <- u:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		c.markSeen(snaps)
+	}
+}
+
+func (c *PodConfig) take() map[pod.Source]Snapshot {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	snaps := c.inbox
+	c.inbox = map[pod.Source]Snapshot{}
+	return snaps
+}
+
+// publish makes the list of problems of what the sources and the merge say.
+func (c *PodConfig) publish(snaps map[pod.Source]Snapshot, losers []duplicate) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for name, snap := range snaps {
+		c.reported[name] = snap.Problems
+	}
+	by := map[pod.Source][]pod.Problem{}
+	for _, name := range c.order {
+		by[name] = c.reported[name]
+		c.metrics.pods.WithLabelValues(string(name)).Set(float64(len(c.set.told[name])))
+	}
+	for name, p := range c.failures {
+		by[name] = append(slices.Clip(by[name]), p)
+	}
+	for _, l := range losers {
+		by[l.loser.Source] = append(slices.Clip(by[l.loser.Source]), l.problem())
+	}
+	c.list.replace(by, time.Now())
+}
+
+func (c *PodConfig) markSeen(snaps map[pod.Source]Snapshot) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for name, snap := range snaps {
+		if !snap.Incomplete {
+			c.seen[name] = true
+		}
+	}
+}

@@ -1,0 +1,86 @@
+package podconfig
+
+import (
+	"cmp"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"podd/internal/pod"
+)
+
+func compare(a, b string) int { return cmp.Compare(a, b) }
+
+// maxProblems bounds what Problems returns.
+const maxProblems = 500
+
+// problemKey tells one problem from another, so that it is told once.
+type problemKey struct {
+	source                 pod.Source
+	origin, field, message string
+	line                   int
+}
+
+// problemList is what is wrong now, of all sources.
+type problemList struct {
+	log     *slog.Logger
+	metrics *metrics
+	since   map[problemKey]pod.Problem
+	sorted  []pod.Problem
+}
+
+// replace takes the new whole list, keeps since when each problem is known, and
+// logs what appeared and what went.
+func (l *problemList) replace(by map[pod.Source][]pod.Problem, now time.Time) {
+	next := map[problemKey]pod.Problem{}
+	all := make([]pod.Problem, 0, len(l.sorted))
+	for source, problems := range by {
+		for _, p := range problems {
+			key := problemKey{source, p.Origin, p.Field, p.Message, p.Line}
+			if _, twice := next[key]; twice {
+				continue
+			}
+			old, known := l.since[key]
+			switch {
+			case known:
+				p.Since = old.Since
+			case p.Since.IsZero():
+				p.Since = now
+			}
+			next[key] = p
+			all = append(all, p)
+			if !known {
+				l.metrics.errors.WithLabelValues(string(source)).Inc()
+				l.log.Warn("manifest problem", attrs(source, p)...)
+			}
+		}
+		l.metrics.problems.WithLabelValues(string(source)).Set(float64(len(problems)))
+	}
+	for key, p := range l.since {
+		if _, still := next[key]; !still {
+			l.log.Info("manifest problem is gone", attrs(key.source, p)...)
+		}
+	}
+	slices.SortFunc(all, func(a, b pod.Problem) int {
+		return cmp.Or(cmp.Compare(a.Origin, b.Origin), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Field, b.Field), cmp.Compare(a.Message, b.Message))
+	})
+	if more := len(all) - maxProblems; more > 0 {
+		all = append(all[:maxProblems:maxProblems], pod.Problem{Origin: all[maxProblems].Origin, Since: now,
+			Message: fmt.Sprintf("there are %d more problems", more), Hint: "mend the first ones, or run podd validate on the files"})
+	}
+	l.since, l.sorted = next, all
+}
+
+func attrs(source pod.Source, p pod.Problem) []any {
+	a := []any{"source", source, "at", p.Where(), "message", p.Message}
+	for _, f := range [][2]string{{"field", p.Field}, {"hint", p.Hint}, {"pod", p.Pod}} {
+		if f[1] != "" {
+			a = append(a, f[0], f[1])
+		}
+	}
+	if p.KeptRunning {
+		a = append(a, "kept_running", true)
+	}
+	return a
+}
