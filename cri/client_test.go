@@ -1,0 +1,444 @@
+package cri_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc/codes"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"podd/cri"
+	"podd/cri/critest"
+	"podd/internal/pod"
+)
+
+const image = "localhost/podd/busybox:1"
+
+var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
+
+// rig is a client and its runtime.
+type rig struct {
+	*cri.Client
+	srv  *critest.Server
+	dir  string
+	id   string // the image's
+	opts cri.Options
+}
+
+func newRig(t *testing.T, opts ...critest.Option) *rig {
+	t.Helper()
+	srv := critest.New(t, opts...)
+	dir := t.TempDir()
+	r := &rig{srv: srv, dir: dir, id: srv.AddImage(image)}
+	r.opts = cri.Options{
+		RootDir: filepath.Join(dir, "root"), PodLogsDir: filepath.Join(dir, "pods"), ContainerLogsDir: filepath.Join(dir, "containers"),
+		NodeName: "node-1", NodeIPs: []string{"192.0.2.1"},
+	}
+	r.dial(t)
+	return r
+}
+
+func (r *rig) dial(t *testing.T) {
+	t.Helper()
+	c, err := cri.Dial(t.Context(), r.srv.Endpoint(), r.opts, quiet, prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	r.Client = c
+}
+
+func aPod(name string, edit ...func(*v1.Pod)) *v1.Pod {
+	p := &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: pod.UID("uid-" + name)},
+		Spec: v1.PodSpec{
+			DNSPolicy: v1.DNSDefault,
+			Containers: []v1.Container{{
+				Name: "app", Image: image, TerminationMessagePath: "/dev/termination-log", TerminationMessagePolicy: v1.TerminationMessageReadFile,
+			}},
+		},
+	}
+	for _, e := range edit {
+		e(p)
+	}
+	return p
+}
+
+func (r *rig) sandbox(t *testing.T, p *v1.Pod, attempt uint32) pod.Sandbox {
+	t.Helper()
+	id, err := r.RunSandbox(t.Context(), pod.SandboxRequest{Pod: p, Source: pod.SourceFile, Attempt: attempt, StartTime: time.Unix(1700000000, 5)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pod.Sandbox{ID: id, Attempt: attempt, Ready: true, IPs: []string{"10.99.0.3"}}
+}
+
+func (r *rig) request(p *v1.Pod, s pod.Sandbox, restarts int32) pod.ContainerRequest {
+	return pod.ContainerRequest{
+		Pod: p, Container: &p.Spec.Containers[0], Sandbox: s, Source: pod.SourceFile, StartTime: time.Unix(1700000000, 5),
+		RestartCount: restarts, Image: pod.ImageState{Ready: true, Ref: r.id},
+	}
+}
+
+func (r *rig) start(t *testing.T, p *v1.Pod, s pod.Sandbox, restarts int32) string {
+	t.Helper()
+	id, err := r.CreateContainer(t.Context(), r.request(p, s, restarts))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.StartContainer(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+func (r *rig) observe(t *testing.T, uid pod.UID) pod.Observed {
+	t.Helper()
+	o, err := r.Observe(t.Context(), uid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// eventually waits for what happens on other goroutines.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within 10 s: %s", what)
+		}
+	}
+}
+
+func TestPodLife(t *testing.T) {
+	r := newRig(t)
+	p := aPod("web")
+	r.srv.Script("app", critest.Script{Message: "good bye", Log: []string{"hello"}})
+	s := r.sandbox(t, p, 0)
+	id := r.start(t, p, s, 0)
+
+	o := r.observe(t, p.UID)
+	if o.Name != "web" || o.Namespace != "default" || o.Source != pod.SourceFile || !o.StartTime.Equal(time.Unix(1700000000, 5)) {
+		t.Errorf("identity: got %+v", o)
+	}
+	if len(o.Sandboxes) != 1 || !o.Sandboxes[0].Ready || len(o.Sandboxes[0].IPs) != 1 {
+		t.Errorf("sandboxes: got %+v, want one ready with an address", o.Sandboxes)
+	}
+	if c := o.Latest("app"); c == nil || c.State != pod.ContainerRunning || c.ID != id || c.StartedAt.IsZero() || c.Image != image {
+		t.Errorf("container: got %+v, want it running", c)
+	}
+	link := filepath.Join(r.dir, "containers", "web_default_app-"+id+".log")
+	if text, err := os.ReadFile(link); err != nil || !strings.Contains(string(text), "hello") {
+		t.Errorf("log link: got %q, %v", text, err)
+	}
+
+	r.srv.Exit("app", 3)
+	c := r.observe(t, p.UID).Latest("app")
+	if c.State != pod.ContainerExited || c.ExitCode != 3 || c.Reason != "Error" || c.Message != "good bye" || c.FinishedAt.IsZero() {
+		t.Errorf("exited container: got %+v", c)
+	}
+	second := r.start(t, p, s, 1)
+	if o := r.observe(t, p.UID); len(o.Containers) != 2 || o.Latest("app").ID != second || o.Latest("app").RestartCount != 1 {
+		t.Errorf("after the restart: got %+v", o.Containers)
+	}
+	if err := r.StopContainer(t.Context(), second, time.Second); err != nil {
+		t.Error(err)
+	}
+	if err := errors.Join(r.RemoveContainer(t.Context(), id), r.StopSandbox(t.Context(), s.ID), r.RemoveSandbox(t.Context(), s.ID)); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(link); err == nil {
+		t.Errorf("the log link outlives its container")
+	}
+	if o := r.observe(t, p.UID); !o.Empty() {
+		t.Errorf("after removal: got %+v, want nothing", o)
+	}
+	if err := r.RemovePodLogs("default", "web", p.UID); err != nil {
+		t.Error(err)
+	}
+	if left, _ := os.ReadDir(filepath.Join(r.dir, "pods")); len(left) != 0 {
+		t.Errorf("logs left: %v", left)
+	}
+	if left, _ := os.ReadDir(filepath.Join(r.dir, "containers")); len(left) != 0 {
+		t.Errorf("links left: %v", left)
+	}
+	// Nothing of it is there, and so all of it is done.
+	if err := errors.Join(r.RemoveContainer(t.Context(), id), r.StopContainer(t.Context(), id, 0), r.StopSandbox(t.Context(), s.ID), r.RemoveSandbox(t.Context(), s.ID)); err != nil {
+		t.Errorf("clean-up twice: %v", err)
+	}
+}
+
+func TestObserveOfASettledPodCostsTwoCalls(t *testing.T) {
+	r := newRig(t)
+	p := aPod("web")
+	s := r.sandbox(t, p, 0)
+	r.start(t, p, s, 0)
+	r.srv.Exit("app", 1)
+	r.start(t, p, s, 1)
+	r.observe(t, p.UID)
+	r.srv.ResetCalls()
+	o := r.observe(t, p.UID)
+	if n := r.srv.Count(""); n != 2 {
+		t.Errorf("calls of the second look: got %d, want 2", n)
+	}
+	if len(o.Containers) != 2 || o.Sandboxes[0].IPs == nil || o.Latest("app").StartedAt.IsZero() {
+		t.Errorf("the second look: got %+v", o)
+	}
+	r.srv.Exit("app", 7)
+	if c := r.observe(t, p.UID).Latest("app"); c.State != pod.ContainerExited || c.ExitCode != 7 {
+		t.Errorf("after the exit: got %+v, want exited with 7", c)
+	}
+}
+
+func TestDialSaysWhatIsWrong(t *testing.T) {
+	old := critest.New(t, critest.WithCRIVersion("v1alpha2"))
+	for _, tc := range []struct{ endpoint, want string }{
+		{old.Endpoint(), "speaks v1alpha2 and podd speaks CRI v1 only"},
+		{"tcp://127.0.0.1:1", "only unix sockets are supported"},
+		{"unix://" + t.TempDir() + "/none.sock", "connect to the container runtime at"},
+	} {
+		_, err := cri.Dial(t.Context(), tc.endpoint, cri.Options{}, quiet, prometheus.NewRegistry())
+		if err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("Dial(%q): got %v, want %q", tc.endpoint, err, tc.want)
+		}
+	}
+	_, err := cri.Dial(t.Context(), "unix://"+t.TempDir()+"/none.sock", cri.Options{}, quiet, prometheus.NewRegistry())
+	if !errors.Is(err, pod.ErrUnavailable) {
+		t.Errorf("no socket: got %v, want ErrUnavailable", err)
+	}
+}
+
+func TestErrorClasses(t *testing.T) {
+	r := newRig(t)
+	p := aPod("web")
+	r.srv.SetNetworkReady(false)
+	_, err := r.RunSandbox(t.Context(), pod.SandboxRequest{Pod: p})
+	if !errors.Is(err, pod.ErrNetworkNotReady) || pod.ReasonOf(err, "") != "CreatePodSandboxError" {
+		t.Errorf("no network: got %v (%s)", err, pod.ReasonOf(err, ""))
+	}
+	if st, err := r.Status(t.Context()); err != nil || !errors.Is(st.Err(), pod.ErrNetworkNotReady) {
+		t.Errorf("status: got %+v, %v", st, err)
+	}
+	r.srv.SetNetworkReady(true)
+	s := r.sandbox(t, p, 0)
+	req := r.request(p, s, 0)
+	req.Image.Ref = "sha256:none"
+	if _, err := r.CreateContainer(t.Context(), req); !errors.Is(err, pod.ErrNotFound) || pod.ReasonOf(err, "") != "CreateContainerError" {
+		t.Errorf("no image: got %v (%s)", err, pod.ReasonOf(err, ""))
+	}
+	r.srv.Script("app", critest.Script{StartError: "exec: \"nope\": executable file not found in $PATH"})
+	id, err := r.CreateContainer(t.Context(), r.request(p, s, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.StartContainer(t.Context(), id); pod.ReasonOf(err, "") != "RunContainerError" || !strings.Contains(err.Error(), "executable file not found") {
+		t.Errorf("no command: got %v", err)
+	}
+	if err := r.StartContainer(t.Context(), "none"); !errors.Is(err, pod.ErrNotFound) {
+		t.Errorf("no container: got %v", err)
+	}
+	r.srv.FailNth("ListContainers", 1, codes.Unimplemented, "unknown method")
+	if _, err := r.Observe(t.Context(), p.UID); !errors.Is(err, pod.ErrUnimplemented) {
+		t.Errorf("unimplemented: got %v", err)
+	}
+}
+
+func TestCreateWhoseAnswerIsLostIsFoundAgain(t *testing.T) {
+	r := newRig(t)
+	p := aPod("web")
+	r.srv.LoseAnswerNth("RunPodSandbox", 1)
+	s := r.sandbox(t, p, 0)
+	r.srv.LoseAnswerNth("CreateContainer", 1)
+	r.start(t, p, s, 0)
+	if got := r.srv.RunningContainers(); len(got) != 1 || len(r.srv.Sandboxes()) != 1 {
+		t.Errorf("got %d running containers in %d sandboxes, want one in one", len(got), len(r.srv.Sandboxes()))
+	}
+}
+
+func TestReservedNameAsksForTheNextAttempt(t *testing.T) {
+	r := newRig(t)
+	r.opts.CreateTimeout = 50 * time.Millisecond
+	r.dial(t)
+	p := aPod("web")
+	release := r.srv.Hang("RunPodSandbox")
+	_, err := r.RunSandbox(t.Context(), pod.SandboxRequest{Pod: p})
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("hanging create: got %v, want deadline exceeded", err)
+	}
+	_, err = r.RunSandbox(t.Context(), pod.SandboxRequest{Pod: p})
+	if !errors.Is(err, pod.ErrNameReserved) {
+		t.Fatalf("the same attempt again: got %v, want ErrNameReserved", err)
+	}
+	release()
+	eventually(t, "the hanging create ends", func() bool { return len(r.srv.Sandboxes()) == 1 })
+	// What was made late is found under its own attempt.
+	if id, err := r.RunSandbox(t.Context(), pod.SandboxRequest{Pod: p}); err != nil || id != r.srv.Sandboxes()[0].ID {
+		t.Errorf("after the release: got %q, %v", id, err)
+	}
+	if _, err := r.RunSandbox(t.Context(), pod.SandboxRequest{Pod: p, Attempt: 1}); err != nil {
+		t.Errorf("the next attempt: %v", err)
+	}
+}
+
+func TestCancelledCreateIsStillAwaited(t *testing.T) {
+	r := newRig(t)
+	p := aPod("web")
+	r.srv.Delay("RunPodSandbox", 200*time.Millisecond)
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(50*time.Millisecond, cancel)
+	id, err := r.RunSandbox(ctx, pod.SandboxRequest{Pod: p})
+	if err != nil || id == "" {
+		t.Errorf("got %q, %v: want the sandbox, which the next look must see", id, err)
+	}
+}
+
+func TestRestartedRuntimeIsUsedAgainAtOnce(t *testing.T) {
+	r := newRig(t)
+	p := aPod("web")
+	s := r.sandbox(t, p, 0)
+	r.start(t, p, s, 0)
+	r.srv.Stop()
+	start := time.Now()
+	if _, err := r.Observe(t.Context(), p.UID); !errors.Is(err, pod.ErrUnavailable) {
+		t.Errorf("runtime away: got %v, want ErrUnavailable", err)
+	}
+	if took := time.Since(start); took > time.Second {
+		t.Errorf("the answer took %v, want it at once", took)
+	}
+	r.srv.Start()
+	back := time.Now()
+	eventually(t, "the pod is observed again", func() bool {
+		o, err := r.Observe(t.Context(), p.UID)
+		return err == nil && o.Latest("app").State == pod.ContainerRunning
+	})
+	if took := time.Since(back); took > time.Second {
+		t.Errorf("in use again after %v, want less than 1 s", took)
+	}
+}
+
+func TestHangingStatusOfOnePodStallsNoOther(t *testing.T) {
+	r := newRig(t)
+	r.opts.RequestTimeout = 200 * time.Millisecond
+	r.dial(t)
+	p, q := aPod("web"), aPod("other")
+	r.start(t, p, r.sandbox(t, p, 0), 0)
+	r.start(t, q, r.sandbox(t, q, 0), 0)
+	r.observe(t, q.UID)
+	defer r.srv.Hang("ContainerStatus")()
+	done := make(chan error, 1)
+	go func() {
+		_, err := r.Observe(context.Background(), p.UID)
+		done <- err
+	}()
+	if o := r.observe(t, q.UID); o.Latest("app") == nil {
+		t.Error("the other pod is not seen")
+	}
+	if err := <-done; !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("the hanging pod: got %v, want deadline exceeded", err)
+	}
+}
+
+func TestGlanceShowsPoddsPodsOnly(t *testing.T) {
+	r := newRig(t)
+	p := aPod("web")
+	s := r.sandbox(t, p, 0)
+	id := r.start(t, p, s, 0)
+	foreign := aPod("foreign")
+	r.sandbox(t, foreign, 0)
+	for _, b := range r.srv.Sandboxes() {
+		if b.Pod == "foreign" {
+			delete(b.Config.Annotations, pod.AnnotationStartTime)
+		}
+	}
+	g, err := r.Glance(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(g) != 1 || g[0].UID != p.UID || g[0].Source != pod.SourceFile || !g[0].Sandboxes[s.ID] || g[0].Containers[id] != pod.ContainerRunning {
+		t.Errorf("got %+v, want the one pod", g)
+	}
+}
+
+func TestEventsNameThePod(t *testing.T) {
+	r := newRig(t)
+	got := make(chan pod.UID, 100)
+	ended := make(chan error, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() { ended <- r.Events(ctx, func(uid pod.UID) { got <- uid }) }()
+	eventually(t, "a listener", func() bool { return r.srv.Listeners() == 1 })
+	p := aPod("web")
+	s := r.sandbox(t, p, 0)
+	r.start(t, p, s, 0)
+	r.srv.Exit("app", 0)
+	if err := r.RemoveSandbox(t.Context(), s.ID); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 8 { // sandbox and container: created, started, stopped, deleted
+		select {
+		case uid := <-got:
+			if uid != p.UID {
+				t.Errorf("event %d: got pod %q, want %q", i, uid, p.UID)
+			}
+		case <-time.After(5 * time.Second):
+			t.Fatalf("event %d did not come", i)
+		}
+	}
+	r.srv.DropStreams()
+	if err := <-ended; !errors.Is(err, pod.ErrUnavailable) {
+		t.Errorf("dropped stream: got %v", err)
+	}
+}
+
+func TestEventsUnimplemented(t *testing.T) {
+	r := newRig(t, critest.WithoutEvents())
+	if err := r.Events(t.Context(), func(pod.UID) {}); !errors.Is(err, pod.ErrUnimplemented) {
+		t.Errorf("got %v, want ErrUnimplemented", err)
+	}
+}
+
+func TestMetricsHaveTheKubeletsNames(t *testing.T) {
+	srv := critest.New(t)
+	reg := prometheus.NewRegistry()
+	c, err := cri.Dial(t.Context(), srv.Endpoint(), cri.Options{}, quiet, reg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Glance(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	srv.FailNth("Status", 1, codes.Internal, "no")
+	_, _ = c.Status(t.Context())
+	got := map[string]float64{}
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.Metric {
+			for _, l := range m.Label {
+				got[fmt.Sprintf("%s{%s}", f.GetName(), l.GetValue())] = m.Counter.GetValue() + float64(m.Histogram.GetSampleCount())
+			}
+		}
+	}
+	for _, want := range []string{
+		"kubelet_runtime_operations_total{list_podsandbox}", "kubelet_runtime_operations_total{list_containers}",
+		"kubelet_runtime_operations_errors_total{status}", "kubelet_runtime_operations_duration_seconds{status}",
+	} {
+		if got[want] != 1 {
+			t.Errorf("%s: got %v, want 1", want, got[want])
+		}
+	}
+}

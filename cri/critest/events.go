@@ -1,0 +1,109 @@
+package critest
+
+import (
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// maxQueue is how many events wait for a listener, as in containerd.
+const maxQueue = 1000
+
+type stream struct {
+	events chan *runtimeapi.ContainerEventResponse
+	drop   chan struct{}
+}
+
+// emitLocked sends an event to all listeners, or keeps it for the next one.
+// A removed sandbox has no status any more: b is nil.
+func (s *Server) emitLocked(t runtimeapi.ContainerEventType, id string, b *sandbox) {
+	if s.loseEvents || s.grpc == nil {
+		return
+	}
+	ev := &runtimeapi.ContainerEventResponse{ContainerId: id, ContainerEventType: t, CreatedAt: time.Now().UnixNano()}
+	if b != nil {
+		ev.PodSandboxStatus = b.status()
+		for _, c := range s.containersOfLocked(b.id) {
+			ev.ContainersStatuses = append(ev.ContainersStatuses, c.status())
+		}
+	}
+	if len(s.streams) == 0 {
+		if s.queue = append(s.queue, ev); len(s.queue) > maxQueue {
+			s.queue = s.queue[1:]
+		}
+		return
+	}
+	for l := range s.streams {
+		select {
+		case l.events <- ev:
+		default: // a listener that does not read loses events, as with containerd
+		}
+	}
+}
+
+// LoseEvents drops all events while it is set.
+func (s *Server) LoseEvents(lose bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.loseEvents = lose
+}
+
+// DropStreams ends all event streams with an error; the Server goes on.
+func (s *Server) DropStreams() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for l := range s.streams {
+		close(l.drop)
+		delete(s.streams, l)
+	}
+}
+
+// Listeners is how many event streams are open.
+func (s *Server) Listeners() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.streams)
+}
+
+// GetContainerEvents streams events until the caller goes or the stream is dropped.
+func (s *Server) GetContainerEvents(_ *runtimeapi.GetEventsRequest, out grpc.ServerStreamingServer[runtimeapi.ContainerEventResponse]) (err error) {
+	call, fault := s.faults.begin("GetContainerEvents", nil)
+	defer func() { s.faults.end(call, err) }()
+	if s.noEvents {
+		return status.Error(codes.Unimplemented, "unknown method GetContainerEvents")
+	}
+	if fault.code != codes.OK {
+		return status.Error(fault.code, fault.text)
+	}
+	l := &stream{events: make(chan *runtimeapi.ContainerEventResponse, maxQueue), drop: make(chan struct{})}
+	s.mu.Lock()
+	waiting := s.queue
+	s.queue = nil
+	s.streams[l] = struct{}{}
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.streams, l)
+	}()
+	for _, ev := range waiting {
+		if err := out.Send(ev); err != nil {
+			return err
+		}
+	}
+	for {
+		select {
+		case ev := <-l.events:
+			if err := out.Send(ev); err != nil {
+				return err
+			}
+		case <-l.drop:
+			return status.Error(codes.Unavailable, "the event stream was dropped")
+		case <-out.Context().Done():
+			return status.FromContextError(out.Context().Err()).Err()
+		}
+	}
+}

@@ -1,0 +1,113 @@
+package critest
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// Script is what a container's process does. The zero Script runs until it is
+// stopped, and then exits with 0.
+type Script struct {
+	// ExitAfter ends the process by itself that long after its start; 0 is never.
+	ExitAfter time.Duration
+	// Code of that exit; Reason is Completed or Error by it, unless set (OOMKilled).
+	Code   int32
+	Reason string
+	// IgnoreTERM makes the process live until it is killed (code 137).
+	IgnoreTERM bool
+	// StopTakes is how long it takes to obey TERM; TERMCode its exit code then.
+	StopTakes time.Duration
+	TERMCode  int32
+	// StartError makes StartContainer fail with that text.
+	StartError string
+	// Log lines are written to stdout at the start.
+	Log []string
+	// Message is written to the termination log at the end.
+	Message string
+}
+
+func (sc Script) exit() exit { return exitWith(sc.Code, sc.Reason) }
+
+func (sc Script) termExit() exit { return exitWith(sc.TERMCode, "") }
+
+func exitWith(code int32, reason string) exit {
+	if reason == "" {
+		reason = "Completed"
+		if code != 0 {
+			reason = "Error"
+		}
+	}
+	return exit{code: code, reason: reason}
+}
+
+// Script says what containers of that name do from their next start on.
+func (s *Server) Script(containerName string, sc Script) {
+	s.ScriptFunc(containerName, func(uint32) Script { return sc })
+}
+
+// ScriptFunc is Script by attempt, which counts from 0. It must not call the
+// Server.
+func (s *Server) ScriptFunc(containerName string, sc func(attempt uint32) Script) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.scripts[containerName] = sc
+}
+
+// Exit ends the running processes of a container, found by ID or name. Where
+// several pods have a container of that name, all of them end. It fails the
+// test when there is none.
+func (s *Server) Exit(idOrName string, code int32) { s.ExitReason(idOrName, code, "") }
+
+// ExitReason is Exit with a reason of the runtime's, as OOMKilled.
+func (s *Server) ExitReason(idOrName string, code int32, reason string) {
+	s.t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	found := false
+	for _, c := range s.containers {
+		if c.state == running && (c.id == idOrName || c.config.Metadata.Name == idOrName) {
+			found = true
+			s.endLocked(c, exitWith(code, reason))
+		}
+	}
+	if !found {
+		s.t.Errorf("critest: no running container %q to end", idOrName)
+	}
+}
+
+// writeLog writes the scripted lines in CRI's format, where a log is wanted.
+func (s *Server) writeLog(c *container) {
+	path := c.logPath()
+	if path == "" {
+		return
+	}
+	if _, err := os.Stat(filepath.Dir(path)); err != nil {
+		return // as a real runtime would fail; tests that look at logs make the directory
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o640)
+	if err != nil {
+		s.t.Errorf("critest: %v", err)
+		return
+	}
+	defer f.Close()
+	for _, line := range c.script.Log {
+		fmt.Fprintf(f, "%s stdout F %s\n", time.Now().Format(time.RFC3339Nano), line)
+	}
+}
+
+// writeMessage leaves the scripted termination message behind.
+func (s *Server) writeMessage(c *container) {
+	if c.script.Message == "" {
+		return
+	}
+	path := c.config.Annotations["io.kubernetes.container.terminationMessagePath"]
+	for _, m := range c.config.Mounts {
+		if m.ContainerPath == path {
+			if err := os.WriteFile(m.HostPath, []byte(c.script.Message), 0o666); err != nil {
+				s.t.Errorf("critest: %v", err)
+			}
+		}
+	}
+}

@@ -1,0 +1,200 @@
+package critest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Server is a runtime of its own. Make it with New.
+type Server struct {
+	t      testing.TB
+	socket string
+
+	runtimeapi.UnimplementedRuntimeServiceServer
+	faults faults
+
+	mu         sync.Mutex // guards everything below
+	grpc       *grpc.Server
+	served     chan struct{} // closed when grpc's Serve has returned
+	sandboxes  map[string]*sandbox
+	containers map[string]*container
+	names      map[string]string // reserved name to ID
+	images     map[string]*Image // by ID
+	registry   map[string]Pull   // by normalised reference
+	scripts    map[string]func(attempt uint32) Script
+	addresses  map[string]bool
+	network    runtimeapi.RuntimeCondition
+	version    string
+	driver     runtimeapi.CgroupDriver
+	noEvents   bool
+	loseEvents bool
+	queue      []*runtimeapi.ContainerEventResponse
+	streams    map[*stream]struct{}
+	nextID     uint64
+	nextIP     int
+}
+
+// Option changes a Server before it starts.
+type Option func(*Server)
+
+// WithoutEvents makes GetContainerEvents answer Unimplemented.
+func WithoutEvents() Option { return func(s *Server) { s.noEvents = true } }
+
+// WithCRIVersion makes Version answer another CRI version than v1.
+func WithCRIVersion(v string) Option { return func(s *Server) { s.version = v } }
+
+// WithSocket sets where the Server listens; the default is a new directory.
+func WithSocket(path string) Option { return func(s *Server) { s.socket = path } }
+
+// New starts a Server that ends with the test.
+func New(t testing.TB, opts ...Option) *Server {
+	t.Helper()
+	s := &Server{
+		t:          t,
+		sandboxes:  map[string]*sandbox{},
+		containers: map[string]*container{},
+		names:      map[string]string{},
+		images:     map[string]*Image{},
+		registry:   map[string]Pull{},
+		scripts:    map[string]func(uint32) Script{},
+		addresses:  map[string]bool{},
+		streams:    map[*stream]struct{}{},
+		version:    "v1",
+		driver:     runtimeapi.CgroupDriver_CGROUPFS,
+		network:    runtimeapi.RuntimeCondition{Type: runtimeapi.NetworkReady, Status: true},
+	}
+	s.faults.init()
+	for _, o := range opts {
+		o(s)
+	}
+	if s.socket == "" {
+		// t.TempDir is too long for a socket's name in some tests.
+		dir, err := os.MkdirTemp("", "critest")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = os.RemoveAll(dir) })
+		s.socket = filepath.Join(dir, "cri.sock")
+	}
+	s.Start()
+	t.Cleanup(s.close)
+	return s
+}
+
+// Endpoint is unix:///path of the socket.
+func (s *Server) Endpoint() string { return "unix://" + s.socket }
+
+// Start listens again after Stop.
+func (s *Server) Start() {
+	s.t.Helper()
+	_ = os.Remove(s.socket) // of a Server that ended before
+	l, err := net.Listen("unix", s.socket)
+	if err != nil {
+		s.t.Fatalf("critest: %v", err)
+	}
+	g := grpc.NewServer(
+		grpc.MaxRecvMsgSize(16<<20), grpc.MaxSendMsgSize(16<<20),
+		grpc.UnaryInterceptor(s.unary),
+	)
+	runtimeapi.RegisterRuntimeServiceServer(g, s)
+	runtimeapi.RegisterImageServiceServer(g, &imageService{s: s})
+	served := make(chan struct{})
+	s.mu.Lock()
+	s.grpc, s.served = g, served
+	s.mu.Unlock()
+	go func() {
+		defer close(served)
+		if err := g.Serve(l); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+			s.t.Errorf("critest: %v", err)
+		}
+	}()
+}
+
+// Stop ends all connections and the socket, as a crash of the runtime does:
+// processes live on, calls under way fail, the events of what happens meanwhile
+// are lost, and half-made sandboxes and containers leave nothing.
+func (s *Server) Stop() {
+	s.mu.Lock()
+	g, served := s.grpc, s.served
+	s.grpc = nil
+	s.queue = nil
+	s.mu.Unlock()
+	if g == nil {
+		return
+	}
+	g.Stop()
+	<-served
+	s.mu.Lock()
+	for name, id := range s.names {
+		if s.sandboxes[id] == nil && s.containers[id] == nil {
+			delete(s.names, name)
+		}
+	}
+	s.mu.Unlock()
+	s.faults.release()
+}
+
+// Restart is Stop, a time of absence, and Start.
+func (s *Server) Restart(away time.Duration) {
+	s.t.Helper()
+	s.Stop()
+	time.Sleep(away) // the absence itself is what is asked for
+	s.Start()
+}
+
+func (s *Server) close() {
+	s.Stop()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.containers {
+		c.stopTimer()
+	}
+}
+
+// SetNetworkReady says whether a pod network is configured.
+func (s *Server) SetNetworkReady(ready bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.network.Status = ready
+	s.network.Reason, s.network.Message = "", ""
+	if !ready {
+		s.network.Reason = "NetworkPluginNotReady"
+		s.network.Message = "Network plugin returns error: cni plugin not initialized"
+	}
+}
+
+// newID is 64 hex digits like a real one, its end the count.
+func (s *Server) newIDLocked() string {
+	s.nextID++
+	return fmt.Sprintf("%016x%048x", s.nextID*0x9e3779b97f4a7c15, s.nextID)
+}
+
+// Version answers with the CRI version of the options.
+func (s *Server) Version(context.Context, *runtimeapi.VersionRequest) (*runtimeapi.VersionResponse, error) {
+	return &runtimeapi.VersionResponse{Version: "0.1.0", RuntimeName: "critest", RuntimeVersion: "v0.0.0", RuntimeApiVersion: s.version}, nil
+}
+
+// Status answers ready, and whether the network is.
+func (s *Server) Status(context.Context, *runtimeapi.StatusRequest) (*runtimeapi.StatusResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return &runtimeapi.StatusResponse{Status: &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{
+		{Type: runtimeapi.RuntimeReady, Status: true},
+		{Type: runtimeapi.NetworkReady, Status: s.network.Status, Reason: s.network.Reason, Message: s.network.Message},
+	}}}, nil
+}
+
+// RuntimeConfig answers cgroupfs.
+func (s *Server) RuntimeConfig(context.Context, *runtimeapi.RuntimeConfigRequest) (*runtimeapi.RuntimeConfigResponse, error) {
+	return &runtimeapi.RuntimeConfigResponse{Linux: &runtimeapi.LinuxRuntimeConfiguration{CgroupDriver: s.driver}}, nil
+}
