@@ -14,7 +14,7 @@ type Watch struct {
 	poke   chan struct{} // capacity 1
 
 	mu    sync.Mutex
-	dirty map[pod.UID]struct{}
+	dirty map[pod.UID]struct{} // nil for one that only wants to be poked
 }
 
 // Watch subscribes to changes from now on. Pods that exist already are not
@@ -53,10 +53,22 @@ func (w *Watch) Close() {
 
 func (w *Watch) mark(uid pod.UID) {
 	w.mu.Lock()
-	w.dirty[uid] = struct{}{}
+	if w.dirty != nil {
+		w.dirty[uid] = struct{}{}
+	}
 	w.mu.Unlock()
 	select {
 	case w.poke <- struct{}{}:
 	default:
 	}
+}
+
+// Changes returns a channel that receives after changes, and a function that
+// ends that; it is Watch for readers that look at everything anyway.
+func (w *Writer) Changes() (<-chan struct{}, func()) {
+	watch := w.Watch()
+	watch.mu.Lock()
+	watch.dirty = nil
+	watch.mu.Unlock()
+	return watch.C(), watch.Close
 }

@@ -1,0 +1,20 @@
+// Package server answers questions about the node over HTTP: on the read-only
+// port, on the healthz port, and on podd's own unix socket, which the command
+// line uses.
+//
+// It owns listeners, routes, timeouts and the shapes of answers. It leaves to
+// others what the answers say: pods, problems, events, health and configuration
+// come through the interfaces and functions in Config.
+//
+//	socket (root only)    everything below, /podd/v1/…, /debug/pprof
+//	read-only port        /pods /runningpods/ /metrics /configz /healthz /livez /readyz
+//	healthz port          /healthz /livez /readyz
+//
+// # Promises
+//
+//   - Only GET and HEAD do anything; nothing here changes the node.
+//   - No request holds a lock of podd's while it waits for its reader; a health
+//     check that hangs is waited for by one goroutine, however many ask.
+//   - The socket is readable by its owner only, from the first moment on.
+//   - Two podds never share a state directory: the second is refused by Listen.
+package server

@@ -1,0 +1,129 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Check is one named health check.
+type Check struct {
+	// Name is what /healthz/<name> and ?verbose call it: syncloop, runtime ….
+	Name string
+	// Func returns nil for healthy. It should heed ctx; if it does not, only
+	// its own result is late.
+	Func func(ctx context.Context) error
+	// Live puts it into /livez and /healthz too, on which supervisors restart
+	// podd: only what a restart may mend belongs there. All are in /readyz.
+	Live bool
+}
+
+// checkTimeout is how long an answer waits for a check; then the check counts
+// as failed.
+const checkTimeout = 2 * time.Second
+
+type health struct{ checks []*running }
+
+// running is a check of which at most one run is under way.
+type running struct {
+	Check
+
+	mu  sync.Mutex
+	now *run
+}
+
+type run struct {
+	done chan struct{}
+	err  error // read after done
+}
+
+func newHealth(checks []Check) *health {
+	h := &health{checks: []*running{{Check: Check{Name: "ping", Live: true, Func: func(context.Context) error { return nil }}}}}
+	for _, c := range checks {
+		h.checks = append(h.checks, &running{Check: c})
+	}
+	return h
+}
+
+// result joins the run under way, or begins one.
+func (r *running) result(ctx context.Context) error {
+	ctx, stop := context.WithTimeout(ctx, checkTimeout)
+	defer stop()
+	r.mu.Lock()
+	now := r.now
+	if now == nil {
+		now = &run{done: make(chan struct{})}
+		r.now = now
+		// The run outlives this request when others wait for it too.
+		own, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkTimeout)
+		go func() {
+			defer cancel()
+			now.err = r.Func(own)
+			r.mu.Lock()
+			r.now = nil
+			r.mu.Unlock()
+			close(now.done)
+		}()
+	}
+	r.mu.Unlock()
+	select {
+	case <-now.done:
+		return now.err
+	case <-ctx.Done():
+		return fmt.Errorf("no answer within %s", checkTimeout)
+	}
+}
+
+// endpoint answers /healthz, /livez or /readyz and the paths below it, in the
+// apiserver's form.
+func (h *health) endpoint(name string, wanted func(*running) bool) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var checks []*running
+		one := strings.Trim(strings.TrimPrefix(r.URL.Path, "/"+name), "/")
+		for _, c := range h.checks {
+			if one == "" && wanted(c) && !slices.Contains(r.URL.Query()["exclude"], c.Name) || c.Name == one {
+				checks = append(checks, c)
+			}
+		}
+		if len(checks) == 0 && one != "" {
+			http.NotFound(w, r)
+			return
+		}
+		h.answer(w, r, name, checks)
+	})
+}
+
+func (h *health) answer(w http.ResponseWriter, r *http.Request, name string, checks []*running) {
+	results := make([]error, len(checks))
+	var wg sync.WaitGroup
+	for i, c := range checks {
+		wg.Go(func() { results[i] = c.result(r.Context()) })
+	}
+	wg.Wait()
+	var b strings.Builder
+	for i, c := range checks {
+		if results[i] == nil {
+			fmt.Fprintf(&b, "[+]%s ok\n", c.Name)
+		} else {
+			fmt.Fprintf(&b, "[-]%s failed: %v\n", c.Name, results[i])
+		}
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.Header().Set("Cache-Control", "no-cache, private")
+	_, verbose := r.URL.Query()["verbose"]
+	switch {
+	case errors.Join(results...) != nil:
+		w.WriteHeader(http.StatusInternalServerError)
+		fmt.Fprintf(w, "%s%s check failed\n", b.String(), name)
+	case verbose:
+		fmt.Fprintf(w, "%s%s check passed\n", b.String(), name)
+	default:
+		fmt.Fprint(w, "ok")
+	}
+}

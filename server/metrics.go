@@ -1,0 +1,68 @@
+package server
+
+import (
+	"net/http"
+	"runtime"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+)
+
+type metrics struct{ requests *prometheus.CounterVec }
+
+func newMetrics(reg prometheus.Registerer) *metrics {
+	m := &metrics{requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "kubelet_http_requests_total",
+		Help: "Number of the http requests received since the server started",
+	}, []string{"method", "path", "server_type", "long_running"})}
+	if reg != nil {
+		reg.MustRegister(m.requests)
+	}
+	return m
+}
+
+// paths are the values of the path label: the first word of the path, as the
+// kubelet counts; all others are one.
+var paths = map[string]bool{
+	"healthz": true, "livez": true, "readyz": true, "pods": true, "runningpods": true,
+	"metrics": true, "configz": true, "podd": true, "debug": true,
+}
+
+func (m *metrics) count(server string, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		first, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
+		if !paths[first] {
+			first = "other"
+		}
+		method := r.Method
+		if method != http.MethodGet && method != http.MethodHead {
+			method = "other"
+		}
+		_, long := r.URL.Query()["watch"]
+		m.requests.WithLabelValues(method, first, server, map[bool]string{true: "true", false: "false"}[long]).Inc()
+		next.ServeHTTP(w, r)
+	})
+}
+
+// RegisterProcess adds what describes the process itself: the collectors of Go
+// and of the process, kubelet_node_name (which the usual dashboards join on) and
+// the build.
+func RegisterProcess(reg prometheus.Registerer, node string, v Version) {
+	constant := func(name, help string, labels prometheus.Labels) {
+		g := prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: labels})
+		g.Set(1)
+		reg.MustRegister(g)
+	}
+	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	constant("kubelet_node_name", "The node's name. The count is always 1.", prometheus.Labels{"node": node})
+	constant("podd_build_info", "A constant 1, labelled with what podd was built from.", prometheus.Labels{
+		"version": v.Version, "commit": v.Commit, "go_version": v.GoVersion,
+	})
+	major, minor, _ := strings.Cut(strings.TrimPrefix(v.Kubernetes, "v"), ".")
+	minor, _, _ = strings.Cut(minor, ".")
+	constant("kubernetes_build_info", "A constant 1, labelled with the version of Kubernetes whose API podd implements.", prometheus.Labels{
+		"major": major, "minor": minor, "git_version": v.Kubernetes, "git_commit": v.Commit, "git_tree_state": "",
+		"build_date": "", "go_version": v.GoVersion, "compiler": runtime.Compiler, "platform": v.Platform,
+	})
+}

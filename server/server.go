@@ -1,0 +1,208 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
+
+	"podd/internal/pod"
+)
+
+// Pods is what the server wants to know of pods. What it returns is shared and
+// not changed. *status.Writer is one.
+type Pods interface {
+	// Pods returns all pods with their newest status, sorted.
+	Pods() []*v1.Pod
+	// Origin is the path or URL of the pod's manifest, or empty.
+	Origin(pod.UID) string
+}
+
+// Config is what a Server is made of.
+type Config struct {
+	// Socket is a path; it must be set. ReadOnlyAddress and HealthzAddress are
+	// host:port, or empty for none.
+	Socket, ReadOnlyAddress, HealthzAddress string
+
+	Version Version
+	Pods    Pods
+	// Problems are those of the manifests; nil for none.
+	Problems func() []pod.Problem
+	// Events returns events of the pods so named (empty: all), oldest first.
+	Events func(namespace, name string) []*v1.Event
+	// Configz is the configuration without secrets, to be shown as JSON.
+	Configz func() any
+	Health  []Check
+	// Changes subscribes to changes of pods, problems or events: the channel
+	// receives after some, until stop is called. Nil: watchers look every 2 s.
+	Changes []func() (c <-chan struct{}, stop func())
+	// Logs is told of requests that went wrong; nil for none.
+	Log *slog.Logger
+	// Gather is what /metrics shows, Metrics where the server's own go.
+	Gather  prometheus.Gatherer
+	Metrics prometheus.Registerer
+}
+
+// Version says what runs.
+type Version struct {
+	Version   string `json:"version"`
+	Commit    string `json:"commit,omitempty"`
+	GoVersion string `json:"goVersion"`
+	Platform  string `json:"platform"`
+	// Kubernetes is the version of the API that podd implements.
+	Kubernetes string `json:"kubernetes"`
+}
+
+// Bounds of requests. Answers are small, and whoever asks is near.
+const (
+	readHeaderTimeout = 5 * time.Second
+	writeTimeout      = 60 * time.Second
+	idleTimeout       = 2 * time.Minute
+	shutdownTimeout   = 2 * time.Second
+	maxHeaderBytes    = 64 << 10
+)
+
+// Server serves what Config says. Make it with New, then Listen, then Run.
+type Server struct {
+	config  Config
+	log     *slog.Logger
+	metrics *metrics
+	health  *health
+
+	listeners []listener
+	lock      *lock
+}
+
+type listener struct {
+	net.Listener
+	name    string
+	handler http.Handler
+}
+
+// New returns a server that listens nowhere yet.
+func New(c Config) *Server {
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Server{config: c, log: c.Log, metrics: newMetrics(c.Metrics), health: newHealth(c.Health)}
+}
+
+// Listen takes the socket and the ports, or says which it cannot have and what
+// to do. Call it before anything that a second podd must not do. After an error
+// nothing is held; after success Run must be called, which releases all.
+func (s *Server) Listen() error {
+	held, err := takeLock(s.config.Socket)
+	if err != nil {
+		return err
+	}
+	s.lock = held
+	socket, err := listenUnix(s.config.Socket)
+	if err != nil {
+		s.release()
+		return err
+	}
+	s.listeners = append(s.listeners, listener{socket, "socket", s.socketRoutes()})
+	var wrong []error
+	for _, p := range []struct {
+		name, address, field string
+		routes               func() http.Handler
+	}{
+		{"readonly", s.config.ReadOnlyAddress, "readOnlyPort", s.readOnlyRoutes},
+		{"healthz", s.config.HealthzAddress, "healthzPort", s.healthzRoutes},
+	} {
+		if p.address == "" {
+			continue
+		}
+		l, err := net.Listen("tcp", p.address)
+		if err != nil {
+			wrong = append(wrong, listenError(p.address, p.field, err))
+			continue
+		}
+		s.listeners = append(s.listeners, listener{l, p.name, p.routes()})
+	}
+	if len(wrong) > 0 {
+		s.release()
+		return errors.Join(wrong...)
+	}
+	return nil
+}
+
+func listenError(address, field string, err error) error {
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return fmt.Errorf("listen on %s (%s): another process has this port; find it with `ss -ltnp`, or give %s another value, 0 for none: %w", address, field, field, err)
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return fmt.Errorf("listen on %s (%s): this host has no such address: %w", address, field, err)
+	}
+	return fmt.Errorf("listen on %s (%s): %w", address, field, err)
+}
+
+// Address is where the listener of that name (socket, readonly, healthz) is
+// found, or nil. It is for tests that listen on port 0.
+func (s *Server) Address(name string) net.Addr {
+	for _, l := range s.listeners {
+		if l.name == name {
+			return l.Addr()
+		}
+	}
+	return nil
+}
+
+// Run serves until ctx ends, gives requests under way two seconds, and releases
+// what Listen took. An error is that of a listener that broke.
+func (s *Server) Run(ctx context.Context) error {
+	defer s.release()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var wg sync.WaitGroup
+	for _, l := range s.listeners {
+		server := &http.Server{
+			Handler:           l.handler,
+			ReadHeaderTimeout: readHeaderTimeout,
+			WriteTimeout:      writeTimeout,
+			IdleTimeout:       idleTimeout,
+			MaxHeaderBytes:    maxHeaderBytes,
+			ErrorLog:          slog.NewLogLogger(s.log.With("listener", l.name).Handler(), slog.LevelDebug),
+			BaseContext:       func(net.Listener) context.Context { return ctx },
+		}
+		wg.Go(func() {
+			if err := server.Serve(l.Listener); !errors.Is(err, http.ErrServerClosed) {
+				cancel(fmt.Errorf("serve on %s: %w", l.Addr(), err))
+			}
+		})
+		wg.Go(func() {
+			<-ctx.Done()
+			last, stop := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
+			defer stop()
+			if err := server.Shutdown(last); err != nil {
+				_ = server.Close() // its listener is closed already
+			}
+		})
+	}
+	<-ctx.Done()
+	wg.Wait()
+	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) && !errors.Is(cause, context.DeadlineExceeded) {
+		return cause
+	}
+	return nil
+}
+
+// release closes what is open and removes the socket. Twice is once.
+func (s *Server) release() {
+	for _, l := range s.listeners {
+		_ = l.Close() // closed twice when Run ends; there is nothing to lose
+	}
+	s.listeners = nil
+	if s.lock != nil {
+		s.lock.release(s.config.Socket)
+		s.lock = nil
+	}
+}

@@ -1,0 +1,83 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// lock is held by the one podd of a state directory. It is the kernel's: it goes
+// with its process however that ends, so it is never stale.
+type lock struct{ file *os.File }
+
+// takeLock locks the file beside the socket.
+func takeLock(socket string) (*lock, error) {
+	if err := os.MkdirAll(filepath.Dir(socket), 0o755); err != nil {
+		return nil, fmt.Errorf("make the state directory: %w", err)
+	}
+	f, err := os.OpenFile(socket+".lock", os.O_RDWR|os.O_CREATE, 0o600)
+	if errors.Is(err, fs.ErrPermission) {
+		return nil, fmt.Errorf("open %s.lock: permission denied; podd run needs root", socket)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open the lock beside the socket: %w", err)
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		holder := make([]byte, 20)
+		n, _ := f.ReadAt(holder, 0) // only for the message
+		_ = f.Close()
+		if !errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, fmt.Errorf("lock %s.lock: %w", socket, err)
+		}
+		who := ""
+		if pid := strings.TrimSpace(string(holder[:n])); pid != "" {
+			who = " (process " + pid + ")"
+		}
+		return nil, fmt.Errorf("another podd%s serves %s: stop it first (systemctl stop podd), or give this one a --state-dir and --root-dir of its own", who, socket)
+	}
+	if err := f.Truncate(0); err == nil {
+		_, err = f.WriteAt(fmt.Appendf(nil, "%d\n", os.Getpid()), 0)
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("write %s.lock: %w", socket, err)
+	}
+	return &lock{f}, nil
+}
+
+// release removes the socket and unlocks. The lock file stays: removing it would
+// let two processes lock two files of one name.
+func (l *lock) release(socket string) {
+	_ = os.Remove(socket) // it may never have been made
+	_ = l.file.Close()    // unlocks
+}
+
+// listenUnix makes the socket. The caller holds the lock, so a socket that is
+// there belongs to nobody. It is made in a directory that only we can enter and
+// then moved into place, so that nobody connects before its mode is set.
+func listenUnix(path string) (net.Listener, error) {
+	if info, err := os.Lstat(path); err == nil && info.Mode()&os.ModeSocket == 0 {
+		return nil, fmt.Errorf("listen on %s: there is a file of this name that is no socket; remove it", path)
+	}
+	dir, err := os.MkdirTemp(filepath.Dir(path), ".s")
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", path, err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }() // empty by now, or useless
+	made := filepath.Join(dir, "s")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: made, Net: "unix"})
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", path, err)
+	}
+	l.SetUnlinkOnClose(false)
+	if err := errors.Join(os.Chmod(made, 0o600), os.Rename(made, path)); err != nil {
+		_ = l.Close()
+		return nil, fmt.Errorf("listen on %s: %w", path, err)
+	}
+	return l, nil
+}
