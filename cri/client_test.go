@@ -376,7 +376,7 @@ func TestEventsNameThePod(t *testing.T) {
 	ended := make(chan error, 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	go func() { ended <- r.Events(ctx, func(uid pod.UID) { got <- uid }) }()
+	go func() { ended <- r.Events(ctx, func(uid pod.UID, _ time.Time) { got <- uid }) }()
 	eventually(t, "a listener", func() bool { return r.srv.Listeners() == 1 })
 	p := aPod("web")
 	s := r.sandbox(t, p, 0)
@@ -403,7 +403,7 @@ func TestEventsNameThePod(t *testing.T) {
 
 func TestEventsUnimplemented(t *testing.T) {
 	r := newRig(t, critest.WithoutEvents())
-	if err := r.Events(t.Context(), func(pod.UID) {}); !errors.Is(err, pod.ErrUnimplemented) {
+	if err := r.Events(t.Context(), func(pod.UID, time.Time) {}); !errors.Is(err, pod.ErrUnimplemented) {
 		t.Errorf("got %v, want ErrUnimplemented", err)
 	}
 }

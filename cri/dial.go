@@ -36,7 +36,7 @@ const (
 	lookupTimeout = 10 * time.Second
 )
 
-// Client is a connection to one container runtime. Make it with Dial.
+// Client is a connection to one container runtime. Make it with New or Dial.
 type Client struct {
 	opts     Options
 	log      *slog.Logger
@@ -54,14 +54,25 @@ type Client struct {
 	owners   map[string]pod.UID // sandbox ID to pod; guarded by ownersMu
 }
 
-// Dial makes a Client for a CRI endpoint: unix:///path or /path. It asks the
-// runtime for its version, and so blocks until the runtime answers, refuses, or
-// ctx ends.
-//
-// Errors: pod.ErrUnavailable when nothing answers there (the Client is not
-// made; try again), and a sentence that says so when the runtime does not speak
-// CRI v1.
+// Dial makes a Client with New and asks the runtime for its version, and so
+// blocks until the runtime answers, refuses, or ctx ends. After an error there
+// is no Client; see Check for which.
 func Dial(ctx context.Context, endpoint string, opts Options, log *slog.Logger, reg prometheus.Registerer) (*Client, error) {
+	c, err := New(endpoint, opts, log, reg)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := c.Check(ctx); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return c, nil
+}
+
+// New makes a Client for a CRI endpoint: unix:///path or /path. It does not
+// connect: the first call does, and each later call connects again when the
+// runtime was restarted. While nothing answers there, calls fail at once with
+// pod.ErrUnavailable.
+func New(endpoint string, opts Options, log *slog.Logger, reg prometheus.Registerer) (*Client, error) {
 	socket, err := socketPath(endpoint)
 	if err != nil {
 		return nil, err
@@ -72,10 +83,9 @@ func Dial(ctx context.Context, endpoint string, opts Options, log *slog.Logger, 
 		endpoint: "unix://" + socket,
 		memo:     map[pod.UID]*podMemo{},
 		owners:   map[string]pod.UID{},
+		metrics:  newMetrics(reg),
 	}
 	c.links = logLinks{dir: c.opts.ContainerLogsDir, targets: c.opts.PodLogsDir, known: map[string]linkedLog{}}
-	// The registration waits for the first answer, so that a caller may dial
-	// again and again with one registry.
 	c.conn, err = grpc.NewClient("passthrough:///"+socket,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
@@ -97,16 +107,21 @@ func Dial(ctx context.Context, endpoint string, opts Options, log *slog.Logger, 
 	}
 	c.runtime = runtimeapi.NewRuntimeServiceClient(c.conn)
 	c.image = runtimeapi.NewImageServiceClient(c.conn)
+	return c, nil
+}
+
+// Check asks the runtime who it is. Errors: pod.ErrUnavailable when nothing
+// answers, and a sentence that says so when the runtime does not speak CRI v1.
+func (c *Client) Check(ctx context.Context) (Version, error) {
 	v, err := c.Version(ctx)
 	if err != nil {
-		return nil, errors.Join(c.refusal(err), c.conn.Close())
+		return v, c.refusal(err)
 	}
 	if v.APIVersion != "v1" {
-		return nil, errors.Join(c.wrongVersion(v.APIVersion), c.conn.Close())
+		return v, c.wrongVersion(v.APIVersion)
 	}
-	c.metrics = newMetrics(reg)
-	log.Info("container runtime answers", "endpoint", c.endpoint, "name", v.Name, "version", v.Version, "cri", v.APIVersion)
-	return c, nil
+	c.log.Info("container runtime answers", "endpoint", c.endpoint, "name", v.Name, "version", v.Version, "cri", v.APIVersion)
+	return v, nil
 }
 
 // Close ends the connection; calls under way fail.
@@ -148,9 +163,7 @@ func (c *Client) intercept(ctx context.Context, method string, req, reply any, c
 	}
 	start := time.Now()
 	err := invoke(ctx, method, req, reply, cc, opts...)
-	if c.metrics != nil {
-		c.metrics.observe(operationTypes[name], time.Since(start), err)
-	}
+	c.metrics.observe(operationTypes[name], time.Since(start), err)
 	return err
 }
 

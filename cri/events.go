@@ -3,6 +3,7 @@ package cri
 import (
 	"context"
 	"strings"
+	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -10,14 +11,14 @@ import (
 )
 
 // Events reads the runtime's event stream and calls look for each event with
-// the pod that it speaks of. An event says "look at this pod", never "so it
+// the pod that it speaks of and the time at which it happened. An event says "look at this pod", never "so it
 // is": it may be minutes old. The UID is empty when the event does not say whose
 // it is and nothing is known of its sandbox.
 //
 // It blocks until the stream is lost or ctx ends, and always returns an error:
 // pod.ErrUnimplemented when the runtime has no such stream, and otherwise why
 // it ended. look is called from one goroutine and must not block.
-func (c *Client) Events(ctx context.Context, look func(pod.UID)) error {
+func (c *Client) Events(ctx context.Context, look func(uid pod.UID, at time.Time)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stream, err := c.runtime.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
@@ -30,7 +31,7 @@ func (c *Client) Events(ctx context.Context, look func(pod.UID)) error {
 			return mapError("read the runtime's event stream", err)
 		}
 		c.metrics.events.WithLabelValues(eventType(ev.ContainerEventType)).Inc()
-		look(c.eventOwner(ev))
+		look(c.eventOwner(ev), time.Unix(0, ev.CreatedAt))
 	}
 }
 

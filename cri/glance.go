@@ -46,3 +46,17 @@ func (c *Client) Glance(ctx context.Context) ([]pod.Glance, error) {
 	}
 	return out, nil
 }
+
+// SandboxIDs lists all sandboxes that the runtime knows, ready or not, podd's
+// or not: what holds a network.
+func (c *Client) SandboxIDs(ctx context.Context) ([]string, error) {
+	r, err := c.runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
+	if err != nil {
+		return nil, mapError("list pod sandboxes", err)
+	}
+	ids := make([]string, len(r.Items))
+	for i, s := range r.Items {
+		ids[i] = s.Id
+	}
+	return ids, nil
+}
