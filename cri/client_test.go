@@ -164,7 +164,7 @@ func TestPodLife(t *testing.T) {
 	if o := r.observe(t, p.UID); !o.Empty() {
 		t.Errorf("after removal: got %+v, want nothing", o)
 	}
-	if err := r.RemovePodLogs("default", "web", p.UID); err != nil {
+	if err := r.RemoveLogs(p); err != nil {
 		t.Error(err)
 	}
 	if left, _ := os.ReadDir(filepath.Join(r.dir, "pods")); len(left) != 0 {

@@ -5,27 +5,9 @@ import (
 	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"podd/internal/pod"
 )
-
-// Image is one image that the runtime has.
-type Image struct {
-	ID string
-	// Tags and Digests are references with repository.
-	Tags, Digests []string
-	// Size in bytes, unpacked or not as the runtime counts.
-	Size uint64
-	// UID and Username are the image's own user; UID is nil when it names one
-	// by name, or none.
-	UID      *int64
-	Username string
-	// Pinned images are never collected.
-	Pinned bool
-}
-
-// Auth is one set of credentials for a registry.
-type Auth struct {
-	Username, Password, Auth, ServerAddress, IdentityToken, RegistryToken string
-}
 
 // FsUsage is what images or containers take of one file system.
 type FsUsage struct {
@@ -35,8 +17,8 @@ type FsUsage struct {
 	At           time.Time
 }
 
-func fromImage(i *runtimeapi.Image) *Image {
-	out := &Image{ID: i.Id, Tags: i.RepoTags, Digests: i.RepoDigests, Size: i.Size, Username: i.Username, Pinned: i.Pinned}
+func fromImage(i *runtimeapi.Image) *pod.Image {
+	out := &pod.Image{ID: i.Id, Tags: i.RepoTags, Digests: i.RepoDigests, Size: i.Size, Username: i.Username, Pinned: i.Pinned}
 	if i.Uid != nil {
 		uid := i.Uid.Value
 		out.UID = &uid
@@ -46,7 +28,7 @@ func fromImage(i *runtimeapi.Image) *Image {
 
 // ImageStatus looks an image up by any of its references or its ID; nil when
 // the runtime does not have it. It touches no network.
-func (c *Client) ImageStatus(ctx context.Context, image string) (*Image, error) {
+func (c *Client) ImageStatus(ctx context.Context, image string) (*pod.Image, error) {
 	r, err := c.image.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: image}})
 	if err != nil {
 		err = mapError("", err)
@@ -64,7 +46,7 @@ func (c *Client) ImageStatus(ctx context.Context, image string) (*Image, error) 
 // PullImage pulls an image and returns its ID. It has no deadline of its own:
 // the caller ends it by ctx. auth may be nil. annotations are the pod's,
 // which some runtimes use to choose the platform.
-func (c *Client) PullImage(ctx context.Context, image string, auth *Auth, annotations map[string]string) (string, error) {
+func (c *Client) PullImage(ctx context.Context, image string, auth *pod.RegistryAuth, annotations map[string]string) (string, error) {
 	req := &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: image, Annotations: annotations}}
 	if auth != nil {
 		req.Auth = &runtimeapi.AuthConfig{
@@ -80,12 +62,12 @@ func (c *Client) PullImage(ctx context.Context, image string, auth *Auth, annota
 }
 
 // ListImages lists all images of the runtime.
-func (c *Client) ListImages(ctx context.Context) ([]*Image, error) {
+func (c *Client) ListImages(ctx context.Context) ([]*pod.Image, error) {
 	r, err := c.image.ListImages(ctx, &runtimeapi.ListImagesRequest{})
 	if err != nil {
 		return nil, mapError("list images", err)
 	}
-	out := make([]*Image, 0, len(r.Images))
+	out := make([]*pod.Image, 0, len(r.Images))
 	for _, i := range r.Images {
 		out = append(out, fromImage(i))
 	}

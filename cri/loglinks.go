@@ -9,7 +9,7 @@ import (
 	"strings"
 	"sync"
 
-	"podd/internal/pod"
+	v1 "k8s.io/api/core/v1"
 )
 
 // linkedLog is where a container's log is and what leads to it.
@@ -96,7 +96,7 @@ func (l *logLinks) remove(id string) error {
 }
 
 // removeSandbox takes away the links of a removed sandbox's containers. Their
-// logs go with the pod (RemovePodLogs).
+// logs go with the pod (RemoveLogs).
 func (l *logLinks) removeSandbox(sandbox string) {
 	l.mu.Lock()
 	var links []string
@@ -112,13 +112,13 @@ func (l *logLinks) removeSandbox(sandbox string) {
 	}
 }
 
-// RemovePodLogs removes the log directory of a pod that is gone. Nothing in it
-// may still be written: call it after the last sandbox was removed.
-func (c *Client) RemovePodLogs(namespace, name string, uid pod.UID) error {
-	if namespace == "" || name == "" || uid == "" || strings.ContainsRune(namespace+name+string(uid), filepath.Separator) {
-		return fmt.Errorf("remove pod logs: %q/%q %q does not name a pod", namespace, name, uid)
+// RemoveLogs removes the log directory of a pod that is gone. Nothing in it may
+// still be written: call it after the last sandbox was removed.
+func (c *Client) RemoveLogs(p *v1.Pod) error {
+	if p.Namespace == "" || p.Name == "" || p.UID == "" || strings.ContainsRune(p.Namespace+p.Name+string(p.UID), filepath.Separator) {
+		return fmt.Errorf("remove pod logs: %q/%q %q does not name a pod", p.Namespace, p.Name, p.UID)
 	}
-	if err := os.RemoveAll(podLogDir(c.opts.PodLogsDir, namespace, name, uid)); err != nil {
+	if err := os.RemoveAll(podLogDir(c.opts.PodLogsDir, p.Namespace, p.Name, p.UID)); err != nil {
 		return fmt.Errorf("remove pod logs: %w", err)
 	}
 	return nil
