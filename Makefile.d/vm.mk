@@ -1,0 +1,53 @@
+# Installing podd with its systemd units, and the test of it in a virtual machine.
+#   make install                     into / (PREFIX=/usr)
+#   make install DESTDIR=/tmp/pkg    for a package
+# Configuration that is there already is never overwritten.
+
+PREFIX ?= /usr
+DESTDIR ?=
+BINDIR := $(PREFIX)/bin
+PODD_LIBDIR := $(PREFIX)/lib/podd
+UNITDIR := /lib/systemd/system
+INSTALLED_UNITS := podd.service podd-runtime.service
+
+.PHONY: install
+install: build runtime ## install podd, its runtime and its systemd units (PREFIX=/usr, DESTDIR=)
+	@install -d "$(DESTDIR)$(BINDIR)" "$(DESTDIR)$(PODD_LIBDIR)" "$(DESTDIR)$(UNITDIR)" \
+		"$(DESTDIR)/etc/podd" "$(DESTDIR)/var/lib/podd" "$(DESTDIR)/var/lib/podd/images" "$(DESTDIR)$(PREFIX)/share/doc/podd"
+	@install -d -m 0700 "$(DESTDIR)/etc/podd/manifests" # Secrets will lie there too
+	@install -m 0755 build/podd "$(DESTDIR)$(BINDIR)/podd"
+	@install -m 0755 build/runtime/bin/* systemd/stop-pods.sh "$(DESTDIR)$(PODD_LIBDIR)/"
+	@install -m 0644 README.md "$(DESTDIR)$(PREFIX)/share/doc/podd/README.md"
+	@install -m 0644 build/images/pause.tar build/images/web.tar "$(DESTDIR)/var/lib/podd/images/"
+	@for unit in $(INSTALLED_UNITS); do \
+		sed 's|/usr/bin/podd|$(BINDIR)/podd|; s|/usr/share/doc|$(PREFIX)/share/doc|' "systemd/units/$$unit" \
+			>"$(DESTDIR)$(UNITDIR)/$$unit" || exit 1; \
+		chmod 0644 "$(DESTDIR)$(UNITDIR)/$$unit"; \
+	done
+	@if [ -e "$(DESTDIR)/etc/podd/config.yaml" ]; then \
+		echo "kept /etc/podd/config.yaml as it is"; \
+	else \
+		install -m 0644 systemd/config.yaml "$(DESTDIR)/etc/podd/config.yaml"; \
+	fi
+	@if [ -z "$(DESTDIR)" ] && [ -d /run/systemd/system ]; then \
+		systemctl daemon-reload && \
+		echo "installed; start it now and at every boot with: systemctl enable --now podd-runtime podd"; \
+	fi
+
+.PHONY: uninstall
+uninstall: ## end all pods, remove podd and its units; configuration and data stay
+	@if [ -z "$(DESTDIR)" ] && [ -d /run/systemd/system ] && [ -e "$(UNITDIR)/podd.service" ]; then \
+		$(PODD_LIBDIR)/stop-pods.sh $(BINDIR)/podd $(PODD_LIBDIR) && \
+		systemctl disable --now $(INSTALLED_UNITS); \
+	fi
+	@rm -f $(foreach unit,$(INSTALLED_UNITS),"$(DESTDIR)$(UNITDIR)/$(unit)") "$(DESTDIR)$(BINDIR)/podd"
+	@rm -rf "$(DESTDIR)$(PODD_LIBDIR)" "$(DESTDIR)$(PREFIX)/share/doc/podd"
+	@if [ -z "$(DESTDIR)" ] && [ -d /run/systemd/system ]; then systemctl daemon-reload; fi
+	@echo "podd is removed. Its configuration, manifests, images and pods' logs are left; to remove them too:"
+	@echo "  rm -rf /etc/podd /var/lib/podd /run/podd /var/log/pods /var/log/containers"
+
+.PHONY: test-vm
+test-vm: build runtime ## test podd under systemd in a Debian 12 virtual machine (the image is kept in ~/.cache/podd-vm)
+	@go="$(GO)"; . hack/need.sh; die() { echo "make test-vm: $$*" >&2; exit 1; }; \
+		need_deb qemu-system-x86 qemu-system-x86_64 mmdebstrap mmdebstrap e2fsprogs mkfs.ext4
+	@PODD_TEST_VM=1 $(GO) test -count=1 -timeout 30m -v ./test/vm

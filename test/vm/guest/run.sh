@@ -1,0 +1,251 @@
+#!/bin/sh
+# Runs inside the virtual machine, at each of its boots. Standard output is the
+# first serial port: one line a check, "ok NAME text" or "not ok NAME text", and
+# "done" at the very end. vm_test.go knows all names.
+set -u
+export PATH=/usr/lib/podd:/usr/sbin:/usr/bin:/sbin:/bin
+state=/var/lib/podd-vm-test
+manifests=/etc/podd/manifests
+socket=unix:///run/podd/containerd.sock
+mkdir -p $state
+
+crictl() { /usr/lib/podd/crictl --runtime-endpoint $socket --image-endpoint $socket --timeout 60s "$@"; }
+remark() { echo "# $*"; }
+
+# check NAME FUNCTION: reports the function's outcome with the time it took. What
+# it prints is shown when it fails.
+check() {
+	began=$(date +%s)
+	if said=$("$2" 2>&1); then
+		echo "ok $1 $(($(date +%s) - began))s $(echo "$said" | tail -n 1)"
+	else
+		echo "not ok $1 $(($(date +%s) - began))s $(echo "$said" | tail -n 12 | tr '\n\r' '; ')"
+		failed "$1"
+	fi
+}
+
+# failed leaves on the console what a person will want to read.
+failed() {
+	{
+		echo "=== $1 failed ==="
+		systemctl --no-pager --lines=0 status podd.service podd-runtime.service
+		journalctl --no-pager -b -n 60 -u podd -u podd-runtime -o short-monotonic
+		crictl pods
+		crictl ps -a
+	} >/dev/ttyS1 2>&1
+}
+
+# within SECONDS COMMAND...: tries until the command succeeds.
+within() {
+	deadline=$(($(date +%s) + $1))
+	shift
+	until "$@"; do
+		if [ "$(date +%s)" -ge "$deadline" ]; then
+			echo "not in time: $*"
+			return 1
+		fi
+		sleep 0.2
+	done
+}
+
+running() { [ "$(crictl ps -q | wc -l)" = "$1" ]; }
+property() { systemctl show -P "$2" "$1"; }
+active() { [ "$(property "$1" ActiveState)" = active ]; }
+# containers: name, id and start of each that runs.
+containers() {
+	crictl ps -q | sort | while read -r id; do
+		crictl inspect "$id" | jq -r '.status | "\(.metadata.name) \(.id) \(.startedAt)"'
+	done
+}
+# same BEFORE: the containers that run are those of before, not started again.
+same() {
+	now=$(containers)
+	[ "$now" = "$1" ] && [ -n "$now" ] && return
+	echo "before: $1; now: $now"
+	return 1
+}
+address() { crictl inspectp "$(crictl pods --name "^$1" --state ready -q | head -n 1)" | jq -r .status.network.ip; }
+answers() { curl -fsS -m 10 "http://$(address web):8080/" | grep -q 'It runs'; }
+
+machine() {
+	[ "$(cat /proc/1/comm)" = systemd ] || { echo "PID 1 is $(cat /proc/1/comm)"; return 1; }
+	[ "$(stat -fc %T /sys/fs/cgroup)" = cgroup2fs ] || { echo "cgroups are $(stat -fc %T /sys/fs/cgroup)"; return 1; }
+	echo "$(systemctl --version | head -n 1), Linux $(uname -r)"
+}
+
+# make -o: the build lies there, and there is no Go here.
+make_in_tree() { make -C $state/src -s -o build -o runtime "$@"; }
+
+install_podd() {
+	cp -a /payload/src $state/ && make_in_tree install || return 1
+	for f in /usr/bin/podd /usr/lib/podd/containerd /usr/lib/podd/runc /lib/systemd/system/podd.service \
+		/lib/systemd/system/podd-runtime.service /etc/podd/config.yaml $manifests /var/lib/podd/images/pause.tar; do
+		[ -e $f ] || { echo "no $f"; return 1; }
+	done
+	cp /payload/busybox.tar /var/lib/podd/images/
+}
+
+install_again() {
+	echo "# mine" >>/etc/podd/config.yaml
+	make_in_tree install && tail -n 1 /etc/podd/config.yaml | grep -q mine
+}
+
+runtime_starts() {
+	systemctl enable --now podd-runtime.service && active podd-runtime.service && crictl version | grep RuntimeVersion
+}
+
+agent_starts() {
+	systemctl enable --now podd.service && active podd.service && curl -fsS -m 10 http://127.0.0.1:10248/healthz
+}
+
+drop() {
+	cp "/payload/manifests/$1.yaml" "$manifests/.$1" && mv "$manifests/.$1" "$manifests/$1.yaml"
+}
+
+manifest_runs() {
+	drop web && drop scratch && within 90 running 2 && [ -s /srv/scratch/starts ] && containers
+}
+
+cgroups() {
+	id=$(crictl ps --name scratch -q)
+	pid=$(crictl inspect "$id" | jq .info.pid)
+	group=$(cut -d: -f3 "/proc/$pid/cgroup")
+	case $group in
+	*.slice/*"$id".scope) ;;
+	*) echo "container is in $group"; return 1 ;;
+	esac
+	[ "$(cat "/sys/fs/cgroup$group/memory.max")" = 67108864 ] || { echo "memory.max is $(cat "/sys/fs/cgroup$group/memory.max")"; return 1; }
+	echo "$group"
+}
+
+query() { curl -fsS -m 10 -G http://127.0.0.1:9090/api/v1/query --data-urlencode "query=$1" | jq -r '.data.result[0].value[1]'; }
+running_pods_is() { [ "$(query 'sum(kubelet_running_pods)')" = "$1" ]; }
+prometheus() {
+	cat >/etc/prometheus/prometheus.yml <<-YAML
+		global: {scrape_interval: 2s}
+		scrape_configs:
+		- job_name: kubelet
+		  static_configs: [{targets: ['127.0.0.1:10255']}]
+	YAML
+	systemctl restart prometheus.service || return 1
+	within 60 running_pods_is 2 || { curl -sS -m 10 http://127.0.0.1:10255/metrics | grep running_pods; return 1; }
+	echo "kubelet_running_pods $(query 'sum(kubelet_running_pods)'), up $(query 'up')"
+	systemctl stop prometheus.service
+}
+
+restart_agent() {
+	before=$(containers)
+	systemctl restart podd.service && active podd.service && sleep 3 && same "$before" && answers
+}
+
+restart_runtime() {
+	before=$(containers)
+	agent=$(property podd.service MainPID)
+	systemctl restart podd-runtime.service && active podd-runtime.service && sleep 3 && same "$before" && answers || return 1
+	[ "$(property podd.service MainPID)" = "$agent" ] || { echo "podd was restarted with the runtime"; return 1; }
+}
+
+another_pid() { pid=$(property "$1" MainPID) && [ "$pid" != 0 ] && [ "$pid" != "$2" ] && active "$1"; }
+kill_unit() {
+	before=$(containers)
+	pid=$(property "$1" MainPID)
+	kill -9 "$pid" && within 60 another_pid "$1" "$pid" && sleep 3 && same "$before" && answers
+}
+kill_agent() { kill_unit podd.service; }
+kill_runtime() { kill_unit podd-runtime.service; }
+
+watchdog() {
+	mkdir -p /run/systemd/system/podd.service.d
+	printf '[Service]\nWatchdogSec=5\nTimeoutAbortSec=5\n' >/run/systemd/system/podd.service.d/quick.conf
+	systemctl daemon-reload && systemctl restart podd.service || return 1
+	before=$(containers)
+	pid=$(property podd.service MainPID)
+	sleep 8 # fed in time, it lives
+	[ "$(property podd.service MainPID)" = "$pid" ] || { echo "the watchdog bit a healthy podd"; return 1; }
+	kill -STOP "$pid" && within 60 another_pid podd.service "$pid" && sleep 2 && same "$before" || return 1
+	journalctl -b -u podd.service | grep -i "watchdog timeout" || { echo "it was not the watchdog"; return 1; }
+	rm -r /run/systemd/system/podd.service.d
+	systemctl daemon-reload && systemctl restart podd.service
+}
+
+units_active() { within 60 active podd-runtime.service && within 60 active podd.service; }
+
+# back: both pods run, in containers of this boot, and the tmpfs is there.
+back() {
+	within 90 running 2 && within 20 answers || return 1
+	[ "$(wc -l </srv/scratch/starts)" -gt "$(cat $state/starts)" ] || { echo "scratch did not start again"; return 1; }
+	findmnt -rn -t tmpfs | grep -q kubernetes.io~empty-dir/tmp || { echo "no tmpfs for the emptyDir"; return 1; }
+}
+
+# clean N: as many sandboxes, leases, network namespaces, links and pod
+# directories as pods, and no dead containers.
+leases() { find /run/podd/cni/leases -type f -name '[0-9]*.[0-9]*' 2>/dev/null | wc -l; }
+namespaces() { findmnt -rn -t nsfs -o TARGET | grep -c /netns/; }
+veths() { ip -o link show type veth | wc -l; }
+directories() { find /var/lib/podd/pods -mindepth 1 -maxdepth 1 | wc -l; }
+clean() {
+	found="sandboxes $(crictl pods -q | wc -l) containers $(crictl ps -aq | wc -l) leases $(leases) netns $(namespaces) veths $(veths) directories $(directories)"
+	[ "$found" = "sandboxes $1 containers $1 leases $1 netns $1 veths $1 directories $1" ]
+}
+nothing_leaked() { within 60 clean 2 || { echo "want 2 of each: $found"; return 1; }; echo "$found"; }
+
+uninstall() {
+	make_in_tree uninstall >$state/uninstall.log || { cat $state/uninstall.log; return 1; }
+	left=$(pgrep -al 'podd|containerd|runc')
+	[ -z "$left" ] || { echo "still running: $left"; return 1; }
+	[ "$(namespaces) $(veths) $(leases)" = "0 0 0" ] || { echo "left: netns $(namespaces), veths $(veths), leases $(leases)"; return 1; }
+	mounts=$(findmnt -rn -o TARGET | grep podd)
+	[ -z "$mounts" ] || { echo "still mounted: $mounts"; return 1; }
+	[ ! -e /usr/bin/podd ] && [ ! -e /lib/systemd/system/podd.service ]
+}
+data_left() {
+	[ -s /srv/scratch/starts ] && [ -e $manifests/web.yaml ] && [ -d /var/lib/podd/containerd ] && grep 'rm -rf' $state/uninstall.log
+}
+
+boot_first() {
+	check machine-has-systemd-and-cgroup-v2 machine
+	check install-puts-files-in-place install_podd
+	check install-keeps-an-existing-configuration install_again
+	check runtime-unit-starts runtime_starts
+	check agent-unit-starts agent_starts
+	check manifest-dropped-into-the-directory-runs manifest_runs
+	check pod-address-answers answers
+	check cgroups-are-made-by-systemd cgroups
+	check prometheus-of-debian-scrapes-podd prometheus
+	check restart-of-podd-leaves-containers-alone restart_agent
+	check restart-of-the-runtime-keeps-pods restart_runtime
+	check killed-podd-comes-back-and-containers-stay kill_agent
+	check killed-runtime-comes-back-and-containers-stay kill_runtime
+	check watchdog-restarts-a-podd-that-stands-still watchdog
+	next second
+	systemctl reboot
+}
+
+boot_second() {
+	check units-start-at-boot units_active
+	check reboot-brings-every-pod-back back
+	check reboot-leaks-nothing nothing_leaked
+	next third
+	sync # what a machine loses of the last seconds is not what is tested
+	echo b >/proc/sysrq-trigger
+}
+
+boot_third() {
+	check power-cut-brings-every-pod-back back
+	check power-cut-leaks-nothing nothing_leaked
+	check uninstall-leaves-nothing-running uninstall
+	check uninstall-leaves-data-and-says-so data_left
+	echo "done"
+	systemctl poweroff
+}
+
+next() {
+	echo "$1" >$state/stage
+	if [ -e /srv/scratch/starts ]; then wc -l </srv/scratch/starts >$state/starts; else echo 0 >$state/starts; fi
+	sync
+	remark "reboot"
+}
+
+stage=$(cat $state/stage 2>/dev/null || echo first)
+remark "boot $stage, up $(cut -d' ' -f1 /proc/uptime)s"
+"boot_$stage"
