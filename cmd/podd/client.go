@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"podd/config"
+)
+
+// client asks the daemon, over its socket.
+type client struct {
+	socket string
+	http   *http.Client
+}
+
+// addSocket gives a command the flag that says where the daemon listens.
+func addSocket(cmd *cobra.Command, stateDir *string) {
+	cmd.Flags().StringVar(stateDir, "state-dir", config.DefaultStateDir, "`directory` of the daemon's socket")
+}
+
+func newClient(stateDir string) *client {
+	c := &client{socket: strings.TrimSuffix(stateDir, "/") + "/podd.sock"}
+	c.http = &http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			d := net.Dialer{Timeout: 5 * time.Second}
+			return d.DialContext(ctx, "unix", c.socket)
+		},
+		ResponseHeaderTimeout: 10 * time.Second,
+	}}
+	return c
+}
+
+// get reads one answer, or with watch one after the other until ctx ends or each
+// returns an error. decode reads the next one into what it likes.
+func (c *client) get(ctx context.Context, path string, query url.Values, each func(decode func(any) error) error) error {
+	watch := query.Has("watch")
+	u := "http://podd" + path + "?" + query.Encode()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return c.explain(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode != http.StatusOK {
+		body, _ := io.ReadAll(io.LimitReader(resp.Body, 1024)) // only for the message
+		return fmt.Errorf("ask the daemon for %s: %s: %s", path, resp.Status, strings.TrimSpace(string(body)))
+	}
+	d := json.NewDecoder(resp.Body)
+	for {
+		var decodeErr error
+		err := each(func(v any) error {
+			decodeErr = d.Decode(v)
+			return decodeErr
+		})
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case decodeErr != nil && watch:
+			return &exitError{exitNotServed, fmt.Errorf("the daemon at %s went away", c.socket)}
+		case decodeErr != nil:
+			return fmt.Errorf("read the daemon's answer: %w", decodeErr)
+		case err != nil || !watch:
+			return err
+		}
+	}
+}
+
+// explain says what to do when nobody answers.
+func (c *client) explain(err error) error {
+	switch {
+	case errors.Is(err, context.Canceled):
+		return nil
+	case errors.Is(err, fs.ErrNotExist):
+		err = fmt.Errorf("podd is not running: there is no %s. Start it with `systemctl start podd` or `podd run`; if it runs with another --state-dir, give the same here", c.socket)
+	case errors.Is(err, syscall.ECONNREFUSED):
+		err = fmt.Errorf("podd is not running: nobody answers on %s, which a podd that was killed left behind. Start it with `systemctl start podd` or `podd run`", c.socket)
+	case errors.Is(err, fs.ErrPermission):
+		err = fmt.Errorf("only root may ask podd: %s: permission denied. Try again with sudo", c.socket)
+	default:
+		err = fmt.Errorf("ask the daemon on %s: %w", c.socket, err)
+	}
+	return &exitError{exitNotServed, err}
+}

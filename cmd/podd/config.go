@@ -1,0 +1,57 @@
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"podd/config"
+)
+
+func newConfigCmd() *cobra.Command {
+	var output string
+	var explain bool
+	flags := &config.Flags{}
+	cmd := &cobra.Command{
+		Use:   "config",
+		Short: "Print the effective configuration, or what each field does",
+		Long: `Print the configuration that podd run would use with the same flags: the file
+merged with drop-ins, flags and defaults, secrets masked. Mistakes are printed
+and the exit code is 1.
+
+With --explain, list every field of KubeletConfiguration with what podd does
+with it.`,
+		Example: `  podd config --explain
+  podd config --explain -o json
+  podd config --config /etc/podd/config.yaml`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if explain {
+				return config.Explain(cmd.OutOrStdout(), output)
+			}
+			c, err := flags.Load()
+			if err != nil {
+				return err
+			}
+			for _, w := range c.Warnings {
+				fmt.Fprintln(os.Stderr, "warning:", w)
+			}
+			if output == "" {
+				output = "yaml"
+			}
+			return writeObject(cmd.OutOrStdout(), output, c.Masked())
+		},
+	}
+	cmd.Flags().BoolVar(&explain, "explain", false, "list every field with what podd does with it")
+	flags.Bind(cmd.Flags())
+	cmd.SetFlagErrorFunc(kubeletFlagError)
+	addOutput(cmd, &output, "json", "yaml")
+	return cmd
+}
+
+// kubeletFlagError explains flags of the kubelet's that podd does not have. It
+// is for the commands that take the kubelet's flags.
+func kubeletFlagError(cmd *cobra.Command, err error) error {
+	return &exitError{exitUsage, config.FlagError(cmd.Flags(), err)}
+}

@@ -1,0 +1,24 @@
+package main
+
+import (
+	"io"
+	"log/slog"
+
+	"k8s.io/klog/v2"
+
+	"podd/config"
+)
+
+// newLogger is the daemon's log, as the configuration wants it. The libraries
+// that log with klog or log write to it too.
+func newLogger(c *config.Config, w io.Writer) *slog.Logger {
+	options := &slog.HandlerOptions{Level: c.LogLevel}
+	var h slog.Handler = slog.NewTextHandler(w, options)
+	if c.LogFormat == "json" {
+		h = slog.NewJSONHandler(w, options)
+	}
+	log := slog.New(h)
+	slog.SetDefault(log)
+	klog.SetSlogLogger(log.With("from", "klog"))
+	return log
+}

@@ -1,0 +1,110 @@
+// Command podd is a Kubernetes node agent: it runs the pods of a directory, a
+// URL or (later) an apiserver on a CRI runtime.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+func main() {
+	os.Exit(execute(os.Args))
+}
+
+// Exit codes beyond 0 and 1, which mean success and an error that was told.
+const (
+	exitUsage     = 2
+	exitNotServed = 3
+)
+
+// exitError is an error with an exit code of its own. Its text may be empty:
+// then everything was said already.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e *exitError) Error() string {
+	if e.err == nil {
+		return ""
+	}
+	return e.err.Error()
+}
+func (e *exitError) Unwrap() error { return e.err }
+
+// execute runs the command line and returns the exit code.
+func execute(args []string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	name, rest := filepath.Base(args[0]), args[1:]
+	if name == "kubelet" {
+		// kubeadm asks the kubelet for its version, and reads this form.
+		if len(rest) == 1 && (rest[0] == "--version" || rest[0] == "--version=true") {
+			fmt.Printf("Kubernetes %s\n", thisVersion().Kubernetes)
+			return 0
+		}
+		rest = append([]string{"run"}, rest...)
+	}
+	root := newRootCmd()
+	root.SetArgs(rest)
+	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		return 0
+	}
+	code := 1
+	if e, ok := errors.AsType[*exitError](err); ok {
+		code = e.code
+	}
+	if text := err.Error(); text != "" {
+		fmt.Fprintf(os.Stderr, "%s: %s\n", cmd.CommandPath(), strings.ReplaceAll(text, "\n", "\n  "))
+	}
+	return code
+}
+
+func newRootCmd() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "podd",
+		Short: "Run Kubernetes pods on this machine",
+		Long: `podd is a Kubernetes node agent. Put Pod manifests into a directory and they
+run, on a real container runtime, without a control plane.
+
+Invoked under the name kubelet it behaves as podd run.`,
+		Example: `  podd run                                 # run the pods of /etc/podd/manifests
+  podd validate /etc/podd/manifests/*.yaml # check manifests without running them
+  podd ps                                  # what runs, and what is wrong with manifests
+  podd events web                          # what happened to a pod`,
+		SilenceUsage:      true,
+		SilenceErrors:     true,
+		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: false},
+		Args:              cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return cmd.Help()
+		},
+	}
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return &exitError{exitUsage, fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())}
+	})
+	root.AddGroup(
+		&cobra.Group{ID: "daemon", Title: "Daemons:"},
+		&cobra.Group{ID: "look", Title: "Looking at this node:"},
+		&cobra.Group{ID: "check", Title: "Checking without a daemon:"},
+	)
+	add := func(group string, commands ...*cobra.Command) {
+		for _, c := range commands {
+			c.GroupID = group
+			root.AddCommand(c)
+		}
+	}
+	add("daemon", newRuntimeCmd())
+	add("look", newPsCmd(), newEventsCmd())
+	add("check", newConfigCmd(), newVersionCmd())
+	return root
+}

@@ -1,0 +1,63 @@
+package main
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+
+	"podd/server"
+)
+
+// version and commit are set by the build, with -ldflags -X main.version=….
+var (
+	version = ""
+	commit  = ""
+)
+
+// kubernetesVersion is the release whose API, defaults and validation podd has.
+const kubernetesVersion = "v1.36.3"
+
+// thisVersion is what this binary was built from; without the build's help, what
+// Go recorded.
+func thisVersion() server.Version {
+	v := server.Version{
+		Version: version, Commit: commit, Kubernetes: kubernetesVersion,
+		GoVersion: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
+	}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return v
+	}
+	if v.Version == "" {
+		v.Version = info.Main.Version
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" && v.Commit == "" {
+			v.Commit = s.Value
+		}
+	}
+	return v
+}
+
+func newVersionCmd() *cobra.Command {
+	var output string
+	cmd := &cobra.Command{
+		Use:   "version",
+		Short: "Print the version of podd",
+		Example: `  podd version
+  podd version -o json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			v := thisVersion()
+			if output != "" {
+				return writeObject(cmd.OutOrStdout(), output, v)
+			}
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "podd %s (Kubernetes %s, %s, %s)\n", v.Version, v.Kubernetes, v.GoVersion, v.Platform)
+			return err
+		},
+	}
+	addOutput(cmd, &output, "json", "yaml")
+	return cmd
+}
