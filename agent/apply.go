@@ -144,14 +144,25 @@ func (w *worker) event(d *pod.Desired, reason, message string) {
 	w.agent.cfg.Events.Event(d.Pod, v1.EventTypeWarning, reason, message)
 }
 
-// place waits for a place among the sandboxes being started.
+// slowStart is how long a sandbox being started counts as work for the
+// processor. One that takes longer waits for something (a network plugin, a
+// runtime that hangs) and must not keep others waiting with it.
+const slowStart = 5 * time.Second
+
+// place waits for a place among the sandboxes being started. The place is free
+// again after release, or after slowStart.
 func (a *Agent) place(ctx context.Context) (release func(), err error) {
 	select {
 	case a.starts <- struct{}{}:
-		return func() { <-a.starts }, nil
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
+	leave := sync.OnceFunc(func() { <-a.starts })
+	late := time.AfterFunc(slowStart, leave)
+	return func() {
+		late.Stop()
+		leave()
+	}, nil
 }
 
 // start starts containers in order. One that cannot start holds up none of

@@ -1,0 +1,222 @@
+package agent_test
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"podd/agent"
+	"podd/internal/pod"
+)
+
+// node is one machine: a runtime, a disk, sources, and podd, which comes and
+// goes.
+type node struct {
+	*fakeRuntime
+	sources []pod.Source
+
+	disk   sync.Mutex
+	mounts map[pod.UID]bool
+	cgroup map[pod.UID]bool
+	images map[string]*fakeImage // by pod name; absent: there
+	report map[string]pod.Report // by pod name
+	events map[string]int        // "shop BackOff"
+
+	wants map[pod.Source]map[string]*pod.Desired
+	spoke map[pod.Source]bool
+
+	podd *podd
+}
+
+type fakeImage struct {
+	takes  time.Duration
+	asked  bool
+	pulled bool
+}
+
+// podd is one life of the agent.
+type podd struct {
+	agent   *agent.Agent
+	updates chan pod.Update
+	conn    *conn
+	cancel  context.CancelFunc
+	done    chan struct{}
+}
+
+func newNode(r *fakeRuntime) *node {
+	return &node{
+		fakeRuntime: r, sources: []pod.Source{pod.SourceFile, pod.SourceHTTP},
+		mounts: make(map[pod.UID]bool), cgroup: make(map[pod.UID]bool),
+		images: make(map[string]*fakeImage), report: make(map[string]pod.Report), events: make(map[string]int),
+		wants: map[pod.Source]map[string]*pod.Desired{pod.SourceFile: {}, pod.SourceHTTP: {}},
+		spoke: make(map[pod.Source]bool),
+	}
+}
+
+// start begins a life of podd. Sources that had spoken say again what they
+// want, as they do at each start.
+func (n *node) start() {
+	c := &conn{fakeRuntime: n.fakeRuntime, dead: make(chan struct{})}
+	ctx, cancel := context.WithCancel(context.Background())
+	p := &podd{updates: make(chan pod.Update), conn: c, cancel: cancel, done: make(chan struct{})}
+	p.agent = agent.New(agent.Config{
+		Observer: c, Sandboxes: c, Containers: c, Images: n, Volumes: n, Cgroups: n, Logs: n, Status: n, Events: n,
+		Sources: n.sources, Log: slog.New(slog.NewTextHandler(logTo{n.t}, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Metrics: prometheus.NewRegistry(), ParallelStarts: 4,
+	})
+	n.podd = p
+	n.mu.Lock()
+	n.wake = p.agent.Wake
+	n.mu.Unlock()
+	go func() {
+		defer close(p.done)
+		if err := p.agent.Run(ctx, p.updates); err != nil {
+			n.t.Errorf("agent.Run: %v", err)
+		}
+	}()
+	for _, s := range n.sources {
+		if n.spoke[s] {
+			n.speak(s)
+		}
+	}
+}
+
+// stop ends podd, gently or by kill -9; the runtime goes on.
+func (n *node) stop(kill bool) {
+	n.mu.Lock()
+	n.wake = nil
+	n.mu.Unlock()
+	if kill {
+		close(n.podd.conn.dead)
+	}
+	n.podd.cancel()
+	<-n.podd.done
+	n.podd = nil
+}
+
+// speak sends all that a source wants.
+func (n *node) speak(s pod.Source) {
+	n.spoke[s] = true
+	u := pod.Update{Op: pod.OpAdd, Source: s}
+	for _, d := range n.wants[s] {
+		u.Pods = append(u.Pods, d)
+	}
+	n.send(u)
+}
+
+func (n *node) send(u pod.Update) {
+	if n.podd != nil {
+		n.podd.updates <- u
+	}
+}
+
+// want makes a source name this pod; nil d takes the name away.
+func (n *node) want(s pod.Source, name string, d *pod.Desired) {
+	before := n.wants[s][name]
+	n.spoke[s] = true
+	if before != nil && (d == nil || d.UID() != before.UID()) {
+		delete(n.wants[s], name)
+		n.send(pod.Update{Op: pod.OpRemove, Source: s, Pods: []*pod.Desired{before}})
+	}
+	if d != nil {
+		n.wants[s][name] = d
+		n.send(pod.Update{Op: pod.OpAdd, Source: s, Pods: []*pod.Desired{d}})
+	}
+}
+
+// What follows are the agent's other neighbours.
+
+func (n *node) Ensure(_ context.Context, p *v1.Pod, _ *v1.Container) (pod.ImageState, error) {
+	n.disk.Lock()
+	defer n.disk.Unlock()
+	img := n.images[p.Name]
+	if img == nil || img.pulled {
+		return pod.ImageState{Ready: true, Ref: "sha256:1"}, nil
+	}
+	if !img.asked {
+		img.asked = true
+		time.AfterFunc(img.takes, func() {
+			n.disk.Lock()
+			img.pulled = true
+			n.disk.Unlock()
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			if n.wake != nil {
+				n.wake(p.UID, time.Time{})
+			}
+		})
+	}
+	return pod.ImageState{Reason: "ContainerCreating", Message: "pulling"}, nil
+}
+
+func (n *node) Forget(uid pod.UID) {
+	n.disk.Lock()
+	defer n.disk.Unlock()
+	for name, r := range n.report {
+		if r.Desired.UID() == uid {
+			delete(n.report, name)
+		}
+	}
+}
+
+func (n *node) SetUp(_ context.Context, p *v1.Pod) error {
+	n.disk.Lock()
+	defer n.disk.Unlock()
+	n.mounts[p.UID], n.cgroup[p.UID] = true, true
+	return nil
+}
+
+func (n *node) Mounts(*v1.Pod, *v1.Container) ([]pod.Mount, error) { return nil, nil }
+
+func (n *node) TearDown(_ context.Context, uid pod.UID) error {
+	n.mustNotRun(uid, "its volumes are unmounted")
+	n.disk.Lock()
+	defer n.disk.Unlock()
+	delete(n.mounts, uid)
+	return nil
+}
+
+func (n *node) RemoveCgroup(_ context.Context, p *v1.Pod) error {
+	n.mustNotRun(p.UID, "its cgroup is removed")
+	n.disk.Lock()
+	defer n.disk.Unlock()
+	delete(n.cgroup, p.UID)
+	return nil
+}
+
+func (n *node) RemoveLogs(*v1.Pod) error { return nil }
+
+func (n *node) Report(r pod.Report) {
+	n.disk.Lock()
+	defer n.disk.Unlock()
+	n.report[r.Desired.Pod.Name] = r
+}
+
+func (n *node) Event(p *v1.Pod, _, reason, _ string) {
+	n.disk.Lock()
+	defer n.disk.Unlock()
+	n.events[p.Name+" "+reason]++
+}
+
+func (n *node) mustNotRun(uid pod.UID, what string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, k := range n.containers {
+		if k.sandbox.uid == uid && k.State == pod.ContainerRunning {
+			n.t.Errorf("%s/%s runs while %s", k.sandbox.name, k.Name, what)
+		}
+	}
+}
+
+// logTo writes podd's log into the test's.
+type logTo struct{ t interface{ Log(...any) } }
+
+func (l logTo) Write(b []byte) (int, error) {
+	l.t.Log(time.Now().Format("15:04:05.000"), string(b[:len(b)-1]))
+	return len(b), nil
+}

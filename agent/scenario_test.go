@@ -1,0 +1,314 @@
+package agent_test
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"golang.org/x/tools/txtar"
+	"sigs.k8s.io/yaml"
+
+	"podd/internal/pod"
+	"podd/status"
+)
+
+// TestScenarios plays the scripts in testdata in simulated time. What a script
+// can say is in testdata/README.md.
+func TestScenarios(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txtar")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("scripts in testdata: %v, %v", files, err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
+			archive, err := txtar.ParseFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			synctest.Test(t, func(t *testing.T) {
+				s := &scenario{node: newNode(newFakeRuntime(t)), began: time.Now(), files: make(map[string][]byte)}
+				for _, f := range archive.Files {
+					s.files[f.Name] = f.Data
+				}
+				defer s.end()
+				s.play(string(archive.Comment))
+			})
+		})
+	}
+}
+
+// scenario plays one script.
+type scenario struct {
+	*node
+	began time.Time
+	files map[string][]byte
+}
+
+// maxLooks is how often a pod may be looked at in one second: a round that
+// repeats without progress would come to a hundred and more.
+const maxLooks = 40
+
+func (s *scenario) play(script string) {
+	s.t.Helper()
+	for i, line := range strings.Split(script, "\n") {
+		line, _, _ = strings.Cut(line, "#")
+		for command := range strings.SplitSeq(line, ";") {
+			words := strings.Fields(command)
+			if len(words) == 0 {
+				continue
+			}
+			if err := s.do(words); err != nil {
+				s.t.Fatalf("line %d, at %v: %s: %v", i+1, time.Since(s.began), strings.Join(words, " "), err)
+			}
+		}
+	}
+}
+
+// end lets go of what hangs, ends podd and looks for pods that spun.
+func (s *scenario) end() {
+	for key := range maps.Clone(s.hang) {
+		s.release(key)
+	}
+	if s.podd != nil {
+		s.stop(false)
+	}
+	for second, n := range s.looks {
+		if n > maxLooks {
+			s.t.Errorf("pod and second %s: looked at %d times, want at most %d", second, n, maxLooks)
+		}
+	}
+}
+
+func (s *scenario) release(key string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if ch := s.hang[key]; ch != nil {
+		close(ch)
+		delete(s.hang, key)
+	}
+}
+
+func (s *scenario) do(words []string) error {
+	arg := func(i int) string {
+		if i < len(words) {
+			return words[i]
+		}
+		return ""
+	}
+	switch words[0] {
+	case "podd":
+		return s.doPodd(arg(1))
+	case "apply", "remove", "silent", "speak":
+		return s.doSource(words)
+	case "wait":
+		d, err := time.ParseDuration(arg(1))
+		time.Sleep(d)
+		return err
+	case "runtime":
+		s.mu.Lock()
+		s.away = arg(1) == "away"
+		s.mu.Unlock()
+	case "fail":
+		n, err := strconv.Atoi(arg(1))
+		s.mu.Lock()
+		s.fail[strings.Join(words[2:], " ")] = n
+		s.mu.Unlock()
+		return err
+	case "hang":
+		s.mu.Lock()
+		s.hang[arg(1)+" "+arg(2)] = make(chan struct{})
+		s.mu.Unlock()
+	case "release":
+		s.release(arg(1) + " " + arg(2))
+	case "pull":
+		d, err := time.ParseDuration(arg(2))
+		s.disk.Lock()
+		s.images[arg(1)] = &fakeImage{takes: d}
+		s.disk.Unlock()
+		return err
+	case "expect":
+		synctest.Wait()
+		return s.expect(words[1:])
+	default:
+		return s.doHarm(words)
+	}
+	return nil
+}
+
+func (s *scenario) doPodd(what string) error {
+	switch what {
+	case "start":
+		s.start()
+	case "stop":
+		s.stop(false)
+	case "crash":
+		s.stop(true)
+	case "restart":
+		s.stop(false)
+		s.start()
+	default:
+		return fmt.Errorf("no such thing")
+	}
+	return nil
+}
+
+// doSource: what a source wants, file's unless the last word is http.
+func (s *scenario) doSource(words []string) error {
+	source, args := pod.SourceFile, words[1:]
+	if n := len(args); n > 0 && (args[n-1] == "http" || args[n-1] == "file") {
+		source, args = pod.Source(args[n-1]), args[:n-1]
+	}
+	switch words[0] {
+	case "speak":
+		s.speak(source)
+	case "silent":
+		s.spoke[source] = false
+	case "remove":
+		s.want(source, args[0], nil)
+	case "apply":
+		for _, file := range args {
+			d, err := s.manifest(source, file)
+			if err != nil {
+				return err
+			}
+			s.want(source, d.Pod.Name, d)
+		}
+	}
+	return nil
+}
+
+func (s *scenario) manifest(source pod.Source, file string) (*pod.Desired, error) {
+	p := &v1.Pod{}
+	if err := yaml.UnmarshalStrict(s.files[file], p); err != nil {
+		return nil, err
+	}
+	if p.Name == "" {
+		return nil, fmt.Errorf("no manifest %s", file)
+	}
+	p.Namespace = "default"
+	p.UID = pod.UID(fmt.Sprintf("%s-%x", p.Name, sha256.Sum256(append(s.files[file], source...)))[:len(p.Name)+9])
+	if p.Spec.RestartPolicy == "" {
+		p.Spec.RestartPolicy = v1.RestartPolicyAlways
+	}
+	return &pod.Desired{Pod: p, Source: source, Origin: file, Seen: time.Now()}, nil
+}
+
+// doHarm: what happens in the runtime without podd.
+func (s *scenario) doHarm(words []string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch what := words[1]; words[0] {
+	case "exit", "lose":
+		k := s.newest(what)
+		if k == nil || k.State != pod.ContainerRunning {
+			return fmt.Errorf("no such container runs")
+		}
+		if words[0] == "lose" {
+			k.State = pod.ContainerUnknown
+			s.changed(k.sandbox)
+			return nil
+		}
+		code, err := strconv.Atoi(strings.TrimPrefix(words[2], "code="))
+		s.fakeRuntime.end(k, int32(code))
+		return err
+	case "sandbox-dies":
+		for _, sb := range s.sandboxes {
+			if sb.name == what {
+				sb.Ready, sb.IPs = false, nil
+				s.changed(sb)
+			}
+		}
+	case "stubborn":
+		s.stubborn[what] = true
+	case "stray", "foreign": // a sandbox that podd did not know of, or not make
+		sb := &fakeSandbox{Sandbox: pod.Sandbox{ID: s.id("s")}, uid: pod.UID(what + "-1"), name: what, source: pod.Source(words[2])}
+		if words[0] == "stray" {
+			sb.startTime = time.Now()
+		}
+		s.add(sb)
+	default:
+		return fmt.Errorf("no such command")
+	}
+	return nil
+}
+
+// expect POD fact…, or expect nothing left.
+func (s *scenario) expect(words []string) error {
+	if words[0] == "nothing" {
+		return s.expectNothing()
+	}
+	name := words[0]
+	for _, fact := range words[1:] {
+		key, want, _ := strings.Cut(fact, "=")
+		got := s.fact(name, key)
+		if want == "" && key != "phase" && key != "waiting" {
+			want = "true"
+		}
+		if got != want {
+			return fmt.Errorf("%s of %s: got %s, want %s", key, name, got, want)
+		}
+	}
+	return nil
+}
+
+// fact answers a question about a pod or (pod/container) a container.
+func (s *scenario) fact(what, key string) string {
+	name, ctr, _ := strings.Cut(what, "/")
+	s.disk.Lock()
+	report, reported := s.report[name]
+	events := maps.Clone(s.events)
+	s.disk.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch key {
+	case "phase":
+		if !reported {
+			return ""
+		}
+		return string(status.Compute(report, v1.PodStatus{}).Phase)
+	case "waiting":
+		return report.Waiting[ctr].Reason
+	case "known":
+		return fmt.Sprint(reported)
+	case "running":
+		k := s.newest(what)
+		return fmt.Sprint(k != nil && k.State == pod.ContainerRunning && k.sandbox.Ready)
+	case "restarts":
+		if k := s.newest(what); k != nil {
+			return fmt.Sprint(k.RestartCount)
+		}
+		return "none"
+	case "started":
+		return fmt.Sprint(s.started[what])
+	case "sandbox":
+		return fmt.Sprint(slices.ContainsFunc(s.sandboxes, func(sb *fakeSandbox) bool { return sb.name == name && sb.Ready }))
+	case "gone":
+		return fmt.Sprint(!slices.ContainsFunc(s.sandboxes, func(sb *fakeSandbox) bool { return sb.name == name }))
+	}
+	if n, isEvent := strings.CutPrefix(key, "event:"); isEvent {
+		return fmt.Sprint(events[name+" "+n])
+	}
+	return fmt.Sprint(s.calls[key+" "+name])
+}
+
+// expectNothing: no trace of any pod, in the runtime, on disk or in podd.
+func (s *scenario) expectNothing() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.disk.Lock()
+	defer s.disk.Unlock()
+	if n := len(s.sandboxes) + len(s.containers) + len(s.mounts) + len(s.cgroup) + len(s.report); n > 0 {
+		return fmt.Errorf("left: %d sandboxes, %d containers, mounts %v, cgroups %v, reports %v",
+			len(s.sandboxes), len(s.containers), s.mounts, s.cgroup, slices.Collect(maps.Keys(s.report)))
+	}
+	return nil
+}
