@@ -1,0 +1,349 @@
+package config
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
+)
+
+const head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+
+// load writes body to a file (unless it is empty) and loads it with the flags.
+// The file's path in messages is replaced by FILE.
+func load(t *testing.T, body string, args ...string) (*Config, error) {
+	t.Helper()
+	f := &Flags{}
+	fs := pflag.NewFlagSet("podd run", pflag.ContinueOnError)
+	f.Bind(fs)
+	file := filepath.Join(t.TempDir(), "config.yaml")
+	if body != "" {
+		if err := os.WriteFile(file, []byte(body), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		args = append([]string{"--config=" + file}, args...)
+	}
+	if err := fs.Parse(args); err != nil {
+		return nil, FlagError(fs, err)
+	}
+	c, err := f.Load()
+	if err != nil {
+		return nil, errors.New(strings.ReplaceAll(err.Error(), file, "FILE"))
+	}
+	for i := range c.Warnings {
+		c.Warnings[i] = strings.ReplaceAll(c.Warnings[i], file, "FILE")
+	}
+	return c, nil
+}
+
+func TestWithoutAnythingPoddRunsStandalone(t *testing.T) {
+	c, err := load(t, "", "--hostname-override=Node-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.StaticPodPath != "/etc/podd/manifests" || c.ReadOnlyAddress != "127.0.0.1:10255" || c.HealthzAddress != "127.0.0.1:10248" ||
+		c.RuntimeEndpoint != "" || c.NodeName != "node-1" || c.Socket() != "/run/podd/podd.sock" || len(c.Warnings) != 0 {
+		t.Errorf("got %+v", c)
+	}
+	if c.FileCheckFrequency != 20*time.Second || c.RestartBackOffMax != 300*time.Second || c.ParallelImagePulls != 5 ||
+		c.OOMScoreAdj != -999 || c.MaxPods != 110 || c.PodLogsDir != "/var/log/pods" || c.ResolvConf != "/etc/resolv.conf" || c.LogLevel != slog.LevelInfo {
+		t.Errorf("defaults: got %+v", c)
+	}
+}
+
+func TestFlagsWinOverDropInsWinOverFile(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, body string) {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(head+body), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("10-a.conf", "maxPods: 20\nlogging: {format: json}\nclusterDNS: [10.0.0.10]\n")
+	write("20-b.conf", "maxPods: 30\n")
+	write("30-c.txt", "maxPods: 40\n")
+	c, err := load(t, head+"maxPods: 10\nlogging: {verbosity: 4}\nregistryPullQPS: 7\nreadOnlyPort: 10255\nclusterDNS: [10.0.0.1, 10.0.0.2]\n",
+		"--config-dir="+dir, "--read-only-port=0", "--registry-qps=9", "--v=2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.MaxPods != 30 || c.LogFormat != "json" || c.LogLevel != slog.LevelInfo || c.RegistryPullQPS != 9 || c.ReadOnlyAddress != "" {
+		t.Errorf("got %d pods, %s, %s, %d, %q", c.MaxPods, c.LogFormat, c.LogLevel, c.RegistryPullQPS, c.ReadOnlyAddress)
+	}
+	if len(c.ClusterDNS) != 1 || c.ClusterDNS[0].String() != "10.0.0.10" {
+		t.Errorf("clusterDNS: got %v, want the drop-in's list alone", c.ClusterDNS)
+	}
+}
+
+// TestMistakes: every mistake says file, line, field and what to do.
+func TestMistakes(t *testing.T) {
+	tests := []struct{ name, body, want string }{
+		{"unknown field", head + "staticPodPaht: /x\n", "FILE:3: staticPodPaht: is not a field of KubeletConfiguration: did you mean staticPodPath?"},
+		{"unknown nested field", head + "logging:\n  formt: json\n", "FILE:4: logging.formt: is not a field of KubeletConfiguration: did you mean format?"},
+		{"wrong case", head + "staticpodpath: /x\n", "FILE:3: staticpodpath: is not a field of KubeletConfiguration: did you mean staticPodPath?"},
+		{"unlike anything", head + "zzzzzzzzz: 1\n", "FILE:3: zzzzzzzzz: is not a field of KubeletConfiguration"},
+		{"twice", head + "maxPods: 1\nmaxPods: 2\n", "FILE:4: maxPods: is given twice, first in line 3: keep one"},
+		{"wrong type", head + "maxPods: many\n", "FILE:3: maxPods: got a string, want a whole number"},
+		{"wrong duration", head + "fileCheckFrequency: soon\n", `FILE:3: fileCheckFrequency: value "soon": time: invalid duration "soon"`},
+		{"no kind", "apiVersion: kubelet.config.k8s.io/v1beta1\n", `FILE: kind: got "", want KubeletConfiguration: podd reads the kubelet's configuration and no other`},
+		{"other version", "apiVersion: v1\nkind: KubeletConfiguration\n", `FILE:1: apiVersion: got "v1", want kubelet.config.k8s.io/v1beta1: podd reads the kubelet's configuration and no other`},
+		{"empty", " ", "FILE: is empty: it needs at least apiVersion: kubelet.config.k8s.io/v1beta1 and kind: KubeletConfiguration"},
+		{"a list", "- a\n", "FILE:1: is not a mapping of fields: it needs at least apiVersion: kubelet.config.k8s.io/v1beta1 and kind: KubeletConfiguration"},
+		{"tabs", head + "logging:\n\tformat: json\n", "FILE: is not YAML: line 4: found character that cannot start any token"},
+		{"two documents", head + "---\n" + head, "FILE: holds more than one document: put one KubeletConfiguration in a file"},
+		{"port", head + "readOnlyPort: 70000\n", "FILE:3: readOnlyPort: 70000 is not a port: give one from 1 to 65535, or 0 for none"},
+		{"same port", head + "readOnlyPort: 10248\n", "FILE:3: readOnlyPort: 10248 is the healthzPort too: give each a port of its own"},
+		{"address", head + "address: localhost\n", `FILE:3: address: "localhost" is not an IP address`},
+		{"dns", head + "clusterDNS:\n- 10.0.0.10\n- dns\n", `FILE:3: clusterDNS[1]: "dns" is not an IP address`},
+		{"cidr", head + "podCIDR: 10.88.0.1/16\n", "FILE:3: podCIDR: 10.88.0.1/16 has bits set behind its prefix: did you mean 10.88.0.0/16?"},
+		{"back-off", head + "crashLoopBackOff: {maxContainerRestartPeriod: 10m}\n", "FILE:3: crashLoopBackOff.maxContainerRestartPeriod: 10m0s is out of range: give 1s to 300s"},
+		{"driver", head + "cgroupDriver: docker\n", `FILE:3: cgroupDriver: "docker" is not a driver: give systemd or cgroupfs`},
+		{"endpoint", head + "containerRuntimeEndpoint: tcp://x:1\n", `FILE:3: containerRuntimeEndpoint: "tcp://x:1" is not a socket: give unix:///run/containerd/containerd.sock or its like`},
+		{"pulls", head + "serializeImagePulls: true\nmaxParallelImagePulls: 3\n", "FILE:4: maxParallelImagePulls: 3 contradicts serializeImagePulls: true: set that to false, or leave it away"},
+		{"url", head + "staticPodURL: file:///x\n", `FILE:3: staticPodURL: "file:///x" is not a URL: give http://host/path or https://host/path`},
+		{"format", head + "logging: {format: xml}\n", `FILE:3: logging.format: "xml" is not a format: give text or json`},
+		{"oom", head + "oomScoreAdj: -2000\n", "FILE:3: oomScoreAdj: -2000 is out of range: give a number from -1000 to 1000"},
+		{"all at once", head + "maxPods: -1\ncgroupDriver: x\n", "FILE:3: maxPods: -1 is negative\nFILE:4: cgroupDriver: \"x\" is not a driver: give systemd or cgroupfs"},
+	}
+	for _, tt := range tests {
+		_, err := load(t, tt.body, "--hostname-override=n")
+		if err == nil || err.Error() != tt.want {
+			t.Errorf("%s:\ngot  %v\nwant %s", tt.name, err, tt.want)
+		}
+	}
+}
+
+func TestMistakesInFlags(t *testing.T) {
+	tests := []struct{ arg, want string }{
+		{"--eviction-hard=memory.available<1Gi", "--eviction-hard is a flag of the kubelet that podd does not have: leave it away, and see what becomes of the field evictionHard in: podd config --explain"},
+		{"--cloud-provider=external", "--cloud-provider is a flag of the kubelet that podd does not have: leave it away"},
+		{"--pod-manifest-paht=/x", "--pod-manifest-paht is not a flag: did you mean --pod-manifest-path?"},
+		{"--max-pods=many", `invalid argument "many" for "--max-pods" flag: "many" is not a whole number`},
+		{"--node-ip=1.2.3", `--node-ip: "1.2.3" is not an IP address`},
+		{"--node-ip=10.0.0.1,10.0.0.2", `--node-ip: "10.0.0.1,10.0.0.2": give one address, or one of each family`},
+		{"--node-labels=a", `--node-labels: "a" is not a label: give key=value`},
+		{"--kubeconfig=/x", "--kubeconfig: this version of podd runs standalone and cannot join a cluster: leave the flag away"},
+		{"--read-only-port=99999", "--read-only-port: 99999 is not a port: give one from 1 to 65535, or 0 for none"},
+		{"--root-dir=", "--root-dir: is empty: give a directory"},
+	}
+	for _, tt := range tests {
+		_, err := load(t, "", "--hostname-override=n", tt.arg)
+		if err == nil || err.Error() != tt.want {
+			t.Errorf("%s:\ngot  %v\nwant %s", tt.arg, err, tt.want)
+		}
+	}
+	if _, err := load(t, "", "--hostname-override=my_node"); err == nil || !strings.HasPrefix(err.Error(), `--hostname-override: "my_node" cannot be the name of a node: `) {
+		t.Errorf("bad node name: got %v", err)
+	}
+}
+
+// TestIgnoredFieldsAreSaid covers what kubeadm writes and passes.
+func TestIgnoredFieldsAreSaid(t *testing.T) {
+	c, err := load(t, head+`evictionHard: {memory.available: 100Mi}
+authentication: {anonymous: {enabled: false}, webhook: {cacheTTL: 0s}}
+evictionPressureTransitionPeriod: 0s
+memorySwap: {}
+logging: {flushFrequency: 0, options: {json: {infoBufferSize: "0"}}, verbosity: 0}
+failCgroupV1: false
+failSwapOn: true
+kubeAPIQPS: 0
+`, "--hostname-override=n", "--pod-infra-container-image=localhost/pause:1", "--node-labels=a=b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"FILE:4: authentication.anonymous.enabled: is not honoured: " + needsHTTPS,
+		"FILE:3: evictionHard: is not honoured: " + needsEviction,
+		"FILE:9: failSwapOn: is not honoured: podd runs with swap on, and leaves it to the runtime's defaults",
+		"FILE:10: kubeAPIQPS: is not honoured: " + needsCluster,
+		"--pod-infra-container-image: has no effect: the sandbox image is the runtime's own setting",
+		"--node-labels: has no effect without an apiserver",
+	}
+	if !slices.Equal(c.Warnings, want) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(c.Warnings, "\n"), strings.Join(want, "\n"))
+	}
+	if c.NodeLabels["a"] != "b" {
+		t.Errorf("labels: got %v", c.NodeLabels)
+	}
+}
+
+// TestFieldsIsTheTable: every field of the type is in the table, and no other.
+func TestFieldsIsTheTable(t *testing.T) {
+	want := leaves(reflect.TypeFor[kubeletv1beta1.KubeletConfiguration](), "")
+	slices.Sort(want)
+	var got []string
+	for _, f := range Fields {
+		got = append(got, f.Path)
+		if f.Honoured == false && f.Remark == "" {
+			t.Errorf("%s is ignored without a reason", f.Path)
+		}
+	}
+	if !slices.Equal(got, want) {
+		for _, x := range want {
+			if !slices.Contains(got, x) {
+				t.Errorf("missing: %s", x)
+			}
+		}
+		for _, x := range got {
+			if !slices.Contains(want, x) {
+				t.Errorf("not a field: %s", x)
+			}
+		}
+		t.Error("the table differs from the type, or is not sorted")
+	}
+}
+
+// TestHonouredFieldsAreRead: setting a field to something else than its default
+// changes Config. A field in the table that no code reads fails here.
+func TestHonouredFieldsAreRead(t *testing.T) {
+	values := map[string]string{
+		"address": `"127.0.0.9"`, "cgroupDriver": `"systemd"`, "cgroupRoot": `"/x"`, "clusterDNS": `["10.0.0.9"]`,
+		"clusterDomain": `"x.local"`, "containerRuntimeEndpoint": `"/x.sock"`, "crashLoopBackOff.maxContainerRestartPeriod": `"7s"`,
+		"fileCheckFrequency": `"7s"`, "healthzBindAddress": `"127.0.0.9"`, "healthzPort": `7`, "httpCheckFrequency": `"7s"`,
+		"imageServiceEndpoint": `"/y.sock"`, "logging.format": `"json"`, "logging.verbosity": `5`, "maxParallelImagePulls": `7`,
+		"maxPods": `7`, "oomScoreAdj": `7`, "podCIDR": `"10.7.0.0/16"`, "podLogsDir": `"/x"`, "readOnlyPort": `7`,
+		"registryBurst": `7`, "registryPullQPS": `7`, "resolvConf": `"/x"`, "runtimeRequestTimeout": `"7s"`,
+		"serializeImagePulls": `true`, "staticPodPath": `"/x"`, "staticPodURL": `"http://x/y"`,
+		"staticPodURLHeader": `{"A": ["b"]}`, "syncFrequency": `"7s"`,
+	}
+	base := head + "readOnlyPort: 10255\nstaticPodURL: http://x/\n"
+	before, err := load(t, base, "--hostname-override=n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range Fields {
+		if !f.Honoured || f.Path == "apiVersion" || f.Path == "kind" {
+			continue
+		}
+		value, ok := values[f.Path]
+		if !ok {
+			t.Errorf("%s: no value here to try it with", f.Path)
+			continue
+		}
+		outer, inner, nested := strings.Cut(f.Path, ".")
+		line := outer + ": " + value
+		if nested {
+			line = outer + ": {" + inner + ": " + value + "}"
+		}
+		body := strings.ReplaceAll(base, "\n"+outer+":", "\n#")
+		after, err := load(t, body+line+"\n", "--hostname-override=n")
+		if err != nil {
+			t.Errorf("%s: %v", f.Path, err)
+			continue
+		}
+		x, y := *before, *after
+		x.Kubelet, y.Kubelet, x.File, y.File = nil, nil, "", ""
+		if reflect.DeepEqual(x, y) {
+			t.Errorf("%s: set to %s, Config does not change", f.Path, value)
+		}
+	}
+}
+
+func TestEveryFieldFlagIsInTheTable(t *testing.T) {
+	for _, ff := range fieldFlags() {
+		if kubeletFlags[ff.name] != ff.field {
+			t.Errorf("--%s stands for %s, the table says %q", ff.name, ff.field, kubeletFlags[ff.name])
+		}
+	}
+	for _, f := range Fields {
+		if f.Honoured && f.Flag != "" && !slices.ContainsFunc(fieldFlags(), func(ff *fieldFlag) bool { return ff.name == f.Flag }) {
+			t.Errorf("%s is honoured, its flag --%s does not exist", f.Path, f.Flag)
+		}
+	}
+}
+
+func TestSecretsAreMasked(t *testing.T) {
+	c, err := load(t, head+"staticPodURL: http://x/\nstaticPodURLHeader: {Authorization: [Bearer geheim]}\n", "--hostname-override=n",
+		"--manifest-url-header=X-A:b,X-B:c:d")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.StaticPodURLHeader.Get("X-B") != "c:d" || c.StaticPodURLHeader.Get("Authorization") != "" {
+		t.Errorf("headers: got %v, want those of the flag alone", c.StaticPodURLHeader)
+	}
+	c, err = load(t, head+"staticPodURL: http://x/\nstaticPodURLHeader: {Authorization: [Bearer geheim]}\n", "--hostname-override=n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := json.Marshal(c.Masked())
+	if err != nil || bytes.Contains(b, []byte("geheim")) || !bytes.Contains(b, []byte(`masked`)) {
+		t.Errorf("got %s, %v; want the header's value masked", b, err)
+	}
+	if c.StaticPodURLHeader.Get("Authorization") != "Bearer geheim" {
+		t.Error("masking took the secret itself away")
+	}
+}
+
+func TestPathsAreRelativeToTheFile(t *testing.T) {
+	c, err := load(t, head+"staticPodPath: manifests\n", "--hostname-override=n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := filepath.Join(filepath.Dir(c.File), "manifests"); c.StaticPodPath != want {
+		t.Errorf("got %s, want %s", c.StaticPodPath, want)
+	}
+}
+
+func TestBadFiles(t *testing.T) {
+	dir := t.TempDir()
+	for name, args := range map[string][]string{
+		"missing":     {"--config=" + dir + "/none.yaml"},
+		"directory":   {"--config=" + dir},
+		"missing dir": {"--config-dir=" + dir + "/none"},
+	} {
+		if _, err := load(t, "", append(args, "--hostname-override=n")...); err == nil || !strings.Contains(err.Error(), dir) {
+			t.Errorf("%s: got %v, want an error that names it", name, err)
+		}
+	}
+	big := filepath.Join(dir, "big.yaml")
+	if err := os.WriteFile(big, append([]byte(head), bytes.Repeat([]byte("# x\n"), 1<<19)...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := load(t, "", "--config="+big); err == nil || !strings.Contains(err.Error(), "at most") {
+		t.Errorf("2 MB: got %v", err)
+	}
+}
+
+func TestExplain(t *testing.T) {
+	var out bytes.Buffer
+	if err := Explain(&out, ""); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"FIELD", "evictionHard", needsEviction, "staticPodPath", "honoured", "20s"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("table lacks %q", want)
+		}
+	}
+	out.Reset()
+	if err := Explain(&out, "json"); err != nil {
+		t.Fatal(err)
+	}
+	var back []Field
+	if err := json.Unmarshal(out.Bytes(), &back); err != nil || len(back) != len(Fields) {
+		t.Errorf("json: %d fields, %v", len(back), err)
+	}
+	if err := Explain(&out, "xml"); err == nil {
+		t.Error("xml: got no error")
+	}
+}
+
+// FuzzParseDocument: no file makes podd panic, and what is refused says why.
+func FuzzParseDocument(f *testing.F) {
+	f.Add([]byte(head + "logging: {format: json}\n"))
+	f.Add([]byte("a: &a [*a]"))
+	f.Add([]byte("\x00\x01"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if _, err := parseDocument("f", data); err != nil && err.Error() == "" {
+			t.Error("an error without a sentence")
+		}
+	})
+}
