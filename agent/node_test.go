@@ -20,7 +20,8 @@ type node struct {
 	*fakeRuntime
 	sources []pod.Source
 
-	disk   sync.Mutex
+	disk   sync.Mutex    // guards what follows down to events
+	tears  time.Duration // how long TearDown takes
 	mounts map[pod.UID]bool
 	cgroup map[pod.UID]bool
 	images map[string]*fakeImage // by pod name; absent: there
@@ -175,6 +176,10 @@ func (n *node) Mounts(*v1.Pod, *v1.Container) ([]pod.Mount, error) { return nil,
 
 func (n *node) TearDown(_ context.Context, uid pod.UID) error {
 	n.mustNotRun(uid, "its volumes are unmounted")
+	n.disk.Lock()
+	takes := n.tears
+	n.disk.Unlock()
+	time.Sleep(takes)
 	n.disk.Lock()
 	defer n.disk.Unlock()
 	delete(n.mounts, uid)

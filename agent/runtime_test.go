@@ -29,7 +29,9 @@ type fakeRuntime struct {
 	nextID     int
 	fail       map[string]int           // "RunSandbox shop" or "RunSandbox" → calls still to fail
 	hang       map[string]chan struct{} // "StopContainer shop" → closed to go on
+	ignore     map[string]bool          // "StopContainer shop": answered, not done
 	stubborn   map[string]bool          // pods that ignore the stop signal
+	listTakes  time.Duration            // from what Glance sees to its answer
 	calls      map[string]int           // "RunSandbox shop"
 	started    map[string]int           // "shop/web"
 	looks      map[string]int           // per pod and second
@@ -50,7 +52,7 @@ type fakeContainer struct {
 }
 
 func newFakeRuntime(t *testing.T) *fakeRuntime {
-	return &fakeRuntime{t: t, fail: make(map[string]int), hang: make(map[string]chan struct{}), stubborn: make(map[string]bool),
+	return &fakeRuntime{t: t, fail: make(map[string]int), hang: make(map[string]chan struct{}), stubborn: make(map[string]bool), ignore: make(map[string]bool),
 		calls: make(map[string]int), started: make(map[string]int), looks: make(map[string]int)}
 }
 
@@ -75,6 +77,10 @@ func (c *conn) do(ctx context.Context, method, name string, takes time.Duration,
 		time.Sleep(takes)
 		c.mu.Lock()
 		defer c.mu.Unlock()
+		if c.ignore[method+" "+name] {
+			done <- nil
+			return
+		}
 		done <- effect()
 	}()
 	select {
@@ -187,6 +193,10 @@ func (c *conn) Glance(ctx context.Context) (list []pod.Glance, err error) {
 		}
 		return nil
 	})
+	c.mu.Lock()
+	takes := c.listTakes
+	c.mu.Unlock()
+	time.Sleep(takes)
 	return list, err
 }
 

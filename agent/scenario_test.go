@@ -127,6 +127,22 @@ func (s *scenario) do(words []string) error {
 		s.mu.Lock()
 		s.hang[arg(1)+" "+arg(2)] = make(chan struct{})
 		s.mu.Unlock()
+	case "ignore", "obey":
+		s.mu.Lock()
+		s.ignore[arg(1)+" "+arg(2)] = words[0] == "ignore"
+		s.mu.Unlock()
+	case "slow-list":
+		d, err := time.ParseDuration(arg(1))
+		s.mu.Lock()
+		s.listTakes = d
+		s.mu.Unlock()
+		return err
+	case "slow-unmount":
+		d, err := time.ParseDuration(arg(1))
+		s.disk.Lock()
+		s.tears = d
+		s.disk.Unlock()
+		return err
 	case "release":
 		s.release(arg(1) + " " + arg(2))
 	case "pull":
@@ -204,9 +220,15 @@ func (s *scenario) manifest(source pod.Source, file string) (*pod.Desired, error
 
 // doHarm: what happens in the runtime without podd.
 func (s *scenario) doHarm(words []string) error {
+	s.disk.Lock()
+	report := s.report[words[1]]
+	s.disk.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch what := words[1]; words[0] {
+	case "late-sandbox":
+		s.add(&fakeSandbox{Sandbox: pod.Sandbox{ID: s.id("s"), Attempt: 9}, uid: report.Desired.UID(), name: what,
+			source: report.Desired.Source, startTime: report.StartTime})
 	case "exit", "lose":
 		k := s.newest(what)
 		if k == nil || k.State != pod.ContainerRunning {
@@ -248,6 +270,14 @@ func (s *scenario) expect(words []string) error {
 	}
 	name := words[0]
 	for _, fact := range words[1:] {
+		if key, limit, isLimit := strings.Cut(fact, "<"); isLimit {
+			got, err := strconv.Atoi(s.fact(name, key))
+			most, err2 := strconv.Atoi(limit)
+			if err != nil || err2 != nil || got >= most {
+				return fmt.Errorf("%s of %s: got %d, want less than %s", key, name, got, limit)
+			}
+			continue
+		}
 		key, want, _ := strings.Cut(fact, "=")
 		got := s.fact(name, key)
 		if want == "" && key != "phase" && key != "waiting" {
