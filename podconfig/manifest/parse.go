@@ -86,6 +86,7 @@ func explainYAML(err error, text []byte) *fault {
 	if fromParser.MatchString(m[2]) || f.line == 0 {
 		f.line++
 	}
+	f.line = min(f.line, 1+bytes.Count(bytes.TrimRight(text, "\r\n"), []byte("\n")))
 	if tab := tabLine(text); tab > 0 {
 		f.line = tab
 		f.message = "the line is indented with a tab, which YAML does not allow"
@@ -100,6 +101,9 @@ func explainYAML(err error, text []byte) *fault {
 		f.hint = "the fields of one object must begin in the same column; lists begin each entry with \"- \""
 	case strings.Contains(m[2], "did not find expected ',' or"):
 		f.message = "this is not valid YAML: the bracket that opens here is not closed, or a comma is missing"
+		f.hint = "is the file complete?"
+	case strings.Contains(m[2], "did not find expected node content"):
+		f.message = "this is not valid YAML: a value is missing here, or a bracket that opens here is not closed"
 		f.hint = "is the file complete?"
 	case strings.Contains(m[2], "could not find expected ':'"):
 		f.hint = `a field is written "name: value"; is the colon missing, or is the file cut off here?`

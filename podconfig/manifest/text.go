@@ -26,7 +26,7 @@ type chunk struct {
 func unreadable(data []byte) (message, hint string) {
 	switch {
 	case len(data) > MaxBytes:
-		return tooLarge(int64(len(data)))
+		return TooLarge(int64(len(data)))
 	case bytes.HasPrefix(data, []byte{0xff, 0xfe}), bytes.HasPrefix(data, []byte{0xfe, 0xff}):
 		return "the file is UTF-16 text", "save it as UTF-8 (in an editor: encoding UTF-8; or: iconv -f UTF-16 -t UTF-8)"
 	case bytes.HasPrefix(data, []byte{0x1f, 0x8b}):
@@ -39,7 +39,8 @@ func unreadable(data []byte) (message, hint string) {
 	return "", ""
 }
 
-func tooLarge(size int64) (message, hint string) {
+// TooLarge is the sentence, and the remedy, for a manifest of that many bytes.
+func TooLarge(size int64) (message, hint string) {
 	return "the manifest has " + mebibytes(size) + ", more than the limit of 10 MiB",
 		"a Pod is a few KiB: is this the right file? Split it when it holds many pods"
 }

@@ -1,0 +1,28 @@
+// Package file is the source of pods that reads manifests from a directory, or
+// from a single file.
+//
+// It owns: which files count (*.yaml, *.yml, *.json that do not begin with a
+// dot), reading them without ever blocking on one (FIFOs, devices, directories,
+// links that lead nowhere), noticing changes, and the last good version of a
+// manifest that broke. It leaves to others what a manifest means
+// (podconfig/manifest) and which of two pods of one name runs (podconfig).
+//
+// How a change is noticed:
+//
+//	rename into place, write and close, symlink, link ─► read at once
+//	create ─► wait for the close that follows; look quietly after 200 ms
+//	delete, rename away ─► gone if still away after 50 ms (editors replace files)
+//	anything at all, or nothing ─► a rescan every CheckFrequency finds it too
+//
+// inotify is a hint: what counts is what the directory says then. Only files
+// whose inode, size or times changed are read again, so a file more costs the
+// same in a directory of three and of five hundred.
+//
+// Promises about broken manifests: the good documents of a file apply. A pod
+// whose document broke keeps its last good version, when the document still
+// says which pod it is; when any broken document does not, every pod that the
+// file had before stays. Only a file that is gone, or a file that is good and
+// no longer names the pod, removes a pod. With a StateDir the last good version
+// survives a restart of podd, too. A directory that cannot be read keeps
+// everything; one that is gone for 2 s is empty.
+package file

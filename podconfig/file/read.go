@@ -1,0 +1,142 @@
+package file
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"podd/podconfig/manifest"
+)
+
+// IsManifest says whether a directory's entry of that name is a manifest:
+// *.yaml, *.yml or *.json, not beginning with a dot.
+func IsManifest(name string) bool {
+	if strings.HasPrefix(name, ".") {
+		return false
+	}
+	switch filepath.Ext(name) {
+	case ".yaml", ".yml", ".json":
+		return true
+	}
+	return false
+}
+
+// Unreadable is why a manifest cannot be read at all, as a sentence, and what
+// to do about it.
+type Unreadable struct {
+	Message, Hint string
+	// Gone: there is no such file.
+	Gone bool
+}
+
+func (u *Unreadable) Error() string { return u.Message }
+
+// stamp tells whether a file changed since it was read.
+type stamp struct {
+	dev, ino     uint64
+	size         int64
+	mtime, ctime time.Time
+}
+
+// Read returns the content of a manifest. It never blocks on what is no regular
+// file and never reads more than manifest.MaxBytes. The error is an
+// *Unreadable.
+func Read(path string) ([]byte, error) {
+	data, _, err := read(path)
+	return data, err
+}
+
+// look returns a file's stamp, following symlinks.
+func look(path string) (stamp, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return stamp{}, explain(path, err)
+	}
+	return stampOf(info), nil
+}
+
+func stampOf(info fs.FileInfo) stamp {
+	s := stamp{size: info.Size(), mtime: info.ModTime()}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		s.dev, s.ino, s.ctime = st.Dev, st.Ino, time.Unix(st.Ctim.Unix())
+	}
+	return s
+}
+
+func read(path string) ([]byte, stamp, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, stamp{}, explain(path, err)
+	}
+	s := stampOf(info)
+	if u := unfit(info); u != nil {
+		return nil, s, u
+	}
+	// O_NONBLOCK: should the file have become a FIFO since, open returns.
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, s, explain(path, err)
+	}
+	defer f.Close()
+	if info, err = f.Stat(); err != nil {
+		return nil, s, explain(path, err)
+	}
+	s = stampOf(info)
+	if u := unfit(info); u != nil {
+		return nil, s, u
+	}
+	data, err := io.ReadAll(io.LimitReader(f, manifest.MaxBytes+1))
+	if err != nil {
+		return nil, s, explain(path, err)
+	}
+	return data, s, nil
+}
+
+// unfit says why something that exists is no manifest, or nil.
+func unfit(info fs.FileInfo) *Unreadable {
+	const aside = "move it out of the manifest directory"
+	switch mode := info.Mode(); {
+	case mode.IsDir():
+		return &Unreadable{Message: "this is a directory, and podd does not look into subdirectories", Hint: "put the manifests into the manifest directory itself"}
+	case mode&fs.ModeNamedPipe != 0:
+		return &Unreadable{Message: "this is a named pipe (FIFO), not a file", Hint: aside}
+	case mode&fs.ModeSocket != 0:
+		return &Unreadable{Message: "this is a socket, not a file", Hint: aside}
+	case mode&fs.ModeDevice != 0:
+		return &Unreadable{Message: "this is a device, not a file", Hint: aside}
+	case !mode.IsRegular():
+		return &Unreadable{Message: "this is not a regular file", Hint: aside}
+	case info.Size() > manifest.MaxBytes:
+		message, hint := manifest.TooLarge(info.Size())
+		return &Unreadable{Message: message, Hint: hint}
+	}
+	return nil
+}
+
+// explain puts the system's error into a sentence.
+func explain(path string, err error) *Unreadable {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		if target, linkErr := os.Readlink(path); linkErr == nil {
+			return &Unreadable{Message: "this is a symlink to " + target + ", which does not exist", Hint: "create the target, or remove the link"}
+		}
+		return &Unreadable{Message: "there is no such file", Gone: true}
+	case errors.Is(err, unix.ELOOP):
+		return &Unreadable{Message: "this symlink leads back to itself", Hint: "remove it"}
+	case errors.Is(err, fs.ErrPermission):
+		return &Unreadable{Message: "podd may not read it: permission denied", Hint: "chmod it so that podd's user can read it"}
+	case errors.Is(err, unix.ENXIO):
+		return &Unreadable{Message: "this is a socket or a pipe, not a file", Hint: "move it out of the manifest directory"}
+	}
+	var path1 *fs.PathError
+	if errors.As(err, &path1) {
+		err = path1.Err
+	}
+	return &Unreadable{Message: "reading it does not work: " + err.Error(), Hint: "check the disk that it lies on"}
+}

@@ -1,0 +1,256 @@
+package file
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"podd/internal/pod"
+	"podd/podconfig/manifest"
+)
+
+// rescan looks at the whole path: which files there are, and which of them
+// changed.
+func (s *Source) rescan(w *watcher) {
+	names, err := s.list(w)
+	if u, ok := errors.AsType[*Unreadable](err); ok {
+		s.pathFault(u)
+		return
+	}
+	s.missingSince = time.Time{}
+	if s.pathProblem != nil || !s.spoken {
+		s.pathProblem, s.spoken, s.changed = nil, true, true
+	}
+	present := make(map[string]bool, len(names))
+	for _, name := range names {
+		present[name] = true
+		if _, waiting := s.pending[name]; !waiting {
+			s.check(name, false, false)
+		}
+	}
+	for name := range s.entries {
+		if _, waiting := s.pending[name]; !present[name] && !waiting {
+			s.remove(name)
+		}
+	}
+	s.good.forgetAllBut(func() (paths []string) {
+		for name := range s.entries {
+			paths = append(paths, s.path(name))
+		}
+		return paths
+	})
+}
+
+// list aims the watcher and returns the names of the manifests. The watch comes
+// first, so that nothing that happens after the reading is missed.
+func (s *Source) list(w *watcher) ([]string, error) {
+	target, err := os.Stat(s.cfg.Path)
+	s.setSingle(err == nil && !target.IsDir())
+	watched := s.cfg.Path
+	if s.single {
+		watched = filepath.Dir(s.cfg.Path)
+	}
+	if w != nil {
+		if now, lookErr := look(watched); lookErr != nil || w.dir < 0 || now.ino != w.target.ino || now.dev != w.target.dev {
+			if err := w.aim(watched); err != nil {
+				s.log.Warn("watching does not work: changes are seen at the next rescan only", "every", s.cfg.CheckFrequency, "err", err)
+			}
+		}
+	}
+	if target, err = os.Stat(s.cfg.Path); err != nil {
+		return nil, explain(s.cfg.Path, err)
+	}
+	if !target.IsDir() {
+		s.setSingle(true)
+		return []string{filepath.Base(s.cfg.Path)}, nil
+	}
+	s.setSingle(false)
+	dir, err := os.ReadDir(s.cfg.Path)
+	if err != nil {
+		return nil, explain(s.cfg.Path, err)
+	}
+	names := make([]string, 0, len(dir))
+	for _, d := range dir {
+		switch name := d.Name(); {
+		case IsManifest(name):
+			names = append(names, name)
+		case name[0] != '.' && !s.ignored[name]:
+			s.ignored[name] = true
+			s.log.Info("not a manifest, left alone: only *.yaml, *.yml and *.json count", "name", name, "directory", d.IsDir())
+		}
+	}
+	return names, nil
+}
+
+// setSingle switches between a directory and a single file; the entries of one
+// mean nothing to the other.
+func (s *Source) setSingle(single bool) {
+	if s.single != single {
+		s.single = single
+		clear(s.entries)
+		clear(s.pending)
+		s.changed = true
+	}
+}
+
+// pathFault is what becomes of a path that is missing or cannot be read.
+func (s *Source) pathFault(u *Unreadable) {
+	now := time.Now()
+	p := &pod.Problem{Origin: s.cfg.Path, Message: u.Message, Hint: u.Hint, Since: now}
+	if u.Gone {
+		p.Message = "the manifest directory does not exist"
+		p.Hint = "create it (mkdir -p " + s.cfg.Path + "), and podd sees it at once"
+		if s.missingSince.IsZero() {
+			s.missingSince = now
+		}
+		away := now.Sub(s.missingSince)
+		switch {
+		case len(s.entries) == 0 || away >= dirGoneDelay:
+			for name := range s.entries {
+				s.remove(name)
+			}
+			s.changed = s.changed || !s.spoken
+			s.spoken = true
+		default:
+			// It may be being replaced; look again when that time is over.
+			s.pending[dirItself] = look1{at: s.missingSince.Add(dirGoneDelay)}
+			p.KeptRunning = true
+		}
+	} else {
+		p.KeptRunning = len(s.entries) > 0
+	}
+	if s.pathProblem == nil || s.pathProblem.Message != p.Message || s.pathProblem.KeptRunning != p.KeptRunning {
+		s.pathProblem, s.changed = p, true
+	}
+}
+
+func (s *Source) remove(name string) {
+	delete(s.pending, name)
+	if _, ok := s.entries[name]; ok {
+		delete(s.entries, name)
+		s.changed = true
+	}
+	s.good.forget(s.path(name))
+}
+
+// check looks at one file and reads it if it changed, or if an event says so.
+// A quiet look at a broken file changes nothing: it may still be being written.
+func (s *Source) check(name string, event, quiet bool) {
+	path := s.path(name)
+	e := s.entries[name]
+	if e != nil && !event && !e.young {
+		if now, err := look(path); err == nil && now == e.stamp {
+			return
+		}
+	}
+	data, st, err := read(path)
+	now := time.Now()
+	next := &entry{stamp: st, young: now.Sub(st.mtime) < racy || now.Sub(st.ctime) < racy}
+	if u, ok := errors.AsType[*Unreadable](err); ok {
+		if u.Gone {
+			s.remove(name)
+			return
+		}
+		next.problems = []pod.Problem{{Origin: path, Message: u.Message, Hint: u.Hint, Since: now}}
+		s.keep(next, s.before(path, e, true), []manifest.Failed{{}})
+		s.put(name, next, e)
+		return
+	}
+	next.sum = sha256.Sum256(data)
+	if e != nil && e.sum == next.sum {
+		e.stamp, e.young = next.stamp, next.young
+		return
+	}
+	r := manifest.Decode(data, s.options(path, now))
+	if quiet && (len(r.Failed) > 0 || len(bytes.TrimSpace(data)) == 0) {
+		return
+	}
+	old := s.before(path, e, len(r.Failed) > 0)
+	next.pods, next.problems = reuse(r.Pods, old), r.Problems
+	s.keep(next, old, r.Failed)
+	if len(r.Failed) == 0 {
+		s.good.keep(path, data)
+	}
+	s.put(name, next, e)
+}
+
+func (s *Source) options(path string, now time.Time) manifest.Options {
+	return manifest.Options{NodeName: s.cfg.NodeName, Source: pod.SourceFile, Origin: path, Now: now}
+}
+
+// before is what the file had when it was last seen: by this process, or, for a
+// file that is broken when podd starts, by the one before it.
+func (s *Source) before(path string, e *entry, broken bool) []*pod.Desired {
+	switch {
+	case e != nil:
+		return e.pods
+	case broken:
+		return s.good.load(path, s.options(path, time.Now()))
+	}
+	return nil
+}
+
+func (s *Source) put(name string, next, old *entry) {
+	s.entries[name] = next
+	if old == nil || !slices.Equal(old.pods, next.pods) || !sameProblems(old.problems, next.problems) {
+		s.changed = true
+	}
+}
+
+func sameProblems(a, b []pod.Problem) bool {
+	return slices.EqualFunc(a, b, func(x, y pod.Problem) bool {
+		x.Since = y.Since
+		return x == y
+	})
+}
+
+// reuse puts pods that were there before in place of equal new ones, so that
+// they keep the time at which they were first seen.
+func reuse(pods, old []*pod.Desired) []*pod.Desired {
+	out := slices.Clone(pods)
+	for i, p := range out {
+		for _, o := range old {
+			if o.UID() == p.UID() && o.Line == p.Line {
+				out[i] = o
+			}
+		}
+	}
+	return out
+}
+
+// keep adds to a file's pods the last good versions of those that broke: of
+// the named ones, when every failure names a pod that was there; otherwise of
+// all that the file does not name any more.
+func (s *Source) keep(next *entry, old []*pod.Desired, failed []manifest.Failed) {
+	if len(failed) == 0 || len(old) == 0 {
+		return
+	}
+	had := map[string]bool{}
+	for _, o := range old {
+		had[o.Name()] = true
+	}
+	named, all := map[string]bool{}, false
+	for _, f := range failed {
+		named[f.Pod] = true
+		all = all || !had[f.Pod]
+	}
+	good := map[string]bool{}
+	for _, p := range next.pods {
+		good[p.Name()] = true
+	}
+	kept := map[string]bool{}
+	for _, o := range old {
+		if name := o.Name(); !good[name] && (all || named[name]) {
+			next.pods = append(next.pods, o)
+			kept[name] = true
+		}
+	}
+	for i := range next.problems {
+		p := &next.problems[i]
+		p.KeptRunning = kept[p.Pod] || len(kept) > 0 && (p.Pod == "" || all)
+	}
+}

@@ -1,0 +1,305 @@
+package file
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"podd/internal/pod"
+	"podd/podconfig"
+)
+
+const (
+	// DefaultCheckFrequency is the kubelet's fileCheckFrequency.
+	DefaultCheckFrequency = 20 * time.Second
+	// createDelay is how long a created file may stay open before it is looked
+	// at without waiting for the close.
+	createDelay = 200 * time.Millisecond
+	// goneDelay is how long a file may be away while an editor replaces it.
+	goneDelay = 50 * time.Millisecond
+	// dirGoneDelay is the same for the whole directory.
+	dirGoneDelay = 2 * time.Second
+	// racy is how young a change may be for a second one to leave the same
+	// times behind (the kernel's clock ticks coarsely).
+	racy = 100 * time.Millisecond
+)
+
+// Config is what a Source is made of.
+type Config struct {
+	// Path is the directory of manifests, or one manifest of any name.
+	Path     string
+	NodeName string
+	// CheckFrequency is the time between rescans; 0 for the default.
+	CheckFrequency time.Duration
+	// StateDir keeps the last good version of each manifest over restarts;
+	// "" for none. It is podd's own; it is made when needed.
+	StateDir string
+	Log      *slog.Logger
+}
+
+// Source reads manifests from files. It implements podconfig.Source; Run may be
+// called again after it returned, by one goroutine at a time.
+type Source struct {
+	cfg  Config
+	log  *slog.Logger
+	good lastGood
+
+	entries map[string]*entry // by file name
+	// pending are looks that wait a little.
+	pending map[string]look1
+	// ignored are names that were reported once as no manifests.
+	ignored map[string]bool
+	// state of the path itself.
+	single       bool
+	spoken       bool
+	pathProblem  *pod.Problem
+	missingSince time.Time
+	changed      bool
+}
+
+// look1 is a look at one name that is due later.
+type look1 struct {
+	at time.Time
+	// quiet looks change nothing when the file is broken.
+	quiet bool
+}
+
+// entry is one file of the directory.
+type entry struct {
+	stamp stamp
+	// young says that the stamp may hide a later change.
+	young bool
+	sum   [sha256.Size]byte
+	pods  []*pod.Desired
+	// problems of the newest content.
+	problems []pod.Problem
+}
+
+// New makes a Source; nothing is read before Run.
+func New(cfg Config) *Source {
+	if cfg.CheckFrequency <= 0 {
+		cfg.CheckFrequency = DefaultCheckFrequency
+	}
+	cfg.Path = filepath.Clean(cfg.Path)
+	log := cfg.Log
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	log = log.With("source", pod.SourceFile, "path", cfg.Path)
+	return &Source{cfg: cfg, log: log, good: lastGood{dir: cfg.StateDir, log: log},
+		entries: map[string]*entry{}, pending: map[string]look1{}, ignored: map[string]bool{}}
+}
+
+// Name is pod.SourceFile.
+func (s *Source) Name() pod.Source { return pod.SourceFile }
+
+// Run watches until ctx is done. Without inotify (no instances left) it goes on
+// with rescans alone, and says so.
+func (s *Source) Run(ctx context.Context, out chan<- podconfig.Snapshot) error {
+	w, events, failed := s.watch()
+	if w != nil {
+		defer func() {
+			_ = w.close()
+			for range events { // until the reader has ended
+			}
+		}()
+	}
+	return s.loop(ctx, out, w, events, failed)
+}
+
+// loop looks at what events, timers and rescans point to; w and the channels
+// are nil without inotify.
+func (s *Source) loop(ctx context.Context, out chan<- podconfig.Snapshot, w *watcher, events <-chan []event, failed <-chan error) error {
+	ticker := time.NewTicker(s.cfg.CheckFrequency)
+	defer ticker.Stop()
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	s.changed = true
+	s.rescan(w)
+	for {
+		if err := s.send(ctx, out); err != nil {
+			return err
+		}
+		timer.Reset(s.untilDue())
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case batch, ok := <-events:
+			if !ok {
+				return errors.New("inotify ended")
+			}
+			s.events(w, batch)
+		case err := <-failed:
+			return err
+		case <-timer.C:
+			s.due(w)
+		case <-ticker.C:
+			s.rescan(w)
+		}
+	}
+}
+
+// watch makes the watcher and the goroutine that reads it.
+func (s *Source) watch() (*watcher, <-chan []event, <-chan error) {
+	w, err := newWatcher()
+	if err != nil {
+		s.log.Warn("no inotify: changes are seen at the next rescan only", "every", s.cfg.CheckFrequency, "err", err)
+		return nil, nil, nil
+	}
+	events, failed := make(chan []event), make(chan error, 1)
+	go func() {
+		defer close(events)
+		buf := make([]byte, 64<<10)
+		for {
+			batch, err := w.read(buf)
+			if errors.Is(err, os.ErrClosed) {
+				return
+			}
+			if err != nil {
+				failed <- err
+				return
+			}
+			events <- batch
+		}
+	}()
+	return w, events, failed
+}
+
+// send tells the whole set if anything changed, and then keeps the good
+// versions on disk: that must not delay a pod.
+func (s *Source) send(ctx context.Context, out chan<- podconfig.Snapshot) error {
+	if !s.changed {
+		return nil
+	}
+	s.changed = false
+	snap := podconfig.Snapshot{Incomplete: !s.spoken}
+	if s.pathProblem != nil {
+		snap.Problems = append(snap.Problems, *s.pathProblem)
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.entries)) {
+		snap.Pods = append(snap.Pods, s.entries[name].pods...)
+		snap.Problems = append(snap.Problems, s.entries[name].problems...)
+	}
+	select {
+	case out <- snap:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	s.good.flush()
+	return nil
+}
+
+// untilDue is the time until the next pending look.
+func (s *Source) untilDue() time.Duration {
+	next := time.Now().Add(time.Hour)
+	for _, l := range s.pending {
+		if l.at.Before(next) {
+			next = l.at
+		}
+	}
+	return time.Until(next)
+}
+
+// dirItself is the pending name of a rescan.
+const dirItself = "."
+
+func (s *Source) due(w *watcher) {
+	now := time.Now()
+	for _, name := range slices.Sorted(maps.Keys(s.pending)) {
+		l := s.pending[name]
+		if now.Before(l.at) {
+			continue
+		}
+		delete(s.pending, name)
+		if name == dirItself {
+			s.rescan(w)
+			return
+		}
+		s.check(name, true, l.quiet)
+	}
+}
+
+// events looks at what inotify points to.
+func (s *Source) events(w *watcher, batch []event) {
+	renamed := map[uint32]bool{} // cookies of renames from one manifest to another
+	for _, e := range batch {
+		if e.mask&unix.IN_MOVED_TO != 0 && s.counts(e.name) {
+			renamed[e.cookie] = true
+		}
+	}
+	again := false
+	for _, e := range batch {
+		switch {
+		case e.mask&unix.IN_Q_OVERFLOW != 0:
+			again = true
+		case e.mask&unix.IN_IGNORED != 0:
+		case e.wd == w.parent:
+			again = again || e.name == w.parentName || e.mask&(unix.IN_DELETE_SELF|unix.IN_MOVE_SELF) != 0
+		case e.wd != w.dir:
+		case e.mask&(unix.IN_DELETE_SELF|unix.IN_MOVE_SELF) != 0, strings.HasPrefix(e.name, ".."):
+			again = true // another directory, or a ConfigMap mount's ..data
+		case s.counts(e.name):
+			s.event(e, renamed[e.cookie])
+		}
+	}
+	if again {
+		s.rescan(w)
+	}
+}
+
+// counts says whether the directory's entry is one of ours.
+func (s *Source) counts(name string) bool {
+	if s.single {
+		return name == filepath.Base(s.cfg.Path)
+	}
+	return IsManifest(name)
+}
+
+func (s *Source) event(e event, renamed bool) {
+	switch {
+	case e.mask&(unix.IN_CLOSE_WRITE|unix.IN_MOVED_TO) != 0:
+		delete(s.pending, e.name)
+		s.check(e.name, true, false)
+	case e.mask&unix.IN_CREATE != 0:
+		if s.openForWriting(e.name) {
+			s.pending[e.name] = look1{at: time.Now().Add(createDelay), quiet: true}
+			return
+		}
+		delete(s.pending, e.name)
+		s.check(e.name, true, false)
+	case e.mask&unix.IN_MOVED_FROM != 0 && renamed:
+		s.check(e.name, true, false)
+	case e.mask&(unix.IN_MOVED_FROM|unix.IN_DELETE) != 0:
+		s.pending[e.name] = look1{at: time.Now().Add(goneDelay), quiet: true}
+	case e.mask&unix.IN_ATTRIB != 0:
+		if _, waiting := s.pending[e.name]; !waiting {
+			s.check(e.name, false, false)
+		}
+	}
+}
+
+// openForWriting guesses whether a file that was just created is still being
+// written: a regular file with one name is, one that was linked into place, or
+// is no regular file, is not.
+func (s *Source) openForWriting(name string) bool {
+	var st unix.Stat_t
+	if err := unix.Lstat(s.path(name), &st); err != nil {
+		return false
+	}
+	return st.Mode&unix.S_IFMT == unix.S_IFREG && st.Nlink == 1
+}
+
+func (s *Source) path(name string) string {
+	if s.single {
+		return s.cfg.Path
+	}
+	return filepath.Join(s.cfg.Path, name)
+}

@@ -1,0 +1,529 @@
+package file
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"podd/internal/pod"
+	"podd/podconfig"
+)
+
+func podYAML(name, image string) string {
+	return "apiVersion: v1\nkind: Pod\nmetadata:\n  name: " + name + "\nspec:\n  containers:\n  - name: c\n    image: " + image + "\n"
+}
+
+// station is a source at work on a directory.
+type station struct {
+	t    *testing.T
+	dir  string
+	out  chan podconfig.Snapshot
+	last podconfig.Snapshot
+}
+
+func watch(t *testing.T, cfg Config) *station {
+	t.Helper()
+	cfg.NodeName = "node1"
+	if cfg.CheckFrequency == 0 {
+		cfg.CheckFrequency = time.Hour // what is seen is seen by events
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	st := &station{t: t, dir: cfg.Path, out: make(chan podconfig.Snapshot)}
+	ended := make(chan error, 1)
+	go func() { ended <- New(cfg).Run(ctx, st.out) }()
+	t.Cleanup(func() {
+		stop()
+		for {
+			select {
+			case <-st.out:
+			case err := <-ended:
+				if !errors.Is(err, context.Canceled) {
+					t.Errorf("Run: got %v", err)
+				}
+				return
+			}
+		}
+	})
+	st.next()
+	return st
+}
+
+const patience = 10 * time.Second
+
+func (st *station) next() {
+	st.t.Helper()
+	select {
+	case st.last = <-st.out:
+	case <-time.After(patience):
+		st.t.Fatalf("no snapshot within %v; the last was %s", patience, st.show())
+	}
+}
+
+func (st *station) show() string {
+	var parts []string
+	for _, d := range st.last.Pods {
+		parts = append(parts, strings.TrimSuffix(d.Pod.Name, "-node1")+"="+d.Pod.Spec.Containers[0].Image)
+	}
+	slices.Sort(parts)
+	if st.last.Incomplete {
+		parts = append(parts, "incomplete")
+	}
+	return strings.Join(parts, " ")
+}
+
+// until waits for a snapshot with these pods ("name=image", sorted).
+func (st *station) until(want string) {
+	st.t.Helper()
+	for st.show() != want {
+		select {
+		case st.last = <-st.out:
+		case <-time.After(patience):
+			st.t.Fatalf("got %q with problems %v, want %q", st.show(), st.last.Problems, want)
+		}
+	}
+}
+
+// problem waits for a problem that holds the text.
+func (st *station) problem(text string) pod.Problem {
+	st.t.Helper()
+	for {
+		for _, p := range st.last.Problems {
+			if strings.Contains(p.String(), text) {
+				return p
+			}
+		}
+		select {
+		case st.last = <-st.out:
+		case <-time.After(patience):
+			st.t.Fatalf("problems %v, want one with %q", st.last.Problems, text)
+		}
+	}
+}
+
+// quiet checks that nothing is told for a while.
+func (st *station) quiet(d time.Duration) {
+	st.t.Helper()
+	select {
+	case st.last = <-st.out:
+		st.t.Errorf("got %q, %v, want silence", st.show(), st.last.Problems)
+	case <-time.After(d):
+	}
+}
+
+func (st *station) write(name, text string) {
+	st.t.Helper()
+	if err := os.WriteFile(filepath.Join(st.dir, name), []byte(text), 0o644); err != nil {
+		st.t.Fatal(err)
+	}
+}
+
+func (st *station) do(err error) {
+	st.t.Helper()
+	if err != nil {
+		st.t.Fatal(err)
+	}
+}
+
+// moveIn is how careful programs put a file in place.
+func (st *station) moveIn(name, text string) {
+	st.t.Helper()
+	tmp := filepath.Join(st.dir, "."+name+".tmp")
+	st.do(os.WriteFile(tmp, []byte(text), 0o644))
+	st.do(os.Rename(tmp, filepath.Join(st.dir, name)))
+}
+
+func TestFilesComeChangeAndGo(t *testing.T) {
+	st := watch(t, Config{Path: t.TempDir()})
+	st.until("")
+	st.write("a.yaml", podYAML("a", "i:1"))
+	st.until("a=i:1")
+	st.moveIn("b.yml", podYAML("b", "i:1"))
+	st.until("a=i:1 b=i:1")
+	st.moveIn("a.yaml", podYAML("a", "i:2"))
+	st.until("a=i:2 b=i:1")
+	st.do(os.Remove(filepath.Join(st.dir, "a.yaml")))
+	st.until("b=i:1")
+	st.do(os.Rename(filepath.Join(st.dir, "b.yml"), filepath.Join(t.TempDir(), "b.yml")))
+	st.until("")
+}
+
+func TestAFileThatIsThereAtTheStartIsInTheFirstSnapshot(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "a.json"), []byte(podYAML("a", "i")), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	st := watch(t, Config{Path: dir})
+	if got := st.show(); got != "a=i" {
+		t.Errorf("got %q, want a=i", got)
+	}
+}
+
+// demand 23: a .bak file became a second pod; half-written files were parsed.
+func TestOnlyManifestsCount(t *testing.T) {
+	st := watch(t, Config{Path: t.TempDir()})
+	for _, name := range []string{"a.yaml.bak", "a.yaml~", ".a.yaml", ".a.yaml.swp", "a.txt", "4913", "#a.yaml#"} {
+		st.write(name, podYAML("a", "i"))
+	}
+	st.do(os.Mkdir(filepath.Join(st.dir, "sub"), 0o755))
+	st.do(os.WriteFile(filepath.Join(st.dir, "sub", "a.yaml"), []byte(podYAML("sub", "i")), 0o644))
+	st.write("b.yaml", podYAML("b", "i"))
+	st.until("b=i")
+	if len(st.last.Problems) > 0 {
+		t.Errorf("problems: got %v, want none", st.last.Problems)
+	}
+}
+
+func TestAHalfWrittenFileIsNotReadBeforeItIsClosed(t *testing.T) {
+	st := watch(t, Config{Path: t.TempDir()})
+	text := podYAML("a", "i")
+	f, err := os.Create(filepath.Join(st.dir, "a.yaml"))
+	st.do(err)
+	_, err = f.WriteString(text[:40])
+	st.do(err)
+	st.quiet(400 * time.Millisecond)
+	_, err = f.WriteString(text[40:])
+	st.do(err)
+	st.do(f.Close())
+	st.until("a=i")
+}
+
+func TestACompleteFileIsReadThoughItStaysOpen(t *testing.T) {
+	st := watch(t, Config{Path: t.TempDir()})
+	f, err := os.Create(filepath.Join(st.dir, "a.yaml"))
+	st.do(err)
+	defer f.Close()
+	_, err = f.WriteString(podYAML("a", "i"))
+	st.do(err)
+	st.until("a=i")
+}
+
+func TestABrokenFileKeepsItsLastGoodVersion(t *testing.T) {
+	st := watch(t, Config{Path: t.TempDir()})
+	st.write("a.yaml", podYAML("a", "i:1"))
+	st.until("a=i:1")
+	before := st.last.Pods[0]
+	for _, broken := range []string{"", "spec: {", "\x00\x01", podYAML("a", "i:2") + "  bogus: 1\n", podYAML("other", "i:2") + "  bogus: 1\n", "# kind: Pod\n"} {
+		st.write("a.yaml", broken)
+		st.next()
+		if st.show() != "a=i:1" || st.last.Pods[0] != before || len(st.last.Problems) == 0 || !st.last.Problems[0].KeptRunning {
+			t.Errorf("after %q: got %q, problems %+v; want the last good pod and a problem that says so", broken, st.show(), st.last.Problems)
+		}
+	}
+	st.write("a.yaml", podYAML("a", "i:3"))
+	st.until("a=i:3")
+	st.do(os.Remove(filepath.Join(st.dir, "a.yaml")))
+	st.until("")
+	if len(st.last.Problems) > 0 {
+		t.Errorf("problems: got %v, want none", st.last.Problems)
+	}
+}
+
+func TestOneBadDocumentAmongGoodOnes(t *testing.T) {
+	st := watch(t, Config{Path: t.TempDir()})
+	three := func(a, b, c string) string { return a + "---\n" + b + "---\n" + c }
+	st.write("x.yaml", three(podYAML("a", "i:1"), podYAML("b", "i:1"), podYAML("c", "i:1")))
+	st.until("a=i:1 b=i:1 c=i:1")
+	// The broken document says which pod it is: only that one stays as it was.
+	st.write("x.yaml", three(podYAML("a", "i:2"), podYAML("b", "i:2")+"  bogus: 1\n", ""))
+	st.until("a=i:2 b=i:1")
+	// It does not: nothing that the file had is lost.
+	st.write("x.yaml", three(podYAML("a", "i:3"), "kind: {\n", ""))
+	st.until("a=i:3 b=i:1")
+	// It was not there: the good ones run.
+	st.write("y.yaml", three(podYAML("d", "i"), "kind: {\n", podYAML("e", "i")))
+	st.until("a=i:3 b=i:1 d=i e=i")
+	st.write("x.yaml", podYAML("a", "i:3"))
+	st.until("a=i:3 d=i e=i")
+}
+
+// kubernetes/kubernetes#104648 and demand 9.
+func TestTheSameFileDeletedAndWrittenAgain(t *testing.T) {
+	st := watch(t, Config{Path: t.TempDir()})
+	st.write("a.yaml", podYAML("a", "i"))
+	st.until("a=i")
+	uid := st.last.Pods[0].UID()
+	path := filepath.Join(st.dir, "a.yaml")
+	st.do(os.Remove(path))
+	st.until("")
+	st.write("a.yaml", podYAML("a", "i"))
+	st.until("a=i")
+	if st.last.Pods[0].UID() != uid {
+		t.Error("the same manifest got another UID")
+	}
+	// Within a moment: nothing happened.
+	st.do(os.Remove(path))
+	st.write("a.yaml", podYAML("a", "i"))
+	st.quiet(300 * time.Millisecond)
+}
+
+func TestEditorsReplaceFilesWithoutStoppingThePod(t *testing.T) {
+	st := watch(t, Config{Path: t.TempDir()})
+	path := filepath.Join(st.dir, "a.yaml")
+	st.write("a.yaml", podYAML("a", "i"))
+	st.until("a=i")
+	// vim: probe file, rename to a backup, write anew, remove the backup.
+	st.write("4913", "")
+	st.do(os.Remove(filepath.Join(st.dir, "4913")))
+	st.do(os.Rename(path, path+"~"))
+	st.write("a.yaml", podYAML("a", "i"))
+	st.do(os.Remove(path + "~"))
+	// sed -i and others: rename over; touch; chmod.
+	st.moveIn("a.yaml", podYAML("a", "i"))
+	st.do(os.Chtimes(path, time.Now(), time.Now()))
+	st.do(os.Chmod(path, 0o600))
+	st.quiet(300 * time.Millisecond)
+	// A vim that saves something broken loses nothing either.
+	st.do(os.Rename(path, path+"~"))
+	st.write("a.yaml", "kind: [")
+	st.do(os.Remove(path + "~"))
+	st.problem("bracket")
+	if st.show() != "a=i" {
+		t.Errorf("got %q, want the last good version", st.show())
+	}
+}
+
+func TestARenamedManifestMovesAtOnce(t *testing.T) {
+	st := watch(t, Config{Path: t.TempDir()})
+	st.write("a.yaml", podYAML("a", "i"))
+	st.until("a=i")
+	st.do(os.Rename(filepath.Join(st.dir, "a.yaml"), filepath.Join(st.dir, "b.yaml")))
+	st.next()
+	if st.show() != "a=i" || filepath.Base(st.last.Pods[0].Origin) != "b.yaml" {
+		t.Errorf("got %q of %v", st.show(), st.last.Pods)
+	}
+}
+
+func TestWhatIsNoFileIsAProblemAndBlocksNobody(t *testing.T) {
+	dir := t.TempDir()
+	st := watch(t, Config{Path: dir})
+	join := func(name string) string { return filepath.Join(dir, name) }
+	st.do(unix.Mkfifo(join("fifo.yaml"), 0o644))
+	st.problem("fifo.yaml: this is a named pipe")
+	st.do(os.Mkdir(join("dir.yaml"), 0o755))
+	st.problem("dir.yaml: this is a directory")
+	st.do(os.Symlink("nowhere.yaml", join("dangling.yaml")))
+	st.problem("dangling.yaml: this is a symlink to nowhere.yaml, which does not exist")
+	st.do(os.Symlink("loop.yaml", join("loop.yaml")))
+	st.problem("loop.yaml: this symlink leads back to itself")
+	st.do(os.Symlink("/dev/zero", join("device.yaml")))
+	st.problem("device.yaml: this is a device")
+	big, err := os.Create(join("big.yaml"))
+	st.do(err)
+	st.do(big.Truncate(50_000_000))
+	st.do(big.Close())
+	st.problem("big.yaml: the manifest has 47.7 MiB")
+	st.write("empty.yaml", "")
+	st.problem("empty.yaml: the file is empty")
+	st.write("binary.yaml", "\x7fELF\x00")
+	st.problem("binary.yaml: the file is binary")
+	st.write("good.yaml", podYAML("good", "i"))
+	st.until("good=i")
+	for _, name := range []string{"fifo.yaml", "dir.yaml", "dangling.yaml", "loop.yaml", "device.yaml", "big.yaml", "empty.yaml", "binary.yaml"} {
+		st.do(os.Remove(join(name)))
+	}
+	for len(st.last.Problems) > 0 {
+		st.next()
+	}
+}
+
+func TestNoPermission(t *testing.T) {
+	u := explain("x", &os.PathError{Op: "open", Path: "x", Err: unix.EACCES})
+	if !strings.Contains(u.Message, "permission denied") || u.Hint == "" {
+		t.Errorf("got %+v", u)
+	}
+	if os.Getuid() == 0 {
+		t.Log("root may read everything: only the sentence was tested")
+		return
+	}
+	st := watch(t, Config{Path: t.TempDir()})
+	st.do(os.WriteFile(filepath.Join(st.dir, "a.yaml"), nil, 0))
+	st.problem("permission denied")
+}
+
+func TestADirectoryThatIsMissingAppearsLater(t *testing.T) {
+	top := t.TempDir()
+	dir := filepath.Join(top, "etc", "podd", "manifests")
+	st := watch(t, Config{Path: dir})
+	if st.show() != "" {
+		t.Errorf("got %q, want a complete, empty set", st.show())
+	}
+	st.problem("the manifest directory does not exist")
+	st.do(os.MkdirAll(dir, 0o755))
+	for len(st.last.Problems) > 0 {
+		st.next()
+	}
+	st.write("a.yaml", podYAML("a", "i"))
+	st.until("a=i")
+}
+
+func TestADirectoryReplacedByRenameStopsNothing(t *testing.T) {
+	top := t.TempDir()
+	dir, other := filepath.Join(top, "m"), filepath.Join(top, "new")
+	if err := errors.Join(os.Mkdir(dir, 0o755), os.Mkdir(other, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	st := watch(t, Config{Path: dir})
+	st.write("a.yaml", podYAML("a", "i"))
+	st.until("a=i")
+	st.do(os.WriteFile(filepath.Join(other, "a.yaml"), []byte(podYAML("a", "i")), 0o644))
+	st.do(os.WriteFile(filepath.Join(other, "b.yaml"), []byte(podYAML("b", "i")), 0o644))
+	st.do(os.Rename(dir, filepath.Join(top, "old")))
+	time.Sleep(20 * time.Millisecond) // long enough for podd to see it missing
+	st.do(os.Rename(other, dir))
+	for st.show() != "a=i b=i" {
+		if st.show() != "a=i" {
+			t.Fatalf("got %q: a pod was stopped while its directory was replaced", st.show())
+		}
+		st.next()
+	}
+	st.write("c.yaml", podYAML("c", "i"))
+	st.until("a=i b=i c=i")
+	st.do(os.RemoveAll(dir))
+	st.until("")
+}
+
+func TestASymlinkedDirectory(t *testing.T) {
+	top := t.TempDir()
+	link := filepath.Join(top, "m")
+	for _, version := range []string{"1", "2"} {
+		real := filepath.Join(top, "v"+version)
+		if err := errors.Join(os.Mkdir(real, 0o755), os.WriteFile(filepath.Join(real, "a.yaml"), []byte(podYAML("a", "i:"+version)), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("v1", link); err != nil {
+		t.Fatal(err)
+	}
+	st := watch(t, Config{Path: link})
+	st.until("a=i:1")
+	st.do(os.Symlink("v2", link+".new"))
+	st.do(os.Rename(link+".new", link))
+	st.until("a=i:2")
+	st.write("b.yaml", podYAML("b", "i"))
+	st.until("a=i:2 b=i")
+}
+
+// As the kubelet mounts a ConfigMap: names link into ..data, which is swapped.
+func TestAConfigMapMount(t *testing.T) {
+	dir := t.TempDir()
+	version := func(n string) {
+		if err := errors.Join(os.Mkdir(filepath.Join(dir, "..v"+n), 0o755),
+			os.WriteFile(filepath.Join(dir, "..v"+n, "a.yaml"), []byte(podYAML("a", "i:"+n)), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	version("1")
+	version("2")
+	if err := errors.Join(os.Symlink("..v1", filepath.Join(dir, "..data")), os.Symlink("..data/a.yaml", filepath.Join(dir, "a.yaml"))); err != nil {
+		t.Fatal(err)
+	}
+	st := watch(t, Config{Path: dir})
+	st.until("a=i:1")
+	st.do(os.Symlink("..v2", filepath.Join(dir, "..data_tmp")))
+	st.do(os.Rename(filepath.Join(dir, "..data_tmp"), filepath.Join(dir, "..data")))
+	st.until("a=i:2")
+}
+
+func TestASingleFileOfAnyName(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "the-pod")
+	st := watch(t, Config{Path: path})
+	st.problem("does not exist")
+	st.do(os.WriteFile(path, []byte(podYAML("a", "i:1")), 0o644))
+	st.until("a=i:1")
+	st.do(os.WriteFile(filepath.Join(dir, "other.yaml"), []byte(podYAML("b", "i")), 0o644))
+	st.do(os.WriteFile(path+".tmp", []byte(podYAML("a", "i:2")), 0o644))
+	st.do(os.Rename(path+".tmp", path))
+	st.until("a=i:2")
+	st.do(os.Remove(path))
+	st.until("")
+}
+
+func TestTheRescanIsTheNet(t *testing.T) {
+	dir := t.TempDir()
+	s := New(Config{Path: dir, NodeName: "node1", CheckFrequency: 20 * time.Millisecond})
+	ctx, stop := context.WithCancel(t.Context())
+	out := make(chan podconfig.Snapshot)
+	ended := make(chan error, 1)
+	s.cfg.CheckFrequency = 20 * time.Millisecond
+	go func() { ended <- s.loop(ctx, out, nil, nil, nil) }()
+	st := &station{t: t, dir: dir, out: out}
+	st.next()
+	st.write("a.yaml", podYAML("a", "i:1"))
+	st.until("a=i:1")
+	st.write("a.yaml", podYAML("a", "i:2")) // same size, maybe the same tick of the clock
+	st.until("a=i:2")
+	st.do(os.Remove(filepath.Join(dir, "a.yaml")))
+	st.until("")
+	stop()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestTheLastGoodVersionSurvivesARestartOfPodd(t *testing.T) {
+	dir, state := t.TempDir(), filepath.Join(t.TempDir(), "manifests")
+	t.Run("before", func(t *testing.T) {
+		st := watch(t, Config{Path: dir, StateDir: state})
+		st.write("a.yaml", podYAML("a", "i:1"))
+		st.write("b.yaml", podYAML("b", "i:1"))
+		st.until("a=i:1 b=i:1")
+		st.write("c.yaml", podYAML("c", "i:1")) // its snapshot says that the others are on disk
+		st.until("a=i:1 b=i:1 c=i:1")
+	})
+	if err := errors.Join(os.WriteFile(filepath.Join(dir, "a.yaml"), []byte("broken: ["), 0o644), os.Remove(filepath.Join(dir, "b.yaml"))); err != nil {
+		t.Fatal(err)
+	}
+	st := watch(t, Config{Path: dir, StateDir: state})
+	st.until("a=i:1 c=i:1")
+	if p := st.problem("bracket"); !p.KeptRunning {
+		t.Errorf("got %+v, want KeptRunning", p)
+	}
+	st.do(os.Remove(filepath.Join(dir, "a.yaml")))
+	st.until("c=i:1")
+	left, err := os.ReadDir(state)
+	if err != nil || len(left) != 1 {
+		t.Errorf("state directory: got %v, %v, want the one of c.yaml", left, err)
+	}
+}
+
+// TestAFileMoreCostsTheSameInALargeDirectory measures from the rename to the
+// snapshot, among 300 manifests.
+func TestAFileMoreCostsTheSameInALargeDirectory(t *testing.T) {
+	dir := t.TempDir()
+	st := &station{t: t, dir: dir}
+	const many, more = 300, 50
+	for i := range many {
+		st.write(fmt.Sprintf("p%03d.yaml", i), podYAML(fmt.Sprintf("p%03d", i), "i"))
+	}
+	began := time.Now()
+	st = watch(t, Config{Path: dir})
+	cold := time.Since(began)
+	if len(st.last.Pods) != many {
+		t.Fatalf("got %d pods, want %d", len(st.last.Pods), many)
+	}
+	var took []time.Duration
+	for i := range more {
+		tmp := filepath.Join(dir, ".tmp")
+		st.do(os.WriteFile(tmp, []byte(podYAML(fmt.Sprintf("q%03d", i), "i")), 0o644))
+		began := time.Now()
+		st.do(os.Rename(tmp, filepath.Join(dir, fmt.Sprintf("q%03d.yaml", i))))
+		st.next()
+		took = append(took, time.Since(began))
+		if len(st.last.Pods) != many+i+1 {
+			t.Fatalf("got %d pods, want %d", len(st.last.Pods), many+i+1)
+		}
+	}
+	slices.Sort(took)
+	t.Logf("first snapshot of %d: %v; one more: median %v, worst %v", many, cold, took[more/2], took[more-1])
+	if median := took[more/2]; median > 20*time.Millisecond {
+		t.Errorf("a file more took %v, want a few milliseconds", median)
+	}
+}
