@@ -9,7 +9,10 @@ export GO
 # The targets below share build/ and a machine: one after the other.
 .NOTPARALLEL:
 
-PODD := build/podd
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+COMMIT ?= $(shell git rev-parse --short=12 HEAD 2>/dev/null)
+# need NAME: the shell functions of hack/need.sh for a recipe.
+need = go="$(GO)"; . hack/need.sh; die() { echo "make $(1): $$*" >&2; exit 1; }
 
 .PHONY: help
 help: ## show this list
@@ -17,13 +20,48 @@ help: ## show this list
 
 .PHONY: build
 build: ## build podd itself into build/podd
-	@. hack/need.sh; die() { echo "make build: $$*" >&2; exit 1; }; need_go
-	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o $(PODD) ./cmd/podd
+	@$(call need,build); need_go
+	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)' -o build/podd ./cmd/podd
 
 .PHONY: runtime
 runtime: ## build containerd, runc, the CNI plugins (build/runtime/bin) and podd's images (build/images)
 	@hack/build-runtime.sh
 	@hack/build-images.sh
+
+.PHONY: run
+run: build runtime ## run podd here, in the foreground, with a first pod (RUN="flags of podd run")
+	@hack/run.sh
+
+.PHONY: stop
+stop: build ## end podd, its pods and its container runtime; data stays
+	@build/podd runtime stop
+
+.PHONY: check
+check: ## format, vet and lint
+	@$(call need,check); need_go; need_deb gcc gcc libc6-dev /usr/include/stdlib.h
+	@bad=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$bad" ] || { echo "not formatted (gofmt -w):" $$bad >&2; exit 1; }
+	@$(GO) vet ./...
+	@mkdir -p build && (cd tools && $(GO) build -o ../build/staticcheck honnef.co/go/tools/cmd/staticcheck)
+	@build/staticcheck ./...
+
+# Tests that change the machine (network, cgroups, mounts) run one package at a time.
+TOTAL := build/test-total.json
+testsum = $(GO) run ./hack/testsum -total $(TOTAL)
+
+.PHONY: test
+test: build runtime check ## everything: check, unit tests with the race detector, real containers, a virtual machine
+	@rm -f $(TOTAL)
+	@$(call need,test); need_deb nftables nft iptables iptables iproute2 ip mount mount
+	@echo "--- tests, with the race detector"
+	@CGO_ENABLED=1 $(testsum) -race -timeout 15m $$($(GO) list ./... | grep -v -e /test/e2e$$ -e /test/vm$$)
+	@echo "--- tests on the real container runtime"
+	@$(testsum) -count=1 -timeout 15m ./test/e2e/...
+	@if [ -z "$(SKIP_VM)" ]; then \
+		echo "--- tests in a virtual machine"; \
+		$(call need,test); need_deb qemu-system-x86 qemu-system-x86_64 mmdebstrap mmdebstrap e2fsprogs mkfs.ext4; \
+		PODD_TEST_VM=1 $(testsum) -count=1 -timeout 20m ./test/vm; \
+	fi
+	@$(testsum) -sum
 
 .PHONY: clean
 clean: ## remove everything that was built

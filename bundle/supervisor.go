@@ -108,7 +108,7 @@ func nextDelay(last, ran time.Duration) time.Duration {
 // once sees one runtime from its start, or its adoption, to its end, and says
 // how that came. It returns early, with any error, when ctx is done.
 func (s *Supervisor) once(ctx context.Context) error {
-	pid, err := listener(s.cfg.Socket)
+	pid, err := Listener(s.cfg.Socket)
 	if err != nil {
 		return s.child(ctx)
 	}
@@ -150,9 +150,9 @@ func (s *Supervisor) setDown(err error) {
 	s.metrics.up.Set(0)
 }
 
-// listener returns the process that listens on a unix socket; 0 if it cannot be
+// Listener returns the process that listens on a unix socket; 0 if it cannot be
 // seen from this PID namespace. An error means that nobody listens.
-func listener(path string) (int, error) {
+func Listener(path string) (int, error) {
 	conn, err := net.DialTimeout("unix", path, time.Second)
 	if err != nil {
 		return 0, err

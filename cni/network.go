@@ -130,10 +130,12 @@ func (n *Network) load() (*libcni.NetworkConfigList, string, error) {
 		file = min(file, f)
 	}
 	if filepath.Ext(file) != ".conflist" {
+		//lint:ignore SA1019 containerd reads these files, so what it uses must be read alike.
 		conf, err := libcni.ConfFromFile(file)
 		if err != nil {
 			return nil, "", notReady("%s: %v", file, err)
 		}
+		//lint:ignore SA1019 see above.
 		list, err := libcni.ConfListFromConf(conf)
 		if err != nil {
 			return nil, "", notReady("%s: %v", file, err)

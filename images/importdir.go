@@ -49,9 +49,9 @@ type importer interface {
 	Import(ctx context.Context, file string) ([]string, error)
 }
 
-// presence says which of these images the runtime does not have.
-type presence interface {
-	Missing(ctx context.Context, refs []string) ([]string, error)
+// imageLookup returns nil for an image that the runtime does not have.
+type imageLookup interface {
+	ImageStatus(ctx context.Context, ref string) (*pod.Image, error)
 }
 
 // ImportConfig is what an ImportDir needs; all but Extra, Log, Registerer,
@@ -65,7 +65,7 @@ type ImportConfig struct {
 	// StateFile remembers what was imported; below --root-dir.
 	StateFile string
 	Importer  importer
-	Presence  presence
+	Images    imageLookup
 	Log       *slog.Logger
 	// Registerer may be nil.
 	Registerer prometheus.Registerer
@@ -343,9 +343,15 @@ func (d *ImportDir) have(ctx context.Context, f archive, recheck bool) (bool, er
 	if !recheck {
 		return true, nil
 	}
-	missing, err := d.cfg.Presence.Missing(ctx, known.Refs)
-	if err != nil {
-		return false, fmt.Errorf("ask the runtime for its images: %w", err)
+	var missing []string
+	for _, ref := range known.Refs {
+		image, err := d.cfg.Images.ImageStatus(ctx, ref)
+		if err != nil {
+			return false, fmt.Errorf("ask the runtime for image %s: %w", ref, err)
+		}
+		if image == nil {
+			missing = append(missing, ref)
+		}
 	}
 	if len(missing) > 0 {
 		d.log.Info("images of the image directory are gone from the runtime; importing again", "file", f.path, "images", missing)

@@ -137,5 +137,6 @@ to start and stop podd and the runtime apart. Pods go on running either way.`,
 		},
 	}
 	flags.register(cmd)
+	cmd.AddCommand(newRuntimeStopCmd())
 	return cmd
 }

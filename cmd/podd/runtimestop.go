@@ -1,0 +1,152 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/moby/sys/mountinfo"
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"podd/bundle"
+	"podd/cgroup"
+)
+
+// newRuntimeStopCmd is "podd runtime stop".
+func newRuntimeStopCmd() *cobra.Command {
+	flags := &runtimeFlags{}
+	cmd := &cobra.Command{
+		Use:   "stop",
+		Short: "End all pods, the container runtime and podd itself",
+		Long: `End all pods, the bundled container runtime and the podd that uses it, and remove
+what they made on this machine: network, cgroups, state directory. Images,
+volumes below the root directory and logs stay.`,
+		Example:       "  podd runtime stop",
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return flags.stop(cmd.Context(), cmd.OutOrStdout())
+		},
+	}
+	flags.register(cmd)
+	return cmd
+}
+
+// stop goes from the top down: podd would start again what is ended under it.
+func (f *runtimeFlags) stop(ctx context.Context, out io.Writer) error {
+	if os.Geteuid() != 0 {
+		return errors.New("stopping the container runtime needs root")
+	}
+	if err := endListener(ctx, filepath.Join(f.stateDir, "podd.sock"), out, "podd"); err != nil {
+		return err
+	}
+	if _, err := bundle.Listener(bundle.Socket(f.stateDir)); err == nil {
+		if err := endPods(ctx, bundle.Socket(f.stateDir), out); err != nil {
+			return err
+		}
+	}
+	if err := endListener(ctx, bundle.Socket(f.stateDir), out, "the container runtime"); err != nil {
+		return err
+	}
+	return f.cleanUp(ctx)
+}
+
+// endListener ends the process that listens on a socket, by SIGTERM.
+func endListener(ctx context.Context, socket string, out io.Writer, what string) error {
+	pid, err := bundle.Listener(socket)
+	if err != nil || pid <= 1 || pid == os.Getpid() {
+		return nil
+	}
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return fmt.Errorf("end %s (process %d): %w", what, pid, err)
+	}
+	defer unix.Close(fd)
+	fmt.Fprintf(out, "ending %s (process %d)\n", what, pid)
+	if err := unix.PidfdSendSignal(fd, unix.SIGTERM, nil, 0); err != nil {
+		return fmt.Errorf("end %s (process %d): %w", what, pid, err)
+	}
+	for limit := time.Now().Add(30 * time.Second); time.Now().Before(limit) && ctx.Err() == nil; {
+		// Readable once the process is gone.
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 1000)
+		if err == nil && n > 0 {
+			return nil
+		}
+	}
+	return fmt.Errorf("%s (process %d) does not end; look into it, or end it with kill -9", what, pid)
+}
+
+// endPods stops and removes all sandboxes, four at a time.
+func endPods(ctx context.Context, socket string, out io.Writer) error {
+	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	cri := runtimeapi.NewRuntimeServiceClient(conn)
+	list, err := cri.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
+	if err != nil {
+		return fmt.Errorf("list pods: %w", err)
+	}
+	if len(list.Items) > 0 {
+		fmt.Fprintf(out, "ending %d pods\n", len(list.Items))
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(4)
+	for _, item := range list.Items {
+		group.Go(func() error {
+			ctx, cancel := context.WithTimeout(ctx, time.Minute)
+			defer cancel()
+			if _, err := cri.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: item.Id}); err != nil {
+				return fmt.Errorf("stop pod %s: %w", item.Metadata.GetName(), err)
+			}
+			if _, err := cri.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: item.Id}); err != nil {
+				return fmt.Errorf("remove pod %s: %w", item.Metadata.GetName(), err)
+			}
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+// cleanUp removes what outlives the processes. Nothing is deleted below a mount.
+func (f *runtimeFlags) cleanUp(ctx context.Context) error {
+	var errs []error
+	network, err := f.network("/nonexistent", slog.New(slog.DiscardHandler))
+	if err == nil {
+		err = network.TearDown(ctx)
+	}
+	errs = append(errs, err)
+	if facts, err := cgroup.Detect(); err == nil {
+		tree := cgroup.NewTree(facts, facts.Driver, cgroup.DefaultRoot)
+		uids, err := tree.Pods()
+		errs = append(errs, err)
+		for _, uid := range uids {
+			errs = append(errs, tree.Remove(ctx, uid))
+		}
+	}
+	return errors.Join(append(errs, removeStateDir(f.stateDir))...)
+}
+
+// removeStateDir removes a directory that nothing is mounted in.
+func removeStateDir(dir string) error {
+	mounts, err := mountinfo.GetMounts(mountinfo.PrefixFilter(dir))
+	if err != nil {
+		return fmt.Errorf("read the mount table: %w", err)
+	}
+	if len(mounts) > 0 {
+		return fmt.Errorf("%s is left as it is: %s is still mounted", dir, mounts[0].Mountpoint)
+	}
+	return os.RemoveAll(dir)
+}

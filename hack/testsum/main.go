@@ -1,0 +1,129 @@
+// Command testsum runs "go test -json ARGS…" and prints what a person wants of
+// it: a line for each package, and everything that a failed test said. Counts
+// are kept in the file -total over several runs; -sum prints them as one line,
+// "N passed, N failed, N skipped", and fails if any test did.
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+)
+
+type counts struct{ Passed, Failed, Skipped int }
+
+// event is what test2json writes; see go doc test2json.
+type event struct {
+	Action, Package, Test, Output, ImportPath string
+	FailedBuild                               string
+}
+
+// report reads events until their end. Output of a test is held back until its
+// result is known; only a failure's is shown.
+func report(r io.Reader, w io.Writer) (counts, error) {
+	var c counts
+	held := map[string][]string{}
+	lines := bufio.NewReader(r)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if len(line) > 0 {
+			var e event
+			if json.Unmarshal(line, &e) != nil {
+				fmt.Fprintf(w, "%s", line) // not an event: a complaint of the go command
+			} else {
+				c.take(e, held, w)
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return c, nil
+		}
+		if err != nil {
+			return c, err
+		}
+	}
+}
+
+func (c *counts) take(e event, held map[string][]string, w io.Writer) {
+	id := e.Package + " " + e.Test
+	switch e.Action {
+	case "output", "build-output":
+		if e.Test != "" {
+			held[id] = append(held[id], e.Output)
+		} else if e.Output != "PASS\n" && !strings.Contains(e.Output, "[no test files]") {
+			fmt.Fprint(w, e.Output)
+		}
+	case "pass", "skip", "fail":
+		if e.Test == "" {
+			if e.Action == "fail" && e.FailedBuild != "" {
+				c.Failed++ // a package that does not build has no test to count
+			}
+			return
+		}
+		switch e.Action {
+		case "pass":
+			c.Passed++
+		case "skip":
+			c.Skipped++
+			fmt.Fprint(w, strings.Join(held[id], ""))
+		case "fail":
+			c.Failed++
+			fmt.Fprint(w, strings.Join(held[id], ""))
+		}
+		delete(held, id)
+	}
+}
+
+func load(path string) (c counts) {
+	if text, err := os.ReadFile(path); err == nil {
+		_ = json.Unmarshal(text, &c) // a broken file counts as none
+	}
+	return c
+}
+
+func run() error {
+	total := flag.String("total", "", "file that keeps the counts")
+	sum := flag.Bool("sum", false, "print the counts and remove the file")
+	flag.Parse()
+	all := load(*total)
+	if *sum {
+		os.Remove(*total)
+		fmt.Printf("%d passed, %d failed, %d skipped\n", all.Passed, all.Failed, all.Skipped)
+		if all.Failed > 0 || all.Passed == 0 {
+			return errors.New("not everything passed")
+		}
+		return nil
+	}
+	cmd := exec.Command("go", append([]string{"test", "-json"}, flag.Args()...)...)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	c, err := report(out, os.Stdout)
+	ended := cmd.Wait()
+	if ended != nil && c.Failed == 0 {
+		c.Failed++ // it ended for another reason than a test: that is no pass
+	}
+	all = counts{all.Passed + c.Passed, all.Failed + c.Failed, all.Skipped + c.Skipped}
+	if *total != "" {
+		text, jsonErr := json.Marshal(all)
+		err = errors.Join(err, jsonErr, os.WriteFile(*total, text, 0o644))
+	}
+	return errors.Join(err, ended)
+}
+
+func main() {
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, "testsum:", err)
+		os.Exit(1)
+	}
+}
