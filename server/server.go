@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"sync"
 	"syscall"
 	"time"
@@ -199,10 +200,13 @@ func (s *Server) Run(ctx context.Context) error {
 func (s *Server) release() {
 	for _, l := range s.listeners {
 		_ = l.Close() // closed twice when Run ends; there is nothing to lose
+		if l.name == "socket" {
+			_ = os.Remove(s.config.Socket) // ours, while the lock is held
+		}
 	}
 	s.listeners = nil
 	if s.lock != nil {
-		s.lock.release(s.config.Socket)
+		s.lock.release()
 		s.lock = nil
 	}
 }

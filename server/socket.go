@@ -50,12 +50,9 @@ func takeLock(socket string) (*lock, error) {
 	return &lock{f}, nil
 }
 
-// release removes the socket and unlocks. The lock file stays: removing it would
-// let two processes lock two files of one name.
-func (l *lock) release(socket string) {
-	_ = os.Remove(socket) // it may never have been made
-	_ = l.file.Close()    // unlocks
-}
+// release unlocks. The lock file stays: removing it would let two processes lock
+// two files of one name.
+func (l *lock) release() { _ = l.file.Close() }
 
 // listenUnix makes the socket. The caller holds the lock, so a socket that is
 // there belongs to nobody. It is made in a directory that only we can enter and
