@@ -27,7 +27,9 @@ install: build runtime ## install podd, its runtime and its systemd units (PREFI
 	@if [ -e "$(DESTDIR)/etc/podd/config.yaml" ]; then \
 		echo "kept /etc/podd/config.yaml as it is"; \
 	else \
-		install -m 0644 systemd/config.yaml "$(DESTDIR)/etc/podd/config.yaml"; \
+		{ cat config/standalone.yaml; \
+		  printf '\n%s\n' '# podd-runtime.service' 'containerRuntimeEndpoint: unix:///run/podd/containerd.sock'; \
+		} >"$(DESTDIR)/etc/podd/config.yaml" && chmod 0644 "$(DESTDIR)/etc/podd/config.yaml"; \
 	fi
 	@if [ -z "$(DESTDIR)" ] && [ -d /run/systemd/system ]; then \
 		systemctl daemon-reload && \

@@ -1,30 +1,45 @@
 #!/bin/sh
-# Ends every pod of podd's on this machine in good order and leaves manifests and
-# data where they are: podd runs once more, with an empty manifest directory, and
-# removes what no manifest names. Used by `make uninstall`.
+# Ends every pod of podd's on this machine in good order, then the runtime, and
+# removes the network and the cgroups that they used. Manifests and data stay:
+# podd runs once more, with an empty manifest directory, and ends what no
+# manifest names. Used by `make uninstall`, under systemd only.
 set -u
 podd=${1:-/usr/bin/podd}
 lib=${2:-/usr/lib/podd}
 config=${3:-/etc/podd/config.yaml}
-socket=unix:///run/podd/containerd.sock
 
+# pods prints the sandboxes that there are; it fails where that cannot be known.
 pods() {
-	"$lib/crictl" --runtime-endpoint "$socket" --timeout 30s pods -q
+	"$lib/crictl" --config=/dev/null --runtime-endpoint unix:///run/podd/containerd.sock --timeout 30s pods -q
+}
+
+# end_pods waits up to two minutes for podd to end them, each with its grace.
+end_pods() {
+	left=$(pods) || return 1
+	[ -n "$left" ] || return 0
+	empty=$(mktemp -d)
+	"$podd" run --config="$config" --pod-manifest-path="$empty" >"$empty.log" 2>&1 &
+	agent=$!
+	for _ in $(seq 120); do
+		left=$(pods) && [ -z "$left" ] && break
+		kill -0 "$agent" 2>/dev/null || break
+		sleep 1
+	done
+	kill "$agent" 2>/dev/null
+	wait "$agent" 2>/dev/null
+	rmdir "$empty"
+	if [ -n "$left" ]; then
+		echo "these pods did not end; look at them with $lib/crictl --runtime-endpoint unix:///run/podd/containerd.sock pods:" >&2
+		echo "$left" >&2
+		tail -n 5 "$empty.log" >&2
+		return 1
+	fi
+	rm "$empty.log"
 }
 
 systemctl stop podd.service
-systemctl start podd-runtime.service || exit 0 # no runtime, no pods
-[ -n "$(pods)" ] || exit 0
-
-empty=$(mktemp -d)
-trap 'kill "$agent" 2>/dev/null; wait "$agent" 2>/dev/null; rmdir "$empty"' EXIT
-"$podd" run --config="$config" --pod-manifest-path="$empty" >/dev/null 2>&1 &
-agent=$!
-for _ in $(seq 120); do
-	[ -n "$(pods)" ] || exit 0
-	kill -0 "$agent" 2>/dev/null || break
-	sleep 1
-done
-echo "these pod sandboxes did not end in two minutes; look at them with $lib/crictl --runtime-endpoint $socket pods:" >&2
-pods >&2
-exit 1
+if systemctl start podd-runtime.service; then
+	end_pods || exit 1
+fi
+systemctl stop podd-runtime.service
+"$podd" runtime stop

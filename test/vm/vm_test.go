@@ -112,7 +112,7 @@ func payload(t *testing.T, repo string) string {
 	tree := filepath.Join(dir, "payload")
 	script := `set -eu
 mkdir -p "$tree/src/build/runtime" "$tree/src/build/images"
-cp -a Makefile Makefile.d systemd hack README.md "$tree/src/"
+cp -a Makefile Makefile.d systemd hack config README.md "$tree/src/"
 cp -a build/podd "$tree/src/build/"
 cp -a build/runtime/bin "$tree/src/build/runtime/"
 cp -a build/images/pause.tar build/images/web.tar "$tree/src/build/images/"

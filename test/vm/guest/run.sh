@@ -9,7 +9,7 @@ manifests=/etc/podd/manifests
 socket=unix:///run/podd/containerd.sock
 mkdir -p $state
 
-crictl() { /usr/lib/podd/crictl --runtime-endpoint $socket --image-endpoint $socket --timeout 60s "$@"; }
+crictl() { /usr/lib/podd/crictl --config=/dev/null --runtime-endpoint $socket --image-endpoint $socket --timeout 60s "$@"; }
 remark() { echo "# $*"; }
 
 # check NAME FUNCTION: reports the function's outcome with the time it took. What
@@ -21,8 +21,11 @@ check() {
 	else
 		echo "not ok $1 $(($(date +%s) - began))s $(echo "$said" | tail -n 12 | tr '\n\r' '; ')"
 		failed "$1"
+		return 1
 	fi
 }
+# must is a check without which the others only take their time to fail.
+must() { check "$@" || { remark "the rest makes no sense without it"; systemctl poweroff; sleep infinity; }; }
 
 # failed leaves on the console what a person will want to read.
 failed() {
@@ -204,11 +207,11 @@ data_left() {
 
 boot_first() {
 	check machine-has-systemd-and-cgroup-v2 machine
-	check install-puts-files-in-place install_podd
+	must install-puts-files-in-place install_podd
 	check install-keeps-an-existing-configuration install_again
-	check runtime-unit-starts runtime_starts
-	check agent-unit-starts agent_starts
-	check manifest-dropped-into-the-directory-runs manifest_runs
+	must runtime-unit-starts runtime_starts
+	must agent-unit-starts agent_starts
+	must manifest-dropped-into-the-directory-runs manifest_runs
 	check pod-address-answers answers
 	check cgroups-are-made-by-systemd cgroups
 	check prometheus-of-debian-scrapes-podd prometheus
@@ -222,8 +225,8 @@ boot_first() {
 }
 
 boot_second() {
-	check units-start-at-boot units_active
-	check reboot-brings-every-pod-back back
+	must units-start-at-boot units_active
+	must reboot-brings-every-pod-back back
 	check reboot-leaks-nothing nothing_leaked
 	next third
 	sync # what a machine loses of the last seconds is not what is tested
