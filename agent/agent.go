@@ -128,6 +128,7 @@ type Agent struct {
 	spoken    map[pod.Source]bool
 	orphans   map[pod.UID]pod.Glance // what runs and has no worker yet
 	recovered bool
+	away      error // why the runtime never answered, so far
 
 	wg sync.WaitGroup // workers, look-ups and log removals
 }
@@ -171,8 +172,8 @@ func (a *Agent) Run(ctx context.Context, updates <-chan pod.Update) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer a.wg.Wait()
 	defer cancel(errors.New("podd is stopping"))
-	found := make(chan []pod.Glance, 1)
-	a.wg.Go(func() { a.recover(ctx, found) })
+	running := make(chan found)
+	a.wg.Go(func() { a.recover(ctx, running) })
 	a.wg.Go(func() { a.graves.run(ctx, a.removeLogs) })
 	for {
 		select {
@@ -183,13 +184,8 @@ func (a *Agent) Run(ctx context.Context, updates <-chan pod.Update) error {
 				return nil
 			}
 			a.apply(u)
-		case glances := <-found:
-			a.recovered = true
-			for _, g := range glances {
-				a.orphans[g.UID] = g
-			}
-			a.log.Info("runtime answered", "pods_found", len(glances))
-			a.pokeUnknown() // who was woken while nothing was known
+		case f := <-running:
+			a.recoverWith(f)
 		case w := <-a.ended:
 			a.forget(w)
 		case <-a.poke:
@@ -225,6 +221,9 @@ func (a *Agent) apply(u pod.Update) {
 			a.wanted[d.UID()] = d
 		case pod.OpDelete, pod.OpRemove:
 			delete(a.wanted, d.UID())
+			if !a.recovered {
+				a.cfg.Status.Forget(d.UID())
+			}
 		}
 	}
 	a.metrics.desired.Set(float64(len(a.wanted)))
@@ -233,6 +232,7 @@ func (a *Agent) apply(u pod.Update) {
 // reconcile brings the workers in line with what is wanted.
 func (a *Agent) reconcile(ctx context.Context) {
 	if !a.recovered {
+		a.reportAway()
 		return
 	}
 	a.endOrphans(ctx)

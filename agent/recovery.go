@@ -6,22 +6,63 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"podd/agent/plan"
 	"podd/internal/pod"
 )
 
+// found is what recover learnt: what runs, or why that is not known yet.
+type found struct {
+	glances []pod.Glance
+	err     error
+}
+
 // recover lists what runs, as often as it takes.
-func (a *Agent) recover(ctx context.Context, found chan<- []pod.Glance) {
+func (a *Agent) recover(ctx context.Context, out chan<- found) {
 	for try := 0; ctx.Err() == nil; try++ {
 		glances, err := a.cfg.Observer.Glance(ctx)
-		if err == nil {
-			found <- glances
+		select {
+		case out <- found{glances, err}:
+		case <-ctx.Done():
 			return
 		}
-		delay := retryDelay(try)
-		if try%10 == 0 {
+		if err == nil {
+			return
+		}
+		delay := min(retryDelay(try), time.Second)
+		if try%60 == 0 {
 			a.log.Warn("waiting for the runtime to list its pods", "error", err, "retry_in", delay)
 		}
 		sleep(ctx, delay)
+	}
+}
+
+// recoverWith takes up what recover learnt.
+func (a *Agent) recoverWith(f found) {
+	a.away = f.err
+	if f.err != nil {
+		return
+	}
+	a.recovered = true
+	for _, g := range f.glances {
+		a.orphans[g.UID] = g
+	}
+	a.log.Info("runtime answered", "pods_found", len(f.glances))
+	a.pokeUnknown() // who was woken while nothing was known
+}
+
+// reportAway tells of pods that wait for a runtime which has never answered:
+// nothing is known of them but that they are wanted.
+func (a *Agent) reportAway() {
+	if a.away == nil {
+		return
+	}
+	now := time.Now()
+	for _, d := range a.wanted {
+		waiting := make(map[string]pod.Waiting, len(d.Pod.Spec.Containers))
+		for i := range d.Pod.Spec.Containers {
+			waiting[d.Pod.Spec.Containers[i].Name] = pod.Waiting{Reason: plan.ReasonContainerCreating, Message: a.away.Error()}
+		}
+		a.cfg.Status.Report(pod.Report{Desired: d, Observed: pod.Observed{UID: d.UID(), At: now}, Waiting: waiting, StartTime: now, At: now})
 	}
 }
 
