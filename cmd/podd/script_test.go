@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"podd/internal/pod"
+	"podd/server"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){
+		"podd":    func() { os.Exit(execute(append([]string{"podd"}, os.Args[1:]...))) },
+		"kubelet": func() { os.Exit(execute(append([]string{"kubelet"}, os.Args[1:]...))) },
+	})
+}
+
+// TestScripts runs the command line against a daemon that is our own server on
+// a socket, with pods that do not change.
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/script",
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"daemon": startDaemon,
+		},
+	})
+}
+
+// startDaemon serves $WORK/run/podd.sock until the script ends: daemon [empty].
+func startDaemon(ts *testscript.TestScript, _ bool, args []string) {
+	full := len(args) == 0
+	s := server.New(server.Config{
+		Socket:  filepath.Join(ts.MkAbs("run"), "podd.sock"),
+		Version: server.Version{Version: "v0"},
+		Pods:    fakePods(full),
+		Problems: func() []pod.Problem {
+			if !full {
+				return nil
+			}
+			return fakeProblems()
+		},
+		Events: func(ns, name string) []*v1.Event {
+			var all []*v1.Event
+			for _, e := range fakeEvents() {
+				if full && (ns == "" || ns == e.InvolvedObject.Namespace) && (name == "" || name == e.InvolvedObject.Name) {
+					all = append(all, e)
+				}
+			}
+			return all
+		},
+	})
+	ts.Check(s.Listen())
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	ts.Defer(func() {
+		stop()
+		if err := <-done; err != nil {
+			ts.Fatalf("the daemon: %v", err)
+		}
+	})
+}
+
+type fakePods bool
+
+func (fakePods) Origin(u pod.UID) string { return "/etc/podd/manifests/" + string(u) + ".yaml" }
+
+func (full fakePods) Pods() []*v1.Pod {
+	if !full {
+		return nil
+	}
+	ago := func(d time.Duration) metav1.Time { return metav1.NewTime(time.Now().Add(-d)) }
+	at := func(ns, name string, s v1.PodStatus, images ...string) *v1.Pod {
+		start := ago(3*time.Hour + time.Minute)
+		s.StartTime = &start
+		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, UID: pod.UID("uid-" + name)},
+			Spec: v1.PodSpec{NodeName: "node-1"}, Status: s}
+		for i, image := range images {
+			p.Spec.Containers = append(p.Spec.Containers, v1.Container{Name: fmt.Sprintf("c%d", i), Image: image})
+		}
+		return p
+	}
+	yes := true
+	running := v1.ContainerStatus{Name: "c0", Ready: true, Started: &yes, State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}}
+	crashing := v1.ContainerStatus{Name: "c1", RestartCount: 4,
+		State:                v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}},
+		LastTerminationState: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ExitCode: 1, FinishedAt: ago(90 * time.Second)}}}
+	done := v1.ContainerStatus{Name: "c0", State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{Reason: "Completed"}}}
+	return []*v1.Pod{
+		at("apps", "job", v1.PodStatus{Phase: v1.PodSucceeded, PodIP: "10.88.0.9", ContainerStatuses: []v1.ContainerStatus{done}}, "localhost/podd/busybox:1"),
+		at("default", "new", v1.PodStatus{Phase: v1.PodPending}, "localhost/podd/busybox:1"),
+		at("default", "web", v1.PodStatus{Phase: v1.PodRunning, PodIP: "10.88.0.5", ContainerStatuses: []v1.ContainerStatus{running, crashing}},
+			"localhost/podd/web:1", "localhost/podd/busybox:1"),
+	}
+}
+
+func fakeProblems() []pod.Problem {
+	return []pod.Problem{
+		{Origin: "/etc/podd/manifests/web.yaml", Line: 12, Field: "spec.containers[0].imagee", Pod: "default/web",
+			Message: "is not a field: did you mean image?", KeptRunning: true},
+		{Origin: "/etc/podd/manifests/x.yaml", Message: "is empty\x1b[31m"},
+	}
+}
+
+func fakeEvents() []*v1.Event {
+	event := func(ns, name, reason, message string, count int32) *v1.Event {
+		return &v1.Event{ObjectMeta: metav1.ObjectMeta{Name: name + "." + reason, Namespace: ns}, Type: v1.EventTypeNormal, Reason: reason, Message: message, Count: count,
+			InvolvedObject: v1.ObjectReference{Kind: "Pod", Namespace: ns, Name: name},
+			FirstTimestamp: metav1.NewTime(time.Now().Add(-10 * time.Minute)), LastTimestamp: metav1.NewTime(time.Now().Add(-30 * time.Second))}
+	}
+	return []*v1.Event{
+		event("default", "web", "Pulled", "Container image already present on machine", 1),
+		event("default", "web", "BackOff", "Back-off restarting failed container\nc1", 7),
+		event("apps", "job", "Started", "Started container c0", 1),
+	}
+}
