@@ -1,0 +1,248 @@
+package images
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"podd/internal/pod"
+)
+
+// errNobodyWants is why a pull was cancelled.
+var errNobodyWants = errors.New("no pod wants the image any more")
+
+// opKey: pods in different namespaces may have different credentials, and one
+// pod's must not pull for another.
+type opKey struct{ ref, namespace string }
+
+// op is one pull, from the queue to its end.
+type op struct {
+	key      opKey
+	registry string
+	wanted   map[wantKey]*want
+	asked    time.Time
+	cancel   context.CancelCauseFunc // nil while it is in the queue
+}
+
+// result is how a pull ended.
+type result struct {
+	image   *pod.Image
+	took    time.Duration
+	err     error
+	retryAt time.Time
+}
+
+// joinLocked makes a container wait for a pull of that reference.
+func (l *Puller) joinLocked(key wantKey, w *want, ref string) {
+	k := opKey{ref: ref}
+	if l.cfg.Keyring != nil {
+		k.namespace = w.pod.Namespace
+	}
+	o := l.ops[k]
+	if o == nil {
+		o = &op{key: k, registry: registryOf(ref), wanted: map[wantKey]*want{}, asked: time.Now()}
+		l.ops[k] = o
+		l.queue = append(l.queue, o)
+	}
+	o.wanted[key] = w
+	w.op = o
+}
+
+// dropWantLocked ends one container's interest, and the pull with the last.
+func (l *Puller) dropWantLocked(key wantKey) {
+	w := l.wants[key]
+	if w == nil {
+		return
+	}
+	delete(l.wants, key)
+	o := w.op
+	if o == nil {
+		return
+	}
+	delete(o.wanted, key)
+	if len(o.wanted) > 0 {
+		return
+	}
+	// Who asks for it from now on gets a pull of its own.
+	delete(l.ops, o.key)
+	if o.cancel != nil {
+		o.cancel(errNobodyWants)
+		return
+	}
+	l.queue = slices.DeleteFunc(l.queue, func(q *op) bool { return q == o })
+	l.metrics.waiting.Set(float64(len(l.queue)))
+}
+
+// dispatchLocked starts what may start: the first in the queue whose registry
+// has a place left.
+func (l *Puller) dispatchLocked() {
+	defer func() { l.metrics.waiting.Set(float64(len(l.queue))) }()
+	if l.base == nil || l.base.Err() != nil {
+		return
+	}
+	for i := 0; i < len(l.queue) && l.active < l.cfg.MaxParallel; {
+		o := l.queue[i]
+		if l.perReg[o.registry] >= l.cfg.MaxPerRegistry {
+			i++
+			continue
+		}
+		if wait := l.rate.take(time.Now()); wait > 0 {
+			l.dispatchAfterLocked(wait)
+			return
+		}
+		l.queue = slices.Delete(l.queue, i, i+1)
+		l.startLocked(o)
+	}
+}
+
+func (l *Puller) dispatchAfterLocked(wait time.Duration) {
+	if l.timer != nil {
+		l.timer.Stop()
+	}
+	l.timer = time.AfterFunc(wait, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.dispatchLocked()
+	})
+}
+
+func (l *Puller) startLocked(o *op) {
+	ctx, cancel := context.WithCancelCause(l.base)
+	o.cancel = cancel
+	l.active++
+	l.perReg[o.registry]++
+	l.metrics.running.Set(float64(l.active))
+	var p *v1.Pod
+	for _, w := range o.wanted {
+		p = w.pod
+		break
+	}
+	l.running.Go(func() {
+		defer cancel(nil)
+		start := time.Now()
+		img, err := l.fetch(ctx, o.key.ref, p)
+		l.finish(o, result{image: img, err: err, took: time.Since(start)})
+	})
+}
+
+// fetch pulls with each of the credentials until one works, and looks at what
+// came.
+func (l *Puller) fetch(ctx context.Context, ref string, p *v1.Pod) (*pod.Image, error) {
+	var auths []pod.RegistryAuth
+	if l.cfg.Keyring != nil {
+		var err error
+		if auths, err = l.cfg.Keyring.Lookup(ctx, ref, p); err != nil {
+			return nil, fmt.Errorf("look up credentials for %s: %w", ref, err)
+		}
+	}
+	id, err := l.tryAll(ctx, ref, auths, p.Annotations)
+	if err != nil {
+		return nil, err
+	}
+	img, err := l.cfg.Runtime.ImageStatus(ctx, ref)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("look at the pulled image: %w", err)
+	case img == nil:
+		return nil, fmt.Errorf("the runtime pulled %s as %s and does not know it", ref, id)
+	}
+	return img, nil
+}
+
+func (l *Puller) tryAll(ctx context.Context, ref string, auths []pod.RegistryAuth, annotations map[string]string) (string, error) {
+	if len(auths) == 0 {
+		return l.cfg.Runtime.PullImage(ctx, ref, nil, annotations)
+	}
+	var errs []error
+	for i := range auths {
+		id, err := l.cfg.Runtime.PullImage(ctx, ref, &auths[i], annotations)
+		if err == nil {
+			return id, nil
+		}
+		errs = append(errs, err)
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return "", errors.Join(errs...)
+}
+
+// finish gives a pull's result to who still waits, and its place to the next.
+func (l *Puller) finish(o *op, r result) {
+	now := time.Now()
+	total := now.Sub(o.asked)
+	l.mu.Lock()
+	l.active--
+	if l.perReg[o.registry]--; l.perReg[o.registry] == 0 {
+		delete(l.perReg, o.registry)
+	}
+	if l.ops[o.key] == o {
+		delete(l.ops, o.key)
+	}
+	waiting := o.wanted
+	o.wanted = nil
+	if r.err != nil && l.base.Err() != nil {
+		waiting = nil // podd ends; the next one asks again
+	}
+	failed := map[backoffKey]bool{}
+	for key, w := range waiting {
+		w.op = nil
+		mine := r
+		if r.err != nil {
+			mine.retryAt = l.noteFailureLocked(key, w, r.err, now, failed)
+		}
+		w.done = &mine
+	}
+	l.metrics.running.Set(float64(l.active))
+	l.dispatchLocked()
+	l.mu.Unlock()
+	if len(waiting) == 0 && r.err != nil {
+		r.err = errors.Join(context.Canceled, r.err)
+	}
+	l.announce(o, waiting, r, total)
+}
+
+// noteFailureLocked lengthens the back-off, once a pod and image, and returns
+// when the pod should ask again. A runtime that went away is nobody's fault.
+func (l *Puller) noteFailureLocked(key wantKey, w *want, err error, now time.Time, done map[backoffKey]bool) time.Time {
+	if errors.Is(err, pod.ErrUnavailable) {
+		return now.Add(afterUnavailable)
+	}
+	k := backoffKey{key.uid, w.image}
+	if !done[k] {
+		done[k] = true
+		reason, msg := pullFailure(w.image, err)
+		l.backoff[k] = l.backoff[k].next(now, reason+": "+msg)
+	}
+	return now.Add(showErrPull)
+}
+
+// announce says how a pull ended: log, metrics, events, and the wakes last.
+func (l *Puller) announce(o *op, waiting map[wantKey]*want, r result, total time.Duration) {
+	var size uint64
+	if r.image != nil {
+		size = r.image.Size
+	}
+	l.metrics.ended(total, size, r.err)
+	switch {
+	case r.err == nil:
+		l.log.Info("image pulled", "image", o.key.ref, "took", r.took.Truncate(time.Millisecond), "bytes", size)
+	case len(waiting) == 0:
+		l.log.Info("image pull given up", "image", o.key.ref, "why", errNobodyWants)
+	default:
+		l.log.Warn("image not pulled", "image", o.key.ref, "err", bounded(r.err.Error()))
+	}
+	for key, w := range waiting {
+		if r.err == nil {
+			l.event(w.pod, v1.EventTypeNormal, "Pulled", fmt.Sprintf("Successfully pulled image %q in %v (%v including waiting). Image size: %v bytes.",
+				w.image, r.took.Truncate(time.Millisecond), total.Truncate(time.Millisecond), size))
+		} else {
+			l.event(w.pod, v1.EventTypeWarning, "Failed", bounded(fmt.Sprintf("Failed to pull image %q: %v", w.image, r.err)))
+		}
+		l.cfg.Waker.Wake(key.uid)
+	}
+}

@@ -1,0 +1,73 @@
+package images
+
+import (
+	"time"
+
+	"podd/internal/pod"
+)
+
+// The kubelet's constants (pkg/kubelet/kubelet.go: imageBackOffPeriod,
+// MaxImageBackOff; client-go forgets an entry after twice the maximum).
+const (
+	backoffFirst  = 10 * time.Second
+	backoffMax    = 300 * time.Second
+	backoffForget = 2 * backoffMax
+)
+
+// backoffKey: what one pod could not pull does not hold back another.
+type backoffKey struct {
+	uid   pod.UID
+	image string
+}
+
+// backoff is how long one pod waits before it pulls one image again.
+type backoff struct {
+	delay time.Duration
+	since time.Time
+	// message of the last failure, with its reason before it.
+	message string
+}
+
+// next is the wait after one more failure.
+func (b backoff) next(now time.Time, message string) backoff {
+	delay := backoffFirst
+	if b.delay > 0 && now.Sub(b.since) < backoffForget {
+		delay = min(2*b.delay, backoffMax)
+	}
+	return backoff{delay: delay, since: now, message: message}
+}
+
+func (b backoff) until() time.Time { return b.since.Add(b.delay) }
+
+// bucket is a token bucket: burst at once, then qps a second. The zero value
+// has no limit.
+type bucket struct {
+	qps    float64
+	burst  float64
+	tokens float64
+	at     time.Time
+}
+
+func newBucket(qps float64, burst int) bucket {
+	if qps <= 0 {
+		return bucket{}
+	}
+	b := float64(max(burst, 1))
+	return bucket{qps: qps, burst: b, tokens: b}
+}
+
+// take takes a token, or says after which time there will be one.
+func (b *bucket) take(now time.Time) time.Duration {
+	if b.qps == 0 {
+		return 0
+	}
+	if !b.at.IsZero() {
+		b.tokens = min(b.burst, b.tokens+now.Sub(b.at).Seconds()*b.qps)
+	}
+	b.at = now
+	if b.tokens >= 1 {
+		b.tokens--
+		return 0
+	}
+	return time.Duration((1-b.tokens)/b.qps*float64(time.Second)) + time.Millisecond
+}

@@ -1,0 +1,375 @@
+package images
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/distribution/reference"
+	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
+
+	"podd/internal/pod"
+)
+
+// The kubelet's reasons for a container that waits for its image.
+const (
+	reasonCreating   = "ContainerCreating"
+	reasonErrPull    = "ErrImagePull"
+	reasonBackOff    = "ImagePullBackOff"
+	reasonNeverPull  = "ErrImageNeverPull"
+	reasonInvalid    = "InvalidImageName"
+	reasonInspect    = "ImageInspectError"
+	reasonRegistry   = "RegistryUnavailable"
+	reasonSignature  = "SignatureValidationFailed"
+	maxPullMessage   = 1024
+	lookAgain        = 10 * time.Second
+	showErrPull      = 3 * time.Second
+	afterUnavailable = time.Second
+)
+
+// Runtime is what a Puller needs of the container runtime.
+type Runtime interface {
+	// ImageStatus looks locally; nil for an image that is not there.
+	ImageStatus(ctx context.Context, ref string) (*pod.Image, error)
+	// PullImage blocks until the image is there, and returns its ID.
+	PullImage(ctx context.Context, ref string, auth *pod.RegistryAuth, annotations map[string]string) (string, error)
+}
+
+// Waker is told that a pod's image came, or did not.
+type Waker interface{ Wake(uid pod.UID) }
+
+// Recorder takes events.
+type Recorder interface {
+	Event(p *v1.Pod, eventType, reason, message string)
+}
+
+// Keyring finds the credentials for an image and a pod, to be tried in order;
+// none means that the pull is anonymous.
+type Keyring interface {
+	Lookup(ctx context.Context, ref string, p *v1.Pod) ([]pod.RegistryAuth, error)
+}
+
+// PullConfig is what a Puller is made of.
+type PullConfig struct {
+	Runtime Runtime
+	Waker   Waker
+	// Recorder, Keyring, Log and Registerer may be nil.
+	Recorder   Recorder
+	Keyring    Keyring
+	Log        *slog.Logger
+	Registerer prometheus.Registerer
+	// MaxParallel pulls at a time; 0 is 5. 1 is one after the other
+	// (serializeImagePulls).
+	MaxParallel int
+	// MaxPerRegistry of them from one registry; 0 is what leaves at least one
+	// place, and two of five, to other registries.
+	MaxPerRegistry int
+	// QPS and Burst bound how often pulls start (registryPullQPS,
+	// registryBurst); QPS 0 is no bound.
+	QPS   float64
+	Burst int
+}
+
+// Puller pulls images for pods. Make it with NewPuller and Run it: before that,
+// pulls only queue up.
+type Puller struct {
+	cfg     PullConfig
+	log     *slog.Logger
+	metrics *pullMetrics
+
+	mu      sync.Mutex // guards everything below
+	base    context.Context
+	running sync.WaitGroup
+	wants   map[wantKey]*want
+	backoff map[backoffKey]backoff
+	ops     map[opKey]*op
+	queue   []*op // not started, in the order of asking
+	active  int
+	perReg  map[string]int
+	rate    bucket
+	timer   *time.Timer // for the rate limit
+}
+
+type wantKey struct {
+	uid       pod.UID
+	container string
+}
+
+// want is one container that waits for its image.
+type want struct {
+	pod   *v1.Pod
+	image string
+	op    *op     // under way, or nil
+	done  *result // not told yet, or nil
+	told  pod.ImageState
+}
+
+// NewPuller makes a Puller; it starts nothing.
+func NewPuller(cfg PullConfig) *Puller {
+	if cfg.MaxParallel <= 0 {
+		cfg.MaxParallel = 5
+	}
+	if cfg.MaxPerRegistry <= 0 {
+		cfg.MaxPerRegistry = max((cfg.MaxParallel+1)/2, 1)
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Puller{
+		cfg: cfg, log: cfg.Log, metrics: newPullMetrics(cfg.Registerer),
+		wants: map[wantKey]*want{}, backoff: map[backoffKey]backoff{}, ops: map[opKey]*op{},
+		perReg: map[string]int{}, rate: newBucket(cfg.QPS, cfg.Burst),
+	}
+}
+
+// Run starts pulls until ctx ends, which cancels those under way, and returns
+// when all of them have ended. It is called once.
+func (l *Puller) Run(ctx context.Context) error {
+	l.mu.Lock()
+	l.base = ctx
+	l.dispatchLocked()
+	l.mu.Unlock()
+	<-ctx.Done()
+	l.mu.Lock()
+	if l.timer != nil {
+		l.timer.Stop()
+	}
+	l.mu.Unlock()
+	l.running.Wait()
+	return context.Cause(ctx)
+}
+
+// Ensure says whether a container's image is there, by its pull policy, and
+// starts a pull where one is due. It blocks for one local look-up at most, and
+// for none while a pull is under way. A state that is not ready carries the
+// kubelet's reason and message; when its RetryAt is zero, the pod is woken.
+//
+// With policy Always each success is good for one container: the next asks the
+// registry again. Errors are only those of a runtime that does not answer.
+func (l *Puller) Ensure(ctx context.Context, p *v1.Pod, c *v1.Container) (pod.ImageState, error) {
+	ref, err := withTag(c.Image)
+	if err != nil {
+		msg := fmt.Sprintf("Failed to apply default image tag %q: %v", c.Image, err)
+		return l.tell(p, c, pod.ImageState{Reason: reasonInvalid, Message: msg}, "InspectFailed", msg), nil
+	}
+	if st, ok := l.recall(p, c); ok {
+		return st, nil
+	}
+	if c.ImagePullPolicy == v1.PullAlways {
+		return l.pull(p, c, ref), nil
+	}
+	img, err := l.cfg.Runtime.ImageStatus(ctx, ref)
+	switch {
+	case errors.Is(err, pod.ErrUnavailable) || ctx.Err() != nil:
+		return pod.ImageState{}, fmt.Errorf("look up image %q: %w", c.Image, err)
+	case err != nil:
+		msg := fmt.Sprintf("Failed to inspect image %q: %v", c.Image, err)
+		return l.tell(p, c, pod.ImageState{Reason: reasonInspect, Message: bounded(msg), RetryAt: time.Now().Add(lookAgain)}, "InspectFailed", msg), nil
+	case img != nil:
+		l.forgetWant(wantKey{p.UID, c.Name})
+		l.event(p, v1.EventTypeNormal, "Pulled", fmt.Sprintf("Container image %q already present on machine and can be accessed by the pod", c.Image))
+		return readyState(img), nil
+	case c.ImagePullPolicy == v1.PullNever:
+		msg := fmt.Sprintf("Container image %q is not present with pull policy of Never", c.Image)
+		return l.tell(p, c, pod.ImageState{Reason: reasonNeverPull, Message: msg, RetryAt: time.Now().Add(lookAgain)}, "ErrImageNeverPull", msg), nil
+	}
+	return l.pull(p, c, ref), nil
+}
+
+// Forget gives up everything that a pod asked for. A pull that nobody else
+// wants is cancelled.
+func (l *Puller) Forget(uid pod.UID) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for k := range l.wants {
+		if k.uid == uid {
+			l.dropWantLocked(k)
+		}
+	}
+	for k := range l.backoff {
+		if k.uid == uid {
+			delete(l.backoff, k)
+		}
+	}
+}
+
+// Imported tells that images came by another way (ImportDir): who waits for
+// one is woken and looks again, whatever its back-off.
+func (l *Puller) Imported(refs []string) {
+	names := map[string]bool{}
+	for _, r := range refs {
+		names[fullName(r)] = true
+	}
+	l.mu.Lock()
+	var wake []pod.UID
+	for k, w := range l.wants {
+		if ref, err := withTag(w.image); err == nil && names[fullName(ref)] {
+			delete(l.backoff, backoffKey{k.uid, w.image})
+			l.dropWantLocked(k)
+			wake = append(wake, k.uid)
+		}
+	}
+	l.mu.Unlock()
+	for _, uid := range wake {
+		l.cfg.Waker.Wake(uid)
+	}
+}
+
+// recall answers from what is under way or has just ended.
+func (l *Puller) recall(p *v1.Pod, c *v1.Container) (pod.ImageState, bool) {
+	key := wantKey{p.UID, c.Name}
+	l.mu.Lock()
+	w := l.wants[key]
+	switch {
+	case w == nil:
+		l.mu.Unlock()
+		return pod.ImageState{}, false
+	case w.image != c.Image: // an in-place update of the image
+		l.dropWantLocked(key)
+		l.mu.Unlock()
+		return pod.ImageState{}, false
+	case w.op != nil:
+		defer l.mu.Unlock()
+		return waitingState(w.told), true
+	case w.done == nil:
+		l.mu.Unlock()
+		return pod.ImageState{}, false
+	}
+	r := w.done
+	w.done = nil
+	if r.err == nil {
+		delete(l.wants, key)
+		l.mu.Unlock()
+		return readyState(r.image), true
+	}
+	reason, msg := pullFailure(w.image, r.err)
+	w.told = pod.ImageState{Reason: reason, Message: msg, RetryAt: r.retryAt}
+	st := w.told
+	l.mu.Unlock()
+	l.event(p, v1.EventTypeWarning, "Failed", "Error: "+reason)
+	return st, true
+}
+
+// pull joins or starts a pull, or says that it is too early for one.
+func (l *Puller) pull(p *v1.Pod, c *v1.Container, ref string) pod.ImageState {
+	key := wantKey{p.UID, c.Name}
+	l.mu.Lock()
+	w := l.wants[key]
+	if w == nil {
+		w = &want{pod: p, image: c.Image}
+		l.wants[key] = w
+	}
+	if b, ok := l.backoff[backoffKey{p.UID, c.Image}]; ok && time.Now().Before(b.until()) {
+		msg := fmt.Sprintf("Back-off pulling image %q", c.Image)
+		first := w.told.Reason != reasonBackOff || !w.told.RetryAt.Equal(b.until())
+		w.told = pod.ImageState{Reason: reasonBackOff, Message: bounded(msg + ": " + b.message), RetryAt: b.until()}
+		st := w.told
+		l.mu.Unlock()
+		if first {
+			l.event(p, v1.EventTypeNormal, "BackOff", msg)
+			l.event(p, v1.EventTypeWarning, "Failed", "Error: "+reasonBackOff)
+		}
+		return st
+	}
+	l.joinLocked(key, w, ref)
+	st := waitingState(w.told)
+	l.mu.Unlock()
+	l.event(p, v1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", c.Image))
+	// Only now, so that no result comes before the event that announces it.
+	l.mu.Lock()
+	l.dispatchLocked()
+	l.mu.Unlock()
+	return st
+}
+
+// tell remembers a state that no pull will change, and says it once.
+func (l *Puller) tell(p *v1.Pod, c *v1.Container, st pod.ImageState, event, msg string) pod.ImageState {
+	key := wantKey{p.UID, c.Name}
+	l.mu.Lock()
+	w := l.wants[key]
+	if w == nil {
+		w = &want{pod: p, image: c.Image}
+		l.wants[key] = w
+	}
+	first := w.told.Reason != st.Reason || w.told.Message != st.Message
+	w.told = st
+	l.mu.Unlock()
+	if first {
+		l.event(p, v1.EventTypeWarning, event, bounded(msg))
+		l.event(p, v1.EventTypeWarning, "Failed", "Error: "+st.Reason)
+	}
+	return st
+}
+
+func (l *Puller) forgetWant(key wantKey) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.dropWantLocked(key)
+}
+
+func (l *Puller) event(p *v1.Pod, eventType, reason, message string) {
+	if l.cfg.Recorder != nil {
+		l.cfg.Recorder.Event(p, eventType, reason, message)
+	}
+}
+
+func readyState(img *pod.Image) pod.ImageState {
+	return pod.ImageState{Ready: true, Ref: img.ID, UID: img.UID, Username: img.Username}
+}
+
+// waitingState is what is shown while a pull is under way: what was told
+// before, as the kubelet does, or that the container is being made.
+func waitingState(told pod.ImageState) pod.ImageState {
+	if told.Reason == "" {
+		told.Reason = reasonCreating
+	}
+	told.RetryAt = time.Time{}
+	return told
+}
+
+// pullFailure is the reason and message for a failed pull. Two reasons of CRI's
+// own come as a prefix of the text (k8s.io/cri-api/pkg/errors).
+func pullFailure(image string, err error) (reason, message string) {
+	text := err.Error()
+	if rest, ok := strings.CutPrefix(text, reasonRegistry); ok {
+		return reasonRegistry, bounded(fmt.Sprintf("image pull failed for %s because the registry is unavailable%s", image, rest))
+	}
+	if rest, ok := strings.CutPrefix(text, reasonSignature); ok {
+		return reasonSignature, bounded(fmt.Sprintf("image pull failed for %s because the signature validation failed%s", image, rest))
+	}
+	return reasonErrPull, bounded(text)
+}
+
+func bounded(text string) string {
+	if len(text) <= maxPullMessage {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxPullMessage], "") + "…"
+}
+
+// withTag adds the tag that a reference without tag and digest means. It does
+// not make a short name a full one: whose that is, the runtime says.
+func withTag(image string) (string, error) {
+	named, err := reference.ParseNormalizedNamed(image)
+	if err != nil {
+		return "", fmt.Errorf("couldn't parse image name %q: %w", image, err)
+	}
+	if reference.IsNameOnly(named) {
+		return image + ":latest", nil
+	}
+	return image, nil
+}
+
+// registryOf is where an image is pulled from.
+func registryOf(ref string) string {
+	named, err := reference.ParseNormalizedNamed(ref)
+	if err != nil {
+		return ref
+	}
+	return reference.Domain(named)
+}
