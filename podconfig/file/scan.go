@@ -156,7 +156,7 @@ func (s *Source) check(name string, event, quiet bool) {
 			return
 		}
 		next.problems = []pod.Problem{{Origin: path, Message: u.Message, Hint: u.Hint, Since: now}}
-		s.keep(next, s.before(path, e, true), []manifest.Failed{{}})
+		keep(next, s.before(path, e, true), []manifest.Failed{{}})
 		s.put(name, next, e)
 		return
 	}
@@ -171,7 +171,7 @@ func (s *Source) check(name string, event, quiet bool) {
 	}
 	old := s.before(path, e, len(r.Failed) > 0)
 	next.pods, next.problems = reuse(r.Pods, old), r.Problems
-	s.keep(next, old, r.Failed)
+	keep(next, old, r.Failed)
 	if len(r.Failed) == 0 {
 		s.good.keep(path, data)
 	}
@@ -222,35 +222,9 @@ func reuse(pods, old []*pod.Desired) []*pod.Desired {
 	return out
 }
 
-// keep adds to a file's pods the last good versions of those that broke: of
-// the named ones, when every failure names a pod that was there; otherwise of
-// all that the file does not name any more.
-func (s *Source) keep(next *entry, old []*pod.Desired, failed []manifest.Failed) {
-	if len(failed) == 0 || len(old) == 0 {
-		return
-	}
-	had := map[string]bool{}
-	for _, o := range old {
-		had[o.Name()] = true
-	}
-	named, all := map[string]bool{}, false
-	for _, f := range failed {
-		named[f.Pod] = true
-		all = all || !had[f.Pod]
-	}
-	good := map[string]bool{}
-	for _, p := range next.pods {
-		good[p.Name()] = true
-	}
-	kept := map[string]bool{}
-	for _, o := range old {
-		if name := o.Name(); !good[name] && (all || named[name]) {
-			next.pods = append(next.pods, o)
-			kept[name] = true
-		}
-	}
-	for i := range next.problems {
-		p := &next.problems[i]
-		p.KeptRunning = kept[p.Pod] || len(kept) > 0 && (p.Pod == "" || all)
-	}
+// keep adds to a file's pods the last good versions of those that broke.
+func keep(next *entry, old []*pod.Desired, failed []manifest.Failed) {
+	kept := manifest.Keep(next.pods, old, failed)
+	next.pods = append(next.pods, kept...)
+	manifest.MarkKept(next.problems, kept, failed, old)
 }

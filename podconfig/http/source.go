@@ -1,0 +1,267 @@
+package http
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"podd/internal/pod"
+	"podd/podconfig"
+	"podd/podconfig/manifest"
+)
+
+const (
+	// DefaultCheckFrequency is the kubelet's httpCheckFrequency.
+	DefaultCheckFrequency = 20 * time.Second
+	// timeout is of a whole request, as upstream's.
+	timeout = 10 * time.Second
+	// firstRetry is how soon a server that never answered is asked again;
+	// doubling up to the check frequency.
+	firstRetry = time.Second
+	// remind is how often a failure that lasts is logged again.
+	remind       = 10 * time.Minute
+	maxRedirects = 5
+)
+
+// Config is what a Source is made of.
+type Config struct {
+	URL string
+	// Header is sent with each request (staticPodURLHeader). It is never sent
+	// to another host than the URL's.
+	Header   http.Header
+	NodeName string
+	// CheckFrequency is the time between requests; 0 for the default.
+	CheckFrequency time.Duration
+	// Transport is http.DefaultTransport's kind unless set.
+	Transport http.RoundTripper
+	Log       *slog.Logger
+}
+
+// Source asks a URL for pods. It implements podconfig.Source.
+type Source struct {
+	cfg    Config
+	log    *slog.Logger
+	client *http.Client
+
+	// etag and sum are of the last body that was read.
+	etag string
+	sum  [sha256.Size]byte
+	// spoken: a body was understood. pods and problems are what it said.
+	spoken   bool
+	pods     []*pod.Desired
+	problems []pod.Problem
+	// failure is why the last request failed, nil when it did not.
+	failure *pod.Problem
+	logged  time.Time
+	changed bool
+}
+
+// New makes a Source; nothing is asked before Run. The URL must be absolute,
+// http or https.
+func New(cfg Config) (*Source, error) {
+	u, err := url.Parse(cfg.URL)
+	if err != nil {
+		return nil, fmt.Errorf("read the manifest URL: %w", err)
+	}
+	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return nil, fmt.Errorf("the manifest URL %q is not of the form http://host/path or https://host/path", u.Redacted())
+	}
+	if cfg.CheckFrequency <= 0 {
+		cfg.CheckFrequency = DefaultCheckFrequency
+	}
+	log := cfg.Log
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	s := &Source{cfg: cfg, log: log.With("source", pod.SourceHTTP, "url", u.Redacted())}
+	s.client = &http.Client{Timeout: timeout, Transport: cfg.Transport, CheckRedirect: s.redirect}
+	return s, nil
+}
+
+// Name is pod.SourceHTTP.
+func (s *Source) Name() pod.Source { return pod.SourceHTTP }
+
+// Run asks until ctx is done.
+func (s *Source) Run(ctx context.Context, out chan<- podconfig.Snapshot) error {
+	retry := min(firstRetry, s.cfg.CheckFrequency)
+	for {
+		s.ask(ctx)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if s.changed {
+			s.changed = false
+			select {
+			case out <- s.snapshot():
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		wait := s.cfg.CheckFrequency
+		if !s.spoken {
+			wait, retry = retry, min(2*retry, s.cfg.CheckFrequency)
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (s *Source) snapshot() podconfig.Snapshot {
+	snap := podconfig.Snapshot{Pods: s.pods, Problems: slices.Clone(s.problems), Incomplete: !s.spoken}
+	if s.failure != nil {
+		snap.Problems = append(snap.Problems, *s.failure)
+	}
+	return snap
+}
+
+// origin is the URL as people and UIDs know it: without a password.
+func (s *Source) origin() string {
+	if u, err := url.Parse(s.cfg.URL); err == nil {
+		return u.Redacted()
+	}
+	return s.cfg.URL
+}
+
+// ask makes one request and takes what it brings.
+func (s *Source) ask(ctx context.Context) {
+	body, fault := s.fetch(ctx)
+	if ctx.Err() != nil {
+		return
+	}
+	s.settle(fault)
+	if fault != nil || body == nil {
+		return
+	}
+	sum := sha256.Sum256(body)
+	if sum == s.sum {
+		return
+	}
+	s.sum = sum
+	s.take(manifest.Decode(body, manifest.Options{NodeName: s.cfg.NodeName, Source: pod.SourceHTTP, Origin: s.origin(), Now: time.Now()}))
+}
+
+// fault is why a request failed.
+type fault struct{ message, hint string }
+
+// fetch returns the body, or nil when the server says that it has not changed.
+func (s *Source) fetch(ctx context.Context) ([]byte, *fault) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.cfg.URL, nil)
+	if err != nil {
+		return nil, &fault{"making the request does not work: " + err.Error(), "check the manifest URL"}
+	}
+	req.Header = s.cfg.Header.Clone()
+	if req.Header == nil {
+		req.Header = http.Header{}
+	}
+	if s.etag != "" {
+		req.Header.Set("If-None-Match", s.etag)
+	}
+	resp, err := s.client.Do(req)
+	if err != nil {
+		return nil, explain(err)
+	}
+	defer resp.Body.Close()
+	switch {
+	case resp.StatusCode == http.StatusNotModified && s.etag != "":
+		return nil, nil
+	case resp.StatusCode == http.StatusUnauthorized, resp.StatusCode == http.StatusForbidden:
+		return nil, &fault{"the server answers " + resp.Status, "check the manifest URL's headers (--manifest-url-header)"}
+	case resp.StatusCode != http.StatusOK:
+		return nil, &fault{"the server answers " + resp.Status, "check the URL and the server's log; an answer without pods is a PodList without items"}
+	}
+	body, err := io.ReadAll(io.LimitReader(resp.Body, manifest.MaxBytes+1))
+	switch {
+	case err != nil:
+		return nil, explain(err)
+	case len(body) == 0:
+		return nil, &fault{"the server's answer is empty", "to stop all pods, answer with a PodList whose items are empty"}
+	case len(body) > manifest.MaxBytes:
+		return nil, &fault{"the server's answer is longer than the limit of 10 MiB", "is this the right URL?"}
+	}
+	s.etag = resp.Header.Get("ETag")
+	return body, nil
+}
+
+// explain puts a failed request into a sentence.
+func explain(err error) *fault {
+	if u, ok := errors.AsType[*url.Error](err); ok {
+		err = u.Err
+	}
+	if n, ok := errors.AsType[net.Error](err); ok && n.Timeout() {
+		return &fault{fmt.Sprintf("the server did not answer within %v", timeout), "check that it runs and can be reached from this node"}
+	}
+	if d, ok := errors.AsType[*net.DNSError](err); ok {
+		return &fault{"the name " + d.Name + " cannot be resolved", "check the URL and the node's DNS"}
+	}
+	return &fault{"asking the server does not work: " + err.Error(), "check that it runs and can be reached from this node"}
+}
+
+// settle notes whether the request failed. The problem list logs what is new;
+// a failure that lasts is logged again from time to time, for ever.
+func (s *Source) settle(f *fault) {
+	now := time.Now()
+	if f == nil {
+		if s.failure != nil {
+			s.failure, s.changed = nil, true
+			s.log.Info("the server of the manifest URL answers again")
+		}
+		return
+	}
+	if s.failure == nil || s.failure.Message != f.message {
+		s.failure = &pod.Problem{Origin: s.origin(), Message: f.message, Hint: f.hint, KeptRunning: len(s.pods) > 0, Since: now}
+		s.logged, s.changed = now, true
+		return
+	}
+	if now.Sub(s.logged) >= remind {
+		s.logged = now
+		s.log.Warn("the manifest URL still fails", "message", f.message, "since", s.failure.Since)
+	}
+}
+
+// take applies a body. One that holds nothing usable leaves the last good set.
+func (s *Source) take(r manifest.Result) {
+	s.changed = true
+	old := s.pods
+	next := slices.Clone(r.Pods)
+	for i, p := range next {
+		if j := slices.IndexFunc(old, func(o *pod.Desired) bool { return o.UID() == p.UID() && o.Line == p.Line }); j >= 0 {
+			next[i] = old[j]
+		}
+	}
+	s.problems = r.Problems
+	kept := manifest.Keep(next, old, r.Failed)
+	manifest.MarkKept(s.problems, kept, r.Failed, old)
+	s.pods = append(next, kept...)
+	if len(r.Pods) > 0 || len(r.Failed) == 0 {
+		s.spoken = true
+	}
+}
+
+// redirect follows a few, never from https to http, and leaves the configured
+// headers (which may hold a token) behind when the host changes.
+func (s *Source) redirect(req *http.Request, via []*http.Request) error {
+	first := via[0].URL
+	switch {
+	case len(via) > maxRedirects:
+		return fmt.Errorf("the server redirects more than %d times", maxRedirects)
+	case first.Scheme == "https" && req.URL.Scheme != "https":
+		return fmt.Errorf("the server redirects from https to %s, which podd does not follow", req.URL.Redacted())
+	case !strings.EqualFold(first.Host, req.URL.Host):
+		for name := range s.cfg.Header {
+			req.Header.Del(name)
+		}
+	}
+	return nil
+}
