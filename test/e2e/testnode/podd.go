@@ -61,6 +61,9 @@ func NewPodd(place *Place, b Bundle, dir string) (*Podd, error) {
 func (p *Podd) Manifests() string { return filepath.Join(p.Dir, "manifests") }
 func (p *Podd) Images() string    { return filepath.Join(p.Place.Root(), "images") }
 
+// ContainerLogs is --container-logs-dir, with links to the containers' logs.
+func (p *Podd) ContainerLogs() string { return filepath.Join(p.Dir, "containerlogs") }
+
 // PodLogs is podLogsDir; LogFile is what podd itself writes.
 func (p *Podd) PodLogs() string { return filepath.Join(p.Dir, "podlogs") }
 func (p *Podd) LogFile() string { return filepath.Join(p.Dir, "podd.log") }
@@ -114,6 +117,7 @@ func (p *Podd) Start() error {
 	args := []string{
 		"run", "--config", configPath, "--root-dir", p.Place.Root(), "--state-dir", p.Place.State(),
 		"--hostname-override", p.NodeName(), "--bridge", p.Place.Bridge,
+		"--container-logs-dir", p.ContainerLogs(),
 	}
 	cmd := exec.Command(p.Binary, append(args, p.Args...)...)
 	cmd.Env = append(os.Environ(), p.Env...)

@@ -1,0 +1,85 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"podd/test/e2e/testnode"
+)
+
+// TestMetricsAndPodsUnderTheKubeletsNames: on the read-only port of loopback,
+// as dashboards expect them.
+func TestMetricsAndPodsUnderTheKubeletsNames(t *testing.T) {
+	e := begin(t)
+	e.write("one.yaml", e.resting("one"))
+	p := e.ready("one")
+	body, err := testnode.GetLoopback(t.Context(), e.podd.ReadOnlyPort(), "/pods")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pods, err := testnode.DecodePods(body)
+	if err != nil || len(pods) != 1 || pods[0].UID != p.UID {
+		t.Errorf("got %d pods (%v), want the one", len(pods), err)
+	}
+	for _, want := range []string{
+		"kubelet_running_pods 1\n", `kubelet_running_containers{container_state="running"} 1`, "kubelet_pod_start_duration_seconds_count 1",
+		"kubelet_pod_start_sli_duration_seconds_count 1", "kubelet_pleg_relist_duration_seconds_count", "kubelet_pleg_last_seen_seconds",
+		"kubelet_pod_worker_duration_seconds_count", "kubelet_runtime_operations_total{", "kubelet_runtime_operations_duration_seconds_count{",
+		`kubelet_node_name{node="` + e.podd.NodeName() + `"} 1`, "go_goroutines", "process_resident_memory_bytes",
+	} {
+		e.eventually("metric "+want, func(ctx context.Context) error {
+			body, err := testnode.GetLoopback(ctx, e.podd.ReadOnlyPort(), "/metrics")
+			if err == nil && !strings.Contains(string(body), want) {
+				err = errors.New("it is not there")
+			}
+			return err
+		})
+	}
+	if body, err := testnode.GetLoopback(t.Context(), e.podd.HealthPort(), "/healthz"); err != nil || string(body) != "ok" {
+		t.Errorf("/healthz: got %q (%v), want ok", body, err)
+	}
+	if body, err := e.podd.Get(t.Context(), "/configz"); err != nil || !strings.Contains(string(body), e.podd.Manifests()) {
+		t.Errorf("/configz: got %.200q (%v), want the manifest directory in it", body, err)
+	}
+}
+
+// TestPsShowsWhatRunsAndWhatIsWrong: `podd ps` at the machine, as a table and
+// as JSON (kubernetes/website#38157: a static pod that did not start was
+// invisible).
+func TestPsShowsWhatRunsAndWhatIsWrong(t *testing.T) {
+	e := begin(t)
+	e.write("fine.yaml", e.resting("fine"))
+	e.write("wrong.yaml", strings.Replace(e.resting("wrong"), "image:", "imgae:", 1))
+	p := e.ready("fine")
+	e.problem("wrong.yaml", "imgae")
+	table := e.run("ps")
+	for _, want := range []string{p.Name, "Running", "wrong.yaml", "imgae"} {
+		if !strings.Contains(table, want) {
+			t.Errorf("podd ps has no %q:\n%s", want, table)
+		}
+	}
+	var anything any
+	if err := json.Unmarshal([]byte(e.run("ps", "-o", "json")), &anything); err != nil {
+		t.Errorf("podd ps -o json: %v", err)
+	}
+	if out := e.run("events"); !strings.Contains(out, "Started") {
+		t.Errorf("podd events has no Started:\n%s", out)
+	}
+}
+
+// run is a command of podd's against this podd.
+func (e *env) run(args ...string) string {
+	e.Helper()
+	cmd := exec.Command(e.podd.Binary, append(args, "--state-dir", e.node.State())...)
+	var complaint strings.Builder
+	cmd.Stderr = &complaint
+	out, err := cmd.Output()
+	if err != nil {
+		e.Fatalf("podd %q: %v: %s", args, err, complaint.String())
+	}
+	return string(out) + complaint.String()
+}

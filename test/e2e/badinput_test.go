@@ -1,0 +1,430 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
+)
+
+// TestACommandThatDoesNotExistIsNamed: in the status and as an event.
+func TestACommandThatDoesNotExistIsNamed(t *testing.T) {
+	e := begin(t)
+	e.write("nocmd.yaml", strings.Replace(e.resting("nocmd"), "/bin/sh", "/bin/no-such-command", 1))
+	p := e.waitPod("nocmd", "waiting after a failed start", func(p *v1.Pod) error {
+		for _, c := range p.Status.ContainerStatuses {
+			if w := c.State.Waiting; w != nil && (w.Reason == "RunContainerError" || w.Reason == "CrashLoopBackOff") {
+				return nil
+			}
+		}
+		return errors.New(describe(p))
+	})
+	if p.Status.Phase == v1.PodFailed {
+		t.Errorf("got phase %s, want it to be tried again", p.Status.Phase)
+	}
+	e.eventually("the command is named", func(ctx context.Context) error {
+		p, err := e.pod(ctx, "nocmd")
+		if err != nil {
+			return err
+		}
+		if text := describe(p) + fmt.Sprint(p.Status.ContainerStatuses[0].LastTerminationState); !strings.Contains(text, "no-such-command") {
+			return errors.New(text)
+		}
+		return nil
+	})
+	e.event("nocmd", "Failed", "no-such-command")
+	e.write("other.yaml", e.resting("other"))
+	e.ready("other")
+}
+
+// TestAHostPortTwiceIsRefusedForTheSecond: the first goes on answering; when it
+// goes, the second may have the port.
+func TestAHostPortTwiceIsRefusedForTheSecond(t *testing.T) {
+	e := begin(t)
+	e.apply("hostport.yaml")
+	e.ready("hostport")
+	port := fmt.Sprint(e.node.Port + 5)
+	second := strings.Replace(e.resting("second"), "    command:", "    ports: [{containerPort: 80, hostPort: "+port+"}]\n    command:", 1)
+	e.write("second.yaml", second)
+	e.eventually("the refusal names the port", func(ctx context.Context) error {
+		l, err := e.listing(ctx)
+		if err != nil {
+			return err
+		}
+		var texts []string
+		for _, p := range l.Problems {
+			texts = append(texts, p.Message+" "+p.Hint)
+		}
+		if p, err := e.pod(ctx, "second"); err == nil {
+			texts = append(texts, describe(p))
+		}
+		if all := strings.Join(texts, "; "); !strings.Contains(all, port) {
+			return errors.New(all)
+		}
+		return nil
+	})
+	if e.marked("second") {
+		t.Error("the second pod runs with a port that is another's")
+	}
+	body, err := httpGet(t.Context(), "127.0.0.1:"+port)
+	if err != nil || !strings.Contains(body, "It runs") {
+		t.Errorf("the first pod at its port: got %q (%v)", body, err)
+	}
+	e.remove("hostport.yaml")
+	e.mark("second")
+}
+
+// TestAHostPathOfTheWrongTypeIsNamed and the pod starts once it is right.
+func TestAHostPathOfTheWrongTypeIsNamed(t *testing.T) {
+	e := begin(t)
+	path := filepath.Join(e.podd.Dir, "thing")
+	if err := os.WriteFile(path, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	text := e.resting("typed") + "  - name: thing\n    hostPath: {path: " + path + ", type: Directory}\n"
+	text = strings.Replace(text, "mountPath: /out}]", "mountPath: /out}, {name: thing, mountPath: /thing}]", 1)
+	e.write("typed.yaml", text)
+	e.event("typed", "FailedMount", path)
+	e.waiting("typed", "ContainerCreating")
+	e.write("other.yaml", e.resting("other"))
+	e.ready("other")
+	if err := errors.Join(os.Remove(path), os.Mkdir(path, 0o755), os.WriteFile(filepath.Join(path, "mine"), nil, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	e.mark("typed")
+	e.remove("typed.yaml")
+	e.eventually("the pod goes", func(ctx context.Context) error {
+		if p, err := e.pod(ctx, "typed"); err == nil {
+			return errors.New(describe(p))
+		}
+		return nil
+	})
+	if _, err := os.Stat(filepath.Join(path, "mine")); err != nil {
+		t.Errorf("the data of the hostPath after the pod's end: %v", err)
+	}
+}
+
+// TestWithoutANetworkConfigurationPoddSaysSo: readiness is false with a
+// sentence, pods with the host's network run, the others wait and start when
+// the configuration is there.
+func TestWithoutANetworkConfigurationPoddSaysSo(t *testing.T) {
+	e := begin(t)
+	e.write("before.yaml", e.resting("before"))
+	e.ready("before")
+	configs, err := filepath.Glob(filepath.Join(e.node.Containerd.NetworkDir(), "*"))
+	if err != nil || len(configs) == 0 {
+		t.Fatalf("no CNI configuration (%v)", err)
+	}
+	aside := filepath.Join(e.podd.Dir, "aside")
+	if err := os.Mkdir(aside, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	move := func(from, to string) {
+		for _, path := range configs {
+			if err := os.Rename(filepath.Join(from, filepath.Base(path)), filepath.Join(to, filepath.Base(path))); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	move(e.node.Containerd.NetworkDir(), aside)
+	back := func() { move(aside, e.node.Containerd.NetworkDir()) }
+	restored := false
+	defer func() {
+		if !restored {
+			back()
+		}
+	}()
+	e.notReady("network")
+	e.write("needs.yaml", e.resting("needs"))
+	e.write("host.yaml", e.podOf("host", ": > /out/host; ${REST}", "hostNetwork: true"))
+	e.mark("host")
+	e.ready("host")
+	e.waiting("needs", "ContainerCreating")
+	e.event("needs", "NetworkNotReady", "network")
+	if e.marked("needs") {
+		t.Error("a pod runs without the network it needs")
+	}
+	e.ready("before") // who has a network keeps it
+	back()
+	restored = true
+	e.mark("needs")
+	e.isReady()
+}
+
+// notReady waits until /readyz fails with these words in its explanation.
+func (e *env) notReady(words ...string) {
+	e.Helper()
+	e.eventually("/readyz fails", func(ctx context.Context) error {
+		body, err := e.podd.Get(ctx, "/readyz?verbose")
+		if err == nil {
+			return fmt.Errorf("it says %q", body)
+		}
+		if !holdsAll(string(body)+err.Error(), words) {
+			return err
+		}
+		return nil
+	})
+}
+
+// isReady waits until /readyz succeeds.
+func (e *env) isReady() {
+	e.Helper()
+	e.eventually("/readyz succeeds", func(ctx context.Context) error {
+		_, err := e.podd.Get(ctx, "/readyz?verbose")
+		return err
+	})
+}
+
+// TestWithoutARuntimePoddSaysSoAndGoesOn: a runtime that is not there yet is
+// named in /readyz; podd answers all the same, and when the runtime comes the
+// pods start.
+func TestWithoutARuntimePoddSaysSoAndGoesOn(t *testing.T) {
+	e := prepare(t)
+	if err := e.node.Containerd.Signal(unix.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	e.podd.Args = []string{"--container-runtime-endpoint", e.node.Containerd.Endpoint()}
+	e.write("patient.yaml", e.resting("patient"))
+	e.start()
+	e.notReady("runtime")
+	if _, err := e.podd.Get(t.Context(), "/healthz"); err != nil {
+		t.Errorf("podd itself is healthy, but: %v", err)
+	}
+	p := e.waitPod("patient", "listed", func(*v1.Pod) error { return nil })
+	if p.Status.Phase != v1.PodPending {
+		t.Errorf("got %s, want Pending", describe(p))
+	}
+	if err := e.node.Containerd.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	e.mark("patient")
+	e.isReady()
+}
+
+// TestARuntimeThatHangsIsNamedAndRecovered: while it hangs podd answers at
+// once, /readyz says what hangs, and afterwards everything goes on, started
+// once.
+func TestARuntimeThatHangsIsNamedAndRecovered(t *testing.T) {
+	e := begin(t)
+	e.write("before.yaml", e.resting("before"))
+	e.ready("before")
+	before := e.identities()
+	if err := e.node.Containerd.Signal(unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	e.write("meanwhile.yaml", e.podOf("meanwhile", onlyOne("meanwhile", "meanwhile")))
+	e.notReady("runtime")
+	for _, path := range []string{"/pods", "/healthz", "/metrics", "/podd/v1/pods"} {
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		if _, err := e.podd.Get(ctx, path); err != nil {
+			t.Errorf("%s while the runtime hangs: %v", path, err)
+		}
+		cancel()
+	}
+	if err := e.node.Containerd.Signal(unix.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	e.mark("meanwhile")
+	e.ready("meanwhile")
+	e.isReady()
+	if e.marked("meanwhile-twice") {
+		t.Error("a pod of the hang ran twice at once")
+	}
+	for key, want := range before {
+		if got := e.identities()[key]; got != want {
+			t.Errorf("%s: got %s, want %s", key, got, want)
+		}
+	}
+}
+
+// TestAFullDiskStopsNobodyWhoRuns: podd's root directory is full; what runs
+// goes on, podd answers, the new pod says why it waits and starts when there is
+// room.
+func TestAFullDiskStopsNobodyWhoRuns(t *testing.T) {
+	e := prepare(t)
+	pods := filepath.Join(e.node.Root(), "pods")
+	if err := os.MkdirAll(pods, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("full", pods, "tmpfs", 0, "size=256k"); err != nil {
+		t.Fatal(err)
+	}
+	// After everything else of the test: the mount is the test's own.
+	e.before["mount"] = append(e.before["mount"], "tmpfs on "+pods)
+	e.Cleanup(func() {
+		if err := unix.Unmount(pods, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	e.start()
+	e.write("runs.yaml", e.resting("runs"))
+	e.ready("runs")
+	ballast := filepath.Join(pods, "ballast")
+	fill(t, ballast)
+	scratch := e.resting("late") + "  - name: scratch\n    emptyDir: {}\n"
+	e.write("late.yaml", strings.Replace(scratch, "mountPath: /out}]", "mountPath: /out}, {name: scratch, mountPath: /scratch}]", 1))
+	e.eventually("somebody says that the disk is full", func(ctx context.Context) error {
+		body, err := e.podd.Get(ctx, "/podd/v1/events")
+		if err == nil && !strings.Contains(string(body), "no space left on device") {
+			err = fmt.Errorf("no event says so: %.2000s", body)
+		}
+		return err
+	})
+	e.ready("runs")
+	if err := os.Remove(ballast); err != nil {
+		t.Fatal(err)
+	}
+	e.mark("late")
+	e.ready("late")
+}
+
+// fill writes until there is no room for a byte or a directory any more.
+func fill(t *testing.T, path string) {
+	t.Helper()
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	for size := 64 << 10; size > 0; size /= 2 {
+		for {
+			if _, err = f.Write(make([]byte, size)); err != nil {
+				break
+			}
+		}
+	}
+	if !errors.Is(err, unix.ENOSPC) {
+		t.Fatalf("fill the disk: %v", err)
+	}
+}
+
+// TestOneBadPodSlowsNoOther: twenty pods that fail in all the ways there are,
+// and the good one beside them starts as if it were alone
+// (kubernetes/kubernetes#45419).
+func TestOneBadPodSlowsNoOther(t *testing.T) {
+	e := begin(t)
+	for i := range 4 {
+		name := func(kind string) string { return fmt.Sprintf("%s%d", kind, i) }
+		e.write(name("crash")+".yaml", e.podOf(name("crash"), "exit 1"))
+		e.write(name("noimage")+".yaml", withImage(e.resting(name("noimage")), "localhost/nowhere:1\n    imagePullPolicy: Never"))
+		e.write(name("nocmd")+".yaml", strings.Replace(e.resting(name("nocmd")), "/bin/sh", "/no/such", 1))
+		e.write(name("nopath")+".yaml", strings.Replace(e.resting(name("nopath")), "path: "+e.out, "path: /no/such", 1))
+		e.write(name("broken")+".yaml", strings.Replace(e.resting(name("broken")), "containers:", "contaniers:", 1))
+	}
+	e.waitPod("crash3", "crash-looping", func(p *v1.Pod) error {
+		if c := p.Status.ContainerStatuses; len(c) != 1 || c[0].State.Waiting == nil || c[0].State.Waiting.Reason != "CrashLoopBackOff" {
+			return errors.New(describe(p))
+		}
+		return nil
+	})
+	for i := range 3 {
+		name := fmt.Sprintf("good%d", i)
+		at := e.write(name+".yaml", e.resting(name))
+		if took := e.mark(name).Sub(at); took > 2*time.Second {
+			t.Errorf("beside bad pods %s took %v to start", name, took)
+		}
+		e.ready(name)
+	}
+}
+
+// TestABrokenEditKeepsTheLastGoodVersionRunning, says so, and takes the mended
+// version.
+func TestABrokenEditKeepsTheLastGoodVersionRunning(t *testing.T) {
+	e := begin(t)
+	good := e.podOf("app", onlyOne("app", "v1"))
+	e.write("app.yaml", good)
+	e.ready("app")
+	before := e.identities()
+	e.write("app.yaml", strings.Replace(good, "command:", "comand:", 1))
+	problem := e.problem("app.yaml", "comand", "command")
+	if !problem.KeptRunning {
+		t.Errorf("got %+v, want it to say that the last good version runs on", problem)
+	}
+	if now := e.identities(); fmt.Sprint(now) != fmt.Sprint(before) {
+		t.Errorf("after a broken edit: got %v, want %v", now, before)
+	}
+	e.write("app.yaml", e.podOf("app", onlyOne("app", "v2")))
+	e.mark("v2")
+	e.eventually("the problem is gone", func(ctx context.Context) error {
+		l, err := e.listing(ctx)
+		if err == nil && len(l.Problems) > 0 {
+			err = fmt.Errorf("got %+v", l.Problems)
+		}
+		return err
+	})
+}
+
+// TestOddThingsInTheManifestDirectoryEndNothing: each gets a problem that
+// names its file, none keeps the good pod among them from starting, and podd
+// lives.
+func TestOddThingsInTheManifestDirectoryEndNothing(t *testing.T) {
+	e := begin(t)
+	good := e.resting("good")
+	dir := e.podd.Manifests()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	try := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	texts := map[string]string{
+		"empty.yaml":    "",
+		"binary.yaml":   string([]byte{0x7f, 'E', 'L', 'F', 0, 1, 2, 0xff, 0xfe, 0}),
+		"tabs.yaml":     "apiVersion: v1\nkind: Pod\nmetadata:\n\tname: tabs\n",
+		"bomb.yaml":     aliasBomb(),
+		"kind.yaml":     "apiVersion: v1\nkind: Deployment\nmetadata: {name: kind}\n",
+		"version.yaml":  strings.Replace(e.resting("version"), "apiVersion: v1", "apiVersion: v7", 1),
+		"field.yaml":    strings.Replace(e.resting("field"), "containers:", "contaniers:", 1),
+		"type.yaml":     strings.Replace(e.resting("type"), "PeriodSeconds: 5", "PeriodSeconds: soon", 1),
+		"badname.yaml":  e.resting("Not_A_Name"),
+		"longname.yaml": e.resting(strings.Repeat("x", 300)),
+		"half.yaml":     good[:len(good)/2],
+		"document.yaml": e.resting("among") + "---\napiVersion: v1\nkind: Pod\nmetadata: {name: }\nspec: 7\n",
+		"twin1.yaml":    e.resting("twin"), "twin2.yaml": e.resting("twin"),
+	}
+	for name, text := range texts {
+		e.write(name, text)
+	}
+	try(unix.Mkfifo(at("fifo.yaml"), 0o644))
+	try(os.Mkdir(at("directory.yaml"), 0o755))
+	try(os.Symlink(at("nowhere"), at("dangling.yaml")))
+	try(os.Symlink(at("loop.yaml"), at("loop.yaml")))
+	try(os.WriteFile(at("huge.yaml"), []byte(strings.Repeat("# fifty megabytes of comment\n", 50<<20/29)), 0o644))
+	e.write("crlf.yaml", "\ufeff"+strings.ReplaceAll(e.resting("crlf"), "\n", "\r\n"))
+	e.write("notes.txt", "no manifest")
+	e.write("good.yaml.bak", good)
+	put := e.write("good.yaml", good)
+	if took := e.mark("good").Sub(put); took > 5*time.Second {
+		t.Errorf("among odd things the good pod took %v", took)
+	}
+	e.mark("crlf", "twin", "among")
+	for _, file := range []string{
+		"binary.yaml", "tabs.yaml", "bomb.yaml", "kind.yaml", "version.yaml", "field.yaml", "type.yaml", "badname.yaml",
+		"longname.yaml", "half.yaml", "document.yaml", "fifo.yaml", "dangling.yaml", "loop.yaml", "huge.yaml",
+	} {
+		if p := e.problem(file); len(p.Message) < 15 || len(p.Message) > 3000 {
+			t.Errorf("%s: the message has %d characters: %.100s", file, len(p.Message), p.Message)
+		}
+	}
+	e.problem("field.yaml", "contaniers", "containers")
+	e.write("half.yaml", e.resting("half")) // completed
+	e.mark("half")
+}
+
+// aliasBomb grows by nine with each of nine lines.
+func aliasBomb() string {
+	var b strings.Builder
+	b.WriteString("a0: &a0 [x, x, x, x, x, x, x, x, x]\n")
+	for i := range 9 {
+		fmt.Fprintf(&b, "a%d: &a%d [%s]\n", i+1, i+1, strings.TrimSuffix(strings.Repeat(fmt.Sprintf("*a%d, ", i), 9), ", "))
+	}
+	return b.String()
+}

@@ -1,0 +1,292 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// busybox makes an image with the host's static busybox and a label that gives
+// it a digest of its own.
+func busybox(t *testing.T, label string) v1.Image {
+	t.Helper()
+	content, err := os.ReadFile("/bin/busybox")
+	if err != nil {
+		t.Fatalf("the tests need busybox-static: %v", err)
+	}
+	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
+		return io.NopCloser(strings.NewReader(tarOf(t, "bin/sh", content))), nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	image, err := mutate.AppendLayers(empty.Image, layer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := image.ConfigFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	config = config.DeepCopy()
+	config.Architecture, config.OS = "amd64", "linux"
+	config.Config.Labels = map[string]string{"test": label}
+	config.Config.Env = []string{"PATH=/bin"}
+	image, err = mutate.ConfigFile(image, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return image
+}
+
+// registryOf serves images by name ("app:1") on loopback and returns its
+// host:port. wrap may be nil.
+func (e *env) registryOf(images map[string]v1.Image, wrap func(http.Handler) http.Handler) string {
+	e.Helper()
+	handler := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
+	if wrap == nil {
+		wrap = func(h http.Handler) http.Handler { return h }
+	}
+	// Pushes go past the wrapper.
+	push := httptest.NewServer(handler)
+	defer push.Close()
+	for tag, image := range images {
+		repo, version, _ := strings.Cut(tag, ":")
+		if err := pushImage(push.URL+"/v2/"+repo, version, image); err != nil {
+			e.Fatal(err)
+		}
+	}
+	server := httptest.NewServer(wrap(handler))
+	e.Cleanup(server.Close)
+	return strings.TrimPrefix(server.URL, "http://")
+}
+
+// pushImage speaks the little of the registry's protocol that a push needs.
+func pushImage(repo, tag string, image v1.Image) error {
+	layers, err := image.Layers()
+	if err != nil {
+		return err
+	}
+	for _, layer := range layers {
+		digest, err := layer.Digest()
+		if err != nil {
+			return err
+		}
+		blob, err := layer.Compressed()
+		if err != nil {
+			return err
+		}
+		if err := send(http.MethodPost, repo+"/blobs/uploads/?digest="+digest.String(), "application/octet-stream", blob); err != nil {
+			return err
+		}
+	}
+	config, err := image.RawConfigFile()
+	if err != nil {
+		return err
+	}
+	digest, err := image.ConfigName()
+	if err != nil {
+		return err
+	}
+	if err := send(http.MethodPost, repo+"/blobs/uploads/?digest="+digest.String(), "application/octet-stream", bytes.NewReader(config)); err != nil {
+		return err
+	}
+	manifest, err := image.RawManifest()
+	if err != nil {
+		return err
+	}
+	media, err := image.MediaType()
+	if err != nil {
+		return err
+	}
+	return send(http.MethodPut, repo+"/manifests/"+tag, string(media), bytes.NewReader(manifest))
+}
+
+func send(method, url, media string, body io.Reader) error {
+	req, err := http.NewRequest(method, url, body)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", media)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode != http.StatusCreated {
+		text, _ := io.ReadAll(resp.Body)
+		return fmt.Errorf("%s %s: %s: %.300s", method, url, resp.Status, text)
+	}
+	return nil
+}
+
+// forget removes an image from the runtime when the test is over.
+func (e *env) forget(image string) {
+	e.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if _, err := e.node.CRI.Images.RemoveImage(ctx, &runtimeapi.RemoveImageRequest{Image: &runtimeapi.ImageSpec{Image: image}}); err != nil {
+			e.Error(err)
+		}
+	})
+}
+
+// withImage replaces the image of a manifest.
+func withImage(manifest, image string) string {
+	for line := range strings.Lines(manifest) {
+		if strings.HasPrefix(line, "    image: ") {
+			return strings.Replace(manifest, line, "    image: "+image+"\n", 1)
+		}
+	}
+	panic("no image in " + manifest)
+}
+
+func TestAnImageIsPulledFromARegistry(t *testing.T) {
+	e := begin(t)
+	host := e.registryOf(map[string]v1.Image{"shop/app:1": busybox(t, "pulled")}, nil)
+	image := host + "/shop/app:1"
+	e.forget(image)
+	e.write("pulled.yaml", withImage(e.podOf("pulled", ": > /out/pulled; ${REST}"), image))
+	e.mark("pulled")
+	p := e.ready("pulled")
+	if id := p.Status.ContainerStatuses[0].ImageID; !strings.Contains(id, "sha256:") {
+		t.Errorf("got image ID %q, want a digest", id)
+	}
+	e.event("pulled", "Pulled", image)
+}
+
+// TestAnImageThatDoesNotExistIsNamed and keeps nobody else from starting; once
+// the registry has it, the pod runs.
+func TestAnImageThatDoesNotExistIsNamed(t *testing.T) {
+	e := begin(t)
+	host := e.registryOf(nil, nil)
+	image := host + "/shop/nowhere:1"
+	e.write("nowhere.yaml", withImage(e.resting("nowhere"), image))
+	p := e.waiting("nowhere", "ErrImagePull", "ImagePullBackOff")
+	if got := p.Status.ContainerStatuses[0].State.Waiting.Message; !strings.Contains(got, image) {
+		t.Errorf("got message %q, want the image in it", got)
+	}
+	if p.Status.Phase != corev1.PodPending {
+		t.Errorf("got phase %s, want Pending", p.Status.Phase)
+	}
+	e.waiting("nowhere", "ImagePullBackOff")
+	e.write("other.yaml", e.resting("other"))
+	e.ready("other")
+}
+
+// TestAnImageThatMayNotBePulledIsNamed: imagePullPolicy Never.
+func TestAnImageThatMayNotBePulledIsNamed(t *testing.T) {
+	e := begin(t)
+	text := withImage(e.resting("never"), "localhost/nowhere:1\n    imagePullPolicy: Never")
+	e.write("never.yaml", text)
+	p := e.waiting("never", "ErrImageNeverPull")
+	if got := p.Status.ContainerStatuses[0].State.Waiting.Message; !strings.Contains(got, "localhost/nowhere:1") {
+		t.Errorf("got message %q, want the image in it", got)
+	}
+}
+
+// TestASlowRegistryHoldsUpNoOtherPod: pulls go side by side, and a registry
+// that never answers blocks only who needs it (kubernetes/kubernetes#108405).
+func TestASlowRegistryHoldsUpNoOtherPod(t *testing.T) {
+	e := begin(t)
+	release := make(chan struct{})
+	var asked atomic.Int32
+	slow := e.registryOf(map[string]v1.Image{"app:1": busybox(t, "slow")}, func(h http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			asked.Add(1)
+			select {
+			case <-release:
+			case <-r.Context().Done():
+			}
+			h.ServeHTTP(w, r)
+		})
+	})
+	fast := e.registryOf(map[string]v1.Image{"app:1": busybox(t, "fast")}, nil)
+	e.forget(fast + "/app:1")
+	rest := "${REST}"
+	e.write("slow.yaml", withImage(e.podOf("slow", ": > /out/slow; "+rest), slow+"/app:1"))
+	e.eventually("the slow registry is asked", func(context.Context) error {
+		if asked.Load() == 0 {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+	at := time.Now()
+	e.write("fast.yaml", withImage(e.podOf("fast", ": > /out/fast; "+rest), fast+"/app:1"))
+	e.write("local.yaml", e.resting("local"))
+	last := e.mark("fast", "local")
+	if took := last.Sub(at); took > 5*time.Second {
+		t.Errorf("beside a registry that hangs, two pods took %v", took)
+	}
+	e.ready("fast")
+	e.ready("local")
+	if e.marked("slow") {
+		t.Error("the slow pod runs without its image")
+	}
+	e.forget(slow + "/app:1")
+	close(release)
+	e.mark("slow")
+}
+
+// TestAnImageArchiveDroppedIntoTheDirectoryIsImported while podd runs, and the
+// pod that waits for it starts.
+func TestAnImageArchiveDroppedIntoTheDirectoryIsImported(t *testing.T) {
+	e := begin(t)
+	const image = "localhost/dropped/app:1"
+	e.write("dropped.yaml", withImage(e.podOf("dropped", ": > /out/dropped; ${REST}"), image+"\n    imagePullPolicy: Never"))
+	e.waiting("dropped", "ErrImageNeverPull")
+	e.forget(image)
+	ref, err := name.NewTag(image)
+	if err != nil {
+		t.Fatal(err)
+	}
+	partial := filepath.Join(e.podd.Dir, "app.tar")
+	if err := tarball.WriteToFile(partial, ref, busybox(t, "dropped")); err != nil {
+		t.Fatal(err)
+	}
+	archive := filepath.Join(e.podd.Images(), "app.tar")
+	defer func() { _ = os.Remove(archive) }()
+	if err := os.Rename(partial, archive); err != nil {
+		t.Fatal(err)
+	}
+	e.mark("dropped")
+	e.ready("dropped")
+}
+
+// TestAnArchiveThatIsNoneIsNamed and hurts nothing.
+func TestAnArchiveThatIsNoneIsNamed(t *testing.T) {
+	e := begin(t)
+	archive := filepath.Join(e.podd.Images(), "broken.tar")
+	defer func() { _ = os.Remove(archive) }()
+	if err := os.WriteFile(archive, []byte("no archive at all"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	e.eventually("podd's log names the archive", func(context.Context) error {
+		if log := e.podd.LogTail(1 << 20); !strings.Contains(log, "broken.tar") {
+			return errors.New(log[max(0, len(log)-300):])
+		}
+		return nil
+	})
+	e.write("one.yaml", e.resting("one"))
+	e.ready("one")
+}
