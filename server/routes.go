@@ -77,7 +77,7 @@ func (s *Server) addReadOnly(mux *http.ServeMux) {
 	}
 	if s.config.Configz != nil {
 		mux.HandleFunc("/configz", func(w http.ResponseWriter, r *http.Request) {
-			s.json(w, r, map[string]any{"kubeletconfig": s.config.Configz()})
+			s.json(w, r, s.config.Configz())
 		})
 	}
 }

@@ -39,7 +39,8 @@ type Config struct {
 	Problems func() []pod.Problem
 	// Events returns events of the pods so named (empty: all), oldest first.
 	Events func(namespace, name string) []*v1.Event
-	// Configz is the configuration without secrets, to be shown as JSON.
+	// Configz is what /configz shows as JSON: the configuration without secrets,
+	// under the key kubeletconfig as the kubelet does.
 	Configz func() any
 	Health  []Check
 	// Changes subscribes to changes of pods, problems or events: the channel

@@ -62,7 +62,7 @@ func start(t *testing.T, change func(*Config)) (*Server, *node) {
 		Events: func(ns, name string) []*v1.Event {
 			return []*v1.Event{{Reason: "Started", Message: ns + "/" + name}}
 		},
-		Configz: func() any { return map[string]string{"staticPodPath": "/etc/podd/manifests"} },
+		Configz: func() any { return map[string]any{"kubeletconfig": map[string]string{"staticPodPath": "/x"}} },
 	}
 	if change != nil {
 		change(&c)
