@@ -162,9 +162,9 @@ func (r *fakeRuntime) podOf(id string) string {
 	return ""
 }
 
-func (c *conn) Observe(ctx context.Context, uid pod.UID) (seen pod.Observed, err error) {
-	seen = pod.Observed{UID: uid, At: time.Now()}
-	err = c.do(ctx, "Observe", c.nameOf(uid), callTime, func() error {
+func (c *conn) Observe(ctx context.Context, uid pod.UID) (pod.Observed, error) {
+	seen := pod.Observed{UID: uid, At: time.Now()}
+	err := c.do(ctx, "Observe", c.nameOf(uid), callTime, func() error {
 		c.looks[fmt.Sprintf("%s %d", uid, time.Now().Unix())]++
 		for _, s := range slices.Backward(c.sandboxes) {
 			if s.uid == uid {
@@ -179,11 +179,15 @@ func (c *conn) Observe(ctx context.Context, uid pod.UID) (seen pod.Observed, err
 		}
 		return nil
 	})
-	return seen, err
+	if err != nil { // the runtime may still be writing
+		return pod.Observed{}, err
+	}
+	return seen, nil
 }
 
-func (c *conn) Glance(ctx context.Context) (list []pod.Glance, err error) {
-	err = c.do(ctx, "Glance", "", callTime, func() error {
+func (c *conn) Glance(ctx context.Context) ([]pod.Glance, error) {
+	var list []pod.Glance
+	err := c.do(ctx, "Glance", "", callTime, func() error {
 		known := make(map[pod.UID]bool)
 		for _, s := range c.sandboxes {
 			if !s.startTime.IsZero() && !known[s.uid] {
@@ -193,15 +197,19 @@ func (c *conn) Glance(ctx context.Context) (list []pod.Glance, err error) {
 		}
 		return nil
 	})
+	if err != nil {
+		return nil, err
+	}
 	c.mu.Lock()
 	takes := c.listTakes
 	c.mu.Unlock()
 	time.Sleep(takes)
-	return list, err
+	return list, nil
 }
 
-func (c *conn) RunSandbox(ctx context.Context, req pod.SandboxRequest) (id string, err error) {
-	err = c.do(ctx, "RunSandbox", req.Pod.Name, 20*callTime, func() error {
+func (c *conn) RunSandbox(ctx context.Context, req pod.SandboxRequest) (string, error) {
+	var id string
+	err := c.do(ctx, "RunSandbox", req.Pod.Name, 20*callTime, func() error {
 		for _, s := range c.sandboxes {
 			if s.uid == req.Pod.UID && s.Attempt == req.Attempt {
 				return pod.ErrNameReserved
@@ -217,7 +225,10 @@ func (c *conn) RunSandbox(ctx context.Context, req pod.SandboxRequest) (id strin
 		})
 		return nil
 	})
-	return id, err
+	if err != nil {
+		return "", err
+	}
+	return id, nil
 }
 
 func (r *fakeRuntime) add(s *fakeSandbox) {
@@ -259,8 +270,9 @@ func (c *conn) RemoveSandbox(ctx context.Context, id string) error {
 	})
 }
 
-func (c *conn) CreateContainer(ctx context.Context, req pod.ContainerRequest) (id string, err error) {
-	err = c.do(ctx, "CreateContainer", req.Pod.Name, callTime, func() error {
+func (c *conn) CreateContainer(ctx context.Context, req pod.ContainerRequest) (string, error) {
+	var id string
+	err := c.do(ctx, "CreateContainer", req.Pod.Name, callTime, func() error {
 		s := c.sandbox(req.Sandbox.ID)
 		if s == nil || !s.Ready {
 			return fmt.Errorf("sandbox %s: %w", req.Sandbox.ID, pod.ErrNotFound)
@@ -278,7 +290,10 @@ func (c *conn) CreateContainer(ctx context.Context, req pod.ContainerRequest) (i
 		c.changed(s)
 		return nil
 	})
-	return id, err
+	if err != nil {
+		return "", err
+	}
+	return id, nil
 }
 
 func (c *conn) StartContainer(ctx context.Context, id string) error {
