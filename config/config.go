@@ -60,12 +60,10 @@ type Config struct {
 	StaticPodURLHeader http.Header
 	FileCheckFrequency time.Duration
 	HTTPCheckFrequency time.Duration
-	SyncFrequency      time.Duration
 
 	// RuntimeEndpoint is a unix:// URL; empty asks for the bundled runtime.
-	// ImageEndpoint is the same unless it was set apart.
-	RuntimeEndpoint, ImageEndpoint string
-	RuntimeRequestTimeout          time.Duration
+	RuntimeEndpoint       string
+	RuntimeRequestTimeout time.Duration
 
 	// CgroupRoot is empty for podd's own. CgroupDriver is "systemd" or
 	// "cgroupfs"; it counts only when the runtime does not name its driver.
@@ -85,7 +83,6 @@ type Config struct {
 	RegistryPullQPS, RegistryBurst int
 
 	PodLogsDir string
-	MaxPods    int
 	// OOMScoreAdj of podd itself, -1000 to 1000.
 	OOMScoreAdj int
 	// RestartBackOffMax is the longest wait before a restart of a container.

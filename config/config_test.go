@@ -56,7 +56,7 @@ func TestWithoutAnythingPoddRunsStandalone(t *testing.T) {
 		t.Errorf("got %+v", c)
 	}
 	if c.FileCheckFrequency != 20*time.Second || c.RestartBackOffMax != 300*time.Second || c.ParallelImagePulls != 5 ||
-		c.OOMScoreAdj != -999 || c.MaxPods != 110 || c.PodLogsDir != "/var/log/pods" || c.ResolvConf != "/etc/resolv.conf" || c.LogLevel != slog.LevelInfo {
+		c.OOMScoreAdj != -999 || c.PodLogsDir != "/var/log/pods" || c.ResolvConf != "/etc/resolv.conf" || c.LogLevel != slog.LevelInfo {
 		t.Errorf("defaults: got %+v", c)
 	}
 }
@@ -68,16 +68,16 @@ func TestFlagsWinOverDropInsWinOverFile(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write("10-a.conf", "maxPods: 20\nlogging: {format: json}\nclusterDNS: [10.0.0.10]\n")
-	write("20-b.conf", "maxPods: 30\n")
-	write("30-c.txt", "maxPods: 40\n")
-	c, err := load(t, head+"maxPods: 10\nlogging: {verbosity: 4}\nregistryPullQPS: 7\nreadOnlyPort: 10255\nclusterDNS: [10.0.0.1, 10.0.0.2]\n",
+	write("10-a.conf", "registryBurst: 20\nlogging: {format: json}\nclusterDNS: [10.0.0.10]\n")
+	write("20-b.conf", "registryBurst: 30\n")
+	write("30-c.txt", "registryBurst: 40\n")
+	c, err := load(t, head+"registryBurst: 10\nlogging: {verbosity: 4}\nregistryPullQPS: 7\nreadOnlyPort: 10255\nclusterDNS: [10.0.0.1, 10.0.0.2]\n",
 		"--config-dir="+dir, "--read-only-port=0", "--registry-qps=9", "--v=2")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.MaxPods != 30 || c.LogFormat != "json" || c.LogLevel != slog.LevelInfo || c.RegistryPullQPS != 9 || c.ReadOnlyAddress != "" {
-		t.Errorf("got %d pods, %s, %s, %d, %q", c.MaxPods, c.LogFormat, c.LogLevel, c.RegistryPullQPS, c.ReadOnlyAddress)
+	if c.RegistryBurst != 30 || c.LogFormat != "json" || c.LogLevel != slog.LevelInfo || c.RegistryPullQPS != 9 || c.ReadOnlyAddress != "" {
+		t.Errorf("got burst %d, %s, %s, %d, %q", c.RegistryBurst, c.LogFormat, c.LogLevel, c.RegistryPullQPS, c.ReadOnlyAddress)
 	}
 	if len(c.ClusterDNS) != 1 || c.ClusterDNS[0].String() != "10.0.0.10" {
 		t.Errorf("clusterDNS: got %v, want the drop-in's list alone", c.ClusterDNS)
@@ -112,7 +112,7 @@ func TestMistakes(t *testing.T) {
 		{"url", head + "staticPodURL: file:///x\n", `FILE:3: staticPodURL: "file:///x" is not a URL: give http://host/path or https://host/path`},
 		{"format", head + "logging: {format: xml}\n", `FILE:3: logging.format: "xml" is not a format: give text or json`},
 		{"oom", head + "oomScoreAdj: -2000\n", "FILE:3: oomScoreAdj: -2000 is out of range: give a number from -1000 to 1000"},
-		{"all at once", head + "maxPods: -1\ncgroupDriver: x\n", "FILE:3: maxPods: -1 is negative\nFILE:4: cgroupDriver: \"x\" is not a driver: give systemd or cgroupfs"},
+		{"all at once", head + "registryBurst: -1\ncgroupDriver: x\n", "FILE:3: registryBurst: -1 is negative\nFILE:4: cgroupDriver: \"x\" is not a driver: give systemd or cgroupfs"},
 	}
 	for _, tt := range tests {
 		_, err := load(t, tt.body, "--hostname-override=n")
@@ -209,11 +209,11 @@ func TestHonouredFieldsAreRead(t *testing.T) {
 		"address": `"127.0.0.9"`, "cgroupDriver": `"systemd"`, "cgroupRoot": `"/x"`, "clusterDNS": `["10.0.0.9"]`,
 		"clusterDomain": `"x.local"`, "containerRuntimeEndpoint": `"/x.sock"`, "crashLoopBackOff.maxContainerRestartPeriod": `"7s"`,
 		"fileCheckFrequency": `"7s"`, "healthzBindAddress": `"127.0.0.9"`, "healthzPort": `7`, "httpCheckFrequency": `"7s"`,
-		"imageServiceEndpoint": `"/y.sock"`, "logging.format": `"json"`, "logging.verbosity": `5`, "maxParallelImagePulls": `7`,
-		"maxPods": `7`, "oomScoreAdj": `7`, "podCIDR": `"10.7.0.0/16"`, "podLogsDir": `"/x"`, "readOnlyPort": `7`,
+		"logging.format": `"json"`, "logging.verbosity": `5`, "maxParallelImagePulls": `7`,
+		"oomScoreAdj": `7`, "podCIDR": `"10.7.0.0/16"`, "podLogsDir": `"/x"`, "readOnlyPort": `7`,
 		"registryBurst": `7`, "registryPullQPS": `7`, "resolvConf": `"/x"`, "runtimeRequestTimeout": `"7s"`,
 		"serializeImagePulls": `true`, "staticPodPath": `"/x"`, "staticPodURL": `"http://x/y"`,
-		"staticPodURLHeader": `{"A": ["b"]}`, "syncFrequency": `"7s"`,
+		"staticPodURLHeader": `{"A": ["b"]}`,
 	}
 	base := head + "readOnlyPort: 10255\nstaticPodURL: http://x/\n"
 	before, err := load(t, base, "--hostname-override=n")

@@ -13,7 +13,6 @@ import (
 // podd's differ. Fields that it does not honour stay as they are: a default in
 // them would claim something.
 func setDefaults(kc *kubeletv1beta1.KubeletConfiguration) {
-	duration(&kc.SyncFrequency, time.Minute)
 	duration(&kc.FileCheckFrequency, 20*time.Second)
 	duration(&kc.HTTPCheckFrequency, 20*time.Second)
 	duration(&kc.RuntimeRequestTimeout, 2*time.Minute)
@@ -21,7 +20,6 @@ func setDefaults(kc *kubeletv1beta1.KubeletConfiguration) {
 	value(&kc.HealthzBindAddress, "127.0.0.1")
 	value(&kc.CgroupDriver, "cgroupfs")
 	value(&kc.PodLogsDir, "/var/log/pods")
-	value(&kc.MaxPods, 110)
 	value(&kc.RegistryBurst, 10)
 	pointer(&kc.HealthzPort, 10248)
 	pointer(&kc.RegistryPullQPS, 5)

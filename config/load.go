@@ -220,12 +220,7 @@ func (c *Config) fill(kc *kubeletv1beta1.KubeletConfiguration) {
 	}
 	c.FileCheckFrequency = kc.FileCheckFrequency.Duration
 	c.HTTPCheckFrequency = kc.HTTPCheckFrequency.Duration
-	c.SyncFrequency = kc.SyncFrequency.Duration
 	c.RuntimeEndpoint = endpointURL(kc.ContainerRuntimeEndpoint)
-	c.ImageEndpoint = endpointURL(kc.ImageServiceEndpoint)
-	if c.ImageEndpoint == "" {
-		c.ImageEndpoint = c.RuntimeEndpoint
-	}
 	c.RuntimeRequestTimeout = kc.RuntimeRequestTimeout.Duration
 	c.CgroupRoot, c.CgroupDriver = kc.CgroupRoot, kc.CgroupDriver
 	for _, s := range kc.ClusterDNS {
@@ -245,7 +240,6 @@ func (c *Config) fill(kc *kubeletv1beta1.KubeletConfiguration) {
 	}
 	c.RegistryPullQPS, c.RegistryBurst = int(*kc.RegistryPullQPS), int(kc.RegistryBurst)
 	c.PodLogsDir = kc.PodLogsDir
-	c.MaxPods = int(kc.MaxPods)
 	c.OOMScoreAdj = int(*kc.OOMScoreAdj)
 	c.RestartBackOffMax = kc.CrashLoopBackOff.MaxContainerRestartPeriod.Duration
 	c.ReadOnlyAddress = hostPort(kc.Address, kc.ReadOnlyPort)

@@ -53,7 +53,6 @@ func (c *checker) absolute(field, path string) {
 
 // check judges the values of all honoured fields, after defaulting.
 func (c *checker) check(kc *kubeletv1beta1.KubeletConfiguration) {
-	c.interval("syncFrequency", kc.SyncFrequency.Duration, time.Second)
 	c.interval("fileCheckFrequency", kc.FileCheckFrequency.Duration, 100*time.Millisecond)
 	c.interval("httpCheckFrequency", kc.HTTPCheckFrequency.Duration, 100*time.Millisecond)
 	c.interval("runtimeRequestTimeout", kc.RuntimeRequestTimeout.Duration, time.Second)
@@ -70,9 +69,6 @@ func (c *checker) check(kc *kubeletv1beta1.KubeletConfiguration) {
 	c.source(kc)
 	c.pulls(kc)
 	c.network(kc)
-	if kc.MaxPods < 0 {
-		c.fail("maxPods", "%d is negative", kc.MaxPods)
-	}
 	if n := *kc.OOMScoreAdj; n < -1000 || n > 1000 {
 		c.fail("oomScoreAdj", "%d is out of range: give a number from -1000 to 1000", n)
 	}
@@ -89,7 +85,6 @@ func (c *checker) check(kc *kubeletv1beta1.KubeletConfiguration) {
 		c.fail("logging.format", "%q is not a format: give text or json", f)
 	}
 	c.endpoint("containerRuntimeEndpoint", kc.ContainerRuntimeEndpoint)
-	c.endpoint("imageServiceEndpoint", kc.ImageServiceEndpoint)
 }
 
 func (c *checker) source(kc *kubeletv1beta1.KubeletConfiguration) {
