@@ -47,10 +47,6 @@ func (n *Network) Collect(ctx context.Context, live []string, before time.Time) 
 		return Collected{}, fmt.Errorf("list network attachments: %w", err)
 	}
 	err = errors.Join(g.attachments(ctx, attachments), g.leases(), g.namespaces(attachments))
-	if g.done.Any() {
-		n.log.Info("collected what lost sandboxes left in the pod network",
-			"attachments", g.done.Attachments, "leases", g.done.Leases, "namespaces", g.done.Namespaces)
-	}
 	return g.done, err
 }
 

@@ -1,0 +1,169 @@
+package bundle
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/pelletier/go-toml/v2"
+)
+
+// fakeBin makes a folder with the named programs, which do nothing.
+func fakeBin(t *testing.T, names ...string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, name := range names {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func TestFindTakesTheNamedFolderElseTheNearest(t *testing.T) {
+	named, env := fakeBin(t, required...), fakeBin(t, required...)
+	prefix := t.TempDir()
+	near := filepath.Join(prefix, "bin/runtime/bin")
+	if err := os.MkdirAll(filepath.Dir(near), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(fakeBin(t, required...), near); err != nil {
+		t.Fatal(err)
+	}
+	self := filepath.Join(prefix, "bin")
+	for name, c := range map[string]struct{ flag, env, want string }{
+		"flag before environment": {named, env, named},
+		"environment before near": {"", env, env},
+		"near the program":        {"", "", near},
+	} {
+		if got, err := find(c.flag, c.env, self); err != nil || got != c.want {
+			t.Errorf("%s: got %s, %v, want %s", name, got, err, c.want)
+		}
+	}
+}
+
+func TestFindSaysWhereItLookedAndWhatToDo(t *testing.T) {
+	incomplete := fakeBin(t, "containerd", "bridge")
+	_, err := find(incomplete, "", "/nonexistent/bin")
+	if _, ok := errors.AsType[*MissingError](err); !ok {
+		t.Fatalf("got %v, want a MissingError", err)
+	}
+	for _, want := range []string{incomplete, "lacks containerd-shim-runc-v2, runc, host-local", "make runtime", "--runtime-dir", "$PODD_RUNTIME_DIR"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("got %q, want %q in it", err, want)
+		}
+	}
+	_, err = find("", "", "/nonexistent/bin")
+	if err != nil && !strings.Contains(err.Error(), "/nonexistent/lib/podd (is not there)") {
+		t.Errorf("got %q, want the folders that were looked at", err)
+	}
+}
+
+func aSettings(t *testing.T) *Settings {
+	t.Helper()
+	dir := t.TempDir()
+	return &Settings{
+		BinDir: "/opt/podd bin", RootDir: filepath.Join(dir, "root"), StateDir: filepath.Join(dir, "state"),
+		ConfigDir: "/etc/podd", CNIConfDir: filepath.Join(dir, "net.d"), SandboxImage: PauseImage, LogLevel: "warn",
+	}
+}
+
+func TestConfigFollowsTheMachine(t *testing.T) {
+	for name, c := range map[string]struct {
+		systemd, lower bool
+	}{"a machine with everything": {true, true}, "a poor one": {false, false}} {
+		s := aSettings(t)
+		s.SystemdCgroup, s.LowerOOMScore = c.systemd, c.lower
+		text, err := s.render("overlayfs")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got struct {
+			Version  int
+			OOMScore int `toml:"oom_score"`
+			Plugins  map[string]map[string]any
+		}
+		if err := toml.Unmarshal(text, &got); err != nil {
+			t.Fatalf("%s: %v in\n%s", name, err, text)
+		}
+		cri := got.Plugins["io.containerd.cri.v1.runtime"]
+		runc := cri["containerd"].(map[string]any)["runtimes"].(map[string]any)["runc"].(map[string]any)["options"].(map[string]any)
+		if got.Version != 4 || cri["restrict_oom_score_adj"] != !c.lower || (got.OOMScore < 0) != c.lower ||
+			runc["SystemdCgroup"] != c.systemd || runc["BinaryName"] != "/opt/podd bin/runc" {
+			t.Errorf("%s: got\n%s", name, text)
+		}
+	}
+}
+
+// containerd itself must know every key: it ignores none silently in a dump.
+func TestContainerdAcceptsTheConfig(t *testing.T) {
+	bin, err := find("", os.Getenv(EnvDir), "../build")
+	if err != nil {
+		t.Skip("needs the bundle: make runtime")
+	}
+	s := aSettings(t)
+	s.BinDir = bin
+	text, err := s.render("overlayfs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "config.toml")
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command(filepath.Join(bin, "containerd"), "--config", path, "config", "dump").Output()
+	if err != nil {
+		t.Fatalf("containerd config dump: %v\n%s", err, out)
+	}
+	for _, want := range []string{
+		"stats_collect_period = '10m'", "stats_collect_period = 600", "use_internal_loopback = true",
+		"netns_mounts_under_state_dir = true", "address = '" + Socket(s.StateDir) + "'", "sandbox = '" + PauseImage + "'",
+		"config_path = '/etc/podd/certs.d'", "conf_dir = '" + s.CNIConfDir + "'", "socket_dir = '" + s.shimDir() + "'",
+	} {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("containerd does not see %s in\n%s", want, out)
+		}
+	}
+	// Nothing of the machine's other containerd may be named. (The dump shows a
+	// default of imports that containerd reads only without a file of ours.)
+	for _, global := range []string{"/run/containerd/containerd.sock", "'/run/containerd'", "'/var/lib/containerd'"} {
+		if strings.Contains(string(out), global) {
+			t.Errorf("the configuration names the global %s", global)
+		}
+	}
+}
+
+func TestLongStateDirIsRefusedInASentence(t *testing.T) {
+	s := aSettings(t)
+	s.StateDir = "/" + strings.Repeat("x", 100)
+	if _, _, err := s.WriteConfig(); err == nil || !strings.Contains(err.Error(), "choose a shorter directory") {
+		t.Errorf("got %v, want a sentence with a remedy", err)
+	}
+	s.StateDir = "/" + strings.Repeat("x", 70)
+	if dir := s.shimDir(); len(dir) > maxShimDir {
+		t.Errorf("shim sockets in %s: containerd takes %d characters", dir, maxShimDir)
+	}
+}
+
+func TestMayLowerOOMScoreLeavesTheScoreAlone(t *testing.T) {
+	before, err := os.ReadFile("/proc/self/oom_score_adj")
+	if err != nil {
+		t.Skip(err)
+	}
+	MayLowerOOMScore()
+	if after, _ := os.ReadFile("/proc/self/oom_score_adj"); string(after) != string(before) {
+		t.Errorf("got %q, want %q as before", after, before)
+	}
+	if mayLower("/nonexistent") {
+		t.Error("without /proc: got yes, want no")
+	}
+}
+
+func TestSearchPathHasTheBundleFirstAndSbin(t *testing.T) {
+	if got, want := searchPath("/b", "/usr/bin:/x"), "/b:/usr/bin:/x:/usr/local/sbin:/usr/local/bin:/usr/sbin:/sbin:/bin"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
