@@ -34,6 +34,7 @@ const (
 
 // Config is what a Source is made of.
 type Config struct {
+	// URL must be absolute, http or https.
 	URL string
 	// Header is sent with each request (staticPodURLHeader). It is never sent
 	// to another host than the URL's.
@@ -65,16 +66,8 @@ type Source struct {
 	changed bool
 }
 
-// New makes a Source; nothing is asked before Run. The URL must be absolute,
-// http or https.
-func New(cfg Config) (*Source, error) {
-	u, err := url.Parse(cfg.URL)
-	if err != nil {
-		return nil, fmt.Errorf("read the manifest URL: %w", err)
-	}
-	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return nil, fmt.Errorf("the manifest URL %q is not of the form http://host/path or https://host/path", u.Redacted())
-	}
+// New makes a Source; nothing is asked before Run.
+func New(cfg Config) *Source {
 	if cfg.CheckFrequency <= 0 {
 		cfg.CheckFrequency = DefaultCheckFrequency
 	}
@@ -82,16 +75,33 @@ func New(cfg Config) (*Source, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	s := &Source{cfg: cfg, log: log.With("source", pod.SourceHTTP, "url", u.Redacted())}
+	s := &Source{cfg: cfg}
+	s.log = log.With("source", pod.SourceHTTP, "url", s.origin())
 	s.client = &http.Client{Timeout: timeout, Transport: cfg.Transport, CheckRedirect: s.redirect}
-	return s, nil
+	return s
+}
+
+// checkURL says what is wrong with the configured URL.
+func checkURL(text string) error {
+	u, err := url.Parse(text)
+	if err != nil {
+		// The parser's error shows the URL, and with it a password.
+		return errors.New("the manifest URL cannot be read; write it as http://host/path or https://host/path")
+	}
+	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return fmt.Errorf("the manifest URL %q is not of the form http://host/path or https://host/path", u.Redacted())
+	}
+	return nil
 }
 
 // Name is pod.SourceHTTP.
 func (s *Source) Name() pod.Source { return pod.SourceHTTP }
 
-// Run asks until ctx is done.
+// Run asks until ctx is done. It returns at once when the URL is none.
 func (s *Source) Run(ctx context.Context, out chan<- podconfig.Snapshot) error {
+	if err := checkURL(s.cfg.URL); err != nil {
+		return err
+	}
 	retry := min(firstRetry, s.cfg.CheckFrequency)
 	for {
 		s.ask(ctx)
@@ -131,7 +141,7 @@ func (s *Source) origin() string {
 	if u, err := url.Parse(s.cfg.URL); err == nil {
 		return u.Redacted()
 	}
-	return s.cfg.URL
+	return "the manifest URL"
 }
 
 // ask makes one request and takes what it brings.

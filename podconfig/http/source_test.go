@@ -42,10 +42,7 @@ func serve(t *testing.T, answer http.HandlerFunc, header http.Header) *station {
 		answer(w, r)
 	}))
 	t.Cleanup(st.server.Close)
-	s, err := New(Config{URL: st.server.URL + "/pods", Header: header, NodeName: "node1", CheckFrequency: 10 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := New(Config{URL: st.server.URL + "/pods", Header: header, NodeName: "node1", CheckFrequency: 10 * time.Millisecond})
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx, st.out) }()
@@ -205,18 +202,16 @@ func TestARedirectLoopEnds(t *testing.T) {
 }
 
 func TestAURLMustBeOne(t *testing.T) {
-	for _, u := range []string{"", "example.test/pods", "ftp://example.test", "http://", ":"} {
-		if _, err := New(Config{URL: u}); err == nil {
-			t.Errorf("%q was taken", u)
+	for _, u := range []string{"", "example.test/pods", "ftp://u:hunter2@example.test", "http://", ":", "http://u:hunter2@%zz/"} {
+		err := New(Config{URL: u}).Run(t.Context(), nil)
+		if err == nil || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%q: got %v, want a refusal without the password", u, err)
 		}
 	}
 }
 
 func TestAPasswordInTheURLIsShownNowhere(t *testing.T) {
-	s, err := New(Config{URL: "http://user:hunter2@127.0.0.1:1/pods", NodeName: "node1"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := New(Config{URL: "http://user:hunter2@127.0.0.1:1/pods", NodeName: "node1"})
 	s.ask(t.Context())
 	if p := s.failure; p == nil || strings.Contains(p.String(), "hunter2") {
 		t.Errorf("got %v", p)
