@@ -247,7 +247,7 @@ func (a *Agent) reconcile(ctx context.Context) {
 	}
 	for uid, w := range a.workers {
 		if a.wanted[uid] == nil {
-			w.end("Stopping container: the pod's manifest is gone")
+			w.end("its manifest is gone")
 		}
 	}
 	a.mu.Unlock()
@@ -285,7 +285,7 @@ func (a *Agent) heldNames() map[string]bool {
 func (a *Agent) start(ctx context.Context, d *pod.Desired, unwanted bool) {
 	w := newWorker(a, d)
 	if unwanted {
-		w.end("Stopping container: no manifest names the pod")
+		w.end("no manifest names it")
 	}
 	delete(a.orphans, d.UID())
 	a.mu.Lock()

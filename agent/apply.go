@@ -72,7 +72,7 @@ func (w *worker) apply(ctx context.Context, d *pod.Desired, seen pod.Observed, s
 func (w *worker) stop(ctx context.Context, d *pod.Desired, step *plan.Step) error {
 	err := each(step.Stop, func(s plan.Stop) error {
 		w.agent.cfg.Events.Event(d.Pod, v1.EventTypeNormal, "Killing", s.Message)
-		w.log.Info("stopping container", "container", s.Name, "grace", s.Grace, "why", s.Message)
+		w.log.Info("stopping container", "container", s.Name, "grace", s.Grace, "event", s.Message)
 		return ignoreNotFound(w.agent.cfg.Containers.StopContainer(ctx, s.ID, s.Grace))
 	})
 	if err != nil {

@@ -71,7 +71,6 @@ func (a *Agent) reportAway() {
 func (a *Agent) endOrphans(ctx context.Context) {
 	for uid, g := range a.orphans {
 		if a.wanted[uid] == nil && a.mayEnd(g.Source) {
-			a.log.Info("ending a pod that no manifest wants", "pod", g.Namespace+"/"+g.Name, "uid", uid, "source", g.Source)
 			a.start(ctx, orphan(g), true)
 		}
 	}

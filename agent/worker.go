@@ -78,13 +78,14 @@ func (w *worker) want(d *pod.Desired) {
 
 // end asks for the pod's end, with the pod's own grace period. It is never
 // taken back; asking again changes nothing.
-func (w *worker) end(message string) {
+func (w *worker) end(why string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.mail.kill != nil {
 		return
 	}
-	w.mail.kill = &plan.Kill{Grace: plan.GracePeriod(w.mail.desired.Pod), Message: message}
+	w.mail.kill = &plan.Kill{Grace: plan.GracePeriod(w.mail.desired.Pod), Why: why}
+	w.log.Info("pod is ended", "why", why)
 	w.wakeLocked()
 }
 

@@ -41,7 +41,10 @@ func (s *Step) cleanUp(in *Input) {
 func (s *Step) stop(in *Input, c *pod.Container, message string) {
 	grace := GracePeriod(in.Desired.Pod)
 	if in.Kill != nil {
-		grace, message = in.Kill.Grace, fallback(in.Kill.Message, message)
+		grace = in.Kill.Grace
+	}
+	if orphan := len(in.Desired.Pod.Spec.Containers) == 0; orphan && c.GracePeriod != nil {
+		grace = *c.GracePeriod // the manifest is gone; the runtime kept what it said
 	}
 	s.Stop = append(s.Stop, Stop{ID: c.ID, Name: c.Name, Grace: grace, Message: message})
 }
@@ -52,13 +55,6 @@ func GracePeriod(p *v1.Pod) time.Duration {
 		return v1.DefaultTerminationGracePeriodSeconds * time.Second
 	}
 	return time.Duration(*p.Spec.TerminationGracePeriodSeconds) * time.Second
-}
-
-func fallback(s, otherwise string) string {
-	if s == "" {
-		return otherwise
-	}
-	return s
 }
 
 // mayRun says that a container runs, or may: the runtime lost sight of it.

@@ -35,8 +35,8 @@ type Kill struct {
 	// Grace is how long containers get between the stop signal and SIGKILL. It
 	// may be shortened by a later Kill, never lengthened.
 	Grace time.Duration
-	// Message is for the event and the log: why.
-	Message string
+	// Why is for the log.
+	Why string
 }
 
 // Step is what to do now. The fields are in the order in which they are
@@ -82,7 +82,8 @@ type Step struct {
 type Stop struct {
 	ID, Name string
 	Grace    time.Duration
-	Message  string
+	// Message is the event's, in the kubelet's words.
+	Message string
 }
 
 // Start starts one container.

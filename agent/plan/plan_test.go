@@ -232,6 +232,34 @@ func TestGraceIsThePodsUnlessTheKillHasItsOwn(t *testing.T) {
 	}
 }
 
+func TestGraceOfAPodWhoseManifestIsGoneIsWhatItsContainersRemember(t *testing.T) {
+	remembered := 90 * time.Second
+	c := web("running", 0, 0)
+	c.GracePeriod = &remembered
+	in := input(aPod(containers()), look(ready(0), c))
+	in.Kill = &plan.Kill{Grace: 30 * time.Second}
+	if step := plan.Next(in); len(step.Stop) != 1 || step.Stop[0].Grace != remembered {
+		t.Errorf("got %+v, want one stop with grace %v", step.Stop, remembered)
+	}
+	in.Desired.Pod = aPod(graceOf(5))
+	in.Kill.Grace = 5 * time.Second
+	if step := plan.Next(in); len(step.Stop) != 1 || step.Stop[0].Grace != 5*time.Second {
+		t.Errorf("with a manifest: got %+v, want one stop with grace 5s", step.Stop)
+	}
+}
+
+func TestStopSaysWhatTheKubeletSays(t *testing.T) {
+	in := input(aPod(), look(ready(0), web("running", 0, 0)))
+	in.Kill = &plan.Kill{Why: "its manifest is gone"}
+	if got, want := plan.Next(in).Stop[0].Message, "Stopping container web"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	in = input(aPod(), look(ready(0), web("unknown", 0, 0)))
+	if got, want := plan.Next(in).Stop[0].Message, `Container is in "unknown" state, try killing it before restart`; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 func TestCrashLoopBackOffSaysWhatTheKubeletSays(t *testing.T) {
 	in := input(aPod(), look(ready(0), web("exited 1", 0, 3)))
 	in.Memory.Restarts = map[string]backoff.Entry{

@@ -87,6 +87,9 @@ type Container struct {
 	Image   string
 	ImageID string
 	LogPath string
+	// GracePeriod is the pod's own, read back from the container's annotation,
+	// for a pod whose manifest is gone; nil if unknown.
+	GracePeriod *time.Duration
 }
 
 // Glance is a cheap look at one pod of podd's: enough to see that something
