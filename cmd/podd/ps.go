@@ -84,12 +84,15 @@ func (f *psFlags) run(cmd *cobra.Command) error {
 		}
 		// Through a pipe: the lines that changed.
 		lines := podLines(l, f.output == "wide", time.Now())
+		if before == nil {
+			fmt.Fprintln(out, strings.ReplaceAll(heading(f.output == "wide"), "\t", "   "))
+		}
 		for _, line := range lines {
 			if !slices.Contains(before, line.key) {
 				fmt.Fprintln(out, strings.ReplaceAll(line.text, "\t", "   "))
 			}
 		}
-		before = nil
+		before = []string{}
 		for _, line := range lines {
 			before = append(before, line.key)
 		}
@@ -133,6 +136,13 @@ const (
 	podHeading     = "NAMESPACE\tNAME\tREADY\tSTATUS\tRESTARTS\tAGE\tIP"
 	podHeadingWide = podHeading + "\tNODE\tIMAGES\tSOURCE\tUID"
 )
+
+func heading(wide bool) string {
+	if wide {
+		return podHeadingWide
+	}
+	return podHeading
+}
 
 func podLines(l server.Listing, wide bool, now time.Time) []podLine {
 	kept := map[string]bool{}
@@ -187,11 +197,7 @@ func writePods(w io.Writer, l server.Listing, wide bool, now time.Time) error {
 		fmt.Fprintln(w, "No pods. Put a manifest into the manifest directory (staticPodPath) and it runs.")
 	} else {
 		t := newTable(w)
-		heading := podHeading
-		if wide {
-			heading = podHeadingWide
-		}
-		fmt.Fprintln(t, heading)
+		fmt.Fprintln(t, heading(wide))
 		for _, line := range podLines(l, wide, now) {
 			fmt.Fprintln(t, line.text)
 		}
