@@ -105,6 +105,6 @@ Invoked under the name kubelet it behaves as podd run.`,
 	}
 	add("daemon", newRuntimeCmd())
 	add("look", newPsCmd(), newEventsCmd())
-	add("check", newConfigCmd(), newVersionCmd())
+	add("check", newValidateCmd(), newConfigCmd(), newVersionCmd())
 	return root
 }

@@ -1,0 +1,172 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"podd/internal/pod"
+	"podd/podconfig"
+	"podd/podconfig/file"
+	"podd/podconfig/manifest"
+)
+
+type validateFlags struct{ node, output string }
+
+// verdict is what podd validate has to say; its JSON form is a contract.
+type verdict struct {
+	Files    int           `json:"files"`
+	Pods     []string      `json:"pods"`
+	Problems []pod.Problem `json:"problems"`
+}
+
+func newValidateCmd() *cobra.Command {
+	f := &validateFlags{}
+	cmd := &cobra.Command{
+		Use:   "validate FILE|DIRECTORY|-...",
+		Short: "Check manifests without running them",
+		Long: `Check manifests as podd run would: syntax, unknown fields, the apiserver's own
+validation, the rules of pods without an apiserver, fields that podd does not
+honour yet, and names that two of the given pods share. Nothing is asked of a
+daemon or a runtime. Of a directory, the files that podd run would take are
+checked: *.yaml, *.yml and *.json. "-" is the standard input.
+
+Each problem is one line, "file:line: field: what is wrong", and below it,
+indented, what to do.
+
+Exit codes: 0, 1 if there is any problem, 2 for wrong usage.`,
+		Example: `  podd validate /etc/podd/manifests
+  podd validate web.yaml db.yaml
+  kubectl get pod web -o yaml | podd validate -
+  podd validate -o json web.yaml`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return &exitError{exitUsage, errors.New("give the manifests to check: files, directories, or - for the standard input")}
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
+	}
+	cmd.Flags().StringVar(&f.node, "node-name", "", "`name` of the node that the pods are for (default: this machine's)")
+	addOutput(cmd, &f.output, "json", "yaml")
+	return cmd
+}
+
+func (f *validateFlags) run(cmd *cobra.Command, args []string) error {
+	node := strings.ToLower(f.node)
+	if node == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			return fmt.Errorf("find out this machine's name (give --node-name): %w", err)
+		}
+		node = strings.ToLower(host)
+	}
+	v := validate(args, node, cmd.InOrStdin())
+	out := cmd.OutOrStdout()
+	if f.output != "" {
+		if err := writeObject(out, f.output, v); err != nil {
+			return err
+		}
+	} else {
+		printVerdict(out, v)
+	}
+	if len(v.Problems) > 0 {
+		return &exitError{code: 1}
+	}
+	return nil
+}
+
+// validate checks all paths as one set.
+func validate(paths []string, node string, stdin io.Reader) verdict {
+	v := verdict{Pods: []string{}, Problems: []pod.Problem{}}
+	now := time.Now()
+	var pods []*pod.Desired
+	one := func(origin string, data []byte, err error) {
+		v.Files++
+		if u, ok := errors.AsType[*file.Unreadable](err); ok {
+			v.Problems = append(v.Problems, pod.Problem{Origin: origin, Message: u.Message, Hint: u.Hint, Since: now})
+			return
+		}
+		r := manifest.Decode(data, manifest.Options{NodeName: node, Source: pod.SourceFile, Origin: origin, Now: now})
+		pods = append(pods, r.Pods...)
+		v.Problems = append(v.Problems, r.Problems...)
+	}
+	seen := map[string]bool{}
+	for _, path := range paths {
+		if path == "-" {
+			data, err := io.ReadAll(io.LimitReader(stdin, manifest.MaxBytes+1))
+			if err != nil {
+				err = &file.Unreadable{Message: "reading the standard input does not work: " + err.Error()}
+			}
+			one("standard input", data, err)
+			continue
+		}
+		files, err := manifestsOf(path)
+		if err != nil {
+			v.Problems = append(v.Problems, pod.Problem{Origin: path, Message: err.Error(), Hint: "is this the right path?", Since: now})
+		}
+		for _, name := range files {
+			if !seen[name] { // a file that is named twice is no duplicate of itself
+				seen[name] = true
+				data, err := file.Read(name)
+				one(name, data, err)
+			}
+		}
+	}
+	v.Problems = append(v.Problems, podconfig.Duplicates(pods)...)
+	for _, d := range pods {
+		v.Pods = append(v.Pods, d.Name())
+	}
+	slices.SortStableFunc(v.Problems, func(a, b pod.Problem) int {
+		return cmp.Or(cmp.Compare(a.Origin, b.Origin), cmp.Compare(a.Line, b.Line))
+	})
+	return v
+}
+
+// manifestsOf is a file itself, or the manifests of a directory.
+func manifestsOf(path string) ([]string, error) {
+	info, err := os.Stat(path)
+	if err != nil || !info.IsDir() {
+		return []string{filepath.Clean(path)}, nil // reading it will say what is wrong
+	}
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return nil, fmt.Errorf("reading the directory does not work: %w", err)
+	}
+	var files []string
+	for _, e := range entries {
+		if file.IsManifest(e.Name()) {
+			files = append(files, filepath.Join(path, e.Name()))
+		}
+	}
+	if len(files) == 0 {
+		return nil, errors.New("the directory holds no *.yaml, *.yml or *.json")
+	}
+	return files, nil
+}
+
+func printVerdict(w io.Writer, v verdict) {
+	for _, p := range v.Problems {
+		line := p.Where()
+		if p.Field != "" {
+			line += ": " + p.Field
+		}
+		fmt.Fprintln(w, printable(line+": "+p.Message))
+		if p.Hint != "" {
+			fmt.Fprintln(w, printable("    "+p.Hint))
+		}
+	}
+	state := "all good"
+	if n := len(v.Problems); n > 0 {
+		state = count(n, "problem")
+	}
+	fmt.Fprintf(w, "%s, %s: %s\n", count(v.Files, "file"), count(len(v.Pods), "valid pod"), state)
+}
