@@ -11,9 +11,9 @@ import (
 )
 
 // Events reads the runtime's event stream and calls look for each event with
-// the pod that it speaks of and the time at which it happened. An event says "look at this pod", never "so it
-// is": it may be minutes old. The UID is empty when the event does not say whose
-// it is and nothing is known of its sandbox.
+// the pod that it speaks of and the time at which it happened. An event says
+// "look at this pod", never "so it is": it may be minutes old. The UID is empty
+// when the event does not say whose it is and nothing is known of its sandbox.
 //
 // It blocks until the stream is lost or ctx ends, and always returns an error:
 // pod.ErrUnimplemented when the runtime has no such stream, and otherwise why

@@ -26,6 +26,12 @@ func (c *Client) Version(ctx context.Context) (Version, error) {
 	return Version{Name: r.RuntimeName, Version: r.RuntimeVersion, APIVersion: r.RuntimeApiVersion}, nil
 }
 
+// Alive is nil when the runtime answers a call that costs it nothing.
+func (c *Client) Alive(ctx context.Context) error {
+	_, err := c.Version(ctx)
+	return err
+}
+
 // Condition is one of the runtime's own statements about itself.
 type Condition struct {
 	OK      bool

@@ -1,0 +1,316 @@
+package pleg
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"podd/internal/pod"
+)
+
+const (
+	// relistPeriod is the net's; nothing waits for it.
+	relistPeriod = 5 * time.Minute
+	// pollPeriod is for runtimes without a stream, as in the kubelet.
+	pollPeriod = time.Second
+	// relistTimeout bounds one relist.
+	relistTimeout = time.Minute
+	// settle is how long after the stream opened it is relisted once more: that a
+	// runtime listens to a new subscriber is not acknowledged by CRI.
+	settle = 2 * time.Second
+	// contactPeriod is how often the runtime is asked at least, so that health
+	// is known when nothing happens.
+	contactPeriod = time.Minute
+	// healthyFor is the kubelet's threshold (relistThreshold).
+	healthyFor = 3 * time.Minute
+	// stableAfter a stream of that age, the back-off starts anew.
+	stableAfter = 10 * time.Second
+
+	backoffFirst = 50 * time.Millisecond
+	backoffMax   = time.Second
+	// slowEvents is the pause between relists for events that name no pod.
+	slowEvents = time.Second
+)
+
+// Runtime is what a Relister reads.
+type Runtime interface {
+	// Glance lists podd's pods, cheaply.
+	Glance(ctx context.Context) ([]pod.Glance, error)
+	// Events calls look for each event, with its pod and its time, until the
+	// stream is lost, and returns why; pod.ErrUnimplemented where there is none.
+	Events(ctx context.Context, look func(uid pod.UID, at time.Time)) error
+	// Alive is one cheap call to the runtime.
+	Alive(ctx context.Context) error
+}
+
+// Waker is told to look at a pod, because of something that happened at the
+// time at; zero where that is not known. It must not block.
+type Waker interface {
+	Wake(uid pod.UID, at time.Time)
+}
+
+// Config is what a Relister is made of; Runtime and Waker must be set.
+type Config struct {
+	Runtime Runtime
+	Waker   Waker
+	// Log and Metrics may be nil.
+	Log     *slog.Logger
+	Metrics prometheus.Registerer
+	// Period of the safety relist; 0 is 5 minutes. It is jittered by a tenth.
+	Period time.Duration
+	// Recovered, if set, is called when the runtime is back after it was away or
+	// its stream was lost: who was refused meanwhile should try again. It must
+	// not block.
+	Recovered func()
+}
+
+// Relister wakes the workers of pods that changed. Make it with New, Run it once.
+type Relister struct {
+	cfg     Config
+	log     *slog.Logger
+	metrics *metrics
+
+	relist chan struct{} // capacity 1: somebody wants a relist
+
+	mu      sync.Mutex // guards everything below
+	contact time.Time  // when the runtime last answered
+	failure error      // of the last try, nil after a success
+	polling bool       // the runtime has no stream
+	away    bool       // it was away, or may have been
+	soon    bool       // a relist was asked for within slowEvents
+
+	// Owned by the goroutine of Run.
+	seen     map[pod.UID]pod.Glance
+	listed   time.Time
+	unlisted bool // the last relist failed
+}
+
+// New makes a Relister; it starts nothing.
+func New(cfg Config) *Relister {
+	if cfg.Period <= 0 {
+		cfg.Period = relistPeriod
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Relister{
+		cfg: cfg, log: cfg.Log, metrics: newMetrics(cfg.Metrics),
+		relist: make(chan struct{}, 1), contact: time.Now(),
+	}
+}
+
+// Run watches until ctx ends. The first relist wakes every pod that the runtime
+// knows of.
+func (r *Relister) Run(ctx context.Context) error {
+	var stream sync.WaitGroup
+	stream.Go(func() { r.follow(ctx) })
+	defer stream.Wait()
+	net := time.NewTimer(r.next())
+	defer net.Stop()
+	contact := time.NewTicker(contactPeriod)
+	defer contact.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-r.relist:
+			r.list(ctx)
+		case <-net.C:
+			r.list(ctx)
+		case <-contact.C:
+			r.touch(ctx)
+			continue
+		}
+		net.Reset(r.next())
+	}
+}
+
+// next is when the net is due: soon after a relist that failed.
+func (r *Relister) next() time.Duration {
+	r.mu.Lock()
+	polling := r.polling
+	r.mu.Unlock()
+	if polling || r.unlisted {
+		return pollPeriod
+	}
+	return r.cfg.Period + time.Duration((rand.Float64()-0.5)*0.2*float64(r.cfg.Period))
+}
+
+// Healthy is nil when the runtime was in contact during the last 3 minutes,
+// and otherwise a sentence.
+func (r *Relister) Healthy() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	ago := time.Since(r.contact)
+	if ago < healthyFor {
+		return nil
+	}
+	err := fmt.Errorf("PLEG is not healthy: the container runtime was last in contact %v ago; threshold is %v", ago.Truncate(time.Second), healthyFor)
+	if r.failure != nil {
+		err = fmt.Errorf("%w: %w", err, r.failure)
+	}
+	return err
+}
+
+// follow keeps the event stream open until ctx ends.
+func (r *Relister) follow(ctx context.Context) {
+	wait := backoffFirst
+	for ctx.Err() == nil {
+		opened := time.Now()
+		// What happened while nobody listened is found by relists: one now, one
+		// when the runtime surely listens.
+		r.want()
+		again := time.AfterFunc(settle, r.want)
+		err := r.cfg.Runtime.Events(ctx, r.event)
+		again.Stop()
+		if ctx.Err() != nil {
+			return
+		}
+		if errors.Is(err, pod.ErrUnimplemented) {
+			r.log.Warn("the container runtime has no event stream: podd asks for all pods once a second instead, which costs CPU and reaction time", "err", err)
+			r.mu.Lock()
+			r.polling = true
+			r.mu.Unlock()
+			r.want()
+			return
+		}
+		if time.Since(opened) >= stableAfter {
+			wait = backoffFirst
+		}
+		r.metrics.restarts.Inc()
+		if wait == backoffFirst {
+			r.log.Warn("the container runtime's event stream is lost", "err", err)
+		}
+		r.note(err)
+		r.mu.Lock()
+		r.away = true
+		r.mu.Unlock()
+		r.want()
+		select {
+		case <-ctx.Done():
+		case <-time.After(wait):
+		}
+		wait = min(2*wait, backoffMax)
+	}
+}
+
+// event is called for each event of the stream.
+func (r *Relister) event(uid pod.UID, at time.Time) {
+	r.note(nil)
+	if uid == "" {
+		r.metrics.events.WithLabelValues("unknown").Inc()
+		r.wantSoon()
+		return
+	}
+	r.metrics.events.WithLabelValues("stream").Inc()
+	r.cfg.Waker.Wake(uid, at)
+}
+
+// want asks for a relist; twice before it is the same as once.
+func (r *Relister) want() {
+	select {
+	case r.relist <- struct{}{}:
+	default:
+	}
+}
+
+// wantSoon asks for one relist however many events ask for it within a second.
+func (r *Relister) wantSoon() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.soon {
+		return
+	}
+	r.soon = true
+	time.AfterFunc(slowEvents, func() {
+		r.mu.Lock()
+		r.soon = false
+		r.mu.Unlock()
+		r.want()
+	})
+}
+
+// note records whether the runtime answered.
+func (r *Relister) note(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.failure = err
+	if err == nil {
+		r.contact = time.Now()
+		r.metrics.lastSeen.Set(float64(r.contact.UnixNano()) / 1e9)
+	}
+}
+
+// touch asks the runtime for a sign of life when nothing else was heard of it.
+func (r *Relister) touch(ctx context.Context) {
+	r.mu.Lock()
+	recent := time.Since(r.contact) < contactPeriod/2
+	r.mu.Unlock()
+	if recent {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, relistTimeout)
+	defer cancel()
+	r.note(r.cfg.Runtime.Alive(ctx))
+}
+
+// list compares all pods with how they were, and wakes those that changed.
+func (r *Relister) list(ctx context.Context) {
+	start := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, relistTimeout)
+	defer cancel()
+	pods, err := r.cfg.Runtime.Glance(ctx)
+	if ctx.Err() == nil || err == nil {
+		r.note(err)
+	} else {
+		r.note(fmt.Errorf("list pods: %w", context.Cause(ctx)))
+	}
+	if err != nil {
+		if !r.unlisted {
+			r.log.Warn("pods not listed", "err", err)
+		}
+		r.unlisted = true
+		return
+	}
+	r.mu.Lock()
+	back := r.away || r.unlisted
+	r.away = false
+	r.mu.Unlock()
+	r.metrics.relisted(start, r.listed)
+	r.listed, r.unlisted = start, false
+	now := make(map[pod.UID]pod.Glance, len(pods))
+	for _, g := range pods {
+		now[g.UID] = g
+		if old, known := r.seen[g.UID]; !known || changed(old, g) {
+			r.wake(g.UID)
+		}
+	}
+	for uid := range r.seen {
+		if _, still := now[uid]; !still {
+			r.wake(uid)
+		}
+	}
+	r.seen = now
+	if back {
+		r.log.Info("the container runtime is back", "pods", len(now))
+		if r.cfg.Recovered != nil {
+			r.cfg.Recovered()
+		}
+	}
+}
+
+func (r *Relister) wake(uid pod.UID) {
+	r.metrics.events.WithLabelValues("relist").Inc()
+	r.cfg.Waker.Wake(uid, time.Time{})
+}
+
+func changed(a, b pod.Glance) bool {
+	return !maps.Equal(a.Sandboxes, b.Sandboxes) || !maps.Equal(a.Containers, b.Containers)
+}

@@ -1,0 +1,116 @@
+package pleg_test
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"podd/cri"
+	"podd/cri/critest"
+	"podd/internal/pod"
+	"podd/pleg"
+)
+
+type counter struct {
+	mu sync.Mutex
+	n  map[pod.UID]int
+}
+
+func (c *counter) Wake(uid pod.UID, _ time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.n[uid]++
+}
+
+func (c *counter) of(uid pod.UID) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.n[uid]
+}
+
+func eventually(t *testing.T, what string, ok func() bool) time.Duration {
+	t.Helper()
+	start := time.Now()
+	for !ok() {
+		if time.Since(start) > 10*time.Second {
+			t.Fatalf("not within 10 s: %s", what)
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return time.Since(start)
+}
+
+// TestExitIsSeenThroughRestartsOfTheRuntime runs the real client against a
+// runtime on a socket: by event, with all events lost, and across a restart.
+func TestExitIsSeenThroughRestartsOfTheRuntime(t *testing.T) {
+	srv := critest.New(t)
+	image := srv.AddImage("localhost/podd/busybox:1")
+	dir := t.TempDir()
+	log := slog.New(slog.NewTextHandler(io.Discard, nil))
+	client, err := cri.Dial(t.Context(), srv.Endpoint(), cri.Options{
+		RootDir: dir, PodLogsDir: filepath.Join(dir, "pods"), ContainerLogsDir: filepath.Join(dir, "containers"),
+	}, log, prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	start := func(name string) pod.UID {
+		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: pod.UID("uid-" + name)}, Spec: v1.PodSpec{
+			DNSPolicy: v1.DNSNone, Containers: []v1.Container{{Name: name, Image: "localhost/podd/busybox:1"}},
+		}}
+		id, err := client.RunSandbox(t.Context(), pod.SandboxRequest{Pod: p})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := client.CreateContainer(t.Context(), pod.ContainerRequest{Pod: p, Container: &p.Spec.Containers[0], Sandbox: pod.Sandbox{ID: id}, Image: pod.ImageState{Ref: image}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := client.StartContainer(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		return p.UID
+	}
+	a, b, c := start("a"), start("b"), start("c")
+	wakes := &counter{n: map[pod.UID]int{}}
+	r := pleg.New(pleg.Config{Runtime: client, Waker: wakes, Log: log, Metrics: prometheus.NewRegistry()})
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(ctx) }()
+	defer func() { stop(); <-ended }()
+	eventually(t, "the first relist", func() bool { return wakes.of(a) > 0 && wakes.of(b) > 0 && wakes.of(c) > 0 && srv.Listeners() == 1 })
+	time.Sleep(2500 * time.Millisecond) // past the relist that follows an opened stream
+
+	before := wakes.of(a)
+	srv.Exit("a", 1)
+	if took := eventually(t, "the exit of a", func() bool { return wakes.of(a) > before }); took > time.Second {
+		t.Errorf("an exit told by event took %v", took)
+	}
+
+	before = wakes.of(b)
+	srv.LoseEvents(true)
+	srv.Exit("b", 1)
+	srv.LoseEvents(false)
+	srv.DropStreams()
+	eventually(t, "the exit of b, whose event was lost with the stream", func() bool { return wakes.of(b) > before })
+	eventually(t, "the stream is open again", func() bool { return srv.Listeners() == 1 })
+
+	before = wakes.of(c)
+	srv.Stop()
+	srv.Exit("c", 1)
+	srv.Start()
+	if took := eventually(t, "the exit of c while the runtime was away", func() bool { return wakes.of(c) > before }); took > 3*time.Second {
+		t.Errorf("an exit during a restart of the runtime was seen after %v", took)
+	}
+	if err := r.Healthy(); err != nil {
+		t.Error(err)
+	}
+}
