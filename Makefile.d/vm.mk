@@ -28,7 +28,7 @@ install: build runtime ## install podd, its runtime and its systemd units (PREFI
 		echo "kept /etc/podd/config.yaml as it is"; \
 	else \
 		{ cat config/standalone.yaml; \
-		  printf '\n%s\n' '# podd-runtime.service' 'containerRuntimeEndpoint: unix:///run/podd/containerd.sock'; \
+		  printf '\n%s\n%s\n' '# podd-runtime.service' 'containerRuntimeEndpoint: unix:///run/podd/containerd.sock'; \
 		} >"$(DESTDIR)/etc/podd/config.yaml" && chmod 0644 "$(DESTDIR)/etc/podd/config.yaml"; \
 	fi
 	@if [ -z "$(DESTDIR)" ] && [ -d /run/systemd/system ]; then \
