@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -76,7 +77,7 @@ func (n *Network) TearDown(ctx context.Context) error {
 	if rmErr := os.Remove(n.cfg.confFile()); rmErr != nil && !errors.Is(rmErr, os.ErrNotExist) {
 		err = errors.Join(err, rmErr)
 	}
-	if _, statErr := os.Stat("/sys/class/net/" + n.cfg.Bridge); statErr == nil {
+	if _, missing := net.InterfaceByName(n.cfg.Bridge); missing == nil {
 		if _, ipErr := run(ctx, "", "ip", "link", "delete", n.cfg.Bridge); ipErr != nil {
 			err = errors.Join(err, fmt.Errorf("remove bridge: %w", ipErr))
 		}

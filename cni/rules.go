@@ -146,6 +146,7 @@ func (r *rules) remove(ctx context.Context) error {
 		if _, err := r.run(ctx, fmt.Sprintf("add table ip %s\ndelete table ip %s\n", t, t), nft, "-f", "-"); err != nil {
 			errs = append(errs, fmt.Errorf("remove table %s: %w", t, err))
 		}
+		r.removePortmap(ctx, nft)
 	}
 	if r.find("iptables") != "" {
 		for _, rule := range r.forwards() {
@@ -154,6 +155,17 @@ func (r *rules) remove(ctx context.Context) error {
 		r.removeAll(ctx, []string{"-t", "nat", "POSTROUTING"}, r.masquerade())
 	}
 	return errors.Join(errs...)
+}
+
+// removePortmap removes the tables that portmap never removes, once no hostPort
+// of anybody is in them: another CNI user's would be in the same.
+func (r *rules) removePortmap(ctx context.Context, nft string) {
+	for _, family := range []string{"ip", "ip6"} {
+		out, err := r.run(ctx, "", nft, "list", "table", family, "cni_hostport")
+		if err == nil && !strings.Contains(out, "dnat to") {
+			_, _ = r.run(ctx, "", nft, "delete", "table", family, "cni_hostport") // somebody was quicker, then
+		}
+	}
 }
 
 // removeAll deletes a rule as often as it is there.
