@@ -328,6 +328,16 @@ func (a *Agent) Wake(uid pod.UID, at time.Time) {
 	a.pokeUnknown()
 }
 
+// WakeAll asks for another look at every pod: the runtime was away, and who was
+// refused meanwhile should try again. Any goroutine may call it.
+func (a *Agent) WakeAll() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, w := range a.workers {
+		w.wake(time.Time{})
+	}
+}
+
 // removeLogs removes a gone pod's logs, unless the pod came back.
 func (a *Agent) removeLogs(p *v1.Pod) {
 	a.mu.Lock()

@@ -20,13 +20,14 @@ type node struct {
 	*fakeRuntime
 	sources []pod.Source
 
-	disk   sync.Mutex    // guards what follows down to events
-	tears  time.Duration // how long TearDown takes
-	mounts map[pod.UID]bool
-	cgroup map[pod.UID]bool
-	images map[string]*fakeImage // by pod name; absent: there
-	report map[string]pod.Report // by pod name
-	events map[string]int        // "shop BackOff"
+	disk    sync.Mutex     // guards what follows down to events
+	removed map[string]int // logs, by pod name
+	tears   time.Duration  // how long TearDown takes
+	mounts  map[pod.UID]bool
+	cgroup  map[pod.UID]bool
+	images  map[string]*fakeImage // by pod name; absent: there
+	report  map[string]pod.Report // by pod name
+	events  map[string]int        // "shop BackOff"
 
 	wants map[pod.Source]map[string]*pod.Desired
 	spoke map[pod.Source]bool
@@ -53,7 +54,7 @@ func newNode(r *fakeRuntime) *node {
 	return &node{
 		fakeRuntime: r, sources: []pod.Source{pod.SourceFile, pod.SourceHTTP},
 		mounts: make(map[pod.UID]bool), cgroup: make(map[pod.UID]bool),
-		images: make(map[string]*fakeImage), report: make(map[string]pod.Report), events: make(map[string]int),
+		images: make(map[string]*fakeImage), removed: make(map[string]int), report: make(map[string]pod.Report), events: make(map[string]int),
 		wants: map[pod.Source]map[string]*pod.Desired{pod.SourceFile: {}, pod.SourceHTTP: {}},
 		spoke: make(map[pod.Source]bool),
 	}
@@ -194,7 +195,12 @@ func (n *node) RemoveCgroup(_ context.Context, p *v1.Pod) error {
 	return nil
 }
 
-func (n *node) RemoveLogs(*v1.Pod) error { return nil }
+func (n *node) RemoveLogs(p *v1.Pod) error {
+	n.disk.Lock()
+	defer n.disk.Unlock()
+	n.removed[p.Name]++
+	return nil
+}
 
 func (n *node) Report(r pod.Report) {
 	n.disk.Lock()

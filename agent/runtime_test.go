@@ -31,6 +31,7 @@ type fakeRuntime struct {
 	hang       map[string]chan struct{} // "StopContainer shop" → closed to go on
 	ignore     map[string]bool          // "StopContainer shop": answered, not done
 	stubborn   map[string]bool          // pods that ignore the stop signal
+	starting   struct{ now, most int }  // sandboxes
 	listTakes  time.Duration            // from what Glance sees to its answer
 	calls      map[string]int           // "RunSandbox shop"
 	started    map[string]int           // "shop/web"
@@ -208,6 +209,15 @@ func (c *conn) Glance(ctx context.Context) ([]pod.Glance, error) {
 }
 
 func (c *conn) RunSandbox(ctx context.Context, req pod.SandboxRequest) (string, error) {
+	c.mu.Lock()
+	c.starting.now++
+	c.starting.most = max(c.starting.most, c.starting.now)
+	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		c.starting.now--
+		c.mu.Unlock()
+	}()
 	var id string
 	err := c.do(ctx, "RunSandbox", req.Pod.Name, 20*callTime, func() error {
 		for _, s := range c.sandboxes {

@@ -1,0 +1,198 @@
+package agent_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"podd/agent"
+	"podd/internal/pod"
+)
+
+// inBubble plays a script that is written in Go, on a node with podd started
+// and the pod shop running.
+func inBubble(t *testing.T, play func(t *testing.T, s *scenario)) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &scenario{node: newNode(newFakeRuntime(t)), began: time.Now(), files: map[string][]byte{
+			"shop.yaml": []byte("metadata: {name: shop}\nspec: {containers: [{name: web, image: web}]}"),
+		}}
+		defer s.end()
+		s.play("podd start; apply shop.yaml; wait 1s; expect shop/web running")
+		play(t, s)
+	})
+}
+
+func (s *scenario) looksAt(name string) int {
+	synctest.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.calls["Observe "+name]
+}
+
+func TestHintOlderThanTheLastLookIsNotFollowed(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *scenario) {
+		uid := s.report["shop"].Desired.UID()
+		for _, tc := range []struct {
+			name string
+			age  time.Duration // the last look's is a second; -1 for no time at all
+			want int
+		}{
+			{"before the last look", 1100 * time.Millisecond, 0},
+			{"after the last look", 900 * time.Millisecond, 1},
+			{"an unknown time", -1, 1},
+			{"long before: the clock was set", time.Hour, 1},
+			{"the future: the clock was set", -time.Hour, 1},
+		} {
+			s.podd.agent.Wake(uid, time.Time{})
+			time.Sleep(time.Second)
+			before := s.looksAt("shop")
+			var at time.Time
+			if tc.age != -1 {
+				at = time.Now().Add(-tc.age)
+			}
+			s.podd.agent.Wake(uid, at)
+			time.Sleep(time.Second)
+			if got := s.looksAt("shop") - before; got != tc.want {
+				t.Errorf("a hint from %s: %d looks, want %d", tc.name, got, tc.want)
+			}
+		}
+	})
+}
+
+func TestManyWakesBeforeALookAreOne(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *scenario) {
+		uid := s.report["shop"].Desired.UID()
+		before := s.looksAt("shop")
+		for range 1000 {
+			s.podd.agent.Wake(uid, time.Time{})
+		}
+		time.Sleep(time.Second)
+		// The first may begin a look before the others come, which are then one more.
+		if got := s.looksAt("shop") - before; got < 1 || got > 2 {
+			t.Errorf("a thousand wake-ups: %d looks, want 1 or 2", got)
+		}
+	})
+}
+
+func TestLogsOfAGonePodStayForAMinute(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *scenario) {
+		s.play("remove shop; wait 50s; expect nothing left")
+		if s.logsGone("shop") {
+			t.Error("the logs went with the pod")
+		}
+		s.play("wait 20s")
+		if !s.logsGone("shop") {
+			t.Error("the logs are still there after more than a minute")
+		}
+	})
+}
+
+func TestLogsOfAPodThatCameBackStay(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *scenario) {
+		s.play("remove shop; wait 10s; apply shop.yaml; wait 10m; expect shop/web running")
+		if s.logsGone("shop") {
+			t.Error("the logs of a running pod were removed")
+		}
+	})
+}
+
+func (s *scenario) logsGone(name string) bool {
+	s.disk.Lock()
+	defer s.disk.Unlock()
+	return s.removed[name] > 0
+}
+
+func TestHealthySaysWhetherTheSyncLoopAnswers(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *scenario) {
+		a := s.podd.agent
+		if err := a.Healthy(t.Context()); err != nil {
+			t.Errorf("running: got %v, want nil", err)
+		}
+		s.play("hang StopContainer shop; remove shop; wait 1s")
+		if err := a.Healthy(t.Context()); err != nil {
+			t.Errorf("a pod hangs: got %v, want nil", err)
+		}
+		s.play("podd stop")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := a.Healthy(ctx); err == nil {
+			t.Error("stopped: got nil, want an error")
+		}
+	})
+}
+
+func TestRunEndsWithItsUpdates(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(newFakeRuntime(t))
+		c := &conn{fakeRuntime: n.fakeRuntime, dead: make(chan struct{})}
+		a := agent.New(agent.Config{
+			Observer: c, Sandboxes: c, Containers: c, Images: n, Volumes: n, Cgroups: n, Logs: n, Status: n, Events: n,
+			Sources: n.sources, Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(),
+		})
+		updates := make(chan pod.Update)
+		close(updates)
+		if err := a.Run(t.Context(), updates); err != nil {
+			t.Errorf("got %v, want nil", err)
+		}
+	})
+}
+
+// TestStopIsQuickWhateverPodsDo: podd's own end waits for no container's grace
+// period, and no more than five seconds for a create.
+func TestStopIsQuickWhateverPodsDo(t *testing.T) {
+	for _, tc := range []struct {
+		script string
+		most   time.Duration
+	}{
+		{"stubborn shop; remove shop; wait 1s", time.Second},
+		{"hang StopContainer shop; remove shop; wait 1s", time.Second},
+		{"hang CreateContainer shop; exit shop/web code=1; wait 1s", 6 * time.Second},
+		{"pull shop 1h; exit shop/web code=1; wait 1s", time.Second},
+		{"runtime away; remove shop; wait 1s", time.Second},
+	} {
+		t.Run(tc.script, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, s *scenario) {
+				s.play(tc.script)
+				began := time.Now()
+				s.play("podd stop")
+				if took := time.Since(began); took > tc.most {
+					t.Errorf("podd stopped after %v, want at most %v", took, tc.most)
+				}
+			})
+		})
+	}
+}
+
+// TestBurstStartsNoMoreSandboxesAtATimeThanAllowed: the width is four.
+func TestBurstStartsNoMoreSandboxesAtATimeThanAllowed(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *scenario) {
+		u := pod.Update{Op: pod.OpAdd, Source: pod.SourceHTTP}
+		for i := range 40 {
+			name := fmt.Sprintf("burst%d", i)
+			u.Pods = append(u.Pods, &pod.Desired{Source: pod.SourceHTTP, Pod: &v1.Pod{
+				ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: pod.UID(name)},
+				Spec:       v1.PodSpec{RestartPolicy: v1.RestartPolicyAlways, Containers: []v1.Container{{Name: "web"}}},
+			}})
+		}
+		s.send(u)
+		time.Sleep(20 * callTime * 40 / 4 * 2) // twice what ten rounds of four take
+		synctest.Wait()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.starting.most > 4 {
+			t.Errorf("%d sandboxes were being started at a time, want at most 4", s.starting.most)
+		}
+		for i := range 40 {
+			if k := s.newest(fmt.Sprintf("burst%d/web", i)); k == nil || k.State != pod.ContainerRunning {
+				t.Errorf("burst%d does not run", i)
+			}
+		}
+	})
+}
