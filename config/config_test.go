@@ -70,13 +70,14 @@ func TestFlagsWinOverDropInsWinOverFile(t *testing.T) {
 	}
 	write("10-a.conf", "registryBurst: 20\nlogging: {format: json}\nclusterDNS: [10.0.0.10]\n")
 	write("20-b.conf", "registryBurst: 30\n")
+	write("25-b.conf", "registryPullQPS: null\ncgroupRoot: null\n")
 	write("30-c.txt", "registryBurst: 40\n")
-	c, err := load(t, head+"registryBurst: 10\nlogging: {verbosity: 4}\nregistryPullQPS: 7\nreadOnlyPort: 10255\nclusterDNS: [10.0.0.1, 10.0.0.2]\n",
+	c, err := load(t, head+"cgroupRoot: /x\nregistryBurst: 10\nlogging: {verbosity: 4}\nregistryPullQPS: 7\nreadOnlyPort: 10255\nclusterDNS: [10.0.0.1, 10.0.0.2]\n",
 		"--config-dir="+dir, "--read-only-port=0", "--registry-qps=9", "--v=2")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.RegistryBurst != 30 || c.LogFormat != "json" || c.LogLevel != slog.LevelInfo || c.RegistryPullQPS != 9 || c.ReadOnlyAddress != "" {
+	if c.RegistryBurst != 30 || c.LogFormat != "json" || c.LogLevel != slog.LevelInfo || c.RegistryPullQPS != 9 || c.ReadOnlyAddress != "" || c.CgroupRoot != "" {
 		t.Errorf("got burst %d, %s, %s, %d, %q", c.RegistryBurst, c.LogFormat, c.LogLevel, c.RegistryPullQPS, c.ReadOnlyAddress)
 	}
 	if len(c.ClusterDNS) != 1 || c.ClusterDNS[0].String() != "10.0.0.10" {

@@ -478,3 +478,30 @@ func TestShouldRestart(t *testing.T) {
 		}
 	}
 }
+
+// TestTransitionTimesMoveWithTheStatusOnly: a probe's verdict has no time but
+// that of the look, which must not creep on.
+func TestTransitionTimesMoveWithTheStatusOnly(t *testing.T) {
+	look := func(n int, r pod.ProbeResult, previous v1.PodStatus) v1.PodStatus {
+		return Compute(aScene(lookAt(n), func(s *scene) {
+			with("a", running(0, 2))(s)
+			s.spec().Containers[0].ReadinessProbe = &v1.Probe{}
+			s.Probes = pod.ProbeResults{"a": {Ready: r}}
+		}), previous)
+	}
+	since := func(s v1.PodStatus) string {
+		return word(s, v1.PodReady)[:4] + condition(s.Conditions, v1.PodReady).LastTransitionTime.Sub(t0).String()
+	}
+	s := look(3, pod.ProbeUnknown, v1.PodStatus{})
+	var got []string
+	for _, step := range []struct {
+		at int
+		r  pod.ProbeResult
+	}{{10, pod.ProbeSucceeded}, {20, pod.ProbeSucceeded}, {30, pod.ProbeFailed}, {40, pod.ProbeFailed}, {50, pod.ProbeSucceeded}} {
+		s = look(step.at, step.r, s)
+		got = append(got, since(s))
+	}
+	if want := "True10s True10s Fals30s Fals30s True50s"; strings.Join(got, " ") != want {
+		t.Errorf("got %v, want %s", got, want)
+	}
+}
