@@ -415,8 +415,26 @@ func TestOddThingsInTheManifestDirectoryEndNothing(t *testing.T) {
 		}
 	}
 	e.problem("field.yaml", "contaniers", "containers")
+	if rss := e.residentMiB(); rss > 150 {
+		t.Errorf("podd holds %d MiB after fifty megabytes and an alias bomb", rss)
+	}
 	e.write("half.yaml", e.resting("half")) // completed
 	e.mark("half")
+}
+
+// residentMiB is podd's VmRSS.
+func (e *env) residentMiB() int {
+	e.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", e.podd.Pid()))
+	if err != nil {
+		e.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(text), "VmRSS:")
+	var kib int
+	if _, err := fmt.Sscan(rest, &kib); err != nil {
+		e.Fatal(err)
+	}
+	return kib / 1024
 }
 
 // aliasBomb grows by nine with each of nine lines.

@@ -83,6 +83,27 @@ func TestKillingPoddInTheMiddleOfABurstLosesNoPodAndDoublesNone(t *testing.T) {
 	})
 }
 
+// TestKillingPoddWhileAPodEndsForgetsNothing: the pod's work is finished, its
+// end is taken up by the next podd, and a second pod of the same name waits for
+// it.
+func TestKillingPoddWhileAPodEndsForgetsNothing(t *testing.T) {
+	e := begin(t)
+	slow := "mkdir /out/ends.lock || : > /out/twice; trap ': > /out/term; sleep 2; : > /out/flushed; rmdir /out/ends.lock; exit 0' TERM; : > /out/up; while :; do sleep 3600 & wait; done"
+	e.write("ends.yaml", e.podOf("ends", slow))
+	e.mark("up")
+	e.ready("ends")
+	e.remove("ends.yaml")
+	e.mark("term")
+	e.kill()
+	e.write("ends.yaml", e.podOf("ends", "mkdir /out/ends.lock || : > /out/twice; : > /out/next; trap 'rmdir /out/ends.lock; exit 0' TERM; while :; do sleep 3600 & wait; done"))
+	e.start()
+	e.mark("flushed", "next")
+	e.ready("ends")
+	if e.marked("twice") {
+		t.Error("the old and the new pod ran at the same time")
+	}
+}
+
 // TestARestartOfPoddRestartsNoContainer: neither a stop nor a crash of podd is
 // seen by a container, and a ready pod is never shown as unready
 // (kubernetes/kubernetes#100277).
