@@ -1,0 +1,91 @@
+package deptest
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Package is what go list -json says of one, as far as it matters here.
+type Package struct {
+	ImportPath string
+	Imports    []string
+	// TestImports are those of tests inside the package. External tests
+	// (package x_test) may reach siblings and their fakes.
+	TestImports []string
+}
+
+const module = "podd"
+
+// CheckClosure returns what must not be in the program of which pkgs are all
+// packages, dependencies included.
+func CheckClosure(pkgs []Package) []string {
+	var out []string
+	importers := map[string][]string{}
+	for _, p := range pkgs {
+		for _, i := range p.Imports {
+			importers[i] = append(importers[i], p.ImportPath)
+		}
+	}
+	for _, p := range pkgs {
+		by := fmt.Sprintf(" (imported by %s)", strings.Join(importers[p.ImportPath], ", "))
+		if rest, ok := strings.CutPrefix(p.ImportPath, upstream); ok && allowedUpstream[rest] == "" {
+			out = append(out, p.ImportPath+": has no row in allowedUpstream"+by)
+		}
+		if reason := ban(p.ImportPath); reason != "" {
+			out = append(out, p.ImportPath+": "+reason+by)
+		}
+	}
+	return out
+}
+
+// ban returns the reason of the longest row that covers the path.
+func ban(path string) string {
+	reason, longest := "", -1
+	for _, b := range banned {
+		if (path == b.path || strings.HasPrefix(path, b.path+"/")) && len(b.path) > longest {
+			reason, longest = b.reason, len(b.path)
+		}
+	}
+	return reason
+}
+
+// CheckArrows returns the imports among podd's own packages, and from them into
+// upstream, that have no row.
+func CheckArrows(pkgs []Package) []string {
+	var out []string
+	for _, p := range pkgs {
+		from, ours := strings.CutPrefix(p.ImportPath, module+"/")
+		if !ours {
+			continue
+		}
+		for _, to := range slices.Concat(p.Imports, p.TestImports) {
+			if strings.HasPrefix(to, upstream) && p.ImportPath != gate {
+				out = append(out, fmt.Sprintf("%s imports %s: only %s may", p.ImportPath, to, gate))
+			}
+		}
+		if top, _, _ := strings.Cut(from, "/"); isFree(top) {
+			continue
+		}
+		allowed, known := arrows[from]
+		if !known {
+			out = append(out, p.ImportPath+": has no row in arrows")
+			continue
+		}
+		for _, to := range slices.Concat(p.Imports, p.TestImports) {
+			to, ours := strings.CutPrefix(to, module+"/")
+			if ours && to != sharedWords && to != from && allowed[to] == "" {
+				out = append(out, fmt.Sprintf("%s imports %s/%s: siblings meet in cmd/podd; %s may import %v",
+					p.ImportPath, module, to, from, append([]string{sharedWords}, slices.Sorted(maps.Keys(allowed))...)))
+			}
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+func isFree(top string) bool {
+	_, ok := free[top]
+	return ok
+}
