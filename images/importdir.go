@@ -155,10 +155,11 @@ func (d *ImportDir) Recheck() {
 	d.wake()
 }
 
-// Wait blocks while an archive that was there, complete, is not imported yet,
-// so that nobody pulls an image that lies at hand. It returns at once when
-// nothing is to be done or what is left cannot be imported, and with ctx's
-// error when that is done first.
+// Wait blocks while an archive that was there is not imported yet, so that
+// nobody pulls an image that lies at hand. It returns at once when nothing is to
+// be done or what is left cannot be imported, and with ctx's error when that is
+// done first. A file that is being written for long holds it up as long: give
+// ctx a deadline.
 func (d *ImportDir) Wait(ctx context.Context) error {
 	d.mu.Lock()
 	settled := d.settled
@@ -218,7 +219,9 @@ func (d *ImportDir) round(ctx context.Context) time.Duration {
 		d.mu.Unlock()
 		return importAgain
 	}
-	d.settle()
+	if next == 0 {
+		d.settle()
+	}
 	return next
 }
 
