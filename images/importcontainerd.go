@@ -102,7 +102,7 @@ func blame(file string, err error) error {
 		return fmt.Errorf("import %s: containerd does not answer: %w", file, err)
 	case strings.Contains(err.Error(), "no space left on device"):
 		return fmt.Errorf("import %s: the disk is full: %w", file, err)
-	case errdefs.IsNotFound(err) && strings.Contains(err.Error(), "manifest"), strings.Contains(err.Error(), "no match for platform"):
+	case errdefs.IsNotFound(err) && strings.Contains(err.Error(), "manifest"), strings.Contains(err.Error(), "no match for platform"), strings.Contains(err.Error(), "might be filtered out"):
 		return &BadArchiveError{File: file, Reason: "has no image for " + platforms.DefaultString() + " (" + err.Error() + ")"}
 	default:
 		return &BadArchiveError{File: file, Reason: "is no complete OCI or docker archive (" + err.Error() + "); save the image again, or remove the file"}

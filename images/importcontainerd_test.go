@@ -1,0 +1,225 @@
+package images_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/static"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/klauspost/compress/zstd"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"podd/bundle"
+	"podd/images"
+)
+
+// aContainerd starts the bundle's containerd in directories of the test's own.
+func aContainerd(t *testing.T) (socket string) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("containerd needs root")
+	}
+	bin := os.Getenv(bundle.EnvDir)
+	if bin == "" {
+		bin, _ = filepath.Abs("../build/runtime/bin")
+	}
+	if _, err := bundle.Find(bin); err != nil {
+		t.Skip("needs the bundle: make runtime")
+	}
+	dir, err := os.MkdirTemp("", "podd-images-") // shorter than t.TempDir, for the sockets
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &bundle.Settings{
+		BinDir: bin, RootDir: dir + "/root", StateDir: dir + "/state", CNIConfDir: dir + "/net.d",
+		SandboxImage: bundle.PauseImage, LogLevel: "warn",
+	}
+	config, _, err := s.WriteConfig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	cmd := exec.Command(filepath.Join(bin, "containerd"), "--config", config)
+	cmd.Stdout, cmd.Stderr = &log, &log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(os.Interrupt)
+		_ = cmd.Wait()
+		if t.Failed() {
+			t.Logf("containerd said:\n%s", &log)
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return bundle.Socket(s.StateDir)
+}
+
+// anImage is an image of one file, for that architecture.
+func anImage(t *testing.T, arch string) v1.Image {
+	t.Helper()
+	var layer bytes.Buffer
+	w := tar.NewWriter(&layer)
+	if err := w.WriteHeader(&tar.Header{Name: "hello", Mode: 0o644, Size: 5}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Write([]byte("hello")); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	img, err := mutate.AppendLayers(empty.Image, static.NewLayer(layer.Bytes(), types.DockerUncompressedLayer))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cf, err := img.ConfigFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cf = cf.DeepCopy()
+	cf.OS, cf.Architecture = "linux", arch
+	if img, err = mutate.ConfigFile(img, cf); err != nil {
+		t.Fatal(err)
+	}
+	return img
+}
+
+// dockerArchive is what docker save writes.
+func dockerArchive(t *testing.T, ref, arch string) []byte {
+	t.Helper()
+	tag, err := name.NewTag(ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := tarball.Write(tag, anImage(t, arch), &out); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+func save(t *testing.T, file string, data []byte, compress func(io.Writer) io.WriteCloser) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), file)
+	var out bytes.Buffer
+	w := compress(&out)
+	if _, err := w.Write(data); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, out.Bytes(), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+type plain struct{ io.Writer }
+
+func (plain) Close() error { return nil }
+
+func TestImportIntoContainerd(t *testing.T) {
+	socket := aContainerd(t)
+	c, err := images.DialContainerd(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	asIs := func(w io.Writer) io.WriteCloser { return plain{w} }
+	zip := func(w io.Writer) io.WriteCloser { return gzip.NewWriter(w) }
+	zst := func(w io.Writer) io.WriteCloser { z, _ := zstd.NewWriter(w); return z }
+
+	good := map[string]string{
+		save(t, "a.tar", dockerArchive(t, "registry.test/plain:1", runtime.GOARCH), asIs):   "registry.test/plain:1",
+		save(t, "b.tar.gz", dockerArchive(t, "registry.test/gzip:1", runtime.GOARCH), zip):  "registry.test/gzip:1",
+		save(t, "c.tar.zst", dockerArchive(t, "registry.test/zstd:1", runtime.GOARCH), zst): "registry.test/zstd:1",
+	}
+	if oci, err := filepath.Abs("../build/images/pause.tar"); err == nil {
+		good[oci] = bundle.PauseImage
+	}
+	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	cri := runtimeapi.NewImageServiceClient(conn)
+	for file, ref := range good {
+		refs, err := c.Import(t.Context(), file)
+		if err != nil || len(refs) != 1 || refs[0] != ref {
+			t.Errorf("%s: got %v, %v, want %s", filepath.Base(file), refs, err, ref)
+			continue
+		}
+		// CRI learns of the image by an event, a moment later.
+		if image := await(t, cri, ref); image == nil || !image.Pinned {
+			t.Errorf("%s: CRI reports %v, want it pinned", ref, image)
+		}
+	}
+
+	whole := dockerArchive(t, "registry.test/x:1", runtime.GOARCH)
+	for what, c2 := range map[string]struct {
+		file string
+		want string
+	}{
+		"empty":             {save(t, "empty.tar", nil, asIs), "empty.tar: "},
+		"no archive":        {save(t, "text.tar", []byte(strings.Repeat("no tar ", 500)), asIs), "no complete OCI or docker archive"},
+		"cut off":           {save(t, "cut.tar", whole[:len(whole)/2], asIs), "save the image again"},
+		"another machine's": {save(t, "arch.tar", dockerArchive(t, "registry.test/s390:1", "s390x"), asIs), "for linux/" + runtime.GOARCH},
+		"missing":           {"/nonexistent.tar", "cannot be read"},
+	} {
+		_, err := c.Import(t.Context(), c2.file)
+		if _, bad := errors.AsType[*images.BadArchiveError](err); !bad || !strings.Contains(err.Error(), c2.want) {
+			t.Errorf("%s: got %v, want a BadArchiveError with %q", what, err, c2.want)
+		}
+	}
+}
+
+func TestImportWithoutContainerdBlamesTheMoment(t *testing.T) {
+	c, err := images.DialContainerd(filepath.Join(t.TempDir(), "none.sock"))
+	if err != nil {
+		return // refused at once, which is as good
+	}
+	defer c.Close()
+	file := save(t, "a.tar", dockerArchive(t, "registry.test/plain:1", runtime.GOARCH), func(w io.Writer) io.WriteCloser { return plain{w} })
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	_, err = c.Import(ctx, file)
+	if _, bad := errors.AsType[*images.BadArchiveError](err); err == nil || bad {
+		t.Errorf("got %v, want an error that does not blame the file", err)
+	}
+}
+
+func await(t *testing.T, cri runtimeapi.ImageServiceClient, ref string) *runtimeapi.Image {
+	t.Helper()
+	for limit := time.Now().Add(5 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		r, err := cri.ImageStatus(t.Context(), &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: ref}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if (r.Image != nil && r.Image.Pinned) || time.Now().After(limit) {
+			return r.Image
+		}
+	}
+}
