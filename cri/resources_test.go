@@ -1,0 +1,87 @@
+package cri
+
+import (
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+const gi = 1 << 30
+
+func withResources(requests, limits v1.ResourceList) *v1.Pod {
+	return &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "app", Resources: v1.ResourceRequirements{Requests: requests, Limits: limits}}}}}
+}
+
+func TestLinuxResources(t *testing.T) {
+	o := Options{MemoryCapacity: 16 * gi, AllowNegativeOOMScore: true}.withDefaults()
+	for _, tc := range []struct {
+		name                   string
+		pod                    *v1.Pod
+		shares, quota, mem, oo int64
+	}{
+		{"nothing", withResources(nil, nil), 2, 0, 0, 1000},
+		{"request", withResources(quantities("250m", "4Gi"), nil), 256, 0, 0, 750},
+		{"limit only", withResources(nil, quantities("500m", "")), 512, 50000, 0, 999},
+		{"guaranteed", withResources(quantities("1", "1Gi"), quantities("1", "1Gi")), 1024, 100000, gi, -997},
+		{"tiny limit", withResources(nil, quantities("1m", "")), 2, 1000, 0, 999},
+		{"all of the memory", withResources(quantities("", "16Gi"), nil), 2, 0, 0, 3},
+		{"huge", withResources(quantities("1000", ""), nil), 262144, 0, 0, 999},
+	} {
+		r := linuxResources(o, tc.pod, &tc.pod.Spec.Containers[0])
+		if r.CpuShares != tc.shares || r.CpuQuota != tc.quota || r.MemoryLimitInBytes != tc.mem || r.OomScoreAdj != tc.oo || r.CpuPeriod != 100000 {
+			t.Errorf("%s: got shares %d, quota %d/%d, memory %d, oom %d; want %d, %d, %d, %d", tc.name, r.CpuShares, r.CpuQuota, r.CpuPeriod, r.MemoryLimitInBytes, r.OomScoreAdj, tc.shares, tc.quota, tc.mem, tc.oo)
+		}
+		if r.Unified != nil {
+			t.Errorf("%s: unified settings on cgroup v1: %v", tc.name, r.Unified)
+		}
+	}
+}
+
+func TestNodeSettingsShapeResources(t *testing.T) {
+	p := withResources(quantities("1", "1Gi"), quantities("1", "1Gi"))
+	c := &p.Spec.Containers[0]
+	if r := linuxResources(Options{}.withDefaults(), p, c); r.OomScoreAdj != 0 {
+		t.Errorf("a node that may not lower scores: got %d, want 0", r.OomScoreAdj)
+	}
+	if r := linuxResources(Options{NoCPUCFSQuota: true}.withDefaults(), p, c); r.CpuQuota != 0 || r.CpuPeriod != 0 {
+		t.Errorf("quota switched off: got %d/%d", r.CpuQuota, r.CpuPeriod)
+	}
+	if r := linuxResources(Options{CPUCFSQuotaPeriod: 10 * time.Millisecond}.withDefaults(), p, c); r.CpuQuota != 10000 || r.CpuPeriod != 10000 {
+		t.Errorf("a period of 10 ms: got %d/%d", r.CpuQuota, r.CpuPeriod)
+	}
+	if r := linuxResources(Options{CgroupV2: true}.withDefaults(), p, c); r.Unified["memory.oom.group"] != "1" {
+		t.Errorf("cgroup v2: got %v, want the whole container killed", r.Unified)
+	}
+	yes := true
+	if r := linuxResources(Options{CgroupV2: true, SingleProcessOOMKill: &yes}.withDefaults(), p, c); r.Unified != nil {
+		t.Errorf("singleProcessOOMKill: got %v", r.Unified)
+	}
+	c.Resources.Limits["hugepages-2Mi"] = resource.MustParse("4Mi")
+	r := linuxResources(Options{HugePageSizes: []string{"2MB", "1GB"}}.withDefaults(), p, c)
+	if len(r.HugepageLimits) != 2 || r.HugepageLimits[0].Limit != 4<<20 || r.HugepageLimits[1].Limit != 0 {
+		t.Errorf("huge pages: got %v", r.HugepageLimits)
+	}
+	p.Spec.Resources = &v1.ResourceRequirements{Limits: quantities("2", "2Gi")}
+	c.Resources = v1.ResourceRequirements{}
+	if r := linuxResources(Options{}.withDefaults(), p, c); r.CpuQuota != 200000 || r.MemoryLimitInBytes != 2*gi {
+		t.Errorf("the pod's own limits: got quota %d, memory %d", r.CpuQuota, r.MemoryLimitInBytes)
+	}
+}
+
+func TestOOMScoreOfCriticalAndSidecar(t *testing.T) {
+	o := Options{MemoryCapacity: 10 * gi, AllowNegativeOOMScore: true}
+	critical := int32(criticalPriority)
+	p := withResources(nil, nil)
+	p.Spec.Priority = &critical
+	if got := oomScoreAdj(o, p, &p.Spec.Containers[0]); got != -997 {
+		t.Errorf("node critical: got %d, want -997", got)
+	}
+	always := v1.ContainerRestartPolicyAlways
+	p = withResources(quantities("", "5Gi"), nil)
+	p.Spec.InitContainers = []v1.Container{{Name: "proxy", RestartPolicy: &always, Resources: v1.ResourceRequirements{Requests: quantities("", "1Gi")}}}
+	if got := oomScoreAdj(o, p, &p.Spec.InitContainers[0]); got != 500 {
+		t.Errorf("sidecar: got %d, want 500, not above its main container", got)
+	}
+}
