@@ -55,16 +55,22 @@ func (w *worker) apply(ctx context.Context, d *pod.Desired, seen pod.Observed, s
 		return true, err
 	}
 	did = did || started
+	if step.CleanUp {
+		if err := w.cleanUp(ctx, d); err != nil {
+			return true, err
+		}
+	}
 	if len(step.RemoveContainers)+len(step.RemoveSandboxes) > 0 {
 		if err := w.remove(ctx, step); err != nil {
 			return true, err
 		}
 		did = true
 	}
-	if step.CleanUp {
-		return true, w.cleanUp(ctx, d)
+	if step.Phase == pod.PhaseGone {
+		w.agent.graves.add(d.Pod, time.Now().Add(w.agent.cfg.LogRetention))
+		w.log.Info("pod is gone")
 	}
-	return did, nil
+	return did || step.CleanUp, nil
 }
 
 // stop ends containers side by side, and then sandboxes: stopping a sandbox
@@ -95,7 +101,7 @@ func (w *worker) setUp(ctx context.Context, d *pod.Desired) error {
 	}
 	if err := w.agent.cfg.Volumes.SetUp(ctx, d.Pod); err != nil {
 		w.event(d, pod.ReasonOf(err, "FailedMount"), err.Error())
-		return err
+		return toldError{err}
 	}
 	w.mounted = true
 	return nil
@@ -130,7 +136,7 @@ func (w *worker) createSandbox(ctx context.Context, d *pod.Desired, step *plan.S
 	})
 	if err != nil {
 		w.event(d, pod.ReasonOf(err, "FailedCreatePodSandBox"), "Failed to create pod sandbox: "+err.Error())
-		return fmt.Errorf("create pod sandbox: %w", err)
+		return toldError{fmt.Errorf("create pod sandbox: %w", err)}
 	}
 	return nil
 }
@@ -190,7 +196,7 @@ func (w *worker) start(ctx context.Context, d *pod.Desired, seen pod.Observed, s
 			return did, err
 		}
 		reason := pod.ReasonOf(err, "CreateContainerError")
-		w.log.Warn("container does not start", "container", st.Container.Name, "reason", reason, "error", err)
+		w.log.Debug("container does not start", "container", st.Container.Name, "reason", reason, "error", err)
 		w.event(d, "Failed", "Error: "+err.Error())
 		w.noteFailure(st.Container.Name, "", reason, err, step)
 	}
@@ -217,7 +223,7 @@ func (w *worker) startOne(ctx context.Context, d *pod.Desired, sandbox pod.Sandb
 		// Where it is still one that never ran, the failure holds it back.
 		reason := pod.ReasonOf(err, "RunContainerError")
 		w.agent.metrics.startedErrors.WithLabelValues(reason).Inc()
-		w.log.Warn("container does not start", "container", name, "reason", reason, "error", err)
+		w.log.Debug("container does not start", "container", name, "reason", reason, "error", err)
 		w.event(d, "Failed", "Error: "+err.Error())
 		w.noteFailure(name, id, reason, err, step)
 		return true, nil
@@ -304,7 +310,9 @@ func (w *worker) remove(ctx context.Context, step *plan.Step) error {
 	return nil
 }
 
-// cleanUp removes what the pod has outside the runtime. A mount that does not
+// cleanUp removes what the pod has outside the runtime, once nothing of it runs
+// and before its sandbox is removed: the sandbox is what a podd that is killed
+// in between finds again. A mount that does not
 // go stays the mounter's debt, which it retries and shows: it does not keep
 // the pod's name taken for ever (kubernetes/kubernetes#51835).
 func (w *worker) cleanUp(ctx context.Context, d *pod.Desired) error {
@@ -313,10 +321,7 @@ func (w *worker) cleanUp(ctx context.Context, d *pod.Desired) error {
 	}
 	if err := w.agent.cfg.Volumes.TearDown(ctx, w.uid); err != nil {
 		w.event(d, "FailedUnMount", err.Error())
-		w.log.Warn("something of the pod stays on disk", "error", err)
 	}
-	w.agent.graves.add(d.Pod, time.Now().Add(w.agent.cfg.LogRetention))
-	w.log.Info("pod is gone")
 	return nil
 }
 

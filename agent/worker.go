@@ -122,10 +122,18 @@ func (w *worker) take(now time.Time) mail {
 	return w.mail
 }
 
+// deafness is the longest time after a round that went wrong in which nothing
+// wakes the worker: such a round's own calls cause events, and each would
+// start the next one.
+const deafness = time.Second
+
 // run looks, decides and acts until the pod is gone or ctx ends.
 func (w *worker) run(ctx context.Context) {
 	for w.phase != pod.PhaseGone && ctx.Err() == nil {
 		wakeAt, again := w.round(ctx)
+		if w.tries > 0 {
+			sleep(ctx, min(time.Until(wakeAt), deafness))
+		}
 		if !again {
 			wait(ctx, w.poke, wakeAt)
 		}
@@ -216,14 +224,19 @@ func (w *worker) failed(ctx context.Context, doing string, err error) time.Time 
 	w.tries++
 	w.agent.metrics.syncErrors.Inc()
 	level := slog.LevelWarn
-	if text := err.Error(); w.told.err == text {
-		level = slog.LevelDebug // said once; until it changes
-	} else {
-		w.told.err = text
+	text := err.Error()
+	if _, told := errors.AsType[toldError](err); told || w.told.err == text {
+		level = slog.LevelDebug // said once, until it changes
 	}
+	w.told.err = text
 	w.log.Log(ctx, level, "pod sync error", "doing", doing, "error", err, "retry_in", delay)
 	return time.Now().Add(delay)
 }
+
+// toldError is an error that an event has told of already.
+type toldError struct{ error }
+
+func (e toldError) Unwrap() error { return e.error }
 
 // note keeps what only the first look tells, and logs what changed since the
 // last one.

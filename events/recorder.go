@@ -216,10 +216,11 @@ func (r *Recorder) dropOldestLocked(uid pod.UID, h *history) {
 	}
 }
 
-// levelLocked says how loud an event is: Warnings warn, repeats are quiet for
-// logEvery, and a pod that used up its allowance of lines is quiet altogether.
+// levelLocked says how loud an event is: Warnings warn, Normal ones are said by
+// whoever caused them, repeats are quiet for logEvery, and a pod that used up
+// its allowance of lines is quiet altogether.
 func (h *history) levelLocked(e *entry, now time.Time) slog.Level {
-	if now.Sub(e.logged) < logEvery {
+	if e.event.Type != v1.EventTypeWarning || now.Sub(e.logged) < logEvery {
 		return slog.LevelDebug
 	}
 	h.lines = min(logBurst, h.lines+now.Sub(h.filled).Minutes()*logPerMinute)
@@ -229,10 +230,7 @@ func (h *history) levelLocked(e *entry, now time.Time) slog.Level {
 	}
 	h.lines--
 	e.logged = now
-	if e.event.Type == v1.EventTypeWarning {
-		return slog.LevelWarn
-	}
-	return slog.LevelInfo
+	return slog.LevelWarn
 }
 
 // Filter selects events; the zero value selects all.

@@ -143,9 +143,13 @@ func TestLogIsBounded(t *testing.T) {
 		if n := lines(); n != logBurst {
 			t.Errorf("1000 different ones at once: got %d lines, want %d", n, logBurst)
 		}
-		r.Event(aPod("c"), v1.EventTypeNormal, "Started", "x")
+		r.Event(aPod("c"), v1.EventTypeWarning, "Failed", "x")
 		if n := lines(); n != 1 {
 			t.Errorf("another pod: got %d lines, want 1", n)
+		}
+		r.Event(aPod("c"), v1.EventTypeNormal, "Started", "x")
+		if n := lines(); n != 0 {
+			t.Errorf("a Normal event: got %d lines at Info, want 0: who caused it says so", n)
 		}
 	})
 }

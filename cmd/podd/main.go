@@ -103,8 +103,9 @@ Invoked under the name kubelet it behaves as podd run.`,
 			root.AddCommand(c)
 		}
 	}
-	add("daemon", newRuntimeCmd())
+	add("daemon", newRunCmd(), newRuntimeCmd())
 	add("look", newPsCmd(), newEventsCmd())
 	add("check", newValidateCmd(), newConfigCmd(), newVersionCmd())
+	root.AddCommand(newImportImageCmd())
 	return root
 }

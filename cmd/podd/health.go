@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"podd/internal/pod"
+	"podd/server"
+)
+
+// loopPatience is how long the sync loop may take to answer: it only ever
+// moves values, so a second is an eternity.
+const loopPatience = 2 * time.Second
+
+// checks are the named parts of /healthz, /livez and /readyz. A restart of podd
+// mends a sync loop that hangs; it does not mend a runtime or a network.
+func (n *node) checks() []server.Check {
+	return []server.Check{
+		{Name: "syncloop", Func: n.syncLoopHealth, Live: true},
+		{Name: "runtime", Func: n.runtimeHealth},
+		{Name: "network", Func: n.networkHealth},
+		{Name: "pleg", Func: func(context.Context) error { return n.pleg.Healthy() }},
+		{Name: "sources", Func: n.sourcesHealth},
+	}
+}
+
+func (n *node) syncLoopHealth(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, loopPatience)
+	defer cancel()
+	return n.agent.Healthy(ctx)
+}
+
+func (n *node) runtimeHealth(ctx context.Context) error {
+	if n.supervisor != nil {
+		if err := n.supervisor.Healthy(); err != nil {
+			return err
+		}
+	}
+	s, err := n.client.Status(ctx)
+	if err != nil {
+		return err
+	}
+	if !s.Runtime.OK {
+		return fmt.Errorf("%w: %s: %s", pod.ErrUnavailable, s.Runtime.Reason, s.Runtime.Message)
+	}
+	return nil
+}
+
+// networkHealth asks the default network, which can say what is missing, and
+// the runtime, whose word counts.
+func (n *node) networkHealth(ctx context.Context) error {
+	if n.network != nil {
+		if err := n.network.Ready(ctx); err != nil {
+			return err
+		}
+	}
+	s, err := n.client.Status(ctx)
+	if err != nil {
+		return err
+	}
+	if !s.Network.OK {
+		return fmt.Errorf("%w: %s: %s", pod.ErrNetworkNotReady, s.Network.Reason, s.Network.Message)
+	}
+	return nil
+}
+
+func (n *node) sourcesHealth(context.Context) error {
+	if !n.config.SeenAll() {
+		return errors.New("not every source of pods has spoken yet")
+	}
+	return nil
+}
+
+// watchdog is what systemd's watchdog is fed by: the sync loop answers, and the
+// runtime was heard of within pleg's patience.
+func (n *node) watchdog() error {
+	if err := n.syncLoopHealth(context.Background()); err != nil {
+		return err
+	}
+	return n.pleg.Healthy()
+}
+
+// problems are those of manifests, of image archives and of mounts that stay.
+func (n *node) problems() []pod.Problem {
+	all := n.config.Problems()
+	if n.archives != nil {
+		all = append(all, n.archives.Problems()...)
+	}
+	for _, d := range n.volumes.Debts() {
+		all = append(all, pod.Problem{Origin: d.Path, Message: d.Message, Since: d.Since})
+	}
+	return all
+}

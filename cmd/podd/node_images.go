@@ -1,0 +1,87 @@
+package main
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"time"
+
+	"podd/bundle"
+	"podd/images"
+	"podd/internal/pod"
+)
+
+// packagedImages is where a package puts archives that belong to podd.
+const packagedImages = "/usr/lib/podd/images"
+
+// newImages builds the pulls and, with the bundled runtime, the image directory.
+func (n *node) newImages(waker images.Waker) error {
+	var runtime images.Runtime = n.client
+	if n.supervisor != nil {
+		dir, err := n.newArchives()
+		if err != nil {
+			return err
+		}
+		n.archives = dir
+		runtime = archivesFirst{n.client, dir}
+	}
+	n.images = images.NewPuller(images.PullConfig{
+		Runtime: runtime, Waker: waker, Recorder: n.recorder, Log: n.log, Registerer: n.registry,
+		MaxParallel: n.cfg.ParallelImagePulls, QPS: float64(n.cfg.RegistryPullQPS), Burst: n.cfg.RegistryBurst,
+	})
+	return nil
+}
+
+// newArchives imports by a process of its own: what an import needs of memory
+// goes with it.
+func (n *node) newArchives() (*images.ImportDir, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	dir := n.own.imageDir
+	if dir == "" {
+		dir = filepath.Join(n.cfg.RootDir, "images")
+	}
+	return images.NewImportDir(images.ImportConfig{
+		Dir: dir, Extra: []string{packagedImages}, StateFile: filepath.Join(n.cfg.RootDir, "imported.json"),
+		Importer: images.Child{Command: []string{self, "import-image", "--socket", bundle.Socket(n.cfg.StateDir)}},
+		Images: n.client, Log: n.log, Registerer: n.registry,
+		Imported: func(refs []string) {
+			n.images.Imported(refs)
+			select {
+			case n.imported <- struct{}{}: // capacity 1
+			default:
+			}
+		},
+	}), nil
+}
+
+// archivesFirst lets a pull wait for the archives that are being imported: the
+// image may be among them, and on a first start it usually is.
+type archivesFirst struct {
+	images.Runtime
+	archives *images.ImportDir
+}
+
+func (a archivesFirst) PullImage(ctx context.Context, ref string, auth *pod.RegistryAuth, annotations map[string]string) (string, error) {
+	if err := waitArchives(ctx, a.archives); err != nil {
+		return "", err
+	}
+	if image, err := a.Runtime.ImageStatus(ctx, ref); err == nil && image != nil {
+		return image.ID, nil
+	}
+	return a.Runtime.PullImage(ctx, ref, auth, annotations)
+}
+
+// archivesPatience bounds how long one large archive may hold up the pulls of
+// images that are not in it.
+const archivesPatience = 10 * time.Second
+
+// waitArchives waits for the archives that are at hand; its error is ctx's.
+func waitArchives(ctx context.Context, archives *images.ImportDir) error {
+	patience, cancel := context.WithTimeout(ctx, archivesPatience)
+	defer cancel()
+	_ = archives.Wait(patience)
+	return ctx.Err()
+}

@@ -1,0 +1,207 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"runtime"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"podd/cgroup"
+	"podd/cri"
+	"podd/internal/pod"
+	"podd/status"
+)
+
+const (
+	// askAgain is how often a runtime that does not answer is asked again; the
+	// bundled one says itself when it is ready.
+	askAgain = 500 * time.Millisecond
+	// collectSlack is how young a network attachment of a runtime that runs for
+	// long may be and still count as being made.
+	collectSlack = 5 * time.Minute
+)
+
+// followRuntime waits for the runtime's first answer, learns what it must be
+// told about it, and then runs everything that needs it.
+func (n *node) followRuntime(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return n.collectNetwork(ctx) })
+	g.Go(func() error { return n.agent.Run(ctx, n.config.Updates()) })
+	g.Go(func() error {
+		if err := n.greet(ctx); err != nil {
+			return nil // ctx ended
+		}
+		if n.archives != nil {
+			g.Go(func() error { return n.archives.Run(ctx) })
+			n.awaitSandboxImage(ctx)
+		}
+		close(n.greeted)
+		n.notifier.Status("")
+		return n.pleg.Run(ctx)
+	})
+	return g.Wait()
+}
+
+// greet asks the runtime who it is until it answers.
+func (n *node) greet(ctx context.Context) error {
+	said := ""
+	for {
+		version, err := n.client.Check(ctx)
+		if err == nil {
+			n.status.SetOptions(status.Options{RuntimeName: version.Name, HostIPs: nodeAddresses(n.cfg)})
+			n.learnDriver(ctx)
+			return nil
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if text := err.Error(); text != said && n.supervisor == nil {
+			said = text
+			n.log.Warn("waiting for the container runtime", "error", err)
+		}
+		n.notifier.Status("waiting for the container runtime: " + err.Error())
+		sleep(ctx, askAgain)
+	}
+}
+
+// awaitSandboxImage holds pods back, on a machine's first start only, until
+// the image that every sandbox needs has come from the image directory or is
+// known not to come.
+func (n *node) awaitSandboxImage(ctx context.Context) {
+	settled := make(chan struct{})
+	go func() {
+		defer close(settled)
+		_ = waitArchives(ctx, n.archives)
+	}()
+	for {
+		if image, err := n.client.ImageStatus(ctx, n.own.sandboxImage); err == nil && image != nil {
+			return
+		}
+		select {
+		case <-n.imported:
+		case <-settled:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// observer lets the agent look at the runtime only once podd knows what it
+// must be told: with which driver it makes cgroups.
+type observer struct {
+	*cri.Client
+	greeted <-chan struct{}
+}
+
+// Glance waits a moment for the runtime's greeting.
+func (o observer) Glance(ctx context.Context) ([]pod.Glance, error) {
+	select {
+	case <-o.greeted:
+		return o.Client.Glance(ctx)
+	case <-time.After(time.Second):
+		return nil, fmt.Errorf("list pods: %w", pod.ErrUnavailable)
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// learnDriver takes the runtime's word for the cgroup driver over the
+// configuration's, as the kubelet does (KEP-4033).
+func (n *node) learnDriver(ctx context.Context) {
+	rc, err := n.client.RuntimeConfig(ctx)
+	if err != nil {
+		n.log.Info("the runtime does not tell its cgroup driver; the configuration's is used", "driver", n.cfg.CgroupDriver, "error", err)
+		return
+	}
+	n.cgroups.Store(cgroup.NewTree(n.facts, cgroup.Driver(rc.CgroupDriver), n.cgroupRoot()))
+	n.log.Debug("cgroup driver", "driver", rc.CgroupDriver)
+}
+
+// collectNetwork gives back the addresses that dead sandboxes still hold, each
+// time the bundled runtime became ready.
+func (n *node) collectNetwork(ctx context.Context) error {
+	if n.network == nil {
+		return nil
+	}
+	for {
+		var began time.Time
+		select {
+		case began = <-n.runtimeUp:
+		case <-ctx.Done():
+			return nil
+		}
+		ids, err := n.client.SandboxIDs(ctx)
+		for errors.Is(err, pod.ErrUnavailable) { // ready is said a little before the socket answers
+			sleep(ctx, askAgain)
+			ids, err = n.client.SandboxIDs(ctx)
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			n.log.Warn("leaked addresses are not looked for", "error", err)
+			continue
+		}
+		n.collectOnce(ctx, ids, began)
+	}
+}
+
+func (n *node) collectOnce(ctx context.Context, sandboxes []string, began time.Time) {
+	if recent := time.Now().Add(-collectSlack); began.Before(recent) {
+		began = recent
+	}
+	got, err := n.network.Collect(ctx, sandboxes, began)
+	if err != nil && ctx.Err() == nil {
+		n.log.Warn("leaked addresses were not all given back", "error", err)
+	}
+	if got.Any() {
+		n.log.Info("leaked addresses given back", "attachments", got.Attachments, "leases", got.Leases, "namespaces", got.Namespaces)
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+}
+
+// podCgroups removes the cgroup of a pod that is gone.
+type podCgroups struct{ n *node }
+
+func (c podCgroups) RemoveCgroup(ctx context.Context, p *v1.Pod) error {
+	return c.n.cgroups.Load().Remove(ctx, p.UID)
+}
+
+// wakeFunc lets a function stand for the agent where the agent does not exist yet.
+type wakeFunc func(pod.UID)
+
+func (f wakeFunc) Wake(uid pod.UID) { f(uid) }
+
+// capacity is the machine's memory in bytes (0 if unknown) and what pods may
+// have of the machine.
+func capacity() (memory int64, allocatable v1.ResourceList) {
+	allocatable = v1.ResourceList{v1.ResourceCPU: *resource.NewQuantity(int64(runtime.NumCPU()), resource.DecimalSI)}
+	var info unix.Sysinfo_t
+	if err := unix.Sysinfo(&info); err == nil {
+		memory = int64(info.Totalram) * int64(info.Unit)
+		allocatable[v1.ResourceMemory] = *resource.NewQuantity(memory, resource.BinarySI)
+	}
+	return memory, allocatable
+}
+
+func addresses(ips []netip.Addr) []string {
+	out := make([]string, len(ips))
+	for i, ip := range ips {
+		out[i] = ip.String()
+	}
+	return out
+}

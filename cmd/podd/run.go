@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"strconv"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"podd/bundle"
+	"podd/cni"
+	"podd/config"
+)
+
+// runFlags are the flags of podd run that are not the kubelet's.
+type runFlags struct {
+	runtimeDir, bridge, sandboxImage string
+	imageDir, containerLogsDir       string
+}
+
+func (f *runFlags) bind(fs *pflag.FlagSet) {
+	fs.StringVar(&f.runtimeDir, "runtime-dir", "", "`directory` of the bundled runtime's binaries (default $"+bundle.EnvDir+", or found near podd)")
+	fs.StringVar(&f.bridge, "bridge", cni.DefaultBridge, "bridge and `name` of the default pod network, unique on this machine")
+	fs.StringVar(&f.sandboxImage, "sandbox-image", bundle.PauseImage, "`image` that holds a pod's namespaces in the bundled runtime")
+	fs.StringVar(&f.imageDir, "image-dir", "", "`directory` of image archives to import (default images in --root-dir)")
+	fs.StringVar(&f.containerLogsDir, "container-logs-dir", "/var/log/containers", "`directory` of links to the containers' logs, for log shippers")
+}
+
+// newRunCmd is "podd run".
+func newRunCmd() *cobra.Command {
+	var kubelet config.Flags
+	var own runFlags
+	cmd := &cobra.Command{
+		Use:   "run",
+		Short: "Run the pods of this machine",
+		Long: `Run the pods that the manifest directory and the manifest URL name, and keep them
+running. The flags are the kubelet's; the file of --config is a
+KubeletConfiguration (see podd config --explain).
+
+Without --container-runtime-endpoint podd uses its bundled containerd: it adopts
+the one that runs, or starts it. Stopping podd stops no pod and no runtime;
+podd run again takes them up where they are.`,
+		Example: `  # standalone: manifests in /etc/podd/manifests, http://127.0.0.1:10255/metrics
+  podd run
+
+  # with a kubelet's configuration and another runtime
+  podd run --config /var/lib/kubelet/config.yaml \
+    --container-runtime-endpoint unix:///run/containerd/containerd.sock
+
+  # a second, independent instance
+  podd run --config two.yaml --root-dir /srv/podd2 --state-dir /run/podd2 --bridge podd2`,
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := kubelet.Load()
+			if err != nil {
+				return err
+			}
+			if os.Geteuid() != 0 {
+				return errors.New("running pods needs root: use sudo, or the systemd service podd")
+			}
+			log := newLogger(cfg, os.Stderr)
+			for _, w := range cfg.Warnings {
+				log.Warn(w)
+			}
+			lowerOOMScore(cfg.OOMScoreAdj, log)
+			n, err := newNode(cfg, own, log)
+			if err != nil {
+				return err
+			}
+			return n.run(cmd.Context())
+		},
+	}
+	kubelet.Bind(cmd.Flags())
+	own.bind(cmd.Flags())
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return &exitError{exitUsage, config.FlagError(cmd.Flags(), err)}
+	})
+	return cmd
+}
+
+// lowerOOMScore makes podd one of the last processes that the kernel takes
+// when memory runs out. A machine that does not allow it is no obstacle.
+func lowerOOMScore(score int, log *slog.Logger) {
+	if score < 0 && !bundle.MayLowerOOMScore() {
+		log.Info("podd keeps its OOM score: this machine does not let it lower scores", "wanted", score)
+		return
+	}
+	if err := os.WriteFile("/proc/self/oom_score_adj", []byte(strconv.Itoa(score)), 0o644); err != nil {
+		log.Warn("podd keeps its OOM score", "wanted", score, "error", err)
+	}
+}
+
+// nodeAddresses are the configured ones, or the address that this machine
+// would use to reach others; none where it has no route.
+func nodeAddresses(cfg *config.Config) []string {
+	var out []string
+	for _, ip := range cfg.NodeIPs {
+		out = append(out, ip.String())
+	}
+	if len(out) > 0 {
+		return out
+	}
+	// Connecting a datagram socket sends nothing: it only picks the route. The
+	// addresses are of documentation networks (RFC 5737, RFC 3849).
+	for _, target := range []string{"192.0.2.1:9", "[2001:db8::1]:9"} {
+		conn, err := net.Dial("udp", target)
+		if err != nil {
+			continue
+		}
+		if local, ok := conn.LocalAddr().(*net.UDPAddr); ok && !local.IP.IsLoopback() {
+			out = append(out, local.IP.String())
+		}
+		_ = conn.Close()
+	}
+	return out
+}
+
+// ignoreCanceled is for parts that return their context's error.
+func ignoreCanceled(ctx context.Context, part string, err error) error {
+	if err == nil || ctx.Err() != nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", part, err)
+}
