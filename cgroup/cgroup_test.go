@@ -134,7 +134,7 @@ func TestRemoveOnRealHierarchies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	root := "/podd-test-cgroup"
+	root := "/podd-test-cgroup/kubepods"
 	tree := NewTree(facts, Cgroupfs, root)
 	made := []string{}
 	t.Cleanup(func() {
@@ -188,9 +188,12 @@ func TestRemoveOnRealHierarchies(t *testing.T) {
 	}
 	_ = sleep.Process.Kill()
 	_ = sleep.Wait()
-	for _, uid := range []pod.UID{"busy", "other"} {
-		if err := tree.Remove(t.Context(), uid); err != nil {
-			t.Error(err)
+	if err := tree.RemoveRoot(t.Context()); err != nil {
+		t.Error(err)
+	}
+	for _, mount := range facts.Mounts {
+		if _, err := os.Stat(filepath.Join(mount, root)); !os.IsNotExist(err) {
+			t.Errorf("in %s something is left: %v", mount, err)
 		}
 	}
 }

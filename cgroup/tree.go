@@ -73,6 +73,32 @@ func (t *Tree) Remove(ctx context.Context, uid pod.UID) error {
 	return errors.Join(errs...)
 }
 
+// RemoveRoot removes what is left of the whole tree, parents included, as far as
+// no process is in it: for the end of everything, not for the end of a pod.
+func (t *Tree) RemoveRoot(ctx context.Context) error {
+	uids, err := t.Pods()
+	errs := []error{err}
+	for _, uid := range uids {
+		errs = append(errs, t.Remove(ctx, uid))
+	}
+	for _, mount := range t.mounts {
+		dir := filepath.Join(mount, t.root)
+		if t.driver == Systemd {
+			dir = filepath.Join(mount, slicePath(sliceName(strings.Split(strings.Trim(t.root, "/"), "/"))))
+		}
+		if err := removeTree(dir); err != nil {
+			errs = append(errs, fmt.Errorf("remove cgroup %s: %w", dir, err))
+		}
+		// The parents are ours only as long as they are empty.
+		for up := filepath.Dir(dir); up != mount && strings.HasPrefix(up, mount); up = filepath.Dir(up) {
+			if syscall.Rmdir(up) != nil {
+				break
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // Pods lists the UIDs that have a group in any hierarchy, sorted. With the
 // systemd driver dashes of a UID come back as underscores: compare with Matches.
 func (t *Tree) Pods() ([]pod.UID, error) {

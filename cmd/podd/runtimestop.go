@@ -24,7 +24,7 @@ import (
 
 // newRuntimeStopCmd is "podd runtime stop".
 func newRuntimeStopCmd() *cobra.Command {
-	flags := &runtimeFlags{}
+	flags, cgroupRoot := &runtimeFlags{}, ""
 	cmd := &cobra.Command{
 		Use:   "stop",
 		Short: "End all pods, the container runtime and podd itself",
@@ -36,15 +36,16 @@ volumes below the root directory and logs stay.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return flags.stop(cmd.Context(), cmd.OutOrStdout())
+			return flags.stop(cmd.Context(), cgroupRoot, cmd.OutOrStdout())
 		},
 	}
 	flags.register(cmd)
+	cmd.Flags().StringVar(&cgroupRoot, "cgroup-root", cgroup.DefaultRoot, "cgroup that the pods' are below")
 	return cmd
 }
 
 // stop goes from the top down: podd would start again what is ended under it.
-func (f *runtimeFlags) stop(ctx context.Context, out io.Writer) error {
+func (f *runtimeFlags) stop(ctx context.Context, cgroupRoot string, out io.Writer) error {
 	if os.Geteuid() != 0 {
 		return errors.New("stopping the container runtime needs root")
 	}
@@ -59,7 +60,7 @@ func (f *runtimeFlags) stop(ctx context.Context, out io.Writer) error {
 	if err := endListener(ctx, bundle.Socket(f.stateDir), out, "the container runtime"); err != nil {
 		return err
 	}
-	return f.cleanUp(ctx)
+	return f.cleanUp(ctx, cgroupRoot)
 }
 
 // endListener ends the process that listens on a socket, by SIGTERM.
@@ -121,7 +122,7 @@ func endPods(ctx context.Context, socket string, out io.Writer) error {
 }
 
 // cleanUp removes what outlives the processes. Nothing is deleted below a mount.
-func (f *runtimeFlags) cleanUp(ctx context.Context) error {
+func (f *runtimeFlags) cleanUp(ctx context.Context, cgroupRoot string) error {
 	var errs []error
 	network, err := f.network("/nonexistent", slog.New(slog.DiscardHandler))
 	if err == nil {
@@ -129,12 +130,7 @@ func (f *runtimeFlags) cleanUp(ctx context.Context) error {
 	}
 	errs = append(errs, err)
 	if facts, err := cgroup.Detect(); err == nil {
-		tree := cgroup.NewTree(facts, facts.Driver, cgroup.DefaultRoot)
-		uids, err := tree.Pods()
-		errs = append(errs, err)
-		for _, uid := range uids {
-			errs = append(errs, tree.Remove(ctx, uid))
-		}
+		errs = append(errs, cgroup.NewTree(facts, facts.Driver, cgroupRoot).RemoveRoot(ctx))
 	}
 	return errors.Join(append(errs, removeStateDir(f.stateDir))...)
 }
