@@ -2,6 +2,7 @@ package manifest
 
 import (
 	"fmt"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 )
@@ -30,8 +31,6 @@ var podFields = []struct {
 	{"spec.resources", "resources of the whole pod", func(s *v1.PodSpec) bool {
 		return s.Resources != nil && len(s.Resources.Limits)+len(s.Resources.Requests) > 0
 	}},
-	{"spec.setHostnameAsFQDN", "the full domain name as hostname", func(s *v1.PodSpec) bool { return s.SetHostnameAsFQDN != nil && *s.SetHostnameAsFQDN }},
-	{"spec.hostnameOverride", "an overridden hostname", func(s *v1.PodSpec) bool { return s.HostnameOverride != nil }},
 	{"spec.securityContext.fsGroup", "the group of a pod's volumes", func(s *v1.PodSpec) bool {
 		return s.SecurityContext != nil && s.SecurityContext.FSGroup != nil
 	}},
@@ -80,7 +79,7 @@ func notYet(p *v1.Pod) []unhonoured {
 		v := &p.Spec.Volumes[i]
 		path := fmt.Sprintf("spec.volumes[%d]", i)
 		switch {
-		case v.EmptyDir != nil && v.EmptyDir.Medium != "" && v.EmptyDir.Medium != v1.StorageMediumMemory:
+		case v.EmptyDir != nil && v.EmptyDir.Medium != "" && v.EmptyDir.Medium != v1.StorageMediumMemory && !strings.HasPrefix(string(v.EmptyDir.Medium), string(v1.StorageMediumHugePages)):
 			refuse(path+".emptyDir.medium", fmt.Sprintf("emptyDir on %s", v.EmptyDir.Medium), `use medium: Memory, or leave it out for the node's disk`)
 		case v.HostPath == nil && v.EmptyDir == nil:
 			refuse(path, "volumes other than hostPath and emptyDir", "mount it on the node and use a hostPath volume, or wait for the version of podd that has it")
