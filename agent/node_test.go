@@ -72,6 +72,9 @@ func (n *node) start() {
 		Metrics: prometheus.NewRegistry(), ParallelStarts: 4,
 	})
 	n.podd = p
+	n.disk.Lock()
+	clear(n.report) // statuses are podd's, not the disk's
+	n.disk.Unlock()
 	n.mu.Lock()
 	n.wake = p.agent.Wake
 	n.mu.Unlock()

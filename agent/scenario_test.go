@@ -228,7 +228,7 @@ func (s *scenario) doHarm(words []string) error {
 	defer s.mu.Unlock()
 	switch what := words[1]; words[0] {
 	case "late-sandbox":
-		s.add(&fakeSandbox{Sandbox: pod.Sandbox{ID: s.id("s"), Attempt: 9}, uid: report.Desired.UID(), name: what,
+		s.add(&fakeSandbox{Sandbox: pod.Sandbox{ID: s.id("s"), Attempt: uint32(10 + s.nextID)}, uid: report.Desired.UID(), name: what, late: true,
 			source: report.Desired.Source, startTime: report.StartTime})
 	case "exit", "lose":
 		k := s.newest(what)

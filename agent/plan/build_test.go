@@ -139,11 +139,11 @@ func describe(s plan.Step) string {
 		}
 		add("create %s-%d", st.Container.Name, st.RestartCount)
 	}
-	for _, id := range slices.Concat(s.RemoveContainers, s.RemoveSandboxes) {
-		add("remove %s", id)
-	}
 	if s.CleanUp {
 		add("clean-up")
+	}
+	for _, id := range slices.Concat(s.RemoveContainers, s.RemoveSandboxes) {
+		add("remove %s", id)
 	}
 	if !s.WakeAt.IsZero() {
 		add("wake %v", s.WakeAt.Sub(noon))

@@ -26,7 +26,7 @@ func (s *Step) terminate(in *Input) {
 	}
 }
 
-// cleanUp removes what the runtime still holds, then everything else.
+// cleanUp removes what the pod has on disk, then what the runtime still holds.
 func (s *Step) cleanUp(in *Input) {
 	s.Phase = pod.PhaseGone
 	s.CleanUp = true

@@ -57,13 +57,13 @@ type Step struct {
 	Attempt       uint32
 	// Start starts containers, in this order.
 	Start []Start
+	// CleanUp asks for everything that the pod has outside the runtime to go:
+	// mounts, directories, cgroup.
+	CleanUp bool
 	// RemoveContainers and RemoveSandboxes are what is dead and no longer
 	// needed for a status or for `logs --previous`.
 	RemoveContainers []string
 	RemoveSandboxes  []string
-	// CleanUp asks for everything else of the pod to go: mounts, directories,
-	// cgroup.
-	CleanUp bool
 
 	// Waiting is why containers that should run do not, by name.
 	Waiting map[string]pod.Waiting

@@ -1,0 +1,197 @@
+package agent_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"podd/internal/pod"
+)
+
+// TestChaosEndsInOrder does to a node what machines and people do to it, at
+// random and in simulated time, and then leaves it alone. Whatever happened:
+// every wanted pod runs, nothing runs that nobody wants, and (the runtime
+// complains) nothing ever ran twice.
+func TestChaosEndsInOrder(t *testing.T) {
+	rounds := 300
+	if testing.Short() {
+		rounds = 30
+	}
+	for seed := range uint64(rounds) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &scenario{node: newNode(newFakeRuntime(t)), began: time.Now(), files: chaosFiles()}
+				defer s.end()
+				c := &chaos{scenario: s, chance: rand.New(rand.NewPCG(seed, 2))}
+				s.play("podd start; speak file; speak http")
+				for range 40 {
+					c.step()
+				}
+				c.calm()
+				c.check()
+			})
+		})
+	}
+}
+
+var chaosPods = []string{"a", "b", "c"}
+
+func chaosFiles() map[string][]byte {
+	files := make(map[string][]byte)
+	for _, name := range chaosPods {
+		for version := range 2 {
+			files[fmt.Sprintf("%s%d", name, version)] = fmt.Appendf(nil,
+				"metadata: {name: %s}\nspec: {containers: [{name: web, image: v%d}, {name: side, image: v%d}]}", name, version, version)
+		}
+	}
+	return files
+}
+
+type chaos struct {
+	*scenario
+	chance *rand.Rand
+	story  []string
+}
+
+func (c *chaos) pick(from ...string) string { return from[c.chance.IntN(len(from))] }
+
+// step does one thing and lets up to half a minute pass.
+func (c *chaos) step() {
+	name := c.pick(chaosPods...)
+	call := c.pick("RunSandbox", "CreateContainer", "StartContainer", "StopContainer", "StopSandbox", "RemoveSandbox", "Observe")
+	switch c.chance.IntN(16) {
+	case 0, 1, 2:
+		c.say("apply %s%d", name, c.chance.IntN(2))
+	case 3, 4:
+		c.say("remove %s", name)
+	case 5:
+		c.say("podd %s", c.pick("restart", "restart", "crash"))
+		if c.podd == nil {
+			c.let(10 * time.Second)
+			c.say("podd start")
+		}
+	case 6:
+		c.say("runtime %s", c.pick("away", "back", "back"))
+		c.relist()
+	case 7:
+		c.say("fail %d %s %s", 1+c.chance.IntN(3), call, name)
+	case 8:
+		c.say("hang %s %s", call, name)
+	case 9:
+		for key := range c.hang {
+			c.release(key)
+			break
+		}
+	case 10:
+		c.say("late-sandbox %s", name)
+	case 11:
+		c.say("sandbox-dies %s", name)
+	case 12:
+		c.say("lose %s/%s", name, c.pick("web", "side"))
+	case 13:
+		c.say("stubborn %s", name)
+	default:
+		c.say("exit %s/%s code=%d", name, c.pick("web", "side"), c.chance.IntN(2))
+	}
+	c.let(30 * time.Second)
+}
+
+// say plays a command if it can be done now: not every container runs.
+func (c *chaos) say(format string, args ...any) {
+	words := strings.Fields(fmt.Sprintf(format, args...))
+	switch words[0] {
+	case "late-sandbox":
+		c.disk.Lock()
+		_, known := c.report[words[1]]
+		c.disk.Unlock()
+		if !known || c.podd == nil {
+			return
+		}
+	case "hang":
+		if c.hang[words[1]+" "+words[2]] != nil {
+			return
+		}
+	}
+	c.story = append(c.story, fmt.Sprintf("%v: %s", time.Since(c.began), strings.Join(words, " ")))
+	if err := c.do(words); err != nil && words[0] != "exit" && words[0] != "lose" {
+		c.t.Fatalf("%v: %v", words, err)
+	}
+}
+
+func (c *chaos) let(most time.Duration) { time.Sleep(time.Duration(c.chance.Int64N(int64(most)))) }
+
+// relist is what pleg does when the event stream is back: it wakes every pod
+// that it finds.
+func (c *chaos) relist() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.away {
+		return
+	}
+	for _, s := range c.sandboxes {
+		if c.wake != nil {
+			c.wake(s.uid, time.Time{})
+		}
+	}
+}
+
+// calm ends all faults and waits longer than any back-off.
+func (c *chaos) calm() {
+	c.mu.Lock()
+	clear(c.fail)
+	c.away = false
+	var keys []string
+	for key := range c.hang {
+		keys = append(keys, key)
+	}
+	c.mu.Unlock()
+	for _, key := range keys {
+		c.scenario.release(key)
+	}
+	time.Sleep(time.Minute)
+	c.relist()
+	time.Sleep(10 * time.Minute)
+	synctest.Wait()
+}
+
+func (c *chaos) check() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	wanted := make(map[pod.UID]string)
+	for name, d := range c.wants[pod.SourceFile] {
+		wanted[d.UID()] = name
+		for _, ctr := range []string{"web", "side"} {
+			if k := c.newest(name + "/" + ctr); k == nil || k.State != pod.ContainerRunning || k.sandbox.uid != d.UID() || !k.sandbox.Ready {
+				c.fault("%s/%s is wanted and does not run", name, ctr)
+			}
+		}
+	}
+	for _, s := range c.sandboxes {
+		if wanted[s.uid] == "" {
+			c.fault("sandbox %s of %s (%s) is left", s.ID, s.name, s.uid)
+		}
+	}
+	for uid := range c.mounts {
+		if wanted[uid] == "" {
+			c.fault("volumes of %s are left", uid)
+		}
+	}
+	for _, name := range chaosPods {
+		ready := slices.DeleteFunc(slices.Clone(c.sandboxes), func(s *fakeSandbox) bool { return s.name != name || !s.Ready })
+		if len(ready) > 1 {
+			c.fault("%d sandboxes of %s are ready", len(ready), name)
+		}
+	}
+}
+
+func (c *chaos) fault(format string, args ...any) {
+	c.t.Errorf(format, args...)
+	if len(c.story) > 0 {
+		c.t.Log("what was done:\n" + strings.Join(c.story, "\n"))
+		c.story = nil
+	}
+}
