@@ -14,13 +14,14 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sys/unix"
 
 	"podd/internal/pod"
 )
 
 const (
-	// importSettle is how long a file must have been left alone before it is
-	// read without having been seen closed: it may be being written.
+	// importSettle is when to look again at a file that is being written, if it
+	// is not seen closed before.
 	importSettle = 2 * time.Second
 	// importAgain is when an import that failed for the runtime's sake, not the
 	// archive's, is tried again.
@@ -270,10 +271,11 @@ func (d *ImportDir) candidates(closed map[string]struct{}, now time.Time) (found
 				continue // a link to nowhere, a directory, a pipe
 			}
 			there[path] = struct{}{}
-			age := now.Sub(info.ModTime())
-			if _, ok := closed[path]; !ok && age >= 0 && age < importSettle && !d.state.knows(path, shapeOf(info)) {
-				next = max(next, importSettle-age)
-				continue
+			if wait := beingWritten(path, info, now); wait > 0 && !d.state.knows(path, shapeOf(info)) {
+				if _, ok := closed[path]; !ok {
+					next = max(next, wait)
+					continue
+				}
 			}
 			found = append(found, archive{path: path, shape: shapeOf(info)})
 		}
@@ -281,6 +283,28 @@ func (d *ImportDir) candidates(closed map[string]struct{}, now time.Time) (found
 	d.forgetProblems(there)
 	slices.SortStableFunc(found, func(a, b archive) int { return int(min(max(a.shape.Size-b.shape.Size, -1), 1)) })
 	return found, next
+}
+
+// beingWritten says how long to leave a file alone, or 0: the kernel gives a read
+// lease only on a file that nobody has open for writing. On a filesystem without
+// leases the age decides.
+func beingWritten(path string, info fs.FileInfo, now time.Time) time.Duration {
+	f, err := os.Open(path)
+	if err != nil {
+		return 0 // importing it will say why
+	}
+	defer f.Close() // which gives the lease back
+	_, err = unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_RDLCK)
+	switch age := now.Sub(info.ModTime()); {
+	case err == nil:
+		return 0
+	case errors.Is(err, unix.EAGAIN):
+		return importSettle
+	case age >= 0 && age < importSettle:
+		return importSettle - age
+	default:
+		return 0
+	}
 }
 
 func isArchiveName(name string) bool {

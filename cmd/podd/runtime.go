@@ -34,7 +34,7 @@ func (f *runtimeFlags) register(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.rootDir, "root-dir", defaultRootDir, "directory for what survives a boot: images, snapshots, containerd's database")
 	cmd.Flags().StringVar(&f.stateDir, "state-dir", defaultStateDir, "directory for what a boot may forget; the socket is containerd.sock in it")
 	cmd.Flags().StringVar(&f.runtimeDir, "runtime-dir", "", "directory of the runtime's binaries (default $"+bundle.EnvDir+", or found near podd)")
-	cmd.Flags().StringVar(&f.configDir, "config-dir", defaultConfigDir, "directory of containerd.d/*.toml and certs.d, which need not exist")
+	cmd.Flags().StringVar(&f.configDir, "runtime-config-dir", defaultConfigDir, "directory of containerd.d/*.toml and certs.d, which need not exist")
 	cmd.Flags().StringVar(&f.podCIDR, "pod-cidr", cni.DefaultPodCIDR, "addresses of pods in the default network")
 	cmd.Flags().StringVar(&f.bridge, "bridge", cni.DefaultBridge, "bridge and name of the default network, unique on this machine")
 	cmd.Flags().StringVar(&f.sandboxImage, "sandbox-image", bundle.PauseImage, "image that holds a pod's namespaces")
@@ -44,7 +44,7 @@ func (f *runtimeFlags) register(cmd *cobra.Command) {
 // args are the flags again, for a child.
 func (f *runtimeFlags) args() []string {
 	return []string{
-		"--root-dir=" + f.rootDir, "--state-dir=" + f.stateDir, "--runtime-dir=" + f.runtimeDir, "--config-dir=" + f.configDir,
+		"--root-dir=" + f.rootDir, "--state-dir=" + f.stateDir, "--runtime-dir=" + f.runtimeDir, "--runtime-config-dir=" + f.configDir,
 		"--pod-cidr=" + f.podCIDR, "--bridge=" + f.bridge, "--sandbox-image=" + f.sandboxImage, "--log-level=" + f.logLevel,
 	}
 }
