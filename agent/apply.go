@@ -312,9 +312,9 @@ func (w *worker) remove(ctx context.Context, step *plan.Step) error {
 
 // cleanUp removes what the pod has outside the runtime, once nothing of it runs
 // and before its sandbox is removed: the sandbox is what a podd that is killed
-// in between finds again. A mount that does not
-// go stays the mounter's debt, which it retries and shows: it does not keep
-// the pod's name taken for ever (kubernetes/kubernetes#51835).
+// in between finds again. A mount that does not go stays the mounter's debt,
+// which it retries and shows: it does not keep the pod's name taken for ever
+// (kubernetes/kubernetes#51835).
 func (w *worker) cleanUp(ctx context.Context, d *pod.Desired) error {
 	if err := w.agent.cfg.Cgroups.RemoveCgroup(ctx, d.Pod); err != nil {
 		return fmt.Errorf("remove the pod's cgroup: %w", err)
