@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/moby/sys/mountinfo"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
@@ -20,6 +21,7 @@ import (
 
 	"podd/bundle"
 	"podd/cgroup"
+	"podd/volumes"
 )
 
 // newRuntimeStopCmd is "podd runtime stop".
@@ -29,8 +31,8 @@ func newRuntimeStopCmd() *cobra.Command {
 		Use:   "stop",
 		Short: "End all pods, the container runtime and podd itself",
 		Long: `End all pods, the bundled container runtime and the podd that uses it, and remove
-what they made on this machine: network, cgroups, state directory. Images,
-volumes below the root directory and logs stay.`,
+what they made on this machine: network, volumes of pods, cgroups, the state
+directory. Manifests, images and logs stay.`,
 		Example:       "  podd runtime stop",
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
@@ -128,11 +130,26 @@ func (f *runtimeFlags) cleanUp(ctx context.Context, cgroupRoot string) error {
 	if err == nil {
 		err = network.TearDown(ctx)
 	}
-	errs = append(errs, err)
+	errs = append(errs, err, f.removeVolumes(ctx))
 	if facts, err := cgroup.Detect(); err == nil {
 		errs = append(errs, cgroup.NewTree(facts, facts.Driver, cgroupRoot).RemoveRoot(ctx))
 	}
 	return errors.Join(append(errs, removeStateDir(f.stateDir))...)
+}
+
+// removeVolumes takes away the volumes of the pods that were ended; what they
+// held outside of podd's directories (hostPath) is not touched.
+func (f *runtimeFlags) removeVolumes(ctx context.Context) error {
+	mounter, err := volumes.New(volumes.Options{RootDir: f.rootDir}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	if err != nil {
+		return err
+	}
+	uids, err := mounter.Pods()
+	errs := []error{err}
+	for _, uid := range uids {
+		errs = append(errs, mounter.TearDown(ctx, uid))
+	}
+	return errors.Join(errs...)
 }
 
 // removeStateDir removes a directory that nothing is mounted in.
