@@ -83,6 +83,13 @@ func (f *fakeRuntime) put(uid pod.UID, state pod.ContainerState) {
 	f.pods[uid] = pod.Glance{UID: uid, Sandboxes: map[string]bool{"s": true}, Containers: map[string]pod.ContainerState{"c": state}}
 }
 
+// counts of lists, signs of life and openings of the stream.
+func (f *fakeRuntime) counts() (lists, alives, opened int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.lists, f.alives, f.opened
+}
+
 func (f *fakeRuntime) set(change func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -135,14 +142,14 @@ func inBubble(t *testing.T, cfg Config, prepare func(*fakeRuntime), test func(t 
 func TestEventWakesItsPodWithoutARelist(t *testing.T) {
 	inBubble(t, Config{}, nil, func(t *testing.T, f *fakeRuntime, w *wakes, _ *Relister) {
 		time.Sleep(10 * time.Second)
-		lists := f.lists
+		lists, _, _ := f.counts()
 		f.look("a", time.Now())
 		if got := w.take(); got != "a" {
 			t.Errorf("wakes: got %q, want a", got)
 		}
 		time.Sleep(2 * time.Minute)
-		if f.lists != lists {
-			t.Errorf("got %d relists in 2 minutes, want none", f.lists-lists)
+		if now, _, _ := f.counts(); now != lists {
+			t.Errorf("got %d relists in 2 minutes, want none", now-lists)
 		}
 	})
 }
@@ -179,8 +186,8 @@ func TestLostStreamIsRelistedAtOnceAndReopened(t *testing.T) {
 			t.Errorf("at once: got wakes %q, want a", got)
 		}
 		time.Sleep(100 * time.Millisecond)
-		if f.opened != 2 {
-			t.Errorf("after 100 ms: stream opened %d times, want twice", f.opened)
+		if _, _, opened := f.counts(); opened != 2 {
+			t.Errorf("after 100 ms: stream opened %d times, want twice", opened)
 		}
 		f.put("a", pod.ContainerRunning)
 		time.Sleep(3 * time.Second)
@@ -202,8 +209,8 @@ func TestRuntimeWithoutAStreamIsAskedEachSecond(t *testing.T) {
 		if got := w.take(); got != "a" {
 			t.Errorf("got wakes %q, want a within a second", got)
 		}
-		if f.opened != 1 {
-			t.Errorf("stream tried %d times, want once", f.opened)
+		if _, _, opened := f.counts(); opened != 1 {
+			t.Errorf("stream tried %d times, want once", opened)
 		}
 	})
 }
@@ -242,8 +249,8 @@ func TestHealth(t *testing.T) {
 		if err := r.Healthy(); err != nil {
 			t.Errorf("an hour without an event: got %v, want healthy, for the runtime answers", err)
 		}
-		if f.alives > 60 {
-			t.Errorf("asked %d times in an hour, want once a minute at most", f.alives)
+		if _, alives, _ := f.counts(); alives > 60 {
+			t.Errorf("asked %d times in an hour, want once a minute at most", alives)
 		}
 		f.set(func() { f.hang = true })
 		time.Sleep(110 * time.Second)
@@ -279,13 +286,13 @@ func TestEventWithoutAPodIsRelisted(t *testing.T) {
 		for range 100 {
 			f.look("", time.Now())
 		}
-		before := f.lists
+		before, _, _ := f.counts()
 		time.Sleep(1100 * time.Millisecond)
 		if got := w.take(); got != "a" {
 			t.Errorf("got wakes %q, want a", got)
 		}
-		if n := f.lists - before; n > 2 {
-			t.Errorf("100 events made %d relists, want one or two", n)
+		if now, _, _ := f.counts(); now-before > 2 {
+			t.Errorf("100 events made %d relists, want one or two", now-before)
 		}
 	})
 }
