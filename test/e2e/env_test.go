@@ -244,6 +244,18 @@ spec:
 `)
 }
 
+// holding is the manifest of a pod whose container holds the lock NAME while
+// it lives, and marks its start as mark. Where another holds the lock at the
+// same time, e.twice(NAME) is true.
+func (e *env) holding(name, mark string) string {
+	text := strings.Replace(e.podOf(name, ""), `[/bin/sh, -c, ""]`,
+		fmt.Sprintf("[/holder, /out/%[1]s.lock, /out/%[2]s, /out/%[1]s-twice]", name, mark), 1)
+	text = strings.Replace(text, "mountPath: /out}]", "mountPath: /out}, {name: holder, mountPath: /holder, readOnly: true}]", 1)
+	return text + "  - name: holder\n    hostPath: {path: " + holder + ", type: File}\n"
+}
+
+func (e *env) twice(name string) bool { return e.marked(name + "-twice") }
+
 // patience is how long a test waits for what should take well under a second
 // on an idle machine.
 const patience = 30 * time.Second

@@ -130,10 +130,10 @@ func TestEachRestartPolicyWithExitCode0And1(t *testing.T) {
 // starts, and the new one is another pod with another UID.
 func TestAChangedManifestReplacesThePod(t *testing.T) {
 	e := begin(t)
-	e.write("app.yaml", e.podOf("app", onlyOne("app", "old")))
+	e.write("app.yaml", e.holding("app", "old"))
 	old := e.ready("app")
 	e.mark("old")
-	e.write("app.yaml", e.podOf("app", onlyOne("app", "new")))
+	e.write("app.yaml", e.holding("app", "new"))
 	e.mark("new")
 	p := e.waitPod("app", "replaced", func(p *v1.Pod) error {
 		if p.UID == old.UID || condition(p, v1.PodReady) != v1.ConditionTrue {
@@ -141,7 +141,7 @@ func TestAChangedManifestReplacesThePod(t *testing.T) {
 		}
 		return nil
 	})
-	if e.marked("app-twice") {
+	if e.twice("app") {
 		t.Error("the old and the new pod ran at the same time")
 	}
 	pods, err := e.podd.Pods(t.Context())
@@ -151,12 +151,6 @@ func TestAChangedManifestReplacesThePod(t *testing.T) {
 	if len(pods) != 1 || pods[0].UID != p.UID {
 		t.Errorf("got %d pods, want the new one only", len(pods))
 	}
-}
-
-// onlyOne is a script that marks itself as mark, and marks NAME-twice if
-// another container with the same lock NAME runs at the same time.
-func onlyOne(lock, mark string) string {
-	return fmt.Sprintf("mkdir /out/%[1]s.lock || : > /out/%[1]s-twice; trap 'rmdir /out/%[1]s.lock; exit 0' TERM; : > /out/%[2]s; while :; do sleep 3600 & wait; done", lock, mark)
 }
 
 // TestARemovedPodMayFinishItsWork: SIGTERM first, and all the time it asked
@@ -361,7 +355,7 @@ func TestABurstOf50LosesNone(t *testing.T) {
 	for i := range 50 {
 		name := fmt.Sprintf("b%d", i)
 		names = append(names, name)
-		e.write(name+".yaml", e.podOf(name, onlyOne(name, name)))
+		e.write(name+".yaml", e.holding(name, name))
 	}
 	last := e.mark(names...)
 	t.Logf("all 50 at their first instruction after %v", last.Sub(at).Round(time.Millisecond))
@@ -370,7 +364,7 @@ func TestABurstOf50LosesNone(t *testing.T) {
 		if n := p.Status.ContainerStatuses[0].RestartCount; n != 0 {
 			t.Errorf("%s was restarted %d times", name, n)
 		}
-		if e.marked(name + "-twice") {
+		if e.twice(name) {
 			t.Errorf("%s ran twice at once", name)
 		}
 	}

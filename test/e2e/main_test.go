@@ -95,8 +95,17 @@ func findBundle(dir string) (testnode.Bundle, error) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return b, fmt.Errorf("build podd: %w\n%s", err, out)
 	}
+	holder = filepath.Join(dir, "holder")
+	cmd = exec.Command("go", "build", "-o", holder, "./test/e2e/holder")
+	cmd.Dir, cmd.Env = repo, append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return b, fmt.Errorf("build the holder: %w\n%s", err, out)
+	}
 	return b, nil
 }
+
+// holder is the binary of test/e2e/holder.
+var holder string
 
 // takeNode waits for a free node and gives it back when the test is over.
 func takeNode(t *testing.T) *testnode.Node {

@@ -211,7 +211,7 @@ func (s Scope) cgroups(context.Context) ([]string, error) {
 			if err != nil || !d.IsDir() {
 				return ignoreGone(err)
 			}
-			if rel := strings.TrimPrefix(path, root); !nodeCgroup(rel) {
+			if rel := strings.TrimPrefix(path, root); !nodeCgroup(strings.TrimPrefix(path, top)) {
 				found[rel] = append(found[rel], filepath.Base(root))
 			}
 			return nil
@@ -228,10 +228,9 @@ func (s Scope) cgroups(context.Context) ([]string, error) {
 	return lines, nil
 }
 
+// nodeCgroup says whether a path below the root is one of the classes.
 func nodeCgroup(path string) bool {
-	base := filepath.Base(path)
-	return !strings.Contains(path, "/pod") || strings.Count(path, "/") == 1 ||
-		slices.Contains([]string{"kubepods", "burstable", "besteffort", "podruntime"}, base)
+	return slices.Contains([]string{"", "/kubepods", "/kubepods/burstable", "/kubepods/besteffort"}, path)
 }
 
 // processes are those in the place's cgroups and those whose command line
