@@ -34,7 +34,7 @@ const etcHosts = "/etc/hosts"
 // pod, CreateContainerError for what the runtime refused) and, where it fits, a
 // class.
 func (c *Client) CreateContainer(ctx context.Context, req pod.ContainerRequest) (string, error) {
-	sandbox, err := c.sandboxConfig(req.Pod, req.Sandbox.Attempt, req.Source, req.StartTime)
+	sandbox, _, err := c.sandboxConfig(req.Pod, req.Sandbox.Attempt, req.Source, req.StartTime)
 	if err != nil {
 		return "", pod.WithReason(reasonCreateConfig, err)
 	}

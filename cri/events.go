@@ -68,6 +68,17 @@ func (c *Client) own(sandbox string, uid pod.UID) {
 	c.owners[sandbox] = uid
 }
 
+// ownOnly remembers whose the listed sandboxes are, and forgets the rest:
+// those whose removal no event told.
+func (c *Client) ownOnly(listed []*runtimeapi.PodSandbox) {
+	c.ownersMu.Lock()
+	defer c.ownersMu.Unlock()
+	clear(c.owners)
+	for _, s := range listed {
+		c.owners[s.Id] = pod.UID(s.Metadata.GetUid())
+	}
+}
+
 func eventType(t runtimeapi.ContainerEventType) string {
 	name, _ := strings.CutSuffix(strings.TrimPrefix(t.String(), "CONTAINER_"), "_EVENT")
 	switch name = strings.ToLower(name); name {

@@ -37,8 +37,8 @@ func (c *Client) Glance(ctx context.Context) ([]pod.Glance, error) {
 			})
 		}
 		out[i].Sandboxes[s.Id] = s.State == runtimeapi.PodSandboxState_SANDBOX_READY
-		c.own(s.Id, uid)
 	}
+	c.ownOnly(sandboxes)
 	for _, k := range containers {
 		if i, ok := index[pod.UID(k.Labels[labelPodUID])]; ok {
 			out[i].Containers[k.Id] = containerState(k.State)

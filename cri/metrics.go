@@ -13,6 +13,8 @@ type metrics struct {
 	duration *prometheus.HistogramVec
 	events   *prometheus.CounterVec
 	memo     *prometheus.CounterVec
+	run      *prometheus.HistogramVec
+	runFails *prometheus.CounterVec
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -35,12 +37,21 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Name: "podd_runtime_events_total",
 			Help: "Events read from the container runtime's stream, by type.",
 		}, []string{"type"}),
+		run: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "kubelet_run_podsandbox_duration_seconds",
+			Help:    "Duration in seconds of the run_podsandbox operations, by RuntimeClass handler.",
+			Buckets: prometheus.DefBuckets,
+		}, []string{"runtime_handler"}),
+		runFails: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubelet_run_podsandbox_errors_total",
+			Help: "Run_podsandbox operations that failed, by RuntimeClass handler.",
+		}, []string{"runtime_handler"}),
 		memo: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "podd_runtime_status_lookups_total",
 			Help: "Statuses needed to observe pods, by where they came from: call, or memo of facts that cannot change.",
 		}, []string{"from"}),
 	}
-	reg.MustRegister(m.total, m.errors, m.duration, m.events, m.memo)
+	reg.MustRegister(m.total, m.errors, m.duration, m.events, m.memo, m.run, m.runFails)
 	return m
 }
 
@@ -49,6 +60,13 @@ func (m *metrics) observe(operation string, took time.Duration, err error) {
 	m.duration.WithLabelValues(operation).Observe(took.Seconds())
 	if err != nil {
 		m.errors.WithLabelValues(operation).Inc()
+	}
+}
+
+func (m *metrics) sandboxRun(handler string, took time.Duration, err error) {
+	m.run.WithLabelValues(handler).Observe(took.Seconds())
+	if err != nil {
+		m.runFails.WithLabelValues(handler).Inc()
 	}
 }
 

@@ -114,7 +114,11 @@ func (c *Client) fill(ctx context.Context, seen *pod.Observed, sandboxes []*runt
 	for i, s := range sandboxes {
 		c.own(s.Id, seen.UID)
 		box := pod.Sandbox{ID: s.Id, Attempt: s.Metadata.GetAttempt(), Ready: s.State == runtimeapi.PodSandboxState_SANDBOX_READY, CreatedAt: time.Unix(0, s.CreatedAt)}
-		if facts, ok := memo.sandboxes[s.Id]; ok || !box.Ready {
+		if !box.Ready {
+			boxes[i] = &box // it has no address any more, and the list says the rest
+			continue
+		}
+		if facts, ok := memo.sandboxes[s.Id]; ok {
 			c.metrics.memo.WithLabelValues("memo").Inc()
 			box.IPs, box.HostNetwork = facts.ips, facts.hostNetwork
 			boxes[i] = &box
@@ -178,6 +182,17 @@ func (c *Client) remember(uid pod.UID, m *podMemo) {
 		return
 	}
 	c.memo[uid] = m
+}
+
+// forget drops the memo of a removed sandbox's pod; a look that comes after
+// asks for what is left of it anew.
+func (c *Client) forget(sandbox string) {
+	c.ownersMu.Lock()
+	uid := c.owners[sandbox]
+	c.ownersMu.Unlock()
+	c.memoMu.Lock()
+	delete(c.memo, uid)
+	c.memoMu.Unlock()
 }
 
 // sandboxStatus adds what the list does not say; nil when it vanished.

@@ -1,6 +1,9 @@
 package cri
 
 import (
+	"os"
+	"strconv"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -43,7 +46,8 @@ type Options struct {
 	NoCPUCFSQuota bool
 	// CPUCFSQuotaPeriod; 0 is 100 ms.
 	CPUCFSQuotaPeriod time.Duration
-	// HugePageSizes in the kernel's units ("2MB", "1GB"); each gets a limit.
+	// HugePageSizes of the node as runc names them ("2MB", "1GB"), each of which
+	// gets a limit; nil asks the kernel.
 	HugePageSizes []string
 	// MemoryCapacity of the node in bytes, for OOM scores; 0 counts as unknown:
 	// Burstable containers then get 999.
@@ -92,10 +96,29 @@ func (o Options) withDefaults() Options {
 	if o.CPUCFSQuotaPeriod == 0 {
 		o.CPUCFSQuotaPeriod = 100 * time.Millisecond
 	}
+	if o.HugePageSizes == nil {
+		o.HugePageSizes = hugePageSizes("/sys/kernel/mm/hugepages")
+	}
 	if o.SeccompRoot == "" {
 		o.SeccompRoot = o.RootDir + "/seccomp"
 	}
 	return o
+}
+
+// hugePageSizes are the kernel's; none where it has no huge pages.
+func hugePageSizes(dir string) []string {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return []string{}
+	}
+	sizes := []string{}
+	for _, e := range entries {
+		kb, ok := strings.CutPrefix(e.Name(), "hugepages-")
+		if n, err := strconv.ParseInt(strings.TrimSuffix(kb, "kB"), 10, 64); ok && err == nil {
+			sizes = append(sizes, pageSizeName(n<<10))
+		}
+	}
+	return sizes
 }
 
 func (o Options) event(p *v1.Pod, eventType, reason, message string) {

@@ -30,10 +30,11 @@ const (
 // pod.ErrUnavailable, pod.ErrNameReserved (take the next attempt).
 func (c *Client) RunSandbox(ctx context.Context, req pod.SandboxRequest) (string, error) {
 	p := req.Pod
-	config, err := c.sandboxConfig(p, req.Attempt, req.Source, req.StartTime)
+	config, notes, err := c.sandboxConfig(p, req.Attempt, req.Source, req.StartTime)
 	if err != nil {
 		return "", pod.WithReason(reasonConfigSandbox, err)
 	}
+	c.announce(p, notes)
 	handler, err := c.runtimeHandler(p)
 	if err != nil {
 		return "", pod.WithReason(reasonCreateSandbox, err)
@@ -43,7 +44,9 @@ func (c *Client) RunSandbox(ctx context.Context, req pod.SandboxRequest) (string
 	}
 	call, done := unabandoned(ctx)
 	defer done()
+	start := time.Now()
 	r, err := c.runtime.RunPodSandbox(call, &runtimeapi.RunPodSandboxRequest{Config: config, RuntimeHandler: handler})
+	c.metrics.sandboxRun(handler, time.Since(start), err)
 	if err == nil {
 		c.own(r.PodSandboxId, p.UID)
 		return r.PodSandboxId, nil
@@ -109,12 +112,13 @@ func (c *Client) RemoveSandbox(ctx context.Context, id string) error {
 		return err
 	}
 	c.links.removeSandbox(id)
+	c.forget(id)
 	return nil
 }
 
-func (c *Client) sandboxConfig(p *v1.Pod, attempt uint32, source pod.Source, start time.Time) (*runtimeapi.PodSandboxConfig, error) {
+func (c *Client) sandboxConfig(p *v1.Pod, attempt uint32, source pod.Source, start time.Time) (*runtimeapi.PodSandboxConfig, dnsNotes, error) {
 	if p.Spec.HostUsers != nil && !*p.Spec.HostUsers {
-		return nil, fmt.Errorf("hostUsers: false is not supported by this version of podd; leave the field out")
+		return nil, dnsNotes{}, fmt.Errorf("hostUsers: false is not supported by this version of podd; leave the field out")
 	}
 	config := &runtimeapi.PodSandboxConfig{
 		Metadata:     &runtimeapi.PodSandboxMetadata{Name: p.Name, Namespace: p.Namespace, Uid: string(p.UID), Attempt: attempt},
@@ -123,18 +127,19 @@ func (c *Client) sandboxConfig(p *v1.Pod, attempt uint32, source pod.Source, sta
 		Labels:       podLabels(p),
 		Annotations:  podAnnotations(p, source, start),
 	}
-	var err error
-	if config.DnsConfig, err = c.dnsConfig(p); err != nil {
-		return nil, err
+	dns, notes, err := c.dnsConfig(p)
+	if err != nil {
+		return nil, notes, err
 	}
+	config.DnsConfig = dns
 	if !p.Spec.HostNetwork {
 		if config.Hostname, err = kernelHostname(p, c.opts.ClusterDomain); err != nil {
-			return nil, err
+			return nil, notes, err
 		}
 	}
 	security, err := sandboxSecurity(p)
 	if err != nil {
-		return nil, err
+		return nil, notes, err
 	}
 	config.Linux = &runtimeapi.LinuxPodSandboxConfig{
 		SecurityContext: security,
@@ -150,7 +155,7 @@ func (c *Client) sandboxConfig(p *v1.Pod, attempt uint32, source pod.Source, sta
 			config.Linux.Sysctls[s.Name] = s.Value
 		}
 	}
-	return config, nil
+	return config, notes, nil
 }
 
 func (c *Client) runtimeHandler(p *v1.Pod) (string, error) {
@@ -166,19 +171,22 @@ func (c *Client) runtimeHandler(p *v1.Pod) (string, error) {
 
 // dnsConfig reads the node's resolver configuration anew for each sandbox: it
 // changes with the network, and it is one small file.
-func (c *Client) dnsConfig(p *v1.Pod) (*runtimeapi.DNSConfig, error) {
+func (c *Client) dnsConfig(p *v1.Pod) (*runtimeapi.DNSConfig, dnsNotes, error) {
 	var node resolvConf
 	var err error
 	none := c.opts.ResolvConf != nil && *c.opts.ResolvConf == ""
 	if !none && p.Spec.DNSPolicy != v1.DNSNone {
 		if node, err = nodeResolvConf(c.opts.ResolvConf); err != nil {
-			return nil, err
+			return nil, dnsNotes{}, err
 		}
 	}
 	d, notes := podDNS(p, node, none, c.opts.ClusterDNS, c.opts.ClusterDomain)
-	// On a machine where nobody configured a cluster's DNS at all, ClusterFirst
-	// is only the default that nobody chose: not worth a warning for each pod.
-	if notes.noClusterDNS && c.opts.ClusterDomain != "" {
+	return d, notes, nil
+}
+
+// announce says once a sandbox what of the pod's DNS could not be had.
+func (c *Client) announce(p *v1.Pod, notes dnsNotes) {
+	if notes.noClusterDNS {
 		c.opts.event(p, v1.EventTypeWarning, "MissingClusterDNS", fmt.Sprintf(
 			"pod: %q. podd does not have ClusterDNS IP configured and cannot create Pod using %q policy. Falling back to %q policy.",
 			p.Name+"_"+p.Namespace+"("+string(p.UID)+")", v1.DNSClusterFirst, v1.DNSDefault))
@@ -186,7 +194,6 @@ func (c *Client) dnsConfig(p *v1.Pod) (*runtimeapi.DNSConfig, error) {
 	for _, n := range notes.limits {
 		c.opts.event(p, v1.EventTypeWarning, "DNSConfigForming", n)
 	}
-	return d, nil
 }
 
 // systemdResolved is where systemd-resolved writes the real servers, beside
