@@ -17,6 +17,7 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/static"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
@@ -73,7 +74,14 @@ func aContainerd(t *testing.T) (socket string) {
 			t.Error(err)
 		}
 	})
-	return bundle.Socket(s.StateDir)
+	socket = bundle.Socket(s.StateDir)
+	for limit := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		if _, err := bundle.Listener(socket); err == nil {
+			return socket
+		} else if time.Now().After(limit) {
+			t.Fatalf("containerd does not listen: %v", err)
+		}
+	}
 }
 
 // anImage is an image of one file, for that architecture.
@@ -120,6 +128,29 @@ func dockerArchive(t *testing.T, ref, arch string) []byte {
 	return out.Bytes()
 }
 
+// ociArchive is an OCI layout in a tar, its image named by ref alone, as skopeo
+// and buildah write it.
+func ociArchive(t *testing.T, ref string) []byte {
+	t.Helper()
+	img := mutate.ConfigMediaType(mutate.MediaType(anImage(t, runtime.GOARCH), types.OCIManifestSchema1), types.OCIConfigJSON)
+	index := mutate.AppendManifests(empty.Index, mutate.IndexAddendum{
+		Add: img, Descriptor: v1.Descriptor{Annotations: map[string]string{"org.opencontainers.image.ref.name": ref}},
+	})
+	dir := t.TempDir()
+	if _, err := layout.Write(dir, index); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	w := tar.NewWriter(&out)
+	if err := w.AddFS(os.DirFS(dir)); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
 func save(t *testing.T, file string, data []byte, compress func(io.Writer) io.WriteCloser) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), file)
@@ -156,6 +187,8 @@ func TestImportIntoContainerd(t *testing.T) {
 		save(t, "a.tar", dockerArchive(t, "registry.test/plain:1", runtime.GOARCH), asIs):   "registry.test/plain:1",
 		save(t, "b.tar.gz", dockerArchive(t, "registry.test/gzip:1", runtime.GOARCH), zip):  "registry.test/gzip:1",
 		save(t, "c.tar.zst", dockerArchive(t, "registry.test/zstd:1", runtime.GOARCH), zst): "registry.test/zstd:1",
+		save(t, "d.tar", ociArchive(t, "busybox:1"), asIs):                                  "docker.io/library/busybox:1",
+		save(t, "e.tar", ociArchive(t, "registry.test/oci:1"), asIs):                        "registry.test/oci:1",
 	}
 	if oci, err := filepath.Abs("../build/images/pause.tar"); err == nil {
 		good[oci] = bundle.PauseImage
@@ -187,12 +220,58 @@ func TestImportIntoContainerd(t *testing.T) {
 		"no archive":        {save(t, "text.tar", []byte(strings.Repeat("no tar ", 500)), asIs), "no complete OCI or docker archive"},
 		"cut off":           {save(t, "cut.tar", whole[:len(whole)/2], asIs), "save the image again"},
 		"another machine's": {save(t, "arch.tar", dockerArchive(t, "registry.test/s390:1", "s390x"), asIs), "for linux/" + runtime.GOARCH},
+		"a bare tag":        {save(t, "tag.tar", ociArchive(t, "latest"), asIs), "by its full name"},
 		"missing":           {"/nonexistent.tar", "cannot be read"},
 	} {
 		_, err := c.Import(t.Context(), c2.file)
 		if _, bad := errors.AsType[*images.BadArchiveError](err); !bad || !strings.Contains(err.Error(), c2.want) {
 			t.Errorf("%s: got %v, want a BadArchiveError with %q", what, err, c2.want)
 		}
+	}
+}
+
+func TestImportOfALargeArchiveIsStreamed(t *testing.T) {
+	socket := aContainerd(t)
+	c, err := images.DialContainerd(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	var layer, out bytes.Buffer
+	w := tar.NewWriter(&layer)
+	if err := w.WriteHeader(&tar.Header{Name: "zeros", Mode: 0o644, Size: 64 << 20}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Write(make([]byte, 64<<20)); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	img, err := mutate.AppendLayers(anImage(t, runtime.GOARCH), static.NewLayer(layer.Bytes(), types.DockerUncompressedLayer))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tag, err := name.NewTag("registry.test/large:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := tarball.Write(tag, img, &out); err != nil {
+		t.Fatal(err)
+	}
+	file := save(t, "large.tar", out.Bytes(), func(w io.Writer) io.WriteCloser { return plain{w} })
+
+	began := time.Now()
+	if refs, err := c.Import(t.Context(), file); err != nil || len(refs) != 1 {
+		t.Fatalf("got %v, %v", refs, err)
+	}
+	t.Logf("64 MB in %v", time.Since(began).Round(time.Millisecond))
+
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	_, err = c.Import(ctx, file)
+	if _, bad := errors.AsType[*images.BadArchiveError](err); err == nil || bad {
+		t.Errorf("interrupted: got %v, want an error that does not blame the file", err)
 	}
 }
 

@@ -261,7 +261,7 @@ func TestNamesOfImages(t *testing.T) {
 		"busybox:1":              "docker.io/library/busybox:1",
 		"localhost/podd/web:1":   "localhost/podd/web:1",
 		"registry.test/a/b":      "registry.test/a/b:latest",
-		"latest":                 "", // a bare tag, which is no name
+		nameless + ":latest":     "", // what containerd makes of a bare tag
 		"registry.test/UPPER:1":  "",
 		"registry.test:5000/a:2": "registry.test:5000/a:2",
 	} {

@@ -106,6 +106,5 @@ Invoked under the name kubelet it behaves as podd run.`,
 	add("daemon", newRunCmd(), newRuntimeCmd())
 	add("look", newPsCmd(), newEventsCmd())
 	add("check", newValidateCmd(), newConfigCmd(), newVersionCmd())
-	root.AddCommand(newImportImageCmd())
 	return root
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -32,10 +31,10 @@ func (n *node) newImages(waker images.Waker) error {
 	return nil
 }
 
-// newArchives imports by a process of its own: what an import needs of memory
-// goes with it.
+// newArchives imports by the bundled containerd's own API. The connection is
+// made at the first import and lives as long as podd.
 func (n *node) newArchives() (*images.ImportDir, error) {
-	self, err := os.Executable()
+	importer, err := images.DialContainerd(bundle.Socket(n.cfg.StateDir))
 	if err != nil {
 		return nil, err
 	}
@@ -45,7 +44,7 @@ func (n *node) newArchives() (*images.ImportDir, error) {
 	}
 	return images.NewImportDir(images.ImportConfig{
 		Dir: dir, Extra: []string{packagedImages}, StateFile: filepath.Join(n.cfg.RootDir, "imported.json"),
-		Importer: images.Child{Command: []string{self, "import-image", "--socket", bundle.Socket(n.cfg.StateDir)}},
+		Importer: importer,
 		Images: n.client, Log: n.log, Registerer: n.registry,
 		Imported: func(refs []string) {
 			n.images.Imported(refs)
