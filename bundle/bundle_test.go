@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -95,6 +96,27 @@ func TestConfigFollowsTheMachine(t *testing.T) {
 			runc["SystemdCgroup"] != c.systemd || runc["BinaryName"] != "/opt/podd bin/runc" {
 			t.Errorf("%s: got\n%s", name, text)
 		}
+	}
+}
+
+func TestMachineWithoutOverlayUnpacksForTheOtherSnapshotter(t *testing.T) {
+	text, err := aSettings(t).render("native")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got struct {
+		Disabled []string `toml:"disabled_plugins"`
+		Plugins  map[string]map[string]any
+	}
+	if err := toml.Unmarshal(text, &got); err != nil {
+		t.Fatal(err)
+	}
+	unpack := got.Plugins["io.containerd.transfer.v1.local"]["unpack_config"].([]any)[0].(map[string]any)
+	if unpack["snapshotter"] != "native" || got.Plugins["io.containerd.cri.v1.images"]["snapshotter"] != "native" {
+		t.Errorf("got\n%s", text)
+	}
+	if slices.Contains(got.Disabled, "io.containerd.snapshotter.v1.native") {
+		t.Error("the native snapshotter is needed and disabled")
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"text/template"
 )
@@ -111,7 +112,7 @@ func (s *Settings) render(snapshotter string) ([]byte, error) {
 		*Settings
 		Root, State, Socket, ShimDir, Snapshotter string
 		Imports                                   []string
-		CertsDir                                  string
+		CertsDir, Platform                        string
 	}{
 		Settings:    s,
 		Root:        filepath.Join(s.RootDir, "containerd"),
@@ -121,6 +122,7 @@ func (s *Settings) render(snapshotter string) ([]byte, error) {
 		Snapshotter: snapshotter,
 		Imports:     s.under("containerd.d/*.toml"),
 		CertsDir:    strings.Join(s.under("certs.d"), ""),
+		Platform:    "linux/" + runtime.GOARCH,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("make containerd's configuration: %w", err)

@@ -85,9 +85,7 @@ func (n *node) watchdog() error {
 // problems are those of manifests, of image archives and of mounts that stay.
 func (n *node) problems() []pod.Problem {
 	all := n.config.Problems()
-	if n.archives != nil {
-		all = append(all, n.archives.Problems()...)
-	}
+	all = append(all, n.archives.Problems()...)
 	for _, d := range n.volumes.Debts() {
 		all = append(all, pod.Problem{Origin: d.Path, Message: d.Message, Since: d.Since})
 	}

@@ -49,19 +49,22 @@ type node struct {
 	config   *podconfig.PodConfig
 	client   *cri.Client
 	images   *images.Puller
-	archives *images.ImportDir // nil without a containerd to import into
+	archives *images.ImportDir
+	imports  bool // the runtime takes archives; known from its greeting on
 	volumes  *volumes.Mounter
 	pleg     *pleg.Relister
 	agent    *agent.Agent
 	server   *server.Server
 
-	// The bundled runtime; nil when another is configured.
+	// supervisor is nil when an endpoint is configured; somebody else starts
+	// the runtime then. network is nil when that runtime is not the bundled one.
 	supervisor *bundle.Supervisor
 	network    *cni.Network
 
 	// cgroups is known once the runtime has told its driver.
 	cgroups atomic.Pointer[cgroup.Tree]
-	// runtimeUp is poked each time the bundled runtime became ready.
+	// runtimeUp says when the process of a runtime that became ready began;
+	// zero if only somebody else knows.
 	runtimeUp chan time.Time
 	// greeted is closed when the runtime has answered for the first time.
 	greeted chan struct{}
@@ -111,29 +114,20 @@ func (n *node) cgroupRoot() string {
 }
 
 // newRuntime builds the way to the container runtime: the configured one, or
-// the bundled one with its supervisor and its network.
+// the bundled one with its supervisor. The bundled one may also be configured,
+// which is how systemd runs it: then its network is podd's all the same.
 func (n *node) newRuntime() error {
-	cfg, endpoint := n.cfg, n.cfg.RuntimeEndpoint
+	cfg, bundled := n.cfg, "unix://"+bundle.Socket(n.cfg.StateDir)
+	endpoint := cfg.RuntimeEndpoint
 	if endpoint == "" {
-		flags, err := n.runtimeFlags()
-		if err != nil {
+		endpoint = bundled
+		if err := n.newSupervisor(); err != nil {
 			return err
 		}
-		endpoint = "unix://" + bundle.Socket(cfg.StateDir)
-		self, err := os.Executable()
-		if err != nil {
-			return fmt.Errorf("find podd's own binary: %w", err)
+	} else if endpoint == bundled {
+		if _, err := n.runtimeFlags(); err != nil {
+			n.log.Warn("the pod network of the bundled runtime is not looked after", "error", err)
 		}
-		n.supervisor = bundle.NewSupervisor(bundle.SupervisorConfig{
-			Socket: bundle.Socket(cfg.StateDir), Command: append([]string{self, "runtime"}, flags.args()...),
-			LogFile: bundle.LogFile(cfg.StateDir), Log: n.log, Registerer: n.registry,
-			OnReady: func(_ int, began time.Time) {
-				select {
-				case n.runtimeUp <- began:
-				default: // one is waiting to be read
-				}
-			},
-		})
 	}
 	memory, allocatable := capacity()
 	resolvConf := n.cfg.ResolvConf
@@ -149,6 +143,32 @@ func (n *node) newRuntime() error {
 		Recorder: n.recorder,
 	}, n.log, n.registry)
 	return err
+}
+
+// newSupervisor builds what keeps the bundled runtime running.
+func (n *node) newSupervisor() error {
+	flags, err := n.runtimeFlags()
+	if err != nil {
+		return err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find podd's own binary: %w", err)
+	}
+	n.supervisor = bundle.NewSupervisor(bundle.SupervisorConfig{
+		Socket: bundle.Socket(n.cfg.StateDir), Command: append([]string{self, "runtime"}, flags.args()...),
+		LogFile: bundle.LogFile(n.cfg.StateDir), Log: n.log, Registerer: n.registry,
+		OnReady: func(_ int, began time.Time) { n.noteRuntime(began) },
+	})
+	return nil
+}
+
+// noteRuntime says that a runtime whose process began then is there.
+func (n *node) noteRuntime(began time.Time) {
+	select {
+	case n.runtimeUp <- began:
+	default: // one is waiting to be read
+	}
 }
 
 // configuredResolvConf is nil for the default, behind which cri looks for
@@ -217,7 +237,7 @@ func (n *node) newAgent() error {
 		Sources: names, BackOff: curve, Log: n.log, Metrics: n.registry,
 	})
 	n.pleg = pleg.New(pleg.Config{
-		Runtime: n.client, Waker: n.agent, Recovered: n.agent.WakeAll, Log: n.log, Metrics: n.registry,
+		Runtime: n.client, Waker: n.agent, Recovered: n.runtimeBack, Log: n.log, Metrics: n.registry,
 	})
 	return nil
 }

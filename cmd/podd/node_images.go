@@ -3,9 +3,9 @@ package main
 import (
 	"context"
 	"path/filepath"
+	"strings"
 	"time"
 
-	"podd/bundle"
 	"podd/images"
 	"podd/internal/pod"
 )
@@ -13,28 +13,23 @@ import (
 // packagedImages is where a package puts archives that belong to podd.
 const packagedImages = "/usr/lib/podd/images"
 
-// newImages builds the pulls and, with the bundled runtime, the image directory.
+// newImages builds the image directory and the pulls.
 func (n *node) newImages(waker images.Waker) error {
-	var runtime images.Runtime = n.client
-	if n.supervisor != nil {
-		dir, err := n.newArchives()
-		if err != nil {
-			return err
-		}
-		n.archives = dir
-		runtime = archivesFirst{n.client, dir}
+	var err error
+	if n.archives, err = n.newArchives(); err != nil {
+		return err
 	}
 	n.images = images.NewPuller(images.PullConfig{
-		Runtime: runtime, Waker: waker, Recorder: n.recorder, Log: n.log, Registerer: n.registry,
+		Runtime: archivesFirst{n.client, n}, Waker: waker, Recorder: n.recorder, Log: n.log, Registerer: n.registry,
 		MaxParallel: n.cfg.ParallelImagePulls, QPS: float64(n.cfg.RegistryPullQPS), Burst: n.cfg.RegistryBurst,
 	})
 	return nil
 }
 
-// newArchives imports by the bundled containerd's own API. The connection is
+// newArchives imports by containerd's own API, on the same socket as CRI. The connection is
 // made at the first import and lives as long as podd.
 func (n *node) newArchives() (*images.ImportDir, error) {
-	importer, err := images.DialContainerd(bundle.Socket(n.cfg.StateDir))
+	importer, err := images.DialContainerd(strings.TrimPrefix(n.client.Endpoint(), "unix://"))
 	if err != nil {
 		return nil, err
 	}
@@ -45,7 +40,7 @@ func (n *node) newArchives() (*images.ImportDir, error) {
 	return images.NewImportDir(images.ImportConfig{
 		Dir: dir, Extra: []string{packagedImages}, StateFile: filepath.Join(n.cfg.RootDir, "imported.json"),
 		Importer: importer,
-		Images: n.client, Log: n.log, Registerer: n.registry,
+		Images:   n.client, Log: n.log, Registerer: n.registry,
 		Imported: func(refs []string) {
 			n.images.Imported(refs)
 			select {
@@ -60,12 +55,14 @@ func (n *node) newArchives() (*images.ImportDir, error) {
 // image may be among them, and on a first start it usually is.
 type archivesFirst struct {
 	images.Runtime
-	archives *images.ImportDir
+	n *node
 }
 
 func (a archivesFirst) PullImage(ctx context.Context, ref string, auth *pod.RegistryAuth, annotations map[string]string) (string, error) {
-	if err := waitArchives(ctx, a.archives); err != nil {
-		return "", err
+	if a.n.imports {
+		if err := waitArchives(ctx, a.n.archives); err != nil {
+			return "", err
+		}
 	}
 	if image, err := a.Runtime.ImageStatus(ctx, ref); err == nil && image != nil {
 		return image.ID, nil

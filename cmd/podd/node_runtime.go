@@ -38,7 +38,7 @@ func (n *node) followRuntime(ctx context.Context) error {
 		if err := n.greet(ctx); err != nil {
 			return nil // ctx ended
 		}
-		if n.archives != nil {
+		if n.imports {
 			g.Go(func() error { return n.archives.Run(ctx) })
 			n.awaitSandboxImage(ctx)
 		}
@@ -57,6 +57,12 @@ func (n *node) greet(ctx context.Context) error {
 		if err == nil {
 			n.status.SetOptions(status.Options{RuntimeName: version.Name, HostIPs: nodeAddresses(n.cfg)})
 			n.learnDriver(ctx)
+			if n.imports = version.Name == "containerd"; !n.imports {
+				n.log.Info("the image directory is not read: archives can only be imported into containerd", "runtime", version.Name)
+			}
+			if n.supervisor == nil {
+				n.noteRuntime(time.Time{})
+			}
 			return nil
 		}
 		if ctx.Err() != nil {
@@ -80,6 +86,9 @@ func (n *node) awaitSandboxImage(ctx context.Context) {
 		defer close(settled)
 		_ = waitArchives(ctx, n.archives)
 	}()
+	if n.network == nil {
+		return // a runtime with a sandbox image of its own
+	}
 	for {
 		if image, err := n.client.ImageStatus(ctx, n.own.sandboxImage); err == nil && image != nil {
 			return
@@ -151,6 +160,17 @@ func (n *node) collectNetwork(ctx context.Context) error {
 			continue
 		}
 		n.collectOnce(ctx, ids, began)
+	}
+}
+
+// runtimeBack is called when the runtime answers again after it did not.
+func (n *node) runtimeBack() {
+	n.agent.WakeAll()
+	if n.imports {
+		n.archives.Recheck()
+	}
+	if n.supervisor == nil {
+		n.noteRuntime(time.Time{})
 	}
 }
 
