@@ -149,7 +149,8 @@ func containerSecurity(o Options, p *v1.Pod, c *v1.Container, imageUID *int64, i
 	if s.Seccomp, err = seccomp(o, e.SeccompProfile); err != nil {
 		return nil, err
 	}
-	if s.Apparmor, s.ApparmorProfile, err = appArmor(p, c, e.AppArmorProfile); err != nil { //nolint:staticcheck // older runtimes read the deprecated field
+	//lint:ignore SA1019 older runtimes read the deprecated field only
+	if s.Apparmor, s.ApparmorProfile, err = appArmor(p, c, e.AppArmorProfile); err != nil {
 		return nil, err
 	}
 	if sc := p.Spec.SecurityContext; sc != nil {
@@ -164,7 +165,7 @@ func seccomp(o Options, profile *v1.SeccompProfile) (*runtimeapi.SecurityProfile
 		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault}, nil
 	case profile != nil && profile.Type == v1.SeccompProfileTypeLocalhost:
 		if profile.LocalhostProfile == nil || *profile.LocalhostProfile == "" {
-			return nil, errors.New("localhostProfile must be set if seccompProfile type is Localhost.") //nolint:staticcheck // upstream's words
+			return nil, errors.New("localhostProfile must be set if seccompProfile type is Localhost.") // upstream's words
 		}
 		return &runtimeapi.SecurityProfile{
 			ProfileType:  runtimeapi.SecurityProfile_Localhost,
