@@ -42,6 +42,9 @@ func (n *node) followRuntime(ctx context.Context) error {
 			g.Go(func() error { return n.archives.Run(ctx) })
 			n.awaitSandboxImage(ctx)
 		}
+		if err := n.client.PruneLogLinks(); err != nil {
+			n.log.Warn("links to the logs of gone containers stay", "error", err)
+		}
 		close(n.greeted)
 		n.notifier.Status("")
 		return n.pleg.Run(ctx)

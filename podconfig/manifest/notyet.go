@@ -31,9 +31,6 @@ var podFields = []struct {
 	{"spec.resources", "resources of the whole pod", func(s *v1.PodSpec) bool {
 		return s.Resources != nil && len(s.Resources.Limits)+len(s.Resources.Requests) > 0
 	}},
-	{"spec.securityContext.fsGroup", "the group of a pod's volumes", func(s *v1.PodSpec) bool {
-		return s.SecurityContext != nil && s.SecurityContext.FSGroup != nil
-	}},
 }
 
 // containerFields are the same for containers; path is relative to them.
