@@ -291,15 +291,49 @@ func TestReservedNameAsksForTheNextAttempt(t *testing.T) {
 	}
 }
 
-func TestCancelledCreateIsStillAwaited(t *testing.T) {
+// TestCancelledCreateReturnsAtOnce: how long a create may go on is its caller's
+// affair; what comes of it is found by a look.
+func TestCancelledCreateReturnsAtOnce(t *testing.T) {
 	r := newRig(t)
 	p := aPod("web")
-	r.srv.Delay("RunPodSandbox", 200*time.Millisecond)
+	release := r.srv.Hang("RunPodSandbox")
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(50*time.Millisecond, cancel)
-	id, err := r.RunSandbox(ctx, pod.SandboxRequest{Pod: p})
-	if err != nil || id == "" {
-		t.Errorf("got %q, %v: want the sandbox, which the next look must see", id, err)
+	began := time.Now()
+	if id, err := r.RunSandbox(ctx, pod.SandboxRequest{Pod: p}); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %q, %v: want it cancelled", id, err)
+	}
+	if took := time.Since(began); took > 2*time.Second {
+		t.Errorf("returned after %v, want at once", took)
+	}
+	release()
+	eventually(t, "the late sandbox is found", func() bool { return len(r.observe(t, p.UID).Sandboxes) == 1 })
+}
+
+// TestObservedContainerTellsItsGracePeriod is what a pod is ended with whose
+// manifest went while podd was not running.
+func TestObservedContainerTellsItsGracePeriod(t *testing.T) {
+	r := newRig(t)
+	for _, tc := range []struct {
+		name          string
+		own, deletion *int64
+		want          time.Duration
+	}{
+		{"own", ptr(int64(77)), nil, 77 * time.Second},
+		{"deletion", ptr(int64(77)), ptr(int64(5)), 5 * time.Second},
+		{"none", ptr(int64(0)), nil, 0},
+		{"unknown", nil, nil, -1},
+	} {
+		p := aPod(tc.name)
+		p.Spec.TerminationGracePeriodSeconds, p.DeletionGracePeriodSeconds = tc.own, tc.deletion
+		r.start(t, p, r.sandbox(t, p, 0), 0)
+		got := time.Duration(-1)
+		if g := r.observe(t, p.UID).Latest("app").GracePeriod; g != nil {
+			got = *g
+		}
+		if got != tc.want {
+			t.Errorf("%s: got %v, want %v", tc.name, got, tc.want)
+		}
 	}
 }
 

@@ -42,15 +42,13 @@ func (c *Client) CreateContainer(ctx context.Context, req pod.ContainerRequest) 
 	if err != nil {
 		return "", pod.WithReason(reasonCreateConfig, err)
 	}
-	call, done := unabandoned(ctx)
-	defer done()
-	r, err := c.runtime.CreateContainer(call, &runtimeapi.CreateContainerRequest{
+	r, err := c.runtime.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{
 		PodSandboxId: req.Sandbox.ID, Config: config, SandboxConfig: sandbox,
 	})
 	id := r.GetContainerId()
 	if err != nil {
 		err = mapError("", err)
-		if ambiguous(err) {
+		if ambiguous(err) && ctx.Err() == nil {
 			id = c.findContainer(ctx, req.Sandbox.ID, config.Metadata)
 		}
 		if id == "" {
@@ -70,7 +68,7 @@ func (c *Client) CreateContainer(ctx context.Context, req pod.ContainerRequest) 
 // findContainer returns the container of exactly that name and attempt in the
 // sandbox, if it can still be started, or "".
 func (c *Client) findContainer(ctx context.Context, sandbox string, meta *runtimeapi.ContainerMetadata) string {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookupTimeout)
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
 	r, err := c.runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{
 		PodSandboxId: sandbox,

@@ -29,9 +29,6 @@ const (
 	// purpose: a create that is given up leaves its name reserved in the
 	// runtime (containerd#4604).
 	createTimeout = 10 * time.Minute
-	// cancelGrace is how long a create whose caller gave up may still finish
-	// by itself, before its call is cancelled too.
-	cancelGrace = 5 * time.Second
 	// lookupTimeout bounds the question whether a create had its effect.
 	lookupTimeout = 10 * time.Second
 )

@@ -264,6 +264,7 @@ func fromContainerStatus(sandbox string, st *runtimeapi.ContainerStatus) pod.Con
 	if n, err := strconv.ParseInt(st.Annotations[annotationRestartCount], 10, 32); err == nil {
 		out.RestartCount = int32(n)
 	}
+	out.GracePeriod = gracePeriod(st.Annotations)
 	if out.State != pod.ContainerCreated && st.StartedAt > 0 {
 		out.StartedAt = time.Unix(0, st.StartedAt)
 	}
@@ -272,6 +273,18 @@ func fromContainerStatus(sandbox string, st *runtimeapi.ContainerStatus) pod.Con
 		out.ExitCode, out.Reason, out.Message = st.ExitCode, st.Reason, st.Message
 	}
 	return out
+}
+
+// gracePeriod is what the pod said when the container was made: the period of
+// its deletion, if that had begun, or its own; nil where neither is known.
+func gracePeriod(annotations map[string]string) *time.Duration {
+	for _, key := range []string{annotationDeletionGrace, annotationTerminationPeriod} {
+		if n, err := strconv.ParseInt(annotations[key], 10, 32); err == nil && n >= 0 {
+			grace := time.Duration(n) * time.Second
+			return &grace
+		}
+	}
+	return nil
 }
 
 func containerState(s runtimeapi.ContainerState) pod.ContainerState {

@@ -21,13 +21,13 @@ const (
 )
 
 // RunSandbox makes and starts a pod's sandbox, network included, and returns
-// its ID. It blocks until the runtime has answered: a cancelled ctx gives the
-// call 5 s more before it is cancelled too. When the answer is lost, the
-// runtime is asked whether the sandbox runs nevertheless.
+// its ID. It blocks until the runtime has answered or ctx ends; what the runtime
+// makes for a caller that has gone is found by the next look. When the answer
+// is lost, the runtime is asked whether the sandbox runs nevertheless.
 //
 // Errors carry a reason (pod.ReasonError: ConfigPodSandboxError,
 // CreatePodSandboxError) and, where it fits, a class: pod.ErrNetworkNotReady,
-// pod.ErrUnavailable, pod.ErrNameReserved (take the next attempt).
+// pod.ErrUnavailable, pod.ErrNameReserved.
 func (c *Client) RunSandbox(ctx context.Context, req pod.SandboxRequest) (string, error) {
 	p := req.Pod
 	config, notes, err := c.sandboxConfig(p, req.Attempt, req.Source, req.StartTime)
@@ -42,17 +42,15 @@ func (c *Client) RunSandbox(ctx context.Context, req pod.SandboxRequest) (string
 	if err := os.MkdirAll(config.LogDirectory, 0o755); err != nil {
 		return "", pod.WithReason(reasonConfigSandbox, fmt.Errorf("make the pod's log directory: %w", err))
 	}
-	call, done := unabandoned(ctx)
-	defer done()
 	start := time.Now()
-	r, err := c.runtime.RunPodSandbox(call, &runtimeapi.RunPodSandboxRequest{Config: config, RuntimeHandler: handler})
+	r, err := c.runtime.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: config, RuntimeHandler: handler})
 	c.metrics.sandboxRun(handler, time.Since(start), err)
 	if err == nil {
 		c.own(r.PodSandboxId, p.UID)
 		return r.PodSandboxId, nil
 	}
 	err = mapError("", err)
-	if ambiguous(err) {
+	if ambiguous(err) && ctx.Err() == nil {
 		if id := c.findSandbox(ctx, config.Metadata); id != "" {
 			c.log.Warn("sandbox exists although its creation was answered with an error", "pod", p.Namespace+"/"+p.Name, "sandbox", id, "err", err)
 			c.own(id, p.UID)
@@ -62,22 +60,9 @@ func (c *Client) RunSandbox(ctx context.Context, req pod.SandboxRequest) (string
 	return "", pod.WithReason(reasonCreateSandbox, err)
 }
 
-// unabandoned is a context that outlives ctx by cancelGrace.
-func unabandoned(ctx context.Context) (context.Context, func()) {
-	call, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(ctx, func() {
-		timer := time.AfterFunc(cancelGrace, func() { cancel(context.Cause(ctx)) })
-		context.AfterFunc(call, func() { timer.Stop() })
-	})
-	return call, func() {
-		stop()
-		cancel(nil)
-	}
-}
-
 // findSandbox returns the ready sandbox of exactly that name and attempt, or "".
 func (c *Client) findSandbox(ctx context.Context, meta *runtimeapi.PodSandboxMetadata) string {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookupTimeout)
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
 	r, err := c.runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{Filter: &runtimeapi.PodSandboxFilter{
 		State:         &runtimeapi.PodSandboxStateValue{State: runtimeapi.PodSandboxState_SANDBOX_READY},
