@@ -10,11 +10,16 @@
 //	read-only port        /pods /runningpods/ /metrics /configz /healthz /livez /readyz
 //	healthz port          /healthz /livez /readyz
 //
+// /livez says that podd itself works, /healthz that it can do its work, /readyz
+// that pods have all they need; see Level.
+//
 // # Promises
 //
 //   - Only GET and HEAD do anything; nothing here changes the node.
 //   - No request holds a lock of podd's while it waits for its reader; a health
 //     check that hangs is waited for by one goroutine, however many ask.
+//   - The ports answer to an IP address, localhost and the node's name only, so
+//     that no page in a browser of this machine reads them.
 //   - The socket is readable by its owner only, from the first moment on.
 //   - Two podds never share a state directory: the second is refused by Listen.
 package server

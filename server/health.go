@@ -18,10 +18,24 @@ type Check struct {
 	// Func returns nil for healthy. It should heed ctx; if it does not, only
 	// its own result is late.
 	Func func(ctx context.Context) error
-	// Live puts it into /livez and /healthz too, on which supervisors restart
-	// podd: only what a restart may mend belongs there. All are in /readyz.
-	Live bool
+	// Level says which endpoints it is part of.
+	Level Level
 }
+
+// Level is from which endpoint on a check counts.
+type Level int
+
+const (
+	// Ready is for what pods need and nobody mends by a restart: /readyz only.
+	// The network is of this kind: kubeadm waits for /healthz before anybody
+	// can have installed one.
+	Ready Level = iota
+	// Healthy is for what podd cannot do its work without: /healthz and /readyz.
+	Healthy
+	// Live is for what a restart of podd may mend, on which supervisors restart
+	// it: /livez, /healthz and /readyz.
+	Live
+)
 
 // checkTimeout is how long an answer waits for a check; then the check counts
 // as failed.
@@ -43,7 +57,7 @@ type run struct {
 }
 
 func newHealth(checks []Check) *health {
-	h := &health{checks: []*running{{Check: Check{Name: "ping", Live: true, Func: func(context.Context) error { return nil }}}}}
+	h := &health{checks: []*running{{Check: Check{Name: "ping", Level: Live, Func: func(context.Context) error { return nil }}}}}
 	for _, c := range checks {
 		h.checks = append(h.checks, &running{Check: c})
 	}
@@ -80,13 +94,14 @@ func (r *running) result(ctx context.Context) error {
 }
 
 // endpoint answers /healthz, /livez or /readyz and the paths below it, in the
-// apiserver's form.
-func (h *health) endpoint(name string, wanted func(*running) bool) http.Handler {
+// apiserver's form. It asks the checks of the least level and above; below it,
+// any check by its name.
+func (h *health) endpoint(name string, least Level) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var checks []*running
 		one := strings.Trim(strings.TrimPrefix(r.URL.Path, "/"+name), "/")
 		for _, c := range h.checks {
-			if one == "" && wanted(c) && !slices.Contains(r.URL.Query()["exclude"], c.Name) || c.Name == one {
+			if one == "" && c.Level >= least && !slices.Contains(r.URL.Query()["exclude"], c.Name) || c.Name == one {
 				checks = append(checks, c)
 			}
 		}

@@ -29,13 +29,13 @@ type PodInfo struct {
 func (s *Server) healthzRoutes() http.Handler {
 	mux := http.NewServeMux()
 	s.addHealth(mux)
-	return s.metrics.count("healthz", readOnly(mux))
+	return s.metrics.count("healthz", s.ownHost(readOnly(mux)))
 }
 
 func (s *Server) readOnlyRoutes() http.Handler {
 	mux := http.NewServeMux()
 	s.addReadOnly(mux)
-	return s.metrics.count("readonly", readOnly(mux))
+	return s.metrics.count("readonly", s.ownHost(readOnly(mux)))
 }
 
 func (s *Server) socketRoutes() http.Handler {
@@ -53,12 +53,11 @@ func (s *Server) socketRoutes() http.Handler {
 }
 
 func (s *Server) addHealth(mux *http.ServeMux) {
-	live := func(c *running) bool { return c.Live }
 	for _, e := range []struct {
-		name   string
-		wanted func(*running) bool
-	}{{"healthz", live}, {"livez", live}, {"readyz", func(*running) bool { return true }}} {
-		h := s.health.endpoint(e.name, e.wanted)
+		name  string
+		least Level
+	}{{"livez", Live}, {"healthz", Healthy}, {"readyz", Ready}} {
+		h := s.health.endpoint(e.name, e.least)
 		mux.Handle("/"+e.name, h)
 		mux.Handle("/"+e.name+"/", h)
 	}
@@ -148,12 +147,20 @@ func (s *Server) listing() Listing {
 	return l
 }
 
+// events answers with the events of ?namespace and ?name. The name may be the
+// manifest's own, to which a static pod's has the node's name added.
 func (s *Server) events(r *http.Request) any {
 	list := v1.EventList{TypeMeta: metav1.TypeMeta{Kind: "EventList", APIVersion: "v1"}, Items: []v1.Event{}}
-	if s.config.Events != nil {
-		for _, e := range s.config.Events(r.URL.Query().Get("namespace"), r.URL.Query().Get("name")) {
-			list.Items = append(list.Items, *e)
-		}
+	if s.config.Events == nil {
+		return list
+	}
+	namespace, name := r.URL.Query().Get("namespace"), r.URL.Query().Get("name")
+	found := s.config.Events(namespace, name)
+	if len(found) == 0 && name != "" && s.config.NodeName != "" {
+		found = s.config.Events(namespace, name+"-"+s.config.NodeName)
+	}
+	for _, e := range found {
+		list.Items = append(list.Items, *e)
 	}
 	return list
 }

@@ -33,6 +33,9 @@ type Config struct {
 	// host:port, or empty for none.
 	Socket, ReadOnlyAddress, HealthzAddress string
 
+	// NodeName is one of the names by which the ports let themselves be asked.
+	NodeName string
+
 	Version Version
 	Pods    Pods
 	// Problems are those of the manifests; nil for none.

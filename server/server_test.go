@@ -88,7 +88,7 @@ func start(t *testing.T, change func(*Config)) (*Server, *node) {
 
 func get(t *testing.T, s *Server, listener, path string) (int, string) {
 	t.Helper()
-	resp, err := clientOf(s, listener).Get("http://podd" + path)
+	resp, err := clientOf(s, listener).Get("http://localhost" + path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,7 +183,7 @@ func TestOnlyReading(t *testing.T) {
 		if method == "GET" {
 			body = strings.NewReader("x")
 		}
-		req, err := http.NewRequestWithContext(t.Context(), method, "http://podd/pods", body)
+		req, err := http.NewRequestWithContext(t.Context(), method, "http://localhost/pods", body)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -285,13 +285,13 @@ func TestFileInTheSocketsPlace(t *testing.T) {
 }
 
 func TestHealth(t *testing.T) {
-	bad := errors.New("runtime: nobody answers")
+	bad := errors.New("nobody answers")
 	h := newHealth([]Check{
-		{Name: "syncloop", Live: true, Func: func(context.Context) error { return nil }},
-		{Name: "network", Func: func(context.Context) error { return bad }},
+		{Name: "syncloop", Level: Live, Func: func(context.Context) error { return nil }},
+		{Name: "runtime", Level: Healthy, Func: func(context.Context) error { return bad }},
+		{Name: "network", Level: Ready, Func: func(context.Context) error { return bad }},
 	})
-	live := h.endpoint("livez", func(c *running) bool { return c.Live })
-	ready := h.endpoint("readyz", func(*running) bool { return true })
+	live, healthy, ready := h.endpoint("livez", Live), h.endpoint("healthz", Healthy), h.endpoint("readyz", Ready)
 	tests := []struct {
 		handler http.Handler
 		path    string
@@ -300,10 +300,12 @@ func TestHealth(t *testing.T) {
 	}{
 		{live, "/livez", 200, "ok"},
 		{live, "/livez?verbose", 200, "[+]ping ok\n[+]syncloop ok\nlivez check passed\n"},
-		{ready, "/readyz", 500, "[+]ping ok\n[+]syncloop ok\n[-]network failed: runtime: nobody answers\nreadyz check failed\n"},
-		{ready, "/readyz?exclude=network", 200, "ok"},
+		{healthy, "/healthz", 500, "[+]ping ok\n[+]syncloop ok\n[-]runtime failed: nobody answers\nhealthz check failed\n"},
+		{healthy, "/healthz?exclude=runtime", 200, "ok"},
+		{ready, "/readyz", 500, "[+]ping ok\n[+]syncloop ok\n[-]runtime failed: nobody answers\n[-]network failed: nobody answers\nreadyz check failed\n"},
+		{ready, "/readyz?exclude=network&exclude=runtime", 200, "ok"},
 		{ready, "/readyz/syncloop", 200, "ok"},
-		{ready, "/readyz/network", 500, "[-]network failed: runtime: nobody answers\nreadyz check failed\n"},
+		{live, "/livez/network", 500, "[-]network failed: nobody answers\nlivez check failed\n"},
 	}
 	for _, tt := range tests {
 		w := httptest.NewRecorder()
@@ -325,7 +327,7 @@ func TestHangingCheck(t *testing.T) {
 			<-release
 			return nil
 		}}})
-		ready := h.endpoint("readyz", func(*running) bool { return true })
+		ready := h.endpoint("readyz", Ready)
 		ask := func() (int, string) {
 			w := httptest.NewRecorder()
 			ready.ServeHTTP(w, httptest.NewRequest("GET", "/readyz", nil))
@@ -400,7 +402,7 @@ func TestSlowClientIsCutOff(t *testing.T) {
 	}
 	defer func() { _ = c.Close() }()
 	big := strings.Repeat("X-A: "+strings.Repeat("a", 1000)+"\r\n", 200)
-	_, _ = fmt.Fprintf(c, "GET /healthz HTTP/1.1\r\nHost: x\r\n%s\r\n", big) // the server may hang up meanwhile
+	_, _ = fmt.Fprintf(c, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n%s\r\n", big) // the server may hang up meanwhile
 	line, err := bufio.NewReader(c).ReadString('\n')
 	if err != nil || !strings.Contains(line, "431") {
 		t.Errorf("200 KB of headers: got %q, %v; want 431", line, err)

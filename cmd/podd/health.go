@@ -14,15 +14,15 @@ import (
 // moves values, so a second is an eternity.
 const loopPatience = 2 * time.Second
 
-// checks are the named parts of /healthz, /livez and /readyz. A restart of podd
+// checks are the named parts of /livez, /healthz and /readyz. A restart of podd
 // mends a sync loop that hangs; it does not mend a runtime or a network.
 func (n *node) checks() []server.Check {
 	return []server.Check{
-		{Name: "syncloop", Func: n.syncLoopHealth, Live: true},
-		{Name: "runtime", Func: n.runtimeHealth},
-		{Name: "network", Func: n.networkHealth},
-		{Name: "pleg", Func: func(context.Context) error { return n.pleg.Healthy() }},
-		{Name: "sources", Func: n.sourcesHealth},
+		{Name: "syncloop", Func: n.syncLoopHealth, Level: server.Live},
+		{Name: "runtime", Func: n.runtimeHealth, Level: server.Healthy},
+		{Name: "network", Func: n.networkHealth, Level: server.Ready},
+		{Name: "pleg", Func: func(context.Context) error { return n.pleg.Healthy() }, Level: server.Healthy},
+		{Name: "sources", Func: n.sourcesHealth, Level: server.Ready},
 	}
 }
 
