@@ -44,6 +44,8 @@ type PodConfig struct {
 	failures map[pod.Source]pod.Problem
 	list     problemList
 	seen     map[pod.Source]bool
+	// watchers are poked when the list of problems changes.
+	watchers map[chan struct{}]struct{}
 }
 
 // New makes a PodConfig; nothing runs before Run.
@@ -62,6 +64,7 @@ func New(cfg Config) *PodConfig {
 		updates: make(chan pod.Update), poke: make(chan struct{}, 1), set: newSet(order),
 		inbox: map[pod.Source]Snapshot{}, reported: map[pod.Source][]pod.Problem{}, failures: map[pod.Source]pod.Problem{},
 		list: problemList{log: log, metrics: m, since: map[problemKey]pod.Problem{}}, seen: map[pod.Source]bool{},
+		watchers: map[chan struct{}]struct{}{},
 	}
 }
 
@@ -239,7 +242,11 @@ func (c *PodConfig) publish(snaps map[pod.Source]Snapshot, losers []duplicate) {
 	for _, l := range losers {
 		by[l.loser.Source] = append(slices.Clip(by[l.loser.Source]), l.problem())
 	}
+	before := c.list.sorted
 	c.list.replace(by, time.Now())
+	if !slices.Equal(before, c.list.sorted) {
+		c.pokeLocked()
+	}
 }
 
 func (c *PodConfig) markSeen(snaps map[pod.Source]Snapshot) {

@@ -245,13 +245,13 @@ func (n *node) newAgent() error {
 func (n *node) newServer() {
 	n.server = server.New(server.Config{
 		Socket: n.cfg.Socket(), ReadOnlyAddress: n.cfg.ReadOnlyAddress, HealthzAddress: n.cfg.HealthzAddress,
-		Version: thisVersion(), Pods: n.status, Problems: n.problems,
+		Version: thisVersion(), NodeName: n.cfg.NodeName, Pods: n.status, Problems: n.problems,
 		Events: func(namespace, name string) []*v1.Event {
 			return n.recorder.List(events.Filter{Namespace: namespace, Name: name})
 		},
 		Configz: func() any { return map[string]any{"kubeletconfig": n.cfg.Masked()} },
 		Health:  n.checks(),
-		Changes: []func() (<-chan struct{}, func()){n.status.Changes, n.recorder.Watch},
+		Changes: []func() (<-chan struct{}, func()){n.status.Changes, n.recorder.Watch, n.config.Changes},
 		Log:     n.log, Gather: n.registry, Metrics: n.registry,
 	})
 }
