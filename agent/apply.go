@@ -13,17 +13,23 @@ import (
 	"podd/internal/pod"
 )
 
-// stopSlack is how long a call to the runtime that is under way may still take
-// once podd is stopping. A create must not be abandoned lightly: what it made
-// would be found again, but only at the next start.
-const stopSlack = 5 * time.Second
+// A call that makes something must not be abandoned lightly: what comes of it
+// is found again, but later. These are how long one that is under way may go on
+// once podd is stopping, and once the pod's end was asked for. Most take less.
+const (
+	stopSlack = 5 * time.Second
+	endSlack  = time.Second
+)
 
-// lasting returns a context that outlives ctx by stopSlack, for calls that
-// make something.
+// lasting returns a context that outlives ctx by the slack of what ended it.
 func lasting(ctx context.Context) (context.Context, context.CancelFunc) {
 	out, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
-		t := time.NewTimer(stopSlack)
+		slack := stopSlack
+		if errors.Is(context.Cause(ctx), errEnded) {
+			slack = endSlack
+		}
+		t := time.NewTimer(slack)
 		defer t.Stop()
 		select {
 		case <-t.C:
@@ -100,6 +106,9 @@ func (w *worker) setUp(ctx context.Context, d *pod.Desired) error {
 		return nil
 	}
 	if err := w.agent.cfg.Volumes.SetUp(ctx, d.Pod); err != nil {
+		if ctx.Err() != nil {
+			return err
+		}
 		w.event(d, pod.ReasonOf(err, "FailedMount"), err.Error())
 		return toldError{err}
 	}
@@ -125,20 +134,20 @@ func (w *worker) createSandbox(ctx context.Context, d *pod.Desired, step *plan.S
 		return err
 	}
 	defer release()
-	if w.mailedKill() {
-		return nil // the pod's end was asked for while it waited in line
-	}
 	w.created = true
-	ctx, cancel := lasting(ctx)
+	call, cancel := lasting(ctx)
 	defer cancel()
-	_, err = w.agent.cfg.Sandboxes.RunSandbox(ctx, pod.SandboxRequest{
+	_, err = w.agent.cfg.Sandboxes.RunSandbox(call, pod.SandboxRequest{
 		Pod: d.Pod, Source: d.Source, Attempt: step.Attempt, StartTime: w.startTime,
 	})
-	if err != nil {
+	if errors.Is(err, pod.ErrNameReserved) {
+		w.memory = w.memory.NameTaken("", int64(step.Attempt), time.Now())
+	}
+	if err != nil && ctx.Err() == nil {
 		w.event(d, pod.ReasonOf(err, "FailedCreatePodSandBox"), "Failed to create pod sandbox: "+err.Error())
 		return toldError{fmt.Errorf("create pod sandbox: %w", err)}
 	}
-	return nil
+	return err
 }
 
 // event is a warning, said once until it changes.
@@ -181,9 +190,6 @@ func (w *worker) start(ctx context.Context, d *pod.Desired, seen pod.Observed, s
 		return false, err
 	}
 	for _, st := range step.Start {
-		if w.mailedKill() {
-			return did, nil
-		}
 		if ctx.Err() != nil {
 			return did, context.Cause(ctx)
 		}
@@ -205,17 +211,17 @@ func (w *worker) start(ctx context.Context, d *pod.Desired, seen pod.Observed, s
 
 // startOne starts one container; made says that the runtime was changed.
 func (w *worker) startOne(ctx context.Context, d *pod.Desired, sandbox pod.Sandbox, st plan.Start, step *plan.Step) (made bool, err error) {
-	ctx, cancel := lasting(ctx)
+	call, cancel := lasting(ctx)
 	defer cancel()
 	cfg, name := &w.agent.cfg, st.Container.Name
 	id := st.ID
 	if id == "" {
-		if id, err = w.create(ctx, d, sandbox, st, step); err != nil || id == "" {
+		if id, err = w.create(call, d, sandbox, st, step); err != nil || id == "" {
 			return false, err
 		}
 	}
-	if err := cfg.Containers.StartContainer(ctx, id); err != nil {
-		if errors.Is(err, pod.ErrUnavailable) {
+	if err := cfg.Containers.StartContainer(call, id); err != nil {
+		if errors.Is(err, pod.ErrUnavailable) || ctx.Err() != nil {
 			return true, err
 		}
 		// Most runtimes keep the container as one that ended, which the next
@@ -256,6 +262,9 @@ func (w *worker) create(ctx context.Context, d *pod.Desired, sandbox pod.Sandbox
 		Pod: d.Pod, Container: st.Container, Sandbox: sandbox, Source: d.Source, StartTime: w.startTime,
 		RestartCount: st.RestartCount, Image: image, Mounts: mounts,
 	})
+	if errors.Is(err, pod.ErrNameReserved) {
+		w.memory = w.memory.NameTaken(st.Container.Name, int64(st.RestartCount), time.Now())
+	}
 	if err != nil {
 		return "", err
 	}
@@ -285,12 +294,6 @@ func (w *worker) imageCame() {
 		w.pulling += time.Since(w.imageSince)
 		w.imageSince = time.Time{}
 	}
-}
-
-func (w *worker) mailedKill() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.mail.kill != nil
 }
 
 // remove takes dead containers, then dead sandboxes, out of the runtime.

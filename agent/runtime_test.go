@@ -29,6 +29,9 @@ type fakeRuntime struct {
 	nextID     int
 	fail       map[string]int           // "RunSandbox shop" or "RunSandbox" → calls still to fail
 	hang       map[string]chan struct{} // "StopContainer shop" → closed to go on
+	stick      map[string]bool          // "RunSandbox shop": the next one does not end
+	stuck      []chan struct{}          // closed to let those go on
+	reserved   map[string]bool          // names of creates that hang
 	ignore     map[string]bool          // "StopContainer shop": answered, not done
 	stubborn   map[string]bool          // pods that ignore the stop signal
 	starting   struct{ now, most int }  // sandboxes
@@ -55,6 +58,7 @@ type fakeContainer struct {
 
 func newFakeRuntime(t *testing.T) *fakeRuntime {
 	return &fakeRuntime{t: t, fail: make(map[string]int), hang: make(map[string]chan struct{}), stubborn: make(map[string]bool), ignore: make(map[string]bool),
+		stick: make(map[string]bool), reserved: make(map[string]bool),
 		calls: make(map[string]int), started: make(map[string]int), looks: make(map[string]int)}
 }
 
@@ -108,7 +112,29 @@ func (r *fakeRuntime) admit(method, name string) (hang chan struct{}, err error)
 			return nil, pod.WithReason(method+"Error", fmt.Errorf("%s was told to fail", method))
 		}
 	}
+	if r.stick[method+" "+name] {
+		delete(r.stick, method+" "+name)
+		hang := make(chan struct{})
+		r.stuck = append(r.stuck, hang)
+		return hang, nil
+	}
 	return r.hang[method+" "+name], nil
+}
+
+// reserve takes the name of a create that will hang; free that of one that does
+// not hang any more. A caller that goes away does not free it.
+func (r *fakeRuntime) reserve(method, podName, name string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.reserved[name] {
+		return fmt.Errorf("%s: %w", name, pod.ErrNameReserved)
+	}
+	key := method + " " + podName
+	hangs := r.hang[key] != nil || r.stick[key]
+	if hangs && !r.away && r.fail[key] == 0 && r.fail[method] == 0 {
+		r.reserved[name] = true
+	}
+	return nil
 }
 
 func (r *fakeRuntime) changed(s *fakeSandbox) {
@@ -220,8 +246,12 @@ func (c *conn) RunSandbox(ctx context.Context, req pod.SandboxRequest) (string, 
 		c.mu.Unlock()
 	}()
 	var id string
-	began := time.Now()
+	began, name := time.Now(), fmt.Sprint(req.Pod.UID, req.Attempt)
+	if err := c.reserve("RunSandbox", req.Pod.Name, name); err != nil {
+		return "", err
+	}
 	err := c.do(ctx, "RunSandbox", req.Pod.Name, 20*callTime, func() error {
+		delete(c.reserved, name)
 		late := time.Since(began) > 20*callTime // it hung, and its caller may be gone
 		for _, s := range c.sandboxes {
 			if s.uid == req.Pod.UID && s.Attempt == req.Attempt {
@@ -286,7 +316,12 @@ func (c *conn) RemoveSandbox(ctx context.Context, id string) error {
 
 func (c *conn) CreateContainer(ctx context.Context, req pod.ContainerRequest) (string, error) {
 	var id string
+	name := fmt.Sprint(req.Pod.UID, req.Container.Name, req.RestartCount)
+	if err := c.reserve("CreateContainer", req.Pod.Name, name); err != nil {
+		return "", err
+	}
 	err := c.do(ctx, "CreateContainer", req.Pod.Name, callTime, func() error {
+		delete(c.reserved, name)
 		s := c.sandbox(req.Sandbox.ID)
 		if s == nil || !s.Ready {
 			return fmt.Errorf("sandbox %s: %w", req.Sandbox.ID, pod.ErrNotFound)

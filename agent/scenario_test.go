@@ -78,6 +78,7 @@ func (s *scenario) end() {
 	for key := range maps.Clone(s.hang) {
 		s.release(key)
 	}
+	s.unstick()
 	if s.podd != nil {
 		s.stop(false)
 	}
@@ -96,6 +97,15 @@ func (s *scenario) release(key string) {
 		close(ch)
 		delete(s.hang, key)
 	}
+}
+
+func (s *scenario) unstick() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, ch := range s.stuck {
+		close(ch)
+	}
+	s.stuck = nil
 }
 
 func (s *scenario) do(words []string) error {
@@ -128,6 +138,12 @@ func (s *scenario) do(words []string) error {
 		s.mu.Lock()
 		s.hang[arg(1)+" "+arg(2)] = make(chan struct{})
 		s.mu.Unlock()
+	case "stick":
+		s.mu.Lock()
+		s.stick[arg(1)+" "+arg(2)] = true
+		s.mu.Unlock()
+	case "unstick":
+		s.unstick()
 	case "ignore", "obey":
 		s.mu.Lock()
 		s.ignore[arg(1)+" "+arg(2)] = words[0] == "ignore"

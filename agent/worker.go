@@ -26,8 +26,9 @@ type worker struct {
 	log   *slog.Logger
 	poke  chan struct{}
 
-	mu   sync.Mutex // guards mail
-	mail mail
+	mu        sync.Mutex // guards mail and interrupt
+	mail      mail
+	interrupt context.CancelCauseFunc // ends the round that is under way; nil for none
 
 	// What follows belongs to run's goroutine alone.
 	phase     pod.Phase
@@ -76,6 +77,13 @@ func (w *worker) want(d *pod.Desired) {
 	w.wakeLocked()
 }
 
+// wanted is the newest spec that was left for the worker.
+func (w *worker) wanted() *pod.Desired {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.mail.desired
+}
+
 // end asks for the pod's end, with the pod's own grace period. It is never
 // taken back; asking again changes nothing.
 func (w *worker) end(why string) {
@@ -86,7 +94,34 @@ func (w *worker) end(why string) {
 	}
 	w.mail.kill = &plan.Kill{Grace: plan.GracePeriod(w.mail.desired.Pod), Why: why}
 	w.log.Info("pod is ended", "why", why)
+	if w.interrupt != nil {
+		w.interrupt(errEnded)
+	}
 	w.wakeLocked()
+}
+
+// errEnded is why a round is interrupted that was to make the pod run.
+var errEnded = errors.New("the pod is to end")
+
+// interruptible returns the context of a round that an end asked for in its
+// course cuts short; the end's own rounds are not.
+func (w *worker) interruptible(ctx context.Context, in mail) (context.Context, func()) {
+	if in.kill != nil {
+		return ctx, func() {}
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.interrupt = cancel
+	if w.mail.kill != nil {
+		cancel(errEnded)
+	}
+	return ctx, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.interrupt = nil
+		cancel(nil)
+	}
 }
 
 // hintSlack is how far back a hint's own time is believed. Beyond it the
@@ -151,7 +186,12 @@ func (w *worker) run(ctx context.Context) {
 func (w *worker) round(ctx context.Context) (wakeAt time.Time, again bool) {
 	began := time.Now()
 	in := w.take(began)
+	ctx, done := w.interruptible(ctx, in)
+	defer done()
 	seen, err := w.agent.cfg.Observer.Observe(ctx, w.uid)
+	if errors.Is(context.Cause(ctx), errEnded) {
+		return time.Time{}, true
+	}
 	if err != nil {
 		return w.failed(ctx, "look at the pod", err), false
 	}
@@ -172,6 +212,10 @@ func (w *worker) round(ctx context.Context) (wakeAt time.Time, again bool) {
 	}
 	did, err := w.apply(ctx, in.desired, seen, &step)
 	w.agent.metrics.rounds.WithLabelValues(operation(in, w.phase)).Observe(time.Since(began).Seconds())
+	if errors.Is(context.Cause(ctx), errEnded) {
+		w.advance(step.Phase)
+		return time.Time{}, true // whatever it came to, the next look tells
+	}
 	if err != nil {
 		wakeAt = w.failed(ctx, "sync the pod", err)
 		w.report(in.desired, seen, &step, err)

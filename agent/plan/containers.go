@@ -122,6 +122,9 @@ func (s *Step) start(in *Input, st Start) bool {
 	} else {
 		s.wait(name, pod.Waiting{Reason: ReasonContainerCreating})
 	}
+	if st.ID == "" {
+		st.RestartCount = int32(in.Memory.attempt(name, int64(st.RestartCount), in.Now))
+	}
 	s.Start = append(s.Start, st)
 	return true
 }

@@ -16,6 +16,50 @@ type Memory struct {
 	Restarts map[string]backoff.Entry
 	// Failures are starts that went wrong, by name.
 	Failures map[string]Failure
+	// Taken are attempts whose name the runtime holds for another create, by
+	// container name; "" is the sandbox.
+	Taken map[string]Taken
+}
+
+// Taken is an attempt that the runtime refused because its name is taken.
+type Taken struct {
+	Attempt int64
+	// Since is the first refusal.
+	Since time.Time
+}
+
+// takenPatience is how long an attempt whose name is taken is tried again
+// before the next one is made. Meanwhile the create that holds the name, whose
+// caller was killed or gave up, comes true and is adopted, or is rolled back.
+// A runtime that does neither holds the name until it is restarted
+// (containerd#4604), and the pod must not wait for that.
+const takenPatience = time.Minute
+
+// NameTaken returns the memory with one more refusal of an attempt's name.
+func (m Memory) NameTaken(name string, attempt int64, now time.Time) Memory {
+	if t, ok := m.Taken[name]; ok && t.Attempt == attempt {
+		return m
+	}
+	m.Taken = maps.Clone(m.Taken)
+	if m.Taken == nil {
+		m.Taken = make(map[string]Taken)
+	}
+	m.Taken[name] = Taken{Attempt: attempt, Since: now}
+	return m
+}
+
+// attempt is the one to make: the next one by what the runtime shows, unless
+// that, or a later one, turned out to be taken.
+func (m Memory) attempt(name string, next int64, now time.Time) int64 {
+	t, ok := m.Taken[name]
+	switch {
+	case !ok || t.Attempt < next:
+		return next
+	case now.Sub(t.Since) < takenPatience:
+		return t.Attempt
+	default:
+		return t.Attempt + 1
+	}
 }
 
 // Failure is a start that went wrong: no image, a configuration that cannot be

@@ -61,6 +61,7 @@ func (s *Step) newSandbox(in *Input) {
 		s.SandboxChanged = true
 	}
 	s.CreateSandbox = true
+	s.Attempt = uint32(in.Memory.attempt("", int64(s.Attempt), in.Now))
 	for i := range all {
 		s.ReleaseSandboxes = append(s.ReleaseSandboxes, all[i].ID)
 	}

@@ -16,8 +16,9 @@ var (
 	// ErrNetworkNotReady: no CNI network is configured, or its plugin says no.
 	ErrNetworkNotReady = errors.New("the pod network is not ready")
 	// ErrNameReserved: the runtime still holds that name and attempt for a
-	// create that it has not finished or did not clean up after. The next try
-	// takes the next attempt.
+	// create that it has not finished or did not clean up after. The same
+	// attempt is tried again, and adopted when the late create comes true; only
+	// when the name stays taken for long is the next attempt taken.
 	ErrNameReserved = errors.New("the runtime holds that name for another create")
 	// ErrUnimplemented: the runtime answers, but does not have this call.
 	ErrUnimplemented = errors.New("the container runtime does not have this call")

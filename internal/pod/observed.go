@@ -22,14 +22,17 @@ type Observed struct {
 // Empty says that the runtime knows nothing of the pod.
 func (o Observed) Empty() bool { return len(o.Sandboxes) == 0 && len(o.Containers) == 0 }
 
-// Latest returns the newest container of that name, or nil.
+// Latest returns the newest container of that name, or nil: the one with the
+// highest attempt. A create thought lost may come true after its successor's.
 func (o Observed) Latest(name string) *Container {
+	var latest *Container
 	for i := range o.Containers {
-		if o.Containers[i].Name == name {
-			return &o.Containers[i]
+		c := &o.Containers[i]
+		if c.Name == name && (latest == nil || c.RestartCount > latest.RestartCount) {
+			latest = c
 		}
 	}
-	return nil
+	return latest
 }
 
 // Sandbox is one pod sandbox of the runtime.
