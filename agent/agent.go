@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -127,6 +128,7 @@ type Agent struct {
 	wanted    map[pod.UID]*pod.Desired
 	spoken    map[pod.Source]bool
 	orphans   map[pod.UID]pod.Glance // what runs and has no worker yet
+	refused   map[pod.UID]string     // why a wanted pod has no worker, as it was told
 	recovered bool
 	away      error // why the runtime never answered, so far
 
@@ -157,6 +159,7 @@ func New(cfg Config) *Agent {
 		wanted:  make(map[pod.UID]*pod.Desired),
 		spoken:  make(map[pod.Source]bool),
 		orphans: make(map[pod.UID]pod.Glance),
+		refused: make(map[pod.UID]string),
 		poke:    make(chan struct{}, 1),
 		unknown: make(map[pod.UID]bool),
 	}
@@ -221,7 +224,8 @@ func (a *Agent) apply(u pod.Update) {
 			a.wanted[d.UID()] = d
 		case pod.OpDelete, pod.OpRemove:
 			delete(a.wanted, d.UID())
-			if !a.recovered {
+			if _, refused := a.refused[d.UID()]; refused || !a.recovered {
+				a.admit(d.UID())
 				a.cfg.Status.Forget(d.UID())
 			}
 		}
@@ -256,12 +260,28 @@ func (a *Agent) reconcile(ctx context.Context) {
 	}
 	held := a.heldNames()
 	sortBySeen(missing)
+	// What runs already has its ports, whatever the order of the manifests.
+	slices.SortStableFunc(missing, func(x, y *pod.Desired) int { return a.rank(x) - a.rank(y) })
 	for _, d := range missing {
-		if !held[d.Name()] {
-			held[d.Name()] = true
-			a.start(ctx, d, false)
+		if held[d.Name()] {
+			continue
 		}
+		held[d.Name()] = true
+		if holder, port := a.portHolder(d); holder != nil {
+			a.refusePorts(d, holder, port)
+			continue
+		}
+		a.admit(d.UID())
+		a.start(ctx, d, false)
 	}
+}
+
+// rank is 0 for a pod that runs and is to be adopted, 1 for a new one.
+func (a *Agent) rank(d *pod.Desired) int {
+	if _, runs := a.orphans[d.UID()]; runs {
+		return 0
+	}
+	return 1
 }
 
 // heldNames are the namespace/names that must not be started: a worker has
