@@ -40,7 +40,8 @@ func takeLock(socket string) (*lock, error) {
 		}
 		return nil, fmt.Errorf("another podd%s serves %s: stop it first (systemctl stop podd), or give this one a --state-dir and --root-dir of its own", who, socket)
 	}
-	if err := f.Truncate(0); err == nil {
+	err = f.Truncate(0)
+	if err == nil {
 		_, err = f.WriteAt(fmt.Appendf(nil, "%d\n", os.Getpid()), 0)
 	}
 	if err != nil {

@@ -43,7 +43,6 @@ type bench struct {
 	// serial makes every pod's name new.
 	serial int
 	agents map[string]agent
-	order  []string
 	// samples by row and column; rows in the order of rowList.
 	samples map[string]map[string][]float64
 }

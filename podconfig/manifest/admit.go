@@ -90,7 +90,8 @@ func exact(e *field.Error, p *v1.Pod) string {
 // applyDefaults).
 func clean(p *v1.Pod, opt Options) {
 	m := &p.ObjectMeta
-	m.UID, m.ResourceVersion, m.Generation, m.SelfLink = "", "", 0, ""
+	m.UID, m.ResourceVersion, m.Generation = "", "", 0
+	m.SelfLink = "" //lint:ignore SA1019 old exports still carry it
 	m.CreationTimestamp.Reset()
 	m.DeletionTimestamp, m.DeletionGracePeriodSeconds = nil, nil
 	m.ManagedFields, m.OwnerReferences = nil, nil

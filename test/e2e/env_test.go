@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -500,15 +499,4 @@ func (e *env) event(name, reason string, words ...string) {
 		}
 		return fmt.Errorf("want one with %q, got %q", words, others)
 	})
-}
-
-// listen takes a TCP port of this machine until the test is over.
-func (e *env) listen(address string) net.Listener {
-	e.Helper()
-	l, err := net.Listen("tcp", address)
-	if err != nil {
-		e.Fatal(err)
-	}
-	e.Cleanup(func() { _ = l.Close() })
-	return l
 }

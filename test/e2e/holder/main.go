@@ -16,26 +16,24 @@ import (
 func main() {
 	term := make(chan os.Signal, 1)
 	signal.Notify(term, syscall.SIGTERM)
-	if err := hold(os.Args[1], os.Args[2], os.Args[3]); err != nil {
+	held, err := hold(os.Args[1], os.Args[2], os.Args[3])
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 	<-term
+	_ = held.Close() // until here it must stay open: the lock is the file's
 }
 
-func hold(lock, mark, twice string) error {
+func hold(lock, mark, twice string) (*os.File, error) {
 	f, err := os.OpenFile(lock, os.O_CREATE|os.O_RDWR, 0o666)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	held = f
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		if err := os.WriteFile(twice, nil, 0o666); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	return os.WriteFile(mark, nil, 0o666)
+	return f, os.WriteFile(mark, nil, 0o666)
 }
-
-// held keeps the lock's file open.
-var held *os.File
