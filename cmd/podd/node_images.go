@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -37,10 +38,11 @@ func (n *node) newArchives() (*images.ImportDir, error) {
 	if dir == "" {
 		dir = filepath.Join(n.cfg.RootDir, "images")
 	}
+	tell, log := importTold(os.Stderr, n.log)
 	return images.NewImportDir(images.ImportConfig{
 		Dir: dir, Extra: []string{packagedImages}, StateFile: filepath.Join(n.cfg.RootDir, "imported.json"),
 		Importer: importer,
-		Images:   n.client, Log: n.log, Registerer: n.registry,
+		Images:   n.client, Log: log, Registerer: n.registry, Progress: tell,
 		Imported: func(refs []string) {
 			n.images.Imported(refs)
 			select {
