@@ -1,19 +1,24 @@
 package main
 
 import (
+	"context"
 	"fmt"
-	"io"
+	"maps"
 	"net/url"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
+
+	"podd/server"
 )
 
 type eventsFlags struct {
 	stateDir, namespace, output string
-	all, watch                  bool
+	watch                       bool
 }
 
 func newEventsCmd() *cobra.Command {
@@ -23,13 +28,15 @@ func newEventsCmd() *cobra.Command {
 		Short: "List what happened to the pods of this node",
 		Long: `List the events of the pods of this node, the newest at the end. podd keeps
 the newest 1000 in memory, at most 50 of one pod; a restart of podd forgets them.
+A pod is called by its name or its manifest's, with or without namespace/.
 
 Exit codes: 0, 1 for an error, 2 for wrong usage, 3 when podd is not running.`,
 		Example: `  podd events
-  podd events web -n default
+  podd events web
+  podd events apps/job -w
   podd events -w -o json`,
 		Args:              cobra.MaximumNArgs(1),
-		ValidArgsFunction: completePods(&f.stateDir),
+		ValidArgsFunction: completeOnePod(&f.stateDir, &f.namespace),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name := ""
 			if len(args) == 1 {
@@ -39,71 +46,101 @@ Exit codes: 0, 1 for an error, 2 for wrong usage, 3 when podd is not running.`,
 		},
 	}
 	addSocket(cmd, &f.stateDir)
-	cmd.Flags().StringVarP(&f.namespace, "namespace", "n", "", "only of this `namespace`")
-	cmd.Flags().BoolVarP(&f.all, "all-namespaces", "A", false, "of all namespaces, which is the default")
+	addNamespace(cmd, &f.stateDir, &f.namespace)
 	cmd.Flags().BoolVarP(&f.watch, "watch", "w", false, "go on with new events until interrupted")
 	addOutput(cmd, &f.output, "json", "yaml")
 	return cmd
 }
 
-func (f *eventsFlags) run(cmd *cobra.Command, name string) error {
-	query := url.Values{"name": {name}, "namespace": {f.namespace}}
+func (f *eventsFlags) run(cmd *cobra.Command, arg string) error {
+	name, err := parsePodName(arg, f.namespace)
+	if err != nil {
+		return err
+	}
+	query := url.Values{"name": {name.name}, "namespace": {name.namespace}}
 	if f.watch {
 		query.Set("watch", "")
 	}
 	out := cmd.OutOrStdout()
 	shown := map[string]int32{} // by name: how many repeats were shown
+	first := true
+	t := table{width: widthOf(out)}
 	return newClient(f.stateDir).get(cmd.Context(), "/podd/v1/events", query, func(decode func(any) error) error {
 		var list v1.EventList
 		if err := decode(&list); err != nil {
 			return err
 		}
-		if f.output != "" && !f.watch {
-			return writeObject(out, f.output, list)
-		}
 		fresh := freshEvents(list.Items, shown)
-		if f.output != "" {
+		if len(list.Items) == 0 && name.name != "" && !f.watch {
+			if err := f.exists(cmd.Context(), name); err != nil {
+				return err
+			}
+		}
+		switch {
+		case f.output != "" && !f.watch:
+			return writeObject(out, f.output, list)
+		case f.output != "":
 			for i := range fresh {
 				if err := writeObject(out, f.output, fresh[i]); err != nil {
 					return err
 				}
 			}
 			return nil
+		case len(fresh) == 0 && f.watch:
+			return nil
+		case len(fresh) == 0:
+			what := "No events"
+			if name.name != "" {
+				what += " of pod " + name.String()
+			}
+			_, err := fmt.Fprintln(out, what+" since podd started.")
+			return err
 		}
-		return writeEvents(out, fresh, time.Now(), len(shown) == len(fresh), name)
+		rows := eventRows(fresh, first, time.Now())
+		first = false
+		return t.write(out, rows)
 	})
+}
+
+// exists returns an error that says which pods are meant, perhaps, when there
+// is none of that name.
+func (f *eventsFlags) exists(ctx context.Context, name podName) error {
+	l, err := listPods(ctx, f.stateDir)
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(l.Pods, func(i server.PodInfo) bool { return name.matches(i.Pod) }) {
+		return nil
+	}
+	node := nodeOf(l)
+	for _, p := range l.Problems {
+		if name.concerns(p, node) {
+			return fmt.Errorf("no pod %s, since its manifest cannot be used: %s", name, oneLine(p.String()))
+		}
+	}
+	return name.unknown(l.Pods)
 }
 
 // freshEvents are those that were not shown yet, or not that often.
 func freshEvents(all []v1.Event, shown map[string]int32) []v1.Event {
 	var fresh []v1.Event
+	before := maps.Clone(shown)
+	clear(shown) // what the daemon forgot is forgotten here
 	for _, e := range all {
 		key := e.Namespace + "/" + e.Name
-		if before, ok := shown[key]; !ok || before < e.Count {
+		if count, ok := before[key]; !ok || count < e.Count {
 			fresh = append(fresh, e)
-			shown[key] = e.Count
 		}
+		shown[key] = e.Count
 	}
 	return fresh
 }
 
-// writeEvents writes events as kubectl events does, with a heading if it is the
-// first table.
-func writeEvents(w io.Writer, all []v1.Event, now time.Time, heading bool, name string) error {
-	if len(all) == 0 {
-		if !heading {
-			return nil
-		}
-		what := "No events."
-		if name != "" {
-			what = fmt.Sprintf("No events of pod %s.", printable(name))
-		}
-		_, err := fmt.Fprintln(w, what)
-		return err
-	}
-	t := newTable(w)
+// eventRows are the columns of kubectl events.
+func eventRows(all []v1.Event, heading bool, now time.Time) [][]string {
+	var rows [][]string
 	if heading {
-		fmt.Fprintln(t, "LAST SEEN\tTYPE\tREASON\tOBJECT\tMESSAGE")
+		rows = append(rows, []string{"LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE"})
 	}
 	for i := range all {
 		e := &all[i]
@@ -111,8 +148,17 @@ func writeEvents(w io.Writer, all []v1.Event, now time.Time, heading bool, name 
 		if e.Count > 1 {
 			last = fmt.Sprintf("%s (x%d over %s)", last, e.Count, duration.HumanDuration(now.Sub(e.FirstTimestamp.Time)))
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s/%s\t%s\n", last, e.Type, e.Reason,
-			e.InvolvedObject.Namespace, e.InvolvedObject.Name, oneLine(e.Message))
+		rows = append(rows, []string{last, e.Type, printable(e.Reason),
+			printable(e.InvolvedObject.Namespace + "/" + e.InvolvedObject.Name + container(e)), oneLine(e.Message)})
 	}
-	return t.Flush()
+	return rows
+}
+
+// container is "/name" of the container that an event is about, if of one.
+func container(e *v1.Event) string {
+	_, after, found := strings.Cut(e.InvolvedObject.FieldPath, "ontainers{")
+	if !found {
+		return ""
+	}
+	return "/" + strings.TrimSuffix(after, "}")
 }

@@ -1,19 +1,16 @@
 package main
 
 import (
-	"cmp"
-	"context"
 	"fmt"
 	"io"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/duration"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"podd/internal/pod"
 	"podd/server"
@@ -21,43 +18,64 @@ import (
 
 type psFlags struct {
 	stateDir, namespace, output, events string
-	all, watch                          bool
+	watch                               bool
+	names                               []podName
 }
 
 func newPsCmd() *cobra.Command {
 	f := &psFlags{}
 	cmd := &cobra.Command{
-		Use:     "ps",
+		Use:     "ps [POD...]",
 		Aliases: []string{"pods"},
-		Short:   "List the pods of this node, and what is wrong with manifests",
-		Long: `List the pods of this node as kubectl get pods would, and then the manifests
-that podd could not use, with file, line and what to do. A pod whose manifest
-was broken by an edit runs on in its last good version, and is marked so.
+		Short:   "List the pods of this node, and what is wrong with them",
+		Long: `List the pods of this node as kubectl get pods would; below them, why containers
+do not run, and then the manifests that podd could not use, with file, line and
+what to do. A pod whose manifest was broken by an edit runs on in its last good
+version, and is marked so.
+
+A pod is called by its name or its manifest's, with or without namespace/.
+With -o json and -o yaml the answer is a PodList that has, beyond the API's own
+fields, the list "problems".
 
 Exit codes: 0, 1 for an error, 2 for wrong usage, 3 when podd is not running.`,
 		Example: `  podd ps
   podd ps -n default -o wide
   podd ps -w
   podd ps --events web
-  podd ps -o json`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+  podd ps -o json | jq -r '.items[].status.podIP'`,
+		ValidArgsFunction: completePods(&f.stateDir, &f.namespace),
+		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.events != "" {
-				e := &eventsFlags{stateDir: f.stateDir, namespace: f.namespace, output: f.output, watch: f.watch}
-				return e.run(cmd, f.events)
+				return f.runEvents(cmd, args)
+			}
+			for _, arg := range args {
+				name, err := parsePodName(arg, f.namespace)
+				if err != nil {
+					return err
+				}
+				f.names = append(f.names, name)
 			}
 			return f.run(cmd)
 		},
 	}
 	addSocket(cmd, &f.stateDir)
-	cmd.Flags().StringVarP(&f.namespace, "namespace", "n", "", "only of this `namespace`")
-	cmd.Flags().BoolVarP(&f.all, "all-namespaces", "A", false, "of all namespaces, which is the default")
+	addNamespace(cmd, &f.stateDir, &f.namespace)
 	cmd.Flags().BoolVarP(&f.watch, "watch", "w", false, "go on with changes until interrupted")
 	cmd.Flags().StringVar(&f.events, "events", "", "list the events of this `pod` instead")
-	_ = cmd.RegisterFlagCompletionFunc("events", completePods(&f.stateDir)) // the flag exists
-	cmd.MarkFlagsMutuallyExclusive("namespace", "all-namespaces")
+	_ = cmd.RegisterFlagCompletionFunc("events", completeOnePod(&f.stateDir, &f.namespace)) // the flag exists
 	addOutput(cmd, &f.output, "wide", "json", "yaml")
 	return cmd
+}
+
+func (f *psFlags) runEvents(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return &exitError{exitUsage, fmt.Errorf("--events takes one pod and no more names: %s", strings.Join(args, " "))}
+	}
+	e := &eventsFlags{stateDir: f.stateDir, namespace: f.namespace, output: f.output, watch: f.watch}
+	if e.output == "wide" {
+		e.output = "" // events have nothing more to show
+	}
+	return e.run(cmd, f.events)
 }
 
 func (f *psFlags) run(cmd *cobra.Command) error {
@@ -66,189 +84,126 @@ func (f *psFlags) run(cmd *cobra.Command) error {
 		query.Set("watch", "")
 	}
 	out := cmd.OutOrStdout()
-	var before []string
+	v := view{wide: f.output == "wide", width: widthOf(out), filtered: f.namespace != "" || len(f.names) > 0}
+	stream := watchStream{view: v}
 	return newClient(f.stateDir).get(cmd.Context(), "/podd/v1/pods", query, func(decode func(any) error) error {
-		var l server.Listing
-		if err := decode(&l); err != nil {
+		var all server.Listing
+		if err := decode(&all); err != nil {
 			return err
 		}
-		l = f.only(l)
-		if f.output == "json" || f.output == "yaml" {
-			return writeObject(out, f.output, l)
-		}
-		if !f.watch || isTerminal(out) {
-			if f.watch {
-				fmt.Fprint(out, "\x1b[H\x1b[2J")
-			}
-			return writePods(out, l, f.output == "wide", time.Now())
-		}
-		// Through a pipe: the lines that changed.
-		lines := podLines(l, f.output == "wide", time.Now())
-		if before == nil {
-			fmt.Fprintln(out, strings.ReplaceAll(heading(f.output == "wide"), "\t", "   "))
-		}
-		for _, line := range lines {
-			if !slices.Contains(before, line.key) {
-				fmt.Fprintln(out, strings.ReplaceAll(line.text, "\t", "   "))
+		l := f.only(all)
+		if !f.watch {
+			for _, name := range f.names {
+				if !known(name, l) {
+					return name.unknown(all.Pods)
+				}
 			}
 		}
-		before = []string{}
-		for _, line := range lines {
-			before = append(before, line.key)
+		switch {
+		case f.output == "json" || f.output == "yaml":
+			return writeObject(out, f.output, podList(l))
+		case f.watch && isTerminal(out):
+			fmt.Fprint(out, "\x1b[H\x1b[2J")
+			return v.write(out, l, time.Now())
+		case f.watch:
+			return stream.write(out, l, time.Now())
 		}
-		return nil
+		return v.write(out, l, time.Now())
 	})
 }
 
+// only leaves what was asked for.
 func (f *psFlags) only(l server.Listing) server.Listing {
-	if f.namespace == "" {
-		return l
+	wanted := func(p *v1.Pod) bool {
+		return (f.namespace == "" || f.namespace == p.Namespace) &&
+			(len(f.names) == 0 || slices.ContainsFunc(f.names, func(n podName) bool { return n.matches(p) }))
 	}
-	l.Pods = slices.DeleteFunc(l.Pods, func(p server.PodInfo) bool { return p.Pod.Namespace != f.namespace })
-	l.Problems = slices.DeleteFunc(l.Problems, func(p pod.Problem) bool {
-		return p.Pod != "" && !strings.HasPrefix(p.Pod, f.namespace+"/")
-	})
-	return l
-}
-
-// completePods completes names of pods that run now.
-func completePods(stateDir *string) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-		ctx, stop := context.WithTimeout(cmd.Context(), time.Second)
-		defer stop()
-		var l server.Listing
-		err := newClient(*stateDir).get(ctx, "/podd/v1/pods", nil, func(decode func(any) error) error { return decode(&l) })
-		if err != nil || len(args) > 0 {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		var names []string
-		for _, p := range l.Pods {
-			names = append(names, p.Pod.Name)
-		}
-		return names, cobra.ShellCompDirectiveNoFileComp
+	node := nodeOf(l)
+	concerned := func(p pod.Problem) bool {
+		return (f.namespace == "" || p.Pod == "" || strings.HasPrefix(p.Pod, f.namespace+"/")) &&
+			(len(f.names) == 0 || slices.ContainsFunc(f.names, func(n podName) bool { return n.concerns(p, node) }))
 	}
-}
-
-// podLine is a line of the table; key leaves out what changes by itself.
-type podLine struct{ text, key string }
-
-const (
-	podHeading     = "NAMESPACE\tNAME\tREADY\tSTATUS\tRESTARTS\tAGE\tIP"
-	podHeadingWide = podHeading + "\tNODE\tIMAGES\tSOURCE\tUID"
-)
-
-func heading(wide bool) string {
-	if wide {
-		return podHeadingWide
-	}
-	return podHeading
-}
-
-func podLines(l server.Listing, wide bool, now time.Time) []podLine {
-	kept := map[string]bool{}
-	for _, p := range l.Problems {
-		if p.KeptRunning && p.Pod != "" {
-			kept[p.Pod] = true
-		}
-	}
-	var lines []podLine
+	var only server.Listing
 	for _, info := range l.Pods {
-		p := info.Pod
-		s := summarize(p)
-		if kept[p.Namespace+"/"+p.Name] {
-			s.status += " (last good manifest)"
+		if wanted(info.Pod) {
+			only.Pods = append(only.Pods, info)
 		}
-		restarts := strconv.Itoa(s.restarts)
-		if s.restarts > 0 && !s.lastRestart.IsZero() {
-			restarts += " (" + duration.HumanDuration(now.Sub(s.lastRestart)) + " ago)"
-		}
-		columns := []string{p.Namespace, p.Name, fmt.Sprintf("%d/%d", s.ready, s.total), s.status, restarts,
-			age(p, now), cmp.Or(p.Status.PodIP, "<none>")}
-		key := []string{p.Namespace, p.Name, columns[2], s.status, strconv.Itoa(s.restarts), columns[6]}
-		if wide {
-			var images []string
-			for _, c := range p.Spec.Containers {
-				images = append(images, c.Image)
-			}
-			columns = append(columns, cmp.Or(p.Spec.NodeName, "<none>"), strings.Join(images, ","),
-				cmp.Or(info.Origin, "<none>"), string(p.UID))
-		}
-		for i := range columns {
-			columns[i] = printable(columns[i])
-		}
-		lines = append(lines, podLine{strings.Join(columns, "\t"), strings.Join(key, " ")})
 	}
-	return lines
+	for _, p := range l.Problems {
+		if concerned(p) {
+			only.Problems = append(only.Problems, p)
+		}
+	}
+	return only
 }
 
-func age(p *v1.Pod, now time.Time) string {
-	switch {
-	case !p.CreationTimestamp.IsZero():
-		return duration.HumanDuration(now.Sub(p.CreationTimestamp.Time))
-	case p.Status.StartTime != nil:
-		return duration.HumanDuration(now.Sub(p.Status.StartTime.Time))
-	}
-	return "<unknown>"
-}
-
-// writePods writes the table and then the problems.
-func writePods(w io.Writer, l server.Listing, wide bool, now time.Time) error {
-	if len(l.Pods) == 0 {
-		fmt.Fprintln(w, "No pods. Put a manifest into the manifest directory (staticPodPath) and it runs.")
-	} else {
-		t := newTable(w)
-		fmt.Fprintln(t, heading(wide))
-		for _, line := range podLines(l, wide, now) {
-			fmt.Fprintln(t, line.text)
-		}
-		if err := t.Flush(); err != nil {
-			return err
+// nodeOf is this node's name, as its pods say it.
+func nodeOf(l server.Listing) string {
+	for _, info := range l.Pods {
+		if info.Pod.Spec.NodeName != "" {
+			return info.Pod.Spec.NodeName
 		}
 	}
-	return writeProblems(w, l.Problems)
+	return ""
 }
 
-func writeProblems(w io.Writer, all []pod.Problem) error {
-	if len(all) == 0 {
-		return nil
+func known(n podName, l server.Listing) bool {
+	node := nodeOf(l)
+	return slices.ContainsFunc(l.Pods, func(i server.PodInfo) bool { return n.matches(i.Pod) }) ||
+		slices.ContainsFunc(l.Problems, func(p pod.Problem) bool { return n.concerns(p, node) })
+}
+
+// psList is a v1.PodList to whoever reads one, and has the problems too.
+type psList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata"`
+	Items           []*v1.Pod     `json:"items"`
+	Problems        []pod.Problem `json:"problems"`
+}
+
+// annotationOrigin says, in the output of podd ps, where a pod's manifest is.
+const annotationOrigin = "podd/origin"
+
+func podList(l server.Listing) psList {
+	list := psList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"},
+		Items: []*v1.Pod{}, Problems: append([]pod.Problem{}, l.Problems...)}
+	for _, info := range l.Pods {
+		p := *info.Pod
+		p.TypeMeta = metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"}
+		if info.Origin != "" {
+			metav1.SetMetaDataAnnotation(&p.ObjectMeta, annotationOrigin, info.Origin)
+		}
+		list.Items = append(list.Items, &p)
 	}
-	fmt.Fprintf(w, "\n%s with manifests:\n", count(len(all), "problem"))
-	for _, p := range all {
-		fmt.Fprintf(w, "  %s\n", describeProblem(p))
+	return list
+}
+
+// watchStream writes what changed, line by line, for a reader that is a program.
+type watchStream struct {
+	view
+	before []string
+	table  table
+}
+
+func (s *watchStream) write(out io.Writer, l server.Listing, now time.Time) error {
+	var rows [][]string
+	if s.before == nil {
+		rows = append(rows, s.heading())
 	}
+	keys := []string{}
+	for _, row := range s.pods(l, now) {
+		if keys = append(keys, row.key); !slices.Contains(s.before, row.key) {
+			rows = append(rows, row.cells)
+		}
+	}
+	if err := s.table.write(out, rows); err != nil {
+		return err
+	}
+	for _, line := range slices.Concat(s.reasons(l, now), problemLines(l)) {
+		if keys = append(keys, line.key); !slices.Contains(s.before, line.key) {
+			paragraph(out, 2, line.text, 0)
+		}
+	}
+	s.before = keys
 	return nil
-}
-
-func describeProblem(p pod.Problem) string {
-	where := p.Origin
-	if p.Line > 0 {
-		where += ":" + strconv.Itoa(p.Line)
-	} else if p.Document > 1 {
-		where += fmt.Sprintf(" (document %d)", p.Document)
-	}
-	var b strings.Builder
-	b.WriteString(where + ": ")
-	if p.Pod != "" {
-		b.WriteString("pod " + p.Pod + ": ")
-	}
-	if p.Field != "" {
-		b.WriteString(p.Field + ": ")
-	}
-	b.WriteString(p.Message)
-	if p.KeptRunning {
-		b.WriteString(" [the last good version keeps running]")
-	}
-	return oneLine(b.String())
-}
-
-func count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
-}
-
-// oneLine keeps a message in its row.
-func oneLine(s string) string {
-	return printable(strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r == '\n' || r == '\r' || r == '\t' }), " "))
 }

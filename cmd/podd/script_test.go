@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -40,9 +41,10 @@ func TestScripts(t *testing.T) {
 func startDaemon(ts *testscript.TestScript, _ bool, args []string) {
 	full := len(args) == 0
 	s := server.New(server.Config{
-		Socket:  filepath.Join(ts.MkAbs("run"), "podd.sock"),
-		Version: server.Version{Version: "v0"},
-		Pods:    fakePods(full),
+		Socket:   filepath.Join(ts.MkAbs("run"), "podd.sock"),
+		NodeName: "node-1",
+		Version:  server.Version{Version: "v0"},
+		Pods:     fakePods(full),
 		Problems: func() []pod.Problem {
 			if !full {
 				return nil
@@ -93,12 +95,14 @@ func (full fakePods) Pods() []*v1.Pod {
 	yes := true
 	running := v1.ContainerStatus{Name: "c0", Ready: true, Started: &yes, State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}}
 	crashing := v1.ContainerStatus{Name: "c1", RestartCount: 4,
-		State:                v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}},
-		LastTerminationState: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ExitCode: 1, FinishedAt: ago(90 * time.Second)}}}
+		State:                v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "back-off 40s restarting failed container=c1 pod=web_default(uid-web)"}},
+		LastTerminationState: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ExitCode: 1, Reason: "Error", Message: "cannot open\nthe database\n", FinishedAt: ago(90 * time.Second)}}}
+	unpulled := v1.ContainerStatus{Name: "c0", State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: "ErrImagePull", Message: "no such image " + strings.Repeat("x ", 300)}}}
+	making := v1.ContainerStatus{Name: "c1", State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: "ContainerCreating"}}}
 	done := v1.ContainerStatus{Name: "c0", State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{Reason: "Completed"}}}
 	return []*v1.Pod{
-		at("apps", "job", v1.PodStatus{Phase: v1.PodSucceeded, PodIP: "10.88.0.9", ContainerStatuses: []v1.ContainerStatus{done}}, "localhost/podd/busybox:1"),
-		at("default", "new", v1.PodStatus{Phase: v1.PodPending}, "localhost/podd/busybox:1"),
+		at("apps", "job-node-1", v1.PodStatus{Phase: v1.PodSucceeded, PodIP: "10.88.0.9", ContainerStatuses: []v1.ContainerStatus{done}}, "localhost/podd/busybox:1"),
+		at("default", "new", v1.PodStatus{Phase: v1.PodPending, ContainerStatuses: []v1.ContainerStatus{unpulled, making}}, "localhost/nobody/x:1", "localhost/podd/busybox:1"),
 		at("default", "web", v1.PodStatus{Phase: v1.PodRunning, PodIP: "10.88.0.5", ContainerStatuses: []v1.ContainerStatus{running, crashing}},
 			"localhost/podd/web:1", "localhost/podd/busybox:1"),
 	}
@@ -107,7 +111,7 @@ func (full fakePods) Pods() []*v1.Pod {
 func fakeProblems() []pod.Problem {
 	return []pod.Problem{
 		{Origin: "/etc/podd/manifests/web.yaml", Line: 12, Field: "spec.containers[0].imagee", Pod: "default/web",
-			Message: "is not a field: did you mean image?", KeptRunning: true},
+			Message: "unknown field \"imagee\"", Hint: "did you mean \"image\"?", KeptRunning: true},
 		{Origin: "/etc/podd/manifests/x.yaml", Message: "is empty\x1b[31m"},
 	}
 }
@@ -118,9 +122,13 @@ func fakeEvents() []*v1.Event {
 			InvolvedObject: v1.ObjectReference{Kind: "Pod", Namespace: ns, Name: name},
 			FirstTimestamp: metav1.NewTime(time.Now().Add(-10 * time.Minute)), LastTimestamp: metav1.NewTime(time.Now().Add(-30 * time.Second))}
 	}
+	inContainer := func(e *v1.Event, container string) *v1.Event {
+		e.InvolvedObject.FieldPath = "spec.containers{" + container + "}"
+		return e
+	}
 	return []*v1.Event{
 		event("default", "web", "Pulled", "Container image already present on machine", 1),
-		event("default", "web", "BackOff", "Back-off restarting failed container\nc1", 7),
-		event("apps", "job", "Started", "Started container c0", 1),
+		inContainer(event("default", "web", "BackOff", "Back-off restarting failed container\nc1", 7), "c1"),
+		event("apps", "job-node-1", "Started", "Started container c0", 1),
 	}
 }
