@@ -56,11 +56,16 @@ type Volumes interface {
 	SetUp(ctx context.Context, p *v1.Pod) error
 	Mounts(p *v1.Pod, c *v1.Container) ([]pod.Mount, error)
 	TearDown(ctx context.Context, uid pod.UID) error
+	// Pods lists those that have something on disk, wanted or not.
+	Pods() ([]pod.UID, error)
 }
 
 // Cgroups removes the pod's cgroup once nothing runs in it.
 type Cgroups interface {
 	RemoveCgroup(ctx context.Context, p *v1.Pod) error
+	// Leftover lists those that have a cgroup and are none of the known ones,
+	// in a form that RemoveCgroup takes.
+	Leftover(known []pod.UID) ([]pod.UID, error)
 }
 
 // Logs removes a gone pod's log directory.
@@ -102,8 +107,11 @@ type Config struct {
 	// LogRetention is how long the logs of a gone pod stay for those who ship
 	// them; 0 for one minute, the kubelet's pace of collection.
 	LogRetention time.Duration
-	Log          *slog.Logger
-	Metrics      prometheus.Registerer
+	// Graves is a directory of Run's own for small files that remember, over
+	// a restart, whose logs are still to be removed; empty to forget.
+	Graves  string
+	Log     *slog.Logger
+	Metrics prometheus.Registerer
 }
 
 // Agent is the sync loop and its workers.
@@ -117,6 +125,7 @@ type Agent struct {
 	ended  chan *worker
 	ping   chan chan struct{}
 	strays chan pod.Glance
+	left   chan leftovers
 
 	poke chan struct{}
 
@@ -130,6 +139,7 @@ type Agent struct {
 	orphans   map[pod.UID]pod.Glance // what runs and has no worker yet
 	refused   map[pod.UID]string     // why a wanted pod has no worker, as it was told
 	recovered bool
+	swept     bool
 	away      error // why the runtime never answered, so far
 
 	wg sync.WaitGroup // workers, look-ups and log removals
@@ -151,10 +161,11 @@ func New(cfg Config) *Agent {
 		log:     cfg.Log,
 		metrics: newMetrics(cfg.Metrics),
 		starts:  make(chan struct{}, cfg.ParallelStarts),
-		graves:  newGraves(),
+		graves:  newGraves(cfg.Graves),
 		ended:   make(chan *worker),
 		ping:    make(chan chan struct{}),
 		strays:  make(chan pod.Glance),
+		left:    make(chan leftovers),
 		workers: make(map[pod.UID]*worker),
 		wanted:  make(map[pod.UID]*pod.Desired),
 		spoken:  make(map[pod.Source]bool),
@@ -196,6 +207,9 @@ func (a *Agent) Run(ctx context.Context, updates <-chan pod.Update) error {
 			continue
 		case g := <-a.strays:
 			a.adoptStray(g)
+		case left := <-a.left:
+			a.endLeftovers(ctx, left)
+			continue
 		case pong := <-a.ping:
 			close(pong)
 			continue
@@ -240,6 +254,7 @@ func (a *Agent) reconcile(ctx context.Context) {
 		return
 	}
 	a.endOrphans(ctx)
+	a.sweepOnce(ctx)
 	a.mu.Lock()
 	var missing []*pod.Desired
 	for uid, d := range a.wanted {
@@ -272,7 +287,7 @@ func (a *Agent) reconcile(ctx context.Context) {
 			continue
 		}
 		a.admit(d.UID())
-		a.start(ctx, d, false)
+		a.start(ctx, d, "")
 	}
 }
 
@@ -301,11 +316,12 @@ func (a *Agent) heldNames() map[string]bool {
 	return held
 }
 
-// start makes a worker; unwanted ones begin with the end.
-func (a *Agent) start(ctx context.Context, d *pod.Desired, unwanted bool) {
+// start makes a worker. One of a pod that is not wanted begins with the end;
+// unwanted says why.
+func (a *Agent) start(ctx context.Context, d *pod.Desired, unwanted string) {
 	w := newWorker(a, d)
-	if unwanted {
-		w.end("no manifest names it")
+	if unwanted != "" {
+		w.end(unwanted)
 	}
 	delete(a.orphans, d.UID())
 	a.mu.Lock()
@@ -359,15 +375,19 @@ func (a *Agent) WakeAll() {
 }
 
 // removeLogs removes a gone pod's logs, unless the pod came back.
-func (a *Agent) removeLogs(p *v1.Pod) {
+func (a *Agent) removeLogs(g grave) {
 	a.mu.Lock()
-	back := a.workers[p.UID] != nil
+	back := a.workers[g.UID] != nil
 	a.mu.Unlock()
-	if back {
-		return
+	var err error
+	if !back {
+		err = a.cfg.Logs.RemoveLogs(g.pod())
 	}
-	if err := a.cfg.Logs.RemoveLogs(p); err != nil {
-		a.log.Warn("logs of a gone pod stay", "pod", p.Namespace+"/"+p.Name, "uid", p.UID, "error", err)
+	if err == nil {
+		err = a.graves.clear(g.UID)
+	}
+	if err != nil {
+		a.log.Warn("logs of a gone pod stay", "pod", g.Namespace+"/"+g.Name, "uid", g.UID, "error", err)
 	}
 }
 

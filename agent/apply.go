@@ -73,7 +73,9 @@ func (w *worker) apply(ctx context.Context, d *pod.Desired, seen pod.Observed, s
 		did = true
 	}
 	if step.Phase == pod.PhaseGone {
-		w.agent.graves.add(d.Pod, time.Now().Add(w.agent.cfg.LogRetention))
+		if d.Pod.Name != "" {
+			w.agent.graves.add(graveOf(d.Pod, time.Now().Add(w.agent.cfg.LogRetention)))
+		}
 		w.log.Info("pod is gone")
 	}
 	return did || step.CleanUp, nil
@@ -324,6 +326,11 @@ func (w *worker) cleanUp(ctx context.Context, d *pod.Desired) error {
 	}
 	if err := w.agent.cfg.Volumes.TearDown(ctx, w.uid); err != nil {
 		w.event(d, "FailedUnMount", err.Error())
+	}
+	if d.Pod.Name != "" {
+		if err := w.agent.graves.carve(graveOf(d.Pod, time.Now().Add(w.agent.cfg.LogRetention))); err != nil {
+			w.log.Warn("a restart of podd will forget to remove the pod's logs", "error", err)
+		}
 	}
 	return nil
 }

@@ -3,6 +3,8 @@ package agent_test
 import (
 	"context"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -32,7 +34,8 @@ type node struct {
 	wants map[pod.Source]map[string]*pod.Desired
 	spoke map[pod.Source]bool
 
-	podd *podd
+	graves string // directory
+	podd   *podd
 }
 
 type fakeImage struct {
@@ -52,7 +55,7 @@ type podd struct {
 
 func newNode(r *fakeRuntime) *node {
 	return &node{
-		fakeRuntime: r, sources: []pod.Source{pod.SourceFile, pod.SourceHTTP},
+		fakeRuntime: r, graves: r.t.TempDir(), sources: []pod.Source{pod.SourceFile, pod.SourceHTTP},
 		mounts: make(map[pod.UID]bool), cgroup: make(map[pod.UID]bool),
 		images: make(map[string]*fakeImage), removed: make(map[string]int), report: make(map[string]pod.Report), events: make(map[string]int),
 		wants: map[pod.Source]map[string]*pod.Desired{pod.SourceFile: {}, pod.SourceHTTP: {}},
@@ -69,7 +72,7 @@ func (n *node) start() {
 	p.agent = agent.New(agent.Config{
 		Observer: c, Sandboxes: c, Containers: c, Images: n, Volumes: n, Cgroups: n, Logs: n, Status: n, Events: n,
 		Sources: n.sources, Log: slog.New(slog.NewTextHandler(logTo{n.t}, &slog.HandlerOptions{Level: slog.LevelDebug})),
-		Metrics: prometheus.NewRegistry(), ParallelStarts: 4,
+		Metrics: prometheus.NewRegistry(), ParallelStarts: 4, Graves: n.graves,
 	})
 	n.podd = p
 	n.disk.Lock()
@@ -196,6 +199,22 @@ func (n *node) RemoveCgroup(_ context.Context, p *v1.Pod) error {
 	defer n.disk.Unlock()
 	delete(n.cgroup, p.UID)
 	return nil
+}
+
+func (n *node) Pods() ([]pod.UID, error) {
+	n.disk.Lock()
+	defer n.disk.Unlock()
+	return slices.Collect(maps.Keys(n.mounts)), nil
+}
+
+func (n *node) Leftover(known []pod.UID) ([]pod.UID, error) {
+	n.disk.Lock()
+	defer n.disk.Unlock()
+	left := maps.Clone(n.cgroup)
+	for _, uid := range known {
+		delete(left, uid)
+	}
+	return slices.Collect(maps.Keys(left)), nil
 }
 
 func (n *node) RemoveLogs(p *v1.Pod) error {

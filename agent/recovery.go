@@ -71,7 +71,7 @@ func (a *Agent) reportAway() {
 func (a *Agent) endOrphans(ctx context.Context) {
 	for uid, g := range a.orphans {
 		if a.wanted[uid] == nil && a.mayEnd(g.Source) {
-			a.start(ctx, orphan(g), true)
+			a.start(ctx, orphan(g), "no manifest names it")
 		}
 	}
 }

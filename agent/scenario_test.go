@@ -266,6 +266,9 @@ func (s *scenario) doHarm(words []string) error {
 				s.changed(sb)
 			}
 		}
+	case "vanish": // as after a reboot
+		s.sandboxes = slices.DeleteFunc(s.sandboxes, func(sb *fakeSandbox) bool { return sb.name == what })
+		s.containers = slices.DeleteFunc(s.containers, func(k *fakeContainer) bool { return k.sandbox.name == what })
 	case "stubborn":
 		s.stubborn[what] = true
 	case "stray", "foreign": // a sandbox that podd did not know of, or not make
@@ -324,6 +327,19 @@ func (s *scenario) fact(what, key string) string {
 		return string(status.Compute(report, v1.PodStatus{}).Phase)
 	case "waiting":
 		return report.Waiting[ctr].Reason
+	case "logs":
+		s.disk.Lock()
+		defer s.disk.Unlock()
+		return fmt.Sprint(s.removed[name] == 0)
+	case "disk":
+		s.disk.Lock()
+		defer s.disk.Unlock()
+		for uid := range s.mounts {
+			if strings.HasPrefix(string(uid), name+"-") {
+				return "true"
+			}
+		}
+		return "false"
 	case "known":
 		return fmt.Sprint(reported)
 	case "running":

@@ -55,11 +55,15 @@ type mail struct {
 }
 
 func newWorker(a *Agent, d *pod.Desired) *worker {
+	name := d.Name()
+	if d.Pod.Name == "" {
+		name = "" // only its UID is known
+	}
 	return &worker{
 		agent: a,
 		uid:   d.UID(),
-		name:  d.Name(),
-		log:   a.log.With("pod", d.Name(), "uid", d.UID()),
+		name:  name,
+		log:   a.log.With("pod", name, "uid", d.UID()),
 		poke:  make(chan struct{}, 1),
 		mail:  mail{desired: d},
 		told:  told{states: make(map[string]pod.ContainerState)},
@@ -307,6 +311,9 @@ func (w *worker) note(d *pod.Desired, seen pod.Observed, now time.Time) {
 
 // report tells status what is known, with the failures of this round's starts.
 func (w *worker) report(d *pod.Desired, seen pod.Observed, step *plan.Step, err error) {
+	if d.Pod.Name == "" {
+		return
+	}
 	waiting := maps.Clone(step.Waiting)
 	for _, st := range step.Start {
 		if f, failed := w.memory.Failures[st.Container.Name]; failed {

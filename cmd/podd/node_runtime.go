@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"runtime"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -202,6 +203,15 @@ type podCgroups struct{ n *node }
 
 func (c podCgroups) RemoveCgroup(ctx context.Context, p *v1.Pod) error {
 	return c.n.cgroups.Load().Remove(ctx, p.UID)
+}
+
+// Leftover compares with what the tree can tell of a UID: systemd's names
+// change its dashes.
+func (c podCgroups) Leftover(known []pod.UID) ([]pod.UID, error) {
+	uids, err := c.n.cgroups.Load().Pods()
+	return slices.DeleteFunc(uids, func(listed pod.UID) bool {
+		return slices.ContainsFunc(known, func(uid pod.UID) bool { return cgroup.Matches(listed, uid) })
+	}), err
 }
 
 // wakeFunc lets a function stand for the agent where the agent does not exist yet.

@@ -1,0 +1,102 @@
+package agent
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"podd/internal/pod"
+)
+
+// leftovers is what an earlier podd left outside the runtime.
+type leftovers struct {
+	// pods have something on disk and nothing in the runtime.
+	pods   []pod.UID
+	graves []grave
+}
+
+// sweepOnce looks, once in Run's life, for what is left of pods that the
+// runtime no longer knows: their disk outlives a reboot that clears the
+// runtime's state. It needs to know everything that is wanted, and everything
+// that runs.
+func (a *Agent) sweepOnce(ctx context.Context) {
+	if a.swept || !a.allSpoken() {
+		return
+	}
+	a.swept = true
+	known := slices.Collect(maps.Keys(a.orphans))
+	known = slices.AppendSeq(known, maps.Keys(a.wanted))
+	a.wg.Go(func() { a.sweep(ctx, known) })
+}
+
+// allSpoken says whether every source has spoken.
+func (a *Agent) allSpoken() bool {
+	return !slices.ContainsFunc(a.cfg.Sources, func(s pod.Source) bool { return !a.spoken[s] })
+}
+
+// sweep finds what is left, and hands it to the sync loop: only there is it
+// certain that a pod is not taken up at the same moment.
+func (a *Agent) sweep(ctx context.Context, known []pod.UID) {
+	var left leftovers
+	onDisk, err := a.cfg.Volumes.Pods()
+	if err != nil {
+		a.log.Warn("volumes of pods long gone are not looked for", "error", err)
+	}
+	for _, uid := range onDisk {
+		if slices.Contains(known, uid) {
+			continue
+		}
+		// Something in the runtime after all is another's, or was made since.
+		if seen, err := a.cfg.Observer.Observe(ctx, uid); err == nil && seen.Empty() {
+			left.pods = append(left.pods, uid)
+		}
+	}
+	if left.graves, err = a.graves.read(); err != nil {
+		a.log.Warn("logs of gone pods stay", "error", err)
+	}
+	select {
+	case a.left <- left:
+	case <-ctx.Done():
+		return
+	}
+	a.sweepCgroups(ctx, append(known, left.pods...))
+}
+
+// sweepCgroups removes the cgroups that no pod has. One with a process in it
+// is another's and stays.
+func (a *Agent) sweepCgroups(ctx context.Context, known []pod.UID) {
+	a.mu.Lock()
+	known = slices.AppendSeq(known, maps.Keys(a.workers))
+	a.mu.Unlock()
+	uids, err := a.cfg.Cgroups.Leftover(known)
+	if err != nil {
+		a.log.Warn("cgroups of pods long gone are not all found", "error", err)
+	}
+	for _, uid := range uids {
+		if err := a.cfg.Cgroups.RemoveCgroup(ctx, nameless(uid)); err != nil {
+			a.log.Info("a cgroup of no pod stays", "uid", uid, "error", err)
+		}
+	}
+}
+
+// endLeftovers gives each pod that is left a worker, which takes away what
+// there is; who wants the pod meanwhile waits for that, as ever.
+func (a *Agent) endLeftovers(ctx context.Context, left leftovers) {
+	for _, uid := range left.pods {
+		a.mu.Lock()
+		known := a.workers[uid] != nil
+		a.mu.Unlock()
+		if _, running := a.orphans[uid]; !known && !running && a.wanted[uid] == nil {
+			a.start(ctx, &pod.Desired{Pod: nameless(uid)}, "an earlier podd left it on disk")
+		}
+	}
+	for _, g := range left.graves {
+		a.graves.add(g) // removeLogs looks whether the pod is back
+	}
+}
+
+// nameless is a pod of which only the UID is known.
+func nameless(uid pod.UID) *v1.Pod { return &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid}} }
