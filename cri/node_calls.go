@@ -46,6 +46,9 @@ type Status struct {
 	Network Condition
 	// Handlers are the names of the runtime's handlers; "" is the default one.
 	Handlers []string
+	// RecursiveReadOnly: the default handler can make the mounts below a
+	// read-only mount read-only too.
+	RecursiveReadOnly bool
 }
 
 // Err is nil when runtime and network are ready, and a sentence otherwise
@@ -82,6 +85,9 @@ func (c *Client) Status(ctx context.Context) (Status, error) {
 	}
 	for _, h := range r.GetRuntimeHandlers() {
 		s.Handlers = append(s.Handlers, h.Name)
+		if h.Name == "" {
+			s.RecursiveReadOnly = h.GetFeatures().GetRecursiveReadOnlyMounts()
+		}
 	}
 	return s, nil
 }
