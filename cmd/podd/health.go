@@ -40,12 +40,20 @@ func (n *node) runtimeHealth(ctx context.Context) error {
 	}
 	s, err := n.client.Status(ctx)
 	if err != nil {
-		return err
+		return n.silence(err)
 	}
 	if !s.Runtime.OK {
 		return fmt.Errorf("%w: %s: %s", pod.ErrUnavailable, s.Runtime.Reason, s.Runtime.Message)
 	}
 	return nil
+}
+
+// silence says of a runtime that lets a question run out of time what it does.
+func (n *node) silence(err error) error {
+	if errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, pod.ErrUnavailable) {
+		return fmt.Errorf("%w: %s takes connections but gives no answer in time; it hangs, or has far too much to do", pod.ErrUnavailable, n.client.Endpoint())
+	}
+	return err
 }
 
 // networkHealth asks the default network, which can say what is missing, and
@@ -58,7 +66,7 @@ func (n *node) networkHealth(ctx context.Context) error {
 	}
 	s, err := n.client.Status(ctx)
 	if err != nil {
-		return err
+		return n.silence(err)
 	}
 	if !s.Network.OK {
 		return fmt.Errorf("%w: %s: %s", pod.ErrNetworkNotReady, s.Network.Reason, s.Network.Message)

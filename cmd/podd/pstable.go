@@ -177,8 +177,10 @@ func (v view) reasons(l server.Listing, now time.Time) []line {
 func why(cs *v1.ContainerStatus, now time.Time) (reason, text, key string) {
 	switch waiting, ended := cs.State.Waiting, cs.State.Terminated; {
 	case ended != nil && (ended.ExitCode != 0 || ended.Signal != 0):
-		text, key = exited(ended, "", now)
-		return ending(ended), text, key
+		unnamed := *ended
+		unnamed.Reason = "" // the line has it already
+		text, key = exited(&unnamed, "", now)
+		return ending(ended), text, ending(ended) + key
 	case waiting == nil || waiting.Message == "" && (waiting.Reason == "" || waiting.Reason == "ContainerCreating" || waiting.Reason == "PodInitializing"):
 		return "", "", ""
 	case cs.LastTerminationState.Terminated != nil && waiting.Reason == "CrashLoopBackOff":
