@@ -21,6 +21,7 @@ import (
 	"podd/cri"
 	"podd/cri/critest"
 	"podd/internal/pod"
+	"podd/pleg"
 	"podd/status"
 )
 
@@ -62,7 +63,7 @@ func TestThreeHundredPods(t *testing.T) {
 
 	t.Run("cost nothing while nothing happens", func(t *testing.T) {
 		window := idleWindow(t)
-		m.settle(t)
+		m.settle(t, 3*time.Second) // the relister looks once more when its stream is surely open
 		calls, before := len(m.srv.Calls()), cpuTime(t)
 		time.Sleep(window)
 		used := cpuTime(t) - before
@@ -91,46 +92,59 @@ func TestThreeHundredPods(t *testing.T) {
 // many is the agent, wired, and its runtime.
 type many struct {
 	srv     *critest.Server
+	image   string
 	status  *status.Writer
 	updates chan pod.Update
 }
 
-func startMany(t *testing.T) *many {
+// slow are the calls that take slowCall.
+var slow = []string{"RunPodSandbox", "PodSandboxStatus", "ListPodSandbox", "CreateContainer", "StartContainer",
+	"ContainerStatus", "ListContainers", "RemoveContainer", "StopPodSandbox", "RemovePodSandbox", "StopContainer"}
+
+// startMany runs the agent against a runtime on a socket, through the real
+// client, the real writer of statuses and the real relister.
+func startMany(t *testing.T, edit ...func(*agent.Config)) *many {
 	t.Helper()
 	srv := critest.New(t)
-	id := srv.AddImage(testImage)
-	for _, call := range []string{"RunPodSandbox", "PodSandboxStatus", "ListPodSandbox", "CreateContainer", "StartContainer",
-		"ContainerStatus", "ListContainers", "RemoveContainer", "StopPodSandbox", "RemovePodSandbox", "StopContainer"} {
+	m := &many{srv: srv, image: srv.AddImage(testImage), updates: make(chan pod.Update)}
+	for _, call := range slow {
 		srv.Delay(call, slowCall)
 	}
+	m.run(t, edit...)
+	return m
+}
+
+// run is one life of podd; the function ends it.
+func (m *many) run(t *testing.T, edit ...func(*agent.Config)) (stop func()) {
+	t.Helper()
 	dir, log, reg := t.TempDir(), slog.New(slog.NewTextHandler(io.Discard, nil)), prometheus.NewRegistry()
-	client, err := cri.Dial(t.Context(), srv.Endpoint(), cri.Options{
+	client, err := cri.Dial(t.Context(), m.srv.Endpoint(), cri.Options{
 		RootDir: dir, PodLogsDir: filepath.Join(dir, "logs"), ContainerLogsDir: filepath.Join(dir, "links"), NodeName: "n",
 	}, log, reg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &many{srv: srv, status: status.NewWriter(status.Config{Log: log, Metrics: reg}), updates: make(chan pod.Update)}
-	a := agent.New(agent.Config{
-		Observer: client, Sandboxes: client, Containers: client, Images: present{ref: id}, Volumes: noVolumes{}, Cgroups: noVolumes{},
+	m.status = status.NewWriter(status.Config{Log: log, Metrics: reg})
+	cfg := agent.Config{
+		Observer: client, Sandboxes: client, Containers: client, Images: present{ref: m.image}, Volumes: noVolumes{}, Cgroups: noVolumes{},
 		Logs: noVolumes{}, Status: m.status, Events: noVolumes{}, Sources: []pod.Source{pod.SourceFile}, Log: log, Metrics: reg,
-	})
+	}
+	for _, e := range edit {
+		e(&cfg)
+	}
+	a := agent.New(cfg)
+	relister := pleg.New(pleg.Config{Runtime: client, Waker: a, Recovered: a.WakeAll, Log: log, Metrics: reg})
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = a.Run(ctx, m.updates) })
-	wg.Go(func() {
-		for ctx.Err() == nil {
-			if err := client.Events(ctx, a.Wake); ctx.Err() == nil {
-				t.Errorf("event stream: %v", err)
-			}
-		}
-	})
-	t.Cleanup(func() {
+	wg.Go(func() { _ = relister.Run(ctx) })
+	stop = sync.OnceFunc(func() {
 		cancel()
 		wg.Wait()
 		_ = client.Close()
 	})
-	return m
+	t.Cleanup(stop)
+	return stop
 }
 
 func manyPod(i int) *pod.Desired {
@@ -157,22 +171,22 @@ func (m *many) running() int {
 	return n
 }
 
-// settle waits until the runtime is asked nothing any more.
-func (m *many) settle(t *testing.T) {
+// settle waits until the runtime is asked nothing any more for that long.
+func (m *many) settle(t *testing.T, quiet time.Duration) {
 	t.Helper()
 	last, since := -1, time.Now()
 	m.await(t, "the runtime is left alone", time.Minute, func() bool {
 		if n := len(m.srv.Calls()); n != last {
 			last, since = n, time.Now()
 		}
-		return time.Since(since) > 200*time.Millisecond
+		return time.Since(since) > quiet
 	})
 }
 
 // crash ends a container and says how long it took until another ran.
 func (m *many) crash(t *testing.T, container string) time.Duration {
 	t.Helper()
-	m.settle(t)
+	m.settle(t, 200*time.Millisecond)
 	starts := m.srv.Count("StartContainer")
 	began := time.Now()
 	m.srv.Exit(container, 1)
