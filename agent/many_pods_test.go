@@ -95,6 +95,7 @@ type many struct {
 	image   string
 	status  *status.Writer
 	updates chan pod.Update
+	stop    func() // of this life
 }
 
 // slow are the calls that take slowCall.
@@ -114,8 +115,8 @@ func startMany(t *testing.T, edit ...func(*agent.Config)) *many {
 	return m
 }
 
-// run is one life of podd; the function ends it.
-func (m *many) run(t *testing.T, edit ...func(*agent.Config)) (stop func()) {
+// run begins a life of podd, which stop ends.
+func (m *many) run(t *testing.T, edit ...func(*agent.Config)) {
 	t.Helper()
 	dir, log, reg := t.TempDir(), slog.New(slog.NewTextHandler(io.Discard, nil)), prometheus.NewRegistry()
 	client, err := cri.Dial(t.Context(), m.srv.Endpoint(), cri.Options{
@@ -138,13 +139,12 @@ func (m *many) run(t *testing.T, edit ...func(*agent.Config)) (stop func()) {
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = a.Run(ctx, m.updates) })
 	wg.Go(func() { _ = relister.Run(ctx) })
-	stop = sync.OnceFunc(func() {
+	m.stop = sync.OnceFunc(func() {
 		cancel()
 		wg.Wait()
 		_ = client.Close()
 	})
-	t.Cleanup(stop)
-	return stop
+	t.Cleanup(m.stop)
 }
 
 func manyPod(i int) *pod.Desired {
