@@ -63,7 +63,7 @@ func (f *eventsFlags) run(cmd *cobra.Command, arg string) error {
 	}
 	out := cmd.OutOrStdout()
 	shown := map[string]int32{} // by name: how many repeats were shown
-	first := true
+	first, checked := true, false
 	t := table{width: widthOf(out)}
 	return newClient(f.stateDir).get(cmd.Context(), "/podd/v1/events", query, func(decode func(any) error) error {
 		var list v1.EventList
@@ -71,9 +71,12 @@ func (f *eventsFlags) run(cmd *cobra.Command, arg string) error {
 			return err
 		}
 		fresh := freshEvents(list.Items, shown)
-		if len(list.Items) == 0 && name.name != "" && !f.watch {
-			if err := f.exists(cmd.Context(), name); err != nil {
+		if len(list.Items) == 0 && name.name != "" && !checked {
+			checked = true
+			if err := f.exists(cmd.Context(), name); err != nil && !f.watch {
 				return err
+			} else if err != nil {
+				fmt.Fprintf(cmd.ErrOrStderr(), "%v; waiting for one\n", err)
 			}
 		}
 		switch {
