@@ -146,7 +146,11 @@ func (w *worker) createSandbox(ctx context.Context, d *pod.Desired, step *plan.S
 		w.memory = w.memory.NameTaken("", int64(step.Attempt), time.Now())
 	}
 	if err != nil && ctx.Err() == nil {
-		w.event(d, pod.ReasonOf(err, "FailedCreatePodSandBox"), "Failed to create pod sandbox: "+err.Error())
+		reason := "FailedCreatePodSandBox"
+		if errors.Is(err, pod.ErrNetworkNotReady) {
+			reason = "NetworkNotReady"
+		}
+		w.event(d, reason, "Failed to create pod sandbox: "+err.Error())
 		return toldError{fmt.Errorf("create pod sandbox: %w", err)}
 	}
 	return err
