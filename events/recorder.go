@@ -119,10 +119,11 @@ func (r *Recorder) ContainerEvent(p *v1.Pod, container, eventType, reason, messa
 	}, eventType, reason, message)
 }
 
-// PodEvent is Event for a pod of which only the names are known, such as an
-// orphan that the runtime still has.
-func (r *Recorder) PodEvent(uid pod.UID, namespace, name, eventType, reason, message string) {
-	r.record(v1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: namespace, Name: name, UID: uid},
+// ManifestEvent is Event for a pod that does not run because its manifest is
+// wrong: only names are known of it, or the manifest's own. Events of manifests
+// share one pod's bound. They are not logged: podconfig has said it.
+func (r *Recorder) ManifestEvent(namespace, name, eventType, reason, message string) {
+	r.record(v1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: namespace, Name: name},
 		eventType, reason, message)
 }
 
@@ -145,6 +146,9 @@ func (r *Recorder) record(about v1.ObjectReference, eventType, reason, message s
 		}
 	}
 	r.mu.Unlock()
+	if about.UID == "" {
+		return
+	}
 	r.log.Log(context.Background(), level, "event", "pod", about.Namespace+"/"+about.Name, "uid", about.UID,
 		"type", eventType, "reason", reason, "message", message, "count", e.event.Count)
 }

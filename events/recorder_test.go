@@ -71,7 +71,7 @@ func TestOnePodCannotPushOutOthers(t *testing.T) {
 func TestFilter(t *testing.T) {
 	r := New(Config{})
 	r.Event(aPod("a"), v1.EventTypeNormal, "Started", "x")
-	r.PodEvent("uid-b", "apps", "b", v1.EventTypeWarning, "FailedKillPod", "y")
+	r.ManifestEvent("apps", "b", v1.EventTypeWarning, "FailedKillPod", "y")
 	for _, tt := range []struct {
 		f    Filter
 		want string
@@ -79,7 +79,7 @@ func TestFilter(t *testing.T) {
 		{Filter{}, "Started FailedKillPod"},
 		{Filter{Namespace: "apps"}, "FailedKillPod"},
 		{Filter{Name: "a"}, "Started"},
-		{Filter{UID: "uid-b"}, "FailedKillPod"},
+		{Filter{UID: aPod("a").UID}, "Started"},
 		{Filter{Type: v1.EventTypeNormal}, "Started"},
 		{Filter{Name: "a", Namespace: "apps"}, ""},
 	} {
