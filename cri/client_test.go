@@ -476,3 +476,30 @@ func TestMetricsHaveTheKubeletsNames(t *testing.T) {
 		}
 	}
 }
+
+// TestContainerThatOutlivedItsSandboxIsStillPodds: a create that was given up
+// may come true after the sandbox was removed.
+func TestContainerThatOutlivedItsSandboxIsStillPodds(t *testing.T) {
+	r := newRig(t)
+	p := aPod("web")
+	s := r.sandbox(t, p, 0)
+	release := r.srv.Hang("CreateContainer")
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(50*time.Millisecond, cancel)
+	if _, err := r.CreateContainer(ctx, r.request(p, s, 0)); !errors.Is(err, context.Canceled) {
+		t.Fatalf("got %v: want it cancelled", err)
+	}
+	if err := errors.Join(r.StopSandbox(t.Context(), s.ID), r.RemoveSandbox(t.Context(), s.ID)); err != nil {
+		t.Fatal(err)
+	}
+	release()
+	eventually(t, "the container is made", func() bool { return len(r.srv.Containers()) == 1 })
+	seen := r.observe(t, p.UID)
+	if seen.StartTime.IsZero() || seen.Name != "web" || seen.Source != pod.SourceFile || len(seen.Containers) != 1 {
+		t.Errorf("a look: got %+v, want podd's pod and its container", seen)
+	}
+	glances, err := r.Glance(t.Context())
+	if err != nil || len(glances) != 1 || glances[0].UID != p.UID || len(glances[0].Containers) != 1 {
+		t.Errorf("a glance: got %+v, %v, want the pod", glances, err)
+	}
+}

@@ -132,7 +132,7 @@ func (c *Client) containerConfig(req pod.ContainerRequest, sandbox *runtimeapi.P
 		Envs:        envs,
 		Mounts:      mounts,
 		Labels:      containerLabels(p, ctr),
-		Annotations: containerAnnotations(p, ctr, req.RestartCount),
+		Annotations: containerAnnotations(p, ctr, req.Source, req.StartTime, req.RestartCount),
 		LogPath:     logPath,
 		Stdin:       ctr.Stdin,
 		StdinOnce:   ctr.StdinOnce,

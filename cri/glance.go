@@ -9,8 +9,9 @@ import (
 )
 
 // Glance lists podd's own pods with the states of their sandboxes and
-// containers, by two calls in all. Pods whose sandboxes do not carry
-// pod.AnnotationStartTime belong to somebody else and are left out.
+// containers, by two calls in all. Pods whose sandboxes (or, where none is left,
+// containers) do not carry pod.AnnotationStartTime belong to somebody else and
+// are left out.
 func (c *Client) Glance(ctx context.Context) ([]pod.Glance, error) {
 	sandboxes, containers, err := c.lists(ctx, nil)
 	if err != nil {
@@ -18,30 +19,31 @@ func (c *Client) Glance(ctx context.Context) ([]pod.Glance, error) {
 	}
 	index := map[pod.UID]int{}
 	var out []pod.Glance
-	for _, s := range sandboxes {
-		if _, ours := s.Annotations[pod.AnnotationStartTime]; !ours {
-			continue
-		}
-		uid := pod.UID(s.Metadata.GetUid())
+	of := func(uid pod.UID, name, namespace string, annotations map[string]string) *pod.Glance {
 		i, ok := index[uid]
 		if !ok {
+			if _, ours := annotations[pod.AnnotationStartTime]; !ours {
+				return nil
+			}
 			i = len(out)
 			index[uid] = i
 			out = append(out, pod.Glance{
-				UID:        uid,
-				Name:       s.Metadata.GetName(),
-				Namespace:  s.Metadata.GetNamespace(),
-				Source:     pod.Source(s.Annotations[pod.AnnotationSource]),
-				Sandboxes:  map[string]bool{},
-				Containers: map[string]pod.ContainerState{},
+				UID: uid, Name: name, Namespace: namespace, Source: pod.Source(annotations[pod.AnnotationSource]),
+				Sandboxes: map[string]bool{}, Containers: map[string]pod.ContainerState{},
 			})
 		}
-		out[i].Sandboxes[s.Id] = s.State == runtimeapi.PodSandboxState_SANDBOX_READY
+		return &out[i]
+	}
+	for _, s := range sandboxes {
+		m := s.Metadata
+		if g := of(pod.UID(m.GetUid()), m.GetName(), m.GetNamespace(), s.Annotations); g != nil {
+			g.Sandboxes[s.Id] = s.State == runtimeapi.PodSandboxState_SANDBOX_READY
+		}
 	}
 	c.ownOnly(sandboxes)
 	for _, k := range containers {
-		if i, ok := index[pod.UID(k.Labels[labelPodUID])]; ok {
-			out[i].Containers[k.Id] = containerState(k.State)
+		if g := of(pod.UID(k.Labels[labelPodUID]), k.Labels[labelPodName], k.Labels[labelPodNamespace], k.Annotations); g != nil {
+			g.Containers[k.Id] = containerState(k.State)
 		}
 	}
 	return out, nil

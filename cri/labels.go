@@ -62,12 +62,18 @@ func containerLabels(p *v1.Pod, c *v1.Container) map[string]string {
 	}
 }
 
-func containerAnnotations(p *v1.Pod, c *v1.Container, restarts int32) map[string]string {
+// containerAnnotations are the kubelet's, and the sandbox's own source and start
+// time: a container whose making outlived its sandbox is podd's nevertheless.
+func containerAnnotations(p *v1.Pod, c *v1.Container, source pod.Source, start time.Time, restarts int32) map[string]string {
 	a := map[string]string{
+		pod.AnnotationStartTime: start.Format(time.RFC3339Nano),
 		annotationHash:          containerHash(c),
 		annotationRestartCount:  strconv.Itoa(int(restarts)),
 		annotationMessagePath:   c.TerminationMessagePath,
 		annotationMessagePolicy: string(c.TerminationMessagePolicy),
+	}
+	if source != "" {
+		a[pod.AnnotationSource] = string(source)
 	}
 	if s := p.DeletionGracePeriodSeconds; s != nil {
 		a[annotationDeletionGrace] = strconv.FormatInt(*s, 10)

@@ -80,25 +80,26 @@ func (c *Client) lists(ctx context.Context, labels map[string]string) ([]*runtim
 }
 
 // identify reads names, source and start time back from labels and annotations,
-// the newest sandbox first.
+// the newest sandbox first, and containers only where no sandbox is left.
 func identify(seen *pod.Observed, sandboxes []*runtimeapi.PodSandbox, containers []*runtimeapi.Container) {
-	for _, s := range sandboxes {
+	mark := func(name, namespace string, annotations map[string]string) {
 		if seen.Name == "" {
-			seen.Name, seen.Namespace = s.Metadata.GetName(), s.Metadata.GetNamespace()
+			seen.Name, seen.Namespace = name, namespace
 		}
 		if seen.Source == "" {
-			seen.Source = pod.Source(s.Annotations[pod.AnnotationSource])
+			seen.Source = pod.Source(annotations[pod.AnnotationSource])
 		}
 		if seen.StartTime.IsZero() {
-			if t, err := time.Parse(time.RFC3339Nano, s.Annotations[pod.AnnotationStartTime]); err == nil {
+			if t, err := time.Parse(time.RFC3339Nano, annotations[pod.AnnotationStartTime]); err == nil {
 				seen.StartTime = t
 			}
 		}
 	}
+	for _, s := range sandboxes {
+		mark(s.Metadata.GetName(), s.Metadata.GetNamespace(), s.Annotations)
+	}
 	for _, k := range containers {
-		if seen.Name == "" {
-			seen.Name, seen.Namespace = k.Labels[labelPodName], k.Labels[labelPodNamespace]
-		}
+		mark(k.Labels[labelPodName], k.Labels[labelPodNamespace], k.Annotations)
 	}
 }
 
