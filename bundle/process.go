@@ -36,6 +36,22 @@ func watchProcess(pid int) (*process, error) {
 
 func (p *process) close() { p.f.Close() }
 
+// kill sends SIGKILL; to a process that has ended already it does nothing.
+func (p *process) kill() error {
+	raw, err := p.f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var sent error
+	if err := raw.Control(func(fd uintptr) { sent = unix.PidfdSendSignal(int(fd), unix.SIGKILL, nil, 0) }); err != nil {
+		return err
+	}
+	if errors.Is(sent, unix.ESRCH) {
+		return nil
+	}
+	return sent
+}
+
 // wait blocks until the process has ended (nil) or ctx is done (its cause).
 func (p *process) wait(ctx context.Context) error {
 	raw, err := p.f.SyscallConn()

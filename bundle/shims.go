@@ -1,0 +1,303 @@
+package bundle
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
+)
+
+// CollectedShims counts what CollectShims took away.
+type CollectedShims struct {
+	// Shims that lived without a container.
+	Shims int
+	// Containers that runc knew and containerd did not.
+	Containers int
+	// Directories of containers (bundles), with what was mounted in them.
+	Directories int
+	// Sockets that nobody listened on.
+	Sockets int
+}
+
+// Any says whether there was anything.
+func (c CollectedShims) Any() bool { return c != CollectedShims{} }
+
+// Record is what containerd knows of a container or sandbox.
+type Record struct {
+	// Known: there is a record, so somebody has made it and will delete it.
+	Known bool
+	// Task: containerd knows of a process, or of a shim that is to make one.
+	Task bool
+	// Sandbox is whose shim looks after a container; empty for a sandbox.
+	Sandbox string
+}
+
+// Records says what containerd knows of an ID in a namespace of containerd's
+// (podd's is k8s.io). Of what there is no answer for, nothing is touched.
+type Records func(ctx context.Context, namespace, id string) (Record, error)
+
+// CollectShims takes away what calls that broke off left of containers. When a
+// client dies, containerd kills "shim start" at once, and with that loses the
+// shim that it may have started already: a process, its socket, sometimes a
+// container with its directory, mounts and cgroup. Or it forgets the task that
+// a shim is making, and "runc init" waits for ever in the pod's cgroup. Nothing
+// in containerd looks for the latter, and for the former only its next start.
+//
+// A record is made before a shim is started and deleted after it has ended, so
+// that what has none is nobody's. A container that runc knows always has a task
+// in containerd, but for the moment in which it is made: nothing that began
+// after before is touched. Pass the time podd or the runtime was made, whichever
+// is later. Shims of another containerd are told by its socket.
+//
+// Errors do not stop the rest. It blocks for a few milliseconds when there is
+// nothing to do, and up to 10 s for a shim or container. Not to be called twice
+// at once. Of Settings it uses BinDir, RootDir and StateDir.
+func (s *Settings) CollectShims(ctx context.Context, records Records, before time.Time) (CollectedShims, error) {
+	c := &shimCollection{s: s, proc: "/proc", records: records, before: before}
+	// Shims first: they hold the rest.
+	err := errors.Join(c.shims(ctx), c.containers(ctx), c.bundles(ctx), c.sockets(ctx))
+	return c.done, err
+}
+
+// shimCollection is one run of CollectShims.
+type shimCollection struct {
+	s       *Settings
+	proc    string
+	records Records
+	before  time.Time
+	done    CollectedShims
+}
+
+func (c *shimCollection) record(ctx context.Context, namespace, id string) (Record, error) {
+	r, err := c.records(ctx, namespace, id)
+	if err != nil {
+		return r, fmt.Errorf("ask containerd for %s: %w", id, err)
+	}
+	return r, nil
+}
+
+// shim is what a shim's command line says.
+type shim struct {
+	pid           int
+	namespace, id string
+}
+
+// shims ends shims without a record.
+func (c *shimCollection) shims(ctx context.Context) error {
+	entries, err := os.ReadDir(c.proc)
+	if err != nil {
+		return fmt.Errorf("list processes: %w", err)
+	}
+	var errs []error
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		found, ok := c.shimOf(pid)
+		if !ok {
+			continue
+		}
+		errs = append(errs, c.endShim(ctx, found))
+	}
+	return errors.Join(errs...)
+}
+
+// shimOf reads a process's command line; ok for a shim that serves this
+// containerd. "shim start" and "shim delete", which containerd waits for, end
+// with that word.
+func (c *shimCollection) shimOf(pid int) (found shim, ok bool) {
+	text, err := os.ReadFile(filepath.Join(c.proc, strconv.Itoa(pid), "cmdline"))
+	if err != nil {
+		return shim{}, false
+	}
+	args := strings.Split(strings.TrimRight(string(text), "\x00"), "\x00")
+	if !strings.HasPrefix(filepath.Base(args[0]), "containerd-shim-") {
+		return shim{}, false
+	}
+	found, address := shim{pid: pid}, ""
+	for i := 1; i < len(args); i++ {
+		name := strings.TrimLeft(args[i], "-")
+		switch {
+		case name == "start" || name == "delete":
+			return shim{}, false
+		case i+1 == len(args):
+		case name == "namespace":
+			found.namespace, i = args[i+1], i+1
+		case name == "id":
+			found.id, i = args[i+1], i+1
+		case name == "address":
+			address, i = args[i+1], i+1
+		}
+	}
+	return found, address == Socket(c.s.StateDir) && found.namespace != "" && found.id != ""
+}
+
+// endShim kills a shim without a record. There is nothing that it could still
+// do in an orderly way: who would have asked for it is gone.
+func (c *shimCollection) endShim(ctx context.Context, found shim) error {
+	// Held from before the look at what it is, so that it is this process that
+	// is meant and not a later one of the same number.
+	p, err := watchProcess(found.pid)
+	if errors.Is(err, unix.ESRCH) || errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("watch shim (process %d): %w", found.pid, err)
+	}
+	defer p.close()
+	if again, ok := c.shimOf(found.pid); !ok || again != found || !p.began.Before(c.before) {
+		return nil
+	}
+	if r, err := c.record(ctx, found.namespace, found.id); err != nil || r.Known || r.Task {
+		return err
+	}
+	if err := p.kill(); err != nil {
+		return fmt.Errorf("end shim of lost container %s (process %d): %w", found.id, found.pid, err)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, 10*time.Second, errors.New("it does not end"))
+	defer cancel()
+	if err := p.wait(ctx); err != nil {
+		return fmt.Errorf("end shim of lost container %s (process %d): %w", found.id, found.pid, err)
+	}
+	c.done.Shims++
+	return nil
+}
+
+// containers has runc delete what it knows and containerd has no task for:
+// processes, cgroup, runc's own note. The shim that made it then forgets it, or
+// it would never end.
+func (c *shimCollection) containers(ctx context.Context) error {
+	return c.each(ctx, filepath.Join(c.s.StateDir, "runc"), func(namespace, id, dir string, r Record) error {
+		if r.Task {
+			return nil
+		}
+		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+		defer cancel()
+		cmd := exec.CommandContext(ctx, filepath.Join(c.s.BinDir, "runc"), "--root", filepath.Dir(dir), "delete", "--force", id)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("delete lost container %s: runc: %w: %s", id, err, bytes.TrimSpace(out))
+		}
+		// runc is content with a container of which it never got to note anything.
+		if err := os.RemoveAll(dir); err != nil {
+			return fmt.Errorf("delete lost container %s: %w", id, err)
+		}
+		c.done.Containers++
+		if r.Sandbox == "" {
+			return nil // its shim is gone, or knew but this one
+		}
+		if err := forget(ctx, c.s.shimSocket(namespace, r.Sandbox), namespace, id); err != nil {
+			return fmt.Errorf("have the shim forget lost container %s: %w", id, err)
+		}
+		return nil
+	})
+}
+
+const taskPlugin = "containerd/io.containerd.runtime.v2.task"
+
+// bundles removes the directories of containers, with their root filesystem's
+// mount, here and (the work directory) below the root directory.
+func (c *shimCollection) bundles(ctx context.Context) error {
+	return c.each(ctx, filepath.Join(c.s.StateDir, taskPlugin), func(namespace, id, dir string, r Record) error {
+		if r.Known || r.Task {
+			return nil
+		}
+		if err := unmountBelow(dir); err != nil {
+			return fmt.Errorf("remove directory of lost container %s: %w", id, err)
+		}
+		work := filepath.Join(c.s.RootDir, taskPlugin, namespace, id)
+		if err := errors.Join(os.RemoveAll(work), os.RemoveAll(dir)); err != nil {
+			return fmt.Errorf("remove directory of lost container %s: %w", id, err)
+		}
+		c.done.Directories++
+		return nil
+	})
+}
+
+// each calls take with every dir/NAMESPACE/ID that is old enough.
+func (c *shimCollection) each(ctx context.Context, dir string, take func(namespace, id, path string, r Record) error) error {
+	paths, err := filepath.Glob(filepath.Join(dir, "*", "*"))
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, path := range paths {
+		info, err := os.Lstat(path)
+		if err != nil || !info.IsDir() || !info.ModTime().Before(c.before) {
+			continue
+		}
+		namespace, id := filepath.Base(filepath.Dir(path)), filepath.Base(path)
+		if strings.HasPrefix(id, ".") { // containerd's own: about to be removed
+			continue
+		}
+		r, err := c.record(ctx, namespace, id)
+		if err == nil {
+			err = take(namespace, id, path, r)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// sockets removes those that nobody listens on; their names are hashes. A shim
+// that ends by itself removes its own.
+func (c *shimCollection) sockets(ctx context.Context) error {
+	dir := c.s.shimDir()
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("list sockets of shims: %w", err)
+	}
+	var errs []error
+	for _, e := range entries {
+		path := filepath.Join(dir, e.Name())
+		info, err := os.Lstat(path)
+		if err != nil || info.Mode()&os.ModeSocket == 0 || !info.ModTime().Before(c.before) || !refuses(ctx, path) {
+			continue
+		}
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, fmt.Errorf("remove socket of a shim that is gone: %w", err))
+			continue
+		}
+		c.done.Sockets++
+	}
+	return errors.Join(errs...)
+}
+
+// refuses says whether nobody listens on a socket.
+func refuses(ctx context.Context, path string) bool {
+	dialer := net.Dialer{Timeout: time.Second}
+	conn, err := dialer.DialContext(ctx, "unix", path)
+	if err == nil {
+		_ = conn.Close()
+	}
+	return errors.Is(err, unix.ECONNREFUSED)
+}
+
+// unmountBelow unmounts what is mounted on a directory or below it, the last
+// first, so that nothing is deleted across a mount.
+func unmountBelow(dir string) error {
+	mounts, err := mountinfo.GetMounts(mountinfo.PrefixFilter(dir))
+	if err != nil {
+		return fmt.Errorf("read the mount table: %w", err)
+	}
+	for i := len(mounts) - 1; i >= 0; i-- {
+		if err := unix.Unmount(mounts[i].Mountpoint, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil && !errors.Is(err, unix.EINVAL) {
+			return &fs.PathError{Op: "unmount", Path: mounts[i].Mountpoint, Err: err}
+		}
+	}
+	return nil
+}
