@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"runtime"
@@ -20,20 +19,16 @@ import (
 	"podd/status"
 )
 
-const (
-	// askAgain is how often a runtime that does not answer is asked again; the
-	// bundled one says itself when it is ready.
-	askAgain = 500 * time.Millisecond
-	// collectSlack is how young a network attachment of a runtime that runs for
-	// long may be and still count as being made.
-	collectSlack = 5 * time.Minute
-)
+// askAgain is how often a runtime that does not answer is asked again; the
+// bundled one says itself when it is ready.
+const askAgain = 500 * time.Millisecond
 
 // followRuntime waits for the runtime's first answer, learns what it must be
 // told about it, and then runs everything that needs it.
 func (n *node) followRuntime(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return n.collectNetwork(ctx) })
+	started := time.Now()
+	g.Go(func() error { return n.collect(ctx, started) })
 	g.Go(func() error { return n.agent.Run(ctx, n.config.Updates()) })
 	g.Go(func() error {
 		if err := n.greet(ctx); err != nil {
@@ -138,35 +133,6 @@ func (n *node) learnDriver(ctx context.Context) {
 	n.log.Debug("cgroup driver", "driver", rc.CgroupDriver)
 }
 
-// collectNetwork gives back the addresses that dead sandboxes still hold, each
-// time the bundled runtime became ready.
-func (n *node) collectNetwork(ctx context.Context) error {
-	if n.network == nil {
-		return nil
-	}
-	for {
-		var began time.Time
-		select {
-		case began = <-n.runtimeUp:
-		case <-ctx.Done():
-			return nil
-		}
-		ids, err := n.client.SandboxIDs(ctx)
-		for errors.Is(err, pod.ErrUnavailable) { // ready is said a little before the socket answers
-			sleep(ctx, askAgain)
-			ids, err = n.client.SandboxIDs(ctx)
-		}
-		if ctx.Err() != nil {
-			return nil
-		}
-		if err != nil {
-			n.log.Warn("leaked addresses are not looked for", "error", err)
-			continue
-		}
-		n.collectOnce(ctx, ids, began)
-	}
-}
-
 // runtimeBack is called when the runtime answers again after it did not.
 func (n *node) runtimeBack() {
 	n.agent.WakeAll()
@@ -175,19 +141,6 @@ func (n *node) runtimeBack() {
 	}
 	if n.supervisor == nil {
 		n.noteRuntime(time.Time{})
-	}
-}
-
-func (n *node) collectOnce(ctx context.Context, sandboxes []string, began time.Time) {
-	if recent := time.Now().Add(-collectSlack); began.Before(recent) {
-		began = recent
-	}
-	got, err := n.network.Collect(ctx, sandboxes, began)
-	if err != nil && ctx.Err() == nil {
-		n.log.Warn("leaked addresses were not all given back", "error", err)
-	}
-	if got.Any() {
-		n.log.Info("leaked addresses given back", "attachments", got.Attachments, "leases", got.Leases, "namespaces", got.Namespaces)
 	}
 }
 
