@@ -171,7 +171,9 @@ func (c *Client) dnsConfig(p *v1.Pod) (*runtimeapi.DNSConfig, dnsNotes, error) {
 
 // announce says once a sandbox what of the pod's DNS could not be had.
 func (c *Client) announce(p *v1.Pod, notes dnsNotes) {
-	if notes.noClusterDNS {
+	// Where nobody configured a cluster's DNS at all, ClusterFirst is only the
+	// default that nobody chose: not worth a warning for each pod.
+	if notes.noClusterDNS && c.opts.ClusterDomain != "" {
 		c.opts.event(p, v1.EventTypeWarning, "MissingClusterDNS", fmt.Sprintf(
 			"pod: %q. podd does not have ClusterDNS IP configured and cannot create Pod using %q policy. Falling back to %q policy.",
 			p.Name+"_"+p.Namespace+"("+string(p.UID)+")", v1.DNSClusterFirst, v1.DNSDefault))
