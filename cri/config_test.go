@@ -39,6 +39,7 @@ func TestSandboxConfiguration(t *testing.T) {
 	r.opts.ResolvConf = ptr(filepath.Join(r.dir, "resolv.conf"))
 	r.opts.CgroupParent = func(p *v1.Pod) string { return "/podd/kubepods/pod" + string(p.UID) }
 	r.opts.RuntimeHandlers = map[string]string{"gvisor": "runsc"}
+	r.opts.ClusterDomain = "cluster.local" // and no server for it
 	if err := os.WriteFile(*r.opts.ResolvConf, []byte("nameserver 192.0.2.53\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -73,6 +74,18 @@ func TestSandboxConfiguration(t *testing.T) {
 	}
 	if len(said.got) != 1 || !strings.HasPrefix(said.got[0], "Warning MissingClusterDNS pod: \"web_default(uid-web)\".") {
 		t.Errorf("events: got %q", said.got)
+	}
+}
+
+// On one machine without a cluster nobody chose ClusterFirst: it is a default.
+func TestNobodyIsWarnedOfAClusterThatIsNotThere(t *testing.T) {
+	r := newRig(t)
+	said := &events{}
+	r.opts.Recorder = said
+	r.dial(t)
+	r.sandbox(t, aPod("web", func(p *v1.Pod) { p.Spec.DNSPolicy = v1.DNSClusterFirst }), 0)
+	if len(said.got) != 0 {
+		t.Errorf("events: got %q, want none", said.got)
 	}
 }
 
