@@ -81,6 +81,36 @@ func TestManyWakesBeforeALookAreOne(t *testing.T) {
 	})
 }
 
+// TestReportsAreNews: a look that finds nothing new tells nobody, and starting
+// a pod is told in few steps.
+func TestReportsAreNews(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *scenario) {
+		reports := func() int {
+			synctest.Wait()
+			s.disk.Lock()
+			defer s.disk.Unlock()
+			return s.reports["shop"]
+		}
+		if n := reports(); n > 5 {
+			t.Errorf("%d reports of a start, want 5 at most", n)
+		}
+		before := reports()
+		for range 10 {
+			s.podd.agent.Wake(s.report["shop"].Desired.UID(), time.Time{})
+			time.Sleep(time.Second)
+		}
+		if n := reports() - before; n != 0 {
+			t.Errorf("%d reports of ten looks that found nothing new, want none", n)
+		}
+		s.play("fail 1000 RunSandbox shop; exit shop/web code=1; sandbox-dies shop; wait 10s")
+		before = reports()
+		s.play("wait 10m")
+		if n := reports() - before; n > 2 {
+			t.Errorf("%d reports of a sandbox that fails in the same way for ten minutes, want 2 at most", n)
+		}
+	})
+}
+
 func TestLogsOfAGonePodStayForAMinute(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *scenario) {
 		s.play("remove shop; wait 50s; expect nothing left")
@@ -151,7 +181,9 @@ func TestStopIsQuickWhateverPodsDo(t *testing.T) {
 		script string
 		most   time.Duration
 	}{
+		{"wait 1s", 0},
 		{"stubborn shop; remove shop; wait 1s", time.Second},
+		{"hang RunSandbox shop; sandbox-dies shop; wait 3s", 6 * time.Second},
 		{"hang StopContainer shop; remove shop; wait 1s", time.Second},
 		{"hang CreateContainer shop; exit shop/web code=1; wait 1s", 6 * time.Second},
 		{"pull shop 1h; exit shop/web code=1; wait 1s", time.Second},

@@ -29,6 +29,7 @@ type node struct {
 	cgroup  map[pod.UID]bool
 	images  map[string]*fakeImage // by pod name; absent: there
 	report  map[string]pod.Report // by pod name
+	reports map[string]int        // how many, by pod name
 	events  map[string]int        // "shop BackOff"
 
 	wants map[pod.Source]map[string]*pod.Desired
@@ -57,7 +58,7 @@ func newNode(r *fakeRuntime) *node {
 	return &node{
 		fakeRuntime: r, graves: r.t.TempDir(), sources: []pod.Source{pod.SourceFile, pod.SourceHTTP},
 		mounts: make(map[pod.UID]bool), cgroup: make(map[pod.UID]bool),
-		images: make(map[string]*fakeImage), removed: make(map[string]int), report: make(map[string]pod.Report), events: make(map[string]int),
+		images: make(map[string]*fakeImage), removed: make(map[string]int), report: make(map[string]pod.Report), reports: make(map[string]int), events: make(map[string]int),
 		wants: map[pod.Source]map[string]*pod.Desired{pod.SourceFile: {}, pod.SourceHTTP: {}},
 		spoke: make(map[pod.Source]bool),
 	}
@@ -228,6 +229,7 @@ func (n *node) Report(r pod.Report) {
 	n.disk.Lock()
 	defer n.disk.Unlock()
 	n.report[r.Desired.Pod.Name] = r
+	n.reports[r.Desired.Pod.Name]++
 }
 
 func (n *node) Event(p *v1.Pod, _, reason, _ string) {

@@ -292,8 +292,11 @@ func (c *conn) StopSandbox(ctx context.Context, id string) error {
 				c.end(k, 137)
 			}
 		}
+		news := s.Ready || s.network
 		s.Ready, s.network, s.IPs = false, false, nil
-		c.changed(s)
+		if news {
+			c.changed(s)
+		}
 		return nil
 	})
 }

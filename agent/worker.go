@@ -309,7 +309,8 @@ func (w *worker) note(d *pod.Desired, seen pod.Observed, now time.Time) {
 	w.measureStart(d, seen, now)
 }
 
-// report tells status what is known, with the failures of this round's starts.
+// report tells status what is known, with the failures of this round's starts,
+// unless it is what was told last.
 func (w *worker) report(d *pod.Desired, seen pod.Observed, step *plan.Step, err error) {
 	if d.Pod.Name == "" {
 		return
@@ -320,17 +321,26 @@ func (w *worker) report(d *pod.Desired, seen pod.Observed, step *plan.Step, err 
 			waiting[st.Container.Name] = f.Waiting
 		}
 	}
-	if err != nil {
-		for name, why := range waiting {
-			if why.Reason == plan.ReasonContainerCreating && why.Message == "" {
-				waiting[name] = pod.Waiting{Reason: why.Reason, Message: err.Error()}
-			}
+	message := ""
+	switch {
+	case err != nil:
+		message = err.Error()
+	case w.tries > 0:
+		message = w.told.err // true until a round comes to its end
+	}
+	for name, why := range waiting {
+		if why.Reason == plan.ReasonContainerCreating && why.Message == "" {
+			waiting[name] = pod.Waiting{Reason: why.Reason, Message: message}
 		}
 	}
-	w.agent.cfg.Status.Report(pod.Report{
-		Desired: d, Phase: w.phase, Observed: seen, Waiting: waiting,
-		StartTime: w.startTime, At: seen.At,
-	})
+	r := pod.Report{Desired: d, Phase: w.phase, Observed: seen, Waiting: waiting, StartTime: w.startTime}
+	r.Observed.At = time.Time{}
+	if reflect.DeepEqual(r, w.told.report) {
+		return
+	}
+	w.told.report = r
+	r.At, r.Observed.At = seen.At, seen.At
+	w.agent.cfg.Status.Report(r)
 }
 
 // tellBackOff emits the event of a crash loop once for each wait.
@@ -355,6 +365,7 @@ type told struct {
 	states  map[string]pod.ContainerState
 	backOff []string // container IDs
 	running bool     // the pod's start was measured
+	report  pod.Report
 }
 
 // retryDelay is 250 ms doubling to 10 s.
