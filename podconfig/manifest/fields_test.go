@@ -1,0 +1,221 @@
+package manifest
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// fate is what becomes of a field of a pod's spec.
+type fate string
+
+const (
+	honoured fate = "honoured" // some package that runs pods reads it
+	refused  fate = "refused"  // an error says so
+	// Nobody on a node acts on it, upstream's kubelet neither: it is for the
+	// scheduler, for the apiserver's admission or for another system's nodes.
+	others fate = "others'"
+)
+
+// podFates has every field of a pod's spec. A field that a new version of the
+// API brings fails the test until somebody decides about it.
+var podFates = map[reflect.Type]map[string]fate{
+	reflect.TypeFor[v1.PodSpec](): {
+		"Volumes": honoured, "Containers": honoured, "RestartPolicy": honoured, "TerminationGracePeriodSeconds": honoured,
+		"DNSPolicy": honoured, "NodeName": honoured, "HostNetwork": honoured, "HostPID": honoured, "HostIPC": honoured,
+		"ShareProcessNamespace": honoured, "SecurityContext": honoured, "Hostname": honoured, "Subdomain": honoured,
+		"HostAliases": honoured, "Priority": honoured, "DNSConfig": honoured, "SetHostnameAsFQDN": honoured,
+		"HostnameOverride": honoured,
+		"InitContainers":   refused, "EphemeralContainers": refused, "ActiveDeadlineSeconds": refused, "ServiceAccountName": refused,
+		"ImagePullSecrets": refused, "ReadinessGates": refused, "RuntimeClassName": refused, "Overhead": refused, "OS": refused,
+		"HostUsers": refused, "ResourceClaims": refused, "Resources": refused,
+		// An alias that defaulting copies from ServiceAccountName.
+		"DeprecatedServiceAccount": others,
+		// Without an apiserver there is no token and no service.
+		"AutomountServiceAccountToken": others, "EnableServiceLinks": others,
+		// Who writes a manifest for a node has chosen the node.
+		"NodeSelector": others, "Affinity": others, "SchedulerName": others, "Tolerations": others, "TopologySpreadConstraints": others,
+		"SchedulingGates": others, "SchedulingGroup": others, "PreemptionPolicy": others, "PriorityClassName": others,
+	},
+	reflect.TypeFor[v1.Container](): {
+		"Name": honoured, "Image": honoured, "Command": honoured, "Args": honoured, "WorkingDir": honoured, "Ports": honoured,
+		"Env": honoured, "Resources": honoured, "VolumeMounts": honoured, "TerminationMessagePath": honoured,
+		"TerminationMessagePolicy": honoured, "ImagePullPolicy": honoured, "SecurityContext": honoured, "Stdin": honoured,
+		"StdinOnce": honoured, "TTY": honoured,
+		"EnvFrom": refused, "RestartPolicy": refused, "RestartPolicyRules": refused, "VolumeDevices": refused,
+		"LivenessProbe": refused, "ReadinessProbe": refused, "StartupProbe": refused, "Lifecycle": refused,
+		// How to resize in place, which is asked for through an apiserver.
+		"ResizePolicy": others,
+	},
+	reflect.TypeFor[v1.PodSecurityContext](): {
+		"SELinuxOptions": honoured, "RunAsUser": honoured, "RunAsGroup": honoured, "RunAsNonRoot": honoured,
+		"SupplementalGroups": honoured, "SupplementalGroupsPolicy": honoured, "FSGroup": honoured, "Sysctls": honoured,
+		"SeccompProfile": honoured, "AppArmorProfile": honoured,
+		// For volumes that outlive pods: those that podd has are made anew or never chowned.
+		"FSGroupChangePolicy": others, "SELinuxChangePolicy": others,
+		"WindowsOptions": others,
+	},
+	reflect.TypeFor[v1.SecurityContext](): {
+		"Capabilities": honoured, "Privileged": honoured, "SELinuxOptions": honoured, "RunAsUser": honoured, "RunAsGroup": honoured,
+		"RunAsNonRoot": honoured, "ReadOnlyRootFilesystem": honoured, "AllowPrivilegeEscalation": honoured, "ProcMount": honoured,
+		"SeccompProfile": honoured, "AppArmorProfile": honoured,
+		"WindowsOptions": others,
+	},
+	reflect.TypeFor[v1.VolumeMount](): {
+		"Name": honoured, "ReadOnly": honoured, "RecursiveReadOnly": honoured, "MountPath": honoured, "SubPath": honoured,
+		"MountPropagation": honoured, "SubPathExpr": honoured,
+	},
+	reflect.TypeFor[v1.EnvVarSource](): {
+		"FieldRef": honoured, "ResourceFieldRef": honoured, "ConfigMapKeyRef": refused, "SecretKeyRef": refused, "FileKeyRef": refused,
+	},
+}
+
+// TestEveryFieldOfAPodIsHonouredOrRefusedOrNobodysOnANode: no field is skipped
+// in silence (containers/podman#12756: nobody could tell which fields of the
+// YAML work, and probes, hooks and fieldRefs were dropped without a word).
+func TestEveryFieldOfAPodIsHonouredOrRefusedOrNobodysOnANode(t *testing.T) {
+	source := sources(t, "agent", "agent/plan", "cri", "volumes", "images", "cgroup")
+	for owner, fates := range podFates {
+		for f := range owner.Fields() {
+			what := owner.Name() + "." + f.Name
+			got, decided := fates[f.Name]
+			read := regexp.MustCompile(`\.` + f.Name + `\b`).MatchString(source)
+			switch {
+			case !decided:
+				t.Errorf("%s is new: honour it, refuse it in notyet.go, or say why it is nobody's on a node", what)
+			case got == honoured && !read:
+				t.Errorf("%s is called honoured, but no package that runs pods reads it", what)
+			case got == refused && len(complaints(owner, f)) == 0:
+				t.Errorf("%s is called refused, but a pod that has it is accepted", what)
+			case got != refused && owner != reflect.TypeFor[v1.EnvVarSource]() && len(complaints(owner, f)) > 0:
+				t.Errorf("%s is called %s, but a pod that has it is refused: %s", what, got, complaints(owner, f))
+			}
+		}
+		for name := range fates {
+			if _, ok := owner.FieldByName(name); !ok {
+				t.Errorf("%s.%s is no field any more", owner.Name(), name)
+			}
+		}
+	}
+}
+
+// TestEveryKindOfVolumeIsHonouredOrRefused is the same for volumes.
+func TestEveryKindOfVolumeIsHonouredOrRefused(t *testing.T) {
+	for f := range reflect.TypeFor[v1.VolumeSource]().Fields() {
+		p := &v1.Pod{Spec: v1.PodSpec{Volumes: []v1.Volume{{Name: "x"}}}}
+		reflect.ValueOf(&p.Spec.Volumes[0].VolumeSource).Elem().FieldByName(f.Name).Set(reflect.New(f.Type.Elem()))
+		works := f.Name == "HostPath" || f.Name == "EmptyDir"
+		if got := refusals(p); works != (len(got) == 0) {
+			t.Errorf("a volume of kind %s: got complaints %q", f.Name, got)
+		}
+	}
+}
+
+// complaints are about a pod in which that field alone is set.
+func complaints(owner reflect.Type, f reflect.StructField) []string {
+	p := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{}}}}
+	value := reflect.New(owner).Elem()
+	set(value.FieldByName(f.Name), 0)
+	c := &p.Spec.Containers[0]
+	switch v := value.Addr().Interface().(type) {
+	case *v1.PodSpec:
+		if f.Name != "Containers" {
+			v.Containers = p.Spec.Containers
+		}
+		p.Spec = *v
+		p.Spec.Volumes = nil // a kind at a time, in the other test
+	case *v1.Container:
+		*c = *v
+		for i := range c.Env {
+			c.Env[i].ValueFrom = nil
+		}
+		c.Resources.Claims = nil
+	case *v1.PodSecurityContext:
+		p.Spec.SecurityContext = v
+	case *v1.SecurityContext:
+		c.SecurityContext = v
+	case *v1.VolumeMount:
+		c.VolumeMounts = []v1.VolumeMount{*v}
+	case *v1.EnvVarSource:
+		c.Env = []v1.EnvVar{{ValueFrom: v}}
+	}
+	if f.Name == "Containers" {
+		p.Spec.Containers = []v1.Container{{Name: "x"}}
+	}
+	return refusals(p)
+}
+
+func refusals(p *v1.Pod) []string {
+	var out []string
+	for _, u := range notYet(p) {
+		out = append(out, u.path+": "+u.message)
+	}
+	for _, r := range apiReferences(p) {
+		out = append(out, r.path+": "+r.resource)
+	}
+	return out
+}
+
+// set gives a value and what it holds, a few levels down, something that is
+// not the zero value; of false and nil, where false is what podd cannot do,
+// hostUsers is the one.
+func set(v reflect.Value, depth int) {
+	if depth > 3 {
+		return
+	}
+	switch v.Kind() {
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		if v.Elem().Kind() != reflect.Bool {
+			set(v.Elem(), depth+1)
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if v.Field(i).CanSet() {
+				set(v.Field(i), depth+1)
+			}
+		}
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		set(v.Index(0), depth+1)
+	case reflect.Map:
+		v.Set(reflect.MakeMap(v.Type()))
+		key, value := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
+		set(key, depth+1)
+		v.SetMapIndex(key, value)
+	case reflect.String:
+		v.SetString("x")
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Int32, reflect.Int64:
+		v.SetInt(1)
+	}
+}
+
+// sources is the text of some packages without their tests.
+func sources(t *testing.T, dirs ...string) string {
+	t.Helper()
+	var all strings.Builder
+	for _, dir := range dirs {
+		files, err := filepath.Glob(filepath.Join("../..", dir, "*.go"))
+		if err != nil || len(files) == 0 {
+			t.Fatalf("no source in %s (%v)", dir, err)
+		}
+		for _, f := range files {
+			if strings.HasSuffix(f, "_test.go") {
+				continue
+			}
+			text, err := os.ReadFile(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all.Write(text)
+		}
+	}
+	return all.String()
+}
