@@ -5,6 +5,9 @@
 SHELL := /bin/sh
 GO ?= go
 export GO
+# The version is told by the flags below; a tree of another owner, where git
+# refuses to answer, builds too.
+export GOFLAGS := $(filter-out -buildvcs=%,$(GOFLAGS)) -buildvcs=false
 .DEFAULT_GOAL := help
 # The targets below share build/ and a machine: one after the other.
 .NOTPARALLEL:
@@ -13,6 +16,9 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 COMMIT ?= $(shell git rev-parse --short=12 HEAD 2>/dev/null)
 # need NAME: the shell functions of hack/need.sh for a recipe.
 need = go="$(GO)"; . hack/need.sh; die() { echo "make $(1): $$*" >&2; exit 1; }
+# What tests with real pods call: both packet filters' tools, ip, mount, chattr.
+need_pods = need_deb nftables nft iptables iptables-save iproute2 ip mount mount e2fsprogs chattr
+need_vm = need_deb qemu-system-x86 qemu-system-x86_64 mmdebstrap mmdebstrap e2fsprogs mkfs.ext4
 
 .PHONY: help
 help: ## show this list
@@ -38,30 +44,34 @@ stop: build ## end podd, its pods and its container runtime; data stays
 
 .PHONY: check
 check: ## format, vet and lint
+	@echo "--- format, vet, lint"
 	@$(call need,check); need_go; need_deb gcc gcc libc6-dev /usr/include/stdlib.h
-	@bad=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$bad" ] || { echo "not formatted (gofmt -w):" $$bad >&2; exit 1; }
+	@bad=$$(find . -path ./build -prune -o -name '*.go' -exec "$$($(GO) env GOROOT)/bin/gofmt" -l {} +) && [ -z "$$bad" ] || { echo "not formatted (gofmt -w):" $$bad >&2; exit 1; }
 	@$(GO) vet ./...
 	@mkdir -p build && (cd tools && $(GO) build -o ../build/staticcheck honnef.co/go/tools/cmd/staticcheck)
 	@build/staticcheck ./...
 
-# Tests that change the machine (network, cgroups, mounts) run one package at a time.
+# Tests that change the machine (network, cgroups, mounts) run one package at a
+# time. A stage that fails does not keep the next from running: the counts, and
+# the file FAILED for what is not even a count, decide at the end.
 TOTAL := build/test-total.json
+FAILED := build/test-failed
 testsum = $(GO) run ./hack/testsum -total $(TOTAL)
 
 .PHONY: test
 test: build runtime check ## everything: check, unit tests with the race detector, real containers, a virtual machine
-	@rm -f $(TOTAL)
-	@$(call need,test); need_deb nftables nft iptables iptables iproute2 ip mount mount
+	@rm -f $(TOTAL) $(FAILED)
+	@$(call need,test); $(need_pods)
 	@echo "--- tests, with the race detector"
-	@CGO_ENABLED=1 $(testsum) -race -timeout 15m $$($(GO) list ./... | grep -v -e /test/e2e$$ -e /test/vm$$)
+	@CGO_ENABLED=1 $(testsum) -race -timeout 15m $$($(GO) list ./... | grep -v -e /test/e2e$$ -e /test/vm$$) || touch $(FAILED)
 	@echo "--- tests on the real container runtime"
-	@$(testsum) -count=1 -timeout 15m ./test/e2e/...
+	@$(testsum) -count=1 -timeout 15m ./test/e2e/... || touch $(FAILED)
 	@if [ -z "$(SKIP_VM)" ]; then \
 		echo "--- tests in a virtual machine"; \
-		$(call need,test); need_deb qemu-system-x86 qemu-system-x86_64 mmdebstrap mmdebstrap e2fsprogs mkfs.ext4; \
-		PODD_TEST_VM=1 $(testsum) -count=1 -timeout 20m ./test/vm; \
+		$(call need,test); $(need_vm); \
+		PODD_TEST_VM=1 $(testsum) -count=1 -timeout 20m ./test/vm || touch $(FAILED); \
 	fi
-	@$(testsum) -sum
+	@$(testsum) -sum && [ ! -e $(FAILED) ]
 
 .PHONY: clean
 clean: ## remove everything that was built

@@ -3,6 +3,6 @@
 
 .PHONY: bench
 bench: build runtime ## measure podd against the raw CRI calls (KUBELET=path adds upstream's kubelet, BENCH=--quick is short)
-	@mkdir -p build
+	@$(call need,bench); $(need_pods)
 	@$(GO) build -o build/podd-bench ./cmd/podd-bench
 	@build/podd-bench $(BENCH)

@@ -12,6 +12,7 @@ INSTALLED_UNITS := podd.service podd-runtime.service
 
 .PHONY: install
 install: build runtime ## install podd, its runtime and its systemd units (PREFIX=/usr, DESTDIR=)
+	@[ -n "$(DESTDIR)" ] || { $(call need,install); need_deb nftables nft mount mount; }
 	@install -d "$(DESTDIR)$(BINDIR)" "$(DESTDIR)$(PODD_LIBDIR)" "$(DESTDIR)$(UNITDIR)" \
 		"$(DESTDIR)/etc/podd" "$(DESTDIR)/var/lib/podd" "$(DESTDIR)/var/lib/podd/images" "$(DESTDIR)$(PREFIX)/share/doc/podd"
 	@install -d -m 0700 "$(DESTDIR)/etc/podd/manifests" # Secrets will lie there too
@@ -50,6 +51,5 @@ uninstall: ## end all pods, remove podd and its units; configuration and data st
 
 .PHONY: test-vm
 test-vm: build runtime ## test podd under systemd in a Debian 12 virtual machine (the image is kept in ~/.cache/podd-vm)
-	@go="$(GO)"; . hack/need.sh; die() { echo "make test-vm: $$*" >&2; exit 1; }; \
-		need_deb qemu-system-x86 qemu-system-x86_64 mmdebstrap mmdebstrap e2fsprogs mkfs.ext4
+	@$(call need,test-vm); $(need_vm)
 	@PODD_TEST_VM=1 $(GO) test -count=1 -timeout 30m -v ./test/vm
