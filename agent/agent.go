@@ -51,11 +51,13 @@ type Images interface {
 	Forget(uid pod.UID)
 }
 
-// Volumes mounts a pod's volumes. SetUp and TearDown are idempotent.
+// Volumes mounts a pod's volumes. SetUp, Release and TearDown are idempotent.
 type Volumes interface {
 	SetUp(ctx context.Context, p *v1.Pod) error
 	Mounts(p *v1.Pod, c *v1.Container) ([]pod.Mount, error)
 	TearDown(ctx context.Context, uid pod.UID) error
+	// Release unmounts, and deletes nothing: the pod has run to its end.
+	Release(ctx context.Context, uid pod.UID) error
 	// Pods lists those that have something on disk, wanted or not.
 	Pods() ([]pod.UID, error)
 }

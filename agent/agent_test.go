@@ -111,6 +111,33 @@ func TestReportsAreNews(t *testing.T) {
 	})
 }
 
+// TestVolumesOfAPodThatRanToItsEndAreUnmounted once in each life of podd, and
+// never before its sandbox is stopped.
+func TestVolumesOfAPodThatRanToItsEndAreUnmounted(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *scenario) {
+		s.files["job.yaml"] = []byte("metadata: {name: job}\nspec: {restartPolicy: OnFailure, containers: [{name: a, image: a}, {name: b, image: b}]}")
+		s.play("apply job.yaml; wait 1s; exit job/a code=0; wait 1s")
+		uid := s.report["job"].Desired.UID()
+		released := func(want int, when string) {
+			t.Helper()
+			synctest.Wait()
+			s.disk.Lock()
+			defer s.disk.Unlock()
+			if s.released[uid] != want || len(s.released) > 1 {
+				t.Errorf("%s: released %v, want %d of the job and no other", when, s.released, want)
+			}
+		}
+		released(0, "one container has ended")
+		s.play("exit job/b code=1; wait 1m")
+		released(0, "the other has failed")
+		s.play("exit job/b code=0; wait 1m; expect job phase=Succeeded sandbox=false disk")
+		released(1, "both have ended")
+		s.play("podd restart; wait 1m; expect job phase=Succeeded")
+		released(2, "podd was restarted")
+		s.play("remove job; wait 1m; expect job disk=false gone")
+	})
+}
+
 func TestLogsOfAGonePodStayForAMinute(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *scenario) {
 		s.play("remove shop; wait 50s; expect nothing left")

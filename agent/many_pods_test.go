@@ -232,6 +232,7 @@ func (noVolumes) SetUp(context.Context, *v1.Pod) error               { return ni
 func (noVolumes) Mounts(*v1.Pod, *v1.Container) ([]pod.Mount, error) { return nil, nil }
 func (noVolumes) TearDown(context.Context, pod.UID) error            { return nil }
 func (noVolumes) RemoveCgroup(context.Context, *v1.Pod) error        { return nil }
+func (noVolumes) Release(context.Context, pod.UID) error             { return nil }
 func (noVolumes) Pods() ([]pod.UID, error)                           { return nil, nil }
 func (noVolumes) Leftover([]pod.UID) ([]pod.UID, error)              { return nil, nil }
 func (noVolumes) RemoveLogs(*v1.Pod) error                           { return nil }

@@ -22,15 +22,16 @@ type node struct {
 	*fakeRuntime
 	sources []pod.Source
 
-	disk    sync.Mutex     // guards what follows down to events
-	removed map[string]int // logs, by pod name
-	tears   time.Duration  // how long TearDown takes
-	mounts  map[pod.UID]bool
-	cgroup  map[pod.UID]bool
-	images  map[string]*fakeImage // by pod name; absent: there
-	report  map[string]pod.Report // by pod name
-	reports map[string]int        // how many, by pod name
-	events  map[string]int        // "shop BackOff"
+	disk     sync.Mutex     // guards what follows down to events
+	removed  map[string]int // logs, by pod name
+	tears    time.Duration  // how long TearDown takes
+	mounts   map[pod.UID]bool
+	released map[pod.UID]int
+	cgroup   map[pod.UID]bool
+	images   map[string]*fakeImage // by pod name; absent: there
+	report   map[string]pod.Report // by pod name
+	reports  map[string]int        // how many, by pod name
+	events   map[string]int        // "shop BackOff"
 
 	wants map[pod.Source]map[string]*pod.Desired
 	spoke map[pod.Source]bool
@@ -57,7 +58,7 @@ type podd struct {
 func newNode(r *fakeRuntime) *node {
 	return &node{
 		fakeRuntime: r, graves: r.t.TempDir(), sources: []pod.Source{pod.SourceFile, pod.SourceHTTP},
-		mounts: make(map[pod.UID]bool), cgroup: make(map[pod.UID]bool),
+		mounts: make(map[pod.UID]bool), released: make(map[pod.UID]int), cgroup: make(map[pod.UID]bool),
 		images: make(map[string]*fakeImage), removed: make(map[string]int), report: make(map[string]pod.Report), reports: make(map[string]int), events: make(map[string]int),
 		wants: map[pod.Source]map[string]*pod.Desired{pod.SourceFile: {}, pod.SourceHTTP: {}},
 		spoke: make(map[pod.Source]bool),
@@ -191,6 +192,14 @@ func (n *node) TearDown(_ context.Context, uid pod.UID) error {
 	n.disk.Lock()
 	defer n.disk.Unlock()
 	delete(n.mounts, uid)
+	return nil
+}
+
+func (n *node) Release(_ context.Context, uid pod.UID) error {
+	n.mustNotRun(uid, "its volumes are unmounted")
+	n.disk.Lock()
+	defer n.disk.Unlock()
+	n.released[uid]++
 	return nil
 }
 

@@ -35,6 +35,7 @@ type worker struct {
 	memory    plan.Memory
 	startTime time.Time
 	mounted   bool
+	released  bool // volumes of a pod that has run to its end
 	created   bool // this podd made a sandbox
 	tries     int  // rounds in a row that ended in an error
 	acted     acted
@@ -207,6 +208,9 @@ func (w *worker) round(ctx context.Context) (wakeAt time.Time, again bool) {
 	w.memory = step.Memory
 	w.tellBackOff(in.desired, seen, &step)
 	w.report(in.desired, seen, &step, nil)
+	if step.Finished {
+		w.release(ctx)
+	}
 	if step.Idle() {
 		w.tries = 0
 		before := w.phase
@@ -234,6 +238,18 @@ func (w *worker) round(ctx context.Context) (wakeAt time.Time, again bool) {
 		w.report(in.desired, seen, &step, nil)
 	}
 	return step.WakeAt, did
+}
+
+// release unmounts, once, what a pod that has run to its end needs no more. What
+// stays mounted goes with the pod.
+func (w *worker) release(ctx context.Context) {
+	if w.released {
+		return
+	}
+	w.released, w.mounted = true, false
+	if err := w.agent.cfg.Volumes.Release(ctx, w.uid); err != nil && ctx.Err() == nil {
+		w.log.Warn("volumes of a pod that has run to its end stay mounted until it is removed", "error", err)
+	}
 }
 
 func (w *worker) advance(next pod.Phase) {

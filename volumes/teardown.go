@@ -39,6 +39,25 @@ func (m *Mounter) TearDown(ctx context.Context, uid pod.UID) error {
 	return nil
 }
 
+// Release unmounts what is mounted below the pod's directory and deletes
+// nothing: for a pod that has run to its end and is still wanted, so that a
+// tmpfs holds no memory. What cannot be unmounted now is left to TearDown. No
+// container of the pod may run any more, nor ever again.
+func (m *Mounter) Release(ctx context.Context, uid pod.UID) error {
+	if err := safeName("pod UID", string(uid)); err != nil {
+		return err
+	}
+	defer m.lock(uid)()
+	dir := m.podDir(uid)
+	if !exists(dir+"/volumes") && !exists(dir+"/volume-subpaths") {
+		return nil
+	}
+	m.mu.Lock()
+	delete(m.ready, uid)
+	m.mu.Unlock()
+	return m.unmountBelow(ctx, dir)
+}
+
 // remove does the work of TearDown; the pod's lock is held.
 func (m *Mounter) remove(ctx context.Context, uid pod.UID) error {
 	start := time.Now()

@@ -398,3 +398,32 @@ func mountedTmpfs(t *testing.T) string {
 	}
 	return dir
 }
+
+// TestReleasedPodHoldsNoMemoryAndKeepsItsMessages: a pod that has run to its
+// end is shown with its termination messages until its manifest goes.
+func TestReleasedPodHoldsNoMemoryAndKeepsItsMessages(t *testing.T) {
+	m := newMounter(t)
+	mustSetUp(t, m, aPod("u1", empty("mem", memory), empty("disk")))
+	dir := m.PodDir("u1")
+	write(t, dir+"/volumes/kubernetes.io~empty-dir/mem/data", "in memory")
+	write(t, dir+"/volumes/kubernetes.io~empty-dir/disk/data", "on disk")
+	mkdir(t, dir+"/containers/web")
+	write(t, dir+"/containers/web/1", "bye")
+	for range 2 { // again is no error
+		if err := m.Release(t.Context(), "u1"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if points, err := mountsBelow(dir); err != nil || len(points) != 0 {
+		t.Errorf("mounted: %v, %v, want nothing", points, err)
+	}
+	mustBe(t, dir+"/containers/web/1", "bye")
+	mustBe(t, dir+"/volumes/kubernetes.io~empty-dir/disk/data", "on disk")
+	if err := m.TearDown(t.Context(), "u1"); err != nil {
+		t.Fatal(err)
+	}
+	mustBeGone(t, m, "u1")
+	if err := m.Release(t.Context(), "u1"); err != nil {
+		t.Errorf("of a pod without anything: got %v, want nil", err)
+	}
+}

@@ -70,6 +70,9 @@ type Step struct {
 	// BackOff names the containers that are held back in this step because
 	// they crashed.
 	BackOff []string
+	// Finished says that the pod has run to its end and nothing of it is left
+	// that could use its volumes; they need not stay mounted.
+	Finished bool
 	// SandboxChanged says that the sandbox died under a pod that wants it.
 	SandboxChanged bool
 	// WakeAt is when to decide again without having been woken; zero for never.

@@ -47,6 +47,7 @@ func sandboxes(in *Input) (current *pod.Sandbox, stop []string) {
 // newSandbox asks for a sandbox if anything is still to run in it.
 func (s *Step) newSandbox(in *Input) {
 	if !wantsSandbox(in) {
+		s.Finished = true
 		return
 	}
 	s.waitAll(in)
