@@ -16,7 +16,16 @@
 //     being started (Config.ParallelStarts).
 //   - What runs and nobody wants ends as soon as its own source has spoken once;
 //     the silence of another source holds nothing up (kubernetes/kubernetes#112814).
-//   - Ending Run ends no container.
+//   - What a pod has left on disk or as a cgroup while the runtime forgot it (a
+//     reboot) goes once per start, when every source has spoken and the runtime
+//     has listed its pods.
+//   - A pod's end waits for nothing that is being made for it: a create under way
+//     gets a second to finish, and what it makes later is found and ended.
+//   - The logs of a gone pod stay for Config.LogRetention, over restarts.
+//   - A pod that has run to its end keeps its dead containers and its directory,
+//     for logs and messages; sandbox, address and mounts are given back.
+//   - Ending Run ends no container. It returns at once, or when the creates under
+//     way have ended, five seconds later at most.
 //
 // The agent leaves to others: how a pod is told to a runtime (cri), what a
 // status looks like (status), where manifests come from (podconfig).
