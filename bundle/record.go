@@ -18,24 +18,52 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Containerd asks containerd over a connection to its socket. The first record
+// Containerd asks containerd, and its CRI, over one connection. The first record
 // of a sandbox is made before anything else of it, that of a container before
 // its task.
-func Containerd(conn grpc.ClientConnInterface) Records {
-	sandboxes, containers, tasks := sandboxapi.NewStoreClient(conn), containersapi.NewContainersClient(conn), tasksapi.NewTasksClient(conn)
-	return func(ctx context.Context, namespace, id string) (Record, error) {
-		ctx = metadata.AppendToOutgoingContext(ctx, "containerd-namespace", namespace)
-		_, noBox := sandboxes.Get(ctx, &sandboxapi.StoreGetRequest{SandboxID: id})
-		container, noContainer := containers.Get(ctx, &containersapi.GetContainerRequest{ID: id})
-		_, noTask := tasks.Get(ctx, &tasksapi.GetRequest{ContainerID: id})
-		r := Record{
-			Known: noBox == nil || noContainer == nil, Task: noTask == nil,
-			Sandbox: container.GetContainer().GetSandbox(),
-		}
-		return r, errors.Join(unlessNotFound(noBox), unlessNotFound(noContainer), unlessNotFound(noTask))
+type Containerd struct{ Conn grpc.ClientConnInterface }
+
+// Record implements Runtime.
+func (c Containerd) Record(ctx context.Context, namespace, id string) (Record, error) {
+	ctx = withNamespace(ctx, namespace)
+	_, noBox := sandboxapi.NewStoreClient(c.Conn).Get(ctx, &sandboxapi.StoreGetRequest{SandboxID: id})
+	container, noContainer := containersapi.NewContainersClient(c.Conn).Get(ctx, &containersapi.GetContainerRequest{ID: id})
+	_, noTask := tasksapi.NewTasksClient(c.Conn).Get(ctx, &tasksapi.GetRequest{ContainerID: id})
+	r := Record{
+		Known: noBox == nil || noContainer == nil, Task: noTask == nil,
+		Sandbox: container.GetContainer().GetSandbox(),
 	}
+	err := errors.Join(unlessNotFound(noBox), unlessNotFound(noContainer), unlessNotFound(noTask))
+	if err == nil && r.Task && namespace == criNamespace {
+		said, noStatus := runtimeapi.NewRuntimeServiceClient(c.Conn).ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id})
+		r.Exited = said.GetStatus().GetState() == runtimeapi.ContainerState_CONTAINER_EXITED
+		err = unlessNotFound(noStatus) // a sandbox is no container to CRI
+	}
+	return r, err
+}
+
+// DeleteTask implements Runtime.
+func (c Containerd) DeleteTask(ctx context.Context, namespace, id string) error {
+	ctx = withNamespace(ctx, namespace)
+	tasks := tasksapi.NewTasksClient(c.Conn)
+	if _, err := tasks.Kill(ctx, &tasksapi.KillRequest{ContainerID: id, Signal: uint32(unix.SIGKILL), All: true}); unlessNotFound(err) != nil {
+		return err
+	}
+	if _, err := tasks.Wait(ctx, &tasksapi.WaitRequest{ContainerID: id}); unlessNotFound(err) != nil {
+		return err
+	}
+	_, err := tasks.Delete(ctx, &tasksapi.DeleteTaskRequest{ContainerID: id})
+	return unlessNotFound(err)
+}
+
+// criNamespace is where containerd's CRI keeps its own.
+const criNamespace = "k8s.io"
+
+func withNamespace(ctx context.Context, namespace string) context.Context {
+	return metadata.AppendToOutgoingContext(ctx, "containerd-namespace", namespace)
 }
 
 func unlessNotFound(err error) error {

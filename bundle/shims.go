@@ -39,32 +39,42 @@ type Record struct {
 	Known bool
 	// Task: containerd knows of a process, or of a shim that is to make one.
 	Task bool
+	// Exited: CRI takes the container for ended, and so looks after it no more.
+	Exited bool
 	// Sandbox is whose shim looks after a container; empty for a sandbox.
 	Sandbox string
 }
 
-// Records says what containerd knows of an ID in a namespace of containerd's
-// (podd's is k8s.io). Of what there is no answer for, nothing is touched.
-type Records func(ctx context.Context, namespace, id string) (Record, error)
+// Runtime answers for containerd. Of what there is no answer for, nothing is
+// touched.
+type Runtime interface {
+	// Record is what is known of an ID in a namespace of containerd's (podd's is
+	// k8s.io).
+	Record(ctx context.Context, namespace, id string) (Record, error)
+	// DeleteTask kills a container's processes, waits for their end, and
+	// deletes the task.
+	DeleteTask(ctx context.Context, namespace, id string) error
+}
 
 // CollectShims takes away what calls that broke off left of containers. When a
 // client dies, containerd kills "shim start" at once, and with that loses the
 // shim that it may have started already: a process, its socket, sometimes a
-// container with its directory, mounts and cgroup. Or it forgets the task that
-// a shim is making, and "runc init" waits for ever in the pod's cgroup. Nothing
-// in containerd looks for the latter, and for the former only its next start.
+// container with its directory, mounts and cgroup. Or containerd forgets the
+// task that a shim is making, or keeps it where CRI has already given it up, and
+// "runc init" waits for ever in the pod's cgroup. Nothing looks for these.
 //
 // A record is made before a shim is started and deleted after it has ended, so
-// that what has none is nobody's. A container that runc knows always has a task
-// in containerd, but for the moment in which it is made: nothing that began
-// after before is touched. Pass the time podd or the runtime was made, whichever
-// is later. Shims of another containerd are told by its socket.
+// that what has none is nobody's. A container that runc knows has a task in
+// containerd, and is not over for CRI, but for the moments in which it is made
+// and deleted: nothing that began after before is touched. Pass the time podd or
+// the runtime was made, whichever is later. Shims of another containerd are told
+// by its socket.
 //
 // Errors do not stop the rest. It blocks for a few milliseconds when there is
 // nothing to do, and up to 10 s for a shim or container. Not to be called twice
 // at once. Of Settings it uses BinDir, RootDir and StateDir.
-func (s *Settings) CollectShims(ctx context.Context, records Records, before time.Time) (CollectedShims, error) {
-	c := &shimCollection{s: s, proc: "/proc", records: records, before: before}
+func (s *Settings) CollectShims(ctx context.Context, runtime Runtime, before time.Time) (CollectedShims, error) {
+	c := &shimCollection{s: s, proc: "/proc", runtime: runtime, before: before}
 	// Shims first: they hold the rest.
 	err := errors.Join(c.shims(ctx), c.containers(ctx), c.bundles(ctx), c.sockets(ctx))
 	return c.done, err
@@ -74,13 +84,13 @@ func (s *Settings) CollectShims(ctx context.Context, records Records, before tim
 type shimCollection struct {
 	s       *Settings
 	proc    string
-	records Records
+	runtime Runtime
 	before  time.Time
 	done    CollectedShims
 }
 
 func (c *shimCollection) record(ctx context.Context, namespace, id string) (Record, error) {
-	r, err := c.records(ctx, namespace, id)
+	r, err := c.runtime.Record(ctx, namespace, id)
 	if err != nil {
 		return r, fmt.Errorf("ask containerd for %s: %w", id, err)
 	}
@@ -175,33 +185,46 @@ func (c *shimCollection) endShim(ctx context.Context, found shim) error {
 	return nil
 }
 
-// containers has runc delete what it knows and containerd has no task for:
-// processes, cgroup, runc's own note. The shim that made it then forgets it, or
-// it would never end.
+// containers deletes those that runc knows and that nobody looks after.
 func (c *shimCollection) containers(ctx context.Context) error {
 	return c.each(ctx, filepath.Join(c.s.StateDir, "runc"), func(namespace, id, dir string, r Record) error {
-		if r.Task {
-			return nil
-		}
 		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
-		cmd := exec.CommandContext(ctx, filepath.Join(c.s.BinDir, "runc"), "--root", filepath.Dir(dir), "delete", "--force", id)
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("delete lost container %s: runc: %w: %s", id, err, bytes.TrimSpace(out))
+		var err error
+		switch {
+		case !r.Task:
+			err = c.deleteTaskless(ctx, namespace, id, dir, r)
+		case r.Exited:
+			err = c.runtime.DeleteTask(ctx, namespace, id)
+		default:
+			return nil
 		}
-		// runc is content with a container of which it never got to note anything.
-		if err := os.RemoveAll(dir); err != nil {
+		if err != nil {
 			return fmt.Errorf("delete lost container %s: %w", id, err)
 		}
 		c.done.Containers++
-		if r.Sandbox == "" {
-			return nil // its shim is gone, or knew but this one
-		}
-		if err := forget(ctx, c.s.shimSocket(namespace, r.Sandbox), namespace, id); err != nil {
-			return fmt.Errorf("have the shim forget lost container %s: %w", id, err)
-		}
 		return nil
 	})
+}
+
+// deleteTaskless has runc delete what it knows: processes, cgroup, its own note.
+// The shim that made it then forgets it, or it would never end.
+func (c *shimCollection) deleteTaskless(ctx context.Context, namespace, id, dir string, r Record) error {
+	cmd := exec.CommandContext(ctx, filepath.Join(c.s.BinDir, "runc"), "--root", filepath.Dir(dir), "delete", "--force", id)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("runc: %w: %s", err, bytes.TrimSpace(out))
+	}
+	// runc is content with a container of which it never got to note anything.
+	if err := os.RemoveAll(dir); err != nil {
+		return err
+	}
+	if r.Sandbox == "" {
+		return nil // its shim is gone, or knew but this one
+	}
+	if err := forget(ctx, c.s.shimSocket(namespace, r.Sandbox), namespace, id); err != nil {
+		return fmt.Errorf("have its shim forget it: %w", err)
+	}
+	return nil
 }
 
 const taskPlugin = "containerd/io.containerd.runtime.v2.task"

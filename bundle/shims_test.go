@@ -56,14 +56,30 @@ func aShim(t *testing.T, s *Settings, socket, id string, more ...string) *exec.C
 	return cmd
 }
 
-// knows is a containerd with records of these.
-func knows(ids ...string) Records {
-	return func(_ context.Context, namespace, id string) (Record, error) {
+// answers is a containerd that says what the function says, and notes which
+// tasks it was told to delete.
+type answers struct {
+	record  func(namespace, id string) (Record, error)
+	deleted *[]string
+}
+
+func (a answers) Record(_ context.Context, namespace, id string) (Record, error) {
+	return a.record(namespace, id)
+}
+
+func (a answers) DeleteTask(_ context.Context, _, id string) error {
+	*a.deleted = append(*a.deleted, id)
+	return nil
+}
+
+// knows is a containerd with records and tasks of these.
+func knows(ids ...string) Runtime {
+	return answers{record: func(namespace, id string) (Record, error) {
 		if namespace == "k8s.io" && slices.Contains(ids, id) {
 			return Record{Known: true, Task: true}, nil
 		}
 		return Record{}, nil
-	}
+	}}
 }
 
 // hasEnded says whether a process is no more, or only waits to be reaped.
@@ -108,7 +124,7 @@ func TestWhatBeganLaterIsNotTouched(t *testing.T) {
 func TestWhatContainerdDoesNotAnswerForIsNotTouched(t *testing.T) {
 	s := someSettings(t)
 	asked := aShim(t, s, Socket(s.StateDir), "lost")
-	silent := func(context.Context, string, string) (Record, error) { return Record{}, errors.New("no answer") }
+	silent := answers{record: func(string, string) (Record, error) { return Record{}, errors.New("no answer") }}
 	got, err := s.CollectShims(t.Context(), silent, time.Now().Add(time.Second))
 	if err == nil || !strings.Contains(err.Error(), "no answer") || got.Any() || hasEnded(asked) {
 		t.Errorf("got %+v, %v, shim ended: %v; want an error and the shim alive", got, err, hasEnded(asked))
@@ -170,18 +186,24 @@ func TestDirectoriesRuncsNotesAndSocketsOfLostContainersGo(t *testing.T) {
 }
 
 // A podd that dies while its container is made leaves containerd with a record
-// and without a task, and the shim with a container that nobody will start.
-func TestContainerWithoutATaskIsDeletedWhileItsSandboxLives(t *testing.T) {
+// and without a task, and the shim with a container that nobody will start; or
+// CRI says that the container has ended while its process waits for ever.
+func TestContainerThatNobodyStartsIsDeletedWhileItsSandboxLives(t *testing.T) {
 	s := someSettings(t)
 	note := mkdir(t, filepath.Join(s.StateDir, "runc/k8s.io/half"))
 	other := mkdir(t, filepath.Join(s.StateDir, "runc/k8s.io/runs"))
 	sandbox := aShim(t, s, Socket(s.StateDir), "box")
-	records := func(_ context.Context, _, id string) (Record, error) {
-		return Record{Known: true, Task: id != "half", Sandbox: map[string]string{"half": "box", "runs": "box"}[id]}, nil
+	mkdir(t, filepath.Join(s.StateDir, "runc/k8s.io/over"))
+	var deleted []string
+	runtime := answers{deleted: &deleted, record: func(_, id string) (Record, error) {
+		return Record{Known: true, Task: id != "half", Exited: id == "over", Sandbox: map[string]string{"half": "box", "runs": "box"}[id]}, nil
+	}}
+	got, err := s.CollectShims(t.Context(), runtime, time.Now().Add(time.Second))
+	if err != nil || got != (CollectedShims{Containers: 2}) {
+		t.Errorf("got %+v, %v, want two containers", got, err)
 	}
-	got, err := s.CollectShims(t.Context(), records, time.Now().Add(time.Second))
-	if err != nil || got != (CollectedShims{Containers: 1}) {
-		t.Errorf("got %+v, %v, want one container", got, err)
+	if !slices.Equal(deleted, []string{"over"}) {
+		t.Errorf("tasks deleted: got %v, want that of the container that CRI has given up", deleted)
 	}
 	if _, err := os.Stat(note); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the lost container: got %v, want it gone", err)
