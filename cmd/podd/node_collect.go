@@ -87,7 +87,7 @@ func (n *node) collectShims(ctx context.Context, before time.Time) {
 	}
 	defer conn.Close()
 	s := &bundle.Settings{BinDir: binDir, RootDir: n.cfg.RootDir, StateDir: n.cfg.StateDir}
-	got, err := s.CollectShims(ctx, bundle.Containerd(conn), before)
+	got, err := s.CollectShims(ctx, bundle.Containerd{Conn: conn}, before)
 	if err != nil && ctx.Err() == nil {
 		n.log.Warn("leaked shims were not all ended", "error", err)
 	}
