@@ -29,6 +29,13 @@ func inBubble(t *testing.T, play func(t *testing.T, s *scenario)) {
 	})
 }
 
+func (s *scenario) uidOf(name string) pod.UID {
+	synctest.Wait()
+	s.disk.Lock()
+	defer s.disk.Unlock()
+	return s.report[name].Desired.UID()
+}
+
 func (s *scenario) looksAt(name string) int {
 	synctest.Wait()
 	s.mu.Lock()
@@ -38,7 +45,7 @@ func (s *scenario) looksAt(name string) int {
 
 func TestHintOlderThanTheLastLookIsNotFollowed(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *scenario) {
-		uid := s.report["shop"].Desired.UID()
+		uid := s.uidOf("shop")
 		for _, tc := range []struct {
 			name string
 			age  time.Duration // the last look's is a second; -1 for no time at all
@@ -68,7 +75,7 @@ func TestHintOlderThanTheLastLookIsNotFollowed(t *testing.T) {
 
 func TestManyWakesBeforeALookAreOne(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *scenario) {
-		uid := s.report["shop"].Desired.UID()
+		uid := s.uidOf("shop")
 		before := s.looksAt("shop")
 		for range 1000 {
 			s.podd.agent.Wake(uid, time.Time{})
@@ -96,7 +103,7 @@ func TestReportsAreNews(t *testing.T) {
 		}
 		before := reports()
 		for range 10 {
-			s.podd.agent.Wake(s.report["shop"].Desired.UID(), time.Time{})
+			s.podd.agent.Wake(s.uidOf("shop"), time.Time{})
 			time.Sleep(time.Second)
 		}
 		if n := reports() - before; n != 0 {
@@ -117,7 +124,7 @@ func TestVolumesOfAPodThatRanToItsEndAreUnmounted(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *scenario) {
 		s.files["job.yaml"] = []byte("metadata: {name: job}\nspec: {restartPolicy: OnFailure, containers: [{name: a, image: a}, {name: b, image: b}]}")
 		s.play("apply job.yaml; wait 1s; exit job/a code=0; wait 1s")
-		uid := s.report["job"].Desired.UID()
+		uid := s.uidOf("job")
 		released := func(want int, when string) {
 			t.Helper()
 			synctest.Wait()
