@@ -63,7 +63,7 @@ func (c *chaos) pick(from ...string) string { return from[c.chance.IntN(len(from
 func (c *chaos) step() {
 	name := c.pick(chaosPods...)
 	call := c.pick("RunSandbox", "CreateContainer", "StartContainer", "StopContainer", "StopSandbox", "RemoveSandbox", "Observe")
-	switch c.chance.IntN(16) {
+	switch c.chance.IntN(18) {
 	case 0, 1, 2:
 		c.say("apply %s%d", name, c.chance.IntN(2))
 	case 3, 4:
@@ -94,6 +94,19 @@ func (c *chaos) step() {
 		c.say("lose %s/%s", name, c.pick("web", "side"))
 	case 13:
 		c.say("stubborn %s", name)
+	case 14:
+		c.say("stick %s %s", c.pick("RunSandbox", "CreateContainer", "StartContainer"), name)
+	case 15: // a reboot, for one pod
+		if c.podd != nil {
+			c.say("podd stop")
+		}
+		c.say("vanish %s", name)
+		if c.chance.IntN(2) == 0 {
+			c.say("remove %s", name)
+		}
+		c.say("podd start")
+	case 16:
+		c.say("unstick %s", name)
 	default:
 		c.say("exit %s/%s code=%d", name, c.pick("web", "side"), c.chance.IntN(2))
 	}
@@ -143,6 +156,7 @@ func (c *chaos) relist() {
 func (c *chaos) calm() {
 	c.mu.Lock()
 	clear(c.fail)
+	clear(c.stick)
 	c.away = false
 	var keys []string
 	for key := range c.hang {
@@ -152,6 +166,7 @@ func (c *chaos) calm() {
 	for _, key := range keys {
 		c.scenario.release(key)
 	}
+	c.unstick()
 	time.Sleep(time.Minute)
 	c.relist()
 	time.Sleep(10 * time.Minute)
