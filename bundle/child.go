@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
@@ -14,10 +15,16 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
-// maxLog is how large the log may be before a start begins a new one.
-const maxLog = 10 << 20
+const (
+	// maxLog is how large the log may be before it is begun anew.
+	maxLog = 10 << 20
+	// logCheck is how often that is looked at while the runtime runs.
+	logCheck = time.Minute
+)
 
 // child starts the runtime, waits until it says that it is ready, then until it
 // ends, and returns how that came.
@@ -126,12 +133,59 @@ func openLog(path string) (*os.File, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o711); err != nil {
 		return nil, err
 	}
-	if info, err := os.Stat(path); err == nil && info.Size() > maxLog {
-		if err := os.Rename(path, path+".1"); err != nil {
-			return nil, err
-		}
+	if err := rotateLog(path); err != nil {
+		return nil, err
 	}
 	return os.OpenFile(path, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
+}
+
+// boundLog keeps the log of a runtime that runs within bounds, also of one that
+// an earlier podd started. At its level, warn, containerd writes a few lines a
+// day; but a fault that repeats may write for months. It blocks until ctx is done.
+func (s *Supervisor) boundLog(ctx context.Context) {
+	tick := time.NewTicker(logCheck)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		if err := rotateLog(s.cfg.LogFile); err != nil {
+			s.log.Warn("the container runtime's log grows", "error", err)
+		}
+	}
+}
+
+// rotateLog copies a log that is too large and empties it. It is not renamed:
+// containerd and the shims hold it open for appending, and an emptied file is
+// appended to from its start. A line written between both steps is lost.
+func rotateLog(path string) error {
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && (info.Size() <= maxLog || !info.Mode().IsRegular()) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	from, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	// Of a file that is far too large only the end is worth its space.
+	if _, err := from.Seek(max(0, info.Size()-maxLog), io.SeekStart); err != nil {
+		return err
+	}
+	to, err := os.OpenFile(path+".1", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(to, from)
+	if err := errors.Join(err, to.Close()); err != nil && !errors.Is(err, unix.ENOSPC) { // then the space counts for more
+		return err
+	}
+	return os.Truncate(path, 0)
 }
 
 // lastLine returns the last line written since start, at most 1 KiB of it.

@@ -32,8 +32,9 @@ type SupervisorConfig struct {
 	Socket string
 	// Command starts one: podd's own path, "runtime" and its flags.
 	Command []string
-	// LogFile takes its output; see LogFile. Started anew (the last one kept as
-	// LogFile.1) when a start finds it larger than 10 MiB.
+	// LogFile takes its output; see LogFile. Begun anew, with what there was kept
+	// as LogFile.1, when it is larger than 10 MiB: looked at at every start and
+	// once a minute, so that both together stay below 20 MiB and a minute's worth.
 	LogFile string
 	Log     *slog.Logger
 	// Registerer may be nil.
@@ -78,6 +79,9 @@ func (s *Supervisor) Healthy() error {
 // ctx is done and then leaves the runtime running: its pods are none of podd's
 // shutdown. The error is ctx's cause.
 func (s *Supervisor) Run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { s.boundLog(ctx) })
 	delay := time.Duration(0)
 	for {
 		began := time.Now()

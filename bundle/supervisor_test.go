@@ -190,22 +190,36 @@ func TestDelayDoublesAndIsForgottenAfterHealth(t *testing.T) {
 
 func TestLargeLogIsPutAside(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "containerd.log")
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Truncate(path, maxLog+1); err != nil {
-		t.Fatal(err)
-	}
 	f, err := openLog(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if info, _ := f.Stat(); info.Size() != 0 {
-		t.Errorf("the new log has %d bytes, want 0", info.Size())
+	if err := os.Truncate(path, maxLog+1); err != nil {
+		t.Fatal(err)
 	}
-	if info, err := os.Stat(path + ".1"); err != nil || info.Size() != maxLog+1 {
-		t.Errorf("the old log: got %v, %v", info, err)
+	if _, err := f.WriteString("before\n"); err != nil {
+		t.Fatal(err)
+	}
+	if err := rotateLog(path); err != nil {
+		t.Fatal(err)
+	}
+	// The runtime goes on writing to the file that it has open.
+	if _, err := f.WriteString("after\n"); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := os.ReadFile(path); err != nil || string(text) != "after\n" {
+		t.Errorf("the log: got %d bytes, %v, want what was written since", len(text), err)
+	}
+	old, err := os.ReadFile(path + ".1")
+	if err != nil || len(old) != maxLog || !strings.HasSuffix(string(old), "before\n") {
+		t.Errorf("the old log: got %d bytes, %v, want the last %d", len(old), err, maxLog)
+	}
+	if err := rotateLog(path); err != nil {
+		t.Error(err)
+	}
+	if again, _ := os.ReadFile(path + ".1"); len(again) != len(old) {
+		t.Error("a small log was put aside too")
 	}
 }
 
