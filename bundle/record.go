@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"net"
 	"path/filepath"
 
@@ -57,6 +58,20 @@ func (c Containerd) DeleteTask(ctx context.Context, namespace, id string) error 
 	}
 	_, err := tasks.Delete(ctx, &tasksapi.DeleteTaskRequest{ContainerID: id})
 	return unlessNotFound(err)
+}
+
+// Sandboxes are the IDs of all sandboxes of CRI, also of those that it lists
+// not yet or no longer, because a call is at work on them.
+func (c Containerd) Sandboxes(ctx context.Context) ([]string, error) {
+	r, err := sandboxapi.NewStoreClient(c.Conn).List(withNamespace(ctx, criNamespace), &sandboxapi.StoreListRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("list containerd's sandboxes: %w", err)
+	}
+	ids := make([]string, len(r.List))
+	for i, s := range r.List {
+		ids[i] = s.SandboxID
+	}
+	return ids, nil
 }
 
 // criNamespace is where containerd's CRI keeps its own.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
@@ -16,55 +17,79 @@ const (
 	// collectSlack is how long a call may take: what is older and unknown was
 	// left behind, by whomever.
 	collectSlack = 5 * time.Minute
-	// collectAgain is when a second look finds what the runtime was still
-	// giving up at the first, of calls that broke off with their podd.
+	// collectAgain is when another look finds what the runtime was still giving
+	// up at the last one, of calls that broke off with their podd.
 	collectAgain = 10 * time.Second
 )
 
-// collect takes away what calls that broke off left in the bundled runtime,
-// each time that became ready and once more a little later. started is a time
-// before this podd's first call: what is older and unknown to the runtime can
-// only be an earlier podd's.
+// collect takes away what calls that broke off left in the bundled runtime:
+// each time that becomes ready, and again a little later, until no call that
+// another made is at work. started is a time before this podd's first call: what
+// is older and unknown to the runtime can only be an earlier podd's.
 func (n *node) collect(ctx context.Context, started time.Time) error {
 	if n.network == nil {
 		return nil
 	}
-	var began time.Time
+	conn, err := grpc.NewClient(n.client.Endpoint(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	containerd := bundle.Containerd{Conn: conn}
+	var began, until time.Time
 	var again <-chan time.Time
 	for {
 		select {
 		case began = <-n.runtimeUp:
-			again = time.After(collectAgain)
+			until = time.Now().Add(collectAgain) // at least one more look
 		case <-again:
-			again = nil
 		case <-ctx.Done():
 			return nil
 		}
-		before := time.Now().Add(-collectSlack)
-		for _, t := range []time.Time{began, started} {
-			if t.After(before) {
-				before = t
-			}
+		if busy := n.collectOnce(ctx, containerd, began, started); busy || time.Now().Before(until) {
+			again = time.After(collectAgain)
+		} else {
+			again = nil
 		}
-		n.collectOnce(ctx, before)
 	}
 }
 
-func (n *node) collectOnce(ctx context.Context, before time.Time) {
-	sandboxes, err := n.client.SandboxIDs(ctx)
+// collectOnce says whether the runtime was at work on a sandbox of which it is
+// not certain what will become of it.
+func (n *node) collectOnce(ctx context.Context, containerd bundle.Containerd, began, started time.Time) (busy bool) {
+	listed, err := n.client.SandboxIDs(ctx)
 	for errors.Is(err, pod.ErrUnavailable) && ctx.Err() == nil { // ready is said a little before the socket answers
 		sleep(ctx, askAgain)
-		sandboxes, err = n.client.SandboxIDs(ctx)
+		listed, err = n.client.SandboxIDs(ctx)
+	}
+	var all []string
+	if err == nil {
+		all, err = containerd.Sandboxes(ctx)
 	}
 	if ctx.Err() != nil {
-		return
+		return false
 	}
 	if err != nil {
 		n.log.Warn("what lost sandboxes left is not looked for", "error", err)
-		return
+		return false
 	}
+	slack := time.Now().Add(-collectSlack)
+	before := latest(slack, began, started)
 	// Shims first: they may hold network namespaces.
-	n.collectShims(ctx, before)
+	n.collectShims(ctx, containerd, before)
+	// A sandbox has its network before it is listed, and a call whose client is
+	// gone may still succeed: its network is not to be taken from under it.
+	busy = slices.ContainsFunc(all, func(id string) bool { return !slices.Contains(listed, id) })
+	if busy {
+		before = slack
+	}
+	n.collectNetwork(ctx, append(listed, all...), before)
+	return busy
+}
+
+func latest(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }
+
+func (n *node) collectNetwork(ctx context.Context, sandboxes []string, before time.Time) {
 	got, err := n.network.Collect(ctx, sandboxes, before)
 	if err != nil && ctx.Err() == nil {
 		n.log.Warn("leaked addresses were not all given back", "error", err)
@@ -74,20 +99,14 @@ func (n *node) collectOnce(ctx context.Context, before time.Time) {
 	}
 }
 
-func (n *node) collectShims(ctx context.Context, before time.Time) {
+func (n *node) collectShims(ctx context.Context, containerd bundle.Containerd, before time.Time) {
 	binDir, err := bundle.Find(n.own.runtimeDir)
 	if err != nil {
 		n.log.Warn("leaked shims are not looked for", "error", err)
 		return
 	}
-	conn, err := grpc.NewClient(n.client.Endpoint(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		n.log.Warn("leaked shims are not looked for", "error", err)
-		return
-	}
-	defer conn.Close()
 	s := &bundle.Settings{BinDir: binDir, RootDir: n.cfg.RootDir, StateDir: n.cfg.StateDir}
-	got, err := s.CollectShims(ctx, bundle.Containerd{Conn: conn}, before)
+	got, err := s.CollectShims(ctx, containerd, before)
 	if err != nil && ctx.Err() == nil {
 		n.log.Warn("leaked shims were not all ended", "error", err)
 	}
