@@ -84,6 +84,8 @@ type StatusSink interface {
 // Recorder takes events.
 type Recorder interface {
 	Event(p *v1.Pod, eventType, reason, message string)
+	// ContainerEvent is Event for one container of the pod.
+	ContainerEvent(p *v1.Pod, container, eventType, reason, message string)
 }
 
 // Config is what an Agent is made of. All fields but those with a default are

@@ -85,7 +85,7 @@ func (w *worker) apply(ctx context.Context, d *pod.Desired, seen pod.Observed, s
 // kills what still runs in it.
 func (w *worker) stop(ctx context.Context, d *pod.Desired, step *plan.Step) error {
 	err := each(step.Stop, func(s plan.Stop) error {
-		w.agent.cfg.Events.Event(d.Pod, v1.EventTypeNormal, "Killing", s.Message)
+		w.agent.cfg.Events.ContainerEvent(d.Pod, s.Name, v1.EventTypeNormal, "Killing", s.Message)
 		w.log.Info("stopping container", "container", s.Name, "grace", s.Grace, "event", s.Message)
 		return ignoreNotFound(w.agent.cfg.Containers.StopContainer(ctx, s.ID, s.Grace))
 	})
@@ -111,7 +111,7 @@ func (w *worker) setUp(ctx context.Context, d *pod.Desired) error {
 		if ctx.Err() != nil {
 			return err
 		}
-		w.event(d, pod.ReasonOf(err, "FailedMount"), err.Error())
+		w.event(d, "", pod.ReasonOf(err, "FailedMount"), err.Error())
 		return toldError{err}
 	}
 	w.mounted = true
@@ -150,19 +150,23 @@ func (w *worker) createSandbox(ctx context.Context, d *pod.Desired, step *plan.S
 		if errors.Is(err, pod.ErrNetworkNotReady) {
 			reason = "NetworkNotReady"
 		}
-		w.event(d, reason, "Failed to create pod sandbox: "+err.Error())
+		w.event(d, "", reason, "Failed to create pod sandbox: "+err.Error())
 		return toldError{fmt.Errorf("create pod sandbox: %w", err)}
 	}
 	return err
 }
 
-// event is a warning, said once until it changes.
-func (w *worker) event(d *pod.Desired, reason, message string) {
-	if w.told.warning == reason+message {
-		return
+// event is a warning about a container, or about the pod where container is
+// empty. It is said once until it changes.
+func (w *worker) event(d *pod.Desired, container, reason, message string) {
+	if text := container + reason + message; w.told.warning != text {
+		w.told.warning = text
+		if container == "" {
+			w.agent.cfg.Events.Event(d.Pod, v1.EventTypeWarning, reason, message)
+		} else {
+			w.agent.cfg.Events.ContainerEvent(d.Pod, container, v1.EventTypeWarning, reason, message)
+		}
 	}
-	w.told.warning = reason + message
-	w.agent.cfg.Events.Event(d.Pod, v1.EventTypeWarning, reason, message)
 }
 
 // slowStart is how long a sandbox being started counts as work for the
@@ -209,7 +213,7 @@ func (w *worker) start(ctx context.Context, d *pod.Desired, seen pod.Observed, s
 		}
 		reason := pod.ReasonOf(err, "CreateContainerError")
 		w.log.Debug("container does not start", "container", st.Container.Name, "reason", reason, "error", err)
-		w.event(d, "Failed", "Error: "+err.Error())
+		w.event(d, st.Container.Name, "Failed", "Error: "+err.Error())
 		w.noteFailure(st.Container.Name, "", reason, err, step)
 	}
 	return did, nil
@@ -236,11 +240,11 @@ func (w *worker) startOne(ctx context.Context, d *pod.Desired, sandbox pod.Sandb
 		reason := pod.ReasonOf(err, "RunContainerError")
 		w.agent.metrics.startedErrors.WithLabelValues(reason).Inc()
 		w.log.Debug("container does not start", "container", name, "reason", reason, "error", err)
-		w.event(d, "Failed", "Error: "+err.Error())
+		w.event(d, name, "Failed", "Error: "+err.Error())
 		w.noteFailure(name, id, reason, err, step)
 		return true, nil
 	}
-	cfg.Events.Event(d.Pod, v1.EventTypeNormal, "Started", "Container started")
+	cfg.Events.ContainerEvent(d.Pod, name, v1.EventTypeNormal, "Started", "Container started")
 	w.log.Info("container started", "container", name, "restarts", st.RestartCount)
 	w.agent.metrics.started.Inc()
 	w.memory = w.memory.Succeeded(name)
@@ -274,7 +278,7 @@ func (w *worker) create(ctx context.Context, d *pod.Desired, sandbox pod.Sandbox
 	if err != nil {
 		return "", err
 	}
-	cfg.Events.Event(d.Pod, v1.EventTypeNormal, "Created", "Container created")
+	cfg.Events.ContainerEvent(d.Pod, st.Container.Name, v1.EventTypeNormal, "Created", "Container created")
 	return id, nil
 }
 
@@ -329,7 +333,7 @@ func (w *worker) cleanUp(ctx context.Context, d *pod.Desired) error {
 		return fmt.Errorf("remove the pod's cgroup: %w", err)
 	}
 	if err := w.agent.cfg.Volumes.TearDown(ctx, w.uid); err != nil {
-		w.event(d, "FailedUnMount", err.Error())
+		w.event(d, "", "FailedUnMount", err.Error())
 	}
 	if d.Pod.Name != "" {
 		if err := w.agent.graves.carve(graveOf(d.Pod, time.Now().Add(w.agent.cfg.LogRetention))); err != nil {

@@ -237,3 +237,5 @@ func (noVolumes) Pods() ([]pod.UID, error)                           { return ni
 func (noVolumes) Leftover([]pod.UID) ([]pod.UID, error)              { return nil, nil }
 func (noVolumes) RemoveLogs(*v1.Pod) error                           { return nil }
 func (noVolumes) Event(p *v1.Pod, eventType, reason, message string) {}
+func (noVolumes) ContainerEvent(p *v1.Pod, container, eventType, reason, message string) {
+}

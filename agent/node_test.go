@@ -241,6 +241,10 @@ func (n *node) Report(r pod.Report) {
 	n.reports[r.Desired.Pod.Name]++
 }
 
+func (n *node) ContainerEvent(p *v1.Pod, _, eventType, reason, message string) {
+	n.Event(p, eventType, reason, message)
+}
+
 func (n *node) Event(p *v1.Pod, _, reason, _ string) {
 	n.disk.Lock()
 	defer n.disk.Unlock()

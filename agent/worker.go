@@ -367,7 +367,7 @@ func (w *worker) tellBackOff(d *pod.Desired, seen pod.Observed, step *plan.Step)
 		id := seen.Latest(name).ID
 		w.told.backOff = append(w.told.backOff, id)
 		if !slices.Contains(before, id) {
-			w.agent.cfg.Events.Event(d.Pod, v1.EventTypeWarning, "BackOff",
+			w.agent.cfg.Events.ContainerEvent(d.Pod, name, v1.EventTypeWarning, "BackOff",
 				"Back-off restarting failed container "+name+" in pod "+d.Pod.Name+"_"+d.Pod.Namespace+"("+string(w.uid)+")")
 			w.log.Info("container held back", "container", name, "until", step.WakeAt)
 		}

@@ -156,6 +156,20 @@ func (d *ImportDir) Recheck() {
 	d.wake()
 }
 
+// Missing is told of an image that somebody needs and the runtime does not
+// have. If it came from an archive that is still there, it is imported again;
+// Wait waits for that. Names that no archive had cost nothing.
+func (d *ImportDir) Missing(ref string) {
+	if !d.state.had(ref) {
+		return
+	}
+	d.mu.Lock()
+	d.recheck = true
+	d.unsettleLocked()
+	d.mu.Unlock()
+	d.wake()
+}
+
 // Wait blocks while an archive that was there is not imported yet, so that
 // nobody pulls an image that lies at hand. It returns at once when nothing is to
 // be done or what is left cannot be imported, and with ctx's error when that is

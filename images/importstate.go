@@ -68,6 +68,21 @@ func (s *importState) get(path string) (importRecord, bool) {
 	return r, ok
 }
 
+// had says whether an image, in the runtime's or in a person's spelling, came
+// from an archive.
+func (s *importState) had(ref string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.byID {
+		for _, known := range r.Refs {
+			if known == ref || fullName(known) == fullName(ref) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 func (s *importState) knows(path string, shape importShape) bool {
 	r, ok := s.get(path)
 	return ok && r.Shape == shape

@@ -234,14 +234,14 @@ func (l *Puller) announce(o *op, waiting map[wantKey]*want, r result, total time
 	case len(waiting) == 0:
 		l.log.Info("image pull given up", "image", o.key.ref, "why", errNobodyWants)
 	default:
-		l.log.Warn("image not pulled", "image", o.key.ref, "err", bounded(r.err.Error()))
+		l.log.Debug("image not pulled", "image", o.key.ref, "err", bounded(r.err.Error()))
 	}
 	for key, w := range waiting {
 		if r.err == nil {
-			l.event(w.pod, v1.EventTypeNormal, "Pulled", fmt.Sprintf("Successfully pulled image %q in %v (%v including waiting). Image size: %v bytes.",
+			l.event(w.pod, key.container, v1.EventTypeNormal, "Pulled", fmt.Sprintf("Successfully pulled image %q in %v (%v including waiting). Image size: %v bytes.",
 				w.image, r.took.Truncate(time.Millisecond), total.Truncate(time.Millisecond), size))
 		} else {
-			l.event(w.pod, v1.EventTypeWarning, "Failed", bounded(fmt.Sprintf("Failed to pull image %q: %v", w.image, r.err)))
+			l.event(w.pod, key.container, v1.EventTypeWarning, "Failed", bounded(fmt.Sprintf("Failed to pull image %q: %v", w.image, r.err)))
 		}
 		l.cfg.Waker.Wake(key.uid)
 	}

@@ -45,7 +45,7 @@ type Waker interface{ Wake(uid pod.UID) }
 
 // Recorder takes events.
 type Recorder interface {
-	Event(p *v1.Pod, eventType, reason, message string)
+	ContainerEvent(p *v1.Pod, container, eventType, reason, message string)
 }
 
 // Keyring finds the credentials for an image and a pod, to be tried in order;
@@ -172,7 +172,7 @@ func (l *Puller) Ensure(ctx context.Context, p *v1.Pod, c *v1.Container) (pod.Im
 		return l.tell(p, c, pod.ImageState{Reason: reasonInspect, Message: bounded(msg), RetryAt: time.Now().Add(lookAgain)}, "InspectFailed", msg), nil
 	case img != nil:
 		l.forgetWant(wantKey{p.UID, c.Name})
-		l.event(p, v1.EventTypeNormal, "Pulled", fmt.Sprintf("Container image %q already present on machine and can be accessed by the pod", c.Image))
+		l.event(p, c.Name, v1.EventTypeNormal, "Pulled", fmt.Sprintf("Container image %q already present on machine and can be accessed by the pod", c.Image))
 		return readyState(img), nil
 	case c.ImagePullPolicy == v1.PullNever:
 		msg := fmt.Sprintf("Container image %q is not present with pull policy of Never", c.Image)
@@ -251,7 +251,7 @@ func (l *Puller) recall(p *v1.Pod, c *v1.Container) (pod.ImageState, bool) {
 	w.told = pod.ImageState{Reason: reason, Message: msg, RetryAt: r.retryAt}
 	st := w.told
 	l.mu.Unlock()
-	l.event(p, v1.EventTypeWarning, "Failed", "Error: "+reason)
+	l.event(p, c.Name, v1.EventTypeWarning, "Failed", "Error: "+reason)
 	return st, true
 }
 
@@ -271,15 +271,15 @@ func (l *Puller) pull(p *v1.Pod, c *v1.Container, ref string) pod.ImageState {
 		st := w.told
 		l.mu.Unlock()
 		if first {
-			l.event(p, v1.EventTypeNormal, "BackOff", msg)
-			l.event(p, v1.EventTypeWarning, "Failed", "Error: "+reasonBackOff)
+			l.event(p, c.Name, v1.EventTypeNormal, "BackOff", msg)
+			l.event(p, c.Name, v1.EventTypeWarning, "Failed", "Error: "+reasonBackOff)
 		}
 		return st
 	}
 	l.joinLocked(key, w, ref)
 	st := waitingState(w.told)
 	l.mu.Unlock()
-	l.event(p, v1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", c.Image))
+	l.event(p, c.Name, v1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", c.Image))
 	// Only now, so that no result comes before the event that announces it.
 	l.mu.Lock()
 	l.dispatchLocked()
@@ -300,8 +300,8 @@ func (l *Puller) tell(p *v1.Pod, c *v1.Container, st pod.ImageState, event, msg 
 	w.told = st
 	l.mu.Unlock()
 	if first {
-		l.event(p, v1.EventTypeWarning, event, bounded(msg))
-		l.event(p, v1.EventTypeWarning, "Failed", "Error: "+st.Reason)
+		l.event(p, c.Name, v1.EventTypeWarning, event, bounded(msg))
+		l.event(p, c.Name, v1.EventTypeWarning, "Failed", "Error: "+st.Reason)
 	}
 	return st
 }
@@ -312,9 +312,9 @@ func (l *Puller) forgetWant(key wantKey) {
 	l.dropWantLocked(key)
 }
 
-func (l *Puller) event(p *v1.Pod, eventType, reason, message string) {
+func (l *Puller) event(p *v1.Pod, container, eventType, reason, message string) {
 	if l.cfg.Recorder != nil {
-		l.cfg.Recorder.Event(p, eventType, reason, message)
+		l.cfg.Recorder.ContainerEvent(p, container, eventType, reason, message)
 	}
 }
 

@@ -87,7 +87,7 @@ type notes struct {
 	wakes  map[pod.UID]int
 }
 
-func (n *notes) Event(_ *v1.Pod, eventType, reason, message string) {
+func (n *notes) ContainerEvent(_ *v1.Pod, _, eventType, reason, message string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.events = append(n.events, eventType+" "+reason+" "+message)
