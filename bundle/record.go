@@ -11,7 +11,9 @@ import (
 
 	taskapi "github.com/containerd/containerd/api/runtime/task/v3"
 	containersapi "github.com/containerd/containerd/api/services/containers/v1"
+	leasesapi "github.com/containerd/containerd/api/services/leases/v1"
 	sandboxapi "github.com/containerd/containerd/api/services/sandbox/v1"
+	snapshotsapi "github.com/containerd/containerd/api/services/snapshots/v1"
 	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
 	"github.com/containerd/ttrpc"
 	"golang.org/x/sys/unix"
@@ -38,16 +40,31 @@ func (c Containerd) Record(ctx context.Context, namespace, id string) (Record, e
 		Sandbox: container.GetContainer().GetSandbox(),
 	}
 	err := errors.Join(unlessNotFound(noBox), unlessNotFound(noContainer), unlessNotFound(noTask))
-	if err == nil && r.Task && namespace == criNamespace {
-		said, noStatus := runtimeapi.NewRuntimeServiceClient(c.Conn).ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id})
-		r.Exited = said.GetStatus().GetState() == runtimeapi.ContainerState_CONTAINER_EXITED
-		err = unlessNotFound(noStatus) // a sandbox is no container to CRI
+	// What somebody made beside CRI, with ctr, CRI never knew.
+	_, byCRI := container.GetContainer().GetLabels()["io.cri-containerd.kind"]
+	if err == nil && (r.Task || r.Known) && namespace == criNamespace && (byCRI || noContainer != nil) {
+		r.GivenUp, _, err = c.givenUp(ctx, id)
 	}
 	return r, err
 }
 
-// DeleteTask implements Runtime.
-func (c Containerd) DeleteTask(ctx context.Context, namespace, id string) error {
+// givenUp says whether CRI takes a container for ended, or knows nothing of it.
+func (c Containerd) givenUp(ctx context.Context, id string) (givenUp, unknown bool, err error) {
+	cri := runtimeapi.NewRuntimeServiceClient(c.Conn)
+	said, noContainer := cri.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id})
+	if noContainer == nil {
+		return said.GetStatus().GetState() == runtimeapi.ContainerState_CONTAINER_EXITED, false, nil
+	}
+	_, noSandbox := cri.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id})
+	if noSandbox == nil {
+		return false, false, nil
+	}
+	err = errors.Join(unlessNotFound(noContainer), unlessNotFound(noSandbox))
+	return err == nil, err == nil, err
+}
+
+// Delete implements Runtime.
+func (c Containerd) Delete(ctx context.Context, namespace, id string) error {
 	ctx = withNamespace(ctx, namespace)
 	tasks := tasksapi.NewTasksClient(c.Conn)
 	if _, err := tasks.Kill(ctx, &tasksapi.KillRequest{ContainerID: id, Signal: uint32(unix.SIGKILL), All: true}); unlessNotFound(err) != nil {
@@ -56,8 +73,30 @@ func (c Containerd) DeleteTask(ctx context.Context, namespace, id string) error 
 	if _, err := tasks.Wait(ctx, &tasksapi.WaitRequest{ContainerID: id}); unlessNotFound(err) != nil {
 		return err
 	}
-	_, err := tasks.Delete(ctx, &tasksapi.DeleteTaskRequest{ContainerID: id})
-	return unlessNotFound(err)
+	if _, err := tasks.Delete(ctx, &tasksapi.DeleteTaskRequest{ContainerID: id}); unlessNotFound(err) != nil {
+		return err
+	}
+	if _, unknown, err := c.givenUp(ctx, id); err != nil || !unknown {
+		return err
+	}
+	return c.deleteRecords(ctx, id)
+}
+
+// deleteRecords deletes what containerd keeps of a sandbox that CRI lost: else
+// its snapshot and they stayed for ever.
+func (c Containerd) deleteRecords(ctx context.Context, id string) error {
+	containers := containersapi.NewContainersClient(c.Conn)
+	var errs []error
+	if r, err := containers.Get(ctx, &containersapi.GetContainerRequest{ID: id}); err == nil {
+		_, err = containers.Delete(ctx, &containersapi.DeleteContainerRequest{ID: id})
+		_, gone := snapshotsapi.NewSnapshotsClient(c.Conn).Remove(ctx, &snapshotsapi.RemoveSnapshotRequest{
+			Snapshotter: r.Container.Snapshotter, Key: r.Container.SnapshotKey,
+		})
+		errs = append(errs, unlessNotFound(err), unlessNotFound(gone))
+	}
+	_, box := sandboxapi.NewStoreClient(c.Conn).Delete(ctx, &sandboxapi.StoreDeleteRequest{SandboxID: id})
+	_, lease := leasesapi.NewLeasesClient(c.Conn).Delete(ctx, &leasesapi.DeleteRequest{ID: id})
+	return errors.Join(append(errs, unlessNotFound(box), unlessNotFound(lease))...)
 }
 
 // Sandboxes are the IDs of all sandboxes of CRI, also of those that it lists

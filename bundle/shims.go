@@ -39,11 +39,16 @@ type Record struct {
 	Known bool
 	// Task: containerd knows of a process, or of a shim that is to make one.
 	Task bool
-	// Exited: CRI takes the container for ended, and so looks after it no more.
-	Exited bool
+	// GivenUp: CRI takes the container for ended, or has never heard of it or
+	// forgotten it, and so looks after it no more. Of a sandbox that is just
+	// being made that is true too.
+	GivenUp bool
 	// Sandbox is whose shim looks after a container; empty for a sandbox.
 	Sandbox string
 }
+
+// tended says whether somebody looks after it, or containerd can still end it.
+func (r Record) tended() bool { return r.Task || r.Known && !r.GivenUp }
 
 // Runtime answers for containerd. Of what there is no answer for, nothing is
 // touched.
@@ -51,9 +56,9 @@ type Runtime interface {
 	// Record is what is known of an ID in a namespace of containerd's (podd's is
 	// k8s.io).
 	Record(ctx context.Context, namespace, id string) (Record, error)
-	// DeleteTask kills a container's processes, waits for their end, and
-	// deletes the task.
-	DeleteTask(ctx context.Context, namespace, id string) error
+	// Delete kills a container's processes, waits for their end, and deletes
+	// the task; of what CRI does not know it deletes the records too.
+	Delete(ctx context.Context, namespace, id string) error
 }
 
 // CollectShims takes away what calls that broke off left of containers. When a
@@ -170,7 +175,7 @@ func (c *shimCollection) endShim(ctx context.Context, found shim) error {
 	if again, ok := c.shimOf(found.pid); !ok || again != found || !p.began.Before(c.before) {
 		return nil
 	}
-	if r, err := c.record(ctx, found.namespace, found.id); err != nil || r.Known || r.Task {
+	if r, err := c.record(ctx, found.namespace, found.id); err != nil || r.tended() {
 		return err
 	}
 	if err := p.kill(); err != nil {
@@ -194,10 +199,11 @@ func (c *shimCollection) containers(ctx context.Context) error {
 		switch {
 		case !r.Task:
 			err = c.deleteTaskless(ctx, namespace, id, dir, r)
-		case r.Exited:
-			err = c.runtime.DeleteTask(ctx, namespace, id)
-		default:
+		case !r.GivenUp:
 			return nil
+		}
+		if err == nil && (r.Known || r.Task) && r.GivenUp {
+			err = c.runtime.Delete(ctx, namespace, id)
 		}
 		if err != nil {
 			return fmt.Errorf("delete lost container %s: %w", id, err)
@@ -233,7 +239,7 @@ const taskPlugin = "containerd/io.containerd.runtime.v2.task"
 // mount, here and (the work directory) below the root directory.
 func (c *shimCollection) bundles(ctx context.Context) error {
 	return c.each(ctx, filepath.Join(c.s.StateDir, taskPlugin), func(namespace, id, dir string, r Record) error {
-		if r.Known || r.Task {
+		if r.tended() {
 			return nil
 		}
 		if err := unmountBelow(dir); err != nil {

@@ -56,8 +56,8 @@ func aShim(t *testing.T, s *Settings, socket, id string, more ...string) *exec.C
 	return cmd
 }
 
-// answers is a containerd that says what the function says, and notes which
-// tasks it was told to delete.
+// answers is a containerd that says what the function says, and notes what
+// it was told to delete.
 type answers struct {
 	record  func(namespace, id string) (Record, error)
 	deleted *[]string
@@ -67,7 +67,7 @@ func (a answers) Record(_ context.Context, namespace, id string) (Record, error)
 	return a.record(namespace, id)
 }
 
-func (a answers) DeleteTask(_ context.Context, _, id string) error {
+func (a answers) Delete(_ context.Context, _, id string) error {
 	*a.deleted = append(*a.deleted, id)
 	return nil
 }
@@ -196,7 +196,7 @@ func TestContainerThatNobodyStartsIsDeletedWhileItsSandboxLives(t *testing.T) {
 	mkdir(t, filepath.Join(s.StateDir, "runc/k8s.io/over"))
 	var deleted []string
 	runtime := answers{deleted: &deleted, record: func(_, id string) (Record, error) {
-		return Record{Known: true, Task: id != "half", Exited: id == "over", Sandbox: map[string]string{"half": "box", "runs": "box"}[id]}, nil
+		return Record{Known: true, Task: id != "half", GivenUp: id == "over", Sandbox: map[string]string{"half": "box", "runs": "box"}[id]}, nil
 	}}
 	got, err := s.CollectShims(t.Context(), runtime, time.Now().Add(time.Second))
 	if err != nil || got != (CollectedShims{Containers: 2}) {
