@@ -154,6 +154,28 @@ func TestRestartImportsNothingAgainUnlessTheRuntimeLostIt(t *testing.T) {
 	}
 }
 
+// TestAnImageThatIsMissedComesBack: somebody removed it while podd runs, and a
+// pod needs it (containerd/containerd#10270).
+func TestAnImageThatIsMissedComesBack(t *testing.T) {
+	dir, s := imageDir(t), newStore()
+	put(t, dir, "a.tar", "localhost/a:1", time.Minute)
+	d, _ := importing(t, s, dir)
+	settled(t, d)
+	d.Missing("localhost/other:1")
+	settled(t, d)
+	if got := s.files(); len(got) != 1 {
+		t.Errorf("after a look for another image: imported %v, want it once", got)
+	}
+	s.mu.Lock()
+	s.has = map[string]bool{}
+	s.mu.Unlock()
+	d.Missing("localhost/a:1")
+	settled(t, d) // a pull waits for as long
+	if got := s.files(); len(got) != 2 {
+		t.Errorf("after it was missed: imported %v, want it twice", got)
+	}
+}
+
 func TestNewArchiveIsImportedWhenItIsComplete(t *testing.T) {
 	dir, s := imageDir(t), newStore()
 	d, _ := importing(t, s, dir)

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -71,13 +72,12 @@ func (s *importState) get(path string) (importRecord, bool) {
 // had says whether an image, in the runtime's or in a person's spelling, came
 // from an archive.
 func (s *importState) had(ref string) bool {
+	name := fullName(ref)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, r := range s.byID {
-		for _, known := range r.Refs {
-			if known == ref || fullName(known) == fullName(ref) {
-				return true
-			}
+		if slices.ContainsFunc(r.Refs, func(known string) bool { return fullName(known) == name }) {
+			return true
 		}
 	}
 	return false

@@ -54,10 +54,19 @@ func (n *node) newArchives() (*images.ImportDir, error) {
 }
 
 // archivesFirst lets a pull wait for the archives that are being imported: the
-// image may be among them, and on a first start it usually is.
+// image may be among them, and on a first start it usually is. An image that
+// came from an archive and was removed since comes from there again.
 type archivesFirst struct {
 	images.Runtime
 	n *node
+}
+
+func (a archivesFirst) ImageStatus(ctx context.Context, ref string) (*pod.Image, error) {
+	image, err := a.Runtime.ImageStatus(ctx, ref)
+	if err == nil && image == nil {
+		a.n.archives.Missing(ref)
+	}
+	return image, err
 }
 
 func (a archivesFirst) PullImage(ctx context.Context, ref string, auth *pod.RegistryAuth, annotations map[string]string) (string, error) {
