@@ -44,32 +44,27 @@ func TestACommandThatDoesNotExistIsNamed(t *testing.T) {
 	e.ready("other")
 }
 
-// TestAHostPortTwiceIsRefusedForTheSecond: the first goes on answering; when it
-// goes, the second may have the port.
+// TestAHostPortTwiceIsRefusedForTheSecond: it waits and says for what, the
+// first goes on answering; when that goes, the second has the port by itself.
 func TestAHostPortTwiceIsRefusedForTheSecond(t *testing.T) {
 	e := begin(t)
 	e.apply("hostport.yaml")
-	e.ready("hostport")
+	holder := e.ready("hostport")
 	port := fmt.Sprint(e.node.Port + 5)
 	second := strings.Replace(e.resting("second"), "    command:", "    ports: [{containerPort: 80, hostPort: "+port+"}]\n    command:", 1)
 	e.write("second.yaml", second)
-	e.eventually("the refusal names the port", func(ctx context.Context) error {
-		l, err := e.listing(ctx)
-		if err != nil {
-			return err
-		}
-		var texts []string
-		for _, p := range l.Problems {
-			texts = append(texts, p.Message+" "+p.Hint)
-		}
-		if p, err := e.pod(ctx, "second"); err == nil {
-			texts = append(texts, describe(p))
-		}
-		if all := strings.Join(texts, "; "); !strings.Contains(all, port) {
-			return errors.New(all)
-		}
-		return nil
-	})
+	p := e.waiting("second", "NodePorts")
+	if p.Status.Phase != v1.PodPending || p.Status.Reason != "NodePorts" {
+		t.Errorf("got %s, want Pending with reason NodePorts", describe(p))
+	}
+	words := []string{"host port " + port + "/TCP", holder.Name, "hostport.yaml", "another hostPort"}
+	if !holdsAll(p.Status.Message, words) {
+		t.Errorf("got the sentence %q, want %q in it", p.Status.Message, words)
+	}
+	e.event("second", "NodePorts", words...)
+	if table := e.run("ps"); !oneLineHolds(table, "", append(words, "second")) {
+		t.Errorf("podd ps does not say that and why the second waits:\n%s", table)
+	}
 	if e.marked("second") {
 		t.Error("the second pod runs with a port that is another's")
 	}
@@ -79,6 +74,9 @@ func TestAHostPortTwiceIsRefusedForTheSecond(t *testing.T) {
 	}
 	e.remove("hostport.yaml")
 	e.mark("second")
+	if p := e.ready("second"); p.Status.Reason != "" {
+		t.Errorf("the second pod has its port, but is still shown as %s", describe(p))
+	}
 }
 
 // TestAHostPathOfTheWrongTypeIsNamed and the pod starts once it is right.
@@ -142,7 +140,13 @@ func TestWithoutANetworkConfigurationPoddSaysSo(t *testing.T) {
 	e.mark("host")
 	e.ready("host")
 	e.waiting("needs", "ContainerCreating")
-	e.event("needs", "NetworkNotReady", "network")
+	e.event("needs", "NetworkNotReady", "network", e.node.Containerd.NetworkDir())
+	if table := e.run("ps"); !holdsAll(table, []string{"needs", e.node.Containerd.NetworkDir()}) {
+		t.Errorf("podd ps does not say what the pod waits for:\n%s", table)
+	}
+	if said := strings.Count(e.podd.LogTail(1<<20), "reason=NetworkNotReady"); said > 3 {
+		t.Errorf("the log says the same %d times", said)
+	}
 	if e.marked("needs") {
 		t.Error("a pod runs without the network it needs")
 	}
@@ -353,90 +357,4 @@ func TestABrokenEditKeepsTheLastGoodVersionRunning(t *testing.T) {
 		}
 		return err
 	})
-}
-
-// TestOddThingsInTheManifestDirectoryEndNothing: each gets a problem that
-// names its file, none keeps the good pod among them from starting, and podd
-// lives.
-func TestOddThingsInTheManifestDirectoryEndNothing(t *testing.T) {
-	e := begin(t)
-	good := e.resting("good")
-	dir := e.podd.Manifests()
-	at := func(name string) string { return filepath.Join(dir, name) }
-	try := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	texts := map[string]string{
-		"empty.yaml":    "",
-		"binary.yaml":   string([]byte{0x7f, 'E', 'L', 'F', 0, 1, 2, 0xff, 0xfe, 0}),
-		"tabs.yaml":     "apiVersion: v1\nkind: Pod\nmetadata:\n\tname: tabs\n",
-		"bomb.yaml":     aliasBomb(),
-		"kind.yaml":     "apiVersion: v1\nkind: Deployment\nmetadata: {name: kind}\n",
-		"version.yaml":  strings.Replace(e.resting("version"), "apiVersion: v1", "apiVersion: v7", 1),
-		"field.yaml":    strings.Replace(e.resting("field"), "containers:", "contaniers:", 1),
-		"type.yaml":     strings.Replace(e.resting("type"), "PeriodSeconds: 5", "PeriodSeconds: soon", 1),
-		"badname.yaml":  e.resting("Not_A_Name"),
-		"longname.yaml": e.resting(strings.Repeat("x", 300)),
-		"half.yaml":     good[:len(good)/2],
-		"document.yaml": e.resting("among") + "---\napiVersion: v1\nkind: Pod\nmetadata: {name: }\nspec: 7\n",
-		"twin1.yaml":    e.resting("twin"), "twin2.yaml": e.resting("twin"),
-	}
-	for name, text := range texts {
-		e.write(name, text)
-	}
-	try(unix.Mkfifo(at("fifo.yaml"), 0o644))
-	try(os.Mkdir(at("directory.yaml"), 0o755))
-	try(os.Symlink(at("nowhere"), at("dangling.yaml")))
-	try(os.Symlink(at("loop.yaml"), at("loop.yaml")))
-	try(os.WriteFile(at("huge.yaml"), []byte(strings.Repeat("# fifty megabytes of comment\n", 50<<20/29)), 0o644))
-	e.write("crlf.yaml", "\ufeff"+strings.ReplaceAll(e.resting("crlf"), "\n", "\r\n"))
-	e.write("notes.txt", "no manifest")
-	e.write("good.yaml.bak", good)
-	put := e.write("good.yaml", good)
-	if took := e.mark("good").Sub(put); took > 5*time.Second {
-		t.Errorf("among odd things the good pod took %v", took)
-	}
-	e.mark("crlf", "twin", "among")
-	for _, file := range []string{
-		"binary.yaml", "tabs.yaml", "bomb.yaml", "kind.yaml", "version.yaml", "field.yaml", "type.yaml", "badname.yaml",
-		"longname.yaml", "half.yaml", "document.yaml", "fifo.yaml", "dangling.yaml", "loop.yaml", "huge.yaml",
-	} {
-		if p := e.problem(file); len(p.Message) < 15 || len(p.Message) > 3000 {
-			t.Errorf("%s: the message has %d characters: %.100s", file, len(p.Message), p.Message)
-		}
-	}
-	e.problem("field.yaml", "contaniers", "containers")
-	if rss := e.residentMiB(); rss > 150 {
-		t.Errorf("podd holds %d MiB after fifty megabytes and an alias bomb", rss)
-	}
-	e.write("half.yaml", e.resting("half")) // completed
-	e.mark("half")
-}
-
-// residentMiB is podd's VmRSS.
-func (e *env) residentMiB() int {
-	e.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", e.podd.Pid()))
-	if err != nil {
-		e.Fatal(err)
-	}
-	_, rest, _ := strings.Cut(string(text), "VmRSS:")
-	var kib int
-	if _, err := fmt.Sscan(rest, &kib); err != nil {
-		e.Fatal(err)
-	}
-	return kib / 1024
-}
-
-// aliasBomb grows by nine with each of nine lines.
-func aliasBomb() string {
-	var b strings.Builder
-	b.WriteString("a0: &a0 [x, x, x, x, x, x, x, x, x]\n")
-	for i := range 9 {
-		fmt.Fprintf(&b, "a%d: &a%d [%s]\n", i+1, i+1, strings.TrimSuffix(strings.Repeat(fmt.Sprintf("*a%d, ", i), 9), ", "))
-	}
-	return b.String()
 }

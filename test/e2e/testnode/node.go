@@ -96,6 +96,20 @@ func (n *Node) Scope(mine []int, paths ...string) Scope {
 	}
 }
 
+// PowerOff leaves of the place what a power cut leaves of a machine: the files
+// on disk. Processes, mounts, network, cgroups and what lies in the state
+// directory (below /run on a real machine) are gone. podd must not run.
+func (p *Place) PowerOff() error {
+	err := errors.Join(p.killAll(), p.unmountAll(), p.removeLinks(), p.removeCgroups(), p.removeRules(), p.removeNFT())
+	if err != nil {
+		return err
+	}
+	if err := os.RemoveAll(p.State()); err != nil {
+		return fmt.Errorf("clear the state directory: %w", err)
+	}
+	return nil
+}
+
 // Sweep kills, unmounts and removes whatever is left in the place, for a
 // holder that was killed. It is the last resort of the harness and no part of
 // any assertion.

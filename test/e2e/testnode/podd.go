@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -32,6 +33,9 @@ type Podd struct {
 	Dir string
 	// Config is laid over the KubeletConfiguration; nil removes a field.
 	Config map[string]any
+	// Bare starts podd without a configuration file: only flags say what is the
+	// place's own. Its pods' logs are in the default directory then.
+	Bare bool
 	// Args are added to the command line, Env to the environment.
 	Args, Env []string
 
@@ -103,21 +107,35 @@ func (p *Podd) config() map[string]any {
 	return config
 }
 
-// Start runs podd and returns once the process exists; WaitReady
-// tells when it answers.
-func (p *Podd) Start() error {
+// args are the command line, and write the configuration file that it names.
+func (p *Podd) args() ([]string, error) {
+	args := []string{
+		"run", "--root-dir", p.Place.Root(), "--state-dir", p.Place.State(),
+		"--hostname-override", p.NodeName(), "--bridge", p.Place.Bridge,
+		"--container-logs-dir", p.ContainerLogs(),
+	}
+	if p.Bare {
+		return append(args, "--pod-manifest-path", p.Manifests(), "--pod-cidr", p.Place.Subnet.String(),
+			"--cgroup-root", p.Place.CgroupRoot, "--healthz-port", strconv.Itoa(p.HealthPort()),
+			"--read-only-port", strconv.Itoa(p.ReadOnlyPort())), nil
+	}
 	text, err := yaml.Marshal(p.config())
 	if err != nil {
-		return fmt.Errorf("write podd's configuration: %w", err)
+		return nil, fmt.Errorf("write podd's configuration: %w", err)
 	}
 	configPath := filepath.Join(p.Dir, "config.yaml")
 	if err := os.WriteFile(configPath, text, 0o600); err != nil {
-		return fmt.Errorf("write podd's configuration: %w", err)
+		return nil, fmt.Errorf("write podd's configuration: %w", err)
 	}
-	args := []string{
-		"run", "--config", configPath, "--root-dir", p.Place.Root(), "--state-dir", p.Place.State(),
-		"--hostname-override", p.NodeName(), "--bridge", p.Place.Bridge,
-		"--container-logs-dir", p.ContainerLogs(),
+	return append(args, "--config", configPath), nil
+}
+
+// Start runs podd and returns once the process exists; WaitReady
+// tells when it answers.
+func (p *Podd) Start() error {
+	args, err := p.args()
+	if err != nil {
+		return err
 	}
 	cmd := exec.Command(p.Binary, append(args, p.Args...)...)
 	cmd.Env = append(os.Environ(), p.Env...)
