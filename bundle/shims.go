@@ -227,6 +227,12 @@ func (c *shimCollection) deleteTaskless(ctx context.Context, namespace, id, dir 
 	if r.Sandbox == "" {
 		return nil // its shim is gone, or knew but this one
 	}
+	// containerd has removed the directory already, and the shim's runc wants to
+	// log into it.
+	bundle := filepath.Join(c.s.StateDir, taskPlugin, namespace, id)
+	if err := os.Mkdir(bundle, 0o700); err == nil {
+		defer os.RemoveAll(bundle)
+	}
 	if err := forget(ctx, c.s.shimSocket(namespace, r.Sandbox), namespace, id); err != nil {
 		return fmt.Errorf("have its shim forget it: %w", err)
 	}
