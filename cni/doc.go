@@ -14,7 +14,7 @@
 // processes. Hence one masquerade rule for the whole pod CIDR instead of one a
 // pod (an iptables lock each), no firewall plugin (its two rules for all pods are
 // made once, and only where something drops forwarded packets), and portmap told
-// which backend to use (it would run iptables to find out, even without ports).
+// which packet filter to use, the one that podd uses. Numbers: docs/adr/0008.
 //
 // An administrator's own network wins: any configuration in the same directory
 // whose name sorts before 99-podd.conflist.
