@@ -13,6 +13,8 @@ import (
 	"github.com/spf13/pflag"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
+
+	"podd/internal/near"
 )
 
 // Flags are the flags of podd run. Bind them to a flag set, parse, then Load.
@@ -131,7 +133,7 @@ func FlagError(fs *pflag.FlagSet, err error) error {
 		}
 	})
 	sort.Strings(names)
-	if hint := nearest(name, names); hint != "" && len(name) > 1 {
+	if hint := near.Name(name, names); hint != "" && len(name) > 1 {
 		return fmt.Errorf("--%s is not a flag: did you mean --%s?", name, hint)
 	}
 	return fmt.Errorf("%w: see --help for those there are", err)

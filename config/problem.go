@@ -42,36 +42,3 @@ func (e *Error) Error() string {
 	}
 	return strings.Join(lines, "\n")
 }
-
-// nearest returns the candidate that word is most likely a slip of, or "".
-func nearest(word string, candidates []string) string {
-	best, distance := "", max(2, len(word)/4)+1
-	for _, c := range candidates {
-		d := edits(strings.ToLower(word), strings.ToLower(c))
-		if d < distance || d == distance && best != "" && c < best {
-			best, distance = c, d
-		}
-	}
-	return best
-}
-
-// edits is the Levenshtein distance of a and b, by bytes.
-func edits(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
-}

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	v1 "k8s.io/api/core/v1"
 
+	"podd/internal/near"
 	"podd/internal/pod"
 	"podd/server"
 )
@@ -71,46 +72,25 @@ func (n podName) unknown(pods []server.PodInfo) error {
 	if len(pods) == 0 {
 		return fmt.Errorf("no pod %s: this node has no pods", n)
 	}
-	var near, all []string
+	var meant, all []string
 	for _, info := range pods {
 		p := info.Pod
 		full := p.Namespace + "/" + p.Name
 		all = append(all, full)
-		if least := max(1, len(n.name)/3); min(distance(n.name, p.Name), distance(n.name, manifestName(p))) <= least ||
+		if least := max(1, len(n.name)/3); min(near.Distance(n.name, p.Name), near.Distance(n.name, manifestName(p))) <= least ||
 			len(n.name) > 2 && strings.Contains(p.Name, n.name) {
-			near = append(near, full)
+			meant = append(meant, full)
 		}
 	}
 	const most = 5
-	if len(near) > 0 && len(near) <= most {
-		return fmt.Errorf("no pod %s: did you mean %s?", n, printable(strings.Join(near, " or ")))
+	if len(meant) > 0 && len(meant) <= most {
+		return fmt.Errorf("no pod %s: did you mean %s?", n, printable(strings.Join(meant, " or ")))
 	}
 	more := ""
 	if len(all) > most {
 		all, more = all[:most], fmt.Sprintf(" and %d more, see podd ps", len(all)-most)
 	}
 	return fmt.Errorf("no pod %s: this node has %s%s", n, printable(strings.Join(all, ", ")), more)
-}
-
-// distance is Levenshtein's, by bytes.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }
 
 // listPods asks the daemon once.

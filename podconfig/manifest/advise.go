@@ -7,6 +7,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"podd/internal/near"
 )
 
 // advise adds a remedy to those of the apiserver's verdicts that leave a person
@@ -18,8 +20,8 @@ func advise(e *field.Error, p *v1.Pod) string {
 	case e.Type == field.ErrorTypeRequired:
 		return requiredHint(withoutIndexes(e.Field))
 	case e.Type == field.ErrorTypeNotSupported:
-		if near := nearest(value, quoted(e.Detail)); near != "" {
-			return fmt.Sprintf("did you mean %q?", near)
+		if meant := near.Name(value, quoted(e.Detail)); meant != "" {
+			return fmt.Sprintf("did you mean %q?", meant)
 		}
 	case e.Type == field.ErrorTypeNotFound && strings.Contains(e.Field, ".volumeMounts["):
 		return volumeHint(value, p)
@@ -80,8 +82,8 @@ func volumeHint(name string, p *v1.Pod) string {
 	for i, v := range p.Spec.Volumes {
 		names[i] = v.Name
 	}
-	if near := nearest(name, names); near != "" {
-		return fmt.Sprintf("did you mean %q?", near)
+	if meant := near.Name(name, names); meant != "" {
+		return fmt.Sprintf("did you mean %q?", meant)
 	}
 	return "spec.volumes has: " + strings.Join(names, ", ")
 }

@@ -10,56 +10,14 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"podd/internal/near"
 )
-
-// nearest returns the candidate closest to what was written, or "" when none is
-// close: case aside, a third of the letters may differ.
-func nearest(written string, candidates []string) string {
-	best, least := "", len(written)/3+1
-	for _, c := range candidates {
-		if strings.EqualFold(c, written) {
-			return c
-		}
-		// A plural or a missing letter or two is the common slip; a short name
-		// that merely has the same length is not.
-		if d := distance(strings.ToLower(written), strings.ToLower(c)); d < least || d == least && best == "" && d <= len(c)/3 {
-			best, least = c, d
-		}
-	}
-	return best
-}
-
-// distance is Levenshtein's, with a swap of neighbours counted once.
-func distance(a, b string) int {
-	const longest = 64
-	if len(a) > longest || len(b) > longest {
-		return longest
-	}
-	var before, prev, cur [longest + 1]int
-	for j := range len(b) + 1 {
-		prev[j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		cur[0] = i
-		for j := 1; j <= len(b); j++ {
-			cost := 1
-			if a[i-1] == b[j-1] {
-				cost = 0
-			}
-			cur[j] = min(prev[j]+1, cur[j-1]+1, prev[j-1]+cost)
-			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
-				cur[j] = min(cur[j], before[j-2]+1)
-			}
-		}
-		before, prev = prev, cur
-	}
-	return prev[len(b)]
-}
 
 // unknownHint says what an unknown field may have been meant to be: a
 // misspelling of a neighbour, or a field of another object.
 func unknownHint(name, path string, known *fields) string {
-	if n := nearest(name, known.names); n != "" {
+	if n := near.Name(name, known.names); n != "" {
 		return fmt.Sprintf("did you mean %q?", n)
 	}
 	if strings.Contains(name, "{{") {
