@@ -41,6 +41,10 @@ const (
 // as failed.
 const checkTimeout = 2 * time.Second
 
+// checkDeadline is what the check itself gets: less, so that one that heeds it
+// can say what it waited for.
+const checkDeadline = checkTimeout - 250*time.Millisecond
+
 type health struct{ checks []*running }
 
 // running is a check of which at most one run is under way.
@@ -74,7 +78,7 @@ func (r *running) result(ctx context.Context) error {
 		now = &run{done: make(chan struct{})}
 		r.now = now
 		// The run outlives this request when others wait for it too.
-		own, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkTimeout)
+		own, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkDeadline)
 		go func() {
 			defer cancel()
 			now.err = r.Func(own)

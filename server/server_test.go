@@ -316,6 +316,22 @@ func TestHealth(t *testing.T) {
 	}
 }
 
+// TestACheckSaysItselfWhatItWaitedFor: its sentence arrives before the answer
+// is given up.
+func TestACheckSaysItselfWhatItWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHealth([]Check{{Name: "runtime", Level: Healthy, Func: func(ctx context.Context) error {
+			<-ctx.Done()
+			return errors.New("the runtime takes connections but gives no answer")
+		}}})
+		w := httptest.NewRecorder()
+		h.endpoint("healthz", Healthy).ServeHTTP(w, httptest.NewRequest("GET", "/healthz", nil))
+		if got := w.Body.String(); w.Code != 500 || !strings.Contains(got, "takes connections") {
+			t.Errorf("got %d %q, want the check's own sentence", w.Code, got)
+		}
+	})
+}
+
 // TestHangingCheck: a check that ignores its context fails after its time, is
 // run once however many ask, and does not hold up the others.
 func TestHangingCheck(t *testing.T) {
