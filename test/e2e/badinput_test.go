@@ -171,6 +171,19 @@ func (e *env) notReady(words ...string) {
 	})
 }
 
+// livesUnhealthy asserts that podd works (/livez) and says in these words why
+// it cannot do its work (/healthz).
+func (e *env) livesUnhealthy(words ...string) {
+	e.Helper()
+	if _, err := e.podd.Get(e.Context(), "/livez"); err != nil {
+		e.Errorf("podd itself works, but: %v", err)
+	}
+	body, err := e.podd.Get(e.Context(), "/healthz")
+	if err == nil || !holdsAll(string(body), words) {
+		e.Errorf("/healthz: got %s (%v), want it to fail and say %q", body, err, words)
+	}
+}
+
 // isReady waits until /readyz succeeds.
 func (e *env) isReady() {
 	e.Helper()
@@ -192,9 +205,7 @@ func TestWithoutARuntimePoddSaysSoAndGoesOn(t *testing.T) {
 	e.write("patient.yaml", e.resting("patient"))
 	e.start()
 	e.notReady("runtime")
-	if _, err := e.podd.Get(t.Context(), "/healthz"); err != nil {
-		t.Errorf("podd itself is healthy, but: %v", err)
-	}
+	e.livesUnhealthy("runtime")
 	p := e.waitPod("patient", "listed", func(*v1.Pod) error { return nil })
 	if p.Status.Phase != v1.PodPending {
 		t.Errorf("got %s, want Pending", describe(p))
@@ -219,7 +230,8 @@ func TestARuntimeThatHangsIsNamedAndRecovered(t *testing.T) {
 	}
 	e.write("meanwhile.yaml", e.holding("meanwhile", "meanwhile"))
 	e.notReady("runtime")
-	for _, path := range []string{"/pods", "/healthz", "/metrics", "/podd/v1/pods"} {
+	e.livesUnhealthy("runtime", "hangs")
+	for _, path := range []string{"/pods", "/livez", "/metrics", "/podd/v1/pods"} {
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 		if _, err := e.podd.Get(ctx, path); err != nil {
 			t.Errorf("%s while the runtime hangs: %v", path, err)
