@@ -38,38 +38,6 @@ func aPod(rs ...v1.ResourceRequirements) *v1.Pod {
 	return p
 }
 
-func TestQOS(t *testing.T) {
-	full := list("cpu", "1", "memory", "64Mi")
-	none := v1.ResourceRequirements{}
-	withInit := aPod(with(full, full))
-	withInit.Spec.InitContainers = []v1.Container{{}}
-	podLevel := aPod(none, none)
-	podLevel.Spec.Resources = &v1.ResourceRequirements{Requests: full, Limits: full}
-	podLevelBurst := aPod(with(full, full))
-	podLevelBurst.Spec.Resources = &v1.ResourceRequirements{Requests: list("cpu", "1")}
-	for name, c := range map[string]struct {
-		pod  *v1.Pod
-		want v1.PodQOSClass
-	}{
-		"nothing named":               {aPod(none, none), v1.PodQOSBestEffort},
-		"only another resource":       {aPod(with(list("ephemeral-storage", "1Gi"), nil)), v1.PodQOSBestEffort},
-		"zero counts as nothing":      {aPod(with(list("cpu", "0"), list("memory", "0"))), v1.PodQOSBestEffort},
-		"all limited, equal":          {aPod(with(full, full), with(full, full)), v1.PodQOSGuaranteed},
-		"equal in other units":        {aPod(with(list("cpu", "1000m", "memory", "65536Ki"), full)), v1.PodQOSGuaranteed},
-		"one container without":       {aPod(with(full, full), none), v1.PodQOSBurstable},
-		"requests below limits":       {aPod(with(list("cpu", "1", "memory", "1Mi"), full)), v1.PodQOSBurstable},
-		"memory alone":                {aPod(with(list("memory", "1Mi"), list("memory", "1Mi"))), v1.PodQOSBurstable},
-		"limits without requests":     {aPod(with(nil, full)), v1.PodQOSBurstable},
-		"a bare init container":       {withInit, v1.PodQOSBurstable},
-		"pod level alone decides":     {podLevel, v1.PodQOSGuaranteed},
-		"pod level decides, downhill": {podLevelBurst, v1.PodQOSBurstable},
-	} {
-		if got := QOS(c.pod); got != c.want {
-			t.Errorf("%s: got %s, want %s", name, got, c.want)
-		}
-	}
-}
-
 func TestParent(t *testing.T) {
 	full := list("cpu", "1", "memory", "64Mi")
 	for _, c := range []struct {
@@ -89,7 +57,7 @@ func TestParent(t *testing.T) {
 	} {
 		got := Parent(c.driver, DefaultRoot, c.pod)
 		if got != c.want {
-			t.Errorf("%s, %s: got %s, want %s", c.driver, QOS(c.pod), got, c.want)
+			t.Errorf("%s, %s: got %s, want %s", c.driver, pod.QOSClass(c.pod), got, c.want)
 		}
 		if c.path != "" && slicePath(got) != c.path {
 			t.Errorf("path of %s: got %s, want %s", got, slicePath(got), c.path)

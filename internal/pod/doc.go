@@ -1,7 +1,8 @@
 // Package pod holds the words that podd's packages share when they speak of a
 // pod: what is wanted (Desired, Update), what the runtime says (Observed), what
 // a worker asks of its neighbours (SandboxRequest, ContainerRequest, ImageState,
-// Mount), what it tells them (Report) and the classes of errors.
+// Mount), what it tells them (Report), the classes of errors, and a pod's QoS
+// class, in which they must agree.
 //
 // It owns values only: no I/O, no goroutines, no locks. Packages that are
 // siblings (agent, cri, status, volumes …) never import one another; they meet

@@ -1,0 +1,74 @@
+package pod
+
+import (
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// QOSClass is the pod's class by the API's rule, which looks at CPU and memory
+// above zero: BestEffort when none is named, Guaranteed when every container
+// limits both and the requests come to the limits, else Burstable. Resources of
+// the pod itself, where given, decide alone. A class that the status carries
+// stays what it is.
+//
+// The pod's cgroup, its containers' OOM scores and its status go by it and must
+// agree.
+func QOSClass(p *v1.Pod) v1.PodQOSClass {
+	if p.Status.QOSClass != "" {
+		return p.Status.QOSClass
+	}
+	if p.Spec.Resources != nil {
+		return classOf([]v1.ResourceRequirements{*p.Spec.Resources})
+	}
+	// Ephemeral containers cannot have any.
+	var all []v1.ResourceRequirements
+	for i := range p.Spec.InitContainers {
+		all = append(all, p.Spec.InitContainers[i].Resources)
+	}
+	for i := range p.Spec.Containers {
+		all = append(all, p.Spec.Containers[i].Resources)
+	}
+	return classOf(all)
+}
+
+func classOf(all []v1.ResourceRequirements) v1.PodQOSClass {
+	guaranteed := true
+	requests, limits := v1.ResourceList{}, v1.ResourceList{}
+	for _, r := range all {
+		add(requests, r.Requests)
+		if add(limits, r.Limits) < 2 {
+			guaranteed = false
+		}
+	}
+	if len(requests)+len(limits) == 0 {
+		return v1.PodQOSBestEffort
+	}
+	for name, request := range requests {
+		if limit, ok := limits[name]; !ok || limit.Cmp(request) != 0 {
+			guaranteed = false
+		}
+	}
+	if guaranteed && len(requests) == len(limits) {
+		return v1.PodQOSGuaranteed
+	}
+	return v1.PodQOSBurstable
+}
+
+// add sums up what a list names of CPU and memory, above zero, and counts it.
+func add(sum, list v1.ResourceList) int {
+	named := 0
+	for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
+		q, ok := list[name]
+		if !ok || q.Sign() <= 0 {
+			continue
+		}
+		named++
+		var total resource.Quantity
+		if have, ok := sum[name]; ok {
+			total = have.DeepCopy()
+		}
+		total.Add(q)
+		sum[name] = total
+	}
+	return named
+}
