@@ -166,7 +166,7 @@ func (c *Client) mounts(req pod.ContainerRequest, ips []string) (out []*runtimea
 			ContainerPath:     m.ContainerPath,
 			Readonly:          m.ReadOnly,
 			RecursiveReadOnly: m.RecursiveReadOnly,
-			SelinuxRelabel:    m.SELinuxRelabel,
+			SelinuxRelabel:    m.SELinuxRelabel && *c.opts.SELinux,
 			Propagation:       propagation(m.Propagation),
 		})
 	}
@@ -176,14 +176,14 @@ func (c *Client) mounts(req pod.ContainerRequest, ips []string) (out []*runtimea
 		if err := c.writeHosts(file, req.Pod, ips); err != nil {
 			return nil, "", err
 		}
-		out = append(out, &runtimeapi.Mount{HostPath: file, ContainerPath: etcHosts, SelinuxRelabel: true})
+		out = append(out, &runtimeapi.Mount{HostPath: file, ContainerPath: etcHosts, SelinuxRelabel: *c.opts.SELinux})
 	}
 	if path := req.Container.TerminationMessagePath; path != "" && !own[filepath.Clean(path)] {
 		message, err = terminationLog(filepath.Join(dir, "containers", req.Container.Name))
 		if err != nil {
 			return nil, "", err
 		}
-		out = append(out, &runtimeapi.Mount{HostPath: message, ContainerPath: path, SelinuxRelabel: true})
+		out = append(out, &runtimeapi.Mount{HostPath: message, ContainerPath: path, SelinuxRelabel: *c.opts.SELinux})
 	}
 	return out, message, nil
 }

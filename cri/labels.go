@@ -122,8 +122,8 @@ func portMappings(p *v1.Pod) []*runtimeapi.PortMapping {
 		port     int32
 	}
 	var out []*runtimeapi.PortMapping
-	seen := map[key]bool{}
 	for i := range p.Spec.Containers {
+		seen := map[key]bool{}
 		for _, cp := range p.Spec.Containers[i].Ports {
 			k := key{cp.Protocol, cp.HostIP, cp.HostPort, cp.ContainerPort}
 			if seen[k] {

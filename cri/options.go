@@ -2,6 +2,7 @@ package cri
 
 import (
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -49,6 +50,11 @@ type Options struct {
 	// HugePageSizes of the node as runc names them ("2MB", "1GB"), each of which
 	// gets a limit; nil asks the kernel.
 	HugePageSizes []string
+	// SwapControl says that the kernel can bound a container's swap; nil asks it.
+	SwapControl *bool
+	// SELinux says that the node enforces or logs by it, so that the files that
+	// podd makes for a container need its label; nil asks the kernel.
+	SELinux *bool
 	// MemoryCapacity of the node in bytes, for OOM scores; 0 counts as unknown:
 	// Burstable containers then get 999.
 	MemoryCapacity int64
@@ -99,10 +105,37 @@ func (o Options) withDefaults() Options {
 	if o.HugePageSizes == nil {
 		o.HugePageSizes = hugePageSizes("/sys/kernel/mm/hugepages")
 	}
+	if o.SwapControl == nil {
+		o.SwapControl = found(swapControl(o.CgroupV2))
+	}
+	if o.SELinux == nil {
+		o.SELinux = found("/sys/fs/selinux/enforce")
+	}
 	if o.SeccompRoot == "" {
 		o.SeccompRoot = o.RootDir + "/seccomp"
 	}
 	return o
+}
+
+func found(file string) *bool {
+	_, err := os.Stat(file)
+	there := err == nil
+	return &there
+}
+
+// swapControl is a file that is there when the kernel bounds swap by cgroup.
+// The root of cgroup v2 never has it: podd's own cgroup answers for all.
+func swapControl(v2 bool) string {
+	if !v2 {
+		return "/sys/fs/cgroup/memory/memory.memsw.limit_in_bytes"
+	}
+	own, _ := os.ReadFile("/proc/self/cgroup")
+	for line := range strings.Lines(string(own)) {
+		if path, ok := strings.CutPrefix(strings.TrimSpace(line), "0::"); ok {
+			return filepath.Join("/sys/fs/cgroup", path, "memory.swap.max")
+		}
+	}
+	return ""
 }
 
 // hugePageSizes are the kernel's; none where it has no huge pages.

@@ -46,14 +46,19 @@ func linuxResources(o Options, p *v1.Pod, c *v1.Container) *runtimeapi.LinuxCont
 		request = cpuLimit
 	}
 	memory := podLevelLimit(p, c, v1.ResourceMemory)
-	r := &runtimeapi.LinuxContainerResources{
-		CpuShares:          cpuShares(request.MilliValue()),
-		MemoryLimitInBytes: memory.Value(),
-		OomScoreAdj:        oomScoreAdj(o, p, c),
-		HugepageLimits:     hugepageLimits(o.HugePageSizes, p, c),
-	}
+	r := limits(o, request.MilliValue(), cpuLimit.MilliValue(), memory.Value())
+	r.OomScoreAdj = oomScoreAdj(o, p, c)
+	r.HugepageLimits = hugepageLimits(o.HugePageSizes, p, c)
+	forbidSwap(o, r)
+	return r
+}
+
+// limits are what containers and sandboxes have in common; CPU in thousandths,
+// memory in bytes, 0 for no limit.
+func limits(o Options, cpuRequest, cpuLimit, memory int64) *runtimeapi.LinuxContainerResources {
+	r := &runtimeapi.LinuxContainerResources{CpuShares: cpuShares(cpuRequest), MemoryLimitInBytes: memory}
 	if !o.NoCPUCFSQuota {
-		r.CpuQuota = cpuQuota(cpuLimit.MilliValue(), o.CPUCFSQuotaPeriod)
+		r.CpuQuota = cpuQuota(cpuLimit, o.CPUCFSQuotaPeriod)
 		r.CpuPeriod = o.CPUCFSQuotaPeriod.Microseconds()
 	}
 	// runc takes unified settings on cgroup v2 only.
@@ -63,28 +68,37 @@ func linuxResources(o Options, p *v1.Pod, c *v1.Container) *runtimeapi.LinuxCont
 	return r
 }
 
+// forbidSwap is the kubelet's NoSwap, its default: a container with a memory
+// limit would otherwise go on in the node's swap beyond it. Cgroup v1 can only
+// say so together with a memory limit.
+func forbidSwap(o Options, r *runtimeapi.LinuxContainerResources) {
+	switch {
+	case !*o.SwapControl:
+	case !o.CgroupV2:
+		r.MemorySwapLimitInBytes = r.MemoryLimitInBytes
+	default:
+		if r.Unified == nil {
+			r.Unified = map[string]string{}
+		}
+		r.Unified["memory.swap.max"] = "0"
+	}
+}
+
 // overheadResources are what the sandbox itself may take (spec.overhead);
 // requests and limits are the same.
 func overheadResources(o Options, p *v1.Pod) *runtimeapi.LinuxContainerResources {
-	r := &runtimeapi.LinuxContainerResources{}
 	if p.Spec.Overhead == nil {
-		return r
+		return &runtimeapi.LinuxContainerResources{}
 	}
 	cpu, memory := p.Spec.Overhead[v1.ResourceCPU], p.Spec.Overhead[v1.ResourceMemory]
-	r.CpuShares = cpuShares(cpu.MilliValue())
-	r.MemoryLimitInBytes = memory.Value()
-	if !o.NoCPUCFSQuota {
-		r.CpuQuota = cpuQuota(cpu.MilliValue(), o.CPUCFSQuotaPeriod)
-		r.CpuPeriod = o.CPUCFSQuotaPeriod.Microseconds()
-	}
-	return r
+	return limits(o, cpu.MilliValue(), cpu.MilliValue(), memory.Value())
 }
 
 // sandboxResources is the sum of a pod's containers, for runtimes that make a
-// virtual machine of that size.
+// virtual machine of that size. A container without a limit adds nothing to it,
+// as in the kubelet: CRI documents the sum of what is set.
 func sandboxResources(o Options, p *v1.Pod) *runtimeapi.LinuxContainerResources {
 	var request, limit, memory int64
-	unlimited, unlimitedMemory := false, false
 	for i := range p.Spec.Containers {
 		c := &p.Spec.Containers[i]
 		l, m := c.Resources.Limits[v1.ResourceCPU], c.Resources.Limits[v1.ResourceMemory]
@@ -93,20 +107,8 @@ func sandboxResources(o Options, p *v1.Pod) *runtimeapi.LinuxContainerResources 
 			r = l
 		}
 		request, limit, memory = request+r.MilliValue(), limit+l.MilliValue(), memory+m.Value()
-		unlimited, unlimitedMemory = unlimited || l.IsZero(), unlimitedMemory || m.IsZero()
 	}
-	if unlimited {
-		limit = 0
-	}
-	if unlimitedMemory {
-		memory = 0
-	}
-	out := &runtimeapi.LinuxContainerResources{CpuShares: cpuShares(request), MemoryLimitInBytes: memory}
-	if !o.NoCPUCFSQuota {
-		out.CpuQuota = cpuQuota(limit, o.CPUCFSQuotaPeriod)
-		out.CpuPeriod = o.CPUCFSQuotaPeriod.Microseconds()
-	}
-	return out
+	return limits(o, request, limit, memory)
 }
 
 // podLevelLimit is the container's limit, or the pod's own where the container

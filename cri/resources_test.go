@@ -54,11 +54,14 @@ func TestNodeSettingsShapeResources(t *testing.T) {
 	if r := linuxResources(Options{CPUCFSQuotaPeriod: 10 * time.Millisecond}.withDefaults(), p, c); r.CpuQuota != 10000 || r.CpuPeriod != 10000 {
 		t.Errorf("a period of 10 ms: got %d/%d", r.CpuQuota, r.CpuPeriod)
 	}
-	if r := linuxResources(Options{CgroupV2: true}.withDefaults(), p, c); r.Unified["memory.oom.group"] != "1" {
-		t.Errorf("cgroup v2: got %v, want the whole container killed", r.Unified)
+	yes, no := true, false
+	if r := linuxResources(Options{CgroupV2: true, SwapControl: &yes}.withDefaults(), p, c); r.Unified["memory.oom.group"] != "1" || r.Unified["memory.swap.max"] != "0" {
+		t.Errorf("cgroup v2: got %v, want the whole container killed, and no swap", r.Unified)
 	}
-	yes := true
-	if r := linuxResources(Options{CgroupV2: true, SingleProcessOOMKill: &yes}.withDefaults(), p, c); r.Unified != nil {
+	if r := linuxResources(Options{SwapControl: &yes}.withDefaults(), p, c); r.MemorySwapLimitInBytes != gi {
+		t.Errorf("cgroup v1: got a limit of memory and swap of %d, want no more than of memory", r.MemorySwapLimitInBytes)
+	}
+	if r := linuxResources(Options{CgroupV2: true, SingleProcessOOMKill: &yes, SwapControl: &no}.withDefaults(), p, c); r.Unified != nil {
 		t.Errorf("singleProcessOOMKill: got %v", r.Unified)
 	}
 	c.Resources.Limits["hugepages-2Mi"] = resource.MustParse("4Mi")

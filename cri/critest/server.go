@@ -188,10 +188,14 @@ func (s *Server) Version(context.Context, *runtimeapi.VersionRequest) (*runtimea
 func (s *Server) Status(context.Context, *runtimeapi.StatusRequest) (*runtimeapi.StatusResponse, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return &runtimeapi.StatusResponse{Status: &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{
-		{Type: runtimeapi.RuntimeReady, Status: true},
-		{Type: runtimeapi.NetworkReady, Status: s.network.Status, Reason: s.network.Reason, Message: s.network.Message},
-	}}}, nil
+	return &runtimeapi.StatusResponse{
+		Status: &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{
+			{Type: runtimeapi.RuntimeReady, Status: true},
+			{Type: runtimeapi.NetworkReady, Status: s.network.Status, Reason: s.network.Reason, Message: s.network.Message},
+		}},
+		// A kubelet refuses pods that need it otherwise; containerd has it.
+		Features: &runtimeapi.RuntimeFeatures{SupplementalGroupsPolicy: true},
+	}, nil
 }
 
 // RuntimeConfig answers cgroupfs.

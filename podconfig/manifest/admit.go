@@ -106,14 +106,17 @@ func clean(p *v1.Pod, opt Options) {
 }
 
 // tolerate keeps node problems from evicting the pod. Upstream does this for
-// the file source only.
+// the file source only, and takes the place of a toleration of the same kind
+// that would end.
 func tolerate(spec *v1.PodSpec) {
-	for _, t := range spec.Tolerations {
-		if t.Key == "" && t.Operator == v1.TolerationOpExists && t.Effect == v1.TaintEffectNoExecute {
+	all := v1.Toleration{Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute}
+	for i := range spec.Tolerations {
+		if t := &spec.Tolerations[i]; t.MatchToleration(&all) {
+			*t = all
 			return
 		}
 	}
-	spec.Tolerations = append(spec.Tolerations, v1.Toleration{Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute})
+	spec.Tolerations = append(spec.Tolerations, all)
 }
 
 func annotate(p *v1.Pod, opt Options) {
