@@ -63,6 +63,8 @@ type node struct {
 
 	// cgroups is known once the runtime has told its driver.
 	cgroups atomic.Pointer[cgroup.Tree]
+	// recursiveReadOnly is the runtime's, known from its greeting on.
+	recursiveReadOnly atomic.Bool
 	// runtimeUp says when the process of a runtime that became ready began;
 	// zero if only somebody else knows.
 	runtimeUp chan time.Time
@@ -94,7 +96,7 @@ func newNode(cfg *config.Config, own runFlags, log *slog.Logger) (*node, error) 
 	if err := n.newRuntime(); err != nil {
 		return nil, err
 	}
-	if n.volumes, err = volumes.New(volumes.Options{RootDir: cfg.RootDir}, log, n.registry); err != nil {
+	if n.volumes, err = volumes.New(volumes.Options{RootDir: cfg.RootDir, RecursiveReadOnly: n.recursiveReadOnly.Load}, log, n.registry); err != nil {
 		return nil, err
 	}
 	n.newSources()
@@ -232,7 +234,7 @@ func (n *node) newAgent() error {
 		names = append(names, pod.SourceHTTP)
 	}
 	n.agent = agent.New(agent.Config{
-		Observer: observer{n.client, n.greeted}, Sandboxes: n.client, Containers: n.client, Images: n.images, Volumes: n.volumes,
+		Observer: observer{n.client, n.greeted}, Sandboxes: sandboxes{n.client, n.network}, Containers: n.client, Images: n.images, Volumes: n.volumes,
 		Cgroups: podCgroups{n}, Logs: n.client, Status: n.status, Events: n.recorder,
 		Sources: names, BackOff: curve, Graves: filepath.Join(n.cfg.RootDir, "graves"), Log: n.log, Metrics: n.registry,
 	})
@@ -271,6 +273,7 @@ func (n *node) run(ctx context.Context) error {
 	start("server", n.server.Run)
 	start("systemd", func(ctx context.Context) error { return n.notifier.Run(ctx, n.watchdog) })
 	start("pod configuration", n.config.Run)
+	start("problems", n.tellProblems)
 	start("volumes", n.volumes.Run)
 	start("images", n.images.Run)
 	if n.supervisor != nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"runtime"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"podd/cgroup"
+	"podd/cni"
 	"podd/cri"
 	"podd/internal/pod"
 	"podd/status"
@@ -54,7 +56,7 @@ func (n *node) greet(ctx context.Context) error {
 	for {
 		version, err := n.client.Check(ctx)
 		if err == nil {
-			n.status.SetOptions(status.Options{RuntimeName: version.Name, HostIPs: nodeAddresses(n.cfg)})
+			n.learnFeatures(ctx, version.Name)
 			n.learnDriver(ctx)
 			if n.imports = version.Name == "containerd"; !n.imports {
 				n.log.Info("the image directory is not read: archives can only be imported into containerd", "runtime", version.Name)
@@ -119,6 +121,38 @@ func (o observer) Glance(ctx context.Context) ([]pod.Glance, error) {
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
+}
+
+// learnFeatures asks what the runtime can do beyond the rest.
+func (n *node) learnFeatures(ctx context.Context, name string) {
+	s, err := n.client.Status(ctx)
+	if err != nil {
+		n.log.Info("the runtime does not tell its features", "error", err)
+	}
+	n.recursiveReadOnly.Store(s.RecursiveReadOnly)
+	n.status.SetOptions(status.Options{RuntimeName: name, HostIPs: nodeAddresses(n.cfg), RecursiveReadOnly: s.RecursiveReadOnly})
+}
+
+// sandboxes gives the reason for a missing network in words that help: the
+// runtime only says that there is none.
+type sandboxes struct {
+	*cri.Client
+	network *cni.Network // nil where the network is not podd's to look after
+}
+
+func (s sandboxes) RunSandbox(ctx context.Context, req pod.SandboxRequest) (string, error) {
+	id, err := s.Client.RunSandbox(ctx, req)
+	if !errors.Is(err, pod.ErrNetworkNotReady) {
+		return id, err
+	}
+	if s.network != nil {
+		if why := s.network.Ready(ctx); why != nil {
+			return id, pod.WithReason("NetworkNotReady", why)
+		}
+	}
+	// Without the runtime's own sentence, which names another sandbox each time.
+	return id, pod.WithReason("NetworkNotReady", fmt.Errorf(
+		"%w: the container runtime found no CNI configuration when it last looked; put one into its CNI directory", pod.ErrNetworkNotReady))
 }
 
 // learnDriver takes the runtime's word for the cgroup driver over the
