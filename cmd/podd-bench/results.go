@@ -144,8 +144,21 @@ func printResults(w io.Writer, opts options, results []result) error {
 		}
 		_, _ = fmt.Fprintf(tw, "\t%s\t%s\n", r.Bar, strings.ToUpper(r.Verdict))
 	}
-	return tw.Flush()
+	if err := tw.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprint(w, footnote)
+	return err
 }
+
+// footnote is what a reader of the table must know.
+const footnote = `
+A start is counted from the rename of the manifest into place (floor: from the first call)
+to the first instruction of the container, which makes a file. A deletion is counted from
+the removal of the manifests (floor: from the call that stops the containers). podd takes a
+removed manifest for gone 50 ms after its deletion, since editors delete a file and write it
+anew; these 50 ms are in its deletions.
+`
 
 func cell(columns map[string]stat, column string) string {
 	s, ok := columns[column]
