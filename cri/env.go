@@ -2,15 +2,15 @@ package cri
 
 import (
 	"fmt"
-	"maps"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"podd/internal/pod"
 )
 
 // envFacts are what a container's environment may refer to beyond the pod.
@@ -100,35 +100,19 @@ func envValue(p *v1.Pod, c *v1.Container, e *v1.EnvVar, before map[string]string
 
 func isTrue(b *bool) bool { return b != nil && *b }
 
-// fieldValue is a downward API field (pkg/apis/core/pods/helpers.go has the list).
+// fieldValue is a downward API field: the pod's own, or what is known of the
+// node and the sandbox.
 func fieldValue(p *v1.Pod, path string, facts envFacts) (string, error) {
-	if base, key, ok := subscript(path); ok {
-		switch base {
-		case "metadata.labels":
-			return p.Labels[key], nil
-		case "metadata.annotations":
-			return p.Annotations[key], nil
-		}
+	value, ok := pod.Field(p, path)
+	switch {
+	case ok && value == "" && (path == "spec.nodeName" || path == "spec.host"):
+		return facts.nodeName, nil
+	case ok:
+		return value, nil
+	case strings.HasSuffix(path, "']"):
 		return "", fmt.Errorf("field label does not support subscript: %s", path)
 	}
 	switch path {
-	case "metadata.name":
-		return p.Name, nil
-	case "metadata.namespace":
-		return p.Namespace, nil
-	case "metadata.uid":
-		return string(p.UID), nil
-	case "metadata.labels":
-		return formatMap(p.Labels), nil
-	case "metadata.annotations":
-		return formatMap(p.Annotations), nil
-	case "spec.nodeName", "spec.host":
-		if p.Spec.NodeName != "" {
-			return p.Spec.NodeName, nil
-		}
-		return facts.nodeName, nil
-	case "spec.serviceAccountName":
-		return p.Spec.ServiceAccountName, nil
 	case "status.hostIP":
 		if len(facts.nodeIPs) == 0 {
 			return "", fmt.Errorf("the node's address is not known: set --node-ip")
@@ -148,24 +132,6 @@ func fieldValue(p *v1.Pod, path string, facts envFacts) (string, error) {
 		return strings.Join(facts.podIPs, ","), nil
 	}
 	return "", fmt.Errorf("field label not supported: %s", path)
-}
-
-// subscript splits metadata.labels['key'].
-func subscript(path string) (base, key string, ok bool) {
-	rest, ok := strings.CutSuffix(path, "']")
-	if !ok {
-		return "", "", false
-	}
-	return strings.Cut(rest, "['")
-}
-
-// formatMap is the downward API's form of a map: key="value", sorted.
-func formatMap(m map[string]string) string {
-	var b strings.Builder
-	for _, k := range slices.Sorted(maps.Keys(m)) {
-		fmt.Fprintf(&b, "%s=%q\n", k, m[k])
-	}
-	return strings.TrimSuffix(b.String(), "\n")
 }
 
 // resourceValue is a container's request or limit in units of the divisor,
@@ -217,44 +183,8 @@ func containerNamed(p *v1.Pod, name string) *v1.Container {
 	return nil
 }
 
-// expand replaces $(NAME) by a known variable's value. $$ is a single dollar
-// that expands nothing; a reference to an unknown name stays as it is.
-// (k8s.io/kubernetes/third_party/forked/golang/expansion defines it.)
 func expand(in string, values map[string]string) string {
-	if !strings.Contains(in, "$") {
-		return in
-	}
-	var b strings.Builder
-	for i := 0; i < len(in); i++ {
-		if in[i] != '$' || i+1 == len(in) {
-			b.WriteByte(in[i])
-			continue
-		}
-		switch in[i+1] {
-		case '$':
-			b.WriteByte('$')
-			i++
-		case '(':
-			end := strings.IndexByte(in[i:], ')')
-			if end < 0 {
-				b.WriteString("$(")
-				i++
-				continue
-			}
-			name := in[i+2 : i+end]
-			if v, ok := values[name]; ok {
-				b.WriteString(v)
-			} else {
-				b.WriteString(in[i : i+end+1])
-			}
-			i += end
-		default:
-			b.WriteByte('$')
-			b.WriteByte(in[i+1])
-			i++
-		}
-	}
-	return b.String()
+	return pod.Expand(in, func(name string) (string, bool) { v, ok := values[name]; return v, ok })
 }
 
 func expandAll(in []string, values map[string]string) []string {

@@ -9,33 +9,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func TestExpand(t *testing.T) {
-	values := map[string]string{"A": "1", "B": "$(A)", "EMPTY": ""}
-	for in, want := range map[string]string{
-		"plain":         "plain",
-		"$(A)":          "1",
-		"x$(A)y$(A)":    "x1y1",
-		"$(B)":          "$(A)", // a value is not expanded again
-		"$(EMPTY)x":     "x",
-		"$(NONE)":       "$(NONE)",
-		"$$(A)":         "$(A)",
-		"$$$(A)":        "$1",
-		"$$":            "$",
-		"$":             "$",
-		"a$":            "a$",
-		"$A":            "$A",
-		"$(A":           "$(A",
-		"$()":           "$()",
-		"$$$$(A)$(A)$$": "$$(A)1$",
-		"$($(A))":       "$($(A))",
-		"${A}":          "${A}",
-	} {
-		if got := expand(in, values); got != want {
-			t.Errorf("expand(%q): got %q, want %q", in, got, want)
-		}
-	}
-}
-
 func quantities(cpu, memory string) v1.ResourceList {
 	l := v1.ResourceList{}
 	if cpu != "" {

@@ -8,6 +8,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"podd/internal/pod"
 )
 
 // The kubelet's constants: pkg/kubelet/cm/helpers_linux.go, pkg/kubelet/qos/policy.go.
@@ -135,7 +137,7 @@ func wantedOOMScore(capacity int64, p *v1.Pod, c *v1.Container) int64 {
 	if p.Spec.Priority != nil && *p.Spec.Priority >= criticalPriority {
 		return oomGuaranteed
 	}
-	switch qosClass(p) {
+	switch pod.QOSClass(p) {
 	case v1.PodQOSGuaranteed:
 		return oomGuaranteed
 	case v1.PodQOSBestEffort:
@@ -173,48 +175,6 @@ func isSidecar(p *v1.Pod, c *v1.Container) bool {
 		}
 	}
 	return false
-}
-
-// qosClass is the pod's, by its containers' CPU and memory (or the pod's own
-// resources, where it has them). The status carries the same class.
-func qosClass(p *v1.Pod) v1.PodQOSClass {
-	if p.Status.QOSClass != "" {
-		return p.Status.QOSClass
-	}
-	if p.Spec.Resources != nil && (len(p.Spec.Resources.Requests) > 0 || len(p.Spec.Resources.Limits) > 0) {
-		return qosOf([]v1.ResourceRequirements{{Requests: p.Spec.Resources.Requests, Limits: p.Spec.Resources.Limits}})
-	}
-	var all []v1.ResourceRequirements
-	for i := range p.Spec.Containers {
-		all = append(all, p.Spec.Containers[i].Resources)
-	}
-	for i := range p.Spec.InitContainers {
-		all = append(all, p.Spec.InitContainers[i].Resources)
-	}
-	return qosOf(all)
-}
-
-func qosOf(all []v1.ResourceRequirements) v1.PodQOSClass {
-	guaranteed, any := true, false
-	for _, r := range all {
-		for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
-			limit, request := r.Limits[name], r.Requests[name]
-			if !limit.IsZero() || !request.IsZero() {
-				any = true
-			}
-			if limit.IsZero() || (!request.IsZero() && request.Cmp(limit) != 0) {
-				guaranteed = false
-			}
-		}
-	}
-	switch {
-	case !any:
-		return v1.PodQOSBestEffort
-	case guaranteed:
-		return v1.PodQOSGuaranteed
-	default:
-		return v1.PodQOSBurstable
-	}
 }
 
 // hugepageLimits gives each page size of the node a limit: 0, or what the pod

@@ -122,6 +122,13 @@ func mustBe(t *testing.T, path, text string) {
 	}
 }
 
+func mustTearDown(t *testing.T, m *Mounter, uid pod.UID) {
+	t.Helper()
+	if err := m.TearDown(t.Context(), uid); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // mustBeGone checks that nothing of the pod is left: no directory, no mount, no debt.
 func mustBeGone(t *testing.T, m *Mounter, uid string) {
 	t.Helper()

@@ -30,10 +30,6 @@ type Options struct {
 	// RecursiveReadOnly says whether the runtime can make submounts read-only
 	// too. Asked at each Mounts; nil means that it cannot.
 	RecursiveReadOnly func() bool
-	// Environment resolves a container's environment for subPathExpr. nil means
-	// that only literal values and the pod's metadata are known, and that an
-	// expression naming anything else is an error.
-	Environment func(*v1.Pod, *v1.Container) (map[string]string, error)
 }
 
 // Mounter sets volumes up and tears them down.

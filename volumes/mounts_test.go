@@ -103,9 +103,7 @@ func TestSubPathIsMadeWithTheVolumesModeAndBound(t *testing.T) {
 	if points, _ := mountsBelow(m.PodDir("u1")); len(points) != 1 {
 		t.Errorf("got %v, want one mount", points)
 	}
-	if err := m.TearDown(t.Context(), "u1"); err != nil {
-		t.Fatal(err)
-	}
+	mustTearDown(t, m, "u1")
 	mustBeGone(t, m, "u1")
 }
 
@@ -217,7 +215,6 @@ func TestSubPathThatChangedIsBoundAnew(t *testing.T) {
 }
 
 func TestSubPathExpressions(t *testing.T) {
-	m := newMounter(t)
 	c := &v1.Container{Name: "c", Env: []v1.EnvVar{
 		{Name: "A", Value: "one"},
 		{Name: "B", Value: "$(A)-two$$"},
@@ -235,7 +232,7 @@ func TestSubPathExpressions(t *testing.T) {
 		"$(NONE)":     {"", `missing value for "NONE"`},
 		"$(UP)/etc":   {"", ".."},
 	} {
-		got, err := m.subPathOf(aPod("u1"), c, &v1.VolumeMount{SubPathExpr: expression})
+		got, err := subPathOf(aPod("u1"), c, &v1.VolumeMount{SubPathExpr: expression})
 		if got != c2.want || (err != nil) != (c2.says != "") {
 			t.Errorf("%s: got %q (%v), want %q", expression, got, err, c2.want)
 		}
@@ -244,7 +241,7 @@ func TestSubPathExpressions(t *testing.T) {
 		}
 	}
 	for _, sub := range []string{"/etc", "a/../b", ".."} {
-		if _, err := m.subPathOf(aPod("u1"), c, &v1.VolumeMount{SubPath: sub}); err == nil {
+		if _, err := subPathOf(aPod("u1"), c, &v1.VolumeMount{SubPath: sub}); err == nil {
 			t.Errorf("subPath %q was taken", sub)
 		}
 	}

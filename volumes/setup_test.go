@@ -26,9 +26,7 @@ func TestPodWithoutVolumesGetsADirectoryAndNothingElse(t *testing.T) {
 		t.Errorf("Pods: got %v (%v)", uids, err)
 	}
 	write(t, m.PodDir("u1")+"/etc-hosts", "127.0.0.1 localhost\n")
-	if err := m.TearDown(t.Context(), "u1"); err != nil {
-		t.Fatal(err)
-	}
+	mustTearDown(t, m, "u1")
 	mustBeGone(t, m, "u1")
 }
 
@@ -83,9 +81,7 @@ func TestMemoryEmptyDirIsOneTmpfsHoweverOftenItIsSetUp(t *testing.T) {
 	if err != nil || len(points) != 1 {
 		t.Fatalf("got %v (%v), want one mount", points, err)
 	}
-	if err := m.TearDown(t.Context(), "u1"); err != nil {
-		t.Fatal(err)
-	}
+	mustTearDown(t, m, "u1")
 	mustBeGone(t, m, "u1")
 }
 
@@ -181,9 +177,7 @@ func TestHugePagesAreMounted(t *testing.T) {
 	if err := unix.Statfs(m.PodDir("u1")+"/volumes/kubernetes.io~empty-dir/huge", &st); err != nil || st.Type != unix.HUGETLBFS_MAGIC || st.Bsize != 2<<20 {
 		t.Errorf("got type %#x, pages of %d (%v)", st.Type, st.Bsize, err)
 	}
-	if err := m.TearDown(t.Context(), "u1"); err != nil {
-		t.Fatal(err)
-	}
+	mustTearDown(t, m, "u1")
 	mustBeGone(t, m, "u1")
 }
 

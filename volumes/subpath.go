@@ -28,14 +28,11 @@ type subPath struct {
 var errLeaves = errors.New("it leads out of the volume")
 
 // subPathOf is the mount's subPath, expanded and checked, or "".
-func (m *Mounter) subPathOf(p *v1.Pod, c *v1.Container, wanted *v1.VolumeMount) (string, error) {
+func subPathOf(p *v1.Pod, c *v1.Container, wanted *v1.VolumeMount) (string, error) {
 	sub := wanted.SubPath
 	if wanted.SubPathExpr != "" {
-		env, err := m.environment(p, c)
-		if err != nil {
-			return "", fmt.Errorf("subPathExpr %q: %w", wanted.SubPathExpr, err)
-		}
-		if sub, err = expand(wanted.SubPathExpr, env); err != nil {
+		var err error
+		if sub, err = expand(wanted.SubPathExpr, environment(p, c)); err != nil {
 			return "", fmt.Errorf("subPathExpr %q: %w", wanted.SubPathExpr, err)
 		}
 	}

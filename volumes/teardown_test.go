@@ -31,9 +31,7 @@ func TestIssue60987DataBehindAForeignMountSurvives(t *testing.T) {
 	if err := unix.Mount(data, inside, "", unix.MS_BIND, ""); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.TearDown(t.Context(), "u1"); err != nil {
-		t.Fatal(err)
-	}
+	mustTearDown(t, m, "u1")
 	mustBe(t, data+"/precious", "kept")
 	mustBeGone(t, m, "u1")
 }
@@ -83,9 +81,7 @@ func TestIssue60987BindMountedFileSurvives(t *testing.T) {
 	if _, ok := errors.AsType[*mountError](err); !ok {
 		t.Errorf("removeTree: got %v, want it to stop at the mount", err)
 	}
-	if err := m.TearDown(t.Context(), "u1"); err != nil {
-		t.Fatal(err)
-	}
+	mustTearDown(t, m, "u1")
 	mustBe(t, data+"/file", "kept")
 	mustBeGone(t, m, "u1")
 }
@@ -99,9 +95,7 @@ func TestIssue60987HostPathAndItsSubPathKeepTheirData(t *testing.T) {
 		v1.VolumeMount{Name: "h", MountPath: "/b", SubPath: "sub/file"})
 	mustSetUp(t, m, p)
 	mustMounts(t, m, p)
-	if err := m.TearDown(t.Context(), "u1"); err != nil {
-		t.Fatal(err)
-	}
+	mustTearDown(t, m, "u1")
 	mustBe(t, data+"/sub/file", "kept")
 	mustBeGone(t, m, "u1")
 }
@@ -117,9 +111,7 @@ func TestLinksInAnEmptyDirAreDeletedNotFollowed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := m.TearDown(t.Context(), "u1"); err != nil {
-		t.Fatal(err)
-	}
+	mustTearDown(t, m, "u1")
 	mustBe(t, data+"/file", "kept")
 	mustBeGone(t, m, "u1")
 }
@@ -134,9 +126,7 @@ func TestStackedMountsAllGo(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := m.TearDown(t.Context(), "u1"); err != nil {
-		t.Fatal(err)
-	}
+	mustTearDown(t, m, "u1")
 	mustBeGone(t, m, "u1")
 }
 
@@ -157,9 +147,7 @@ func TestRootDirBehindASymlink(t *testing.T) {
 	if points, _ := mountsBelow(dir + "/real/podd/pods/u1"); len(points) != 2 {
 		t.Errorf("got %v, want the tmpfs and its subPath", points)
 	}
-	if err := m.TearDown(t.Context(), "u1"); err != nil {
-		t.Fatal(err)
-	}
+	mustTearDown(t, m, "u1")
 	mustBeGone(t, m, "u1")
 }
 
@@ -198,9 +186,7 @@ func TestPodThatComesBackWaitsForTheDebtOfItsLastLife(t *testing.T) {
 	dir := m.PodDir("u1") + "/volumes/kubernetes.io~empty-dir/tmp"
 	write(t, dir+"/old", "of the last life")
 	holder := hold(t, dir)
-	if err := m.TearDown(t.Context(), "u1"); err != nil {
-		t.Fatal(err)
-	}
+	mustTearDown(t, m, "u1")
 	mustSay(t, m.SetUp(t.Context(), p), "last life", dir)
 	release(t, holder)
 	mustSetUp(t, m, p)
@@ -222,16 +208,12 @@ func TestImmutableFileIsADebtWithItsName(t *testing.T) {
 	}
 	unfix := func() { _ = exec.Command("chattr", "-i", file).Run() }
 	t.Cleanup(unfix)
-	if err := m.TearDown(t.Context(), "u1"); err != nil {
-		t.Fatal(err)
-	}
+	mustTearDown(t, m, "u1")
 	if d := m.Debts(); len(d) != 1 || !strings.Contains(d[0].Message, file) {
 		t.Errorf("got %+v, want a debt that names %s", d, file)
 	}
 	unfix()
-	if err := m.TearDown(t.Context(), "u1"); err != nil {
-		t.Fatal(err)
-	}
+	mustTearDown(t, m, "u1")
 	mustBeGone(t, m, "u1")
 }
 
@@ -262,9 +244,7 @@ func TestTreeDeeperThanTheDescriptorLimitIsDeleted(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = unix.Setrlimit(unix.RLIMIT_NOFILE, &old) }()
-	if err := m.TearDown(t.Context(), "u1"); err != nil {
-		t.Fatal(err)
-	}
+	mustTearDown(t, m, "u1")
 	mustBeGone(t, m, "u1")
 }
 
@@ -282,9 +262,7 @@ func TestTearDownOfAWideTreeEndsWithItsContext(t *testing.T) {
 	if len(m.Debts()) > 0 {
 		t.Error("an interrupted TearDown is no debt: the caller tries again")
 	}
-	if err := m.TearDown(t.Context(), "u1"); err != nil {
-		t.Fatal(err)
-	}
+	mustTearDown(t, m, "u1")
 	mustBeGone(t, m, "u1")
 }
 
@@ -419,9 +397,7 @@ func TestReleasedPodHoldsNoMemoryAndKeepsItsMessages(t *testing.T) {
 	}
 	mustBe(t, dir+"/containers/web/1", "bye")
 	mustBe(t, dir+"/volumes/kubernetes.io~empty-dir/disk/data", "on disk")
-	if err := m.TearDown(t.Context(), "u1"); err != nil {
-		t.Fatal(err)
-	}
+	mustTearDown(t, m, "u1")
 	mustBeGone(t, m, "u1")
 	if err := m.Release(t.Context(), "u1"); err != nil {
 		t.Errorf("of a pod without anything: got %v, want nil", err)
