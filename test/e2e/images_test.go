@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -19,28 +20,18 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// busybox makes an image with the host's static busybox and a label that gives
-// it a digest of its own.
+// busybox is the bundle's image of that name with a label that gives it a
+// digest of its own.
 func busybox(t *testing.T, label string) v1.Image {
 	t.Helper()
-	content, err := os.ReadFile("/bin/busybox")
-	if err != nil {
-		t.Fatalf("the tests need busybox-static: %v", err)
-	}
-	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
-		return io.NopCloser(strings.NewReader(tarOf(t, "bin/sh", content))), nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	image, err := mutate.AppendLayers(empty.Image, layer)
+	image, err := ociImage(t.TempDir(), filepath.Join(nodes.bundle.Images, "busybox.tar"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,14 +40,31 @@ func busybox(t *testing.T, label string) v1.Image {
 		t.Fatal(err)
 	}
 	config = config.DeepCopy()
-	config.Architecture, config.OS = "amd64", "linux"
 	config.Config.Labels = map[string]string{"test": label}
-	config.Config.Env = []string{"PATH=/bin"}
 	image, err = mutate.ConfigFile(image, config)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return image
+}
+
+// ociImage is the first image of an OCI archive, which it unpacks into dir.
+func ociImage(dir, archive string) (v1.Image, error) {
+	if out, err := exec.Command("tar", "-xf", archive, "-C", dir).CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("unpack %s: %w: %s", archive, err, out)
+	}
+	index, err := layout.ImageIndexFromPath(dir)
+	if err != nil {
+		return nil, err
+	}
+	list, err := index.IndexManifest()
+	if err != nil {
+		return nil, err
+	}
+	if len(list.Manifests) == 0 {
+		return nil, fmt.Errorf("no image in %s", archive)
+	}
+	return index.Image(list.Manifests[0].Digest)
 }
 
 // registryOf serves images by name ("app:1") on loopback and returns its

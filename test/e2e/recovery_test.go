@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -35,6 +37,9 @@ func (e *env) identities() map[string]string {
 	ids := map[string]string{}
 	for _, c := range list {
 		status, err := e.node.CRI.Runtime.ContainerStatus(e.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: c.Id})
+		if grpcstatus.Code(err) == codes.NotFound {
+			continue // removed since the list was made
+		}
 		if err != nil {
 			e.Fatal(err)
 		}
