@@ -16,6 +16,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"podd/internal/atomicfile"
 	"podd/internal/pod"
 )
 
@@ -104,11 +105,7 @@ func (g *graves) carve(what grave) error {
 	if err := os.MkdirAll(g.dir, 0o750); err != nil {
 		return err
 	}
-	half := g.stone(what.UID) + ".half"
-	if err := os.WriteFile(half, text, 0o640); err != nil {
-		return err
-	}
-	return os.Rename(half, g.stone(what.UID))
+	return atomicfile.Write(g.stone(what.UID), text, 0o640)
 }
 
 // clear removes a stone; none is no error.

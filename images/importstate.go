@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"podd/internal/atomicfile"
 )
 
 // importShape is what changes whenever a file does, without reading it.
@@ -105,11 +107,7 @@ func (s *importState) put(path string, r importRecord) error {
 	if err := os.MkdirAll(filepath.Dir(s.path), 0o711); err != nil {
 		return err
 	}
-	tmp := s.path + ".new"
-	if err := os.WriteFile(tmp, append(text, '\n'), 0o600); err != nil {
-		return err
-	}
-	return os.Rename(tmp, s.path)
+	return atomicfile.Write(s.path, append(text, '\n'), 0o600)
 }
 
 func digestFile(path string) (string, error) {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"podd/internal/atomicfile"
 	"podd/internal/pod"
 	"podd/podconfig/manifest"
 )
@@ -60,10 +61,7 @@ func (g *lastGood) write(path string, data []byte) error {
 	if err := os.MkdirAll(g.dir, 0o700); err != nil {
 		return err
 	}
-	if err := os.WriteFile(name+".tmp", data, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(name+".tmp", name)
+	return atomicfile.Write(name, data, 0o600)
 }
 
 // load returns the pods of the last good version, if there is one.

@@ -1,0 +1,2 @@
+// Package atomicfile writes the small files that podd remembers things in.
+package atomicfile
