@@ -259,11 +259,7 @@ func (l *Puller) recall(p *v1.Pod, c *v1.Container) (pod.ImageState, bool) {
 func (l *Puller) pull(p *v1.Pod, c *v1.Container, ref string) pod.ImageState {
 	key := wantKey{p.UID, c.Name}
 	l.mu.Lock()
-	w := l.wants[key]
-	if w == nil {
-		w = &want{pod: p, image: c.Image}
-		l.wants[key] = w
-	}
+	w := l.wantLocked(key, p, c)
 	if b, ok := l.backoff[backoffKey{p.UID, c.Image}]; ok && time.Now().Before(b.until()) {
 		msg := fmt.Sprintf("Back-off pulling image %q", c.Image)
 		first := w.told.Reason != reasonBackOff || !w.told.RetryAt.Equal(b.until())
@@ -289,13 +285,8 @@ func (l *Puller) pull(p *v1.Pod, c *v1.Container, ref string) pod.ImageState {
 
 // tell remembers a state that no pull will change, and says it once.
 func (l *Puller) tell(p *v1.Pod, c *v1.Container, st pod.ImageState, event, msg string) pod.ImageState {
-	key := wantKey{p.UID, c.Name}
 	l.mu.Lock()
-	w := l.wants[key]
-	if w == nil {
-		w = &want{pod: p, image: c.Image}
-		l.wants[key] = w
-	}
+	w := l.wantLocked(wantKey{p.UID, c.Name}, p, c)
 	first := w.told.Reason != st.Reason || w.told.Message != st.Message
 	w.told = st
 	l.mu.Unlock()
@@ -304,6 +295,15 @@ func (l *Puller) tell(p *v1.Pod, c *v1.Container, st pod.ImageState, event, msg 
 		l.event(p, c.Name, v1.EventTypeWarning, "Failed", "Error: "+st.Reason)
 	}
 	return st
+}
+
+func (l *Puller) wantLocked(key wantKey, p *v1.Pod, c *v1.Container) *want {
+	w := l.wants[key]
+	if w == nil {
+		w = &want{pod: p, image: c.Image}
+		l.wants[key] = w
+	}
+	return w
 }
 
 func (l *Puller) forgetWant(key wantKey) {
