@@ -266,6 +266,9 @@ func fromContainerStatus(sandbox string, st *runtimeapi.ContainerStatus) pod.Con
 		out.RestartCount = int32(n)
 	}
 	out.GracePeriod = gracePeriod(st.Annotations)
+	if u := st.GetUser().GetLinux(); u != nil {
+		out.User = &pod.User{UID: u.Uid, GID: u.Gid, SupplementalGroups: u.SupplementalGroups}
+	}
 	if out.State != pod.ContainerCreated && st.StartedAt > 0 {
 		out.StartedAt = time.Unix(0, st.StartedAt)
 	}

@@ -54,6 +54,7 @@ func (o Options) Compute(r pod.Report, previous v1.PodStatus) v1.PodStatus {
 		s.ObservedGeneration = c.previous.ObservedGeneration
 	}
 	c.addresses(&s)
+	s.AllocatedResources, s.Resources = resources(c.pod)
 	s.InitContainerStatuses = c.containers(c.pod.Spec.InitContainers, c.previous.InitContainerStatuses, kindInit)
 	s.ContainerStatuses = c.containers(c.pod.Spec.Containers, c.previous.ContainerStatuses, kindRegular)
 	s.EphemeralContainerStatuses = c.containers(ephemeral(c.pod), c.previous.EphemeralContainerStatuses, kindEphemeral)

@@ -1,6 +1,7 @@
 package status
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -503,5 +504,45 @@ func TestTransitionTimesMoveWithTheStatusOnly(t *testing.T) {
 	}
 	if want := "True10s True10s Fals30s Fals30s True50s"; strings.Join(got, " ") != want {
 		t.Errorf("got %v, want %s", got, want)
+	}
+}
+
+func TestResourcesOfTheWholePod(t *testing.T) {
+	quantities := func(cpu, memory string) v1.ResourceList {
+		l := v1.ResourceList{}
+		if cpu != "" {
+			l[v1.ResourceCPU] = resource.MustParse(cpu)
+		}
+		if memory != "" {
+			l[v1.ResourceMemory] = resource.MustParse(memory)
+		}
+		return l
+	}
+	show := func(l v1.ResourceList) string { return l.Cpu().String() + " " + l.Memory().String() }
+	p := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{
+		{Name: "a", Resources: v1.ResourceRequirements{Requests: quantities("100m", "16Mi"), Limits: quantities("1", "64Mi")}},
+		{Name: "b", Resources: v1.ResourceRequirements{Requests: quantities("", "16Mi"), Limits: quantities("", "64Mi")}},
+	}}}
+	allocated, all := resources(p)
+	if got := show(allocated); got != "100m 32Mi" {
+		t.Errorf("allocated: got %s, want 100m 32Mi", got)
+	}
+	if got := show(all.Limits); got != "0 128Mi" {
+		t.Errorf("limits: got %s, want 0 128Mi: b has no limit of CPU", got)
+	}
+	p.Spec.Resources = &v1.ResourceRequirements{Limits: quantities("2", "")}
+	if _, all := resources(p); show(all.Limits) != "2 128Mi" || show(all.Requests) != "100m 32Mi" {
+		t.Errorf("with a limit of the pod's own: got %s, %s", show(all.Limits), show(all.Requests))
+	}
+}
+
+func TestUserOfAContainer(t *testing.T) {
+	p := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "app"}}}}
+	s := Compute(pod.Report{Desired: &pod.Desired{Pod: p}, Observed: pod.Observed{Containers: []pod.Container{{
+		ID: "1", Name: "app", State: pod.ContainerRunning, User: &pod.User{UID: 7, GID: 8, SupplementalGroups: []int64{8, 9}},
+	}}}}, v1.PodStatus{})
+	u := s.ContainerStatuses[0].User
+	if u == nil || u.Linux.UID != 7 || u.Linux.GID != 8 || !slices.Equal(u.Linux.SupplementalGroups, []int64{8, 9}) {
+		t.Errorf("got %+v, want what the runtime said", u)
 	}
 }

@@ -145,6 +145,9 @@ func (c *computation) present(spec *v1.Container, seen *pod.Container, old *v1.C
 	if s.Image == "" {
 		s.Image = spec.Image
 	}
+	if u := seen.User; u != nil {
+		s.User = &v1.ContainerUser{Linux: &v1.LinuxContainerUser{UID: u.UID, GID: u.GID, SupplementalGroups: slices.Clone(u.SupplementalGroups)}}
+	}
 	if old != nil {
 		s.RestartCount = max(s.RestartCount, old.RestartCount)
 		if old.ContainerID != s.ContainerID && old.State.Terminated != nil {

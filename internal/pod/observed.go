@@ -90,9 +90,17 @@ type Container struct {
 	Image   string
 	ImageID string
 	LogPath string
+	// User is who the process started as; nil where the runtime does not say.
+	User *User
 	// GracePeriod is the pod's own, read back from the container's annotation,
 	// for a pod whose manifest is gone; nil if unknown.
 	GracePeriod *time.Duration
+}
+
+// User is the identity of a container's first process.
+type User struct {
+	UID, GID           int64
+	SupplementalGroups []int64
 }
 
 // Glance is a cheap look at one pod of podd's: enough to see that something
