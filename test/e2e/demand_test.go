@@ -272,9 +272,11 @@ func TestAnImageOfTheDirectoryIsPinnedAndComesBack(t *testing.T) {
 // kubernetes/kubernetes#44955, #823): a standalone kubelet needs odd files to
 // start at all, and a static pod of its that does not start is seen nowhere.
 func TestWithoutAnyConfigurationAPodRunsAndIsSeen(t *testing.T) {
-	e := prepare(t)
-	e.podd.Bare = true
-	e.Cleanup(func() {
+	var e *env
+	t.Cleanup(func() { // after podd's end, which keeps logs for a minute
+		if e == nil {
+			return
+		}
 		logs, err := filepath.Glob("/var/log/pods/default_bare*-" + e.podd.NodeName() + "_*")
 		if err != nil {
 			t.Error(err)
@@ -285,6 +287,8 @@ func TestWithoutAnyConfigurationAPodRunsAndIsSeen(t *testing.T) {
 			}
 		}
 	})
+	e = prepare(t)
+	e.podd.Bare = true
 	e.start()
 	e.write("good.yaml", e.resting("bare-good"))
 	e.write("bad.yaml", strings.Replace(e.resting("bare-bad"), "/bin/sh", "/no/such", 1))
