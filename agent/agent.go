@@ -75,13 +75,14 @@ type Logs interface {
 	RemoveLogs(p *v1.Pod) error
 }
 
-// StatusSink is told of a pod after each look.
+// StatusSink is told of a pod after each look. Neither call may block.
 type StatusSink interface {
 	Report(r pod.Report)
 	Forget(uid pod.UID)
 }
 
-// Recorder takes events.
+// Recorder takes events; eventType is v1's Normal or Warning, reason the
+// kubelet's word where it has one. Neither call may block.
 type Recorder interface {
 	Event(p *v1.Pod, eventType, reason, message string)
 	// ContainerEvent is Event for one container of the pod.
@@ -105,8 +106,8 @@ type Config struct {
 	Sources []pod.Source
 	// BackOff is the restart curve; the kubelet's where zero.
 	BackOff backoff.Policy
-	// ParallelStarts bounds the sandboxes being started at the same time;
-	// 0 for the default, which was measured (docs/adr).
+	// ParallelStarts bounds the sandboxes being started at the same time; 0 for
+	// two for each processor, at least four.
 	ParallelStarts int
 	// LogRetention is how long the logs of a gone pod stay for those who ship
 	// them; 0 for one minute, the kubelet's pace of collection.
@@ -395,6 +396,6 @@ func (a *Agent) removeLogs(g grave) {
 	}
 }
 
-// defaultParallelStarts is the width at which a burst of 50 pods was fastest
-// over the raw runtime calls: starting a sandbox is bound by the processor.
+// defaultParallelStarts: starting a sandbox is bound by the processor but for
+// moments of waiting, in which another gets on.
 func defaultParallelStarts() int { return max(4, 2*runtime.NumCPU()) }

@@ -164,7 +164,7 @@ kubeAPIQPS: 0
 	want := []string{
 		"FILE:4: authentication.anonymous.enabled: is not honoured: " + needsHTTPS,
 		"FILE:3: evictionHard: is not honoured: " + needsEviction,
-		"FILE:9: failSwapOn: is not honoured: podd runs with swap on, and leaves it to the runtime's defaults",
+		"FILE:9: failSwapOn: is not honoured: podd runs with swap on; containers get none of it where the kernel can bound it",
 		"FILE:10: kubeAPIQPS: is not honoured: " + needsCluster,
 		"--pod-infra-container-image: has no effect: the sandbox image is the runtime's own setting",
 		"--node-labels: has no effect without an apiserver",

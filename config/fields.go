@@ -101,7 +101,7 @@ var Fields = withDefaults([]Field{
 	ignored("evictionSoft", "eviction-soft", needsEviction),
 	ignored("evictionSoftGracePeriod", "eviction-soft-grace-period", needsEviction),
 	{Path: "failCgroupV1", Flag: "fail-cgroupv1", Remark: "podd runs on cgroup v1 and v2", harmless: func(c *kc) bool { return !*c.FailCgroupV1 }},
-	{Path: "failSwapOn", Flag: "fail-swap-on", Remark: "podd runs with swap on, and leaves it to the runtime's defaults", harmless: func(c *kc) bool { return !*c.FailSwapOn }},
+	{Path: "failSwapOn", Flag: "fail-swap-on", Remark: "podd runs with swap on; containers get none of it where the kernel can bound it", harmless: func(c *kc) bool { return !*c.FailSwapOn }},
 	ignored("featureGates", "feature-gates", "podd has no feature gates"),
 	honoured("fileCheckFrequency", "file-check-frequency", "a net only: changes are seen at once"),
 	ignored("hairpinMode", "hairpin-mode", "the CNI configuration decides"),

@@ -128,8 +128,8 @@ func pack(m proto.Message) (*anypb.Any, error) {
 	return &anypb.Any{TypeUrl: string(proto.MessageName(m)), Value: value}, nil
 }
 
-// named gives images the names that pods use (busybox:1 is
-// docker.io/library/busybox:1), and refuses an archive without a name.
+// named gives images the names that pods use (busybox:1 becomes the full name
+// that a pod's busybox:1 stands for), and refuses an archive without a name.
 func (c *Containerd) named(ctx context.Context, file string, saved []string) ([]string, error) {
 	store := imagesapi.NewImagesClient(c.conn)
 	var refs []string

@@ -43,15 +43,15 @@ func (e *BadArchiveError) Error() string {
 	return fmt.Sprintf("image archive %s: %s", e.File, e.Reason)
 }
 
-// importer brings one archive into the runtime, pinned, and returns the names of
+// Importer brings one archive into the runtime, pinned, and returns the names of
 // its images, at least one. A *BadArchiveError blames the file; any other error
 // blames the moment.
-type importer interface {
+type Importer interface {
 	Import(ctx context.Context, file string) ([]string, error)
 }
 
-// imageLookup returns nil for an image that the runtime does not have.
-type imageLookup interface {
+// ImageLookup says what the runtime has: nil for an image that the runtime does not have.
+type ImageLookup interface {
 	ImageStatus(ctx context.Context, ref string) (*pod.Image, error)
 }
 
@@ -65,8 +65,8 @@ type ImportConfig struct {
 	Extra []string
 	// StateFile remembers what was imported; below --root-dir.
 	StateFile string
-	Importer  importer
-	Images    imageLookup
+	Importer  Importer
+	Images    ImageLookup
 	Log       *slog.Logger
 	// Registerer may be nil.
 	Registerer prometheus.Registerer

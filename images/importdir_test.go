@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/distribution/reference"
+
 	"podd/internal/pod"
 )
 
@@ -278,9 +280,19 @@ func TestDirectoryThatIsReplacedIsWatchedAgain(t *testing.T) {
 	}
 }
 
+// defaultRegistry is what a short name means, by the grammar of references.
+func defaultRegistry(t *testing.T) string {
+	t.Helper()
+	named, err := reference.ParseNormalizedNamed("busybox")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return reference.Domain(named)
+}
+
 func TestNamesOfImages(t *testing.T) {
 	for ref, want := range map[string]string{
-		"busybox:1":              "docker.io/library/busybox:1",
+		"busybox:1":              defaultRegistry(t) + "/library/busybox:1",
 		"localhost/podd/web:1":   "localhost/podd/web:1",
 		"registry.test/a/b":      "registry.test/a/b:latest",
 		nameless + ":latest":     "", // what containerd makes of a bare tag

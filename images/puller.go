@@ -66,11 +66,11 @@ type PullConfig struct {
 	// MaxParallel pulls at a time; 0 is 5. 1 is one after the other
 	// (serializeImagePulls).
 	MaxParallel int
-	// MaxPerRegistry of them from one registry; 0 is what leaves at least one
-	// place, and two of five, to other registries.
+	// MaxPerRegistry of them from one registry, so that others find a place; 0
+	// is half of MaxParallel, rounded up.
 	MaxPerRegistry int
-	// QPS and Burst bound how often pulls start (registryPullQPS,
-	// registryBurst); QPS 0 is no bound.
+	// QPS bounds how many pulls start in a second, Burst how many at once after
+	// a pause (registryPullQPS, registryBurst); QPS 0 is no bound.
 	QPS   float64
 	Burst int
 }
