@@ -546,3 +546,23 @@ func TestUserOfAContainer(t *testing.T) {
 		t.Errorf("got %+v, want what the runtime said", u)
 	}
 }
+
+func TestBackOffIsShownUntilTheSuccessorRuns(t *testing.T) {
+	p := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "app"}}}}
+	dead := pod.Container{ID: "1", Name: "app", State: pod.ContainerExited, ExitCode: 1, Reason: "Error"}
+	report := func(phase pod.Phase, waiting map[string]pod.Waiting, seen ...pod.Container) pod.Report {
+		return pod.Report{Desired: &pod.Desired{Pod: p}, Phase: phase, Waiting: waiting, Observed: pod.Observed{Containers: seen}}
+	}
+	backOff := Compute(report(pod.PhaseRunning, map[string]pod.Waiting{"app": {Reason: "CrashLoopBackOff", Message: "back-off 10s"}}, dead), v1.PodStatus{})
+	over := Compute(report(pod.PhaseRunning, nil, dead), backOff)
+	if diff := cmp.Diff(backOff.ContainerStatuses, over.ContainerStatuses); diff != "" {
+		t.Errorf("the back-off is over (-before +after):\n%s", diff)
+	}
+	next := pod.Container{ID: "2", Name: "app", State: pod.ContainerExited, RestartCount: 1, ExitCode: 2, Reason: "Error"}
+	if s := Compute(report(pod.PhaseRunning, nil, next, dead), over).ContainerStatuses[0]; s.State.Terminated == nil || s.State.Terminated.ExitCode != 2 {
+		t.Errorf("the successor ended: got %+v", s.State)
+	}
+	if s := Compute(report(pod.PhaseTerminating, nil, dead), over).ContainerStatuses[0]; s.State.Terminated == nil {
+		t.Errorf("the pod is stopped: got %+v", s.State)
+	}
+}

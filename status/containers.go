@@ -15,6 +15,7 @@ const (
 	ReasonContainerCreating = "ContainerCreating"
 	ReasonPodInitializing   = "PodInitializing"
 	ReasonStatusUnknown     = "ContainerStatusUnknown"
+	reasonCrashLoop         = "CrashLoopBackOff"
 
 	messageLost        = "The container could not be located when the pod was terminated"
 	messageWasRunning  = "The container could not be located when the pod was deleted.  The container used to be Running"
@@ -65,7 +66,19 @@ func (c *computation) container(spec *v1.Container, old *v1.ContainerStatus, k k
 		}
 	}
 	c.wait(&s, k)
+	c.stillBackingOff(&s, old)
 	return s
+}
+
+// stillBackingOff keeps showing a back-off that is over until the successor of
+// the same dead container is made: being started again is no news of its end.
+func (c *computation) stillBackingOff(s, old *v1.ContainerStatus) {
+	if s.State.Terminated == nil || old == nil || old.ContainerID != s.ContainerID || c.report.Phase >= pod.PhaseTerminating {
+		return
+	}
+	if w := old.State.Waiting; w != nil && w.Reason == reasonCrashLoop {
+		s.LastTerminationState, s.State = s.State, v1.ContainerState{Waiting: w.DeepCopy()}
+	}
 }
 
 // observed returns the newest container of that name and the one before it.
