@@ -63,13 +63,13 @@ test: build runtime check ## everything: check, unit tests with the race detecto
 	@rm -f $(TOTAL) $(FAILED)
 	@$(call need,test); $(need_pods)
 	@echo "--- tests, with the race detector"
-	@CGO_ENABLED=1 $(testsum) -race -timeout 15m $$($(GO) list ./... | grep -v -e /test/e2e$$ -e /test/vm$$) || touch $(FAILED)
+	@CGO_ENABLED=1 $(testsum) -- -race -timeout 15m $$($(GO) list ./... | grep -v -e /test/e2e$$ -e /test/vm$$) || touch $(FAILED)
 	@echo "--- tests on the real container runtime"
-	@$(testsum) -count=1 -timeout 15m ./test/e2e/... || touch $(FAILED)
+	@$(testsum) -- -count=1 -timeout 15m ./test/e2e/... || touch $(FAILED)
 	@if [ -z "$(SKIP_VM)" ]; then \
 		echo "--- tests in a virtual machine"; \
 		$(call need,test); $(need_vm); \
-		PODD_TEST_VM=1 $(testsum) -count=1 -timeout 20m ./test/vm || touch $(FAILED); \
+		PODD_TEST_VM=1 $(testsum) -- -count=1 -timeout 20m ./test/vm || touch $(FAILED); \
 	fi
 	@$(testsum) -sum && [ ! -e $(FAILED) ]
 
