@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"podd/config"
+	"podd/server"
 )
 
 // client asks the daemon, over its socket.
@@ -95,4 +96,11 @@ func (c *client) explain(err error) error {
 		err = fmt.Errorf("ask the daemon on %s: %w", c.socket, err)
 	}
 	return &exitError{exitNotServed, err}
+}
+
+// listPods asks the daemon once.
+func listPods(ctx context.Context, stateDir string) (server.Listing, error) {
+	var l server.Listing
+	err := newClient(stateDir).get(ctx, "/podd/v1/pods", url.Values{}, func(decode func(any) error) error { return decode(&l) })
+	return l, err
 }

@@ -173,15 +173,6 @@ func (n *node) noteRuntime(began time.Time) {
 	}
 }
 
-// configuredResolvConf is nil for the default, behind which cri looks for
-// systemd-resolved's real file.
-func configuredResolvConf(path string) *string {
-	if path == "/etc/resolv.conf" {
-		return nil
-	}
-	return &path
-}
-
 // runtimeFlags are what the bundled runtime is started with, and builds the
 // pod network that goes with them.
 func (n *node) runtimeFlags() (*runtimeFlags, error) {

@@ -2,22 +2,11 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"net/netip"
-	"runtime"
-	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sys/unix"
-	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 
 	"podd/cgroup"
-	"podd/cni"
-	"podd/cri"
-	"podd/internal/pod"
 	"podd/status"
 )
 
@@ -104,25 +93,6 @@ func (n *node) awaitSandboxImage(ctx context.Context) {
 	}
 }
 
-// observer lets the agent look at the runtime only once podd knows what it
-// must be told: with which driver it makes cgroups.
-type observer struct {
-	*cri.Client
-	greeted <-chan struct{}
-}
-
-// Glance waits a moment for the runtime's greeting.
-func (o observer) Glance(ctx context.Context) ([]pod.Glance, error) {
-	select {
-	case <-o.greeted:
-		return o.Client.Glance(ctx)
-	case <-time.After(time.Second):
-		return nil, fmt.Errorf("list pods: %w", pod.ErrUnavailable)
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
-}
-
 // learnFeatures asks what the runtime can do beyond the rest.
 func (n *node) learnFeatures(ctx context.Context, name string) {
 	s, err := n.client.Status(ctx)
@@ -131,28 +101,6 @@ func (n *node) learnFeatures(ctx context.Context, name string) {
 	}
 	n.recursiveReadOnly.Store(s.RecursiveReadOnly)
 	n.status.SetOptions(status.Options{RuntimeName: name, HostIPs: nodeAddresses(n.cfg), RecursiveReadOnly: s.RecursiveReadOnly})
-}
-
-// sandboxes gives the reason for a missing network in words that help: the
-// runtime only says that there is none.
-type sandboxes struct {
-	*cri.Client
-	network *cni.Network // nil where the network is not podd's to look after
-}
-
-func (s sandboxes) RunSandbox(ctx context.Context, req pod.SandboxRequest) (string, error) {
-	id, err := s.Client.RunSandbox(ctx, req)
-	if !errors.Is(err, pod.ErrNetworkNotReady) {
-		return id, err
-	}
-	if s.network != nil {
-		if why := s.network.Ready(ctx); why != nil {
-			return id, pod.WithReason("NetworkNotReady", why)
-		}
-	}
-	// Without the runtime's own sentence, which names another sandbox each time.
-	return id, pod.WithReason("NetworkNotReady", fmt.Errorf(
-		"%w: the container runtime found no CNI configuration when it last looked; put one into its CNI directory", pod.ErrNetworkNotReady))
 }
 
 // learnDriver takes the runtime's word for the cgroup driver over the
@@ -183,45 +131,4 @@ func sleep(ctx context.Context, d time.Duration) {
 	case <-time.After(d):
 	case <-ctx.Done():
 	}
-}
-
-// podCgroups removes the cgroup of a pod that is gone.
-type podCgroups struct{ n *node }
-
-func (c podCgroups) RemoveCgroup(ctx context.Context, p *v1.Pod) error {
-	return c.n.cgroups.Load().Remove(ctx, p.UID)
-}
-
-// Leftover compares with what the tree can tell of a UID: systemd's names
-// change its dashes.
-func (c podCgroups) Leftover(known []pod.UID) ([]pod.UID, error) {
-	uids, err := c.n.cgroups.Load().Pods()
-	return slices.DeleteFunc(uids, func(listed pod.UID) bool {
-		return slices.ContainsFunc(known, func(uid pod.UID) bool { return cgroup.Matches(listed, uid) })
-	}), err
-}
-
-// wakeFunc lets a function stand for the agent where the agent does not exist yet.
-type wakeFunc func(pod.UID)
-
-func (f wakeFunc) Wake(uid pod.UID) { f(uid) }
-
-// capacity is the machine's memory in bytes (0 if unknown) and what pods may
-// have of the machine.
-func capacity() (memory int64, allocatable v1.ResourceList) {
-	allocatable = v1.ResourceList{v1.ResourceCPU: *resource.NewQuantity(int64(runtime.NumCPU()), resource.DecimalSI)}
-	var info unix.Sysinfo_t
-	if err := unix.Sysinfo(&info); err == nil {
-		memory = int64(info.Totalram) * int64(info.Unit)
-		allocatable[v1.ResourceMemory] = *resource.NewQuantity(memory, resource.BinarySI)
-	}
-	return memory, allocatable
-}
-
-func addresses(ips []netip.Addr) []string {
-	out := make([]string, len(ips))
-	for i, ip := range ips {
-		out[i] = ip.String()
-	}
-	return out
 }

@@ -59,3 +59,9 @@ func TestSentencesAreWrappedAtTheTerminalsWidth(t *testing.T) {
 		t.Errorf("shorten: got %q", got)
 	}
 }
+
+func TestPrintable(t *testing.T) {
+	if got := oneLine("a\nb\x1b[31m\u009bc\td"); got != "a b?[31m?c d" {
+		t.Errorf("got %q", got)
+	}
+}

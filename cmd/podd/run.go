@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"net"
 	"os"
-	"strconv"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -83,43 +80,6 @@ podd run again takes them up where they are.`,
 		return &exitError{exitUsage, config.FlagError(cmd.Flags(), err)}
 	})
 	return cmd
-}
-
-// lowerOOMScore makes podd one of the last processes that the kernel takes
-// when memory runs out. A machine that does not allow it is no obstacle.
-func lowerOOMScore(score int, log *slog.Logger) {
-	if score < 0 && !bundle.MayLowerOOMScore() {
-		log.Info("podd keeps its OOM score: this machine does not let it lower scores", "wanted", score)
-		return
-	}
-	if err := os.WriteFile("/proc/self/oom_score_adj", []byte(strconv.Itoa(score)), 0o644); err != nil {
-		log.Warn("podd keeps its OOM score", "wanted", score, "error", err)
-	}
-}
-
-// nodeAddresses are the configured ones, or the address that this machine
-// would use to reach others; none where it has no route.
-func nodeAddresses(cfg *config.Config) []string {
-	var out []string
-	for _, ip := range cfg.NodeIPs {
-		out = append(out, ip.String())
-	}
-	if len(out) > 0 {
-		return out
-	}
-	// Connecting a datagram socket sends nothing: it only picks the route. The
-	// addresses are of documentation networks (RFC 5737, RFC 3849).
-	for _, target := range []string{"192.0.2.1:9", "[2001:db8::1]:9"} {
-		conn, err := net.Dial("udp", target)
-		if err != nil {
-			continue
-		}
-		if local, ok := conn.LocalAddr().(*net.UDPAddr); ok && !local.IP.IsLoopback() {
-			out = append(out, local.IP.String())
-		}
-		_ = conn.Close()
-	}
-	return out
 }
 
 // ignoreCanceled is for parts that return their context's error.

@@ -60,9 +60,3 @@ func TestStatusColumn(t *testing.T) {
 		}
 	}
 }
-
-func TestPrintable(t *testing.T) {
-	if got := oneLine("a\nb\x1b[31m\u009bc\td"); got != "a b?[31m?c d" {
-		t.Errorf("got %q", got)
-	}
-}

@@ -89,13 +89,3 @@ func (n *node) watchdog() error {
 	}
 	return n.pleg.Healthy()
 }
-
-// problems are those of manifests, of image archives and of mounts that stay.
-func (n *node) problems() []pod.Problem {
-	all := n.config.Problems()
-	all = append(all, n.archives.Problems()...)
-	for _, d := range n.volumes.Debts() {
-		all = append(all, pod.Problem{Origin: d.Path, Message: d.Message, Since: d.Since})
-	}
-	return all
-}

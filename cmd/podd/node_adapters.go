@@ -1,0 +1,107 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"podd/cgroup"
+	"podd/cni"
+	"podd/cri"
+	"podd/images"
+	"podd/internal/pod"
+)
+
+// observer lets the agent look at the runtime only once podd knows what it
+// must be told: with which driver it makes cgroups.
+type observer struct {
+	*cri.Client
+	greeted <-chan struct{}
+}
+
+// Glance waits a moment for the runtime's greeting.
+func (o observer) Glance(ctx context.Context) ([]pod.Glance, error) {
+	select {
+	case <-o.greeted:
+		return o.Client.Glance(ctx)
+	case <-time.After(time.Second):
+		return nil, fmt.Errorf("list pods: %w", pod.ErrUnavailable)
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// sandboxes gives the reason for a missing network in words that help: the
+// runtime only says that there is none.
+type sandboxes struct {
+	*cri.Client
+	network *cni.Network // nil where the network is not podd's to look after
+}
+
+func (s sandboxes) RunSandbox(ctx context.Context, req pod.SandboxRequest) (string, error) {
+	id, err := s.Client.RunSandbox(ctx, req)
+	if !errors.Is(err, pod.ErrNetworkNotReady) {
+		return id, err
+	}
+	if s.network != nil {
+		if why := s.network.Ready(ctx); why != nil {
+			return id, pod.WithReason("NetworkNotReady", why)
+		}
+	}
+	// Without the runtime's own sentence, which names another sandbox each time.
+	return id, pod.WithReason("NetworkNotReady", fmt.Errorf(
+		"%w: the container runtime found no CNI configuration when it last looked; put one into its CNI directory", pod.ErrNetworkNotReady))
+}
+
+// podCgroups removes the cgroup of a pod that is gone.
+type podCgroups struct{ n *node }
+
+func (c podCgroups) RemoveCgroup(ctx context.Context, p *v1.Pod) error {
+	return c.n.cgroups.Load().Remove(ctx, p.UID)
+}
+
+// Leftover compares with what the tree can tell of a UID: systemd's names
+// change its dashes.
+func (c podCgroups) Leftover(known []pod.UID) ([]pod.UID, error) {
+	uids, err := c.n.cgroups.Load().Pods()
+	return slices.DeleteFunc(uids, func(listed pod.UID) bool {
+		return slices.ContainsFunc(known, func(uid pod.UID) bool { return cgroup.Matches(listed, uid) })
+	}), err
+}
+
+// wakeFunc lets a function stand for the agent where the agent does not exist yet.
+type wakeFunc func(pod.UID)
+
+func (f wakeFunc) Wake(uid pod.UID) { f(uid) }
+
+// archivesFirst lets a pull wait for the archives that are being imported: the
+// image may be among them, and on a first start it usually is. An image that
+// came from an archive and was removed since comes from there again.
+type archivesFirst struct {
+	images.Runtime
+	n *node
+}
+
+func (a archivesFirst) ImageStatus(ctx context.Context, ref string) (*pod.Image, error) {
+	image, err := a.Runtime.ImageStatus(ctx, ref)
+	if err == nil && image == nil {
+		a.n.archives.Missing(ref)
+	}
+	return image, err
+}
+
+func (a archivesFirst) PullImage(ctx context.Context, ref string, auth *pod.RegistryAuth, annotations map[string]string) (string, error) {
+	if a.n.imports {
+		if err := waitArchives(ctx, a.n.archives); err != nil {
+			return "", err
+		}
+	}
+	if image, err := a.Runtime.ImageStatus(ctx, ref); err == nil && image != nil {
+		return image.ID, nil
+	}
+	return a.Runtime.PullImage(ctx, ref, auth, annotations)
+}
