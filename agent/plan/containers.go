@@ -63,7 +63,7 @@ func (s *Step) containers(in *Input, current *pod.Sandbox) {
 		case done(p, seen):
 		default:
 			alive++
-			s.restart(in, spec, seen)
+			s.restart(in, spec, seen, current)
 		}
 	}
 	if alive == 0 {
@@ -73,13 +73,15 @@ func (s *Step) containers(in *Input, current *pod.Sandbox) {
 
 // restart starts the successor of a container that ended, now or when its
 // back-off is over. Of one that was made for an earlier sandbox and never ran,
-// it starts the successor at once.
-func (s *Step) restart(in *Input, spec *v1.Container, seen *pod.Container) {
+// it starts the successor at once: its start may have failed because that
+// sandbox was dying.
+func (s *Step) restart(in *Input, spec *v1.Container, seen *pod.Container, current *pod.Sandbox) {
 	st := Start{Container: spec, RestartCount: seen.RestartCount + 1}
 	if in.Memory.Failures[spec.Name].ID == seen.ID {
 		s.Memory = s.Memory.Succeeded(spec.Name)
 	}
-	if seen.State != pod.ContainerExited {
+	neverRan := seen.State == pod.ContainerExited && seen.StartedAt.IsZero() && seen.SandboxID != current.ID
+	if seen.State != pod.ContainerExited || neverRan {
 		s.start(in, st)
 		return
 	}

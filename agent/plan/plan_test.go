@@ -288,6 +288,19 @@ func TestBackOffOutlivesTheSandbox(t *testing.T) {
 	}
 }
 
+// A start that failed because its sandbox was dying costs no wait in the next.
+func TestAStartThatFailedInADyingSandboxDoesNotWait(t *testing.T) {
+	failed := web("exited 128", 0, 3)
+	failed.StartedAt = time.Time{}
+	in := input(aPod(), look(ready(1), dead(0), failed))
+	in.Memory.Restarts = map[string]backoff.Entry{
+		"web": {Delay: 10 * time.Second, Restarted: noon.Add(-2 * time.Second), Ended: noon.Add(-3 * time.Second)},
+	}
+	if got, want := describe(plan.Next(in)), "create web-4"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
 func TestBackOffGrowsWithEachRestartAndOnce(t *testing.T) {
 	in := input(aPod(), look(ready(0), web("exited 1", 0, 0)))
 	step := plan.Next(in)
