@@ -12,6 +12,8 @@
 //     generation to be gone.
 //   - A worker decides on what the runtime says now. Updates and wake-ups only
 //     make it look; two before the look are the same as one.
+//   - Of two pods that ask for the same port of the node, one is started: the one
+//     that runs already, else the one seen first. The other waits, and says so.
 //   - Workers never wait for each other, except for a place among the sandboxes
 //     being started (Config.ParallelStarts).
 //   - What runs and nobody wants ends as soon as its own source has spoken once;

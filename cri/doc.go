@@ -28,6 +28,6 @@
 //   - When the runtime goes away, calls fail at once with pod.ErrUnavailable; when
 //     it is back, they work again within half a second. Nothing has to be
 //     dialled anew.
-//   - Only pods whose sandbox carries pod.AnnotationStartTime are podd's; Glance
-//     shows no others.
+//   - Only pods whose sandboxes (or, where none is left, containers) carry
+//     pod.AnnotationStartTime are podd's; Glance shows no others.
 package cri
