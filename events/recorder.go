@@ -99,11 +99,6 @@ func (r *Recorder) Event(p *v1.Pod, eventType, reason, message string) {
 	}, eventType, reason, message)
 }
 
-// Eventf is Event with a message made by fmt.Sprintf.
-func (r *Recorder) Eventf(p *v1.Pod, eventType, reason, format string, args ...any) {
-	r.Event(p, eventType, reason, fmt.Sprintf(format, args...))
-}
-
 // ContainerEvent is Event for one container of a pod; the event names it as the
 // kubelet does, spec.containers{name} or spec.initContainers{name}.
 func (r *Recorder) ContainerEvent(p *v1.Pod, container, eventType, reason, message string) {

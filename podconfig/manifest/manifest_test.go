@@ -269,18 +269,10 @@ func FuzzDecode(f *testing.F) {
 }
 
 func BenchmarkDecode(b *testing.B) {
-	Warm()
 	opt := options("web.yaml")
 	for b.Loop() {
 		if r := Decode([]byte(plainManifest), opt); len(r.Pods) != 1 {
 			b.Fatal(r.Problems)
 		}
-	}
-}
-
-// BenchmarkFirstDecode is only true with -benchtime=1x: what Warm saves.
-func BenchmarkFirstDecode(b *testing.B) {
-	for b.Loop() {
-		Decode([]byte(plainManifest), options("web.yaml"))
 	}
 }
