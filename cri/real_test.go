@@ -16,6 +16,18 @@ import (
 	"podd/internal/pod"
 )
 
+// realLife is one pod on a real runtime.
+type realLife struct {
+	*testing.T
+	client *cri.Client
+	dir    string
+	image  *pod.Image
+	pod    *v1.Pod
+	box    string
+	look   *look
+	clock  time.Time
+}
+
 // TestRealRuntime lives one pod through on a real runtime that the caller
 // started, with the test image imported.
 func TestRealRuntime(t *testing.T) {
@@ -23,30 +35,40 @@ func TestRealRuntime(t *testing.T) {
 	if endpoint == "" {
 		t.Skip("needs root and a running container runtime: set PODD_TEST_RUNTIME_ENDPOINT=unix:///…/containerd.sock")
 	}
-	dir := t.TempDir()
-	client, err := cri.Dial(t.Context(), endpoint, cri.Options{
-		RootDir: filepath.Join(dir, "root"), PodLogsDir: filepath.Join(dir, "logs"), ContainerLogsDir: filepath.Join(dir, "links"),
+	l := &realLife{T: t, dir: t.TempDir(), look: newLook(), pod: talkative()}
+	var err error
+	l.client, err = cri.Dial(t.Context(), endpoint, cri.Options{
+		RootDir: filepath.Join(l.dir, "root"), PodLogsDir: filepath.Join(l.dir, "logs"), ContainerLogsDir: filepath.Join(l.dir, "links"),
 		NodeName: "node-1", NodeIPs: []string{"192.0.2.1"},
 		CgroupParent: func(p *v1.Pod) string { return "/podd-cri-test/besteffort/pod" + string(p.UID) },
 	}, quiet, prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer client.Close()
+	defer l.client.Close()
 	t.Cleanup(func() { removeCgroups("podd-cri-test") })
-	img, err := client.ImageStatus(t.Context(), image)
-	if err != nil || img == nil {
-		t.Fatalf("test image %s: got %v, %v; import build/images/busybox.tar", image, img, err)
-	}
-	if none, err := client.ImageStatus(t.Context(), "localhost/podd/none:1"); none != nil || err != nil {
-		t.Errorf("an image that is not there: got %v, %v, want nil", none, err)
-	}
-	look := newLook()
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	go func() { _ = client.Events(ctx, look.event) }()
+	go func() { _ = l.client.Events(ctx, l.look.event) }()
 
-	p := aPod("real", func(p *v1.Pod) {
+	l.findImages()
+	req := l.runSandbox()
+	defer func() {
+		ctx := context.WithoutCancel(t.Context())
+		if err := errors.Join(l.client.StopSandbox(ctx, l.box), l.client.RemoveSandbox(ctx, l.box)); err != nil {
+			t.Errorf("clean-up: %v", err)
+		}
+	}()
+	id := l.startContainer(req)
+	l.stopContainer(id)
+	l.refuseToStart(req)
+	l.end(id)
+}
+
+// talkative is a pod that says in its log who it is, leaves a message and ends
+// with 9 when it is told to.
+func talkative() *v1.Pod {
+	return aPod("real", func(p *v1.Pod) {
 		p.UID = "11111111-2222-3333-4444-" + pod.UID(time.Now().Format("150405.000000")[:6]+"000000")
 		p.Spec.Containers[0].Command = []string{"/bin/sh", "-c"}
 		p.Spec.Containers[0].Args = []string{`echo "name=$NAME ip=$IP host=$(hostname)"; cat /etc/hosts; echo -n "left: $(NAME)" > /dev/termination-log; trap 'exit 9' TERM; while :; do sleep 0.1; done`}
@@ -56,103 +78,133 @@ func TestRealRuntime(t *testing.T) {
 		}
 		p.Spec.HostAliases = []v1.HostAlias{{IP: "192.0.2.9", Hostnames: []string{"alias.test"}}}
 	})
-	clock := time.Now()
-	took := func(what string) {
-		t.Logf("%-20s %v", what, time.Since(clock).Round(time.Millisecond))
-		clock = time.Now()
+}
+
+// took logs how long it was since the last took, or since clock was set.
+func (l *realLife) took(what string) {
+	l.Helper()
+	l.Logf("%-20s %v", what, time.Since(l.clock).Round(time.Millisecond))
+	l.clock = time.Now()
+}
+
+func (l *realLife) findImages() {
+	var err error
+	if l.image, err = l.client.ImageStatus(l.Context(), image); err != nil || l.image == nil {
+		l.Fatalf("test image %s: got %v, %v; import build/images/busybox.tar", image, l.image, err)
 	}
-	box, err := client.RunSandbox(t.Context(), pod.SandboxRequest{Pod: p, Source: pod.SourceFile, StartTime: time.Unix(1700000000, 5)})
-	took("RunSandbox")
+	if none, err := l.client.ImageStatus(l.Context(), "localhost/podd/none:1"); none != nil || err != nil {
+		l.Errorf("an image that is not there: got %v, %v, want nil", none, err)
+	}
+	if _, err := l.client.PullImage(l.Context(), "127.0.0.1:1/none:1", nil, nil); err == nil {
+		l.Error("a pull from nowhere: got no error")
+	} else {
+		l.Logf("a pull from nowhere: %v", err)
+	}
+}
+
+// runSandbox makes the sandbox and returns what asks for its container.
+func (l *realLife) runSandbox() pod.ContainerRequest {
+	l.clock = time.Now()
+	var err error
+	l.box, err = l.client.RunSandbox(l.Context(), pod.SandboxRequest{Pod: l.pod, Source: pod.SourceFile, StartTime: time.Unix(1700000000, 5)})
+	l.took("RunSandbox")
 	if err != nil {
-		t.Fatal(err)
+		l.Fatal(err)
 	}
-	defer func() {
-		ctx := context.WithoutCancel(t.Context())
-		if err := errors.Join(client.StopSandbox(ctx, box), client.RemoveSandbox(ctx, box)); err != nil {
-			t.Errorf("clean-up: %v", err)
-		}
-	}()
-	if again, err := client.RunSandbox(t.Context(), pod.SandboxRequest{Pod: p}); err != nil || again != box {
-		t.Errorf("the same attempt twice: got %s, %v, want the one sandbox", again, err)
+	if again, err := l.client.RunSandbox(l.Context(), pod.SandboxRequest{Pod: l.pod}); err != nil || again != l.box {
+		l.Errorf("the same attempt twice: got %s, %v, want the one sandbox", again, err)
 	}
-	seen, err := client.Observe(t.Context(), p.UID)
-	took("Observe")
+	seen, err := l.client.Observe(l.Context(), l.pod.UID)
+	l.took("Observe")
 	if err != nil || len(seen.Sandboxes) != 1 || !seen.Sandboxes[0].Ready || len(seen.Sandboxes[0].IPs) == 0 || !seen.StartTime.Equal(time.Unix(1700000000, 5)) {
-		t.Fatalf("observed sandbox: got %+v, %v", seen, err)
+		l.Fatalf("observed sandbox: got %+v, %v", seen, err)
 	}
-	req := pod.ContainerRequest{Pod: p, Container: &p.Spec.Containers[0], Sandbox: seen.Sandboxes[0], Source: pod.SourceFile, StartTime: seen.StartTime, Image: pod.ImageState{Ref: img.ID, UID: img.UID, Username: img.Username}}
-	clock = time.Now()
-	id, err := client.CreateContainer(t.Context(), req)
-	took("CreateContainer")
+	return pod.ContainerRequest{
+		Pod: l.pod, Container: &l.pod.Spec.Containers[0], Sandbox: seen.Sandboxes[0], Source: pod.SourceFile, StartTime: seen.StartTime,
+		Image: pod.ImageState{Ref: l.image.ID, UID: l.image.UID, Username: l.image.Username},
+	}
+}
+
+func (l *realLife) startContainer(req pod.ContainerRequest) (id string) {
+	l.clock = time.Now()
+	id, err := l.client.CreateContainer(l.Context(), req)
+	l.took("CreateContainer")
 	if err != nil {
-		t.Fatal(err)
+		l.Fatal(err)
 	}
-	if again, err := client.CreateContainer(t.Context(), req); err != nil || again != id {
-		t.Errorf("the same container again: got %s, %v, want the one that waits to be started", again, err)
+	if again, err := l.client.CreateContainer(l.Context(), req); err != nil || again != id {
+		l.Errorf("the same container again: got %s, %v, want the one that waits to be started", again, err)
 	}
-	clock = time.Now()
-	if err := client.StartContainer(t.Context(), id); err != nil {
-		t.Fatal(err)
+	l.clock = time.Now()
+	if err := l.client.StartContainer(l.Context(), id); err != nil {
+		l.Fatal(err)
 	}
-	took("StartContainer")
-	seen, err = client.Observe(t.Context(), p.UID)
-	took("Observe")
+	l.took("StartContainer")
+	seen, err := l.client.Observe(l.Context(), l.pod.UID)
+	l.took("Observe")
 	if c := seen.Latest("app"); err != nil || c == nil || c.State != pod.ContainerRunning || c.ImageID == "" {
-		t.Fatalf("observed container: got %+v, %v", c, err)
+		l.Fatalf("observed container: got %+v, %v", c, err)
 	}
-	if _, err := client.Observe(t.Context(), p.UID); err != nil {
-		t.Fatal(err)
+	if _, err := l.client.Observe(l.Context(), l.pod.UID); err != nil {
+		l.Fatal(err)
 	}
-	took("Observe settled")
-	link := filepath.Join(dir, "links", "real_default_app-"+id+".log")
-	eventually(t, "the log has the container's words", func() bool {
+	l.took("Observe settled")
+	glance, err := l.client.Glance(l.Context())
+	if err != nil || len(glance) == 0 {
+		l.Errorf("glance: got %v, %v", glance, err)
+	}
+	link := filepath.Join(l.dir, "links", "real_default_app-"+id+".log")
+	eventually(l.T, "the log has the container's words", func() bool {
 		text, _ := os.ReadFile(link)
-		return strings.Contains(string(text), "name=real ip="+seen.Sandboxes[0].IPs[0]+" host=real") && strings.Contains(string(text), "192.0.2.9\talias.test")
+		return strings.Contains(string(text), "name=real ip="+req.Sandbox.IPs[0]+" host=real") && strings.Contains(string(text), "192.0.2.9\talias.test")
 	})
-	clock = time.Now()
-	if err := client.StopContainer(t.Context(), id, 5*time.Second); err != nil {
-		t.Error(err)
+	return id
+}
+
+func (l *realLife) stopContainer(id string) {
+	l.clock = time.Now()
+	if err := l.client.StopContainer(l.Context(), id, 5*time.Second); err != nil {
+		l.Error(err)
 	}
-	took("StopContainer")
-	seen, err = client.Observe(t.Context(), p.UID)
+	l.took("StopContainer")
+	seen, err := l.client.Observe(l.Context(), l.pod.UID)
 	if c := seen.Latest("app"); err != nil || c.State != pod.ContainerExited || c.ExitCode != 9 || c.Reason != "Error" || c.Message != "left: real" {
-		t.Errorf("stopped container: got %+v, %v", c, err)
+		l.Errorf("stopped container: got %+v, %v", c, err)
 	}
-	bad := *p.Spec.Containers[0].DeepCopy()
+}
+
+// refuseToStart starts a container without a program.
+func (l *realLife) refuseToStart(req pod.ContainerRequest) {
+	bad := *l.pod.Spec.Containers[0].DeepCopy()
 	bad.Name, bad.Command = "bad", []string{"/no/such/command"}
 	req.Container = &bad
-	badID, err := client.CreateContainer(t.Context(), req)
+	id, err := l.client.CreateContainer(l.Context(), req)
 	if err != nil {
-		t.Fatal(err)
+		l.Fatal(err)
 	}
-	err = client.StartContainer(t.Context(), badID)
-	t.Logf("no such command: %v", err)
+	err = l.client.StartContainer(l.Context(), id)
+	l.Logf("no such command: %v", err)
 	if pod.ReasonOf(err, "") != "RunContainerError" {
-		t.Errorf("no such command: got %v", err)
+		l.Errorf("no such command: got %v", err)
 	}
-	seen, err = client.Observe(t.Context(), p.UID)
+	seen, err := l.client.Observe(l.Context(), l.pod.UID)
 	if c := seen.Latest("bad"); err != nil || c.State != pod.ContainerExited || c.Reason != "StartError" {
-		t.Errorf("no such command: got %+v, %v", c, err)
+		l.Errorf("no such command: got %+v, %v", c, err)
 	}
-	glance, err := client.Glance(t.Context())
-	if err != nil || len(glance) == 0 {
-		t.Errorf("glance: got %v, %v", glance, err)
+}
+
+func (l *realLife) end(id string) {
+	l.clock = time.Now()
+	ctx := l.Context()
+	if err := errors.Join(l.client.StopSandbox(ctx, l.box), l.client.RemoveContainer(ctx, id), l.client.RemoveSandbox(ctx, l.box), l.client.RemoveLogs(l.pod)); err != nil {
+		l.Error(err)
 	}
-	if _, err := client.PullImage(t.Context(), "127.0.0.1:1/none:1", nil, nil); err == nil {
-		t.Error("a pull from nowhere: got no error")
-	} else {
-		t.Logf("a pull from nowhere: %v", err)
+	l.took("stop and remove")
+	if seen, err := l.client.Observe(ctx, l.pod.UID); err != nil || !seen.Empty() {
+		l.Errorf("after the end: got %+v, %v", seen, err)
 	}
-	clock = time.Now()
-	if err := errors.Join(client.StopSandbox(t.Context(), box), client.RemoveContainer(t.Context(), id), client.RemoveSandbox(t.Context(), box), client.RemoveLogs(p)); err != nil {
-		t.Error(err)
-	}
-	took("stop and remove")
-	if seen, err = client.Observe(t.Context(), p.UID); err != nil || !seen.Empty() {
-		t.Errorf("after the end: got %+v, %v", seen, err)
-	}
-	eventually(t, "an event of the pod's", func() bool { return look.of(p.UID) >= 6 })
-	t.Logf("events: %d of the pod, %d of nobody", look.of(p.UID), look.of(""))
+	eventually(l.T, "an event of the pod's", func() bool { return l.look.of(l.pod.UID) >= 6 })
+	l.Logf("events: %d of the pod, %d of nobody", l.look.of(l.pod.UID), l.look.of(""))
 }
 
 // removeCgroups takes away what the runtime left of the test's cgroup parent.
