@@ -1,0 +1,138 @@
+package file
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"podd/internal/pod"
+	"podd/podconfig"
+)
+
+func podYAML(name, image string) string {
+	return "apiVersion: v1\nkind: Pod\nmetadata:\n  name: " + name + "\nspec:\n  containers:\n  - name: c\n    image: " + image + "\n"
+}
+
+// station is a source at work on a directory.
+type station struct {
+	t    *testing.T
+	dir  string
+	out  chan podconfig.Snapshot
+	last podconfig.Snapshot
+}
+
+func watch(t *testing.T, cfg Config) *station {
+	t.Helper()
+	cfg.NodeName = "node1"
+	if cfg.CheckFrequency == 0 {
+		cfg.CheckFrequency = time.Hour // what is seen is seen by events
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	st := &station{t: t, dir: cfg.Path, out: make(chan podconfig.Snapshot)}
+	ended := make(chan error, 1)
+	go func() { ended <- New(cfg).Run(ctx, st.out) }()
+	t.Cleanup(func() {
+		stop()
+		for {
+			select {
+			case <-st.out:
+			case err := <-ended:
+				if !errors.Is(err, context.Canceled) {
+					t.Errorf("Run: got %v", err)
+				}
+				return
+			}
+		}
+	})
+	st.next()
+	return st
+}
+
+const patience = 10 * time.Second
+
+func (st *station) next() {
+	st.t.Helper()
+	select {
+	case st.last = <-st.out:
+	case <-time.After(patience):
+		st.t.Fatalf("no snapshot within %v; the last was %s", patience, st.show())
+	}
+}
+
+func (st *station) show() string {
+	var parts []string
+	for _, d := range st.last.Pods {
+		parts = append(parts, strings.TrimSuffix(d.Pod.Name, "-node1")+"="+d.Pod.Spec.Containers[0].Image)
+	}
+	slices.Sort(parts)
+	if st.last.Incomplete {
+		parts = append(parts, "incomplete")
+	}
+	return strings.Join(parts, " ")
+}
+
+// until waits for a snapshot with these pods ("name=image", sorted).
+func (st *station) until(want string) {
+	st.t.Helper()
+	for st.show() != want {
+		select {
+		case st.last = <-st.out:
+		case <-time.After(patience):
+			st.t.Fatalf("got %q with problems %v, want %q", st.show(), st.last.Problems, want)
+		}
+	}
+}
+
+// problem waits for a problem that holds the text.
+func (st *station) problem(text string) pod.Problem {
+	st.t.Helper()
+	for {
+		for _, p := range st.last.Problems {
+			if strings.Contains(p.String(), text) {
+				return p
+			}
+		}
+		select {
+		case st.last = <-st.out:
+		case <-time.After(patience):
+			st.t.Fatalf("problems %v, want one with %q", st.last.Problems, text)
+		}
+	}
+}
+
+// quiet checks that nothing is told for a while.
+func (st *station) quiet(d time.Duration) {
+	st.t.Helper()
+	select {
+	case st.last = <-st.out:
+		st.t.Errorf("got %q, %v, want silence", st.show(), st.last.Problems)
+	case <-time.After(d):
+	}
+}
+
+func (st *station) write(name, text string) {
+	st.t.Helper()
+	if err := os.WriteFile(filepath.Join(st.dir, name), []byte(text), 0o644); err != nil {
+		st.t.Fatal(err)
+	}
+}
+
+func (st *station) do(err error) {
+	st.t.Helper()
+	if err != nil {
+		st.t.Fatal(err)
+	}
+}
+
+// moveIn is how careful programs put a file in place.
+func (st *station) moveIn(name, text string) {
+	st.t.Helper()
+	tmp := filepath.Join(st.dir, "."+name+".tmp")
+	st.do(os.WriteFile(tmp, []byte(text), 0o644))
+	st.do(os.Rename(tmp, filepath.Join(st.dir, name)))
+}
