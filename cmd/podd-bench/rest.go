@@ -11,9 +11,6 @@ import (
 	"time"
 )
 
-// userHZ is the unit of the times in /proc/PID/stat, fixed at 100 for user space.
-const userHZ = 100
-
 // measureRest measures CPU over the plan's idle time, in thousandths of a
 // core, and the agent's resident memory in MiB.
 func (b *bench) measureRest(ctx context.Context, column string) error {
@@ -82,32 +79,32 @@ func (b *bench) runtimePids() ([]int, error) {
 	return pids, nil
 }
 
-// cpuOf is the user and system time that each process has used; 0 for PID 0.
+// cpuOf is the processor time that each process has used, in nanoseconds'
+// grain; 0 for PID 0. The times in /proc/PID/stat count by the clock's ticks:
+// sixty processes that each run for microseconds are lost in them, or counted
+// a hundredfold.
 func cpuOf(pids []int) (map[int]time.Duration, error) {
 	used := map[int]time.Duration{}
 	for _, pid := range pids {
 		if pid == 0 {
 			continue
 		}
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		if err != nil {
-			return nil, fmt.Errorf("read the CPU time of process %d: %w", pid, err)
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
+		if err != nil || len(threads) == 0 {
+			return nil, fmt.Errorf("read the CPU time of process %d: it is gone, or the kernel keeps no schedstat", pid)
 		}
-		// The command may hold spaces and parentheses; fields count after it.
-		_, rest, _ := strings.Cut(string(text[strings.LastIndexByte(string(text), ')'):]), " ")
-		fields := strings.Fields(rest)
-		if len(fields) < 13 {
-			return nil, fmt.Errorf("read the CPU time of process %d: %q", pid, text)
-		}
-		var ticks int64
-		for _, field := range fields[11:13] { // utime, stime
-			n, err := strconv.ParseInt(field, 10, 64)
+		for _, path := range threads {
+			text, err := os.ReadFile(path)
 			if err != nil {
-				return nil, fmt.Errorf("read the CPU time of process %d: %w", pid, err)
+				continue // a thread that has just ended
 			}
-			ticks += n
+			ran, _, _ := strings.Cut(string(text), " ")
+			n, err := strconv.ParseInt(ran, 10, 64)
+			if err != nil {
+				return nil, fmt.Errorf("read the CPU time of process %d: %q: %w", pid, text, err)
+			}
+			used[pid] += time.Duration(n)
 		}
-		used[pid] = time.Duration(ticks) * time.Second / userHZ
 	}
 	return used, nil
 }
