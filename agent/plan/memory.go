@@ -30,10 +30,10 @@ type Taken struct {
 
 // takenPatience is how long an attempt whose name is taken is tried again
 // before the next one is made. Meanwhile the create that holds the name, whose
-// caller was killed or gave up, comes true and is adopted, or is rolled back.
-// A runtime that does neither holds the name until it is restarted
+// caller was killed or gave up, comes true and is adopted, or is rolled back:
+// a runtime ends a call whose caller is gone within moments. A runtime that does neither holds the name until it is restarted
 // (containerd#4604), and the pod must not wait for that.
-const takenPatience = time.Minute
+const takenPatience = 5 * time.Second
 
 // NameTaken returns the memory with one more refusal of an attempt's name.
 func (m Memory) NameTaken(name string, attempt int64, now time.Time) Memory {

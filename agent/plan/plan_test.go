@@ -417,11 +417,11 @@ func TestAttemptWhoseNameIsTaken(t *testing.T) {
 		want  string
 	}{
 		{"sandbox, at first", look(), 0, "sandbox 0"},
-		{"sandbox, after most of a minute", look(), 59 * time.Second, "sandbox 0"},
-		{"sandbox, after a minute", look(), time.Minute, "sandbox 1"},
+		{"sandbox, after most of the patience", look(), 4 * time.Second, "sandbox 0"},
+		{"sandbox, after that", look(), 5 * time.Second, "sandbox 1"},
 		{"sandbox, a later one is dead", look(dead(4)), 0, "release s4, sandbox 5"},
 		{"container, at first", dead2, 0, "create web-3"},
-		{"container, after a minute", dead2, time.Minute, "create web-4"},
+		{"container, after that", dead2, 5 * time.Second, "create web-4"},
 		{"container, a later one ended", look(ready(0), web("exited 1", 0, 7)), 0, "create web-8"},
 		{"container, its name came free", look(ready(0), web("created", 0, 3)), time.Minute, "start web-3"},
 	} {
