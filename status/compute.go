@@ -43,7 +43,7 @@ func (o Options) Compute(r pod.Report, previous v1.PodStatus) v1.PodStatus {
 	c := computation{options: o, report: r, pod: r.Desired.Pod, previous: previous.DeepCopy()}
 	s := v1.PodStatus{
 		ObservedGeneration:          c.pod.Generation,
-		QOSClass:                    QOSClass(c.pod),
+		QOSClass:                    pod.QOSClass(c.pod),
 		StartTime:                   c.startTime(),
 		ResourceClaimStatuses:       c.previous.ResourceClaimStatuses,
 		ExtendedResourceClaimStatus: c.previous.ExtendedResourceClaimStatus,

@@ -432,7 +432,7 @@ func TestQOSClass(t *testing.T) {
 		{"pod level decides", level, v1.PodQOSGuaranteed},
 	}
 	for _, tt := range tests {
-		if got := QOSClass(tt.pod); got != tt.want {
+		if got := pod.QOSClass(tt.pod); got != tt.want {
 			t.Errorf("%s: got %s, want %s", tt.name, got, tt.want)
 		}
 	}
