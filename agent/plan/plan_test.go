@@ -404,7 +404,7 @@ func TestOnlyWhatDoesNotRunWaits(t *testing.T) {
 	}
 }
 
-// TestAttemptWhoseNameIsTaken is tried again for a minute, in which the create
+// TestAttemptWhoseNameIsTaken is tried again for a moment, in which the create
 // that holds the name may come true, and then left behind.
 func TestAttemptWhoseNameIsTaken(t *testing.T) {
 	var m plan.Memory
