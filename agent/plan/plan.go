@@ -23,6 +23,16 @@ type Input struct {
 	Observed pod.Observed
 	// Kill is set once the pod has to end, and never taken back.
 	Kill *Kill
+	// End is set once the node decided that the pod stops for good although its
+	// source wants it; never taken back. Next itself decides so for a deadline.
+	End *pod.End
+	// StartTime is when the node took the pod up: activeDeadlineSeconds counts
+	// from it. Zero for a pod that was not taken up yet.
+	StartTime time.Time
+	// Probes are the prober's last results.
+	Probes pod.ProbeResults
+	// PostStart are the hooks that this podd runs or ran, by container ID.
+	PostStart map[string]pod.Hook
 	// Memory is what Next returned last; zero at first.
 	Memory Memory
 	// Policy is the restart curve of this node.
@@ -65,6 +75,11 @@ type Step struct {
 	RemoveContainers []string
 	RemoveSandboxes  []string
 
+	// Resize brings running containers to the resources that the spec names.
+	Resize []Resize
+
+	// End is the Input's, or one that Next decided; the status shows it.
+	End *pod.End
 	// Waiting is why containers that should run do not, by name.
 	Waiting map[string]pod.Waiting
 	// BackOff names the containers that are held back in this step because
@@ -81,15 +96,33 @@ type Step struct {
 	Memory Memory
 }
 
-// Stop ends one container.
+// Stop ends one container: its preStop hook, its turn, the stop signal, SIGKILL.
 type Stop struct {
 	ID, Name string
-	Grace    time.Duration
+	// Grace is all the time that the container has, from the beginning of the
+	// hook to SIGKILL; hook and waiting for the turn use it up, down to the
+	// least of 2 s that the stop signal gets (0 stays 0: no hook, SIGKILL at once).
+	Grace time.Duration
+	// PreStop is the spec whose hook runs first; nil for none.
+	PreStop *v1.Container
+	// After are IDs of this step's other stops that must have ended before the
+	// stop signal is sent; not before the hook is run (KEP-753: sidecars end
+	// last, in reverse order).
+	After []string
 	// Message is the event's, in the kubelet's words.
 	Message string
+	// Probe says that a failed liveness or startup probe is the cause.
+	Probe bool
 }
 
-// Start starts one container.
+// Resize changes the resources of a running container.
+type Resize struct {
+	ID        string
+	Container *v1.Container
+}
+
+// Start starts one container. Its postStart hook, if it has one, begins when it
+// runs; what comes of it is the next Input's PostStart.
 type Start struct {
 	Container *v1.Container
 	// ID is an existing container that was created and never started (podd
@@ -101,7 +134,7 @@ type Start struct {
 // Idle says that there is nothing to do now.
 func (s *Step) Idle() bool {
 	return len(s.Stop) == 0 && len(s.StopSandboxes) == 0 && !s.CreateSandbox && len(s.Start) == 0 &&
-		len(s.RemoveContainers) == 0 && len(s.RemoveSandboxes) == 0 && !s.CleanUp
+		len(s.RemoveContainers) == 0 && len(s.RemoveSandboxes) == 0 && len(s.Resize) == 0 && !s.CleanUp
 }
 
 // Next decides. It never fails: there is no combination of inputs without an

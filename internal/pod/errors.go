@@ -20,6 +20,8 @@ var (
 	// attempt is tried again, and adopted when the late create comes true; only
 	// when the name stays taken for long is the next attempt taken.
 	ErrNameReserved = errors.New("the runtime holds that name for another create")
+	// ErrTimeout: a command in a container did not end in time.
+	ErrTimeout = errors.New("timed out")
 	// ErrUnimplemented: the runtime answers, but does not have this call.
 	ErrUnimplemented = errors.New("the container runtime does not have this call")
 )

@@ -92,9 +92,21 @@ type Container struct {
 	LogPath string
 	// User is who the process started as; nil where the runtime does not say.
 	User *User
+	// Resources are what the runtime holds the container to; nil where it does
+	// not say.
+	Resources *ContainerResources
 	// GracePeriod is the pod's own, read back from the container's annotation,
 	// for a pod whose manifest is gone; nil if unknown.
 	GracePeriod *time.Duration
+}
+
+// ContainerResources is the runtime's view of one container's bounds; 0 for
+// none.
+type ContainerResources struct {
+	CPUShares          int64 // weight, 1024 a processor (also on cgroup v2)
+	CPUQuota           int64 // microseconds a period
+	CPUPeriod          int64 // microseconds
+	MemoryLimitInBytes int64
 }
 
 // User is the identity of a container's first process.

@@ -1,0 +1,41 @@
+package pod
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// Reasons for which the node ends a pod or never starts it, as they stand in
+// PodStatus.Reason; the kubelet's words.
+const (
+	ReasonEvicted          = "Evicted"
+	ReasonDeadlineExceeded = "DeadlineExceeded"
+	ReasonPreempting       = "Preempting"
+	ReasonTerminated       = "Terminated"   // by the shutdown of the node
+	ReasonNodeShutdown     = "NodeShutdown" // refused while the node shuts down
+)
+
+// End is the node's decision that a pod which its source still wants must stop
+// for good: it becomes Failed with this reason. The zero value is no such
+// decision.
+type End struct {
+	Reason, Message string
+	// Grace replaces the pod's own grace period; nil for the pod's own.
+	Grace *time.Duration
+	// Condition is added to the status (DisruptionTarget …); nil for none.
+	Condition *v1.PodCondition
+}
+
+// Verdict is the answer of admission. The zero value admits.
+type Verdict struct {
+	// Reason and Message are the kubelet's for a pod that is refused: OutOfcpu,
+	// NodeAffinity, NodePorts …. Empty for one that is admitted.
+	Reason, Message string
+	// Preempt are the pods that must end first for this one to fit, a critical
+	// one; it is admitted when they are gone.
+	Preempt []UID
+}
+
+// Admitted says that the pod may start now.
+func (v Verdict) Admitted() bool { return v.Reason == "" && len(v.Preempt) == 0 }
