@@ -127,6 +127,7 @@ func (b *bench) rows(ctx context.Context, columns []string) error {
 	}{
 		{"warm-up", 1, b.warmUp},
 		{"one pod", b.plan.ones, b.onePod},
+		{"three init containers", b.plan.restarts, b.initPod},
 		{"restart after a crash", b.plan.restarts, b.restart},
 		{"delete of 5", b.plan.deletes, b.delete5},
 		{"burst", b.plan.bursts, b.burst},

@@ -171,7 +171,15 @@ func (b *bench) restart(ctx context.Context, column string, _ int) error {
 
 // floorRestart is what any agent must do: see the exit, create, start.
 func (b *bench) floorRestart(ctx context.Context, pod *testnode.FloorPod) error {
-	err := testnode.Poll(ctx, time.Millisecond, func() error {
+	if err := b.floorExit(ctx, pod); err != nil {
+		return err
+	}
+	return pod.StartContainer(ctx, b.node.CRI)
+}
+
+// floorExit returns when the pod's newest container has ended.
+func (b *bench) floorExit(ctx context.Context, pod *testnode.FloorPod) error {
+	return testnode.Poll(ctx, time.Millisecond, func() error {
 		n, err := b.node.CRI.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: pod.ContainerID})
 		if err != nil {
 			return testnode.Stop(err)
@@ -181,10 +189,6 @@ func (b *bench) floorRestart(ctx context.Context, pod *testnode.FloorPod) error 
 		}
 		return nil
 	})
-	if err != nil {
-		return err
-	}
-	return pod.StartContainer(ctx, b.node.CRI)
 }
 
 func (b *bench) delete5(ctx context.Context, column string, _ int) error {
