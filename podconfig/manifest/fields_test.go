@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+
+	"podd/internal/podapi"
 )
 
 // fate is what becomes of a field of a pod's spec.
@@ -17,6 +19,9 @@ type fate string
 const (
 	honoured fate = "honoured" // some package that runs pods reads it
 	refused  fate = "refused"  // an error says so
+	// Accepted, while the package that will honour it is being written; none may
+	// be left when the issue that brings it is done.
+	coming fate = "coming"
 	// Nobody on a node acts on it, upstream's kubelet neither: it is for the
 	// scheduler, for the apiserver's admission or for another system's nodes.
 	others fate = "others'"
@@ -31,9 +36,12 @@ var podFates = map[reflect.Type]map[string]fate{
 		"ShareProcessNamespace": honoured, "SecurityContext": honoured, "Hostname": honoured, "Subdomain": honoured,
 		"HostAliases": honoured, "Priority": honoured, "DNSConfig": honoured, "SetHostnameAsFQDN": honoured,
 		"HostnameOverride": honoured,
-		"InitContainers":   refused, "EphemeralContainers": refused, "ActiveDeadlineSeconds": refused, "ServiceAccountName": refused,
-		"ImagePullSecrets": refused, "ReadinessGates": refused, "RuntimeClassName": refused, "Overhead": refused, "OS": refused,
-		"HostUsers": refused, "ResourceClaims": refused, "Resources": refused,
+		"InitContainers":   coming, "ActiveDeadlineSeconds": coming,
+		"ReadinessGates": coming, "RuntimeClassName": coming, "Overhead": coming, "OS": coming,
+		"HostUsers": coming, "Resources": coming,
+		"ServiceAccountName": refused, "ImagePullSecrets": refused, "ResourceClaims": refused,
+		// Upstream's validation forbids them in a new pod.
+		"EphemeralContainers": refused,
 		// An alias that defaulting copies from ServiceAccountName.
 		"DeprecatedServiceAccount": others,
 		// Without an apiserver there is no token and no service.
@@ -47,8 +55,9 @@ var podFates = map[reflect.Type]map[string]fate{
 		"Env": honoured, "Resources": honoured, "VolumeMounts": honoured, "TerminationMessagePath": honoured,
 		"TerminationMessagePolicy": honoured, "ImagePullPolicy": honoured, "SecurityContext": honoured, "Stdin": honoured,
 		"StdinOnce": honoured, "TTY": honoured,
-		"EnvFrom": refused, "RestartPolicy": refused, "RestartPolicyRules": refused, "VolumeDevices": refused,
-		"LivenessProbe": refused, "ReadinessProbe": refused, "StartupProbe": refused, "Lifecycle": refused,
+		"RestartPolicy": coming, "RestartPolicyRules": coming,
+		"LivenessProbe": coming, "ReadinessProbe": coming, "StartupProbe": coming, "Lifecycle": coming,
+		"EnvFrom": refused, "VolumeDevices": refused,
 		// How to resize in place, which is asked for through an apiserver.
 		"ResizePolicy": others,
 	},
@@ -129,6 +138,12 @@ func complaints(owner reflect.Type, f reflect.StructField) []string {
 		}
 		p.Spec = *v
 		p.Spec.Volumes = nil // a kind at a time, in the other test
+		if len(v.InitContainers) > 0 {
+			p.Spec.InitContainers = make([]v1.Container, 1) // a field at a time, like the others
+		}
+		if len(v.EphemeralContainers) > 0 {
+			p.Spec.EphemeralContainers = make([]v1.EphemeralContainer, 1)
+		}
 	case *v1.Container:
 		*c = *v
 		for i := range c.Env {
@@ -157,6 +172,13 @@ func refusals(p *v1.Pod) []string {
 	}
 	for _, r := range apiReferences(p) {
 		out = append(out, r.path+": "+r.resource)
+	}
+	if len(p.Spec.EphemeralContainers) > 0 { // upstream's own refusal
+		for _, e := range podapi.Validate(p) {
+			if e.Field == "spec.ephemeralContainers" {
+				out = append(out, e.Error())
+			}
+		}
 	}
 	return out
 }
