@@ -29,6 +29,11 @@ const (
 	// purpose: a create that is given up leaves its name reserved in the
 	// runtime (containerd#4604).
 	createTimeout = 10 * time.Minute
+	// execGrace is what the runtime gets to kill a command that outlived its
+	// timeout and to read the last of its output. A process that the command left
+	// behind keeps its pipes open: containerd would wait for that one too, and the
+	// kubelet with it, for two minutes.
+	execGrace = 15 * time.Second
 	// lookupTimeout bounds the question whether a create had its effect.
 	lookupTimeout = 10 * time.Second
 )
@@ -46,6 +51,7 @@ type Client struct {
 
 	memoMu sync.Mutex
 	memo   map[pod.UID]*podMemo // guarded by memoMu
+	doubts uint64               // counts changes that make memos doubtful; guarded by memoMu
 
 	ownersMu sync.Mutex
 	owners   map[string]pod.UID // sandbox ID to pod; guarded by ownersMu
@@ -171,6 +177,12 @@ func (c *Client) deadline(name string, req any) time.Duration {
 		return 0 // the caller watches its progress
 	case "RunPodSandbox", "CreateContainer":
 		return c.opts.CreateTimeout
+	case "ExecSync":
+		r, ok := req.(*runtimeapi.ExecSyncRequest)
+		if !ok || r.GetTimeout() == 0 {
+			return 0 // the caller ends it
+		}
+		return time.Duration(r.GetTimeout())*time.Second + min(execGrace, c.opts.RequestTimeout)
 	case "StopContainer":
 		if r, ok := req.(*runtimeapi.StopContainerRequest); ok {
 			return time.Duration(r.GetTimeout())*time.Second + c.opts.RequestTimeout

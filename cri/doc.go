@@ -10,6 +10,8 @@
 //	sandbox_run.go       RunSandbox, StopSandbox, RemoveSandbox
 //	container_create.go  CreateContainer, StartContainer
 //	container_stop.go    StopContainer, RemoveContainer
+//	container_update.go  UpdateContainer, ReopenContainerLog
+//	exec.go              ExecSync
 //	observe.go           Observe: one pod, whole     glance.go  Glance: all pods, cheap
 //	events.go            Events: the runtime's stream, as hints
 //	image_calls.go       ImageStatus, PullImage, ListImages, RemoveImage, ImageFsInfo
@@ -20,7 +22,8 @@
 //   - A Client may be used by any number of goroutines. No lock is held over a
 //     call to the runtime.
 //   - Every call has a deadline (Options.RequestTimeout, or a longer one of its
-//     own), except PullImage and Events, which the caller ends.
+//     own), except PullImage, Events, and ExecSync without a timeout, which the
+//     caller ends.
 //   - A create is never abandoned: RunSandbox and CreateContainer return only
 //     when the runtime has answered, or when its deadline has passed and the
 //     runtime was asked whether the thing exists after all. So an Observe that

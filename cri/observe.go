@@ -19,8 +19,9 @@ const statusWidth = 8
 
 // podMemo keeps what cannot change any more, so that a look at a settled pod
 // costs two calls and not one more per container: the addresses of a ready
-// sandbox, the start of a container that the runtime says is still running, the
-// end of one that has exited. It is thrown away with the sandbox or container.
+// sandbox, the start and resources of a container that the runtime says is still
+// running, the end of one that has exited. It is thrown away with the sandbox or
+// container, and when podd changes a container's resources.
 type podMemo struct {
 	sandboxes  map[string]sandboxFacts
 	containers map[string]pod.Container
@@ -106,7 +107,7 @@ func identify(seen *pod.Observed, sandboxes []*runtimeapi.PodSandbox, containers
 // fill asks for the statuses that are not known, concurrently. What vanished
 // since the lists were made is left out.
 func (c *Client) fill(ctx context.Context, seen *pod.Observed, sandboxes []*runtimeapi.PodSandbox, containers []*runtimeapi.Container) error {
-	memo := c.recall(seen.UID)
+	memo, age := c.recall(seen.UID)
 	fresh := &podMemo{sandboxes: map[string]sandboxFacts{}, containers: map[string]pod.Container{}}
 	boxes := make([]*pod.Sandbox, len(sandboxes))
 	found := make([]*pod.Container, len(containers))
@@ -162,27 +163,41 @@ func (c *Client) fill(ctx context.Context, seen *pod.Observed, sandboxes []*runt
 			fresh.containers[k.ID] = *k
 		}
 	}
-	c.remember(seen.UID, fresh)
+	c.remember(seen.UID, fresh, age)
 	return nil
 }
 
-func (c *Client) recall(uid pod.UID) *podMemo {
+// recall returns what is known of a pod, and the age of that knowledge, which
+// remember asks for.
+func (c *Client) recall(uid pod.UID) (*podMemo, uint64) {
 	c.memoMu.Lock()
 	defer c.memoMu.Unlock()
 	if m := c.memo[uid]; m != nil {
-		return m // never changed once stored
+		return m, c.doubts // never changed once stored
 	}
-	return &podMemo{}
+	return &podMemo{}, c.doubts
 }
 
-func (c *Client) remember(uid pod.UID, m *podMemo) {
+// remember keeps what a look found, unless something was changed meanwhile.
+func (c *Client) remember(uid pod.UID, m *podMemo, age uint64) {
 	c.memoMu.Lock()
 	defer c.memoMu.Unlock()
+	if age != c.doubts {
+		return
+	}
 	if len(m.sandboxes) == 0 && len(m.containers) == 0 {
 		delete(c.memo, uid)
 		return
 	}
 	c.memo[uid] = m
+}
+
+// doubt drops the memo of a pod of which podd changed something.
+func (c *Client) doubt(uid pod.UID) {
+	c.memoMu.Lock()
+	defer c.memoMu.Unlock()
+	c.doubts++
+	delete(c.memo, uid)
 }
 
 // forget drops the memo of a removed sandbox's pod; a look that comes after
@@ -268,6 +283,11 @@ func fromContainerStatus(sandbox string, st *runtimeapi.ContainerStatus) pod.Con
 	out.GracePeriod = gracePeriod(st.Annotations)
 	if u := st.GetUser().GetLinux(); u != nil {
 		out.User = &pod.User{UID: u.Uid, GID: u.Gid, SupplementalGroups: u.SupplementalGroups}
+	}
+	if r := st.GetResources().GetLinux(); r != nil {
+		out.Resources = &pod.ContainerResources{
+			CPUShares: r.CpuShares, CPUQuota: r.CpuQuota, CPUPeriod: r.CpuPeriod, MemoryLimitInBytes: r.MemoryLimitInBytes,
+		}
 	}
 	if out.State != pod.ContainerCreated && st.StartedAt > 0 {
 		out.StartedAt = time.Unix(0, st.StartedAt)

@@ -25,6 +25,8 @@ type container struct {
 	sandbox  *sandbox
 	config   *runtimeapi.ContainerConfig
 	imageRef string
+	// resources are the config's, or the last update's.
+	resources *runtimeapi.LinuxContainerResources
 	state    runtimeapi.ContainerState
 	created  time.Time
 	started  time.Time
@@ -98,7 +100,7 @@ func (s *Server) newContainerLocked(b *sandbox, r *runtimeapi.CreateContainerReq
 		return nil, status.Errorf(codes.NotFound, "failed to resolve image %q: not found", r.Config.GetImage().GetImage())
 	}
 	return &container{
-		id: s.newIDLocked(), sandbox: b, config: r.Config, imageRef: img.digest(),
+		id: s.newIDLocked(), sandbox: b, config: r.Config, imageRef: img.digest(), resources: r.Config.GetLinux().GetResources(),
 		state: created, created: time.Now(), dead: make(chan struct{}),
 	}, nil
 }
@@ -229,6 +231,13 @@ func (c *container) status() *runtimeapi.ContainerStatus {
 		Annotations: c.config.Annotations,
 		Mounts:      c.config.Mounts,
 		LogPath:     c.logPath(),
+		StopSignal:  c.config.StopSignal,
+	}
+	if st.StopSignal == runtimeapi.Signal_RUNTIME_DEFAULT {
+		st.StopSignal = runtimeapi.Signal_SIGTERM
+	}
+	if c.resources != nil {
+		st.Resources = &runtimeapi.ContainerResources{Linux: c.resources}
 	}
 	if c.state != created {
 		st.StartedAt = c.started.UnixNano()

@@ -32,6 +32,7 @@ type Server struct {
 	images     map[string]*Image // by ID
 	registry   map[string]Pull   // by normalised reference
 	scripts    map[string]func(attempt uint32) Script
+	execs      map[string]func(cmd []string) Exec
 	addresses  map[string]bool
 	network    runtimeapi.RuntimeCondition
 	version    string
@@ -67,6 +68,7 @@ func New(t testing.TB, opts ...Option) *Server {
 		images:     map[string]*Image{},
 		registry:   map[string]Pull{},
 		scripts:    map[string]func(uint32) Script{},
+		execs:      map[string]func([]string) Exec{},
 		addresses:  map[string]bool{},
 		streams:    map[*stream]struct{}{},
 		version:    "v1",

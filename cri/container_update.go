@@ -1,0 +1,27 @@
+package cri
+
+import (
+	"context"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// UpdateContainer gives a container the resources that the pod's spec names
+// now: what CreateContainer would send. A container that runs gets them at once,
+// a created one at its start. The next Observe asks for them anew.
+func (c *Client) UpdateContainer(ctx context.Context, id string, p *v1.Pod, ctr *v1.Container) error {
+	_, err := c.runtime.UpdateContainerResources(ctx, &runtimeapi.UpdateContainerResourcesRequest{
+		ContainerId: id, Linux: linuxResources(c.opts, p, ctr),
+	})
+	// Also after an error: nobody knows how far the runtime came.
+	c.doubt(p.UID)
+	return mapError("", err)
+}
+
+// ReopenContainerLog makes the runtime write to a new file at the log's path,
+// after the old one was renamed. It fails for a container that does not run.
+func (c *Client) ReopenContainerLog(ctx context.Context, id string) error {
+	_, err := c.runtime.ReopenContainerLog(ctx, &runtimeapi.ReopenContainerLogRequest{ContainerId: id})
+	return mapError("reopen the log of container "+short(id), err)
+}

@@ -1,0 +1,133 @@
+package critest
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Exec is what a command does that ExecSync runs. The zero Exec ends at once
+// with 0 and says nothing.
+type Exec struct {
+	Code           int32
+	Stdout, Stderr string
+	// Takes is how long it runs. The runtime kills it at the call's timeout,
+	// when its caller goes, and when its container ends.
+	Takes time.Duration
+	// IgnoreTimeout: a process that it left behind holds its output open, so the
+	// runtime's answer comes only when that one has ended too (after Takes), or
+	// when the caller goes.
+	IgnoreTimeout bool
+	// Error is a command that cannot be started, in the runtime's words.
+	Error string
+}
+
+// ScriptExec says what commands in containers of that name do from now on.
+func (s *Server) ScriptExec(containerName string, x Exec) {
+	s.ScriptExecFunc(containerName, func([]string) Exec { return x })
+}
+
+// ScriptExecFunc is ScriptExec by command. It must not call the Server.
+func (s *Server) ScriptExecFunc(containerName string, x func(cmd []string) Exec) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.execs[containerName] = x
+}
+
+// ExecSync runs the scripted command.
+func (s *Server) ExecSync(ctx context.Context, r *runtimeapi.ExecSyncRequest) (*runtimeapi.ExecSyncResponse, error) {
+	x, dead, err := s.exec(r)
+	if err != nil {
+		return nil, err
+	}
+	if x.Error != "" {
+		return nil, status.Errorf(codes.Unknown, "failed to exec in container: failed to start exec %q: %s", "critest", x.Error)
+	}
+	end := time.NewTimer(x.Takes)
+	defer end.Stop()
+	var timeout <-chan time.Time
+	if r.Timeout > 0 && !x.IgnoreTimeout {
+		t := time.NewTimer(time.Duration(r.Timeout) * time.Second)
+		defer t.Stop()
+		timeout = t.C
+	}
+	started := time.Now()
+	select {
+	case <-end.C:
+	case <-dead:
+		return &runtimeapi.ExecSyncResponse{ExitCode: 137}, nil
+	case <-timeout:
+	case <-ctx.Done():
+		return nil, status.FromContextError(ctx.Err()).Err()
+	}
+	if limit := time.Duration(r.Timeout) * time.Second; limit > 0 && time.Since(started) >= limit {
+		return nil, status.Errorf(codes.DeadlineExceeded, "failed to exec in container: timeout %v exceeded: context deadline exceeded", limit)
+	}
+	return &runtimeapi.ExecSyncResponse{ExitCode: x.Code, Stdout: []byte(x.Stdout), Stderr: []byte(x.Stderr)}, nil
+}
+
+// exec finds the script, and the channel that is closed when the container ends.
+func (s *Server) exec(r *runtimeapi.ExecSyncRequest) (Exec, <-chan struct{}, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.containers[r.ContainerId]
+	switch {
+	case c == nil:
+		return Exec{}, nil, status.Errorf(codes.NotFound, "failed to exec in container: failed to find container %q in store: not found", r.ContainerId)
+	case c.state != running:
+		return Exec{}, nil, status.Errorf(codes.Unknown, "failed to exec in container: container is in %s state", c.state)
+	}
+	if script := s.execs[c.config.Metadata.Name]; script != nil {
+		return script(r.Cmd), c.dead, nil
+	}
+	return Exec{}, c.dead, nil
+}
+
+// ReopenContainerLog makes the log anew at its path.
+func (s *Server) ReopenContainerLog(_ context.Context, r *runtimeapi.ReopenContainerLogRequest) (*runtimeapi.ReopenContainerLogResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.containers[r.ContainerId]
+	switch {
+	case c == nil:
+		return nil, status.Errorf(codes.NotFound, "an error occurred when try to find container %q: not found", r.ContainerId)
+	case c.state != running:
+		return nil, status.Error(codes.Unknown, "container is not running")
+	}
+	if path := c.logPath(); path != "" {
+		f, err := os.OpenFile(filepath.Clean(path), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o640)
+		if err != nil {
+			return nil, status.Error(codes.Unknown, fmt.Sprintf("failed to create container loggers: %v", err))
+		}
+		_ = f.Close()
+	}
+	return &runtimeapi.ReopenContainerLogResponse{}, nil
+}
+
+// UpdateContainerResources keeps what is asked for; a field of 0 leaves the old
+// value, as in containerd.
+func (s *Server) UpdateContainerResources(_ context.Context, r *runtimeapi.UpdateContainerResourcesRequest) (*runtimeapi.UpdateContainerResourcesResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.containers[r.ContainerId]
+	if c == nil {
+		return nil, status.Errorf(codes.NotFound, "failed to find container: not found")
+	}
+	merged := &runtimeapi.LinuxContainerResources{}
+	if c.resources != nil {
+		merged = proto.Clone(c.resources).(*runtimeapi.LinuxContainerResources)
+	}
+	if r.GetLinux().GetHugepageLimits() != nil {
+		merged.HugepageLimits = nil
+	}
+	proto.Merge(merged, r.GetLinux())
+	c.resources = merged // answers that are being sent keep the old one
+	return &runtimeapi.UpdateContainerResourcesResponse{}, nil
+}

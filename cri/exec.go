@@ -1,0 +1,43 @@
+package cri
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"podd/internal/pod"
+)
+
+// maxExecOutput bounds what is kept of a command's output: the kubelet's bound
+// for exec probes (pkg/kubelet/prober: maxProbeMessageLength is cut from it).
+const maxExecOutput = 10 << 10
+
+// ExecSync runs a command in a running container and waits for its end, at most
+// timeout, after which the runtime kills it. CRI counts in whole seconds: a
+// timeout is rounded up, and 0 is none. Of what the command wrote, stdout and
+// then stderr, the first 10 KiB are kept.
+//
+// An exit code other than 0 is no error. Errors: pod.ErrTimeout for a command
+// that outlived its timeout, pod.ErrNotFound for a container that is gone, and
+// the runtime's own sentence for a command that could not be started.
+func (c *Client) ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (pod.ExecResult, error) {
+	seconds := int64(math.Ceil(max(timeout, 0).Seconds()))
+	r, err := c.runtime.ExecSync(ctx, &runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: cmd, Timeout: seconds})
+	if err != nil {
+		err = mapError("", err)
+		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+			err = fmt.Errorf("%w: %q timed out after %s", pod.ErrTimeout, strings.Join(cmd, " "), timeout)
+		}
+		return pod.ExecResult{}, err
+	}
+	// Copied, so that a flood is not held for as long as its first words.
+	out := slices.Clone(r.Stdout[:min(len(r.Stdout), maxExecOutput)])
+	out = append(out, r.Stderr[:min(len(r.Stderr), maxExecOutput-len(out))]...)
+	return pod.ExecResult{ExitCode: r.ExitCode, Output: out}, nil
+}
