@@ -224,6 +224,7 @@ func (p present) Ensure(context.Context, *v1.Pod, *v1.Container) (pod.ImageState
 	return pod.ImageState{Ready: true, Ref: p.ref}, nil
 }
 func (present) Forget(pod.UID) {}
+func (present) Retry(pod.UID)  {}
 
 // noVolumes is a disk on which nothing has to be done.
 type noVolumes struct{}
@@ -231,6 +232,7 @@ type noVolumes struct{}
 func (noVolumes) SetUp(context.Context, *v1.Pod) error               { return nil }
 func (noVolumes) Mounts(*v1.Pod, *v1.Container) ([]pod.Mount, error) { return nil, nil }
 func (noVolumes) TearDown(context.Context, pod.UID) error            { return nil }
+func (noVolumes) EnsureCgroup(context.Context, *v1.Pod) error        { return nil }
 func (noVolumes) RemoveCgroup(context.Context, *v1.Pod) error        { return nil }
 func (noVolumes) Release(context.Context, pod.UID) error             { return nil }
 func (noVolumes) Pods() ([]pod.UID, error)                           { return nil, nil }

@@ -177,7 +177,7 @@ func (n *node) Forget(uid pod.UID) {
 func (n *node) SetUp(_ context.Context, p *v1.Pod) error {
 	n.disk.Lock()
 	defer n.disk.Unlock()
-	n.mounts[p.UID], n.cgroup[p.UID] = true, true
+	n.mounts[p.UID] = true
 	return nil
 }
 
@@ -200,6 +200,16 @@ func (n *node) Release(_ context.Context, uid pod.UID) error {
 	n.disk.Lock()
 	defer n.disk.Unlock()
 	n.released[uid]++
+	return nil
+}
+
+// Retry is for a pull that is held back; those of the scenarios never are.
+func (n *node) Retry(pod.UID) {}
+
+func (n *node) EnsureCgroup(_ context.Context, p *v1.Pod) error {
+	n.disk.Lock()
+	defer n.disk.Unlock()
+	n.cgroup[p.UID] = true
 	return nil
 }
 

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+
 	"podd/internal/pod"
 )
 
@@ -394,6 +396,20 @@ func (c *conn) RemoveContainer(ctx context.Context, id string) error {
 		if k := c.container(id); k != nil {
 			c.containers = slices.DeleteFunc(c.containers, func(x *fakeContainer) bool { return x == k })
 			c.changed(k.sandbox)
+		}
+		return nil
+	})
+}
+
+func (c *conn) UpdateContainer(ctx context.Context, id string, p *v1.Pod, ctr *v1.Container) error {
+	return c.do(ctx, "UpdateContainer", p.Name, callTime, func() error {
+		k := c.container(id)
+		if k == nil || k.State != pod.ContainerRunning {
+			return fmt.Errorf("container %s: %w", id, pod.ErrNotFound)
+		}
+		k.Resources = &pod.ContainerResources{
+			CPUShares:          ctr.Resources.Requests.Cpu().MilliValue() * 1024 / 1000,
+			MemoryLimitInBytes: ctr.Resources.Limits.Memory().Value(),
 		}
 		return nil
 	})

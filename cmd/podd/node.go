@@ -225,9 +225,10 @@ func (n *node) newAgent() error {
 		names = append(names, pod.SourceHTTP)
 	}
 	n.agent = agent.New(agent.Config{
-		Observer: observer{n.client, n.greeted}, Sandboxes: sandboxes{n.client, n.network}, Containers: n.client, Images: n.images, Volumes: n.volumes,
+		Observer: observer{n.client, n.greeted}, Sandboxes: sandboxes{n.client, n.network}, Containers: n.client, Images: podImages{n.images}, Volumes: n.volumes,
 		Cgroups: podCgroups{n}, Logs: n.client, Status: n.status, Events: n.recorder,
-		Sources: names, BackOff: curve, Graves: filepath.Join(n.cfg.RootDir, "graves"), Log: n.log, Metrics: n.registry,
+		Sources: names, BackOff: curve, Graves: filepath.Join(n.cfg.RootDir, "graves"),
+		Ended: filepath.Join(n.cfg.RootDir, "ended"), Log: n.log, Metrics: n.registry,
 	})
 	n.pleg = pleg.New(pleg.Config{
 		Runtime: n.client, Waker: n.agent, Recovered: n.runtimeBack, Log: n.log, Metrics: n.registry,

@@ -64,6 +64,10 @@ func (c podCgroups) RemoveCgroup(ctx context.Context, p *v1.Pod) error {
 	return c.n.cgroups.Load().Remove(ctx, p.UID)
 }
 
+// EnsureCgroup leaves the making to the runtime, which makes the parents that
+// it is told.
+func (c podCgroups) EnsureCgroup(context.Context, *v1.Pod) error { return nil }
+
 // Leftover compares with what the tree can tell of a UID: systemd's names
 // change its dashes.
 func (c podCgroups) Leftover(known []pod.UID) ([]pod.UID, error) {

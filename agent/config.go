@@ -1,0 +1,157 @@
+package agent
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"podd/agent/backoff"
+	"podd/internal/pod"
+)
+
+// Observer looks at the runtime.
+type Observer interface {
+	// Observe returns all that the runtime knows of one pod; an empty
+	// Observed for a pod it does not know.
+	Observe(ctx context.Context, uid pod.UID) (pod.Observed, error)
+	// Glance lists podd's own pods.
+	Glance(ctx context.Context) ([]pod.Glance, error)
+}
+
+// Sandboxes makes and ends pod sandboxes. Stop and Remove are idempotent.
+type Sandboxes interface {
+	RunSandbox(ctx context.Context, req pod.SandboxRequest) (id string, err error)
+	StopSandbox(ctx context.Context, id string) error
+	RemoveSandbox(ctx context.Context, id string) error
+}
+
+// Containers makes and ends containers. Stop and Remove are idempotent.
+type Containers interface {
+	CreateContainer(ctx context.Context, req pod.ContainerRequest) (id string, err error)
+	StartContainer(ctx context.Context, id string) error
+	// StopContainer blocks until the container has ended, grace at most plus
+	// the time SIGKILL takes.
+	StopContainer(ctx context.Context, id string, grace time.Duration) error
+	RemoveContainer(ctx context.Context, id string) error
+	// UpdateContainer holds a running container to the resources that c names.
+	UpdateContainer(ctx context.Context, id string, p *v1.Pod, c *v1.Container) error
+}
+
+// Images makes a container's image available. Ensure blocks for a local look
+// only; the end of a pull wakes the pod.
+type Images interface {
+	Ensure(ctx context.Context, p *v1.Pod, c *v1.Container) (pod.ImageState, error)
+	// Forget gives up what was asked for a pod.
+	Forget(uid pod.UID)
+	// Retry ends the back-off of a pod's pulls: the next Ensure tries at once.
+	Retry(uid pod.UID)
+}
+
+// Volumes mounts a pod's volumes. SetUp, Release and TearDown are idempotent.
+type Volumes interface {
+	SetUp(ctx context.Context, p *v1.Pod) error
+	Mounts(p *v1.Pod, c *v1.Container) ([]pod.Mount, error)
+	TearDown(ctx context.Context, uid pod.UID) error
+	// Release unmounts, and deletes nothing: the pod has run to its end.
+	Release(ctx context.Context, uid pod.UID) error
+	// Pods lists those that have something on disk, wanted or not.
+	Pods() ([]pod.UID, error)
+}
+
+// Cgroups makes a pod's cgroup, and removes it once nothing runs in it. All
+// are idempotent.
+type Cgroups interface {
+	// EnsureCgroup makes the cgroup with the bounds of the pod as a whole. It is
+	// called before the sandbox is made.
+	EnsureCgroup(ctx context.Context, p *v1.Pod) error
+	RemoveCgroup(ctx context.Context, p *v1.Pod) error
+	// Leftover lists those that have a cgroup and are none of the known ones,
+	// in a form that RemoveCgroup takes.
+	Leftover(known []pod.UID) ([]pod.UID, error)
+}
+
+// Logs removes a gone pod's log directory.
+type Logs interface {
+	RemoveLogs(p *v1.Pod) error
+}
+
+// StatusSink is told of a pod after each look. Neither call may block.
+type StatusSink interface {
+	Report(r pod.Report)
+	Forget(uid pod.UID)
+}
+
+// Recorder takes events; eventType is v1's Normal or Warning, reason the
+// kubelet's word where it has one. Neither call may block.
+type Recorder interface {
+	Event(p *v1.Pod, eventType, reason, message string)
+	// ContainerEvent is Event for one container of the pod.
+	ContainerEvent(p *v1.Pod, container, eventType, reason, message string)
+}
+
+// Probes asks containers how they are.
+type Probes interface {
+	// Sync names the whole set of a pod's containers that may be probed now; it
+	// is called after each look, never blocks, and changes nothing where nothing
+	// changed. terminating says that the pod ends: readiness alone goes on.
+	Sync(p *v1.Pod, podIP string, targets []pod.ProbeTarget, terminating bool)
+	// Results are the last ones; each change of them wakes the pod.
+	Results(uid pod.UID) pod.ProbeResults
+	Forget(uid pod.UID)
+}
+
+// Hooks runs the lifecycle handlers of containers.
+type Hooks interface {
+	// Run blocks until the handler or ctx ended. The error says what failed in
+	// words for the container's waiting message.
+	Run(ctx context.Context, req pod.HookRequest) error
+}
+
+// Admitter says whether the node takes a pod.
+type Admitter interface {
+	// Admit is pure. others are the pods that count against the node: admitted,
+	// not ended, the candidate not among them.
+	Admit(p *v1.Pod, others []*v1.Pod) pod.Verdict
+}
+
+// Config is what an Agent is made of. All fields but those with a default are
+// required.
+type Config struct {
+	Observer   Observer
+	Sandboxes  Sandboxes
+	Containers Containers
+	Images     Images
+	Volumes    Volumes
+	Cgroups    Cgroups
+	Logs       Logs
+	Status     StatusSink
+	Events     Recorder
+	// Probes, Hooks and Admitter may be nil: nothing is probed, hooks are left
+	// out, every pod is admitted.
+	Probes   Probes
+	Hooks    Hooks
+	Admitter Admitter
+	// Sources are those that will speak; a pod of the runtime whose source is
+	// not among them is an orphan once all of them have spoken.
+	Sources []pod.Source
+	// BackOff is the restart curve; the kubelet's where zero.
+	BackOff backoff.Policy
+	// ParallelStarts bounds the sandboxes being started at the same time; 0 for
+	// two for each processor, at least four.
+	ParallelStarts int
+	// LogRetention is how long the logs of a gone pod stay for those who ship
+	// them; 0 for one minute, the kubelet's pace of collection.
+	LogRetention time.Duration
+	// Graves is a directory of Run's own for small files that remember, over
+	// a restart, whose logs are still to be removed; empty to forget.
+	Graves string
+	// Ended is a directory of Run's own for small files that remember which
+	// wanted pods the node has ended for good; empty to forget with a restart.
+	Ended   string
+	Log     *slog.Logger
+	Metrics prometheus.Registerer
+}
