@@ -79,6 +79,7 @@ var arrows = map[string]map[string]string{
 	"agent":               {"agent/plan": "decides what the worker does", "agent/backoff": "restart delays", "internal/atomicfile": "the stones of graves"},
 	"agent/plan":          {"agent/backoff": "restart delays are part of the decision"},
 	"agent/backoff":       {},
+	"admission":           {},
 	"podconfig":           {},
 	"podconfig/manifest": {
 		"internal/podapi": "the one authority on a valid Pod",

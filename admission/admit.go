@@ -1,0 +1,221 @@
+package admission
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+
+	"podd/internal/pod"
+)
+
+// Reasons for which a pod is refused, besides OutOf and the name of a resource;
+// they are the status' reason.
+const (
+	ReasonSysctlForbidden    = "SysctlForbidden"
+	ReasonOSLabel            = "PodOSSelectorNodeLabelDoesNotMatch"
+	ReasonOS                 = "PodOSNotSupported"
+	ReasonSupplementalGroups = "SupplementalGroupsPolicyNotSupported"
+	ReasonNodeAffinity       = "NodeAffinity"
+	ReasonNodeName           = "NodeName"
+	ReasonNodePorts          = "NodePorts"
+	ReasonTaints             = "TaintToleration"
+	ReasonAppArmor           = "AppArmor"
+	ReasonUnexpected         = "UnexpectedAdmissionError"
+	reasonInsufficient       = "OutOf"
+)
+
+// criticalPriority is where the priorities of the system's own classes begin.
+const criticalPriority = 2_000_000_000
+
+// Admit decides whether p may start beside others: the pods that count against
+// the node, p not among them. It never fails, changes nothing and may be called
+// from any goroutine.
+func Admit(n *Node, p *v1.Pod, others []*v1.Pod) pod.Verdict {
+	for _, check := range []func(*Node, *v1.Pod) pod.Verdict{sysctls, osLabel, osField, groupsPolicy} {
+		if v := check(n, p); !v.Admitted() {
+			return v
+		}
+	}
+	if v := general(n, p, others); !v.Admitted() {
+		return v
+	}
+	return appArmor(n, p)
+}
+
+func refuse(reason, format string, args ...any) pod.Verdict {
+	return pod.Verdict{Reason: reason, Message: fmt.Sprintf(format, args...)}
+}
+
+func sysctls(n *Node, p *v1.Pod) pod.Verdict {
+	if p.Spec.SecurityContext == nil {
+		return pod.Verdict{}
+	}
+	for _, s := range p.Spec.SecurityContext.Sysctls {
+		if err := n.Sysctls.check(s.Name, p.Spec.HostNetwork, p.Spec.HostIPC); err != nil {
+			return refuse(ReasonSysctlForbidden, "forbidden sysctl: %v", err)
+		}
+	}
+	return pod.Verdict{}
+}
+
+// osLabel looks at the pod's own label, not at its node selector: so does the
+// kubelet, for selectors that were copied there.
+func osLabel(_ *Node, p *v1.Pod) pod.Verdict {
+	if os, ok := p.Labels[v1.LabelOSStable]; ok && os != runtime.GOOS {
+		return refuse(ReasonOSLabel, "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label")
+	}
+	return pod.Verdict{}
+}
+
+func osField(_ *Node, p *v1.Pod) pod.Verdict {
+	if p.Spec.OS != nil && string(p.Spec.OS.Name) != runtime.GOOS {
+		return refuse(ReasonOS, "Failed to admit pod as the OS field doesn't match node OS")
+	}
+	return pod.Verdict{}
+}
+
+func groupsPolicy(n *Node, p *v1.Pod) pod.Verdict {
+	sc := p.Spec.SecurityContext
+	if sc != nil && sc.SupplementalGroupsPolicy != nil && *sc.SupplementalGroupsPolicy == v1.SupplementalGroupsPolicyStrict && !n.StrictGroups {
+		return refuse(ReasonSupplementalGroups, "SupplementalGroupsPolicy=%s is not supported in this node", v1.SupplementalGroupsPolicyStrict)
+	}
+	return pod.Verdict{}
+}
+
+// general are the predicates that the kubelet shares with the scheduler. All of
+// them are asked: a critical pod pre-empts only when nothing but resources is
+// in its way, and of several reasons the first is told.
+func general(n *Node, p *v1.Pod, others []*v1.Pod) pod.Verdict {
+	short := shortages(n, p, others)
+	blocked := blockers(n, p, others)
+	switch {
+	case len(short) == 0 && len(blocked) == 0:
+		return pod.Verdict{}
+	case critical(p) && len(blocked) > 0:
+		return blocked[0]
+	case critical(p):
+		return preempt(p, others, short)
+	case len(short) > 0:
+		s := short[0]
+		return refuse(reasonInsufficient+string(s.name), "Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d",
+			s.name, s.requested, s.used, s.capacity)
+	default:
+		return blocked[0]
+	}
+}
+
+// blockers are the refusals that no pre-emption helps against.
+func blockers(n *Node, p *v1.Pod, others []*v1.Pod) []pod.Verdict {
+	var all []pod.Verdict
+	predicate := func(name, why string) {
+		all = append(all, refuse(name, "Predicate %s failed: %s", name, why))
+	}
+	node := &v1.Node{Spec: v1.NodeSpec{Taints: n.Taints}}
+	node.Name, node.Labels = n.Name, n.Labels
+	if fits, _ := nodeaffinity.GetRequiredNodeAffinity(p).Match(node); !fits {
+		predicate(ReasonNodeAffinity, "node(s) didn't match Pod's node affinity/selector")
+	}
+	if p.Spec.NodeName != "" && p.Spec.NodeName != n.Name {
+		predicate(ReasonNodeName, "node(s) didn't match the requested node name")
+	}
+	if holder, port := portHolder(p, others); holder != nil {
+		predicate(ReasonNodePorts, fmt.Sprintf("node(s) didn't have free ports for the requested pod ports: "+
+			"host port %s is taken by pod %s/%s: give one of them another hostPort, or remove one", port, holder.Namespace, holder.Name))
+	}
+	if !static(p) && untolerated(n.Taints, p.Spec.Tolerations) {
+		predicate(ReasonTaints, "node(s) had taints that the pod didn't tolerate")
+	}
+	return all
+}
+
+// untolerated looks for taints that end pods; others are the scheduler's.
+func untolerated(taints []v1.Taint, tolerations []v1.Toleration) bool {
+	for i := range taints {
+		if taints[i].Effect == v1.TaintEffectNoExecute && !tolerated(&taints[i], tolerations) {
+			return true
+		}
+	}
+	return false
+}
+
+func tolerated(taint *v1.Taint, tolerations []v1.Toleration) bool {
+	for i := range tolerations {
+		t := &tolerations[i]
+		if t.Effect != "" && t.Effect != taint.Effect || t.Key != "" && t.Key != taint.Key {
+			continue
+		}
+		if t.Operator == v1.TolerationOpExists || (t.Operator == "" || t.Operator == v1.TolerationOpEqual) && t.Value == taint.Value {
+			return true
+		}
+	}
+	return false
+}
+
+// static says that the pod comes from the node itself.
+func static(p *v1.Pod) bool {
+	source, ok := p.Annotations[pod.AnnotationSource]
+	return ok && source != string(pod.SourceAPIServer)
+}
+
+// critical is the kubelet's IsCriticalPod.
+func critical(p *v1.Pod) bool {
+	_, mirror := p.Annotations[v1.MirrorPodAnnotationKey]
+	return static(p) || mirror || p.Spec.Priority != nil && *p.Spec.Priority >= criticalPriority
+}
+
+// appArmor refuses profiles that cannot be enforced.
+func appArmor(n *Node, p *v1.Pod) pod.Verdict {
+	profiles := appArmorProfiles(p)
+	if len(profiles) == 0 {
+		return pod.Verdict{}
+	}
+	if n.AppArmor != nil {
+		return refuse(ReasonAppArmor, "Cannot enforce AppArmor: %v", n.AppArmor)
+	}
+	for _, profile := range profiles {
+		if profile.Type == v1.AppArmorProfileTypeLocalhost && (profile.LocalhostProfile == nil || strings.TrimSpace(*profile.LocalhostProfile) == "") {
+			return refuse(ReasonAppArmor, "Cannot enforce AppArmor: invalid empty AppArmor profile name: %q", profile.Type)
+		}
+	}
+	return pod.Verdict{}
+}
+
+// appArmorProfiles are those that ask for something of the kernel, whether a
+// field names them or an annotation, which is how they were named before 1.30.
+func appArmorProfiles(p *v1.Pod) []*v1.AppArmorProfile {
+	var all []*v1.AppArmorProfile
+	take := func(profile *v1.AppArmorProfile) {
+		if profile != nil && profile.Type != v1.AppArmorProfileTypeUnconfined {
+			all = append(all, profile)
+		}
+	}
+	if p.Spec.SecurityContext != nil {
+		take(p.Spec.SecurityContext.AppArmorProfile)
+	}
+	for _, list := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
+		for i := range list {
+			if sc := list[i].SecurityContext; sc != nil {
+				take(sc.AppArmorProfile)
+			}
+		}
+	}
+	for key, value := range p.Annotations {
+		if strings.HasPrefix(key, v1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix) {
+			take(annotatedProfile(value))
+		}
+	}
+	return all
+}
+
+func annotatedProfile(value string) *v1.AppArmorProfile {
+	if value == v1.DeprecatedAppArmorBetaProfileNameUnconfined {
+		return nil
+	}
+	if name, ok := strings.CutPrefix(value, v1.DeprecatedAppArmorBetaProfileNamePrefix); ok {
+		return &v1.AppArmorProfile{Type: v1.AppArmorProfileTypeLocalhost, LocalhostProfile: &name}
+	}
+	return &v1.AppArmorProfile{Type: v1.AppArmorProfileTypeRuntimeDefault}
+}

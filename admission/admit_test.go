@@ -1,0 +1,286 @@
+package admission
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"podd/internal/pod"
+)
+
+func list(kv ...string) v1.ResourceList {
+	l := v1.ResourceList{}
+	for i := 0; i < len(kv); i += 2 {
+		l[v1.ResourceName(kv[i])] = resource.MustParse(kv[i+1])
+	}
+	return l
+}
+
+// aPod is a pod of an apiserver with one container that requests kv.
+func aPod(name string, kv ...string) *v1.Pod {
+	p := &v1.Pod{}
+	p.Name, p.Namespace, p.UID = name, "default", pod.UID("uid-"+name)
+	p.Annotations = map[string]string{pod.AnnotationSource: "api"}
+	p.Spec.Containers = []v1.Container{{Name: "c", Resources: v1.ResourceRequirements{Requests: list(kv...)}}}
+	return p
+}
+
+func with(p *v1.Pod, change func(*v1.Pod)) *v1.Pod {
+	change(p)
+	return p
+}
+
+func fromFile(p *v1.Pod) { p.Annotations[pod.AnnotationSource] = "file" }
+
+func port(number int32, ip string) func(*v1.Pod) {
+	return func(p *v1.Pod) {
+		p.Spec.Containers[0].Ports = []v1.ContainerPort{{HostPort: number, HostIP: ip, Protocol: v1.ProtocolTCP}}
+	}
+}
+
+func aNode() *Node {
+	s, err := NewSysctls("6.1.0-44-amd64", []string{"net.core.somaxconn", "kernel.msg*"})
+	if err != nil {
+		panic(err)
+	}
+	return &Node{
+		Name: "n", Labels: Labels("n", map[string]string{"disk": "ssd"}), Sysctls: s, AppArmor: errors.New("AppArmor is not enabled on the host"),
+		Taints:      []v1.Taint{{Key: "gone", Value: "x", Effect: v1.TaintEffectNoExecute}, {Key: "soft", Effect: v1.TaintEffectNoSchedule}},
+		Allocatable: list("cpu", "2", "memory", "1Gi", "ephemeral-storage", "10Gi", "pods", "3", "example.com/gpu", "1", "hugepages-2Mi", "4Mi"),
+	}
+}
+
+func tolerating(p *v1.Pod) *v1.Pod {
+	p.Spec.Tolerations = append(p.Spec.Tolerations, v1.Toleration{Operator: v1.TolerationOpExists})
+	return p
+}
+
+func TestAdmit(t *testing.T) {
+	set := func(name string) func(*v1.Pod) {
+		return func(p *v1.Pod) { p.Spec.SecurityContext = &v1.PodSecurityContext{Sysctls: []v1.Sysctl{{Name: name}}} }
+	}
+	strict, localhost := v1.SupplementalGroupsPolicyStrict, " "
+	always := v1.ContainerRestartPolicyAlways
+	for name, tc := range map[string]struct {
+		pod             *v1.Pod
+		others          []*v1.Pod
+		reason, message string
+	}{
+		"nothing asked": {pod: aPod("a")},
+		"fits exactly":  {pod: aPod("a", "cpu", "1"), others: []*v1.Pod{aPod("b", "cpu", "1")}},
+		"cpu": {pod: aPod("a", "cpu", "1500m"), others: []*v1.Pod{aPod("b", "cpu", "1")},
+			reason: "OutOfcpu", message: "Node didn't have enough resource: cpu, requested: 1500, used: 1000, capacity: 2000"},
+		"memory": {pod: aPod("a", "memory", "2Gi"),
+			reason: "OutOfmemory", message: "Node didn't have enough resource: memory, requested: 2147483648, used: 0, capacity: 1073741824"},
+		"storage": {pod: aPod("a", "ephemeral-storage", "11Gi"), reason: "OutOfephemeral-storage"},
+		"pods": {pod: aPod("a"), others: []*v1.Pod{aPod("b"), aPod("c"), aPod("d")},
+			reason: "OutOfpods", message: "Node didn't have enough resource: pods, requested: 1, used: 3, capacity: 3"},
+		"an extended resource":              {pod: aPod("a", "example.com/gpu", "1"), others: []*v1.Pod{aPod("b", "example.com/gpu", "1")}, reason: "OutOfexample.com/gpu"},
+		"one that the node does not count":  {pod: aPod("a", "example.com/tpu", "8")},
+		"huge pages":                        {pod: aPod("a", "hugepages-2Mi", "6Mi"), reason: "OutOfhugepages-2Mi"},
+		"pages of a size the node has none": {pod: aPod("a", "hugepages-1Gi", "1Gi"), reason: "OutOfhugepages-1Gi"},
+		"overhead counts": {pod: with(aPod("a", "cpu", "2"), func(p *v1.Pod) { p.Spec.Overhead = list("cpu", "1m") }),
+			reason: "OutOfcpu", message: "Node didn't have enough resource: cpu, requested: 2001, used: 0, capacity: 2000"},
+		"an init container counts while it runs": {pod: with(aPod("a", "cpu", "1"), func(p *v1.Pod) {
+			p.Spec.InitContainers = []v1.Container{{Resources: v1.ResourceRequirements{Requests: list("cpu", "3")}}}
+		}), reason: "OutOfcpu"},
+		"a sidecar counts all the time": {pod: with(aPod("a", "cpu", "1"), func(p *v1.Pod) {
+			p.Spec.InitContainers = []v1.Container{{RestartPolicy: &always, Resources: v1.ResourceRequirements{Requests: list("cpu", "1100m")}}}
+		}), reason: "OutOfcpu"},
+		"the pod's own requests count instead": {pod: with(aPod("a", "cpu", "1"), func(p *v1.Pod) {
+			p.Spec.Resources = &v1.ResourceRequirements{Requests: list("cpu", "3")}
+		}), reason: "OutOfcpu"},
+		"node selector": {pod: with(aPod("a"), func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "hdd"} }),
+			reason: "NodeAffinity", message: "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"},
+		"a matching selector": {pod: with(aPod("a"), func(p *v1.Pod) {
+			p.Spec.NodeSelector = map[string]string{"disk": "ssd", "kubernetes.io/os": "linux", "kubernetes.io/hostname": "n"}
+		})},
+		"required affinity": {pod: with(aPod("a"), func(p *v1.Pod) {
+			p.Spec.Affinity = &v1.Affinity{NodeAffinity: &v1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &v1.NodeSelector{
+				NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchFields: []v1.NodeSelectorRequirement{{Key: "metadata.name", Operator: "In", Values: []string{"other"}}}}}}}}
+		}), reason: "NodeAffinity"},
+		"node name": {pod: with(aPod("a"), func(p *v1.Pod) { p.Spec.NodeName = "m" }),
+			reason: "NodeName", message: "Predicate NodeName failed: node(s) didn't match the requested node name"},
+		"a taken port": {pod: with(aPod("a"), port(80, "")), others: []*v1.Pod{with(aPod("b"), port(80, "10.0.0.1"))},
+			reason: "NodePorts", message: "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports: " +
+				"host port 80/TCP is taken by pod default/b: give one of them another hostPort, or remove one"},
+		"the same port of another address": {pod: with(aPod("a"), port(80, "10.0.0.2")), others: []*v1.Pod{with(aPod("b"), port(80, "10.0.0.1"))}},
+		"a port of an init container that ends": {pod: with(aPod("a"), port(80, "")), others: []*v1.Pod{with(aPod("b"), func(p *v1.Pod) {
+			p.Spec.InitContainers = []v1.Container{{Ports: []v1.ContainerPort{{HostPort: 80}}}}
+		})}},
+		"a port of a sidecar": {pod: with(aPod("a"), port(80, "0.0.0.0")), others: []*v1.Pod{with(aPod("b"), func(p *v1.Pod) {
+			p.Spec.InitContainers = []v1.Container{{RestartPolicy: &always, Ports: []v1.ContainerPort{{HostPort: 80, HostIP: "::"}}}}
+		})}, reason: "NodePorts"},
+		"the first shortage is told, before other reasons": {pod: with(aPod("a", "cpu", "9", "memory", "9Gi"), func(p *v1.Pod) { p.Spec.NodeName = "m" }), reason: "OutOfcpu"},
+		"os label": {pod: with(aPod("a"), func(p *v1.Pod) { p.Labels = map[string]string{"kubernetes.io/os": "windows"} }),
+			reason: "PodOSSelectorNodeLabelDoesNotMatch"},
+		"os field":    {pod: with(aPod("a"), func(p *v1.Pod) { p.Spec.OS = &v1.PodOS{Name: v1.Windows} }), reason: "PodOSNotSupported"},
+		"safe sysctl": {pod: with(aPod("a"), set("net.ipv4.tcp_syncookies"))},
+		"forbidden sysctl": {pod: with(aPod("a"), set("vm.swappiness")), reason: "SysctlForbidden",
+			message: `forbidden sysctl: "vm.swappiness" not allowlisted`},
+		"allowed unsafe sysctl":            {pod: with(aPod("a"), set("net/core/somaxconn"))},
+		"allowed by its beginning":         {pod: with(aPod("a"), set("kernel.msgmax"))},
+		"a safe one of the host's network": {pod: with(with(aPod("a"), set("net.ipv4.tcp_syncookies")), func(p *v1.Pod) { p.Spec.HostNetwork = true }), reason: "SysctlForbidden", message: `forbidden sysctl: "net.ipv4.tcp_syncookies" not allowed with host Net enabled`},
+		"one of the host's IPC":            {pod: with(with(aPod("a"), set("kernel.msgmax")), func(p *v1.Pod) { p.Spec.HostIPC = true }), reason: "SysctlForbidden", message: `forbidden sysctl: "kernel.msgmax" not allowed with host IPC enabled`},
+		"strict groups": {pod: with(aPod("a"), func(p *v1.Pod) {
+			p.Spec.SecurityContext = &v1.PodSecurityContext{SupplementalGroupsPolicy: &strict}
+		}), reason: "SupplementalGroupsPolicyNotSupported", message: "SupplementalGroupsPolicy=Strict is not supported in this node"},
+		"apparmor": {pod: with(aPod("a"), func(p *v1.Pod) {
+			p.Spec.Containers[0].SecurityContext = &v1.SecurityContext{AppArmorProfile: &v1.AppArmorProfile{Type: v1.AppArmorProfileTypeLocalhost, LocalhostProfile: &localhost}}
+		}), reason: "AppArmor", message: "Cannot enforce AppArmor: AppArmor is not enabled on the host"},
+		"apparmor by annotation": {pod: with(aPod("a"), func(p *v1.Pod) {
+			p.Annotations["container.apparmor.security.beta.kubernetes.io/c"] = "runtime/default"
+		}), reason: "AppArmor"},
+		"unconfined": {pod: with(aPod("a"), func(p *v1.Pod) {
+			p.Spec.SecurityContext = &v1.PodSecurityContext{AppArmorProfile: &v1.AppArmorProfile{Type: v1.AppArmorProfileTypeUnconfined}}
+		})},
+	} {
+		got := Admit(aNode(), tolerating(tc.pod), tc.others)
+		if got.Reason != tc.reason || tc.message != "" && got.Message != tc.message || len(got.Preempt) > 0 {
+			t.Errorf("%s: got %q: %s, want %q: %s", name, got.Reason, got.Message, tc.reason, tc.message)
+		}
+	}
+}
+
+func TestTaints(t *testing.T) {
+	tol := func(ts ...v1.Toleration) *v1.Pod {
+		return with(aPod("a"), func(p *v1.Pod) { p.Spec.Tolerations = ts })
+	}
+	for name, tc := range map[string]struct {
+		pod  *v1.Pod
+		want string
+	}{
+		"none":                   {tol(), ReasonTaints},
+		"a static pod is exempt": {with(tol(), fromFile), ""},
+		"equal":                  {tol(v1.Toleration{Key: "gone", Value: "x", Effect: v1.TaintEffectNoExecute}), ""},
+		"another value":          {tol(v1.Toleration{Key: "gone", Operator: v1.TolerationOpEqual, Value: "y"}), ReasonTaints},
+		"exists":                 {tol(v1.Toleration{Key: "gone", Operator: v1.TolerationOpExists}), ""},
+		"another effect":         {tol(v1.Toleration{Key: "gone", Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoSchedule}), ReasonTaints},
+	} {
+		if got := Admit(aNode(), tc.pod, nil); got.Reason != tc.want {
+			t.Errorf("%s: got %q: %s, want %q", name, got.Reason, got.Message, tc.want)
+		}
+	}
+}
+
+func priority(n int32) func(*v1.Pod) { return func(p *v1.Pod) { p.Spec.Priority = &n } }
+
+func TestACriticalPodPreempts(t *testing.T) {
+	guaranteed := func(name string, kv ...string) *v1.Pod {
+		p := tolerating(aPod(name, kv...))
+		p.Spec.Containers[0].Resources.Limits = p.Spec.Containers[0].Resources.Requests
+		return p
+	}
+	for name, tc := range map[string]struct {
+		pod     *v1.Pod
+		others  []*v1.Pod
+		reason  string
+		message string
+		victims []pod.UID
+	}{
+		"burstable before guaranteed": {
+			pod:     with(aPod("crit", "cpu", "1"), fromFile),
+			others:  []*v1.Pod{guaranteed("g", "cpu", "1", "memory", "1Mi"), aPod("b", "cpu", "1")},
+			victims: []pod.UID{"uid-b"},
+		},
+		"one that is large enough, not two": {
+			pod:     with(aPod("crit", "cpu", "1"), fromFile),
+			others:  []*v1.Pod{aPod("b", "cpu", "500m"), aPod("c", "cpu", "1500m")},
+			victims: []pod.UID{"uid-c"},
+		},
+		"the smaller of two that do": {
+			pod:     with(aPod("crit", "cpu", "100m"), fromFile),
+			others:  []*v1.Pod{aPod("b", "cpu", "1200m", "memory", "2Mi"), aPod("c", "cpu", "800m", "memory", "1Mi")},
+			victims: []pod.UID{"uid-c"},
+		},
+		"a place for it": {
+			pod: with(aPod("crit"), fromFile), others: []*v1.Pod{aPod("b", "cpu", "1"), aPod("c"), aPod("d", "cpu", "1")},
+			victims: []pod.UID{"uid-c"},
+		},
+		"a lower priority among critical ones": {
+			pod: with(with(aPod("crit", "cpu", "2"), fromFile), priority(7)), others: []*v1.Pod{with(with(aPod("b", "cpu", "1"), fromFile), priority(6))},
+			victims: []pod.UID{"uid-b"},
+		},
+		"by priority alone": {
+			pod: tolerating(with(aPod("crit", "cpu", "2"), priority(2_000_000_000))), others: []*v1.Pod{aPod("b", "cpu", "1")},
+			victims: []pod.UID{"uid-b"},
+		},
+		"static pods do not pre-empt one another": {
+			pod: with(aPod("crit", "cpu", "2"), fromFile), others: []*v1.Pod{with(aPod("b", "cpu", "1"), fromFile)},
+			reason: "UnexpectedAdmissionError", message: "Unexpected error while attempting to recover from admission failure: preemption: " +
+				"error finding a set of pods to preempt: no set of running pods found to reclaim resources: [(res: cpu, q: 1000), ]",
+		},
+		"nothing is enough": {
+			pod: with(aPod("crit", "cpu", "4"), fromFile), others: []*v1.Pod{aPod("b", "cpu", "1")},
+			reason: "UnexpectedAdmissionError", message: "Unexpected error while attempting to recover from admission failure: preemption: " +
+				"error finding a set of pods to preempt: no set of running pods found to reclaim resources: [(res: cpu, q: 2000), ]",
+		},
+		"not when something else is in its way": {
+			pod: with(with(aPod("crit", "cpu", "2"), fromFile), func(p *v1.Pod) { p.Spec.NodeName = "m" }), others: []*v1.Pod{aPod("b", "cpu", "1")},
+			reason: "NodeName",
+		},
+	} {
+		got := Admit(aNode(), tc.pod, tc.others)
+		if got.Reason != tc.reason || tc.message != "" && got.Message != tc.message || !slices.Equal(got.Preempt, tc.victims) {
+			t.Errorf("%s: got %q: %s, victims %v; want %q, %v", name, got.Reason, got.Message, got.Preempt, tc.reason, tc.victims)
+		}
+	}
+}
+
+func TestAdmitResize(t *testing.T) {
+	n := aNode()
+	old, bigger := tolerating(aPod("a", "cpu", "1", "memory", "1Mi")), tolerating(aPod("a", "cpu", "2", "memory", "2Mi"))
+	if got := AdmitResize(n, bigger, old, nil); !got.Admitted() {
+		t.Errorf("there is room: got %v", got)
+	}
+	if got := AdmitResize(n, bigger, old, []*v1.Pod{aPod("b", "cpu", "1")}); got.Reason != v1.PodReasonDeferred || !strings.Contains(got.Message, "enough resource: cpu") {
+		t.Errorf("no room: got %v, want Deferred", got)
+	}
+	n.Swap = func(*v1.Pod, *v1.Container) bool { return true }
+	if got := AdmitResize(n, bigger, old, nil); got.Reason != v1.PodReasonInfeasible {
+		t.Errorf("a container with swap: got %v, want Infeasible", got)
+	}
+	for _, p := range []*v1.Pod{old, bigger} {
+		p.Spec.Containers[0].ResizePolicy = []v1.ContainerResizePolicy{{ResourceName: v1.ResourceMemory, RestartPolicy: v1.RestartContainer}}
+	}
+	if got := AdmitResize(n, bigger, old, nil); !got.Admitted() {
+		t.Errorf("one that is restarted for it: got %v", got)
+	}
+}
+
+func TestSysctlsOfTheNode(t *testing.T) {
+	if _, err := NewSysctls("6.1", []string{"vm.*"}); err == nil || !strings.Contains(err.Error(), "vm.*") {
+		t.Errorf("a sysctl of the whole node: got %v, want an error that names it", err)
+	}
+	for release, want := range map[string]bool{"4.4.0-generic": false, "4.5": true, "5.0.1": true, "10.0": true, "?": false} {
+		s, err := NewSysctls(release, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := s.check("net.ipv4.tcp_keepalive_time", false, false) == nil; got != want {
+			t.Errorf("kernel %s: got %v, want %v", release, got, want)
+		}
+	}
+}
+
+func TestGateCountsRefusals(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	g := NewGate(aNode, reg)
+	g.Admit(tolerating(aPod("a", "example.com/gpu", "2")), nil)
+	g.Admit(tolerating(aPod("a", "cpu", "3")), nil)
+	g.Admit(tolerating(aPod("a")), nil)
+	want := `# HELP kubelet_admission_rejections_total Pods that were refused on this node, by reason; an extended resource counts as OutOfExtendedResources.
+# TYPE kubelet_admission_rejections_total counter
+kubelet_admission_rejections_total{reason="OutOfExtendedResources"} 1
+kubelet_admission_rejections_total{reason="OutOfcpu"} 1
+`
+	if err := testutil.GatherAndCompare(reg, strings.NewReader(want)); err != nil {
+		t.Error(err)
+	}
+}

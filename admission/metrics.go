@@ -1,0 +1,32 @@
+package admission
+
+import (
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
+
+type metrics struct{ rejections *prometheus.CounterVec }
+
+func newMetrics(reg prometheus.Registerer) *metrics {
+	return &metrics{rejections: promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
+		Name: "kubelet_admission_rejections_total",
+		Help: "Pods that were refused on this node, by reason; an extended resource counts as OutOfExtendedResources.",
+	}, []string{"reason"})}
+}
+
+// refused counts a refusal. Resources but for the four that every node has are
+// named by users, or many, and would make a label without bound.
+func (m *metrics) refused(reason string) {
+	if name, ok := strings.CutPrefix(reason, reasonInsufficient); ok {
+		switch v1.ResourceName(name) {
+		case v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage, v1.ResourcePods:
+		default:
+			reason = reasonInsufficient + "ExtendedResources"
+		}
+	}
+	m.rejections.WithLabelValues(reason).Inc()
+}

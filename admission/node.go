@@ -1,0 +1,54 @@
+package admission
+
+import (
+	"errors"
+	"maps"
+	"os"
+	"runtime"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// Node is what admission asks of the node. It is read-only once handed over.
+type Node struct {
+	Name   string
+	Labels map[string]string
+	Taints []v1.Taint
+	// Allocatable is what pods may request together: cpu, memory, pods and
+	// whatever else the node has. A resource with a slash in its name that is
+	// not in it is not the node's to count.
+	Allocatable v1.ResourceList
+	Sysctls     Sysctls
+	// StrictGroups says that the runtime honours supplementalGroupsPolicy Strict.
+	StrictGroups bool
+	// AppArmor says why profiles cannot be enforced; nil when they can.
+	AppArmor error
+	// Swap says whether a container of a pod would get swap, for resizes; nil
+	// for none.
+	Swap func(p *v1.Pod, c *v1.Container) bool
+}
+
+// Labels are a node's own, as the kubelet sets them, with those that the
+// operator gave, which win.
+func Labels(name string, given map[string]string) map[string]string {
+	all := map[string]string{
+		v1.LabelHostname:          name,
+		v1.LabelOSStable:          runtime.GOOS,
+		v1.LabelArchStable:        runtime.GOARCH,
+		"beta.kubernetes.io/os":   runtime.GOOS,
+		"beta.kubernetes.io/arch": runtime.GOARCH,
+	}
+	maps.Copy(all, given)
+	return all
+}
+
+// HostAppArmor says why this machine cannot enforce AppArmor profiles; nil when
+// it can. The kernel answers the same until the next boot.
+func HostAppArmor() error {
+	if _, err := os.Stat("/sys/kernel/security/apparmor"); err == nil {
+		if enabled, err := os.ReadFile("/sys/module/apparmor/parameters/enabled"); err == nil && len(enabled) > 0 && enabled[0] == 'Y' {
+			return nil
+		}
+	}
+	return errors.New("AppArmor is not enabled on the host")
+}

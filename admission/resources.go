@@ -1,0 +1,102 @@
+package admission
+
+import (
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/component-helpers/resource"
+)
+
+// shortage is a resource of which the node has too little left, in the units of
+// amount.
+type shortage struct {
+	name                      v1.ResourceName
+	requested, used, capacity int64
+}
+
+// shortages are in the scheduler's order: pods, cpu, memory, ephemeral-storage,
+// then all others by name.
+func shortages(n *Node, p *v1.Pod, others []*v1.Pod) []shortage {
+	var all []shortage
+	if room := amount(n.Allocatable, v1.ResourcePods); int64(len(others))+1 > room {
+		all = append(all, shortage{v1.ResourcePods, 1, int64(len(others)), room})
+	}
+	wants := requests(n, p)
+	if len(wants) == 0 {
+		return all
+	}
+	used := map[v1.ResourceName]int64{}
+	for _, other := range others {
+		for name := range resource.PodRequests(other, resource.PodResourcesOptions{}) {
+			used[name] += request(other, name)
+		}
+	}
+	names := []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage}
+	var rest []v1.ResourceName
+	for name := range wants {
+		if scalar(name) {
+			rest = append(rest, name)
+		}
+	}
+	slices.Sort(rest)
+	for _, name := range append(names, rest...) {
+		want, room := amount(wants, name), amount(n.Allocatable, name)
+		if want > 0 && want > room-used[name] {
+			all = append(all, shortage{name, want, used[name], room})
+		}
+	}
+	return all
+}
+
+// requests is what a pod needs of the node by upstream's sum, without what its
+// containers ask of kinds that the node does not count.
+func requests(n *Node, p *v1.Pod) v1.ResourceList {
+	sum := resource.PodRequests(p, resource.PodResourcesOptions{ExcludeOverhead: true})
+	for name := range sum {
+		if _, counted := n.Allocatable[name]; !counted && extended(name) {
+			delete(sum, name)
+		}
+	}
+	for name, q := range p.Spec.Overhead {
+		total := sum[name]
+		total.Add(q)
+		sum[name] = total
+	}
+	for name, q := range sum {
+		if q.IsZero() {
+			delete(sum, name)
+		}
+	}
+	return sum
+}
+
+// request is one resource of a pod's sum; one pod requests one place.
+func request(p *v1.Pod, name v1.ResourceName) int64 {
+	if name == v1.ResourcePods {
+		return 1
+	}
+	return amount(resource.PodRequests(p, resource.PodResourcesOptions{}), name)
+}
+
+// amount is in thousandths of a processor for cpu, else in the resource's unit.
+func amount(list v1.ResourceList, name v1.ResourceName) int64 {
+	q := list[name]
+	if name == v1.ResourceCPU {
+		return q.MilliValue()
+	}
+	return q.Value()
+}
+
+// extended says that a resource is of a kind that the node does not know by
+// itself.
+func extended(name v1.ResourceName) bool {
+	return strings.Contains(string(name), "/") && !strings.Contains(string(name), v1.ResourceDefaultNamespacePrefix) &&
+		!strings.HasPrefix(string(name), v1.DefaultResourceRequestsPrefix)
+}
+
+// scalar says that a resource is counted by its name alone.
+func scalar(name v1.ResourceName) bool {
+	return extended(name) || strings.Contains(string(name), v1.ResourceDefaultNamespacePrefix) ||
+		strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix) || strings.HasPrefix(string(name), v1.ResourceAttachableVolumesPrefix)
+}
