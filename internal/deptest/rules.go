@@ -100,4 +100,5 @@ var arrows = map[string]map[string]string{
 	"cni/cnitest":    {},
 	"cgroup":         {},
 	"systemd":        {},
+	"userns":         {"internal/atomicfile": "a pod's range of IDs"},
 }
