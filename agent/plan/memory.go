@@ -19,6 +19,30 @@ type Memory struct {
 	// Taken are attempts whose name the runtime holds for another create, by
 	// container name; "" is the sandbox.
 	Taken map[string]Taken
+	// Counts are the least restart counts of the next containers, by name: a
+	// count never goes down, although dead containers are removed.
+	Counts map[string]int32
+}
+
+// AtLeast returns the memory in which the next container of each name has no
+// lower restart count than counts says, such as one that logs have shown.
+func (m Memory) AtLeast(counts map[string]int32) Memory {
+	next := maps.Clone(m.Counts)
+	if next == nil {
+		next = make(map[string]int32)
+	}
+	for name, n := range counts {
+		next[name] = max(next[name], n)
+	}
+	m.Counts = next
+	return m
+}
+
+// Retried returns the memory of a pod that is to try again at once, as if it had
+// never failed.
+func (m Memory) Retried() Memory {
+	m.Restarts, m.Failures = nil, nil
+	return m
 }
 
 // Taken is an attempt that the runtime refused because its name is taken.

@@ -12,8 +12,11 @@ import (
 // Reasons and messages of waiting containers, in the kubelet's words, which
 // dashboards and people match on.
 const (
-	ReasonContainerCreating = "ContainerCreating"
-	ReasonCrashLoopBackOff  = "CrashLoopBackOff"
+	ReasonContainerCreating  = "ContainerCreating"
+	ReasonPodInitializing    = "PodInitializing" // the same, of a pod with init containers
+	ReasonCrashLoopBackOff   = "CrashLoopBackOff"
+	ReasonPostStartHookError = "PostStartHookError"
+	ReasonRestartingAll      = "RestartingAllContainers"
 )
 
 // Input is all that a decision rests on. Next changes none of it.
@@ -83,13 +86,16 @@ type Step struct {
 	// Waiting is why containers that should run do not, by name.
 	Waiting map[string]pod.Waiting
 	// BackOff names the containers that are held back in this step because
-	// they crashed.
+	// they crashed; the runtime has the dead one of each.
 	BackOff []string
 	// Finished says that the pod has run to its end and nothing of it is left
 	// that could use its volumes; they need not stay mounted.
 	Finished bool
 	// SandboxChanged says that the sandbox died under a pod that wants it.
 	SandboxChanged bool
+	// RestartingAll says that a restart of all containers is under way: the
+	// condition AllContainersRestarting is true.
+	RestartingAll bool
 	// WakeAt is when to decide again without having been woken; zero for never.
 	WakeAt time.Time
 	// Memory is the Input's next Memory.

@@ -1,6 +1,13 @@
 package pod
 
-import "time"
+import (
+	"fmt"
+	"hash/fnv"
+	"strconv"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
 
 // Observed is what the runtime says of one pod, at one moment.
 type Observed struct {
@@ -98,6 +105,20 @@ type Container struct {
 	// GracePeriod is the pod's own, read back from the container's annotation,
 	// for a pod whose manifest is gone; nil if unknown.
 	GracePeriod *time.Duration
+	// Hash is ContainerHash of the spec that it was made from, read back from
+	// its annotation; empty if unknown.
+	Hash string
+	// Kept is what the annotations kept of its spec, for a pod whose manifest is
+	// gone: name, ports and the preStop hook; nil if it has no such hook.
+	Kept *v1.Container
+}
+
+// ContainerHash changes when a container has to be made anew: with its name or
+// image, as the kubelet has it. Only podd compares it.
+func ContainerHash(c *v1.Container) string {
+	h := fnv.New32a()
+	fmt.Fprintf(h, "%q %q", c.Name, c.Image)
+	return strconv.FormatUint(uint64(h.Sum32()), 16)
 }
 
 // ContainerResources is the runtime's view of one container's bounds; 0 for
