@@ -34,15 +34,17 @@ func Compute(r pod.Report, previous v1.PodStatus) v1.PodStatus {
 // memory with previous. A report without a desired pod gives previous back.
 //
 // It implements the rules of the kubelet's generateAPIPodStatus and of its
-// status manager. Report.Probes being nil means that nothing probes the pod:
-// its containers are ready as soon as they run.
+// status manager.
 func (o Options) Compute(r pod.Report, previous v1.PodStatus) v1.PodStatus {
 	if r.Desired == nil {
 		return *previous.DeepCopy()
 	}
 	c := computation{options: o, report: r, pod: r.Desired.Pod, previous: previous.DeepCopy()}
+	if c.refused() {
+		return c.refusal()
+	}
 	s := v1.PodStatus{
-		ObservedGeneration:          c.pod.Generation,
+		ObservedGeneration:          max(c.pod.Generation, c.previous.ObservedGeneration),
 		QOSClass:                    pod.QOSClass(c.pod),
 		StartTime:                   c.startTime(),
 		ResourceClaimStatuses:       c.previous.ResourceClaimStatuses,
@@ -50,20 +52,20 @@ func (o Options) Compute(r pod.Report, previous v1.PodStatus) v1.PodStatus {
 		Resize:                      c.previous.Resize,
 		NominatedNodeName:           c.previous.NominatedNodeName,
 	}
-	if s.ObservedGeneration < c.previous.ObservedGeneration {
-		s.ObservedGeneration = c.previous.ObservedGeneration
-	}
 	c.addresses(&s)
-	s.AllocatedResources, s.Resources = resources(c.pod)
+	s.AllocatedResources, s.Resources = podResources(c.pod, r.Allocated)
 	s.InitContainerStatuses = c.containers(c.pod.Spec.InitContainers, c.previous.InitContainerStatuses, kindInit)
 	s.ContainerStatuses = c.containers(c.pod.Spec.Containers, c.previous.ContainerStatuses, kindRegular)
 	s.EphemeralContainerStatuses = c.containers(ephemeral(c.pod), c.previous.EphemeralContainerStatuses, kindEphemeral)
 	if r.Phase >= pod.PhaseTerminated {
 		c.endContainers(&s)
 	}
-	c.limitMessages(&s)
 	c.probed(&s)
 	c.phase(&s)
+	if terminal(s.Phase) {
+		c.endContainers(&s)
+	}
+	c.limitMessages(&s)
 	c.conditions(&s)
 	return s
 }
@@ -74,6 +76,30 @@ type computation struct {
 	report   pod.Report
 	pod      *v1.Pod
 	previous *v1.PodStatus
+}
+
+// refused says that the node never took the pod up.
+func (c *computation) refused() bool {
+	return c.report.Failed && c.report.Observed.Empty() && len(c.previous.ContainerStatuses) == 0
+}
+
+// refusal is the status of such a pod: it has no containers to speak of, and the
+// kubelet gives it no conditions either (pkg/kubelet, rejectPod).
+func (c *computation) refusal() v1.PodStatus {
+	return v1.PodStatus{
+		ObservedGeneration: max(c.pod.Generation, c.previous.ObservedGeneration),
+		Phase:              v1.PodFailed,
+		Reason:             c.report.Reason,
+		Message:            c.report.Message,
+		QOSClass:           pod.QOSClass(c.pod),
+		StartTime:          c.startTime(),
+	}
+}
+
+// ending says that nothing of the pod is started any more: it is being stopped,
+// or the node ended it.
+func (c *computation) ending() bool {
+	return c.report.Phase >= pod.PhaseTerminating || c.report.Failed
 }
 
 // static says that the pod comes from a source that nobody can answer: its
@@ -170,10 +196,6 @@ func ephemeral(p *v1.Pod) []v1.Container {
 		all = append(all, v1.Container(e.EphemeralContainerCommon))
 	}
 	return all
-}
-
-func isSidecar(c *v1.Container) bool {
-	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
 }
 
 func find(statuses []v1.ContainerStatus, name string) *v1.ContainerStatus {

@@ -363,6 +363,7 @@ func TestStartedAndReadyFollowTheProbes(t *testing.T) {
 			if ready {
 				s.spec().Containers[0].ReadinessProbe = probe
 			}
+			r.ContainerID = "a-0"
 			s.Probes = pod.ProbeResults{"a": r}
 		}
 	}
@@ -450,36 +451,6 @@ func TestTerminationMessagesShareTwelveKiB(t *testing.T) {
 	}
 }
 
-func TestShouldRestart(t *testing.T) {
-	on, no := v1.ContainerRestartPolicyOnFailure, v1.ContainerRestartPolicyNever
-	rule := func(op v1.ContainerRestartRuleOnExitCodesOperator, codes ...int32) []v1.ContainerRestartRule {
-		return []v1.ContainerRestartRule{{Action: v1.ContainerRestartRuleActionRestart,
-			ExitCodes: &v1.ContainerRestartRuleOnExitCodes{Operator: op, Values: codes}}}
-	}
-	tests := []struct {
-		name      string
-		container v1.Container
-		pod       v1.RestartPolicy
-		code      int32
-		want      bool
-	}{
-		{"pod Always", v1.Container{}, always, 0, true},
-		{"pod OnFailure 0", v1.Container{}, onFailure, 0, false},
-		{"pod OnFailure 1", v1.Container{}, onFailure, 1, true},
-		{"pod Never 1", v1.Container{}, never, 1, false},
-		{"own policy wins", v1.Container{RestartPolicy: &on}, never, 1, true},
-		{"rule wins", v1.Container{RestartPolicy: &no, RestartPolicyRules: rule(v1.ContainerRestartRuleOnExitCodesOpIn, 42)}, always, 42, true},
-		{"rule misses", v1.Container{RestartPolicy: &no, RestartPolicyRules: rule(v1.ContainerRestartRuleOnExitCodesOpIn, 42)}, always, 1, false},
-		{"rule NotIn", v1.Container{RestartPolicy: &no, RestartPolicyRules: rule(v1.ContainerRestartRuleOnExitCodesOpNotIn, 42)}, always, 1, true},
-	}
-	for _, tt := range tests {
-		spec := v1.PodSpec{RestartPolicy: tt.pod}
-		if got := shouldRestart(&tt.container, &spec, tt.code); got != tt.want {
-			t.Errorf("%s: got %v, want %v", tt.name, got, tt.want)
-		}
-	}
-}
-
 // TestTransitionTimesMoveWithTheStatusOnly: a probe's verdict has no time but
 // that of the look, which must not creep on.
 func TestTransitionTimesMoveWithTheStatusOnly(t *testing.T) {
@@ -487,7 +458,7 @@ func TestTransitionTimesMoveWithTheStatusOnly(t *testing.T) {
 		return Compute(aScene(lookAt(n), func(s *scene) {
 			with("a", running(0, 2))(s)
 			s.spec().Containers[0].ReadinessProbe = &v1.Probe{}
-			s.Probes = pod.ProbeResults{"a": {Ready: r}}
+			s.Probes = pod.ProbeResults{"a": {ContainerID: "a-0", Ready: r}}
 		}), previous)
 	}
 	since := func(s v1.PodStatus) string {
@@ -523,15 +494,15 @@ func TestResourcesOfTheWholePod(t *testing.T) {
 		{Name: "a", Resources: v1.ResourceRequirements{Requests: quantities("100m", "16Mi"), Limits: quantities("1", "64Mi")}},
 		{Name: "b", Resources: v1.ResourceRequirements{Requests: quantities("", "16Mi"), Limits: quantities("", "64Mi")}},
 	}}}
-	allocated, all := resources(p)
+	allocated, all := podResources(p, nil)
 	if got := show(allocated); got != "100m 32Mi" {
 		t.Errorf("allocated: got %s, want 100m 32Mi", got)
 	}
-	if got := show(all.Limits); got != "0 128Mi" {
-		t.Errorf("limits: got %s, want 0 128Mi: b has no limit of CPU", got)
+	if got := show(all.Limits); got != "1 128Mi" {
+		t.Errorf("limits: got %s, want 1 128Mi: what the containers that have limits may use", got)
 	}
 	p.Spec.Resources = &v1.ResourceRequirements{Limits: quantities("2", "")}
-	if _, all := resources(p); show(all.Limits) != "2 128Mi" || show(all.Requests) != "100m 32Mi" {
+	if _, all := podResources(p, nil); show(all.Limits) != "2 128Mi" || show(all.Requests) != "100m 32Mi" {
 		t.Errorf("with a limit of the pod's own: got %s, %s", show(all.Limits), show(all.Requests))
 	}
 }

@@ -19,6 +19,9 @@ const (
 	ReasonContainersNotReady       = "ContainersNotReady"
 	ReasonContainersNotInitialized = "ContainersNotInitialized"
 	ReasonReadinessGatesNotReady   = "ReadinessGatesNotReady"
+	ReasonRestartAllStarted        = "RestartAllContainersStarted"
+
+	messageRestartRule = "container exited with restart policy rule"
 )
 
 // ours are the conditions that the node agent writes; all others are carried
@@ -29,6 +32,10 @@ var ours = map[v1.PodConditionType]bool{
 	v1.PodReady:                  true,
 	v1.ContainersReady:           true,
 	v1.PodScheduled:              true,
+	v1.PodResizePending:          true,
+	v1.PodResizeInProgress:       true,
+	v1.DisruptionTarget:          true,
+	v1.AllContainersRestarting:   true,
 }
 
 // verdict is a condition before it has its times.
@@ -46,6 +53,9 @@ func (c *computation) conditions(s *v1.PodStatus) {
 			s.Conditions = append(s.Conditions, old)
 		}
 	}
+	for _, t := range []v1.PodConditionType{v1.PodResizePending, v1.PodResizeInProgress, v1.DisruptionTarget} {
+		c.told(s, t)
+	}
 	sandbox := c.sandboxReady()
 	initialized := c.initialized(s)
 	containers := c.containersReady(s)
@@ -55,6 +65,67 @@ func (c *computation) conditions(s *v1.PodStatus) {
 	c.add(s, v1.PodReady, ready, c.readySince(s, ready))
 	c.add(s, v1.ContainersReady, containers, c.readySince(s, containers))
 	c.add(s, v1.PodScheduled, yes, s.StartTime.Time)
+	if couldRestartAll(&c.pod.Spec) {
+		restarting := c.allRestarting(s)
+		c.add(s, v1.AllContainersRestarting, restarting, c.restartingSince(restarting))
+	}
+}
+
+// told adds a condition as the worker told it. That somebody wanted the pod gone
+// stays true when the worker does not repeat it; a resize is over then.
+func (c *computation) told(s *v1.PodStatus, t v1.PodConditionType) {
+	now, old := condition(c.report.Conditions, t), condition(c.previous.Conditions, t)
+	switch {
+	case now == nil && old != nil && t == v1.DisruptionTarget:
+		s.Conditions = append(s.Conditions, *old)
+	case now != nil:
+		c.add(s, t, verdict{now.Status, now.Reason, now.Message}, now.LastTransitionTime.Time)
+		added := &s.Conditions[len(s.Conditions)-1]
+		added.LastProbeTime = now.LastProbeTime
+		if now.ObservedGeneration != 0 {
+			added.ObservedGeneration = now.ObservedGeneration // of the spec that is being resized to
+		}
+	}
+}
+
+// couldRestartAll says that some container has a rule that restarts them all.
+func couldRestartAll(spec *v1.PodSpec) bool {
+	for _, specs := range [][]v1.Container{spec.InitContainers, spec.Containers} {
+		for i := range specs {
+			for _, rule := range specs[i].RestartPolicyRules {
+				if rule.Action == v1.ContainerRestartRuleActionRestartAllContainers {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// allRestarting: containers are being stopped and removed to be made anew.
+func (c *computation) allRestarting(s *v1.PodStatus) verdict {
+	now := condition(c.report.Conditions, v1.AllContainersRestarting)
+	switch {
+	case s.Phase == v1.PodSucceeded:
+		return verdict{status: v1.ConditionFalse, reason: ReasonPodCompleted}
+	case s.Phase == v1.PodFailed:
+		return verdict{status: v1.ConditionFalse, reason: ReasonPodFailed}
+	case now == nil || now.Status != v1.ConditionTrue:
+		return verdict{status: v1.ConditionFalse}
+	}
+	return verdict{v1.ConditionTrue, ReasonRestartAllStarted, messageRestartRule}
+}
+
+// restartingSince: without a restart there was none from the start of the pod
+// on.
+func (c *computation) restartingSince(v verdict) time.Time {
+	if now := condition(c.report.Conditions, v1.AllContainersRestarting); now != nil && v.status == v1.ConditionTrue {
+		return now.LastTransitionTime.Time
+	}
+	if condition(c.previous.Conditions, v1.AllContainersRestarting) == nil {
+		return c.startTime().Time
+	}
+	return time.Time{}
 }
 
 // add appends the condition. Its time moves only when its status does. since is
@@ -121,7 +192,7 @@ func (c *computation) initialized(s *v1.PodStatus) verdict {
 		switch {
 		case cs == nil:
 			unknown = append(unknown, spec.Name)
-		case isSidecar(spec) && (cs.Started == nil || !*cs.Started), !isSidecar(spec) && !cs.Ready:
+		case pod.IsSidecar(spec) && (cs.Started == nil || !*cs.Started), !pod.IsSidecar(spec) && !cs.Ready:
 			incomplete = append(incomplete, spec.Name)
 		}
 	}
@@ -154,7 +225,7 @@ func (c *computation) containersReady(s *v1.PodStatus) verdict {
 		}
 	}
 	for i := range c.pod.Spec.InitContainers {
-		if isSidecar(&c.pod.Spec.InitContainers[i]) {
+		if pod.IsSidecar(&c.pod.Spec.InitContainers[i]) {
 			look(c.pod.Spec.InitContainers[i].Name, s.InitContainerStatuses)
 		}
 	}
@@ -270,59 +341,4 @@ func (c *computation) readySince(s *v1.PodStatus, v verdict) time.Time {
 		return started
 	}
 	return c.startTime().Time
-}
-
-// probes says that a probe has a word in the pod's readiness.
-func (c *computation) probes() bool { return c.report.Probes != nil }
-
-// probed sets started and ready of every container.
-func (c *computation) probed(s *v1.PodStatus) {
-	for i := range s.ContainerStatuses {
-		cs := &s.ContainerStatuses[i]
-		c.probedOne(c.pod.Spec.Containers, cs, find(c.previous.ContainerStatuses, cs.Name))
-	}
-	for i := range s.InitContainerStatuses {
-		cs := &s.InitContainerStatuses[i]
-		if isSidecar(&c.pod.Spec.InitContainers[i]) {
-			c.probedOne(c.pod.Spec.InitContainers, cs, find(c.previous.InitContainerStatuses, cs.Name))
-			continue
-		}
-		started := cs.State.Running != nil
-		cs.Started = &started
-		cs.Ready = cs.State.Terminated != nil && cs.State.Terminated.ExitCode == 0
-	}
-}
-
-// probedOne sets started and ready of a container that may have probes. While a
-// probe has no result yet, what was said of the same container before holds, so
-// that a restart of podd flaps nothing (kubernetes/kubernetes#100277).
-func (c *computation) probedOne(specs []v1.Container, cs, old *v1.ContainerStatus) {
-	started, ready := false, false
-	if cs.State.Running != nil {
-		spec := specOf(specs, cs.Name)
-		results := c.report.Probes[cs.Name]
-		same := old != nil && old.ContainerID == cs.ContainerID
-		started = c.passed(spec.StartupProbe, results.Startup, same && old.Started != nil && *old.Started)
-		ready = started && c.passed(spec.ReadinessProbe, results.Ready, same && old.Ready)
-	}
-	cs.Started, cs.Ready = &started, ready
-}
-
-func (c *computation) passed(probe *v1.Probe, result pod.ProbeResult, before bool) bool {
-	switch {
-	case probe == nil || c.report.Probes == nil:
-		return true
-	case result == pod.ProbeUnknown:
-		return before
-	}
-	return result == pod.ProbeSucceeded
-}
-
-func specOf(specs []v1.Container, name string) *v1.Container {
-	for i := range specs {
-		if specs[i].Name == name {
-			return &specs[i]
-		}
-	}
-	return nil
 }

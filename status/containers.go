@@ -15,10 +15,12 @@ const (
 	ReasonContainerCreating = "ContainerCreating"
 	ReasonPodInitializing   = "PodInitializing"
 	ReasonStatusUnknown     = "ContainerStatusUnknown"
+	ReasonRestartingAll     = "RestartingAllContainers"
 	reasonCrashLoop         = "CrashLoopBackOff"
 
 	messageLost        = "The container could not be located when the pod was terminated"
 	messageWasRunning  = "The container could not be located when the pod was deleted.  The container used to be Running"
+	messageRestartAll  = "The container is removed because RestartAllContainers in place"
 	messageInitAssumed = "Unable to get init container status from container runtime and pod has been initialized, treat it as exited normally"
 
 	// exitCodeUnknown stands for the exit code of a container that vanished.
@@ -54,6 +56,10 @@ func (c *computation) containers(specs []v1.Container, previous []v1.ContainerSt
 
 func (c *computation) container(spec *v1.Container, old *v1.ContainerStatus, k kind) v1.ContainerStatus {
 	latest, before := c.observed(spec.Name)
+	if latest != nil && c.report.Starting[latest.ID] && !c.ending() {
+		// Its postStart hook is under way: the kubelet shows what was before.
+		latest, before = before, c.before(before)
+	}
 	var s v1.ContainerStatus
 	if latest == nil {
 		s = c.absent(spec, old, k)
@@ -73,7 +79,7 @@ func (c *computation) container(spec *v1.Container, old *v1.ContainerStatus, k k
 // stillBackingOff keeps showing a back-off that is over until the successor of
 // the same dead container is made: being started again is no news of its end.
 func (c *computation) stillBackingOff(s, old *v1.ContainerStatus) {
-	if s.State.Terminated == nil || old == nil || old.ContainerID != s.ContainerID || c.report.Phase >= pod.PhaseTerminating {
+	if s.State.Terminated == nil || old == nil || old.ContainerID != s.ContainerID || c.ending() {
 		return
 	}
 	if w := old.State.Waiting; w != nil && w.Reason == reasonCrashLoop {
@@ -83,17 +89,23 @@ func (c *computation) stillBackingOff(s, old *v1.ContainerStatus) {
 
 // observed returns the newest container of that name and the one before it.
 func (c *computation) observed(name string) (latest, before *pod.Container) {
+	latest = c.report.Observed.Latest(name)
+	return latest, c.before(latest)
+}
+
+// before returns the container that this one succeeded; nil for none.
+func (c *computation) before(successor *pod.Container) (before *pod.Container) {
+	if successor == nil {
+		return nil
+	}
 	all := c.report.Observed.Containers
 	for i := range all {
-		if all[i].Name != name {
-			continue
+		if o := &all[i]; o.Name == successor.Name && o.RestartCount < successor.RestartCount &&
+			(before == nil || o.RestartCount > before.RestartCount) {
+			before = o
 		}
-		if latest != nil {
-			return latest, &all[i]
-		}
-		latest = &all[i]
 	}
-	return latest, nil
+	return before
 }
 
 // absent is the status of a container that the runtime does not have: not
@@ -110,6 +122,9 @@ func (c *computation) absent(spec *v1.Container, old *v1.ContainerStatus, k kind
 		VolumeMounts: c.volumeMounts(spec),
 	}
 	if old != nil {
+		if c.restartingAll() && old.State.Waiting == nil {
+			return removedToRestart(s, old)
+		}
 		if old.State.Terminated != nil {
 			return *old
 		}
@@ -126,10 +141,32 @@ func (c *computation) absent(spec *v1.Container, old *v1.ContainerStatus, k kind
 	}
 	// An init container that is gone while a regular one exists has done its
 	// work; its record was collected.
-	if k == kindInit && !isSidecar(spec) && c.anyRegularCreated() {
+	if k == kindInit && !pod.IsSidecar(spec) && c.anyRegularCreated() {
 		s.State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
 			Reason: "Completed", Message: messageInitAssumed,
 		}}
+	}
+	return s
+}
+
+// restartingAll says that all containers are being removed to be made anew: the
+// worker says so, or said so the last time.
+func (c *computation) restartingAll() bool {
+	for _, all := range [][]v1.PodCondition{c.report.Conditions, c.previous.Conditions} {
+		if now := condition(all, v1.AllContainersRestarting); now != nil && now.Status == v1.ConditionTrue {
+			return true
+		}
+	}
+	return false
+}
+
+// removedToRestart is the status of a container that was removed to be made
+// anew. It did not fail, whatever its end was.
+func removedToRestart(s v1.ContainerStatus, old *v1.ContainerStatus) v1.ContainerStatus {
+	s.RestartCount = old.RestartCount + 1
+	s.State.Waiting = &v1.ContainerStateWaiting{Reason: ReasonRestartingAll, Message: messageRestartAll}
+	s.LastTerminationState.Terminated = &v1.ContainerStateTerminated{
+		Reason: ReasonRestartingAll, Message: messageRestartAll, ExitCode: exitCodeUnknown,
 	}
 	return s
 }
@@ -146,15 +183,15 @@ func (c *computation) anyRegularCreated() bool {
 // present is the status of a container that the runtime has.
 func (c *computation) present(spec *v1.Container, seen *pod.Container, old *v1.ContainerStatus) v1.ContainerStatus {
 	s := v1.ContainerStatus{
-		Name:               spec.Name,
-		RestartCount:       seen.RestartCount,
-		Image:              seen.Image,
-		ImageID:            seen.ImageID,
-		ContainerID:        c.id(seen),
-		AllocatedResources: spec.Resources.Requests.DeepCopy(),
-		Resources:          spec.Resources.DeepCopy(),
-		VolumeMounts:       c.volumeMounts(spec),
+		Name:         spec.Name,
+		RestartCount: seen.RestartCount,
+		Image:        seen.Image,
+		ImageID:      seen.ImageID,
+		ContainerID:  c.id(seen),
+		StopSignal:   stopSignal(spec),
+		VolumeMounts: c.volumeMounts(spec),
 	}
+	s.AllocatedResources, s.Resources = c.containerResources(spec, seen)
 	if s.Image == "" {
 		s.Image = spec.Image
 	}
@@ -170,11 +207,25 @@ func (c *computation) present(spec *v1.Container, seen *pod.Container, old *v1.C
 		}
 	}
 	s.State = c.state(seen, old)
-	if lost(&s.State) && old.State.Running != nil {
-		// The runtime's attempt does not count an end that it did not see.
+	switch {
+	case old == nil:
+	case lost(&s.State) && old.State.Running != nil,
+		s.State.Running != nil && old.State.Terminated != nil && old.ContainerID != s.ContainerID && old.RestartCount >= seen.RestartCount:
+		// The runtime's attempt does not count an end that it did not see, or one
+		// whose container was removed.
 		s.RestartCount = old.RestartCount + 1
 	}
 	return s
+}
+
+// stopSignal is the one that the pod asks for. Without such a wish nothing is
+// shown, as by a kubelet with its default feature gates.
+func stopSignal(spec *v1.Container) *v1.Signal {
+	if spec.Lifecycle == nil || spec.Lifecycle.StopSignal == nil {
+		return nil
+	}
+	signal := *spec.Lifecycle.StopSignal
+	return &signal
 }
 
 func lost(s *v1.ContainerState) bool {
@@ -214,7 +265,7 @@ func (c *computation) state(seen *pod.Container, old *v1.ContainerStatus) v1.Con
 // terminated until its successor runs or fails to.
 func (c *computation) wait(s *v1.ContainerStatus, k kind) {
 	why, ok := c.report.Waiting[s.Name]
-	if !ok || s.State.Running != nil || c.report.Phase >= pod.PhaseTerminating {
+	if !ok || s.State.Running != nil || c.ending() {
 		return
 	}
 	if t := s.State.Terminated; t != nil {
@@ -258,8 +309,8 @@ func (c *computation) everInitialized(s *v1.PodStatus) bool {
 		}
 	}
 	last := s.InitContainerStatuses[len(s.InitContainerStatuses)-1]
-	if isSidecar(&c.pod.Spec.InitContainers[len(c.pod.Spec.InitContainers)-1]) {
-		return last.State.Running != nil
+	if pod.IsSidecar(&c.pod.Spec.InitContainers[len(c.pod.Spec.InitContainers)-1]) {
+		return last.State.Running != nil && last.Started != nil && *last.Started
 	}
 	for _, state := range []v1.ContainerState{last.State, last.LastTerminationState} {
 		if state.Terminated != nil && state.Terminated.ExitCode == 0 {

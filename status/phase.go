@@ -52,6 +52,9 @@ func (c *computation) mayRun() bool {
 
 // tally counts containers the way the kubelet's getPhase does.
 type tally struct {
+	spec          *v1.PodSpec
+	restartingAll bool
+
 	pendingInit, pendingSidecars, failedInit int
 	unknown, running, waiting                int
 	stopped, stoppedForGood, succeeded       int
@@ -59,18 +62,18 @@ type tally struct {
 
 // computePhase is the phase that the containers' states alone give.
 func (c *computation) computePhase(s *v1.PodStatus) v1.PodPhase {
-	var t tally
+	t := tally{spec: &c.pod.Spec, restartingAll: c.restartingAll()}
 	for i := range c.pod.Spec.InitContainers {
 		spec := &c.pod.Spec.InitContainers[i]
-		if isSidecar(spec) {
+		if pod.IsSidecar(spec) {
 			t.sidecar(find(s.InitContainerStatuses, spec.Name))
 		} else {
-			t.init(spec, &c.pod.Spec, find(s.InitContainerStatuses, spec.Name))
+			t.init(spec, find(s.InitContainerStatuses, spec.Name))
 		}
 	}
 	for i := range c.pod.Spec.Containers {
 		spec := &c.pod.Spec.Containers[i]
-		t.regular(spec, &c.pod.Spec, find(s.ContainerStatuses, spec.Name))
+		t.regular(spec, find(s.ContainerStatuses, spec.Name))
 	}
 	switch {
 	case t.failedInit > 0:
@@ -104,12 +107,17 @@ func (c *computation) orFailed(p v1.PodPhase) v1.PodPhase {
 	return p
 }
 
-func (t *tally) init(spec *v1.Container, ps *v1.PodSpec, s *v1.ContainerStatus) {
+// again says that a container which ended so is started again.
+func (t *tally) again(spec *v1.Container, end *v1.ContainerStateTerminated) bool {
+	return t.restartingAll || end.Reason == ReasonRestartingAll || pod.ShouldRestart(t.spec, spec, end.ExitCode)
+}
+
+func (t *tally) init(spec *v1.Container, s *v1.ContainerStatus) {
 	end := lastEnd(s)
 	switch {
 	case end == nil:
 		t.pendingInit++
-	case end.ExitCode != 0 && !shouldRestart(spec, ps, end.ExitCode):
+	case end.ExitCode != 0 && !t.again(spec, end):
 		t.failedInit++
 	}
 }
@@ -131,7 +139,7 @@ func (t *tally) sidecar(s *v1.ContainerStatus) {
 	}
 }
 
-func (t *tally) regular(spec *v1.Container, ps *v1.PodSpec, s *v1.ContainerStatus) {
+func (t *tally) regular(spec *v1.Container, s *v1.ContainerStatus) {
 	end := lastEnd(s)
 	switch {
 	case s == nil:
@@ -142,7 +150,7 @@ func (t *tally) regular(spec *v1.Container, ps *v1.PodSpec, s *v1.ContainerStatu
 		t.waiting++
 	default:
 		t.stopped++
-		if !shouldRestart(spec, ps, end.ExitCode) {
+		if !t.again(spec, end) {
 			t.stoppedForGood++
 		}
 		// One that waits to be started again has not succeeded, however it
@@ -181,39 +189,4 @@ func (c *computation) regularInSandbox() bool {
 		}
 	}
 	return false
-}
-
-// shouldRestart says whether a container that ended with that exit code is
-// started again: by the first of its own rules that matches, else by its own
-// policy, else by the pod's.
-func shouldRestart(container *v1.Container, spec *v1.PodSpec, exitCode int32) bool {
-	for _, rule := range container.RestartPolicyRules {
-		if matches(rule.ExitCodes, exitCode) {
-			return rule.Action == v1.ContainerRestartRuleActionRestart ||
-				rule.Action == v1.ContainerRestartRuleActionRestartAllContainers
-		}
-	}
-	policy := v1.ContainerRestartPolicy(spec.RestartPolicy)
-	if container.RestartPolicy != nil {
-		policy = *container.RestartPolicy
-	}
-	switch policy {
-	case v1.ContainerRestartPolicyNever:
-		return false
-	case v1.ContainerRestartPolicyOnFailure:
-		return exitCode != 0
-	default:
-		return true
-	}
-}
-
-func matches(on *v1.ContainerRestartRuleOnExitCodes, exitCode int32) bool {
-	if on == nil {
-		return false
-	}
-	in := false
-	for _, v := range on.Values {
-		in = in || v == exitCode
-	}
-	return in == (on.Operator == v1.ContainerRestartRuleOnExitCodesOpIn)
 }

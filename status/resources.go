@@ -1,51 +1,83 @@
 package status
 
-import v1 "k8s.io/api/core/v1"
+import (
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	resourcehelper "k8s.io/component-helpers/resource"
 
-// resources are what the pod as a whole was granted and is bounded by: its own
-// where it names them, else the sum of its containers'. A limit that not every
-// container has bounds the pod by nothing.
-func resources(p *v1.Pod) (allocated v1.ResourceList, all *v1.ResourceRequirements) {
-	all = &v1.ResourceRequirements{}
-	every := map[v1.ResourceName]int{}
-	for i := range p.Spec.Containers {
-		r := &p.Spec.Containers[i].Resources
-		all.Requests = plus(all.Requests, r.Requests)
-		all.Limits = plus(all.Limits, r.Limits)
-		for name := range r.Limits {
-			every[name]++
-		}
+	"podd/internal/pod"
+)
+
+// podResources are what the pod as a whole was granted: its own where it names
+// them, else what its containers need together. granted replaces the resources
+// of containers of that name.
+func podResources(p *v1.Pod, granted map[string]v1.ResourceRequirements) (allocated v1.ResourceList, all *v1.ResourceRequirements) {
+	if len(granted) > 0 {
+		p = &v1.Pod{Spec: p.Spec}
+		p.Spec.InitContainers = withGranted(p.Spec.InitContainers, granted)
+		p.Spec.Containers = withGranted(p.Spec.Containers, granted)
 	}
-	for name, n := range every {
-		if n < len(p.Spec.Containers) {
-			delete(all.Limits, name)
-		}
-	}
-	if own := p.Spec.Resources; own != nil {
-		all.Requests, all.Limits = over(all.Requests, own.Requests), over(all.Limits, own.Limits)
+	none := resourcehelper.PodResourcesOptions{}
+	all = &v1.ResourceRequirements{
+		Requests: resourcehelper.PodRequests(p, none),
+		Limits:   resourcehelper.PodLimits(p, none),
 	}
 	return all.Requests.DeepCopy(), all
 }
 
-func plus(sum, more v1.ResourceList) v1.ResourceList {
-	for name, q := range more {
-		if sum == nil {
-			sum = v1.ResourceList{}
+func withGranted(specs []v1.Container, granted map[string]v1.ResourceRequirements) []v1.Container {
+	out := make([]v1.Container, len(specs))
+	for i, c := range specs {
+		if r, ok := granted[c.Name]; ok {
+			c.Resources = r
 		}
-		total := sum[name]
-		total.Add(q)
-		sum[name] = total
+		out[i] = c
 	}
-	return sum
+	return out
 }
 
-// over replaces what the pod names itself.
-func over(sum, own v1.ResourceList) v1.ResourceList {
-	for name, q := range own {
-		if sum == nil {
-			sum = v1.ResourceList{}
-		}
-		sum[name] = q.DeepCopy()
+const (
+	// sharesPerCPU and minShares are cpu.shares of one processor and the least
+	// that there is; minMilliLimit is the least limit that a quota of the
+	// shortest kind expresses (pkg/kubelet/cm).
+	sharesPerCPU  = 1024
+	minShares     = 2
+	minMilliLimit = 10
+)
+
+// containerResources are what the node granted a container, and what its bounds
+// are: of a running container the runtime's, where it tells them, of any other
+// those that were granted.
+func (c *computation) containerResources(spec *v1.Container, seen *pod.Container) (allocated v1.ResourceList, actual *v1.ResourceRequirements) {
+	granted := spec.Resources
+	if r, ok := c.report.Allocated[spec.Name]; ok {
+		granted = r
 	}
-	return sum
+	allocated, actual = granted.Requests.DeepCopy(), granted.DeepCopy()
+	if seen.State != pod.ContainerRunning || seen.Resources == nil {
+		return allocated, actual
+	}
+	r := seen.Resources
+	if limits := actual.Limits; limits != nil {
+		if r.CPUPeriod > 0 && r.CPUQuota > 0 {
+			// A small quota stands for any smaller limit too: then what was asked
+			// for is the better word. The same holds for shares.
+			showMilli(limits, r.CPUQuota*1000/r.CPUPeriod, minMilliLimit)
+		}
+		if r.MemoryLimitInBytes > 0 {
+			limits[v1.ResourceMemory] = *resource.NewQuantity(r.MemoryLimitInBytes, resource.BinarySI)
+		}
+	}
+	if requests := actual.Requests; requests != nil && r.CPUShares >= minShares {
+		showMilli(requests, (r.CPUShares*1000+sharesPerCPU-1)/sharesPerCPU, minShares)
+	}
+	return allocated, actual
+}
+
+// showMilli puts the runtime's value of cpu, in thousandths of a processor, over
+// the one that was granted, unless both are at or below the least.
+func showMilli(list v1.ResourceList, milli, least int64) {
+	if milli > 0 && (milli > least || list.Cpu().MilliValue() > least) {
+		list[v1.ResourceCPU] = *resource.NewMilliQuantity(milli, resource.DecimalSI)
+	}
 }
