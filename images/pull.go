@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 
 	"podd/internal/pod"
 )
@@ -15,9 +17,24 @@ import (
 // errNobodyWants is why a pull was cancelled.
 var errNobodyWants = errors.New("no pod wants the image any more")
 
-// opKey: pods in different namespaces may have different credentials, and one
-// pod's must not pull for another.
-type opKey struct{ ref, namespace string }
+// opKey: a pod with Secrets of its own may have credentials that others do not,
+// and one pod's must not pull for another.
+type opKey struct{ ref, secrets string }
+
+// secretsOf tells apart whose Secrets a pod's pulls use; empty for the node's
+// credentials alone.
+func secretsOf(p *v1.Pod) string {
+	var names []string
+	for _, s := range p.Spec.ImagePullSecrets {
+		if s.Name != "" {
+			names = append(names, s.Name)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return p.Namespace + "/" + strings.Join(names, ",")
+}
 
 // op is one pull, from the queue to its end.
 type op struct {
@@ -25,6 +42,7 @@ type op struct {
 	registry string
 	wanted   map[wantKey]*want
 	asked    time.Time
+	started  time.Time               // zero while it is in the queue
 	cancel   context.CancelCauseFunc // nil while it is in the queue
 }
 
@@ -40,7 +58,7 @@ type result struct {
 func (l *Puller) joinLocked(key wantKey, w *want, ref string) {
 	k := opKey{ref: ref}
 	if l.cfg.Keyring != nil {
-		k.namespace = w.pod.Namespace
+		k.secrets = secretsOf(w.pod)
 	}
 	o := l.ops[k]
 	if o == nil {
@@ -112,7 +130,7 @@ func (l *Puller) dispatchAfterLocked(wait time.Duration) {
 
 func (l *Puller) startLocked(o *op) {
 	ctx, cancel := context.WithCancelCause(l.base)
-	o.cancel = cancel
+	o.cancel, o.started = cancel, time.Now()
 	l.active++
 	l.perReg[o.registry]++
 	l.metrics.running.Set(float64(l.active))
@@ -133,14 +151,17 @@ func (l *Puller) startLocked(o *op) {
 // came.
 func (l *Puller) fetch(ctx context.Context, ref string, p *v1.Pod) (*pod.Image, error) {
 	var auths []pod.RegistryAuth
+	var unasked error
 	if l.cfg.Keyring != nil {
-		var err error
-		if auths, err = l.cfg.Keyring.Lookup(ctx, ref, p); err != nil {
-			return nil, fmt.Errorf("look up credentials for %s: %w", ref, err)
+		if auths, unasked = l.cfg.Keyring.Lookup(ctx, ref, p); ctx.Err() != nil {
+			return nil, context.Cause(ctx)
 		}
 	}
 	id, err := l.tryAll(ctx, ref, auths, p.Annotations)
-	if err != nil {
+	switch {
+	case err != nil && unasked != nil:
+		return nil, fmt.Errorf("%w; without some credentials: %s", err, bounded(unasked.Error()))
+	case err != nil:
 		return nil, err
 	}
 	img, err := l.cfg.Runtime.ImageStatus(ctx, ref)
@@ -168,7 +189,7 @@ func (l *Puller) tryAll(ctx context.Context, ref string, auths []pod.RegistryAut
 			break
 		}
 	}
-	return "", errors.Join(errs...)
+	return "", utilerrors.NewAggregate(errs) // the kubelet's way to write several
 }
 
 // finish gives a pull's result to who still waits, and its place to the next.
@@ -216,7 +237,8 @@ func (l *Puller) noteFailureLocked(key wantKey, w *want, err error, now time.Tim
 	if !done[k] {
 		done[k] = true
 		reason, msg := pullFailure(w.image, err)
-		l.backoff[k] = l.backoff[k].next(now, reason+": "+msg)
+		why, _ := causeOf(err)
+		l.backoff[k] = l.backoff[k].next(now, why, retryHint(err), reason+": "+msg)
 	}
 	return now.Add(showErrPull)
 }
@@ -228,6 +250,11 @@ func (l *Puller) announce(o *op, waiting map[wantKey]*want, r result, total time
 		size = r.image.Size
 	}
 	l.metrics.ended(total, size, r.err)
+	if r.err != nil && l.cfg.DiskFull != nil {
+		if why, _ := causeOf(r.err); why == causeDiskFull {
+			l.cfg.DiskFull()
+		}
+	}
 	switch {
 	case r.err == nil:
 		l.log.Info("image pulled", "image", o.key.ref, "took", r.took.Truncate(time.Millisecond), "bytes", size)

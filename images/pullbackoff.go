@@ -24,17 +24,20 @@ type backoffKey struct {
 type backoff struct {
 	delay time.Duration
 	since time.Time
-	// message of the last failure, with its reason before it.
+	// cause and message of the last failure, the message with its reason before.
+	cause   cause
 	message string
 }
 
-// next is the wait after one more failure.
-func (b backoff) next(now time.Time, message string) backoff {
+// next is the wait after one more failure. A failure of another cause is
+// another story (the registry is back and now wants credentials) and begins
+// anew; a registry that says how long it wants to be left alone is.
+func (b backoff) next(now time.Time, why cause, hint time.Duration, message string) backoff {
 	delay := backoffFirst
-	if b.delay > 0 && now.Sub(b.since) < backoffForget {
+	if b.delay > 0 && b.cause == why && now.Sub(b.since) < backoffForget {
 		delay = min(2*b.delay, backoffMax)
 	}
-	return backoff{delay: delay, since: now, message: message}
+	return backoff{delay: max(delay, hint), since: now, cause: why, message: message}
 }
 
 func (b backoff) until() time.Time { return b.since.Add(b.delay) }

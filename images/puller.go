@@ -49,7 +49,8 @@ type Recorder interface {
 }
 
 // Keyring finds the credentials for an image and a pod, to be tried in order;
-// none means that the pull is anonymous.
+// none means that the pull is anonymous. An error names the sources that could
+// not be asked; what the others gave is returned with it and used.
 type Keyring interface {
 	Lookup(ctx context.Context, ref string, p *v1.Pod) ([]pod.RegistryAuth, error)
 }
@@ -63,6 +64,12 @@ type PullConfig struct {
 	Keyring    Keyring
 	Log        *slog.Logger
 	Registerer prometheus.Registerer
+	// Progress says how many bytes of all that is being pulled have come, in this
+	// moment; it may be nil. It gets a second.
+	Progress func(ctx context.Context) (received, total int64, err error)
+	// DiskFull is told of a pull that failed for want of space. It may be nil
+	// and must not block.
+	DiskFull func()
 	// MaxParallel pulls at a time; 0 is 5. 1 is one after the other
 	// (serializeImagePulls).
 	MaxParallel int
@@ -147,7 +154,8 @@ func (l *Puller) Run(ctx context.Context) error {
 // Ensure says whether a container's image is there, by its pull policy, and
 // starts a pull where one is due. It blocks for one local look-up at most, and
 // for none while a pull is under way. A state that is not ready carries the
-// kubelet's reason and message; when its RetryAt is zero, the pod is woken.
+// kubelet's reason and message; the pod is woken when a pull ends, and may ask
+// at RetryAt, where that is set, to hear how far it is.
 //
 // With policy Always each success is good for one container: the next asks the
 // registry again. Errors are only those of a runtime that does not answer.
@@ -157,11 +165,11 @@ func (l *Puller) Ensure(ctx context.Context, p *v1.Pod, c *v1.Container) (pod.Im
 		msg := fmt.Sprintf("Failed to apply default image tag %q: %v", c.Image, err)
 		return l.tell(p, c, pod.ImageState{Reason: reasonInvalid, Message: msg}, "InspectFailed", msg), nil
 	}
-	if st, ok := l.recall(p, c); ok {
+	if st, ok := l.recall(ctx, p, c); ok {
 		return st, nil
 	}
 	if c.ImagePullPolicy == v1.PullAlways {
-		return l.pull(p, c, ref), nil
+		return l.pull(p, c, ref, "unknown"), nil
 	}
 	img, err := l.cfg.Runtime.ImageStatus(ctx, ref)
 	switch {
@@ -172,13 +180,15 @@ func (l *Puller) Ensure(ctx context.Context, p *v1.Pod, c *v1.Container) (pod.Im
 		return l.tell(p, c, pod.ImageState{Reason: reasonInspect, Message: bounded(msg), RetryAt: time.Now().Add(lookAgain)}, "InspectFailed", msg), nil
 	case img != nil:
 		l.forgetWant(wantKey{p.UID, c.Name})
+		l.metrics.asked(c.ImagePullPolicy, "true", "false")
 		l.event(p, c.Name, v1.EventTypeNormal, "Pulled", fmt.Sprintf("Container image %q already present on machine and can be accessed by the pod", c.Image))
 		return readyState(img), nil
 	case c.ImagePullPolicy == v1.PullNever:
+		l.metrics.asked(c.ImagePullPolicy, "false", "unknown")
 		msg := fmt.Sprintf("Container image %q is not present with pull policy of Never", c.Image)
 		return l.tell(p, c, pod.ImageState{Reason: reasonNeverPull, Message: msg, RetryAt: time.Now().Add(lookAgain)}, "ErrImageNeverPull", msg), nil
 	}
-	return l.pull(p, c, ref), nil
+	return l.pull(p, c, ref, "false"), nil
 }
 
 // Forget gives up everything that a pod asked for. A pull that nobody else
@@ -191,6 +201,18 @@ func (l *Puller) Forget(uid pod.UID) {
 			l.dropWantLocked(k)
 		}
 	}
+	for k := range l.backoff {
+		if k.uid == uid {
+			delete(l.backoff, k)
+		}
+	}
+}
+
+// Retry forgets a pod's back-offs, so that its next Ensure pulls at once. The
+// caller wakes the pod.
+func (l *Puller) Retry(uid pod.UID) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	for k := range l.backoff {
 		if k.uid == uid {
 			delete(l.backoff, k)
@@ -221,7 +243,7 @@ func (l *Puller) Imported(refs []string) {
 }
 
 // recall answers from what is under way or has just ended.
-func (l *Puller) recall(p *v1.Pod, c *v1.Container) (pod.ImageState, bool) {
+func (l *Puller) recall(ctx context.Context, p *v1.Pod, c *v1.Container) (pod.ImageState, bool) {
 	key := wantKey{p.UID, c.Name}
 	l.mu.Lock()
 	w := l.wants[key]
@@ -234,8 +256,9 @@ func (l *Puller) recall(p *v1.Pod, c *v1.Container) (pod.ImageState, bool) {
 		l.mu.Unlock()
 		return pod.ImageState{}, false
 	case w.op != nil:
-		defer l.mu.Unlock()
-		return waitingState(w.told), true
+		st, busy := waitingState(w.told), l.busyLocked(w.op)
+		l.mu.Unlock()
+		return l.withProgress(ctx, st, c.Image, busy), true
 	case w.done == nil:
 		l.mu.Unlock()
 		return pod.ImageState{}, false
@@ -256,7 +279,7 @@ func (l *Puller) recall(p *v1.Pod, c *v1.Container) (pod.ImageState, bool) {
 }
 
 // pull joins or starts a pull, or says that it is too early for one.
-func (l *Puller) pull(p *v1.Pod, c *v1.Container, ref string) pod.ImageState {
+func (l *Puller) pull(p *v1.Pod, c *v1.Container, ref, present string) pod.ImageState {
 	key := wantKey{p.UID, c.Name}
 	l.mu.Lock()
 	w := l.wantLocked(key, p, c)
@@ -274,7 +297,11 @@ func (l *Puller) pull(p *v1.Pod, c *v1.Container, ref string) pod.ImageState {
 	}
 	l.joinLocked(key, w, ref)
 	st := waitingState(w.told)
+	if st.Reason == reasonCreating {
+		st.RetryAt = time.Now().Add(progressAfter)
+	}
 	l.mu.Unlock()
+	l.metrics.asked(c.ImagePullPolicy, present, "true")
 	l.event(p, c.Name, v1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", c.Image))
 	// Only now, so that no result comes before the event that announces it.
 	l.mu.Lock()
@@ -341,6 +368,9 @@ func pullFailure(image string, err error) (reason, message string) {
 	}
 	if rest, ok := strings.CutPrefix(text, reasonSignature); ok {
 		return reasonSignature, bounded(fmt.Sprintf("image pull failed for %s because the signature validation failed%s", image, rest))
+	}
+	if _, advice := causeOf(err); advice != "" {
+		return reasonErrPull, bounded(text) + " (" + advice + ")"
 	}
 	return reasonErrPull, bounded(text)
 }

@@ -192,7 +192,7 @@ func TestPullEndsWithAWakeAndIsNotRepeated(t *testing.T) {
 	inBubble(t, PullConfig{}, func(t *testing.T, b *bench) {
 		b.rt.set("localhost/app:latest", 20*time.Second, nil)
 		st := b.ask(t, "a", "localhost/app", v1.PullAlways)
-		if st.Ready || st.Reason != "ContainerCreating" || !st.RetryAt.IsZero() {
+		if st.Ready || st.Reason != "ContainerCreating" || st.Message != "" {
 			t.Errorf("while pulling: got %+v", st)
 		}
 		time.Sleep(21 * time.Second)
@@ -220,19 +220,19 @@ func TestPullEndsWithAWakeAndIsNotRepeated(t *testing.T) {
 func TestFailedPullBacksOffAsTheKubeletDoes(t *testing.T) {
 	inBubble(t, PullConfig{}, func(t *testing.T, b *bench) {
 		const image = "localhost/none:1"
-		b.rt.set(image, 0, errors.New("not found"))
+		b.rt.set(image, 0, errors.New("no such thing"))
 		for _, wait := range []time.Duration{10, 20, 40, 80, 160, 300, 300} {
 			wait *= time.Second
 			b.ask(t, "a", image, v1.PullIfNotPresent)
 			synctest.Wait()
 			failed := time.Now()
 			st := b.ask(t, "a", image, v1.PullIfNotPresent)
-			if st.Reason != "ErrImagePull" || st.Message != "not found" || st.RetryAt.IsZero() {
+			if st.Reason != "ErrImagePull" || st.Message != "no such thing" || st.RetryAt.IsZero() {
 				t.Fatalf("first look after the failure: got %+v, want ErrImagePull", st)
 			}
 			time.Sleep(time.Until(st.RetryAt))
 			st = b.ask(t, "a", image, v1.PullIfNotPresent)
-			if st.Reason != "ImagePullBackOff" || st.Message != `Back-off pulling image "localhost/none:1": ErrImagePull: not found` {
+			if st.Reason != "ImagePullBackOff" || st.Message != `Back-off pulling image "localhost/none:1": ErrImagePull: no such thing` {
 				t.Fatalf("second look: got %+v, want ImagePullBackOff", st)
 			}
 			if got := st.RetryAt.Sub(failed); got != wait {
@@ -412,7 +412,7 @@ func TestCRIsOwnReasons(t *testing.T) {
 		"RegistryUnavailable: 503":               "RegistryUnavailable|image pull failed for x because the registry is unavailable: 503",
 		"SignatureValidationFailed: bad":         "SignatureValidationFailed|image pull failed for x because the signature validation failed: bad",
 		strings.Repeat("long ", 1000):            "ErrImagePull|" + strings.Repeat("long ", 1000)[:maxPullMessage] + "…",
-		"failed to resolve reference: not found": "ErrImagePull|failed to resolve reference: not found",
+		"failed to resolve reference: not found": "ErrImagePull|failed to resolve reference: not found (the registry has no such image: see its name and tag)",
 	} {
 		reason, msg := pullFailure("x", errors.New(text))
 		if got := reason + "|" + msg; got != want {

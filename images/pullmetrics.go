@@ -3,14 +3,18 @@ package images
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
 )
 
 type pullMetrics struct {
 	duration *prometheus.HistogramVec
 	pulls    *prometheus.CounterVec
+	failures *prometheus.CounterVec
+	ensured  *prometheus.CounterVec
 	running  prometheus.Gauge
 	waiting  prometheus.Gauge
 }
@@ -26,6 +30,14 @@ func newPullMetrics(reg prometheus.Registerer) *pullMetrics {
 			Name: "podd_image_pulls_total",
 			Help: "Image pulls that ended, by result: ok, error, cancelled.",
 		}, []string{"result"}),
+		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "podd_image_pull_failures_total",
+			Help: "Image pulls that failed, by cause.",
+		}, []string{"cause"}),
+		ensured: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubelet_image_manager_ensure_image_requests_total",
+			Help: "Number of ensure-image requests processed by the kubelet.",
+		}, []string{"pull_policy", "present_locally", "pull_required"}),
 		running: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "podd_image_pulls_running", Help: "Image pulls under way.",
 		}),
@@ -34,9 +46,15 @@ func newPullMetrics(reg prometheus.Registerer) *pullMetrics {
 		}),
 	}
 	if reg != nil {
-		reg.MustRegister(m.duration, m.pulls, m.running, m.waiting)
+		reg.MustRegister(m.duration, m.pulls, m.failures, m.ensured, m.running, m.waiting)
 	}
 	return m
+}
+
+// asked counts a container's question; present and pull are true, false or
+// unknown, as the kubelet has them.
+func (m *pullMetrics) asked(policy v1.PullPolicy, present, pull string) {
+	m.ensured.WithLabelValues(strings.ToLower(string(policy)), present, pull).Inc()
 }
 
 func (m *pullMetrics) ended(took time.Duration, size uint64, err error) {
@@ -48,6 +66,8 @@ func (m *pullMetrics) ended(took time.Duration, size uint64, err error) {
 		m.pulls.WithLabelValues("cancelled").Inc()
 	default:
 		m.pulls.WithLabelValues("error").Inc()
+		why, _ := causeOf(err)
+		m.failures.WithLabelValues(string(why)).Inc()
 	}
 }
 

@@ -57,7 +57,8 @@ type ImageState struct {
 	// ErrImageNeverPull, InvalidImageName ….
 	Reason  string
 	Message string
-	// RetryAt is when asking again makes sense without being woken; zero
-	// while a pull is under way, whose end wakes the pod.
+	// RetryAt is when asking again makes sense without being woken; while a
+	// pull is under way, whose end wakes the pod, it is zero, or when the pull
+	// will have taken so long that Message says how far it is.
 	RetryAt time.Time
 }

@@ -1,0 +1,88 @@
+package images
+
+import (
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// cause is what a pull failed of: a small closed set, for the metric, the advice
+// and the back-off.
+type cause string
+
+const (
+	causeUnauthorized cause = "unauthorized"
+	causeForbidden    cause = "forbidden"
+	causeNotFound     cause = "not_found"
+	causeRateLimited  cause = "rate_limited"
+	causeRegistry     cause = "registry_error"
+	causeNoAddress    cause = "no_such_host"
+	causeUnreachable  cause = "unreachable"
+	causeTLS          cause = "tls"
+	causeBroken       cause = "broken_content"
+	causeDiskFull     cause = "disk_full"
+	causePlatform     cause = "platform"
+	causeOther        cause = "other"
+)
+
+// causes tells by what the runtime wrote, for CRI has one code for all of them.
+// The texts are containerd's, Go's network code's and registries'; CRI-O's
+// share most. The first row that fits counts.
+var causes = []struct {
+	cause  cause
+	words  []string
+	advice string
+}{
+	{causeDiskFull, []string{"no space left on device", "disk quota exceeded"},
+		"the disk is full; podd removes images that nobody uses"},
+	{causeRateLimited, []string{"429 too many requests", "toomanyrequests", "pull rate limit"},
+		"the registry limits how much is pulled from it; with credentials the limit is often higher"},
+	{causeUnauthorized, []string{"401 unauthorized", "authorization failed", "authentication required", "failed to authorize", "no basic auth credentials", "incorrect username or password"},
+		"the registry wants credentials, or others: see imagePullSecrets, the node's docker configuration, credential provider plugins"},
+	{causeForbidden, []string{"403 forbidden", "insufficient_scope", "access denied", "access to the resource is denied"},
+		"the registry does not let these credentials read this image, or there is no such image"},
+	{causeNoAddress, []string{"no such host", "server misbehaving", "temporary failure in name resolution"},
+		"the registry's name could not be resolved: see its spelling and the node's DNS"},
+	{causeTLS, []string{"x509:", "tls:", "server gave http response to https client"},
+		"the registry's certificate or protocol was not accepted: see the runtime's configuration of this registry"},
+	{causeBroken, []string{"unexpected commit digest", "failed size validation", "failed precondition", "unexpected eof", "content digest", "digest mismatch", "gzip: invalid", "invalid checksum", "unexpected media type", "invalid manifest", "failed to extract layer"},
+		"what the registry sent is not what it announced"},
+	{causePlatform, []string{"no match for platform"},
+		"the registry has this image for other machines only"},
+	{causeRegistry, []string{"500 internal server error", "502 bad gateway", "503 service unavailable", "504 gateway timeout", "registryunavailable"},
+		"the registry is at fault or overloaded"},
+	{causeUnreachable, []string{"connection refused", "connection reset", "i/o timeout", "no route to host", "network is unreachable", "context deadline exceeded", "tls handshake timeout", "context canceled", "eof", "timed out"},
+		"the registry could not be reached, or went silent"},
+	{causeNotFound, []string{"not found", "manifest unknown", "name unknown", "404"},
+		"the registry has no such image: see its name and tag"},
+}
+
+// causeOf sorts a failed pull.
+func causeOf(err error) (cause, string) {
+	text := strings.ToLower(err.Error())
+	for _, row := range causes {
+		for _, w := range row.words {
+			if strings.Contains(text, w) {
+				return row.cause, row.advice
+			}
+		}
+	}
+	return causeOther, ""
+}
+
+var retryAfter = regexp.MustCompile(`(?i)retry[- ]after["']?[:=]?\s*["']?(\d{1,6})`)
+
+// retryHint is how long the registry asks to wait, where the runtime passes that
+// on (containerd does not); 0 otherwise. What it may ask for is bounded.
+func retryHint(err error) time.Duration {
+	m := retryAfter.FindStringSubmatch(err.Error())
+	if m == nil {
+		return 0
+	}
+	s, convErr := strconv.Atoi(m[1])
+	if convErr != nil {
+		return 0
+	}
+	return min(time.Duration(s)*time.Second, backoffForget)
+}

@@ -1,0 +1,223 @@
+package images
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"podd/internal/pod"
+)
+
+// What containerd 2.4 writes, read off a real one.
+func TestTheCauseOfAFailedPullIsTold(t *testing.T) {
+	const resolve = `failed to pull and unpack image "reg.test/app:1": failed to resolve reference "reg.test/app:1": `
+	for text, want := range map[string]cause{
+		resolve + "reg.test/app:1: not found": causeNotFound,
+		resolve + "unexpected status from HEAD request to http://reg.test/v2/app/manifests/1: 429 Too Many Requests":                                               causeRateLimited,
+		resolve + "unexpected status from HEAD request to http://reg.test/v2/app/manifests/1: 500 Internal Server Error":                                           causeRegistry,
+		resolve + "unexpected status from HEAD request to http://reg.test/v2/app/manifests/1: 403 Forbidden":                                                       causeForbidden,
+		resolve + "pull access denied, repository does not exist or may require authorization: authorization failed: no basic auth credentials":                    causeUnauthorized,
+		resolve + "failed to authorize: failed to fetch anonymous token: unexpected status from GET request to https://auth.test/token: 401 Unauthorized":          causeUnauthorized,
+		resolve + `failed to do request: Head "https://reg.test/v2/app/manifests/1": dial tcp: lookup reg.test on 10.0.0.1:53: no such host`:                       causeNoAddress,
+		resolve + `failed to do request: Head "https://reg.test/v2/app/manifests/1": dial tcp 10.0.0.1:443: connect: connection refused`:                           causeUnreachable,
+		resolve + `failed to do request: Head "https://reg.test/v2/app/manifests/1": dial tcp 10.0.0.1:443: i/o timeout`:                                           causeUnreachable,
+		resolve + `failed to do request: Head "https://reg.test/v2/": tls: failed to verify certificate: x509: certificate signed by unknown authority`:            causeTLS,
+		`failed to pull and unpack image "x": failed commit on ref "layer-sha256:aa": unexpected commit digest sha256:bb, expected sha256:aa: failed precondition`: causeBroken,
+		`failed to pull and unpack image "x": failed to copy: httpReadSeeker: failed open: unexpected EOF`:                                                         causeBroken,
+		`failed to pull and unpack image "x": failed to extract layer sha256:aa: write /x: no space left on device`:                                                causeDiskFull,
+		`failed to pull and unpack image "x": no match for platform in manifest: not found`:                                                                        causePlatform,
+		"something else": causeOther,
+	} {
+		got, advice := causeOf(errors.New(text))
+		if got != want || (advice == "") != (want == causeOther) {
+			t.Errorf("%s: got %s (%s), want %s", text, got, advice, want)
+		}
+	}
+}
+
+func TestRetryAfterIsHeededWithinBounds(t *testing.T) {
+	for text, want := range map[string]time.Duration{
+		"429 Too Many Requests":                       0,
+		"429: Retry-After: 120":                       2 * time.Minute,
+		`toomanyrequests: {"retry-after": "45"}`:      45 * time.Second,
+		"please retry after 7 seconds":                7 * time.Second,
+		"Retry-After: 999999":                         backoffForget,
+		"Retry-After: 99999999999999999999999":        backoffForget,
+		"Retry-After: Wed, 21 Oct 2026 07:28:00 GMT ": 0,
+	} {
+		if got := retryHint(errors.New(text)); got != want {
+			t.Errorf("%q: got %v, want %v", text, got, want)
+		}
+	}
+	now := time.Now()
+	b := backoff{}.next(now, causeRateLimited, time.Minute, "")
+	if b.delay != time.Minute {
+		t.Errorf("got %v, want what the registry asked for", b.delay)
+	}
+	if b = b.next(now, causeRateLimited, 0, ""); b.delay != 2*time.Minute {
+		t.Errorf("got %v, want it doubled", b.delay)
+	}
+	if b = b.next(now, causeUnauthorized, 0, ""); b.delay != backoffFirst {
+		t.Errorf("another cause: got %v, want %v", b.delay, backoffFirst)
+	}
+}
+
+func TestRetryEndsTheBackOffOfOnePod(t *testing.T) {
+	inBubble(t, PullConfig{}, func(t *testing.T, b *bench) {
+		const image = "reg.test/app:1"
+		b.rt.set(image, 0, errors.New("500 Internal Server Error"))
+		for _, uid := range []string{"a", "b"} {
+			b.ask(t, uid, image, v1.PullIfNotPresent)
+			synctest.Wait()
+			b.ask(t, uid, image, v1.PullIfNotPresent) // ErrImagePull
+			if st := b.ask(t, uid, image, v1.PullIfNotPresent); st.Reason != "ImagePullBackOff" {
+				t.Fatalf("got %+v, want a back-off", st)
+			}
+		}
+		b.rt.set(image, 0, nil)
+		b.Retry("a")
+		b.ask(t, "a", image, v1.PullIfNotPresent)
+		synctest.Wait()
+		if st := b.ask(t, "a", image, v1.PullIfNotPresent); !st.Ready {
+			t.Errorf("after a retry: got %+v, want it ready", st)
+		}
+		b.rt.mu.Lock()
+		delete(b.rt.local, image)
+		b.rt.mu.Unlock()
+		if st := b.ask(t, "b", image, v1.PullIfNotPresent); st.Reason != "ImagePullBackOff" {
+			t.Errorf("the other pod: got %+v, want its back-off", st)
+		}
+	})
+}
+
+// TestABackOffPunishesNoOtherImage of the same registry, nor another pod's try
+// at the same one.
+func TestABackOffPunishesNoOtherImage(t *testing.T) {
+	inBubble(t, PullConfig{}, func(t *testing.T, b *bench) {
+		b.rt.set("reg.test/bad:1", 0, errors.New("429 Too Many Requests"))
+		for range 5 {
+			b.ask(t, "a", "reg.test/bad:1", v1.PullIfNotPresent)
+			synctest.Wait()
+			time.Sleep(20 * time.Second)
+		}
+		b.rt.set("reg.test/good:1", 0, nil)
+		for _, uid := range []string{"a", "b"} {
+			b.ask(t, uid, "reg.test/good:1", v1.PullIfNotPresent)
+			synctest.Wait()
+			if st := b.ask(t, uid, "reg.test/good:1", v1.PullIfNotPresent); !st.Ready {
+				t.Errorf("%s: got %+v, want the other image ready at once", uid, st)
+			}
+		}
+		b.rt.set("reg.test/bad:1", 0, nil)
+		b.ask(t, "b", "reg.test/bad:1", v1.PullIfNotPresent)
+		synctest.Wait()
+		if st := b.ask(t, "b", "reg.test/bad:1", v1.PullIfNotPresent); !st.Ready {
+			t.Errorf("another pod, the same image: got %+v, want it tried at once", st)
+		}
+	})
+}
+
+func TestALongPullSaysHowFarItIs(t *testing.T) {
+	cfg := PullConfig{MaxParallel: 1, Progress: func(context.Context) (int64, int64, error) { return 3 << 20, 5 << 30, nil }}
+	inBubble(t, cfg, func(t *testing.T, b *bench) {
+		b.rt.set("reg.test/big:1", time.Hour, nil)
+		st := b.ask(t, "a", "reg.test/big:1", v1.PullIfNotPresent)
+		b.ask(t, "b", "reg.test/next:1", v1.PullIfNotPresent)
+		if st.Message != "" {
+			t.Errorf("at once: got %q, want silence", st.Message)
+		}
+		time.Sleep(time.Until(st.RetryAt))
+		st = b.ask(t, "a", "reg.test/big:1", v1.PullIfNotPresent)
+		if want := `Pulling image "reg.test/big:1" for 10s: 3.0 MiB of 5.0 GiB`; st.Reason != "ContainerCreating" || st.Message != want {
+			t.Errorf("got %s: %q, want %q", st.Reason, st.Message, want)
+		}
+		if again := time.Until(st.RetryAt); again != progressEvery {
+			t.Errorf("said again after %v, want %v", again, progressEvery)
+		}
+		st = b.ask(t, "b", "reg.test/next:1", v1.PullIfNotPresent)
+		if want := `Waiting to pull image "reg.test/next:1": 1 pulls are under way, 1 of them from reg.test`; st.Message != want {
+			t.Errorf("in the queue: got %q, want %q", st.Message, want)
+		}
+	})
+}
+
+// keys is a keyring by namespace.
+type keys struct {
+	auths map[string][]pod.RegistryAuth
+	err   error
+}
+
+func (k keys) Lookup(_ context.Context, _ string, p *v1.Pod) ([]pod.RegistryAuth, error) {
+	return k.auths[p.Namespace], k.err
+}
+
+func TestOnePodsSecretsPullForNoOther(t *testing.T) {
+	one := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a"}}
+	other := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "b"}}
+	if secretsOf(one) != secretsOf(other) {
+		t.Error("two pods without Secrets do not share a pull")
+	}
+	one.Spec.ImagePullSecrets = []v1.LocalObjectReference{{Name: "s"}, {Name: ""}}
+	other.Spec.ImagePullSecrets = []v1.LocalObjectReference{{Name: "s"}}
+	if secretsOf(one) == secretsOf(other) || secretsOf(one) == secretsOf(&v1.Pod{}) {
+		t.Error("Secrets of different namespaces share a pull")
+	}
+}
+
+// authRuntime wants one user's credentials.
+type authRuntime struct {
+	*fakeRuntime
+	user string
+}
+
+func (a authRuntime) PullImage(ctx context.Context, ref string, auth *pod.RegistryAuth, annotations map[string]string) (string, error) {
+	if auth == nil || auth.Username != a.user {
+		_, _ = a.fakeRuntime.PullImage(ctx, "refused", nil, nil)
+		name := "anonymous"
+		if auth != nil {
+			name = auth.Username
+		}
+		return "", fmt.Errorf("401 Unauthorized for %s", name)
+	}
+	return a.fakeRuntime.PullImage(ctx, ref, auth, annotations)
+}
+
+func TestAllCredentialsAreTriedInOrder(t *testing.T) {
+	rt := authRuntime{newFakeRuntime(), "right"}
+	l := NewPuller(PullConfig{Runtime: rt, Keyring: keys{auths: map[string][]pod.RegistryAuth{
+		"a": {{Username: "old"}, {Username: "right"}, {Username: "never"}},
+		"b": {{Username: "old"}, {Username: "older"}},
+	}, err: errors.New("plugin x is broken")}})
+	for namespace, want := range map[string]string{
+		"a": "<nil>",
+		"b": "[401 Unauthorized for old, 401 Unauthorized for older]; without some credentials: plugin x is broken",
+		"c": "401 Unauthorized for anonymous; without some credentials: plugin x is broken",
+	} {
+		_, err := l.fetch(t.Context(), "reg.test/app:1", &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace}})
+		if got := fmt.Sprint(err); got != want {
+			t.Errorf("namespace %s: got %s, want %s", namespace, got, want)
+		}
+	}
+}
+
+func TestAFullDiskIsReported(t *testing.T) {
+	told := 0
+	inBubble(t, PullConfig{DiskFull: func() { told++ }}, func(t *testing.T, b *bench) {
+		b.rt.set("reg.test/app:1", 0, errors.New("write: no space left on device"))
+		b.rt.set("reg.test/other:1", 0, errors.New("not found"))
+		b.ask(t, "a", "reg.test/app:1", v1.PullIfNotPresent)
+		b.ask(t, "b", "reg.test/other:1", v1.PullIfNotPresent)
+		synctest.Wait()
+		st := b.ask(t, "a", "reg.test/app:1", v1.PullIfNotPresent)
+		if told != 1 || !strings.Contains(st.Message, "disk is full") {
+			t.Errorf("told %d times, message %q", told, st.Message)
+		}
+	})
+}

@@ -1,0 +1,81 @@
+package images
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"podd/internal/pod"
+)
+
+const (
+	// progressAfter is when a pull is long enough to be spoken of, progressEvery
+	// how often: what is said goes into the pod's status.
+	progressAfter = 10 * time.Second
+	progressEvery = 30 * time.Second
+	// progressPatience bounds the question how far it is.
+	progressPatience = time.Second
+)
+
+// busy is what one who waits for a pull can be told of it.
+type busy struct {
+	running bool
+	since   time.Time
+	// active pulls are under way in all, fromSame of them from its registry.
+	active, fromSame int
+	registry         string
+}
+
+func (l *Puller) busyLocked(o *op) busy {
+	b := busy{running: !o.started.IsZero(), since: o.asked, active: l.active, fromSame: l.perReg[o.registry], registry: o.registry}
+	if b.running {
+		b.since = o.started
+	}
+	return b
+}
+
+// withProgress adds to a first pull's state how far it is, and when to say so
+// again; a repeated one's state says what it failed of before.
+func (l *Puller) withProgress(ctx context.Context, st pod.ImageState, image string, b busy) pod.ImageState {
+	if st.Reason != reasonCreating {
+		return st
+	}
+	took := time.Since(b.since)
+	if took < progressAfter {
+		st.RetryAt = b.since.Add(progressAfter)
+		return st
+	}
+	st.RetryAt = time.Now().Add(progressEvery)
+	if !b.running {
+		st.Message = fmt.Sprintf("Waiting to pull image %q: %d pulls are under way, %d of them from %s", image, b.active, b.fromSame, b.registry)
+		return st
+	}
+	st.Message = fmt.Sprintf("Pulling image %q for %v", image, took.Truncate(time.Second))
+	if l.cfg.Progress == nil {
+		return st
+	}
+	ctx, cancel := context.WithTimeout(ctx, progressPatience)
+	defer cancel()
+	received, total, err := l.cfg.Progress(ctx)
+	if err != nil || total == 0 {
+		return st
+	}
+	of := ""
+	if b.active > 1 {
+		of = fmt.Sprintf(" (all %d pulls)", b.active)
+	}
+	st.Message += fmt.Sprintf(": %s of %s%s", size(received), size(total), of)
+	return st
+}
+
+// size writes bytes as the kubelet does.
+func size(bytes int64) string {
+	if bytes < 1<<10 {
+		return fmt.Sprintf("%d B", bytes)
+	}
+	v, unit := float64(bytes)/(1<<10), 0
+	for v >= 1<<10 && unit < 3 {
+		v, unit = v/(1<<10), unit+1
+	}
+	return fmt.Sprintf("%.1f %ciB", v, "KMGT"[unit])
+}
