@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -501,5 +502,12 @@ func TestContainerThatOutlivedItsSandboxIsStillPodds(t *testing.T) {
 	glances, err := r.Glance(t.Context())
 	if err != nil || len(glances) != 1 || glances[0].UID != p.UID || len(glances[0].Containers) != 1 {
 		t.Errorf("a glance: got %+v, %v, want the pod", glances, err)
+	}
+}
+
+func mkfifo(t *testing.T, path string) {
+	t.Helper()
+	if err := unix.Mkfifo(path, 0o666); err != nil {
+		t.Fatal(err)
 	}
 }

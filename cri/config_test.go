@@ -38,7 +38,6 @@ func TestSandboxConfiguration(t *testing.T) {
 	r.opts.Recorder = said
 	r.opts.ResolvConf = ptr(filepath.Join(r.dir, "resolv.conf"))
 	r.opts.CgroupParent = func(p *v1.Pod) string { return "/podd/kubepods/pod" + string(p.UID) }
-	r.opts.RuntimeHandlers = map[string]string{"gvisor": "runsc"}
 	r.opts.ClusterDomain = "cluster.local" // and no server for it
 	if err := os.WriteFile(*r.opts.ResolvConf, []byte("nameserver 192.0.2.53\n"), 0o644); err != nil {
 		t.Fatal(err)
@@ -47,7 +46,7 @@ func TestSandboxConfiguration(t *testing.T) {
 	p := aPod("web", func(p *v1.Pod) {
 		p.Labels, p.Annotations = map[string]string{"app": "x"}, map[string]string{"note": "y"}
 		p.Spec.DNSPolicy = v1.DNSClusterFirst
-		p.Spec.Hostname, p.Spec.RuntimeClassName = "h", ptr("gvisor")
+		p.Spec.Hostname, p.Spec.RuntimeClassName = "h", ptr("runc")
 		p.Spec.SecurityContext = &v1.PodSecurityContext{Sysctls: []v1.Sysctl{{Name: "net.ipv4.ip_local_port_range", Value: "1 2"}}, RunAsUser: ptr(int64(7)), FSGroup: ptr(int64(8))}
 		p.Spec.Containers[0].Ports = []v1.ContainerPort{{ContainerPort: 80, HostPort: 8080, HostIP: "127.0.0.1", Protocol: v1.ProtocolUDP}}
 		p.Spec.Containers[0].SecurityContext = &v1.SecurityContext{Privileged: ptr(true)}
@@ -95,8 +94,8 @@ func TestSandboxThatCannotBeConfigured(t *testing.T) {
 		name, reason, want string
 		edit               func(*v1.Pod)
 	}{
-		{"unknown RuntimeClass", "CreatePodSandboxError", `RuntimeClass "kata" is not known`, func(p *v1.Pod) { p.Spec.RuntimeClassName = ptr("kata") }},
-		{"user namespace", "ConfigPodSandboxError", "hostUsers: false is not supported", func(p *v1.Pod) { p.Spec.HostUsers = ptr(false) }},
+		{"unknown RuntimeClass", "CreatePodSandboxError", `RuntimeClass "kata" not found: on a node without an apiserver it names a handler of the container runtime, which has "runc"`, func(p *v1.Pod) { p.Spec.RuntimeClassName = ptr("kata") }},
+		{"user namespace", "ConfigPodSandboxError", "this node has no user and group IDs for pods", func(p *v1.Pod) { p.Spec.HostUsers = ptr(false) }},
 		{"long FQDN", "ConfigPodSandboxError", "failed to construct FQDN", func(p *v1.Pod) {
 			p.Spec.Hostname, p.Spec.Subdomain, p.Spec.SetHostnameAsFQDN = strings.Repeat("h", 63), "s", ptr(true)
 		}},

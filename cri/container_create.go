@@ -6,9 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -38,9 +41,17 @@ func (c *Client) CreateContainer(ctx context.Context, req pod.ContainerRequest) 
 	if err != nil {
 		return "", pod.WithReason(reasonCreateConfig, err)
 	}
+	target, err := c.target(ctx, req)
+	if err != nil {
+		return "", pod.WithReason(reasonCreateConfig, err)
+	}
+	req.RestartCount = c.restartCount(req, sandbox.LogDirectory)
 	config, message, err := c.containerConfig(req, sandbox)
 	if err != nil {
 		return "", pod.WithReason(reasonCreateConfig, err)
+	}
+	if n := config.Linux.SecurityContext.NamespaceOptions; target != "" && n.Pid == runtimeapi.NamespaceMode_CONTAINER {
+		n.Pid, n.TargetId = runtimeapi.NamespaceMode_TARGET, target
 	}
 	r, err := c.runtime.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{
 		PodSandboxId: req.Sandbox.ID, Config: config, SandboxConfig: sandbox,
@@ -63,6 +74,52 @@ func (c *Client) CreateContainer(ctx context.Context, req pod.ContainerRequest) 
 		message: message,
 	})
 	return id, nil
+}
+
+// target is the container whose processes an ephemeral container is to see; ""
+// for none.
+func (c *Client) target(ctx context.Context, req pod.ContainerRequest) (string, error) {
+	e := ephemeralNamed(req.Pod, req.Container.Name)
+	if e == nil || e.TargetContainerName == "" {
+		return "", nil
+	}
+	r, err := c.runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{
+		LabelSelector: map[string]string{labelPodUID: string(req.Pod.UID), labelContainerName: e.TargetContainerName},
+	}})
+	if err != nil {
+		return "", mapError("look for target container "+e.TargetContainerName, err)
+	}
+	var newest *runtimeapi.Container
+	for _, found := range r.Containers {
+		if newest == nil || found.Metadata.GetAttempt() > newest.Metadata.GetAttempt() {
+			newest = found
+		}
+	}
+	if newest == nil {
+		return "", fmt.Errorf("unable to find target container %v", e.TargetContainerName) // upstream's words
+	}
+	return newest.Id, nil
+}
+
+// restartCount is the request's, or more where logs are left of a container that
+// the runtime has lost: counts never go down, and no log is written twice. The
+// kubelet has the rule for a container of which no other is known.
+func (c *Client) restartCount(req pod.ContainerRequest, podLogs string) int32 {
+	entries, err := os.ReadDir(filepath.Join(podLogs, req.Container.Name))
+	if err != nil {
+		if !errors.Is(err, fs.ErrNotExist) {
+			c.log.Warn("earlier logs of a container cannot be listed: its restarts may be counted anew", "pod", req.Pod.Namespace+"/"+req.Pod.Name, "container", req.Container.Name, "err", err)
+		}
+		return req.RestartCount
+	}
+	count := req.RestartCount
+	for _, e := range entries {
+		number, _, isLog := strings.Cut(e.Name(), ".log") // 3.log, and 3.log.20060102-150405.gz
+		if n, err := strconv.ParseInt(number, 10, 32); isLog && err == nil && !e.IsDir() && n < math.MaxInt32 {
+			count = max(count, int32(n)+1)
+		}
+	}
+	return count
 }
 
 // findContainer returns the container of exactly that name and attempt in the
@@ -110,8 +167,11 @@ func (c *Client) containerConfig(req pod.ContainerRequest, sandbox *runtimeapi.P
 	if err != nil {
 		return nil, "", err
 	}
+	security.NamespaceOptions.UsernsOptions = sandbox.Linux.SecurityContext.NamespaceOptions.UsernsOptions
 	ips := c.podIPs(req)
-	envs, values, err := environment(p, ctr, envFacts{nodeName: c.opts.NodeName, nodeIPs: c.opts.NodeIPs, podIPs: ips, allocatable: c.opts.Allocatable})
+	envs, values, err := environment(p, ctr, envFacts{
+		nodeName: c.opts.NodeName, nodeIPs: c.opts.NodeIPs, podIPs: ips, allocatable: c.opts.Allocatable, volumePath: c.opts.VolumePath,
+	})
 	if err != nil {
 		return nil, "", err
 	}
@@ -122,6 +182,11 @@ func (c *Client) containerConfig(req pod.ContainerRequest, sandbox *runtimeapi.P
 	mounts, message, err := c.mounts(req, ips)
 	if err != nil {
 		return nil, "", err
+	}
+	// The IDs on disk are those that the pod's processes have inside: mounts are
+	// mapped, files are not changed.
+	for _, m := range mounts {
+		m.UidMappings, m.GidMappings = security.NamespaceOptions.UsernsOptions.Uids, security.NamespaceOptions.UsernsOptions.Gids
 	}
 	config := &runtimeapi.ContainerConfig{
 		Metadata:    &runtimeapi.ContainerMetadata{Name: ctr.Name, Attempt: uint32(req.RestartCount)},

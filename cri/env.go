@@ -19,6 +19,8 @@ type envFacts struct {
 	nodeIPs     []string
 	podIPs      []string
 	allocatable v1.ResourceList
+	// volumePath is where a volume of the pod is on the node.
+	volumePath func(p *v1.Pod, volume string) (string, error)
 }
 
 // environment is a container's variables in the order in which the pod
@@ -90,10 +92,7 @@ func envValue(p *v1.Pod, c *v1.Container, e *v1.EnvVar, before map[string]string
 		}
 		return "", false, fmt.Errorf("couldn't get secret %s/%s: podd has no source of Secrets", p.Namespace, from.SecretKeyRef.Name)
 	case from.FileKeyRef != nil:
-		if isTrue(from.FileKeyRef.Optional) {
-			return "", false, nil
-		}
-		return "", false, fmt.Errorf("fileKeyRef is not supported by this version of podd")
+		return fileValue(p, from.FileKeyRef, facts.volumePath)
 	}
 	return "", true, nil
 }
@@ -178,6 +177,16 @@ func containerNamed(p *v1.Pod, name string) *v1.Container {
 			if list[i].Name == name {
 				return &list[i]
 			}
+		}
+	}
+	return nil
+}
+
+// ephemeralNamed is the pod's ephemeral container of that name, or nil.
+func ephemeralNamed(p *v1.Pod, name string) *v1.EphemeralContainer {
+	for i := range p.Spec.EphemeralContainers {
+		if e := &p.Spec.EphemeralContainers[i]; e.Name == name {
+			return e
 		}
 	}
 	return nil

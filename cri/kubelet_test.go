@@ -118,7 +118,7 @@ func requestsOfPodd(t *testing.T, file string, where machine) recorded {
 	r.opts.HugePageSizes, r.opts.CgroupV2 = where.HugePageSizes, where.CgroupV2
 	r.opts.SwapControl, r.opts.SELinux = ptr(true), ptr(false)
 	r.opts.ClusterDNS, r.opts.ClusterDomain = []string{"192.0.2.10"}, "cluster.local"
-	tree := cgroup.NewTree(cgroup.Facts{Version: cgroup.V1}, cgroup.Cgroupfs, "/podd/kubepods")
+	tree := cgroup.NewTree(cgroup.Facts{Version: cgroup.V1}, cgroup.Cgroupfs, "/podd/kubepods", cgroup.Settings{})
 	r.opts.CgroupParent = tree.Parent
 	r.opts.ResolvConf = ptr(filepath.Join(r.dir, "resolv.conf"))
 	if err := os.WriteFile(*r.opts.ResolvConf, []byte(resolvConfOfBoth), 0o644); err != nil {

@@ -112,8 +112,8 @@ func containerLogPath(name string, restarts int32) string {
 	return filepath.Join(name, strconv.Itoa(int(restarts))+".log")
 }
 
-// portMappings are the container ports of the main and sidecar containers; the
-// runtime's CNI maps those with a host port.
+// portMappings are the ports of the main containers, as the kubelet has it: not
+// of sidecars. The runtime's CNI maps those with a host port.
 func portMappings(p *v1.Pod) []*runtimeapi.PortMapping {
 	type key struct {
 		protocol v1.Protocol

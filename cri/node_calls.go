@@ -44,11 +44,24 @@ type Condition struct {
 type Status struct {
 	Runtime Condition
 	Network Condition
-	// Handlers are the names of the runtime's handlers; "" is the default one.
-	Handlers []string
-	// RecursiveReadOnly: the default handler can make the mounts below a
-	// read-only mount read-only too.
+	// Handlers are what a RuntimeClass may name; empty where the runtime is too
+	// old to say.
+	Handlers []Handler
+	// RecursiveReadOnly is the default handler's.
 	RecursiveReadOnly bool
+	// StrictGroups: the runtime honours supplementalGroupsPolicy: Strict.
+	StrictGroups bool
+}
+
+// Handler is one way in which the runtime can run pods.
+type Handler struct {
+	// Name is "" for the default one.
+	Name string
+	// RecursiveReadOnly: it can make the mounts below a read-only mount
+	// read-only too.
+	RecursiveReadOnly bool
+	// UserNamespaces: it can run pods with hostUsers: false on this kernel.
+	UserNamespaces bool
 }
 
 // Err is nil when runtime and network are ready, and a sentence otherwise
@@ -84,11 +97,14 @@ func (c *Client) Status(ctx context.Context) (Status, error) {
 		}
 	}
 	for _, h := range r.GetRuntimeHandlers() {
-		s.Handlers = append(s.Handlers, h.Name)
+		s.Handlers = append(s.Handlers, Handler{
+			Name: h.Name, RecursiveReadOnly: h.GetFeatures().GetRecursiveReadOnlyMounts(), UserNamespaces: h.GetFeatures().GetUserNamespaces(),
+		})
 		if h.Name == "" {
 			s.RecursiveReadOnly = h.GetFeatures().GetRecursiveReadOnlyMounts()
 		}
 	}
+	s.StrictGroups = r.GetFeatures().GetSupplementalGroupsPolicy()
 	return s, nil
 }
 

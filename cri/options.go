@@ -8,6 +8,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"podd/internal/pod"
 )
 
 // Recorder takes events about pods (the consumer's side of podd's event ring).
@@ -76,8 +78,12 @@ type Options struct {
 	SeccompDefault bool
 	// SeccompRoot holds Localhost profiles; "" is <RootDir>/seccomp.
 	SeccompRoot string
-	// RuntimeHandlers maps a RuntimeClass name to the runtime's handler.
-	RuntimeHandlers map[string]string
+	// UserNamespace gives a pod with hostUsers: false its range of the node's IDs:
+	// the first, and how many. nil refuses such pods.
+	UserNamespace func(uid pod.UID) (first, length uint32, err error)
+	// VolumePath is where a volume of the pod is on the node, for variables out of
+	// files in it (fileKeyRef). nil refuses these.
+	VolumePath func(p *v1.Pod, volume string) (string, error)
 
 	// Recorder takes events about DNS limits and the like; nil drops them.
 	Recorder Recorder

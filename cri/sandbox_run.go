@@ -30,15 +30,15 @@ const (
 // pod.ErrUnavailable, pod.ErrNameReserved.
 func (c *Client) RunSandbox(ctx context.Context, req pod.SandboxRequest) (string, error) {
 	p := req.Pod
+	handler, err := c.handlerFor(ctx, p)
+	if err != nil {
+		return "", pod.WithReason(reasonCreateSandbox, err)
+	}
 	config, notes, err := c.sandboxConfig(p, req.Attempt, req.Source, req.StartTime)
 	if err != nil {
 		return "", pod.WithReason(reasonConfigSandbox, err)
 	}
 	c.announce(p, notes)
-	handler, err := c.runtimeHandler(p)
-	if err != nil {
-		return "", pod.WithReason(reasonCreateSandbox, err)
-	}
 	if err := os.MkdirAll(config.LogDirectory, 0o755); err != nil {
 		return "", pod.WithReason(reasonConfigSandbox, fmt.Errorf("make the pod's log directory: %w", err))
 	}
@@ -102,9 +102,6 @@ func (c *Client) RemoveSandbox(ctx context.Context, id string) error {
 }
 
 func (c *Client) sandboxConfig(p *v1.Pod, attempt uint32, source pod.Source, start time.Time) (*runtimeapi.PodSandboxConfig, dnsNotes, error) {
-	if p.Spec.HostUsers != nil && !*p.Spec.HostUsers {
-		return nil, dnsNotes{}, fmt.Errorf("hostUsers: false is not supported by this version of podd; leave the field out")
-	}
 	config := &runtimeapi.PodSandboxConfig{
 		Metadata:     &runtimeapi.PodSandboxMetadata{Name: p.Name, Namespace: p.Namespace, Uid: string(p.UID), Attempt: attempt},
 		LogDirectory: podLogDir(c.opts.PodLogsDir, p.Namespace, p.Name, p.UID),
@@ -126,6 +123,9 @@ func (c *Client) sandboxConfig(p *v1.Pod, attempt uint32, source pod.Source, sta
 	if err != nil {
 		return nil, notes, err
 	}
+	if security.NamespaceOptions.UsernsOptions, err = c.userNamespace(p); err != nil {
+		return nil, notes, err
+	}
 	config.Linux = &runtimeapi.LinuxPodSandboxConfig{
 		SecurityContext: security,
 		Sysctls:         map[string]string{},
@@ -141,17 +141,6 @@ func (c *Client) sandboxConfig(p *v1.Pod, attempt uint32, source pod.Source, sta
 		}
 	}
 	return config, notes, nil
-}
-
-func (c *Client) runtimeHandler(p *v1.Pod) (string, error) {
-	name := p.Spec.RuntimeClassName
-	if name == nil || *name == "" {
-		return "", nil
-	}
-	if h, ok := c.opts.RuntimeHandlers[*name]; ok {
-		return h, nil
-	}
-	return "", fmt.Errorf("RuntimeClass %q is not known to this node", *name)
 }
 
 // dnsConfig reads the node's resolver configuration anew for each sandbox: it

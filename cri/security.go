@@ -13,13 +13,12 @@ import (
 )
 
 // namespaces are the pod's: what it shares with the node, and among its
-// containers.
+// containers. The user namespace is the Client's to fill in.
 func namespaces(p *v1.Pod) *runtimeapi.NamespaceOption {
 	n := &runtimeapi.NamespaceOption{
-		Network:       runtimeapi.NamespaceMode_POD,
-		Pid:           runtimeapi.NamespaceMode_CONTAINER,
-		Ipc:           runtimeapi.NamespaceMode_POD,
-		UsernsOptions: &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_NODE},
+		Network: runtimeapi.NamespaceMode_POD,
+		Pid:     runtimeapi.NamespaceMode_CONTAINER,
+		Ipc:     runtimeapi.NamespaceMode_POD,
 	}
 	if p.Spec.HostNetwork {
 		n.Network = runtimeapi.NamespaceMode_NODE

@@ -17,6 +17,7 @@ const (
 	created = runtimeapi.ContainerState_CONTAINER_CREATED
 	running = runtimeapi.ContainerState_CONTAINER_RUNNING
 	exited  = runtimeapi.ContainerState_CONTAINER_EXITED
+	unknown = runtimeapi.ContainerState_CONTAINER_UNKNOWN
 )
 
 type container struct {
@@ -27,14 +28,14 @@ type container struct {
 	imageRef string
 	// resources are the config's, or the last update's.
 	resources *runtimeapi.LinuxContainerResources
-	state    runtimeapi.ContainerState
-	created  time.Time
-	started  time.Time
-	finished time.Time
-	end      exit
-	script   Script
-	timer    *time.Timer
-	dead     chan struct{} // closed at the end of the process
+	state     runtimeapi.ContainerState
+	created   time.Time
+	started   time.Time
+	finished  time.Time
+	end       exit
+	script    Script
+	timer     *time.Timer
+	dead      chan struct{} // closed at the end of the process
 }
 
 type exit struct {
@@ -139,10 +140,13 @@ func (s *Server) StartContainer(_ context.Context, r *runtimeapi.StartContainerR
 	return &runtimeapi.StartContainerResponse{}, nil
 }
 
-// endLocked ends a process, if it runs.
+// endLocked ends a process, if it runs. Nobody knows how one that was lost ended.
 func (s *Server) endLocked(c *container, e exit) {
-	if c.state == running {
+	switch c.state {
+	case running:
 		s.finishLocked(c, e)
+	case unknown:
+		s.finishLocked(c, exit{code: 255, reason: "Unknown"})
 	}
 }
 
@@ -158,7 +162,12 @@ func (s *Server) finishLocked(c *container, e exit) {
 func (s *Server) StopContainer(ctx context.Context, r *runtimeapi.StopContainerRequest) (*runtimeapi.StopContainerResponse, error) {
 	s.mu.Lock()
 	c := s.containers[r.ContainerId]
-	if c == nil || c.state != running {
+	if c == nil || c.state != running && c.state != unknown {
+		s.mu.Unlock()
+		return &runtimeapi.StopContainerResponse{}, nil
+	}
+	if c.state == unknown {
+		s.endLocked(c, exit{})
 		s.mu.Unlock()
 		return &runtimeapi.StopContainerResponse{}, nil
 	}
@@ -239,8 +248,11 @@ func (c *container) status() *runtimeapi.ContainerStatus {
 	if c.resources != nil {
 		st.Resources = &runtimeapi.ContainerResources{Linux: c.resources}
 	}
-	if c.state != created {
+	if c.state == running || c.state == exited {
 		st.StartedAt = c.started.UnixNano()
+	}
+	if c.state == unknown {
+		st.ExitCode, st.Reason = 255, "Unknown"
 	}
 	if c.state == exited {
 		st.FinishedAt = c.finished.UnixNano()

@@ -35,6 +35,14 @@ func (s *Server) reserveLocked(kind, name, id string) error {
 	return nil
 }
 
+// handlerLocked refuses a handler that is not there.
+func (s *Server) handlerLocked(name string) error {
+	if name == "" || slices.ContainsFunc(s.handlers, func(h *runtimeapi.RuntimeHandler) bool { return h.Name == name }) {
+		return nil
+	}
+	return status.Errorf(codes.Unknown, "failed to get sandbox runtime: no runtime for %q is configured", name)
+}
+
 // RunPodSandbox makes a ready sandbox.
 func (s *Server) RunPodSandbox(ctx context.Context, r *runtimeapi.RunPodSandboxRequest) (*runtimeapi.RunPodSandboxResponse, error) {
 	m := r.GetConfig().GetMetadata()
@@ -50,7 +58,10 @@ func (s *Server) RunPodSandbox(ctx context.Context, r *runtimeapi.RunPodSandboxR
 	}
 	s.mu.Lock()
 	b.id = s.newIDLocked()
-	err := s.reserveLocked("sandbox", b.name, b.id)
+	err := s.handlerLocked(r.RuntimeHandler)
+	if err == nil {
+		err = s.reserveLocked("sandbox", b.name, b.id)
+	}
 	s.mu.Unlock()
 	if err != nil {
 		return nil, err

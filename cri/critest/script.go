@@ -77,6 +77,26 @@ func (s *Server) ExitReason(idOrName string, code int32, reason string) {
 	}
 }
 
+// Lose makes the runtime not know any more what became of the running processes
+// of a container, found by ID or name, as containerd does whose shim does not
+// answer after a restart: the state is unknown until the container is stopped.
+func (s *Server) Lose(idOrName string) {
+	s.t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	found := false
+	for _, c := range s.containers {
+		if c.state == running && (c.id == idOrName || c.config.Metadata.Name == idOrName) {
+			found = true
+			c.stopTimer()
+			c.state = unknown
+		}
+	}
+	if !found {
+		s.t.Errorf("critest: no running container %q to lose", idOrName)
+	}
+}
+
 // writeLog writes the scripted lines in CRI's format, where a log is wanted.
 func (s *Server) writeLog(c *container) {
 	path := c.logPath()

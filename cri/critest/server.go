@@ -37,6 +37,8 @@ type Server struct {
 	network    runtimeapi.RuntimeCondition
 	version    string
 	driver     runtimeapi.CgroupDriver
+	handlers   []*runtimeapi.RuntimeHandler
+	features   *runtimeapi.RuntimeFeatures
 	noEvents   bool
 	loseEvents bool
 	queue      []*runtimeapi.ContainerEventResponse
@@ -53,6 +55,24 @@ func WithoutEvents() Option { return func(s *Server) { s.noEvents = true } }
 
 // WithCRIVersion makes Version answer another CRI version than v1.
 func WithCRIVersion(v string) Option { return func(s *Server) { s.version = v } }
+
+// handlers can do what containerd's can on a new kernel.
+func handlers(names ...string) []*runtimeapi.RuntimeHandler {
+	var out []*runtimeapi.RuntimeHandler
+	for _, name := range names {
+		out = append(out, &runtimeapi.RuntimeHandler{
+			Name:     name,
+			Features: &runtimeapi.RuntimeHandlerFeatures{RecursiveReadOnlyMounts: true, UserNamespaces: true},
+		})
+	}
+	return out
+}
+
+// WithHandlers sets what Status says of the runtime's handlers and features; the
+// default is containerd's with runc: "" and "runc", which can do all there is.
+func WithHandlers(handlers []*runtimeapi.RuntimeHandler, features *runtimeapi.RuntimeFeatures) Option {
+	return func(s *Server) { s.handlers, s.features = handlers, features }
+}
 
 // WithSocket sets where the Server listens; the default is a new directory.
 func WithSocket(path string) Option { return func(s *Server) { s.socket = path } }
@@ -73,6 +93,8 @@ func New(t testing.TB, opts ...Option) *Server {
 		streams:    map[*stream]struct{}{},
 		version:    "v1",
 		driver:     runtimeapi.CgroupDriver_CGROUPFS,
+		handlers:   handlers("", "runc"),
+		features:   &runtimeapi.RuntimeFeatures{SupplementalGroupsPolicy: true, UserNamespacesHostNetwork: true},
 		network:    runtimeapi.RuntimeCondition{Type: runtimeapi.NetworkReady, Status: true},
 	}
 	s.faults.init()
@@ -195,8 +217,8 @@ func (s *Server) Status(context.Context, *runtimeapi.StatusRequest) (*runtimeapi
 			{Type: runtimeapi.RuntimeReady, Status: true},
 			{Type: runtimeapi.NetworkReady, Status: s.network.Status, Reason: s.network.Reason, Message: s.network.Message},
 		}},
-		// A kubelet refuses pods that need it otherwise; containerd has it.
-		Features: &runtimeapi.RuntimeFeatures{SupplementalGroupsPolicy: true},
+		RuntimeHandlers: s.handlers,
+		Features:        s.features,
 	}, nil
 }
 

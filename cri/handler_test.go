@@ -1,0 +1,225 @@
+package cri_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"podd/cri/critest"
+	"podd/internal/pod"
+)
+
+func TestUserNamespaceIsInEveryRequest(t *testing.T) {
+	r := newRig(t)
+	r.opts.UserNamespace = func(uid pod.UID) (uint32, uint32, error) {
+		if uid != "uid-web" {
+			t.Errorf("asked for %s", uid)
+		}
+		return 131072, 65536, nil
+	}
+	r.dial(t)
+	p := aPod("web", func(p *v1.Pod) { p.Spec.HostUsers = ptr(false) })
+	s := r.sandbox(t, p, 0)
+	req := r.request(p, s, 0)
+	req.Mounts = []pod.Mount{{HostPath: "/data", ContainerPath: "/d"}}
+	if _, err := r.CreateContainer(t.Context(), req); err != nil {
+		t.Fatal(err)
+	}
+	mapped := func(ids []*runtimeapi.IDMapping) bool {
+		return len(ids) == 1 && ids[0].HostId == 131072 && ids[0].ContainerId == 0 && ids[0].Length == 65536
+	}
+	config := r.srv.Containers()[0].Config
+	for what, ns := range map[string]*runtimeapi.UserNamespace{
+		"sandbox":   r.srv.Sandboxes()[0].Config.Linux.SecurityContext.NamespaceOptions.UsernsOptions,
+		"container": config.Linux.SecurityContext.NamespaceOptions.UsernsOptions,
+	} {
+		if ns.GetMode() != runtimeapi.NamespaceMode_POD || !mapped(ns.GetUids()) || !mapped(ns.GetGids()) {
+			t.Errorf("%s: got %v", what, ns)
+		}
+	}
+	if len(config.Mounts) != 3 {
+		t.Errorf("mounts: got %v", config.Mounts)
+	}
+	for _, m := range config.Mounts {
+		if !mapped(m.UidMappings) || !mapped(m.GidMappings) {
+			t.Errorf("mount %s is not mapped: %v", m.ContainerPath, m)
+		}
+	}
+}
+
+func TestUserNamespaceThatTheRuntimeCannotMake(t *testing.T) {
+	r := newRig(t, critest.WithHandlers([]*runtimeapi.RuntimeHandler{{Name: ""}, {Name: "kata", Features: &runtimeapi.RuntimeHandlerFeatures{}}}, nil))
+	r.opts.UserNamespace = func(pod.UID) (uint32, uint32, error) { return 0, 0, errors.New("nobody may ask") }
+	r.dial(t)
+	for class, want := range map[string]string{
+		"":     "can't set `spec.hostUsers: false`, runtime does not support user namespaces",
+		"kata": "can't set `spec.hostUsers: false`, RuntimeClass handler \"kata\" does not support user namespaces",
+	} {
+		p := aPod("web", func(p *v1.Pod) { p.Spec.HostUsers, p.Spec.RuntimeClassName = ptr(false), &class })
+		if _, err := r.RunSandbox(t.Context(), pod.SandboxRequest{Pod: p}); err == nil || err.Error() != want {
+			t.Errorf("%q: got %v, want %s", class, err, want)
+		}
+	}
+	s, err := r.Status(t.Context())
+	if err != nil || s.StrictGroups || len(s.Handlers) != 2 || s.Handlers[1].Name != "kata" {
+		t.Errorf("status: got %+v, %v", s, err)
+	}
+}
+
+// A runtime that does not tell its handlers is taken at its answer.
+func TestRuntimeClassOfARuntimeThatTellsNothing(t *testing.T) {
+	r := newRig(t, critest.WithHandlers(nil, nil))
+	p := aPod("web", func(p *v1.Pod) { p.Spec.RuntimeClassName = ptr("kata") })
+	if _, err := r.RunSandbox(t.Context(), pod.SandboxRequest{Pod: p}); err == nil || !strings.Contains(err.Error(), `no runtime for "kata" is configured`) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestEphemeralContainerSeesItsTargetsProcesses(t *testing.T) {
+	r := newRig(t)
+	p := aPod("web", func(p *v1.Pod) {
+		for name, target := range map[string]string{"debug": "app", "lost": "none", "free": ""} {
+			p.Spec.EphemeralContainers = append(p.Spec.EphemeralContainers, v1.EphemeralContainer{
+				EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: name, Image: image}, TargetContainerName: target,
+			})
+		}
+	})
+	s := r.sandbox(t, p, 0)
+	r.start(t, p, s, 0)
+	r.srv.Exit("app", 1)
+	newest := r.start(t, p, s, 1)
+	create := func(name string) (*runtimeapi.NamespaceOption, error) {
+		req := r.request(p, s, 0)
+		req.Container = &v1.Container{Name: name, Image: image}
+		id, err := r.CreateContainer(t.Context(), req)
+		for _, c := range r.srv.Containers() {
+			if c.ID == id {
+				return c.Config.Linux.SecurityContext.NamespaceOptions, err
+			}
+		}
+		return nil, err
+	}
+	if n, err := create("debug"); err != nil || n.Pid != runtimeapi.NamespaceMode_TARGET || n.TargetId != newest {
+		t.Errorf("with a target: got %v, %v, want the newest container of that name", n, err)
+	}
+	if n, err := create("free"); err != nil || n.Pid != runtimeapi.NamespaceMode_CONTAINER || n.TargetId != "" {
+		t.Errorf("without a target: got %v, %v", n, err)
+	}
+	if _, err := create("lost"); pod.ReasonOf(err, "") != "CreateContainerConfigError" || err.Error() != "unable to find target container none" {
+		t.Errorf("a target that is not there: got %v (%s)", err, pod.ReasonOf(err, ""))
+	}
+	p.Spec.ShareProcessNamespace = ptr(true)
+	p.Spec.EphemeralContainers[0].Name, p.Spec.EphemeralContainers[0].TargetContainerName = "shared", "app"
+	if n, err := create("shared"); err != nil || n.Pid != runtimeapi.NamespaceMode_POD {
+		t.Errorf("where all share: got %v, %v", n, err)
+	}
+}
+
+func TestRestartCountsGoOnWhereTheRuntimeLostTheContainers(t *testing.T) {
+	r := newRig(t)
+	p := aPod("web")
+	s := r.sandbox(t, p, 0)
+	logs := filepath.Join(r.dir, "pods", "default_web_uid-web", "app")
+	if err := os.MkdirAll(filepath.Join(logs, "99.log"), 0o755); err != nil { // a directory is no log
+		t.Fatal(err)
+	}
+	for _, name := range []string{"0.log", "3.log", "4.log.20260102-150405.gz", "readme", "x7.log", "-9.log", "99999999999.log"} {
+		if err := os.WriteFile(filepath.Join(logs, name), nil, 0o640); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.start(t, p, s, 0)
+	if c := r.observe(t, p.UID).Latest("app"); c.RestartCount != 5 || filepath.Base(c.LogPath) != "5.log" {
+		t.Errorf("got restart %d with log %s, want 5", c.RestartCount, c.LogPath)
+	}
+	if r.start(t, p, s, 9); r.observe(t, p.UID).Latest("app").RestartCount != 9 {
+		t.Errorf("got restart %d, want the 9 that was asked for", r.observe(t, p.UID).Latest("app").RestartCount)
+	}
+}
+
+func TestVariablesFromAFile(t *testing.T) {
+	r := newRig(t)
+	volume := t.TempDir()
+	r.opts.VolumePath = func(_ *v1.Pod, name string) (string, error) {
+		if name != "config" {
+			return "", errors.New("no such volume")
+		}
+		return volume, nil
+	}
+	r.dial(t)
+	if err := os.WriteFile(filepath.Join(volume, "env"), []byte("# made by init\nA='one'\nB='two\nlines' # so\nA='second'\nEMPTY=''\nC= 'x'\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(volume, "big"), make([]byte, 2<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, to := range map[string]string{"inside": "env", "absolute": "/env", "outside": "../../../../../etc/passwd", "magic": "/proc/self/environ"} {
+		if err := os.Symlink(to, filepath.Join(volume, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mkfifo(t, filepath.Join(volume, "fifo"))
+	p := aPod("web")
+	s := r.sandbox(t, p, 0)
+	n := int32(0)
+	value := func(ref v1.FileKeySelector) (string, error) {
+		n++
+		p.Spec.Containers[0].Env = []v1.EnvVar{{Name: "V", ValueFrom: &v1.EnvVarSource{FileKeyRef: &ref}}, {Name: "W", Value: "<$(V)>"}}
+		id, err := r.CreateContainer(t.Context(), r.request(p, s, n))
+		for _, c := range r.srv.Containers() {
+			if c.ID == id {
+				return string(c.Config.Envs[len(c.Config.Envs)-1].Value), err
+			}
+		}
+		return "", err
+	}
+	for _, c := range []struct{ volume, path, key, want string }{
+		{"config", "env", "A", "<one>"}, {"config", "env", "B", "<two\nlines>"}, {"config", "inside", "A", "<one>"}, {"config", "absolute", "A", "<one>"},
+	} {
+		if got, err := value(v1.FileKeySelector{VolumeName: c.volume, Path: c.path, Key: c.key}); err != nil || got != c.want {
+			t.Errorf("%+v: got %q, %v", c, got, err)
+		}
+	}
+	for _, c := range []struct{ volume, path, key, want string }{
+		{"config", "env", "EMPTY", `env V: environment variable key "EMPTY" not found in file "env"`},
+		{"config", "env", "C", "not found"}, {"config", "env", "Z", "not found"},
+		{"config", "none", "A", "couldn't parse env file"}, {"config", "fifo", "A", "not a regular file"}, {"config", "big", "A", "larger than"},
+		{"config", "outside", "A", "couldn't parse env file"}, {"config", "magic", "A", "couldn't parse env file"}, {"config", ".", "A", "not a regular file"},
+		{"other", "env", "A", `cannot find the volume "other" referenced by FileKeyRef`},
+	} {
+		if _, err := value(v1.FileKeySelector{VolumeName: c.volume, Path: c.path, Key: c.key}); pod.ReasonOf(err, "") != "CreateContainerConfigError" || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: got %v", c, err)
+		}
+	}
+	for _, path := range []string{"env", "none"} {
+		if got, err := value(v1.FileKeySelector{VolumeName: "config", Path: path, Key: "Z", Optional: ptr(true)}); err != nil || got != "<$(V)>" {
+			t.Errorf("optional in %s: got %q, %v", path, got, err)
+		}
+	}
+}
+
+// A container whose state the runtime lost is looked at anew each time, until a
+// stop has settled it.
+func TestContainerThatTheRuntimeLost(t *testing.T) {
+	r := newRig(t)
+	p := aPod("web")
+	id := r.start(t, p, r.sandbox(t, p, 0), 0)
+	r.observe(t, p.UID)
+	r.srv.Lose("app")
+	c := r.observe(t, p.UID).Latest("app")
+	if c.State != pod.ContainerUnknown || c.ExitCode != 0 {
+		t.Errorf("lost: got %+v", c)
+	}
+	if err := r.StopContainer(t.Context(), id, time.Second); err != nil {
+		t.Fatal(err)
+	}
+	if c = r.observe(t, p.UID).Latest("app"); c.State != pod.ContainerExited || c.ExitCode != 255 || c.Reason != "Unknown" {
+		t.Errorf("after the stop: got %+v", c)
+	}
+}

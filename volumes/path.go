@@ -1,0 +1,22 @@
+package volumes
+
+import (
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// Path is where the content of one of the pod's volumes is on the host; SetUp
+// must have succeeded. Whoever reads there reads what containers wrote, and may
+// have linked elsewhere.
+func (m *Mounter) Path(p *v1.Pod, volume string) (string, error) {
+	v := volumeNamed(p, volume)
+	if v == nil {
+		return "", fmt.Errorf("the pod has no volume %q", volume)
+	}
+	k := m.kindOf(v)
+	if k == nil {
+		return "", fmt.Errorf("volume %q is of a kind that podd does not have", volume)
+	}
+	return k.path(m.targetFor(p, v, k, true)), nil
+}
