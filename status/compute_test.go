@@ -292,6 +292,18 @@ func TestRestartOfPoddChangesNothing(t *testing.T) {
 			{withInit("i", exited(0, 0, 4)), with("a"), lookAt(4)},
 			{withInit("i", exited(0, 0, 4)), with("a", running(0, 5)), lookAt(5)},
 		},
+		"init crash loop": {
+			{withInit("i"), with("a"), lookAt(1)},
+			{withInit("i", running(0, 2)), with("a"), lookAt(2)},
+			{withInit("i", exited(0, 1, 4)), with("a"), lookAt(4)},
+			{withInit("i", exited(1, 1, 6), exited(0, 1, 4)), with("a"), waits("i", "CrashLoopBackOff"), lookAt(6)},
+		},
+		"sidecar crash loop": {
+			{withSidecar("s"), with("a"), lookAt(1)},
+			{withSidecar("s", running(0, 2)), with("a"), lookAt(2)},
+			{withSidecar("s", running(0, 2)), with("a", running(0, 2)), lookAt(3)},
+			{withSidecar("s", exited(0, 1, 5)), with("a", running(0, 2)), waits("s", "CrashLoopBackOff"), lookAt(5)},
+		},
 		"crash loop": {
 			{with("a", running(0, 2)), lookAt(2)},
 			{with("a", exited(0, 1, 7)), waits("a", "CrashLoopBackOff"), lookAt(7)},

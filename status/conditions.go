@@ -2,6 +2,7 @@ package status
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -292,32 +293,65 @@ func (c *computation) sandboxSince(v verdict) time.Time {
 }
 
 // initializedSince: a pod without init containers is initialized from its start
-// on, others since the last of them was through.
+// on, others since the last of them was through, or a sidecar was up. Later
+// containers of a sidecar do not count: none that began after a regular one.
 func (c *computation) initializedSince(s *v1.PodStatus, v verdict) time.Time {
 	if v.status != v1.ConditionTrue || len(c.pod.Spec.InitContainers) == 0 {
 		return c.startTime().Time
 	}
 	var through time.Time
-	for _, cs := range s.InitContainerStatuses {
-		switch {
-		case cs.State.Terminated != nil:
-			through = later(through, cs.State.Terminated.FinishedAt.Time)
-		case cs.State.Running != nil:
-			through = later(through, cs.State.Running.StartedAt.Time)
+	for i, cs := range s.InitContainerStatuses {
+		switch end := cs.State.Terminated; {
+		case pod.IsSidecar(&c.pod.Spec.InitContainers[i]):
+			through = later(through, startedAt(&cs))
+		case end != nil:
+			through = later(through, end.FinishedAt.Time)
+		}
+	}
+	for _, cs := range s.ContainerStatuses {
+		if t := startedAt(&cs); !t.IsZero() && t.Before(through) {
+			through = t
 		}
 	}
 	return through
 }
 
+// startedAt is when a container began to run, or the one before it, as far as
+// its status tells; zero if it does not.
+func startedAt(cs *v1.ContainerStatus) time.Time {
+	for _, state := range []v1.ContainerState{cs.State, cs.LastTerminationState} {
+		switch {
+		case state.Running != nil:
+			return state.Running.StartedAt.Time
+		case state.Terminated != nil:
+			return state.Terminated.StartedAt.Time
+		}
+	}
+	return time.Time{}
+}
+
+// readinessOf are the containers that a pod's readiness depends on: sidecars and
+// regular ones.
+func (c *computation) readinessOf(s *v1.PodStatus) []v1.ContainerStatus {
+	all := slices.Clone(s.ContainerStatuses)
+	for i, cs := range s.InitContainerStatuses {
+		if pod.IsSidecar(&c.pod.Spec.InitContainers[i]) {
+			all = append(all, cs)
+		}
+	}
+	return all
+}
+
 // readySince: a pod that nothing probes is ready since its last container
 // started, and unready since the last of the unready ones ended, or else since
-// the pod's start. What a probe says is true from the look on, and after a
-// restart of podd from the start of the container on.
+// the pod's start, as one is of which a container never ran. What a probe says is
+// true from the look on, and after a restart of podd from the start of the
+// container on.
 func (c *computation) readySince(s *v1.PodStatus, v verdict) time.Time {
 	var started, ended time.Time
-	all := append(append([]v1.ContainerStatus{}, s.InitContainerStatuses...), s.ContainerStatuses...)
-	running := false
-	for _, cs := range all {
+	running, neverRan := false, false
+	for _, cs := range c.readinessOf(s) {
+		neverRan = neverRan || cs.State.Waiting != nil && cs.LastTerminationState.Terminated == nil
 		for _, end := range []*v1.ContainerStateTerminated{cs.State.Terminated, cs.LastTerminationState.Terminated} {
 			if end != nil && !cs.Ready {
 				ended = later(ended, end.FinishedAt.Time)
@@ -335,6 +369,7 @@ func (c *computation) readySince(s *v1.PodStatus, v verdict) time.Time {
 		return started
 	case running && known:
 		return time.Time{}
+	case neverRan:
 	case !ended.IsZero():
 		return ended
 	case running:

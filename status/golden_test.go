@@ -27,6 +27,11 @@ func TestGoldenStatus(t *testing.T) {
 		"crashloop": {with("web", exited(2, 1, 40), exited(1, 1, 20)), waits("web", "CrashLoopBackOff")},
 		"completed": {policy(never), withInit("setup", exited(0, 0, 3)), with("job", exited(0, 0, 9))},
 		"creating":  {noSandbox(), with("web"), waits("web", "ContainerCreating")},
+		"initializing": {withInit("setup", exited(0, 0, 3)), withSidecar("proxy", running(0, 3)), withInit("migrate", exited(1, 2, 20), exited(0, 2, 9)),
+			waits("migrate", "CrashLoopBackOff"), with("web"), started(true, "proxy")},
+		"sidecar":  {withSidecar("proxy", running(0, 3)), with("web", running(0, 4)), limits, stops("SIGQUIT")},
+		"resizing": {with("web", running(0, 2)), limits, granted("web", "32Mi"), holds("web", 32<<20), resizing},
+		"refused":  {noSandbox(), with("web"), failed("NodeAffinity")},
 	} {
 		o := Options{HostIPs: []string{"192.0.2.7"}}
 		got, err := json.MarshalIndent(o.Compute(aScene(opts...), v1.PodStatus{}), "", "  ")

@@ -24,11 +24,13 @@ func (c *computation) phase(s *v1.PodStatus) {
 		s.Phase, s.Reason, s.Message = ended, c.report.Reason, c.report.Message
 		return
 	}
-	if terminal(s.Phase) {
-		s.Phase = v1.PodRunning
-	}
-	if c.previous.Phase != "" {
+	switch {
+	case c.previous.Phase != "":
 		s.Phase = c.previous.Phase
+	case terminal(s.Phase) && c.anyRegularCreated():
+		s.Phase = v1.PodRunning
+	case terminal(s.Phase):
+		s.Phase = v1.PodPending
 	}
 }
 
