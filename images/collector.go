@@ -1,0 +1,286 @@
+package images
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
+
+	"podd/internal/pod"
+)
+
+const (
+	// gcPeriod is the kubelet's (pkg/kubelet/kubelet.go, ImageGCPeriod).
+	gcPeriod = 5 * time.Minute
+	// gcAtOnce is the least time between two collections that somebody asked for.
+	gcAtOnce = 30 * time.Second
+	// gcTimeout bounds one collection.
+	gcTimeout = 4 * time.Minute
+	// gcSayAgain is how often a disk that stays full is an event: nothing new is
+	// said by saying it every five minutes.
+	gcSayAgain = 30 * time.Minute
+)
+
+// GCRuntime is what a Collector needs of the container runtime.
+type GCRuntime interface {
+	ListImages(ctx context.Context) ([]*pod.Image, error)
+	// ContainerImages are the IDs and names of the images that containers were
+	// made of, dead ones and those of other agents too.
+	ContainerImages(ctx context.Context) ([]string, error)
+	// RemoveImage removes an image with all its names.
+	RemoveImage(ctx context.Context, image string) error
+}
+
+// NodeRecorder takes events of the node.
+type NodeRecorder interface {
+	NodeEvent(eventType, reason, message string)
+}
+
+// GCConfig is what a Collector is made of; Usage, Recorder, Log and Registerer
+// may be nil.
+type GCConfig struct {
+	Runtime GCRuntime
+	Policy  GCPolicy
+	// Disk looks at the images' file system.
+	Disk func(ctx context.Context) (Disk, error)
+	// Wanted are the images that manifests name and those that the image
+	// directory holds. It is false until every source of pods has spoken:
+	// nothing is removed before.
+	Wanted func() ([]string, bool)
+	// Usage says in a few words who takes the space on a disk that stays full.
+	Usage      func(ctx context.Context) string
+	Recorder   NodeRecorder
+	Log        *slog.Logger
+	Registerer prometheus.Registerer
+}
+
+// Collector removes images that nobody uses when their file system runs full, or
+// when they are too old.
+type Collector struct {
+	cfg     GCConfig
+	log     *slog.Logger
+	removed *prometheus.CounterVec
+	poke    chan struct{}
+
+	// Run's own.
+	memory map[string]imageUse
+	failed bool      // the last collection
+	said   time.Time // when the disk was last said to stay full
+}
+
+// NewCollector makes a Collector; it starts nothing.
+func NewCollector(cfg GCConfig) *Collector {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	c := &Collector{
+		cfg: cfg, log: cfg.Log, poke: make(chan struct{}, 1), memory: map[string]imageUse{},
+		removed: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubelet_image_garbage_collected_total",
+			Help: "Total number of images garbage collected by the kubelet, whether through disk usage or image age.",
+		}, []string{"reason"}),
+	}
+	if cfg.Registerer != nil {
+		cfg.Registerer.MustRegister(c.removed)
+	}
+	return c
+}
+
+// Soon asks for a collection before its time, as after a pull that found the
+// disk full. It never blocks, and asking often is the same as asking once.
+func (c *Collector) Soon() {
+	select {
+	case c.poke <- struct{}{}:
+	default:
+	}
+}
+
+// Run looks at the images every five minutes until ctx ends. It is called once,
+// when the runtime answers.
+func (c *Collector) Run(ctx context.Context) error {
+	if c.cfg.Policy.High >= 100 && c.cfg.Policy.MaxAge == 0 {
+		<-ctx.Done() // the kubelet's way to have none
+		return context.Cause(ctx)
+	}
+	began := time.Now()
+	tick := time.NewTicker(gcPeriod)
+	defer tick.Stop()
+	for {
+		c.round(ctx, began)
+		last := time.Now()
+		select {
+		case <-tick.C:
+		case <-c.poke:
+			if wait := gcAtOnce - time.Since(last); wait > 0 {
+				select {
+				case <-time.After(wait):
+				case <-ctx.Done():
+				}
+			}
+		case <-ctx.Done():
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// round collects once, and says what went wrong: the second time in a row as an
+// event, as the kubelet does.
+func (c *Collector) round(ctx context.Context, began time.Time) {
+	ctx, cancel := context.WithTimeout(ctx, gcTimeout)
+	defer cancel()
+	err := c.Collect(ctx, began)
+	switch {
+	case err == nil:
+		c.failed = false
+		return
+	case errors.Is(err, context.Canceled), errors.Is(err, pod.ErrUnavailable):
+		return // nothing is known of images then
+	case c.failed && time.Since(c.said) >= gcSayAgain:
+		c.said = time.Now()
+		c.event("ImageGCFailed", err.Error())
+	}
+	c.failed = true
+	c.log.Warn("image garbage collection", "error", err)
+}
+
+// Collect removes what is too old, and what must go for want of space. began is
+// since when podd watches who uses images: MaxAge counts from then at the
+// earliest. The error is a sentence for a person.
+func (c *Collector) Collect(ctx context.Context, began time.Time) error {
+	wanted, complete := c.cfg.Wanted()
+	in, err := c.look(ctx, wanted, time.Now())
+	if err != nil {
+		return err
+	}
+	if !complete {
+		return nil
+	}
+	if in.now.Sub(began) <= in.policy.MaxAge {
+		in.policy.MaxAge = 0
+	}
+	removable, old := in.removable()
+	var errs []error
+	var rest []*pod.Image
+	for _, i := range removable {
+		if !old[i.ID] {
+			rest = append(rest, i)
+		} else if err := c.remove(ctx, i, "age"); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(append(errs, c.makeRoom(ctx, rest))...)
+}
+
+// look asks the runtime what there is and who uses it.
+func (c *Collector) look(ctx context.Context, wanted []string, now time.Time) (gcInput, error) {
+	in := gcInput{memory: c.memory, policy: c.cfg.Policy, now: now, kept: map[string]bool{}}
+	var err error
+	if in.images, err = c.cfg.Runtime.ListImages(ctx); err != nil {
+		return in, err
+	}
+	containers, err := c.cfg.Runtime.ContainerImages(ctx)
+	if err != nil {
+		return in, err
+	}
+	used := map[string]bool{}
+	for _, name := range containers {
+		used[name], in.kept[name] = true, true
+		if full := fullName(name); full != "" {
+			used[full], in.kept[full] = true, true
+		}
+	}
+	for _, name := range wanted {
+		in.kept[name] = true
+		if full := fullName(name); full != "" {
+			in.kept[full] = true
+		}
+	}
+	remember(c.memory, in, used)
+	return in, nil
+}
+
+// makeRoom removes one image after the other until the file system itself says
+// that there is room. What images are said to take is not asked: layers are
+// shared, and sizes are those of what was sent.
+func (c *Collector) makeRoom(ctx context.Context, removable []*pod.Image) error {
+	disk, err := c.cfg.Disk(ctx)
+	if err != nil {
+		return err
+	}
+	if disk.Capacity == 0 {
+		err := errors.New("invalid capacity 0 on image filesystem")
+		c.event("InvalidDiskCapacity", err.Error())
+		return err
+	}
+	disk.Available = min(disk.Available, disk.Capacity)
+	want := c.cfg.Policy.goal(disk)
+	if want == 0 {
+		return nil
+	}
+	c.log.Info("images are removed to make room", "used_percent", disk.Used(), "available", disk.Available, "want", want, "candidates", len(removable))
+	before := disk
+	var errs []error
+	for _, i := range removable {
+		if disk.Available >= want {
+			break
+		}
+		if err := c.remove(ctx, i, "space"); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if now, err := c.cfg.Disk(ctx); err == nil {
+			disk.Available = now.Available
+		}
+	}
+	if len(errs) > 0 {
+		return fmt.Errorf("remove images to make room: %w", errors.Join(errs...))
+	}
+	if disk.Available < want {
+		return c.stillFull(ctx, before, disk)
+	}
+	return nil
+}
+
+func (c *Collector) remove(ctx context.Context, i *pod.Image, why string) error {
+	if err := c.cfg.Runtime.RemoveImage(ctx, i.ID); err != nil {
+		return err
+	}
+	delete(c.memory, i.ID)
+	c.removed.WithLabelValues(why).Inc()
+	c.log.Info("image removed", "image", i.ID, "tags", i.Tags, "bytes", i.Size, "why", why)
+	return nil
+}
+
+// stillFull says that there is not enough room although no unused image is
+// left, and who has the room.
+func (c *Collector) stillFull(ctx context.Context, before, now Disk) error {
+	var freed uint64
+	if now.Available > before.Available {
+		freed = now.Available - before.Available
+	}
+	text := fmt.Sprintf("Insufficient free disk space on the node's image filesystem (%d%% of %s used). "+
+		"Failed to free sufficient space by deleting unused images (freed %d bytes). "+
+		"Investigate disk usage, as it could be used by active images, logs, volumes, or other data.",
+		now.Used(), size(int64(now.Capacity)), freed)
+	if c.cfg.Usage != nil {
+		if who := c.cfg.Usage(ctx); who != "" {
+			text += " " + who
+		}
+	}
+	if !c.failed || time.Since(c.said) >= gcSayAgain {
+		c.event("FreeDiskSpaceFailed", text)
+	}
+	return errors.New(text)
+}
+
+func (c *Collector) event(reason, message string) {
+	if c.cfg.Recorder != nil {
+		c.cfg.Recorder.NodeEvent(v1.EventTypeWarning, reason, message)
+	}
+}

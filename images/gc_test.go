@@ -1,0 +1,321 @@
+package images
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"podd/internal/pod"
+)
+
+const gib = 1 << 30
+
+func TestWhenRoomIsMade(t *testing.T) {
+	usual := GCPolicy{High: 85, Low: 80, MinFree: gib}
+	for _, tc := range []struct {
+		name      string
+		policy    GCPolicy
+		disk      Disk
+		available uint64 // to be reached; 0 for nothing to do
+	}{
+		{"room enough", usual, Disk{Capacity: 100 * gib, Available: 16 * gib}, 0},
+		{"at the threshold", usual, Disk{Capacity: 100 * gib, Available: 15 * gib}, 20 * gib},
+		{"full", usual, Disk{Capacity: 100 * gib}, 20 * gib},
+		{"small disk, by its floor", usual, Disk{Capacity: 6 * gib, Available: gib - 1}, gib + gib/4},
+		{"small disk, room", usual, Disk{Capacity: 6 * gib, Available: gib + 1}, 0},
+		{"tiny disk: the floor is a fifth", usual, Disk{Capacity: 2 * gib, Available: 2 * gib / 5}, 0},
+		{"tiny disk, below", usual, Disk{Capacity: 2 * gib, Available: 2*gib/5 - 1}, 2*gib/5 + 2*gib/20},
+		{"big disk, floor below the percentage", GCPolicy{High: 99, Low: 98, MinFree: gib}, Disk{Capacity: 50 * gib, Available: gib / 2}, 1.25 * gib},
+		{"no floor", GCPolicy{High: 99, Low: 98}, Disk{Capacity: 20 * gib, Available: gib / 2}, 0},
+		{"never", GCPolicy{High: 100, Low: 80, MinFree: gib}, Disk{Capacity: 100 * gib}, 0},
+		{"always", GCPolicy{High: 0, Low: 0}, Disk{Capacity: 100, Available: 100}, 100},
+	} {
+		// Divided before it is multiplied, so that no disk is too large: off by
+		// less than a hundred bytes.
+		if got := tc.policy.goal(tc.disk); got > tc.available || tc.available-got > 100 {
+			t.Errorf("%s: got %d, want %d", tc.name, got, tc.available)
+		}
+	}
+}
+
+func anImage(id string, more ...func(*pod.Image)) *pod.Image {
+	i := &pod.Image{ID: id, Tags: []string{"reg.test/" + id + ":1"}, Digests: []string{"reg.test/" + id + "@sha256:" + strings.Repeat("a", 64)}, Size: 10}
+	for _, m := range more {
+		m(i)
+	}
+	return i
+}
+
+func pinned(i *pod.Image) { i.Pinned = true }
+
+func TestWhichImagesMayGo(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	ago := func(d time.Duration) time.Time { return now.Add(-d) }
+	in := gcInput{
+		now: now, policy: GCPolicy{MinAge: 2 * time.Minute, MaxAge: 24 * time.Hour},
+		images: []*pod.Image{
+			anImage("recent"), anImage("used"), anImage("tagged"), anImage("digested"), anImage("pinned", pinned),
+			anImage("lru2"), anImage("lru1"), anImage("never2"), anImage("never1"), anImage("old"), anImage("young"),
+		},
+		kept: map[string]bool{"used": true, "reg.test/tagged:1": true, "reg.test/digested@sha256:" + strings.Repeat("a", 64): true},
+		memory: map[string]imageUse{
+			"recent":   {firstSeen: ago(time.Hour), lastUsed: ago(time.Minute)},
+			"used":     {firstSeen: ago(48 * time.Hour)},
+			"tagged":   {firstSeen: ago(48 * time.Hour)},
+			"digested": {firstSeen: ago(48 * time.Hour)},
+			"pinned":   {firstSeen: ago(48 * time.Hour)},
+			"lru1":     {firstSeen: ago(3 * time.Hour), lastUsed: ago(2 * time.Hour)},
+			"lru2":     {firstSeen: ago(5 * time.Hour), lastUsed: ago(time.Hour)},
+			"never1":   {firstSeen: ago(4 * time.Hour)},
+			"never2":   {firstSeen: ago(3 * time.Hour)},
+			"old":      {firstSeen: ago(48 * time.Hour)},
+			"young":    {firstSeen: ago(2*time.Minute - 1)},
+		},
+	}
+	all, old := in.removable()
+	var got []string
+	for _, i := range all {
+		got = append(got, i.ID)
+	}
+	if want := []string{"old", "never1", "never2", "lru1", "lru2", "recent"}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	if len(old) != 1 || !old["old"] {
+		t.Errorf("too old: got %v, want old", old)
+	}
+}
+
+// diskful is a runtime whose images fill a disk.
+type diskful struct {
+	images   []*pod.Image
+	used     []string
+	fails    map[string]error
+	down     error
+	capacity uint64
+	others   uint64 // bytes of the disk that are no images
+	removed  []string
+	events   []string
+}
+
+func (s *diskful) ListImages(context.Context) ([]*pod.Image, error) { return s.images, s.down }
+func (s *diskful) ContainerImages(context.Context) ([]string, error) {
+	return s.used, s.down
+}
+
+func (s *diskful) RemoveImage(_ context.Context, id string) error {
+	if err := s.fails[id]; err != nil {
+		return err
+	}
+	s.images = slices.DeleteFunc(slices.Clone(s.images), func(i *pod.Image) bool { return i.ID == id })
+	s.removed = append(s.removed, id)
+	return nil
+}
+
+func (s *diskful) disk(context.Context) (Disk, error) {
+	used := s.others
+	for _, i := range s.images {
+		used += i.Size
+	}
+	return Disk{Capacity: s.capacity, Available: s.capacity - min(used, s.capacity)}, nil
+}
+
+func (s *diskful) NodeEvent(eventType, reason, message string) {
+	s.events = append(s.events, eventType+" "+reason+" "+message)
+}
+
+func (s *diskful) config() GCConfig {
+	return GCConfig{
+		Runtime: s, Disk: s.disk, Recorder: s, Policy: GCPolicy{High: 85, Low: 80, MinAge: 2 * time.Minute},
+		Wanted: func() ([]string, bool) { return nil, true },
+	}
+}
+
+// collecting runs a Collector in a bubble.
+func collecting(t *testing.T, cfg GCConfig, test func(c *Collector)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		c := NewCollector(cfg)
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- c.Run(ctx) }()
+		synctest.Wait()
+		test(c)
+		stop()
+		<-ended
+	})
+}
+
+func TestRoomIsMadeWithTheLeastRecentlyUsed(t *testing.T) {
+	s := &diskful{capacity: 1000, others: 200}
+	for i := range 8 {
+		s.images = append(s.images, anImage(fmt.Sprint("i", i), func(i *pod.Image) { i.Size = 100 }))
+	}
+	s.used = []string{"i0"}
+	cfg := s.config()
+	reg := prometheus.NewRegistry()
+	cfg.Registerer = reg
+	cfg.Wanted = func() ([]string, bool) { return []string{"reg.test/i1:1"}, true }
+	collecting(t, cfg, func(c *Collector) {
+		if len(s.removed) != 0 {
+			t.Errorf("within the least age: got %v removed", s.removed)
+		}
+		s.used = []string{"i0", "i3"}
+		time.Sleep(gcPeriod) // 100 % used; i3 was used now
+		synctest.Wait()
+		if want := []string{"i2", "i4"}; !slices.Equal(s.removed, want) {
+			t.Errorf("got %v removed, want %v: the first seen go first, down to 80 %%", s.removed, want)
+		}
+		s.used = nil
+		s.others += 400
+		time.Sleep(gcPeriod)
+		synctest.Wait()
+		if want := []string{"i2", "i4", "i5", "i6", "i7", "i0"}; !slices.Equal(s.removed, want) {
+			t.Errorf("got %v removed, want %v: what was used in the last round goes last, what a manifest names never", s.removed, want)
+		}
+		if len(s.events) != 0 {
+			t.Errorf("events: got %q", s.events)
+		}
+		if n := testutil.ToFloat64(c.removed.WithLabelValues("space")); n != 6 {
+			t.Errorf("metric: got %v, want 6", n)
+		}
+	})
+}
+
+func TestNothingIsRemovedBeforeAllSourcesSpoke(t *testing.T) {
+	s := &diskful{capacity: 1000, images: []*pod.Image{anImage("a", func(i *pod.Image) { i.Size = 950 })}}
+	cfg := s.config()
+	spoken := false
+	cfg.Wanted = func() ([]string, bool) { return nil, spoken }
+	collecting(t, cfg, func(*Collector) {
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if len(s.removed) != 0 {
+			t.Fatal("removed while a source was silent")
+		}
+		spoken = true
+		time.Sleep(gcPeriod)
+		synctest.Wait()
+		if len(s.removed) != 1 {
+			t.Error("not removed after it spoke")
+		}
+	})
+}
+
+func TestOldImagesGoHoweverMuchRoomThereIs(t *testing.T) {
+	s := &diskful{capacity: 1 << 40, images: []*pod.Image{anImage("a"), anImage("b"), anImage("p", pinned)}, used: []string{"b"}}
+	cfg := s.config()
+	cfg.Policy.MaxAge = time.Hour
+	collecting(t, cfg, func(c *Collector) {
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if len(s.removed) != 0 {
+			t.Fatalf("at its age: got %v removed", s.removed)
+		}
+		time.Sleep(gcPeriod)
+		synctest.Wait()
+		s.used = nil
+		s.images = append(s.images, anImage("pulled"))
+		time.Sleep(gcPeriod)
+		synctest.Wait()
+		if !slices.Equal(s.removed, []string{"a"}) {
+			t.Fatalf("got %v removed, want a only: b was used a moment ago, pulled is new", s.removed)
+		}
+		time.Sleep(70 * time.Minute)
+		synctest.Wait()
+		if !slices.Equal(s.removed, []string{"a", "b", "pulled"}) {
+			t.Errorf("got %v removed", s.removed)
+		}
+		if n := testutil.ToFloat64(c.removed.WithLabelValues("age")); n != 3 {
+			t.Errorf("metric: got %v, want 3", n)
+		}
+	})
+}
+
+func TestADiskFullOfOtherThingsIsSaidOnceInAWhile(t *testing.T) {
+	s := &diskful{capacity: 1000 * gib, others: 950 * gib, images: []*pod.Image{anImage("a", func(i *pod.Image) { i.Size = 10 * gib })}}
+	cfg := s.config()
+	cfg.Usage = func(context.Context) string { return "Pods have it." }
+	collecting(t, cfg, func(*Collector) {
+		time.Sleep(2 * time.Hour)
+		synctest.Wait()
+	})
+	if !slices.Equal(s.removed, []string{"a"}) {
+		t.Errorf("removed: got %v", s.removed)
+	}
+	free, failed := 0, 0
+	for _, e := range s.events {
+		switch {
+		case strings.HasPrefix(e, "Warning FreeDiskSpaceFailed Insufficient free disk space on the node's image filesystem (9") && strings.HasSuffix(e, " Pods have it."):
+			free++
+		case strings.HasPrefix(e, "Warning ImageGCFailed Insufficient"):
+			failed++
+		default:
+			t.Errorf("got event %q", e)
+		}
+	}
+	// The kubelet says each of them 24 times in two hours.
+	if free < 2 || free > 6 || failed < 1 || failed > 5 {
+		t.Errorf("got %d FreeDiskSpaceFailed and %d ImageGCFailed in two hours", free, failed)
+	}
+}
+
+func TestWhatCannotBeRemovedIsPassedOver(t *testing.T) {
+	s := &diskful{capacity: 1000, fails: map[string]error{"a": errors.New("read-only file system")}}
+	for _, id := range []string{"a", "b"} {
+		s.images = append(s.images, anImage(id, func(i *pod.Image) { i.Size = 450 }))
+	}
+	collecting(t, s.config(), func(*Collector) {
+		time.Sleep(gcPeriod)
+		synctest.Wait()
+		if !slices.Equal(s.removed, []string{"b"}) {
+			t.Errorf("got %v removed, want b", s.removed)
+		}
+	})
+}
+
+func TestAFullDiskIsSeenToAtOnceAndNotInALoop(t *testing.T) {
+	s := &diskful{capacity: 1000, images: []*pod.Image{anImage("a", func(i *pod.Image) { i.Size = 950 })}}
+	cfg := s.config()
+	looks := 0
+	cfg.Disk = func(ctx context.Context) (Disk, error) { looks++; return s.disk(ctx) }
+	collecting(t, cfg, func(c *Collector) {
+		time.Sleep(3 * time.Minute)
+		c.Soon()
+		synctest.Wait()
+		if !slices.Equal(s.removed, []string{"a"}) {
+			t.Errorf("got %v removed, want a", s.removed)
+		}
+		before := looks
+		for range 1000 {
+			c.Soon()
+			time.Sleep(10 * time.Millisecond)
+		}
+		synctest.Wait()
+		if looks-before > 1 {
+			t.Errorf("got %d looks in 10 s", looks-before)
+		}
+	})
+}
+
+func TestNoCapacityAndNoRuntime(t *testing.T) {
+	s := &diskful{}
+	collecting(t, s.config(), func(*Collector) {
+		if !slices.Equal(s.events, []string{"Warning InvalidDiskCapacity invalid capacity 0 on image filesystem"}) {
+			t.Errorf("got events %q", s.events)
+		}
+		s.events, s.down = nil, fmt.Errorf("list: %w", pod.ErrUnavailable)
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if len(s.events) != 0 {
+			t.Errorf("runtime away: got events %q", s.events)
+		}
+	})
+}
