@@ -164,7 +164,7 @@ func (c *Collector) Collect(ctx context.Context, began time.Time) error {
 	if in.now.Sub(began) <= in.policy.MaxAge {
 		in.policy.MaxAge = 0
 	}
-	removable, old := in.removable()
+	removable, old, young := in.removable()
 	var errs []error
 	var rest []*pod.Image
 	for _, i := range removable {
@@ -174,7 +174,7 @@ func (c *Collector) Collect(ctx context.Context, began time.Time) error {
 			errs = append(errs, err)
 		}
 	}
-	return errors.Join(append(errs, c.makeRoom(ctx, rest))...)
+	return errors.Join(append(errs, c.makeRoom(ctx, rest, young))...)
 }
 
 // look asks the runtime what there is and who uses it.
@@ -208,7 +208,7 @@ func (c *Collector) look(ctx context.Context, wanted []string, now time.Time) (g
 // makeRoom removes one image after the other until the file system itself says
 // that there is room. What images are said to take is not asked: layers are
 // shared, and sizes are those of what was sent.
-func (c *Collector) makeRoom(ctx context.Context, removable []*pod.Image) error {
+func (c *Collector) makeRoom(ctx context.Context, removable []*pod.Image, young int) error {
 	disk, err := c.cfg.Disk(ctx)
 	if err != nil {
 		return err
@@ -241,10 +241,10 @@ func (c *Collector) makeRoom(ctx context.Context, removable []*pod.Image) error 
 	if len(errs) > 0 {
 		return fmt.Errorf("remove images to make room: %w", errors.Join(errs...))
 	}
-	if disk.Available < want {
-		return c.stillFull(ctx, before, disk)
+	if disk.Available >= want || young > 0 { // those are older in the next round; all are young at podd's start
+		return nil
 	}
-	return nil
+	return c.stillFull(ctx, before, disk)
 }
 
 func (c *Collector) remove(ctx context.Context, i *pod.Image, why string) error {

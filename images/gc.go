@@ -80,12 +80,17 @@ type gcInput struct {
 
 // removable are the images that may go, in the order in which they should: the
 // longest unused first, and of those never used the first seen. Of images that
-// are too old, old says so.
-func (in gcInput) removable() (all []*pod.Image, old map[string]bool) {
+// are too old, old says so; young are so many that nobody needs and that may not
+// go yet.
+func (in gcInput) removable() (all []*pod.Image, old map[string]bool, young int) {
 	old = map[string]bool{}
 	for _, i := range in.images {
 		use := in.memory[i.ID]
-		if i.Pinned || in.keeps(i) || in.now.Sub(use.firstSeen) < in.policy.MinAge {
+		if i.Pinned || in.keeps(i) {
+			continue
+		}
+		if in.now.Sub(use.firstSeen) < in.policy.MinAge {
+			young++
 			continue
 		}
 		all = append(all, i)
@@ -97,7 +102,7 @@ func (in gcInput) removable() (all []*pod.Image, old map[string]bool) {
 		x, y := in.memory[a.ID], in.memory[b.ID]
 		return cmp.Or(x.lastUsed.Compare(y.lastUsed), x.firstSeen.Compare(y.firstSeen), cmp.Compare(a.ID, b.ID))
 	})
-	return all, old
+	return all, old, young
 }
 
 // keeps says whether anybody needs an image, under any of its names.

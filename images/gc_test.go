@@ -80,7 +80,7 @@ func TestWhichImagesMayGo(t *testing.T) {
 			"young":    {firstSeen: ago(2*time.Minute - 1)},
 		},
 	}
-	all, old := in.removable()
+	all, old, young := in.removable()
 	var got []string
 	for _, i := range all {
 		got = append(got, i.ID)
@@ -88,8 +88,8 @@ func TestWhichImagesMayGo(t *testing.T) {
 	if want := []string{"old", "never1", "never2", "lru1", "lru2", "recent"}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
-	if len(old) != 1 || !old["old"] {
-		t.Errorf("too old: got %v, want old", old)
+	if len(old) != 1 || !old["old"] || young != 1 {
+		t.Errorf("too old: got %v, want old; too young: got %d, want 1", old, young)
 	}
 }
 
