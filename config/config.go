@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 )
 
@@ -49,7 +50,7 @@ type Config struct {
 	NodeIPs []netip.Addr
 	// RootDir holds what survives a boot, StateDir what a boot may forget.
 	RootDir, StateDir string
-	// CertDir, NodeLabels matter in a cluster only.
+	// CertDir matters in a cluster only. NodeLabels are what pods may select.
 	CertDir    string
 	NodeLabels map[string]string
 
@@ -69,6 +70,28 @@ type Config struct {
 	// "cgroupfs"; it counts only when the runtime does not name its driver.
 	CgroupRoot, CgroupDriver string
 
+	// CPUQuota says that CPU limits are enforced, in periods of CPUQuotaPeriod.
+	CPUQuota       bool
+	CPUQuotaPeriod time.Duration
+	// PodPIDsLimit is 0 for none.
+	PodPIDsLimit int64
+	// LimitedSwap lets Burstable containers have their share of the swap.
+	LimitedSwap bool
+	// SingleProcessOOMKill is nil for what the cgroup version has.
+	SingleProcessOOMKill *bool
+	// MaxPods is at least 1; PodsPerCore 0 is no such bound.
+	MaxPods, PodsPerCore int
+	// Reserved is kubeReserved and systemReserved together; EvictionHard names
+	// what the node keeps free, by the kubelet's signals.
+	Reserved     v1.ResourceList
+	EvictionHard map[string]string
+	// EnforcePods says that the pods together are held to what is not reserved.
+	EnforcePods bool
+	// UnsafeSysctls are names and beginnings of names, with * at the end.
+	UnsafeSysctls []string
+	// Taints are those of --register-with-taints.
+	Taints []v1.Taint
+
 	ClusterDNS    []netip.Addr
 	ClusterDomain string
 	// ResolvConf is a path, or empty for none.
@@ -87,6 +110,12 @@ type Config struct {
 	OOMScoreAdj int
 	// RestartBackOffMax is the longest wait before a restart of a container.
 	RestartBackOffMax time.Duration
+
+	// SeccompDefault makes RuntimeDefault the profile of containers that name none.
+	SeccompDefault bool
+	// IDsPerPod is how many user and group IDs a pod with hostUsers: false gets, a
+	// multiple of 65536.
+	IDsPerPod uint32
 
 	// ReadOnlyAddress and HealthzAddress are host:port, or empty for none.
 	ReadOnlyAddress, HealthzAddress string

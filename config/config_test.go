@@ -109,6 +109,7 @@ func TestMistakes(t *testing.T) {
 		{"back-off", head + "crashLoopBackOff: {maxContainerRestartPeriod: 10m}\n", "FILE:3: crashLoopBackOff.maxContainerRestartPeriod: 10m0s is out of range: give 1s to 300s"},
 		{"driver", head + "cgroupDriver: docker\n", `FILE:3: cgroupDriver: "docker" is not a driver: give systemd or cgroupfs`},
 		{"endpoint", head + "containerRuntimeEndpoint: tcp://x:1\n", `FILE:3: containerRuntimeEndpoint: "tcp://x:1" is not a socket: give unix:///run/containerd/containerd.sock or its like`},
+		{"ids of a pod", head + "userNamespaces:\n  idsPerPod: 1000\n", "FILE:4: userNamespaces.idsPerPod: 1000 is not a multiple of 65536 from 65536 to 2147483648"},
 		{"pulls", head + "serializeImagePulls: true\nmaxParallelImagePulls: 3\n", "FILE:4: maxParallelImagePulls: 3 contradicts serializeImagePulls: true: set that to false, or leave it away"},
 		{"url", head + "staticPodURL: file:///x\n", `FILE:3: staticPodURL: "file:///x" is not a URL: give http://host/path or https://host/path`},
 		{"format", head + "logging: {format: xml}\n", `FILE:3: logging.format: "xml" is not a format: give text or json`},
@@ -213,7 +214,7 @@ func TestHonouredFieldsAreRead(t *testing.T) {
 		"logging.format": `"json"`, "logging.verbosity": `5`, "maxParallelImagePulls": `7`,
 		"oomScoreAdj": `7`, "podCIDR": `"10.7.0.0/16"`, "podLogsDir": `"/x"`, "readOnlyPort": `7`,
 		"registryBurst": `7`, "registryPullQPS": `7`, "resolvConf": `"/x"`, "runtimeRequestTimeout": `"7s"`,
-		"serializeImagePulls": `true`, "staticPodPath": `"/x"`, "staticPodURL": `"http://x/y"`,
+		"serializeImagePulls": `true`, "seccompDefault": `true`, "userNamespaces.idsPerPod": `131072`, "staticPodPath": `"/x"`, "staticPodURL": `"http://x/y"`,
 		"staticPodURLHeader": `{"A": ["b"]}`,
 	}
 	base := head + "readOnlyPort: 10255\nstaticPodURL: http://x/\n"

@@ -29,7 +29,11 @@ func setDefaults(kc *kubeletv1beta1.KubeletConfiguration) {
 		pointer(&kc.MaxParallelImagePulls, DefaultParallelPulls)
 	}
 	pointer(&kc.SerializeImagePulls, kc.MaxParallelImagePulls != nil && *kc.MaxParallelImagePulls < 2)
+	setResourceDefaults(kc)
 	pointer(&kc.CrashLoopBackOff.MaxContainerRestartPeriod, metav1.Duration{Duration: 300 * time.Second})
+	pointer(&kc.SeccompDefault, false)
+	pointer(&kc.UserNamespaces, kubeletv1beta1.UserNamespaces{})
+	pointer(&kc.UserNamespaces.IDsPerPod, 65536)
 	value(&kc.Logging.Format, logsapi.DefaultLogFormat)
 	if kc.Logging.FlushFrequency.Duration.Duration == 0 {
 		kc.Logging.FlushFrequency = logsapi.TimeOrMetaDuration{

@@ -35,7 +35,7 @@ type Field struct {
 const (
 	needsCluster   = "podd runs standalone; it belongs to joining a cluster"
 	needsHTTPS     = "the HTTPS API on port 10250 is not built yet; the read-only port and the local socket are"
-	needsResources = "node allocatable, pod cgroup limits and CPU, memory and topology managers are not built yet"
+	needsResources = "CPU, memory and topology managers and reserved cgroups are not built yet"
 	needsEviction  = "podd does not evict pods yet"
 	needsImageGC   = "podd does not collect images yet"
 	needsRotation  = "podd does not rotate container logs yet"
@@ -56,7 +56,7 @@ func ignored(path, flag, why string) Field { return Field{Path: path, Flag: flag
 // holds it against the type.
 var Fields = withDefaults([]Field{
 	honoured("address", "address", "of the read-only port; podd's default is loopback, the kubelet's 0.0.0.0"),
-	ignored("allowedUnsafeSysctls", "allowed-unsafe-sysctls", needsSecurity),
+	honoured("allowedUnsafeSysctls", "allowed-unsafe-sysctls", ""),
 	honoured("apiVersion", "", "must be "+apiVersion),
 	ignored("authentication.anonymous.enabled", "anonymous-auth", needsHTTPS),
 	ignored("authentication.webhook.cacheTTL", "authentication-token-webhook-cache-ttl", needsHTTPS),
@@ -67,7 +67,7 @@ var Fields = withDefaults([]Field{
 	ignored("authorization.webhook.cacheUnauthorizedTTL", "authorization-webhook-cache-unauthorized-ttl", needsHTTPS),
 	honoured("cgroupDriver", "cgroup-driver", "only for a runtime that does not name its own driver"),
 	honoured("cgroupRoot", "cgroup-root", "podd's default is a root of its own, the kubelet's is /"),
-	ignored("cgroupsPerQOS", "cgroups-per-qos", "pods always get cgroups by QoS class"),
+	honoured("cgroupsPerQOS", "cgroups-per-qos", "must be true"),
 	honoured("clusterDNS", "cluster-dns", ""),
 	honoured("clusterDomain", "cluster-domain", ""),
 	ignored("configMapAndSecretChangeDetectionStrategy", "", needsCluster),
@@ -77,8 +77,8 @@ var Fields = withDefaults([]Field{
 	ignored("containerLogMonitorInterval", "", needsRotation),
 	honoured("containerRuntimeEndpoint", "container-runtime-endpoint", "podd's default is its bundled containerd"),
 	ignored("contentType", "kube-api-content-type", needsCluster),
-	ignored("cpuCFSQuota", "cpu-cfs-quota", needsResources),
-	ignored("cpuCFSQuotaPeriod", "cpu-cfs-quota-period", needsResources),
+	honoured("cpuCFSQuota", "cpu-cfs-quota", ""),
+	honoured("cpuCFSQuotaPeriod", "cpu-cfs-quota-period", ""),
 	ignored("cpuManagerPolicy", "cpu-manager-policy", needsResources),
 	ignored("cpuManagerPolicyOptions", "cpu-manager-policy-options", needsResources),
 	ignored("cpuManagerReconcilePeriod", "cpu-manager-reconcile-period", needsResources),
@@ -91,10 +91,10 @@ var Fields = withDefaults([]Field{
 	ignored("enableServer", "enable-server", needsHTTPS),
 	ignored("enableSystemLogHandler", "", needsHTTPS),
 	ignored("enableSystemLogQuery", "", needsHTTPS),
-	ignored("enforceNodeAllocatable", "enforce-node-allocatable", needsResources),
+	honoured("enforceNodeAllocatable", "enforce-node-allocatable", "pods and none; podd bounds no cgroup but its pods'"),
 	ignored("eventBurst", "event-burst", needsCluster),
 	ignored("eventRecordQPS", "event-qps", needsCluster),
-	ignored("evictionHard", "eviction-hard", needsEviction),
+	honoured("evictionHard", "eviction-hard", "only as what is subtracted from allocatable: "+needsEviction),
 	ignored("evictionMaxPodGracePeriod", "eviction-max-pod-grace-period", needsEviction),
 	ignored("evictionMinimumReclaim", "eviction-minimum-reclaim", needsEviction),
 	ignored("evictionPressureTransitionPeriod", "eviction-pressure-transition-period", needsEviction),
@@ -121,7 +121,7 @@ var Fields = withDefaults([]Field{
 	honoured("kind", "", "must be "+kindConfig),
 	ignored("kubeAPIBurst", "kube-api-burst", needsCluster),
 	ignored("kubeAPIQPS", "kube-api-qps", needsCluster),
-	ignored("kubeReserved", "kube-reserved", needsResources),
+	honoured("kubeReserved", "kube-reserved", ""),
 	ignored("kubeReservedCgroup", "kube-reserved-cgroup", needsResources),
 	ignored("kubeletCgroups", "kubelet-cgroups", "systemd, or whoever starts podd, chooses its cgroup"),
 	ignored("localStorageCapacityIsolation", "local-storage-capacity-isolation", needsEviction),
@@ -136,12 +136,12 @@ var Fields = withDefaults([]Field{
 	ignored("makeIPTablesUtilChains", "make-iptables-util-chains", noIPTables),
 	ignored("maxOpenFiles", "max-open-files", "systemd's LimitNOFILE decides"),
 	honoured("maxParallelImagePulls", "", "podd's default is 5, the kubelet's 1"),
-	ignored("maxPods", "max-pods", "podd runs every pod that its sources name; admission is not built yet"),
+	honoured("maxPods", "max-pods", ""),
 	ignored("memoryManagerPolicy", "memory-manager-policy", needsResources),
 	ignored("memoryReservationPolicy", "", needsResources),
-	ignored("memorySwap.swapBehavior", "", needsResources),
+	honoured("memorySwap.swapBehavior", "", ""),
 	ignored("memoryThrottlingFactor", "", needsResources),
-	ignored("mergeDefaultEvictionSettings", "", needsEviction),
+	honoured("mergeDefaultEvictionSettings", "", "for evictionHard"),
 	ignored("nodeLeaseDurationSeconds", "", needsCluster),
 	ignored("nodeStatusMaxImages", "node-status-max-images", needsCluster),
 	ignored("nodeStatusReportFrequency", "", needsCluster),
@@ -149,8 +149,8 @@ var Fields = withDefaults([]Field{
 	honoured("oomScoreAdj", "oom-score-adj", "lowered only where podd may"),
 	honoured("podCIDR", "pod-cidr", "of the default bridge; podd chooses one where it is not set"),
 	honoured("podLogsDir", "", ""),
-	ignored("podPidsLimit", "pod-max-pids", needsResources),
-	ignored("podsPerCore", "pods-per-core", needsResources),
+	honoured("podPidsLimit", "pod-max-pids", ""),
+	honoured("podsPerCore", "pods-per-core", ""),
 	ignored("port", "port", needsHTTPS),
 	ignored("preloadedImagesVerificationAllowlist", "", "podd does not record by whose credentials an image was pulled"),
 	ignored("protectKernelDefaults", "protect-kernel-defaults", "podd changes no kernel settings of the node"),
@@ -167,7 +167,7 @@ var Fields = withDefaults([]Field{
 	ignored("rotateCertificates", "rotate-certificates", needsCluster),
 	ignored("runOnce", "runonce", "there is no run-once mode, in the kubelet neither"),
 	honoured("runtimeRequestTimeout", "runtime-request-timeout", ""),
-	ignored("seccompDefault", "seccomp-default", needsSecurity),
+	honoured("seccompDefault", "seccomp-default", ""),
 	honoured("serializeImagePulls", "serialize-image-pulls", "podd's default is false, the kubelet's true"),
 	ignored("serverTLSBootstrap", "rotate-server-certificates", needsCluster),
 	ignored("showHiddenMetricsForVersion", "", "podd hides no metrics"),
@@ -181,7 +181,7 @@ var Fields = withDefaults([]Field{
 	ignored("streamingConnectionIdleTimeout", "streaming-connection-idle-timeout", needsHTTPS),
 	ignored("syncFrequency", "sync-frequency", "a pod is looked at when something happens to it, not by the clock"),
 	ignored("systemCgroups", "system-cgroups", "podd moves no process that is not a container's"),
-	ignored("systemReserved", "system-reserved", needsResources),
+	honoured("systemReserved", "system-reserved", ""),
 	ignored("systemReservedCgroup", "system-reserved-cgroup", needsResources),
 	ignored("tlsCertFile", "tls-cert-file", needsHTTPS),
 	ignored("tlsCipherSuites", "tls-cipher-suites", needsHTTPS),
@@ -193,7 +193,7 @@ var Fields = withDefaults([]Field{
 	ignored("topologyManagerScope", "topology-manager-scope", needsResources),
 	ignored("tracing.endpoint", "", "podd sends no traces"),
 	ignored("tracing.samplingRatePerMillion", "", "podd sends no traces"),
-	ignored("userNamespaces.idsPerPod", "", needsSecurity),
+	honoured("userNamespaces.idsPerPod", "", ""),
 	ignored("volumePluginDir", "volume-plugin-dir", noPlugin),
 	ignored("volumeStatsAggPeriod", "volume-stats-agg-period", noCadvisor),
 })

@@ -167,6 +167,7 @@ func fieldFlags() []*fieldFlag {
 		numberp("registry-qps", "registryPullQPS", "image pulls begun per second; 0 for no limit", func(c *kc) **int32 { return &c.RegistryPullQPS }),
 		number("registry-burst", "registryBurst", "image pulls begun at once, above --registry-qps", func(c *kc) *int32 { return &c.RegistryBurst }),
 		boolp("serialize-image-pulls", "serializeImagePulls", "pull one image at a time", func(c *kc) **bool { return &c.SerializeImagePulls }),
+		boolp("seccomp-default", "seccompDefault", "RuntimeDefault is the seccomp profile of containers that name none", func(c *kc) **bool { return &c.SeccompDefault }),
 		numberp("oom-score-adj", "oomScoreAdj", "oom_score_adj of podd itself", func(c *kc) **int32 { return &c.OOMScoreAdj }),
 		boolp("fail-swap-on", "failSwapOn", "no effect: podd runs with swap on", func(c *kc) **bool { return &c.FailSwapOn }),
 		boolp("fail-cgroupv1", "failCgroupV1", "no effect: podd runs on cgroup v1 and v2", func(c *kc) **bool { return &c.FailCgroupV1 }),

@@ -163,6 +163,9 @@ func (f *Flags) own(c *Config, check *checker) {
 	if c.NodeLabels, err = parseLabels(f.nodeLabels); err != nil {
 		fail("node-labels", "%v", err)
 	}
+	if c.Taints, err = parseTaints(f.taints); err != nil {
+		fail("register-with-taints", "%v", err)
+	}
 	name := f.hostname
 	if name == "" {
 		if name, err = os.Hostname(); err != nil {
@@ -200,10 +203,13 @@ func (f *Flags) warnings(kc *kubeletv1beta1.KubeletConfiguration, lines map[stri
 	for _, name := range f.ignored {
 		all = append(all, fmt.Sprintf("--%s: has no effect: %s", name, withoutEffect[name]))
 	}
-	for _, flag := range [][2]string{{"node-labels", f.nodeLabels}, {"register-with-taints", f.taints}} {
-		if flag[1] != "" {
-			all = append(all, fmt.Sprintf("--%s: has no effect without an apiserver", flag[0]))
-		}
+	if wrong := enforceWarning(kc.EnforceNodeAllocatable); wrong != "" {
+		p := place(lines, "enforceNodeAllocatable")
+		p.Message = wrong
+		all = append(all, p.String())
+	}
+	if f.taints != "" {
+		all = append(all, "--register-with-taints: has no effect without an apiserver: static pods are exempt from taints")
 	}
 	return all
 }
@@ -239,9 +245,12 @@ func (c *Config) fill(kc *kubeletv1beta1.KubeletConfiguration) {
 		}
 	}
 	c.RegistryPullQPS, c.RegistryBurst = int(*kc.RegistryPullQPS), int(kc.RegistryBurst)
+	c.fillResources(kc)
 	c.PodLogsDir = kc.PodLogsDir
 	c.OOMScoreAdj = int(*kc.OOMScoreAdj)
 	c.RestartBackOffMax = kc.CrashLoopBackOff.MaxContainerRestartPeriod.Duration
+	c.SeccompDefault = *kc.SeccompDefault
+	c.IDsPerPod = uint32(*kc.UserNamespaces.IDsPerPod)
 	c.ReadOnlyAddress = hostPort(kc.Address, kc.ReadOnlyPort)
 	c.HealthzAddress = hostPort(kc.HealthzBindAddress, *kc.HealthzPort)
 	c.LogFormat = kc.Logging.Format

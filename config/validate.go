@@ -69,11 +69,15 @@ func (c *checker) check(kc *kubeletv1beta1.KubeletConfiguration) {
 	c.source(kc)
 	c.pulls(kc)
 	c.network(kc)
+	c.resources(kc)
 	if n := *kc.OOMScoreAdj; n < -1000 || n > 1000 {
 		c.fail("oomScoreAdj", "%d is out of range: give a number from -1000 to 1000", n)
 	}
 	if d := kc.CrashLoopBackOff.MaxContainerRestartPeriod.Duration; d < time.Second || d > 300*time.Second {
 		c.fail("crashLoopBackOff.maxContainerRestartPeriod", "%s is out of range: give 1s to 300s", d)
+	}
+	if n := *kc.UserNamespaces.IDsPerPod; n < 1<<16 || n > 1<<31 || n%(1<<16) != 0 {
+		c.fail("userNamespaces.idsPerPod", "%d is not a multiple of 65536 from 65536 to %d", n, int64(1<<31))
 	}
 	if d := kc.CgroupDriver; d != "cgroupfs" && d != "systemd" {
 		c.fail("cgroupDriver", "%q is not a driver: give systemd or cgroupfs", d)

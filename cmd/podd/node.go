@@ -142,7 +142,9 @@ func (n *node) newRuntime() error {
 		CgroupV2:     n.facts.Version == cgroup.V2, MemoryCapacity: memory, Allocatable: allocatable,
 		AllowNegativeOOMScore: bundle.MayLowerOOMScore(),
 		ClusterDNS:            addresses(cfg.ClusterDNS), ClusterDomain: cfg.ClusterDomain, ResolvConf: configuredResolvConf(resolvConf),
-		Recorder: n.recorder,
+		SeccompDefault: cfg.SeccompDefault, UserNamespace: n.userNamespaces(),
+		VolumePath: func(p *v1.Pod, volume string) (string, error) { return n.volumes.Path(p, volume) },
+		Recorder:   n.recorder,
 	}, n.log, n.registry)
 	return err
 }

@@ -1,0 +1,177 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
+)
+
+// Words of enforceNodeAllocatable and memorySwap.
+const (
+	enforcePods = "pods"
+	enforceNone = "none"
+	limitedSwap = "LimitedSwap"
+	noSwap      = "NoSwap"
+)
+
+// defaultEvictionHard is the kubelet's (pkg/kubelet/eviction/defaults_linux.go).
+var defaultEvictionHard = map[string]string{
+	"memory.available": "100Mi", "nodefs.available": "10%", "nodefs.inodesFree": "5%",
+	"imagefs.available": "15%", "imagefs.inodesFree": "5%",
+}
+
+func setResourceDefaults(kc *kubeletv1beta1.KubeletConfiguration) {
+	pointer(&kc.CPUCFSQuota, true)
+	pointer(&kc.CPUCFSQuotaPeriod, metav1.Duration{Duration: 100 * time.Millisecond})
+	pointer(&kc.PodPidsLimit, -1)
+	pointer(&kc.CgroupsPerQOS, true)
+	value(&kc.MaxPods, 110)
+	if kc.EnforceNodeAllocatable == nil {
+		kc.EnforceNodeAllocatable = []string{enforcePods}
+	}
+	value(&kc.MemorySwap.SwapBehavior, noSwap)
+	switch {
+	case kc.EvictionHard == nil:
+		kc.EvictionHard = maps.Clone(defaultEvictionHard)
+	case kc.MergeDefaultEvictionSettings != nil && *kc.MergeDefaultEvictionSettings:
+		given := kc.EvictionHard
+		kc.EvictionHard = maps.Clone(defaultEvictionHard)
+		maps.Copy(kc.EvictionHard, given)
+	}
+}
+
+// resources judges what bounds pods.
+func (c *checker) resources(kc *kubeletv1beta1.KubeletConfiguration) {
+	if d := kc.CPUCFSQuotaPeriod.Duration; d < time.Millisecond || d > time.Second {
+		c.fail("cpuCFSQuotaPeriod", "%s is out of range: give 1ms to 1s", d)
+	}
+	if kc.MaxPods < 1 {
+		c.fail("maxPods", "%d is not positive", kc.MaxPods)
+	}
+	if kc.PodsPerCore < 0 {
+		c.fail("podsPerCore", "%d is negative: give 0 for no such bound", kc.PodsPerCore)
+	}
+	if !*kc.CgroupsPerQOS {
+		c.fail("cgroupsPerQOS", "false is not what podd can do: pods always get cgroups by QoS class; leave it away")
+	}
+	if s := kc.MemorySwap.SwapBehavior; s != noSwap && s != limitedSwap {
+		c.fail("memorySwap.swapBehavior", "%q is not known: give NoSwap or LimitedSwap", s)
+	}
+	for i, word := range kc.EnforceNodeAllocatable {
+		if word == enforceNone && len(kc.EnforceNodeAllocatable) > 1 {
+			c.fail("enforceNodeAllocatable", "none stands beside others: give none alone, or leave it away")
+		}
+		if word != enforcePods && word != enforceNone && !reservedKey(word) {
+			c.fail(fmt.Sprintf("enforceNodeAllocatable[%d]", i), "%q is not known: give pods or none", word)
+		}
+	}
+	c.reserved("kubeReserved", kc.KubeReserved)
+	c.reserved("systemReserved", kc.SystemReserved)
+	for _, signal := range slices.Sorted(maps.Keys(kc.EvictionHard)) {
+		if err := thresholdError(signal, kc.EvictionHard[signal]); err != nil {
+			c.fail("evictionHard", "%s: %v", signal, err)
+		}
+	}
+}
+
+// reservedKey are the words of enforceNodeAllocatable that bound cgroups which
+// are not podd's: see enforceWarning.
+func reservedKey(word string) bool {
+	switch word {
+	case "system-reserved", "kube-reserved", "system-reserved-compressible", "kube-reserved-compressible":
+		return true
+	}
+	return false
+}
+
+// enforceWarning says which words of enforceNodeAllocatable have no effect.
+func enforceWarning(words []string) string {
+	for _, word := range words {
+		if reservedKey(word) {
+			return word + " is not honoured: podd bounds no cgroup but its pods'"
+		}
+	}
+	return ""
+}
+
+func (c *checker) reserved(field string, given map[string]string) {
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		switch v1.ResourceName(name) {
+		case v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage, "pid":
+		default:
+			c.fail(field, "%s cannot be reserved: give cpu, memory, ephemeral-storage or pid", name)
+			continue
+		}
+		if q, err := resource.ParseQuantity(given[name]); err != nil || q.Sign() < 0 {
+			c.fail(field, "%s: %q is not an amount: give one such as 500m or 1Gi", name, given[name])
+		}
+	}
+}
+
+var evictionSignals = []string{
+	"memory.available", "nodefs.available", "nodefs.inodesFree", "imagefs.available", "imagefs.inodesFree",
+	"containerfs.available", "containerfs.inodesFree", "allocatableMemory.available", "pid.available",
+}
+
+func thresholdError(signal, threshold string) error {
+	if !slices.Contains(evictionSignals, signal) {
+		return errors.New("is not a signal: give one of " + strings.Join(evictionSignals, ", "))
+	}
+	text, percent := strings.CutSuffix(threshold, "%")
+	q, err := resource.ParseQuantity(text)
+	if err != nil || q.Sign() < 0 || percent && q.CmpInt64(100) > 0 {
+		return fmt.Errorf("%q is not an amount or a part: give one such as 100Mi or 10%%", threshold)
+	}
+	return nil
+}
+
+// fillResources translates what was checked.
+func (c *Config) fillResources(kc *kubeletv1beta1.KubeletConfiguration) {
+	c.CPUQuota, c.CPUQuotaPeriod = *kc.CPUCFSQuota, kc.CPUCFSQuotaPeriod.Duration
+	c.PodPIDsLimit = max(*kc.PodPidsLimit, 0)
+	c.LimitedSwap = kc.MemorySwap.SwapBehavior == limitedSwap
+	c.SingleProcessOOMKill = kc.SingleProcessOOMKill
+	c.MaxPods, c.PodsPerCore = int(kc.MaxPods), int(kc.PodsPerCore)
+	c.EvictionHard = kc.EvictionHard
+	c.EnforcePods = slices.Contains(kc.EnforceNodeAllocatable, enforcePods)
+	c.UnsafeSysctls = kc.AllowedUnsafeSysctls
+	c.Reserved = v1.ResourceList{}
+	for _, given := range []map[string]string{kc.KubeReserved, kc.SystemReserved} {
+		for name, amount := range given {
+			sum := c.Reserved[v1.ResourceName(name)]
+			sum.Add(resource.MustParse(amount)) // was checked
+			c.Reserved[v1.ResourceName(name)] = sum
+		}
+	}
+}
+
+// parseTaints reads key=value:effect,key:effect.
+func parseTaints(s string) ([]v1.Taint, error) {
+	var all []v1.Taint
+	for each := range strings.SplitSeq(s, ",") {
+		if each = strings.TrimSpace(each); each == "" {
+			continue
+		}
+		head, effect, ok := strings.Cut(each, ":")
+		key, val, _ := strings.Cut(head, "=")
+		t := v1.Taint{Key: key, Value: val, Effect: v1.TaintEffect(effect)}
+		switch t.Effect {
+		case v1.TaintEffectNoExecute, v1.TaintEffectNoSchedule, v1.TaintEffectPreferNoSchedule:
+		default:
+			ok = false
+		}
+		if !ok || key == "" {
+			return nil, fmt.Errorf("%q is not a taint: give key=value:NoSchedule, :PreferNoSchedule or :NoExecute", each)
+		}
+		all = append(all, t)
+	}
+	return all, nil
+}
