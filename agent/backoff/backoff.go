@@ -12,11 +12,31 @@ type Policy struct {
 	// the curve to start over. It does not depend on Max
 	// (pkg/kubelet/kubelet.go, MaxContainerBackOff and its doc).
 	Reset time.Duration
+	// Success is the wait of each restart after exit code 0; 0 for the same
+	// curve as any other end's.
+	Success time.Duration
 }
 
 // Default is the kubelet's curve: 10 s, doubling, at most 300 s, over after 600 s.
 func Default() Policy {
 	return Policy{Initial: 10 * time.Second, Max: 300 * time.Second, Reset: 600 * time.Second}
+}
+
+// End is one end of one container.
+type End struct {
+	// At is when it ended, which tells this end from others.
+	At time.Time
+	// Since is what the wait is counted from: At, where it is zero.
+	Since time.Time
+	// Success says that the exit code was 0.
+	Success bool
+}
+
+func (e End) since() time.Time {
+	if e.Since.IsZero() {
+		return e.At
+	}
+	return e.Since
 }
 
 // Entry is what has to be remembered of one container; its zero value is a
@@ -31,28 +51,39 @@ type Entry struct {
 	Ended time.Time
 }
 
-// Until says when a container that ended at finished may start again; a time
-// not after now, or zero, means at once.
-func (p Policy) Until(e Entry, finished time.Time) time.Time {
-	if e.Delay == 0 || e.Ended.Equal(finished) || p.expired(e, finished) {
-		return time.Time{}
+// Until says when a container may start again, and how long that wait is from
+// the end on; a time not after now, or zero, means at once.
+func (p Policy) Until(e Entry, end End) (until time.Time, wait time.Duration) {
+	switch {
+	case e.answers(end):
+		return time.Time{}, 0
+	case end.Success && p.Success > 0:
+		wait = p.Success
+	case e.Delay == 0 || p.expired(e, end):
+		return time.Time{}, 0
+	default:
+		wait = min(e.Delay, p.Max)
 	}
-	return finished.Add(e.Delay)
+	return end.since().Add(wait), wait
 }
 
-// Restart returns the memory after a restart, decided at now, of a container
-// that ended at finished.
-func (p Policy) Restart(e Entry, finished, now time.Time) Entry {
-	delay := p.Initial
-	if e.Delay > 0 && e.Ended.Equal(finished) {
+// Restart returns the memory after a restart, decided at now, that answers end.
+func (p Policy) Restart(e Entry, end End, now time.Time) Entry {
+	next := Entry{Restarted: now, Ended: end.At}
+	switch {
+	case e.answers(end):
 		return e
+	case end.Success && p.Success > 0 && p.expired(e, end):
+	case end.Success && p.Success > 0:
+		next.Delay = e.Delay
+	case e.Delay == 0 || p.expired(e, end):
+		next.Delay = min(p.Initial, p.Max)
+	default:
+		next.Delay = min(e.Delay*2, p.Max)
 	}
-	if e.Delay > 0 && !p.expired(e, finished) {
-		delay = e.Delay * 2
-	}
-	return Entry{Delay: min(delay, p.Max), Restarted: now, Ended: finished}
+	return next
 }
 
-func (p Policy) expired(e Entry, finished time.Time) bool {
-	return finished.Sub(e.Restarted) > p.Reset
-}
+func (e Entry) answers(end End) bool { return !e.Restarted.IsZero() && e.Ended.Equal(end.At) }
+
+func (p Policy) expired(e Entry, end End) bool { return end.At.Sub(e.Restarted) > p.Reset }

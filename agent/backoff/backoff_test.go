@@ -1,60 +1,115 @@
 package backoff_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
 	"podd/agent/backoff"
 )
 
-// A container that lives for life and is restarted as soon as the policy lets
-// it: the waits between its ends and its starts.
-func waits(p backoff.Policy, life time.Duration, n int) []time.Duration {
-	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+const s = time.Second
+
+var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+
+// life is how a container lives and ends.
+type life struct {
+	lasts time.Duration
+	code  int
+	// since is how long before its end the wait is counted from.
+	since time.Duration
+}
+
+// waits are the times between the ends of a container and its starts, when it
+// is restarted as soon as the policy lets it.
+func waits(p backoff.Policy, lives ...life) []time.Duration {
+	now := noon
 	var e backoff.Entry
 	var got []time.Duration
-	for range n {
-		finished := now.Add(life)
-		now = finished
-		if until := p.Until(e, finished); until.After(now) {
+	for _, l := range lives {
+		now = now.Add(l.lasts)
+		end := backoff.End{At: now, Success: l.code == 0}
+		if l.since > 0 {
+			end.Since = now.Add(-l.since)
+		}
+		if until, _ := p.Until(e, end); until.After(now) {
 			now = until
 		}
-		got = append(got, now.Sub(finished))
-		e = p.Restart(e, finished, now)
+		got = append(got, now.Sub(end.At))
+		e = p.Restart(e, end, now)
+		if again := p.Restart(e, end, now.Add(s)); again != e {
+			panic("an end was counted twice")
+		}
 	}
 	return got
 }
 
+func times(n int, l life) []life { return slices.Repeat([]life{l}, n) }
+
 func TestWaitsDoubleUpToTheMaximum(t *testing.T) {
-	s := time.Second
+	crash := life{lasts: time.Millisecond, code: 1}
 	for _, tc := range []struct {
 		name   string
 		policy backoff.Policy
-		life   time.Duration
+		life   life
 		want   []time.Duration
 	}{
-		{"crashes at once", backoff.Default(), time.Millisecond, []time.Duration{0, 10 * s, 20 * s, 40 * s, 80 * s, 160 * s, 300 * s, 300 * s}},
-		{"lives five minutes", backoff.Default(), 300 * s, []time.Duration{0, 10 * s, 20 * s, 40 * s}},
-		{"lives exactly the reset", backoff.Default(), 600 * s, []time.Duration{0, 10 * s, 20 * s}},
-		{"lives longer than the reset", backoff.Default(), 601 * s, []time.Duration{0, 0, 0}},
-		{"ceiling below the start", backoff.Policy{Initial: 10 * s, Max: 2 * s, Reset: 600 * s}, time.Millisecond, []time.Duration{0, 2 * s, 2 * s}},
+		{"crashes at once", backoff.Default(), crash, []time.Duration{0, 10 * s, 20 * s, 40 * s, 80 * s, 160 * s, 300 * s, 300 * s}},
+		{"exits 0 at once", backoff.Default(), life{lasts: time.Millisecond}, []time.Duration{0, 10 * s, 20 * s, 40 * s, 80 * s, 160 * s, 300 * s, 300 * s}},
+		{"lives five minutes", backoff.Default(), life{lasts: 300 * s, code: 1}, []time.Duration{0, 10 * s, 20 * s, 40 * s}},
+		{"lives exactly the reset", backoff.Default(), life{lasts: 600 * s, code: 1}, []time.Duration{0, 10 * s, 20 * s}},
+		{"lives longer than the reset", backoff.Default(), life{lasts: 601 * s, code: 1}, []time.Duration{0, 0, 0}},
+		{"ceiling below the start", backoff.Policy{Initial: 10 * s, Max: 2 * s, Reset: 600 * s}, crash, []time.Duration{0, 2 * s, 2 * s}},
+		{"a curve of its own", backoff.Policy{Initial: s, Max: 3 * s, Reset: 600 * s}, crash, []time.Duration{0, s, 2 * s, 3 * s, 3 * s}},
+		{"the wait is counted from earlier", backoff.Default(), life{lasts: time.Millisecond, code: 1, since: 15 * s},
+			[]time.Duration{0, 0, 5 * s, 25 * s}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got := waits(tc.policy, tc.life, len(tc.want))
-			for i, want := range tc.want {
-				if got[i] != want {
-					t.Fatalf("waits before each restart: got %v, want %v", got, tc.want)
-				}
+			if got := waits(tc.policy, times(len(tc.want), tc.life)...); !slices.Equal(got, tc.want) {
+				t.Fatalf("waits before each restart: got %v, want %v", got, tc.want)
 			}
 		})
 	}
 }
 
 func TestLongHealthForgivesEarlierCrashes(t *testing.T) {
+	crash := life{lasts: s, code: 1}
+	got := waits(backoff.Default(), crash, crash, crash, life{lasts: 11 * time.Minute, code: 1}, crash)
+	if want := []time.Duration{0, 10 * s, 20 * s, 0, 10 * s}; !slices.Equal(got, want) {
+		t.Errorf("crashes, then eleven minutes of health: got %v, want %v", got, want)
+	}
+}
+
+// TestExitCodeZeroCanBeToldApart: it waits its own time, and leaves the count of
+// crashes alone.
+func TestExitCodeZeroCanBeToldApart(t *testing.T) {
 	p := backoff.Default()
-	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	e := p.Restart(backoff.Entry{Delay: 160 * time.Second, Restarted: now}, now.Add(11*time.Minute), now.Add(11*time.Minute))
-	if e.Delay != 10*time.Second {
-		t.Errorf("after eleven minutes of health the next wait is %v, want 10s", e.Delay)
+	p.Success = 2 * s
+	crash, done := life{lasts: s, code: 1}, life{lasts: s}
+	for _, tc := range []struct {
+		name  string
+		lives []life
+		want  []time.Duration
+	}{
+		{"successes alone", times(4, done), []time.Duration{2 * s, 2 * s, 2 * s, 2 * s}},
+		{"between crashes", []life{crash, crash, done, done, crash}, []time.Duration{0, 10 * s, 2 * s, 2 * s, 20 * s}},
+		{"after long health", []life{crash, crash, {lasts: 11 * time.Minute}, crash}, []time.Duration{0, 10 * s, 2 * s, 0}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if got := waits(p, tc.lives...); !slices.Equal(got, tc.want) {
+				t.Errorf("got %v, want %v", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestUntilTellsTheWholeWait(t *testing.T) {
+	e := backoff.Entry{Delay: 40 * s, Restarted: noon.Add(-30 * s), Ended: noon.Add(-40 * s)}
+	until, wait := backoff.Default().Until(e, backoff.End{At: noon})
+	if !until.Equal(noon.Add(40*s)) || wait != 40*s {
+		t.Errorf("got %v after noon, %v; want 40s, 40s", until.Sub(noon), wait)
+	}
+	if until, wait := backoff.Default().Until(e, backoff.End{At: e.Ended}); !until.IsZero() || wait != 0 {
+		t.Errorf("an end that was answered already: got %v, %v; want no wait", until, wait)
 	}
 }

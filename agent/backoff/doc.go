@@ -5,5 +5,6 @@
 // The rule is the kubelet's: the first restart is at once, the second waits
 // 10 s counted from the moment the container ended, each next twice as long up
 // to the maximum, and a container that ended more than ten minutes after its
-// last restart starts over.
+// last restart starts over. Beyond it, a policy may tell ends with exit code 0
+// apart, which then neither wait like crashes nor count as such.
 package backoff

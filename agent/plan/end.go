@@ -8,21 +8,38 @@ import (
 	"podd/internal/pod"
 )
 
+// finish ends a pod that is still wanted, because it has run to its end or the
+// node ended it, and lets its sandbox go. Its dead containers stay, for their
+// status and logs.
+func (s *Step) finish(in *Input) {
+	if s.stopAll(in); len(s.Stop)+len(s.StopSandboxes) > 0 {
+		return
+	}
+	s.Finished = true
+	s.collect(in, nil)
+}
+
 // terminate ends every container, then every sandbox.
 func (s *Step) terminate(in *Input) {
 	s.Phase = pod.PhaseTerminating
+	s.stopAll(in)
+	if len(s.Stop) == 0 && len(s.StopSandboxes) == 0 && in.Phase == pod.PhaseTerminating {
+		s.Phase = pod.PhaseTerminated
+	}
+}
+
+// stopAll ends all containers in their order, then all sandboxes.
+func (s *Step) stopAll(in *Input) {
 	for i := range in.Observed.Containers {
 		if c := &in.Observed.Containers[i]; mayRun(c) {
 			s.stop(in, c, "Stopping container "+c.Name)
 		}
 	}
+	s.order(in.Desired.Pod)
 	for i := range in.Observed.Sandboxes {
 		if sb := &in.Observed.Sandboxes[i]; sb.Ready {
 			s.StopSandboxes = append(s.StopSandboxes, sb.ID)
 		}
-	}
-	if len(s.Stop) == 0 && len(s.StopSandboxes) == 0 && in.Phase == pod.PhaseTerminating {
-		s.Phase = pod.PhaseTerminated
 	}
 }
 
@@ -38,23 +55,58 @@ func (s *Step) cleanUp(in *Input) {
 	}
 }
 
+// stop puts a container on the list of stops, with its own grace period.
 func (s *Step) stop(in *Input, c *pod.Container, message string) {
-	grace := GracePeriod(in.Desired.Pod)
-	if in.Kill != nil {
-		grace = in.Kill.Grace
-	}
-	if orphan := len(in.Desired.Pod.Spec.Containers) == 0; orphan && c.GracePeriod != nil {
-		grace = *c.GracePeriod // the manifest is gone; the runtime kept what it said
-	}
-	s.Stop = append(s.Stop, Stop{ID: c.ID, Name: c.Name, Grace: grace, Message: message})
+	s.stopWithin(in, c, grace(in, c), message)
 }
 
-// GracePeriod is the pod's own, 30 s where it does not say.
-func GracePeriod(p *v1.Pod) time.Duration {
-	if p.Spec.TerminationGracePeriodSeconds == nil {
-		return v1.DefaultTerminationGracePeriodSeconds * time.Second
+// stopWithin is stop with another grace period. What it returns is valid until
+// the next call.
+func (s *Step) stopWithin(in *Input, c *pod.Container, grace time.Duration, message string) *Stop {
+	st := Stop{ID: c.ID, Name: c.Name, Grace: grace, Message: message}
+	spec, _ := specOf(in.Desired.Pod, c.Name)
+	if orphan(in.Desired.Pod) {
+		spec = c.Kept
 	}
-	return time.Duration(*p.Spec.TerminationGracePeriodSeconds) * time.Second
+	hook := spec != nil && spec.Lifecycle != nil && spec.Lifecycle.PreStop != nil
+	if hook && st.Grace > 0 && c.State == pod.ContainerRunning {
+		st.PreStop = spec
+	}
+	s.Stop = append(s.Stop, st)
+	return &s.Stop[len(s.Stop)-1]
+}
+
+// grace is the time that a container has to end: what its pod says, or, with a
+// manifest that is gone, what the runtime kept of that; a pod's end and a kill
+// have their own say, the shorter one where both speak.
+func grace(in *Input, c *pod.Container) time.Duration {
+	g := GracePeriod(in.Desired.Pod)
+	if in.Kill != nil {
+		g = in.Kill.Grace
+	}
+	if orphan(in.Desired.Pod) && c.GracePeriod != nil {
+		g = *c.GracePeriod
+	}
+	if in.End != nil && in.End.Grace != nil && (in.Kill == nil || *in.End.Grace < g) {
+		g = *in.End.Grace
+	}
+	return g
+}
+
+// orphan says that a pod's manifest is gone: its name is all that is known.
+func orphan(p *v1.Pod) bool { return len(p.Spec.Containers) == 0 }
+
+// GracePeriod is that of the pod's deletion, once it is being deleted, else the
+// pod's own, 30 s where it does not say.
+func GracePeriod(p *v1.Pod) time.Duration {
+	seconds := int64(v1.DefaultTerminationGracePeriodSeconds)
+	switch {
+	case p.DeletionGracePeriodSeconds != nil:
+		seconds = *p.DeletionGracePeriodSeconds
+	case p.Spec.TerminationGracePeriodSeconds != nil:
+		seconds = *p.Spec.TerminationGracePeriodSeconds
+	}
+	return time.Duration(seconds) * time.Second
 }
 
 // mayRun says that a container runs, or may: the runtime lost sight of it.

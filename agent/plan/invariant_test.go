@@ -16,7 +16,8 @@ import (
 // world is a runtime with one pod, in which steps are performed at once.
 type world struct {
 	in     plan.Input
-	made   int // sandboxes so far
+	made   int // sandboxes and containers so far
+	counts map[string]int32
 	chance *rand.Rand
 }
 
@@ -52,7 +53,7 @@ func newWorld(seed uint64) *world {
 	if chance.IntN(4) == 0 {
 		hostNetwork(p)
 	}
-	w := &world{in: input(p, pod.Observed{UID: "u1"}), chance: chance}
+	w := &world{in: input(p, pod.Observed{UID: "u1"}), chance: chance, counts: make(map[string]int32)}
 	w.in.Phase = pod.PhasePending
 	for i := range chance.IntN(4) { // what a former podd may have left
 		w.addSandbox(uint32(i), chance.IntN(2) == 0)
@@ -78,13 +79,10 @@ func (w *world) addSandbox(attempt uint32, isReady bool) {
 }
 
 func (w *world) create(name, sandbox string) *pod.Container {
-	count := int32(0)
-	if c := w.in.Observed.Latest(name); c != nil {
-		count = c.RestartCount + 1
-	}
 	w.made++
-	c := pod.Container{ID: fmt.Sprintf("c%d", w.made), Name: name, SandboxID: sandbox, RestartCount: count,
+	c := pod.Container{ID: fmt.Sprintf("c%d", w.made), Name: name, SandboxID: sandbox, RestartCount: w.counts[name],
 		State: pod.ContainerCreated, CreatedAt: w.in.Now}
+	w.counts[name]++
 	w.in.Observed.Containers = slices.Insert(w.in.Observed.Containers, 0, c)
 	return &w.in.Observed.Containers[0]
 }

@@ -4,6 +4,8 @@ import (
 	"maps"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+
 	"podd/agent/backoff"
 	"podd/internal/pod"
 )
@@ -22,6 +24,24 @@ type Memory struct {
 	// Counts are the least restart counts of the next containers, by name: a
 	// count never goes down, although dead containers are removed.
 	Counts map[string]int32
+	// Killed are containers whose successors follow whatever their exit code
+	// is, by name.
+	Killed map[string]Killed
+	// Removed are the ends of containers of which no record is left and that
+	// have yet to be answered, by name.
+	Removed map[string]backoff.End
+
+	// of is the pod that was decided about last, and hashes what its containers
+	// are when they are made from it, by name.
+	of     *v1.Pod
+	hashes map[string]string
+}
+
+// Killed is a container that was stopped to be started anew.
+type Killed struct {
+	ID string
+	// Since is the end that its successor's wait is counted from; zero for none.
+	Since time.Time
 }
 
 // AtLeast returns the memory in which the next container of each name has no
@@ -41,8 +61,77 @@ func (m Memory) AtLeast(counts map[string]int32) Memory {
 // Retried returns the memory of a pod that is to try again at once, as if it had
 // never failed.
 func (m Memory) Retried() Memory {
-	m.Restarts, m.Failures = nil, nil
+	m.Restarts, m.Failures, m.Removed = nil, nil, nil
 	return m
+}
+
+// learn brings the memory up to the sight: counts rise, and what is known of
+// containers that have a successor, or another spec, is forgotten.
+func (s *Step) learn(in *Input) {
+	m := &s.Memory
+	m.about(in.Desired.Pod)
+	own := false
+	for i := range in.Observed.Containers {
+		c := &in.Observed.Containers[i]
+		if next := c.RestartCount + 1; m.Counts[c.Name] < next {
+			if !own {
+				*m, own = m.AtLeast(nil), true
+			}
+			m.Counts[c.Name] = next
+		}
+	}
+	for name, killed := range m.Killed {
+		if c := in.Observed.Latest(name); c == nil || c.ID != killed.ID {
+			m.Killed = without(m.Killed, name)
+		}
+	}
+	for name := range m.Removed {
+		if in.Observed.Latest(name) != nil {
+			m.Removed = without(m.Removed, name)
+		}
+	}
+}
+
+// about notes which pod is decided about. A container whose image or resources
+// changed starts over: what failed was another (upstream's GetBackoffKey).
+func (m *Memory) about(p *v1.Pod) {
+	if m.of == p {
+		return
+	}
+	before := m.of
+	m.of, m.hashes = p, make(map[string]string)
+	for c := range specs(p) {
+		m.hashes[c.Name] = pod.ContainerHash(c)
+		if before == nil {
+			continue
+		}
+		old, _ := specOf(before, c.Name)
+		if old != nil && (old.Image != c.Image || old.Resources.String() != c.Resources.String()) {
+			m.Restarts = without(m.Restarts, c.Name)
+			m.Failures = without(m.Failures, c.Name)
+			m.Removed = without(m.Removed, c.Name)
+		}
+	}
+}
+
+// without returns the map without a key; the one that was passed is unchanged.
+func without[V any](all map[string]V, key string) map[string]V {
+	if _, there := all[key]; !there {
+		return all
+	}
+	rest := maps.Clone(all)
+	delete(rest, key)
+	return rest
+}
+
+// with returns the map with a key set; the one that was passed is unchanged.
+func with[V any](all map[string]V, key string, v V) map[string]V {
+	next := maps.Clone(all)
+	if next == nil {
+		next = make(map[string]V)
+	}
+	next[key] = v
+	return next
 }
 
 // Taken is an attempt that the runtime refused because its name is taken.
@@ -64,11 +153,7 @@ func (m Memory) NameTaken(name string, attempt int64, now time.Time) Memory {
 	if t, ok := m.Taken[name]; ok && t.Attempt == attempt {
 		return m
 	}
-	m.Taken = maps.Clone(m.Taken)
-	if m.Taken == nil {
-		m.Taken = make(map[string]Taken)
-	}
-	m.Taken[name] = Taken{Attempt: attempt, Since: now}
+	m.Taken = with(m.Taken, name, Taken{Attempt: attempt, Since: now})
 	return m
 }
 
@@ -89,9 +174,10 @@ func (m Memory) attempt(name string, next int64, now time.Time) int64 {
 // Failure is a start that went wrong: no image, a configuration that cannot be
 // made, a create or a start that the runtime refused.
 type Failure struct {
-	// ID is the container that would not start; empty when none was made. Once
-	// the runtime calls that container ended, restart policy and back-off
-	// decide about its successor, and the failure is history.
+	// ID is the container that would not start, or whose hook failed; empty when
+	// none was made. Once the runtime calls that container ended, restart policy
+	// and back-off decide about its successor; the failure is what it is seen to
+	// wait for until NotBefore.
 	ID      string
 	Waiting pod.Waiting
 	// Count is how often in a row.
@@ -100,22 +186,9 @@ type Failure struct {
 	NotBefore time.Time
 }
 
-// remember copies before it writes: Memory is a value.
-func (s *Step) remember(name string, e backoff.Entry) {
-	next := maps.Clone(s.Memory.Restarts)
-	if next == nil {
-		next = make(map[string]backoff.Entry)
-	}
-	next[name] = e
-	s.Memory.Restarts = next
-}
-
 // Succeeded returns the memory without name's failures.
 func (m Memory) Succeeded(name string) Memory {
-	if _, ok := m.Failures[name]; ok {
-		m.Failures = maps.Clone(m.Failures)
-		delete(m.Failures, name)
-	}
+	m.Failures = without(m.Failures, name)
 	return m
 }
 
@@ -125,20 +198,13 @@ func (m Memory) Succeeded(name string) Memory {
 func (m Memory) Failed(name, id string, why pod.Waiting, now time.Time) Memory {
 	f := Failure{ID: id, Waiting: why, Count: m.Failures[name].Count + 1}
 	f.NotBefore = now.Add(min(time.Second<<min(f.Count-1, 10), 10*time.Second))
-	return m.with(name, f)
+	m.Failures = with(m.Failures, name, f)
+	return m
 }
 
 // Awaiting returns the memory with name waiting for something that is under
 // way, such as an image. That is no failed try and lengthens no wait.
 func (m Memory) Awaiting(name string, why pod.Waiting) Memory {
-	return m.with(name, Failure{Waiting: why, Count: m.Failures[name].Count})
-}
-
-func (m Memory) with(name string, f Failure) Memory {
-	m.Failures = maps.Clone(m.Failures)
-	if m.Failures == nil {
-		m.Failures = make(map[string]Failure)
-	}
-	m.Failures[name] = f
+	m.Failures = with(m.Failures, name, Failure{Waiting: why, Count: m.Failures[name].Count})
 	return m
 }

@@ -146,7 +146,7 @@ func (s *Step) Idle() bool {
 // Next decides. It never fails: there is no combination of inputs without an
 // answer.
 func Next(in Input) Step {
-	step := Step{Phase: in.Phase, Memory: in.Memory}
+	step := Step{Phase: in.Phase, End: in.End, Memory: in.Memory}
 	switch {
 	case in.Phase == pod.PhaseGone:
 	case in.Phase == pod.PhaseTerminated:
@@ -159,27 +159,48 @@ func Next(in Input) Step {
 	return step
 }
 
-// sync brings a wanted pod nearer to running.
+// sync brings a wanted pod nearer to running, or to its end.
 func (s *Step) sync(in *Input) {
 	s.Phase = pod.PhaseRunning
-	current, superseded := sandboxes(in)
-	for _, id := range superseded {
-		s.stopSandbox(in, id, "Pod sandbox changed, it will be killed and re-created.")
+	s.learn(in)
+	sources, over := s.sources(in)
+	if !over {
+		s.deadline(in)
 	}
-	if len(s.StopSandboxes) > 0 {
-		s.waitAll(in)
+	if s.End != nil || over {
+		s.finish(in)
 		return
 	}
-	if s.stopStrangers(in, current); len(s.Stop) > 0 {
-		s.waitAll(in)
+	if len(sources) > 0 {
+		s.restartAll(in, sources)
 		return
 	}
+	current := sandbox(in)
 	if current == nil {
-		s.newSandbox(in)
-		return
+		s.stopAll(in)
+	} else {
+		s.stopStrangers(in, current)
+		s.stopFailing(in, current)
 	}
-	s.containers(in, current)
-	s.collect(in, current)
+	switch {
+	case len(s.Stop)+len(s.StopSandboxes) > 0:
+	case current == nil:
+		s.newSandbox(in)
+	default:
+		s.start(in, current)
+		s.collect(in, current)
+	}
+	s.waitAll(in, current)
+}
+
+// start starts what is due in the current sandbox: for a person who looks
+// inside at any time, init containers in their order, and the regular ones when
+// those are through.
+func (s *Step) start(in *Input, current *pod.Sandbox) {
+	s.startEphemeral(in, current)
+	if s.initialize(in, current) {
+		s.startRegular(in, current)
+	}
 }
 
 func (s *Step) wait(name string, w pod.Waiting) {
@@ -189,13 +210,30 @@ func (s *Step) wait(name string, w pod.Waiting) {
 	s.Waiting[name] = w
 }
 
-// waitAll marks every container that does not run and has yet to (again).
-func (s *Step) waitAll(in *Input) {
-	for i := range in.Desired.Pod.Spec.Containers {
-		name := in.Desired.Pod.Spec.Containers[i].Name
-		if c := in.Observed.Latest(name); c == nil || c.State != pod.ContainerRunning && !done(in.Desired.Pod, c) {
-			s.wait(name, pod.Waiting{Reason: ReasonContainerCreating})
+// waitAll says of every container that has yet to run (again), and of which
+// nothing was said so far, why it does not.
+func (s *Step) waitAll(in *Input, current *pod.Sandbox) {
+	if s.Finished {
+		return
+	}
+	for spec, k := range specs(in.Desired.Pod) {
+		if _, said := s.Waiting[spec.Name]; said {
+			continue
 		}
+		c := in.Observed.Latest(spec.Name)
+		switch {
+		case c == nil:
+			if k == initOnce && current != nil && initialized(in, current) {
+				continue // its record was collected
+			}
+		case c.State == pod.ContainerRunning || k == ephemeral:
+			continue
+		case k == initOnce && c.State == pod.ContainerExited && c.ExitCode == 0:
+			continue
+		case k == regular && s.done(in.Desired.Pod, spec, c):
+			continue
+		}
+		s.wait(spec.Name, s.due(in, spec, k, current).why)
 	}
 }
 

@@ -347,12 +347,33 @@ func TestContainerThatWouldNotStartIsTriedAgainLater(t *testing.T) {
 		t.Errorf("still created: got %s %v, want wake 1s and the failure", describe(step), step.Waiting)
 	}
 	in.Observed = look(ready(0), web("exited 1", 0, 0))
-	step := plan.Next(in)
-	if describe(step) != "create web-1" {
-		t.Errorf("the runtime calls it ended: got %s, want create web-1", describe(step))
+	if step := plan.Next(in); describe(step) != "create web-1" || step.Waiting["web"] != why {
+		t.Errorf("the runtime calls it ended: got %s %v, want create web-1 and the failure", describe(step), step.Waiting)
 	}
-	if _, still := step.Memory.Failures["web"]; still {
-		t.Errorf("the failure of a container that ended is still remembered")
+}
+
+// TestARefusedStartIsShownBeforeItsBackOff: what went wrong first, as the
+// kubelet shows it, then what it waits for.
+func TestARefusedStartIsShownBeforeItsBackOff(t *testing.T) {
+	why := pod.Waiting{Reason: "RunContainerError", Message: "no such file"}
+	dead := web("exited 128", 0, 1)
+	dead.FinishedAt = noon
+	in := input(aPod(), look(ready(0), dead))
+	in.Memory = plan.Memory{}.Failed("web", "web-1", why, noon)
+	in.Memory.Restarts = map[string]backoff.Entry{"web": {Delay: 10 * time.Second, Restarted: noon.Add(-time.Second), Ended: noon.Add(-2 * time.Second)}}
+	step := plan.Next(in)
+	if got := describe(step); got != "wake 1s" || step.Waiting["web"] != why {
+		t.Errorf("at first: got %s %v, want wake 1s and the failure", got, step.Waiting)
+	}
+	in.Now, in.Memory = noon.Add(time.Second), step.Memory
+	step = plan.Next(in)
+	if got := describe(step); got != "wake 10s" || waits(step) != "web=CrashLoopBackOff" {
+		t.Errorf("then: got %s %v, want wake 10s and the back-off", got, step.Waiting)
+	}
+	in.Now, in.Memory = noon.Add(10*time.Second), step.Memory
+	step = plan.Next(in)
+	if got := describe(step); got != "create web-2" {
+		t.Errorf("in the end: got %s %v, want create web-2", got, step.Waiting)
 	}
 }
 

@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -15,14 +14,13 @@ import (
 // the pace at which the kubelet's relist would notice.
 const sandboxPace = time.Second
 
-// sandboxes returns the sandbox that containers belong into, if there is one,
-// and those that must be stopped first. More than one ready sandbox, a dead
-// newest one, or one without an address is beyond repair and replaced, as in
-// upstream's PodSandboxChanged.
-func sandboxes(in *Input) (current *pod.Sandbox, stop []string) {
+// sandbox returns the one that containers belong into, or nil. More than one
+// ready sandbox, a dead newest one, or one without an address is beyond repair
+// and replaced, as in upstream's PodSandboxChanged.
+func sandbox(in *Input) *pod.Sandbox {
 	all := in.Observed.Sandboxes
 	if len(all) == 0 {
-		return nil, nil
+		return nil
 	}
 	ready := 0
 	for i := range all {
@@ -31,26 +29,19 @@ func sandboxes(in *Input) (current *pod.Sandbox, stop []string) {
 		}
 	}
 	newest := &all[0]
-	usable := newest.Ready && ready == 1 && (newest.HostNetwork || len(newest.IPs) > 0) &&
-		newest.HostNetwork == in.Desired.Pod.Spec.HostNetwork
-	if usable {
-		return newest, nil
+	if newest.Ready && ready == 1 && (newest.HostNetwork || len(newest.IPs) > 0) &&
+		newest.HostNetwork == in.Desired.Pod.Spec.HostNetwork {
+		return newest
 	}
-	for i := range all {
-		if all[i].Ready {
-			stop = append(stop, all[i].ID)
-		}
-	}
-	return nil, stop
+	return nil
 }
 
 // newSandbox asks for a sandbox if anything is still to run in it.
 func (s *Step) newSandbox(in *Input) {
-	if !wantsSandbox(in) {
+	if !s.wantsSandbox(in) {
 		s.Finished = true
 		return
 	}
-	s.waitAll(in)
 	all := in.Observed.Sandboxes
 	if len(all) > 0 {
 		made := all[0].CreatedAt
@@ -68,33 +59,23 @@ func (s *Step) newSandbox(in *Input) {
 	}
 }
 
-// wantsSandbox says whether any container is still to run. A pod that never
-// restarts does not begin again in another sandbox once one of its containers
-// was started.
-func wantsSandbox(in *Input) bool {
-	began := slices.ContainsFunc(in.Observed.Containers, func(c pod.Container) bool { return c.State != pod.ContainerCreated })
-	if !began {
-		return true
-	}
-	if in.Desired.Pod.Spec.RestartPolicy == v1.RestartPolicyNever {
-		return false
-	}
-	for i := range in.Desired.Pod.Spec.Containers {
-		c := in.Observed.Latest(in.Desired.Pod.Spec.Containers[i].Name)
-		if c == nil || !done(in.Desired.Pod, c) {
+// wantsSandbox says whether a pod that has not run to its end begins again in
+// another sandbox. One that never restarts does so only until one of its regular
+// containers was started; unlike the kubelet's, it is not stuck for having begun
+// with its init containers, nor are containers of it with a restart policy of
+// their own.
+func (s *Step) wantsSandbox(in *Input) bool {
+	p := in.Desired.Pod
+	began := false
+	for i := range p.Spec.Containers {
+		c := in.Observed.Latest(p.Spec.Containers[i].Name)
+		if c == nil || c.State == pod.ContainerCreated {
+			continue
+		}
+		began = true
+		if !s.done(p, &p.Spec.Containers[i], c) {
 			return true
 		}
 	}
-	return false
-}
-
-// stopSandbox stops a sandbox and, before it, the containers that run in it.
-func (s *Step) stopSandbox(in *Input, id, message string) {
-	for i := range in.Observed.Containers {
-		c := &in.Observed.Containers[i]
-		if c.SandboxID == id && mayRun(c) {
-			s.stop(in, c, message)
-		}
-	}
-	s.StopSandboxes = append(s.StopSandboxes, id)
+	return !began || p.Spec.RestartPolicy != v1.RestartPolicyNever
 }

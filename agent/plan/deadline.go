@@ -1,0 +1,25 @@
+package plan
+
+import (
+	"time"
+
+	"podd/internal/pod"
+)
+
+// messageDeadline is the kubelet's (pkg/kubelet/active_deadline.go).
+const messageDeadline = "Pod was active on the node longer than the specified deadline"
+
+// deadline ends a pod that has been on the node for its activeDeadlineSeconds,
+// and until then has the decision made again exactly when they are over.
+func (s *Step) deadline(in *Input) {
+	seconds := in.Desired.Pod.Spec.ActiveDeadlineSeconds
+	if s.End != nil || seconds == nil || in.StartTime.IsZero() {
+		return
+	}
+	over := in.StartTime.Add(time.Duration(*seconds) * time.Second)
+	if over.After(in.Now) {
+		s.wakeAt(over)
+		return
+	}
+	s.End = &pod.End{Reason: pod.ReasonDeadlineExceeded, Message: messageDeadline}
+}

@@ -1,0 +1,94 @@
+package plan
+
+import (
+	v1 "k8s.io/api/core/v1"
+
+	"podd/internal/pod"
+)
+
+// initialize starts what is next among the init containers of the current
+// sandbox, keeps its sidecars running, and says whether the regular containers
+// may start.
+//
+// How far the sandbox is, the last init container that was made in it tells:
+// what stands before that one is through, whether or not its record is still
+// there (upstream's computeInitContainerActions). A regular container that was
+// made says that all are through. Unlike upstream, podd tells the containers of
+// an earlier sandbox apart: those count for nothing.
+func (s *Step) initialize(in *Input, current *pod.Sandbox) (through bool) {
+	inits := in.Desired.Pod.Spec.InitContainers
+	last := len(inits)
+	through = initialized(in, current)
+	for !through && last > 0 {
+		if last--; madeIn(in, &inits[last], current) != nil {
+			break
+		}
+	}
+	for i := range inits[:last] {
+		if pod.IsSidecar(&inits[i]) {
+			s.keep(in, &inits[i], current)
+		}
+	}
+	for i := last; i < len(inits); i++ {
+		if !s.pass(in, &inits[i], current) {
+			return false
+		}
+	}
+	return true
+}
+
+// initialized says that all init containers were through in this sandbox: a
+// regular container was made in it.
+func initialized(in *Input, current *pod.Sandbox) bool {
+	for i := range in.Desired.Pod.Spec.Containers {
+		if madeIn(in, &in.Desired.Pod.Spec.Containers[i], current) != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// madeIn returns the newest container of a spec if it is in this sandbox, or
+// nil.
+func madeIn(in *Input, spec *v1.Container, current *pod.Sandbox) *pod.Container {
+	if c := in.Observed.Latest(spec.Name); c != nil && c.SandboxID == current.ID {
+		return c
+	}
+	return nil
+}
+
+// pass says whether what comes after an init container may start, and starts it
+// if it is its turn.
+func (s *Step) pass(in *Input, spec *v1.Container, current *pod.Sandbox) bool {
+	c := madeIn(in, spec, current)
+	if pod.IsSidecar(spec) {
+		return s.keep(in, spec, current) && s.started(in, spec, c)
+	}
+	switch {
+	case c != nil && c.State == pod.ContainerRunning:
+		s.Memory = s.Memory.Succeeded(spec.Name)
+		return false
+	case c != nil && c.State == pod.ContainerExited && c.ExitCode == 0:
+		return true
+	default: // one that failed for good has ended the pod
+		s.launch(in, spec, initOnce, current)
+		return false
+	}
+}
+
+// initFailed says that an init container failed and is not tried again, which
+// is the end of its pod.
+func initFailed(in *Input) bool {
+	p := in.Desired.Pod
+	for i := range p.Spec.InitContainers {
+		spec := &p.Spec.InitContainers[i]
+		if pod.IsSidecar(spec) {
+			continue
+		}
+		c := in.Observed.Latest(spec.Name)
+		if c != nil && c.State == pod.ContainerExited && c.ExitCode != 0 && !pod.ShouldRestart(&p.Spec, spec, c.ExitCode) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,102 @@
+package plan
+
+import (
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"podd/agent/backoff"
+	"podd/internal/pod"
+)
+
+// graceRestartAll is what containers get when all are restarted: none of their
+// own, but the least that every stop signal gets; without their hooks.
+const graceRestartAll = 2 * time.Second
+
+const messageRestartingAll = "The container is removed because RestartAllContainers in place"
+
+// sources are the containers whose ends ask for a restart of all (KEP-5532), by
+// ID; over says that the pod has run to its end instead. A sidecar that ends
+// after all regular containers are done asks in vain.
+func (s *Step) sources(in *Input) (sources []string, over bool) {
+	p := in.Desired.Pod
+	over, last := s.regularDone(in)
+	for spec, k := range specs(p) {
+		if len(spec.RestartPolicyRules) == 0 || k == ephemeral {
+			continue
+		}
+		c := in.Observed.Latest(spec.Name)
+		if c == nil || c.State != pod.ContainerExited || over && !endOf(c).Before(last) {
+			continue
+		}
+		if pod.RuleFor(spec, c.ExitCode) == v1.ContainerRestartRuleActionRestartAllContainers {
+			sources = append(sources, c.ID)
+		}
+	}
+	return sources, len(sources) == 0 && (over || initFailed(in))
+}
+
+// regularDone says that every regular container is done, and when the last was.
+func (s *Step) regularDone(in *Input) (done bool, last time.Time) {
+	p := in.Desired.Pod
+	for i := range p.Spec.Containers {
+		spec := &p.Spec.Containers[i]
+		c := in.Observed.Latest(spec.Name)
+		if c == nil || !s.done(p, spec, c) {
+			return false, time.Time{}
+		}
+		if end := endOf(c); end.After(last) {
+			last = end
+		}
+	}
+	return len(p.Spec.Containers) > 0, last
+}
+
+// restartAll has everything start anew in the same sandbox: it stops all
+// containers and removes them, those last whose ends asked for it. What the
+// runtime holds tells a podd that was restarted meanwhile how far that is.
+func (s *Step) restartAll(in *Input, sources []string) {
+	s.RestartingAll = true
+	var others []string
+	for i := range in.Observed.Containers {
+		c := &in.Observed.Containers[i]
+		spec, k := specOf(in.Desired.Pod, c.Name)
+		if spec == nil || k == ephemeral {
+			continue
+		}
+		if mayRun(c) {
+			s.stopWithin(in, c, graceRestartAll, "killing").PreStop = nil
+		}
+		if !slices.Contains(sources, c.ID) {
+			others = append(others, c.ID)
+		}
+	}
+	s.order(in.Desired.Pod)
+	switch {
+	case len(s.Stop) > 0:
+	case len(others) > 0:
+		s.RemoveContainers = others
+	default:
+		s.RemoveContainers = sources
+		s.rememberEnds(in, sources)
+	}
+	for spec, k := range specs(in.Desired.Pod) {
+		if c := in.Observed.Latest(spec.Name); k != ephemeral && c == nil {
+			s.wait(spec.Name, pod.Waiting{Reason: ReasonRestartingAll, Message: messageRestartingAll})
+		}
+	}
+}
+
+// rememberEnds keeps the ends of containers that are removed: they wait like
+// any that crashed. The kubelet lets them, and a pod that asks for a restart of
+// all as it starts keeps its node busy.
+func (s *Step) rememberEnds(in *Input, ids []string) {
+	ends := make(map[string]backoff.End, len(ids))
+	for i := range in.Observed.Containers {
+		if c := &in.Observed.Containers[i]; slices.Contains(ids, c.ID) {
+			ends[c.Name] = backoff.End{At: endOf(c), Success: c.ExitCode == 0}
+		}
+	}
+	s.Memory.Removed = ends
+}

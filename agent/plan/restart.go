@@ -1,0 +1,153 @@
+package plan
+
+import (
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"podd/agent/backoff"
+	"podd/internal/pod"
+)
+
+// due is when, and as what, a container that does not run starts (again).
+type due struct {
+	Start
+	// at is when; a time not after now, or zero, means at once.
+	at time.Time
+	// why is what it waits for until then; it changes at turn, if that is not zero.
+	why  pod.Waiting
+	turn time.Time
+	// crashed says that it is held back because it crashed.
+	crashed bool
+	// end is what the start answers; zero for none.
+	end backoff.End
+}
+
+// due decides about one container; seen or not, it does not run.
+func (s *Step) due(in *Input, spec *v1.Container, k kind, current *pod.Sandbox) due {
+	p := in.Desired.Pod
+	d := due{Start: Start{Container: spec, RestartCount: s.Memory.Counts[spec.Name]}, why: pod.Waiting{Reason: creating(p)}}
+	seen := in.Observed.Latest(spec.Name)
+	f, failed := s.Memory.Failures[spec.Name]
+	history := failed && seen != nil && seen.State == pod.ContainerExited && f.ID == seen.ID
+	if failed {
+		d.why = f.Waiting
+		if d.why.Reason == ReasonContainerCreating {
+			d.why.Reason = creating(p)
+		}
+	}
+	if failed && !history {
+		d.at = f.NotBefore
+	}
+	if seen != nil && seen.State == pod.ContainerCreated && current != nil && seen.SandboxID == current.ID {
+		d.ID, d.RestartCount = seen.ID, seen.RestartCount
+		return d
+	}
+	d.end = s.answered(spec.Name, k, seen, current)
+	if d.end.At.IsZero() {
+		return d
+	}
+	until, wait := s.policy(in).Until(s.Memory.Restarts[spec.Name], d.end)
+	if !until.After(in.Now) {
+		return d
+	}
+	d.crashed = true
+	if until.After(d.at) {
+		d.at = until
+	}
+	if history && f.NotBefore.After(in.Now) {
+		d.turn = f.NotBefore // as the kubelet does, what went wrong comes first
+		return d
+	}
+	d.why = pod.Waiting{
+		Reason:  ReasonCrashLoopBackOff,
+		Message: fmt.Sprintf("back-off %s restarting failed container=%s pod=%s_%s(%s)", wait, spec.Name, p.Name, p.Namespace, p.UID),
+	}
+	return d
+}
+
+// creating is the reason of a container of which nothing else is to be said.
+func creating(p *v1.Pod) string {
+	if len(p.Spec.InitContainers) > 0 {
+		return ReasonPodInitializing
+	}
+	return ReasonContainerCreating
+}
+
+// answered is the end that a start would answer; zero where it is none that
+// could be called a crash. An init container that succeeded runs again because
+// of a new sandbox; so does one that was made for an earlier sandbox and never
+// ran: its start may have failed because that sandbox was dying.
+func (s *Step) answered(name string, k kind, seen *pod.Container, current *pod.Sandbox) backoff.End {
+	if seen == nil {
+		return s.Memory.Removed[name]
+	}
+	if seen.State != pod.ContainerExited || k == initOnce && seen.ExitCode == 0 {
+		return backoff.End{}
+	}
+	if seen.StartedAt.IsZero() && (current == nil || seen.SandboxID != current.ID) {
+		return backoff.End{}
+	}
+	end := backoff.End{At: endOf(seen), Success: seen.ExitCode == 0}
+	if killed := s.Memory.Killed[name]; killed.ID == seen.ID {
+		if killed.Since.IsZero() {
+			return backoff.End{}
+		}
+		end.Since, end.Success = killed.Since, false
+	}
+	return end
+}
+
+// policy is the node's curve with what the pod says of its own.
+func (s *Step) policy(in *Input) backoff.Policy {
+	policy := in.Policy
+	if len(in.Desired.Pod.Annotations) == 0 {
+		return policy
+	}
+	own, _ := pod.BackOffOf(in.Desired.Pod) // who validates the pod tells of errors
+	if own.Initial > 0 {
+		policy.Initial = own.Initial
+	}
+	if own.Max > 0 {
+		policy.Max = own.Max
+	}
+	policy.Success = own.Success
+	return policy
+}
+
+// endOf is when a container ended, or the best guess where the runtime lost
+// the record; it is never the same for two containers.
+func endOf(c *pod.Container) time.Time {
+	for _, t := range []time.Time{c.FinishedAt, c.StartedAt} {
+		if !t.IsZero() {
+			return t
+		}
+	}
+	return c.CreatedAt
+}
+
+// launch puts a container on the list of starts if it is due, and says so.
+func (s *Step) launch(in *Input, spec *v1.Container, k kind, current *pod.Sandbox) bool {
+	d := s.due(in, spec, k, current)
+	s.wait(spec.Name, d.why)
+	if d.crashed && in.Observed.Latest(spec.Name) != nil {
+		s.BackOff = append(s.BackOff, spec.Name)
+	}
+	if !d.turn.IsZero() {
+		s.wakeAt(d.turn)
+	}
+	if d.at.After(in.Now) {
+		s.wakeAt(d.at)
+		return false
+	}
+	if !d.end.At.IsZero() {
+		entry := s.policy(in).Restart(s.Memory.Restarts[spec.Name], d.end, in.Now)
+		s.Memory.Restarts = with(s.Memory.Restarts, spec.Name, entry)
+	}
+	if d.ID == "" {
+		d.RestartCount = int32(s.Memory.attempt(spec.Name, int64(d.RestartCount), in.Now))
+	}
+	s.Start = append(s.Start, d.Start)
+	return true
+}
