@@ -13,6 +13,11 @@
 //     has most.
 //   - A repeat (same object, type, reason and message) is no new event: its
 //     count and last time grow.
+//   - Of one object and reason nine messages are told each by itself; further
+//     ones are repeats of one combined event that has the newest message, until
+//     there was none for ten minutes.
+//   - New events about one thing, a pod or a container, are at most 25, and one
+//     more every five minutes. Repeats are not counted against that.
 //   - Recording never blocks and never fails. Anybody may record and list at any
 //     time; events handed out are immutable.
 package events

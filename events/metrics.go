@@ -11,8 +11,15 @@ import (
 // and are few; the bound is for the one that is one day made from data.
 const maxReasons = 100
 
+// Why an event is not there (any more).
+const (
+	discardedSpam = "spam"
+	discardedOld  = "old"
+)
+
 type metrics struct {
-	events *prometheus.CounterVec
+	events    *prometheus.CounterVec
+	discarded *prometheus.CounterVec
 
 	mu    sync.Mutex
 	known map[string]bool
@@ -24,10 +31,17 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Name: "podd_events_total",
 			Help: "Events of pods, repeats included, by type and reason.",
 		}, []string{"type", "reason"}),
+		discarded: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "podd_events_discarded_total",
+			Help: "Events that were not kept, since there were too many new ones about one thing (spam), or that made room for newer ones (old).",
+		}, []string{"why"}),
 		known: map[string]bool{},
 	}
 	if reg != nil {
-		reg.MustRegister(m.events)
+		reg.MustRegister(m.events, m.discarded)
+	}
+	for _, why := range []string{discardedSpam, discardedOld} {
+		m.discarded.WithLabelValues(why)
 	}
 	return m
 }

@@ -58,18 +58,22 @@ type Recorder struct {
 	poke  map[chan struct{}]struct{}
 }
 
-// history is the events of one pod, oldest first by their last time, and what is
-// left of its allowance of log lines.
+// history is the events of one pod, oldest first by their last time, what is
+// known of their like, and what is left of its allowances.
 type history struct {
 	events []*entry
-	lines  float64
-	filled time.Time
+	kinds  map[kind]*similar
+	// fresh allows new events by what they are about; lines allows log lines.
+	fresh map[about]*bucket
+	lines bucket
 }
 
 type entry struct {
-	event  *v1.Event // replaced on each repeat, never changed
-	seq    uint64
-	logged time.Time
+	event *v1.Event // replaced on each repeat, never changed
+	// combined stands for many of one kind.
+	combined bool
+	seq      uint64
+	logged   time.Time
 }
 
 // New returns an empty Recorder.
@@ -100,12 +104,18 @@ func (r *Recorder) Event(p *v1.Pod, eventType, reason, message string) {
 }
 
 // ContainerEvent is Event for one container of a pod; the event names it as the
-// kubelet does, spec.containers{name} or spec.initContainers{name}.
+// kubelet does: spec.containers{name}, spec.initContainers{name} or
+// spec.ephemeralContainers{name}.
 func (r *Recorder) ContainerEvent(p *v1.Pod, container, eventType, reason, message string) {
 	path := "spec.containers{" + container + "}"
 	for _, c := range p.Spec.InitContainers {
 		if c.Name == container {
 			path = "spec.initContainers{" + container + "}"
+		}
+	}
+	for _, c := range p.Spec.EphemeralContainers {
+		if c.Name == container {
+			path = "spec.ephemeralContainers{" + container + "}"
 		}
 	}
 	r.record(v1.ObjectReference{
@@ -122,18 +132,21 @@ func (r *Recorder) ManifestEvent(namespace, name, eventType, reason, message str
 		eventType, reason, message)
 }
 
-func (r *Recorder) record(about v1.ObjectReference, eventType, reason, message string) {
-	message = short(message)
+func (r *Recorder) record(object v1.ObjectReference, eventType, reason, message string) {
 	r.metrics.count(eventType, reason)
 	now := time.Now()
 	r.mu.Lock()
-	h := r.pods[about.UID]
+	h := r.pods[object.UID]
 	if h == nil {
-		h = &history{lines: logBurst, filled: now}
-		r.pods[about.UID] = h
+		h = &history{kinds: map[kind]*similar{}, fresh: map[about]*bucket{}, lines: bucket{left: logBurst, filled: now}}
+		r.pods[object.UID] = h
 	}
-	e := r.addLocked(h, about, eventType, reason, message, now)
-	level := h.levelLocked(e, now)
+	e := r.addLocked(h, object, eventType, reason, short(message), now)
+	if e == nil {
+		r.mu.Unlock()
+		return
+	}
+	event, level := e.event, h.levelLocked(e, now)
 	for c := range r.poke {
 		select {
 		case c <- struct{}{}:
@@ -141,36 +154,62 @@ func (r *Recorder) record(about v1.ObjectReference, eventType, reason, message s
 		}
 	}
 	r.mu.Unlock()
-	if about.UID == "" {
+	if object.UID == "" {
 		return
 	}
-	r.log.Log(context.Background(), level, "event", "pod", about.Namespace+"/"+about.Name, "uid", about.UID,
-		"type", eventType, "reason", reason, "message", message, "count", e.event.Count)
+	r.log.Log(context.Background(), level, "event", "pod", object.Namespace+"/"+object.Name, "uid", object.UID,
+		"type", eventType, "reason", reason, "message", event.Message, "count", event.Count)
 }
 
-func (r *Recorder) addLocked(h *history, about v1.ObjectReference, eventType, reason, message string, now time.Time) *entry {
-	r.seq++
+// addLocked counts a repeat or keeps a new event; nil for one too many.
+func (r *Recorder) addLocked(h *history, object v1.ObjectReference, eventType, reason, message string, now time.Time) *entry {
+	k := kind{object.Namespace, object.Name, eventType, reason}
+	combined := h.alikeLocked(k, message, now)
+	if combined {
+		message = short(combinedPrefix + message)
+	}
 	same := func(e *entry) bool {
-		return e.event.Type == eventType && e.event.Reason == reason && e.event.Message == message &&
-			e.event.InvolvedObject.FieldPath == about.FieldPath
+		o := &e.event.InvolvedObject
+		return e.combined == combined && k == kind{o.Namespace, o.Name, e.event.Type, e.event.Reason} &&
+			(combined || e.event.Message == message && o.FieldPath == object.FieldPath)
 	}
 	if i := slices.IndexFunc(h.events, same); i >= 0 {
 		e := h.events[i]
 		next := *e.event
 		next.Count++
 		next.LastTimestamp = metav1.NewTime(now)
+		next.InvolvedObject, next.Message = object, message // of the newest that are combined
+		r.seq++
 		e.event, e.seq = &next, r.seq
 		h.events = append(slices.Delete(h.events, i, i+1), e)
 		return e
 	}
-	e := &entry{seq: r.seq, event: &v1.Event{
+	if !h.allowLocked(about{object.Namespace, object.Name, object.FieldPath}, now) {
+		r.metrics.discarded.WithLabelValues(discardedSpam).Inc()
+		return nil
+	}
+	r.seq++
+	e := &entry{seq: r.seq, combined: combined, event: r.event(object, eventType, reason, message, now)}
+	h.events = append(h.events, e)
+	r.total++
+	if len(h.events) > r.config.MaxPerPod {
+		r.dropOldestLocked(object.UID, h)
+	}
+	if r.total > r.config.Max {
+		r.makeRoomLocked()
+	}
+	return e
+}
+
+func (r *Recorder) event(object v1.ObjectReference, eventType, reason, message string, now time.Time) *v1.Event {
+	return &v1.Event{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Event"},
 		ObjectMeta: metav1.ObjectMeta{
-			Name:              fmt.Sprintf("%s.%x", about.Name, now.UnixNano()),
-			Namespace:         cmp.Or(about.Namespace, "default"),
+			Name:              fmt.Sprintf("%s.%x", object.Name, now.UnixNano()),
+			Namespace:         cmp.Or(object.Namespace, "default"),
 			CreationTimestamp: metav1.NewTime(now),
 		},
-		InvolvedObject:      about,
+		InvolvedObject:      object,
 		Type:                eventType,
 		Reason:              reason,
 		Message:             message,
@@ -180,16 +219,7 @@ func (r *Recorder) addLocked(h *history, about v1.ObjectReference, eventType, re
 		FirstTimestamp:      metav1.NewTime(now),
 		LastTimestamp:       metav1.NewTime(now),
 		Count:               1,
-	}}
-	h.events = append(h.events, e)
-	r.total++
-	if len(h.events) > r.config.MaxPerPod {
-		r.dropOldestLocked(about.UID, h)
 	}
-	if r.total > r.config.Max {
-		r.makeRoomLocked()
-	}
-	return e
 }
 
 // makeRoomLocked drops the oldest event of the pod that has most, so that a pod
@@ -210,6 +240,7 @@ func (r *Recorder) makeRoomLocked() {
 func (r *Recorder) dropOldestLocked(uid pod.UID, h *history) {
 	h.events = slices.Delete(h.events, 0, 1)
 	r.total--
+	r.metrics.discarded.WithLabelValues(discardedOld).Inc()
 	if len(h.events) == 0 {
 		delete(r.pods, uid)
 	}
@@ -222,12 +253,9 @@ func (h *history) levelLocked(e *entry, now time.Time) slog.Level {
 	if e.event.Type != v1.EventTypeWarning || now.Sub(e.logged) < logEvery {
 		return slog.LevelDebug
 	}
-	h.lines = min(logBurst, h.lines+now.Sub(h.filled).Minutes()*logPerMinute)
-	h.filled = now
-	if h.lines < 1 {
+	if !h.lines.take(now, logBurst, time.Minute/logPerMinute) {
 		return slog.LevelDebug
 	}
-	h.lines--
 	e.logged = now
 	return slog.LevelWarn
 }

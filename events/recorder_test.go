@@ -52,9 +52,9 @@ func TestRepeatsAreOneEvent(t *testing.T) {
 func TestOnePodCannotPushOutOthers(t *testing.T) {
 	r := New(Config{Max: 30, MaxPerPod: 20})
 	r.Event(aPod("quiet"), v1.EventTypeNormal, "Started", "once")
-	for i := range 500 {
-		r.Event(aPod("loud"), v1.EventTypeWarning, "BackOff", fmt.Sprintf("time %d", i))
-		r.Event(aPod("noisy"), v1.EventTypeWarning, "BackOff", fmt.Sprintf("time %d", i))
+	for i := range newBurst {
+		r.Event(aPod("loud"), v1.EventTypeWarning, fmt.Sprintf("Reason%d", i), fmt.Sprintf("time %d", i))
+		r.Event(aPod("noisy"), v1.EventTypeWarning, fmt.Sprintf("Reason%d", i), fmt.Sprintf("time %d", i))
 	}
 	if n := len(r.List(Filter{})); n != 30 {
 		t.Errorf("got %d events in all, want 30", n)
@@ -63,7 +63,7 @@ func TestOnePodCannotPushOutOthers(t *testing.T) {
 		t.Errorf("the quiet pod has %d events, want its one", n)
 	}
 	loud := r.List(Filter{Name: "loud"})
-	if len(loud) < 14 || loud[len(loud)-1].Message != "time 499" {
+	if len(loud) < 14 || loud[len(loud)-1].Message != "time 24" {
 		t.Errorf("the loud pod has %d events, the last %q; want its newest", len(loud), loud[len(loud)-1].Message)
 	}
 }
@@ -97,8 +97,11 @@ func TestContainersAreNamedAsTheKubeletNamesThem(t *testing.T) {
 	r := New(Config{})
 	r.ContainerEvent(aPod("a"), "main", v1.EventTypeNormal, "Started", "x")
 	r.ContainerEvent(aPod("a"), "setup", v1.EventTypeNormal, "Started", "x")
+	debugged := aPod("a")
+	debugged.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug"}}}
+	r.ContainerEvent(debugged, "debug", v1.EventTypeNormal, "Started", "x")
 	all := r.List(Filter{})
-	if len(all) != 2 || all[0].InvolvedObject.FieldPath != "spec.containers{main}" || all[1].InvolvedObject.FieldPath != "spec.initContainers{setup}" {
+	if len(all) != 3 || all[2].InvolvedObject.FieldPath != "spec.ephemeralContainers{debug}" || all[0].InvolvedObject.FieldPath != "spec.containers{main}" || all[1].InvolvedObject.FieldPath != "spec.initContainers{setup}" {
 		t.Errorf("got %+v", all)
 	}
 }
@@ -138,7 +141,7 @@ func TestLogIsBounded(t *testing.T) {
 			t.Errorf("a repeat after 11 minutes: got %d lines, want 1", n)
 		}
 		for i := range 1000 {
-			r.Event(aPod("b"), v1.EventTypeWarning, "BackOff", fmt.Sprint(i))
+			r.Event(aPod("b"), v1.EventTypeWarning, fmt.Sprintf("Reason%d", i), fmt.Sprint(i))
 		}
 		if n := lines(); n != logBurst {
 			t.Errorf("1000 different ones at once: got %d lines, want %d", n, logBurst)

@@ -1,0 +1,112 @@
+package events
+
+import (
+	"hash/fnv"
+	"time"
+)
+
+// The rules by which many events are told as few, client-go's (tools/record,
+// EventCorrelator), which users of kubectl describe know.
+const (
+	// combinedPrefix begins the message of an event that stands for many.
+	combinedPrefix = "(combined from similar events): "
+	// mostAlike is how many messages of one kind are told each by itself, from
+	// there on they are combined; alikeFor is after which pause that is forgotten.
+	mostAlike = 9
+	alikeFor  = 10 * time.Minute
+	// newBurst and newEvery bound new events about one thing. client-go counts
+	// repeats too, and all containers of a pod together: there the start of a pod
+	// of ten containers loses its last events, and a pod that crashes for an hour
+	// the one that says why it is evicted. Repeats cost nothing here.
+	newBurst = 25
+	newEvery = 5 * time.Minute
+	// mostKinds and mostThings bound what is remembered for these rules of one
+	// pod.
+	mostKinds  = 100
+	mostThings = 200
+)
+
+// kind is what makes events similar: their object, type and reason.
+type kind struct{ namespace, name, eventType, reason string }
+
+// about is a pod or one of its containers.
+type about struct{ namespace, name, path string }
+
+// similar is what is known of events of one kind: hashes of the first messages,
+// and when the last one came.
+type similar struct {
+	messages []uint64
+	last     time.Time
+}
+
+// alikeLocked says whether an event is to be combined with others of its kind: it
+// says something new again, after many that did.
+func (h *history) alikeLocked(k kind, message string, now time.Time) bool {
+	s := h.kinds[k]
+	if s == nil {
+		if len(h.kinds) >= mostKinds {
+			evict(h.kinds, func(s *similar) time.Time { return s.last })
+		}
+		s = &similar{}
+		h.kinds[k] = s
+	}
+	if now.Sub(s.last) > alikeFor {
+		s.messages = s.messages[:0]
+	}
+	s.last = now
+	sum := fnv.New64a()
+	_, _ = sum.Write([]byte(message)) // a hash takes all
+	for _, known := range s.messages {
+		if known == sum.Sum64() {
+			return false
+		}
+	}
+	if len(s.messages) == mostAlike {
+		return true
+	}
+	s.messages = append(s.messages, sum.Sum64())
+	return false
+}
+
+// allowLocked says whether there may be one more new event about that thing.
+func (h *history) allowLocked(a about, now time.Time) bool {
+	b := h.fresh[a]
+	if b == nil {
+		if len(h.fresh) >= mostThings {
+			evict(h.fresh, func(b *bucket) time.Time { return b.filled })
+		}
+		b = &bucket{left: newBurst, filled: now}
+		h.fresh[a] = b
+	}
+	return b.take(now, newBurst, newEvery)
+}
+
+// evict removes what was not used for longest.
+func evict[K comparable, V any](m map[K]V, used func(V) time.Time) {
+	var oldest K
+	var since time.Time
+	for k, v := range m {
+		if t := used(v); since.IsZero() || t.Before(since) {
+			oldest, since = k, t
+		}
+	}
+	delete(m, oldest)
+}
+
+// bucket is an allowance that fills up with time.
+type bucket struct {
+	left   float64
+	filled time.Time
+}
+
+// take takes one, of at most burst, of which one comes back each time every has
+// passed.
+func (b *bucket) take(now time.Time, burst float64, every time.Duration) bool {
+	b.left = min(burst, b.left+now.Sub(b.filled).Seconds()/every.Seconds())
+	b.filled = now
+	if b.left < 1 {
+		return false
+	}
+	b.left--
+	return true
+}
