@@ -20,23 +20,26 @@ type Agent struct {
 	metrics *metrics
 	starts  chan struct{}
 	graves  *graves
+	ends    *ends
 
 	ended  chan *worker
 	ping   chan chan struct{}
 	strays chan pod.Glance
 	left   chan leftovers
 
-	poke chan struct{}
+	poke  chan struct{}
+	freed chan struct{} // a pod holds less of the node than before
 
-	mu      sync.Mutex // guards what Wake needs, from any goroutine
+	mu      sync.Mutex // guards what any goroutine asks for
 	workers map[pod.UID]*worker
-	unknown map[pod.UID]bool // woken, and no worker knows them
+	unknown map[pod.UID]bool    // woken, and no worker knows them
+	refused map[pod.UID]refusal // wanted, and not taken
 
 	// What follows belongs to the sync loop's goroutine alone.
 	wanted    map[pod.UID]*pod.Desired
 	spoken    map[pod.Source]bool
 	orphans   map[pod.UID]pod.Glance // what runs and has no worker yet
-	refused   map[pod.UID]string     // why a wanted pod has no worker, as it was told
+	room      bool                   // something ended or changed since refused pods were last asked about
 	recovered bool
 	swept     bool
 	away      error // why the runtime never answered, so far
@@ -55,12 +58,22 @@ func New(cfg Config) *Agent {
 	if cfg.LogRetention == 0 {
 		cfg.LogRetention = time.Minute
 	}
+	if cfg.Probes == nil {
+		cfg.Probes = noProbes{}
+	}
+	if cfg.Hooks == nil {
+		cfg.Hooks = noHooks{}
+	}
+	if cfg.Admitter == nil {
+		cfg.Admitter = everyPod{}
+	}
 	return &Agent{
 		cfg:     cfg,
 		log:     cfg.Log,
 		metrics: newMetrics(cfg.Metrics),
 		starts:  make(chan struct{}, cfg.ParallelStarts),
 		graves:  newGraves(cfg.Graves),
+		ends:    newEnds(cfg.Ended),
 		ended:   make(chan *worker),
 		ping:    make(chan chan struct{}),
 		strays:  make(chan pod.Glance),
@@ -69,8 +82,9 @@ func New(cfg Config) *Agent {
 		wanted:  make(map[pod.UID]*pod.Desired),
 		spoken:  make(map[pod.Source]bool),
 		orphans: make(map[pod.UID]pod.Glance),
-		refused: make(map[pod.UID]string),
+		refused: make(map[pod.UID]refusal),
 		poke:    make(chan struct{}, 1),
+		freed:   make(chan struct{}, 1),
 		unknown: make(map[pod.UID]bool),
 	}
 }
@@ -85,6 +99,9 @@ func (a *Agent) Run(ctx context.Context, updates <-chan pod.Update) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer a.wg.Wait()
 	defer cancel(errors.New("podd is stopping"))
+	if err := a.ends.read(); err != nil {
+		a.log.Warn("pods that the node had ended may start again", "error", err)
+	}
 	running := make(chan found)
 	a.wg.Go(func() { a.recover(ctx, running) })
 	a.wg.Go(func() { a.graves.run(ctx, a.removeLogs) })
@@ -101,6 +118,8 @@ func (a *Agent) Run(ctx context.Context, updates <-chan pod.Update) error {
 			a.recoverWith(f)
 		case w := <-a.ended:
 			a.forget(w)
+		case <-a.freed:
+			a.room = true
 		case <-a.poke:
 			a.lookAtUnknown(ctx)
 			continue
@@ -131,15 +150,18 @@ func (a *Agent) Healthy(ctx context.Context) error {
 // apply notes what a source wants.
 func (a *Agent) apply(u pod.Update) {
 	a.spoken[u.Source] = true
+	a.room = a.room || u.Op != pod.OpAdd
 	for _, d := range u.Pods {
 		switch u.Op {
 		case pod.OpAdd, pod.OpUpdate, pod.OpReconcile:
 			a.wanted[d.UID()] = d
 		case pod.OpDelete, pod.OpRemove:
 			delete(a.wanted, d.UID())
-			if _, refused := a.refused[d.UID()]; refused || !a.recovered {
-				a.admit(d.UID())
+			if a.unrefuse(d.UID()) || !a.recovered {
 				a.cfg.Status.Forget(d.UID())
+			}
+			if u.Op == pod.OpDelete {
+				a.delete(d)
 			}
 		}
 	}
@@ -176,26 +198,39 @@ func (a *Agent) reconcile(ctx context.Context) {
 	sortBySeen(missing)
 	// What runs already has its ports, whatever the order of the manifests.
 	slices.SortStableFunc(missing, func(x, y *pod.Desired) int { return a.rank(x) - a.rank(y) })
+	defer func() { a.room = false }()
 	for _, d := range missing {
 		if held[d.Name()] {
 			continue
 		}
 		held[d.Name()] = true
-		if holder, port := a.portHolder(d); holder != nil {
-			a.refusePorts(d, holder, port)
-			continue
+		if a.admits(d) {
+			a.start(ctx, d, "")
 		}
-		a.admit(d.UID())
-		a.start(ctx, d, "")
 	}
 }
 
-// rank is 0 for a pod that runs and is to be adopted, 1 for a new one.
+// rank is 0 for a pod that runs and is to be adopted, 1 for one that others were
+// ended for, 2 for any other.
 func (a *Agent) rank(d *pod.Desired) int {
 	if _, runs := a.orphans[d.UID()]; runs {
 		return 0
 	}
-	return 1
+	if r, _ := a.refusal(d.UID()); len(r.Preempt) > 0 {
+		return 1
+	}
+	return 2
+}
+
+// delete asks for the end of a pod that its source still lists, with the grace
+// period that was asked for; asking again may shorten it.
+func (a *Agent) delete(d *pod.Desired) {
+	a.mu.Lock()
+	w := a.workers[d.UID()]
+	a.mu.Unlock()
+	if w != nil {
+		w.endWithin(deletionGrace(d.Pod), "its deletion was asked for")
+	}
 }
 
 // heldNames are the namespace/names that must not be started: a worker has
@@ -241,6 +276,7 @@ func (a *Agent) forget(w *worker) {
 	a.mu.Lock()
 	delete(a.workers, w.uid)
 	a.mu.Unlock()
+	a.room = true
 	select {
 	case <-w.poke:
 		a.Wake(w.uid, time.Time{})

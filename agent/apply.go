@@ -43,9 +43,10 @@ func lasting(ctx context.Context) (context.Context, context.CancelFunc) {
 // apply performs a step. did says that the runtime was changed, so that
 // another look is due; with an error, what was not reached waits for the next
 // round, which decides anew.
-func (w *worker) apply(ctx context.Context, d *pod.Desired, seen pod.Observed, step *plan.Step) (did bool, err error) {
+func (w *worker) apply(ctx context.Context, v *view) (did bool, err error) {
+	d, step := v.in.desired, &v.step
 	if len(step.Stop)+len(step.StopSandboxes) > 0 {
-		if err := w.stop(ctx, d, step); err != nil {
+		if err := w.stop(ctx, v); err != nil {
 			return true, err
 		}
 		did = true
@@ -56,7 +57,7 @@ func (w *worker) apply(ctx context.Context, d *pod.Desired, seen pod.Observed, s
 		}
 		did = true
 	}
-	started, err := w.start(ctx, d, seen, step)
+	started, err := w.start(ctx, v)
 	if err != nil {
 		return true, err
 	}
@@ -72,6 +73,12 @@ func (w *worker) apply(ctx context.Context, d *pod.Desired, seen pod.Observed, s
 		}
 		did = true
 	}
+	if len(step.Resize) > 0 {
+		if err := w.resize(ctx, d, step); err != nil {
+			return true, err
+		}
+		did = true
+	}
 	if step.Phase == pod.PhaseGone {
 		if d.Pod.Name != "" {
 			w.agent.graves.add(graveOf(d.Pod, time.Now().Add(w.agent.cfg.LogRetention)))
@@ -79,26 +86,6 @@ func (w *worker) apply(ctx context.Context, d *pod.Desired, seen pod.Observed, s
 		w.log.Info("pod is gone")
 	}
 	return did || step.CleanUp, nil
-}
-
-// stop ends containers side by side, and then sandboxes: stopping a sandbox
-// kills what still runs in it.
-func (w *worker) stop(ctx context.Context, d *pod.Desired, step *plan.Step) error {
-	err := each(step.Stop, func(s plan.Stop) error {
-		w.agent.cfg.Events.ContainerEvent(d.Pod, s.Name, v1.EventTypeNormal, "Killing", s.Message)
-		w.log.Info("stopping container", "container", s.Name, "grace", s.Grace, "event", s.Message)
-		return ignoreNotFound(w.agent.cfg.Containers.StopContainer(ctx, s.ID, s.Grace))
-	})
-	if err != nil {
-		return fmt.Errorf("stop containers: %w", err)
-	}
-	err = each(step.StopSandboxes, func(id string) error {
-		return ignoreNotFound(w.agent.cfg.Sandboxes.StopSandbox(ctx, id))
-	})
-	if err != nil {
-		return fmt.Errorf("stop sandbox: %w", err)
-	}
-	return nil
 }
 
 // setUp makes what a sandbox or a container needs on disk, once in this
@@ -127,6 +114,13 @@ func (w *worker) createSandbox(ctx context.Context, d *pod.Desired, step *plan.S
 	})
 	if err != nil {
 		return fmt.Errorf("release the network of a dead sandbox: %w", err)
+	}
+	if err := w.agent.cfg.Cgroups.EnsureCgroup(ctx, d.Pod); err != nil {
+		if ctx.Err() == nil {
+			w.event(d, "", "FailedCreatePodContainer", "unable to ensure pod container exists: "+err.Error())
+			err = toldError{err}
+		}
+		return err
 	}
 	if err := w.setUp(ctx, d); err != nil {
 		return err
@@ -190,122 +184,6 @@ func (a *Agent) place(ctx context.Context) (release func(), err error) {
 	}, nil
 }
 
-// start starts containers in order. One that cannot start holds up none of
-// the others; only a runtime that does not answer ends the round.
-func (w *worker) start(ctx context.Context, d *pod.Desired, seen pod.Observed, step *plan.Step) (did bool, err error) {
-	if len(step.Start) == 0 {
-		return false, nil
-	}
-	if err := w.setUp(ctx, d); err != nil {
-		return false, err
-	}
-	for _, st := range step.Start {
-		if ctx.Err() != nil {
-			return did, context.Cause(ctx)
-		}
-		made, err := w.startOne(ctx, d, seen.Sandboxes[0], st, step)
-		did = did || made
-		if err == nil {
-			continue
-		}
-		if errors.Is(err, pod.ErrUnavailable) || ctx.Err() != nil {
-			return did, err
-		}
-		reason := pod.ReasonOf(err, "CreateContainerError")
-		w.log.Debug("container does not start", "container", st.Container.Name, "reason", reason, "error", err)
-		w.event(d, st.Container.Name, "Failed", "Error: "+err.Error())
-		w.noteFailure(st.Container.Name, "", reason, err, step)
-	}
-	return did, nil
-}
-
-// startOne starts one container; made says that the runtime was changed.
-func (w *worker) startOne(ctx context.Context, d *pod.Desired, sandbox pod.Sandbox, st plan.Start, step *plan.Step) (made bool, err error) {
-	call, cancel := lasting(ctx)
-	defer cancel()
-	cfg, name := &w.agent.cfg, st.Container.Name
-	id := st.ID
-	if id == "" {
-		if id, err = w.create(call, d, sandbox, st, step); err != nil || id == "" {
-			return false, err
-		}
-	}
-	if err := cfg.Containers.StartContainer(call, id); err != nil {
-		if errors.Is(err, pod.ErrUnavailable) || ctx.Err() != nil {
-			return true, err
-		}
-		// Most runtimes keep the container as one that ended, which the next
-		// look finds: restart policy and back-off apply to it as to any end.
-		// Where it is still one that never ran, the failure holds it back.
-		reason := pod.ReasonOf(err, "RunContainerError")
-		w.agent.metrics.startedErrors.WithLabelValues(reason).Inc()
-		w.log.Debug("container does not start", "container", name, "reason", reason, "error", err)
-		w.event(d, name, "Failed", "Error: "+err.Error())
-		w.noteFailure(name, id, reason, err, step)
-		return true, nil
-	}
-	cfg.Events.ContainerEvent(d.Pod, name, v1.EventTypeNormal, "Started", "Container started")
-	w.log.Info("container started", "container", name, "restarts", st.RestartCount)
-	w.agent.metrics.started.Inc()
-	w.memory = w.memory.Succeeded(name)
-	w.told.warning = ""
-	return true, nil
-}
-
-// create makes a container; an empty id says that its image is still to come.
-func (w *worker) create(ctx context.Context, d *pod.Desired, sandbox pod.Sandbox, st plan.Start, step *plan.Step) (id string, err error) {
-	cfg := &w.agent.cfg
-	image, err := cfg.Images.Ensure(ctx, d.Pod, st.Container)
-	if err != nil {
-		return "", err
-	}
-	if !image.Ready {
-		w.awaitImage(st.Container.Name, image, step)
-		return "", nil
-	}
-	w.imageCame()
-	mounts, err := cfg.Volumes.Mounts(d.Pod, st.Container)
-	if err != nil {
-		return "", pod.WithReason("CreateContainerConfigError", err)
-	}
-	id, err = cfg.Containers.CreateContainer(ctx, pod.ContainerRequest{
-		Pod: d.Pod, Container: st.Container, Sandbox: sandbox, Source: d.Source, StartTime: w.startTime,
-		RestartCount: st.RestartCount, Image: image, Mounts: mounts,
-	})
-	if errors.Is(err, pod.ErrNameReserved) {
-		w.memory = w.memory.NameTaken(st.Container.Name, int64(st.RestartCount), time.Now())
-	}
-	if err != nil {
-		return "", err
-	}
-	cfg.Events.ContainerEvent(d.Pod, st.Container.Name, v1.EventTypeNormal, "Created", "Container created")
-	return id, nil
-}
-
-// noteFailure holds a container's next try back.
-func (w *worker) noteFailure(name, id, reason string, err error, step *plan.Step) {
-	w.memory = w.memory.Failed(name, id, pod.Waiting{Reason: reason, Message: err.Error()}, time.Now())
-	step.WakeAt = earliest(step.WakeAt, w.memory.Failures[name].NotBefore)
-}
-
-// awaitImage notes that a container waits for its image. The next round asks
-// again whatever woke it: asking is a local look.
-func (w *worker) awaitImage(name string, image pod.ImageState, step *plan.Step) {
-	if w.imageSince.IsZero() {
-		w.imageSince = time.Now()
-	}
-	w.memory = w.memory.Awaiting(name, pod.Waiting{Reason: image.Reason, Message: image.Message})
-	step.WakeAt = earliest(step.WakeAt, image.RetryAt)
-}
-
-// imageCame ends the time that a pod's start spent on pulls.
-func (w *worker) imageCame() {
-	if !w.imageSince.IsZero() {
-		w.pulling += time.Since(w.imageSince)
-		w.imageSince = time.Time{}
-	}
-}
-
 // remove takes dead containers, then dead sandboxes, out of the runtime.
 func (w *worker) remove(ctx context.Context, step *plan.Step) error {
 	err := each(step.RemoveContainers, func(id string) error {
@@ -334,6 +212,9 @@ func (w *worker) cleanUp(ctx context.Context, d *pod.Desired) error {
 	}
 	if err := w.agent.cfg.Volumes.TearDown(ctx, w.uid); err != nil {
 		w.event(d, "", "FailedUnMount", err.Error())
+	}
+	if err := w.agent.ends.drop(w.uid); err != nil {
+		return fmt.Errorf("forget that the node ended the pod: %w", err)
 	}
 	if d.Pod.Name != "" {
 		if err := w.agent.graves.carve(graveOf(d.Pod, time.Now().Add(w.agent.cfg.LogRetention))); err != nil {

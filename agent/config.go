@@ -151,7 +151,9 @@ type Config struct {
 	Graves string
 	// Ended is a directory of Run's own for small files that remember which
 	// wanted pods the node has ended for good; empty to forget with a restart.
-	Ended   string
+	Ended string
+	// HostIP is the address of pods on the host's network; empty if unknown.
+	HostIP  string
 	Log     *slog.Logger
 	Metrics prometheus.Registerer
 }

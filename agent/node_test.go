@@ -14,6 +14,7 @@ import (
 
 	"podd/agent"
 	"podd/internal/pod"
+	"podd/status"
 )
 
 // node is one machine: a runtime, a disk, sources, and podd, which comes and
@@ -28,15 +29,21 @@ type node struct {
 	mounts   map[pod.UID]bool
 	released map[pod.UID]int
 	cgroup   map[pod.UID]bool
-	images   map[string]*fakeImage // by pod name; absent: there
-	report   map[string]pod.Report // by pod name
-	reports  map[string]int        // how many, by pod name
-	events   map[string]int        // "shop BackOff"
+	images   map[string]*fakeImage   // by pod name; absent: there
+	report   map[string]pod.Report   // by pod name
+	reports  map[string]int          // how many, by pod name
+	status   map[string]v1.PodStatus // by pod name
+	events   map[string]int          // "shop BackOff"
 
 	wants map[pod.Source]map[string]*pod.Desired
 	spoke map[pod.Source]bool
 
+	gate   *gate
+	prober *prober
+	hooks  *hooks
+
 	graves string // directory
+	ended  string // directory
 	podd   *podd
 }
 
@@ -56,13 +63,21 @@ type podd struct {
 }
 
 func newNode(r *fakeRuntime) *node {
-	return &node{
-		fakeRuntime: r, graves: r.t.TempDir(), sources: []pod.Source{pod.SourceFile, pod.SourceHTTP},
+	n := &node{
+		fakeRuntime: r, graves: r.t.TempDir(), ended: r.t.TempDir(), gate: newGate(), hooks: newHooks(r), sources: []pod.Source{pod.SourceFile, pod.SourceHTTP},
 		mounts: make(map[pod.UID]bool), released: make(map[pod.UID]int), cgroup: make(map[pod.UID]bool),
-		images: make(map[string]*fakeImage), removed: make(map[string]int), report: make(map[string]pod.Report), reports: make(map[string]int), events: make(map[string]int),
-		wants: map[pod.Source]map[string]*pod.Desired{pod.SourceFile: {}, pod.SourceHTTP: {}},
+		images: make(map[string]*fakeImage), removed: make(map[string]int), report: make(map[string]pod.Report), status: make(map[string]v1.PodStatus), reports: make(map[string]int), events: make(map[string]int),
+		wants: map[pod.Source]map[string]*pod.Desired{pod.SourceFile: {}, pod.SourceHTTP: {}, pod.SourceAPIServer: {}},
 		spoke: make(map[pod.Source]bool),
 	}
+	n.prober = newProber(func(uid pod.UID) {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		if n.fakeRuntime.wake != nil {
+			n.fakeRuntime.wake(uid, time.Time{})
+		}
+	})
+	return n
 }
 
 // start begins a life of podd. Sources that had spoken say again what they
@@ -74,11 +89,13 @@ func (n *node) start() {
 	p.agent = agent.New(agent.Config{
 		Observer: c, Sandboxes: c, Containers: c, Images: n, Volumes: n, Cgroups: n, Logs: n, Status: n, Events: n,
 		Sources: n.sources, Log: slog.New(slog.NewTextHandler(logTo{n.t}, &slog.HandlerOptions{Level: slog.LevelDebug})),
-		Metrics: prometheus.NewRegistry(), ParallelStarts: 4, Graves: n.graves,
+		Metrics: prometheus.NewRegistry(), ParallelStarts: 4, Graves: n.graves, Ended: n.ended,
+		Probes: n.prober, Hooks: n.hooks, Admitter: n.gate, HostIP: "192.0.2.1",
 	})
 	n.podd = p
 	n.disk.Lock()
 	clear(n.report) // statuses are podd's, not the disk's
+	clear(n.status)
 	n.disk.Unlock()
 	n.mu.Lock()
 	n.wake = p.agent.Wake
@@ -129,7 +146,12 @@ func (n *node) send(u pod.Update) {
 func (n *node) want(s pod.Source, name string, d *pod.Desired) {
 	before := n.wants[s][name]
 	n.spoke[s] = true
-	if before != nil && (d == nil || d.UID() != before.UID()) {
+	switch {
+	case before != nil && d != nil && d.UID() == before.UID() && d.Pod.Generation != before.Pod.Generation:
+		n.wants[s][name] = d
+		n.send(pod.Update{Op: pod.OpUpdate, Source: s, Pods: []*pod.Desired{d}})
+		return
+	case before != nil && (d == nil || d.UID() != before.UID()):
 		delete(n.wants[s], name)
 		n.send(pod.Update{Op: pod.OpRemove, Source: s, Pods: []*pod.Desired{before}})
 	}
@@ -170,6 +192,7 @@ func (n *node) Forget(uid pod.UID) {
 	for name, r := range n.report {
 		if r.Desired.UID() == uid {
 			delete(n.report, name)
+			delete(n.status, name)
 		}
 	}
 }
@@ -249,6 +272,7 @@ func (n *node) Report(r pod.Report) {
 	defer n.disk.Unlock()
 	n.report[r.Desired.Pod.Name] = r
 	n.reports[r.Desired.Pod.Name]++
+	n.status[r.Desired.Pod.Name] = status.Compute(r, n.status[r.Desired.Pod.Name])
 }
 
 func (n *node) ContainerEvent(p *v1.Pod, _, eventType, reason, message string) {

@@ -41,6 +41,11 @@ type fakeRuntime struct {
 	calls      map[string]int           // "RunSandbox shop"
 	started    map[string]int           // "shop/web"
 	looks      map[string]int           // per pod and second
+	dies       map[string]death         // "shop/web": each such container ends by itself
+	order      map[string][]string      // what happened to a pod's containers
+	counts     map[string]int32         // restart counts by UID and name, while the runtime knows the pod
+	initDone   map[string]bool          // by sandbox ID and name
+	ill        map[string]bool          // "shop/web" may be stopped out of turn
 }
 
 type fakeSandbox struct {
@@ -56,12 +61,21 @@ type fakeSandbox struct {
 type fakeContainer struct {
 	pod.Container
 	sandbox *fakeSandbox
+	spec    *v1.Container
+	pod     *v1.Pod
+}
+
+// death is how a container ends by itself, some time after its start.
+type death struct {
+	code  int32
+	after time.Duration
 }
 
 func newFakeRuntime(t *testing.T) *fakeRuntime {
 	return &fakeRuntime{t: t, fail: make(map[string]int), hang: make(map[string]chan struct{}), stubborn: make(map[string]bool), ignore: make(map[string]bool),
 		stick: make(map[string]bool), reserved: make(map[string]bool),
-		calls: make(map[string]int), started: make(map[string]int), looks: make(map[string]int)}
+		calls: make(map[string]int), started: make(map[string]int), looks: make(map[string]int),
+		dies: make(map[string]death), order: make(map[string][]string), counts: make(map[string]int32), initDone: make(map[string]bool), ill: make(map[string]bool)}
 }
 
 // conn is one podd's connection; a podd that is killed loses it, while the
@@ -314,6 +328,7 @@ func (c *conn) RemoveSandbox(ctx context.Context, id string) error {
 		}
 		c.containers = slices.DeleteFunc(c.containers, func(k *fakeContainer) bool { return k.sandbox == s })
 		c.sandboxes = slices.DeleteFunc(c.sandboxes, func(x *fakeSandbox) bool { return x == s })
+		c.forgetCounts(s.uid)
 		c.changed(s)
 		return nil
 	})
@@ -321,6 +336,7 @@ func (c *conn) RemoveSandbox(ctx context.Context, id string) error {
 
 func (c *conn) CreateContainer(ctx context.Context, req pod.ContainerRequest) (string, error) {
 	var id string
+	c.checkCount(req)
 	name := fmt.Sprint(req.Pod.UID, req.Container.Name, req.RestartCount)
 	if err := c.reserve("CreateContainer", req.Pod.Name, name); err != nil {
 		return "", err
@@ -336,9 +352,10 @@ func (c *conn) CreateContainer(ctx context.Context, req pod.ContainerRequest) (s
 				return pod.ErrNameReserved
 			}
 		}
+		c.counts[countKey(req)] = max(c.counts[countKey(req)], req.RestartCount)
 		id = c.id("c")
-		c.containers = append(c.containers, &fakeContainer{sandbox: s, Container: pod.Container{
-			ID: id, Name: req.Container.Name, SandboxID: s.ID, State: pod.ContainerCreated,
+		c.containers = append(c.containers, &fakeContainer{sandbox: s, spec: req.Container, pod: req.Pod, Container: pod.Container{
+			ID: id, Hash: pod.ContainerHash(req.Container), Name: req.Container.Name, SandboxID: s.ID, State: pod.ContainerCreated,
 			RestartCount: req.RestartCount, CreatedAt: time.Now(), Image: req.Container.Image, ImageID: req.Image.Ref,
 		}})
 		c.changed(s)
@@ -368,7 +385,9 @@ func (c *conn) StartContainer(ctx context.Context, id string) error {
 				c.t.Errorf("%s/%s (%s) starts while %s of the same pod runs", k.sandbox.name, k.Name, k.ID, other.ID)
 			}
 		}
+		c.checkTurn(k)
 		k.State, k.StartedAt = pod.ContainerRunning, time.Now()
+		c.began(k)
 		c.started[k.sandbox.name+"/"+k.Name]++
 		c.changed(k.sandbox)
 		return nil
@@ -382,6 +401,7 @@ func (c *conn) StopContainer(ctx context.Context, id string, grace time.Duration
 	if c.stubborn[name] {
 		takes = grace
 	}
+	c.checkStop(c.container(id), grace)
 	c.mu.Unlock()
 	return c.do(ctx, "StopContainer", name, takes, func() error {
 		if k := c.container(id); k != nil && k.State != pod.ContainerExited {
@@ -417,6 +437,8 @@ func (c *conn) UpdateContainer(ctx context.Context, id string, p *v1.Pod, ctr *v
 
 func (r *fakeRuntime) end(k *fakeContainer, code int32) {
 	k.State, k.ExitCode, k.FinishedAt, k.Reason = pod.ContainerExited, code, time.Now(), "Error"
+	r.noteLocked(k.sandbox.name, "-"+k.Name)
+	r.initDone[k.SandboxID+"/"+k.Name] = code == 0
 	if code == 0 {
 		k.Reason = "Completed"
 	}

@@ -27,6 +27,7 @@ func (a *Agent) sweepOnce(ctx context.Context) {
 		return
 	}
 	a.swept = true
+	a.forgetEnds()
 	known := slices.Collect(maps.Keys(a.orphans))
 	known = slices.AppendSeq(known, maps.Keys(a.wanted))
 	a.wg.Go(func() { a.sweep(ctx, known) })

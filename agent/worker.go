@@ -4,14 +4,11 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"maps"
 	"reflect"
 	"slices"
 	"strings"
 	"sync"
 	"time"
-
-	v1 "k8s.io/api/core/v1"
 
 	"podd/agent/plan"
 	"podd/internal/pod"
@@ -26,9 +23,12 @@ type worker struct {
 	log   *slog.Logger
 	poke  chan struct{}
 
-	mu        sync.Mutex // guards mail and interrupt
-	mail      mail
-	interrupt context.CancelCauseFunc // ends the round that is under way; nil for none
+	mu         sync.Mutex // guards what follows
+	mail       mail
+	interrupt  context.CancelCauseFunc // ends the round that is under way; nil for none
+	postStarts map[string]*postStart   // by container ID
+	preStopped map[string]bool         // hooks that were begun, by container ID
+	finished   bool                    // the pod has run to its end
 
 	// What follows belongs to run's goroutine alone.
 	phase     pod.Phase
@@ -41,18 +41,16 @@ type worker struct {
 	acted     acted
 	told      told
 	counted   counted
+	stops     map[string]*stopping // by container ID
+	// restarting is when the restart of all containers began that is under way.
+	restarting time.Time
+	// spawn runs what goes on beside the rounds; it ends with the worker, or
+	// when its function is called.
+	spawn func(func(context.Context)) context.CancelFunc
 	// imageSince is when the start began to wait for an image, pulling what
 	// earlier waits took.
 	imageSince time.Time
 	pulling    time.Duration
-}
-
-// mail is what others have left for the worker: one slot each, newest wins.
-type mail struct {
-	desired *pod.Desired
-	kill    *plan.Kill
-	// looked is when the last look began; an older hint tells nothing new.
-	looked time.Time
 }
 
 func newWorker(a *Agent, d *pod.Desired) *worker {
@@ -61,105 +59,17 @@ func newWorker(a *Agent, d *pod.Desired) *worker {
 		name = "" // only its UID is known
 	}
 	return &worker{
-		agent: a,
-		uid:   d.UID(),
-		name:  name,
-		log:   a.log.With("pod", name, "uid", d.UID()),
-		poke:  make(chan struct{}, 1),
-		mail:  mail{desired: d},
-		told:  told{states: make(map[string]pod.ContainerState)},
+		agent:      a,
+		uid:        d.UID(),
+		name:       name,
+		log:        a.log.With("pod", name, "uid", d.UID()),
+		poke:       make(chan struct{}, 1),
+		mail:       mail{desired: d, end: a.ends.of(d.UID())},
+		told:       told{states: make(map[string]pod.ContainerState)},
+		postStarts: make(map[string]*postStart),
+		preStopped: make(map[string]bool),
+		stops:      make(map[string]*stopping),
 	}
-}
-
-// want leaves a newer spec of the same pod.
-func (w *worker) want(d *pod.Desired) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.mail.desired == d {
-		return
-	}
-	w.mail.desired = d
-	w.wakeLocked()
-}
-
-// wanted is the newest spec that was left for the worker.
-func (w *worker) wanted() *pod.Desired {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.mail.desired
-}
-
-// end asks for the pod's end, with the pod's own grace period. It is never
-// taken back; asking again changes nothing.
-func (w *worker) end(why string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.mail.kill != nil {
-		return
-	}
-	w.mail.kill = &plan.Kill{Grace: plan.GracePeriod(w.mail.desired.Pod), Why: why}
-	w.log.Info("pod is ended", "why", why)
-	if w.interrupt != nil {
-		w.interrupt(errEnded)
-	}
-	w.wakeLocked()
-}
-
-// errEnded is why a round is interrupted that was to make the pod run.
-var errEnded = errors.New("the pod is to end")
-
-// interruptible returns the context of a round that an end asked for in its
-// course cuts short; the end's own rounds are not.
-func (w *worker) interruptible(ctx context.Context, in mail) (context.Context, func()) {
-	if in.kill != nil {
-		return ctx, func() {}
-	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.interrupt = cancel
-	if w.mail.kill != nil {
-		cancel(errEnded)
-	}
-	return ctx, func() {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.interrupt = nil
-		cancel(nil)
-	}
-}
-
-// hintSlack is how far back a hint's own time is believed. Beyond it the
-// clock was set, and the hint counts.
-const hintSlack = 5 * time.Second
-
-func (w *worker) wake(at time.Time) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if age := w.mail.looked.Sub(at); !at.IsZero() && age > 0 && age < hintSlack {
-		return
-	}
-	w.wakeLocked()
-}
-
-func (w *worker) wakeLocked() {
-	select {
-	case w.poke <- struct{}{}: // capacity 1
-	default:
-	}
-}
-
-// take reads the mailbox; the look that follows begins now and answers every
-// wake-up so far.
-func (w *worker) take(now time.Time) mail {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.mail.looked = now
-	select {
-	case <-w.poke:
-	default:
-	}
-	return w.mail
 }
 
 // deafness is the longest time after a round that went wrong in which nothing
@@ -169,6 +79,18 @@ const deafness = time.Second
 
 // run looks, decides and acts until the pod is gone or ctx ends.
 func (w *worker) run(ctx context.Context) {
+	life, end := context.WithCancel(ctx)
+	var beside sync.WaitGroup
+	defer beside.Wait()
+	defer end()
+	w.spawn = func(do func(context.Context)) context.CancelFunc {
+		ctx, cancel := context.WithCancel(life)
+		beside.Go(func() {
+			defer cancel()
+			do(ctx)
+		})
+		return cancel
+	}
 	for w.phase != pod.PhaseGone && ctx.Err() == nil {
 		wakeAt, again := w.round(ctx)
 		if w.tries > 0 {
@@ -180,6 +102,7 @@ func (w *worker) run(ctx context.Context) {
 	}
 	if w.phase == pod.PhaseGone {
 		w.agent.cfg.Images.Forget(w.uid)
+		w.agent.cfg.Probes.Forget(w.uid)
 		w.agent.cfg.Status.Forget(w.uid)
 		w.count(pod.Observed{})
 	}
@@ -200,14 +123,9 @@ func (w *worker) round(ctx context.Context) (wakeAt time.Time, again bool) {
 	if err != nil {
 		return w.failed(ctx, "look at the pod", err), false
 	}
-	w.note(in.desired, seen, began)
-	step := plan.Next(plan.Input{
-		Phase: w.phase, Desired: in.desired, Observed: seen, Kill: in.kill,
-		Memory: w.memory, Policy: w.agent.cfg.BackOff, Now: began,
-	})
-	w.memory = step.Memory
-	w.tellBackOff(in.desired, seen, &step)
-	w.report(in.desired, seen, &step, nil)
+	v := w.decide(in, seen, began)
+	step := &v.step
+	w.report(v, nil)
 	if step.Finished {
 		w.release(ctx)
 	}
@@ -218,15 +136,15 @@ func (w *worker) round(ctx context.Context) (wakeAt time.Time, again bool) {
 		w.agent.metrics.rounds.WithLabelValues(operation(in, w.phase)).Observe(time.Since(began).Seconds())
 		return step.WakeAt, w.phase != before && w.phase > pod.PhaseRunning
 	}
-	did, err := w.apply(ctx, in.desired, seen, &step)
+	did, err := w.apply(ctx, v)
 	w.agent.metrics.rounds.WithLabelValues(operation(in, w.phase)).Observe(time.Since(began).Seconds())
-	if errors.Is(context.Cause(ctx), errEnded) {
+	if errors.Is(context.Cause(ctx), errEnded) || errors.Is(err, errNews) {
 		w.advance(step.Phase)
 		return time.Time{}, true // whatever it came to, the next look tells
 	}
 	if err != nil {
 		wakeAt = w.failed(ctx, "sync the pod", err)
-		w.report(in.desired, seen, &step, err)
+		w.report(v, err)
 		return earliest(wakeAt, step.WakeAt), false
 	}
 	w.advance(step.Phase)
@@ -235,9 +153,44 @@ func (w *worker) round(ctx context.Context) (wakeAt time.Time, again bool) {
 	}
 	w.tries = 0
 	if !did { // containers that could not start: their waiting reasons are news
-		w.report(in.desired, seen, &step, nil)
+		w.report(v, nil)
 	}
 	return step.WakeAt, did
+}
+
+// view is what one round is about: what was wanted and seen, and what is to be
+// done about it.
+type view struct {
+	in     mail
+	seen   pod.Observed
+	hooks  map[string]pod.Hook // by container ID
+	probes pod.ProbeResults
+	step   plan.Step
+}
+
+// decide takes a look's result in and asks plan what follows from it.
+func (w *worker) decide(in mail, seen pod.Observed, now time.Time) *view {
+	if in.retry {
+		w.forgive()
+	}
+	w.note(in.desired, seen, now)
+	w.pruneStops(seen)
+	v := &view{in: in, seen: seen, hooks: w.lookAtHooks(seen)}
+	v.probes = w.probe(in.desired, seen, v.hooks, in.kill != nil || in.end != nil)
+	v.step = plan.Next(plan.Input{
+		Phase: w.phase, Desired: in.desired, Observed: seen, Kill: in.kill, End: in.end, StartTime: w.startTime,
+		Probes: v.probes, PostStart: v.hooks, Memory: w.memory, Policy: w.agent.cfg.BackOff, Now: now,
+	})
+	w.memory = v.step.Memory
+	if !v.step.RestartingAll {
+		w.restarting = time.Time{}
+	} else if w.restarting.IsZero() {
+		w.restarting = now
+	}
+	w.keepEnd(in.desired, v.step.End)
+	w.finish(v.step.Finished)
+	w.tellBackOff(in.desired, seen, &v.step)
+	return v
 }
 
 // release unmounts, once, what a pod that has run to its end needs no more. What
@@ -301,88 +254,6 @@ func (w *worker) failed(ctx context.Context, doing string, err error) time.Time 
 type toldError struct{ error }
 
 func (e toldError) Unwrap() error { return e.error }
-
-// note keeps what only the first look tells, and logs what changed since the
-// last one.
-func (w *worker) note(d *pod.Desired, seen pod.Observed, now time.Time) {
-	if w.startTime.IsZero() {
-		w.startTime = seen.StartTime
-		if w.startTime.IsZero() {
-			w.startTime = now
-		}
-	}
-	for i := range seen.Containers {
-		c := &seen.Containers[i]
-		if c.State == pod.ContainerExited && w.told.states[c.ID] == pod.ContainerRunning {
-			w.log.Info("container exited", "container", c.Name, "code", c.ExitCode, "reason", c.Reason, "restarts", c.RestartCount)
-		}
-	}
-	w.told.states = make(map[string]pod.ContainerState, len(seen.Containers))
-	for i := range seen.Containers {
-		w.told.states[seen.Containers[i].ID] = seen.Containers[i].State
-	}
-	w.count(seen)
-	w.measureStart(d, seen, now)
-}
-
-// report tells status what is known, with the failures of this round's starts,
-// unless it is what was told last.
-func (w *worker) report(d *pod.Desired, seen pod.Observed, step *plan.Step, err error) {
-	if d.Pod.Name == "" {
-		return
-	}
-	waiting := maps.Clone(step.Waiting)
-	for _, st := range step.Start {
-		if f, failed := w.memory.Failures[st.Container.Name]; failed {
-			waiting[st.Container.Name] = f.Waiting
-		}
-	}
-	message := ""
-	switch {
-	case err != nil:
-		message = err.Error()
-	case w.tries > 0:
-		message = w.told.err // true until a round comes to its end
-	}
-	for name, why := range waiting {
-		if why.Reason == plan.ReasonContainerCreating && why.Message == "" {
-			waiting[name] = pod.Waiting{Reason: why.Reason, Message: message}
-		}
-	}
-	r := pod.Report{Desired: d, Phase: w.phase, Observed: seen, Waiting: waiting, StartTime: w.startTime}
-	r.Observed.At = time.Time{}
-	if reflect.DeepEqual(r, w.told.report) {
-		return
-	}
-	w.told.report = r
-	r.At, r.Observed.At = seen.At, seen.At
-	w.agent.cfg.Status.Report(r)
-}
-
-// tellBackOff emits the event of a crash loop once for each wait.
-func (w *worker) tellBackOff(d *pod.Desired, seen pod.Observed, step *plan.Step) {
-	before := w.told.backOff
-	w.told.backOff = nil
-	for _, name := range step.BackOff {
-		id := seen.Latest(name).ID
-		w.told.backOff = append(w.told.backOff, id)
-		if !slices.Contains(before, id) {
-			w.agent.cfg.Events.ContainerEvent(d.Pod, name, v1.EventTypeWarning, "BackOff",
-				"Back-off restarting failed container "+name+" in pod "+d.Pod.Name+"_"+d.Pod.Namespace+"("+string(w.uid)+")")
-			w.log.Info("container held back", "container", name, "until", step.WakeAt)
-		}
-	}
-}
-
-// told is what was said already, so that it is not said again.
-type told struct {
-	err     string
-	warning string // the last event's reason and message
-	states  map[string]pod.ContainerState
-	backOff []string // container IDs
-	running bool     // the pod's start was measured
-	report  pod.Report
-}
 
 // retryDelay is 250 ms doubling to 10 s.
 func retryDelay(try int) time.Duration {

@@ -1,0 +1,235 @@
+package agent
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"podd/agent/plan"
+	"podd/internal/atomicfile"
+	"podd/internal/pod"
+)
+
+// ends remembers which wanted pods the node has ended for good, each in a small
+// file as long as the pod is there: a restart of podd must not start them again.
+type ends struct {
+	dir string // empty for none
+
+	mu   sync.Mutex // guards pods
+	pods map[pod.UID]pod.End
+}
+
+// kept is what a file of ends says.
+type kept struct {
+	UID pod.UID `json:"uid"`
+	pod.End
+}
+
+func newEnds(dir string) *ends { return &ends{dir: dir, pods: make(map[pod.UID]pod.End)} }
+
+func (e *ends) file(uid pod.UID) string { return filepath.Join(e.dir, string(uid)+".json") }
+
+// of returns why a pod was ended, or nil.
+func (e *ends) of(uid pod.UID) *pod.End {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if end, ok := e.pods[uid]; ok {
+		return &end
+	}
+	return nil
+}
+
+// all lists the pods that were ended.
+func (e *ends) all() []pod.UID {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Collect(maps.Keys(e.pods))
+}
+
+// keep remembers a pod's end. An error says that a restart will forget it.
+func (e *ends) keep(uid pod.UID, end pod.End) error {
+	e.mu.Lock()
+	e.pods[uid] = end
+	e.mu.Unlock()
+	if e.dir == "" {
+		return nil
+	}
+	text, err := json.Marshal(kept{UID: uid, End: end})
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(e.dir, 0o750); err != nil {
+		return err
+	}
+	return atomicfile.Write(e.file(uid), text, 0o640)
+}
+
+// drop forgets a pod's end; none is no error.
+func (e *ends) drop(uid pod.UID) error {
+	e.mu.Lock()
+	_, known := e.pods[uid]
+	delete(e.pods, uid)
+	e.mu.Unlock()
+	if e.dir == "" || !known {
+		return nil
+	}
+	if err := os.Remove(e.file(uid)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// read takes up what an earlier podd wrote. A file that cannot be read is
+// removed: that pod starts again.
+func (e *ends) read() error {
+	if e.dir == "" {
+		return nil
+	}
+	entries, err := os.ReadDir(e.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	errs := []error{err}
+	for _, entry := range entries {
+		path, k := filepath.Join(e.dir, entry.Name()), kept{}
+		text, err := os.ReadFile(path)
+		if err == nil && strings.HasSuffix(path, ".json") {
+			err = json.Unmarshal(text, &k)
+		}
+		if err != nil || k.UID == "" || path != e.file(k.UID) {
+			errs = append(errs, fmt.Errorf("%s does not say which pod was ended: %w", path, errors.Join(err, os.Remove(path))))
+			continue
+		}
+		e.mu.Lock()
+		e.pods[k.UID] = k.End
+		e.mu.Unlock()
+	}
+	return errors.Join(errs...)
+}
+
+// End stops a pod for good although its source wants it: it becomes Failed with
+// the end's reason, and stays so over restarts of podd until its source takes it
+// away. Of several ends the first counts; a later one may only shorten the grace
+// period. A pod without a worker (refused, unknown, gone) or one that has run to
+// its end is left as it is. Any goroutine may call it; it never blocks.
+func (a *Agent) End(uid pod.UID, end pod.End) {
+	a.mu.Lock()
+	w := a.workers[uid]
+	a.mu.Unlock()
+	if w != nil {
+		w.endFor(end)
+	}
+}
+
+// endFor leaves the node's decision for the worker.
+func (w *worker) endFor(end pod.End) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case w.finished:
+		return
+	case w.mail.kill != nil:
+		if end.Grace == nil || *end.Grace >= w.mail.kill.Grace {
+			return
+		}
+		w.mail.kill = &plan.Kill{Grace: *end.Grace, Why: end.Reason}
+	case w.mail.end != nil:
+		if end.Grace == nil || w.mail.end.Grace != nil && *end.Grace >= *w.mail.end.Grace {
+			return
+		}
+		shorter := *w.mail.end
+		shorter.Grace = end.Grace
+		w.mail.end = &shorter
+	default:
+		if c := end.Condition; c != nil && c.LastTransitionTime.IsZero() {
+			dated := *c
+			dated.LastTransitionTime = metav1.Now()
+			end.Condition = &dated
+		}
+		w.mail.end = &end
+	}
+	if w.interrupt != nil {
+		w.interrupt(errEnded)
+	}
+	w.wakeLocked()
+}
+
+// keepEnd makes the end of a pod known, once: to the world, and to the podd
+// after this one.
+func (w *worker) keepEnd(d *pod.Desired, end *pod.End) {
+	if end == nil || w.told.end {
+		return
+	}
+	w.told.end = true
+	w.mu.Lock()
+	if w.mail.end == nil {
+		w.mail.end = end // plan's own decision
+	}
+	w.mu.Unlock()
+	if w.agent.ends.of(w.uid) != nil {
+		return // told by an earlier podd
+	}
+	if err := w.agent.ends.keep(w.uid, *end); err != nil {
+		w.log.Warn("a restart of podd will forget that the node ended this pod", "reason", end.Reason, "error", err)
+	}
+	w.log.Info("the node ends the pod", "reason", end.Reason, "message", end.Message)
+	if eventType := endEvents[end.Reason]; eventType != "" {
+		w.agent.cfg.Events.Event(d.Pod, eventType, end.Reason, end.Message)
+	}
+}
+
+// endEvents are the types of the events that tell of an end. A shutdown of the
+// node has none, as in the kubelet.
+var endEvents = map[string]string{
+	pod.ReasonDeadlineExceeded: v1.EventTypeNormal,
+	pod.ReasonEvicted:          v1.EventTypeWarning,
+	pod.ReasonPreempting:       v1.EventTypeWarning,
+}
+
+// preempting is the end of a pod that makes room for a critical one, in the
+// words of pkg/kubelet/preemption.
+func preempting() pod.End {
+	return pod.End{
+		Reason: pod.ReasonPreempting, Message: "Preempted in order to admit critical pod",
+		Condition: &v1.PodCondition{
+			Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonTerminationByKubelet,
+			Message: "Pod was preempted by Kubelet to accommodate a critical pod.",
+		},
+	}
+}
+
+// forgetEnds drops what is kept of pods that are not there any more. It is
+// asked once everything that is wanted and everything that runs is known.
+func (a *Agent) forgetEnds() {
+	for _, uid := range a.ends.all() {
+		_, runs := a.orphans[uid]
+		a.mu.Lock()
+		runs = runs || a.workers[uid] != nil
+		a.mu.Unlock()
+		if runs || a.wanted[uid] != nil {
+			continue
+		}
+		if err := a.ends.drop(uid); err != nil {
+			a.log.Warn("the end of a pod long gone stays noted", "uid", uid, "error", err)
+		}
+	}
+}
+
+// deletionGrace is what a source's deletion asks for, or the pod's own.
+func deletionGrace(p *v1.Pod) time.Duration {
+	if s := p.DeletionGracePeriodSeconds; s != nil {
+		return time.Duration(*s) * time.Second
+	}
+	return plan.GracePeriod(p)
+}

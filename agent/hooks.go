@@ -1,0 +1,135 @@
+package agent
+
+import (
+	"context"
+
+	v1 "k8s.io/api/core/v1"
+
+	"podd/agent/plan"
+	"podd/internal/pod"
+)
+
+// noHooks stands for Config.Hooks where nobody runs any.
+type noHooks struct{}
+
+func (noHooks) Run(context.Context, pod.HookRequest) error { return nil }
+
+// postStart is a hook that this podd began.
+type postStart struct {
+	pod.Hook
+	cancel context.CancelFunc
+}
+
+// beginPostStart runs a container's hook beside the worker's rounds; its end
+// wakes the worker.
+func (w *worker) beginPostStart(d *pod.Desired, c *v1.Container, id, podIP string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	hook := &postStart{Hook: pod.Hook{State: pod.HookRunning}}
+	w.postStarts[id] = hook
+	hook.cancel = w.spawn(func(ctx context.Context) {
+		err := w.agent.cfg.Hooks.Run(ctx, pod.HookRequest{
+			Pod: d.Pod, Container: c, ContainerID: id, Handler: c.Lifecycle.PostStart, PodIP: podIP,
+		})
+		w.postStartEnded(ctx, d, c, hook, err)
+	})
+}
+
+// postStartEnded notes what came of a hook. One that was given up, because its
+// container died or podd stops, has no event: it did not fail by itself.
+func (w *worker) postStartEnded(ctx context.Context, d *pod.Desired, c *v1.Container, hook *postStart, err error) {
+	if err != nil && ctx.Err() == nil {
+		// Without the text, which may hold what a server answered.
+		w.agent.cfg.Events.ContainerEvent(d.Pod, c.Name, v1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed")
+		w.log.Info("postStart hook failed", "container", c.Name, "error", err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	hook.State = pod.HookSucceeded
+	if err != nil {
+		hook.Hook = pod.Hook{State: pod.HookFailed, Message: err.Error()}
+	}
+	w.wakeLocked()
+}
+
+// lookAtHooks ends the hooks of containers that are not there any more, and
+// returns the states of the others by container ID.
+func (w *worker) lookAtHooks(seen pod.Observed) map[string]pod.Hook {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.postStarts) == 0 {
+		return nil
+	}
+	states := make(map[string]pod.ContainerState, len(seen.Containers))
+	for i := range seen.Containers {
+		states[seen.Containers[i].ID] = seen.Containers[i].State
+	}
+	hooks := make(map[string]pod.Hook, len(w.postStarts))
+	for id, hook := range w.postStarts {
+		state, there := states[id]
+		if !there || state == pod.ContainerExited {
+			hook.cancel()
+		}
+		if !there {
+			delete(w.postStarts, id)
+			continue
+		}
+		hooks[id] = hook.Hook
+	}
+	return hooks
+}
+
+// firstPreStop says whether a container's preStop hook is still to be run, and
+// that it now is.
+func (w *worker) firstPreStop(id string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.preStopped[id] {
+		return false
+	}
+	w.preStopped[id] = true
+	return true
+}
+
+// preStop runs a container's hook, in the container's own time at most.
+func (w *worker) preStop(ctx context.Context, d *pod.Desired, podIP string, s plan.Stop) {
+	err := w.agent.cfg.Hooks.Run(ctx, pod.HookRequest{
+		Pod: d.Pod, Container: s.PreStop, ContainerID: s.ID, Handler: s.PreStop.Lifecycle.PreStop, PodIP: podIP,
+	})
+	switch {
+	case err == nil:
+	case ctx.Err() != nil:
+		w.log.Info("preStop hook was cut off by the end of the grace period", "container", s.Name)
+	default:
+		w.agent.cfg.Events.ContainerEvent(d.Pod, s.Name, v1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed")
+		w.log.Info("preStop hook failed", "container", s.Name, "error", err)
+	}
+}
+
+// podIP is the address under which a container can be asked from the node: its
+// sandbox's, or the node's own on the host's network.
+func (w *worker) podIP(seen pod.Observed, containerID string) string {
+	sandbox := ""
+	for i := range seen.Containers {
+		if seen.Containers[i].ID == containerID {
+			sandbox = seen.Containers[i].SandboxID
+		}
+	}
+	for i := range seen.Sandboxes {
+		if seen.Sandboxes[i].ID == sandbox {
+			return w.addressOf(&seen.Sandboxes[i])
+		}
+	}
+	return ""
+}
+
+func (w *worker) addressOf(s *pod.Sandbox) string {
+	switch {
+	case len(s.IPs) > 0:
+		return s.IPs[0]
+	case s.HostNetwork:
+		return w.agent.cfg.HostIP
+	default:
+		return ""
+	}
+}

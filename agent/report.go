@@ -1,0 +1,125 @@
+package agent
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"podd/agent/plan"
+	"podd/internal/pod"
+)
+
+// note keeps what only the first look tells, and logs what changed since the
+// last one.
+func (w *worker) note(d *pod.Desired, seen pod.Observed, now time.Time) {
+	if w.startTime.IsZero() {
+		w.startTime = seen.StartTime
+		if w.startTime.IsZero() {
+			w.startTime = now
+		}
+	}
+	for i := range seen.Containers {
+		c := &seen.Containers[i]
+		if c.State == pod.ContainerExited && w.told.states[c.ID] == pod.ContainerRunning {
+			w.log.Info("container exited", "container", c.Name, "code", c.ExitCode, "reason", c.Reason, "restarts", c.RestartCount)
+		}
+	}
+	w.told.states = make(map[string]pod.ContainerState, len(seen.Containers))
+	for i := range seen.Containers {
+		w.told.states[seen.Containers[i].ID] = seen.Containers[i].State
+	}
+	w.count(seen)
+	w.measureStart(d, seen, now)
+}
+
+// report tells status what is known, with the failures of this round's starts,
+// unless it is what was told last.
+func (w *worker) report(v *view, err error) {
+	d, step := v.in.desired, &v.step
+	if d.Pod.Name == "" {
+		return
+	}
+	waiting := maps.Clone(step.Waiting)
+	for _, st := range step.Start {
+		if f, failed := w.memory.Failures[st.Container.Name]; failed {
+			waiting[st.Container.Name] = f.Waiting
+		}
+	}
+	message := ""
+	switch {
+	case err != nil:
+		message = err.Error()
+	case w.tries > 0:
+		message = w.told.err // true until a round comes to its end
+	}
+	for name, why := range waiting {
+		if why.Reason == plan.ReasonContainerCreating && why.Message == "" {
+			waiting[name] = pod.Waiting{Reason: why.Reason, Message: message}
+		}
+	}
+	r := pod.Report{
+		Desired: d, Phase: w.phase, Observed: v.seen, Probes: v.probes, Waiting: waiting, Starting: starting(v.hooks), StartTime: w.startTime,
+	}
+	if step.End != nil {
+		r.Failed, r.Reason, r.Message = true, step.End.Reason, step.End.Message
+		if step.End.Condition != nil {
+			r.Conditions = append(r.Conditions, *step.End.Condition)
+		}
+	}
+	if step.RestartingAll {
+		r.Conditions = append(r.Conditions, v1.PodCondition{
+			Type: v1.AllContainersRestarting, Status: v1.ConditionTrue, LastTransitionTime: metav1.NewTime(w.restarting),
+		})
+	}
+	r.Observed.At = time.Time{}
+	if reflect.DeepEqual(r, w.told.report) {
+		return
+	}
+	w.told.report = r
+	r.At, r.Observed.At = v.seen.At, v.seen.At
+	w.agent.cfg.Status.Report(r)
+}
+
+// starting are the containers whose postStart hook is under way; nil for none.
+func starting(hooks map[string]pod.Hook) map[string]bool {
+	var ids map[string]bool
+	for id, hook := range hooks {
+		if hook.State == pod.HookRunning {
+			if ids == nil {
+				ids = make(map[string]bool)
+			}
+			ids[id] = true
+		}
+	}
+	return ids
+}
+
+// tellBackOff emits the event of a crash loop once for each wait.
+func (w *worker) tellBackOff(d *pod.Desired, seen pod.Observed, step *plan.Step) {
+	before := w.told.backOff
+	w.told.backOff = nil
+	for _, name := range step.BackOff {
+		id := seen.Latest(name).ID
+		w.told.backOff = append(w.told.backOff, id)
+		if !slices.Contains(before, id) {
+			w.agent.cfg.Events.ContainerEvent(d.Pod, name, v1.EventTypeWarning, "BackOff",
+				"Back-off restarting failed container "+name+" in pod "+d.Pod.Name+"_"+d.Pod.Namespace+"("+string(w.uid)+")")
+			w.log.Info("container held back", "container", name, "until", step.WakeAt)
+		}
+	}
+}
+
+// told is what was said already, so that it is not said again.
+type told struct {
+	err     string
+	warning string // the last event's reason and message
+	states  map[string]pod.ContainerState
+	backOff []string // container IDs
+	running bool     // the pod's start was measured
+	end     bool     // the node's decision to end the pod
+	report  pod.Report
+}

@@ -1,0 +1,230 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"podd/agent/plan"
+	"podd/internal/pod"
+)
+
+// leastGrace is what the stop signal gets however long hook and waiting took; the
+// kubelet's minimumGracePeriodInSeconds. A grace of 0 stays 0.
+const leastGrace = 2 * time.Second
+
+// stopping is the end of one container: its preStop hook, its turn, the stop
+// signal, SIGKILL. It goes on beside the worker's rounds, which may only shorten
+// it: whatever they come to decide, a hook that was begun is not begun again.
+type stopping struct {
+	// ended is closed once the runtime said that the container has ended: those
+	// that wait for their turn wait for it.
+	ended chan struct{}
+	// done is closed when the way there came to an end, err being how. Both
+	// belong to the worker's goroutine; a way that failed is gone again.
+	done chan struct{}
+	err  error
+
+	mu     sync.Mutex // guards what follows
+	until  time.Time  // SIGKILL
+	atOnce bool       // no grace at all
+	pulled chan struct{}
+}
+
+// pull brings the container's end forward to grace from now, never back.
+func (s *stopping) pull(grace time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	until := time.Now().Add(grace)
+	if !until.Before(s.until) && (grace > 0 || s.atOnce) {
+		return
+	}
+	s.until, s.atOnce = until, grace <= 0
+	close(s.pulled)
+	s.pulled = make(chan struct{})
+}
+
+// rest is what is left for the stop signal. pulled is closed when that changes.
+func (s *stopping) rest() (grace time.Duration, pulled <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.atOnce {
+		return 0, s.pulled
+	}
+	return max(time.Until(s.until), leastGrace), s.pulled
+}
+
+// within returns a context that ends with the container's time.
+func (s *stopping) within(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		for ctx.Err() == nil {
+			s.mu.Lock()
+			until, pulled := s.until, s.pulled
+			s.mu.Unlock()
+			wait(ctx, pulled, until)
+			if !time.Now().Before(until) {
+				cancel()
+			}
+		}
+	}()
+	return ctx, cancel
+}
+
+// errNews says that a stop under way was left alone to look at the pod again.
+var errNews = errors.New("something happened to the pod meanwhile")
+
+// stop ends containers side by side, and then sandboxes: stopping a sandbox
+// kills what still runs in it. A grace period may be long, and while it runs the
+// worker goes on looking: woken, stop returns errNews.
+func (w *worker) stop(ctx context.Context, v *view) error {
+	step := &v.step
+	w.beginStops(v.in.desired, v.seen, step.Stop)
+	if err := w.awaitStops(ctx, step); err != nil {
+		return err
+	}
+	err := each(step.StopSandboxes, func(id string) error {
+		return ignoreNotFound(w.agent.cfg.Sandboxes.StopSandbox(ctx, id))
+	})
+	if err != nil {
+		return fmt.Errorf("stop sandbox: %w", err)
+	}
+	return nil
+}
+
+// beginStops begins what has not begun yet and shortens what has.
+func (w *worker) beginStops(d *pod.Desired, seen pod.Observed, stops []plan.Stop) {
+	var begin []plan.Stop
+	for _, s := range stops {
+		op := w.stops[s.ID]
+		switch {
+		case op == nil:
+			op = &stopping{ended: make(chan struct{}), pulled: make(chan struct{}), until: time.Now().Add(s.Grace), atOnce: s.Grace <= 0}
+			w.stops[s.ID] = op
+			w.agent.cfg.Events.ContainerEvent(d.Pod, s.Name, v1.EventTypeNormal, "Killing", s.Message)
+			w.log.Info("stopping container", "container", s.Name, "grace", s.Grace, "event", s.Message)
+		default:
+			op.pull(s.Grace)
+		}
+		if op.done == nil {
+			op.done = make(chan struct{})
+			begin = append(begin, s)
+		}
+	}
+	for _, s := range begin {
+		op, ip := w.stops[s.ID], w.podIP(seen, s.ID)
+		var after []*stopping
+		for _, id := range s.After {
+			if first := w.stops[id]; first != nil {
+				after = append(after, first)
+			}
+		}
+		w.spawn(func(ctx context.Context) {
+			op.err = w.stopOne(ctx, d, ip, s, op, after)
+			close(op.done)
+		})
+	}
+}
+
+// awaitStops waits until the stops of a step have come to an end.
+func (w *worker) awaitStops(ctx context.Context, step *plan.Step) error {
+	var alarm <-chan time.Time
+	if left := time.Until(step.WakeAt); left > 0 {
+		t := time.NewTimer(left)
+		defer t.Stop()
+		alarm = t.C
+	}
+	var errs []error
+	for _, s := range step.Stop {
+		op := w.stops[s.ID]
+		select {
+		case <-op.done:
+		default:
+			select {
+			case <-op.done:
+			case <-w.poke:
+				return errNews
+			case <-alarm:
+				return errNews
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}
+		if op.err != nil {
+			errs = append(errs, op.err)
+			op.done, op.err = nil, nil // the next round takes it up again
+			continue
+		}
+		delete(w.stops, s.ID)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("stop containers: %w", err)
+	}
+	return nil
+}
+
+// stopOne takes one container through hook, turn and signal.
+func (w *worker) stopOne(ctx context.Context, d *pod.Desired, podIP string, s plan.Stop, op *stopping, after []*stopping) error {
+	inTime, cancel := op.within(ctx)
+	defer cancel()
+	if grace, _ := op.rest(); s.PreStop != nil && grace > 0 && w.firstPreStop(s.ID) {
+		w.preStop(inTime, d, podIP, s)
+	}
+	for _, first := range after {
+		select {
+		case <-first.ended:
+		case <-inTime.Done():
+		}
+	}
+	for ctx.Err() == nil {
+		grace, pulled := op.rest()
+		call, cancel := context.WithCancelCause(ctx)
+		go func() {
+			select {
+			case <-pulled:
+				cancel(errNews)
+			case <-call.Done():
+			}
+		}()
+		err := ignoreNotFound(w.agent.cfg.Containers.StopContainer(call, s.ID, grace))
+		shortened := errors.Is(context.Cause(call), errNews)
+		cancel(nil)
+		switch {
+		case err == nil:
+			close(op.ended)
+			return nil
+		case !shortened:
+			return err
+		}
+	}
+	return context.Cause(ctx)
+}
+
+// pruneStops drops what is known of the end of containers that are no more, or
+// that ended while their stop went wrong.
+func (w *worker) pruneStops(seen pod.Observed) {
+	if len(w.stops)+len(w.preStopped) == 0 {
+		return
+	}
+	left := make(map[string]bool, len(seen.Containers))
+	for i := range seen.Containers {
+		left[seen.Containers[i].ID] = seen.Containers[i].State != pod.ContainerExited
+	}
+	for id, op := range w.stops {
+		if op.done == nil && !left[id] {
+			delete(w.stops, id)
+			close(op.ended)
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for id := range w.preStopped {
+		if !left[id] {
+			delete(w.preStopped, id)
+		}
+	}
+}
