@@ -99,6 +99,7 @@ var arrows = map[string]map[string]string{
 	"cni":            {"cni/cnitest": "its own fake, for its tests"},
 	"cni/cnitest":    {},
 	"cgroup":         {},
+	"logrotate":      {},
 	"systemd":        {},
 	"userns":         {"internal/atomicfile": "a pod's range of IDs"},
 }

@@ -1,0 +1,54 @@
+package cri
+
+import (
+	"context"
+	"path/filepath"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"podd/internal/pod"
+)
+
+// RunningLogs lists the live logs of podd's running containers, by one call. The
+// kubelet asks for each container's status instead.
+func (c *Client) RunningLogs(ctx context.Context) ([]pod.ContainerLog, error) {
+	r, err := c.runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{
+		State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING},
+	}})
+	if err != nil {
+		return nil, mapError("list running containers", err)
+	}
+	logs := make([]pod.ContainerLog, 0, len(r.Containers))
+	for _, k := range r.Containers {
+		if _, ours := k.Annotations[pod.AnnotationStartTime]; !ours {
+			continue
+		}
+		if known, ok := c.links.get(k.Id); ok {
+			logs = append(logs, pod.ContainerLog{ID: k.Id, Path: known.log})
+			continue
+		}
+		l := k.Labels
+		dir := podLogDir(c.opts.PodLogsDir, l[labelPodNamespace], l[labelPodName], pod.UID(l[labelPodUID]))
+		logs = append(logs, pod.ContainerLog{ID: k.Id, Path: filepath.Join(dir, containerLogPath(l[labelContainerName], int32(k.Metadata.GetAttempt())))})
+	}
+	return logs, nil
+}
+
+// ContainerImages are the IDs and names of the images of all containers that the
+// runtime knows, dead ones and those of others too, by one call. A name may
+// come more than once.
+func (c *Client) ContainerImages(ctx context.Context) ([]string, error) {
+	r, err := c.runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
+	if err != nil {
+		return nil, mapError("list containers", err)
+	}
+	var images []string
+	for _, k := range r.Containers {
+		for _, name := range []string{k.ImageId, k.ImageRef, k.Image.GetImage(), k.Image.GetUserSpecifiedImage()} {
+			if name != "" {
+				images = append(images, name)
+			}
+		}
+	}
+	return images, nil
+}
