@@ -59,7 +59,7 @@ func TestRecordTheKubelet(t *testing.T) {
 			ip = where.NodeIP
 		}
 		out := recordedOf(t, srv, &p, ip, places{filepath.Join(k.dir, "root"), filepath.Join(k.dir, "logs"), "/podd-oracle"}, where)
-		if len(out.Containers) != len(p.Spec.Containers) {
+		if len(out.Containers) != len(containersOf(&p)) {
 			t.Errorf("%s: %d containers were made: %s %s", p.Name, len(out.Containers), p.Status.Reason, p.Status.Message)
 			for _, c := range p.Status.ContainerStatuses {
 				if w := c.State.Waiting; w != nil {
@@ -223,7 +223,7 @@ func (k *recordedKubelet) machine(t *testing.T, srv *critest.Server, pods int) m
 		list := k.pods(t)
 		out := machine{CPUs: int64(runtime.NumCPU())}
 		for _, p := range list {
-			want += len(p.Spec.Containers)
+			want += len(containersOf(&p))
 		}
 		if len(list) == pods && made >= want || time.Now().After(deadline) {
 			text, err := os.ReadFile("/proc/meminfo")

@@ -56,6 +56,7 @@ func imagesOfBoth(srv *critest.Server) {
 	srv.AddImage(image)
 	srv.PutImage(critest.Image{Ref: "localhost/podd/user:1", Size: 1, UID: ptr(int64(65532))})
 	srv.PutImage(critest.Image{Ref: "localhost/podd/named:1", Size: 1, Username: "nobody"})
+	srv.Script("ends-first", critest.Script{ExitAfter: time.Millisecond}) // an init container
 }
 
 // TestRequestsAreTheKubelets compares podd with recordings of upstream's
@@ -124,6 +125,7 @@ func requestsOfPodd(t *testing.T, file string, where machine) recorded {
 	if err := os.WriteFile(*r.opts.ResolvConf, []byte(resolvConfOfBoth), 0o644); err != nil {
 		t.Fatal(err)
 	}
+	r.opts.UserNamespace = func(pod.UID) (uint32, uint32, error) { return 7 * someIDs, someIDs, nil }
 	r.dial(t)
 
 	text, err := os.ReadFile(file)
@@ -151,8 +153,7 @@ func requestsOfPodd(t *testing.T, file string, where machine) recorded {
 		t.Fatal(err)
 	}
 	s := r.sandbox(t, p, 0)
-	for i := range p.Spec.Containers {
-		c := &p.Spec.Containers[i]
+	for _, c := range containersOf(p) {
 		req := r.request(p, s, 0)
 		req.Container = c
 		if req.Mounts, err = disk.Mounts(p, c); err != nil {
@@ -168,6 +169,41 @@ func requestsOfPodd(t *testing.T, file string, where machine) recorded {
 		}
 	}
 	return recordedOf(t, r.srv, p, "10.99.0.3", places{r.opts.RootDir, r.opts.PodLogsDir, "/podd"}, where)
+}
+
+// containersOf are the pod's, in the order in which they start.
+func containersOf(p *v1.Pod) []*v1.Container {
+	var all []*v1.Container
+	for _, list := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
+		for i := range list {
+			all = append(all, &list[i])
+		}
+	}
+	return all
+}
+
+// someIDs is how many a pod with a user namespace gets.
+const someIDs = 1 << 16
+
+// anyIDs makes the range of IDs that a pod got the first one; each agent chooses
+// its own.
+func anyIDs(t *testing.T, ns *runtimeapi.UserNamespace, mounts []*runtimeapi.Mount) {
+	t.Helper()
+	maps := [][]*runtimeapi.IDMapping{ns.GetUids(), ns.GetGids()}
+	for _, m := range mounts {
+		maps = append(maps, m.UidMappings, m.GidMappings)
+	}
+	first := uint32(0)
+	for _, m := range slices.Concat(maps...) {
+		if first == 0 {
+			first = m.HostId
+		}
+		if m.HostId == first && first >= someIDs && first%someIDs == 0 {
+			m.HostId = someIDs
+		} else if m.HostId != someIDs { // mappings may be shared
+			t.Errorf("the range %v is not %d", m, first)
+		}
+	}
 }
 
 // needsRoot says whether the pod's volumes mean a mount.
@@ -207,6 +243,7 @@ func recordedOf(t *testing.T, srv *critest.Server, p *v1.Pod, ip string, at plac
 		if s.UID == string(p.UID) {
 			config := proto.Clone(s.Config).(*runtimeapi.PodSandboxConfig)
 			slices.Sort(config.DnsConfig.Options) // the kubelet keeps them in a map
+			anyIDs(t, config.Linux.SecurityContext.NamespaceOptions.UsernsOptions, nil)
 			sandbox, out.Sandbox = s.ID, fromProto(t, config, words)
 		}
 	}
@@ -217,6 +254,7 @@ func recordedOf(t *testing.T, srv *critest.Server, p *v1.Pod, ip string, at plac
 		config := proto.Clone(c.Config).(*runtimeapi.ContainerConfig)
 		// One for each CPU of the machine.
 		sc := config.Linux.SecurityContext
+		anyIDs(t, sc.NamespaceOptions.UsernsOptions, config.Mounts)
 		sc.MaskedPaths = slices.DeleteFunc(sc.MaskedPaths, func(path string) bool { return strings.HasSuffix(path, "/thermal_throttle") })
 		container := fromProto(t, config, words).(map[string]any)
 		container["envs"] = variables(c.Config.Envs, words)

@@ -80,7 +80,7 @@ var podFates = map[reflect.Type]map[string]fate{
 		"MountPropagation": honoured, "SubPathExpr": honoured,
 	},
 	reflect.TypeFor[v1.EnvVarSource](): {
-		"FieldRef": honoured, "ResourceFieldRef": honoured, "ConfigMapKeyRef": refused, "SecretKeyRef": refused, "FileKeyRef": refused,
+		"FieldRef": honoured, "ResourceFieldRef": honoured, "ConfigMapKeyRef": refused, "SecretKeyRef": refused, "FileKeyRef": honoured,
 	},
 }
 

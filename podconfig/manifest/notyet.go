@@ -36,11 +36,6 @@ func notYet(p *v1.Pod) []unhonoured {
 				refuse(path+"."+f.path, f.what, leaveOut)
 			}
 		}
-		for j, e := range c.Env {
-			if e.ValueFrom != nil && e.ValueFrom.FileKeyRef != nil {
-				refuse(fmt.Sprintf("%s.env[%d].valueFrom.fileKeyRef", path, j), "variables from a file", leaveOut)
-			}
-		}
 	})
 	if len(p.Spec.ResourceClaims) > 0 {
 		refuse("spec.resourceClaims", "resource claims", leaveOut)
