@@ -6,7 +6,7 @@
 // others what the answers say: pods, problems, events, health and configuration
 // come through the interfaces and functions in Config.
 //
-//	socket (root only)    everything below, /podd/v1/…, /debug/pprof
+//	socket (root only)    everything below, /podd/v1/…, /debug/pprof, POST /retry
 //	read-only port        /pods /runningpods/ /metrics /configz /healthz /livez /readyz
 //	healthz port          /healthz /livez /readyz
 //
@@ -15,7 +15,8 @@
 //
 // # Promises
 //
-//   - Only GET and HEAD do anything; nothing here changes the node.
+//   - On the ports only GET and HEAD do anything, and nothing changes the node.
+//     The socket has one route more that does, POST /retry.
 //   - No request holds a lock of podd's while it waits for its reader; a health
 //     check that hangs is waited for by one goroutine, however many ask.
 //   - The ports answer to an IP address, localhost and the node's name only, so

@@ -26,7 +26,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 // kubelet counts; all others are one.
 var paths = map[string]bool{
 	"healthz": true, "livez": true, "readyz": true, "pods": true, "runningpods": true,
-	"metrics": true, "configz": true, "podd": true, "debug": true,
+	"metrics": true, "configz": true, "podd": true, "debug": true, "retry": true,
 }
 
 func (m *metrics) count(server string, next http.Handler) http.Handler {

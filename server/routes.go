@@ -49,7 +49,12 @@ func (s *Server) socketRoutes() http.Handler {
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
-	return s.metrics.count("socket", readOnly(mux))
+	all := http.NewServeMux()
+	all.Handle("/", readOnly(mux))
+	if s.config.Retry != nil {
+		all.Handle("/retry", noBody(http.HandlerFunc(s.retry)))
+	}
+	return s.metrics.count("socket", all)
 }
 
 func (s *Server) addHealth(mux *http.ServeMux) {
@@ -81,17 +86,23 @@ func (s *Server) addReadOnly(mux *http.ServeMux) {
 	}
 }
 
-// readOnly refuses what would change something, though nothing here does.
+// readOnly refuses what would change something, though nothing behind it does.
 func readOnly(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return noBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
 			w.Header().Set("Allow", "GET, HEAD")
 			http.Error(w, "this server answers GET and HEAD only", http.StatusMethodNotAllowed)
 			return
 		}
+		next.ServeHTTP(w, r)
+	}))
+}
+
+// noBody refuses requests with a body. Nobody here reads one, and waiting for
+// the end of a slow one would hold the connection.
+func noBody(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength != 0 {
-			// Nobody here reads bodies, and waiting for the end of a slow one
-			// would hold the connection.
 			w.Header().Set("Connection", "close")
 			http.Error(w, "this server takes no request bodies", http.StatusRequestEntityTooLarge)
 			return

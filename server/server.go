@@ -42,6 +42,9 @@ type Config struct {
 	Problems func() []pod.Problem
 	// Events returns events of the pods so named (empty: all), oldest first.
 	Events func(namespace, name string) []*v1.Event
+	// Retry ends the back-off of a pod, for POST /retry on the socket; false for a
+	// pod that is not known any more. Nil: there is no such route.
+	Retry func(pod.UID) bool
 	// Configz is what /configz shows as JSON: the configuration without secrets,
 	// under the key kubeletconfig as the kubelet does.
 	Configz func() any

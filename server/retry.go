@@ -1,0 +1,50 @@
+package server
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// Retried is the answer of POST /retry.
+type Retried struct {
+	// Pods are those, by namespace/name, whose back-off was ended.
+	Pods []string `json:"pods"`
+}
+
+// retry ends the back-off of ?pod=namespace/name, which may be given many times,
+// or with ?all of every pod, or every one of ?namespace. Either all the named
+// pods are there, or none is touched.
+func (s *Server) retry(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodPost {
+		w.Header().Set("Allow", "POST")
+		http.Error(w, "this changes something: it takes POST only", http.StatusMethodNotAllowed)
+		return
+	}
+	query := r.URL.Query()
+	names, all, namespace := query["pod"], query.Has("all"), query.Get("namespace")
+	if all == (len(names) > 0) {
+		http.Error(w, "say which: ?pod=namespace/name, or ?all", http.StatusBadRequest)
+		return
+	}
+	missing := slices.Clone(names)
+	pods := s.config.Pods.Pods()
+	for _, p := range pods {
+		missing = slices.DeleteFunc(missing, func(name string) bool { return name == p.Namespace+"/"+p.Name })
+	}
+	if len(missing) > 0 {
+		http.Error(w, "no pod "+strings.Join(missing, ", "), http.StatusNotFound)
+		return
+	}
+	answer := Retried{Pods: []string{}}
+	for _, p := range pods {
+		name := p.Namespace + "/" + p.Name
+		wanted := slices.Contains(names, name) || all && (namespace == "" || namespace == p.Namespace)
+		if wanted && s.config.Retry(p.UID) && !slices.Contains(answer.Pods, name) {
+			answer.Pods = append(answer.Pods, name)
+		}
+	}
+	s.log.Info("asked to try pods again", "pods", fmt.Sprint(answer.Pods))
+	s.json(w, r, answer)
+}

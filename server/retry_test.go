@@ -1,0 +1,65 @@
+package server
+
+import (
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"podd/internal/pod"
+)
+
+func TestRetryIsAskedOfTheSocketByPostOnly(t *testing.T) {
+	var asked []pod.UID
+	s, _ := start(t, func(c *Config) {
+		c.Retry = func(uid pod.UID) bool {
+			asked = append(asked, uid)
+			return uid != "uid-b" // is gone by now
+		}
+	})
+	for _, tt := range []struct {
+		listener, method, query, body string
+		code                          int
+		answer                        string
+		asked                         []pod.UID
+	}{
+		{"socket", "POST", "?pod=default/a", "", 200, `{"pods":["default/a"]}`, []pod.UID{"uid-a"}},
+		{"socket", "POST", "?pod=default/a&pod=default/b", "", 200, `{"pods":["default/a"]}`, []pod.UID{"uid-a", "uid-b"}},
+		{"socket", "POST", "?all", "", 200, `{"pods":["default/a"]}`, []pod.UID{"uid-a", "uid-b"}},
+		{"socket", "POST", "?all&namespace=other", "", 200, `{"pods":[]}`, nil},
+		{"socket", "POST", "?pod=default/a&pod=default/c", "", 404, "no pod default/c", nil},
+		{"socket", "POST", "", "", 400, "say which", nil},
+		{"socket", "POST", "?all&pod=default/a", "", 400, "say which", nil},
+		{"socket", "GET", "?all", "", 405, "POST only", nil},
+		{"socket", "POST", "?all", "x", 413, "no request bodies", nil},
+		{"readonly", "POST", "?all", "", 405, "GET and HEAD only", nil},
+		{"healthz", "POST", "?all", "", 405, "GET and HEAD only", nil},
+	} {
+		asked = nil
+		req, err := http.NewRequestWithContext(t.Context(), tt.method, "http://localhost/retry"+tt.query, strings.NewReader(tt.body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := clientOf(s, tt.listener).Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if resp.StatusCode != tt.code || !strings.Contains(string(body), tt.answer) || !slices.Equal(asked, tt.asked) {
+			t.Errorf("%s %s on the %s: got %d %q, asked %v; want %d %q, %v", tt.method, tt.query, tt.listener,
+				resp.StatusCode, body, asked, tt.code, tt.answer, tt.asked)
+		}
+	}
+}
+
+func TestWithoutRetryThereIsNoSuchRoute(t *testing.T) {
+	s, _ := start(t, nil)
+	if code, _ := get(t, s, "socket", "/retry"); code != 404 {
+		t.Errorf("got %d, want 404", code)
+	}
+}
