@@ -3,6 +3,7 @@ package plan_test
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -48,6 +49,88 @@ func containers(names ...string) func(*v1.Pod) {
 		}
 	}
 }
+
+// inits adds init containers; a name that ends in "!" is a sidecar's.
+func inits(names ...string) func(*v1.Pod) {
+	return func(p *v1.Pod) {
+		for _, n := range names {
+			n, isSidecar := strings.CutSuffix(n, "!")
+			c := v1.Container{Name: n}
+			if isSidecar {
+				c.RestartPolicy = ptr(v1.ContainerRestartPolicyAlways)
+			}
+			p.Spec.InitContainers = append(p.Spec.InitContainers, c)
+		}
+	}
+}
+
+func ephemerals(names ...string) func(*v1.Pod) {
+	return func(p *v1.Pod) {
+		for _, n := range names {
+			p.Spec.EphemeralContainers = append(p.Spec.EphemeralContainers,
+				v1.EphemeralContainer{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: n}})
+		}
+	}
+}
+
+// with changes the container of that name.
+func with(name string, changes ...func(*v1.Container)) func(*v1.Pod) {
+	return func(p *v1.Pod) {
+		for _, list := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
+			for i := range list {
+				for _, change := range changes {
+					if list[i].Name == name {
+						change(&list[i])
+					}
+				}
+			}
+		}
+	}
+}
+
+func ofItsOwn(r v1.ContainerRestartPolicy) func(*v1.Container) {
+	return func(c *v1.Container) { c.RestartPolicy = &r }
+}
+
+// rule is a restart rule for one exit code, with a policy as validation wants it.
+func rule(action v1.ContainerRestartRuleAction, code int32) func(*v1.Container) {
+	return func(c *v1.Container) {
+		if c.RestartPolicy == nil {
+			c.RestartPolicy = ptr(v1.ContainerRestartPolicyNever)
+		}
+		c.RestartPolicyRules = append(c.RestartPolicyRules, v1.ContainerRestartRule{
+			Action: action, ExitCodes: &v1.ContainerRestartRuleOnExitCodes{Operator: v1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{code}},
+		})
+	}
+}
+
+func postStart(c *v1.Container) { lifecycle(c).PostStart = &v1.LifecycleHandler{} }
+
+func preStop(c *v1.Container) { lifecycle(c).PreStop = &v1.LifecycleHandler{} }
+
+func lifecycle(c *v1.Container) *v1.Lifecycle {
+	if c.Lifecycle == nil {
+		c.Lifecycle = &v1.Lifecycle{}
+	}
+	return c.Lifecycle
+}
+
+func startupProbe(c *v1.Container) { c.StartupProbe = &v1.Probe{} }
+
+func livenessProbe(c *v1.Container) { c.LivenessProbe = &v1.Probe{} }
+
+// within is a probe's own grace period.
+func within(seconds int64) func(*v1.Container) {
+	return func(c *v1.Container) {
+		for _, p := range []*v1.Probe{c.StartupProbe, c.LivenessProbe} {
+			if p != nil {
+				p.TerminationGracePeriodSeconds = &seconds
+			}
+		}
+	}
+}
+
+func ptr[T any](v T) *T { return &v }
 
 // look is what the runtime says; sandboxes and containers newest first.
 func look(things ...any) pod.Observed {
@@ -99,12 +182,21 @@ func ctr(name, state string, sandbox, count int) pod.Container {
 	case "exited":
 		c.State = pod.ContainerExited
 		c.FinishedAt = noon.Add(-time.Second)
-		if code == "1" {
-			c.ExitCode, c.Reason = 1, "Error"
+		c.ExitCode = exitCode(code)
+		if c.ExitCode != 0 {
+			c.Reason = "Error"
 		}
 	}
 	c.StartedAt = noon.Add(-29 * time.Second)
 	return c
+}
+
+func exitCode(s string) int32 {
+	n, err := strconv.ParseInt(s, 10, 32)
+	if err != nil {
+		panic(err)
+	}
+	return int32(n)
 }
 
 // input is a sync of a pod at noon.
@@ -121,7 +213,9 @@ func describe(s plan.Step) string {
 	var parts []string
 	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
 	for _, st := range s.Stop {
-		add("stop %s", st.ID)
+		if add("stop %s", st.ID); len(st.After) > 0 {
+			parts[len(parts)-1] += " after " + strings.Join(st.After, " ")
+		}
 	}
 	for _, id := range s.StopSandboxes {
 		add("stop-sandbox %s", id)

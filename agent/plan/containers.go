@@ -10,7 +10,8 @@ import (
 
 // stopStrangers stops what runs outside the current sandbox, what the spec
 // does not name, what has a newer one of its name, and what is in an unknown
-// state: it may be running, and a second one must not start beside it.
+// state: it may be running, and a second one must not start beside it. No second
+// one ever starts beside an ephemeral container, which is left alone.
 func (s *Step) stopStrangers(in *Input, current *pod.Sandbox) {
 	for i := range in.Observed.Containers {
 		c := &in.Observed.Containers[i]
@@ -19,6 +20,7 @@ func (s *Step) stopStrangers(in *Input, current *pod.Sandbox) {
 		}
 		spec, k := specOf(in.Desired.Pod, c.Name)
 		switch {
+		case c.State == pod.ContainerUnknown && k == ephemeral && c.SandboxID == current.ID:
 		case c.State == pod.ContainerUnknown:
 			what := "Container"
 			if k == initOnce || k == sidecar {

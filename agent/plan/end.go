@@ -78,14 +78,16 @@ func (s *Step) stopWithin(in *Input, c *pod.Container, grace time.Duration, mess
 
 // grace is the time that a container has to end: what its pod says, or, with a
 // manifest that is gone, what the runtime kept of that; a pod's end and a kill
-// have their own say, the shorter one where both speak.
+// have their own say, the shorter one where both speak. The kill of a pod whose
+// manifest is gone knows no better than the default until somebody shortens it.
 func grace(in *Input, c *pod.Container) time.Duration {
 	g := GracePeriod(in.Desired.Pod)
-	if in.Kill != nil {
-		g = in.Kill.Grace
-	}
-	if orphan(in.Desired.Pod) && c.GracePeriod != nil {
+	kept := orphan(in.Desired.Pod) && c.GracePeriod != nil
+	if kept {
 		g = *c.GracePeriod
+	}
+	if in.Kill != nil && (!kept || in.Kill.Grace < min(g, defaultGrace)) {
+		g = in.Kill.Grace
 	}
 	if in.End != nil && in.End.Grace != nil && (in.Kill == nil || *in.End.Grace < g) {
 		g = *in.End.Grace
@@ -93,20 +95,20 @@ func grace(in *Input, c *pod.Container) time.Duration {
 	return g
 }
 
+const defaultGrace = v1.DefaultTerminationGracePeriodSeconds * time.Second
+
 // orphan says that a pod's manifest is gone: its name is all that is known.
 func orphan(p *v1.Pod) bool { return len(p.Spec.Containers) == 0 }
 
 // GracePeriod is that of the pod's deletion, once it is being deleted, else the
 // pod's own, 30 s where it does not say.
 func GracePeriod(p *v1.Pod) time.Duration {
-	seconds := int64(v1.DefaultTerminationGracePeriodSeconds)
-	switch {
-	case p.DeletionGracePeriodSeconds != nil:
-		seconds = *p.DeletionGracePeriodSeconds
-	case p.Spec.TerminationGracePeriodSeconds != nil:
-		seconds = *p.Spec.TerminationGracePeriodSeconds
+	for _, seconds := range []*int64{p.DeletionGracePeriodSeconds, p.Spec.TerminationGracePeriodSeconds} {
+		if seconds != nil {
+			return time.Duration(*seconds) * time.Second
+		}
 	}
-	return time.Duration(seconds) * time.Second
+	return defaultGrace
 }
 
 // mayRun says that a container runs, or may: the runtime lost sight of it.

@@ -1,7 +1,6 @@
 package plan_test
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -13,190 +12,200 @@ import (
 	"podd/internal/pod"
 )
 
-// world is a runtime with one pod, in which steps are performed at once.
-type world struct {
-	in     plan.Input
-	made   int // sandboxes and containers so far
-	counts map[string]int32
-	chance *rand.Rand
+// chaos is a world in which things die, get lost and come back at random.
+type chaos struct {
+	*world
+	*rand.Rand
+	names    []string
+	finished bool // a step said so
+	// begun are the names that were started in each sandbox; a sandbox in which
+	// a former podd left something has none, for nobody knows.
+	begun map[string]map[string]bool
 }
 
-// FuzzPlan performs steps on a runtime in which things die, get lost and come
-// back at random, and checks after each what must always hold. Then the world
-// keeps still: the plan must come to rest.
+// FuzzPlan performs steps in a chaos and checks after each what must always
+// hold. Then the world keeps still: the plan must come to rest, with everything
+// running that should. In the end nothing of the pod may be left.
 func FuzzPlan(f *testing.F) {
-	for seed := range uint64(300) {
+	for seed := range uint64(600) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, seed uint64) {
-		w := newWorld(seed)
-		for range 40 {
+		w := newChaos(seed)
+		for range 60 {
 			if w.in.Phase < pod.PhaseTerminated { // later strays are the agent's business
 				w.disturb()
 			}
-			w.act(t)
+			w.check(t, w.act(t))
 		}
-		w.mustRest(t)
+		if w.in.Phase <= pod.PhaseRunning {
+			w.mustRun(t, seed)
+		}
 		w.in.Kill = &plan.Kill{Grace: time.Second}
-		w.mustRest(t)
+		w.settle(t)
 		if w.in.Phase != pod.PhaseGone || !w.in.Observed.Empty() {
 			t.Fatalf("seed %d: after its end the pod is %v, and the runtime has %+v", seed, w.in.Phase, w.in.Observed)
 		}
 	})
 }
 
-func newWorld(seed uint64) *world {
+func newChaos(seed uint64) *chaos {
 	chance := rand.New(rand.NewPCG(seed, 1))
-	policies := []v1.RestartPolicy{v1.RestartPolicyAlways, v1.RestartPolicyOnFailure, v1.RestartPolicyNever}
-	names := []string{"web", "side", "third"}[:1+chance.IntN(3)]
-	p := aPod(containers(names...), policy(policies[chance.IntN(3)]))
+	p := aPod(containers([]string{"web", "side", "third"}[:1+chance.IntN(3)]...),
+		inits([][]string{nil, nil, {"one"}, {"one", "two"}, {"one", "mesh!"}, {"mesh!", "logs!"}, {"mesh!", "one", "logs!", "two"}}[chance.IntN(7)]...),
+		policy([]v1.RestartPolicy{v1.RestartPolicyAlways, v1.RestartPolicyOnFailure, v1.RestartPolicyNever}[chance.IntN(3)]))
 	if chance.IntN(4) == 0 {
 		hostNetwork(p)
 	}
-	w := &world{in: input(p, pod.Observed{UID: "u1"}), chance: chance, counts: make(map[string]int32)}
-	w.in.Phase = pod.PhasePending
+	if chance.IntN(5) == 0 {
+		ephemerals("looker")(p)
+	}
+	if chance.IntN(6) == 0 {
+		p.Spec.ActiveDeadlineSeconds = ptr(int64(chance.IntN(2000)))
+	}
+	w := &chaos{world: newWorld(p), Rand: chance, begun: make(map[string]map[string]bool)}
+	for _, list := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
+		for i := range list {
+			w.names = append(w.names, list[i].Name)
+			w.vary(&list[i], pod.IsSidecar(&list[i]) || len(p.Spec.InitContainers) == 0 || &list[i] == &p.Spec.Containers[0])
+		}
+	}
 	for i := range chance.IntN(4) { // what a former podd may have left
 		w.addSandbox(uint32(i), chance.IntN(2) == 0)
 	}
 	for range chance.IntN(4) {
 		if len(w.in.Observed.Sandboxes) > 0 {
 			sb := w.in.Observed.Sandboxes[chance.IntN(len(w.in.Observed.Sandboxes))]
-			c := w.create(names[chance.IntN(len(names))], sb.ID)
+			c := w.create(w.names[chance.IntN(len(w.names))], sb.ID)
 			c.State = pod.ContainerState(chance.IntN(4))
+			w.begun[sb.ID] = nil
 		}
 	}
 	return w
 }
 
-func (w *world) addSandbox(attempt uint32, isReady bool) {
-	w.made++
-	sb := pod.Sandbox{ID: fmt.Sprintf("s%d", w.made), Attempt: attempt, Ready: isReady, CreatedAt: w.in.Now,
-		HostNetwork: w.in.Desired.Pod.Spec.HostNetwork}
-	if isReady && !sb.HostNetwork {
-		sb.IPs = []string{"10.88.0.9"}
+// vary gives a container some of what makes it special.
+func (w *chaos) vary(c *v1.Container, probed bool) {
+	if w.IntN(6) == 0 {
+		rule(v1.ContainerRestartRuleActionRestartAllContainers, 42)(c)
 	}
-	w.in.Observed.Sandboxes = slices.Insert(w.in.Observed.Sandboxes, 0, sb)
-}
-
-func (w *world) create(name, sandbox string) *pod.Container {
-	w.made++
-	c := pod.Container{ID: fmt.Sprintf("c%d", w.made), Name: name, SandboxID: sandbox, RestartCount: w.counts[name],
-		State: pod.ContainerCreated, CreatedAt: w.in.Now}
-	w.counts[name]++
-	w.in.Observed.Containers = slices.Insert(w.in.Observed.Containers, 0, c)
-	return &w.in.Observed.Containers[0]
+	if w.IntN(6) == 0 {
+		rule(v1.ContainerRestartRuleActionRestart, 1)(c)
+	}
+	if !probed {
+		return
+	}
+	if w.IntN(3) == 0 {
+		startupProbe(c)
+	}
+	if w.IntN(3) == 0 {
+		livenessProbe(c)
+	}
+	if w.IntN(4) == 0 {
+		postStart(c)
+	}
+	if w.IntN(4) == 0 {
+		preStop(c)
+	}
 }
 
 // disturb does to the runtime what nobody asked for.
-func (w *world) disturb() {
+func (w *chaos) disturb() {
 	o := &w.in.Observed
-	w.in.Now = w.in.Now.Add(time.Duration(w.chance.IntN(30)) * time.Second)
-	if n := len(o.Containers); n > 0 && w.chance.IntN(2) == 0 {
-		c := &o.Containers[w.chance.IntN(n)]
+	w.in.Now = w.in.Now.Add(time.Duration(w.IntN(30)) * time.Second)
+	if n := len(o.Containers); n > 0 && w.IntN(2) == 0 {
+		c := &o.Containers[w.IntN(n)]
 		if c.State == pod.ContainerRunning {
-			w.exit(c, int32(w.chance.IntN(2)))
+			w.exit(c, []int32{0, 0, 1, 1, 42}[w.IntN(5)])
 		}
 	}
-	if n := len(o.Containers); n > 0 && w.chance.IntN(10) == 0 {
-		if c := &o.Containers[w.chance.IntN(n)]; c.State == pod.ContainerRunning {
+	if n := len(o.Containers); n > 0 && w.IntN(2) == 0 {
+		w.report(&o.Containers[w.IntN(n)])
+	}
+	if n := len(o.Containers); n > 0 && w.IntN(10) == 0 {
+		if c := &o.Containers[w.IntN(n)]; c.State == pod.ContainerRunning {
 			c.State = pod.ContainerUnknown
 		}
 	}
-	if n := len(o.Sandboxes); n > 0 && w.chance.IntN(8) == 0 {
-		sb := &o.Sandboxes[w.chance.IntN(n)]
+	if n := len(o.Sandboxes); n > 0 && w.IntN(16) == 0 {
+		sb := &o.Sandboxes[w.IntN(n)]
 		sb.Ready, sb.IPs = false, nil
 	}
-	if w.chance.IntN(15) == 0 { // a create that was thought lost
+	if w.IntN(30) == 0 { // a create that was thought lost
 		w.addSandbox(uint32(w.made+1), true)
 	}
-	if name := "web"; w.chance.IntN(10) == 0 && w.in.Phase == pod.PhaseRunning {
-		w.in.Memory = w.in.Memory.Failed(name, "", pod.Waiting{Reason: "CreateContainerError"}, w.in.Now)
+	w.meddle()
+}
+
+// report has a probe or a hook of a running container come to a result.
+func (w *chaos) report(c *pod.Container) {
+	spec := w.spec(c.Name)
+	if c.State != pod.ContainerRunning || spec == nil {
+		return
 	}
-	if w.chance.IntN(60) == 0 {
+	probes := w.in.Probes.Of(c.Name, c.ID)
+	probes.ContainerID = c.ID
+	if spec.StartupProbe != nil {
+		probes.Startup = pod.ProbeResult(1 + w.IntN(2))
+	}
+	if spec.LivenessProbe != nil {
+		probes.Live = pod.ProbeResult(1 + w.IntN(2))
+	}
+	w.in.Probes[c.Name] = probes
+	if w.in.PostStart[c.ID].State == pod.HookRunning {
+		w.in.PostStart[c.ID] = pod.Hook{State: pod.HookSucceeded + pod.HookState(w.IntN(2)), Message: "words"}
+	}
+}
+
+// meddle is what comes from elsewhere than the runtime.
+func (w *chaos) meddle() {
+	if w.IntN(10) == 0 && w.in.Phase == pod.PhaseRunning {
+		w.in.Memory = w.in.Memory.Failed(w.names[w.IntN(len(w.names))], "", pod.Waiting{Reason: "CreateContainerError"}, w.in.Now)
+	}
+	if w.IntN(20) == 0 {
+		w.crash()
+	}
+	if w.IntN(20) == 0 {
+		w.in.Memory = w.in.Memory.Retried()
+	}
+	if w.IntN(30) == 0 { // another image, as an apiserver may send it
+		d := *w.in.Desired
+		d.Pod = d.Pod.DeepCopy()
+		d.Pod.Spec.Containers[0].Image += "x"
+		w.in.Desired = &d
+	}
+	if w.IntN(100) == 0 {
+		w.in.End = &pod.End{Reason: pod.ReasonEvicted}
+	}
+	if w.IntN(100) == 0 {
 		w.in.Kill = &plan.Kill{Grace: time.Second}
 	}
 }
 
-func (w *world) exit(c *pod.Container, code int32) {
-	c.State, c.ExitCode, c.FinishedAt = pod.ContainerExited, code, w.in.Now
-}
-
-// act decides once and performs the step.
-func (w *world) act(t *testing.T) plan.Step {
+// check is what must hold after each step.
+func (w *chaos) check(t *testing.T, step plan.Step) {
 	t.Helper()
-	before := w.in.Phase
-	step := plan.Next(w.in)
-	if err := w.in.Phase.Advance(step.Phase); err != nil {
-		t.Fatalf("from %v: %v", before, err)
+	if w.finished && (step.CreateSandbox || len(step.Start) > 0) {
+		t.Fatalf("a pod that had run to its end goes on: %s", describe(step))
 	}
-	if len(step.Stop)+len(step.StopSandboxes) > 0 && (len(step.Start) > 0 || step.CreateSandbox) {
-		t.Fatalf("a step stops and starts: %s", describe(step))
+	w.finished = w.finished || step.Finished
+	if step.End != nil && (step.CreateSandbox || len(step.Start) > 0) {
+		t.Fatalf("a pod that was ended (%s) goes on: %s", step.End.Reason, describe(step))
 	}
-	w.in.Memory = step.Memory
-	w.end(step)
-	if step.CreateSandbox {
-		w.addSandbox(step.Attempt, true)
+	if step.CreateSandbox || len(step.Start) > 0 {
+		w.mustBeAlone(t, step)
+	}
+	if step.RestartingAll && len(step.RemoveContainers) > 0 {
+		clear(w.begun)
 	}
 	for _, st := range step.Start {
-		c := w.find(st.ID)
-		if st.ID == "" {
-			c = w.create(st.Container.Name, w.in.Observed.Sandboxes[0].ID)
-			if c.RestartCount != st.RestartCount {
-				t.Fatalf("create %s with restart count %d, want %d", c.Name, st.RestartCount, c.RestartCount)
-			}
-		}
-		c.State, c.StartedAt = pod.ContainerRunning, w.in.Now
-	}
-	w.remove(t, step)
-	w.check(t, step)
-	return step
-}
-
-func (w *world) find(id string) *pod.Container {
-	for i := range w.in.Observed.Containers {
-		if w.in.Observed.Containers[i].ID == id {
-			return &w.in.Observed.Containers[i]
-		}
-	}
-	return nil
-}
-
-func (w *world) end(step plan.Step) {
-	for _, st := range step.Stop {
-		w.exit(w.find(st.ID), 137)
-	}
-	for _, id := range step.StopSandboxes {
-		for i := range w.in.Observed.Sandboxes {
-			if sb := &w.in.Observed.Sandboxes[i]; sb.ID == id {
-				sb.Ready, sb.IPs = false, nil
-			}
-		}
+		w.mustBeItsTurn(t, st.Container.Name, step)
 	}
 }
 
-func (w *world) remove(t *testing.T, step plan.Step) {
+// mustBeAlone: nothing runs twice.
+func (w *chaos) mustBeAlone(t *testing.T, step plan.Step) {
 	t.Helper()
-	o := &w.in.Observed
-	for _, id := range step.RemoveContainers {
-		if c := w.find(id); !step.CleanUp && (c.State == pod.ContainerRunning || c.State == pod.ContainerUnknown) {
-			t.Fatalf("a container that may run is removed: %+v", c)
-		}
-		o.Containers = slices.DeleteFunc(o.Containers, func(c pod.Container) bool { return c.ID == id })
-	}
-	for _, id := range step.RemoveSandboxes {
-		if !step.CleanUp && slices.ContainsFunc(o.Containers, func(c pod.Container) bool { return c.SandboxID == id }) {
-			t.Fatalf("sandbox %s is removed with containers in it", id)
-		}
-		o.Sandboxes = slices.DeleteFunc(o.Sandboxes, func(s pod.Sandbox) bool { return s.ID == id })
-	}
-}
-
-// check is what must hold after each step that started something.
-func (w *world) check(t *testing.T, step plan.Step) {
-	t.Helper()
-	if !step.CreateSandbox && len(step.Start) == 0 {
-		return
-	}
 	isReady, running := 0, make(map[string]int)
 	for _, sb := range w.in.Observed.Sandboxes {
 		if sb.Ready {
@@ -218,23 +227,117 @@ func (w *world) check(t *testing.T, step plan.Step) {
 	}
 }
 
-// mustRest performs steps until one is idle and waits for nothing. Sandbox
-// pace and back-offs apart, each needs one look; more than a few is a spin.
-func (w *world) mustRest(t *testing.T) {
+// mustBeItsTurn: what a container comes after was through in this sandbox, if
+// nothing that comes after it had begun there before.
+func (w *chaos) mustBeItsTurn(t *testing.T, name string, step plan.Step) {
 	t.Helper()
-	for range 30 {
-		before := w.in.Phase
-		step := w.act(t)
-		if !step.Idle() || w.in.Phase != before {
-			continue
+	sandbox := w.in.Observed.Sandboxes[0].ID
+	begun, known := w.begun[sandbox]
+	if known && begun == nil {
+		return
+	}
+	if !known {
+		begun = make(map[string]bool)
+		w.begun[sandbox] = begun
+	}
+	defer func() { begun[name] = true }()
+	if name == "looker" {
+		if w.counts[name] > 1 {
+			t.Fatalf("an ephemeral container is started twice: %s", describe(step))
 		}
-		if step.WakeAt.IsZero() {
+		return
+	}
+	p := w.in.Desired.Pod
+	for i := range p.Spec.InitContainers {
+		before := &p.Spec.InitContainers[i]
+		if before.Name == name {
 			return
 		}
-		if !step.WakeAt.After(w.in.Now) {
-			t.Fatalf("an idle step asks to be woken in the past: %v", step.WakeAt.Sub(w.in.Now))
+		if slices.ContainsFunc(w.names[i+1:], func(n string) bool { return begun[n] }) {
+			continue
 		}
-		w.in.Now = step.WakeAt
+		w.mustBeThrough(t, before, name, step)
 	}
-	t.Fatalf("no rest after 30 rounds: %+v", w.in.Observed)
+}
+
+// mustBeThrough: an init container lets the next one start.
+func (w *chaos) mustBeThrough(t *testing.T, before *v1.Container, next string, step plan.Step) {
+	t.Helper()
+	c := w.latest(before.Name)
+	through := c != nil && c.SandboxID == w.in.Observed.Sandboxes[0].ID
+	if through && pod.IsSidecar(before) {
+		hook := w.in.PostStart[c.ID].State
+		through = hook != pod.HookRunning && hook != pod.HookFailed &&
+			(before.StartupProbe == nil || w.in.Probes.Of(c.Name, c.ID).Startup == pod.ProbeSucceeded)
+	} else if through {
+		through = c.State == pod.ContainerExited && c.ExitCode == 0
+	}
+	if !through {
+		t.Fatalf("%s starts before %s is through, which is %+v: %s", next, before.Name, c, describe(step))
+	}
+}
+
+// mustRun keeps the world still, but for init containers that succeed and
+// probes and hooks that do, until the plan rests: then everything runs that
+// should, or the pod has run to its end.
+func (w *chaos) mustRun(t *testing.T, seed uint64) {
+	t.Helper()
+	for i := range w.in.Observed.Containers {
+		if c := &w.in.Observed.Containers[i]; c.State == pod.ContainerUnknown {
+			c.State = pod.ContainerRunning
+		}
+	}
+	var step plan.Step
+	for range 12 {
+		step = w.settle(t)
+		w.finished = w.finished || step.Finished
+		if !w.succeed() {
+			break
+		}
+	}
+	if step.Finished {
+		return
+	}
+	if w.finished {
+		t.Fatalf("seed %d: a pod that had run to its end is not at it", seed)
+	}
+	p := w.in.Desired.Pod
+	for i := range p.Spec.InitContainers {
+		if c := &p.Spec.InitContainers[i]; pod.IsSidecar(c) && !w.running(c.Name) {
+			t.Fatalf("seed %d: sidecar %s does not run: %+v\n%+v", seed, c.Name, step, w.in.Observed)
+		}
+	}
+	for i := range p.Spec.Containers {
+		spec := &p.Spec.Containers[i]
+		c := w.latest(spec.Name)
+		if !w.running(spec.Name) && (c == nil || pod.ShouldRestart(&p.Spec, spec, c.ExitCode)) {
+			t.Fatalf("seed %d: %s does not run: %+v\n%+v", seed, spec.Name, step, w.in.Observed)
+		}
+	}
+}
+
+// succeed lets what is under way come to a good end, and says whether anything
+// was.
+func (w *chaos) succeed() bool {
+	any := false
+	for i := range w.in.Observed.Containers {
+		c := &w.in.Observed.Containers[i]
+		spec := w.spec(c.Name)
+		if c.State != pod.ContainerRunning || spec == nil || c.ID != w.latest(c.Name).ID {
+			continue
+		}
+		if slices.Index(w.names, c.Name) < len(w.in.Desired.Pod.Spec.InitContainers) && !pod.IsSidecar(spec) {
+			w.exit(c, 0)
+			any = true
+			continue
+		}
+		good := pod.Probes{ContainerID: c.ID, Startup: pod.ProbeSucceeded, Live: pod.ProbeSucceeded}
+		if w.in.Probes[c.Name] != good {
+			w.in.Probes[c.Name], any = good, true
+		}
+		if w.in.PostStart[c.ID].State == pod.HookRunning {
+			w.in.PostStart[c.ID], any = pod.Hook{State: pod.HookSucceeded}, true
+		}
+	}
+	return any
 }

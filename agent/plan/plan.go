@@ -184,6 +184,9 @@ func (s *Step) sync(in *Input) {
 	}
 	switch {
 	case len(s.Stop)+len(s.StopSandboxes) > 0:
+	case (current == nil || !initialized(in, current)) && !s.beginsAgain(in):
+		s.finish(in)
+		return
 	case current == nil:
 		s.newSandbox(in)
 	default:
@@ -213,9 +216,6 @@ func (s *Step) wait(name string, w pod.Waiting) {
 // waitAll says of every container that has yet to run (again), and of which
 // nothing was said so far, why it does not.
 func (s *Step) waitAll(in *Input, current *pod.Sandbox) {
-	if s.Finished {
-		return
-	}
 	for spec, k := range specs(in.Desired.Pod) {
 		if _, said := s.Waiting[spec.Name]; said {
 			continue

@@ -36,12 +36,8 @@ func sandbox(in *Input) *pod.Sandbox {
 	return nil
 }
 
-// newSandbox asks for a sandbox if anything is still to run in it.
+// newSandbox asks for a sandbox.
 func (s *Step) newSandbox(in *Input) {
-	if !s.wantsSandbox(in) {
-		s.Finished = true
-		return
-	}
 	all := in.Observed.Sandboxes
 	if len(all) > 0 {
 		made := all[0].CreatedAt
@@ -59,12 +55,12 @@ func (s *Step) newSandbox(in *Input) {
 	}
 }
 
-// wantsSandbox says whether a pod that has not run to its end begins again in
-// another sandbox. One that never restarts does so only until one of its regular
+// beginsAgain says whether a pod that has not run to its end begins (again) in a
+// new sandbox. One that never restarts does so only until one of its regular
 // containers was started; unlike the kubelet's, it is not stuck for having begun
 // with its init containers, nor are containers of it with a restart policy of
 // their own.
-func (s *Step) wantsSandbox(in *Input) bool {
+func (s *Step) beginsAgain(in *Input) bool {
 	p := in.Desired.Pod
 	began := false
 	for i := range p.Spec.Containers {
