@@ -1,7 +1,6 @@
 package cgroup
 
 import (
-	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -103,7 +102,7 @@ func TestRemoveOnRealHierarchies(t *testing.T) {
 		t.Fatal(err)
 	}
 	root := "/podd-test-cgroup/kubepods"
-	tree := NewTree(facts, Cgroupfs, root)
+	tree := NewTree(facts, Cgroupfs, root, Settings{})
 	made := []string{}
 	t.Cleanup(func() {
 		for _, dir := range slices.Backward(made) {
@@ -172,12 +171,9 @@ func TestSystemdSliceIsStoppedOnceEmpty(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(dir, "cri-containerd-1.scope"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	tree := NewTree(Facts{Mounts: []string{mount}}, Systemd, DefaultRoot)
-	var stopped []string
-	tree.stop = func(_ context.Context, unit string) error {
-		stopped = append(stopped, unit)
-		return nil
-	}
+	tree := NewTree(Facts{Mounts: []string{mount}}, Systemd, DefaultRoot, Settings{})
+	fake := &fakeUnits{}
+	tree.units = fake
 	got, err := tree.Pods()
 	if err != nil || len(got) != 1 || !Matches(got[0], "a-b") {
 		t.Errorf("got %v, %v, want the pod a-b", got, err)
@@ -185,8 +181,8 @@ func TestSystemdSliceIsStoppedOnceEmpty(t *testing.T) {
 	if err := tree.Remove(t.Context(), "a-b"); err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Equal(stopped, []string{"podd-kubepods-besteffort-poda_b.slice"}) {
-		t.Errorf("stopped units: got %v", stopped)
+	if !slices.Equal(fake.calls, []string{"stop podd-kubepods-besteffort-poda_b.slice"}) {
+		t.Errorf("calls of systemd: got %v", fake.calls)
 	}
 	if _, err := os.Stat(dir); !os.IsNotExist(err) {
 		t.Errorf("the group is still there: %v", err)
@@ -194,7 +190,7 @@ func TestSystemdSliceIsStoppedOnceEmpty(t *testing.T) {
 }
 
 func TestRemoveRefusesAPath(t *testing.T) {
-	tree := NewTree(Facts{}, Cgroupfs, DefaultRoot)
+	tree := NewTree(Facts{}, Cgroupfs, DefaultRoot, Settings{})
 	for _, uid := range []pod.UID{"", "a/../..", "/"} {
 		if err := tree.Remove(t.Context(), uid); err == nil {
 			t.Errorf("UID %q: got no error", uid)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 )
@@ -51,6 +52,9 @@ type Facts struct {
 	Driver Driver
 	// Mounts are the mount points of all hierarchies.
 	Mounts []string
+	// Controllers is where the groups of each controller are: on v1 mount
+	// points of their own, on V2 the one mount for all that the kernel has.
+	Controllers map[string]string
 }
 
 // Detect reads the mount table.
@@ -62,11 +66,22 @@ func Detect() (Facts, error) {
 	defer f.Close()
 	// The test that systemd documents: sd_booted(3).
 	_, err = os.Stat("/run/systemd/system")
-	return detect(f, err == nil)
+	facts, err := detect(f, err == nil)
+	if err != nil || facts.Version != V2 {
+		return facts, err
+	}
+	have, err := os.ReadFile(filepath.Join(facts.Mounts[0], "cgroup.controllers"))
+	if err != nil {
+		return facts, fmt.Errorf("ask for the controllers of the kernel: %w", err)
+	}
+	for name := range strings.FieldsSeq(string(have)) {
+		facts.Controllers[name] = facts.Mounts[0]
+	}
+	return facts, nil
 }
 
 func detect(mountinfo io.Reader, systemd bool) (Facts, error) {
-	facts := Facts{Driver: Cgroupfs}
+	facts := Facts{Driver: Cgroupfs, Controllers: map[string]string{}}
 	v1, v2 := false, false
 	for lines := bufio.NewScanner(mountinfo); lines.Scan(); {
 		// ID parent dev root mountpoint options [tags…] - type source superoptions
@@ -80,6 +95,9 @@ func detect(mountinfo io.Reader, systemd bool) (Facts, error) {
 		if mount := fields[4]; kind[0] == "cgroup" && strings.HasPrefix(mount, "/sys/fs/cgroup/") {
 			v1 = true
 			facts.Mounts = append(facts.Mounts, mount)
+			for name := range strings.SplitSeq(kind[len(kind)-1], ",") {
+				facts.Controllers[name] = mount // with words that are no controllers
+			}
 		} else if kind[0] == "cgroup2" && (mount == "/sys/fs/cgroup" || strings.HasPrefix(mount, "/sys/fs/cgroup/")) {
 			v2 = true
 			facts.Mounts = append(facts.Mounts, mount)

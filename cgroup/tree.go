@@ -6,13 +6,15 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 
 	v1 "k8s.io/api/core/v1"
+	helper "k8s.io/component-helpers/resource"
 
 	"podd/internal/pod"
 )
@@ -21,17 +23,55 @@ var classes = []v1.PodQOSClass{v1.PodQOSGuaranteed, v1.PodQOSBurstable, v1.PodQO
 
 // Tree is podd's part of the hierarchies.
 type Tree struct {
-	driver Driver
-	root   string
-	mounts []string
-	// stop ends a systemd unit; exec of systemctl, or a test's.
-	stop func(ctx context.Context, unit string) error
+	facts     Facts
+	driver    Driver
+	root      string
+	settings  Settings
+	units     units
+	pageSizes []int64
+
+	prepMu   sync.Mutex // held while the groups above the pods' are made
+	prepared bool       // guarded by prepMu
+
+	weighMu sync.Mutex // held by who writes the burstable class' weight
+
+	mu        sync.Mutex // guards what follows
+	pods      map[pod.UID]group
+	burstable int64 // shares last written; 0 for not known
+}
+
+// group is what this podd made of a pod's group.
+type group struct {
+	limits Limits
+	// burstableMilli is the pod's request, if it is of that class.
+	burstableMilli int64
 }
 
 // NewTree takes the driver that the runtime uses, which CRI's RuntimeConfig
-// tells, and the root as the cgroupfs driver writes it.
-func NewTree(facts Facts, driver Driver, root string) *Tree {
-	return &Tree{driver: driver, root: root, mounts: facts.Mounts, stop: stopUnit}
+// tells, and the root as the cgroupfs driver writes it. It touches nothing.
+func NewTree(facts Facts, driver Driver, root string, settings Settings) *Tree {
+	return &Tree{
+		facts: facts, driver: driver, root: root, settings: settings, units: &bus{},
+		pageSizes: kernelPageSizes("/sys/kernel/mm/hugepages"), pods: map[pod.UID]group{},
+	}
+}
+
+func (t *Tree) known(uid pod.UID) (Limits, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	g, ok := t.pods[uid]
+	return g.limits, ok
+}
+
+func (t *Tree) note(p *v1.Pod, l Limits) {
+	g := group{limits: l}
+	if pod.QOSClass(p) == v1.PodQOSBurstable {
+		requests := helper.PodRequests(p, helper.PodResourcesOptions{})
+		g.burstableMilli = requests.Cpu().MilliValue()
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.pods[p.UID] = g
 }
 
 // Parent is Parent for this tree.
@@ -53,7 +93,7 @@ func (t *Tree) Remove(ctx context.Context, uid pod.UID) error {
 			rel = slicePath(name)
 		}
 		there := false
-		for _, mount := range t.mounts {
+		for _, mount := range t.facts.Mounts {
 			dir := filepath.Join(mount, rel)
 			if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
 				continue
@@ -65,10 +105,17 @@ func (t *Tree) Remove(ctx context.Context, uid pod.UID) error {
 		}
 		// systemd would keep the unit of a slice that it did not stop itself.
 		if t.driver == Systemd && there && len(errs) == 0 {
-			if err := t.stop(ctx, name); err != nil {
+			if err := t.units.stop(ctx, name); err != nil {
 				errs = append(errs, err)
 			}
 		}
+	}
+	t.mu.Lock()
+	delete(t.pods, uid)
+	used := t.burstable != 0
+	t.mu.Unlock()
+	if used {
+		t.weighBurstable(ctx)
 	}
 	return errors.Join(errs...)
 }
@@ -81,11 +128,8 @@ func (t *Tree) RemoveRoot(ctx context.Context) error {
 	for _, uid := range uids {
 		errs = append(errs, t.Remove(ctx, uid))
 	}
-	for _, mount := range t.mounts {
-		dir := filepath.Join(mount, t.root)
-		if t.driver == Systemd {
-			dir = filepath.Join(mount, slicePath(sliceName(strings.Split(strings.Trim(t.root, "/"), "/"))))
-		}
+	for _, mount := range t.facts.Mounts {
+		dir := filepath.Join(mount, t.rootRel())
 		if err := removeTree(dir); err != nil {
 			errs = append(errs, fmt.Errorf("remove cgroup %s: %w", dir, err))
 		}
@@ -94,6 +138,11 @@ func (t *Tree) RemoveRoot(ctx context.Context) error {
 			if syscall.Rmdir(up) != nil {
 				break
 			}
+		}
+	}
+	if t.driver == Systemd && errors.Join(errs...) == nil {
+		for _, rel := range []string{t.tier(v1.PodQOSBurstable), t.tier(v1.PodQOSBestEffort), t.rootRel()} {
+			errs = append(errs, t.units.stop(ctx, path.Base(rel)))
 		}
 	}
 	return errors.Join(errs...)
@@ -112,7 +161,7 @@ func (t *Tree) Pods() ([]pod.UID, error) {
 			stem := strings.TrimSuffix(name, ".slice")
 			dir, prefix = filepath.Dir(slicePath(name)), stem
 		}
-		for _, mount := range t.mounts {
+		for _, mount := range t.facts.Mounts {
 			entries, err := os.ReadDir(filepath.Join(mount, dir))
 			if err != nil && !errors.Is(err, fs.ErrNotExist) {
 				errs = append(errs, err)
@@ -143,7 +192,7 @@ func Matches(listed, uid pod.UID) bool {
 // process is in it (EBUSY).
 func removeTree(dir string) error {
 	entries, err := os.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENODEV) {
+	if gone(err) {
 		return nil
 	}
 	if err != nil {
@@ -163,15 +212,6 @@ func removeTree(dir string) error {
 			return fmt.Errorf("a process is still in it: %w", err)
 		}
 		return err
-	}
-	return nil
-}
-
-// stopUnit forgets a slice whose group is empty and gone.
-func stopUnit(ctx context.Context, unit string) error {
-	out, err := exec.CommandContext(ctx, "systemctl", "--no-ask-password", "stop", unit).CombinedOutput()
-	if err != nil && !strings.Contains(string(out), "not loaded") {
-		return fmt.Errorf("systemctl stop %s: %w: %s", unit, err, strings.TrimSpace(string(out)))
 	}
 	return nil
 }

@@ -105,6 +105,19 @@ type Config struct {
 	// RegistryPullQPS 0 is no limit.
 	RegistryPullQPS, RegistryBurst int
 
+	// ImageGCHighThreshold and ImageGCLowThreshold in percent; high 100 is never.
+	ImageGCHighThreshold, ImageGCLowThreshold int
+	// ImageMaximumGCAge 0 keeps images for ever.
+	ImageMinimumGCAge, ImageMaximumGCAge time.Duration
+	// ImageCredentialProviderConfig is a file or directory, both absolute paths,
+	// or both empty.
+	ImageCredentialProviderConfig, ImageCredentialProviderBinDir string
+
+	// ContainerLogMaxSize in bytes; negative for no rotation.
+	ContainerLogMaxSize                          int64
+	ContainerLogMaxFiles, ContainerLogMaxWorkers int
+	ContainerLogMonitorInterval                  time.Duration
+
 	PodLogsDir string
 	// OOMScoreAdj of podd itself, -1000 to 1000.
 	OOMScoreAdj int

@@ -114,6 +114,13 @@ func TestMistakes(t *testing.T) {
 		{"url", head + "staticPodURL: file:///x\n", `FILE:3: staticPodURL: "file:///x" is not a URL: give http://host/path or https://host/path`},
 		{"format", head + "logging: {format: xml}\n", `FILE:3: logging.format: "xml" is not a format: give text or json`},
 		{"oom", head + "oomScoreAdj: -2000\n", "FILE:3: oomScoreAdj: -2000 is out of range: give a number from -1000 to 1000"},
+		{"image threshold", head + "imageGCHighThresholdPercent: 101\n", "FILE:3: imageGCHighThresholdPercent: 101 is out of range: give 0 to 100"},
+		{"image thresholds", head + "imageGCHighThresholdPercent: 70\n", "imageGCLowThresholdPercent: 80 is not less than imageGCHighThresholdPercent, 70: images are removed from the high one on until the low one is reached"},
+		{"image ages", head + "imageMaximumGCAge: 1m\n", "FILE:3: imageMaximumGCAge: 1m0s is not more than imageMinimumGCAge, 2m0s"},
+		{"log size", head + "containerLogMaxSize: big\n", `FILE:3: containerLogMaxSize: "big" is not a size: give one such as 10Mi`},
+		{"no log size", head + "containerLogMaxSize: \"0\"\n", `FILE:3: containerLogMaxSize: "0" is not a size to rotate logs at: give one such as 10Mi, or -1 for no rotation`},
+		{"log files", head + "containerLogMaxFiles: 1\n", "FILE:3: containerLogMaxFiles: 1 is too few: give at least 2, for the live log and one that was rotated"},
+		{"log interval", head + "containerLogMonitorInterval: 1s\n", "FILE:3: containerLogMonitorInterval: 1s is too short: give at least 3s"},
 		{"all at once", head + "registryBurst: -1\ncgroupDriver: x\n", "FILE:3: registryBurst: -1 is negative\nFILE:4: cgroupDriver: \"x\" is not a driver: give systemd or cgroupfs"},
 	}
 	for _, tt := range tests {
@@ -126,9 +133,18 @@ func TestMistakes(t *testing.T) {
 
 func TestMistakesInFlags(t *testing.T) {
 	tests := []struct{ arg, want string }{
-		{"--eviction-hard=memory.available<1Gi", "--eviction-hard is a flag of the kubelet that podd does not have: leave it away, and see what becomes of the field evictionHard in: podd config --explain"},
+		{"--eviction-soft=memory.available<1Gi", "--eviction-soft is a flag of the kubelet that podd does not have: leave it away, and see what becomes of the field evictionSoft in: podd config --explain"},
 		{"--cloud-provider=external", "--cloud-provider is a flag of the kubelet that podd does not have: leave it away"},
 		{"--pod-manifest-paht=/x", "--pod-manifest-paht is not a flag: did you mean --pod-manifest-path?"},
+		{"--eviction-hard=memory.available=1Gi", `invalid argument "memory.available=1Gi" for "--eviction-hard" flag: "memory.available=1Gi" is not a name and a value with < between`},
+		{"--kube-reserved=gpu=1", "--kube-reserved: gpu cannot be reserved: give cpu, memory, ephemeral-storage or pid"},
+		{"--system-reserved=cpu=x", `--system-reserved: cpu: "x" is not an amount: give one such as 500m or 1Gi`},
+		{"--eviction-hard=memory.free<1Gi", "--eviction-hard: memory.free: is not a signal: give one of memory.available, nodefs.available, nodefs.inodesFree, imagefs.available, imagefs.inodesFree, containerfs.available, containerfs.inodesFree, allocatableMemory.available, pid.available"},
+		{"--enforce-node-allocatable=nothing", `--enforce-node-allocatable: "nothing" is not known: give pods or none`},
+		{"--cgroups-per-qos=false", "--cgroups-per-qos: false is not what podd can do: pods always get cgroups by QoS class; leave it away"},
+		{"--register-with-taints=a", `--register-with-taints: "a" is not a taint: give key=value:NoSchedule, :PreferNoSchedule or :NoExecute`},
+		{"--image-credential-provider-config=/x", "--image-credential-provider-config: is of no use without --image-credential-provider-bin-dir: give both"},
+		{"--maximum-dead-containers=100", `invalid argument "100" for "--maximum-dead-containers" flag: podd keeps one dead container of each name as long as its pod is there, which is -1: leave the flag away`},
 		{"--max-pods=many", `invalid argument "many" for "--max-pods" flag: "many" is not a whole number`},
 		{"--node-ip=1.2.3", `--node-ip: "1.2.3" is not an IP address`},
 		{"--node-ip=10.0.0.1,10.0.0.2", `--node-ip: "10.0.0.1,10.0.0.2": give one address, or one of each family`},
@@ -164,11 +180,10 @@ kubeAPIQPS: 0
 	}
 	want := []string{
 		"FILE:4: authentication.anonymous.enabled: is not honoured: " + needsHTTPS,
-		"FILE:3: evictionHard: is not honoured: " + needsEviction,
 		"FILE:9: failSwapOn: is not honoured: podd runs with swap on; containers get none of it where the kernel can bound it",
 		"FILE:10: kubeAPIQPS: is not honoured: " + needsCluster,
 		"--pod-infra-container-image: has no effect: the sandbox image is the runtime's own setting",
-		"--node-labels: has no effect without an apiserver",
+		"FILE:3: evictionHard: is only kept free of what pods may request: " + needsEviction,
 	}
 	if !slices.Equal(c.Warnings, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(c.Warnings, "\n"), strings.Join(want, "\n"))
@@ -215,15 +230,20 @@ func TestHonouredFieldsAreRead(t *testing.T) {
 		"oomScoreAdj": `7`, "podCIDR": `"10.7.0.0/16"`, "podLogsDir": `"/x"`, "readOnlyPort": `7`,
 		"registryBurst": `7`, "registryPullQPS": `7`, "resolvConf": `"/x"`, "runtimeRequestTimeout": `"7s"`,
 		"serializeImagePulls": `true`, "seccompDefault": `true`, "userNamespaces.idsPerPod": `131072`, "staticPodPath": `"/x"`, "staticPodURL": `"http://x/y"`,
-		"staticPodURLHeader": `{"A": ["b"]}`,
+		"staticPodURLHeader":   `{"A": ["b"]}`,
+		"containerLogMaxFiles": `7`, "containerLogMaxSize": `"7Mi"`, "containerLogMaxWorkers": `7`, "containerLogMonitorInterval": `"7s"`,
+		"imageGCHighThresholdPercent": `97`, "imageGCLowThresholdPercent": `7`, "imageMaximumGCAge": `"7h"`, "imageMinimumGCAge": `"7m"`,
+		"allowedUnsafeSysctls": `["net.core.somaxconn"]`, "cpuCFSQuota": `false`, "cpuCFSQuotaPeriod": `"7ms"`, "enforceNodeAllocatable": `["none"]`,
+		"evictionHard": `{"memory.available": "7Mi"}`, "kubeReserved": `{"cpu": "7m"}`, "maxPods": `7`, "memorySwap.swapBehavior": `"LimitedSwap"`,
+		"mergeDefaultEvictionSettings": `true`, "podPidsLimit": `7`, "podsPerCore": `7`, "singleProcessOOMKill": `true`, "systemReserved": `{"memory": "7Mi"}`,
 	}
-	base := head + "readOnlyPort: 10255\nstaticPodURL: http://x/\n"
+	base := head + "readOnlyPort: 10255\nstaticPodURL: http://x/\nevictionHard: {nodefs.available: 5%}\n"
 	before, err := load(t, base, "--hostname-override=n")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, f := range Fields {
-		if !f.Honoured || f.Path == "apiVersion" || f.Path == "kind" {
+		if !f.Honoured || f.Path == "apiVersion" || f.Path == "kind" || f.Path == "cgroupsPerQOS" { // which have one value
 			continue
 		}
 		value, ok := values[f.Path]

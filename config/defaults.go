@@ -34,6 +34,7 @@ func setDefaults(kc *kubeletv1beta1.KubeletConfiguration) {
 	pointer(&kc.SeccompDefault, false)
 	pointer(&kc.UserNamespaces, kubeletv1beta1.UserNamespaces{})
 	pointer(&kc.UserNamespaces.IDsPerPod, 65536)
+	setImageDefaults(kc)
 	value(&kc.Logging.Format, logsapi.DefaultLogFormat)
 	if kc.Logging.FlushFrequency.Duration.Duration == 0 {
 		kc.Logging.FlushFrequency = logsapi.TimeOrMetaDuration{

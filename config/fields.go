@@ -37,8 +37,6 @@ const (
 	needsHTTPS     = "the HTTPS API on port 10250 is not built yet; the read-only port and the local socket are"
 	needsResources = "CPU, memory and topology managers and reserved cgroups are not built yet"
 	needsEviction  = "podd does not evict pods yet"
-	needsImageGC   = "podd does not collect images yet"
-	needsRotation  = "podd does not rotate container logs yet"
 	needsShutdown  = "graceful node shutdown is not built yet; systemd stops the containers"
 	needsSecurity  = "it belongs to the security fields of pods, which are not built yet"
 	noCadvisor     = "there is no cAdvisor in podd to be told"
@@ -71,10 +69,10 @@ var Fields = withDefaults([]Field{
 	honoured("clusterDNS", "cluster-dns", ""),
 	honoured("clusterDomain", "cluster-domain", ""),
 	ignored("configMapAndSecretChangeDetectionStrategy", "", needsCluster),
-	ignored("containerLogMaxFiles", "container-log-max-files", needsRotation),
-	ignored("containerLogMaxSize", "container-log-max-size", needsRotation),
-	ignored("containerLogMaxWorkers", "", needsRotation),
-	ignored("containerLogMonitorInterval", "", needsRotation),
+	honoured("containerLogMaxFiles", "container-log-max-files", ""),
+	honoured("containerLogMaxSize", "container-log-max-size", "a log that grows fast is looked at sooner than the interval says; -1 for no rotation"),
+	honoured("containerLogMaxWorkers", "", "they compress; rotating needs none"),
+	honoured("containerLogMonitorInterval", "", ""),
 	honoured("containerRuntimeEndpoint", "container-runtime-endpoint", "podd's default is its bundled containerd"),
 	ignored("contentType", "kube-api-content-type", needsCluster),
 	honoured("cpuCFSQuota", "cpu-cfs-quota", ""),
@@ -108,10 +106,10 @@ var Fields = withDefaults([]Field{
 	honoured("healthzBindAddress", "healthz-bind-address", ""),
 	honoured("healthzPort", "healthz-port", ""),
 	honoured("httpCheckFrequency", "http-check-frequency", ""),
-	ignored("imageGCHighThresholdPercent", "image-gc-high-threshold", needsImageGC),
-	ignored("imageGCLowThresholdPercent", "image-gc-low-threshold", needsImageGC),
-	ignored("imageMaximumGCAge", "", needsImageGC),
-	ignored("imageMinimumGCAge", "minimum-image-ttl-duration", needsImageGC),
+	honoured("imageGCHighThresholdPercent", "image-gc-high-threshold", "podd also makes room when less than 1 GiB (of a small disk: a fifth) is free; 100 for never"),
+	honoured("imageGCLowThresholdPercent", "image-gc-low-threshold", ""),
+	honoured("imageMaximumGCAge", "", "0s for ever"),
+	honoured("imageMinimumGCAge", "minimum-image-ttl-duration", ""),
 	ignored("imagePullCredentialsVerificationPolicy", "", "podd does not record by whose credentials an image was pulled"),
 	{Path: "imageServiceEndpoint", Flag: "image-service-endpoint", Remark: "images are the business of the runtime at containerRuntimeEndpoint",
 		harmless: func(c *kc) bool { return c.ImageServiceEndpoint == c.ContainerRuntimeEndpoint }},
@@ -174,7 +172,7 @@ var Fields = withDefaults([]Field{
 	ignored("shutdownGracePeriod", "", needsShutdown),
 	ignored("shutdownGracePeriodByPodPriority", "", needsShutdown),
 	ignored("shutdownGracePeriodCriticalPods", "", needsShutdown),
-	ignored("singleProcessOOMKill", "", needsResources),
+	honoured("singleProcessOOMKill", "", "podd's default is the cgroup version's: false on v2, true on v1, as the kubelet's"),
 	honoured("staticPodPath", "pod-manifest-path", "a directory or a file"),
 	honoured("staticPodURL", "manifest-url", ""),
 	honoured("staticPodURLHeader", "manifest-url-header", ""),
@@ -202,10 +200,9 @@ var Fields = withDefaults([]Field{
 // does not have.
 var otherFlags = []string{
 	"cloud-provider", "cloud-config", "exit-on-lock-contention", "experimental-allocatable-ignore-eviction",
-	"experimental-mounter-path", "image-credential-provider-bin-dir", "image-credential-provider-config",
+	"experimental-mounter-path",
 	"lock-file", "log-flush-frequency", "log-json-info-buffer-size", "log-json-split-stream",
-	"log-text-info-buffer-size", "log-text-split-stream", "maximum-dead-containers",
-	"maximum-dead-containers-per-container", "minimum-container-ttl-duration", "runtime-cgroups",
+	"log-text-info-buffer-size", "log-text-split-stream", "runtime-cgroups",
 }
 
 // kubeletFlags maps every flag of the kubelet's to the field that it stands

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 
@@ -25,6 +26,8 @@ type Flags struct {
 	kubeconfig, bootstrap string
 	hostname, nodeIP      string
 	nodeLabels, taints    string
+
+	images imageFlags
 
 	// fields are the flags that stand for fields of the configuration file.
 	fields []*fieldFlag
@@ -64,8 +67,9 @@ func (f *Flags) Bind(fs *pflag.FlagSet) {
 	fs.StringVar(&f.bootstrap, "bootstrap-kubeconfig", "", "`file` with a token for the first contact to an apiserver")
 	fs.StringVar(&f.hostname, "hostname-override", "", "`name` of this node, instead of the host's")
 	fs.StringVar(&f.nodeIP, "node-ip", "", "`address` of this node, or two of different families with a comma between")
-	fs.StringVar(&f.nodeLabels, "node-labels", "", "`labels` of the node object, key=value with commas between (in a cluster only)")
+	fs.StringVar(&f.nodeLabels, "node-labels", "", "`labels` of the node, key=value with commas between: pods may select by them")
 	fs.StringVar(&f.taints, "register-with-taints", "", "`taints` of the node object (in a cluster only)")
+	f.images.bind(fs)
 	f.fields = fieldFlags()
 	for _, ff := range f.fields {
 		short := ""
@@ -163,7 +167,7 @@ func fieldFlags() []*fieldFlag {
 		number("read-only-port", "readOnlyPort", "port for /pods and /metrics without authentication; 0 for none", func(c *kc) *int32 { return &c.ReadOnlyPort }),
 		text("healthz-bind-address", "healthzBindAddress", "IP address of the healthz port", func(c *kc) *string { return &c.HealthzBindAddress }),
 		numberp("healthz-port", "healthzPort", "port for /healthz; 0 for none", func(c *kc) **int32 { return &c.HealthzPort }),
-		number("max-pods", "maxPods", "no effect: podd runs every pod that its sources name", func(c *kc) *int32 { return &c.MaxPods }),
+		number("max-pods", "maxPods", "how many pods may be on this node", func(c *kc) *int32 { return &c.MaxPods }),
 		numberp("registry-qps", "registryPullQPS", "image pulls begun per second; 0 for no limit", func(c *kc) **int32 { return &c.RegistryPullQPS }),
 		number("registry-burst", "registryBurst", "image pulls begun at once, above --registry-qps", func(c *kc) *int32 { return &c.RegistryBurst }),
 		boolp("serialize-image-pulls", "serializeImagePulls", "pull one image at a time", func(c *kc) **bool { return &c.SerializeImagePulls }),
@@ -171,6 +175,24 @@ func fieldFlags() []*fieldFlag {
 		numberp("oom-score-adj", "oomScoreAdj", "oom_score_adj of podd itself", func(c *kc) **int32 { return &c.OOMScoreAdj }),
 		boolp("fail-swap-on", "failSwapOn", "no effect: podd runs with swap on", func(c *kc) **bool { return &c.FailSwapOn }),
 		boolp("fail-cgroupv1", "failCgroupV1", "no effect: podd runs on cgroup v1 and v2", func(c *kc) **bool { return &c.FailCgroupV1 }),
+		number("pods-per-core", "podsPerCore", "how many pods may be on this node for each processor; 0 for no such bound", func(c *kc) *int32 { return &c.PodsPerCore }),
+		wide("pod-max-pids", "podPidsLimit", "how many processes a pod may have; -1 for no limit", func(c *kc) **int64 { return &c.PodPidsLimit }),
+		boolp("cpu-cfs-quota", "cpuCFSQuota", "enforce CPU limits", func(c *kc) **bool { return &c.CPUCFSQuota }),
+		span("cpu-cfs-quota-period", "cpuCFSQuotaPeriod", "period in which CPU limits are enforced", func(c *kc) *time.Duration {
+			c.CPUCFSQuotaPeriod = &metav1.Duration{}
+			return &c.CPUCFSQuotaPeriod.Duration
+		}),
+		boolp("cgroups-per-qos", "cgroupsPerQOS", "cgroups by QoS class; must be true", func(c *kc) **bool { return &c.CgroupsPerQOS }),
+		list("enforce-node-allocatable", "enforceNodeAllocatable", "pods, to hold all pods together to what is not reserved, or none", func(c *kc) *[]string { return &c.EnforceNodeAllocatable }),
+		pairs("kube-reserved", "kubeReserved", "=", "what podd and the runtime need, as cpu=100m,memory=200Mi", func(c *kc) *map[string]string { return &c.KubeReserved }),
+		pairs("system-reserved", "systemReserved", "=", "what the rest of the machine needs, as cpu=100m,memory=200Mi", func(c *kc) *map[string]string { return &c.SystemReserved }),
+		pairs("eviction-hard", "evictionHard", "<", "what pods may not have of the node, as memory.available<100Mi,nodefs.available<10%", func(c *kc) *map[string]string { return &c.EvictionHard }),
+		list("allowed-unsafe-sysctls", "allowedUnsafeSysctls", "sysctls that pods may set besides the safe ones, with commas between; * at an end stands for any", func(c *kc) *[]string { return &c.AllowedUnsafeSysctls }),
+		numberp("image-gc-high-threshold", "imageGCHighThresholdPercent", "percentage of the images' disk from which on unused images are removed; 100 for never", func(c *kc) **int32 { return &c.ImageGCHighThresholdPercent }),
+		numberp("image-gc-low-threshold", "imageGCLowThresholdPercent", "percentage down to which they are", func(c *kc) **int32 { return &c.ImageGCLowThresholdPercent }),
+		span("minimum-image-ttl-duration", "imageMinimumGCAge", "time for which a new image is not removed", func(c *kc) *time.Duration { return &c.ImageMinimumGCAge.Duration }),
+		text("container-log-max-size", "containerLogMaxSize", "size from which on a container's log is rotated; -1 for never", func(c *kc) *string { return &c.ContainerLogMaxSize }),
+		numberp("container-log-max-files", "containerLogMaxFiles", "how many log files a container may have", func(c *kc) **int32 { return &c.ContainerLogMaxFiles }),
 		text("logging-format", "logging.format", "text or json", func(c *kc) *string { return &c.Logging.Format }),
 		{name: "v", field: "logging.verbosity", kind: "level", usage: "log verbosity; 4 and above also log each step", apply: func(c *kc, s string) error {
 			n, err := strconv.ParseUint(s, 10, 31)
@@ -224,6 +246,35 @@ func numberp(name, field, usage string, at func(*kc) **int32) *fieldFlag {
 		*at(c) = new(int32)
 		return *at(c)
 	})
+}
+
+func wide(name, field, usage string, at func(*kc) **int64) *fieldFlag {
+	return &fieldFlag{name: name, field: field, kind: "number", usage: usage, apply: func(c *kc, s string) error {
+		n, err := strconv.ParseInt(s, 10, 64)
+		if err != nil {
+			return fmt.Errorf("%q is not a whole number", s)
+		}
+		*at(c) = &n
+		return nil
+	}}
+}
+
+// pairs reads names and values with sep between, separated by commas.
+func pairs(name, field, sep, usage string, at func(*kc) *map[string]string) *fieldFlag {
+	return &fieldFlag{name: name, field: field, kind: "pairs", usage: usage, apply: func(c *kc, s string) error {
+		*at(c) = map[string]string{}
+		for pair := range strings.SplitSeq(s, ",") {
+			key, val, ok := strings.Cut(strings.TrimSpace(pair), sep)
+			if pair == "" {
+				continue
+			}
+			if !ok || key == "" {
+				return fmt.Errorf("%q is not a name and a value with %s between", pair, sep)
+			}
+			(*at(c))[key] = val
+		}
+		return nil
+	}}
 }
 
 func boolp(name, field, usage string, at func(*kc) **bool) *fieldFlag {

@@ -153,6 +153,7 @@ func (f *Flags) own(c *Config, check *checker) {
 			fail(flag[0], "this version of podd runs standalone and cannot join a cluster: leave the flag away")
 		}
 	}
+	f.images.own(c, fail)
 	c.RootDir = absolute(c.RootDir, func() { fail("root-dir", "is empty: give a directory") })
 	c.StateDir = absolute(c.StateDir, func() { fail("state-dir", "is empty: give a directory") })
 	c.CertDir = absolute(c.CertDir, func() { fail("cert-dir", "is empty: give a directory") })
@@ -203,6 +204,11 @@ func (f *Flags) warnings(kc *kubeletv1beta1.KubeletConfiguration, lines map[stri
 	for _, name := range f.ignored {
 		all = append(all, fmt.Sprintf("--%s: has no effect: %s", name, withoutEffect[name]))
 	}
+	if _, set := lines["evictionHard"]; set {
+		p := place(lines, "evictionHard")
+		p.Message = "is only kept free of what pods may request: " + needsEviction
+		all = append(all, p.String())
+	}
 	if wrong := enforceWarning(kc.EnforceNodeAllocatable); wrong != "" {
 		p := place(lines, "enforceNodeAllocatable")
 		p.Message = wrong
@@ -246,6 +252,7 @@ func (c *Config) fill(kc *kubeletv1beta1.KubeletConfiguration) {
 	}
 	c.RegistryPullQPS, c.RegistryBurst = int(*kc.RegistryPullQPS), int(kc.RegistryBurst)
 	c.fillResources(kc)
+	c.fillImages(kc)
 	c.PodLogsDir = kc.PodLogsDir
 	c.OOMScoreAdj = int(*kc.OOMScoreAdj)
 	c.RestartBackOffMax = kc.CrashLoopBackOff.MaxContainerRestartPeriod.Duration

@@ -69,7 +69,7 @@ func (c *checker) resources(kc *kubeletv1beta1.KubeletConfiguration) {
 		if word == enforceNone && len(kc.EnforceNodeAllocatable) > 1 {
 			c.fail("enforceNodeAllocatable", "none stands beside others: give none alone, or leave it away")
 		}
-		if word != enforcePods && word != enforceNone && !reservedKey(word) {
+		if word != "" && word != enforcePods && word != enforceNone && !reservedKey(word) {
 			c.fail(fmt.Sprintf("enforceNodeAllocatable[%d]", i), "%q is not known: give pods or none", word)
 		}
 	}

@@ -68,6 +68,7 @@ func (c *checker) check(kc *kubeletv1beta1.KubeletConfiguration) {
 	c.ip("healthzBindAddress", kc.HealthzBindAddress)
 	c.source(kc)
 	c.pulls(kc)
+	c.images(kc)
 	c.network(kc)
 	c.resources(kc)
 	if n := *kc.OOMScoreAdj; n < -1000 || n > 1000 {

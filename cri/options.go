@@ -60,6 +60,10 @@ type Options struct {
 	// MemoryCapacity of the node in bytes, for OOM scores; 0 counts as unknown:
 	// Burstable containers then get 999.
 	MemoryCapacity int64
+	// LimitedSwap gives containers of Burstable pods their share of SwapCapacity,
+	// in bytes (memorySwap.swapBehavior); otherwise nobody gets any.
+	LimitedSwap  bool
+	SwapCapacity int64
 	// Allocatable answers resourceFieldRef for limits that are not set.
 	Allocatable v1.ResourceList
 	// AllowNegativeOOMScore says that podd and the runtime may lower

@@ -3,42 +3,25 @@ package cri
 import (
 	"strconv"
 	"strings"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	helper "k8s.io/component-helpers/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"podd/internal/pod"
 )
 
-// The kubelet's constants: pkg/kubelet/cm/helpers_linux.go, pkg/kubelet/qos/policy.go.
+// The kubelet's constants: pkg/kubelet/qos/policy.go.
 const (
-	sharesPerCPU = 1024
-	minShares    = 2
-	maxShares    = 262144
-	minQuota     = 1000 // microseconds
-
 	oomGuaranteed = -997
 	oomBestEffort = 1000
 	oomBurstLow   = 3   // 1000 + oomGuaranteed
 	oomBurstHigh  = 999 // one below best effort
 
-	criticalPriority = 2_000_001_000 // system-node-critical
+	criticalPriority = 2_000_000_000 // system-cluster-critical and above
+	nodeCritical     = "system-node-critical"
 )
-
-// cpuShares from milli-CPU; 0 gives the kernel's least.
-func cpuShares(milli int64) int64 {
-	return min(max(milli*sharesPerCPU/1000, minShares), maxShares)
-}
-
-// cpuQuota in microseconds per period; 0 (no limit) for no CPU limit.
-func cpuQuota(milli int64, period time.Duration) int64 {
-	if milli == 0 {
-		return 0
-	}
-	return max(milli*period.Microseconds()/1000, minQuota)
-}
 
 // linuxResources are a container's limits for the runtime.
 func linuxResources(o Options, p *v1.Pod, c *v1.Container) *runtimeapi.LinuxContainerResources {
@@ -51,16 +34,20 @@ func linuxResources(o Options, p *v1.Pod, c *v1.Container) *runtimeapi.LinuxCont
 	r := limits(o, request.MilliValue(), cpuLimit.MilliValue(), memory.Value())
 	r.OomScoreAdj = oomScoreAdj(o, p, c)
 	r.HugepageLimits = hugepageLimits(o.HugePageSizes, p, c)
-	forbidSwap(o, r)
+	if o.getsSwap(p, c) {
+		o.limitSwap(r, memoryRequest(c))
+	} else {
+		forbidSwap(o, r)
+	}
 	return r
 }
 
 // limits are what containers and sandboxes have in common; CPU in thousandths,
 // memory in bytes, 0 for no limit.
 func limits(o Options, cpuRequest, cpuLimit, memory int64) *runtimeapi.LinuxContainerResources {
-	r := &runtimeapi.LinuxContainerResources{CpuShares: cpuShares(cpuRequest), MemoryLimitInBytes: memory}
+	r := &runtimeapi.LinuxContainerResources{CpuShares: pod.CPUShares(cpuRequest), MemoryLimitInBytes: memory}
 	if !o.NoCPUCFSQuota {
-		r.CpuQuota = cpuQuota(cpuLimit, o.CPUCFSQuotaPeriod)
+		r.CpuQuota = pod.CPUQuota(cpuLimit, o.CPUCFSQuotaPeriod)
 		r.CpuPeriod = o.CPUCFSQuotaPeriod.Microseconds()
 	}
 	// runc takes unified settings on cgroup v2 only.
@@ -86,6 +73,34 @@ func forbidSwap(o Options, r *runtimeapi.LinuxContainerResources) {
 	}
 }
 
+// GetsSwap says whether a container of a pod gets a share of the node's swap,
+// which a resize of its memory would change.
+func (c *Client) GetsSwap(p *v1.Pod, ctr *v1.Container) bool { return c.opts.getsSwap(p, ctr) }
+
+// getsSwap: with
+// LimitedSwap, on cgroup v2, for a container of a Burstable pod that requests
+// some memory, and less than its limit (KEP-2400). Critical pods get none.
+func (o Options) getsSwap(p *v1.Pod, c *v1.Container) bool {
+	if !*o.SwapControl || !o.LimitedSwap || !o.CgroupV2 || critical(p) || pod.QOSClass(p) != v1.PodQOSBurstable {
+		return false
+	}
+	request, limit := c.Resources.Requests[v1.ResourceMemory], c.Resources.Limits[v1.ResourceMemory]
+	return request.Cmp(limit) != 0
+}
+
+// limitSwap gives a container the part of the swap that its memory request is of
+// the memory.
+func (o Options) limitSwap(r *runtimeapi.LinuxContainerResources, request int64) {
+	share := int64(0)
+	if o.MemoryCapacity > 0 && request <= o.MemoryCapacity {
+		share = int64(float64(request) / float64(o.MemoryCapacity) * float64(o.SwapCapacity))
+	}
+	if r.Unified == nil {
+		r.Unified = map[string]string{}
+	}
+	r.Unified["memory.swap.max"] = strconv.FormatInt(share, 10)
+}
+
 // overheadResources are what the sandbox itself may take (spec.overhead);
 // requests and limits are the same.
 func overheadResources(o Options, p *v1.Pod) *runtimeapi.LinuxContainerResources {
@@ -96,21 +111,16 @@ func overheadResources(o Options, p *v1.Pod) *runtimeapi.LinuxContainerResources
 	return limits(o, cpu.MilliValue(), cpu.MilliValue(), memory.Value())
 }
 
-// sandboxResources is the sum of a pod's containers, for runtimes that make a
-// virtual machine of that size. A container without a limit adds nothing to it,
-// as in the kubelet: CRI documents the sum of what is set.
+// sandboxResources is what a pod's containers need together by the API's sums,
+// for runtimes that make a virtual machine of that size.
 func sandboxResources(o Options, p *v1.Pod) *runtimeapi.LinuxContainerResources {
-	var request, limit, memory int64
-	for i := range p.Spec.Containers {
-		c := &p.Spec.Containers[i]
-		l, m := c.Resources.Limits[v1.ResourceCPU], c.Resources.Limits[v1.ResourceMemory]
-		r, has := c.Resources.Requests[v1.ResourceCPU]
-		if !has {
-			r = l
-		}
-		request, limit, memory = request+r.MilliValue(), limit+l.MilliValue(), memory+m.Value()
+	sums := helper.PodResourcesOptions{ExcludeOverhead: true}
+	requests, limit := helper.PodRequests(p, sums), helper.PodLimits(p, sums)
+	request, has := requests[v1.ResourceCPU]
+	if !has {
+		request = *limit.Cpu()
 	}
-	return limits(o, request, limit, memory)
+	return limits(o, request.MilliValue(), limit.Cpu().MilliValue(), limit.Memory().Value())
 }
 
 // podLevelLimit is the container's limit, or the pod's own where the container
@@ -134,7 +144,7 @@ func oomScoreAdj(o Options, p *v1.Pod, c *v1.Container) int64 {
 }
 
 func wantedOOMScore(capacity int64, p *v1.Pod, c *v1.Container) int64 {
-	if p.Spec.Priority != nil && *p.Spec.Priority >= criticalPriority {
+	if critical(p) && p.Spec.PriorityClassName == nodeCritical {
 		return oomGuaranteed
 	}
 	switch pod.QOSClass(p) {
@@ -157,7 +167,30 @@ func wantedOOMScore(capacity int64, p *v1.Pod, c *v1.Container) int64 {
 		}
 		request = max(request, least)
 	}
+	request += unclaimedMemory(p)
 	return min(max(1000-1000*request/capacity, oomBurstLow), oomBurstHigh)
+}
+
+// unclaimedMemory is each container's equal part of what the pod itself requests
+// and its containers do not (KEP-2837).
+func unclaimedMemory(p *v1.Pod) int64 {
+	if !helper.IsPodLevelRequestsSet(p) {
+		return 0
+	}
+	whole := p.Spec.Resources.Requests.Memory()
+	if whole.IsZero() {
+		return 0
+	}
+	claimed := helper.AggregateContainerRequests(p, helper.PodResourcesOptions{})
+	return (whole.Value() - claimed.Memory().Value()) / int64(len(p.Spec.Containers)+len(p.Spec.InitContainers))
+}
+
+// critical is the kubelet's IsCriticalPod: whatever comes from the node itself,
+// its copy in an apiserver, and the system's own priorities.
+func critical(p *v1.Pod) bool {
+	source, ok := p.Annotations[pod.AnnotationSource]
+	_, mirror := p.Annotations[v1.MirrorPodAnnotationKey]
+	return ok && source != string(pod.SourceAPIServer) || mirror || p.Spec.Priority != nil && *p.Spec.Priority >= criticalPriority
 }
 
 func memoryRequest(c *v1.Container) int64 {

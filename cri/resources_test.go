@@ -95,14 +95,56 @@ func TestOOMScoreOfCriticalAndSidecar(t *testing.T) {
 	o := Options{MemoryCapacity: 10 * gi, AllowNegativeOOMScore: true}
 	critical := int32(criticalPriority)
 	p := withResources(nil, nil)
-	p.Spec.Priority = &critical
+	p.Spec.Priority, p.Spec.PriorityClassName = &critical, "system-node-critical"
 	if got := oomScoreAdj(o, p, &p.Spec.Containers[0]); got != -997 {
 		t.Errorf("node critical: got %d, want -997", got)
+	}
+	p.Spec.PriorityClassName = ""
+	if got := oomScoreAdj(o, p, &p.Spec.Containers[0]); got != 1000 {
+		t.Errorf("critical, not to the node: got %d, want 1000", got)
+	}
+	p.Spec.Priority, p.Spec.PriorityClassName = nil, "system-node-critical"
+	p.Annotations = map[string]string{"kubernetes.io/config.source": "file"}
+	if got := oomScoreAdj(o, p, &p.Spec.Containers[0]); got != -997 {
+		t.Errorf("a static pod of that class: got %d, want -997", got)
 	}
 	always := v1.ContainerRestartPolicyAlways
 	p = withResources(quantities("", "5Gi"), nil)
 	p.Spec.InitContainers = []v1.Container{{Name: "proxy", RestartPolicy: &always, Resources: v1.ResourceRequirements{Requests: quantities("", "1Gi")}}}
 	if got := oomScoreAdj(o, p, &p.Spec.InitContainers[0]); got != 500 {
 		t.Errorf("sidecar: got %d, want 500, not above its main container", got)
+	}
+	p.Spec.Resources = &v1.ResourceRequirements{Requests: quantities("", "8Gi")}
+	if got := oomScoreAdj(o, p, &p.Spec.Containers[0]); got != 400 {
+		t.Errorf("a pod that requests 2Gi more than its two containers: got %d, want 400", got)
+	}
+	if got := oomScoreAdj(o, p, &p.Spec.InitContainers[0]); got != 400 {
+		t.Errorf("its sidecar: got %d, want 400", got)
+	}
+}
+
+func TestSwap(t *testing.T) {
+	yes := true
+	o := Options{CgroupV2: true, SwapControl: &yes, LimitedSwap: true, MemoryCapacity: 16 * gi, SwapCapacity: 4 * gi}.withDefaults()
+	static := withResources(quantities("", "4Gi"), nil)
+	static.Annotations = map[string]string{"kubernetes.io/config.source": "file"}
+	for name, c := range map[string]struct {
+		o    Options
+		pod  *v1.Pod
+		want string
+	}{
+		"its share":                 {o, withResources(quantities("", "4Gi"), nil), "1073741824"},
+		"its share below a limit":   {o, withResources(quantities("", "4Gi"), quantities("", "8Gi")), "1073741824"},
+		"a request that is a limit": {o, withResources(quantities("", "4Gi"), quantities("", "4Gi")), "0"},
+		"no memory named":           {o, withResources(quantities("1", ""), nil), "0"},
+		"guaranteed":                {o, withResources(quantities("1", "4Gi"), quantities("1", "4Gi")), "0"},
+		"best effort":               {o, withResources(nil, nil), "0"},
+		"critical":                  {o, static, "0"},
+		"more than the node has":    {o, withResources(quantities("", "17Gi"), nil), "0"},
+		"NoSwap":                    {Options{CgroupV2: true, SwapControl: &yes}.withDefaults(), withResources(quantities("", "4Gi"), nil), "0"},
+	} {
+		if got := linuxResources(c.o, c.pod, &c.pod.Spec.Containers[0]).Unified["memory.swap.max"]; got != c.want {
+			t.Errorf("%s: got %s, want %s", name, got, c.want)
+		}
 	}
 }

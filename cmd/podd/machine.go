@@ -5,28 +5,11 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"runtime"
 	"strconv"
-
-	"golang.org/x/sys/unix"
-	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 
 	"podd/bundle"
 	"podd/config"
 )
-
-// capacity is the machine's memory in bytes (0 if unknown) and what pods may
-// have of the machine.
-func capacity() (memory int64, allocatable v1.ResourceList) {
-	allocatable = v1.ResourceList{v1.ResourceCPU: *resource.NewQuantity(int64(runtime.NumCPU()), resource.DecimalSI)}
-	var info unix.Sysinfo_t
-	if err := unix.Sysinfo(&info); err == nil {
-		memory = int64(info.Totalram) * int64(info.Unit)
-		allocatable[v1.ResourceMemory] = *resource.NewQuantity(memory, resource.BinarySI)
-	}
-	return memory, allocatable
-}
 
 // nodeAddresses are the configured ones, or the address that this machine
 // would use to reach others; none where it has no route.

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
 
+	"podd/admission"
 	"podd/agent"
 	"podd/agent/backoff"
 	"podd/bundle"
@@ -41,20 +42,22 @@ type node struct {
 	own runFlags
 	log *slog.Logger
 
-	facts    cgroup.Facts
-	registry *prometheus.Registry
-	notifier *systemd.Notifier
-	recorder *events.Recorder
-	status   *status.Writer
-	config   *podconfig.PodConfig
-	client   *cri.Client
-	images   *images.Puller
-	archives *images.ImportDir
-	imports  bool // the runtime takes archives; known from its greeting on
-	volumes  *volumes.Mounter
-	pleg     *pleg.Relister
-	agent    *agent.Agent
-	server   *server.Server
+	facts     cgroup.Facts
+	resources nodeResources
+	admission *admission.Gate
+	registry  *prometheus.Registry
+	notifier  *systemd.Notifier
+	recorder  *events.Recorder
+	status    *status.Writer
+	config    *podconfig.PodConfig
+	client    *cri.Client
+	images    *images.Puller
+	archives  *images.ImportDir
+	imports   bool // the runtime takes archives; known from its greeting on
+	volumes   *volumes.Mounter
+	pleg      *pleg.Relister
+	agent     *agent.Agent
+	server    *server.Server
 
 	// supervisor is nil when an endpoint is configured; somebody else starts
 	// the runtime then. network is nil when that runtime is not the bundled one.
@@ -63,8 +66,9 @@ type node struct {
 
 	// cgroups is known once the runtime has told its driver.
 	cgroups atomic.Pointer[cgroup.Tree]
-	// recursiveReadOnly is the runtime's, known from its greeting on.
-	recursiveReadOnly atomic.Bool
+	// recursiveReadOnly and strictGroups are the runtime's, known from its
+	// greeting on.
+	recursiveReadOnly, strictGroups atomic.Bool
 	// runtimeUp says when the process of a runtime that became ready began;
 	// zero if only somebody else knows.
 	runtimeUp chan time.Time
@@ -88,12 +92,19 @@ func newNode(cfg *config.Config, own runFlags, log *slog.Logger) (*node, error) 
 	if n.facts, err = cgroup.Detect(); err != nil {
 		return nil, err
 	}
-	n.cgroups.Store(cgroup.NewTree(n.facts, cgroup.Driver(cfg.CgroupDriver), n.cgroupRoot()))
+	if n.resources, err = findResources(cfg); err != nil {
+		return nil, err
+	}
+	n.cgroups.Store(n.cgroupTree(cgroup.Driver(cfg.CgroupDriver)))
+	n.warnOfBounds(log)
 	n.recorder = events.New(events.Config{Node: cfg.NodeName, Log: log, Metrics: n.registry})
 	n.status = status.NewWriter(status.Config{
 		Options: status.Options{HostIPs: nodeAddresses(cfg)}, Log: log, Metrics: n.registry,
 	})
 	if err := n.newRuntime(); err != nil {
+		return nil, err
+	}
+	if err := n.newAdmission(); err != nil {
 		return nil, err
 	}
 	if n.volumes, err = volumes.New(volumes.Options{RootDir: cfg.RootDir, RecursiveReadOnly: n.recursiveReadOnly.Load}, log, n.registry); err != nil {
@@ -131,7 +142,6 @@ func (n *node) newRuntime() error {
 			n.log.Warn("the pod network of the bundled runtime is not looked after", "error", err)
 		}
 	}
-	memory, allocatable := capacity()
 	resolvConf := n.cfg.ResolvConf
 	var err error
 	n.client, err = cri.New(endpoint, cri.Options{
@@ -139,7 +149,9 @@ func (n *node) newRuntime() error {
 		NodeName:       cfg.NodeName, NodeIPs: nodeAddresses(cfg),
 		RootDir: cfg.RootDir, PodLogsDir: cfg.PodLogsDir, ContainerLogsDir: n.own.containerLogsDir,
 		CgroupParent: func(p *v1.Pod) string { return n.cgroups.Load().Parent(p) },
-		CgroupV2:     n.facts.Version == cgroup.V2, MemoryCapacity: memory, Allocatable: allocatable,
+		CgroupV2:     n.facts.Version == cgroup.V2, MemoryCapacity: n.resources.memory, Allocatable: n.resources.allocatable,
+		NoCPUCFSQuota: !cfg.CPUQuota, CPUCFSQuotaPeriod: cfg.CPUQuotaPeriod, SingleProcessOOMKill: cfg.SingleProcessOOMKill,
+		LimitedSwap: cfg.LimitedSwap, SwapCapacity: n.resources.swap,
 		AllowNegativeOOMScore: bundle.MayLowerOOMScore(),
 		ClusterDNS:            addresses(cfg.ClusterDNS), ClusterDomain: cfg.ClusterDomain, ResolvConf: configuredResolvConf(resolvConf),
 		SeccompDefault: cfg.SeccompDefault, UserNamespace: n.userNamespaces(),
@@ -228,7 +240,7 @@ func (n *node) newAgent() error {
 	}
 	n.agent = agent.New(agent.Config{
 		Observer: observer{n.client, n.greeted}, Sandboxes: sandboxes{n.client, n.network}, Containers: n.client, Images: podImages{n.images}, Volumes: n.volumes,
-		Cgroups: podCgroups{n}, Logs: n.client, Status: n.status, Events: n.recorder,
+		Cgroups: podCgroups{n}, Admitter: n.admission, Logs: n.client, Status: n.status, Events: n.recorder,
 		Sources: names, BackOff: curve, Graves: filepath.Join(n.cfg.RootDir, "graves"),
 		Ended: filepath.Join(n.cfg.RootDir, "ended"), Log: n.log, Metrics: n.registry,
 	})
@@ -245,6 +257,7 @@ func (n *node) newServer() {
 		Events: func(namespace, name string) []*v1.Event {
 			return n.recorder.List(events.Filter{Namespace: namespace, Name: name})
 		},
+		Retry:   n.agent.Retry,
 		Configz: func() any { return map[string]any{"kubeletconfig": n.cfg.Masked()} },
 		Health:  n.checks(),
 		Changes: []func() (<-chan struct{}, func()){n.status.Changes, n.recorder.Watch, n.config.Changes},

@@ -7,8 +7,11 @@ import (
 	"slices"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 	v1 "k8s.io/api/core/v1"
 
+	"podd/bundle"
 	"podd/cgroup"
 	"podd/cni"
 	"podd/cri"
@@ -44,6 +47,9 @@ type sandboxes struct {
 
 func (s sandboxes) RunSandbox(ctx context.Context, req pod.SandboxRequest) (string, error) {
 	id, err := s.Client.RunSandbox(ctx, req)
+	if taken, ok := errors.AsType[*pod.NameReservedError](err); ok && s.network != nil && s.abandoned(ctx, taken.Holder) {
+		return id, fmt.Errorf("%w; %w", err, pod.ErrNameLost)
+	}
 	if !errors.Is(err, pod.ErrNetworkNotReady) {
 		return id, err
 	}
@@ -57,16 +63,26 @@ func (s sandboxes) RunSandbox(ctx context.Context, req pod.SandboxRequest) (stri
 		"%w: the container runtime found no CNI configuration when it last looked; put one into its CNI directory", pod.ErrNetworkNotReady))
 }
 
-// podCgroups removes the cgroup of a pod that is gone.
+// abandoned says that the bundled containerd holds a name for a sandbox that no
+// call makes any more. Where it does not say, time has to tell.
+func (s sandboxes) abandoned(ctx context.Context, holder string) bool {
+	conn, err := grpc.NewClient(s.Endpoint(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return false
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	lost, err := bundle.Containerd{Conn: conn}.Abandoned(ctx, holder)
+	return err == nil && lost
+}
+
+// podCgroups makes, changes and removes the cgroups of pods.
 type podCgroups struct{ n *node }
 
 func (c podCgroups) RemoveCgroup(ctx context.Context, p *v1.Pod) error {
 	return c.n.cgroups.Load().Remove(ctx, p.UID)
 }
-
-// EnsureCgroup leaves the making to the runtime, which makes the parents that
-// it is told.
-func (c podCgroups) EnsureCgroup(context.Context, *v1.Pod) error { return nil }
 
 // Leftover compares with what the tree can tell of a UID: systemd's names
 // change its dashes.

@@ -100,6 +100,7 @@ func (n *node) learnFeatures(ctx context.Context, name string) {
 		n.log.Info("the runtime does not tell its features", "error", err)
 	}
 	n.recursiveReadOnly.Store(s.RecursiveReadOnly)
+	n.strictGroups.Store(s.StrictGroups)
 	n.status.SetOptions(status.Options{RuntimeName: name, HostIPs: nodeAddresses(n.cfg), RecursiveReadOnly: s.RecursiveReadOnly})
 }
 
@@ -111,7 +112,7 @@ func (n *node) learnDriver(ctx context.Context) {
 		n.log.Info("the runtime does not tell its cgroup driver; the configuration's is used", "driver", n.cfg.CgroupDriver, "error", err)
 		return
 	}
-	n.cgroups.Store(cgroup.NewTree(n.facts, cgroup.Driver(rc.CgroupDriver), n.cgroupRoot()))
+	n.cgroups.Store(n.cgroupTree(cgroup.Driver(rc.CgroupDriver)))
 	n.log.Debug("cgroup driver", "driver", rc.CgroupDriver)
 }
 

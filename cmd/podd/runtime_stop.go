@@ -132,7 +132,7 @@ func (f *runtimeFlags) cleanUp(ctx context.Context, cgroupRoot string) error {
 	}
 	errs = append(errs, err, f.removeVolumes(ctx))
 	if facts, err := cgroup.Detect(); err == nil {
-		errs = append(errs, cgroup.NewTree(facts, facts.Driver, cgroupRoot).RemoveRoot(ctx))
+		errs = append(errs, cgroup.NewTree(facts, facts.Driver, cgroupRoot, cgroup.Settings{}).RemoveRoot(ctx))
 	}
 	return errors.Join(append(errs, removeStateDir(f.stateDir))...)
 }

@@ -1,0 +1,217 @@
+package cgroup
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// ours are the controllers in whose hierarchies podd makes groups and sets
+// limits. The runtime makes those of the others for each container.
+var ours = []string{"cpu", "cpuset", "memory", "pids", "hugetlb"}
+
+// file is one setting of a group.
+type file struct{ controller, name, value string }
+
+// files are the settings that limits stand for, in the order in which the kernel
+// takes them.
+func (t *Tree) files(l Limits) []file {
+	var all []file
+	add := func(controller, name, value string) {
+		if _, ok := t.facts.Controllers[controller]; ok {
+			all = append(all, file{controller, name, value})
+		}
+	}
+	v2 := t.facts.Version == V2
+	if l.CPUShares > 0 && v2 {
+		add("cpu", "cpu.weight", number(weight(l.CPUShares)))
+	} else if l.CPUShares > 0 {
+		add("cpu", "cpu.shares", number(l.CPUShares))
+	}
+	if l.CPUQuota != 0 && v2 {
+		quota := "max"
+		if l.CPUQuota > 0 {
+			quota = number(l.CPUQuota)
+		}
+		add("cpu", "cpu.max", quota+" "+number(l.CPUPeriod))
+	} else if l.CPUQuota != 0 {
+		add("cpu", "cpu.cfs_period_us", number(l.CPUPeriod))
+		add("cpu", "cpu.cfs_quota_us", number(l.CPUQuota))
+	}
+	if l.Memory > 0 && v2 {
+		add("memory", "memory.max", number(l.Memory))
+	} else if l.Memory > 0 {
+		add("memory", "memory.limit_in_bytes", number(l.Memory))
+	}
+	if l.PIDs > 0 {
+		add("pids", "pids.max", number(l.PIDs))
+	}
+	if l.AllPages {
+		for _, size := range t.pageSizes {
+			name := "hugetlb." + pageSizeName(size) + ".limit_in_bytes"
+			if v2 {
+				name = "hugetlb." + pageSizeName(size) + ".max"
+			}
+			add("hugetlb", name, number(l.HugePages[size]))
+		}
+	}
+	return all
+}
+
+// apply writes what of to is not in from yet.
+func (t *Tree) apply(rel string, from, to Limits) error {
+	written := map[string]string{}
+	for _, f := range t.files(from) {
+		written[f.name] = f.value
+	}
+	var errs []error
+	for _, f := range t.files(to) {
+		if written[f.name] == f.value {
+			continue
+		}
+		path := filepath.Join(t.facts.Controllers[f.controller], rel, f.name)
+		if err := write(path, f.value); err != nil {
+			errs = append(errs, fmt.Errorf("set %s to %s: %w", path, f.value, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// write sets one value; a file that is not there is not made.
+func write(path, value string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(value)
+	return errors.Join(err, f.Close())
+}
+
+// dirs are the directories of a group in the hierarchies in which podd makes it.
+func (t *Tree) dirs(rel string) []string {
+	var all []string
+	seen := map[string]bool{}
+	for _, name := range ours {
+		// The group of a new cpuset is empty until its parents are set up: the
+		// runtime does that.
+		mount, ok := t.facts.Controllers[name]
+		if ok && !seen[mount] && (name != "cpuset" || t.facts.Version == V2) {
+			seen[mount] = true
+			all = append(all, filepath.Join(mount, rel))
+		}
+	}
+	return all
+}
+
+// mkdir makes a group, but not its parents. made says that it was not there in
+// one of the hierarchies.
+func (t *Tree) mkdir(rel string) (made bool, err error) {
+	for _, dir := range t.dirs(rel) {
+		switch err := os.Mkdir(dir, 0o755); {
+		case err == nil:
+			made = true
+		case !errors.Is(err, fs.ErrExist):
+			return made, err
+		}
+	}
+	return made, nil
+}
+
+// there says whether a group is in all hierarchies in which podd makes it.
+func (t *Tree) there(rel string) bool {
+	for _, dir := range t.dirs(rel) {
+		if _, err := os.Lstat(dir); err != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// delegate lets the groups below rel be bounded: on v2 a controller works only
+// where the parent passes it on.
+func (t *Tree) delegate(rel string) error {
+	if t.facts.Version != V2 {
+		return nil
+	}
+	dir := filepath.Join(t.facts.Mounts[0], rel)
+	have, err := words(filepath.Join(dir, "cgroup.controllers"))
+	if err != nil {
+		return err
+	}
+	passed, err := words(filepath.Join(dir, "cgroup.subtree_control"))
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, name := range ours {
+		if !have[name] || passed[name] {
+			continue
+		}
+		// One by one: a controller that cannot be passed on (a cpu controller
+		// below which a realtime process runs) must not keep back the others.
+		if err := write(filepath.Join(dir, "cgroup.subtree_control"), "+"+name); err != nil {
+			errs = append(errs, fmt.Errorf("pass controller %s on from %s: %w", name, dir, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func words(path string) (map[string]bool, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]bool{}
+	for word := range strings.FieldsSeq(string(text)) {
+		all[word] = true
+	}
+	return all, nil
+}
+
+// levels are a group's parents from the top, and itself: /a/b gives /a, /a/b.
+func levels(rel string) []string {
+	var all []string
+	at := ""
+	for part := range strings.SplitSeq(strings.Trim(rel, "/"), "/") {
+		at += "/" + part
+		all = append(all, at)
+	}
+	return all
+}
+
+func number(n int64) string { return strconv.FormatInt(n, 10) }
+
+// pageSizeName is a page size as the kernel names its files: 2097152 is 2MB.
+func pageSizeName(bytes int64) string {
+	units := []string{"B", "KB", "MB", "GB", "TB"}
+	i := 0
+	for bytes >= 1024 && bytes%1024 == 0 && i < len(units)-1 {
+		bytes /= 1024
+		i++
+	}
+	return number(bytes) + units[i]
+}
+
+// kernelPageSizes are the sizes of huge pages that the kernel has, in bytes.
+func kernelPageSizes(dir string) []int64 {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil
+	}
+	var sizes []int64
+	for _, e := range entries {
+		kb, ok := strings.CutPrefix(e.Name(), "hugepages-")
+		if n, err := strconv.ParseInt(strings.TrimSuffix(kb, "kB"), 10, 64); ok && err == nil {
+			sizes = append(sizes, n<<10)
+		}
+	}
+	return sizes
+}
+
+// gone says that a directory is missing, whichever way the kernel says so.
+func gone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENODEV) }

@@ -1,0 +1,148 @@
+package cgroup
+
+import (
+	"log/slog"
+	"maps"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	helper "k8s.io/component-helpers/resource"
+
+	"podd/internal/pod"
+)
+
+// ResourcePIDs is the name of processes in lists of what a node has; it is no
+// resource that pods request.
+const ResourcePIDs v1.ResourceName = "pid"
+
+// Settings are what the node's configuration says of groups. The zero value
+// makes groups without limits but those of the pods.
+type Settings struct {
+	// NoCPUQuota leaves CPU limits unenforced (cpuCFSQuota: false).
+	NoCPUQuota bool
+	// CPUPeriod is cpuCFSQuotaPeriod; 0 is 100 ms.
+	CPUPeriod time.Duration
+	// PodPIDs is podPidsLimit: how many processes and threads a pod may have; 0
+	// or less is no limit.
+	PodPIDs int64
+	// Pods bounds all pods together: cpu (a weight), memory, ResourcePIDs and
+	// huge pages; nil for no bounds.
+	Pods v1.ResourceList
+	// Log takes what does not keep pods from running; nil drops it.
+	Log *slog.Logger
+}
+
+// Limits are what a group is held to. A field that is 0 is left as the kernel
+// has it.
+type Limits struct {
+	// CPUShares is the weight, 1024 for a processor (also on v2).
+	CPUShares int64
+	// CPUQuota and CPUPeriod are microseconds; a quota of -1 is no limit.
+	CPUQuota, CPUPeriod int64
+	// Memory is in bytes.
+	Memory int64
+	PIDs   int64
+	// HugePages is bytes by the size of a page in bytes; sizes that are not in
+	// it are bounded to 0 when AllPages is set, else left alone.
+	HugePages map[int64]int64
+	AllPages  bool
+}
+
+// PodLimits is what upstream's ResourceConfigForPod makes of a pod
+// (pkg/kubelet/cm/helpers_linux.go): requests and limits by the API's sums, or
+// the pod's own, overhead included. A quota or memory limit is set only where
+// every container has one, for otherwise the sum bounds nothing that was meant.
+func PodLimits(s Settings, p *v1.Pod) Limits {
+	cpuLimited, memoryLimited := true, true
+	requests := helper.PodRequests(p, helper.PodResourcesOptions{})
+	limits := helper.PodLimits(p, helper.PodResourcesOptions{
+		ContainerFn: func(list v1.ResourceList, _ helper.ContainerType) {
+			cpuLimited = cpuLimited && !list.Cpu().IsZero()
+			memoryLimited = memoryLimited && !list.Memory().IsZero()
+		},
+	})
+	if helper.IsPodLevelResourcesSet(p) {
+		cpuLimited = cpuLimited || !p.Spec.Resources.Limits.Cpu().IsZero()
+		memoryLimited = memoryLimited || !p.Spec.Resources.Limits.Memory().IsZero()
+	}
+	l := Limits{CPUShares: pod.MinCPUShares, PIDs: max(s.PodPIDs, 0), HugePages: hugePages(requests), AllPages: true}
+	class := pod.QOSClass(p)
+	if class == v1.PodQOSBestEffort {
+		return l
+	}
+	l.CPUShares = pod.CPUShares(requests.Cpu().MilliValue())
+	if class == v1.PodQOSGuaranteed || cpuLimited {
+		l.CPUPeriod = s.period().Microseconds()
+		if l.CPUQuota = pod.CPUQuota(limits.Cpu().MilliValue(), s.period()); s.NoCPUQuota {
+			l.CPUQuota = -1
+		}
+	}
+	if class == v1.PodQOSGuaranteed || memoryLimited {
+		l.Memory = limits.Memory().Value()
+	}
+	return l
+}
+
+// rootLimits bound all pods together.
+func rootLimits(list v1.ResourceList) Limits {
+	if list == nil {
+		return Limits{}
+	}
+	pids := list[ResourcePIDs]
+	return Limits{
+		CPUShares: pod.CPUShares(list.Cpu().MilliValue()), Memory: list.Memory().Value(), PIDs: pids.Value(),
+		HugePages: hugePages(list), AllPages: true,
+	}
+}
+
+func (s Settings) period() time.Duration {
+	if s.CPUPeriod == 0 {
+		return 100 * time.Millisecond
+	}
+	return s.CPUPeriod
+}
+
+func hugePages(list v1.ResourceList) map[int64]int64 {
+	var pages map[int64]int64
+	for name, q := range list {
+		text, ok := strings.CutPrefix(string(name), v1.ResourceHugePagesPrefix)
+		if !ok {
+			continue
+		}
+		size, err := resource.ParseQuantity(text)
+		if err != nil {
+			continue // validation refuses such a pod
+		}
+		if pages == nil {
+			pages = map[int64]int64{}
+		}
+		pages[size.Value()] += q.Value()
+	}
+	return pages
+}
+
+// raised is the greater of both in each field: what a group may be held to while
+// those within it change from one to the other.
+func raised(from, to Limits) Limits {
+	out := to
+	out.CPUShares = max(from.CPUShares, to.CPUShares)
+	// No limit, -1 or not set, is more than any.
+	if from.CPUQuota <= 0 || to.CPUQuota > 0 && from.CPUQuota > to.CPUQuota {
+		out.CPUQuota, out.CPUPeriod = from.CPUQuota, from.CPUPeriod
+	}
+	if from.Memory <= 0 || to.Memory > 0 && from.Memory > to.Memory {
+		out.Memory = from.Memory
+	}
+	return out
+}
+
+func same(a, b Limits) bool {
+	pages := maps.Equal(a.HugePages, b.HugePages)
+	a.HugePages, b.HugePages = nil, nil
+	return pages && a.CPUShares == b.CPUShares && a.CPUQuota == b.CPUQuota && a.CPUPeriod == b.CPUPeriod &&
+		a.Memory == b.Memory && a.PIDs == b.PIDs && a.AllPages == b.AllPages
+}
+
+func weight(shares int64) int64 { return pod.CPUWeight(shares) }

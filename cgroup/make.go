@@ -1,0 +1,233 @@
+package cgroup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"podd/internal/pod"
+)
+
+// Ensure makes a pod's group with its limits, and those above it: to be called
+// before the runtime makes the pod's sandbox, and again whenever it may be gone.
+// A group that is as it should be costs a look. One that was there already gets
+// the limits of p. Calls for one pod must not overlap; for different pods they
+// may.
+func (t *Tree) Ensure(ctx context.Context, p *v1.Pod) error {
+	name, rel := t.place(p)
+	want := PodLimits(t.settings, p)
+	have, known := t.known(p.UID)
+	if known && same(have, want) && t.there(rel) {
+		return nil
+	}
+	if err := t.prepare(ctx, false); err != nil {
+		return err
+	}
+	err := t.make(ctx, name, rel, want)
+	if errors.Is(err, fs.ErrNotExist) { // somebody removed what is above it
+		if err = t.prepare(ctx, true); err == nil {
+			err = t.make(ctx, name, rel, want)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("make cgroup %s: %w", rel, err)
+	}
+	t.note(p, want)
+	t.weighBurstable(ctx)
+	return nil
+}
+
+// Raise lets a running pod have the greater of what it has and what p says, in
+// each resource: before its containers are resized. Update then holds it to p.
+// Both are Ensure's in whom they may be called by.
+func (t *Tree) Raise(ctx context.Context, p *v1.Pod) error {
+	have, known := t.known(p.UID)
+	if !known {
+		return t.Ensure(ctx, p)
+	}
+	return t.change(ctx, p, raised(have, PodLimits(t.settings, p)))
+}
+
+// Update holds a running pod to what p says. A limit that p no longer has stays
+// as it was: so does upstream. A memory limit below the pod's usage is refused
+// by the kernel on v1 and kills on v2: ask Usage first.
+func (t *Tree) Update(ctx context.Context, p *v1.Pod) error {
+	return t.change(ctx, p, PodLimits(t.settings, p))
+}
+
+func (t *Tree) change(ctx context.Context, p *v1.Pod, want Limits) error {
+	name, rel := t.place(p)
+	have, _ := t.known(p.UID)
+	if props := t.properties(want); t.driver == Systemd && len(props) > 0 {
+		if err := t.units.set(ctx, name, props); err != nil {
+			return err
+		}
+	}
+	if err := t.apply(rel, have, want); err != nil {
+		return err
+	}
+	t.note(p, want)
+	t.weighBurstable(ctx)
+	return nil
+}
+
+// place is the pod's group as CRI names it, and its path.
+func (t *Tree) place(p *v1.Pod) (name, rel string) {
+	name = t.Parent(p)
+	if t.driver == Systemd {
+		return name, slicePath(name)
+	}
+	return name, name
+}
+
+// make makes one group with its limits; its parent must be there.
+func (t *Tree) make(ctx context.Context, name, rel string, l Limits) error {
+	if t.driver == Systemd {
+		if err := t.startSlice(ctx, name, l); err != nil {
+			return err
+		}
+	}
+	if _, err := t.mkdir(rel); err != nil {
+		return err
+	}
+	return t.apply(rel, Limits{}, l)
+}
+
+// startSlice makes a slice, or gives the one that is there its properties.
+func (t *Tree) startSlice(ctx context.Context, name string, l Limits) error {
+	parent := path.Base(path.Dir(slicePath(name)))
+	if parent == "/" {
+		parent = "-.slice"
+	}
+	props := t.properties(l)
+	made, err := t.units.start(ctx, name, append(sliceProperties(parent, "Pods of podd: "+name), props...))
+	if err != nil || made || len(props) == 0 {
+		return err
+	}
+	return t.units.set(ctx, name, props)
+}
+
+// prepare makes the groups above the pods', once, and again when asked to.
+func (t *Tree) prepare(ctx context.Context, again bool) error {
+	t.prepMu.Lock()
+	defer t.prepMu.Unlock()
+	if t.prepared && !again {
+		return nil
+	}
+	t.prepared = false
+	above := levels(t.rootRel())
+	if err := t.delegate("/"); err != nil {
+		t.complain(err)
+	}
+	for i, rel := range above {
+		l := Limits{CPUShares: rootLimits(t.settings.Pods).CPUShares}
+		if i == len(above)-1 {
+			l = rootLimits(t.settings.Pods)
+		} else if t.there(rel) {
+			l = Limits{} // somebody else's, who gave it its share
+		}
+		if err := t.prepareOne(ctx, rel, l); err != nil {
+			return err
+		}
+	}
+	for _, class := range []v1.PodQOSClass{v1.PodQOSBurstable, v1.PodQOSBestEffort} {
+		if err := t.prepareOne(ctx, t.tier(class), Limits{CPUShares: pod.MinCPUShares}); err != nil {
+			return err
+		}
+	}
+	t.mu.Lock()
+	t.burstable = 0 // nothing is known to be written
+	t.mu.Unlock()
+	t.prepared = true
+	return nil
+}
+
+// prepareOne makes one group above the pods'. Limits that cannot be set, such as
+// one below what the pods use already, do not keep pods from running.
+func (t *Tree) prepareOne(ctx context.Context, rel string, l Limits) error {
+	if t.driver == Systemd {
+		if err := t.startSlice(ctx, path.Base(rel), l); err != nil {
+			return err
+		}
+	}
+	if _, err := t.mkdir(rel); err != nil {
+		return fmt.Errorf("make cgroup %s: %w", rel, err)
+	}
+	if err := t.apply(rel, Limits{}, l); err != nil {
+		t.complain(err)
+	}
+	if err := t.delegate(rel); err != nil {
+		t.complain(err)
+	}
+	return nil
+}
+
+// complain logs what does not keep pods from running.
+func (t *Tree) complain(err error) {
+	if t.settings.Log != nil {
+		t.settings.Log.Warn("a cgroup above the pods is not as it should be", "error", err)
+	}
+}
+
+// rootRel is the path of the group above all pods.
+func (t *Tree) rootRel() string {
+	if t.driver == Systemd {
+		return slicePath(sliceName(strings.Split(strings.Trim(t.root, "/"), "/")))
+	}
+	return path.Clean(t.root)
+}
+
+// tier is the path of a QoS class' group.
+func (t *Tree) tier(class v1.PodQOSClass) string {
+	parts := append(strings.Split(strings.Trim(t.root, "/"), "/"), strings.ToLower(string(class)))
+	if t.driver == Systemd {
+		return slicePath(sliceName(parts))
+	}
+	return "/" + path.Join(parts...)
+}
+
+// weighBurstable gives the burstable class the weight of what its pods request
+// together; the guaranteed ones are its siblings and best effort has the least.
+// One at a time: of several pods that come at once, the last writes for all.
+func (t *Tree) weighBurstable(ctx context.Context) {
+	t.weighMu.Lock()
+	defer t.weighMu.Unlock()
+	t.mu.Lock()
+	want, have := t.burstableShares(), t.burstable
+	t.mu.Unlock()
+	if want == have {
+		return
+	}
+	if err := t.weigh(ctx, want); err != nil {
+		t.complain(err)
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.burstable = want
+}
+
+func (t *Tree) weigh(ctx context.Context, shares int64) error {
+	l := Limits{CPUShares: shares}
+	rel := t.tier(v1.PodQOSBurstable)
+	if t.driver == Systemd {
+		if err := t.units.set(ctx, path.Base(rel), t.properties(l)); err != nil {
+			return err
+		}
+	}
+	return t.apply(rel, Limits{}, l)
+}
+
+// burstableShares sums up; with mu held.
+func (t *Tree) burstableShares() int64 {
+	sum := int64(0)
+	for _, g := range t.pods {
+		sum += g.burstableMilli
+	}
+	return pod.CPUShares(sum)
+}

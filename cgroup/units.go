@@ -1,0 +1,170 @@
+package cgroup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/dbus"
+	godbus "github.com/godbus/dbus/v5"
+)
+
+// unitTimeout bounds one question to systemd, which answers within milliseconds
+// unless the machine is in trouble.
+const unitTimeout = 10 * time.Second
+
+// units are systemd's slices.
+type units interface {
+	// start makes a transient slice, or says that it is there.
+	start(ctx context.Context, name string, props []dbus.Property) (made bool, err error)
+	set(ctx context.Context, name string, props []dbus.Property) error
+	// stop ends a slice; one that systemd does not know is no error.
+	stop(ctx context.Context, name string) error
+}
+
+// bus speaks to systemd. The connection is made when first needed, and again
+// after systemd lost it.
+type bus struct {
+	mu   sync.Mutex // guards conn
+	conn *dbus.Conn
+}
+
+func (b *bus) connect(ctx context.Context) (*dbus.Conn, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.conn != nil && b.conn.Connected() {
+		return b.conn, nil
+	}
+	// The context would end the connection, not the attempt.
+	conn, err := dbus.NewSystemConnectionContext(context.WithoutCancel(ctx))
+	if err != nil {
+		return nil, fmt.Errorf("speak to systemd: %w", err)
+	}
+	if b.conn != nil {
+		b.conn.Close()
+	}
+	b.conn = conn
+	return conn, nil
+}
+
+func (b *bus) start(ctx context.Context, name string, props []dbus.Property) (made bool, err error) {
+	conn, err := b.connect(ctx)
+	if err != nil {
+		return false, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, unitTimeout)
+	defer cancel()
+	done := make(chan string, 1)
+	if _, err := conn.StartTransientUnitContext(ctx, name, "replace", props, done); err != nil {
+		if isBusError(err, "org.freedesktop.systemd1.UnitExists") {
+			return false, nil
+		}
+		return false, fmt.Errorf("start unit %s: %w", name, err)
+	}
+	return true, awaitJob(ctx, done, "start unit "+name)
+}
+
+func (b *bus) set(ctx context.Context, name string, props []dbus.Property) error {
+	conn, err := b.connect(ctx)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, unitTimeout)
+	defer cancel()
+	if err := conn.SetUnitPropertiesContext(ctx, name, true, props...); err != nil {
+		return fmt.Errorf("set properties of unit %s: %w", name, err)
+	}
+	return nil
+}
+
+func (b *bus) stop(ctx context.Context, name string) error {
+	conn, err := b.connect(ctx)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, unitTimeout)
+	defer cancel()
+	done := make(chan string, 1)
+	if _, err := conn.StopUnitContext(ctx, name, "replace", done); err != nil {
+		if isBusError(err, "org.freedesktop.systemd1.NoSuchUnit") {
+			return nil
+		}
+		return fmt.Errorf("stop unit %s: %w", name, err)
+	}
+	return awaitJob(ctx, done, "stop unit "+name)
+}
+
+func awaitJob(ctx context.Context, done <-chan string, doing string) error {
+	select {
+	case result := <-done:
+		if result != "done" {
+			return fmt.Errorf("%s: systemd's job ended with %q", doing, result)
+		}
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%s: %w", doing, context.Cause(ctx))
+	}
+}
+
+func isBusError(err error, name string) bool {
+	e, ok := errors.AsType[godbus.Error](err)
+	return ok && e.Name == name
+}
+
+// sliceProperties are what a new slice is started with: as runc's driver for
+// systemd has it, so that the runtime and podd agree on what a pod's slice is.
+func sliceProperties(parent, description string) []dbus.Property {
+	props := []dbus.Property{
+		dbus.PropDescription(description),
+		property("MemoryAccounting", true), property("CPUAccounting", true),
+		property("IOAccounting", true), property("TasksAccounting", true),
+		property("DefaultDependencies", false),
+	}
+	if parent != "" {
+		props = append(props, dbus.PropWants(parent))
+	}
+	return props
+}
+
+// properties are limits in systemd's words. What it has no word for is written
+// to the files.
+func (t *Tree) properties(l Limits) []dbus.Property {
+	var props []dbus.Property
+	v2 := t.facts.Version == V2
+	if l.CPUShares > 0 && v2 {
+		props = append(props, property("CPUWeight", uint64(weight(l.CPUShares))))
+	} else if l.CPUShares > 0 {
+		props = append(props, property("CPUShares", uint64(l.CPUShares)))
+	}
+	if l.CPUQuota != 0 {
+		props = append(props, property("CPUQuotaPerSecUSec", quotaPerSecond(l.CPUQuota, l.CPUPeriod)))
+		if l.CPUPeriod != 100_000 {
+			props = append(props, property("CPUQuotaPeriodUSec", uint64(l.CPUPeriod)))
+		}
+	}
+	if l.Memory > 0 && v2 {
+		props = append(props, property("MemoryMax", uint64(l.Memory)))
+	} else if l.Memory > 0 {
+		props = append(props, property("MemoryLimit", uint64(l.Memory)))
+	}
+	if l.PIDs > 0 {
+		props = append(props, property("TasksMax", uint64(l.PIDs)))
+	}
+	return props
+}
+
+// quotaPerSecond is microseconds a second, in whole steps of 10 ms: systemd
+// rounds to those by itself, but down.
+func quotaPerSecond(quota, period int64) uint64 {
+	if quota < 0 {
+		return 1<<64 - 1 // infinity
+	}
+	n := uint64(quota) * 1_000_000 / uint64(period)
+	return (n + 9_999) / 10_000 * 10_000
+}
+
+func property(name string, value any) dbus.Property {
+	return dbus.Property{Name: name, Value: godbus.MakeVariant(value)}
+}
