@@ -136,7 +136,10 @@ func (w *worker) createSandbox(ctx context.Context, d *pod.Desired, step *plan.S
 	_, err = w.agent.cfg.Sandboxes.RunSandbox(call, pod.SandboxRequest{
 		Pod: d.Pod, Source: d.Source, Attempt: step.Attempt, StartTime: w.startTime,
 	})
-	if errors.Is(err, pod.ErrNameReserved) {
+	switch {
+	case errors.Is(err, pod.ErrNameLost):
+		w.memory = w.memory.NameLost("", int64(step.Attempt))
+	case errors.Is(err, pod.ErrNameReserved):
 		w.memory = w.memory.NameTaken("", int64(step.Attempt), time.Now())
 	}
 	if err != nil && ctx.Err() == nil {

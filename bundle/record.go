@@ -113,6 +113,24 @@ func (c Containerd) Sandboxes(ctx context.Context) ([]string, error) {
 	return ids, nil
 }
 
+// Abandoned says of the ID of a sandbox for which CRI holds a name that no call
+// is at work on it. A call that makes a sandbox has a lease of that ID, which it
+// gives back when it gives up; when its client is gone by then it cannot delete
+// its record, and with that forgets to give back the name
+// (containerd's RunPodSandbox, whose clean-up of the record uses the client's
+// context; containerd/containerd#4604).
+func (c Containerd) Abandoned(ctx context.Context, id string) (bool, error) {
+	r, err := leasesapi.NewLeasesClient(c.Conn).List(withNamespace(ctx, criNamespace), &leasesapi.ListRequest{Filters: []string{"id==" + id}})
+	if err != nil {
+		return false, fmt.Errorf("look for the lease of sandbox %s: %w", id, err)
+	}
+	if len(r.Leases) > 0 {
+		return false, nil
+	}
+	_, unknown, err := c.givenUp(ctx, id)
+	return unknown, err
+}
+
 // criNamespace is where containerd's CRI keeps its own.
 const criNamespace = "k8s.io"
 

@@ -80,8 +80,9 @@ func classOf(code codes.Code, msg string) error {
 	}
 	// containerd and CRI-O answer Unknown for a name that is taken:
 	// `name "x_ns_uid_0" is reserved for "id"` (containerd#4604).
-	if strings.Contains(msg, "is reserved for ") {
-		return pod.ErrNameReserved
+	if _, rest, found := strings.Cut(msg, "is reserved for "); found {
+		holder, _, _ := strings.Cut(strings.TrimPrefix(rest, `"`), `"`)
+		return &pod.NameReservedError{Holder: holder}
 	}
 	switch code {
 	case codes.NotFound:

@@ -148,9 +148,15 @@ type Taken struct {
 // (containerd#4604), and the pod must not wait for that.
 const takenPatience = 5 * time.Second
 
+// NameLost returns the memory with an attempt that can never be made: the next
+// one is due now.
+func (m Memory) NameLost(name string, attempt int64) Memory {
+	return m.NameTaken(name, attempt, time.Time{})
+}
+
 // NameTaken returns the memory with one more refusal of an attempt's name.
 func (m Memory) NameTaken(name string, attempt int64, now time.Time) Memory {
-	if t, ok := m.Taken[name]; ok && t.Attempt == attempt {
+	if t, ok := m.Taken[name]; ok && t.Attempt == attempt && !now.IsZero() {
 		return m
 	}
 	m.Taken = with(m.Taken, name, Taken{Attempt: attempt, Since: now})

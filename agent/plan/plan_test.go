@@ -455,3 +455,12 @@ func TestAttemptWhoseNameIsTaken(t *testing.T) {
 		})
 	}
 }
+
+func TestALostNameIsSteppedOverAtOnce(t *testing.T) {
+	m := plan.Memory{}.NameTaken("", 0, noon).NameLost("", 0)
+	in := input(aPod(), look())
+	in.Memory = m
+	if step := plan.Next(in); !step.CreateSandbox || step.Attempt != 1 {
+		t.Errorf("after a name that is lost: got sandbox %v, attempt %d, want attempt 1 now", step.CreateSandbox, step.Attempt)
+	}
+}

@@ -20,6 +20,9 @@ var (
 	// attempt is tried again, and adopted when the late create comes true; only
 	// when the name stays taken for long is the next attempt taken.
 	ErrNameReserved = errors.New("the runtime holds that name for another create")
+	// ErrNameLost: as ErrNameReserved, and nobody is at work on the create that
+	// holds the name: no later try will get it.
+	ErrNameLost = errors.New("the runtime holds that name for a create that it has lost")
 	// ErrTimeout: a command in a container did not end in time.
 	ErrTimeout = errors.New("timed out")
 	// ErrUnimplemented: the runtime answers, but does not have this call.
@@ -61,3 +64,10 @@ type RetryAfter struct {
 
 func (e *RetryAfter) Error() string { return e.Err.Error() }
 func (e *RetryAfter) Unwrap() error { return e.Err }
+
+// NameReservedError is ErrNameReserved with the ID for which the runtime holds
+// the name.
+type NameReservedError struct{ Holder string }
+
+func (e *NameReservedError) Error() string { return ErrNameReserved.Error() + " (" + e.Holder + ")" }
+func (e *NameReservedError) Unwrap() error { return ErrNameReserved }
