@@ -267,7 +267,7 @@ func (c *Collector) stillFull(ctx context.Context, before, now Disk) error {
 	text := fmt.Sprintf("Insufficient free disk space on the node's image filesystem (%d%% of %s used). "+
 		"Failed to free sufficient space by deleting unused images (freed %d bytes). "+
 		"Investigate disk usage, as it could be used by active images, logs, volumes, or other data.",
-		now.Used(), size(int64(now.Capacity)), freed)
+		now.Used(), Size(int64(now.Capacity)), freed)
 	if c.cfg.Usage != nil {
 		if who := c.cfg.Usage(ctx); who != "" {
 			text += " " + who

@@ -170,6 +170,16 @@ func (d *ImportDir) Missing(ref string) {
 	d.wake()
 }
 
+// Holds says whether an image, by any spelling of its name, came from an archive
+// that is still there.
+func (d *ImportDir) Holds(ref string) bool {
+	name := fullName(ref)
+	return name != "" && slices.ContainsFunc(d.state.refs(), func(known string) bool { return fullName(known) == name })
+}
+
+// Refs are the names of the images that came from archives that are still there.
+func (d *ImportDir) Refs() []string { return d.state.refs() }
+
 // Wait blocks while an archive that was there is not imported yet, so that
 // nobody pulls an image that lies at hand. It returns at once when nothing is to
 // be done or what is left cannot be imported, and with ctx's error when that is

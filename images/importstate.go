@@ -156,3 +156,16 @@ func (m *importMetrics) observe(err error, took time.Duration) {
 	m.total.WithLabelValues(result).Inc()
 	m.seconds.Observe(took.Seconds())
 }
+
+// refs are the names of all images that came from archives that are still there.
+func (s *importState) refs() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all []string
+	for path, r := range s.byID {
+		if _, err := os.Lstat(path); err == nil {
+			all = append(all, r.Refs...)
+		}
+	}
+	return all
+}

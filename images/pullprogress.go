@@ -64,12 +64,12 @@ func (l *Puller) withProgress(ctx context.Context, st pod.ImageState, image stri
 	if b.active > 1 {
 		of = fmt.Sprintf(" (all %d pulls)", b.active)
 	}
-	st.Message += fmt.Sprintf(": %s of %s%s", size(received), size(total), of)
+	st.Message += fmt.Sprintf(": %s of %s%s", Size(received), Size(total), of)
 	return st
 }
 
-// size writes bytes as the kubelet does.
-func size(bytes int64) string {
+// Size writes bytes as the kubelet does.
+func Size(bytes int64) string {
 	if bytes < 1<<10 {
 		return fmt.Sprintf("%d B", bytes)
 	}

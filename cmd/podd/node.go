@@ -58,6 +58,7 @@ type node struct {
 	pleg      *pleg.Relister
 	agent     *agent.Agent
 	server    *server.Server
+	keep      housekeeping
 
 	// supervisor is nil when an endpoint is configured; somebody else starts
 	// the runtime then. network is nil when that runtime is not the bundled one.

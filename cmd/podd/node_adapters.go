@@ -15,7 +15,6 @@ import (
 	"podd/cgroup"
 	"podd/cni"
 	"podd/cri"
-	"podd/images"
 	"podd/internal/pod"
 )
 
@@ -97,31 +96,3 @@ func (c podCgroups) Leftover(known []pod.UID) ([]pod.UID, error) {
 type wakeFunc func(pod.UID)
 
 func (f wakeFunc) Wake(uid pod.UID) { f(uid) }
-
-// archivesFirst lets a pull wait for the archives that are being imported: the
-// image may be among them, and on a first start it usually is. An image that
-// came from an archive and was removed since comes from there again.
-type archivesFirst struct {
-	images.Runtime
-	n *node
-}
-
-func (a archivesFirst) ImageStatus(ctx context.Context, ref string) (*pod.Image, error) {
-	image, err := a.Runtime.ImageStatus(ctx, ref)
-	if err == nil && image == nil {
-		a.n.archives.Missing(ref)
-	}
-	return image, err
-}
-
-func (a archivesFirst) PullImage(ctx context.Context, ref string, auth *pod.RegistryAuth, annotations map[string]string) (string, error) {
-	if a.n.imports {
-		if err := waitArchives(ctx, a.n.archives); err != nil {
-			return "", err
-		}
-	}
-	if image, err := a.Runtime.ImageStatus(ctx, ref); err == nil && image != nil {
-		return image.ID, nil
-	}
-	return a.Runtime.PullImage(ctx, ref, auth, annotations)
-}

@@ -46,10 +46,12 @@ func concerned(p pod.Problem) (namespace, name string) {
 	return "", p.Origin
 }
 
-// problems are those of manifests, of image archives and of mounts that stay.
+// problems are those of manifests, of image archives, of registry credentials and
+// of mounts that stay.
 func (n *node) problems() []pod.Problem {
 	all := n.config.Problems()
 	all = append(all, n.archives.Problems()...)
+	all = append(all, n.keep.keyring.Problems()...)
 	for _, d := range n.volumes.Debts() {
 		all = append(all, pod.Problem{Origin: d.Path, Message: d.Message, Since: d.Since})
 	}

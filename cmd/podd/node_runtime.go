@@ -33,6 +33,7 @@ func (n *node) followRuntime(ctx context.Context) error {
 			n.log.Warn("links to the logs of gone containers stay", "error", err)
 		}
 		close(n.greeted)
+		n.keep.run(ctx, g)
 		n.notifier.Status("")
 		return n.pleg.Run(ctx)
 	})
