@@ -43,24 +43,47 @@ func newClient(stateDir string) *client {
 	return c
 }
 
+// post asks for a change, and reads the answer into v.
+func (c *client) post(ctx context.Context, path string, query url.Values, v any) error {
+	resp, err := c.ask(ctx, http.MethodPost, path, query)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if err := json.NewDecoder(resp.Body).Decode(v); err != nil {
+		return fmt.Errorf("read the daemon's answer: %w", err)
+	}
+	return nil
+}
+
+// ask sends a request and returns a good answer; its body is the caller's to
+// close.
+func (c *client) ask(ctx context.Context, method, path string, query url.Values) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, "http://podd"+path+"?"+query.Encode(), nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, c.explain(err)
+	}
+	if resp.StatusCode == http.StatusOK {
+		return resp, nil
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, 1024)) // only for the message
+	return nil, fmt.Errorf("ask the daemon for %s: %s: %s", path, resp.Status, strings.TrimSpace(string(body)))
+}
+
 // get reads one answer, or with watch one after the other until ctx ends or each
 // returns an error. decode reads the next one into what it likes.
 func (c *client) get(ctx context.Context, path string, query url.Values, each func(decode func(any) error) error) error {
 	watch := query.Has("watch")
-	u := "http://podd" + path + "?" + query.Encode()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u, nil)
+	resp, err := c.ask(ctx, http.MethodGet, path, query)
 	if err != nil {
 		return err
 	}
-	resp, err := c.http.Do(req)
-	if err != nil {
-		return c.explain(err)
-	}
 	defer func() { _ = resp.Body.Close() }()
-	if resp.StatusCode != http.StatusOK {
-		body, _ := io.ReadAll(io.LimitReader(resp.Body, 1024)) // only for the message
-		return fmt.Errorf("ask the daemon for %s: %s: %s", path, resp.Status, strings.TrimSpace(string(body)))
-	}
 	d := json.NewDecoder(resp.Body)
 	for {
 		var decodeErr error

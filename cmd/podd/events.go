@@ -115,13 +115,7 @@ func (f *eventsFlags) exists(ctx context.Context, name podName) error {
 	if slices.ContainsFunc(l.Pods, func(i server.PodInfo) bool { return name.matches(i.Pod) }) {
 		return nil
 	}
-	node := nodeOf(l)
-	for _, p := range l.Problems {
-		if name.concerns(p, node) {
-			return fmt.Errorf("no pod %s, since its manifest cannot be used: %s", name, oneLine(p.String()))
-		}
-	}
-	return name.unknown(l.Pods)
+	return name.missing(l)
 }
 
 // freshEvents are those that were not shown yet, or not that often.

@@ -95,6 +95,7 @@ Invoked under the name kubelet it behaves as podd run.`,
 	root.AddGroup(
 		&cobra.Group{ID: "daemon", Title: "Daemons:"},
 		&cobra.Group{ID: "look", Title: "Looking at this node:"},
+		&cobra.Group{ID: "act", Title: "Acting on this node:"},
 		&cobra.Group{ID: "check", Title: "Checking without a daemon:"},
 	)
 	add := func(group string, commands ...*cobra.Command) {
@@ -105,6 +106,7 @@ Invoked under the name kubelet it behaves as podd run.`,
 	}
 	add("daemon", newRunCmd(), newRuntimeCmd())
 	add("look", newPsCmd(), newEventsCmd())
+	add("act", newRetryCmd())
 	add("check", newValidateCmd(), newConfigCmd(), newVersionCmd())
 	return root
 }

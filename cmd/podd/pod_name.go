@@ -61,6 +61,18 @@ func manifestName(p *v1.Pod) string {
 	return strings.TrimSuffix(p.Name, "-"+p.Spec.NodeName)
 }
 
+// missing is the error for a name that no pod has: what is wrong with its
+// manifest, or which are meant, perhaps.
+func (n podName) missing(l server.Listing) error {
+	node := nodeOf(l)
+	for _, p := range l.Problems {
+		if n.concerns(p, node) {
+			return fmt.Errorf("no pod %s, since its manifest cannot be used: %s", n, oneLine(p.String()))
+		}
+	}
+	return n.unknown(l.Pods)
+}
+
 // unknown is the error for a name that no pod has: which are meant, perhaps.
 func (n podName) unknown(pods []server.PodInfo) error {
 	if len(pods) == 0 {

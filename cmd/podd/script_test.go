@@ -51,6 +51,7 @@ func startDaemon(ts *testscript.TestScript, _ bool, args []string) {
 			}
 			return fakeProblems()
 		},
+		Retry: func(pod.UID) bool { return true },
 		Events: func(ns, name string) []*v1.Event {
 			var all []*v1.Event
 			for _, e := range fakeEvents() {
