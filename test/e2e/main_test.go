@@ -46,6 +46,11 @@ func mainCode(m *testing.M) int {
 		return 1
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
+	// Root in a user namespace is nobody here, and must reach its root file system.
+	if err := os.Chmod(dir, 0o711); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	count := 2
 	if n, err := strconv.Atoi(os.Getenv("PODD_E2E_NODES")); err == nil && n > 0 {
 		count = n
