@@ -26,17 +26,12 @@ func Default() Policy {
 type End struct {
 	// At is when it ended, which tells this end from others.
 	At time.Time
-	// Since is what the wait is counted from: At, where it is zero.
-	Since time.Time
+	// Began is when a container began that was stopped to be restarted: if it
+	// lived for as long as it would have to wait, it does not. Zero for one that
+	// ended by itself.
+	Began time.Time
 	// Success says that the exit code was 0.
 	Success bool
-}
-
-func (e End) since() time.Time {
-	if e.Since.IsZero() {
-		return e.At
-	}
-	return e.Since
 }
 
 // Entry is what has to be remembered of one container; its zero value is a
@@ -64,7 +59,10 @@ func (p Policy) Until(e Entry, end End) (until time.Time, wait time.Duration) {
 	default:
 		wait = min(e.Delay, p.Max)
 	}
-	return end.since().Add(wait), wait
+	if !end.Began.IsZero() && end.At.Sub(end.Began) >= wait {
+		return time.Time{}, 0
+	}
+	return end.At.Add(wait), wait
 }
 
 // Restart returns the memory after a restart, decided at now, that answers end.

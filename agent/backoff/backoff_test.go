@@ -14,10 +14,9 @@ var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
 // life is how a container lives and ends.
 type life struct {
-	lasts time.Duration
-	code  int
-	// since is how long before its end the wait is counted from.
-	since time.Duration
+	lasts   time.Duration
+	code    int
+	stopped bool
 }
 
 // waits are the times between the ends of a container and its starts, when it
@@ -29,8 +28,8 @@ func waits(p backoff.Policy, lives ...life) []time.Duration {
 	for _, l := range lives {
 		now = now.Add(l.lasts)
 		end := backoff.End{At: now, Success: l.code == 0}
-		if l.since > 0 {
-			end.Since = now.Add(-l.since)
+		if l.stopped {
+			end.Began = now.Add(-l.lasts)
 		}
 		if until, _ := p.Until(e, end); until.After(now) {
 			now = until
@@ -61,8 +60,8 @@ func TestWaitsDoubleUpToTheMaximum(t *testing.T) {
 		{"lives longer than the reset", backoff.Default(), life{lasts: 601 * s, code: 1}, []time.Duration{0, 0, 0}},
 		{"ceiling below the start", backoff.Policy{Initial: 10 * s, Max: 2 * s, Reset: 600 * s}, crash, []time.Duration{0, 2 * s, 2 * s}},
 		{"a curve of its own", backoff.Policy{Initial: s, Max: 3 * s, Reset: 600 * s}, crash, []time.Duration{0, s, 2 * s, 3 * s, 3 * s}},
-		{"the wait is counted from earlier", backoff.Default(), life{lasts: time.Millisecond, code: 1, since: 15 * s},
-			[]time.Duration{0, 0, 5 * s, 25 * s}},
+		{"is stopped after longer than the wait, and then not", backoff.Default(), life{lasts: 22 * s, code: 1, stopped: true},
+			[]time.Duration{0, 0, 0, 40 * s, 80 * s}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if got := waits(tc.policy, times(len(tc.want), tc.life)...); !slices.Equal(got, tc.want) {

@@ -35,7 +35,7 @@ func (s *Step) stopAll(in *Input) {
 			s.stop(in, c, "Stopping container "+c.Name)
 		}
 	}
-	s.order(in.Desired.Pod)
+	s.order(in)
 	for i := range in.Observed.Sandboxes {
 		if sb := &in.Observed.Sandboxes[i]; sb.Ready {
 			s.StopSandboxes = append(s.StopSandboxes, sb.ID)

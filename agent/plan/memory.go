@@ -40,8 +40,8 @@ type Memory struct {
 // Killed is a container that was stopped to be started anew.
 type Killed struct {
 	ID string
-	// Since is the end that its successor's wait is counted from; zero for none.
-	Since time.Time
+	// First says that it is the first of its name, whose successor never waits.
+	First bool
 }
 
 // AtLeast returns the memory in which the next container of each name has no

@@ -1,39 +1,63 @@
 package plan
 
-import v1 "k8s.io/api/core/v1"
+import (
+	"math"
+
+	"podd/internal/pod"
+)
 
 // order lets the sidecars among a step's stops take their turn: after all that
 // was started after them and ends in the same step, the regular containers
 // first and then later sidecars (KEP-753).
-func (s *Step) order(p *v1.Pod) {
+func (s *Step) order(in *Input) {
+	places := make([]place, 0, 8)
+	ordered := false
 	for i := range s.Stop {
-		if _, k := specOf(p, s.Stop[i].Name); k != sidecar {
-			continue
-		}
-		turn := rank(p, s.Stop[i].Name)
+		pl := placeOf(in, &s.Stop[i])
+		places = append(places, pl)
+		ordered = ordered || pl.waits
+	}
+	if !ordered {
+		return
+	}
+	for i := range s.Stop {
 		for j := range s.Stop {
-			if rank(p, s.Stop[j].Name) > turn {
+			if places[i].waits && places[j].turn > places[i].turn {
 				s.Stop[i].After = append(s.Stop[i].After, s.Stop[j].ID)
 			}
 		}
 	}
 }
 
-// rank is the place of a container in the order of starts; regular ones share
-// the last, and those without a place in it have -1.
-func rank(p *v1.Pod, name string) int {
-	i := 0
-	for c, k := range specs(p) {
-		switch {
-		case c.Name != name:
-			i++
-		case k == ephemeral:
-			return -1
-		case k == regular:
-			return len(p.Spec.InitContainers)
-		default:
-			return i
+// place is that of a container in the order of starts, which its pod's sidecars
+// reverse when they end.
+type place struct {
+	turn  int64
+	waits bool // is a sidecar
+}
+
+// placeOf tells a container's place by its pod's spec. Regular containers share
+// the last one; what has none comes first, and nobody waits for it. Of a pod
+// whose manifest is gone, the order in which its sidecars were made tells.
+func placeOf(in *Input, st *Stop) place {
+	p := in.Desired.Pod
+	if orphan(p) {
+		for i := range in.Observed.Containers {
+			if c := &in.Observed.Containers[i]; c.ID == st.ID && c.Kept != nil && pod.IsSidecar(c.Kept) {
+				return place{turn: c.CreatedAt.UnixNano(), waits: true}
+			}
+		}
+		return place{turn: math.MaxInt64}
+	}
+	for i := range p.Spec.InitContainers {
+		if c := &p.Spec.InitContainers[i]; c.Name == st.Name {
+			return place{turn: int64(i), waits: pod.IsSidecar(c)}
 		}
 	}
-	return -1
+	for i := range p.Spec.Containers {
+		if p.Spec.Containers[i].Name == st.Name {
+			return place{turn: math.MaxInt64}
+		}
+	}
+	return place{turn: -1}
 }

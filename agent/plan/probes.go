@@ -60,6 +60,10 @@ func (s *Step) failing(in *Input, spec *v1.Container, k kind, c *pod.Container) 
 // stopToRestart stops a container that its successor follows, whatever its exit
 // code will be. Restart rules are about exit codes and have no say here; a
 // policy Never has, but for a changed spec.
+//
+// In the kubelet, the wait after such a stop counts from the end before this
+// one, and a first one does not count: a container that was well for long is
+// restarted at once. Here it is its own life that tells.
 func (s *Step) stopToRestart(in *Input, spec *v1.Container, k kind, c *pod.Container, why string, probe *v1.Probe) {
 	message := "Container " + spec.Name + " " + why
 	restart := probe == nil || k == sidecar || !never(in.Desired.Pod, spec)
@@ -75,7 +79,7 @@ func (s *Step) stopToRestart(in *Input, spec *v1.Container, k kind, c *pod.Conta
 	}
 	s.stopWithin(in, c, within, message).Probe = probe != nil
 	if restart && s.Memory.Killed[spec.Name].ID != c.ID {
-		s.Memory.Killed = with(s.Memory.Killed, spec.Name, Killed{ID: c.ID, Since: endBefore(in, c)})
+		s.Memory.Killed = with(s.Memory.Killed, spec.Name, Killed{ID: c.ID, First: c.RestartCount == 0})
 	}
 }
 
@@ -85,21 +89,4 @@ func never(p *v1.Pod, spec *v1.Container) bool {
 		return *spec.RestartPolicy == v1.ContainerRestartPolicyNever
 	}
 	return p.Spec.RestartPolicy == v1.RestartPolicyNever
-}
-
-// endBefore is when the newest dead container of the same name ended; zero if
-// there is none. The kubelet counts the wait after a kill of its own from there:
-// a container that was healthy for long is restarted at once.
-func endBefore(in *Input, c *pod.Container) time.Time {
-	var before *pod.Container
-	for i := range in.Observed.Containers {
-		o := &in.Observed.Containers[i]
-		if o.Name == c.Name && o.State == pod.ContainerExited && (before == nil || o.RestartCount > before.RestartCount) {
-			before = o
-		}
-	}
-	if before == nil {
-		return time.Time{}
-	}
-	return endOf(before)
 }

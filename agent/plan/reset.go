@@ -72,7 +72,7 @@ func (s *Step) restartAll(in *Input, sources []string) {
 			others = append(others, c.ID)
 		}
 	}
-	s.order(in.Desired.Pod)
+	s.order(in)
 	switch {
 	case len(s.Stop) > 0:
 	case len(others) > 0:

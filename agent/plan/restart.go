@@ -91,10 +91,10 @@ func (s *Step) answered(name string, k kind, seen *pod.Container, current *pod.S
 	}
 	end := backoff.End{At: endOf(seen), Success: seen.ExitCode == 0}
 	if killed := s.Memory.Killed[name]; killed.ID == seen.ID {
-		if killed.Since.IsZero() {
+		if killed.First {
 			return backoff.End{}
 		}
-		end.Since, end.Success = killed.Since, false
+		end.Began, end.Success = seen.StartedAt, false
 	}
 	return end
 }

@@ -109,7 +109,8 @@ type Container struct {
 	// its annotation; empty if unknown.
 	Hash string
 	// Kept is what the annotations kept of its spec, for a pod whose manifest is
-	// gone: name, ports and the preStop hook; nil if it has no such hook.
+	// gone: name, ports, the preStop hook, and restartPolicy Always of a sidecar,
+	// which no other container has in Kept; nil if there is neither.
 	Kept *v1.Container
 }
 
