@@ -152,17 +152,17 @@ func (a *Agent) apply(u pod.Update) {
 	a.spoken[u.Source] = true
 	a.room = a.room || u.Op != pod.OpAdd
 	for _, d := range u.Pods {
-		switch u.Op {
-		case pod.OpAdd, pod.OpUpdate, pod.OpReconcile:
+		deleted := u.Op == pod.OpDelete || d.Pod.DeletionTimestamp != nil
+		if u.Op != pod.OpRemove && !deleted {
 			a.wanted[d.UID()] = d
-		case pod.OpDelete, pod.OpRemove:
-			delete(a.wanted, d.UID())
-			if a.unrefuse(d.UID()) || !a.recovered {
-				a.cfg.Status.Forget(d.UID())
-			}
-			if u.Op == pod.OpDelete {
-				a.delete(d)
-			}
+			continue
+		}
+		delete(a.wanted, d.UID())
+		if a.unrefuse(d.UID()) || !a.recovered {
+			a.cfg.Status.Forget(d.UID())
+		}
+		if deleted {
+			a.delete(d)
 		}
 	}
 	a.metrics.desired.Set(float64(len(a.wanted)))
@@ -229,6 +229,7 @@ func (a *Agent) delete(d *pod.Desired) {
 	w := a.workers[d.UID()]
 	a.mu.Unlock()
 	if w != nil {
+		w.want(d)
 		w.endWithin(deletionGrace(d.Pod), "its deletion was asked for")
 	}
 }

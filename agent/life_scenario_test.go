@@ -9,6 +9,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"podd/internal/pod"
 )
@@ -120,6 +121,7 @@ func (s *scenario) doUpdate(file string) error {
 		}
 		if before := s.wants[source][d.Pod.Name]; before != nil {
 			d.Pod.UID, d.Pod.Generation = before.UID(), before.Pod.Generation+1
+			d.Pod.DeletionTimestamp, d.Pod.DeletionGracePeriodSeconds = before.Pod.DeletionTimestamp, before.Pod.DeletionGracePeriodSeconds
 			s.want(source, d.Pod.Name, d)
 			return nil
 		}
@@ -143,7 +145,9 @@ func (s *scenario) doDelete(name string, args []string) error {
 		seconds := int64(grace.Seconds())
 		d.Pod.DeletionGracePeriodSeconds = &seconds
 	}
-	s.send(pod.Update{Op: pod.OpDelete, Source: pod.SourceAPIServer, Pods: []*pod.Desired{&d}})
+	now := metav1.Now()
+	d.Pod.DeletionTimestamp = &now
+	s.want(pod.SourceAPIServer, name, &d)
 	return nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -147,6 +148,10 @@ func (n *node) want(s pod.Source, name string, d *pod.Desired) {
 	before := n.wants[s][name]
 	n.spoke[s] = true
 	switch {
+	case d != nil && d.Pod.DeletionTimestamp != nil:
+		n.wants[s][name] = d
+		n.send(pod.Update{Op: pod.OpDelete, Source: s, Pods: []*pod.Desired{d}})
+		return
 	case before != nil && d != nil && d.UID() == before.UID() && d.Pod.Generation != before.Pod.Generation:
 		n.wants[s][name] = d
 		n.send(pod.Update{Op: pod.OpUpdate, Source: s, Pods: []*pod.Desired{d}})
@@ -264,6 +269,9 @@ func (n *node) RemoveLogs(p *v1.Pod) error {
 	n.disk.Lock()
 	defer n.disk.Unlock()
 	n.removed[p.Name]++
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	maps.DeleteFunc(n.fakeRuntime.logs, func(key string, _ int32) bool { return strings.HasPrefix(key, string(p.UID)+"/") })
 	return nil
 }
 

@@ -2,7 +2,6 @@ package agent_test
 
 import (
 	"slices"
-	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -25,6 +24,11 @@ func (r *fakeRuntime) noteLocked(name, what string) { r.order[name] = append(r.o
 func (r *fakeRuntime) began(k *fakeContainer) {
 	r.noteLocked(k.sandbox.name, "+"+k.Name)
 	delete(r.initDone, k.SandboxID+"/"+k.Name)
+	key := string(k.sandbox.uid) + "/" + k.Name
+	if last, logged := r.logs[key]; logged && k.RestartCount <= last && !k.sandbox.late {
+		r.t.Errorf("%s/%s starts with restart count %d after one with %d", k.sandbox.name, k.Name, k.RestartCount, last)
+	}
+	r.logs[key] = max(r.logs[key], k.RestartCount)
 	if d, dies := r.dies[k.sandbox.name+"/"+k.Name]; dies {
 		time.AfterFunc(d.after, func() {
 			r.mu.Lock()
@@ -36,27 +40,32 @@ func (r *fakeRuntime) began(k *fakeContainer) {
 	}
 }
 
-// checkCount: the restart counts that are asked for never go down.
-func (r *fakeRuntime) checkCount(req pod.ContainerRequest) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if before := r.counts[countKey(req)]; req.RestartCount < before {
-		r.t.Errorf("%s/%s is asked for with restart count %d after one with %d", req.Pod.Name, req.Container.Name, req.RestartCount, before)
-	}
-}
-
 func countKey(req pod.ContainerRequest) string { return string(req.Pod.UID) + "/" + req.Container.Name }
 
-// forgetCounts: a pod that is gone from the runtime begins anew.
-func (r *fakeRuntime) forgetCounts(uid pod.UID) {
-	if slices.ContainsFunc(r.sandboxes, func(s *fakeSandbox) bool { return s.uid == uid }) {
-		return
+// count is the request's, or more where logs are left: cri writes none twice.
+func (r *fakeRuntime) count(req pod.ContainerRequest) int32 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if last, logged := r.logs[countKey(req)]; logged {
+		return max(req.RestartCount, last+1)
 	}
-	for key := range r.counts {
-		if strings.HasPrefix(key, string(uid)+"/") {
-			delete(r.counts, key)
-		}
+	return req.RestartCount
+}
+
+// kept is what the annotations of a container keep of its spec.
+func kept(c *v1.Container) *v1.Container {
+	if c.Lifecycle == nil || c.Lifecycle.PreStop == nil {
+		return nil
 	}
+	return &v1.Container{Name: c.Name, Ports: c.Ports, Lifecycle: &v1.Lifecycle{PreStop: c.Lifecycle.PreStop}}
+}
+
+func gracePeriod(p *v1.Pod) *time.Duration {
+	if p.Spec.TerminationGracePeriodSeconds == nil {
+		return nil
+	}
+	d := time.Duration(*p.Spec.TerminationGracePeriodSeconds) * time.Second
+	return &d
 }
 
 // checkTurn: a container starts when the init containers before it have

@@ -43,7 +43,7 @@ type fakeRuntime struct {
 	looks      map[string]int           // per pod and second
 	dies       map[string]death         // "shop/web": each such container ends by itself
 	order      map[string][]string      // what happened to a pod's containers
-	counts     map[string]int32         // restart counts by UID and name, while the runtime knows the pod
+	logs       map[string]int32         // the newest by UID and name
 	initDone   map[string]bool          // by sandbox ID and name
 	ill        map[string]bool          // "shop/web" may be stopped out of turn
 }
@@ -75,7 +75,7 @@ func newFakeRuntime(t *testing.T) *fakeRuntime {
 	return &fakeRuntime{t: t, fail: make(map[string]int), hang: make(map[string]chan struct{}), stubborn: make(map[string]bool), ignore: make(map[string]bool),
 		stick: make(map[string]bool), reserved: make(map[string]bool),
 		calls: make(map[string]int), started: make(map[string]int), looks: make(map[string]int),
-		dies: make(map[string]death), order: make(map[string][]string), counts: make(map[string]int32), initDone: make(map[string]bool), ill: make(map[string]bool)}
+		dies: make(map[string]death), order: make(map[string][]string), logs: make(map[string]int32), initDone: make(map[string]bool), ill: make(map[string]bool)}
 }
 
 // conn is one podd's connection; a podd that is killed loses it, while the
@@ -328,7 +328,6 @@ func (c *conn) RemoveSandbox(ctx context.Context, id string) error {
 		}
 		c.containers = slices.DeleteFunc(c.containers, func(k *fakeContainer) bool { return k.sandbox == s })
 		c.sandboxes = slices.DeleteFunc(c.sandboxes, func(x *fakeSandbox) bool { return x == s })
-		c.forgetCounts(s.uid)
 		c.changed(s)
 		return nil
 	})
@@ -336,7 +335,7 @@ func (c *conn) RemoveSandbox(ctx context.Context, id string) error {
 
 func (c *conn) CreateContainer(ctx context.Context, req pod.ContainerRequest) (string, error) {
 	var id string
-	c.checkCount(req)
+	req.RestartCount = c.count(req)
 	name := fmt.Sprint(req.Pod.UID, req.Container.Name, req.RestartCount)
 	if err := c.reserve("CreateContainer", req.Pod.Name, name); err != nil {
 		return "", err
@@ -352,11 +351,10 @@ func (c *conn) CreateContainer(ctx context.Context, req pod.ContainerRequest) (s
 				return pod.ErrNameReserved
 			}
 		}
-		c.counts[countKey(req)] = max(c.counts[countKey(req)], req.RestartCount)
 		id = c.id("c")
 		c.containers = append(c.containers, &fakeContainer{sandbox: s, spec: req.Container, pod: req.Pod, Container: pod.Container{
 			ID: id, Hash: pod.ContainerHash(req.Container), Name: req.Container.Name, SandboxID: s.ID, State: pod.ContainerCreated,
-			RestartCount: req.RestartCount, CreatedAt: time.Now(), Image: req.Container.Image, ImageID: req.Image.Ref,
+			RestartCount: req.RestartCount, GracePeriod: gracePeriod(req.Pod), Kept: kept(req.Container), CreatedAt: time.Now(), Image: req.Container.Image, ImageID: req.Image.Ref,
 		}})
 		c.changed(s)
 		return nil
