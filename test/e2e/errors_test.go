@@ -1,0 +1,85 @@
+package e2e
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// TestWhatCannotStartSaysWhy: each container of one pod fails in another way,
+// and its state has the reason, exit code and message that the kubelet's has. A
+// megabyte of last words is cut to the container's share of 12 KiB.
+func TestWhatCannotStartSaysWhy(t *testing.T) {
+	e := begin(t)
+	e.apply("errors.yaml")
+	type end struct {
+		waiting, reason string
+		code            int32
+		message         []string // what is in it
+	}
+	want := map[string]end{
+		"missing":  {reason: "StartError", code: 128, message: []string{"/no/such/program", "no such file or directory"}},
+		"cwd":      {reason: "StartError", code: 128, message: []string{"/bin/sh", "not a directory"}},
+		"root":     {waiting: "CreateContainerConfigError", message: []string{"container has runAsNonRoot and image will run as root (pod: \"errors-", ", container: root)"}},
+		"seccomp":  {waiting: "CreateContainerError", message: []string{"seccomp", "no/such.json"}},
+		"key":      {waiting: "CreateContainerConfigError", message: []string{"couldn't parse env file"}},
+		"relative": {reason: "Error", code: 1, message: []string{"said"}},
+		"flood":    {reason: "Error", code: 3, message: []string{"xxx"}},
+		"logs":     {reason: "Error", code: 4, message: []string{"yyy"}},
+		"dir":      {reason: "Error", code: 5, message: []string{"Error on reading termination log", "not a regular file"}},
+		"deep":     {reason: "Error", code: 6, message: []string{"deep"}},
+	}
+	p := e.waitPod("errors", "as far as it comes", func(p *v1.Pod) error {
+		for _, c := range p.Status.ContainerStatuses {
+			w := want[c.Name]
+			switch {
+			case w.waiting != "" && (c.State.Waiting == nil || c.State.Waiting.Reason != w.waiting):
+				return errors.New(describe(p))
+			case w.waiting == "" && c.State.Terminated == nil:
+				return errors.New(describe(p))
+			}
+		}
+		if len(p.Status.ContainerStatuses) != len(want) {
+			return errors.New(describe(p))
+		}
+		return nil
+	})
+	for _, c := range p.Status.ContainerStatuses {
+		w, message := want[c.Name], ""
+		if c.State.Waiting != nil {
+			message = c.State.Waiting.Message
+		} else {
+			message = c.State.Terminated.Message
+			if got := c.State.Terminated; got.Reason != w.reason || got.ExitCode != w.code {
+				t.Errorf("%s: got %s with code %d, want %s with %d", c.Name, got.Reason, got.ExitCode, w.reason, w.code)
+			}
+		}
+		for _, words := range w.message {
+			if !strings.Contains(message, words) {
+				t.Errorf("%s: got the message %.300q, want %q in it", c.Name, message, words)
+			}
+		}
+		if len(message) > 12<<10/len(want) || c.RestartCount != 0 {
+			t.Errorf("%s: got %d bytes of message, %d restarts", c.Name, len(message), c.RestartCount)
+		}
+	}
+	e.event("errors", "Failed", "Error: container has runAsNonRoot and image will run as root")
+	e.event("errors", "Failed", "Error: failed to create containerd task", "/no/such/program")
+	e.event("errors", "Created", "Container created")
+	e.event("errors", "Started", "Container started")
+}
+
+// TestARuntimeClassNamesAHandlerOfTheRuntime: there are no RuntimeClass objects
+// on a node of its own.
+func TestARuntimeClassNamesAHandlerOfTheRuntime(t *testing.T) {
+	e := begin(t)
+	e.write("known.yaml", e.podOf("known", ": > /out/known; ${REST}", "runtimeClassName: runc"))
+	e.write("unknown.yaml", e.podOf("unknown", ": > /out/unknown; ${REST}", "runtimeClassName: kata"))
+	e.mark("known")
+	e.event("unknown", "FailedCreatePodSandBox", `Failed to create pod sandbox: RuntimeClass "kata" not found`, `names a handler of the container runtime, which has "runc"`)
+	if e.marked("unknown") {
+		t.Error("a pod of an unknown RuntimeClass runs")
+	}
+}
