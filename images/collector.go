@@ -18,6 +18,8 @@ const (
 	gcPeriod = 5 * time.Minute
 	// gcAtOnce is the least time between two collections that somebody asked for.
 	gcAtOnce = 30 * time.Second
+	// gcUnknown is when to look again while a source of pods has not spoken.
+	gcUnknown = 10 * time.Second
 	// gcTimeout bounds one collection.
 	gcTimeout = 4 * time.Minute
 	// gcSayAgain is how often a disk that stays full is an event: nothing new is
@@ -68,8 +70,9 @@ type Collector struct {
 
 	// Run's own.
 	memory map[string]imageUse
-	failed bool      // the last collection
-	said   time.Time // when the disk was last said to stay full
+	again  time.Duration // to the next round, where the usual time is too long
+	failed bool          // the last collection
+	said   time.Time     // when the disk was last said to stay full
 }
 
 // NewCollector makes a Collector; it starts nothing.
@@ -110,10 +113,16 @@ func (c *Collector) Run(ctx context.Context) error {
 	tick := time.NewTicker(gcPeriod)
 	defer tick.Stop()
 	for {
+		c.again = 0
 		c.round(ctx, began)
 		last := time.Now()
+		var again <-chan time.Time
+		if c.again > 0 {
+			again = time.After(c.again)
+		}
 		select {
 		case <-tick.C:
+		case <-again:
 		case <-c.poke:
 			if wait := gcAtOnce - time.Since(last); wait > 0 {
 				select {
@@ -159,6 +168,7 @@ func (c *Collector) Collect(ctx context.Context, began time.Time) error {
 		return err
 	}
 	if !complete {
+		c.again = gcUnknown
 		return nil
 	}
 	if in.now.Sub(began) <= in.policy.MaxAge {
@@ -241,7 +251,11 @@ func (c *Collector) makeRoom(ctx context.Context, removable []*pod.Image, young 
 	if len(errs) > 0 {
 		return fmt.Errorf("remove images to make room: %w", errors.Join(errs...))
 	}
-	if disk.Available >= want || young > 0 { // those are older in the next round; all are young at podd's start
+	if disk.Available >= want {
+		return nil
+	}
+	if young > 0 { // as all are at podd's start
+		c.again = max(c.cfg.Policy.MinAge, time.Second)
 		return nil
 	}
 	return c.stillFull(ctx, before, disk)
