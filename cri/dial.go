@@ -30,10 +30,10 @@ const (
 	// runtime (containerd#4604).
 	createTimeout = 10 * time.Minute
 	// execGrace is what the runtime gets to kill a command that outlived its
-	// timeout and to read the last of its output. A process that the command left
-	// behind keeps its pipes open: containerd would wait for that one too, and the
-	// kubelet with it, for two minutes.
-	execGrace = 15 * time.Second
+	// timeout and to read the last of its output; the result is the same after.
+	// A process that the command left behind keeps its output open, and
+	// containerd would wait for that one too: the kubelet does so for two minutes.
+	execGrace = 2 * time.Second
 	// lookupTimeout bounds the question whether a create had its effect.
 	lookupTimeout = 10 * time.Second
 )

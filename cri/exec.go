@@ -32,7 +32,7 @@ func (c *Client) ExecSync(ctx context.Context, id string, cmd []string, timeout 
 	if err != nil {
 		err = mapError("", err)
 		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-			err = fmt.Errorf("%w: %q timed out after %s", pod.ErrTimeout, strings.Join(cmd, " "), timeout)
+			err = fmt.Errorf("command %w: %q timed out after %s", pod.ErrTimeout, strings.Join(cmd, " "), timeout)
 		}
 		return pod.ExecResult{}, err
 	}

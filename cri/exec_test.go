@@ -48,7 +48,7 @@ func TestExecSync(t *testing.T) {
 	if took := time.Since(began); !errors.Is(err, pod.ErrTimeout) || took < time.Second || took > 5*time.Second {
 		t.Errorf("a command that outlives its timeout (rounded up to a second): got %v after %v", err, took)
 	}
-	if want := `"sleep 99" timed out after 10ms`; err == nil || !strings.Contains(err.Error(), want) {
+	if want := `command timed out: "sleep 99" timed out after 10ms`; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("got %v, want %s", err, want)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

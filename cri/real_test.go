@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"podd/cri"
 	"podd/internal/pod"
@@ -60,6 +61,9 @@ func TestRealRuntime(t *testing.T) {
 		}
 	}()
 	id := l.startContainer(req)
+	l.exec(id)
+	l.update(id)
+	l.reopen(id)
 	l.stopContainer(id)
 	l.refuseToStart(req)
 	l.end(id)
@@ -159,6 +163,77 @@ func (l *realLife) startContainer(req pod.ContainerRequest) (id string) {
 		return strings.Contains(string(text), "name=real ip="+req.Sandbox.IPs[0]+" host=real") && strings.Contains(string(text), "192.0.2.9\talias.test")
 	})
 	return id
+}
+
+// exec runs commands that end, fail, flood, hang, and leave somebody behind.
+func (l *realLife) exec(id string) {
+	run := func(timeout time.Duration, script string) (pod.ExecResult, error) {
+		l.clock = time.Now()
+		defer l.took("ExecSync")
+		return l.client.ExecSync(l.Context(), id, []string{"/bin/sh", "-c", script}, timeout)
+	}
+	if r, err := run(time.Second, "echo out; echo err >&2; exit 7"); err != nil || r.ExitCode != 7 || string(r.Output) != "out\nerr\n" {
+		l.Errorf("a command that fails: got %d %q, %v", r.ExitCode, r.Output, err)
+	}
+	if r, err := run(5*time.Second, "dd if=/dev/zero bs=1M count=3 2>/dev/null"); err != nil || len(r.Output) != 10<<10 {
+		l.Errorf("a command that floods: got %d bytes, %v", len(r.Output), err)
+	}
+	if r, err := run(5*time.Second, "dd if=/dev/zero bs=1M count=40 2>/dev/null"); err == nil {
+		l.Errorf("more than a message of the runtime holds: got %d bytes and no error", len(r.Output))
+	} else {
+		l.Logf("40 MiB of output: %v", err)
+	}
+	if _, err := l.client.ExecSync(l.Context(), id, []string{"/no/such"}, time.Second); err == nil || errors.Is(err, pod.ErrTimeout) {
+		l.Errorf("a command that is not there: got %v", err)
+	} else {
+		l.Logf("no such command: %v", err)
+	}
+	began := time.Now()
+	// The shell is killed. What it started lives on in the container, as with any
+	// client of containerd's, and must not keep the caller waiting.
+	if _, err := run(time.Second, "trap '' TERM INT; echo $$ > /tmp/pid; while :; do sleep 1234; done"); !errors.Is(err, pod.ErrTimeout) || time.Since(began) > 5*time.Second {
+		l.Errorf("a command that ignores its timeout: got %v after %v", err, time.Since(began))
+	}
+	if r, err := run(time.Second, "kill -0 $(cat /tmp/pid)"); err != nil || r.ExitCode == 0 {
+		l.Errorf("the command lives on after its timeout: %d %q, %v", r.ExitCode, r.Output, err)
+	}
+	began = time.Now()
+	_, err := run(time.Second, "sleep 4321 & exit 0")
+	l.Logf("a command that leaves a process behind, which holds its output: %v after %v", err, time.Since(began).Round(time.Millisecond))
+	if took := time.Since(began); took > 5*time.Second {
+		l.Errorf("it took %v", took)
+	}
+}
+
+// update changes the memory limit of the running container.
+func (l *realLife) update(id string) {
+	p := l.pod.DeepCopy()
+	p.Spec.Containers[0].Resources.Limits = v1.ResourceList{v1.ResourceMemory: resource.MustParse("77Mi")}
+	if err := l.client.UpdateContainer(l.Context(), id, p, &p.Spec.Containers[0]); err != nil {
+		l.Error(err)
+	}
+	seen, err := l.client.Observe(l.Context(), l.pod.UID)
+	if c := seen.Latest("app"); err != nil || c.Resources == nil || c.Resources.MemoryLimitInBytes != 77<<20 {
+		l.Errorf("after the update: got %+v, %v", c, err)
+	}
+}
+
+// reopen rotates the running container's log.
+func (l *realLife) reopen(id string) {
+	seen, err := l.client.Observe(l.Context(), l.pod.UID)
+	if err != nil {
+		l.Fatal(err)
+	}
+	log := seen.Latest("app").LogPath
+	if err := os.Rename(log, log+".1"); err != nil {
+		l.Fatal(err)
+	}
+	if err := l.client.ReopenContainerLog(l.Context(), id); err != nil {
+		l.Error(err)
+	}
+	if _, err := os.Stat(log); err != nil {
+		l.Errorf("the log is not there again: %v", err)
+	}
 }
 
 func (l *realLife) stopContainer(id string) {
