@@ -1,0 +1,34 @@
+package pod
+
+import (
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// AnnotationProbeUntilSuccess is podd's own, on pods: the pace of startup and
+// readiness probes until their first success in a container
+// (kubernetes/kubernetes#76951).
+const AnnotationProbeUntilSuccess = "podd/probe-until-success"
+
+// The bounds of AnnotationProbeUntilSuccess.
+const (
+	MinProbePace = 10 * time.Millisecond
+	MaxProbePace = time.Minute
+)
+
+// ProbeUntilSuccess is the pace that a pod's annotation asks for, 0 where it has
+// none. The error is a sentence for a person; the pace is 0 then.
+func ProbeUntilSuccess(p *v1.Pod) (time.Duration, error) {
+	text, ok := p.Annotations[AnnotationProbeUntilSuccess]
+	if !ok {
+		return 0, nil
+	}
+	pace, err := time.ParseDuration(text)
+	if err != nil || pace < MinProbePace || pace > MaxProbePace {
+		return 0, fmt.Errorf("annotation %s: %q is not a duration from %v to %v, such as 100ms",
+			AnnotationProbeUntilSuccess, text, MinProbePace, MaxProbePace)
+	}
+	return pace, nil
+}
