@@ -16,8 +16,8 @@ type metrics struct {
 func newMetrics(reg prometheus.Registerer, sources []pod.Source) *metrics {
 	by := []string{"source"}
 	m := &metrics{
-		problems: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "podd_manifest_problems", Help: "Problems of manifests at present; podd ps names them."}, by),
-		errors:   prometheus.NewCounterVec(prometheus.CounterOpts{Name: "podd_manifest_errors_total", Help: "Problems of manifests that have appeared."}, by),
+		problems: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "podd_manifest_problems", Help: "Problems of manifests at present, warnings aside; podd ps names them."}, by),
+		errors:   prometheus.NewCounterVec(prometheus.CounterOpts{Name: "podd_manifest_errors_total", Help: "Problems of manifests that have appeared, warnings aside."}, by),
 		pods:     prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "podd_desired_pods", Help: "Pods that the source wants to run."}, by),
 		restarts: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "podd_source_failures_total", Help: "Times a source failed and was started again."}, by),
 	}

@@ -298,13 +298,14 @@ func TestProblemsAreBoundedAndCounted(t *testing.T) {
 			t.Errorf("got %d problems, the last %q", len(p), p[len(p)-1].Message)
 		}
 		time.Sleep(time.Minute)
-		f.say <- podconfig.Snapshot{Problems: many[:1]}
+		warning := pod.Problem{Origin: "b.yaml", Message: "odd", Warning: true}
+		f.say <- podconfig.Snapshot{Problems: []pod.Problem{many[0], warning}}
 		w.expect()
-		if p := w.conf.Problems(); len(p) != 1 || !p[0].Since.Equal(first) {
-			t.Errorf("got %v, want one problem, known since %v", p, first)
+		if p := w.conf.Problems(); len(p) != 2 || !p[0].Since.Equal(first) || !p[1].Warning {
+			t.Errorf("got %v, want one problem, known since %v, and a warning", p, first)
 		}
-		want := "# HELP podd_manifest_errors_total Problems of manifests that have appeared.\n# TYPE podd_manifest_errors_total counter\npodd_manifest_errors_total{source=\"file\"} 600\n" +
-			"# HELP podd_manifest_problems Problems of manifests at present; podd ps names them.\n# TYPE podd_manifest_problems gauge\npodd_manifest_problems{source=\"file\"} 1\n"
+		want := "# HELP podd_manifest_errors_total Problems of manifests that have appeared, warnings aside.\n# TYPE podd_manifest_errors_total counter\npodd_manifest_errors_total{source=\"file\"} 600\n" +
+			"# HELP podd_manifest_problems Problems of manifests at present, warnings aside; podd ps names them.\n# TYPE podd_manifest_problems gauge\npodd_manifest_problems{source=\"file\"} 1\n"
 		if err := testutil.GatherAndCompare(reg, strings.NewReader(want), "podd_manifest_errors_total", "podd_manifest_problems"); err != nil {
 			t.Error(err)
 		}

@@ -36,6 +36,7 @@ func (l *problemList) replace(by map[pod.Source][]pod.Problem, now time.Time) {
 	next := map[problemKey]pod.Problem{}
 	all := make([]pod.Problem, 0, len(l.sorted))
 	for source, problems := range by {
+		wrong := 0 // warnings are not
 		for _, p := range problems {
 			key := problemKey{source, p.Origin, p.Field, p.Message, p.Line}
 			if _, twice := next[key]; twice {
@@ -50,12 +51,19 @@ func (l *problemList) replace(by map[pod.Source][]pod.Problem, now time.Time) {
 			}
 			next[key] = p
 			all = append(all, p)
-			if !known {
+			switch {
+			case p.Warning:
+				if !known {
+					l.log.Warn("manifest warning", attrs(source, p)...)
+				}
+				continue
+			case !known:
 				l.metrics.errors.WithLabelValues(string(source)).Inc()
 				l.log.Warn("manifest problem", attrs(source, p)...)
 			}
+			wrong++
 		}
-		l.metrics.problems.WithLabelValues(string(source)).Set(float64(len(problems)))
+		l.metrics.problems.WithLabelValues(string(source)).Set(float64(wrong))
 	}
 	for key, p := range l.since {
 		if _, still := next[key]; !still {

@@ -13,6 +13,10 @@ import (
 // valid (pkg/kubelet/events, FailedValidation).
 const reasonManifest = "FailedValidation"
 
+// reasonWarning is podd's own, for a manifest that runs and is probably not
+// what its writer meant.
+const reasonWarning = "ManifestWarning"
+
 // tellProblems makes an event of each new problem of a manifest. The log, the
 // metric and podd ps have it from podconfig itself.
 func (n *node) tellProblems(ctx context.Context) error {
@@ -26,7 +30,11 @@ func (n *node) tellProblems(ctx context.Context) error {
 			now[text] = true
 			if !told[text] {
 				namespace, name := concerned(p)
-				n.recorder.ManifestEvent(namespace, name, v1.EventTypeWarning, reasonManifest, text)
+				reason := reasonManifest
+				if p.Warning {
+					reason = reasonWarning
+				}
+				n.recorder.ManifestEvent(namespace, name, v1.EventTypeWarning, reason, text)
 			}
 		}
 		told = now

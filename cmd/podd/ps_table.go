@@ -117,7 +117,7 @@ func (v view) write(w io.Writer, l server.Listing, now time.Time) error {
 		v.section(w, reasons)
 	}
 	if problems := problemLines(l); len(problems) > 0 {
-		fmt.Fprintf(w, "\n%s:\n", count(len(problems), "problem"))
+		fmt.Fprintf(w, "\n%s:\n", countProblems(tally(l.Problems)))
 		for _, p := range problems {
 			paragraph(w, 2, p.text, v.width)
 		}

@@ -40,9 +40,10 @@ daemon or a runtime. Of a directory, the files that podd run would take are
 checked: *.yaml, *.yml and *.json. "-" is the standard input.
 
 Each problem is one line, "file:line: field: what is wrong", and below it,
-indented, what to do.
+indented, what to do. A warning is about a pod that runs as it is written, which
+is probably not what was meant.
 
-Exit codes: 0, 1 if there is any problem, 2 for wrong usage.`,
+Exit codes: 0, also with warnings, 1 if there is any problem, 2 for wrong usage.`,
 		Example: `  podd validate /etc/podd/manifests
   podd validate web.yaml db.yaml
   kubectl get pod web -o yaml | podd validate -
@@ -78,7 +79,7 @@ func (f *validateFlags) run(cmd *cobra.Command, args []string) error {
 	} else {
 		printVerdict(out, v)
 	}
-	if len(v.Problems) > 0 {
+	if wrong, _ := v.tally(); wrong > 0 {
 		return &exitError{code: 1}
 	}
 	return nil
@@ -156,6 +157,9 @@ func manifestsOf(path string) ([]string, error) {
 func printVerdict(w io.Writer, v verdict) {
 	for _, p := range v.Problems {
 		line := p.Where()
+		if p.Warning {
+			line += ": warning"
+		}
 		if p.Field != "" {
 			line += ": " + p.Field
 		}
@@ -164,9 +168,31 @@ func printVerdict(w io.Writer, v verdict) {
 			fmt.Fprintln(w, printable("    "+p.Hint))
 		}
 	}
-	state := "all good"
-	if n := len(v.Problems); n > 0 {
-		state = count(n, "problem")
+	fmt.Fprintf(w, "%s, %s: %s\n", count(v.Files, "file"), count(len(v.Pods), "valid pod"), cmp.Or(countProblems(v.tally()), "all good"))
+}
+
+// tally counts what keeps pods from running, and what does not.
+func (v verdict) tally() (wrong, warnings int) { return tally(v.Problems) }
+
+func tally(problems []pod.Problem) (wrong, warnings int) {
+	for _, p := range problems {
+		if p.Warning {
+			warnings++
+		} else {
+			wrong++
+		}
 	}
-	fmt.Fprintf(w, "%s, %s: %s\n", count(v.Files, "file"), count(len(v.Pods), "valid pod"), state)
+	return wrong, warnings
+}
+
+// countProblems is "2 problems, 1 warning", or nothing.
+func countProblems(wrong, warnings int) string {
+	var parts []string
+	if wrong > 0 {
+		parts = append(parts, count(wrong, "problem"))
+	}
+	if warnings > 0 {
+		parts = append(parts, count(warnings, "warning"))
+	}
+	return strings.Join(parts, ", ")
 }

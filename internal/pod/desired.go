@@ -101,6 +101,9 @@ type Problem struct {
 	Hint string `json:"hint,omitempty"`
 	// KeptRunning says that the last good version of the pod goes on running.
 	KeptRunning bool `json:"keptRunning,omitempty"`
+	// Warning says that the pod runs as its manifest says, which is probably not
+	// what its writer meant.
+	Warning bool `json:"warning,omitempty"`
 	// Since is when the problem was first seen.
 	Since time.Time `json:"since"`
 }

@@ -13,10 +13,14 @@ func (p Problem) Where() string {
 	return p.Origin
 }
 
-// String is the problem on one line: place, field, message and remedy.
+// String is the problem on one line: place, whether it is a warning only, field,
+// message and remedy.
 func (p Problem) String() string {
 	var b strings.Builder
 	b.WriteString(p.Where())
+	if p.Warning {
+		b.WriteString(": warning")
+	}
 	if p.Field != "" {
 		b.WriteString(": " + p.Field)
 	}

@@ -164,6 +164,13 @@ func verdict(e *field.Error) string {
 		short.BadValue = shorten(v.String())
 		return short.ErrorBody()
 	}
+	if text := value(e); text != "" && e.Type == field.ErrorTypeNotSupported {
+		short := *e
+		if short.BadValue = shorten(text); len(e.Detail) > 500 {
+			short.Detail = "" // of a list that long advise names the nearest
+		}
+		return short.ErrorBody()
+	}
 	switch e.Type {
 	case field.ErrorTypeRequired, field.ErrorTypeForbidden, field.ErrorTypeTooLong, field.ErrorTypeInternal:
 		return e.ErrorBody() // shows no value

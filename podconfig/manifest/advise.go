@@ -14,14 +14,20 @@ import (
 // advise adds a remedy to those of the apiserver's verdicts that leave a person
 // wondering; "" for the rest.
 func advise(e *field.Error, p *v1.Pod) string {
+	if hint := lifeHint(e, value(e)); hint != "" {
+		return hint
+	}
 	last := withoutIndexes(e.Field[strings.LastIndexByte(e.Field, '.')+1:])
-	value := badText(e)
+	value := value(e)
 	switch {
 	case e.Type == field.ErrorTypeRequired:
 		return requiredHint(withoutIndexes(e.Field))
 	case e.Type == field.ErrorTypeNotSupported:
 		if meant := near.Name(value, quoted(e.Detail)); meant != "" {
 			return fmt.Sprintf("did you mean %q?", meant)
+		}
+		if last == "stopSignal" {
+			return "write it as SIGTERM, SIGQUIT, SIGUSR1, SIGRTMIN+3 …"
 		}
 	case e.Type == field.ErrorTypeNotFound && strings.Contains(e.Field, ".volumeMounts["):
 		return volumeHint(value, p)
@@ -39,6 +45,34 @@ func advise(e *field.Error, p *v1.Pod) string {
 		return "raise the limit or lower the request"
 	}
 	return ""
+}
+
+// lifeHint is advise for what makes up a container's life.
+func lifeHint(e *field.Error, value string) string {
+	path := withoutIndexes(e.Field)
+	switch {
+	case strings.Contains(e.Detail, "init containers without restartPolicy=Always"):
+		return "write restartPolicy: Always if it is to run beside the others, as a sidecar, or remove the field"
+	case e.Type == field.ErrorTypeRequired && strings.HasSuffix(path, "Probe"):
+		return "say how to probe: exec, httpGet, tcpSocket or grpc"
+	case e.Type == field.ErrorTypeRequired && strings.HasPrefix(path[strings.LastIndexByte(path, '.')+1:], "p") && strings.Contains(path, ".lifecycle."):
+		return "say what to do: exec, httpGet or sleep"
+	case strings.HasSuffix(path, ".stopSignal") && e.Type == field.ErrorTypeForbidden:
+		return "write os: {name: linux} under spec: which signals there are depends on it"
+	case strings.HasSuffix(path, ".restartPolicy") && e.Type == field.ErrorTypeRequired:
+		return "write restartPolicy: Never (or Always, OnFailure) beside the rules, for what they do not cover"
+	case strings.HasSuffix(path, ".sleep") && strings.Contains(e.Detail, "terminationGracePeriodSeconds"):
+		return "raise spec.terminationGracePeriodSeconds, or sleep less: the hook uses up the pod's time to end"
+	}
+	return ""
+}
+
+// value is the bad value where it is a text, or points to one; else "".
+func value(e *field.Error) string {
+	if v := reflect.ValueOf(e.BadValue); v.Kind() == reflect.Pointer && !v.IsNil() && v.Elem().Kind() == reflect.String {
+		return v.Elem().String()
+	}
+	return badText(e)
 }
 
 // badText is the bad value where it is a text of any type, else "".

@@ -34,7 +34,7 @@ type Result struct {
 	Pods []*pod.Desired
 	// Objects are the ConfigMaps and Secrets beside them.
 	Objects []Object
-	// Problems, in the order of the manifest.
+	// Problems, in the order of the manifest; those of good pods are warnings.
 	Problems []pod.Problem
 	// Failed lists the pods that the manifest wants to describe and does not,
 	// so that their last good version can be kept.
@@ -266,6 +266,13 @@ func (r *reader) pod(n *yaml.Node, prefix string) {
 		}
 		r.fail(faults, r.nameOf(n))
 		return
+	}
+	for _, w := range doubts(p) {
+		before := len(r.Problems)
+		r.add(fault{line: lineOf(d.lines, w.path), field: prefix + w.path, message: w.message, hint: w.hint}, p.Namespace+"/"+p.Name)
+		for i := before; i < len(r.Problems); i++ {
+			r.Problems[i].Warning = true
+		}
 	}
 	r.Pods = append(r.Pods, &pod.Desired{Pod: p, Source: r.opt.Source, Origin: r.opt.Origin,
 		Line: n.Line + r.base, Seen: r.opt.Now})

@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"podd/internal/pod"
 )
 
 // filler decodes nodes into Go values strictly and remembers on which line each
@@ -213,6 +215,9 @@ func (d *filler) integer(v reflect.Value, n *yaml.Node, path string) {
 					hint = "write the seconds as a number: " + s
 				}
 			}
+		}
+		if strings.HasSuffix(path, "Probe.periodSeconds") && n.ShortTag() == "!!float" {
+			hint = "the annotation " + pod.AnnotationProbeUntilSuccess + ": 100ms makes startup and readiness probes run that often until their first success"
 		}
 		d.wrong(n, path, "a whole number", hint)
 		return

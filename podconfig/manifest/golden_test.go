@@ -84,6 +84,9 @@ func summary(r Result) string {
 	}
 	for _, p := range r.Problems {
 		where := p.Where()
+		if p.Warning {
+			where += ": warning"
+		}
 		if p.Field != "" {
 			where += ": " + p.Field
 		}

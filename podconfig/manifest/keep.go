@@ -37,6 +37,9 @@ func MarkKept(problems []pod.Problem, kept []*pod.Desired, failed []Failed, old 
 	}
 	for i := range problems {
 		p := &problems[i]
+		if p.Warning {
+			continue // of a pod that is good
+		}
 		p.KeptRunning = names[p.Pod] || len(kept) > 0 && (p.Pod == "" || all)
 	}
 }

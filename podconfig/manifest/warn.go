@@ -1,0 +1,178 @@
+package manifest
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"podd/internal/near"
+	"podd/internal/pod"
+)
+
+// doubt is something that is valid, that podd does as it is written, and that is
+// probably not what its writer meant.
+type doubt struct{ path, message, hint string }
+
+// doubts are a good pod's.
+func doubts(p *v1.Pod) []doubt {
+	out := annotationDoubts(p)
+	for i, gate := range p.Spec.ReadinessGates {
+		out = append(out, doubt{fmt.Sprintf("spec.readinessGates[%d]", i),
+			fmt.Sprintf("nobody sets the condition %q of a pod without an apiserver: the pod will run and never be Ready", shorten(string(gate.ConditionType))),
+			"remove the gate"})
+	}
+	execs := 0.0
+	visitContainers(p, func(path string, c *v1.Container) {
+		out = append(out, hookDoubts(path, c, grace(p))...)
+		for _, probe := range []struct {
+			field string
+			*v1.Probe
+		}{{"livenessProbe", c.LivenessProbe}, {"readinessProbe", c.ReadinessProbe}, {"startupProbe", c.StartupProbe}} {
+			if probe.Probe == nil {
+				continue
+			}
+			out = append(out, portDoubts(path+"."+probe.field, c, probe.HTTPGet, probe.TCPSocket)...)
+			if probe.TimeoutSeconds > probe.PeriodSeconds {
+				out = append(out, doubt{path + "." + probe.field + ".timeoutSeconds",
+					fmt.Sprintf("the timeout of %d s is longer than the period of %d s: a target that hangs is tried every %d s only", probe.TimeoutSeconds, probe.PeriodSeconds, probe.TimeoutSeconds),
+					"shorten the timeout or lengthen the period"})
+			}
+			if probe.Exec != nil && probe.field != "startupProbe" && probe.PeriodSeconds > 0 {
+				execs += 1 / float64(probe.PeriodSeconds)
+			}
+		}
+	})
+	if execs >= manyExecs {
+		out = append(out, doubt{"spec", fmt.Sprintf("exec probes start %.2g processes a second in this pod, for as long as it runs", execs),
+			"lengthen periodSeconds, or probe by httpGet, tcpSocket or grpc, which cost next to nothing"})
+	}
+	return out
+}
+
+// manyExecs is how many processes a second a pod's exec probes may start before
+// a word is said; each costs some 50 ms of a processor.
+const manyExecs = 2
+
+func grace(p *v1.Pod) int64 {
+	if g := p.Spec.TerminationGracePeriodSeconds; g != nil {
+		return *g
+	}
+	return v1.DefaultTerminationGracePeriodSeconds
+}
+
+// portDoubts: a port's name is looked up when it is needed, and then it is too
+// late to say that there is none.
+func portDoubts(path string, c *v1.Container, get *v1.HTTPGetAction, tcp *v1.TCPSocketAction) []doubt {
+	var name string
+	switch {
+	case get != nil:
+		path, name = path+".httpGet.port", get.Port.StrVal
+	case tcp != nil:
+		path, name = path+".tcpSocket.port", tcp.Port.StrVal
+	}
+	if _, err := strconv.Atoi(name); name == "" || err == nil {
+		return nil
+	}
+	var names []string
+	for _, p := range c.Ports {
+		if p.Name == name {
+			return nil
+		}
+		if p.Name != "" {
+			names = append(names, p.Name)
+		}
+	}
+	hint := "give the port's number, or name it in the container's ports"
+	if meant := near.Name(name, names); meant != "" {
+		hint = fmt.Sprintf("did you mean %q?", meant)
+	}
+	return []doubt{{path, fmt.Sprintf("the container has no port named %q: this cannot succeed", shorten(name)), hint}}
+}
+
+// hookDoubts: a preStop hook uses up the grace period of its pod.
+func hookDoubts(path string, c *v1.Container, grace int64) []doubt {
+	if c.Lifecycle == nil {
+		return nil
+	}
+	var out []doubt
+	if h := c.Lifecycle.PostStart; h != nil {
+		out = portDoubts(path+".lifecycle.postStart", c, h.HTTPGet, h.TCPSocket)
+	}
+	if c.Lifecycle.PreStop == nil {
+		return out
+	}
+	path += ".lifecycle.preStop"
+	out = append(out, portDoubts(path, c, c.Lifecycle.PreStop.HTTPGet, c.Lifecycle.PreStop.TCPSocket)...)
+	sleeps := sleepOf(c.Lifecycle.PreStop)
+	switch {
+	case grace == 0:
+		return append(out, doubt{path, "the hook is never run, since the pod's terminationGracePeriodSeconds is 0",
+			"give the pod time to end, or remove the hook"})
+	case sleeps >= time.Duration(grace)*time.Second:
+		return append(out, doubt{path, fmt.Sprintf("the hook takes %s of the %d s that the pod has to end: the container gets 2 s after its stop signal", sleeps, grace),
+			fmt.Sprintf("raise spec.terminationGracePeriodSeconds above %d, by what the program needs to end", int(sleeps.Seconds()))})
+	}
+	return out
+}
+
+// sleepOf is how long a hook sleeps for certain: the sleep action, or a command
+// that begins with sleep.
+func sleepOf(h *v1.LifecycleHandler) time.Duration {
+	switch {
+	case h.Sleep != nil:
+		return time.Duration(h.Sleep.Seconds) * time.Second
+	case h.Exec == nil:
+		return 0
+	}
+	words := h.Exec.Command
+	if len(words) == 3 && words[1] == "-c" {
+		words = strings.Fields(words[2])
+	}
+	if len(words) < 2 || words[0] != "sleep" && !strings.HasSuffix(words[0], "/sleep") {
+		return 0
+	}
+	text := strings.TrimRight(words[1], ";&")
+	if n, err := strconv.ParseFloat(strings.TrimSuffix(text, "s"), 64); err == nil && n > 0 && n < 1e6 {
+		return time.Duration(n * float64(time.Second))
+	}
+	return 0
+}
+
+// ownAnnotations are podd's own.
+var ownAnnotations = []string{
+	pod.AnnotationBackOffInitial, pod.AnnotationBackOffMax, pod.AnnotationBackOffSuccess, pod.AnnotationProbeUntilSuccess,
+}
+
+// annotationDoubts are about podd's own annotations. Their errors are sentences
+// that begin with "annotation KEY: ".
+func annotationDoubts(p *v1.Pod) []doubt {
+	_, errs := pod.BackOffOf(p)
+	if _, err := pod.ProbeUntilSuccess(p); err != nil {
+		errs = append(errs, err)
+	}
+	var out []doubt
+	for _, err := range errs {
+		key, message, _ := strings.Cut(strings.TrimPrefix(err.Error(), "annotation "), ": ")
+		out = append(out, doubt{"metadata.annotations[" + key + "]", shorten(message), "until it is mended the pod is run as if it had no such annotation"})
+	}
+	var strange []string
+	for key := range p.Annotations {
+		// Those that podd itself writes may come back with an exported pod.
+		if strings.HasPrefix(key, "podd/") && key != pod.AnnotationStartTime && key != "podd/origin" && !slices.Contains(ownAnnotations, key) {
+			strange = append(strange, key)
+		}
+	}
+	slices.Sort(strange)
+	for _, key := range strange {
+		hint := "podd has " + strings.Join(ownAnnotations, ", ")
+		if meant := near.Name(key, ownAnnotations); meant != "" {
+			hint = fmt.Sprintf("did you mean %q?", meant)
+		}
+		out = append(out, doubt{"metadata.annotations[" + key + "]", "podd has no annotation of this name", hint})
+	}
+	return out
+}
