@@ -9,13 +9,15 @@ import (
 	"testing/synctest"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+
 	"podd/internal/pod"
 )
 
 // TestChaosEndsInOrder does to a node what machines and people do to it, at
 // random and in simulated time, and then leaves it alone. Whatever happened:
-// every wanted pod runs, nothing runs that nobody wants, and (the runtime
-// complains) nothing ever ran twice.
+// every wanted pod runs or was ended for good, nothing runs that nobody wants,
+// and (the runtime complains) nothing ever ran twice, or out of its turn.
 func TestChaosEndsInOrder(t *testing.T) {
 	rounds := 300
 	if testing.Short() {
@@ -27,6 +29,9 @@ func TestChaosEndsInOrder(t *testing.T) {
 				s := &scenario{node: newNode(newFakeRuntime(t)), began: time.Now(), files: chaosFiles()}
 				defer s.end()
 				c := &chaos{scenario: s, chance: rand.New(rand.NewPCG(seed, 2))}
+				for _, name := range chaosPods {
+					s.play("dies " + name + "/prep code=0 after=1s")
+				}
 				s.play("podd start; speak file; speak http")
 				for range 40 {
 					c.step()
@@ -43,12 +48,28 @@ var chaosPods = []string{"a", "b", "c"}
 func chaosFiles() map[string][]byte {
 	files := make(map[string][]byte)
 	for _, name := range chaosPods {
-		for version := range 2 {
-			files[fmt.Sprintf("%s%d", name, version)] = fmt.Appendf(nil,
-				"metadata: {name: %s}\nspec: {containers: [{name: web, image: v%d}, {name: side, image: v%d}]}", name, version, version)
+		for version, spec := range chaosSpecs {
+			files[fmt.Sprintf("%s%d", name, version)] = fmt.Appendf(nil, "metadata: {name: %s}\nspec: %s", name, spec)
 		}
 	}
 	return files
+}
+
+// chaosSpecs are the versions of a pod. The init container prep ends by itself.
+var chaosSpecs = []string{
+	`{containers: [{name: web, image: v0}, {name: side, image: v0}]}`,
+	`{containers: [{name: web, image: v1}, {name: side, image: v1}]}`,
+	`{initContainers: [{name: prep, image: i}, {name: log, image: i, restartPolicy: Always}],
+		containers: [{name: web, image: i, lifecycle: {preStop: {exec: {command: [x]}}, postStart: {exec: {command: [x]}}}}, {name: side, image: i}]}`,
+	`{terminationGracePeriodSeconds: 90, initContainers: [
+			{name: log, image: i, restartPolicy: Always, startupProbe: {periodSeconds: 1, failureThreshold: 20, exec: {command: [x]}}}, {name: prep, image: i}],
+		containers: [{name: web, image: i, livenessProbe: {periodSeconds: 5, terminationGracePeriodSeconds: 40, exec: {command: [x]}},
+				lifecycle: {preStop: {exec: {command: [x]}}}},
+			{name: side, image: i, readinessProbe: {periodSeconds: 2, exec: {command: [x]}}}]}`,
+	`{initContainers: [{name: prep, image: i}, {name: log, image: i, restartPolicy: Always}], containers: [
+			{name: web, image: i, restartPolicy: Always, restartPolicyRules: [{action: RestartAllContainers, exitCodes: {operator: In, values: [42]}}]},
+			{name: side, image: i}]}`,
+	`{activeDeadlineSeconds: 300, initContainers: [{name: log, image: i, restartPolicy: Always}], containers: [{name: web, image: i}, {name: side, image: i}]}`,
 }
 
 type chaos struct {
@@ -63,9 +84,9 @@ func (c *chaos) pick(from ...string) string { return from[c.chance.IntN(len(from
 func (c *chaos) step() {
 	name := c.pick(chaosPods...)
 	call := c.pick("RunSandbox", "CreateContainer", "StartContainer", "StopContainer", "StopSandbox", "RemoveSandbox", "Observe")
-	switch c.chance.IntN(18) {
+	switch c.chance.IntN(26) {
 	case 0, 1, 2:
-		c.say("apply %s%d", name, c.chance.IntN(2))
+		c.say("apply %s%d", name, c.chance.IntN(len(chaosSpecs)))
 	case 3, 4:
 		c.say("remove %s", name)
 	case 5:
@@ -91,7 +112,7 @@ func (c *chaos) step() {
 	case 11:
 		c.say("sandbox-dies %s", name)
 	case 12:
-		c.say("lose %s/%s", name, c.pick("web", "side"))
+		c.say("lose %s/%s", name, c.pick("web", "side", "log", "prep"))
 	case 13:
 		c.say("stubborn %s", name)
 	case 14:
@@ -107,8 +128,22 @@ func (c *chaos) step() {
 		c.say("podd start")
 	case 16:
 		c.say("unstick %s", name)
+	case 17:
+		c.say("hook %s/web %s %s", name, c.pick("prestop", "poststart"), c.pick("hangs", "fails", "10s", "succeeds"))
+	case 18, 19:
+		c.say("probe %s/%s %s=%s", name, c.pick("web", "log", "side"), c.pick("live", "startup", "ready"), c.pick("fail", "ok"))
+	case 20:
+		c.say("dies %s/prep code=%d after=%s", name, c.chance.IntN(2), c.pick("1ms", "1s", "20s"))
+	case 21:
+		if c.chance.IntN(3) == 0 {
+			c.say("end %s Evicted grace=%ds", name, c.chance.IntN(3)*5)
+		}
+	case 22:
+		c.say("retry %s", name)
+	case 23:
+		c.say("%s", c.pick("refuse "+name+" OutOfcpu", "admit "+name))
 	default:
-		c.say("exit %s/%s code=%d", name, c.pick("web", "side"), c.chance.IntN(2))
+		c.say("exit %s/%s code=%s", name, c.pick("web", "side", "log"), c.pick("0", "1", "42"))
 	}
 	c.let(30 * time.Second)
 }
@@ -128,9 +163,13 @@ func (c *chaos) say(format string, args ...any) {
 		if c.hang[words[1]+" "+words[2]] != nil {
 			return
 		}
+	case "end", "retry":
+		if _, err := c.wantedUID(words[1]); err != nil || c.podd == nil {
+			return
+		}
 	}
 	c.story = append(c.story, fmt.Sprintf("%v: %s", time.Since(c.began), strings.Join(words, " ")))
-	if err := c.do(words); err != nil && words[0] != "exit" && words[0] != "lose" {
+	if err := c.do(words); err != nil && !slices.Contains([]string{"exit", "lose", "retry"}, words[0]) {
 		c.t.Fatalf("%v: %v", words, err)
 	}
 }
@@ -167,9 +206,20 @@ func (c *chaos) calm() {
 		c.scenario.release(key)
 	}
 	c.unstick()
+	c.hooks.calm()
+	for _, name := range chaosPods {
+		c.say("admit %s", name)
+		c.say("dies %s/prep code=0 after=1s", name)
+		for _, ctr := range []string{"web", "log", "side"} {
+			c.say("probe %s/%s live=ok startup=ok ready=ok", name, ctr)
+		}
+	}
 	time.Sleep(time.Minute)
 	c.relist()
-	time.Sleep(10 * time.Minute)
+	for _, name := range chaosPods {
+		c.say("retry %s", name)
+	}
+	time.Sleep(20 * time.Minute)
 	synctest.Wait()
 }
 
@@ -179,9 +229,16 @@ func (c *chaos) check() {
 	wanted := make(map[pod.UID]string)
 	for name, d := range c.wants[pod.SourceFile] {
 		wanted[d.UID()] = name
-		for _, ctr := range []string{"web", "side"} {
+		if c.endedForGood(name) {
+			continue
+		}
+		ctrs := []string{"web", "side"}
+		if len(d.Pod.Spec.InitContainers) > 0 {
+			ctrs = append(ctrs, "log")
+		}
+		for _, ctr := range ctrs {
 			if k := c.newest(name + "/" + ctr); k == nil || k.State != pod.ContainerRunning || k.sandbox.uid != d.UID() || !k.sandbox.Ready {
-				c.fault("%s/%s is wanted and does not run", name, ctr)
+				c.fault("%s/%s is wanted and does not run; the pod is shown as %s %s", name, ctr, c.status[name].Phase, c.status[name].Reason)
 			}
 		}
 	}
@@ -201,6 +258,22 @@ func (c *chaos) check() {
 			c.fault("%d sandboxes of %s are ready", len(ready), name)
 		}
 	}
+}
+
+// endedForGood: the node ended the pod and said so, and nothing of it runs.
+func (c *chaos) endedForGood(name string) bool {
+	c.disk.Lock()
+	st := c.status[name]
+	c.disk.Unlock()
+	if st.Phase != v1.PodFailed || st.Reason != pod.ReasonEvicted && st.Reason != pod.ReasonDeadlineExceeded {
+		return false
+	}
+	for _, k := range c.containers {
+		if k.sandbox.name == name && k.State == pod.ContainerRunning {
+			c.fault("%s was ended (%s) and %s runs", name, st.Reason, k.Name)
+		}
+	}
+	return true
 }
 
 func (c *chaos) fault(format string, args ...any) {

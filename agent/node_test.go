@@ -99,6 +99,9 @@ func (n *node) start() {
 	clear(n.status)
 	n.disk.Unlock()
 	n.mu.Lock()
+	for _, s := range n.sandboxes {
+		n.unordered[s.uid] = n.unordered[s.uid] || !n.isWanted(s.uid)
+	}
 	n.wake = p.agent.Wake
 	n.mu.Unlock()
 	go func() {
@@ -112,6 +115,17 @@ func (n *node) start() {
 			n.speak(s)
 		}
 	}
+}
+
+func (n *node) isWanted(uid pod.UID) bool {
+	for _, wants := range n.wants {
+		for _, d := range wants {
+			if d.UID() == uid {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // stop ends podd, gently or by kill -9; the runtime goes on.
@@ -158,6 +172,9 @@ func (n *node) want(s pod.Source, name string, d *pod.Desired) {
 		return
 	case before != nil && (d == nil || d.UID() != before.UID()):
 		delete(n.wants[s], name)
+		n.mu.Lock()
+		n.unordered[before.UID()] = n.unordered[before.UID()] || n.away // gone before podd could take it up
+		n.mu.Unlock()
 		n.send(pod.Update{Op: pod.OpRemove, Source: s, Pods: []*pod.Desired{before}})
 	}
 	if d != nil {

@@ -99,7 +99,7 @@ func (r *fakeRuntime) checkTurn(k *fakeContainer) {
 func (r *fakeRuntime) checkStop(k *fakeContainer, grace time.Duration) {
 	const leastGrace = 2 * time.Second
 	if k == nil || k.State != pod.ContainerRunning || !k.sandbox.Ready || grace <= leastGrace || !isInit(k) || !pod.IsSidecar(k.spec) ||
-		r.ill[k.sandbox.name+"/"+k.Name] {
+		r.ill[k.sandbox.name+"/"+k.Name] || r.unordered[k.sandbox.uid] {
 		return
 	}
 	for _, main := range r.containers {

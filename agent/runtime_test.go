@@ -46,6 +46,7 @@ type fakeRuntime struct {
 	logs       map[string]int32         // the newest by UID and name
 	initDone   map[string]bool          // by sandbox ID and name
 	ill        map[string]bool          // "shop/web" may be stopped out of turn
+	unordered  map[pod.UID]bool         // pods of whose spec a podd that started knew nothing
 }
 
 type fakeSandbox struct {
@@ -75,7 +76,7 @@ func newFakeRuntime(t *testing.T) *fakeRuntime {
 	return &fakeRuntime{t: t, fail: make(map[string]int), hang: make(map[string]chan struct{}), stubborn: make(map[string]bool), ignore: make(map[string]bool),
 		stick: make(map[string]bool), reserved: make(map[string]bool),
 		calls: make(map[string]int), started: make(map[string]int), looks: make(map[string]int),
-		dies: make(map[string]death), order: make(map[string][]string), logs: make(map[string]int32), initDone: make(map[string]bool), ill: make(map[string]bool)}
+		dies: make(map[string]death), order: make(map[string][]string), logs: make(map[string]int32), initDone: make(map[string]bool), ill: make(map[string]bool), unordered: make(map[pod.UID]bool)}
 }
 
 // conn is one podd's connection; a podd that is killed loses it, while the
