@@ -1,0 +1,102 @@
+package httpget
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"net/http"
+	"time"
+)
+
+// plain is HTTP/1.1 without TLS for one exchange a connection, in the caller's
+// goroutine. http.Transport does the same with three goroutines that hand the
+// exchange to one another, which for a probe on a node's own bridge is most of
+// what it costs. The errors are http.Transport's.
+type plain struct{ dialer *net.Dialer }
+
+// RoundTrip is http.RoundTripper's. The context bounds the whole exchange, the
+// body included.
+func (t plain) RoundTrip(req *http.Request) (*http.Response, error) {
+	ctx := req.Context()
+	addr := req.URL.Host
+	if req.URL.Port() == "" {
+		addr = net.JoinHostPort(req.URL.Hostname(), "80")
+	}
+	conn, err := t.dialer.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return nil, cause(ctx, err)
+	}
+	x := &exchange{ctx: ctx, conn: conn}
+	// A call that is waiting in the kernel ends with the context, too.
+	x.release = context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	resp, err := x.do(req)
+	if err != nil {
+		_ = x.Close()
+		return nil, cause(ctx, err)
+	}
+	return resp, nil
+}
+
+// cause is why an exchange broke off: its context, if that has ended.
+func cause(ctx context.Context, err error) error {
+	if ended := ctx.Err(); ended != nil {
+		return ended
+	}
+	return err
+}
+
+// exchange is one request and its response, and the response's body.
+type exchange struct {
+	ctx     context.Context //nolint:containedctx // the body outlives the call
+	conn    net.Conn
+	release func() bool
+	body    io.ReadCloser
+}
+
+func (x *exchange) do(req *http.Request) (*http.Response, error) {
+	once := *req // a RoundTripper changes no request
+	once.Close = true
+	if err := once.Write(x.conn); err != nil {
+		return nil, err
+	}
+	in := &io.LimitedReader{R: x.conn, N: maxHeaders}
+	buffered := bufio.NewReaderSize(in, 2<<10)
+	if _, err := buffered.Peek(1); err != nil {
+		return nil, err
+	}
+	for {
+		resp, err := http.ReadResponse(buffered, &once)
+		switch {
+		case err != nil && in.N <= 0:
+			return nil, fmt.Errorf("net/http: server response headers exceeded %d bytes; aborted", maxHeaders)
+		case err != nil:
+			return nil, fmt.Errorf("net/http: HTTP/1.x transport connection broken: %w", err)
+		case resp.StatusCode < http.StatusOK && resp.StatusCode != http.StatusSwitchingProtocols:
+			continue // 1xx announces the response; the bound on headers counts on
+		}
+		in.N = math.MaxInt64
+		x.body, resp.Body = resp.Body, x
+		resp.Request = req
+		return resp, nil
+	}
+}
+
+// Read reads the body.
+func (x *exchange) Read(p []byte) (int, error) {
+	n, err := x.body.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = cause(x.ctx, err)
+	}
+	return n, err
+}
+
+// Close ends the exchange, read to the end or not. It never waits for the rest
+// of a body, which may have no end.
+func (x *exchange) Close() error {
+	x.release()
+	return x.conn.Close()
+}

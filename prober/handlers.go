@@ -1,0 +1,145 @@
+package prober
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"podd/internal/httpget"
+	"podd/internal/pod"
+)
+
+// execPatience is how much longer than its timeout a command is waited for: the
+// runtime kills it, but whatever it left in the background may hold its output
+// open, and containerd waits for that.
+const execPatience = 2 * time.Second
+
+// handlers runs probes for real.
+type handlers struct {
+	execer    Execer
+	gate      *gate
+	transport http.RoundTripper
+}
+
+func newHandlers(execer Execer, g *gate) *handlers {
+	return &handlers{execer: execer, gate: g, transport: httpget.NewTransport(true)}
+}
+
+// ask runs a probe's handler once. It ends with ctx, and soon after j.timeout.
+func (h *handlers) ask(ctx context.Context, j job) answer {
+	switch p := j.probe; {
+	case p.Exec != nil:
+		return h.exec(ctx, j)
+	case p.HTTPGet != nil:
+		return h.http(ctx, j)
+	case p.TCPSocket != nil:
+		port, err := httpget.Port(p.TCPSocket.Port, j.container)
+		if err != nil {
+			return answer{verdict: unknown, err: err}
+		}
+		host := p.TCPSocket.Host
+		if host == "" {
+			host = j.ip
+		}
+		return h.tcp(ctx, host, port, j.timeout)
+	case p.GRPC != nil:
+		return h.grpc(ctx, j)
+	}
+	return answer{verdict: unknown, err: fmt.Errorf("missing probe handler for %s_%s(%s):%s",
+		j.pod.Name, j.pod.Namespace, j.pod.UID, j.container.Name)}
+}
+
+// errNoIP keeps a probe without a target from asking this node's own loopback.
+var errNoIP = errors.New("the pod has no IP address yet")
+
+// exec runs a command in the container. Its $(NAME) are expanded from the
+// variables that the container's spec gives a plain value, as upstream does.
+func (h *handlers) exec(ctx context.Context, j job) answer {
+	leave, err := h.gate.enter(ctx)
+	if err != nil {
+		return answer{verdict: unknown, err: err}
+	}
+	defer leave()
+	command := make([]string, len(j.probe.Exec.Command))
+	for i, arg := range j.probe.Exec.Command {
+		command[i] = pod.Expand(arg, j.variable)
+	}
+	patient, cancel := context.WithTimeout(ctx, j.timeout+execPatience)
+	defer cancel()
+	result, err := h.execer.ExecSync(patient, j.containerID, command, j.timeout)
+	switch {
+	case errors.Is(err, pod.ErrTimeout), err != nil && patient.Err() != nil && ctx.Err() == nil:
+		return answer{verdict: failure, message: fmt.Sprintf("command timed out: %q timed out after %s", strings.Join(command, " "), j.timeout)}
+	case err != nil:
+		return answer{verdict: unknown, err: err}
+	}
+	output := string(result.Output[:min(len(result.Output), httpget.MaxBody)])
+	if result.ExitCode != 0 {
+		return answer{verdict: failure, message: output}
+	}
+	return answer{verdict: success, message: output}
+}
+
+// variable is the container's own, where the spec has its value.
+func (j job) variable(name string) (value string, ok bool) {
+	for _, e := range j.container.Env { // the last of a name counts
+		if e.Name == name {
+			value, ok = e.Value, true
+		}
+	}
+	return value, ok
+}
+
+// http asks once; redirects on the same host are followed. Any status from 200
+// to 399 is a success, and one that is left at a redirect has a warning.
+func (h *handlers) http(ctx context.Context, j job) answer {
+	ctx, cancel := context.WithTimeout(ctx, j.timeout)
+	defer cancel()
+	req, err := httpget.NewRequest(ctx, j.probe.HTTPGet, j.container, j.ip, "probe")
+	if err != nil {
+		return answer{verdict: unknown, err: err}
+	}
+	client := http.Client{Transport: h.transport, CheckRedirect: httpget.CheckRedirect}
+	resp, err := client.Do(req)
+	switch {
+	case err != nil && ctx.Err() != nil: // in the words of http.Client.Timeout, which upstream sets
+		return answer{verdict: failure, message: err.Error() + " (Client.Timeout exceeded while awaiting headers)"}
+	case err != nil:
+		return answer{verdict: failure, message: err.Error()}
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := httpget.ReadBody(resp.Body)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		// Upstream takes this for a probe that could not be run, and so never
+		// ends a container whose server hangs within its answers.
+		return answer{verdict: failure, message: err.Error() + " (Client.Timeout or context cancellation while reading body)"}
+	case err != nil:
+		return answer{verdict: failure, err: err}
+	case resp.StatusCode >= http.StatusMultipleChoices && resp.StatusCode < http.StatusBadRequest:
+		return answer{verdict: warning, message: "Probe terminated redirects, Response body: " + string(body)}
+	case resp.StatusCode >= http.StatusOK && resp.StatusCode < http.StatusMultipleChoices:
+		return answer{verdict: success, message: string(body)}
+	}
+	// Without the body, which may hold what an event's readers must not see.
+	return answer{verdict: failure, message: fmt.Sprintf("HTTP probe failed with statuscode: %d", resp.StatusCode)}
+}
+
+func (h *handlers) tcp(ctx context.Context, host string, port int, timeout time.Duration) answer {
+	if host == "" {
+		return answer{verdict: unknown, err: errNoIP}
+	}
+	d := httpget.Dialer()
+	d.Timeout = timeout
+	conn, err := d.DialContext(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(port)))
+	if err != nil {
+		return answer{verdict: failure, message: err.Error()}
+	}
+	_ = conn.Close() // it was there, which is all that counts
+	return answer{verdict: success}
+}

@@ -1,0 +1,198 @@
+package prober
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"podd/internal/atomicfile"
+	"podd/internal/pod"
+)
+
+const (
+	// keepAfter gathers changes that come together into one write.
+	keepAfter = 300 * time.Millisecond
+	// keepFor is how long what an earlier podd knew of a pod that nobody names
+	// is kept: by then it tells nothing.
+	keepFor = time.Hour
+	// maxKept bounds one pod's file, in bytes; ours have a few hundred.
+	maxKept = 256 << 10
+)
+
+// kept holds last results over a restart of podd, a file a pod. Losing one
+// costs a pod its Ready condition until the next probes, nothing else.
+type kept struct {
+	dir string // empty for none
+	log *slog.Logger
+
+	poke chan struct{} // capacity 1: changes to write
+
+	mu    sync.Mutex // guards what follows
+	old   map[pod.UID]pod.ProbeResults
+	dirty map[pod.UID]struct{}
+}
+
+// keptContainer is one container in a file.
+type keptContainer struct {
+	ID      string `json:"id"`
+	Startup string `json:"startup,omitempty"`
+	Ready   string `json:"ready,omitempty"`
+	Live    string `json:"live,omitempty"`
+}
+
+var words = map[pod.ProbeResult]string{pod.ProbeSucceeded: "succeeded", pod.ProbeFailed: "failed"}
+
+func word(text string) pod.ProbeResult {
+	for r, w := range words {
+		if w == text {
+			return r
+		}
+	}
+	return pod.ProbeUnknown
+}
+
+// loadKept reads what is there. What cannot be read is told and left out.
+func loadKept(dir string, log *slog.Logger) *kept {
+	k := &kept{dir: dir, log: log, poke: make(chan struct{}, 1), old: make(map[pod.UID]pod.ProbeResults), dirty: make(map[pod.UID]struct{})}
+	if dir == "" {
+		return k
+	}
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		err = os.MkdirAll(dir, 0o700)
+	}
+	if err != nil {
+		log.Warn("the results of probes are not kept over a restart", "error", err)
+	}
+	for _, e := range entries {
+		name, ok := strings.CutSuffix(e.Name(), ".json")
+		uid, err := url.PathUnescape(name)
+		if !ok || err != nil || !e.Type().IsRegular() {
+			continue
+		}
+		results, err := readKept(filepath.Join(dir, e.Name()))
+		if err != nil {
+			log.Warn("the kept results of a pod's probes cannot be read", "uid", uid, "error", err)
+			results = nil // and the file goes when its time is over
+		}
+		k.old[pod.UID(uid)] = results
+	}
+	return k
+}
+
+func readKept(path string) (pod.ProbeResults, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	var file map[string]keptContainer
+	if err := json.NewDecoder(io.LimitReader(f, maxKept)).Decode(&file); err != nil {
+		return nil, fmt.Errorf("decode %s: %w", path, err)
+	}
+	results := make(pod.ProbeResults, len(file))
+	for name, c := range file {
+		results[name] = pod.Probes{ContainerID: c.ID, Startup: word(c.Startup), Ready: word(c.Ready), Live: word(c.Live)}
+	}
+	return results, nil
+}
+
+// take is what an earlier podd knew of exactly that container, told once: what
+// is learned since is newer.
+func (k *kept) take(uid pod.UID, name, containerID string) pod.Probes {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	r := k.old[uid].Of(name, containerID)
+	delete(k.old[uid], name)
+	return r
+}
+
+// changed has a pod's results written, or its file removed, soon.
+func (k *kept) changed(uid pod.UID) {
+	if k.dir == "" {
+		return
+	}
+	k.mu.Lock()
+	k.dirty[uid] = struct{}{}
+	k.mu.Unlock()
+	select {
+	case k.poke <- struct{}{}:
+	default: // it knows that there is something
+	}
+}
+
+// run writes until ctx ends, and then once more.
+func (k *kept) run(ctx context.Context, results func(pod.UID) pod.ProbeResults) {
+	expired := time.NewTimer(keepFor)
+	defer expired.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			k.write(results)
+			return
+		case <-expired.C:
+			k.expire()
+			continue
+		case <-k.poke:
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(keepAfter):
+		}
+		k.write(results)
+	}
+}
+
+// expire removes what is left of pods that nobody named.
+func (k *kept) expire() {
+	k.mu.Lock()
+	for uid := range k.old {
+		k.dirty[uid] = struct{}{} // of those that are known it is written anew
+	}
+	clear(k.old)
+	k.mu.Unlock()
+	select {
+	case k.poke <- struct{}{}:
+	default:
+	}
+}
+
+func (k *kept) write(results func(pod.UID) pod.ProbeResults) {
+	k.mu.Lock()
+	dirty := k.dirty
+	k.dirty = make(map[pod.UID]struct{})
+	k.mu.Unlock()
+	for uid := range dirty {
+		path := filepath.Join(k.dir, url.PathEscape(string(uid))+".json")
+		if err := writeKept(path, results(uid)); err != nil {
+			k.log.Warn("the results of a pod's probes are not kept", "uid", uid, "error", err)
+		}
+	}
+}
+
+func writeKept(path string, results pod.ProbeResults) error {
+	if results == nil {
+		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		return nil
+	}
+	file := make(map[string]keptContainer, len(results))
+	for name, r := range results {
+		file[name] = keptContainer{ID: r.ContainerID, Startup: words[r.Startup], Ready: words[r.Ready], Live: words[r.Live]}
+	}
+	text, err := json.Marshal(file)
+	if err != nil {
+		return err
+	}
+	return atomicfile.Write(path, text, 0o600)
+}

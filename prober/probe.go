@@ -1,0 +1,192 @@
+package prober
+
+import (
+	"context"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"podd/internal/pod"
+)
+
+// kind is one of the three probes of a container.
+type kind int
+
+const (
+	startup kind = iota
+	readiness
+	liveness
+	kinds // how many there are
+)
+
+// String is upstream's word, in metrics and events.
+func (k kind) String() string { return [...]string{"Startup", "Readiness", "Liveness"}[k] }
+
+func (k kind) of(c *v1.Container) *v1.Probe {
+	return [...]*v1.Probe{c.StartupProbe, c.ReadinessProbe, c.LivenessProbe}[k]
+}
+
+const (
+	// settle is how old a container is before its failures are news: upstream's
+	// kubelet sees a container after up to as long.
+	settle = time.Second
+	// paceFor bounds the fast runs of podd/probe-until-success: what did not
+	// come up by then is asked once a period.
+	paceFor = 10 * time.Minute
+)
+
+// probe is one kind of probe of one container. It is at rest, in the queue, or
+// running:
+//
+//	rest ──arm──► queued ──due──► running ──► queued, or rest (held, stopped)
+//
+// Its owner is the Prober's mutex.
+type probe struct {
+	kind kind
+	spec *v1.Probe
+	c    *container
+
+	period, delay time.Duration
+	successes     int // thresholds
+	failures      int
+	// pace is between runs until the first success; 0 for the period.
+	pace time.Duration
+
+	// base is from where periods are counted.
+	base time.Time
+	due  time.Time
+	// index in the queue; -1 when not queued.
+	index int
+	// cancel ends the run under way; nil for none.
+	cancel context.CancelFunc
+	// held: no more runs for this container.
+	held bool
+
+	result pod.ProbeResult
+	// last and row: what came last, and how often in a row it counted.
+	last pod.ProbeResult
+	row  int
+	// succeeded: once at least.
+	succeeded bool
+	// counted is the last period whose failure counted, told the last of which
+	// there was an event, before the first success.
+	counted, told int64
+
+	rows rows
+}
+
+func newProbe(k kind, spec *v1.Probe, c *container, pace time.Duration) *probe {
+	pr := &probe{
+		kind: k, spec: spec, c: c, index: -1, told: -1,
+		period: seconds(spec.PeriodSeconds, 10), delay: seconds(spec.InitialDelaySeconds, 0),
+		successes: atLeastOne(spec.SuccessThreshold, 1), failures: atLeastOne(spec.FailureThreshold, 3),
+	}
+	if k != liveness {
+		pr.pace = pace
+	}
+	if spec.Exec != nil && pr.pace > 0 {
+		pr.pace = max(pr.pace, leastExecPace)
+	}
+	return pr
+}
+
+// seconds and atLeastOne apply the API's defaults to what nobody defaulted.
+func seconds(n, otherwise int32) time.Duration {
+	if n <= 0 {
+		n = otherwise
+	}
+	return time.Duration(n) * time.Second
+}
+
+func atLeastOne(n int32, otherwise int) int {
+	if n <= 0 {
+		return otherwise
+	}
+	return int(n)
+}
+
+// begin sets the first run of a probe that may run from now on. spread is the
+// probe's share, from 0 to 1, of the time over which the containers that podd
+// found are spread; negative for a container that podd started.
+func (pr *probe) begin(now time.Time, spread float64) {
+	first := later(pr.c.startedAt.Add(pr.delay), now)
+	switch {
+	case spread >= 0:
+		window := pr.period
+		if pr.kind != liveness && pr.result == pod.ProbeUnknown {
+			window = min(window, 2*time.Second) // somebody waits for it
+		}
+		first = later(first, now.Add(time.Duration(spread*float64(window))))
+	case pr.kind == liveness:
+		first = later(first, now.Add(pr.period))
+	}
+	pr.due, pr.base = first, first
+	if pr.kind == liveness {
+		pr.base = first.Add(-pr.period) // each of its failures counts
+	}
+}
+
+// boundary is the number of periods between the base and t.
+func (pr *probe) boundary(t time.Time) int64 { return int64(t.Sub(pr.base) / pr.period) }
+
+// next is when to run again after a run from began to ended.
+func (pr *probe) next(began, ended time.Time) time.Time {
+	tick := pr.base.Add(time.Duration(pr.boundary(began)+1) * pr.period)
+	if !pr.succeeded {
+		settled := pr.c.startedAt.Add(settle)
+		switch {
+		case pr.pace > 0 && began.Sub(pr.base) < paceFor:
+			tick = earlier(tick, began.Add(pr.pace))
+		case pr.kind != liveness && began.Before(settled):
+			tick = earlier(tick, settled)
+		}
+	}
+	return later(tick, ended) // one tick missed is made up for, as a time.Ticker does
+}
+
+// note takes in what came of a run that began then. changed says that the published
+// result is another; tell that a failure is worth an event.
+func (pr *probe) note(outcome pod.ProbeResult, began time.Time) (changed, tell bool) {
+	counts, tell := true, true
+	if outcome != pod.ProbeSucceeded && !pr.succeeded {
+		period := pr.boundary(began)
+		if tell = period > pr.told && (pr.kind == liveness || !began.Before(pr.c.startedAt.Add(settle))); tell {
+			pr.told = period
+		}
+		counts = period > pr.counted
+		if outcome == pod.ProbeFailed {
+			pr.counted = max(pr.counted, period)
+		}
+	}
+	if outcome == pod.ProbeUnknown {
+		return false, tell
+	}
+	pr.succeeded = pr.succeeded || outcome == pod.ProbeSucceeded
+	if pr.last != outcome {
+		pr.last, pr.row = outcome, 0
+	}
+	if counts {
+		pr.row++
+	}
+	if outcome == pod.ProbeFailed && pr.row < pr.failures || outcome == pod.ProbeSucceeded && pr.row < pr.successes {
+		return false, tell
+	}
+	pr.held = pr.kind == startup || pr.kind == liveness && outcome == pod.ProbeFailed
+	changed = pr.result != outcome
+	pr.result = outcome
+	return changed, tell
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}

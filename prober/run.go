@@ -1,0 +1,140 @@
+package prober
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"podd/internal/pod"
+)
+
+// tries is how often a probe that could not be run is tried within one run.
+const tries = 3
+
+// Reasons of events, upstream's (pkg/kubelet/events).
+const (
+	reasonUnhealthy = "Unhealthy"
+	reasonWarning   = "ProbeWarning"
+)
+
+// verdict is what one attempt said, in upstream's words (pkg/probe).
+type verdict string
+
+const (
+	success verdict = "success"
+	warning verdict = "warning" // a success with something to tell
+	failure verdict = "failure"
+	unknown verdict = "unknown"
+)
+
+// answer is one attempt's end. With err the probe could not be run, which
+// counts neither way, whatever the verdict.
+type answer struct {
+	verdict verdict
+	message string
+	err     error
+}
+
+func (a answer) outcome() pod.ProbeResult {
+	switch {
+	case a.err != nil:
+		return pod.ProbeUnknown
+	case a.verdict == success, a.verdict == warning:
+		return pod.ProbeSucceeded
+	}
+	return pod.ProbeFailed
+}
+
+// job is all that a run needs to know.
+type job struct {
+	pod         *v1.Pod
+	container   *v1.Container
+	containerID string
+	ip          string
+	kind        kind
+	probe       *v1.Probe
+	// timeout is for the whole run, retries included.
+	timeout time.Duration
+}
+
+func (pr *probe) job() job {
+	return job{
+		pod: pr.c.pod.spec, container: pr.c.spec, containerID: pr.c.id, ip: pr.c.pod.ip,
+		kind: pr.kind, probe: pr.spec, timeout: seconds(pr.spec.TimeoutSeconds, 1),
+	}
+}
+
+// run is one run of a probe, from the handler to the next due time.
+func (p *Prober) run(ctx context.Context, pr *probe, j job) {
+	began := time.Now()
+	a := p.askWithRetries(ctx, j)
+	ended := time.Now()
+
+	p.mu.Lock()
+	pr.cancel = nil
+	if pr.held || ctx.Err() != nil { // stopped, and nobody's
+		p.mu.Unlock()
+		return
+	}
+	outcome := a.outcome()
+	pr.rows.observe(outcome, ended.Sub(began))
+	changed, tell := pr.note(outcome, began)
+	if !pr.held {
+		pr.due = pr.next(began, ended)
+		p.enqueueLocked(pr)
+	}
+	if changed {
+		p.changedLocked(pr, ended)
+	}
+	p.mu.Unlock()
+
+	if tell {
+		p.tell(j, a)
+	}
+	if changed {
+		p.log.Info("probe flipped", "pod", j.pod.Namespace+"/"+j.pod.Name, "uid", j.pod.UID,
+			"container", j.container.Name, "probe", j.kind.String(), "result", string(a.verdict))
+		p.cfg.Waker.Wake(j.pod.UID)
+	}
+}
+
+// changedLocked publishes a new result, which may free the probes that a
+// startup probe held back.
+func (p *Prober) changedLocked(pr *probe, now time.Time) {
+	p.publishLocked(pr.c.pod)
+	if pr.kind == startup {
+		p.armLocked(pr.c, now)
+		p.execRateLocked()
+	}
+}
+
+// askWithRetries runs the handler, again when it could not be run and there is
+// time left.
+func (p *Prober) askWithRetries(ctx context.Context, j job) answer {
+	deadline := time.Now().Add(j.timeout)
+	for i := 1; ; i++ {
+		a := p.ask(ctx, j)
+		j.timeout = time.Until(deadline)
+		if a.err == nil || i == tries || j.timeout <= 0 || ctx.Err() != nil {
+			return a
+		}
+	}
+}
+
+// tell makes the event of a run that did not simply succeed.
+func (p *Prober) tell(j job, a answer) {
+	var reason, message string
+	switch {
+	case a.err != nil:
+		reason, message = reasonUnhealthy, fmt.Sprintf("%s probe errored and resulted in %s state: %v", j.kind, a.verdict, a.err)
+	case a.verdict == failure:
+		reason, message = reasonUnhealthy, fmt.Sprintf("%s probe failed: %s", j.kind, a.message)
+	case a.verdict == warning:
+		reason, message = reasonWarning, fmt.Sprintf("%s probe warning: %s", j.kind, a.message)
+	default:
+		return
+	}
+	p.cfg.Events.ContainerEvent(j.pod, j.container.Name, v1.EventTypeWarning, reason, message)
+}

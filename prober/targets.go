@@ -1,0 +1,269 @@
+package prober
+
+import (
+	"math"
+	"runtime"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"podd/internal/pod"
+)
+
+// probedPod is a pod with its running containers that have probes.
+type probedPod struct {
+	spec        *v1.Pod
+	ip          string
+	terminating bool
+	containers  map[string]*container
+	// results is replaced on each change, never changed: Results hands it out.
+	results pod.ProbeResults
+}
+
+// container is one container, by its ID: a successor is another one.
+type container struct {
+	pod       *probedPod
+	spec      *v1.Container
+	id        string
+	startedAt time.Time
+	// found: it ran before this podd did.
+	found  bool
+	probes [kinds]*probe
+}
+
+// started says that no startup probe holds the others back.
+func (c *container) started() bool {
+	pr := c.probes[startup]
+	return pr == nil || pr.result == pod.ProbeSucceeded
+}
+
+// Sync tells which containers of a pod run: all of them, each time; those that
+// are missing are probed no more, and their results are forgotten. terminating
+// ends liveness and startup probes for good. podIP is where probes go that name
+// no host; it may be empty while none is known.
+//
+// It may be called as often as one likes: what is known already costs a
+// comparison. It does not wake the pod, whose worker is the caller: results that
+// an earlier podd kept are in Results when it returns. p is not changed, and
+// must not be later.
+func (p *Prober) Sync(spec *v1.Pod, podIP string, targets []pod.ProbeTarget, terminating bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	pp := p.pods[spec.UID]
+	if pp == nil {
+		if !hasProbes(spec) {
+			return
+		}
+		pp = &probedPod{containers: make(map[string]*container), results: pod.ProbeResults{}}
+		p.pods[spec.UID] = pp
+	}
+	pp.spec, pp.ip = spec, podIP
+	changed := false
+	for _, c := range pp.containers {
+		if !slices.ContainsFunc(targets, func(t pod.ProbeTarget) bool { return t.ContainerID == c.id && t.Container.Name == c.spec.Name }) {
+			p.dropLocked(c)
+			changed = true
+		}
+	}
+	for i := range targets {
+		if p.targetLocked(pp, &targets[i]) {
+			changed = true
+		}
+	}
+	if terminating && !pp.terminating {
+		pp.terminating = true
+		p.endProbesLocked(pp)
+		changed = true
+	}
+	if changed {
+		p.publishLocked(pp)
+		p.execRateLocked()
+	}
+}
+
+func hasProbes(p *v1.Pod) bool {
+	probed := func(c v1.Container) bool {
+		return c.StartupProbe != nil || c.ReadinessProbe != nil || c.LivenessProbe != nil
+	}
+	return slices.ContainsFunc(p.Spec.Containers, probed) || slices.ContainsFunc(p.Spec.InitContainers, probed)
+}
+
+// targetLocked takes up a container, or says that it is known.
+func (p *Prober) targetLocked(pp *probedPod, t *pod.ProbeTarget) (added bool) {
+	if known := pp.containers[t.Container.Name]; known != nil {
+		known.spec = t.Container
+		return false
+	}
+	now := time.Now()
+	c := &container{pod: pp, spec: t.Container, id: t.ContainerID, startedAt: t.StartedAt}
+	if c.startedAt.IsZero() {
+		c.startedAt = now
+	}
+	c.found = c.startedAt.Before(p.begun)
+	pace, _ := pod.ProbeUntilSuccess(pp.spec) // whoever reads manifests says what is wrong with it
+	results := p.kept.take(pp.spec.UID, t.Container.Name, t.ContainerID)
+	some := false
+	for k := range kinds {
+		spec := k.of(t.Container)
+		if spec == nil {
+			continue
+		}
+		some = true
+		pr := newProbe(k, spec, c, pace)
+		pr.rows = p.metrics.rows(pp.spec, t.Container.Name, k)
+		pr.remember(results)
+		c.probes[k] = pr
+	}
+	if !some {
+		return false
+	}
+	pp.containers[t.Container.Name] = c
+	p.armLocked(c, now)
+	return true
+}
+
+// remember takes over what an earlier podd knew of this container.
+func (pr *probe) remember(r pod.Probes) {
+	pr.result = [...]pod.ProbeResult{r.Startup, r.Ready, r.Live}[pr.kind]
+	pr.succeeded = pr.result == pod.ProbeSucceeded
+	pr.held = pr.kind == startup && pr.result != pod.ProbeUnknown || pr.kind == liveness && pr.result == pod.ProbeFailed
+}
+
+// armLocked queues the probes of a container that may run now and do not yet.
+func (p *Prober) armLocked(c *container, now time.Time) {
+	for k, pr := range c.probes {
+		switch {
+		case pr == nil || pr.held || pr.index >= 0 || pr.cancel != nil:
+			continue
+		case kind(k) != startup && !c.started(), kind(k) != readiness && c.pod.terminating:
+			continue
+		}
+		spread := -1.0
+		if c.found && !(c.probes[startup] != nil && c.probes[startup].succeeded && pr.result == pod.ProbeUnknown) {
+			p.spread[pr.period]++
+			_, spread = math.Modf(float64(p.spread[pr.period]) * math.Phi)
+		}
+		pr.begin(now, spread)
+		p.enqueueLocked(pr)
+	}
+}
+
+// dropLocked ends all that is known of a container.
+func (p *Prober) dropLocked(c *container) {
+	for _, pr := range c.probes {
+		p.stopLocked(pr)
+	}
+	delete(c.pod.containers, c.spec.Name)
+}
+
+// endProbesLocked stops what must not run while a pod terminates.
+func (p *Prober) endProbesLocked(pp *probedPod) {
+	for _, c := range pp.containers {
+		p.stopLocked(c.probes[startup])
+		p.stopLocked(c.probes[liveness])
+	}
+}
+
+// stopLocked ends a probe for good; nil is fine. A run under way is broken off,
+// and what came of it is nobody's.
+func (p *Prober) stopLocked(pr *probe) {
+	if pr == nil {
+		return
+	}
+	pr.held = true
+	p.queue.remove(pr)
+	if pr.cancel != nil {
+		pr.cancel()
+	}
+}
+
+// publishLocked makes what Results hands out, and has it kept.
+func (p *Prober) publishLocked(pp *probedPod) {
+	results := make(pod.ProbeResults, len(pp.containers))
+	for name, c := range pp.containers {
+		r := pod.Probes{ContainerID: c.id}
+		for k, to := range [...]*pod.ProbeResult{&r.Startup, &r.Ready, &r.Live} {
+			if c.probes[k] != nil {
+				*to = c.probes[k].result
+			}
+		}
+		results[name] = r
+	}
+	pp.results = results
+	p.kept.changed(pp.spec.UID)
+}
+
+// Results is what is known of a pod's containers now; nil for a pod without
+// probes, and for one that Sync did not name. The map is shared: do not change
+// it.
+func (p *Prober) Results(uid pod.UID) pod.ProbeResults {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if pp := p.pods[uid]; pp != nil {
+		return pp.results
+	}
+	return nil
+}
+
+// snapshot is what is worth keeping of a pod; nil for one that is gone.
+func (p *Prober) snapshot(uid pod.UID) pod.ProbeResults { return p.Results(uid) }
+
+// Forget ends everything about a pod that is gone: runs, results, what was kept
+// of it, and its rows of metrics. An unknown one is no mistake.
+func (p *Prober) Forget(uid pod.UID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.kept.changed(uid)
+	pp := p.pods[uid]
+	if pp == nil {
+		return
+	}
+	for _, c := range pp.containers {
+		p.dropLocked(c)
+	}
+	delete(p.pods, uid)
+	namesake := false // an edited manifest's next generation has the same name
+	for _, other := range p.pods {
+		namesake = namesake || other.spec.Namespace == pp.spec.Namespace && other.spec.Name == pp.spec.Name
+	}
+	p.metrics.forget(pp.spec, namesake)
+	p.execRateLocked()
+}
+
+// execCost is what one exec probe takes of a processor, runtime and shim
+// included.
+const execCost = 50 * time.Millisecond
+
+// execRateLocked says how many commands a second the probes ask for, and warns
+// when they take more than a tenth of the machine (kubernetes/kubernetes#82440).
+func (p *Prober) execRateLocked() {
+	rate, commands := 0.0, 0
+	for _, pp := range p.pods {
+		for _, c := range pp.containers {
+			for _, pr := range c.probes {
+				if pr != nil && pr.spec.Exec != nil && !pr.held {
+					rate += 1 / pr.period.Seconds()
+					commands++
+				}
+			}
+		}
+	}
+	p.metrics.execRate.Set(rate)
+	bearable := 0.1 * float64(runtime.NumCPU()) / execCost.Seconds()
+	switch {
+	case !p.busy && rate > bearable:
+		p.busy = true
+		p.log.Warn("exec probes take more than a tenth of this machine: each starts a process in its container; "+
+			"httpGet, tcpSocket and grpc probes cost next to nothing, longer periods less",
+			"probes", commands, "per_second", math.Round(rate*10)/10, "bearable_per_second", math.Round(bearable*10)/10)
+	case p.busy && rate < 0.8*bearable:
+		p.busy = false
+		p.log.Info("exec probes take less than a tenth of this machine again", "per_second", math.Round(rate*10)/10)
+	}
+	over := 0.0
+	if p.busy {
+		over = 1
+	}
+	p.metrics.execOver.Set(over)
+}
