@@ -208,9 +208,15 @@ func (c *Client) containerConfig(req pod.ContainerRequest, sandbox *runtimeapi.P
 		},
 	}
 	if l := ctr.Lifecycle; l != nil && l.StopSignal != nil {
-		config.StopSignal = runtimeapi.Signal(runtimeapi.Signal_value[string(*l.StopSignal)])
+		config.StopSignal = stopSignal(*l.StopSignal)
 	}
 	return config, message, nil
+}
+
+// stopSignal is CRI's name for it: SIGRTMIN+1 is SIGRTMINPLUS1 there.
+func stopSignal(s v1.Signal) runtimeapi.Signal {
+	name := strings.NewReplacer("+", "PLUS", "-", "MINUS").Replace(string(s))
+	return runtimeapi.Signal(runtimeapi.Signal_value[name])
 }
 
 // podIPs are the sandbox's, or the node's for pods on its network.

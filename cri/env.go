@@ -134,7 +134,8 @@ func fieldValue(p *v1.Pod, path string, facts envFacts) (string, error) {
 }
 
 // resourceValue is a container's request or limit in units of the divisor,
-// rounded up. A limit that is not set is the node's allocatable amount.
+// rounded up. A limit that is not set is the pod's own, or else the node's
+// allocatable amount.
 func resourceValue(p *v1.Pod, c *v1.Container, ref *v1.ResourceFieldSelector, allocatable v1.ResourceList) (string, error) {
 	if ref.ContainerName != "" && ref.ContainerName != c.Name {
 		c = containerNamed(p, ref.ContainerName)
@@ -153,6 +154,9 @@ func resourceValue(p *v1.Pod, c *v1.Container, ref *v1.ResourceFieldSelector, al
 		q = c.Resources.Limits[res]
 		if q.IsZero() && !strings.HasPrefix(name, v1.ResourceHugePagesPrefix) {
 			q = allocatable[res]
+			if r := p.Spec.Resources; r != nil && res != v1.ResourceEphemeralStorage && !r.Limits.Name(res, resource.DecimalSI).IsZero() {
+				q = r.Limits[res]
+			}
 		}
 	} else {
 		q = c.Resources.Requests[res]

@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 func quantities(cpu, memory string) v1.ResourceList {
@@ -30,6 +31,17 @@ func amount(res, divisor string) *v1.EnvVarSource {
 		s.Divisor = resource.MustParse(divisor)
 	}
 	return &v1.EnvVarSource{ResourceFieldRef: s}
+}
+
+func TestStopSignals(t *testing.T) {
+	for name, want := range map[v1.Signal]runtimeapi.Signal{
+		v1.SIGTERM: runtimeapi.Signal_SIGTERM, v1.SIGRTMINPLUS1: runtimeapi.Signal_SIGRTMINPLUS1, v1.SIGRTMAXMINUS14: runtimeapi.Signal_SIGRTMAXMINUS14,
+		v1.SIGRTMIN: runtimeapi.Signal_SIGRTMIN, v1.SIGCLD: runtimeapi.Signal_SIGCLD, "": runtimeapi.Signal_RUNTIME_DEFAULT,
+	} {
+		if got := stopSignal(name); got != want {
+			t.Errorf("%s: got %v, want %v", name, got, want)
+		}
+	}
 }
 
 func TestEnvironment(t *testing.T) {
