@@ -6,7 +6,7 @@ import "podd/internal/pod"
 // one is kept (for its last state and `logs --previous`), of the sandboxes those
 // that hold one, and the newest. With no current sandbox nothing is to start.
 func (s *Step) collect(in *Input, current *pod.Sandbox) {
-	if settled(in, current) {
+	if tidy(in, current) {
 		return
 	}
 	kept := make(map[string]bool)
@@ -35,15 +35,21 @@ func (s *Step) collect(in *Input, current *pod.Sandbox) {
 	}
 }
 
-// settled says without more ado that there is nothing to collect: one sandbox,
-// and all that was ever made in it runs.
-func settled(in *Input, current *pod.Sandbox) bool {
-	if current == nil || len(in.Observed.Sandboxes) > 1 {
+// tidy says without more ado that there is nothing to collect, as in most looks:
+// one sandbox, and of each container one that runs or one that is dead.
+func tidy(in *Input, current *pod.Sandbox) bool {
+	all := in.Observed.Containers
+	if current == nil || len(in.Observed.Sandboxes) > 1 || len(all) > 32 {
 		return false
 	}
-	for i := range in.Observed.Containers {
-		if in.Observed.Containers[i].State != pod.ContainerRunning {
+	for i := range all {
+		if all[i].State == pod.ContainerCreated {
 			return false
+		}
+		for j := range all[:i] {
+			if all[i].Name == all[j].Name && all[i].State == pod.ContainerExited && all[j].State == pod.ContainerExited {
+				return false
+			}
 		}
 	}
 	return true

@@ -3,6 +3,7 @@ package plan_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -17,8 +18,7 @@ type world struct {
 	in     plan.Input
 	made   int              // sandboxes and containers so far
 	counts map[string]int32 // restart count of the next container
-	// rest is the idle time that waits, for back-offs and deadlines, may take.
-	slept time.Duration
+	slept  time.Duration    // what settle waited, for back-offs and deadlines
 }
 
 func newWorld(p *v1.Pod) *world {
@@ -234,12 +234,11 @@ func (w *world) rounds(t *testing.T) string {
 	for range 30 {
 		step := w.act(t)
 		if step.Idle() {
-			return all
+			return strings.TrimPrefix(all, "; ")
 		}
-		if all != "" {
-			all += "; "
+		if did := w.named(step); did != "-" {
+			all += "; " + did
 		}
-		all += w.named(step)
 	}
 	t.Fatalf("no idle step after 30 rounds: %s", all)
 	return ""
@@ -261,7 +260,9 @@ func (w *world) named(step plan.Step) string {
 			step.Stop[i].After[j] = name(id)
 		}
 	}
-	step.StopSandboxes = step.StopSandboxes[:min(len(step.StopSandboxes), 0)]
-	step.WakeAt = time.Time{}
+	if !step.RestartingAll {
+		step.RemoveContainers, step.RemoveSandboxes = nil, nil
+	}
+	step.StopSandboxes, step.ReleaseSandboxes, step.WakeAt = nil, nil, time.Time{}
 	return describe(step)
 }
