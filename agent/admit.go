@@ -30,22 +30,20 @@ type refusal struct {
 // changed; an apiserver's stays Failed, for its controller makes another.
 func (a *Agent) admits(d *pod.Desired) bool {
 	uid := d.UID()
-	if _, runs := a.orphans[uid]; runs {
-		return true
-	}
 	before, refused := a.refusal(uid)
-	if refused && (!a.room || before.Reason != "" && d.Source == pod.SourceAPIServer) {
-		return false
-	}
-	verdict := a.cfg.Admitter.Admit(d.Pod, a.others(uid))
-	if verdict.Admitted() {
-		if a.unrefuse(uid) && before.Reason != "" {
-			a.cfg.Status.Forget(uid) // it starts afresh
+	if _, runs := a.orphans[uid]; !runs {
+		if refused && (!a.room || before.Reason != "" && d.Source == pod.SourceAPIServer) {
+			return false
 		}
-		return true
+		if verdict := a.cfg.Admitter.Admit(d.Pod, a.others(uid)); !verdict.Admitted() {
+			a.refuse(d, before, verdict)
+			return false
+		}
 	}
-	a.refuse(d, before, verdict)
-	return false
+	if a.unrefuse(uid) && before.Reason != "" {
+		a.cfg.Status.Forget(uid) // it starts afresh
+	}
+	return true
 }
 
 // refuse tells of a refusal, once until it changes, or has those ended that the
@@ -102,6 +100,9 @@ func (w *worker) counts() *v1.Pod {
 	defer w.mu.Unlock()
 	if w.finished || len(w.mail.desired.Pod.Spec.Containers) == 0 {
 		return nil
+	}
+	if w.allocation.granted != nil {
+		return w.allocation.granted.Pod
 	}
 	return w.mail.desired.Pod
 }

@@ -30,6 +30,10 @@ type Agent struct {
 	poke  chan struct{}
 	freed chan struct{} // a pod holds less of the node than before
 
+	// granting is held while the node decides about a pod or a resize and until
+	// the next one to ask sees what was granted.
+	granting sync.Mutex
+
 	mu      sync.Mutex // guards what any goroutine asks for
 	workers map[pod.UID]*worker
 	unknown map[pod.UID]bool    // woken, and no worker knows them
@@ -120,6 +124,7 @@ func (a *Agent) Run(ctx context.Context, updates <-chan pod.Update) error {
 			a.forget(w)
 		case <-a.freed:
 			a.room = true
+			a.wakeDeferred()
 		case <-a.poke:
 			a.lookAtUnknown(ctx)
 			continue
@@ -204,9 +209,11 @@ func (a *Agent) reconcile(ctx context.Context) {
 			continue
 		}
 		held[d.Name()] = true
+		a.granting.Lock()
 		if a.admits(d) {
 			a.start(ctx, d, "")
 		}
+		a.granting.Unlock()
 	}
 }
 
@@ -278,6 +285,7 @@ func (a *Agent) forget(w *worker) {
 	delete(a.workers, w.uid)
 	a.mu.Unlock()
 	a.room = true
+	a.wakeDeferred()
 	select {
 	case <-w.poke:
 		a.Wake(w.uid, time.Time{})

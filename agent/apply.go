@@ -74,10 +74,11 @@ func (w *worker) apply(ctx context.Context, v *view) (did bool, err error) {
 		did = true
 	}
 	if len(step.Resize) > 0 {
-		if err := w.resize(ctx, d, step); err != nil {
+		resized, err := w.resize(ctx, d, step)
+		if err != nil {
 			return true, err
 		}
-		did = true
+		did = did || resized
 	}
 	if step.Phase == pod.PhaseGone {
 		if d.Pod.Name != "" {

@@ -135,6 +135,8 @@ type Config struct {
 	Probes   Probes
 	Hooks    Hooks
 	Admitter Admitter
+	// Resizer may be nil: every resize is granted, and only containers change.
+	Resizer Resizer
 	// Sources are those that will speak; a pod of the runtime whose source is
 	// not among them is an orphan once all of them have spoken.
 	Sources []pod.Source

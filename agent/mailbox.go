@@ -16,6 +16,8 @@ type mail struct {
 	end     *pod.End
 	// retry asks, once, to forget what holds the pod back.
 	retry bool
+	// room says, once, that the node has more room than before.
+	room bool
 	// looked is when the last look began; an older hint tells nothing new.
 	looked time.Time
 }
@@ -111,6 +113,6 @@ func (w *worker) take(now time.Time) mail {
 	default:
 	}
 	in := w.mail
-	w.mail.retry = false
+	w.mail.retry, w.mail.room = false, false
 	return in
 }

@@ -70,6 +70,7 @@ func (w *worker) report(v *view, err error) {
 			r.Conditions = append(r.Conditions, *step.End.Condition)
 		}
 	}
+	w.reportResize(&r)
 	if step.RestartingAll {
 		r.Conditions = append(r.Conditions, v1.PodCondition{
 			Type: v1.AllContainersRestarting, Status: v1.ConditionTrue, LastTransitionTime: metav1.NewTime(w.restarting),

@@ -29,6 +29,7 @@ type worker struct {
 	postStarts map[string]*postStart   // by container ID
 	preStopped map[string]bool         // hooks that were begun, by container ID
 	finished   bool                    // the pod has run to its end
+	deferred   bool                    // a resize waits for room
 
 	// What follows belongs to run's goroutine alone.
 	phase     pod.Phase
@@ -42,6 +43,8 @@ type worker struct {
 	told      told
 	counted   counted
 	stops     map[string]*stopping // by container ID
+	// allocation is what the node granted while a resize waits.
+	allocation allocation
 	// restarting is when the restart of all containers began that is under way.
 	restarting time.Time
 	// spawn runs what goes on beside the rounds; it ends with the worker, or
@@ -125,6 +128,7 @@ func (w *worker) round(ctx context.Context) (wakeAt time.Time, again bool) {
 	}
 	v := w.decide(in, seen, began)
 	step := &v.step
+	w.adoptCgroup(ctx, v)
 	w.report(v, nil)
 	if step.Finished {
 		w.release(ctx)
@@ -173,6 +177,7 @@ func (w *worker) decide(in mail, seen pod.Observed, now time.Time) *view {
 	if in.retry {
 		w.forgive()
 	}
+	in.desired = w.allocate(in, now)
 	w.note(in.desired, seen, now)
 	w.pruneStops(seen)
 	v := &view{in: in, seen: seen, hooks: w.lookAtHooks(seen)}
@@ -189,6 +194,7 @@ func (w *worker) decide(in mail, seen pod.Observed, now time.Time) *view {
 	}
 	w.keepEnd(in.desired, v.step.End)
 	w.finish(v.step.Finished)
+	w.settleResize(v, now)
 	w.tellBackOff(in.desired, seen, &v.step)
 	return v
 }

@@ -38,6 +38,13 @@ func (t *Tree) Usage(p *v1.Pod, containerID string) (int64, error) {
 	return strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
 }
 
+// MemoryLimit is what a pod's group is held to and what p asks for, in bytes; 0
+// for none.
+func (t *Tree) MemoryLimit(p *v1.Pod) (now, next int64) {
+	have, _ := t.known(p.UID)
+	return have.Memory, PodLimits(t.settings, p).Memory
+}
+
 // containerDir is a container's group: runtimes name it after the container,
 // with a prefix and a suffix under systemd.
 func containerDir(dir, id string) (string, error) {

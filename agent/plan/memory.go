@@ -31,10 +31,15 @@ type Memory struct {
 	// have yet to be answered, by name.
 	Removed map[string]backoff.End
 
+	// Held is what containers were last held to, by name; "" is the pod.
+	Held map[string]Held
+
 	// of is the pod that was decided about last, and hashes what its containers
 	// are when they are made from it, by name.
 	of     *v1.Pod
 	hashes map[string]string
+	// whole is what that pod is to be held to.
+	whole Bounds
 }
 
 // Killed is a container that was stopped to be started anew.
@@ -99,7 +104,7 @@ func (m *Memory) about(p *v1.Pod) {
 		return
 	}
 	before := m.of
-	m.of, m.hashes = p, make(map[string]string)
+	m.of, m.hashes, m.whole = p, make(map[string]string), podBounds(p)
 	for c := range specs(p) {
 		m.hashes[c.Name] = pod.ContainerHash(c)
 		if before == nil {

@@ -121,7 +121,8 @@ type Stop struct {
 	Probe bool
 }
 
-// Resize changes the resources of a running container.
+// Resize changes the resources of a running container, and of the pod around it.
+// Without a container, only the pod's are to change.
 type Resize struct {
 	ID        string
 	Container *v1.Container
@@ -181,6 +182,7 @@ func (s *Step) sync(in *Input) {
 	} else {
 		s.stopStrangers(in, current)
 		s.stopFailing(in, current)
+		s.resize(in, current)
 	}
 	switch {
 	case len(s.Stop)+len(s.StopSandboxes) > 0:

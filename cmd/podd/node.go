@@ -23,12 +23,14 @@ import (
 	"podd/config"
 	"podd/cri"
 	"podd/events"
+	"podd/hooks"
 	"podd/images"
 	"podd/internal/pod"
 	"podd/pleg"
 	"podd/podconfig"
 	"podd/podconfig/file"
 	"podd/podconfig/http"
+	"podd/prober"
 	"podd/server"
 	"podd/status"
 	"podd/systemd"
@@ -56,6 +58,8 @@ type node struct {
 	imports   bool // the runtime takes archives; known from its greeting on
 	volumes   *volumes.Mounter
 	pleg      *pleg.Relister
+	prober    *prober.Prober
+	hooks     *hooks.Runner
 	agent     *agent.Agent
 	server    *server.Server
 	keep      housekeeping
@@ -75,6 +79,8 @@ type node struct {
 	runtimeUp chan time.Time
 	// greeted is closed when the runtime has answered for the first time.
 	greeted chan struct{}
+	// probeMetrics is what /metrics/probes shows.
+	probeMetrics *prometheus.Registry
 	// imported is poked when images came from the image directory.
 	imported chan struct{}
 }
@@ -230,6 +236,7 @@ func (n *node) newAgent() error {
 	if err := n.newImages(wake); err != nil {
 		return err
 	}
+	n.newProbes(wake)
 	curve := backoff.Default()
 	curve.Max = n.cfg.RestartBackOffMax
 	var names []pod.Source
@@ -241,8 +248,8 @@ func (n *node) newAgent() error {
 	}
 	n.agent = agent.New(agent.Config{
 		Observer: observer{n.client, n.greeted}, Sandboxes: sandboxes{n.client, n.network}, Containers: n.client, Images: podImages{n.images}, Volumes: n.volumes,
-		Cgroups: podCgroups{n}, Admitter: n.admission, Logs: n.client, Status: n.status, Events: n.recorder,
-		Sources: names, BackOff: curve, Graves: filepath.Join(n.cfg.RootDir, "graves"),
+		Cgroups: podCgroups{n}, Admitter: n.admission, Resizer: resizer{podCgroups{n}, n.admission}, Logs: n.client, Status: n.status, Events: n.recorder,
+		Probes: n.prober, Hooks: n.hooks, Sources: names, BackOff: curve, Graves: filepath.Join(n.cfg.RootDir, "graves"),
 		Ended: filepath.Join(n.cfg.RootDir, "ended"), Log: n.log, Metrics: n.registry,
 	})
 	n.pleg = pleg.New(pleg.Config{
@@ -262,7 +269,7 @@ func (n *node) newServer() {
 		Configz: func() any { return map[string]any{"kubeletconfig": n.cfg.Masked()} },
 		Health:  n.checks(),
 		Changes: []func() (<-chan struct{}, func()){n.status.Changes, n.recorder.Watch, n.config.Changes},
-		Log:     n.log, Gather: n.registry, Metrics: n.registry,
+		Log:     n.log, Gather: n.registry, GatherProbes: n.probeMetrics, Metrics: n.registry,
 	})
 }
 
@@ -284,6 +291,7 @@ func (n *node) run(ctx context.Context) error {
 	start("problems", n.tellProblems)
 	start("volumes", n.volumes.Run)
 	start("images", n.images.Run)
+	start("prober", n.prober.Run)
 	if n.supervisor != nil {
 		start("runtime supervisor", n.supervisor.Run)
 	}

@@ -229,6 +229,12 @@ func (c podCgroups) EnsureCgroup(ctx context.Context, p *v1.Pod) error {
 	return c.n.cgroups.Load().Ensure(ctx, p)
 }
 
+// resizer is what resizes ask of the node.
+type resizer struct {
+	podCgroups
+	*admission.Gate
+}
+
 // RaiseCgroup and HoldCgroup are for resizes: before and after the containers'.
 func (c podCgroups) RaiseCgroup(ctx context.Context, p *v1.Pod) error {
 	return c.n.cgroups.Load().Raise(ctx, p)
@@ -236,6 +242,11 @@ func (c podCgroups) RaiseCgroup(ctx context.Context, p *v1.Pod) error {
 
 func (c podCgroups) HoldCgroup(ctx context.Context, p *v1.Pod) error {
 	return c.n.cgroups.Load().Update(ctx, p)
+}
+
+// MemoryLimit is in bytes; 0 for none.
+func (c podCgroups) MemoryLimit(p *v1.Pod) (now, next int64) {
+	return c.n.cgroups.Load().MemoryLimit(p)
 }
 
 // MemoryUsage is in bytes, of the pod where containerID is empty.

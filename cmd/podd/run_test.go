@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 
+	"podd/cgroup"
 	"podd/cri/critest"
 )
 
@@ -64,22 +65,35 @@ func newDaemon(t *testing.T, call time.Duration) *daemon {
 	if err := os.Mkdir(d.manifests(), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	port := freePort(t)
+	port, root := freePort(t), fmt.Sprintf("/poddtest%d", os.Getpid())
+	t.Cleanup(func() { removeCgroups(t, root+"/kubepods") })
 	d.http = fmt.Sprintf("http://127.0.0.1:%d", port)
 	config := fmt.Sprintf(`apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 containerRuntimeEndpoint: %s
 staticPodPath: %s
 podLogsDir: %s
-cgroupRoot: /poddtest%d
+cgroupRoot: %s
+maxPods: 1000
 address: 127.0.0.1
 readOnlyPort: %d
 healthzPort: 0
-`, d.srv.Endpoint(), d.manifests(), filepath.Join(dir, "logs"), os.Getpid(), port)
+`, d.srv.Endpoint(), d.manifests(), filepath.Join(dir, "logs"), root, port)
 	if err := os.WriteFile(filepath.Join(dir, "config.yaml"), []byte(config), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	return d
+}
+
+// removeCgroups removes what podd keeps over a stop: the groups above the pods'.
+func removeCgroups(t *testing.T, root string) {
+	facts, err := cgroup.Detect()
+	if err == nil {
+		err = cgroup.NewTree(facts, cgroup.Cgroupfs, root, cgroup.Settings{}).RemoveRoot(context.Background())
+	}
+	if err != nil {
+		t.Error(err)
+	}
 }
 
 func (d *daemon) manifests() string { return filepath.Join(d.dir, "manifests") }

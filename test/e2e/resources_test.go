@@ -1,0 +1,205 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"podd/cgroup"
+)
+
+// cgroups reads the groups of a test's pods, by v1's or v2's names.
+type cgroups struct {
+	*env
+	facts cgroup.Facts
+}
+
+func (e *env) cgroups() cgroups {
+	e.Helper()
+	facts, err := cgroup.Detect()
+	if err != nil {
+		e.Fatal(err)
+	}
+	return cgroups{env: e, facts: facts}
+}
+
+// read returns a setting of a group below the root of the pods; one is its name
+// on v1, two on v2.
+func (c cgroups) read(rel, one, two string) string {
+	controller, _, _ := strings.Cut(one, ".")
+	name := one
+	if c.facts.Version == cgroup.V2 {
+		name = two
+	}
+	text, err := os.ReadFile(filepath.Join(c.facts.Controllers[controller], c.node.CgroupRoot, "kubepods", rel, name))
+	if err != nil {
+		return err.Error()
+	}
+	return strings.TrimSpace(string(text))
+}
+
+// want waits until a setting has a value, which v2 may write otherwise.
+func (c cgroups) want(rel, one, two, value1, value2 string) {
+	c.Helper()
+	want := value1
+	if c.facts.Version == cgroup.V2 {
+		want = value2
+	}
+	c.eventually(fmt.Sprintf("wait until %s of %s is %s", one, rel, want), func(context.Context) error {
+		if got := c.read(rel, one, two); got != want {
+			return fmt.Errorf("it is %s", got)
+		}
+		return nil
+	})
+}
+
+// withResources puts resources into a manifest of podOf.
+func withResources(manifest, resources string) string {
+	return strings.Replace(manifest, "    command:", "    resources: "+resources+"\n    command:", 1)
+}
+
+func TestCgroupsHoldWhatPodsAskFor(t *testing.T) {
+	e := prepare(t)
+	e.podd.Config["podPidsLimit"] = 123
+	e.start()
+	e.write("g.yaml", withResources(e.resting("g"), "{limits: {cpu: 500m, memory: 64Mi}}"))
+	e.write("b1.yaml", withResources(e.resting("b1"), "{requests: {cpu: 250m, memory: 32Mi}, limits: {cpu: '1', memory: 64Mi}}"))
+	e.write("b2.yaml", withResources(e.resting("b2"), "{requests: {cpu: 250m}}"))
+	e.write("be.yaml", e.resting("be"))
+	g, b1, b2, be := e.ready("g"), e.ready("b1"), e.ready("b2"), e.ready("be")
+	c := e.cgroups()
+	of := func(class string, p *v1.Pod) string { return filepath.Join(class, "pod"+string(p.UID)) }
+
+	c.want("burstable", "cpu.shares", "cpu.weight", "512", "20")
+	c.want("besteffort", "cpu.shares", "cpu.weight", "2", "1")
+	c.want(of("", g), "cpu.shares", "cpu.weight", "512", "20")
+	c.want(of("", g), "cpu.cfs_quota_us", "cpu.max", "50000", "50000 100000")
+	c.want(of("", g), "memory.limit_in_bytes", "memory.max", "67108864", "67108864")
+	c.want(of("", g), "pids.max", "pids.max", "123", "123")
+	c.want(of("burstable", b1), "cpu.shares", "cpu.weight", "256", "10")
+	c.want(of("burstable", b1), "cpu.cfs_quota_us", "cpu.max", "100000", "100000 100000")
+	c.want(of("burstable", b1), "memory.limit_in_bytes", "memory.max", "67108864", "67108864")
+	c.want(of("burstable", b2), "cpu.cfs_quota_us", "cpu.max", "-1", "max 100000")
+	c.want(of("besteffort", be), "cpu.shares", "cpu.weight", "2", "1")
+	c.want(of("besteffort", be), "pids.max", "pids.max", "123", "123")
+	container := filepath.Join(of("", g), containerID(g, "main"))
+	c.want(container, "cpu.cfs_quota_us", "cpu.max", "50000", "50000 100000")
+	c.want(container, "memory.limit_in_bytes", "memory.max", "67108864", "67108864")
+
+	// A podd that is started again finds the pods, and the class' weight with them.
+	e.kill()
+	e.start()
+	e.write("b3.yaml", withResources(e.resting("b3"), "{requests: {cpu: 500m}}"))
+	e.ready("b3")
+	c.want("burstable", "cpu.shares", "cpu.weight", "1024", "39")
+	e.remove("b1.yaml", "b3.yaml")
+	c.want("burstable", "cpu.shares", "cpu.weight", "256", "10")
+}
+
+func TestAContainerThatEatsItsMemoryLimitIsOOMKilled(t *testing.T) {
+	e := begin(t)
+	e.write("eater.yaml", withResources(e.podOf("eater", "x=x; while :; do x=$x$x; done", "restartPolicy: Never"), "{limits: {memory: 24Mi}}"))
+	e.write("beside.yaml", e.resting("beside"))
+	p := e.waitPod("eater", "killed", func(p *v1.Pod) error {
+		for _, c := range p.Status.ContainerStatuses {
+			if c.State.Terminated != nil {
+				return nil
+			}
+		}
+		return fmt.Errorf("it is %s", describe(p))
+	})
+	if s := p.Status.ContainerStatuses[0].State.Terminated; s.Reason != "OOMKilled" || s.ExitCode != 137 {
+		t.Errorf("got reason %q, exit code %d; want OOMKilled, 137", s.Reason, s.ExitCode)
+	}
+	e.ready("beside")
+}
+
+// TestAForkBombDoesNotSlowAnotherPodsStart: it has its processes and no more, and
+// the least weight.
+func TestAForkBombDoesNotSlowAnotherPodsStart(t *testing.T) {
+	e := prepare(t)
+	e.podd.Config["podPidsLimit"] = 200
+	e.start()
+	const times = 7
+	starts := func(kind string) []time.Duration {
+		var took []time.Duration
+		for i := range times {
+			name := fmt.Sprintf("%s%d", kind, i)
+			took = append(took, e.started(name))
+			e.remove(name + ".yaml")
+		}
+		slices.Sort(took)
+		return took
+	}
+	starts("warm")
+	before := starts("before")
+	e.write("bomb.yaml", e.podOf("bomb", ": > /out/bomb; while :; do sh -c 'while :; do :; done' & done", "restartPolicy: Always"))
+	e.mark("bomb")
+	bomb, c := e.ready("bomb"), e.cgroups()
+	group := filepath.Join("besteffort", "pod"+string(bomb.UID))
+	c.want(group, "pids.max", "pids.max", "200", "200")
+	e.eventually("wait until the bomb has what it gets", func(context.Context) error {
+		var n int
+		if _, err := fmt.Sscan(c.read(group, "pids.current", "pids.current"), &n); err != nil || n < 150 {
+			return fmt.Errorf("it has %d processes (%v)", n, err)
+		}
+		return nil
+	})
+	during := starts("during")
+	t.Logf("starts alone %v, beside a fork bomb %v", before, during)
+	if alone, beside := before[times/2], during[times/2]; beside > alone*3/2 {
+		t.Errorf("beside a fork bomb a pod takes %v to start, alone %v", beside, alone)
+	}
+}
+
+func TestAPodThatDoesNotFitRunsWhenThereIsRoom(t *testing.T) {
+	e := prepare(t)
+	e.podd.Config["maxPods"] = 2
+	e.start()
+	e.write("one.yaml", e.resting("one"))
+	e.write("two.yaml", e.resting("two"))
+	e.ready("one")
+	e.ready("two")
+	e.write("three.yaml", e.resting("three"))
+	p := e.waitPod("three", "refused", func(p *v1.Pod) error {
+		if p.Status.Phase != v1.PodFailed {
+			return fmt.Errorf("it is %s", describe(p))
+		}
+		return nil
+	})
+	if p.Status.Reason != "UnexpectedAdmissionError" || !strings.Contains(p.Status.Message, "[(res: pods, q: 1), ]") {
+		t.Errorf("got %s: %s", p.Status.Reason, p.Status.Message)
+	}
+	e.event("three", "UnexpectedAdmissionError", "no set of running pods found to reclaim resources")
+	e.metric(`kubelet_admission_rejections_total{reason="UnexpectedAdmissionError"} 1`)
+	e.remove("one.yaml")
+	e.ready("three")
+}
+
+func TestAPodForAnotherNodeIsRefused(t *testing.T) {
+	e := prepare(t)
+	e.podd.Args = append(e.podd.Args, "--node-labels", "disk=ssd")
+	e.start()
+	e.write("here.yaml", e.podOf("here", ": > /out/here; ${REST}", "nodeSelector: {disk: ssd, kubernetes.io/os: linux}"))
+	e.write("there.yaml", e.podOf("there", ": > /out/there; ${REST}", "nodeSelector: {disk: hdd}"))
+	e.ready("here")
+	p := e.waitPod("there", "refused", func(p *v1.Pod) error {
+		if p.Status.Phase != v1.PodFailed {
+			return fmt.Errorf("it is %s", describe(p))
+		}
+		return nil
+	})
+	if p.Status.Reason != "NodeAffinity" || p.Status.Message != "Pod was rejected: Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector" {
+		t.Errorf("got %s: %s", p.Status.Reason, p.Status.Message)
+	}
+	if e.marked("there") {
+		t.Error("it runs")
+	}
+}
