@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -74,10 +75,10 @@ func (s *Server) addReadOnly(mux *http.ServeMux) {
 	running := func(w http.ResponseWriter, r *http.Request) { s.json(w, r, runningPods(s.config.Pods.Pods())) }
 	mux.HandleFunc("/runningpods", running)
 	mux.HandleFunc("/runningpods/", running)
-	if s.config.Gather != nil {
-		mux.Handle("/metrics", promhttp.HandlerFor(s.config.Gather, promhttp.HandlerOpts{
-			MaxRequestsInFlight: 4, Timeout: 30 * time.Second,
-		}))
+	for path, gather := range map[string]prometheus.Gatherer{"/metrics": s.config.Gather, "/metrics/probes": s.config.GatherProbes} {
+		if gather != nil {
+			mux.Handle(path, promhttp.HandlerFor(gather, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: 30 * time.Second}))
+		}
 	}
 	if s.config.Configz != nil {
 		mux.HandleFunc("/configz", func(w http.ResponseWriter, r *http.Request) {

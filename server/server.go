@@ -54,9 +54,10 @@ type Config struct {
 	Changes []func() (c <-chan struct{}, stop func())
 	// Logs is told of requests that went wrong; nil for none.
 	Log *slog.Logger
-	// Gather is what /metrics shows, Metrics where the server's own go.
-	Gather  prometheus.Gatherer
-	Metrics prometheus.Registerer
+	// Gather is what /metrics shows, GatherProbes what /metrics/probes does, which
+	// has rows for each pod; Metrics is where the server's own go.
+	Gather, GatherProbes prometheus.Gatherer
+	Metrics              prometheus.Registerer
 }
 
 // Version says what runs.

@@ -57,7 +57,7 @@ func start(t *testing.T, change func(*Config)) (*Server, *node) {
 	c := Config{
 		Socket:          filepath.Join(t.TempDir(), "run", "podd.sock"),
 		ReadOnlyAddress: "127.0.0.1:0", HealthzAddress: "127.0.0.1:0",
-		Pods: n, Gather: reg, Metrics: reg,
+		Pods: n, Gather: reg, GatherProbes: reg, Metrics: reg,
 		Problems: func() []pod.Problem { return []pod.Problem{{Origin: "/x.yaml", Line: 3, Message: "is wrong"}} },
 		Events: func(ns, name string) []*v1.Event {
 			return []*v1.Event{{Reason: "Started", Message: ns + "/" + name}}
@@ -120,7 +120,7 @@ func TestWhoAnswersWhat(t *testing.T) {
 	}{
 		{"/healthz", 200, 200, 200}, {"/healthz/ping", 200, 200, 200}, {"/livez", 200, 200, 200}, {"/readyz?verbose", 200, 200, 200},
 		{"/healthz/nothing", 404, 404, 404},
-		{"/pods", 200, 200, 404}, {"/runningpods/", 200, 200, 404}, {"/metrics", 200, 200, 404}, {"/configz", 200, 200, 404},
+		{"/pods", 200, 200, 404}, {"/runningpods/", 200, 200, 404}, {"/metrics", 200, 200, 404}, {"/metrics/probes", 200, 200, 404}, {"/configz", 200, 200, 404},
 		{"/podd/v1/pods", 200, 404, 404}, {"/podd/v1/problems", 200, 404, 404}, {"/podd/v1/events", 200, 404, 404},
 		{"/podd/v1/version", 200, 404, 404}, {"/debug/pprof/", 200, 404, 404}, {"/", 404, 404, 404},
 	}
