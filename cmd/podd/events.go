@@ -105,6 +105,14 @@ func (f *eventsFlags) run(cmd *cobra.Command, arg string) error {
 	})
 }
 
+// list asks for the events of a pod once.
+func (f *eventsFlags) list(ctx context.Context, name podName) ([]v1.Event, error) {
+	list := v1.EventList{Items: []v1.Event{}}
+	err := newClient(f.stateDir).get(ctx, "/podd/v1/events", url.Values{"name": {name.name}, "namespace": {name.namespace}},
+		func(decode func(any) error) error { return decode(&list) })
+	return list.Items, err
+}
+
 // exists returns an error that says which pods are meant, perhaps, when there
 // is none of that name.
 func (f *eventsFlags) exists(ctx context.Context, name podName) error {

@@ -2,9 +2,12 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"podd/internal/pod"
 )
 
 // summary is what a row of the table says of a pod's containers.
@@ -26,7 +29,7 @@ func summarize(p *v1.Pod) summary {
 		s.status = string(v1.PodPending)
 	}
 	initializing := s.init(p)
-	if !initializing || initialized(p) {
+	if !initializing || holds(p, v1.PodInitialized) {
 		s.forgetInit(p)
 		s.regular(p)
 	}
@@ -40,55 +43,48 @@ func summarize(p *v1.Pod) summary {
 	return s
 }
 
-func initialized(p *v1.Pod) bool {
-	for _, c := range p.Status.Conditions {
-		if c.Type == v1.PodInitialized {
-			return c.Status == v1.ConditionTrue
-		}
-	}
-	return false
+func holds(p *v1.Pod, t v1.PodConditionType) bool {
+	return slices.ContainsFunc(p.Status.Conditions, func(c v1.PodCondition) bool {
+		return c.Type == t && c.Status == v1.ConditionTrue
+	})
 }
 
 func sidecar(p *v1.Pod, name string) bool {
-	for _, c := range p.Spec.InitContainers {
-		if c.Name == name {
-			return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.Spec.InitContainers, func(c v1.Container) bool {
+		return c.Name == name && pod.IsSidecar(&c)
+	})
 }
 
-// init looks at the init containers and says whether one is not through yet.
+// init looks at the init containers up to the first that is not through yet, and
+// says whether there is one. The others after it have nothing to tell, in kubectl
+// neither.
 func (s *summary) init(p *v1.Pod) bool {
-	for _, c := range p.Spec.InitContainers {
-		if sidecar(p, c.Name) {
+	for i := range p.Spec.InitContainers {
+		if pod.IsSidecar(&p.Spec.InitContainers[i]) {
 			s.total++
 		}
 	}
-	pending := false
 	for i := range p.Status.InitContainerStatuses {
 		cs := &p.Status.InitContainerStatuses[i]
 		s.count(cs)
-		isSidecar := sidecar(p, cs.Name)
-		if isSidecar && cs.Ready && cs.State.Running != nil {
-			s.ready++
-		}
-		through := cs.State.Terminated != nil && cs.State.Terminated.ExitCode == 0 && !isSidecar ||
-			isSidecar && cs.Started != nil && *cs.Started
-		if through || pending {
-			continue
-		}
-		pending = true
-		switch {
-		case cs.State.Terminated != nil:
-			s.status = "Init:" + ending(cs.State.Terminated)
+		switch end := cs.State.Terminated; {
+		case end != nil && end.ExitCode == 0:
+		case sidecar(p, cs.Name) && cs.Started != nil && *cs.Started:
+			if cs.Ready {
+				s.ready++
+			}
+		case end != nil:
+			s.status = "Init:" + ending(end)
+			return true
 		case cs.State.Waiting != nil && cs.State.Waiting.Reason != "" && cs.State.Waiting.Reason != "PodInitializing":
 			s.status = "Init:" + cs.State.Waiting.Reason
+			return true
 		default:
 			s.status = fmt.Sprintf("Init:%d/%d", i, len(p.Spec.InitContainers))
+			return true
 		}
 	}
-	return pending
+	return false
 }
 
 // forgetInit drops the restarts of init containers that are through, as kubectl
@@ -103,7 +99,7 @@ func (s *summary) forgetInit(p *v1.Pod) {
 }
 
 func (s *summary) regular(p *v1.Pod) {
-	running := false
+	running, failed := false, ""
 	// From the last to the first, so that the first one's word stays.
 	for i := len(p.Status.ContainerStatuses) - 1; i >= 0; i-- {
 		cs := &p.Status.ContainerStatuses[i]
@@ -113,18 +109,22 @@ func (s *summary) regular(p *v1.Pod) {
 			s.status = cs.State.Waiting.Reason
 		case cs.State.Terminated != nil:
 			s.status = ending(cs.State.Terminated)
+			if cs.State.Terminated.ExitCode != 0 {
+				failed = s.status
+			}
 		case cs.Ready && cs.State.Running != nil:
 			running = true
 			s.ready++
 		}
 	}
-	if s.status == "Completed" && running {
+	switch {
+	case s.status != "Completed":
+	case running && holds(p, v1.PodReady):
+		s.status = "Running"
+	case failed != "":
+		s.status = failed
+	case running:
 		s.status = "NotReady"
-		for _, c := range p.Status.Conditions {
-			if c.Type == v1.PodReady && c.Status == v1.ConditionTrue {
-				s.status = "Running"
-			}
-		}
 	}
 }
 

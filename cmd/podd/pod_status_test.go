@@ -23,6 +23,20 @@ func TestStatusColumn(t *testing.T) {
 	}
 	initialized := []v1.PodCondition{{Type: v1.PodInitialized, Status: v1.ConditionTrue}, {Type: v1.PodReady, Status: v1.ConditionTrue}}
 	deleted := metav1.Now()
+	no := false
+	unstarted := func(s v1.ContainerStatus) v1.ContainerStatus {
+		s.Started, s.Ready = &no, false
+		return s
+	}
+	unready := func(s v1.ContainerStatus) v1.ContainerStatus {
+		s.Ready = false
+		return s
+	}
+	side := []v1.Container{{Name: "s", RestartPolicy: &always}}
+	with := func(init []v1.Container, inits []v1.ContainerStatus, conditions []v1.PodCondition, regular ...v1.ContainerStatus) v1.Pod {
+		return v1.Pod{Spec: v1.PodSpec{InitContainers: init, Containers: make([]v1.Container, len(regular))},
+			Status: v1.PodStatus{Phase: v1.PodRunning, Conditions: conditions, InitContainerStatuses: inits, ContainerStatuses: regular}}
+	}
 	tests := []struct {
 		name        string
 		pod         v1.Pod
@@ -51,6 +65,14 @@ func TestStatusColumn(t *testing.T) {
 		{"sidecar counts", v1.Pod{Spec: v1.PodSpec{InitContainers: []v1.Container{{Name: "s", RestartPolicy: &always}}, Containers: make([]v1.Container, 1)},
 			Status: v1.PodStatus{Phase: v1.PodRunning, Conditions: initialized, InitContainerStatuses: []v1.ContainerStatus{cs("s", run)},
 				ContainerStatuses: []v1.ContainerStatus{cs("a", run)}}}, "Running", 2, 2},
+		{"sidecar not started", with(side, []v1.ContainerStatus{unstarted(cs("s", run))}, nil, cs("a", wait("PodInitializing"))), "Init:0/1", 0, 2},
+		{"sidecar crashes before the others", with(side, []v1.ContainerStatus{unstarted(cs("s", end("Error", 1, 0)))}, nil, cs("a", wait("PodInitializing"))), "Init:Error", 0, 2},
+		{"all init containers through, nothing made", with([]v1.Container{{Name: "i"}}, []v1.ContainerStatus{cs("i", end("Completed", 0, 0))}, nil, cs("a", wait("PodInitializing"))), "PodInitializing", 0, 1},
+		{"sidecar restarts beside a running one", with(side, []v1.ContainerStatus{unstarted(cs("s", wait("CrashLoopBackOff")))}, initialized, cs("a", run)), "Init:CrashLoopBackOff", 1, 2},
+		{"sidecar started, not ready", with(side, []v1.ContainerStatus{unready(cs("s", run))}, initialized, cs("a", run)), "Running", 1, 2},
+		{"sidecar ended well", with(side, []v1.ContainerStatus{cs("s", end("Completed", 0, 0))}, initialized, cs("a", end("Completed", 0, 0))), "Completed", 0, 2},
+		{"one done, one failed", with(nil, nil, nil, cs("a", end("Completed", 0, 0)), cs("b", end("OOMKilled", 137, 0))), "OOMKilled", 0, 2},
+		{"restarting all", with([]v1.Container{{Name: "i"}}, []v1.ContainerStatus{cs("i", wait("RestartingAllContainers"))}, initialized, cs("a", wait("RestartingAllContainers"))), "RestartingAllContainers", 0, 1},
 		{"going", v1.Pod{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &deleted}, Status: v1.PodStatus{Phase: v1.PodRunning}}, "Terminating", 0, 0},
 	}
 	for _, tt := range tests {

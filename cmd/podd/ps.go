@@ -33,6 +33,9 @@ do not run, and then the manifests that podd could not use, with file, line and
 what to do. A pod whose manifest was broken by an edit runs on in its last good
 version, and is marked so.
 
+With --events one pod is shown more closely, as kubectl describe does: each of its
+containers, the conditions that do not hold, and what happened to it.
+
 A pod is called by its name or its manifest's, with or without namespace/.
 With -o json and -o yaml the answer is a PodList that has, beyond the API's own
 fields, the list "problems".
@@ -61,7 +64,7 @@ Exit codes: 0, 1 for an error, 2 for wrong usage, 3 when podd is not running.`,
 	addSocket(cmd, &f.stateDir)
 	addNamespace(cmd, &f.stateDir, &f.namespace)
 	cmd.Flags().BoolVarP(&f.watch, "watch", "w", false, "go on with changes until interrupted")
-	cmd.Flags().StringVar(&f.events, "events", "", "list the events of this `pod` instead")
+	cmd.Flags().StringVar(&f.events, "events", "", "show this `pod` more closely: its containers and its events")
 	_ = cmd.RegisterFlagCompletionFunc("events", completeOnePod(&f.stateDir, &f.namespace)) // the flag exists
 	addOutput(cmd, &f.output, "wide", "json", "yaml")
 	return cmd
@@ -71,9 +74,38 @@ func (f *psFlags) runEvents(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return &exitError{exitUsage, fmt.Errorf("--events takes one pod and no more names: %s", strings.Join(args, " "))}
 	}
+	name, err := parsePodName(f.events, f.namespace)
+	if err != nil {
+		return err
+	}
+	all, err := listPods(cmd.Context(), f.stateDir)
+	if err != nil {
+		return err
+	}
+	l, out := restrict(all, name), cmd.OutOrStdout()
 	e := &eventsFlags{stateDir: f.stateDir, namespace: f.namespace, output: f.output, watch: f.watch}
-	if e.output == "wide" {
-		e.output = "" // events have nothing more to show
+	switch f.output {
+	case "json", "yaml":
+		if f.watch {
+			break // of a pod that is being watched, what happens to it
+		}
+		if len(l.Pods) == 0 {
+			return name.missing(all)
+		}
+		events, err := e.list(cmd.Context(), name)
+		if err != nil {
+			return err
+		}
+		return writeObject(out, f.output, described{podList(l), events})
+	default:
+		e.output = ""
+		if len(l.Pods) > 0 {
+			v := view{wide: f.output == "wide", width: widthOf(out), filtered: true}
+			if err := v.describe(out, l, time.Now()); err != nil {
+				return err
+			}
+			fmt.Fprintln(out, "\nEvents:")
+		}
 	}
 	return e.run(cmd, f.events)
 }
