@@ -83,3 +83,36 @@ func TestARuntimeClassNamesAHandlerOfTheRuntime(t *testing.T) {
 		t.Error("a pod of an unknown RuntimeClass runs")
 	}
 }
+
+// TestAnInitContainerWritesTheVariablesOfTheOthers: fileKeyRef (KEP-3721).
+func TestAnInitContainerWritesTheVariablesOfTheOthers(t *testing.T) {
+	e := begin(t)
+	e.apply("env-file.yaml")
+	e.mark("vars")
+	if got, want := e.contents("vars"), "first=one two\nsecond=\"over\nlines\"\nthird=\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	e.ready("env-file")
+}
+
+// TestAStopSignalOfThePodsOwnAndSharedProcesses: the containers of the pod see
+// one another's processes, and one ends by the signal that it names.
+func TestAStopSignalOfThePodsOwnAndSharedProcesses(t *testing.T) {
+	e := begin(t)
+	e.apply("processes.yaml")
+	e.mark("waits")
+	if got := strings.Fields(e.contents("shared")); len(got) < 3 || got[0] != "/pause" || !strings.Contains(e.contents("shared"), "/bin/sh") {
+		t.Errorf("the first process is not the sandbox's: %q", e.contents("shared"))
+	}
+	p := e.ready("processes")
+	for _, c := range p.Status.ContainerStatuses {
+		if c.Name == "waits" && (c.StopSignal == nil || *c.StopSignal != v1.SIGUSR2) {
+			t.Errorf("status.stopSignal: got %v", c.StopSignal)
+		}
+	}
+	e.remove("processes.yaml")
+	e.mark("usr2")
+	if e.marked("term") {
+		t.Error("SIGTERM was sent too")
+	}
+}
