@@ -42,8 +42,9 @@ type Agent struct {
 	// What follows belongs to the sync loop's goroutine alone.
 	wanted    map[pod.UID]*pod.Desired
 	spoken    map[pod.Source]bool
-	orphans   map[pod.UID]pod.Glance // what runs and has no worker yet
-	room      bool                   // something ended or changed since refused pods were last asked about
+	orphans   map[pod.UID]pod.Glance   // what runs and has no worker yet
+	last      map[pod.UID]*pod.Desired // what orphans were meant to be, where it is known
+	room      bool                     // something ended or changed since refused pods were last asked about
 	recovered bool
 	swept     bool
 	away      error // why the runtime never answered, so far
@@ -86,6 +87,7 @@ func New(cfg Config) *Agent {
 		wanted:  make(map[pod.UID]*pod.Desired),
 		spoken:  make(map[pod.Source]bool),
 		orphans: make(map[pod.UID]pod.Glance),
+		last:    make(map[pod.UID]*pod.Desired),
 		refused: make(map[pod.UID]refusal),
 		poke:    make(chan struct{}, 1),
 		freed:   make(chan struct{}, 1),
@@ -162,15 +164,31 @@ func (a *Agent) apply(u pod.Update) {
 			a.wanted[d.UID()] = d
 			continue
 		}
-		delete(a.wanted, d.UID())
-		if a.unrefuse(d.UID()) || !a.recovered {
-			a.cfg.Status.Forget(d.UID())
-		}
+		a.unwant(d)
 		if deleted {
 			a.delete(d)
 		}
 	}
 	a.metrics.desired.Set(float64(len(a.wanted)))
+}
+
+// unwant notes that nobody wants a pod any more. What it was meant to be is kept
+// where no worker has it and something of it may have to be ended in order: it
+// runs and waits for its name, nothing is known yet of what runs, or it ran
+// before a boot and was then refused.
+func (a *Agent) unwant(d *pod.Desired) {
+	uid := d.UID()
+	delete(a.wanted, uid)
+	refused := a.unrefuse(uid)
+	if refused || !a.recovered {
+		a.cfg.Status.Forget(uid)
+	}
+	if refused {
+		a.orphans[uid] = pod.Glance{UID: uid, Name: d.Pod.Name, Namespace: d.Pod.Namespace, Source: d.Source}
+	}
+	if _, runs := a.orphans[uid]; runs || !a.recovered {
+		a.last[uid] = d
+	}
 }
 
 // reconcile brings the workers in line with what is wanted.
@@ -266,6 +284,7 @@ func (a *Agent) start(ctx context.Context, d *pod.Desired, unwanted string) {
 		w.end(unwanted)
 	}
 	delete(a.orphans, d.UID())
+	delete(a.last, d.UID())
 	a.mu.Lock()
 	a.workers[d.UID()] = w
 	a.mu.Unlock()

@@ -32,6 +32,7 @@ type node struct {
 	cgroup   map[pod.UID]bool
 	images   map[string]*fakeImage   // by pod name; absent: there
 	report   map[string]pod.Report   // by pod name
+	taken    map[string]pod.UID      // wanted pods, by name
 	reports  map[string]int          // how many, by pod name
 	status   map[string]v1.PodStatus // by pod name
 	events   map[string]int          // "shop BackOff"
@@ -42,6 +43,8 @@ type node struct {
 	gate   *gate
 	prober *prober
 	hooks  *hooks
+	// resizer is nil for a node that grants every resize.
+	resizer agent.Resizer
 
 	graves string // directory
 	ended  string // directory
@@ -67,7 +70,7 @@ func newNode(r *fakeRuntime) *node {
 	n := &node{
 		fakeRuntime: r, graves: r.t.TempDir(), ended: r.t.TempDir(), gate: newGate(), hooks: newHooks(r), sources: []pod.Source{pod.SourceFile, pod.SourceHTTP},
 		mounts: make(map[pod.UID]bool), released: make(map[pod.UID]int), cgroup: make(map[pod.UID]bool),
-		images: make(map[string]*fakeImage), removed: make(map[string]int), report: make(map[string]pod.Report), status: make(map[string]v1.PodStatus), reports: make(map[string]int), events: make(map[string]int),
+		images: make(map[string]*fakeImage), removed: make(map[string]int), report: make(map[string]pod.Report), status: make(map[string]v1.PodStatus), taken: make(map[string]pod.UID), reports: make(map[string]int), events: make(map[string]int),
 		wants: map[pod.Source]map[string]*pod.Desired{pod.SourceFile: {}, pod.SourceHTTP: {}, pod.SourceAPIServer: {}},
 		spoke: make(map[pod.Source]bool),
 	}
@@ -91,7 +94,7 @@ func (n *node) start() {
 		Observer: c, Sandboxes: c, Containers: c, Images: n, Volumes: n, Cgroups: n, Logs: n, Status: n, Events: n,
 		Sources: n.sources, Log: slog.New(slog.NewTextHandler(logTo{n.t}, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Metrics: prometheus.NewRegistry(), ParallelStarts: 4, Graves: n.graves, Ended: n.ended,
-		Probes: n.prober, Hooks: n.hooks, Admitter: n.gate, HostIP: "192.0.2.1",
+		Probes: n.prober, Hooks: n.hooks, Admitter: n.gate, Resizer: n.resizer, HostIP: "192.0.2.1",
 	})
 	n.podd = p
 	n.disk.Lock()
@@ -161,6 +164,11 @@ func (n *node) send(u pod.Update) {
 func (n *node) want(s pod.Source, name string, d *pod.Desired) {
 	before := n.wants[s][name]
 	n.spoke[s] = true
+	n.disk.Lock()
+	if delete(n.taken, name); d != nil {
+		n.taken[name] = d.UID()
+	}
+	n.disk.Unlock()
 	switch {
 	case d != nil && d.Pod.DeletionTimestamp != nil:
 		n.wants[s][name] = d
@@ -172,9 +180,6 @@ func (n *node) want(s pod.Source, name string, d *pod.Desired) {
 		return
 	case before != nil && (d == nil || d.UID() != before.UID()):
 		delete(n.wants[s], name)
-		n.mu.Lock()
-		n.unordered[before.UID()] = n.unordered[before.UID()] || n.away // gone before podd could take it up
-		n.mu.Unlock()
 		n.send(pod.Update{Op: pod.OpRemove, Source: s, Pods: []*pod.Desired{before}})
 	}
 	if d != nil {
@@ -284,8 +289,8 @@ func (n *node) Leftover(known []pod.UID) ([]pod.UID, error) {
 
 func (n *node) RemoveLogs(p *v1.Pod) error {
 	n.disk.Lock()
-	defer n.disk.Unlock()
 	n.removed[p.Name]++
+	n.disk.Unlock()
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	maps.DeleteFunc(n.fakeRuntime.logs, func(key string, _ int32) bool { return strings.HasPrefix(key, string(p.UID)+"/") })
@@ -295,6 +300,9 @@ func (n *node) RemoveLogs(p *v1.Pod) error {
 func (n *node) Report(r pod.Report) {
 	n.disk.Lock()
 	defer n.disk.Unlock()
+	if n.taken[r.Desired.Pod.Name] != "" && n.taken[r.Desired.Pod.Name] != r.Desired.UID() {
+		return // of another generation, which is not what scripts ask about
+	}
 	n.report[r.Desired.Pod.Name] = r
 	n.reports[r.Desired.Pod.Name]++
 	n.status[r.Desired.Pod.Name] = status.Compute(r, n.status[r.Desired.Pod.Name])

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"maps"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -46,6 +47,7 @@ func (a *Agent) recoverWith(f found) {
 	for _, g := range f.glances {
 		a.orphans[g.UID] = g
 	}
+	maps.DeleteFunc(a.last, func(uid pod.UID, _ *pod.Desired) bool { _, runs := a.orphans[uid]; return !runs })
 	a.log.Info("runtime answered", "pods_found", len(f.glances))
 	a.pokeUnknown() // who was woken while nothing was known
 }
@@ -71,7 +73,11 @@ func (a *Agent) reportAway() {
 func (a *Agent) endOrphans(ctx context.Context) {
 	for uid, g := range a.orphans {
 		if a.wanted[uid] == nil && a.mayEnd(g.Source) {
-			a.start(ctx, orphan(g), "no manifest names it")
+			d := a.last[uid]
+			if d == nil {
+				d = orphan(g)
+			}
+			a.start(ctx, d, "no manifest names it")
 		}
 	}
 }

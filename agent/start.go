@@ -108,6 +108,7 @@ func (w *worker) create(ctx context.Context, d *pod.Desired, sandbox pod.Sandbox
 	if err != nil {
 		return "", err
 	}
+	w.memory = w.memory.Resized(id, d.Pod, st.Container)
 	cfg.Events.ContainerEvent(d.Pod, st.Container.Name, v1.EventTypeNormal, "Created", "Container created")
 	return id, nil
 }

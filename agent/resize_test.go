@@ -1,0 +1,244 @@
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"podd/internal/pod"
+)
+
+// smallNode has 1000m of CPU for resizes, and remembers what was done to cgroups.
+type smallNode struct {
+	mu    sync.Mutex
+	calls []string
+	// limit and usage are of every pod's memory; fail is what Hold answers.
+	limit, usage int64
+	fail         error
+	infeasible   bool
+}
+
+func request(p *v1.Pod) (milli int64) {
+	for i := range p.Spec.Containers {
+		milli += p.Spec.Containers[i].Resources.Requests.Cpu().MilliValue()
+	}
+	return milli
+}
+
+func (s *smallNode) AdmitResize(desired, _ *v1.Pod, others []*v1.Pod) pod.Verdict {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.infeasible {
+		return pod.Verdict{Reason: v1.PodReasonInfeasible, Message: "never"}
+	}
+	used := int64(0)
+	for _, p := range others {
+		used += request(p)
+	}
+	if used+request(desired) > 1000 {
+		return pod.Verdict{Reason: v1.PodReasonDeferred, Message: fmt.Sprintf("used: %d", used)}
+	}
+	return pod.Verdict{}
+}
+
+func (s *smallNode) note(what string, p *v1.Pod) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls = append(s.calls, fmt.Sprintf("%s %s %dm", what, p.Name, request(p)))
+	if what == "hold" {
+		return s.fail
+	}
+	return nil
+}
+
+func (s *smallNode) RaiseCgroup(_ context.Context, p *v1.Pod) error { return s.note("raise", p) }
+func (s *smallNode) HoldCgroup(_ context.Context, p *v1.Pod) error  { return s.note("hold", p) }
+
+func (s *smallNode) MemoryLimit(p *v1.Pod) (now, next int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.limit, p.Spec.Containers[0].Resources.Limits.Memory().Value()
+}
+
+func (s *smallNode) MemoryUsage(*v1.Pod, string) (int64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.usage, nil
+}
+
+// set changes the node while podd runs.
+func (s *smallNode) set(change func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change()
+}
+
+func (s *smallNode) done() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	calls := s.calls
+	s.calls = nil
+	return calls
+}
+
+// resizing plays a script on such a node with manifests NAME-MILLI.yaml of pods
+// of one container, and NAME-MILLI-MEMORY.yaml.
+func resizing(t *testing.T, play func(s *scenario, n *smallNode)) {
+	synctest.Test(t, func(t *testing.T) {
+		n := &smallNode{}
+		s := &scenario{node: newNode(newFakeRuntime(t)), began: time.Now(), files: make(map[string][]byte)}
+		s.resizer = n
+		for _, name := range []string{"a", "b"} {
+			for _, milli := range []int{100, 400, 600, 900} {
+				for _, memory := range []string{"", "-10Mi", "-20Mi"} {
+					limits := ""
+					if memory != "" {
+						limits = ", limits: {memory: " + memory[1:] + "}"
+					}
+					s.files[fmt.Sprintf("%s-%d%s.yaml", name, milli, memory)] = fmt.Appendf(nil,
+						"metadata: {name: %s, generation: %d}\nspec: {containers: [{name: web, resources: {requests: {cpu: %dm}%s}}]}\n", name, milli, milli, limits)
+				}
+			}
+		}
+		defer s.end()
+		s.play("podd start; speak file; speak http")
+		play(s, n)
+	})
+}
+
+// is says how a pod's condition stands; empty for none.
+func (s *scenario) is(name string, kind v1.PodConditionType) string {
+	synctest.Wait()
+	s.disk.Lock()
+	defer s.disk.Unlock()
+	for _, c := range s.report[name].Conditions {
+		if c.Type == kind {
+			return fmt.Sprintf("%s/%s/%d", c.Reason, c.Message, c.ObservedGeneration)
+		}
+	}
+	return ""
+}
+
+func (s *scenario) allocated(name string) string {
+	s.disk.Lock()
+	defer s.disk.Unlock()
+	return s.report[name].Allocated["web"].Requests.Cpu().String()
+}
+
+func (s *scenario) count(name, reason string) int {
+	s.disk.Lock()
+	defer s.disk.Unlock()
+	return s.events[name+" "+reason]
+}
+
+func TestAResizeIsCarriedOutFromOutsideIn(t *testing.T) {
+	resizing(t, func(s *scenario, n *smallNode) {
+		s.play("apply a-100.yaml api; wait 1s; expect a/web running; update a-400.yaml; wait 1s; expect a/web started=1")
+		if got := n.done(); !slices.Equal(got, []string{"raise a 400m", "hold a 400m"}) {
+			t.Errorf("cgroups: got %q", got)
+		}
+		if got := s.is("a", v1.PodResizeInProgress) + s.is("a", v1.PodResizePending); got != "" {
+			t.Errorf("conditions: got %q, want none", got)
+		}
+		if s.count("a", "ResizeStarted") != 1 || s.count("a", "ResizeCompleted") != 1 {
+			t.Errorf("events: got %v", s.events)
+		}
+		s.play("wait 1h")
+		if got := n.done(); len(got) != 0 {
+			t.Errorf("afterwards: got %q, want nothing", got)
+		}
+	})
+}
+
+func TestAResizeWaitsForRoom(t *testing.T) {
+	resizing(t, func(s *scenario, n *smallNode) {
+		s.play("apply a-100.yaml api; apply b-600.yaml api; wait 1s; update a-900.yaml; wait 1s")
+		if got := s.is("a", v1.PodResizePending); got != "Deferred/used: 600/900" {
+			t.Errorf("got condition %q, want Deferred", got)
+		}
+		if got := s.allocated("a"); got != "100m" || s.count("a", "ResizeDeferred") != 1 {
+			t.Errorf("got %s allocated and %d events; want 100m and one", got, s.count("a", "ResizeDeferred"))
+		}
+		s.play("wait 1h")
+		if got := s.count("a", "ResizeDeferred"); got != 1 {
+			t.Errorf("after an hour: %d events, want one", got)
+		}
+		if got := n.done(); len(got) != 0 {
+			t.Errorf("cgroups: got %q, want nothing done", got)
+		}
+		// The one that ends makes room, and nobody waits for the clock.
+		s.play("remove b api; wait 40s; expect b known=false")
+		if got := n.done(); !slices.Equal(got, []string{"raise a 900m", "hold a 900m"}) || s.is("a", v1.PodResizePending) != "" {
+			t.Errorf("with room: got %q, condition %q", got, s.is("a", v1.PodResizePending))
+		}
+		// So does one that asks for less.
+		s.play("apply b-100.yaml api; wait 1s; update b-600.yaml; wait 1s")
+		if got := s.is("b", v1.PodResizePending); !strings.HasPrefix(got, "Deferred/") {
+			t.Errorf("got condition %q, want Deferred", got)
+		}
+		s.play("update a-400.yaml; wait 1s")
+		if got := s.is("b", v1.PodResizePending); got != "" {
+			t.Errorf("after the other shrank: got condition %q", got)
+		}
+	})
+}
+
+func TestAResizeThatIsTakenBackIsForgotten(t *testing.T) {
+	resizing(t, func(s *scenario, n *smallNode) {
+		n.set(func() { n.infeasible = true })
+		s.play("apply a-100.yaml api; wait 1s; update a-400.yaml; wait 1s")
+		if got := s.is("a", v1.PodResizePending); got != "Infeasible/never/400" || s.count("a", "ResizeInfeasible") != 1 {
+			t.Errorf("got condition %q", got)
+		}
+		s.play("update a-100.yaml; wait 1s")
+		if got := s.is("a", v1.PodResizePending); got != "" || len(n.done()) != 0 {
+			t.Errorf("taken back: got condition %q", got)
+		}
+	})
+}
+
+func TestMemoryInUseIsNotTakenAway(t *testing.T) {
+	resizing(t, func(s *scenario, n *smallNode) {
+		n.set(func() { n.limit, n.usage = 20<<20, 15<<20 })
+		s.play("apply a-100-20Mi.yaml api; wait 1s; update a-100-10Mi.yaml; wait 1s")
+		want := `Error/cannot decrease memory limits: [attempting to set pod memory limit (10485760) below current usage (15728640), ` +
+			`attempting to set container "web" memory limit (10485760) below current usage (15728640)]/100`
+		if got := s.is("a", v1.PodResizeInProgress); got != want || s.count("a", "ResizeError") != 1 {
+			t.Errorf("got condition %q, %d events", got, s.count("a", "ResizeError"))
+		}
+		if got := n.done(); len(got) != 0 {
+			t.Errorf("cgroups: got %q, want nothing done", got)
+		}
+		n.set(func() { n.usage = 5 << 20 })
+		s.play("wait 15s")
+		if got := s.is("a", v1.PodResizeInProgress); got != "" || len(n.done()) != 2 || s.count("a", "ResizeCompleted") != 1 {
+			t.Errorf("once it is free: got condition %q", got)
+		}
+	})
+}
+
+func TestAResizeThatGoesWrongIsTriedAgainNowAndThen(t *testing.T) {
+	resizing(t, func(s *scenario, n *smallNode) {
+		n.set(func() { n.fail = errors.New("no") })
+		s.play("apply a-100.yaml api; wait 1s; update a-400.yaml; wait 1m")
+		if got := s.is("a", v1.PodResizeInProgress); got != "Error/hold the pod to its limits: no/400" {
+			t.Errorf("got condition %q", got)
+		}
+		if got := len(n.done()); got < 8 || got > 14 || s.count("a", "ResizeError") != 1 {
+			t.Errorf("got %d calls in a minute and %d events, want a try each ten seconds and one event", got, s.count("a", "ResizeError"))
+		}
+		n.set(func() { n.fail = nil })
+		s.play("wait 11s; expect a/web started=1")
+		if got := s.is("a", v1.PodResizeInProgress); got != "" {
+			t.Errorf("got condition %q", got)
+		}
+	})
+}
