@@ -114,7 +114,9 @@ func newNode(cfg *config.Config, own runFlags, log *slog.Logger) (*node, error) 
 	if err := n.newAdmission(); err != nil {
 		return nil, err
 	}
-	if n.volumes, err = volumes.New(volumes.Options{RootDir: cfg.RootDir, RecursiveReadOnly: n.recursiveReadOnly.Load}, log, n.registry); err != nil {
+	if n.volumes, err = volumes.New(volumes.Options{
+		RootDir: cfg.RootDir, RecursiveReadOnly: n.recursiveReadOnly.Load, Variables: n.client.Variables,
+	}, log, n.registry); err != nil {
 		return nil, err
 	}
 	n.newSources()
@@ -247,10 +249,10 @@ func (n *node) newAgent() error {
 		names = append(names, pod.SourceHTTP)
 	}
 	n.agent = agent.New(agent.Config{
-		Observer: observer{n.client, n.greeted}, Sandboxes: sandboxes{n.client, n.network}, Containers: n.client, Images: podImages{n.images}, Volumes: n.volumes,
+		Observer: observer{n.client, n.greeted}, Sandboxes: sandboxes{n.client, n.network}, Containers: n.client, Images: n.images, Volumes: n.volumes,
 		Cgroups: podCgroups{n}, Admitter: n.admission, Resizer: resizer{podCgroups{n}, n.admission}, Logs: n.client, Status: n.status, Events: n.recorder,
 		Probes: n.prober, Hooks: n.hooks, Sources: names, BackOff: curve, Graves: filepath.Join(n.cfg.RootDir, "graves"),
-		Ended: filepath.Join(n.cfg.RootDir, "ended"), Log: n.log, Metrics: n.registry,
+		Ended: filepath.Join(n.cfg.RootDir, "ended"), HostIP: hostIP(n.cfg), Log: n.log, Metrics: n.registry,
 	})
 	n.pleg = pleg.New(pleg.Config{
 		Runtime: n.client, Waker: n.agent, Recovered: n.runtimeBack, Log: n.log, Metrics: n.registry,

@@ -1,16 +1,11 @@
 package main
 
-import (
-	"podd/images"
-	"podd/internal/pod"
-)
+import "podd/config"
 
-// podImages lets the agent end the back-off of a pod's pulls where the puller
-// can.
-type podImages struct{ *images.Puller }
-
-func (i podImages) Retry(uid pod.UID) {
-	if p, ok := any(i.Puller).(interface{ Retry(uid pod.UID) }); ok {
-		p.Retry(uid)
+// hostIP is where probes and hooks find containers on the node's own network.
+func hostIP(cfg *config.Config) string {
+	if ips := nodeAddresses(cfg); len(ips) > 0 {
+		return ips[0]
 	}
+	return "127.0.0.1"
 }
