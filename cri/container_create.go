@@ -169,9 +169,7 @@ func (c *Client) containerConfig(req pod.ContainerRequest, sandbox *runtimeapi.P
 	}
 	security.NamespaceOptions.UsernsOptions = sandbox.Linux.SecurityContext.NamespaceOptions.UsernsOptions
 	ips := c.podIPs(req)
-	envs, values, err := environment(p, ctr, envFacts{
-		nodeName: c.opts.NodeName, nodeIPs: c.opts.NodeIPs, podIPs: ips, allocatable: c.opts.Allocatable, volumePath: c.opts.VolumePath,
-	})
+	envs, values, err := environment(p, ctr, c.envFacts(ips))
 	if err != nil {
 		return nil, "", err
 	}
@@ -211,6 +209,28 @@ func (c *Client) containerConfig(req pod.ContainerRequest, sandbox *runtimeapi.P
 		config.StopSignal = stopSignal(*l.StopSignal)
 	}
 	return config, message, nil
+}
+
+// Variables are those that the container would get if it were made now. Its
+// pod's sandbox must have been observed, or it has no address yet; see
+// CreateContainer for what can be wrong with a pod's variables.
+func (c *Client) Variables(p *v1.Pod, ctr *v1.Container) (map[string]string, error) {
+	ips := c.opts.NodeIPs
+	if !p.Spec.HostNetwork {
+		ips = nil
+		memo, _ := c.recall(p.UID)
+		for _, box := range memo.sandboxes { // only those that are ready, of which a wanted pod has one
+			ips = box.ips
+		}
+	}
+	_, values, err := environment(p, ctr, c.envFacts(ips))
+	return values, err
+}
+
+func (c *Client) envFacts(podIPs []string) envFacts {
+	return envFacts{
+		nodeName: c.opts.NodeName, nodeIPs: c.opts.NodeIPs, podIPs: podIPs, allocatable: c.opts.Allocatable, volumePath: c.opts.VolumePath,
+	}
 }
 
 // stopSignal is CRI's name for it: SIGRTMIN+1 is SIGRTMINPLUS1 there.

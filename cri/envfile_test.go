@@ -72,3 +72,22 @@ func TestVariablesFromAFile(t *testing.T) {
 		}
 	}
 }
+
+func TestVariablesOfAContainerThatIsToBeMade(t *testing.T) {
+	r := newRig(t)
+	p := aPod("web", func(p *v1.Pod) {
+		p.Spec.Containers[0].Env = []v1.EnvVar{
+			{Name: "IP", ValueFrom: &v1.EnvVarSource{FieldRef: &v1.ObjectFieldSelector{FieldPath: "status.podIP"}}},
+			{Name: "HOST", ValueFrom: &v1.EnvVarSource{FieldRef: &v1.ObjectFieldSelector{FieldPath: "status.hostIP"}}},
+		}
+	})
+	r.sandbox(t, p, 0)
+	ip := r.observe(t, p.UID).Sandboxes[0].IPs[0]
+	if got, err := r.Variables(p, &p.Spec.Containers[0]); err != nil || got["IP"] != ip || got["HOST"] != "192.0.2.1" {
+		t.Errorf("got %v, %v, want %s", got, err, ip)
+	}
+	p.Spec.HostNetwork = true
+	if got, err := r.Variables(p, &p.Spec.Containers[0]); err != nil || got["IP"] != "192.0.2.1" {
+		t.Errorf("on the node's network: got %v, %v", got, err)
+	}
+}

@@ -25,8 +25,9 @@ func expand(expression string, env map[string]string) (string, error) {
 	return path, nil
 }
 
-// environment is what subPathExpr may name: literal values and the pod's own
-// fields. An expression that names anything else is an error.
+// environment is what subPathExpr may name where nobody knows more: literal
+// values and the pod's own fields. An expression that names anything else is an
+// error.
 func environment(p *v1.Pod, c *v1.Container) map[string]string {
 	env := map[string]string{}
 	for _, e := range c.Env {

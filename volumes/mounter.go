@@ -30,6 +30,10 @@ type Options struct {
 	// RecursiveReadOnly says whether the runtime can make submounts read-only
 	// too. Asked at each Mounts; nil means that it cannot.
 	RecursiveReadOnly func() bool
+	// Variables are those of a container of a pod that has its sandbox, which a
+	// subPathExpr may name; nil knows literal values and the pod's own fields. It
+	// is called with the pod's lock held, and may call Path.
+	Variables func(p *v1.Pod, c *v1.Container) (map[string]string, error)
 }
 
 // Mounter sets volumes up and tears them down.

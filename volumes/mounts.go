@@ -44,7 +44,7 @@ func (m *Mounter) mountOf(p *v1.Pod, c *v1.Container, index int) (pod.Mount, err
 	t := m.targetFor(p, volume, k, true)
 	hostPath := k.path(t)
 
-	sub, err := subPathOf(p, c, wanted)
+	sub, err := m.subPathOf(p, c, wanted)
 	if err != nil {
 		return pod.Mount{}, err
 	}

@@ -1,6 +1,7 @@
 package volumes
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -215,6 +216,7 @@ func TestSubPathThatChangedIsBoundAnew(t *testing.T) {
 }
 
 func TestSubPathExpressions(t *testing.T) {
+	m := &Mounter{}
 	c := &v1.Container{Name: "c", Env: []v1.EnvVar{
 		{Name: "A", Value: "one"},
 		{Name: "B", Value: "$(A)-two$$"},
@@ -232,7 +234,7 @@ func TestSubPathExpressions(t *testing.T) {
 		"$(NONE)":     {"", `missing value for "NONE"`},
 		"$(UP)/etc":   {"", ".."},
 	} {
-		got, err := subPathOf(aPod("u1"), c, &v1.VolumeMount{SubPathExpr: expression})
+		got, err := m.subPathOf(aPod("u1"), c, &v1.VolumeMount{SubPathExpr: expression})
 		if got != c2.want || (err != nil) != (c2.says != "") {
 			t.Errorf("%s: got %q (%v), want %q", expression, got, err, c2.want)
 		}
@@ -241,8 +243,19 @@ func TestSubPathExpressions(t *testing.T) {
 		}
 	}
 	for _, sub := range []string{"/etc", "a/../b", ".."} {
-		if _, err := subPathOf(aPod("u1"), c, &v1.VolumeMount{SubPath: sub}); err == nil {
+		if _, err := m.subPathOf(aPod("u1"), c, &v1.VolumeMount{SubPath: sub}); err == nil {
 			t.Errorf("subPath %q was taken", sub)
 		}
+	}
+	m.options.Variables = func(*v1.Pod, *v1.Container) (map[string]string, error) {
+		return map[string]string{"IP": "10.0.0.7"}, nil
+	}
+	if got, err := m.subPathOf(aPod("u1"), c, &v1.VolumeMount{SubPathExpr: "at/$(IP)"}); err != nil || got != "at/10.0.0.7" {
+		t.Errorf("with the container's variables: got %q, %v", got, err)
+	}
+	wrong := errors.New("no such key")
+	m.options.Variables = func(*v1.Pod, *v1.Container) (map[string]string, error) { return nil, wrong }
+	if _, err := m.subPathOf(aPod("u1"), c, &v1.VolumeMount{SubPathExpr: "$(IP)"}); !errors.Is(err, wrong) {
+		t.Errorf("variables that cannot be had: got %v", err)
 	}
 }

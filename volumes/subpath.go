@@ -28,11 +28,17 @@ type subPath struct {
 var errLeaves = errors.New("it leads out of the volume")
 
 // subPathOf is the mount's subPath, expanded and checked, or "".
-func subPathOf(p *v1.Pod, c *v1.Container, wanted *v1.VolumeMount) (string, error) {
+func (m *Mounter) subPathOf(p *v1.Pod, c *v1.Container, wanted *v1.VolumeMount) (string, error) {
 	sub := wanted.SubPath
 	if wanted.SubPathExpr != "" {
-		var err error
-		if sub, err = expand(wanted.SubPathExpr, environment(p, c)); err != nil {
+		env, err := environment(p, c), error(nil)
+		if m.options.Variables != nil {
+			env, err = m.options.Variables(p, c)
+		}
+		if err != nil {
+			return "", err
+		}
+		if sub, err = expand(wanted.SubPathExpr, env); err != nil {
 			return "", fmt.Errorf("subPathExpr %q: %w", wanted.SubPathExpr, err)
 		}
 	}
