@@ -366,6 +366,7 @@ func shown(v any) string {
 // in its recording, and the reason, of which testdata/kubelet/README.md says more.
 var intends = []struct{ manifest, path, reason string }{
 	{"", `/annotations/podd~1start-time$`, "podd's own mark, by which it knows its pods after a restart"},
+	{"", `/annotations/podd~1sidecar$`, "podd's own mark, by which a pod whose manifest is gone ends in order"},
 	{"", `^/containers/[^/]+/annotations/kubernetes.io~1config.source$`, "a container that outlived its sandbox is known by it"},
 	{"", `^/containers/[^/]+/annotations/io.kubernetes.container.hash$`, "each agent compares its own"},
 	{"downward-host-network", `^/containers/app/envs/POD_IPS?$`, "the kubelet knows no address without an apiserver"},

@@ -2,10 +2,9 @@ package cri
 
 import (
 	"encoding/json"
-	"fmt"
-	"hash/fnv"
 	"maps"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -67,7 +66,7 @@ func containerLabels(p *v1.Pod, c *v1.Container) map[string]string {
 func containerAnnotations(p *v1.Pod, c *v1.Container, source pod.Source, start time.Time, restarts int32) map[string]string {
 	a := map[string]string{
 		pod.AnnotationStartTime: start.Format(time.RFC3339Nano),
-		annotationHash:          containerHash(c),
+		annotationHash:          pod.ContainerHash(c),
 		annotationRestartCount:  strconv.Itoa(int(restarts)),
 		annotationMessagePath:   c.TerminationMessagePath,
 		annotationMessagePolicy: string(c.TerminationMessagePolicy),
@@ -91,15 +90,33 @@ func containerAnnotations(p *v1.Pod, c *v1.Container, source pod.Source, start t
 			a[annotationPorts] = string(raw)
 		}
 	}
+	if slices.ContainsFunc(p.Spec.InitContainers, func(i v1.Container) bool { return i.Name == c.Name && pod.IsSidecar(&i) }) {
+		a[pod.AnnotationSidecar] = "true"
+	}
 	return a
 }
 
-// containerHash changes when a container would have to be made anew: with its
-// name or image, as the kubelet has it. Only podd compares it.
-func containerHash(c *v1.Container) string {
-	h := fnv.New32a()
-	fmt.Fprintf(h, "%q %q", c.Name, c.Image)
-	return strconv.FormatUint(uint64(h.Sum32()), 16)
+// keptSpec is what containerAnnotations kept of a container's spec for the end of
+// a pod whose manifest is gone; nil for nothing that matters to it.
+func keptSpec(name string, annotations map[string]string) *v1.Container {
+	kept := &v1.Container{Name: name}
+	if raw := annotations[annotationPreStop]; raw != "" {
+		kept.Lifecycle = &v1.Lifecycle{PreStop: &v1.LifecycleHandler{}}
+		if json.Unmarshal([]byte(raw), kept.Lifecycle.PreStop) != nil {
+			kept.Lifecycle = nil
+		}
+	}
+	if annotations[pod.AnnotationSidecar] == "true" {
+		always := v1.ContainerRestartPolicyAlways
+		kept.RestartPolicy = &always
+	}
+	if kept.Lifecycle == nil && kept.RestartPolicy == nil {
+		return nil
+	}
+	if raw := annotations[annotationPorts]; raw != "" && json.Unmarshal([]byte(raw), &kept.Ports) != nil {
+		kept.Ports = nil // a hook that names one of them fails, and says so
+	}
+	return kept
 }
 
 // podLogDir is <root>/<namespace>_<name>_<uid>.

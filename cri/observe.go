@@ -281,6 +281,8 @@ func fromContainerStatus(sandbox string, st *runtimeapi.ContainerStatus) pod.Con
 		out.RestartCount = int32(n)
 	}
 	out.GracePeriod = gracePeriod(st.Annotations)
+	out.Hash = st.Annotations[annotationHash]
+	out.Kept = keptSpec(out.Name, st.Annotations)
 	if u := st.GetUser().GetLinux(); u != nil {
 		out.User = &pod.User{UID: u.Uid, GID: u.Gid, SupplementalGroups: u.SupplementalGroups}
 	}

@@ -36,6 +36,9 @@ const (
 	// (RFC 3339 with nanoseconds), so that it survives a restart of podd and
 	// a new sandbox.
 	AnnotationStartTime = "podd/start-time"
+	// AnnotationSidecar is podd's own, on the containers of sidecars ("true"): a
+	// pod whose manifest is gone ends in order, too.
+	AnnotationSidecar = "podd/sidecar"
 )
 
 // Desired is one pod as its source wants it: defaulted, validated, with its
