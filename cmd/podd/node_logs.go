@@ -4,18 +4,53 @@ import (
 	"context"
 	"io/fs"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 
+	"podd/cri"
+	"podd/internal/pod"
 	"podd/logrotate"
 )
+
+// logsListed is how long a list of running containers is good while no pod's
+// status changed: all that starts or ends changes one.
+const logsListed = time.Minute
+
+// runningLogs spares the runtime a list each ten seconds while nothing happens:
+// at 58 pods that would be half of what podd and containerd do at rest.
+type runningLogs struct {
+	*cri.Client
+	changed <-chan struct{} // capacity 1, from status
+	logs    []pod.ContainerLog
+	at      time.Time // of logs
+}
+
+// RunningLogs is called by the rotator's loop alone.
+func (r *runningLogs) RunningLogs(ctx context.Context) ([]pod.ContainerLog, error) {
+	select {
+	case <-r.changed:
+	default:
+		if time.Since(r.at) < logsListed {
+			return r.logs, nil
+		}
+	}
+	logs, err := r.Client.RunningLogs(ctx)
+	if err != nil {
+		r.at = time.Time{}
+		return nil, err
+	}
+	r.logs, r.at = logs, time.Now()
+	return logs, nil
+}
 
 // maxSized bounds how many files sizeOf looks at.
 const maxSized = 50_000
 
 func (n *node) newRotator() *logrotate.Rotator {
+	changed, _ := n.status.Changes() // for as long as podd runs
 	return logrotate.New(logrotate.Config{
-		Runtime: n.client, MaxSize: n.cfg.ContainerLogMaxSize, MaxFiles: n.cfg.ContainerLogMaxFiles,
+		Runtime: &runningLogs{Client: n.client, changed: changed}, MaxSize: n.cfg.ContainerLogMaxSize, MaxFiles: n.cfg.ContainerLogMaxFiles,
 		Interval: n.cfg.ContainerLogMonitorInterval, Workers: n.cfg.ContainerLogMaxWorkers,
 		Log: n.log, Registerer: n.registry,
 	})

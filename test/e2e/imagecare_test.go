@@ -91,7 +91,7 @@ func failing(status int, header ...string) func(http.Handler) http.Handler {
 }
 
 // TestCredentialsOfTheNodesDockerConfigurationAreUsed, also when they
-// appear while podd runs.
+// appear while podd runs; podd retry ends the wait that is due by then.
 func TestCredentialsOfTheNodesDockerConfigurationAreUsed(t *testing.T) {
 	e := begin(t)
 	host := e.registryOf(map[string]v1.Image{"shop/app:1": busybox(t, "guarded")}, guarded("me", "secret word"))
@@ -108,7 +108,11 @@ func TestCredentialsOfTheNodesDockerConfigurationAreUsed(t *testing.T) {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	e.mark("guarded") // with its next try, 10 s after the first
+	at := time.Now()
+	e.run("retry", "guarded")
+	if took := e.mark("guarded").Sub(at); took > 4*time.Second {
+		t.Errorf("after podd retry it took %v, want no wait for the back-off", took)
+	}
 	if log := e.podd.LogTail(1 << 20); strings.Contains(log, "secret word") {
 		t.Error("the password is in the log")
 	}
