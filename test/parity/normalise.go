@@ -1,0 +1,61 @@
+package main
+
+import (
+	"regexp"
+	"strings"
+)
+
+var (
+	hexID     = regexp.MustCompile(`\b[0-9a-f]{32,64}\b|\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b`)
+	timestamp = regexp.MustCompile(`\b20\d\d-\d\d-\d\dT[0-9:.]+(Z|[+-]\d\d:\d\d)`)
+	took      = regexp.MustCompile(`\b(\d+m)?\d+(\.\d+)?(ms|µs|s)\b( \((\d+m)?\d+(\.\d+)?(ms|µs|s) including waiting\))`)
+	source    = regexp.MustCompile(`(read tcp|dial tcp|write tcp) [0-9.]+:\d+->`)
+	sockets   = regexp.MustCompile(`unix://\S+\.sock`)
+	pidNumber = regexp.MustCompile(`\bpid \d+`)
+)
+
+// normaliser sets aside what two nodes on one machine must differ in.
+func normaliser(s *Side, scenario *Scenario) func(string) string {
+	subnet := s.Node.Subnet.Addr().String()
+	address := regexp.MustCompile(`\b` + regexp.QuoteMeta(strings.TrimSuffix(subnet, "0.0")) + `\d+\.\d+\b`)
+	own := strings.NewReplacer(
+		s.Out+"/"+scenario.Name, "OUT", s.Tools, "TOOLS", s.Registry, "REGISTRY",
+		port(s.Name, scenario.Number), "PORT", s.Node.CgroupRoot, "CGROUP", s.Node.Dir, "NODE",
+		s.Node.Bridge, "BRIDGE",
+	)
+	return func(text string) string {
+		text = own.Replace(text)
+		text = address.ReplaceAllString(text, "IP")
+		text = hexID.ReplaceAllString(text, "ID")
+		text = timestamp.ReplaceAllString(text, "TIME")
+		text = took.ReplaceAllString(text, "A WHILE")
+		text = source.ReplaceAllString(text, "$1 ")
+		text = sockets.ReplaceAllString(text, "SOCKET")
+		return pidNumber.ReplaceAllString(text, "pid N")
+	}
+}
+
+// normalise goes over everything that is compared.
+func (r *Record) normalise(clean func(string) string) {
+	r.Failed = clean(r.Failed)
+	for _, all := range r.Pods {
+		for _, s := range all {
+			for axis := range s.Axes {
+				for i := range s.Axes[axis] {
+					s.Axes[axis][i].State = clean(s.Axes[axis][i].State)
+				}
+			}
+			for path, value := range s.Final {
+				s.Final[path] = clean(value)
+			}
+		}
+	}
+	for _, events := range r.Events {
+		for i := range events {
+			events[i].Message = clean(events[i].Message)
+		}
+	}
+	for i := range r.Trace {
+		r.Trace[i] = clean(r.Trace[i])
+	}
+}
