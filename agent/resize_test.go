@@ -104,7 +104,7 @@ func resizing(t *testing.T, play func(s *scenario, n *smallNode)) {
 						limits = ", limits: {memory: " + memory[1:] + "}"
 					}
 					s.files[fmt.Sprintf("%s-%d%s.yaml", name, milli, memory)] = fmt.Appendf(nil,
-						"metadata: {name: %s, generation: %d}\nspec: {containers: [{name: web, resources: {requests: {cpu: %dm}%s}}]}\n", name, milli, milli, limits)
+						"metadata: {name: %s}\nspec: {containers: [{name: web, resources: {requests: {cpu: %dm}%s}}]}\n", name, milli, limits)
 				}
 			}
 		}
@@ -130,7 +130,8 @@ func (s *scenario) is(name string, kind v1.PodConditionType) string {
 func (s *scenario) allocated(name string) string {
 	s.disk.Lock()
 	defer s.disk.Unlock()
-	return s.report[name].Allocated["web"].Requests.Cpu().String()
+	requests := s.report[name].Allocated["web"].Requests
+	return requests.Cpu().String()
 }
 
 func (s *scenario) count(name, reason string) int {
@@ -161,7 +162,7 @@ func TestAResizeIsCarriedOutFromOutsideIn(t *testing.T) {
 func TestAResizeWaitsForRoom(t *testing.T) {
 	resizing(t, func(s *scenario, n *smallNode) {
 		s.play("apply a-100.yaml api; apply b-600.yaml api; wait 1s; update a-900.yaml; wait 1s")
-		if got := s.is("a", v1.PodResizePending); got != "Deferred/used: 600/900" {
+		if got := s.is("a", v1.PodResizePending); got != "Deferred/used: 600/1" {
 			t.Errorf("got condition %q, want Deferred", got)
 		}
 		if got := s.allocated("a"); got != "100m" || s.count("a", "ResizeDeferred") != 1 {
@@ -195,7 +196,7 @@ func TestAResizeThatIsTakenBackIsForgotten(t *testing.T) {
 	resizing(t, func(s *scenario, n *smallNode) {
 		n.set(func() { n.infeasible = true })
 		s.play("apply a-100.yaml api; wait 1s; update a-400.yaml; wait 1s")
-		if got := s.is("a", v1.PodResizePending); got != "Infeasible/never/400" || s.count("a", "ResizeInfeasible") != 1 {
+		if got := s.is("a", v1.PodResizePending); got != "Infeasible/never/1" || s.count("a", "ResizeInfeasible") != 1 {
 			t.Errorf("got condition %q", got)
 		}
 		s.play("update a-100.yaml; wait 1s")
@@ -210,7 +211,7 @@ func TestMemoryInUseIsNotTakenAway(t *testing.T) {
 		n.set(func() { n.limit, n.usage = 20<<20, 15<<20 })
 		s.play("apply a-100-20Mi.yaml api; wait 1s; update a-100-10Mi.yaml; wait 1s")
 		want := `Error/cannot decrease memory limits: [attempting to set pod memory limit (10485760) below current usage (15728640), ` +
-			`attempting to set container "web" memory limit (10485760) below current usage (15728640)]/100`
+			`attempting to set container "web" memory limit (10485760) below current usage (15728640)]/1`
 		if got := s.is("a", v1.PodResizeInProgress); got != want || s.count("a", "ResizeError") != 1 {
 			t.Errorf("got condition %q, %d events", got, s.count("a", "ResizeError"))
 		}
@@ -229,7 +230,7 @@ func TestAResizeThatGoesWrongIsTriedAgainNowAndThen(t *testing.T) {
 	resizing(t, func(s *scenario, n *smallNode) {
 		n.set(func() { n.fail = errors.New("no") })
 		s.play("apply a-100.yaml api; wait 1s; update a-400.yaml; wait 1m")
-		if got := s.is("a", v1.PodResizeInProgress); got != "Error/hold the pod to its limits: no/400" {
+		if got := s.is("a", v1.PodResizeInProgress); got != "Error/hold the pod to its limits: no/1" {
 			t.Errorf("got condition %q", got)
 		}
 		if got := len(n.done()); got < 8 || got > 14 || s.count("a", "ResizeError") != 1 {
