@@ -115,7 +115,8 @@ type Container struct {
 }
 
 // ContainerHash changes when a container has to be made anew: with its name or
-// image, as the kubelet has it. Only podd compares it.
+// image, as the kubelet has it. Only podd compares it, with what it wrote itself:
+// another way to compute it would restart every container at an upgrade.
 func ContainerHash(c *v1.Container) string {
 	h := fnv.New32a()
 	fmt.Fprintf(h, "%q %q", c.Name, c.Image)
