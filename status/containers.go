@@ -16,7 +16,6 @@ const (
 	ReasonPodInitializing   = "PodInitializing"
 	ReasonStatusUnknown     = "ContainerStatusUnknown"
 	ReasonRestartingAll     = "RestartingAllContainers"
-	reasonCrashLoop         = "CrashLoopBackOff"
 
 	messageLost        = "The container could not be located when the pod was terminated"
 	messageWasRunning  = "The container could not be located when the pod was deleted.  The container used to be Running"
@@ -56,7 +55,7 @@ func (c *computation) containers(specs []v1.Container, previous []v1.ContainerSt
 
 func (c *computation) container(spec *v1.Container, old *v1.ContainerStatus, k kind) v1.ContainerStatus {
 	latest, before := c.observed(spec.Name)
-	if latest != nil && c.report.Starting[latest.ID] && !c.ending() {
+	if latest != nil && latest.State != pod.ContainerExited && c.report.Starting[latest.ID] && !c.ending() {
 		// Its postStart hook is under way: the kubelet shows what was before.
 		latest, before = before, c.before(before)
 	}
@@ -72,19 +71,25 @@ func (c *computation) container(spec *v1.Container, old *v1.ContainerStatus, k k
 		}
 	}
 	c.wait(&s, k)
-	c.stillBackingOff(&s, old)
+	c.stillWaiting(&s, old)
 	return s
 }
 
-// stillBackingOff keeps showing a back-off that is over until the successor of
-// the same dead container is made: being started again is no news of its end.
-func (c *computation) stillBackingOff(s, old *v1.ContainerStatus) {
+// stillWaiting keeps showing a reason (back-off, a hook that failed) that is over
+// until the successor of the same dead container is made: being started again is
+// no news of its end.
+func (c *computation) stillWaiting(s, old *v1.ContainerStatus) {
 	if s.State.Terminated == nil || old == nil || old.ContainerID != s.ContainerID || c.ending() {
 		return
 	}
-	if w := old.State.Waiting; w != nil && w.Reason == reasonCrashLoop {
+	if w := old.State.Waiting; w != nil && w.Reason != "" && !firstStart(w.Reason) {
 		s.LastTerminationState, s.State = s.State, v1.ContainerState{Waiting: w.DeepCopy()}
 	}
+}
+
+// firstStart says that a reason to wait is one of a container that is being made.
+func firstStart(reason string) bool {
+	return reason == ReasonContainerCreating || reason == ReasonPodInitializing
 }
 
 // observed returns the newest container of that name and the one before it.
@@ -200,10 +205,12 @@ func (c *computation) present(spec *v1.Container, seen *pod.Container, old *v1.C
 	}
 	if old != nil {
 		s.RestartCount = max(s.RestartCount, old.RestartCount)
+		last := old.LastTerminationState
 		if old.ContainerID != s.ContainerID && old.State.Terminated != nil {
-			s.LastTerminationState.Terminated = old.State.Terminated
-		} else {
-			s.LastTerminationState = old.LastTerminationState
+			last = v1.ContainerState{Terminated: old.State.Terminated}
+		}
+		if last.Terminated != nil && last.Terminated.ContainerID != s.ContainerID {
+			s.LastTerminationState = last // of a former container, not of this one
 		}
 	}
 	s.State = c.state(seen, old)
@@ -272,10 +279,13 @@ func (c *computation) wait(s *v1.ContainerStatus, k kind) {
 		if k == kindInit && t.ExitCode == 0 {
 			return
 		}
-		if why.Reason == ReasonContainerCreating || why.Reason == ReasonPodInitializing {
+		if firstStart(why.Reason) {
 			return
 		}
 		s.LastTerminationState = s.State
+	}
+	if w := s.State.Waiting; w != nil && w.Reason == ReasonRestartingAll && firstStart(why.Reason) {
+		return
 	}
 	s.State = v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: why.Reason, Message: why.Message}}
 }

@@ -196,7 +196,7 @@ func TestRestartOfAllContainers(t *testing.T) {
 			"Running True RestartAllContainersStarted container exited with restart policy rule Initialized=True | i terminated Completed 0 x0 | a running x0 | b terminated Error 42 x0"},
 		{"a is stopped", []option{withInit("i", exited(0, 0, 2)), with("a", exited(0, 137, 13)), with("b", exited(0, 42, 12)), restarting},
 			"Running True RestartAllContainersStarted container exited with restart policy rule Initialized=True | i terminated Completed 0 x0 | a terminated Error 137 x0 | b terminated Error 42 x0"},
-		{"all are removed", []option{withInit("i"), with("a"), with("b")},
+		{"all are removed", []option{withInit("i"), with("a"), with("b"), waits("i", "PodInitializing"), waits("a", "PodInitializing")},
 			"Running False Initialized=True | i waiting RestartingAllContainers after RestartingAllContainers 137 x1 | a waiting RestartingAllContainers after RestartingAllContainers 137 x1 | b waiting RestartingAllContainers after RestartingAllContainers 137 x1"},
 		{"and once more", []option{withInit("i"), with("a"), with("b")},
 			"Running False Initialized=True | i waiting PodInitializing after RestartingAllContainers 137 x1 | a waiting PodInitializing after RestartingAllContainers 137 x1 | b waiting PodInitializing after RestartingAllContainers 137 x1"},
@@ -244,9 +244,17 @@ func TestPostStartHookHidesItsContainer(t *testing.T) {
 	if cs := stopped.ContainerStatuses[0]; describe(cs.State) != "running" {
 		t.Errorf("a pod that is stopped meanwhile: got %s, want running", describe(cs.State))
 	}
-	failed := Compute(aScene(with("a", exited(0, 137, 5)), waits("a", "PostStartHookError")), first)
+	failed := Compute(aScene(with("a", exited(0, 137, 5)), waits("a", "PostStartHookError"), starting("a-0")), first)
 	if cs := failed.ContainerStatuses[0]; describe(cs.State) != "waiting PostStartHookError" || describe(cs.LastTerminationState) != "terminated Error 137" {
 		t.Errorf("a failed hook: got %s after %s", describe(cs.State), describe(cs.LastTerminationState))
+	}
+	over := Compute(aScene(with("a", exited(0, 137, 5))), failed)
+	if d := cmp.Diff(failed.ContainerStatuses, over.ContainerStatuses); d != "" {
+		t.Errorf("about to be started again (-before +after):\n%s", d)
+	}
+	given := Compute(aScene(phase(pod.PhaseTerminating), with("a", exited(0, 137, 5))), over)
+	if cs := given.ContainerStatuses[0]; describe(cs.State) != "terminated Error 137" || describe(cs.LastTerminationState) != "" {
+		t.Errorf("given up: got %s after %s, want its one end once", describe(cs.State), describe(cs.LastTerminationState))
 	}
 }
 
