@@ -85,7 +85,7 @@ func hasPrivileged(p *v1.Pod) bool {
 }
 
 // effective is the container's security context with the pod's where the
-// container says nothing.
+// container says nothing; but see appArmor.
 func effective(p *v1.Pod, c *v1.Container) v1.SecurityContext {
 	var out v1.SecurityContext
 	if c.SecurityContext != nil {
@@ -109,9 +109,6 @@ func effective(p *v1.Pod, c *v1.Container) v1.SecurityContext {
 	}
 	if out.SeccompProfile == nil {
 		out.SeccompProfile = sc.SeccompProfile
-	}
-	if out.AppArmorProfile == nil {
-		out.AppArmorProfile = sc.AppArmorProfile
 	}
 	return out
 }
@@ -149,7 +146,7 @@ func containerSecurity(o Options, p *v1.Pod, c *v1.Container, imageUID *int64, i
 		return nil, err
 	}
 	//lint:ignore SA1019 older runtimes read the deprecated field only
-	if s.Apparmor, s.ApparmorProfile, err = appArmor(p, c, e.AppArmorProfile); err != nil {
+	if s.Apparmor, s.ApparmorProfile, err = appArmor(appArmorProfile(p, c)); err != nil {
 		return nil, err
 	}
 	if sc := p.Spec.SecurityContext; sc != nil {
@@ -175,12 +172,23 @@ func seccomp(o Options, profile *v1.SeccompProfile) (*runtimeapi.SecurityProfile
 	}
 }
 
-// appArmor is the profile in CRI's new and old form. The annotation is what
-// pods wrote before the field existed.
-func appArmor(p *v1.Pod, c *v1.Container, profile *v1.AppArmorProfile) (*runtimeapi.SecurityProfile, string, error) {
-	if profile == nil {
-		profile = appArmorFromAnnotation(p.Annotations[v1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix+c.Name])
+// appArmorProfile is the container's field, or else its annotation, which is what
+// pods wrote before the fields existed, or else the pod's field.
+func appArmorProfile(p *v1.Pod, c *v1.Container) *v1.AppArmorProfile {
+	if c.SecurityContext != nil && c.SecurityContext.AppArmorProfile != nil {
+		return c.SecurityContext.AppArmorProfile
 	}
+	if noted := appArmorFromAnnotation(p.Annotations[v1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix+c.Name]); noted != nil {
+		return noted
+	}
+	if p.Spec.SecurityContext != nil {
+		return p.Spec.SecurityContext.AppArmorProfile
+	}
+	return nil
+}
+
+// appArmor is the profile in CRI's new and old form.
+func appArmor(profile *v1.AppArmorProfile) (*runtimeapi.SecurityProfile, string, error) {
 	if profile == nil {
 		return nil, "", nil
 	}

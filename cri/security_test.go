@@ -114,6 +114,18 @@ func TestSeccompAndAppArmor(t *testing.T) {
 	if s.Seccomp.ProfileType != runtimeapi.SecurityProfile_RuntimeDefault || s.Apparmor.GetLocalhostRef() != "x" {
 		t.Errorf("node default and annotation: got %+v", s)
 	}
+	p.Spec.SecurityContext = &v1.PodSecurityContext{AppArmorProfile: &v1.AppArmorProfile{Type: v1.AppArmorProfileTypeUnconfined}}
+	if s, _ = containerSecurity(o, p, &p.Spec.Containers[0], nil, ""); s.Apparmor.GetLocalhostRef() != "x" {
+		t.Errorf("the annotation of a container against the pod's field: got %+v", s.Apparmor)
+	}
+	p.Spec.Containers[0].SecurityContext = &v1.SecurityContext{AppArmorProfile: &v1.AppArmorProfile{Type: v1.AppArmorProfileTypeRuntimeDefault}}
+	if s, _ = containerSecurity(o, p, &p.Spec.Containers[0], nil, ""); s.Apparmor.GetProfileType() != runtimeapi.SecurityProfile_RuntimeDefault {
+		t.Errorf("the container's own field: got %+v", s.Apparmor)
+	}
+	p.Annotations, p.Spec.Containers[0].SecurityContext = nil, nil
+	if s, _ = containerSecurity(o, p, &p.Spec.Containers[0], nil, ""); s.Apparmor.GetProfileType() != runtimeapi.SecurityProfile_Unconfined {
+		t.Errorf("the pod's field: got %+v", s.Apparmor)
+	}
 }
 
 func TestNamespaces(t *testing.T) {
