@@ -85,11 +85,12 @@ func (w *worker) report(v *view, err error) {
 	w.agent.cfg.Status.Report(r)
 }
 
-// starting are the containers whose postStart hook is under way; nil for none.
+// starting are the containers whose postStart hook is under way, or failed, for
+// which they are being stopped; nil for none.
 func starting(hooks map[string]pod.Hook) map[string]bool {
 	var ids map[string]bool
 	for id, hook := range hooks {
-		if hook.State == pod.HookRunning {
+		if hook.State == pod.HookRunning || hook.State == pod.HookFailed {
 			if ids == nil {
 				ids = make(map[string]bool)
 			}
