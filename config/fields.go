@@ -133,7 +133,7 @@ var Fields = withDefaults([]Field{
 	ignored("logging.vmodule", "vmodule", "podd has no verbosity by file"),
 	ignored("makeIPTablesUtilChains", "make-iptables-util-chains", noIPTables),
 	ignored("maxOpenFiles", "max-open-files", "systemd's LimitNOFILE decides"),
-	honoured("maxParallelImagePulls", "", "podd's default is 5, the kubelet's 1"),
+	honoured("maxParallelImagePulls", "", "podd's default is 5, the kubelet's 1; where it is not set, pulls that take longer than 30s do not count, up to 20 in all"),
 	honoured("maxPods", "max-pods", ""),
 	ignored("memoryManagerPolicy", "memory-manager-policy", needsResources),
 	ignored("memoryReservationPolicy", "", needsResources),

@@ -41,6 +41,7 @@ func (f *Flags) Load() (*Config, error) {
 	}
 	c := &Config{File: docs[0].file, Kubelet: kc, RootDir: f.rootDir, StateDir: f.stateDir, CertDir: f.certDir}
 	c.Warnings = f.warnings(kc, lines)
+	c.LongPullsOvertaken = kc.MaxParallelImagePulls == nil && (kc.SerializeImagePulls == nil || !*kc.SerializeImagePulls)
 	setDefaults(kc)
 	check := &checker{where: func(field string) Problem { return place(lines, field) }}
 	check.check(kc)

@@ -44,7 +44,19 @@ type op struct {
 	asked    time.Time
 	started  time.Time               // zero while it is in the queue
 	cancel   context.CancelCauseFunc // nil while it is in the queue
+	// placeless: it took long and gave its place to another; overdue will see to
+	// that, and is nil where none may.
+	placeless bool
+	overdue   *time.Timer
 }
+
+const (
+	// longPull is after which time a pull gives up its place.
+	longPull = 30 * time.Second
+	// longPulls is how many times MaxParallel and MaxPerRegistry there may be
+	// pulls in all.
+	longPulls = 4
+)
 
 // result is how a pull ended.
 type result struct {
@@ -102,9 +114,9 @@ func (l *Puller) dispatchLocked() {
 	if l.base == nil || l.base.Err() != nil {
 		return
 	}
-	for i := 0; i < len(l.queue) && l.active < l.cfg.MaxParallel; {
+	for i := 0; i < len(l.queue) && l.active < l.cfg.MaxParallel && l.total < longPulls*l.cfg.MaxParallel; {
 		o := l.queue[i]
-		if l.perReg[o.registry] >= l.cfg.MaxPerRegistry {
+		if l.perReg[o.registry] >= l.cfg.MaxPerRegistry || l.allReg[o.registry] >= longPulls*l.cfg.MaxPerRegistry {
 			i++
 			continue
 		}
@@ -131,9 +143,19 @@ func (l *Puller) dispatchAfterLocked(wait time.Duration) {
 func (l *Puller) startLocked(o *op) {
 	ctx, cancel := context.WithCancelCause(l.base)
 	o.cancel, o.started = cancel, time.Now()
+	l.total++
 	l.active++
 	l.perReg[o.registry]++
-	l.metrics.running.Set(float64(l.active))
+	l.allReg[o.registry]++
+	l.metrics.running.Set(float64(l.total))
+	if l.cfg.Overtake {
+		o.overdue = time.AfterFunc(longPull, func() {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.leavePlaceLocked(o)
+			l.dispatchLocked()
+		})
+	}
 	var p *v1.Pod
 	for _, w := range o.wanted {
 		p = w.pod
@@ -145,6 +167,18 @@ func (l *Puller) startLocked(o *op) {
 		img, err := l.fetch(ctx, o.key.ref, p)
 		l.finish(o, result{image: img, err: err, took: time.Since(start)})
 	})
+}
+
+// leavePlaceLocked gives a pull's place to the next; a second time does nothing.
+func (l *Puller) leavePlaceLocked(o *op) {
+	if o.placeless {
+		return
+	}
+	o.placeless = true
+	l.active--
+	if l.perReg[o.registry]--; l.perReg[o.registry] == 0 {
+		delete(l.perReg, o.registry)
+	}
 }
 
 // fetch pulls with each of the credentials until one works, and looks at what
@@ -197,9 +231,13 @@ func (l *Puller) finish(o *op, r result) {
 	now := time.Now()
 	total := now.Sub(o.asked)
 	l.mu.Lock()
-	l.active--
-	if l.perReg[o.registry]--; l.perReg[o.registry] == 0 {
-		delete(l.perReg, o.registry)
+	l.total--
+	if l.allReg[o.registry]--; l.allReg[o.registry] == 0 {
+		delete(l.allReg, o.registry)
+	}
+	l.leavePlaceLocked(o)
+	if o.overdue != nil {
+		o.overdue.Stop()
 	}
 	if l.ops[o.key] == o {
 		delete(l.ops, o.key)
@@ -218,7 +256,7 @@ func (l *Puller) finish(o *op, r result) {
 		}
 		w.done = &mine
 	}
-	l.metrics.running.Set(float64(l.active))
+	l.metrics.running.Set(float64(l.total))
 	l.dispatchLocked()
 	l.mu.Unlock()
 	if len(waiting) == 0 && r.err != nil {

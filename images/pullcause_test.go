@@ -221,3 +221,42 @@ func TestAFullDiskIsReported(t *testing.T) {
 		}
 	})
 }
+
+// TestLargeImagesHoldUpNoSmallOne of the same registry, where nobody bounded how
+// many may be pulled at a time (kubernetes/kubernetes#108405).
+func TestLargeImagesHoldUpNoSmallOne(t *testing.T) {
+	for _, overtake := range []bool{true, false} {
+		inBubble(t, PullConfig{MaxParallel: 5, Overtake: overtake}, func(t *testing.T, b *bench) {
+			for i := range 100 {
+				image := fmt.Sprintf("reg.test/large:%d", i)
+				b.rt.set(image, time.Hour, nil)
+				if i < 5 {
+					b.ask(t, fmt.Sprint("large", i), image, v1.PullIfNotPresent)
+				}
+			}
+			b.rt.set("reg.test/small:1", time.Second, nil)
+			b.ask(t, "small", "reg.test/small:1", v1.PullIfNotPresent)
+			time.Sleep(longPull + 2*time.Second)
+			synctest.Wait()
+			st := b.ask(t, "small", "reg.test/small:1", v1.PullIfNotPresent)
+			if st.Ready != overtake {
+				t.Errorf("overtake %v: got %+v after %v", overtake, st, longPull)
+			}
+			for i := range 100 {
+				b.ask(t, fmt.Sprint("large", i), fmt.Sprintf("reg.test/large:%d", i), v1.PullIfNotPresent)
+			}
+			time.Sleep(30 * time.Minute)
+			synctest.Wait()
+			if limit := map[bool]int{true: 12, false: 3}[overtake]; b.rt.max != limit {
+				t.Errorf("overtake %v: got %d pulls at a time, want %d of one registry", overtake, b.rt.max, limit)
+			}
+			b.rt.set("other.test/small:1", time.Second, nil)
+			b.ask(t, "other", "other.test/small:1", v1.PullIfNotPresent)
+			time.Sleep(2 * time.Second)
+			synctest.Wait()
+			if st := b.ask(t, "other", "other.test/small:1", v1.PullIfNotPresent); !st.Ready {
+				t.Errorf("overtake %v: another registry's image: got %+v, want it ready at once", overtake, st)
+			}
+		})
+	}
+}

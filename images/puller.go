@@ -76,6 +76,11 @@ type PullConfig struct {
 	// MaxPerRegistry of them from one registry, so that others find a place; 0
 	// is half of MaxParallel, rounded up.
 	MaxPerRegistry int
+	// Overtake lets a pull that takes long give its place to the next one, so that
+	// three large images do not hold up a small one of the same registry
+	// (kubernetes/kubernetes#108405); there are never more than four times
+	// MaxParallel, and four times MaxPerRegistry of one.
+	Overtake bool
 	// QPS bounds how many pulls start in a second, Burst how many at once after
 	// a pause (registryPullQPS, registryBurst); QPS 0 is no bound.
 	QPS   float64
@@ -95,9 +100,11 @@ type Puller struct {
 	wants   map[wantKey]*want
 	backoff map[backoffKey]backoff
 	ops     map[opKey]*op
-	queue   []*op // not started, in the order of asking
-	active  int
-	perReg  map[string]int
+	queue   []*op          // not started, in the order of asking
+	total   int            // pulls under way
+	active  int            // of them, those that hold a place
+	perReg  map[string]int // of those, by registry
+	allReg  map[string]int // of all, by registry
 	rate    bucket
 	timer   *time.Timer // for the rate limit
 }
@@ -130,7 +137,7 @@ func NewPuller(cfg PullConfig) *Puller {
 	return &Puller{
 		cfg: cfg, log: cfg.Log, metrics: newPullMetrics(cfg.Registerer),
 		wants: map[wantKey]*want{}, backoff: map[backoffKey]backoff{}, ops: map[opKey]*op{},
-		perReg: map[string]int{}, rate: newBucket(cfg.QPS, cfg.Burst),
+		perReg: map[string]int{}, allReg: map[string]int{}, rate: newBucket(cfg.QPS, cfg.Burst),
 	}
 }
 

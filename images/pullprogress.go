@@ -27,7 +27,7 @@ type busy struct {
 }
 
 func (l *Puller) busyLocked(o *op) busy {
-	b := busy{running: !o.started.IsZero(), since: o.asked, active: l.active, fromSame: l.perReg[o.registry], registry: o.registry}
+	b := busy{running: !o.started.IsZero(), since: o.asked, active: l.total, fromSame: l.allReg[o.registry], registry: o.registry}
 	if b.running {
 		b.since = o.started
 	}

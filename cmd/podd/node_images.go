@@ -53,7 +53,7 @@ func (n *node) newImages(waker images.Waker) error {
 	n.keep.rotator = n.newRotator()
 	n.images = images.NewPuller(images.PullConfig{
 		Runtime: archivesFirst{n.client, n}, Waker: waker, Recorder: n.recorder, Keyring: n.keep.keyring, Log: n.log, Registerer: n.registry,
-		MaxParallel: n.cfg.ParallelImagePulls, QPS: float64(n.cfg.RegistryPullQPS), Burst: n.cfg.RegistryBurst,
+		MaxParallel: n.cfg.ParallelImagePulls, Overtake: n.cfg.LongPullsOvertaken, QPS: float64(n.cfg.RegistryPullQPS), Burst: n.cfg.RegistryBurst,
 		Progress: importer.Receiving, DiskFull: n.keep.collector.Soon,
 	})
 	return nil
