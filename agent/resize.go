@@ -334,7 +334,7 @@ func (w *worker) reportResize(r *pod.Report) {
 // adoptCgroup gives a pod that an earlier podd started its cgroup's limits, and
 // the classes above it their weights.
 func (w *worker) adoptCgroup(ctx context.Context, v *view) {
-	if w.allocation.adopted || w.created || w.phase != pod.PhaseRunning || v.step.CreateSandbox || len(v.seen.Sandboxes) == 0 || v.step.Finished {
+	if w.allocation.adopted || w.created || v.step.Phase != pod.PhaseRunning || v.step.CreateSandbox || len(v.seen.Sandboxes) == 0 || v.step.Finished {
 		return
 	}
 	w.allocation.adopted = true

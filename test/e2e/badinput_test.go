@@ -44,7 +44,7 @@ func TestACommandThatDoesNotExistIsNamed(t *testing.T) {
 	e.ready("other")
 }
 
-// TestAHostPortTwiceIsRefusedForTheSecond: it waits and says for what, the
+// TestAHostPortTwiceIsRefusedForTheSecond: it is told for what, the
 // first goes on answering; when that goes, the second has the port by itself.
 func TestAHostPortTwiceIsRefusedForTheSecond(t *testing.T) {
 	e := begin(t)
@@ -53,11 +53,8 @@ func TestAHostPortTwiceIsRefusedForTheSecond(t *testing.T) {
 	port := fmt.Sprint(e.node.Port + 5)
 	second := strings.Replace(e.resting("second"), "    command:", "    ports: [{containerPort: 80, hostPort: "+port+"}]\n    command:", 1)
 	e.write("second.yaml", second)
-	p := e.waiting("second", "NodePorts")
-	if p.Status.Phase != v1.PodPending || p.Status.Reason != "NodePorts" {
-		t.Errorf("got %s, want Pending with reason NodePorts", describe(p))
-	}
-	words := []string{"host port " + port + "/TCP", holder.Name, "hostport.yaml", "another hostPort"}
+	p := e.refused("second", "NodePorts")
+	words := []string{"host port " + port + "/TCP", holder.Name, "another hostPort"}
 	if !holdsAll(p.Status.Message, words) {
 		t.Errorf("got the sentence %q, want %q in it", p.Status.Message, words)
 	}

@@ -60,6 +60,17 @@ func (c cgroups) want(rel, one, two, value1, value2 string) {
 	})
 }
 
+// refused waits until the node refuses a pod for that reason.
+func (e *env) refused(name, reason string) *v1.Pod {
+	e.Helper()
+	return e.waitPod(name, "refused with "+reason, func(p *v1.Pod) error {
+		if p.Status.Phase != v1.PodFailed || p.Status.Reason != reason {
+			return fmt.Errorf("it is %s", describe(p))
+		}
+		return nil
+	})
+}
+
 // withResources puts resources into a manifest of podOf.
 func withResources(manifest, resources string) string {
 	return strings.Replace(manifest, "    command:", "    resources: "+resources+"\n    command:", 1)
@@ -168,14 +179,9 @@ func TestAPodThatDoesNotFitRunsWhenThereIsRoom(t *testing.T) {
 	e.ready("one")
 	e.ready("two")
 	e.write("three.yaml", e.resting("three"))
-	p := e.waitPod("three", "refused", func(p *v1.Pod) error {
-		if p.Status.Phase != v1.PodFailed {
-			return fmt.Errorf("it is %s", describe(p))
-		}
-		return nil
-	})
-	if p.Status.Reason != "UnexpectedAdmissionError" || !strings.Contains(p.Status.Message, "[(res: pods, q: 1), ]") {
-		t.Errorf("got %s: %s", p.Status.Reason, p.Status.Message)
+	p := e.refused("three", "UnexpectedAdmissionError")
+	if !strings.Contains(p.Status.Message, "[(res: pods, q: 1), ]") {
+		t.Errorf("got %s", p.Status.Message)
 	}
 	e.event("three", "UnexpectedAdmissionError", "no set of running pods found to reclaim resources")
 	e.metric(`kubelet_admission_rejections_total{reason="UnexpectedAdmissionError"} 1`)
@@ -190,14 +196,9 @@ func TestAPodForAnotherNodeIsRefused(t *testing.T) {
 	e.write("here.yaml", e.podOf("here", ": > /out/here; ${REST}", "nodeSelector: {disk: ssd, kubernetes.io/os: linux}"))
 	e.write("there.yaml", e.podOf("there", ": > /out/there; ${REST}", "nodeSelector: {disk: hdd}"))
 	e.ready("here")
-	p := e.waitPod("there", "refused", func(p *v1.Pod) error {
-		if p.Status.Phase != v1.PodFailed {
-			return fmt.Errorf("it is %s", describe(p))
-		}
-		return nil
-	})
-	if p.Status.Reason != "NodeAffinity" || p.Status.Message != "Pod was rejected: Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector" {
-		t.Errorf("got %s: %s", p.Status.Reason, p.Status.Message)
+	p := e.refused("there", "NodeAffinity")
+	if p.Status.Message != "Pod was rejected: Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector" {
+		t.Errorf("got %s", p.Status.Message)
 	}
 	if e.marked("there") {
 		t.Error("it runs")
