@@ -12,8 +12,14 @@
 //     generation to be gone.
 //   - A worker decides on what the runtime says now. Updates and wake-ups only
 //     make it look; two before the look are the same as one.
-//   - Of two pods that ask for the same port of the node, one is started: the one
-//     that runs already, else the one seen first. The other waits, and says so.
+//   - A pod is started when admission takes it. One that is refused is Failed, and
+//     of a source that nobody stands behind (file, HTTP) asked about again when
+//     something on the node ended; what runs already is never refused.
+//   - What the node ended for good (a deadline, an eviction, pre-emption) stays
+//     Failed over restarts of podd, until its source takes it away.
+//   - The end of a container (hook, turn, signal) goes on beside the worker's
+//     looks: a later decision shortens it, and none begins its hook again.
+//   - A postStart hook runs beside the looks too, and ends with its container.
 //   - Workers never wait for each other, except for a place among the sandboxes
 //     being started (Config.ParallelStarts).
 //   - What runs and nobody wants ends as soon as its own source has spoken once;

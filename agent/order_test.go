@@ -1,6 +1,8 @@
 package agent_test
 
 import (
+	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -114,4 +116,18 @@ func isMain(k *fakeContainer) bool { return has(k.pod.Spec.Containers, k.Name) }
 
 func has(list []v1.Container, name string) bool {
 	return slices.ContainsFunc(list, func(c v1.Container) bool { return c.Name == name })
+}
+
+func (c *conn) UpdateContainer(ctx context.Context, id string, p *v1.Pod, ctr *v1.Container) error {
+	return c.do(ctx, "UpdateContainer", p.Name, callTime, func() error {
+		k := c.container(id)
+		if k == nil || k.State != pod.ContainerRunning {
+			return fmt.Errorf("container %s: %w", id, pod.ErrNotFound)
+		}
+		k.Resources = &pod.ContainerResources{
+			CPUShares:          ctr.Resources.Requests.Cpu().MilliValue() * 1024 / 1000,
+			MemoryLimitInBytes: ctr.Resources.Limits.Memory().Value(),
+		}
+		return nil
+	})
 }

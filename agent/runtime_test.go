@@ -420,20 +420,6 @@ func (c *conn) RemoveContainer(ctx context.Context, id string) error {
 	})
 }
 
-func (c *conn) UpdateContainer(ctx context.Context, id string, p *v1.Pod, ctr *v1.Container) error {
-	return c.do(ctx, "UpdateContainer", p.Name, callTime, func() error {
-		k := c.container(id)
-		if k == nil || k.State != pod.ContainerRunning {
-			return fmt.Errorf("container %s: %w", id, pod.ErrNotFound)
-		}
-		k.Resources = &pod.ContainerResources{
-			CPUShares:          ctr.Resources.Requests.Cpu().MilliValue() * 1024 / 1000,
-			MemoryLimitInBytes: ctr.Resources.Limits.Memory().Value(),
-		}
-		return nil
-	})
-}
-
 func (r *fakeRuntime) end(k *fakeContainer, code int32) {
 	k.State, k.ExitCode, k.FinishedAt, k.Reason = pod.ContainerExited, code, time.Now(), "Error"
 	r.noteLocked(k.sandbox.name, "-"+k.Name)

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -34,12 +35,17 @@ func TestScenarios(t *testing.T) {
 				t.Fatal(err)
 			}
 			synctest.Test(t, func(t *testing.T) {
-				s := &scenario{node: newNode(newFakeRuntime(t)), began: time.Now(), files: make(map[string][]byte)}
+				s := &scenario{node: newNode(newFakeRuntime(t)), began: time.Now(), files: make(map[string][]byte), written: make(map[string][]byte)}
 				for _, f := range archive.Files {
 					s.files[f.Name] = f.Data
 				}
 				defer s.end()
 				s.play(string(archive.Comment))
+				if len(s.written) > 0 {
+					if err := rewrite(file, archive, s.written); err != nil {
+						t.Error(err)
+					}
+				}
 			})
 		})
 	}
@@ -50,6 +56,8 @@ type scenario struct {
 	*node
 	began time.Time
 	files map[string][]byte
+	// written are the golden files that -update asked for.
+	written map[string][]byte
 }
 
 // maxLooks is how often a pod may be looked at in one second: a round that
@@ -169,6 +177,9 @@ func (s *scenario) do(words []string) error {
 		s.images[arg(1)] = &fakeImage{takes: d}
 		s.disk.Unlock()
 		return err
+	case "golden":
+		synctest.Wait()
+		return s.golden(arg(1), arg(2))
 	case "expect":
 		synctest.Wait()
 		return s.expect(words[1:])
@@ -376,6 +387,9 @@ func (s *scenario) expectNothing() error {
 	defer s.mu.Unlock()
 	s.disk.Lock()
 	defer s.disk.Unlock()
+	if notes, err := os.ReadDir(s.ended); err != nil || len(notes) > 0 {
+		return fmt.Errorf("left: notes of ends %v (%v)", notes, err)
+	}
 	if n := len(s.sandboxes) + len(s.containers) + len(s.mounts) + len(s.cgroup) + len(s.report); n > 0 {
 		return fmt.Errorf("left: %d sandboxes, %d containers, mounts %v, cgroups %v, reports %v",
 			len(s.sandboxes), len(s.containers), s.mounts, s.cgroup, slices.Collect(maps.Keys(s.report)))
