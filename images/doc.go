@@ -10,6 +10,7 @@
 //
 //	worker ──Ensure──► Puller ──ImageStatus──► runtime
 //	                     │ queue ─► at most MaxParallel, and MaxPerRegistry of one registry
+//	                     │          (those that take long may be set not to count)
 //	   ▲                 ▼
 //	   └──Wake── result, back-off per pod and image (10 s doubling to 300 s)
 //

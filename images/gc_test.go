@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -95,6 +97,7 @@ func TestWhichImagesMayGo(t *testing.T) {
 
 // diskful is a runtime whose images fill a disk.
 type diskful struct {
+	mu       sync.Mutex
 	images   []*pod.Image
 	used     []string
 	fails    map[string]error
@@ -105,12 +108,32 @@ type diskful struct {
 	events   []string
 }
 
-func (s *diskful) ListImages(context.Context) ([]*pod.Image, error) { return s.images, s.down }
+func (s *diskful) ListImages(context.Context) ([]*pod.Image, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.images, s.down
+}
+
 func (s *diskful) ContainerImages(context.Context) ([]string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	return s.used, s.down
 }
 
+// wait lets time pass, and changes something then.
+func (s *diskful) wait(d time.Duration, change func()) {
+	time.Sleep(d)
+	synctest.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if change != nil {
+		change()
+	}
+}
+
 func (s *diskful) RemoveImage(_ context.Context, id string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if err := s.fails[id]; err != nil {
 		return err
 	}
@@ -120,6 +143,8 @@ func (s *diskful) RemoveImage(_ context.Context, id string) error {
 }
 
 func (s *diskful) disk(context.Context) (Disk, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	used := s.others
 	for _, i := range s.images {
 		used += i.Size
@@ -128,7 +153,22 @@ func (s *diskful) disk(context.Context) (Disk, error) {
 }
 
 func (s *diskful) NodeEvent(eventType, reason, message string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.events = append(s.events, eventType+" "+reason+" "+message)
+}
+
+// gone are the images that were removed, said the events.
+func (s *diskful) gone() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.removed)
+}
+
+func (s *diskful) said() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.events)
 }
 
 func (s *diskful) config() GCConfig {
@@ -164,24 +204,21 @@ func TestRoomIsMadeWithTheLeastRecentlyUsed(t *testing.T) {
 	cfg.Registerer = reg
 	cfg.Wanted = func() ([]string, bool) { return []string{"reg.test/i1:1"}, true }
 	collecting(t, cfg, func(c *Collector) {
-		if len(s.removed) != 0 {
-			t.Errorf("within the least age: got %v removed", s.removed)
+		if len(s.gone()) != 0 {
+			t.Errorf("within the least age: got %v removed", s.gone())
 		}
-		s.used = []string{"i0", "i3"}
-		time.Sleep(2 * time.Minute) // 100 % used; i3 was used now
-		synctest.Wait()
-		if want := []string{"i2", "i4"}; !slices.Equal(s.removed, want) {
-			t.Errorf("got %v removed, want %v: the first seen go first, down to 80 %%", s.removed, want)
+		s.wait(0, func() { s.used = []string{"i0", "i3"} })
+		s.wait(2*time.Minute, nil) // 100 % used; i3 was used now
+		if want := []string{"i2", "i4"}; !slices.Equal(s.gone(), want) {
+			t.Errorf("got %v removed, want %v: the first seen go first, down to 80 %%", s.gone(), want)
 		}
-		s.used = nil
-		s.others += 400
-		time.Sleep(gcPeriod)
-		synctest.Wait()
-		if want := []string{"i2", "i4", "i5", "i6", "i7", "i0"}; !slices.Equal(s.removed, want) {
-			t.Errorf("got %v removed, want %v: what was used in the last round goes last, what a manifest names never", s.removed, want)
+		s.wait(0, func() { s.used, s.others = nil, s.others+400 })
+		s.wait(gcPeriod, nil)
+		if want := []string{"i2", "i4", "i5", "i6", "i7", "i0"}; !slices.Equal(s.gone(), want) {
+			t.Errorf("got %v removed, want %v: what was used in the last round goes last, what a manifest names never", s.gone(), want)
 		}
-		if len(s.events) != 0 {
-			t.Errorf("events: got %q", s.events)
+		if len(s.said()) != 0 {
+			t.Errorf("events: got %q", s.said())
 		}
 		if n := testutil.ToFloat64(c.removed.WithLabelValues("space")); n != 6 {
 			t.Errorf("metric: got %v, want 6", n)
@@ -192,18 +229,18 @@ func TestRoomIsMadeWithTheLeastRecentlyUsed(t *testing.T) {
 func TestNothingIsRemovedBeforeAllSourcesSpoke(t *testing.T) {
 	s := &diskful{capacity: 1000, images: []*pod.Image{anImage("a", func(i *pod.Image) { i.Size = 950 })}}
 	cfg := s.config()
-	spoken := false
-	cfg.Wanted = func() ([]string, bool) { return nil, spoken }
+	var spoken atomic.Bool
+	cfg.Wanted = func() ([]string, bool) { return nil, spoken.Load() }
 	collecting(t, cfg, func(*Collector) {
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if len(s.removed) != 0 {
+		if len(s.gone()) != 0 {
 			t.Fatal("removed while a source was silent")
 		}
-		spoken = true
+		spoken.Store(true)
 		time.Sleep(gcPeriod)
 		synctest.Wait()
-		if len(s.removed) != 1 {
+		if len(s.gone()) != 1 {
 			t.Error("not removed after it spoke")
 		}
 	})
@@ -216,22 +253,20 @@ func TestOldImagesGoHoweverMuchRoomThereIs(t *testing.T) {
 	collecting(t, cfg, func(c *Collector) {
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if len(s.removed) != 0 {
-			t.Fatalf("at its age: got %v removed", s.removed)
+		if len(s.gone()) != 0 {
+			t.Fatalf("at its age: got %v removed", s.gone())
 		}
 		time.Sleep(gcPeriod)
 		synctest.Wait()
-		s.used = nil
-		s.images = append(s.images, anImage("pulled"))
-		time.Sleep(gcPeriod)
-		synctest.Wait()
-		if !slices.Equal(s.removed, []string{"a"}) {
-			t.Fatalf("got %v removed, want a only: b was used a moment ago, pulled is new", s.removed)
+		s.wait(0, func() { s.used, s.images = nil, append(s.images, anImage("pulled")) })
+		s.wait(gcPeriod, nil)
+		if !slices.Equal(s.gone(), []string{"a"}) {
+			t.Fatalf("got %v removed, want a only: b was used a moment ago, pulled is new", s.gone())
 		}
 		time.Sleep(70 * time.Minute)
 		synctest.Wait()
-		if !slices.Equal(s.removed, []string{"a", "b", "pulled"}) {
-			t.Errorf("got %v removed", s.removed)
+		if !slices.Equal(s.gone(), []string{"a", "b", "pulled"}) {
+			t.Errorf("got %v removed", s.gone())
 		}
 		if n := testutil.ToFloat64(c.removed.WithLabelValues("age")); n != 3 {
 			t.Errorf("metric: got %v, want 3", n)
@@ -247,11 +282,11 @@ func TestADiskFullOfOtherThingsIsSaidOnceInAWhile(t *testing.T) {
 		time.Sleep(2 * time.Hour)
 		synctest.Wait()
 	})
-	if !slices.Equal(s.removed, []string{"a"}) {
-		t.Errorf("removed: got %v", s.removed)
+	if !slices.Equal(s.gone(), []string{"a"}) {
+		t.Errorf("removed: got %v", s.gone())
 	}
 	free, failed := 0, 0
-	for _, e := range s.events {
+	for _, e := range s.said() {
 		switch {
 		case strings.HasPrefix(e, "Warning FreeDiskSpaceFailed Insufficient free disk space on the node's image filesystem (9") && strings.HasSuffix(e, " Pods have it."):
 			free++
@@ -275,8 +310,8 @@ func TestWhatCannotBeRemovedIsPassedOver(t *testing.T) {
 	collecting(t, s.config(), func(*Collector) {
 		time.Sleep(gcPeriod)
 		synctest.Wait()
-		if !slices.Equal(s.removed, []string{"b"}) {
-			t.Errorf("got %v removed, want b", s.removed)
+		if !slices.Equal(s.gone(), []string{"b"}) {
+			t.Errorf("got %v removed, want b", s.gone())
 		}
 	})
 }
@@ -284,23 +319,23 @@ func TestWhatCannotBeRemovedIsPassedOver(t *testing.T) {
 func TestAFullDiskIsSeenToAtOnceAndNotInALoop(t *testing.T) {
 	s := &diskful{capacity: 1000, images: []*pod.Image{anImage("a", func(i *pod.Image) { i.Size = 950 })}}
 	cfg := s.config()
-	looks := 0
-	cfg.Disk = func(ctx context.Context) (Disk, error) { looks++; return s.disk(ctx) }
+	var looks atomic.Int32
+	cfg.Disk = func(ctx context.Context) (Disk, error) { looks.Add(1); return s.disk(ctx) }
 	collecting(t, cfg, func(c *Collector) {
 		time.Sleep(3 * time.Minute)
 		c.Soon()
 		synctest.Wait()
-		if !slices.Equal(s.removed, []string{"a"}) {
-			t.Errorf("got %v removed, want a", s.removed)
+		if !slices.Equal(s.gone(), []string{"a"}) {
+			t.Errorf("got %v removed, want a", s.gone())
 		}
-		before := looks
+		before := looks.Load()
 		for range 1000 {
 			c.Soon()
 			time.Sleep(10 * time.Millisecond)
 		}
 		synctest.Wait()
-		if looks-before > 1 {
-			t.Errorf("got %d looks in 10 s", looks-before)
+		if n := looks.Load() - before; n > 1 {
+			t.Errorf("got %d looks in 10 s", n)
 		}
 	})
 }
@@ -308,14 +343,13 @@ func TestAFullDiskIsSeenToAtOnceAndNotInALoop(t *testing.T) {
 func TestNoCapacityAndNoRuntime(t *testing.T) {
 	s := &diskful{}
 	collecting(t, s.config(), func(*Collector) {
-		if !slices.Equal(s.events, []string{"Warning InvalidDiskCapacity invalid capacity 0 on image filesystem"}) {
-			t.Errorf("got events %q", s.events)
+		if !slices.Equal(s.said(), []string{"Warning InvalidDiskCapacity invalid capacity 0 on image filesystem"}) {
+			t.Errorf("got events %q", s.said())
 		}
-		s.events, s.down = nil, fmt.Errorf("list: %w", pod.ErrUnavailable)
-		time.Sleep(time.Hour)
-		synctest.Wait()
-		if len(s.events) != 0 {
-			t.Errorf("runtime away: got events %q", s.events)
+		s.wait(0, func() { s.events, s.down = nil, fmt.Errorf("list: %w", pod.ErrUnavailable) })
+		s.wait(time.Hour, nil)
+		if len(s.said()) != 0 {
+			t.Errorf("runtime away: got events %q", s.said())
 		}
 	})
 }

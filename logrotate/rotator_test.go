@@ -96,8 +96,11 @@ func (s *station) run(t *testing.T, ids ...string) {
 		if err := os.MkdirAll(filepath.Dir(s.path(id)), 0o755); err != nil {
 			t.Fatal(err)
 		}
+		s.mu.Lock()
 		s.logs = append(s.logs, pod.ContainerLog{ID: id, Path: s.path(id)})
-		if err := s.openLocked(id); err != nil {
+		err := s.openLocked(id)
+		s.mu.Unlock()
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
