@@ -58,6 +58,20 @@ func (c *Containerd) Close() error { return c.conn.Close() }
 // machine's platform, pins its images and unpacks them. It returns their names
 // and blocks for as long as that takes. A *BadArchiveError blames the file.
 func (c *Containerd) Import(ctx context.Context, file string) ([]string, error) {
+	refs, err := c.importOnce(ctx, file)
+	if status.Code(err) == codes.NotFound && ctx.Err() == nil {
+		// What is missing may be missing in the archive, or was taken away by
+		// containerd's own collection, which other imports and removals start.
+		refs, err = c.importOnce(ctx, file)
+	}
+	if _, blamed := errors.AsType[*BadArchiveError](err); err != nil && !blamed {
+		err = blame(file, err)
+	}
+	return refs, err
+}
+
+// importOnce returns errors of containerd as they are.
+func (c *Containerd) importOnce(ctx context.Context, file string) ([]string, error) {
 	f, err := os.Open(file)
 	if err != nil {
 		return nil, &BadArchiveError{File: file, Reason: "cannot be read: " + err.Error()}
@@ -69,11 +83,11 @@ func (c *Containerd) Import(ctx context.Context, file string) ([]string, error) 
 
 	content, err := openStream(ctx, c.conn, "import")
 	if err != nil {
-		return nil, blame(file, err)
+		return nil, err
 	}
 	progress, err := openStream(ctx, c.conn, "progress")
 	if err != nil {
-		return nil, blame(file, err)
+		return nil, err
 	}
 	sent := make(chan error, 1)
 	go func() { sent <- content.send(ctx, f) }()
@@ -91,7 +105,7 @@ func (c *Containerd) Import(ctx context.Context, file string) ([]string, error) 
 			err = sendErr
 		}
 		<-saved
-		return nil, blame(file, err)
+		return nil, err
 	}
 	return c.named(ctx, file, <-saved)
 }
@@ -137,7 +151,7 @@ func (c *Containerd) named(ctx context.Context, file string, saved []string) ([]
 		full := fullName(ref)
 		if full != ref {
 			if err := rename(ctx, store, ref, full); err != nil {
-				return nil, blame(file, fmt.Errorf("name image %s: %w", ref, err))
+				return nil, fmt.Errorf("name image %s: %w", ref, err)
 			}
 		}
 		if full != "" {
