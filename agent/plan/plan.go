@@ -181,7 +181,10 @@ func (s *Step) sync(in *Input) {
 		s.stopAll(in)
 	} else {
 		s.stopStrangers(in, current)
-		s.stopFailing(in, current)
+		if s.stopFailing(in, current); s.nothingLeft(in) {
+			s.Stop = nil
+			s.stopAll(in)
+		}
 		s.resize(in, current)
 	}
 	switch {

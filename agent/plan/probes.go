@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -81,6 +82,30 @@ func (s *Step) stopToRestart(in *Input, spec *v1.Container, k kind, c *pod.Conta
 	if restart && s.Memory.Killed[spec.Name].ID != c.ID {
 		s.Memory.Killed = with(s.Memory.Killed, spec.Name, Killed{ID: c.ID, First: c.RestartCount == 0})
 	}
+}
+
+// nothingLeft says that a failed probe ends the last regular container, none of
+// which comes back: it is the end of the whole pod then, as upstream has it, with
+// the pod's grace period.
+func (s *Step) nothingLeft(in *Input) bool {
+	if !slices.ContainsFunc(s.Stop, func(st Stop) bool { return st.Probe }) {
+		return false
+	}
+	p := in.Desired.Pod
+	for i := range p.Spec.Containers {
+		spec := &p.Spec.Containers[i]
+		c := in.Observed.Latest(spec.Name)
+		if c == nil {
+			return false
+		}
+		ends := slices.ContainsFunc(s.Stop, func(st Stop) bool {
+			return st.ID == c.ID && st.Probe && s.Memory.Killed[spec.Name].ID != c.ID
+		})
+		if !ends && !s.done(p, spec, c) {
+			return false
+		}
+	}
+	return true
 }
 
 // never says that the policy of a container, or else of its pod, is Never.

@@ -27,16 +27,20 @@ func TestProbesThatFailStopContainers(t *testing.T) {
 		{"readiness", aPod(probes), pod.Probes{Ready: pod.ProbeFailed}, ""},
 		{"succeed", aPod(probes), pod.Probes{Live: pod.ProbeSucceeded, Startup: pod.ProbeSucceeded}, ""},
 		{"not known", aPod(probes), pod.Probes{}, ""},
-		{"Never", aPod(probes, policy(never)), live, "Container web failed liveness probe"},
+		{"Never, beside another", aPod(containers("web", "side"), probes, policy(never)), live, "Container web failed liveness probe"},
 		{"OnFailure", aPod(probes, policy(v1.RestartPolicyOnFailure)), live, "Container web failed liveness probe, will be restarted"},
-		{"Never of its own", aPod(probes, with("web", ofItsOwn(v1.ContainerRestartPolicyNever))), live, "Container web failed liveness probe"},
+		{"Never of its own, beside another", aPod(containers("web", "side"), probes, with("web", ofItsOwn(v1.ContainerRestartPolicyNever))), live,
+			"Container web failed liveness probe"},
 		{"OnFailure of its own", aPod(probes, policy(never), with("web", ofItsOwn(v1.ContainerRestartPolicyOnFailure))), live,
 			"Container web failed liveness probe, will be restarted"},
-		{"Never of its own, with a rule", aPod(probes, policy(always), with("web", rule(v1.ContainerRestartRuleActionRestart, 137))), live,
+		{"Never of its own, with a rule", aPod(containers("web", "side"), probes, policy(always), with("web", rule(v1.ContainerRestartRuleActionRestart, 137))), live,
 			"Container web failed liveness probe"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			in := input(tc.pod, look(ready(0), web("running", 0, 0)))
+			in := input(tc.pod, look(ready(0), web("running", 0, 0), ctr("side", "running", 0, 0)))
+			if len(tc.pod.Spec.Containers) == 1 {
+				in.Observed = look(ready(0), web("running", 0, 0))
+			}
 			tc.probes.ContainerID = "web-0"
 			in.Probes = pod.ProbeResults{"web": tc.probes}
 			step := plan.Next(in)
@@ -50,6 +54,44 @@ func TestProbesThatFailStopContainers(t *testing.T) {
 			in.Probes["web"] = pod.Probes{ContainerID: "web-7", Live: pod.ProbeFailed}
 			if got := describe(plan.Next(in)); got != "-" {
 				t.Errorf("results of another container: got %s, want -", got)
+			}
+		})
+	}
+}
+
+// A failed probe of the last container that is not restarted is the end of the
+// whole pod, which has its own words and its own grace period.
+func TestAProbeThatFailsForGoodEndsThePod(t *testing.T) {
+	never := policy(v1.RestartPolicyNever)
+	probed := with("web", livenessProbe, within(3))
+	two := containers("web", "side")
+	mesh := ctr("mesh", "running", 0, 0)
+	for _, tc := range []struct {
+		name string
+		pod  *v1.Pod
+		side []any
+		want string
+	}{
+		{"alone", aPod(never, probed), nil, "stop web-0, stop-sandbox s0"},
+		{"beside a sidecar", aPod(inits("mesh!"), never, probed), []any{mesh}, "stop web-0, stop mesh-0 after web-0, stop-sandbox s0"},
+		{"beside one that is done", aPod(two, never, probed), []any{ctr("side", "exited 1", 0, 0)}, "stop web-0, stop-sandbox s0"},
+		{"beside one that runs", aPod(two, never, probed), []any{ctr("side", "running", 0, 0)}, "stop web-0"},
+		{"beside one that is to start", aPod(two, never, probed), nil, "stop web-0"},
+		{"beside one that restarts", aPod(two, probed, with("web", ofItsOwn(v1.ContainerRestartPolicyNever))), []any{ctr("side", "exited 1", 0, 0)}, "stop web-0"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			in := input(tc.pod, look(append([]any{ready(0), web("running", 0, 0)}, tc.side...)...))
+			in.Probes = pod.ProbeResults{"web": {ContainerID: "web-0", Live: pod.ProbeFailed}}
+			step := plan.Next(in)
+			if got := describe(step); got != tc.want {
+				t.Fatalf("got  %s\nwant %s", got, tc.want)
+			}
+			message, grace := "Container web failed liveness probe", 3*time.Second
+			if len(step.StopSandboxes) > 0 {
+				message, grace = "Stopping container web", 30*time.Second
+			}
+			if st := step.Stop[0]; st.Message != message || st.Grace != grace {
+				t.Errorf("got %q in %v, want %q in %v", st.Message, st.Grace, message, grace)
 			}
 		})
 	}

@@ -324,3 +324,34 @@ func TestBackOffShowsWhileSomethingElseOfThePodEnds(t *testing.T) {
 		t.Errorf("got %s, %s; want stop side-0, web in its back-off", got, waits(step))
 	}
 }
+
+// Who stops a sandbox behind podd's back has its containers killed first.
+func TestAKilledContainerIsNotRestartedInASandboxThatDies(t *testing.T) {
+	killed := web("exited 137", 0, 0)
+	killed.FinishedAt = noon.Add(-100 * time.Millisecond)
+	in := input(aPod(), look(ready(0), killed))
+	if got, want := describe(plan.Next(in)), "wake 200ms"; got != want {
+		t.Errorf("just killed: got %s, want %s", got, want)
+	}
+	in.Now = noon.Add(200 * time.Millisecond)
+	if got, want := describe(plan.Next(in)), "create web-1"; got != want {
+		t.Errorf("and its sandbox lives: got %s, want %s", got, want)
+	}
+	in.Observed.Sandboxes[0].Ready = false
+	if got, want := describe(plan.Next(in)), "release s0, sandbox 1"; got != want {
+		t.Errorf("and its sandbox died: got %s, want %s", got, want)
+	}
+	for name, change := range map[string]func(*plan.Input, *pod.Container){
+		"out of memory":       func(_ *plan.Input, c *pod.Container) { c.Reason = "OOMKilled" },
+		"failed by itself":    func(_ *plan.Input, c *pod.Container) { c.ExitCode = 1 },
+		"killed by podd":      func(in *plan.Input, c *pod.Container) { in.Memory.Killed = map[string]plan.Killed{"web": {ID: c.ID}} },
+		"in an older sandbox": func(in *plan.Input, _ *pod.Container) { in.Observed.Sandboxes = []pod.Sandbox{ready(1), dead(0)} },
+		"in the future":       func(_ *plan.Input, c *pod.Container) { c.FinishedAt = noon.Add(time.Hour) },
+	} {
+		in := input(aPod(), look(ready(0), killed))
+		change(&in, &in.Observed.Containers[0])
+		if got, want := describe(plan.Next(in)), "create web-1"; got != want {
+			t.Errorf("%s: got %s, want %s", name, got, want)
+		}
+	}
+}
