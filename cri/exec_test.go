@@ -26,6 +26,8 @@ func TestExecSync(t *testing.T) {
 			return critest.Exec{Code: 1, Stdout: "out ", Stderr: "err"}
 		case "flood":
 			return critest.Exec{Stdout: strings.Repeat("x", 3<<20), Stderr: "never seen"}
+		case "drown":
+			return critest.Exec{Stdout: strings.Repeat("x", 5<<20)}
 		case "missing":
 			return critest.Exec{Error: "exec: not there"}
 		default:
@@ -39,6 +41,9 @@ func TestExecSync(t *testing.T) {
 	got, err = r.ExecSync(t.Context(), id, []string{"flood"}, time.Second)
 	if err != nil || string(got.Output) != strings.Repeat("x", 10<<10) {
 		t.Errorf("a command that floods: got %d bytes, %v, want 10 KiB", len(got.Output), err)
+	}
+	if _, err = r.ExecSync(t.Context(), id, []string{"drown", "me"}, time.Second); err == nil || err.Error() != `"drown me" wrote more than 4 MiB` {
+		t.Errorf("a command that drowns its reader: got %v", err)
 	}
 	if _, err = r.ExecSync(t.Context(), id, []string{"missing"}, time.Second); err == nil || !strings.Contains(err.Error(), "exec: not there") {
 		t.Errorf("a command that is not there: got %v", err)

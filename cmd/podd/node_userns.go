@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"os"
 	"path/filepath"
 	"sync"
 	"time"
@@ -22,6 +24,11 @@ func (n *node) userNamespaces() func(pod.UID) (first, length uint32, err error) 
 		defer mu.Unlock()
 		if ranges != nil {
 			return ranges, nil
+		}
+		if n.network != nil { // the runtime is the bundled one, and works below StateDir
+			if err := reachable(n.cfg.StateDir); err != nil {
+				return nil, fmt.Errorf("can't set `spec.hostUsers: false`: %w", err)
+			}
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
@@ -45,5 +52,23 @@ func (n *node) userNamespaces() func(pod.UID) (first, length uint32, err error) 
 		}
 		r, err := all.Of(uid)
 		return r.First, r.Length, err
+	}
+}
+
+// reachable is nil when any user may pass through dir and all above it. Root in
+// a pod's user namespace is any user, and its root file system lies below; runc
+// says only that something was denied.
+func reachable(dir string) error {
+	for at := dir; ; at = filepath.Dir(at) {
+		info, err := os.Stat(at)
+		if err != nil {
+			return err
+		}
+		if info.Mode().Perm()&0o001 == 0 {
+			return fmt.Errorf("the directory %s is closed (mode %#o) to the pod's users, who must reach their root file system below it: chmod o+x %[1]s, or give another --state-dir", at, info.Mode().Perm())
+		}
+		if at == filepath.Dir(at) {
+			return nil
+		}
 	}
 }
