@@ -2,25 +2,23 @@ package prober
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"strconv"
-	"sync/atomic"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/connectivity"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"podd/internal/httpget"
 )
 
-// maxGRPC bounds one message and one set of headers, in bytes; a health answer
-// has two.
-const maxGRPC = 16 << 10
+// reconnect is the pause before another attempt at a connection within one run;
+// upstream's.
+const reconnect = time.Second
 
 // grpc asks a server's health service (grpc.health.v1) over a connection of its
 // own, without TLS. The messages are upstream's (pkg/probe/grpc).
@@ -31,38 +29,24 @@ func (h *handlers) grpc(ctx context.Context, j job) answer {
 	ctx, cancel := context.WithTimeout(ctx, j.timeout)
 	defer cancel()
 	addr := net.JoinHostPort(j.ip, strconv.Itoa(int(j.probe.GRPC.Port)))
-	var refused atomic.Pointer[error] // why there is no connection, last
-	conn, err := grpc.NewClient("passthrough:///"+addr,
-		grpc.WithUserAgent(httpget.UserAgent("probe")),
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDisableServiceConfig(), grpc.WithNoProxy(),
-		grpc.WithMaxHeaderListSize(maxGRPC), grpc.WithStaticStreamWindowSize(64<<10), grpc.WithStaticConnWindowSize(64<<10),
-		grpc.WithReadBufferSize(0), grpc.WithWriteBufferSize(0),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxGRPC)),
-		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
-			conn, err := httpget.Dialer().DialContext(ctx, "tcp", addr)
-			if err != nil {
-				refused.Store(&err)
-			}
-			return conn, err
-		}))
-	if err != nil {
-		return answer{verdict: failure, message: fmt.Sprintf("error: failed to connect service at %q: %v", addr, err)}
-	}
-	defer func() { _ = conn.Close() }()
-	if err := connect(ctx, conn); err != nil {
-		if why := refused.Load(); why != nil {
-			err = fmt.Errorf("%w (%v)", err, *why) // which upstream does not say
-		}
-		return answer{verdict: failure, message: fmt.Sprintf("timeout: failed to connect service %q within %v: %v", addr, j.timeout, err)}
-	}
 	service := ""
 	if j.probe.GRPC.Service != nil {
 		service = *j.probe.GRPC.Service
 	}
-	resp, err := grpc_health_v1.NewHealthClient(conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{Service: service})
+	message, err := proto.Marshal(&grpc_health_v1.HealthCheckRequest{Service: service})
 	if err != nil {
-		return answer{verdict: failure, message: rpcFailure(err, j.timeout)}
+		return answer{verdict: unknown, err: err}
+	}
+	reply, err := checkHealth(ctx, addr, message)
+	if refused, ok := errors.AsType[*notConnected](err); ok {
+		return answer{verdict: failure, message: fmt.Sprintf("timeout: failed to connect service %q within %v: %v", addr, j.timeout, refused)}
+	}
+	var resp grpc_health_v1.HealthCheckResponse
+	if err == nil && proto.Unmarshal(reply, &resp) != nil {
+		err = status.Error(codes.Internal, "the server's answer is no HealthCheckResponse")
+	}
+	if err != nil {
+		return answer{verdict: failure, message: rpcFailure(ctx, err, j.timeout)}
 	}
 	if resp.GetStatus() != grpc_health_v1.HealthCheckResponse_SERVING {
 		return answer{verdict: failure, message: fmt.Sprintf("service unhealthy (responded with %q)", resp.GetStatus().String())}
@@ -70,24 +54,65 @@ func (h *handlers) grpc(ctx context.Context, j job) answer {
 	return answer{verdict: success, message: "service healthy"}
 }
 
-// connect waits for a connection until ctx ends: a server may come up in the
-// meantime.
-func connect(ctx context.Context, conn *grpc.ClientConn) error {
-	conn.Connect()
-	for state := conn.GetState(); state != connectivity.Ready; state = conn.GetState() {
-		if !conn.WaitForStateChange(ctx, state) {
-			return ctx.Err()
-		}
-		conn.Connect() // an idle one does not try again by itself
+// notConnected: there was no server until the time was over.
+type notConnected struct{ last error }
+
+// Error says why there was none, which upstream does not.
+func (e *notConnected) Error() string {
+	if errors.Is(e.last, context.DeadlineExceeded) {
+		return context.DeadlineExceeded.Error()
 	}
-	return nil
+	return fmt.Sprintf("%v (%v)", context.DeadlineExceeded, e.last)
 }
 
-func rpcFailure(err error, timeout time.Duration) string {
-	switch s := status.Convert(err); s.Code() {
-	case codes.Unimplemented:
+// checkHealth makes one call. A server that is not there yet is tried again
+// until ctx ends.
+func checkHealth(ctx context.Context, addr string, message []byte) ([]byte, error) {
+	for {
+		reply, err := callOnce(ctx, addr, message)
+		refused, again := errors.AsType[*notConnected](err)
+		if !again {
+			return reply, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, refused
+		case <-time.After(reconnect):
+		}
+	}
+}
+
+func callOnce(ctx context.Context, addr string, message []byte) ([]byte, error) {
+	conn, err := httpget.Dialer().DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return nil, &notConnected{err}
+	}
+	defer func() { _ = conn.Close() }()
+	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
+	c := newCall(conn)
+	if err := c.send(ctx, addr, message); err != nil {
+		return nil, &notConnected{cause(ctx, err)}
+	}
+	if err := c.greeting(); err != nil {
+		return nil, &notConnected{cause(ctx, err)}
+	}
+	return c.receive()
+}
+
+// cause is why a connection broke off: its context, if that has ended.
+func cause(ctx context.Context, err error) error {
+	if ended := ctx.Err(); ended != nil {
+		return ended
+	}
+	return err
+}
+
+func rpcFailure(ctx context.Context, err error, timeout time.Duration) string {
+	s := status.Convert(err)
+	switch {
+	case s.Code() == codes.Unimplemented:
 		return "error: this server does not implement the grpc health protocol (grpc.health.v1.Health): " + s.Message()
-	case codes.DeadlineExceeded:
+	case s.Code() == codes.DeadlineExceeded, ctx.Err() != nil:
 		return fmt.Sprintf("timeout: health rpc did not complete within %v", timeout)
 	}
 	return fmt.Sprintf("error: health rpc probe failed: %v", err)

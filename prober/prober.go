@@ -56,6 +56,7 @@ type Prober struct {
 	// ask runs a probe's handler once; a field for tests in simulated time.
 	ask func(ctx context.Context, j job) answer
 
+	idle chan run      // unbuffered: from the loop to goroutines that wait for work
 	poke chan struct{} // capacity 1: the queue's head may have changed
 
 	mu     sync.Mutex // guards what follows and all that hangs on it
@@ -73,7 +74,7 @@ func New(cfg Config) *Prober {
 	}
 	p := &Prober{
 		cfg: cfg, log: cfg.Log, metrics: newMetrics(cfg.Metrics, cfg.PerProbe), gate: newGate(cfg.ParallelExecs),
-		kept: loadKept(cfg.StateDir, cfg.Log), begun: time.Now(), poke: make(chan struct{}, 1),
+		kept: loadKept(cfg.StateDir, cfg.Log), begun: time.Now(), idle: make(chan run), poke: make(chan struct{}, 1),
 		pods: make(map[pod.UID]*probedPod), spread: make(map[time.Duration]int),
 	}
 	p.ask = newHandlers(cfg.Execer, p.gate).ask
@@ -103,7 +104,7 @@ func (p *Prober) Run(ctx context.Context) error {
 	}
 }
 
-// fire begins the runs that are due, each in a goroutine of its own: a target
+// fire begins the runs that are due, each in a goroutine that is free: a target
 // that hangs holds up nobody. It says how long nothing else is due.
 func (p *Prober) fire(ctx context.Context, wg *sync.WaitGroup) (wait time.Duration, some bool) {
 	p.mu.Lock()
@@ -117,13 +118,44 @@ func (p *Prober) fire(ctx context.Context, wg *sync.WaitGroup) (wait time.Durati
 		p.queue.remove(next)
 		runCtx, cancel := context.WithCancel(ctx)
 		next.cancel = cancel
-		j := next.job()
-		wg.Go(func() {
-			defer cancel()
-			p.run(runCtx, next, j)
-		})
+		r := run{ctx: runCtx, cancel: cancel, probe: next, job: next.job()}
+		select {
+		case p.idle <- r: // somebody has nothing to do
+		default:
+			wg.Go(func() { p.work(ctx, r) })
+		}
 	}
 	return 0, false
+}
+
+// run is one run that is due.
+type run struct {
+	ctx    context.Context //nolint:containedctx // handed from one goroutine to another
+	cancel context.CancelFunc
+	probe  *probe
+	job    job
+}
+
+// idleFor is how long a goroutine waits for another run: a new one would have to
+// grow its stack each time, which costs a tenth of a probe.
+const idleFor = 2 * time.Second
+
+// work does runs, one after another, until for a while there is none.
+func (p *Prober) work(ctx context.Context, r run) {
+	timer := time.NewTimer(idleFor)
+	defer timer.Stop()
+	for {
+		p.run(r.ctx, r.probe, r.job)
+		r.cancel()
+		timer.Reset(idleFor)
+		select {
+		case r = <-p.idle:
+		case <-timer.C:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // grid gathers the runs that are due about the same time: waking up costs more

@@ -92,6 +92,13 @@ func (b *bench) at(d time.Duration) {
 	synctest.Wait()
 }
 
+// ran is when the probe of that kind and container ID ran.
+func (b *bench) ran(key string) []time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.runs[key])
+}
+
 func (b *bench) expectRuns(key string, want ...time.Duration) {
 	b.Helper()
 	b.mu.Lock()
@@ -105,6 +112,15 @@ func (b *bench) expect(uid pod.UID, name string, want pod.Probes) {
 	b.Helper()
 	if got := b.Results(uid)[name]; got != want {
 		b.Errorf("after %v: got results %+v, want %+v", time.Since(b.begun), got, want)
+	}
+}
+
+func (b *bench) expectWakes(want int) {
+	b.Helper()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.wakes != want {
+		b.Errorf("got %d wakes, want one for each change: %d", b.wakes, want)
 	}
 }
 
@@ -154,9 +170,7 @@ func TestAReadinessProbeRunsAtOnceAndThenEachPeriod(t *testing.T) {
 		b.expect("a", "web", pod.Probes{ContainerID: "a1", Ready: ok})
 		b.at(35 * sec)
 		b.expectRuns("Readiness a1", 0, 10*sec, 20*sec, 30*sec)
-		if b.wakes != 1 {
-			t.Errorf("got %d wakes, want one for one change", b.wakes)
-		}
+		b.expectWakes(1)
 		b.expectEvents()
 	})
 }
@@ -214,9 +228,7 @@ func TestALivenessProbeKillsNoSoonerThanUpstream(t *testing.T) {
 		b.expect("a", "web", pod.Probes{ContainerID: "a2"})
 		b.at(130 * sec)
 		b.expect("a", "web", pod.Probes{ContainerID: "a2", Live: bad})
-		if b.wakes != 2 {
-			t.Errorf("got %d wakes, want 2", b.wakes)
-		}
+		b.expectWakes(2)
 	})
 }
 
@@ -284,10 +296,10 @@ func TestAStartupProbeGivesTheTimeThatItsFieldsPromise(t *testing.T) {
 		b.expect("a", "web", pod.Probes{ContainerID: "a1"})
 		b.at(300 * sec)
 		b.expect("a", "web", pod.Probes{ContainerID: "a1", Startup: bad})
-		runs := len(b.runs["Startup a1"])
+		runs := len(b.ran("Startup a1"))
 		b.at(400 * sec)
-		if got := len(b.runs["Startup a1"]); got != runs || len(b.runs["Liveness a1"]) > 0 {
-			t.Errorf("got %d more runs after the failure, and %v of liveness", got-runs, b.runs["Liveness a1"])
+		if got := len(b.ran("Startup a1")); got != runs || len(b.ran("Liveness a1")) > 0 {
+			t.Errorf("got %d more runs after the failure, and %v of liveness", got-runs, b.ran("Liveness a1"))
 		}
 	})
 }
@@ -302,13 +314,13 @@ func TestProbesBelowASecondUntilTheFirstSuccess(t *testing.T) {
 		b.succeed()
 		b.at(3500 * millis)
 		b.expect("a", "web", pod.Probes{ContainerID: "a1", Ready: ok})
-		if got := len(b.runs["Readiness a1"]); got != 36 {
+		if got := len(b.ran("Readiness a1")); got != 36 {
 			t.Errorf("got %d runs in 3.5 s, want 36", got)
 		}
 		// From then on by the period, also when it fails again.
 		b.fail("down")
 		b.at(49 * sec)
-		b.expectRuns("Readiness a1", append(slices.Clone(b.runs["Readiness a1"][:36]), 10*sec, 20*sec, 30*sec, 40*sec)...)
+		b.expectRuns("Readiness a1", append(b.ran("Readiness a1")[:36], 10*sec, 20*sec, 30*sec, 40*sec)...)
 		b.expect("a", "web", pod.Probes{ContainerID: "a1", Ready: bad})
 		// Thirty-five failures were one event, and each of the later ones is.
 		b.expectEvents("1s web Warning Unhealthy: Readiness probe failed: no",
@@ -341,10 +353,10 @@ func TestFastProbesEnd(t *testing.T) {
 		p.Annotations = map[string]string{pod.AnnotationProbeUntilSuccess: "1s"}
 		b.sync(p, "a1")
 		b.at(paceFor + 101*sec)
-		if got := len(b.runs["Readiness a1"]); got != 611 {
+		if got := len(b.ran("Readiness a1")); got != 611 {
 			t.Errorf("got %d runs of readiness, want one a second for 600 s and ten more", got)
 		}
-		if got := len(b.runs["Liveness a1"]); got != 70 {
+		if got := len(b.ran("Liveness a1")); got != 70 {
 			t.Errorf("got %d runs of liveness, want 70", got)
 		}
 	})
@@ -356,9 +368,11 @@ func TestAProbeThatCannotBeRunIsTriedThreeTimesAndCountsNeitherWay(t *testing.T)
 		b.sync(aPod("a", nil, nil, every(1)), "a1")
 		b.at(10 * sec)
 		b.expect("a", "web", pod.Probes{ContainerID: "a1"})
-		if got := len(b.runs["Liveness a1"]); got != 30 {
+		if got := len(b.ran("Liveness a1")); got != 30 {
 			t.Errorf("got %d attempts in ten runs, want 30", got)
 		}
+		b.mu.Lock()
+		defer b.mu.Unlock()
 		if want := "1s web Warning Unhealthy: Liveness probe errored and resulted in unknown state: no such command"; b.events[0] != want || len(b.events) != 10 {
 			t.Errorf("got %d events, the first %q, want 10 of %q", len(b.events), b.events[0], want)
 		}
@@ -395,7 +409,7 @@ func TestAProbeThatHangsDelaysNoOther(t *testing.T) {
 		b.sync(aPod("h", nil, nil, with(every(1), func(p *v1.Probe) { p.TimeoutSeconds = 60 })), "hung")
 		b.sync(aPod("a", nil, every(1), nil), "a1")
 		b.at(200 * sec)
-		if got := len(b.runs["Readiness a1"]); got != 201 {
+		if got := len(b.ran("Readiness a1")); got != 201 {
 			t.Errorf("got %d runs of the other pod's probe, want 201", got)
 		}
 		b.expectRuns("Liveness hung", 1*sec, 61*sec, 121*sec)
@@ -411,10 +425,10 @@ func TestWhileAPodTerminatesOnlyReadinessGoesOn(t *testing.T) {
 		b.at(5 * sec)
 		b.fail("going")
 		b.Sync(p, "10.0.0.1", []pod.ProbeTarget{{Container: &p.Spec.Containers[0], ContainerID: "a1"}}, true)
-		live := len(b.runs["Liveness a1"])
+		live := len(b.ran("Liveness a1"))
 		b.at(30 * sec)
 		b.expect("a", "web", pod.Probes{ContainerID: "a1", Startup: ok, Ready: bad, Live: ok})
-		if got := len(b.runs["Liveness a1"]); got != live {
+		if got := len(b.ran("Liveness a1")); got != live {
 			t.Errorf("liveness ran %d more times", got-live)
 		}
 	})
@@ -485,6 +499,8 @@ func TestAfterARestartOfPoddProbesAreSpreadOverTheirPeriod(t *testing.T) {
 		}
 		b.at(30*sec - millis)
 		perSecond := map[time.Duration]int{}
+		b.mu.Lock()
+		defer b.mu.Unlock()
 		for id, runs := range b.runs {
 			if len(runs) != 3 || runs[1]-runs[0] > 10*sec+grid || runs[1]-runs[0] < 10*sec-grid {
 				t.Fatalf("%s: got runs at %v, want three, a period apart", id, runs)

@@ -24,7 +24,7 @@ const (
 // linger for a second instead of holding their port for a minute, as upstream's
 // do (kubernetes/kubernetes#89898).
 func Dialer() *net.Dialer {
-	return &net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
+	return &net.Dialer{KeepAlive: -1, Control: func(_, _ string, c syscall.RawConn) error {
 		return c.Control(func(fd uintptr) {
 			// Without it the connection works all the same.
 			_ = syscall.SetsockoptLinger(int(fd), syscall.SOL_SOCKET, syscall.SO_LINGER, &syscall.Linger{Onoff: 1, Linger: 1})
