@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"podd/agent/backoff"
+	"podd/agent/plan"
 	"podd/internal/pod"
 )
 
@@ -255,7 +256,7 @@ func (a *Agent) delete(d *pod.Desired) {
 	a.mu.Unlock()
 	if w != nil {
 		w.want(d)
-		w.endWithin(deletionGrace(d.Pod), "its deletion was asked for")
+		w.endWithin(plan.GracePeriod(d.Pod), "its deletion was asked for")
 	}
 }
 

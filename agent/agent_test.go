@@ -22,6 +22,8 @@ func inBubble(t *testing.T, play func(t *testing.T, s *scenario)) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &scenario{node: newNode(newFakeRuntime(t)), began: time.Now(), files: map[string][]byte{
 			"shop.yaml": []byte("metadata: {name: shop}\nspec: {containers: [{name: web, image: web}]}"),
+			"hooked.yaml": []byte("metadata: {name: hooked}\nspec: {initContainers: [{name: log, image: i, restartPolicy: Always}], " +
+				"containers: [{name: web, image: i, lifecycle: {postStart: {exec: {command: [x]}}, preStop: {exec: {command: [x]}}}}]}"),
 		}}
 		defer s.end()
 		s.play("podd start; apply shop.yaml; wait 1s; expect shop/web running")
@@ -223,6 +225,9 @@ func TestStopIsQuickWhateverPodsDo(t *testing.T) {
 		{"hang CreateContainer shop; exit shop/web code=1; wait 1s", 6 * time.Second},
 		{"pull shop 1h; exit shop/web code=1; wait 1s", time.Second},
 		{"runtime away; remove shop; wait 1s", time.Second},
+		{"hook hooked/web poststart hangs; apply hooked.yaml; wait 1s", 0},
+		{"hook hooked/web prestop hangs; apply hooked.yaml; wait 1s; remove hooked; wait 1s", 0},
+		{"stubborn hooked; apply hooked.yaml; wait 1s; remove hooked; wait 1s", 0},
 	} {
 		t.Run(tc.script, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, s *scenario) {

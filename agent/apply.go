@@ -167,6 +167,14 @@ func (w *worker) event(d *pod.Desired, container, reason, message string) {
 	}
 }
 
+// tellFailure is a warning about a call that went wrong; that the runtime does
+// not answer is no matter of one pod, nor is that the call was given up.
+func (w *worker) tellFailure(ctx context.Context, d *pod.Desired, reason, words string, err error) {
+	if d.Pod.Name != "" && ctx.Err() == nil && !errors.Is(err, pod.ErrUnavailable) {
+		w.event(d, "", reason, words+err.Error())
+	}
+}
+
 // slowStart is how long a sandbox being started counts as work for the
 // processor. One that takes longer waits for something (a network plugin, a
 // runtime that hangs) and must not keep others waiting with it.

@@ -189,6 +189,33 @@ func (w *worker) keepEnd(d *pod.Desired, end *pod.End) {
 	}
 }
 
+// tellOverdue says, once, that the containers of a pod which the node ended have
+// outlived its grace period by half of it, at least by 10 s
+// (pkg/kubelet/pod_workers.go, killPodNow).
+func (w *worker) tellOverdue(v *view, now time.Time) {
+	end := v.step.End
+	if end == nil || w.told.overdue || end.Reason != pod.ReasonEvicted && end.Reason != pod.ReasonPreempting {
+		return
+	}
+	if w.overdue.IsZero() {
+		grace := plan.GracePeriod(v.in.desired.Pod)
+		if end.Grace != nil {
+			grace = *end.Grace
+		}
+		w.overdue = now.Add(max(grace+grace/2, 10*time.Second))
+	}
+	switch {
+	case len(v.step.Stop)+len(v.step.StopSandboxes) == 0:
+		w.told.overdue = true
+	case w.overdue.After(now):
+		v.step.WakeAt = earliest(v.step.WakeAt, w.overdue)
+	default:
+		w.told.overdue = true
+		w.agent.cfg.Events.Event(v.in.desired.Pod, v1.EventTypeWarning, "ExceededGracePeriod",
+			"Container runtime did not kill the pod within specified grace period.")
+	}
+}
+
 // endEvents are the types of the events that tell of an end. A shutdown of the
 // node has none, as in the kubelet.
 var endEvents = map[string]string{
@@ -224,12 +251,4 @@ func (a *Agent) forgetEnds() {
 			a.log.Warn("the end of a pod long gone stays noted", "uid", uid, "error", err)
 		}
 	}
-}
-
-// deletionGrace is what a source's deletion asks for, or the pod's own.
-func deletionGrace(p *v1.Pod) time.Duration {
-	if s := p.DeletionGracePeriodSeconds; s != nil {
-		return time.Duration(*s) * time.Second
-	}
-	return plan.GracePeriod(p)
 }

@@ -99,7 +99,7 @@ func (w *worker) preStop(ctx context.Context, d *pod.Desired, podIP string, s pl
 	switch {
 	case err == nil:
 	case ctx.Err() != nil:
-		w.log.Info("preStop hook was cut off by the end of the grace period", "container", s.Name)
+		w.log.Info("preStop hook was cut off: the grace period is over, or the container has ended", "container", s.Name)
 	default:
 		w.agent.cfg.Events.ContainerEvent(d.Pod, s.Name, v1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed")
 		w.log.Info("preStop hook failed", "container", s.Name, "error", err)

@@ -42,7 +42,7 @@ func (w *worker) wanted() *pod.Desired {
 
 // end asks for the pod's end. It is never taken back; asking again changes
 // nothing, unless it is for a shorter grace period.
-func (w *worker) end(why string) { w.endWithin(deletionGrace(w.wanted().Pod), why) }
+func (w *worker) end(why string) { w.endWithin(plan.GracePeriod(w.wanted().Pod), why) }
 
 func (w *worker) endWithin(grace time.Duration, why string) {
 	w.mu.Lock()

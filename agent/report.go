@@ -123,5 +123,6 @@ type told struct {
 	backOff []string // container IDs
 	running bool     // the pod's start was measured
 	end     bool     // the node's decision to end the pod
+	overdue bool     // that it takes too long, or that it did not
 	report  pod.Report
 }

@@ -21,18 +21,27 @@ const leastGrace = 2 * time.Second
 // signal, SIGKILL. It goes on beside the worker's rounds, which may only shorten
 // it: whatever they come to decide, a hook that was begun is not begun again.
 type stopping struct {
-	// ended is closed once the runtime said that the container has ended: those
-	// that wait for their turn wait for it.
+	// ended is closed by end once the container has ended: those that wait for
+	// their turn wait for it.
 	ended chan struct{}
-	// done is closed when the way there came to an end, err being how. Both
-	// belong to the worker's goroutine; a way that failed is gone again.
-	done chan struct{}
-	err  error
+	end   func()
+	// done is closed when the way there came to an end, err being how; cancel
+	// gives it up. A way that failed is gone again. They belong to the worker's
+	// goroutine, err after done.
+	done   chan struct{}
+	err    error
+	cancel context.CancelFunc
 
 	mu     sync.Mutex // guards what follows
 	until  time.Time  // SIGKILL
 	atOnce bool       // no grace at all
 	pulled chan struct{}
+}
+
+func newStopping(grace time.Duration) *stopping {
+	op := &stopping{ended: make(chan struct{}), pulled: make(chan struct{}), until: time.Now().Add(grace), atOnce: grace <= 0}
+	op.end = sync.OnceFunc(func() { close(op.ended) })
+	return op
 }
 
 // pull brings the container's end forward to grace from now, never back.
@@ -84,13 +93,14 @@ var errNews = errors.New("something happened to the pod meanwhile")
 func (w *worker) stop(ctx context.Context, v *view) error {
 	step := &v.step
 	w.beginStops(v.in.desired, v.seen, step.Stop)
-	if err := w.awaitStops(ctx, step); err != nil {
+	if err := w.awaitStops(ctx, v); err != nil {
 		return err
 	}
 	err := each(step.StopSandboxes, func(id string) error {
 		return ignoreNotFound(w.agent.cfg.Sandboxes.StopSandbox(ctx, id))
 	})
 	if err != nil {
+		w.tellFailure(ctx, v.in.desired, "FailedKillPod", "error killing pod: ", err)
 		return fmt.Errorf("stop sandbox: %w", err)
 	}
 	return nil
@@ -103,7 +113,7 @@ func (w *worker) beginStops(d *pod.Desired, seen pod.Observed, stops []plan.Stop
 		op := w.stops[s.ID]
 		switch {
 		case op == nil:
-			op = &stopping{ended: make(chan struct{}), pulled: make(chan struct{}), until: time.Now().Add(s.Grace), atOnce: s.Grace <= 0}
+			op = newStopping(s.Grace)
 			w.stops[s.ID] = op
 			w.agent.cfg.Events.ContainerEvent(d.Pod, s.Name, v1.EventTypeNormal, "Killing", s.Message)
 			w.log.Info("stopping container", "container", s.Name, "grace", s.Grace, "event", s.Message)
@@ -123,48 +133,69 @@ func (w *worker) beginStops(d *pod.Desired, seen pod.Observed, stops []plan.Stop
 				after = append(after, first)
 			}
 		}
-		w.spawn(func(ctx context.Context) {
+		op.cancel = w.spawn(func(ctx context.Context) {
 			op.err = w.stopOne(ctx, d, ip, s, op, after)
 			close(op.done)
+			select {
+			case w.stopped <- struct{}{}: // capacity 1
+			default:
+			}
 		})
 	}
 }
 
 // awaitStops waits until the stops of a step have come to an end.
-func (w *worker) awaitStops(ctx context.Context, step *plan.Step) error {
+func (w *worker) awaitStops(ctx context.Context, v *view) error {
+	step := &v.step
 	var alarm <-chan time.Time
 	if left := time.Until(step.WakeAt); left > 0 {
 		t := time.NewTimer(left)
 		defer t.Stop()
 		alarm = t.C
 	}
-	var errs []error
-	for _, s := range step.Stop {
-		op := w.stops[s.ID]
-		select {
-		case <-op.done:
-		default:
-			select {
-			case <-op.done:
-			case <-w.poke:
-				return errNews
-			case <-alarm:
-				return errNews
-			case <-ctx.Done():
-				return context.Cause(ctx)
-			}
+	for {
+		left, err := w.stopsLeft(step.Stop)
+		if err != nil {
+			w.tellFailure(ctx, v.in.desired, "FailedKillPod", "error killing pod: ", err)
+			return fmt.Errorf("stop containers: %w", err)
 		}
-		if op.err != nil {
-			errs = append(errs, op.err)
-			op.done, op.err = nil, nil // the next round takes it up again
+		if left == 0 {
+			return nil
+		}
+		select {
+		case <-w.stopped:
+		case <-w.poke:
+			return errNews
+		case <-alarm:
+			return errNews
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// stopsLeft counts those that are under way. One that failed is an error now,
+// and taken up again by the next round.
+func (w *worker) stopsLeft(stops []plan.Stop) (left int, err error) {
+	var errs []error
+	for _, s := range stops {
+		op := w.stops[s.ID]
+		if op == nil {
 			continue
 		}
-		delete(w.stops, s.ID)
+		select {
+		case <-op.done:
+			if op.err == nil {
+				delete(w.stops, s.ID)
+				continue
+			}
+			errs = append(errs, op.err)
+			op.done, op.err = nil, nil
+		default:
+			left++
+		}
 	}
-	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("stop containers: %w", err)
-	}
-	return nil
+	return left, errors.Join(errs...)
 }
 
 // stopOne takes one container through hook, turn and signal.
@@ -195,7 +226,7 @@ func (w *worker) stopOne(ctx context.Context, d *pod.Desired, podIP string, s pl
 		cancel(nil)
 		switch {
 		case err == nil:
-			close(op.ended)
+			op.end()
 			return nil
 		case !shortened:
 			return err
@@ -204,8 +235,8 @@ func (w *worker) stopOne(ctx context.Context, d *pod.Desired, podIP string, s pl
 	return context.Cause(ctx)
 }
 
-// pruneStops drops what is known of the end of containers that are no more, or
-// that ended while their stop went wrong.
+// pruneStops gives up the stops of containers that have ended, by whatever
+// cause: there is nothing left to run a hook for.
 func (w *worker) pruneStops(seen pod.Observed) {
 	if len(w.stops)+len(w.preStopped) == 0 {
 		return
@@ -215,9 +246,10 @@ func (w *worker) pruneStops(seen pod.Observed) {
 		left[seen.Containers[i].ID] = seen.Containers[i].State != pod.ContainerExited
 	}
 	for id, op := range w.stops {
-		if op.done == nil && !left[id] {
+		if !left[id] {
+			op.end()
+			op.cancel()
 			delete(w.stops, id)
-			close(op.ended)
 		}
 	}
 	w.mu.Lock()

@@ -43,8 +43,11 @@ type worker struct {
 	told      told
 	counted   counted
 	stops     map[string]*stopping // by container ID
+	stopped   chan struct{}        // poked when one of them comes to its end
 	// allocation is what the node granted while a resize waits.
 	allocation allocation
+	// overdue is when the end that the node decided on takes too long.
+	overdue time.Time
 	// restarting is when the restart of all containers began that is under way.
 	restarting time.Time
 	// spawn runs what goes on beside the rounds; it ends with the worker, or
@@ -72,6 +75,7 @@ func newWorker(a *Agent, d *pod.Desired) *worker {
 		postStarts: make(map[string]*postStart),
 		preStopped: make(map[string]bool),
 		stops:      make(map[string]*stopping),
+		stopped:    make(chan struct{}, 1),
 	}
 }
 
@@ -124,6 +128,7 @@ func (w *worker) round(ctx context.Context) (wakeAt time.Time, again bool) {
 		return time.Time{}, true
 	}
 	if err != nil {
+		w.tellFailure(ctx, in.desired, "FailedSync", "error determining status: ", err)
 		return w.failed(ctx, "look at the pod", err), false
 	}
 	v := w.decide(in, seen, began)
@@ -193,6 +198,7 @@ func (w *worker) decide(in mail, seen pod.Observed, now time.Time) *view {
 		w.restarting = now
 	}
 	w.keepEnd(in.desired, v.step.End)
+	w.tellOverdue(v, now)
 	w.finish(v.step.Finished)
 	w.settleResize(v, now)
 	w.tellBackOff(in.desired, seen, &v.step)
