@@ -127,7 +127,7 @@ func (c *computation) absent(spec *v1.Container, old *v1.ContainerStatus, k kind
 		VolumeMounts: c.volumeMounts(spec),
 	}
 	if old != nil {
-		if c.restartingAll() && old.State.Waiting == nil {
+		if c.restartingAll() && old.State.Waiting == nil && !c.ending() && !terminal(c.previous.Phase) {
 			return removedToRestart(s, old)
 		}
 		if old.State.Terminated != nil {
@@ -145,8 +145,8 @@ func (c *computation) absent(spec *v1.Container, old *v1.ContainerStatus, k kind
 		}
 	}
 	// An init container that is gone while a regular one exists has done its
-	// work; its record was collected.
-	if k == kindInit && !pod.IsSidecar(spec) && c.anyRegularCreated() {
+	// work; its record was collected, unless it was removed to be made anew.
+	if k == kindInit && !pod.IsSidecar(spec) && c.anyRegularCreated() && !c.restartingAll() {
 		s.State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
 			Reason: "Completed", Message: messageInitAssumed,
 		}}
