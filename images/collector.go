@@ -22,6 +22,9 @@ const (
 	gcUnknown = 10 * time.Second
 	// gcTimeout bounds one collection.
 	gcTimeout = 4 * time.Minute
+	// fullStep is how many bytes are made free for a pull that found the disk
+	// full, although the percentages are content.
+	fullStep = 2 << 30
 	// gcSayAgain is how often a disk that stays full is an event: nothing new is
 	// said by saying it every five minutes.
 	gcSayAgain = 30 * time.Minute
@@ -71,6 +74,7 @@ type Collector struct {
 	// Run's own.
 	memory map[string]imageUse
 	again  time.Duration // to the next round, where the usual time is too long
+	full   bool          // a pull found the disk full since the last round
 	failed bool          // the last collection
 	said   time.Time     // when the disk was last said to stay full
 }
@@ -93,8 +97,9 @@ func NewCollector(cfg GCConfig) *Collector {
 	return c
 }
 
-// Soon asks for a collection before its time, as after a pull that found the
-// disk full. It never blocks, and asking often is the same as asking once.
+// Soon says that a pull found the disk full: images are removed before their
+// time, and for 2 GiB also where the percentages would keep them. It never
+// blocks, and saying it often is the same as saying it once.
 func (c *Collector) Soon() {
 	select {
 	case c.poke <- struct{}{}:
@@ -115,6 +120,7 @@ func (c *Collector) Run(ctx context.Context) error {
 	for {
 		c.again = 0
 		c.round(ctx, began)
+		c.full = false
 		last := time.Now()
 		var again <-chan time.Time
 		if c.again > 0 {
@@ -124,6 +130,7 @@ func (c *Collector) Run(ctx context.Context) error {
 		case <-tick.C:
 		case <-again:
 		case <-c.poke:
+			c.full = true
 			if wait := gcAtOnce - time.Since(last); wait > 0 {
 				select {
 				case <-time.After(wait):
@@ -230,6 +237,14 @@ func (c *Collector) makeRoom(ctx context.Context, removable []*pod.Image, young 
 	}
 	disk.Available = min(disk.Available, disk.Capacity)
 	want := c.cfg.Policy.goal(disk)
+	if c.full && want == 0 && c.cfg.Policy.High < 100 {
+		// What a pull had written is gone when it has failed: room enough by all
+		// percentages, and too little for that image.
+		want = min(disk.Available+fullStep, disk.Capacity)
+		if len(removable) == 0 {
+			return nil
+		}
+	}
 	if want == 0 {
 		return nil
 	}
@@ -251,7 +266,7 @@ func (c *Collector) makeRoom(ctx context.Context, removable []*pod.Image, young 
 	if len(errs) > 0 {
 		return fmt.Errorf("remove images to make room: %w", errors.Join(errs...))
 	}
-	if disk.Available >= want {
+	if disk.Available >= want || c.cfg.Policy.goal(disk) == 0 {
 		return nil
 	}
 	if young > 0 { // as all are at podd's start

@@ -353,3 +353,27 @@ func TestNoCapacityAndNoRuntime(t *testing.T) {
 		}
 	})
 }
+
+// TestAPullThatFillsTheDiskGetsRoom although the disk is not full once it has
+// failed and what it wrote is gone.
+func TestAPullThatFillsTheDiskGetsRoom(t *testing.T) {
+	s := &diskful{capacity: 20 * gib, images: []*pod.Image{
+		anImage("a", func(i *pod.Image) { i.Size = gib }), anImage("b", func(i *pod.Image) { i.Size = gib }), anImage("c", func(i *pod.Image) { i.Size = gib }),
+	}, used: []string{"c"}}
+	collecting(t, s.config(), func(c *Collector) {
+		s.wait(3*time.Minute, nil)
+		if len(s.gone()) != 0 {
+			t.Fatalf("got %v removed, want none: there is room", s.gone())
+		}
+		c.Soon()
+		s.wait(time.Second, nil)
+		if !slices.Equal(s.gone(), []string{"a", "b"}) {
+			t.Errorf("got %v removed, want those that nobody uses", s.gone())
+		}
+		c.Soon()
+		s.wait(time.Hour, nil)
+		if len(s.gone()) != 2 || len(s.said()) != 0 {
+			t.Errorf("got %v removed, events %q", s.gone(), s.said())
+		}
+	})
+}
