@@ -1,0 +1,94 @@
+package agent_test
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// restartStories are what podd is killed in the middle of.
+var restartStories = []struct {
+	name string
+	// before is played first, then during begins, and podd is killed at some
+	// moment of the time that it takes.
+	before, during string
+	takes          time.Duration
+	// after must hold in the end.
+	after string
+}{
+	{
+		"start", "", "apply shop.yaml", 4 * time.Second,
+		"wait 1m; expect shop/prep started=1; expect shop/log running started=1; expect shop/web running started=1; expect shop/side running started=1; expect shop phase=Running",
+	}, {
+		"end", "apply shop.yaml; wait 1m", "remove shop", 4 * time.Second,
+		"speak file; wait 1m; expect nothing left; expect shop/web started=1",
+	}, {
+		"end of an apiserver's pod", "apply shop.yaml api; wait 1m; expect shop/web running", "delete shop grace=10s", 4 * time.Second,
+		"speak api; wait 1m; expect nothing left; expect shop/web started=1",
+	}, {
+		// The decision itself takes a look to be written down.
+		"eviction", "apply shop.yaml; wait 1m", "end shop Evicted; wait 20ms", 4 * time.Second,
+		"wait 1m; expect shop phase=Failed reason=Evicted sandbox=false; expect shop/web started=1 running=false; expect shop/log running=false; remove shop; wait 1m; expect nothing left",
+	}, {
+		"deadline", "apply job.yaml; wait 58s", "", 5 * time.Second,
+		"wait 1m; expect job phase=Failed reason=DeadlineExceeded sandbox=false; expect job/web started=1; remove job; wait 1m; expect nothing left",
+	}, {
+		"restart of all", "apply all.yaml; wait 1m", "exit all/web code=42", 2 * time.Second,
+		"wait 1m; expect all/web running started=2; expect all/side running started=2; expect all/log running started=2; expect all RunSandbox=1",
+	}, {
+		"crash", "apply shop.yaml; wait 1m", "exit shop/web code=1", time.Second,
+		"wait 1m; expect shop/web running started=2 restarts=1; expect shop/side started=1",
+	}, {
+		"back-off", "apply shop.yaml; wait 1m; exit shop/web code=1; wait 5s", "exit shop/web code=1", 12 * time.Second,
+		"wait 1m; expect shop/web running started=3; expect shop/side started=1",
+	}, {
+		"failed liveness probe", "apply shop.yaml; wait 1m", "probe shop/side live=fail; wait 2020ms; probe shop/side live=ok", 2 * time.Second,
+		"wait 1m; expect shop/side running started=2; expect shop/web started=1",
+	}, {
+		"new sandbox", "apply shop.yaml; wait 1m", "sandbox-dies shop", 4 * time.Second,
+		"wait 1m; expect shop/web running started=2; expect shop/prep started=2; expect shop/log running started=2; expect shop RunSandbox=2",
+	},
+}
+
+// TestPoddKilledAtAnyMomentLosesNothing: whatever it was in the middle of, the
+// next podd brings it to the same end, and starts nothing twice.
+func TestPoddKilledAtAnyMomentLosesNothing(t *testing.T) {
+	for _, story := range restartStories {
+		moments := 60
+		if testing.Short() {
+			moments = 10
+		}
+		for i := range moments {
+			at := story.takes * time.Duration(i) / time.Duration(moments)
+			t.Run(fmt.Sprintf("%s after %v", story.name, at), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s := &scenario{node: newNode(newFakeRuntime(t)), began: time.Now(), files: restartFiles}
+					defer s.end()
+					s.play("dies shop/prep code=0 after=1s; hook shop/web prestop 500ms; hook shop/log poststart 300ms; podd start; speak file; speak http")
+					s.play(story.before)
+					s.play(story.during)
+					time.Sleep(at)
+					s.play("podd crash; wait 100ms; podd start")
+					s.play(story.after)
+				})
+			})
+		}
+	}
+}
+
+var restartFiles = map[string][]byte{
+	"shop.yaml": []byte(`metadata: {name: shop}
+spec:
+  initContainers: [{name: prep, image: i}, {name: log, image: i, restartPolicy: Always, lifecycle: {postStart: {exec: {command: [x]}}}}]
+  containers:
+  - {name: web, image: i, lifecycle: {preStop: {exec: {command: [x]}}}}
+  - {name: side, image: i, livenessProbe: {periodSeconds: 1, failureThreshold: 3, exec: {command: [x]}}}`),
+	"job.yaml": []byte("metadata: {name: job}\nspec: {activeDeadlineSeconds: 60, containers: [{name: web, image: i}]}"),
+	"all.yaml": []byte(`metadata: {name: all}
+spec:
+  initContainers: [{name: log, image: i, restartPolicy: Always}]
+  containers:
+  - {name: web, image: i, restartPolicy: Always, restartPolicyRules: [{action: RestartAllContainers, exitCodes: {operator: In, values: [42]}}]}
+  - {name: side, image: i}`),
+}
