@@ -170,6 +170,24 @@ func TestLongStateDirIsRefusedInASentence(t *testing.T) {
 	}
 }
 
+// Root in a pod's user namespace reaches its root file system below StateDir.
+func TestDirectoriesLetContainersPass(t *testing.T) {
+	for range 20 { // however often it is made
+		s := aSettings(t)
+		if _, _, err := s.WriteConfig(); err != nil {
+			t.Fatal(err)
+		}
+		for _, dir := range []string{s.RootDir, s.StateDir, filepath.Join(s.StateDir, "containerd")} {
+			if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o711 {
+				t.Fatalf("%s: got %v, %v, want 0711", dir, info.Mode(), err)
+			}
+		}
+		if info, err := os.Stat(s.shimDir()); err != nil || info.Mode().Perm() != 0o700 {
+			t.Fatalf("%s: got %v, %v, want 0700", s.shimDir(), info.Mode(), err)
+		}
+	}
+}
+
 func TestMayLowerOOMScoreLeavesTheScoreAlone(t *testing.T) {
 	before, err := os.ReadFile("/proc/self/oom_score_adj")
 	if err != nil {

@@ -144,12 +144,16 @@ func (s *Settings) WriteConfig() (path, remark string, err error) {
 	if err := s.check(); err != nil {
 		return "", "", err
 	}
-	// 0711: a container's processes must pass, nobody needs to look.
-	for dir, mode := range map[string]os.FileMode{
-		s.RootDir: 0o711, s.StateDir: 0o711, filepath.Join(s.RootDir, "containerd"): 0o711,
-		filepath.Join(s.StateDir, "containerd"): 0o711, s.CNIConfDir: 0o755, s.shimDir(): 0o700,
+	// 0711: a container's processes must pass, nobody needs to look. Parents come
+	// first: one that is made on the way to its child gets the child's mode.
+	for _, d := range []struct {
+		path string
+		mode os.FileMode
+	}{
+		{s.RootDir, 0o711}, {s.StateDir, 0o711}, {filepath.Join(s.RootDir, "containerd"), 0o711},
+		{filepath.Join(s.StateDir, "containerd"), 0o711}, {s.CNIConfDir, 0o755}, {s.shimDir(), 0o700},
 	} {
-		if err := os.MkdirAll(dir, mode); err != nil {
+		if err := os.MkdirAll(d.path, d.mode); err != nil {
 			return "", "", fmt.Errorf("make directory for the container runtime: %w", err)
 		}
 	}
