@@ -36,6 +36,8 @@ type kept struct {
 
 	poke chan struct{} // capacity 1: changes to write
 
+	failing bool // the last write; run's own
+
 	mu    sync.Mutex // guards what follows
 	old   map[pod.UID]pod.ProbeResults
 	dirty map[pod.UID]struct{}
@@ -72,6 +74,8 @@ func loadKept(dir string, log *slog.Logger) *kept {
 	}
 	if err != nil {
 		log.Warn("the results of probes are not kept over a restart", "error", err)
+		k.dir = ""
+		return k
 	}
 	for _, e := range entries {
 		name, ok := strings.CutSuffix(e.Name(), ".json")
@@ -171,10 +175,19 @@ func (k *kept) write(results func(pod.UID) pod.ProbeResults) {
 	dirty := k.dirty
 	k.dirty = make(map[pod.UID]struct{})
 	k.mu.Unlock()
+	var wrong error
 	for uid := range dirty {
 		path := filepath.Join(k.dir, url.PathEscape(string(uid))+".json")
 		if err := writeKept(path, results(uid)); err != nil {
-			k.log.Warn("the results of a pod's probes are not kept", "uid", uid, "error", err)
+			wrong = errors.Join(wrong, err)
+		}
+	}
+	if (wrong != nil) != k.failing { // said once, not with each change
+		k.failing = wrong != nil
+		if k.failing {
+			k.log.Warn("the results of probes are not kept over a restart", "error", wrong)
+		} else {
+			k.log.Info("the results of probes are kept again")
 		}
 	}
 }

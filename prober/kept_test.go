@@ -1,0 +1,109 @@
+package prober
+
+import (
+	"bytes"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"podd/internal/pod"
+)
+
+func filesIn(t *testing.T, dir string) (names []string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+func TestResultsAreWrittenOnChangeOnlyAndGoWithTheirPod(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "probes")
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, dir)
+		b.succeed()
+		b.sync(aPod("a", nil, every(1), nil), "a1")
+		b.at(sec)
+		path := filepath.Join(dir, "a.json")
+		text, err := os.ReadFile(path)
+		if want := `{"web":{"id":"a1","ready":"succeeded"}}`; err != nil || string(text) != want {
+			t.Fatalf("got %q (%v), want %q", text, err, want)
+		}
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		b.at(100 * sec) // a hundred results, and no change
+		if got := filesIn(t, dir); len(got) != 0 {
+			t.Errorf("got %v, want nothing written without a change", got)
+		}
+		b.fail("down")
+		b.at(110 * sec)
+		if got := filesIn(t, dir); len(got) != 1 {
+			t.Errorf("got %v, want the file of a", got)
+		}
+		b.Forget("a")
+		b.at(111 * sec)
+		if got := filesIn(t, dir); len(got) != 0 {
+			t.Errorf("got %v, want nothing left of a pod that is gone", got)
+		}
+		b.stop()
+	})
+}
+
+// TestAHostileUIDStaysInTheDirectory.
+func TestAHostileUIDStaysInTheDirectory(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "a", "probes")
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, dir)
+		p := aPod("../../evil", nil, every(1), nil)
+		b.sync(p, "a1")
+		b.stop()
+		if got := filesIn(t, dir); len(got) != 1 || got[0] != "..%2F..%2Fevil.json" {
+			t.Errorf("got %v, want one file", got)
+		}
+	})
+	if got := filesIn(t, filepath.Join(dir, "..", "..")); len(got) != 1 {
+		t.Errorf("got %v beside the directory", got)
+	}
+}
+
+func TestWhatNobodyNamesAndWhatCannotBeReadGoes(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"gone.json": `{"web":{"id":"g1","ready":"succeeded"}}`, "broken.json": `{"web":`, "flood.json": strings.Repeat("[", 1<<20),
+		"odd.json": `{"web":{"id":"o1","ready":"perhaps","live":7}}`,
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, dir)
+		b.sync(aPod("broken", nil, every(1), nil), "g1")
+		b.expect("broken", "web", pod.Probes{ContainerID: "g1"})
+		b.at(2 * time.Hour)
+		if got := filesIn(t, dir); len(got) != 1 || got[0] != "broken.json" {
+			t.Errorf("got %v, want the one of the pod that is there", got)
+		}
+		b.stop()
+	})
+}
+
+func TestADirectoryThatCannotBeMadeIsToldAndNoMore(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	if k := loadKept(filepath.Join(file, "probes"), slog.New(slog.NewTextHandler(&log, nil))); k == nil || !strings.Contains(log.String(), "not kept over a restart") {
+		t.Errorf("got log %q", log.String())
+	}
+}
