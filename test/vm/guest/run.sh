@@ -117,8 +117,30 @@ cgroups() {
 	*.slice/*"$id".scope) ;;
 	*) echo "container is in $group"; return 1 ;;
 	esac
-	[ "$(cat "/sys/fs/cgroup$group/memory.max")" = 67108864 ] || { echo "memory.max is $(cat "/sys/fs/cgroup$group/memory.max")"; return 1; }
-	echo "$group"
+	has "$group" memory.max 67108864 && pod_cgroup "${group%/*}" && echo "$group"
+}
+
+has() {
+	[ "$(cat "/sys/fs/cgroup$1/$2")" = "$3" ] || { echo "$2 of $1 is $(cat "/sys/fs/cgroup$1/$2"), not $3"; return 1; }
+}
+
+# pod_cgroup: podd's own groups, above the runtime's: the pod's, its class' and
+# the one of all pods. systemd must know what is written there, or undoes it.
+pod_cgroup() {
+	has "$1" memory.max 67108864 && has "$1" cpu.max '50000 100000' && has "$1" cpu.weight 4 || return 1
+	told=$(systemctl show -P MemoryMax -P CPUQuotaPerSecUSec -P CPUWeight "${1##*/}" | tr '\n' ' ')
+	case $told in
+	*67108864*) ;;
+	*) echo "systemd says of ${1##*/}: $told"; return 1 ;;
+	esac
+	case $told in
+	*500ms*) ;;
+	*) echo "systemd says of ${1##*/}: $told"; return 1 ;;
+	esac
+	systemctl daemon-reload && has "$1" memory.max 67108864 && has "$1" cpu.max '50000 100000' || return 1
+	class=${1%/*}
+	has "$class" cpu.weight 4 && has "${class%/*}/podd-kubepods-besteffort.slice" cpu.weight 1 || return 1
+	echo "all pods: memory.max $(cat "/sys/fs/cgroup${class%/*}/memory.max"), cpu.weight $(cat "/sys/fs/cgroup${class%/*}/cpu.weight"), pids.max $(cat "/sys/fs/cgroup${class%/*}/pids.max")"
 }
 
 query() { curl -fsS -m 10 -G http://127.0.0.1:9090/api/v1/query --data-urlencode "query=$1" | jq -r '.data.result[0].value[1]'; }
