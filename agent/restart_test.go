@@ -2,6 +2,8 @@ package agent_test
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -91,4 +93,31 @@ spec:
   containers:
   - {name: web, image: i, restartPolicy: Always, restartPolicyRules: [{action: RestartAllContainers, exitCodes: {operator: In, values: [42]}}]}
   - {name: side, image: i}`),
+}
+
+// TestANoteOfAnEndThatCannotBeReadIsForgotten: the pod starts again, and the
+// note is gone; what is no note of podd's goes with it.
+func TestANoteOfAnEndThatCannotBeReadIsForgotten(t *testing.T) {
+	for _, text := range []string{"", "{", "null", `{"uid": "another", "Reason": "Evicted"}`, `{"uid": 7}`} {
+		inBubble(t, func(t *testing.T, s *scenario) {
+			note := filepath.Join(s.ended, string(s.uidOf("shop"))+".json")
+			s.play("end shop Evicted; wait 2s; expect shop phase=Failed reason=Evicted; podd stop")
+			if err := os.WriteFile(note, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			s.play("podd start; wait 2s; expect shop/web running; expect shop phase=Running reason=; remove shop; wait 1m; expect nothing left")
+		})
+	}
+}
+
+// TestAnEndThatCannotBeNotedIsCarriedOut: a full disk costs only the memory of it.
+func TestAnEndThatCannotBeNotedIsCarriedOut(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *scenario) {
+		s.play("podd stop")
+		s.ended = filepath.Join(s.ended, "file", "below")
+		if err := os.WriteFile(filepath.Dir(s.ended), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s.play("podd start; wait 1s; end shop Evicted; wait 2s; expect shop phase=Failed reason=Evicted; remove shop; wait 1m; expect shop gone known=false")
+	})
 }
