@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
@@ -464,7 +463,10 @@ func TestGRPC(t *testing.T) {
 	expectAnswer(t, "no health service", try(portOf(t, l2.Addr().String()), nil, 10*sec), failure,
 		"error: this server does not implement the grpc health protocol (grpc.health.v1.Health): unknown service grpc.health.v1.Health")
 
-	hung := grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, s grpc.ServerStream) error { <-s.Context().Done(); return status.Error(codes.Canceled, "") }))
+	hung := grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, s grpc.ServerStream) error {
+		<-s.Context().Done()
+		return status.FromContextError(s.Context().Err()).Err()
+	}))
 	l3, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
