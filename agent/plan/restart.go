@@ -70,9 +70,9 @@ func (s *Step) due(in *Input, spec *v1.Container, k kind, current *pod.Sandbox) 
 	return d
 }
 
-// dying is the time from the moment in which a runtime kills the containers of a
-// sandbox that somebody stops behind podd's back to the one in which it calls
-// the sandbox dead.
+// dying is what a runtime takes, on a machine that is not overloaded, from killing
+// the containers of a sandbox that somebody stops behind podd's back to calling
+// the sandbox dead, which wakes the pod.
 const dying = 300 * time.Millisecond
 
 // mayBeDying says that a container was killed, not by podd and not for want of
