@@ -11,4 +11,18 @@
 // A step holds actions that belong to one moment: what has to end comes before
 // what starts, and nothing starts in a step in which something of the same pod
 // still has to end. That order is what keeps a pod from running twice at once.
+//
+// What a wanted pod needs is asked in this order; the first that has an answer
+// makes the step, and the next look goes on from there:
+//
+//	has it run to its end, or did the node end it?     end.go, deadline.go
+//	does a container's end restart all of them?        reset.go
+//	does something run that must not, or not so?       containers.go, probes.go
+//	is there a sandbox to run in?                      sandbox.go
+//	which init container or sidecar is next?           init.go, sidecars.go
+//	which regular container is due (again)?            containers.go, restart.go
+//	what is dead and superseded?                       collect.go
+//
+// Upstream's measure is the kubelet's computePodActions with what surrounds it.
+// Where podd goes another way, the comment at that place says so and why.
 package plan

@@ -65,19 +65,13 @@ func TestWhatRunsInANewSandboxOfAPodThatNeverRestarts(t *testing.T) {
 	}
 }
 
-// crashes is a world in which web has ended n times with that code, each time
-// as soon as it ran.
-func crashes(t *testing.T, p *v1.Pod, n int, code int32) *world {
+// crashes is a world in which web has failed n times, each time as soon as it
+// ran.
+func crashes(t *testing.T, p *v1.Pod, n int) *world {
 	t.Helper()
 	w := newWorld(p)
 	for range n {
-		for !w.running("web") {
-			if step := w.act(t); step.Idle() && !step.WakeAt.IsZero() {
-				w.in.Now = step.WakeAt
-			}
-		}
-		w.in.Now = w.in.Now.Add(10 * time.Millisecond)
-		w.exits("web", code)
+		w.runAndExit(t, 1)
 	}
 	return w
 }
@@ -134,6 +128,7 @@ func TestTheCurveOfRestarts(t *testing.T) {
 	}
 }
 
+// runUntil acts, and sleeps, until web has run for a moment.
 func (w *world) runUntil(t *testing.T) {
 	t.Helper()
 	for range 20 {
@@ -155,7 +150,7 @@ func (w *world) runAndExit(t *testing.T, code int32) {
 }
 
 func TestTenMinutesOfHealthEndTheBackOff(t *testing.T) {
-	w := crashes(t, aPod(), 5, 1)
+	w := crashes(t, aPod(), 5)
 	w.runUntil(t)
 	w.in.Now = w.in.Now.Add(10 * time.Minute)
 	w.exits("web", 1)
@@ -171,7 +166,7 @@ func TestTenMinutesOfHealthEndTheBackOff(t *testing.T) {
 // A boot leaves the containers of before dead, and podd without memory.
 func TestNoWaitAfterABoot(t *testing.T) {
 	for _, p := range []*v1.Pod{aPod(), aPod(inits("a", "mesh!"))} {
-		w := crashes(t, p, 0, 1)
+		w := newWorld(p)
 		w.settleInits(t)
 		for range 6 {
 			w.runAndExit(t, 1)
@@ -214,7 +209,7 @@ func (w *world) boot() {
 }
 
 func TestRetryEndsEveryWait(t *testing.T) {
-	w := crashes(t, aPod(), 6, 1)
+	w := crashes(t, aPod(), 6)
 	if held(t, w) == 0 {
 		t.Fatal("not held back before")
 	}
@@ -247,7 +242,7 @@ func TestAChangedSpecStartsOver(t *testing.T) {
 		{"something else", func(c *v1.Container) { c.TTY = true }, 40 * time.Second},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			w := crashes(t, aPod(), 4, 1)
+			w := crashes(t, aPod(), 4)
 			plan.Next(w.in)
 			changed := aPod(with("web", tc.change))
 			w.in.Desired = &pod.Desired{Pod: changed, Source: pod.SourceAPIServer}
@@ -265,7 +260,7 @@ func TestAChangedSpecStartsOver(t *testing.T) {
 }
 
 func TestRestartCountsNeverGoDown(t *testing.T) {
-	w := crashes(t, aPod(), 3, 1)
+	w := crashes(t, aPod(), 3)
 	w.runUntil(t)
 	w.act(t)
 	w.in.Observed.Containers = nil // somebody removed them all
