@@ -109,10 +109,13 @@ func cause(ctx context.Context, err error) error {
 
 func rpcFailure(ctx context.Context, err error, timeout time.Duration) string {
 	s := status.Convert(err)
+	deadline, _ := ctx.Deadline()
+	// A server knows the deadline, too, and may give up a moment before.
+	canceled := s.Code() == codes.Canceled && time.Until(deadline) < 50*time.Millisecond
 	switch {
 	case s.Code() == codes.Unimplemented:
 		return "error: this server does not implement the grpc health protocol (grpc.health.v1.Health): " + s.Message()
-	case s.Code() == codes.DeadlineExceeded, ctx.Err() != nil:
+	case s.Code() == codes.DeadlineExceeded, canceled, ctx.Err() != nil:
 		return fmt.Sprintf("timeout: health rpc did not complete within %v", timeout)
 	}
 	return fmt.Sprintf("error: health rpc probe failed: %v", err)

@@ -60,7 +60,7 @@ func (c *call) send(ctx context.Context, addr string, message []byte) error {
 		{"content-type", "application/grpc"}, {"user-agent", httpget.UserAgent("probe")}, {"te", "trailers"},
 	}
 	if deadline, ok := ctx.Deadline(); ok {
-		fields = append(fields, [2]string{"grpc-timeout", strconv.FormatInt(max(time.Until(deadline).Milliseconds(), 1), 10) + "m"})
+		fields = append(fields, [2]string{"grpc-timeout", strconv.FormatInt(max(time.Until(deadline).Milliseconds(), 0)+1, 10) + "m"})
 	}
 	for _, f := range fields {
 		if err := enc.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}); err != nil {
