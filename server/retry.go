@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+
+	v1 "k8s.io/api/core/v1"
 )
 
 // Retried is the answer of POST /retry.
@@ -14,8 +16,8 @@ type Retried struct {
 }
 
 // retry ends the back-off of ?pod=namespace/name, which may be given many times,
-// or with ?all of every pod, or every one of ?namespace. Either all the named
-// pods are there, or none is touched.
+// or with ?all of every pod that waits for anything, or every one of ?namespace.
+// Either all the named pods are there, or none is touched.
 func (s *Server) retry(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodPost {
 		w.Header().Set("Allow", "POST")
@@ -40,11 +42,24 @@ func (s *Server) retry(w http.ResponseWriter, r *http.Request) {
 	answer := Retried{Pods: []string{}}
 	for _, p := range pods {
 		name := p.Namespace + "/" + p.Name
-		wanted := slices.Contains(names, name) || all && (namespace == "" || namespace == p.Namespace)
+		wanted := slices.Contains(names, name) || all && (namespace == "" || namespace == p.Namespace) && held(p)
 		if wanted && s.config.Retry(p.UID) && !slices.Contains(answer.Pods, name) {
 			answer.Pods = append(answer.Pods, name)
 		}
 	}
 	s.log.Info("asked to try pods again", "pods", fmt.Sprint(answer.Pods))
 	s.json(w, r, answer)
+}
+
+// held says that a container of the pod waits, for whatever reason, or that the
+// node has refused it.
+func held(p *v1.Pod) bool {
+	switch p.Status.Phase {
+	case v1.PodFailed:
+		return len(p.Status.ContainerStatuses) == 0
+	case v1.PodSucceeded:
+		return false
+	}
+	all := slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses)
+	return slices.ContainsFunc(all, func(cs v1.ContainerStatus) bool { return cs.State.Waiting != nil })
 }

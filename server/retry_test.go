@@ -7,17 +7,23 @@ import (
 	"strings"
 	"testing"
 
+	v1 "k8s.io/api/core/v1"
+
 	"podd/internal/pod"
 )
 
 func TestRetryIsAskedOfTheSocketByPostOnly(t *testing.T) {
 	var asked []pod.UID
-	s, _ := start(t, func(c *Config) {
+	s, n := start(t, func(c *Config) {
 		c.Retry = func(uid pod.UID) bool {
 			asked = append(asked, uid)
 			return uid != "uid-b" // is gone by now
 		}
 	})
+	refused, done := aPod("refused", waits), aPod("done", waits)
+	refused.Status = v1.PodStatus{Phase: v1.PodFailed, Reason: "OutOfcpu"}
+	done.Status.Phase = v1.PodFailed // and of one init container less its others still wait
+	n.set(aPod("a", runs), aPod("b", waits), refused, done)
 	for _, tt := range []struct {
 		listener, method, query, body string
 		code                          int
@@ -26,7 +32,7 @@ func TestRetryIsAskedOfTheSocketByPostOnly(t *testing.T) {
 	}{
 		{"socket", "POST", "?pod=default/a", "", 200, `{"pods":["default/a"]}`, []pod.UID{"uid-a"}},
 		{"socket", "POST", "?pod=default/a&pod=default/b", "", 200, `{"pods":["default/a"]}`, []pod.UID{"uid-a", "uid-b"}},
-		{"socket", "POST", "?all", "", 200, `{"pods":["default/a"]}`, []pod.UID{"uid-a", "uid-b"}},
+		{"socket", "POST", "?all", "", 200, `{"pods":["default/refused"]}`, []pod.UID{"uid-b", "uid-refused"}},
 		{"socket", "POST", "?all&namespace=other", "", 200, `{"pods":[]}`, nil},
 		{"socket", "POST", "?pod=default/a&pod=default/c", "", 404, "no pod default/c", nil},
 		{"socket", "POST", "", "", 400, "say which", nil},

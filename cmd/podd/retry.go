@@ -44,7 +44,7 @@ Exit codes: 0, 1 for an error, 2 for wrong usage, 3 when podd is not running.`,
 	}
 	addSocket(cmd, &f.stateDir)
 	addNamespace(cmd, &f.stateDir, &f.namespace)
-	cmd.Flags().BoolVar(&f.all, "all", false, "all pods, or with -n all of that namespace")
+	cmd.Flags().BoolVar(&f.all, "all", false, "all pods that wait for anything, with -n those of that namespace")
 	return cmd
 }
 
@@ -66,7 +66,7 @@ func (f *retryFlags) run(cmd *cobra.Command, args []string) error {
 	switch {
 	case len(answer.Pods) > 0:
 	case f.all:
-		fmt.Fprintln(cmd.OutOrStdout(), "No pods.")
+		fmt.Fprintln(cmd.OutOrStdout(), "No pod waits.")
 	default:
 		return errors.New("the pod has just gone")
 	}
