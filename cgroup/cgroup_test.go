@@ -187,6 +187,14 @@ func TestSystemdSliceIsStoppedOnceEmpty(t *testing.T) {
 	if _, err := os.Stat(dir); !os.IsNotExist(err) {
 		t.Errorf("the group is still there: %v", err)
 	}
+	fake.calls = nil
+	if err := tree.RemoveRoot(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"stop podd-kubepods-besteffort.slice", "stop podd-kubepods-burstable.slice", "stop podd-kubepods.slice", "stop podd.slice"}
+	if !slices.Equal(fake.calls, want) {
+		t.Errorf("at the end of everything: got %q, want %q", fake.calls, want)
+	}
 }
 
 func TestRemoveRefusesAPath(t *testing.T) {

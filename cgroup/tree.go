@@ -141,7 +141,22 @@ func (t *Tree) RemoveRoot(ctx context.Context) error {
 		}
 	}
 	if t.driver == Systemd && errors.Join(errs...) == nil {
-		for _, rel := range []string{t.tier(v1.PodQOSBurstable), t.tier(v1.PodQOSBestEffort), t.rootRel()} {
+		errs = append(errs, t.stopAbove(ctx))
+	}
+	return errors.Join(errs...)
+}
+
+// stopAbove has systemd forget the slices above the pods' that are gone, lowest
+// first. One that still has a directory is somebody else's too.
+func (t *Tree) stopAbove(ctx context.Context) error {
+	var errs []error
+	above := append(levels(t.rootRel()), t.tier(v1.PodQOSBurstable), t.tier(v1.PodQOSBestEffort))
+	for _, rel := range slices.Backward(above) {
+		used := slices.ContainsFunc(t.facts.Mounts, func(mount string) bool {
+			_, err := os.Lstat(filepath.Join(mount, rel))
+			return err == nil
+		})
+		if !used {
 			errs = append(errs, t.units.stop(ctx, path.Base(rel)))
 		}
 	}

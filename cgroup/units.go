@@ -37,8 +37,9 @@ func (b *bus) connect(ctx context.Context) (*dbus.Conn, error) {
 	if b.conn != nil && b.conn.Connected() {
 		return b.conn, nil
 	}
-	// The context would end the connection, not the attempt.
-	conn, err := dbus.NewSystemConnectionContext(context.WithoutCancel(ctx))
+	// The context would end the connection, not the attempt. Root reaches
+	// systemd also where no bus runs.
+	conn, err := dbus.NewWithContext(context.WithoutCancel(ctx))
 	if err != nil {
 		return nil, fmt.Errorf("speak to systemd: %w", err)
 	}
