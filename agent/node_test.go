@@ -46,6 +46,9 @@ type node struct {
 	// resizer is nil for a node that grants every resize.
 	resizer agent.Resizer
 
+	// edit changes what each podd is made of; nil for nothing.
+	edit func(context.Context, *podd, *agent.Config)
+
 	graves string // directory
 	ended  string // directory
 	podd   *podd
@@ -90,12 +93,16 @@ func (n *node) start() {
 	c := &conn{fakeRuntime: n.fakeRuntime, dead: make(chan struct{})}
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &podd{updates: make(chan pod.Update), conn: c, cancel: cancel, done: make(chan struct{})}
-	p.agent = agent.New(agent.Config{
+	cfg := agent.Config{
 		Observer: c, Sandboxes: c, Containers: c, Images: n, Volumes: n, Cgroups: n, Logs: n, Status: n, Events: n,
 		Sources: n.sources, Log: slog.New(slog.NewTextHandler(logTo{n.t}, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Metrics: prometheus.NewRegistry(), ParallelStarts: 4, Graves: n.graves, Ended: n.ended,
 		Probes: n.prober, Hooks: n.hooks, Admitter: n.gate, Resizer: n.resizer, HostIP: "192.0.2.1",
-	})
+	}
+	if n.edit != nil {
+		n.edit(ctx, p, &cfg)
+	}
+	p.agent = agent.New(cfg)
 	n.podd = p
 	n.disk.Lock()
 	clear(n.report) // statuses are podd's, not the disk's
