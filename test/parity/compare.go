@@ -10,7 +10,7 @@ import (
 )
 
 // blink is how long a state must last that both sides have to show.
-const blink = 1500 * time.Millisecond
+const blink = 2500 * time.Millisecond
 
 // Columns of the table.
 const (

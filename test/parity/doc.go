@@ -22,14 +22,17 @@
 // they were started and stopped across a pod, what the kernel told them of their
 // identity and limits, and what probes and hooks sent them.
 //
-// Times, IDs, addresses, ports and the places of the two nodes are set aside.
+// Times, IDs, addresses, ports and the places of the two nodes are set aside, and
+// so is what gRPC puts before a runtime's error ("rpc error: code = Unknown desc =
+// "), which the kubelet shows in some messages.
 //
 // # The rule for sequences
 //
-// The kubelet looks once a second and shows what it saw, so a state that lasted
-// less than that may never be shown, and another may be shown late; podd shows
-// what happens when it happens. A state that was shown for less than blink (1.5 s)
-// may therefore be missing on the other side. Everything that lasted longer must
+// The kubelet looks once a second, and later when many pods start at once, and
+// shows what it saw: a state that lasted less may never be shown, another is shown
+// late and for longer than it was; podd shows what happens when it happens. A state
+// that was shown for less than blink (2.5 s) may therefore be missing on the other
+// side. Everything that lasted longer must
 // be in both sequences, in the same order, and what both show must not be
 // swapped. The state at the end of the script counts as long.
 //

@@ -33,7 +33,7 @@ func main() {
 	flag.StringVar(&o.scenario, "scenario", "", "run the scenarios whose name matches this pattern only")
 	flag.StringVar(&o.agent, "agent", "", "run podd or kubelet only; the other's records of the last run are compared with")
 	flag.BoolVar(&o.verbose, "v", false, "show known differences and both sequences")
-	flag.IntVar(&o.slots, "slots", 10, "how many scenarios run at once on each side")
+	flag.IntVar(&o.slots, "slots", 8, "how many scenarios run at once on each side")
 	flag.StringVar(&o.podd, "podd", "build/podd", "podd to compare")
 	flag.StringVar(&o.kubelet, "kubelet", "", "upstream's kubelet")
 	flag.StringVar(&o.fixture, "fixture", "", "the program that containers have as /tools/fixture")

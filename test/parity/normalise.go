@@ -1,6 +1,7 @@
 package main
 
 import (
+	"path/filepath"
 	"regexp"
 	"strings"
 )
@@ -11,6 +12,8 @@ var (
 	took      = regexp.MustCompile(`\b(\d+m)?\d+(\.\d+)?(ms|µs|s)\b( \((\d+m)?\d+(\.\d+)?(ms|µs|s) including waiting\))`)
 	source    = regexp.MustCompile(`(read tcp|dial tcp|write tcp) [0-9.]+:\d+->`)
 	sockets   = regexp.MustCompile(`unix://\S+\.sock`)
+	grpcCode  = regexp.MustCompile(`rpc error: code = \w+ desc = `)
+	shortage  = regexp.MustCompile(`\bq: \d+`) // by how much, which hangs on the neighbours
 	pidNumber = regexp.MustCompile(`\bpid \d+`)
 )
 
@@ -18,7 +21,12 @@ var (
 func normaliser(s *Side, scenario *Scenario) func(string) string {
 	subnet := s.Node.Subnet.Addr().String()
 	address := regexp.MustCompile(`\b` + regexp.QuoteMeta(strings.TrimSuffix(subnet, "0.0")) + `\d+\.\d+\b`)
+	root := filepath.Join(s.Node.Dir, "kubelet", "root")
+	if s.Name == "podd" {
+		root = s.Node.Root()
+	}
 	own := strings.NewReplacer(
+		root, "ROOT", filepath.Dir(s.Agent.Manifests()), "AGENT",
 		s.Out+"/"+scenario.Name, "OUT", s.Tools, "TOOLS", s.Registry, "REGISTRY",
 		port(s.Name, scenario.Number), "PORT", s.Node.CgroupRoot, "CGROUP", s.Node.Dir, "NODE",
 		s.Node.Bridge, "BRIDGE",
@@ -31,6 +39,8 @@ func normaliser(s *Side, scenario *Scenario) func(string) string {
 		text = took.ReplaceAllString(text, "A WHILE")
 		text = source.ReplaceAllString(text, "$1 ")
 		text = sockets.ReplaceAllString(text, "SOCKET")
+		text = shortage.ReplaceAllString(text, "q: N")
+		text = grpcCode.ReplaceAllString(text, "")
 		return pidNumber.ReplaceAllString(text, "pid N")
 	}
 }

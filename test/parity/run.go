@@ -155,7 +155,40 @@ func (p *play) run(ctx context.Context) error {
 			return fmt.Errorf("line %d, %s: %w", step.Line, step, err)
 		}
 	}
-	return sleep(ctx, settle)
+	return p.settle(ctx)
+}
+
+// settle gives the agent the time to show all that followed from the last step:
+// of a pod that has ended also that its sandbox is gone, which the kubelet tells
+// some seconds later.
+func (p *play) settle(ctx context.Context) error {
+	if err := sleep(ctx, settle); err != nil {
+		return err
+	}
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end) && p.sandboxShown(); {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-p.side.looked():
+		}
+	}
+	return nil
+}
+
+// sandboxShown says whether a pod that has ended is shown with its sandbox.
+func (p *play) sandboxShown() bool {
+	for _, w := range p.pods {
+		pod := w.last()
+		if pod == nil || pod.Status.Phase != v1.PodSucceeded && pod.Status.Phase != v1.PodFailed {
+			continue
+		}
+		for _, c := range pod.Status.Conditions {
+			if c.Type == v1.PodReadyToStartContainers && c.Status == v1.ConditionTrue {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func sleep(ctx context.Context, d time.Duration) error {
