@@ -318,6 +318,9 @@ func (c *computation) everInitialized(s *v1.PodStatus) bool {
 			return true
 		}
 	}
+	if c.static() {
+		return false // as for the kubelet, which asks the status of the manifest
+	}
 	last := s.InitContainerStatuses[len(s.InitContainerStatuses)-1]
 	if pod.IsSidecar(&c.pod.Spec.InitContainers[len(c.pod.Spec.InitContainers)-1]) {
 		return last.State.Running != nil && last.Started != nil && *last.Started

@@ -306,6 +306,19 @@ func TestFailedInitLeavesTheRegularContainersWaiting(t *testing.T) {
 	}
 }
 
+// TestPodThatEndsInItsInitContainers: what never began did not end either.
+func TestPodThatEndsInItsInitContainers(t *testing.T) {
+	before := Compute(aScene(withInit("i", running(0, 2)), with("a")), v1.PodStatus{})
+	ended := Compute(aScene(failed("DeadlineExceeded"), withInit("i", exited(0, 0, 9)), with("a")), before)
+	if got := describe(ended.ContainerStatuses[0].State); got != "waiting PodInitializing" || ended.Phase != v1.PodFailed {
+		t.Errorf("got a %s in a %s pod, want it waiting in a Failed one", got, ended.Phase)
+	}
+	lost := Compute(aScene(failed("DeadlineExceeded"), withInit("i", exited(0, 0, 9)), with("a", exited(0, 1, 12)), with("b")), before)
+	if got := describe(lost.ContainerStatuses[1].State); got != "terminated ContainerStatusUnknown 137" {
+		t.Errorf("beside one that ran: got %s", got)
+	}
+}
+
 func TestRefusedPodHasNoContainersToSpeakOf(t *testing.T) {
 	refusal := []option{noSandbox(), failed("NodeAffinity"), with("a")}
 	s := Compute(aScene(refusal...), v1.PodStatus{})
