@@ -226,7 +226,7 @@ func TestServersThatSpeakNoHTTP(t *testing.T) {
 		"garbage": {func(c net.Conn) { read(c); fmt.Fprint(c, "SSH-2.0-x\r\n\r\n") }, "malformed HTTP response"},
 		"a head for ever": {func(c net.Conn) {
 			read(c)
-			for line := "HTTP/1.1 200 OK\r\n"; ; line = "X: y\r\n" {
+			for line := "HTTP/1.1 200 OK\r\n"; ; line = "X: " + longText + "\r\n" {
 				if _, err := fmt.Fprint(c, line); err != nil {
 					return
 				}
@@ -235,7 +235,7 @@ func TestServersThatSpeakNoHTTP(t *testing.T) {
 		"1xx for ever": {func(c net.Conn) {
 			read(c)
 			for {
-				if _, err := fmt.Fprint(c, "HTTP/1.1 103 Early Hints\r\n\r\n"); err != nil {
+				if _, err := fmt.Fprint(c, strings.Repeat("HTTP/1.1 103 Early Hints\r\n\r\n", 100)); err != nil {
 					return
 				}
 			}

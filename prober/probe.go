@@ -66,6 +66,8 @@ type probe struct {
 	// last and row: what came last, and how often in a row it counted.
 	last pod.ProbeResult
 	row  int
+	// flipped is when the result changed last.
+	flipped time.Time
 	// succeeded: once at least.
 	succeeded bool
 	// counted is the last period whose failure counted, told the last of which

@@ -1,9 +1,11 @@
 package prober
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -449,6 +451,30 @@ func TestTerminationBreaksOffALivenessRun(t *testing.T) {
 		b.expect("a", "web", pod.Probes{ContainerID: "a1"})
 		b.expectEvents()
 		b.expectRuns("Liveness a1", sec)
+	})
+}
+
+// TestAFlappingProbeFillsNoLog: it wakes its pod each time and is told once a
+// minute.
+func TestAFlappingProbeFillsNoLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		b := newBench(t, "")
+		b.log = slog.New(slog.NewTextHandler(&log, nil))
+		n := 0
+		b.by(func(context.Context, job) answer {
+			if n++; n%2 == 0 {
+				return answer{verdict: failure}
+			}
+			return answer{verdict: success}
+		})
+		b.sync(aPod("a", nil, with(every(1), func(p *v1.Probe) { p.FailureThreshold = 1 }), nil), "a1")
+		b.at(3600 * sec)
+		b.stop()
+		b.expectWakes(3601)
+		if got := strings.Count(log.String(), "probe flipped"); got != 1 {
+			t.Errorf("got %d lines of an hour's flapping, want 1", got)
+		}
 	})
 }
 

@@ -3,6 +3,7 @@ package prober
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -81,6 +82,7 @@ func (p *Prober) run(ctx context.Context, pr *probe, j job) {
 	outcome := a.outcome()
 	pr.rows.observe(outcome, ended.Sub(began))
 	changed, tell := pr.note(outcome, began)
+	level := pr.flipLevel(changed, ended)
 	if !pr.held {
 		pr.due = pr.next(began, ended)
 		p.enqueueLocked(pr)
@@ -94,10 +96,24 @@ func (p *Prober) run(ctx context.Context, pr *probe, j job) {
 		p.tell(j, a)
 	}
 	if changed {
-		p.log.Info("probe flipped", "pod", j.pod.Namespace+"/"+j.pod.Name, "uid", j.pod.UID,
+		p.log.Log(ctx, level, "probe flipped", "pod", j.pod.Namespace+"/"+j.pod.Name, "uid", j.pod.UID,
 			"container", j.container.Name, "probe", j.kind.String(), "result", string(a.verdict))
 		p.cfg.Waker.Wake(j.pod.UID)
 	}
+}
+
+// flipLevel is at which level a change is logged: one that follows another
+// within a minute is noise.
+func (pr *probe) flipLevel(changed bool, now time.Time) slog.Level {
+	if !changed {
+		return slog.LevelDebug
+	}
+	last := pr.flipped
+	pr.flipped = now
+	if now.Sub(last) < time.Minute {
+		return slog.LevelDebug
+	}
+	return slog.LevelInfo
 }
 
 // changedLocked publishes a new result, which may free the probes that a
