@@ -135,3 +135,27 @@ func TestWhatTheNodeEndedStaysEnded(t *testing.T) {
 	time.Sleep(time.Second) // long enough for a start
 	e.order("up", "ends")
 }
+
+// TestTheEndOfAPodHurriesAKillUnderWay: a container that takes its time to die
+// for its probe dies with its pod, in the pod's grace period.
+func TestTheEndOfAPodHurriesAKillUnderWay(t *testing.T) {
+	e := begin(t)
+	e.write("slow.yaml", e.told("slow", "terminationGracePeriodSeconds: 2", nil, []string{
+		"name: main\nlivenessProbe: {periodSeconds: 1, failureThreshold: 1, terminationGracePeriodSeconds: 300, exec: {command: [/bin/false]}}\n" +
+			`command: [/bin/sh, -c, "trap 'echo told >> /out/order' TERM; echo up >> /out/order; while :; do sleep 1; done"]`,
+	}))
+	e.event("slow", "Killing", "failed liveness probe")
+	e.order("up", "told")
+	began := time.Now()
+	e.remove("slow.yaml")
+	e.eventually("wait until the pod is gone", func(ctx context.Context) error {
+		pods, err := e.podd.Pods(ctx)
+		if err == nil && len(pods) > 0 {
+			err = errors.New("it is " + describe(&pods[0]))
+		}
+		return err
+	})
+	if took := time.Since(began); took < 1500*time.Millisecond || took > 8*time.Second {
+		t.Errorf("the pod was gone after %v, want a little over 2s", took)
+	}
+}
