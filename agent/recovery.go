@@ -7,7 +7,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"podd/agent/plan"
 	"podd/internal/pod"
 )
 
@@ -60,10 +59,7 @@ func (a *Agent) reportAway() {
 	}
 	now := time.Now()
 	for _, d := range a.wanted {
-		waiting := make(map[string]pod.Waiting, len(d.Pod.Spec.Containers))
-		for i := range d.Pod.Spec.Containers {
-			waiting[d.Pod.Spec.Containers[i].Name] = pod.Waiting{Reason: plan.ReasonContainerCreating, Message: a.away.Error()}
-		}
+		waiting := waitingAll(d.Pod, a.away.Error())
 		a.cfg.Status.Report(pod.Report{Desired: d, Observed: pod.Observed{UID: d.UID(), At: now}, Waiting: waiting, StartTime: now, At: now})
 	}
 }

@@ -57,7 +57,8 @@ func (w *worker) report(v *view, err error) {
 		message = w.told.err // true until a round comes to its end
 	}
 	for name, why := range waiting {
-		if why.Reason == plan.ReasonContainerCreating && why.Message == "" {
+		creating := why.Reason == plan.ReasonContainerCreating || why.Reason == plan.ReasonPodInitializing
+		if creating && why.Message == "" {
 			waiting[name] = pod.Waiting{Reason: why.Reason, Message: message}
 		}
 	}
