@@ -12,6 +12,10 @@ import (
 // node ended it, and lets its sandbox go. Its dead containers stay, for their
 // status and logs.
 func (s *Step) finish(in *Input) {
+	if until := s.sandboxMayDie(in, sandbox(in)); s.End == nil && until.After(in.Now) {
+		s.wakeAt(until) // it may be under way without podd
+		return
+	}
 	if s.stopAll(in); len(s.Stop)+len(s.StopSandboxes) > 0 {
 		return
 	}

@@ -34,6 +34,11 @@ type Memory struct {
 	// Held is what containers were last held to, by name; "" is the pod.
 	Held map[string]Held
 
+	// Sandbox is the one that was last seen alive, and Died when it was first
+	// seen dead.
+	Sandbox string
+	Died    time.Time
+
 	// of is the pod that was decided about last, and hashes what its containers
 	// are when they are made from it, by name.
 	of     *v1.Pod
@@ -75,6 +80,14 @@ func (m Memory) Retried() Memory {
 func (s *Step) learn(in *Input) {
 	m := &s.Memory
 	m.about(in.Desired.Pod)
+	if all := in.Observed.Sandboxes; len(all) > 0 {
+		switch {
+		case all[0].Ready:
+			m.Sandbox, m.Died = all[0].ID, time.Time{}
+		case all[0].ID == m.Sandbox && m.Died.IsZero():
+			m.Died = in.Now
+		}
+	}
 	own := false
 	for i := range in.Observed.Containers {
 		c := &in.Observed.Containers[i]

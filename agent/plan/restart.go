@@ -48,8 +48,8 @@ func (s *Step) due(in *Input, spec *v1.Container, k kind, current *pod.Sandbox) 
 	if d.end.At.IsZero() {
 		return d
 	}
-	if s.mayBeDying(seen, current) && in.Now.Sub(seen.FinishedAt) >= 0 && d.at.Before(seen.FinishedAt.Add(dying)) {
-		d.at = seen.FinishedAt.Add(dying)
+	if until := s.mayDie(in, seen, current); until.After(d.at) {
+		d.at = until
 	}
 	until, wait := s.policy(in).Until(s.Memory.Restarts[spec.Name], d.end)
 	if !until.After(in.Now) {
@@ -68,18 +68,6 @@ func (s *Step) due(in *Input, spec *v1.Container, k kind, current *pod.Sandbox) 
 		Message: fmt.Sprintf("back-off %s restarting failed container=%s pod=%s_%s(%s)", wait, spec.Name, p.Name, p.Namespace, p.UID),
 	}
 	return d
-}
-
-// dying is what a runtime takes, on a machine that is not overloaded, from killing
-// the containers of a sandbox that somebody stops behind podd's back to calling
-// the sandbox dead, which wakes the pod.
-const dying = 300 * time.Millisecond
-
-// mayBeDying says that a container was killed, not by podd and not for want of
-// memory: its sandbox may be next, and what starts in a dying sandbox fails.
-func (s *Step) mayBeDying(seen *pod.Container, current *pod.Sandbox) bool {
-	return seen != nil && current != nil && seen.SandboxID == current.ID && seen.ExitCode == 128+9 &&
-		seen.Reason != "OOMKilled" && s.Memory.Killed[seen.Name].ID != seen.ID && s.Memory.Failures[seen.Name].ID != seen.ID
 }
 
 // creating is the reason of a container of which nothing else is to be said.

@@ -36,12 +36,20 @@ func sandbox(in *Input) *pod.Sandbox {
 	return nil
 }
 
-// newSandbox asks for a sandbox.
+// newSandbox asks for a sandbox. Whoever stopped the former one behind podd's
+// back may still be at it when the runtime calls it dead: two that take the same
+// network down get in each other's way.
 func (s *Step) newSandbox(in *Input) {
 	all := in.Observed.Sandboxes
 	if len(all) > 0 {
-		made := all[0].CreatedAt
-		if due := made.Add(sandboxPace); !made.After(in.Now) && due.After(in.Now) {
+		due := all[0].CreatedAt.Add(sandboxPace)
+		if all[0].CreatedAt.After(in.Now) {
+			due = time.Time{}
+		}
+		if died := s.Memory.Died; all[0].ID == s.Memory.Sandbox && !died.After(in.Now) && died.Add(dying).After(due) {
+			due = died.Add(dying)
+		}
+		if due.After(in.Now) {
 			s.wakeAt(due)
 			return
 		}

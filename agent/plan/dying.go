@@ -1,0 +1,35 @@
+package plan
+
+import (
+	"time"
+
+	"podd/internal/pod"
+)
+
+// dying is what a runtime takes, on a machine that is not overloaded, for the
+// stop of a sandbox that somebody asked for behind podd's back: from killing its
+// containers to calling it dead, and from there to having taken down its network.
+const dying = 300 * time.Millisecond
+
+// mayDie is until when a container's end may mean the end of its sandbox, too;
+// zero for never. It was killed, not by podd and not for want of memory: its
+// sandbox may be next, and what is begun meanwhile, with it or in it, fails.
+func (s *Step) mayDie(in *Input, c *pod.Container, current *pod.Sandbox) time.Time {
+	if c == nil || current == nil || c.State != pod.ContainerExited || c.SandboxID != current.ID || c.ExitCode != 128+9 ||
+		c.Reason == "OOMKilled" || s.Memory.Killed[c.Name].ID == c.ID || s.Memory.Failures[c.Name].ID == c.ID ||
+		c.FinishedAt.After(in.Now) {
+		return time.Time{}
+	}
+	return c.FinishedAt.Add(dying)
+}
+
+// sandboxMayDie is the same for all containers of a sandbox.
+func (s *Step) sandboxMayDie(in *Input, current *pod.Sandbox) time.Time {
+	var until time.Time
+	for i := range in.Observed.Containers {
+		if t := s.mayDie(in, &in.Observed.Containers[i], current); t.After(until) {
+			until = t
+		}
+	}
+	return until
+}

@@ -1,0 +1,51 @@
+package plan_test
+
+import (
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"podd/agent/plan"
+)
+
+// Whoever stops a sandbox behind podd's back kills its containers, has the
+// sandbox dead, and takes its network down: podd does not get in the way.
+func TestASandboxThatSomebodyStops(t *testing.T) {
+	killed := web("exited 137", 0, 0)
+	killed.FinishedAt = noon
+	for _, tc := range []struct {
+		policy       v1.RestartPolicy
+		first, later string
+	}{
+		{v1.RestartPolicyAlways, "wake 400ms", "release s0, sandbox 1"},
+		{v1.RestartPolicyNever, "-", "-"},
+	} {
+		in := input(aPod(policy(tc.policy)), look(ready(0), web("running", 0, 0)))
+		in.Memory = plan.Next(in).Memory
+		in.Observed = look(ready(0), killed)
+		step := plan.Next(in)
+		if got, want := describe(step), "wake 300ms"; got != want {
+			t.Errorf("%s, its container was killed: got %s, want %s", tc.policy, got, want)
+		}
+		in.Memory, in.Now = step.Memory, noon.Add(100*time.Millisecond)
+		in.Observed = look(dead(0), killed)
+		if step = plan.Next(in); describe(step) != tc.first {
+			t.Errorf("%s, it is dead: got %s, want %s", tc.policy, describe(step), tc.first)
+		}
+		in.Memory, in.Now = step.Memory, noon.Add(400*time.Millisecond)
+		if got := describe(plan.Next(in)); got != tc.later {
+			t.Errorf("%s, after that: got %s, want %s", tc.policy, got, tc.later)
+		}
+	}
+	in := input(aPod(policy(v1.RestartPolicyNever)), look(ready(0), killed))
+	in.Now = noon.Add(300 * time.Millisecond)
+	if got, want := describe(plan.Next(in)), "stop-sandbox s0"; got != want {
+		t.Errorf("only the container was killed: got %s, want %s", got, want)
+	}
+	in = input(aPod(), look(dead(0)))
+	in.Memory.Sandbox, in.Memory.Died = "s0", noon.Add(time.Hour)
+	if got, want := describe(plan.Next(in)), "release s0, sandbox 1"; got != want {
+		t.Errorf("the clock was set back: got %s, want %s", got, want)
+	}
+}
