@@ -23,7 +23,8 @@ func (s *Step) mayDie(in *Input, c *pod.Container, current *pod.Sandbox) time.Ti
 	return c.FinishedAt.Add(dying)
 }
 
-// sandboxMayDie is the same for all containers of a sandbox.
+// sandboxMayDie is the same for all containers of a sandbox, which are killed one
+// after the other.
 func (s *Step) sandboxMayDie(in *Input, current *pod.Sandbox) time.Time {
 	var until time.Time
 	for i := range in.Observed.Containers {
