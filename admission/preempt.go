@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	helper "k8s.io/component-helpers/resource"
 
 	"podd/internal/pod"
 )
@@ -93,7 +94,7 @@ func (n needs) nearest(from []*v1.Pod) []*v1.Pod {
 func (n needs) distance(p *v1.Pod) float64 {
 	sum := 0.0
 	for _, each := range n {
-		if rest := float64(each.amount - request(p, each.name)); rest > 0 {
+		if rest := float64(each.amount - freed(p, each.name)); rest > 0 {
 			sum += math.Pow(rest/float64(each.amount), 2)
 		}
 	}
@@ -105,7 +106,7 @@ func (n needs) without(pods ...*v1.Pod) needs {
 	var rest needs
 	for _, each := range n {
 		for _, p := range pods {
-			each.amount -= request(p, each.name)
+			each.amount -= freed(p, each.name)
 		}
 		if each.amount > 0 {
 			rest = append(rest, each)
@@ -124,10 +125,27 @@ func (n needs) String() string {
 	return b.String()
 }
 
+// freed is what the end of a pod counts for, as upstream counts here: of a pod
+// that names resources of its own, those alone, and overhead only of what is
+// requested besides (pkg/api/v1/resource).
+func freed(p *v1.Pod, name v1.ResourceName) int64 {
+	if name == v1.ResourcePods {
+		return 1
+	}
+	sum := helper.PodRequests(p, helper.PodResourcesOptions{
+		SkipContainerLevelResources: helper.IsPodLevelResourcesSet(p), ExcludeOverhead: true,
+	})
+	total := sum[name]
+	if !total.IsZero() {
+		total.Add(p.Spec.Overhead[name])
+	}
+	return amount(v1.ResourceList{name: total}, name)
+}
+
 // smaller says that p requests less memory, then less CPU, than q, or the same.
 func smaller(p, q *v1.Pod) bool {
 	for _, name := range []v1.ResourceName{v1.ResourceMemory, v1.ResourceCPU} {
-		if a, b := request(p, name), request(q, name); a != b {
+		if a, b := freed(p, name), freed(q, name); a != b {
 			return a < b
 		}
 	}

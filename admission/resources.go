@@ -28,8 +28,9 @@ func shortages(n *Node, p *v1.Pod, others []*v1.Pod) []shortage {
 	}
 	used := map[v1.ResourceName]int64{}
 	for _, other := range others {
-		for name := range resource.PodRequests(other, resource.PodResourcesOptions{}) {
-			used[name] += request(other, name)
+		sum := resource.PodRequests(other, resource.PodResourcesOptions{})
+		for name := range sum {
+			used[name] += amount(sum, name)
 		}
 	}
 	names := []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage}
@@ -69,14 +70,6 @@ func requests(n *Node, p *v1.Pod) v1.ResourceList {
 		}
 	}
 	return sum
-}
-
-// request is one resource of a pod's sum; one pod requests one place.
-func request(p *v1.Pod, name v1.ResourceName) int64 {
-	if name == v1.ResourcePods {
-		return 1
-	}
-	return amount(resource.PodRequests(p, resource.PodResourcesOptions{}), name)
 }
 
 // amount is in thousandths of a processor for cpu, else in the resource's unit.
