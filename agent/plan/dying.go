@@ -13,7 +13,9 @@ const dying = 300 * time.Millisecond
 
 // mayDie is until when a container's end may mean the end of its sandbox, too;
 // zero for never. It was killed, not by podd and not for want of memory: its
-// sandbox may be next, and what is begun meanwhile, with it or in it, fails.
+// sandbox may be next, and two that take one network down get in each other's
+// way. Its successor is started all the same: a container that somebody killed is
+// far more often alone in that, and must be back as fast as one that crashed.
 func (s *Step) mayDie(in *Input, c *pod.Container, current *pod.Sandbox) time.Time {
 	if c == nil || current == nil || c.State != pod.ContainerExited || c.SandboxID != current.ID || c.ExitCode != 128+9 ||
 		c.Reason == "OOMKilled" || s.Memory.Killed[c.Name].ID == c.ID || s.Memory.Failures[c.Name].ID == c.ID ||

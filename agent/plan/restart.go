@@ -48,9 +48,6 @@ func (s *Step) due(in *Input, spec *v1.Container, k kind, current *pod.Sandbox) 
 	if d.end.At.IsZero() {
 		return d
 	}
-	if until := s.sandboxMayDie(in, current); until.After(d.at) && !s.mayDie(in, seen, current).IsZero() {
-		d.at = until
-	}
 	until, wait := s.policy(in).Until(s.Memory.Restarts[spec.Name], d.end)
 	if !until.After(in.Now) {
 		return d

@@ -320,33 +320,33 @@ func TestBackOffShowsWhileSomethingElseOfThePodEnds(t *testing.T) {
 	}
 }
 
-// Who stops a sandbox behind podd's back has its containers killed first.
-func TestAKilledContainerIsNotRestartedInASandboxThatDies(t *testing.T) {
+// What somebody kills, kill -9 by hand, is back as fast as what crashes.
+func TestAContainerThatSomebodyKilledIsRestartedAtOnce(t *testing.T) {
+	killed := web("exited 137", 0, 0)
+	killed.FinishedAt = noon.Add(-10 * time.Millisecond)
+	if got, want := describe(plan.Next(input(aPod(), look(ready(0), killed)))), "create web-1"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+// The sandbox of a pod that was killed to its end may be somebody's to stop.
+func TestWhoseEndMayBeTheSandboxesToo(t *testing.T) {
 	killed := web("exited 137", 0, 0)
 	killed.FinishedAt = noon.Add(-100 * time.Millisecond)
-	in := input(aPod(), look(ready(0), killed))
-	if got, want := describe(plan.Next(in)), "wake 200ms"; got != want {
-		t.Errorf("just killed: got %s, want %s", got, want)
-	}
-	in.Now = noon.Add(200 * time.Millisecond)
-	if got, want := describe(plan.Next(in)), "create web-1"; got != want {
-		t.Errorf("and its sandbox lives: got %s, want %s", got, want)
-	}
-	in.Observed.Sandboxes[0].Ready = false
-	if got, want := describe(plan.Next(in)), "release s0, sandbox 1"; got != want {
-		t.Errorf("and its sandbox died: got %s, want %s", got, want)
-	}
-	for name, change := range map[string]func(*plan.Input, *pod.Container){
-		"out of memory":       func(_ *plan.Input, c *pod.Container) { c.Reason = "OOMKilled" },
-		"failed by itself":    func(_ *plan.Input, c *pod.Container) { c.ExitCode = 1 },
-		"killed by podd":      func(in *plan.Input, c *pod.Container) { in.Memory.Killed = map[string]plan.Killed{"web": {ID: c.ID}} },
-		"in an older sandbox": func(in *plan.Input, _ *pod.Container) { in.Observed.Sandboxes = []pod.Sandbox{ready(1), dead(0)} },
-		"in the future":       func(_ *plan.Input, c *pod.Container) { c.FinishedAt = noon.Add(time.Hour) },
+	for name, tc := range map[string]struct {
+		change func(*plan.Input, *pod.Container)
+		want   string
+	}{
+		"killed":           {func(*plan.Input, *pod.Container) {}, "wake 200ms"},
+		"out of memory":    {func(_ *plan.Input, c *pod.Container) { c.Reason = "OOMKilled" }, "stop-sandbox s0"},
+		"failed by itself": {func(_ *plan.Input, c *pod.Container) { c.ExitCode = 1 }, "stop-sandbox s0"},
+		"long ago":         {func(in *plan.Input, _ *pod.Container) { in.Now = noon.Add(time.Second) }, "stop-sandbox s0"},
+		"in the future":    {func(_ *plan.Input, c *pod.Container) { c.FinishedAt = noon.Add(time.Hour) }, "stop-sandbox s0"},
 	} {
-		in := input(aPod(), look(ready(0), killed))
-		change(&in, &in.Observed.Containers[0])
-		if got, want := describe(plan.Next(in)), "create web-1"; got != want {
-			t.Errorf("%s: got %s, want %s", name, got, want)
+		in := input(aPod(policy(v1.RestartPolicyNever)), look(ready(0), killed))
+		tc.change(&in, &in.Observed.Containers[0])
+		if got := describe(plan.Next(in)); got != tc.want {
+			t.Errorf("%s: got %s, want %s", name, got, tc.want)
 		}
 	}
 }
