@@ -66,7 +66,8 @@ func (a *Agent) refuse(d *pod.Desired, before refusal, verdict pod.Verdict) {
 		a.cfg.Status.Report(r)
 		return
 	}
-	if before.Reason != verdict.Reason || before.Message != verdict.Message {
+	// The numbers in the message change with every pod that comes or goes.
+	if before.Reason != verdict.Reason {
 		a.cfg.Events.Event(d.Pod, v1.EventTypeWarning, verdict.Reason, verdict.Message)
 		a.log.Info("pod is refused", "pod", d.Name(), "uid", d.UID(), "reason", verdict.Reason, "message", verdict.Message)
 	}

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -18,6 +19,8 @@ func (noHooks) Run(context.Context, pod.HookRequest) error { return nil }
 type postStart struct {
 	pod.Hook
 	cancel context.CancelFunc
+	// stopped: its container was told to end meanwhile.
+	stopped bool
 }
 
 // beginPostStart runs a container's hook beside the worker's rounds; its end
@@ -36,9 +39,12 @@ func (w *worker) beginPostStart(d *pod.Desired, c *v1.Container, id, podIP strin
 }
 
 // postStartEnded notes what came of a hook. One that was given up, because its
-// container died or podd stops, has no event: it did not fail by itself.
+// container ended or podd stops, has no event: it did not fail by itself.
 func (w *worker) postStartEnded(ctx context.Context, d *pod.Desired, c *v1.Container, hook *postStart, err error) {
-	if err != nil && ctx.Err() == nil {
+	w.mu.Lock()
+	failed := err != nil && !hook.stopped && ctx.Err() == nil
+	w.mu.Unlock()
+	if failed {
 		// Without the text, which may hold what a server answered.
 		w.agent.cfg.Events.ContainerEvent(d.Pod, c.Name, v1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed")
 		w.log.Info("postStart hook failed", "container", c.Name, "error", err)
@@ -50,6 +56,15 @@ func (w *worker) postStartEnded(ctx context.Context, d *pod.Desired, c *v1.Conta
 		hook.Hook = pod.Hook{State: pod.HookFailed, Message: err.Error()}
 	}
 	w.wakeLocked()
+}
+
+// postStartStopped notes that a container was told to end, which ends its hook.
+func (w *worker) postStartStopped(id string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if hook := w.postStarts[id]; hook != nil {
+		hook.stopped = true
+	}
 }
 
 // lookAtHooks ends the hooks of containers that are not there any more, and
@@ -98,8 +113,8 @@ func (w *worker) preStop(ctx context.Context, d *pod.Desired, podIP string, s pl
 	})
 	switch {
 	case err == nil:
-	case ctx.Err() != nil:
-		w.log.Info("preStop hook was cut off: the grace period is over, or the container has ended", "container", s.Name)
+	case ctx.Err() != nil && !errors.Is(context.Cause(ctx), errGraceOver):
+		w.log.Info("preStop hook was cut off: its container has ended, or podd stops", "container", s.Name)
 	default:
 		w.agent.cfg.Events.ContainerEvent(d.Pod, s.Name, v1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed")
 		w.log.Info("preStop hook failed", "container", s.Name, "error", err)

@@ -67,9 +67,12 @@ func (s *stopping) rest() (grace time.Duration, pulled <-chan struct{}) {
 	return max(time.Until(s.until), leastGrace), s.pulled
 }
 
-// within returns a context that ends with the container's time.
+// errGraceOver is why what a container does before its end is cut off.
+var errGraceOver = errors.New("the grace period is over")
+
+// within returns a context that ends with the container's time, by errGraceOver.
 func (s *stopping) within(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancelCause(ctx)
 	go func() {
 		for ctx.Err() == nil {
 			s.mu.Lock()
@@ -77,11 +80,11 @@ func (s *stopping) within(ctx context.Context) (context.Context, context.CancelF
 			s.mu.Unlock()
 			wait(ctx, pulled, until)
 			if !time.Now().Before(until) {
-				cancel()
+				cancel(errGraceOver)
 			}
 		}
 	}()
-	return ctx, cancel
+	return ctx, func() { cancel(nil) }
 }
 
 // errNews says that a stop under way was left alone to look at the pod again.
@@ -115,6 +118,7 @@ func (w *worker) beginStops(d *pod.Desired, seen pod.Observed, stops []plan.Stop
 		case op == nil:
 			op = newStopping(s.Grace)
 			w.stops[s.ID] = op
+			w.postStartStopped(s.ID)
 			w.agent.cfg.Events.ContainerEvent(d.Pod, s.Name, v1.EventTypeNormal, "Killing", s.Message)
 			w.log.Info("stopping container", "container", s.Name, "grace", s.Grace, "event", s.Message)
 		default:
