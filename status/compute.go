@@ -78,9 +78,23 @@ type computation struct {
 	previous *v1.PodStatus
 }
 
-// refused says that the node never took the pod up.
+// refused says that the node never took the pod up. It may have been shown as
+// waiting before: for the runtime, or for room.
 func (c *computation) refused() bool {
-	return c.report.Failed && c.report.Observed.Empty() && len(c.previous.ContainerStatuses) == 0
+	return c.report.Failed && c.report.Observed.Empty() &&
+		(len(c.previous.ContainerStatuses) == 0 || c.report.Phase == pod.PhasePending && c.neverBegan())
+}
+
+// neverBegan says that of the status before no container had been made.
+func (c *computation) neverBegan() bool {
+	for _, all := range [][]v1.ContainerStatus{c.previous.InitContainerStatuses, c.previous.ContainerStatuses} {
+		for _, cs := range all {
+			if cs.State.Waiting == nil || cs.LastTerminationState.Terminated != nil || cs.RestartCount > 0 || cs.ContainerID != "" {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // refusal is the status of such a pod: it has no containers to speak of, and the

@@ -332,6 +332,25 @@ func TestRefusedPodHasNoContainersToSpeakOf(t *testing.T) {
 	}
 }
 
+// TestAPodRefusedAfterItWaitedHasNoContainersEither: at a boot, pods are shown
+// as waiting for the runtime before anybody decides about them.
+func TestAPodRefusedAfterItWaitedHasNoContainersEither(t *testing.T) {
+	pending := func(s *scene) { s.Phase = pod.PhasePending }
+	waited := Compute(aScene(noSandbox(), pending, with("a")), v1.PodStatus{})
+	if len(waited.ContainerStatuses) != 1 || waited.ContainerStatuses[0].State.Waiting == nil {
+		t.Fatalf("got %+v, want a container that waits", waited.ContainerStatuses)
+	}
+	refused := Compute(aScene(noSandbox(), pending, failed("NodeAffinity"), with("a")), waited)
+	if len(refused.ContainerStatuses) != 0 || refused.Phase != v1.PodFailed || refused.Reason != "NodeAffinity" {
+		t.Errorf("got %+v, want it Failed, and no container that ended", refused)
+	}
+	ran := Compute(aScene(with("a", running(0, 2))), v1.PodStatus{})
+	lost := Compute(aScene(noSandbox(), pending, failed("Evicted"), with("a")), ran)
+	if got := describe(lost.ContainerStatuses[0].State); got != "terminated ContainerStatusUnknown 137" {
+		t.Errorf("one that ran: got %s", got)
+	}
+}
+
 func TestConditionsOfTheWorkerAreShown(t *testing.T) {
 	tell := func(conditions ...v1.PodCondition) option {
 		return func(s *scene) { s.Conditions = conditions }
