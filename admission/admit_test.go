@@ -214,12 +214,12 @@ func TestACriticalPodPreempts(t *testing.T) {
 		"static pods do not pre-empt one another": {
 			pod: with(aPod("crit", "cpu", "2"), fromFile), others: []*v1.Pod{with(aPod("b", "cpu", "1"), fromFile)},
 			reason: "UnexpectedAdmissionError", message: "Unexpected error while attempting to recover from admission failure: preemption: " +
-				"error finding a set of pods to preempt: no set of running pods found to reclaim resources: [(res: cpu, q: 1000), ]",
+				"error finding a set of pods to preempt: no set of running pods found to reclaim resources: [(res: cpu, q: 1000), ]: the pod requests 2 of cpu, and 1 of the node's 2 are free",
 		},
 		"nothing is enough": {
 			pod: with(aPod("crit", "cpu", "4"), fromFile), others: []*v1.Pod{aPod("b", "cpu", "1")},
 			reason: "UnexpectedAdmissionError", message: "Unexpected error while attempting to recover from admission failure: preemption: " +
-				"error finding a set of pods to preempt: no set of running pods found to reclaim resources: [(res: cpu, q: 2000), ]",
+				"error finding a set of pods to preempt: no set of running pods found to reclaim resources: [(res: cpu, q: 2000), ]: the pod requests 4 of cpu, and 1 of the node's 2 are free",
 		},
 		"not when something else is in its way": {
 			pod: with(with(aPod("crit", "cpu", "2"), fromFile), func(p *v1.Pod) { p.Spec.NodeName = "m" }), others: []*v1.Pod{aPod("b", "cpu", "1")},

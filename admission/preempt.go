@@ -3,9 +3,11 @@ package admission
 import (
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	helper "k8s.io/component-helpers/resource"
 
 	"podd/internal/pod"
@@ -29,13 +31,40 @@ func preempt(p *v1.Pod, others []*v1.Pod, short []shortage) pod.Verdict {
 	victims, missing := choose(p, others, want)
 	if len(missing) > 0 {
 		return refuse(ReasonUnexpected, "Unexpected error while attempting to recover from admission failure: "+
-			"preemption: error finding a set of pods to preempt: no set of running pods found to reclaim resources: %v", missing)
+			"preemption: error finding a set of pods to preempt: no set of running pods found to reclaim resources: %v%s", missing, inWords(short))
 	}
 	v := pod.Verdict{Message: "Waits for pods of lower priority to end"}
 	for _, victim := range victims {
 		v.Preempt = append(v.Preempt, victim.UID)
 	}
 	return v
+}
+
+// inWords says for people what upstream's sentence does not: what the pod asks
+// for, and what there is.
+func inWords(short []shortage) string {
+	var b strings.Builder
+	for i, s := range short {
+		b.WriteString(map[bool]string{true: ": ", false: "; "}[i == 0])
+		if s.name == v1.ResourcePods {
+			fmt.Fprintf(&b, "the node runs %d pods of at most %d", s.used, s.capacity)
+			continue
+		}
+		fmt.Fprintf(&b, "the pod requests %s of %s, and %s of the node's %s are free",
+			s.amount(s.requested), s.name, s.amount(max(s.capacity-s.used, 0)), s.amount(s.capacity))
+	}
+	return b.String()
+}
+
+// amount is n of the resource as people write it.
+func (s shortage) amount(n int64) string {
+	switch s.name {
+	case v1.ResourceCPU:
+		return resource.NewMilliQuantity(n, resource.DecimalSI).String()
+	case v1.ResourceMemory, v1.ResourceEphemeralStorage:
+		return resource.NewQuantity(n, resource.BinarySI).String()
+	}
+	return strconv.FormatInt(n, 10)
 }
 
 // choose returns the victims, or what even all of them could not free.
