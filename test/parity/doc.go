@@ -44,6 +44,10 @@
 // Nothing is seen of a pod whose manifest is gone: the kubelet stops listing it
 // at once. What happens then is compared by events and traces.
 //
+// A scenario that differs is played a second time, with few beside it, and only
+// the second time counts: a machine short of breath makes differences that are
+// none.
+//
 // # Known differences
 //
 // differences.txt lists what differs on purpose, with the reason that a user is

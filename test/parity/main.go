@@ -75,50 +75,103 @@ func (o options) run(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	var wg sync.WaitGroup
-	errs := make([]error, len(sides))
-	for i, name := range sides {
-		wg.Go(func() { errs[i] = o.runSide(ctx, name, registry, scenarios) })
-	}
-	wg.Wait()
-	if err := errors.Join(errs...); err != nil {
-		return false, err
-	}
-	return o.report(scenarios, known)
+	same := false
+	err = o.withSides(ctx, sides, registry, func(all []*Side) error {
+		if err := o.playOn(ctx, all, scenarios, o.slots); err != nil {
+			return err
+		}
+		// A machine that was short of breath makes differences that are none:
+		// what differs is played once more, with few beside it.
+		again, err := o.differing(scenarios, known)
+		if err != nil {
+			return err
+		}
+		if len(again) > 0 && len(all) > 1 {
+			fmt.Fprintf(os.Stderr, "%d scenarios differ and are played again\n", len(again))
+			for i, s := range again {
+				second := *s
+				second.As += "-again"
+				again[i] = &second
+			}
+			if err := o.playOn(ctx, all, again, 3); err != nil {
+				return err
+			}
+		}
+		same, err = o.report(scenarios, known)
+		return err
+	})
+	return same, err
 }
 
-// runSide makes a node, starts the agent on it and plays all scenarios.
-func (o options) runSide(ctx context.Context, name, registry string, scenarios []*Scenario) (err error) {
+// playOn plays the scenarios on all sides at the same time.
+func (o options) playOn(ctx context.Context, all []*Side, scenarios []*Scenario, slots int) error {
+	var wg sync.WaitGroup
+	errs := make([]error, len(all))
+	for i, side := range all {
+		wg.Go(func() {
+			if err := o.playAll(ctx, side, scenarios, slots); err != nil {
+				errs[i] = fmt.Errorf("%s: %w\n%s", side.Name, err, side.Agent.LogTail())
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// withSides makes a node for each side, starts its agent, calls f and takes all
+// of it down again.
+func (o options) withSides(ctx context.Context, names []string, registry string, f func([]*Side) error) (err error) {
+	var all []*Side
+	for _, name := range names {
+		side, stop, err := o.startSide(ctx, name, registry)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, stop()) }()
+		all = append(all, side)
+	}
+	return f(all)
+}
+
+// startSide makes a node and starts an agent on it; stop takes both down.
+func (o options) startSide(ctx context.Context, name, registry string) (side *Side, stop func() error, err error) {
 	b := testnode.Bundle{Bin: absolute(o.bundle), Images: absolute(o.images), Podd: absolute(o.podd)}
 	node, err := testnode.NewNode(ctx, filepath.Join(os.TempDir(), "podd-parity"), b)
 	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
+		return nil, nil, fmt.Errorf("%s: %w", name, err)
 	}
-	defer func() { err = errors.Join(err, node.Close()) }()
-	side := &Side{
+	side = &Side{
 		Name: name, Node: node, Out: filepath.Join(node.Dir, "out"), Tools: filepath.Join(node.Dir, "tools"),
 		Registry: registry, watched: map[string]*watched{}, polled: make(chan struct{}),
 	}
-	if side.Agent, err = o.newAgent(name, node); err != nil {
-		return err
-	}
-	if err := errors.Join(os.MkdirAll(side.Out, 0o755), os.MkdirAll(side.Tools, 0o755), copyFile(o.fixture, filepath.Join(side.Tools, "fixture"))); err != nil {
-		return err
+	polling, cancel := context.WithCancel(ctx)
+	var poll sync.WaitGroup
+	stop = func() error {
+		cancel()
+		poll.Wait()
+		var err error
+		if side.Agent != nil {
+			err = errors.Join(side.Agent.Stop(), o.keepLog(name, node))
+		}
+		return errors.Join(err, node.Close())
 	}
 	defer func() {
 		if err != nil {
-			err = fmt.Errorf("%w\n%s", err, side.Agent.LogTail())
+			err = errors.Join(fmt.Errorf("%s: %w", name, err), stop())
 		}
-		err = errors.Join(err, side.Agent.Stop(), o.keepLog(name, node))
 	}()
-	if err := side.Agent.Start(ctx); err != nil {
-		return fmt.Errorf("%s: %w", name, err)
+	err = errors.Join(os.MkdirAll(side.Out, 0o755), os.MkdirAll(side.Tools, 0o755), copyFile(o.fixture, filepath.Join(side.Tools, "fixture")))
+	if err != nil {
+		return nil, nil, err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	var polling sync.WaitGroup
-	polling.Go(func() { side.Poll(ctx) })
-	defer func() { cancel(); polling.Wait() }()
-	return o.playAll(ctx, side, scenarios)
+	if side.Agent, err = o.newAgent(name, node); err != nil {
+		return nil, nil, err
+	}
+	if err := side.Agent.Start(ctx); err != nil {
+		return nil, nil, err
+	}
+	poll.Go(func() { side.Poll(polling) })
+	return side, stop, nil
 }
 
 func (o options) newAgent(name string, node *testnode.Node) (Agent, error) {
@@ -134,7 +187,7 @@ func (o options) keepLog(name string, node *testnode.Node) error {
 }
 
 // playAll runs the scenarios, those that wait longest first.
-func (o options) playAll(ctx context.Context, side *Side, scenarios []*Scenario) error {
+func (o options) playAll(ctx context.Context, side *Side, scenarios []*Scenario, slots int) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	order := slices.Clone(scenarios)
@@ -144,7 +197,7 @@ func (o options) playAll(ctx context.Context, side *Side, scenarios []*Scenario)
 	var mu sync.Mutex
 	var errs []error
 	done := 0
-	for range o.slots {
+	for range slots {
 		wg.Go(func() {
 			for s := range queue {
 				record := side.Run(ctx, s)
@@ -204,52 +257,88 @@ func (o options) lastTook(side string, s *Scenario) time.Duration {
 	return 0
 }
 
+// compared is what came of one scenario: nil records where a side has none.
+func (o options) compared(s *Scenario, known []*Known) (open, listed []Difference, missing string, err error) {
+	upstream, err := o.load("kubelet", s.Name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, "no record of the kubelet's", nil
+	}
+	ours, err2 := o.load("podd", s.Name)
+	if errors.Is(err2, fs.ErrNotExist) {
+		return nil, nil, "no record of podd's", nil
+	}
+	if err := errors.Join(err, err2); err != nil {
+		return nil, nil, "", err
+	}
+	open, listed = sortOut(compare(upstream, ours), known)
+	return open, listed, "", nil
+}
+
+// differing are the scenarios with differences that are not listed.
+func (o options) differing(scenarios []*Scenario, known []*Known) ([]*Scenario, error) {
+	var all []*Scenario
+	for _, s := range scenarios {
+		open, _, _, err := o.compared(s, known)
+		if err != nil {
+			return nil, err
+		}
+		if len(open) > 0 {
+			all = append(all, s)
+		}
+	}
+	return all, nil
+}
+
 // report compares all records and prints the table; it returns whether every
 // difference is known and every known one was seen.
 func (o options) report(scenarios []*Scenario, known []*Known) (bool, error) {
 	var table strings.Builder
 	var open []Difference
+	complete := true
 	fmt.Fprintf(&table, "%-38s %-10s %-10s %-10s %s\n", "scenario", "statuses", "events", "trace", "verdict")
 	for _, s := range scenarios {
-		upstream, err := o.load("kubelet", s.Name)
-		if errors.Is(err, fs.ErrNotExist) {
-			fmt.Fprintf(&table, "%-38s no record of the kubelet's\n", s.Name)
-			continue
-		}
-		ours, err2 := o.load("podd", s.Name)
-		if errors.Is(err2, fs.ErrNotExist) {
-			fmt.Fprintf(&table, "%-38s no record of podd's\n", s.Name)
-			continue
-		}
-		if err := errors.Join(err, err2); err != nil {
+		found, listed, missing, err := o.compared(s, known)
+		if err != nil {
 			return false, err
 		}
-		found, listed := sortOut(compare(upstream, ours), known)
+		if missing != "" {
+			complete = false
+			fmt.Fprintf(&table, "%-38s %s\n", s.Name, missing)
+			continue
+		}
 		open = append(open, found...)
 		table.WriteString(row(s.Name, found, listed))
-		if o.verbose {
-			for _, d := range listed {
+		for _, d := range listed {
+			if o.verbose {
 				fmt.Printf("known: %v\n", d)
 			}
 		}
 	}
-	ok := len(open) == 0
+	ok := len(open) == 0 && complete
 	for _, d := range open {
 		fmt.Println(d)
 	}
-	if o.scenario == "" { // a part of the scenarios says nothing about the list
-		for _, k := range known {
-			if !k.used && !k.Sometimes {
-				ok = false
-				fmt.Printf("differences.txt:%d: no longer differs: %s %s: %v\n", k.Line, k.Scenario, k.Column, k.What)
-			}
-		}
+	if o.scenario == "" && complete { // a part says nothing about the list
+		ok = unused(known) && ok
 	}
 	fmt.Printf("\n%s\n%d scenarios, %d differences that are not listed\n", table.String(), len(scenarios), len(open))
 	if o.results != "" {
-		return ok, os.WriteFile(o.results, []byte(table.String()), 0o644)
+		return ok, os.WriteFile(o.results, []byte("```\n"+table.String()+"```\n"), 0o644)
 	}
 	return ok, nil
+}
+
+// unused prints the known differences that nobody saw, and returns whether
+// there were none.
+func unused(known []*Known) bool {
+	ok := true
+	for _, k := range known {
+		if !k.used && !k.Sometimes {
+			ok = false
+			fmt.Printf("differences.txt:%d: no longer differs: %s %s: %v\n", k.Line, k.Scenario, k.Column, k.What)
+		}
+	}
+	return ok
 }
 
 func row(name string, open, listed []Difference) string {

@@ -27,9 +27,9 @@ func normaliser(s *Side, scenario *Scenario) func(string) string {
 	}
 	own := strings.NewReplacer(
 		root, "ROOT", filepath.Dir(s.Agent.Manifests()), "AGENT",
-		s.Out+"/"+scenario.Name, "OUT", s.Tools, "TOOLS", s.Registry, "REGISTRY",
+		s.Out+"/"+scenario.As, "OUT", s.Tools, "TOOLS", s.Registry, "REGISTRY",
 		port(s.Name, scenario.Number), "PORT", s.Node.CgroupRoot, "CGROUP", s.Node.Dir, "NODE",
-		s.Node.Bridge, "BRIDGE",
+		s.Node.Bridge, "BRIDGE", scenario.As, scenario.Name,
 	)
 	return func(text string) string {
 		text = own.Replace(text)

@@ -94,7 +94,7 @@ func (s *Side) looked() <-chan struct{} {
 func (s *Side) Run(ctx context.Context, scenario *Scenario) *Record {
 	begin := time.Now()
 	p := &play{
-		side: s, scenario: scenario, out: filepath.Join(s.Out, scenario.Name), inPlace: map[string]bool{},
+		side: s, scenario: scenario, out: filepath.Join(s.Out, scenario.As), inPlace: map[string]bool{},
 		names: map[string]string{}, pods: map[string]*watched{},
 	}
 	err := p.run(ctx)
@@ -102,10 +102,10 @@ func (s *Side) Run(ctx context.Context, scenario *Scenario) *Record {
 	record.fail(err)
 	for name, w := range p.pods {
 		w.take()
-		record.Pods[name] = w.series
 		events, err := s.Agent.Events(ctx, name+"-"+nodeName)
 		record.fail(err)
-		record.Events[name] = events
+		name = strings.Replace(name, scenario.As, scenario.Name, 1)
+		record.Pods[name], record.Events[name] = w.series, events
 	}
 	record.Trace = p.trace()
 	// Of what comes now only a failure counts: a scenario that is about its pods'
@@ -244,7 +244,7 @@ func (p *play) put(file, as string) error {
 		p.side.watched[name] = w
 		p.side.mu.Unlock()
 	}
-	target := p.scenario.Name + "." + as
+	target := p.scenario.As + "." + as
 	temporary := filepath.Join(p.out, ".manifest")
 	if err := os.WriteFile(temporary, []byte(text), 0o644); err != nil {
 		return err
@@ -257,12 +257,12 @@ func (p *play) put(file, as string) error {
 func (p *play) remove(files []string) error {
 	if len(files) == 0 {
 		for target := range p.inPlace {
-			files = append(files, strings.TrimPrefix(target, p.scenario.Name+"."))
+			files = append(files, strings.TrimPrefix(target, p.scenario.As+"."))
 		}
 	}
 	var errs []error
 	for _, file := range files {
-		target := p.scenario.Name + "." + file
+		target := p.scenario.As + "." + file
 		if !p.inPlace[target] {
 			return fmt.Errorf("%s is not in place", file)
 		}

@@ -18,6 +18,9 @@ import (
 // manifests that the script puts into the manifest directory.
 type Scenario struct {
 	Name string
+	// As is the name under which it is played; another one for a second time, so
+	// that its pods are others.
+	As string
 	// About is the comment at its head: what a reader should know.
 	About string
 	Steps []Step
@@ -83,7 +86,7 @@ func loadScenarios(dir, pattern string) ([]*Scenario, error) {
 
 func parseScenario(name string, text []byte) (*Scenario, error) {
 	archive := txtar.Parse(text)
-	s := &Scenario{Name: name, Files: map[string]string{}}
+	s := &Scenario{Name: name, As: name, Files: map[string]string{}}
 	for _, f := range archive.Files {
 		s.Files[f.Name] = string(f.Data)
 	}
@@ -197,9 +200,9 @@ func (s *Scenario) initial() []string {
 func (s *Scenario) podName(file string) string {
 	base := strings.TrimSuffix(file, ".yaml")
 	if base == "pod" {
-		return s.Name
+		return s.As
 	}
-	return s.Name + "-" + base
+	return s.As + "-" + base
 }
 
 // manifest is a manifest as it is put into place: placeholders (@OUT@) replaced
