@@ -186,16 +186,21 @@ func (d *daemon) await(what string, limit time.Duration, ok func() bool) {
 	}
 }
 
-// write puts a manifest in place as one should: whole, by rename.
+// write puts a pod of one container in place.
 func (d *daemon) write(name string) {
 	d.t.Helper()
-	text := fmt.Sprintf(`apiVersion: v1
+	d.put(name, fmt.Sprintf(`apiVersion: v1
 kind: Pod
 metadata: {name: %s}
 spec:
   dnsPolicy: Default
   containers: [{name: %s, image: %q}]
-`, name, name, testImage)
+`, name, name, testImage))
+}
+
+// put puts a manifest in place as one should: whole, by rename.
+func (d *daemon) put(name, text string) {
+	d.t.Helper()
 	half := filepath.Join(d.dir, "half")
 	if err := os.WriteFile(half, []byte(text), 0o644); err != nil {
 		d.t.Fatal(err)
