@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -133,6 +134,9 @@ func (b *bench) rows(ctx context.Context, columns []string) error {
 		{"burst", b.plan.bursts, b.burst},
 		{"at rest", 1, b.atRest},
 	} {
+		if b.opts.only != "" && part.what != "warm-up" && !slices.Contains(strings.Split(b.opts.only, ","), part.what) {
+			continue
+		}
 		for round := range part.rounds {
 			for _, column := range columns {
 				b.say("%s %d/%d: %s", part.what, round+1, part.rounds, column)

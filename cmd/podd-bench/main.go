@@ -27,6 +27,7 @@ type options struct {
 	podd, kubelet, bundle, images, dir string
 	quick, check                       bool
 	output, cpuProfile, heapProfile    string
+	only                               string
 }
 
 // plan is how often and how long: about six minutes, and five more with a
@@ -89,6 +90,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	fs.StringVar(&o.images, "images", "build/images", "`directory` of the image archives")
 	fs.StringVar(&o.dir, "dir", filepath.Join(os.TempDir(), "podd-bench"), "working `directory`, emptied afterwards")
 	fs.BoolVar(&o.quick, "quick", false, "fewer rounds, for a look rather than for a verdict")
+	fs.StringVar(&o.only, "only", "", "measure only these `parts`, as progress names them, with commas between (\"burst,at rest\")")
 	fs.BoolVar(&o.check, "check", false, "exit with 3 when a bar is missed")
 	fs.StringVar(&o.output, "o", "table", "`format` of the result: table or json")
 	fs.StringVar(&o.cpuProfile, "cpuprofile", "", "write podd's CPU profile during a burst to `file`")

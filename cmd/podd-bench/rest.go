@@ -26,6 +26,7 @@ func (b *bench) measureRest(ctx context.Context, column string) error {
 	if err != nil {
 		return err
 	}
+	wokenBefore := woken(agent)
 	begin := time.Now()
 	if err := sleep(ctx, b.plan.idle); err != nil {
 		return err
@@ -47,11 +48,13 @@ func (b *bench) measureRest(ctx context.Context, column string) error {
 		return nil
 	}
 	b.add(rowIdle, column, millicores(agent))
-	rss, err := rssOf(agent)
+	memory, err := memoryOf(agent)
 	if err != nil {
 		return err
 	}
-	b.add(rowRSS, column, rss)
+	b.add(rowRSS, column, memory["VmRSS"])
+	b.say("  %.1f MiB of it anonymous, %.1f of files; woken %.1f times a second",
+		memory["RssAnon"], memory["RssFile"], float64(woken(agent)-wokenBefore)/took)
 	if column == colPodd && b.opts.heapProfile != "" {
 		return b.profile(ctx, "/debug/pprof/heap", b.opts.heapProfile)
 	}
@@ -109,19 +112,39 @@ func cpuOf(pids []int) (map[int]time.Duration, error) {
 	return used, nil
 }
 
-// rssOf is VmRSS in MiB.
-func rssOf(pid int) (float64, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+// memoryOf is what /proc/PID/status says of a process's memory, in MiB.
+func memoryOf(pid int) (map[string]float64, error) {
+	path := fmt.Sprintf("/proc/%d/status", pid)
+	text, err := os.ReadFile(path)
 	if err != nil {
-		return 0, fmt.Errorf("read the memory of process %d: %w", pid, err)
+		return nil, fmt.Errorf("read the memory of process %d: %w", pid, err)
 	}
+	memory := map[string]float64{}
 	for line := range strings.Lines(string(text)) {
-		if value, ok := strings.CutPrefix(line, "VmRSS:"); ok {
-			kib, err := strconv.ParseFloat(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(value), "kB")), 64)
-			return kib / 1024, err
+		key, value, _ := strings.Cut(line, ":")
+		if kib, ok := strings.CutSuffix(strings.TrimSpace(value), " kB"); ok {
+			if n, err := strconv.ParseFloat(strings.TrimSpace(kib), 64); err == nil {
+				memory[key] = n / 1024
+			}
 		}
 	}
-	return 0, fmt.Errorf("read the memory of process %d: no VmRSS", pid)
+	if memory["VmRSS"] == 0 {
+		return nil, fmt.Errorf("read the memory of process %d: no VmRSS in %s", pid, path)
+	}
+	return memory, nil
+}
+
+// woken is how often the process's threads waited for something so far.
+func woken(pid int) (n int) {
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
+	for _, path := range threads {
+		text, _ := os.ReadFile(path)
+		_, rest, _ := strings.Cut(string(text), "\nvoluntary_ctxt_switches:")
+		count, _, _ := strings.Cut(rest, "\n")
+		times, _ := strconv.Atoi(strings.TrimSpace(count))
+		n += times
+	}
+	return n
 }
 
 // profileBurst takes podd's CPU profile beside the first burst, if wanted; the
