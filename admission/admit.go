@@ -195,11 +195,9 @@ func appArmorProfiles(p *v1.Pod) []*v1.AppArmorProfile {
 	if p.Spec.SecurityContext != nil {
 		take(p.Spec.SecurityContext.AppArmorProfile)
 	}
-	for _, list := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
-		for i := range list {
-			if sc := list[i].SecurityContext; sc != nil {
-				take(sc.AppArmorProfile)
-			}
+	for c, kind := range pod.ContainerSpecs(&p.Spec) {
+		if sc := c.SecurityContext; kind != pod.EphemeralContainer && sc != nil {
+			take(sc.AppArmorProfile)
 		}
 	}
 	for key, value := range p.Annotations {

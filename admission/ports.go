@@ -50,13 +50,10 @@ func hostPorts(p *v1.Pod) []hostPort {
 			out = append(out, hp)
 		}
 	}
-	for i := range p.Spec.InitContainers {
-		if c := &p.Spec.InitContainers[i]; pod.IsSidecar(c) {
+	for c, kind := range pod.ContainerSpecs(&p.Spec) {
+		if kind == pod.RegularContainer || kind == pod.SidecarContainer {
 			take(c)
 		}
-	}
-	for i := range p.Spec.Containers {
-		take(&p.Spec.Containers[i])
 	}
 	return out
 }

@@ -25,22 +25,14 @@ func AdmitResize(n *Node, desired, allocated *v1.Pod, others []*v1.Pod) pod.Verd
 // resizesSwap says that a container's share of the swap, which follows its
 // memory request, would change under it.
 func resizesSwap(n *Node, desired, allocated *v1.Pod) bool {
-	had := map[string]*v1.Container{}
-	for _, list := range [][]v1.Container{allocated.Spec.InitContainers, allocated.Spec.Containers} {
-		for i := range list {
-			had[list[i].Name] = &list[i]
+	for c, kind := range pod.ContainerSpecs(&desired.Spec) {
+		old, _ := pod.ContainerSpec(&allocated.Spec, c.Name)
+		if kind == pod.EphemeralContainer || old == nil || restartsForMemory(old) {
+			continue
 		}
-	}
-	for _, list := range [][]v1.Container{desired.Spec.InitContainers, desired.Spec.Containers} {
-		for i := range list {
-			c, old := &list[i], had[list[i].Name]
-			if old == nil || restartsForMemory(old) {
-				continue
-			}
-			a, b := c.Resources.Requests[v1.ResourceMemory], old.Resources.Requests[v1.ResourceMemory]
-			if !a.Equal(b) && (n.Swap(desired, c) || n.Swap(allocated, old)) {
-				return true
-			}
+		a, b := c.Resources.Requests[v1.ResourceMemory], old.Resources.Requests[v1.ResourceMemory]
+		if !a.Equal(b) && (n.Swap(desired, c) || n.Swap(allocated, old)) {
+			return true
 		}
 	}
 	return false

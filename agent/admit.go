@@ -150,8 +150,10 @@ func waitingAll(p *v1.Pod, message string) map[string]pod.Waiting {
 	if len(p.Spec.InitContainers) > 0 {
 		reason = plan.ReasonPodInitializing
 	}
-	for c := range probed(&p.Spec) {
-		waiting[c.Name] = pod.Waiting{Reason: reason, Message: message}
+	for c, kind := range pod.ContainerSpecs(&p.Spec) {
+		if kind != pod.EphemeralContainer {
+			waiting[c.Name] = pod.Waiting{Reason: reason, Message: message}
+		}
 	}
 	return waiting
 }

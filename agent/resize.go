@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"strings"
 	"time"
 
@@ -156,7 +157,7 @@ func sameResources(a, b *v1.Pod) bool {
 		return false
 	}
 	for c := range resizable(&a.Spec) {
-		other := containerOf(&b.Spec, c.Name)
+		other, _ := pod.ContainerSpec(&b.Spec, c.Name)
 		if other != nil && !apiequality.Semantic.DeepEqual(c.Resources, other.Resources) {
 			return false
 		}
@@ -170,7 +171,7 @@ func withResources(d *pod.Desired, from *v1.Pod) *pod.Desired {
 	out.Pod = d.Pod.DeepCopy()
 	out.Pod.Spec.Resources = from.Spec.Resources
 	for c := range resizable(&out.Pod.Spec) {
-		if other := containerOf(&from.Spec, c.Name); other != nil {
+		if other, _ := pod.ContainerSpec(&from.Spec, c.Name); other != nil {
 			c.Resources = other.Resources
 		}
 	}
@@ -178,28 +179,14 @@ func withResources(d *pod.Desired, from *v1.Pod) *pod.Desired {
 }
 
 // resizable yields the containers that a resize may be about.
-func resizable(spec *v1.PodSpec) func(yield func(*v1.Container) bool) {
+func resizable(spec *v1.PodSpec) iter.Seq[*v1.Container] {
 	return func(yield func(*v1.Container) bool) {
-		for i := range spec.InitContainers {
-			if c := &spec.InitContainers[i]; pod.IsSidecar(c) && !yield(c) {
-				return
-			}
-		}
-		for i := range spec.Containers {
-			if !yield(&spec.Containers[i]) {
+		for c, k := range pod.ContainerSpecs(spec) {
+			if (k == pod.RegularContainer || k == pod.SidecarContainer) && !yield(c) {
 				return
 			}
 		}
 	}
-}
-
-func containerOf(spec *v1.PodSpec, name string) *v1.Container {
-	for c := range resizable(spec) {
-		if c.Name == name {
-			return c
-		}
-	}
-	return nil
 }
 
 // settleResize ends a resize of which nothing is left to do, and says when to

@@ -138,8 +138,8 @@ func fieldValue(p *v1.Pod, path string, facts envFacts) (string, error) {
 // allocatable amount.
 func resourceValue(p *v1.Pod, c *v1.Container, ref *v1.ResourceFieldSelector, allocatable v1.ResourceList) (string, error) {
 	if ref.ContainerName != "" && ref.ContainerName != c.Name {
-		c = containerNamed(p, ref.ContainerName)
-		if c == nil {
+		var kind pod.ContainerKind
+		if c, kind = pod.ContainerSpec(&p.Spec, ref.ContainerName); c == nil || kind == pod.EphemeralContainer {
 			return "", fmt.Errorf("container %s not found", ref.ContainerName)
 		}
 	}
@@ -173,17 +173,6 @@ func resourceValue(p *v1.Pod, c *v1.Container, ref *v1.ResourceFieldSelector, al
 
 func ceilDiv(a, b int64) string {
 	return strconv.FormatInt(int64(math.Ceil(float64(a)/float64(b))), 10)
-}
-
-func containerNamed(p *v1.Pod, name string) *v1.Container {
-	for _, list := range [][]v1.Container{p.Spec.Containers, p.Spec.InitContainers} {
-		for i := range list {
-			if list[i].Name == name {
-				return &list[i]
-			}
-		}
-	}
-	return nil
 }
 
 // ephemeralNamed is the pod's ephemeral container of that name, or nil.

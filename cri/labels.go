@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"maps"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"time"
 
@@ -90,7 +89,7 @@ func containerAnnotations(p *v1.Pod, c *v1.Container, source pod.Source, start t
 			a[annotationPorts] = string(raw)
 		}
 	}
-	if slices.ContainsFunc(p.Spec.InitContainers, func(i v1.Container) bool { return i.Name == c.Name && pod.IsSidecar(&i) }) {
+	if _, kind := pod.ContainerSpec(&p.Spec, c.Name); kind == pod.SidecarContainer {
 		a[pod.AnnotationSidecar] = "true"
 	}
 	return a

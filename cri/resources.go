@@ -157,7 +157,7 @@ func wantedOOMScore(capacity int64, p *v1.Pod, c *v1.Container) int64 {
 		return oomBurstHigh
 	}
 	request := memoryRequest(c)
-	if isSidecar(p, c) {
+	if _, kind := pod.ContainerSpec(&p.Spec, c.Name); kind == pod.SidecarContainer {
 		// A sidecar outlives the smallest main container.
 		least := int64(-1)
 		for i := range p.Spec.Containers {
@@ -196,18 +196,6 @@ func critical(p *v1.Pod) bool {
 func memoryRequest(c *v1.Container) int64 {
 	q := c.Resources.Requests[v1.ResourceMemory]
 	return q.Value()
-}
-
-func isSidecar(p *v1.Pod, c *v1.Container) bool {
-	if c.RestartPolicy == nil || *c.RestartPolicy != v1.ContainerRestartPolicyAlways {
-		return false
-	}
-	for i := range p.Spec.InitContainers {
-		if p.Spec.InitContainers[i].Name == c.Name {
-			return true
-		}
-	}
-	return false
 }
 
 // hugepageLimits gives each page size of the node a limit: 0, or what the pod

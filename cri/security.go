@@ -10,6 +10,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"podd/internal/pod"
 )
 
 // namespaces are the pod's: what it shares with the node, and among its
@@ -74,11 +76,9 @@ func groups(sc *v1.PodSecurityContext) ([]int64, runtimeapi.SupplementalGroupsPo
 }
 
 func hasPrivileged(p *v1.Pod) bool {
-	for _, list := range [][]v1.Container{p.Spec.Containers, p.Spec.InitContainers} {
-		for i := range list {
-			if sc := list[i].SecurityContext; sc != nil && isTrue(sc.Privileged) {
-				return true
-			}
+	for c, kind := range pod.ContainerSpecs(&p.Spec) {
+		if sc := c.SecurityContext; kind != pod.EphemeralContainer && sc != nil && isTrue(sc.Privileged) {
+			return true
 		}
 	}
 	return false

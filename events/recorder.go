@@ -107,20 +107,16 @@ func (r *Recorder) Event(p *v1.Pod, eventType, reason, message string) {
 // kubelet does: spec.containers{name}, spec.initContainers{name} or
 // spec.ephemeralContainers{name}.
 func (r *Recorder) ContainerEvent(p *v1.Pod, container, eventType, reason, message string) {
-	path := "spec.containers{" + container + "}"
-	for _, c := range p.Spec.InitContainers {
-		if c.Name == container {
-			path = "spec.initContainers{" + container + "}"
-		}
-	}
-	for _, c := range p.Spec.EphemeralContainers {
-		if c.Name == container {
-			path = "spec.ephemeralContainers{" + container + "}"
-		}
+	list := "spec.containers"
+	switch _, kind := pod.ContainerSpec(&p.Spec, container); kind {
+	case pod.InitContainer, pod.SidecarContainer:
+		list = "spec.initContainers"
+	case pod.EphemeralContainer:
+		list = "spec.ephemeralContainers"
 	}
 	r.record(v1.ObjectReference{
 		APIVersion: "v1", Kind: "Pod", Namespace: p.Namespace, Name: p.Name, UID: p.UID,
-		ResourceVersion: p.ResourceVersion, FieldPath: path,
+		ResourceVersion: p.ResourceVersion, FieldPath: list + "{" + container + "}",
 	}, eventType, reason, message)
 }
 

@@ -52,7 +52,7 @@ func (p *Prober) Sync(spec *v1.Pod, podIP string, targets []pod.ProbeTarget, ter
 	defer p.mu.Unlock()
 	pp := p.pods[spec.UID]
 	if pp == nil {
-		if !hasProbes(spec) {
+		if !pod.HasProbes(&spec.Spec) {
 			return
 		}
 		pp = &probedPod{containers: make(map[string]*container), results: pod.ProbeResults{}}
@@ -80,13 +80,6 @@ func (p *Prober) Sync(spec *v1.Pod, podIP string, targets []pod.ProbeTarget, ter
 		p.publishLocked(pp)
 		p.execRateLocked()
 	}
-}
-
-func hasProbes(p *v1.Pod) bool {
-	probed := func(c v1.Container) bool {
-		return c.StartupProbe != nil || c.ReadinessProbe != nil || c.LivenessProbe != nil
-	}
-	return slices.ContainsFunc(p.Spec.Containers, probed) || slices.ContainsFunc(p.Spec.InitContainers, probed)
 }
 
 // targetLocked takes up a container, or says that it is known.

@@ -91,16 +91,16 @@ func (c *computation) told(s *v1.PodStatus, t v1.PodConditionType) {
 
 // couldRestartAll says that some container has a rule that restarts them all.
 func couldRestartAll(spec *v1.PodSpec) bool {
-	for _, specs := range [][]v1.Container{spec.InitContainers, spec.Containers} {
-		for i := range specs {
-			for _, rule := range specs[i].RestartPolicyRules {
-				if rule.Action == v1.ContainerRestartRuleActionRestartAllContainers {
-					return true
-				}
-			}
+	for c, kind := range pod.ContainerSpecs(spec) {
+		if kind != pod.EphemeralContainer && slices.ContainsFunc(c.RestartPolicyRules, restartsAll) {
+			return true
 		}
 	}
 	return false
+}
+
+func restartsAll(rule v1.ContainerRestartRule) bool {
+	return rule.Action == v1.ContainerRestartRuleActionRestartAllContainers
 }
 
 // allRestarting: containers are being stopped and removed to be made anew.

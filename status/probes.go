@@ -8,11 +8,9 @@ import (
 
 // probes says that a probe has a word in the pod's readiness.
 func (c *computation) probes() bool {
-	for _, specs := range [][]v1.Container{c.pod.Spec.InitContainers, c.pod.Spec.Containers} {
-		for i := range specs {
-			if specs[i].ReadinessProbe != nil || specs[i].StartupProbe != nil {
-				return true
-			}
+	for spec := range pod.ContainerSpecs(&c.pod.Spec) {
+		if spec.ReadinessProbe != nil || spec.StartupProbe != nil {
+			return true
 		}
 	}
 	return false

@@ -18,12 +18,12 @@ func (s *Step) stopStrangers(in *Input, current *pod.Sandbox) {
 		if !mayRun(c) {
 			continue
 		}
-		spec, k := specOf(in.Desired.Pod, c.Name)
+		spec, k := pod.ContainerSpec(&in.Desired.Pod.Spec, c.Name)
 		switch {
-		case c.State == pod.ContainerUnknown && k == ephemeral && c.SandboxID == current.ID:
+		case c.State == pod.ContainerUnknown && k == pod.EphemeralContainer && c.SandboxID == current.ID:
 		case c.State == pod.ContainerUnknown:
 			what := "Container"
-			if k == initOnce || k == sidecar {
+			if k == pod.InitContainer || k == pod.SidecarContainer {
 				what = "Init container"
 			}
 			s.stop(in, c, fmt.Sprintf("%s is in %q state, try killing it before restart", what, c.State))
@@ -59,7 +59,7 @@ func (s *Step) startRegular(in *Input, current *pod.Sandbox) {
 			// One that could not start last time may be long in coming: it waits
 			// for its image, and the others do not wait with it.
 			_, failed := s.Memory.Failures[spec.Name]
-			launched := s.launch(in, spec, regular, current)
+			launched := s.launch(in, spec, pod.RegularContainer, current)
 			held = launched && !failed && spec.Lifecycle != nil && spec.Lifecycle.PostStart != nil
 		}
 	}

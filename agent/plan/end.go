@@ -68,7 +68,7 @@ func (s *Step) stop(in *Input, c *pod.Container, message string) {
 // the next call.
 func (s *Step) stopWithin(in *Input, c *pod.Container, grace time.Duration, message string) *Stop {
 	st := Stop{ID: c.ID, Name: c.Name, Grace: grace, Message: message}
-	spec, _ := specOf(in.Desired.Pod, c.Name)
+	spec, _ := pod.ContainerSpec(&in.Desired.Pod.Spec, c.Name)
 	if orphan(in.Desired.Pod) {
 		spec = c.Kept
 	}

@@ -71,7 +71,7 @@ func (s *Step) pass(in *Input, spec *v1.Container, current *pod.Sandbox) bool {
 	case c != nil && c.State == pod.ContainerExited && c.ExitCode == 0:
 		return true
 	default: // one that failed for good has ended the pod
-		s.launch(in, spec, initOnce, current)
+		s.launch(in, spec, pod.InitContainer, current)
 		return false
 	}
 }

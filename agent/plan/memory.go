@@ -118,12 +118,12 @@ func (m *Memory) about(p *v1.Pod) {
 	}
 	before := m.of
 	m.of, m.hashes, m.whole = p, make(map[string]string), podBounds(p)
-	for c := range specs(p) {
+	for c := range pod.ContainerSpecs(&p.Spec) {
 		m.hashes[c.Name] = pod.ContainerHash(c)
 		if before == nil {
 			continue
 		}
-		old, _ := specOf(before, c.Name)
+		old, _ := pod.ContainerSpec(&before.Spec, c.Name)
 		if old != nil && (old.Image != c.Image || old.Resources.String() != c.Resources.String()) {
 			m.Restarts = without(m.Restarts, c.Name)
 			m.Failures = without(m.Failures, c.Name)

@@ -221,21 +221,21 @@ func (s *Step) wait(name string, w pod.Waiting) {
 // waitAll says of every container that has yet to run (again), and of which
 // nothing was said so far, why it does not.
 func (s *Step) waitAll(in *Input, current *pod.Sandbox) {
-	for spec, k := range specs(in.Desired.Pod) {
+	for spec, k := range pod.ContainerSpecs(&in.Desired.Pod.Spec) {
 		if _, said := s.Waiting[spec.Name]; said {
 			continue
 		}
 		c := in.Observed.Latest(spec.Name)
 		switch {
 		case c == nil:
-			if k == initOnce && current != nil && initialized(in, current) {
+			if k == pod.InitContainer && current != nil && initialized(in, current) {
 				continue // its record was collected
 			}
-		case c.State == pod.ContainerRunning || k == ephemeral:
+		case c.State == pod.ContainerRunning || k == pod.EphemeralContainer:
 			continue
-		case k == initOnce && c.State == pod.ContainerExited && c.ExitCode == 0:
+		case k == pod.InitContainer && c.State == pod.ContainerExited && c.ExitCode == 0:
 			continue
-		case k == regular && s.done(in.Desired.Pod, spec, c):
+		case k == pod.RegularContainer && s.done(in.Desired.Pod, spec, c):
 			continue
 		}
 		s.wait(spec.Name, s.due(in, spec, k, current).why)

@@ -13,8 +13,8 @@ import (
 // or a liveness or startup probe failed, or its spec names another image. Of
 // init containers, only sidecars can be in that case.
 func (s *Step) stopFailing(in *Input, current *pod.Sandbox) {
-	for spec, k := range specs(in.Desired.Pod) {
-		if k != regular && k != sidecar {
+	for spec, k := range pod.ContainerSpecs(&in.Desired.Pod.Spec) {
+		if k != pod.RegularContainer && k != pod.SidecarContainer {
 			continue
 		}
 		c := madeIn(in, spec, current)
@@ -42,11 +42,11 @@ func (s *Step) hookFailed(name, id string, hook pod.Hook, now time.Time) {
 // failing is what is wrong with a running container, in the kubelet's words,
 // and the probe that says so; empty and nil when it may go on. The order among
 // the causes is upstream's, which differs for sidecars.
-func (s *Step) failing(in *Input, spec *v1.Container, k kind, c *pod.Container) (why string, probe *v1.Probe) {
+func (s *Step) failing(in *Input, spec *v1.Container, k pod.ContainerKind, c *pod.Container) (why string, probe *v1.Probe) {
 	results := in.Probes.Of(spec.Name, c.ID)
 	changed := c.Hash != "" && c.Hash != s.Memory.hashes[spec.Name]
 	switch {
-	case k == sidecar && results.Startup == pod.ProbeFailed:
+	case k == pod.SidecarContainer && results.Startup == pod.ProbeFailed:
 		return "failed startup probe", spec.StartupProbe
 	case changed:
 		return "definition changed", nil
@@ -65,11 +65,11 @@ func (s *Step) failing(in *Input, spec *v1.Container, k kind, c *pod.Container) 
 // In the kubelet, the wait after such a stop counts from the end before this
 // one, and a first one does not count: a container that was well for long is
 // restarted at once. Here it is its own life that tells.
-func (s *Step) stopToRestart(in *Input, spec *v1.Container, k kind, c *pod.Container, why string, probe *v1.Probe) {
+func (s *Step) stopToRestart(in *Input, spec *v1.Container, k pod.ContainerKind, c *pod.Container, why string, probe *v1.Probe) {
 	message := "Container " + spec.Name + " " + why
-	restart := probe == nil || k == sidecar || !never(in.Desired.Pod, spec)
+	restart := probe == nil || k == pod.SidecarContainer || !never(in.Desired.Pod, spec)
 	switch {
-	case k == sidecar:
+	case k == pod.SidecarContainer:
 		message = "Init container " + spec.Name + " " + why
 	case restart:
 		message += ", will be restarted"

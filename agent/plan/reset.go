@@ -22,8 +22,8 @@ const messageRestartingAll = "The container is removed because RestartAllContain
 func (s *Step) sources(in *Input) (sources []string, over bool) {
 	p := in.Desired.Pod
 	over, last := s.regularDone(in)
-	for spec, k := range specs(p) {
-		if len(spec.RestartPolicyRules) == 0 || k == ephemeral {
+	for spec, k := range pod.ContainerSpecs(&p.Spec) {
+		if len(spec.RestartPolicyRules) == 0 || k == pod.EphemeralContainer {
 			continue
 		}
 		c := in.Observed.Latest(spec.Name)
@@ -61,8 +61,8 @@ func (s *Step) restartAll(in *Input, sources []string) {
 	var others []string
 	for i := range in.Observed.Containers {
 		c := &in.Observed.Containers[i]
-		spec, k := specOf(in.Desired.Pod, c.Name)
-		if spec == nil || k == ephemeral {
+		spec, k := pod.ContainerSpec(&in.Desired.Pod.Spec, c.Name)
+		if spec == nil || k == pod.EphemeralContainer {
 			continue
 		}
 		if mayRun(c) {
@@ -81,8 +81,8 @@ func (s *Step) restartAll(in *Input, sources []string) {
 		s.RemoveContainers = sources
 		s.rememberEnds(in, sources)
 	}
-	for spec, k := range specs(in.Desired.Pod) {
-		if c := in.Observed.Latest(spec.Name); k != ephemeral && c == nil {
+	for spec, k := range pod.ContainerSpecs(&in.Desired.Pod.Spec) {
+		if c := in.Observed.Latest(spec.Name); k != pod.EphemeralContainer && c == nil {
 			s.wait(spec.Name, pod.Waiting{Reason: ReasonRestartingAll, Message: messageRestartingAll})
 		}
 	}

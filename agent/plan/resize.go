@@ -68,7 +68,7 @@ func (s *Step) resize(in *Input, current *pod.Sandbox) {
 	s.adopt(in, current)
 	p := in.Desired.Pod
 	var less, more []Resize
-	for spec, k := range specs(p) {
+	for spec, k := range pod.ContainerSpecs(&p.Spec) {
 		c := resizable(in, spec, k, current)
 		if c == nil || s.stopping(c.ID) {
 			continue
@@ -92,8 +92,8 @@ func (s *Step) resize(in *Input, current *pod.Sandbox) {
 
 // resizable returns the running container that a resize of spec would be about;
 // nil for none.
-func resizable(in *Input, spec *v1.Container, k kind, current *pod.Sandbox) *pod.Container {
-	if k != regular && k != sidecar {
+func resizable(in *Input, spec *v1.Container, k pod.ContainerKind, current *pod.Sandbox) *pod.Container {
+	if k != pod.RegularContainer && k != pod.SidecarContainer {
 		return nil
 	}
 	c := in.Observed.Latest(spec.Name)
@@ -114,7 +114,7 @@ func (s *Step) adopt(in *Input, current *pod.Sandbox) {
 	if _, known := s.Memory.Held[""]; !known {
 		s.Memory = s.Memory.Resized("", p, nil)
 	}
-	for spec, k := range specs(p) {
+	for spec, k := range pod.ContainerSpecs(&p.Spec) {
 		c := resizable(in, spec, k, current)
 		if c == nil || s.Memory.Held[spec.Name].ID == c.ID {
 			continue

@@ -25,7 +25,7 @@ type due struct {
 }
 
 // due decides about one container; seen or not, it does not run.
-func (s *Step) due(in *Input, spec *v1.Container, k kind, current *pod.Sandbox) due {
+func (s *Step) due(in *Input, spec *v1.Container, k pod.ContainerKind, current *pod.Sandbox) due {
 	p := in.Desired.Pod
 	d := due{Start: Start{Container: spec, RestartCount: s.Memory.Counts[spec.Name]}, why: pod.Waiting{Reason: creating(p)}}
 	seen := in.Observed.Latest(spec.Name)
@@ -79,11 +79,11 @@ func creating(p *v1.Pod) string {
 // could be called a crash. An init container that succeeded runs again because
 // of a new sandbox; so does one that was made for an earlier sandbox and never
 // ran: its start may have failed because that sandbox was dying.
-func (s *Step) answered(name string, k kind, seen *pod.Container, current *pod.Sandbox) backoff.End {
+func (s *Step) answered(name string, k pod.ContainerKind, seen *pod.Container, current *pod.Sandbox) backoff.End {
 	if seen == nil {
 		return s.Memory.Removed[name]
 	}
-	if seen.State != pod.ContainerExited || k == initOnce && seen.ExitCode == 0 {
+	if seen.State != pod.ContainerExited || k == pod.InitContainer && seen.ExitCode == 0 {
 		return backoff.End{}
 	}
 	if seen.StartedAt.IsZero() && (current == nil || seen.SandboxID != current.ID) {
@@ -128,7 +128,7 @@ func endOf(c *pod.Container) time.Time {
 }
 
 // launch puts a container on the list of starts if it is due, and says so.
-func (s *Step) launch(in *Input, spec *v1.Container, k kind, current *pod.Sandbox) bool {
+func (s *Step) launch(in *Input, spec *v1.Container, k pod.ContainerKind, current *pod.Sandbox) bool {
 	d := s.due(in, spec, k, current)
 	s.wait(spec.Name, d.why)
 	if d.crashed && in.Observed.Latest(spec.Name) != nil {

@@ -11,7 +11,7 @@ import (
 func (s *Step) keep(in *Input, spec *v1.Container, current *pod.Sandbox) bool {
 	c := madeIn(in, spec, current)
 	if c == nil || c.State != pod.ContainerRunning {
-		s.launch(in, spec, sidecar, current)
+		s.launch(in, spec, pod.SidecarContainer, current)
 		return false
 	}
 	s.settle(in, spec, c)
@@ -31,13 +31,13 @@ func (s *Step) started(in *Input, spec *v1.Container, c *pod.Container) bool {
 // startEphemeral starts each ephemeral container once in its pod's life, even
 // before the pod is initialized.
 func (s *Step) startEphemeral(in *Input, current *pod.Sandbox) {
-	for spec, k := range specs(in.Desired.Pod) {
-		if k != ephemeral {
+	for spec, k := range pod.ContainerSpecs(&in.Desired.Pod.Spec) {
+		if k != pod.EphemeralContainer {
 			continue
 		}
 		c := in.Observed.Latest(spec.Name)
 		if c == nil || c.State == pod.ContainerCreated && c.SandboxID == current.ID {
-			s.launch(in, spec, ephemeral, current)
+			s.launch(in, spec, pod.EphemeralContainer, current)
 		}
 	}
 }

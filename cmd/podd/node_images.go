@@ -10,7 +10,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
-	v1 "k8s.io/api/core/v1"
 
 	"podd/images"
 	"podd/internal/pod"
@@ -140,13 +139,8 @@ func (n *node) wantedImages() ([]string, bool) {
 		all = append(all, n.own.sandboxImage)
 	}
 	for _, p := range n.status.Pods() {
-		for _, list := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
-			for i := range list {
-				all = append(all, list[i].Image)
-			}
-		}
-		for i := range p.Spec.EphemeralContainers {
-			all = append(all, p.Spec.EphemeralContainers[i].Image)
+		for c := range pod.ContainerSpecs(&p.Spec) {
+			all = append(all, c.Image)
 		}
 		for i := range p.Spec.Volumes {
 			if v := p.Spec.Volumes[i].Image; v != nil {

@@ -50,9 +50,8 @@ func holds(p *v1.Pod, t v1.PodConditionType) bool {
 }
 
 func sidecar(p *v1.Pod, name string) bool {
-	return slices.ContainsFunc(p.Spec.InitContainers, func(c v1.Container) bool {
-		return c.Name == name && pod.IsSidecar(&c)
-	})
+	_, kind := pod.ContainerSpec(&p.Spec, name)
+	return kind == pod.SidecarContainer
 }
 
 // init looks at the init containers up to the first that is not through yet, and

@@ -20,13 +20,11 @@ func QOSClass(p *v1.Pod) v1.PodQOSClass {
 	if p.Spec.Resources != nil {
 		return classOf([]v1.ResourceRequirements{*p.Spec.Resources})
 	}
-	// Ephemeral containers cannot have any.
 	var all []v1.ResourceRequirements
-	for i := range p.Spec.InitContainers {
-		all = append(all, p.Spec.InitContainers[i].Resources)
-	}
-	for i := range p.Spec.Containers {
-		all = append(all, p.Spec.Containers[i].Resources)
+	for c, kind := range ContainerSpecs(&p.Spec) {
+		if kind != EphemeralContainer { // which cannot have any
+			all = append(all, c.Resources)
+		}
 	}
 	return classOf(all)
 }
