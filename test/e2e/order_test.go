@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -41,8 +43,9 @@ func (e *env) order(want ...string) {
 	e.Helper()
 	text := strings.Join(want, " ")
 	e.eventually("wait for the order "+text, func(context.Context) error {
-		if got := strings.Join(strings.Fields(e.contents("order")), " "); got != text {
-			return fmt.Errorf("got %q", got)
+		said, err := os.ReadFile(filepath.Join(e.out, "order")) // a container runs a moment before it says a word
+		if got := strings.Join(strings.Fields(string(said)), " "); got != text {
+			return fmt.Errorf("got %q (%v)", got, err)
 		}
 		return nil
 	})

@@ -1,0 +1,66 @@
+package e2e
+
+import (
+	"errors"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// ending is the manifest of a pod that takes a second for its hook and one more
+// to end, and says when it does what.
+func (e *env) ending(name, word string) string {
+	return e.told(name, "terminationGracePeriodSeconds: 20", nil, []string{
+		"name: main\nlifecycle: {preStop: {exec: {command: [/bin/sh, -c, 'echo " + word + "-hook >> /out/order; sleep 1']}}}\n" + says(word, word+"-ends", "1"),
+	})
+}
+
+// TestAPodThatChangesWhileItEndsIsReplacedWhenItHasEnded: by what its manifest
+// says then, and by nothing that it said in between.
+func TestAPodThatChangesWhileItEndsIsReplacedWhenItHasEnded(t *testing.T) {
+	e := begin(t)
+	e.write("app.yaml", e.ending("app", "one"))
+	old := e.ready("app")
+	e.remove("app.yaml")
+	e.order("one", "one-hook") // it is at its end
+	e.write("app.yaml", e.ending("app", "two"))
+	e.waitPod("app", "still the one that ends", func(p *v1.Pod) error {
+		if p.UID != old.UID {
+			return errors.New(describe(p))
+		}
+		return nil
+	})
+	e.write("app.yaml", e.ending("app", "three"))
+	e.order("one", "one-hook", "one-ends", "three")
+	e.waitPod("app", "the last one", func(p *v1.Pod) error {
+		if p.UID == old.UID || condition(p, v1.PodReady) != v1.ConditionTrue {
+			return errors.New(describe(p))
+		}
+		return nil
+	})
+}
+
+// TestAManifestThatComesBackWithinTheGracePeriodRunsOnceMore
+// (kubernetes/kubernetes#104648): its hook runs once, its end takes the time that
+// it needs, and then the same pod starts again.
+func TestAManifestThatComesBackWithinTheGracePeriodRunsOnceMore(t *testing.T) {
+	e := begin(t)
+	text := e.ending("app", "app")
+	e.write("app.yaml", text)
+	old := e.ready("app")
+	e.remove("app.yaml")
+	e.order("app", "app-hook")
+	e.write("app.yaml", text)
+	e.remove("app.yaml") // whoever did that did it twice
+	e.write("app.yaml", text)
+	e.order("app", "app-hook", "app-ends", "app")
+	p := e.waitPod("app", "ready again", func(p *v1.Pod) error {
+		if condition(p, v1.PodReady) != v1.ConditionTrue || containerID(p, "main") == containerID(old, "main") {
+			return errors.New(describe(p))
+		}
+		return nil
+	})
+	if p.UID != old.UID {
+		t.Errorf("got UID %s, want %s as before", p.UID, old.UID)
+	}
+}
