@@ -66,6 +66,7 @@ podd run again takes them up where they are.`,
 			for _, w := range cfg.Warnings {
 				log.Warn(w)
 			}
+			limitHeap()
 			lowerOOMScore(cfg.OOMScoreAdj, log)
 			n, err := newNode(cfg, own, log)
 			if err != nil {
