@@ -8,7 +8,7 @@ PARITY_KUBELET := v1.36.3
 parity_version := -X k8s.io/component-base/version.gitVersion=$(PARITY_KUBELET) -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36
 
 .PHONY: parity
-parity: build runtime ## compare podd with upstream's kubelet, in some 200 scenarios (SCENARIO=pattern, AGENT=podd|kubelet, V=1)
+parity: build runtime ## compare podd with upstream's kubelet, in some 200 scenarios (SCENARIO=pattern, AGENT=podd|kubelet|none, V=1)
 	@$(call need,parity); $(need_pods)
 	@set -e; \
 	cache="$${XDG_CACHE_HOME:-$${HOME:+$$HOME/.cache}}"; \

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
@@ -12,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -81,7 +83,12 @@ func nodeIP() string {
 	return "127.0.0.1"
 }
 
-type podd struct{ *testnode.Podd }
+type podd struct {
+	*testnode.Podd
+
+	mu   sync.Mutex
+	seen map[string]map[string]v1.Event // by pod, by the event's name
+}
 
 func newPodd(node *testnode.Node) (Agent, error) {
 	p, err := testnode.NewPodd(node.Place, node.Bundle, filepath.Join(node.Dir, "podd"))
@@ -91,21 +98,21 @@ func newPodd(node *testnode.Node) (Agent, error) {
 	p.Config = nodeConfig()
 	p.Config["containerRuntimeEndpoint"] = node.Containerd.Endpoint()
 	p.Args = []string{"--hostname-override", nodeName, "--node-ip", nodeIP()}
-	return podd{p}, nil
+	return &podd{Podd: p, seen: map[string]map[string]v1.Event{}}, nil
 }
 
-func (p podd) Start(ctx context.Context) error {
+func (p *podd) Start(ctx context.Context) error {
 	if err := p.Podd.Start(); err != nil {
 		return err
 	}
 	return p.WaitReady(ctx)
 }
 
-func (p podd) Stop() error     { return p.Signal(unix.SIGTERM) }
-func (p podd) Running() bool   { return p.Pid() != 0 }
-func (p podd) LogTail() string { return p.Podd.LogTail(2000) }
+func (p *podd) Stop() error     { return p.Signal(unix.SIGTERM) }
+func (p *podd) Running() bool   { return p.Pid() != 0 }
+func (p *podd) LogTail() string { return p.Podd.LogTail(2000) }
 
-func (p podd) Pods(ctx context.Context) ([]v1.Pod, error) {
+func (p *podd) Pods(ctx context.Context) ([]v1.Pod, error) {
 	body, err := testnode.GetLoopback(ctx, p.ReadOnlyPort(), "/pods")
 	if err != nil {
 		return nil, err
@@ -113,7 +120,7 @@ func (p podd) Pods(ctx context.Context) ([]v1.Pod, error) {
 	return testnode.DecodePods(body)
 }
 
-func (p podd) Events(ctx context.Context, pod string) ([]Event, error) {
+func (p *podd) Events(ctx context.Context, pod string) ([]Event, error) {
 	body, err := p.Get(ctx, "/podd/v1/events?namespace=default&name="+pod)
 	if err != nil {
 		return nil, err
@@ -122,6 +129,17 @@ func (p podd) Events(ctx context.Context, pod string) ([]Event, error) {
 	if err := json.Unmarshal(body, &list); err != nil {
 		return nil, fmt.Errorf("decode podd's events: %w", err)
 	}
+	// podd keeps a thousand events, fewer than a run has: those of a pod that has
+	// had its time make room.
+	p.mu.Lock()
+	if p.seen[pod] == nil {
+		p.seen[pod] = map[string]v1.Event{}
+	}
+	for _, e := range list.Items {
+		p.seen[pod][e.Name] = e
+	}
+	list.Items = slices.Collect(maps.Values(p.seen[pod]))
+	p.mu.Unlock()
 	// The time of the first occurrence is in whole seconds; the name's end has
 	// it to the nanosecond.
 	slices.SortStableFunc(list.Items, func(a, b v1.Event) int {

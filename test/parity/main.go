@@ -31,7 +31,7 @@ type options struct {
 func main() {
 	var o options
 	flag.StringVar(&o.scenario, "scenario", "", "run the scenarios whose name matches this pattern only")
-	flag.StringVar(&o.agent, "agent", "", "run podd or kubelet only; the other's records of the last run are compared with")
+	flag.StringVar(&o.agent, "agent", "", "run podd or kubelet only, or none: the records of the last run are compared")
 	flag.BoolVar(&o.verbose, "v", false, "show known differences and both sequences")
 	flag.IntVar(&o.slots, "slots", 8, "how many scenarios run at once on each side")
 	flag.StringVar(&o.podd, "podd", "build/podd", "podd to compare")
@@ -65,7 +65,11 @@ func (o options) run(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	sides := []string{"kubelet", "podd"}
-	if o.agent != "" {
+	switch o.agent {
+	case "":
+	case "none": // compare the records of the last run
+		return o.report(scenarios, known)
+	default:
 		if !slices.Contains(sides, o.agent) {
 			return false, fmt.Errorf("there is no agent %q", o.agent)
 		}

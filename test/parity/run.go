@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -60,9 +61,14 @@ type Side struct {
 func (s *Side) Poll(ctx context.Context) {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
-	for {
+	for n := 0; ; n++ {
 		if pods, err := s.Agent.Pods(ctx); err == nil {
 			s.see(pods, time.Now())
+		}
+		if n%20 == 0 { // before an agent forgets them; errors are the script's to find
+			for _, name := range s.names() {
+				_, _ = s.Agent.Events(ctx, name+"-"+nodeName)
+			}
 		}
 		select {
 		case <-ctx.Done():
@@ -82,6 +88,13 @@ func (s *Side) see(pods []v1.Pod, at time.Time) {
 	}
 	close(s.polled)
 	s.polled = make(chan struct{})
+}
+
+// names are the pods under way.
+func (s *Side) names() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Keys(s.watched))
 }
 
 func (s *Side) looked() <-chan struct{} {
