@@ -20,6 +20,7 @@ const (
 	messageLost        = "The container could not be located when the pod was terminated"
 	messageWasRunning  = "The container could not be located when the pod was deleted.  The container used to be Running"
 	messageRestartAll  = "The container is removed because RestartAllContainers in place"
+	messageHook        = "its postStart hook is not through yet"
 	messageInitAssumed = "Unable to get init container status from container runtime and pod has been initialized, treat it as exited normally"
 
 	// exitCodeUnknown stands for the exit code of a container that vanished.
@@ -55,7 +56,8 @@ func (c *computation) containers(specs []v1.Container, previous []v1.ContainerSt
 
 func (c *computation) container(spec *v1.Container, old *v1.ContainerStatus, k kind) v1.ContainerStatus {
 	latest, before := c.observed(spec.Name)
-	if latest != nil && latest.State != pod.ContainerExited && c.report.Starting[latest.ID] && !c.ending() {
+	hooked := latest != nil && latest.State != pod.ContainerExited && c.report.Starting[latest.ID] && !c.ending()
+	if hooked {
 		// Its postStart hook is under way: the kubelet shows what was before.
 		latest, before = before, c.before(before)
 	}
@@ -72,6 +74,9 @@ func (c *computation) container(spec *v1.Container, old *v1.ContainerStatus, k k
 	}
 	c.wait(&s, k)
 	c.stillWaiting(&s, old)
+	if w := s.State.Waiting; hooked && w != nil && w.Message == "" && firstStart(w.Reason) {
+		w.Message = messageHook // the kubelet leaves people to guess
+	}
 	return s
 }
 

@@ -231,6 +231,10 @@ func TestPostStartHookHidesItsContainer(t *testing.T) {
 	if describe(cs.State) != "waiting ContainerCreating" || cs.ContainerID != "" || cs.Ready || *cs.Started || first.Phase != v1.PodPending {
 		t.Errorf("first start: got %s %q ready %v phase %s, want it waiting without an ID in a Pending pod", describe(cs.State), cs.ContainerID, cs.Ready, first.Phase)
 	}
+	told := Compute(aScene(with("a", running(0, 2)), starting("a-0")), v1.PodStatus{})
+	if got := told.ContainerStatuses[0].State.Waiting.Message; got != messageHook {
+		t.Errorf("first start: got the message %q, want what it waits for", got)
+	}
 	through := Compute(aScene(with("a", running(0, 2))), first)
 	if cs := through.ContainerStatuses[0]; describe(cs.State) != "running" || !cs.Ready || cs.RestartCount != 0 {
 		t.Errorf("hook through: got %s ready %v, %d restarts", describe(cs.State), cs.Ready, cs.RestartCount)

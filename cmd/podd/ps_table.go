@@ -164,12 +164,22 @@ func (v view) reasons(l server.Listing, now time.Time) []line {
 			say("", p.Status.Reason, p.Status.Message, p.Status.Reason+p.Status.Message)
 		}
 		for _, cs := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
+			if p.Status.Reason != "" && neverRan(&cs) {
+				continue // the pod's reason says why, and the exit code of it is made up
+			}
 			if reason, text, key := why(&cs, now); reason != "" {
 				say(cs.Name, reason, text, key)
 			}
 		}
 	}
 	return lines
+}
+
+// neverRan says that a container of a pod that ended was never made: the API has
+// an exit code for it all the same.
+func neverRan(cs *v1.ContainerStatus) bool {
+	t := cs.State.Terminated
+	return t != nil && t.Reason == "ContainerStatusUnknown" && cs.ContainerID == "" && t.ContainerID == "" && t.StartedAt.IsZero()
 }
 
 // why a container does not run; no reason for one that does, that is done, or

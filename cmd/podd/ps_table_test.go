@@ -56,6 +56,9 @@ func TestAPersonSeesWhyAContainerDoesNotRun(t *testing.T) {
 		{"has ended", aContainer(end(137, 0, "OOMKilled", ""), none), "default/p0: c: OOMKilled: exited with code 137 3m ago"},
 		{"was killed", aContainer(end(0, 9, "", ""), none), "default/p0: c: Signal:9: killed by signal 9 3m ago"},
 		{"the pod's own reason", v1.PodStatus{Phase: v1.PodFailed, Reason: "Evicted", Message: "too little memory"}, "default/p0: Evicted: too little memory"},
+		{"never began before its pod's end", v1.PodStatus{Phase: v1.PodFailed, Reason: "DeadlineExceeded", Message: "too long",
+			ContainerStatuses: []v1.ContainerStatus{{Name: "c", State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{Reason: "ContainerStatusUnknown", ExitCode: 137}}}}},
+			"default/p0: DeadlineExceeded: too long"},
 		{"init container", v1.PodStatus{InitContainerStatuses: []v1.ContainerStatus{{Name: "i", State: wait("ErrImagePull", "gone")}}}, "default/p0: i: ErrImagePull: gone"},
 	}
 	for _, tt := range tests {
