@@ -64,6 +64,8 @@ test: build runtime check ## everything: check, unit tests with the race detecto
 	@$(call need,test); $(need_pods)
 	@echo "--- tests, with the race detector"
 	@CGO_ENABLED=1 $(testsum) -- -race -timeout 15m $$($(GO) list ./... | grep -v -e /test/e2e$$ -e /test/vm$$) || touch $(FAILED)
+	@echo "--- tests against upstream's own functions"
+	@$(testsum) -dir test/parity -- -timeout 10m ./... || touch $(FAILED)
 	@echo "--- tests on the real container runtime"
 	@$(testsum) -- -count=1 -timeout 15m ./test/e2e/... || touch $(FAILED)
 	@if [ -z "$(SKIP_VM)" ]; then \

@@ -88,6 +88,7 @@ func load(path string) (c counts) {
 
 func run() error {
 	total := flag.String("total", "", "file that keeps the counts")
+	dir := flag.String("dir", "", "module in which to run, where it is not this one")
 	sum := flag.Bool("sum", false, "print the counts and remove the file")
 	flag.Parse()
 	all := load(*total)
@@ -100,7 +101,7 @@ func run() error {
 		return nil
 	}
 	cmd := exec.Command("go", append([]string{"test", "-json"}, flag.Args()...)...)
-	cmd.Stderr = os.Stderr
+	cmd.Dir, cmd.Stderr = *dir, os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return err
