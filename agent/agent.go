@@ -348,7 +348,7 @@ func (a *Agent) removeLogs(g grave) {
 		err = a.cfg.Logs.RemoveLogs(g.pod())
 	}
 	if err == nil {
-		err = a.graves.clear(g.UID)
+		err = a.graves.stones.remove(g.UID)
 	}
 	if err != nil {
 		a.log.Warn("logs of a gone pod stay", "pod", g.Namespace+"/"+g.Name, "uid", g.UID, "error", err)

@@ -229,7 +229,7 @@ func (w *worker) cleanUp(ctx context.Context, d *pod.Desired) error {
 		return fmt.Errorf("forget that the node ended the pod: %w", err)
 	}
 	if d.Pod.Name != "" {
-		if err := w.agent.graves.carve(graveOf(d.Pod, time.Now().Add(w.agent.cfg.LogRetention))); err != nil {
+		if err := w.agent.graves.stones.write(graveOf(d.Pod, time.Now().Add(w.agent.cfg.LogRetention))); err != nil {
 			w.log.Warn("a restart of podd will forget to remove the pod's logs", "error", err)
 		}
 	}

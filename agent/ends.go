@@ -1,15 +1,8 @@
 package agent
 
 import (
-	"encoding/json"
-	"errors"
-	"fmt"
-	"io/fs"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -17,14 +10,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"podd/agent/plan"
-	"podd/internal/atomicfile"
 	"podd/internal/pod"
 )
 
 // ends remembers which wanted pods the node has ended for good, each in a small
 // file as long as the pod is there: a restart of podd must not start them again.
 type ends struct {
-	dir string // empty for none
+	files notes[kept]
 
 	mu   sync.Mutex // guards pods
 	pods map[pod.UID]pod.End
@@ -36,9 +28,12 @@ type kept struct {
 	pod.End
 }
 
-func newEnds(dir string) *ends { return &ends{dir: dir, pods: make(map[pod.UID]pod.End)} }
-
-func (e *ends) file(uid pod.UID) string { return filepath.Join(e.dir, string(uid)+".json") }
+func newEnds(dir string) *ends {
+	return &ends{
+		files: notes[kept]{dir: dir, uid: func(k kept) pod.UID { return k.UID }, says: "which pod was ended"},
+		pods:  make(map[pod.UID]pod.End),
+	}
+}
 
 // of returns why a pod was ended, or nil.
 func (e *ends) of(uid pod.UID) *pod.End {
@@ -62,17 +57,7 @@ func (e *ends) keep(uid pod.UID, end pod.End) error {
 	e.mu.Lock()
 	e.pods[uid] = end
 	e.mu.Unlock()
-	if e.dir == "" {
-		return nil
-	}
-	text, err := json.Marshal(kept{UID: uid, End: end})
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(e.dir, 0o750); err != nil {
-		return err
-	}
-	return atomicfile.Write(e.file(uid), text, 0o640)
+	return e.files.write(kept{UID: uid, End: end})
 }
 
 // drop forgets a pod's end; none is no error.
@@ -81,41 +66,22 @@ func (e *ends) drop(uid pod.UID) error {
 	_, known := e.pods[uid]
 	delete(e.pods, uid)
 	e.mu.Unlock()
-	if e.dir == "" || !known {
+	if !known {
 		return nil
 	}
-	if err := os.Remove(e.file(uid)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
+	return e.files.remove(uid)
 }
 
-// read takes up what an earlier podd wrote. A file that cannot be read is
-// removed: that pod starts again.
+// read takes up what an earlier podd wrote. A pod whose file cannot be read
+// starts again.
 func (e *ends) read() error {
-	if e.dir == "" {
-		return nil
-	}
-	entries, err := os.ReadDir(e.dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	errs := []error{err}
-	for _, entry := range entries {
-		path, k := filepath.Join(e.dir, entry.Name()), kept{}
-		text, err := os.ReadFile(path)
-		if err == nil && strings.HasSuffix(path, ".json") {
-			err = json.Unmarshal(text, &k)
-		}
-		if err != nil || k.UID == "" || path != e.file(k.UID) {
-			errs = append(errs, fmt.Errorf("%s does not say which pod was ended: %w", path, errors.Join(err, os.Remove(path))))
-			continue
-		}
-		e.mu.Lock()
+	found, err := e.files.read()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, k := range found {
 		e.pods[k.UID] = k.End
-		e.mu.Unlock()
 	}
-	return errors.Join(errs...)
+	return err
 }
 
 // End stops a pod for good although its source wants it: it becomes Failed with

@@ -2,21 +2,13 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
-	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"podd/internal/atomicfile"
 	"podd/internal/pod"
 )
 
@@ -25,8 +17,8 @@ import (
 // small file that a restart of podd finds; the logs' own directory is no record,
 // for it may hold the logs of another agent's pods.
 type graves struct {
-	dir  string // of the stones; empty for none
-	poke chan struct{}
+	stones notes[grave]
+	poke   chan struct{}
 
 	mu   sync.Mutex // guards pods
 	pods []grave    // by due
@@ -40,7 +32,12 @@ type grave struct {
 	Due       time.Time `json:"due"`
 }
 
-func newGraves(dir string) *graves { return &graves{dir: dir, poke: make(chan struct{}, 1)} }
+func newGraves(dir string) *graves {
+	return &graves{
+		stones: notes[grave]{dir: dir, uid: func(g grave) pod.UID { return g.UID }, says: "whose logs are to be removed"},
+		poke:   make(chan struct{}, 1),
+	}
+}
 
 func graveOf(p *v1.Pod, due time.Time) grave {
 	return grave{Namespace: p.Namespace, Name: p.Name, UID: p.UID, Due: due}
@@ -88,61 +85,6 @@ func (g *graves) run(ctx context.Context, remove func(grave)) {
 		}
 		wait(ctx, g.poke, due)
 	}
-}
-
-func (g *graves) stone(uid pod.UID) string { return filepath.Join(g.dir, string(uid)+".json") }
-
-// carve writes the stone of a pod that is about to go, before the runtime
-// forgets the last of it.
-func (g *graves) carve(what grave) error {
-	if g.dir == "" {
-		return nil
-	}
-	text, err := json.Marshal(what)
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(g.dir, 0o750); err != nil {
-		return err
-	}
-	return atomicfile.Write(g.stone(what.UID), text, 0o640)
-}
-
-// clear removes a stone; none is no error.
-func (g *graves) clear(uid pod.UID) error {
-	if g.dir == "" {
-		return nil
-	}
-	if err := os.Remove(g.stone(uid)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
-}
-
-// read returns what the stones say that an earlier podd left. One that cannot
-// be read is removed: what it said is lost.
-func (g *graves) read() (found []grave, err error) {
-	if g.dir == "" {
-		return nil, nil
-	}
-	entries, err := os.ReadDir(g.dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	errs := []error{err}
-	for _, e := range entries {
-		path, what := filepath.Join(g.dir, e.Name()), grave{}
-		text, err := os.ReadFile(path)
-		if err == nil && strings.HasSuffix(path, ".json") {
-			err = json.Unmarshal(text, &what)
-		}
-		if err != nil || what.UID == "" || path != g.stone(what.UID) {
-			errs = append(errs, fmt.Errorf("%s does not say whose logs are to be removed: %w", path, errors.Join(err, os.Remove(path))))
-			continue
-		}
-		found = append(found, what)
-	}
-	return found, errors.Join(errs...)
 }
 
 // wait blocks until poked, until the time at (never where it is zero), or

@@ -55,7 +55,7 @@ func (a *Agent) sweep(ctx context.Context, known []pod.UID) {
 			left.pods = append(left.pods, uid)
 		}
 	}
-	if left.graves, err = a.graves.read(); err != nil {
+	if left.graves, err = a.graves.stones.read(); err != nil {
 		a.log.Warn("logs of gone pods stay", "error", err)
 	}
 	select {
