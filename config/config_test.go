@@ -369,3 +369,21 @@ func FuzzParseDocument(f *testing.F) {
 		}
 	})
 }
+
+// leaves lists the paths of every field of a configuration type that can be
+// set by itself: those of structs within it, not of lists and mappings.
+func leaves(t reflect.Type, path string) []string {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if t.Kind() == reflect.Struct {
+		if inner := jsonFields(t); len(inner) > 0 {
+			var all []string
+			for name, ft := range inner {
+				all = append(all, leaves(ft, join(path, name))...)
+			}
+			return all
+		}
+	}
+	return []string{path}
+}

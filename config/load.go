@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"reflect"
 	"strconv"
 	"strings"
 
@@ -283,22 +282,4 @@ func hostPort(host string, port int32) string {
 		return netip.AddrPortFrom(ip, uint16(port)).String()
 	}
 	return host + ":" + strconv.Itoa(int(port))
-}
-
-// leaves lists the paths of every field of a configuration type that can be
-// set by itself: those of structs within it, not of lists and mappings.
-func leaves(t reflect.Type, path string) []string {
-	for t.Kind() == reflect.Pointer {
-		t = t.Elem()
-	}
-	if t.Kind() == reflect.Struct {
-		if inner := jsonFields(t); len(inner) > 0 {
-			var all []string
-			for name, ft := range inner {
-				all = append(all, leaves(ft, join(path, name))...)
-			}
-			return all
-		}
-	}
-	return []string{path}
 }
