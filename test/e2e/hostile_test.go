@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -12,6 +13,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	v1 "k8s.io/api/core/v1"
 )
 
 // hostile is a server on loopback that does one thing with each connection,
@@ -136,4 +139,62 @@ func (e *env) memory() int {
 		e.Fatal(err)
 	}
 	return kb << 10
+}
+
+// TestAHookWhoseServerNeverAnswersIsCutOffWithTheGracePeriod: nor one whose
+// answer never ends.
+func TestAHookWhoseServerNeverAnswersIsCutOffWithTheGracePeriod(t *testing.T) {
+	e := begin(t)
+	hangs := e.hostile(func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
+	endless := e.hostile(func(c net.Conn) {
+		_, _ = c.Read(make([]byte, 4096))
+		for block := []byte(strings.Repeat("x", 64<<10)); ; {
+			if _, err := c.Write(append([]byte("HTTP/1.1 200 OK\r\n\r\n"), block...)); err != nil {
+				return
+			}
+		}
+	})
+	hook := func(name, when string, port int) {
+		e.write(name+".yaml", e.told(name, "terminationGracePeriodSeconds: 2", nil, []string{
+			fmt.Sprintf("name: main\nlifecycle: {%s: {httpGet: {host: 127.0.0.1, port: %d}}}\n", when, port) + says(name, name+"-ends", "0"),
+		}))
+	}
+	hook("stop", "preStop", hangs.port)
+	hook("start", "postStart", hangs.port)
+	hook("flood", "preStop", endless.port)
+	e.ready("stop")
+	e.ready("flood")
+	e.waitPod("start", "waiting for its hook", func(p *v1.Pod) error {
+		c := p.Status.ContainerStatuses
+		if hangs.asked.Load() == 0 || len(c) != 1 || c[0].State.Waiting == nil || !strings.Contains(c[0].State.Waiting.Message, "postStart hook") {
+			return errors.New(describe(p))
+		}
+		return nil
+	})
+	rss, at := e.memory(), time.Now()
+	e.remove("stop.yaml", "start.yaml", "flood.yaml")
+	e.eventually("they are gone", func(ctx context.Context) error {
+		pods, err := e.podd.Pods(ctx)
+		if err == nil && len(pods) > 0 {
+			err = errors.New(describe(&pods[0]))
+		}
+		return err
+	})
+	if took := time.Since(at); took > 10*time.Second {
+		t.Errorf("they were gone after %v, want a little over the 2 s of their grace periods", took)
+	}
+	e.eventually("nobody asks any more", func(context.Context) error {
+		if n := hangs.open.Load() + endless.open.Load(); n > 0 {
+			return fmt.Errorf("%d connections are open", n)
+		}
+		return nil
+	})
+	if grown := e.memory() - rss; grown > 32<<20 {
+		t.Errorf("podd has %d MiB more than before", grown>>20)
+	}
+	for _, word := range []string{"stop-ends", "start-ends", "flood-ends"} {
+		if !strings.Contains(e.contents("order"), word) {
+			t.Errorf("%s: its container was not told to end in time", word)
+		}
+	}
 }

@@ -173,6 +173,12 @@ func TestEachFaultOfARegistryIsToldAndHoldsUpNobody(t *testing.T) {
 		"toomany":      {failing(http.StatusTooManyRequests, "Retry-After", "120"), "limits how much is pulled"},
 		"broken":       {failing(http.StatusInternalServerError), "the registry is at fault"},
 		"missing":      {failing(http.StatusNotFound), "has no such image"},
+		"loud": {func(http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.WriteHeader(http.StatusBadRequest)
+				_, _ = w.Write(bytes.Repeat([]byte("a word "), 150_000))
+			})
+		}, ""},
 		"wrong": {forLayer(id, func(w http.ResponseWriter, _ *http.Request, _ http.Handler) {
 			w.Header().Set("Content-Type", "application/octet-stream")
 			_, _ = w.Write([]byte(strings.Repeat("not what was announced ", 1000)))
@@ -200,8 +206,8 @@ func TestEachFaultOfARegistryIsToldAndHoldsUpNobody(t *testing.T) {
 		return p.Status.ContainerStatuses[0].State.Waiting.Message
 	}
 	for name, fault := range faults {
-		if got := said(name); !strings.Contains(got, fault.want) {
-			t.Errorf("%s: got %q, want %q in it", name, got, fault.want)
+		if got := said(name); !strings.Contains(got, fault.want) || len(got) > 4<<10 {
+			t.Errorf("%s: got %d bytes, %.4000q, want %q in it", name, len(got), got, fault.want)
 		}
 	}
 	if got := said("nowhere"); !strings.Contains(got, "could not be resolved") && !strings.Contains(got, "could not be reached") {
