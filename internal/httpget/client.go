@@ -41,7 +41,7 @@ func NewTransport(http2 bool) http.RoundTripper {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(http2)
-	return transport{plain{Dialer()}, &http.Transport{
+	return transport{newPlain(), &http.Transport{
 		DialContext: Dialer().DialContext,
 		// A pod's certificate names its service, if anything; upstream checks
 		// none, and nothing secret is sent.

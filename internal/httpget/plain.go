@@ -9,6 +9,7 @@ import (
 	"math"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 )
 
@@ -16,7 +17,28 @@ import (
 // goroutine. http.Transport does the same with three goroutines that hand the
 // exchange to one another, which for a probe on a node's own bridge is most of
 // what it costs. The errors are http.Transport's.
-type plain struct{ dialer *net.Dialer }
+type plain struct {
+	dialer *net.Dialer
+	spare  *sync.Pool // of *buffers
+}
+
+func newPlain() plain {
+	return plain{Dialer(), &sync.Pool{New: func() any {
+		return &buffers{in: bufio.NewReaderSize(nil, 2<<10), out: bufio.NewWriterSize(nil, 1<<10)}
+	}}}
+}
+
+// buffers are an exchange's: half of what it would allocate.
+type buffers struct {
+	in  *bufio.Reader
+	out *bufio.Writer
+}
+
+// drop lets go of the connection, which a spare must not keep.
+func (b *buffers) drop() {
+	b.in.Reset(nil)
+	b.out.Reset(nil)
+}
 
 // RoundTrip is http.RoundTripper's. The context bounds the whole exchange, the
 // body included.
@@ -30,7 +52,7 @@ func (t plain) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, cause(ctx, err)
 	}
-	x := &exchange{ctx: ctx, conn: conn}
+	x := &exchange{ctx: ctx, conn: conn, spare: t.spare, buffers: t.spare.Get().(*buffers)}
 	// A call that is waiting in the kernel ends with the context, too.
 	x.release = context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	resp, err := x.do(req)
@@ -55,16 +77,23 @@ type exchange struct {
 	conn    net.Conn
 	release func() bool
 	body    io.ReadCloser
+	spare   *sync.Pool
+	buffers *buffers // nil once closed
 }
 
 func (x *exchange) do(req *http.Request) (*http.Response, error) {
 	once := *req // a RoundTripper changes no request
 	once.Close = true
-	if err := once.Write(x.conn); err != nil {
+	out, buffered := x.buffers.out, x.buffers.in
+	out.Reset(x.conn)
+	if err := once.Write(out); err != nil {
+		return nil, err
+	}
+	if err := out.Flush(); err != nil {
 		return nil, err
 	}
 	in := &io.LimitedReader{R: x.conn, N: maxHeaders}
-	buffered := bufio.NewReaderSize(in, 2<<10)
+	buffered.Reset(in)
 	if _, err := buffered.Peek(1); err != nil {
 		return nil, err
 	}
@@ -85,8 +114,11 @@ func (x *exchange) do(req *http.Request) (*http.Response, error) {
 	}
 }
 
-// Read reads the body.
+// Read reads the body; never while Close is called.
 func (x *exchange) Read(p []byte) (int, error) {
+	if x.buffers == nil {
+		return 0, http.ErrBodyReadAfterClose
+	}
 	n, err := x.body.Read(p)
 	if err != nil && !errors.Is(err, io.EOF) {
 		err = cause(x.ctx, err)
@@ -97,6 +129,12 @@ func (x *exchange) Read(p []byte) (int, error) {
 // Close ends the exchange, read to the end or not. It never waits for the rest
 // of a body, which may have no end.
 func (x *exchange) Close() error {
+	if x.buffers == nil {
+		return nil
+	}
+	x.buffers.drop()
+	x.spare.Put(x.buffers)
+	x.buffers = nil
 	x.release()
 	return x.conn.Close()
 }
