@@ -13,6 +13,8 @@ import (
 	"runtime"
 	"strings"
 	"text/template"
+
+	"podd/internal/atomicfile"
 )
 
 // PauseImage is the sandbox image that "make runtime" builds. It is imported
@@ -165,11 +167,7 @@ func (s *Settings) WriteConfig() (path, remark string, err error) {
 	if err != nil {
 		return "", "", err
 	}
-	tmp := s.configFile() + ".new"
-	if err := os.WriteFile(tmp, text, 0o600); err != nil {
-		return "", "", fmt.Errorf("write containerd's configuration: %w", err)
-	}
-	if err := os.Rename(tmp, s.configFile()); err != nil {
+	if err := atomicfile.Write(s.configFile(), text, 0o600); err != nil {
 		return "", "", fmt.Errorf("write containerd's configuration: %w", err)
 	}
 	return s.configFile(), remark, nil

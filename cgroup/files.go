@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"podd/internal/hugepage"
 )
 
 // ours are the controllers in whose hierarchies podd makes groups and sets
@@ -53,9 +55,9 @@ func (t *Tree) files(l Limits) []file {
 	}
 	if l.AllPages {
 		for _, size := range t.pageSizes {
-			name := "hugetlb." + pageSizeName(size) + ".limit_in_bytes"
+			name := "hugetlb." + hugepage.Name(size) + ".limit_in_bytes"
 			if v2 {
-				name = "hugetlb." + pageSizeName(size) + ".max"
+				name = "hugetlb." + hugepage.Name(size) + ".max"
 			}
 			add("hugetlb", name, number(l.HugePages[size]))
 		}
@@ -185,33 +187,6 @@ func levels(rel string) []string {
 }
 
 func number(n int64) string { return strconv.FormatInt(n, 10) }
-
-// pageSizeName is a page size as the kernel names its files: 2097152 is 2MB.
-func pageSizeName(bytes int64) string {
-	units := []string{"B", "KB", "MB", "GB", "TB"}
-	i := 0
-	for bytes >= 1024 && bytes%1024 == 0 && i < len(units)-1 {
-		bytes /= 1024
-		i++
-	}
-	return number(bytes) + units[i]
-}
-
-// kernelPageSizes are the sizes of huge pages that the kernel has, in bytes.
-func kernelPageSizes(dir string) []int64 {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return nil
-	}
-	var sizes []int64
-	for _, e := range entries {
-		kb, ok := strings.CutPrefix(e.Name(), "hugepages-")
-		if n, err := strconv.ParseInt(strings.TrimSuffix(kb, "kB"), 10, 64); ok && err == nil {
-			sizes = append(sizes, n<<10)
-		}
-	}
-	return sizes
-}
 
 // gone says that a directory is missing, whichever way the kernel says so.
 func gone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENODEV) }

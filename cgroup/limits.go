@@ -3,13 +3,12 @@ package cgroup
 import (
 	"log/slog"
 	"maps"
-	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	helper "k8s.io/component-helpers/resource"
 
+	"podd/internal/hugepage"
 	"podd/internal/pod"
 )
 
@@ -107,18 +106,14 @@ func (s Settings) period() time.Duration {
 func hugePages(list v1.ResourceList) map[int64]int64 {
 	var pages map[int64]int64
 	for name, q := range list {
-		text, ok := strings.CutPrefix(string(name), v1.ResourceHugePagesPrefix)
-		if !ok {
-			continue
-		}
-		size, err := resource.ParseQuantity(text)
-		if err != nil {
-			continue // validation refuses such a pod
+		size, ok, err := hugepage.Size(name)
+		if !ok || err != nil {
+			continue // validation refuses a pod with a wrong one
 		}
 		if pages == nil {
 			pages = map[int64]int64{}
 		}
-		pages[size.Value()] += q.Value()
+		pages[size] += q.Value()
 	}
 	return pages
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	helper "k8s.io/component-helpers/resource"
 
+	"podd/internal/hugepage"
 	"podd/internal/pod"
 )
 
@@ -52,7 +54,7 @@ type group struct {
 func NewTree(facts Facts, driver Driver, root string, settings Settings) *Tree {
 	return &Tree{
 		facts: facts, driver: driver, root: root, settings: settings, units: &bus{},
-		pageSizes: kernelPageSizes("/sys/kernel/mm/hugepages"), pods: map[pod.UID]group{},
+		pageSizes: slices.Sorted(maps.Keys(hugepage.OfKernel(hugepage.Dir))), pods: map[pod.UID]group{},
 	}
 }
 

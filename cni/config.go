@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+
+	"podd/internal/atomicfile"
 )
 
 const (
@@ -127,9 +129,8 @@ func (c *Config) writeConf(backend string) error {
 	if err := os.MkdirAll(c.ConfDir, 0o755); err != nil {
 		return fmt.Errorf("make the pod network's directory: %w", err)
 	}
-	tmp := c.confFile() + ".new"
-	if err := os.WriteFile(tmp, text, 0o644); err != nil {
+	if err := atomicfile.Write(c.confFile(), text, 0o644); err != nil {
 		return fmt.Errorf("write the pod network's configuration: %w", err)
 	}
-	return os.Rename(tmp, c.confFile())
+	return nil
 }

@@ -1,14 +1,16 @@
 package cri
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
-	"strconv"
+	"slices"
 	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 
+	"podd/internal/hugepage"
 	"podd/internal/pod"
 )
 
@@ -113,7 +115,7 @@ func (o Options) withDefaults() Options {
 		o.CPUCFSQuotaPeriod = 100 * time.Millisecond
 	}
 	if o.HugePageSizes == nil {
-		o.HugePageSizes = hugePageSizes("/sys/kernel/mm/hugepages")
+		o.HugePageSizes = hugePageSizes()
 	}
 	if o.SwapControl == nil {
 		o.SwapControl = found(swapControl(o.CgroupV2))
@@ -149,17 +151,10 @@ func swapControl(v2 bool) string {
 }
 
 // hugePageSizes are the kernel's; none where it has no huge pages.
-func hugePageSizes(dir string) []string {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return []string{}
-	}
+func hugePageSizes() []string {
 	sizes := []string{}
-	for _, e := range entries {
-		kb, ok := strings.CutPrefix(e.Name(), "hugepages-")
-		if n, err := strconv.ParseInt(strings.TrimSuffix(kb, "kB"), 10, 64); ok && err == nil {
-			sizes = append(sizes, pageSizeName(n<<10))
-		}
+	for _, size := range slices.Sorted(maps.Keys(hugepage.OfKernel(hugepage.Dir))) {
+		sizes = append(sizes, hugepage.Name(size))
 	}
 	return sizes
 }

@@ -2,13 +2,13 @@ package cri
 
 import (
 	"strconv"
-	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	helper "k8s.io/component-helpers/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"podd/internal/hugepage"
 	"podd/internal/pod"
 )
 
@@ -204,12 +204,8 @@ func hugepageLimits(sizes []string, p *v1.Pod, c *v1.Container) []*runtimeapi.Hu
 	wanted := map[string]uint64{}
 	read := func(list v1.ResourceList) {
 		for name, q := range list {
-			size, ok := strings.CutPrefix(string(name), v1.ResourceHugePagesPrefix)
-			if !ok {
-				continue
-			}
-			if bytes, err := resource.ParseQuantity(size); err == nil {
-				wanted[pageSizeName(bytes.Value())] = uint64(q.Value())
+			if size, ok, err := hugepage.Size(name); ok && err == nil {
+				wanted[hugepage.Name(size)] = uint64(q.Value())
 			}
 		}
 	}
@@ -222,15 +218,4 @@ func hugepageLimits(sizes []string, p *v1.Pod, c *v1.Container) []*runtimeapi.Hu
 		out = append(out, &runtimeapi.HugepageLimit{PageSize: size, Limit: wanted[size]})
 	}
 	return out
-}
-
-// pageSizeName is a page size as runc names it: 2097152 is 2MB.
-func pageSizeName(bytes int64) string {
-	units := []string{"B", "KB", "MB", "GB", "TB"}
-	i := 0
-	for bytes >= 1024 && bytes%1024 == 0 && i < len(units)-1 {
-		bytes /= 1024
-		i++
-	}
-	return strconv.FormatInt(bytes, 10) + units[i]
 }

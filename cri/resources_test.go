@@ -1,9 +1,6 @@
 package cri
 
 import (
-	"os"
-	"path/filepath"
-	"slices"
 	"testing"
 	"time"
 
@@ -73,21 +70,6 @@ func TestNodeSettingsShapeResources(t *testing.T) {
 	c.Resources = v1.ResourceRequirements{}
 	if r := linuxResources(Options{}.withDefaults(), p, c); r.CpuQuota != 200000 || r.MemoryLimitInBytes != 2*gi {
 		t.Errorf("the pod's own limits: got quota %d, memory %d", r.CpuQuota, r.MemoryLimitInBytes)
-	}
-}
-
-func TestHugePageSizesOfTheNode(t *testing.T) {
-	dir := t.TempDir()
-	for _, d := range []string{"hugepages-2048kB", "hugepages-1048576kB", "other"} {
-		if err := os.Mkdir(filepath.Join(dir, d), 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if got := hugePageSizes(dir); !slices.Equal(got, []string{"1GB", "2MB"}) {
-		t.Errorf("got %v", got)
-	}
-	if got := hugePageSizes(filepath.Join(dir, "none")); len(got) != 0 {
-		t.Errorf("a kernel without them: got %v", got)
 	}
 }
 

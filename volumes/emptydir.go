@@ -11,6 +11,9 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"podd/internal/hugepage"
+	"podd/internal/pod"
+
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
@@ -178,19 +181,17 @@ func hugePageSize(p *v1.Pod, medium v1.StorageMedium) (int64, error) {
 	requested := map[int64]bool{}
 	note := func(list v1.ResourceList) error {
 		for name := range list {
-			text, ok := strings.CutPrefix(string(name), v1.ResourceHugePagesPrefix)
-			if !ok {
-				continue
-			}
-			size, err := resource.ParseQuantity(text)
+			size, ok, err := hugepage.Size(name)
 			if err != nil {
 				return fmt.Errorf("page size of resource %s: %w", name, err)
 			}
-			requested[size.Value()] = true
+			if ok {
+				requested[size] = true
+			}
 		}
 		return nil
 	}
-	for _, c := range append(append([]v1.Container{}, p.Spec.Containers...), p.Spec.InitContainers...) {
+	for c := range pod.ContainerSpecs(&p.Spec) {
 		if err := note(c.Resources.Requests); err != nil {
 			return 0, err
 		}

@@ -17,6 +17,7 @@ import (
 	"podd/admission"
 	"podd/cgroup"
 	"podd/config"
+	"podd/internal/hugepage"
 )
 
 // nodeResources are what the machine has and what of it pods may have, as the
@@ -48,7 +49,7 @@ func findResources(cfg *config.Config) (nodeResources, error) {
 	if err := statfsAbove(cfg.RootDir, &disk); err == nil {
 		r.capacity[v1.ResourceEphemeralStorage] = *resource.NewQuantity(int64(disk.Blocks)*disk.Bsize, resource.BinarySI)
 	}
-	for size, number := range hugePages("/sys/kernel/mm/hugepages") {
+	for size, number := range hugepage.OfKernel(hugepage.Dir) {
 		name := v1.ResourceName(v1.ResourceHugePagesPrefix + resource.NewQuantity(size, resource.BinarySI).String())
 		r.capacity[name] = *resource.NewQuantity(size*number, resource.BinarySI)
 	}
@@ -149,20 +150,6 @@ func processors() int {
 		n += b - a + 1
 	}
 	return n
-}
-
-// hugePages is how many pages of each size, in bytes, are set aside.
-func hugePages(dir string) map[int64]int64 {
-	all := map[int64]int64{}
-	entries, _ := os.ReadDir(dir) // a kernel without huge pages has none
-	for _, e := range entries {
-		kb, ok := strings.CutPrefix(e.Name(), "hugepages-")
-		size, err := strconv.ParseInt(strings.TrimSuffix(kb, "kB"), 10, 64)
-		if ok && err == nil {
-			all[size<<10] = readInt(filepath.Join(dir, e.Name(), "nr_hugepages"))
-		}
-	}
-	return all
 }
 
 // maxPIDs is how many processes and threads the machine can have; 0 if unknown.

@@ -1,0 +1,54 @@
+package hugepage
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// Dir is where the kernel says what it has.
+const Dir = "/sys/kernel/mm/hugepages"
+
+// OfKernel is how many pages are set aside, by their size in bytes; empty for a
+// kernel without huge pages. dir is Dir, but in tests.
+func OfKernel(dir string) map[int64]int64 {
+	pages := map[int64]int64{}
+	entries, _ := os.ReadDir(dir)
+	for _, e := range entries {
+		kb, ok := strings.CutPrefix(e.Name(), "hugepages-")
+		size, err := strconv.ParseInt(strings.TrimSuffix(kb, "kB"), 10, 64)
+		if !ok || err != nil {
+			continue
+		}
+		text, _ := os.ReadFile(filepath.Join(dir, e.Name(), "nr_hugepages"))
+		number, _ := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+		pages[size<<10] = number
+	}
+	return pages
+}
+
+// Size is the size of a page, in bytes, that a resource is named after; ok says
+// that it is a resource of huge pages at all, an error that its name has no size.
+func Size(name v1.ResourceName) (bytes int64, ok bool, err error) {
+	text, ok := strings.CutPrefix(string(name), v1.ResourceHugePagesPrefix)
+	if !ok {
+		return 0, false, nil
+	}
+	size, err := resource.ParseQuantity(text)
+	return size.Value(), true, err
+}
+
+// Name is a size as the kernel's cgroup files and runc have it: 2097152 is 2MB.
+func Name(bytes int64) string {
+	units := []string{"B", "KB", "MB", "GB", "TB"}
+	i := 0
+	for bytes >= 1024 && bytes%1024 == 0 && i < len(units)-1 {
+		bytes /= 1024
+		i++
+	}
+	return strconv.FormatInt(bytes, 10) + units[i]
+}
