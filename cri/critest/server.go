@@ -74,9 +74,6 @@ func WithHandlers(handlers []*runtimeapi.RuntimeHandler, features *runtimeapi.Ru
 	return func(s *Server) { s.handlers, s.features = handlers, features }
 }
 
-// WithSocket sets where the Server listens; the default is a new directory.
-func WithSocket(path string) Option { return func(s *Server) { s.socket = path } }
-
 // New starts a Server that ends with the test.
 func New(t testing.TB, opts ...Option) *Server {
 	t.Helper()
@@ -101,15 +98,13 @@ func New(t testing.TB, opts ...Option) *Server {
 	for _, o := range opts {
 		o(s)
 	}
-	if s.socket == "" {
-		// t.TempDir is too long for a socket's name in some tests.
-		dir, err := os.MkdirTemp("", "critest")
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = os.RemoveAll(dir) })
-		s.socket = filepath.Join(dir, "cri.sock")
+	// t.TempDir is too long for a socket's name in some tests.
+	dir, err := os.MkdirTemp("", "critest")
+	if err != nil {
+		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	s.socket = filepath.Join(dir, "cri.sock")
 	s.Start()
 	t.Cleanup(s.close)
 	return s
