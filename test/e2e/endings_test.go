@@ -1,7 +1,9 @@
 package e2e
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -62,5 +64,36 @@ func TestAManifestThatComesBackWithinTheGracePeriodRunsOnceMore(t *testing.T) {
 	})
 	if p.UID != old.UID {
 		t.Errorf("got UID %s, want %s as before", p.UID, old.UID)
+	}
+}
+
+// TestDeadSandboxesOfALivingPodAreCollected, and the containers in them but for
+// the last of each name: its restart count goes on.
+func TestDeadSandboxesOfALivingPodAreCollected(t *testing.T) {
+	e := begin(t)
+	e.write("hit.yaml", annotated(e.resting("hit"), "podd/restart-backoff-initial: 100ms, podd/restart-backoff-max: 100ms"))
+	p := e.ready("hit")
+	for i := range 4 {
+		e.endSandbox("hit")
+		before := containerID(p, "main")
+		p = e.waitPod("hit", "ready in another sandbox", func(p *v1.Pod) error {
+			if condition(p, v1.PodReady) != v1.ConditionTrue || containerID(p, "main") == before {
+				return errors.New(describe(p))
+			}
+			return nil
+		})
+		if got := p.Status.ContainerStatuses[0].RestartCount; got <= int32(i) {
+			t.Errorf("after its sandbox died %d times: got %d restarts", i+1, got)
+		}
+	}
+	e.eventually("the dead sandboxes are gone", func(ctx context.Context) error {
+		boxes, err := e.node.CRI.Sandboxes(ctx)
+		if err == nil && len(boxes) > 2 {
+			err = fmt.Errorf("there are %d", len(boxes))
+		}
+		return err
+	})
+	if n := e.containersOf("hit"); n > 2 {
+		t.Errorf("got %d containers, want the one that runs and the last dead one", n)
 	}
 }
