@@ -65,7 +65,7 @@ func (c *Client) CreateContainer(ctx context.Context, req pod.ContainerRequest) 
 		if id == "" {
 			return "", pod.WithReason(reasonCreate, errors.Join(err, removeIfThere(message)))
 		}
-		c.log.Warn("container exists although its creation was answered with an error", "pod", req.Pod.Namespace+"/"+req.Pod.Name, "container", req.Container.Name, "id", id, "err", err)
+		c.log.Warn("container exists although its creation was answered with an error", "pod", req.Pod.Namespace+"/"+req.Pod.Name, "container", req.Container.Name, "id", id, "error", err)
 	}
 	c.links.learn(id, linkedLog{
 		sandbox: req.Sandbox.ID,
@@ -108,7 +108,7 @@ func (c *Client) restartCount(req pod.ContainerRequest, podLogs string) int32 {
 	entries, err := os.ReadDir(filepath.Join(podLogs, req.Container.Name))
 	if err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
-			c.log.Warn("earlier logs of a container cannot be listed: its restarts may be counted anew", "pod", req.Pod.Namespace+"/"+req.Pod.Name, "container", req.Container.Name, "err", err)
+			c.log.Warn("earlier logs of a container cannot be listed: its restarts may be counted anew", "pod", req.Pod.Namespace+"/"+req.Pod.Name, "container", req.Container.Name, "error", err)
 		}
 		return req.RestartCount
 	}
@@ -151,7 +151,7 @@ func (c *Client) StartContainer(ctx context.Context, id string) error {
 	}
 	if err := c.links.link(id); err != nil {
 		// The container runs; only a log shipper misses the link.
-		c.log.Warn("container log not linked", "container", id, "err", err)
+		c.log.Warn("container log not linked", "container", id, "error", err)
 	}
 	return nil
 }

@@ -29,7 +29,7 @@ func (c *Client) RemoveContainer(ctx context.Context, id string) error {
 		return err
 	}
 	if err := c.links.remove(id); err != nil {
-		c.log.Warn("container log not removed", "container", id, "err", err)
+		c.log.Warn("container log not removed", "container", id, "error", err)
 	}
 	return nil
 }

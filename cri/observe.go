@@ -259,7 +259,7 @@ func (c *Client) containerStatus(ctx context.Context, k *runtimeapi.Container) (
 		})
 		// A podd that was killed between the start and the link makes up for it.
 		if err := c.links.link(k.Id); err != nil {
-			c.log.Debug("container log not linked", "container", k.Id, "err", err)
+			c.log.Debug("container log not linked", "container", k.Id, "error", err)
 		}
 	}
 	return &out, nil

@@ -52,7 +52,7 @@ func (c *Client) RunSandbox(ctx context.Context, req pod.SandboxRequest) (string
 	err = mapError("", err)
 	if ambiguous(err) && ctx.Err() == nil {
 		if id := c.findSandbox(ctx, config.Metadata); id != "" {
-			c.log.Warn("sandbox exists although its creation was answered with an error", "pod", p.Namespace+"/"+p.Name, "sandbox", id, "err", err)
+			c.log.Warn("sandbox exists although its creation was answered with an error", "pod", p.Namespace+"/"+p.Name, "sandbox", id, "error", err)
 			c.own(id, p.UID)
 			return id, nil
 		}

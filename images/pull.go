@@ -299,7 +299,7 @@ func (l *Puller) announce(o *op, waiting map[wantKey]*want, r result, total time
 	case len(waiting) == 0:
 		l.log.Info("image pull given up", "image", o.key.ref, "why", errNobodyWants)
 	default:
-		l.log.Debug("image not pulled", "image", o.key.ref, "err", bounded(r.err.Error()))
+		l.log.Debug("image not pulled", "image", o.key.ref, "error", bounded(r.err.Error()))
 	}
 	for key, w := range waiting {
 		if r.err == nil {

@@ -174,7 +174,7 @@ func (r *Relister) follow(ctx context.Context) {
 			return
 		}
 		if errors.Is(err, pod.ErrUnimplemented) {
-			r.log.Warn("the container runtime has no event stream: podd asks for all pods once a second instead, which costs CPU and reaction time", "err", err)
+			r.log.Warn("the container runtime has no event stream: podd asks for all pods once a second instead, which costs CPU and reaction time", "error", err)
 			r.mu.Lock()
 			r.polling = true
 			r.mu.Unlock()
@@ -186,7 +186,7 @@ func (r *Relister) follow(ctx context.Context) {
 		}
 		r.metrics.restarts.Inc()
 		if wait == backoffFirst {
-			r.log.Warn("the container runtime's event stream is lost", "err", err)
+			r.log.Warn("the container runtime's event stream is lost", "error", err)
 		}
 		r.note(err)
 		r.mu.Lock()
@@ -274,7 +274,7 @@ func (r *Relister) list(ctx context.Context) {
 	}
 	if err != nil {
 		if !r.unlisted {
-			r.log.Warn("pods not listed", "err", err)
+			r.log.Warn("pods not listed", "error", err)
 		}
 		r.unlisted = true
 		return

@@ -46,7 +46,7 @@ func (g *lastGood) keep(path string, data []byte) {
 func (g *lastGood) flush() {
 	for path, data := range g.waiting {
 		if err := g.write(path, data); err != nil {
-			g.log.Warn("keeping the last good version of a manifest does not work", "manifest", path, "err", err)
+			g.log.Warn("keeping the last good version of a manifest does not work", "manifest", path, "error", err)
 		}
 	}
 	clear(g.waiting)
@@ -82,7 +82,7 @@ func (g *lastGood) forget(path string) {
 	}
 	delete(g.waiting, path)
 	if err := os.Remove(g.file(path)); err != nil && !os.IsNotExist(err) {
-		g.log.Warn("removing the last good version of a manifest does not work", "manifest", path, "err", err)
+		g.log.Warn("removing the last good version of a manifest does not work", "manifest", path, "error", err)
 	}
 }
 

@@ -57,7 +57,7 @@ func (s *Source) list(w *watcher) ([]string, error) {
 	if w != nil {
 		if now, lookErr := look(watched); lookErr != nil || w.dir < 0 || now.ino != w.target.ino || now.dev != w.target.dev {
 			if err := w.aim(watched); err != nil {
-				s.log.Warn("watching does not work: changes are seen at the next rescan only", "every", s.cfg.CheckFrequency, "err", err)
+				s.log.Warn("watching does not work: changes are seen at the next rescan only", "every", s.cfg.CheckFrequency, "error", err)
 			}
 		}
 	}

@@ -151,7 +151,7 @@ func (s *Source) loop(ctx context.Context, out chan<- podconfig.Snapshot, w *wat
 func (s *Source) watch() (*watcher, <-chan []event, <-chan error) {
 	w, err := newWatcher()
 	if err != nil {
-		s.log.Warn("no inotify: changes are seen at the next rescan only", "every", s.cfg.CheckFrequency, "err", err)
+		s.log.Warn("no inotify: changes are seen at the next rescan only", "every", s.cfg.CheckFrequency, "error", err)
 		return nil, nil, nil
 	}
 	events, failed := make(chan []event), make(chan error, 1)
