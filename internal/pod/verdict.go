@@ -12,8 +12,6 @@ const (
 	ReasonEvicted          = "Evicted"
 	ReasonDeadlineExceeded = "DeadlineExceeded"
 	ReasonPreempting       = "Preempting"
-	ReasonTerminated       = "Terminated"   // by the shutdown of the node
-	ReasonNodeShutdown     = "NodeShutdown" // refused while the node shuts down
 )
 
 // End is the node's decision that a pod which its source still wants must stop
