@@ -10,17 +10,17 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"podd/test/e2e/testnode"
+
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	corev1 "k8s.io/api/core/v1"
@@ -31,7 +31,7 @@ import (
 // digest of its own.
 func busybox(t *testing.T, label string) v1.Image {
 	t.Helper()
-	image, err := ociImage(t.TempDir(), filepath.Join(nodes.bundle.Images, "busybox.tar"))
+	image, err := testnode.ReadImage(t.TempDir(), filepath.Join(nodes.bundle.Images, "busybox.tar"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,25 +46,6 @@ func busybox(t *testing.T, label string) v1.Image {
 		t.Fatal(err)
 	}
 	return image
-}
-
-// ociImage is the first image of an OCI archive, which it unpacks into dir.
-func ociImage(dir, archive string) (v1.Image, error) {
-	if out, err := exec.Command("tar", "-xf", archive, "-C", dir).CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("unpack %s: %w: %s", archive, err, out)
-	}
-	index, err := layout.ImageIndexFromPath(dir)
-	if err != nil {
-		return nil, err
-	}
-	list, err := index.IndexManifest()
-	if err != nil {
-		return nil, err
-	}
-	if len(list.Manifests) == 0 {
-		return nil, fmt.Errorf("no image in %s", archive)
-	}
-	return index.Image(list.Manifests[0].Digest)
 }
 
 // registryOf serves images by name ("app:1") on loopback and returns its

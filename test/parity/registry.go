@@ -7,16 +7,16 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+
+	"podd/test/e2e/testnode"
 )
 
 // serveImages serves busybox on loopback until the process ends and returns the
@@ -38,7 +38,7 @@ func serveImages(images string) (string, error) {
 		return "", err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	image, err := loadImage(filepath.Join(images, "busybox.tar"), dir)
+	image, err := testnode.ReadImage(dir, filepath.Join(images, "busybox.tar"))
 	if err != nil {
 		return "", fmt.Errorf("read the image to serve: %w", err)
 	}
@@ -52,26 +52,6 @@ func serveImages(images string) (string, error) {
 		return "", err
 	}
 	return address, remote.Write(ref, image)
-}
-
-// loadImage unpacks an OCI archive into dir, where the image's layers are read
-// when they are pushed.
-func loadImage(archive, dir string) (v1.Image, error) {
-	if out, err := exec.Command("tar", "-xf", archive, "-C", dir).CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("unpack %s: %w: %s", archive, err, out)
-	}
-	index, err := layout.ImageIndexFromPath(dir)
-	if err != nil {
-		return nil, err
-	}
-	list, err := index.IndexManifest()
-	if err != nil {
-		return nil, err
-	}
-	if len(list.Manifests) == 0 {
-		return nil, fmt.Errorf("no image in %s", archive)
-	}
-	return index.Image(list.Manifests[0].Digest)
 }
 
 func refuse(next http.Handler) http.Handler {
