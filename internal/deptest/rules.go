@@ -48,6 +48,8 @@ var banned = []struct{ path, reason string }{
 	{"github.com/containerd/containerd/v2/plugins/cri", "the runtime's plugins run in the runtime"},
 	{"github.com/containerd/containerd/v2/plugins/snapshots", "the runtime's plugins run in the runtime"},
 	{"github.com/containerd/containerd/v2/core/runtime", "the runtime's shims belong to the runtime"},
+	{"github.com/google/go-containerregistry", "registries are the runtime's business, credentials package images'; this is for tests and the building of images"},
+	{"github.com/docker", "as above: a docker configuration is a small file to be read, not a client to be linked"},
 	{"k8s.io/cri-client", "podd speaks to cri-api itself, with its own deadlines and error classes"},
 	{"k8s.io/component-base/logs/json", "logs are log/slog, passed in"},
 	{"testing", "a test helper is linked into the program"},

@@ -1,8 +1,9 @@
 // Package pod holds the words that podd's packages share when they speak of a
 // pod: what is wanted (Desired, Update), what the runtime says (Observed), what
 // a worker asks of its neighbours (SandboxRequest, ContainerRequest, ImageState,
-// Mount), what it tells them (Report), the classes of errors, and a pod's QoS
-// class, in which they must agree.
+// Mount), what it tells them (Report), the classes of errors, and what follows
+// from a Pod alone, in which they must agree: its containers and their kinds, its
+// QoS class, when it restarts, what its annotations say.
 //
 // It owns values only: no I/O, no goroutines, no locks. Packages that are
 // siblings (agent, cri, status, volumes …) never import one another; they meet
