@@ -262,7 +262,8 @@ func (p *provider) decode(out *boundedBuffer) (*providerv1.CredentialProviderRes
 
 func short(s string) string { return s[:min(len(s), 100)] }
 
-// boundedBuffer takes everything and keeps the first limit bytes. Not embedded: a promoted ReadFrom would go past the limit.
+// boundedBuffer takes everything and keeps the first limit bytes. Its buffer is
+// not embedded: a promoted ReadFrom would go past the limit.
 type boundedBuffer struct {
 	buf   bytes.Buffer
 	limit int

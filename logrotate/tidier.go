@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -42,10 +43,8 @@ func (t *tidier) rotated(log string) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, waiting := range t.queue {
-		if waiting == log {
-			return
-		}
+	if slices.Contains(t.queue, log) {
+		return
 	}
 	t.queue = append(t.queue, log)
 	t.pokeLocked()
