@@ -38,6 +38,7 @@ type Agent struct {
 	mu      sync.Mutex // guards what any goroutine asks for
 	workers map[pod.UID]*worker
 	unknown map[pod.UID]bool    // woken, and no worker knows them
+	foreign map[pod.UID]bool    // somebody else's, which costs no further look
 	refused map[pod.UID]refusal // wanted, and not taken
 
 	// What follows belongs to the sync loop's goroutine alone.
@@ -93,6 +94,7 @@ func New(cfg Config) *Agent {
 		poke:    make(chan struct{}, 1),
 		freed:   make(chan struct{}, 1),
 		unknown: make(map[pod.UID]bool),
+		foreign: make(map[pod.UID]bool),
 	}
 }
 
@@ -288,6 +290,7 @@ func (a *Agent) start(ctx context.Context, d *pod.Desired, unwanted string) {
 	delete(a.last, d.UID())
 	a.mu.Lock()
 	a.workers[d.UID()] = w
+	delete(a.foreign, d.UID())
 	a.mu.Unlock()
 	a.wg.Go(func() {
 		w.run(ctx)
@@ -322,6 +325,9 @@ func (a *Agent) Wake(uid pod.UID, at time.Time) {
 	defer a.mu.Unlock()
 	if w := a.workers[uid]; w != nil {
 		w.wake(at)
+		return
+	}
+	if a.foreign[uid] {
 		return
 	}
 	a.unknown[uid] = true

@@ -133,8 +133,12 @@ func (a *Agent) identify(ctx context.Context, uids []pod.UID) {
 			a.mu.Unlock()
 			continue
 		}
-		if seen.Empty() || seen.StartTime.IsZero() {
-			continue // gone, or not one of podd's
+		if seen.Empty() {
+			continue // gone
+		}
+		if seen.StartTime.IsZero() {
+			a.noteForeign(uid)
+			continue
 		}
 		g := pod.Glance{UID: uid, Name: seen.Name, Namespace: seen.Namespace, Source: seen.Source}
 		select {
@@ -147,6 +151,20 @@ func (a *Agent) identify(ctx context.Context, uids []pod.UID) {
 		sleep(ctx, unknownRetry)
 		a.pokeUnknown()
 	}
+}
+
+// maxForeign bounds what is remembered of others' pods.
+const maxForeign = 4096
+
+// noteForeign remembers that a pod is not podd's, so that its events are passed
+// over: another client of the runtime may start and stop a great many.
+func (a *Agent) noteForeign(uid pod.UID) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.foreign) >= maxForeign {
+		clear(a.foreign)
+	}
+	a.foreign[uid] = a.workers[uid] == nil
 }
 
 // unknownRetry is the wait before another look at pods that the runtime would
