@@ -27,9 +27,6 @@ const (
 	reasonInsufficient       = "OutOf"
 )
 
-// criticalPriority is where the priorities of the system's own classes begin.
-const criticalPriority = 2_000_000_000
-
 // Admit decides whether p may start beside others: the pods that count against
 // the node, p not among them. It never fails, changes nothing and may be called
 // from any goroutine.
@@ -94,9 +91,9 @@ func general(n *Node, p *v1.Pod, others []*v1.Pod) pod.Verdict {
 	switch {
 	case len(short) == 0 && len(blocked) == 0:
 		return pod.Verdict{}
-	case critical(p) && len(blocked) > 0:
+	case pod.IsCritical(p) && len(blocked) > 0:
 		return blocked[0]
-	case critical(p):
+	case pod.IsCritical(p):
 		return preempt(p, others, short)
 	case len(short) > 0:
 		s := short[0]
@@ -125,7 +122,7 @@ func blockers(n *Node, p *v1.Pod, others []*v1.Pod) []pod.Verdict {
 		predicate(ReasonNodePorts, fmt.Sprintf("node(s) didn't have free ports for the requested pod ports: "+
 			"host port %s is taken by pod %s/%s: give one of them another hostPort, or remove one", port, holder.Namespace, holder.Name))
 	}
-	if !static(p) && untolerated(n.Taints, p.Spec.Tolerations) {
+	if !pod.IsStatic(p) && untolerated(n.Taints, p.Spec.Tolerations) {
 		predicate(ReasonTaints, "node(s) had taints that the pod didn't tolerate")
 	}
 	return all
@@ -152,18 +149,6 @@ func tolerated(taint *v1.Taint, tolerations []v1.Toleration) bool {
 		}
 	}
 	return false
-}
-
-// static says that the pod comes from the node itself.
-func static(p *v1.Pod) bool {
-	source, ok := p.Annotations[pod.AnnotationSource]
-	return ok && source != string(pod.SourceAPIServer)
-}
-
-// critical is the kubelet's IsCriticalPod.
-func critical(p *v1.Pod) bool {
-	_, mirror := p.Annotations[v1.MirrorPodAnnotationKey]
-	return static(p) || mirror || p.Spec.Priority != nil && *p.Spec.Priority >= criticalPriority
 }
 
 // appArmor refuses profiles that cannot be enforced.

@@ -91,7 +91,7 @@ func choose(p *v1.Pod, others []*v1.Pod, want needs) (victims []*v1.Pod, missing
 
 // preemptable is the kubelet's Preemptable.
 func preemptable(by, p *v1.Pod) bool {
-	if critical(by) && !critical(p) {
+	if pod.IsCritical(by) && !pod.IsCritical(p) {
 		return true
 	}
 	return by.Spec.Priority != nil && p.Spec.Priority != nil && *by.Spec.Priority > *p.Spec.Priority

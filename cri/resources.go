@@ -19,8 +19,7 @@ const (
 	oomBurstLow   = 3   // 1000 + oomGuaranteed
 	oomBurstHigh  = 999 // one below best effort
 
-	criticalPriority = 2_000_000_000 // system-cluster-critical and above
-	nodeCritical     = "system-node-critical"
+	nodeCritical = "system-node-critical"
 )
 
 // linuxResources are a container's limits for the runtime.
@@ -81,7 +80,7 @@ func (c *Client) GetsSwap(p *v1.Pod, ctr *v1.Container) bool { return c.opts.get
 // LimitedSwap, on cgroup v2, for a container of a Burstable pod that requests
 // some memory, and less than its limit (KEP-2400). Critical pods get none.
 func (o Options) getsSwap(p *v1.Pod, c *v1.Container) bool {
-	if !*o.SwapControl || !o.LimitedSwap || !o.CgroupV2 || critical(p) || pod.QOSClass(p) != v1.PodQOSBurstable {
+	if !*o.SwapControl || !o.LimitedSwap || !o.CgroupV2 || pod.IsCritical(p) || pod.QOSClass(p) != v1.PodQOSBurstable {
 		return false
 	}
 	request, limit := c.Resources.Requests[v1.ResourceMemory], c.Resources.Limits[v1.ResourceMemory]
@@ -144,7 +143,7 @@ func oomScoreAdj(o Options, p *v1.Pod, c *v1.Container) int64 {
 }
 
 func wantedOOMScore(capacity int64, p *v1.Pod, c *v1.Container) int64 {
-	if critical(p) && p.Spec.PriorityClassName == nodeCritical {
+	if pod.IsCritical(p) && p.Spec.PriorityClassName == nodeCritical {
 		return oomGuaranteed
 	}
 	switch pod.QOSClass(p) {
@@ -183,14 +182,6 @@ func unclaimedMemory(p *v1.Pod) int64 {
 	}
 	claimed := helper.AggregateContainerRequests(p, helper.PodResourcesOptions{})
 	return (whole.Value() - claimed.Memory().Value()) / int64(len(p.Spec.Containers)+len(p.Spec.InitContainers))
-}
-
-// critical is the kubelet's IsCriticalPod: whatever comes from the node itself,
-// its copy in an apiserver, and the system's own priorities.
-func critical(p *v1.Pod) bool {
-	source, ok := p.Annotations[pod.AnnotationSource]
-	_, mirror := p.Annotations[v1.MirrorPodAnnotationKey]
-	return ok && source != string(pod.SourceAPIServer) || mirror || p.Spec.Priority != nil && *p.Spec.Priority >= criticalPriority
 }
 
 func memoryRequest(c *v1.Container) int64 {

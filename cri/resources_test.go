@@ -75,7 +75,7 @@ func TestNodeSettingsShapeResources(t *testing.T) {
 
 func TestOOMScoreOfCriticalAndSidecar(t *testing.T) {
 	o := Options{MemoryCapacity: 10 * gi, AllowNegativeOOMScore: true}
-	critical := int32(criticalPriority)
+	critical := int32(2_000_000_000)
 	p := withResources(nil, nil)
 	p.Spec.Priority, p.Spec.PriorityClassName = &critical, "system-node-critical"
 	if got := oomScoreAdj(o, p, &p.Spec.Containers[0]); got != -997 {
