@@ -2,7 +2,9 @@ package admission
 
 import (
 	"fmt"
+	"maps"
 	"runtime"
+	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -113,7 +115,7 @@ func blockers(n *Node, p *v1.Pod, others []*v1.Pod) []pod.Verdict {
 	node := &v1.Node{Spec: v1.NodeSpec{Taints: n.Taints}}
 	node.Name, node.Labels = n.Name, n.Labels
 	if fits, _ := nodeaffinity.GetRequiredNodeAffinity(p).Match(node); !fits {
-		predicate(ReasonNodeAffinity, "node(s) didn't match Pod's node affinity/selector")
+		predicate(ReasonNodeAffinity, "node(s) didn't match Pod's node affinity/selector"+lacking(n.Labels, p.Spec.NodeSelector))
 	}
 	if p.Spec.NodeName != "" && p.Spec.NodeName != n.Name {
 		predicate(ReasonNodeName, "node(s) didn't match the requested node name")
@@ -126,6 +128,20 @@ func blockers(n *Node, p *v1.Pod, others []*v1.Pod) []pod.Verdict {
 		predicate(ReasonTaints, "node(s) had taints that the pod didn't tolerate")
 	}
 	return all
+}
+
+// lacking names, for people, the labels of a selector that the node does not have.
+func lacking(labels, selector map[string]string) string {
+	var missing []string
+	for _, name := range slices.Sorted(maps.Keys(selector)) {
+		if have, ok := labels[name]; !ok || have != selector[name] {
+			missing = append(missing, name+"="+selector[name])
+		}
+	}
+	if len(missing) == 0 {
+		return ""
+	}
+	return ": the node is not labelled " + strings.Join(missing, ",") + " (--node-labels)"
 }
 
 // untolerated looks for taints that end pods; others are the scheduler's.

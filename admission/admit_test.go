@@ -97,7 +97,7 @@ func TestAdmit(t *testing.T) {
 			p.Spec.Resources = &v1.ResourceRequirements{Requests: list("cpu", "3")}
 		}), reason: "OutOfcpu"},
 		"node selector": {pod: with(aPod("a"), func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "hdd"} }),
-			reason: "NodeAffinity", message: "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"},
+			reason: "NodeAffinity", message: "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector: the node is not labelled disk=hdd (--node-labels)"},
 		"a matching selector": {pod: with(aPod("a"), func(p *v1.Pod) {
 			p.Spec.NodeSelector = map[string]string{"disk": "ssd", "kubernetes.io/os": "linux", "kubernetes.io/hostname": "n"}
 		})},
@@ -123,7 +123,7 @@ func TestAdmit(t *testing.T) {
 		"os field":    {pod: with(aPod("a"), func(p *v1.Pod) { p.Spec.OS = &v1.PodOS{Name: v1.Windows} }), reason: "PodOSNotSupported"},
 		"safe sysctl": {pod: with(aPod("a"), set("net.ipv4.tcp_syncookies"))},
 		"forbidden sysctl": {pod: with(aPod("a"), set("vm.swappiness")), reason: "SysctlForbidden",
-			message: `forbidden sysctl: "vm.swappiness" not allowlisted`},
+			message: `forbidden sysctl: "vm.swappiness" not allowlisted: allowedUnsafeSysctls in the configuration names those that pods may set`},
 		"allowed unsafe sysctl":            {pod: with(aPod("a"), set("net/core/somaxconn"))},
 		"allowed by its beginning":         {pod: with(aPod("a"), set("kernel.msgmax"))},
 		"a safe one of the host's network": {pod: with(with(aPod("a"), set("net.ipv4.tcp_syncookies")), func(p *v1.Pod) { p.Spec.HostNetwork = true }), reason: "SysctlForbidden", message: `forbidden sysctl: "net.ipv4.tcp_syncookies" not allowed with host Net enabled`},

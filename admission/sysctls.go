@@ -69,7 +69,7 @@ func (s Sysctls) check(name string, hostNetwork, hostIPC bool) error {
 	}
 	switch {
 	case !ok:
-		return fmt.Errorf("%q not allowlisted", name)
+		return fmt.Errorf("%q not allowlisted: allowedUnsafeSysctls in the configuration names those that pods may set", name)
 	case ns == sysctl.IPCNamespace && hostIPC, ns == sysctl.NetNamespace && hostNetwork:
 		return fmt.Errorf("%q not allowed with host %s enabled", name, ns)
 	}
