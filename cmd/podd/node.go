@@ -249,7 +249,7 @@ func (n *node) newAgent() error {
 		names = append(names, pod.SourceHTTP)
 	}
 	n.agent = agent.New(agent.Config{
-		Observer: observer{n.client, n.greeted}, Sandboxes: sandboxes{n.client, n.network}, Containers: n.client, Images: n.images, Volumes: n.volumes,
+		Observer: observer{n.client, n.greeted, n.newOOMWitness()}, Sandboxes: sandboxes{n.client, n.network}, Containers: n.client, Images: n.images, Volumes: n.volumes,
 		Cgroups: podCgroups{n}, Admitter: n.admission, Resizer: resizer{podCgroups{n}, n.admission}, Logs: n.client, Status: n.status, Events: n.recorder,
 		Probes: n.prober, Hooks: n.hooks, Sources: names, BackOff: curve, Graves: filepath.Join(n.cfg.RootDir, "graves"),
 		Ended: filepath.Join(n.cfg.RootDir, "ended"), HostIP: hostIP(n.cfg), Log: n.log, Metrics: n.registry,

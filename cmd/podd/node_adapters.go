@@ -23,6 +23,7 @@ import (
 type observer struct {
 	*cri.Client
 	greeted <-chan struct{}
+	oom     *oomWitness
 }
 
 // Glance waits a moment for the runtime's greeting.

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+
+	"podd/internal/pod"
+)
+
+// The runtime's words for a container that was killed, and for one that the
+// kernel killed for its memory; and the exit code that both have.
+const (
+	reasonError     = "Error"
+	reasonOOMKilled = "OOMKilled"
+	codeKilled      = 137
+)
+
+// oomWitness knows which containers the kernel killed for their memory where the
+// runtime came too late to see it: under systemd, on cgroup v2, a container's
+// group is gone as soon as its last process is, and with memory.oom.group all of
+// them go at once; containerd, which asks that group, then says Error. The pod's
+// group is podd's own, outlives its containers and counts their kills too.
+type oomWitness struct {
+	// kills is how many processes of a pod were killed so.
+	kills func(pod.UID) (int64, error)
+	log   *slog.Logger
+
+	mu   sync.Mutex // guards what follows; held while kills reads a small file of the kernel's
+	pods map[pod.UID]*oomKills
+}
+
+// oomKills are the containers of a pod that ended by a kill, by ID: whether for
+// memory. counted is how many kills that explains.
+type oomKills struct {
+	dead    map[string]bool
+	counted int64
+}
+
+// correct names what the kernel did in seen. A kill by somebody else within the
+// same look as one for memory is taken for one of those, and so is a later one
+// if between the two the kernel killed a process that its container survived:
+// CRI's own words are no better in that.
+func (w *oomWitness) correct(uid pod.UID, seen *pod.Observed) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	known := w.pods[uid]
+	before := map[string]bool{}
+	if known != nil {
+		before = known.dead
+	}
+	now := map[string]bool{}
+	kills := int64(-1) // not read
+	for i := range seen.Containers {
+		c := &seen.Containers[i]
+		if c.State != pod.ContainerExited || c.ExitCode != codeKilled {
+			continue
+		}
+		forMemory, judged := before[c.ID]
+		if !judged {
+			if kills < 0 {
+				kills = w.read(uid)
+			}
+			forMemory = c.Reason == reasonOOMKilled || known == nil && kills > 0 || known != nil && kills > known.counted
+		}
+		if now[c.ID] = forMemory; forMemory && c.Reason == reasonError {
+			c.Reason = reasonOOMKilled
+		}
+	}
+	switch {
+	case len(now) == 0 && (known == nil || known.counted == 0 || seen.Empty()):
+		delete(w.pods, uid)
+	case kills < 0:
+		known.dead = now
+	default:
+		w.pods[uid] = &oomKills{dead: now, counted: kills}
+	}
+}
+
+func (w *oomWitness) read(uid pod.UID) int64 {
+	n, err := w.kills(uid)
+	if err != nil {
+		w.log.Debug("the kernel does not say whether it killed for memory", "uid", uid, "error", err)
+		return 0
+	}
+	return n
+}
+
+// Observe is the client's, with the reasons that the runtime missed.
+func (o observer) Observe(ctx context.Context, uid pod.UID) (pod.Observed, error) {
+	seen, err := o.Client.Observe(ctx, uid)
+	if err == nil {
+		o.oom.correct(uid, &seen)
+	}
+	return seen, err
+}
+
+// newOOMWitness asks the cgroups of podd's pods.
+func (n *node) newOOMWitness() *oomWitness {
+	return &oomWitness{log: n.log, pods: map[pod.UID]*oomKills{}, kills: func(uid pod.UID) (int64, error) {
+		if tree := n.cgroups.Load(); tree != nil {
+			return tree.Kills(uid)
+		}
+		return 0, nil
+	}}
+}
