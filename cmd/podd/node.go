@@ -294,7 +294,6 @@ func (n *node) run(ctx context.Context) error {
 	start("volumes", n.volumes.Run)
 	start("images", n.images.Run)
 	start("prober", n.prober.Run)
-	start("memory", n.dropCodeWhenCalm)
 	if n.supervisor != nil {
 		start("runtime supervisor", n.supervisor.Run)
 	}
