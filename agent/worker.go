@@ -136,7 +136,7 @@ func (w *worker) round(ctx context.Context) (wakeAt time.Time, again bool) {
 	w.adoptCgroup(ctx, v)
 	w.report(v, nil)
 	if step.Finished {
-		w.release(ctx)
+		w.release(ctx, in.desired)
 	}
 	if step.Idle() {
 		w.tries = 0
@@ -205,15 +205,19 @@ func (w *worker) decide(in mail, seen pod.Observed, now time.Time) *view {
 	return v
 }
 
-// release unmounts, once, what a pod that has run to its end needs no more. What
-// stays mounted goes with the pod.
-func (w *worker) release(ctx context.Context) {
+// release gives back, once, what a pod that has run to its end needs no more: its
+// mounts, and its cgroup with its share of its class' weight. What stays goes with
+// the pod.
+func (w *worker) release(ctx context.Context, d *pod.Desired) {
 	if w.released {
 		return
 	}
 	w.released, w.mounted = true, false
 	if err := w.agent.cfg.Volumes.Release(ctx, w.uid); err != nil && ctx.Err() == nil {
 		w.log.Warn("volumes of a pod that has run to its end stay mounted until it is removed", "error", err)
+	}
+	if err := w.agent.cfg.Cgroups.RemoveCgroup(ctx, d.Pod); err != nil && ctx.Err() == nil {
+		w.log.Warn("the cgroup of a pod that has run to its end stays until it is removed", "error", err)
 	}
 }
 
