@@ -64,6 +64,8 @@ type fakeUnits struct {
 	calls []string
 	known map[string]bool
 	fail  error
+	// stopped, if not nil, is called with the name of each unit that is stopped.
+	stopped func(name string)
 }
 
 func (f *fakeUnits) start(_ context.Context, name string, props []dbus.Property) (bool, error) {
@@ -83,6 +85,9 @@ func (f *fakeUnits) set(_ context.Context, name string, props []dbus.Property) e
 
 func (f *fakeUnits) stop(_ context.Context, name string) error {
 	f.calls = append(f.calls, "stop "+name)
+	if f.stopped != nil {
+		f.stopped(name)
+	}
 	return f.fail
 }
 

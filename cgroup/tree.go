@@ -149,14 +149,15 @@ func (t *Tree) RemoveRoot(ctx context.Context) error {
 }
 
 // stopAbove has systemd forget the slices above the pods' that are gone, lowest
-// first. One that still has a directory is somebody else's too.
+// first. One whose directory cannot be removed is somebody else's too; that it is
+// there says nothing, for systemd makes it anew when a slice below it stops.
 func (t *Tree) stopAbove(ctx context.Context) error {
 	var errs []error
 	above := append(levels(t.rootRel()), t.tier(v1.PodQOSBurstable), t.tier(v1.PodQOSBestEffort))
 	for _, rel := range slices.Backward(above) {
 		used := slices.ContainsFunc(t.facts.Mounts, func(mount string) bool {
-			_, err := os.Lstat(filepath.Join(mount, rel))
-			return err == nil
+			err := syscall.Rmdir(filepath.Join(mount, rel))
+			return err != nil && !gone(err)
 		})
 		if !used {
 			errs = append(errs, t.units.stop(ctx, path.Base(rel)))
