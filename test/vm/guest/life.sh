@@ -1,0 +1,78 @@
+# Checks of a pod's life: in what order its containers start and end, what a
+# restart of podd and a reboot do to it. Sourced by run.sh.
+
+# said: what the containers of shop have said in this boot, and since forgotten.
+said() { grep "^$(head -c 8 /proc/sys/kernel/random/boot_id)" /srv/shop/order | cut -d' ' -f2 | tail -n +$((${1:-0} + 1)) | tr '\n' ' '; }
+said_is() { [ "$(said "$1")" = "$2 " ]; }
+starts="first log log-hooked second net main"
+ends="main-hooked main-ends net-ends log-ends"
+
+shop_starts() {
+	within 180 ready shop || { pod shop .status; return 1; }
+	said_is 0 "$starts" || { echo "it said $(said)"; return 1; }
+	said
+}
+gone() { [ -z "$(pod "$1" .metadata.name)" ] && [ -z "$(crictl pods --name "^$1" -q)" ]; }
+shop_ends() {
+	rm $manifests/shop.yaml
+	within 150 gone shop || { pod shop .status; return 1; }
+	said_is 0 "$starts $ends" || { echo "it said $(said)"; return 1; }
+	rm /srv/shop/order
+	drop shop
+	echo "$ends"
+}
+
+# transition POD: when its Ready changed last, in seconds.
+transition() { date -d "$(pod "$1" '.status.conditions[] | select(.type == "Ready") | .lastTransitionTime')" +%s; }
+# flapping prints each answer that is wrong about whether shop and unready are.
+flapping() {
+	api 2>/dev/null | jq -r '.items[] | select(.metadata.name == "shop-podd-vm" or .metadata.name == "unready-podd-vm") |
+		"\(.metadata.name) \(.status.conditions[] | select(.type == "Ready") | .status)"' | grep -v -e '^shop-podd-vm True' -e '^unready-podd-vm False'
+}
+readiness() {
+	within 150 ready shop && within 150 runs unready unready || return 1
+	same_before=$(containers)
+	spoken=$(said)
+	systemctl stop podd.service && sleep 2 || return 1
+	stopped=$(date +%s)
+	[ "$(said)" = "$spoken" ] && same "$same_before" || { echo "a stop of podd ended something: $(said)"; return 1; }
+	systemctl start --no-block podd.service
+	looks=0
+	until=$(($(date +%s) + 12))
+	while [ "$(date +%s)" -lt $until ]; do
+		wrong=$(flapping) && { echo "after $looks looks: $wrong"; return 1; }
+		looks=$((looks + 1))
+	done
+	same "$same_before" || return 1
+	for each in shop unready; do
+		[ "$(transition $each)" -lt "$stopped" ] || { echo "Ready of $each changed with the restart"; return 1; }
+	done
+	rm $manifests/unready.yaml
+	within 150 gone unready || return 1
+	echo "$looks looks"
+}
+
+# before_reboot: a pod that waits five minutes for its next try, two that ended.
+crashed() { waits crash crash '^CrashLoopBackOff: .*5m0s'; }
+phase() { [ "$(pod "$1" '"\(.status.phase) \(.status.reason // "")"')" = "$2" ]; }
+before_reboot() {
+	drop crash
+	within 150 phase late "Failed DeadlineExceeded" && within 20 phase once "Succeeded " && within 150 crashed
+}
+
+seconds() { date -d "$(container "$1" "$2" .state.running.startedAt)" +%s; }
+after_reboot() {
+	within 150 runs crash crash || { pod crash .status; return 1; }
+	waited=$(($(seconds crash crash) - $(seconds scratch scratch)))
+	[ $waited -lt 15 ] || { echo "it was started $waited s after its neighbour"; return 1; }
+	echo "started ${waited}s after its neighbour"
+}
+init_again() {
+	within 150 ready shop || { pod shop .status; return 1; }
+	said_is 0 "$starts" || { echo "it said $(said)"; return 1; }
+	said
+}
+stay_ended() {
+	phase late "Failed DeadlineExceeded" && phase once "Succeeded " || { pod late .status; pod once .status; return 1; }
+	[ "$(cat /srv/ended/late /srv/ended/once | wc -l)" = 2 ] || { echo "started again: late $(wc -l </srv/ended/late), once $(wc -l </srv/ended/once)"; return 1; }
+}
