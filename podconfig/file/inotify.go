@@ -58,31 +58,53 @@ func (w *watcher) close() error { return w.f.Close() }
 // aim watches the directory dir (if it is there) and the nearest existing
 // directory above it. It may be called again at any time.
 func (w *watcher) aim(dir string) error {
+	for {
+		child, err := w.aimOnce(dir)
+		if w.dir >= 0 || err != nil || !isDir(child) {
+			return err
+		}
+		// The directory that was missing below the watched one was made before
+		// the watch was there: nothing will ever tell of it.
+	}
+}
+
+// aimOnce sets the two watches and returns the entry of the parent that the
+// parent's watch is for.
+func (w *watcher) aimOnce(dir string) (child string, err error) {
 	w.forget(&w.dir)
 	w.forget(&w.parent)
 	w.target = stamp{}
-	var dirErr error
-	if wd, err := unix.InotifyAddWatch(w.fd, dir, dirEvents|unix.IN_ONLYDIR); err == nil {
+	if wd, addErr := unix.InotifyAddWatch(w.fd, dir, dirEvents|unix.IN_ONLYDIR); addErr == nil {
 		w.dir = int32(wd)
 		w.target, _ = look(dir)
-	} else if !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENOTDIR) {
-		dirErr = fmt.Errorf("watch %s: %w", dir, err)
+	} else if !missing(addErr) {
+		err = fmt.Errorf("watch %s: %w", dir, addErr)
 	}
-	for child := filepath.Clean(dir); ; {
+	for child = filepath.Clean(dir); ; {
 		above := filepath.Dir(child)
 		if above == child {
-			return dirErr // the root itself
+			return child, err // the root itself
 		}
-		wd, err := unix.InotifyAddWatch(w.fd, above, parentEvents|unix.IN_ONLYDIR)
-		if err == nil {
+		wd, addErr := unix.InotifyAddWatch(w.fd, above, parentEvents|unix.IN_ONLYDIR)
+		if addErr == nil {
 			w.parent, w.parentName = int32(wd), filepath.Base(child)
-			return dirErr
+			return child, err
 		}
-		if !errors.Is(err, unix.ENOENT) {
-			return errors.Join(dirErr, fmt.Errorf("watch %s: %w", above, err))
+		if !missing(addErr) {
+			return child, errors.Join(err, fmt.Errorf("watch %s: %w", above, addErr))
 		}
 		child = above
 	}
+}
+
+// missing says that there is no directory of the name.
+func missing(err error) bool {
+	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR)
+}
+
+func isDir(path string) bool {
+	fi, err := os.Stat(path)
+	return err == nil && fi.IsDir()
 }
 
 func (w *watcher) forget(wd *int32) {

@@ -240,6 +240,28 @@ func TestADirectoryThatIsMissingAppearsLater(t *testing.T) {
 	st.until("a=i")
 }
 
+// A directory that was made between podd's look for it and its watch on the one
+// above was seen at the next rescan only.
+func TestADirectoryThatAppearsWhilePoddLooksForItIsSeen(t *testing.T) {
+	for i := range 100 {
+		top := t.TempDir()
+		dir := filepath.Join(top, "a", "b", "c", "d")
+		made := make(chan error, 1)
+		go func() {
+			time.Sleep(time.Duration(i) * 5 * time.Microsecond) // another moment of the look each time
+			made <- os.MkdirAll(dir, 0o755)
+		}()
+		st := watch(t, Config{Path: dir})
+		st.do(<-made)
+		for len(st.last.Problems) > 0 {
+			st.next()
+		}
+		st.write("a.yaml", podYAML("a", "i"))
+		st.until("a=i")
+		st.end()
+	}
+}
+
 func TestADirectoryReplacedByRenameStopsNothing(t *testing.T) {
 	top := t.TempDir()
 	dir, other := filepath.Join(top, "m"), filepath.Join(top, "new")

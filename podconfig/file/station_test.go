@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -24,6 +25,8 @@ type station struct {
 	dir  string
 	out  chan podconfig.Snapshot
 	last podconfig.Snapshot
+	// end stops the source; it is called at the test's end too.
+	end func()
 }
 
 func watch(t *testing.T, cfg Config) *station {
@@ -36,7 +39,7 @@ func watch(t *testing.T, cfg Config) *station {
 	st := &station{t: t, dir: cfg.Path, out: make(chan podconfig.Snapshot)}
 	ended := make(chan error, 1)
 	go func() { ended <- New(cfg).Run(ctx, st.out) }()
-	t.Cleanup(func() {
+	st.end = sync.OnceFunc(func() {
 		stop()
 		for {
 			select {
@@ -49,6 +52,7 @@ func watch(t *testing.T, cfg Config) *station {
 			}
 		}
 	})
+	t.Cleanup(st.end)
 	st.next()
 	return st
 }
