@@ -43,6 +43,9 @@ type SupervisorConfig struct {
 	// it must not block. began is when that process was made: no call that an
 	// earlier runtime was working on goes on.
 	OnReady func(pid int, began time.Time)
+	// OnDown, if set, is called from Run each time a runtime has ended or did not
+	// start, with the reason, before the next is tried; it must not block.
+	OnDown func(error)
 }
 
 // Supervisor keeps a container runtime running, as a process that outlives
@@ -152,6 +155,9 @@ func (s *Supervisor) setDown(err error) {
 	s.down = err
 	s.mu.Unlock()
 	s.metrics.up.Set(0)
+	if s.cfg.OnDown != nil {
+		s.cfg.OnDown(err)
+	}
 }
 
 // Listener returns the process that listens on a unix socket; 0 if it cannot be

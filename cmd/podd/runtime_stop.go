@@ -24,6 +24,10 @@ import (
 	"podd/volumes"
 )
 
+// reviveLimit is how long a runtime may take to start: it reads all that it
+// knows of its containers first, which takes half a minute on a full machine.
+const reviveLimit = 2 * time.Minute
+
 // newRuntimeStopCmd is "podd runtime stop".
 func newRuntimeStopCmd() *cobra.Command {
 	flags, cgroupRoot := &runtimeFlags{}, ""
@@ -32,7 +36,8 @@ func newRuntimeStopCmd() *cobra.Command {
 		Short: "End all pods, the container runtime and podd itself",
 		Long: `End all pods, the bundled container runtime and the podd that uses it, and remove
 what they made on this machine: network, volumes of pods, cgroups, the state
-directory. Manifests, images and logs stay.`,
+directory. Manifests, images and logs stay. A runtime that is gone (killed, say)
+and left pods behind is started once more for that.`,
 		Example:       "  podd runtime stop",
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
@@ -54,6 +59,9 @@ func (f *runtimeFlags) stop(ctx context.Context, cgroupRoot string, out io.Write
 	if err := endListener(ctx, filepath.Join(f.stateDir, "podd.sock"), out, "podd"); err != nil {
 		return err
 	}
+	if err := f.reviveForPods(ctx, out); err != nil {
+		return err
+	}
 	if _, err := bundle.Listener(bundle.Socket(f.stateDir)); err == nil {
 		if err := endPods(ctx, bundle.Socket(f.stateDir), out); err != nil {
 			return err
@@ -64,6 +72,39 @@ func (f *runtimeFlags) stop(ctx context.Context, cgroupRoot string, out io.Write
 	}
 	return f.cleanUp(ctx, cgroupRoot)
 }
+
+// reviveForPods starts the runtime once more if it is gone and left pods behind:
+// it alone knows all that they hold (network, mounts, tasks, its own records).
+func (f *runtimeFlags) reviveForPods(ctx context.Context, out io.Writer) error {
+	if _, err := bundle.Listener(bundle.Socket(f.stateDir)); err == nil {
+		return nil
+	}
+	mounts, err := mountsBelow(f.stateDir)
+	if err != nil || len(mounts) == 0 {
+		return err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find podd's own binary: %w", err)
+	}
+	fmt.Fprintln(out, "the container runtime is gone and left pods behind: starting it once more to end them")
+	ctx, cancel := context.WithTimeoutCause(ctx, reviveLimit, fmt.Errorf("it is not ready after %v", reviveLimit))
+	defer cancel()
+	ctx, settle := context.WithCancelCause(ctx)
+	supervisor := bundle.NewSupervisor(bundle.SupervisorConfig{
+		Socket: bundle.Socket(f.stateDir), Command: append([]string{self, "runtime"}, f.args()...), LogFile: bundle.LogFile(f.stateDir),
+		OnReady: func(int, time.Time) { settle(errReady) },
+		OnDown:  settle,
+	})
+	// Run leaves the runtime running when the context ends.
+	if err := supervisor.Run(ctx); !errors.Is(err, errReady) {
+		return fmt.Errorf("%s holds what pods left behind, and the container runtime, which could take it away, does not start: %w", f.stateDir, err)
+	}
+	return nil
+}
+
+// errReady is the good end of reviveForPods.
+var errReady = errors.New("the container runtime is ready")
 
 // endListener ends the process that listens on a socket, by SIGTERM.
 func endListener(ctx context.Context, socket string, out io.Writer, what string) error {
@@ -103,7 +144,7 @@ func endPods(ctx context.Context, socket string, out io.Writer) error {
 		return fmt.Errorf("list pods: %w", err)
 	}
 	if len(list.Items) > 0 {
-		fmt.Fprintf(out, "ending %d pods\n", len(list.Items))
+		fmt.Fprintf(out, "ending %s\n", count(len(list.Items), "pod"))
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(4)
@@ -154,12 +195,20 @@ func (f *runtimeFlags) removeVolumes(ctx context.Context) error {
 
 // removeStateDir removes a directory that nothing is mounted in.
 func removeStateDir(dir string) error {
-	mounts, err := mountinfo.GetMounts(mountinfo.PrefixFilter(dir))
+	mounts, err := mountsBelow(dir)
 	if err != nil {
-		return fmt.Errorf("read the mount table: %w", err)
+		return err
 	}
 	if len(mounts) > 0 {
 		return fmt.Errorf("%s is left as it is: %s is still mounted", dir, mounts[0].Mountpoint)
 	}
 	return os.RemoveAll(dir)
+}
+
+func mountsBelow(dir string) ([]*mountinfo.Info, error) {
+	mounts, err := mountinfo.GetMounts(mountinfo.PrefixFilter(dir))
+	if err != nil {
+		return nil, fmt.Errorf("read the mount table: %w", err)
+	}
+	return mounts, nil
 }

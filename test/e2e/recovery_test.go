@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -441,4 +443,45 @@ func TestPoddStartsTheRuntimeItself(t *testing.T) {
 	if now := e.identities(); !maps.Equal(before, now) || e.node.Containerd.Pid() != pid {
 		t.Errorf("after podd's restart: containerd %d and %v, want %d and %v", e.node.Containerd.Pid(), now, pid, before)
 	}
+}
+
+// TestRuntimeStopEndsThePodsOfARuntimeThatWasKilled: it used to take the bridge
+// away and then to refuse the rest, because the mounts of the dead runtime's
+// pods were still there, and nothing but a boot got rid of them.
+func TestRuntimeStopEndsThePodsOfARuntimeThatWasKilled(t *testing.T) {
+	e := begin(t)
+	e.write("one.yaml", e.resting("one"))
+	e.ready("one")
+	e.mayEnd = true
+	if err := e.node.KillAll(); err != nil {
+		t.Fatal(err)
+	}
+	stop := func(more ...string) (string, error) {
+		cmd := exec.CommandContext(t.Context(), e.podd.Binary, append(more, "runtime", "stop", "--root-dir", e.node.Root(), "--state-dir", e.node.State(),
+			"--bridge", e.node.Bridge, "--pod-cidr", e.node.Subnet.String(), "--cgroup-root", e.node.CgroupRoot+"/kubepods")...)
+		cmd.Env = append(os.Environ(), e.podd.Env...)
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	if out, err := stop("--runtime-dir", t.TempDir()); err == nil || !strings.Contains(out, "no container runtime found") {
+		t.Errorf("without a runtime to start: got %v\n%s", err, out)
+	}
+	out, err := stop()
+	if err != nil || !strings.Contains(out, "ending 1 pod\n") {
+		t.Fatalf("podd runtime stop: %v\n%s", err, out)
+	}
+	if _, err := os.Stat(e.node.State()); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the state directory is still there: %v", err)
+	}
+	scope := e.scope()
+	scope.CRI = nil // there is no runtime to ask
+	after, err := scope.Take(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if left := testnode.Left(e.before, after); len(left) > 0 {
+		t.Errorf("left:\n\t%s", strings.Join(left, "\n\t"))
+	}
+	e.start() // with a runtime of its own: what was removed is made again
+	e.ready("one")
 }

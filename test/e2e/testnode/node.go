@@ -100,7 +100,7 @@ func (n *Node) Scope(mine []int, paths ...string) Scope {
 // on disk. Processes, mounts, network, cgroups and what lies in the state
 // directory (below /run on a real machine) are gone. podd must not run.
 func (p *Place) PowerOff() error {
-	err := errors.Join(p.killAll(), p.unmountAll(), p.removeLinks(), p.removeCgroups(), p.removeRules(), p.removeNFT())
+	err := errors.Join(p.KillAll(), p.unmountAll(), p.removeLinks(), p.removeCgroups(), p.removeRules(), p.removeNFT())
 	if err != nil {
 		return err
 	}
@@ -115,7 +115,7 @@ func (p *Place) PowerOff() error {
 // any assertion.
 func (p *Place) Sweep() error {
 	var errs []error
-	errs = append(errs, p.killAll(), p.unmountAll(), p.removeLinks(), p.removeCgroups(), p.removeRules(), p.removeNFT(), p.removeCache())
+	errs = append(errs, p.KillAll(), p.unmountAll(), p.removeLinks(), p.removeCgroups(), p.removeRules(), p.removeNFT(), p.removeCache())
 	if err := errors.Join(errs...); err != nil {
 		return err // a mount may still be there: remove nothing below it
 	}
@@ -125,8 +125,9 @@ func (p *Place) Sweep() error {
 	return nil
 }
 
-// killAll kills the processes of the place, by process ID, until none is left.
-func (p *Place) killAll() error {
+// KillAll kills the processes of the place (podd, runtime, shims, containers), by
+// process ID, until none is left, which may take 20 s.
+func (p *Place) KillAll() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	return Poll(ctx, 20*time.Millisecond, func() error {
