@@ -1,7 +1,7 @@
 #!/bin/sh
 # Builds the runtime bundle: containerd, its shim, ctr, crictl, runc and the CNI
-# plugins, all from the Go modules pinned in runtime/go.mod, into
-# build/runtime/bin (or $1). A stamp over everything that decides the result
+# plugins, all from the Go modules pinned in runtime/go.mod (the shim with a main
+# function of podd's, which says why), into build/runtime/bin (or $1). A stamp over everything that decides the result
 # makes a second run a no-op; FORCE=1 builds regardless.
 #
 # The same sources, Go version and libseccomp give the same bytes: -trimpath,
@@ -27,7 +27,7 @@ need_go
 stamp() {
 	{
 		"$go" env GOVERSION GOARCH
-		cat "$repo/runtime/go.mod" "$repo/runtime/go.sum" "$here/build-runtime.sh"
+		cat "$repo/runtime/go.mod" "$repo/runtime/go.sum" "$repo"/runtime/*/*.go "$here/build-runtime.sh"
 		cat /var/lib/dpkg/info/libseccomp-dev*.md5sums 2>/dev/null || true
 	} | sha256sum | cut -d' ' -f1
 }
@@ -47,7 +47,7 @@ rm -f "$out/.stamp"
 
 # version MODULE prints the version that go.mod pins, without the leading v.
 version() {
-	awk -v m="$1" '$1 == m && $2 ~ /^v/ { sub(/^v/, "", $2); print $2; exit }' "$repo/runtime/go.mod"
+	awk -v m="$1" '{ sub(/^require /, "") } $1 == m && $2 ~ /^v/ { sub(/^v/, "", $2); print $2; exit }' "$repo/runtime/go.mod"
 }
 containerd_version=$(version github.com/containerd/containerd/v2)
 plugins_version=$(version github.com/containernetworking/plugins)
@@ -78,7 +78,7 @@ cniv="-X $cni/pkg/utils/buildversion.BuildVersion=v$plugins_version"
 trim="osusergo netgo no_btrfs no_zfs no_devmapper"
 
 build containerd $ctd/cmd/containerd 0 "$trim" "$ctdv"
-build containerd-shim-runc-v2 $ctd/cmd/containerd-shim-runc-v2 0 "$trim" "$ctdv"
+build containerd-shim-runc-v2 ./containerd-shim-runc-v2 0 "$trim" "$ctdv"
 build ctr $ctd/cmd/ctr 0 "$trim" "$ctdv"
 build crictl sigs.k8s.io/cri-tools/cmd/crictl 0 "osusergo netgo" "-X sigs.k8s.io/cri-tools/pkg/version.Version=$tools_version"
 # runc knows its own version; it needs C for nsenter and libseccomp, both static.

@@ -4,7 +4,6 @@ go 1.26.6
 
 tool (
 	github.com/containerd/containerd/v2/cmd/containerd
-	github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2
 	github.com/containerd/containerd/v2/cmd/ctr
 	github.com/containernetworking/plugins/plugins/ipam/host-local
 	github.com/containernetworking/plugins/plugins/main/bridge
@@ -15,6 +14,8 @@ tool (
 	github.com/opencontainers/runc
 	sigs.k8s.io/cri-tools/cmd/crictl
 )
+
+require github.com/containerd/containerd/v2 v2.4.2
 
 require (
 	cyphar.com/go-pathrs v0.2.6 // indirect
@@ -41,7 +42,6 @@ require (
 	github.com/containerd/cgroups/v3 v3.1.3 // indirect
 	github.com/containerd/console v1.0.5 // indirect
 	github.com/containerd/containerd/api v1.12.0 // indirect
-	github.com/containerd/containerd/v2 v2.4.2 // indirect
 	github.com/containerd/continuity v0.5.0 // indirect
 	github.com/containerd/errdefs v1.0.0 // indirect
 	github.com/containerd/errdefs/pkg v0.3.0 // indirect
