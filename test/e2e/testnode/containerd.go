@@ -117,10 +117,7 @@ func (c *Containerd) WaitReady(ctx context.Context, ended <-chan struct{}) error
 	return nil
 }
 
-func (c *Containerd) logTail() string {
-	text, _ := os.ReadFile(c.LogPath())
-	return string(text[max(0, len(text)-2000):])
-}
+func (c *Containerd) logTail() string { return tail(c.LogPath(), 2000) }
 
 // Pid is the process ID of the running containerd, 0 if there is none.
 func (c *Containerd) Pid() int {

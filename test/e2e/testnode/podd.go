@@ -305,7 +305,9 @@ func (p *Podd) DeleteAll() error {
 }
 
 // LogTail is the end of what podd wrote, at most n bytes.
-func (p *Podd) LogTail(n int) string {
-	text, _ := os.ReadFile(p.LogFile())
+func (p *Podd) LogTail(n int) string { return tail(p.LogFile(), n) }
+
+func tail(path string, n int) string {
+	text, _ := os.ReadFile(path)
 	return strings.TrimSpace(string(text[max(0, len(text)-n):]))
 }
