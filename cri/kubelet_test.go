@@ -137,7 +137,7 @@ func requestsOfPodd(t *testing.T, file string, where machine) recorded {
 		t.Fatalf("got %d pods and the problems %v", len(decoded.Pods), decoded.Problems)
 	}
 	p := decoded.Pods[0].Pod
-	disk, err := volumes.New(volumes.Options{RootDir: r.opts.RootDir, NodeMemory: where.Memory}, quiet, prometheus.NewRegistry())
+	disk, err := volumes.New(volumes.Options{RootDir: r.opts.RootDir, NodeMemory: where.Memory, Variables: r.Variables}, quiet, prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,8 +3,6 @@ package volumes
 import (
 	"fmt"
 
-	v1 "k8s.io/api/core/v1"
-
 	"podd/internal/pod"
 )
 
@@ -23,24 +21,4 @@ func expand(expression string, env map[string]string) (string, error) {
 		return "", err
 	}
 	return path, nil
-}
-
-// environment is what subPathExpr may name where nobody knows more: literal
-// values and the pod's own fields. An expression that names anything else is an
-// error.
-func environment(p *v1.Pod, c *v1.Container) map[string]string {
-	env := map[string]string{}
-	for _, e := range c.Env {
-		if e.ValueFrom == nil {
-			env[e.Name] = pod.Expand(e.Value, func(name string) (string, bool) { v, ok := env[name]; return v, ok })
-			continue
-		}
-		if e.ValueFrom.FieldRef == nil {
-			continue
-		}
-		if value, ok := pod.Field(p, e.ValueFrom.FieldRef.FieldPath); ok {
-			env[e.Name] = value
-		}
-	}
-	return env
 }

@@ -31,8 +31,8 @@ type Options struct {
 	// too. Asked at each Mounts; nil means that it cannot.
 	RecursiveReadOnly func() bool
 	// Variables are those of a container of a pod that has its sandbox, which a
-	// subPathExpr may name; nil knows literal values and the pod's own fields. It
-	// is called with the pod's lock held, and may call Path.
+	// subPathExpr may name; nil only for a Mounter that mounts nothing into
+	// containers. It is called with the pod's lock held, and may call Path.
 	Variables func(p *v1.Pod, c *v1.Container) (map[string]string, error)
 }
 

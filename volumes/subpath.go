@@ -31,10 +31,7 @@ var errLeaves = errors.New("it leads out of the volume")
 func (m *Mounter) subPathOf(p *v1.Pod, c *v1.Container, wanted *v1.VolumeMount) (string, error) {
 	sub := wanted.SubPath
 	if wanted.SubPathExpr != "" {
-		env, err := environment(p, c), error(nil)
-		if m.options.Variables != nil {
-			env, err = m.options.Variables(p, c)
-		}
+		env, err := m.options.Variables(p, c)
 		if err != nil {
 			return "", err
 		}
