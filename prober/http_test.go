@@ -228,9 +228,12 @@ func TestHTTPSWithoutVerification(t *testing.T) {
 	server.StartTLS() // its certificate is nobody's
 	defer server.Close()
 	h := newHandlers(nil, newGate(1))
-	j := httpJob(portOf(t, server.URL), "/", 10*sec)
-	j.probe.HTTPGet.Scheme = v1.URISchemeHTTPS
-	expectAnswer(t, "https", h.ask(t.Context(), j), success, "")
+	overTLS := func(port int) answer {
+		j := httpJob(port, "/", 10*sec)
+		j.probe.HTTPGet.Scheme = v1.URISchemeHTTPS
+		return h.ask(t.Context(), j)
+	}
+	expectAnswer(t, "https", overTLS(portOf(t, server.URL)), success, "")
 	if got := <-proto; got != "HTTP/2.0" {
 		t.Errorf("got %s over TLS, want HTTP/2.0 as upstream", got)
 	}
@@ -246,19 +249,13 @@ func TestHTTPSWithoutVerification(t *testing.T) {
 	}
 
 	broken := raw(t, func(c net.Conn) { _, _ = c.Read(make([]byte, 512)); _, _ = c.Write([]byte{21, 3, 3, 0, 2, 2, 40}) })
-	j = httpJob(broken, "/", 10*sec)
-	j.probe.HTTPGet.Scheme = v1.URISchemeHTTPS
-	expectAnswer(t, "broken TLS", h.ask(t.Context(), j), failure, "handshake failure")
-	j = httpJob(portOf(t, plain.URL), "/", 10*sec)
-	j.probe.HTTPGet.Scheme = v1.URISchemeHTTPS
-	expectAnswer(t, "https to http", h.ask(t.Context(), j), failure, "server gave HTTP response to HTTPS client")
+	expectAnswer(t, "broken TLS", overTLS(broken), failure, "handshake failure")
+	expectAnswer(t, "https to http", overTLS(portOf(t, plain.URL)), failure, "server gave HTTP response to HTTPS client")
 	old := httptest.NewUnstartedServer(http.NotFoundHandler())
 	old.TLS = &tls.Config{MaxVersion: tls.VersionTLS12}
 	old.StartTLS()
 	defer old.Close()
-	j = httpJob(portOf(t, old.URL), "/", 10*sec)
-	j.probe.HTTPGet.Scheme = v1.URISchemeHTTPS
-	expectAnswer(t, "TLS 1.2", h.ask(t.Context(), j), failure, "statuscode: 404")
+	expectAnswer(t, "TLS 1.2", overTLS(portOf(t, old.URL)), failure, "statuscode: 404")
 }
 
 func TestConnectionsAreNotKept(t *testing.T) {
