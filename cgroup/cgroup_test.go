@@ -83,7 +83,7 @@ func TestDetect(t *testing.T) {
 		"a container's do not count": {memory + inContainer, false, V1, Cgroupfs, 1},
 	} {
 		got, err := detect(strings.NewReader(c.mounts), c.systemd)
-		if err != nil || got.Version != c.version || got.Driver != c.driver || len(got.Mounts) != c.count {
+		if err != nil || got.Version != c.version || got.Driver != c.driver || got.Systemd != c.systemd || len(got.Mounts) != c.count {
 			t.Errorf("%s: got %+v, %v", name, got, err)
 		}
 	}

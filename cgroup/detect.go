@@ -50,6 +50,9 @@ type Facts struct {
 	// Driver is what the bundled runtime should use here: systemd where it is
 	// PID 1 and the version is V2, for then it owns the hierarchy.
 	Driver Driver
+	// Systemd says that it is PID 1. Its driver may be used then on V1 as well,
+	// by a runtime that was configured so.
+	Systemd bool
 	// Mounts are the mount points of all hierarchies.
 	Mounts []string
 	// Controllers is where the groups of each controller are: on v1 mount
@@ -81,7 +84,7 @@ func Detect() (Facts, error) {
 }
 
 func detect(mountinfo io.Reader, systemd bool) (Facts, error) {
-	facts := Facts{Driver: Cgroupfs, Controllers: map[string]string{}}
+	facts := Facts{Driver: Cgroupfs, Systemd: systemd, Controllers: map[string]string{}}
 	v1, v2 := false, false
 	for lines := bufio.NewScanner(mountinfo); lines.Scan(); {
 		// ID parent dev root mountpoint options [tags…] - type source superoptions
