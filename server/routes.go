@@ -25,6 +25,8 @@ type Listing struct {
 type PodInfo struct {
 	Pod    *v1.Pod `json:"pod"`
 	Origin string  `json:"origin,omitempty"`
+	// Causes are Config.Causes.
+	Causes map[string]string `json:"causes,omitempty"`
 }
 
 func (s *Server) healthzRoutes() http.Handler {
@@ -154,7 +156,11 @@ func (s *Server) problems() []pod.Problem {
 func (s *Server) listing() Listing {
 	l := Listing{Pods: []PodInfo{}, Problems: s.problems()}
 	for _, p := range s.config.Pods.Pods() {
-		l.Pods = append(l.Pods, PodInfo{Pod: p, Origin: s.config.Pods.Origin(p.UID)})
+		info := PodInfo{Pod: p, Origin: s.config.Pods.Origin(p.UID)}
+		if s.config.Causes != nil {
+			info.Causes = s.config.Causes(p)
+		}
+		l.Pods = append(l.Pods, info)
 	}
 	return l
 }

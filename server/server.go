@@ -42,6 +42,9 @@ type Config struct {
 	Problems func() []pod.Problem
 	// Events returns events of the pods so named (empty: all), oldest first.
 	Events func(namespace, name string) []*v1.Event
+	// Causes are, by container of the pod, what a probe or hook said for which it
+	// was stopped or is not ready; nil for none.
+	Causes func(*v1.Pod) map[string]string
 	// Retry ends the back-off of a pod, for POST /retry on the socket; false for a
 	// pod that is not known any more. Nil: there is no such route.
 	Retry func(pod.UID) bool

@@ -35,7 +35,7 @@ func (v view) describe(w io.Writer, l server.Listing, now time.Time) error {
 			fmt.Fprintf(w, "\nEnded%s:\n", printable(of))
 			paragraph(w, 2, oneLine(strings.Trim(p.Status.Reason+": "+p.Status.Message, ": ")), v.width)
 		}
-		v.part(w, "Containers"+of, containerLines(p, now))
+		v.part(w, "Containers"+of, containerLines(info, now))
 		v.part(w, "Conditions that do not hold"+of, conditionLines(p, now))
 	}
 	if len(l.Problems) > 0 {
@@ -65,8 +65,8 @@ func textOf(lines []line) []string {
 // containerLines say of each container how it is, and how often it was restarted:
 // init containers in their order, regular ones, and ephemeral
 // ones.
-func containerLines(p *v1.Pod, now time.Time) []string {
-	var lines []string
+func containerLines(info server.PodInfo, now time.Time) []string {
+	p, lines := info.Pod, []string(nil)
 	add := func(kind string, all []v1.ContainerStatus) {
 		for i := range all {
 			kind := kind
@@ -77,7 +77,7 @@ func containerLines(p *v1.Pod, now time.Time) []string {
 			if n := int(all[i].RestartCount); n > 0 {
 				name += " (" + count(n, "restart") + ")"
 			}
-			lines = append(lines, oneLine(name+": "+containerLine(&all[i], kind, now)))
+			lines = append(lines, oneLine(name+": "+containerLine(&all[i], kind, info.Causes[all[i].Name], now)))
 		}
 	}
 	add("init", p.Status.InitContainerStatuses)
@@ -88,7 +88,7 @@ func containerLines(p *v1.Pod, now time.Time) []string {
 
 // containerLine says what a container does, whether it is ready, and how the one
 // before it ended.
-func containerLine(cs *v1.ContainerStatus, kind string, now time.Time) string {
+func containerLine(cs *v1.ContainerStatus, kind, cause string, now time.Time) string {
 	var parts []string
 	switch s := cs.State; {
 	case s.Running != nil:
@@ -103,14 +103,20 @@ func containerLine(cs *v1.ContainerStatus, kind string, now time.Time) string {
 		case !cs.Ready:
 			text += ", not ready"
 		}
+		if cause != "" {
+			text += ": " + cause
+		}
 		parts = append(parts, text)
 	case s.Terminated != nil:
 		unnamed := *s.Terminated
 		unnamed.Reason = ""
 		text, _ := exited(&unnamed, "", now)
+		if cause != "" {
+			text = cause + "; " + text
+		}
 		parts = append(parts, ending(s.Terminated)+": "+text)
 	case s.Waiting != nil:
-		reason, text, _ := why(cs, now)
+		reason, text, _ := why(cs, cause, now)
 		parts = append(parts, strings.TrimSuffix(cmp.Or(reason, s.Waiting.Reason, "waiting")+": "+text, ": "))
 	}
 	if last := cs.LastTerminationState.Terminated; last != nil && (cs.State.Waiting == nil || cs.State.Waiting.Reason != "CrashLoopBackOff") {

@@ -6,13 +6,13 @@ import (
 	"maps"
 	"net/url"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 
+	"podd/events"
 	"podd/server"
 )
 
@@ -163,9 +163,8 @@ func eventRows(all []v1.Event, heading bool, now time.Time) [][]string {
 
 // container is "/name" of the container that an event is about, if of one.
 func container(e *v1.Event) string {
-	_, after, found := strings.Cut(e.InvolvedObject.FieldPath, "ontainers{")
-	if !found {
-		return ""
+	if name := events.ContainerOf(e); name != "" {
+		return "/" + name
 	}
-	return "/" + strings.TrimSuffix(after, "}")
+	return ""
 }

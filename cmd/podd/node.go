@@ -267,6 +267,7 @@ func (n *node) newServer() {
 		Events: func(namespace, name string) []*v1.Event {
 			return n.recorder.List(events.Filter{Namespace: namespace, Name: name})
 		},
+		Causes:  n.recorder.Causes,
 		Retry:   n.agent.Retry,
 		Configz: func() any { return map[string]any{"kubeletconfig": n.cfg.Masked()} },
 		Health:  n.checks(),

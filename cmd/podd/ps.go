@@ -29,8 +29,8 @@ func newPsCmd() *cobra.Command {
 		Aliases: []string{"pods"},
 		Short:   "List the pods of this node, and what is wrong with them",
 		Long: `List the pods of this node as kubectl get pods would; below them, why containers
-do not run, and then the manifests that podd could not use, with file, line and
-what to do. A pod whose manifest was broken by an edit runs on in its last good
+do not run or are not ready, and then the manifests that podd could not use, with
+file, line and what to do. A pod whose manifest was broken by an edit runs on in its last good
 version, and is marked so.
 
 With --events one pod is shown more closely, as kubectl describe does: each of its
@@ -231,7 +231,7 @@ func (s *watchStream) write(out io.Writer, l server.Listing, now time.Time) erro
 	if err := s.table.write(out, rows); err != nil {
 		return err
 	}
-	for _, line := range slices.Concat(s.reasons(l, now), problemLines(l)) {
+	for _, line := range slices.Concat(s.reasons(l, now), unready(l), problemLines(l)) {
 		if keys = append(keys, line.key); !slices.Contains(s.before, line.key) {
 			paragraph(out, 2, line.text, 0)
 		}

@@ -116,6 +116,10 @@ func (v view) write(w io.Writer, l server.Listing, now time.Time) error {
 		fmt.Fprintln(w, "\nNot running:")
 		v.section(w, reasons)
 	}
+	if reasons := unready(l); len(reasons) > 0 {
+		fmt.Fprintln(w, "\nNot ready:")
+		v.section(w, reasons)
+	}
 	if problems := problemLines(l); len(problems) > 0 {
 		fmt.Fprintf(w, "\n%s:\n", countProblems(tally(l.Problems)))
 		for _, p := range problems {
@@ -167,8 +171,26 @@ func (v view) reasons(l server.Listing, now time.Time) []line {
 			if p.Status.Reason != "" && neverRan(&cs) {
 				continue // the pod's reason says why, and the exit code of it is made up
 			}
-			if reason, text, key := why(&cs, now); reason != "" {
+			if reason, text, key := why(&cs, info.Causes[cs.Name], now); reason != "" {
 				say(cs.Name, reason, text, key)
+			}
+		}
+	}
+	return lines
+}
+
+// unready says of each container that runs and is not ready what its probe says.
+func unready(l server.Listing) []line {
+	var lines []line
+	for _, info := range l.Pods {
+		p := info.Pod
+		if p.DeletionTimestamp != nil {
+			continue
+		}
+		for _, cs := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
+			if cause := info.Causes[cs.Name]; cause != "" && cs.State.Running != nil {
+				text := oneLine(p.Namespace + "/" + p.Name + ": " + cs.Name + ": " + cause)
+				lines = append(lines, line{text, text})
 			}
 		}
 	}
@@ -183,21 +205,24 @@ func neverRan(cs *v1.ContainerStatus) bool {
 }
 
 // why a container does not run; no reason for one that does, that is done, or
-// that is being made.
-func why(cs *v1.ContainerStatus, now time.Time) (reason, text, key string) {
+// that is being made. The cause is that of events.Causes.
+func why(cs *v1.ContainerStatus, cause string, now time.Time) (reason, text, key string) {
+	if cause != "" {
+		cause += "; "
+	}
 	switch waiting, ended := cs.State.Waiting, cs.State.Terminated; {
 	case ended != nil && (ended.ExitCode != 0 || ended.Signal != 0):
 		unnamed := *ended
 		unnamed.Reason = "" // the line has it already
 		text, key = exited(&unnamed, "", now)
-		return ending(ended), text, ending(ended) + key
+		return ending(ended), cause + text, ending(ended) + cause + key
 	case waiting == nil || waiting.Message == "" && (waiting.Reason == "" || waiting.Reason == "ContainerCreating" || waiting.Reason == "PodInitializing"):
 		return "", "", ""
 	case cs.LastTerminationState.Terminated != nil && waiting.Reason == "CrashLoopBackOff":
 		// The message names container and pod, which begin the line.
 		delay, _, _ := strings.Cut(waiting.Message, " restarting failed container")
 		text, key = exited(cs.LastTerminationState.Terminated, delay, now)
-		return waiting.Reason, text, key
+		return waiting.Reason, cause + text, cause + key
 	default:
 		return waiting.Reason, waiting.Message, waiting.Reason + waiting.Message
 	}

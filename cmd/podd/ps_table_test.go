@@ -72,6 +72,43 @@ func TestAPersonSeesWhyAContainerDoesNotRun(t *testing.T) {
 	}
 }
 
+// A crash loop for a probe's sake showed nothing but exit code 137, and a
+// container that is not ready nothing at all: who wanted to know had to read
+// through the events.
+func TestAPersonSeesWhatAProbeSaid(t *testing.T) {
+	now := time.Now()
+	running := v1.ContainerState{Running: &v1.ContainerStateRunning{}}
+	killed := v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ExitCode: 137, Reason: "Error", FinishedAt: metav1.NewTime(now.Add(-3 * time.Second))}}
+	l := aListing(aContainer(running, killed), aContainer(running, v1.ContainerState{}),
+		aContainer(v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "back-off 20s restarting failed container=c"}}, killed),
+		aContainer(killed, v1.ContainerState{}))
+	for i, cause := range []string{"Readiness probe failed: dial tcp 10.88.0.4:80:\nconnect: connection refused", "", "Liveness probe failed: is sick", "Startup probe failed"} {
+		l.Pods[i].Causes = map[string]string{"c": cause}
+	}
+	var b strings.Builder
+	if err := (view{}).write(&b, l, now); err != nil {
+		t.Fatal(err)
+	}
+	want := `
+Not running:
+  default/p2: c: CrashLoopBackOff: Liveness probe failed: is sick; exited with code 137 3s ago; back-off 20s
+  default/p3: c: Error: Startup probe failed; exited with code 137 3s ago
+
+Not ready:
+  default/p0: c: Readiness probe failed: dial tcp 10.88.0.4:80: connect: connection refused
+`
+	if _, got, _ := strings.Cut(b.String(), "<none>\n\n"); "\n"+got != want {
+		t.Errorf("got\n%s\nwant\n%s", b.String(), want)
+	}
+	b.Reset()
+	if err := (view{}).describe(&b, l, now); err != nil {
+		t.Fatal(err)
+	}
+	if want := "c: running, not ready: Readiness probe failed: dial tcp 10.88.0.4:80: connect: connection refused"; !strings.Contains(b.String(), want) {
+		t.Errorf("got\n%s\nwant %q in it", b.String(), want)
+	}
+}
+
 // TestManyReasonsAreBounded: a node without network has one for every pod.
 func TestManyReasonsAreBounded(t *testing.T) {
 	s := aContainer(v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: "ContainerCreating", Message: "no network"}}, v1.ContainerState{})

@@ -173,9 +173,19 @@ func (f *runtimeFlags) cleanUp(ctx context.Context, cgroupRoot string) error {
 	}
 	errs = append(errs, err, f.removeVolumes(ctx))
 	if facts, err := cgroup.Detect(); err == nil {
-		errs = append(errs, cgroup.NewTree(facts, facts.Driver, cgroupRoot, cgroup.Settings{}).RemoveRoot(ctx))
+		errs = append(errs, removeGroups(ctx, facts, cgroupRoot))
 	}
 	return errors.Join(append(errs, removeStateDir(f.stateDir))...)
+}
+
+// removeGroups takes away the cgroups of either driver: which one the runtime used is
+// not known any more, and it may have been told another one in between.
+func removeGroups(ctx context.Context, facts cgroup.Facts, root string) error {
+	err := cgroup.NewTree(facts, cgroup.Cgroupfs, root, cgroup.Settings{}).RemoveRoot(ctx)
+	if facts.Systemd {
+		err = errors.Join(err, cgroup.NewTree(facts, cgroup.Systemd, root, cgroup.Settings{}).RemoveRoot(ctx))
+	}
+	return err
 }
 
 // removeVolumes takes away the volumes of the pods that were ended; what they

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -440,6 +441,21 @@ func (e *env) listing(ctx context.Context) (listing, error) {
 		return l, err
 	}
 	return l, json.Unmarshal(body, &l)
+}
+
+// shows waits until the output of podd ps has the text.
+func (e *env) shows(text string) {
+	e.Helper()
+	e.eventually("wait until podd ps shows "+text, func(ctx context.Context) error {
+		out, err := exec.CommandContext(ctx, e.podd.Binary, "ps", "--state-dir", e.node.State()).CombinedOutput()
+		if err == nil && !strings.Contains(string(out), text) {
+			err = errors.New("it does not")
+		}
+		if err != nil {
+			return fmt.Errorf("%w:\n%s", err, out)
+		}
+		return nil
+	})
 }
 
 // problem waits until podd reports a problem with that file whose text holds

@@ -120,6 +120,7 @@ func TestReadinessFollowsItsProbe(t *testing.T) {
 	e.sick("shop", true)
 	turns(v1.ConditionFalse)
 	e.event("shop", "Unhealthy", "Readiness probe failed: HTTP probe failed with statuscode: 503")
+	e.shows("Not ready:\n  default/shop-" + e.podd.NodeName() + ": main: Readiness probe failed: HTTP probe failed with statuscode: 503")
 	e.sick("shop", false)
 	turns(v1.ConditionTrue)
 	e.restarted("shop", 0)
@@ -221,6 +222,7 @@ func TestHooksAreRun(t *testing.T) {
 	e.ready("asks")
 	e.ready("naps")
 	e.event("fails", "FailedPostStartHook", "PostStartHook failed")
+	e.shows("default/fails-" + e.podd.NodeName() + ": main: CrashLoopBackOff: PostStartHook failed; exited with code ")
 	e.waitPod("fails", "shown with its failed hook", func(p *v1.Pod) error {
 		for _, c := range p.Status.ContainerStatuses {
 			if w := c.State.Waiting; w != nil && (w.Reason == "PostStartHookError" || w.Reason == "CrashLoopBackOff") {

@@ -1,0 +1,90 @@
+package events
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// ContainerOf is the name of the container that an event is about; empty for one
+// about its whole pod.
+func ContainerOf(e *v1.Event) string {
+	_, after, found := strings.Cut(e.InvolvedObject.FieldPath, "ontainers{")
+	if !found {
+		return ""
+	}
+	return strings.TrimSuffix(after, "}")
+}
+
+// Causes are, by container, what the API's status has no field for: what the
+// probe or hook said for which a container was stopped, and what the probe says
+// that keeps a running one from being ready. Who has ended for a reason of its
+// own has none. Events that were forgotten or held back tell nothing.
+func (r *Recorder) Causes(p *v1.Pod) map[string]string {
+	return causes(p, r.List(Filter{UID: p.UID}))
+}
+
+// causes are the Causes by a pod's events, oldest first.
+func causes(p *v1.Pod, events []*v1.Event) map[string]string {
+	var found map[string]string
+	for _, cs := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
+		if cause := (story{cs.Name, events}).cause(&cs); cause != "" {
+			if found == nil {
+				found = map[string]string{}
+			}
+			found[cs.Name] = cause
+		}
+	}
+	return found
+}
+
+// story is what happened to a container, among the events of its pod.
+type story struct {
+	container string
+	events    []*v1.Event
+}
+
+func (s story) cause(cs *v1.ContainerStatus) string {
+	if r := cs.State.Running; r != nil {
+		if cs.Ready {
+			return ""
+		}
+		return s.last(r.StartedAt, metav1.Time{}, "Unhealthy", "Readiness probe", "Startup probe")
+	}
+	end := cs.State.Terminated
+	if end == nil && cs.State.Waiting != nil {
+		end = cs.LastTerminationState.Terminated
+	}
+	if end == nil || end.Reason == "OOMKilled" {
+		return ""
+	}
+	if said := s.last(end.StartedAt, end.FinishedAt, "FailedPostStartHook", ""); said != "" {
+		return said
+	}
+	for _, probe := range []string{"Liveness", "Startup"} {
+		killed := s.container + " failed " + strings.ToLower(probe) + " probe"
+		if s.last(end.StartedAt, end.FinishedAt, "Killing", "Container "+killed, "Init container "+killed) != "" {
+			return cmp.Or(s.last(end.StartedAt, end.FinishedAt, "Unhealthy", probe+" probe"), probe+" probe failed")
+		}
+	}
+	return ""
+}
+
+// last is the message of the last event with the reason and one of the beginnings
+// between the times, which are whole seconds in an event; a zero until is now.
+func (s story) last(since, until metav1.Time, reason string, beginnings ...string) string {
+	for _, e := range slices.Backward(s.events) {
+		at := e.LastTimestamp.Unix()
+		if e.Reason != reason || ContainerOf(e) != s.container ||
+			at < since.Unix() || !until.IsZero() && at > until.Unix() {
+			continue
+		}
+		if slices.ContainsFunc(beginnings, func(b string) bool { return strings.HasPrefix(e.Message, b) }) {
+			return e.Message
+		}
+	}
+	return ""
+}
