@@ -1,7 +1,9 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -42,10 +44,11 @@ func (s *Step) done(p *v1.Pod, spec *v1.Container, c *pod.Container) bool {
 }
 
 // startRegular starts the regular containers that should run and do not. One
-// whose postStart hook runs, or begins with this step, holds up those after it.
+// whose postStart hook runs, or begins with this step, holds up those after it;
+// one whose hook failed before comes last, so that nobody waits for it again.
 func (s *Step) startRegular(in *Input, current *pod.Sandbox) {
 	p := in.Desired.Pod
-	held := false
+	held, first := false, len(s.Start)
 	for i := range p.Spec.Containers {
 		spec := &p.Spec.Containers[i]
 		c := in.Observed.Latest(spec.Name)
@@ -63,6 +66,17 @@ func (s *Step) startRegular(in *Input, current *pod.Sandbox) {
 			held = launched && !failed && spec.Lifecycle != nil && spec.Lifecycle.PostStart != nil
 		}
 	}
+	slices.SortStableFunc(s.Start[first:], func(a, b Start) int {
+		return cmp.Compare(s.hookFailures(a.Container.Name), s.hookFailures(b.Container.Name))
+	})
+}
+
+// hookFailures is 1 for a container whose last postStart hook failed, else 0.
+func (s *Step) hookFailures(name string) int {
+	if s.Memory.Failures[name].Waiting.Reason == ReasonPostStartHookError {
+		return 1
+	}
+	return 0
 }
 
 // settle forgets the failures of a container that runs.
