@@ -312,7 +312,7 @@ func (n *node) Report(r pod.Report) {
 	}
 	n.report[r.Desired.Pod.Name] = r
 	n.reports[r.Desired.Pod.Name]++
-	n.status[r.Desired.Pod.Name] = status.Compute(r, n.status[r.Desired.Pod.Name])
+	n.status[r.Desired.Pod.Name] = status.Options{}.Compute(r, n.status[r.Desired.Pod.Name])
 }
 
 func (n *node) ContainerEvent(p *v1.Pod, _, eventType, reason, message string) {

@@ -110,3 +110,6 @@ func exited(restarts, code int32, finished int) pod.Container {
 func unknown(restarts int32) pod.Container {
 	return pod.Container{State: pod.ContainerUnknown, RestartCount: restarts}
 }
+
+// compute is what a node without anything of its own shows.
+func compute(r pod.Report, previous v1.PodStatus) v1.PodStatus { return Options{}.Compute(r, previous) }

@@ -23,11 +23,6 @@ type Options struct {
 	RecursiveReadOnly bool
 }
 
-// Compute is Options{}.Compute: containerd's container IDs, no host addresses.
-func Compute(r pod.Report, previous v1.PodStatus) v1.PodStatus {
-	return Options{}.Compute(r, previous)
-}
-
 // Compute returns the API status of the pod that r speaks of. previous is the
 // last status computed for the same UID, or the zero value: after a restart of
 // podd, or for a new pod. Neither argument is changed, and the result shares no

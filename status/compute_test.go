@@ -45,7 +45,7 @@ func TestContainerStates(t *testing.T) {
 		{"terminating ends the back-off", []option{phase(pod.PhaseTerminating), with("a", exited(4, 1, 7)), waits("a", "CrashLoopBackOff")}, "terminated Error 1", "", 4},
 	}
 	for _, tt := range tests {
-		got := Compute(aScene(tt.opts...), v1.PodStatus{}).ContainerStatuses[0]
+		got := compute(aScene(tt.opts...), v1.PodStatus{}).ContainerStatuses[0]
 		if s := describe(got.State); s != tt.state {
 			t.Errorf("%s: state: got %q, want %q", tt.name, s, tt.state)
 		}
@@ -71,10 +71,10 @@ func describe(s v1.ContainerState) string {
 }
 
 func TestContainerLostByTheRuntime(t *testing.T) {
-	before := Compute(aScene(with("a", running(2, 2))), v1.PodStatus{})
-	gone := Compute(aScene(with("a")), before)
+	before := compute(aScene(with("a", running(2, 2))), v1.PodStatus{})
+	gone := compute(aScene(with("a")), before)
 	for range 3 { // a status that is computed again must not count again
-		gone = Compute(aScene(with("a")), gone)
+		gone = compute(aScene(with("a")), gone)
 	}
 	cs := gone.ContainerStatuses[0]
 	if cs.RestartCount != 3 || describe(cs.LastTerminationState) != "terminated ContainerStatusUnknown 137" || describe(cs.State) != "waiting ContainerCreating" {
@@ -84,9 +84,9 @@ func TestContainerLostByTheRuntime(t *testing.T) {
 		t.Errorf("record gone: phase: got %s, want Running", gone.Phase)
 	}
 
-	odd := Compute(aScene(with("a", unknown(2))), before)
+	odd := compute(aScene(with("a", unknown(2))), before)
 	for range 3 {
-		odd = Compute(aScene(with("a", unknown(2))), odd)
+		odd = compute(aScene(with("a", unknown(2))), odd)
 	}
 	cs = odd.ContainerStatuses[0]
 	if cs.RestartCount != 3 || describe(cs.State) != "terminated ContainerStatusUnknown 137" {
@@ -138,14 +138,14 @@ func TestRestartOfPoddChangesNothing(t *testing.T) {
 	for name, steps := range histories {
 		var with v1.PodStatus
 		for _, opts := range steps {
-			with = Compute(aScene(opts...), with)
+			with = compute(aScene(opts...), with)
 		}
 		last := append(append([]option{}, steps[len(steps)-1]...), lookAt(5000))
-		fresh := Compute(aScene(last...), v1.PodStatus{})
+		fresh := compute(aScene(last...), v1.PodStatus{})
 		if d := cmp.Diff(with, fresh); d != "" {
 			t.Errorf("%s: a status computed anew differs (-before restart +after)\n%s", name, d)
 		}
-		again := Compute(aScene(last...), with)
+		again := compute(aScene(last...), with)
 		if d := cmp.Diff(with, again); d != "" {
 			t.Errorf("%s: a second look changed the status (-first +second)\n%s", name, d)
 		}
@@ -175,8 +175,8 @@ func TestAddresses(t *testing.T) {
 			t.Errorf("%s: got %s of %v, want %s of %s", tt.name, s.PodIP, ips, tt.ip, tt.ips)
 		}
 	}
-	before := Compute(aScene(policy(never), with("a", running(0, 2))), v1.PodStatus{})
-	after := Compute(aScene(policy(never), noSandbox(), with("a", exited(0, 0, 7))), before)
+	before := compute(aScene(policy(never), with("a", running(0, 2))), v1.PodStatus{})
+	after := compute(aScene(policy(never), noSandbox(), with("a", exited(0, 0, 7))), before)
 	if after.PodIP != "10.88.0.5" {
 		t.Errorf("completed pod without a sandbox: got IP %q, want the one it had", after.PodIP)
 	}
@@ -219,15 +219,15 @@ func TestStartedAndReadyFollowTheProbes(t *testing.T) {
 		{"both done", probed(true, true, pod.Probes{Startup: ok, Ready: ok}), true, true},
 	}
 	for _, tt := range tests {
-		got := Compute(aScene(tt.opt), v1.PodStatus{}).ContainerStatuses[0]
+		got := compute(aScene(tt.opt), v1.PodStatus{}).ContainerStatuses[0]
 		if *got.Started != tt.started || got.Ready != tt.ready {
 			t.Errorf("%s: got started %v ready %v, want %v %v", tt.name, *got.Started, got.Ready, tt.started, tt.ready)
 		}
 	}
 	// Upstream #100277: a restart of the agent, which forgets results, must not
 	// turn a ready pod unready.
-	before := Compute(aScene(probed(true, true, pod.Probes{Startup: ok, Ready: ok})), v1.PodStatus{})
-	after := Compute(aScene(probed(true, true, pod.Probes{})), before)
+	before := compute(aScene(probed(true, true, pod.Probes{Startup: ok, Ready: ok})), v1.PodStatus{})
+	after := compute(aScene(probed(true, true, pod.Probes{})), before)
 	if !after.ContainerStatuses[0].Ready || !*after.ContainerStatuses[0].Started {
 		t.Error("results forgotten: the container turned unready")
 	}
@@ -280,7 +280,7 @@ func TestQOSClass(t *testing.T) {
 func TestTerminationMessagesShareTwelveKiB(t *testing.T) {
 	long := exited(0, 1, 5)
 	long.Message = strings.Repeat("ä", 4096)
-	s := Compute(aScene(policy(never), with("a", long), with("b", long), with("c", long), with("d", long)), v1.PodStatus{})
+	s := compute(aScene(policy(never), with("a", long), with("b", long), with("c", long), with("d", long)), v1.PodStatus{})
 	for _, cs := range s.ContainerStatuses {
 		m := cs.State.Terminated.Message
 		if len(m) > 3072 || len(m) < 3070 || !strings.HasSuffix(m, "ä") {
@@ -320,7 +320,7 @@ func TestResourcesOfTheWholePod(t *testing.T) {
 
 func TestUserOfAContainer(t *testing.T) {
 	p := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "app"}}}}
-	s := Compute(pod.Report{Desired: &pod.Desired{Pod: p}, Observed: pod.Observed{Containers: []pod.Container{{
+	s := compute(pod.Report{Desired: &pod.Desired{Pod: p}, Observed: pod.Observed{Containers: []pod.Container{{
 		ID: "1", Name: "app", State: pod.ContainerRunning, User: &pod.User{UID: 7, GID: 8, SupplementalGroups: []int64{8, 9}},
 	}}}}, v1.PodStatus{})
 	u := s.ContainerStatuses[0].User
@@ -335,16 +335,16 @@ func TestBackOffIsShownUntilTheSuccessorRuns(t *testing.T) {
 	report := func(phase pod.Phase, waiting map[string]pod.Waiting, seen ...pod.Container) pod.Report {
 		return pod.Report{Desired: &pod.Desired{Pod: p}, Phase: phase, Waiting: waiting, Observed: pod.Observed{Containers: seen}}
 	}
-	backOff := Compute(report(pod.PhaseRunning, map[string]pod.Waiting{"app": {Reason: "CrashLoopBackOff", Message: "back-off 10s"}}, dead), v1.PodStatus{})
-	over := Compute(report(pod.PhaseRunning, nil, dead), backOff)
+	backOff := compute(report(pod.PhaseRunning, map[string]pod.Waiting{"app": {Reason: "CrashLoopBackOff", Message: "back-off 10s"}}, dead), v1.PodStatus{})
+	over := compute(report(pod.PhaseRunning, nil, dead), backOff)
 	if diff := cmp.Diff(backOff.ContainerStatuses, over.ContainerStatuses); diff != "" {
 		t.Errorf("the back-off is over (-before +after):\n%s", diff)
 	}
 	next := pod.Container{ID: "2", Name: "app", State: pod.ContainerExited, RestartCount: 1, ExitCode: 2, Reason: "Error"}
-	if s := Compute(report(pod.PhaseRunning, nil, next, dead), over).ContainerStatuses[0]; s.State.Terminated == nil || s.State.Terminated.ExitCode != 2 {
+	if s := compute(report(pod.PhaseRunning, nil, next, dead), over).ContainerStatuses[0]; s.State.Terminated == nil || s.State.Terminated.ExitCode != 2 {
 		t.Errorf("the successor ended: got %+v", s.State)
 	}
-	if s := Compute(report(pod.PhaseTerminating, nil, dead), over).ContainerStatuses[0]; s.State.Terminated == nil {
+	if s := compute(report(pod.PhaseTerminating, nil, dead), over).ContainerStatuses[0]; s.State.Terminated == nil {
 		t.Errorf("the pod is stopped: got %+v", s.State)
 	}
 }

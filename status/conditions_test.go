@@ -42,7 +42,7 @@ func TestConditions(t *testing.T) {
 		{"two ready sandboxes", []option{with("a", running(0, 2)), secondSandbox()}, row{"True", "True", "True", "False"}},
 	}
 	for _, tt := range tests {
-		s := Compute(aScene(tt.opts...), v1.PodStatus{})
+		s := compute(aScene(tt.opts...), v1.PodStatus{})
 		got := row{word(s, v1.PodReady), word(s, v1.ContainersReady), word(s, v1.PodInitialized), word(s, v1.PodReadyToStartContainers)}
 		if d := cmp.Diff(tt.want, got, cmp.AllowUnexported(row{})); d != "" {
 			t.Errorf("%s: (-want +got)\n%s", tt.name, d)
@@ -76,7 +76,7 @@ func TestReadinessGateOfOthersIsKeptAndHeeded(t *testing.T) {
 		v1.ConditionFalse: `False ReadinessGatesNotReady the status of pod readiness gate "example.com/lb" is not "True", but False`,
 	} {
 		previous := v1.PodStatus{Conditions: []v1.PodCondition{{Type: "example.com/lb", Status: status}}}
-		s := Compute(aScene(with("a", running(0, 2)), gate("example.com/lb")), previous)
+		s := compute(aScene(with("a", running(0, 2)), gate("example.com/lb")), previous)
 		if got := word(s, v1.PodReady); got != want {
 			t.Errorf("gate %s: got %q, want %q", status, got, want)
 		}
@@ -90,7 +90,7 @@ func TestReadinessGateOfOthersIsKeptAndHeeded(t *testing.T) {
 // that of the look, which must not creep on.
 func TestTransitionTimesMoveWithTheStatusOnly(t *testing.T) {
 	look := func(n int, r pod.ProbeResult, previous v1.PodStatus) v1.PodStatus {
-		return Compute(aScene(lookAt(n), func(s *scene) {
+		return compute(aScene(lookAt(n), func(s *scene) {
 			with("a", running(0, 2))(s)
 			s.spec().Containers[0].ReadinessProbe = &v1.Probe{}
 			s.Probes = pod.ProbeResults{"a": {ContainerID: "a-0", Ready: r}}

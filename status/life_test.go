@@ -32,7 +32,7 @@ func TestPhaseTable(t *testing.T) {
 			for _, m := range states {
 				fmt.Fprintf(&table, "%-8s %-8s %-8s", i.word, s.word, m.word)
 				for _, p := range []v1.RestartPolicy{always, onFailure, never} {
-					got := Compute(aScene(policy(p), withInit("i", i.seen...), withSidecar("s", s.seen...), with("m", m.seen...)), v1.PodStatus{})
+					got := compute(aScene(policy(p), withInit("i", i.seen...), withSidecar("s", s.seen...), with("m", m.seen...)), v1.PodStatus{})
 					fmt.Fprintf(&table, " %-10s", got.Phase)
 					anyRuns := slices.Contains([]string{i.word, s.word, m.word}, "running")
 					switch {
@@ -125,7 +125,7 @@ func TestPhaseWithSidecars(t *testing.T) {
 	}
 	for _, tt := range tests {
 		for p, want := range map[v1.RestartPolicy]v1.PodPhase{always: tt.always, never: tt.never} {
-			if got := Compute(aScene(append([]option{policy(p)}, tt.opts...)...), v1.PodStatus{}); got.Phase != want {
+			if got := compute(aScene(append([]option{policy(p)}, tt.opts...)...), v1.PodStatus{}); got.Phase != want {
 				t.Errorf("%s under %s: got %s, want %s", tt.name, p, got.Phase, want)
 			}
 		}
@@ -171,7 +171,7 @@ func TestPhaseFollowsTheContainersOwnPolicy(t *testing.T) {
 		{"init with a rule in a Never pod", never, []option{withInit("i", exited(0, 42, 5)), ownPolicy("i", no, restart), with("a")}, v1.PodPending},
 	}
 	for _, tt := range tests {
-		if got := Compute(aScene(append([]option{policy(tt.pod)}, tt.opts...)...), v1.PodStatus{}); got.Phase != tt.want {
+		if got := compute(aScene(append([]option{policy(tt.pod)}, tt.opts...)...), v1.PodStatus{}); got.Phase != tt.want {
 			t.Errorf("%s: got %s, want %s", tt.name, got.Phase, tt.want)
 		}
 	}
@@ -205,7 +205,7 @@ func TestRestartOfAllContainers(t *testing.T) {
 		{"up again", []option{withInit("i", exited(1, 0, 15)), with("a", running(1, 16)), with("b", running(1, 16))},
 			"Running False Initialized=True | i terminated Completed 0 after RestartingAllContainers 137 x1 | a running after RestartingAllContainers 137 x1 | b running after RestartingAllContainers 137 x1"},
 	} {
-		s = Compute(aScene(append([]option{policy(never)}, append(step.opts, rule)...)...), s)
+		s = compute(aScene(append([]option{policy(never)}, append(step.opts, rule)...)...), s)
 		got := []string{strings.Join([]string{string(s.Phase), word(s, v1.AllContainersRestarting), "Initialized=" + word(s, v1.PodInitialized)}, " ")}
 		for _, cs := range slices.Concat(s.InitContainerStatuses, s.ContainerStatuses) {
 			line := cs.Name + " " + describe(cs.State)
@@ -226,37 +226,37 @@ func TestPostStartHookHidesItsContainer(t *testing.T) {
 	starting := func(id string) option {
 		return func(s *scene) { s.Starting = map[string]bool{id: true} }
 	}
-	first := Compute(aScene(with("a", running(0, 2)), waits("a", "ContainerCreating"), starting("a-0")), v1.PodStatus{})
+	first := compute(aScene(with("a", running(0, 2)), waits("a", "ContainerCreating"), starting("a-0")), v1.PodStatus{})
 	cs := first.ContainerStatuses[0]
 	if describe(cs.State) != "waiting ContainerCreating" || cs.ContainerID != "" || cs.Ready || *cs.Started || first.Phase != v1.PodPending {
 		t.Errorf("first start: got %s %q ready %v phase %s, want it waiting without an ID in a Pending pod", describe(cs.State), cs.ContainerID, cs.Ready, first.Phase)
 	}
-	told := Compute(aScene(with("a", running(0, 2)), starting("a-0")), v1.PodStatus{})
+	told := compute(aScene(with("a", running(0, 2)), starting("a-0")), v1.PodStatus{})
 	if got := told.ContainerStatuses[0].State.Waiting.Message; got != messageHook {
 		t.Errorf("first start: got the message %q, want what it waits for", got)
 	}
-	through := Compute(aScene(with("a", running(0, 2))), first)
+	through := compute(aScene(with("a", running(0, 2))), first)
 	if cs := through.ContainerStatuses[0]; describe(cs.State) != "running" || !cs.Ready || cs.RestartCount != 0 {
 		t.Errorf("hook through: got %s ready %v, %d restarts", describe(cs.State), cs.Ready, cs.RestartCount)
 	}
-	before := Compute(aScene(with("a", exited(0, 1, 7)), waits("a", "CrashLoopBackOff")), through)
-	again := Compute(aScene(with("a", running(1, 8), exited(0, 1, 7)), starting("a-1")), before)
+	before := compute(aScene(with("a", exited(0, 1, 7)), waits("a", "CrashLoopBackOff")), through)
+	again := compute(aScene(with("a", running(1, 8), exited(0, 1, 7)), starting("a-1")), before)
 	if cs := again.ContainerStatuses[0]; describe(cs.State) != "waiting CrashLoopBackOff" || describe(cs.LastTerminationState) != "terminated Error 1" || cs.RestartCount != 0 || again.Phase != v1.PodRunning {
 		t.Errorf("restart: got %s after %s, %d restarts in phase %s, want the back-off to be shown", describe(cs.State), describe(cs.LastTerminationState), cs.RestartCount, again.Phase)
 	}
-	stopped := Compute(aScene(phase(pod.PhaseTerminating), with("a", running(0, 2)), starting("a-0")), first)
+	stopped := compute(aScene(phase(pod.PhaseTerminating), with("a", running(0, 2)), starting("a-0")), first)
 	if cs := stopped.ContainerStatuses[0]; describe(cs.State) != "running" {
 		t.Errorf("a pod that is stopped meanwhile: got %s, want running", describe(cs.State))
 	}
-	failed := Compute(aScene(with("a", exited(0, 137, 5)), waits("a", "PostStartHookError"), starting("a-0")), first)
+	failed := compute(aScene(with("a", exited(0, 137, 5)), waits("a", "PostStartHookError"), starting("a-0")), first)
 	if cs := failed.ContainerStatuses[0]; describe(cs.State) != "waiting PostStartHookError" || describe(cs.LastTerminationState) != "terminated Error 137" {
 		t.Errorf("a failed hook: got %s after %s", describe(cs.State), describe(cs.LastTerminationState))
 	}
-	over := Compute(aScene(with("a", exited(0, 137, 5))), failed)
+	over := compute(aScene(with("a", exited(0, 137, 5))), failed)
 	if d := cmp.Diff(failed.ContainerStatuses, over.ContainerStatuses); d != "" {
 		t.Errorf("about to be started again (-before +after):\n%s", d)
 	}
-	given := Compute(aScene(phase(pod.PhaseTerminating), with("a", exited(0, 137, 5))), over)
+	given := compute(aScene(phase(pod.PhaseTerminating), with("a", exited(0, 137, 5))), over)
 	if cs := given.ContainerStatuses[0]; describe(cs.State) != "terminated Error 137" || describe(cs.LastTerminationState) != "" {
 		t.Errorf("given up: got %s after %s, want its one end once", describe(cs.State), describe(cs.LastTerminationState))
 	}
@@ -270,23 +270,23 @@ func TestProbesOfAFormerContainerDoNotCount(t *testing.T) {
 			s.Probes = pod.ProbeResults{"a": {ContainerID: id, Ready: pod.ProbeSucceeded}}
 		}
 	}
-	up := Compute(aScene(with("a", running(0, 2)), probed("a-0")), v1.PodStatus{})
+	up := compute(aScene(with("a", running(0, 2)), probed("a-0")), v1.PodStatus{})
 	if !up.ContainerStatuses[0].Ready {
 		t.Fatal("probed successfully: got unready")
 	}
-	next := Compute(aScene(with("a", running(1, 9), exited(0, 1, 8)), probed("a-0")), up)
+	next := compute(aScene(with("a", running(1, 9), exited(0, 1, 8)), probed("a-0")), up)
 	if next.ContainerStatuses[0].Ready {
 		t.Error("ready by the word of a probe of the container before it")
 	}
-	none := Compute(aScene(with("a", running(0, 2)), probed("other"), func(s *scene) { s.Probes = nil }), v1.PodStatus{})
+	none := compute(aScene(with("a", running(0, 2)), probed("other"), func(s *scene) { s.Probes = nil }), v1.PodStatus{})
 	if none.ContainerStatuses[0].Ready {
 		t.Error("ready without any result of its readiness probe")
 	}
 }
 
 func TestEndedPodShowsHowItsContainersEnded(t *testing.T) {
-	before := Compute(aScene(with("a", running(0, 2)), with("b", exited(1, 1, 7)), waits("b", "CrashLoopBackOff"), with("c"), waits("c", "ImagePullBackOff")), v1.PodStatus{})
-	ended := Compute(aScene(failed("DeadlineExceeded"), with("a", exited(0, 137, 9)), with("b", exited(1, 1, 7)), with("c"), waits("b", "CrashLoopBackOff"), waits("c", "ImagePullBackOff")), before)
+	before := compute(aScene(with("a", running(0, 2)), with("b", exited(1, 1, 7)), waits("b", "CrashLoopBackOff"), with("c"), waits("c", "ImagePullBackOff")), v1.PodStatus{})
+	ended := compute(aScene(failed("DeadlineExceeded"), with("a", exited(0, 137, 9)), with("b", exited(1, 1, 7)), with("c"), waits("b", "CrashLoopBackOff"), waits("c", "ImagePullBackOff")), before)
 	want := map[string]string{"a": "terminated Error 137", "b": "terminated Error 1", "c": "terminated ContainerStatusUnknown 137"}
 	for _, cs := range ended.ContainerStatuses {
 		if got := describe(cs.State); got != want[cs.Name] {
@@ -299,7 +299,7 @@ func TestEndedPodShowsHowItsContainersEnded(t *testing.T) {
 }
 
 func TestFailedInitLeavesTheRegularContainersWaiting(t *testing.T) {
-	s := Compute(aScene(policy(never), withSidecar("s", exited(0, 137, 9)), withInit("i", exited(0, 2, 5)), withInit("j"), with("a")), v1.PodStatus{})
+	s := compute(aScene(policy(never), withSidecar("s", exited(0, 137, 9)), withInit("i", exited(0, 2, 5)), withInit("j"), with("a")), v1.PodStatus{})
 	var got []string
 	for _, cs := range slices.Concat(s.InitContainerStatuses, s.ContainerStatuses) {
 		got = append(got, cs.Name+" "+describe(cs.State))
@@ -312,12 +312,12 @@ func TestFailedInitLeavesTheRegularContainersWaiting(t *testing.T) {
 
 // TestPodThatEndsInItsInitContainers: what never began did not end either.
 func TestPodThatEndsInItsInitContainers(t *testing.T) {
-	before := Compute(aScene(withInit("i", running(0, 2)), with("a")), v1.PodStatus{})
-	ended := Compute(aScene(failed("DeadlineExceeded"), withInit("i", exited(0, 0, 9)), with("a")), before)
+	before := compute(aScene(withInit("i", running(0, 2)), with("a")), v1.PodStatus{})
+	ended := compute(aScene(failed("DeadlineExceeded"), withInit("i", exited(0, 0, 9)), with("a")), before)
 	if got := describe(ended.ContainerStatuses[0].State); got != "waiting PodInitializing" || ended.Phase != v1.PodFailed {
 		t.Errorf("got a %s in a %s pod, want it waiting in a Failed one", got, ended.Phase)
 	}
-	lost := Compute(aScene(failed("DeadlineExceeded"), withInit("i", exited(0, 0, 9)), with("a", exited(0, 1, 12)), with("b")), before)
+	lost := compute(aScene(failed("DeadlineExceeded"), withInit("i", exited(0, 0, 9)), with("a", exited(0, 1, 12)), with("b")), before)
 	if got := describe(lost.ContainerStatuses[1].State); got != "terminated ContainerStatusUnknown 137" {
 		t.Errorf("beside one that ran: got %s", got)
 	}
@@ -325,13 +325,13 @@ func TestPodThatEndsInItsInitContainers(t *testing.T) {
 
 func TestRefusedPodHasNoContainersToSpeakOf(t *testing.T) {
 	refusal := []option{noSandbox(), failed("NodeAffinity"), with("a")}
-	s := Compute(aScene(refusal...), v1.PodStatus{})
+	s := compute(aScene(refusal...), v1.PodStatus{})
 	want := v1.PodStatus{ObservedGeneration: 1, Phase: v1.PodFailed, Reason: "NodeAffinity", Message: "Pod was active too long",
 		QOSClass: v1.PodQOSBestEffort, StartTime: s.StartTime}
 	if d := cmp.Diff(want, s); d != "" {
 		t.Errorf("(-want +got)\n%s", d)
 	}
-	if d := cmp.Diff(s, Compute(aScene(append(refusal, lookAt(500))...), s)); d != "" {
+	if d := cmp.Diff(s, compute(aScene(append(refusal, lookAt(500))...), s)); d != "" {
 		t.Errorf("looked at again: (-first +second)\n%s", d)
 	}
 }
@@ -340,16 +340,16 @@ func TestRefusedPodHasNoContainersToSpeakOf(t *testing.T) {
 // as waiting for the runtime before anybody decides about them.
 func TestAPodRefusedAfterItWaitedHasNoContainersEither(t *testing.T) {
 	pending := func(s *scene) { s.Phase = pod.PhasePending }
-	waited := Compute(aScene(noSandbox(), pending, with("a")), v1.PodStatus{})
+	waited := compute(aScene(noSandbox(), pending, with("a")), v1.PodStatus{})
 	if len(waited.ContainerStatuses) != 1 || waited.ContainerStatuses[0].State.Waiting == nil {
 		t.Fatalf("got %+v, want a container that waits", waited.ContainerStatuses)
 	}
-	refused := Compute(aScene(noSandbox(), pending, failed("NodeAffinity"), with("a")), waited)
+	refused := compute(aScene(noSandbox(), pending, failed("NodeAffinity"), with("a")), waited)
 	if len(refused.ContainerStatuses) != 0 || refused.Phase != v1.PodFailed || refused.Reason != "NodeAffinity" {
 		t.Errorf("got %+v, want it Failed, and no container that ended", refused)
 	}
-	ran := Compute(aScene(with("a", running(0, 2))), v1.PodStatus{})
-	lost := Compute(aScene(noSandbox(), pending, failed("Evicted"), with("a")), ran)
+	ran := compute(aScene(with("a", running(0, 2))), v1.PodStatus{})
+	lost := compute(aScene(noSandbox(), pending, failed("Evicted"), with("a")), ran)
 	if got := describe(lost.ContainerStatuses[0].State); got != "terminated ContainerStatusUnknown 137" {
 		t.Errorf("one that ran: got %s", got)
 	}
@@ -361,18 +361,18 @@ func TestConditionsOfTheWorkerAreShown(t *testing.T) {
 	}
 	pending := v1.PodCondition{Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: v1.PodReasonDeferred, Message: "not now", LastTransitionTime: metav1.NewTime(at(50))}
 	target := v1.PodCondition{Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: "TerminationByKubelet", Message: "low on memory", LastTransitionTime: metav1.NewTime(at(60))}
-	s := Compute(aScene(with("a", running(0, 2)), tell(pending)), v1.PodStatus{})
+	s := compute(aScene(with("a", running(0, 2)), tell(pending)), v1.PodStatus{})
 	if got := condition(s.Conditions, v1.PodResizePending); got == nil || got.Message != "not now" || !got.LastTransitionTime.Time.Equal(at(50)) {
 		t.Errorf("resize: got %+v", got)
 	}
-	s2 := Compute(aScene(with("a", running(0, 2)), tell(target)), s)
+	s2 := compute(aScene(with("a", running(0, 2)), tell(target)), s)
 	if condition(s2.Conditions, v1.PodResizePending) != nil || condition(s2.Conditions, v1.DisruptionTarget) == nil {
 		t.Errorf("the resize is over and the pod is to go: got %+v", s2.Conditions)
 	}
 	if Equal(&s, &s2) {
 		t.Error("other conditions of ours made no difference")
 	}
-	s3 := Compute(aScene(with("a", running(0, 2))), s2)
+	s3 := compute(aScene(with("a", running(0, 2))), s2)
 	if got := condition(s3.Conditions, v1.DisruptionTarget); got == nil || !got.LastTransitionTime.Time.Equal(at(60)) {
 		t.Errorf("that the pod was to go is forgotten: got %+v", got)
 	}
@@ -381,7 +381,7 @@ func TestConditionsOfTheWorkerAreShown(t *testing.T) {
 // TestSidecarWithExitCodeZeroIsShownAsEnded: the kubelet puts no waiting reason
 // over an init container that ended well, a sidecar neither.
 func TestSidecarWithExitCodeZeroIsShownAsEnded(t *testing.T) {
-	s := Compute(aScene(withSidecar("s", exited(1, 0, 5)), waits("s", "CrashLoopBackOff"), with("a", running(0, 2))), v1.PodStatus{})
+	s := compute(aScene(withSidecar("s", exited(1, 0, 5)), waits("s", "CrashLoopBackOff"), with("a", running(0, 2))), v1.PodStatus{})
 	if got := describe(s.InitContainerStatuses[0].State); got != "terminated Completed 0" {
 		t.Errorf("got %s", got)
 	}

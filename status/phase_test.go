@@ -41,7 +41,7 @@ func TestPhaseByPolicyAndState(t *testing.T) {
 	}
 	for _, tt := range tests {
 		for p, want := range map[v1.RestartPolicy]v1.PodPhase{always: tt.always, onFailure: tt.onFailure, never: tt.never} {
-			got := Compute(aScene(append([]option{policy(p)}, tt.opts...)...), v1.PodStatus{})
+			got := compute(aScene(append([]option{policy(p)}, tt.opts...)...), v1.PodStatus{})
 			if got.Phase != want {
 				t.Errorf("%s under %s: got %s, want %s", tt.name, p, got.Phase, want)
 			}
@@ -64,7 +64,7 @@ func TestPhaseOfStoppedPod(t *testing.T) {
 		{"static, Never, exit 0", []option{policy(never), with("a", exited(0, 0, 5))}, v1.PodSucceeded},
 	}
 	for _, tt := range tests {
-		got := Compute(aScene(append(tt.opts, phase(pod.PhaseTerminated))...), v1.PodStatus{})
+		got := compute(aScene(append(tt.opts, phase(pod.PhaseTerminated))...), v1.PodStatus{})
 		if got.Phase != tt.phase {
 			t.Errorf("%s: got %s, want %s", tt.name, got.Phase, tt.phase)
 		}
@@ -81,26 +81,26 @@ func failed(reason string) option {
 }
 
 func TestTerminalPhaseWaitsForTheLastContainer(t *testing.T) {
-	before := Compute(aScene(with("a", running(0, 2))), v1.PodStatus{})
-	still := Compute(aScene(failed("DeadlineExceeded"), with("a", running(0, 2))), before)
+	before := compute(aScene(with("a", running(0, 2))), v1.PodStatus{})
+	still := compute(aScene(failed("DeadlineExceeded"), with("a", running(0, 2))), before)
 	if still.Phase != v1.PodRunning || still.Reason != "" {
 		t.Errorf("while a container runs: got %s %q, want Running without a reason", still.Phase, still.Reason)
 	}
-	gone := Compute(aScene(failed("DeadlineExceeded"), with("a", exited(0, 137, 9))), still)
+	gone := compute(aScene(failed("DeadlineExceeded"), with("a", exited(0, 137, 9))), still)
 	if gone.Phase != v1.PodFailed || gone.Reason != "DeadlineExceeded" || gone.Message != "Pod was active too long" {
 		t.Errorf("when it ended: got %s %q %q, want Failed DeadlineExceeded with its message", gone.Phase, gone.Reason, gone.Message)
 	}
 	if c := condition(gone.Conditions, v1.PodReady); c.Status != v1.ConditionFalse || c.Reason != ReasonPodFailed {
 		t.Errorf("Ready of a failed pod: got %s %s, want False PodFailed", c.Status, c.Reason)
 	}
-	after := Compute(aScene(with("a", running(1, 20))), gone)
+	after := compute(aScene(with("a", running(1, 20))), gone)
 	if after.Phase != v1.PodFailed || after.Reason != "DeadlineExceeded" {
 		t.Errorf("after the end: got %s %q, want it to stay Failed DeadlineExceeded", after.Phase, after.Reason)
 	}
 }
 
 func TestRejectedPodFailsBeforeAnythingWasMade(t *testing.T) {
-	got := Compute(aScene(noSandbox(), failed("HostPortConflict"), with("a")), v1.PodStatus{})
+	got := compute(aScene(noSandbox(), failed("HostPortConflict"), with("a")), v1.PodStatus{})
 	if got.Phase != v1.PodFailed || got.Reason != "HostPortConflict" {
 		t.Errorf("got %s %q, want Failed HostPortConflict", got.Phase, got.Reason)
 	}

@@ -23,15 +23,15 @@ func TestWhateverIsReported(t *testing.T) {
 			report := aScene(base...)
 			randomLook(r, &report, look)
 			copied := *before.DeepCopy()
-			now := Compute(report, before)
+			now := compute(report, before)
 			if d := cmp.Diff(copied, before); d != "" {
 				t.Fatalf("seed %d, look %d: the previous status was changed:\n%s", seed, look, d)
 			}
 			if wrong := violated(&report, &before, &now); wrong != "" {
 				t.Fatalf("seed %d, look %d: %s\nbefore %+v\nreport %+v\nnow %+v", seed, look, wrong, before, report, now)
 			}
-			settled := Compute(report, Compute(report, now))
-			if d := cmp.Diff(settled, Compute(report, settled)); d != "" {
+			settled := compute(report, compute(report, now))
+			if d := cmp.Diff(settled, compute(report, settled)); d != "" {
 				t.Fatalf("seed %d, look %d: the same look says otherwise for the fourth time:\n%s", seed, look, d)
 			}
 			before = now

@@ -71,7 +71,7 @@ func TestResourcesOfAContainer(t *testing.T) {
 			seen = exited(0, 1, 5)
 		}
 		seen.Resources = tt.seen
-		s := Compute(aScene(with("a", seen), func(s *scene) {
+		s := compute(aScene(with("a", seen), func(s *scene) {
 			s.spec().Containers[0].Resources = v1.ResourceRequirements{Requests: tt.requests, Limits: tt.limits}
 		}), v1.PodStatus{})
 		cs := s.ContainerStatuses[0]

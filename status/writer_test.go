@@ -116,7 +116,7 @@ func TestWriterFromManyWorkers(t *testing.T) {
 }
 
 func TestEqualIgnoresWhatOthersOwn(t *testing.T) {
-	a := Compute(aScene(with("x", running(0, 2))), v1.PodStatus{})
+	a := compute(aScene(with("x", running(0, 2))), v1.PodStatus{})
 	b := *a.DeepCopy()
 	b.Conditions = append(b.Conditions, v1.PodCondition{Type: "example.com/lb", Status: v1.ConditionTrue})
 	b.ResourceClaimStatuses = []v1.PodResourceClaimStatus{{Name: "gpu"}}
