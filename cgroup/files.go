@@ -17,6 +17,11 @@ import (
 // limits. The runtime makes those of the others for each container.
 var ours = []string{"cpu", "cpuset", "memory", "pids", "hugetlb"}
 
+// reserved marks the limits of huge pages that were mapped and not touched yet:
+// beyond them mmap fails, instead of the process later. Kernels before 5.7 have
+// none.
+const reserved = ".rsvd"
+
 // file is one setting of a group.
 type file struct{ controller, name, value string }
 
@@ -54,12 +59,14 @@ func (t *Tree) files(l Limits) []file {
 		add("pids", "pids.max", number(l.PIDs))
 	}
 	if l.AllPages {
+		limit := ".limit_in_bytes"
+		if v2 {
+			limit = ".max"
+		}
 		for _, size := range t.pageSizes {
-			name := "hugetlb." + hugepage.Name(size) + ".limit_in_bytes"
-			if v2 {
-				name = "hugetlb." + hugepage.Name(size) + ".max"
-			}
-			add("hugetlb", name, number(l.HugePages[size]))
+			name := "hugetlb." + hugepage.Name(size)
+			add("hugetlb", name+limit, number(l.HugePages[size]))
+			add("hugetlb", name+reserved+limit, number(l.HugePages[size]))
 		}
 	}
 	return all
@@ -77,7 +84,11 @@ func (t *Tree) apply(rel string, from, to Limits) error {
 			continue
 		}
 		path := filepath.Join(t.facts.Controllers[f.controller], rel, f.name)
-		if err := write(path, f.value); err != nil {
+		err := write(path, f.value)
+		if errors.Is(err, fs.ErrNotExist) && strings.Contains(f.name, reserved) {
+			continue
+		}
+		if err != nil {
 			errs = append(errs, fmt.Errorf("set %s to %s: %w", path, f.value, err))
 		}
 	}

@@ -181,6 +181,34 @@ func TestSystemdIsToldAndTheFilesAreWritten(t *testing.T) {
 	}
 }
 
+func TestHugePagesAreBoundedTakenAndReserved(t *testing.T) {
+	for version, limit := range map[Version]string{V1: "limit_in_bytes", V2: "max"} {
+		mount := t.TempDir()
+		tree := NewTree(Facts{Version: version, Mounts: []string{mount}, Controllers: map[string]string{"hugetlb": mount}}, Cgroupfs, DefaultRoot, Settings{})
+		tree.pageSizes = []int64{2 << 20, 1 << 30}
+		want := map[string]string{"hugetlb.2MB." + limit: "4194304", "hugetlb.2MB.rsvd." + limit: "4194304", "hugetlb.1GB." + limit: "0"} // and no rsvd: an old kernel's
+		for name := range want {
+			if err := os.WriteFile(filepath.Join(mount, name), nil, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := tree.apply("/", Limits{}, Limits{HugePages: map[int64]int64{2 << 20: 4 << 20}, AllPages: true}); err != nil {
+			t.Fatal(err)
+		}
+		for name, value := range want {
+			if got, err := os.ReadFile(filepath.Join(mount, name)); string(got) != value || err != nil {
+				t.Errorf("%v: %s: got %q, %v, want %q", version, name, got, err, value)
+			}
+		}
+		if err := os.Remove(filepath.Join(mount, "hugetlb.1GB."+limit)); err != nil {
+			t.Fatal(err)
+		}
+		if err := tree.apply("/", Limits{}, Limits{AllPages: true}); err == nil {
+			t.Errorf("%v: without the file of a limit: got no error", version)
+		}
+	}
+}
+
 func TestQuotaOfSystemd(t *testing.T) {
 	for _, c := range []struct {
 		quota, period int64
