@@ -158,10 +158,15 @@ func mountHugePages(t target, medium v1.StorageMedium) error {
 		return checkHugePages(t.dir, size)
 	}
 	options := "pagesize=" + strconv.FormatInt(size, 10)
-	if group := fsGroup(t.pod); group != nil {
-		options += fmt.Sprintf(",gid=%d,mode=2775", *group)
+	group := fsGroup(t.pod)
+	if group != nil {
+		options += fmt.Sprintf(",gid=%d,mode=775", *group)
 	}
-	return wrapMount("hugetlbfs", t.dir, unix.Mount("nodev", t.dir, "hugetlbfs", 0, options))
+	err = wrapMount("hugetlbfs", t.dir, unix.Mount("nodev", t.dir, "hugetlbfs", 0, options))
+	if err != nil || group == nil {
+		return err
+	}
+	return os.Chmod(t.dir, 0o775|fs.ModeSetgid) // a mount of it takes no setgid
 }
 
 func checkHugePages(dir string, want int64) error {

@@ -171,11 +171,17 @@ func TestHugePagesAreMounted(t *testing.T) {
 	m := newMounter(t)
 	p := aPod("u1", empty("huge", func(s *v1.EmptyDirVolumeSource) { s.Medium = "HugePages-2Mi" }))
 	p.Spec.Containers[0].Resources.Requests = v1.ResourceList{"hugepages-2Mi": resource.MustParse("2Mi")}
+	p.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: new(int64(2000))}
 	mustSetUp(t, m, p)
 	mustSetUp(t, m, p)
-	var st unix.Statfs_t
-	if err := unix.Statfs(m.PodDir("u1")+"/volumes/kubernetes.io~empty-dir/huge", &st); err != nil || st.Type != unix.HUGETLBFS_MAGIC || st.Bsize != 2<<20 {
-		t.Errorf("got type %#x, pages of %d (%v)", st.Type, st.Bsize, err)
+	dir := m.PodDir("u1") + "/volumes/kubernetes.io~empty-dir/huge"
+	var fs unix.Statfs_t
+	if err := unix.Statfs(dir, &fs); err != nil || fs.Type != unix.HUGETLBFS_MAGIC || fs.Bsize != 2<<20 {
+		t.Errorf("got type %#x, pages of %d (%v)", fs.Type, fs.Bsize, err)
+	}
+	var root unix.Stat_t
+	if err := unix.Stat(dir, &root); err != nil || root.Mode&0o7777 != 0o2775 || root.Gid != 2000 {
+		t.Errorf("got mode %o, group %d (%v), want 2775 and the fsGroup", root.Mode&0o7777, root.Gid, err)
 	}
 	mustTearDown(t, m, "u1")
 	mustBeGone(t, m, "u1")
