@@ -221,6 +221,11 @@ func TestACriticalPodPreempts(t *testing.T) {
 			reason: "UnexpectedAdmissionError", message: "Unexpected error while attempting to recover from admission failure: preemption: " +
 				"error finding a set of pods to preempt: no set of running pods found to reclaim resources: [(res: cpu, q: 2000), ]: the pod requests 4 of cpu, and 1 of the node's 2 are free",
 		},
+		"huge pages": {
+			pod:    with(aPod("crit", "hugepages-2Mi", "6Mi"), fromFile),
+			reason: "UnexpectedAdmissionError", message: "Unexpected error while attempting to recover from admission failure: preemption: " +
+				"error finding a set of pods to preempt: no set of running pods found to reclaim resources: [(res: hugepages-2Mi, q: 2097152), ]: the pod requests 6Mi of hugepages-2Mi, and 4Mi of the node's 4Mi are free",
+		},
 		"not when something else is in its way": {
 			pod: with(with(aPod("crit", "cpu", "2"), fromFile), func(p *v1.Pod) { p.Spec.NodeName = "m" }), others: []*v1.Pod{aPod("b", "cpu", "1")},
 			reason: "NodeName",

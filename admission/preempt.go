@@ -58,10 +58,10 @@ func inWords(short []shortage) string {
 
 // amount is n of the resource as people write it.
 func (s shortage) amount(n int64) string {
-	switch s.name {
-	case v1.ResourceCPU:
+	switch name := s.name; {
+	case name == v1.ResourceCPU:
 		return resource.NewMilliQuantity(n, resource.DecimalSI).String()
-	case v1.ResourceMemory, v1.ResourceEphemeralStorage:
+	case name == v1.ResourceMemory, name == v1.ResourceEphemeralStorage, strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix):
 		return resource.NewQuantity(n, resource.BinarySI).String()
 	}
 	return strconv.FormatInt(n, 10)
