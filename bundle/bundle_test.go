@@ -74,10 +74,10 @@ func aSettings(t *testing.T) *Settings {
 
 func TestConfigFollowsTheMachine(t *testing.T) {
 	for name, c := range map[string]struct {
-		systemd, lower bool
-	}{"a machine with everything": {true, true}, "a poor one": {false, false}} {
+		systemd, lower, pages bool
+	}{"a machine with everything": {true, true, true}, "a poor one": {false, false, false}} {
 		s := aSettings(t)
-		s.SystemdCgroup, s.LowerOOMScore = c.systemd, c.lower
+		s.SystemdCgroup, s.LowerOOMScore, s.BoundHugePages = c.systemd, c.lower, c.pages
 		text, err := s.render("overlayfs")
 		if err != nil {
 			t.Fatal(err)
@@ -93,7 +93,7 @@ func TestConfigFollowsTheMachine(t *testing.T) {
 		cri := got.Plugins["io.containerd.cri.v1.runtime"]
 		runc := cri["containerd"].(map[string]any)["runtimes"].(map[string]any)["runc"].(map[string]any)["options"].(map[string]any)
 		if got.Version != 4 || cri["restrict_oom_score_adj"] != !c.lower || (got.OOMScore < 0) != c.lower ||
-			runc["SystemdCgroup"] != c.systemd || runc["BinaryName"] != "/opt/podd bin/runc" {
+			cri["disable_hugetlb_controller"] != !c.pages || runc["SystemdCgroup"] != c.systemd || runc["BinaryName"] != "/opt/podd bin/runc" {
 			t.Errorf("%s: got\n%s", name, text)
 		}
 	}

@@ -42,6 +42,9 @@ type Settings struct {
 	SandboxImage string
 	// SystemdCgroup: runc makes cgroups through systemd, not by itself.
 	SystemdCgroup bool
+	// BoundHugePages: the kernel has the hugetlb controller. containerd makes no
+	// use of it by itself.
+	BoundHugePages bool
 	// LowerOOMScore: containers may be given a negative oom_score_adj.
 	LowerOOMScore bool
 	// LogLevel is containerd's: debug, info, warn, error.

@@ -86,6 +86,7 @@ func (f *runtimeFlags) prepare(ctx context.Context, log *slog.Logger) (*bundle.S
 		CNIConfDir: f.cniConfDir(), SandboxImage: f.sandboxImage, LogLevel: f.logLevel,
 		SystemdCgroup: facts.Driver == cgroup.Systemd, LowerOOMScore: bundle.MayLowerOOMScore(),
 	}
+	_, settings.BoundHugePages = facts.Controllers["hugetlb"]
 	network, err := f.network(binDir, log)
 	if err != nil {
 		return nil, err
