@@ -1,8 +1,14 @@
 # Checks of what pods are held to by the kernel: cgroups, memory, OOM scores,
 # AppArmor, user namespaces. Sourced by run.sh.
 
+# tree CONTROLLER: where its groups are. On cgroup v1 each has a hierarchy.
+tree() {
+	if [ -e /sys/fs/cgroup/cgroup.controllers ]; then echo /sys/fs/cgroup; else echo "/sys/fs/cgroup/$1"; fi
+}
+# has GROUP FILE VALUE
 has() {
-	[ "$(cat "/sys/fs/cgroup$1/$2")" = "$3" ] || { echo "$2 of $1 is $(cat "/sys/fs/cgroup$1/$2"), not $3"; return 1; }
+	found=$(cat "$(tree "${2%%.*}")$1/$2")
+	[ "$found" = "$3" ] || { echo "$2 of $1 is $found, not $3"; return 1; }
 }
 # told SLICE PROPERTY VALUE: so systemd knows it. What it does not know, it undoes.
 told() {
@@ -10,11 +16,16 @@ told() {
 	[ "$found" = "$3" ] || { echo "systemd says that $2 of $1 is $found, not $3"; return 1; }
 }
 
-# slice POD, scope POD CONTAINER: their cgroups.
-slice() { find /sys/fs/cgroup/podd.slice -type d -name "podd-kubepods*-pod$(pod "$1" .metadata.uid).slice" | sed s:/sys/fs/cgroup::; }
-scope() { echo "$(slice "$1")/cri-containerd-$(container "$1" "$2" '.containerID | sub(".*//"; "")').scope"; }
+# slice POD, scope POD CONTAINER: their cgroups, made by systemd or by podd and runc.
+slice() {
+	find "$(tree memory)/podd.slice" "$(tree memory)/podd" -type d -name "*pod$(pod "$1" .metadata.uid)*" 2>/dev/null | sed "s:^$(tree memory)::"
+}
+scope() {
+	id=$(container "$1" "$2" '.containerID | sub(".*//"; "")')
+	find "$(tree memory)$(slice "$1")" -mindepth 1 -maxdepth 1 -name "*$id*" | sed "s:^$(tree memory)::"
+}
 # process POD CONTAINER: its first process.
-process() { head -n 1 "/sys/fs/cgroup$(scope "$1" "$2")/cgroup.procs"; }
+process() { head -n 1 "$(tree memory)$(scope "$1" "$2")/cgroup.procs"; }
 
 swap_on() {
 	truncate -s 0 /swap && chmod 600 /swap && fallocate -l 256M /swap && mkswap -q /swap && swapon /swap
@@ -183,7 +194,7 @@ slices_are() {
 }
 slices_gone() {
 	before=$(systemctl list-units --all --plain --no-legend 'podd-kubepods*-pod*.slice' | wc -l)
-	for each in guaranteed eater shared apparmor noprofile users usersmem chatty; do rm $manifests/$each.yaml; done
+	for each in guaranteed eater shared apparmor noprofile users usersmem chatty hugewait hugemore; do rm $manifests/$each.yaml; done
 	within 150 slices_are 2 || { echo "want those of web and scratch; units: $units; directories: $dirs"; return 1; }
 	has /podd.slice/podd-kubepods.slice/podd-kubepods-burstable.slice cpu.weight 4 || return 1
 	echo "$before before, 2 now"

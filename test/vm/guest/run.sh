@@ -83,9 +83,14 @@ answers() { curl -fsS -m 10 "http://$(address web):8080/" | grep -q 'It runs'; }
 . /payload/limits.sh
 # shellcheck source=/dev/null
 . /payload/life.sh
+# shellcheck source=/dev/null
+. /payload/hugepages.sh
+# shellcheck source=/dev/null
+. /payload/v1.sh
 
+systemd_is_first() { [ "$(cat /proc/1/comm)" = systemd ] || { echo "PID 1 is $(cat /proc/1/comm)"; return 1; }; }
 machine() {
-	[ "$(cat /proc/1/comm)" = systemd ] || { echo "PID 1 is $(cat /proc/1/comm)"; return 1; }
+	systemd_is_first || return 1
 	[ "$(stat -fc %T /sys/fs/cgroup)" = cgroup2fs ] || { echo "cgroups are $(stat -fc %T /sys/fs/cgroup)"; return 1; }
 	swap_on && apparmor_parser -r /payload/apparmor-profile || return 1
 	echo "$(systemctl --version | head -n 1), Linux $(uname -r)"
@@ -103,10 +108,12 @@ install_podd() {
 	cp /payload/busybox.tar /var/lib/podd/images/
 }
 
+# install_again: the last field is what the kubelet refuses to start with on v1.
 install_again() {
 	echo "podPidsLimit: 500" >>/etc/podd/config.yaml
 	echo "systemReserved: {cpu: 200m, memory: 96Mi, pid: '1000'}" >>/etc/podd/config.yaml
-	make_in_tree install && tail -n 1 /etc/podd/config.yaml | grep systemReserved
+	echo "failCgroupV1: true" >>/etc/podd/config.yaml
+	make_in_tree install && tail -n 2 /etc/podd/config.yaml | grep systemReserved
 }
 
 runtime_starts() {
@@ -214,7 +221,7 @@ uninstall() {
 	[ "$(namespaces) $(veths) $(leases)" = "0 0 0" ] || { echo "left: netns $(namespaces), veths $(veths), leases $(leases)"; return 1; }
 	mounts=$(findmnt -rn -o TARGET | grep podd)
 	[ -z "$mounts" ] || { echo "still mounted: $mounts"; return 1; }
-	slices=$(systemctl list-units --all --plain --no-legend 'podd*.slice'; find /sys/fs/cgroup -type d -name 'podd*.slice')
+	slices=$(systemctl list-units --all --plain --no-legend 'podd*.slice'; find /sys/fs/cgroup -type d \( -name 'podd*.slice' -o -name kubepods \))
 	[ -z "$slices" ] || { echo "left: $slices"; return 1; }
 	[ ! -e /usr/bin/podd ] && [ ! -e /lib/systemd/system/podd.service ]
 }
@@ -245,6 +252,10 @@ boot_first() {
 	check what-this-kernel-cannot-map-is-named users_tmpfs
 	check logs-are-rotated-by-the-packaged-configuration logs
 	check nobody-swaps swapless
+	check huge-pages-are-given-and-bounded huge
+	check what-the-machine-lacks-of-huge-pages-is-said huge_refused
+	check huge-pages-of-a-pod-that-ended-go-to-one-that-was-refused huge_freed
+	check restart-of-podd-sees-more-huge-pages huge_more
 	check systemd-forgets-the-slices-of-pods-that-ended slices_gone
 	for each in shop unready; do drop $each; done
 	check init-containers-and-sidecars-start-in-order shop_starts
@@ -290,6 +301,8 @@ next() {
 	remark "reboot"
 }
 
-stage=$(cat $state/stage 2>/dev/null || echo first)
+# The kernel's command line says where another machine than the first begins.
+begin=$(sed -n 's/.*podd.test=\([^ ]*\).*/\1/p' /proc/cmdline)
+stage=$(cat $state/stage 2>/dev/null || echo "${begin:-first}")
 remark "boot $stage, up $(cut -d' ' -f1 /proc/uptime)s"
 "boot_$stage"
