@@ -28,7 +28,7 @@ huge() {
 	free_pages 6 || { echo "two are taken: $(grep HugePages /proc/meminfo)"; return 1; }
 	found=$(stat -c '%a %g' "$(pages_of huge)")
 	[ "$found" = "2775 2000" ] || { echo "mode and group of the volume are $found"; return 1; }
-	findmnt -rn -o FSTYPE,OPTIONS "$(pages_of huge)"
+	echo "pod and container $((4 * mi)), all pods $((16 * mi)), others 0; $(findmnt -rn -o FSTYPE,OPTIONS "$(pages_of huge)")"
 }
 
 # refused POD TEXT: with upstream's reason for a pod that nothing can make room for,

