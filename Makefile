@@ -61,7 +61,7 @@ FAILED := build/test-failed
 testsum = $(GO) run ./hack/testsum -total $(TOTAL)
 
 .PHONY: test
-test: build runtime check ## everything: check, unit tests with the race detector, real containers, a virtual machine
+test: build runtime check ## everything: check, unit tests with the race detector, real containers, virtual machines
 	@rm -f $(TOTAL) $(FAILED)
 	@$(call need,test); $(need_pods)
 	@echo "--- tests, with the race detector"
@@ -71,9 +71,9 @@ test: build runtime check ## everything: check, unit tests with the race detecto
 	@echo "--- tests on the real container runtime"
 	@$(testsum) -- -count=1 -timeout 15m ./test/e2e/... || touch $(FAILED)
 	@if [ -z "$(SKIP_VM)" ]; then \
-		echo "--- tests in a virtual machine"; \
+		echo "--- tests in virtual machines"; \
 		$(call need,test); $(need_vm); \
-		PODD_TEST_VM=1 $(testsum) -- -count=1 -timeout 20m ./test/vm || touch $(FAILED); \
+		PODD_TEST_VM=1 $(testsum) -- -count=1 -timeout 30m ./test/vm || touch $(FAILED); \
 	fi
 	@$(testsum) -sum && [ ! -e $(FAILED) ]
 

@@ -1,4 +1,4 @@
-# Installing podd with its systemd units, and the test of it in a virtual machine.
+# Installing podd with its systemd units, and the test of it in virtual machines.
 #   make install                     into / (PREFIX=/usr)
 #   make install DESTDIR=/tmp/pkg    for a package
 # Configuration that is there already is never overwritten.
@@ -50,6 +50,6 @@ uninstall: ## end all pods, remove podd and its units; configuration and data st
 	@echo "  rm -rf /etc/podd /var/lib/podd /run/podd /var/log/pods /var/log/containers"
 
 .PHONY: test-vm
-test-vm: build runtime ## test podd under systemd in a Debian 12 virtual machine (the image is kept in ~/.cache/podd-vm)
+test-vm: build runtime ## test podd under systemd in Debian 12 virtual machines, with cgroup v2 and v1 (the image is kept in ~/.cache/podd-vm)
 	@$(call need,test-vm); $(need_vm)
 	@PODD_TEST_VM=1 $(GO) test -count=1 -timeout 30m -v ./test/vm
