@@ -1,9 +1,11 @@
 package cri_test
 
 import (
+	"bytes"
 	"context"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -199,6 +201,34 @@ func TestHostsFileKeepsItsInode(t *testing.T) {
 	text, _ := os.ReadFile(file)
 	if !os.SameFile(before, after) || !strings.Contains(string(text), "10.99.0.77\tweb") {
 		t.Errorf("same file: %v, content %q", os.SameFile(before, after), text)
+	}
+}
+
+// A container may write into its hosts file: one that made it 8 TiB had podd read
+// all of that at its restart, and the kernel end what else there was.
+func TestAGrownHostsFileIsNotRead(t *testing.T) {
+	r := newRig(t)
+	p := aPod("web")
+	s := r.sandbox(t, p, 0)
+	r.start(t, p, s, 0)
+	file := filepath.Join(r.dir, "root", "pods", "uid-web", "etc-hosts")
+	good, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const grown = 64 << 20
+	if err := os.Truncate(file, grown); err != nil {
+		t.Fatal(err)
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	r.start(t, p, s, 1)
+	runtime.ReadMemStats(&after)
+	if got := after.TotalAlloc - before.TotalAlloc; got > grown/16 {
+		t.Errorf("allocated %d bytes for a hosts file of %d", got, grown)
+	}
+	if text, _ := os.ReadFile(file); !bytes.Equal(text, good) {
+		t.Errorf("the restarted container has a hosts file of %d bytes", len(text))
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"math"
 	"math/rand/v2"
@@ -289,7 +290,7 @@ func (c *Client) writeHosts(file string, p *v1.Pod, ips []string) error {
 		}
 	}
 	text := hostsFile(p, ips, c.opts.ClusterDomain, node)
-	if old, err := os.ReadFile(file); err == nil && bytes.Equal(old, text) {
+	if holds(file, text) {
 		return nil
 	}
 	if err := os.MkdirAll(filepath.Dir(file), 0o750); err != nil {
@@ -299,6 +300,18 @@ func (c *Client) writeHosts(file string, p *v1.Pod, ips []string) error {
 		return fmt.Errorf("write the pod's hosts file: %w", err)
 	}
 	return os.Chmod(file, 0o644) // whatever the umask is
+}
+
+// holds says that a file has exactly the text. No more of it is read: containers
+// may write into it what and as much as they like.
+func holds(file string, text []byte) bool {
+	f, err := os.Open(file)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	old, err := io.ReadAll(io.LimitReader(f, int64(len(text))+1))
+	return err == nil && bytes.Equal(old, text)
 }
 
 // terminationLog makes an empty file that any user may write.
