@@ -326,7 +326,7 @@ func TestPluginAnswersExpire(t *testing.T) {
 func TestBadPluginIsSaidAndHurtsNoOther(t *testing.T) {
 	good := "cat <<'END'\n" + answer("Image", `{"reg.test": {"username": "good", "password": "p"}}`) + "\nEND\n"
 	for name, tc := range map[string]struct{ script, want string }{
-		"fails":     {"echo no token >&2; exit 3", "exit status 3: no token"},
+		"fails":     {"echo no token >&2; exit 3", "exit status 3; what it said is in podd's log"},
 		"garbage":   {"echo '{\"secret\": true'", "not the JSON"},
 		"unknown":   {"echo '" + strings.Replace(answer("Image", "{}"), "{", `{"more": 1, `, 1) + "'", "not the JSON"},
 		"version":   {"echo '" + strings.Replace(answer("Image", "{}"), "/v1", "/v2", 1) + "'", "credentialprovider.kubelet.k8s.io/v2"},
@@ -344,6 +344,9 @@ func TestBadPluginIsSaidAndHurtsNoOther(t *testing.T) {
 			got, err := ps.lookup(t.Context(), "reg.test/x")
 			if err == nil || !strings.Contains(err.Error(), tc.want) || !strings.Contains(err.Error(), "credential provider bad: ") || len(err.Error()) > 2000 {
 				t.Errorf("got %.300v, want %q in it", err, tc.want)
+			}
+			if strings.Contains(fmt.Sprint(err), "no token") {
+				t.Errorf("what the plugin said, which may be a secret, is in %v", err)
 			}
 			if users(got) != "good" {
 				t.Errorf("got %q, want the good plugin's", users(got))

@@ -105,7 +105,11 @@ func (ps *Providers) lookup(ctx context.Context, repo string) ([]pod.RegistryAut
 		}
 		auths, err := p.provide(ctx, repo)
 		if err != nil {
-			ps.log.Warn("credential provider plugin", "plugin", p.config.Name, "image", repo, "error", err)
+			said := ""
+			if failed, ok := errors.AsType[*pluginError](err); ok {
+				said = failed.said
+			}
+			ps.log.Warn("credential provider plugin", "plugin", p.config.Name, "image", repo, "error", err, "said", said)
 			errs = append(errs, fmt.Errorf("credential provider %s: %w", p.config.Name, err))
 			continue
 		}
@@ -235,13 +239,29 @@ func (p *provider) run(ctx context.Context, repo string) (*providerv1.Credential
 	}
 	p.metrics.ran(p.config.Name, time.Since(began), err)
 	if err != nil {
-		if said := strings.TrimSpace(complaint.buf.String()); said != "" {
-			return nil, fmt.Errorf("%s: %w: %s", p.program, err, said)
-		}
-		return nil, fmt.Errorf("%s: %w", p.program, err)
+		return nil, &pluginError{p.program, err, strings.TrimSpace(complaint.buf.String())}
 	}
 	return p.decode(out)
 }
+
+// pluginError is of a plugin that failed. What it said on standard error is for
+// podd's log alone: it may hold secrets, and the error becomes an event and a
+// status that everybody may read.
+type pluginError struct {
+	program string
+	err     error
+	said    string
+}
+
+func (e *pluginError) Error() string {
+	text := e.program + ": " + e.err.Error()
+	if e.said != "" {
+		text += "; what it said is in podd's log"
+	}
+	return text
+}
+
+func (e *pluginError) Unwrap() error { return e.err }
 
 // decode reads an answer. Its errors never quote it: it may hold secrets.
 func (p *provider) decode(out *boundedBuffer) (*providerv1.CredentialProviderResponse, error) {

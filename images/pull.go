@@ -275,7 +275,7 @@ func (l *Puller) noteFailureLocked(key wantKey, w *want, err error, now time.Tim
 	if !done[k] {
 		done[k] = true
 		reason, msg := pullFailure(w.image, err)
-		why, _ := causeOf(err)
+		why, _ := causeOf(w.image, err)
 		l.backoff[k] = l.backoff[k].next(now, why, retryHint(err), reason+": "+msg)
 	}
 	return now.Add(showErrPull)
@@ -287,11 +287,13 @@ func (l *Puller) announce(o *op, waiting map[wantKey]*want, r result, total time
 	if r.image != nil {
 		size = r.image.Size
 	}
-	l.metrics.ended(total, size, r.err)
-	if r.err != nil && l.cfg.DiskFull != nil {
-		if why, _ := causeOf(r.err); why == causeDiskFull {
-			l.cfg.DiskFull()
-		}
+	var why cause
+	if r.err != nil {
+		why, _ = causeOf(o.key.ref, r.err)
+	}
+	l.metrics.ended(total, size, r.err, why)
+	if why == causeDiskFull && l.cfg.DiskFull != nil {
+		l.cfg.DiskFull()
 	}
 	switch {
 	case r.err == nil:

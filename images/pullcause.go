@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/distribution/reference"
 )
 
 // cause is what a pull failed of: a small closed set, for the metric, the advice
@@ -58,10 +60,16 @@ var causes = []struct {
 		"the registry has no such image: see its name and tag"},
 }
 
-// causeOf sorts a failed pull.
-func causeOf(err error) (cause, string) {
-	text := strings.ToLower(err.Error())
+// causeOf sorts a failed pull of an image. Names decide nothing: the image's own
+// (acme/app-tls:1 would be a fault of TLS), addresses, and what is quoted, which
+// the registry may have chosen.
+func causeOf(image string, err error) (cause, string) {
+	text := chosen.ReplaceAllString(strings.ToLower(err.Error()), "")
+	text = spellings(image).ReplaceAllString(text, " ")
 	for _, row := range causes {
+		if row.cause == causeDiskFull && strings.Contains(text, "unexpected status") {
+			continue // it is the registry's disk, or a lie: podd would make room for it
+		}
 		for _, w := range row.words {
 			if strings.Contains(text, w) {
 				return row.cause, row.advice
@@ -69,6 +77,22 @@ func causeOf(err error) (cause, string) {
 		}
 	}
 	return causeOther, ""
+}
+
+// chosen are addresses and quoted texts.
+var chosen = regexp.MustCompile(`[a-z]+://[^\s"]+|"(?:[^"\\]|\\.)*"`)
+
+// spellings matches the names that an image goes by in errors, as whole words.
+func spellings(image string) *regexp.Regexp {
+	names := []string{image}
+	if named, err := reference.ParseNormalizedNamed(image); err == nil {
+		full := reference.TagNameOnly(named)
+		names = append(names, full.String(), reference.FamiliarString(full), full.Name(), reference.FamiliarName(full), reference.Path(full))
+	}
+	for i, name := range names {
+		names[i] = regexp.QuoteMeta(strings.ToLower(name))
+	}
+	return regexp.MustCompile(`(?:^|[\s(\[])(?:` + strings.Join(names, "|") + `)(?:$|[\s)\],;:])`)
 }
 
 var retryAfter = regexp.MustCompile(`(?i)retry[- ]after["']?[:=]?\s*["']?(\d{1,6})`)

@@ -35,9 +35,34 @@ func TestTheCauseOfAFailedPullIsTold(t *testing.T) {
 		`failed to pull and unpack image "x": no match for platform in manifest: not found`:                                                                        causePlatform,
 		"something else": causeOther,
 	} {
-		got, advice := causeOf(errors.New(text))
+		got, advice := causeOf("reg.test/app:1", errors.New(text))
 		if got != want || (advice == "") != (want == causeOther) {
 			t.Errorf("%s: got %s (%s), want %s", text, got, advice, want)
+		}
+	}
+}
+
+// An image's name, and whatever else a registry can choose, had a say: names that
+// end in tls were told to be a fault of TLS, and a registry that wrote of a full
+// disk made podd remove this node's images.
+func TestNamesAndWhatARegistryWritesDecideNoCause(t *testing.T) {
+	const status = "failed to resolve image: unexpected status from HEAD request to https://docker.io/v2/acme/app/manifests/1: 500 Internal Server Error"
+	for text, want := range map[string]struct {
+		image string
+		cause cause
+	}{
+		`failed to pull and unpack image "docker.io/acme/app-tls:1": failed to resolve image: docker.io/acme/app-tls:1: not found`:             {"acme/app-tls:1", causeNotFound},
+		`failed to pull and unpack image "docker.io/acme/geofence:latest": failed to resolve image: docker.io/acme/geofence:latest: not found`: {"acme/geofence", causeNotFound},
+		"failed to resolve image: docker.io/library/a:1: manifest unknown":                                                                     {"a:1", causeNotFound},
+		"repository acme/geofence not found": {"docker.io/acme/geofence:1", causeNotFound},
+		"unexpected status from GET request to https://reg.test/v2/a/manifests/x-tls: 404 Not Found": {"reg.test/a:x-tls", causeNotFound},
+		status + ": unknown: filesystem: write /var/lib/registry/x: no space left on device":         {"acme/app:1", causeRegistry},
+		"unexpected status from HEAD request to https://docker.io/v2/: 500 no space left on device":  {"acme/app:1", causeOther},
+		`encountered unknown type "no space left on device"; children may not be fetched`:            {"acme/app:1", causeOther},
+		`encountered unknown type "a \"no space left on device"; not found`:                          {"acme/app:1", causeNotFound},
+	} {
+		if got, _ := causeOf(want.image, errors.New(text)); got != want.cause {
+			t.Errorf("%s: got %s, want %s", text, got, want.cause)
 		}
 	}
 }

@@ -376,7 +376,7 @@ func pullFailure(image string, err error) (reason, message string) {
 	if rest, ok := strings.CutPrefix(text, reasonSignature); ok {
 		return reasonSignature, bounded(fmt.Sprintf("image pull failed for %s because the signature validation failed%s", image, rest))
 	}
-	if _, advice := causeOf(err); advice != "" {
+	if _, advice := causeOf(image, err); advice != "" {
 		return reasonErrPull, bounded(text) + " (" + advice + ")"
 	}
 	return reasonErrPull, bounded(text)

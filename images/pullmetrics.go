@@ -57,7 +57,7 @@ func (m *pullMetrics) asked(policy v1.PullPolicy, present, pull string) {
 	m.ensured.WithLabelValues(strings.ToLower(string(policy)), present, pull).Inc()
 }
 
-func (m *pullMetrics) ended(took time.Duration, size uint64, err error) {
+func (m *pullMetrics) ended(took time.Duration, size uint64, err error, why cause) {
 	switch {
 	case err == nil:
 		m.pulls.WithLabelValues("ok").Inc()
@@ -66,7 +66,6 @@ func (m *pullMetrics) ended(took time.Duration, size uint64, err error) {
 		m.pulls.WithLabelValues("cancelled").Inc()
 	default:
 		m.pulls.WithLabelValues("error").Inc()
-		why, _ := causeOf(err)
 		m.failures.WithLabelValues(string(why)).Inc()
 	}
 }
