@@ -3,40 +3,96 @@ package prober
 import (
 	"context"
 	"runtime"
+	"sync"
 	"time"
+
+	"podd/internal/pod"
 )
 
 const (
 	// leastExecPace bounds podd/probe-until-success for exec probes.
 	leastExecPace = 100 * time.Millisecond
-	// starting is how long a command holds its place: what it costs the node
-	// is its start, and one that hangs must not hold up the others.
-	starting = time.Second
+	// starting is how long a command holds its place: what it costs the node is
+	// its start, some 30 ms of a processor, and one that hangs must not hold up
+	// the others.
+	starting = 100 * time.Millisecond
 )
 
 // gate bounds the commands that start at the same time. Whoever waits is served
-// in the order of arrival, and each probe waits at most once: nobody starves.
-type gate struct{ places chan struct{} }
+// in the order of arrival, and each probe waits at most once: nobody starves. A
+// pod holds, or waits in that order for, at most half of the places: the rest of
+// its commands wait for one another, and no pod's probes are behind all of
+// another's.
+type gate struct {
+	places chan struct{}
+
+	mu     sync.Mutex // guards shares and their users
+	shares map[pod.UID]*share
+}
+
+// share is a pod's part of the places.
+type share struct {
+	places chan struct{}
+	users  int // commands that hold one of the places or wait for one
+}
 
 func newGate(n int) *gate {
 	if n <= 0 {
 		n = 2 * runtime.NumCPU()
 	}
-	return &gate{places: make(chan struct{}, n)}
+	return &gate{places: make(chan struct{}, n), shares: make(map[pod.UID]*share)}
 }
 
-// enter waits for a place, and returns what gives it back: after a while it does
-// so by itself. The function may be called more than once.
-func (g *gate) enter(ctx context.Context) (leave func(), err error) {
+// enter waits for a place for a command in that pod, and returns what gives it
+// back: after a while it does so by itself. The function may be called more than
+// once.
+func (g *gate) enter(ctx context.Context, uid pod.UID) (leave func(), err error) {
+	s := g.join(uid)
+	select {
+	case s.places <- struct{}{}:
+	case <-ctx.Done():
+		g.part(uid, s)
+		return nil, context.Cause(ctx)
+	}
+	free := func() {
+		<-s.places
+		g.part(uid, s)
+	}
 	select {
 	case g.places <- struct{}{}:
 	case <-ctx.Done():
+		free()
 		return nil, context.Cause(ctx)
 	}
-	timer := time.AfterFunc(starting, func() { <-g.places })
+	timer := time.AfterFunc(starting, func() {
+		<-g.places
+		free()
+	})
 	return func() {
 		if timer.Stop() {
 			<-g.places
+			free()
 		}
 	}, nil
+}
+
+// join and part count who uses a pod's share, which ends with the last.
+func (g *gate) join(uid pod.UID) *share {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	s := g.shares[uid]
+	if s == nil {
+		s = &share{places: make(chan struct{}, max(cap(g.places)/2, 1))}
+		g.shares[uid] = s
+	}
+	s.users++
+	return s
+}
+
+func (g *gate) part(uid pod.UID, s *share) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if s.users--; s.users == 0 {
+		delete(g.shares, uid)
+	}
 }

@@ -60,7 +60,7 @@ var errNoIP = errors.New("the pod has no IP address yet")
 // exec runs a command in the container. Its $(NAME) are expanded from the
 // variables that the container's spec gives a plain value, as upstream does.
 func (h *handlers) exec(ctx context.Context, j job) answer {
-	leave, err := h.gate.enter(ctx)
+	leave, err := h.gate.enter(ctx, j.pod.UID)
 	if err != nil {
 		return answer{verdict: unknown, err: err}
 	}
