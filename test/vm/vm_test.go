@@ -86,7 +86,7 @@ var checksV1 = []string{
 	"cgroups-are-made-by-systemd",
 	"slices-keep-their-limits-when-systemd-reloads",
 	"huge-pages-are-given-and-bounded",
-	"a-container-of-systemds-is-oomkilled",
+	"a-container-of-systemds-that-eats-its-memory-is-killed",
 	"restarts-leave-containers-of-systemds-alone",
 	"systemd-forgets-the-slices-of-pods-that-ended",
 	"uninstall-leaves-nothing-running",
