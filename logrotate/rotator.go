@@ -185,6 +185,7 @@ func (r *Rotator) lookLocked(ctx context.Context, w *watched, running *sync.Wait
 	switch {
 	case missing: // somebody removed it: what is written goes nowhere
 	case err != nil:
+		w.early = time.Time{} // or its time, which is past, would come again at once
 		r.complainLocked(w, fmt.Errorf("look at the log: %w", err))
 		return
 	case info.Size() < r.cfg.MaxSize:

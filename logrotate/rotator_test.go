@@ -290,6 +290,24 @@ func TestALogThatWasRemovedIsOpenedAnew(t *testing.T) {
 	})
 }
 
+// TestALogThatCannotBeLookedAtWaitsForTheUsualTime: its early look stayed due, and
+// Run came back to it at once, for ever, with all of a processor.
+func TestALogThatCannotBeLookedAtWaitsForTheUsualTime(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := New(Config{Runtime: &runtime{}, MaxSize: 1600, MaxFiles: 3, Interval: 10 * time.Second})
+	w := &watched{log: pod.ContainerLog{ID: "a", Path: filepath.Join(file, "0.log")}, early: time.Now()} // below what is no directory
+	r.seen["a"] = w
+	var running sync.WaitGroup
+	r.lookAtEarly(t.Context(), &running)
+	running.Wait()
+	if at := r.nextEarly(); !at.IsZero() || w.said == "" {
+		t.Errorf("got another early look at %v (said %q), want none", at, w.said)
+	}
+}
+
 func TestARuntimeThatHangsForOneContainerHoldsUpNoOther(t *testing.T) {
 	inBubble(t, Config{MaxSize: 1600, MaxFiles: 3}, func(t *testing.T, s *station) {
 		s.run(t, "hangs", "works")
