@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -149,6 +150,9 @@ func (c *Config) Masked() *kubeletv1beta1.KubeletConfiguration {
 	kc := c.Kubelet.DeepCopy()
 	for name := range kc.StaticPodURLHeader {
 		kc.StaticPodURLHeader[name] = []string{"<masked>"}
+	}
+	if u, err := url.Parse(kc.StaticPodURL); err == nil {
+		kc.StaticPodURL = u.Redacted()
 	}
 	return kc
 }

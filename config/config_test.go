@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -174,7 +175,7 @@ logging: {flushFrequency: 0, options: {json: {infoBufferSize: "0"}}, verbosity: 
 failCgroupV1: false
 failSwapOn: true
 kubeAPIQPS: 0
-`, "--hostname-override=n", "--pod-infra-container-image=localhost/pause:1", "--node-labels=a=b")
+`, "--hostname-override=n", "--pod-infra-container-image=localhost/pause:1", "--node-labels=a=b", "--cert-dir=/x")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,6 +185,7 @@ kubeAPIQPS: 0
 		"FILE:10: kubeAPIQPS: is not honoured: " + needsCluster,
 		"--pod-infra-container-image: has no effect: the sandbox image is the runtime's own setting",
 		"FILE:3: evictionHard: is only kept free of what pods may request: " + needsEviction,
+		"--cert-dir: has no effect without an apiserver",
 	}
 	if !slices.Equal(c.Warnings, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(c.Warnings, "\n"), strings.Join(want, "\n"))
@@ -302,6 +304,33 @@ func TestSecretsAreMasked(t *testing.T) {
 	}
 	if c.StaticPodURLHeader.Get("Authorization") != "Bearer geheim" {
 		t.Error("masking took the secret itself away")
+	}
+}
+
+func TestThePasswordInAURLIsMasked(t *testing.T) {
+	c, err := load(t, "", "--hostname-override=n", "--manifest-url=https://node:geheim@cfg.test/pods")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := c.Masked().StaticPodURL; got != "https://node:xxxxx@cfg.test/pods" {
+		t.Errorf("got %s", got)
+	}
+	if c.StaticPodURL != "https://node:geheim@cfg.test/pods" {
+		t.Errorf("masking took the secret itself away: %s", c.StaticPodURL)
+	}
+}
+
+// Of a list or of pairs the last flag counted, silently.
+func TestRepeatedFlagsAddUp(t *testing.T) {
+	c, err := load(t, head+"clusterDNS: [192.0.2.1]\nsystemReserved: {pid: '10'}\n", "--hostname-override=n",
+		"--system-reserved=memory=1Gi", "--system-reserved=cpu=500m,memory=2Gi", "--cluster-dns=10.0.0.10", "--cluster-dns=10.0.0.11",
+		"--node-labels=a=1", "--node-labels=b=2,c=3", "--allowed-unsafe-sysctls=", "--max-pods=1", "--max-pods=2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := fmt.Sprint(c.Kubelet.SystemReserved, c.ClusterDNS, c.NodeLabels, len(c.Kubelet.AllowedUnsafeSysctls), c.Kubelet.MaxPods)
+	if want := "map[cpu:500m memory:2Gi] [10.0.0.10 10.0.0.11] map[a:1 b:2 c:3] 0 2"; got != want {
+		t.Errorf("got %s, want %s", got, want)
 	}
 }
 

@@ -25,7 +25,8 @@ type Flags struct {
 	certDir               string
 	kubeconfig, bootstrap string
 	hostname, nodeIP      string
-	nodeLabels, taints    string
+	nodeLabels            []string
+	taints                string
 
 	images imageFlags
 
@@ -41,6 +42,15 @@ type fieldFlag struct {
 	name, field, kind, usage string
 	apply                    func(kc *kubeletv1beta1.KubeletConfiguration, s string) error
 	given                    []string
+}
+
+// values are what to apply, one after the other. Lists and pairs add up over
+// repeated flags, as the kubelet's do; of others the last one counts.
+func (f *fieldFlag) values() []string {
+	if f.kind == "strings" || f.kind == "pairs" {
+		return []string{strings.Join(f.given, ",")}
+	}
+	return f.given
 }
 
 func (f *fieldFlag) String() string { return strings.Join(f.given, ",") }
@@ -67,7 +77,7 @@ func (f *Flags) Bind(fs *pflag.FlagSet) {
 	fs.StringVar(&f.bootstrap, "bootstrap-kubeconfig", "", "`file` with a token for the first contact to an apiserver")
 	fs.StringVar(&f.hostname, "hostname-override", "", "`name` of this node, instead of the host's")
 	fs.StringVar(&f.nodeIP, "node-ip", "", "`address` of this node, or two of different families with a comma between")
-	fs.StringVar(&f.nodeLabels, "node-labels", "", "`labels` of the node, key=value with commas between: pods may select by them")
+	fs.StringSliceVar(&f.nodeLabels, "node-labels", nil, "`labels` of the node, key=value with commas between: pods may select by them")
 	fs.StringVar(&f.taints, "register-with-taints", "", "`taints` of the node object (in a cluster only)")
 	f.images.bind(fs)
 	f.fields = fieldFlags()
@@ -214,7 +224,7 @@ func text(name, field, usage string, at func(*kc) *string) *fieldFlag {
 
 func list(name, field, usage string, at func(*kc) *[]string) *fieldFlag {
 	return &fieldFlag{name: name, field: field, kind: "strings", usage: usage, apply: func(c *kc, s string) error {
-		*at(c) = strings.Split(s, ",")
+		*at(c) = slices.DeleteFunc(strings.Split(s, ","), func(part string) bool { return part == "" })
 		return nil
 	}}
 }

@@ -133,7 +133,7 @@ func (f *Flags) override(kc *kubeletv1beta1.KubeletConfiguration, lines map[stri
 		if ff.name == "manifest-url-header" {
 			kc.StaticPodURLHeader = nil
 		}
-		for _, s := range ff.given {
+		for _, s := range ff.values() {
 			if err := ff.apply(kc, s); err != nil {
 				return &Error{[]Problem{{Field: "--" + ff.name, Message: err.Error()}}}
 			}
@@ -161,7 +161,7 @@ func (f *Flags) own(c *Config, check *checker) {
 	if c.NodeIPs, err = parseNodeIPs(f.nodeIP); err != nil {
 		fail("node-ip", "%v", err)
 	}
-	if c.NodeLabels, err = parseLabels(f.nodeLabels); err != nil {
+	if c.NodeLabels, err = parseLabels(strings.Join(f.nodeLabels, ",")); err != nil {
 		fail("node-labels", "%v", err)
 	}
 	if c.Taints, err = parseTaints(f.taints); err != nil {
@@ -216,6 +216,9 @@ func (f *Flags) warnings(kc *kubeletv1beta1.KubeletConfiguration, lines map[stri
 	}
 	if f.taints != "" {
 		all = append(all, "--register-with-taints: has no effect without an apiserver: static pods are exempt from taints")
+	}
+	if f.certDir != DefaultCertDir {
+		all = append(all, "--cert-dir: has no effect without an apiserver")
 	}
 	return all
 }
