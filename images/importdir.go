@@ -224,9 +224,6 @@ func (d *ImportDir) round(ctx context.Context) time.Duration {
 	d.recheck, d.closed = false, map[string]struct{}{}
 	d.mu.Unlock()
 
-	if err := os.MkdirAll(d.cfg.Dir, 0o755); err != nil {
-		d.problem(d.cfg.Dir, fmt.Errorf("make image directory: %w", err))
-	}
 	files, next := d.candidates(closed, time.Now())
 	again := false
 	for _, f := range files {
@@ -280,9 +277,10 @@ type archive struct {
 func (d *ImportDir) candidates(closed map[string]struct{}, now time.Time) (found []archive, next time.Duration) {
 	there := map[string]struct{}{}
 	for _, dir := range append([]string{d.cfg.Dir}, d.cfg.Extra...) {
-		entries, err := os.ReadDir(dir)
-		if err != nil && (dir == d.cfg.Dir || !errors.Is(err, fs.ErrNotExist)) {
-			d.problem(dir, fmt.Errorf("read image directory: %w", err))
+		entries, err := d.list(dir)
+		if err != nil {
+			d.problem(dir, err)
+			there[dir] = struct{}{} // the problem stays
 			continue
 		}
 		for _, e := range entries {
@@ -307,6 +305,23 @@ func (d *ImportDir) candidates(closed map[string]struct{}, now time.Time) (found
 	d.forgetProblems(there)
 	slices.SortStableFunc(found, func(a, b archive) int { return int(min(max(a.shape.Size-b.shape.Size, -1), 1)) })
 	return found, next
+}
+
+// list reads an image directory. The first one is made, others may be missing.
+func (d *ImportDir) list(dir string) ([]fs.DirEntry, error) {
+	if dir == d.cfg.Dir {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return nil, fmt.Errorf("make the image directory: %w", err)
+		}
+	}
+	entries, err := os.ReadDir(dir)
+	switch {
+	case dir != d.cfg.Dir && errors.Is(err, fs.ErrNotExist):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("read the image directory: %w", err)
+	}
+	return entries, nil
 }
 
 // beingWritten says how long to leave a file alone, or 0: the kernel gives a read
@@ -445,10 +460,11 @@ func (d *ImportDir) problem(path string, err error) {
 		return
 	}
 	d.problems[path] = p
-	d.log.Warn("image archive not imported", "file", path, "error", err)
+	d.log.Warn("images are not imported", "from", path, "error", err)
 }
 
-// forgetProblems drops what was said of files that are gone.
+// forgetProblems drops what was said of files that are gone, and of directories
+// that are well.
 func (d *ImportDir) forgetProblems(there map[string]struct{}) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -1,8 +1,10 @@
 package images
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -259,6 +261,33 @@ func TestRuntimeThatIsAwayIsNotTheArchivesFault(t *testing.T) {
 	settled(t, d)
 	if !s.has["localhost/a:1"] || len(d.Problems()) != 0 {
 		t.Errorf("after it is back: %v, %v", s.has, d.Problems())
+	}
+}
+
+// A directory that cannot be made was two lines of log a second, and no problem
+// for anybody to see.
+func TestADirectoryThatCannotBeIsAProblemSaidOnce(t *testing.T) {
+	dir := t.TempDir()
+	at := filepath.Join(dir, "images")
+	if err := os.WriteFile(at, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	d := NewImportDir(ImportConfig{Dir: at, StateFile: filepath.Join(dir, "state.json"), Log: slog.New(slog.NewTextHandler(&log, nil))})
+	for range 3 {
+		d.round(t.Context())
+	}
+	if p := d.Problems(); len(p) != 1 || p[0].Origin != at || !strings.Contains(p[0].Message, "not a directory") {
+		t.Errorf("problems: got %v", p)
+	}
+	if n := strings.Count(log.String(), "\n"); n != 1 {
+		t.Errorf("got %d lines of log:\n%s", n, log.String())
+	}
+	if err := os.Remove(at); err != nil {
+		t.Fatal(err)
+	}
+	if d.round(t.Context()); len(d.Problems()) > 0 {
+		t.Errorf("problems of a directory that is well: %v", d.Problems())
 	}
 }
 

@@ -53,7 +53,7 @@ func TestWithoutATerminalImportsAreInTheLog(t *testing.T) {
 	if b.Len() > 0 {
 		t.Errorf("a person is told twice: %s", b.String())
 	}
-	if quiet.Warn("image archive not imported"); b.Len() == 0 {
+	if quiet.Warn("images are not imported"); b.Len() == 0 {
 		t.Error("a warning was lost")
 	}
 }
