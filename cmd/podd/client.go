@@ -92,8 +92,10 @@ func (c *client) get(ctx context.Context, path string, query url.Values, each fu
 			return decodeErr
 		})
 		switch {
+		case ctx.Err() != nil && watch:
+			return nil // that is how a person ends it
 		case ctx.Err() != nil:
-			return nil
+			return errInterrupted
 		case decodeErr != nil && watch:
 			return &exitError{exitNotServed, fmt.Errorf("the daemon at %s went away", c.socket)}
 		case decodeErr != nil:
@@ -104,11 +106,15 @@ func (c *client) get(ctx context.Context, path string, query url.Values, each fu
 	}
 }
 
+// errInterrupted is of a command that was ended before it had its answer; who
+// ended it knows.
+var errInterrupted = &exitError{code: 1}
+
 // explain says what to do when nobody answers.
 func (c *client) explain(err error) error {
 	switch {
 	case errors.Is(err, context.Canceled):
-		return nil
+		return errInterrupted
 	case errors.Is(err, fs.ErrNotExist):
 		err = fmt.Errorf("podd is not running: there is no %s. Start it with `systemctl start podd` or `podd run`; if it runs with another --state-dir, give the same here", c.socket)
 	case errors.Is(err, syscall.ECONNREFUSED):

@@ -108,5 +108,21 @@ Invoked under the name kubelet it behaves as podd run.`,
 	add("look", newPsCmd(), newEventsCmd())
 	add("act", newRetryCmd())
 	add("check", newValidateCmd(), newConfigCmd(), newVersionCmd())
+	checkUsage(root)
 	return root
+}
+
+// checkUsage gives wrong arguments the exit code of wrong flags.
+func checkUsage(cmd *cobra.Command) {
+	if args := cmd.Args; args != nil {
+		cmd.Args = func(cmd *cobra.Command, given []string) error {
+			if err := args(cmd, given); err != nil {
+				return &exitError{exitUsage, fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())}
+			}
+			return nil
+		}
+	}
+	for _, c := range cmd.Commands() {
+		checkUsage(c)
+	}
 }

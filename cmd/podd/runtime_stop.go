@@ -7,7 +7,9 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"path"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/moby/sys/mountinfo"
@@ -16,11 +18,14 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"podd/bundle"
 	"podd/cgroup"
+	"podd/cri"
 	"podd/volumes"
 )
 
@@ -37,7 +42,11 @@ func newRuntimeStopCmd() *cobra.Command {
 		Long: `End all pods, the bundled container runtime and the podd that uses it, and remove
 what they made on this machine: network, volumes of pods, cgroups, the state
 directory. Manifests, images and logs stay. A runtime that is gone (killed, say)
-and left pods behind is started once more for that.`,
+and left pods behind is started once more for that.
+
+Each container gets its pod's grace period, all at the same time; preStop hooks are
+not run. Who needs them removes the manifests first, and waits until podd ps is empty.
+Where systemd keeps podd running, stop the units first.`,
 		Example:       "  podd runtime stop",
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
@@ -56,7 +65,13 @@ func (f *runtimeFlags) stop(ctx context.Context, cgroupRoot string, out io.Write
 	if os.Geteuid() != 0 {
 		return errors.New("stopping the container runtime needs root")
 	}
-	if err := endListener(ctx, filepath.Join(f.stateDir, "podd.sock"), out, "podd"); err != nil {
+	agent := filepath.Join(f.stateDir, "podd.sock")
+	for _, socket := range []string{agent, bundle.Socket(f.stateDir)} {
+		if err := keptBySystemd(socket); err != nil {
+			return err
+		}
+	}
+	if err := endListener(ctx, agent, out, "podd"); err != nil {
 		return err
 	}
 	if err := f.reviveForPods(ctx, out); err != nil {
@@ -106,6 +121,33 @@ func (f *runtimeFlags) reviveForPods(ctx context.Context, out io.Writer) error {
 // errReady is the good end of reviveForPods.
 var errReady = errors.New("the container runtime is ready")
 
+// keptBySystemd refuses to end what systemd would start again, under the hands of
+// who takes its network and mounts away.
+func keptBySystemd(socket string) error {
+	pid, err := bundle.Listener(socket)
+	if err != nil || pid <= 1 {
+		return nil
+	}
+	groups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	if err != nil {
+		return nil // it has just ended
+	}
+	if unit := unitOf(string(groups)); unit != "" {
+		return fmt.Errorf("systemd would start %s again: systemctl stop podd.service podd-runtime.service, and then this", unit)
+	}
+	return nil
+}
+
+// unitOf is podd's unit that a process is the service of, by its cgroups.
+func unitOf(groups string) string {
+	for group := range strings.Lines(groups) {
+		if unit := path.Base(strings.TrimSpace(group)); unit == "podd.service" || unit == "podd-runtime.service" {
+			return unit
+		}
+	}
+	return ""
+}
+
 // endListener ends the process that listens on a socket, by SIGTERM.
 func endListener(ctx context.Context, socket string, out io.Writer, what string) error {
 	pid, err := bundle.Listener(socket)
@@ -131,20 +173,24 @@ func endListener(ctx context.Context, socket string, out io.Writer, what string)
 	return fmt.Errorf("%s (process %d) does not end; look into it, or end it with kill -9", what, pid)
 }
 
-// endPods stops and removes all sandboxes, four at a time.
+// endPods ends all containers, each with its pod's grace period, and then stops
+// and removes all sandboxes, four at a time.
 func endPods(ctx context.Context, socket string, out io.Writer) error {
 	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	cri := runtimeapi.NewRuntimeServiceClient(conn)
-	list, err := cri.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
+	runtime := runtimeapi.NewRuntimeServiceClient(conn)
+	list, err := runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
 	if err != nil {
 		return fmt.Errorf("list pods: %w", err)
 	}
-	if len(list.Items) > 0 {
-		fmt.Fprintf(out, "ending %s\n", count(len(list.Items), "pod"))
+	if len(list.Items) == 0 {
+		return nil
+	}
+	if err := endContainers(ctx, runtime, len(list.Items), out); err != nil {
+		return err
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(4)
@@ -152,11 +198,43 @@ func endPods(ctx context.Context, socket string, out io.Writer) error {
 		group.Go(func() error {
 			ctx, cancel := context.WithTimeout(ctx, time.Minute)
 			defer cancel()
-			if _, err := cri.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: item.Id}); err != nil {
+			if _, err := runtime.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: item.Id}); err != nil {
 				return fmt.Errorf("stop pod %s: %w", item.Metadata.GetName(), err)
 			}
-			if _, err := cri.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: item.Id}); err != nil {
+			if _, err := runtime.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: item.Id}); err != nil {
 				return fmt.Errorf("remove pod %s: %w", item.Metadata.GetName(), err)
+			}
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+// endContainers ends what runs: a sandbox that is stopped kills its containers.
+func endContainers(ctx context.Context, runtime runtimeapi.RuntimeServiceClient, pods int, out io.Writer) error {
+	list, err := runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{
+		State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING}}})
+	if err != nil {
+		return fmt.Errorf("list containers: %w", err)
+	}
+	longest := time.Duration(0)
+	for _, c := range list.Containers {
+		longest = max(longest, cri.GracePeriod(c.Annotations))
+	}
+	fmt.Fprintf(out, "ending %s", count(pods, "pod"))
+	if len(list.Containers) > 0 {
+		fmt.Fprintf(out, " (%s running, which may take %v)", count(len(list.Containers), "container"), longest)
+	}
+	fmt.Fprintln(out)
+	group, ctx := errgroup.WithContext(ctx)
+	for _, c := range list.Containers {
+		group.Go(func() error {
+			grace := cri.GracePeriod(c.Annotations)
+			ctx, cancel := context.WithTimeout(ctx, grace+time.Minute)
+			defer cancel()
+			_, err := runtime.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: c.Id, Timeout: int64(grace / time.Second)})
+			if err != nil && status.Code(err) != codes.NotFound {
+				return fmt.Errorf("stop container %s of pod %s: %w", c.Metadata.GetName(), c.Labels["io.kubernetes.pod.name"], err)
 			}
 			return nil
 		})
