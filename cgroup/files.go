@@ -35,6 +35,9 @@ func (t *Tree) files(l Limits) []file {
 		}
 	}
 	v2 := t.facts.Version == V2
+	if t.driver == Systemd {
+		l.CPUQuota = systemdQuota(l.CPUQuota, l.CPUPeriod)
+	}
 	if l.CPUShares > 0 && v2 {
 		add("cpu", "cpu.weight", number(weight(l.CPUShares)))
 	} else if l.CPUShares > 0 {

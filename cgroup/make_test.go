@@ -181,6 +181,33 @@ func TestSystemdIsToldAndTheFilesAreWritten(t *testing.T) {
 	}
 }
 
+// TestTheFilesSayTheQuotaThatSystemdIsTold: they said the one before rounding, in
+// which on v1 a container, rounded by runc, did not fit.
+func TestTheFilesSayTheQuotaThatSystemdIsTold(t *testing.T) {
+	for name, c := range map[string]struct {
+		driver        Driver
+		quota, period int64
+		want          int64
+	}{
+		"between two steps": {Systemd, 1_500, 100_000, 2_000},
+		"a step":            {Systemd, 2_000, 100_000, 2_000},
+		"another period":    {Systemd, 5_100, 50_000, 5_500},
+		"no limit":          {Systemd, -1, 100_000, -1},
+		"without systemd":   {Cgroupfs, 1_500, 100_000, 1_500},
+	} {
+		for _, version := range []Version{V1, V2} {
+			tree := NewTree(Facts{Version: version, Controllers: map[string]string{"cpu": "/"}}, c.driver, DefaultRoot, Settings{})
+			want := []file{{"cpu", "cpu.cfs_period_us", number(c.period)}, {"cpu", "cpu.cfs_quota_us", number(c.want)}}
+			if version == V2 {
+				want = []file{{"cpu", "cpu.max", strings.Replace(number(c.want), "-1", "max", 1) + " " + number(c.period)}}
+			}
+			if got := tree.files(Limits{CPUQuota: c.quota, CPUPeriod: c.period}); !slices.Equal(got, want) {
+				t.Errorf("%s, %v: got %v, want %v", name, version, got, want)
+			}
+		}
+	}
+}
+
 func TestHugePagesAreBoundedTakenAndReserved(t *testing.T) {
 	for version, limit := range map[Version]string{V1: "limit_in_bytes", V2: "max"} {
 		mount := t.TempDir()

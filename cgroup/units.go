@@ -166,6 +166,16 @@ func quotaPerSecond(quota, period int64) uint64 {
 	return (n + 9_999) / 10_000 * 10_000
 }
 
+// systemdQuota is the quota that systemd makes of one, for the files: on v1 the
+// kernel refuses a container more than its pod has, and runc rounds a container's
+// in the same way.
+func systemdQuota(quota, period int64) int64 {
+	if quota <= 0 {
+		return quota
+	}
+	return int64(quotaPerSecond(quota, period)) * period / 1_000_000
+}
+
 func property(name string, value any) dbus.Property {
 	return dbus.Property{Name: name, Value: godbus.MakeVariant(value)}
 }
