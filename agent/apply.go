@@ -199,7 +199,7 @@ func (a *Agent) place(ctx context.Context) (release func(), err error) {
 // remove takes dead containers, then dead sandboxes, out of the runtime.
 func (w *worker) remove(ctx context.Context, step *plan.Step) error {
 	err := each(step.RemoveContainers, func(id string) error {
-		return ignoreNotFound(w.agent.cfg.Containers.RemoveContainer(ctx, id))
+		return ignoreNotFound(w.agent.cfg.Containers.RemoveContainer(ctx, id, step.KeepLogs))
 	})
 	if err != nil {
 		return fmt.Errorf("remove containers: %w", err)

@@ -36,7 +36,8 @@ type Containers interface {
 	// StopContainer blocks until the container has ended, grace at most plus
 	// the time SIGKILL takes.
 	StopContainer(ctx context.Context, id string, grace time.Duration) error
-	RemoveContainer(ctx context.Context, id string) error
+	// RemoveContainer leaves the container's log files where keepLog says so.
+	RemoveContainer(ctx context.Context, id string, keepLog bool) error
 	// UpdateContainer holds a running container to the resources that c names.
 	UpdateContainer(ctx context.Context, id string, p *v1.Pod, c *v1.Container) error
 }

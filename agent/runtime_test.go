@@ -410,9 +410,12 @@ func (c *conn) StopContainer(ctx context.Context, id string, grace time.Duration
 	})
 }
 
-func (c *conn) RemoveContainer(ctx context.Context, id string) error {
+func (c *conn) RemoveContainer(ctx context.Context, id string, keepLog bool) error {
 	return c.do(ctx, "RemoveContainer", c.podOf(id), callTime, func() error {
 		if k := c.container(id); k != nil {
+			if key := string(k.sandbox.uid) + "/" + k.Name; !keepLog && c.logs[key] == k.RestartCount {
+				delete(c.logs, key)
+			}
 			c.containers = slices.DeleteFunc(c.containers, func(x *fakeContainer) bool { return x == k })
 			c.changed(k.sandbox)
 		}

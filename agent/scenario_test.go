@@ -348,7 +348,12 @@ func (s *scenario) fact(what, key string) string {
 	case "logs":
 		s.disk.Lock()
 		defer s.disk.Unlock()
-		return fmt.Sprint(s.removed[name] == 0)
+		for key := range s.logs {
+			if strings.HasPrefix(key, name+"-") {
+				return fmt.Sprint(s.removed[name] == 0)
+			}
+		}
+		return "false"
 	case "disk":
 		s.disk.Lock()
 		defer s.disk.Unlock()

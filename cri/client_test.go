@@ -53,7 +53,7 @@ func TestPodLife(t *testing.T) {
 	if err := r.StopContainer(t.Context(), second, time.Second); err != nil {
 		t.Error(err)
 	}
-	if err := errors.Join(r.RemoveContainer(t.Context(), id), r.StopSandbox(t.Context(), s.ID), r.RemoveSandbox(t.Context(), s.ID)); err != nil {
+	if err := errors.Join(r.RemoveContainer(t.Context(), id, false), r.StopSandbox(t.Context(), s.ID), r.RemoveSandbox(t.Context(), s.ID)); err != nil {
 		t.Error(err)
 	}
 	if _, err := os.Lstat(link); err == nil {
@@ -72,8 +72,54 @@ func TestPodLife(t *testing.T) {
 		t.Errorf("links left: %v", left)
 	}
 	// Nothing of it is there, and so all of it is done.
-	if err := errors.Join(r.RemoveContainer(t.Context(), id), r.StopContainer(t.Context(), id, 0), r.StopSandbox(t.Context(), s.ID), r.RemoveSandbox(t.Context(), s.ID)); err != nil {
+	if err := errors.Join(r.RemoveContainer(t.Context(), id, false), r.StopContainer(t.Context(), id, 0), r.StopSandbox(t.Context(), s.ID), r.RemoveSandbox(t.Context(), s.ID)); err != nil {
 		t.Errorf("clean-up twice: %v", err)
+	}
+}
+
+// TestRemovedContainerKeepsItsLogWhenAsked: its log used to go with it always,
+// long before its pod's end was a minute ago. The link and the termination log
+// have nothing to lead to.
+func TestRemovedContainerKeepsItsLogWhenAsked(t *testing.T) {
+	r := newRig(t)
+	p := aPod("web")
+	s := r.sandbox(t, p, 0)
+	logs := filepath.Join(r.dir, "pods", "default_web_uid-web", "app")
+	left := func() string {
+		var names []string
+		for _, dir := range []string{logs, filepath.Join(r.dir, "containers"), filepath.Join(r.dir, "root", "pods", "uid-web", "containers", "app")} {
+			entries, err := os.ReadDir(dir)
+			if err != nil {
+				t.Error(err)
+			}
+			for _, e := range entries {
+				names = append(names, e.Name())
+			}
+		}
+		return strings.Join(names, " ")
+	}
+	for _, tc := range []struct {
+		restarts int32
+		keep     bool
+		want     string
+	}{
+		{0, true, "0.log 0.log.gz readme"},
+		{1, true, "0.log 0.log.gz 1.log 1.log.gz readme"},
+		{2, true, "1.log 1.log.gz 2.log 2.log.gz readme"}, // not those of all restarts
+		{3, false, "1.log 1.log.gz 2.log 2.log.gz readme"},
+	} {
+		id := r.start(t, p, s, tc.restarts)
+		rotated := filepath.Join(logs, fmt.Sprintf("%d.log.gz", tc.restarts))
+		if err := errors.Join(os.WriteFile(rotated, nil, 0o640), os.WriteFile(filepath.Join(logs, "readme"), nil, 0o640)); err != nil {
+			t.Fatal(err)
+		}
+		r.srv.Exit("app", 42)
+		if err := r.RemoveContainer(t.Context(), id, tc.keep); err != nil {
+			t.Error(err)
+		}
+		if got := left(); got != tc.want {
+			t.Errorf("after the removal of %d (keep its log: %v): left %s, want %s", tc.restarts, tc.keep, got, tc.want)
+		}
 	}
 }
 

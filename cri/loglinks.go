@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -79,20 +80,71 @@ func (l *logLinks) link(id string) error {
 	return err
 }
 
-// remove takes away the link, the log with its rotated files, and the
-// termination log of a removed container.
-func (l *logLinks) remove(id string) error {
+// remove takes away the link and the termination log of a removed container, and
+// its log with the rotated files. With keepLog, logs that are older than its
+// predecessor's go instead: a pod that has all its containers restarted for ever
+// must not fill the disk.
+func (l *logLinks) remove(id string, keepLog bool) error {
 	k, ok := l.forget(id)
 	if !ok {
 		return nil
 	}
-	errs := []error{removeIfThere(filepath.Join(l.dir, k.link)), removeIfThere(k.log), removeIfThere(k.message)}
+	errs := []error{removeIfThere(filepath.Join(l.dir, k.link)), removeIfThere(k.message)}
+	if keepLog {
+		return errors.Join(append(errs, l.removeEarlier(k.log))...)
+	}
+	errs = append(errs, removeIfThere(k.log))
 	rotated, err := filepath.Glob(k.log + ".*")
 	errs = append(errs, err)
 	for _, r := range rotated {
 		errs = append(errs, removeIfThere(r))
 	}
 	return errors.Join(errs...)
+}
+
+// removeEarlier removes the logs that are older than those of a container's
+// predecessor, which may be removed at the same time, and that no container has.
+func (l *logLinks) removeEarlier(log string) error {
+	dir, name := filepath.Split(log)
+	own, ok := logNumber(name)
+	if !ok {
+		return nil
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	}
+	there := l.logs()
+	var errs []error
+	for _, e := range entries {
+		n, ok := logNumber(e.Name())
+		if ok && n+1 < own && !e.IsDir() && !there[fmt.Sprintf("%s%d.log", dir, n)] {
+			errs = append(errs, removeIfThere(dir+e.Name()))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// logs are those of the containers that are known.
+func (l *logLinks) logs() map[string]bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	logs := make(map[string]bool, len(l.known))
+	for _, k := range l.known {
+		logs[k.log] = true
+	}
+	return logs
+}
+
+// logNumber is the restart count in a log's name, 3.log, and in one of its
+// rotated files', 3.log.20060102-150405.gz.
+func logNumber(name string) (n int64, ok bool) {
+	number, _, isLog := strings.Cut(name, ".log")
+	n, err := strconv.ParseInt(number, 10, 32)
+	return n, isLog && err == nil && n >= 0
 }
 
 // removeSandbox takes away the links of a removed sandbox's containers. Their

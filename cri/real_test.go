@@ -271,7 +271,7 @@ func (l *realLife) refuseToStart(req pod.ContainerRequest) {
 func (l *realLife) end(id string) {
 	l.clock = time.Now()
 	ctx := l.Context()
-	if err := errors.Join(l.client.StopSandbox(ctx, l.box), l.client.RemoveContainer(ctx, id), l.client.RemoveSandbox(ctx, l.box), l.client.RemoveLogs(l.pod)); err != nil {
+	if err := errors.Join(l.client.StopSandbox(ctx, l.box), l.client.RemoveContainer(ctx, id, false), l.client.RemoveSandbox(ctx, l.box), l.client.RemoveLogs(l.pod)); err != nil {
 		l.Error(err)
 	}
 	l.took("stop and remove")

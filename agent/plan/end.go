@@ -50,7 +50,7 @@ func (s *Step) stopAll(in *Input) {
 // cleanUp removes what the pod has on disk, then what the runtime still holds.
 func (s *Step) cleanUp(in *Input) {
 	s.Phase = pod.PhaseGone
-	s.CleanUp = true
+	s.CleanUp, s.KeepLogs = true, true // logs have their own time
 	for i := range in.Observed.Containers {
 		s.RemoveContainers = append(s.RemoveContainers, in.Observed.Containers[i].ID)
 	}

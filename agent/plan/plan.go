@@ -77,6 +77,9 @@ type Step struct {
 	// needed for a status or for `logs --previous`.
 	RemoveContainers []string
 	RemoveSandboxes  []string
+	// KeepLogs says that the logs of RemoveContainers stay: they say why it ended,
+	// and restart counts go on from them.
+	KeepLogs bool
 
 	// Resize brings running containers to the resources that the spec names.
 	Resize []Resize
