@@ -55,9 +55,11 @@ func (s *Step) regularDone(in *Input) (done bool, last time.Time) {
 
 // restartAll has everything start anew in the same sandbox: it stops all
 // containers and removes them, those last whose ends asked for it. What the
-// runtime holds tells a podd that was restarted meanwhile how far that is.
+// runtime holds tells a podd that was restarted meanwhile how far that is. The
+// logs stay, as in the kubelet's removeContainer: no record of these ends is left
+// but them.
 func (s *Step) restartAll(in *Input, sources []string) {
-	s.RestartingAll = true
+	s.RestartingAll, s.KeepLogs = true, true
 	var others []string
 	for i := range in.Observed.Containers {
 		c := &in.Observed.Containers[i]
