@@ -17,8 +17,8 @@
 // event: no process answers in its first milliseconds. It is asked again at the
 // end of that second, where upstream's kubelet, which sees a container with up to
 // a second's delay, begins. Failures before the first success count by the
-// periods gone by, so that failureThreshold × periodSeconds is the time that a
-// container has to start up, as the API promises.
+// periods gone by when they came, so that failureThreshold × periodSeconds is the
+// time that a container has to start up, as the API promises.
 //
 // A liveness probe first runs when initialDelaySeconds are over, and not before
 // one period: upstream's worker ticks from the time at which the pod was taken

@@ -123,9 +123,6 @@ func (pr *probe) begin(now time.Time, spread float64) {
 		first = later(first, now.Add(pr.period))
 	}
 	pr.due, pr.base = first, first
-	if pr.kind == liveness {
-		pr.base = first.Add(-pr.period) // each of its failures counts
-	}
 }
 
 // boundary is the number of periods between the base and t.
@@ -146,18 +143,23 @@ func (pr *probe) next(began, ended time.Time) time.Time {
 	return later(tick, ended) // one tick missed is made up for, as a time.Ticker does
 }
 
-// note takes in what came of a run that began then. changed says that the published
-// result is another; tell that a failure is worth an event.
-func (pr *probe) note(outcome pod.ProbeResult, began time.Time) (changed, tell bool) {
+// note takes in what came of a run. changed says that the published result is
+// another; tell that a failure is worth an event.
+//
+// Before the first success the n-th failure counts that came n periods after the
+// first run or later, by when it ended: one that hung took its periods, too. Of a
+// liveness probe, which runs once a period at most, each counts.
+func (pr *probe) note(outcome pod.ProbeResult, began, ended time.Time) (changed, tell bool) {
 	counts, tell := true, true
 	if outcome != pod.ProbeSucceeded && !pr.succeeded {
 		period := pr.boundary(began)
 		if tell = period > pr.told && (pr.kind == liveness || !began.Before(pr.c.startedAt.Add(settle))); tell {
 			pr.told = period
 		}
-		counts = period > pr.counted
+		over := pr.boundary(ended)
+		counts = pr.kind == liveness || over > pr.counted
 		if outcome == pod.ProbeFailed {
-			pr.counted = max(pr.counted, period)
+			pr.counted = max(pr.counted, over)
 		}
 	}
 	if outcome == pod.ProbeUnknown {
@@ -176,7 +178,7 @@ func (pr *probe) note(outcome pod.ProbeResult, began time.Time) (changed, tell b
 	pr.held = pr.kind == startup || pr.kind == liveness && outcome == pod.ProbeFailed
 	changed = pr.result != outcome
 	pr.result = outcome
-	return changed, tell
+	return changed, tell || changed // what follows from a failure has it in the events
 }
 
 func later(a, b time.Time) time.Time {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -153,6 +154,62 @@ func TestAStartupProbeGivesTheTimeThatItsFieldsPromise(t *testing.T) {
 		if got := len(b.ran("Startup a1")); got != runs || len(b.ran("Liveness a1")) > 0 {
 			t.Errorf("got %d more runs after the failure, and %v of liveness", got-runs, b.ran("Liveness a1"))
 		}
+	})
+}
+
+// TestAStartupProbeThatHangsTakesNoLongerThanItsFieldsPromise: a run counted by
+// when it began, so that the first one, however long, was none of
+// failureThreshold, and a container had up to twice its time.
+func TestAStartupProbeThatHangsTakesNoLongerThanItsFieldsPromise(t *testing.T) {
+	for _, c := range []struct {
+		period, timeout, threshold int32
+		hangs                      bool
+		want                       time.Duration
+	}{
+		{10, 10, 3, true, 30 * sec},
+		{300, 300, 1, true, 300 * sec},
+		{10, 10, 1, true, 10 * sec},
+		{10, 15, 3, true, 45 * sec}, // three runs, one after another
+		{10, 10, 3, false, 30 * sec},
+		{10, 10, 1, false, 10 * sec},
+	} {
+		inBubble(t, func(b *bench) {
+			b.by(func(_ context.Context, j job) answer {
+				if c.hangs {
+					time.Sleep(j.timeout)
+				}
+				return answer{verdict: failure, message: "down"}
+			})
+			b.sync(aPod("a", with(every(c.period), func(p *v1.Probe) { p.TimeoutSeconds, p.FailureThreshold = c.timeout, c.threshold }), nil, nil), "a1")
+			b.at(c.want - millis)
+			b.expect("a", "web", pod.Probes{ContainerID: "a1"})
+			b.at(c.want)
+			b.expect("a", "web", pod.Probes{ContainerID: "a1", Startup: bad})
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			if want := fmt.Sprintf("%v web Warning Unhealthy: Startup probe failed: down", c.want); len(b.events) == 0 || b.events[len(b.events)-1] != want {
+				t.Errorf("%+v: got events %q, want the last to be %q", c, b.events, want)
+			}
+		})
+	}
+}
+
+// TestEachFailureOfALivenessProbeCounts, also one right after a run that took
+// longer than a period.
+func TestEachFailureOfALivenessProbeCounts(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		b.by(func(context.Context, job) answer {
+			if time.Since(b.begun) < 15*sec {
+				time.Sleep(15 * sec)
+			}
+			return answer{verdict: failure}
+		})
+		b.sync(aPod("a", nil, nil, with(every(10), func(p *v1.Probe) { p.TimeoutSeconds = 15 })), "a1")
+		b.at(29 * sec)
+		b.expect("a", "web", pod.Probes{ContainerID: "a1"})
+		b.at(30 * sec)
+		b.expect("a", "web", pod.Probes{ContainerID: "a1", Live: bad})
+		b.expectRuns("Liveness a1", 10*sec, 25*sec, 30*sec)
 	})
 }
 

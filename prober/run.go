@@ -81,7 +81,7 @@ func (p *Prober) run(ctx context.Context, pr *probe, j job) {
 	}
 	outcome := a.outcome()
 	pr.rows.observe(outcome, ended.Sub(began))
-	changed, tell := pr.note(outcome, began)
+	changed, tell := pr.note(outcome, began, ended)
 	level := pr.flipLevel(changed, ended)
 	if !pr.held {
 		pr.due = pr.next(began, ended)
