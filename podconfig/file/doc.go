@@ -23,6 +23,6 @@
 // says which pod it is; when any broken document does not, every pod that the
 // file had before stays. Only a file that is gone, or a file that is good and
 // no longer names the pod, removes a pod. With a StateDir the last good version
-// survives a restart of podd, too. A directory that cannot be read keeps
-// everything; one that is gone for 2 s is empty.
+// survives a restart of podd, too. A directory, or a single file, that cannot be
+// read keeps everything; one that is gone for 2 s is empty.
 package file

@@ -49,7 +49,9 @@ func (s *Source) rescan(w *watcher) {
 // first, so that nothing that happens after the reading is missed.
 func (s *Source) list(w *watcher) ([]string, error) {
 	target, err := os.Stat(s.cfg.Path)
-	s.setSingle(err == nil && !target.IsDir())
+	if err == nil { // else it is still taken for what it was
+		s.setSingle(!target.IsDir())
+	}
 	watched := s.cfg.Path
 	if s.single {
 		watched = filepath.Dir(s.cfg.Path)
@@ -97,13 +99,17 @@ func (s *Source) setSingle(single bool) {
 	}
 }
 
-// pathFault is what becomes of a path that is missing or cannot be read.
+// pathFault is what becomes of a path that is missing or cannot be read: what it
+// had stays, unless it is truly gone.
 func (s *Source) pathFault(u *Unreadable) {
 	now := time.Now()
 	p := &pod.Problem{Origin: s.cfg.Path, Message: u.Message, Hint: u.Hint, Since: now}
 	if u.Gone {
 		p.Message = "the manifest directory does not exist"
 		p.Hint = "create it (mkdir -p " + s.cfg.Path + "), and podd sees it at once"
+		if s.single {
+			p.Message, p.Hint = "the manifest file does not exist", "put it there, and podd sees it at once"
+		}
 		if s.missingSince.IsZero() {
 			s.missingSince = now
 		}

@@ -57,7 +57,8 @@ type Source struct {
 	pending map[string]look1
 	// ignored are names that were reported once as no manifests.
 	ignored map[string]bool
-	// state of the path itself.
+	// state of the path itself: single says that it was a file, not a directory,
+	// when it was last there.
 	single       bool
 	spoken       bool
 	pathProblem  *pod.Problem
@@ -248,6 +249,8 @@ func (s *Source) events(w *watcher, batch []event) {
 			again = true // another directory, or a ConfigMap mount's ..data
 		case s.counts(e.name):
 			s.event(e, renamed[e.cookie])
+			// The one file is back, or a directory has taken its place.
+			again = again || s.single && (s.pathProblem != nil || isDir(s.cfg.Path))
 		}
 	}
 	if again {

@@ -345,6 +345,72 @@ func TestASingleFileOfAnyName(t *testing.T) {
 	st.until("")
 }
 
+// A single manifest that podd could not look at for a moment was taken for an
+// empty directory, and its pods were ended.
+func TestASingleFileThatCannotBeLookedAtKeepsItsPods(t *testing.T) {
+	dir := t.TempDir()
+	real, link := filepath.Join(dir, "real.yaml"), filepath.Join(dir, "link")
+	st := &station{t: t, dir: dir}
+	st.write("real.yaml", podYAML("a", "i:1")+"---\n"+podYAML("b", "i:1"))
+	st.do(os.Symlink("real.yaml", link))
+	st = watch(t, Config{Path: link, CheckFrequency: 100 * time.Millisecond})
+	st.until("a=i:1 b=i:1")
+	st.do(os.Rename(real, real+".old"))
+	st.next()
+	if p := st.problem("this is a symlink to real.yaml, which does not exist"); st.show() != "a=i:1 b=i:1" || !p.KeptRunning {
+		t.Errorf("got %q, %+v; want both pods kept running", st.show(), p)
+	}
+	st.quiet(500 * time.Millisecond)
+	st.do(os.Rename(real+".old", real))
+	st.next()
+	if st.show() != "a=i:1 b=i:1" || len(st.last.Problems) > 0 {
+		t.Errorf("the file is back: got %q, %v", st.show(), st.last.Problems)
+	}
+	st.do(os.Remove(link))
+	if p := st.problem("does not exist"); !strings.Contains(p.Message, "the manifest file") {
+		t.Errorf("got %+v, want it called a file", p)
+	}
+	st.until("")
+	// Another kind of thing is another set.
+	st.do(os.Mkdir(link, 0o755))
+	st.do(os.WriteFile(filepath.Join(link, "c.yaml"), []byte(podYAML("c", "i:1")), 0o644))
+	st.until("c=i:1")
+	for len(st.last.Problems) > 0 {
+		st.next()
+	}
+}
+
+// The sight of a single file that was away longer ago than it may be away must
+// not count when it goes again.
+func TestASingleFileMayBeAwayForAMomentMoreThanOnce(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "the-pod")
+	if err := os.WriteFile(path, []byte(podYAML("a", "i:1")), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	s := New(Config{Path: path, NodeName: "node1"})
+	s.rescan(nil)
+	for range 2 {
+		if !s.missingSince.IsZero() {
+			s.missingSince = s.missingSince.Add(-time.Hour)
+		}
+		if err := os.Rename(path, path+"~"); err != nil {
+			t.Fatal(err)
+		}
+		s.rescan(nil)
+		if len(s.entries) != 1 || s.pathProblem == nil || !s.pathProblem.KeptRunning {
+			t.Fatalf("away: got %d files, %+v; want the file kept", len(s.entries), s.pathProblem)
+		}
+		if err := os.Rename(path+"~", path); err != nil {
+			t.Fatal(err)
+		}
+		s.events(&watcher{dir: 1, parent: 2}, []event{{wd: 1, mask: unix.IN_MOVED_TO, name: "the-pod"}})
+		if s.pathProblem != nil {
+			t.Fatalf("back: got %+v, want no problem", s.pathProblem)
+		}
+	}
+}
+
 func TestTheRescanIsTheNet(t *testing.T) {
 	dir := t.TempDir()
 	s := New(Config{Path: dir, NodeName: "node1", CheckFrequency: 20 * time.Millisecond})
