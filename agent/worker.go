@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"reflect"
 	"slices"
@@ -36,7 +37,7 @@ type worker struct {
 	memory    plan.Memory
 	startTime time.Time
 	mounted   bool
-	released  bool // volumes of a pod that has run to its end
+	released  bool // network, volumes and cgroup of a pod that has run to its end
 	created   bool // this podd made a sandbox
 	tries     int  // rounds in a row that ended in an error
 	acted     acted
@@ -136,7 +137,9 @@ func (w *worker) round(ctx context.Context) (wakeAt time.Time, again bool) {
 	w.adoptCgroup(ctx, v)
 	w.report(v, nil)
 	if step.Finished {
-		w.release(ctx, in.desired)
+		if err := w.release(ctx, in.desired, seen); err != nil {
+			return w.failed(ctx, "release what the pod has no use for", err), errors.Is(context.Cause(ctx), errEnded)
+		}
 	}
 	if step.Idle() {
 		w.tries = 0
@@ -206,19 +209,27 @@ func (w *worker) decide(in mail, seen pod.Observed, now time.Time) *view {
 }
 
 // release gives back, once, what a pod that has run to its end needs no more: its
+// network, which a sandbox that died by itself holds until it is stopped, its
 // mounts, and its cgroup with its share of its class' weight. What stays goes with
-// the pod.
-func (w *worker) release(ctx context.Context, d *pod.Desired) {
+// the pod, but a network is others' too: an error asks for another try.
+func (w *worker) release(ctx context.Context, d *pod.Desired, seen pod.Observed) error {
 	if w.released {
-		return
+		return nil
 	}
-	w.released, w.mounted = true, false
+	err := each(seen.Sandboxes, func(sb pod.Sandbox) error {
+		return ignoreNotFound(w.agent.cfg.Sandboxes.StopSandbox(ctx, sb.ID))
+	})
+	w.released, w.mounted = err == nil, false
 	if err := w.agent.cfg.Volumes.Release(ctx, w.uid); err != nil && ctx.Err() == nil {
 		w.log.Warn("volumes of a pod that has run to its end stay mounted until it is removed", "error", err)
 	}
 	if err := w.agent.cfg.Cgroups.RemoveCgroup(ctx, d.Pod); err != nil && ctx.Err() == nil {
 		w.log.Warn("the cgroup of a pod that has run to its end stays until it is removed", "error", err)
 	}
+	if err != nil {
+		return fmt.Errorf("release the network of a dead sandbox: %w", err)
+	}
+	return nil
 }
 
 func (w *worker) advance(next pod.Phase) {
