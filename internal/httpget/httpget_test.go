@@ -130,6 +130,26 @@ func TestRedirectsStayOnTheHost(t *testing.T) {
 	}
 }
 
+// TestNothingIsAskedWithoutAHost: a path such as x:y makes a URL without one, and
+// port 80 of the node's own loopback was asked.
+func TestNothingIsAskedWithoutAHost(t *testing.T) {
+	for _, scheme := range []v1.URIScheme{v1.URISchemeHTTP, v1.URISchemeHTTPS} {
+		action := v1.HTTPGetAction{Path: "x:y", Port: intstr.FromInt32(1), Scheme: scheme}
+		req, err := NewRequest(t.Context(), &action, web, "127.0.0.1", "probe")
+		if err != nil {
+			t.Fatal(err)
+		}
+		client := http.Client{Transport: NewTransport(true), CheckRedirect: CheckRedirect}
+		resp, err := client.Do(req)
+		if err == nil {
+			_ = resp.Body.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), "http: no Host in request URL") {
+			t.Errorf("%s: got %v, want no host in the URL", scheme, err)
+		}
+	}
+}
+
 func TestBodiesAreReadToTheirBound(t *testing.T) {
 	got, err := ReadBody(strings.NewReader(strings.Repeat("x", 1<<20)))
 	if err != nil || len(got) != MaxBody {

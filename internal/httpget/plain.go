@@ -45,6 +45,11 @@ func (b *buffers) drop() {
 func (t plain) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx := req.Context()
 	addr := req.URL.Host
+	if addr == "" {
+		// The URL of a path such as x:y. Dialled, it would be port 80 of this
+		// node's own loopback.
+		return nil, errors.New("http: no Host in request URL")
+	}
 	if req.URL.Port() == "" {
 		addr = net.JoinHostPort(req.URL.Hostname(), "80")
 	}
