@@ -22,11 +22,14 @@ type mail struct {
 	looked time.Time
 }
 
-// want leaves a newer spec of the same pod.
+// want leaves a newer spec of the same pod. An end that began without a manifest
+// goes on by what the runtime kept of it: one that comes back must not cut the
+// grace period that containers were promised.
 func (w *worker) want(d *pod.Desired) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.mail.desired == d {
+	orphan := len(w.mail.desired.Pod.Spec.Containers) == 0
+	if w.mail.desired == d || w.mail.kill != nil && orphan {
 		return
 	}
 	w.mail.desired = d
