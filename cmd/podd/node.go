@@ -115,7 +115,7 @@ func newNode(cfg *config.Config, own runFlags, log *slog.Logger) (*node, error) 
 		return nil, err
 	}
 	if n.volumes, err = volumes.New(volumes.Options{
-		RootDir: cfg.RootDir, RecursiveReadOnly: n.recursiveReadOnly.Load, Variables: n.client.Variables,
+		RootDir: cfg.RootDir, NodeMemory: n.resources.allocatable.Memory().Value(), RecursiveReadOnly: n.recursiveReadOnly.Load, Variables: n.client.Variables,
 	}, log, n.registry); err != nil {
 		return nil, err
 	}

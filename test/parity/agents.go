@@ -53,6 +53,7 @@ func (e Event) String() string { return fmt.Sprintf("%s %s %q", e.Type, e.Reason
 func nodeConfig() map[string]any {
 	config := testnode.IdleNode()
 	config["allowedUnsafeSysctls"] = []string{"net.core.somaxconn"}
+	config["systemReserved"] = map[string]string{"memory": "128Mi"} // so that a pod may have less than there is
 	return config
 }
 
