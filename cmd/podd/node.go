@@ -225,7 +225,7 @@ func (n *node) newSources() {
 	if n.cfg.StaticPodURL != "" {
 		sources = append(sources, http.New(http.Config{
 			URL: n.cfg.StaticPodURL, Header: n.cfg.StaticPodURLHeader, NodeName: n.cfg.NodeName,
-			CheckFrequency: n.cfg.HTTPCheckFrequency, Log: n.log,
+			CheckFrequency: n.cfg.HTTPCheckFrequency, StateDir: filepath.Join(n.cfg.RootDir, "manifest-url"), Log: n.log,
 		}))
 	}
 	n.config = podconfig.New(podconfig.Config{Sources: sources, Log: n.log, Registerer: n.registry})

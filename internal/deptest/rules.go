@@ -90,7 +90,7 @@ var arrows = map[string]map[string]string{
 		"internal/near":   "hints at misspelt fields",
 	},
 	"podconfig/file": {"podconfig": "speaks its Snapshot", "podconfig/manifest": "decodes", "internal/atomicfile": "keeps last good manifests"},
-	"podconfig/http": {"podconfig": "speaks its Snapshot", "podconfig/manifest": "decodes"},
+	"podconfig/http": {"podconfig": "speaks its Snapshot", "podconfig/manifest": "decodes", "internal/atomicfile": "keeps the last good answer"},
 	"cri":            {"internal/hugepage": "page sizes in the runtime's words"},
 	"cri/critest":    {},
 	"pleg":           {},

@@ -10,7 +10,8 @@
 // changes nothing: the last good set goes on running, and the problem is told
 // once, stays in the list of problems until it is over, and is logged again
 // every 10 minutes, for ever. Until a first answer was understood the source
-// has not spoken. Of an answer with broken documents the good ones apply, as in
-// package file. "No pods" is an answer that says so (a PodList without items);
+// has not spoken. Of an answer with broken documents the good ones apply, and the
+// broken ones stay in their last good version, which a restart of podd does not
+// forget, as in package file. "No pods" is an answer that says so (a PodList without items);
 // an empty body is rubbish.
 package http

@@ -42,6 +42,9 @@ type Config struct {
 	NodeName string
 	// CheckFrequency is the time between requests; 0 for the default.
 	CheckFrequency time.Duration
+	// StateDir keeps the last good answer over restarts; "" for none. It is podd's
+	// own, and this source's alone; it is made when needed.
+	StateDir string
 	// Transport is http.DefaultTransport's kind unless set.
 	Transport http.RoundTripper
 	Log       *slog.Logger
@@ -64,6 +67,8 @@ type Source struct {
 	failure *pod.Problem
 	logged  time.Time
 	changed bool
+	// unkept is a good answer that was not written yet.
+	unkept []byte
 }
 
 // New makes a Source; nothing is asked before Run.
@@ -115,6 +120,7 @@ func (s *Source) Run(ctx context.Context, out chan<- podconfig.Snapshot) error {
 			case <-ctx.Done():
 				return ctx.Err()
 			}
+			s.flush() // which must not delay a pod
 		}
 		wait := s.cfg.CheckFrequency
 		if !s.spoken {
@@ -159,7 +165,17 @@ func (s *Source) ask(ctx context.Context) {
 		return
 	}
 	s.sum = sum
-	s.take(manifest.Decode(body, manifest.Options{NodeName: s.cfg.NodeName, Source: pod.SourceHTTP, Origin: s.origin(), Now: time.Now()}))
+	opt := manifest.Options{NodeName: s.cfg.NodeName, Source: pod.SourceHTTP, Origin: s.origin(), Now: time.Now()}
+	r := manifest.Decode(body, opt)
+	switch {
+	case len(r.Failed) == 0:
+		s.unkept = body
+	case !s.spoken && len(s.pods) == 0:
+		if s.pods = s.before(opt); len(s.pods) > 0 {
+			s.spoken = true // what is broken runs on in its last good version
+		}
+	}
+	s.take(r)
 }
 
 // fault is why a request failed.

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -26,12 +28,23 @@ type station struct {
 	out    chan podconfig.Snapshot
 	last   podconfig.Snapshot
 	asked  atomic.Int32
+	cfg    Config
+	end    func()
 
 	mu     sync.Mutex
 	answer http.HandlerFunc
 }
 
 func serve(t *testing.T, answer http.HandlerFunc, header http.Header) *station {
+	t.Helper()
+	st := newStation(t, answer)
+	st.cfg.Header = header
+	st.run()
+	return st
+}
+
+// newStation has a server and no source yet.
+func newStation(t *testing.T, answer http.HandlerFunc) *station {
 	t.Helper()
 	st := &station{t: t, answer: answer, out: make(chan podconfig.Snapshot)}
 	st.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -42,24 +55,33 @@ func serve(t *testing.T, answer http.HandlerFunc, header http.Header) *station {
 		answer(w, r)
 	}))
 	t.Cleanup(st.server.Close)
-	s := New(Config{URL: st.server.URL + "/pods", Header: header, NodeName: "node1", CheckFrequency: 10 * time.Millisecond})
+	st.cfg = Config{URL: st.server.URL + "/pods", NodeName: "node1", CheckFrequency: 10 * time.Millisecond}
+	return st
+}
+
+// run starts a source, as a podd that starts does, after the end of the one
+// before it.
+func (st *station) run() {
+	if st.end != nil {
+		st.end()
+	}
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- s.Run(ctx, st.out) }()
-	t.Cleanup(func() {
+	go func() { ended <- New(st.cfg).Run(ctx, st.out) }()
+	st.end = sync.OnceFunc(func() {
 		stop()
 		for {
 			select {
 			case <-st.out:
 			case err := <-ended:
 				if !errors.Is(err, context.Canceled) {
-					t.Errorf("Run: got %v", err)
+					st.t.Errorf("Run: got %v", err)
 				}
 				return
 			}
 		}
 	})
-	return st
+	st.t.Cleanup(st.end)
 }
 
 func (st *station) set(answer http.HandlerFunc) {
@@ -133,6 +155,38 @@ func TestAServerThatFailsOrAnswersRubbishStopsNothing(t *testing.T) {
 	st.until("a=i:2", "")
 	st.set(text(`{"apiVersion":"v1","kind":"PodList","items":[]}`))
 	st.until("", "")
+}
+
+// A podd that started while one of several pods was broken took the others for
+// all there is, and ended the broken one, which ran.
+func TestAPoddThatStartsWhileAPodIsBrokenKnowsItsLastGoodVersion(t *testing.T) {
+	st := newStation(t, text(podYAML("a", "i:1")+"---\n"+podYAML("b", "i:1")))
+	st.cfg.StateDir = filepath.Join(t.TempDir(), "kept")
+	st.run()
+	st.until("a=i:1 b=i:1", "")
+	uid := st.last.Pods[1].UID()
+	st.asked.Store(0)
+	for st.asked.Load() < 2 { // by then the answer is kept
+		time.Sleep(time.Millisecond)
+	}
+	for answer, want := range map[string]string{
+		podYAML("a", "i:2") + "---\n" + podYAML("b", "i:2") + "  bogus: 1\n": "a=i:2 b=i:1",
+		"<html>maintenance</html>": "a=i:1 b=i:1",
+	} {
+		st.set(text(answer))
+		st.run()
+		st.until(want, st.server.URL)
+		if st.last.Pods[1].UID() != uid || !st.last.Problems[0].KeptRunning {
+			t.Errorf("%s: got %v and %+v, want the pod that ran, and that this is said", want, st.last.Pods[1].UID(), st.last.Problems)
+		}
+	}
+	if fi, err := os.Stat(st.cfg.StateDir); err != nil || fi.Mode().Perm() != 0o700 {
+		t.Errorf("what is kept may hold passwords: %v, %v", fi.Mode(), err)
+	}
+	st.cfg.StateDir = "" // nothing is known of before
+	st.set(text("<html>maintenance</html>"))
+	st.run()
+	st.until("incomplete", "not a Pod")
 }
 
 func TestAServerThatWasNeverReachedHasNotSpoken(t *testing.T) {
