@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"maps"
 	"slices"
@@ -278,13 +279,30 @@ func (n *node) RemoveCgroup(_ context.Context, p *v1.Pod) error {
 	return nil
 }
 
+// faulty says that a call was told to fail.
+func (n *node) faulty(call string) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.fail[call] == 0 {
+		return nil
+	}
+	n.fail[call]--
+	return errors.New(call + " was told to fail")
+}
+
 func (n *node) Pods() ([]pod.UID, error) {
+	if err := n.faulty("Pods"); err != nil {
+		return nil, err
+	}
 	n.disk.Lock()
 	defer n.disk.Unlock()
 	return slices.Collect(maps.Keys(n.mounts)), nil
 }
 
 func (n *node) Leftover(known []pod.UID) ([]pod.UID, error) {
+	if err := n.faulty("Leftover"); err != nil {
+		return nil, err
+	}
 	n.disk.Lock()
 	defer n.disk.Unlock()
 	left := maps.Clone(n.cgroup)

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 
@@ -39,48 +40,71 @@ func (a *Agent) allSpoken() bool {
 }
 
 // sweep finds what is left, and hands it to the sync loop: only there is it
-// certain that a pod is not taken up at the same moment.
+// certain that a pod is not taken up at the same moment. Nothing looks again
+// before the next start, so it goes on until it has seen everything.
 func (a *Agent) sweep(ctx context.Context, known []pod.UID) {
-	var left leftovers
-	onDisk, err := a.cfg.Volumes.Pods()
+	graves, err := a.graves.stones.read()
 	if err != nil {
-		a.log.Warn("volumes of pods long gone are not looked for", "error", err)
+		a.log.Warn("logs of gone pods stay", "error", err)
 	}
+	left := leftovers{graves: graves}
+	for try := 0; ctx.Err() == nil; try++ {
+		settled, unclear, err := a.lookForLeftovers(ctx, known, &left)
+		select {
+		case a.left <- left:
+		case <-ctx.Done():
+			return
+		}
+		left = leftovers{}
+		known = append(known, settled...)
+		err = errors.Join(err, a.sweepCgroups(ctx, slices.Concat(known, unclear)))
+		if err == nil {
+			return
+		}
+		if try == 0 {
+			a.log.Warn("what pods long gone have left is not all found yet", "error", err, "retry_in", unknownRetry)
+		}
+		sleep(ctx, unknownRetry)
+	}
+}
+
+// lookForLeftovers adds to left the pods that have something on disk and nothing
+// in the runtime. Settled are those that need no second look, unclear those that
+// the runtime would not show.
+func (a *Agent) lookForLeftovers(ctx context.Context, known []pod.UID, left *leftovers) (settled, unclear []pod.UID, err error) {
+	onDisk, err := a.cfg.Volumes.Pods()
+	errs := []error{err}
 	for _, uid := range onDisk {
 		if slices.Contains(known, uid) {
 			continue
 		}
-		// Something in the runtime after all is another's, or was made since.
-		if seen, err := a.cfg.Observer.Observe(ctx, uid); err == nil && seen.Empty() {
+		seen, err := a.cfg.Observer.Observe(ctx, uid)
+		if err != nil {
+			unclear = append(unclear, uid)
+			errs = append(errs, err)
+			continue
+		}
+		settled = append(settled, uid)
+		if seen.Empty() { // else it is another's, or was made since
 			left.pods = append(left.pods, uid)
 		}
 	}
-	if left.graves, err = a.graves.stones.read(); err != nil {
-		a.log.Warn("logs of gone pods stay", "error", err)
-	}
-	select {
-	case a.left <- left:
-	case <-ctx.Done():
-		return
-	}
-	a.sweepCgroups(ctx, append(known, left.pods...))
+	return settled, unclear, errors.Join(errs...)
 }
 
 // sweepCgroups removes the cgroups that no pod has. One with a process in it
 // is another's and stays.
-func (a *Agent) sweepCgroups(ctx context.Context, known []pod.UID) {
+func (a *Agent) sweepCgroups(ctx context.Context, known []pod.UID) error {
 	a.mu.Lock()
 	known = slices.AppendSeq(known, maps.Keys(a.workers))
 	a.mu.Unlock()
 	uids, err := a.cfg.Cgroups.Leftover(known)
-	if err != nil {
-		a.log.Warn("cgroups of pods long gone are not all found", "error", err)
-	}
 	for _, uid := range uids {
 		if err := a.cfg.Cgroups.RemoveCgroup(ctx, nameless(uid)); err != nil {
 			a.log.Info("a cgroup of no pod stays", "uid", uid, "error", err)
 		}
 	}
+	return err
 }
 
 // endLeftovers gives each pod that is left a worker, which takes away what
