@@ -11,12 +11,15 @@
 //
 //	rename into place, write and close, symlink, link ─► read at once
 //	create ─► wait for the close that follows; look quietly after 200 ms
+//	modify ─► wait for the close that follows, at most 20 s after the last one
 //	delete, rename away ─► gone if still away after 50 ms (editors replace files)
 //	anything at all, or nothing ─► a rescan every CheckFrequency finds it too
 //
 // inotify is a hint: what counts is what the directory says then. Only files
 // whose inode, size or times changed are read again, so a file more costs the
-// same in a directory of three and of five hundred.
+// same in a directory of three and of five hundred. What nobody tells of cannot
+// be waited for: a file that is written through a mapping, or elsewhere than in
+// the directory (the target of a symlink), is read by a rescan as it is then.
 //
 // Promises about broken manifests: the good documents of a file apply. A pod
 // whose document broke keeps its last good version, when the document still

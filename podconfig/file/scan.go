@@ -144,7 +144,8 @@ func (s *Source) remove(name string) {
 }
 
 // check looks at one file and reads it if it changed, or if an event says so.
-// A quiet look at a broken file changes nothing: it may still be being written.
+// A quiet look at a file that is broken, or lacks pods that it had, changes
+// nothing: it may still be being written.
 func (s *Source) check(name string, event, quiet bool) {
 	path := s.path(name)
 	e := s.entries[name]
@@ -173,6 +174,10 @@ func (s *Source) check(name string, event, quiet bool) {
 	}
 	r := manifest.Decode(data, s.options(path, now))
 	if quiet && (len(r.Failed) > 0 || len(bytes.TrimSpace(data)) == 0) {
+		return
+	}
+	if quiet && e != nil && lacks(r.Pods, e.pods) {
+		s.pending[name] = look1{at: now.Add(writeDelay)}
 		return
 	}
 	old := s.before(path, e, len(r.Failed) > 0)
@@ -226,6 +231,13 @@ func reuse(pods, old []*pod.Desired) []*pod.Desired {
 		}
 	}
 	return out
+}
+
+// lacks says whether one of old is not among pods.
+func lacks(pods, old []*pod.Desired) bool {
+	return slices.ContainsFunc(old, func(o *pod.Desired) bool {
+		return !slices.ContainsFunc(pods, func(p *pod.Desired) bool { return p.UID() == o.UID() })
+	})
 }
 
 // keep adds to a file's pods the last good versions of those that broke.

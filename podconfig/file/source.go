@@ -23,6 +23,9 @@ const (
 	// createDelay is how long a created file may stay open before it is looked
 	// at without waiting for the close.
 	createDelay = 200 * time.Millisecond
+	// writeDelay is how long after the last write a file that stays open is read
+	// as it is.
+	writeDelay = 20 * time.Second
 	// goneDelay is how long a file may be away while an editor replaces it.
 	goneDelay = 50 * time.Millisecond
 	// dirGoneDelay is the same for the whole directory.
@@ -69,7 +72,8 @@ type Source struct {
 // look1 is a look at one name that is due later.
 type look1 struct {
 	at time.Time
-	// quiet looks change nothing when the file is broken.
+	// quiet looks change nothing when the file is broken or lacks pods that it
+	// had: it may still be being written.
 	quiet bool
 }
 
@@ -278,6 +282,12 @@ func (s *Source) event(e event, renamed bool) {
 		}
 		delete(s.pending, e.name)
 		s.check(e.name, true, false)
+	case e.mask&unix.IN_MODIFY != 0:
+		// Rescans leave it alone until its writer closes it or rests; what was
+		// just created is looked at no later for that.
+		if l, waiting := s.pending[e.name]; !waiting || !l.quiet {
+			s.pending[e.name] = look1{at: time.Now().Add(writeDelay)}
+		}
 	case e.mask&unix.IN_MOVED_FROM != 0 && renamed:
 		s.check(e.name, true, false)
 	case e.mask&(unix.IN_MOVED_FROM|unix.IN_DELETE) != 0:

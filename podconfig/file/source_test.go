@@ -71,6 +71,75 @@ func TestAHalfWrittenFileIsNotReadBeforeItIsClosed(t *testing.T) {
 	st.until("a=i")
 }
 
+// A rescan took the first documents of a manifest that was being rewritten for
+// all of it, and the pods of the others were ended.
+func TestAFileThatIsBeingRewrittenIsNotReadBeforeItIsClosed(t *testing.T) {
+	a, b := podYAML("a", "i")+"---\n", podYAML("b", "i")
+	for name, again := range map[string]func(st *station, path string) *os.File{
+		"truncated": func(st *station, path string) *os.File {
+			f, err := os.OpenFile(path, os.O_WRONLY|os.O_TRUNC, 0)
+			st.do(err)
+			return f
+		},
+		"made anew": func(st *station, path string) *os.File {
+			st.do(os.Remove(path))
+			f, err := os.Create(path)
+			st.do(err)
+			return f
+		},
+	} {
+		for kind, cfg := range map[string]func(dir string) string{
+			"directory": func(dir string) string { return dir },
+			"file":      func(dir string) string { return filepath.Join(dir, "all.yaml") },
+		} {
+			t.Run(name+" "+kind, func(t *testing.T) {
+				dir := t.TempDir()
+				(&station{t: t, dir: dir}).write("all.yaml", a+b)
+				st := watch(t, Config{Path: cfg(dir), CheckFrequency: 50 * time.Millisecond})
+				st.until("a=i b=i")
+				f := again(st, filepath.Join(dir, "all.yaml"))
+				_, err := f.WriteString(a)
+				st.do(err)
+				st.quiet(500 * time.Millisecond)
+				_, err = f.WriteString(b)
+				st.do(err)
+				st.quiet(100 * time.Millisecond)
+				st.do(f.Close())
+				st.quiet(200 * time.Millisecond)
+				if st.show() != "a=i b=i" {
+					t.Errorf("got %q", st.show())
+				}
+				st.do(os.WriteFile(f.Name(), []byte(a), 0o644)) // it is still seen
+				st.until("a=i")
+			})
+		}
+	}
+}
+
+// A writer that never closes its file does not hide it for ever.
+func TestAModifiedFileThatStaysOpenIsReadOnceItsWriterRests(t *testing.T) {
+	dir := t.TempDir()
+	s, st := New(Config{Path: dir, NodeName: "node1"}), &station{t: t, dir: dir}
+	st.write("all.yaml", podYAML("a", "i:1"))
+	s.rescan(nil)
+	st.write("all.yaml", podYAML("a", "i:2"))
+	image := func() string { return s.entries["all.yaml"].pods[0].Pod.Spec.Containers[0].Image }
+	for range 3 { // each write begins the time anew
+		began := time.Now()
+		s.event(event{mask: unix.IN_MODIFY, name: "all.yaml"}, false)
+		s.rescan(nil)
+		s.due(nil)
+		if at := s.pending["all.yaml"].at; at.Before(began.Add(writeDelay)) || image() != "i:1" {
+			t.Fatalf("got %s and a look in %v, want i:1 and one in %v", image(), at.Sub(began), writeDelay)
+		}
+	}
+	s.pending["all.yaml"] = look1{at: time.Now()}
+	s.due(nil)
+	if image() != "i:2" || len(s.pending) > 0 {
+		t.Errorf("after the rest: got %s, %d looks to come", image(), len(s.pending))
+	}
+}
+
 func TestACompleteFileIsReadThoughItStaysOpen(t *testing.T) {
 	st := watch(t, Config{Path: t.TempDir()})
 	f, err := os.Create(filepath.Join(st.dir, "a.yaml"))
