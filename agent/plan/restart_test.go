@@ -43,6 +43,8 @@ func TestContainersHaveTheirOwnRestartPolicy(t *testing.T) {
 // that say so themselves.
 func TestWhatRunsInANewSandboxOfAPodThatNeverRestarts(t *testing.T) {
 	two, never := containers("web", "side"), policy(v1.RestartPolicyNever)
+	neverRan := web("exited 128", 0, 0)
+	neverRan.StartedAt = time.Time{}
 	for _, tc := range []struct {
 		name string
 		pod  *v1.Pod
@@ -50,6 +52,8 @@ func TestWhatRunsInANewSandboxOfAPodThatNeverRestarts(t *testing.T) {
 		want string
 	}{
 		{"nothing was started", aPod(two, never), look(dead(0), web("created", 0, 0)), "release s0, sandbox 1"},
+		{"one could not be started, the other was not made", aPod(two, never), look(dead(0), neverRan), "release s0, sandbox 1"}, // was Pending for ever
+		{"one could not be started, the other runs next", aPod(two, never), look(ready(1), dead(0), neverRan), "create side-0"},
 		{"one had begun, the other not", aPod(two, never), look(dead(0), web("exited 1", 0, 0)), "-"},
 		{"one had begun, the other not, and a sandbox came late", aPod(two, never), look(ready(1), dead(0), web("exited 1", 0, 0)), "stop-sandbox s1"},
 		{"one restarts by its own policy", aPod(two, never, with("side", ofItsOwn(v1.ContainerRestartPolicyAlways))),

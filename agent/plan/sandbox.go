@@ -65,7 +65,7 @@ func (s *Step) newSandbox(in *Input) {
 
 // beginsAgain says whether a pod that has not run to its end begins (again) in a
 // new sandbox. One that never restarts does so only until one of its regular
-// containers was started; unlike the kubelet's, it is not stuck for having begun
+// containers ran; unlike the kubelet's, it is not stuck for having begun
 // with its init containers, nor are containers of it with a restart policy of
 // their own.
 func (s *Step) beginsAgain(in *Input) bool {
@@ -73,7 +73,7 @@ func (s *Step) beginsAgain(in *Input) bool {
 	began := false
 	for i := range p.Spec.Containers {
 		c := in.Observed.Latest(p.Spec.Containers[i].Name)
-		if c == nil || c.State == pod.ContainerCreated {
+		if c == nil || c.State == pod.ContainerCreated || c.State == pod.ContainerExited && c.StartedAt.IsZero() {
 			continue
 		}
 		began = true
