@@ -117,7 +117,9 @@ func (h *handlers) http(ctx context.Context, j job) answer {
 	switch {
 	case err != nil && ctx.Err() != nil:
 		// Upstream takes this for a probe that could not be run, and so never
-		// ends a container whose server hangs within its answers.
+		// ends a container whose server hangs within its answers. By the API a
+		// probe that exceeds timeoutSeconds has failed; a path that streams, below
+		// MaxBody in that time, is therefore no probe.
 		return answer{verdict: failure, message: err.Error() + " (Client.Timeout or context cancellation while reading body)"}
 	case err != nil:
 		return answer{verdict: failure, err: err}
