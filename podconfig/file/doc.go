@@ -13,7 +13,8 @@
 //	create ─► wait for the close that follows; look quietly after 200 ms
 //	modify ─► wait for the close that follows, at most 20 s after the last one
 //	delete, rename away ─► gone if still away after 50 ms (editors replace files)
-//	anything at all, or nothing ─► a rescan every CheckFrequency finds it too
+//	anything at all, or nothing ─► a rescan every CheckFrequency finds it too,
+//	and looks again after the same times
 //
 // inotify is a hint: what counts is what the directory says then. Only files
 // whose inode, size or times changed are read again, so a file more costs the

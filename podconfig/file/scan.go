@@ -34,7 +34,7 @@ func (s *Source) rescan(w *watcher) {
 	}
 	for name := range s.entries {
 		if _, waiting := s.pending[name]; !present[name] && !waiting {
-			s.remove(name)
+			s.pending[name] = look1{at: time.Now().Add(goneDelay), quiet: true}
 		}
 	}
 	s.good.forgetAllBut(func() (paths []string) {
@@ -145,7 +145,8 @@ func (s *Source) remove(name string) {
 
 // check looks at one file and reads it if it changed, or if an event says so.
 // A quiet look at a file that is broken, or lacks pods that it had, changes
-// nothing: it may still be being written.
+// nothing: it may still be being written. Nor does the first look that no event
+// asks for, at a file that changed or went: its events may be on their way.
 func (s *Source) check(name string, event, quiet bool) {
 	path := s.path(name)
 	e := s.entries[name]
@@ -158,6 +159,10 @@ func (s *Source) check(name string, event, quiet bool) {
 	now := time.Now()
 	next := &entry{stamp: st, young: now.Sub(st.mtime) < racy || now.Sub(st.ctime) < racy}
 	if u, ok := errors.AsType[*Unreadable](err); ok {
+		if u.Gone && e != nil && !event {
+			s.pending[name] = look1{at: now.Add(goneDelay), quiet: true}
+			return
+		}
 		if u.Gone {
 			s.remove(name)
 			return
@@ -170,6 +175,10 @@ func (s *Source) check(name string, event, quiet bool) {
 	next.sum = sha256.Sum256(data)
 	if e != nil && e.sum == next.sum {
 		e.stamp, e.young = next.stamp, next.young
+		return
+	}
+	if e != nil && !event {
+		s.pending[name] = look1{at: now.Add(createDelay)}
 		return
 	}
 	r := manifest.Decode(data, s.options(path, now))

@@ -116,6 +116,40 @@ func TestAFileThatIsBeingRewrittenIsNotReadBeforeItIsClosed(t *testing.T) {
 	}
 }
 
+// A rescan that came between an editor's steps, before podd had read the events
+// of them, ended pods.
+func TestARescanAmongAnEditorsStepsEndsNothing(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "all.yaml")
+	s, st := New(Config{Path: dir, NodeName: "node1"}), &station{t: t, dir: dir}
+	a, b := podYAML("a", "i")+"---\n", podYAML("b", "i")
+	st.write("all.yaml", a+b)
+	s.rescan(nil)
+	w := &watcher{dir: 1, parent: 2}
+	for _, step := range []struct {
+		name string
+		do   func()
+		then uint32
+	}{
+		{"written in part", func() { st.write("all.yaml", a) }, unix.IN_MODIFY},
+		{"written", func() { st.write("all.yaml", a+b) }, unix.IN_CLOSE_WRITE},
+		{"emptied", func() { st.write("all.yaml", "") }, unix.IN_MODIFY},
+		{"moved away", func() { st.do(os.Rename(path, path+"~")) }, unix.IN_MOVED_FROM},
+		{"moved back", func() { st.do(os.Rename(path+"~", path)); st.write("all.yaml", a+b) }, unix.IN_MOVED_TO},
+	} {
+		step.do()
+		s.rescan(nil)
+		s.events(w, []event{{wd: 1, mask: step.then, name: "all.yaml"}})
+		s.rescan(nil)
+		if e := s.entries["all.yaml"]; e == nil || len(e.pods) != 2 || len(e.problems) > 0 {
+			t.Fatalf("%s: got %+v, want both pods and no problem", step.name, e)
+		}
+	}
+	if len(s.pending) > 0 {
+		t.Errorf("got looks to come: %v", s.pending)
+	}
+}
+
 // A writer that never closes its file does not hide it for ever.
 func TestAModifiedFileThatStaysOpenIsReadOnceItsWriterRests(t *testing.T) {
 	dir := t.TempDir()
