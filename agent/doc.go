@@ -15,7 +15,7 @@
 //   - A pod is started when admission takes it. One that is refused is Failed, and
 //     of a source that nobody stands behind (file, HTTP) asked about again when
 //     something on the node ended; what runs already is never refused.
-//   - What the node ended for good (a deadline, an eviction, pre-emption) stays
+//   - What the node ended for good (deadline, eviction, pre-emption, lost sandbox) stays
 //     Failed over restarts of podd, until its source takes it away.
 //   - The end of a container (hook, turn, signal) goes on beside the worker's
 //     looks: a later decision shortens it, and none begins its hook again.

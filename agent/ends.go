@@ -188,6 +188,7 @@ var endEvents = map[string]string{
 	pod.ReasonDeadlineExceeded: v1.EventTypeNormal,
 	pod.ReasonEvicted:          v1.EventTypeWarning,
 	pod.ReasonPreempting:       v1.EventTypeWarning,
+	pod.ReasonSandboxLost:      v1.EventTypeWarning,
 }
 
 // preempting is the end of a pod that makes room for a critical one, in the

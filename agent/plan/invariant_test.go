@@ -189,6 +189,9 @@ func (w *chaos) check(t *testing.T, step plan.Step) {
 		t.Fatalf("a pod that had run to its end goes on: %s", describe(step))
 	}
 	w.finished = w.finished || step.Finished
+	if step.Finished && step.End == nil && !w.hasRun() {
+		t.Fatalf("a pod is given up and nothing says so: %+v", w.in.Observed)
+	}
 	if step.End != nil && (step.CreateSandbox || len(step.Start) > 0) {
 		t.Fatalf("a pod that was ended (%s) goes on: %s", step.End.Reason, describe(step))
 	}
@@ -201,6 +204,23 @@ func (w *chaos) check(t *testing.T, step plan.Step) {
 	for _, st := range step.Start {
 		w.mustBeItsTurn(t, st.Container.Name, step)
 	}
+}
+
+// hasRun says that the pod has come to an end by its containers: all regular
+// ones have ended, or an init container has failed.
+func (w *chaos) hasRun() bool {
+	ended := 0
+	for spec, kind := range pod.ContainerSpecs(&w.in.Desired.Pod.Spec) {
+		c := w.latest(spec.Name)
+		switch {
+		case c == nil || c.State != pod.ContainerExited:
+		case kind == pod.RegularContainer:
+			ended++
+		case kind == pod.InitContainer && c.ExitCode != 0:
+			return true
+		}
+	}
+	return ended == len(w.in.Desired.Pod.Spec.Containers)
 }
 
 // mustBeAlone: nothing runs twice.

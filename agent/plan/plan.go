@@ -193,7 +193,7 @@ func (s *Step) sync(in *Input) {
 	switch {
 	case len(s.Stop)+len(s.StopSandboxes) > 0:
 	case (current == nil || !initialized(in, current)) && !s.beginsAgain(in):
-		s.finish(in)
+		s.lose(in, current)
 		return
 	case current == nil:
 		s.newSandbox(in)

@@ -50,20 +50,25 @@ func TestWhatRunsInANewSandboxOfAPodThatNeverRestarts(t *testing.T) {
 		pod  *v1.Pod
 		seen pod.Observed
 		want string
+		lost bool
 	}{
-		{"nothing was started", aPod(two, never), look(dead(0), web("created", 0, 0)), "release s0, sandbox 1"},
-		{"one could not be started, the other was not made", aPod(two, never), look(dead(0), neverRan), "release s0, sandbox 1"}, // was Pending for ever
-		{"one could not be started, the other runs next", aPod(two, never), look(ready(1), dead(0), neverRan), "create side-0"},
-		{"one had begun, the other not", aPod(two, never), look(dead(0), web("exited 1", 0, 0)), "-"},
-		{"one had begun, the other not, and a sandbox came late", aPod(two, never), look(ready(1), dead(0), web("exited 1", 0, 0)), "stop-sandbox s1"},
+		{"nothing was started", aPod(two, never), look(dead(0), web("created", 0, 0)), "release s0, sandbox 1", false},
+		{"one could not be started, the other was not made", aPod(two, never), look(dead(0), neverRan), "release s0, sandbox 1", false}, // was Pending for ever
+		{"one could not be started, the other runs next", aPod(two, never), look(ready(1), dead(0), neverRan), "create side-0", false},
+		{"one had begun, the other not", aPod(two, never), look(dead(0), web("exited 1", 0, 0)), "-", true},
+		{"one had begun, the other not, and a sandbox came late", aPod(two, never), look(ready(1), dead(0), web("exited 1", 0, 0)), "stop-sandbox s1", true},
 		{"one restarts by its own policy", aPod(two, never, with("side", ofItsOwn(v1.ContainerRestartPolicyAlways))),
-			look(dead(0), web("exited 1", 0, 0), ctr("side", "exited 0", 0, 0)), "release s0, sandbox 1"},
+			look(dead(0), web("exited 1", 0, 0), ctr("side", "exited 0", 0, 0)), "release s0, sandbox 1", false},
 		{"one restarts by its own policy, in the new one", aPod(two, never, with("side", ofItsOwn(v1.ContainerRestartPolicyAlways))),
-			look(ready(1), dead(0), web("exited 1", 0, 0), ctr("side", "exited 0", 0, 0)), "create side-1"},
+			look(ready(1), dead(0), web("exited 1", 0, 0), ctr("side", "exited 0", 0, 0)), "create side-1", false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if got := describe(plan.Next(input(tc.pod, tc.seen))); got != tc.want {
+			step := plan.Next(input(tc.pod, tc.seen))
+			if got := describe(step); got != tc.want {
 				t.Errorf("got %s, want %s", got, tc.want)
+			}
+			if (step.End != nil) != tc.lost {
+				t.Errorf("got end %+v, want one %v", step.End, tc.lost)
 			}
 		})
 	}

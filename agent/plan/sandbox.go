@@ -1,6 +1,8 @@
 package plan
 
 import (
+	"fmt"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -82,4 +84,27 @@ func (s *Step) beginsAgain(in *Input) bool {
 		}
 	}
 	return !began || p.Spec.RestartPolicy != v1.RestartPolicyNever
+}
+
+// lose ends a pod that will not begin again and has not run to its end: its
+// sandbox died before all regular containers were made. It would never come to
+// an end by itself.
+func (s *Step) lose(in *Input, current *pod.Sandbox) {
+	if until := s.sandboxMayDie(in, current); until.After(in.Now) {
+		s.wakeAt(until) // its end may be under way without podd
+		return
+	}
+	p := in.Desired.Pod
+	var missing []string
+	for i := range p.Spec.Containers {
+		if c := in.Observed.Latest(p.Spec.Containers[i].Name); c == nil || c.State == pod.ContainerCreated {
+			missing = append(missing, p.Spec.Containers[i].Name)
+		}
+	}
+	s.End = &pod.End{
+		Reason: pod.ReasonSandboxLost,
+		Message: fmt.Sprintf("The pod's sandbox was lost after some of its containers had run and before these were started: %s. "+
+			"With restartPolicy Never, nothing of the pod is started again.", strings.Join(missing, ", ")),
+	}
+	s.finish(in)
 }

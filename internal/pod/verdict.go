@@ -7,11 +7,13 @@ import (
 )
 
 // Reasons for which the node ends a pod or never starts it, as they stand in
-// PodStatus.Reason; the kubelet's words.
+// PodStatus.Reason; the kubelet's words, but for SandboxLost: the kubelet leaves
+// such a pod Pending for ever.
 const (
 	ReasonEvicted          = "Evicted"
 	ReasonDeadlineExceeded = "DeadlineExceeded"
 	ReasonPreempting       = "Preempting"
+	ReasonSandboxLost      = "SandboxLost"
 )
 
 // End is the node's decision that a pod which its source still wants must stop
