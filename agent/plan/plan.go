@@ -110,7 +110,13 @@ type Stop struct {
 	ID, Name string
 	// Grace is all the time that the container has, from the beginning of the
 	// hook to SIGKILL; hook and waiting for the turn use it up, down to the
-	// least of 2 s that the stop signal gets (0 stays 0: no hook, SIGKILL at once).
+	// least of 2 s that the stop signal gets. 0 stays 0, no hook and SIGKILL at
+	// once, as the API documents terminationGracePeriodSeconds ("stop immediately
+	// via the kill signal (no opportunity to shut down)", k8s.io/api/core/v1,
+	// PodSpec). On purpose this is not what the kubelet does: it raises 0 to 1 s
+	// (calculateEffectiveGracePeriod in pkg/kubelet/pod_workers.go), in which the
+	// hook runs, and gives the stop signal 2 s (minimumGracePeriodInSeconds in
+	// pkg/kubelet/kuberuntime).
 	Grace time.Duration
 	// PreStop is the spec whose hook runs first; nil for none.
 	PreStop *v1.Container
