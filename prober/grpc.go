@@ -65,11 +65,23 @@ func (e *notConnected) Error() string {
 	return fmt.Sprintf("%v (%v)", context.DeadlineExceeded, e.last)
 }
 
+// notBegun: the server says that it did not take the call up.
+type notBegun struct{ error }
+
 // checkHealth makes one call. A server that is not there yet is tried again
-// until ctx ends.
+// until ctx ends, and one that did not begin the call once more, as in gRPC's
+// "transparent retries" (https://github.com/grpc/proposal/blob/master/A6-client-retries.md).
 func checkHealth(ctx context.Context, addr string, message []byte) ([]byte, error) {
+	once := false
 	for {
 		reply, err := callOnce(ctx, addr, message)
+		if aside, ok := errors.AsType[notBegun](err); ok {
+			if once {
+				return nil, aside.error
+			}
+			once = true
+			continue
+		}
 		refused, again := errors.AsType[*notConnected](err)
 		if !again {
 			return reply, err

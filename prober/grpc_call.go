@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/net/http2"
@@ -22,9 +23,10 @@ import (
 )
 
 // Bounds of what a server may say in one call. A health answer is one SETTINGS,
-// two HEADERS and a DATA frame of nine bytes.
+// two HEADERS and a DATA frame of nine bytes; some servers add many a small one
+// (WINDOW_UPDATE, PING).
 const (
-	maxGRPCFrames = 200
+	maxGRPCAnswer = 64 << 10 // bytes, of whatever frames
 	maxGRPCReply  = 16 << 10 // bytes
 	maxGRPCHeader = 16 << 10 // bytes
 )
@@ -37,8 +39,9 @@ type call struct {
 	conn   net.Conn
 	framer *http2.Framer
 
-	reply       []byte
-	httpStatus  string
+	reply []byte
+	// answers: the server began to answer, and in gRPC.
+	answers     bool
 	grpcStatus  string
 	grpcMessage string
 }
@@ -98,11 +101,12 @@ func (c *call) greeting() error {
 // receive reads until the call has ended, and returns the reply's message. Its
 // errors are gRPC's.
 func (c *call) receive() ([]byte, error) {
-	for range maxGRPCFrames {
+	for read := uint32(0); read < maxGRPCAnswer; {
 		f, err := c.framer.ReadFrame()
 		if err != nil {
 			return nil, status.Errorf(codes.Unavailable, "error reading from server: %v", err)
 		}
+		read += 9 + f.Header().Length
 		ended, err := c.take(f)
 		if err != nil {
 			return nil, err
@@ -111,7 +115,7 @@ func (c *call) receive() ([]byte, error) {
 			return c.result()
 		}
 	}
-	return nil, status.Error(codes.ResourceExhausted, "the server sent too many frames for one call")
+	return nil, status.Error(codes.ResourceExhausted, "the server sent too much for one call")
 }
 
 // take takes one frame in, and says whether it was the call's last.
@@ -127,25 +131,16 @@ func (c *call) take(f http2.Frame) (ended bool, err error) {
 		}
 	case *http2.GoAwayFrame:
 		if f.LastStreamID < 1 {
-			return false, status.Errorf(codes.Unavailable, "the server went away (%v): %.200s", f.ErrCode, f.DebugData())
+			return false, notBegun{status.Errorf(codes.Unavailable, "the server went away (%v): %.200s", f.ErrCode, f.DebugData())}
 		}
 	case *http2.RSTStreamFrame:
-		return false, status.Errorf(resetCode(f.ErrCode), "stream terminated by RST_STREAM with error code: %v", f.ErrCode)
+		err := status.Errorf(resetCode(f.ErrCode), "stream terminated by RST_STREAM with error code: %v", f.ErrCode)
+		if f.ErrCode == http2.ErrCodeRefusedStream {
+			err = notBegun{err}
+		}
+		return false, err
 	case *http2.MetaHeadersFrame:
-		if f.Truncated {
-			return false, status.Error(codes.ResourceExhausted, "the server's headers are too long")
-		}
-		for _, h := range f.Fields {
-			switch h.Name {
-			case ":status":
-				c.httpStatus = h.Value
-			case "grpc-status":
-				c.grpcStatus = h.Value
-			case "grpc-message":
-				c.grpcMessage = h.Value
-			}
-		}
-		return f.StreamEnded(), nil
+		return f.StreamEnded(), c.takeHeaders(f)
 	case *http2.DataFrame:
 		if len(c.reply)+len(f.Data()) > maxGRPCReply {
 			return false, status.Error(codes.ResourceExhausted, "the server's answer is too long")
@@ -157,6 +152,43 @@ func (c *call) take(f http2.Frame) (ended bool, err error) {
 		err = status.Errorf(codes.Unavailable, "error writing to server: %v", err)
 	}
 	return false, err
+}
+
+// takeHeaders takes the answer's headers in, or its trailers. Without gRPC's
+// content type the answer is HTTP's alone, and ends the call; with it its HTTP
+// status says nothing.
+func (c *call) takeHeaders(f *http2.MetaHeadersFrame) error {
+	if f.Truncated {
+		return status.Error(codes.ResourceExhausted, "the server's headers are too long")
+	}
+	contentType := ""
+	for _, h := range f.Fields {
+		switch h.Name {
+		case "content-type":
+			contentType = h.Value
+		case "grpc-status":
+			c.grpcStatus = h.Value
+		case "grpc-message":
+			c.grpcMessage = h.Value
+		}
+	}
+	httpStatus := f.PseudoValue("status")
+	switch {
+	case c.answers:
+		return nil
+	case isGRPC(contentType):
+		c.answers = true
+		return nil
+	case len(httpStatus) == 3 && httpStatus[0] == '1' && !f.StreamEnded():
+		return nil // announces the answer
+	}
+	return httpStatusError(httpStatus, contentType)
+}
+
+// isGRPC says that a content type is gRPC's, with whatever encoding or parameter.
+func isGRPC(contentType string) bool {
+	rest, ok := strings.CutPrefix(contentType, "application/grpc")
+	return ok && (rest == "" || rest[0] == '+' || rest[0] == ';')
 }
 
 // resetCode is what a reset of the stream means, by the protocol's table.
@@ -176,9 +208,6 @@ func resetCode(code http2.ErrCode) codes.Code {
 
 // result is what the ended call says.
 func (c *call) result() ([]byte, error) {
-	if c.httpStatus != "200" {
-		return nil, httpStatusError(c.httpStatus)
-	}
 	code, err := strconv.ParseUint(c.grpcStatus, 10, 32)
 	if err != nil {
 		return nil, status.Errorf(codes.Unknown, "the server sent no status of the call, but %q", c.grpcStatus)
@@ -198,7 +227,7 @@ func (c *call) result() ([]byte, error) {
 
 // httpStatusError is the gRPC error for an answer that is HTTP's alone; the
 // table is grpc-go's.
-func httpStatusError(text string) error {
+func httpStatusError(text, contentType string) error {
 	number, _ := strconv.Atoi(text)
 	code := codes.Unknown
 	switch number {
@@ -213,5 +242,9 @@ func httpStatusError(text string) error {
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		code = codes.Unavailable
 	}
-	return status.Errorf(code, "unexpected HTTP status code received from server: %.10s (%s)", text, http.StatusText(number))
+	kind := "malformed header: missing HTTP content-type"
+	if contentType != "" {
+		kind = fmt.Sprintf("transport: received unexpected content-type %.100q", contentType)
+	}
+	return status.Errorf(code, "unexpected HTTP status code received from server: %.10s (%s); %s", text, http.StatusText(number), kind)
 }

@@ -1,14 +1,19 @@
 package prober
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/protobuf/proto"
 	v1 "k8s.io/api/core/v1"
@@ -54,6 +59,7 @@ func TestGRPCServersThatAreNotGRPCGo(t *testing.T) {
 		"no status": {reply("", serving), failure, "the server sent no status of the call"},
 		"not found": {http.NotFound, failure, "error: this server does not implement the grpc health protocol (grpc.health.v1.Health): unexpected HTTP status code"},
 		"a flood": {func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "application/grpc")
 			for r.Context().Err() == nil {
 				_, _ = w.Write(make([]byte, 4<<10))
 			}
@@ -73,6 +79,94 @@ func TestGRPCServersThatAreNotGRPCGo(t *testing.T) {
 		go func() { _ = server.Serve(l) }()
 		expectAnswer(t, name, askGRPC(t, portOf(t, l.Addr().String()), 10*sec), c.verdict, c.message)
 		_ = server.Close()
+	}
+}
+
+// rawGRPC serves HTTP/2 by frames: serve is called with each connection, the first
+// being 0, after its preface.
+func rawGRPC(t *testing.T, serve func(n int, f *http2.Framer)) (port int) {
+	t.Helper()
+	var connections atomic.Int32
+	return raw(t, func(c net.Conn) {
+		n := int(connections.Add(1)) - 1
+		_, _ = io.ReadFull(c, make([]byte, len(http2.ClientPreface)))
+		f := http2.NewFramer(c, c)
+		_ = f.WriteSettings()
+		serve(n, f)
+		_, _ = io.Copy(io.Discard, c) // until the client has read it all
+	})
+}
+
+// answerGRPC answers the call with these headers, the message and the trailers.
+func answerGRPC(f *http2.Framer, headers ...string) {
+	write := func(end bool, fields ...string) {
+		var block bytes.Buffer
+		enc := hpack.NewEncoder(&block)
+		for i := 0; i < len(fields); i += 2 {
+			_ = enc.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]})
+		}
+		_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block.Bytes(), EndHeaders: true, EndStream: end})
+	}
+	write(false, headers...)
+	_ = f.WriteData(1, false, []byte{0, 0, 0, 0, 2, 8, 1}) // SERVING
+	write(true, "grpc-status", "0")
+}
+
+// TestACallThatTheServerDidNotBeginIsMadeAgain, once: a server that was about to
+// end, and one with all its streams in use, were failures.
+func TestACallThatTheServerDidNotBeginIsMadeAgain(t *testing.T) {
+	for name, refuse := range map[string]func(f *http2.Framer) error{
+		"goes away": func(f *http2.Framer) error { return f.WriteGoAway(0, http2.ErrCodeNo, nil) },
+		"refuses":   func(f *http2.Framer) error { return f.WriteRSTStream(1, http2.ErrCodeRefusedStream) },
+	} {
+		for times, want := range []verdict{success, success, failure} {
+			port := rawGRPC(t, func(n int, f *http2.Framer) {
+				if n < times {
+					_ = refuse(f)
+				} else {
+					answerGRPC(f, ":status", "200", "content-type", "application/grpc")
+				}
+			})
+			within(t, slack, func() { expectAnswer(t, fmt.Sprint(name, " ", times, " times"), askGRPC(t, port, 10*sec), want, "") })
+		}
+	}
+}
+
+// TestGRPCServersMaySendManySmallFrames, though not without end: more than 200
+// were a failure.
+func TestGRPCServersMaySendManySmallFrames(t *testing.T) {
+	many := func(number int) int {
+		return rawGRPC(t, func(_ int, f *http2.Framer) {
+			for range number {
+				if f.WriteWindowUpdate(0, 1) != nil {
+					return
+				}
+			}
+			answerGRPC(f, ":status", "200", "content-type", "application/grpc")
+		})
+	}
+	expectAnswer(t, "1000", askGRPC(t, many(1000), 10*sec), success, "service healthy")
+	expectAnswer(t, "100000", askGRPC(t, many(100_000), 10*sec), failure, "the server sent too much for one call")
+}
+
+// TestOnlyAGRPCAnswerCounts: one without gRPC's content type was taken, too.
+func TestOnlyAGRPCAnswerCounts(t *testing.T) {
+	for contentType, c := range map[string]struct {
+		want    verdict
+		message string
+	}{
+		"application/grpc":       {success, ""},
+		"application/grpc+proto": {success, ""},
+		"application/grpc-web":   {failure, `code = Unknown desc = unexpected HTTP status code received from server: 200 (OK); transport: received unexpected content-type "application/grpc-web"`},
+		"text/html":              {failure, `received unexpected content-type "text/html"`},
+		"":                       {failure, "malformed header: missing HTTP content-type"},
+	} {
+		headers := []string{":status", "200"}
+		if contentType != "" {
+			headers = append(headers, "content-type", contentType)
+		}
+		port := rawGRPC(t, func(_ int, f *http2.Framer) { answerGRPC(f, headers...) })
+		expectAnswer(t, contentType, askGRPC(t, port, 10*sec), c.want, c.message)
 	}
 }
 
