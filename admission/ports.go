@@ -42,9 +42,10 @@ func hostPorts(p *v1.Pod) []hostPort {
 			if hp.protocol == "" {
 				hp.protocol = v1.ProtocolTCP
 			}
-			// Upstream calls only 0.0.0.0 "all"; a socket bound to :: has the
-			// port of every IPv4 address too.
-			if hp.ip == "0.0.0.0" || hp.ip == "::" {
+			// Upstream's word for all, also of IPv6; :: is an address as any other
+			// (HostPortInfo of the scheduler's framework), and a pod's port is
+			// forwarded from addresses of IPv6 alone.
+			if hp.ip == "0.0.0.0" {
 				hp.ip = ""
 			}
 			out = append(out, hp)

@@ -180,7 +180,8 @@ func decorate(r *rand.Rand, p *v1.Pod) {
 	case 0:
 		p.Spec.NodeSelector = map[string]string{"disk": []string{"ssd", "tape"}[r.IntN(2)]}
 	case 1:
-		p.Spec.Containers[0].Ports = []v1.ContainerPort{{ContainerPort: 80, HostPort: int32(80 + r.IntN(2)), Protocol: v1.ProtocolTCP}}
+		ip := []string{"", "0.0.0.0", "::", "10.0.0.1", "fd00::1"}[r.IntN(5)]
+		p.Spec.Containers[0].Ports = []v1.ContainerPort{{ContainerPort: 80, HostPort: int32(80 + r.IntN(2)), HostIP: ip, Protocol: v1.ProtocolTCP}}
 	case 2:
 		p.Spec.OS = &v1.PodOS{Name: []v1.OSName{v1.Linux, v1.Windows}[r.IntN(2)]}
 	case 3:
