@@ -4,7 +4,10 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"io/fs"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -12,6 +15,7 @@ import (
 // list runs go list in the module's root.
 func list(t *testing.T, args ...string) []Package {
 	t.Helper()
+	stat(t)
 	cmd := exec.Command("go", append([]string{"list", "-e", "-json=ImportPath,Imports,TestImports"}, args...)...)
 	cmd.Dir = "../.."
 	var stderr strings.Builder
@@ -29,6 +33,27 @@ func list(t *testing.T, args ...string) []Package {
 			t.Fatal(err)
 		}
 		out = append(out, p)
+	}
+}
+
+// stat looks at each file that go list reads, of which the cache of test results
+// knows nothing else: it hid a new import until a run without a cache.
+func stat(t *testing.T) {
+	t.Helper()
+	err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.Name() == "build" || d.Name() == ".git" {
+			return fs.SkipDir
+		}
+		if filepath.Ext(path) == ".go" {
+			_, err = os.Stat(path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
