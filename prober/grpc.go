@@ -73,6 +73,7 @@ type notBegun struct{ error }
 // "transparent retries" (https://github.com/grpc/proposal/blob/master/A6-client-retries.md).
 func checkHealth(ctx context.Context, addr string, message []byte) ([]byte, error) {
 	once := false
+	var why *notConnected
 	for {
 		reply, err := callOnce(ctx, addr, message)
 		if aside, ok := errors.AsType[notBegun](err); ok {
@@ -86,12 +87,21 @@ func checkHealth(ctx context.Context, addr string, message []byte) ([]byte, erro
 		if !again {
 			return reply, err
 		}
+		if why == nil || !late(refused.last) {
+			why = refused // that the time was over is known anyway
+		}
 		select {
 		case <-ctx.Done():
-			return nil, refused
+			return nil, why
 		case <-time.After(reconnect):
 		}
 	}
+}
+
+// late says that an attempt ended for want of time.
+func late(err error) bool {
+	timeout, ok := errors.AsType[net.Error](err)
+	return ok && timeout.Timeout() || errors.Is(err, context.DeadlineExceeded)
 }
 
 func callOnce(ctx context.Context, addr string, message []byte) ([]byte, error) {

@@ -7,6 +7,7 @@ import (
 	"net"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -206,7 +207,16 @@ func TestGRPC(t *testing.T) {
 	expectAnswer(t, "refused", try(1, nil, 300*time.Millisecond), failure,
 		`timeout: failed to connect service "127.0.0.1:1" within 300ms: context deadline exceeded`)
 	expectAnswer(t, "refused, and why", try(1, nil, 300*time.Millisecond), failure, "connection refused")
+	// An attempt that the end of the time breaks off took the reason away.
+	expectAnswer(t, "refused up to the end", try(1, nil, reconnect+time.Millisecond), failure, "context deadline exceeded (dial tcp 127.0.0.1:1: connect: connection refused)")
 	end := make(chan struct{})
+	var calls atomic.Int32
+	turning := raw(t, func(c net.Conn) {
+		if calls.Add(1) > 1 {
+			<-end
+		}
+	})
+	expectAnswer(t, "hung up on, then silent", try(turning, nil, reconnect+200*time.Millisecond), failure, "context deadline exceeded (")
 	silent := raw(t, func(c net.Conn) { <-end })
 	expectAnswer(t, "silent", try(silent, nil, 300*time.Millisecond), failure, "timeout: failed to connect service")
 	close(end)
