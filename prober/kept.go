@@ -70,7 +70,11 @@ func loadKept(dir string, log *slog.Logger) *kept {
 	}
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) {
-		err = os.MkdirAll(dir, 0o700)
+		// The state directory may not be there yet either: root in a pod's user
+		// namespace must pass it.
+		if err = os.MkdirAll(filepath.Dir(dir), 0o711); err == nil {
+			err = os.Mkdir(dir, 0o700)
+		}
 	}
 	if err != nil {
 		log.Warn("the results of probes are not kept over a restart", "error", err)

@@ -484,4 +484,9 @@ func TestRuntimeStopEndsThePodsOfARuntimeThatWasKilled(t *testing.T) {
 	}
 	e.start() // with a runtime of its own: what was removed is made again
 	e.ready("one")
+	// podd itself made it, before the runtime, for root alone: no pod with a user
+	// namespace ran.
+	if fi, err := os.Stat(e.node.State()); err != nil || fi.Mode().Perm()&0o001 == 0 {
+		t.Errorf("the state directory of a first start: %v, %v; want it open to pods' users", fi.Mode(), err)
+	}
 }
