@@ -1,6 +1,8 @@
-# The tests on the real runtime; make test runs them too. RUN='TestName' picks.
+# The tests on the real runtime; make test runs them too. RUN='TestName' picks;
+# RACE=1 has podd built with the race detector, as before an issue is called done:
+# it needs three times the processor, which make test has not to spare.
 
 .PHONY: e2e
-e2e: runtime ## run the real-runtime tests alone (root; RUN=pattern picks some)
+e2e: runtime ## run the real-runtime tests alone (root; RUN=pattern picks some, RACE=1 looks for data races in podd)
 	@$(call need,e2e); $(need_pods)
-	@$(GO) test -count=1 -timeout 15m ./test/e2e/... $(if $(RUN),-run '$(RUN)')
+	@$(if $(RACE),PODD_E2E_RACE=1 )$(GO) test -count=1 -timeout 90m ./test/e2e/... $(if $(RUN),-run '$(RUN)')

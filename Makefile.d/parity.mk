@@ -1,27 +1,42 @@
 # podd against upstream's kubelet, scenario by scenario (test/parity/README.md).
-#   make parity SCENARIO='sidecar*'      some of the scenarios
+#   make parity                          all of them, with test/parity/RESULTS.md as the result
+#   make parity SCENARIO='sidecar*'      some
 #   make parity AGENT=podd               podd only, against the kubelet's last records
 #   make parity V=1                      known differences too
+#   make parity-ci                       the part that `make test` has
 # The kubelet is built once (3 to 4 minutes) and kept in ~/.cache/podd.
 
 PARITY_KUBELET := v1.36.3
 parity_version := -X k8s.io/component-base/version.gitVersion=$(PARITY_KUBELET) -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36
 
+# Builds what both targets need and leaves the kubelet's path in $kubelet.
+define parity_prepare
+set -e; \
+cache="$${XDG_CACHE_HOME:-$${HOME:+$$HOME/.cache}}"; \
+sum=$$({ cat test/parity/kubelet/go.sum; echo '$(parity_version)'; } | sha256sum | cut -c1-12); \
+kubelet="$${cache:-$$PWD/build}/podd/kubelet-$(PARITY_KUBELET)-$$sum"; \
+if [ ! -x "$$kubelet" ]; then \
+	echo "building upstream's kubelet $(PARITY_KUBELET), once, into $$kubelet" >&2; \
+	mkdir -p "$$(dirname "$$kubelet")"; \
+	(cd test/parity/kubelet && CGO_ENABLED=0 $(GO) build -trimpath -o "$$kubelet.$$$$" \
+		-ldflags '-s -w $(parity_version)' k8s.io/kubernetes/cmd/kubelet); \
+	mv "$$kubelet.$$$$" "$$kubelet"; \
+fi; \
+(cd test/parity && CGO_ENABLED=0 $(GO) build -o ../../build/parity-fixture ./fixture)
+endef
+
 .PHONY: parity
-parity: build runtime ## compare podd with upstream's kubelet, in some 200 scenarios (SCENARIO=pattern, AGENT=podd|kubelet|none, V=1)
+parity: build runtime ## compare podd with upstream's kubelet, in some 280 scenarios (SCENARIO=pattern, AGENT=podd|kubelet|none, V=1)
 	@$(call need,parity); $(need_pods)
-	@set -e; \
-	cache="$${XDG_CACHE_HOME:-$${HOME:+$$HOME/.cache}}"; \
-	sum=$$({ cat test/parity/kubelet/go.sum; echo '$(parity_version)'; } | sha256sum | cut -c1-12); \
-	kubelet="$${cache:-$$PWD/build}/podd/kubelet-$(PARITY_KUBELET)-$$sum"; \
-	if [ ! -x "$$kubelet" ]; then \
-		echo "building upstream's kubelet $(PARITY_KUBELET), once, into $$kubelet" >&2; \
-		mkdir -p "$$(dirname "$$kubelet")"; \
-		(cd test/parity/kubelet && CGO_ENABLED=0 $(GO) build -trimpath -o "$$kubelet.new" \
-			-ldflags '-s -w $(parity_version)' k8s.io/kubernetes/cmd/kubelet); \
-		mv "$$kubelet.new" "$$kubelet"; \
-	fi; \
-	(cd test/parity && $(GO) vet ./... && CGO_ENABLED=0 $(GO) build -o ../../build/parity-fixture ./fixture && $(GO) build -o ../../build/podd-parity .); \
+	@$(parity_prepare); \
+	(cd test/parity && $(GO) build -o ../../build/podd-parity .); \
 	exec build/podd-parity -kubelet "$$kubelet" -fixture build/parity-fixture \
 		$(if $(SCENARIO),-scenario '$(SCENARIO)',$(if $(AGENT),,-results test/parity/RESULTS.md)) \
 		$(if $(AGENT),-agent '$(AGENT)') $(if $(V),-v)
+
+# One package after the other: the scenarios want the machine.
+.PHONY: parity-ci
+parity-ci: build runtime ## podd against upstream's functions, and the scenarios of test/parity/ci.txt against its kubelet
+	@$(call need,parity-ci); $(need_pods)
+	@$(parity_prepare); \
+	PODD_PARITY_KUBELET="$$kubelet" $(testsum) -dir test/parity -- -count=1 -p 1 -timeout 90m ./...

@@ -1,7 +1,8 @@
 # Installing podd with its systemd units, and the test of it in virtual machines.
 #   make install                     into / (PREFIX=/usr)
 #   make install DESTDIR=/tmp/pkg    for a package
-# Configuration that is there already is never overwritten.
+# Configuration that is there already is never overwritten; it is for root alone,
+# since it may hold the credentials of a manifest URL.
 
 PREFIX ?= /usr
 DESTDIR ?=
@@ -12,7 +13,7 @@ INSTALLED_UNITS := podd.service podd-runtime.service
 
 .PHONY: install
 install: build runtime ## install podd, its runtime and its systemd units (PREFIX=/usr, DESTDIR=)
-	@[ -n "$(DESTDIR)" ] || { $(call need,install); need_deb nftables nft mount mount; }
+	@[ -n "$(DESTDIR)" ] || { $(call need,install); need_deb nftables nft iproute2 ip mount mount; }
 	@install -d "$(DESTDIR)$(BINDIR)" "$(DESTDIR)$(PODD_LIBDIR)" "$(DESTDIR)$(UNITDIR)" \
 		"$(DESTDIR)/etc/podd" "$(DESTDIR)/var/lib/podd" "$(DESTDIR)/var/lib/podd/images" "$(DESTDIR)$(PREFIX)/share/doc/podd"
 	@install -d -m 0700 "$(DESTDIR)/etc/podd/manifests" # Secrets will lie there too
@@ -28,9 +29,10 @@ install: build runtime ## install podd, its runtime and its systemd units (PREFI
 	@if [ -e "$(DESTDIR)/etc/podd/config.yaml" ]; then \
 		echo "kept /etc/podd/config.yaml as it is"; \
 	else \
+		umask 077; \
 		{ cat config/standalone.yaml; \
 		  printf '\n%s\n%s\n' '# podd-runtime.service' 'containerRuntimeEndpoint: unix:///run/podd/containerd.sock'; \
-		} >"$(DESTDIR)/etc/podd/config.yaml" && chmod 0644 "$(DESTDIR)/etc/podd/config.yaml"; \
+		} >"$(DESTDIR)/etc/podd/config.yaml"; \
 	fi
 	@if [ -z "$(DESTDIR)" ] && [ -d /run/systemd/system ]; then \
 		systemctl daemon-reload && \
@@ -46,10 +48,18 @@ uninstall: ## end all pods, remove podd and its units; configuration and data st
 	@rm -f $(foreach unit,$(INSTALLED_UNITS),"$(DESTDIR)$(UNITDIR)/$(unit)") "$(DESTDIR)$(BINDIR)/podd"
 	@rm -rf "$(DESTDIR)$(PODD_LIBDIR)" "$(DESTDIR)$(PREFIX)/share/doc/podd"
 	@if [ -z "$(DESTDIR)" ] && [ -d /run/systemd/system ]; then systemctl daemon-reload; fi
-	@echo "podd is removed. Its configuration, manifests, images and pods' logs are left; to remove them too:"
-	@echo "  rm -rf /etc/podd /var/lib/podd /run/podd /var/log/pods /var/log/containers"
+	@echo "podd is removed. Its configuration, manifests, images and pods' logs are left."
+	@mounted=$$(awk -v lib="$(DESTDIR)/var/lib/podd/" -v run="$(DESTDIR)/run/podd/" \
+		'index($$5, lib) == 1 || index($$5, run) == 1 {print "  " $$5}' /proc/self/mountinfo); \
+	if [ -n "$$mounted" ]; then \
+		echo "Delete nothing of podd's directories: what is behind these mounts would be deleted too. Unmount them first:"; \
+		echo "$$mounted"; \
+	else \
+		echo "To remove them too:"; \
+		echo "  rm -rf --one-file-system /etc/podd /var/lib/podd /run/podd /var/log/pods /var/log/containers"; \
+	fi
 
 .PHONY: test-vm
 test-vm: build runtime ## test podd under systemd in Debian 12 virtual machines, with cgroup v2 and v1 (the image is kept in ~/.cache/podd-vm)
 	@$(call need,test-vm); $(need_vm)
-	@PODD_TEST_VM=1 $(GO) test -count=1 -timeout 30m -v ./test/vm
+	@PODD_TEST_VM=1 $(GO) test -count=1 -timeout 0 -v ./test/vm

@@ -138,6 +138,18 @@ func TestAdmit(t *testing.T) {
 		"apparmor": {pod: with(aPod("a"), func(p *v1.Pod) {
 			p.Spec.Containers[0].SecurityContext = &v1.SecurityContext{AppArmorProfile: &v1.AppArmorProfile{Type: v1.AppArmorProfileTypeLocalhost, LocalhostProfile: &localhost}}
 		}), reason: "AppArmor", message: "Cannot enforce AppArmor: AppArmor is not enabled on the host"},
+		"apparmor of an init container": {pod: with(aPod("a"), func(p *v1.Pod) {
+			p.Spec.InitContainers = []v1.Container{{Name: "i", SecurityContext: &v1.SecurityContext{
+				AppArmorProfile: &v1.AppArmorProfile{Type: v1.AppArmorProfileTypeRuntimeDefault}}}}
+		}), reason: "AppArmor"},
+		"apparmor of a sidecar": {pod: with(aPod("a"), func(p *v1.Pod) {
+			p.Spec.InitContainers = []v1.Container{{Name: "i", RestartPolicy: &always, SecurityContext: &v1.SecurityContext{
+				AppArmorProfile: &v1.AppArmorProfile{Type: v1.AppArmorProfileTypeLocalhost, LocalhostProfile: &localhost}}}}
+		}), reason: "AppArmor"},
+		"apparmor of an ephemeral container, which never keeps a pod out": {pod: with(aPod("a"), func(p *v1.Pod) {
+			p.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "e", SecurityContext: &v1.SecurityContext{
+				AppArmorProfile: &v1.AppArmorProfile{Type: v1.AppArmorProfileTypeRuntimeDefault}}}}}
+		})},
 		"apparmor by annotation": {pod: with(aPod("a"), func(p *v1.Pod) {
 			p.Annotations["container.apparmor.security.beta.kubernetes.io/c"] = "runtime/default"
 		}), reason: "AppArmor"},
@@ -225,6 +237,32 @@ func TestACriticalPodPreempts(t *testing.T) {
 			reason: "UnexpectedAdmissionError", message: "Unexpected error while attempting to recover from admission failure: preemption: " +
 				"error finding a set of pods to preempt: no set of running pods found to reclaim resources: [(res: cpu, q: 2000), ]: the pod requests 4 of cpu, and 1 of the node's 2 are free",
 		},
+		"as many as it takes, each once": {
+			pod:     with(aPod("crit", "cpu", "2"), fromFile),
+			others:  []*v1.Pod{aPod("b", "cpu", "500m"), aPod("c", "cpu", "800m"), aPod("d", "cpu", "700m")},
+			victims: []pod.UID{"uid-c", "uid-d", "uid-b"},
+		},
+		"of two of the same memory the one of less cpu": {
+			pod:     with(aPod("crit", "cpu", "100m"), fromFile),
+			others:  []*v1.Pod{aPod("b", "cpu", "1200m", "memory", "1Mi"), aPod("c", "cpu", "800m", "memory", "1Mi")},
+			victims: []pod.UID{"uid-c"},
+		},
+		"what overhead frees, too": {
+			pod: with(aPod("crit", "cpu", "500m"), fromFile),
+			others: []*v1.Pod{aPod("b", "cpu", "1500m"), with(aPod("c", "cpu", "200m"), func(p *v1.Pod) {
+				p.Spec.Overhead = v1.ResourceList{v1.ResourceCPU: resource.MustParse("300m")}
+			})},
+			victims: []pod.UID{"uid-c"},
+		},
+		"the same priority does not": {
+			pod: with(with(aPod("crit", "cpu", "2"), fromFile), priority(7)), others: []*v1.Pod{with(with(aPod("b", "cpu", "1"), fromFile), priority(7))},
+			reason: "UnexpectedAdmissionError",
+		},
+		"memory": {
+			pod:    with(aPod("crit", "memory", "100Gi"), fromFile),
+			reason: "UnexpectedAdmissionError", message: "Unexpected error while attempting to recover from admission failure: preemption: " +
+				"error finding a set of pods to preempt: no set of running pods found to reclaim resources: [(res: memory, q: 106300440576), ]: the pod requests 100Gi of memory, and 1Gi of the node's 1Gi are free",
+		},
 		"huge pages": {
 			pod:    with(aPod("crit", "hugepages-2Mi", "6Mi"), fromFile),
 			reason: "UnexpectedAdmissionError", message: "Unexpected error while attempting to recover from admission failure: preemption: " +
@@ -291,5 +329,62 @@ kubelet_admission_rejections_total{reason="OutOfcpu"} 1
 `
 	if err := testutil.GatherAndCompare(reg, strings.NewReader(want)); err != nil {
 		t.Error(err)
+	}
+}
+
+// Where AppArmor works, what asks for a profile without a name is refused.
+func TestAppArmorWhereItWorks(t *testing.T) {
+	n := aNode()
+	n.AppArmor = nil
+	named, blank := "profile", " "
+	for name, tc := range map[string]struct {
+		profile v1.AppArmorProfile
+		refused bool
+	}{
+		"the runtime's": {v1.AppArmorProfile{Type: v1.AppArmorProfileTypeRuntimeDefault}, false},
+		"a named one":   {v1.AppArmorProfile{Type: v1.AppArmorProfileTypeLocalhost, LocalhostProfile: &named}, false},
+		"no name":       {v1.AppArmorProfile{Type: v1.AppArmorProfileTypeLocalhost}, true},
+		"a blank name":  {v1.AppArmorProfile{Type: v1.AppArmorProfileTypeLocalhost, LocalhostProfile: &blank}, true},
+	} {
+		p := tolerating(aPod("a"))
+		p.Spec.SecurityContext = &v1.PodSecurityContext{AppArmorProfile: &tc.profile}
+		if got := Admit(n, p, nil); got.Admitted() == tc.refused {
+			t.Errorf("%s: got %q, %s", name, got.Reason, got.Message)
+		}
+		if got := Admit(aNode(), p, nil); got.Reason != ReasonAppArmor {
+			t.Errorf("%s where AppArmor does not work: got %q, %s", name, got.Reason, got.Message)
+		}
+	}
+	for value, refused := range map[string]bool{"localhost/profile": false, "localhost/": true, "unconfined": false} {
+		p := tolerating(aPod("a"))
+		p.Annotations["container.apparmor.security.beta.kubernetes.io/c"] = value
+		if got := Admit(n, p, nil); got.Admitted() == refused {
+			t.Errorf("annotation %q: got %q, %s", value, got.Reason, got.Message)
+		}
+	}
+}
+
+// A container's share of the swap follows its memory request and cannot change
+// under it: neither when it has swap now nor when it would get some.
+func TestAResizeOfWhatHasSwapIsInfeasible(t *testing.T) {
+	old, bigger := tolerating(aPod("a", "memory", "1Mi")), tolerating(aPod("a", "memory", "2Mi"))
+	same := tolerating(aPod("a", "memory", "1Mi", "cpu", "1"))
+	added := with(tolerating(aPod("a", "memory", "1Mi")), func(p *v1.Pod) { p.Spec.Containers[0].Name = "new" })
+	for name, tc := range map[string]struct {
+		desired    *v1.Pod
+		has        *v1.Pod // of which containers get swap
+		infeasible bool
+	}{
+		"it has":           {bigger, old, true},
+		"it would get":     {bigger, bigger, true},
+		"neither":          {bigger, nil, false},
+		"the same memory":  {same, old, false},
+		"a container more": {added, added, false},
+	} {
+		n := aNode()
+		n.Swap = func(p *v1.Pod, _ *v1.Container) bool { return p == tc.has }
+		if got := AdmitResize(n, tc.desired, old, nil); (got.Reason == v1.PodReasonInfeasible) != tc.infeasible {
+			t.Errorf("%s: got %q, %s", name, got.Reason, got.Message)
+		}
 	}
 }

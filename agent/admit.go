@@ -22,8 +22,8 @@ type refusal struct {
 	since time.Time
 }
 
-// admits asks whether the node takes a pod now. What runs already is never
-// refused: it was admitted once, perhaps by an earlier podd.
+// admits asks whether the node takes a pod now. What runs already, or has ended,
+// is never refused: it was admitted once, perhaps by an earlier podd.
 //
 // A refused pod is Failed. One of a file or an HTTP source, which nobody will
 // make anew, is asked about again whenever something on the node has ended or
@@ -31,7 +31,8 @@ type refusal struct {
 func (a *Agent) admits(d *pod.Desired) bool {
 	uid := d.UID()
 	before, refused := a.refusal(uid)
-	if _, runs := a.orphans[uid]; !runs {
+	_, runs := a.orphans[uid]
+	if _, ended := a.ends.of(uid); !runs && !ended {
 		if refused && (!a.room || before.Reason != "" && d.Source == pod.SourceAPIServer) {
 			return false
 		}
@@ -114,6 +115,7 @@ func (w *worker) finish(finished bool) {
 	changed := w.finished != finished
 	w.finished = finished
 	w.mu.Unlock()
+	w.released = w.released && finished
 	if changed && finished {
 		w.agent.makeRoom()
 	}

@@ -47,6 +47,7 @@ type Agent struct {
 	orphans   map[pod.UID]pod.Glance   // what runs and has no worker yet
 	last      map[pod.UID]*pod.Desired // what orphans were meant to be, where it is known
 	room      bool                     // something ended or changed since refused pods were last asked about
+	forgot    int                      // sources of whose gone pods the ends were dropped
 	recovered bool
 	swept     bool
 	away      error // why the runtime never answered, so far
@@ -201,6 +202,7 @@ func (a *Agent) reconcile(ctx context.Context) {
 		return
 	}
 	a.endOrphans(ctx)
+	a.forgetEnds()
 	a.sweepOnce(ctx)
 	a.mu.Lock()
 	var missing []*pod.Desired

@@ -52,7 +52,7 @@ func (w *worker) apply(ctx context.Context, v *view) (did bool, err error) {
 		did = true
 	}
 	if step.CreateSandbox {
-		if err := w.createSandbox(ctx, d, step); err != nil {
+		if err := w.createSandbox(ctx, v); err != nil {
 			return true, err
 		}
 		did = true
@@ -81,6 +81,11 @@ func (w *worker) apply(ctx context.Context, v *view) (did bool, err error) {
 		did = did || resized
 	}
 	if step.Phase == pod.PhaseGone {
+		// Last of all: without it, what a podd that is killed here has left in the
+		// runtime would look like a pod that is to run on.
+		if err := w.agent.ends.drop(w.uid); err != nil {
+			return true, fmt.Errorf("forget that the pod had ended: %w", err)
+		}
 		if d.Pod.Name != "" {
 			w.agent.graves.add(graveOf(d.Pod, time.Now().Add(w.agent.cfg.LogRetention)))
 		}
@@ -106,7 +111,13 @@ func (w *worker) setUp(ctx context.Context, d *pod.Desired) error {
 	return nil
 }
 
-func (w *worker) createSandbox(ctx context.Context, d *pod.Desired, step *plan.Step) error {
+func (w *worker) createSandbox(ctx context.Context, v *view) error {
+	d, step := v.in.desired, &v.step
+	if by := v.seen.Foreign; by != "" {
+		err := fmt.Errorf("another podd (instance %s) runs this pod on this container runtime: it runs here when it has ended there", by)
+		w.event(d, "", "FailedCreatePodSandBox", "Failed to create pod sandbox: "+err.Error())
+		return toldError{pod.WithReason("CreatePodSandboxError", err)}
+	}
 	if step.SandboxChanged {
 		w.agent.cfg.Events.Event(d.Pod, v1.EventTypeNormal, "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
 	}
@@ -115,6 +126,10 @@ func (w *worker) createSandbox(ctx context.Context, d *pod.Desired, step *plan.S
 	})
 	if err != nil {
 		return fmt.Errorf("release the network of a dead sandbox: %w", err)
+	}
+	if err := w.alone(d, &v.seen, "CreatePodSandboxError"); err != nil {
+		w.event(d, "", "FailedCreatePodSandBox", "Failed to create pod sandbox: "+err.Error())
+		return toldError{err}
 	}
 	if err := w.agent.cfg.Cgroups.EnsureCgroup(ctx, d.Pod); err != nil {
 		if ctx.Err() == nil {
@@ -224,9 +239,6 @@ func (w *worker) cleanUp(ctx context.Context, d *pod.Desired) error {
 	}
 	if err := w.agent.cfg.Volumes.TearDown(ctx, w.uid); err != nil {
 		w.event(d, "", "FailedUnMount", err.Error())
-	}
-	if err := w.agent.ends.drop(w.uid); err != nil {
-		return fmt.Errorf("forget that the node ended the pod: %w", err)
 	}
 	if d.Pod.Name != "" {
 		if err := w.agent.graves.stones.write(graveOf(d.Pod, time.Now().Add(w.agent.cfg.LogRetention))); err != nil {

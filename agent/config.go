@@ -18,6 +18,9 @@ type Observer interface {
 	// Observe returns all that the runtime knows of one pod; an empty
 	// Observed for a pod it does not know.
 	Observe(ctx context.Context, uid pod.UID) (pod.Observed, error)
+	// Lookup is Observe with no more than the runtime's lists say: whether there
+	// is anything of a pod, and whose it is.
+	Lookup(ctx context.Context, uid pod.UID) (pod.Observed, error)
 	// Glance lists podd's own pods.
 	Glance(ctx context.Context) ([]pod.Glance, error)
 }
@@ -70,9 +73,14 @@ type Cgroups interface {
 	// called before the sandbox is made.
 	EnsureCgroup(ctx context.Context, p *v1.Pod) error
 	RemoveCgroup(ctx context.Context, p *v1.Pod) error
+	// Busy says whether a process is in a pod's cgroup.
+	Busy(uid pod.UID) (bool, error)
+	// Strays names the cgroups, below a pod's, of containers that run and are none
+	// of the known ones, by their IDs: the runtime has lost sight of them.
+	Strays(uid pod.UID, known []string) ([]string, error)
 	// Leftover lists those that have a cgroup and are none of the known ones,
-	// in a form that RemoveCgroup takes.
-	Leftover(known []pod.UID) ([]pod.UID, error)
+	// nor any pod of another's, in a form that RemoveCgroup takes.
+	Leftover(ctx context.Context, known []pod.UID) ([]pod.UID, error)
 }
 
 // Logs removes a gone pod's log directory.
@@ -153,10 +161,14 @@ type Config struct {
 	// a restart, whose logs are still to be removed; empty to forget.
 	Graves string
 	// Ended is a directory of Run's own for small files that remember which
-	// wanted pods the node has ended for good; empty to forget with a restart.
+	// wanted pods have ended, by themselves or by the node's decision; empty to
+	// forget with a restart.
 	Ended string
-	// HostIP is the address of pods on the host's network; empty if unknown.
-	HostIP  string
+	// HostIP is where pods on the host's network are asked; empty if unknown.
+	HostIP string
+	// NodeIPs are the node's addresses: the first one's family is that in which
+	// the other pods are asked, if they have both.
+	NodeIPs []string
 	Log     *slog.Logger
 	Metrics prometheus.Registerer
 }

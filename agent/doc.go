@@ -31,7 +31,9 @@
 //     gets a second to finish, and what it makes later is found and ended.
 //   - The logs of a gone pod stay for Config.LogRetention, over restarts.
 //   - A pod that has run to its end keeps its dead containers and its directory,
-//     for logs and messages; sandbox, address and mounts are given back.
+//     for logs and messages; sandbox, address and mounts are given back. It does
+//     not run again while its source wants it, whatever the runtime forgets,
+//     unless Retry asks for that.
 //   - Ending Run ends no container. It returns at once, or when the creates under
 //     way have ended, five seconds later at most.
 //

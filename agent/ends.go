@@ -13,51 +13,59 @@ import (
 	"podd/internal/pod"
 )
 
-// ends remembers which wanted pods the node has ended for good, each in a small
-// file as long as the pod is there: a restart of podd must not start them again.
+// ends remembers which wanted pods have run to their end, or were ended by the
+// node for good, each in a small file as long as the pod is there: neither a
+// restart of podd nor a runtime that forgets them must start them again.
 type ends struct {
 	files notes[kept]
 
 	mu   sync.Mutex // guards pods
-	pods map[pod.UID]pod.End
+	pods map[pod.UID]kept
 }
 
-// kept is what a file of ends says.
+// kept is what a file of ends says. It is not changed once it is stored.
 type kept struct {
 	UID pod.UID `json:"uid"`
+	// Source is who names the pod; empty in a file of an older podd.
+	Source pod.Source `json:"source,omitempty"`
+	// End is the node's decision; without a reason there was none: the pod ran to
+	// its end.
 	pod.End
+	// StartTime is the pod's.
+	StartTime time.Time `json:"startTime,omitzero"`
+	// Containers are the last ones of a pod that ran to its end, as far as a
+	// status shows them.
+	Containers []pod.Container `json:"containers,omitempty"`
 }
 
 func newEnds(dir string) *ends {
 	return &ends{
 		files: notes[kept]{dir: dir, uid: func(k kept) pod.UID { return k.UID }, says: "which pod was ended"},
-		pods:  make(map[pod.UID]pod.End),
+		pods:  make(map[pod.UID]kept),
 	}
 }
 
-// of returns why a pod was ended, or nil.
-func (e *ends) of(uid pod.UID) *pod.End {
+// of returns what is remembered of a pod's end.
+func (e *ends) of(uid pod.UID) (k kept, ended bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if end, ok := e.pods[uid]; ok {
-		return &end
-	}
-	return nil
+	k, ended = e.pods[uid]
+	return k, ended
 }
 
-// all lists the pods that were ended.
-func (e *ends) all() []pod.UID {
+// all lists what is remembered.
+func (e *ends) all() []kept {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return slices.Collect(maps.Keys(e.pods))
+	return slices.Collect(maps.Values(e.pods))
 }
 
 // keep remembers a pod's end. An error says that a restart will forget it.
-func (e *ends) keep(uid pod.UID, end pod.End) error {
+func (e *ends) keep(k kept) error {
 	e.mu.Lock()
-	e.pods[uid] = end
+	e.pods[k.UID] = k
 	e.mu.Unlock()
-	return e.files.write(kept{UID: uid, End: end})
+	return e.files.write(k)
 }
 
 // drop forgets a pod's end; none is no error.
@@ -73,13 +81,16 @@ func (e *ends) drop(uid pod.UID) error {
 }
 
 // read takes up what an earlier podd wrote. A pod whose file cannot be read
-// starts again.
+// starts again, unless the runtime knows that it ended.
 func (e *ends) read() error {
 	found, err := e.files.read()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, k := range found {
-		e.pods[k.UID] = k.End
+		for i := range k.Containers {
+			k.Containers[i].State = pod.ContainerExited
+		}
+		e.pods[k.UID] = k
 	}
 	return err
 }
@@ -128,7 +139,7 @@ func (w *worker) endFor(end pod.End) {
 	if w.interrupt != nil {
 		w.interrupt(errEnded)
 	}
-	w.wakeLocked()
+	w.orderLocked()
 }
 
 // keepEnd makes the end of a pod known, once: to the world, and to the podd
@@ -143,10 +154,10 @@ func (w *worker) keepEnd(d *pod.Desired, end *pod.End) {
 		w.mail.end = end // plan's own decision
 	}
 	w.mu.Unlock()
-	if w.agent.ends.of(w.uid) != nil {
-		return // told by an earlier podd
+	if _, told := w.agent.ends.of(w.uid); told {
+		return // by an earlier podd
 	}
-	if err := w.agent.ends.keep(w.uid, *end); err != nil {
+	if err := w.agent.ends.keep(kept{UID: w.uid, Source: d.Source, End: *end, StartTime: w.startTime}); err != nil {
 		w.log.Warn("a restart of podd will forget that the node ended this pod", "reason", end.Reason, "error", err)
 	}
 	w.log.Info("the node ends the pod", "reason", end.Reason, "message", end.Message)
@@ -203,19 +214,23 @@ func preempting() pod.End {
 	}
 }
 
-// forgetEnds drops what is kept of pods that are not there any more. It is
-// asked once everything that is wanted and everything that runs is known.
+// forgetEnds drops what is kept of pods that are not there any more, each once
+// everything is known that its source wants and that runs.
 func (a *Agent) forgetEnds() {
-	for _, uid := range a.ends.all() {
-		_, runs := a.orphans[uid]
+	if a.forgot == len(a.spoken) {
+		return
+	}
+	a.forgot = len(a.spoken)
+	for _, k := range a.ends.all() {
+		_, runs := a.orphans[k.UID]
 		a.mu.Lock()
-		runs = runs || a.workers[uid] != nil
+		runs = runs || a.workers[k.UID] != nil
 		a.mu.Unlock()
-		if runs || a.wanted[uid] != nil {
+		if runs || a.wanted[k.UID] != nil || !a.mayEnd(k.Source) {
 			continue
 		}
-		if err := a.ends.drop(uid); err != nil {
-			a.log.Warn("the end of a pod long gone stays noted", "uid", uid, "error", err)
+		if err := a.ends.drop(k.UID); err != nil {
+			a.log.Warn("the end of a pod long gone stays noted", "uid", k.UID, "error", err)
 		}
 	}
 }

@@ -122,7 +122,7 @@ func (w *worker) preStop(ctx context.Context, d *pod.Desired, podIP string, s pl
 }
 
 // podIP is the address under which a container can be asked from the node: its
-// sandbox's, or the node's own on the host's network.
+// sandbox's, or Config.HostIP on the host's network.
 func (w *worker) podIP(seen pod.Observed, containerID string) string {
 	sandbox := ""
 	for i := range seen.Containers {
@@ -139,12 +139,11 @@ func (w *worker) podIP(seen pod.Observed, containerID string) string {
 }
 
 func (w *worker) addressOf(s *pod.Sandbox) string {
-	switch {
-	case len(s.IPs) > 0:
-		return s.IPs[0]
-	case s.HostNetwork:
-		return w.agent.cfg.HostIP
-	default:
-		return ""
+	if ips := pod.PodIPs(s.IPs, w.agent.cfg.NodeIPs); len(ips) > 0 {
+		return ips[0]
 	}
+	if s.HostNetwork {
+		return w.agent.cfg.HostIP
+	}
+	return ""
 }

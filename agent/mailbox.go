@@ -19,7 +19,7 @@ type mail struct {
 	// room says, once, that the node has more room than before.
 	room bool
 	// looked is when the last look began; an older hint tells nothing new.
-	looked time.Time
+	looked instant
 }
 
 // want leaves a newer spec of the same pod. An end that began without a manifest
@@ -33,7 +33,7 @@ func (w *worker) want(d *pod.Desired) {
 		return
 	}
 	w.mail.desired = d
-	w.wakeLocked()
+	w.orderLocked()
 }
 
 // wanted is the newest spec that was left for the worker.
@@ -58,7 +58,7 @@ func (w *worker) endWithin(grace time.Duration, why string) {
 	if w.interrupt != nil {
 		w.interrupt(errEnded)
 	}
-	w.wakeLocked()
+	w.orderLocked()
 }
 
 // errEnded is why a round is interrupted that was to make the pod run.
@@ -85,17 +85,41 @@ func (w *worker) interruptible(ctx context.Context, in mail) (context.Context, f
 	}
 }
 
-// hintSlack is how far back a hint's own time is believed. Beyond it the
-// clock was set, and the hint counts.
-const hintSlack = 5 * time.Second
-
 func (w *worker) wake(at time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if age := w.mail.looked.Sub(at); !at.IsZero() && age > 0 && age < hintSlack {
+	if stale(at, w.mail.looked, instantOf(time.Now())) {
 		return
 	}
 	w.wakeLocked()
+}
+
+// instant is a moment by the wall clock, which may be set at any time, and by one
+// that only goes forward.
+type instant struct {
+	wall   time.Time
+	steady time.Duration
+}
+
+// steadily is from when the steady clock counts; any time does.
+var steadily = time.Now()
+
+func instantOf(t time.Time) instant { return instant{wall: t.Round(0), steady: t.Sub(steadily)} }
+
+// hintSlack is how far back a hint's own time is believed.
+const hintSlack = 5 * time.Second
+
+// stale says that a hint tells of something that a look has seen: it happened
+// before the look began, by the wall clock, which the runtime shares. Where that
+// was set back since the look, by as much as the hint is older or more, nobody can
+// tell, and the hint counts.
+func stale(at time.Time, looked, now instant) bool {
+	if at.IsZero() || looked.wall.IsZero() {
+		return false
+	}
+	age := looked.wall.Sub(at)
+	setBack := max((now.steady-looked.steady)-now.wall.Sub(looked.wall), 0)
+	return age > setBack && age < hintSlack
 }
 
 func (w *worker) wakeLocked() {
@@ -105,15 +129,26 @@ func (w *worker) wakeLocked() {
 	}
 }
 
+// orderLocked is wakeLocked for what must not wait, whatever went wrong before.
+func (w *worker) orderLocked() {
+	select {
+	case w.order <- struct{}{}: // capacity 1
+	default:
+	}
+	w.wakeLocked()
+}
+
 // take reads the mailbox; the look that follows begins now and answers every
 // wake-up so far.
 func (w *worker) take(now time.Time) mail {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.mail.looked = now
-	select {
-	case <-w.poke:
-	default:
+	w.mail.looked = instantOf(now)
+	for _, heard := range []chan struct{}{w.poke, w.order} {
+		select {
+		case <-heard:
+		default:
+		}
 	}
 	in := w.mail
 	w.mail.retry, w.mail.room = false, false

@@ -31,6 +31,7 @@ type node struct {
 	mounts   map[pod.UID]bool
 	released map[pod.UID]int
 	cgroup   map[pod.UID]bool
+	busy     map[pod.UID]bool        // cgroups with processes
 	images   map[string]*fakeImage   // by pod name; absent: there
 	report   map[string]pod.Report   // by pod name
 	taken    map[string]pod.UID      // wanted pods, by name
@@ -299,7 +300,22 @@ func (n *node) Pods() ([]pod.UID, error) {
 	return slices.Collect(maps.Keys(n.mounts)), nil
 }
 
-func (n *node) Leftover(known []pod.UID) ([]pod.UID, error) {
+func (n *node) Busy(uid pod.UID) (bool, error) {
+	n.disk.Lock()
+	defer n.disk.Unlock()
+	return n.busy[uid], nil
+}
+
+func (n *node) Strays(uid pod.UID, _ []string) ([]string, error) {
+	n.disk.Lock()
+	defer n.disk.Unlock()
+	if n.busy[uid] {
+		return []string{"/cgroup/lost"}, nil
+	}
+	return nil, nil
+}
+
+func (n *node) Leftover(_ context.Context, known []pod.UID) ([]pod.UID, error) {
 	if err := n.faulty("Leftover"); err != nil {
 		return nil, err
 	}

@@ -125,7 +125,7 @@ func (a *Agent) lookAtUnknown(ctx context.Context) {
 func (a *Agent) identify(ctx context.Context, uids []pod.UID) {
 	again := false
 	for _, uid := range uids {
-		seen, err := a.cfg.Observer.Observe(ctx, uid)
+		seen, err := a.cfg.Observer.Lookup(ctx, uid)
 		if err != nil {
 			again = true
 			a.mu.Lock()
@@ -133,7 +133,7 @@ func (a *Agent) identify(ctx context.Context, uids []pod.UID) {
 			a.mu.Unlock()
 			continue
 		}
-		if seen.Empty() {
+		if seen.Empty() && seen.Foreign == "" {
 			continue // gone
 		}
 		if seen.StartTime.IsZero() {

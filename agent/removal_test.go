@@ -14,9 +14,10 @@ import (
 	"podd/internal/pod"
 )
 
-// promptly is how long the end of a pod may take for which something is being
-// made: the second that a create gets to finish, and some room.
-const promptly = 4 * time.Second
+// patience is when a test gives up. What hangs here hangs until the test lets it
+// go, so that whatever happens before has not waited for it; for how long podd
+// does wait is told in simulated time.
+const patience = time.Minute
 
 func (m *many) add(d *pod.Desired) {
 	m.updates <- pod.Update{Op: pod.OpAdd, Source: pod.SourceFile, Pods: []*pod.Desired{d}}
@@ -36,18 +37,18 @@ func edited(d *pod.Desired) *pod.Desired {
 
 func (m *many) asked(t *testing.T, call string) {
 	t.Helper()
-	m.await(t, call+" is under way", 10*time.Second, func() bool { return m.srv.Count(call) > 0 })
+	m.await(t, call+" is under way", patience, func() bool { return m.srv.Count(call) > 0 })
 }
 
 func (m *many) gone(t *testing.T) {
 	t.Helper()
-	m.await(t, "the pod is gone", promptly, func() bool { return len(m.status.Pods()) == 0 })
+	m.await(t, "the pod is gone", patience, func() bool { return len(m.status.Pods()) == 0 })
 }
 
 // nothingLeft: no trace in the runtime.
 func (m *many) nothingLeft(t *testing.T) {
 	t.Helper()
-	m.await(t, "the runtime has nothing of the pod", 20*time.Second, func() bool {
+	m.await(t, "the runtime has nothing of the pod", patience, func() bool {
 		return len(m.srv.Sandboxes())+len(m.srv.Containers())+m.srv.Addresses() == 0
 	})
 }
@@ -55,7 +56,7 @@ func (m *many) nothingLeft(t *testing.T) {
 // runsOnce: one sandbox, one container that runs, and both are d's.
 func (m *many) runsOnce(t *testing.T, d *pod.Desired) {
 	t.Helper()
-	m.await(t, "the pod runs, once", 30*time.Second, func() bool {
+	m.await(t, "the pod runs, once", patience, func() bool {
 		boxes, all := m.srv.Sandboxes(), m.srv.RunningContainers()
 		return m.running() == 1 && len(boxes) == 1 && boxes[0].UID == string(d.UID()) && len(all) == 1 && all[0].SandboxID == boxes[0].ID
 	})
@@ -110,9 +111,9 @@ func TestPodRemovedWhileItWaitsForAPlaceEndsAtOnce(t *testing.T) {
 	m.add(first)
 	m.asked(t, "RunPodSandbox")
 	m.add(second)
-	m.await(t, "both are known", promptly, func() bool { return len(m.status.Pods()) == 2 })
+	m.await(t, "both are known", patience, func() bool { return len(m.status.Pods()) == 2 })
 	m.drop(second)
-	m.await(t, "the second is gone", time.Second, func() bool { return len(m.status.Pods()) == 1 })
+	m.await(t, "the second is gone", patience, func() bool { return len(m.status.Pods()) == 1 })
 	if n := m.srv.Count("RunPodSandbox"); n != 1 {
 		t.Errorf("%d sandboxes were asked for, want the first pod's only", n)
 	}
@@ -146,7 +147,7 @@ func TestPodRemovedWhileItsImageIsPulledEndsAtOnce(t *testing.T) {
 	for range 2 {
 		before := images.asked.Load()
 		m.add(d)
-		m.await(t, "the image is asked for", promptly, func() bool { return images.asked.Load() > before })
+		m.await(t, "the image is asked for", patience, func() bool { return images.asked.Load() > before })
 		m.drop(d)
 		m.gone(t)
 		m.nothingLeft(t)
@@ -200,7 +201,7 @@ func TestPodRemovedWhileItsVolumesAreSetUpEndsAtOnce(t *testing.T) {
 	m := startMany(t, func(c *agent.Config) { c.Volumes = disk })
 	d := manyPod(0)
 	m.add(d)
-	m.await(t, "its volumes are being set up", promptly, func() bool { return disk.has(d.UID()) })
+	m.await(t, "its volumes are being set up", patience, func() bool { return disk.has(d.UID()) })
 	m.drop(d)
 	m.gone(t)
 	if disk.has(d.UID()) {
@@ -238,7 +239,7 @@ func TestPodThatRanToItsEnd(t *testing.T) {
 			m.add(d)
 			m.runsOnce(t, d)
 			m.srv.Exit("c0", tc.code)
-			m.await(t, "it has ended and its address is free", promptly, ended)
+			m.await(t, "it has ended and its address is free", patience, ended)
 			m.settle(t, 500*time.Millisecond)
 			m.mustHaveEnded(t)
 		})
@@ -261,13 +262,13 @@ func TestPodThatRanToItsEndIsLeftSoByARestartAndGoesWithItsManifest(t *testing.T
 	m.add(d)
 	m.runsOnce(t, d)
 	m.srv.Exit("c0", 0)
-	m.await(t, "its address is free", promptly, func() bool { return m.srv.Addresses() == 0 })
+	m.await(t, "its address is free", patience, func() bool { return m.srv.Addresses() == 0 })
 	m.settle(t, 500*time.Millisecond)
 	m.stop()
 	starts := m.srv.Count("RunPodSandbox") + m.srv.Count("CreateContainer")
 	m.run(t)
 	m.add(d)
-	m.await(t, "it has succeeded, still", promptly, func() bool {
+	m.await(t, "it has succeeded, still", patience, func() bool {
 		pods := m.status.Pods()
 		return len(pods) == 1 && pods[0].Status.Phase == v1.PodSucceeded
 	})

@@ -22,6 +22,9 @@ func (w *worker) note(d *pod.Desired, seen pod.Observed, now time.Time) {
 			w.startTime = now
 		}
 	}
+	if w.since.IsZero() {
+		w.since = pod.Happened(w.startTime, now)
+	}
 	for i := range seen.Containers {
 		c := &seen.Containers[i]
 		if c.State == pod.ContainerExited && w.told.states[c.ID] == pod.ContainerRunning {
@@ -63,7 +66,8 @@ func (w *worker) report(v *view, err error) {
 		}
 	}
 	r := pod.Report{
-		Desired: d, Phase: w.phase, Observed: v.seen, Probes: v.probes, Waiting: waiting, Starting: starting(v.hooks), StartTime: w.startTime,
+		Desired: d, Phase: w.phase, Observed: w.kept.complete(v.seen), Probes: v.probes, Waiting: waiting, Starting: starting(v.hooks), StartTime: w.startTime,
+		Followed: followed(step.Memory.Killed),
 	}
 	if step.End != nil {
 		r.Failed, r.Reason, r.Message = true, step.End.Reason, step.End.Message
@@ -84,6 +88,18 @@ func (w *worker) report(v *view, err error) {
 	w.told.report = r
 	r.At, r.Observed.At = v.seen.At, v.seen.At
 	w.agent.cfg.Status.Report(r)
+}
+
+// followed are the containers that were stopped to be started anew; nil for none.
+func followed(killed map[string]plan.Killed) map[string]bool {
+	var ids map[string]bool
+	for _, k := range killed {
+		if ids == nil {
+			ids = make(map[string]bool)
+		}
+		ids[k.ID] = true
+	}
+	return ids
 }
 
 // starting are the containers whose postStart hook is under way, or failed, for
@@ -125,5 +141,6 @@ type told struct {
 	running bool     // the pod's start was measured
 	end     bool     // the node's decision to end the pod
 	overdue bool     // that it takes too long, or that it did not
+	over    bool     // that the pod has run to its end, to the podd after this one
 	report  pod.Report
 }

@@ -29,6 +29,7 @@ type fakeRuntime struct {
 	sandboxes  []*fakeSandbox // oldest first
 	containers []*fakeContainer
 	nextID     int
+	ahead      time.Duration            // by which its times are ahead of podd's clock
 	fail       map[string]int           // "RunSandbox shop" or "RunSandbox" → calls still to fail
 	hang       map[string]chan struct{} // "StopContainer shop" → closed to go on
 	stick      map[string]bool          // "RunSandbox shop": the next one does not end
@@ -154,6 +155,9 @@ func (r *fakeRuntime) reserve(method, podName, name string) error {
 	return nil
 }
 
+// now is by the runtime's clock, without a monotonic part.
+func (r *fakeRuntime) now() time.Time { return time.Now().Add(r.ahead).Round(0) }
+
 func (r *fakeRuntime) changed(s *fakeSandbox) {
 	if r.wake != nil && !r.away {
 		r.wake(s.uid, time.Now())
@@ -230,6 +234,11 @@ func (c *conn) Observe(ctx context.Context, uid pod.UID) (pod.Observed, error) {
 	return seen, nil
 }
 
+// Lookup is Observe: the fake's lists say all.
+func (c *conn) Lookup(ctx context.Context, uid pod.UID) (pod.Observed, error) {
+	return c.Observe(ctx, uid)
+}
+
 func (c *conn) Glance(ctx context.Context) ([]pod.Glance, error) {
 	var list []pod.Glance
 	err := c.do(ctx, "Glance", "", callTime, func() error {
@@ -292,7 +301,7 @@ func (c *conn) RunSandbox(ctx context.Context, req pod.SandboxRequest) (string, 
 }
 
 func (r *fakeRuntime) add(s *fakeSandbox) {
-	s.Ready, s.network, s.CreatedAt, s.IPs = true, true, time.Now(), []string{"10.88.0.7"}
+	s.Ready, s.network, s.CreatedAt, s.IPs = true, true, r.now(), []string{"10.88.0.7"}
 	r.sandboxes = append(r.sandboxes, s)
 	slices.SortStableFunc(r.sandboxes, func(a, b *fakeSandbox) int { return int(a.Attempt) - int(b.Attempt) })
 	r.changed(s)
@@ -355,7 +364,7 @@ func (c *conn) CreateContainer(ctx context.Context, req pod.ContainerRequest) (s
 		id = c.id("c")
 		c.containers = append(c.containers, &fakeContainer{sandbox: s, spec: req.Container, pod: req.Pod, Container: pod.Container{
 			ID: id, Hash: pod.ContainerHash(req.Container), Name: req.Container.Name, SandboxID: s.ID, State: pod.ContainerCreated,
-			RestartCount: req.RestartCount, GracePeriod: gracePeriod(req.Pod), Kept: kept(req.Container), CreatedAt: time.Now(), Image: req.Container.Image, ImageID: req.Image.Ref,
+			RestartCount: req.RestartCount, GracePeriod: gracePeriod(req.Pod), Kept: kept(req.Container), CreatedAt: c.now(), Image: req.Container.Image, ImageID: req.Image.Ref,
 		}})
 		c.changed(s)
 		return nil
@@ -385,7 +394,7 @@ func (c *conn) StartContainer(ctx context.Context, id string) error {
 			}
 		}
 		c.checkTurn(k)
-		k.State, k.StartedAt = pod.ContainerRunning, time.Now()
+		k.State, k.StartedAt = pod.ContainerRunning, c.now()
 		c.began(k)
 		c.started[k.sandbox.name+"/"+k.Name]++
 		c.changed(k.sandbox)
@@ -424,7 +433,7 @@ func (c *conn) RemoveContainer(ctx context.Context, id string, keepLog bool) err
 }
 
 func (r *fakeRuntime) end(k *fakeContainer, code int32) {
-	k.State, k.ExitCode, k.FinishedAt, k.Reason = pod.ContainerExited, code, time.Now(), "Error"
+	k.State, k.ExitCode, k.FinishedAt, k.Reason = pod.ContainerExited, code, r.now(), "Error"
 	r.noteLocked(k.sandbox.name, "-"+k.Name)
 	r.initDone[k.SandboxID+"/"+k.Name] = code == 0
 	if code == 0 {

@@ -169,6 +169,12 @@ func (s *scenario) do(words []string) error {
 		s.tears = d
 		s.disk.Unlock()
 		return err
+	case "ahead":
+		d, err := time.ParseDuration(arg(1))
+		s.mu.Lock()
+		s.ahead = d
+		s.mu.Unlock()
+		return err
 	case "release":
 		s.release(arg(1) + " " + arg(2))
 	case "pull":
@@ -278,11 +284,20 @@ func (s *scenario) doHarm(words []string) error {
 				s.changed(sb)
 			}
 		}
+	case "rm", "rmp": // as by crictl
+		return s.removeByHand(what)
 	case "vanish": // as after a reboot
 		s.sandboxes = slices.DeleteFunc(s.sandboxes, func(sb *fakeSandbox) bool { return sb.name == what })
 		s.containers = slices.DeleteFunc(s.containers, func(k *fakeContainer) bool { return k.sandbox.name == what })
 	case "stubborn":
 		s.stubborn[what] = true
+	case "busy": // processes of it run that the runtime does not know
+		s.disk.Lock()
+		defer s.disk.Unlock()
+		s.busy = map[pod.UID]bool{}
+		for uid := range s.mounts {
+			s.busy[uid] = strings.HasPrefix(string(uid), what+"-")
+		}
 	case "stray", "foreign": // a sandbox that podd did not know of, or not make
 		sb := &fakeSandbox{Sandbox: pod.Sandbox{ID: s.id("s")}, uid: pod.UID(what + "-1"), name: what, source: pod.Source(words[2])}
 		if words[0] == "stray" {
@@ -291,6 +306,28 @@ func (s *scenario) doHarm(words []string) error {
 		s.add(sb)
 	default:
 		return fmt.Errorf("no such command")
+	}
+	return nil
+}
+
+// removeByHand removes a dead container, or of a pod all that there is, behind
+// podd's back.
+func (s *scenario) removeByHand(what string) error {
+	name, ctr, one := strings.Cut(what, "/")
+	gone := 0
+	s.containers = slices.DeleteFunc(s.containers, func(k *fakeContainer) bool {
+		if k.sandbox.name != name || one && k.Name != ctr {
+			return false
+		}
+		gone++
+		s.changed(k.sandbox)
+		return true
+	})
+	if !one {
+		s.sandboxes = slices.DeleteFunc(s.sandboxes, func(sb *fakeSandbox) bool { return sb.name == name })
+	}
+	if gone == 0 {
+		return fmt.Errorf("no such container is there")
 	}
 	return nil
 }
@@ -354,6 +391,8 @@ func (s *scenario) fact(what, key string) string {
 			}
 		}
 		return "false"
+	case "released", "cgroup":
+		return s.held(name, key)
 	case "disk":
 		s.disk.Lock()
 		defer s.disk.Unlock()
@@ -384,6 +423,27 @@ func (s *scenario) fact(what, key string) string {
 		return fmt.Sprint(events[name+" "+n])
 	}
 	return fmt.Sprint(s.calls[key+" "+name])
+}
+
+// held is how often a pod's volumes were released, or whether it has a cgroup.
+func (s *scenario) held(name, key string) string {
+	s.disk.Lock()
+	defer s.disk.Unlock()
+	if key == "released" {
+		n := 0
+		for uid, times := range s.node.released {
+			if strings.HasPrefix(string(uid), name+"-") {
+				n += times
+			}
+		}
+		return fmt.Sprint(n)
+	}
+	for uid := range s.node.cgroup {
+		if strings.HasPrefix(string(uid), name+"-") {
+			return "true"
+		}
+	}
+	return "false"
 }
 
 // expectNothing: no trace of any pod, in the runtime, on disk or in podd.

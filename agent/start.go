@@ -3,6 +3,8 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -20,6 +22,13 @@ func (w *worker) start(ctx context.Context, v *view) (did bool, err error) {
 	}
 	if err := w.setUp(ctx, d); err != nil {
 		return false, err
+	}
+	if err := w.alone(d, &v.seen, "CreateContainerError"); err != nil {
+		for _, st := range step.Start {
+			w.noteFailure(st.Container.Name, "", "CreateContainerError", err, step)
+		}
+		w.event(d, "", "Failed", "Error: "+err.Error())
+		return false, nil
 	}
 	for _, st := range step.Start {
 		if ctx.Err() != nil {
@@ -42,6 +51,30 @@ func (w *worker) start(ctx context.Context, v *view) (did bool, err error) {
 		w.noteFailure(st.Container.Name, "", reason, err, step)
 	}
 	return did, nil
+}
+
+// alone says that nothing of the pod runs that the runtime does not know. A
+// runtime that could not load a container when it was started, for want of disk
+// say, never speaks of it again, while it runs on: a second one beside it would be
+// the pod twice. The bundled runtime's is ended by whoever collects what lost
+// containers left, soon after the runtime is ready.
+func (w *worker) alone(d *pod.Desired, seen *pod.Observed, reason string) error {
+	var known []string
+	for i := range seen.Sandboxes {
+		known = append(known, seen.Sandboxes[i].ID)
+	}
+	for i := range seen.Containers {
+		known = append(known, seen.Containers[i].ID)
+	}
+	strays, err := w.agent.cfg.Cgroups.Strays(d.UID(), known)
+	if err != nil {
+		return pod.WithReason(reason, fmt.Errorf("look for containers that the runtime has lost: %w", err))
+	}
+	if len(strays) > 0 {
+		return pod.WithReason(reason, fmt.Errorf("a container of this pod still runs that the container runtime has lost sight of: "+
+			"nothing is started beside it; if it does not end, end the processes in %s", strings.Join(strays, ", ")))
+	}
+	return nil
 }
 
 // startOne starts one container; made says that the runtime was changed.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,7 +29,6 @@ func (a *Agent) sweepOnce(ctx context.Context) {
 		return
 	}
 	a.swept = true
-	a.forgetEnds()
 	known := slices.Collect(maps.Keys(a.orphans))
 	known = slices.AppendSeq(known, maps.Keys(a.wanted))
 	a.wg.Go(func() { a.sweep(ctx, known) })
@@ -78,14 +78,23 @@ func (a *Agent) lookForLeftovers(ctx context.Context, known []pod.UID, left *lef
 		if slices.Contains(known, uid) {
 			continue
 		}
-		seen, err := a.cfg.Observer.Observe(ctx, uid)
+		seen, err := a.cfg.Observer.Lookup(ctx, uid)
+		busy := false
+		if err == nil && seen.Empty() {
+			busy, err = a.cfg.Cgroups.Busy(uid)
+		}
 		if err != nil {
 			unclear = append(unclear, uid)
 			errs = append(errs, err)
 			continue
 		}
 		settled = append(settled, uid)
-		if seen.Empty() { // else it is another's, or was made since
+		switch {
+		case !seen.Empty(): // was made since
+		case busy || seen.Foreign != "":
+			// Its files may be in use: of another runtime's pod, or another podd's.
+			a.log.Warn("the directory of a pod stays: this runtime does not know the pod, and its processes run", "uid", uid, "instance", seen.Foreign)
+		default:
 			left.pods = append(left.pods, uid)
 		}
 	}
@@ -98,7 +107,7 @@ func (a *Agent) sweepCgroups(ctx context.Context, known []pod.UID) error {
 	a.mu.Lock()
 	known = slices.AppendSeq(known, maps.Keys(a.workers))
 	a.mu.Unlock()
-	uids, err := a.cfg.Cgroups.Leftover(known)
+	uids, err := a.cfg.Cgroups.Leftover(ctx, known)
 	for _, uid := range uids {
 		if err := a.cfg.Cgroups.RemoveCgroup(ctx, nameless(uid)); err != nil {
 			a.log.Info("a cgroup of no pod stays", "uid", uid, "error", err)
@@ -119,7 +128,11 @@ func (a *Agent) endLeftovers(ctx context.Context, left leftovers) {
 		}
 	}
 	for _, g := range left.graves {
-		a.graves.add(g) // removeLogs looks whether the pod is back
+		// removeLogs looks whether the pod is back. By a clock that was set back
+		// meanwhile, the minute might be hours away.
+		now := time.Now()
+		g.Due = now.Add(min(max(g.Due.Sub(now), 0), a.cfg.LogRetention))
+		a.graves.add(g)
 	}
 }
 

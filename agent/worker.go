@@ -23,6 +23,9 @@ type worker struct {
 	name  string
 	log   *slog.Logger
 	poke  chan struct{}
+	// order is poked besides by those who are always heard: who wants the pod
+	// otherwise, or its end, or another try.
+	order chan struct{}
 
 	mu         sync.Mutex // guards what follows
 	mail       mail
@@ -36,6 +39,9 @@ type worker struct {
 	phase     pod.Phase
 	memory    plan.Memory
 	startTime time.Time
+	since     time.Time // the same on podd's own clock
+	over      bool      // the pod has run to its end, now or before
+	kept      kept      // and what is remembered of that
 	mounted   bool
 	released  bool // network, volumes and cgroup of a pod that has run to its end
 	created   bool // this podd made a sandbox
@@ -65,24 +71,34 @@ func newWorker(a *Agent, d *pod.Desired) *worker {
 	if d.Pod.Name == "" {
 		name = "" // only its UID is known
 	}
-	return &worker{
+	w := &worker{
 		agent:      a,
 		uid:        d.UID(),
 		name:       name,
 		log:        a.log.With("pod", name, "uid", d.UID()),
 		poke:       make(chan struct{}, 1),
-		mail:       mail{desired: d, end: a.ends.of(d.UID())},
+		order:      make(chan struct{}, 1),
+		mail:       mail{desired: d},
 		told:       told{states: make(map[string]pod.ContainerState)},
 		postStarts: make(map[string]*postStart),
 		preStopped: make(map[string]bool),
 		stops:      make(map[string]*stopping),
 		stopped:    make(chan struct{}, 1),
 	}
+	if k, ended := a.ends.of(d.UID()); ended {
+		w.startTime = k.StartTime
+		if k.Reason != "" {
+			w.mail.end = &k.End
+		} else {
+			w.over, w.kept, w.told.over = true, k, true
+		}
+	}
+	return w
 }
 
-// deafness is the longest time after a round that went wrong in which nothing
-// wakes the worker: such a round's own calls cause events, and each would
-// start the next one.
+// deafness is the longest time after a round that went wrong in which no event
+// wakes the worker: such a round's own calls cause some, and each would start
+// the next one. Orders are heard.
 const deafness = time.Second
 
 // run looks, decides and acts until the pod is gone or ctx ends.
@@ -102,7 +118,7 @@ func (w *worker) run(ctx context.Context) {
 	for w.phase != pod.PhaseGone && ctx.Err() == nil {
 		wakeAt, again := w.round(ctx)
 		if w.tries > 0 {
-			sleep(ctx, min(time.Until(wakeAt), deafness))
+			wait(ctx, w.order, earliest(wakeAt, time.Now().Add(deafness)))
 		}
 		if !again {
 			wait(ctx, w.poke, wakeAt)
@@ -191,7 +207,7 @@ func (w *worker) decide(in mail, seen pod.Observed, now time.Time) *view {
 	v := &view{in: in, seen: seen, hooks: w.lookAtHooks(seen)}
 	v.probes = w.probe(in.desired, seen, v.hooks, in.kill != nil || in.end != nil)
 	v.step = plan.Next(plan.Input{
-		Phase: w.phase, Desired: in.desired, Observed: seen, Kill: in.kill, End: in.end, StartTime: w.startTime,
+		Phase: w.phase, Desired: in.desired, Observed: seen, Kill: in.kill, End: in.end, Over: w.over, StartTime: w.since,
 		Probes: v.probes, PostStart: v.hooks, Memory: w.memory, Policy: w.agent.cfg.BackOff, Now: now,
 	})
 	w.memory = v.step.Memory
@@ -201,6 +217,7 @@ func (w *worker) decide(in mail, seen pod.Observed, now time.Time) *view {
 		w.restarting = now
 	}
 	w.keepEnd(in.desired, v.step.End)
+	w.keepOver(v)
 	w.tellOverdue(v, now)
 	w.finish(v.step.Finished)
 	w.settleResize(v, now)
@@ -208,7 +225,8 @@ func (w *worker) decide(in mail, seen pod.Observed, now time.Time) *view {
 	return v
 }
 
-// release gives back, once, what a pod that has run to its end needs no more: its
+// release gives back, once each time it comes to its end (a create thought lost
+// may come true after the first), what a pod that is over needs no more: its
 // network, which a sandbox that died by itself holds until it is stopped, its
 // mounts, and its cgroup with its share of its class' weight. What stays goes with
 // the pod, but a network is others' too: an error asks for another try.

@@ -2,6 +2,7 @@ package bundle
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/pelletier/go-toml/v2"
+
+	"podd/internal/pod"
 )
 
 // fakeBin makes a folder with the named programs, which do nothing.
@@ -142,6 +145,7 @@ func TestContainerdAcceptsTheConfig(t *testing.T) {
 	}
 	for _, want := range []string{
 		"stats_collect_period = '10m'", "stats_collect_period = 600", "use_internal_loopback = true",
+		fmt.Sprintf("max_recv_message_size = %d", pod.MaxRuntimeMessage), fmt.Sprintf("max_send_message_size = %d", pod.MaxRuntimeMessage),
 		"netns_mounts_under_state_dir = true", "address = '" + Socket(s.StateDir) + "'", "sandbox = '" + PauseImage + "'",
 		"config_path = '/etc/podd/certs.d'", "conf_dir = '" + s.CNIConfDir + "'", "socket_dir = '" + s.shimDir() + "'",
 	} {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -38,15 +37,15 @@ func (s *Supervisor) child(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	notify, err := listenNotify()
+	notify, err := listenNotify(notifySocket(s.cfg.Socket))
 	if err != nil {
 		return fmt.Errorf("listen for the container runtime's readiness: %w", err)
 	}
-	defer notify.Close()
+	defer notify.close()
 
 	cmd := exec.Command(s.cfg.Command[0], s.cfg.Command[1:]...)
 	cmd.Stdout, cmd.Stderr, cmd.Dir = log, log, "/"
-	cmd.Env = childEnv(os.Environ(), notify.LocalAddr().String())
+	cmd.Env = childEnv(os.Environ(), notify.path)
 	// A session of its own: a Ctrl-C meant for podd is not meant for the pods.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
@@ -72,33 +71,6 @@ func (s *Supervisor) child(ctx context.Context) error {
 		return errors.Join(err, cmd.Process.Release())
 	}
 	return ended(cmd.Wait(), lastLine(s.cfg.LogFile, start))
-}
-
-// announce waits for READY=1 from the process and marks the runtime ready.
-func (s *Supervisor) announce(ctx context.Context, notify *net.UnixConn, pid int, began time.Time) {
-	defer context.AfterFunc(ctx, func() { notify.SetReadDeadline(time.Unix(1, 0)) })()
-	slow := time.AfterFunc(slowStart, func() {
-		s.log.Warn("container runtime is slow to start; it reads what it knows of its containers first", "pid", pid)
-	})
-	defer slow.Stop()
-	buf := make([]byte, 4096)
-	for {
-		n, err := notify.Read(buf)
-		if err != nil || ctx.Err() != nil {
-			return
-		}
-		if slices.Contains(strings.Split(string(buf[:n]), "\n"), "READY=1") {
-			s.log.Info("container runtime is ready", "pid", pid, "after", time.Since(began).Round(time.Millisecond))
-			s.setReady(pid, began)
-			return
-		}
-	}
-}
-
-// listenNotify makes a socket for sd_notify, in the abstract namespace: the
-// kernel chooses its name, and nothing of it stays behind.
-func listenNotify() (*net.UnixConn, error) {
-	return net.ListenUnixgram("unixgram", &net.UnixAddr{Net: "unixgram"})
 }
 
 // childEnv is podd's environment without what systemd meant for podd alone.

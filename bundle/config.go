@@ -15,6 +15,7 @@ import (
 	"text/template"
 
 	"podd/internal/atomicfile"
+	"podd/internal/pod"
 )
 
 // PauseImage is the sandbox image that "make runtime" builds. It is imported
@@ -63,8 +64,19 @@ func NetNSDir(stateDir string) string {
 // LogFile is where the Supervisor keeps the output of a containerd it starts.
 func LogFile(stateDir string) string { return filepath.Join(stateDir, "containerd.log") }
 
+// Traces is everything that a runtime with that state directory, its shims and
+// the Supervisor make in it, or elsewhere because of it.
+func Traces(stateDir string) []string {
+	s := Settings{StateDir: stateDir}
+	all := []string{s.shimDir(), notifySocket(Socket(stateDir))}
+	for _, name := range []string{"containerd", "containerd.lock", "containerd.log", "containerd.log.1", "containerd.sock", "containerd.sock.ttrpc",
+		"containerd.toml", "containerd.toml.new", "runc", "s"} {
+		all = append(all, filepath.Join(stateDir, name))
+	}
+	return all
+}
+
 func (s *Settings) configFile() string { return filepath.Join(s.StateDir, "containerd.toml") }
-func (s *Settings) lockFile() string   { return filepath.Join(s.StateDir, "containerd.lock") }
 
 const (
 	// maxSocketPath is what sockaddr_un takes, less the final zero.
@@ -118,6 +130,7 @@ func (s *Settings) render(snapshotter string) ([]byte, error) {
 		Root, State, Socket, ShimDir, Snapshotter string
 		Imports                                   []string
 		CertsDir, Platform                        string
+		MaxMessage                                int
 	}{
 		Settings:    s,
 		Root:        filepath.Join(s.RootDir, "containerd"),
@@ -128,6 +141,7 @@ func (s *Settings) render(snapshotter string) ([]byte, error) {
 		Imports:     s.under("containerd.d/*.toml"),
 		CertsDir:    strings.Join(s.under("certs.d"), ""),
 		Platform:    "linux/" + runtime.GOARCH,
+		MaxMessage:  pod.MaxRuntimeMessage,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("make containerd's configuration: %w", err)
@@ -142,12 +156,10 @@ func (s *Settings) under(path string) []string {
 	return []string{filepath.Join(s.ConfigDir, path)}
 }
 
-// WriteConfig makes the directories and writes containerd's configuration below
-// the state directory; path is its file. remark, if not empty, is a sentence for
-// the log on what works less well on this machine, and why.
-func (s *Settings) WriteConfig() (path, remark string, err error) {
+// MakeDirs makes the directories.
+func (s *Settings) MakeDirs() error {
 	if err := s.check(); err != nil {
-		return "", "", err
+		return err
 	}
 	// 0711: a container's processes must pass, nobody needs to look. Parents come
 	// first: one that is made on the way to its child gets the child's mode.
@@ -159,8 +171,18 @@ func (s *Settings) WriteConfig() (path, remark string, err error) {
 		{filepath.Join(s.StateDir, "containerd"), 0o711}, {s.CNIConfDir, 0o755}, {s.shimDir(), 0o700},
 	} {
 		if err := os.MkdirAll(d.path, d.mode); err != nil {
-			return "", "", fmt.Errorf("make directory for the container runtime: %w", err)
+			return fmt.Errorf("make directory for the container runtime: %w", err)
 		}
+	}
+	return nil
+}
+
+// WriteConfig makes the directories and writes containerd's configuration below
+// the state directory; path is its file. remark, if not empty, is a sentence for
+// the log on what works less well on this machine, and why.
+func (s *Settings) WriteConfig() (path, remark string, err error) {
+	if err := s.MakeDirs(); err != nil {
+		return "", "", err
 	}
 	snapshotter, why := snapshotterFor(s.RootDir)
 	if why != "" {

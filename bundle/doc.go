@@ -8,8 +8,8 @@
 //	podd run ── Supervisor ──adopts or starts──► podd runtime ──exec──► containerd ──► shims ──► pods
 //
 // Promises:
-//   - One containerd a state directory: whoever comes second is told who is
-//     first (a POSIX record lock, which an exec keeps and a kill releases).
+//   - One containerd a root and a state directory (internal/places): whoever
+//     comes second is told who is first.
 //   - Two instances with different directories share nothing but the kernel:
 //     root, state, sockets, shim sockets, network namespaces are all theirs.
 //   - Stopping podd, by whatever signal, stops neither containerd nor a pod.

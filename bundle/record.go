@@ -42,8 +42,8 @@ func (c Containerd) Record(ctx context.Context, namespace, id string) (Record, e
 	err := errors.Join(unlessNotFound(noBox), unlessNotFound(noContainer), unlessNotFound(noTask))
 	// What somebody made beside CRI, with ctr, CRI never knew.
 	_, byCRI := container.GetContainer().GetLabels()["io.cri-containerd.kind"]
-	if err == nil && (r.Task || r.Known) && namespace == criNamespace && (byCRI || noContainer != nil) {
-		r.GivenUp, _, err = c.givenUp(ctx, id)
+	if err == nil && namespace == criNamespace && (byCRI || noContainer != nil) {
+		r.GivenUp, r.Unlisted, err = c.givenUp(ctx, id)
 	}
 	return r, err
 }

@@ -16,6 +16,8 @@ import (
 
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
+
+	"podd/internal/wipe"
 )
 
 // CollectedShims counts what CollectShims took away.
@@ -24,7 +26,8 @@ type CollectedShims struct {
 	Shims int
 	// Containers that runc knew and containerd did not.
 	Containers int
-	// Directories of containers (bundles), with what was mounted in them.
+	// Directories of containers (bundles) and CRI's of containers and sandboxes,
+	// with what was mounted in them.
 	Directories int
 	// Sockets that nobody listened on.
 	Sockets int
@@ -39,10 +42,11 @@ type Record struct {
 	Known bool
 	// Task: containerd knows of a process, or of a shim that is to make one.
 	Task bool
-	// GivenUp: CRI takes the container for ended, or has never heard of it or
-	// forgotten it, and so looks after it no more. Of a sandbox that is just
-	// being made that is true too.
+	// GivenUp: CRI takes the container for ended, or it is Unlisted, and so CRI
+	// looks after it no more. Of a sandbox that is just being made that is true too.
 	GivenUp bool
+	// Unlisted: CRI has never heard of it or has forgotten it.
+	Unlisted bool
 	// Sandbox is whose shim looks after a container; empty for a sandbox.
 	Sandbox string
 }
@@ -66,22 +70,25 @@ type Runtime interface {
 // shim that it may have started already: a process, its socket, sometimes a
 // container with its directory, mounts and cgroup. Or containerd forgets the
 // task that a shim is making, or keeps it where CRI has already given it up, and
-// "runc init" waits for ever in the pod's cgroup. Nothing looks for these.
+// "runc init" waits for ever in the pod's cgroup. Or CRI cannot load a container
+// when containerd is started, for want of disk say, and never speaks of it again.
+// Nothing looks for these.
 //
 // A record is made before a shim is started and deleted after it has ended, so
 // that what has none is nobody's. A container that runc knows has a task in
 // containerd, and is not over for CRI, but for the moments in which it is made
 // and deleted: nothing that began after before is touched. Pass the time podd or
-// the runtime was made, whichever is later. Shims of another containerd are told
-// by its socket.
+// the runtime was made, whichever is later; and began, when the runtime was: what
+// is older and CRI does not list is nothing that it is making. Shims of another
+// containerd are told by its socket.
 //
 // Errors do not stop the rest. It blocks for a few milliseconds when there is
 // nothing to do, and up to 10 s for a shim or container. Not to be called twice
 // at once. Of Settings it uses BinDir, RootDir and StateDir.
-func (s *Settings) CollectShims(ctx context.Context, runtime Runtime, before time.Time) (CollectedShims, error) {
-	c := &shimCollection{s: s, proc: "/proc", runtime: runtime, before: before}
-	// Shims first: they hold the rest.
-	err := errors.Join(c.shims(ctx), c.containers(ctx), c.bundles(ctx), c.sockets(ctx))
+func (s *Settings) CollectShims(ctx context.Context, runtime Runtime, before, began time.Time) (CollectedShims, error) {
+	c := &shimCollection{s: s, proc: "/proc", runtime: runtime, before: before, began: began}
+	// Shims first: they hold the rest. CRI's directories after what runs in them.
+	err := errors.Join(c.shims(ctx), c.containers(ctx), c.bundles(ctx), c.unlisted(ctx), c.sockets(ctx))
 	return c.done, err
 }
 
@@ -91,6 +98,7 @@ type shimCollection struct {
 	proc    string
 	runtime Runtime
 	before  time.Time
+	began   time.Time
 	done    CollectedShims
 }
 
@@ -221,7 +229,7 @@ func (c *shimCollection) deleteTaskless(ctx context.Context, namespace, id, dir 
 		return fmt.Errorf("runc: %w: %s", err, bytes.TrimSpace(out))
 	}
 	// runc is content with a container of which it never got to note anything.
-	if err := os.RemoveAll(dir); err != nil {
+	if err := wipe.Tree(ctx, filepath.Dir(dir), id); err != nil {
 		return err
 	}
 	if r.Sandbox == "" {
@@ -248,16 +256,24 @@ func (c *shimCollection) bundles(ctx context.Context) error {
 		if r.tended() {
 			return nil
 		}
-		if err := unmountBelow(dir); err != nil {
-			return fmt.Errorf("remove directory of lost container %s: %w", id, err)
-		}
-		work := filepath.Join(c.s.RootDir, taskPlugin, namespace, id)
-		if err := errors.Join(os.RemoveAll(work), os.RemoveAll(dir)); err != nil {
-			return fmt.Errorf("remove directory of lost container %s: %w", id, err)
-		}
-		c.done.Directories++
-		return nil
+		// dir last: it is what the next look finds.
+		return c.remove(ctx, id, filepath.Join(c.s.RootDir, taskPlugin, namespace, id), dir)
 	})
+}
+
+// remove removes the directories of a lost container, with what is mounted there.
+func (c *shimCollection) remove(ctx context.Context, id string, dirs ...string) error {
+	for _, dir := range dirs {
+		err := unmountBelow(dir)
+		if err == nil {
+			err = wipe.Tree(ctx, filepath.Dir(dir), filepath.Base(dir))
+		}
+		if err != nil {
+			return fmt.Errorf("remove directory of lost container %s: %w", id, err)
+		}
+	}
+	c.done.Directories++
+	return nil
 }
 
 // each calls take with every dir/NAMESPACE/ID that is old enough.

@@ -93,7 +93,7 @@ func TestOnlyShimsOfThisContainerdWithoutARecordAreEnded(t *testing.T) {
 		aShim(t, s, "/run/other/containerd.sock", "lost"),
 		aShim(t, s, Socket(s.StateDir), "lost", "start"),
 	}
-	got, err := s.CollectShims(t.Context(), knows("known"), time.Now().Add(time.Second))
+	got, err := s.CollectShims(t.Context(), knows("known"), time.Now().Add(time.Second), time.Now())
 	if err != nil || got != (CollectedShims{Shims: 1}) {
 		t.Errorf("got %+v, %v, want one shim", got, err)
 	}
@@ -112,7 +112,7 @@ func TestWhatBeganLaterIsNotTouched(t *testing.T) {
 	young := aShim(t, s, Socket(s.StateDir), "lost")
 	dir := mkdir(t, filepath.Join(s.StateDir, taskPlugin, "k8s.io/lost"))
 	deadSocket(t, s)
-	got, err := s.CollectShims(t.Context(), knows(), time.Now().Add(-time.Minute))
+	got, err := s.CollectShims(t.Context(), knows(), time.Now().Add(-time.Minute), time.Now())
 	if err != nil || got.Any() {
 		t.Errorf("got %+v, %v, want nothing", got, err)
 	}
@@ -125,7 +125,7 @@ func TestWhatContainerdDoesNotAnswerForIsNotTouched(t *testing.T) {
 	s := someSettings(t)
 	asked := aShim(t, s, Socket(s.StateDir), "lost")
 	silent := answers{record: func(string, string) (Record, error) { return Record{}, errors.New("no answer") }}
-	got, err := s.CollectShims(t.Context(), silent, time.Now().Add(time.Second))
+	got, err := s.CollectShims(t.Context(), silent, time.Now().Add(time.Second), time.Now())
 	if err == nil || !strings.Contains(err.Error(), "no answer") || got.Any() || hasEnded(asked) {
 		t.Errorf("got %+v, %v, shim ended: %v; want an error and the shim alive", got, err, hasEnded(asked))
 	}
@@ -164,7 +164,7 @@ func TestDirectoriesRuncsNotesAndSocketsOfLostContainersGo(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	got, err := s.CollectShims(t.Context(), knows("known"), time.Now().Add(time.Second))
+	got, err := s.CollectShims(t.Context(), knows("known"), time.Now().Add(time.Second), time.Now())
 	if want := (CollectedShims{Containers: 1, Directories: 1, Sockets: 1}); err != nil || got != want {
 		t.Errorf("got %+v, %v, want %+v", got, err, want)
 	}
@@ -198,7 +198,7 @@ func TestContainerThatNobodyStartsIsDeletedWhileItsSandboxLives(t *testing.T) {
 	runtime := answers{deleted: &deleted, record: func(_, id string) (Record, error) {
 		return Record{Known: true, Task: id != "half", GivenUp: id == "over", Sandbox: map[string]string{"half": "box", "runs": "box"}[id]}, nil
 	}}
-	got, err := s.CollectShims(t.Context(), runtime, time.Now().Add(time.Second))
+	got, err := s.CollectShims(t.Context(), runtime, time.Now().Add(time.Second), time.Now())
 	if err != nil || got != (CollectedShims{Containers: 2}) {
 		t.Errorf("got %+v, %v, want two containers", got, err)
 	}

@@ -39,6 +39,7 @@ func TestPodLimits(t *testing.T) {
 		"guaranteed":                            {Settings{}, aPod(with(full, full), with(full, full)), Limits{CPUShares: 1024, CPUQuota: 100000, CPUPeriod: 100000, Memory: 128 << 20}},
 		"burstable, all limited":                {Settings{}, aPod(with(list("cpu", "100m"), full)), Limits{CPUShares: 102, CPUQuota: 50000, CPUPeriod: 100000, Memory: 64 << 20}},
 		"burstable, one not limited":            {Settings{}, aPod(with(full, full), with(full, list("memory", "1Mi"))), Limits{CPUShares: 1024, Memory: 65 << 20}},
+		"burstable, one without memory limit":   {Settings{}, aPod(with(full, full), with(full, list("cpu", "1"))), Limits{CPUShares: 1024, CPUQuota: 150000, CPUPeriod: 100000}},
 		"burstable, nothing limited":            {Settings{}, aPod(with(full, nil)), Limits{CPUShares: 512}},
 		"the largest init container":            {Settings{}, initHeavy, Limits{CPUShares: 2048, CPUQuota: 200000, CPUPeriod: 100000, Memory: 1 << 30}},
 		"a sidecar":                             {Settings{}, sidecar, Limits{CPUShares: 614, CPUQuota: 150000, CPUPeriod: 100000, Memory: 66 << 20}},
@@ -364,4 +365,25 @@ func TestGroupsOfPodsOnRealHierarchies(t *testing.T) {
 		t.Fatal(err)
 	}
 	check(root+"/podg1", "memory.limit_in_bytes", "memory.max", "67108864")
+}
+
+// What differs in any field is another limit.
+func TestSameLimits(t *testing.T) {
+	pages := func(n int64) map[int64]int64 { return map[int64]int64{2 << 20: n} }
+	a := Limits{CPUShares: 1, CPUQuota: 2, CPUPeriod: 3, Memory: 4, PIDs: 5, HugePages: pages(6), AllPages: true}
+	b := a
+	b.HugePages = pages(6)
+	if !same(a, b) {
+		t.Errorf("got %+v and %+v told apart", a, b)
+	}
+	for name, change := range map[string]func(*Limits){
+		"shares": func(l *Limits) { l.CPUShares++ }, "quota": func(l *Limits) { l.CPUQuota++ }, "period": func(l *Limits) { l.CPUPeriod++ },
+		"memory": func(l *Limits) { l.Memory++ }, "processes": func(l *Limits) { l.PIDs++ },
+		"pages": func(l *Limits) { l.HugePages = pages(7) }, "all pages": func(l *Limits) { l.AllPages = false },
+	} {
+		c := a
+		if change(&c); same(a, c) {
+			t.Errorf("%s: got %+v and %+v called the same", name, a, c)
+		}
+	}
 }

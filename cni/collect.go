@@ -81,9 +81,10 @@ func (g *garbage) attachments(ctx context.Context, all []*libcni.NetworkAttachme
 			continue
 		}
 		info, err := os.Stat(note)
-		if err == nil && info.ModTime().Before(booted) {
+		if err == nil && info.ModTime().Before(booted) && !there(a.NetNS) {
 			// The boot took everything but the note, so the plugins, a process
-			// each, need not be asked.
+			// each, need not be asked. A namespace that is there says that it was
+			// not the boot, but a clock that was set since.
 			err = os.Remove(note)
 		} else {
 			err = g.undo(ctx, a)
@@ -97,13 +98,18 @@ func (g *garbage) attachments(ctx context.Context, all []*libcni.NetworkAttachme
 	return errors.Join(errs...)
 }
 
+func there(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
 func (g *garbage) undo(ctx context.Context, a *libcni.NetworkAttachment) error {
 	list, err := libcni.ConfListFromBytes(a.Config)
 	if err != nil {
 		return err
 	}
 	netns := a.NetNS
-	if _, err := os.Stat(netns); err != nil {
+	if !there(netns) {
 		netns = "" // the plugins then do what can be done without
 	}
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)

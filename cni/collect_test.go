@@ -16,11 +16,16 @@ import (
 // attach gives a sandbox its network through libcni, as the runtime does.
 func attach(t *testing.T, n *Network, id string, age time.Duration) {
 	t.Helper()
+	attachTo(t, n, id, "/run/netns/"+id, age)
+}
+
+func attachTo(t *testing.T, n *Network, id, netns string, age time.Duration) {
+	t.Helper()
 	list, _, err := n.load()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := n.cni.AddNetworkList(t.Context(), list, &libcni.RuntimeConf{ContainerID: id, NetNS: "/run/netns/" + id, IfName: "eth0"}); err != nil {
+	if _, err := n.cni.AddNetworkList(t.Context(), list, &libcni.RuntimeConf{ContainerID: id, NetNS: netns, IfName: "eth0"}); err != nil {
 		t.Fatal(err)
 	}
 	old(t, filepath.Join(n.cfg.CacheDir, "results", n.cfg.Bridge+"-"+id+"-eth0"), age)
@@ -54,6 +59,10 @@ func TestCollectUndoesOnlyWhatNobodyHas(t *testing.T) {
 	attach(t, n, "dead", time.Minute)
 	attach(t, n, "young", 0)
 	attach(t, n, "beforeboot", 24*365*time.Hour)
+	// One of this boot, before somebody set the clock right.
+	here := filepath.Join(t.TempDir(), "netns")
+	write(t, here, "")
+	attachTo(t, n, "slowclock", here, 24*365*time.Hour)
 	kept := []string{lease(t, n, "10.202.0.2", "alive", time.Minute), lease(t, n, "10.202.0.4", "young", 0)}
 	write(t, filepath.Join(n.cfg.LeaseDir, n.cfg.Bridge, "last_reserved_ip.0"), "10.202.0.4")
 	lost := lease(t, n, "10.202.0.3", "dead", time.Minute)
@@ -65,7 +74,7 @@ func TestCollectUndoesOnlyWhatNobodyHas(t *testing.T) {
 		t.Fatal(err)
 	}
 	// These plugins remove no lease, so both lost ones are left to Collect.
-	if want := (Collected{Attachments: 2, Leases: 2}); got != want {
+	if want := (Collected{Attachments: 3, Leases: 2}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 	var asked []string
@@ -75,7 +84,7 @@ func TestCollectUndoesOnlyWhatNobodyHas(t *testing.T) {
 			t.Errorf("DEL without the network's configuration: %s", c.Config)
 		}
 	}
-	if want := []string{"DEL portmap dead", "DEL bridge dead"}; !slices.Equal(asked, want) {
+	if want := []string{"DEL portmap dead", "DEL bridge dead", "DEL portmap slowclock", "DEL bridge slowclock"}; !slices.Equal(asked, want) {
 		t.Errorf("plugins were asked %v, want %v", asked, want)
 	}
 	for _, path := range kept {

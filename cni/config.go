@@ -31,6 +31,9 @@ const (
 type Config struct {
 	// Bridge defaults to DefaultBridge; at most 15 characters, the kernel's limit.
 	Bridge string
+	// Owner tells this podd from others of the machine, and is written on the
+	// bridge: the root directory, resolved.
+	Owner string
 	// PodCIDR defaults to DefaultPodCIDR; IPv4, with room for at least one pod.
 	PodCIDR netip.Prefix
 	// BinDirs hold the plugins, first match wins.

@@ -4,7 +4,7 @@
 //
 //	containerd ──ADD, DEL──► bridge ──► host-local      one veth and one lease a pod
 //	                         portmap                    rules only for hostPorts
-//	podd       ──once──────► masquerade, ip_forward, FORWARD accept
+//	podd       ──once──────► masquerade, ip_forward, FORWARD accept, no way to the node's loopback
 //	podd       ──rarely────► Collect: leases, attachments, namespaces of nobody
 //
 // The runtime alone calls ADD and DEL for a sandbox that it knows; this package

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 
 	"podd/internal/pod"
+	"podd/internal/wipe"
 )
 
 // Network is the default pod network of this node.
@@ -46,7 +46,7 @@ func New(cfg Config, log *slog.Logger) (*Network, error) {
 }
 
 // SetUp writes the default network's configuration and makes what all its pods
-// share: forwarding and one masquerade rule. It is idempotent, changes nothing
+// share: forwarding, the bridge and the rules. It is idempotent, changes nothing
 // that is right, and is to be called before the runtime starts. Where the
 // administrator's own configuration wins, it leaves the node's rules alone.
 func (n *Network) SetUp(ctx context.Context) error {
@@ -63,6 +63,9 @@ func (n *Network) SetUp(ctx context.Context) error {
 	if err := n.forwarding(); err != nil {
 		return err
 	}
+	if err := n.ensureBridge(ctx); err != nil {
+		return err
+	}
 	remark, err := n.rules.apply(ctx)
 	if remark != "" {
 		n.log.Warn("the pod network may be blocked", "reason", remark)
@@ -70,19 +73,23 @@ func (n *Network) SetUp(ctx context.Context) error {
 	return err
 }
 
-// TearDown removes what SetUp and the plugins made, the bridge included. No pod
-// of this network may be left.
-func (n *Network) TearDown(ctx context.Context) error {
-	err := n.rules.remove(ctx)
+// TearDown removes what SetUp and the plugins made, the bridge included if podd
+// made it; remark says what stays and why. No pod of this network may be left.
+// Where the bridge is another podd's, so is the rest: nothing is removed.
+func (n *Network) TearDown(ctx context.Context) (remark string, err error) {
+	b, err := n.look(ctx)
+	if err != nil {
+		return "", err
+	}
+	if n.others(b) {
+		return fmt.Sprintf("network %s stays: it belongs to another podd (%q)", n.cfg.Bridge, b.alias), nil
+	}
+	err = n.rules.remove(ctx)
 	if rmErr := os.Remove(n.cfg.confFile()); rmErr != nil && !errors.Is(rmErr, os.ErrNotExist) {
 		err = errors.Join(err, rmErr)
 	}
-	if _, missing := net.InterfaceByName(n.cfg.Bridge); missing == nil {
-		if _, ipErr := run(ctx, "", "ip", "link", "delete", n.cfg.Bridge); ipErr != nil {
-			err = errors.Join(err, fmt.Errorf("remove bridge: %w", ipErr))
-		}
-	}
-	return errors.Join(err, os.RemoveAll(filepath.Join(n.cfg.LeaseDir, n.cfg.Bridge)))
+	remark, bridgeErr := n.removeBridge(ctx, b)
+	return remark, errors.Join(err, bridgeErr, wipe.Tree(ctx, n.cfg.LeaseDir, n.cfg.Bridge))
 }
 
 // Ready returns nil when a pod can be given a network, and otherwise an error of

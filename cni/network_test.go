@@ -158,8 +158,9 @@ func TestRulesPreferNftablesAndTouchOnlyWhatBlocks(t *testing.T) {
 	}{
 		"nft alone": {
 			tools: tools{has: []string{"nft"}},
-			want:  []string{"delete table ip podd_podd0", "ip saddr 10.88.0.0/16 ip daddr != { 10.88.0.0/16, 224.0.0.0/4 } counter masquerade"},
-			no:    []string{"iptables"},
+			want: []string{"delete table ip podd_podd0", "hook prerouting priority raw", `iifname "podd0" ip daddr 127.0.0.0/8 counter drop`,
+				`iifname "podd0" ip saddr 127.0.0.0/8 counter drop`, "ip saddr 10.88.0.0/16 ip daddr != { 10.88.0.0/16, 224.0.0.0/4 } counter masquerade"},
+			no: []string{"iptables"},
 		},
 		"both, nothing filters": {
 			tools: tools{has: []string{"nft", "iptables"}, out: map[string]string{"iptables -w -S FORWARD": accept}},
@@ -182,9 +183,11 @@ func TestRulesPreferNftablesAndTouchOnlyWhatBlocks(t *testing.T) {
 			no:    []string{"-I FORWARD"},
 		},
 		"iptables alone": {
-			tools: tools{has: []string{"iptables"}, bad: map[string]bool{"iptables -w -t nat -C": true}},
-			want:  []string{"iptables -w -t nat -A POSTROUTING -s 10.88.0.0/16 ! -d 10.88.0.0/16 -m comment --comment podd podd0 -j MASQUERADE"},
-			no:    []string{"nft"},
+			tools: tools{has: []string{"iptables"}, bad: map[string]bool{"iptables -w -t nat -C": true, "iptables -w -t raw -C": true}},
+			want: []string{"iptables -w -t raw -I PREROUTING -i podd0 -d 127.0.0.0/8 -m comment --comment podd podd0 -j DROP",
+				"iptables -w -t raw -I PREROUTING -i podd0 -s 127.0.0.0/8 -m comment --comment podd podd0 -j DROP",
+				"iptables -w -t nat -A POSTROUTING -s 10.88.0.0/16 ! -d 10.88.0.0/16 -m comment --comment podd podd0 -j MASQUERADE"},
+			no: []string{"nft"},
 		},
 		"a firewall of nftables": {
 			tools: tools{has: []string{"nft"}, out: map[string]string{

@@ -198,7 +198,8 @@ func TestRealNetwork(t *testing.T) {
 		if _, err := n.Collect(t.Context(), nil, time.Now().Add(time.Second)); err != nil {
 			return err
 		}
-		return n.TearDown(context.WithoutCancel(t.Context()))
+		_, err := n.TearDown(context.WithoutCancel(t.Context()))
+		return err
 	})
 	if left := nodeSees(t, node, "nft list ruleset; ip -o link show type bridge; ls "+n.cfg.NetNSDir); strings.TrimSpace(left) != "" {
 		t.Errorf("after TearDown there is left:\n%s", left)

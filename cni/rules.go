@@ -13,9 +13,16 @@ import (
 	"strings"
 )
 
-// rules are the packet filter rules that all pods share: packets that leave the
-// pod CIDR get the node's address, and packets of pods may be forwarded. They go
-// in by nftables, atomically, or by iptables where there is no nft.
+// rules are the packet filter rules that all pods share: the node's loopback is
+// closed to them, packets that leave the pod CIDR get the node's address, and
+// packets of pods may be forwarded. They go in by nftables, atomically, or by
+// iptables where there is no nft.
+//
+// Loopback has to be closed: for localhost:hostPort portmap sets route_localnet on
+// the bridge, and from then on the kernel takes packets for 127/8 from it, which a
+// pod with CAP_NET_RAW can make (CVE-2020-8558), and packets from 127/8 that no
+// answer can follow. Before any DNAT, hence in raw. IPv6 has no such switch: the
+// kernel drops what comes for or from ::1 over a wire (RFC 4291, 2.5.3).
 type rules struct {
 	bridge string
 	cidr   netip.Prefix
@@ -52,10 +59,10 @@ func (r *rules) apply(ctx context.Context) (remark string, err error) {
 	if backend == "nftables" {
 		_, err = r.run(ctx, r.script(), r.find("nft"), "-f", "-")
 	} else {
-		err = r.ensure(ctx, "-A", append([]string{"-t", "nat"}, "POSTROUTING"), r.masquerade())
+		err = r.ensureShared(ctx)
 	}
 	if err != nil {
-		return "", fmt.Errorf("make the masquerade rule of pod CIDR %s: %w", r.cidr, err)
+		return "", fmt.Errorf("make the rules of pod CIDR %s (masquerading, no way to the node's loopback): %w", r.cidr, err)
 	}
 	if err := r.accept(ctx); err != nil {
 		return "", fmt.Errorf("let pods' packets be forwarded: %w", err)
@@ -68,12 +75,17 @@ func (r *rules) script() string {
 	return fmt.Sprintf(`add table ip %[1]s
 delete table ip %[1]s
 table ip %[1]s {
+	chain prerouting {
+		type filter hook prerouting priority raw; policy accept;
+		iifname "%[3]s" ip daddr 127.0.0.0/8 counter drop comment "podd: the node's loopback is not for pods"
+		iifname "%[3]s" ip saddr 127.0.0.0/8 counter drop comment "podd: nor may a pod speak as the node itself"
+	}
 	chain postrouting {
 		type nat hook postrouting priority srcnat; policy accept;
 		ip saddr %[2]s ip daddr != { %[2]s, 224.0.0.0/4 } counter masquerade comment "podd: pods leave with the node's address"
 	}
 }
-`, r.table(), r.cidr)
+`, r.table(), r.cidr, r.bridge)
 }
 
 func (r *rules) comment() []string { return []string{"-m", "comment", "--comment", "podd " + r.bridge} }
@@ -82,6 +94,29 @@ func (r *rules) masquerade() []string {
 	// Multicast needs a second match, which iptables lacks for one rule; nobody
 	// forwards multicast from pods without a router that would also need its own.
 	return slices.Concat([]string{"-s", r.cidr.String(), "!", "-d", r.cidr.String()}, r.comment(), []string{"-j", "MASQUERADE"})
+}
+
+// loopback closes it; see rules.
+func (r *rules) loopback() [][]string {
+	return [][]string{
+		slices.Concat([]string{"-i", r.bridge, "-d", "127.0.0.0/8"}, r.comment(), []string{"-j", "DROP"}),
+		slices.Concat([]string{"-i", r.bridge, "-s", "127.0.0.0/8"}, r.comment(), []string{"-j", "DROP"}),
+	}
+}
+
+var (
+	rawPrerouting  = []string{"-t", "raw", "PREROUTING"}
+	natPostrouting = []string{"-t", "nat", "POSTROUTING"}
+)
+
+// ensureShared is script for iptables.
+func (r *rules) ensureShared(ctx context.Context) error {
+	for _, rule := range r.loopback() {
+		if err := r.ensure(ctx, "-I", rawPrerouting, rule); err != nil {
+			return err
+		}
+	}
+	return r.ensure(ctx, "-A", natPostrouting, r.masquerade())
 }
 
 // forwards: what pods send may pass; towards pods only what answers them, or
@@ -152,7 +187,10 @@ func (r *rules) remove(ctx context.Context) error {
 		for _, rule := range r.forwards() {
 			r.removeAll(ctx, []string{"FORWARD"}, rule)
 		}
-		r.removeAll(ctx, []string{"-t", "nat", "POSTROUTING"}, r.masquerade())
+		r.removeAll(ctx, natPostrouting, r.masquerade())
+		for _, rule := range r.loopback() {
+			r.removeAll(ctx, rawPrerouting, rule)
+		}
 	}
 	return errors.Join(errs...)
 }

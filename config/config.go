@@ -5,11 +5,12 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
-	"net/url"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
+
+	"podd/internal/mask"
 )
 
 // Standalone is the configuration of podd on one machine: what podd run uses
@@ -149,10 +150,8 @@ func (c *Config) Socket() string { return c.StateDir + "/podd.sock" }
 func (c *Config) Masked() *kubeletv1beta1.KubeletConfiguration {
 	kc := c.Kubelet.DeepCopy()
 	for name := range kc.StaticPodURLHeader {
-		kc.StaticPodURLHeader[name] = []string{"<masked>"}
+		kc.StaticPodURLHeader[name] = []string{mask.Value}
 	}
-	if u, err := url.Parse(kc.StaticPodURL); err == nil {
-		kc.StaticPodURL = u.Redacted()
-	}
+	kc.StaticPodURL = mask.URL(kc.StaticPodURL)
 	return kc
 }

@@ -221,9 +221,11 @@ func TestFieldsIsTheTable(t *testing.T) {
 	}
 }
 
-// TestHonouredFieldsAreRead: setting a field to something else than its default
-// changes Config. A field in the table that no code reads fails here.
-func TestHonouredFieldsAreRead(t *testing.T) {
+// TestHonouredFieldsReachConfig: setting a field to something else than its default
+// changes Config. What of Config cmd/podd names is its test's affair
+// (TestEveryConfigFieldIsNamedByWhoWiresIt); that it has its effect, that of the
+// package which honours it.
+func TestHonouredFieldsReachConfig(t *testing.T) {
 	values := map[string]string{
 		"address": `"127.0.0.9"`, "cgroupDriver": `"systemd"`, "cgroupRoot": `"/x"`, "clusterDNS": `["10.0.0.9"]`,
 		"clusterDomain": `"x.local"`, "containerRuntimeEndpoint": `"/x.sock"`, "crashLoopBackOff.maxContainerRestartPeriod": `"7s"`,
@@ -308,15 +310,20 @@ func TestSecretsAreMasked(t *testing.T) {
 }
 
 func TestThePasswordInAURLIsMasked(t *testing.T) {
-	c, err := load(t, "", "--hostname-override=n", "--manifest-url=https://node:geheim@cfg.test/pods")
+	c, err := load(t, "", "--hostname-override=n", "--manifest-url=https://node:geheim@cfg.test/pods?token=geheim")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := c.Masked().StaticPodURL; got != "https://node:xxxxx@cfg.test/pods" {
+	if got := c.Masked().StaticPodURL; got != "https://node:xxxxx@cfg.test/pods?<masked>" {
 		t.Errorf("got %s", got)
 	}
-	if c.StaticPodURL != "https://node:geheim@cfg.test/pods" {
+	if c.StaticPodURL != "https://node:geheim@cfg.test/pods?token=geheim" {
 		t.Errorf("masking took the secret itself away: %s", c.StaticPodURL)
+	}
+	for _, wrong := range []string{"cfg.test/pods?token=geheim", "http://node:geheim@%zz/pods", "ftp://cfg.test/?token=geheim"} {
+		if _, err := load(t, "", "--hostname-override=n", "--manifest-url="+wrong); err == nil || strings.Contains(err.Error(), "geheim") {
+			t.Errorf("%s: got %v, want a refusal that does not show the secret", wrong, err)
+		}
 	}
 }
 

@@ -10,6 +10,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
+
+	"podd/internal/mask"
 )
 
 // checker collects what is wrong with values, each with the place where it was
@@ -101,7 +103,7 @@ func (c *checker) source(kc *kubeletv1beta1.KubeletConfiguration) {
 	}
 	u, err := url.Parse(kc.StaticPodURL)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		c.fail("staticPodURL", "%q is not a URL: give http://host/path or https://host/path", kc.StaticPodURL)
+		c.fail("staticPodURL", "%q is not a URL: give http://host/path or https://host/path", mask.URL(kc.StaticPodURL))
 	}
 }
 

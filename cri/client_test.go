@@ -6,13 +6,18 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials/insecure"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"podd/cri"
 	"podd/cri/critest"
@@ -235,22 +240,18 @@ func TestReservedNameAsksForTheNextAttempt(t *testing.T) {
 	}
 }
 
-// TestCancelledCreateReturnsAtOnce: how long a create may go on is its caller's
+// TestCancelledCreateReturnsBeforeTheRuntimeAnswers: how long a create may go on is its caller's
 // affair; what comes of it is found by a look.
-func TestCancelledCreateReturnsAtOnce(t *testing.T) {
+func TestCancelledCreateReturnsBeforeTheRuntimeAnswers(t *testing.T) {
 	r := newRig(t)
 	p := aPod("web")
 	release := r.srv.Hang("RunPodSandbox")
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(50*time.Millisecond, cancel)
-	began := time.Now()
 	if id, err := r.RunSandbox(ctx, pod.SandboxRequest{Pod: p}); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %q, %v: want it cancelled", id, err)
 	}
-	if took := time.Since(began); took > 2*time.Second {
-		t.Errorf("returned after %v, want at once", took)
-	}
-	release()
+	release() // it has returned although the create went on
 	eventually(t, "the late sandbox is found", func() bool { return len(r.observe(t, p.UID).Sandboxes) == 1 })
 }
 
@@ -266,6 +267,8 @@ func TestObservedContainerTellsItsGracePeriod(t *testing.T) {
 		{"own", ptr(int64(77)), nil, 77 * time.Second},
 		{"deletion", ptr(int64(77)), ptr(int64(5)), 5 * time.Second},
 		{"none", ptr(int64(0)), nil, 0},
+		{"negative", ptr(int64(-5)), nil, time.Second},
+		{"more than a duration holds", ptr(int64(9999999999)), nil, pod.MaxInterval},
 		{"unknown", nil, nil, -1},
 	} {
 		p := aPod(tc.name)
@@ -281,27 +284,79 @@ func TestObservedContainerTellsItsGracePeriod(t *testing.T) {
 	}
 }
 
-func TestRestartedRuntimeIsUsedAgainAtOnce(t *testing.T) {
+// TestLooksAreForgottenWithTheirPods: another client of the runtime may make a
+// great many pods, each of which is looked at once.
+func TestLooksAreForgottenWithTheirPods(t *testing.T) {
 	r := newRig(t)
+	stays, goes := aPod("stays"), aPod("goes")
+	r.start(t, stays, r.sandbox(t, stays, 0), 0)
+	box := r.sandbox(t, goes, 0)
+	r.start(t, goes, box, 0)
+	_, err := r.srv.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: &runtimeapi.PodSandboxConfig{
+		Metadata: &runtimeapi.PodSandboxMetadata{Name: "theirs", Namespace: "default", Uid: "uid-theirs"},
+		Labels:   map[string]string{"io.kubernetes.pod.uid": "uid-theirs"},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, uid := range []pod.UID{stays.UID, goes.UID, "uid-theirs"} {
+		if o := r.observe(t, uid); o.Empty() {
+			t.Fatalf("%s is not seen", uid)
+		}
+	}
+	if got, want := r.Memos(), []pod.UID{goes.UID, stays.UID}; !slices.Equal(got, want) {
+		t.Errorf("after a look at each, something is kept of %v, want %v", got, want)
+	}
+	// Behind podd's back, and nobody looks at it again.
+	if _, err := r.srv.RemovePodSandbox(t.Context(), &runtimeapi.RemovePodSandboxRequest{PodSandboxId: box.ID}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Glance(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := r.Memos(), []pod.UID{stays.UID}; !slices.Equal(got, want) {
+		t.Errorf("after a list, something is kept of %v, want %v", got, want)
+	}
+}
+
+// TestRestartedRuntimeIsUsedAgainBeforeGRPCsOwnBackOffEnds: a client that leaves
+// the pauses to gRPC waits for a second after the first refusal.
+func TestRestartedRuntimeIsUsedAgainBeforeGRPCsOwnBackOffEnds(t *testing.T) {
+	r := newRig(t)
+	conn, err := grpc.NewClient(r.srv.Endpoint(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	control := runtimeapi.NewRuntimeServiceClient(conn)
+	plain := func() error {
+		_, err := control.Version(t.Context(), &runtimeapi.VersionRequest{})
+		return err
+	}
+	if err := plain(); err != nil {
+		t.Fatal(err)
+	}
 	p := aPod("web")
 	s := r.sandbox(t, p, 0)
 	r.start(t, p, s, 0)
 	r.srv.Stop()
-	start := time.Now()
+	eventually(t, "the other client was refused", func() bool {
+		return plain() != nil && conn.GetState() == connectivity.TransientFailure
+	})
 	if _, err := r.Observe(t.Context(), p.UID); !errors.Is(err, pod.ErrUnavailable) {
 		t.Errorf("runtime away: got %v, want ErrUnavailable", err)
 	}
-	if took := time.Since(start); took > time.Second {
-		t.Errorf("the answer took %v, want it at once", took)
-	}
 	r.srv.Start()
-	back := time.Now()
+	var first string
 	eventually(t, "the pod is observed again", func() bool {
+		if plain() == nil && first == "" {
+			first = "the client with gRPC's own back-off"
+		}
 		o, err := r.Observe(t.Context(), p.UID)
 		return err == nil && o.Latest("app").State == pod.ContainerRunning
 	})
-	if took := time.Since(back); took > time.Second {
-		t.Errorf("in use again after %v, want less than 1 s", took)
+	if first != "" {
+		t.Errorf("%s was first to be answered again", first)
 	}
 }
 

@@ -92,7 +92,7 @@ func (c *Client) target(ctx context.Context, req pod.ContainerRequest) (string, 
 	}
 	var newest *runtimeapi.Container
 	for _, found := range r.Containers {
-		if newest == nil || found.Metadata.GetAttempt() > newest.Metadata.GetAttempt() {
+		if c.maker(req.Pod.UID, found.Annotations) == "" && (newest == nil || found.Metadata.GetAttempt() > newest.Metadata.GetAttempt()) {
 			newest = found
 		}
 	}
@@ -196,7 +196,7 @@ func (c *Client) containerConfig(req pod.ContainerRequest, sandbox *runtimeapi.P
 		Envs:        envs,
 		Mounts:      mounts,
 		Labels:      containerLabels(p, ctr),
-		Annotations: containerAnnotations(p, ctr, req.Source, req.StartTime, req.RestartCount),
+		Annotations: containerAnnotations(p, ctr, c.opts.Instance, req.Source, req.StartTime, req.RestartCount),
 		LogPath:     logPath,
 		Stdin:       ctr.Stdin,
 		StdinOnce:   ctr.StdinOnce,
@@ -205,6 +205,9 @@ func (c *Client) containerConfig(req pod.ContainerRequest, sandbox *runtimeapi.P
 			Resources:       linuxResources(c.opts, p, ctr),
 			SecurityContext: security,
 		},
+	}
+	if err := c.keep(p, ctr, config.Annotations); err != nil {
+		return nil, "", err
 	}
 	if l := ctr.Lifecycle; l != nil && l.StopSignal != nil {
 		config.StopSignal = stopSignal(*l.StopSignal)
@@ -230,7 +233,7 @@ func (c *Client) Variables(p *v1.Pod, ctr *v1.Container) (map[string]string, err
 
 func (c *Client) envFacts(podIPs []string) envFacts {
 	return envFacts{
-		nodeName: c.opts.NodeName, nodeIPs: c.opts.NodeIPs, podIPs: podIPs, allocatable: c.opts.Allocatable, volumePath: c.opts.VolumePath,
+		nodeName: c.opts.NodeName, nodeIPs: c.opts.NodeIPs, podIPs: pod.PodIPs(podIPs, c.opts.NodeIPs), allocatable: c.opts.Allocatable, volumePath: c.opts.VolumePath,
 	}
 }
 

@@ -21,8 +21,6 @@ import (
 )
 
 const (
-	// maxMessageSize is the kubelet's own bound (pkg cri-client: 16 MiB).
-	maxMessageSize = 16 << 20
 	// requestTimeout is the kubelet's default runtimeRequestTimeout.
 	requestTimeout = 2 * time.Minute
 	// createTimeout bounds RunPodSandbox and CreateContainer. It is long on
@@ -48,6 +46,8 @@ type Client struct {
 	image    runtimeapi.ImageServiceClient
 	endpoint string
 	links    logLinks
+	others   others
+	large    large
 
 	memoMu sync.Mutex
 	memo   map[pod.UID]*podMemo // guarded by memoMu
@@ -96,7 +96,7 @@ func New(endpoint string, opts Options, log *slog.Logger, reg prometheus.Registe
 			return d.DialContext(ctx, "unix", addr)
 		}),
 		grpc.WithAuthority("localhost"),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessageSize), grpc.MaxCallSendMsgSize(maxMessageSize)),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(pod.MaxRuntimeMessage), grpc.MaxCallSendMsgSize(pod.MaxRuntimeMessage)),
 		// A runtime that was restarted must be in use again at once.
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 500 * time.Millisecond},

@@ -2,6 +2,7 @@ package cri
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -85,8 +86,9 @@ type dnsNotes struct {
 }
 
 // podDNS makes a pod's DNS configuration. node is the node's resolver
-// configuration; noResolver says that the node is configured to give none.
-func podDNS(p *v1.Pod, node resolvConf, noResolver bool, clusterDNS []string, clusterDomain string) (*runtimeapi.DNSConfig, dnsNotes) {
+// configuration; local is what stands for it (see localResolvers) where the node
+// is configured to give none, else empty.
+func podDNS(p *v1.Pod, node resolvConf, local, clusterDNS []string, clusterDomain string) (*runtimeapi.DNSConfig, dnsNotes) {
 	var notes dnsNotes
 	var rc resolvConf
 	switch dnsKind(p) {
@@ -101,9 +103,9 @@ func podDNS(p *v1.Pod, node resolvConf, noResolver bool, clusterDNS []string, cl
 			break
 		}
 		notes.noClusterDNS = true
-		rc = nodeDNS(node, noResolver)
+		rc = nodeDNS(node, local)
 	default:
-		rc = nodeDNS(node, noResolver)
+		rc = nodeDNS(node, local)
 	}
 	if d := p.Spec.DNSConfig; d != nil {
 		rc.servers = unique(append(rc.servers, d.Nameservers...))
@@ -135,9 +137,27 @@ func dnsKind(p *v1.Pod) v1.DNSPolicy {
 	return v1.DNSClusterFirst
 }
 
-func nodeDNS(node resolvConf, noResolver bool) resolvConf {
-	if noResolver {
-		return resolvConf{servers: []string{"127.0.0.1"}, searches: []string{"."}}
+// localResolvers name the local system for each of the node's addresses, in its
+// family: what pods get under resolvConf: "", which is to say no lookups. An
+// empty list would make runtimes pass on the node's own file.
+func localResolvers(nodeIPs []string) []string {
+	var out []string
+	for _, s := range nodeIPs {
+		if ip, err := netip.ParseAddr(s); err == nil && ip.Is6() {
+			out = append(out, "::1")
+		} else {
+			out = append(out, "127.0.0.1")
+		}
+	}
+	if len(out) == 0 {
+		return []string{"127.0.0.1"}
+	}
+	return out
+}
+
+func nodeDNS(node resolvConf, local []string) resolvConf {
+	if len(local) > 0 {
+		return resolvConf{servers: slices.Clone(local), searches: []string{"."}}
 	}
 	return resolvConf{slices.Clone(node.servers), slices.Clone(node.searches), slices.Clone(node.options)}
 }

@@ -36,15 +36,15 @@ func TestPodDNS(t *testing.T) {
 		many.Searches = append(many.Searches, fmt.Sprintf("s%d.test", i))
 	}
 	for _, tc := range []struct {
-		name       string
-		policy     v1.DNSPolicy
-		host       bool
-		config     *v1.PodDNSConfig
-		cluster    []string
-		noResolver bool
-		want       string
-		notes      int
-		missing    bool
+		name    string
+		policy  v1.DNSPolicy
+		host    bool
+		config  *v1.PodDNSConfig
+		cluster []string
+		local   []string
+		want    string
+		notes   int
+		missing bool
 	}{
 		{name: "default", policy: v1.DNSDefault, want: "192.0.2.53/node.test/rotate"},
 		{name: "none", policy: v1.DNSNone, config: &v1.PodDNSConfig{Nameservers: []string{"1.1.1.1"}, Options: []v1.PodDNSConfigOption{{Name: "ndots", Value: &five}}}, want: "1.1.1.1//ndots:5"},
@@ -53,11 +53,13 @@ func TestPodDNS(t *testing.T) {
 		{name: "cluster on the host's network", policy: v1.DNSClusterFirst, host: true, cluster: []string{"10.96.0.10"}, want: "192.0.2.53/node.test/rotate"},
 		{name: "cluster with host net", policy: v1.DNSClusterFirstWithHostNet, host: true, cluster: []string{"10.96.0.10"}, want: "10.96.0.10/shop.svc.cluster.local svc.cluster.local cluster.local node.test/ndots:5"},
 		{name: "merged without doubles", policy: v1.DNSDefault, config: &v1.PodDNSConfig{Nameservers: []string{"192.0.2.53", "9.9.9.9"}, Searches: []string{"node.test", "x.test"}, Options: []v1.PodDNSConfigOption{{Name: "rotate"}, {Name: "ndots", Value: &five}}}, want: "192.0.2.53 9.9.9.9/node.test x.test/rotate ndots:5"},
-		{name: "no resolver", policy: v1.DNSDefault, noResolver: true, want: "127.0.0.1/./"},
+		{name: "no resolver", policy: v1.DNSDefault, local: localResolvers(nil), want: "127.0.0.1/./"},
+		{name: "no resolver on a node of IPv6", policy: v1.DNSDefault, local: localResolvers([]string{"2001:db8::1"}), want: "::1/./"},
+		{name: "no resolver on a node of both", policy: v1.DNSClusterFirst, local: localResolvers([]string{"2001:db8::1", "192.0.2.1"}), want: "::1 127.0.0.1/./", missing: true},
 		{name: "limits", policy: v1.DNSNone, config: many, want: "1 2 3/" + strings.Join(many.Searches[:32], " ") + "/", notes: 2},
 	} {
 		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop"}, Spec: v1.PodSpec{DNSPolicy: tc.policy, HostNetwork: tc.host, DNSConfig: tc.config}}
-		d, notes := podDNS(p, node, tc.noResolver, tc.cluster, "cluster.local")
+		d, notes := podDNS(p, node, tc.local, tc.cluster, "cluster.local")
 		if got := strings.Join(d.Servers, " ") + "/" + strings.Join(d.Searches, " ") + "/" + strings.Join(d.Options, " "); got != tc.want {
 			t.Errorf("%s: got %q, want %q", tc.name, got, tc.want)
 		}

@@ -135,13 +135,17 @@ func fieldValue(p *v1.Pod, path string, facts envFacts) (string, error) {
 
 // resourceValue is a container's request or limit in units of the divisor,
 // rounded up. A limit that is not set is the pod's own, or else the node's
-// allocatable amount.
+// allocatable amount; but 0 for an init container that is named, as in the
+// kubelet, which fills in the limits of ordinary containers and of the one that
+// asks (pkg/kubelet, defaultPodLimitsForDownwardAPI).
 func resourceValue(p *v1.Pod, c *v1.Container, ref *v1.ResourceFieldSelector, allocatable v1.ResourceList) (string, error) {
-	if ref.ContainerName != "" && ref.ContainerName != c.Name {
+	namedInit := false
+	if ref.ContainerName != "" {
 		var kind pod.ContainerKind
 		if c, kind = pod.ContainerSpec(&p.Spec, ref.ContainerName); c == nil || kind == pod.EphemeralContainer {
 			return "", fmt.Errorf("container %s not found", ref.ContainerName)
 		}
+		namedInit = kind != pod.RegularContainer
 	}
 	kind, name, _ := strings.Cut(ref.Resource, ".")
 	res := v1.ResourceName(name)
@@ -152,7 +156,7 @@ func resourceValue(p *v1.Pod, c *v1.Container, ref *v1.ResourceFieldSelector, al
 	var q resource.Quantity
 	if kind == "limits" {
 		q = c.Resources.Limits[res]
-		if q.IsZero() && !strings.HasPrefix(name, v1.ResourceHugePagesPrefix) {
+		if q.IsZero() && !namedInit && !strings.HasPrefix(name, v1.ResourceHugePagesPrefix) {
 			q = allocatable[res]
 			if r := p.Spec.Resources; r != nil && res != v1.ResourceEphemeralStorage && !r.Limits.Name(res, resource.DecimalSI).IsZero() {
 				q = r.Limits[res]

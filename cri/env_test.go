@@ -87,3 +87,52 @@ func TestEnvironment(t *testing.T) {
 		}
 	}
 }
+
+// TestAddressesAreInTheNodesOrder, whatever the network plugin's is: a variable
+// that differed from the status sent clients to the other family.
+func TestAddressesAreInTheNodesOrder(t *testing.T) {
+	c := &v1.Container{Name: "app", Env: []v1.EnvVar{{Name: "P", ValueFrom: field("status.podIP")}, {Name: "PS", ValueFrom: field("status.podIPs")}}}
+	for _, tc := range []struct {
+		reported, node []string
+		want           string
+	}{
+		{[]string{"10.0.0.2", "fd00::2"}, []string{"2001:db8::1", "192.0.2.1"}, "fd00::2 fd00::2,10.0.0.2"},
+		{[]string{"fd00::2", "10.0.0.2", "10.0.0.3"}, []string{"192.0.2.1"}, "10.0.0.2 10.0.0.2,fd00::2"},
+	} {
+		client := &Client{opts: Options{NodeIPs: tc.node}}
+		_, values, err := environment(&v1.Pod{}, c, client.envFacts(tc.reported))
+		if got := values["P"] + " " + values["PS"]; err != nil || got != tc.want {
+			t.Errorf("%v on a node with %v: got %q, %v, want %q", tc.reported, tc.node, got, err, tc.want)
+		}
+	}
+}
+
+// TestANamedInitContainerHasNoLimitButItsOwn: the kubelet fills in the node's
+// allocatable amount for ordinary containers and for the one that asks, not for
+// an init container that a selector names, be it itself.
+func TestANamedInitContainerHasNoLimitButItsOwn(t *testing.T) {
+	always := v1.ContainerRestartPolicyAlways
+	p := &v1.Pod{Spec: v1.PodSpec{
+		InitContainers: []v1.Container{{Name: "setup"}, {Name: "side", RestartPolicy: &always},
+			{Name: "bound", Resources: v1.ResourceRequirements{Limits: quantities("2", "1Gi")}}},
+		Containers: []v1.Container{{Name: "app"}, {Name: "other"}},
+	}}
+	app, setup := &p.Spec.Containers[0], &p.Spec.InitContainers[0]
+	for _, tc := range []struct {
+		asks  *v1.Container
+		named string
+		want  string
+	}{
+		{app, "", "4"}, {app, "app", "4"}, {app, "other", "4"},
+		{app, "setup", "0"}, {app, "side", "0"}, {app, "bound", "2"},
+		{setup, "", "4"}, {setup, "setup", "0"}, {setup, "app", "4"},
+	} {
+		ref := &v1.ResourceFieldSelector{ContainerName: tc.named, Resource: "limits.cpu"}
+		if got, err := resourceValue(p, tc.asks, ref, quantities("4", "8Gi")); err != nil || got != tc.want {
+			t.Errorf("%s asks for limits.cpu of %q: got %q, %v, want %s", tc.asks.Name, tc.named, got, err, tc.want)
+		}
+	}
+	if _, err := resourceValue(p, app, &v1.ResourceFieldSelector{ContainerName: "none", Resource: "limits.cpu"}, nil); err == nil {
+		t.Error("a container that the pod has not: got no error")
+	}
+}

@@ -2,6 +2,7 @@ package cri
 
 import (
 	"context"
+	"slices"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -11,12 +12,18 @@ import (
 // Glance lists podd's own pods with the states of their sandboxes and
 // containers, by two calls in all. Pods whose sandboxes (or, where none is left,
 // containers) do not carry pod.AnnotationStartTime belong to somebody else and
-// are left out.
+// are left out, as is what carries the identity of another podd, which the log
+// names once.
 func (c *Client) Glance(ctx context.Context) ([]pod.Glance, error) {
+	before := c.links.mark()
 	sandboxes, containers, err := c.lists(ctx, nil)
 	if err != nil {
 		return nil, err
 	}
+	c.ownOnly(sandboxes)
+	c.links.keepOnly(containers, before)
+	sandboxes, containers, left := c.ours(sandboxes, containers)
+	c.nameOthers(left)
 	index := map[pod.UID]int{}
 	var out []pod.Glance
 	of := func(uid pod.UID, name, namespace string, annotations map[string]string) *pod.Glance {
@@ -40,13 +47,26 @@ func (c *Client) Glance(ctx context.Context) ([]pod.Glance, error) {
 			g.Sandboxes[s.Id] = s.State == runtimeapi.PodSandboxState_SANDBOX_READY
 		}
 	}
-	c.ownOnly(sandboxes)
 	for _, k := range containers {
 		if g := of(pod.UID(k.Labels[labelPodUID]), k.Labels[labelPodName], k.Labels[labelPodNamespace], k.Annotations); g != nil {
 			g.Containers[k.Id] = containerState(k.State)
 		}
 	}
+	c.rememberOnly(index)
 	return out, nil
+}
+
+// PodUIDs are the pods of all sandboxes, podd's or not.
+func (c *Client) PodUIDs(ctx context.Context) ([]pod.UID, error) {
+	r, err := c.runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
+	if err != nil {
+		return nil, mapError("list pod sandboxes", err)
+	}
+	uids := make([]pod.UID, len(r.Items))
+	for i, s := range r.Items {
+		uids[i] = pod.UID(s.Metadata.GetUid())
+	}
+	return uids, nil
 }
 
 // SandboxIDs lists all sandboxes that the runtime knows, ready or not, podd's
@@ -56,6 +76,8 @@ func (c *Client) SandboxIDs(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, mapError("list pod sandboxes", err)
 	}
+	_, _, left := c.ours(slices.Clone(r.Items), nil)
+	c.nameOthers(left)
 	ids := make([]string, len(r.Items))
 	for i, s := range r.Items {
 		ids[i] = s.Id

@@ -1,7 +1,6 @@
 package cri
 
 import (
-	"encoding/json"
 	"maps"
 	"path/filepath"
 	"strconv"
@@ -39,16 +38,25 @@ func podLabels(p *v1.Pod) map[string]string {
 	return l
 }
 
-// podAnnotations are the pod's own, its source, and podd's start time, which
-// also marks the sandbox as podd's.
-func podAnnotations(p *v1.Pod, source pod.Source, start time.Time) map[string]string {
-	a := make(map[string]string, len(p.Annotations)+2)
+// podAnnotations are the pod's own, its source, podd's start time, which also
+// marks the sandbox as podd's, and which podd's.
+func podAnnotations(p *v1.Pod, instance string, source pod.Source, start time.Time) map[string]string {
+	a := make(map[string]string, len(p.Annotations)+3)
 	maps.Copy(a, p.Annotations)
+	sign(a, instance)
 	if source != "" {
 		a[pod.AnnotationSource] = string(source)
 	}
 	a[pod.AnnotationStartTime] = start.Format(time.RFC3339Nano)
 	return a
+}
+
+// sign says who made what carries the annotations, whatever the pod's own say.
+func sign(annotations map[string]string, instance string) {
+	delete(annotations, pod.AnnotationInstance)
+	if instance != "" {
+		annotations[pod.AnnotationInstance] = instance
+	}
 }
 
 func containerLabels(p *v1.Pod, c *v1.Container) map[string]string {
@@ -62,7 +70,7 @@ func containerLabels(p *v1.Pod, c *v1.Container) map[string]string {
 
 // containerAnnotations are the kubelet's, and the sandbox's own source and start
 // time: a container whose making outlived its sandbox is podd's nevertheless.
-func containerAnnotations(p *v1.Pod, c *v1.Container, source pod.Source, start time.Time, restarts int32) map[string]string {
+func containerAnnotations(p *v1.Pod, c *v1.Container, instance string, source pod.Source, start time.Time, restarts int32) map[string]string {
 	a := map[string]string{
 		pod.AnnotationStartTime: start.Format(time.RFC3339Nano),
 		annotationHash:          pod.ContainerHash(c),
@@ -70,6 +78,7 @@ func containerAnnotations(p *v1.Pod, c *v1.Container, source pod.Source, start t
 		annotationMessagePath:   c.TerminationMessagePath,
 		annotationMessagePolicy: string(c.TerminationMessagePolicy),
 	}
+	sign(a, instance)
 	if source != "" {
 		a[pod.AnnotationSource] = string(source)
 	}
@@ -79,43 +88,10 @@ func containerAnnotations(p *v1.Pod, c *v1.Container, source pod.Source, start t
 	if s := p.Spec.TerminationGracePeriodSeconds; s != nil {
 		a[annotationTerminationPeriod] = strconv.FormatInt(*s, 10)
 	}
-	if c.Lifecycle != nil && c.Lifecycle.PreStop != nil {
-		if raw, err := json.Marshal(c.Lifecycle.PreStop); err == nil {
-			a[annotationPreStop] = string(raw)
-		}
-	}
-	if len(c.Ports) > 0 {
-		if raw, err := json.Marshal(c.Ports); err == nil {
-			a[annotationPorts] = string(raw)
-		}
-	}
 	if _, kind := pod.ContainerSpec(&p.Spec, c.Name); kind == pod.SidecarContainer {
 		a[pod.AnnotationSidecar] = "true"
 	}
 	return a
-}
-
-// keptSpec is what containerAnnotations kept of a container's spec for the end of
-// a pod whose manifest is gone; nil for nothing that matters to it.
-func keptSpec(name string, annotations map[string]string) *v1.Container {
-	kept := &v1.Container{Name: name}
-	if raw := annotations[annotationPreStop]; raw != "" {
-		kept.Lifecycle = &v1.Lifecycle{PreStop: &v1.LifecycleHandler{}}
-		if json.Unmarshal([]byte(raw), kept.Lifecycle.PreStop) != nil {
-			kept.Lifecycle = nil
-		}
-	}
-	if annotations[pod.AnnotationSidecar] == "true" {
-		always := v1.ContainerRestartPolicyAlways
-		kept.RestartPolicy = &always
-	}
-	if kept.Lifecycle == nil && kept.RestartPolicy == nil {
-		return nil
-	}
-	if raw := annotations[annotationPorts]; raw != "" && json.Unmarshal([]byte(raw), &kept.Ports) != nil {
-		kept.Ports = nil // a hook that names one of them fails, and says so
-	}
-	return kept
 }
 
 // podLogDir is <root>/<namespace>_<name>_<uid>.

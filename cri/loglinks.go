@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 // linkedLog is where a container's log is and what leads to it.
@@ -19,6 +20,7 @@ type linkedLog struct {
 	link    string // name in the links' directory
 	log     string // path of the live log file
 	message string // path of the termination log, if podd made one
+	learnt  uint64 // logLinks.marks when it was last learnt
 }
 
 // logLinks keeps /var/log/containers: one link for each container's log, as log
@@ -30,6 +32,7 @@ type logLinks struct {
 
 	mu    sync.Mutex
 	known map[string]linkedLog // by container ID; guarded by mu
+	marks uint64               // how many lists were begun; guarded by mu
 }
 
 // linkName is <pod>_<namespace>_<container>-<id>.log, cut to what a file name holds.
@@ -46,7 +49,42 @@ func (l *logLinks) learn(id string, what linkedLog) {
 	if old, ok := l.known[id]; ok && what.message == "" {
 		what.message = old.message
 	}
+	what.learnt = l.marks
 	l.known[id] = what
+}
+
+// mark is to be taken before a list of all containers is asked for: what is
+// learnt after it may not be in that list.
+func (l *logLinks) mark() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.marks++
+	return l.marks
+}
+
+// keepOnly forgets containers that are not listed any more, which somebody else
+// has removed, with their links. Their logs go with the pod.
+func (l *logLinks) keepOnly(listed []*runtimeapi.Container, mark uint64) {
+	there := make(map[string]bool, len(listed))
+	for _, k := range listed {
+		there[k.Id] = true
+	}
+	l.mu.Lock()
+	var links []string
+	for id, k := range l.known {
+		if !there[id] && k.learnt < mark {
+			links = append(links, k.link)
+			delete(l.known, id)
+		}
+	}
+	l.mu.Unlock()
+	l.unlink(links)
+}
+
+func (l *logLinks) unlink(names []string) {
+	for _, name := range names {
+		_ = os.Remove(filepath.Join(l.dir, name)) // a dead link is swept by PruneLogLinks
+	}
 }
 
 func (l *logLinks) get(id string) (linkedLog, bool) {
@@ -159,9 +197,7 @@ func (l *logLinks) removeSandbox(sandbox string) {
 		}
 	}
 	l.mu.Unlock()
-	for _, name := range links {
-		_ = os.Remove(filepath.Join(l.dir, name)) // a dead link is swept by PruneLogLinks
-	}
+	l.unlink(links)
 }
 
 // RemoveLogs removes the log directory of a pod that is gone. Nothing in it may

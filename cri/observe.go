@@ -2,6 +2,7 @@ package cri
 
 import (
 	"context"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -21,7 +22,8 @@ const statusWidth = 8
 // costs two calls and not one more per container: the addresses of a ready
 // sandbox, the start and resources of a container that the runtime says is still
 // running, the end of one that has exited. It is thrown away with the sandbox or
-// container, and when podd changes a container's resources.
+// container, and when podd changes a container's resources. Of others' pods,
+// which are looked at once, nothing is kept.
 type podMemo struct {
 	sandboxes  map[string]sandboxFacts
 	containers map[string]pod.Container
@@ -38,9 +40,45 @@ type sandboxFacts struct {
 // runtime does not know is an empty Observed, not an error.
 func (c *Client) Observe(ctx context.Context, uid pod.UID) (pod.Observed, error) {
 	seen := pod.Observed{UID: uid, At: time.Now()}
-	sandboxes, containers, err := c.lists(ctx, map[string]string{labelPodUID: string(uid)})
+	sandboxes, containers, err := c.lookUp(ctx, &seen)
 	if err != nil {
 		return seen, err
+	}
+	if err := c.fill(ctx, &seen, sandboxes, containers); err != nil {
+		return seen, err
+	}
+	return seen, nil
+}
+
+// Lookup is Observe without the statuses of what it finds: whose a pod is, and
+// whether there is anything of it. Nothing is remembered of it.
+func (c *Client) Lookup(ctx context.Context, uid pod.UID) (pod.Observed, error) {
+	seen := pod.Observed{UID: uid, At: time.Now()}
+	sandboxes, containers, err := c.lookUp(ctx, &seen)
+	if err != nil {
+		return seen, err
+	}
+	for _, s := range sandboxes {
+		seen.Sandboxes = append(seen.Sandboxes, sandboxOf(s))
+	}
+	for _, k := range containers {
+		seen.Containers = append(seen.Containers, pod.Container{
+			ID: k.Id, Name: k.Metadata.GetName(), SandboxID: k.PodSandboxId, State: containerState(k.State), CreatedAt: time.Unix(0, k.CreatedAt),
+		})
+	}
+	return seen, nil
+}
+
+// lookUp lists what is there of a pod and is not another podd's, newest first,
+// and says in seen whose it is.
+func (c *Client) lookUp(ctx context.Context, seen *pod.Observed) ([]*runtimeapi.PodSandbox, []*runtimeapi.Container, error) {
+	sandboxes, containers, err := c.lists(ctx, map[string]string{labelPodUID: string(seen.UID)})
+	if err != nil {
+		return nil, nil, err
+	}
+	sandboxes, containers, left := c.ours(sandboxes, containers)
+	if f, ok := left[seen.UID]; ok && f.alive {
+		seen.Foreign = f.by
 	}
 	slices.SortFunc(sandboxes, func(a, b *runtimeapi.PodSandbox) int {
 		if a.Metadata.GetAttempt() != b.Metadata.GetAttempt() {
@@ -49,16 +87,17 @@ func (c *Client) Observe(ctx context.Context, uid pod.UID) (pod.Observed, error)
 		return int(min(max(b.CreatedAt-a.CreatedAt, -1), 1))
 	})
 	slices.SortFunc(containers, func(a, b *runtimeapi.Container) int {
-		if a.CreatedAt != b.CreatedAt {
-			return int(min(max(b.CreatedAt-a.CreatedAt, -1), 1))
+		if a.Metadata.GetAttempt() != b.Metadata.GetAttempt() {
+			return int(b.Metadata.GetAttempt()) - int(a.Metadata.GetAttempt())
 		}
-		return int(b.Metadata.GetAttempt()) - int(a.Metadata.GetAttempt())
+		return int(min(max(b.CreatedAt-a.CreatedAt, -1), 1))
 	})
-	identify(&seen, sandboxes, containers)
-	if err := c.fill(ctx, &seen, sandboxes, containers); err != nil {
-		return seen, err
-	}
-	return seen, nil
+	identify(seen, sandboxes, containers)
+	return sandboxes, containers, nil
+}
+
+func sandboxOf(s *runtimeapi.PodSandbox) pod.Sandbox {
+	return pod.Sandbox{ID: s.Id, Attempt: s.Metadata.GetAttempt(), Ready: s.State == runtimeapi.PodSandboxState_SANDBOX_READY, CreatedAt: time.Unix(0, s.CreatedAt)}
 }
 
 // lists asks for sandboxes and containers at the same time.
@@ -68,11 +107,11 @@ func (c *Client) lists(ctx context.Context, labels map[string]string) ([]*runtim
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() (err error) {
 		sandboxes, err = c.runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{Filter: &runtimeapi.PodSandboxFilter{LabelSelector: labels}})
-		return mapError("list pod sandboxes", err)
+		return c.explainSize(ctx, labels, mapError("list pod sandboxes", err))
 	})
 	g.Go(func() (err error) {
 		containers, err = c.runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{LabelSelector: labels}})
-		return mapError("list containers", err)
+		return c.explainSize(ctx, labels, mapError("list containers", err))
 	})
 	if err := g.Wait(); err != nil {
 		return nil, nil, err
@@ -115,7 +154,7 @@ func (c *Client) fill(ctx context.Context, seen *pod.Observed, sandboxes []*runt
 	g.SetLimit(statusWidth)
 	for i, s := range sandboxes {
 		c.own(s.Id, seen.UID)
-		box := pod.Sandbox{ID: s.Id, Attempt: s.Metadata.GetAttempt(), Ready: s.State == runtimeapi.PodSandboxState_SANDBOX_READY, CreatedAt: time.Unix(0, s.CreatedAt)}
+		box := sandboxOf(s)
 		if !box.Ready {
 			boxes[i] = &box // it has no address any more, and the list says the rest
 			continue
@@ -163,7 +202,7 @@ func (c *Client) fill(ctx context.Context, seen *pod.Observed, sandboxes []*runt
 			fresh.containers[k.ID] = *k
 		}
 	}
-	c.remember(seen.UID, fresh, age)
+	c.remember(seen.UID, fresh, age, !seen.StartTime.IsZero())
 	return nil
 }
 
@@ -178,18 +217,27 @@ func (c *Client) recall(uid pod.UID) (*podMemo, uint64) {
 	return &podMemo{}, c.doubts
 }
 
-// remember keeps what a look found, unless something was changed meanwhile.
-func (c *Client) remember(uid pod.UID, m *podMemo, age uint64) {
+// remember keeps what a look at a pod of podd's found, unless something was
+// changed meanwhile.
+func (c *Client) remember(uid pod.UID, m *podMemo, age uint64, ours bool) {
 	c.memoMu.Lock()
 	defer c.memoMu.Unlock()
 	if age != c.doubts {
 		return
 	}
-	if len(m.sandboxes) == 0 && len(m.containers) == 0 {
+	if !ours || len(m.sandboxes) == 0 && len(m.containers) == 0 {
 		delete(c.memo, uid)
 		return
 	}
 	c.memo[uid] = m
+}
+
+// rememberOnly drops the memos of pods that are not listed any more: of one that
+// was removed behind podd's back, nobody may ask again.
+func (c *Client) rememberOnly(listed map[pod.UID]int) {
+	c.memoMu.Lock()
+	defer c.memoMu.Unlock()
+	maps.DeleteFunc(c.memo, func(uid pod.UID, _ *podMemo) bool { _, there := listed[uid]; return !there })
 }
 
 // doubt drops the memo of a pod of which podd changed something.
@@ -247,6 +295,7 @@ func (c *Client) containerStatus(ctx context.Context, k *runtimeapi.Container) (
 	}
 	st := r.GetStatus()
 	out := fromContainerStatus(k.PodSandboxId, st)
+	out.Kept = c.keptSpec(pod.UID(st.Labels[labelPodUID]), out.Name, st.Annotations)
 	if out.State == pod.ContainerExited {
 		out.Message = joinMessages(out.Message, c.terminationMessage(st))
 	}
@@ -282,7 +331,6 @@ func fromContainerStatus(sandbox string, st *runtimeapi.ContainerStatus) pod.Con
 	}
 	out.GracePeriod = gracePeriod(st.Annotations)
 	out.Hash = st.Annotations[annotationHash]
-	out.Kept = keptSpec(out.Name, st.Annotations)
 	if u := st.GetUser().GetLinux(); u != nil {
 		out.User = &pod.User{UID: u.Uid, GID: u.Gid, SupplementalGroups: u.SupplementalGroups}
 	}
@@ -315,8 +363,8 @@ func GracePeriod(annotations map[string]string) time.Duration {
 // its deletion, if that had begun, or its own; nil where neither is known.
 func gracePeriod(annotations map[string]string) *time.Duration {
 	for _, key := range []string{annotationDeletionGrace, annotationTerminationPeriod} {
-		if n, err := strconv.ParseInt(annotations[key], 10, 32); err == nil && n >= 0 {
-			grace := time.Duration(n) * time.Second
+		if n, err := strconv.ParseInt(annotations[key], 10, 64); err == nil {
+			grace := pod.GraceSeconds(n)
 			return &grace
 		}
 	}

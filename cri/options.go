@@ -27,6 +27,13 @@ type Options struct {
 	// CreateTimeout bounds RunPodSandbox and CreateContainer; 0 is 10 minutes.
 	CreateTimeout time.Duration
 
+	// Instance is the identity of this podd, which is written on all that it makes;
+	// what carries another's is left alone. "" is for a runtime of one's own.
+	Instance string
+	// Unsigned says whether a pod that an older podd made, which wrote no identity,
+	// is this one's; nil for all.
+	Unsigned func(uid pod.UID) bool
+
 	// NodeName is spec.nodeName for pods that do not carry it.
 	NodeName string
 	// NodeIPs, primary first, answer status.hostIP and status.hostIPs.

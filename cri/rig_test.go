@@ -27,13 +27,14 @@ type rig struct {
 	dir  string
 	id   string // the image's
 	opts cri.Options
+	log  *slog.Logger
 }
 
 func newRig(t *testing.T, opts ...critest.Option) *rig {
 	t.Helper()
 	srv := critest.New(t, opts...)
 	dir := t.TempDir()
-	r := &rig{srv: srv, dir: dir, id: srv.AddImage(image)}
+	r := &rig{srv: srv, log: quiet, dir: dir, id: srv.AddImage(image)}
 	r.opts = cri.Options{
 		RootDir: filepath.Join(dir, "root"), PodLogsDir: filepath.Join(dir, "pods"), ContainerLogsDir: filepath.Join(dir, "containers"),
 		NodeName: "node-1", NodeIPs: []string{"192.0.2.1"},
@@ -44,7 +45,7 @@ func newRig(t *testing.T, opts ...critest.Option) *rig {
 
 func (r *rig) dial(t *testing.T) {
 	t.Helper()
-	c, err := cri.Dial(t.Context(), r.srv.Endpoint(), r.opts, quiet, prometheus.NewRegistry())
+	c, err := cri.Dial(t.Context(), r.srv.Endpoint(), r.opts, r.log, prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,9 +109,9 @@ func (r *rig) observe(t *testing.T, uid pod.UID) pod.Observed {
 // eventually waits for what happens on other goroutines.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("not within 10 s: %s", what)
+			t.Fatalf("not within a minute: %s", what)
 		}
 	}
 }

@@ -20,7 +20,7 @@ func (c *Client) RunningLogs(ctx context.Context) ([]pod.ContainerLog, error) {
 	}
 	logs := make([]pod.ContainerLog, 0, len(r.Containers))
 	for _, k := range r.Containers {
-		if _, ours := k.Annotations[pod.AnnotationStartTime]; !ours {
+		if _, podds := k.Annotations[pod.AnnotationStartTime]; !podds || c.maker(pod.UID(k.Labels[labelPodUID]), k.Annotations) != "" {
 			continue
 		}
 		if known, ok := c.links.get(k.Id); ok {
@@ -35,20 +35,23 @@ func (c *Client) RunningLogs(ctx context.Context) ([]pod.ContainerLog, error) {
 }
 
 // ContainerImages are the IDs and names of the images of all containers that the
-// runtime knows, dead ones and those of others too, by one call. A name may
-// come more than once.
-func (c *Client) ContainerImages(ctx context.Context) ([]string, error) {
+// runtime knows, dead ones too, by one call: those of this podd's, and those of
+// anybody else's. A name may come more than once.
+func (c *Client) ContainerImages(ctx context.Context) (own, others []string, err error) {
 	r, err := c.runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
 	if err != nil {
-		return nil, mapError("list containers", err)
+		return nil, nil, mapError("list containers", err)
 	}
-	var images []string
 	for _, k := range r.Containers {
+		images := &others
+		if _, podds := k.Annotations[pod.AnnotationStartTime]; podds && c.maker(pod.UID(k.Labels[labelPodUID]), k.Annotations) == "" {
+			images = &own
+		}
 		for _, name := range []string{k.ImageId, k.ImageRef, k.Image.GetImage(), k.Image.GetUserSpecifiedImage()} {
 			if name != "" {
-				images = append(images, name)
+				*images = append(*images, name)
 			}
 		}
 	}
-	return images, nil
+	return own, others, nil
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/component-helpers/node/util/sysctl"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"podd/internal/pod"
@@ -72,7 +73,7 @@ func (c *Client) findSandbox(ctx context.Context, meta *runtimeapi.PodSandboxMet
 		return ""
 	}
 	for _, s := range r.Items {
-		if s.Metadata.GetUid() == meta.Uid && s.Metadata.GetAttempt() == meta.Attempt {
+		if s.Metadata.GetUid() == meta.Uid && s.Metadata.GetAttempt() == meta.Attempt && c.maker(pod.UID(meta.Uid), s.Annotations) == "" {
 			return s.Id
 		}
 	}
@@ -107,7 +108,7 @@ func (c *Client) sandboxConfig(p *v1.Pod, attempt uint32, source pod.Source, sta
 		LogDirectory: podLogDir(c.opts.PodLogsDir, p.Namespace, p.Name, p.UID),
 		PortMappings: portMappings(p),
 		Labels:       podLabels(p),
-		Annotations:  podAnnotations(p, source, start),
+		Annotations:  podAnnotations(p, c.opts.Instance, source, start),
 	}
 	dns, notes, err := c.dnsConfig(p)
 	if err != nil {
@@ -137,7 +138,10 @@ func (c *Client) sandboxConfig(p *v1.Pod, attempt uint32, source pod.Source, sta
 	}
 	if sc := p.Spec.SecurityContext; sc != nil {
 		for _, s := range sc.Sysctls {
-			config.Linux.Sysctls[s.Name] = s.Value
+			// Runtimes know the notation with dots only, and containerd adds its
+			// own default for what it does not find under that name. Of two
+			// notations of one sysctl the later holds, as in the kubelet.
+			config.Linux.Sysctls[sysctl.NormalizeName(s.Name)] = s.Value
 		}
 	}
 	return config, notes, nil
@@ -154,7 +158,11 @@ func (c *Client) dnsConfig(p *v1.Pod) (*runtimeapi.DNSConfig, dnsNotes, error) {
 			return nil, dnsNotes{}, err
 		}
 	}
-	d, notes := podDNS(p, node, none, c.opts.ClusterDNS, c.opts.ClusterDomain)
+	var local []string
+	if none {
+		local = localResolvers(c.opts.NodeIPs)
+	}
+	d, notes := podDNS(p, node, local, c.opts.ClusterDNS, c.opts.ClusterDomain)
 	return d, notes, nil
 }
 

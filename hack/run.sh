@@ -21,7 +21,7 @@ for tar in "$repo"/build/images/*.tar; do
 	to=$images/$(basename "$tar")
 	cmp -s "$tar" "$to" || { cp "$tar" "$to.new" && mv -f "$to.new" "$to"; }
 done
-if [ -z "$(find "$manifests" -maxdepth 1 \( -name '*.yaml' -o -name '*.yml' -o -name '*.json' \) -print -quit)" ]; then
+if [ -z "$(find "$manifests" -maxdepth 1 \( -name '*.yaml' -o -name '*.yml' -o -name '*.json' -o -name '*.manifest' \) -print -quit)" ]; then
 	cp "$repo/examples/web.yaml" "$manifests/.web.yaml.new"
 	mv "$manifests/.web.yaml.new" "$manifests/web.yaml"
 	echo "put a first pod into $manifests/web.yaml"

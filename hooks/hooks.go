@@ -75,7 +75,7 @@ func (r *Runner) Run(ctx context.Context, req pod.HookRequest) error {
 			return fmt.Errorf("HTTP lifecycle hook (%s) %s%w", h.HTTPGet.Path, where, err) //nolint:staticcheck // upstream's words
 		}
 	case h.Sleep != nil:
-		if err := r.sleep(ctx, time.Duration(h.Sleep.Seconds)*time.Second); err != nil {
+		if err := r.sleep(ctx, pod.Seconds(h.Sleep.Seconds)); err != nil {
 			return fmt.Errorf("Sleep lifecycle hook (%d) %s%w", h.Sleep.Seconds, where, err) //nolint:staticcheck // upstream's words
 		}
 	default:

@@ -34,8 +34,8 @@ const (
 type GCRuntime interface {
 	ListImages(ctx context.Context) ([]*pod.Image, error)
 	// ContainerImages are the IDs and names of the images that containers were
-	// made of, dead ones and those of other agents too.
-	ContainerImages(ctx context.Context) ([]string, error)
+	// made of, dead ones too: podd's own, and those of other agents.
+	ContainerImages(ctx context.Context) (own, others []string, err error)
 	// RemoveImage removes an image with all its names.
 	RemoveImage(ctx context.Context, image string) error
 }
@@ -73,6 +73,7 @@ type Collector struct {
 
 	// Run's own.
 	memory map[string]imageUse
+	shared bool          // other agents' containers were seen
 	again  time.Duration // to the next round, where the usual time is too long
 	full   bool          // a pull found the disk full since the last round
 	failed bool          // the last collection
@@ -201,24 +202,29 @@ func (c *Collector) look(ctx context.Context, wanted []string, now time.Time) (g
 	if in.images, err = c.cfg.Runtime.ListImages(ctx); err != nil {
 		return in, err
 	}
-	containers, err := c.cfg.Runtime.ContainerImages(ctx)
+	own, others, err := c.cfg.Runtime.ContainerImages(ctx)
 	if err != nil {
 		return in, err
 	}
-	used := map[string]bool{}
-	for _, name := range containers {
-		used[name], in.kept[name] = true, true
-		if full := fullName(name); full != "" {
-			used[full], in.kept[full] = true, true
+	c.shared = c.shared || len(others) > 0
+	in.shared = c.shared
+	add := func(to map[string]bool, names []string) {
+		for _, name := range names {
+			to[name] = true
+			if full := fullName(name); full != "" {
+				to[full] = true
+			}
 		}
 	}
-	for _, name := range wanted {
-		in.kept[name] = true
-		if full := fullName(name); full != "" {
-			in.kept[full] = true
-		}
+	used, mine := map[string]bool{}, map[string]bool{}
+	for _, to := range []map[string]bool{used, in.kept} {
+		add(to, own)
+		add(to, others)
 	}
-	remember(c.memory, in, used)
+	add(in.kept, wanted)
+	add(mine, own)
+	add(mine, wanted)
+	remember(c.memory, in, used, mine)
 	return in, nil
 }
 

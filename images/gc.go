@@ -57,6 +57,8 @@ type imageUse struct {
 	// lastUsed is when a container of it was last seen; zero for never, since
 	// this podd runs.
 	lastUsed time.Time
+	// mine: a container of podd's or a manifest named it, since this podd runs.
+	mine bool
 }
 
 // age is how long nobody has used the image, as far as podd knows.
@@ -76,6 +78,9 @@ type gcInput struct {
 	memory map[string]imageUse // by image ID
 	policy GCPolicy
 	now    time.Time
+	// shared: other agents use this runtime. What podd never used may be theirs,
+	// also while no container of theirs shows it.
+	shared bool
 }
 
 // removable are the images that may go, in the order in which they should: the
@@ -86,7 +91,7 @@ func (in gcInput) removable() (all []*pod.Image, old map[string]bool, young int)
 	old = map[string]bool{}
 	for _, i := range in.images {
 		use := in.memory[i.ID]
-		if i.Pinned || in.keeps(i) {
+		if i.Pinned || in.keeps(i) || in.shared && !use.mine {
 			continue
 		}
 		if in.now.Sub(use.firstSeen) < in.policy.MinAge {
@@ -112,9 +117,9 @@ func (in gcInput) keeps(i *pod.Image) bool {
 		slices.ContainsFunc(i.Digests, func(s string) bool { return in.kept[s] })
 }
 
-// remember brings the memory up to date: images that are new or gone, and those
-// in use now.
-func remember(memory map[string]imageUse, in gcInput, used map[string]bool) {
+// remember brings the memory up to date: images that are new or gone, those in
+// use now, and those of which podd has had a use.
+func remember(memory map[string]imageUse, in gcInput, used, mine map[string]bool) {
 	there := map[string]bool{}
 	for _, i := range in.images {
 		there[i.ID] = true
@@ -125,6 +130,7 @@ func remember(memory map[string]imageUse, in gcInput, used map[string]bool) {
 		if (gcInput{kept: used}).keeps(i) {
 			use.lastUsed = in.now
 		}
+		use.mine = use.mine || (gcInput{kept: mine}).keeps(i)
 		memory[i.ID] = use
 	}
 	for id := range memory {

@@ -103,7 +103,8 @@ type diskful struct {
 	fails    map[string]error
 	down     error
 	capacity uint64
-	others   uint64 // bytes of the disk that are no images
+	others   uint64   // bytes of the disk that are no images
+	theirs   []string // images of other agents' containers
 	removed  []string
 	events   []string
 }
@@ -114,10 +115,10 @@ func (s *diskful) ListImages(context.Context) ([]*pod.Image, error) {
 	return s.images, s.down
 }
 
-func (s *diskful) ContainerImages(context.Context) ([]string, error) {
+func (s *diskful) ContainerImages(context.Context) (own, others []string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.used, s.down
+	return s.used, s.theirs, s.down
 }
 
 // wait lets time pass, and changes something then.
@@ -222,6 +223,23 @@ func TestRoomIsMadeWithTheLeastRecentlyUsed(t *testing.T) {
 		}
 		if n := testutil.ToFloat64(c.removed.WithLabelValues("space")); n != 6 {
 			t.Errorf("metric: got %v, want 6", n)
+		}
+	})
+}
+
+// TestImagesThatMayBeAnothersStay: of those on a shared runtime that no container
+// names now, only the ones that podd has used itself are known to be its own.
+func TestImagesThatMayBeAnothersStay(t *testing.T) {
+	s := &diskful{capacity: 1000, others: 600}
+	for i := range 4 {
+		s.images = append(s.images, anImage(fmt.Sprint("i", i), func(i *pod.Image) { i.Size = 100 }))
+	}
+	s.used, s.theirs = []string{"i0", "i2"}, []string{"i1", "i2"}
+	collecting(t, s.config(), func(*Collector) {
+		s.wait(gcPeriod, func() { s.used, s.theirs = nil, nil })
+		s.wait(gcPeriod, nil)
+		if want := []string{"i0", "i2"}; !slices.Equal(s.gone(), want) {
+			t.Errorf("got %v removed, want %v: the others may be another's", s.gone(), want)
 		}
 	})
 }

@@ -76,7 +76,7 @@ func aContainerd(t *testing.T) (socket string) {
 		}
 	})
 	socket = bundle.Socket(s.StateDir)
-	for limit := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for limit := time.Now().Add(2 * time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		if _, err := bundle.Listener(socket); err == nil {
 			return socket
 		} else if time.Now().After(limit) {
@@ -297,7 +297,7 @@ func TestImportWithoutContainerdBlamesTheMoment(t *testing.T) {
 
 func await(t *testing.T, cri runtimeapi.ImageServiceClient, ref string) *runtimeapi.Image {
 	t.Helper()
-	for limit := time.Now().Add(5 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for limit := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		r, err := cri.ImageStatus(t.Context(), &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: ref}})
 		if err != nil {
 			t.Fatal(err)

@@ -285,3 +285,47 @@ func TestLargeImagesHoldUpNoSmallOne(t *testing.T) {
 		})
 	}
 }
+
+// What failed long ago says nothing about now: after twice the longest wait the
+// back-off begins anew. Until then it doubles, up to five minutes.
+func TestABackOffIsForgottenAfterTwiceItsLongest(t *testing.T) {
+	now := time.Now()
+	b := backoff{}
+	for _, want := range []time.Duration{10, 20, 40, 80, 160, 300, 300} {
+		if b = b.next(now, causeOther, 0, ""); b.delay != want*time.Second {
+			t.Fatalf("got %v, want %v", b.delay, want*time.Second)
+		}
+	}
+	if got := b.next(now.Add(backoffForget-time.Second), causeOther, 0, "").delay; got != backoffMax {
+		t.Errorf("just before it is forgotten: got %v, want %v", got, backoffMax)
+	}
+	if got := b.next(now.Add(backoffForget), causeOther, 0, "").delay; got != backoffFirst {
+		t.Errorf("when it is forgotten: got %v, want %v", got, backoffFirst)
+	}
+}
+
+// A pause saves up one burst, not a burst for each second of it.
+func TestTheRateLimitSavesUpNoMoreThanABurst(t *testing.T) {
+	now := time.Now()
+	b := newBucket(2, 3)
+	for round := range 2 {
+		for i := range 3 {
+			if wait := b.take(now); wait != 0 {
+				t.Errorf("round %d, pull %d of the burst: got a wait of %v, want none", round, i, wait)
+			}
+		}
+		if wait := b.take(now); wait < 500*time.Millisecond || wait > 502*time.Millisecond {
+			t.Errorf("round %d, after the burst: got a wait of %v, want half a second", round, wait)
+		}
+		now = now.Add(time.Hour)
+	}
+	unlimited, one := newBucket(0, 1), newBucket(1, 0)
+	for range 100 {
+		if wait := unlimited.take(now); wait != 0 {
+			t.Fatalf("no limit: got a wait of %v", wait)
+		}
+	}
+	if first, second := one.take(now), one.take(now); first != 0 || second < time.Second {
+		t.Errorf("a burst of 0: got waits of %v and %v, want one at once, then one a second", first, second)
+	}
+}

@@ -17,6 +17,9 @@
 //
 //   - No line is lost: a rename is taken back when the runtime does not open the
 //     log anew.
+//   - A rotated file goes only when the compressed one is safe on the disk.
+//   - No symlink below the pods' log directory is followed, and nothing but a
+//     regular file is touched: pods may write there.
 //   - A container that floods its log is looked at as often as it takes, at most
 //     once a second, and not only each interval: its files are at most as large
 //     as the limit and what it writes in about a second.

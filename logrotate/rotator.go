@@ -180,7 +180,10 @@ func (r *Rotator) lookLocked(ctx context.Context, w *watched, running *sync.Wait
 	if w.busy {
 		return
 	}
-	info, err := os.Stat(w.log.Path)
+	info, err := os.Lstat(w.log.Path)
+	if err == nil && !info.Mode().IsRegular() {
+		err = errors.New("it is not a regular file: something else has put it there")
+	}
 	missing := errors.Is(err, fs.ErrNotExist)
 	switch {
 	case missing: // somebody removed it: what is written goes nowhere
@@ -205,7 +208,7 @@ func (r *Rotator) lookLocked(ctx context.Context, w *watched, running *sync.Wait
 		}
 		var err error
 		if missing {
-			err = r.reopen(ctx, log)
+			err = r.restore(ctx, log)
 		} else {
 			err = r.rotate(ctx, log)
 		}
@@ -246,11 +249,19 @@ func (r *Rotator) complainLocked(w *watched, err error) {
 
 // rotate renames a log and has the runtime open it anew.
 func (r *Rotator) rotate(ctx context.Context, l pod.ContainerLog) error {
-	to := rotatedName(l.Path, time.Now())
-	if _, err := os.Lstat(to); err == nil {
+	d, name, err := openDir(l.Path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // gone with its container
+	}
+	if err != nil {
+		return err
+	}
+	defer d.close()
+	to := rotatedName(name, time.Now())
+	if d.there(to) {
 		return nil // rotated within this second already: the next look is soon
 	}
-	if err := os.Rename(l.Path, to); errors.Is(err, fs.ErrNotExist) {
+	if err := d.rename(name, to); errors.Is(err, fs.ErrNotExist) {
 		return nil // gone with its container
 	} else if err != nil {
 		return fmt.Errorf("rename the log: %w", err)
@@ -258,15 +269,28 @@ func (r *Rotator) rotate(ctx context.Context, l pod.ContainerLog) error {
 	if err := r.reopen(ctx, l); err != nil {
 		// So that the next try finds it. A log that is there again was opened
 		// after all, and must not be lost.
-		if linkErr := os.Link(to, l.Path); linkErr == nil {
-			err = errors.Join(err, os.Remove(to))
+		if linkErr := d.link(to, name); linkErr == nil {
+			err = errors.Join(err, d.remove(to))
 		} else if !errors.Is(linkErr, fs.ErrExist) {
 			err = errors.Join(err, fmt.Errorf("take the rename back: %w", linkErr))
 		}
 		return err
 	}
-	r.tidier.rotated(l.Path)
+	r.tidier.rotated(l.Path, d, name)
 	return nil
+}
+
+// restore has the runtime make a log again that somebody removed.
+func (r *Rotator) restore(ctx context.Context, l pod.ContainerLog) error {
+	d, _, err := openDir(l.Path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return r.reopen(ctx, l)
+	}
+	if err != nil {
+		return err // the runtime would follow the symlink
+	}
+	d.close()
+	return r.reopen(ctx, l)
 }
 
 func (r *Rotator) reopen(ctx context.Context, l pod.ContainerLog) error {

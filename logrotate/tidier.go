@@ -9,9 +9,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 )
@@ -25,6 +23,8 @@ type tidier struct {
 	keep    int // rotated files
 	log     *slog.Logger
 	metrics *metrics
+	// sync forces a file or directory to the disk.
+	sync func(*os.File) error
 
 	mu    sync.Mutex
 	queue []string          // live logs whose files are to be compressed; guarded by mu
@@ -33,12 +33,13 @@ type tidier struct {
 }
 
 func newTidier(keep int, log *slog.Logger, m *metrics) *tidier {
-	return &tidier{keep: keep, log: log, metrics: m, busy: map[string]string{}, poke: make(chan struct{}, 1)}
+	return &tidier{keep: keep, log: log, metrics: m, sync: (*os.File).Sync, busy: map[string]string{}, poke: make(chan struct{}, 1)}
 }
 
-// rotated removes at once what is too much, and leaves the rest to the workers.
-func (t *tidier) rotated(log string) {
-	if err := t.prune(log); err != nil {
+// rotated removes at once what is too much of log, which is name in d, and
+// leaves the rest to the workers.
+func (t *tidier) rotated(log string, d dir, name string) {
+	if err := t.prune(log, d, name); err != nil {
 		t.log.Warn("rotated logs not removed", "log", log, "error", err)
 	}
 	t.mu.Lock()
@@ -57,31 +58,15 @@ func (t *tidier) pokeLocked() {
 	}
 }
 
-// files are the names beside a live log, with their directory.
-func files(log string) ([]string, error) {
-	dir, base := filepath.Split(log)
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return nil, err
-	}
-	var names []string
-	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), base+".") && !e.IsDir() {
-			names = append(names, filepath.Join(dir, e.Name()))
-		}
-	}
-	return names, nil
-}
-
 // prune removes what is too much beside a live log.
-func (t *tidier) prune(log string) error {
-	todo, err := t.look(log)
+func (t *tidier) prune(log string, d dir, name string) error {
+	todo, err := t.look(log, d, name)
 	if err != nil {
 		return err
 	}
 	var errs []error
 	for _, f := range todo.Remove {
-		if err := os.Remove(f); err == nil {
+		if err := d.remove(f); err == nil {
 			t.metrics.pruned.Inc()
 		} else if !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, err)
@@ -90,11 +75,11 @@ func (t *tidier) prune(log string) error {
 	return errors.Join(errs...)
 }
 
-func (t *tidier) look(log string) (tidying, error) {
+func (t *tidier) look(log string, d dir, name string) (tidying, error) {
 	t.mu.Lock()
 	busy := t.busy[log]
 	t.mu.Unlock()
-	names, err := files(log)
+	names, err := d.files(name + ".")
 	return tidy(names, t.keep, busy), err
 }
 
@@ -152,11 +137,16 @@ func (t *tidier) give(log string) {
 // compressFirst compresses the oldest file that waits for it, and asks for
 // another turn when there are more.
 func (t *tidier) compressFirst(ctx context.Context, log string) error {
-	todo, err := t.look(log)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && len(todo.Compress) == 0 {
-		return nil
+	d, name, err := openDir(log)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // gone with its container
 	}
 	if err != nil {
+		return err
+	}
+	defer d.close()
+	todo, err := t.look(log, d, name)
+	if err != nil || len(todo.Compress) == 0 {
 		return err
 	}
 	file := todo.Compress[0]
@@ -166,7 +156,7 @@ func (t *tidier) compressFirst(ctx context.Context, log string) error {
 		t.queue = append(t.queue, log)
 	}
 	t.mu.Unlock()
-	err = compress(ctx, file)
+	err = t.compress(ctx, d, file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // pruned, or gone with its container
 	}
@@ -174,40 +164,43 @@ func (t *tidier) compressFirst(ctx context.Context, log string) error {
 }
 
 // compress replaces a file by a compressed one. A file that goes meanwhile is
-// not brought back.
-func compress(ctx context.Context, file string) (err error) {
-	in, err := os.Open(file)
+// not brought back. The file goes only when the compressed one is on the disk
+// under its name: a power cut leaves one of them whole.
+func (t *tidier) compress(ctx context.Context, d dir, file string) (err error) {
+	in, info, err := d.open(file)
 	if err != nil {
 		return err
 	}
 	defer in.Close()
-	info, err := in.Stat()
-	if err != nil {
+	tmp := file + suffixUnfit
+	if err := d.remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	tmp := file + suffixUnfit
-	out, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, info.Mode().Perm())
+	out, err := d.create(tmp, info.Mode())
 	if err != nil {
 		return err
 	}
 	defer func() {
 		if err != nil {
-			_ = os.Remove(tmp) // the next tidying would
+			_ = d.remove(tmp) // the next tidying would
 		}
 	}()
 	w := gzip.NewWriter(out)
 	_, err = io.Copy(w, &endable{ctx, in})
-	err = errors.Join(err, w.Close(), out.Close())
+	err = errors.Join(err, w.Close(), t.sync(out), out.Close())
 	if err != nil {
-		return fmt.Errorf("compress %s: %w", file, err)
+		return fmt.Errorf("compress %s: %w", in.Name(), err)
 	}
-	if _, err := os.Lstat(file); err != nil {
+	if !d.there(file) {
+		return fs.ErrNotExist
+	}
+	if err := d.rename(tmp, file+suffixGzip); err != nil {
 		return err
 	}
-	if err := os.Rename(tmp, file+suffixGzip); err != nil {
-		return err
+	if err := t.sync(d.file); err != nil {
+		return fmt.Errorf("keep %s: %w", file+suffixGzip, err)
 	}
-	return os.Remove(file)
+	return d.remove(file)
 }
 
 // endable is a reader that ends with its context.

@@ -36,16 +36,15 @@ func (c *counter) of(uid pod.UID) int {
 	return c.n[uid]
 }
 
-func eventually(t *testing.T, what string, ok func() bool) time.Duration {
+func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	start := time.Now()
 	for !ok() {
-		if time.Since(start) > 10*time.Second {
-			t.Fatalf("not within 10 s: %s", what)
+		if time.Since(start) > time.Minute {
+			t.Fatalf("not within a minute: %s", what)
 		}
 		time.Sleep(time.Millisecond)
 	}
-	return time.Since(start)
 }
 
 // TestExitIsSeenThroughRestartsOfTheRuntime runs the real client against a
@@ -89,10 +88,11 @@ func TestExitIsSeenThroughRestartsOfTheRuntime(t *testing.T) {
 	eventually(t, "the first relist", func() bool { return wakes.of(a) > 0 && wakes.of(b) > 0 && wakes.of(c) > 0 && srv.Listeners() == 1 })
 	time.Sleep(2500 * time.Millisecond) // past the relist that follows an opened stream
 
-	before := wakes.of(a)
+	before, lists := wakes.of(a), srv.Count("ListContainers")
 	srv.Exit("a", 1)
-	if took := eventually(t, "the exit of a", func() bool { return wakes.of(a) > before }); took > time.Second {
-		t.Errorf("an exit told by event took %v", took)
+	eventually(t, "the exit of a", func() bool { return wakes.of(a) > before })
+	if n := srv.Count("ListContainers") - lists; n > 0 {
+		t.Errorf("the exit was found by %d relists, want it told by event", n)
 	}
 
 	before = wakes.of(b)
@@ -107,9 +107,7 @@ func TestExitIsSeenThroughRestartsOfTheRuntime(t *testing.T) {
 	srv.Stop()
 	srv.Exit("c", 1)
 	srv.Start()
-	if took := eventually(t, "the exit of c while the runtime was away", func() bool { return wakes.of(c) > before }); took > 3*time.Second {
-		t.Errorf("an exit during a restart of the runtime was seen after %v", took)
-	}
+	eventually(t, "the exit of c while the runtime was away", func() bool { return wakes.of(c) > before })
 	if err := r.Healthy(); err != nil {
 		t.Error(err)
 	}

@@ -1,6 +1,9 @@
 package podconfig_test
 
 import (
+	"fmt"
+	"slices"
+	"strconv"
 	"testing"
 	"testing/synctest"
 
@@ -47,4 +50,28 @@ func TestWhoWatchesProblemsIsToldOfTheirChangesOnly(t *testing.T) {
 			t.Error("told after the end of the subscription")
 		}
 	})
+}
+
+// What podd says of pods that have a name twice: the first of them has it.
+func TestDuplicatesAreNamedWithTheirPlaces(t *testing.T) {
+	at := func(origin string, line int, name string) *pod.Desired {
+		d := desired(pod.SourceFile, origin, name, origin+strconv.Itoa(line))
+		d.Line = line
+		return d
+	}
+	var got []string
+	for _, p := range podconfig.Duplicates([]*pod.Desired{at("/b", 1, "web"), at("/a", 9, "web"), at("/a", 3, "web"), at("/a", 5, "db")}) {
+		got = append(got, fmt.Sprintf("%s:%d %s", p.Origin, p.Line, p.Message))
+	}
+	slices.Sort(got)
+	want := []string{
+		"/a:3 the pod default/web is defined twice; the one at /b:1 has the name",
+		"/a:9 the pod default/web is defined twice; the one at /b:1 has the name",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+	if got := podconfig.Duplicates([]*pod.Desired{at("/a", 1, "web"), at("/b", 1, "db")}); len(got) > 0 {
+		t.Errorf("no duplicates: got %v", got)
+	}
 }

@@ -2,26 +2,29 @@ package prober
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
-	"runtime"
 	"strconv"
+	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"podd/internal/pod"
+	"podd/internal/turns"
 )
 
 // targetsEnv has this test binary be the servers that are probed: in a process
@@ -84,106 +87,146 @@ func startTargets(t testing.TB) (web, rpc int) {
 	return web, rpc
 }
 
-func processTime() time.Duration {
-	var u syscall.Rusage
-	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
-
 type counting struct{ wakes, events atomic.Int64 }
 
 func (c *counting) Wake(pod.UID)                                           { c.wakes.Add(1) }
 func (c *counting) ContainerEvent(*v1.Pod, string, string, string, string) { c.events.Add(1) }
 
-// TestFiveHundredProbesASecondCostLessThanATenthOfACore measures the whole
-// prober against real servers in another process.
-func TestFiveHundredProbesASecondCostLessThanATenthOfACore(t *testing.T) {
-	if testing.Short() || raceDetector {
-		t.Skip("measures processor time")
+// TestAProbeOfEachKindCostsAboutWhatItsRequestCosts compares the prober's processor
+// time, by turns, with that of a loop which makes the same connections or requests
+// with the libraries a Go program has for them, and keeps no results. The targets
+// are in another process.
+func TestAProbeOfEachKindCostsAboutWhatItsRequestCosts(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes half a minute")
 	}
 	web, rpc := startTargets(t)
-	const rate = 500
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	for _, c := range []struct {
 		name  string
 		probe v1.ProbeHandler
+		bare  func() error
+		most  float64
 	}{
-		{"tcp", v1.ProbeHandler{TCPSocket: &v1.TCPSocketAction{Port: intstr.FromInt32(int32(web))}}},
-		{"http", v1.ProbeHandler{HTTPGet: &v1.HTTPGetAction{Path: "/healthz", Port: intstr.FromInt32(int32(web))}}},
-		{"grpc", v1.ProbeHandler{GRPC: &v1.GRPCAction{Port: int32(rpc)}}},
+		{"tcp", v1.ProbeHandler{TCPSocket: &v1.TCPSocketAction{Port: intstr.FromInt32(int32(web))}}, func() error {
+			conn, err := net.Dial("tcp", fmt.Sprint("127.0.0.1:", web))
+			if err == nil {
+				err = conn.Close()
+			}
+			return err
+		}, 2}, // a bare connection is little, and the prober's own share of it much
+		{"http", v1.ProbeHandler{HTTPGet: &v1.HTTPGetAction{Path: "/healthz", Port: intstr.FromInt32(int32(web))}}, func() error {
+			resp, err := client.Get(fmt.Sprintf("http://127.0.0.1:%d/healthz", web))
+			if err == nil {
+				_, err = io.Copy(io.Discard, resp.Body)
+				err = errors.Join(err, resp.Body.Close())
+			}
+			return err
+		}, 1.5},
+		{"grpc", v1.ProbeHandler{GRPC: &v1.GRPCAction{Port: int32(rpc)}}, func() error {
+			conn, err := grpc.NewClient(fmt.Sprint("127.0.0.1:", rpc), grpc.WithTransportCredentials(insecure.NewCredentials()))
+			if err == nil {
+				_, err = grpc_health_v1.NewHealthClient(conn).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{})
+				err = errors.Join(err, conn.Close())
+			}
+			return err
+		}, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			share, runs := measure(t, c.probe, rate)
-			t.Logf("%.0f probes a second: %.3f of a core, %.0f µs each", runs, share, share/runs*1e6)
-			if runs == 0 {
-				t.Fatalf("got less than 90 %% of %d probes a second", rate)
-			}
-			most := 0.1
-			if load := loadAverage(); load > float64(runtime.NumCPU()) {
-				t.Logf("the load is %.1f: the same work takes more time", load)
-				most = 0.2
-			}
-			if per500 := share / runs * rate; per500 > most {
-				t.Errorf("500 probes a second take %.3f of a core, want at most %.2f", per500, most)
+			const rate = 100
+			got := turns.Take(3, func() time.Duration { return probing(t, c.probe, rate) }, func() time.Duration {
+				return perRun(t, func(asked *atomic.Int64) func(context.Context) {
+					return func(ctx context.Context) { atPace(ctx, t, rate, asked, c.bare) }
+				})
+			})
+			t.Logf("processor time of one: %v", got)
+			if r := got.Ratio(); r > c.most {
+				t.Errorf("a probe costs %.2f times its bare request, want %.2f times at most", r, c.most)
 			}
 		})
 	}
 }
 
-// measure probes with rate probes, one a second each, and returns the share of a
-// core and the runs a second: those of the cheapest of several spans, as others
-// use the machine too and their traces in its caches are not the prober's cost.
-func measure(t *testing.T, handler v1.ProbeHandler, rate int) (share, runs float64) {
+// perRun runs it until it has settled and a span was measured, and says what one
+// of what it counts took of the processor.
+func perRun(t *testing.T, make func(asked *atomic.Int64) (run func(context.Context))) time.Duration {
 	var asked atomic.Int64
-	notes := &counting{}
-	p := New(Config{Waker: notes, Events: notes, Log: slog.New(slog.DiscardHandler)})
-	real := p.ask
-	p.ask = func(ctx context.Context, j job) answer {
-		a := real(ctx, j)
-		if a.outcome() == pod.ProbeSucceeded {
-			asked.Add(1)
-		}
-		return a
-	}
-	for i := range rate {
-		name := "pod" + strconv.Itoa(i)
-		spec := &v1.Pod{}
-		spec.Name, spec.Namespace, spec.UID = name, "default", pod.UID(name)
-		spec.Spec.Containers = []v1.Container{{Name: "web", ReadinessProbe: &v1.Probe{
-			ProbeHandler: handler, PeriodSeconds: 1, TimeoutSeconds: 1, SuccessThreshold: 1, FailureThreshold: 3,
-		}}}
-		p.Sync(spec, "127.0.0.1", []pod.ProbeTarget{{
-			Container: &spec.Spec.Containers[0], ContainerID: name, StartedAt: time.Now().Add(-time.Hour),
-		}}, false)
-	}
+	run := make(&asked)
 	ctx, stop := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() { defer close(done); _ = p.Run(ctx) }()
-	time.Sleep(2500 * time.Millisecond) // all have run
-	for range 4 {
-		began, cpu, count := time.Now(), processTime(), asked.Load()
-		time.Sleep(time.Second)
-		took := time.Since(began).Seconds()
-		s, r := (processTime()-cpu).Seconds()/took, float64(asked.Load()-count)/took
-		if r > 0.9*float64(rate) && (runs == 0 || s/r < share/runs) {
-			share, runs = s, r
-		}
+	var done sync.WaitGroup
+	done.Go(func() { run(ctx) })
+	defer func() { stop(); done.Wait() }()
+	time.Sleep(1500 * time.Millisecond) // each has run
+	count, cpu := asked.Load(), processorTime(t)
+	time.Sleep(2 * time.Second)
+	cpu, count = processorTime(t)-cpu, asked.Load()-count
+	if count == 0 {
+		t.Fatal("nobody asked")
 	}
-	stop()
-	<-done
+	return cpu / time.Duration(count)
+}
+
+func processorTime(t *testing.T) time.Duration {
+	t.Helper()
+	d, err := turns.Processor(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// atPace does it rate times a second, each in a goroutine with a second of its own.
+func atPace(ctx context.Context, t *testing.T, rate int, asked *atomic.Int64, do func() error) {
+	var all sync.WaitGroup
+	for i := range rate {
+		all.Go(func() {
+			next := time.NewTimer(time.Duration(i) * time.Second / time.Duration(rate))
+			defer next.Stop()
+			for {
+				select {
+				case <-ctx.Done():
+					return
+				case <-next.C:
+					next.Reset(time.Second)
+				}
+				if err := do(); err != nil {
+					t.Errorf("a bare request: %v", err)
+				}
+				asked.Add(1)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// probing is what a probe takes, with rate of them, one a second each.
+func probing(t *testing.T, handler v1.ProbeHandler, rate int) time.Duration {
+	notes := &counting{}
+	took := perRun(t, func(asked *atomic.Int64) func(context.Context) {
+		p := New(Config{Waker: notes, Events: notes, Log: slog.New(slog.DiscardHandler)})
+		real := p.ask
+		p.ask = func(ctx context.Context, j job) answer {
+			a := real(ctx, j)
+			if a.outcome() == pod.ProbeSucceeded {
+				asked.Add(1)
+			}
+			return a
+		}
+		for i := range rate {
+			name := "pod" + strconv.Itoa(i)
+			spec := &v1.Pod{}
+			spec.Name, spec.Namespace, spec.UID = name, "default", pod.UID(name)
+			spec.Spec.Containers = []v1.Container{{Name: "web", ReadinessProbe: &v1.Probe{
+				ProbeHandler: handler, PeriodSeconds: 1, TimeoutSeconds: 60, SuccessThreshold: 1, FailureThreshold: 3,
+			}}}
+			p.Sync(spec, "127.0.0.1", []pod.ProbeTarget{{
+				Container: &spec.Spec.Containers[0], ContainerID: name, StartedAt: time.Now().Add(-time.Hour),
+			}}, false)
+		}
+		return func(ctx context.Context) { _ = p.Run(ctx) }
+	})
 	if n := notes.events.Load(); n > 0 {
 		t.Errorf("got %d events of failed probes, want none", n)
 	}
-	return share, runs
-}
-
-// loadAverage is the last minute's.
-func loadAverage() (load float64) {
-	text, err := os.ReadFile("/proc/loadavg")
-	if err == nil {
-		_, err = fmt.Sscan(string(text), &load)
-	}
-	if err != nil {
-		return 0
-	}
-	return load
+	return took
 }

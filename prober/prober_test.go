@@ -57,6 +57,25 @@ func TestInitialDelayCountsFromTheContainersStart(t *testing.T) {
 	})
 }
 
+// TestProbesWaitByNoClockThatMayBeSet: a container's start, as the runtime has it,
+// is by the wall clock. In the future, it counts as now.
+func TestProbesWaitByNoClockThatMayBeSet(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		b.succeed()
+		b.at(100 * sec)
+		delayed := func(p *v1.Probe) { p.InitialDelaySeconds = 20 }
+		p := aPod("a", nil, with(every(10), delayed), with(every(10), delayed))
+		target := pod.ProbeTarget{Container: &p.Spec.Containers[0], ContainerID: "a1", StartedAt: time.Now().Add(time.Hour).Round(0)}
+		b.Sync(p, "10.0.0.1", []pod.ProbeTarget{target}, false)
+		b.at(105 * sec)
+		target.StartedAt = time.Now().Add(-time.Hour).Round(0) // said anew, by a clock that was set again
+		b.Sync(p, "10.0.0.1", []pod.ProbeTarget{target}, false)
+		b.at(136 * sec)
+		b.expectRuns("Readiness a1", 120*sec, 130*sec)
+		b.expectRuns("Liveness a1", 120*sec, 130*sec)
+	})
+}
+
 // TestALivenessProbeKillsNoSoonerThanUpstream: the first run comes after one
 // period, and failureThreshold failures in a row make the result.
 func TestALivenessProbeKillsNoSoonerThanUpstream(t *testing.T) {
@@ -418,5 +437,25 @@ func TestSidecarsAreProbed(t *testing.T) {
 		b.Sync(p, "10.0.0.1", []pod.ProbeTarget{{Container: &p.Spec.InitContainers[0], ContainerID: "m1", StartedAt: time.Now()}}, false)
 		b.at(6 * sec)
 		b.expect("a", "mesh", pod.Probes{ContainerID: "m1", Startup: ok, Live: ok})
+	})
+}
+
+// A container that appears while its pod ends (podd was restarted, or it was on
+// its way) is asked whether it is ready, and nothing that could kill it.
+func TestInATerminatingPodOnlyReadinessIsAsked(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		p := aPod("a", nil, every(5), every(5))
+		b.Sync(p, "10.0.0.1", nil, true)
+		b.Sync(p, "10.0.0.1", []pod.ProbeTarget{{Container: &p.Spec.Containers[0], ContainerID: "a1", StartedAt: time.Now()}}, true)
+		slow := aPod("s", every(5), nil, every(5))
+		b.Sync(slow, "10.0.0.2", nil, true)
+		b.Sync(slow, "10.0.0.2", []pod.ProbeTarget{{Container: &slow.Spec.Containers[0], ContainerID: "s1", StartedAt: time.Now()}}, true)
+		b.at(31 * sec)
+		b.expectRuns("Liveness a1")
+		b.expectRuns("Startup s1")
+		b.expectRuns("Liveness s1")
+		if got := b.ran("Readiness a1"); len(got) < 5 {
+			t.Errorf("got readiness asked at %v, want it asked each 5 s", got)
+		}
 	})
 }

@@ -26,7 +26,7 @@ type container struct {
 	pod       *probedPod
 	spec      *v1.Container
 	id        string
-	startedAt time.Time
+	startedAt time.Time // on the prober's own clock
 	// found: it ran before this podd did.
 	found  bool
 	probes [kinds]*probe
@@ -89,7 +89,7 @@ func (p *Prober) targetLocked(pp *probedPod, t *pod.ProbeTarget) (added bool) {
 		return false
 	}
 	now := time.Now()
-	c := &container{pod: pp, spec: t.Container, id: t.ContainerID, startedAt: t.StartedAt}
+	c := &container{pod: pp, spec: t.Container, id: t.ContainerID, startedAt: pod.Happened(t.StartedAt, now)}
 	if c.startedAt.IsZero() {
 		c.startedAt = now
 	}

@@ -6,8 +6,8 @@
 // others what the answers say: pods, problems, events, health and configuration
 // come through the interfaces and functions in Config.
 //
-//	socket (root only)    everything below, /podd/v1/…, /debug/pprof, POST /retry
-//	read-only port        /pods /runningpods/ /metrics /configz /healthz /livez /readyz
+//	socket (root only)    everything below, /configz, /podd/v1/…, /debug/pprof, POST /retry
+//	read-only port        /pods /runningpods/ /metrics /healthz /livez /readyz
 //	healthz port          /healthz /livez /readyz
 //
 // /livez says that podd itself works, /healthz that it can do its work, /readyz
@@ -17,6 +17,10 @@
 //
 //   - On the ports only GET and HEAD do anything, and nothing changes the node.
 //     The socket has one route more that does, POST /retry.
+//   - What a manifest says in confidence (values of env, of headers and queries of
+//     probes and hooks) is whole on the socket and masked on the ports.
+//   - A port has at most 64 connections; one more closes the idlest. Two lists of
+//     pods at a time are answered there.
 //   - No request holds a lock of podd's while it waits for its reader; a health
 //     check that hangs is waited for by one goroutine, however many ask.
 //   - The ports answer to an IP address, localhost and the node's name only, so

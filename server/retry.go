@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+
+	"podd/internal/pod"
 )
 
 // Retried is the answer of POST /retry.
@@ -55,8 +57,8 @@ func (s *Server) retry(w http.ResponseWriter, r *http.Request) {
 // node has refused it.
 func held(p *v1.Pod) bool {
 	switch p.Status.Phase {
-	case v1.PodFailed:
-		return len(p.Status.ContainerStatuses) == 0
+	case v1.PodFailed: // one that has ended waits for nothing, even if nothing is left of it
+		return len(p.Status.ContainerStatuses) == 0 && !pod.EndsForGood(p.Status.Reason)
 	case v1.PodSucceeded:
 		return false
 	}

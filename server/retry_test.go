@@ -22,8 +22,10 @@ func TestRetryIsAskedOfTheSocketByPostOnly(t *testing.T) {
 	})
 	refused, done := aPod("refused", waits), aPod("done", waits)
 	refused.Status = v1.PodStatus{Phase: v1.PodFailed, Reason: "OutOfcpu"}
-	done.Status.Phase = v1.PodFailed // and of one init container less its others still wait
-	n.set(aPod("a", runs), aPod("b", waits), refused, done)
+	done.Status.Phase = v1.PodFailed  // and of one init container less its others still wait
+	evicted := aPod("evicted", waits) // before a boot, which took its containers
+	evicted.Status = v1.PodStatus{Phase: v1.PodFailed, Reason: pod.ReasonEvicted}
+	n.set(aPod("a", runs), aPod("b", waits), refused, done, evicted)
 	for _, tt := range []struct {
 		listener, method, query, body string
 		code                          int

@@ -38,12 +38,17 @@ func (s *Server) healthzRoutes() http.Handler {
 func (s *Server) readOnlyRoutes() http.Handler {
 	mux := http.NewServeMux()
 	s.addReadOnly(mux)
+	s.addLists(mux, maskedPods, s.few)
 	return s.metrics.count("readonly", s.ownHost(readOnly(mux)))
 }
 
 func (s *Server) socketRoutes() http.Handler {
 	mux := http.NewServeMux()
 	s.addReadOnly(mux)
+	s.addLists(mux, podList, func(all http.HandlerFunc) http.HandlerFunc { return all })
+	if s.config.Configz != nil {
+		mux.HandleFunc("/configz", func(w http.ResponseWriter, r *http.Request) { s.json(w, r, s.config.Configz()) })
+	}
 	mux.HandleFunc("/podd/v1/pods", s.watchable(func(*http.Request) any { return s.listing() }))
 	mux.HandleFunc("/podd/v1/problems", func(w http.ResponseWriter, r *http.Request) { s.json(w, r, s.problems()) })
 	mux.HandleFunc("/podd/v1/events", s.watchable(s.events))
@@ -71,22 +76,22 @@ func (s *Server) addHealth(mux *http.ServeMux) {
 	}
 }
 
+// addReadOnly adds what the read-only port and the socket answer alike.
 func (s *Server) addReadOnly(mux *http.ServeMux) {
 	s.addHealth(mux)
-	mux.HandleFunc("/pods", func(w http.ResponseWriter, r *http.Request) { s.json(w, r, podList(s.config.Pods.Pods())) })
-	running := func(w http.ResponseWriter, r *http.Request) { s.json(w, r, runningPods(s.config.Pods.Pods())) }
-	mux.HandleFunc("/runningpods", running)
-	mux.HandleFunc("/runningpods/", running)
 	for path, gather := range map[string]prometheus.Gatherer{"/metrics": s.config.Gather, "/metrics/probes": s.config.GatherProbes} {
 		if gather != nil {
 			mux.Handle(path, promhttp.HandlerFor(gather, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: 30 * time.Second}))
 		}
 	}
-	if s.config.Configz != nil {
-		mux.HandleFunc("/configz", func(w http.ResponseWriter, r *http.Request) {
-			s.json(w, r, s.config.Configz())
-		})
-	}
+}
+
+// addLists adds the lists of pods: whole or masked, bounded or not.
+func (s *Server) addLists(mux *http.ServeMux, list func([]*v1.Pod) *v1.PodList, bound func(http.HandlerFunc) http.HandlerFunc) {
+	mux.HandleFunc("/pods", bound(func(w http.ResponseWriter, r *http.Request) { s.json(w, r, list(s.config.Pods.Pods())) }))
+	running := bound(func(w http.ResponseWriter, r *http.Request) { s.json(w, r, runningPods(s.config.Pods.Pods())) })
+	mux.HandleFunc("/runningpods", running)
+	mux.HandleFunc("/runningpods/", running)
 }
 
 // readOnly refuses what would change something, though nothing behind it does.

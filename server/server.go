@@ -88,6 +88,7 @@ type Server struct {
 	log     *slog.Logger
 	metrics *metrics
 	health  *health
+	lists   chan struct{} // of places for lists of pods on the port
 
 	listeners []listener
 	lock      *lock
@@ -104,12 +105,12 @@ func New(c Config) *Server {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Server{config: c, log: c.Log, metrics: newMetrics(c.Metrics), health: newHealth(c.Health)}
+	return &Server{config: c, log: c.Log, metrics: newMetrics(c.Metrics), health: newHealth(c.Health), lists: make(chan struct{}, maxLists)}
 }
 
 // Listen takes the socket and the ports, or says which it cannot have and what
 // to do. Call it before anything that a second podd must not do. After an error
-// nothing is held; after success Run must be called, which releases all.
+// nothing is held; after success Run must be called, or Close, which release all.
 func (s *Server) Listen() error {
 	held, err := takeLock(s.config.Socket)
 	if err != nil {
@@ -185,6 +186,9 @@ func (s *Server) Run(ctx context.Context) error {
 			ErrorLog:          slog.NewLogLogger(s.log.With("listener", l.name).Handler(), slog.LevelDebug),
 			BaseContext:       func(net.Listener) context.Context { return ctx },
 		}
+		if l.name != "socket" {
+			server.IdleTimeout, server.ConnState = portIdleTimeout, newConnections(maxConnections).note
+		}
 		wg.Go(func() {
 			if err := server.Serve(l.Listener); !errors.Is(err, http.ErrServerClosed) {
 				cancel(fmt.Errorf("serve on %s: %w", l.Addr(), err))
@@ -206,6 +210,9 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	return nil
 }
+
+// Close is for who does not come to call Run after Listen.
+func (s *Server) Close() { s.release() }
 
 // release closes what is open and removes the socket. Twice is once.
 func (s *Server) release() {

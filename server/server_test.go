@@ -120,7 +120,7 @@ func TestWhoAnswersWhat(t *testing.T) {
 	}{
 		{"/healthz", 200, 200, 200}, {"/healthz/ping", 200, 200, 200}, {"/livez", 200, 200, 200}, {"/readyz?verbose", 200, 200, 200},
 		{"/healthz/nothing", 404, 404, 404},
-		{"/pods", 200, 200, 404}, {"/runningpods/", 200, 200, 404}, {"/metrics", 200, 200, 404}, {"/metrics/probes", 200, 200, 404}, {"/configz", 200, 200, 404},
+		{"/pods", 200, 200, 404}, {"/runningpods/", 200, 200, 404}, {"/metrics", 200, 200, 404}, {"/metrics/probes", 200, 200, 404}, {"/configz", 200, 404, 404},
 		{"/podd/v1/pods", 200, 404, 404}, {"/podd/v1/problems", 200, 404, 404}, {"/podd/v1/events", 200, 404, 404},
 		{"/podd/v1/version", 200, 404, 404}, {"/debug/pprof/", 200, 404, 404}, {"/", 404, 404, 404},
 	}

@@ -1,7 +1,6 @@
 package status
 
 import (
-	"net/netip"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -142,7 +141,7 @@ func (c *computation) addresses(s *v1.PodStatus) {
 	case c.pod.Spec.HostNetwork:
 		ips = c.options.HostIPs
 	case len(c.report.Observed.Sandboxes) > 0:
-		ips = c.sortIPs(c.report.Observed.Sandboxes[0].IPs)
+		ips = pod.PodIPs(c.report.Observed.Sandboxes[0].IPs, c.options.HostIPs)
 	}
 	if len(ips) == 0 {
 		s.PodIP, s.PodIPs = c.previous.PodIP, c.previous.PodIPs
@@ -152,35 +151,6 @@ func (c *computation) addresses(s *v1.PodStatus) {
 		s.PodIPs = append(s.PodIPs, v1.PodIP{IP: ip})
 	}
 	s.PodIP = ips[0]
-}
-
-// sortIPs keeps one address of each family, that of the node's first address
-// first (kubernetes/kubernetes#97979).
-func (c *computation) sortIPs(all []string) []string {
-	var four, six string
-	for _, s := range all {
-		ip, err := netip.ParseAddr(s)
-		switch {
-		case err != nil:
-		case ip.Is4() && four == "":
-			four = ip.String()
-		case ip.Is6() && six == "":
-			six = ip.String()
-		}
-	}
-	first, second := four, six
-	if len(c.options.HostIPs) > 0 {
-		if ip, err := netip.ParseAddr(c.options.HostIPs[0]); err == nil && ip.Is6() {
-			first, second = six, four
-		}
-	}
-	var ips []string
-	for _, ip := range []string{first, second} {
-		if ip != "" {
-			ips = append(ips, ip)
-		}
-	}
-	return ips
 }
 
 // seconds is the precision in which the API speaks; comparing finer times would

@@ -348,3 +348,120 @@ func TestBackOffIsShownUntilTheSuccessorRuns(t *testing.T) {
 		t.Errorf("the pod is stopped: got %+v", s.State)
 	}
 }
+
+// What a runtime cannot do is not shown as done.
+func TestMountsAreShownAsTheyAre(t *testing.T) {
+	enabled, disabled, ifPossible := v1.RecursiveReadOnlyEnabled, v1.RecursiveReadOnlyDisabled, v1.RecursiveReadOnlyIfPossible
+	for _, tc := range []struct {
+		mount v1.VolumeMount
+		node  bool // can do it
+		want  *v1.RecursiveReadOnlyMode
+	}{
+		{v1.VolumeMount{}, true, nil},
+		{v1.VolumeMount{ReadOnly: true}, true, &disabled},
+		{v1.VolumeMount{ReadOnly: true, RecursiveReadOnly: &disabled}, true, &disabled},
+		{v1.VolumeMount{ReadOnly: true, RecursiveReadOnly: &enabled}, true, &enabled},
+		{v1.VolumeMount{ReadOnly: true, RecursiveReadOnly: &ifPossible}, true, &enabled},
+		{v1.VolumeMount{ReadOnly: true, RecursiveReadOnly: &ifPossible}, false, &disabled},
+	} {
+		tc.mount.Name, tc.mount.MountPath = "v", "/v"
+		r := aScene(with("a", running(0, 2)), func(s *scene) { s.spec().Containers[0].VolumeMounts = []v1.VolumeMount{tc.mount} })
+		got := Options{RecursiveReadOnly: tc.node}.Compute(r, v1.PodStatus{}).ContainerStatuses[0].VolumeMounts
+		want := []v1.VolumeMountStatus{{Name: "v", MountPath: "/v", ReadOnly: tc.mount.ReadOnly, RecursiveReadOnly: tc.want}}
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("%+v, node can: %v: (-want +got)\n%s", tc.mount, tc.node, d)
+		}
+	}
+}
+
+// A container that a person added to look inside has a status, and no say in the
+// pod's.
+func TestEphemeralContainersHaveAStatus(t *testing.T) {
+	s := compute(aScene(with("a", running(0, 2)), func(s *scene) {
+		s.spec().EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "look", Image: "i"}}}
+		s.saw("look", []pod.Container{exited(0, 1, 5)})
+	}), v1.PodStatus{})
+	if len(s.EphemeralContainerStatuses) != 1 || s.EphemeralContainerStatuses[0].State.Terminated == nil || s.Phase != v1.PodRunning {
+		t.Errorf("got %s and %+v, want Running, and the end of look", s.Phase, s.EphemeralContainerStatuses)
+	}
+}
+
+// The image is the manifest's where the runtime does not name it, and the
+// runtime's where it does.
+func TestTheImageOfAContainer(t *testing.T) {
+	for _, tc := range [][2]string{{"", "localhost/podd/a:1"}, {"docker.io/library/a:1", "docker.io/library/a:1"}} {
+		r := aScene(with("a", running(0, 2)))
+		r.Observed.Containers[0].Image = tc[0]
+		if got := compute(r, v1.PodStatus{}).ContainerStatuses[0].Image; got != tc[1] {
+			t.Errorf("the runtime says %q: got %q, want %q", tc[0], got, tc[1])
+		}
+	}
+}
+
+// Regular containers are listed by name, init containers in their order.
+func TestTheOrderOfStatuses(t *testing.T) {
+	s := compute(aScene(withInit("z", exited(0, 0, 2)), withInit("y", exited(0, 0, 3)), with("b", running(0, 4)), with("a", running(0, 4))), v1.PodStatus{})
+	got := ""
+	for _, cs := range append(s.InitContainerStatuses, s.ContainerStatuses...) {
+		got += cs.Name
+	}
+	if got != "zyab" {
+		t.Errorf("got %s, want zyab", got)
+	}
+}
+
+// A pod with a container of which the runtime knows no end is not done while that
+// may still run, and is once the node has stopped all of it.
+func TestNoEndWhileAContainerMayRun(t *testing.T) {
+	scene := func(p pod.Phase) pod.Report {
+		r := aScene(policy(never), phase(p), with("a", unknown(0)), with("b", exited(0, 0, 5)))
+		r.Failed, r.Reason = true, "DeadlineExceeded"
+		return r
+	}
+	before := compute(aScene(policy(never), with("a", running(0, 2)), with("b", running(0, 2))), v1.PodStatus{})
+	for p, want := range map[pod.Phase]v1.PodPhase{
+		pod.PhaseRunning: v1.PodRunning, pod.PhaseTerminating: v1.PodRunning, pod.PhaseTerminated: v1.PodFailed,
+	} {
+		if got := compute(scene(p), before); got.Phase != want {
+			t.Errorf("in phase %v: got %s, want %s", p, got.Phase, want)
+		}
+	}
+	if got := compute(scene(pod.PhaseRunning), v1.PodStatus{}); got.Phase == v1.PodFailed {
+		t.Errorf("with no status before: got %s, while a container may run", got.Phase)
+	}
+}
+
+// A quota or shares of the least that there is stand for anything below, too.
+func TestResourcesOfARunningContainer(t *testing.T) {
+	list := func(cpu, memory string) v1.ResourceList {
+		return v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu), v1.ResourceMemory: resource.MustParse(memory)}
+	}
+	for name, tc := range map[string]struct {
+		runtime       pod.ContainerResources
+		limit, memory string // got
+		request       string
+	}{
+		"nothing told":     {pod.ContainerResources{}, "500m", "64Mi", "100m"},
+		"another limit":    {pod.ContainerResources{CPUPeriod: 100_000, CPUQuota: 20_000, MemoryLimitInBytes: 1 << 20, CPUShares: 512}, "200m", "1Mi", "500m"},
+		"no quota":         {pod.ContainerResources{CPUPeriod: 100_000, CPUQuota: -1}, "500m", "64Mi", "100m"},
+		"a quota of zero":  {pod.ContainerResources{CPUPeriod: 100_000}, "500m", "64Mi", "100m"},
+		"the least shares": {pod.ContainerResources{CPUShares: 2}, "500m", "64Mi", "2m"},
+		"too few shares":   {pod.ContainerResources{CPUShares: 1}, "500m", "64Mi", "100m"},
+	} {
+		r := aScene(with("a", running(0, 2)), func(s *scene) {
+			s.spec().Containers[0].Resources = v1.ResourceRequirements{Limits: list("500m", "64Mi"), Requests: list("100m", "64Mi")}
+			s.Observed.Containers[0].Resources = &tc.runtime
+		})
+		got := compute(r, v1.PodStatus{}).ContainerStatuses[0].Resources
+		if l, m, q := got.Limits.Cpu().String(), got.Limits.Memory().String(), got.Requests.Cpu().String(); l != tc.limit || m != tc.memory || q != tc.request {
+			t.Errorf("%s: got limits %s, %s and a request of %s, want %s, %s and %s", name, l, m, q, tc.limit, tc.memory, tc.request)
+		}
+	}
+	least := aScene(with("a", running(0, 2)), func(s *scene) {
+		s.spec().Containers[0].Resources = v1.ResourceRequirements{Limits: list("5m", "1Mi"), Requests: list("1m", "1Mi")}
+		s.Observed.Containers[0].Resources = &pod.ContainerResources{CPUPeriod: 100_000, CPUQuota: 1000, CPUShares: 2}
+	})
+	if got := compute(least, v1.PodStatus{}).ContainerStatuses[0].Resources; got.Limits.Cpu().String() != "5m" || got.Requests.Cpu().String() != "1m" {
+		t.Errorf("below the least: got %v, want what was asked for", got)
+	}
+}

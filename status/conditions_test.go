@@ -3,6 +3,8 @@ package status
 import (
 	"strings"
 	"testing"
+	"time"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
@@ -110,5 +112,39 @@ func TestTransitionTimesMoveWithTheStatusOnly(t *testing.T) {
 	}
 	if want := "True10s True10s Fals30s Fals30s True50s"; strings.Join(got, " ") != want {
 		t.Errorf("got %v, want %s", got, want)
+	}
+}
+
+// A change that podd learns of late, or a clock that was set back, gives a
+// condition no time before the one that it had.
+func TestTransitionTimesNeverGoBack(t *testing.T) {
+	s := compute(aScene(lookAt(50), noSandbox(), with("a")), v1.PodStatus{})
+	for i := range s.Conditions {
+		s.Conditions[i].LastTransitionTime = seconds(at(50))
+	}
+	s = compute(aScene(lookAt(40), with("a", running(0, 20))), s)
+	for _, kind := range []v1.PodConditionType{v1.PodReady, v1.ContainersReady, v1.PodReadyToStartContainers} {
+		c := condition(s.Conditions, kind)
+		if got := c.LastTransitionTime.Sub(t0); c.Status != v1.ConditionTrue || got < 50*time.Second {
+			t.Errorf("%s: got %s since %v, want True, and no sooner than 50s", kind, c.Status, got)
+		}
+	}
+}
+
+// Termination messages share 12 KiB; where one is cut, it ends with a whole rune.
+func TestTerminationMessagesAreCutBetweenRunes(t *testing.T) {
+	for text, want := range map[string]int{
+		strings.Repeat("x", 7000):                6144,
+		"x" + strings.Repeat("\u00e9", 4000):     6143,
+		"x" + strings.Repeat("\U0001f6a2", 2000): 6141,
+		strings.Repeat("x", 6144):                6144,
+	} {
+		end := exited(0, 1, 5)
+		end.Message = text
+		s := compute(aScene(policy(never), with("a", end), with("b", running(0, 2))), v1.PodStatus{})
+		got := s.ContainerStatuses[0].State.Terminated.Message
+		if len(got) != want || !utf8.ValidString(got) || !strings.HasPrefix(text, got) {
+			t.Errorf("a message of %d bytes: got %d, valid %v, want its first %d", len(text), len(got), utf8.ValidString(got), want)
+		}
 	}
 }

@@ -52,13 +52,14 @@ func (c *computation) mayRun() bool {
 	return false
 }
 
-// tally counts containers the way the kubelet's getPhase does.
+// tally counts containers the way the kubelet's getPhase does. There is no count
+// of containers without a status: Compute gives each one of the spec its own.
 type tally struct {
 	spec          *v1.PodSpec
 	restartingAll bool
 
 	pendingInit, pendingSidecars, failedInit int
-	unknown, running, waiting                int
+	running, waiting                         int
 	stopped, stoppedForGood, succeeded       int
 }
 
@@ -75,16 +76,17 @@ func (c *computation) computePhase(s *v1.PodStatus) v1.PodPhase {
 	}
 	for i := range c.pod.Spec.Containers {
 		spec := &c.pod.Spec.Containers[i]
-		t.regular(spec, find(s.ContainerStatuses, spec.Name))
+		last := c.report.Observed.Latest(spec.Name)
+		t.regular(spec, find(s.ContainerStatuses, spec.Name), last != nil && c.report.Followed[last.ID])
 	}
 	switch {
 	case t.failedInit > 0:
 		return v1.PodFailed
 	case t.pendingInit > 0, t.pendingSidecars > 0 && !c.regularInSandbox(), t.waiting > 0:
 		return c.orFailed(v1.PodPending)
-	case t.running > 0 && t.unknown == 0:
+	case t.running > 0:
 		return v1.PodRunning
-	case t.running == 0 && t.stopped > 0 && t.unknown == 0:
+	case t.stopped > 0:
 		if c.over() || t.stopped == t.stoppedForGood {
 			if t.stopped == t.succeeded {
 				return v1.PodSucceeded
@@ -128,8 +130,6 @@ func (t *tally) init(spec *v1.Container, s *v1.ContainerStatus) {
 // phase, only whether it was ever up.
 func (t *tally) sidecar(s *v1.ContainerStatus) {
 	switch {
-	case s == nil:
-		t.unknown++
 	case s.State.Running != nil:
 		if s.Started == nil || !*s.Started {
 			t.pendingSidecars++
@@ -141,18 +141,18 @@ func (t *tally) sidecar(s *v1.ContainerStatus) {
 	}
 }
 
-func (t *tally) regular(spec *v1.Container, s *v1.ContainerStatus) {
+// regular counts a container; followed says that a successor comes whatever its
+// exit code.
+func (t *tally) regular(spec *v1.Container, s *v1.ContainerStatus, followed bool) {
 	end := lastEnd(s)
 	switch {
-	case s == nil:
-		t.unknown++
 	case s.State.Running != nil:
 		t.running++
 	case end == nil:
 		t.waiting++
 	default:
 		t.stopped++
-		if !t.again(spec, end) {
+		if !followed && !t.again(spec, end) {
 			t.stoppedForGood++
 		}
 		// One that waits to be started again has not succeeded, however it

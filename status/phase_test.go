@@ -28,6 +28,7 @@ func TestPhaseByPolicyAndState(t *testing.T) {
 		{"second one created", []option{with("a", created(1), exited(0, 1, 5))}, v1.PodRunning, v1.PodRunning, v1.PodFailed},
 		{"pull fails", []option{with("a"), waits("a", "ErrImagePull")}, v1.PodPending, v1.PodPending, v1.PodPending},
 		{"one of two runs", []option{with("a", running(0, 2)), with("b", exited(0, 1, 5))}, v1.PodRunning, v1.PodRunning, v1.PodRunning},
+		{"one of two lost", []option{with("a", running(0, 2)), with("b", unknown(0))}, v1.PodPending, v1.PodPending, v1.PodPending},
 		{"one of two not made", []option{with("a", running(0, 2)), with("b")}, v1.PodPending, v1.PodPending, v1.PodPending},
 		{"exit 0 and 0", []option{with("a", exited(0, 0, 5)), with("b", exited(0, 0, 6))}, v1.PodRunning, v1.PodSucceeded, v1.PodSucceeded},
 		{"exit 0 and 1", []option{with("a", exited(0, 0, 5)), with("b", exited(0, 1, 6))}, v1.PodRunning, v1.PodRunning, v1.PodFailed},
@@ -45,6 +46,31 @@ func TestPhaseByPolicyAndState(t *testing.T) {
 			if got.Phase != want {
 				t.Errorf("%s under %s: got %s, want %s", tt.name, p, got.Phase, want)
 			}
+		}
+	}
+}
+
+// A container that the runtime lost sight of has ended as far as anybody can
+// know, or never ran: the pod is Running beside another that runs only in the
+// first case.
+func TestPhaseWithAContainerThatTheRuntimeLostSightOf(t *testing.T) {
+	both := func(b pod.Container) []option {
+		return []option{with("a", running(0, 2)), with("b", b)}
+	}
+	for _, tc := range []struct {
+		before pod.Container
+		want   v1.PodPhase
+	}{
+		{running(0, 2), v1.PodRunning},
+		{created(0), v1.PodPending},
+	} {
+		before := compute(aScene(both(tc.before)...), v1.PodStatus{})
+		s := compute(aScene(both(unknown(0))...), before)
+		if s.Phase != tc.want {
+			t.Errorf("it was %v before: got %s, want %s", tc.before.State, s.Phase, tc.want)
+		}
+		if ready := condition(s.Conditions, v1.PodReady); ready.Status != v1.ConditionFalse {
+			t.Errorf("it was %v before: got Ready %s, want False", tc.before.State, ready.Status)
 		}
 	}
 }
@@ -103,5 +129,21 @@ func TestRejectedPodFailsBeforeAnythingWasMade(t *testing.T) {
 	got := compute(aScene(noSandbox(), failed("HostPortConflict"), with("a")), v1.PodStatus{})
 	if got.Phase != v1.PodFailed || got.Reason != "HostPortConflict" {
 		t.Errorf("got %s %q, want Failed HostPortConflict", got.Phase, got.Reason)
+	}
+}
+
+// A successor follows whatever the exit code is: a terminal phase would be final,
+// and the pod runs on.
+func TestPhaseWhileAStoppedContainerIsStartedAnew(t *testing.T) {
+	for _, p := range []v1.RestartPolicy{v1.RestartPolicyOnFailure, v1.RestartPolicyNever} {
+		r := aScene(policy(p), with("a", exited(0, 0, 5)))
+		r.Followed = map[string]bool{"a-0": true}
+		if got := compute(r, v1.PodStatus{Phase: v1.PodRunning}).Phase; got != v1.PodRunning {
+			t.Errorf("%s: got %s, want Running", p, got)
+		}
+		r.Followed = map[string]bool{"a-7": true}
+		if got := compute(r, v1.PodStatus{Phase: v1.PodRunning}).Phase; got != v1.PodSucceeded {
+			t.Errorf("%s, one that is no more: got %s, want Succeeded", p, got)
+		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"podd/internal/pod"
 )
@@ -165,5 +166,40 @@ func BenchmarkReport(b *testing.B) {
 	r := aScene(with("a", running(0, 2)), with("b", running(1, 3), exited(0, 1, 2)))
 	for b.Loop() {
 		w.Report(r)
+	}
+}
+
+func TestOptionsCountFromTheNextReportOn(t *testing.T) {
+	w := NewWriter(Config{})
+	r := aScene(with("a", running(0, 2)))
+	w.Report(r)
+	w.SetOptions(Options{RuntimeName: "cri-o", HostIPs: []string{"192.0.2.7"}})
+	w.Report(r)
+	if s := w.Pod("u1").Status; s.HostIP != "192.0.2.7" || s.ContainerStatuses[0].ContainerID != "cri-o://a-0" {
+		t.Errorf("got %s, %s", s.HostIP, s.ContainerStatuses[0].ContainerID)
+	}
+}
+
+// What an apiserver's update changes of a pod is taken up though its status says
+// the same.
+func TestAnUpdateOfThePodIsTakenUp(t *testing.T) {
+	now := metav1.NewTime(at(90))
+	for name, change := range map[string]func(*v1.Pod){
+		"version":    func(p *v1.Pod) { p.ResourceVersion = "2" },
+		"generation": func(p *v1.Pod) { p.Generation = 2 },
+		"deletion":   func(p *v1.Pod) { p.DeletionTimestamp = &now },
+	} {
+		w := NewWriter(Config{})
+		r := aScene(with("a", running(0, 2)))
+		w.Report(r)
+		changed := r.Desired.Pod.DeepCopy()
+		change(changed)
+		again := *r.Desired
+		again.Pod = changed
+		r.Desired = &again
+		w.Report(r)
+		if got := w.Pod("u1"); got.ResourceVersion != changed.ResourceVersion || got.Generation != changed.Generation || !got.DeletionTimestamp.Equal(changed.DeletionTimestamp) {
+			t.Errorf("%s: got %s, %d, %v", name, got.ResourceVersion, got.Generation, got.DeletionTimestamp)
+		}
 	}
 }

@@ -13,12 +13,14 @@ pods() {
 	"$lib/crictl" --config=/dev/null --runtime-endpoint unix:///run/podd/containerd.sock --timeout 30s pods -q
 }
 
-# end_pods waits up to two minutes for podd to end them, each with its grace.
+# end_pods waits up to two minutes for podd to end them, each with its grace. What
+# it writes lies in a directory that only root can enter: a name beside it could be
+# somebody's link to any file.
 end_pods() {
 	left=$(pods) || return 1
 	[ -n "$left" ] || return 0
-	empty=$(mktemp -d)
-	"$podd" run --config="$config" --pod-manifest-path="$empty" >"$empty.log" 2>&1 &
+	own=$(mktemp -d) && mkdir "$own/empty" || return 1
+	"$podd" run --config="$config" --pod-manifest-path="$own/empty" >"$own/log" 2>&1 &
 	agent=$!
 	for _ in $(seq 120); do
 		left=$(pods) && [ -z "$left" ] && break
@@ -27,14 +29,13 @@ end_pods() {
 	done
 	kill "$agent" 2>/dev/null
 	wait "$agent" 2>/dev/null
-	rmdir "$empty"
 	if [ -n "$left" ]; then
 		echo "these pods did not end; look at them with $lib/crictl --runtime-endpoint unix:///run/podd/containerd.sock pods:" >&2
 		echo "$left" >&2
-		tail -n 5 "$empty.log" >&2
-		return 1
+		tail -n 5 "$own/log" >&2
 	fi
-	rm "$empty.log"
+	rm -r "$own"
+	[ -z "$left" ]
 }
 
 systemctl stop podd.service

@@ -59,6 +59,17 @@ func TestUnitsLetPodsOutliveThem(t *testing.T) {
 	}
 }
 
+// TestOnlyTheAgentHasABoundOfItsMemory: podd is started again and nothing is lost,
+// but below the runtime's unit are the shims of all pods.
+func TestOnlyTheAgentHasABoundOfItsMemory(t *testing.T) {
+	if !strings.Contains(unit(t, AgentUnit), "\nMemoryMax=") {
+		t.Errorf("%s has no MemoryMax", AgentUnit)
+	}
+	if strings.Contains(unit(t, RuntimeUnit), "\nMemoryMax=") {
+		t.Errorf("%s has a MemoryMax", RuntimeUnit)
+	}
+}
+
 func unit(t *testing.T, name string) string {
 	t.Helper()
 	text, err := Units.ReadFile("units/" + name)

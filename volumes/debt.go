@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"podd/internal/pod"
+	"podd/internal/wipe"
 )
 
 // Debt is a pod's directory that TearDown could not remove. The pod itself has
@@ -126,7 +127,7 @@ func (m *Mounter) settle(uid pod.UID, err error) {
 		}
 		return
 	}
-	d := &Debt{UID: uid, Path: m.podDir(uid), Message: m.sentence(err), Since: now, Tries: 1}
+	d := &Debt{UID: uid, Path: m.podDir(uid), Message: reason(err, searchTime) + "; podd tries again and deletes nothing until then", Since: now, Tries: 1}
 	delay := firstRetry
 	if old != nil {
 		d.Since, d.Tries = old.Since, old.Tries+1
@@ -145,20 +146,26 @@ func (m *Mounter) settle(uid pod.UID, err error) {
 	}
 }
 
-// sentence says what is in the way and what to do about it.
-func (m *Mounter) sentence(err error) string {
-	text := err.Error()
-	path := ""
-	if busy, ok := errors.AsType[*busyError](err); ok {
-		path = busy.path
-	} else if mount, ok := errors.AsType[*mountError](err); ok {
-		path = mount.path
-	}
+// reason says what is in the way, who holds it as far as can be found in the time
+// for that, and what to do about it.
+func reason(err error, search time.Duration) string {
+	text, path := err.Error(), inTheWay(err)
 	if path == "" {
-		return text + "; nothing further is deleted, podd tries again"
+		return text
 	}
-	if holder := findHolder(path, searchTime); holder != "" {
-		return text + ": " + holder + "; end it or unmount by hand; podd tries again and deletes nothing until then"
+	if holder := findHolder(path, search); holder != "" {
+		return text + ": " + holder + "; end it or unmount by hand"
 	}
-	return text + "; the process that holds it was not found; podd tries again and deletes nothing until then"
+	return text + "; the process that holds it was not found"
+}
+
+// inTheWay is the mount that an error is of; empty if it is of something else.
+func inTheWay(err error) string {
+	if busy, ok := errors.AsType[*busyError](err); ok {
+		return busy.path
+	}
+	if mount, ok := errors.AsType[*wipe.MountError](err); ok {
+		return mount.Path
+	}
+	return ""
 }

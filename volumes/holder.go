@@ -9,9 +9,13 @@ import (
 	"time"
 )
 
-// searchTime bounds the search for a holder. It runs only when an unmount was
+// Bounds of the search for a holder, which is made only when an unmount was
 // refused, at most once per attempt.
-const searchTime = 200 * time.Millisecond
+const (
+	searchTime = 200 * time.Millisecond
+	// patientSearch is for a person who waits for the answer.
+	patientSearch = 5 * time.Second
+)
 
 // findHolder names a process that uses what is mounted at path: one that has a
 // file open there, or works or has its root there; failing that, one whose own

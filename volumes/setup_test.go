@@ -246,6 +246,22 @@ func TestHostPathTypes(t *testing.T) {
 	mustBe(t, file, "mine")
 }
 
+// The type is looked at when the volume is first set up: what a pod, or its
+// owner, makes of the path later must not keep a container from starting again.
+func TestTheTypeOfAHostPathIsLookedAtOnce(t *testing.T) {
+	m := newMounter(t)
+	path := mkdir(t, filepath.Join(tempDir(t), "d"))
+	p := aPod("u1", host("v", path, v1.HostPathDirectory))
+	mustSetUp(t, m, p)
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	write(t, path, "a file now")
+	mustSetUp(t, m, p)
+	mustTearDown(t, m, "u1")
+	mustSay(t, m.SetUp(t.Context(), p), "is not a directory") // its next life
+}
+
 func TestHostPathOrCreateMakesItWithTheModesOfTheAPI(t *testing.T) {
 	old := syscall.Umask(0o022)
 	defer syscall.Umask(old)

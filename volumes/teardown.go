@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"podd/internal/pod"
+	"podd/internal/wipe"
 )
 
 // TearDown unmounts what is mounted below the pod's directory and deletes the
@@ -37,6 +38,37 @@ func (m *Mounter) TearDown(ctx context.Context, uid pod.UID) error {
 	m.mu.Unlock()
 	m.settle(uid, err)
 	return nil
+}
+
+// Remove is TearDown for a caller who waits for nothing: what cannot be unmounted
+// or deleted is an error that names the volume and who holds it.
+func (m *Mounter) Remove(ctx context.Context, uid pod.UID) error {
+	if err := safeName("pod UID", string(uid)); err != nil {
+		return err
+	}
+	defer m.lock(uid)()
+	err := m.remove(ctx, uid)
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	what := "the directory of pod " + string(uid)
+	if volume := volumeOf(m.podDir(uid), inTheWay(err)); volume != "" {
+		what = fmt.Sprintf("volume %q of pod %s", volume, uid)
+	}
+	return fmt.Errorf("%s is left: %s", what, reason(err, patientSearch))
+}
+
+// volumeOf is the name of the volume that a path below a pod's directory is of.
+func volumeOf(dir, path string) string {
+	rest, ok := strings.CutPrefix(path, dir+"/")
+	parts := strings.Split(rest, "/")
+	switch {
+	case ok && parts[0] == "volumes" && len(parts) > 2:
+		return parts[2]
+	case ok && parts[0] == "volume-subpaths" && len(parts) > 1:
+		return parts[1]
+	}
+	return ""
 }
 
 // Release unmounts what is mounted below the pod's directory and deletes
@@ -67,18 +99,18 @@ func (m *Mounter) remove(ctx context.Context, uid pod.UID) error {
 	}
 	// Reading the mount table costs with everything that is mounted on the
 	// node. Whatever it would show lies in one of these two; should something
-	// be mounted elsewhere, removeTree stops in front of it.
+	// be mounted elsewhere, wipe.Tree stops in front of it.
 	made := exists(dir+"/volumes") || exists(dir+"/volume-subpaths")
 	if made {
 		if err := m.unmountBelow(ctx, dir); err != nil {
 			return err
 		}
 	}
-	err := removeTree(ctx, m.pods, string(uid))
-	var crossing *mountError
+	err := wipe.Tree(ctx, m.pods, string(uid))
+	var crossing *wipe.MountError
 	if errors.As(err, &crossing) {
 		if err = m.unmountBelow(ctx, dir); err == nil {
-			err = removeTree(ctx, m.pods, string(uid))
+			err = wipe.Tree(ctx, m.pods, string(uid))
 		}
 	}
 	m.observeUnmounts(uid, start, err)

@@ -18,6 +18,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"podd/internal/pod"
+	"podd/internal/wipe"
 )
 
 // kubernetes/kubernetes#60987: clean-up scripts and clean-up code went through
@@ -77,9 +78,9 @@ func TestIssue60987BindMountedFileSurvives(t *testing.T) {
 	if err := unix.Mount(data+"/file", point, "", unix.MS_BIND, ""); err != nil {
 		t.Fatal(err)
 	}
-	err := removeTree(t.Context(), m.pods, "u1")
-	if _, ok := errors.AsType[*mountError](err); !ok {
-		t.Errorf("removeTree: got %v, want it to stop at the mount", err)
+	err := wipe.Tree(t.Context(), m.pods, "u1")
+	if _, ok := errors.AsType[*wipe.MountError](err); !ok {
+		t.Errorf("wipe.Tree: got %v, want it to stop at the mount", err)
 	}
 	mustTearDown(t, m, "u1")
 	mustBe(t, data+"/file", "kept")
@@ -357,8 +358,8 @@ func TestIssue60987DeletionNeverCrossesAMount(t *testing.T) {
 		if err := unix.Mount(data, point, "", unix.MS_BIND, ""); err != nil {
 			t.Fatal(err)
 		}
-		err := removeTree(t.Context(), m.pods, "u1")
-		if crossing, ok := errors.AsType[*mountError](err); !ok || crossing.path != point {
+		err := wipe.Tree(t.Context(), m.pods, "u1")
+		if crossing, ok := errors.AsType[*wipe.MountError](err); !ok || crossing.Path != point {
 			t.Errorf("%s: got %v, want it to stop at %s", name, err, point)
 		}
 		mustBe(t, data+"/file", "kept")

@@ -9,7 +9,7 @@ func (s *Step) collect(in *Input, current *pod.Sandbox) {
 	if tidy(in, current) {
 		return
 	}
-	kept := make(map[string]bool)
+	kept := newestDead(in)
 	inUse := make(map[string]bool)
 	if len(in.Observed.Sandboxes) > 0 {
 		inUse[in.Observed.Sandboxes[0].ID] = true
@@ -21,8 +21,7 @@ func (s *Step) collect(in *Input, current *pod.Sandbox) {
 			s.RemoveContainers = append(s.RemoveContainers, c.ID)
 		case c.State != pod.ContainerExited:
 			inUse[c.SandboxID] = true
-		case !kept[c.Name]:
-			kept[c.Name] = true
+		case kept[c.Name] == c:
 			inUse[c.SandboxID] = true
 		default:
 			s.RemoveContainers = append(s.RemoveContainers, c.ID)
@@ -33,6 +32,19 @@ func (s *Step) collect(in *Input, current *pod.Sandbox) {
 			s.RemoveSandboxes = append(s.RemoveSandboxes, sb.ID)
 		}
 	}
+}
+
+// newestDead are the dead containers with the highest attempt of their name. The
+// times at which they were made say nothing: the clock may have been set.
+func newestDead(in *Input) map[string]*pod.Container {
+	newest := make(map[string]*pod.Container)
+	for i := range in.Observed.Containers {
+		c := &in.Observed.Containers[i]
+		if best := newest[c.Name]; c.State == pod.ContainerExited && (best == nil || c.RestartCount > best.RestartCount) {
+			newest[c.Name] = c
+		}
+	}
+	return newest
 }
 
 // tidy says without more ado that there is nothing to collect, as in most looks:

@@ -1,10 +1,6 @@
 package plan
 
-import (
-	"time"
-
-	"podd/internal/pod"
-)
+import "podd/internal/pod"
 
 // messageDeadline is the kubelet's (pkg/kubelet/active_deadline.go).
 const messageDeadline = "Pod was active on the node longer than the specified deadline"
@@ -16,7 +12,7 @@ func (s *Step) deadline(in *Input) {
 	if s.End != nil || seconds == nil || in.StartTime.IsZero() {
 		return
 	}
-	over := in.StartTime.Add(time.Duration(*seconds) * time.Second)
+	over := in.StartTime.Add(pod.Seconds(*seconds))
 	if over.After(in.Now) {
 		s.wakeAt(over)
 		return

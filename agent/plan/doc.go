@@ -15,7 +15,8 @@
 // What a wanted pod needs is asked in this order; the first that has an answer
 // makes the step, and the next look goes on from there:
 //
-//	has it run to its end, or did the node end it?     end.go, deadline.go
+//	has it run to its end, or did the node end it,
+//	now or before?                                     end.go, deadline.go
 //	does a container's end restart all of them?        reset.go
 //	does something run that must not, or not so?       containers.go, probes.go
 //	is there a sandbox to run in?                      sandbox.go

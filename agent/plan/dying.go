@@ -22,7 +22,7 @@ func (s *Step) mayDie(in *Input, c *pod.Container, current *pod.Sandbox) time.Ti
 		c.FinishedAt.After(in.Now) {
 		return time.Time{}
 	}
-	return c.FinishedAt.Add(dying)
+	return pod.Happened(c.FinishedAt, in.Now).Add(dying)
 }
 
 // sandboxMayDie is the same for all containers of a sandbox, which are killed one

@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"podd/agent/plan"
+	"podd/internal/pod"
 )
 
 // Whoever stops a sandbox behind podd's back kills its containers, has the
@@ -49,5 +50,23 @@ func TestASandboxThatSomebodyStops(t *testing.T) {
 	in.Memory.Sandbox, in.Memory.Died = "s0", noon.Add(time.Hour)
 	if got, want := describe(plan.Next(in)), "release s0, sandbox 1"; got != want {
 		t.Errorf("the clock was set back: got %s, want %s", got, want)
+	}
+}
+
+// A pod that cannot begin again is lost only when the kill of a container is known
+// not to be the beginning of its sandbox's end, which somebody else is at.
+func TestAPodIsNotCalledLostWhileItsSandboxMayBeDying(t *testing.T) {
+	p := aPod(policy(v1.RestartPolicyNever), inits("mesh!"), containers("web", "side"))
+	killed := ctr("mesh", "exited 137", 1, 1)
+	killed.FinishedAt = noon
+	in := input(p, look(ready(1), dead(0), killed, web("exited 0", 0, 0)))
+	step := plan.Next(in)
+	if got, want := describe(step), "wake 300ms"; got != want || step.End != nil {
+		t.Errorf("just after the kill: got %s, end %+v, want %s and no end", got, step.End, want)
+	}
+	in.Memory, in.Now = step.Memory, noon.Add(300*time.Millisecond)
+	step = plan.Next(in)
+	if got, want := describe(step), "stop-sandbox s1"; got != want || step.End == nil || step.End.Reason != pod.ReasonSandboxLost {
+		t.Errorf("after that: got %s, end %+v, want %s, %s", got, step.End, want, pod.ReasonSandboxLost)
 	}
 }

@@ -12,6 +12,7 @@ import (
 // node ended it, and lets its sandbox go. Its dead containers stay, for their
 // status and logs.
 func (s *Step) finish(in *Input) {
+	s.Over = true
 	if until := s.sandboxMayDie(in, sandbox(in)); s.End == nil && until.After(in.Now) {
 		s.wakeAt(until) // it may be under way without podd
 		return
@@ -105,11 +106,11 @@ const defaultGrace = v1.DefaultTerminationGracePeriodSeconds * time.Second
 func orphan(p *v1.Pod) bool { return len(p.Spec.Containers) == 0 }
 
 // GracePeriod is that of the pod's deletion, once it is being deleted, else the
-// pod's own, 30 s where it does not say.
+// pod's own, 30 s where it does not say; pod.GraceSeconds bounds it.
 func GracePeriod(p *v1.Pod) time.Duration {
 	for _, seconds := range []*int64{p.DeletionGracePeriodSeconds, p.Spec.TerminationGracePeriodSeconds} {
 		if seconds != nil {
-			return time.Duration(*seconds) * time.Second
+			return pod.GraceSeconds(*seconds)
 		}
 	}
 	return defaultGrace

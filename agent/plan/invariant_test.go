@@ -16,8 +16,7 @@ import (
 type chaos struct {
 	*world
 	*rand.Rand
-	names    []string
-	finished bool // a step said so
+	names []string
 	// begun are the names that were started in each sandbox; a sandbox in which
 	// a former podd left something has none, for nobody knows.
 	begun map[string]map[string]bool
@@ -131,6 +130,11 @@ func (w *chaos) disturb() {
 		sb := &o.Sandboxes[w.IntN(n)]
 		sb.Ready, sb.IPs = false, nil
 	}
+	if n := len(o.Containers); n > 0 && w.in.Over && w.IntN(4) == 0 { // by hand; before, nobody can know
+		if c := o.Containers[w.IntN(n)]; c.State == pod.ContainerExited {
+			o.Containers = slices.DeleteFunc(o.Containers, func(x pod.Container) bool { return x.ID == c.ID })
+		}
+	}
 	if w.IntN(30) == 0 { // a create that was thought lost
 		w.addSandbox(uint32(w.made+1), true)
 	}
@@ -185,11 +189,14 @@ func (w *chaos) meddle() {
 // check is what must hold after each step.
 func (w *chaos) check(t *testing.T, step plan.Step) {
 	t.Helper()
-	if w.finished && (step.CreateSandbox || len(step.Start) > 0) {
+	if w.in.Over && (step.CreateSandbox || len(step.Start) > 0) {
 		t.Fatalf("a pod that had run to its end goes on: %s", describe(step))
 	}
-	w.finished = w.finished || step.Finished
-	if step.Finished && step.End == nil && !w.hasRun() {
+	if w.in.Phase <= pod.PhaseRunning && w.in.Over && !step.Over {
+		t.Fatalf("a pod that had run to its end is not over any more: %s", describe(step))
+	}
+	w.in.Over = w.in.Over || step.Over
+	if step.Over && step.End == nil && !w.in.Over && !w.hasRun() {
 		t.Fatalf("a pod is given up and nothing says so: %+v", w.in.Observed)
 	}
 	if step.End != nil && (step.CreateSandbox || len(step.Start) > 0) {
@@ -310,7 +317,7 @@ func (w *chaos) mustRun(t *testing.T, seed uint64) {
 	var step plan.Step
 	for range 12 {
 		step = w.settle(t)
-		w.finished = w.finished || step.Finished
+		w.in.Over = w.in.Over || step.Over
 		if !w.succeed() {
 			break
 		}
@@ -318,7 +325,7 @@ func (w *chaos) mustRun(t *testing.T, seed uint64) {
 	if step.Finished {
 		return
 	}
-	if w.finished {
+	if w.in.Over {
 		t.Fatalf("seed %d: a pod that had run to its end is not at it", seed)
 	}
 	p := w.in.Desired.Pod

@@ -31,6 +31,10 @@ type Memory struct {
 	// have yet to be answered, by name.
 	Removed map[string]backoff.End
 
+	// Seen is when the newest containers began and ended by podd's own clock, by
+	// name: the runtime's may be set while something waits.
+	Seen map[string]Seen
+
 	// Held is what containers were last held to, by name; "" is the pod.
 	Held map[string]Held
 
@@ -52,6 +56,31 @@ type Killed struct {
 	ID string
 	// First says that it is the first of its name, whose successor never waits.
 	First bool
+}
+
+// Seen is when one container began and ended, on the clock of Input.Now; zero for
+// not yet.
+type Seen struct {
+	ID           string
+	Began, Ended time.Time
+}
+
+// see notes when a container began and ended, as far as that is news.
+func (m *Memory) see(c *pod.Container, now time.Time) {
+	before := m.Seen[c.Name]
+	next := before
+	if before.ID != c.ID {
+		next = Seen{ID: c.ID}
+	}
+	if next.Began.IsZero() {
+		next.Began = pod.Happened(c.StartedAt, now)
+	}
+	if next.Ended.IsZero() && c.State == pod.ContainerExited {
+		next.Ended = pod.Happened(endOf(c), now)
+	}
+	if next != before {
+		m.Seen = with(m.Seen, c.Name, next)
+	}
 }
 
 // AtLeast returns the memory in which the next container of each name has no
@@ -96,6 +125,9 @@ func (s *Step) learn(in *Input) {
 				*m, own = m.AtLeast(nil), true
 			}
 			m.Counts[c.Name] = next
+		}
+		if c.State != pod.ContainerCreated && c == in.Observed.Latest(c.Name) {
+			m.see(c, in.Now)
 		}
 	}
 	for name, killed := range m.Killed {

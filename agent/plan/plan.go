@@ -29,8 +29,11 @@ type Input struct {
 	// End is set once the node decided that the pod stops for good although its
 	// source wants it; never taken back. Next itself decides so for a deadline.
 	End *pod.End
-	// StartTime is when the node took the pod up: activeDeadlineSeconds counts
-	// from it. Zero for a pod that was not taken up yet.
+	// Over is set once a Step said so, and never taken back: what the runtime
+	// knows of how the pod ended may be lost, and a pod ends once.
+	Over bool
+	// StartTime is when the node took the pod up, on the clock of Now:
+	// activeDeadlineSeconds counts from it. Zero for a pod that was not taken up yet.
 	StartTime time.Time
 	// Probes are the prober's last results.
 	Probes pod.ProbeResults
@@ -40,7 +43,9 @@ type Input struct {
 	Memory Memory
 	// Policy is the restart curve of this node.
 	Policy backoff.Policy
-	Now    time.Time
+	// Now has a monotonic reading: what waits for it does not depend on the wall
+	// clock, but for tests.
+	Now time.Time
 }
 
 // Kill says that, and how, a pod has to end.
@@ -91,7 +96,10 @@ type Step struct {
 	// BackOff names the containers that are held back in this step because
 	// they crashed; the runtime has the dead one of each.
 	BackOff []string
-	// Finished says that the pod has run to its end and nothing of it is left
+	// Over says that the pod has run to its end, or the node ended it, and that
+	// nothing of it is started any more.
+	Over bool
+	// Finished says that the pod is over and nothing of it is left
 	// that could use its volumes; they need not stay mounted.
 	Finished bool
 	// SandboxChanged says that the sandbox died under a pod that wants it.
@@ -174,10 +182,10 @@ func (s *Step) sync(in *Input) {
 	s.Phase = pod.PhaseRunning
 	s.learn(in)
 	sources, over := s.sources(in)
-	if !over {
+	if !over && !in.Over {
 		s.deadline(in)
 	}
-	if s.End != nil || over {
+	if s.End != nil || over || in.Over {
 		s.finish(in)
 		return
 	}

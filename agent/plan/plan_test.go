@@ -1,6 +1,7 @@
 package plan_test
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -219,6 +220,10 @@ func TestGraceIsThePodsUnlessTheKillHasItsOwn(t *testing.T) {
 		{"not said", aPod(), nil, 30 * time.Second},
 		{"the pod's", aPod(graceOf(7)), nil, 7 * time.Second},
 		{"none", aPod(graceOf(0)), nil, 0},
+		{"negative, which the kubelet raises to 1 s", aPod(graceOf(-5)), nil, time.Second},
+		{"as negative as can be", aPod(graceOf(math.MinInt64)), nil, time.Second},
+		{"more than a duration holds", aPod(graceOf(9999999999)), nil, pod.MaxInterval},
+		{"as long as can be", aPod(graceOf(math.MaxInt64)), nil, pod.MaxInterval},
 		{"the kill's", aPod(graceOf(7)), &plan.Kill{Grace: 2 * time.Second}, 2 * time.Second},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -76,7 +76,7 @@ func (s *Step) stopToRestart(in *Input, spec *v1.Container, k pod.ContainerKind,
 	}
 	within := grace(in, c)
 	if probe != nil && in.Desired.Pod.DeletionGracePeriodSeconds == nil && probe.TerminationGracePeriodSeconds != nil {
-		within = time.Duration(*probe.TerminationGracePeriodSeconds) * time.Second
+		within = pod.GraceSeconds(*probe.TerminationGracePeriodSeconds)
 	}
 	s.stopWithin(in, c, within, message).Probe = probe != nil
 	if restart && s.Memory.Killed[spec.Name].ID != c.ID {

@@ -130,6 +130,8 @@ func TestGraceAfterAProbeIsTheProbesOwn(t *testing.T) {
 		{"the pod's", []func(*v1.Pod){graceOf(20)}, 20 * time.Second},
 		{"the probe's", []func(*v1.Pod){graceOf(20), with("web", within(5))}, 5 * time.Second},
 		{"the probe's, longer", []func(*v1.Pod){graceOf(20), with("web", within(50))}, 50 * time.Second},
+		{"the probe's, negative", []func(*v1.Pod){graceOf(20), with("web", within(-5))}, time.Second},
+		{"the probe's, more than a duration holds", []func(*v1.Pod){graceOf(20), with("web", within(9999999999))}, pod.MaxInterval},
 		{"of a pod that is being deleted", []func(*v1.Pod){graceOf(20), with("web", within(5)),
 			func(p *v1.Pod) { p.DeletionGracePeriodSeconds = ptr(int64(9)) }}, 9 * time.Second},
 	} {
@@ -318,5 +320,33 @@ func TestAPostStartHookThatFails(t *testing.T) {
 	w.in.Now = step.WakeAt
 	if step = plan.Next(w.in); len(step.Start) != 1 {
 		t.Errorf("in the end: got %s, want a start", describe(step))
+	}
+}
+
+// A changed spec is told before a failed liveness probe, and then the probe has
+// no say in the grace period; a sidecar's startup probe comes before both.
+func TestAChangedSpecIsToldBeforeAFailedLivenessProbe(t *testing.T) {
+	probed := with("web", livenessProbe, startupProbe, within(3))
+	in := input(aPod(probed), look(ready(0), web("running", 0, 0)))
+	in.Memory = plan.Next(in).Memory
+	in.Observed.Containers[0].Hash = "another"
+	for _, results := range []pod.Probes{{Live: pod.ProbeFailed}, {Startup: pod.ProbeFailed}} {
+		results.ContainerID = "web-0"
+		in.Probes = pod.ProbeResults{"web": results}
+		step := plan.Next(in)
+		if len(step.Stop) != 1 {
+			t.Fatalf("%+v: got %s, want stop web-0", results, describe(step))
+		}
+		st := step.Stop[0]
+		if want := "Container web definition changed, will be restarted"; st.Message != want || st.Probe || st.Grace != 30*time.Second {
+			t.Errorf("%+v: got %q in %v, of a probe: %v, want %q in 30s, of none", results, st.Message, st.Grace, st.Probe, want)
+		}
+	}
+	in = input(aPod(inits("mesh!"), with("mesh", startupProbe)), look(ready(0), ctr("mesh", "running", 0, 0)))
+	in.Memory = plan.Next(in).Memory
+	in.Observed.Containers[0].Hash = "another"
+	in.Probes = pod.ProbeResults{"mesh": {ContainerID: "mesh-0", Startup: pod.ProbeFailed}}
+	if step := plan.Next(in); len(step.Stop) != 1 || step.Stop[0].Message != "Init container mesh failed startup probe" {
+		t.Errorf("a sidecar's startup probe: got %+v", step.Stop)
 	}
 }

@@ -27,7 +27,7 @@ func (s *Step) sources(in *Input) (sources []string, over bool) {
 			continue
 		}
 		c := in.Observed.Latest(spec.Name)
-		if c == nil || c.State != pod.ContainerExited || over && !endOf(c).Before(last) {
+		if c == nil || c.State != pod.ContainerExited || over && !s.Memory.Seen[c.Name].Ended.Before(last) {
 			continue
 		}
 		if pod.RuleFor(spec, c.ExitCode) == v1.ContainerRestartRuleActionRestartAllContainers {
@@ -46,7 +46,7 @@ func (s *Step) regularDone(in *Input) (done bool, last time.Time) {
 		if c == nil || !s.done(p, spec, c) {
 			return false, time.Time{}
 		}
-		if end := endOf(c); end.After(last) {
+		if end := s.Memory.Seen[spec.Name].Ended; end.After(last) {
 			last = end
 		}
 	}
@@ -97,7 +97,7 @@ func (s *Step) rememberEnds(in *Input, ids []string) {
 	ends := make(map[string]backoff.End, len(ids))
 	for i := range in.Observed.Containers {
 		if c := &in.Observed.Containers[i]; slices.Contains(ids, c.ID) {
-			ends[c.Name] = backoff.End{At: endOf(c), Success: c.ExitCode == 0}
+			ends[c.Name] = backoff.End{At: s.Memory.Seen[c.Name].Ended, Success: c.ExitCode == 0}
 		}
 	}
 	s.Memory.Removed = ends

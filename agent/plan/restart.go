@@ -89,12 +89,13 @@ func (s *Step) answered(name string, k pod.ContainerKind, seen *pod.Container, c
 	if seen.StartedAt.IsZero() && (current == nil || seen.SandboxID != current.ID) {
 		return backoff.End{}
 	}
-	end := backoff.End{At: endOf(seen), Success: seen.ExitCode == 0}
+	when := s.Memory.Seen[name]
+	end := backoff.End{At: when.Ended, Success: seen.ExitCode == 0}
 	if killed := s.Memory.Killed[name]; killed.ID == seen.ID {
 		if killed.First {
 			return backoff.End{}
 		}
-		end.Began, end.Success = seen.StartedAt, false
+		end.Began, end.Success = when.Began, false
 	}
 	return end
 }
@@ -117,7 +118,7 @@ func (s *Step) policy(in *Input) backoff.Policy {
 }
 
 // endOf is when a container ended, or the best guess where the runtime lost
-// the record; it is never the same for two containers.
+// the record.
 func endOf(c *pod.Container) time.Time {
 	for _, t := range []time.Time{c.FinishedAt, c.StartedAt} {
 		if !t.IsZero() {

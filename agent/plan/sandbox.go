@@ -44,7 +44,7 @@ func sandbox(in *Input) *pod.Sandbox {
 func (s *Step) newSandbox(in *Input) {
 	all := in.Observed.Sandboxes
 	if len(all) > 0 {
-		due := all[0].CreatedAt.Add(sandboxPace)
+		due := pod.Happened(all[0].CreatedAt, in.Now).Add(sandboxPace)
 		if all[0].CreatedAt.After(in.Now) {
 			due = time.Time{}
 		}

@@ -40,6 +40,7 @@ type bench struct {
 	plan  plan
 	say   func(string, ...any)
 	marks *testnode.Marks
+	ends  *testnode.Ends
 	out   string
 	// serial makes every pod's name new.
 	serial int
@@ -48,20 +49,27 @@ type bench struct {
 	samples map[string]map[string][]float64
 }
 
-func newBench(node *testnode.Node, opts options, say func(string, ...any)) (*bench, error) {
+func newBench(ctx context.Context, node *testnode.Node, opts options, say func(string, ...any)) (b *bench, err error) {
 	out := filepath.Join(node.Dir, "out")
 	if err := os.MkdirAll(out, 0o777); err != nil {
 		return nil, fmt.Errorf("make the directory of marks: %w", err)
 	}
-	marks, err := testnode.NewMarks(out)
-	if err != nil {
+	b = &bench{node: node, opts: opts, plan: opts.plan(), say: say, out: out,
+		agents: map[string]agent{}, samples: map[string]map[string][]float64{}}
+	if b.marks, err = testnode.NewMarks(out); err != nil {
 		return nil, err
 	}
-	b := &bench{node: node, opts: opts, plan: opts.plan(), say: say, marks: marks, out: out,
-		agents: map[string]agent{}, samples: map[string]map[string][]float64{}}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, b.close())
+		}
+	}()
+	if b.ends, err = testnode.NewEnds(ctx, node.CRI); err != nil {
+		return nil, err
+	}
 	if opts.podd != "" {
 		if b.agents[colPodd], err = newPodd(node, opts.podd); err != nil {
-			return nil, errors.Join(err, marks.Close())
+			return nil, err
 		}
 	}
 	if opts.kubelet != "" {
@@ -72,6 +80,9 @@ func newBench(node *testnode.Node, opts options, say func(string, ...any)) (*ben
 
 func (b *bench) close() error {
 	errs := []error{b.marks.Close()}
+	if b.ends != nil {
+		b.ends.Close()
+	}
 	for _, a := range b.agents {
 		errs = append(errs, a.stop())
 	}
@@ -90,63 +101,96 @@ func (b *bench) name(prefix string) string {
 	return fmt.Sprintf("%s-%d", prefix, b.serial)
 }
 
-// all runs the floor in turns with podd, then the kubelet alone: it takes
-// every pod of the runtime for its own, so nothing may run beside it.
-func (b *bench) all(ctx context.Context) error {
-	columns := []string{colFloor}
-	if podd := b.agents[colPodd]; podd != nil {
-		b.say("starting podd …")
-		if err := podd.start(ctx); err != nil {
-			return err
-		}
-		columns = append(columns, colPodd)
-	}
-	if err := b.rows(ctx, columns); err != nil {
-		return err
-	}
-	kubelet := b.agents[colKubelet]
-	if kubelet == nil {
-		return nil
-	}
-	if podd := b.agents[colPodd]; podd != nil {
-		if err := podd.stop(); err != nil {
-			return err
-		}
-	}
-	b.say("starting the kubelet …")
-	if err := kubelet.start(ctx); err != nil {
-		return err
-	}
-	return b.rows(ctx, []string{colKubelet})
+// part is something that is measured of every column, rounds times a turn.
+type part struct {
+	what   string
+	rounds int
+	f      func(ctx context.Context, column string, round int) error
 }
 
-func (b *bench) rows(ctx context.Context, columns []string) error {
-	for _, part := range []struct {
-		what   string
-		rounds int
-		f      func(context.Context, string, int) error
-	}{
-		{"warm-up", 1, b.warmUp},
+// all lets the columns take turns: nothing of podd or of the kubelet runs
+// while the floor is measured, nor beside the other. Each turn begins with
+// another column, so that a machine that slows down slows all alike. What takes
+// long to settle, the node at rest, is measured once for each.
+func (b *bench) all(ctx context.Context) error {
+	columns := b.columns()
+	starts := []part{
 		{"one pod", b.plan.ones, b.onePod},
-		{"three init containers", b.plan.restarts, b.initPod},
+		{"three init containers", b.plan.inits, b.initPod},
 		{"restart after a crash", b.plan.restarts, b.restart},
 		{"delete of 5", b.plan.deletes, b.delete5},
 		{"burst", b.plan.bursts, b.burst},
-		{"at rest", 1, b.atRest},
-	} {
-		if b.opts.only != "" && part.what != "warm-up" && !slices.Contains(strings.Split(b.opts.only, ","), part.what) {
-			continue
+	}
+	for turn := range b.plan.turns {
+		for i := range columns {
+			column := columns[(turn+i)%len(columns)]
+			b.say("turn %d/%d: %s", turn+1, b.plan.turns, column)
+			if err := b.block(ctx, column, turn, starts); err != nil {
+				return fmt.Errorf("turn %d, %s: %w", turn+1, column, err)
+			}
 		}
-		for round := range part.rounds {
-			for _, column := range columns {
-				b.say("%s %d/%d: %s", part.what, round+1, part.rounds, column)
-				if err := part.f(ctx, column, round); err != nil {
-					return fmt.Errorf("%s, %s: %w", part.what, column, err)
-				}
+	}
+	for _, column := range columns {
+		b.say("at rest: %s", column)
+		if err := b.block(ctx, column, 0, []part{{"at rest", 1, b.atRest}}); err != nil {
+			return fmt.Errorf("at rest, %s: %w", column, err)
+		}
+	}
+	if b.opts.podd == "" || !b.wants("share") {
+		return nil
+	}
+	b.say("share: podd behind a proxy that times its calls")
+	return b.share(ctx)
+}
+
+func (b *bench) columns() []string {
+	list := []string{colFloor}
+	for _, c := range []string{colPodd, colKubelet} {
+		if b.agents[c] != nil {
+			list = append(list, c)
+		}
+	}
+	return list
+}
+
+func (b *bench) wants(what string) bool {
+	return b.opts.only == "" || slices.Contains(strings.Split(b.opts.only, ","), what)
+}
+
+// block starts the column's agent, does the parts and stops the agent. A first
+// pod that is not measured warms the caches of all of them.
+func (b *bench) block(ctx context.Context, column string, turn int, parts []part) (err error) {
+	parts = slices.DeleteFunc(slices.Clone(parts), func(p part) bool { return p.rounds == 0 || !b.wants(p.what) })
+	if len(parts) == 0 {
+		return nil
+	}
+	if agent := b.agents[column]; agent != nil {
+		if err := agent.start(ctx); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, agent.stop(), b.clear(ctx, column)) }()
+	}
+	if err := b.warmUp(ctx, column); err != nil {
+		return fmt.Errorf("warm-up: %w", err)
+	}
+	for _, p := range parts {
+		for round := range p.rounds {
+			b.say("  %s %d/%d", p.what, round+1, p.rounds)
+			if err := p.f(ctx, column, turn*p.rounds+round); err != nil {
+				return fmt.Errorf("%s: %w", p.what, err)
 			}
 		}
 	}
 	return nil
+}
+
+// clear removes the dead sandboxes that the kubelet would keep for minutes: the
+// next column must not find them. podd has removed its own.
+func (b *bench) clear(ctx context.Context, column string) error {
+	if column != colKubelet {
+		return nil
+	}
+	return b.node.CRI.RemoveAll(ctx)
 }
 
 // script is what a container of the benchmark does: a mark first, then
@@ -184,31 +228,19 @@ func (b *bench) floorPod(name, script string) *testnode.FloorPod {
 	}
 }
 
-// waitNoContainers returns when no container of the agent's runs any more,
-// and the time of the look that saw it.
-func (b *bench) waitNoContainers(ctx context.Context) (time.Time, error) {
-	return b.waitRuntime(ctx, func() (int, error) { return b.running(ctx) })
-}
-
 // waitNothing returns when no sandbox is ready (the kubelet removes dead ones
-// minutes later) or, for all others, when none exists.
-func (b *bench) waitNothing(ctx context.Context, column string) (time.Time, error) {
-	return b.waitRuntime(ctx, func() (int, error) { return b.sandboxes(ctx, column != colKubelet) })
-}
-
-func (b *bench) waitRuntime(ctx context.Context, count func() (int, error)) (at time.Time, err error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+// minutes later) or, for all others, when none exists. It measures nothing.
+func (b *bench) waitNothing(ctx context.Context, column string) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	err = testnode.Poll(ctx, 5*time.Millisecond, func() error {
-		n, err := count()
+	return testnode.Poll(ctx, 5*time.Millisecond, func() error {
+		n, err := b.sandboxes(ctx, column != colKubelet)
 		if err != nil {
 			return testnode.Stop(err)
 		}
 		if n > 0 {
 			return fmt.Errorf("%d are left", n)
 		}
-		at = time.Now()
 		return nil
 	})
-	return at, err
 }

@@ -1,8 +1,9 @@
 // Command podd-bench measures podd against the raw CRI calls on the bundled
 // runtime, and against upstream's kubelet when given its binary.
 //
-// It runs everything in one go on one containerd of its own, alternating
-// between the floor and podd, so that a machine that slows down slows both.
+// It runs everything in one go on one containerd of its own. The floor, podd
+// and the kubelet take turns, each alone, so that a machine that slows down
+// slows all of them.
 // A start is counted from the rename of the manifest into place to the first
 // instruction of the container, which makes a file in a hostPath; never to a
 // line of anybody's log.
@@ -27,25 +28,34 @@ type options struct {
 	podd, kubelet, bundle, images, dir string
 	quick, check                       bool
 	output, cpuProfile, heapProfile    string
-	only                               string
+	only, report, page                 string
 }
 
-// plan is how often and how long: about six minutes, and five more with a
-// kubelet. The floor's best burst has always been between widths 4 and 8.
+// plan is how often and how long: about five minutes for the floor and as much
+// for podd, ten with a kubelet, and five minutes at rest for each. The floor's
+// best burst has always been between widths 4 and 8. At rest podd's own jobs of
+// every five minutes (the relist, the images' disk) are inside.
 type plan struct {
-	ones, bursts, burstSize, restarts, deletes, idlePods int
-	settle, idle                                         time.Duration
-	widths                                               []int
+	// turns is how often each column has its turn; the counts below are in each.
+	turns                                  int
+	ones, inits, restarts, deletes, bursts int
+	burstSize, idlePods                    int
+	shares                                 int
+	settle, idle                           time.Duration
+	widths                                 []int
 }
 
 func (o options) plan() plan {
 	if o.quick {
-		return plan{ones: 5, bursts: 1, burstSize: 50, restarts: 3, deletes: 1, idlePods: 58,
+		return plan{turns: 1, ones: 5, inits: 3, restarts: 3, deletes: 1, bursts: 1, burstSize: 50, idlePods: 58, shares: 5,
 			settle: 5 * time.Second, idle: 15 * time.Second, widths: []int{6}}
 	}
-	return plan{ones: 15, bursts: 3, burstSize: 50, restarts: 7, deletes: 5, idlePods: 58,
-		settle: 10 * time.Second, idle: 60 * time.Second, widths: []int{4, 8}}
+	return plan{turns: 3, ones: 5, inits: 3, restarts: 3, deletes: 2, bursts: 1, burstSize: 50, idlePods: 58, shares: 15,
+		settle: 10 * time.Second, idle: idleOfAJob + 10*time.Second, widths: []int{4, 8}}
 }
+
+// idleOfAJob is the period of podd's rarest jobs: none of them is longer away.
+const idleOfAJob = 5 * time.Minute
 
 func main() {
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
@@ -65,9 +75,10 @@ func run(args []string, stdout, stderr io.Writer) int {
 	defer stop()
 	results, err := measure(ctx, opts, stderr)
 	if len(results) > 0 {
-		if perr := printResults(stdout, opts, results); perr != nil {
-			err = errors.Join(err, perr)
-		}
+		err = errors.Join(err, printResults(stdout, opts, results))
+	}
+	if err == nil {
+		err = report(ctx, opts, results, stderr)
 	}
 	if err != nil {
 		_, _ = fmt.Fprintln(stderr, "podd-bench:", err)
@@ -78,6 +89,24 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return 3
 	}
 	return 0
+}
+
+// report writes what was asked for beside the printed table.
+func report(ctx context.Context, opts options, results []result, stderr io.Writer) error {
+	if opts.report == "" && opts.page == "" {
+		return nil
+	}
+	m := thisMachine(ctx, opts)
+	if opts.report != "" {
+		if err := saveReport(opts.report, m, results); err != nil {
+			return err
+		}
+		_, _ = fmt.Fprintf(stderr, "the report is in %s: bench.md, bench.json, bench.svg\n", opts.report)
+	}
+	if opts.page != "" {
+		return updatePage(opts.page, m, results)
+	}
+	return nil
 }
 
 func parse(args []string, stderr io.Writer) (options, error) {
@@ -93,6 +122,8 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	fs.StringVar(&o.only, "only", "", "measure only these `parts`, as progress names them, with commas between (\"burst,at rest\")")
 	fs.BoolVar(&o.check, "check", false, "exit with 3 when a bar is missed")
 	fs.StringVar(&o.output, "o", "table", "`format` of the result: table or json")
+	fs.StringVar(&o.report, "report", "", "write bench.json, bench.md and bench.svg, with the machine and the date, into this `directory`")
+	fs.StringVar(&o.page, "page", "", "write the table into this `file`, between its two lines that say \"make bench\"")
 	fs.StringVar(&o.cpuProfile, "cpuprofile", "", "write podd's CPU profile during a burst to `file`")
 	fs.StringVar(&o.heapProfile, "heapprofile", "", "write podd's heap profile at rest with all pods to `file`")
 	if err := fs.Parse(args); err != nil {
@@ -119,7 +150,7 @@ func measure(ctx context.Context, opts options, progress io.Writer) (results []r
 		say("cleaning up …")
 		err = errors.Join(err, node.Close(), removeIfEmpty(opts.dir))
 	}()
-	b, err := newBench(node, opts, say)
+	b, err := newBench(ctx, node, opts, say)
 	if err != nil {
 		return nil, err
 	}

@@ -27,6 +27,10 @@ func (b *bench) measureRest(ctx context.Context, column string) error {
 		return err
 	}
 	wokenBefore := woken(agent)
+	jobs, err := b.jobs(ctx, column)
+	if err != nil {
+		return err
+	}
 	begin := time.Now()
 	if err := sleep(ctx, b.plan.idle); err != nil {
 		return err
@@ -44,10 +48,20 @@ func (b *bench) measureRest(ctx context.Context, column string) error {
 		return sum.Seconds() / took * 1000
 	}
 	b.add(rowIdleAll, column, millicores(append(runtime, agent)...))
+	for _, shim := range runtime[1:] {
+		pss, err := shareOfMemory(shim)
+		if err != nil {
+			return err
+		}
+		b.add(rowShim, column, pss)
+	}
 	if column == colFloor {
 		return nil
 	}
 	b.add(rowIdle, column, millicores(agent))
+	if err := b.jobsRan(ctx, column, jobs); err != nil {
+		return err
+	}
 	memory, err := memoryOf(agent)
 	if err != nil {
 		return err
@@ -57,6 +71,50 @@ func (b *bench) measureRest(ctx context.Context, column string) error {
 		memory["RssAnon"], memory["RssFile"], float64(woken(agent)-wokenBefore)/took)
 	if column == colPodd && b.opts.heapProfile != "" {
 		return b.profile(ctx, "/debug/pprof/heap", b.opts.heapProfile)
+	}
+	return nil
+}
+
+// jobMetrics count podd's jobs of every five minutes, which a measurement of
+// that length must have inside.
+var jobMetrics = []string{
+	"kubelet_pleg_relist_duration_seconds_count",
+	`kubelet_runtime_operations_total{operation_type="list_images"}`, // image garbage collection
+}
+
+// jobs is how often each job of podd's has run.
+func (b *bench) jobs(ctx context.Context, column string) ([]float64, error) {
+	if column != colPodd {
+		return nil, nil
+	}
+	body, err := b.agents[colPodd].(*podd).Get(ctx, "/metrics")
+	if err != nil {
+		return nil, fmt.Errorf("count podd's jobs: %w", err)
+	}
+	var counts []float64
+	for _, name := range jobMetrics {
+		_, rest, found := strings.Cut(string(body), "\n"+name+" ")
+		value, _, _ := strings.Cut(rest, "\n")
+		n, err := strconv.ParseFloat(value, 64)
+		if !found || err != nil {
+			return nil, fmt.Errorf("count podd's jobs: no number %s in its metrics", name)
+		}
+		counts = append(counts, n)
+	}
+	return counts, nil
+}
+
+// jobsRan is an error when a job did not run since, although the plan was long
+// enough for it.
+func (b *bench) jobsRan(ctx context.Context, column string, before []float64) error {
+	after, err := b.jobs(ctx, column)
+	if err != nil || b.plan.idle < idleOfAJob {
+		return err
+	}
+	for i := range after {
+		if after[i] <= before[i] {
+			return fmt.Errorf("%s did not change in %v: podd's jobs of every five minutes are not in the figure", jobMetrics[i], b.plan.idle)
+		}
 	}
 	return nil
 }
@@ -132,6 +190,23 @@ func memoryOf(pid int) (map[string]float64, error) {
 		return nil, fmt.Errorf("read the memory of process %d: no VmRSS in %s", pid, path)
 	}
 	return memory, nil
+}
+
+// shareOfMemory is a process's proportional set size in MiB: pages that many
+// processes share, as the shims do their code, count once for all.
+func shareOfMemory(pid int) (float64, error) {
+	path := fmt.Sprintf("/proc/%d/smaps_rollup", pid)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return 0, fmt.Errorf("read the memory of process %d: %w", pid, err)
+	}
+	_, rest, _ := strings.Cut(string(text), "\nPss:")
+	value, _, _ := strings.Cut(rest, " kB")
+	kib, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
+	if err != nil {
+		return 0, fmt.Errorf("read the memory of process %d: no Pss in %s", pid, path)
+	}
+	return kib / 1024, nil
 }
 
 // woken is how often the process's threads waited for something so far.

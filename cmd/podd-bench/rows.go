@@ -17,11 +17,16 @@ import (
 // patience bounds one wait for a mark; nothing of the benchmark takes as long.
 const patience = 2 * time.Minute
 
-func (b *bench) running(ctx context.Context) (int, error) {
+// running are the IDs of the containers that run.
+func (b *bench) running(ctx context.Context) ([]string, error) {
 	list, err := b.node.CRI.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{
 		State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING},
 	}})
-	return len(list.GetContainers()), err
+	var ids []string
+	for _, c := range list.GetContainers() {
+		ids = append(ids, c.Id)
+	}
+	return ids, err
 }
 
 func (b *bench) sandboxes(ctx context.Context, dead bool) (int, error) {
@@ -79,8 +84,7 @@ func (b *bench) stopPods(ctx context.Context, column string, names []string, pod
 	if _, err := b.agents[column].remove(files(names)); err != nil {
 		return err
 	}
-	_, err := b.waitNothing(ctx, column)
-	return err
+	return b.waitNothing(ctx, column)
 }
 
 func files(names []string) []string {
@@ -91,7 +95,7 @@ func files(names []string) []string {
 	return list
 }
 
-func (b *bench) warmUp(ctx context.Context, column string, _ int) error {
+func (b *bench) warmUp(ctx context.Context, column string) error {
 	names := []string{b.name("warm-" + column)}
 	_, _, pods, err := b.startPods(ctx, column, 1, names, script)
 	return errors.Join(err, b.stopPods(ctx, column, names, pods))
@@ -169,7 +173,7 @@ func (b *bench) restart(ctx context.Context, column string, _ int) error {
 	return b.stopPods(ctx, column, []string{name}, pods)
 }
 
-// floorRestart is what any agent must do: see the exit, create, start.
+// floorRestart is what any agent must do: hear of the exit, create, start.
 func (b *bench) floorRestart(ctx context.Context, pod *testnode.FloorPod) error {
 	if err := b.floorExit(ctx, pod); err != nil {
 		return err
@@ -177,20 +181,15 @@ func (b *bench) floorRestart(ctx context.Context, pod *testnode.FloorPod) error 
 	return pod.StartContainer(ctx, b.node.CRI)
 }
 
-// floorExit returns when the pod's newest container has ended.
+// floorExit returns when the pod's newest container has ended, told by the
+// runtime's event as podd is.
 func (b *bench) floorExit(ctx context.Context, pod *testnode.FloorPod) error {
-	return testnode.Poll(ctx, time.Millisecond, func() error {
-		n, err := b.node.CRI.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: pod.ContainerID})
-		if err != nil {
-			return testnode.Stop(err)
-		}
-		if n.GetStatus().GetState() != runtimeapi.ContainerState_CONTAINER_EXITED {
-			return errors.New("it still runs")
-		}
-		return nil
-	})
+	_, err := b.ends.Stopped(ctx, pod.ContainerID)
+	return err
 }
 
+// delete5 measures from the removal of five pods to the end of their containers
+// and to the removal of their sandboxes, both told by the runtime's events.
 func (b *bench) delete5(ctx context.Context, column string, _ int) error {
 	var names []string
 	for range 5 {
@@ -204,39 +203,57 @@ func (b *bench) delete5(ctx context.Context, column string, _ int) error {
 	if err := sleep(ctx, 500*time.Millisecond); err != nil {
 		return err
 	}
-	var begin time.Time
-	if column == colFloor {
-		begin = time.Now()
-		var g errgroup.Group
-		for _, pod := range pods {
-			g.Go(func() error {
-				if err := pod.StopContainer(ctx, b.node.CRI, 5*time.Second); err != nil {
-					return err
-				}
-				return pod.Remove(ctx, b.node.CRI)
-			})
-		}
-		stopped := make(chan error, 1)
-		go func() { stopped <- g.Wait() }()
-		gone, err := b.waitNoContainers(ctx)
-		b.add(rowDelete, column, gone.Sub(begin).Seconds())
-		err = errors.Join(err, <-stopped)
-		b.add(rowDeleteAll, column, time.Since(begin).Seconds())
-		return err
-	}
-	if begin, err = b.agents[column].remove(files(names)); err != nil {
-		return err
-	}
-	gone, err := b.waitNoContainers(ctx)
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	containers, err := b.running(ctx)
 	if err != nil {
 		return err
 	}
-	b.add(rowDelete, column, gone.Sub(begin).Seconds())
-	nothing, err := b.waitNothing(ctx, column)
-	if err == nil && column != colKubelet {
-		b.add(rowDeleteAll, column, nothing.Sub(begin).Seconds())
+	boxes, err := b.node.CRI.Sandboxes(ctx)
+	if err != nil {
+		return err
 	}
-	return err
+	begin, wait, err := b.removePods(ctx, column, names, pods)
+	if err != nil {
+		return err
+	}
+	ended, err := b.ends.Stopped(ctx, containers...)
+	if err != nil {
+		return errors.Join(err, wait())
+	}
+	b.add(rowDelete, column, ended.Sub(begin).Seconds())
+	if column != colKubelet { // it removes dead sandboxes minutes later
+		var ids []string
+		for _, box := range boxes {
+			ids = append(ids, box.Id)
+		}
+		removed, err := b.ends.Removed(ctx, ids...)
+		if err != nil {
+			return errors.Join(err, wait())
+		}
+		b.add(rowDeleteAll, column, removed.Sub(begin).Seconds())
+	}
+	return wait()
+}
+
+// removePods begins to end the pods and returns when it did; the returned
+// function waits until nothing is left.
+func (b *bench) removePods(ctx context.Context, column string, names []string, pods []*testnode.FloorPod) (begin time.Time, wait func() error, err error) {
+	if column != colFloor {
+		begin, err = b.agents[column].remove(files(names))
+		return begin, func() error { return b.waitNothing(ctx, column) }, err
+	}
+	begin = time.Now()
+	var g errgroup.Group
+	for _, pod := range pods {
+		g.Go(func() error {
+			if err := pod.StopContainer(ctx, b.node.CRI, 5*time.Second); err != nil {
+				return err
+			}
+			return pod.Remove(ctx, b.node.CRI)
+		})
+	}
+	return begin, g.Wait, nil
 }
 
 func sleep(ctx context.Context, d time.Duration) error {

@@ -13,6 +13,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"podd/podconfig/manifest"
 )
 
 func main() {
@@ -44,6 +46,8 @@ func (e *exitError) Unwrap() error { return e.err }
 func execute(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	// The first signal asks for an orderly end, a second one does not ask.
+	context.AfterFunc(ctx, stop)
 	name, rest := filepath.Base(args[0]), args[1:]
 	if name == "kubelet" {
 		// kubeadm asks the kubelet for its version, and reads this form.
@@ -51,7 +55,8 @@ func execute(args []string) int {
 			fmt.Printf("Kubernetes %s\n", thisVersion().Kubernetes)
 			return 0
 		}
-		rest = append([]string{"run"}, rest...)
+		// Static pods that kubelets run go on running, unless a flag says otherwise.
+		rest = append([]string{"run", "--" + flagValidation + "=" + string(manifest.Warn)}, rest...)
 	}
 	root := newRootCmd()
 	root.SetArgs(rest)
@@ -76,7 +81,8 @@ func newRootCmd() *cobra.Command {
 		Long: `podd is a Kubernetes node agent. Put Pod manifests into a directory and they
 run, on a real container runtime, without a control plane.
 
-Invoked under the name kubelet it behaves as podd run.`,
+Invoked under the name kubelet it behaves as podd run, and warns of unknown
+fields in manifests instead of refusing the pods.`,
 		Example: `  podd run                                 # run the pods of /etc/podd/manifests
   podd validate /etc/podd/manifests/*.yaml # check manifests without running them
   podd ps                                  # what runs, and what is wrong with manifests

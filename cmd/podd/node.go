@@ -25,6 +25,7 @@ import (
 	"podd/events"
 	"podd/hooks"
 	"podd/images"
+	"podd/internal/places"
 	"podd/internal/pod"
 	"podd/pleg"
 	"podd/podconfig"
@@ -151,11 +152,14 @@ func (n *node) newRuntime() error {
 			n.log.Warn("the pod network of the bundled runtime is not looked after", "error", err)
 		}
 	}
+	id, err := instance(cfg.RootDir)
+	if err != nil {
+		return err
+	}
 	resolvConf := n.cfg.ResolvConf
-	var err error
 	n.client, err = cri.New(endpoint, cri.Options{
-		RequestTimeout: cfg.RuntimeRequestTimeout,
-		NodeName:       cfg.NodeName, NodeIPs: nodeAddresses(cfg),
+		RequestTimeout: cfg.RuntimeRequestTimeout, Instance: id, Unsigned: n.hasDirectory,
+		NodeName: cfg.NodeName, NodeIPs: nodeAddresses(cfg),
 		RootDir: cfg.RootDir, PodLogsDir: cfg.PodLogsDir, ContainerLogsDir: n.own.containerLogsDir,
 		CgroupParent: func(p *v1.Pod) string { return n.cgroups.Load().Parent(p) },
 		CgroupV2:     n.facts.Version == cgroup.V2, MemoryCapacity: n.resources.memory, Allocatable: n.resources.allocatable,
@@ -218,13 +222,13 @@ func (n *node) newSources() {
 	var sources []podconfig.Source
 	if n.cfg.StaticPodPath != "" {
 		sources = append(sources, file.New(file.Config{
-			Path: n.cfg.StaticPodPath, NodeName: n.cfg.NodeName, CheckFrequency: n.cfg.FileCheckFrequency,
+			Path: n.cfg.StaticPodPath, NodeName: n.cfg.NodeName, Validation: n.own.validation, CheckFrequency: n.cfg.FileCheckFrequency,
 			StateDir: filepath.Join(n.cfg.RootDir, "manifests"), Log: n.log,
 		}))
 	}
 	if n.cfg.StaticPodURL != "" {
 		sources = append(sources, http.New(http.Config{
-			URL: n.cfg.StaticPodURL, Header: n.cfg.StaticPodURLHeader, NodeName: n.cfg.NodeName,
+			URL: n.cfg.StaticPodURL, Header: n.cfg.StaticPodURLHeader, NodeName: n.cfg.NodeName, Validation: n.own.validation,
 			CheckFrequency: n.cfg.HTTPCheckFrequency, StateDir: filepath.Join(n.cfg.RootDir, "manifest-url"), Log: n.log,
 		}))
 	}
@@ -252,7 +256,7 @@ func (n *node) newAgent() error {
 		Observer: observer{n.client, n.greeted, n.newOOMWitness()}, Sandboxes: sandboxes{n.client, n.network}, Containers: n.client, Images: n.images, Volumes: n.volumes,
 		Cgroups: podCgroups{n}, Admitter: n.admission, Resizer: resizer{podCgroups{n}, n.admission}, Logs: n.client, Status: n.status, Events: n.recorder,
 		Probes: n.prober, Hooks: n.hooks, Sources: names, BackOff: curve, Graves: filepath.Join(n.cfg.RootDir, "graves"),
-		Ended: filepath.Join(n.cfg.RootDir, "ended"), HostIP: hostIP(n.cfg), Log: n.log, Metrics: n.registry,
+		Ended: filepath.Join(n.cfg.RootDir, "ended"), HostIP: hostNetworkIP, NodeIPs: nodeAddresses(n.cfg), Log: n.log, Metrics: n.registry,
 	})
 	n.pleg = pleg.New(pleg.Config{
 		Runtime: n.client, Waker: n.agent, Recovered: n.runtimeBack, Log: n.log, Metrics: n.registry,
@@ -276,10 +280,27 @@ func (n *node) newServer() {
 	})
 }
 
+// claim takes the root directory, and notes what podd runtime stop must know.
+func (n *node) claim() error {
+	a := places.Agent{Dirs: places.Dirs{Root: n.cfg.RootDir, State: n.cfg.StateDir}, CgroupRoot: n.cgroupRoot()}
+	if n.network == nil {
+		a.Endpoint = n.client.Endpoint()
+	}
+	return places.ClaimAgent(a)
+}
+
 // run takes the socket and the ports, starts everything and blocks until ctx
 // ends. Pods and runtime stay as they are.
 func (n *node) run(ctx context.Context) error {
 	if err := n.server.Listen(); err != nil {
+		return err
+	}
+	if err := n.claim(); err != nil {
+		n.server.Close()
+		return err
+	}
+	if err := n.settleEndpoint(); err != nil {
+		n.server.Close()
 		return err
 	}
 	n.log.Info("podd is starting", "version", thisVersion().Version, "node", n.cfg.NodeName, "config", n.cfg.File,

@@ -84,9 +84,21 @@ func (c podCgroups) RemoveCgroup(ctx context.Context, p *v1.Pod) error {
 	return c.n.cgroups.Load().Remove(ctx, p.UID)
 }
 
+func (c podCgroups) Strays(uid pod.UID, known []string) ([]string, error) {
+	return c.n.cgroups.Load().Strays(uid, known)
+}
+
+func (c podCgroups) Busy(uid pod.UID) (bool, error) { return c.n.cgroups.Load().Busy(uid) }
+
 // Leftover compares with what the tree can tell of a UID: systemd's names
-// change its dashes.
-func (c podCgroups) Leftover(known []pod.UID) ([]pod.UID, error) {
+// change its dashes. Pods that another podd made on this runtime may have theirs
+// in the same place.
+func (c podCgroups) Leftover(ctx context.Context, known []pod.UID) ([]pod.UID, error) {
+	all, err := c.n.client.PodUIDs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	known = append(slices.Clone(known), all...)
 	uids, err := c.n.cgroups.Load().Pods()
 	return slices.DeleteFunc(uids, func(listed pod.UID) bool {
 		return slices.ContainsFunc(known, func(uid pod.UID) bool { return cgroup.Matches(listed, uid) })

@@ -30,7 +30,8 @@ func (n *node) collect(ctx context.Context, started time.Time) error {
 	if n.network == nil {
 		return nil
 	}
-	conn, err := grpc.NewClient(n.client.Endpoint(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient(n.client.Endpoint(), grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(pod.MaxRuntimeMessage)))
 	if err != nil {
 		return err
 	}
@@ -73,10 +74,13 @@ func (n *node) collectOnce(ctx context.Context, containerd bundle.Containerd, be
 		n.log.Warn("what lost sandboxes left is not looked for", "error", err)
 		return false
 	}
-	slack := time.Now().Add(-collectSlack)
+	slack := agoByAnyClock(time.Now(), started, collectSlack)
 	before := latest(slack, began, started)
+	if n.client.Shared() {
+		before = slack // another podd's calls are at work, whenever this one started
+	}
 	// Shims first: they may hold network namespaces.
-	n.collectShims(ctx, containerd, before)
+	n.collectShims(ctx, containerd, before, began)
 	// A sandbox has its network before it is listed, and a call whose client is
 	// gone may still succeed: its network is not to be taken from under it.
 	busy = slices.ContainsFunc(all, func(id string) bool { return !slices.Contains(listed, id) })
@@ -85,6 +89,17 @@ func (n *node) collectOnce(ctx context.Context, containerd bundle.Containerd, be
 	}
 	n.collectNetwork(ctx, append(listed, all...), before)
 	return busy
+}
+
+// agoByAnyClock is a time so long ago that a file whose own time is before it was
+// made then, also when the clock was set since started: by how it was before, or by
+// how it is now, whichever is earlier. What it spares by that, a later podd finds.
+func agoByAnyClock(now, started time.Time, ago time.Duration) time.Time {
+	return earlierBy(now.Round(0), started.Round(0).Add(now.Sub(started)), ago)
+}
+
+func earlierBy(a, b time.Time, ago time.Duration) time.Time {
+	return slices.MinFunc([]time.Time{a, b}, time.Time.Compare).Add(-ago)
 }
 
 func latest(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }
@@ -99,14 +114,14 @@ func (n *node) collectNetwork(ctx context.Context, sandboxes []string, before ti
 	}
 }
 
-func (n *node) collectShims(ctx context.Context, containerd bundle.Containerd, before time.Time) {
+func (n *node) collectShims(ctx context.Context, containerd bundle.Containerd, before, began time.Time) {
 	binDir, err := bundle.Find(n.own.runtimeDir)
 	if err != nil {
 		n.log.Warn("leaked shims are not looked for", "error", err)
 		return
 	}
 	s := &bundle.Settings{BinDir: binDir, RootDir: n.cfg.RootDir, StateDir: n.cfg.StateDir}
-	got, err := s.CollectShims(ctx, containerd, before)
+	got, err := s.CollectShims(ctx, containerd, before, began)
 	if err != nil && ctx.Err() == nil {
 		n.log.Warn("leaked shims were not all ended", "error", err)
 	}

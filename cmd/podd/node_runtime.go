@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"podd/bundle"
 	"podd/cgroup"
 	"podd/status"
 )
@@ -21,10 +22,13 @@ func (n *node) followRuntime(ctx context.Context) error {
 	started := time.Now()
 	g.Go(func() error { return n.collect(ctx, started) })
 	g.Go(func() error { return n.agent.Run(ctx, n.config.Updates()) })
+	shared := make(chan struct{})
+	g.Go(func() error { defer close(shared); n.renewNetwork(ctx); return nil })
 	g.Go(func() error {
 		if err := n.greet(ctx); err != nil {
 			return nil // ctx ended
 		}
+		<-shared
 		if n.imports {
 			g.Go(func() error { return n.archives.Run(ctx) })
 			n.awaitSandboxImage(ctx)
@@ -38,6 +42,21 @@ func (n *node) followRuntime(ctx context.Context) error {
 		return n.pleg.Run(ctx)
 	})
 	return g.Wait()
+}
+
+// renewNetwork makes what all pods of the default network share, where the runtime
+// is there already: an older podd's may have made less of it, and the reload of a
+// firewall may have taken it away. A runtime that is still to be started does it.
+func (n *node) renewNetwork(ctx context.Context) {
+	if n.network == nil {
+		return
+	}
+	if _, err := bundle.Listener(bundle.Socket(n.cfg.StateDir)); err != nil {
+		return
+	}
+	if err := n.network.SetUp(ctx); err != nil && ctx.Err() == nil {
+		n.log.Error("the pod network is not as it should be", "error", err)
+	}
 }
 
 // greet asks the runtime who it is until it answers.

@@ -22,7 +22,8 @@ func newRetryCmd() *cobra.Command {
 		Short: "Try pods again at once that wait after failures",
 		Long: `Try pods again at once: what waits in CrashLoopBackOff or ImagePullBackOff, or
 because its node had no room, is tried now, and its waiting times begin anew.
-Containers that run are left alone.
+Containers that run are left alone. A pod that has ended (Succeeded or Failed) and
+is called by its name runs once more.
 
 A pod is called by its name or its manifest's, with or without namespace/.
 

@@ -12,12 +12,15 @@ import (
 	"podd/bundle"
 	"podd/cni"
 	"podd/config"
+	"podd/internal/places"
+	"podd/podconfig/manifest"
 )
 
 // runFlags are the flags of podd run that are not the kubelet's.
 type runFlags struct {
 	runtimeDir, bridge, sandboxImage string
 	imageDir, containerLogsDir       string
+	validation                       manifest.Validation
 }
 
 func (f *runFlags) bind(fs *pflag.FlagSet) {
@@ -25,8 +28,16 @@ func (f *runFlags) bind(fs *pflag.FlagSet) {
 	fs.StringVar(&f.bridge, "bridge", cni.DefaultBridge, "bridge and `name` of the default pod network, unique on this machine")
 	fs.StringVar(&f.sandboxImage, "sandbox-image", bundle.PauseImage, "`image` that holds a pod's namespaces in the bundled runtime")
 	fs.StringVar(&f.imageDir, "image-dir", "", "`directory` of image archives to import (default images in --root-dir)")
+	bindValidation(fs, &f.validation, "what becomes of unknown and duplicate fields of manifests: the pod is refused, runs with a warning, or runs; under the name kubelet warn, else")
 	fs.StringVar(&f.containerLogsDir, "container-logs-dir", "/var/log/containers", "`directory` of links to the containers' logs, for log shippers")
 }
+
+func bindValidation(fs *pflag.FlagSet, v *manifest.Validation, usage string) {
+	*v = manifest.Strict
+	fs.Var(v, flagValidation, usage)
+}
+
+const flagValidation = "manifest-validation"
 
 // newRunCmd is "podd run".
 func newRunCmd() *cobra.Command {
@@ -59,6 +70,11 @@ podd run again takes them up where they are.`,
 			if err != nil {
 				return err
 			}
+			dirs, err := places.Resolve(cfg.RootDir, cfg.StateDir)
+			if err != nil {
+				return err
+			}
+			cfg.RootDir, cfg.StateDir = dirs.Root, dirs.State
 			if os.Geteuid() != 0 {
 				return errors.New("running pods needs root: use sudo, or the systemd service podd")
 			}

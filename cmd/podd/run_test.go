@@ -10,8 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -21,9 +19,13 @@ import (
 
 	"podd/cgroup"
 	"podd/cri/critest"
+	"podd/internal/turns"
 )
 
-const testImage = "localhost/podd/busybox:1"
+const (
+	testImage = "localhost/podd/busybox:1"
+	callTakes = 5 * time.Millisecond // of a runtime that is not in memory only
+)
 
 // daemon is a podd run of its own process, on a runtime in memory.
 type daemon struct {
@@ -32,13 +34,22 @@ type daemon struct {
 	dir  string // everything of it is below
 	http string // the read-only port
 	cmd  *exec.Cmd
-	log  *bytes.Buffer // read it only once the process has ended
-	done chan struct{}
+	// kubelet is the name under which it is started, instead of podd run.
+	kubelet bool
+	log     *bytes.Buffer // read it only once the process has ended
+	done    chan struct{}
 }
 
-// buildPodd builds the binary as it is shipped, without the race detector.
+// buildPodd builds the binary as it is shipped, without the race detector, or takes
+// the one that PODD_TEST_BINARY names, as make test does, which has just built it.
 func buildPodd(t *testing.T, dir string) {
 	t.Helper()
+	if built := os.Getenv("PODD_TEST_BINARY"); built != "" {
+		if out, err := exec.Command("cp", built, dir+"/podd").CombinedOutput(); err != nil {
+			t.Fatalf("take podd from %s: %v\n%s", built, err, out)
+		}
+		return
+	}
 	if out, err := exec.Command("go", "build", "-o", filepath.Join(dir, "podd"), ".").CombinedOutput(); err != nil {
 		t.Fatalf("build podd: %v\n%s", err, out)
 	}
@@ -65,7 +76,8 @@ func newDaemon(t *testing.T, call time.Duration) *daemon {
 	if err := os.Mkdir(d.manifests(), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	port, root := freePort(t), fmt.Sprintf("/poddtest%d", os.Getpid())
+	port := freePort(t)
+	root := fmt.Sprintf("/poddtest%d-%d", os.Getpid(), port)
 	t.Cleanup(func() { removeCgroups(t, root+"/kubepods") })
 	d.http = fmt.Sprintf("http://127.0.0.1:%d", port)
 	config := fmt.Sprintf(`apiVersion: kubelet.config.k8s.io/v1beta1
@@ -111,9 +123,16 @@ func freePort(t *testing.T) int {
 func (d *daemon) start() {
 	d.t.Helper()
 	d.log, d.done = &bytes.Buffer{}, make(chan struct{})
-	d.cmd = exec.Command(filepath.Join(d.dir, "podd"), "run", "--config", filepath.Join(d.dir, "config.yaml"),
+	program := []string{"podd", "run"}
+	if d.kubelet {
+		program = []string{"kubelet"}
+		if err := os.Symlink("podd", filepath.Join(d.dir, "kubelet")); err != nil {
+			d.t.Fatal(err)
+		}
+	}
+	d.cmd = exec.Command(filepath.Join(d.dir, program[0]), append(program[1:], "--config", filepath.Join(d.dir, "config.yaml"),
 		"--root-dir", filepath.Join(d.dir, "root"), "--state-dir", filepath.Join(d.dir, "state"),
-		"--container-logs-dir", filepath.Join(d.dir, "links"), "--hostname-override", "n")
+		"--container-logs-dir", filepath.Join(d.dir, "links"), "--hostname-override", "n")...)
 	d.cmd.Stdout, d.cmd.Stderr = d.log, d.log
 	if err := d.cmd.Start(); err != nil {
 		d.t.Fatal(err)
@@ -133,23 +152,22 @@ func (d *daemon) start() {
 	})
 }
 
-// stop sends TERM and says how long the end took, and what was logged.
-func (d *daemon) stop() (took time.Duration, log string) {
+// stop sends TERM, waits for the end and says what was logged.
+func (d *daemon) stop() (log string) {
 	d.t.Helper()
-	began := time.Now()
 	if err := d.cmd.Process.Signal(unix.SIGTERM); err != nil {
 		d.t.Fatal(err)
 	}
 	select {
 	case <-d.done:
-	case <-time.After(30 * time.Second):
+	case <-time.After(patience):
 		d.t.Fatal("podd does not stop")
 	}
-	return time.Since(began), d.log.String()
+	return d.log.String()
 }
 
 func (d *daemon) pods() []v1.Pod {
-	ctx, cancel := context.WithTimeout(d.t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(d.t.Context(), time.Minute)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, d.http+"/pods", nil)
 	if err != nil {
@@ -177,11 +195,14 @@ func (d *daemon) running() int {
 	return n
 }
 
-func (d *daemon) await(what string, limit time.Duration, ok func() bool) {
+// patience is when a test gives up: it decides about nothing but what hangs.
+const patience = 5 * time.Minute
+
+func (d *daemon) await(what string, ok func() bool) {
 	d.t.Helper()
-	for deadline := time.Now().Add(limit); !ok(); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); !ok(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			d.t.Fatalf("not within %v: %s", limit, what)
+			d.t.Fatalf("not within %v: %s", patience, what)
 		}
 	}
 }
@@ -210,30 +231,11 @@ func (d *daemon) put(name, text string) {
 	}
 }
 
-// cpu is the processor time of the process so far, to 10 ms.
-func (d *daemon) cpu() time.Duration {
-	d.t.Helper()
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", d.cmd.Process.Pid))
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-	var ticks int64
-	for _, f := range fields[11:13] { // utime, stime: fields 14 and 15 of proc(5)
-		n, err := strconv.ParseInt(f, 10, 64)
-		if err != nil {
-			d.t.Fatal(err)
-		}
-		ticks += n
-	}
-	return time.Duration(ticks) * 10 * time.Millisecond // USER_HZ is 100 on every Linux that Go runs on
-}
-
 // settle waits until the runtime is asked nothing any more for that long.
 func (d *daemon) settle(quiet time.Duration) {
 	d.t.Helper()
 	last, since := -1, time.Now()
-	d.await("the runtime is left alone", time.Minute, func() bool {
+	d.await("the runtime is left alone", func() bool {
 		if n := d.srv.Count(""); n != last {
 			last, since = n, time.Now()
 		}
@@ -242,76 +244,97 @@ func (d *daemon) settle(quiet time.Duration) {
 }
 
 // TestThreeHundredPodsInADirectory runs the real binary on a runtime whose every
-// call takes 5 ms. PODD_IDLE=60s measures the full minute.
+// call takes 5 ms, and beside it one that has no pods. PODD_IDLE=5m watches them
+// that long.
 func TestThreeHundredPodsInADirectory(t *testing.T) {
 	if testing.Short() {
-		t.Skip("takes a quarter of a minute")
+		t.Skip("takes two minutes")
 	}
 	const many = 300
-	d := newDaemon(t, 5*time.Millisecond)
+	d, none := newDaemon(t, callTakes), newDaemon(t, callTakes)
 	for i := range many {
 		d.write(fmt.Sprintf("p%d", i))
 	}
 	d.start()
+	none.start()
 	began := time.Now()
-	d.await("all pods are Running", 2*time.Minute, func() bool { return d.running() == many })
+	d.await("all pods are Running", func() bool { return d.running() == many })
 	t.Logf("%d pods Running after %v", many, time.Since(began).Round(10*time.Millisecond))
 
-	t.Run("cost nothing while nothing happens", func(t *testing.T) {
-		window := 5 * time.Second
-		if s := os.Getenv("PODD_IDLE"); s != "" {
-			var err error
-			if window, err = time.ParseDuration(s); err != nil {
-				t.Fatal(err)
-			}
-		}
-		d.settle(3 * time.Second)
-		calls, before := d.srv.Count(""), d.cpu()
-		if before == 0 {
-			t.Fatal("this machine does not account for processor time")
-		}
-		time.Sleep(window)
-		used := d.cpu() - before
-		share := float64(used) / float64(window)
-		t.Logf("idle %v: %v of processor time (%v before), %.2f %% of a core, %d runtime calls", window, used, before, 100*share, d.srv.Count("")-calls)
-		if share > 0.01 {
-			t.Errorf("idle: %.2f %% of a core, want less than 1 %%", 100*share)
-		}
-	})
-	t.Run("one crash is answered within 50 ms", func(t *testing.T) {
-		var took []time.Duration
-		for i := range 9 {
-			took = append(took, d.crash(fmt.Sprintf("p%d", 30*i)))
-		}
-		slices.Sort(took)
-		t.Logf("from a container's end to its successor's start: %v", took)
-		if median := took[len(took)/2]; median > 50*time.Millisecond {
-			t.Errorf("median %v, want less than 50 ms", median)
-		}
-	})
-	took, log := d.stop()
-	if took > 2*time.Second {
-		t.Errorf("podd took %v to stop with nothing under way", took)
-	}
+	t.Run("cost little more than none while nothing happens", func(t *testing.T) { idle(t, d, none) })
+	t.Run("one crash is answered without a wait", d.crashes)
+	log := d.stop()
 	if n := len(d.srv.RunningContainers()); n != many {
 		t.Errorf("%d containers run after podd has stopped, want %d", n, many)
 	}
 	lines := strings.Count(log, "\n")
-	t.Logf("stopped within %v; %d lines of log", took.Round(time.Millisecond), lines)
 	if lines > 2*many+100 {
 		t.Errorf("%d lines of log for %d pods, want two a pod at most", lines, many)
 	}
 }
 
+// idle compares a podd with many pods with one that has none, both left alone for
+// the same minute: what it uses more is less than a tenth of what it used to start
+// those pods. One look at each pod every ten seconds would be as much.
+func idle(t *testing.T, d, none *daemon) {
+	window := time.Minute
+	if s := os.Getenv("PODD_IDLE"); s != "" {
+		var err error
+		if window, err = time.ParseDuration(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d.settle(3 * time.Second)
+	none.settle(3 * time.Second)
+	calls, base := d.srv.Count(""), none.srv.Count("")
+	start := processor(t, d.cmd.Process.Pid)
+	used, least := start, processor(t, none.cmd.Process.Pid)
+	time.Sleep(window)
+	used, least = processor(t, d.cmd.Process.Pid)-used, processor(t, none.cmd.Process.Pid)-least
+	calls, base = d.srv.Count("")-calls, none.srv.Count("")-base
+	share := (used - least).Minutes() / window.Minutes() / start.Minutes()
+	t.Logf("idle %v: %v of processor time and %d runtime calls, without pods %v and %d; %v to start them all", window, used, calls, least, base, start)
+	if share > 0.1 {
+		t.Errorf("an idle minute costs %.2f of what the start of these pods did, want a tenth at most", share)
+	}
+	// Lists of everything are due now and then, for both and not at the same moment;
+	// looks at pods would be hundreds.
+	if most := 10 * (1 + int(window/time.Minute)); calls-base > most {
+		t.Errorf("%d runtime calls, and %d without pods: somebody looks at pods that rest", calls, base)
+	}
+}
+
+// crashes: from a container's end to its successor's start it takes no longer than
+// the calls that are made meanwhile, give or take what podd thinks in between. The
+// control is a client that makes as many calls and thinks nothing.
+func (d *daemon) crashes(t *testing.T) {
+	const most = 8
+	calls := 0
+	d.crash("p1", &calls) // and the first one finds nothing in caches
+	next := 0
+	got := turns.Take(9, func() time.Duration {
+		next += 30
+		return d.crash(fmt.Sprintf("p%d", next), &calls)
+	}, func() time.Duration { return d.srv.Bare(calls) })
+	t.Logf("from a container's end to its successor's start, %d calls: %v", calls, got)
+	if calls > most {
+		t.Errorf("a crash is answered with %d calls, want %d at most", calls, most)
+	}
+	if r := got.Ratio(); r > 2 {
+		t.Errorf("a crash is answered after %.2f times what its calls take: something waits", r)
+	}
+}
+
 // crash ends a container and says how long it took until its successor ran, by
-// the runtime's own clock.
-func (d *daemon) crash(name string) time.Duration {
+// the runtime's own clock, and how many calls were made until then.
+func (d *daemon) crash(name string, calls *int) time.Duration {
 	d.t.Helper()
 	d.settle(200 * time.Millisecond)
+	d.srv.ResetCalls()
 	began := time.Now()
 	d.srv.Exit(name, 1)
 	var started time.Time
-	d.await(name+" is restarted", 10*time.Second, func() bool {
+	d.await(name+" is restarted", func() bool {
 		for _, c := range d.srv.RunningContainers() {
 			if c.Name == name && c.Started.After(began) {
 				started = c.Started
@@ -319,6 +342,12 @@ func (d *daemon) crash(name string) time.Duration {
 		}
 		return !started.IsZero()
 	})
+	*calls = 0
+	for _, c := range d.srv.Calls() {
+		if c.At.Before(started) {
+			*calls++
+		}
+	}
 	return started.Sub(began)
 }
 
@@ -339,30 +368,27 @@ func TestRunClearsWhatARebootLeft(t *testing.T) {
 	}
 	d.write("web")
 	d.start()
-	d.await("the leftover is gone", 10*time.Second, func() bool {
+	d.await("the leftover is gone", func() bool {
 		_, err := os.Lstat(left)
 		return os.IsNotExist(err)
 	})
-	d.await("the wanted pod runs", 10*time.Second, func() bool { return d.running() == 1 })
-	if took, _ := d.stop(); took > 2*time.Second {
-		t.Errorf("podd took %v to stop with nothing under way", took)
-	}
+	d.await("the wanted pod runs", func() bool { return d.running() == 1 })
+	d.stop()
 }
 
-// TestStopWaitsForACreateOnlyAMoment: five seconds, and then the runtime keeps
-// what comes of it for the next start.
-func TestStopWaitsForACreateOnlyAMoment(t *testing.T) {
+// TestStopDoesNotWaitForACreateThatHangs: the runtime keeps what comes of it for
+// the next start. That it waits for five seconds is seen in simulated time
+// (agent's TestStopIsQuickWhateverPodsDo).
+func TestStopDoesNotWaitForACreateThatHangs(t *testing.T) {
 	d := newDaemon(t, 0)
 	release := d.srv.Hang("RunPodSandbox")
 	d.write("web")
 	d.start()
-	d.await("the sandbox is being made", 10*time.Second, func() bool { return d.srv.Count("RunPodSandbox") == 1 })
-	if took, _ := d.stop(); took > 7*time.Second {
-		t.Errorf("podd took %v to stop, want about 5 s", took)
-	}
+	d.await("the sandbox is being made", func() bool { return d.srv.Count("RunPodSandbox") == 1 })
+	d.stop() // although the create goes on for ever
 	release()
 	d.start()
-	d.await("the pod runs", 20*time.Second, func() bool { return d.running() == 1 })
+	d.await("the pod runs", func() bool { return d.running() == 1 })
 	if n := len(d.srv.Sandboxes()); n != 1 {
 		t.Errorf("%d sandboxes, want the one", n)
 	}

@@ -13,6 +13,7 @@ import (
 	"podd/bundle"
 	"podd/cgroup"
 	"podd/cni"
+	"podd/internal/places"
 )
 
 // Places of podd's own; the flags --root-dir and --state-dir change the first two.
@@ -60,7 +61,7 @@ func (f *runtimeFlags) network(binDir string, log *slog.Logger) (*cni.Network, e
 		return nil, fmt.Errorf("--pod-cidr %q is not a network such as %s", f.podCIDR, cni.DefaultPodCIDR)
 	}
 	return cni.New(cni.Config{
-		Bridge: f.bridge, PodCIDR: cidr,
+		Bridge: f.bridge, Owner: f.rootDir, PodCIDR: cidr,
 		BinDirs:  []string{binDir, "/opt/cni/bin"},
 		ConfDir:  f.cniConfDir(),
 		LeaseDir: filepath.Join(f.stateDir, "cni/leases"),
@@ -68,11 +69,17 @@ func (f *runtimeFlags) network(binDir string, log *slog.Logger) (*cni.Network, e
 	}, log)
 }
 
-// prepare writes everything that the runtime reads, and returns its settings.
+// prepare takes the directories, writes everything that the runtime reads, and
+// returns its settings.
 func (f *runtimeFlags) prepare(ctx context.Context, log *slog.Logger) (*bundle.Settings, error) {
 	if os.Geteuid() != 0 {
 		return nil, fmt.Errorf("the container runtime needs root: run it with sudo, or as the systemd service podd-runtime")
 	}
+	dirs, err := places.Resolve(f.rootDir, f.stateDir)
+	if err != nil {
+		return nil, err
+	}
+	f.rootDir, f.stateDir = dirs.Root, dirs.State
 	binDir, err := bundle.Find(f.runtimeDir)
 	if err != nil {
 		return nil, err
@@ -89,6 +96,13 @@ func (f *runtimeFlags) prepare(ctx context.Context, log *slog.Logger) (*bundle.S
 	_, settings.BoundHugePages = facts.Controllers["hugetlb"]
 	network, err := f.network(binDir, log)
 	if err != nil {
+		return nil, err
+	}
+	if err := settings.MakeDirs(); err != nil {
+		return nil, err
+	}
+	// Before anything is written that a running one would read.
+	if err := places.ClaimRuntime(places.Runtime{Dirs: dirs, Bridge: f.bridge, PodCIDR: f.podCIDR}); err != nil {
 		return nil, err
 	}
 	path, remark, err := settings.WriteConfig()

@@ -5,33 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
-	"path"
 	"path/filepath"
-	"strings"
-	"time"
 
-	"github.com/moby/sys/mountinfo"
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
-	"golang.org/x/sys/unix"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/status"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"github.com/spf13/pflag"
 
 	"podd/bundle"
 	"podd/cgroup"
-	"podd/cri"
-	"podd/volumes"
+	"podd/internal/places"
 )
-
-// reviveLimit is how long a runtime may take to start: it reads all that it
-// knows of its containers first, which takes half a minute on a full machine.
-const reviveLimit = 2 * time.Minute
 
 // newRuntimeStopCmd is "podd runtime stop".
 func newRuntimeStopCmd() *cobra.Command {
@@ -41,18 +24,30 @@ func newRuntimeStopCmd() *cobra.Command {
 		Short: "End all pods, the container runtime and podd itself",
 		Long: `End all pods, the bundled container runtime and the podd that uses it, and remove
 what they made on this machine: network, volumes of pods, cgroups, the state
-directory. Manifests, images and logs stay. A runtime that is gone (killed, say)
+directory. Manifests, images and logs stay. That a pod has run to its end is
+forgotten, too. A runtime that is gone (killed, say)
 and left pods behind is started once more for that.
+
+Which podd is meant, and what is its, is what it noted in its directories: of one
+with other directories than the default ones either flag is enough. What holds a
+volume that cannot be unmounted is named; nothing behind a mount is deleted.
 
 Each container gets its pod's grace period, all at the same time; preStop hooks are
 not run. Who needs them removes the manifests first, and waits until podd ps is empty.
 Where systemd keeps podd running, stop the units first.`,
-		Example:       "  podd runtime stop",
+		Example: `  podd runtime stop
+
+  # of several podds
+  podd runtime stop --root-dir /srv/podd2`,
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return flags.stop(cmd.Context(), cgroupRoot, cmd.OutOrStdout())
+			found, err := flags.find(cmd.Flags(), &cgroupRoot)
+			if err != nil {
+				return err
+			}
+			return flags.stop(cmd.Context(), found, cgroupRoot, cmd.OutOrStdout())
 		},
 	}
 	flags.register(cmd)
@@ -60,243 +55,90 @@ Where systemd keeps podd running, stop the units first.`,
 	return cmd
 }
 
-// stop goes from the top down: podd would start again what is ended under it.
-func (f *runtimeFlags) stop(ctx context.Context, cgroupRoot string, out io.Writer) error {
+// find finds the podd that is meant, and sets the flags to what it noted.
+func (f *runtimeFlags) find(given *pflag.FlagSet, cgroupRoot *string) (places.Found, error) {
 	if os.Geteuid() != 0 {
-		return errors.New("stopping the container runtime needs root")
+		return places.Found{}, errors.New("stopping the container runtime needs root")
 	}
-	agent := filepath.Join(f.stateDir, "podd.sock")
-	for _, socket := range []string{agent, bundle.Socket(f.stateDir)} {
+	found, err := places.Find(places.Wanted{
+		Root: f.rootDir, State: f.stateDir, RootGiven: given.Changed("root-dir"), StateGiven: given.Changed("state-dir"),
+	})
+	if err != nil {
+		return found, err
+	}
+	f.rootDir, f.stateDir = found.Root, found.State
+	if a := found.Agent; a != nil && !given.Changed("cgroup-root") {
+		*cgroupRoot = a.CgroupRoot
+	}
+	if r := found.Runtime; r != nil && r.Bridge != "" {
+		for _, noted := range []struct {
+			flag, is string
+			set      *string
+		}{{"bridge", r.Bridge, &f.bridge}, {"pod-cidr", r.PodCIDR, &f.podCIDR}} {
+			if given.Changed(noted.flag) && *noted.set != noted.is {
+				return found, fmt.Errorf("--%s %s: the podd with root directory %s has %s; leave the flag away", noted.flag, *noted.set, found.Root, noted.is)
+			}
+			*noted.set = noted.is
+		}
+	}
+	return found, nil
+}
+
+// stop goes from the top down: podd would start again what is ended under it.
+func (f *runtimeFlags) stop(ctx context.Context, found places.Found, cgroupRoot string, out io.Writer) error {
+	agent, runtime := filepath.Join(f.stateDir, "podd.sock"), bundle.Socket(f.stateDir)
+	for _, socket := range []string{agent, runtime} {
 		if err := keptBySystemd(socket); err != nil {
 			return err
 		}
 	}
+	if err := f.knownUsers(found, agent, runtime); err != nil {
+		return err
+	}
 	if err := endListener(ctx, agent, out, "podd"); err != nil {
 		return err
 	}
-	if err := f.reviveForPods(ctx, out); err != nil {
-		return err
-	}
-	if _, err := bundle.Listener(bundle.Socket(f.stateDir)); err == nil {
-		if err := endPods(ctx, bundle.Socket(f.stateDir), out); err != nil {
+	if found.Runtime != nil {
+		if err := f.endRuntime(ctx, runtime, out); err != nil {
 			return err
 		}
 	}
-	if err := endListener(ctx, bundle.Socket(f.stateDir), out, "the container runtime"); err != nil {
+	// From here on to the end of this process nobody starts in these directories.
+	if err := found.Lock(); err != nil {
 		return err
 	}
-	return f.cleanUp(ctx, cgroupRoot)
+	return f.cleanUp(ctx, found, cgroupRoot, out)
 }
 
-// reviveForPods starts the runtime once more if it is gone and left pods behind:
-// it alone knows all that they hold (network, mounts, tasks, its own records).
-func (f *runtimeFlags) reviveForPods(ctx context.Context, out io.Writer) error {
-	if _, err := bundle.Listener(bundle.Socket(f.stateDir)); err == nil {
-		return nil
-	}
-	mounts, err := mountsBelow(f.stateDir)
-	if err != nil || len(mounts) == 0 {
+// endRuntime ends all pods and then their runtime.
+func (f *runtimeFlags) endRuntime(ctx context.Context, socket string, out io.Writer) error {
+	if err := f.reviveForPods(ctx, out); err != nil {
 		return err
 	}
-	self, err := os.Executable()
-	if err != nil {
-		return fmt.Errorf("find podd's own binary: %w", err)
-	}
-	fmt.Fprintln(out, "the container runtime is gone and left pods behind: starting it once more to end them")
-	ctx, cancel := context.WithTimeoutCause(ctx, reviveLimit, fmt.Errorf("it is not ready after %v", reviveLimit))
-	defer cancel()
-	ctx, settle := context.WithCancelCause(ctx)
-	supervisor := bundle.NewSupervisor(bundle.SupervisorConfig{
-		Socket: bundle.Socket(f.stateDir), Command: append([]string{self, "runtime"}, f.args()...), LogFile: bundle.LogFile(f.stateDir),
-		OnReady: func(int, time.Time) { settle(errReady) },
-		OnDown:  settle,
-	})
-	// Run leaves the runtime running when the context ends.
-	if err := supervisor.Run(ctx); !errors.Is(err, errReady) {
-		return fmt.Errorf("%s holds what pods left behind, and the container runtime, which could take it away, does not start: %w", f.stateDir, err)
-	}
-	return nil
-}
-
-// errReady is the good end of reviveForPods.
-var errReady = errors.New("the container runtime is ready")
-
-// keptBySystemd refuses to end what systemd would start again, under the hands of
-// who takes its network and mounts away.
-func keptBySystemd(socket string) error {
-	pid, err := bundle.Listener(socket)
-	if err != nil || pid <= 1 {
-		return nil
-	}
-	groups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
-	if err != nil {
-		return nil // it has just ended
-	}
-	if unit := unitOf(string(groups)); unit != "" {
-		return fmt.Errorf("systemd would start %s again: systemctl stop podd.service podd-runtime.service, and then this", unit)
-	}
-	return nil
-}
-
-// unitOf is podd's unit that a process is the service of, by its cgroups.
-func unitOf(groups string) string {
-	for group := range strings.Lines(groups) {
-		if unit := path.Base(strings.TrimSpace(group)); unit == "podd.service" || unit == "podd-runtime.service" {
-			return unit
+	if _, err := bundle.Listener(socket); err == nil {
+		if err := endPods(ctx, socket, out); err != nil {
+			return err
 		}
 	}
-	return ""
+	return endListener(ctx, socket, out, "the container runtime")
 }
 
-// endListener ends the process that listens on a socket, by SIGTERM.
-func endListener(ctx context.Context, socket string, out io.Writer, what string) error {
-	pid, err := bundle.Listener(socket)
-	if err != nil || pid <= 1 || pid == os.Getpid() {
-		return nil
-	}
-	fd, err := unix.PidfdOpen(pid, 0)
-	if err != nil {
-		return fmt.Errorf("end %s (process %d): %w", what, pid, err)
-	}
-	defer unix.Close(fd)
-	fmt.Fprintf(out, "ending %s (process %d)\n", what, pid)
-	if err := unix.PidfdSendSignal(fd, unix.SIGTERM, nil, 0); err != nil {
-		return fmt.Errorf("end %s (process %d): %w", what, pid, err)
-	}
-	for limit := time.Now().Add(30 * time.Second); time.Now().Before(limit) && ctx.Err() == nil; {
-		// Readable once the process is gone.
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 1000)
-		if err == nil && n > 0 {
-			return nil
-		}
-	}
-	return fmt.Errorf("%s (process %d) does not end; look into it, or end it with kill -9", what, pid)
-}
-
-// endPods ends all containers, each with its pod's grace period, and then stops
-// and removes all sandboxes, four at a time.
-func endPods(ctx context.Context, socket string, out io.Writer) error {
-	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+// knownUsers refuses where somebody uses the directories who would not be ended:
+// pods would lose their volumes under their hands.
+func (f *runtimeFlags) knownUsers(found places.Found, agentSocket, runtimeSocket string) error {
+	agent, runtime, err := found.Users()
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
-	runtime := runtimeapi.NewRuntimeServiceClient(conn)
-	list, err := runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
-	if err != nil {
-		return fmt.Errorf("list pods: %w", err)
+	agentListens, noAgent := bundle.Listener(agentSocket)
+	runtimeListens, noRuntime := bundle.Listener(runtimeSocket)
+	switch {
+	case agent != 0 && (noAgent != nil || agentListens != agent):
+		return fmt.Errorf("%s is in use by a podd (process %d) that does not listen on %s; end it first", f.rootDir, agent, agentSocket)
+	case runtime != 0 && (noRuntime != nil || runtimeListens != runtime):
+		return fmt.Errorf("%s is in use by a container runtime (process %d) that does not listen on %s; end it first, or wait until it has started", f.rootDir, runtime, runtimeSocket)
+	case noRuntime == nil && found.Runtime == nil:
+		return fmt.Errorf("%s is served by a container runtime (process %d) that is not podd's; nothing was ended", runtimeSocket, runtimeListens)
 	}
-	if len(list.Items) == 0 {
-		return nil
-	}
-	if err := endContainers(ctx, runtime, len(list.Items), out); err != nil {
-		return err
-	}
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(4)
-	for _, item := range list.Items {
-		group.Go(func() error {
-			ctx, cancel := context.WithTimeout(ctx, time.Minute)
-			defer cancel()
-			if _, err := runtime.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: item.Id}); err != nil {
-				return fmt.Errorf("stop pod %s: %w", item.Metadata.GetName(), err)
-			}
-			if _, err := runtime.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: item.Id}); err != nil {
-				return fmt.Errorf("remove pod %s: %w", item.Metadata.GetName(), err)
-			}
-			return nil
-		})
-	}
-	return group.Wait()
-}
-
-// endContainers ends what runs: a sandbox that is stopped kills its containers.
-func endContainers(ctx context.Context, runtime runtimeapi.RuntimeServiceClient, pods int, out io.Writer) error {
-	list, err := runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{
-		State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING}}})
-	if err != nil {
-		return fmt.Errorf("list containers: %w", err)
-	}
-	longest := time.Duration(0)
-	for _, c := range list.Containers {
-		longest = max(longest, cri.GracePeriod(c.Annotations))
-	}
-	fmt.Fprintf(out, "ending %s", count(pods, "pod"))
-	if len(list.Containers) > 0 {
-		fmt.Fprintf(out, " (%s running, which may take %v)", count(len(list.Containers), "container"), longest)
-	}
-	fmt.Fprintln(out)
-	group, ctx := errgroup.WithContext(ctx)
-	for _, c := range list.Containers {
-		group.Go(func() error {
-			grace := cri.GracePeriod(c.Annotations)
-			ctx, cancel := context.WithTimeout(ctx, grace+time.Minute)
-			defer cancel()
-			_, err := runtime.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: c.Id, Timeout: int64(grace / time.Second)})
-			if err != nil && status.Code(err) != codes.NotFound {
-				return fmt.Errorf("stop container %s of pod %s: %w", c.Metadata.GetName(), c.Labels["io.kubernetes.pod.name"], err)
-			}
-			return nil
-		})
-	}
-	return group.Wait()
-}
-
-// cleanUp removes what outlives the processes. Nothing is deleted below a mount.
-func (f *runtimeFlags) cleanUp(ctx context.Context, cgroupRoot string) error {
-	var errs []error
-	network, err := f.network("/nonexistent", slog.New(slog.DiscardHandler))
-	if err == nil {
-		err = network.TearDown(ctx)
-	}
-	errs = append(errs, err, f.removeVolumes(ctx))
-	if facts, err := cgroup.Detect(); err == nil {
-		errs = append(errs, removeGroups(ctx, facts, cgroupRoot))
-	}
-	return errors.Join(append(errs, removeStateDir(f.stateDir))...)
-}
-
-// removeGroups takes away the cgroups of either driver: which one the runtime used is
-// not known any more, and it may have been told another one in between.
-func removeGroups(ctx context.Context, facts cgroup.Facts, root string) error {
-	err := cgroup.NewTree(facts, cgroup.Cgroupfs, root, cgroup.Settings{}).RemoveRoot(ctx)
-	if facts.Systemd {
-		err = errors.Join(err, cgroup.NewTree(facts, cgroup.Systemd, root, cgroup.Settings{}).RemoveRoot(ctx))
-	}
-	return err
-}
-
-// removeVolumes takes away the volumes of the pods that were ended; what they
-// held outside of podd's directories (hostPath) is not touched.
-func (f *runtimeFlags) removeVolumes(ctx context.Context) error {
-	mounter, err := volumes.New(volumes.Options{RootDir: f.rootDir}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
-	if err != nil {
-		return err
-	}
-	uids, err := mounter.Pods()
-	errs := []error{err}
-	for _, uid := range uids {
-		errs = append(errs, mounter.TearDown(ctx, uid))
-	}
-	return errors.Join(errs...)
-}
-
-// removeStateDir removes a directory that nothing is mounted in.
-func removeStateDir(dir string) error {
-	mounts, err := mountsBelow(dir)
-	if err != nil {
-		return err
-	}
-	if len(mounts) > 0 {
-		return fmt.Errorf("%s is left as it is: %s is still mounted", dir, mounts[0].Mountpoint)
-	}
-	return os.RemoveAll(dir)
-}
-
-func mountsBelow(dir string) ([]*mountinfo.Info, error) {
-	mounts, err := mountinfo.GetMounts(mountinfo.PrefixFilter(dir))
-	if err != nil {
-		return nil, fmt.Errorf("read the mount table: %w", err)
-	}
-	return mounts, nil
+	return nil
 }

@@ -18,6 +18,12 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if os.Getenv(measured) != "" {
+		os.Exit(measure(os.Args[1:]))
+	}
+	if dirs := os.Getenv("PODD_TEST_HOLD"); dirs != "" {
+		os.Exit(holdRoot(dirs))
+	}
 	testscript.Main(m, map[string]func(){
 		"podd":    func() { os.Exit(execute(append([]string{"podd"}, os.Args[1:]...))) },
 		"kubelet": func() { os.Exit(execute(append([]string{"kubelet"}, os.Args[1:]...))) },

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -19,13 +21,18 @@ import (
 	"podd/podconfig/manifest"
 )
 
-type validateFlags struct{ node, output string }
+type validateFlags struct {
+	node, output string
+	validation   manifest.Validation
+}
 
 // verdict is what podd validate has to say; its JSON form is a contract.
 type verdict struct {
 	Files    int           `json:"files"`
 	Pods     []string      `json:"pods"`
 	Problems []pod.Problem `json:"problems"`
+	// LeftOut are the entries of directories that podd run would leave alone.
+	LeftOut []string `json:"leftOut,omitempty"`
 }
 
 func newValidateCmd() *cobra.Command {
@@ -37,11 +44,12 @@ func newValidateCmd() *cobra.Command {
 validation, the rules of pods without an apiserver, fields that podd does not
 honour yet, and names that two of the given pods share. Nothing is asked of a
 daemon or a runtime. Of a directory, the files that podd run would take are
-checked: *.yaml, *.yml and *.json. "-" is the standard input.
+checked: *.yaml, *.yml, *.json and *.manifest; what is left out is named. "-" is
+the standard input.
 
 Each problem is one line, "file:line: field: what is wrong", and below it,
 indented, what to do. A warning is about a pod that runs as it is written, which
-is probably not what was meant.
+is probably not what was meant, or about a document that no pod here needs.
 
 Exit codes: 0, also with warnings, 1 if there is any problem, 2 for wrong usage.`,
 		Example: `  podd validate /etc/podd/manifests
@@ -57,6 +65,7 @@ Exit codes: 0, also with warnings, 1 if there is any problem, 2 for wrong usage.
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
 	}
 	cmd.Flags().StringVar(&f.node, "node-name", "", "`name` of the node that the pods are for (default: this machine's)")
+	bindValidation(cmd.Flags(), &f.validation, "what becomes of unknown and duplicate fields: a problem, a warning, or nothing")
 	addOutput(cmd, &f.output, "json", "yaml")
 	return cmd
 }
@@ -70,7 +79,11 @@ func (f *validateFlags) run(cmd *cobra.Command, args []string) error {
 		}
 		node = strings.ToLower(host)
 	}
-	v := validate(args, node, cmd.InOrStdin())
+	limitHeap()
+	// Nothing has to be put in order at the end: a signal ends this at once,
+	// whether it waits for input or is busy with it.
+	signal.Reset(os.Interrupt, syscall.SIGTERM)
+	v := validate(args, manifest.Options{NodeName: node, Source: pod.SourceFile, Validation: f.validation}, cmd.InOrStdin())
 	out := cmd.OutOrStdout()
 	if f.output != "" {
 		if err := writeObject(out, f.output, v); err != nil {
@@ -85,10 +98,11 @@ func (f *validateFlags) run(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// validate checks all paths as one set.
-func validate(paths []string, node string, stdin io.Reader) verdict {
+// validate checks all paths as one set; opt lacks only the origins.
+func validate(paths []string, opt manifest.Options, stdin io.Reader) verdict {
 	v := verdict{Pods: []string{}, Problems: []pod.Problem{}}
 	now := time.Now()
+	opt.Now = now
 	var pods []*pod.Desired
 	one := func(origin string, data []byte, err error) {
 		v.Files++
@@ -96,7 +110,8 @@ func validate(paths []string, node string, stdin io.Reader) verdict {
 			v.Problems = append(v.Problems, pod.Problem{Origin: origin, Message: u.Message, Hint: u.Hint, Since: now})
 			return
 		}
-		r := manifest.Decode(data, manifest.Options{NodeName: node, Source: pod.SourceFile, Origin: origin, Now: now})
+		opt.Origin = origin
+		r := manifest.Decode(data, opt)
 		pods = append(pods, r.Pods...)
 		v.Problems = append(v.Problems, r.Problems...)
 	}
@@ -110,7 +125,8 @@ func validate(paths []string, node string, stdin io.Reader) verdict {
 			one("standard input", data, err)
 			continue
 		}
-		files, err := manifestsOf(path)
+		files, leftOut, err := manifestsOf(path)
+		v.LeftOut = append(v.LeftOut, leftOut...)
 		if err != nil {
 			v.Problems = append(v.Problems, pod.Problem{Origin: path, Message: err.Error(), Hint: "is this the right path?", Since: now})
 		}
@@ -123,6 +139,11 @@ func validate(paths []string, node string, stdin io.Reader) verdict {
 		}
 	}
 	v.Problems = append(v.Problems, podconfig.Duplicates(pods)...)
+	if len(pods) > manifest.MaxPods {
+		v.Problems = append(v.Problems, pod.Problem{Origin: pods[manifest.MaxPods].Origin, Since: now,
+			Message: fmt.Sprintf("from here on there are more than %d pods, and podd takes no more of one source", manifest.MaxPods),
+			Hint:    "remove files that are not for this machine"})
+	}
 	for _, d := range pods {
 		v.Pods = append(v.Pods, d.Name())
 	}
@@ -132,26 +153,28 @@ func validate(paths []string, node string, stdin io.Reader) verdict {
 	return v
 }
 
-// manifestsOf is a file itself, or the manifests of a directory.
-func manifestsOf(path string) ([]string, error) {
+// manifestsOf is a file itself, or the manifests of a directory, and what else
+// there is.
+func manifestsOf(path string) (files, leftOut []string, err error) {
 	info, err := os.Stat(path)
 	if err != nil || !info.IsDir() {
-		return []string{filepath.Clean(path)}, nil // reading it will say what is wrong
+		return []string{filepath.Clean(path)}, nil, nil // reading it will say what is wrong
 	}
 	entries, err := os.ReadDir(path)
 	if err != nil {
-		return nil, fmt.Errorf("reading the directory does not work: %w", err)
+		return nil, nil, fmt.Errorf("reading the directory does not work: %w", err)
 	}
-	var files []string
 	for _, e := range entries {
 		if file.IsManifest(e.Name()) {
 			files = append(files, filepath.Join(path, e.Name()))
+		} else {
+			leftOut = append(leftOut, filepath.Join(path, e.Name()))
 		}
 	}
 	if len(files) == 0 {
-		return nil, errors.New("the directory holds no *.yaml, *.yml or *.json")
+		return nil, leftOut, errors.New("the directory holds no *.yaml, *.yml, *.json or *.manifest")
 	}
-	return files, nil
+	return files, leftOut, nil
 }
 
 func printVerdict(w io.Writer, v verdict) {
@@ -167,6 +190,14 @@ func printVerdict(w io.Writer, v verdict) {
 		if p.Hint != "" {
 			fmt.Fprintln(w, printable("    "+p.Hint))
 		}
+	}
+	if n := len(v.LeftOut); n > 0 {
+		const most = 20
+		names := strings.Join(v.LeftOut[:min(n, most)], ", ")
+		if n > most {
+			names += fmt.Sprintf(" and %d more", n-most)
+		}
+		fmt.Fprintln(w, printable("left out: "+names+"\n    podd run takes "+file.Patterns))
 	}
 	fmt.Fprintf(w, "%s, %s: %s\n", count(v.Files, "file"), count(len(v.Pods), "valid pod"), cmp.Or(countProblems(v.tally()), "all good"))
 }

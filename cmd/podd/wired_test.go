@@ -11,10 +11,11 @@ import (
 	"podd/config"
 )
 
-// TestEveryConfigFieldIsWired: what the table of fields calls honoured must be
-// read by somebody. config's own tests see to it that such a field reaches
-// Config; this one, that Config's fields do not end there.
-func TestEveryConfigFieldIsWired(t *testing.T) {
+// TestEveryConfigFieldIsNamedByWhoWiresIt: config's own tests see to it that a field
+// which is called honoured reaches Config; this one, that the code here names
+// each of Config's fields. What is then done with it is not seen here: that is what
+// the tests of the package prove which honours it.
+func TestEveryConfigFieldIsNamedByWhoWiresIt(t *testing.T) {
 	inACluster := map[string]bool{"CertDir": true}
 	files, err := filepath.Glob("*.go")
 	if err != nil {

@@ -40,6 +40,7 @@ type Server struct {
 	handlers   []*runtimeapi.RuntimeHandler
 	features   *runtimeapi.RuntimeFeatures
 	noEvents   bool
+	maxMessage int
 	loseEvents bool
 	queue      []*runtimeapi.ContainerEventResponse
 	streams    map[*stream]struct{}
@@ -49,6 +50,9 @@ type Server struct {
 
 // Option changes a Server before it starts.
 type Option func(*Server)
+
+// WithMaxMessage bounds messages, in bytes.
+func WithMaxMessage(n int) Option { return func(s *Server) { s.maxMessage = n } }
 
 // WithoutEvents makes GetContainerEvents answer Unimplemented.
 func WithoutEvents() Option { return func(s *Server) { s.noEvents = true } }
@@ -89,6 +93,7 @@ func New(t testing.TB, opts ...Option) *Server {
 		addresses:  map[string]bool{},
 		streams:    map[*stream]struct{}{},
 		version:    "v1",
+		maxMessage: 16 << 20, // as most runtimes
 		driver:     runtimeapi.CgroupDriver_CGROUPFS,
 		handlers:   handlers("", "runc"),
 		features:   &runtimeapi.RuntimeFeatures{SupplementalGroupsPolicy: true, UserNamespacesHostNetwork: true},
@@ -122,7 +127,7 @@ func (s *Server) Start() {
 		s.t.Fatalf("critest: %v", err)
 	}
 	g := grpc.NewServer(
-		grpc.MaxRecvMsgSize(16<<20), grpc.MaxSendMsgSize(16<<20),
+		grpc.MaxRecvMsgSize(s.maxMessage), grpc.MaxSendMsgSize(s.maxMessage),
 		grpc.UnaryInterceptor(s.unary),
 	)
 	runtimeapi.RegisterRuntimeServiceServer(g, s)

@@ -1,7 +1,9 @@
 // Command testsum runs "go test -json ARGS…" and prints what a person wants of
 // it: a line for each package, and everything that a failed test said. Counts
-// are kept in the file -total over several runs; -sum prints them as one line,
-// "N passed, N failed, N skipped", and fails if any test did.
+// are kept in the file -total over several runs; -sum prints them as two lines,
+// "N tests passed, N failed, N skipped", and the same of the cases (subtests)
+// within them, and fails if any test did. Without root it fails too, since what
+// needs root was skipped: that is no pass.
 package main
 
 import (
@@ -16,7 +18,32 @@ import (
 	"strings"
 )
 
-type counts struct{ Passed, Failed, Skipped int }
+// counts are of test functions; Cases are of their subtests.
+type counts struct {
+	Passed, Failed, Skipped int
+	Cases                   *counts `json:",omitempty"`
+}
+
+// plus adds up.
+func (c counts) plus(d counts) counts {
+	sum := counts{Passed: c.Passed + d.Passed, Failed: c.Failed + d.Failed, Skipped: c.Skipped + d.Skipped}
+	if c.Cases != nil || d.Cases != nil {
+		cases := deref(c.Cases).plus(deref(d.Cases))
+		sum.Cases = &cases
+	}
+	return sum
+}
+
+func deref(c *counts) counts {
+	if c == nil {
+		return counts{}
+	}
+	return *c
+}
+
+func (c counts) String() string {
+	return fmt.Sprintf("%d passed, %d failed, %d skipped", c.Passed, c.Failed, c.Skipped)
+}
 
 // event is what test2json writes; see go doc test2json.
 type event struct {
@@ -65,14 +92,21 @@ func (c *counts) take(e event, held map[string][]string, w io.Writer) {
 			}
 			return
 		}
+		of := c
+		if strings.Contains(e.Test, "/") {
+			if c.Cases == nil {
+				c.Cases = &counts{}
+			}
+			of = c.Cases
+		}
 		switch e.Action {
 		case "pass":
-			c.Passed++
+			of.Passed++
 		case "skip":
-			c.Skipped++
+			of.Skipped++
 			fmt.Fprint(w, strings.Join(held[id], ""))
 		case "fail":
-			c.Failed++
+			of.Failed++
 			fmt.Fprint(w, strings.Join(held[id], ""))
 		}
 		delete(held, id)
@@ -86,6 +120,17 @@ func load(path string) (c counts) {
 	return c
 }
 
+// verdict is nil when everything ran that can run here, and passed.
+func verdict(all counts, root bool) error {
+	switch {
+	case all.Failed > 0 || deref(all.Cases).Failed > 0 || all.Passed == 0:
+		return errors.New("not everything passed")
+	case !root:
+		return fmt.Errorf("what needs root did not run (%d tests were skipped): this says nothing about real containers, networks, cgroups and mounts; run it as root", all.Skipped)
+	}
+	return nil
+}
+
 func run() error {
 	total := flag.String("total", "", "file that keeps the counts")
 	dir := flag.String("dir", "", "module in which to run, where it is not this one")
@@ -94,11 +139,8 @@ func run() error {
 	all := load(*total)
 	if *sum {
 		os.Remove(*total)
-		fmt.Printf("%d passed, %d failed, %d skipped\n", all.Passed, all.Failed, all.Skipped)
-		if all.Failed > 0 || all.Passed == 0 {
-			return errors.New("not everything passed")
-		}
-		return nil
+		fmt.Printf("tests: %v\ncases within them: %v\n", all, deref(all.Cases))
+		return verdict(all, os.Geteuid() == 0)
 	}
 	cmd := exec.Command("go", append([]string{"test", "-json"}, flag.Args()...)...)
 	cmd.Dir, cmd.Stderr = *dir, os.Stderr
@@ -114,7 +156,7 @@ func run() error {
 	if ended != nil && c.Failed == 0 {
 		c.Failed++ // it ended for another reason than a test: that is no pass
 	}
-	all = counts{all.Passed + c.Passed, all.Failed + c.Failed, all.Skipped + c.Skipped}
+	all = all.plus(c)
 	if *total != "" {
 		text, jsonErr := json.Marshal(all)
 		err = errors.Join(err, jsonErr, os.WriteFile(*total, text, 0o644))

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"reflect"
 	"strings"
 	"testing"
 )
@@ -9,6 +10,8 @@ import (
 func TestReportShowsFailuresAndCountsAll(t *testing.T) {
 	const events = `{"Action":"output","Package":"p","Test":"TestGood","Output":"noise\n"}
 {"Action":"pass","Package":"p","Test":"TestGood"}
+{"Action":"pass","Package":"p","Test":"TestGood/one"}
+{"Action":"pass","Package":"p","Test":"TestGood/two"}
 {"Action":"output","Package":"p","Test":"TestBad","Output":"bad_test.go:1: got 1, want 2\n"}
 {"Action":"fail","Package":"p","Test":"TestBad"}
 {"Action":"output","Package":"p","Test":"TestLater","Output":"needs root\n"}
@@ -20,12 +23,36 @@ func TestReportShowsFailuresAndCountsAll(t *testing.T) {
 `
 	var out bytes.Buffer
 	got, err := report(strings.NewReader(events), &out)
-	if want := (counts{Passed: 1, Failed: 2, Skipped: 1}); err != nil || got != want {
+	if want := (counts{Passed: 1, Failed: 2, Skipped: 1, Cases: &counts{Passed: 2}}); err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, %v, want %+v", got, err, want)
 	}
 	for text, want := range map[string]bool{"noise": false, "got 1, want 2": true, "needs root": true, "FAIL\tp": true, "syntax error": true} {
 		if strings.Contains(out.String(), text) != want {
 			t.Errorf("%q shown: want %t in\n%s", text, want, &out)
 		}
+	}
+}
+
+func TestWhatDidNotRunIsNoPass(t *testing.T) {
+	for _, c := range []struct {
+		all  counts
+		root bool
+		want string
+	}{
+		{counts{Passed: 9, Skipped: 1}, true, ""}, // for want of a virtual machine, say
+		{counts{Passed: 9, Skipped: 1}, false, "run it as root"},
+		{counts{Passed: 9}, false, "run it as root"},
+		{counts{}, true, "not everything passed"},
+		{counts{Passed: 9, Failed: 1}, true, "not everything passed"},
+		{counts{Passed: 9, Cases: &counts{Failed: 1}}, true, "not everything passed"},
+	} {
+		err := verdict(c.all, c.root)
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v, root %t: got %v, want %q", c.all, c.root, err, c.want)
+		}
+	}
+	a, b := counts{Passed: 1, Cases: &counts{Passed: 2}}, counts{Passed: 3, Skipped: 1}
+	if got := a.plus(b).plus(a); got.Passed != 5 || got.Skipped != 1 || got.Cases.Passed != 4 {
+		t.Errorf("got %+v", got)
 	}
 }

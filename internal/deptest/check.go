@@ -73,7 +73,8 @@ func CheckArrows(pkgs []Package) []string {
 			out = append(out, p.ImportPath+": has no row in arrows")
 			continue
 		}
-		for _, to := range slices.Concat(p.Imports, p.TestImports) {
+		others := slices.DeleteFunc(slices.Clone(p.TestImports), func(i string) bool { return i == module+"/"+testHelper })
+		for _, to := range slices.Concat(p.Imports, others) {
 			to, ours := strings.CutPrefix(to, module+"/")
 			if ours && to != sharedWords && to != from && allowed[to] == "" {
 				out = append(out, fmt.Sprintf("%s imports %s/%s: siblings meet in cmd/podd; %s may import %v",

@@ -53,6 +53,7 @@ var banned = []struct{ path, reason string }{
 	{"k8s.io/cri-client", "podd speaks to cri-api itself, with its own deadlines and error classes"},
 	{"k8s.io/component-base/logs/json", "logs are log/slog, passed in"},
 	{"testing", "a test helper is linked into the program"},
+	{"podd/internal/turns", "a test helper is linked into the program"},
 }
 
 // free are directories whose packages may import any of podd's: they wire or
@@ -69,6 +70,9 @@ var free = map[string]string{
 // sharedWords is what every package may import.
 const sharedWords = "internal/pod"
 
+// testHelper is what the tests of every package may import besides.
+const testHelper = "internal/turns"
+
 // arrows lists, for each package, the other packages of podd that it may
 // import, besides internal/pod. Siblings meet in cmd/podd, through interfaces
 // that the consumer declares: each can then be built, tested and read alone.
@@ -80,29 +84,37 @@ var arrows = map[string]map[string]string{
 	"internal/near":       {},
 	"internal/httpget":    {},
 	"internal/hugepage":   {},
+	"internal/turns":      {},
+	"internal/mask":       {},
+	"internal/wipe":       {},
+	"internal/places":     {"internal/atomicfile": "notes of who uses the directories"},
 	"agent":               {"agent/plan": "decides what the worker does", "agent/backoff": "restart delays", "internal/atomicfile": "notes of pods for the podd after this one"},
 	"agent/plan":          {"agent/backoff": "restart delays are part of the decision"},
 	"agent/backoff":       {},
 	"admission":           {},
 	"podconfig":           {},
 	"podconfig/manifest": {
-		"internal/podapi": "the one authority on a valid Pod",
-		"internal/near":   "hints at misspelt fields",
+		"internal/podapi":            "the one authority on a valid Pod",
+		"internal/near":              "hints at misspelt fields",
+		"podconfig/manifest/hostile": "what its tests try its bounds with",
+	},
+	"podconfig/manifest/hostile": {
+		// texts, for tests
 	},
 	"podconfig/file": {"podconfig": "speaks its Snapshot", "podconfig/manifest": "decodes", "internal/atomicfile": "keeps last good manifests"},
-	"podconfig/http": {"podconfig": "speaks its Snapshot", "podconfig/manifest": "decodes", "internal/atomicfile": "keeps the last good answer"},
-	"cri":            {"internal/hugepage": "page sizes in the runtime's words"},
+	"podconfig/http": {"podconfig": "speaks its Snapshot", "podconfig/manifest": "decodes", "internal/atomicfile": "keeps the last good answer", "internal/mask": "the URL as people may see it"},
+	"cri":            {"internal/hugepage": "page sizes in the runtime's words", "internal/atomicfile": "hooks that are too long for annotations"},
 	"cri/critest":    {},
 	"pleg":           {},
 	"prober":         {"internal/httpget": "the httpGet action", "internal/atomicfile": "keeps last results"},
 	"hooks":          {"internal/httpget": "the httpGet action"},
 	"status":         {},
 	"events":         {},
-	"server":         {},
-	"config":         {"internal/near": "hints at misspelt fields and flags"},
+	"server":         {"internal/mask": "what the ports do not show"},
+	"config":         {"internal/near": "hints at misspelt fields and flags", "internal/mask": "the configuration as people may see it"},
 	"images":         {"internal/atomicfile": "remembers what was imported"},
-	"volumes":        {"internal/hugepage": "emptyDir on huge pages"},
-	"cni":            {"internal/atomicfile": "the network's configuration", "cni/cnitest": "its own fake, for its tests"},
+	"volumes":        {"internal/hugepage": "emptyDir on huge pages", "internal/wipe": "deletes pods' directories"},
+	"cni":            {"internal/atomicfile": "the network's configuration", "internal/wipe": "deletes its leases", "cni/cnitest": "its own fake, for its tests"},
 	"cni/cnitest":    {},
 	"cgroup":         {"internal/hugepage": "their limits"},
 	"logrotate":      {},

@@ -1,11 +1,17 @@
 package near
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // Name returns the candidate that written is most likely a slip of, or "" when
-// none is close: case aside, a third of the letters may differ. Of equally
-// close ones it is the first.
+// none is close, or written is one of them: case aside, a third of the letters
+// may differ. Of equally close ones it is the first.
 func Name(written string, candidates []string) string {
+	if slices.Contains(candidates, written) {
+		return "" // whatever is wrong with it, it is no slip
+	}
 	best, least := "", len(written)/3+1
 	for _, c := range candidates {
 		if strings.EqualFold(c, written) {

@@ -8,8 +8,8 @@ import (
 func TestNameFindsWhatWasMeant(t *testing.T) {
 	fields := []string{"args", "command", "env", "image", "imagePullPolicy", "ports", "restartPolicy"}
 	for written, want := range map[string]string{
-		"image":        "image",
-		"IMAGE":        "image",
+		"image":        "",      // stands there already
+		"IMAGE":        "image", // case aside
 		"imagee":       "image",
 		"iamge":        "image",
 		"port":         "ports",

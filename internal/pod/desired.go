@@ -36,6 +36,13 @@ const (
 	// (RFC 3339 with nanoseconds), so that it survives a restart of podd and
 	// a new sandbox.
 	AnnotationStartTime = "podd/start-time"
+	// AnnotationInstance is podd's own, on sandboxes and containers: the identity
+	// of the podd that made them, one of several that may share a runtime.
+	AnnotationInstance = "podd/instance"
+	// AnnotationKept is podd's own, on containers: the name of the file in the
+	// container's directory that has its preStop hook, where that is too long for
+	// an annotation.
+	AnnotationKept = "podd/kept"
 	// AnnotationSidecar is podd's own, on the containers of sidecars ("true"): a
 	// pod whose manifest is gone ends in order, too.
 	AnnotationSidecar = "podd/sidecar"

@@ -20,13 +20,17 @@ type Observed struct {
 	StartTime time.Time
 	// Sandboxes, newest (highest attempt) first.
 	Sandboxes []Sandbox
-	// Containers of all sandboxes, newest first.
+	// Containers of all sandboxes, the highest attempts first: of each name the
+	// newest before the older ones, whatever the clock says of them.
 	Containers []Container
+	// Foreign is the identity of another podd that runs something under this UID,
+	// which is not in here; empty for nobody.
+	Foreign string
 	// At is when the look began.
 	At time.Time
 }
 
-// Empty says that the runtime knows nothing of the pod.
+// Empty says that the runtime knows nothing of the pod that is this podd's.
 func (o Observed) Empty() bool { return len(o.Sandboxes) == 0 && len(o.Containers) == 0 }
 
 // Latest returns the newest container of that name, or nil: the one with the

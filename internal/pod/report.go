@@ -57,6 +57,9 @@ type Report struct {
 	// Starting are containers, by ID, whose postStart hook is under way: the
 	// kubelet shows them as not yet running until it is through.
 	Starting map[string]bool
+	// Followed are containers, by ID, that were stopped to be started anew: a
+	// successor comes whatever their exit code is.
+	Followed map[string]bool
 	// Conditions are added to the pod's (DisruptionTarget, PodResizePending,
 	// PodResizeInProgress, AllContainersRestarting); the worker decides when.
 	Conditions []v1.PodCondition

@@ -27,6 +27,16 @@ type End struct {
 	Condition *v1.PodCondition
 }
 
+// EndsForGood says that a reason is one for which the node ends a pod that had
+// begun, none of those for which it refuses one.
+func EndsForGood(reason string) bool {
+	switch reason {
+	case ReasonEvicted, ReasonDeadlineExceeded, ReasonPreempting, ReasonSandboxLost:
+		return true
+	}
+	return false
+}
+
 // Verdict is the answer of admission. The zero value admits.
 type Verdict struct {
 	// Reason and Message are the kubelet's for a pod that is refused: OutOfcpu,

@@ -1,8 +1,8 @@
 // Package file is the source of pods that reads manifests from a directory, or
 // from a single file.
 //
-// It owns: which files count (*.yaml, *.yml, *.json that do not begin with a
-// dot), reading them without ever blocking on one (FIFOs, devices, directories,
+// It owns: which files count (*.yaml, *.yml, *.json, *.manifest that do not begin
+// with a dot), reading them without ever blocking on one (FIFOs, devices, directories,
 // links that lead nowhere), noticing changes, and the last good version of a
 // manifest that broke. It leaves to others what a manifest means
 // (podconfig/manifest) and which of two pods of one name runs (podconfig).
@@ -28,5 +28,6 @@
 // file had before stays. Only a file that is gone, or a file that is good and
 // no longer names the pod, removes a pod. With a StateDir the last good version
 // survives a restart of podd, too. A directory, or a single file, that cannot be
-// read keeps everything; one that is gone for 2 s is empty.
+// read keeps everything; one that is gone for 2 s is empty. A file with which the
+// source would have more than manifest.MaxPods counts as broken, not the others.
 package file

@@ -14,14 +14,17 @@ import (
 	"podd/podconfig/manifest"
 )
 
+// Patterns are the names that count, in words.
+const Patterns = "*.yaml, *.yml, *.json and *.manifest without a dot in front"
+
 // IsManifest says whether a directory's entry of that name is a manifest:
-// *.yaml, *.yml or *.json, not beginning with a dot.
+// *.yaml, *.yml, *.json or *.manifest, not beginning with a dot.
 func IsManifest(name string) bool {
 	if strings.HasPrefix(name, ".") {
 		return false
 	}
 	switch filepath.Ext(name) {
-	case ".yaml", ".yml", ".json":
+	case ".yaml", ".yml", ".json", ".manifest": // the last is what kops writes
 		return true
 	}
 	return false

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"podd/internal/pod"
@@ -80,9 +82,9 @@ func (s *Source) list(w *watcher) ([]string, error) {
 		switch name := d.Name(); {
 		case IsManifest(name):
 			names = append(names, name)
-		case name[0] != '.' && !s.ignored[name]:
+		case !strings.HasPrefix(name, "..") && !s.ignored[name]: // which a ConfigMap mount has
 			s.ignored[name] = true
-			s.log.Info("not a manifest, left alone: only *.yaml, *.yml and *.json count", "name", name, "directory", d.IsDir())
+			s.log.Info("not a manifest, left alone: only "+Patterns+" count", "name", name, "directory", d.IsDir())
 		}
 	}
 	return names, nil
@@ -150,7 +152,7 @@ func (s *Source) remove(name string) {
 func (s *Source) check(name string, event, quiet bool) {
 	path := s.path(name)
 	e := s.entries[name]
-	if e != nil && !event && !e.young {
+	if e != nil && !event && !e.young && !s.freed(name, e) {
 		if now, err := look(path); err == nil && now == e.stamp {
 			return
 		}
@@ -173,7 +175,7 @@ func (s *Source) check(name string, event, quiet bool) {
 		return
 	}
 	next.sum = sha256.Sum256(data)
-	if e != nil && e.sum == next.sum {
+	if e != nil && e.sum == next.sum && !s.freed(name, e) {
 		e.stamp, e.young = next.stamp, next.young
 		return
 	}
@@ -189,6 +191,10 @@ func (s *Source) check(name string, event, quiet bool) {
 		s.pending[name] = look1{at: now.Add(writeDelay)}
 		return
 	}
+	if room := s.room(name); len(r.Pods) > room {
+		next.crowded = len(r.Pods)
+		r = crowdedOut(path, len(r.Pods), room, now)
+	}
 	old := s.before(path, e, len(r.Failed) > 0)
 	next.pods, next.problems = reuse(r.Pods, old), r.Problems
 	keep(next, old, r.Failed)
@@ -198,8 +204,35 @@ func (s *Source) check(name string, event, quiet bool) {
 	s.put(name, next, e)
 }
 
+// room is how many pods a file may have beside those of the others.
+func (s *Source) room(name string) int {
+	n := manifest.MaxPods
+	for other, e := range s.entries {
+		if other != name {
+			n -= len(e.pods)
+		}
+	}
+	return max(n, 0)
+}
+
+// freed says that there is room for a file's pods now, and was not.
+func (s *Source) freed(name string, e *entry) bool {
+	return e.crowded > 0 && e.crowded <= s.room(name)
+}
+
+// crowdedOut is what a file says that has more pods than there is room for: like
+// one that by itself has too many, nothing.
+func crowdedOut(path string, pods, room int, now time.Time) manifest.Result {
+	return manifest.Result{
+		Failed: []manifest.Failed{{}},
+		Problems: []pod.Problem{{Origin: path, Since: now,
+			Message: fmt.Sprintf("the file has %d pods, and with those of the other files podd takes only %d more (%d of all files)", pods, room, manifest.MaxPods),
+			Hint:    "podd takes none of it; remove files that are not for this machine"}},
+	}
+}
+
 func (s *Source) options(path string, now time.Time) manifest.Options {
-	return manifest.Options{NodeName: s.cfg.NodeName, Source: pod.SourceFile, Origin: path, Now: now}
+	return manifest.Options{NodeName: s.cfg.NodeName, Source: pod.SourceFile, Origin: path, Now: now, Validation: s.cfg.Validation}
 }
 
 // before is what the file had when it was last seen: by this process, or, for a

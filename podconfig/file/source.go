@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 	"podd/internal/pod"
 	"podd/podconfig"
+	"podd/podconfig/manifest"
 )
 
 const (
@@ -40,6 +41,8 @@ type Config struct {
 	// Path is the directory of manifests, or one manifest of any name.
 	Path     string
 	NodeName string
+	// Validation is of unknown and duplicate fields; "" is strict.
+	Validation manifest.Validation
 	// CheckFrequency is the time between rescans; 0 for the default.
 	CheckFrequency time.Duration
 	// StateDir keeps the last good version of each manifest over restarts;
@@ -86,6 +89,9 @@ type entry struct {
 	pods  []*pod.Desired
 	// problems of the newest content.
 	problems []pod.Problem
+	// crowded is how many pods the newest content has if the source has no room
+	// for them; else 0.
+	crowded int
 }
 
 // New makes a Source; nothing is read before Run.

@@ -3,7 +3,8 @@
 //
 // It owns: when to ask (every httpCheckFrequency; sooner while there is no
 // answer yet), conditional requests, the bounds of an answer (10 s, 10 MiB, 5
-// redirects), and what stays when a server fails. It leaves to others what a
+// redirects; manifest.MaxPods pods, or none of it counts), and what stays when a
+// server fails. It leaves to others what a
 // manifest means (podconfig/manifest).
 //
 // Promises: a server that is down, slow, answers with an error or with rubbish

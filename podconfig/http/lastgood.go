@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"os"
 	"path/filepath"
 
@@ -55,13 +56,25 @@ func (s *Source) write(file string, body []byte) error {
 	if had, err := os.ReadFile(file); err == nil && bytes.Equal(had, body) {
 		return nil
 	}
-	// Those of other URLs are of no use any more.
-	if err := os.RemoveAll(s.cfg.StateDir); err != nil {
-		return err
-	}
 	// Manifests may hold passwords in env: for root's eyes only.
 	if err := os.MkdirAll(s.cfg.StateDir, 0o700); err != nil {
 		return err
 	}
-	return atomicfile.Write(file, body, 0o600)
+	if err := atomicfile.Write(file, body, 0o600); err != nil {
+		return err
+	}
+	return s.removeOthers(filepath.Base(file))
+}
+
+// removeOthers removes the answers of other URLs, which are of no use any more,
+// once there is a newer one.
+func (s *Source) removeOthers(kept string) error {
+	entries, err := os.ReadDir(s.cfg.StateDir)
+	errs := []error{err}
+	for _, e := range entries {
+		if e.Name() != kept {
+			errs = append(errs, os.RemoveAll(filepath.Join(s.cfg.StateDir, e.Name())))
+		}
+	}
+	return errors.Join(errs...)
 }

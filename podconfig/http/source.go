@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"podd/internal/mask"
 	"podd/internal/pod"
 	"podd/podconfig"
 	"podd/podconfig/manifest"
@@ -40,6 +41,8 @@ type Config struct {
 	// to another host than the URL's.
 	Header   http.Header
 	NodeName string
+	// Validation is of unknown and duplicate fields; "" is strict.
+	Validation manifest.Validation
 	// CheckFrequency is the time between requests; 0 for the default.
 	CheckFrequency time.Duration
 	// StateDir keeps the last good answer over restarts; "" for none. It is podd's
@@ -94,7 +97,7 @@ func checkURL(text string) error {
 		return errors.New("the manifest URL cannot be read; write it as http://host/path or https://host/path")
 	}
 	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return fmt.Errorf("the manifest URL %q is not of the form http://host/path or https://host/path", u.Redacted())
+		return fmt.Errorf("the manifest URL %q is not of the form http://host/path or https://host/path", mask.URL(text))
 	}
 	return nil
 }
@@ -142,13 +145,17 @@ func (s *Source) snapshot() podconfig.Snapshot {
 	return snap
 }
 
-// origin is the URL as people and UIDs know it: without a password.
-func (s *Source) origin() string {
+// identity is the URL as UIDs know it: without a password. It must not change:
+// another would restart every pod of the URL.
+func (s *Source) identity() string {
 	if u, err := url.Parse(s.cfg.URL); err == nil {
 		return u.Redacted()
 	}
 	return "the manifest URL"
 }
+
+// origin is the URL as people see it.
+func (s *Source) origin() string { return mask.URL(s.cfg.URL) }
 
 // ask makes one request and takes what it brings.
 func (s *Source) ask(ctx context.Context) {
@@ -165,7 +172,7 @@ func (s *Source) ask(ctx context.Context) {
 		return
 	}
 	s.sum = sum
-	opt := manifest.Options{NodeName: s.cfg.NodeName, Source: pod.SourceHTTP, Origin: s.origin(), Now: time.Now()}
+	opt := manifest.Options{NodeName: s.cfg.NodeName, Source: pod.SourceHTTP, Origin: s.identity(), Shown: s.origin(), Now: time.Now(), Validation: s.cfg.Validation}
 	r := manifest.Decode(body, opt)
 	switch {
 	case len(r.Failed) == 0:
@@ -185,7 +192,7 @@ type fault struct{ message, hint string }
 func (s *Source) fetch(ctx context.Context) ([]byte, *fault) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.cfg.URL, nil)
 	if err != nil {
-		return nil, &fault{"making the request does not work: " + err.Error(), "check the manifest URL"}
+		return nil, &fault{"the manifest URL cannot be asked", "write it as http://host/path or https://host/path"}
 	}
 	req.Header = s.cfg.Header.Clone()
 	if req.Header == nil {
@@ -278,12 +285,13 @@ func (s *Source) take(r manifest.Result) {
 // redirect follows a few, never from https to http, and leaves the configured
 // headers (which may hold a token) behind when the host changes.
 func (s *Source) redirect(req *http.Request, via []*http.Request) error {
-	first := via[0].URL
+	first, last := via[0].URL, via[len(via)-1].URL
+	req.Header.Del("Referer") // the URL that redirects, with its query
 	switch {
 	case len(via) > maxRedirects:
 		return fmt.Errorf("the server redirects more than %d times", maxRedirects)
-	case first.Scheme == "https" && req.URL.Scheme != "https":
-		return fmt.Errorf("the server redirects from https to %s, which podd does not follow", req.URL.Redacted())
+	case last.Scheme == "https" && req.URL.Scheme != "https":
+		return fmt.Errorf("the server redirects from https to %s, which podd does not follow", mask.URL(req.URL.String()))
 	case !strings.EqualFold(first.Host, req.URL.Host):
 		for name := range s.cfg.Header {
 			req.Header.Del(name)

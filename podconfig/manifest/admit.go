@@ -19,10 +19,18 @@ import (
 // podd does not honour yet.
 func admit(p *v1.Pod, opt Options, lines map[string]int, content *yaml.Node) []fault {
 	given, namespace := p.Name, p.Namespace
+	parts := exported(p, opt.NodeName)
+	foreign := pathsOf(parts)
 	clean(p, opt)
 	podapi.Default(p)
-	out := verdicts(p, lines)
+	out := verdicts(p, lines, foreign)
+	if len(parts) > 0 {
+		out = append(out, takeOut(parts, lines))
+	}
 	add := func(path, message, hint string) {
+		if len(out) > maxProblems || covers(foreign, path) {
+			return // and the last one says that there are more
+		}
 		for _, f := range out {
 			if f.field == path || strings.HasPrefix(f.field, path+".") || strings.HasPrefix(f.field, path+"[") {
 				return // one sentence a field: the first authority has spoken
@@ -33,9 +41,13 @@ func admit(p *v1.Pod, opt Options, lines map[string]int, content *yaml.Node) []f
 	for _, r := range apiReferences(p) {
 		add(r.path, "static pods may not reference "+r.resource, r.hint)
 	}
-	if resource, err := podapi.APIReference(p); len(out) == 0 && (resource != "" || err != nil) {
-		// Upstream knows a reference that apiReferences does not.
-		add("spec", fmt.Sprint("static pods may not reference ", resource, err), "")
+	if len(out) == 0 {
+		// Should upstream know a reference that apiReferences does not.
+		if resource, err := podapi.APIReference(p); err != nil {
+			add("spec", err.Error(), "")
+		} else if resource != "" {
+			add("spec", "static pods may not reference "+resource, clusterHint)
+		}
 	}
 	for _, u := range notYet(p) {
 		add(u.path, u.message, u.hint)
@@ -50,26 +62,53 @@ func admit(p *v1.Pod, opt Options, lines map[string]int, content *yaml.Node) []f
 	return out
 }
 
-// verdicts are the apiserver's objections. Of several at one field about one
-// value the first is kept, and one about a request that defaulting copied from
-// a limit says nothing that the one about the limit did not.
-func verdicts(p *v1.Pod, lines map[string]int) []fault {
+// verdicts are the apiserver's objections, but for those to what is told apart.
+// Of several at one field about one value the first is kept, and one about a
+// request that defaulting copied from a limit says nothing that the one about the
+// limit did not.
+func verdicts(p *v1.Pod, lines map[string]int, apart map[string]bool) []fault {
 	var out []fault
 	told := map[string]bool{}
-	for _, e := range podapi.Validate(p) {
+	volumes := map[string]bool{}
+	for _, v := range p.Spec.Volumes {
+		volumes[v.Name] = true
+	}
+	errs := podapi.Validate(p)
+	for i, e := range errs {
 		key := fmt.Sprint(e.Field, e.Type, e.BadValue)
 		if _, written := lines[e.Field]; !written {
 			if limit := strings.Replace(e.Field, ".requests[", ".limits[", 1); limit != e.Field {
 				key = fmt.Sprint(limit, e.Type, e.BadValue)
 			}
 		}
-		if told[key] {
+		// Upstream does not count a volume that it objects to, and then misses it
+		// at each of its mounts.
+		follows := e.Type == field.ErrorTypeNotFound && volumes[badText(e)]
+		if told[key] || follows || covers(apart, e.Field) {
 			continue
 		}
 		told[key] = true
-		out = append(out, fault{line: lineOf(lines, exact(e, p)), field: e.Field, message: verdict(e), hint: advise(e, p)})
+		if len(out) == maxProblems {
+			return append(out, fault{line: lineOf(lines, e.Field), field: "spec",
+				message: fmt.Sprintf("and %d more problems in this pod", len(errs)-i), hint: "mend the ones above first"})
+		}
+		out = append(out, objection(e, p, lines))
 	}
 	return out
+}
+
+// objection puts one of the apiserver's into its place, with a remedy.
+func objection(e *field.Error, p *v1.Pod, lines map[string]int) fault {
+	if _, written := lines[e.Field]; e.Field == "spec.nodeName" && e.Type == field.ErrorTypeForbidden && len(p.Spec.SchedulingGates) > 0 {
+		const gates = "spec.schedulingGates"
+		f := fault{line: lineOf(lines, gates), field: gates, hint: "remove them",
+			message: "a pod that is given to its node may not have scheduling gates: there is no scheduler here that waits for them"}
+		if written {
+			f.message += ", nor is nodeName needed"
+		}
+		return f
+	}
+	return fault{line: lineOf(lines, exact(e, p)), field: e.Field, message: verdict(e), hint: advise(e, p)}
 }
 
 // exact is the path of the label or annotation that an objection to all of them

@@ -124,6 +124,9 @@ func volumeHint(name string, p *v1.Pod) string {
 
 // nameHint proposes a valid name.
 func nameHint(name string) string {
+	if strings.Contains(name, "${") || strings.Contains(name, "{{") {
+		return fillHint
+	}
 	const longest = 63
 	proposal := strings.Trim(strings.Map(func(r rune) rune {
 		switch {

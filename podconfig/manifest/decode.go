@@ -2,6 +2,7 @@ package manifest
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"reflect"
 	"slices"
@@ -19,13 +20,19 @@ type Options struct {
 	NodeName string
 	// Source is the pods' source (file, http).
 	Source pod.Source
-	// Origin is the file's path or the URL, as the pods' UIDs and all problems
-	// will carry it.
+	// Origin is the file's path or the URL; the pods' UIDs depend on it.
 	Origin string
+	// Shown is what pods and problems carry for it, where it has something that
+	// nobody may see; empty for Origin itself.
+	Shown string
 	// Now is when the manifest was noticed: Seen of the pods and Since of the
 	// problems.
 	Now time.Time
+	// Validation says what becomes of unknown and duplicate fields; "" is Strict.
+	Validation Validation
 }
+
+func (o Options) shown() string { return cmp.Or(o.Shown, o.Origin) }
 
 // Result is what a manifest says.
 type Result struct {
@@ -57,9 +64,6 @@ type Object struct {
 	Line                  int
 }
 
-// maxProblems bounds what one manifest has to say.
-const maxProblems = 20
-
 // Decode reads a manifest: YAML or JSON, any number of documents, each a Pod, a
 // PodList, a List, a ConfigMap or a Secret.
 func Decode(data []byte, opt Options) Result {
@@ -69,21 +73,25 @@ func Decode(data []byte, opt Options) Result {
 		r.Failed = append(r.Failed, Failed{})
 		return r.Result
 	}
-	for _, c := range split(data) {
-		r.base = c.line - 1
-		nodes, bad := parse(c)
-		if bad != nil {
+	documents := 0 // those of nothing, too
+	for c := range split(data) {
+		r.base, r.text, r.found = c.line-1, c.text, nil
+		parse(c, func(n *yaml.Node, bad *fault) bool {
 			r.Documents++
-			r.fail([]fault{*bad}, "")
-			continue
-		}
-		for _, n := range nodes {
-			r.Documents++
-			if bad := explosive(n); bad != nil {
+			if documents++; documents > maxDocuments {
+				r.exceed(n, fmt.Sprintf("the manifest has more than %d documents", maxDocuments))
+			} else if bad != nil {
+				if bad.bound {
+					r.found = []*leftover{}
+				}
 				r.fail([]fault{*bad}, "")
-				continue
+			} else {
+				r.document(resolve(n))
 			}
-			r.document(resolve(n))
+			return r.beyond == nil
+		})
+		if r.beyond != nil {
+			return r.refusal()
 		}
 	}
 	if r.Documents == 0 {
@@ -103,20 +111,61 @@ type reader struct {
 	opt Options
 	// base is added to the lines of the chunk at hand.
 	base int
+	// text is that chunk's, and found what other tools left in it, once something
+	// was wrong with it.
+	text  []byte
+	found []*leftover
+	// described counts the pods, good or not, and values the memory that they
+	// take, in bytes.
+	described, values int
+	// problems and warnings count what was told.
+	problems, warnings int
+	// beyond is why the manifest is refused as a whole.
+	beyond *fault
 }
 
-func (r *reader) add(f fault, podName string) {
-	switch {
-	case len(r.Problems) > maxProblems:
+// exceed notes that the manifest is beyond a bound; n is where, or nil.
+func (r *reader) exceed(n *yaml.Node, message string) {
+	if r.beyond != nil {
 		return
-	case len(r.Problems) == maxProblems:
-		f = fault{line: f.line, message: "there are more problems after this one", hint: "mend the ones above first"}
+	}
+	r.beyond = &fault{message: message, hint: "podd takes none of it; is this the right file? Pods for one machine are some dozens"}
+	if n != nil {
+		r.beyond.line = n.Line
+	}
+}
+
+// refusal is the result of a manifest that is beyond a bound: like one that is too
+// large, it says nothing, and what it had before stays.
+func (r *reader) refusal() Result {
+	r.Result, r.found, r.problems = Result{Documents: r.Documents}, []*leftover{}, 0
+	r.fail([]fault{*r.beyond}, "")
+	return r.Result
+}
+
+func (r *reader) add(f fault, podName string) { r.tell(f, podName, false) }
+
+// warn is add for what keeps no pod from running.
+func (r *reader) warn(f fault, podName string) { r.tell(f, podName, true) }
+
+// tell adds a problem, or the word that there are more. Warnings are counted
+// apart, so that they never hide a problem.
+func (r *reader) tell(f fault, podName string, warning bool) {
+	told, what := &r.problems, "problems"
+	if warning {
+		told, what = &r.warnings, "warnings"
+	}
+	switch *told++; {
+	case *told > maxProblems+1:
+		return
+	case *told > maxProblems:
+		f = fault{line: f.line, message: "there are more " + what + " after this one", hint: "mend the ones above first"}
 	}
 	if f.second > 0 {
 		f.message += fmt.Sprintf(" (first on line %d)", f.second+r.base)
 	}
-	p := pod.Problem{Origin: r.opt.Origin, Document: r.Documents, Field: f.field, Pod: shorten(podName),
-		Message: f.message, Hint: f.hint, Since: r.opt.Now}
+	p := pod.Problem{Origin: r.opt.shown(), Document: r.Documents, Field: f.field, Pod: shorten(podName),
+		Message: f.message, Hint: f.hint, Warning: warning, Since: r.opt.Now}
 	if f.line > 0 {
 		p.Line = f.line + r.base
 	}
@@ -125,6 +174,10 @@ func (r *reader) add(f fault, podName string) {
 
 // fail notes why a pod or document is unusable.
 func (r *reader) fail(faults []fault, podName string) {
+	if r.found == nil && len(r.text) <= maxDocument {
+		r.found = leftovers(r.text)
+	}
+	faults = retell(r.found, faults)
 	slices.SortStableFunc(faults, func(a, b fault) int { return a.line - b.line })
 	for _, f := range faults {
 		r.add(f, podName)
@@ -166,6 +219,10 @@ func (r *reader) document(n *yaml.Node) {
 			hint: "a manifest begins with apiVersion: v1 and kind: Pod"}}, "")
 		return
 	}
+	if f := needless(n); f != nil {
+		r.warn(*f, "")
+		return
+	}
 	if f := checkHeader(n); f != nil {
 		r.fail([]fault{*f}, r.nameOf(n))
 		return
@@ -184,10 +241,19 @@ func (r *reader) document(n *yaml.Node) {
 func (r *reader) items(n *yaml.Node, kind string) {
 	items := lookup(n, "items")
 	var faults []fault
-	for _, p := range pairs(n, func(f fault) { faults = append(faults, f) }) {
+	report := func(f fault) {
+		switch {
+		case len(faults) > maxProblems, f.lenient && r.opt.Validation == Ignore:
+		case f.lenient && r.opt.Validation == Warn:
+			r.warn(f, "")
+		default:
+			faults = append(faults, f)
+		}
+	}
+	for _, p := range pairs(n, report) {
 		if known := []string{"apiVersion", "kind", "metadata", "items"}; !slices.Contains(known, p.name) {
-			faults = append(faults, fault{line: p.key.Line, field: p.name, message: fmt.Sprintf("unknown field %q", shorten(p.name)),
-				hint: "a " + kind + " has apiVersion, kind, metadata and items"})
+			report(fault{line: p.key.Line, field: p.name, message: fmt.Sprintf("unknown field %q", shorten(p.name)),
+				hint: "a " + kind + " has apiVersion, kind, metadata and items", lenient: true})
 		}
 	}
 	if items != nil && items.Kind != yaml.SequenceNode && items.ShortTag() != "!!null" {
@@ -201,7 +267,15 @@ func (r *reader) items(n *yaml.Node, kind string) {
 		return
 	}
 	for i, item := range items.Content {
+		if r.beyond != nil {
+			return
+		}
 		item, prefix := resolve(item), fmt.Sprintf("items[%d].", i)
+		if f := needless(item); f != nil && kind == "List" {
+			f.field = prefix + f.field
+			r.warn(*f, "")
+			continue
+		}
 		h := headerOf(item)
 		f := checkHeader(item)
 		if kind == "PodList" && h.kind == nil && h.apiVersion == nil && item.Kind == yaml.MappingNode {
@@ -252,9 +326,17 @@ func (r *reader) nameOf(n *yaml.Node) string {
 
 // pod decodes one Pod. prefix is the path of a list's item, else "".
 func (r *reader) pod(n *yaml.Node, prefix string) {
-	d := &filler{lines: map[string]int{"": n.Line}}
+	if r.described++; r.described > MaxPods {
+		r.exceed(n, fmt.Sprintf("the manifest describes more than %d pods", MaxPods))
+		return
+	}
+	d := &filler{lines: map[string]int{"": n.Line}, validation: r.opt.Validation}
 	p := &v1.Pod{}
 	d.fill(reflect.ValueOf(p).Elem(), n, "")
+	if r.values += d.values; r.values > maxValues {
+		r.exceed(n, "the pods of the manifest take more than "+mebibytes(maxValues)+" of memory")
+		return
+	}
 	faults := d.faults
 	if len(faults) == 0 {
 		p.TypeMeta.APIVersion, p.TypeMeta.Kind = "v1", "Pod"
@@ -267,13 +349,13 @@ func (r *reader) pod(n *yaml.Node, prefix string) {
 		r.fail(faults, r.nameOf(n))
 		return
 	}
-	for _, w := range doubts(p) {
-		before := len(r.Problems)
-		r.add(fault{line: lineOf(d.lines, w.path), field: prefix + w.path, message: w.message, hint: w.hint}, p.Namespace+"/"+p.Name)
-		for i := before; i < len(r.Problems); i++ {
-			r.Problems[i].Warning = true
-		}
+	for _, f := range d.warnings {
+		f.field = prefix + f.field
+		r.warn(f, p.Namespace+"/"+p.Name)
 	}
-	r.Pods = append(r.Pods, &pod.Desired{Pod: p, Source: r.opt.Source, Origin: r.opt.Origin,
+	for _, w := range doubts(p) {
+		r.warn(fault{line: lineOf(d.lines, w.path), field: prefix + w.path, message: w.message, hint: w.hint}, p.Namespace+"/"+p.Name)
+	}
+	r.Pods = append(r.Pods, &pod.Desired{Pod: p, Source: r.opt.Source, Origin: r.opt.shown(),
 		Line: n.Line + r.base, Seen: r.opt.Now})
 }

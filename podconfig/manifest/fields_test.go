@@ -1,13 +1,15 @@
 package manifest
 
 import (
+	"go/ast"
+	"go/token"
+	"go/types"
 	"os"
 	"path/filepath"
 	"reflect"
-	"regexp"
-	"strings"
 	"testing"
 
+	"golang.org/x/tools/go/packages"
 	v1 "k8s.io/api/core/v1"
 
 	"podd/internal/podapi"
@@ -38,9 +40,8 @@ var podFates = map[reflect.Type]map[string]fate{
 		"HostUsers": honoured, "Resources": honoured,
 		"ServiceAccountName": refused, "ImagePullSecrets": refused, "ResourceClaims": refused,
 		// Upstream's validation forbids them in a new pod.
-		"EphemeralContainers": refused,
-		// An alias that defaulting copies from ServiceAccountName.
-		"DeprecatedServiceAccount": others,
+		"EphemeralContainers":      refused,
+		"DeprecatedServiceAccount": refused, // the same under its old name
 		// Without an apiserver there is no token and no service.
 		"AutomountServiceAccountToken": others, "EnableServiceLinks": others,
 		// On admission to the node.
@@ -85,21 +86,23 @@ var podFates = map[reflect.Type]map[string]fate{
 // readWithin are fields that a function of Kubernetes' own libraries reads for
 // podd.
 var readWithin = map[string]string{
-	"NodeSelector": "nodeaffinity.GetRequiredNodeAffinity(", "Affinity": "nodeaffinity.GetRequiredNodeAffinity(",
+	"NodeSelector": nodeAffinity, "Affinity": nodeAffinity,
 }
+
+const nodeAffinity = "k8s.io/component-helpers/scheduling/corev1/nodeaffinity.GetRequiredNodeAffinity"
 
 // TestEveryFieldOfAPodIsHonouredOrRefusedOrNobodysOnANode: no field is skipped
 // in silence (containers/podman#12756: nobody could tell which fields of the
 // YAML work, and probes, hooks and fieldRefs were dropped without a word).
 func TestEveryFieldOfAPodIsHonouredOrRefusedOrNobodysOnANode(t *testing.T) {
-	source := sources(t, "agent", "agent/plan", "cri", "volumes", "images", "cgroup", "admission", "prober", "hooks", "userns", "status")
+	used := usedBy(t, "agent", "agent/plan", "cri", "volumes", "images", "cgroup", "admission", "prober", "hooks", "userns", "status", "internal/pod", "internal/httpget")
 	for owner, fates := range podFates {
 		for f := range owner.Fields() {
 			what := owner.Name() + "." + f.Name
 			got, decided := fates[f.Name]
-			read := regexp.MustCompile(`\.` + f.Name + `\b`).MatchString(source)
+			read := used[owner.PkgPath()+"."+what]
 			if by := readWithin[f.Name]; by != "" {
-				read = strings.Contains(source, by)
+				read = used[by]
 			}
 			switch {
 			case !decided:
@@ -226,25 +229,92 @@ func set(v reflect.Value, depth int) {
 	}
 }
 
-// sources is the text of some packages without their tests.
-func sources(t *testing.T, dirs ...string) string {
+// usedBy are the functions that some packages name and the fields of structs that
+// they read, as the type checker sees them: "path.Func", "path.Struct.Field". What
+// is only assigned to is not read.
+func usedBy(t *testing.T, dirs ...string) map[string]bool {
 	t.Helper()
-	var all strings.Builder
+	var patterns []string
 	for _, dir := range dirs {
+		patterns = append(patterns, "podd/"+dir)
+		// The cache of test results knows only of files that the test itself looks at.
 		files, err := filepath.Glob(filepath.Join("../..", dir, "*.go"))
-		if err != nil || len(files) == 0 {
-			t.Fatalf("no source in %s (%v)", dir, err)
+		if err != nil {
+			t.Fatal(err)
 		}
 		for _, f := range files {
-			if strings.HasSuffix(f, "_test.go") {
-				continue
-			}
-			text, err := os.ReadFile(f)
-			if err != nil {
+			if _, err := os.Stat(f); err != nil {
 				t.Fatal(err)
 			}
-			all.Write(text)
 		}
 	}
-	return all.String()
+	loaded, err := packages.Load(&packages.Config{Mode: packages.NeedName | packages.NeedFiles | packages.NeedCompiledGoFiles |
+		packages.NeedImports | packages.NeedExportFile | packages.NeedTypes | packages.NeedSyntax | packages.NeedTypesInfo}, patterns...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(loaded) != len(dirs) {
+		t.Fatalf("got %d packages, want %d", len(loaded), len(dirs))
+	}
+	used := map[string]bool{}
+	for _, p := range loaded {
+		for _, err := range p.Errors {
+			t.Fatalf("load %s: %v", p.PkgPath, err)
+		}
+		for _, o := range p.TypesInfo.Uses {
+			if f, ok := o.(*types.Func); ok && f.Pkg() != nil {
+				used[f.Pkg().Path()+"."+f.Name()] = true
+			}
+		}
+		assigned := map[ast.Expr]bool{}
+		for _, file := range p.Syntax {
+			ast.Inspect(file, func(n ast.Node) bool {
+				if a, ok := n.(*ast.AssignStmt); ok && (a.Tok == token.ASSIGN || a.Tok == token.DEFINE) {
+					for _, left := range a.Lhs {
+						assigned[left] = true
+					}
+				}
+				return true
+			})
+		}
+		for expr, selection := range p.TypesInfo.Selections {
+			if selection.Kind() == types.FieldVal && !assigned[expr] {
+				for _, field := range passed(selection) {
+					used[field] = true
+				}
+			}
+		}
+	}
+	return used
+}
+
+// passed are all fields that a selection passes, embedded ones included.
+func passed(s *types.Selection) (fields []string) {
+	at := s.Recv()
+	for _, i := range s.Index() {
+		if p, ok := at.Underlying().(*types.Pointer); ok {
+			at = p.Elem()
+		}
+		owner, _ := types.Unalias(at).(*types.Named)
+		f := at.Underlying().(*types.Struct).Field(i)
+		if owner != nil && owner.Obj().Pkg() != nil {
+			fields = append(fields, owner.Obj().Pkg().Path()+"."+owner.Obj().Name()+"."+f.Name())
+		}
+		at = f.Type()
+	}
+	return fields
+}
+
+// TestAFieldThatIsOnlyNamedOrSetIsNotRead: the look itself can fail.
+func TestAFieldThatIsOnlyNamedOrSetIsNotRead(t *testing.T) {
+	used := usedBy(t, "hooks")
+	for name, want := range map[string]bool{
+		"k8s.io/api/core/v1.LifecycleHandler.HTTPGet": true,
+		"k8s.io/api/core/v1.PodSpec.SchedulerName":    false, // nobody's on a node
+		"k8s.io/api/core/v1.PodSpec.DNSPolicy":        false, // another package's
+	} {
+		if used[name] != want {
+			t.Errorf("%s: got read %v, want %v", name, used[name], want)
+		}
+	}
 }

@@ -2,6 +2,7 @@ package manifest
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"strconv"
@@ -21,11 +22,48 @@ import (
 // valid (TestFillAgreesWithUpstreamsDecoder), but goes on after a fault and
 // knows where it is.
 type filler struct {
-	lines  map[string]int
-	faults []fault
+	lines      map[string]int
+	validation Validation
+	faults     []fault
+	// warnings are faults that the pod may have, see Validation.
+	warnings []fault
+	// values is the memory that the decoded pod takes, in bytes, about.
+	values int
 }
 
-func (d *filler) report(f fault) { d.faults = append(d.faults, f) }
+func (d *filler) report(f fault) {
+	to := &d.faults
+	switch {
+	case f.lenient && d.validation == Ignore:
+		return
+	case f.lenient && d.validation == Warn:
+		to = &d.warnings
+	}
+	if len(*to) <= maxProblems {
+		*to = append(*to, f)
+	}
+}
+
+// wants says whether another lenient fault would be told.
+func (d *filler) wants() bool {
+	return d.validation != Ignore && len(d.warnings) <= maxProblems
+}
+
+// done says that no more of the pod needs to be looked at.
+func (d *filler) done() bool { return len(d.faults) > maxProblems || d.values > maxPodValues }
+
+// spend counts memory that is about to be taken and says whether it may be.
+func (d *filler) spend(bytes int, n *yaml.Node, path string) bool {
+	before := d.values
+	if d.values += bytes; d.values <= maxPodValues {
+		return true
+	}
+	if before <= maxPodValues {
+		d.report(fault{line: n.Line, field: path, message: "the pod takes more than " + mebibytes(maxPodValues) + " of memory from here on",
+			hint: "a Pod has some dozens of containers, variables and mounts; " + rightFile})
+	}
+	return false
+}
 
 func (d *filler) wrong(n *yaml.Node, path, want, hint string) {
 	d.report(fault{line: n.Line, field: path, message: "got " + describe(n) + ", want " + want, hint: hint})
@@ -40,11 +78,14 @@ var (
 
 // fill sets v, which is addressable, from n.
 func (d *filler) fill(v reflect.Value, n *yaml.Node, path string) {
+	if d.done() {
+		return
+	}
 	n = resolve(n)
 	if _, ok := d.lines[path]; !ok {
 		d.lines[path] = n.Line
 	}
-	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" {
+	if literalOf(n).kind == literalNull {
 		return
 	}
 	switch v.Type() {
@@ -63,6 +104,9 @@ func (d *filler) fill(v reflect.Value, n *yaml.Node, path string) {
 	}
 	switch v.Kind() {
 	case reflect.Pointer:
+		if !d.spend(int(v.Type().Elem().Size()), n, path) {
+			return
+		}
 		p := reflect.New(v.Type().Elem())
 		d.fill(p.Elem(), n, path)
 		v.Set(p)
@@ -100,11 +144,16 @@ func (d *filler) object(v reflect.Value, n *yaml.Node, path string) {
 	}
 	known := fieldsOf(v.Type())
 	for _, p := range pairs(n, func(f fault) { f.field = child(path, f.field); d.report(f) }) {
+		if d.done() {
+			return
+		}
 		at := child(path, p.name)
 		i, ok := known.index[p.name]
 		if !ok {
-			d.report(fault{line: p.key.Line, field: at,
-				message: fmt.Sprintf("unknown field %q", shorten(p.name)), hint: unknownHint(p.name, path, known)})
+			if d.wants() {
+				d.report(fault{line: p.key.Line, field: at, lenient: true,
+					message: fmt.Sprintf("unknown field %q", shorten(p.name)), hint: unknownHint(p.name, path, known)})
+			}
 			continue
 		}
 		d.lines[at] = p.key.Line
@@ -117,14 +166,17 @@ func (d *filler) mapping(v reflect.Value, n *yaml.Node, path string) {
 		d.wrong(n, path, `an object with fields`, `write one "name: value" a line below it, indented`)
 		return
 	}
+	const entry = 100 // bytes of a map's entry beyond its value
 	m := reflect.MakeMap(v.Type())
 	for _, p := range pairs(n, func(f fault) { f.field = child(path, f.field); d.report(f) }) {
+		if d.done() || !d.spend(entry+int(v.Type().Elem().Size()), p.key, path) {
+			return
+		}
 		at := path + "[" + p.name + "]"
 		d.lines[at] = p.key.Line
-		key := resolve(p.key)
-		if key.Tag == "!!bool" || isOldBoolean(key) {
-			d.report(fault{line: key.Line, field: at, message: "the name " + p.name + " is a boolean to Kubernetes",
-				hint: "put it in quotes: " + strconv.Quote(p.name)})
+		if key := resolve(p.key); !isText(key) {
+			d.report(fault{line: key.Line, field: at, message: "the name " + shorten(p.name) + " is " + whatItIs(key) + " to Kubernetes",
+				hint: "put it in quotes: " + strconv.Quote(shorten(p.name))})
 			continue
 		}
 		e := reflect.New(v.Type().Elem()).Elem()
@@ -134,14 +186,41 @@ func (d *filler) mapping(v reflect.Value, n *yaml.Node, path string) {
 	v.Set(m)
 }
 
-func isOldBoolean(n *yaml.Node) bool {
-	_, ok := oldBoolean(n)
-	return ok
+// isText says whether Kubernetes reads a field's name as it is written. A number
+// without quotes is read as one and then written anew.
+func isText(key *yaml.Node) bool {
+	lit := literalOf(key)
+	if lit.kind != literalNumber {
+		return lit.kind == literalText
+	}
+	if _, err := strconv.ParseInt(lit.text, 10, 64); err == nil {
+		return lit.text == key.Value
+	}
+	f, err := strconv.ParseFloat(key.Value, 64)
+	const digits = 32 // bits, with which upstream writes it
+	return err == nil && strconv.FormatFloat(f, 'g', -1, digits) == key.Value
+}
+
+// whatItIs says in words what a value without quotes is.
+func whatItIs(n *yaml.Node) string {
+	switch lit := literalOf(n); lit.kind {
+	case literalBool:
+		return "a boolean"
+	case literalNumber:
+		return "the number " + lit.text
+	case literalNull:
+		return "nothing (null)"
+	}
+	return "no text"
 }
 
 func (d *filler) list(v reflect.Value, n *yaml.Node, path string) {
 	if n.Kind != yaml.SequenceNode {
 		d.wrong(n, path, "a list", `begin each entry with "- ", also when there is only one`)
+		return
+	}
+	const entry = 200 // bytes of the paths and lines that are kept of an entry, meanwhile
+	if !d.spend(len(n.Content)*(entry+int(v.Type().Elem().Size())), n, path) {
 		return
 	}
 	s := reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content))
@@ -166,85 +245,90 @@ func (d *filler) text(n *yaml.Node, path string) (string, bool) {
 		d.wrong(n, path, "a text", hint)
 		return "", false
 	}
-	switch n.ShortTag() {
-	case "!!str", "!!timestamp":
-	case "!!int", "!!float", "!!bool":
+	switch lit := literalOf(n); lit.kind {
+	case literalText:
+		return lit.text, true
+	case literalNumber, literalBool:
+		if oldBoolean(n) {
+			d.report(fault{line: n.Line, field: path, message: "got " + n.Value + ", which is a boolean to Kubernetes, want a text",
+				hint: "put it in quotes: " + strconv.Quote(n.Value)})
+			return "", false
+		}
 		d.wrong(n, path, "a text", "put it in quotes: "+strconv.Quote(n.Value))
 		return "", false
-	default:
-		d.report(fault{line: n.Line, field: path, message: "the YAML tag " + n.ShortTag() + " is not understood here", hint: "remove it and write a plain text"})
-		return "", false
 	}
-	if _, ok := oldBoolean(n); ok {
-		d.report(fault{line: n.Line, field: path, message: "got " + n.Value + ", which is a boolean to Kubernetes, want a text",
-			hint: "put it in quotes: " + strconv.Quote(n.Value)})
-		return "", false
+	if tag := n.ShortTag(); tag != "!!float" {
+		d.report(fault{line: n.Line, field: path, message: "the YAML tag " + tag + " is not understood here", hint: "remove it and write a plain text"})
+	} else {
+		d.wrong(n, path, "a text", "put it in quotes: "+strconv.Quote(n.Value))
 	}
-	return n.Value, true
+	return "", false
 }
 
 func (d *filler) boolean(v reflect.Value, n *yaml.Node, path string) {
-	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!bool" {
-		v.SetBool(strings.EqualFold(n.Value, "true"))
-		return
-	}
-	if b, ok := oldBoolean(n); ok {
-		v.SetBool(b)
+	if lit := literalOf(n); lit.kind == literalBool {
+		v.SetBool(lit.text == "true")
 		return
 	}
 	hint := ""
 	if n.Kind == yaml.ScalarNode {
+		hint = "remove the quotes: "
+		if n.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle) == 0 {
+			hint = "write " // tRue
+		}
 		switch strings.ToLower(n.Value) {
 		case "true", "yes", "on":
-			hint = "remove the quotes: true"
+			hint += "true"
 		case "false", "no", "off":
-			hint = "remove the quotes: false"
+			hint += "false"
+		default:
+			hint = ""
 		}
 	}
 	d.wrong(n, path, "true or false", hint)
 }
 
 func (d *filler) integer(v reflect.Value, n *yaml.Node, path string) {
-	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!int" {
-		hint := ""
-		if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!str" {
-			if _, err := strconv.ParseInt(n.Value, 10, 64); err == nil {
-				hint = "remove the quotes: " + n.Value
-			} else if s, found := strings.CutSuffix(n.Value, "s"); found {
-				if _, err := strconv.ParseInt(s, 10, 64); err == nil {
-					hint = "write the seconds as a number: " + s
-				}
-			}
-		}
-		if strings.HasSuffix(path, "Probe.periodSeconds") && n.ShortTag() == "!!float" {
-			hint = "the annotation " + pod.AnnotationProbeUntilSuccess + ": 100ms makes startup and readiness probes run that often until their first success"
-		}
-		d.wrong(n, path, "a whole number", hint)
-		return
-	}
-	i, err := wholeNumber(n.Value)
-	if err != nil || v.OverflowInt(i) {
+	lit := literalOf(n)
+	i, err := strconv.ParseInt(lit.text, 10, 64)
+	switch {
+	case lit.kind == literalNumber && err == nil && !v.OverflowInt(i):
+		v.SetInt(i)
+	case lit.kind == literalNumber && (n.ShortTag() == "!!int" || errors.Is(err, strconv.ErrRange)):
 		bits := v.Type().Bits()
 		d.wrong(n, path, fmt.Sprintf("a whole number between -2^%d and 2^%d-1", bits-1, bits-1), "")
-		return
+	default:
+		d.wrong(n, path, "a whole number", integerHint(lit, path))
 	}
-	v.SetInt(i)
 }
 
-// wholeNumber reads an integer in the notations of YAML 1.1 (decimal, 0x, 0b,
-// and octal with a leading 0, which file modes are written in).
-func wholeNumber(s string) (int64, error) {
-	return strconv.ParseInt(strings.ReplaceAll(s, "_", ""), 0, 64)
+// integerHint looks for the usual slips in a whole number.
+func integerHint(lit literal, path string) string {
+	switch {
+	case lit.kind == literalText:
+		if _, err := strconv.ParseInt(lit.text, 10, 64); err == nil {
+			return "remove the quotes: " + lit.text
+		}
+		if s, found := strings.CutSuffix(lit.text, "s"); found {
+			if _, err := strconv.ParseInt(s, 10, 64); err == nil {
+				return "write the seconds as a number: " + s
+			}
+		}
+	case lit.kind == literalNumber && strings.HasSuffix(path, "Probe.periodSeconds"):
+		return "the annotation " + pod.AnnotationProbeUntilSuccess + ": 100ms makes startup and readiness probes run that often until their first success"
+	}
+	return ""
 }
 
 func (d *filler) quantity(v reflect.Value, n *yaml.Node, path string) {
 	const want = "a quantity"
 	const hint = `a number with an optional unit: 500m or 0.5 for CPU, 128Mi or 2Gi for memory`
-	if n.Kind != yaml.ScalarNode || n.ShortTag() == "!!bool" {
+	lit := literalOf(n)
+	if lit.kind != literalText && lit.kind != literalNumber {
 		d.wrong(n, path, want, hint)
 		return
 	}
-	q, err := resource.ParseQuantity(strings.TrimSpace(n.Value))
+	q, err := resource.ParseQuantity(strings.TrimSpace(lit.text))
 	if err != nil {
 		d.wrong(n, path, want, quantityHint(n.Value, hint))
 		return
@@ -253,64 +337,27 @@ func (d *filler) quantity(v reflect.Value, n *yaml.Node, path string) {
 }
 
 func (d *filler) intOrString(v reflect.Value, n *yaml.Node, path string) {
-	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!int" {
-		i, err := wholeNumber(n.Value)
-		if err != nil || int64(int32(i)) != i {
-			d.wrong(n, path, "a port's number or its name", "")
-			return
-		}
+	lit := literalOf(n)
+	switch i, err := strconv.ParseInt(lit.text, 10, 32); {
+	case lit.kind == literalText:
+		v.Set(reflect.ValueOf(intstr.FromString(lit.text)))
+	case lit.kind == literalNumber && err == nil:
 		v.Set(reflect.ValueOf(intstr.FromInt32(int32(i))))
-		return
-	}
-	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!str" {
+	default:
 		d.wrong(n, path, "a port's number or its name", "")
-		return
 	}
-	v.Set(reflect.ValueOf(intstr.FromString(n.Value)))
 }
 
-// custom leaves a value to its type's own decoder (times).
+// custom leaves a text to its type's own decoder (times).
 func (d *filler) custom(v reflect.Value, n *yaml.Node, path string) {
-	text, err := json.Marshal(plain(n))
+	lit := literalOf(n)
+	text, err := json.Marshal(lit.text)
 	if err == nil {
 		err = v.Addr().Interface().(json.Unmarshaler).UnmarshalJSON(text)
 	}
-	if err != nil {
+	if err != nil || lit.kind != literalText {
 		d.wrong(n, path, "a time such as 2006-01-02T15:04:05Z", "")
 	}
-}
-
-// plain turns a node into what encoding/json would make of it.
-func plain(n *yaml.Node) any {
-	n = resolve(n)
-	switch n.Kind {
-	case yaml.MappingNode:
-		m := map[string]any{}
-		for _, p := range pairs(n, func(fault) {}) {
-			m[p.name] = plain(p.value)
-		}
-		return m
-	case yaml.SequenceNode:
-		s := make([]any, len(n.Content))
-		for i, c := range n.Content {
-			s[i] = plain(c)
-		}
-		return s
-	}
-	switch n.ShortTag() {
-	case "!!null":
-		return nil
-	case "!!bool":
-		return strings.EqualFold(n.Value, "true")
-	case "!!int", "!!float":
-		if i, err := wholeNumber(n.Value); err == nil {
-			return i
-		}
-		if f, err := strconv.ParseFloat(n.Value, 64); err == nil && f-f == 0 { // JSON has no Inf
-			return f
-		}
-	}
-	return n.Value
 }
 
 func child(path, name string) string {

@@ -9,6 +9,7 @@ import (
 	"unicode"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"podd/internal/near"
@@ -32,13 +33,13 @@ func unknownHint(name, path string, known *fields) string {
 		}
 	}
 	const few = 14
-	if len(known.names) <= few {
+	switch {
+	case len(known.names) <= few:
 		return "known here: " + strings.Join(known.names, ", ")
-	}
-	if path == "" {
+	case path == "":
 		return "a Pod has apiVersion, kind, metadata and spec"
 	}
-	return "look the fields up with: kubectl explain pod." + withoutIndexes(path)
+	return "there is no field of this name here, nor of a similar one; remove it"
 }
 
 func withoutIndexes(path string) string {
@@ -140,13 +141,17 @@ func quantityHint(s, otherwise string) string {
 	if number == "" || strings.TrimFunc(number, func(r rune) bool { return unicode.IsDigit(r) || r == '.' }) != "" {
 		return otherwise
 	}
+	meant, hint := "", "did you mean %s?"
 	switch u := strings.ToLower(unit); {
 	case slices.Contains(units, unit) && strings.Contains(s, " "):
-		return "write it without the space: " + number + unit
+		meant, hint = number+unit, "write it without the space: %s"
 	case strings.HasPrefix(u, "k") && len(u) <= 3:
-		return "did you mean " + number + "Ki?"
+		meant = number + "Ki"
 	case strings.HasPrefix(u, "m") && len(u) <= 3 && len(u) > 1, strings.HasPrefix(u, "g") && len(u) <= 3, strings.HasPrefix(u, "t") && len(u) <= 3:
-		return "did you mean " + number + strings.ToUpper(u[:1]) + "i?"
+		meant = number + strings.ToUpper(u[:1]) + "i"
 	}
-	return otherwise
+	if _, err := resource.ParseQuantity(meant); err != nil { // 1.2.3Mi is wrong before its unit
+		return otherwise
+	}
+	return fmt.Sprintf(hint, meant)
 }

@@ -11,75 +11,139 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// maxDepth bounds nesting; a Pod needs about 15.
-const maxDepth = 1000
+// skipped takes a JSON value and keeps nothing of it.
+type skipped struct{}
 
-// jsonParser makes the same nodes of JSON as the YAML parser makes of YAML. The
-// YAML parser reads most of JSON, but not its surrogate pairs, and its words
-// for an error are not those of a person who writes JSON.
-type jsonParser struct {
-	dec  *json.Decoder
-	text []byte
-	// line is that of offset at, counted so far.
-	line int
-	at   int64
-}
+func (*skipped) UnmarshalJSON([]byte) error { return nil }
 
-func parseJSON(text []byte) ([]*yaml.Node, *fault) {
-	p := &jsonParser{dec: json.NewDecoder(bytes.NewReader(text)), text: text, line: 1}
-	p.dec.UseNumber()
-	var out []*yaml.Node
-	for {
-		n, err := p.value(0)
-		if errors.Is(err, io.EOF) && len(out) > 0 {
-			return out, nil
+// parseJSON calls each with the values of a text, one after the other, or with
+// what is wrong with one of them, until it says false, and says how many there
+// were before the fault that ends the text, if there is one.
+func parseJSON(text []byte, each func(*yaml.Node, *fault) bool) (objects int, bad *fault) {
+	lines := jsonLines{text: text}
+	for at := 0; ; objects++ {
+		at += len(text[at:]) - len(trimJSON(text[at:]))
+		if at == len(text) || objects > 0 && text[at] == '#' && !hasContent(text[at:]) {
+			return objects, nil
 		}
-		if err != nil {
-			return nil, p.explain(err)
+		dec := json.NewDecoder(bytes.NewReader(text[at:]))
+		if err := dec.Decode(&skipped{}); err != nil {
+			return objects, explainJSON(err, text, at, objects)
 		}
-		out = append(out, n)
+		end := at + int(dec.InputOffset())
+		switch n, bad, err := parseObject(text[at:end], at, &lines); {
+		case err != nil:
+			return objects, explainJSON(err, text, at, objects)
+		case !each(n, bad):
+			return objects, nil
+		}
+		at = end
 	}
 }
 
-func (p *jsonParser) explain(err error) *fault {
-	f := &fault{message: "this is not valid JSON: " + err.Error()}
-	if s, ok := errors.AsType[*json.SyntaxError](err); ok {
-		f.line = 1 + bytes.Count(p.text[:min(s.Offset, int64(len(p.text)))], []byte("\n"))
-	} else {
-		f.line = p.here()
+// parseObject parses one value of a text, which begins at that offset; the fault
+// is that it is beyond the bounds.
+func parseObject(text []byte, at int, lines *jsonLines) (*yaml.Node, *fault, error) {
+	first := lines.of(at)
+	if len(text) > maxDocument {
+		bad := tooLong(len(text))
+		bad.line = first
+		return nil, bad, nil
+	}
+	p := &jsonParser{dec: json.NewDecoder(bytes.NewReader(text)), lines: lines, start: at}
+	p.dec.UseNumber()
+	n, err := p.value(0)
+	switch {
+	case errors.Is(err, errNested):
+		return nil, tooDeep(p.line()), nil
+	case errors.Is(err, errMany):
+		return nil, tooMany(first), nil
+	}
+	return n, nil, err
+}
+
+// trimJSON cuts what may stand between two values: blanks, and the byte order
+// mark of a file that was appended to another.
+func trimJSON(text []byte) []byte {
+	for {
+		rest := bytes.TrimPrefix(bytes.TrimLeft(text, " \t\r\n"), []byte(byteOrderMark))
+		if len(rest) == len(text) {
+			return text
+		}
+		text = rest
+	}
+}
+
+// explainJSON puts a syntax error behind the offset at into words.
+func explainJSON(err error, text []byte, at, objects int) *fault {
+	lineAt := func(offset int) int { return 1 + bytes.Count(text[:min(offset, len(text))], []byte("\n")) }
+	f := &fault{syntax: true, line: lineAt(at), message: "this is not valid JSON: " + err.Error()}
+	s, syntax := errors.AsType[*json.SyntaxError](err)
+	if syntax {
+		f.line = lineAt(at + int(s.Offset) - 1)
 	}
 	switch {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		f.line = 1 + bytes.Count(bytes.TrimRight(p.text, "\r\n"), []byte("\n"))
+		f.line = lineAt(len(bytes.TrimRight(text, "\r\n")))
 		f.message = "this is not valid JSON: it ends in the middle"
 		f.hint = "is the file complete? Each { and [ needs its } and ]"
-	case errors.Is(err, errNested):
-		f.hint = "a Pod needs about 15 levels; is this the right file?"
+	case strings.Contains(err.Error(), "exceeded max depth"):
+		return tooDeep(f.line)
 	case strings.Contains(err.Error(), "in string literal"):
 		f.hint = "a quote is not closed on this line; is the file complete?"
+	case objects > 0 && syntax && s.Offset <= 1:
+		f.message = "the JSON object before this line is complete, and what follows is no other one: " + err.Error()
+		f.hint = "is a bracket closed too early? Remove what does not belong to the file"
 	default:
 		f.hint = "look for a missing comma, quote or bracket here or on the line before"
 	}
 	return f
 }
 
-// here is the line at which the decoder stands.
-func (p *jsonParser) here() int {
-	off := min(p.dec.InputOffset(), int64(len(p.text)))
-	p.line += bytes.Count(p.text[p.at:off], []byte("\n"))
-	p.at = off
-	return p.line
+// jsonLines finds the lines of offsets that never go back.
+type jsonLines struct {
+	text []byte
+	at   int
+	n    int
 }
+
+func (l *jsonLines) of(offset int) int {
+	offset = max(l.at, min(offset, len(l.text)))
+	l.n += bytes.Count(l.text[l.at:offset], []byte("\n"))
+	l.at = offset
+	return 1 + l.n
+}
+
+// jsonParser makes the same nodes of JSON as the YAML parser makes of YAML. The
+// YAML parser reads most of JSON, but not its surrogate pairs, and its words
+// for an error are not those of a person who writes JSON.
+type jsonParser struct {
+	dec   *json.Decoder
+	lines *jsonLines
+	// start is where the decoder's text begins.
+	start int
+	nodes int
+}
+
+var (
+	errNested = errors.New("nested too deeply")
+	errMany   = errors.New("too many values")
+)
+
+// line is that at which the decoder stands.
+func (p *jsonParser) line() int { return p.lines.of(p.start + int(p.dec.InputOffset())) }
 
 func (p *jsonParser) value(depth int) (*yaml.Node, error) {
 	t, err := p.dec.Token()
-	if err != nil {
+	switch p.nodes++; {
+	case err != nil:
 		return nil, err
-	}
-	if depth > maxDepth {
+	case depth > maxDepth:
 		return nil, errNested
+	case p.nodes > maxNodes:
+		return nil, errMany
 	}
-	n := &yaml.Node{Kind: yaml.ScalarNode, Line: p.here()}
+	n := &yaml.Node{Kind: yaml.ScalarNode, Line: p.line()}
 	switch t := t.(type) {
 	case json.Delim:
 		return n, p.collection(n, t, depth)
@@ -88,7 +152,7 @@ func (p *jsonParser) value(depth int) (*yaml.Node, error) {
 	case bool:
 		n.Tag, n.Value = "!!bool", strconv.FormatBool(t)
 	case json.Number:
-		n.Tag, n.Value = "!!float", t.String()
+		n.Tag, n.Value, n.Style = "!!float", t.String(), jsonNumber
 		if _, err := strconv.ParseInt(t.String(), 10, 64); err == nil {
 			n.Tag = "!!int"
 		}
@@ -110,23 +174,16 @@ func (p *jsonParser) collection(n *yaml.Node, open json.Delim, depth int) error 
 				return err
 			}
 			name, _ := key.(string) // the decoder lets nothing else stand there
+			p.nodes++
 			n.Content = append(n.Content, &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str",
-				Style: yaml.DoubleQuotedStyle, Value: name, Line: p.here()})
+				Style: yaml.DoubleQuotedStyle, Value: name, Line: p.line()})
 		}
 		v, err := p.value(depth + 1)
 		if err != nil {
-			if errors.Is(err, io.EOF) {
-				return io.ErrUnexpectedEOF
-			}
 			return err
 		}
 		n.Content = append(n.Content, v)
 	}
-	if _, err := p.dec.Token(); err != nil { // the closing bracket
-		if errors.Is(err, io.EOF) {
-			return io.ErrUnexpectedEOF
-		}
-		return err
-	}
-	return nil
+	_, err := p.dec.Token() // the closing bracket
+	return err
 }

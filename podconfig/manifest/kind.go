@@ -17,6 +17,27 @@ var workloads = map[string]string{
 	"ReplicationController": "spec.template", "Job": "spec.template", "CronJob": "spec.jobTemplate.spec.template", "PodTemplate": "template",
 }
 
+// without are kinds of apiVersion v1 that stand beside pods in many files and
+// that pods on one node do well without, and what there is instead.
+var without = map[string]string{
+	"Namespace": "a pod's namespace is a part of its name here, and needs no object; remove the document, or leave it",
+	"Service":   "reach the pod by its own address, or by a hostPort of its containers; remove the document, or leave it",
+}
+
+// needless is the word about a document of such a kind; nil for any other.
+func needless(n *yaml.Node) *fault {
+	h := headerOf(n)
+	if h.kind == nil || scalar(h.apiVersion) != "v1" {
+		return nil
+	}
+	kind := scalar(h.kind)
+	hint, known := without[kind]
+	if !known {
+		return nil
+	}
+	return &fault{line: h.kind.Line, field: "kind", message: "podd has no " + kind + "s: the document is left aside", hint: hint}
+}
+
 const begin = "a manifest begins with apiVersion: v1 and kind: Pod"
 
 // checkHeader returns what is wrong with a document's kind or apiVersion.

@@ -2,6 +2,7 @@ package manifest
 
 import (
 	"fmt"
+	"reflect"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -47,8 +48,35 @@ func notYet(p *v1.Pod) []unhonoured {
 		case v.EmptyDir != nil && v.EmptyDir.Medium != "" && v.EmptyDir.Medium != v1.StorageMediumMemory && !strings.HasPrefix(string(v.EmptyDir.Medium), string(v1.StorageMediumHugePages)):
 			refuse(path+".emptyDir.medium", fmt.Sprintf("emptyDir on %s", v.EmptyDir.Medium), `use medium: Memory, or leave it out for the node's disk`)
 		case v.HostPath == nil && v.EmptyDir == nil:
-			refuse(path, "volumes other than hostPath and emptyDir", "mount it on the node and use a hostPath volume, or wait for the version of podd that has it")
+			kind := volumeKind(&v.VolumeSource)
+			refuse(path+"."+kind, kind+" volumes", insteadOf(kind))
 		}
 	}
 	return out
+}
+
+// volumeKind is the name of the field that says what a volume is.
+func volumeKind(source *v1.VolumeSource) string {
+	v := reflect.ValueOf(source).Elem()
+	known := fieldsOf(v.Type())
+	for _, name := range known.names {
+		if !v.FieldByIndex(known.index[name]).IsNil() {
+			return name
+		}
+	}
+	return "" // upstream's defaulting has made it an emptyDir
+}
+
+// insteadOf says what serves until podd has a kind of volume.
+func insteadOf(kind string) string {
+	const wait = ", or wait for the version of podd that has it"
+	switch kind {
+	case "downwardAPI", "projected":
+		return "give the values to the container as env with valueFrom: fieldRef" + wait
+	case "image":
+		return "copy the files into the container's own image, or onto the node for a hostPath volume" + wait
+	case "gitRepo":
+		return "clone it into an emptyDir volume in an init container: Kubernetes has given up gitRepo"
+	}
+	return "mount it on the node and use a hostPath volume" + wait
 }

@@ -4,153 +4,112 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"regexp"
-	"strconv"
-	"strings"
+	"io"
 
 	"go.yaml.in/yaml/v3"
 )
 
 // fault is one thing wrong with a document.
 type fault struct {
+	// syntax: the text could not be parsed.
+	syntax bool
 	// line counts within the chunk, from 1.
 	line          int
 	field         string
 	message, hint string
 	// second is another line that the message speaks of; 0 for none.
 	second int
+	// lenient says that --manifest-validation decides whether it counts.
+	lenient bool
+	// bound: the text is beyond what podd reads, so nothing else is looked for in it.
+	bound bool
 }
 
-// parse returns the documents of a chunk: one of YAML, or as many as there are
-// JSON objects in a row. Lines of the nodes count within the chunk.
-func parse(c chunk) ([]*yaml.Node, *fault) {
-	if len(c.text) > maxDocument {
-		return nil, &fault{line: 1,
-			message: "the document has " + mebibytes(int64(len(c.text))) + ", more than the limit of 3 MiB",
-			hint:    "an apiserver takes no larger object either; is this the right file?"}
-	}
-	text := bytes.TrimPrefix(c.text, []byte("\ufeff"))
-	isJSON := bytes.HasPrefix(bytes.TrimLeft(text, " \t\r\n"), []byte("{"))
+// parse calls each with the documents of a chunk, or with what is wrong with one:
+// one of YAML, or as many as there are JSON objects in a row. Nothing of the chunk
+// is left unread without a fault, unless each says false, which ends the reading.
+// Lines of the nodes count within the chunk.
+func parse(c chunk, each func(*yaml.Node, *fault) bool) {
 	var jsonFault *fault
-	if isJSON {
-		var nodes []*yaml.Node
-		if nodes, jsonFault = parseJSON(text); jsonFault == nil {
-			return nodes, nil
+	if bytes.HasPrefix(bytes.TrimLeft(c.text, " \t\r\n"), []byte("{")) {
+		objects, bad := parseJSON(c.text, each)
+		switch {
+		case bad == nil:
+			return
+		case objects > 0, !bad.syntax: // beyond a bound, YAML would be so too
+			each(nil, bad)
+			return
 		}
+		jsonFault = bad
 	}
-	n, err := parseYAML(text)
-	if err == nil {
-		if n.Kind == 0 {
-			return nil, nil
-		}
-		return []*yaml.Node{n}, nil
+	n, bad := parseYAML(c.text)
+	switch {
+	case bad != nil && jsonFault != nil:
+		each(nil, jsonFault)
+	case bad != nil || n != nil:
+		each(n, bad)
 	}
-	if isJSON {
-		return nil, jsonFault
-	}
-	return nil, explainYAML(err, text)
 }
 
-// parseYAML parses one document. The parser is foreign code fed with whatever
-// lies in a directory; should it ever panic, that costs this document and not
-// every pod of the node.
-func parseYAML(text []byte) (n *yaml.Node, err error) {
+// parseYAML parses the one document of a text; nil where there is none.
+func parseYAML(text []byte) (*yaml.Node, *fault) {
+	if len(text) > maxDocument {
+		return nil, tooLong(len(text))
+	}
+	if bad := tooManyMarks(text); bad != nil {
+		return nil, bad
+	}
+	n, rest, err := readYAML(text)
+	switch {
+	case err != nil && n == nil:
+		return nil, explainYAML(err, text)
+	case n == nil:
+		return nil, nil
+	case err != nil || rest != nil:
+		// The parser takes what follows a complete value for another document.
+		f := &fault{syntax: true, line: 1, message: "the document ends before this line, and what follows does not belong to it",
+			hint: "is a bracket closed too early, or a line indented less than the first? Several documents are separated by lines ---"}
+		if rest != nil {
+			f.line = rest.Line
+		} else {
+			f.line = explainYAML(err, text).line
+		}
+		return nil, f
+	}
+	return n, measure(n)
+}
+
+func tooLong(size int) *fault {
+	return &fault{line: 1, message: "the document has " + mebibytes(int64(size)) + ", more than the limit of 3 MiB",
+		hint: "an apiserver takes no larger object either; " + rightFile}
+}
+
+// readYAML returns the first document of a text, and what the parser finds
+// behind it, or why it cannot. The parser is foreign code fed with whatever lies
+// in a directory; should it ever panic, that costs this document and not every
+// pod of the node.
+func readYAML(text []byte) (first, rest *yaml.Node, err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			n, err = nil, fmt.Errorf("yaml: the parser gave up: %v", r)
+			first, rest, err = nil, nil, fmt.Errorf("yaml: the parser gave up: %v", r)
 		}
 	}()
-	n = &yaml.Node{}
-	if err := yaml.Unmarshal(text, n); err != nil {
-		return nil, err
-	}
-	if n.Kind == yaml.DocumentNode {
-		return n.Content[0], nil
-	}
-	return n, nil
-}
-
-var yamlLine = regexp.MustCompile(`^(?:yaml: )?(?:line (\d+): )?(.*)$`)
-
-// fromParser recognises the errors of the library's parser; the others are its
-// scanner's.
-var fromParser = regexp.MustCompile(`^did not find expected (key|node content|',' or|'-' indicator|<document start>)`)
-
-// explainYAML puts a syntax error into words with a remedy. The library's line
-// is where the surrounding construct began for errors of its parser, and counts
-// from 0 there.
-func explainYAML(err error, text []byte) *fault {
-	m := yamlLine.FindStringSubmatch(err.Error())
-	line, _ := strconv.Atoi(m[1])
-	f := &fault{line: line, message: "this is not valid YAML: " + m[2]}
-	if fromParser.MatchString(m[2]) || f.line == 0 {
-		f.line++
-	}
-	f.line = min(f.line, 1+bytes.Count(bytes.TrimRight(text, "\r\n"), []byte("\n")))
-	if tab := tabLine(text); tab > 0 {
-		f.line = tab
-		f.message = "the line is indented with a tab, which YAML does not allow"
-		f.hint = "use spaces (two for each level)"
-		return f
-	}
-	switch {
-	case strings.Contains(m[2], "mapping values are not allowed"):
-		f.hint = `the line is indented too far, the line before lacks its ":", or a text that holds ": " needs quotes around it`
-	case strings.Contains(m[2], "did not find expected key"), strings.Contains(m[2], "did not find expected '-'"):
-		f.message = "this is not valid YAML: the indentation breaks within the block that begins here"
-		f.hint = "the fields of one object must begin in the same column; lists begin each entry with \"- \""
-	case strings.Contains(m[2], "did not find expected ',' or"):
-		f.message = "this is not valid YAML: the bracket that opens here is not closed, or a comma is missing"
-		f.hint = "is the file complete?"
-	case strings.Contains(m[2], "did not find expected node content"):
-		f.message = "this is not valid YAML: a value is missing here, or a bracket that opens here is not closed"
-		f.hint = "is the file complete?"
-	case strings.Contains(m[2], "could not find expected ':'"):
-		f.hint = `a field is written "name: value"; is the colon missing, or is the file cut off here?`
-	case strings.Contains(m[2], "found unexpected end of stream"):
-		f.message = "this is not valid YAML: a quote opens here and is never closed"
-		f.hint = "close the quotes; is the file complete?"
-	case strings.Contains(m[2], "found character that cannot start any token"):
-		f.hint = "put texts that begin with @, ` or % into quotes"
-	case strings.Contains(m[2], "block sequence entries are not allowed"):
-		f.hint = `a list begins on the line after its field name, each entry with "- "`
-	case strings.Contains(m[2], "unknown anchor"), strings.Contains(m[2], "expected alphabetic or numeric"):
-		f.hint = `a text that begins with * or & needs quotes around it`
-	case strings.Contains(m[2], "unknown escape character"):
-		f.hint = `within double quotes a backslash must be doubled; single quotes take it as it is`
-	case strings.Contains(m[2], "control characters"):
-		f.line = controlLine(text)
-		f.hint = "remove the control character (in vim: /[^[:print:]\\t])"
-	}
-	return f
-}
-
-// tabLine is the first line whose indentation holds a tab and that is not
-// blank, from 1; 0 for none.
-func tabLine(text []byte) int {
-	n := 0
-	for line := range bytes.Lines(text) {
-		n++
-		indent := line[:len(line)-len(bytes.TrimLeft(line, " \t"))]
-		rest := bytes.TrimSpace(line)
-		if bytes.IndexByte(indent, '\t') >= 0 && len(rest) > 0 && rest[0] != '#' {
-			return n
-		}
-	}
-	return 0
-}
-
-func controlLine(text []byte) int {
-	n := 1
-	for _, b := range text {
+	d := yaml.NewDecoder(bytes.NewReader(text))
+	next := func() (*yaml.Node, error) {
+		n := &yaml.Node{}
+		err := d.Decode(n)
 		switch {
-		case b == '\n':
-			n++
-		case b < ' ' && b != '\t' && b != '\r', b == 0x7f:
-			return n
+		case errors.Is(err, io.EOF):
+			return nil, nil
+		case err != nil:
+			return nil, err
+		case n.Kind == yaml.DocumentNode:
+			return n.Content[0], nil
 		}
+		return n, nil
 	}
-	return 1
+	if first, err = next(); first != nil && err == nil {
+		rest, err = next()
+	}
+	return first, rest, err
 }
-
-var errNested = errors.New("nested too deeply")

@@ -19,12 +19,15 @@ const (
 func apiReferences(p *v1.Pod) []reference {
 	var out []reference
 	add := func(path, resource, hint string) { out = append(out, reference{path, resource, hint}) }
-	if p.Spec.ServiceAccountName != "" {
+	switch {
+	case p.Spec.ServiceAccountName != "":
 		add("spec.serviceAccountName", "serviceaccounts", clusterHint)
+	case p.Spec.DeprecatedServiceAccount != "": // the same under its old name
+		add("spec.serviceAccount", "serviceaccounts", clusterHint)
 	}
 	for i := range p.Spec.ImagePullSecrets {
 		add(fmt.Sprintf("spec.imagePullSecrets[%d]", i), "secrets",
-			"remove it; an image from podd's image directory, or from a registry without log-in, needs no credentials")
+			"remove it, and give the node the credentials: a docker config.json in podd's --root-dir (/var/lib/podd), or a credential provider plugin")
 	}
 	visitContainers(p, func(path string, c *v1.Container) { containerReferences(path, c, add) })
 	for i := range p.Spec.ResourceClaims {

@@ -89,7 +89,7 @@ func canonicalScalar(n *yaml.Node) string {
 	case "!!bool":
 		return strings.ToLower(n.Value)
 	case "!!int":
-		if i, err := wholeNumber(n.Value); err == nil {
+		if i, err := strconv.ParseInt(strings.ReplaceAll(n.Value, "_", ""), 0, 64); err == nil {
 			return strconv.FormatInt(i, 10)
 		}
 		return n.Value

@@ -19,7 +19,8 @@ type doubt struct{ path, message, hint string }
 
 // doubts are a good pod's.
 func doubts(p *v1.Pod) []doubt {
-	out := annotationDoubts(p)
+	out := append(annotationDoubts(p), slips(p)...)
+	out = append(out, unbounded(p)...)
 	for i, gate := range p.Spec.ReadinessGates {
 		out = append(out, doubt{fmt.Sprintf("spec.readinessGates[%d]", i),
 			fmt.Sprintf("nobody sets the condition %q of a pod without an apiserver: the pod will run and never be Ready", shorten(string(gate.ConditionType))),
@@ -36,9 +37,10 @@ func doubts(p *v1.Pod) []doubt {
 				continue
 			}
 			out = append(out, portDoubts(path+"."+probe.field, c, probe.HTTPGet, probe.TCPSocket)...)
-			if probe.TimeoutSeconds > probe.PeriodSeconds {
+			// Control planes have 15 s and 10 s, on purpose.
+			if int64(probe.TimeoutSeconds) > 2*int64(probe.PeriodSeconds) {
 				out = append(out, doubt{path + "." + probe.field + ".timeoutSeconds",
-					fmt.Sprintf("the timeout of %d s is longer than the period of %d s: a target that hangs is tried every %d s only", probe.TimeoutSeconds, probe.PeriodSeconds, probe.TimeoutSeconds),
+					fmt.Sprintf("the timeout of %d s is more than twice the period of %d s: a target that hangs is tried every %d s only", probe.TimeoutSeconds, probe.PeriodSeconds, probe.TimeoutSeconds),
 					"shorten the timeout or lengthen the period"})
 			}
 			if probe.Exec != nil && probe.field != "startupProbe" && probe.PeriodSeconds > 0 {
@@ -112,7 +114,7 @@ func hookDoubts(path string, c *v1.Container, grace int64) []doubt {
 	case grace == 0:
 		return append(out, doubt{path, "the hook is never run, since the pod's terminationGracePeriodSeconds is 0",
 			"give the pod time to end, or remove the hook"})
-	case sleeps >= time.Duration(grace)*time.Second:
+	case sleeps >= pod.GraceSeconds(grace):
 		return append(out, doubt{path, fmt.Sprintf("the hook takes %s of the %d s that the pod has to end: the container gets 2 s after its stop signal", sleeps, grace),
 			fmt.Sprintf("raise spec.terminationGracePeriodSeconds above %d, by what the program needs to end", int(sleeps.Seconds()))})
 	}
@@ -124,7 +126,7 @@ func hookDoubts(path string, c *v1.Container, grace int64) []doubt {
 func sleepOf(h *v1.LifecycleHandler) time.Duration {
 	switch {
 	case h.Sleep != nil:
-		return time.Duration(h.Sleep.Seconds) * time.Second
+		return pod.Seconds(h.Sleep.Seconds)
 	case h.Exec == nil:
 		return 0
 	}

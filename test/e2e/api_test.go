@@ -45,6 +45,9 @@ func TestMetricsAndPodsUnderTheKubeletsNames(t *testing.T) {
 	if body, err := e.podd.Get(t.Context(), "/configz"); err != nil || !strings.Contains(string(body), e.podd.Manifests()) {
 		t.Errorf("/configz: got %.200q (%v), want the manifest directory in it", body, err)
 	}
+	if body, err := testnode.GetLoopback(t.Context(), e.podd.ReadOnlyPort(), "/configz"); err == nil {
+		t.Errorf("/configz on the port: got %.200q, want it on the socket alone", body)
+	}
 }
 
 // TestPsShowsWhatRunsAndWhatIsWrong: `podd ps` at the machine, as a table and

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -16,6 +15,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"podd/internal/turns"
 	"podd/test/e2e/testnode"
 )
 
@@ -30,7 +30,7 @@ func annotated(manifest, annotations string) string {
 func TestAPodThatWasHeldBackRunsAtOnceAfterABoot(t *testing.T) {
 	e := begin(t)
 	crash := e.podOf("held", "if [ -e /out/mended ]; then : > /out/works; ${REST}; fi; exit 1")
-	e.write("held.yaml", annotated(crash, "podd/restart-backoff-initial: 5m"))
+	e.write("held.yaml", annotated(crash, "podd/restart-backoff-initial: 1h, podd/restart-backoff-max: 1h"))
 	e.write("elsewhere.yaml", e.podOf("elsewhere", "${REST}", "nodeSelector: {disk: ssd}"))
 	e.waitPod("held", "held back after a restart", func(p *v1.Pod) error {
 		if c := p.Status.ContainerStatuses; len(c) != 1 || c[0].RestartCount != 1 || c[0].State.Waiting == nil || c[0].State.Waiting.Reason != "CrashLoopBackOff" {
@@ -46,13 +46,8 @@ func TestAPodThatWasHeldBackRunsAtOnceAfterABoot(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(e.out, "mended"), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	booted := time.Now()
 	e.start()
-	took := e.mark("works").Sub(booted)
-	t.Logf("first instruction %v after the boot", took.Round(time.Millisecond))
-	if took > 30*time.Second {
-		t.Errorf("it took %v, want no wait for the five minutes of the back-off", took)
-	}
+	e.mark("works") // or the test gives up, before an hour is over
 	e.ready("held")
 	// Who is refused after a boot was shown as waiting for the runtime before, and
 	// never ran: it has no container that ended.
@@ -109,10 +104,11 @@ func TestAContainerThatExitsAtOnceForeverStaysBounded(t *testing.T) {
 	e.restarted("calm", 0)
 }
 
-// TestTheFirstRestartWaitsForNothing: the successor is made within 0.10 s of the
-// exit, or, on a machine that is busy, a few times what the runtime needs to make
-// a container. The runtime says when the one ended and when the other was made.
-func TestTheFirstRestartWaitsForNothing(t *testing.T) {
+// TestTheFirstRestartTakesTheRuntimesOwnTimeTwiceAtMost: from the exit of a container
+// until its successor is made, as the runtime dates both, against what the runtime
+// needs to make and start one by raw calls. The kubelet's second is many times that.
+// (The bar of 0.10 s is what make bench holds to, on a quiet machine.)
+func TestTheFirstRestartTakesTheRuntimesOwnTimeTwiceAtMost(t *testing.T) {
 	e := prepare(t)
 	raw := &testnode.FloorPod{
 		Name: "raw", UID: "raw-uid", Image: testnode.ImageBusybox, HostDir: e.out, Command: []string{"/bin/true"},
@@ -127,25 +123,25 @@ func TestTheFirstRestartWaitsForNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.start()
-	var gaps, floor []time.Duration
-	for i := range 6 {
-		name := fmt.Sprintf("once%d", i)
+	n := 0
+	got := turns.Take(7, func() time.Duration {
+		name := fmt.Sprintf("once%d", n)
+		n++
 		e.write(name+".yaml", e.podOf(name, fmt.Sprintf("if [ -e /out/%[1]s ]; then ${REST}; fi; : > /out/%[1]s; sleep 1; exit 1", name)))
 		e.restarted(name, 1)
-		gaps = append(gaps, e.gap(name))
+		gap := e.gap(name)
 		e.remove(name + ".yaml")
+		return gap
+	}, func() time.Duration {
 		at := time.Now()
 		if err := raw.StartContainer(t.Context(), e.node.CRI); err != nil {
 			t.Fatal(err)
 		}
-		floor = append(floor, time.Since(at))
-	}
-	slices.Sort(gaps)
-	slices.Sort(floor)
-	t.Logf("from the exit to the successor: %v; the runtime's own time for one: %v", gaps, floor)
-	most := max(100*time.Millisecond, 2*floor[len(floor)/2])
-	if median := gaps[len(gaps)/2]; gaps[0] > most || median > 2*most {
-		t.Errorf("from the exit to the successor: %v, want %v", gaps, most)
+		return time.Since(at)
+	})
+	t.Logf("from the exit to the successor: %v", got)
+	if r := got.Ratio(); r > 2 {
+		t.Errorf("from the exit to the successor it takes %.2f times what the runtime needs to make one: %v", r, got)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -64,6 +65,22 @@ func TestAManifestThatComesBackWithinTheGracePeriodRunsOnceMore(t *testing.T) {
 	})
 	if p.UID != old.UID {
 		t.Errorf("got UID %s, want %s as before", p.UID, old.UID)
+	}
+}
+
+// TestAGracePeriodOfCenturiesIsNotNone: a number of seconds that no duration holds
+// once meant SIGKILL at once, and a negative one does not mean that either.
+func TestAGracePeriodOfCenturiesIsNotNone(t *testing.T) {
+	for _, seconds := range []string{"9999999999", "-5"} {
+		t.Run(seconds, func(t *testing.T) {
+			e := begin(t)
+			text := e.podOf("db", "trap ': > /out/term; sleep 0.3; : > /out/flushed; exit 0' TERM; : > /out/up; while :; do sleep 3600 & wait; done")
+			e.write("db.yaml", strings.Replace(text, "terminationGracePeriodSeconds: 5", "terminationGracePeriodSeconds: "+seconds, 1))
+			e.mark("up")
+			e.ready("db")
+			e.remove("db.yaml")
+			e.mark("term", "flushed")
+		})
 	}
 }
 

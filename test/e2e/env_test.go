@@ -37,6 +37,8 @@ type env struct {
 	paths  []string
 	// mayEnd: the test ends podd itself.
 	mayEnd bool
+	// floors counts the pods of floor.
+	floors int
 }
 
 var serial atomic.Int64
@@ -60,7 +62,10 @@ func prepare(t *testing.T) *env {
 		t.Fatal(err)
 	}
 	// Logs stay for a minute by design, so that shippers get the last lines.
-	e.paths = []string{filepath.Join(node.Root(), "pods")}
+	root, state := node.Root(), node.State()
+	e.paths = []string{
+		filepath.Join(root, "pods"), filepath.Join(root, "ended"), filepath.Join(root, "graves"), filepath.Join(state, "probes"),
+	}
 	if e.before, err = e.scope().Take(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +112,7 @@ func (e *env) scope() testnode.Scope { return e.node.Scope([]int{e.podd.Pid()}, 
 // the node, and stops podd. A test that ended podd gets another one for that:
 // what a dead podd left is the next one's to clear.
 func (e *env) finish() {
-	ctx, cancel := context.WithTimeout(context.Background(), 40*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
 	defer cancel()
 	if ended, how := e.podd.Ended(); ended && !e.mayEnd {
 		e.Errorf("podd ended by itself: %s", how)
@@ -153,7 +158,7 @@ func (e *env) revive(ctx context.Context) error {
 // reports every sandbox, container, network namespace, veth, address, mount,
 // cgroup, packet filter rule, process and directory that was not there before.
 func (e *env) assertNothingLeft(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	var left []string
 	err := testnode.Poll(ctx, 50*time.Millisecond, func() error {
@@ -256,9 +261,44 @@ func (e *env) holding(name, mark string) string {
 
 func (e *env) twice(name string) bool { return e.marked(name + "-twice") }
 
-// patience is how long a test waits for what should take well under a second
-// on an idle machine.
-const patience = 30 * time.Second
+// patience is when a test gives up: on an idle machine it waits for well under a
+// second. It decides nothing but what hangs, and is shorter than any wait that
+// podd must not have.
+const patience = 2 * time.Minute
+
+// floor is how long a pod takes by raw calls of the runtime, now and here, until
+// its first instruction: the control for what podd takes.
+func (e *env) floor() time.Duration {
+	e.Helper()
+	e.floors++
+	name := fmt.Sprintf("floor%d", e.floors)
+	pod := &testnode.FloorPod{
+		Name: name, UID: name + "-uid", Image: testnode.ImageBusybox, HostDir: e.out,
+		Command:      []string{"/bin/sh", "-c", e.vars().Replace(": > /out/" + name + "; ${REST}")},
+		CgroupParent: e.node.CgroupRoot + "/kubepods", LogDir: filepath.Join(e.podd.Dir, name),
+	}
+	at := time.Now()
+	err := pod.Run(e.Context(), e.node.CRI)
+	var took time.Duration
+	if err == nil {
+		took = e.mark(name).Sub(at)
+	}
+	if err := errors.Join(err, pod.Remove(context.Background(), e.node.CRI)); err != nil {
+		e.Fatal(err)
+	}
+	return took
+}
+
+// atMost fails the test when something took more than so many floors, measured
+// right after it: the longest of three, for a busy machine is so by fits.
+func (e *env) atMost(what string, took time.Duration, floors int) {
+	e.Helper()
+	floor := max(e.floor(), e.floor(), e.floor())
+	e.Logf("%s took %v, %.1f times a raw pod's start of %v", what, took.Round(time.Millisecond), float64(took)/float64(floor), floor.Round(time.Millisecond))
+	if took > time.Duration(floors)*floor {
+		e.Errorf("%s took %v, want at most %d times what the runtime takes for a pod, %v", what, took, floors, floor)
+	}
+}
 
 // eventually waits until f returns nil.
 func (e *env) eventually(what string, f func(ctx context.Context) error) {

@@ -110,9 +110,7 @@ func TestCredentialsOfTheNodesDockerConfigurationAreUsed(t *testing.T) {
 	}
 	at := time.Now()
 	e.run("retry", "guarded")
-	if took := e.mark("guarded").Sub(at); took > 4*time.Second {
-		t.Errorf("after podd retry it took %v, want no wait for the back-off", took)
-	}
+	e.atMost("a pull after podd retry, which waits for no back-off,", e.mark("guarded").Sub(at), 25)
 	if log := e.podd.LogTail(1 << 20); strings.Contains(log, "secret word") {
 		t.Error("the password is in the log")
 	}
@@ -198,9 +196,7 @@ func TestEachFaultOfARegistryIsToldAndHoldsUpNobody(t *testing.T) {
 	e.forget(good + "/app:1")
 	at := time.Now()
 	e.write("good.yaml", withImage(e.podOf("good", ": > /out/good; ${REST}"), good+"/app:1"))
-	if took := e.mark("good").Sub(at); took > 5*time.Second {
-		t.Errorf("beside %d broken registries, a pull took %v", len(faults)+1, took)
-	}
+	e.atMost(fmt.Sprintf("beside %d broken registries, a pull", len(faults)+1), e.mark("good").Sub(at), 35)
 	said := func(name string) string {
 		p := e.waiting(name, "ErrImagePull", "ImagePullBackOff")
 		return p.Status.ContainerStatuses[0].State.Waiting.Message

@@ -220,13 +220,9 @@ func TestASlowRegistryHoldsUpNoOtherPod(t *testing.T) {
 		}
 		return nil
 	})
-	at := time.Now()
 	e.write("fast.yaml", withImage(e.podOf("fast", ": > /out/fast; "+rest), fast+"/app:1"))
 	e.write("local.yaml", e.resting("local"))
-	last := e.mark("fast", "local")
-	if took := last.Sub(at); took > 5*time.Second {
-		t.Errorf("beside a registry that hangs, two pods took %v", took)
-	}
+	e.mark("fast", "local") // while the slow one hangs, which it does until the test lets it go
 	e.ready("fast")
 	e.ready("local")
 	if e.marked("slow") {

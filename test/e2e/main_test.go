@@ -38,7 +38,8 @@ func TestMain(m *testing.M) {
 
 func mainCode(m *testing.M) int {
 	if os.Geteuid() != 0 {
-		return m.Run() // every test skips itself, with its reason
+		fmt.Fprintln(os.Stderr, "test/e2e: not root: every test is skipped, and nothing is tested")
+		return m.Run()
 	}
 	dir, err := os.MkdirTemp("", "pe") // sockets need short paths
 	if err != nil {
@@ -91,26 +92,43 @@ func findBundle(dir string) (testnode.Bundle, error) {
 	if err := b.Check(); err != nil {
 		return b, err
 	}
+	if err := buildPodd(repo, &b); err != nil {
+		return b, err
+	}
+	holder, knock = filepath.Join(dir, "holder"), filepath.Join(dir, "knock")
+	cmd := exec.Command("go", "build", "-o", dir+"/", "./test/e2e/holder", "./test/e2e/knock")
+	cmd.Dir, cmd.Env = repo, append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return b, fmt.Errorf("build what pods of tests run: %w\n%s", err, out)
+	}
+	return b, nil
+}
+
+// buildPodd builds podd, with the race detector for PODD_E2E_RACE, or takes the one
+// that PODD_TEST_BINARY names, as make test does, which has just built it.
+func buildPodd(repo string, b *testnode.Bundle) error {
+	race, built := os.Getenv("PODD_E2E_RACE") != "", os.Getenv("PODD_TEST_BINARY")
+	if built != "" && !race {
+		// A copy, beside which no runtime lies that podd would find by itself.
+		if out, err := exec.Command("cp", built, b.Podd).CombinedOutput(); err != nil {
+			return fmt.Errorf("take podd from %s: %w\n%s", built, err, out)
+		}
+		return nil
+	}
 	args := []string{"build", "-o", b.Podd}
-	if os.Getenv("PODD_E2E_RACE") != "" {
+	if race {
 		args = append(args, "-race")
 	}
 	cmd := exec.Command("go", append(args, "./cmd/podd")...)
 	cmd.Dir = repo
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return b, fmt.Errorf("build podd: %w\n%s", err, out)
+		return fmt.Errorf("build podd: %w\n%s", err, out)
 	}
-	holder = filepath.Join(dir, "holder")
-	cmd = exec.Command("go", "build", "-o", holder, "./test/e2e/holder")
-	cmd.Dir, cmd.Env = repo, append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return b, fmt.Errorf("build the holder: %w\n%s", err, out)
-	}
-	return b, nil
+	return nil
 }
 
-// holder is the binary of test/e2e/holder.
-var holder string
+// holder and knock are the binaries of test/e2e/holder and test/e2e/knock.
+var holder, knock string
 
 // takeNode waits for a free node and gives it back when the test is over.
 func takeNode(t *testing.T) *testnode.Node {

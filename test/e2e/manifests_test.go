@@ -49,15 +49,10 @@ func (e *env) badManifests() []badManifest {
 
 // TestEveryBadManifestIsNamedAndDelaysNobody: all of them at once, and a good
 // one beside them. Each is named with file, field and remedy in `podd ps`, in
-// the log and by the metric; the good pod starts in its usual time, podd lives
+// the log and by the metric; the good pod starts in ten times what the runtime takes at most, podd lives
 // and stays small, and a file that is mended is taken.
 func TestEveryBadManifestIsNamedAndDelaysNobody(t *testing.T) {
 	e := begin(t)
-	alone := time.Minute
-	for i := range 2 {
-		name := fmt.Sprintf("alone%d", i)
-		alone = min(alone, e.started(name))
-	}
 	bad := e.badManifests()
 	for _, b := range bad {
 		if b.put == nil {
@@ -67,10 +62,7 @@ func TestEveryBadManifestIsNamedAndDelaysNobody(t *testing.T) {
 		}
 	}
 	beside := e.started("good")
-	t.Logf("a pod started in %v alone, in %v beside %d bad manifests", alone.Round(time.Millisecond), beside.Round(time.Millisecond), len(bad))
-	if beside > alone+time.Second {
-		t.Errorf("beside bad manifests a pod took %v, alone %v", beside, alone)
-	}
+	e.atMost(fmt.Sprintf("beside %d bad manifests, the start of a pod", len(bad)), beside, 10)
 	e.mark("among") // the good document of a file with a bad one
 	e.write("twin1.yaml", e.resting("twin"))
 	e.mark("twin")

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -127,7 +128,7 @@ func TestReadinessFollowsItsProbe(t *testing.T) {
 }
 
 // TestAStartupProbeHoldsBackTheOthers until it succeeds, then the pod is ready
-// at once.
+// before a period of its readiness probe is over.
 func TestAStartupProbeHoldsBackTheOthers(t *testing.T) {
 	e := begin(t)
 	command := func(script string) string {
@@ -135,7 +136,7 @@ func TestAStartupProbeHoldsBackTheOthers(t *testing.T) {
 	}
 	e.write("slow.yaml", withFields(e.podOf("slow", ": > /out/up; ${REST}"),
 		"startupProbe: "+command("[ -e /out/started ]")+"periodSeconds: 1, failureThreshold: 60}",
-		"readinessProbe: "+command(": > /out/asked-ready")+"periodSeconds: 30}",
+		"readinessProbe: "+command(": > /out/asked-ready")+"periodSeconds: 3600}",
 		"livenessProbe: "+command(": > /out/asked-live")+"periodSeconds: 1}"))
 	e.mark("up")
 	e.event("slow", "Unhealthy", "Startup probe failed")
@@ -147,18 +148,14 @@ func TestAStartupProbeHoldsBackTheOthers(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(e.out, "started"), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	at := time.Now()
-	e.ready("slow")
-	if took := time.Since(at); took > 5*time.Second {
-		t.Errorf("ready %v after the startup probe could succeed, with a readiness period of 30 s", took)
-	}
+	e.ready("slow") // with a readiness period of an hour
 	e.mark("asked-live")
 }
 
-// TestProbesBelowASecondMakeAPodReadyAtOnce (kubernetes/kubernetes#76951).
-func TestProbesBelowASecondMakeAPodReadyAtOnce(t *testing.T) {
+// TestProbesBelowASecondMakeAPodReadyBeforeItsPeriod (kubernetes/kubernetes#76951).
+func TestProbesBelowASecondMakeAPodReadyBeforeItsPeriod(t *testing.T) {
 	e := begin(t)
-	text := e.web("quick", "readinessProbe: {httpGet: {path: /healthz, port: 8080}, periodSeconds: 30}")
+	text := e.web("quick", "readinessProbe: {httpGet: {path: /healthz, port: 8080}, periodSeconds: 3600}")
 	e.sick("quick", true)
 	e.write("quick.yaml", strings.Replace(text, "  name: quick\n", "  name: quick\n  annotations: {podd/probe-until-success: 50ms}\n", 1))
 	e.restarted("quick", 0)
@@ -168,9 +165,6 @@ func TestProbesBelowASecondMakeAPodReadyAtOnce(t *testing.T) {
 	e.ready("quick")
 	took := time.Since(at)
 	t.Logf("ready %v after the server was well", took.Round(time.Millisecond))
-	if took > 2*time.Second {
-		t.Errorf("it took %v, want a small part of the period of 30 s", took)
-	}
 }
 
 // TestAnExecProbeThatHangsIsEnded by its timeout, and leaves no process. What its
@@ -289,4 +283,51 @@ func TestARestartOfPoddFlapsNoReadiness(t *testing.T) {
 	e.sick("unready", false)
 	e.ready("unready")
 	e.restarted("ready", 0)
+}
+
+// TestPodsOnTheHostsNetworkAreAskedAtTheLocalSystem, as a kubelet without an
+// apiserver asks them: a server on 127.0.0.1 alone is healthy, for probes and
+// for hooks that name no host.
+func TestPodsOnTheHostsNetworkAreAskedAtTheLocalSystem(t *testing.T) {
+	e := begin(t)
+	hooks := make(chan string, 8)
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		hooks <- r.UserAgent() + " " + r.URL.Path
+	}))
+	defer server.Close()
+	hook, free := server.Listener.Addr().(*net.TCPAddr).Port, freePort(t)
+	how := ", periodSeconds: 1, timeoutSeconds: 5, failureThreshold: "
+	e.write("local.yaml", withFields(
+		e.podOf("local", fmt.Sprintf("mkdir /tmp/w; echo hello > /tmp/w/index.html; httpd -p 127.0.0.1:%d -h /tmp/w; : > /out/local; ${REST}", free), "hostNetwork: true"),
+		fmt.Sprintf("startupProbe: {httpGet: {port: %d}%s60}", free, how),
+		fmt.Sprintf("livenessProbe: {httpGet: {port: %d}%s1}", free, how),
+		fmt.Sprintf("readinessProbe: {tcpSocket: {port: %d}%s1}", free, how),
+		fmt.Sprintf("lifecycle: {postStart: {httpGet: {path: /began, port: %d}}, preStop: {httpGet: {path: /ends, port: %d}}}", hook, hook)))
+	asked := func(want string) {
+		t.Helper()
+		select {
+		case got := <-hooks:
+			if got != want {
+				t.Errorf("got a request %q, want %q", got, want)
+			}
+		case <-time.After(patience):
+			t.Fatalf("the hook %q was not called", want)
+		}
+	}
+	e.ready("local")
+	asked("kube-lifecycle/1.36 /began")
+	e.restarted("local", 0)
+	e.remove("local.yaml")
+	asked("kube-lifecycle/1.36 /ends")
+}
+
+// freePort is a TCP port of loopback that nobody had a moment ago.
+func freePort(t *testing.T) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
 }

@@ -452,6 +452,8 @@ func TestRuntimeStopEndsThePodsOfARuntimeThatWasKilled(t *testing.T) {
 	e := begin(t)
 	e.write("one.yaml", e.resting("one"))
 	e.ready("one")
+	e.write("job.yaml", e.once("job", "Never", 0))
+	e.phase("job", v1.PodSucceeded, 0)
 	e.mayEnd = true
 	if err := e.node.KillAll(); err != nil {
 		t.Fatal(err)
@@ -467,7 +469,7 @@ func TestRuntimeStopEndsThePodsOfARuntimeThatWasKilled(t *testing.T) {
 		t.Errorf("without a runtime to start: got %v\n%s", err, out)
 	}
 	out, err := stop()
-	if err != nil || !strings.Contains(out, "ending 1 pod\n") {
+	if err != nil || !strings.Contains(out, "ending 2 pods\n") {
 		t.Fatalf("podd runtime stop: %v\n%s", err, out)
 	}
 	if _, err := os.Stat(e.node.State()); !errors.Is(err, fs.ErrNotExist) {
@@ -484,6 +486,10 @@ func TestRuntimeStopEndsThePodsOfARuntimeThatWasKilled(t *testing.T) {
 	}
 	e.start() // with a runtime of its own: what was removed is made again
 	e.ready("one")
+	e.phase("job", v1.PodSucceeded, 0)
+	if n := e.starts("job"); n != 2 { // whoever stops the runtime begins anew
+		t.Errorf("the pod that had run to its end has run %d times, want 2", n)
+	}
 	// podd itself made it, before the runtime, for root alone: no pod with a user
 	// namespace ran.
 	if fi, err := os.Stat(e.node.State()); err != nil || fi.Mode().Perm()&0o001 == 0 {

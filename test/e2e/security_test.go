@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -103,6 +104,27 @@ func TestContainersMayWhatTheirSecurityContextSays(t *testing.T) {
 		t.Errorf("privileged: got capabilities %s, want SYS_ADMIN too", privileged["CapEff"])
 	}
 	e.ready("security")
+}
+
+// TestASysctlInSlashNotationIsSet, and not left to chance where the runtime has
+// a default for it: it knows the notation with dots only. Of both notations the
+// later holds.
+func TestASysctlInSlashNotationIsSet(t *testing.T) {
+	e := begin(t)
+	for i := range 6 { // the runtime's own default won in every other pod
+		name := fmt.Sprintf("slash-%d", i)
+		e.write(name+".yaml", e.podOf(name,
+			"cat /proc/sys/net/ipv4/ip_unprivileged_port_start /proc/sys/net/ipv4/tcp_fin_timeout > /out/"+name+".tmp; mv /out/"+name+".tmp /out/"+name+"; ${REST}",
+			"securityContext:", "  sysctls:", `  - {name: net/ipv4/ip_unprivileged_port_start, value: "81"}`,
+			`  - {name: net.ipv4.tcp_fin_timeout, value: "31"}`, `  - {name: net/ipv4/tcp_fin_timeout, value: "32"}`))
+	}
+	for i := range 6 {
+		name := fmt.Sprintf("slash-%d", i)
+		e.mark(name)
+		if got := strings.Fields(e.contents(name)); !slices.Equal(got, []string{"81", "32"}) {
+			t.Errorf("%s: got %v, want 81 and 32", name, got)
+		}
+	}
 }
 
 // has says whether a container's process has a capability.

@@ -60,6 +60,23 @@ func TestTheNodesSettingsReachItsPods(t *testing.T) {
 	c.want(of(free), "memory.limit_in_bytes", "memory.max", "33554432", "33554432")
 }
 
+// TestANodeWithoutResolverNamesTheLocalSystemInItsFamilies: resolvConf: "" gives
+// pods no lookups, on a node of IPv6 as on any other.
+func TestANodeWithoutResolverNamesTheLocalSystemInItsFamilies(t *testing.T) {
+	e := prepare(t)
+	e.podd.Config["resolvConf"] = ""
+	e.podd.Args = append(e.podd.Args, "--node-ip", "2001:db8::9,192.0.2.9")
+	e.start()
+	e.write("quiet.yaml", e.podOf("quiet", "cp /etc/resolv.conf /out/quiet.tmp; mv /out/quiet.tmp /out/quiet; ${REST}", "dnsPolicy: Default"))
+	e.mark("quiet")
+	if got := strings.Fields(e.contents("quiet")); strings.Join(got, " ") != "search . nameserver ::1 nameserver 127.0.0.1" {
+		t.Errorf("resolv.conf: got %q, want no server but the local system", got)
+	}
+	if p := e.ready("quiet"); p.Status.HostIP != "2001:db8::9" {
+		t.Errorf("hostIP: got %q, want the first address of --node-ip", p.Status.HostIP)
+	}
+}
+
 // memoryOfTheNode is in bytes.
 func memoryOfTheNode(t *testing.T) int {
 	t.Helper()

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -27,8 +28,11 @@ const (
 
 // Agent is what both sides have in common.
 type Agent interface {
+	// Start returns when the agent answers. Stop and Kill return when the process
+	// is gone; its pods run on.
 	Start(ctx context.Context) error
 	Stop() error
+	Kill() error
 	// Manifests is the directory that it watches.
 	Manifests() string
 	Pods(ctx context.Context) ([]v1.Pod, error)
@@ -45,14 +49,15 @@ type Event struct {
 	Type    string `json:"type"`
 	Reason  string `json:"reason"`
 	Message string `json:"message"`
+	// Count is how often it was told, as far as the agent says.
+	Count int `json:"count"`
 }
 
-func (e Event) String() string { return fmt.Sprintf("%s %s %q", e.Type, e.Reason, e.Message) }
-
 // nodeConfig is what both agents are told alike.
-func nodeConfig() map[string]any {
+func nodeConfig(url string) map[string]any {
 	config := testnode.IdleNode()
 	config["allowedUnsafeSysctls"] = []string{"net.core.somaxconn"}
+	config["staticPodURL"], config["httpCheckFrequency"] = url, "1s"
 	config["systemReserved"] = map[string]string{"memory": "128Mi"} // so that a pod may have less than there is
 	return config
 }
@@ -76,12 +81,12 @@ type podd struct {
 	seen map[string]map[string]v1.Event // by pod, by the event's name
 }
 
-func newPodd(node *testnode.Node) (Agent, error) {
+func newPodd(node *testnode.Node, url string) (Agent, error) {
 	p, err := testnode.NewPodd(node.Place, node.Bundle, filepath.Join(node.Dir, "podd"))
 	if err != nil {
 		return nil, err
 	}
-	p.Config = nodeConfig()
+	p.Config = nodeConfig(url)
 	p.Config["containerRuntimeEndpoint"] = node.Containerd.Endpoint()
 	p.Args = []string{"--hostname-override", nodeName, "--node-ip", nodeIP()}
 	return &podd{Podd: p, seen: map[string]map[string]v1.Event{}}, nil
@@ -95,6 +100,7 @@ func (p *podd) Start(ctx context.Context) error {
 }
 
 func (p *podd) Stop() error     { return p.Signal(unix.SIGTERM) }
+func (p *podd) Kill() error     { return p.Signal(unix.SIGKILL) }
 func (p *podd) Running() bool   { return p.Pid() != 0 }
 func (p *podd) LogTail() string { return p.Podd.LogTail(2000) }
 
@@ -133,7 +139,7 @@ func (p *podd) Events(ctx context.Context, pod string) ([]Event, error) {
 	})
 	var events []Event
 	for _, e := range list.Items {
-		events = append(events, Event{e.InvolvedObject.FieldPath, e.Type, e.Reason, e.Message})
+		events = append(events, Event{e.InvolvedObject.FieldPath, e.Type, e.Reason, e.Message, int(e.Count)})
 	}
 	return events, nil
 }
@@ -146,26 +152,34 @@ type kubelet struct {
 	log kubeletLog
 }
 
-func newKubelet(node *testnode.Node, binary string) Agent {
+func newKubelet(node *testnode.Node, url, binary string) Agent {
 	k := testnode.NewKubelet(node.Place, node.Containerd.Endpoint(), binary)
-	k.Config = nodeConfig()
+	k.Config = nodeConfig(url)
 	// One JSON object a line, the events among them.
 	k.Config["logging"] = map[string]any{"format": "json", "verbosity": 3}
 	k.Args = []string{"--hostname-override", nodeName, "--node-ip", nodeIP()}
 	return &kubelet{Kubelet: k, log: kubeletLog{path: k.LogFile()}}
 }
 
+// Start begins a new log: what the last one told has been taken in by then.
+func (k *kubelet) Start(ctx context.Context) error {
+	k.log.begin()
+	return k.Kubelet.Start(ctx)
+}
+
+func (k *kubelet) Stop() error { return errors.Join(k.Kubelet.Stop(), k.log.read()) }
+func (k *kubelet) Kill() error { return errors.Join(k.Kubelet.Kill(), k.log.read()) }
+
 func (k *kubelet) Running() bool   { return k.Pid() != 0 }
 func (k *kubelet) LogTail() string { return k.Kubelet.LogTail(3000) }
 
 func (k *kubelet) Events(_ context.Context, pod string) ([]Event, error) { return k.log.events(pod) }
 
-// port is the first of the ports that a scenario may use on the host, on one of
-// the sides.
-func port(side string, number int) string {
+// port is one of the four that a scenario may use on the host, on one of the sides.
+func port(side string, number, which int) string {
 	base := 24000
 	if side == "podd" {
 		base = 26000
 	}
-	return strconv.Itoa(base + 4*number)
+	return strconv.Itoa(base + 4*number + which)
 }

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -10,7 +8,7 @@ import (
 )
 
 // spans reads "state seconds | state seconds*", the star being the end of the
-// script. A state "down/x" counts as x.
+// script. A state "down/x" counts as x, "1~x" is x after a restart.
 func spans(t *testing.T, text string) []Span {
 	t.Helper()
 	var all []Span
@@ -24,8 +22,15 @@ func spans(t *testing.T, text string) []Span {
 		if err != nil {
 			t.Fatal(err)
 		}
+		life := "#0 "
+		if n, rest, ok := strings.Cut(state, "~"); ok {
+			life, state = "#"+n+" ", rest
+		}
 		_, same, _ := strings.Cut(state, "/")
-		all = append(all, Span{State: state, Same: same, For: d, Last: last})
+		if same != "" {
+			same = "#0 ended:" + same
+		}
+		all = append(all, Span{State: life + state, Same: same, For: d, Last: last})
 	}
 	return all
 }
@@ -35,38 +40,100 @@ func TestSequences(t *testing.T) {
 		kubelet, podd string
 		want          []string
 	}{
-		"alike":                            {"a 5 | b 5*", "a 1 | b 9*", nil},
-		"a blink on one side":              {"a 5 | b 5*", "a 5 | x 0.2 | b 5*", nil},
-		"a blink on the other":             {"a 5 | x 1 | b 5*", "a 5 | b 5*", nil},
-		"what lasts must be on both":       {"a 5 | x 4 | b 5*", "a 5 | b 5*", []string{"only kubelet: x (after a)"}},
-		"a blink there matches what lasts": {"a 5 | x 4 | b 5*", "a 5 | x 0.1 | b 5*", nil},
-		"another end":                      {"a 5 | b 0.1*", "a 5 | c 0.1*", []string{"only kubelet: b (after a), at the end", "only podd: c (after a), at the end"}},
-		"another order":                    {"a 5 | b 5 | c 5*", "b 5 | a 5 | c 5*", []string{"only kubelet: a", "only podd: a (after b)"}},
-		"a blink that splits a state":      {"a 9 | b 5*", "a 4 | x 0.3 | a 4 | b 5*", nil},
-		"two words for one state":          {"run 5 | end/down 9 | run 5*", "run 5 | end/down 0.1 | back-off/down 9 | run 5*", nil},
-		"nothing seen":                     {"a 5*", "a 5 | b 5*", []string{"only podd: b (after a), at the end"}},
+		"alike":                                {"a 5 | b 5*", "a 1 | b 9*", nil},
+		"a blink on one side":                  {"running 5 | b 5*", "running 5 | waiting:PodInitializing 0.2 | b 5*", nil},
+		"a blink on the other":                 {"a 5 | waiting:CrashLoopBackOff 1 | b 5*", "a 5 | b 5*", nil},
+		"a blink of what never passes":         {"a 5 | b 5*", "a 5 | Failed 0.2 | b 5*", []string{"sequence x: (none) | #0 Failed after #0 a"}},
+		"what lasts must be on both":           {"a 5 | running 4 | b 5*", "a 5 | b 5*", []string{"sequence x: #0 running after #0 a | (none)"}},
+		"a blink there matches what lasts":     {"a 5 | running 4 | b 5*", "a 5 | running 0.1 | b 5*", nil},
+		"another end":                          {"a 5 | b 0.1*", "a 5 | c 0.1*", []string{"sequence x: #0 b after #0 a, at the end | (none)", "sequence x: (none) | #0 c after #0 a, at the end"}},
+		"another order":                        {"a 5 | b 5 | c 5*", "b 5 | a 5 | c 5*", []string{"sequence x: #0 a | (none)", "sequence x: (none) | #0 a after #0 b"}},
+		"a blink that splits a state":          {"true 9 | b 5*", "true 4 | false 0.3 | true 4 | b 5*", []string{"sequence x: (none) | #0 true after #0 false", "entries of x: #0 true: 1 | #0 true: 2"}},
+		"flaps of 2 s":                         {"true 9*", "true 2 | false 2 | true 2 | false 2 | true 2*", []string{"entries of x: #0 false: 0 | #0 false: 2", "entries of x: #0 true: 1 | #0 true: 3"}},
+		"flaps that are as many":               {"true 1 | false 1 | true 9*", "true 3 | false 2 | true 9*", nil},
+		"up and down within a blink":           {"false 9*", "false 3 | true 0.1 | false 5*", nil},
+		"up and down again and again":          {"false 9*", "false 3 | true 0.1 | false 5 | true 0.1 | false 5*", []string{"sequence x: (none) | #0 false after #0 true", "sequence x: (none) | #0 false after #0 true, at the end", "entries of x: #0 false: 1 | #0 false: 3", "entries of x: #0 true: 0 | #0 true: 2"}},
+		"down for a blink":                     {"true 9*", "true 3 | false 0.1 | true 5*", []string{"sequence x: (none) | #0 true after #0 false, at the end", "entries of x: #0 true: 1 | #0 true: 2"}},
+		"down for a blink before a restart":    {"false 3 | true 9 | 1~true 3*", "false 3 | true 9 | false 1 | 1~true 3*", nil},
+		"down for longer before a restart":     {"false 3 | true 9 | 1~true 3*", "false 3 | true 9 | false 8 | 1~true 3*", []string{"sequence x: (none) | #0 false after #0 true", "entries of x: #0 false: 1 | #0 false: 2"}},
+		"down, and no restart":                 {"false 3 | true 9*", "false 3 | true 9 | false 1 | true 3*", []string{"sequence x: (none) | #0 true after #0 false, at the end", "entries of x: #0 false: 1 | #0 false: 2", "entries of x: #0 true: 1 | #0 true: 2"}},
+		"a flap of the kubelet's":              {"true 3 | false 1 | true 3*", "true 9*", []string{"sequence x: #0 true after #0 false, at the end | (none)", "entries of x: #0 true: 2 | #0 true: 1"}},
+		"two words for one state":              {"run 5 | end/down 9 | run2 5*", "run 5 | end/down 0.1 | back-off/down 9 | run2 5*", nil},
+		"a back-off that is none":              {"run 5 | end/down 12 | run2 5*", "run 5 | end/down 1 | run2 5*", []string{"time of x: #0 ended:down for 12s | #0 ended:down for 1s"}},
+		"a back-off that the kubelet prolongs": {"run 5 | end/down 22 | run2 5*", "run 5 | end/down 10 | run2 5*", nil},
+		"nothing seen":                         {"a 5*", "a 5 | b 5*", []string{"sequence x: (none) | #0 b after #0 a, at the end"}},
 	} {
-		if got := compareSpans(spans(t, c.kubelet), spans(t, c.podd)); !slices.Equal(got, c.want) {
+		var got []string
+		for _, p := range compareSpans("x", spans(t, c.kubelet), spans(t, c.podd)) {
+			got = append(got, p.field+": "+p.kubelet+" | "+p.podd)
+		}
+		if !slices.Equal(got, c.want) {
 			t.Errorf("%s: got %q, want %q", name, got, c.want)
 		}
 	}
 }
 
 func TestEventsAreComparedByPathInOrder(t *testing.T) {
-	app := func(reason string) Event { return Event{"spec.containers{app}", "Normal", reason, ""} }
-	side := func(reason string) Event { return Event{"spec.containers{side}", "Normal", reason, ""} }
+	app := func(reason string) Event { return Event{"spec.containers{app}", "Normal", reason, "m", 1} }
+	says := func(reason, message string) Event { return Event{"spec.containers{app}", "Normal", reason, message, 1} }
+	side := func(reason string) Event { return Event{"spec.containers{side}", "Normal", reason, "m", 1} }
+	often := func(reason string, n int) Event { return Event{"", "Normal", reason, "m", n} }
 	for name, c := range map[string]struct {
 		kubelet, podd []Event
-		want          int
+		want          []string
 	}{
-		"across paths any order": {[]Event{app("Pulled"), side("Pulled")}, []Event{side("Pulled"), app("Pulled")}, 0},
-		"within a path in order": {[]Event{app("Pulled"), app("Created")}, []Event{app("Created"), app("Pulled")}, 1},
-		"repeats count once":     {[]Event{app("Pulled"), app("Pulled")}, []Event{app("Pulled")}, 0},
-		"one too few":            {[]Event{app("Pulled"), app("Created")}, []Event{app("Pulled")}, 1},
-		"another path":           {[]Event{app("Pulled")}, []Event{side("Pulled")}, 2},
+		"across paths any order": {[]Event{app("Pulled"), side("Pulled")}, []Event{side("Pulled"), app("Pulled")}, nil},
+		"within a path in order": {[]Event{app("Pulled"), app("Created")}, []Event{app("Created"), app("Pulled")},
+			[]string{"order of events app: Pulled, Created | Created, Pulled"}},
+		"order beside one that says something else": {
+			[]Event{says("Failed", "x"), app("Pulled"), app("Created")}, []Event{says("Failed", "y"), app("Created"), app("Pulled")},
+			[]string{"event app Normal Failed: x | y", "order of events app: Failed, Pulled, Created | Failed, Created, Pulled"}},
+		"order beside one that is missing": {
+			[]Event{says("Failed", "x"), app("Pulled"), app("Created")}, []Event{app("Created"), app("Pulled")},
+			[]string{"event app Normal Failed: x | (none)", "order of events app: Pulled, Created | Created, Pulled"}},
+		"another place in the order":        {[]Event{says("F", "x"), app("P")}, []Event{app("P"), says("F", "y")}, []string{"event app Normal F: x | y", "order of events app: F, P | P, F"}},
+		"repeats of what hangs on looking":  {[]Event{often("BackOff", 9)}, []Event{often("BackOff", 2)}, nil},
+		"a start too many":                  {[]Event{often("Started", 1)}, []Event{often("Started", 2)}, []string{"count of event Normal Started: 1 | 2"}},
+		"one too few":                       {[]Event{app("Pulled"), app("Created")}, []Event{app("Pulled")}, []string{"event app Normal Created: m | (none)"}},
+		"another path":                      {[]Event{app("Pulled")}, []Event{side("Pulled")}, []string{"event app Normal Pulled: m | (none)", "event side Normal Pulled: (none) | m"}},
+		"what says the same is the partner": {[]Event{says("U", "a"), says("U", "b")}, []Event{says("U", "b")}, []string{"event app Normal U: a | (none)"}},
 	} {
-		if got := compareEvents(c.kubelet, c.podd); len(got) != c.want {
-			t.Errorf("%s: got %q, want %d", name, got, c.want)
+		var got []string
+		for _, p := range compareEvents(c.kubelet, c.podd, true) {
+			got = append(got, p.field+": "+p.kubelet+" | "+p.podd)
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: got %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+func TestEventsThatSayTheSameAreGathered(t *testing.T) {
+	got := gather([]Event{{"p", "N", "A", "m", 1}, {"p", "N", "B", "m", 1}, {"p", "N", "A", "m", 2}})
+	if want := []Event{{"p", "N", "A", "m", 3}, {"p", "N", "B", "m", 1}}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+func TestLinesThatStandAloneInOnePlaceAreOneThatDiffers(t *testing.T) {
+	lines := strings.Fields
+	for name, c := range map[string]struct {
+		kubelet, podd string
+		want          []pair
+	}{
+		"alike":     {"a b c", "a b c", nil},
+		"another":   {"a x c", "a y c", []pair{{"trace", "x", "y"}}},
+		"missing":   {"a b c", "a c", []pair{{"trace", "b", none}}},
+		"too many":  {"a c", "a c c", []pair{{"trace", none, "c"}}},
+		"order":     {"a b", "b a", []pair{{"trace", none, "a"}, {"trace", "a", none}}},
+		"empty":     {"", "a", []pair{{"trace", none, "a"}}},
+		"the start": {"x b", "y z b", []pair{{"trace", "x", "y"}, {"trace", none, "z"}}},
+	} {
+		got := compareLines("trace", lines(c.kubelet), lines(c.podd))
+		slices.SortFunc(got, func(a, b pair) int { return strings.Compare(a.kubelet, b.kubelet) })
+		slices.SortFunc(c.want, func(a, b pair) int { return strings.Compare(a.kubelet, b.kubelet) })
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: got %v, want %v", name, got, c.want)
 		}
 	}
 }
@@ -77,15 +144,17 @@ func TestScenariosAreWhole(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(all) < 80 {
-		t.Errorf("got %d scenarios, want at least 80", len(all))
+	if len(all) < 240 {
+		t.Errorf("got %d scenarios, want at least 240", len(all))
 	}
-	values := map[string]string{"OUT": "/o", "TOOLS": "/t", "REGISTRY": "r:1", "PORT": "1"}
+	values := map[string]string{"OUT": "/o", "TOOLS": "/t", "REGISTRY": "r:1", "REGISTRYPORT": "1", "PORT": "1", "PORT2": "2"}
 	for _, s := range all {
 		for file := range s.Files {
 			text, err := s.manifest(file, file, values)
 			if err != nil {
 				t.Errorf("%s: %v", s.Name, err)
+			} else if names, err := s.podNames(file, text); err != nil || len(names) == 0 {
+				t.Errorf("%s: %s: pods %v, %v", s.Name, file, names, err)
 			} else if i := strings.Index(text, "@"); i >= 0 {
 				t.Errorf("%s: %s: a placeholder that nobody fills: %.20s", s.Name, file, text[i:])
 			}
@@ -100,6 +169,7 @@ func TestScenariosThatAreNone(t *testing.T) {
 		"# about\n" + manifest:                    "says what it is about",
 		"# about\nwait x=y\n":                     "says what it is about",
 		"# about\ndance\n" + manifest:             "no such step",
+		"# about\nserve b.yaml\n" + manifest:      "no manifest b.yaml",
 		"# about\nwait\n" + manifest:              "no such step",
 		"# about\nremove b.yaml\n" + manifest:     "no manifest b.yaml",
 		"# about\nsleep long\n" + manifest:        "duration",
@@ -108,41 +178,6 @@ func TestScenariosThatAreNone(t *testing.T) {
 	} {
 		if _, err := parseScenario("s", []byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, want an error with %q", text, err, want)
-		}
-	}
-}
-
-func TestKnownDifferences(t *testing.T) {
-	if _, err := loadKnown("differences.txt"); err != nil {
-		t.Error(err)
-	}
-	path := filepath.Join(t.TempDir(), "d")
-	write := func(text string) []*Known {
-		t.Helper()
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		known, err := loadKnown(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return known
-	}
-	known := write("# head\n\na* events: only podd\nb sometimes trace: x\n    for this\n    reason\n\nc trace: y\n  other\n")
-	if len(known) != 3 || known[1].Reason != "for this reason" || !known[1].Sometimes || known[2].Reason != "other" {
-		t.Errorf("got %+v", known)
-	}
-	found := []Difference{{"abc", colEvents, "only podd: E"}, {"abc", colTrace, "only podd: E"}, {"b", colTrace, "x"}}
-	open, listed := sortOut(found, known)
-	if len(open) != 1 || open[0].Column != colTrace || len(listed) != 2 || !known[0].used || known[2].used {
-		t.Errorf("got open %v, listed %v", open, listed)
-	}
-	for _, text := range []string{"no column: x\n", "a events: (\n", "a events: x\n\n"} {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := loadKnown(path); err == nil {
-			t.Errorf("%q: got no error", text)
 		}
 	}
 }

@@ -5,86 +5,116 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
+
+	"sigs.k8s.io/yaml"
 )
 
-// Known is one entry of differences.txt: what may differ, and why.
+// Known is one entry of differences.yaml: one field that differs, what either
+// side has there, and why. It must be seen in every scenario that it names.
 type Known struct {
-	Line     int
-	Scenario string // a pattern as of filepath.Match
-	Column   string
-	What     *regexp.Regexp
-	Reason   string
-	// Sometimes: timing decides whether a run shows it.
-	Sometimes bool
+	// Scenarios and Except are names or patterns (see filepath.Match).
+	Scenarios []string `json:"scenarios"`
+	Except    []string `json:"except,omitempty"`
+	// Pod is the pod's name as in Difference; empty for the scenario's own, or
+	// where the field is of no pod. "*" are all pods of the scenario.
+	Pod string `json:"pod,omitempty"`
+	// Field is as in Difference.
+	Field string `json:"field"`
+	// Kubelet and Podd are what the sides have; <*> stands for what varies.
+	Kubelet string `json:"kubelet"`
+	Podd    string `json:"podd"`
+	Why     string `json:"why"`
 
-	used bool
+	kubelet, podd *regexp.Regexp
+	seen          map[string]bool // by scenario
 }
 
-// loadKnown reads differences.txt; its head says how it is written.
+// varies stands for a part of a value that hangs on the machine.
+const varies = "<*>"
+
+// fields is what an entry may name.
+var fields = regexp.MustCompile(`^(listed|(sequence|entries of) \S.*|status\.\S+|(count of )?event .*(Normal|Warning) \w+|order of events( \S+)?|trace)$`)
+
+// loadKnown reads differences.yaml; its head says how it is written.
 func loadKnown(path string) ([]*Known, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("read the known differences: %w", err)
 	}
-	var all, block []*Known
-	var reason []string
-	end := func() error {
-		for _, k := range block {
-			if k.Reason = strings.Join(reason, " "); k.Reason == "" {
-				return fmt.Errorf("%s:%d: a difference without a reason", path, k.Line)
-			}
-		}
-		all, block, reason = append(all, block...), nil, nil
-		return nil
+	var all []*Known
+	if err := yaml.UnmarshalStrict(text, &all); err != nil {
+		return nil, fmt.Errorf("read %s: %w", path, err)
 	}
-	for i, line := range strings.Split(string(text), "\n") {
-		var err error
-		switch {
-		case strings.HasPrefix(line, "#"):
-		case strings.TrimSpace(line) == "":
-			err = end()
-		case line[0] == ' ' || line[0] == '\t':
-			reason = append(reason, strings.TrimSpace(line))
-		default:
-			var k *Known
-			if k, err = parseKnown(line); err == nil {
-				k.Line = i + 1
-				block = append(block, k)
-			} else {
-				err = fmt.Errorf("%s:%d: %w", path, i+1, err)
-			}
-		}
-		if err != nil {
-			return nil, err
+	for i, k := range all {
+		if err := k.check(); err != nil {
+			return nil, fmt.Errorf("%s: entry %d (%s): %w", path, i+1, k.Field, err)
 		}
 	}
-	return all, end()
+	return all, nil
 }
 
-func parseKnown(line string) (*Known, error) {
-	head, what, ok := strings.Cut(line, ": ")
-	words := strings.Fields(head)
-	if !ok || len(words) < 2 || len(words) > 3 || len(words) == 3 && words[1] != "sometimes" {
-		return nil, fmt.Errorf("not of the form: scenario [sometimes] column: regular expression")
+func (k *Known) check() error {
+	switch {
+	case len(k.Scenarios) == 0:
+		return fmt.Errorf("names no scenario")
+	case !fields.MatchString(k.Field):
+		return fmt.Errorf("names no field that may differ (README.md lists them)")
+	case k.Why == "":
+		return fmt.Errorf("has no reason")
+	case k.Kubelet == k.Podd:
+		return fmt.Errorf("is no difference: both sides have the same")
 	}
-	k := &Known{Scenario: words[0], Column: words[len(words)-1], Sometimes: len(words) == 3}
+	for _, pattern := range append(k.Scenarios, k.Except...) {
+		if _, err := filepath.Match(pattern, ""); err != nil {
+			return fmt.Errorf("pattern %q: %w", pattern, err)
+		}
+	}
 	var err error
-	k.What, err = regexp.Compile(what)
-	return k, err
+	if k.kubelet, err = valueOf(k.Kubelet); err != nil {
+		return fmt.Errorf("kubelet: %w", err)
+	}
+	if k.podd, err = valueOf(k.Podd); err != nil {
+		return fmt.Errorf("podd: %w", err)
+	}
+	k.seen = map[string]bool{}
+	return nil
+}
+
+// valueOf makes an expression of a value. One that leaves everything open
+// describes nothing.
+func valueOf(value string) (*regexp.Regexp, error) {
+	if strings.TrimSpace(strings.ReplaceAll(value, varies, "")) == "" {
+		return nil, fmt.Errorf("%q does not say what is there", value)
+	}
+	parts := strings.Split(value, varies)
+	for i := range parts {
+		parts[i] = regexp.QuoteMeta(parts[i])
+	}
+	return regexp.Compile(`(?s)^` + strings.Join(parts, `.+`) + `$`)
+}
+
+// of says whether the entry speaks of a scenario.
+func (k *Known) of(scenario string) bool {
+	matches := func(pattern string) bool {
+		ok, _ := filepath.Match(pattern, scenario)
+		return ok
+	}
+	return slices.ContainsFunc(k.Scenarios, matches) && !slices.ContainsFunc(k.Except, matches)
 }
 
 // covers says whether a difference is this one, and notes it.
 func (k *Known) covers(d Difference) bool {
-	ok, err := filepath.Match(k.Scenario, d.Scenario)
-	if err != nil || !ok || k.Column != d.Column || !k.What.MatchString(d.What) {
-		return false
+	pod := k.Pod == d.Pod || k.Pod == "*" || k.Pod == "" && d.Pod == d.Scenario
+	ok := k.of(d.Scenario) && pod && k.Field == d.Field && k.kubelet.MatchString(d.Kubelet) && k.podd.MatchString(d.Podd)
+	if ok {
+		k.seen[d.Scenario] = true
 	}
-	k.used = true
-	return true
+	return ok
 }
 
-// sort out splits differences into those nobody listed and those that are known.
+// sortOut splits differences into those nobody listed and those that are known.
 func sortOut(found []Difference, known []*Known) (open, listed []Difference) {
 	for _, d := range found {
 		covered := false
@@ -98,4 +128,16 @@ func sortOut(found []Difference, known []*Known) (open, listed []Difference) {
 		}
 	}
 	return open, listed
+}
+
+// expired are the entries, in words, that speak of a scenario and did not occur
+// in it as they say.
+func expired(known []*Known, scenario string) []string {
+	var all []string
+	for _, k := range known {
+		if k.of(scenario) && !k.seen[scenario] {
+			all = append(all, fmt.Sprintf("%s: no longer differs as differences.yaml says: %s: kubelet %s | podd %s", scenario, k.Field, k.Kubelet, k.Podd))
+		}
+	}
+	return all
 }

@@ -31,6 +31,21 @@ func (l *kubeletLog) events(pod string) ([]Event, error) {
 	return slices.Clone(l.byPod[pod]), nil
 }
 
+// read takes in what was written so far.
+func (l *kubeletLog) read() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.readLocked()
+}
+
+// begin says that the log starts anew; the kubelet must not run.
+func (l *kubeletLog) begin() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.offset, l.rest = 0, nil
+	_ = os.Truncate(l.path, 0) // the first time there is none
+}
+
 func (l *kubeletLog) readLocked() error {
 	f, err := os.Open(l.path)
 	if err != nil {
@@ -73,8 +88,6 @@ func (l *kubeletLog) lineLocked(line []byte) {
 	if l.byPod == nil {
 		l.byPod = map[string][]Event{}
 	}
-	event := Event{entry.FieldPath, entry.Type, entry.Reason, entry.Message}
-	if pod := entry.Object.Name; !slices.Contains(l.byPod[pod], event) {
-		l.byPod[pod] = append(l.byPod[pod], event)
-	}
+	pod := entry.Object.Name
+	l.byPod[pod] = gather(append(l.byPod[pod], Event{entry.FieldPath, entry.Type, entry.Reason, entry.Message, 1}))
 }

@@ -6,12 +6,10 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -19,6 +17,9 @@ import (
 
 	"podd/test/e2e/testnode"
 )
+
+// slots is how many scenarios run at once on each side, if nobody says otherwise.
+const slots = 6
 
 type options struct {
 	scenario, agent                                    string
@@ -33,13 +34,13 @@ func main() {
 	flag.StringVar(&o.scenario, "scenario", "", "run the scenarios whose name matches this pattern only")
 	flag.StringVar(&o.agent, "agent", "", "run podd or kubelet only, or none: the records of the last run are compared")
 	flag.BoolVar(&o.verbose, "v", false, "show known differences and both sequences")
-	flag.IntVar(&o.slots, "slots", 8, "how many scenarios run at once on each side")
+	flag.IntVar(&o.slots, "slots", slots, "how many scenarios run at once on each side")
 	flag.StringVar(&o.podd, "podd", "build/podd", "podd to compare")
 	flag.StringVar(&o.kubelet, "kubelet", "", "upstream's kubelet")
 	flag.StringVar(&o.fixture, "fixture", "", "the program that containers have as /tools/fixture")
 	flag.StringVar(&o.bundle, "bundle", "build/runtime/bin", "containerd and its companions")
 	flag.StringVar(&o.images, "images", "build/images", "podd's images")
-	flag.StringVar(&o.here, "dir", "test/parity", "where scenarios and differences.txt are")
+	flag.StringVar(&o.here, "dir", "test/parity", "where scenarios and differences.yaml are")
 	flag.StringVar(&o.keep, "records", "build/parity", "where records are kept")
 	flag.StringVar(&o.results, "results", "", "write the table to this file too")
 	flag.Parse()
@@ -60,7 +61,7 @@ func (o options) run(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	known, err := loadKnown(filepath.Join(o.here, "differences.txt"))
+	known, err := loadKnown(filepath.Join(o.here, "differences.yaml"))
 	if err != nil {
 		return false, err
 	}
@@ -75,36 +76,33 @@ func (o options) run(ctx context.Context) (bool, error) {
 		}
 		sides = []string{o.agent}
 	}
-	registry, err := serveImages(o.images)
-	if err != nil {
+	if err := o.play(ctx, sides, scenarios); err != nil {
 		return false, err
 	}
-	same := false
-	err = o.withSides(ctx, sides, registry, func(all []*Side) error {
-		if err := o.playOn(ctx, all, scenarios, o.slots); err != nil {
-			return err
-		}
-		// A machine that was short of breath makes differences that are none:
-		// what differs is played once more, with few beside it.
-		again, err := o.differing(scenarios, known)
-		if err != nil {
-			return err
-		}
-		if len(again) > 0 && len(all) > 1 {
-			fmt.Fprintf(os.Stderr, "%d scenarios differ and are played again\n", len(again))
-			for i, s := range again {
-				second := *s
-				second.As += "-again"
-				again[i] = &second
-			}
-			if err := o.playOn(ctx, all, again, 3); err != nil {
-				return err
-			}
-		}
-		same, err = o.report(scenarios, known)
+	return o.report(scenarios, known)
+}
+
+// play plays scenarios on the named sides, each on a node of its own, and saves
+// the records. Nothing is played twice: a difference that comes and goes is one.
+func (o options) play(ctx context.Context, sides []string, scenarios []*Scenario) error {
+	registry, err := serveImages(o.images)
+	if err != nil {
 		return err
+	}
+	var together, single []*Scenario
+	for _, s := range scenarios {
+		if s.alone() {
+			single = append(single, s)
+		} else {
+			together = append(together, s)
+		}
+	}
+	return o.withSides(ctx, sides, registry, func(all []*Side) error {
+		if err := o.playOn(ctx, all, together, o.slots); err != nil {
+			return err
+		}
+		return o.playOn(ctx, all, single, 1)
 	})
-	return same, err
 }
 
 // playOn plays the scenarios on all sides at the same time.
@@ -144,8 +142,12 @@ func (o options) startSide(ctx context.Context, name, registry string) (side *Si
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", name, err)
 	}
+	url, err := serveURL()
+	if err != nil {
+		return nil, nil, errors.Join(err, node.Close())
+	}
 	side = &Side{
-		Name: name, Node: node, Out: filepath.Join(node.Dir, "out"), Tools: filepath.Join(node.Dir, "tools"),
+		Name: name, Node: node, URL: url, Out: filepath.Join(node.Dir, "out"), Tools: filepath.Join(node.Dir, "tools"),
 		Registry: registry, watched: map[string]*watched{}, polled: make(chan struct{}),
 	}
 	polling, cancel := context.WithCancel(ctx)
@@ -157,7 +159,7 @@ func (o options) startSide(ctx context.Context, name, registry string) (side *Si
 		if side.Agent != nil {
 			err = errors.Join(side.Agent.Stop(), o.keepLog(name, node))
 		}
-		return errors.Join(err, node.Close())
+		return errors.Join(err, node.Close(), url.Close())
 	}
 	defer func() {
 		if err != nil {
@@ -168,7 +170,7 @@ func (o options) startSide(ctx context.Context, name, registry string) (side *Si
 	if err != nil {
 		return nil, nil, err
 	}
-	if side.Agent, err = o.newAgent(name, node); err != nil {
+	if side.Agent, err = o.newAgent(name, node, url.Address); err != nil {
 		return nil, nil, err
 	}
 	if err := side.Agent.Start(ctx); err != nil {
@@ -178,11 +180,11 @@ func (o options) startSide(ctx context.Context, name, registry string) (side *Si
 	return side, stop, nil
 }
 
-func (o options) newAgent(name string, node *testnode.Node) (Agent, error) {
+func (o options) newAgent(name string, node *testnode.Node, url string) (Agent, error) {
 	if name == "podd" {
-		return newPodd(node)
+		return newPodd(node, url)
 	}
-	return newKubelet(node, absolute(o.kubelet)), nil
+	return newKubelet(node, url, absolute(o.kubelet)), nil
 }
 
 // keepLog saves what the agent wrote.
@@ -259,118 +261,6 @@ func (o options) lastTook(side string, s *Scenario) time.Duration {
 		return r.Took
 	}
 	return 0
-}
-
-// compared is what came of one scenario: nil records where a side has none.
-func (o options) compared(s *Scenario, known []*Known) (open, listed []Difference, missing string, err error) {
-	upstream, err := o.load("kubelet", s.Name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, "no record of the kubelet's", nil
-	}
-	ours, err2 := o.load("podd", s.Name)
-	if errors.Is(err2, fs.ErrNotExist) {
-		return nil, nil, "no record of podd's", nil
-	}
-	if err := errors.Join(err, err2); err != nil {
-		return nil, nil, "", err
-	}
-	open, listed = sortOut(compare(upstream, ours), known)
-	return open, listed, "", nil
-}
-
-// differing are the scenarios with differences that are not listed.
-func (o options) differing(scenarios []*Scenario, known []*Known) ([]*Scenario, error) {
-	var all []*Scenario
-	for _, s := range scenarios {
-		open, _, _, err := o.compared(s, known)
-		if err != nil {
-			return nil, err
-		}
-		if len(open) > 0 {
-			all = append(all, s)
-		}
-	}
-	return all, nil
-}
-
-// report compares all records and prints the table; it returns whether every
-// difference is known and every known one was seen.
-func (o options) report(scenarios []*Scenario, known []*Known) (bool, error) {
-	var table strings.Builder
-	var open []Difference
-	complete := true
-	fmt.Fprintf(&table, "%-38s %-10s %-10s %-10s %s\n", "scenario", "statuses", "events", "trace", "verdict")
-	for _, s := range scenarios {
-		found, listed, missing, err := o.compared(s, known)
-		if err != nil {
-			return false, err
-		}
-		if missing != "" {
-			complete = false
-			fmt.Fprintf(&table, "%-38s %s\n", s.Name, missing)
-			continue
-		}
-		open = append(open, found...)
-		table.WriteString(row(s.Name, found, listed))
-		for _, d := range listed {
-			if o.verbose {
-				fmt.Printf("known: %v\n", d)
-			}
-		}
-	}
-	ok := len(open) == 0 && complete
-	for _, d := range open {
-		fmt.Println(d)
-	}
-	if o.scenario == "" && complete { // a part says nothing about the list
-		ok = unused(known) && ok
-	}
-	fmt.Printf("\n%s\n%d scenarios, %d differences that are not listed\n", table.String(), len(scenarios), len(open))
-	if o.results != "" {
-		return ok, os.WriteFile(o.results, []byte("```\n"+table.String()+"```\n"), 0o644)
-	}
-	return ok, nil
-}
-
-// unused prints the known differences that nobody saw, and returns whether
-// there were none.
-func unused(known []*Known) bool {
-	ok := true
-	for _, k := range known {
-		if !k.used && !k.Sometimes {
-			ok = false
-			fmt.Printf("differences.txt:%d: no longer differs: %s %s: %v\n", k.Line, k.Scenario, k.Column, k.What)
-		}
-	}
-	return ok
-}
-
-func row(name string, open, listed []Difference) string {
-	cell := func(column string) string {
-		count := func(all []Difference) (n int) {
-			for _, d := range all {
-				if d.Column == column {
-					n++
-				}
-			}
-			return n
-		}
-		switch a, b := count(open), count(listed); {
-		case a > 0:
-			return fmt.Sprintf("%d differ", a)
-		case b > 0:
-			return fmt.Sprintf("%d known", b)
-		default:
-			return "same"
-		}
-	}
-	verdict := "same"
-	if len(open) > 0 {
-		verdict = "DIFFERS"
-	} else if len(listed) > 0 {
-		verdict = "known"
-	}
-	return fmt.Sprintf("%-38s %-10s %-10s %-10s %s\n", name, cell(colStatuses), cell(colEvents), cell(colTrace), verdict)
 }
 
 func absolute(path string) string {

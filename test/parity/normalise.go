@@ -3,6 +3,7 @@ package main
 import (
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -27,9 +28,9 @@ func normaliser(s *Side, scenario *Scenario) func(string) string {
 	}
 	own := strings.NewReplacer(
 		root, "ROOT", filepath.Dir(s.Agent.Manifests()), "AGENT",
-		s.Out+"/"+scenario.As, "OUT", s.Tools, "TOOLS", s.Registry, "REGISTRY",
-		port(s.Name, scenario.Number), "PORT", s.Node.CgroupRoot, "CGROUP", s.Node.Dir, "NODE",
-		s.Node.Bridge, "BRIDGE", scenario.As, scenario.Name,
+		s.Out+"/"+scenario.Name, "OUT", s.Tools, "TOOLS", s.Registry, "REGISTRY",
+		port(s.Name, scenario.Number, 0), "PORT", port(s.Name, scenario.Number, 1), "PORT2", s.Node.CgroupRoot, "CGROUP", s.Node.Dir, "NODE",
+		s.Node.Bridge, "BRIDGE", s.URL.Address, "URL",
 	)
 	return func(text string) string {
 		text = own.Replace(text)
@@ -43,6 +44,18 @@ func normaliser(s *Side, scenario *Scenario) func(string) string {
 		text = grpcCode.ReplaceAllString(text, "")
 		return pidNumber.ReplaceAllString(text, "pid N")
 	}
+}
+
+// sortOptions puts a resolver's options into an order: the kubelet writes those
+// that it merged in the random one of a map, and they mean the same in any.
+func sortOptions(line string) string {
+	before, options, ok := strings.Cut(line, "/etc/resolv.conf: options ")
+	if !ok {
+		return line
+	}
+	words := strings.Fields(options)
+	slices.Sort(words)
+	return before + "/etc/resolv.conf: options " + strings.Join(words, " ")
 }
 
 // normalise goes over everything that is compared.
@@ -60,12 +73,13 @@ func (r *Record) normalise(clean func(string) string) {
 			}
 		}
 	}
-	for _, events := range r.Events {
+	for pod, events := range r.Events {
 		for i := range events {
 			events[i].Message = clean(events[i].Message)
 		}
+		r.Events[pod] = gather(events)
 	}
 	for i := range r.Trace {
-		r.Trace[i] = clean(r.Trace[i])
+		r.Trace[i] = sortOptions(clean(r.Trace[i]))
 	}
 }

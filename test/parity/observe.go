@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -41,6 +42,8 @@ type watched struct {
 	texts   map[string]int    // which generation had that text first
 	pod     *v1.Pod           // newest look at the present generation
 	present int               // index of the present generation
+	looked  bool              // the agent has shown a status of its own making
+	blank   bool              // … and since then, started anew, has not looked yet
 }
 
 // put begins a generation (the same text again goes on under the same UID).
@@ -51,6 +54,7 @@ func (w *watched) put(text string) {
 	w.text, w.pod = text, nil
 	w.series = append(w.series, &Series{Axes: map[string][]Span{}})
 	w.present = len(w.series) - 1
+	w.looked, w.blank = false, false
 	if w.uids == nil {
 		w.uids, w.texts = map[types.UID]int{}, map[string]int{}
 	}
@@ -78,6 +82,9 @@ func (w *watched) closeLocked() {
 		return
 	}
 	now := time.Now()
+	if w.blank {
+		w.noteLocked(w.pod, now)
+	}
 	s := w.series[w.present]
 	for axis, spans := range s.Axes {
 		last := &s.Axes[axis][len(spans)-1]
@@ -101,6 +108,17 @@ func (w *watched) see(p *v1.Pod, at time.Time) {
 		return // the one before, on its way out
 	}
 	w.pod = p
+	// An agent that has just been started lists its pods before it has looked at
+	// them. That it has not looked counts only if it stays so.
+	if w.blank = w.looked && len(p.Status.Conditions) == 0; w.blank {
+		return
+	}
+	w.looked = w.looked || len(p.Status.Conditions) > 0
+	w.noteLocked(p, at)
+}
+
+// noteLocked goes on with the sequences.
+func (w *watched) noteLocked(p *v1.Pod, at time.Time) {
 	s := w.series[w.present]
 	for axis, state := range axesOf(p) {
 		spans := s.Axes[axis]
@@ -124,23 +142,28 @@ func (w *watched) last() *v1.Pod {
 // standing is a state on an axis, and what it counts as (see Span).
 type standing struct{ is, same string }
 
-// axesOf is where a pod stands on each axis.
+// axesOf is where a pod stands on each axis. Each state begins with how often
+// the container, or all of the pod's, had been restarted: what comes again after
+// a restart may be no flapping, what comes again without one is.
 func axesOf(p *v1.Pod) map[string]standing {
-	axes := map[string]standing{"phase": {is: join(string(p.Status.Phase), p.Status.Reason)}}
-	for _, c := range p.Status.Conditions {
-		axes[string(c.Type)] = standing{is: join(string(c.Status), c.Reason)}
-	}
-	for _, list := range [][]v1.ContainerStatus{
-		p.Status.InitContainerStatuses, p.Status.ContainerStatuses, p.Status.EphemeralContainerStatuses,
-	} {
-		for _, c := range list {
-			axes[c.Name] = standing{fmt.Sprintf("#%d %s", c.RestartCount, stateOf(c.State)), ended(c)}
-			axes[c.Name+" ready"] = standing{is: fmt.Sprint(c.Ready)}
-			axes[c.Name+" started"] = standing{is: "unset"}
-			if c.Started != nil {
-				axes[c.Name+" started"] = standing{is: fmt.Sprint(*c.Started)}
-			}
+	containers := slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses, p.Status.EphemeralContainerStatuses)
+	var restarts int32
+	axes := map[string]standing{}
+	for _, c := range containers {
+		restarts += c.RestartCount
+		at := func(state string) string { return fmt.Sprintf("#%d %s", c.RestartCount, state) }
+		axes[c.Name] = standing{at(stateOf(c.State)), ended(c)}
+		axes[c.Name+" ready"] = standing{is: at(fmt.Sprint(c.Ready))}
+		axes[c.Name+" started"] = standing{is: at("unset")}
+		if c.Started != nil {
+			axes[c.Name+" started"] = standing{is: at(fmt.Sprint(*c.Started))}
 		}
+	}
+	// Which container restarted first decides nothing on the pod's own axes.
+	at := func(a, b string) standing { return standing{fmt.Sprintf("#%d %s", restarts, join(a, b)), join(a, b)} }
+	axes["phase"] = at(string(p.Status.Phase), p.Status.Reason)
+	for _, c := range p.Status.Conditions {
+		axes[string(c.Type)] = at(string(c.Status), c.Reason)
 	}
 	return axes
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
@@ -25,6 +26,8 @@ import (
 //	ok/app:1      can be pulled
 //	ok/none:1     is not there
 //	e401/…, e403/…, e429/…, e500/…   answer so
+//
+// and, for hooks, hangs up at /late.
 func serveImages(images string) (string, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -54,9 +57,19 @@ func serveImages(images string) (string, error) {
 	return address, remote.Write(ref, image)
 }
 
+// hangUp ends a connection without an answer, late enough that whoever asks for
+// the sake of a container has it running by then.
+func hangUp(http.ResponseWriter, *http.Request) {
+	time.Sleep(2 * time.Second)
+	panic(http.ErrAbortHandler)
+}
+
 func refuse(next http.Handler) http.Handler {
 	codes := map[string]int{"e401": 401, "e403": 403, "e429": 429, "e500": 500}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/late" {
+			hangUp(w, r)
+		}
 		for part, code := range codes {
 			if strings.HasPrefix(r.URL.Path, "/v2/"+part+"/") {
 				if code == 401 {

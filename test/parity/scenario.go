@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,9 +19,6 @@ import (
 // manifests that the script puts into the manifest directory.
 type Scenario struct {
 	Name string
-	// As is the name under which it is played; another one for a second time, so
-	// that its pods are others.
-	As string
 	// About is the comment at its head: what a reader should know.
 	About string
 	Steps []Step
@@ -49,7 +47,10 @@ const waitTime = 30 * time.Second
 // verbs says how many arguments a step has at least.
 var verbs = map[string]int{
 	"wait": 1, "sleep": 1, "apply": 1, "replace": 2, "remove": 0,
-	"touch": 1, "rm": 1, "exec": 2, "kill": 1, "kill-sandbox": 0, "end": 0,
+	"write": 1, "rename": 2, "serve": 1, "serve-instead": 2, "unserve": 1, "url-answers": 1,
+	"touch": 1, "rm": 1, "exec": 2, "kill": 1, "rm-container": 1,
+	"kill-sandbox": 0, "stop-sandbox": 0, "rm-sandbox": 0,
+	"stop-agent": 0, "start-agent": 0, "restart-agent": 0, "kill-agent": 0, "restart-runtime": 0, "end": 0,
 }
 
 // loadScenarios reads every scenario of a directory whose name matches the
@@ -86,7 +87,7 @@ func loadScenarios(dir, pattern string) ([]*Scenario, error) {
 
 func parseScenario(name string, text []byte) (*Scenario, error) {
 	archive := txtar.Parse(text)
-	s := &Scenario{Name: name, As: name, Files: map[string]string{}}
+	s := &Scenario{Name: name, Files: map[string]string{}}
 	for _, f := range archive.Files {
 		s.Files[f.Name] = string(f.Data)
 	}
@@ -115,14 +116,19 @@ func parseScenario(name string, text []byte) (*Scenario, error) {
 }
 
 func (s *Scenario) checkFiles() error {
+	renamed := map[string]bool{}
 	for _, step := range s.Steps {
 		var files []string
 		switch step.Verb {
-		case "apply", "replace", "remove":
+		case "rename":
+			files, renamed[step.Args[1]] = step.Args[:1], true
+		case "apply", "replace", "serve", "serve-instead", "unserve", "remove":
 			files = step.Args
+		case "write":
+			files = step.Args[:1]
 		}
 		for _, f := range files {
-			if _, ok := s.Files[f]; !ok {
+			if _, ok := s.Files[f]; !ok && !renamed[f] {
 				return fmt.Errorf("line %d: there is no manifest %s", step.Line, f)
 			}
 		}
@@ -179,10 +185,14 @@ func (s *Scenario) initial() []string {
 	named := map[string]bool{}
 	for _, step := range s.Steps {
 		switch step.Verb {
-		case "apply":
+		case "apply", "write":
 			named[step.Args[0]] = true
-		case "replace":
+		case "replace", "serve-instead":
 			named[step.Args[1]] = true
+		case "serve":
+			for _, file := range step.Args {
+				named[file] = true
+			}
 		}
 	}
 	var files []string
@@ -200,10 +210,19 @@ func (s *Scenario) initial() []string {
 func (s *Scenario) podName(file string) string {
 	base := strings.TrimSuffix(file, ".yaml")
 	if base == "pod" {
-		return s.As
+		return s.Name
 	}
-	return s.As + "-" + base
+	return s.Name + "-" + base
 }
+
+// alone says whether it must be played with no other beside it.
+func (s *Scenario) alone() bool {
+	return slices.ContainsFunc(s.Steps, func(step Step) bool { return slices.Contains(alone, step.Verb) })
+}
+
+// raw says whether a manifest is put into place as it stands, placeholders aside:
+// one of several documents, or one with mistakes.
+func raw(file string) bool { return strings.HasSuffix(file, ".raw") }
 
 // manifest is a manifest as it is put into place: placeholders (@OUT@) replaced
 // and what every scenario would repeat added. as is the file whose place it
@@ -212,6 +231,9 @@ func (s *Scenario) manifest(file, as string, values map[string]string) (string, 
 	text := s.Files[file]
 	for key, value := range values {
 		text = strings.ReplaceAll(text, "@"+key+"@", value)
+	}
+	if raw(file) {
+		return text, nil
 	}
 	var object map[string]any
 	if err := yaml.Unmarshal([]byte(text), &object); err != nil {
@@ -241,11 +263,19 @@ func (s *Scenario) manifest(file, as string, values map[string]string) (string, 
 	return string(out), err
 }
 
-// podName is the name that a manifest gives its pod.
-func podName(manifest string) (string, error) {
+// podNames are the names that a manifest gives its pods. In a raw one, which need
+// not be readable, all words that begin with the scenario's name are such names.
+func (s *Scenario) podNames(file, manifest string) ([]string, error) {
+	if raw(file) || strings.Contains(manifest, "\n---") {
+		words := regexp.MustCompile(`\b`+regexp.QuoteMeta(s.Name)+`[-a-z0-9]*`).FindAllString(manifest, -1)
+		slices.Sort(words)
+		return slices.Compact(words), nil
+	}
 	var object struct{ Metadata struct{ Name string } }
-	err := yaml.Unmarshal([]byte(manifest), &object)
-	return object.Metadata.Name, err
+	if err := yaml.Unmarshal([]byte(manifest), &object); err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return []string{object.Metadata.Name}, nil
 }
 
 func setDefault(m map[string]any, key string, value any) {

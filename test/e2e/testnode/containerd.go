@@ -17,6 +17,7 @@ import (
 
 	"podd/bundle"
 	"podd/cni"
+	"podd/internal/places"
 )
 
 // Containerd is the bundled containerd of a place, with the configuration and
@@ -43,9 +44,12 @@ func NewContainerd(ctx context.Context, place *Place, b Bundle) (*Containerd, er
 	if _, _, err := c.settings.WriteConfig(); err != nil {
 		return nil, err
 	}
-	var err error
+	dirs, err := places.Resolve(place.Root(), place.State())
+	if err != nil {
+		return nil, err
+	}
 	c.network, err = cni.New(cni.Config{
-		Bridge: place.Bridge, PodCIDR: place.Subnet, BinDirs: []string{b.Bin}, ConfDir: c.NetworkDir(),
+		Bridge: place.Bridge, Owner: dirs.Root, PodCIDR: place.Subnet, BinDirs: []string{b.Bin}, ConfDir: c.NetworkDir(),
 		LeaseDir: c.LeaseDir(), NetNSDir: bundle.NetNSDir(place.State()),
 	}, slog.New(slog.DiscardHandler))
 	if err != nil {

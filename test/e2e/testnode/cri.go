@@ -4,12 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"time"
 
+	snapshotsapi "github.com/containerd/containerd/api/services/snapshots/v1"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -64,6 +69,31 @@ func (c *CRI) Sandboxes(ctx context.Context) ([]*runtimeapi.PodSandbox, error) {
 		return nil, fmt.Errorf("list sandboxes: %w", err)
 	}
 	return list.GetItems(), nil
+}
+
+// Snapshots are the names of all writable layers, with containerd's default
+// snapshotter; none of a runtime that is not containerd.
+func (c *CRI) Snapshots(ctx context.Context) ([]string, error) {
+	ctx = metadata.AppendToOutgoingContext(ctx, "containerd-namespace", "k8s.io")
+	stream, err := snapshotsapi.NewSnapshotsClient(c.conn).List(ctx, &snapshotsapi.ListSnapshotsRequest{Snapshotter: "overlayfs"})
+	if err != nil {
+		return nil, fmt.Errorf("list snapshots: %w", err)
+	}
+	var names []string
+	for {
+		some, err := stream.Recv()
+		if errors.Is(err, io.EOF) || status.Code(err) == codes.Unimplemented {
+			return names, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("list snapshots: %w", err)
+		}
+		for _, s := range some.Info {
+			if s.Kind == snapshotsapi.Kind_ACTIVE {
+				names = append(names, s.Name)
+			}
+		}
+	}
 }
 
 // Containers lists all containers.

@@ -122,6 +122,16 @@ func (k *Kubelet) Start(ctx context.Context) error {
 	})
 }
 
+// Kill ends the kubelet by SIGKILL and returns when the process is gone.
+func (k *Kubelet) Kill() error {
+	if k.Pid() == 0 {
+		return nil
+	}
+	err := k.cmd.Process.Kill()
+	<-k.done
+	return err
+}
+
 // Stop ends the kubelet and removes the links to logs that it makes in a
 // directory that no flag of it names. It blocks for at most 15 s.
 func (k *Kubelet) Stop() error {

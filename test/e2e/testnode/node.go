@@ -21,6 +21,8 @@ type Node struct {
 	Bundle     Bundle
 	Containerd *Containerd
 	CRI        *CRI
+	ports      *ports
+	unwatch    context.CancelFunc
 }
 
 // NewNode claims a place below base, sweeps what an earlier holder left there,
@@ -43,6 +45,11 @@ func NewNode(ctx context.Context, base string, bundle Bundle) (node *Node, err e
 	if err := n.Sweep(); err != nil {
 		return nil, fmt.Errorf("sweep what an earlier test node left: %w", err)
 	}
+	watch, unwatch := context.WithCancel(context.Background())
+	n.unwatch = unwatch
+	if n.ports, err = watchPorts(watch, place.Bridge); err != nil {
+		return nil, err
+	}
 	if n.Containerd, err = NewContainerd(ctx, place, bundle); err != nil {
 		return nil, err
 	}
@@ -64,6 +71,9 @@ func (n *Node) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
 	var errs []error
+	if n.unwatch != nil {
+		n.unwatch()
+	}
 	if n.Containerd != nil && n.Containerd.Pid() != 0 {
 		errs = append(errs, n.Containerd.Signal(unix.SIGCONT), n.CRI.RemoveAll(ctx), n.Containerd.Signal(unix.SIGTERM))
 	}
@@ -83,7 +93,7 @@ func (n *Node) Scope(mine []int, paths ...string) Scope {
 	state := filepath.Join(n.State(), "containerd")
 	root := filepath.Join(n.Root(), "containerd")
 	return Scope{
-		Place: n.Place, CRI: n.CRI, LeaseDir: n.Containerd.LeaseDir(), Mine: mine,
+		Place: n.Place, CRI: n.CRI, LeaseDir: n.Containerd.LeaseDir(), Mine: mine, Ports: n.ports,
 		Paths: append(paths,
 			filepath.Join(state, "io.containerd.runtime.v2.task", "k8s.io"),
 			filepath.Join(state, "io.containerd.grpc.v1.cri", "sandboxes"),

@@ -1,6 +1,7 @@
 package testnode
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -31,6 +32,9 @@ type Podd struct {
 	// Dir holds what is this podd's alone: configuration, manifests, logs. Its
 	// root and state directories are the place's, where the runtime is found.
 	Dir string
+	// Root and State, if set, are its own instead of the place's: a podd beside
+	// the one whose runtime it uses.
+	Root, State string
 	// Config is laid over the KubeletConfiguration; nil removes a field.
 	Config map[string]any
 	// Bare starts podd without a configuration file: only flags say what is the
@@ -73,7 +77,9 @@ func (p *Podd) PodLogs() string { return filepath.Join(p.Dir, "podlogs") }
 func (p *Podd) LogFile() string { return filepath.Join(p.Dir, "podd.log") }
 
 // Socket is podd's own.
-func (p *Podd) Socket() string { return filepath.Join(p.Place.State(), "podd.sock") }
+func (p *Podd) Socket() string { return filepath.Join(p.stateDir(), "podd.sock") }
+
+func (p *Podd) stateDir() string { return cmp.Or(p.State, p.Place.State()) }
 
 // NodeName is unique to the place, so that two places give the same manifest
 // two UIDs.
@@ -110,7 +116,7 @@ func (p *Podd) config() map[string]any {
 // args are the command line, and write the configuration file that it names.
 func (p *Podd) args() ([]string, error) {
 	args := []string{
-		"run", "--root-dir", p.Place.Root(), "--state-dir", p.Place.State(),
+		"run", "--root-dir", cmp.Or(p.Root, p.Place.Root()), "--state-dir", p.stateDir(),
 		"--hostname-override", p.NodeName(), "--bridge", p.Place.Bridge,
 		"--container-logs-dir", p.ContainerLogs(),
 	}

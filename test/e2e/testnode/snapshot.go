@@ -24,6 +24,7 @@ type Snapshot map[string][]string
 const (
 	KindSandbox   = "sandbox"
 	KindContainer = "container"
+	KindSnapshot  = "snapshot"
 	KindNetNS     = "network namespace"
 	KindLink      = "network link"
 	KindLease     = "address"
@@ -43,6 +44,8 @@ type Scope struct {
 	LeaseDir string
 	// Mine are the process IDs that belong to the harness (containerd, podd).
 	Mine []int
+	// Ports knows what has been on the place's bridge; nil where nobody watched.
+	Ports *ports
 	// Paths are directories whose entries count, to a depth of one.
 	Paths []string
 }
@@ -54,6 +57,7 @@ func (s Scope) Take(ctx context.Context) (Snapshot, error) {
 	for kind, look := range map[string]func(context.Context) ([]string, error){
 		KindSandbox:   s.sandboxes,
 		KindContainer: s.containers,
+		KindSnapshot:  s.snapshots,
 		KindNetNS:     s.namespaces,
 		KindLink:      s.links,
 		KindLease:     s.leases,
@@ -78,8 +82,12 @@ func (s Scope) Take(ctx context.Context) (Snapshot, error) {
 func Left(before, after Snapshot) []string {
 	var left []string
 	for kind, lines := range after {
+		was := map[string]int{} // one more of the same is left too: a mount on a mount
+		for _, line := range before[kind] {
+			was[line]++
+		}
 		for _, line := range lines {
-			if !slices.Contains(before[kind], line) {
+			if was[line]--; was[line] < 0 {
 				left = append(left, kind+": "+line)
 			}
 		}
@@ -111,6 +119,15 @@ func (s Scope) containers(ctx context.Context) ([]string, error) {
 		lines = append(lines, fmt.Sprintf("%s (%s, attempt %d) of pod %s", c.Id, c.Metadata.GetName(), c.Metadata.GetAttempt(), c.Labels["io.kubernetes.pod.name"]))
 	}
 	return lines, err
+}
+
+// snapshots are the writable layers of containers. The runtime removes those of a
+// container that is gone in its own time.
+func (s Scope) snapshots(ctx context.Context) ([]string, error) {
+	if s.CRI == nil {
+		return nil, nil
+	}
+	return s.CRI.Snapshots(ctx)
 }
 
 // namespaces finds bind-mounted network namespaces: those below the place, and
@@ -151,13 +168,14 @@ func (s Scope) addressesOf(path string) bool {
 	return false
 }
 
-// links are the ports of the place's bridge. The bridge itself is the node's.
+// links are the ports of the place's bridge, which itself is the node's, and what
+// was one and is on no bridge any more.
 func (s Scope) links(context.Context) ([]string, error) {
+	port := -1 // of no bridge
 	bridge, err := netlink.LinkByName(s.Place.Bridge)
-	if errors.As(err, new(netlink.LinkNotFoundError)) {
-		return nil, nil
-	}
-	if err != nil {
+	if err == nil {
+		port = bridge.Attrs().Index
+	} else if !errors.As(err, new(netlink.LinkNotFoundError)) {
 		return nil, err
 	}
 	all, err := netlink.LinkList()
@@ -166,9 +184,16 @@ func (s Scope) links(context.Context) ([]string, error) {
 	}
 	var lines []string
 	for _, l := range all {
-		if l.Attrs().MasterIndex == bridge.Attrs().Index {
+		if l.Attrs().MasterIndex == port {
 			lines = append(lines, fmt.Sprintf("%s %s on bridge %s", l.Type(), l.Attrs().Name, s.Place.Bridge))
 		}
+	}
+	if s.Ports != nil {
+		fallen, err := s.Ports.fallen(all)
+		for _, name := range fallen {
+			lines = append(lines, fmt.Sprintf("%s, which was on bridge %s and is on none", name, s.Place.Bridge))
+		}
+		return lines, err
 	}
 	return lines, nil
 }
@@ -233,8 +258,9 @@ func nodeCgroup(path string) bool {
 	return slices.Contains([]string{"", "/kubepods", "/kubepods/burstable", "/kubepods/besteffort"}, path)
 }
 
-// processes are those in the place's cgroups and those whose command line
-// names the place (the shims), without the harness's own.
+// processes are those in the place's cgroups, those whose command line names the
+// place (the shims), and what the harness's own have begun and not ended, wherever
+// it is; without the harness's own.
 func (s Scope) processes(context.Context) ([]string, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -253,11 +279,37 @@ func (s Scope) processes(context.Context) ([]string, error) {
 		}
 		command := strings.TrimSpace(strings.ReplaceAll(string(cmdline), "\x00", " "))
 		groups, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "cgroup"))
-		if strings.Contains(string(groups), ":"+s.Place.CgroupRoot+"/") || s.shim(command) {
+		if strings.Contains(string(groups), ":"+s.Place.CgroupRoot+"/") || s.shim(command) || s.begun(pid) {
 			lines = append(lines, fmt.Sprintf("%d %.120s", pid, command))
 		}
 	}
 	return lines, nil
+}
+
+// begun says whether one of the harness's own processes is the parent. What is not
+// running has the process ID 0, which is the parent of init.
+func (s Scope) begun(pid int) bool {
+	parent := parentOf(pid)
+	return parent != 0 && slices.Contains(s.Mine, parent)
+}
+
+// parentOf is 0 for a process that is gone.
+func parentOf(pid int) int {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0
+	}
+	// proc_pid_stat(5): the name, in brackets, may hold anything; the parent is the
+	// second field after it.
+	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+	if len(fields) < 2 {
+		return 0
+	}
+	parent, err := strconv.Atoi(fields[1])
+	if err != nil {
+		return 0
+	}
+	return parent
 }
 
 func (s Scope) shim(command string) bool {

@@ -1,6 +1,7 @@
 package testnode
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -8,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -35,13 +37,18 @@ func aPlace(t *testing.T) *Place {
 // is gone: a checker that sees nothing would pass every other test.
 func TestALeakOfEachKindIsFound(t *testing.T) {
 	place := aPlace(t)
-	scope := Scope{Place: place, LeaseDir: filepath.Join(place.Dir, "leases"), Paths: []string{filepath.Join(place.Dir, "pods")}}
+	scope := Scope{Place: place, LeaseDir: filepath.Join(place.Dir, "leases"), Paths: []string{filepath.Join(place.Dir, "pods")}, Mine: []int{os.Getpid()}}
+	var err error
+	if scope.Ports, err = watchPorts(t.Context(), place.Bridge); err != nil {
+		t.Fatal(err)
+	}
 	for _, leak := range []struct {
 		kind, want string
 		make       func(t *testing.T) (undo func())
 	}{
 		{KindNetNS, "netns/cni-1", func(t *testing.T) func() { return leakNetNS(t, place) }},
 		{KindLink, "veth " + place.Bridge + "v", func(t *testing.T) func() { return leakVeth(t, place) }},
+		{KindLink, place.Bridge + "f, which was on bridge " + place.Bridge + " and is on none", func(t *testing.T) func() { return leakFallenVeth(t, scope) }},
 		{KindLease, "given to 0123456789ab", func(t *testing.T) func() {
 			return leakFile(t, filepath.Join(scope.LeaseDir, place.Bridge, "10.0.0.7"), "0123456789abcdef\neth0")
 		}},
@@ -50,6 +57,7 @@ func TestALeakOfEachKindIsFound(t *testing.T) {
 		{KindRule, "nat chain CNI-DN-0123", func(t *testing.T) func() { return leakChain(t, place) }},
 		{KindRule, "nft table inet leak chain c", func(t *testing.T) func() { return leakNFT(t, place) }},
 		{KindProcess, "containerd-shim", func(t *testing.T) func() { return leakShim(t, place) }},
+		{KindProcess, "sleep 4713", leakChild},
 		{KindPath, "/pods/uid-7", func(t *testing.T) func() {
 			return leakFile(t, filepath.Join(place.Dir, "pods", "uid-7", "etc-hosts"), "")
 		}},
@@ -71,6 +79,23 @@ func TestALeakOfEachKindIsFound(t *testing.T) {
 				t.Errorf("after it was undone: got %q, want nothing", rest)
 			}
 		})
+	}
+}
+
+// TestAMountOnAMountIsFound: the one below hides it from whoever asks by name only.
+func TestAMountOnAMountIsFound(t *testing.T) {
+	place := aPlace(t)
+	scope := Scope{Place: place, LeaseDir: filepath.Join(place.Dir, "leases")}
+	defer leakMount(t, place)()
+	before := take(t, scope)
+	undo := leakMount(t, place)
+	left := Left(before, take(t, scope))
+	undo()
+	if len(left) != 1 || !strings.Contains(left[0], "tmpfs on "+place.Dir+"/root") {
+		t.Errorf("got %q, want the second mount", left)
+	}
+	if rest := Left(before, take(t, scope)); len(rest) != 0 {
+		t.Errorf("after it was undone: got %q, want nothing", rest)
 	}
 }
 
@@ -123,7 +148,8 @@ func leakNetNS(t *testing.T, place *Place) func() {
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	return func() { run(t, "umount", path) }
+	// Somebody who looks through all of the machine may have it open just now.
+	return func() { run(t, "umount", "--lazy", path) }
 }
 
 func leakVeth(t *testing.T, place *Place) func() {
@@ -140,6 +166,47 @@ func leakVeth(t *testing.T, place *Place) func() {
 		t.Fatal(err)
 	}
 	return func() { _, _ = netlink.LinkDel(veth), netlink.LinkDel(bridge) }
+}
+
+// leakFallenVeth is what is left where the bridge was removed under it.
+func leakFallenVeth(t *testing.T, scope Scope) func() {
+	t.Helper()
+	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: scope.Place.Bridge}}
+	if err := netlink.LinkAdd(bridge); err != nil {
+		t.Fatal(err)
+	}
+	veth := &netlink.Veth{
+		LinkAttrs: netlink.LinkAttrs{Name: scope.Place.Bridge + "f", MasterIndex: bridge.Index}, PeerName: scope.Place.Bridge + "g",
+	}
+	if err := netlink.LinkAdd(veth); err != nil {
+		t.Fatal(err)
+	}
+	err := Poll(t.Context(), time.Millisecond, func() error {
+		scope.Ports.mu.Lock()
+		defer scope.Ports.mu.Unlock()
+		if len(scope.Ports.known) == 0 {
+			return errors.New("nothing was noted")
+		}
+		return scope.Ports.err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := netlink.LinkDel(bridge); err != nil {
+		t.Fatal(err)
+	}
+	return func() { _ = netlink.LinkDel(veth) }
+}
+
+// leakChild begins a process in no cgroup of pods and with no path of the place in
+// its command line.
+func leakChild(t *testing.T) func() {
+	t.Helper()
+	cmd := exec.Command("sleep", "4713")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return func() { _, _ = cmd.Process.Kill(), cmd.Wait() }
 }
 
 func leakFile(t *testing.T, path, text string) func() {

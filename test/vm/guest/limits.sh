@@ -133,6 +133,7 @@ swapless() {
 		[ "$max" = 0 ] || { echo "container $id may swap $max"; return 1; }
 		none=$((none + 1))
 	done
+	[ $none -gt 0 ] || { echo "no container was looked at"; return 1; }
 	echo "$none containers get none"
 	[ $none -ge 8 ]
 }
@@ -179,7 +180,7 @@ chatty_rotated() {
 }
 logs() {
 	for setting in containerLogMaxSize=10Mi containerLogMaxFiles=5 imageGCHighThresholdPercent=85 imageGCLowThresholdPercent=80 imageMinimumGCAge=2m0s; do
-		found=$(curl -fsS -m 10 http://127.0.0.1:10255/configz | jq -r ".kubeletconfig.${setting%=*}")
+		found=$(curl -fsS -m 10 --unix-socket /run/podd/podd.sock http://podd/configz | jq -r ".kubeletconfig.${setting%=*}")
 		[ "$found" = "${setting#*=}" ] || { echo "${setting%=*} is $found, not ${setting#*=}"; return 1; }
 	done
 	within 150 ready chatty && within 150 chatty_rotated || { ls -l "$dir"; return 1; }

@@ -90,7 +90,7 @@ left() {
 		systemctl list-units --all --plain --no-legend "*pod$uid*"
 	done
 }
-nothing_left() { [ -z "$(left "$@")" ]; }
+nothing_left() { remains=$(left "$@") && [ -z "$remains" ]; }
 leave() {
 	uids=
 	for each in "$@"; do uids="$uids $(pod "$each" .metadata.uid)"; done
@@ -109,16 +109,13 @@ some_end() { leave hungry huge; }
 boot_v1() {
 	check machine-has-systemd-and-cgroup-v1 machine_v1
 	must install-puts-files-in-place install_podd
-	check install-keeps-an-existing-configuration install_again
+	install_again >/dev/null # what the other machine is asked about
 	must runtime-unit-starts runtime_starts
 	must agent-unit-starts agent_starts
 	check podd-says-that-cgroup-v1-is-no-failure says_v1
 	must manifest-dropped-into-the-directory-runs manifest_runs
-	check pod-address-answers answers
 	check cgroups-are-made-by-podd-and-runc by_files
 	check a-container-that-eats-its-memory-is-oomkilled hungry_named
-	check restart-of-podd-leaves-containers-alone restart_agent
-	check restart-of-the-runtime-keeps-pods restart_runtime
 	check a-removed-pod-leaves-no-cgroup all_end
 	must a-runtime-that-was-told-to-use-systemd-starts use_systemd
 	check cgroups-are-made-by-systemd by_systemd
@@ -128,7 +125,6 @@ boot_v1() {
 	check restarts-leave-containers-of-systemds-alone restarts
 	check systemd-forgets-the-slices-of-pods-that-ended some_end
 	check uninstall-leaves-nothing-running uninstall
-	check uninstall-leaves-data-and-says-so data_left
 	echo "done"
 	systemctl poweroff
 }

@@ -1,0 +1,42 @@
+package agent_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestLogsGoInAMinuteThoughTheClockWasSetBack: while podd was away, by ten hours,
+// which the file of a grave then is ahead of.
+func TestLogsGoInAMinuteThoughTheClockWasSetBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &scenario{node: newNode(newFakeRuntime(t)), began: time.Now(), files: map[string][]byte{
+			"shop.yaml": []byte("metadata: {name: shop}\nspec: {containers: [{name: web, image: web}]}\n"),
+		}}
+		defer s.end()
+		s.play("podd start; speak http; apply shop.yaml; wait 1s; remove shop; wait 2s; expect nothing left; podd stop; expect shop logs")
+		stones, err := filepath.Glob(filepath.Join(s.graves, "*.json"))
+		if err != nil || len(stones) != 1 {
+			t.Fatalf("got %v, %v, want one file", stones, err)
+		}
+		text, err := os.ReadFile(stones[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		var stone map[string]any
+		if err := json.Unmarshal(text, &stone); err != nil {
+			t.Fatal(err)
+		}
+		stone["due"] = time.Now().Add(10 * time.Hour)
+		if text, err = json.Marshal(stone); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(stones[0], text, 0o640); err != nil {
+			t.Fatal(err)
+		}
+		s.play("podd start; wait 50s; expect shop logs; wait 15s; expect shop logs=false")
+	})
+}

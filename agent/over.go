@@ -1,0 +1,57 @@
+package agent
+
+import (
+	"slices"
+
+	"podd/internal/pod"
+)
+
+// endings returns the note with the ends of a pod's containers that the runtime
+// shows and the note does not have yet; news says that there are any.
+func (k kept) endings(d *pod.Desired, seen pod.Observed) (next kept, news bool) {
+	next = k
+	for spec := range pod.ContainerSpecs(&d.Pod.Spec) {
+		c := seen.Latest(spec.Name)
+		if c == nil || c.State != pod.ContainerExited || k.has(func(known pod.Container) bool { return known.Name == c.Name }) {
+			continue
+		}
+		last := *c
+		last.Kept, last.GracePeriod, last.Hash, last.LogPath = nil, nil, "", ""
+		next.Containers = append(slices.Clip(next.Containers), last)
+		news = true
+	}
+	return next, news
+}
+
+func (k kept) has(is func(pod.Container) bool) bool { return slices.ContainsFunc(k.Containers, is) }
+
+// complete returns a sight of the pod with the containers that the runtime has
+// lost since they ended.
+func (k kept) complete(seen pod.Observed) pod.Observed {
+	for _, c := range k.Containers {
+		if !slices.ContainsFunc(seen.Containers, func(s pod.Container) bool { return s.ID == c.ID }) {
+			seen.Containers = append(slices.Clip(seen.Containers), c)
+		}
+	}
+	return seen
+}
+
+// keepOver remembers that a pod has run to its end, and how its containers ended,
+// as long as the pod is wanted: nothing of the runtime's records has to stay.
+func (w *worker) keepOver(v *view) {
+	if !v.step.Over || v.step.End != nil {
+		return
+	}
+	w.over = true
+	note := w.kept
+	note.UID, note.Source, note.StartTime = w.uid, v.in.desired.Source, w.startTime
+	note, news := note.endings(v.in.desired, v.seen)
+	if w.told.over && !news {
+		return
+	}
+	w.kept = note
+	if err := w.agent.ends.keep(note); err != nil && !w.told.over {
+		w.log.Warn("a restart of podd will forget that this pod has run to its end, should the runtime forget it, too", "error", err)
+	}
+	w.told.over = true
+}

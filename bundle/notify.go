@@ -1,0 +1,101 @@
+package bundle
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// notifySocket is where the runtime that the Supervisor starts says that it is
+// ready (sd_notify), beside its own socket.
+func notifySocket(socket string) string { return socket + ".ready" }
+
+// notifier is a socket for sd_notify. It has a path and not an abstract name,
+// which whoever has podd's network, a hostNetwork pod too, could send to.
+type notifier struct {
+	path string
+	conn *net.UnixConn
+}
+
+func listenNotify(path string) (*notifier, error) {
+	// What is there is of a podd that was killed.
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		return nil, err
+	}
+	n := &notifier{path: path, conn: conn}
+	raw, err := conn.SyscallConn()
+	if err == nil {
+		var setErr error
+		err = raw.Control(func(fd uintptr) { setErr = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PASSCRED, 1) })
+		err = errors.Join(err, setErr)
+	}
+	if err = errors.Join(err, os.Chmod(path, 0o600)); err != nil {
+		n.close()
+		return nil, err
+	}
+	return n, nil
+}
+
+// close may be called again.
+func (n *notifier) close() {
+	if n.conn.Close() == nil {
+		_ = os.Remove(n.path)
+	}
+}
+
+// receive returns what was sent next, and the process that sent it, by the
+// kernel's word; 0 if it cannot be seen from this PID namespace.
+func (n *notifier) receive(text []byte) (said []string, pid int, err error) {
+	control := make([]byte, unix.CmsgSpace(unix.SizeofUcred))
+	size, controlSize, _, _, err := n.conn.ReadMsgUnix(text, control)
+	if err != nil {
+		return nil, 0, err
+	}
+	messages, err := unix.ParseSocketControlMessage(control[:controlSize])
+	if err != nil {
+		return nil, 0, err
+	}
+	for _, m := range messages {
+		if cred, err := unix.ParseUnixCredentials(&m); err == nil {
+			pid = int(cred.Pid)
+		}
+	}
+	return strings.Split(string(text[:size]), "\n"), pid, nil
+}
+
+// announce waits for READY=1 from the process and marks the runtime ready. What
+// others say counts for nothing.
+func (s *Supervisor) announce(ctx context.Context, notify *notifier, pid int, began time.Time) {
+	defer context.AfterFunc(ctx, func() { notify.conn.SetReadDeadline(time.Unix(1, 0)) })()
+	slow := time.AfterFunc(slowStart, func() {
+		s.log.Warn("container runtime is slow to start; it reads what it knows of its containers first", "pid", pid)
+	})
+	defer slow.Stop()
+	buf := make([]byte, 4096)
+	for {
+		said, sender, err := notify.receive(buf)
+		if err != nil || ctx.Err() != nil {
+			return
+		}
+		if sender != pid {
+			s.log.Warn("somebody else speaks for the container runtime and is not believed", "pid", sender, "runtime", pid)
+			continue
+		}
+		if slices.Contains(said, "READY=1") {
+			s.log.Info("container runtime is ready", "pid", pid, "after", time.Since(began).Round(time.Millisecond))
+			notify.close() // nothing more is listened to
+			s.setReady(pid, began)
+			return
+		}
+	}
+}

@@ -1,0 +1,85 @@
+package bundle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+)
+
+// criPlugin is where CRI keeps a directory for each sandbox and container, below
+// the root directory (what outlives a boot) and the state directory.
+const criPlugin = "containerd/io.containerd.grpc.v1.cri"
+
+// criEntry is what CRI has on disk of a sandbox or container.
+type criEntry struct {
+	dirs []string
+	// made is a time by which it existed: that of the directory that was changed
+	// first. CRI writes into the others when it is started.
+	made time.Time
+}
+
+// unlisted deletes what there is of containers and sandboxes that CRI does not
+// list: their records and CRI's own directories. It removes these when it is asked
+// to remove a container, or when it is started without a record of it, so that
+// nobody else does before the next start.
+func (c *shimCollection) unlisted(ctx context.Context) error {
+	all, err := c.criEntries()
+	errs := []error{err}
+	for _, id := range slices.Sorted(maps.Keys(all)) {
+		if all[id].made.Before(c.before) {
+			errs = append(errs, c.removeUnlisted(ctx, id, all[id]))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (c *shimCollection) removeUnlisted(ctx context.Context, id string, e criEntry) error {
+	r, err := c.record(ctx, criNamespace, id)
+	if err != nil || r.Task || !r.Unlisted {
+		return err
+	}
+	if r.Known {
+		// A call that broke off with its client may be at work on what this
+		// containerd has begun.
+		if !e.made.Before(c.began) {
+			return nil
+		}
+		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+		defer cancel()
+		if err := c.runtime.Delete(ctx, criNamespace, id); err != nil {
+			return fmt.Errorf("delete records of lost container %s: %w", id, err)
+		}
+	}
+	return c.remove(ctx, id, e.dirs...)
+}
+
+// criEntries are by ID.
+func (c *shimCollection) criEntries() (map[string]criEntry, error) {
+	all := map[string]criEntry{}
+	for _, base := range []string{c.s.RootDir, c.s.StateDir} {
+		for _, kind := range []string{"containers", "sandboxes"} {
+			paths, err := filepath.Glob(filepath.Join(base, criPlugin, kind, "*"))
+			if err != nil {
+				return nil, err
+			}
+			for _, path := range paths {
+				info, err := os.Lstat(path)
+				if err != nil || !info.IsDir() {
+					continue
+				}
+				e, ok := all[filepath.Base(path)]
+				if !ok || info.ModTime().Before(e.made) {
+					e.made = info.ModTime()
+				}
+				e.dirs = append(e.dirs, path)
+				all[filepath.Base(path)] = e
+			}
+		}
+	}
+	return all, nil
+}

@@ -1,0 +1,107 @@
+package cgroup
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"podd/internal/pod"
+)
+
+// Busy says whether a process is in any of a pod's groups, or below, in any
+// hierarchy and whatever the pod's class was. No group is no process.
+func (t *Tree) Busy(uid pod.UID) (bool, error) {
+	var errs []error
+	for _, rel := range t.groups(uid) {
+		for _, mount := range t.facts.Mounts {
+			busy, err := populated(filepath.Join(mount, rel))
+			if busy {
+				return true, nil
+			}
+			errs = append(errs, err)
+		}
+	}
+	return false, errors.Join(errs...)
+}
+
+// Strays returns the groups below a pod's in which processes are and whose names
+// hold none of the IDs, which are those of the sandboxes and containers that the
+// runtime knows: a container of which it has lost sight runs there. One hierarchy
+// is looked at, since a container is in all of them. It costs some ten system
+// calls.
+func (t *Tree) Strays(uid pod.UID, known []string) ([]string, error) {
+	for _, rel := range t.groups(uid) {
+		dir := filepath.Join(t.facts.Mounts[0], rel)
+		entries, err := os.ReadDir(dir)
+		if gone(err) {
+			continue
+		}
+		errs := []error{err}
+		var strays []string
+		for _, e := range entries {
+			if !e.IsDir() || slices.ContainsFunc(known, func(id string) bool { return strings.Contains(e.Name(), id) }) {
+				continue
+			}
+			busy, err := populated(filepath.Join(dir, e.Name()))
+			if busy {
+				strays = append(strays, filepath.Join(dir, e.Name()))
+			}
+			errs = append(errs, err)
+		}
+		if err := errors.Join(errs...); err != nil || len(strays) > 0 {
+			return strays, err
+		}
+	}
+	return nil, nil
+}
+
+// groups are the places of a pod's group, one for each class.
+func (t *Tree) groups(uid pod.UID) []string {
+	var all []string
+	for _, class := range classes {
+		rel := parent(t.driver, t.root, class, uid)
+		if t.driver == Systemd {
+			rel = slicePath(rel)
+		}
+		all = append(all, rel)
+	}
+	return all
+}
+
+// populated looks into a group and those below it.
+func populated(dir string) (bool, error) {
+	// The unified hierarchy says it for all that are below.
+	if events, err := os.ReadFile(filepath.Join(dir, "cgroup.events")); err == nil {
+		return bytes.Contains(events, []byte("populated 1")), nil
+	}
+	procs, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+	if gone(err) {
+		return false, nil
+	}
+	if err != nil || len(procs) > 0 {
+		return err == nil, err
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return false, unlessGone(err)
+	}
+	for _, e := range entries {
+		if !e.IsDir() {
+			continue
+		}
+		if busy, err := populated(filepath.Join(dir, e.Name())); busy || err != nil {
+			return busy, err
+		}
+	}
+	return false, nil
+}
+
+func unlessGone(err error) error {
+	if gone(err) {
+		return nil
+	}
+	return err
+}

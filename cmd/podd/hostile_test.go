@@ -1,0 +1,80 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"podd/podconfig/manifest"
+	"podd/podconfig/manifest/hostile"
+)
+
+// measured, in the environment, makes the test binary a launcher that says what
+// the command of its arguments took.
+const measured = "PODD_TEST_MEASURE"
+
+// measure runs a command and prints its peak of memory, in KiB, and its processor
+// time. It is a process of its own since the peak of a process begins with that of
+// the one that forks it, and that of a whole test is large.
+func measure(args []string) int {
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	_ = cmd.Run() // an exit code of 1 says that there are problems
+	u := cmd.ProcessState.SysUsage().(*syscall.Rusage)
+	fmt.Printf("\n%d %d\n", u.Maxrss, u.Utime.Nano()+u.Stime.Nano())
+	return 0
+}
+
+// worst are the hostile inputs that cost the most of their kind; all of them are
+// decoded in podconfig/manifest.
+var worst = []string{
+	"pods", "documents", "null documents", "JSON objects", "heavy pods", "heavy broken pods", "PodList of nothing", "containers: {}",
+	"container's env: {name: E, valueFrom: {configMapKeyRef: {name: a, key: b}}}", "node selector: k%d: v", "unknown fields: k%d: v",
+	"alias bomb", "alias of a long text", "anchors", "flow object", "JSON fields", "nested lists", "many nested lists", "fields",
+	"one field again and again", "a long text", "a long annotation", "comments behind", "indented deeper and deeper",
+}
+
+// TestNoInputCostsMoreThan300MiB has the binary validate 10 MiB of what costs the
+// most. What time it takes is told, not asserted: it is the machine's; that it
+// grows with the size alone is (podconfig/manifest, TestFourTimesTheTextCostsNoMoreThanEight).
+func TestNoInputCostsMoreThan300MiB(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a minute")
+	}
+	dir := t.TempDir()
+	buildPodd(t, dir)
+	inputs := map[string]hostile.Input{}
+	for _, in := range hostile.Inputs() {
+		inputs[in.Name] = in
+	}
+	file := filepath.Join(dir, "hostile.yaml")
+	for _, name := range worst {
+		in, ok := inputs[name]
+		if !ok {
+			t.Fatalf("there is no input %q", name)
+		}
+		if err := os.WriteFile(file, in.Text(manifest.MaxBytes), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command(os.Args[0], filepath.Join(dir, "podd"), "validate", "--node-name", "n", file)
+		cmd.Env = append(os.Environ(), measured+"=1")
+		out, err := cmd.CombinedOutput()
+		lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+		var peak, took int64
+		if _, scan := fmt.Sscan(lines[len(lines)-1], &peak, &took); err != nil || scan != nil {
+			t.Fatalf("%s: %v, %s", name, err, out)
+		}
+		t.Logf("%4d MiB, %v of a processor: %s", peak>>10, time.Duration(took).Round(10*time.Millisecond), name)
+		if !strings.Contains(string(out), "problem") {
+			t.Errorf("%s: podd has nothing to say: %s", name, out)
+		}
+		if peak>>10 > 300 {
+			t.Errorf("%s: %d MiB, want 300 at most", name, peak>>10)
+		}
+	}
+}

@@ -1,0 +1,74 @@
+// Command bare is what podd's probes are compared with: a server that counts, and
+// a client that asks it the same things at the same pace and does nothing else.
+//
+//	bare serve          prints its port; answers each line of its input with how
+//	                    many requests there were on /podd and on /bare
+//	bare ask PORT N     asks /bare N times a second until its input ends
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"sync/atomic"
+	"time"
+)
+
+func main() {
+	switch os.Args[1] {
+	case "serve":
+		serve()
+	case "ask":
+		port := os.Args[2]
+		n, err := strconv.Atoi(os.Args[3])
+		if err != nil {
+			panic(err)
+		}
+		ask("http://127.0.0.1:"+port+"/bare", n)
+	}
+}
+
+func serve() {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		panic(err)
+	}
+	var podd, bare atomic.Int64
+	count := func(n *atomic.Int64) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			n.Add(1)
+			fmt.Fprintln(w, "ok")
+		}
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/podd", count(&podd))
+	mux.Handle("/bare", count(&bare))
+	go func() { _ = http.Serve(l, mux) }()
+	fmt.Println(l.Addr().(*net.TCPAddr).Port)
+	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+		fmt.Println(podd.Load(), bare.Load())
+	}
+}
+
+// ask has one goroutine a probe, each with its own second and, as a probe, its own
+// connection each time.
+func ask(url string, n int) {
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Second}
+	for i := range n {
+		time.AfterFunc(time.Duration(i)*time.Second/time.Duration(n), func() {
+			for range time.Tick(time.Second) {
+				resp, err := client.Get(url)
+				if err != nil {
+					continue // it is not counted by the server either
+				}
+				_, _ = io.Copy(io.Discard, resp.Body)
+				_ = resp.Body.Close()
+			}
+		})
+	}
+	_, _ = io.Copy(io.Discard, os.Stdin)
+}

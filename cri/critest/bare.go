@@ -1,0 +1,36 @@
+package critest
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Bare has a client that does nothing else make n calls, one after the other, and
+// says how long they took: with the Delay of ListContainers, and with whatever
+// this machine is busy with besides. It is the control for what the same number
+// of calls takes a client that thinks in between. The calls count as any.
+func (s *Server) Bare(n int) time.Duration {
+	s.t.Helper()
+	conn, err := grpc.NewClient(s.Endpoint(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer conn.Close()
+	client := runtimeapi.NewRuntimeServiceClient(conn)
+	call := func() {
+		request := &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{Id: "none"}}
+		if _, err := client.ListContainers(context.Background(), request); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	call() // connects
+	began := time.Now()
+	for range n {
+		call()
+	}
+	return time.Since(began)
+}

@@ -1,0 +1,91 @@
+package cri
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+)
+
+const (
+	// largeAgain is how long the pods that made a list too large are remembered:
+	// finding them costs two calls for each pod.
+	largeAgain = time.Minute
+	// largestNamed is how many of them are named.
+	largestNamed = 3
+)
+
+// large remembers what was found out about lists that are too large.
+type large struct {
+	mu   sync.Mutex
+	text string    // guarded by mu
+	at   time.Time // guarded by mu
+}
+
+// explainSize adds to the error of a list of everything (no labels) that is larger than a
+// message may be, which no retry mends, what to do and whose pods are the largest.
+func (c *Client) explainSize(ctx context.Context, labels map[string]string, err error) error {
+	failed, ok := errors.AsType[*callError](err)
+	if !ok || labels != nil || failed.code != codes.ResourceExhausted || !strings.Contains(failed.message, "larger than max") {
+		return err
+	}
+	c.large.mu.Lock()
+	text, at := c.large.text, c.large.at
+	c.large.mu.Unlock()
+	if text == "" || time.Since(at) > largeAgain {
+		text = c.largest(context.WithoutCancel(ctx)) // the other list's failure ends ctx
+		c.large.mu.Lock()
+		c.large.text, c.large.at = text, time.Now()
+		c.large.mu.Unlock()
+	}
+	return fmt.Errorf("%w: the runtime's list is larger than it may send, so that nothing is known of what runs; "+
+		"raise max_send_message_size and max_recv_message_size of the runtime's gRPC server, or shorten the annotations of its largest pods%s", err, text)
+}
+
+// largest names the pods, of those with a directory here, of which the runtime
+// lists the most. Asked for one by one, each fits.
+func (c *Client) largest(ctx context.Context) string {
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
+	defer cancel()
+	entries, err := os.ReadDir(filepath.Join(c.opts.RootDir, "pods"))
+	if err != nil {
+		return ""
+	}
+	type found struct {
+		name string
+		size int
+	}
+	var all []found
+	for _, e := range entries {
+		sandboxes, containers, err := c.lists(ctx, map[string]string{labelPodUID: e.Name()})
+		if err != nil || len(sandboxes) == 0 {
+			continue
+		}
+		f := found{name: sandboxes[0].Metadata.GetNamespace() + "/" + sandboxes[0].Metadata.GetName()}
+		for _, s := range sandboxes {
+			f.size += proto.Size(s)
+		}
+		for _, k := range containers {
+			f.size += proto.Size(k)
+		}
+		all = append(all, f)
+	}
+	slices.SortFunc(all, func(a, b found) int { return cmp.Or(b.size-a.size, cmp.Compare(a.name, b.name)) })
+	var parts []string
+	for _, f := range all[:min(len(all), largestNamed)] {
+		parts = append(parts, fmt.Sprintf("%s (%d KiB)", f.name, f.size>>10))
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return ": " + strings.Join(parts, ", ")
+}

@@ -1,0 +1,112 @@
+package cri
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"podd/internal/pod"
+)
+
+// unsigned stands for the identity of a podd that wrote none.
+const unsigned = "unknown, of an older version"
+
+// maxNamed bounds the pods of another podd that are named in one message.
+const maxNamed = 10
+
+// others is what is known of other podds on this runtime.
+type others struct {
+	// shared: something on this runtime is another's.
+	shared atomic.Bool
+
+	mu   sync.Mutex
+	told map[string]bool // instances that were named; guarded by mu
+}
+
+// maker is the identity of another podd that made a sandbox or container; empty
+// for what this one made, and for what no podd did. What an older podd made
+// without an identity is this one's unless Options.Unsigned knows better.
+func (c *Client) maker(uid pod.UID, annotations map[string]string) string {
+	own := c.opts.Instance
+	if own == "" {
+		return ""
+	}
+	switch by := annotations[pod.AnnotationInstance]; by {
+	case own:
+		return ""
+	case "":
+		_, made := annotations[pod.AnnotationStartTime]
+		if made && c.opts.Unsigned != nil && !c.opts.Unsigned(uid) {
+			return unsigned
+		}
+		return ""
+	default:
+		return by
+	}
+}
+
+// ours leaves out of two lists what another podd made, and returns the makers of
+// what was left out, by pod.
+func (c *Client) ours(sandboxes []*runtimeapi.PodSandbox, containers []*runtimeapi.Container) ([]*runtimeapi.PodSandbox, []*runtimeapi.Container, map[pod.UID]foreignPod) {
+	var left map[pod.UID]foreignPod
+	note := func(uid pod.UID, namespace, name, by string, alive bool) bool {
+		if by == "" {
+			return false
+		}
+		if left == nil {
+			left = map[pod.UID]foreignPod{}
+		}
+		f := left[uid]
+		left[uid] = foreignPod{name: namespace + "/" + name, by: by, alive: f.alive || alive}
+		return true
+	}
+	sandboxes = slices.DeleteFunc(sandboxes, func(s *runtimeapi.PodSandbox) bool {
+		uid := pod.UID(s.Metadata.GetUid())
+		return note(uid, s.Metadata.GetNamespace(), s.Metadata.GetName(), c.maker(uid, s.Annotations),
+			s.State == runtimeapi.PodSandboxState_SANDBOX_READY)
+	})
+	containers = slices.DeleteFunc(containers, func(k *runtimeapi.Container) bool {
+		uid := pod.UID(k.Labels[labelPodUID])
+		return note(uid, k.Labels[labelPodNamespace], k.Labels[labelPodName], c.maker(uid, k.Annotations),
+			k.State != runtimeapi.ContainerState_CONTAINER_EXITED)
+	})
+	if left != nil {
+		c.others.shared.Store(true)
+	}
+	return sandboxes, containers, left
+}
+
+// foreignPod is a pod that another podd made.
+type foreignPod struct {
+	name, by string
+	alive    bool
+}
+
+// Shared says whether another podd's pods were seen on this runtime since this
+// one runs. What belongs to nobody here may then be theirs.
+func (c *Client) Shared() bool { return c.others.shared.Load() }
+
+// nameOthers says once of each other podd that its pods are left alone.
+func (c *Client) nameOthers(left map[pod.UID]foreignPod) {
+	byMaker := map[string][]string{}
+	for _, f := range left {
+		byMaker[f.by] = append(byMaker[f.by], f.name)
+	}
+	c.others.mu.Lock()
+	defer c.others.mu.Unlock()
+	for by, names := range byMaker {
+		if c.others.told[by] {
+			continue
+		}
+		if c.others.told == nil {
+			c.others.told = map[string]bool{}
+		}
+		c.others.told[by] = true
+		slices.Sort(names)
+		c.log.Warn("pods of another podd on this runtime are left alone", "instance", by, "own_instance", c.opts.Instance,
+			"count", len(names), "pods", names[:min(len(names), maxNamed)],
+			"hint", "if that podd is gone for good, write its instance into "+c.opts.RootDir+"/instance and restart this one: it takes these pods over, and ends those that nobody wants; those of an older version without an instance are ended with crictl rmp -f")
+	}
+}

@@ -1,0 +1,170 @@
+package cri_test
+
+import (
+	"bytes"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"podd/cri"
+	"podd/internal/pod"
+)
+
+// podd is another client of the same runtime, with directories of its own.
+func (r *rig) podd(t *testing.T, instance string, log *slog.Logger) *rig {
+	t.Helper()
+	other := *r
+	other.opts.Instance = instance
+	other.opts.RootDir = filepath.Join(r.dir, instance)
+	other.opts.Unsigned = func(uid pod.UID) bool {
+		_, err := os.Stat(filepath.Join(other.opts.RootDir, "pods", string(uid)))
+		return err == nil
+	}
+	c, err := cri.Dial(t.Context(), r.srv.Endpoint(), other.opts, log, prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	other.Client = c
+	return &other
+}
+
+func (r *rig) names(t *testing.T) []string {
+	t.Helper()
+	glances, err := r.Glance(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, g := range glances {
+		names = append(names, g.Name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// TestTwoPoddsOnOneRuntimeLeaveEachOthersPodsAlone: what is another's is not
+// listed, its logs are not rotated, its images are told apart, and the log names
+// it once.
+func TestTwoPoddsOnOneRuntimeLeaveEachOthersPodsAlone(t *testing.T) {
+	r := newRig(t)
+	var log bytes.Buffer
+	a, b := r.podd(t, "aaaa", slog.New(slog.NewTextHandler(&log, nil))), r.podd(t, "bbbb", quiet)
+	mine, theirs := aPod("mine"), aPod("theirs", func(p *v1.Pod) {
+		p.Annotations = map[string]string{pod.AnnotationInstance: "aaaa"} // does not help a manifest
+	})
+	a.start(t, mine, a.sandbox(t, mine, 0), 0)
+	id := b.start(t, theirs, b.sandbox(t, theirs, 0), 0)
+	for range 3 {
+		if got := a.names(t); !slices.Equal(got, []string{"mine"}) {
+			t.Errorf("a: got %v, want its own", got)
+		}
+	}
+	if got := b.names(t); !slices.Equal(got, []string{"theirs"}) {
+		t.Errorf("b: got %v, want its own", got)
+	}
+	for _, look := range []func(pod.UID) pod.Observed{
+		func(uid pod.UID) pod.Observed { return a.observe(t, uid) },
+		func(uid pod.UID) pod.Observed {
+			seen, err := a.Lookup(t.Context(), uid)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return seen
+		},
+	} {
+		if seen := look(theirs.UID); !seen.Empty() || seen.Foreign != "bbbb" {
+			t.Errorf("another's pod: got %+v, want nothing of it but whose it is", seen)
+		}
+		if seen := look(mine.UID); len(seen.Sandboxes) != 1 || len(seen.Containers) != 1 || seen.Foreign != "" || seen.StartTime.IsZero() {
+			t.Errorf("its own pod: got %+v", seen)
+		}
+	}
+	logs, err := a.RunningLogs(t.Context())
+	if err != nil || len(logs) != 1 || !strings.Contains(logs[0].Path, "mine") {
+		t.Errorf("logs to rotate: got %v (%v), want its own", logs, err)
+	}
+	own, others, err := a.ContainerImages(t.Context())
+	if err != nil || len(own) == 0 || len(others) == 0 {
+		t.Errorf("images: got %v and %v (%v)", own, others, err)
+	}
+	if all, err := a.SandboxIDs(t.Context()); err != nil || len(all) != 2 {
+		t.Errorf("what holds a network: got %v (%v), want all", all, err)
+	}
+	if !a.Shared() {
+		t.Error("want the runtime known as shared")
+	}
+	if said := log.String(); strings.Count(said, "left alone") != 1 || !strings.Contains(said, "bbbb") || !strings.Contains(said, "default/theirs") {
+		t.Errorf("log: got %s, want the other podd and its pods named once", said)
+	}
+	// Dead, it keeps nobody from running a pod of the same UID.
+	if err := b.StopContainer(t.Context(), id, 0); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range b.observe(t, theirs.UID).Sandboxes {
+		if err := b.StopSandbox(t.Context(), s.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if seen := a.observe(t, theirs.UID); !seen.Empty() || seen.Foreign != "" {
+		t.Errorf("another's dead pod: got %+v, want nothing", seen)
+	}
+}
+
+// TestPodsOfAPoddWithoutIdentityAreAdopted: an upgrade ends and restarts nothing.
+// Another's pods of that age have no directory here.
+func TestPodsOfAPoddWithoutIdentityAreAdopted(t *testing.T) {
+	r := newRig(t)
+	old, theirs := aPod("old"), aPod("theirs")
+	s := r.sandbox(t, old, 0)
+	r.start(t, old, s, 0)
+	r.start(t, theirs, r.sandbox(t, theirs, 0), 0)
+	a := r.podd(t, "aaaa", quiet)
+	if err := os.MkdirAll(filepath.Join(a.opts.RootDir, "pods", string(old.UID)), 0o750); err != nil {
+		t.Fatal(err)
+	}
+	if got := a.names(t); !slices.Equal(got, []string{"old"}) {
+		t.Errorf("got %v, want the pod that has its directory here", got)
+	}
+	if seen := a.observe(t, theirs.UID); !seen.Empty() || seen.Foreign == "" {
+		t.Errorf("the other: got %+v, want it left alone", seen)
+	}
+	// A restarted container in the old sandbox carries the identity.
+	a.start(t, old, s, 1)
+	if seen := a.observe(t, old.UID); len(seen.Containers) != 2 {
+		t.Errorf("got %d containers, want both", len(seen.Containers))
+	}
+	if b := r.podd(t, "bbbb", quiet); !slices.Equal(b.names(t), nil) {
+		t.Errorf("another podd: got %v, want nothing", b.names(t))
+	}
+}
+
+func TestLinksOfContainersThatSomebodyElseRemovedAreForgotten(t *testing.T) {
+	r := newRig(t)
+	p := aPod("web")
+	s := r.sandbox(t, p, 0)
+	id := r.start(t, p, s, 0)
+	link := filepath.Join(r.dir, "containers", "web_default_app-"+id+".log")
+	if _, err := r.Glance(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Lstat(link); err != nil || r.KnownLogs() != 1 {
+		t.Fatalf("a container that is there: got %v and %d known, want its link", err, r.KnownLogs())
+	}
+	if _, err := r.srv.RemovePodSandbox(t.Context(), &runtimeapi.RemovePodSandboxRequest{PodSandboxId: s.ID}); err != nil { // crictl rmp -f
+		t.Fatal(err)
+	}
+	if _, err := r.Glance(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Lstat(link); err == nil || r.KnownLogs() != 0 {
+		t.Errorf("got the link (%v) and %d known, want neither", err, r.KnownLogs())
+	}
+}

@@ -1,0 +1,24 @@
+package main
+
+// target is a package, or some files of it, with the tests that are asked.
+type target struct {
+	dir string
+	// files are those that are pure; none for all.
+	files []string
+	// skip are tests (a pattern, as of go test -skip) that touch the machine,
+	// where changed code must not act, or that take their time.
+	skip string
+}
+
+var targets = []target{
+	{dir: "agent/backoff"},
+	{dir: "agent/plan"},
+	{dir: "status", files: []string{"compute.go", "conditions.go", "containers.go", "phase.go", "probes.go", "resources.go", "writer.go"}},
+	{dir: "admission", files: []string{"admit.go", "ports.go", "preempt.go", "resize.go", "resources.go", "sysctls.go"}},
+	{dir: "podconfig", files: []string{"changes.go", "merge.go"}},
+	{dir: "cgroup", files: []string{"limits.go", "parent.go"}, skip: "Real"},
+	{dir: "images", files: []string{"pullbackoff.go", "pullcause.go", "imagematch.go", "gc.go"},
+		skip: "Import|Archive|Directory|Plugin|Containerd|Hostile"},
+	{dir: "prober", files: []string{"probe.go", "targets.go", "queue.go", "gate.go"},
+		skip: "GRPC|HTTP|TCP|Server|Connections|Cost"},
+}

@@ -1,0 +1,77 @@
+// Package places is what makes one podd of several on a machine: its two
+// directories, who uses them, and the notes in them of what was made where.
+//
+//	<root>/agent.lock    held by podd run           <root>/agent.json
+//	<root>/runtime.lock  held by podd runtime,      <root>/runtime.json
+//	                     and by the containerd that it becomes
+//	<state>/containerd.lock  the same               <state>/runtime.json
+//
+// The notes are for "podd runtime stop", which takes away what they name and
+// nothing else, and for the next start, which refuses to take over what still
+// holds another's pods. A boot makes them old: nothing that runs is from before.
+package places
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Dirs are an instance's directories: absolute, without symbolic links, and
+// neither in the other.
+type Dirs struct {
+	// Root is for what survives a boot, State for what a boot may forget.
+	Root  string `json:"root"`
+	State string `json:"state"`
+}
+
+// Resolve makes Dirs of what the flags --root-dir and --state-dir say. Neither
+// need exist. The mount table and /proc know a directory by one name only, hence
+// no links; and as the state directory is removed as a whole, nothing that is to
+// stay may be in it.
+func Resolve(root, state string) (Dirs, error) {
+	var d Dirs
+	var errs [2]error
+	d.Root, errs[0] = resolve("--root-dir", root)
+	d.State, errs[1] = resolve("--state-dir", state)
+	if err := errors.Join(errs[:]...); err != nil {
+		return Dirs{}, err
+	}
+	switch {
+	case d.Root == d.State:
+		return Dirs{}, fmt.Errorf("--root-dir %s and --state-dir %s are the same directory: each needs one of its own, such as /var/lib/podd and /run/podd", root, state)
+	case within(d.Root, d.State):
+		return Dirs{}, fmt.Errorf("--root-dir %s lies in --state-dir %s, which a boot or podd runtime stop removes, images and all: put it elsewhere, such as /var/lib/podd", root, state)
+	case within(d.State, d.Root):
+		return Dirs{}, fmt.Errorf("--state-dir %s lies in --root-dir %s: put it elsewhere, such as /run/podd, where a boot clears it", state, root)
+	}
+	return d, nil
+}
+
+func within(path, dir string) bool {
+	return dir == "/" || strings.HasPrefix(path, dir+"/")
+}
+
+// resolve follows the links of the part of a path that exists.
+func resolve(flag, path string) (string, error) {
+	if !filepath.IsAbs(path) {
+		return "", fmt.Errorf("%s must be an absolute path, not %q", flag, path)
+	}
+	there, rest := filepath.Clean(path), ""
+	for {
+		real, err := filepath.EvalSymlinks(there)
+		if err == nil {
+			return filepath.Join(real, rest), nil
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return "", fmt.Errorf("%s %s: %w", flag, path, err)
+		}
+		if _, err := os.Lstat(there); err == nil {
+			return "", fmt.Errorf("%s %s: %s is a symbolic link to what is not there", flag, path, there)
+		}
+		there, rest = filepath.Dir(there), filepath.Join(filepath.Base(there), rest)
+	}
+}

@@ -1,0 +1,173 @@
+// Package wipe deletes a directory with all that is in it, and nothing that is
+// mounted there: behind a mount may be somebody's data (kubernetes/kubernetes#60987).
+package wipe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// MountError is a mount in the way of a deletion.
+type MountError struct{ Path string }
+
+func (e *MountError) Error() string {
+	return fmt.Sprintf("%s is a mount point: nothing behind it is deleted", e.Path)
+}
+
+// place is where a directory lies: two directories with different places are
+// parted by a mount (or by a btrfs subvolume, where st_dev differs and the
+// mount does not). Files have no dev: overlayfs gives them that of a layer.
+type place struct {
+	dev   uint64
+	mount uint64
+}
+
+// remover deletes a tree by file descriptors, so that no directory renamed or
+// replaced by a link meanwhile leads it elsewhere.
+type remover struct {
+	ctx  context.Context // of one call of Tree, not kept beyond
+	top  int             // the directory that holds the tree
+	root int             // the tree's own
+	at   place
+	// shelved counts directories that lay too deep and were moved up to root.
+	shelved int
+}
+
+// maxDepth bounds the descriptors in use; a container can nest directories as
+// deep as it likes.
+const maxDepth = 100
+
+// Tree deletes parent/name and everything below, and stops, changing nothing
+// further, at the first thing that is not in the mount of parent; the error is
+// then, or wraps, a *MountError. Nothing being there is success. parent may be, or
+// lie behind, a symbolic link; below it none is followed. It blocks as long as the
+// disk takes, or until ctx is done.
+func Tree(ctx context.Context, parent, name string) error {
+	top, err := unix.Open(parent, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	if err != nil {
+		return &os.PathError{Op: "open", Path: parent, Err: err}
+	}
+	defer unix.Close(top)
+	at, err := placeOf(top, "")
+	if err != nil {
+		return &os.PathError{Op: "statx", Path: parent, Err: err}
+	}
+	r := &remover{ctx: ctx, top: top, root: -1, at: at}
+	err = r.remove(top, name, filepath.Join(parent, name), 0)
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	return err
+}
+
+func placeOf(dir int, name string) (place, error) {
+	var st unix.Statx_t
+	flags := unix.AT_SYMLINK_NOFOLLOW | unix.AT_NO_AUTOMOUNT
+	if name == "" {
+		flags |= unix.AT_EMPTY_PATH
+	}
+	if err := unix.Statx(dir, name, flags, unix.STATX_MNT_ID|unix.STATX_TYPE, &st); err != nil {
+		return place{}, err
+	}
+	at := place{mount: st.Mnt_id}
+	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		at.dev = unix.Mkdev(st.Dev_major, st.Dev_minor)
+	}
+	return at, nil
+}
+
+// remove deletes dir/name, whatever it is; path is for messages only.
+func (r *remover) remove(dir int, name, path string, depth int) error {
+	if r.ctx.Err() != nil {
+		return context.Cause(r.ctx)
+	}
+	at, err := placeOf(dir, name)
+	if err != nil {
+		return wrapRemove(path, err)
+	}
+	if at.mount != r.at.mount || (at.dev != 0 && at != r.at) {
+		return &MountError{path}
+	}
+	err = unix.Unlinkat(dir, name, 0)
+	if err == nil || errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	if !errors.Is(err, unix.EISDIR) && !errors.Is(err, unix.EPERM) {
+		return wrapRemove(path, err)
+	}
+	// A directory. EPERM is what POSIX has for it, and an immutable file's.
+	child, openErr := unix.Openat(dir, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if openErr != nil {
+		return wrapRemove(path, err)
+	}
+	f := os.NewFile(uintptr(child), path)
+	defer f.Close()
+	// Again, on what was opened: it may be another by now.
+	if at, err := placeOf(child, ""); err != nil || at != r.at {
+		return errors.Join(err, &MountError{path})
+	}
+	if depth == 0 {
+		r.root = child
+	}
+	if depth > maxDepth {
+		return r.shelve(dir, name, path)
+	}
+	if err := r.empty(f, path, depth); err != nil {
+		return err
+	}
+	return wrapRemove(path, unix.Unlinkat(dir, name, unix.AT_REMOVEDIR))
+}
+
+// empty deletes what a directory holds. The directory is read again from its
+// start until it is empty: deleting while reading may skip entries.
+func (r *remover) empty(f *os.File, path string, depth int) error {
+	for {
+		if _, err := f.Seek(0, io.SeekStart); err != nil {
+			return wrapRemove(path, err)
+		}
+		names, err := f.Readdirnames(1024)
+		if errors.Is(err, io.EOF) || (err == nil && len(names) == 0) {
+			return nil
+		}
+		if err != nil {
+			return wrapRemove(path, err)
+		}
+		for _, name := range names {
+			if err := r.remove(int(f.Fd()), name, path+"/"+name, depth+1); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// shelve moves a directory that lies too deep up to the tree's root, whose
+// reading will come upon it there.
+func (r *remover) shelve(dir int, name, path string) error {
+	for {
+		r.shelved++
+		err := unix.Renameat2(dir, name, r.root, ".deep-"+strconv.Itoa(r.shelved), unix.RENAME_NOREPLACE)
+		if !errors.Is(err, unix.EEXIST) {
+			return wrapRemove(path, err)
+		}
+	}
+}
+
+func wrapRemove(path string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if errors.Is(err, unix.EBUSY) { // a mount point, here or in another mount namespace
+		return fmt.Errorf("delete %s: %w", path, errors.Join(&MountError{path}, err))
+	}
+	return fmt.Errorf("delete %s: %w", path, err)
+}

@@ -1,0 +1,144 @@
+package manifest
+
+import (
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"testing"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+	"golang.org/x/sys/unix"
+
+	"podd/podconfig/manifest/hostile"
+)
+
+// TestFourTimesTheTextCostsNoMoreThanEight decodes every hostile text in two
+// sizes: no step may cost the square of the input, which would be sixteen times
+// as much. What a bound cuts short costs less.
+func TestFourTimesTheTextCostsNoMoreThanEight(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes half a minute")
+	}
+	const (
+		small = 24 << 10
+		most  = 8.0
+		// What takes less is not told from noise.
+		least = 10 * time.Millisecond
+		tries = 6
+	)
+	// Whom a collection bills depends on what came before.
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	for _, in := range hostile.Inputs() {
+		runtime.GC()
+		a, b := in.Text(small), in.Text(4*small)
+		fast, slow := time.Duration(1<<62), time.Duration(1<<62)
+		for range tries { // the least of some, by turns
+			fast, slow = min(fast, cost(a)), min(slow, cost(b))
+			if slow < least || float64(slow) <= most*float64(fast) {
+				break
+			}
+		}
+		if slow >= least && float64(slow) > most*float64(fast) {
+			t.Errorf("%s: %v for %d KiB, %v for %d KiB", in.Name, fast, len(a)>>10, slow, len(b)>>10)
+		}
+	}
+}
+
+// cost is the processor time that this thread takes to decode a text.
+func cost(text []byte) time.Duration {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	now := func() time.Duration {
+		var t unix.Timespec
+		if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t); err != nil {
+			panic(err)
+		}
+		return time.Duration(t.Nano())
+	}
+	began := now()
+	Decode(text, options("x"))
+	return now() - began
+}
+
+// TestABoundIsToldWhateverWasWrongBefore has texts of which podd reads a part: it
+// says so, though it has said much already, and the last good set stays.
+func TestABoundIsToldWhateverWasWrongBefore(t *testing.T) {
+	broken := strings.Repeat("---\nkind: Pod\n", 2*maxProblems)
+	container := "{name: c, image: i}"
+	for name, tc := range map[string]struct{ text, want string }{
+		"documents":    {broken + strings.Repeat("---\n~\n", maxDocuments), "more than 10000 documents"},
+		"JSON objects": {strings.Repeat("{}", maxDocuments+1), "more than 10000 documents"},
+		"pods":         {broken + strings.Repeat("---\n"+podFlow("a"), MaxPods+1), "more than 2000 pods"},
+		"items":        {broken + "---\napiVersion: v1\nkind: PodList\nitems: [" + strings.Repeat("{},", MaxPods+1) + "]\n", "more than 2000 pods"},
+		"values": {broken + strings.Repeat("---\n"+strings.Replace(podFlow("a"), container, container+strings.Repeat(","+container, 3000), 1), 40),
+			"more than 64.0 MiB of memory"},
+	} {
+		r := Decode([]byte(tc.text), options("x"))
+		if len(r.Pods) > 0 || len(r.Failed) != 1 || len(r.Problems) != 1 || !strings.Contains(r.Problems[0].Message, tc.want) || r.Problems[0].Warning {
+			t.Errorf("%s: got %d pods, %d failures, %v, want a problem with %q alone", name, len(r.Pods), len(r.Failed), r.Problems, tc.want)
+		}
+	}
+}
+
+// TestAPodBeyondABoundIsOneProblem has the others of its file run.
+func TestAPodBeyondABoundIsOneProblem(t *testing.T) {
+	for name, tc := range map[string]struct{ text, want string }{
+		"containers":  {strings.Replace(podFlow("a"), "image: i}", "image: i}"+strings.Repeat(",{}", 20_000), 1), "more than 8.0 MiB of memory"},
+		"nodes":       {"a: [" + strings.Repeat("[],[],[],[],[],[],[],[],[],[],", maxMarks/10) + "]\n", "more than 300000 lines, fields"},
+		"JSON nodes":  {`{"a":[1` + strings.Repeat(",1", maxNodes) + "]}", "more than 250000 values"},
+		"long alias":  {"a: &a " + strings.Repeat("x", 1<<20) + "\nb: [" + strings.Repeat("*a,", 20) + "]\n", "unfold to more than"},
+		"alias chain": {"a: [&a0 [x]" + aliasChain(maxDepth+1) + "]\n", "nested more than 1000"},
+	} {
+		r := Decode([]byte(podFlow("before")+"---\n"+tc.text+"---\n"+podFlow("behind")), options("x"))
+		if tc.text[0] == '{' {
+			r = Decode([]byte(podFlow("before")+"---\n"+tc.text+"\n---\n"+podFlow("behind")), options("x"))
+		}
+		if len(r.Pods) != 2 || len(r.Failed) != 1 || len(r.Problems) != 1 || !strings.Contains(r.Problems[0].Message, tc.want) {
+			t.Errorf("%s: got %d pods, %v, want a problem with %q alone", name, len(r.Pods), r.Problems, tc.want)
+		}
+	}
+	// Of a pod with many faults some are told, and that there are more.
+	r := Decode([]byte(strings.Replace(podFlow("a"), "image: i}", "image: i}"+strings.Repeat(",{}", 500), 1)), options("x"))
+	if n := len(r.Problems); n != maxProblems+1 || !strings.Contains(r.Problems[n-1].Message, "more problems") {
+		t.Errorf("got %d problems, the last %v", n, r.Problems[n-1])
+	}
+}
+
+func aliasChain(n int) string {
+	var b strings.Builder
+	for i := range n {
+		b.WriteString(", &a" + itoa(int64(i+1)) + " [*a" + itoa(int64(i)) + "]")
+	}
+	return b.String()
+}
+
+// TestMarksAreNeverTooFew: what the YAML parser makes of a text is bounded by what
+// was counted in it.
+func TestMarksAreNeverTooFew(t *testing.T) {
+	check := func(name string, text []byte) {
+		first, _, err := readYAML(text)
+		if err != nil || first == nil {
+			return
+		}
+		if nodes, most := count(first), 2+2*marksOf(text); nodes > most {
+			t.Errorf("%s: %d nodes of %d marks", name, nodes, marksOf(text))
+		}
+	}
+	for _, in := range hostile.Inputs() {
+		check(in.Name, in.Text(4<<10))
+	}
+	for _, text := range []string{"? a\n: b\n", "- - - a: b\n", "[a: b, c: d]", "[? a : b]", "{a, b, c}", "[: , : ]", "{? a, ? b}", "- ? - a\n", "a:\n- b\n-\n", "[[[]]]", "{a: {b: }}",
+		"&a ? &b x\n: *b\n", "\"a\": 'b'\n", "[\"a\":b,\"c\":d]", "a:\u0085b:\u2028c: d\n", "- !t\n- &a\n", "? ? ? a\n"} {
+		check(text, []byte(text))
+	}
+}
+
+// count is how many nodes there are, aliases not followed.
+func count(n *yaml.Node) int {
+	all := 1
+	for _, c := range n.Content {
+		all += count(c)
+	}
+	return all
+}

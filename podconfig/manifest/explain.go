@@ -1,0 +1,146 @@
+package manifest
+
+import (
+	"bytes"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+var yamlLine = regexp.MustCompile(`^(?:yaml: )?(?:line (\d+): )?(.*)$`)
+
+// fromParser recognises the errors of the library's parser; the others are its
+// scanner's.
+var fromParser = regexp.MustCompile(`^did not find expected (key|node content|',' or|'-' indicator|<document start>)`)
+
+// explainYAML puts a syntax error into words with a remedy. The library's line
+// is where the surrounding construct began for errors of its parser, and counts
+// from 0 there; where the text itself shows a likelier place, that one is named.
+func explainYAML(err error, text []byte) *fault {
+	m := yamlLine.FindStringSubmatch(err.Error())
+	line, _ := strconv.Atoi(m[1])
+	f := &fault{syntax: true, line: line, message: "this is not valid YAML: " + m[2]}
+	if fromParser.MatchString(m[2]) || f.line == 0 {
+		f.line++
+	}
+	f.line = min(f.line, 1+linesOf(bytes.TrimRight(text, "\r\n")))
+	l := layoutOf(text)
+	switch tab := l.tab(); {
+	case tab > 0:
+		f.line = tab
+		f.message = "the line is indented with a tab, which YAML does not allow"
+		f.hint = "use spaces (two for each level)"
+	case l.slip != nil:
+		f.line, f.message, f.hint = l.slip.begin, "this is not valid YAML: "+l.slip.message(), l.slip.hint()
+	case strings.HasPrefix(m[2], "unknown anchor"):
+		name := strings.Trim(strings.Fields(m[2])[2], "'")
+		f.line = l.lineOf("*" + name)
+		f.message = fmt.Sprintf("*%s stands for what an anchor &%s names, and no line above has that anchor", shorten(name), shorten(name))
+		f.hint = "a text that begins with * needs quotes around it; an alias needs its anchor in the same document, before it"
+	default:
+		f.explain(m[2], text)
+	}
+	return f
+}
+
+// explain adds the remedy to what the library says.
+func (f *fault) explain(said string, text []byte) {
+	switch {
+	case strings.Contains(said, "mapping values are not allowed"):
+		f.hint = `the line is indented too far, the line before lacks its ":", or a text that holds ": " needs quotes around it`
+	case strings.Contains(said, "did not find expected key"), strings.Contains(said, "did not find expected '-'"):
+		f.message = "this is not valid YAML: the indentation breaks within the block that begins here"
+		f.hint = "the fields of one object must begin in the same column; lists begin each entry with \"- \""
+	case strings.Contains(said, "did not find expected ',' or"):
+		f.message = "this is not valid YAML: the bracket that opens here is not closed, or a comma is missing"
+		f.hint = "is the file complete?"
+	case strings.Contains(said, "did not find expected node content"):
+		f.message = "this is not valid YAML: a value is missing here, or a bracket that opens here is not closed"
+		f.hint = "is the file complete?"
+	case strings.Contains(said, "could not find expected ':'"):
+		f.hint = `a field is written "name: value"; is the colon missing, or is the file cut off here?`
+	case strings.Contains(said, "found unexpected end of stream"):
+		f.message = "this is not valid YAML: a quote opens here and is never closed"
+		f.hint = "close the quotes; is the file complete?"
+	case strings.Contains(said, "found a tab character"), strings.Contains(said, "cannot start any token") && tabFrom(text, f.line) == f.line:
+		f.line = tabFrom(text, f.line)
+		f.message = "a tab stands here where YAML wants spaces"
+		f.hint = "use spaces; a block that begins with | needs them at the begin of its first line, too"
+	case strings.Contains(said, "found character that cannot start any token"):
+		f.hint = "put texts that begin with @, ` or % into quotes"
+	case strings.Contains(said, "block sequence entries are not allowed"):
+		f.hint = `a list begins on the line after its field name, each entry with "- "`
+	case strings.Contains(said, "expected alphabetic or numeric"):
+		f.hint = `a text that begins with * or & needs quotes around it`
+	case strings.Contains(said, "unknown escape character"):
+		f.hint = `within double quotes a backslash must be doubled; single quotes take it as it is`
+	case strings.Contains(said, "control characters"):
+		f.line = controlLine(text)
+		f.hint = "remove the control character (in vim: /[^[:print:]\\t])"
+	}
+}
+
+// tab is the first line whose indentation holds a tab where YAML counts it; 0
+// for none.
+func (l *layout) tab() int {
+	for _, c := range l.code {
+		indent := c.text[:len(c.text)-len(strings.TrimLeft(c.text, " \t"))]
+		if !c.flow && len(c.starts) > 0 && strings.IndexByte(indent, '\t') >= 0 {
+			return c.number
+		}
+	}
+	return 0
+}
+
+// tabFrom is the first line with a tab, from a line on; 0 for none.
+func tabFrom(text []byte, first int) int {
+	for number, line := range numbered(text) {
+		if number >= first && strings.Contains(line, "\t") {
+			return number
+		}
+	}
+	return 0
+}
+
+// lineOf is the first line with that value, or 1.
+func (l *layout) lineOf(value string) int {
+	for _, c := range l.code {
+		for _, at := range c.starts {
+			if rest, found := strings.CutPrefix(c.text[at:], value); found && (rest == "" || strings.IndexByte(" \t,]}:", rest[0]) >= 0) {
+				return c.number
+			}
+		}
+	}
+	return 1
+}
+
+func (q *quotation) message() string {
+	if q.begin == q.end {
+		return "the line goes on after the end of a quoted text"
+	}
+	return fmt.Sprintf("a quote opens here, and the next one, on line %d, does not look like its end", q.end)
+}
+
+func (q *quotation) hint() string {
+	switch {
+	case q.begin != q.end:
+		return "close the quotes on the line where they open"
+	case q.mark == '"':
+		return `within double quotes write \" for a quote, or put the text into single quotes`
+	}
+	return "within single quotes write two for an apostrophe (it''s), or put the text into double quotes"
+}
+
+func controlLine(text []byte) int {
+	n := 1
+	for _, b := range text {
+		switch {
+		case b == '\n':
+			n++
+		case b < ' ' && b != '\t' && b != '\r', b == 0x7f:
+			return n
+		}
+	}
+	return 1
+}

@@ -1,0 +1,106 @@
+package manifest
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// part is a field of a pod: its path, and the name of what stands there or "".
+type part struct{ path, name string }
+
+// exported are the parts of a pod that it has from a cluster and that stand in
+// the way on a node without one; nil for a pod that no apiserver wrote (kubectl
+// get pod -o yaml shows its marks). What clean drops is not among them.
+func exported(p *v1.Pod, nodeName string) []part {
+	m := &p.ObjectMeta
+	if m.UID == "" && m.ResourceVersion == "" && len(m.OwnerReferences) == 0 && len(m.ManagedFields) == 0 && p.Status.Phase == "" {
+		return nil
+	}
+	var out []part
+	add := func(set bool, path, name string) {
+		if set {
+			out = append(out, part{path, name})
+		}
+	}
+	add(p.Spec.ServiceAccountName != "", "spec.serviceAccountName", "")
+	add(p.Spec.DeprecatedServiceAccount != "", "spec.serviceAccount", "")
+	add(len(p.Spec.ImagePullSecrets) > 0, "spec.imagePullSecrets", "")
+	tokens := map[string]bool{}
+	for i, v := range p.Spec.Volumes {
+		if v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(s v1.VolumeProjection) bool { return s.ServiceAccountToken != nil }) {
+			tokens[v.Name] = true
+			add(true, fmt.Sprintf("spec.volumes[%d]", i), v.Name)
+		}
+	}
+	visitContainers(p, func(path string, c *v1.Container) {
+		for i, mount := range c.VolumeMounts {
+			add(tokens[mount.Name], fmt.Sprintf("%s.volumeMounts[%d]", path, i), mount.Name)
+		}
+	})
+	if len(out) > 0 { // alone it is for admission to refuse
+		add(boundElsewhere(p, nodeName), "spec.affinity.nodeAffinity", "another node")
+	}
+	return out
+}
+
+// boundElsewhere says that the pod is one of a DaemonSet, for another node.
+func boundElsewhere(p *v1.Pod, nodeName string) bool {
+	a := p.Spec.Affinity
+	if a == nil || a.NodeAffinity == nil || a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+		return false
+	}
+	for _, term := range a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
+		for _, f := range term.MatchFields {
+			if f.Key == metav1.ObjectNameField && f.Operator == v1.NodeSelectorOpIn && !slices.Contains(f.Values, nodeName) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// takeOut is the one fault about all that stands in the way of an exported pod.
+func takeOut(parts []part, lines map[string]int) fault {
+	var all []string
+	for _, p := range parts {
+		if p.name != "" {
+			p.path += " (" + shorten(p.name) + ")"
+		}
+		all = append(all, p.path)
+	}
+	const few = 20
+	if len(all) > few {
+		all = append(all[:few], fmt.Sprintf("and %d more", len(all)-few))
+	}
+	return fault{line: lineOf(lines, parts[0].path),
+		message: "this pod was exported from a cluster; take out what it has from there: " + strings.Join(all, ", "),
+		hint:    "its status and the rest of what a cluster wrote may stay: podd leaves that aside"}
+}
+
+// pathsOf are those of the parts.
+func pathsOf(parts []part) map[string]bool {
+	out := make(map[string]bool, len(parts))
+	for _, p := range parts {
+		out[p.path] = true
+	}
+	return out
+}
+
+// covers says that a path is one of paths or lies below one.
+func covers(paths map[string]bool, path string) bool {
+	for len(paths) > 0 {
+		if paths[path] {
+			return true
+		}
+		cut := strings.LastIndexAny(path, ".[")
+		if cut < 0 {
+			break
+		}
+		path = path[:cut]
+	}
+	return false
+}

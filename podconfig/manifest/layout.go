@@ -1,0 +1,192 @@
+package manifest
+
+import (
+	"bytes"
+	"iter"
+	"regexp"
+	"strings"
+)
+
+// layout is how a text is laid out, as far as that can be known of one that is
+// no YAML: which of its lines are fields and values, and which the inside of a
+// quoted text or of a block that begins with | or >. It serves messages alone;
+// what a manifest says is the parser's to know.
+type layout struct {
+	// code are the lines that are neither blank nor a comment, nor the inside of
+	// a block or of a quoted text.
+	code []codeLine
+	// slip is the first quoted text after whose end its line goes on; nil for none.
+	slip *quotation
+}
+
+// codeLine is a line without its comment.
+type codeLine struct {
+	// number counts in the text, from 1.
+	number int
+	text   string
+	// starts are the offsets in text at which an entry, a name or a value begins.
+	starts []int
+	// flow: the line begins within brackets.
+	flow bool
+}
+
+// quotation is a quoted text: its mark, and the lines where it begins and ends.
+type quotation struct {
+	mark       byte
+	begin, end int
+}
+
+// layoutOf reads a text line by line, at a cost that is linear.
+func layoutOf(text []byte) *layout {
+	s := &scanner{out: &layout{}, block: noBlock}
+	for s.number, s.text = range numbered(text) {
+		s.line()
+	}
+	return s.out
+}
+
+// numbered yields the lines of a text with their numbers, from 1, and without
+// what ends them.
+func numbered(text []byte) iter.Seq2[int, string] {
+	return func(yield func(int, string) bool) {
+		old := hasOldLineEnds(text)
+		for number := 1; len(text) > 0; number++ {
+			end := lineEnd(text, old)
+			if !yield(number, strings.TrimRight(string(bytes.TrimPrefix(text[:end], []byte(byteOrderMark))), "\r\n\u0085\u2028\u2029")) {
+				return
+			}
+			text = text[end:]
+		}
+	}
+}
+
+// scanner is the line at hand and what is open at its begin.
+type scanner struct {
+	out    *layout
+	number int
+	text   string
+	// block is the column that the lines of the open block are indented beyond,
+	// or noBlock.
+	block int
+	quote *quotation // nil for none
+	flow  int        // brackets
+}
+
+const noBlock = -2
+
+func (s *scanner) line() {
+	if s.block != noBlock {
+		indent := len(s.text) - len(strings.TrimLeft(s.text, " "))
+		if indent > s.block || strings.Trim(s.text, " \t") == "" {
+			return
+		}
+		s.block = noBlock
+	}
+	line := codeLine{number: s.number, flow: s.flow > 0}
+	at := 0
+	if s.quote != nil {
+		if at = s.endQuote(0); at < 0 {
+			return
+		}
+	}
+	line.text = s.text[:s.values(at, &line)]
+	if strings.Trim(line.text, " \t") != "" {
+		s.out.code = append(s.out.code, line)
+	}
+}
+
+// blockHeader is what stands after a field's name where a block begins.
+var blockHeader = regexp.MustCompile(`^[|>][-+0-9]{0,2}[ \t]*(#.*)?$`)
+
+// values notes where the values of the line begin, from an offset on, and what
+// stays open behind it. It returns where the line's comment begins, or its end.
+func (s *scanner) values(from int, line *codeLine) int {
+	fresh := from == 0 // a value may begin here
+	column := -1       // of the entry or field that the line begins with
+	for i := from; i < len(s.text); i++ {
+		c := s.text[i]
+		switch {
+		case c == ' ' || c == '\t':
+		case c == '#' && (i == 0 || isBlank(s.text[i-1])):
+			return i
+		case c == ':' && (s.blankAfter(i) || s.flow > 0), c == ',' && s.flow > 0:
+			fresh = true
+		case (c == ']' || c == '}') && s.flow > 0:
+			s.flow--
+			fresh = false
+		case !fresh:
+		case (c == '-' || c == '?') && s.flow == 0 && s.blankAfter(i):
+			line.starts, column = append(line.starts, i), i
+		case s.flow == 0 && blockHeader.MatchString(s.text[i:]):
+			s.block = column
+			return len(s.text)
+		default:
+			line.starts = append(line.starts, i)
+			if len(line.starts) == 1 || column == line.starts[len(line.starts)-2] {
+				column = i
+			}
+			if i, fresh = s.value(i); i < 0 {
+				return len(s.text)
+			}
+		}
+	}
+	return len(s.text)
+}
+
+// value takes up the value at an offset and returns that of its last byte, as
+// far as it is known there, and whether another may follow; -1 where the line
+// ends within it.
+func (s *scanner) value(i int) (last int, fresh bool) {
+	switch c := s.text[i]; c {
+	case '[', '{':
+		s.flow++
+		return i, true
+	case '&', '!': // an anchor or a tag; the value itself comes after it
+		end := strings.IndexAny(s.text[i:], " \t")
+		if end < 0 {
+			return len(s.text), true
+		}
+		return i + end, true
+	case '"', '\'':
+		s.quote = &quotation{mark: c, begin: s.number}
+		return s.endQuote(i+1) - 1, false
+	}
+	return i, false
+}
+
+// endQuote looks for the end of the open quotation, from an offset on, and
+// returns the offset behind it; negative where the line does not have it.
+func (s *scanner) endQuote(from int) int {
+	end := closing(s.text, from, s.quote.mark)
+	if end < 0 {
+		return -1
+	}
+	q := s.quote
+	s.quote = nil
+	q.end = s.number
+	after := strings.TrimLeft(s.text[end+1:], " \t")
+	fine := after == "" || after[0] == ':' || after[0] == '#' && isBlank(s.text[end+1]) ||
+		s.flow > 0 && strings.IndexByte(",]}", after[0]) >= 0
+	if !fine && s.out.slip == nil {
+		s.out.slip = q
+	}
+	return end + 1
+}
+
+// closing is the offset of the mark that ends a quoted text, from an offset
+// within it; negative where the line does not have it.
+func closing(text string, from int, mark byte) int {
+	for i := from; i < len(text); i++ {
+		switch {
+		case mark == '"' && text[i] == '\\', mark == '\'' && strings.HasPrefix(text[i:], "''"):
+			i++
+		case text[i] == mark:
+			return i
+		}
+	}
+	return -1
+}
+
+func isBlank(c byte) bool { return c == ' ' || c == '\t' }
+
+func (s *scanner) blankAfter(i int) bool { return i+1 == len(s.text) || isBlank(s.text[i+1]) }

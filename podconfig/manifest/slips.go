@@ -1,0 +1,181 @@
+package manifest
+
+import (
+	"fmt"
+	"strings"
+
+	imageref "github.com/distribution/reference"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/component-helpers/node/util/sysctl"
+)
+
+// slips are doubts about values that Kubernetes takes and that nobody means:
+// units of another resource, paths that lead nowhere, names that no image and no
+// capability can have.
+func slips(p *v1.Pod) []doubt {
+	var out []doubt
+	visitContainers(p, func(path string, c *v1.Container) {
+		out = append(out, imageSlip(path, c.Image)...)
+		for i, e := range c.Env {
+			if strings.ContainsAny(e.Name, " \t") {
+				out = append(out, doubt{fmt.Sprintf("%s.env[%d].name", path, i), fmt.Sprintf("the variable's name %q holds a blank: no shell can read it", shorten(e.Name)),
+					fmt.Sprintf("write %s", strings.Join(strings.Fields(e.Name), "_"))})
+			}
+		}
+		out = append(out, resourceSlips(path+".resources", c.Resources)...)
+		if sc := c.SecurityContext; sc != nil && sc.Capabilities != nil {
+			out = append(out, capabilitySlips(path+".securityContext.capabilities.add", sc.Capabilities.Add)...)
+			out = append(out, capabilitySlips(path+".securityContext.capabilities.drop", sc.Capabilities.Drop)...)
+		}
+	})
+	if r := p.Spec.Resources; r != nil {
+		out = append(out, resourceSlips("spec.resources", *r)...)
+	}
+	for i, v := range p.Spec.Volumes {
+		path := fmt.Sprintf("spec.volumes[%d]", i)
+		switch {
+		case v.HostPath != nil:
+			out = append(out, pathSlip(path+".hostPath.path", v.HostPath.Path)...)
+		case v.EmptyDir != nil && v.EmptyDir.SizeLimit != nil:
+			out = append(out, sizeSlip(path+".emptyDir.sizeLimit", "a volume", *v.EmptyDir.SizeLimit)...)
+		}
+	}
+	return append(out, sysctlSlips(p)...)
+}
+
+// imageSlip: the kubelet says InvalidImageName, once the pod is to run.
+func imageSlip(path, image string) []doubt {
+	_, err := imageref.ParseNormalizedNamed(image)
+	if err == nil || image == "" {
+		return nil
+	}
+	hint := "write registry/name:tag, in lower case"
+	switch {
+	case strings.Contains(image, "{{"), strings.Contains(image, "${"):
+		hint = fillHint
+	case strings.IndexFunc(image, isInvisible) >= 0:
+		hint = "it holds a character that cannot be seen: type it anew"
+	case strings.ContainsAny(image, " \t"):
+		hint = "remove the blanks"
+	}
+	return []doubt{{path + ".image", fmt.Sprintf("no image can have the name %q: %v", shorten(image), err), hint}}
+}
+
+// manyProcessors is more than any machine has.
+const manyProcessors = 10_000
+
+func resourceSlips(path string, r v1.ResourceRequirements) []doubt {
+	var out []doubt
+	for _, list := range []struct {
+		name string
+		v1.ResourceList
+	}{{"limits", r.Limits}, {"requests", r.Requests}} {
+		for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage} {
+			q, set := list.ResourceList[name]
+			if limit, too := r.Limits[name]; !set || list.name == "requests" && too && limit.Cmp(q) == 0 {
+				continue // said of the limit, which defaulting may have copied
+			}
+			at := fmt.Sprintf("%s.%s[%s]", path, list.name, name)
+			if name != v1.ResourceCPU {
+				out = append(out, sizeSlip(at, string(name), q)...)
+				continue
+			}
+			if q.CmpInt64(manyProcessors) >= 0 {
+				out = append(out, cpuSlip(at, q))
+			}
+		}
+	}
+	return out
+}
+
+func cpuSlip(path string, q resource.Quantity) doubt {
+	text := q.String()
+	d := doubt{path, fmt.Sprintf("%s of cpu are that many whole processors, which no machine has", text),
+		"cpu is counted in processors: 2, 0.5 or 500m"}
+	if number, mega := strings.CutSuffix(text, "M"); mega {
+		d.hint = fmt.Sprintf("did you mean %sm, thousandths of a processor?", number)
+	}
+	return d
+}
+
+// sizeSlip: m is a thousandth, and a number without a unit counts bytes.
+func sizeSlip(path, what string, q resource.Quantity) []doubt {
+	const page = 4096
+	if q.Sign() <= 0 || q.CmpInt64(page) >= 0 {
+		return nil
+	}
+	text := q.String()
+	d := doubt{path, fmt.Sprintf("%s of %s are that many bytes, less than one page", text, what), fmt.Sprintf("did you mean %sMi?", text)}
+	if number, milli := strings.CutSuffix(text, "m"); milli {
+		d.message = fmt.Sprintf("%s of %s are thousandths of a byte", text, what)
+		d.hint = fmt.Sprintf("did you mean %sMi?", number)
+	} else if strings.TrimLeft(text, "0123456789") != "" {
+		d.hint = "write it with Mi or Gi: 128Mi, 2Gi"
+	}
+	return []doubt{d}
+}
+
+// capabilitySlips: runtimes put CAP_ before the name, and leave out what they
+// then do not know.
+func capabilitySlips(path string, all []v1.Capability) []doubt {
+	var out []doubt
+	for i, c := range all {
+		const prefix = "CAP_"
+		if name := strings.ToUpper(string(c)); strings.HasPrefix(name, prefix) {
+			out = append(out, doubt{fmt.Sprintf("%s[%d]", path, i),
+				fmt.Sprintf("Kubernetes names capabilities without %s: there is none called %q", prefix, shorten(string(c))),
+				"write " + strings.TrimPrefix(shorten(name), prefix)})
+		}
+	}
+	return out
+}
+
+func pathSlip(path, host string) []doubt {
+	if strings.HasPrefix(host, "/") {
+		return nil
+	}
+	hint := "write the whole path, from / on"
+	if strings.HasPrefix(host, "~") {
+		hint = "write the home directory out, for example /root" + shorten(strings.TrimLeft(host, "~"))
+	}
+	return []doubt{{path, fmt.Sprintf("the path %q does not begin with /: it leads on from wherever the container runtime was started", shorten(host)), hint}}
+}
+
+// sysctlSlips: one sysctl in both notations.
+func sysctlSlips(p *v1.Pod) []doubt {
+	if p.Spec.SecurityContext == nil {
+		return nil
+	}
+	var out []doubt
+	before := map[string]int{}
+	for i, s := range p.Spec.SecurityContext.Sysctls {
+		name := sysctl.NormalizeName(s.Name)
+		if first, twice := before[name]; twice {
+			out = append(out, doubt{fmt.Sprintf("spec.securityContext.sysctls[%d]", i),
+				fmt.Sprintf("%s is set by sysctls[%d] already, in the other notation; this value holds", name, first), "remove one of them"})
+		}
+		before[name] = i
+	}
+	return out
+}
+
+// unbounded are doubts about bounds that podd does not keep yet, for want of
+// eviction.
+func unbounded(p *v1.Pod) []doubt {
+	var out []doubt
+	const evict = "podd does not evict pods yet: nothing keeps the %s to %s of the node's disk"
+	visitContainers(p, func(path string, c *v1.Container) {
+		if q, set := c.Resources.Limits[v1.ResourceEphemeralStorage]; set && !q.IsZero() {
+			out = append(out, doubt{path + ".resources.limits[ephemeral-storage]", fmt.Sprintf(evict, "container", q.String()),
+				"see to it that its logs and files stay small; the field may stay"})
+		}
+	})
+	for i, v := range p.Spec.Volumes {
+		if v.EmptyDir != nil && v.EmptyDir.Medium == v1.StorageMediumDefault && v.EmptyDir.SizeLimit != nil && !v.EmptyDir.SizeLimit.IsZero() {
+			out = append(out, doubt{fmt.Sprintf("spec.volumes[%d].emptyDir.sizeLimit", i), fmt.Sprintf(evict, "volume", v.EmptyDir.SizeLimit.String()),
+				"medium: Memory keeps its limit; on disk, see to it that the files stay small"})
+		}
+	}
+	return out
+}

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"podd/test/e2e/testnode"
+)
+
+// options are those of one run.
+type options struct {
+	seed   uint64
+	faults int
+	// settle is after how many faults the node must come to rest.
+	settle int
+	bundle testnode.Bundle
+	// self is the static binary of this program, which containers run.
+	self string
+	// keep is where the logs of a failed run are left.
+	keep string
+	out  io.Writer
+}
+
+func main() {
+	if len(os.Args) > 1 && os.Args[1] == "contain" {
+		os.Exit(contain(os.Args[2:]))
+	}
+	o, err := parse(os.Args[1:])
+	if errors.Is(err, flag.ErrHelp) {
+		return
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err == nil {
+		err = run(ctx, o)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "chaos:", err)
+		os.Exit(1)
+	}
+}
+
+func parse(args []string) (options, error) {
+	o := options{out: os.Stdout}
+	f := flag.NewFlagSet("chaos", flag.ContinueOnError)
+	f.Uint64Var(&o.seed, "seed", 0, "what pods and faults follow from; 0 takes the time")
+	f.IntVar(&o.faults, "faults", 40, "how many faults strike")
+	f.IntVar(&o.settle, "settle", 10, "after how many of them the node must come to rest")
+	f.StringVar(&o.bundle.Podd, "podd", "build/podd", "the binary to test")
+	f.StringVar(&o.bundle.Bin, "bundle", "build/runtime/bin", "the bundled runtime")
+	f.StringVar(&o.bundle.Images, "images", "build/images", "the images' archives")
+	f.StringVar(&o.keep, "keep", "build/chaos", "where the logs of a failed run are left")
+	if err := f.Parse(args); err != nil {
+		return o, err
+	}
+	if f.NArg() > 0 || o.faults < 1 || o.settle < 1 {
+		return o, fmt.Errorf("usage: chaos [-seed N] [-faults N] [-settle N], each at least 1")
+	}
+	if o.seed == 0 {
+		o.seed = uint64(time.Now().UnixNano()) % 1_000_000
+	}
+	var err error
+	if o.self, err = os.Executable(); err != nil {
+		return o, err
+	}
+	for _, path := range []*string{&o.bundle.Podd, &o.bundle.Bin, &o.bundle.Images, &o.keep} {
+		if *path, err = filepath.Abs(*path); err != nil {
+			return o, err
+		}
+	}
+	return o, nil
+}
+
+// run makes a node, lets the faults strike and gives the node back.
+func run(ctx context.Context, o options) (err error) {
+	fmt.Fprintf(o.out, "chaos: seed %d, %d faults\n", o.seed, o.faults)
+	w, err := newWorld(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, w.close()) }()
+	if err := w.start(ctx); err != nil {
+		return err
+	}
+	began := time.Now()
+	step, err := w.strikeAll(ctx)
+	if err == nil {
+		err = w.end(ctx)
+	}
+	if err == nil {
+		fmt.Fprintf(o.out, "chaos: %d faults in %v, %d pods came, %d faults left podd or the runtime dead; every promise held\n",
+			o.faults, time.Since(began).Round(time.Second), w.made, w.deaths)
+		return nil
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return errors.Join(fmt.Errorf("seed %d, after fault %d: %w", o.seed, step, err), w.keepLogs(),
+		fmt.Errorf("to replay: make chaos SEED=%d FAULTS=%d", o.seed, max(step, 1)))
+}

@@ -1,0 +1,270 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
+
+	"podd/test/e2e/testnode"
+)
+
+// most is how many pods are wanted at a time.
+const most = 8
+
+// world is the node, and what the test knows of it.
+type world struct {
+	o options
+	// dir holds what must not be on the disk that fills up: manifests, what
+	// containers write, logs. disk is that disk, with the node on it.
+	dir, disk string
+	node      *testnode.Node
+	podd      *testnode.Podd
+	before    testnode.Snapshot
+
+	wanted []*wish
+	made   int // pods
+	deaths int
+	// ended are pods that were shown as Succeeded or Failed, by UID.
+	ended map[string]end
+}
+
+// wish is a manifest.
+type wish struct {
+	kind kind
+	name string
+	pod  *v1.Pod
+	life string
+	lives,
+	port int
+}
+
+func (w *wish) file() string { return w.name + ".json" }
+
+// end is what was known of a pod when it was first seen to have ended.
+type end struct {
+	life  string
+	phase v1.PodPhase
+	runs  int
+}
+
+func newWorld(ctx context.Context, o options) (w *world, err error) {
+	w = &world{o: o, ended: map[string]end{}}
+	if w.dir, err = os.MkdirTemp("", "pc"); err != nil { // sockets need short paths
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, w.close())
+		}
+	}()
+	// Root in a user namespace is nobody here, and must reach its root file system.
+	if err := os.Chmod(w.dir, 0o711); err != nil {
+		return nil, err
+	}
+	for _, d := range []string{dirLocks, dirRuns, "canary"} {
+		if err := os.MkdirAll(filepath.Join(w.out(), d), 0o777); err != nil {
+			return nil, err
+		}
+	}
+	if err := os.WriteFile(w.canary(), []byte(canaryText), 0o600); err != nil {
+		return nil, err
+	}
+	if err := copyFile(o.self, w.self(), 0o755); err != nil {
+		return nil, err
+	}
+	if err := w.mountDisk(); err != nil {
+		return nil, err
+	}
+	if w.node, err = testnode.NewNode(ctx, w.disk, o.bundle); err != nil {
+		return nil, err
+	}
+	if w.podd, err = testnode.NewPodd(w.node.Place, o.bundle, filepath.Join(w.dir, "podd")); err != nil {
+		return nil, err
+	}
+	// Logs fill the disk, too.
+	w.podd.Config["podLogsDir"] = filepath.Join(w.node.Root(), "log")
+	archives, err := filepath.Glob(filepath.Join(o.bundle.Images, "*.tar"))
+	for _, a := range archives {
+		// What podd removes from a full disk comes back from here.
+		err = errors.Join(err, copyFile(a, filepath.Join(w.podd.Images(), filepath.Base(a)), 0o644))
+	}
+	return w, err
+}
+
+func (w *world) out() string    { return filepath.Join(w.dir, "out") }
+func (w *world) self() string   { return filepath.Join(w.dir, "chaos") }
+func (w *world) canary() string { return filepath.Join(w.out(), "canary", "canary") }
+
+const canaryText = "nobody but its owner touches this\n"
+
+// mountDisk makes a small disk for the node, which can be filled.
+func (w *world) mountDisk() error {
+	w.disk = filepath.Join(w.dir, "d")
+	image := filepath.Join(w.dir, "disk")
+	if err := os.Mkdir(w.disk, 0o711); err != nil {
+		return err
+	}
+	f, err := os.Create(image)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(f.Truncate(700<<20), f.Close()); err != nil {
+		return err
+	}
+	for _, c := range [][]string{{"mkfs.ext4", "-q", "-F", "-m", "0", image}, {"mount", "-o", "loop", image, w.disk}} {
+		if out, err := exec.Command(c[0], c[1:]...).CombinedOutput(); err != nil {
+			return fmt.Errorf("make a small disk: %v: %w: %s", c, err, out)
+		}
+	}
+	return os.Chmod(w.disk, 0o711)
+}
+
+// start runs podd and notes what is on the node before any pod.
+func (w *world) start(ctx context.Context) (err error) {
+	if w.before, err = w.scope().Take(ctx); err != nil {
+		return err
+	}
+	if err := w.podd.Start(); err != nil {
+		return err
+	}
+	return w.podd.WaitReady(ctx)
+}
+
+func (w *world) scope() testnode.Scope {
+	root, state := w.node.Root(), w.node.State()
+	return w.node.Scope([]int{w.podd.Pid()}, filepath.Join(root, "pods"), filepath.Join(root, "ended"), filepath.Join(state, "probes"))
+}
+
+// close ends all of the node, whatever state it is in.
+func (w *world) close() error {
+	var errs []error
+	if w.podd != nil {
+		errs = append(errs, w.podd.Signal(unix.SIGKILL))
+	}
+	if w.node != nil {
+		w.thaw()
+		errs = append(errs, w.node.KillAll(), w.node.Close())
+	}
+	if w.disk != "" {
+		if err := unix.Unmount(w.disk, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) {
+			errs = append(errs, fmt.Errorf("unmount the small disk: %w", err))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err // something may still be mounted: remove nothing
+	}
+	return os.RemoveAll(w.dir)
+}
+
+// keepLogs copies what tells about a failure.
+func (w *world) keepLogs() error {
+	to := fmt.Sprintf("%s-%d", w.o.keep, w.o.seed)
+	if err := os.MkdirAll(to, 0o755); err != nil {
+		return err
+	}
+	var errs []error
+	for _, from := range []string{w.podd.LogFile(), w.node.Containerd.LogPath()} {
+		if _, err := os.Stat(from); err == nil {
+			errs = append(errs, copyFile(from, filepath.Join(to, filepath.Base(from)), 0o644))
+		}
+	}
+	if body, err := w.podd.Get(context.Background(), "/pods"); err == nil {
+		errs = append(errs, os.WriteFile(filepath.Join(to, "pods.json"), body, 0o644))
+	}
+	fmt.Fprintf(w.o.out, "chaos: logs are in %s\n", to)
+	return errors.Join(errs...)
+}
+
+// say prints a line of progress.
+func (w *world) say(step int, format string, args ...any) {
+	fmt.Fprintf(w.o.out, "%4d %s  %s\n", step, time.Now().Format("15:04:05.000"), fmt.Sprintf(format, args...))
+}
+
+// change lets a pod come, go, or become another.
+func (w *world) change(step int, rng *rand.Rand) error {
+	what := rng.IntN(10)
+	if len(w.wanted) == most || len(w.wanted) > 0 && what >= 5 && (what >= 8 || len(w.wanted) > most/2) {
+		i := rng.IntN(len(w.wanted))
+		wish := w.wanted[i]
+		switch {
+		case what < 8:
+			w.say(step, "remove %s", wish.name)
+			w.wanted = slices.Delete(w.wanted, i, i+1)
+			_, err := w.podd.Delete(wish.file())
+			return err
+		case what == 8:
+			w.say(step, "break the manifest of %s, and mend it", wish.name)
+			if _, err := w.podd.Apply(wish.file(), `{"apiVersion": "v1", "kind": "Pod", "metadata": {`); err != nil {
+				return err
+			}
+			time.Sleep(time.Duration(rng.IntN(500)) * time.Millisecond)
+			return w.write(wish)
+		}
+		w.renew(wish, rng)
+		w.say(step, "edit %s", wish.name)
+		return w.write(wish)
+	}
+	k := kinds[rng.IntN(len(kinds))]
+	wish := &wish{kind: k, name: k.name, lives: step * 100} // no two pods of a run have the same life
+	for n := 2; slices.ContainsFunc(w.wanted, wish.sameName); n++ {
+		wish.name = fmt.Sprintf("%s%d", k.name, n)
+	}
+	for wish.port = w.node.Port + 5; slices.ContainsFunc(w.wanted, wish.samePort); wish.port++ {
+	}
+	w.renew(wish, rng)
+	w.say(step, "add %s", wish.name)
+	w.wanted = append(w.wanted, wish)
+	return w.write(wish)
+}
+
+func (w *wish) sameName(o *wish) bool { return o.name == w.name }
+func (w *wish) samePort(o *wish) bool { return o.kind.name == w.kind.name && o.port == w.port }
+
+func (w *world) renew(wish *wish, rng *rand.Rand) {
+	wish.lives++
+	w.made++
+	wish.life = lifeName(wish.name, wish.lives)
+	wish.pod = wish.kind.build(wish.name, wish.life, w.out(), w.self(), int32(wish.port), rng)
+}
+
+func (w *world) write(wish *wish) error {
+	text, err := json.Marshal(wish.pod)
+	if err != nil {
+		return err
+	}
+	var fields map[string]any
+	if err := json.Unmarshal(text, &fields); err != nil {
+		return err
+	}
+	delete(fields, "status")
+	if text, err = json.Marshal(fields); err != nil {
+		return err
+	}
+	_, err = w.podd.Apply(wish.file(), string(text))
+	return err
+}
+
+func copyFile(from, to string, mode os.FileMode) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, mode)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Close())
+}
