@@ -61,10 +61,9 @@ func prepare(t *testing.T) *env {
 	if e.marks, err = testnode.NewMarks(e.out); err != nil {
 		t.Fatal(err)
 	}
-	// Logs stay for a minute by design, so that shippers get the last lines.
 	root, state := node.Root(), node.State()
 	e.paths = []string{
-		filepath.Join(root, "pods"), filepath.Join(root, "ended"), filepath.Join(root, "graves"), filepath.Join(state, "probes"),
+		filepath.Join(root, "pods"), filepath.Join(root, "ended"), filepath.Join(state, "probes"),
 	}
 	if e.before, err = e.scope().Take(t.Context()); err != nil {
 		t.Fatal(err)
@@ -106,7 +105,11 @@ func (e *env) signal(sig unix.Signal) {
 	}
 }
 
-func (e *env) scope() testnode.Scope { return e.node.Scope([]int{e.podd.Pid()}, e.paths...) }
+func (e *env) scope() testnode.Scope {
+	scope := e.node.Scope([]int{e.podd.Pid()}, e.paths...)
+	scope.Graves = filepath.Join(e.node.Root(), "graves")
+	return scope
+}
 
 // finish removes every manifest, waits until nothing of the test is left on
 // the node, and stops podd. A test that ended podd gets another one for that:

@@ -38,18 +38,24 @@ func (e *env) identities() map[string]string {
 	}
 	ids := map[string]string{}
 	for _, c := range list {
-		status, err := e.node.CRI.Runtime.ContainerStatus(e.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: c.Id})
-		if grpcstatus.Code(err) == codes.NotFound {
-			continue // removed since the list was made
-		}
-		if err != nil {
-			e.Fatal(err)
-		}
-		if c.State == runtimeapi.ContainerState_CONTAINER_EXITED {
+		// A container's first instruction comes before the runtime's note of it.
+		var status *runtimeapi.ContainerStatus
+		e.eventually("container "+c.Id+" is started", func(ctx context.Context) error {
+			answer, err := e.node.CRI.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: c.Id})
+			if grpcstatus.Code(err) == codes.NotFound {
+				status = nil // removed since the list was made
+				return nil
+			}
+			if status = answer.GetStatus(); status.GetState() == runtimeapi.ContainerState_CONTAINER_CREATED {
+				return errors.New("it was made and not started")
+			}
+			return err
+		})
+		if status == nil || status.State == runtimeapi.ContainerState_CONTAINER_EXITED {
 			continue
 		}
 		key := c.Labels["io.kubernetes.pod.name"] + "/" + c.Labels["io.kubernetes.container.name"]
-		ids[key] = fmt.Sprintf("%s started at %d, %s", c.Id, status.Status.StartedAt, c.State)
+		ids[key] = fmt.Sprintf("%s started at %d, %s", c.Id, status.StartedAt, status.State)
 	}
 	return ids
 }

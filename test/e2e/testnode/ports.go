@@ -14,11 +14,14 @@ type ports struct {
 	bridge string
 
 	mu    sync.Mutex
+	index int            // of the bridge, the last one of that name
 	known map[int]string // name by index
 	err   error
 }
 
-// watchPorts begins to remember; it goes on until ctx ends.
+// watchPorts begins to remember, before there is a bridge of that name; it goes on
+// until ctx ends. It does not ask for what exists: netlink's request for that goes to
+// every other listener of the machine too.
 func watchPorts(ctx context.Context, bridge string) (*ports, error) {
 	p := &ports{bridge: bridge, known: map[int]string{}}
 	updates := make(chan netlink.LinkUpdate)
@@ -40,17 +43,17 @@ func watchPorts(ctx context.Context, bridge string) (*ports, error) {
 	return p, nil
 }
 
+// note goes by what the updates say alone: by the time one is read, the bridge may
+// be gone.
 func (p *ports) note(l *netlink.LinkAttrs) {
-	if l.MasterIndex == 0 {
-		return
-	}
-	bridge, err := netlink.LinkByName(p.bridge)
-	if err != nil || l.MasterIndex != bridge.Attrs().Index {
-		return
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.known[l.Index] = l.Name
+	switch {
+	case l.Name == p.bridge:
+		p.index = l.Index
+	case l.MasterIndex != 0 && l.MasterIndex == p.index:
+		p.known[l.Index] = l.Name
+	}
 }
 
 // fallen are those of these links that were on the bridge and are on none.

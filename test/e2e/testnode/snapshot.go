@@ -2,6 +2,7 @@ package testnode
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,6 +12,7 @@ import (
 	"sort"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/moby/sys/mountinfo"
 	"github.com/vishvananda/netlink"
@@ -48,7 +50,12 @@ type Scope struct {
 	Ports *ports
 	// Paths are directories whose entries count, to a depth of one.
 	Paths []string
+	// Graves is podd's directory of notes on the logs of gone pods; empty for none.
+	Graves string
 }
+
+// logsStay is how long podd keeps the logs of a gone pod for those who ship them.
+const logsStay = time.Minute
 
 // Take looks at everything; what cannot be looked at is an error, never silence.
 func (s Scope) Take(ctx context.Context) (Snapshot, error) {
@@ -328,7 +335,31 @@ func (s Scope) paths(context.Context) ([]string, error) {
 		}
 	}
 	notes, err := filepath.Glob(filepath.Join(cniCache, s.Place.Bridge+"-*"))
-	return append(lines, notes...), err
+	overdue, err2 := s.overdue()
+	return append(append(lines, notes...), overdue...), errors.Join(err, err2)
+}
+
+// overdue are the notes on logs that podd should have removed by now, or does not
+// mean to within the time that it keeps them.
+func (s Scope) overdue() ([]string, error) {
+	if s.Graves == "" {
+		return nil, nil
+	}
+	notes, err := filepath.Glob(filepath.Join(s.Graves, "*"))
+	var lines []string
+	for _, note := range notes {
+		text, err := os.ReadFile(note)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		var stone struct{ Due time.Time }
+		if err := errors.Join(err, json.Unmarshal(text, &stone)); err != nil {
+			lines = append(lines, fmt.Sprintf("%s: %v", note, err))
+		} else if wait := time.Until(stone.Due); wait < 0 || wait > logsStay {
+			lines = append(lines, fmt.Sprintf("%s, due %v", note, stone.Due))
+		}
+	}
+	return lines, err
 }
 
 func within(path, dir string) bool { return path == dir || strings.HasPrefix(path, dir+"/") }

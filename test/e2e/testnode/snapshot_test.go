@@ -2,6 +2,8 @@ package testnode
 
 import (
 	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -26,10 +28,37 @@ func aPlace(t *testing.T) *Place {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = place.Release() })
+	if err := place.Sweep(); err != nil { // what a run that was killed left
+		t.Fatal(err)
+	}
 	if err := os.MkdirAll(place.Dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	return place
+}
+
+// TestWhoTakesAPlaceEndsWhatItsKilledHolderLeft: it had its directory elsewhere.
+func TestWhoTakesAPlaceEndsWhatItsKilledHolderLeft(t *testing.T) {
+	place := aPlace(t)
+	cmd := exec.Command("/bin/sh", "-c", "sleep 4714; :", place.Dir+"/run")
+	cmd.Args[0] = "podd"
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+
+	next := *place // with the same lock, as after a kill
+	next.Dir = filepath.Join(t.TempDir(), "0")
+	if err := next.succeed(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err == nil || cmd.ProcessState.Success() {
+		t.Errorf("the process of the last holder ended with %v, want it killed", err)
+	}
+	if _, err := os.Stat(place.Dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the last holder's directory: %v, want it gone", err)
+	}
 }
 
 // TestALeakOfEachKindIsFound makes one thing of each kind that a pod might
@@ -38,6 +67,7 @@ func aPlace(t *testing.T) *Place {
 func TestALeakOfEachKindIsFound(t *testing.T) {
 	place := aPlace(t)
 	scope := Scope{Place: place, LeaseDir: filepath.Join(place.Dir, "leases"), Paths: []string{filepath.Join(place.Dir, "pods")}, Mine: []int{os.Getpid()}}
+	scope.Graves = filepath.Join(place.Dir, "graves")
 	var err error
 	if scope.Ports, err = watchPorts(t.Context(), place.Bridge); err != nil {
 		t.Fatal(err)
@@ -61,6 +91,15 @@ func TestALeakOfEachKindIsFound(t *testing.T) {
 		{KindPath, "/pods/uid-7", func(t *testing.T) func() {
 			return leakFile(t, filepath.Join(place.Dir, "pods", "uid-7", "etc-hosts"), "")
 		}},
+		{KindPath, "/graves/uid-7.json, due", func(t *testing.T) func() {
+			return leakFile(t, filepath.Join(scope.Graves, "uid-7.json"), aStone(-time.Second))
+		}},
+		{KindPath, "/graves/uid-8.json, due", func(t *testing.T) func() {
+			return leakFile(t, filepath.Join(scope.Graves, "uid-8.json"), aStone(time.Hour))
+		}},
+		{KindPath, "/graves/uid-9.json", func(t *testing.T) func() {
+			return leakFile(t, filepath.Join(scope.Graves, "uid-9.json"), "{")
+		}},
 	} {
 		t.Run(leak.kind, func(t *testing.T) {
 			before := take(t, scope)
@@ -80,6 +119,22 @@ func TestALeakOfEachKindIsFound(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestLogsThatStayForShippersAreNoLeak: podd keeps those of a gone pod for a minute.
+func TestLogsThatStayForShippersAreNoLeak(t *testing.T) {
+	place := aPlace(t)
+	scope := Scope{Place: place, LeaseDir: filepath.Join(place.Dir, "leases"), Graves: filepath.Join(place.Dir, "graves")}
+	before := take(t, scope)
+	leakFile(t, filepath.Join(scope.Graves, "uid-7.json"), aStone(logsStay/2))
+	if left := Left(before, take(t, scope)); len(left) != 0 {
+		t.Errorf("got %q, want nothing", left)
+	}
+}
+
+// aStone is podd's note on logs that go after so long.
+func aStone(after time.Duration) string {
+	return fmt.Sprintf(`{"namespace":"default","name":"a","uid":"uid-7","due":%q}`, time.Now().Add(after).Format(time.RFC3339Nano))
 }
 
 // TestAMountOnAMountIsFound: the one below hides it from whoever asks by name only.
@@ -184,8 +239,8 @@ func leakFallenVeth(t *testing.T, scope Scope) func() {
 	err := Poll(t.Context(), time.Millisecond, func() error {
 		scope.Ports.mu.Lock()
 		defer scope.Ports.mu.Unlock()
-		if len(scope.Ports.known) == 0 {
-			return errors.New("nothing was noted")
+		if scope.Ports.known[veth.Index] != veth.Name {
+			return errors.New("it was not noted")
 		}
 		return scope.Ports.err
 	})
