@@ -55,6 +55,7 @@ func TestSequences(t *testing.T) {
 		"up and down again and again":          {"false 9*", "false 3 | true 0.1 | false 5 | true 0.1 | false 5*", []string{"sequence x: (none) | #0 false after #0 true", "sequence x: (none) | #0 false after #0 true, at the end", "entries of x: #0 false: 1 | #0 false: 3", "entries of x: #0 true: 0 | #0 true: 2"}},
 		"down for a blink":                     {"true 9*", "true 3 | false 0.1 | true 5*", []string{"sequence x: (none) | #0 true after #0 false, at the end", "entries of x: #0 true: 1 | #0 true: 2"}},
 		"down for a blink before a restart":    {"false 3 | true 9 | 1~true 3*", "false 3 | true 9 | false 1 | 1~true 3*", nil},
+		"down on both sides after a restart":   {"true 9 | 1~true 1 | 1~false 3 | 1~true 3*", "true 9 | 1~false 3 | 1~true 3*", []string{"entries of x: #1 true: 2 | #1 true: 1"}},
 		"down for longer before a restart":     {"false 3 | true 9 | 1~true 3*", "false 3 | true 9 | false 8 | 1~true 3*", []string{"sequence x: (none) | #0 false after #0 true", "entries of x: #0 false: 1 | #0 false: 2"}},
 		"down, and no restart":                 {"false 3 | true 9*", "false 3 | true 9 | false 1 | true 3*", []string{"sequence x: (none) | #0 true after #0 false, at the end", "entries of x: #0 false: 1 | #0 false: 2", "entries of x: #0 true: 1 | #0 true: 2"}},
 		"a flap of the kubelet's":              {"true 3 | false 1 | true 3*", "true 9*", []string{"sequence x: #0 true after #0 false, at the end | (none)", "entries of x: #0 true: 2 | #0 true: 1"}},

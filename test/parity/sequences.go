@@ -109,17 +109,19 @@ func betweenLives(spans []Span, i int) bool {
 // lives, and one that was down between two of them. A container that was down
 // within a life is nothing to miss.
 func unseen(spans, other []Span) []Span {
-	shown := map[string]int{}
+	shown, there := map[string]int{}, map[string]int{}
 	for _, s := range spans {
 		shown[s.State]++
+	}
+	for _, s := range other {
+		there[s.State]++
 	}
 	missed := func(i int) bool {
 		s := spans[i]
 		if i > 0 && !s.Last && s.For < between && down.MatchString(s.key()) && betweenLives(spans, i) {
-			return true
+			return there[s.State] < shown[s.State] // else the other side has not missed it
 		}
-		there := slices.ContainsFunc(other, func(o Span) bool { return o.State == s.State })
-		return !s.lasted() && up.MatchString(s.State) && shown[s.State] == 1 && !there
+		return !s.lasted() && up.MatchString(s.State) && shown[s.State] == 1 && there[s.State] == 0
 	}
 	var all []Span
 	for i, s := range spans {
