@@ -154,10 +154,10 @@ func (c *chaos) say(format string, args ...any) {
 	switch words[0] {
 	case "late-sandbox":
 		c.disk.Lock()
-		_, known := c.report[words[1]]
+		report := c.report[words[1]]
 		c.disk.Unlock()
-		if !known || c.podd == nil {
-			return
+		if report.StartTime.IsZero() || c.podd == nil {
+			return // podd never began to make the pod
 		}
 	case "hang":
 		if c.hang[words[1]+" "+words[2]] != nil {

@@ -19,6 +19,7 @@ type found struct {
 // recover lists what runs, as often as it takes.
 func (a *Agent) recover(ctx context.Context, out chan<- found) {
 	for try := 0; ctx.Err() == nil; try++ {
+		asked := time.Now()
 		glances, err := a.cfg.Observer.Glance(ctx)
 		select {
 		case out <- found{glances, err}:
@@ -32,7 +33,7 @@ func (a *Agent) recover(ctx context.Context, out chan<- found) {
 		if try%60 == 0 {
 			a.log.Warn("waiting for the runtime to list its pods", "error", err, "retry_in", delay)
 		}
-		sleep(ctx, delay)
+		sleep(ctx, delay-time.Since(asked)) // who had to wait for the answer asks again at once
 	}
 }
 
@@ -52,15 +53,21 @@ func (a *Agent) recoverWith(f found) {
 }
 
 // reportAway tells of pods that wait for a runtime which has never answered:
-// nothing is known of them but that they are wanted.
+// nothing is known of them but that they are wanted, and which of them have ended.
 func (a *Agent) reportAway() {
 	if a.away == nil {
 		return
 	}
 	now := time.Now()
 	for _, d := range a.wanted {
-		waiting := waitingAll(d.Pod, a.away.Error())
-		a.cfg.Status.Report(pod.Report{Desired: d, Observed: pod.Observed{UID: d.UID(), At: now}, Waiting: waiting, StartTime: now, At: now})
+		r := pod.Report{Desired: d, Observed: pod.Observed{UID: d.UID(), At: now}, At: now}
+		if k, ended := a.ends.of(d.UID()); ended {
+			r.Observed, r.StartTime = k.complete(r.Observed), k.StartTime
+			r.Failed, r.Reason, r.Message = k.Reason != "", k.Reason, k.Message
+		} else {
+			r.Unseen, r.Waiting = true, waitingAll(d.Pod, a.away.Error())
+		}
+		a.cfg.Status.Report(r)
 	}
 }
 

@@ -34,6 +34,9 @@ func (o Options) Compute(r pod.Report, previous v1.PodStatus) v1.PodStatus {
 		return *previous.DeepCopy()
 	}
 	c := computation{options: o, report: r, pod: r.Desired.Pod, previous: previous.DeepCopy()}
+	if r.Unseen {
+		return c.unseen()
+	}
 	if c.refused() {
 		return c.refusal()
 	}
@@ -62,6 +65,19 @@ func (o Options) Compute(r pod.Report, previous v1.PodStatus) v1.PodStatus {
 	c.limitMessages(&s)
 	c.conditions(&s)
 	return s
+}
+
+// unseen is the status of a pod of which nothing is known yet, as the kubelet
+// shows a static pod until it has looked: no condition says what may not be so, and
+// nobody can tell since when.
+func (c *computation) unseen() v1.PodStatus {
+	return v1.PodStatus{
+		ObservedGeneration:    c.pod.Generation,
+		Phase:                 v1.PodPending,
+		QOSClass:              pod.QOSClass(c.pod),
+		InitContainerStatuses: c.containers(c.pod.Spec.InitContainers, nil, kindInit),
+		ContainerStatuses:     c.containers(c.pod.Spec.Containers, nil, kindRegular),
+	}
 }
 
 // computation is the state of one Compute: its arguments, under short names.

@@ -2,6 +2,7 @@ package status
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -201,5 +202,38 @@ func TestAnUpdateOfThePodIsTakenUp(t *testing.T) {
 		if got := w.Pod("u1"); got.ResourceVersion != changed.ResourceVersion || got.Generation != changed.Generation || !got.DeletionTimestamp.Equal(changed.DeletionTimestamp) {
 			t.Errorf("%s: got %s, %d, %v", name, got.ResourceVersion, got.Generation, got.DeletionTimestamp)
 		}
+	}
+}
+
+// A runtime that answers late after a restart of podd must not make a pod that ran
+// on look as if it had stopped meanwhile, nor as if it had just become ready.
+func TestAPodThatWasNotSeenYetIsNotUnready(t *testing.T) {
+	seen := aScene(with("a", running(0, 2)), func(s *scene) {
+		s.spec().Containers[0].ReadinessProbe = &v1.Probe{}
+		s.Probes = pod.ProbeResults{"a": {ContainerID: "a-0", Ready: pod.ProbeSucceeded}}
+	})
+	want := NewWriter(Config{})
+	want.Report(seen)
+
+	w := NewWriter(Config{})
+	unseen := seen
+	unseen.Unseen, unseen.Observed, unseen.Probes = true, pod.Observed{UID: seen.Desired.UID()}, nil
+	unseen.StartTime, unseen.At = at(80), at(80)
+	unseen.Waiting = map[string]pod.Waiting{"a": {Reason: ReasonContainerCreating, Message: "the runtime is away"}}
+	w.Report(unseen)
+	got := w.Pod("u1").Status
+	if cs := got.ContainerStatuses; got.Phase != v1.PodPending || len(got.Conditions) > 0 || got.StartTime != nil ||
+		len(cs) != 1 || cs[0].State.Waiting == nil || cs[0].State.Waiting.Message != "the runtime is away" {
+		t.Errorf("before the first look: got %+v, want Pending with a container that waits, no conditions and no start", got)
+	}
+	watch := w.Watch()
+	defer watch.Close()
+	w.Report(unseen)
+	if changed := watch.Take(); len(changed) > 0 {
+		t.Errorf("the same again was told as news: %v", changed)
+	}
+	w.Report(seen)
+	if got, want := w.Pod("u1").Status, want.Pod("u1").Status; !reflect.DeepEqual(got, want) {
+		t.Errorf("after the first look: got\n%+v\nwant, as without the wait,\n%+v", got, want)
 	}
 }

@@ -1,8 +1,8 @@
 // Command testsum runs "go test -json ARGS…" and prints what a person wants of
 // it: a line for each package, and everything that a failed test said. Counts
-// are kept in the file -total over several runs; -sum prints them as two lines,
-// "N tests passed, N failed, N skipped", and the same of the cases (subtests)
-// within them, and fails if any test did. Without root it fails too, since what
+// are kept in the file -total over several runs; -sum prints those of the cases
+// (subtests) and then, as its last line, "N passed, N failed, N skipped", the tests
+// that they are within, and fails if any did. Without root it fails too, since what
 // needs root was skipped: that is no pass.
 package main
 
@@ -139,7 +139,7 @@ func run() error {
 	all := load(*total)
 	if *sum {
 		os.Remove(*total)
-		fmt.Printf("tests: %v\ncases within them: %v\n", all, deref(all.Cases))
+		fmt.Printf("cases within the tests: %v\n%v\n", deref(all.Cases), all)
 		return verdict(all, os.Geteuid() == 0)
 	}
 	cmd := exec.Command("go", append([]string{"test", "-json"}, flag.Args()...)...)

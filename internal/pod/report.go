@@ -52,6 +52,9 @@ type Report struct {
 	Phase    Phase
 	Observed Observed
 	Probes   ProbeResults
+	// Unseen says that the runtime has not been asked about the pod yet: nothing is
+	// known but that it is wanted, perhaps it has run for days.
+	Unseen bool
 	// Waiting, by container name, for containers that do not run but will.
 	Waiting map[string]Waiting
 	// Starting are containers, by ID, whose postStart hook is under way: the

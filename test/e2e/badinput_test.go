@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
@@ -103,6 +104,41 @@ func TestAHostPathOfTheWrongTypeIsNamed(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(path, "mine")); err != nil {
 		t.Errorf("the data of the hostPath after the pod's end: %v", err)
 	}
+}
+
+// TestAnOrderIsHeardRightAfterAFailedRound: a worker was deaf for a second after it
+// had failed, also to its pod's removal and to an edit.
+func TestAnOrderIsHeardRightAfterAFailedRound(t *testing.T) {
+	e := begin(t)
+	failing := func(name string) string {
+		text := e.resting(name) + "  - name: thing\n    hostPath: {path: " + e.podd.Dir + "/no/such/dir, type: Directory}\n"
+		return strings.Replace(text, "mountPath: /out}]", "mountPath: /out}, {name: thing, mountPath: /thing}]", 1)
+	}
+	const times = 5
+	var removals, edits time.Duration
+	for i := range times {
+		name := fmt.Sprint("unwanted", i)
+		e.write(name+".yaml", failing(name))
+		e.event(name, "FailedMount", "no/such/dir")
+		at := time.Now()
+		e.remove(name + ".yaml")
+		e.eventually("the pod goes", func(ctx context.Context) error {
+			if _, err := e.pod(ctx, name); err == nil {
+				return errors.New("it is there")
+			}
+			return nil
+		})
+		removals += time.Since(at)
+	}
+	for i := range times {
+		name := fmt.Sprint("mended", i)
+		e.write(name+".yaml", failing(name))
+		e.event(name, "FailedMount", "no/such/dir")
+		at := e.write(name+".yaml", e.resting(name))
+		edits += e.mark(name).Sub(at)
+	}
+	e.atMost(fmt.Sprintf("%d removals, each right after a failed round,", times), removals, 2*times)
+	e.atMost(fmt.Sprintf("%d edits, each right after a failed round, until the pod ran,", times), edits, 4*times)
 }
 
 // TestWithoutANetworkConfigurationPoddSaysSo: readiness is false with a
