@@ -100,6 +100,8 @@ type Recorder interface {
 	Event(p *v1.Pod, eventType, reason, message string)
 	// ContainerEvent is Event for one container of the pod.
 	ContainerEvent(p *v1.Pod, container, eventType, reason, message string)
+	// Gone says that nothing more happens to a pod.
+	Gone(uid pod.UID)
 }
 
 // Probes asks containers how they are.

@@ -349,6 +349,9 @@ func (n *node) Report(r pod.Report) {
 	n.status[r.Desired.Pod.Name] = status.Options{}.Compute(r, n.status[r.Desired.Pod.Name])
 }
 
+// Gone implements Recorder.
+func (n *node) Gone(pod.UID) {}
+
 func (n *node) ContainerEvent(p *v1.Pod, _, eventType, reason, message string) {
 	n.Event(p, eventType, reason, message)
 }

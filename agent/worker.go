@@ -128,6 +128,7 @@ func (w *worker) run(ctx context.Context) {
 		w.agent.cfg.Images.Forget(w.uid)
 		w.agent.cfg.Probes.Forget(w.uid)
 		w.agent.cfg.Status.Forget(w.uid)
+		w.agent.cfg.Events.Gone(w.uid)
 		w.count(pod.Observed{})
 	}
 }

@@ -9,8 +9,8 @@
 //
 //   - Bounded: at most Config.Max events, at most Config.MaxPerPod of one pod,
 //     at most MaxMessage bytes of message each. When a pod reaches its bound its
-//     own oldest event goes; when all are reached, the oldest of the pod that
-//     has most.
+//     own oldest event goes; when all are reached, the oldest of pods that are
+//     gone, or else of the pod that has most.
 //   - A repeat (same object, type, reason and message) is no new event: its
 //     count and last time grow.
 //   - Of one object and reason nine messages are told each by itself; further

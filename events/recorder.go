@@ -66,6 +66,7 @@ type history struct {
 	// fresh allows new events by what they are about; lines allows log lines.
 	fresh map[about]*bucket
 	lines bucket
+	gone  bool
 }
 
 type entry struct {
@@ -159,6 +160,7 @@ func (r *Recorder) record(object v1.ObjectReference, eventType, reason, message 
 
 // addLocked counts a repeat or keeps a new event; nil for one too many.
 func (r *Recorder) addLocked(h *history, object v1.ObjectReference, eventType, reason, message string, now time.Time) *entry {
+	h.gone = false
 	k := kind{object.Namespace, object.Name, eventType, reason}
 	combined := h.alikeLocked(k, message, now)
 	if combined {
@@ -218,19 +220,39 @@ func (r *Recorder) event(object v1.ObjectReference, eventType, reason, message s
 	}
 }
 
-// makeRoomLocked drops the oldest event of the pod that has most, so that a pod
-// with few events keeps them whatever the others do. Among equals the pod whose
-// oldest event is oldest loses it.
+// Gone says that nothing more happens to a pod: its events are the first to go when
+// there is no room for others'. An event after all takes that back.
+func (r *Recorder) Gone(uid pod.UID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if h := r.pods[uid]; h != nil {
+		h.gone = true
+	}
+}
+
+// makeRoomLocked drops the oldest event of pods that are gone, or else of the pod
+// that has most, so that a pod with few events keeps them whatever the others do.
+// Among equals the pod whose oldest event is oldest loses it.
 func (r *Recorder) makeRoomLocked() {
 	var uid pod.UID
-	var most *history
+	var loser *history
 	for u, h := range r.pods {
-		if most == nil || len(h.events) > len(most.events) ||
-			len(h.events) == len(most.events) && h.events[0].seq < most.events[0].seq {
-			uid, most = u, h
+		if loser == nil || h.before(loser) {
+			uid, loser = u, h
 		}
 	}
-	r.dropOldestLocked(uid, most)
+	r.dropOldestLocked(uid, loser)
+}
+
+// before says which of two pods is the first to lose an event.
+func (h *history) before(other *history) bool {
+	switch {
+	case h.gone != other.gone:
+		return h.gone
+	case !h.gone && len(h.events) != len(other.events):
+		return len(h.events) > len(other.events)
+	}
+	return h.events[0].seq < other.events[0].seq
 }
 
 func (r *Recorder) dropOldestLocked(uid pod.UID, h *history) {

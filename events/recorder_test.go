@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -65,6 +66,34 @@ func TestOnePodCannotPushOutOthers(t *testing.T) {
 	loud := r.List(Filter{Name: "loud"})
 	if len(loud) < 14 || loud[len(loud)-1].Message != "time 24" {
 		t.Errorf("the loud pod has %d events, the last %q; want its newest", len(loud), loud[len(loud)-1].Message)
+	}
+}
+
+// On a node with many short pods, those that are gone must not cost one that starts
+// its first events.
+func TestPodsThatAreGoneMakeRoomFirst(t *testing.T) {
+	r := New(Config{Max: 10, Log: slog.New(slog.DiscardHandler)})
+	record := func(name string, reasons ...string) {
+		for _, reason := range reasons {
+			r.Event(aPod(name), v1.EventTypeNormal, reason, "because of "+reason)
+		}
+	}
+	for _, name := range []string{"a", "b", "c", "d", "e"} {
+		record(name, "Started", "Killing")
+		if name != "c" {
+			r.Gone(aPod(name).UID)
+		}
+	}
+	record("new", "Scheduled", "Pulled", "Created", "Started")
+	record("d", "Started") // it is back
+	record("c", "Ended")
+	var got []string
+	for _, e := range r.List(Filter{}) {
+		got = append(got, e.InvolvedObject.Name+" "+e.Reason)
+	}
+	want := []string{"c Started", "c Killing", "d Killing", "e Killing", "new Scheduled", "new Pulled", "new Created", "new Started", "d Started", "c Ended"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got\n%v, want\n%v", got, want)
 	}
 }
 
