@@ -225,6 +225,6 @@ func (noVolumes) Strays(pod.UID, []string) ([]string, error)             { retur
 func (noVolumes) Leftover(context.Context, []pod.UID) ([]pod.UID, error) { return nil, nil }
 func (noVolumes) RemoveLogs(*v1.Pod) error                               { return nil }
 func (noVolumes) Event(p *v1.Pod, eventType, reason, message string)     {}
-func (noVolumes) Gone(pod.UID) {}
+func (noVolumes) Gone(pod.UID)                                           {}
 func (noVolumes) ContainerEvent(p *v1.Pod, container, eventType, reason, message string) {
 }

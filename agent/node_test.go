@@ -349,8 +349,13 @@ func (n *node) Report(r pod.Report) {
 	n.status[r.Desired.Pod.Name] = status.Options{}.Compute(r, n.status[r.Desired.Pod.Name])
 }
 
-// Gone implements Recorder.
-func (n *node) Gone(pod.UID) {}
+// Gone implements Recorder: scripts see it as an event.
+func (n *node) Gone(uid pod.UID) {
+	n.disk.Lock()
+	defer n.disk.Unlock()
+	name, _, _ := strings.Cut(string(uid), "-")
+	n.events[name+" Gone"]++
+}
 
 func (n *node) ContainerEvent(p *v1.Pod, _, eventType, reason, message string) {
 	n.Event(p, eventType, reason, message)
