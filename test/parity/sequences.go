@@ -11,8 +11,13 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// blink is how long a state must last that both sides have to show.
-const blink = 2500 * time.Millisecond
+// blink is how long a state of podd's must last that the kubelet has to show, too,
+// and late that of the kubelet's that podd has to show: what podd passes through in
+// a moment the kubelet shows from one look to another, seconds on a busy machine.
+const (
+	blink = 2500 * time.Millisecond
+	late  = 3 * blink
+)
 
 // passing are the states that a pod may pass through unseen: the kubelet looks
 // once a second, podd when something happens. Any other state (an end of the pod,
@@ -46,7 +51,8 @@ func compareSpans(axis string, a, b []Span) []pair {
 	}
 	for side, spans := range [][]Span{a, b} {
 		for i, s := range spans {
-			if paired[side][i] || !s.lasted() && passing.MatchString(s.State) {
+			brief := !s.Last && s.For < []time.Duration{late, blink}[side]
+			if paired[side][i] || brief && passing.MatchString(s.State) {
 				continue
 			}
 			p := pair{"sequence " + axis, none, none}
@@ -90,7 +96,7 @@ var down = regexp.MustCompile(`^(#\d+ )?(False( ContainersNotReady)?|false|Pendi
 
 // between is how long that may last unseen: the kubelet makes a whole restart in
 // one go, stop included, and shows nothing of it.
-const between = 3 * blink
+const between = late
 
 // lives is the number of restarts that a state begins with.
 func lives(s Span) string {
