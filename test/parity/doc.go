@@ -40,8 +40,8 @@
 // shows what it saw: a state that lasted less may never be shown, another is shown
 // late and for longer than it was; podd shows what happens when it happens. So:
 //
-//   - What was shown for blink (2.5 s) or longer, or stands at the end, is in both
-//     sequences, in the same order.
+//   - What was shown for blink (2.5 s) or longer by podd, for three times as long by
+//     the kubelet, or stands at the end, is in both sequences, in the same order.
 //   - What was shown for less may be missing on the other side if it is a state
 //     that pods pass through (see passing): never an end of the pod, never a
 //     reason that upstream has not.
