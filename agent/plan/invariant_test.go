@@ -195,10 +195,10 @@ func (w *chaos) check(t *testing.T, step plan.Step) {
 	if w.in.Phase <= pod.PhaseRunning && w.in.Over && !step.Over {
 		t.Fatalf("a pod that had run to its end is not over any more: %s", describe(step))
 	}
-	w.in.Over = w.in.Over || step.Over
 	if step.Over && step.End == nil && !w.in.Over && !w.hasRun() {
 		t.Fatalf("a pod is given up and nothing says so: %+v", w.in.Observed)
 	}
+	w.in.Over = w.in.Over || step.Over
 	if step.End != nil && (step.CreateSandbox || len(step.Start) > 0) {
 		t.Fatalf("a pod that was ended (%s) goes on: %s", step.End.Reason, describe(step))
 	}
