@@ -1,0 +1,17 @@
+// Package bytesize writes sizes for people, as the kubelet does.
+package bytesize
+
+import "fmt"
+
+// Format writes a number of bytes in the largest unit of B, KiB, MiB, GiB and TiB
+// of which it has at least one, with one decimal.
+func Format(bytes int64) string {
+	if bytes < 1<<10 {
+		return fmt.Sprintf("%d B", bytes)
+	}
+	v, unit := float64(bytes)/(1<<10), 0
+	for v >= 1<<10 && unit < 3 {
+		v, unit = v/(1<<10), unit+1
+	}
+	return fmt.Sprintf("%.1f %ciB", v, "KMGT"[unit])
+}

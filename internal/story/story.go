@@ -1,0 +1,147 @@
+// Package story is the language of podd's test scripts: the agent's stories in
+// simulated time (agent/testdata) and the parity scenarios on a real node
+// (test/parity/scenarios). A script stands before the files of a txtar archive,
+// one command a line, as in the scripts of cmd/go, whose engine, rsc.io/script,
+// plays it: blanks separate words, single quotes keep them together, # begins a
+// comment, and a command after ! must fail, one after ? may.
+//
+// What a script can do is its player's matter, but two words mean the same
+// everywhere: sleep lets time pass, and wait waits until something holds.
+package story
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"rsc.io/script"
+)
+
+// Word is a command.
+type Word struct {
+	// Args are its arguments for people; those before the first bracket must be there.
+	Args string
+	// Do carries it out. It may block; the context is the player's.
+	Do func(ctx context.Context, args []string) error
+}
+
+// ErrStop is what a Word's Do returns to end the story well.
+var ErrStop = errors.New("the story ends here")
+
+// Player plays scripts that have the same words, one after the other: not from
+// several goroutines.
+type Player struct {
+	engine *script.Engine
+	state  *script.State
+}
+
+// NewPlayer is a Player until the context is done.
+func NewPlayer(ctx context.Context, words map[string]Word) (*Player, error) {
+	engine := &script.Engine{Cmds: make(map[string]script.Cmd, len(words))}
+	for called, w := range words {
+		engine.Cmds[called] = w.command()
+	}
+	state, err := script.NewState(ctx, "/", []string{})
+	return &Player{engine, state}, err
+}
+
+// Play plays a script to its end or to the first command that fails, which the
+// error names with its line, in simulated time too. name stands for the file.
+func (p *Player) Play(name, text string) error {
+	return p.engine.Execute(p.state, name, bufio.NewReader(strings.NewReader(text)), io.Discard)
+}
+
+// Play plays one script.
+func Play(ctx context.Context, name, text string, words map[string]Word) error {
+	p, err := NewPlayer(ctx, words)
+	if err != nil {
+		return err
+	}
+	return p.Play(name, text)
+}
+
+func (w Word) command() script.Cmd {
+	required, _, _ := strings.Cut(w.Args, "[")
+	least := len(strings.Fields(required))
+	return script.Command(script.CmdUsage{Args: w.Args}, func(s *script.State, args ...string) (script.WaitFunc, error) {
+		if len(args) < least {
+			return nil, fmt.Errorf("wants %s", w.Args)
+		}
+		err := w.Do(s.Context(), args)
+		if errors.Is(err, ErrStop) {
+			return script.Stop().Run(s)
+		}
+		return nil, err
+	})
+}
+
+// Sleep is the word sleep: time passes.
+var Sleep = Word{Args: "DURATION", Do: func(ctx context.Context, args []string) error {
+	d, err := time.ParseDuration(args[0])
+	if err != nil {
+		return err
+	}
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}}
+
+// DefaultWait is how long a wait takes at most that does not say.
+const DefaultWait = 30 * time.Second
+
+// Watch is what the word wait asks.
+type Watch struct {
+	// Missing says which of the terms do not hold now, and what is there instead;
+	// empty if all do. An error ends the wait.
+	Missing func(ctx context.Context, terms []string) (string, error)
+	// Next blocks until it is worth to look again, or the context is done.
+	Next func(ctx context.Context)
+}
+
+// Word is the word wait: "wait TERM… [within 30s]" returns when all terms hold at
+// one look, and fails when they never did in that time.
+func (w Watch) Word(args string) Word {
+	return Word{Args: args + " [within DURATION]", Do: func(ctx context.Context, args []string) error {
+		terms, within, err := Within(args)
+		if err != nil {
+			return err
+		}
+		return w.Until(ctx, within, terms)
+	}}
+}
+
+// Within takes the "within 30s" off the end of a wait's arguments.
+func Within(args []string) (terms []string, within time.Duration, err error) {
+	n := len(args) - 2
+	if n < 0 || args[n] != "within" {
+		return args, DefaultWait, nil
+	}
+	within, err = time.ParseDuration(args[n+1])
+	return args[:n], within, err
+}
+
+// Until blocks until all terms hold, and fails when they never did within that
+// time.
+func (w Watch) Until(ctx context.Context, within time.Duration, terms []string) error {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	for {
+		missing, err := w.Missing(ctx, terms)
+		switch {
+		case err == nil && missing == "":
+			return nil
+		case ctx.Err() != nil:
+			return fmt.Errorf("not within %v: %s", within, missing)
+		case err != nil:
+			return err
+		}
+		w.Next(ctx)
+	}
+}
