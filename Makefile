@@ -54,8 +54,9 @@ check: ## format, vet and lint
 	@cd test/parity && ../../build/staticcheck ./...
 
 # Tests that change the machine (network, cgroups, mounts) run one package at a
-# time. A stage that fails does not keep the next from running: the counts, and
-# the file FAILED for what is not even a count, decide at the end.
+# time, beside those that use little of it but its processors. A stage that fails
+# does not keep the next from running: the counts, and the file FAILED for what is
+# not even a count, decide at the end.
 #
 # The timeouts are for what hangs: no machine is too slow for them. Virtual
 # machines get what their own boot tells (test/vm). Where a test runs podd itself,
@@ -68,13 +69,12 @@ testsum = PODD_TEST_BINARY=$(CURDIR)/build/podd $(GO) run ./hack/testsum -total 
 test: build runtime check ## everything: check, unit tests with the race detector, real containers, virtual machines
 	@rm -f $(TOTAL) $(FAILED)
 	@$(call need,test); $(need_pods)
-	@echo "--- tests, with the race detector"
 	@[ "$$(id -u)" = 0 ] || echo "not root: what needs root is skipped, and this run will not count as passed" >&2
-	@CGO_ENABLED=1 $(testsum) -- -race -timeout 60m $$($(GO) list ./... | grep -v -e /test/e2e -e /test/vm$$) || touch $(FAILED)
-	@echo "--- tests against upstream: its functions, and its kubelet"
-	@$(MAKE) --no-print-directory parity-ci || touch $(FAILED)
-	@echo "--- tests on the real container runtime"
-	@$(testsum) -- -count=1 -timeout 90m ./test/e2e/... || touch $(FAILED)
+	@echo "--- tests with the race detector; beside them those on the real container runtime, then those against upstream's kubelet"
+	@{ $(testsum) -- -count=1 -timeout 90m ./test/e2e/... || touch $(FAILED); \
+		$(MAKE) --no-print-directory parity-ci || touch $(FAILED); } & \
+	CGO_ENABLED=1 $(testsum) -- -race -timeout 60m $$($(GO) list ./... | grep -v -e /test/e2e -e /test/vm$$) || touch $(FAILED); \
+	wait
 	@if [ -z "$(SKIP_VM)" ]; then \
 		echo "--- tests in virtual machines"; \
 		$(call need,test); $(need_vm); \

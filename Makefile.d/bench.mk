@@ -11,10 +11,15 @@ bench_probes = echo "five hundred probes a second"; \
 	PODD_BENCH=1 $(GO) test -count=1 -v -run TestAProbeCostsAQuarterMoreThanABareRequestAtMost ./cmd/podd >build/bench-probes.txt 2>&1 || status=1; \
 	grep -e "of a core" -e "^--- " build/bench-probes.txt || cat build/bench-probes.txt
 
+# What the worst manifests cost, in the same room: 10 MiB each.
+bench_inputs = echo "the worst manifests of 10 MiB"; \
+	PODD_BENCH=1 $(GO) test -count=1 -v -run TestNoInputCostsMoreThan300MiB ./cmd/podd >build/bench-inputs.txt 2>&1 || status=1; \
+	grep -e "of a processor" -e "want" -e "^--- " build/bench-inputs.txt || cat build/bench-inputs.txt
+
 .PHONY: bench
 bench: build runtime ## measure podd against the raw CRI calls and the kubelet (KUBELET=path, BENCH=--quick is short)
 	@$(call need,bench); $(need_pods)
 	@$(GO) build -o build/podd-bench ./cmd/podd-bench
-	@status=0; $(if $(findstring -only,$(BENCH)),,$(bench_probes);) \
+	@status=0; $(if $(findstring -only,$(BENCH)),,$(bench_probes); $(bench_inputs);) \
 	build/podd-bench -kubelet '$(KUBELET)' -report build/bench $(BENCH) || status=$$?; \
 	exit $$status

@@ -13,7 +13,7 @@ import (
 	"podd/internal/pod"
 )
 
-// Reasons for which a pod is refused, besides OutOf and the name of a resource;
+// Reasons for which a pod is rejected, besides OutOf and the name of a resource;
 // they are the status' reason.
 const (
 	ReasonSysctlForbidden    = "SysctlForbidden"
@@ -44,7 +44,7 @@ func Admit(n *Node, p *v1.Pod, others []*v1.Pod) pod.Verdict {
 	return appArmor(n, p)
 }
 
-func refuse(reason, format string, args ...any) pod.Verdict {
+func reject(reason, format string, args ...any) pod.Verdict {
 	return pod.Verdict{Reason: reason, Message: fmt.Sprintf(format, args...)}
 }
 
@@ -54,7 +54,7 @@ func sysctls(n *Node, p *v1.Pod) pod.Verdict {
 	}
 	for _, s := range p.Spec.SecurityContext.Sysctls {
 		if err := n.Sysctls.check(s.Name, p.Spec.HostNetwork, p.Spec.HostIPC); err != nil {
-			return refuse(ReasonSysctlForbidden, "forbidden sysctl: %v", err)
+			return reject(ReasonSysctlForbidden, "forbidden sysctl: %v", err)
 		}
 	}
 	return pod.Verdict{}
@@ -64,14 +64,14 @@ func sysctls(n *Node, p *v1.Pod) pod.Verdict {
 // kubelet, for selectors that were copied there.
 func osLabel(_ *Node, p *v1.Pod) pod.Verdict {
 	if os, ok := p.Labels[v1.LabelOSStable]; ok && os != runtime.GOOS {
-		return refuse(ReasonOSLabel, "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label")
+		return reject(ReasonOSLabel, "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label")
 	}
 	return pod.Verdict{}
 }
 
 func osField(_ *Node, p *v1.Pod) pod.Verdict {
 	if p.Spec.OS != nil && string(p.Spec.OS.Name) != runtime.GOOS {
-		return refuse(ReasonOS, "Failed to admit pod as the OS field doesn't match node OS")
+		return reject(ReasonOS, "Failed to admit pod as the OS field doesn't match node OS")
 	}
 	return pod.Verdict{}
 }
@@ -79,7 +79,7 @@ func osField(_ *Node, p *v1.Pod) pod.Verdict {
 func groupsPolicy(n *Node, p *v1.Pod) pod.Verdict {
 	sc := p.Spec.SecurityContext
 	if sc != nil && sc.SupplementalGroupsPolicy != nil && *sc.SupplementalGroupsPolicy == v1.SupplementalGroupsPolicyStrict && !n.StrictGroups {
-		return refuse(ReasonSupplementalGroups, "SupplementalGroupsPolicy=%s is not supported in this node", v1.SupplementalGroupsPolicyStrict)
+		return reject(ReasonSupplementalGroups, "SupplementalGroupsPolicy=%s is not supported in this node", v1.SupplementalGroupsPolicyStrict)
 	}
 	return pod.Verdict{}
 }
@@ -99,18 +99,18 @@ func general(n *Node, p *v1.Pod, others []*v1.Pod) pod.Verdict {
 		return preempt(p, others, short)
 	case len(short) > 0:
 		s := short[0]
-		return refuse(reasonInsufficient+string(s.name), "Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d",
+		return reject(reasonInsufficient+string(s.name), "Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d",
 			s.name, s.requested, s.used, s.capacity)
 	default:
 		return blocked[0]
 	}
 }
 
-// blockers are the refusals that no pre-emption helps against.
+// blockers are the rejections that no pre-emption helps against.
 func blockers(n *Node, p *v1.Pod, others []*v1.Pod) []pod.Verdict {
 	var all []pod.Verdict
 	predicate := func(name, why string) {
-		all = append(all, refuse(name, "Predicate %s failed: %s", name, why))
+		all = append(all, reject(name, "Predicate %s failed: %s", name, why))
 	}
 	node := &v1.Node{Spec: v1.NodeSpec{Taints: n.Taints}}
 	node.Name, node.Labels = n.Name, n.Labels
@@ -167,18 +167,18 @@ func tolerated(taint *v1.Taint, tolerations []v1.Toleration) bool {
 	return false
 }
 
-// appArmor refuses profiles that cannot be enforced.
+// appArmor rejects profiles that cannot be enforced.
 func appArmor(n *Node, p *v1.Pod) pod.Verdict {
 	profiles := appArmorProfiles(p)
 	if len(profiles) == 0 {
 		return pod.Verdict{}
 	}
 	if n.AppArmor != nil {
-		return refuse(ReasonAppArmor, "Cannot enforce AppArmor: %v", n.AppArmor)
+		return reject(ReasonAppArmor, "Cannot enforce AppArmor: %v", n.AppArmor)
 	}
 	for _, profile := range profiles {
 		if profile.Type == v1.AppArmorProfileTypeLocalhost && (profile.LocalhostProfile == nil || strings.TrimSpace(*profile.LocalhostProfile) == "") {
-			return refuse(ReasonAppArmor, "Cannot enforce AppArmor: invalid empty AppArmor profile name: %q", profile.Type)
+			return reject(ReasonAppArmor, "Cannot enforce AppArmor: invalid empty AppArmor profile name: %q", profile.Type)
 		}
 	}
 	return pod.Verdict{}

@@ -110,7 +110,7 @@ func TestAdmit(t *testing.T) {
 		"a taken port": {pod: with(aPod("a"), port(80, "")), others: []*v1.Pod{with(aPod("b"), port(80, "10.0.0.1"))},
 			reason: "NodePorts", message: "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports: " +
 				"host port 80/TCP is taken by pod default/b: give one of them another hostPort, or remove one"},
-		"all of IPv6 and an address":       {pod: with(aPod("a"), port(80, "::")), others: []*v1.Pod{with(aPod("b"), port(80, "10.0.0.1")), with(aPod("c"), port(80, "fd00::1"))}}, // once refused
+		"all of IPv6 and an address":       {pod: with(aPod("a"), port(80, "::")), others: []*v1.Pod{with(aPod("b"), port(80, "10.0.0.1")), with(aPod("c"), port(80, "fd00::1"))}}, // once rejected
 		"an address and all of IPv6":       {pod: with(aPod("a"), port(80, "fd00::1")), others: []*v1.Pod{with(aPod("b"), port(80, "::"))}},
 		"all of IPv6, twice":               {pod: with(aPod("a"), port(80, "::")), others: []*v1.Pod{with(aPod("b"), port(80, "::"))}, reason: "NodePorts"},
 		"all of IPv6 and all":              {pod: with(aPod("a"), port(80, "::")), others: []*v1.Pod{with(aPod("b"), port(80, ""))}, reason: "NodePorts"},
@@ -316,13 +316,13 @@ func TestSysctlsOfTheNode(t *testing.T) {
 	}
 }
 
-func TestGateCountsRefusals(t *testing.T) {
+func TestGateCountsRejections(t *testing.T) {
 	reg := prometheus.NewRegistry()
-	g := NewGate(aNode, reg)
+	g := NewGate(aNode(), reg)
 	g.Admit(tolerating(aPod("a", "example.com/gpu", "2")), nil)
 	g.Admit(tolerating(aPod("a", "cpu", "3")), nil)
 	g.Admit(tolerating(aPod("a")), nil)
-	want := `# HELP kubelet_admission_rejections_total Pods that were refused on this node, by reason; an extended resource counts as OutOfExtendedResources.
+	want := `# HELP kubelet_admission_rejections_total Pods that were rejected on this node, by reason; an extended resource counts as OutOfExtendedResources.
 # TYPE kubelet_admission_rejections_total counter
 kubelet_admission_rejections_total{reason="OutOfExtendedResources"} 1
 kubelet_admission_rejections_total{reason="OutOfcpu"} 1
@@ -332,14 +332,14 @@ kubelet_admission_rejections_total{reason="OutOfcpu"} 1
 	}
 }
 
-// Where AppArmor works, what asks for a profile without a name is refused.
+// Where AppArmor works, what asks for a profile without a name is rejected.
 func TestAppArmorWhereItWorks(t *testing.T) {
 	n := aNode()
 	n.AppArmor = nil
 	named, blank := "profile", " "
 	for name, tc := range map[string]struct {
-		profile v1.AppArmorProfile
-		refused bool
+		profile  v1.AppArmorProfile
+		rejected bool
 	}{
 		"the runtime's": {v1.AppArmorProfile{Type: v1.AppArmorProfileTypeRuntimeDefault}, false},
 		"a named one":   {v1.AppArmorProfile{Type: v1.AppArmorProfileTypeLocalhost, LocalhostProfile: &named}, false},
@@ -348,17 +348,17 @@ func TestAppArmorWhereItWorks(t *testing.T) {
 	} {
 		p := tolerating(aPod("a"))
 		p.Spec.SecurityContext = &v1.PodSecurityContext{AppArmorProfile: &tc.profile}
-		if got := Admit(n, p, nil); got.Admitted() == tc.refused {
+		if got := Admit(n, p, nil); got.Admitted() == tc.rejected {
 			t.Errorf("%s: got %q, %s", name, got.Reason, got.Message)
 		}
 		if got := Admit(aNode(), p, nil); got.Reason != ReasonAppArmor {
 			t.Errorf("%s where AppArmor does not work: got %q, %s", name, got.Reason, got.Message)
 		}
 	}
-	for value, refused := range map[string]bool{"localhost/profile": false, "localhost/": true, "unconfined": false} {
+	for value, rejected := range map[string]bool{"localhost/profile": false, "localhost/": true, "unconfined": false} {
 		p := tolerating(aPod("a"))
 		p.Annotations["container.apparmor.security.beta.kubernetes.io/c"] = value
-		if got := Admit(n, p, nil); got.Admitted() == refused {
+		if got := Admit(n, p, nil); got.Admitted() == rejected {
 			t.Errorf("annotation %q: got %q, %s", value, got.Reason, got.Message)
 		}
 	}

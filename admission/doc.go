@@ -7,7 +7,7 @@
 //	node name, host ports, taints (a critical pod may pre-empt others) ─► AppArmor
 //
 // Admit and AdmitResize are pure: they look at nothing but their arguments. Gate
-// puts the node's facts behind them and counts refusals.
+// puts the node's facts behind them and counts rejections.
 //
 // What the kubelet asks besides and podd does not need to: node-declared features
 // (each of them podd has), its feature gates, and pressure and shutdown of the
@@ -15,7 +15,7 @@
 //
 // Every static pod is critical to the kubelet, whatever its priority, and only a
 // pod of lower priority, both given, may be pre-empted by it. On a node without
-// an apiserver a pod that does not fit is therefore refused with
+// an apiserver a pod that does not fit is therefore rejected with
 // UnexpectedAdmissionError, not with OutOfcpu: no victims were found. podd says
 // the same.
 package admission

@@ -14,13 +14,13 @@ type metrics struct{ rejections *prometheus.CounterVec }
 func newMetrics(reg prometheus.Registerer) *metrics {
 	return &metrics{rejections: promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
 		Name: "kubelet_admission_rejections_total",
-		Help: "Pods that were refused on this node, by reason; an extended resource counts as OutOfExtendedResources.",
+		Help: "Pods that were rejected on this node, by reason; an extended resource counts as OutOfExtendedResources.",
 	}, []string{"reason"})}
 }
 
-// refused counts a refusal. Resources but for the four that every node has are
+// rejected counts a rejection. Resources but for the four that every node has are
 // named by users, or many, and would make a label without bound.
-func (m *metrics) refused(reason string) {
+func (m *metrics) rejected(reason string) {
 	if name, ok := strings.CutPrefix(reason, reasonInsufficient); ok {
 		switch v1.ResourceName(name) {
 		case v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage, v1.ResourcePods:

@@ -30,7 +30,7 @@ func preempt(p *v1.Pod, others []*v1.Pod, short []shortage) pod.Verdict {
 	}
 	victims, missing := choose(p, others, want)
 	if len(missing) > 0 {
-		return refuse(ReasonUnexpected, "Unexpected error while attempting to recover from admission failure: "+
+		return reject(ReasonUnexpected, "Unexpected error while attempting to recover from admission failure: "+
 			"preemption: error finding a set of pods to preempt: no set of running pods found to reclaim resources: %v%s", missing, inWords(short))
 	}
 	v := pod.Verdict{Message: "Waits for pods of lower priority to end"}

@@ -13,7 +13,7 @@ import (
 // of other pods, as Admit's.
 func AdmitResize(n *Node, desired, allocated *v1.Pod, others []*v1.Pod) pod.Verdict {
 	if n.Swap != nil && resizesSwap(n, desired, allocated) {
-		return refuse(v1.PodReasonInfeasible, "In-place resize of containers with swap is not supported.")
+		return reject(v1.PodReasonInfeasible, "In-place resize of containers with swap is not supported.")
 	}
 	v := Admit(n, desired, others)
 	if v.Reason != "" {

@@ -16,68 +16,74 @@ type everyPod struct{}
 
 func (everyPod) Admit(*v1.Pod, []*v1.Pod) pod.Verdict { return pod.Verdict{} }
 
-// refusal is why a wanted pod has no worker.
-type refusal struct {
+// rejection is why a wanted pod has no worker.
+type rejection struct {
 	pod.Verdict
 	since time.Time
 }
 
-// admits asks whether the node takes a pod now. What runs already, or has ended,
-// is never refused: it was admitted once, perhaps by an earlier podd.
-//
-// A refused pod is Failed. One of a file or an HTTP source, which nobody will
-// make anew, is asked about again whenever something on the node has ended or
-// changed; an apiserver's stays Failed, for its controller makes another.
-func (a *Agent) admits(d *pod.Desired) bool {
-	uid := d.UID()
-	before, refused := a.refusal(uid)
-	_, runs := a.orphans[uid]
-	if _, ended := a.ends.of(uid); !runs && !ended {
-		if refused && (!a.room || before.Reason != "" && d.Source == pod.SourceAPIServer) {
-			return false
-		}
-		if verdict := a.cfg.Admitter.Admit(d.Pod, a.others(uid)); !verdict.Admitted() {
-			a.refuse(d, before, verdict)
-			return false
-		}
+// candidate is what is known of a wanted pod without a worker.
+func (a *Agent) candidate(d *pod.Desired) plan.Candidate {
+	c := plan.Candidate{Desired: d}
+	_, c.Runs = a.orphans[d.UID()]
+	_, c.Ended = a.ends.of(d.UID())
+	if before, rejected := a.rejection(d.UID()); rejected {
+		c.Rejected = &before.Verdict
 	}
-	if a.unrefuse(uid) && before.Reason != "" {
+	return c
+}
+
+// admits says whether the node takes a candidate now; plan says when it is asked.
+func (a *Agent) admits(c plan.Candidate) bool {
+	d, uid := c.Desired, c.Desired.UID()
+	before, _ := a.rejection(uid)
+	switch c.Admission(a.room) {
+	case plan.Rejected:
+		return false
+	case plan.AskNode:
+		if verdict := a.cfg.Admitter.Admit(a.grantedBefore(d).Pod, a.others(uid)); !verdict.Admitted() {
+			a.reject(d, before, verdict)
+			return false
+		}
+	case plan.Admitted:
+	}
+	if a.forgetRejection(uid) && before.Reason != "" {
 		a.cfg.Status.Forget(uid) // it starts afresh
 	}
 	return true
 }
 
-// refuse tells of a refusal, once until it changes, or has those ended that the
+// reject tells of a rejection, once until it changes, or has those ended that the
 // pod is to replace.
-func (a *Agent) refuse(d *pod.Desired, before refusal, verdict pod.Verdict) {
+func (a *Agent) reject(d *pod.Desired, before rejection, verdict pod.Verdict) {
 	now := time.Now()
-	next := refusal{Verdict: verdict, since: before.since}
+	next := rejection{Verdict: verdict, since: before.since}
 	if next.since.IsZero() {
 		next.since = now
 	}
 	a.mu.Lock()
-	a.refused[d.UID()] = next
+	a.rejected[d.UID()] = next
 	a.mu.Unlock()
 	r := pod.Report{Desired: d, Observed: pod.Observed{UID: d.UID(), At: now}, StartTime: next.since, At: now}
 	if len(verdict.Preempt) > 0 {
 		for _, victim := range verdict.Preempt {
 			a.End(victim, preempting())
 		}
-		r.Waiting = waitingAll(d.Pod, "waiting for pods to end that make room for this one")
+		r.Waiting = waitingAll(d.Pod, "waiting for preempted pods to end")
 		a.cfg.Status.Report(r)
 		return
 	}
 	// The numbers in the message change with every pod that comes or goes.
 	if before.Reason != verdict.Reason {
 		a.cfg.Events.Event(d.Pod, v1.EventTypeWarning, verdict.Reason, verdict.Message)
-		a.log.Info("pod is refused", "pod", d.Name(), "uid", d.UID(), "reason", verdict.Reason, "message", verdict.Message)
+		a.log.Info("pod rejected", "pod", d.Name(), "uid", d.UID(), "reason", verdict.Reason, "message", verdict.Message)
 	}
 	r.Failed, r.Reason, r.Message = true, verdict.Reason, "Pod was rejected: "+verdict.Message
 	a.cfg.Status.Report(r)
 }
 
 // others are the pods that count against the node beside uid: all that have a
-// worker, until they are gone or have run to their end. Of a pod without a
+// worker, until they are gone or have completed. Of a pod without a
 // manifest only the name is known, and it does not count. Any goroutine may call
 // it.
 func (a *Agent) others(uid pod.UID) []*v1.Pod {
@@ -103,13 +109,13 @@ func (w *worker) counts() *v1.Pod {
 	if w.finished || len(w.mail.desired.Pod.Spec.Containers) == 0 {
 		return nil
 	}
-	if w.allocation.granted != nil {
-		return w.allocation.granted.Pod
+	if w.allocation.Granted != nil {
+		return w.allocation.Granted.Pod
 	}
 	return w.mail.desired.Pod
 }
 
-// finish notes whether the pod has run to its end; one that has makes room.
+// finish notes whether the pod has completed; one that has makes room.
 func (w *worker) finish(finished bool) {
 	w.mu.Lock()
 	changed := w.finished != finished
@@ -121,7 +127,7 @@ func (w *worker) finish(finished bool) {
 	}
 }
 
-// makeRoom has refused pods asked about again. Any goroutine may call it.
+// makeRoom has rejected pods asked about again. Any goroutine may call it.
 func (a *Agent) makeRoom() {
 	select {
 	case a.freed <- struct{}{}: // capacity 1
@@ -129,28 +135,28 @@ func (a *Agent) makeRoom() {
 	}
 }
 
-func (a *Agent) refusal(uid pod.UID) (r refusal, refused bool) {
+func (a *Agent) rejection(uid pod.UID) (r rejection, rejected bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	r, refused = a.refused[uid]
-	return r, refused
+	r, rejected = a.rejected[uid]
+	return r, rejected
 }
 
-// unrefuse forgets that a pod was refused, and says whether it was.
-func (a *Agent) unrefuse(uid pod.UID) bool {
+// forgetRejection forgets that a pod was rejected, and says whether it was.
+func (a *Agent) forgetRejection(uid pod.UID) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	_, refused := a.refused[uid]
-	delete(a.refused, uid)
-	return refused
+	_, rejected := a.rejected[uid]
+	delete(a.rejected, uid)
+	return rejected
 }
 
 // waitingAll has every container of a pod wait.
 func waitingAll(p *v1.Pod, message string) map[string]pod.Waiting {
 	waiting := make(map[string]pod.Waiting)
-	reason := plan.ReasonContainerCreating
+	reason := pod.ReasonContainerCreating
 	if len(p.Spec.InitContainers) > 0 {
-		reason = plan.ReasonPodInitializing
+		reason = pod.ReasonPodInitializing
 	}
 	for c, kind := range pod.ContainerSpecs(&p.Spec) {
 		if kind != pod.EphemeralContainer {

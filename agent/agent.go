@@ -5,10 +5,10 @@ import (
 	"errors"
 	"log/slog"
 	"runtime"
-	"slices"
 	"sync"
 	"time"
 
+	"podd/agent/allocation"
 	"podd/agent/backoff"
 	"podd/agent/plan"
 	"podd/internal/pod"
@@ -16,16 +16,18 @@ import (
 
 // Agent is the sync loop and its workers.
 type Agent struct {
-	cfg     Config
-	log     *slog.Logger
-	metrics *metrics
-	starts  chan struct{}
-	graves  *graves
-	ends    *ends
+	cfg         Config
+	log         *slog.Logger
+	metrics     *metrics
+	starts      chan struct{}
+	logRemovals *logRemovals
+	ends        *checkpoints[kept]
+	// allocated is what the node granted those pods that may desire something else.
+	allocated *checkpoints[allocation.Checkpoint]
 
 	ended  chan *worker
 	ping   chan chan struct{}
-	strays chan pod.Glance
+	strays chan pod.Summary
 	left   chan leftovers
 
 	poke  chan struct{}
@@ -35,18 +37,19 @@ type Agent struct {
 	// the next one to ask sees what was granted.
 	granting sync.Mutex
 
-	mu      sync.Mutex // guards what any goroutine asks for
-	workers map[pod.UID]*worker
-	unknown map[pod.UID]bool    // woken, and no worker knows them
-	foreign map[pod.UID]bool    // somebody else's, which costs no further look
-	refused map[pod.UID]refusal // wanted, and not taken
+	mu       sync.Mutex // guards what any goroutine asks for
+	workers  map[pod.UID]*worker
+	unknown  map[pod.UID]bool      // woken, and no worker knows them
+	foreign  map[pod.UID]bool      // another's, which is not observed again
+	rejected map[pod.UID]rejection // wanted, and not taken
+	settled  bool                  // every source has spoken, and what runs of its pods was taken up
 
 	// What follows belongs to the sync loop's goroutine alone.
 	wanted    map[pod.UID]*pod.Desired
 	spoken    map[pod.Source]bool
-	orphans   map[pod.UID]pod.Glance   // what runs and has no worker yet
+	orphans   map[pod.UID]pod.Summary  // what runs and has no worker yet
 	last      map[pod.UID]*pod.Desired // what orphans were meant to be, where it is known
-	room      bool                     // something ended or changed since refused pods were last asked about
+	room      bool                     // something ended or changed since rejected pods were last asked about
 	forgot    int                      // sources of whose gone pods the ends were dropped
 	recovered bool
 	swept     bool
@@ -66,36 +69,29 @@ func New(cfg Config) *Agent {
 	if cfg.LogRetention == 0 {
 		cfg.LogRetention = time.Minute
 	}
-	if cfg.Probes == nil {
-		cfg.Probes = noProbes{}
-	}
-	if cfg.Hooks == nil {
-		cfg.Hooks = noHooks{}
-	}
-	if cfg.Admitter == nil {
-		cfg.Admitter = everyPod{}
-	}
+	cfg.Parts = cfg.Parts.withDefaults()
 	return &Agent{
-		cfg:     cfg,
-		log:     cfg.Log,
-		metrics: newMetrics(cfg.Metrics),
-		starts:  make(chan struct{}, cfg.ParallelStarts),
-		graves:  newGraves(cfg.Graves),
-		ends:    newEnds(cfg.Ended),
-		ended:   make(chan *worker),
-		ping:    make(chan chan struct{}),
-		strays:  make(chan pod.Glance),
-		left:    make(chan leftovers),
-		workers: make(map[pod.UID]*worker),
-		wanted:  make(map[pod.UID]*pod.Desired),
-		spoken:  make(map[pod.Source]bool),
-		orphans: make(map[pod.UID]pod.Glance),
-		last:    make(map[pod.UID]*pod.Desired),
-		refused: make(map[pod.UID]refusal),
-		poke:    make(chan struct{}, 1),
-		freed:   make(chan struct{}, 1),
-		unknown: make(map[pod.UID]bool),
-		foreign: make(map[pod.UID]bool),
+		cfg:         cfg,
+		log:         cfg.Log,
+		metrics:     newMetrics(cfg.Metrics),
+		starts:      make(chan struct{}, cfg.ParallelStarts),
+		logRemovals: newLogRemovals(cfg.LogRemovals),
+		ends:        newEnds(cfg.Ended),
+		allocated:   newAllocated(cfg.Allocated),
+		ended:       make(chan *worker),
+		ping:        make(chan chan struct{}),
+		strays:      make(chan pod.Summary),
+		left:        make(chan leftovers),
+		workers:     make(map[pod.UID]*worker),
+		wanted:      make(map[pod.UID]*pod.Desired),
+		spoken:      make(map[pod.Source]bool),
+		orphans:     make(map[pod.UID]pod.Summary),
+		last:        make(map[pod.UID]*pod.Desired),
+		rejected:    make(map[pod.UID]rejection),
+		poke:        make(chan struct{}, 1),
+		freed:       make(chan struct{}, 1),
+		unknown:     make(map[pod.UID]bool),
+		foreign:     make(map[pod.UID]bool),
 	}
 }
 
@@ -110,11 +106,14 @@ func (a *Agent) Run(ctx context.Context, updates <-chan pod.Update) error {
 	defer a.wg.Wait()
 	defer cancel(errors.New("podd is stopping"))
 	if err := a.ends.read(); err != nil {
-		a.log.Warn("pods that the node had ended may start again", "error", err)
+		a.log.Warn("cannot read which pods the node ended: they may start again", "error", err)
+	}
+	if err := a.allocated.read(); err != nil {
+		a.log.Warn("cannot read what the node granted some pods: assuming what their source desires", "error", err)
 	}
 	running := make(chan found)
 	a.wg.Go(func() { a.recover(ctx, running) })
-	a.wg.Go(func() { a.graves.run(ctx, a.removeLogs) })
+	a.wg.Go(func() { a.logRemovals.run(ctx, a.removeLogs) })
 	for {
 		select {
 		case <-ctx.Done():
@@ -179,16 +178,16 @@ func (a *Agent) apply(u pod.Update) {
 // unwant notes that nobody wants a pod any more. What it was meant to be is kept
 // where no worker has it and something of it may have to be ended in order: it
 // runs and waits for its name, nothing is known yet of what runs, or it ran
-// before a boot and was then refused.
+// before a boot and was then rejected.
 func (a *Agent) unwant(d *pod.Desired) {
 	uid := d.UID()
 	delete(a.wanted, uid)
-	refused := a.unrefuse(uid)
-	if refused || !a.recovered {
+	rejected := a.forgetRejection(uid)
+	if rejected || !a.recovered {
 		a.cfg.Status.Forget(uid)
 	}
-	if refused {
-		a.orphans[uid] = pod.Glance{UID: uid, Name: d.Pod.Name, Namespace: d.Pod.Namespace, Source: d.Source}
+	if rejected {
+		a.orphans[uid] = pod.Summary{UID: uid, Name: d.Pod.Name, Namespace: d.Pod.Namespace, Source: d.Source}
 	}
 	if _, runs := a.orphans[uid]; runs || !a.recovered {
 		a.last[uid] = d
@@ -202,7 +201,7 @@ func (a *Agent) reconcile(ctx context.Context) {
 		return
 	}
 	a.endOrphans(ctx)
-	a.forgetEnds()
+	a.forgetGone()
 	a.sweepOnce(ctx)
 	a.mu.Lock()
 	var missing []*pod.Desired
@@ -215,41 +214,36 @@ func (a *Agent) reconcile(ctx context.Context) {
 	}
 	for uid, w := range a.workers {
 		if a.wanted[uid] == nil {
-			w.end("its manifest is gone")
+			w.end("its manifest was removed")
 		}
 	}
 	a.mu.Unlock()
-	if len(missing) == 0 {
-		return
+	if len(missing) > 0 {
+		a.startMissing(ctx, missing)
 	}
+	a.completeOnce()
+}
+
+// startMissing takes up those wanted pods that have no worker and may have one.
+func (a *Agent) startMissing(ctx context.Context, missing []*pod.Desired) {
 	held := a.heldNames()
-	sortBySeen(missing)
-	// What runs already has its ports, whatever the order of the manifests.
-	slices.SortStableFunc(missing, func(x, y *pod.Desired) int { return a.rank(x) - a.rank(y) })
+	candidates := make([]plan.Candidate, len(missing))
+	for i, d := range missing {
+		candidates[i] = a.candidate(d)
+	}
+	plan.StartOrder(candidates)
 	defer func() { a.room = false }()
-	for _, d := range missing {
-		if held[d.Name()] {
+	for _, c := range candidates {
+		if held[c.Desired.Name()] {
 			continue
 		}
-		held[d.Name()] = true
+		held[c.Desired.Name()] = true
 		a.granting.Lock()
-		if a.admits(d) {
-			a.start(ctx, d, "")
+		if a.admits(c) {
+			a.start(ctx, c.Desired, "")
 		}
 		a.granting.Unlock()
 	}
-}
-
-// rank is 0 for a pod that runs and is to be adopted, 1 for one that others were
-// ended for, 2 for any other.
-func (a *Agent) rank(d *pod.Desired) int {
-	if _, runs := a.orphans[d.UID()]; runs {
-		return 0
-	}
-	if r, _ := a.refusal(d.UID()); len(r.Preempt) > 0 {
-		return 1
-	}
-	return 2
 }
 
 // delete asks for the end of a pod that its source still lists, with the grace
@@ -260,7 +254,7 @@ func (a *Agent) delete(d *pod.Desired) {
 	a.mu.Unlock()
 	if w != nil {
 		w.want(d)
-		w.endWithin(plan.GracePeriod(d.Pod), "its deletion was asked for")
+		w.endWithin(plan.GracePeriod(d.Pod), "its deletion was requested")
 	}
 }
 
@@ -304,7 +298,7 @@ func (a *Agent) start(ctx context.Context, d *pod.Desired, unwanted string) {
 }
 
 // forget drops a worker that has returned; its name is free again. A wake-up
-// that came after its last look is not lost with it.
+// that came after its last sync is not lost with it.
 func (a *Agent) forget(w *worker) {
 	a.mu.Lock()
 	delete(a.workers, w.uid)
@@ -318,8 +312,8 @@ func (a *Agent) forget(w *worker) {
 	}
 }
 
-// Wake asks for another look at a pod, because of something that happened at
-// the time at (zero for unknown). A look that began later has seen it and is
+// Wake asks for another sync of a pod, because of something that happened at
+// the time at (zero for unknown). A sync that began later has observed it and is
 // not repeated. For a pod that no worker knows, the agent finds out what it is
 // and ends it when nobody wants it. Any goroutine may call it; it never blocks.
 func (a *Agent) Wake(uid pod.UID, at time.Time) {
@@ -336,8 +330,8 @@ func (a *Agent) Wake(uid pod.UID, at time.Time) {
 	a.pokeUnknown()
 }
 
-// WakeAll asks for another look at every pod: the runtime was away, and who was
-// refused meanwhile should try again. Any goroutine may call it.
+// WakeAll asks for another sync of every pod: the runtime was away, and who was
+// rejected meanwhile should try again. Any goroutine may call it.
 func (a *Agent) WakeAll() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -347,7 +341,7 @@ func (a *Agent) WakeAll() {
 }
 
 // removeLogs removes a gone pod's logs, unless the pod came back.
-func (a *Agent) removeLogs(g grave) {
+func (a *Agent) removeLogs(g logRemoval) {
 	a.mu.Lock()
 	back := a.workers[g.UID] != nil
 	a.mu.Unlock()
@@ -356,10 +350,10 @@ func (a *Agent) removeLogs(g grave) {
 		err = a.cfg.Logs.RemoveLogs(g.pod())
 	}
 	if err == nil {
-		err = a.graves.stones.remove(g.UID)
+		err = a.logRemovals.files.remove(g.UID)
 	}
 	if err != nil {
-		a.log.Warn("logs of a gone pod stay", "pod", g.Namespace+"/"+g.Name, "uid", g.UID, "error", err)
+		a.log.Warn("cannot remove the logs of a removed pod", "pod", g.Namespace+"/"+g.Name, "uid", g.UID, "error", err)
 	}
 }
 

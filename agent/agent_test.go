@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"podd/agent"
+	"podd/cri/critest/state"
 	"podd/internal/pod"
 )
 
@@ -26,7 +27,7 @@ func inBubble(t *testing.T, play func(t *testing.T, s *scenario)) {
 				"containers: [{name: web, image: i, lifecycle: {postStart: {exec: {command: [x]}}, preStop: {exec: {command: [x]}}}}]}"),
 		}}
 		defer s.end()
-		s.play("podd start; apply shop.yaml; wait 1s; expect shop/web running")
+		s.play("start-agent; apply shop.yaml; sleep 1s; expect shop/web running")
 		play(t, s)
 	})
 }
@@ -111,9 +112,9 @@ func TestReportsAreNews(t *testing.T) {
 		if n := reports() - before; n != 0 {
 			t.Errorf("%d reports of ten looks that found nothing new, want none", n)
 		}
-		s.play("fail 1000 RunSandbox shop; exit shop/web code=1; sandbox-dies shop; wait 10s")
+		s.play("fail 1000 RunSandbox shop; exit shop/web code=1; kill-sandbox shop; sleep 10s")
 		before = reports()
-		s.play("wait 10m")
+		s.play("sleep 10m")
 		if n := reports() - before; n > 2 {
 			t.Errorf("%d reports of a sandbox that fails in the same way for ten minutes, want 2 at most", n)
 		}
@@ -125,7 +126,7 @@ func TestReportsAreNews(t *testing.T) {
 func TestVolumesOfAPodThatRanToItsEndAreUnmounted(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *scenario) {
 		s.files["job.yaml"] = []byte("metadata: {name: job}\nspec: {restartPolicy: OnFailure, containers: [{name: a, image: a}, {name: b, image: b}]}")
-		s.play("apply job.yaml; wait 1s; exit job/a code=0; wait 1s")
+		s.play("apply job.yaml; sleep 1s; exit job/a code=0; sleep 1s")
 		uid := s.uidOf("job")
 		released := func(want int, when string) {
 			t.Helper()
@@ -137,23 +138,23 @@ func TestVolumesOfAPodThatRanToItsEndAreUnmounted(t *testing.T) {
 			}
 		}
 		released(0, "one container has ended")
-		s.play("exit job/b code=1; wait 1m")
+		s.play("exit job/b code=1; sleep 1m")
 		released(0, "the other has failed")
-		s.play("exit job/b code=0; wait 1m; expect job phase=Succeeded sandbox=false disk")
+		s.play("exit job/b code=0; sleep 1m; expect job phase=Succeeded sandbox=false disk")
 		released(1, "both have ended")
-		s.play("podd restart; wait 1m; expect job phase=Succeeded")
+		s.play("restart-agent; sleep 1m; expect job phase=Succeeded")
 		released(2, "podd was restarted")
-		s.play("remove job; wait 1m; expect job disk=false gone")
+		s.play("remove job; sleep 1m; expect job disk=false gone")
 	})
 }
 
 func TestLogsOfAGonePodStayForAMinute(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *scenario) {
-		s.play("remove shop; wait 50s; expect nothing left")
+		s.play("remove shop; sleep 50s; expect nothing left")
 		if s.logsGone("shop") {
 			t.Error("the logs went with the pod")
 		}
-		s.play("wait 20s")
+		s.play("sleep 20s")
 		if !s.logsGone("shop") {
 			t.Error("the logs are still there after more than a minute")
 		}
@@ -162,7 +163,7 @@ func TestLogsOfAGonePodStayForAMinute(t *testing.T) {
 
 func TestLogsOfAPodThatCameBackStay(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *scenario) {
-		s.play("remove shop; wait 10s; apply shop.yaml; wait 10m; expect shop/web running")
+		s.play("remove shop; sleep 10s; apply shop.yaml; sleep 10m; expect shop/web running")
 		if s.logsGone("shop") {
 			t.Error("the logs of a running pod were removed")
 		}
@@ -181,11 +182,11 @@ func TestHealthySaysWhetherTheSyncLoopAnswers(t *testing.T) {
 		if err := a.Healthy(t.Context()); err != nil {
 			t.Errorf("running: got %v, want nil", err)
 		}
-		s.play("hang StopContainer shop; remove shop; wait 1s")
+		s.play("hang StopContainer shop; remove shop; sleep 1s")
 		if err := a.Healthy(t.Context()); err != nil {
 			t.Errorf("a pod hangs: got %v, want nil", err)
 		}
-		s.play("podd stop")
+		s.play("stop-agent")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if err := a.Healthy(ctx); err == nil {
@@ -199,7 +200,7 @@ func TestRunEndsWithItsUpdates(t *testing.T) {
 		n := newNode(newFakeRuntime(t))
 		c := &conn{fakeRuntime: n.fakeRuntime, dead: make(chan struct{})}
 		a := agent.New(agent.Config{
-			Observer: c, Sandboxes: c, Containers: c, Images: n, Volumes: n, Cgroups: n, Logs: n, Status: n, Events: n,
+			Parts: agent.Parts{Observer: c, Inputs: inputs{n}, Sandboxes: c, Containers: c, Images: n, Volumes: disk{n}, Cgroups: n, Files: n}, Logs: n, Status: n, Events: n,
 			Sources: n.sources, Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(),
 		})
 		updates := make(chan pod.Update)
@@ -218,22 +219,22 @@ func TestStopIsQuickWhateverPodsDo(t *testing.T) {
 		script string
 		most   time.Duration
 	}{
-		{"wait 1s", 0},
-		{"stubborn shop; remove shop; wait 1s", time.Second},
-		{"hang RunSandbox shop; sandbox-dies shop; wait 3s", 6 * time.Second},
-		{"hang StopContainer shop; remove shop; wait 1s", time.Second},
-		{"hang CreateContainer shop; exit shop/web code=1; wait 1s", 6 * time.Second},
-		{"pull shop 1h; exit shop/web code=1; wait 1s", time.Second},
-		{"runtime away; remove shop; wait 1s", time.Second},
-		{"hook hooked/web poststart hangs; apply hooked.yaml; wait 1s", 0},
-		{"hook hooked/web prestop hangs; apply hooked.yaml; wait 1s; remove hooked; wait 1s", 0},
-		{"stubborn hooked; apply hooked.yaml; wait 1s; remove hooked; wait 1s", 0},
+		{"sleep 1s", 0},
+		{"stubborn shop; remove shop; sleep 1s", time.Second},
+		{"hang RunSandbox shop; kill-sandbox shop; sleep 3s", 6 * time.Second},
+		{"hang StopContainer shop; remove shop; sleep 1s", time.Second},
+		{"hang CreateContainer shop; exit shop/web code=1; sleep 1s", 6 * time.Second},
+		{"pull shop 1h; exit shop/web code=1; sleep 1s", time.Second},
+		{"stop-runtime; remove shop; sleep 1s", time.Second},
+		{"hook hooked/web poststart hangs; apply hooked.yaml; sleep 1s", 0},
+		{"hook hooked/web prestop hangs; apply hooked.yaml; sleep 1s; remove hooked; sleep 1s", 0},
+		{"stubborn hooked; apply hooked.yaml; sleep 1s; remove hooked; sleep 1s", 0},
 	} {
 		t.Run(tc.script, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, s *scenario) {
 				s.play(tc.script)
 				began := time.Now()
-				s.play("podd stop")
+				s.play("stop-agent")
 				if took := time.Since(began); took > tc.most {
 					t.Errorf("podd stopped after %v, want at most %v", took, tc.most)
 				}
@@ -262,7 +263,7 @@ func TestBurstStartsNoMoreSandboxesAtATimeThanAllowed(t *testing.T) {
 			t.Errorf("%d sandboxes were being started at a time, want at most 4", s.starting.most)
 		}
 		for i := range 40 {
-			if k := s.newest(fmt.Sprintf("burst%d/web", i)); k == nil || k.State != pod.ContainerRunning {
+			if k := s.newest(fmt.Sprintf("burst%d/web", i)); k == nil || k.State != state.Running {
 				t.Errorf("burst%d does not run", i)
 			}
 		}

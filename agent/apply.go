@@ -44,7 +44,7 @@ func lasting(ctx context.Context) (context.Context, context.CancelFunc) {
 // another look is due; with an error, what was not reached waits for the next
 // round, which decides anew.
 func (w *worker) apply(ctx context.Context, v *view) (did bool, err error) {
-	d, step := v.in.desired, &v.step
+	step := &v.step
 	if len(step.Stop)+len(step.StopSandboxes) > 0 {
 		if err := w.stop(ctx, v); err != nil {
 			return true, err
@@ -52,121 +52,76 @@ func (w *worker) apply(ctx context.Context, v *view) (did bool, err error) {
 		did = true
 	}
 	if step.CreateSandbox {
-		if err := w.createSandbox(ctx, v); err != nil {
+		created, err := w.createSandbox(ctx, v)
+		if err != nil {
 			return true, err
 		}
-		did = true
+		did = did || created
 	}
 	started, err := w.start(ctx, v)
 	if err != nil {
 		return true, err
 	}
 	did = did || started
-	if step.CleanUp {
-		if err := w.cleanUp(ctx, d); err != nil {
+	switch {
+	case step.CleanUp: // what is dead in the runtime goes with the rest
+		if err := w.setup(v).remove(ctx); err != nil {
 			return true, err
 		}
-	}
-	if len(step.RemoveContainers)+len(step.RemoveSandboxes) > 0 {
+		did = true
+	case len(step.RemoveContainers)+len(step.RemoveSandboxes) > 0:
 		if err := w.remove(ctx, step); err != nil {
 			return true, err
 		}
 		did = true
 	}
 	if len(step.Resize) > 0 {
-		resized, err := w.resize(ctx, d, step)
+		resized, err := w.resize(ctx, v)
 		if err != nil {
 			return true, err
 		}
 		did = did || resized
 	}
-	if step.Phase == pod.PhaseGone {
-		// Last of all: without it, what a podd that is killed here has left in the
-		// runtime would look like a pod that is to run on.
-		if err := w.agent.ends.drop(w.uid); err != nil {
-			return true, fmt.Errorf("forget that the pod had ended: %w", err)
-		}
-		if d.Pod.Name != "" {
-			w.agent.graves.add(graveOf(d.Pod, time.Now().Add(w.agent.cfg.LogRetention)))
-		}
-		w.log.Info("pod is gone")
-	}
-	return did || step.CleanUp, nil
+	return did, nil
 }
 
-// setUp makes what a sandbox or a container needs on disk, once in this
-// worker's life: the mounter recognises what an earlier podd left.
-func (w *worker) setUp(ctx context.Context, d *pod.Desired) error {
-	if w.mounted {
-		return nil
-	}
-	if err := w.agent.cfg.Volumes.SetUp(ctx, d.Pod); err != nil {
-		if ctx.Err() != nil {
-			return err
-		}
-		w.event(d, "", pod.ReasonOf(err, "FailedMount"), err.Error())
-		return toldError{err}
-	}
-	w.mounted = true
-	return nil
-}
-
-func (w *worker) createSandbox(ctx context.Context, v *view) error {
-	d, step := v.in.desired, &v.step
+// createSandbox makes a sandbox and what it needs; created is false, without an
+// error, while that is still to come.
+func (w *worker) createSandbox(ctx context.Context, v *view) (created bool, err error) {
+	d, step := v.granted, &v.step
 	if by := v.seen.Foreign; by != "" {
-		err := fmt.Errorf("another podd (instance %s) runs this pod on this container runtime: it runs here when it has ended there", by)
+		err := fmt.Errorf("another podd (instance %s) runs this pod on this container runtime: it starts here once it has ended there", by)
 		w.event(d, "", "FailedCreatePodSandBox", "Failed to create pod sandbox: "+err.Error())
-		return toldError{pod.WithReason("CreatePodSandboxError", err)}
+		return false, toldError{pod.WithReason(pod.ReasonCreatePodSandboxError, err)}
 	}
 	if step.SandboxChanged {
 		w.agent.cfg.Events.Event(d.Pod, v1.EventTypeNormal, "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
 	}
-	err := each(step.ReleaseSandboxes, func(id string) error {
+	err = each(step.ReleaseSandboxes, func(id string) error {
 		return ignoreNotFound(w.agent.cfg.Sandboxes.StopSandbox(ctx, id))
 	})
 	if err != nil {
-		return fmt.Errorf("release the network of a dead sandbox: %w", err)
+		return false, fmt.Errorf("release the network of a dead sandbox: %w", err)
 	}
-	if err := w.alone(d, &v.seen, "CreatePodSandboxError"); err != nil {
+	if err := w.alone(d, &v.seen, pod.ReasonCreatePodSandboxError); err != nil {
 		w.event(d, "", "FailedCreatePodSandBox", "Failed to create pod sandbox: "+err.Error())
-		return toldError{err}
+		return false, toldError{err}
 	}
-	if err := w.agent.cfg.Cgroups.EnsureCgroup(ctx, d.Pod); err != nil {
-		if ctx.Err() == nil {
-			w.event(d, "", "FailedCreatePodContainer", "unable to ensure pod container exists: "+err.Error())
-			err = toldError{err}
+	defer w.leavePlace()
+	return w.setup(v).make(ctx)
+}
+
+// sandboxInputs are those that the sandbox was made with, or for one of an
+// earlier podd's those that it would be made with now.
+func (w *worker) sandboxInputs(d *pod.Desired) (pod.SandboxInputs, error) {
+	if w.sandbox == nil {
+		in, err := w.agent.cfg.Inputs.Sandbox(d.Pod)
+		if err != nil {
+			return in, err
 		}
-		return err
+		w.sandbox = &in
 	}
-	if err := w.setUp(ctx, d); err != nil {
-		return err
-	}
-	release, err := w.agent.place(ctx)
-	if err != nil {
-		return err
-	}
-	defer release()
-	w.created = true
-	call, cancel := lasting(ctx)
-	defer cancel()
-	_, err = w.agent.cfg.Sandboxes.RunSandbox(call, pod.SandboxRequest{
-		Pod: d.Pod, Source: d.Source, Attempt: step.Attempt, StartTime: w.startTime,
-	})
-	switch {
-	case errors.Is(err, pod.ErrNameLost):
-		w.memory = w.memory.NameLost("", int64(step.Attempt))
-	case errors.Is(err, pod.ErrNameReserved):
-		w.memory = w.memory.NameTaken("", int64(step.Attempt), time.Now())
-	}
-	if err != nil && ctx.Err() == nil {
-		reason := "FailedCreatePodSandBox"
-		if errors.Is(err, pod.ErrNetworkNotReady) {
-			reason = "NetworkNotReady"
-		}
-		w.event(d, "", reason, "Failed to create pod sandbox: "+err.Error())
-		return toldError{fmt.Errorf("create pod sandbox: %w", err)}
-	}
-	return err
+	return *w.sandbox, nil
 }
 
 // event is a warning about a container, or about the pod where container is
@@ -214,36 +169,24 @@ func (a *Agent) place(ctx context.Context) (release func(), err error) {
 // remove takes dead containers, then dead sandboxes, out of the runtime.
 func (w *worker) remove(ctx context.Context, step *plan.Step) error {
 	err := each(step.RemoveContainers, func(id string) error {
-		return ignoreNotFound(w.agent.cfg.Containers.RemoveContainer(ctx, id, step.KeepLogs))
+		err := ignoreNotFound(w.agent.cfg.Containers.RemoveContainer(ctx, id))
+		if err == nil {
+			w.agent.cfg.Logs.ContainerRemoved(id, step.KeepLogs)
+		}
+		return err
 	})
 	if err != nil {
 		return fmt.Errorf("remove containers: %w", err)
 	}
 	err = each(step.RemoveSandboxes, func(id string) error {
-		return ignoreNotFound(w.agent.cfg.Sandboxes.RemoveSandbox(ctx, id))
+		err := ignoreNotFound(w.agent.cfg.Sandboxes.RemoveSandbox(ctx, id))
+		if err == nil {
+			w.agent.cfg.Logs.SandboxRemoved(id)
+		}
+		return err
 	})
 	if err != nil {
 		return fmt.Errorf("remove sandbox: %w", err)
-	}
-	return nil
-}
-
-// cleanUp removes what the pod has outside the runtime, once nothing of it runs
-// and before its sandbox is removed: the sandbox is what a podd that is killed
-// in between finds again. A mount that does not go stays the mounter's debt,
-// which it retries and shows: it does not keep the pod's name taken for ever
-// (kubernetes/kubernetes#51835).
-func (w *worker) cleanUp(ctx context.Context, d *pod.Desired) error {
-	if err := w.agent.cfg.Cgroups.RemoveCgroup(ctx, d.Pod); err != nil {
-		return fmt.Errorf("remove the pod's cgroup: %w", err)
-	}
-	if err := w.agent.cfg.Volumes.TearDown(ctx, w.uid); err != nil {
-		w.event(d, "", "FailedUnMount", err.Error())
-	}
-	if d.Pod.Name != "" {
-		if err := w.agent.graves.stones.write(graveOf(d.Pod, time.Now().Add(w.agent.cfg.LogRetention))); err != nil {
-			w.log.Warn("a restart of podd will forget to remove the pod's logs", "error", err)
-		}
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"podd/cri/critest/state"
 	"podd/internal/pod"
 )
 
@@ -32,7 +34,7 @@ func TestChaosEndsInOrder(t *testing.T) {
 				for _, name := range chaosPods {
 					s.play("dies " + name + "/prep code=0 after=1s")
 				}
-				s.play("podd start; speak file; speak http")
+				s.play("start-agent; speak file; speak http")
 				for range 40 {
 					c.step()
 				}
@@ -90,27 +92,27 @@ func (c *chaos) step() {
 	case 3, 4:
 		c.say("remove %s", name)
 	case 5:
-		c.say("podd %s", c.pick("restart", "restart", "crash"))
+		c.say("%s", c.pick("restart-agent", "restart-agent", "kill-agent"))
 		if c.podd == nil {
 			c.let(10 * time.Second)
-			c.say("podd start")
+			c.say("start-agent")
 		}
 	case 6:
-		c.say("runtime %s", c.pick("away", "back", "back"))
+		c.say("%s", c.pick("stop-runtime", "start-runtime", "start-runtime"))
 		c.relist()
 	case 7:
 		c.say("fail %d %s %s", 1+c.chance.IntN(3), call, name)
 	case 8:
 		c.say("hang %s %s", call, name)
 	case 9:
-		for key := range c.hang {
-			c.release(key)
+		for key := range maps.Clone(c.hang) {
+			c.say("release %s", key)
 			break
 		}
 	case 10:
 		c.say("late-sandbox %s", name)
 	case 11:
-		c.say("sandbox-dies %s", name)
+		c.say("kill-sandbox %s", name)
 	case 12:
 		c.say("lose %s/%s", name, c.pick("web", "side", "log", "prep"))
 	case 13:
@@ -119,15 +121,15 @@ func (c *chaos) step() {
 		c.say("stick %s %s", c.pick("RunSandbox", "CreateContainer", "StartContainer"), name)
 	case 15: // a reboot, for one pod
 		if c.podd != nil {
-			c.say("podd stop")
+			c.say("stop-agent")
 		}
 		c.say("vanish %s", name)
 		if c.chance.IntN(2) == 0 {
 			c.say("remove %s", name)
 		}
-		c.say("podd start")
+		c.say("start-agent")
 	case 16:
-		c.say("unstick %s", name)
+		c.say("unstick")
 	case 17:
 		c.say("hook %s/web %s %s", name, c.pick("prestop", "poststart"), c.pick("hangs", "fails", "10s", "succeeds"))
 	case 18, 19:
@@ -141,7 +143,7 @@ func (c *chaos) step() {
 	case 22:
 		c.say("retry %s", name)
 	case 23:
-		c.say("%s", c.pick("refuse "+name+" OutOfcpu", "admit "+name))
+		c.say("%s", c.pick("reject "+name+" OutOfcpu", "admit "+name))
 	default:
 		c.say("exit %s/%s code=%s", name, c.pick("web", "side", "log"), c.pick("0", "1", "42"))
 	}
@@ -169,9 +171,10 @@ func (c *chaos) say(format string, args ...any) {
 		}
 	}
 	c.story = append(c.story, fmt.Sprintf("%v: %s", time.Since(c.began), strings.Join(words, " ")))
-	if err := c.do(words); err != nil && !slices.Contains([]string{"exit", "lose", "retry"}, words[0]) {
-		c.t.Fatalf("%v: %v", words, err)
+	if slices.Contains([]string{"exit", "lose", "retry"}, words[0]) {
+		words = slices.Insert(words, 0, "?")
 	}
+	c.play(strings.Join(words, " "))
 }
 
 func (c *chaos) let(most time.Duration) { time.Sleep(time.Duration(c.chance.Int64N(int64(most)))) }
@@ -184,9 +187,9 @@ func (c *chaos) relist() {
 	if c.away {
 		return
 	}
-	for _, s := range c.sandboxes {
+	for _, b := range c.rt.Sandboxes() {
 		if c.wake != nil {
-			c.wake(s.uid, time.Time{})
+			c.wake(uidOf(b), time.Time{})
 		}
 	}
 }
@@ -197,15 +200,8 @@ func (c *chaos) calm() {
 	clear(c.fail)
 	clear(c.stick)
 	c.away = false
-	var keys []string
-	for key := range c.hang {
-		keys = append(keys, key)
-	}
 	c.mu.Unlock()
-	for _, key := range keys {
-		c.scenario.release(key)
-	}
-	c.unstick()
+	c.letGo()
 	c.hooks.calm()
 	for _, name := range chaosPods {
 		c.say("admit %s", name)
@@ -237,14 +233,14 @@ func (c *chaos) check() {
 			ctrs = append(ctrs, "log")
 		}
 		for _, ctr := range ctrs {
-			if k := c.newest(name + "/" + ctr); k == nil || k.State != pod.ContainerRunning || k.sandbox.uid != d.UID() || !k.sandbox.Ready {
+			if k := c.newest(name + "/" + ctr); k == nil || k.State != state.Running || uidOf(k.Sandbox) != d.UID() || !k.Sandbox.Ready {
 				c.fault("%s/%s is wanted and does not run; the pod is shown as %s %s", name, ctr, c.status[name].Phase, c.status[name].Reason)
 			}
 		}
 	}
-	for _, s := range c.sandboxes {
-		if wanted[s.uid] == "" {
-			c.fault("sandbox %s of %s (%s) is left", s.ID, s.name, s.uid)
+	for _, b := range c.rt.Sandboxes() {
+		if wanted[uidOf(b)] == "" {
+			c.fault("sandbox %s of %s (%s) is left", b.ID, b.Pod, b.UID)
 		}
 	}
 	for uid := range c.mounts {
@@ -253,7 +249,7 @@ func (c *chaos) check() {
 		}
 	}
 	for _, name := range chaosPods {
-		ready := slices.DeleteFunc(slices.Clone(c.sandboxes), func(s *fakeSandbox) bool { return s.name != name || !s.Ready })
+		ready := slices.DeleteFunc(c.rt.Sandboxes(), func(b *fakeSandbox) bool { return b.Pod != name || !b.Ready })
 		if len(ready) > 1 {
 			c.fault("%d sandboxes of %s are ready", len(ready), name)
 		}
@@ -268,8 +264,8 @@ func (c *chaos) endedForGood(name string) bool {
 	if st.Phase != v1.PodFailed || st.Reason != pod.ReasonEvicted && st.Reason != pod.ReasonDeadlineExceeded {
 		return false
 	}
-	for _, k := range c.containers {
-		if k.sandbox.name == name && k.State == pod.ContainerRunning {
+	for _, k := range c.rt.Containers() {
+		if k.Sandbox.Pod == name && k.State == state.Running {
 			c.fault("%s was ended (%s) and %s runs", name, st.Reason, k.Name)
 		}
 	}

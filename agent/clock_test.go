@@ -17,7 +17,7 @@ func TestLogsGoInAMinuteThoughTheClockWasSetBack(t *testing.T) {
 			"shop.yaml": []byte("metadata: {name: shop}\nspec: {containers: [{name: web, image: web}]}\n"),
 		}}
 		defer s.end()
-		s.play("podd start; speak http; apply shop.yaml; wait 1s; remove shop; wait 2s; expect nothing left; podd stop; expect shop logs")
+		s.play("start-agent; speak http; apply shop.yaml; sleep 1s; remove shop; sleep 2s; expect nothing left; stop-agent; expect shop logs")
 		stones, err := filepath.Glob(filepath.Join(s.graves, "*.json"))
 		if err != nil || len(stones) != 1 {
 			t.Fatalf("got %v, %v, want one file", stones, err)
@@ -37,6 +37,6 @@ func TestLogsGoInAMinuteThoughTheClockWasSetBack(t *testing.T) {
 		if err := os.WriteFile(stones[0], text, 0o640); err != nil {
 			t.Fatal(err)
 		}
-		s.play("podd start; wait 50s; expect shop logs; wait 15s; expect shop logs=false")
+		s.play("start-agent; sleep 50s; expect shop logs; sleep 15s; expect shop logs=false")
 	})
 }

@@ -7,36 +7,41 @@
 //
 // Promises:
 //
-//   - A pod has one worker at most, and one worker at most holds a pod's
-//     namespace/name: a changed or re-added manifest waits for the former
-//     generation to be gone.
-//   - A worker decides on what the runtime says now. Updates and wake-ups only
-//     make it look; two before the look are the same as one.
-//   - A pod is started when admission takes it. One that is refused is Failed, and
-//     of a source that nobody stands behind (file, HTTP) asked about again when
-//     something on the node ended; what runs already is never refused.
-//   - What the node ended for good (deadline, eviction, pre-emption, lost sandbox) stays
-//     Failed over restarts of podd, until its source takes it away.
-//   - The end of a container (hook, turn, signal) goes on beside the worker's
-//     looks: a later decision shortens it, and none begins its hook again.
-//   - A postStart hook runs beside the looks too, and ends with its container.
-//   - Workers never wait for each other, except for a place among the sandboxes
+//   - A pod has at most one worker, and at most one worker holds a pod's
+//     namespace/name: a changed or re-added manifest waits until the previous
+//     generation is gone.
+//   - A worker decides on the observed state. Updates and wake-ups only make it
+//     sync; two of them before a sync are the same as one.
+//   - A pod runs with, and is counted against the node by, the resources that the
+//     node granted. Others are a proposal, which a restart of podd does not grant.
+//   - A pod is started when it is admitted. A rejected pod is Failed, and, if no
+//     controller stands behind its source (file, HTTP), admission is retried when
+//     something on the node ended; what already runs is never rejected.
+//   - A pod that the node ended for good (deadline, eviction, pre-emption, lost
+//     sandbox) stays Failed over restarts of podd, until its source removes it.
+//   - Stopping a container (hook, turn, signal) goes on outside the worker's syncs:
+//     a later decision may shorten it, and none runs its hook again.
+//   - A postStart hook runs outside the syncs too, and ends with its container.
+//   - The set-up of volumes goes on outside the syncs where it takes long, and ends
+//     with its pod. The order in which everything that a pod has on the node is set
+//     up and torn down is the list in setup.go.
+//   - Workers never wait for each other, except for a slot among the sandboxes
 //     being started (Config.ParallelStarts).
-//   - What runs and nobody wants ends as soon as its own source has spoken once;
-//     the silence of another source holds nothing up (kubernetes/kubernetes#112814).
-//   - What a pod has left on disk or as a cgroup while the runtime forgot it (a
-//     reboot) goes once per start, when every source has spoken and the runtime
+//   - An orphaned pod is terminated as soon as its own source is ready; another
+//     source that is not delays nothing (kubernetes/kubernetes#112814).
+//   - What a pod has left on disk or as a cgroup after the runtime forgot it (a
+//     reboot) is removed once per start, when every source is ready and the runtime
 //     has listed its pods.
-//   - A pod's end waits for nothing that is being made for it: a create under way
-//     gets a second to finish, and what it makes later is found and ended.
-//   - The logs of a gone pod stay for Config.LogRetention, over restarts.
-//   - A pod that has run to its end keeps its dead containers and its directory,
-//     for logs and messages; sandbox, address and mounts are given back. It does
-//     not run again while its source wants it, whatever the runtime forgets,
-//     unless Retry asks for that.
-//   - Ending Run ends no container. It returns at once, or when the creates under
-//     way have ended, five seconds later at most.
+//   - The termination of a pod waits for nothing that is being created for it: a
+//     create in progress gets a second to finish, and what it creates later is found
+//     and removed.
+//   - The logs of a removed pod are kept for Config.LogRetention, over restarts.
+//   - A completed pod keeps its dead containers and its directory, for logs and
+//     messages; sandbox, address and mounts are released. It does not run again
+//     while it is desired, whatever the runtime forgets, unless Retry asks for that.
+//   - Ending Run stops no container. It returns at once, or when the creates in
+//     progress have ended, after five seconds at most.
 //
-// The agent leaves to others: how a pod is told to a runtime (cri), what a
-// status looks like (status), where manifests come from (podconfig).
+// It leaves to others: how a pod is described to a runtime (cri), what a status
+// contains (status), where manifests come from (podconfig).
 package agent

@@ -1,29 +1,16 @@
 package agent
 
 import (
-	"maps"
-	"slices"
-	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"podd/agent/plan"
 	"podd/internal/pod"
 )
 
-// ends remembers which wanted pods have run to their end, or were ended by the
-// node for good, each in a small file as long as the pod is there: neither a
-// restart of podd nor a runtime that forgets them must start them again.
-type ends struct {
-	files notes[kept]
-
-	mu   sync.Mutex // guards pods
-	pods map[pod.UID]kept
-}
-
-// kept is what a file of ends says. It is not changed once it is stored.
+// kept is the checkpoint of a wanted pod that has completed, or was ended by
+// the node for good: neither a restart of podd nor a runtime that forgets it must
+// start it again.
 type kept struct {
 	UID pod.UID `json:"uid"`
 	// Source is who names the pod; empty in a file of an older podd.
@@ -33,72 +20,29 @@ type kept struct {
 	pod.End
 	// StartTime is the pod's.
 	StartTime time.Time `json:"startTime,omitzero"`
-	// Containers are the last ones of a pod that ran to its end, as far as a
+	// Containers are the last ones of a pod that completed, as far as a
 	// status shows them.
 	Containers []pod.Container `json:"containers,omitempty"`
 }
 
-func newEnds(dir string) *ends {
-	return &ends{
-		files: notes[kept]{dir: dir, uid: func(k kept) pod.UID { return k.UID }, says: "which pod was ended"},
-		pods:  make(map[pod.UID]kept),
-	}
-}
-
-// of returns what is remembered of a pod's end.
-func (e *ends) of(uid pod.UID) (k kept, ended bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	k, ended = e.pods[uid]
-	return k, ended
-}
-
-// all lists what is remembered.
-func (e *ends) all() []kept {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return slices.Collect(maps.Values(e.pods))
-}
-
-// keep remembers a pod's end. An error says that a restart will forget it.
-func (e *ends) keep(k kept) error {
-	e.mu.Lock()
-	e.pods[k.UID] = k
-	e.mu.Unlock()
-	return e.files.write(k)
-}
-
-// drop forgets a pod's end; none is no error.
-func (e *ends) drop(uid pod.UID) error {
-	e.mu.Lock()
-	_, known := e.pods[uid]
-	delete(e.pods, uid)
-	e.mu.Unlock()
-	if !known {
-		return nil
-	}
-	return e.files.remove(uid)
-}
-
-// read takes up what an earlier podd wrote. A pod whose file cannot be read
-// starts again, unless the runtime knows that it ended.
-func (e *ends) read() error {
-	found, err := e.files.read()
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for _, k := range found {
-		for i := range k.Containers {
-			k.Containers[i].State = pod.ContainerExited
-		}
-		e.pods[k.UID] = k
-	}
-	return err
+// newEnds keeps what ended in a directory. A pod whose file cannot be read starts
+// again, unless the runtime knows that it ended.
+func newEnds(dir string) *checkpoints[kept] {
+	return newCheckpoints(checkpointFiles[kept]{
+		dir: dir, uid: func(k kept) pod.UID { return k.UID }, says: "which pod was ended",
+		check: func(k kept) (kept, error) {
+			for i := range k.Containers {
+				k.Containers[i].State = pod.ContainerExited
+			}
+			return k, nil
+		},
+	})
 }
 
 // End stops a pod for good although its source wants it: it becomes Failed with
 // the end's reason, and stays so over restarts of podd until its source takes it
 // away. Of several ends the first counts; a later one may only shorten the grace
-// period. A pod without a worker (refused, unknown, gone) or one that has run to
+// period. A pod without a worker (rejected, unknown, gone) or one that has run to
 // its end is left as it is. Any goroutine may call it; it never blocks.
 func (a *Agent) End(uid pod.UID, end pod.End) {
 	a.mu.Lock()
@@ -113,29 +57,11 @@ func (a *Agent) End(uid pod.UID, end pod.End) {
 func (w *worker) endFor(end pod.End) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	switch {
-	case w.finished:
+	next, news := w.mail.Ended(end, time.Now())
+	if w.finished || !news {
 		return
-	case w.mail.kill != nil:
-		if end.Grace == nil || *end.Grace >= w.mail.kill.Grace {
-			return
-		}
-		w.mail.kill = &plan.Kill{Grace: *end.Grace, Why: end.Reason}
-	case w.mail.end != nil:
-		if end.Grace == nil || w.mail.end.Grace != nil && *end.Grace >= *w.mail.end.Grace {
-			return
-		}
-		shorter := *w.mail.end
-		shorter.Grace = end.Grace
-		w.mail.end = &shorter
-	default:
-		if c := end.Condition; c != nil && c.LastTransitionTime.IsZero() {
-			dated := *c
-			dated.LastTransitionTime = metav1.Now()
-			end.Condition = &dated
-		}
-		w.mail.end = &end
 	}
+	w.mail.Ending = next
 	if w.interrupt != nil {
 		w.interrupt(errEnded)
 	}
@@ -150,45 +76,26 @@ func (w *worker) keepEnd(d *pod.Desired, end *pod.End) {
 	}
 	w.told.end = true
 	w.mu.Lock()
-	if w.mail.end == nil {
-		w.mail.end = end // plan's own decision
+	if w.mail.End == nil {
+		w.mail.End = end // plan's own decision
 	}
 	w.mu.Unlock()
 	if _, told := w.agent.ends.of(w.uid); told {
 		return // by an earlier podd
 	}
 	if err := w.agent.ends.keep(kept{UID: w.uid, Source: d.Source, End: *end, StartTime: w.startTime}); err != nil {
-		w.log.Warn("a restart of podd will forget that the node ended this pod", "reason", end.Reason, "error", err)
+		w.log.Warn("cannot save that the node ended this pod: a restart of podd forgets it", "reason", end.Reason, "error", err)
 	}
-	w.log.Info("the node ends the pod", "reason", end.Reason, "message", end.Message)
+	w.log.Info("node is ending the pod", "reason", end.Reason, "message", end.Message)
 	if eventType := endEvents[end.Reason]; eventType != "" {
 		w.agent.cfg.Events.Event(d.Pod, eventType, end.Reason, end.Message)
 	}
 }
 
-// tellOverdue says, once, that the containers of a pod which the node ended have
-// outlived its grace period by half of it, at least by 10 s
-// (pkg/kubelet/pod_workers.go, killPodNow).
-func (w *worker) tellOverdue(v *view, now time.Time) {
-	end := v.step.End
-	if end == nil || w.told.overdue || end.Reason != pod.ReasonEvicted && end.Reason != pod.ReasonPreempting {
-		return
-	}
-	if w.overdue.IsZero() {
-		grace := plan.GracePeriod(v.in.desired.Pod)
-		if end.Grace != nil {
-			grace = *end.Grace
-		}
-		w.overdue = now.Add(max(grace+grace/2, 10*time.Second))
-	}
-	switch {
-	case len(v.step.Stop)+len(v.step.StopSandboxes) == 0:
-		w.told.overdue = true
-	case w.overdue.After(now):
-		v.step.WakeAt = earliest(v.step.WakeAt, w.overdue)
-	default:
-		w.told.overdue = true
-		w.agent.cfg.Events.Event(v.in.desired.Pod, v1.EventTypeWarning, "ExceededGracePeriod",
+// tellOverdue says that the end which the node decided on takes too long.
+func (w *worker) tellOverdue(v *view) {
+	if v.step.Overdue {
+		w.agent.cfg.Events.Event(v.granted.Pod, v1.EventTypeWarning, "ExceededGracePeriod",
 			"Container runtime did not kill the pod within specified grace period.")
 	}
 }
@@ -214,23 +121,30 @@ func preempting() pod.End {
 	}
 }
 
-// forgetEnds drops what is kept of pods that are not there any more, each once
+// forgetGone drops what is kept of pods that are not there any more, each once
 // everything is known that its source wants and that runs.
-func (a *Agent) forgetEnds() {
+func (a *Agent) forgetGone() {
 	if a.forgot == len(a.spoken) {
 		return
 	}
 	a.forgot = len(a.spoken)
 	for _, k := range a.ends.all() {
-		_, runs := a.orphans[k.UID]
-		a.mu.Lock()
-		runs = runs || a.workers[k.UID] != nil
-		a.mu.Unlock()
-		if runs || a.wanted[k.UID] != nil || !a.mayEnd(k.Source) {
-			continue
-		}
-		if err := a.ends.drop(k.UID); err != nil {
-			a.log.Warn("the end of a pod long gone stays noted", "uid", k.UID, "error", err)
-		}
+		a.dropIfGone(k.UID, k.Source, a.ends.drop)
+	}
+	for _, c := range a.allocated.all() {
+		a.dropIfGone(c.UID, c.Source, a.allocated.drop)
+	}
+}
+
+func (a *Agent) dropIfGone(uid pod.UID, source pod.Source, drop func(pod.UID) error) {
+	_, runs := a.orphans[uid]
+	a.mu.Lock()
+	runs = runs || a.workers[uid] != nil
+	a.mu.Unlock()
+	if runs || a.wanted[uid] != nil || !a.mayEnd(source) {
+		return
+	}
+	if err := drop(uid); err != nil {
+		a.log.Warn("cannot remove the checkpoint of a removed pod", "uid", uid, "error", err)
 	}
 }

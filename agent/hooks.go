@@ -23,7 +23,7 @@ type postStart struct {
 	stopped bool
 }
 
-// beginPostStart runs a container's hook beside the worker's rounds; its end
+// beginPostStart runs a container's hook beside the worker's syncs; its end
 // wakes the worker.
 func (w *worker) beginPostStart(d *pod.Desired, c *v1.Container, id, podIP string) {
 	w.mu.Lock()
@@ -114,7 +114,7 @@ func (w *worker) preStop(ctx context.Context, d *pod.Desired, podIP string, s pl
 	switch {
 	case err == nil:
 	case ctx.Err() != nil && !errors.Is(context.Cause(ctx), errGraceOver):
-		w.log.Info("preStop hook was cut off: its container has ended, or podd stops", "container", s.Name)
+		w.log.Info("preStop hook was interrupted: its container has exited, or podd is stopping", "container", s.Name)
 	default:
 		w.agent.cfg.Events.ContainerEvent(d.Pod, s.Name, v1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed")
 		w.log.Info("preStop hook failed", "container", s.Name, "error", err)

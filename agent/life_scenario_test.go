@@ -16,9 +16,6 @@ import (
 
 // doLife: what people, probes and the node itself do to a pod.
 func (s *scenario) doLife(words []string) error {
-	if len(words) < 2 {
-		return errors.New("of which pod?")
-	}
 	what, args := words[1], words[2:]
 	name, ctr, _ := strings.Cut(what, "/")
 	switch words[0] {
@@ -37,9 +34,6 @@ func (s *scenario) doLife(words []string) error {
 			s.prober.set(name, ctr, kind, result == "fail")
 		}
 	case "hook":
-		if len(args) != 2 {
-			return errors.New("which hook does what?")
-		}
 		s.mu.Lock()
 		s.ill[what] = s.ill[what] || args[0] == "poststart"
 		s.mu.Unlock()
@@ -60,10 +54,8 @@ func (s *scenario) doLife(words []string) error {
 		if !s.podd.agent.Retry(uid) {
 			return errors.New("no such pod is known")
 		}
-	case "admit", "refuse", "preempt":
+	case "admit", "reject", "preempt":
 		return s.doAdmission(words)
-	default:
-		return fmt.Errorf("no such command")
 	}
 	return nil
 }
@@ -151,16 +143,14 @@ func (s *scenario) doDelete(name string, args []string) error {
 	return nil
 }
 
-// doAdmission: refuse POD REASON, admit POD, preempt POD VICTIM.
+// doAdmission: reject POD REASON, admit POD, preempt POD VICTIM.
 func (s *scenario) doAdmission(words []string) error {
 	s.gate.mu.Lock()
 	defer s.gate.mu.Unlock()
 	switch name := words[1]; {
 	case words[0] == "admit":
 		delete(s.gate.refused, name)
-	case len(words) < 3:
-		return errors.New("why, or for whom?")
-	case words[0] == "refuse":
+	case words[0] == "reject":
 		s.gate.refused[name] = pod.Verdict{Reason: words[2], Message: "the node is full"}
 	default:
 		s.gate.victims[name] = words[2]
@@ -202,8 +192,8 @@ func (s *scenario) lifeFact(what, key string) (answer string, ok bool) {
 	case "memory":
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if k := s.newest(what); k != nil && k.Resources != nil {
-			return fmt.Sprint(k.Resources.MemoryLimitInBytes), true
+		if k := s.newest(what); k != nil && k.Data.resources != nil {
+			return fmt.Sprint(k.Data.resources.MemoryLimitInBytes), true
 		}
 		return "", true
 	}

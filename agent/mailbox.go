@@ -12,14 +12,13 @@ import (
 // mail is what others have left for the worker: one slot each, newest wins.
 type mail struct {
 	desired *pod.Desired
-	kill    *plan.Kill
-	end     *pod.End
+	plan.Ending
 	// retry asks, once, to forget what holds the pod back.
 	retry bool
 	// room says, once, that the node has more room than before.
 	room bool
-	// looked is when the last look began; an older hint tells nothing new.
-	looked instant
+	// synced is when the last sync began; an older hint tells nothing new.
+	synced instant
 }
 
 // want leaves a newer spec of the same pod. An end that began without a manifest
@@ -29,7 +28,7 @@ func (w *worker) want(d *pod.Desired) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	orphan := len(w.mail.desired.Pod.Spec.Containers) == 0
-	if w.mail.desired == d || w.mail.kill != nil && orphan {
+	if w.mail.desired == d || w.mail.Kill != nil && orphan {
 		return
 	}
 	w.mail.desired = d
@@ -50,31 +49,32 @@ func (w *worker) end(why string) { w.endWithin(plan.GracePeriod(w.wanted().Pod),
 func (w *worker) endWithin(grace time.Duration, why string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.mail.kill != nil && w.mail.kill.Grace <= grace {
+	next, news := w.mail.Killed(plan.Kill{Grace: grace, Why: why})
+	if !news {
 		return
 	}
-	w.mail.kill = &plan.Kill{Grace: grace, Why: why}
-	w.log.Info("pod is ended", "why", why, "grace", grace)
+	w.mail.Ending = next
+	w.log.Info("stopping pod", "why", why, "grace", grace)
 	if w.interrupt != nil {
 		w.interrupt(errEnded)
 	}
 	w.orderLocked()
 }
 
-// errEnded is why a round is interrupted that was to make the pod run.
-var errEnded = errors.New("the pod is to end")
+// errEnded is why a sync is interrupted that was to make the pod run.
+var errEnded = errors.New("the pod is being stopped")
 
-// interruptible returns the context of a round that an end asked for in its
-// course cuts short; the end's own rounds are not.
+// interruptible returns the context of a sync that an end asked for in its
+// course cuts short; the end's own syncs are not.
 func (w *worker) interruptible(ctx context.Context, in mail) (context.Context, func()) {
-	if in.kill != nil {
+	if in.Kill != nil {
 		return ctx, func() {}
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.interrupt = cancel
-	if w.mail.kill != nil || w.mail.end != in.end {
+	if w.mail.Kill != nil || w.mail.End != in.End {
 		cancel(errEnded)
 	}
 	return ctx, func() {
@@ -88,7 +88,7 @@ func (w *worker) interruptible(ctx context.Context, in mail) (context.Context, f
 func (w *worker) wake(at time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if stale(at, w.mail.looked, instantOf(time.Now())) {
+	if stale(at, w.mail.synced, instantOf(time.Now())) {
 		return
 	}
 	w.wakeLocked()
@@ -109,16 +109,16 @@ func instantOf(t time.Time) instant { return instant{wall: t.Round(0), steady: t
 // hintSlack is how far back a hint's own time is believed.
 const hintSlack = 5 * time.Second
 
-// stale says that a hint tells of something that a look has seen: it happened
-// before the look began, by the wall clock, which the runtime shares. Where that
-// was set back since the look, by as much as the hint is older or more, nobody can
+// stale says that a hint tells of something that a sync has seen: it happened
+// before the sync began, by the wall clock, which the runtime shares. Where that
+// was set back since the sync, by as much as the hint is older or more, nobody can
 // tell, and the hint counts.
-func stale(at time.Time, looked, now instant) bool {
-	if at.IsZero() || looked.wall.IsZero() {
+func stale(at time.Time, synced, now instant) bool {
+	if at.IsZero() || synced.wall.IsZero() {
 		return false
 	}
-	age := looked.wall.Sub(at)
-	setBack := max((now.steady-looked.steady)-now.wall.Sub(looked.wall), 0)
+	age := synced.wall.Sub(at)
+	setBack := max((now.steady-synced.steady)-now.wall.Sub(synced.wall), 0)
 	return age > setBack && age < hintSlack
 }
 
@@ -138,12 +138,12 @@ func (w *worker) orderLocked() {
 	w.wakeLocked()
 }
 
-// take reads the mailbox; the look that follows begins now and answers every
+// take reads the mailbox; the sync that follows begins now and answers every
 // wake-up so far.
 func (w *worker) take(now time.Time) mail {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.mail.looked = instantOf(now)
+	w.mail.synced = instantOf(now)
 	for _, heard := range []chan struct{}{w.poke, w.order} {
 		select {
 		case <-heard:

@@ -17,9 +17,12 @@ import (
 	"podd/agent"
 	"podd/cri"
 	"podd/cri/critest"
+	"podd/cri/spec"
 	"podd/internal/pod"
 	"podd/internal/turns"
 	"podd/pleg"
+	"podd/podenv"
+	"podd/podfs"
 	"podd/status"
 )
 
@@ -57,7 +60,7 @@ func TestThreeHundredPods(t *testing.T) {
 	t.Run("one crash is answered without a wait", func(t *testing.T) {
 		_, calls := m.crash(t, "c1")
 		next := 0
-		got := turns.Take(9, func() time.Duration {
+		got := turns.Take(9, 2, func() time.Duration {
 			next += 30
 			took, n := m.crash(t, fmt.Sprintf("c%d", next))
 			calls = n
@@ -79,7 +82,8 @@ type many struct {
 	image   string
 	status  *status.Writer
 	updates chan pod.Update
-	stop    func() // of this life
+	dirs    podfs.Dirs // of this life
+	stop    func()
 }
 
 // slow are the calls that take slowCall.
@@ -103,26 +107,26 @@ func startMany(t *testing.T, edit ...func(*agent.Config)) *many {
 func (m *many) run(t *testing.T, edit ...func(*agent.Config)) {
 	t.Helper()
 	dir, log, reg := t.TempDir(), slog.New(slog.NewTextHandler(io.Discard, nil)), prometheus.NewRegistry()
-	client, err := cri.Dial(t.Context(), m.srv.Endpoint(), cri.Options{
-		RootDir: dir, PodLogsDir: filepath.Join(dir, "logs"), ContainerLogsDir: filepath.Join(dir, "links"), NodeName: "n",
-	}, log, reg)
+	m.dirs = podfs.Dirs{Root: dir, PodLogs: filepath.Join(dir, "logs"), ContainerLogs: filepath.Join(dir, "links")}
+	files := podfs.New(m.dirs, log)
+	client, err := cri.Dial(t.Context(), m.srv.Endpoint(), cri.Options{Spec: spec.Options{Dirs: m.dirs}}, log, reg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	m.status = status.NewWriter(status.Config{Log: log, Metrics: reg})
 	cfg := agent.Config{
-		Observer: client, Sandboxes: client, Containers: client, Images: present{ref: m.image}, Volumes: noVolumes{}, Cgroups: noVolumes{},
-		Logs: noVolumes{}, Status: m.status, Events: noVolumes{}, Sources: []pod.Source{pod.SourceFile}, Log: log, Metrics: reg,
+		Parts: agent.Parts{Observer: client, Inputs: podenv.New(podenv.Config{NodeName: "n"}), Sandboxes: client, Containers: client, Images: present{ref: m.image}, Volumes: noVolumes{}, Cgroups: noVolumes{}, Files: files},
+		Logs:  files, Status: m.status, Events: noVolumes{}, Sources: []pod.Source{pod.SourceFile}, Log: log, Metrics: reg,
 	}
 	for _, e := range edit {
 		e(&cfg)
 	}
 	a := agent.New(cfg)
-	relister := pleg.New(pleg.Config{Runtime: client, Waker: a, Recovered: a.WakeAll, Log: log, Metrics: reg})
+	relister := pleg.New(pleg.Config{Waker: a, Recovered: a.WakeAll, Log: log, Metrics: reg})
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = a.Run(ctx, m.updates) })
-	wg.Go(func() { _ = relister.Run(ctx) })
+	wg.Go(func() { _ = relister.Run(ctx, client) })
 	m.stop = sync.OnceFunc(func() {
 		cancel()
 		wg.Wait()
@@ -213,18 +217,20 @@ func (present) Retry(pod.UID)  {}
 // noVolumes is a disk on which nothing has to be done.
 type noVolumes struct{}
 
-func (noVolumes) SetUp(context.Context, *v1.Pod) error                   { return nil }
-func (noVolumes) Mounts(*v1.Pod, *v1.Container) ([]pod.Mount, error)     { return nil, nil }
-func (noVolumes) TearDown(context.Context, pod.UID) error                { return nil }
-func (noVolumes) EnsureCgroup(context.Context, *v1.Pod) error            { return nil }
-func (noVolumes) RemoveCgroup(context.Context, *v1.Pod) error            { return nil }
-func (noVolumes) Release(context.Context, pod.UID) error                 { return nil }
-func (noVolumes) Pods() ([]pod.UID, error)                               { return nil, nil }
-func (noVolumes) Busy(pod.UID) (bool, error)                             { return false, nil }
-func (noVolumes) Strays(pod.UID, []string) ([]string, error)             { return nil, nil }
-func (noVolumes) Leftover(context.Context, []pod.UID) ([]pod.UID, error) { return nil, nil }
-func (noVolumes) RemoveLogs(*v1.Pod) error                               { return nil }
-func (noVolumes) Event(p *v1.Pod, eventType, reason, message string)     {}
-func (noVolumes) Gone(pod.UID)                                           {}
+func (noVolumes) Ensure(context.Context, *v1.Pod) (pod.VolumeState, error) {
+	return pod.VolumeState{Ready: true}, nil
+}
+
+func (noVolumes) Mounts(*v1.Pod, *v1.Container, []string) ([]pod.Mount, error) { return nil, nil }
+func (noVolumes) TearDown(context.Context, pod.UID) error                      { return nil }
+func (noVolumes) EnsureCgroup(context.Context, *v1.Pod) error                  { return nil }
+func (noVolumes) RemoveCgroup(context.Context, *v1.Pod) error                  { return nil }
+func (noVolumes) Release(context.Context, pod.UID) error                       { return nil }
+func (noVolumes) Pods() ([]pod.UID, error)                                     { return nil, nil }
+func (noVolumes) Busy(pod.UID) (bool, error)                                   { return false, nil }
+func (noVolumes) Strays(pod.UID, []string) ([]string, error)                   { return nil, nil }
+func (noVolumes) Leftover(context.Context, []pod.UID) ([]pod.UID, error)       { return nil, nil }
+func (noVolumes) Event(p *v1.Pod, eventType, reason, message string)           {}
+func (noVolumes) Gone(pod.UID)                                                 {}
 func (noVolumes) ContainerEvent(p *v1.Pod, container, eventType, reason, message string) {
 }

@@ -15,7 +15,7 @@ type metrics struct {
 	desired           prometheus.Gauge
 	runningPods       prometheus.Gauge
 	runningContainers *prometheus.GaugeVec
-	rounds            *prometheus.HistogramVec
+	syncs             *prometheus.HistogramVec
 	startDuration     prometheus.Histogram
 	startSLI          prometheus.Histogram
 	started           prometheus.Counter
@@ -31,10 +31,10 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		runningPods: f.NewGauge(prometheus.GaugeOpts{Name: "kubelet_running_pods",
 			Help: "Pods that have a running pod sandbox."}),
 		runningContainers: f.NewGaugeVec(prometheus.GaugeOpts{Name: "kubelet_running_containers",
-			Help: "Containers by the state the runtime gives."}, []string{"container_state"}),
-		rounds: f.NewHistogramVec(prometheus.HistogramOpts{Name: "kubelet_pod_worker_duration_seconds",
-			Help: "Seconds of one round of a pod's worker, by operation: create, sync, update, terminate or cleanup.",
-			// A round without work is a look at the runtime, a few milliseconds.
+			Help: "Containers by the state that the runtime reports."}, []string{"container_state"}),
+		syncs: f.NewHistogramVec(prometheus.HistogramOpts{Name: "kubelet_pod_worker_duration_seconds",
+			Help: "Duration in seconds of one sync of a pod, by operation: create, sync, update, terminate or cleanup.",
+			// A sync without work is a read of the runtime's state, a few milliseconds.
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30}}, []string{"operation_type"}),
 		startDuration: f.NewHistogram(prometheus.HistogramOpts{Name: "kubelet_pod_start_duration_seconds",
 			Help: "Seconds from the first sight of a pod in its source to all its containers having been started.", Buckets: startBuckets}),
@@ -45,18 +45,18 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		startedErrors: f.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_started_containers_errors_total",
 			Help: "Containers that could not be started, by reason."}, []string{"code"}),
 		syncErrors: f.NewCounter(prometheus.CounterOpts{Name: "podd_pod_sync_errors_total",
-			Help: "Rounds of pod workers that ended in an error and are retried."}),
+			Help: "Syncs of pods that ended in an error and are retried."}),
 	}
 }
 
 var startBuckets = []float64{.05, .1, .15, .2, .3, .5, .75, 1, 2, 3, 5, 10, 20, 30, 60, 120, 300, 600, 1800}
 
-// operation names a round for the histogram; a closed set.
+// operation names a sync for the histogram; a closed set.
 func operation(in mail, phase pod.Phase) string {
 	switch {
 	case phase >= pod.PhaseTerminated:
 		return "cleanup"
-	case in.kill != nil:
+	case in.Kill != nil:
 		return "terminate"
 	case phase == pod.PhasePending:
 		return "create"
@@ -97,7 +97,7 @@ func toFloat(b bool) float64 {
 	return 0
 }
 
-// measureStart observes a pod's start once, at the first look that finds all
+// measureStart observes a pod's start once, at the first sync that finds all
 // its containers started, if it was this podd that started it.
 func (w *worker) measureStart(d *pod.Desired, seen pod.Observed, now time.Time) {
 	if w.told.running || !w.created || d.Seen.IsZero() {

@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"podd/agent"
+	"podd/cri/critest/state"
 	"podd/internal/pod"
 	"podd/status"
 )
@@ -39,6 +40,8 @@ type node struct {
 	status   map[string]v1.PodStatus // by pod name
 	events   map[string]int          // "shop BackOff"
 
+	warnings []pod.Warning // of each sandbox
+
 	wants map[pod.Source]map[string]*pod.Desired
 	spoke map[pod.Source]bool
 
@@ -51,9 +54,10 @@ type node struct {
 	// edit changes what each podd is made of; nil for nothing.
 	edit func(context.Context, *podd, *agent.Config)
 
-	graves string // directory
-	ended  string // directory
-	podd   *podd
+	graves      string // directory
+	ended       string // directory
+	allocations string // directory
+	podd        *podd
 }
 
 type fakeImage struct {
@@ -73,7 +77,7 @@ type podd struct {
 
 func newNode(r *fakeRuntime) *node {
 	n := &node{
-		fakeRuntime: r, graves: r.t.TempDir(), ended: r.t.TempDir(), gate: newGate(), hooks: newHooks(r), sources: []pod.Source{pod.SourceFile, pod.SourceHTTP},
+		fakeRuntime: r, graves: r.t.TempDir(), ended: r.t.TempDir(), allocations: r.t.TempDir(), gate: newGate(), hooks: newHooks(r), sources: []pod.Source{pod.SourceFile, pod.SourceHTTP},
 		mounts: make(map[pod.UID]bool), released: make(map[pod.UID]int), cgroup: make(map[pod.UID]bool),
 		images: make(map[string]*fakeImage), removed: make(map[string]int), report: make(map[string]pod.Report), status: make(map[string]v1.PodStatus), taken: make(map[string]pod.UID), reports: make(map[string]int), events: make(map[string]int),
 		wants: map[pod.Source]map[string]*pod.Desired{pod.SourceFile: {}, pod.SourceHTTP: {}, pod.SourceAPIServer: {}},
@@ -96,10 +100,12 @@ func (n *node) start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &podd{updates: make(chan pod.Update), conn: c, cancel: cancel, done: make(chan struct{})}
 	cfg := agent.Config{
-		Observer: c, Sandboxes: c, Containers: c, Images: n, Volumes: n, Cgroups: n, Logs: n, Status: n, Events: n,
-		Sources: n.sources, Log: slog.New(slog.NewTextHandler(logTo{n.t}, &slog.HandlerOptions{Level: slog.LevelDebug})),
-		Metrics: prometheus.NewRegistry(), ParallelStarts: 4, Graves: n.graves, Ended: n.ended,
-		Probes: n.prober, Hooks: n.hooks, Admitter: n.gate, Resizer: n.resizer, HostIP: "192.0.2.1",
+		Parts: agent.Parts{
+			Observer: c, Inputs: inputs{n}, Sandboxes: c, Containers: c, Images: n, Volumes: disk{n}, Cgroups: n, Files: n,
+			Probes: n.prober, Hooks: n.hooks, Admitter: n.gate, Resizer: n.resizer, HostIP: "192.0.2.1",
+		},
+		Logs: n, Status: n, Events: n, Sources: n.sources, Log: slog.New(slog.NewTextHandler(logTo{n.t}, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Metrics: prometheus.NewRegistry(), ParallelStarts: 4, LogRemovals: n.graves, Ended: n.ended, Allocated: n.allocations,
 	}
 	if n.edit != nil {
 		n.edit(ctx, p, &cfg)
@@ -111,8 +117,8 @@ func (n *node) start() {
 	clear(n.status)
 	n.disk.Unlock()
 	n.mu.Lock()
-	for _, s := range n.sandboxes {
-		n.unordered[s.uid] = n.unordered[s.uid] || !n.isWanted(s.uid)
+	for _, b := range n.rt.Sandboxes() {
+		n.unordered[uidOf(b)] = n.unordered[uidOf(b)] || !n.isWanted(uidOf(b))
 	}
 	n.wake = p.agent.Wake
 	n.mu.Unlock()
@@ -240,7 +246,12 @@ func (n *node) SetUp(_ context.Context, p *v1.Pod) error {
 	return nil
 }
 
-func (n *node) Mounts(*v1.Pod, *v1.Container) ([]pod.Mount, error) { return nil, nil }
+func (n *node) Mounts(_ *v1.Pod, _ *v1.Container, subPaths []string) (mounts []pod.Mount, err error) {
+	for _, sub := range subPaths {
+		mounts = append(mounts, pod.Mount{HostPath: sub})
+	}
+	return mounts, nil
+}
 
 func (n *node) TearDown(_ context.Context, uid pod.UID) error {
 	n.mustNotRun(uid, "its volumes are unmounted")
@@ -328,6 +339,29 @@ func (n *node) Leftover(_ context.Context, known []pod.UID) ([]pod.UID, error) {
 	return slices.Collect(maps.Keys(left)), nil
 }
 
+func (n *node) PreparePod(*v1.Pod) error { return nil }
+
+func (n *node) PrepareContainer(req pod.ContainerRequest) (pod.ContainerRequest, error) {
+	return req, nil
+}
+
+func (n *node) DiscardContainer(pod.ContainerRequest) error { return nil }
+
+func (n *node) Link(pod.Observed) {}
+
+func (n *node) ContainerRemoved(id string, keepLog bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if k := n.gone[id]; k != nil {
+		if key := k.Sandbox.UID + "/" + k.Name; !keepLog && n.logs[key] == k.Data.RestartCount {
+			delete(n.logs, key)
+		}
+	}
+	delete(n.gone, id)
+}
+
+func (n *node) SandboxRemoved(string) {}
+
 func (n *node) RemoveLogs(p *v1.Pod) error {
 	n.disk.Lock()
 	n.removed[p.Name]++
@@ -361,18 +395,19 @@ func (n *node) ContainerEvent(p *v1.Pod, _, eventType, reason, message string) {
 	n.Event(p, eventType, reason, message)
 }
 
-func (n *node) Event(p *v1.Pod, _, reason, _ string) {
+func (n *node) Event(p *v1.Pod, eventType, reason, _ string) {
 	n.disk.Lock()
 	defer n.disk.Unlock()
 	n.events[p.Name+" "+reason]++
+	n.events[p.Name+" "+eventType+" "+reason]++
 }
 
 func (n *node) mustNotRun(uid pod.UID, what string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for _, k := range n.containers {
-		if k.sandbox.uid == uid && k.State == pod.ContainerRunning {
-			n.t.Errorf("%s/%s runs while %s", k.sandbox.name, k.Name, what)
+	for _, k := range n.rt.Containers() {
+		if uidOf(k.Sandbox) == uid && k.State == state.Running {
+			n.t.Errorf("%s runs while %s", called(k), what)
 		}
 	}
 }

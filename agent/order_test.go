@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 
+	"podd/cri/critest/state"
 	"podd/internal/pod"
 )
 
@@ -24,34 +26,29 @@ func (r *fakeRuntime) noteLocked(name, what string) { r.order[name] = append(r.o
 
 // began follows a start: the container may be one that ends by itself.
 func (r *fakeRuntime) began(k *fakeContainer) {
-	r.noteLocked(k.sandbox.name, "+"+k.Name)
-	delete(r.initDone, k.SandboxID+"/"+k.Name)
-	key := string(k.sandbox.uid) + "/" + k.Name
-	if last, logged := r.logs[key]; logged && k.RestartCount <= last && !k.sandbox.late {
-		r.t.Errorf("%s/%s starts with restart count %d after one with %d", k.sandbox.name, k.Name, k.RestartCount, last)
+	r.noteLocked(k.Sandbox.Pod, "+"+k.Name)
+	delete(r.initDone, k.Sandbox.ID+"/"+k.Name)
+	key, restarts := k.Sandbox.UID+"/"+k.Name, k.Data.RestartCount
+	if last, logged := r.logs[key]; logged && restarts <= last && !k.Sandbox.Data.late {
+		r.t.Errorf("%s starts with restart count %d after one with %d", called(k), restarts, last)
 	}
-	r.logs[key] = max(r.logs[key], k.RestartCount)
-	if d, dies := r.dies[k.sandbox.name+"/"+k.Name]; dies {
-		time.AfterFunc(d.after, func() {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			if k.State == pod.ContainerRunning {
-				r.end(k, d.code)
-			}
-		})
+	r.logs[key] = max(r.logs[key], restarts)
+	if d, dies := r.dies[called(k)]; dies {
+		r.rt.EndAfter(k, d.after, state.ExitWith(d.code))
 	}
 }
 
-func countKey(req pod.ContainerRequest) string { return string(req.Pod.UID) + "/" + req.Container.Name }
-
-// count is the request's, or more where logs are left: cri writes none twice.
-func (r *fakeRuntime) count(req pod.ContainerRequest) int32 {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if last, logged := r.logs[countKey(req)]; logged {
-		return max(req.RestartCount, last+1)
+// RestartCounts implements Logs.
+func (n *node) RestartCounts(p *v1.Pod) (map[string]int32, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	counts := make(map[string]int32)
+	for key, last := range n.fakeRuntime.logs {
+		if name, ofPod := strings.CutPrefix(key, string(p.UID)+"/"); ofPod {
+			counts[name] = last + 1
+		}
 	}
-	return req.RestartCount
+	return counts, nil
 }
 
 // kept is what the annotations of a container keep of its spec.
@@ -73,24 +70,24 @@ func gracePeriod(p *v1.Pod) *time.Duration {
 // checkTurn: a container starts when the init containers before it have
 // succeeded, and its sidecars have begun, in its own sandbox.
 func (r *fakeRuntime) checkTurn(k *fakeContainer) {
-	for i := range k.pod.Spec.InitContainers {
-		before := &k.pod.Spec.InitContainers[i]
+	for i := range k.Data.Pod.Spec.InitContainers {
+		before := &k.Data.Pod.Spec.InitContainers[i]
 		if before.Name == k.Name {
 			break
 		}
 		switch {
-		case !pod.IsSidecar(before) && !r.initDone[k.SandboxID+"/"+before.Name]:
-			r.t.Errorf("%s/%s starts before init container %s has succeeded", k.sandbox.name, k.Name, before.Name)
-		case pod.IsSidecar(before) && !slices.ContainsFunc(r.containers, func(c *fakeContainer) bool {
-			return c.Name == before.Name && c.SandboxID == k.SandboxID && c.State != pod.ContainerCreated
+		case !pod.IsSidecar(before) && !r.initDone[k.Sandbox.ID+"/"+before.Name]:
+			r.t.Errorf("%s starts before init container %s has succeeded", called(k), before.Name)
+		case pod.IsSidecar(before) && !slices.ContainsFunc(r.rt.Containers(), func(c *fakeContainer) bool {
+			return c.Name == before.Name && c.Sandbox == k.Sandbox && c.State != state.Created
 		}):
-			r.t.Errorf("%s/%s starts before sidecar %s", k.sandbox.name, k.Name, before.Name)
+			r.t.Errorf("%s starts before sidecar %s", called(k), before.Name)
 		}
 	}
-	if isInit(k) && !pod.IsSidecar(k.spec) {
-		for _, main := range r.containers {
-			if main.SandboxID == k.SandboxID && main.State == pod.ContainerRunning && isMain(main) {
-				r.t.Errorf("%s: init container %s starts while %s runs", k.sandbox.name, k.Name, main.Name)
+	if isInit(k) && !pod.IsSidecar(k.Data.Container) {
+		for _, main := range r.rt.Containers() {
+			if main.Sandbox == k.Sandbox && main.State == state.Running && isMain(main) {
+				r.t.Errorf("%s: init container %s starts while %s runs", k.Sandbox.Pod, k.Name, main.Name)
 			}
 		}
 	}
@@ -100,19 +97,19 @@ func (r *fakeRuntime) checkTurn(k *fakeContainer) {
 // its pod runs, unless the time for a gentle end is over.
 func (r *fakeRuntime) checkStop(k *fakeContainer, grace time.Duration) {
 	const leastGrace = 2 * time.Second
-	if k == nil || k.State != pod.ContainerRunning || !k.sandbox.Ready || grace <= leastGrace || !isInit(k) || !pod.IsSidecar(k.spec) ||
-		r.ill[k.sandbox.name+"/"+k.Name] || r.unordered[k.sandbox.uid] {
+	if k == nil || k.State != state.Running || !k.Sandbox.Ready || grace <= leastGrace || !isInit(k) || !pod.IsSidecar(k.Data.Container) ||
+		r.ill[called(k)] || r.unordered[uidOf(k.Sandbox)] {
 		return
 	}
-	for _, main := range r.containers {
-		if main.SandboxID == k.SandboxID && main.State == pod.ContainerRunning && isMain(main) {
-			r.t.Errorf("%s: sidecar %s is told to end, with %v, while %s runs", k.sandbox.name, k.Name, grace, main.Name)
+	for _, main := range r.rt.Containers() {
+		if main.Sandbox == k.Sandbox && main.State == state.Running && isMain(main) {
+			r.t.Errorf("%s: sidecar %s is told to end, with %v, while %s runs", k.Sandbox.Pod, k.Name, grace, main.Name)
 		}
 	}
 }
 
-func isInit(k *fakeContainer) bool { return has(k.pod.Spec.InitContainers, k.Name) }
-func isMain(k *fakeContainer) bool { return has(k.pod.Spec.Containers, k.Name) }
+func isInit(k *fakeContainer) bool { return has(k.Data.Pod.Spec.InitContainers, k.Name) }
+func isMain(k *fakeContainer) bool { return has(k.Data.Pod.Spec.Containers, k.Name) }
 
 func has(list []v1.Container, name string) bool {
 	return slices.ContainsFunc(list, func(c v1.Container) bool { return c.Name == name })
@@ -120,11 +117,11 @@ func has(list []v1.Container, name string) bool {
 
 func (c *conn) UpdateContainer(ctx context.Context, id string, p *v1.Pod, ctr *v1.Container) error {
 	return c.do(ctx, "UpdateContainer", p.Name, callTime, func() error {
-		k := c.container(id)
-		if k == nil || k.State != pod.ContainerRunning {
+		k := c.rt.Container(id)
+		if k == nil || k.State != state.Running {
 			return fmt.Errorf("container %s: %w", id, pod.ErrNotFound)
 		}
-		k.Resources = &pod.ContainerResources{
+		k.Data.resources = &pod.ContainerResources{
 			CPUShares:          ctr.Resources.Requests.Cpu().MilliValue() * 1024 / 1000,
 			MemoryLimitInBytes: ctr.Resources.Limits.Memory().Value(),
 		}

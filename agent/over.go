@@ -6,8 +6,8 @@ import (
 	"podd/internal/pod"
 )
 
-// endings returns the note with the ends of a pod's containers that the runtime
-// shows and the note does not have yet; news says that there are any.
+// endings returns the checkpoint with the ends of a pod's containers that the
+// runtime shows and the checkpoint does not have yet; news says that there are any.
 func (k kept) endings(d *pod.Desired, seen pod.Observed) (next kept, news bool) {
 	next = k
 	for spec := range pod.ContainerSpecs(&d.Pod.Spec) {
@@ -25,8 +25,8 @@ func (k kept) endings(d *pod.Desired, seen pod.Observed) (next kept, news bool) 
 
 func (k kept) has(is func(pod.Container) bool) bool { return slices.ContainsFunc(k.Containers, is) }
 
-// complete returns a sight of the pod with the containers that the runtime has
-// lost since they ended.
+// complete returns the observed pod with the containers that the runtime has lost
+// since they ended.
 func (k kept) complete(seen pod.Observed) pod.Observed {
 	for _, c := range k.Containers {
 		if !slices.ContainsFunc(seen.Containers, func(s pod.Container) bool { return s.ID == c.ID }) {
@@ -36,22 +36,22 @@ func (k kept) complete(seen pod.Observed) pod.Observed {
 	return seen
 }
 
-// keepOver remembers that a pod has run to its end, and how its containers ended,
-// as long as the pod is wanted: nothing of the runtime's records has to stay.
+// keepOver checkpoints that a pod has completed, and how its containers ended, as
+// long as the pod is desired: nothing of the runtime's records has to stay.
 func (w *worker) keepOver(v *view) {
 	if !v.step.Over || v.step.End != nil {
 		return
 	}
 	w.over = true
-	note := w.kept
-	note.UID, note.Source, note.StartTime = w.uid, v.in.desired.Source, w.startTime
-	note, news := note.endings(v.in.desired, v.seen)
+	checkpoint := w.kept
+	checkpoint.UID, checkpoint.Source, checkpoint.StartTime = w.uid, v.granted.Source, w.startTime
+	checkpoint, news := checkpoint.endings(v.granted, v.seen)
 	if w.told.over && !news {
 		return
 	}
-	w.kept = note
-	if err := w.agent.ends.keep(note); err != nil && !w.told.over {
-		w.log.Warn("a restart of podd will forget that this pod has run to its end, should the runtime forget it, too", "error", err)
+	w.kept = checkpoint
+	if err := w.agent.ends.keep(checkpoint); err != nil && !w.told.over {
+		w.log.Warn("cannot save that this pod has completed: a restart of podd forgets it if the runtime does, too", "error", err)
 	}
 	w.told.over = true
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"podd/agent"
+	"podd/cri/critest/state"
 	"podd/internal/pod"
 	real "podd/prober"
 )
@@ -22,15 +23,15 @@ type execer struct{ n *node }
 func (e execer) ExecSync(_ context.Context, id string, cmd []string, _ time.Duration) (pod.ExecResult, error) {
 	time.Sleep(callTime)
 	e.n.mu.Lock()
-	k := e.n.container(id)
-	runs := k != nil && k.State == pod.ContainerRunning
+	k := e.n.rt.Container(id)
+	runs := k != nil && k.State == state.Running
 	e.n.mu.Unlock()
 	if !runs {
 		return pod.ExecResult{}, errors.New("the container does not run")
 	}
 	e.n.prober.mu.Lock()
 	defer e.n.prober.mu.Unlock()
-	if e.n.prober.fails[k.sandbox.name+"/"+k.Name+" "+cmd[0]] {
+	if e.n.prober.fails[called(k)+" "+cmd[0]] {
 		return pod.ExecResult{ExitCode: 1, Output: []byte("not well")}, nil
 	}
 	return pod.ExecResult{}, nil
@@ -67,25 +68,25 @@ func TestProbesAndAgentTogether(t *testing.T) {
 			probe + ", exec: {command: [ready]}}}]}"),
 	}
 	for name, script := range map[string]string{
-		"a container that is never well is restarted, ever more slowly": `probe shop/web live=fail; apply live.yaml; wait 20s; expect shop/web started=1
-			wait 13s; expect shop/web started=2; expect shop event:Unhealthy>0; wait 6h; expect shop/web started<150; expect shop Observe<1500
-			probe shop/web live=ok; wait 10m; expect shop/web running; expect shop cond:Ready=True`,
-		"startup holds liveness back": `probe shop/web startup=fail live=fail; apply startup.yaml; wait 19s; expect shop/web started=1; expect shop cond:Ready=False
-			probe shop/web startup=ok; wait 10s; expect shop/web started=1; probe shop/web live=ok; wait 1m; expect shop/web started=1; expect shop cond:Ready=True`,
-		"readiness is kept over a restart of podd": `apply ready.yaml; wait 1s; expect shop cond:Ready=True; podd restart; wait 100ms; expect shop cond:Ready=True; wait 1m; expect shop cond:Ready=True
-			probe shop/web ready=fail; wait 40s; expect shop cond:Ready=False; podd restart; wait 100ms; expect shop cond:Ready=False; expect shop/web started=1`,
-		"a sidecar's startup is waited for": `probe shop/log startup=fail; apply sidecar.yaml; wait 15s; expect shop/web started=0; probe shop/log startup=ok; wait 10s
+		"a container that is never well is restarted, ever more slowly": `probe shop/web live=fail; apply live.yaml; sleep 20s; expect shop/web started=1
+			sleep 13s; expect shop/web started=2; expect shop event:Unhealthy>0; sleep 6h; expect shop/web started<150; expect shop Observe<1500
+			probe shop/web live=ok; sleep 10m; expect shop/web running; expect shop cond:Ready=True`,
+		"startup holds liveness back": `probe shop/web startup=fail live=fail; apply startup.yaml; sleep 19s; expect shop/web started=1; expect shop cond:Ready=False
+			probe shop/web startup=ok; sleep 10s; expect shop/web started=1; probe shop/web live=ok; sleep 1m; expect shop/web started=1; expect shop cond:Ready=True`,
+		"readiness is kept over a restart of podd": `apply ready.yaml; sleep 1s; expect shop cond:Ready=True; restart-agent; sleep 100ms; expect shop cond:Ready=True; sleep 1m; expect shop cond:Ready=True
+			probe shop/web ready=fail; sleep 40s; expect shop cond:Ready=False; restart-agent; sleep 100ms; expect shop cond:Ready=False; expect shop/web started=1`,
+		"a sidecar's startup is waited for": `probe shop/log startup=fail; apply sidecar.yaml; sleep 15s; expect shop/web started=0; probe shop/log startup=ok; sleep 10s
 			expect shop/web running; expect shop/log started=1`,
-		"what is not through its hook is not probed": `hook shop/web poststart 1m; apply hook.yaml; wait 50s; expect shop cond:Ready=False event:Unhealthy=0; wait 12s; expect shop cond:Ready=True`,
-		"a pod that ends is asked whether it is ready, until it is gone": `stubborn shop; apply ready.yaml; wait 1s; remove shop; probe shop/web ready=fail; wait 40s
-			expect shop cond:Ready=False; wait 1m; expect nothing left`,
+		"what is not through its hook is not probed": `hook shop/web poststart 1m; apply hook.yaml; sleep 50s; expect shop cond:Ready=False event:Unhealthy=0; sleep 12s; expect shop cond:Ready=True`,
+		"a pod that ends is asked whether it is ready, until it is gone": `stubborn shop; apply ready.yaml; sleep 1s; remove shop; probe shop/web ready=fail; sleep 40s
+			expect shop cond:Ready=False; sleep 1m; expect nothing left`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := &scenario{node: newNode(newFakeRuntime(t)), began: time.Now(), files: files}
 				probing(s.node)
 				defer s.end()
-				s.play("podd start; speak file; speak http; wait 1m") // first probes after a start are spread
+				s.play("start-agent; speak file; speak http; sleep 1m") // first probes after a start are spread
 				s.play(script)
 			})
 		})

@@ -10,45 +10,59 @@ import (
 	"podd/internal/pod"
 )
 
-// found is what recover learnt: what runs, or why that is not known yet.
+// found is what recover learnt: with what pods are made to run, and what runs; or
+// why that is not known yet.
 type found struct {
-	glances []pod.Glance
-	err     error
+	parts     Parts
+	summaries []pod.Summary
+	err       error
 }
 
 // recover lists what runs, as often as it takes.
 func (a *Agent) recover(ctx context.Context, out chan<- found) {
 	for try := 0; ctx.Err() == nil; try++ {
 		asked := time.Now()
-		glances, err := a.cfg.Observer.Glance(ctx)
+		f := a.find(ctx)
 		select {
-		case out <- found{glances, err}:
+		case out <- f:
 		case <-ctx.Done():
 			return
 		}
-		if err == nil {
+		if f.err == nil {
 			return
 		}
 		delay := min(retryDelay(try), time.Second)
 		if try%60 == 0 {
-			a.log.Warn("waiting for the runtime to list its pods", "error", err, "retry_in", delay)
+			a.log.Warn("waiting for the runtime to list its pods", "error", f.err, "retry_in", delay)
 		}
 		sleep(ctx, delay-time.Since(asked)) // who had to wait for the answer asks again at once
 	}
 }
 
-// recoverWith takes up what recover learnt.
+// find asks once.
+func (a *Agent) find(ctx context.Context) (f found) {
+	f.parts = a.cfg.Parts
+	if a.cfg.Greeted != nil {
+		if f.parts, f.err = a.cfg.Greeted(ctx); f.err != nil {
+			return f
+		}
+	}
+	f.summaries, f.err = f.parts.Observer.Summaries(ctx)
+	return f
+}
+
+// recoverWith takes up what recover learnt. Nobody has used the parts before.
 func (a *Agent) recoverWith(f found) {
 	a.away = f.err
 	if f.err != nil {
 		return
 	}
-	a.recovered = true
-	for _, g := range f.glances {
+	a.recovered, a.cfg.Parts = true, f.parts.withDefaults()
+	for _, g := range f.summaries {
 		a.orphans[g.UID] = g
 	}
 	maps.DeleteFunc(a.last, func(uid pod.UID, _ *pod.Desired) bool { _, runs := a.orphans[uid]; return !runs })
-	a.log.Info("runtime answered", "pods_found", len(f.glances))
+	a.log.Info("runtime answered", "pods_found", len(f.summaries))
 	a.pokeUnknown() // who was woken while nothing was known
 }
 
@@ -80,7 +94,7 @@ func (a *Agent) endOrphans(ctx context.Context) {
 			if d == nil {
 				d = orphan(g)
 			}
-			a.start(ctx, d, "no manifest names it")
+			a.start(ctx, d, "no manifest describes it")
 		}
 	}
 }
@@ -100,7 +114,7 @@ func (a *Agent) mayEnd(s pod.Source) bool {
 }
 
 // orphan is the little that is known of a pod whose manifest is gone.
-func orphan(g pod.Glance) *pod.Desired {
+func orphan(g pod.Summary) *pod.Desired {
 	p := &v1.Pod{}
 	p.UID, p.Name, p.Namespace = g.UID, g.Name, g.Namespace
 	return &pod.Desired{Pod: p, Source: g.Source}
@@ -127,8 +141,8 @@ func (a *Agent) lookAtUnknown(ctx context.Context) {
 	}
 }
 
-// identify looks at pods that no worker knows and hands those of podd's to the
-// sync loop. What it could not look at stays unknown and is looked at again.
+// identify observes pods that no worker knows and hands those of podd's to the
+// sync loop. What it could not observe stays unknown and is observed again.
 func (a *Agent) identify(ctx context.Context, uids []pod.UID) {
 	again := false
 	for _, uid := range uids {
@@ -147,7 +161,7 @@ func (a *Agent) identify(ctx context.Context, uids []pod.UID) {
 			a.noteForeign(uid)
 			continue
 		}
-		g := pod.Glance{UID: uid, Name: seen.Name, Namespace: seen.Namespace, Source: seen.Source}
+		g := pod.Summary{UID: uid, Name: seen.Name, Namespace: seen.Namespace, Source: seen.Source}
 		select {
 		case a.strays <- g:
 		case <-ctx.Done():
@@ -174,7 +188,7 @@ func (a *Agent) noteForeign(uid pod.UID) {
 	a.foreign[uid] = a.workers[uid] == nil
 }
 
-// unknownRetry is the wait before another look at pods that the runtime would
+// unknownRetry is the wait before observing pods again that the runtime would
 // not show. Nobody waits for them.
 const unknownRetry = 2 * time.Second
 
@@ -186,7 +200,7 @@ func (a *Agent) pokeUnknown() {
 }
 
 // adoptStray takes up a pod that the runtime has and no worker knows.
-func (a *Agent) adoptStray(g pod.Glance) {
+func (a *Agent) adoptStray(g pod.Summary) {
 	a.mu.Lock()
 	known := a.workers[g.UID] != nil
 	a.mu.Unlock()

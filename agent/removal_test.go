@@ -162,23 +162,19 @@ func TestPodRemovedWhileItsImageIsPulledEndsAtOnce(t *testing.T) {
 type slowDisk struct {
 	noVolumes
 	mu   sync.Mutex
-	gate chan struct{} // nil: at once
+	gate chan struct{} // closed when it is let
 	up   map[pod.UID]bool
 }
 
-func (s *slowDisk) SetUp(ctx context.Context, p *v1.Pod) error {
+func (s *slowDisk) Ensure(_ context.Context, p *v1.Pod) (pod.VolumeState, error) {
 	s.mu.Lock()
-	gate := s.gate
+	defer s.mu.Unlock()
 	s.up[p.UID] = true
-	s.mu.Unlock()
-	if gate == nil {
-		return nil
-	}
 	select {
-	case <-gate:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("set up: %w", context.Cause(ctx))
+	case <-s.gate:
+		return pod.VolumeState{Ready: true}, nil
+	default:
+		return pod.VolumeState{Message: "volumes are being set up"}, nil
 	}
 }
 

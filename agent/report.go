@@ -13,7 +13,7 @@ import (
 	"podd/internal/pod"
 )
 
-// note keeps what only the first look tells, and logs what changed since the
+// note keeps what only the first sync tells, and logs what changed since the
 // last one.
 func (w *worker) note(d *pod.Desired, seen pod.Observed, now time.Time) {
 	if w.startTime.IsZero() {
@@ -39,10 +39,10 @@ func (w *worker) note(d *pod.Desired, seen pod.Observed, now time.Time) {
 	w.measureStart(d, seen, now)
 }
 
-// report tells status what is known, with the failures of this round's starts,
+// report tells status what is known, with the failures of this sync's starts,
 // unless it is what was told last.
 func (w *worker) report(v *view, err error) {
-	d, step := v.in.desired, &v.step
+	d, step := v.granted, &v.step
 	if d.Pod.Name == "" {
 		return
 	}
@@ -57,10 +57,12 @@ func (w *worker) report(v *view, err error) {
 	case err != nil:
 		message = err.Error()
 	case w.tries > 0:
-		message = w.told.err // true until a round comes to its end
+		message = w.told.err // true until a sync comes to its end
+	case step.CreateSandbox || len(step.Start) > 0:
+		message = w.unmounted
 	}
 	for name, why := range waiting {
-		creating := why.Reason == plan.ReasonContainerCreating || why.Reason == plan.ReasonPodInitializing
+		creating := why.Reason == pod.ReasonContainerCreating || why.Reason == pod.ReasonPodInitializing
 		if creating && why.Message == "" {
 			waiting[name] = pod.Waiting{Reason: why.Reason, Message: message}
 		}
@@ -78,7 +80,7 @@ func (w *worker) report(v *view, err error) {
 	w.reportResize(&r)
 	if step.RestartingAll {
 		r.Conditions = append(r.Conditions, v1.PodCondition{
-			Type: v1.AllContainersRestarting, Status: v1.ConditionTrue, LastTransitionTime: metav1.NewTime(w.restarting),
+			Type: v1.AllContainersRestarting, Status: v1.ConditionTrue, LastTransitionTime: metav1.NewTime(step.Memory.RestartingSince),
 		})
 	}
 	r.Observed.At = time.Time{}
@@ -140,7 +142,6 @@ type told struct {
 	backOff []string // container IDs
 	running bool     // the pod's start was measured
 	end     bool     // the node's decision to end the pod
-	overdue bool     // that it takes too long, or that it did not
-	over    bool     // that the pod has run to its end, to the podd after this one
+	over    bool     // that the pod has completed, to the podd after this one
 	report  pod.Report
 }

@@ -5,14 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"iter"
-	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"podd/agent/allocation"
 	"podd/agent/plan"
 	"podd/internal/pod"
 )
@@ -33,204 +30,126 @@ type Resizer interface {
 	MemoryUsage(p *v1.Pod, containerID string) (int64, error)
 }
 
-// Waits of a resize that does not fit now (upstream's allocation manager), and
-// of one that could not be carried out.
-const (
-	firstResizeRetry = 30 * time.Second
-	resizeRetry      = 3 * time.Minute
-	resizeErrorRetry = 10 * time.Second
-)
-
-// allocation is what the node granted a pod, while its source may want something
-// else. It belongs to the worker's goroutine, but for granted, which is guarded
-// by the worker's mutex.
-type allocation struct {
-	// wanted is what was asked about last; granted is that with the resources
-	// that the pod has.
-	wanted, granted *pod.Desired
-	// pending and progress are the pod's conditions; nil for none.
-	pending, progress *v1.PodCondition
-	// retryAt is when a deferred resize is asked about again, failedUntil when
-	// one that failed is tried again.
-	retryAt, failedUntil time.Time
-	tries                int
-	// adopted says that the cgroup of a pod that ran before was looked at.
-	adopted bool
+func newAllocated(dir string) *checkpoints[allocation.Checkpoint] {
+	return newCheckpoints(checkpointFiles[allocation.Checkpoint]{
+		dir: dir, uid: func(c allocation.Checkpoint) pod.UID { return c.UID }, says: "what the node granted a pod",
+		check: allocation.Checkpoint.Checked,
+	})
 }
 
-// allocate returns what the pod is to be made like now: what its source wants,
-// with the resources that the node granted.
-func (w *worker) allocate(in mail, now time.Time) *pod.Desired {
-	a, d := &w.allocation, in.desired
-	if a.granted == nil || len(a.granted.Pod.Spec.Containers) == 0 {
-		w.grant(d)
-		return d
+// restored is what an earlier podd granted a pod; of one that it knew nothing of,
+// the zero Allocation.
+func (a *Agent) restored(d *pod.Desired) allocation.Allocation {
+	if c, known := a.allocated.of(d.UID()); known && allocation.Kept(d) {
+		return c.Restore(d)
 	}
-	asked := a.wanted == d && !(a.pending != nil && !a.retryAt.IsZero() && (!now.Before(a.retryAt) || in.room))
-	if asked {
-		return a.granted
-	}
-	newer := a.wanted != d
-	a.wanted = d
-	switch {
-	case sameResources(d.Pod, a.granted.Pod):
-		a.pending, a.retryAt, a.tries = nil, time.Time{}, 0
-		w.grant(d)
-	case in.kill != nil || in.end != nil || w.phase > pod.PhaseRunning:
-		w.grant(withResources(d, a.granted.Pod))
-	default:
-		if newer {
-			a.tries = 0
-		}
-		w.askResize(d, now)
-	}
-	return a.granted
+	return allocation.Allocation{}
 }
 
-func (w *worker) grant(d *pod.Desired) {
+// grantedBefore is d as it was granted before, if it was.
+func (a *Agent) grantedBefore(d *pod.Desired) *pod.Desired {
+	if granted := a.restored(d).Granted; granted != nil {
+		return granted
+	}
+	return d
+}
+
+// allocate returns the pod as it is to be made now: what its source desires, with
+// the resources that the node granted.
+func (w *worker) allocate(in mail, now time.Time) (granted *pod.Desired) {
+	next, ask := w.allocation.Propose(allocation.Proposal{
+		Desired: in.desired, Room: in.room, Early: !w.agent.complete(), Now: now,
+		Ending: in.Kill != nil || in.End != nil || w.phase > pod.PhaseRunning,
+	})
+	if ask {
+		w.askTheNode(next, now)
+	} else {
+		w.grant(next)
+	}
+	return w.allocation.Granted
+}
+
+// grant makes an allocation the pod's: for the others who ask the node, and for
+// the podd after this one.
+func (w *worker) grant(next allocation.Allocation) {
 	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.allocation.granted = d
-	if w.allocation.wanted == nil {
-		w.allocation.wanted = d
+	w.allocation, w.deferred = next, next.WaitsForRoom()
+	w.mu.Unlock()
+	if w.checkpointed == next.Granted || !allocation.Kept(next.Granted) {
+		return
 	}
-	w.deferred = w.allocation.pending != nil && w.allocation.pending.Reason == v1.PodReasonDeferred
+	w.checkpointed = next.Granted
+	if before, known := w.agent.allocated.of(w.uid); known && before.Resources.Match(next.Granted.Pod) {
+		return
+	}
+	if err := w.agent.allocated.keep(allocation.CheckpointOf(next.Granted)); err != nil {
+		w.log.Warn("cannot save what the node granted this pod: a restart of podd forgets it", "error", err)
+	}
 }
 
-// askResize asks the node for other resources. Who asks at the same time, a new
-// pod or another resize, waits: each must see what the one before was granted.
-func (w *worker) askResize(d *pod.Desired, now time.Time) {
-	a := &w.allocation
+// askTheNode asks whether the pod may have what it desires. Who asks at the same
+// time, a new pod or another resize, waits: each must see what the one before was
+// granted.
+func (w *worker) askTheNode(a allocation.Allocation, now time.Time) {
 	var v pod.Verdict
 	if w.agent.cfg.Resizer != nil {
 		w.agent.granting.Lock()
 		defer w.agent.granting.Unlock()
-		v = w.agent.cfg.Resizer.AdmitResize(d.Pod, a.granted.Pod, w.agent.others(w.uid))
+		v = w.agent.cfg.Resizer.AdmitResize(a.Desired.Pod, a.Granted.Pod, w.agent.others(w.uid))
 		for _, victim := range v.Preempt {
 			w.agent.End(victim, preempting())
 		}
 	}
-	if v.Admitted() {
-		a.pending, a.retryAt, a.failedUntil, a.tries = nil, time.Time{}, time.Time{}, 0
-		a.progress = resizeCondition(v1.PodResizeInProgress, "", "", d, nil, now)
-		w.grant(d)
+	before := w.allocation
+	w.grant(a.Answer(v, now))
+	d := a.Desired
+	switch p := w.allocation.Pending; {
+	case v.Admitted():
+		w.memory = w.memory.ResizeAnew()
 		w.agent.cfg.Events.Event(d.Pod, v1.EventTypeNormal, "ResizeStarted", resizeMessage("Pod resize started", d, ""))
-		w.log.Info("pod is resized")
+		w.log.Info("resizing pod")
 		w.agent.makeRoom()
-		return
-	}
-	reason, message := v.Reason, v.Message
-	if reason != v1.PodReasonInfeasible {
-		reason = v1.PodReasonDeferred
-		a.retryAt = now.Add(firstResizeRetry)
-		if a.tries > 0 {
-			a.retryAt = now.Add(resizeRetry)
-		}
-		a.tries++
-	} else {
-		a.retryAt = time.Time{}
-	}
-	before := a.pending
-	a.pending = resizeCondition(v1.PodResizePending, reason, message, d, before, now)
-	w.grant(withResources(d, a.granted.Pod))
-	if before == nil || before.Reason != reason || before.ObservedGeneration != d.Pod.Generation {
-		w.agent.cfg.Events.Event(d.Pod, v1.EventTypeWarning, "Resize"+reason, resizeMessage("Pod resize "+reason, d, message))
-		w.log.Info("resize waits", "reason", reason, "message", message)
+	case w.allocation.Tells(before):
+		w.agent.cfg.Events.Event(d.Pod, v1.EventTypeWarning, "Resize"+p.Reason, resizeMessage("Pod resize "+p.Reason, d, p.Message))
+		w.log.Info("pod resize pending", "reason", p.Reason, "message", p.Message)
 	}
 }
 
-func resizeCondition(kind v1.PodConditionType, reason, message string, d *pod.Desired, before *v1.PodCondition, now time.Time) *v1.PodCondition {
-	c := &v1.PodCondition{
-		Type: kind, Status: v1.ConditionTrue, Reason: reason, Message: message,
-		ObservedGeneration: d.Pod.Generation, LastTransitionTime: metav1.NewTime(now),
+// settleResize ends a resize of which nothing is left to do.
+func (w *worker) settleResize(v *view) {
+	next, completed := w.allocation, false
+	switch {
+	case v.step.Finished || w.phase > pod.PhaseRunning:
+		next = next.Over()
+	case !v.step.Resizing():
+		next, completed = next.Completed()
 	}
-	if before != nil && before.Reason == reason {
-		c.LastTransitionTime = before.LastTransitionTime
-	}
-	return c
-}
-
-// sameResources compares what a resize may change: CPU and memory of regular
-// containers, of sidecars, and of the pod.
-func sameResources(a, b *v1.Pod) bool {
-	if !apiequality.Semantic.DeepEqual(a.Spec.Resources, b.Spec.Resources) {
-		return false
-	}
-	for c := range resizable(&a.Spec) {
-		other, _ := pod.ContainerSpec(&b.Spec, c.Name)
-		if other != nil && !apiequality.Semantic.DeepEqual(c.Resources, other.Resources) {
-			return false
-		}
-	}
-	return true
-}
-
-// withResources is d with the resources of another generation of its spec.
-func withResources(d *pod.Desired, from *v1.Pod) *pod.Desired {
-	out := *d
-	out.Pod = d.Pod.DeepCopy()
-	out.Pod.Spec.Resources = from.Spec.Resources
-	for c := range resizable(&out.Pod.Spec) {
-		if other, _ := pod.ContainerSpec(&from.Spec, c.Name); other != nil {
-			c.Resources = other.Resources
-		}
-	}
-	return &out
-}
-
-// resizable yields the containers that a resize may be about.
-func resizable(spec *v1.PodSpec) iter.Seq[*v1.Container] {
-	return func(yield func(*v1.Container) bool) {
-		for c, k := range pod.ContainerSpecs(spec) {
-			if (k == pod.RegularContainer || k == pod.SidecarContainer) && !yield(c) {
-				return
-			}
-		}
-	}
-}
-
-// settleResize ends a resize of which nothing is left to do, and says when to
-// look at one that waits.
-func (w *worker) settleResize(v *view, now time.Time) {
-	a, step := &w.allocation, &v.step
-	if step.Finished || w.phase > pod.PhaseRunning {
-		a.pending, a.progress = nil, nil
-		return
-	}
-	busy := len(step.Resize) > 0 || len(step.Stop) > 0
-	if a.progress != nil && !busy {
-		a.progress, a.failedUntil = nil, time.Time{}
-		w.agent.cfg.Events.Event(v.in.desired.Pod, v1.EventTypeNormal, "ResizeCompleted", resizeMessage("Pod resize completed", v.in.desired, ""))
-	}
-	if a.failedUntil.After(now) {
-		step.Resize = nil // events must not make it try in a hurry
-		step.WakeAt = earliest(step.WakeAt, a.failedUntil)
-	}
-	if a.pending != nil {
-		step.WakeAt = earliest(step.WakeAt, a.retryAt)
+	w.grant(next)
+	if completed {
+		w.agent.cfg.Events.Event(v.granted.Pod, v1.EventTypeNormal, "ResizeCompleted", resizeMessage("Pod resize completed", v.granted, ""))
 	}
 }
 
 // resize carries out a step's resizes: the pod may have more first, then its
 // containers change, and then the pod has no more than it should. One that the
 // node or the runtime refuses is told, and tried again; it holds up nothing else.
-func (w *worker) resize(ctx context.Context, d *pod.Desired, step *plan.Step) (did bool, err error) {
-	a := &w.allocation
-	err = w.mayShrink(d.Pod, step)
+func (w *worker) resize(ctx context.Context, v *view) (did bool, err error) {
+	p := v.granted.Pod
+	err = w.mayShrink(p, &v.step)
 	if err == nil {
-		err = w.doResize(ctx, d.Pod, step)
+		err = w.doResize(ctx, p, &v.step)
 	}
 	if err == nil || ctx.Err() != nil || errors.Is(err, pod.ErrUnavailable) {
 		return err == nil, err
 	}
 	now := time.Now()
-	a.failedUntil = now.Add(resizeErrorRetry)
-	step.WakeAt = earliest(step.WakeAt, a.failedUntil)
-	before := a.progress
-	a.progress = resizeCondition(v1.PodResizeInProgress, v1.PodReasonError, err.Error(), d, before, now)
-	if before == nil || before.Reason != a.progress.Reason || before.Message != a.progress.Message {
-		w.agent.cfg.Events.Event(d.Pod, v1.EventTypeWarning, "ResizeError", resizeMessage("Pod resize error", d, err.Error()))
-		w.log.Warn("resize goes wrong", "error", err, "retry_in", resizeErrorRetry)
+	w.memory = w.memory.ResizeFailed(now)
+	v.wakeBy(w.memory.ResizeAt)
+	next, news := w.allocation.Failed(err, now)
+	w.grant(next)
+	if news {
+		w.agent.cfg.Events.Event(p, v1.EventTypeWarning, "ResizeError", resizeMessage("Pod resize error", v.granted, err.Error()))
+		w.log.Warn("pod resize failed", "error", err, "retry_in", w.memory.ResizeAt.Sub(now))
 	}
 	return false, nil
 }
@@ -261,72 +180,37 @@ func (w *worker) doResize(ctx context.Context, p *v1.Pod, step *plan.Step) error
 	return nil
 }
 
-// mayShrink looks whether memory is in use that a lower limit would take away:
-// on cgroup v2 the kernel would kill for it.
+// mayShrink looks whether memory is in use that a lower limit would take away.
 func (w *worker) mayShrink(p *v1.Pod, step *plan.Step) error {
 	r := w.agent.cfg.Resizer
 	if r == nil {
 		return nil
 	}
-	var wrong []string
-	check := func(what, id string, limit int64) {
-		usage, err := r.MemoryUsage(p, id)
-		switch {
-		case err != nil:
-			wrong = append(wrong, fmt.Sprintf("missing %s memory usage", what))
-		case usage >= limit:
-			wrong = append(wrong, fmt.Sprintf("attempting to set %s memory limit (%d) below current usage (%d)", what, limit, usage))
-		}
-	}
-	if now, next := r.MemoryLimit(p); next > 0 && (now == 0 || next < now) {
-		check("pod", "", next)
-	}
-	for _, each := range step.Resize {
-		if each.Container == nil {
-			continue
-		}
-		had := w.memory.Held[each.Container.Name].MemoryLimit
-		if limit := each.Container.Resources.Limits.Memory().Value(); limit > 0 && (had == 0 || limit < had) {
-			check(fmt.Sprintf("container %q", each.Container.Name), each.ID, limit)
-		}
-	}
-	switch len(wrong) {
-	case 0:
-		return nil
-	case 1:
-		return errors.New("cannot decrease memory limits: " + wrong[0])
-	default:
-		return errors.New("cannot decrease memory limits: [" + strings.Join(wrong, ", ") + "]")
-	}
+	return plan.MayShrink(step.Shrinks(r.MemoryLimit(p)), func(id string) (int64, error) { return r.MemoryUsage(p, id) })
 }
 
 // reportResize adds what a resize has to tell.
 func (w *worker) reportResize(r *pod.Report) {
 	a := &w.allocation
-	for _, c := range []*v1.PodCondition{a.pending, a.progress} {
+	for _, c := range []*v1.PodCondition{a.Pending, a.Progress} {
 		if c != nil {
 			r.Conditions = append(r.Conditions, *c)
 		}
 	}
-	if a.wanted == nil || a.pending == nil {
-		return
-	}
-	r.Desired = a.wanted
-	r.Allocated = make(map[string]v1.ResourceRequirements)
-	for c := range resizable(&a.granted.Pod.Spec) {
-		r.Allocated[c.Name] = c.Resources
+	if a.Waits() {
+		r.Desired, r.Allocated = a.Desired, allocation.Of(a.Granted.Pod).Containers
 	}
 }
 
 // adoptCgroup gives a pod that an earlier podd started its cgroup's limits, and
 // the classes above it their weights.
 func (w *worker) adoptCgroup(ctx context.Context, v *view) {
-	if w.allocation.adopted || w.created || v.step.Phase != pod.PhaseRunning || v.step.CreateSandbox || len(v.seen.Sandboxes) == 0 || v.step.Finished {
+	if w.adopted || w.created || v.step.Phase != pod.PhaseRunning || v.step.CreateSandbox || len(v.seen.Sandboxes) == 0 || v.step.Finished {
 		return
 	}
-	w.allocation.adopted = true
-	if err := w.agent.cfg.Cgroups.EnsureCgroup(ctx, v.in.desired.Pod); err != nil && ctx.Err() == nil {
-		w.log.Warn("the cgroup of a pod that ran before may have other limits", "error", err)
+	w.adopted = true
+	if err := w.agent.cfg.Cgroups.EnsureCgroup(ctx, v.granted.Pod); err != nil && ctx.Err() == nil {
+		w.log.Warn("cannot update the cgroup of a running pod: it may have other limits", "error", err)
 	}
 }
 
@@ -354,6 +238,25 @@ func resizeMessage(words string, d *pod.Desired, wrong string) string {
 		return words
 	}
 	return words + ": " + string(text)
+}
+
+// complete says that all is known that has something of the node: before that,
+// nobody can tell whether a resize fits. Any goroutine may call it.
+func (a *Agent) complete() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.settled
+}
+
+// completeOnce has resizes asked about that came early.
+func (a *Agent) completeOnce() {
+	if a.complete() || !a.allSpoken() {
+		return
+	}
+	a.mu.Lock()
+	a.settled = true
+	a.mu.Unlock()
+	a.wakeDeferred()
 }
 
 // wakeDeferred has resizes asked about again that wait for room.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -109,7 +111,7 @@ func resizing(t *testing.T, play func(s *scenario, n *smallNode)) {
 			}
 		}
 		defer s.end()
-		s.play("podd start; speak file; speak http")
+		s.play("start-agent; speak file; speak http")
 		play(s, n)
 	})
 }
@@ -142,7 +144,7 @@ func (s *scenario) count(name, reason string) int {
 
 func TestAResizeIsCarriedOutFromOutsideIn(t *testing.T) {
 	resizing(t, func(s *scenario, n *smallNode) {
-		s.play("apply a-100.yaml api; wait 1s; expect a/web running; update a-400.yaml; wait 1s; expect a/web started=1")
+		s.play("apply a-100.yaml api; sleep 1s; expect a/web running; update a-400.yaml; sleep 1s; expect a/web started=1")
 		if got := n.done(); !slices.Equal(got, []string{"raise a 400m", "hold a 400m"}) {
 			t.Errorf("cgroups: got %q", got)
 		}
@@ -152,7 +154,7 @@ func TestAResizeIsCarriedOutFromOutsideIn(t *testing.T) {
 		if s.count("a", "ResizeStarted") != 1 || s.count("a", "ResizeCompleted") != 1 {
 			t.Errorf("events: got %v", s.events)
 		}
-		s.play("wait 1h")
+		s.play("sleep 1h")
 		if got := n.done(); len(got) != 0 {
 			t.Errorf("afterwards: got %q, want nothing", got)
 		}
@@ -161,14 +163,14 @@ func TestAResizeIsCarriedOutFromOutsideIn(t *testing.T) {
 
 func TestAResizeWaitsForRoom(t *testing.T) {
 	resizing(t, func(s *scenario, n *smallNode) {
-		s.play("apply a-100.yaml api; apply b-600.yaml api; wait 1s; update a-900.yaml; wait 1s")
+		s.play("apply a-100.yaml api; apply b-600.yaml api; sleep 1s; update a-900.yaml; sleep 1s")
 		if got := s.is("a", v1.PodResizePending); got != "Deferred/used: 600/1" {
 			t.Errorf("got condition %q, want Deferred", got)
 		}
 		if got := s.allocated("a"); got != "100m" || s.count("a", "ResizeDeferred") != 1 {
 			t.Errorf("got %s allocated and %d events; want 100m and one", got, s.count("a", "ResizeDeferred"))
 		}
-		s.play("wait 1h")
+		s.play("sleep 1h")
 		if got := s.count("a", "ResizeDeferred"); got != 1 {
 			t.Errorf("after an hour: %d events, want one", got)
 		}
@@ -176,16 +178,16 @@ func TestAResizeWaitsForRoom(t *testing.T) {
 			t.Errorf("cgroups: got %q, want nothing done", got)
 		}
 		// The one that ends makes room, and nobody waits for the clock.
-		s.play("remove b api; wait 40s; expect b known=false")
+		s.play("remove b api; sleep 40s; expect b known=false")
 		if got := n.done(); !slices.Equal(got, []string{"raise a 900m", "hold a 900m"}) || s.is("a", v1.PodResizePending) != "" {
 			t.Errorf("with room: got %q, condition %q", got, s.is("a", v1.PodResizePending))
 		}
 		// So does one that asks for less.
-		s.play("apply b-100.yaml api; wait 1s; update b-600.yaml; wait 1s")
+		s.play("apply b-100.yaml api; sleep 1s; update b-600.yaml; sleep 1s")
 		if got := s.is("b", v1.PodResizePending); !strings.HasPrefix(got, "Deferred/") {
 			t.Errorf("got condition %q, want Deferred", got)
 		}
-		s.play("update a-400.yaml; wait 1s")
+		s.play("update a-400.yaml; sleep 1s")
 		if got := s.is("b", v1.PodResizePending); got != "" {
 			t.Errorf("after the other shrank: got condition %q", got)
 		}
@@ -195,11 +197,11 @@ func TestAResizeWaitsForRoom(t *testing.T) {
 func TestAResizeThatIsTakenBackIsForgotten(t *testing.T) {
 	resizing(t, func(s *scenario, n *smallNode) {
 		n.set(func() { n.infeasible = true })
-		s.play("apply a-100.yaml api; wait 1s; update a-400.yaml; wait 1s")
+		s.play("apply a-100.yaml api; sleep 1s; update a-400.yaml; sleep 1s")
 		if got := s.is("a", v1.PodResizePending); got != "Infeasible/never/1" || s.count("a", "ResizeInfeasible") != 1 {
 			t.Errorf("got condition %q", got)
 		}
-		s.play("update a-100.yaml; wait 1s")
+		s.play("update a-100.yaml; sleep 1s")
 		if got := s.is("a", v1.PodResizePending); got != "" || len(n.done()) != 0 {
 			t.Errorf("taken back: got condition %q", got)
 		}
@@ -209,7 +211,7 @@ func TestAResizeThatIsTakenBackIsForgotten(t *testing.T) {
 func TestMemoryInUseIsNotTakenAway(t *testing.T) {
 	resizing(t, func(s *scenario, n *smallNode) {
 		n.set(func() { n.limit, n.usage = 20<<20, 15<<20 })
-		s.play("apply a-100-20Mi.yaml api; wait 1s; update a-100-10Mi.yaml; wait 1s")
+		s.play("apply a-100-20Mi.yaml api; sleep 1s; update a-100-10Mi.yaml; sleep 1s")
 		want := `Error/cannot decrease memory limits: [attempting to set pod memory limit (10485760) below current usage (15728640), ` +
 			`attempting to set container "web" memory limit (10485760) below current usage (15728640)]/1`
 		if got := s.is("a", v1.PodResizeInProgress); got != want || s.count("a", "ResizeError") != 1 {
@@ -219,7 +221,7 @@ func TestMemoryInUseIsNotTakenAway(t *testing.T) {
 			t.Errorf("cgroups: got %q, want nothing done", got)
 		}
 		n.set(func() { n.usage = 5 << 20 })
-		s.play("wait 15s")
+		s.play("sleep 15s")
 		if got := s.is("a", v1.PodResizeInProgress); got != "" || len(n.done()) != 2 || s.count("a", "ResizeCompleted") != 1 {
 			t.Errorf("once it is free: got condition %q", got)
 		}
@@ -229,7 +231,7 @@ func TestMemoryInUseIsNotTakenAway(t *testing.T) {
 func TestAResizeThatGoesWrongIsTriedAgainNowAndThen(t *testing.T) {
 	resizing(t, func(s *scenario, n *smallNode) {
 		n.set(func() { n.fail = errors.New("no") })
-		s.play("apply a-100.yaml api; wait 1s; update a-400.yaml; wait 1m")
+		s.play("apply a-100.yaml api; sleep 1s; update a-400.yaml; sleep 1m")
 		if got := s.is("a", v1.PodResizeInProgress); got != "Error/hold the pod to its limits: no/1" {
 			t.Errorf("got condition %q", got)
 		}
@@ -237,9 +239,162 @@ func TestAResizeThatGoesWrongIsTriedAgainNowAndThen(t *testing.T) {
 			t.Errorf("got %d calls in a minute and %d events, want a try each ten seconds and one event", got, s.count("a", "ResizeError"))
 		}
 		n.set(func() { n.fail = nil })
-		s.play("wait 11s; expect a/web started=1")
+		s.play("sleep 11s; expect a/web started=1")
 		if got := s.is("a", v1.PodResizeInProgress); got != "" {
 			t.Errorf("got condition %q", got)
+		}
+	})
+}
+
+// restarting is resizing with an apiserver among the sources, which says what it
+// wants again at each start.
+func restarting(t *testing.T, play func(s *scenario, n *smallNode)) {
+	resizing(t, func(s *scenario, n *smallNode) {
+		s.play("stop-agent")
+		s.sources = []pod.Source{pod.SourceFile, pod.SourceHTTP, pod.SourceAPIServer}
+		s.play("start-agent; speak api")
+		play(s, n)
+	})
+}
+
+// TestARestartGrantsNoPendingResize: it goes on waiting, with what it has, and is
+// granted when it fits.
+func TestARestartGrantsNoPendingResize(t *testing.T) {
+	for _, how := range []string{"restart-agent", "kill-agent; sleep 100ms; start-agent"} {
+		restarting(t, func(s *scenario, n *smallNode) {
+			s.play("apply a-100.yaml api; apply b-600.yaml api; sleep 1s; update a-900.yaml; sleep 1s; " + how + "; sleep 1h; expect a/web running started=1")
+			if got := s.is("a", v1.PodResizePending); got != "Deferred/used: 600/1" {
+				t.Errorf("%s: got condition %q, want Deferred", how, got)
+			}
+			if got := s.allocated("a"); got != "100m" {
+				t.Errorf("%s: got %s allocated, want 100m", how, got)
+			}
+			if got := n.done(); len(got) != 0 || s.count("a", "ResizeStarted") != 0 {
+				t.Errorf("%s: cgroups: got %q, and %d events of a start; want nothing done", how, got, s.count("a", "ResizeStarted"))
+			}
+			s.play("remove b api; sleep 40s; expect b known=false")
+			if got := n.done(); !slices.Equal(got, []string{"raise a 900m", "hold a 900m"}) || s.is("a", v1.PodResizePending) != "" {
+				t.Errorf("%s, with room: got %q, condition %q", how, got, s.is("a", v1.PodResizePending))
+			}
+			// What was granted then is what the next podd finds.
+			s.play(how + "; sleep 1m; expect a/web started=1")
+			if got := n.done(); len(got) != 0 || s.is("a", v1.PodResizePending) != "" || s.count("a", "ResizeStarted") != 1 {
+				t.Errorf("%s, once it was granted: got %q", how, got)
+			}
+			s.play("remove a api; sleep 2m; expect nothing left")
+		})
+	}
+}
+
+// TestARestartAsksAgainAboutAnInfeasibleResize, and grants it no more than before.
+func TestARestartAsksAgainAboutAnInfeasibleResize(t *testing.T) {
+	restarting(t, func(s *scenario, n *smallNode) {
+		n.set(func() { n.infeasible = true })
+		s.play("apply a-100.yaml api; sleep 1s; update a-400.yaml; sleep 1s; restart-agent; sleep 1m")
+		if got := s.is("a", v1.PodResizePending); got != "Infeasible/never/1" || len(n.done()) != 0 {
+			t.Errorf("got condition %q", got)
+		}
+		n.set(func() { n.infeasible = false })
+		s.play("restart-agent; sleep 1m; expect a/web started=1")
+		if got := n.done(); !slices.Equal(got, []string{"raise a 400m", "hold a 400m"}) {
+			t.Errorf("on a node on which it fits: got %q", got)
+		}
+	})
+}
+
+// TestAResizeAskedForWhilePoddWasDownIsAskedAbout, as soon as all sources have
+// spoken: before, nobody knows what fits.
+func TestAResizeAskedForWhilePoddWasDownIsAskedAbout(t *testing.T) {
+	restarting(t, func(s *scenario, n *smallNode) {
+		s.play("apply a-100.yaml api; sleep 1s; stop-agent; update a-400.yaml; silent http; start-agent; sleep 1m; expect a/web running")
+		if got := n.done(); len(got) != 0 || s.is("a", v1.PodResizePending) != "" || s.allocated("a") != "100m" {
+			t.Errorf("before all have spoken: got %q, condition %q, %s allocated", got, s.is("a", v1.PodResizePending), s.allocated("a"))
+		}
+		s.play("speak http; sleep 1s; expect a/web started=1")
+		if got := n.done(); !slices.Equal(got, []string{"raise a 400m", "hold a 400m"}) || s.count("a", "ResizeStarted") != 1 {
+			t.Errorf("then: got %q", got)
+		}
+	})
+}
+
+// TestAfterABootAPodHasWhatItWasGranted: it is admitted with that, and what it
+// desires is a proposal.
+func TestAfterABootAPodHasWhatItWasGranted(t *testing.T) {
+	restarting(t, func(s *scenario, n *smallNode) {
+		s.play("apply a-100.yaml api; apply b-600.yaml api; sleep 1s; update a-900.yaml; sleep 1s; stop-agent; vanish a; vanish b; start-agent; sleep 1m; expect a/web running; expect b/web running")
+		if got := s.is("a", v1.PodResizePending); got != "Deferred/used: 600/1" || s.allocated("a") != "100m" {
+			t.Errorf("got condition %q, %s allocated", got, s.allocated("a"))
+		}
+	})
+}
+
+// TestAnAllocationThatCannotBeReadIsForgotten: the pod runs on, and is taken to have
+// what its source desires.
+func TestAnAllocationThatCannotBeReadIsForgotten(t *testing.T) {
+	for _, text := range []string{"", "{", "null", `{"uid":"another"}`, "remove", "other"} {
+		restarting(t, func(s *scenario, n *smallNode) {
+			s.play("apply a-100.yaml api; sleep 1s; update a-400.yaml; sleep 1s; stop-agent")
+			n.done()
+			file := filepath.Join(s.allocations, string(s.wants[pod.SourceAPIServer]["a"].UID())+".json")
+			written, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			switch text {
+			case "remove":
+				err = os.Remove(file)
+			case "other": // against its checksum
+				err = os.WriteFile(file, []byte(strings.Replace(string(written), "400m", "900m", 1)), 0o600)
+			default:
+				err = os.WriteFile(file, []byte(text), 0o600)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.play("start-agent; sleep 1m; expect a/web running started=1")
+			if got := s.is("a", v1.PodResizePending) + s.is("a", v1.PodResizeInProgress); got != "" || len(n.done()) != 0 {
+				t.Errorf("%q: got condition %q", text, got)
+			}
+			if again, err := os.ReadFile(file); err != nil || string(again) != string(written) {
+				t.Errorf("%q: got %s (%v), want %s again", text, again, err, written)
+			}
+		})
+	}
+}
+
+// TestAnAllocationThatCannotBeKeptIsGranted: a full disk costs only the memory of it.
+func TestAnAllocationThatCannotBeKeptIsGranted(t *testing.T) {
+	restarting(t, func(s *scenario, n *smallNode) {
+		s.play("stop-agent")
+		s.allocations = filepath.Join(s.allocations, "file", "below")
+		if err := os.WriteFile(filepath.Dir(s.allocations), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s.play("start-agent; apply a-100.yaml api; sleep 1s; update a-400.yaml; sleep 1s; expect a/web running started=1")
+		if got := n.done(); !slices.Equal(got, []string{"raise a 400m", "hold a 400m"}) {
+			t.Errorf("got %q", got)
+		}
+	})
+}
+
+// TestAllocationsOfPodsThatAreGoneAreForgotten, also when they went while podd was
+// down; a static pod, whose resources are its identity, has none.
+func TestAllocationsOfPodsThatAreGoneAreForgotten(t *testing.T) {
+	restarting(t, func(s *scenario, n *smallNode) {
+		left := func() int {
+			files, err := os.ReadDir(s.allocations)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return len(files)
+		}
+		s.play("apply a-100.yaml api; apply b-100.yaml; sleep 1s")
+		if got := left(); got != 1 {
+			t.Errorf("got %d files, want that of the apiserver's pod", got)
+		}
+		s.play("stop-agent; vanish a; remove a api; start-agent; sleep 1m")
+		if got := left(); got != 0 {
+			t.Errorf("got %d files of pods that are gone", got)
 		}
 	})
 }

@@ -1,24 +1,27 @@
 package agent
 
-import "podd/internal/pod"
+import (
+	"podd/agent/plan"
+	"podd/internal/pod"
+)
 
-// Retry ends every wait of a pod that stands for caution: the back-off of its
-// containers and of its pulls, and of what went wrong as they started; their
-// curves begin anew. A pod that was refused is asked about again. One that has
-// ended (but an apiserver's, which is another's to make anew) runs once more, as
-// if its manifest had gone and come back: its logs and restart counts stay,
-// nothing else does, and it is admitted anew. A crash of podd in the middle of
-// that leaves it ended, or running whole. Retry returns false for a pod that the
-// agent does not know. Any goroutine may call it; it never blocks.
+// Retry ends every back-off of a pod: of its containers, of its pulls, and after
+// errors of their starts; the policies start over. A rejected pod is admitted or
+// rejected anew. A completed pod (but an apiserver's, which its controller
+// recreates) runs once more, as if its manifest had been removed and added again:
+// its logs and restart counts are kept, nothing else is, and it is admitted anew.
+// A crash of podd in the middle leaves it either completed or running completely.
+// Retry returns false for an unknown pod. Any goroutine may call it; it never
+// blocks.
 func (a *Agent) Retry(uid pod.UID) bool {
 	a.mu.Lock()
 	w := a.workers[uid]
-	_, refused := a.refused[uid]
+	_, rejected := a.rejected[uid]
 	a.mu.Unlock()
 	switch {
 	case w != nil:
 		w.askRetry()
-	case refused:
+	case rejected:
 		a.makeRoom()
 	default:
 		return false
@@ -28,12 +31,12 @@ func (a *Agent) Retry(uid pod.UID) bool {
 
 func (w *worker) askRetry() {
 	w.mu.Lock()
-	ended := w.finished && w.mail.desired.Source != pod.SourceAPIServer
+	ended := w.finished && !plan.Replaced(w.mail.desired)
 	w.mail.retry = true
 	w.orderLocked()
 	w.mu.Unlock()
 	if ended {
-		w.end("it is to run once more")
+		w.end("another run was requested")
 	}
 }
 
@@ -43,5 +46,5 @@ func (w *worker) forgive() {
 	w.told.backOff = nil
 	w.tries = 0
 	w.agent.cfg.Images.Retry(w.uid)
-	w.log.Info("back-off of the pod is forgotten, as was asked for")
+	w.log.Info("back-off reset on request")
 }

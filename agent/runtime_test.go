@@ -1,7 +1,9 @@
 package agent_test
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,61 +13,67 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"podd/cri/critest/state"
 	"podd/internal/pod"
 )
 
 // callTime is what each call to the runtime takes in scenarios.
 const callTime = 5 * time.Millisecond
 
-// fakeRuntime is a container runtime in memory that behaves: it keeps state
-// over restarts of podd, tells of what changes, refuses what a runtime refuses,
-// and complains when something of a pod would run twice.
+// fakeRuntime is critest's runtime in the agent's words and in simulated time.
+// What is allowed is the state's matter; here are the times that calls take, the
+// faults of scripts, and what must hold of pods whatever happens: it complains
+// when something of a pod would run twice.
 type fakeRuntime struct {
-	t *testing.T
+	t  *testing.T
+	rt state.Runtime[sandboxFacts, containerFacts]
 
-	mu         sync.Mutex // guards everything below
-	wake       func(pod.UID, time.Time)
-	away       bool
-	sandboxes  []*fakeSandbox // oldest first
-	containers []*fakeContainer
-	nextID     int
-	ahead      time.Duration            // by which its times are ahead of podd's clock
-	fail       map[string]int           // "RunSandbox shop" or "RunSandbox" → calls still to fail
-	hang       map[string]chan struct{} // "StopContainer shop" → closed to go on
-	stick      map[string]bool          // "RunSandbox shop": the next one does not end
-	stuck      []chan struct{}          // closed to let those go on
-	reserved   map[string]bool          // names of creates that hang
-	ignore     map[string]bool          // "StopContainer shop": answered, not done
-	stubborn   map[string]bool          // pods that ignore the stop signal
-	starting   struct{ now, most int }  // sandboxes
-	listTakes  time.Duration            // from what Glance sees to its answer
-	calls      map[string]int           // "RunSandbox shop"
-	started    map[string]int           // "shop/web"
-	looks      map[string]int           // per pod and second
-	dies       map[string]death         // "shop/web": each such container ends by itself
-	order      map[string][]string      // what happened to a pod's containers
-	logs       map[string]int32         // the newest by UID and name
-	initDone   map[string]bool          // by sandbox ID and name
-	ill        map[string]bool          // "shop/web" may be stopped out of turn
-	unordered  map[pod.UID]bool         // pods of whose spec a podd that started knew nothing
+	mu        *sync.Mutex // rt's; guards everything below, too
+	wake      func(pod.UID, time.Time)
+	away      bool
+	fail      map[string]int           // "RunSandbox shop" or "RunSandbox" → calls still to fail
+	hang      map[string]chan struct{} // "StopContainer shop" → closed to go on
+	stick     map[string]bool          // "RunSandbox shop": the next one does not end
+	stuck     []chan struct{}          // closed to let those go on
+	ignore    map[string]bool          // "StopContainer shop": answered, not done
+	stubborn  map[string]bool          // pods that ignore the stop signal
+	starting  struct{ now, most int }  // sandboxes
+	listTakes time.Duration            // from what Summaries sees to its answer
+	calls     map[string]int           // "RunSandbox shop"
+	started   map[string]int           // "shop/web"
+	made      []pod.ContainerRequest
+	gone      map[string]*fakeContainer // removed ones, whose logs may be left
+	looks     map[string]int            // per pod and second
+	dies      map[string]death          // "shop/web": each such container ends by itself
+	order     map[string][]string       // what happened to a pod's containers
+	logs      map[string]int32          // the newest by UID and name
+	initDone  map[string]bool           // by sandbox ID and name
+	ill       map[string]bool           // "shop/web" may be stopped out of turn
+	unordered map[pod.UID]bool          // pods of whose spec a podd that started knew nothing
 }
 
-type fakeSandbox struct {
-	pod.Sandbox
-	uid       pod.UID
-	name      string // of the pod
+// sandboxFacts and containerFacts are what podd gave the runtime to keep.
+type sandboxFacts struct {
 	source    pod.Source
 	startTime time.Time
-	network   bool // still held
 	late      bool // it came up by itself, at any moment
 }
 
-type fakeContainer struct {
-	pod.Container
-	sandbox *fakeSandbox
-	spec    *v1.Container
-	pod     *v1.Pod
+type containerFacts struct {
+	pod.ContainerRequest
+	hash      string // of its spec
+	resources *pod.ContainerResources
 }
+
+type (
+	fakeSandbox   = state.Sandbox[sandboxFacts]
+	fakeContainer = state.Container[sandboxFacts, containerFacts]
+)
+
+func uidOf(b *fakeSandbox) pod.UID { return pod.UID(b.UID) }
+
+// called is a container as scripts call it.
+func called(k *fakeContainer) string { return k.Sandbox.Pod + "/" + k.Name }
 
 // death is how a container ends by itself, some time after its start.
 type death struct {
@@ -74,10 +82,13 @@ type death struct {
 }
 
 func newFakeRuntime(t *testing.T) *fakeRuntime {
-	return &fakeRuntime{t: t, fail: make(map[string]int), hang: make(map[string]chan struct{}), stubborn: make(map[string]bool), ignore: make(map[string]bool),
-		stick: make(map[string]bool), reserved: make(map[string]bool),
-		calls: make(map[string]int), started: make(map[string]int), looks: make(map[string]int),
-		dies: make(map[string]death), order: make(map[string][]string), logs: make(map[string]int32), initDone: make(map[string]bool), ill: make(map[string]bool), unordered: make(map[pod.UID]bool)}
+	r := &fakeRuntime{t: t, fail: make(map[string]int), hang: make(map[string]chan struct{}), stubborn: make(map[string]bool), ignore: make(map[string]bool),
+		stick: make(map[string]bool), calls: make(map[string]int), started: make(map[string]int), looks: make(map[string]int),
+		dies: make(map[string]death), order: make(map[string][]string), logs: make(map[string]int32), gone: make(map[string]*fakeContainer),
+		initDone: make(map[string]bool), ill: make(map[string]bool), unordered: make(map[pod.UID]bool)}
+	r.mu = &r.rt.Mutex
+	r.rt.Changed = r.changed
+	return r
 }
 
 // conn is one podd's connection; a podd that is killed loses it, while the
@@ -89,7 +100,18 @@ type conn struct {
 
 // do performs one call for a pod; effect runs in the runtime, with its lock.
 func (c *conn) do(ctx context.Context, method, name string, takes time.Duration, effect func() error) error {
+	return c.doBegun(ctx, method, name, takes, func() (func() error, error) { return effect, nil })
+}
+
+// doBegun is do for a call that does something before it takes its time.
+func (c *conn) doBegun(ctx context.Context, method, name string, takes time.Duration, begin func() (effect func() error, err error)) error {
 	hang, err := c.admit(method, name)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	effect, err := begin()
+	c.mu.Unlock()
 	if err != nil {
 		return err
 	}
@@ -139,91 +161,89 @@ func (r *fakeRuntime) admit(method, name string) (hang chan struct{}, err error)
 	return r.hang[method+" "+name], nil
 }
 
-// reserve takes the name of a create that will hang; free that of one that does
-// not hang any more. A caller that goes away does not free it.
-func (r *fakeRuntime) reserve(method, podName, name string) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.reserved[name] {
-		return fmt.Errorf("%s: %w", name, pod.ErrNameReserved)
+// refused is a refusal of the runtime's in the agent's words.
+func refused(err error) error {
+	if taken := (*state.NameError)(nil); errors.As(err, &taken) {
+		return fmt.Errorf("%w: %w", err, pod.ErrNameReserved)
 	}
-	key := method + " " + podName
-	hangs := r.hang[key] != nil || r.stick[key]
-	if hangs && !r.away && r.fail[key] == 0 && r.fail[method] == 0 {
-		r.reserved[name] = true
+	if down := (*state.SandboxError)(nil); errors.As(err, &down) {
+		return fmt.Errorf("%w: %w", err, pod.ErrNotFound)
 	}
-	return nil
+	return err
 }
 
-// now is by the runtime's clock, without a monotonic part.
-func (r *fakeRuntime) now() time.Time { return time.Now().Add(r.ahead).Round(0) }
-
-func (r *fakeRuntime) changed(s *fakeSandbox) {
+// changed follows every change in the runtime: podd is told.
+func (r *fakeRuntime) changed(ch state.Change[sandboxFacts, containerFacts]) {
+	if k := ch.Container; k != nil && ch.Kind == state.WasStopped {
+		r.noteLocked(k.Sandbox.Pod, "-"+k.Name)
+		r.initDone[k.Sandbox.ID+"/"+k.Name] = k.Exit.Code == 0
+	}
 	if r.wake != nil && !r.away {
-		r.wake(s.uid, time.Now())
+		r.wake(uidOf(ch.Sandbox), time.Now())
 	}
-}
-
-func (r *fakeRuntime) id(prefix string) string {
-	r.nextID++
-	return fmt.Sprintf("%s%d", prefix, r.nextID)
 }
 
 func (r *fakeRuntime) nameOf(uid pod.UID) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, s := range r.sandboxes {
-		if s.uid == uid {
-			return s.name
+	for _, b := range r.rt.Sandboxes() {
+		if uidOf(b) == uid {
+			return b.Pod
 		}
 	}
 	return ""
-}
-
-func (r *fakeRuntime) sandbox(id string) *fakeSandbox {
-	for _, s := range r.sandboxes {
-		if s.ID == id {
-			return s
-		}
-	}
-	return nil
-}
-
-func (r *fakeRuntime) container(id string) *fakeContainer {
-	for _, c := range r.containers {
-		if c.ID == id {
-			return c
-		}
-	}
-	return nil
 }
 
 // podOf names the pod of a sandbox or container, for faults and counts.
 func (r *fakeRuntime) podOf(id string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if s := r.sandbox(id); s != nil {
-		return s.name
+	if b := r.rt.Sandbox(id); b != nil {
+		return b.Pod
 	}
-	if c := r.container(id); c != nil {
-		return c.sandbox.name
+	if k := r.rt.Container(id); k != nil {
+		return k.Sandbox.Pod
 	}
 	return ""
+}
+
+// seenSandbox is a sandbox as the agent sees it. All have one address, which says enough.
+func seenSandbox(b *fakeSandbox) pod.Sandbox {
+	out := pod.Sandbox{ID: b.ID, Attempt: b.Attempt, Ready: b.Ready, CreatedAt: b.CreatedAt, HostNetwork: b.HostNetwork}
+	if b.Ready {
+		out.IPs = []string{"10.88.0.7"}
+	}
+	return out
+}
+
+var seenStates = map[state.Process]pod.ContainerState{
+	state.Created: pod.ContainerCreated, state.Running: pod.ContainerRunning, state.Exited: pod.ContainerExited, state.Lost: pod.ContainerUnknown,
+}
+
+func seenContainer(k *fakeContainer) pod.Container {
+	req := k.Data
+	return pod.Container{
+		ID: k.ID, Hash: req.hash, Name: k.Name, SandboxID: k.Sandbox.ID, RestartCount: req.RestartCount, State: seenStates[k.State],
+		GracePeriod: gracePeriod(req.Pod), Kept: kept(req.Container), Image: req.Container.Image, ImageID: req.Image.Ref, Resources: req.resources,
+		CreatedAt: k.CreatedAt, StartedAt: k.StartedAt, FinishedAt: k.FinishedAt, ExitCode: k.Exit.Code, Reason: k.Exit.Reason,
+	}
 }
 
 func (c *conn) Observe(ctx context.Context, uid pod.UID) (pod.Observed, error) {
 	seen := pod.Observed{UID: uid, At: time.Now()}
 	err := c.do(ctx, "Observe", c.nameOf(uid), callTime, func() error {
 		c.looks[fmt.Sprintf("%s %d", uid, time.Now().Unix())]++
-		for _, s := range slices.Backward(c.sandboxes) {
-			if s.uid == uid {
-				seen.Name, seen.Namespace, seen.Source, seen.StartTime = s.name, "default", s.source, s.startTime
-				seen.Sandboxes = append(seen.Sandboxes, s.Sandbox)
+		boxes := c.rt.Sandboxes()
+		slices.SortStableFunc(boxes, func(a, b *fakeSandbox) int { return cmp.Compare(a.Attempt, b.Attempt) })
+		for _, b := range slices.Backward(boxes) {
+			if uidOf(b) == uid {
+				seen.Name, seen.Namespace, seen.Source, seen.StartTime = b.Pod, b.Namespace, b.Data.source, b.Data.startTime
+				seen.Sandboxes = append(seen.Sandboxes, seenSandbox(b))
 			}
 		}
-		for _, k := range slices.Backward(c.containers) {
-			if k.sandbox.uid == uid {
-				seen.Containers = append(seen.Containers, k.Container)
+		for _, k := range slices.Backward(c.rt.Containers()) {
+			if uidOf(k.Sandbox) == uid {
+				seen.Containers = append(seen.Containers, seenContainer(k))
 			}
 		}
 		return nil
@@ -239,14 +259,14 @@ func (c *conn) Lookup(ctx context.Context, uid pod.UID) (pod.Observed, error) {
 	return c.Observe(ctx, uid)
 }
 
-func (c *conn) Glance(ctx context.Context) ([]pod.Glance, error) {
-	var list []pod.Glance
-	err := c.do(ctx, "Glance", "", callTime, func() error {
+func (c *conn) Summaries(ctx context.Context) ([]pod.Summary, error) {
+	var list []pod.Summary
+	err := c.do(ctx, "Summaries", "", callTime, func() error {
 		known := make(map[pod.UID]bool)
-		for _, s := range c.sandboxes {
-			if !s.startTime.IsZero() && !known[s.uid] {
-				known[s.uid] = true
-				list = append(list, pod.Glance{UID: s.uid, Name: s.name, Namespace: "default", Source: s.source})
+		for _, b := range c.rt.Sandboxes() {
+			if uid := uidOf(b); !b.Data.startTime.IsZero() && !known[uid] {
+				known[uid] = true
+				list = append(list, pod.Summary{UID: uid, Name: b.Pod, Namespace: b.Namespace, Source: b.Data.source})
 			}
 		}
 		return nil
@@ -261,6 +281,8 @@ func (c *conn) Glance(ctx context.Context) ([]pod.Glance, error) {
 	return list, nil
 }
 
+func (c *conn) Handler(context.Context, *v1.Pod) (string, error) { return "", nil }
+
 func (c *conn) RunSandbox(ctx context.Context, req pod.SandboxRequest) (string, error) {
 	c.mu.Lock()
 	c.starting.now++
@@ -272,27 +294,22 @@ func (c *conn) RunSandbox(ctx context.Context, req pod.SandboxRequest) (string, 
 		c.mu.Unlock()
 	}()
 	var id string
-	began, name := time.Now(), fmt.Sprint(req.Pod.UID, req.Attempt)
-	if err := c.reserve("RunSandbox", req.Pod.Name, name); err != nil {
-		return "", err
-	}
-	err := c.do(ctx, "RunSandbox", req.Pod.Name, 20*callTime, func() error {
-		delete(c.reserved, name)
-		late := time.Since(began) > 20*callTime // it hung, and its caller may be gone
-		for _, s := range c.sandboxes {
-			if s.uid == req.Pod.UID && s.Attempt == req.Attempt {
-				return pod.ErrNameReserved
-			}
-			if s.name == req.Pod.Name && s.network && !s.late && !late {
-				c.t.Errorf("a sandbox of %s is made while another (%s) holds its network", s.name, s.ID)
-			}
-		}
-		id = c.id("s")
-		c.add(&fakeSandbox{
-			Sandbox: pod.Sandbox{ID: id, Attempt: req.Attempt, HostNetwork: req.Pod.Spec.HostNetwork},
-			uid:     req.Pod.UID, name: req.Pod.Name, source: req.Source, startTime: req.StartTime, late: late,
+	began := time.Now()
+	err := c.doBegun(ctx, "RunSandbox", req.Pod.Name, 20*callTime, func() (func() error, error) {
+		b, err := c.rt.BeginSandbox(fakeSandbox{
+			Pod: req.Pod.Name, Namespace: "default", UID: string(req.Pod.UID), Attempt: req.Attempt, HostNetwork: req.Pod.Spec.HostNetwork,
+			Data: sandboxFacts{source: req.Source, startTime: req.StartTime},
 		})
-		return nil
+		return func() error {
+			b.Data.late = time.Since(began) > 20*callTime // it hung, and its caller may be gone
+			for _, other := range c.rt.Sandboxes() {
+				if other.Pod == b.Pod && !other.Stopped && !other.Data.late && !b.Data.late {
+					c.t.Errorf("a sandbox of %s is made while another (%s) holds its network", b.Pod, other.ID)
+				}
+			}
+			id = b.ID
+			return c.rt.RunSandbox(b)
+		}, refused(err)
 	})
 	if err != nil {
 		return "", err
@@ -300,28 +317,20 @@ func (c *conn) RunSandbox(ctx context.Context, req pod.SandboxRequest) (string, 
 	return id, nil
 }
 
-func (r *fakeRuntime) add(s *fakeSandbox) {
-	s.Ready, s.network, s.CreatedAt, s.IPs = true, true, r.now(), []string{"10.88.0.7"}
-	r.sandboxes = append(r.sandboxes, s)
-	slices.SortStableFunc(r.sandboxes, func(a, b *fakeSandbox) int { return int(a.Attempt) - int(b.Attempt) })
-	r.changed(s)
+// appear has a sandbox come to be without podd.
+func (r *fakeRuntime) appear(b fakeSandbox) error {
+	b.Namespace = "default"
+	made, err := r.rt.BeginSandbox(b)
+	if err != nil {
+		return err
+	}
+	return r.rt.RunSandbox(made)
 }
 
 func (c *conn) StopSandbox(ctx context.Context, id string) error {
 	return c.do(ctx, "StopSandbox", c.podOf(id), 10*callTime, func() error {
-		s := c.sandbox(id)
-		if s == nil {
-			return nil
-		}
-		for _, k := range c.containers {
-			if k.sandbox == s && k.State != pod.ContainerExited {
-				c.end(k, 137)
-			}
-		}
-		news := s.Ready || s.network
-		s.Ready, s.network, s.IPs = false, false, nil
-		if news {
-			c.changed(s)
+		if b := c.rt.Sandbox(id); b != nil {
+			c.rt.StopSandbox(b)
 		}
 		return nil
 	})
@@ -332,42 +341,33 @@ func (c *conn) RemoveSandbox(ctx context.Context, id string) error {
 		return err
 	}
 	return c.do(ctx, "RemoveSandbox", c.podOf(id), callTime, func() error {
-		s := c.sandbox(id)
-		if s == nil {
-			return nil
+		if b := c.rt.Sandbox(id); b != nil {
+			c.rt.RemoveSandbox(b)
 		}
-		c.containers = slices.DeleteFunc(c.containers, func(k *fakeContainer) bool { return k.sandbox == s })
-		c.sandboxes = slices.DeleteFunc(c.sandboxes, func(x *fakeSandbox) bool { return x == s })
-		c.changed(s)
 		return nil
 	})
 }
 
 func (c *conn) CreateContainer(ctx context.Context, req pod.ContainerRequest) (string, error) {
 	var id string
-	req.RestartCount = c.count(req)
-	name := fmt.Sprint(req.Pod.UID, req.Container.Name, req.RestartCount)
-	if err := c.reserve("CreateContainer", req.Pod.Name, name); err != nil {
-		return "", err
-	}
-	err := c.do(ctx, "CreateContainer", req.Pod.Name, callTime, func() error {
-		delete(c.reserved, name)
-		s := c.sandbox(req.Sandbox.ID)
-		if s == nil || !s.Ready {
-			return fmt.Errorf("sandbox %s: %w", req.Sandbox.ID, pod.ErrNotFound)
+	err := c.doBegun(ctx, "CreateContainer", req.Pod.Name, callTime, func() (func() error, error) {
+		b := c.rt.Sandbox(req.Sandbox.ID)
+		if b == nil {
+			return nil, fmt.Errorf("sandbox %s: %w", req.Sandbox.ID, pod.ErrNotFound)
 		}
-		for _, k := range c.containers {
-			if k.sandbox.uid == s.uid && k.Name == req.Container.Name && k.RestartCount == req.RestartCount {
-				return pod.ErrNameReserved
+		k, err := c.rt.BeginContainer(b, fakeContainer{
+			Name: req.Container.Name, Attempt: uint32(req.RestartCount),
+			Data: containerFacts{ContainerRequest: req, hash: pod.ContainerHash(req.Container)},
+		})
+		return func() error {
+			if !b.Ready {
+				c.rt.AbandonContainer(k)
+				return fmt.Errorf("sandbox %s: %w", b.ID, pod.ErrNotFound)
 			}
-		}
-		id = c.id("c")
-		c.containers = append(c.containers, &fakeContainer{sandbox: s, spec: req.Container, pod: req.Pod, Container: pod.Container{
-			ID: id, Hash: pod.ContainerHash(req.Container), Name: req.Container.Name, SandboxID: s.ID, State: pod.ContainerCreated,
-			RestartCount: req.RestartCount, GracePeriod: gracePeriod(req.Pod), Kept: kept(req.Container), CreatedAt: c.now(), Image: req.Container.Image, ImageID: req.Image.Ref,
-		}})
-		c.changed(s)
-		return nil
+			id = k.ID
+			c.made = append(c.made, req)
+			return c.rt.CreateContainer(k)
+		}, refused(err)
 	})
 	if err != nil {
 		return "", err
@@ -377,27 +377,25 @@ func (c *conn) CreateContainer(ctx context.Context, req pod.ContainerRequest) (s
 
 func (c *conn) StartContainer(ctx context.Context, id string) error {
 	return c.do(ctx, "StartContainer", c.podOf(id), 10*callTime, func() error {
-		k := c.container(id)
+		k := c.rt.Container(id)
 		if k == nil {
 			return pod.ErrNotFound
 		}
-		if k.State != pod.ContainerCreated {
-			return fmt.Errorf("container %s is %v", id, k.State)
+		if err := c.rt.CanStart(k); err != nil {
+			return err
 		}
-		if !k.sandbox.Ready {
-			return fmt.Errorf("sandbox %s is not running", k.SandboxID)
-		}
-		for _, other := range c.containers {
-			if other.sandbox.name == k.sandbox.name && other.State == pod.ContainerRunning &&
-				(other.Name == k.Name || other.sandbox.uid != k.sandbox.uid) {
-				c.t.Errorf("%s/%s (%s) starts while %s of the same pod runs", k.sandbox.name, k.Name, k.ID, other.ID)
+		for _, other := range c.rt.Containers() {
+			if other.Sandbox.Pod == k.Sandbox.Pod && other.State == state.Running &&
+				(other.Name == k.Name || other.Sandbox.UID != k.Sandbox.UID) {
+				c.t.Errorf("%s (%s) starts while %s of the same pod runs", called(k), k.ID, other.ID)
 			}
 		}
 		c.checkTurn(k)
-		k.State, k.StartedAt = pod.ContainerRunning, c.now()
+		if err := c.rt.StartContainer(k); err != nil {
+			return err
+		}
 		c.began(k)
-		c.started[k.sandbox.name+"/"+k.Name]++
-		c.changed(k.sandbox)
+		c.started[called(k)]++
 		return nil
 	})
 }
@@ -409,44 +407,31 @@ func (c *conn) StopContainer(ctx context.Context, id string, grace time.Duration
 	if c.stubborn[name] {
 		takes = grace
 	}
-	c.checkStop(c.container(id), grace)
+	c.checkStop(c.rt.Container(id), grace)
 	c.mu.Unlock()
 	return c.do(ctx, "StopContainer", name, takes, func() error {
-		if k := c.container(id); k != nil && k.State != pod.ContainerExited {
-			c.end(k, 143)
+		if k := c.rt.Container(id); k != nil {
+			c.rt.End(k, state.ExitWith(143))
 		}
 		return nil
 	})
 }
 
-func (c *conn) RemoveContainer(ctx context.Context, id string, keepLog bool) error {
+func (c *conn) RemoveContainer(ctx context.Context, id string) error {
 	return c.do(ctx, "RemoveContainer", c.podOf(id), callTime, func() error {
-		if k := c.container(id); k != nil {
-			if key := string(k.sandbox.uid) + "/" + k.Name; !keepLog && c.logs[key] == k.RestartCount {
-				delete(c.logs, key)
-			}
-			c.containers = slices.DeleteFunc(c.containers, func(x *fakeContainer) bool { return x == k })
-			c.changed(k.sandbox)
+		if k := c.rt.Container(id); k != nil {
+			c.gone[id] = k
+			c.rt.RemoveContainer(k)
 		}
 		return nil
 	})
-}
-
-func (r *fakeRuntime) end(k *fakeContainer, code int32) {
-	k.State, k.ExitCode, k.FinishedAt, k.Reason = pod.ContainerExited, code, r.now(), "Error"
-	r.noteLocked(k.sandbox.name, "-"+k.Name)
-	r.initDone[k.SandboxID+"/"+k.Name] = code == 0
-	if code == 0 {
-		k.Reason = "Completed"
-	}
-	r.changed(k.sandbox)
 }
 
 // newest returns the newest container of "shop/web", or nil.
 func (r *fakeRuntime) newest(what string) *fakeContainer {
 	name, ctr, _ := strings.Cut(what, "/")
-	for _, k := range slices.Backward(r.containers) {
-		if k.sandbox.name == name && k.Name == ctr {
+	for _, k := range slices.Backward(r.rt.Containers()) {
+		if k.Sandbox.Pod == name && k.Name == ctr {
 			return k
 		}
 	}

@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"context"
 	"crypto/sha256"
 	"fmt"
 	"maps"
@@ -18,7 +19,9 @@ import (
 	"golang.org/x/tools/txtar"
 	"sigs.k8s.io/yaml"
 
+	"podd/cri/critest/state"
 	"podd/internal/pod"
+	"podd/internal/story"
 )
 
 // TestScenarios plays the scripts in testdata in simulated time. What a script
@@ -40,7 +43,7 @@ func TestScenarios(t *testing.T) {
 					s.files[f.Name] = f.Data
 				}
 				defer s.end()
-				s.play(string(archive.Comment))
+				s.playFile(file, string(archive.Comment))
 				if len(s.written) > 0 {
 					if err := rewrite(file, archive, s.written); err != nil {
 						t.Error(err)
@@ -54,8 +57,9 @@ func TestScenarios(t *testing.T) {
 // scenario plays one script.
 type scenario struct {
 	*node
-	began time.Time
-	files map[string][]byte
+	player *story.Player
+	began  time.Time
+	files  map[string][]byte
 	// written are the golden files that -update asked for.
 	written map[string][]byte
 }
@@ -64,28 +68,72 @@ type scenario struct {
 // repeats without progress would come to a hundred and more.
 const maxLooks = 40
 
+// play plays a script that is written in Go: a semicolon ends a line too.
 func (s *scenario) play(script string) {
 	s.t.Helper()
-	for i, line := range strings.Split(script, "\n") {
-		line, _, _ = strings.Cut(line, "#")
-		for command := range strings.SplitSeq(line, ";") {
-			words := strings.Fields(command)
-			if len(words) == 0 {
-				continue
-			}
-			if err := s.do(words); err != nil {
-				s.t.Fatalf("line %d, at %v: %s: %v", i+1, time.Since(s.began), strings.Join(words, " "), err)
-			}
+	s.playFile("script", strings.ReplaceAll(script, ";", "\n"))
+}
+
+func (s *scenario) playFile(name, script string) {
+	s.t.Helper()
+	if s.player == nil {
+		player, err := story.NewPlayer(s.t.Context(), s.words())
+		if err != nil {
+			s.t.Fatal(err)
 		}
+		s.player = player
+	}
+	if err := s.player.Play(name, script); err != nil {
+		s.t.Fatalf("at %v: %v", time.Since(s.began), err)
+	}
+}
+
+// words are what a script can say, as testdata/README.md explains.
+func (s *scenario) words() map[string]story.Word {
+	all := map[string]story.Word{"sleep": story.Sleep, "wait": s.watch().Word("POD FACT…")}
+	for _, group := range []struct {
+		verbs, args string
+		do          func(words []string) error
+	}{
+		{"start-agent stop-agent restart-agent kill-agent", "", s.doAgent},
+		{"speak silent", "SOURCE", s.doSource}, {"apply", "FILE… [http|api]", s.doSource}, {"remove", "POD [http|api]", s.doSource},
+		{"stop-runtime start-runtime", "", s.doFault}, {"fail", "N CALL [POD]", s.doFault}, {"unstick", "", s.doFault},
+		{"hang release stick ignore obey", "CALL POD", s.doFault},
+		{"slow-list slow-unmount ahead", "DURATION", s.doTime}, {"pull", "POD DURATION", s.doTime},
+		{"golden", "POD FILE", s.doExpect}, {"expect", "POD FACT…", s.doExpect},
+		{"dies", "POD/CONTAINER [code=N] [after=DURATION]", s.doLife}, {"lives", "POD/CONTAINER", s.doLife},
+		{"probe", "POD/CONTAINER KIND=RESULT…", s.doLife}, {"hook", "POD/CONTAINER KIND WHAT", s.doLife},
+		{"end", "POD REASON [grace=DURATION]", s.doLife}, {"update", "FILE", s.doLife}, {"delete", "POD [grace=DURATION]", s.doLife},
+		{"retry admit", "POD", s.doLife}, {"reject", "POD REASON", s.doLife}, {"preempt", "POD VICTIM", s.doLife},
+		{"exit", "POD/CONTAINER code=N", s.doHarm}, {"lose rm-container", "POD/CONTAINER", s.doHarm},
+		{"late-sandbox kill-sandbox rm-pod vanish stubborn busy", "POD", s.doHarm}, {"stray foreign", "POD SOURCE", s.doHarm},
+	} {
+		for _, verb := range strings.Fields(group.verbs) {
+			all[verb] = story.Word{Args: group.args, Do: func(_ context.Context, args []string) error {
+				return group.do(append([]string{verb}, args...))
+			}}
+		}
+	}
+	return all
+}
+
+// watch is what a wait sees: the facts of expect.
+func (s *scenario) watch() story.Watch {
+	return story.Watch{
+		Missing: func(_ context.Context, terms []string) (string, error) {
+			synctest.Wait()
+			if err := s.expect(terms); err != nil {
+				return err.Error(), nil
+			}
+			return "", nil
+		},
+		Next: func(context.Context) { time.Sleep(callTime) },
 	}
 }
 
 // end lets go of what hangs, ends podd and looks for pods that spun.
 func (s *scenario) end() {
-	for key := range maps.Clone(s.hang) {
-		s.release(key)
-	}
-	s.unstick()
+	s.letGo()
 	if s.podd != nil {
 		s.stop(false)
 	}
@@ -97,117 +145,93 @@ func (s *scenario) end() {
 	}
 }
 
-func (s *scenario) release(key string) {
+// letGo lets all go that hangs and sticks.
+func (s *scenario) letGo() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	for key := range maps.Clone(s.hang) {
+		s.releaseLocked(key)
+	}
+	s.unstickLocked()
+}
+
+func (s *scenario) releaseLocked(key string) {
 	if ch := s.hang[key]; ch != nil {
 		close(ch)
 		delete(s.hang, key)
 	}
 }
 
-func (s *scenario) unstick() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (s *scenario) unstickLocked() {
 	for _, ch := range s.stuck {
 		close(ch)
 	}
 	s.stuck = nil
 }
 
-func (s *scenario) do(words []string) error {
-	arg := func(i int) string {
-		if i < len(words) {
-			return words[i]
-		}
-		return ""
+func (s *scenario) doExpect(words []string) error {
+	synctest.Wait()
+	if words[0] == "golden" {
+		return s.golden(words[1], words[2])
 	}
-	switch words[0] {
-	case "dies", "lives", "probe", "hook", "end", "update", "delete", "retry", "admit", "refuse", "preempt":
-		return s.doLife(words)
-	case "podd":
-		return s.doPodd(arg(1))
-	case "apply", "remove", "silent", "speak":
-		return s.doSource(words)
-	case "wait":
-		d, err := time.ParseDuration(arg(1))
-		time.Sleep(d)
-		return err
-	case "runtime":
-		s.mu.Lock()
-		s.away = arg(1) == "away"
-		s.mu.Unlock()
+	return s.expect(words[1:])
+}
+
+// doFault: what goes wrong with calls to the runtime.
+func (s *scenario) doFault(words []string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch key := strings.Join(words[1:], " "); words[0] {
+	case "stop-runtime", "start-runtime":
+		s.away = words[0] == "stop-runtime"
 	case "fail":
-		n, err := strconv.Atoi(arg(1))
-		s.mu.Lock()
+		n, err := strconv.Atoi(words[1])
 		s.fail[strings.Join(words[2:], " ")] = n
-		s.mu.Unlock()
 		return err
 	case "hang":
-		s.mu.Lock()
-		s.hang[arg(1)+" "+arg(2)] = make(chan struct{})
-		s.mu.Unlock()
-	case "stick":
-		s.mu.Lock()
-		s.stick[arg(1)+" "+arg(2)] = true
-		s.mu.Unlock()
-	case "unstick":
-		s.unstick()
-	case "ignore", "obey":
-		s.mu.Lock()
-		s.ignore[arg(1)+" "+arg(2)] = words[0] == "ignore"
-		s.mu.Unlock()
-	case "slow-list":
-		d, err := time.ParseDuration(arg(1))
-		s.mu.Lock()
-		s.listTakes = d
-		s.mu.Unlock()
-		return err
-	case "slow-unmount":
-		d, err := time.ParseDuration(arg(1))
-		s.disk.Lock()
-		s.tears = d
-		s.disk.Unlock()
-		return err
-	case "ahead":
-		d, err := time.ParseDuration(arg(1))
-		s.mu.Lock()
-		s.ahead = d
-		s.mu.Unlock()
-		return err
+		s.hang[key] = make(chan struct{})
 	case "release":
-		s.release(arg(1) + " " + arg(2))
-	case "pull":
-		d, err := time.ParseDuration(arg(2))
-		s.disk.Lock()
-		s.images[arg(1)] = &fakeImage{takes: d}
-		s.disk.Unlock()
-		return err
-	case "golden":
-		synctest.Wait()
-		return s.golden(arg(1), arg(2))
-	case "expect":
-		synctest.Wait()
-		return s.expect(words[1:])
-	default:
-		return s.doHarm(words)
+		s.releaseLocked(key)
+	case "stick":
+		s.stick[key] = true
+	case "unstick":
+		s.unstickLocked()
+	case "ignore", "obey":
+		s.ignore[key] = words[0] == "ignore"
 	}
 	return nil
 }
 
-func (s *scenario) doPodd(what string) error {
-	switch what {
-	case "start":
+// doTime: how long something takes, or which time it is.
+func (s *scenario) doTime(words []string) error {
+	d, err := time.ParseDuration(words[len(words)-1])
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.disk.Lock()
+	defer s.disk.Unlock()
+	switch words[0] {
+	case "slow-list":
+		s.listTakes = d
+	case "slow-unmount":
+		s.tears = d
+	case "ahead":
+		s.rt.Ahead = d
+	case "pull":
+		s.images[words[1]] = &fakeImage{takes: d}
+	}
+	return nil
+}
+
+// doAgent: podd's life.
+func (s *scenario) doAgent(words []string) error {
+	if words[0] != "start-agent" {
+		s.stop(words[0] == "kill-agent")
+	}
+	if words[0] == "start-agent" || words[0] == "restart-agent" {
 		s.start()
-	case "stop":
-		s.stop(false)
-	case "crash":
-		s.stop(true)
-	case "restart":
-		s.stop(false)
-		s.start()
-	default:
-		return fmt.Errorf("no such thing")
 	}
 	return nil
 }
@@ -262,33 +286,38 @@ func (s *scenario) doHarm(words []string) error {
 	defer s.mu.Unlock()
 	switch what := words[1]; words[0] {
 	case "late-sandbox":
-		s.add(&fakeSandbox{Sandbox: pod.Sandbox{ID: s.id("s"), Attempt: uint32(10 + s.nextID)}, uid: report.Desired.UID(), name: what, late: true,
-			source: report.Desired.Source, startTime: report.StartTime})
+		attempt := uint32(10) // beyond what podd counted to
+		for _, b := range s.rt.Sandboxes() {
+			attempt = max(attempt, b.Attempt+10)
+		}
+		return s.appear(fakeSandbox{Pod: what, UID: string(report.Desired.UID()), Attempt: attempt,
+			Data: sandboxFacts{source: report.Desired.Source, startTime: report.StartTime, late: true}})
 	case "exit", "lose":
 		k := s.newest(what)
-		if k == nil || k.State != pod.ContainerRunning {
+		if k == nil || k.State != state.Running {
 			return fmt.Errorf("no such container runs")
 		}
 		if words[0] == "lose" {
-			k.State = pod.ContainerUnknown
-			s.changed(k.sandbox)
+			s.rt.Lose(k)
 			return nil
 		}
 		code, err := strconv.Atoi(strings.TrimPrefix(words[2], "code="))
-		s.fakeRuntime.end(k, int32(code))
+		s.rt.End(k, state.ExitWith(int32(code)))
 		return err
-	case "sandbox-dies":
-		for _, sb := range s.sandboxes {
-			if sb.name == what {
-				sb.Ready, sb.IPs = false, nil
-				s.changed(sb)
+	case "kill-sandbox":
+		for _, b := range s.rt.Sandboxes() {
+			if b.Pod == what {
+				s.rt.DieSandbox(b)
 			}
 		}
-	case "rm", "rmp": // as by crictl
+	case "rm-container", "rm-pod": // as by crictl
 		return s.removeByHand(what)
 	case "vanish": // as after a reboot
-		s.sandboxes = slices.DeleteFunc(s.sandboxes, func(sb *fakeSandbox) bool { return sb.name == what })
-		s.containers = slices.DeleteFunc(s.containers, func(k *fakeContainer) bool { return k.sandbox.name == what })
+		for _, b := range s.rt.Sandboxes() {
+			if b.Pod == what {
+				s.rt.Forget(b)
+			}
+		}
 	case "stubborn":
 		s.stubborn[what] = true
 	case "busy": // processes of it run that the runtime does not know
@@ -299,13 +328,11 @@ func (s *scenario) doHarm(words []string) error {
 			s.busy[uid] = strings.HasPrefix(string(uid), what+"-")
 		}
 	case "stray", "foreign": // a sandbox that podd did not know of, or not make
-		sb := &fakeSandbox{Sandbox: pod.Sandbox{ID: s.id("s")}, uid: pod.UID(what + "-1"), name: what, source: pod.Source(words[2])}
+		b := fakeSandbox{Pod: what, UID: what + "-1", Data: sandboxFacts{source: pod.Source(words[2])}}
 		if words[0] == "stray" {
-			sb.startTime = time.Now()
+			b.Data.startTime = time.Now()
 		}
-		s.add(sb)
-	default:
-		return fmt.Errorf("no such command")
+		return s.appear(b)
 	}
 	return nil
 }
@@ -315,16 +342,16 @@ func (s *scenario) doHarm(words []string) error {
 func (s *scenario) removeByHand(what string) error {
 	name, ctr, one := strings.Cut(what, "/")
 	gone := 0
-	s.containers = slices.DeleteFunc(s.containers, func(k *fakeContainer) bool {
-		if k.sandbox.name != name || one && k.Name != ctr {
-			return false
+	for _, k := range s.rt.Containers() {
+		if k.Sandbox.Pod == name && (!one || k.Name == ctr) {
+			gone++
+			s.rt.RemoveContainer(k)
 		}
-		gone++
-		s.changed(k.sandbox)
-		return true
-	})
-	if !one {
-		s.sandboxes = slices.DeleteFunc(s.sandboxes, func(sb *fakeSandbox) bool { return sb.name == name })
+	}
+	for _, b := range s.rt.Sandboxes() {
+		if b.Pod == name && !one {
+			s.rt.RemoveSandbox(b)
+		}
 	}
 	if gone == 0 {
 		return fmt.Errorf("no such container is there")
@@ -406,18 +433,18 @@ func (s *scenario) fact(what, key string) string {
 		return fmt.Sprint(reported)
 	case "running":
 		k := s.newest(what)
-		return fmt.Sprint(k != nil && k.State == pod.ContainerRunning && k.sandbox.Ready)
+		return fmt.Sprint(k != nil && k.State == state.Running && k.Sandbox.Ready)
 	case "restarts":
 		if k := s.newest(what); k != nil {
-			return fmt.Sprint(k.RestartCount)
+			return fmt.Sprint(k.Data.RestartCount)
 		}
 		return "none"
 	case "started":
 		return fmt.Sprint(s.started[what])
 	case "sandbox":
-		return fmt.Sprint(slices.ContainsFunc(s.sandboxes, func(sb *fakeSandbox) bool { return sb.name == name && sb.Ready }))
+		return fmt.Sprint(slices.ContainsFunc(s.rt.Sandboxes(), func(b *fakeSandbox) bool { return b.Pod == name && b.Ready }))
 	case "gone":
-		return fmt.Sprint(!slices.ContainsFunc(s.sandboxes, func(sb *fakeSandbox) bool { return sb.name == name }))
+		return fmt.Sprint(!slices.ContainsFunc(s.rt.Sandboxes(), func(b *fakeSandbox) bool { return b.Pod == name }))
 	}
 	if n, isEvent := strings.CutPrefix(key, "event:"); isEvent {
 		return fmt.Sprint(events[name+" "+n])
@@ -452,12 +479,14 @@ func (s *scenario) expectNothing() error {
 	defer s.mu.Unlock()
 	s.disk.Lock()
 	defer s.disk.Unlock()
-	if notes, err := os.ReadDir(s.ended); err != nil || len(notes) > 0 {
-		return fmt.Errorf("left: notes of ends %v (%v)", notes, err)
+	for _, dir := range []string{s.ended, s.allocations} {
+		if notes, err := os.ReadDir(dir); err != nil || len(notes) > 0 {
+			return fmt.Errorf("left: checkpoints %v (%v)", notes, err)
+		}
 	}
-	if n := len(s.sandboxes) + len(s.containers) + len(s.mounts) + len(s.cgroup) + len(s.report); n > 0 {
+	if n := len(s.rt.Sandboxes()) + len(s.rt.Containers()) + len(s.mounts) + len(s.cgroup) + len(s.report); n > 0 {
 		return fmt.Errorf("left: %d sandboxes, %d containers, mounts %v, cgroups %v, reports %v",
-			len(s.sandboxes), len(s.containers), s.mounts, s.cgroup, slices.Collect(maps.Keys(s.report)))
+			len(s.rt.Sandboxes()), len(s.rt.Containers()), s.mounts, s.cgroup, slices.Collect(maps.Keys(s.report)))
 	}
 	return nil
 }

@@ -16,16 +16,16 @@ import (
 // start starts containers in order. One that cannot start holds up none of
 // the others; only a runtime that does not answer ends the round.
 func (w *worker) start(ctx context.Context, v *view) (did bool, err error) {
-	d, step := v.in.desired, &v.step
+	d, step := v.granted, &v.step
 	if len(step.Start) == 0 {
 		return false, nil
 	}
-	if err := w.setUp(ctx, d); err != nil {
+	if ready, err := w.ensureVolumes(ctx, v); !ready {
 		return false, err
 	}
-	if err := w.alone(d, &v.seen, "CreateContainerError"); err != nil {
+	if err := w.alone(d, &v.seen, pod.ReasonCreateContainerError); err != nil {
 		for _, st := range step.Start {
-			w.noteFailure(st.Container.Name, "", "CreateContainerError", err, step)
+			w.noteFailure(v, st.Container.Name, "", pod.Waiting{Reason: pod.ReasonCreateContainerError, Message: err.Error()})
 		}
 		w.event(d, "", "Failed", "Error: "+err.Error())
 		return false, nil
@@ -34,10 +34,10 @@ func (w *worker) start(ctx context.Context, v *view) (did bool, err error) {
 		if ctx.Err() != nil {
 			return did, context.Cause(ctx)
 		}
-		made, err := w.startOne(ctx, d, v.seen.Sandboxes[0], st, step)
+		made, err := w.startOne(ctx, v, st)
 		did = did || made
-		if err == nil && made && hasPostStart(st.Container) {
-			return true, nil // the hook delays those that come after
+		if err == nil && made && st.PostStart {
+			return true, nil
 		}
 		if err == nil {
 			continue
@@ -45,10 +45,10 @@ func (w *worker) start(ctx context.Context, v *view) (did bool, err error) {
 		if errors.Is(err, pod.ErrUnavailable) || ctx.Err() != nil {
 			return did, err
 		}
-		reason := pod.ReasonOf(err, "CreateContainerError")
-		w.log.Debug("container does not start", "container", st.Container.Name, "reason", reason, "error", err)
+		reason := pod.ReasonOf(err, pod.ReasonCreateContainerError)
+		w.log.Debug("cannot start container", "container", st.Container.Name, "reason", reason, "error", err)
 		w.event(d, st.Container.Name, "Failed", "Error: "+err.Error())
-		w.noteFailure(st.Container.Name, "", reason, err, step)
+		w.noteFailure(v, st.Container.Name, "", pod.Waiting{Reason: reason, Message: err.Error()})
 	}
 	return did, nil
 }
@@ -71,22 +71,25 @@ func (w *worker) alone(d *pod.Desired, seen *pod.Observed, reason string) error 
 		return pod.WithReason(reason, fmt.Errorf("look for containers that the runtime has lost: %w", err))
 	}
 	if len(strays) > 0 {
-		return pod.WithReason(reason, fmt.Errorf("a container of this pod still runs that the container runtime has lost sight of: "+
-			"nothing is started beside it; if it does not end, end the processes in %s", strings.Join(strays, ", ")))
+		return pod.WithReason(reason, fmt.Errorf("the container runtime has lost track of a container of this pod that is still running: "+
+			"nothing is started beside it; if it does not exit, kill the processes in %s", strings.Join(strays, ", ")))
 	}
 	return nil
 }
 
 // startOne starts one container; made says that the runtime was changed.
-func (w *worker) startOne(ctx context.Context, d *pod.Desired, sandbox pod.Sandbox, st plan.Start, step *plan.Step) (made bool, err error) {
+func (w *worker) startOne(ctx context.Context, v *view, st plan.Start) (made bool, err error) {
+	d := v.granted
 	call, cancel := lasting(ctx)
 	defer cancel()
 	cfg, name := &w.agent.cfg, st.Container.Name
 	id := st.ID
+	var created pod.Container
 	if id == "" {
-		if id, err = w.create(call, d, sandbox, st, step); err != nil || id == "" {
+		if created, err = w.create(call, v, st); err != nil || created.ID == "" {
 			return false, err
 		}
+		id = created.ID
 	}
 	if err := cfg.Containers.StartContainer(call, id); err != nil {
 		if errors.Is(err, pod.ErrUnavailable) || ctx.Err() != nil {
@@ -95,71 +98,93 @@ func (w *worker) startOne(ctx context.Context, d *pod.Desired, sandbox pod.Sandb
 		// Most runtimes keep the container as one that ended, which the next
 		// look finds: restart policy and back-off apply to it as to any end.
 		// Where it is still one that never ran, the failure holds it back.
-		reason := pod.ReasonOf(err, "RunContainerError")
+		reason := pod.ReasonOf(err, pod.ReasonRunContainerError)
 		w.agent.metrics.startedErrors.WithLabelValues(reason).Inc()
-		w.log.Debug("container does not start", "container", name, "reason", reason, "error", err)
+		w.log.Debug("cannot start container", "container", name, "reason", reason, "error", err)
 		w.event(d, name, "Failed", "Error: "+err.Error())
-		w.noteFailure(name, id, reason, err, step)
+		w.noteFailure(v, name, id, pod.Waiting{Reason: reason, Message: err.Error()})
 		return true, nil
+	}
+	if created.ID != "" { // any other was linked when it was observed
+		cfg.Logs.Link(pod.Observed{UID: w.uid, Name: d.Pod.Name, Namespace: d.Pod.Namespace, Containers: []pod.Container{created}})
 	}
 	cfg.Events.ContainerEvent(d.Pod, name, v1.EventTypeNormal, "Started", "Container started")
 	w.log.Info("container started", "container", name, "restarts", st.RestartCount)
 	w.agent.metrics.started.Inc()
 	w.memory = w.memory.Succeeded(name)
 	w.told.warning = ""
-	if hasPostStart(st.Container) {
-		w.beginPostStart(d, st.Container, id, w.addressOf(&sandbox))
+	if st.PostStart {
+		w.beginPostStart(d, st.Container, id, w.addressOf(v.step.Sandbox))
 	}
 	return true, nil
 }
 
-func hasPostStart(c *v1.Container) bool { return c.Lifecycle != nil && c.Lifecycle.PostStart != nil }
-
-// create makes a container; an empty id says that its image is still to come.
-func (w *worker) create(ctx context.Context, d *pod.Desired, sandbox pod.Sandbox, st plan.Start, step *plan.Step) (id string, err error) {
-	cfg := &w.agent.cfg
+// create makes a container, of which it returns what is known already; an empty
+// ID says that its image is still to come.
+func (w *worker) create(ctx context.Context, v *view, st plan.Start) (made pod.Container, err error) {
+	cfg, d := &w.agent.cfg, v.granted
 	image, err := cfg.Images.Ensure(ctx, d.Pod, st.Container)
 	if err != nil {
-		return "", err
+		return made, err
 	}
 	if !image.Ready {
-		w.awaitImage(st.Container.Name, image, step)
-		return "", nil
+		w.awaitImage(v, st.Container.Name, image)
+		return made, nil
 	}
 	w.imageCame()
-	mounts, err := cfg.Volumes.Mounts(d.Pod, st.Container)
+	req, err := w.containerRequest(d, *v.step.Sandbox, st)
 	if err != nil {
-		return "", pod.WithReason("CreateContainerConfigError", err)
+		return made, pod.WithReason(pod.ReasonCreateContainerConfigError, err)
 	}
-	id, err = cfg.Containers.CreateContainer(ctx, pod.ContainerRequest{
-		Pod: d.Pod, Container: st.Container, Sandbox: sandbox, Source: d.Source, StartTime: w.startTime,
-		RestartCount: st.RestartCount, Image: image, Mounts: mounts,
-	})
+	req.Image = image
+	id, err := cfg.Containers.CreateContainer(ctx, req)
 	if errors.Is(err, pod.ErrNameReserved) {
 		w.memory = w.memory.NameTaken(st.Container.Name, int64(st.RestartCount), time.Now())
 	}
 	if err != nil {
-		return "", err
+		return made, errors.Join(err, cfg.Files.DiscardContainer(req))
 	}
 	w.memory = w.memory.Resized(id, d.Pod, st.Container)
 	cfg.Events.ContainerEvent(d.Pod, st.Container.Name, v1.EventTypeNormal, "Created", "Container created")
-	return id, nil
+	return pod.Container{
+		ID: id, Name: st.Container.Name, SandboxID: v.step.Sandbox.ID, LogPath: req.LogPath, TerminationLog: req.TerminationLog,
+	}, nil
+}
+
+// containerRequest computes what the container rests on, in this order: the
+// sandbox's inputs, the container's own, of the addresses that this sync
+// observed, the mounts of its volumes, and the files that podd makes for it.
+func (w *worker) containerRequest(d *pod.Desired, sandbox pod.Sandbox, st plan.Start) (req pod.ContainerRequest, err error) {
+	cfg := &w.agent.cfg
+	req = pod.ContainerRequest{
+		Pod: d.Pod, Container: st.Container, Sandbox: sandbox, Source: d.Source, StartTime: w.startTime, RestartCount: st.RestartCount,
+	}
+	if req.SandboxInputs, err = w.sandboxInputs(d); err != nil {
+		return req, err
+	}
+	if req.Inputs, err = cfg.Inputs.Container(d.Pod, st.Container, sandbox.IPs); err != nil {
+		return req, err
+	}
+	if req.Mounts, err = cfg.Volumes.Mounts(d.Pod, st.Container, req.Inputs.SubPaths); err != nil {
+		return req, err
+	}
+	return cfg.Files.PrepareContainer(req)
 }
 
 // noteFailure holds a container's next try back.
-func (w *worker) noteFailure(name, id, reason string, err error, step *plan.Step) {
-	w.memory = w.memory.Failed(name, id, pod.Waiting{Reason: reason, Message: err.Error()}, time.Now())
-	step.WakeAt = earliest(step.WakeAt, w.memory.Failures[name].NotBefore)
+func (w *worker) noteFailure(v *view, name, id string, why pod.Waiting) {
+	w.memory = w.memory.Failed(name, id, why, time.Now())
+	v.wakeBy(w.memory.Failures[name].NotBefore)
 }
 
 // awaitImage notes that a container waits for its image. The next round asks
 // again whatever woke it: asking is a local look.
-func (w *worker) awaitImage(name string, image pod.ImageState, step *plan.Step) {
+func (w *worker) awaitImage(v *view, name string, image pod.ImageState) {
 	if w.imageSince.IsZero() {
 		w.imageSince = time.Now()
 	}
 	w.memory = w.memory.Awaiting(name, pod.Waiting{Reason: image.Reason, Message: image.Message})
-	step.WakeAt = earliest(step.WakeAt, image.RetryAt)
+	v.wakeBy(image.RetryAt)
 }
 
 // imageCame ends the time that a pod's start spent on pulls.

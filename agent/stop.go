@@ -13,12 +13,8 @@ import (
 	"podd/internal/pod"
 )
 
-// leastGrace is what the stop signal gets however long hook and waiting took; the
-// kubelet's minimumGracePeriodInSeconds. A grace of 0 stays 0.
-const leastGrace = 2 * time.Second
-
 // stopping is the end of one container: its preStop hook, its turn, the stop
-// signal, SIGKILL. It goes on beside the worker's rounds, which may only shorten
+// signal, SIGKILL. It goes on beside the worker's syncs, which may only shorten
 // it: whatever they come to decide, a hook that was begun is not begun again.
 type stopping struct {
 	// ended is closed by end once the container has ended: those that wait for
@@ -31,15 +27,18 @@ type stopping struct {
 	done   chan struct{}
 	err    error
 	cancel context.CancelFunc
+	// podIP is where the hook finds its pod, and after are those whose ends come
+	// first. Both are set before a way begins and not changed while it is under way.
+	podIP string
+	after []*stopping
 
 	mu     sync.Mutex // guards what follows
-	until  time.Time  // SIGKILL
-	atOnce bool       // no grace at all
-	pulled chan struct{}
+	time   plan.Countdown
+	pulled chan struct{} // closed when time was shortened
 }
 
 func newStopping(grace time.Duration) *stopping {
-	op := &stopping{ended: make(chan struct{}), pulled: make(chan struct{}), until: time.Now().Add(grace), atOnce: grace <= 0}
+	op := &stopping{ended: make(chan struct{}), pulled: make(chan struct{}), time: plan.NewCountdown(grace, time.Now())}
 	op.end = sync.OnceFunc(func() { close(op.ended) })
 	return op
 }
@@ -48,23 +47,20 @@ func newStopping(grace time.Duration) *stopping {
 func (s *stopping) pull(grace time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	until := time.Now().Add(grace)
-	if !until.Before(s.until) && (grace > 0 || s.atOnce) {
+	next, news := s.time.Shortened(grace, time.Now())
+	if !news {
 		return
 	}
-	s.until, s.atOnce = until, grace <= 0
+	s.time = next
 	close(s.pulled)
 	s.pulled = make(chan struct{})
 }
 
-// rest is what is left for the stop signal. pulled is closed when that changes.
-func (s *stopping) rest() (grace time.Duration, pulled <-chan struct{}) {
+// left is the time that is left. pulled is closed when that changes.
+func (s *stopping) left() (left plan.Countdown, pulled <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.atOnce {
-		return 0, s.pulled
-	}
-	return max(time.Until(s.until), leastGrace), s.pulled
+	return s.time, s.pulled
 }
 
 // errGraceOver is why what a container does before its end is cut off.
@@ -75,11 +71,9 @@ func (s *stopping) within(ctx context.Context) (context.Context, context.CancelF
 	ctx, cancel := context.WithCancelCause(ctx)
 	go func() {
 		for ctx.Err() == nil {
-			s.mu.Lock()
-			until, pulled := s.until, s.pulled
-			s.mu.Unlock()
-			wait(ctx, pulled, until)
-			if !time.Now().Before(until) {
+			left, pulled := s.left()
+			wait(ctx, pulled, left.Until)
+			if !time.Now().Before(left.Until) {
 				cancel(errGraceOver)
 			}
 		}
@@ -87,15 +81,15 @@ func (s *stopping) within(ctx context.Context) (context.Context, context.CancelF
 	return ctx, func() { cancel(nil) }
 }
 
-// errNews says that a stop under way was left alone to look at the pod again.
+// errNews says that a stop under way was left alone to sync the pod again.
 var errNews = errors.New("something happened to the pod meanwhile")
 
 // stop ends containers side by side, and then sandboxes: stopping a sandbox
 // kills what still runs in it. A grace period may be long, and while it runs the
-// worker goes on looking: woken, stop returns errNews.
+// worker goes on syncing: woken, stop returns errNews.
 func (w *worker) stop(ctx context.Context, v *view) error {
 	step := &v.step
-	w.beginStops(v.in.desired, v.seen, step.Stop)
+	w.beginStops(v.granted, v.seen, step.Stop)
 	if err := w.awaitStops(ctx, v); err != nil {
 		return err
 	}
@@ -103,7 +97,7 @@ func (w *worker) stop(ctx context.Context, v *view) error {
 		return ignoreNotFound(w.agent.cfg.Sandboxes.StopSandbox(ctx, id))
 	})
 	if err != nil {
-		w.tellFailure(ctx, v.in.desired, "FailedKillPod", "error killing pod: ", err)
+		w.tellFailure(ctx, v.granted, "FailedKillPod", "error killing pod: ", err)
 		return fmt.Errorf("stop sandbox: %w", err)
 	}
 	return nil
@@ -130,15 +124,15 @@ func (w *worker) beginStops(d *pod.Desired, seen pod.Observed, stops []plan.Stop
 		}
 	}
 	for _, s := range begin {
-		op, ip := w.stops[s.ID], w.podIP(seen, s.ID)
-		var after []*stopping
+		op := w.stops[s.ID]
+		op.podIP, op.after = w.podIP(seen, s.ID), nil
 		for _, id := range s.After {
 			if first := w.stops[id]; first != nil {
-				after = append(after, first)
+				op.after = append(op.after, first)
 			}
 		}
 		op.cancel = w.spawn(func(ctx context.Context) {
-			op.err = w.stopOne(ctx, d, ip, s, op, after)
+			op.err = w.stopOne(ctx, d, s, op)
 			close(op.done)
 			select {
 			case w.stopped <- struct{}{}: // capacity 1
@@ -152,7 +146,7 @@ func (w *worker) beginStops(d *pod.Desired, seen pod.Observed, stops []plan.Stop
 func (w *worker) awaitStops(ctx context.Context, v *view) error {
 	step := &v.step
 	var alarm <-chan time.Time
-	if left := time.Until(step.WakeAt); left > 0 {
+	if left := time.Until(v.wakeAt); left > 0 {
 		t := time.NewTimer(left)
 		defer t.Stop()
 		alarm = t.C
@@ -160,7 +154,7 @@ func (w *worker) awaitStops(ctx context.Context, v *view) error {
 	for {
 		left, err := w.stopsLeft(step.Stop)
 		if err != nil {
-			w.tellFailure(ctx, v.in.desired, "FailedKillPod", "error killing pod: ", err)
+			w.tellFailure(ctx, v.granted, "FailedKillPod", "error killing pod: ", err)
 			return fmt.Errorf("stop containers: %w", err)
 		}
 		if left == 0 {
@@ -179,7 +173,7 @@ func (w *worker) awaitStops(ctx context.Context, v *view) error {
 }
 
 // stopsLeft counts those that are under way. One that failed is an error now,
-// and taken up again by the next round.
+// and taken up again by the next sync.
 func (w *worker) stopsLeft(stops []plan.Stop) (left int, err error) {
 	var errs []error
 	for _, s := range stops {
@@ -203,20 +197,20 @@ func (w *worker) stopsLeft(stops []plan.Stop) (left int, err error) {
 }
 
 // stopOne takes one container through hook, turn and signal.
-func (w *worker) stopOne(ctx context.Context, d *pod.Desired, podIP string, s plan.Stop, op *stopping, after []*stopping) error {
+func (w *worker) stopOne(ctx context.Context, d *pod.Desired, s plan.Stop, op *stopping) error {
 	inTime, cancel := op.within(ctx)
 	defer cancel()
-	if grace, _ := op.rest(); s.PreStop != nil && grace > 0 && w.firstPreStop(s.ID) {
-		w.preStop(inTime, d, podIP, s)
+	if left, _ := op.left(); s.PreStop != nil && left.RunsHook() && w.firstPreStop(s.ID) {
+		w.preStop(inTime, d, op.podIP, s)
 	}
-	for _, first := range after {
+	for _, first := range op.after {
 		select {
 		case <-first.ended:
 		case <-inTime.Done():
 		}
 	}
 	for ctx.Err() == nil {
-		grace, pulled := op.rest()
+		left, pulled := op.left()
 		call, cancel := context.WithCancelCause(ctx)
 		go func() {
 			select {
@@ -225,7 +219,7 @@ func (w *worker) stopOne(ctx context.Context, d *pod.Desired, podIP string, s pl
 			case <-call.Done():
 			}
 		}()
-		err := ignoreNotFound(w.agent.cfg.Containers.StopContainer(call, s.ID, grace))
+		err := ignoreNotFound(w.agent.cfg.Containers.StopContainer(call, s.ID, left.Signal(time.Now())))
 		shortened := errors.Is(context.Cause(call), errNews)
 		cancel(nil)
 		switch {

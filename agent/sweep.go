@@ -16,8 +16,8 @@ import (
 // leftovers is what an earlier podd left outside the runtime.
 type leftovers struct {
 	// pods have something on disk and nothing in the runtime.
-	pods   []pod.UID
-	graves []grave
+	pods []pod.UID
+	logs []logRemoval
 }
 
 // sweepOnce looks, once in Run's life, for what is left of pods that the
@@ -43,13 +43,13 @@ func (a *Agent) allSpoken() bool {
 // certain that a pod is not taken up at the same moment. Nothing looks again
 // before the next start, so it goes on until it has seen everything.
 func (a *Agent) sweep(ctx context.Context, known []pod.UID) {
-	graves, err := a.graves.stones.read()
+	logs, err := a.logRemovals.files.read()
 	if err != nil {
-		a.log.Warn("logs of gone pods stay", "error", err)
+		a.log.Warn("cannot read whose logs are to be removed: they stay", "error", err)
 	}
-	left := leftovers{graves: graves}
+	left := leftovers{logs: logs}
 	for try := 0; ctx.Err() == nil; try++ {
-		settled, unclear, err := a.lookForLeftovers(ctx, known, &left)
+		settled, unclear, err := a.findLeftovers(ctx, known, &left)
 		select {
 		case a.left <- left:
 		case <-ctx.Done():
@@ -62,16 +62,16 @@ func (a *Agent) sweep(ctx context.Context, known []pod.UID) {
 			return
 		}
 		if try == 0 {
-			a.log.Warn("what pods long gone have left is not all found yet", "error", err, "retry_in", unknownRetry)
+			a.log.Warn("cannot list everything that removed pods left behind: retrying", "error", err, "retry_in", unknownRetry)
 		}
 		sleep(ctx, unknownRetry)
 	}
 }
 
-// lookForLeftovers adds to left the pods that have something on disk and nothing
-// in the runtime. Settled are those that need no second look, unclear those that
-// the runtime would not show.
-func (a *Agent) lookForLeftovers(ctx context.Context, known []pod.UID, left *leftovers) (settled, unclear []pod.UID, err error) {
+// findLeftovers adds to left the pods that have something on disk and nothing in
+// the runtime. Settled are those that need no second observation, unclear those
+// that the runtime would not show.
+func (a *Agent) findLeftovers(ctx context.Context, known []pod.UID, left *leftovers) (settled, unclear []pod.UID, err error) {
 	onDisk, err := a.cfg.Volumes.Pods()
 	errs := []error{err}
 	for _, uid := range onDisk {
@@ -93,7 +93,7 @@ func (a *Agent) lookForLeftovers(ctx context.Context, known []pod.UID, left *lef
 		case !seen.Empty(): // was made since
 		case busy || seen.Foreign != "":
 			// Its files may be in use: of another runtime's pod, or another podd's.
-			a.log.Warn("the directory of a pod stays: this runtime does not know the pod, and its processes run", "uid", uid, "instance", seen.Foreign)
+			a.log.Warn("keeping the directory of a pod that this runtime does not know: its processes are still running", "uid", uid, "instance", seen.Foreign)
 		default:
 			left.pods = append(left.pods, uid)
 		}
@@ -110,7 +110,7 @@ func (a *Agent) sweepCgroups(ctx context.Context, known []pod.UID) error {
 	uids, err := a.cfg.Cgroups.Leftover(ctx, known)
 	for _, uid := range uids {
 		if err := a.cfg.Cgroups.RemoveCgroup(ctx, nameless(uid)); err != nil {
-			a.log.Info("a cgroup of no pod stays", "uid", uid, "error", err)
+			a.log.Info("cannot remove an orphaned pod cgroup", "uid", uid, "error", err)
 		}
 	}
 	return err
@@ -124,15 +124,15 @@ func (a *Agent) endLeftovers(ctx context.Context, left leftovers) {
 		known := a.workers[uid] != nil
 		a.mu.Unlock()
 		if _, running := a.orphans[uid]; !known && !running && a.wanted[uid] == nil {
-			a.start(ctx, &pod.Desired{Pod: nameless(uid)}, "an earlier podd left it on disk")
+			a.start(ctx, &pod.Desired{Pod: nameless(uid)}, "left on disk by an earlier podd")
 		}
 	}
-	for _, g := range left.graves {
+	for _, g := range left.logs {
 		// removeLogs looks whether the pod is back. By a clock that was set back
 		// meanwhile, the minute might be hours away.
 		now := time.Now()
 		g.Due = now.Add(min(max(g.Due.Sub(now), 0), a.cfg.LogRetention))
-		a.graves.add(g)
+		a.logRemovals.add(g)
 	}
 }
 

@@ -3,14 +3,12 @@ package agent
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"reflect"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
+	"podd/agent/allocation"
 	"podd/agent/plan"
 	"podd/internal/pod"
 )
@@ -29,35 +27,41 @@ type worker struct {
 
 	mu         sync.Mutex // guards what follows
 	mail       mail
-	interrupt  context.CancelCauseFunc // ends the round that is under way; nil for none
+	interrupt  context.CancelCauseFunc // ends the sync that is under way; nil for none
 	postStarts map[string]*postStart   // by container ID
 	preStopped map[string]bool         // hooks that were begun, by container ID
-	finished   bool                    // the pod has run to its end
+	finished   bool                    // the pod has completed
 	deferred   bool                    // a resize waits for room
+	// allocation is what the node granted; run's goroutine alone changes it, and may
+	// read it without the lock.
+	allocation allocation.Allocation
 
 	// What follows belongs to run's goroutine alone.
 	phase     pod.Phase
 	memory    plan.Memory
 	startTime time.Time
 	since     time.Time // the same on podd's own clock
-	over      bool      // the pod has run to its end, now or before
+	over      bool      // the pod has completed, now or before
 	kept      kept      // and what is remembered of that
-	mounted   bool
-	released  bool // network, volumes and cgroup of a pod that has run to its end
-	created   bool // this podd made a sandbox
-	tries     int  // rounds in a row that ended in an error
-	acted     acted
-	told      told
-	counted   counted
-	stops     map[string]*stopping // by container ID
-	stopped   chan struct{}        // poked when one of them comes to its end
-	// allocation is what the node granted while a resize waits.
-	allocation allocation
-	// overdue is when the end that the node decided on takes too long.
-	overdue time.Time
-	// restarting is when the restart of all containers began that is under way.
-	restarting time.Time
-	// spawn runs what goes on beside the rounds; it ends with the worker, or
+	mounted   bool      // the volumes are ready
+	unmounted string    // what is waited for, while they are not
+	released  bool      // network, volumes and cgroup of a pod that has completed
+	created   bool      // this podd made a sandbox
+	leave     func()    // gives a place among the sandboxes being started back; nil for none
+	// sandbox is what the pod's newest sandbox rests on; nil until it is computed.
+	sandbox *pod.SandboxInputs
+	tries   int // syncs in a row that ended in an error
+	acted   acted
+	told    told
+	counted counted
+	stops   map[string]*stopping // by container ID
+	stopped chan struct{}        // poked when one of them comes to its end
+	adopted bool                 // the cgroup of a pod that an earlier podd started is up to date
+	// checkpointed is what was granted when the checkpoint was last compared.
+	checkpointed *pod.Desired
+	// restartsCounted says that the logs were asked for restart counts.
+	restartsCounted bool
+	// spawn runs what goes on beside the syncs; it ends with the worker, or
 	// when its function is called.
 	spawn func(func(context.Context)) context.CancelFunc
 	// imageSince is when the start began to wait for an image, pulling what
@@ -79,16 +83,20 @@ func newWorker(a *Agent, d *pod.Desired) *worker {
 		poke:       make(chan struct{}, 1),
 		order:      make(chan struct{}, 1),
 		mail:       mail{desired: d},
+		allocation: a.restored(d),
 		told:       told{states: make(map[string]pod.ContainerState)},
 		postStarts: make(map[string]*postStart),
 		preStopped: make(map[string]bool),
 		stops:      make(map[string]*stopping),
 		stopped:    make(chan struct{}, 1),
 	}
+	if granted := w.allocation.Granted; granted != nil {
+		w.memory.Before = granted.Pod
+	}
 	if k, ended := a.ends.of(d.UID()); ended {
 		w.startTime = k.StartTime
 		if k.Reason != "" {
-			w.mail.end = &k.End
+			w.mail.End = &k.End
 		} else {
 			w.over, w.kept, w.told.over = true, k, true
 		}
@@ -96,12 +104,12 @@ func newWorker(a *Agent, d *pod.Desired) *worker {
 	return w
 }
 
-// deafness is the longest time after a round that went wrong in which no event
-// wakes the worker: such a round's own calls cause some, and each would start
+// deafness is the longest time after a sync that went wrong in which no event
+// wakes the worker: such a sync's own calls cause some, and each would start
 // the next one. Orders are heard.
 const deafness = time.Second
 
-// run looks, decides and acts until the pod is gone or ctx ends.
+// run observes, decides and acts until the pod is removed or ctx ends.
 func (w *worker) run(ctx context.Context) {
 	life, end := context.WithCancel(ctx)
 	var beside sync.WaitGroup
@@ -116,7 +124,7 @@ func (w *worker) run(ctx context.Context) {
 		return cancel
 	}
 	for w.phase != pod.PhaseGone && ctx.Err() == nil {
-		wakeAt, again := w.round(ctx)
+		wakeAt, again := w.sync(ctx)
 		if w.tries > 0 {
 			wait(ctx, w.order, earliest(wakeAt, time.Now().Add(deafness)))
 		}
@@ -133,10 +141,10 @@ func (w *worker) run(ctx context.Context) {
 	}
 }
 
-// round is one look at the pod and what follows from it. It says when to look
-// again: at once, because something was done; at wakeAt; or, with both zero,
-// when somebody wakes the worker.
-func (w *worker) round(ctx context.Context) (wakeAt time.Time, again bool) {
+// sync observes the pod, decides and acts, once. It returns when to sync again: at
+// once, because something was done; at wakeAt; or, with both zero, when somebody
+// wakes the worker.
+func (w *worker) sync(ctx context.Context) (wakeAt time.Time, again bool) {
 	began := time.Now()
 	in := w.take(began)
 	ctx, done := w.interruptible(ctx, in)
@@ -147,34 +155,35 @@ func (w *worker) round(ctx context.Context) (wakeAt time.Time, again bool) {
 	}
 	if err != nil {
 		w.tellFailure(ctx, in.desired, "FailedSync", "error determining status: ", err)
-		return w.failed(ctx, "look at the pod", err), false
+		return w.failed(ctx, "observe the pod", err), false
 	}
+	w.agent.cfg.Logs.Link(seen)
 	v := w.decide(in, seen, began)
 	step := &v.step
 	w.adoptCgroup(ctx, v)
 	w.report(v, nil)
 	if step.Finished {
-		if err := w.release(ctx, in.desired, seen); err != nil {
-			return w.failed(ctx, "release what the pod has no use for", err), errors.Is(context.Cause(ctx), errEnded)
+		if err := w.release(ctx, v); err != nil {
+			return w.failed(ctx, "release what the completed pod no longer needs", err), errors.Is(context.Cause(ctx), errEnded)
 		}
 	}
 	if step.Idle() {
 		w.tries = 0
 		before := w.phase
 		w.advance(step.Phase)
-		w.agent.metrics.rounds.WithLabelValues(operation(in, w.phase)).Observe(time.Since(began).Seconds())
-		return step.WakeAt, w.phase != before && w.phase > pod.PhaseRunning
+		w.agent.metrics.syncs.WithLabelValues(operation(in, w.phase)).Observe(time.Since(began).Seconds())
+		return v.wakeAt, w.phase != before && w.phase > pod.PhaseRunning
 	}
 	did, err := w.apply(ctx, v)
-	w.agent.metrics.rounds.WithLabelValues(operation(in, w.phase)).Observe(time.Since(began).Seconds())
+	w.agent.metrics.syncs.WithLabelValues(operation(in, w.phase)).Observe(time.Since(began).Seconds())
 	if errors.Is(context.Cause(ctx), errEnded) || errors.Is(err, errNews) {
 		w.advance(step.Phase)
-		return time.Time{}, true // whatever it came to, the next look tells
+		return time.Time{}, true // whatever it came to, the next sync tells
 	}
 	if err != nil {
 		wakeAt = w.failed(ctx, "sync the pod", err)
 		w.report(v, err)
-		return earliest(wakeAt, step.WakeAt), false
+		return earliest(wakeAt, v.wakeAt), false
 	}
 	w.advance(step.Phase)
 	if did && w.stuck(in, seen) {
@@ -184,71 +193,87 @@ func (w *worker) round(ctx context.Context) (wakeAt time.Time, again bool) {
 	if !did { // containers that could not start: their waiting reasons are news
 		w.report(v, nil)
 	}
-	return step.WakeAt, did
+	return v.wakeAt, did
 }
 
-// view is what one round is about: what was wanted and seen, and what is to be
-// done about it.
+// view is what one sync is about: what is desired (in), granted and seen, and
+// what is to be done about it.
 type view struct {
-	in     mail
-	seen   pod.Observed
-	hooks  map[string]pod.Hook // by container ID
-	probes pod.ProbeResults
-	step   plan.Step
+	in mail
+	// granted is in.desired with the resources that the node granted: what the pod is
+	// made like.
+	granted *pod.Desired
+	seen    pod.Observed
+	hooks   map[string]pod.Hook // by container ID
+	probes  pod.ProbeResults
+	// step is what was decided; nothing changes it afterwards.
+	step plan.Step
+	// wakeAt is the step's, or sooner, for what was learnt as it was carried out;
+	// zero for never.
+	wakeAt time.Time
 }
 
-// decide takes a look's result in and asks plan what follows from it.
+// wakeBy has the pod synced again at t, if not sooner; zero for never.
+func (v *view) wakeBy(t time.Time) { v.wakeAt = earliest(v.wakeAt, t) }
+
+// decide takes in what was observed and asks plan what follows from it.
 func (w *worker) decide(in mail, seen pod.Observed, now time.Time) *view {
 	if in.retry {
 		w.forgive()
 	}
-	in.desired = w.allocate(in, now)
-	w.note(in.desired, seen, now)
+	v := &view{in: in, granted: w.allocate(in, now), seen: seen}
+	w.note(v.granted, seen, now)
 	w.pruneStops(seen)
-	v := &view{in: in, seen: seen, hooks: w.lookAtHooks(seen)}
-	v.probes = w.probe(in.desired, seen, v.hooks, in.kill != nil || in.end != nil)
-	v.step = plan.Next(plan.Input{
-		Phase: w.phase, Desired: in.desired, Observed: seen, Kill: in.kill, End: in.end, Over: w.over, StartTime: w.since,
-		Probes: v.probes, PostStart: v.hooks, Memory: w.memory, Policy: w.agent.cfg.BackOff, Now: now,
-	})
-	w.memory = v.step.Memory
-	if !v.step.RestartingAll {
-		w.restarting = time.Time{}
-	} else if w.restarting.IsZero() {
-		w.restarting = now
+	v.hooks = w.lookAtHooks(seen)
+	v.probes = w.probe(v.granted, seen, v.hooks, in.Kill != nil || in.End != nil)
+	v.step = w.plan(v, now)
+	if v.step.Creates() && w.countRestarts(v.granted) {
+		v.step = w.plan(v, now)
 	}
-	w.keepEnd(in.desired, v.step.End)
+	w.memory, v.wakeAt = v.step.Memory, v.step.WakeAt
+	w.keepEnd(v.granted, v.step.End)
 	w.keepOver(v)
-	w.tellOverdue(v, now)
+	w.tellOverdue(v)
 	w.finish(v.step.Finished)
-	w.settleResize(v, now)
-	w.tellBackOff(in.desired, seen, &v.step)
+	w.settleResize(v)
+	w.tellBackOff(v.granted, seen, &v.step)
 	return v
 }
 
+// plan asks what is to be done.
+func (w *worker) plan(v *view, now time.Time) plan.Step {
+	return plan.Next(plan.Input{
+		Phase: w.phase, Granted: v.granted, Observed: v.seen, Kill: v.in.Kill, End: v.in.End, Over: w.over, StartTime: w.since,
+		Probes: v.probes, PostStart: v.hooks, AskAt: w.allocation.RetryAt, Memory: w.memory, Policy: w.agent.cfg.BackOff, Now: now,
+	})
+}
+
+// countRestarts takes in, once in the worker's life and before it makes a
+// container, what logs tell of those that the runtime has lost; news says that it
+// did.
+func (w *worker) countRestarts(d *pod.Desired) (news bool) {
+	if w.restartsCounted {
+		return false
+	}
+	counts, err := w.agent.cfg.Logs.RestartCounts(d.Pod)
+	if err != nil {
+		w.log.Warn("cannot list earlier logs of a container: its restart count may start over", "error", err)
+	}
+	w.restartsCounted = err == nil
+	w.memory = w.memory.AtLeast(counts)
+	return len(counts) > 0
+}
+
 // release gives back, once each time it comes to its end (a create thought lost
-// may come true after the first), what a pod that is over needs no more: its
-// network, which a sandbox that died by itself holds until it is stopped, its
-// mounts, and its cgroup with its share of its class' weight. What stays goes with
-// the pod, but a network is others' too: an error asks for another try.
-func (w *worker) release(ctx context.Context, d *pod.Desired, seen pod.Observed) error {
+// may come true after the first), what a pod that is over needs no more. What stays
+// goes with the pod.
+func (w *worker) release(ctx context.Context, v *view) error {
 	if w.released {
 		return nil
 	}
-	err := each(seen.Sandboxes, func(sb pod.Sandbox) error {
-		return ignoreNotFound(w.agent.cfg.Sandboxes.StopSandbox(ctx, sb.ID))
-	})
-	w.released, w.mounted = err == nil, false
-	if err := w.agent.cfg.Volumes.Release(ctx, w.uid); err != nil && ctx.Err() == nil {
-		w.log.Warn("volumes of a pod that has run to its end stay mounted until it is removed", "error", err)
-	}
-	if err := w.agent.cfg.Cgroups.RemoveCgroup(ctx, d.Pod); err != nil && ctx.Err() == nil {
-		w.log.Warn("the cgroup of a pod that has run to its end stays until it is removed", "error", err)
-	}
-	if err != nil {
-		return fmt.Errorf("release the network of a dead sandbox: %w", err)
-	}
-	return nil
+	err := w.setup(v).release(ctx)
+	w.released = err == nil
+	return err
 }
 
 func (w *worker) advance(next pod.Phase) {
@@ -257,25 +282,25 @@ func (w *worker) advance(next pod.Phase) {
 	}
 }
 
-var errNoEffect = errors.New("the runtime took the calls, but what it says of the pod did not change")
+var errNoEffect = errors.New("the runtime accepted the calls, but the pod's state has not changed")
 
-// stuck says whether this round acted on the very sight that the last one had
-// acted on: its calls had no effect, and more of them in a hurry will not help.
+// stuck says whether this sync acted on the same state as the last one did: the
+// calls had no effect, and repeating them at once will not help.
 func (w *worker) stuck(in mail, seen pod.Observed) bool {
 	seen.At = time.Time{}
 	last := w.acted
-	w.acted = acted{seen: seen, kill: in.kill, phase: w.phase}
-	return last.phase == w.phase && last.kill == in.kill && reflect.DeepEqual(last.seen, seen)
+	w.acted = acted{seen: seen, kill: in.Kill, phase: w.phase}
+	return last.phase == w.phase && last.kill == in.Kill && reflect.DeepEqual(last.seen, seen)
 }
 
-// acted is what a round that changed the runtime was based on.
+// acted is what a sync that changed the runtime was based on.
 type acted struct {
 	seen  pod.Observed
 	kill  *plan.Kill
 	phase pod.Phase
 }
 
-// failed notes a round that went wrong and says when to try again.
+// failed notes a sync that went wrong and says when to try again.
 func (w *worker) failed(ctx context.Context, doing string, err error) time.Time {
 	if ctx.Err() != nil {
 		return time.Time{}
@@ -320,13 +345,4 @@ func sleep(ctx context.Context, d time.Duration) {
 	case <-t.C:
 	case <-ctx.Done():
 	}
-}
-
-func sortBySeen(list []*pod.Desired) {
-	slices.SortStableFunc(list, func(a, b *pod.Desired) int {
-		if c := a.Seen.Compare(b.Seen); c != 0 {
-			return c
-		}
-		return strings.Compare(a.Name(), b.Name())
-	})
 }

@@ -61,7 +61,7 @@ func TestFindSaysWhereItLookedAndWhatToDo(t *testing.T) {
 		}
 	}
 	_, err = find("", "", "/nonexistent/bin")
-	if err != nil && !strings.Contains(err.Error(), "/nonexistent/lib/podd (is not there)") {
+	if err != nil && !strings.Contains(err.Error(), "/nonexistent/lib/podd (does not exist)") {
 		t.Errorf("got %q, want the folders that were looked at", err)
 	}
 }

@@ -56,7 +56,7 @@ func (s *Supervisor) child(ctx context.Context) error {
 		return errors.Join(fmt.Errorf("watch the container runtime: %w", err), cmd.Process.Kill(), cmd.Wait())
 	}
 	defer p.close()
-	s.log.Info("started the container runtime", "pid", cmd.Process.Pid, "log", s.cfg.LogFile)
+	s.log.Info("container runtime started", "pid", cmd.Process.Pid, "log", s.cfg.LogFile)
 
 	awaitReady, stopAwait := context.WithCancel(ctx)
 	ready := make(chan struct{})
@@ -95,7 +95,7 @@ func ended(err error, last string) error {
 		how = "ended: " + err.Error()
 	}
 	if last != "" {
-		how += "; its last words: " + last
+		how += "; its last output: " + last
 	}
 	return errors.New("the container runtime " + how)
 }
@@ -124,7 +124,7 @@ func (s *Supervisor) boundLog(ctx context.Context) {
 			return
 		}
 		if err := rotateLog(s.cfg.LogFile); err != nil {
-			s.log.Warn("the container runtime's log grows", "error", err)
+			s.log.Warn("cannot rotate the container runtime's log: it keeps growing", "error", err)
 		}
 	}
 }

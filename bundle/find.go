@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"podd/internal/places"
 )
 
 // EnvDir names the bundle's folder when no flag does.
@@ -42,7 +44,7 @@ func Find(flag string) (string, error) {
 }
 
 func find(flag, env, selfDir string) (string, error) {
-	dirs := []string{filepath.Join(selfDir, "../lib/podd"), filepath.Join(selfDir, "runtime/bin"), "/usr/lib/podd"}
+	dirs := []string{filepath.Join(selfDir, "../lib/podd"), filepath.Join(selfDir, "runtime/bin"), places.PackagedRuntimeDir}
 	switch {
 	case flag != "":
 		dirs = []string{flag}
@@ -69,11 +71,11 @@ func lacking(dir string) string {
 	info, err := os.Stat(dir)
 	switch {
 	case os.IsNotExist(err):
-		return "is not there"
+		return "does not exist"
 	case err != nil:
 		return err.Error()
 	case !info.IsDir():
-		return "is no directory"
+		return "is not a directory"
 	}
 	var absent []string
 	for _, name := range required {

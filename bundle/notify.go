@@ -78,7 +78,7 @@ func (n *notifier) receive(text []byte) (said []string, pid int, err error) {
 func (s *Supervisor) announce(ctx context.Context, notify *notifier, pid int, began time.Time) {
 	defer context.AfterFunc(ctx, func() { notify.conn.SetReadDeadline(time.Unix(1, 0)) })()
 	slow := time.AfterFunc(slowStart, func() {
-		s.log.Warn("container runtime is slow to start; it reads what it knows of its containers first", "pid", pid)
+		s.log.Warn("container runtime is slow to start: it loads the state of its containers first", "pid", pid)
 	})
 	defer slow.Stop()
 	buf := make([]byte, 4096)
@@ -88,7 +88,7 @@ func (s *Supervisor) announce(ctx context.Context, notify *notifier, pid int, be
 			return
 		}
 		if sender != pid {
-			s.log.Warn("somebody else speaks for the container runtime and is not believed", "pid", sender, "runtime", pid)
+			s.log.Warn("ignoring a notification from a process that is not the container runtime", "pid", sender, "runtime", pid)
 			continue
 		}
 		if slices.Contains(said, "READY=1") {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
+	"slices"
 
 	taskapi "github.com/containerd/containerd/api/runtime/task/v3"
 	containersapi "github.com/containerd/containerd/api/services/containers/v1"
@@ -43,23 +44,36 @@ func (c Containerd) Record(ctx context.Context, namespace, id string) (Record, e
 	// What somebody made beside CRI, with ctr, CRI never knew.
 	_, byCRI := container.GetContainer().GetLabels()["io.cri-containerd.kind"]
 	if err == nil && namespace == criNamespace && (byCRI || noContainer != nil) {
-		r.GivenUp, r.Unlisted, err = c.givenUp(ctx, id)
+		r.GivenUp, r.Unlisted, err = c.givenUp(ctx, id, noBox == nil)
 	}
 	return r, err
 }
 
-// givenUp says whether CRI takes a container for ended, or knows nothing of it.
-func (c Containerd) givenUp(ctx context.Context, id string) (givenUp, unknown bool, err error) {
+// givenUp says whether CRI takes a container for ended, or knows nothing of it. What
+// is a sandbox is asked for as one first: containerd logs each ID that it does not
+// find as an error.
+func (c Containerd) givenUp(ctx context.Context, id string, sandbox bool) (givenUp, unknown bool, err error) {
 	cri := runtimeapi.NewRuntimeServiceClient(c.Conn)
-	said, noContainer := cri.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id})
-	if noContainer == nil {
-		return said.GetStatus().GetState() == runtimeapi.ContainerState_CONTAINER_EXITED, false, nil
+	asks := []func() (ended bool, err error){
+		func() (bool, error) {
+			r, err := cri.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id})
+			return r.GetStatus().GetState() == runtimeapi.ContainerState_CONTAINER_EXITED, err
+		},
+		func() (bool, error) {
+			_, err := cri.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id})
+			return false, err
+		},
 	}
-	_, noSandbox := cri.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id})
-	if noSandbox == nil {
-		return false, false, nil
+	if sandbox {
+		slices.Reverse(asks)
 	}
-	err = errors.Join(unlessNotFound(noContainer), unlessNotFound(noSandbox))
+	for _, ask := range asks {
+		ended, notFound := ask()
+		if notFound == nil {
+			return ended, false, nil
+		}
+		err = errors.Join(err, unlessNotFound(notFound))
+	}
 	return err == nil, err == nil, err
 }
 
@@ -76,7 +90,7 @@ func (c Containerd) Delete(ctx context.Context, namespace, id string) error {
 	if _, err := tasks.Delete(ctx, &tasksapi.DeleteTaskRequest{ContainerID: id}); unlessNotFound(err) != nil {
 		return err
 	}
-	if _, unknown, err := c.givenUp(ctx, id); err != nil || !unknown {
+	if _, unknown, err := c.givenUp(ctx, id, false); err != nil || !unknown {
 		return err
 	}
 	return c.deleteRecords(ctx, id)
@@ -127,7 +141,7 @@ func (c Containerd) Abandoned(ctx context.Context, id string) (bool, error) {
 	if len(r.Leases) > 0 {
 		return false, nil
 	}
-	_, unknown, err := c.givenUp(ctx, id)
+	_, unknown, err := c.givenUp(ctx, id, true)
 	return unknown, err
 }
 

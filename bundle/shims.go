@@ -187,12 +187,12 @@ func (c *shimCollection) endShim(ctx context.Context, found shim) error {
 		return err
 	}
 	if err := p.kill(); err != nil {
-		return fmt.Errorf("end shim of lost container %s (process %d): %w", found.id, found.pid, err)
+		return fmt.Errorf("stop shim of lost container %s (process %d): %w", found.id, found.pid, err)
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, 10*time.Second, errors.New("it does not end"))
+	ctx, cancel := context.WithTimeoutCause(ctx, 10*time.Second, errors.New("it does not exit"))
 	defer cancel()
 	if err := p.wait(ctx); err != nil {
-		return fmt.Errorf("end shim of lost container %s (process %d): %w", found.id, found.pid, err)
+		return fmt.Errorf("stop shim of lost container %s (process %d): %w", found.id, found.pid, err)
 	}
 	c.done.Shims++
 	return nil
@@ -242,7 +242,7 @@ func (c *shimCollection) deleteTaskless(ctx context.Context, namespace, id, dir 
 		defer os.RemoveAll(bundle)
 	}
 	if err := forget(ctx, c.s.shimSocket(namespace, r.Sandbox), namespace, id); err != nil {
-		return fmt.Errorf("have its shim forget it: %w", err)
+		return fmt.Errorf("delete it from its shim: %w", err)
 	}
 	return nil
 }

@@ -169,7 +169,7 @@ func TestReasonOfAFailedStartIsTold(t *testing.T) {
 	sock := filepath.Join(t.TempDir(), "r.sock")
 	t.Setenv("PODD_TEST_FAIL", "no container runtime found; build it")
 	s, _, _ := supervise(t, sock, nil)
-	want := "exit status 3; its last words: no container runtime found; build it"
+	want := "exit status 3; its last output: no container runtime found; build it"
 	for limit := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		err := s.Healthy()
 		if err != nil && strings.Contains(err.Error(), want) {
@@ -289,7 +289,7 @@ func TestOnlyTheRuntimeItselfSaysThatItIsReady(t *testing.T) {
 		case <-ready:
 			t.Fatal("a runtime that had not said so was taken for ready, for somebody else had")
 		case line := <-said:
-			refused = strings.Contains(line, "somebody else") && strings.Contains(line, fmt.Sprintf("pid=%d", os.Getpid()))
+			refused = strings.Contains(line, "ignoring a notification") && strings.Contains(line, fmt.Sprintf("pid=%d", os.Getpid()))
 		case <-time.After(20 * time.Second):
 			t.Fatal("nobody read what was said")
 		}

@@ -1,6 +1,7 @@
 // Package cgroup owns the control groups above podd's containers: which version
 // and driver the machine has (Detect), where each pod's group is (Parent), its
-// limits (PodLimits), and the groups themselves (Tree): made before the pod's
+// limits (PodLimits), which containers the kernel killed for their memory
+// (OOMWitness), and the groups themselves (Tree): made before the pod's
 // sandbox, changed when the pod is resized, removed when it is gone. The groups
 // of sandboxes and containers, below, are the runtime's.
 //

@@ -170,7 +170,7 @@ func (t *Tree) prepareOne(ctx context.Context, rel string, l Limits) error {
 // complain logs what does not keep pods from running.
 func (t *Tree) complain(err error) {
 	if t.settings.Log != nil {
-		t.settings.Log.Warn("a cgroup above the pods is not as it should be", "error", err)
+		t.settings.Log.Warn("cannot set up a cgroup above the pods", "error", err)
 	}
 }
 

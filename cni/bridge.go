@@ -39,7 +39,7 @@ func (n *Network) look(ctx context.Context) (b bridge, err error) {
 	}
 	out, err := run(ctx, "", ip, "-json", "-details", "link", "show", "dev", n.cfg.Bridge)
 	if err != nil {
-		return b, fmt.Errorf("look at bridge %s: %w", n.cfg.Bridge, err)
+		return b, fmt.Errorf("inspect bridge %s: %w", n.cfg.Bridge, err)
 	}
 	var links []struct {
 		Alias string `json:"ifalias"`
@@ -48,7 +48,7 @@ func (n *Network) look(ctx context.Context) (b bridge, err error) {
 		} `json:"linkinfo"`
 	}
 	if err := json.Unmarshal([]byte(out), &links); err != nil || len(links) != 1 {
-		return b, fmt.Errorf("look at bridge %s: ip says %q", n.cfg.Bridge, out)
+		return b, fmt.Errorf("inspect bridge %s: ip says %q", n.cfg.Bridge, out)
 	}
 	return bridge{there: true, kind: links[0].Info.Kind, alias: links[0].Alias}, nil
 }
@@ -79,7 +79,7 @@ func (n *Network) ensureBridge(ctx context.Context) error {
 	case n.others(b):
 		return fmt.Errorf("bridge %s belongs to another podd (%q); each needs a --bridge and a --pod-cidr of its own", n.cfg.Bridge, b.alias)
 	case b.kind != "bridge":
-		return fmt.Errorf("--bridge %s: there is a network interface of that name, which is no bridge; choose another name", n.cfg.Bridge)
+		return fmt.Errorf("--bridge %s: there is a network interface of that name, which is not a bridge; choose another name", n.cfg.Bridge)
 	}
 	return n.harmless()
 }
@@ -93,16 +93,16 @@ func (n *Network) others(b bridge) bool {
 func (n *Network) harmless() error {
 	link, err := net.InterfaceByName(n.cfg.Bridge)
 	if err != nil {
-		return fmt.Errorf("look at bridge %s: %w", n.cfg.Bridge, err)
+		return fmt.Errorf("inspect bridge %s: %w", n.cfg.Bridge, err)
 	}
 	addresses, err := link.Addrs()
 	if err != nil {
-		return fmt.Errorf("look at the addresses of bridge %s: %w", n.cfg.Bridge, err)
+		return fmt.Errorf("list the addresses of bridge %s: %w", n.cfg.Bridge, err)
 	}
 	own := netip.PrefixFrom(n.cfg.PodCIDR.Addr().Next(), n.cfg.PodCIDR.Bits())
 	for _, a := range addresses {
 		if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().Is4() && p != own {
-			return fmt.Errorf("bridge %s is there, podd has not made it, and as the bridge of pods it would lose its address %s; choose another --bridge, or, if nobody needs it: ip link delete %s",
+			return fmt.Errorf("bridge %s exists, podd did not make it, and as the bridge of pods it would lose its address %s; choose another --bridge, or, if nobody needs it: ip link delete %s",
 				n.cfg.Bridge, p, n.cfg.Bridge)
 		}
 	}
@@ -115,7 +115,7 @@ func (n *Network) removeBridge(ctx context.Context, b bridge) (remark string, er
 		return "", nil
 	}
 	if b.alias != n.mark() {
-		return fmt.Sprintf("bridge %s stays: podd has not made it", n.cfg.Bridge), nil
+		return fmt.Sprintf("bridge %s is kept: podd did not make it", n.cfg.Bridge), nil
 	}
 	if _, err := run(ctx, "", findTool("ip"), "link", "delete", n.cfg.Bridge); err != nil {
 		return "", fmt.Errorf("remove bridge: %w", err)

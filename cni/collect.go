@@ -150,7 +150,7 @@ func (g *garbage) leases() error {
 			continue
 		}
 		if err := os.Remove(file); err != nil {
-			errs = append(errs, fmt.Errorf("give address back: %w", err))
+			errs = append(errs, fmt.Errorf("release address: %w", err))
 			continue
 		}
 		g.done.Leases++

@@ -82,7 +82,7 @@ func (n *Network) TearDown(ctx context.Context) (remark string, err error) {
 		return "", err
 	}
 	if n.others(b) {
-		return fmt.Sprintf("network %s stays: it belongs to another podd (%q)", n.cfg.Bridge, b.alias), nil
+		return fmt.Sprintf("network %s is kept: it belongs to another podd (%q)", n.cfg.Bridge, b.alias), nil
 	}
 	err = n.rules.remove(ctx)
 	if rmErr := os.Remove(n.cfg.confFile()); rmErr != nil && !errors.Is(rmErr, os.ErrNotExist) {
@@ -164,7 +164,7 @@ func (n *Network) inUse() (bool, error) {
 		return false, err
 	}
 	if file != n.cfg.confFile() {
-		n.log.Info("pod network is the administrator's", "file", file)
+		n.log.Info("using the administrator's pod network configuration", "file", file)
 		return false, nil
 	}
 	return true, nil
@@ -177,7 +177,7 @@ func (n *Network) forwarding() error {
 		return nil
 	}
 	if err := os.WriteFile(path, []byte("1"), 0o644); err != nil {
-		return fmt.Errorf("let this node forward packets of pods (sysctl net.ipv4.ip_forward=1): %w", err)
+		return fmt.Errorf("enable forwarding of pods' packets (sysctl net.ipv4.ip_forward=1): %w", err)
 	}
 	return nil
 }

@@ -65,7 +65,7 @@ func (r *rules) apply(ctx context.Context) (remark string, err error) {
 		return "", fmt.Errorf("make the rules of pod CIDR %s (masquerading, no way to the node's loopback): %w", r.cidr, err)
 	}
 	if err := r.accept(ctx); err != nil {
-		return "", fmt.Errorf("let pods' packets be forwarded: %w", err)
+		return "", fmt.Errorf("allow pods' packets to be forwarded: %w", err)
 	}
 	return r.blocked(ctx), nil
 }

@@ -22,16 +22,10 @@ var Standalone []byte
 // StandaloneName is how messages name the embedded configuration.
 const StandaloneName = "(built-in standalone configuration)"
 
-// Places and values that are podd's own choice.
-const (
-	DefaultRootDir  = "/var/lib/podd"
-	DefaultStateDir = "/run/podd"
-	DefaultCertDir  = "/var/lib/podd/pki"
-	// DefaultParallelPulls bounds image pulls at a time when the configuration
-	// does not say. The kubelet pulls one by one, a default it keeps for a bug
-	// of Docker's of 2015 (kubernetes/kubernetes#108405).
-	DefaultParallelPulls = 5
-)
+// DefaultParallelPulls bounds image pulls at a time when the configuration does
+// not say. The kubelet pulls one by one, a default it keeps for a bug of Docker's
+// of 2015 (kubernetes/kubernetes#108405).
+const DefaultParallelPulls = 5
 
 // Config is what podd run is wired from: effective values, checked, in Go's own
 // types. It is read-only once Load returned it.

@@ -106,12 +106,12 @@ func TestMistakes(t *testing.T) {
 		{"same port", head + "readOnlyPort: 10248\n", "FILE:3: readOnlyPort: 10248 is the healthzPort too: give each a port of its own"},
 		{"address", head + "address: localhost\n", `FILE:3: address: "localhost" is not an IP address`},
 		{"dns", head + "clusterDNS:\n- 10.0.0.10\n- dns\n", `FILE:3: clusterDNS[1]: "dns" is not an IP address`},
-		{"cidr", head + "podCIDR: 10.88.0.1/16\n", "FILE:3: podCIDR: 10.88.0.1/16 has bits set behind its prefix: did you mean 10.88.0.0/16?"},
+		{"cidr", head + "podCIDR: 10.88.0.1/16\n", "FILE:3: podCIDR: 10.88.0.1/16 has bits set beyond its prefix: did you mean 10.88.0.0/16?"},
 		{"back-off", head + "crashLoopBackOff: {maxContainerRestartPeriod: 10m}\n", "FILE:3: crashLoopBackOff.maxContainerRestartPeriod: 10m0s is out of range: give 1s to 300s"},
 		{"driver", head + "cgroupDriver: docker\n", `FILE:3: cgroupDriver: "docker" is not a driver: give systemd or cgroupfs`},
 		{"endpoint", head + "containerRuntimeEndpoint: tcp://x:1\n", `FILE:3: containerRuntimeEndpoint: "tcp://x:1" is not a socket: give unix:///run/containerd/containerd.sock or its like`},
 		{"ids of a pod", head + "userNamespaces:\n  idsPerPod: 1000\n", "FILE:4: userNamespaces.idsPerPod: 1000 is not a multiple of 65536 from 65536 to 2147483648"},
-		{"pulls", head + "serializeImagePulls: true\nmaxParallelImagePulls: 3\n", "FILE:4: maxParallelImagePulls: 3 contradicts serializeImagePulls: true: set that to false, or leave it away"},
+		{"pulls", head + "serializeImagePulls: true\nmaxParallelImagePulls: 3\n", "FILE:4: maxParallelImagePulls: 3 contradicts serializeImagePulls: true: set that to false, or leave it out"},
 		{"url", head + "staticPodURL: file:///x\n", `FILE:3: staticPodURL: "file:///x" is not a URL: give http://host/path or https://host/path`},
 		{"format", head + "logging: {format: xml}\n", `FILE:3: logging.format: "xml" is not a format: give text or json`},
 		{"oom", head + "oomScoreAdj: -2000\n", "FILE:3: oomScoreAdj: -2000 is out of range: give a number from -1000 to 1000"},
@@ -134,23 +134,23 @@ func TestMistakes(t *testing.T) {
 
 func TestMistakesInFlags(t *testing.T) {
 	tests := []struct{ arg, want string }{
-		{"--eviction-soft=memory.available<1Gi", "--eviction-soft is a flag of the kubelet that podd does not have: leave it away, and see what becomes of the field evictionSoft in: podd config --explain"},
-		{"--cloud-provider=external", "--cloud-provider is a flag of the kubelet that podd does not have: leave it away"},
+		{"--eviction-soft=memory.available<1Gi", "--eviction-soft is a flag of the kubelet that podd does not have: omit it, and see the field evictionSoft in: podd config --explain"},
+		{"--cloud-provider=external", "--cloud-provider is a flag of the kubelet that podd does not have: omit it"},
 		{"--pod-manifest-paht=/x", "--pod-manifest-paht is not a flag: did you mean --pod-manifest-path?"},
 		{"--eviction-hard=memory.available=1Gi", `invalid argument "memory.available=1Gi" for "--eviction-hard" flag: "memory.available=1Gi" is not a name and a value with < between`},
 		{"--kube-reserved=gpu=1", "--kube-reserved: gpu cannot be reserved: give cpu, memory, ephemeral-storage or pid"},
 		{"--system-reserved=cpu=x", `--system-reserved: cpu: "x" is not an amount: give one such as 500m or 1Gi`},
 		{"--eviction-hard=memory.free<1Gi", "--eviction-hard: memory.free: is not a signal: give one of memory.available, nodefs.available, nodefs.inodesFree, imagefs.available, imagefs.inodesFree, containerfs.available, containerfs.inodesFree, allocatableMemory.available, pid.available"},
 		{"--enforce-node-allocatable=nothing", `--enforce-node-allocatable: "nothing" is not known: give pods or none`},
-		{"--cgroups-per-qos=false", "--cgroups-per-qos: false is not what podd can do: pods always get cgroups by QoS class; leave it away"},
+		{"--cgroups-per-qos=false", "--cgroups-per-qos: false is not supported: pods always get cgroups by QoS class; leave it out"},
 		{"--register-with-taints=a", `--register-with-taints: "a" is not a taint: give key=value:NoSchedule, :PreferNoSchedule or :NoExecute`},
-		{"--image-credential-provider-config=/x", "--image-credential-provider-config: is of no use without --image-credential-provider-bin-dir: give both"},
-		{"--maximum-dead-containers=100", `invalid argument "100" for "--maximum-dead-containers" flag: podd keeps one dead container of each name as long as its pod is there, which is -1: leave the flag away`},
+		{"--image-credential-provider-config=/x", "--image-credential-provider-config: has no effect without --image-credential-provider-bin-dir: give both"},
+		{"--maximum-dead-containers=100", `invalid argument "100" for "--maximum-dead-containers" flag: podd keeps one dead container of each name as long as its pod is there, which is -1: omit the flag`},
 		{"--max-pods=many", `invalid argument "many" for "--max-pods" flag: "many" is not a whole number`},
 		{"--node-ip=1.2.3", `--node-ip: "1.2.3" is not an IP address`},
 		{"--node-ip=10.0.0.1,10.0.0.2", `--node-ip: "10.0.0.1,10.0.0.2": give one address, or one of each family`},
 		{"--node-labels=a", `--node-labels: "a" is not a label: give key=value`},
-		{"--kubeconfig=/x", "--kubeconfig: this version of podd runs standalone and cannot join a cluster: leave the flag away"},
+		{"--kubeconfig=/x", "--kubeconfig: this version of podd runs standalone and cannot join a cluster: omit the flag"},
 		{"--read-only-port=99999", "--read-only-port: 99999 is not a port: give one from 1 to 65535, or 0 for none"},
 		{"--root-dir=", "--root-dir: is empty: give a directory"},
 	}
@@ -184,7 +184,7 @@ kubeAPIQPS: 0
 		"FILE:9: failSwapOn: is not honoured: podd runs with swap on; containers get none of it where the kernel can bound it",
 		"FILE:10: kubeAPIQPS: is not honoured: " + needsCluster,
 		"--pod-infra-container-image: has no effect: the sandbox image is the runtime's own setting",
-		"FILE:3: evictionHard: is only kept free of what pods may request: " + needsEviction,
+		"FILE:3: evictionHard: is only subtracted from what pods may request: " + needsEviction,
 		"--cert-dir: has no effect without an apiserver",
 	}
 	if !slices.Equal(c.Warnings, want) {
@@ -222,7 +222,7 @@ func TestFieldsIsTheTable(t *testing.T) {
 }
 
 // TestHonouredFieldsReachConfig: setting a field to something else than its default
-// changes Config. What of Config cmd/podd names is its test's affair
+// changes Config. What of Config node and cmd/podd name is a test's of cmd/podd
 // (TestEveryConfigFieldIsNamedByWhoWiresIt); that it has its effect, that of the
 // package which honours it.
 func TestHonouredFieldsReachConfig(t *testing.T) {

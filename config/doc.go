@@ -1,5 +1,5 @@
 // Package config turns flags and KubeletConfiguration files into one plain
-// struct, Config, from which cmd/podd wires everything.
+// struct, Config, from which node wires everything.
 //
 // It owns the names and meanings of the flags of podd run, the strict decoding
 // of kubelet.config.k8s.io/v1beta1 with file, line and field of each mistake,

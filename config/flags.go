@@ -16,6 +16,7 @@ import (
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 
 	"podd/internal/near"
+	"podd/internal/places"
 )
 
 // Flags are the flags of podd run. Bind them to a flag set, parse, then Load.
@@ -70,9 +71,9 @@ func (f *fieldFlag) Set(s string) error {
 func (f *Flags) Bind(fs *pflag.FlagSet) {
 	fs.StringVar(&f.configFile, "config", "", "`file` with a KubeletConfiguration; without it podd runs standalone, with manifests in /etc/podd/manifests")
 	fs.StringVar(&f.configDir, "config-dir", "", "`directory` with drop-in *.conf files, merged over --config in lexical order")
-	fs.StringVar(&f.rootDir, "root-dir", DefaultRootDir, "`directory` for what survives a boot: pods, volumes, images to import")
-	fs.StringVar(&f.stateDir, "state-dir", DefaultStateDir, "`directory` for what a boot may forget: sockets, the bundled runtime's state")
-	fs.StringVar(&f.certDir, "cert-dir", DefaultCertDir, "`directory` of certificates (in a cluster only)")
+	fs.StringVar(&f.rootDir, "root-dir", places.DefaultRootDir, "`directory` for what survives a reboot: pods, volumes, images to import")
+	fs.StringVar(&f.stateDir, "state-dir", places.DefaultStateDir, "`directory` for what a reboot may clear: sockets, the bundled runtime's state")
+	fs.StringVar(&f.certDir, "cert-dir", places.DefaultCertDir, "`directory` of certificates (in a cluster only)")
 	fs.StringVar(&f.kubeconfig, "kubeconfig", "", "`file` that says how to reach an apiserver")
 	fs.StringVar(&f.bootstrap, "bootstrap-kubeconfig", "", "`file` with a token for the first contact to an apiserver")
 	fs.StringVar(&f.hostname, "hostname-override", "", "`name` of this node, instead of the host's")
@@ -136,9 +137,9 @@ func FlagError(fs *pflag.FlagSet, err error) error {
 	name := unknown.GetSpecifiedName()
 	if field, ok := kubeletFlags[name]; ok {
 		if field == "" {
-			return fmt.Errorf("--%s is a flag of the kubelet that podd does not have: leave it away", name)
+			return fmt.Errorf("--%s is a flag of the kubelet that podd does not have: omit it", name)
 		}
-		return fmt.Errorf("--%s is a flag of the kubelet that podd does not have: leave it away, and see what becomes of the field %s in: podd config --explain", name, field)
+		return fmt.Errorf("--%s is a flag of the kubelet that podd does not have: omit it, and see the field %s in: podd config --explain", name, field)
 	}
 	var names []string
 	fs.VisitAll(func(f *pflag.Flag) {
@@ -161,11 +162,11 @@ func fieldFlags() []*fieldFlag {
 		text("pod-manifest-path", "staticPodPath", "directory of manifests, or one file", func(c *kc) *string { return &c.StaticPodPath }),
 		text("manifest-url", "staticPodURL", "URL of more manifests", func(c *kc) *string { return &c.StaticPodURL }),
 		{name: "manifest-url-header", field: "staticPodURLHeader", kind: "headers", usage: "headers for --manifest-url, key:value with commas between; may be repeated", apply: addHeaders},
-		span("file-check-frequency", "fileCheckFrequency", "time between two rescans of the manifests, as a net below notifications", func(c *kc) *time.Duration { return &c.FileCheckFrequency.Duration }),
-		span("http-check-frequency", "httpCheckFrequency", "time between two looks at --manifest-url", func(c *kc) *time.Duration { return &c.HTTPCheckFrequency.Duration }),
-		span("sync-frequency", "syncFrequency", "no effect: a pod is looked at when something happens to it", func(c *kc) *time.Duration { return &c.SyncFrequency.Duration }),
+		span("file-check-frequency", "fileCheckFrequency", "time between two rescans of the manifests, a fallback for notifications", func(c *kc) *time.Duration { return &c.FileCheckFrequency.Duration }),
+		span("http-check-frequency", "httpCheckFrequency", "time between two requests to --manifest-url", func(c *kc) *time.Duration { return &c.HTTPCheckFrequency.Duration }),
+		span("sync-frequency", "syncFrequency", "no effect: a pod is synced when something happens to it", func(c *kc) *time.Duration { return &c.SyncFrequency.Duration }),
 		text("container-runtime-endpoint", "containerRuntimeEndpoint", "CRI socket; without it podd uses its bundled containerd", func(c *kc) *string { return &c.ContainerRuntimeEndpoint }),
-		text("image-service-endpoint", "imageServiceEndpoint", "no effect: images are the business of the runtime", func(c *kc) *string { return &c.ImageServiceEndpoint }),
+		text("image-service-endpoint", "imageServiceEndpoint", "no effect: images are managed by the runtime", func(c *kc) *string { return &c.ImageServiceEndpoint }),
 		span("runtime-request-timeout", "runtimeRequestTimeout", "time for one request to the runtime, pulls aside", func(c *kc) *time.Duration { return &c.RuntimeRequestTimeout.Duration }),
 		text("cgroup-driver", "cgroupDriver", "systemd or cgroupfs, if the runtime does not say", func(c *kc) *string { return &c.CgroupDriver }),
 		text("cgroup-root", "cgroupRoot", "cgroup below which pods live", func(c *kc) *string { return &c.CgroupRoot }),

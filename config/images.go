@@ -84,7 +84,7 @@ func (f *imageFlags) bind(fs *pflag.FlagSet) {
 	fs.StringVar(&f.providerConfig, "image-credential-provider-config", "", "`file` with a CredentialProviderConfig, or a directory of such files")
 	fs.StringVar(&f.providerDir, "image-credential-provider-bin-dir", "", "`directory` of the credential provider plugins")
 	for name, only := range keptDead {
-		fs.Var(&fixedFlag{only: only}, name, "podd can do "+only+" only: one dead container of each name is kept, for podd logs --previous, as long as its pod")
+		fs.Var(&fixedFlag{only: only}, name, "only "+only+" is supported: one dead container of each name is kept, for podd logs --previous, as long as its pod")
 		_ = fs.MarkHidden(name) // fails only for a flag that was not added
 	}
 }
@@ -95,9 +95,9 @@ func (f *imageFlags) own(c *Config, fail func(flag, format string, args ...any))
 	case f.providerConfig == "" && f.providerDir == "":
 		return
 	case f.providerConfig == "":
-		fail("image-credential-provider-bin-dir", "is of no use without --image-credential-provider-config: give both")
+		fail("image-credential-provider-bin-dir", "has no effect without --image-credential-provider-config: give both")
 	case f.providerDir == "":
-		fail("image-credential-provider-config", "is of no use without --image-credential-provider-bin-dir: give both")
+		fail("image-credential-provider-config", "has no effect without --image-credential-provider-bin-dir: give both")
 	}
 	var errs [2]error
 	c.ImageCredentialProviderConfig, errs[0] = filepath.Abs(f.providerConfig)
@@ -124,5 +124,5 @@ func (f *fixedFlag) Set(s string) error {
 	if s == f.only || s+"s" == f.only {
 		return nil
 	}
-	return fmt.Errorf("podd keeps one dead container of each name as long as its pod is there, which is %s: leave the flag away", f.only)
+	return fmt.Errorf("podd keeps one dead container of each name as long as its pod is there, which is %s: omit the flag", f.only)
 }

@@ -14,6 +14,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
+
+	"podd/internal/places"
 )
 
 // Load reads the files that the flags name, merges, defaults and checks. The
@@ -150,7 +152,7 @@ func (f *Flags) own(c *Config, check *checker) {
 	}
 	for _, flag := range [][2]string{{"kubeconfig", f.kubeconfig}, {"bootstrap-kubeconfig", f.bootstrap}} {
 		if flag[1] != "" {
-			fail(flag[0], "this version of podd runs standalone and cannot join a cluster: leave the flag away")
+			fail(flag[0], "this version of podd runs standalone and cannot join a cluster: omit the flag")
 		}
 	}
 	f.images.own(c, fail)
@@ -206,7 +208,7 @@ func (f *Flags) warnings(kc *kubeletv1beta1.KubeletConfiguration, lines map[stri
 	}
 	if _, set := lines["evictionHard"]; set {
 		p := place(lines, "evictionHard")
-		p.Message = "is only kept free of what pods may request: " + needsEviction
+		p.Message = "is only subtracted from what pods may request: " + needsEviction
 		all = append(all, p.String())
 	}
 	if wrong := enforceWarning(kc.EnforceNodeAllocatable); wrong != "" {
@@ -217,7 +219,7 @@ func (f *Flags) warnings(kc *kubeletv1beta1.KubeletConfiguration, lines map[stri
 	if f.taints != "" {
 		all = append(all, "--register-with-taints: has no effect without an apiserver: static pods are exempt from taints")
 	}
-	if f.certDir != DefaultCertDir {
+	if f.certDir != places.DefaultCertDir {
 		all = append(all, "--cert-dir: has no effect without an apiserver")
 	}
 	return all

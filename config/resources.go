@@ -60,14 +60,14 @@ func (c *checker) resources(kc *kubeletv1beta1.KubeletConfiguration) {
 		c.fail("podsPerCore", "%d is negative: give 0 for no such bound", kc.PodsPerCore)
 	}
 	if !*kc.CgroupsPerQOS {
-		c.fail("cgroupsPerQOS", "false is not what podd can do: pods always get cgroups by QoS class; leave it away")
+		c.fail("cgroupsPerQOS", "false is not supported: pods always get cgroups by QoS class; leave it out")
 	}
 	if s := kc.MemorySwap.SwapBehavior; s != noSwap && s != limitedSwap {
 		c.fail("memorySwap.swapBehavior", "%q is not known: give NoSwap or LimitedSwap", s)
 	}
 	for i, word := range kc.EnforceNodeAllocatable {
 		if word == enforceNone && len(kc.EnforceNodeAllocatable) > 1 {
-			c.fail("enforceNodeAllocatable", "none stands beside others: give none alone, or leave it away")
+			c.fail("enforceNodeAllocatable", "none cannot be combined with others: give none alone, or leave it out")
 		}
 		if word != "" && word != enforcePods && word != enforceNone && !reservedKey(word) {
 			c.fail(fmt.Sprintf("enforceNodeAllocatable[%d]", i), "%q is not known: give pods or none", word)

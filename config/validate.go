@@ -120,7 +120,7 @@ func (c *checker) pulls(kc *kubeletv1beta1.KubeletConfiguration) {
 	case *n < 1:
 		c.fail("maxParallelImagePulls", "%d is not positive: give 1 to pull one at a time, or more", *n)
 	case *n > 1 && *kc.SerializeImagePulls:
-		c.fail("maxParallelImagePulls", "%d contradicts serializeImagePulls: true: set that to false, or leave it away", *n)
+		c.fail("maxParallelImagePulls", "%d contradicts serializeImagePulls: true: set that to false, or leave it out", *n)
 	}
 }
 
@@ -139,7 +139,7 @@ func (c *checker) network(kc *kubeletv1beta1.KubeletConfiguration) {
 	if p, err := netip.ParsePrefix(kc.PodCIDR); err != nil {
 		c.fail("podCIDR", "%q is not a network: give one such as 10.88.0.0/16", kc.PodCIDR)
 	} else if p != p.Masked() {
-		c.fail("podCIDR", "%s has bits set behind its prefix: did you mean %s?", p, p.Masked())
+		c.fail("podCIDR", "%s has bits set beyond its prefix: did you mean %s?", p, p.Masked())
 	}
 }
 

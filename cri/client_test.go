@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
@@ -67,7 +66,7 @@ func TestPodLife(t *testing.T) {
 	if o := r.observe(t, p.UID); !o.Empty() {
 		t.Errorf("after removal: got %+v, want nothing", o)
 	}
-	if err := r.RemoveLogs(p); err != nil {
+	if err := r.files.RemoveLogs(p); err != nil {
 		t.Error(err)
 	}
 	if left, _ := os.ReadDir(filepath.Join(r.dir, "pods")); len(left) != 0 {
@@ -181,13 +180,13 @@ func TestErrorClasses(t *testing.T) {
 	}
 	r.srv.SetNetworkReady(true)
 	s := r.sandbox(t, p, 0)
-	req := r.request(p, s, 0)
+	req := r.request(t, p, s, 0)
 	req.Image.Ref = "sha256:none"
 	if _, err := r.CreateContainer(t.Context(), req); !errors.Is(err, pod.ErrNotFound) || pod.ReasonOf(err, "") != "CreateContainerError" {
 		t.Errorf("no image: got %v (%s)", err, pod.ReasonOf(err, ""))
 	}
 	r.srv.Script("app", critest.Script{StartError: "exec: \"nope\": executable file not found in $PATH"})
-	id, err := r.CreateContainer(t.Context(), r.request(p, s, 0))
+	id, err := r.CreateContainer(t.Context(), r.request(t, p, s, 0))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -311,7 +310,7 @@ func TestLooksAreForgottenWithTheirPods(t *testing.T) {
 	if _, err := r.srv.RemovePodSandbox(t.Context(), &runtimeapi.RemovePodSandboxRequest{PodSandboxId: box.ID}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.Glance(t.Context()); err != nil {
+	if _, err := r.Summaries(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := r.Memos(), []pod.UID{stays.UID}; !slices.Equal(got, want) {
@@ -382,7 +381,7 @@ func TestHangingStatusOfOnePodStallsNoOther(t *testing.T) {
 	}
 }
 
-func TestGlanceShowsPoddsPodsOnly(t *testing.T) {
+func TestSummariesAreOfPoddsPodsOnly(t *testing.T) {
 	r := newRig(t)
 	p := aPod("web")
 	s := r.sandbox(t, p, 0)
@@ -394,7 +393,7 @@ func TestGlanceShowsPoddsPodsOnly(t *testing.T) {
 			delete(b.Config.Annotations, pod.AnnotationStartTime)
 		}
 	}
-	g, err := r.Glance(t.Context())
+	g, err := r.Summaries(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -449,7 +448,7 @@ func TestMetricsHaveTheKubeletsNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if _, err := c.Glance(t.Context()); err != nil {
+	if _, err := c.Summaries(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	srv.FailNth("Status", 1, codes.Internal, "no")
@@ -485,7 +484,7 @@ func TestContainerThatOutlivedItsSandboxIsStillPodds(t *testing.T) {
 	release := r.srv.Hang("CreateContainer")
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(50*time.Millisecond, cancel)
-	if _, err := r.CreateContainer(ctx, r.request(p, s, 0)); !errors.Is(err, context.Canceled) {
+	if _, err := r.CreateContainer(ctx, r.request(t, p, s, 0)); !errors.Is(err, context.Canceled) {
 		t.Fatalf("got %v: want it cancelled", err)
 	}
 	if err := errors.Join(r.StopSandbox(t.Context(), s.ID), r.RemoveSandbox(t.Context(), s.ID)); err != nil {
@@ -497,15 +496,8 @@ func TestContainerThatOutlivedItsSandboxIsStillPodds(t *testing.T) {
 	if seen.StartTime.IsZero() || seen.Name != "web" || seen.Source != pod.SourceFile || len(seen.Containers) != 1 {
 		t.Errorf("a look: got %+v, want podd's pod and its container", seen)
 	}
-	glances, err := r.Glance(t.Context())
-	if err != nil || len(glances) != 1 || glances[0].UID != p.UID || len(glances[0].Containers) != 1 {
-		t.Errorf("a glance: got %+v, %v, want the pod", glances, err)
-	}
-}
-
-func mkfifo(t *testing.T, path string) {
-	t.Helper()
-	if err := unix.Mkfifo(path, 0o666); err != nil {
-		t.Fatal(err)
+	summaries, err := r.Summaries(t.Context())
+	if err != nil || len(summaries) != 1 || summaries[0].UID != p.UID || len(summaries[0].Containers) != 1 {
+		t.Errorf("summaries: got %+v, %v, want the pod", summaries, err)
 	}
 }

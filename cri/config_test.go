@@ -24,26 +24,11 @@ import (
 
 func ptr[T any](v T) *T { return &v }
 
-// events is a Recorder.
-type events struct {
-	mu  sync.Mutex
-	got []string
-}
-
-func (e *events) Event(_ *v1.Pod, eventType, reason, message string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.got = append(e.got, eventType+" "+reason+" "+message)
-}
-
 func TestSandboxConfiguration(t *testing.T) {
 	r := newRig(t)
-	said := &events{}
-	r.opts.Recorder = said
-	r.opts.ResolvConf = ptr(filepath.Join(r.dir, "resolv.conf"))
-	r.opts.CgroupParent = func(p *v1.Pod) string { return "/podd/kubepods/pod" + string(p.UID) }
-	r.opts.ClusterDomain = "cluster.local" // and no server for it
-	if err := os.WriteFile(*r.opts.ResolvConf, []byte("nameserver 192.0.2.53\n"), 0o644); err != nil {
+	r.env.ResolvConf = ptr(filepath.Join(r.dir, "resolv.conf"))
+	r.env.CgroupParent = func(p *v1.Pod) string { return "/podd/kubepods/pod" + string(p.UID) }
+	if err := os.WriteFile(*r.env.ResolvConf, []byte("nameserver 192.0.2.53\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	r.dial(t)
@@ -81,21 +66,6 @@ func TestSandboxConfiguration(t *testing.T) {
 			t.Errorf("%s is wrong in %v", what, c)
 		}
 	}
-	if len(said.got) != 1 || !strings.HasPrefix(said.got[0], "Warning MissingClusterDNS pod: \"web_default(uid-web)\".") {
-		t.Errorf("events: got %q", said.got)
-	}
-}
-
-// On one machine without a cluster nobody chose ClusterFirst: it is a default.
-func TestNobodyIsWarnedOfAClusterThatIsNotThere(t *testing.T) {
-	r := newRig(t)
-	said := &events{}
-	r.opts.Recorder = said
-	r.dial(t)
-	r.sandbox(t, aPod("web", func(p *v1.Pod) { p.Spec.DNSPolicy = v1.DNSClusterFirst }), 0)
-	if len(said.got) != 0 {
-		t.Errorf("events: got %q, want none", said.got)
-	}
 }
 
 func TestSandboxThatCannotBeConfigured(t *testing.T) {
@@ -110,7 +80,7 @@ func TestSandboxThatCannotBeConfigured(t *testing.T) {
 			p.Spec.Hostname, p.Spec.Subdomain, p.Spec.SetHostnameAsFQDN = strings.Repeat("h", 63), "s", ptr(true)
 		}},
 	} {
-		_, err := r.RunSandbox(t.Context(), pod.SandboxRequest{Pod: aPod("web", tc.edit)})
+		_, err := r.run(t.Context(), aPod("web", tc.edit), 0)
 		if err == nil || pod.ReasonOf(err, "") != tc.reason || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: got %v (%s), want %s %q", tc.name, err, pod.ReasonOf(err, ""), tc.reason, tc.want)
 		}
@@ -132,7 +102,7 @@ func TestContainerConfiguration(t *testing.T) {
 		c.Lifecycle = &v1.Lifecycle{StopSignal: ptr(v1.SIGUSR1), PreStop: &v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Path: "/stop", Port: intstr.FromInt32(80)}}}
 	})
 	s := r.sandbox(t, p, 0)
-	req := r.request(p, s, 3)
+	req := r.request(t, p, s, 3)
 	req.Mounts = []pod.Mount{{HostPath: "/data", ContainerPath: "/d", ReadOnly: true, Propagation: v1.MountPropagationBidirectional}}
 	if _, err := r.CreateContainer(t.Context(), req); err != nil {
 		t.Fatal(err)
@@ -172,7 +142,7 @@ func TestContainerConfiguration(t *testing.T) {
 func TestContainerKeepsItsOwnFiles(t *testing.T) {
 	r := newRig(t)
 	p := aPod("web")
-	req := r.request(p, r.sandbox(t, p, 0), 0)
+	req := r.request(t, p, r.sandbox(t, p, 0), 0)
 	req.Mounts = []pod.Mount{{HostPath: "/my/hosts", ContainerPath: "/etc/hosts"}, {HostPath: "/my/log", ContainerPath: "/dev/termination-log"}}
 	if _, err := r.CreateContainer(t.Context(), req); err != nil {
 		t.Fatal(err)
@@ -187,7 +157,7 @@ func TestContainerThatCannotBeConfigured(t *testing.T) {
 	p := aPod("web", func(p *v1.Pod) {
 		p.Spec.SecurityContext = &v1.PodSecurityContext{RunAsNonRoot: ptr(true)}
 	})
-	_, err := r.CreateContainer(t.Context(), r.request(p, r.sandbox(t, p, 0), 0))
+	_, err := r.CreateContainer(t.Context(), r.request(t, p, r.sandbox(t, p, 0), 0))
 	if pod.ReasonOf(err, "") != "CreateContainerConfigError" || !strings.Contains(err.Error(), "image will run as root") {
 		t.Errorf("got %v (%s)", err, pod.ReasonOf(err, ""))
 	}
@@ -258,16 +228,16 @@ func TestLinksAfterARestartOfPodd(t *testing.T) {
 	if err := os.Symlink("/no/such/file", foreign); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.PruneLogLinks(); err != nil {
+	if err := r.files.PruneLinks(); err != nil {
 		t.Error(err)
 	}
 	if _, err := os.Stat(link); err != nil {
 		t.Errorf("a live link was pruned: %v", err)
 	}
-	if err := r.RemoveLogs(p); err != nil {
+	if err := r.files.RemoveLogs(p); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.PruneLogLinks(); err != nil {
+	if err := r.files.PruneLinks(); err != nil {
 		t.Error(err)
 	}
 	if _, err := os.Lstat(link); err == nil {
@@ -276,7 +246,7 @@ func TestLinksAfterARestartOfPodd(t *testing.T) {
 	if _, err := os.Lstat(foreign); err != nil {
 		t.Error("somebody else's link is gone")
 	}
-	if err := r.RemoveLogs(&v1.Pod{}); err == nil {
+	if err := r.files.RemoveLogs(&v1.Pod{}); err == nil {
 		t.Error("logs of no pod: got no error")
 	}
 }
@@ -304,7 +274,7 @@ func TestManyPodsAreObservedAtOnce(t *testing.T) {
 		wg.Wait()
 		return time.Since(start)
 	}
-	got := turns.Take(5, look, func() time.Duration { return r.srv.Bare(len(pods)) })
+	got := turns.Take(5, 1, look, func() time.Duration { return r.srv.Bare(len(pods)) })
 	t.Logf("%d looks at a time: %v", len(pods), got)
 	if got.Ratio() > 1 {
 		t.Errorf("%d looks at a time take longer than as many calls one after the other: %v", len(pods), got)

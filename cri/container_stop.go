@@ -20,16 +20,12 @@ func (c *Client) StopContainer(ctx context.Context, id string, grace time.Durati
 	return nil
 }
 
-// RemoveContainer removes a container that does not run, its log files, the
-// link to them and its termination log. With keepLog its log files stay, and
-// those of its predecessor. A container that is not there is removed.
-func (c *Client) RemoveContainer(ctx context.Context, id string, keepLog bool) error {
+// RemoveContainer removes a container that does not run, and none of its files.
+// A container that is not there is removed.
+func (c *Client) RemoveContainer(ctx context.Context, id string) error {
 	_, err := c.runtime.RemoveContainer(ctx, &runtimeapi.RemoveContainerRequest{ContainerId: id})
 	if err := mapError("remove container "+short(id), err); err != nil && !gone(err) {
 		return err
-	}
-	if err := c.links.remove(id, keepLog); err != nil {
-		c.log.Warn("container log not removed", "container", id, "error", err)
 	}
 	return nil
 }

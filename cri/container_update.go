@@ -5,6 +5,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"podd/cri/spec"
 )
 
 // UpdateContainer gives a container the resources that the pod's spec names
@@ -12,7 +14,7 @@ import (
 // a created one at its start. The next Observe asks for them anew.
 func (c *Client) UpdateContainer(ctx context.Context, id string, p *v1.Pod, ctr *v1.Container) error {
 	_, err := c.runtime.UpdateContainerResources(ctx, &runtimeapi.UpdateContainerResourcesRequest{
-		ContainerId: id, Linux: linuxResources(c.opts, p, ctr),
+		ContainerId: id, Linux: spec.Resources(c.opts.Spec, p, ctr),
 	})
 	// Also after an error: nobody knows how far the runtime came.
 	c.doubt(p.UID)

@@ -36,18 +36,33 @@ const (
 	lookupTimeout = 10 * time.Second
 )
 
-// Client is a connection to one container runtime. Make it with New or Dial.
-type Client struct {
-	opts     Options
+// Conn is a connection to one container runtime, over which it can be greeted:
+// asked who it is, what it can do and how it does. Make it with Connect. All
+// methods may be called by anybody at any time.
+type Conn struct {
+	timeouts Timeouts
 	log      *slog.Logger
 	metrics  *metrics
 	conn     *grpc.ClientConn
 	runtime  runtimeapi.RuntimeServiceClient
 	image    runtimeapi.ImageServiceClient
 	endpoint string
-	links    logLinks
-	others   others
-	large    large
+}
+
+// Timeouts bound the calls of a connection.
+type Timeouts struct {
+	// Request bounds most calls; 0 is 2 minutes (runtimeRequestTimeout).
+	Request time.Duration
+	// Create bounds RunPodSandbox and CreateContainer; 0 is 10 minutes.
+	Create time.Duration
+}
+
+// Client makes pods run over a connection. Make it with NewClient, New or Dial.
+type Client struct {
+	*Conn
+	opts   Options
+	others others
+	large  large
 
 	memoMu sync.Mutex
 	memo   map[pod.UID]*podMemo // guarded by memoMu
@@ -71,24 +86,31 @@ func Dial(ctx context.Context, endpoint string, opts Options, log *slog.Logger, 
 	return c, nil
 }
 
-// New makes a Client for a CRI endpoint: unix:///path or /path. It does not
-// connect: the first call does, and each later call connects again when the
+// New is Connect and NewClient in one, for who knows all of Options beforehand.
+func New(endpoint string, opts Options, log *slog.Logger, reg prometheus.Registerer) (*Client, error) {
+	conn, err := Connect(endpoint, Timeouts{Request: opts.RequestTimeout, Create: opts.CreateTimeout}, log, reg)
+	if err != nil {
+		return nil, err
+	}
+	return NewClient(conn, opts), nil
+}
+
+// Connect makes a Conn to a CRI endpoint: unix:///path or /path. It sends
+// nothing: the first call connects, and each later call connects again when the
 // runtime was restarted. While nothing answers there, calls fail at once with
 // pod.ErrUnavailable.
-func New(endpoint string, opts Options, log *slog.Logger, reg prometheus.Registerer) (*Client, error) {
+func Connect(endpoint string, t Timeouts, log *slog.Logger, reg prometheus.Registerer) (*Conn, error) {
 	socket, err := socketPath(endpoint)
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{
-		opts:     opts.withDefaults(),
-		log:      log,
-		endpoint: "unix://" + socket,
-		memo:     map[pod.UID]*podMemo{},
-		owners:   map[string]pod.UID{},
-		metrics:  newMetrics(reg),
+	if t.Request == 0 {
+		t.Request = requestTimeout
 	}
-	c.links = logLinks{dir: c.opts.ContainerLogsDir, targets: c.opts.PodLogsDir, known: map[string]linkedLog{}}
+	if t.Create == 0 {
+		t.Create = createTimeout
+	}
+	c := &Conn{timeouts: t, log: log, endpoint: "unix://" + socket, metrics: newMetrics(reg)}
 	c.conn, err = grpc.NewClient("passthrough:///"+socket,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
@@ -113,9 +135,17 @@ func New(endpoint string, opts Options, log *slog.Logger, reg prometheus.Registe
 	return c, nil
 }
 
+// NewClient makes a Client of a connection, of whose timeouts those of opts are
+// no part. What it is told of the node may have been learnt over the same
+// connection. Closing either closes both.
+func NewClient(conn *Conn, opts Options) *Client {
+	c := &Client{Conn: conn, opts: opts.withDefaults(), memo: map[pod.UID]*podMemo{}, owners: map[string]pod.UID{}}
+	return c
+}
+
 // Check asks the runtime who it is. Errors: pod.ErrUnavailable when nothing
 // answers, and a sentence that says so when the runtime does not speak CRI v1.
-func (c *Client) Check(ctx context.Context) (Version, error) {
+func (c *Conn) Check(ctx context.Context) (Version, error) {
 	v, err := c.Version(ctx)
 	if err != nil {
 		return v, c.refusal(err)
@@ -123,15 +153,15 @@ func (c *Client) Check(ctx context.Context) (Version, error) {
 	if v.APIVersion != "v1" {
 		return v, c.wrongVersion(v.APIVersion)
 	}
-	c.log.Info("container runtime answers", "endpoint", c.endpoint, "name", v.Name, "version", v.Version, "cri", v.APIVersion)
+	c.log.Info("connected to the container runtime", "endpoint", c.endpoint, "name", v.Name, "version", v.Version, "cri", v.APIVersion)
 	return v, nil
 }
 
 // Close ends the connection; calls under way fail.
-func (c *Client) Close() error { return c.conn.Close() }
+func (c *Conn) Close() error { return c.conn.Close() }
 
 // Endpoint is where the runtime is, as unix:///path.
-func (c *Client) Endpoint() string { return c.endpoint }
+func (c *Conn) Endpoint() string { return c.endpoint }
 
 func socketPath(endpoint string) (string, error) {
 	p, isURL := strings.CutPrefix(endpoint, "unix://")
@@ -144,20 +174,20 @@ func socketPath(endpoint string) (string, error) {
 }
 
 // refusal explains why a first call did not work.
-func (c *Client) refusal(err error) error {
+func (c *Conn) refusal(err error) error {
 	if errors.Is(err, pod.ErrUnimplemented) {
 		return c.wrongVersion("another version, or something that is not CRI,")
 	}
 	return fmt.Errorf("connect to the container runtime at %s: %w", c.endpoint, err)
 }
 
-func (c *Client) wrongVersion(spoken string) error {
+func (c *Conn) wrongVersion(spoken string) error {
 	return fmt.Errorf("the container runtime at %s speaks %s and podd speaks CRI v1 only: use containerd 1.6 or newer, or CRI-O 1.26 or newer, and see that its CRI plugin is enabled: %w",
 		c.endpoint, spoken, pod.ErrUnimplemented)
 }
 
 // intercept gives every call its deadline and its metrics.
-func (c *Client) intercept(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+func (c *Conn) intercept(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	name := path.Base(method)
 	if d := c.deadline(name, req); d > 0 {
 		var cancel context.CancelFunc
@@ -171,22 +201,22 @@ func (c *Client) intercept(ctx context.Context, method string, req, reply any, c
 }
 
 // deadline is how long a call of that name may take; 0 for no bound.
-func (c *Client) deadline(name string, req any) time.Duration {
+func (c *Conn) deadline(name string, req any) time.Duration {
 	switch name {
 	case "PullImage":
 		return 0 // the caller watches its progress
 	case "RunPodSandbox", "CreateContainer":
-		return c.opts.CreateTimeout
+		return c.timeouts.Create
 	case "ExecSync":
 		r, ok := req.(*runtimeapi.ExecSyncRequest)
 		if !ok || r.GetTimeout() == 0 {
 			return 0 // the caller ends it
 		}
-		return time.Duration(r.GetTimeout())*time.Second + min(execGrace, c.opts.RequestTimeout)
+		return time.Duration(r.GetTimeout())*time.Second + min(execGrace, c.timeouts.Request)
 	case "StopContainer":
 		if r, ok := req.(*runtimeapi.StopContainerRequest); ok {
-			return time.Duration(r.GetTimeout())*time.Second + c.opts.RequestTimeout
+			return time.Duration(r.GetTimeout())*time.Second + c.timeouts.Request
 		}
 	}
-	return c.opts.RequestTimeout
+	return c.timeouts.Request
 }

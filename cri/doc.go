@@ -1,21 +1,25 @@
-// Package cri speaks to the container runtime over the Container Runtime
+// Package cri is the client of the container runtime: the Container Runtime
 // Interface, version 1, on any unix endpoint.
 //
-// It owns the connection (Dial, Client), the conversion of a Pod into CRI's
-// sandbox and container configuration, as the kubelet makes it, the conversion
-// of what the runtime answers into pod.Observed and pod.Glance, and the mapping
-// of the runtime's errors to podd's own (one function, mapError). It decides
-// nothing about a pod's life: agent/plan does.
+// It owns the connection (Dial, Client), the calls, the conversion of the
+// runtime's responses into pod.Observed and pod.Summary, and the mapping of its
+// errors to podd's own (one function, mapError). Requests are built by spec, a
+// package of pure functions.
+//
+// It decides nothing about a pod's lifecycle: agent/plan does. It depends on nothing
+// but the runtime: the inputs of a sandbox or a container beyond its pod come with
+// the request, from podenv. It writes no file; of pods' files (podfs) it reads the
+// logs and termination messages of dead containers.
 //
 //	sandbox_run.go       RunSandbox, StopSandbox, RemoveSandbox
 //	container_create.go  CreateContainer, StartContainer
 //	container_stop.go    StopContainer, RemoveContainer
 //	container_update.go  UpdateContainer, ReopenContainerLog
 //	exec.go              ExecSync
-//	observe.go           Observe: one pod, whole     glance.go  Glance: all pods, cheap
+//	observe.go           Observe: one pod, complete  summary.go  Summaries: all pods, cheap
 //	events.go            Events: the runtime's stream, as hints
 //	image_calls.go       ImageStatus, PullImage, ListImages, RemoveImage, ImageFsInfo
-//	env.go dns.go hosts.go resources.go security.go labels.go   pure conversion
+//	node_calls.go        Version, Status, RuntimeConfig
 //
 // Promises:
 //
@@ -25,12 +29,12 @@
 //     own), except PullImage, Events, and ExecSync without a timeout, which the
 //     caller ends.
 //   - A create is never abandoned: RunSandbox and CreateContainer return only
-//     when the runtime has answered, or when its deadline has passed and the
-//     runtime was asked whether the thing exists after all. So an Observe that
-//     follows sees everything that was made.
-//   - When the runtime goes away, calls fail at once with pod.ErrUnavailable; when
-//     it is back, they work again within half a second. Nothing has to be
-//     dialled anew.
+//     when the runtime has responded, or when its deadline has passed and the
+//     runtime was queried for whether the object exists after all. So a later
+//     Observe sees everything that was created.
+//   - When the runtime becomes unavailable, calls fail at once with
+//     pod.ErrUnavailable; when it is back, they succeed again within half a second,
+//     without dialling again.
 //   - Only pods whose sandboxes (or, where none is left, containers) carry
-//     pod.AnnotationStartTime are podd's; Glance shows no others.
+//     pod.AnnotationStartTime are podd's; Summaries shows no others.
 package cri

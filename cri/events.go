@@ -7,6 +7,7 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"podd/cri/spec"
 	"podd/internal/pod"
 )
 
@@ -53,7 +54,7 @@ func (c *Client) eventOwner(ev *runtimeapi.ContainerEventResponse) pod.UID {
 	}
 	if uid == "" {
 		for _, k := range ev.ContainersStatuses {
-			if u := k.Labels[labelPodUID]; u != "" {
+			if u := k.Labels[spec.LabelPodUID]; u != "" {
 				return pod.UID(u)
 			}
 		}

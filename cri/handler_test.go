@@ -17,7 +17,7 @@ import (
 
 func TestUserNamespaceIsInEveryRequest(t *testing.T) {
 	r := newRig(t)
-	r.opts.UserNamespace = func(uid pod.UID) (uint32, uint32, error) {
+	r.env.UserNamespace = func(uid pod.UID) (uint32, uint32, error) {
 		if uid != "uid-web" {
 			t.Errorf("asked for %s", uid)
 		}
@@ -26,7 +26,7 @@ func TestUserNamespaceIsInEveryRequest(t *testing.T) {
 	r.dial(t)
 	p := aPod("web", func(p *v1.Pod) { p.Spec.HostUsers = ptr(false) })
 	s := r.sandbox(t, p, 0)
-	req := r.request(p, s, 0)
+	req := r.request(t, p, s, 0)
 	req.Mounts = []pod.Mount{{HostPath: "/data", ContainerPath: "/d"}}
 	if _, err := r.CreateContainer(t.Context(), req); err != nil {
 		t.Fatal(err)
@@ -55,14 +55,14 @@ func TestUserNamespaceIsInEveryRequest(t *testing.T) {
 
 func TestUserNamespaceThatTheRuntimeCannotMake(t *testing.T) {
 	r := newRig(t, critest.WithHandlers([]*runtimeapi.RuntimeHandler{{Name: ""}, {Name: "kata", Features: &runtimeapi.RuntimeHandlerFeatures{}}}, nil))
-	r.opts.UserNamespace = func(pod.UID) (uint32, uint32, error) { return 0, 0, errors.New("nobody may ask") }
+	r.env.UserNamespace = func(pod.UID) (uint32, uint32, error) { return 0, 0, errors.New("nobody may ask") }
 	r.dial(t)
 	for class, want := range map[string]string{
 		"":     "can't set `spec.hostUsers: false`, runtime does not support user namespaces",
 		"kata": "can't set `spec.hostUsers: false`, RuntimeClass handler \"kata\" does not support user namespaces",
 	} {
 		p := aPod("web", func(p *v1.Pod) { p.Spec.HostUsers, p.Spec.RuntimeClassName = ptr(false), &class })
-		if _, err := r.RunSandbox(t.Context(), pod.SandboxRequest{Pod: p}); err == nil || err.Error() != want {
+		if _, err := r.run(t.Context(), p, 0); err == nil || err.Error() != want {
 			t.Errorf("%q: got %v, want %s", class, err, want)
 		}
 	}
@@ -76,7 +76,7 @@ func TestUserNamespaceThatTheRuntimeCannotMake(t *testing.T) {
 func TestRuntimeClassOfARuntimeThatTellsNothing(t *testing.T) {
 	r := newRig(t, critest.WithHandlers(nil, nil))
 	p := aPod("web", func(p *v1.Pod) { p.Spec.RuntimeClassName = ptr("kata") })
-	if _, err := r.RunSandbox(t.Context(), pod.SandboxRequest{Pod: p}); err == nil || !strings.Contains(err.Error(), `no runtime for "kata" is configured`) {
+	if _, err := r.run(t.Context(), p, 0); err == nil || !strings.Contains(err.Error(), `no runtime for "kata" is configured`) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -95,8 +95,7 @@ func TestEphemeralContainerSeesItsTargetsProcesses(t *testing.T) {
 	r.srv.Exit("app", 1)
 	newest := r.start(t, p, s, 1)
 	create := func(name string) (*runtimeapi.NamespaceOption, error) {
-		req := r.request(p, s, 0)
-		req.Container = &v1.Container{Name: name, Image: image}
+		req := r.requestOf(t, p, &v1.Container{Name: name, Image: image}, s, 0)
 		id, err := r.CreateContainer(t.Context(), req)
 		for _, c := range r.srv.Containers() {
 			if c.ID == id {
@@ -134,7 +133,11 @@ func TestRestartCountsGoOnWhereTheRuntimeLostTheContainers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r.start(t, p, s, 0)
+	counts, err := r.files.RestartCounts(p)
+	if err != nil || len(counts) != 1 {
+		t.Fatalf("got counts %v, %v", counts, err)
+	}
+	r.start(t, p, s, counts["app"])
 	if c := r.observe(t, p.UID).Latest("app"); c.RestartCount != 5 || filepath.Base(c.LogPath) != "5.log" {
 		t.Errorf("got restart %d with log %s, want 5", c.RestartCount, c.LogPath)
 	}

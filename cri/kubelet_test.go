@@ -110,22 +110,22 @@ func requestsOfPodd(t *testing.T, file string, where machine) recorded {
 	t.Helper()
 	r := newRig(t)
 	imagesOfBoth(r.srv)
-	r.opts.NodeName, r.opts.NodeIPs = "node", []string{where.NodeIP}
-	r.opts.MemoryCapacity, r.opts.AllowNegativeOOMScore = where.Memory, true
-	r.opts.Allocatable = v1.ResourceList{
+	r.env.NodeName, r.env.NodeIPs = "node", []string{where.NodeIP}
+	r.opts.Spec.MemoryCapacity, r.opts.Spec.AllowNegativeOOMScore = where.Memory, true
+	r.env.Allocatable = v1.ResourceList{
 		v1.ResourceCPU:    *resource.NewQuantity(where.CPUs, resource.DecimalSI),
 		v1.ResourceMemory: *resource.NewQuantity(where.Memory, resource.BinarySI),
 	}
-	r.opts.HugePageSizes, r.opts.CgroupV2 = where.HugePageSizes, where.CgroupV2
-	r.opts.SwapControl, r.opts.SELinux = ptr(true), ptr(false)
-	r.opts.ClusterDNS, r.opts.ClusterDomain = []string{"192.0.2.10"}, "cluster.local"
+	r.opts.Spec.HugePageSizes, r.opts.Spec.CgroupV2 = where.HugePageSizes, where.CgroupV2
+	r.opts.Spec.SwapControl, r.opts.Spec.SELinux = ptr(true), ptr(false)
+	r.env.ClusterDNS, r.env.ClusterDomain = []string{"192.0.2.10"}, "cluster.local"
 	tree := cgroup.NewTree(cgroup.Facts{Version: cgroup.V1}, cgroup.Cgroupfs, "/podd/kubepods", cgroup.Settings{})
-	r.opts.CgroupParent = tree.Parent
-	r.opts.ResolvConf = ptr(filepath.Join(r.dir, "resolv.conf"))
-	if err := os.WriteFile(*r.opts.ResolvConf, []byte(resolvConfOfBoth), 0o644); err != nil {
+	r.env.CgroupParent = tree.Parent
+	r.env.ResolvConf = ptr(filepath.Join(r.dir, "resolv.conf"))
+	if err := os.WriteFile(*r.env.ResolvConf, []byte(resolvConfOfBoth), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	r.opts.UserNamespace = func(pod.UID) (uint32, uint32, error) { return 7 * someIDs, someIDs, nil }
+	r.env.UserNamespace = func(pod.UID) (uint32, uint32, error) { return 7 * someIDs, someIDs, nil }
 	r.dial(t)
 
 	text, err := os.ReadFile(file)
@@ -137,7 +137,7 @@ func requestsOfPodd(t *testing.T, file string, where machine) recorded {
 		t.Fatalf("got %d pods and the problems %v", len(decoded.Pods), decoded.Problems)
 	}
 	p := decoded.Pods[0].Pod
-	disk, err := volumes.New(volumes.Options{RootDir: r.opts.RootDir, NodeMemory: where.Memory, Variables: r.Variables}, quiet, prometheus.NewRegistry())
+	disk, err := volumes.New(volumes.Options{RootDir: r.opts.Spec.Dirs.Root, NodeMemory: where.Memory}, quiet, prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,14 +149,18 @@ func requestsOfPodd(t *testing.T, file string, where machine) recorded {
 			t.Error(err)
 		}
 	}()
-	if err := disk.SetUp(t.Context(), p); err != nil {
-		t.Fatal(err)
+	for ready := false; !ready; {
+		state, err := disk.Ensure(t.Context(), p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ready = state.Ready
 	}
+	r.env.Volumes = disk
 	s := r.sandbox(t, p, 0)
 	for _, c := range containersOf(p) {
-		req := r.request(p, s, 0)
-		req.Container = c
-		if req.Mounts, err = disk.Mounts(p, c); err != nil {
+		req := r.requestOf(t, p, c, s, 0)
+		if req.Mounts, err = disk.Mounts(p, c, req.Inputs.SubPaths); err != nil {
 			t.Fatal(err)
 		}
 		image, err := r.ImageStatus(t.Context(), c.Image)
@@ -168,7 +172,7 @@ func requestsOfPodd(t *testing.T, file string, where machine) recorded {
 			t.Fatal(err)
 		}
 	}
-	return recordedOf(t, r.srv, p, "10.99.0.3", places{r.opts.RootDir, r.opts.PodLogsDir, "/podd"}, where)
+	return recordedOf(t, r.srv, p, "10.99.0.3", places{r.opts.Spec.Dirs.Root, r.opts.Spec.Dirs.PodLogs, "/podd"}, where)
 }
 
 // containersOf are the pod's, in the order in which they start.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -14,6 +13,8 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
+
+	"podd/cri/spec"
 )
 
 const (
@@ -47,7 +48,7 @@ func (c *Client) explainSize(ctx context.Context, labels map[string]string, err 
 		c.large.text, c.large.at = text, time.Now()
 		c.large.mu.Unlock()
 	}
-	return fmt.Errorf("%w: the runtime's list is larger than it may send, so that nothing is known of what runs; "+
+	return fmt.Errorf("%w: the runtime's list is larger than it may send, so the state of the pods is unknown; "+
 		"raise max_send_message_size and max_recv_message_size of the runtime's gRPC server, or shorten the annotations of its largest pods%s", err, text)
 }
 
@@ -56,7 +57,7 @@ func (c *Client) explainSize(ctx context.Context, labels map[string]string, err 
 func (c *Client) largest(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
-	entries, err := os.ReadDir(filepath.Join(c.opts.RootDir, "pods"))
+	entries, err := os.ReadDir(c.opts.Spec.Dirs.Pods())
 	if err != nil {
 		return ""
 	}
@@ -66,7 +67,7 @@ func (c *Client) largest(ctx context.Context) string {
 	}
 	var all []found
 	for _, e := range entries {
-		sandboxes, containers, err := c.lists(ctx, map[string]string{labelPodUID: e.Name()})
+		sandboxes, containers, err := c.lists(ctx, map[string]string{spec.LabelPodUID: e.Name()})
 		if err != nil || len(sandboxes) == 0 {
 			continue
 		}

@@ -30,9 +30,9 @@ func TestListsOfMoreThanSixteenMiBAreRead(t *testing.T) {
 	for i := range pods {
 		r.sandbox(t, annotated(fmt.Sprint("pod", i), 255), 0)
 	}
-	glances, err := r.Glance(t.Context())
-	if err != nil || len(glances) != pods {
-		t.Errorf("got %d pods (%v), want %d", len(glances), err, pods)
+	summaries, err := r.Summaries(t.Context())
+	if err != nil || len(summaries) != pods {
+		t.Errorf("got %d pods (%v), want %d", len(summaries), err, pods)
 	}
 	if ids, err := r.SandboxIDs(t.Context()); err != nil || len(ids) != pods {
 		t.Errorf("got %d sandboxes (%v), want %d", len(ids), err, pods)
@@ -46,15 +46,15 @@ func TestAListThatTheRuntimeMayNotSendIsExplained(t *testing.T) {
 	for i, kib := range []int{100, 250, 200, 200, 240, 255} {
 		p := annotated(fmt.Sprint("pod", i), kib)
 		r.sandbox(t, p, 0)
-		if err := os.MkdirAll(filepath.Join(r.opts.RootDir, "pods", string(p.UID)), 0o750); err != nil {
+		if err := os.MkdirAll(filepath.Join(r.opts.Spec.Dirs.Root, "pods", string(p.UID)), 0o750); err != nil {
 			t.Fatal(err)
 		}
 	}
-	_, err := r.Glance(t.Context())
+	_, err := r.Summaries(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "max_send_message_size") || !strings.Contains(err.Error(), ": default/pod5 (255 KiB), default/pod1 (250 KiB), default/pod4 (240 KiB)") {
 		t.Errorf("got %v, want what to do and the largest pods", err)
 	}
-	if _, again := r.Glance(t.Context()); again == nil || again.Error() != err.Error() {
+	if _, again := r.Summaries(t.Context()); again == nil || again.Error() != err.Error() {
 		t.Errorf("again: got %v, want the same", again)
 	}
 	if seen := r.observe(t, "uid-pod5"); len(seen.Sandboxes) != 1 {
@@ -105,7 +105,7 @@ func TestLongHooksDoNotGrowTheRuntimesLists(t *testing.T) {
 			t.Errorf("%s: (-want +got)\n%.500s", tc.name, d)
 		}
 	}
-	files, err := filepath.Glob(filepath.Join(r.opts.RootDir, "pods/uid-hook/containers/app/*.kept"))
+	files, err := filepath.Glob(filepath.Join(r.opts.Spec.Dirs.Root, "pods/uid-hook/containers/app/*.kept"))
 	if err != nil || len(files) != 1 {
 		t.Fatalf("got %v (%v), want one file for all three", files, err)
 	}
@@ -118,7 +118,7 @@ func TestLongHooksDoNotGrowTheRuntimesLists(t *testing.T) {
 	}
 	r.log = slog.New(slog.NewTextHandler(&log, nil))
 	r.dial(t)
-	if kept := r.observe(t, "uid-hook").Latest("app").Kept; kept != nil || !strings.Contains(log.String(), "cannot be read back") {
+	if kept := r.observe(t, "uid-hook").Latest("app").Kept; kept != nil || !strings.Contains(log.String(), "cannot read the saved preStop hook") {
 		t.Errorf("got %+v and %s", kept, &log)
 	}
 }

@@ -18,7 +18,7 @@ type Version struct {
 }
 
 // Version asks the runtime who it is.
-func (c *Client) Version(ctx context.Context) (Version, error) {
+func (c *Conn) Version(ctx context.Context) (Version, error) {
 	r, err := c.runtime.Version(ctx, &runtimeapi.VersionRequest{Version: "v1"})
 	if err != nil {
 		return Version{}, mapError("ask the runtime for its version", err)
@@ -27,7 +27,7 @@ func (c *Client) Version(ctx context.Context) (Version, error) {
 }
 
 // Alive is nil when the runtime answers a call that costs it nothing.
-func (c *Client) Alive(ctx context.Context) error {
+func (c *Conn) Alive(ctx context.Context) error {
 	_, err := c.Version(ctx)
 	return err
 }
@@ -78,7 +78,7 @@ func (c Condition) err(class error) error {
 }
 
 // Status asks the runtime how it does.
-func (c *Client) Status(ctx context.Context) (Status, error) {
+func (c *Conn) Status(ctx context.Context) (Status, error) {
 	r, err := c.runtime.Status(ctx, &runtimeapi.StatusRequest{})
 	if err != nil {
 		return Status{}, mapError("ask the runtime for its status", err)
@@ -116,7 +116,7 @@ type RuntimeConfig struct {
 
 // RuntimeConfig asks for the cgroup driver; pod.ErrUnimplemented where the
 // runtime is too old to say.
-func (c *Client) RuntimeConfig(ctx context.Context) (RuntimeConfig, error) {
+func (c *Conn) RuntimeConfig(ctx context.Context) (RuntimeConfig, error) {
 	r, err := c.runtime.RuntimeConfig(ctx, &runtimeapi.RuntimeConfigRequest{})
 	if err != nil {
 		return RuntimeConfig{}, mapError("ask the runtime for its configuration", err)

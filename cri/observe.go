@@ -3,7 +3,6 @@ package cri
 import (
 	"context"
 	"maps"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"podd/cri/spec"
 	"podd/internal/pod"
 )
 
@@ -72,7 +72,7 @@ func (c *Client) Lookup(ctx context.Context, uid pod.UID) (pod.Observed, error) 
 // lookUp lists what is there of a pod and is not another podd's, newest first,
 // and says in seen whose it is.
 func (c *Client) lookUp(ctx context.Context, seen *pod.Observed) ([]*runtimeapi.PodSandbox, []*runtimeapi.Container, error) {
-	sandboxes, containers, err := c.lists(ctx, map[string]string{labelPodUID: string(seen.UID)})
+	sandboxes, containers, err := c.lists(ctx, map[string]string{spec.LabelPodUID: string(seen.UID)})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -139,7 +139,7 @@ func identify(seen *pod.Observed, sandboxes []*runtimeapi.PodSandbox, containers
 		mark(s.Metadata.GetName(), s.Metadata.GetNamespace(), s.Annotations)
 	}
 	for _, k := range containers {
-		mark(k.Labels[labelPodName], k.Labels[labelPodNamespace], k.Annotations)
+		mark(k.Labels[spec.LabelPodName], k.Labels[spec.LabelPodNamespace], k.Annotations)
 	}
 }
 
@@ -295,22 +295,11 @@ func (c *Client) containerStatus(ctx context.Context, k *runtimeapi.Container) (
 	}
 	st := r.GetStatus()
 	out := fromContainerStatus(k.PodSandboxId, st)
-	out.Kept = c.keptSpec(pod.UID(st.Labels[labelPodUID]), out.Name, st.Annotations)
+	out.Kept = c.keptSpec(pod.UID(st.Labels[spec.LabelPodUID]), out.Name, st.Annotations)
 	if out.State == pod.ContainerExited {
 		out.Message = joinMessages(out.Message, c.terminationMessage(st))
 	}
-	if l := st.Labels; l[labelPodName] != "" {
-		c.links.learn(k.Id, linkedLog{
-			sandbox: k.PodSandboxId,
-			link:    linkName(l[labelPodName], l[labelPodNamespace], out.Name, k.Id),
-			log:     filepath.Clean(st.LogPath),
-			message: c.ownMessageFile(st),
-		})
-		// A podd that was killed between the start and the link makes up for it.
-		if err := c.links.link(k.Id); err != nil {
-			c.log.Debug("container log not linked", "container", k.Id, "error", err)
-		}
-	}
+	out.TerminationLog = c.ownMessageFile(st)
 	return &out, nil
 }
 
@@ -326,11 +315,11 @@ func fromContainerStatus(sandbox string, st *runtimeapi.ContainerStatus) pod.Con
 		ImageID:      st.ImageRef, // the kubelet's choice: the digest, not the ID
 		LogPath:      st.LogPath,
 	}
-	if n, err := strconv.ParseInt(st.Annotations[annotationRestartCount], 10, 32); err == nil {
+	if n, err := strconv.ParseInt(st.Annotations[spec.AnnotationRestartCount], 10, 32); err == nil {
 		out.RestartCount = int32(n)
 	}
 	out.GracePeriod = gracePeriod(st.Annotations)
-	out.Hash = st.Annotations[annotationHash]
+	out.Hash = st.Annotations[spec.AnnotationHash]
 	if u := st.GetUser().GetLinux(); u != nil {
 		out.User = &pod.User{UID: u.Uid, GID: u.Gid, SupplementalGroups: u.SupplementalGroups}
 	}
@@ -362,7 +351,7 @@ func GracePeriod(annotations map[string]string) time.Duration {
 // gracePeriod is what the pod said when the container was made: the period of
 // its deletion, if that had begun, or its own; nil where neither is known.
 func gracePeriod(annotations map[string]string) *time.Duration {
-	for _, key := range []string{annotationDeletionGrace, annotationTerminationPeriod} {
+	for _, key := range []string{spec.AnnotationDeletionGrace, spec.AnnotationTerminationPeriod} {
 		if n, err := strconv.ParseInt(annotations[key], 10, 64); err == nil {
 			grace := pod.GraceSeconds(n)
 			return &grace

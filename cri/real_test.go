@@ -14,7 +14,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"podd/cri"
+	"podd/cri/spec"
 	"podd/internal/pod"
+	"podd/podenv"
+	"podd/podfs"
 )
 
 // realLife is one pod on a real runtime.
@@ -25,6 +28,8 @@ type realLife struct {
 	image  *pod.Image
 	pod    *v1.Pod
 	box    string
+	env    *podenv.Resolver
+	files  *podfs.Files
 	look   *look
 	clock  time.Time
 }
@@ -37,12 +42,14 @@ func TestRealRuntime(t *testing.T) {
 		t.Skip("needs root and a running container runtime: set PODD_TEST_RUNTIME_ENDPOINT=unix:///…/containerd.sock")
 	}
 	l := &realLife{T: t, dir: t.TempDir(), look: newLook(), pod: talkative()}
-	var err error
-	l.client, err = cri.Dial(t.Context(), endpoint, cri.Options{
-		RootDir: filepath.Join(l.dir, "root"), PodLogsDir: filepath.Join(l.dir, "logs"), ContainerLogsDir: filepath.Join(l.dir, "links"),
+	l.env = podenv.New(podenv.Config{
 		NodeName: "node-1", NodeIPs: []string{"192.0.2.1"},
 		CgroupParent: func(p *v1.Pod) string { return "/podd-cri-test/besteffort/pod" + string(p.UID) },
-	}, quiet, prometheus.NewRegistry())
+	})
+	var err error
+	dirs := podfs.Dirs{Root: filepath.Join(l.dir, "root"), PodLogs: filepath.Join(l.dir, "logs"), ContainerLogs: filepath.Join(l.dir, "links")}
+	l.files = podfs.New(dirs, quiet)
+	l.client, err = cri.Dial(t.Context(), endpoint, cri.Options{Spec: spec.Options{Dirs: dirs}}, quiet, prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,14 +115,20 @@ func (l *realLife) findImages() {
 
 // runSandbox makes the sandbox and returns what asks for its container.
 func (l *realLife) runSandbox() pod.ContainerRequest {
+	in, err := l.env.Sandbox(l.pod)
+	if err != nil {
+		l.Fatal(err)
+	}
+	if err := l.files.PreparePod(l.pod); err != nil {
+		l.Fatal(err)
+	}
 	l.clock = time.Now()
-	var err error
-	l.box, err = l.client.RunSandbox(l.Context(), pod.SandboxRequest{Pod: l.pod, Source: pod.SourceFile, StartTime: time.Unix(1700000000, 5)})
+	l.box, err = l.client.RunSandbox(l.Context(), pod.SandboxRequest{Pod: l.pod, Source: pod.SourceFile, StartTime: time.Unix(1700000000, 5), Inputs: in})
 	l.took("RunSandbox")
 	if err != nil {
 		l.Fatal(err)
 	}
-	if again, err := l.client.RunSandbox(l.Context(), pod.SandboxRequest{Pod: l.pod}); err != nil || again != l.box {
+	if again, err := l.client.RunSandbox(l.Context(), pod.SandboxRequest{Pod: l.pod, Inputs: in}); err != nil || again != l.box {
 		l.Errorf("the same attempt twice: got %s, %v, want the one sandbox", again, err)
 	}
 	seen, err := l.client.Observe(l.Context(), l.pod.UID)
@@ -123,15 +136,23 @@ func (l *realLife) runSandbox() pod.ContainerRequest {
 	if err != nil || len(seen.Sandboxes) != 1 || !seen.Sandboxes[0].Ready || len(seen.Sandboxes[0].IPs) == 0 || !seen.StartTime.Equal(time.Unix(1700000000, 5)) {
 		l.Fatalf("observed sandbox: got %+v, %v", seen, err)
 	}
+	inputs, err := l.env.Container(l.pod, &l.pod.Spec.Containers[0], seen.Sandboxes[0].IPs)
+	if err != nil {
+		l.Fatal(err)
+	}
 	return pod.ContainerRequest{
-		Pod: l.pod, Container: &l.pod.Spec.Containers[0], Sandbox: seen.Sandboxes[0], Source: pod.SourceFile, StartTime: seen.StartTime,
+		SandboxInputs: in, Inputs: inputs, Pod: l.pod, Container: &l.pod.Spec.Containers[0], Sandbox: seen.Sandboxes[0], Source: pod.SourceFile, StartTime: seen.StartTime,
 		Image: pod.ImageState{Ref: l.image.ID, UID: l.image.UID, Username: l.image.Username},
 	}
 }
 
 func (l *realLife) startContainer(req pod.ContainerRequest) (id string) {
+	req, err := l.files.PrepareContainer(req)
+	if err != nil {
+		l.Fatal(err)
+	}
 	l.clock = time.Now()
-	id, err := l.client.CreateContainer(l.Context(), req)
+	id, err = l.client.CreateContainer(l.Context(), req)
 	l.took("CreateContainer")
 	if err != nil {
 		l.Fatal(err)
@@ -149,13 +170,14 @@ func (l *realLife) startContainer(req pod.ContainerRequest) (id string) {
 	if c := seen.Latest("app"); err != nil || c == nil || c.State != pod.ContainerRunning || c.ImageID == "" {
 		l.Fatalf("observed container: got %+v, %v", c, err)
 	}
+	l.files.Link(seen)
 	if _, err := l.client.Observe(l.Context(), l.pod.UID); err != nil {
 		l.Fatal(err)
 	}
 	l.took("Observe settled")
-	glance, err := l.client.Glance(l.Context())
-	if err != nil || len(glance) == 0 {
-		l.Errorf("glance: got %v, %v", glance, err)
+	summaries, err := l.client.Summaries(l.Context())
+	if err != nil || len(summaries) == 0 {
+		l.Errorf("summaries: got %v, %v", summaries, err)
 	}
 	link := filepath.Join(l.dir, "links", "real_default_app-"+id+".log")
 	eventually(l.T, "the log has the container's words", func() bool {
@@ -253,6 +275,10 @@ func (l *realLife) refuseToStart(req pod.ContainerRequest) {
 	bad := *l.pod.Spec.Containers[0].DeepCopy()
 	bad.Name, bad.Command = "bad", []string{"/no/such/command"}
 	req.Container = &bad
+	req, err := l.files.PrepareContainer(req)
+	if err != nil {
+		l.Fatal(err)
+	}
 	id, err := l.client.CreateContainer(l.Context(), req)
 	if err != nil {
 		l.Fatal(err)
@@ -271,7 +297,7 @@ func (l *realLife) refuseToStart(req pod.ContainerRequest) {
 func (l *realLife) end(id string) {
 	l.clock = time.Now()
 	ctx := l.Context()
-	if err := errors.Join(l.client.StopSandbox(ctx, l.box), l.client.RemoveContainer(ctx, id, false), l.client.RemoveSandbox(ctx, l.box), l.client.RemoveLogs(l.pod)); err != nil {
+	if err := errors.Join(l.client.StopSandbox(ctx, l.box), l.client.RemoveContainer(ctx, id), l.client.RemoveSandbox(ctx, l.box), l.files.RemoveLogs(l.pod)); err != nil {
 		l.Error(err)
 	}
 	l.took("stop and remove")

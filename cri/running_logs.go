@@ -6,7 +6,9 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"podd/cri/spec"
 	"podd/internal/pod"
+	"podd/podfs"
 )
 
 // RunningLogs lists the live logs of podd's running containers, by one call. The
@@ -20,18 +22,23 @@ func (c *Client) RunningLogs(ctx context.Context) ([]pod.ContainerLog, error) {
 	}
 	logs := make([]pod.ContainerLog, 0, len(r.Containers))
 	for _, k := range r.Containers {
-		if _, podds := k.Annotations[pod.AnnotationStartTime]; !podds || c.maker(pod.UID(k.Labels[labelPodUID]), k.Annotations) != "" {
+		if _, podds := k.Annotations[pod.AnnotationStartTime]; !podds || c.maker(pod.UID(k.Labels[spec.LabelPodUID]), k.Annotations) != "" {
 			continue
 		}
-		if known, ok := c.links.get(k.Id); ok {
-			logs = append(logs, pod.ContainerLog{ID: k.Id, Path: known.log})
-			continue
-		}
-		l := k.Labels
-		dir := podLogDir(c.opts.PodLogsDir, l[labelPodNamespace], l[labelPodName], pod.UID(l[labelPodUID]))
-		logs = append(logs, pod.ContainerLog{ID: k.Id, Path: filepath.Join(dir, containerLogPath(l[labelContainerName], int32(k.Metadata.GetAttempt())))})
+		logs = append(logs, pod.ContainerLog{ID: k.Id, Path: c.logOf(k)})
 	}
 	return logs, nil
+}
+
+// logOf is a container's log as it was observed, or where it should be.
+func (c *Client) logOf(k *runtimeapi.Container) string {
+	l := k.Labels
+	uid := pod.UID(l[spec.LabelPodUID])
+	if memo, _ := c.recall(uid); memo.containers[k.Id].LogPath != "" {
+		return filepath.Clean(memo.containers[k.Id].LogPath)
+	}
+	dir := c.opts.Spec.Dirs.Logs(l[spec.LabelPodNamespace], l[spec.LabelPodName], uid)
+	return filepath.Join(dir, podfs.ContainerLog(l[spec.LabelContainerName], int32(k.Metadata.GetAttempt())))
 }
 
 // ContainerImages are the IDs and names of the images of all containers that the
@@ -44,7 +51,7 @@ func (c *Client) ContainerImages(ctx context.Context) (own, others []string, err
 	}
 	for _, k := range r.Containers {
 		images := &others
-		if _, podds := k.Annotations[pod.AnnotationStartTime]; podds && c.maker(pod.UID(k.Labels[labelPodUID]), k.Annotations) == "" {
+		if _, podds := k.Annotations[pod.AnnotationStartTime]; podds && c.maker(pod.UID(k.Labels[spec.LabelPodUID]), k.Annotations) == "" {
 			images = &own
 		}
 		for _, name := range []string{k.ImageId, k.ImageRef, k.Image.GetImage(), k.Image.GetUserSpecifiedImage()} {

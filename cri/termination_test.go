@@ -10,6 +10,9 @@ import (
 	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"podd/cri/spec"
+	"podd/podfs"
 )
 
 // dead is the status of a container that failed, with its termination log at
@@ -17,14 +20,14 @@ import (
 func dead(file, log, policy string) *runtimeapi.ContainerStatus {
 	return &runtimeapi.ContainerStatus{
 		ExitCode: 1, Reason: "Error", LogPath: log,
-		Annotations: map[string]string{annotationMessagePath: "/dev/termination-log", annotationMessagePolicy: policy},
+		Annotations: map[string]string{spec.AnnotationMessagePath: "/dev/termination-log", spec.AnnotationMessagePolicy: policy},
 		Mounts:      []*runtimeapi.Mount{{ContainerPath: "/dev/termination-log", HostPath: file}},
 	}
 }
 
 func TestTerminationMessage(t *testing.T) {
 	root := t.TempDir()
-	c := &Client{opts: Options{RootDir: root}.withDefaults()}
+	c := &Client{opts: Options{Spec: spec.Options{Dirs: podfs.Dirs{Root: root}}}}
 	dir := filepath.Join(root, "pods", "u1", "containers", "app")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
@@ -90,15 +93,5 @@ func TestTerminationMessage(t *testing.T) {
 	ok.Mounts = nil
 	if got := c.terminationMessage(ok); got == "" {
 		t.Error("no termination log at all: got nothing, want the log's end")
-	}
-}
-
-func TestLinkNameFitsAFileName(t *testing.T) {
-	id := strings.Repeat("f", 64)
-	if got, want := linkName("web", "shop", "app", id), "web_shop_app-"+id+".log"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
-	if got := linkName(strings.Repeat("p", 253), "shop", "app", id); len(got) != 255 || !strings.HasSuffix(got, ".log") {
-		t.Errorf("got %d characters", len(got))
 	}
 }

@@ -1,12 +1,14 @@
 package cri
 
 import (
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"podd/cri/spec"
 	"podd/internal/pod"
 )
 
@@ -27,9 +29,10 @@ type others struct {
 
 // maker is the identity of another podd that made a sandbox or container; empty
 // for what this one made, and for what no podd did. What an older podd made
-// without an identity is this one's unless Options.Unsigned knows better.
+// without an identity is this one's if the pod has its directory here: only this
+// one, whatever its version, made that.
 func (c *Client) maker(uid pod.UID, annotations map[string]string) string {
-	own := c.opts.Instance
+	own := c.opts.Spec.Instance
 	if own == "" {
 		return ""
 	}
@@ -38,13 +41,18 @@ func (c *Client) maker(uid pod.UID, annotations map[string]string) string {
 		return ""
 	case "":
 		_, made := annotations[pod.AnnotationStartTime]
-		if made && c.opts.Unsigned != nil && !c.opts.Unsigned(uid) {
+		if made && !c.hasDirectory(uid) {
 			return unsigned
 		}
 		return ""
 	default:
 		return by
 	}
+}
+
+func (c *Client) hasDirectory(uid pod.UID) bool {
+	_, err := os.Lstat(c.opts.Spec.Dirs.Pod(uid))
+	return err == nil
 }
 
 // ours leaves out of two lists what another podd made, and returns the makers of
@@ -68,8 +76,8 @@ func (c *Client) ours(sandboxes []*runtimeapi.PodSandbox, containers []*runtimea
 			s.State == runtimeapi.PodSandboxState_SANDBOX_READY)
 	})
 	containers = slices.DeleteFunc(containers, func(k *runtimeapi.Container) bool {
-		uid := pod.UID(k.Labels[labelPodUID])
-		return note(uid, k.Labels[labelPodNamespace], k.Labels[labelPodName], c.maker(uid, k.Annotations),
+		uid := pod.UID(k.Labels[spec.LabelPodUID])
+		return note(uid, k.Labels[spec.LabelPodNamespace], k.Labels[spec.LabelPodName], c.maker(uid, k.Annotations),
 			k.State != runtimeapi.ContainerState_CONTAINER_EXITED)
 	})
 	if left != nil {
@@ -105,8 +113,8 @@ func (c *Client) nameOthers(left map[pod.UID]foreignPod) {
 		}
 		c.others.told[by] = true
 		slices.Sort(names)
-		c.log.Warn("pods of another podd on this runtime are left alone", "instance", by, "own_instance", c.opts.Instance,
+		c.log.Warn("pods of another podd on this runtime are left alone", "instance", by, "own_instance", c.opts.Spec.Instance,
 			"count", len(names), "pods", names[:min(len(names), maxNamed)],
-			"hint", "if that podd is gone for good, write its instance into "+c.opts.RootDir+"/instance and restart this one: it takes these pods over, and ends those that nobody wants; those of an older version without an instance are ended with crictl rmp -f")
+			"hint", "if that podd is gone for good, write its instance into "+c.opts.Spec.Dirs.Root+"/instance and restart this one: it takes these pods over, and ends those that nobody wants; those of an older version without an instance are ended with crictl rmp -f")
 	}
 }

@@ -7,6 +7,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"podd/internal/pod"
 )
 
 // ContainerOf is the name of the container that an event is about; empty for one
@@ -58,7 +60,7 @@ func (s story) cause(cs *v1.ContainerStatus) string {
 	if end == nil && cs.State.Waiting != nil {
 		end = cs.LastTerminationState.Terminated
 	}
-	if end == nil || end.Reason == "OOMKilled" {
+	if end == nil || end.Reason == pod.ReasonOOMKilled {
 		return ""
 	}
 	if said := s.last(end.StartedAt, end.FinishedAt, "FailedPostStartHook", ""); said != "" {

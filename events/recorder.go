@@ -15,6 +15,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"podd/internal/broadcast"
 	"podd/internal/pod"
 )
 
@@ -50,12 +51,12 @@ type Recorder struct {
 	config  Config
 	log     *slog.Logger
 	metrics *metrics
+	changes broadcast.Broadcaster
 
 	mu    sync.Mutex
 	pods  map[pod.UID]*history
 	total int
 	seq   uint64
-	poke  map[chan struct{}]struct{}
 }
 
 // history is the events of one pod, oldest first by their last time, what is
@@ -90,7 +91,7 @@ func New(c Config) *Recorder {
 	}
 	return &Recorder{
 		config: c, log: c.Log, metrics: newMetrics(c.Metrics),
-		pods: map[pod.UID]*history{}, poke: map[chan struct{}]struct{}{},
+		pods: map[pod.UID]*history{},
 	}
 }
 
@@ -138,18 +139,13 @@ func (r *Recorder) record(object v1.ObjectReference, eventType, reason, message 
 		h = &history{kinds: map[kind]*similar{}, fresh: map[about]*bucket{}, lines: bucket{left: logBurst, filled: now}}
 		r.pods[object.UID] = h
 	}
-	e := r.addLocked(h, object, eventType, reason, short(message), now)
+	e := r.addLocked(h, object, news{eventType, reason, short(message)}, now)
 	if e == nil {
 		r.mu.Unlock()
 		return
 	}
 	event, level := e.event, h.levelLocked(e, now)
-	for c := range r.poke {
-		select {
-		case c <- struct{}{}:
-		default:
-		}
-	}
+	r.changes.Notify()
 	r.mu.Unlock()
 	if object.UID == "" {
 		return
@@ -158,25 +154,28 @@ func (r *Recorder) record(object v1.ObjectReference, eventType, reason, message 
 		"type", eventType, "reason", reason, "message", event.Message, "count", event.Count)
 }
 
+// news is what an event says.
+type news struct{ eventType, reason, message string }
+
 // addLocked counts a repeat or keeps a new event; nil for one too many.
-func (r *Recorder) addLocked(h *history, object v1.ObjectReference, eventType, reason, message string, now time.Time) *entry {
+func (r *Recorder) addLocked(h *history, object v1.ObjectReference, n news, now time.Time) *entry {
 	h.gone = false
-	k := kind{object.Namespace, object.Name, eventType, reason}
-	combined := h.alikeLocked(k, message, now)
+	k := kind{object.Namespace, object.Name, n.eventType, n.reason}
+	combined := h.alikeLocked(k, n.message, now)
 	if combined {
-		message = short(combinedPrefix + message)
+		n.message = short(combinedPrefix + n.message)
 	}
 	same := func(e *entry) bool {
 		o := &e.event.InvolvedObject
 		return e.combined == combined && k == kind{o.Namespace, o.Name, e.event.Type, e.event.Reason} &&
-			(combined || e.event.Message == message && o.FieldPath == object.FieldPath)
+			(combined || e.event.Message == n.message && o.FieldPath == object.FieldPath)
 	}
 	if i := slices.IndexFunc(h.events, same); i >= 0 {
 		e := h.events[i]
 		next := *e.event
 		next.Count++
 		next.LastTimestamp = metav1.NewTime(now)
-		next.InvolvedObject, next.Message = object, message // of the newest that are combined
+		next.InvolvedObject, next.Message = object, n.message // of the newest that are combined
 		r.seq++
 		e.event, e.seq = &next, r.seq
 		h.events = append(slices.Delete(h.events, i, i+1), e)
@@ -187,7 +186,7 @@ func (r *Recorder) addLocked(h *history, object v1.ObjectReference, eventType, r
 		return nil
 	}
 	r.seq++
-	e := &entry{seq: r.seq, combined: combined, event: r.event(object, eventType, reason, message, now)}
+	e := &entry{seq: r.seq, combined: combined, event: r.event(object, n, now)}
 	h.events = append(h.events, e)
 	r.total++
 	if len(h.events) > r.config.MaxPerPod {
@@ -199,7 +198,7 @@ func (r *Recorder) addLocked(h *history, object v1.ObjectReference, eventType, r
 	return e
 }
 
-func (r *Recorder) event(object v1.ObjectReference, eventType, reason, message string, now time.Time) *v1.Event {
+func (r *Recorder) event(object v1.ObjectReference, n news, now time.Time) *v1.Event {
 	return &v1.Event{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Event"},
 		ObjectMeta: metav1.ObjectMeta{
@@ -208,9 +207,9 @@ func (r *Recorder) event(object v1.ObjectReference, eventType, reason, message s
 			CreationTimestamp: metav1.NewTime(now),
 		},
 		InvolvedObject:      object,
-		Type:                eventType,
-		Reason:              reason,
-		Message:             message,
+		Type:                n.eventType,
+		Reason:              n.reason,
+		Message:             n.message,
 		Source:              v1.EventSource{Component: "kubelet", Host: r.config.Node},
 		ReportingController: "kubelet",
 		ReportingInstance:   r.config.Node,
@@ -317,17 +316,7 @@ func (r *Recorder) List(f Filter) []*v1.Event {
 
 // Watch returns a channel that receives after new events, and a function that
 // ends that. Many events between two receptions are one.
-func (r *Recorder) Watch() (<-chan struct{}, func()) {
-	c := make(chan struct{}, 1)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.poke[c] = struct{}{}
-	return c, func() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		delete(r.poke, c)
-	}
-}
+func (r *Recorder) Watch() (<-chan struct{}, func()) { return r.changes.Subscribe() }
 
 // short cuts a message to MaxMessage bytes, between characters.
 func short(s string) string {

@@ -39,7 +39,7 @@ fetch_busybox() {
 	chmod 755 "$work" "$work/deb"
 	(cd "$work/deb" && { apt-get download -qq busybox-static 2>/dev/null ||
 		{ apt-get update -qq && apt-get download -qq busybox-static; }; } && dpkg-deb -x busybox-static_*.deb .) ||
-		die "apt-get download busybox-static does not work"
+		die "apt-get download busybox-static failed"
 }
 find_busybox || { fetch_busybox && find_busybox; } || die "no static busybox in Debian's busybox-static"
 

@@ -20,9 +20,9 @@ need_deb() {
 	echo "installing Debian packages:$missing" >&2
 	# shellcheck disable=SC2086
 	if ! DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null 2>&1; then
-		apt-get update -qq || die "apt-get update does not work; needed packages:$missing"
+		apt-get update -qq || die "apt-get update failed; needed packages:$missing"
 		DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null ||
-			die "apt-get install$missing does not work"
+			die "apt-get install$missing failed"
 	fi
 }
 

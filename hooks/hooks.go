@@ -144,7 +144,7 @@ func (r *Runner) do(req *http.Request) error {
 	defer func() { _ = resp.Body.Close() }()
 	if resp.ContentLength <= httpget.MaxBody {
 		if _, err := httpget.ReadBody(resp.Body); err != nil {
-			r.log.Debug("the answer to a lifecycle handler broke off", "host", req.URL.Host, "error", err)
+			r.log.Debug("cannot read the response to a lifecycle handler to its end", "host", req.URL.Host, "error", err)
 		}
 	}
 	return nil

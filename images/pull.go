@@ -6,16 +6,18 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 
+	"podd/internal/imageref"
 	"podd/internal/pod"
 )
 
-// errNobodyWants is why a pull was cancelled.
-var errNobodyWants = errors.New("no pod wants the image any more")
+// errNobodyWaits is why a pull was cancelled.
+var errNobodyWaits = errors.New("no pod is waiting for it any more")
 
 // opKey: a pod with Secrets of its own may have credentials that others do not,
 // and one pod's must not pull for another.
@@ -74,9 +76,10 @@ func (l *Puller) joinLocked(key wantKey, w *want, ref string) {
 	}
 	o := l.ops[k]
 	if o == nil {
-		o = &op{key: k, registry: registryOf(ref), wanted: map[wantKey]*want{}, asked: time.Now()}
+		o = &op{key: k, registry: imageref.Registry(ref), wanted: map[wantKey]*want{}, asked: time.Now()}
 		l.ops[k] = o
 		l.queue = append(l.queue, o)
+		l.metrics.waiting.Set(float64(len(l.queue)))
 	}
 	o.wanted[key] = w
 	w.op = o
@@ -100,19 +103,22 @@ func (l *Puller) dropWantLocked(key wantKey) {
 	// Who asks for it from now on gets a pull of its own.
 	delete(l.ops, o.key)
 	if o.cancel != nil {
-		o.cancel(errNobodyWants)
+		o.cancel(errNobodyWaits)
 		return
 	}
 	l.queue = slices.DeleteFunc(l.queue, func(q *op) bool { return q == o })
 	l.metrics.waiting.Set(float64(len(l.queue)))
 }
 
-// dispatchLocked starts what may start: the first in the queue whose registry
-// has a place left.
-func (l *Puller) dispatchLocked() {
+// dispatch starts what may start: the first in the queue whose registry has a
+// place left. It returns when the rate limit lets the next one start; 0 where
+// that is not what the queue waits for. Pulls end with ctx.
+func (l *Puller) dispatch(ctx context.Context, running *sync.WaitGroup) (again time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	defer func() { l.metrics.waiting.Set(float64(len(l.queue))) }()
-	if l.base == nil || l.base.Err() != nil {
-		return
+	if ctx.Err() != nil {
+		return 0
 	}
 	for i := 0; i < len(l.queue) && l.active < l.cfg.MaxParallel && l.total < longPulls*l.cfg.MaxParallel; {
 		o := l.queue[i]
@@ -121,27 +127,18 @@ func (l *Puller) dispatchLocked() {
 			continue
 		}
 		if wait := l.rate.take(time.Now()); wait > 0 {
-			l.dispatchAfterLocked(wait)
-			return
+			return wait
 		}
 		l.queue = slices.Delete(l.queue, i, i+1)
-		l.startLocked(o)
+		pull := l.startLocked(ctx, o)
+		running.Go(pull)
 	}
+	return 0
 }
 
-func (l *Puller) dispatchAfterLocked(wait time.Duration) {
-	if l.timer != nil {
-		l.timer.Stop()
-	}
-	l.timer = time.AfterFunc(wait, func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.dispatchLocked()
-	})
-}
-
-func (l *Puller) startLocked(o *op) {
-	ctx, cancel := context.WithCancelCause(l.base)
+// startLocked takes a place for a pull and returns the pull itself.
+func (l *Puller) startLocked(ctx context.Context, o *op) (pull func()) {
+	pullCtx, cancel := context.WithCancelCause(ctx)
 	o.cancel, o.started = cancel, time.Now()
 	l.total++
 	l.active++
@@ -151,9 +148,9 @@ func (l *Puller) startLocked(o *op) {
 	if l.cfg.Overtake {
 		o.overdue = time.AfterFunc(longPull, func() {
 			l.mu.Lock()
-			defer l.mu.Unlock()
 			l.leavePlaceLocked(o)
-			l.dispatchLocked()
+			l.mu.Unlock()
+			l.wake()
 		})
 	}
 	var p *v1.Pod
@@ -161,12 +158,12 @@ func (l *Puller) startLocked(o *op) {
 		p = w.pod
 		break
 	}
-	l.running.Go(func() {
+	return func() {
 		defer cancel(nil)
 		start := time.Now()
-		img, err := l.fetch(ctx, o.key.ref, p)
-		l.finish(o, result{image: img, err: err, took: time.Since(start)})
-	})
+		img, err := l.fetch(pullCtx, o.key.ref, p)
+		l.finish(ctx, o, result{image: img, err: err, took: time.Since(start)})
+	}
 }
 
 // leavePlaceLocked gives a pull's place to the next; a second time does nothing.
@@ -201,7 +198,7 @@ func (l *Puller) fetch(ctx context.Context, ref string, p *v1.Pod) (*pod.Image, 
 	img, err := l.cfg.Runtime.ImageStatus(ctx, ref)
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("look at the pulled image: %w", err)
+		return nil, fmt.Errorf("inspect the pulled image: %w", err)
 	case img == nil:
 		return nil, fmt.Errorf("the runtime pulled %s as %s and does not know it", ref, id)
 	}
@@ -226,8 +223,9 @@ func (l *Puller) tryAll(ctx context.Context, ref string, auths []pod.RegistryAut
 	return "", utilerrors.NewAggregate(errs) // the kubelet's way to write several
 }
 
-// finish gives a pull's result to who still waits, and its place to the next.
-func (l *Puller) finish(o *op, r result) {
+// finish gives a pull's result to who still waits, and its place to the next. ctx
+// is Run's.
+func (l *Puller) finish(ctx context.Context, o *op, r result) {
 	now := time.Now()
 	total := now.Sub(o.asked)
 	l.mu.Lock()
@@ -244,7 +242,7 @@ func (l *Puller) finish(o *op, r result) {
 	}
 	waiting := o.wanted
 	o.wanted = nil
-	if r.err != nil && l.base.Err() != nil {
+	if r.err != nil && ctx.Err() != nil {
 		waiting = nil // podd ends; the next one asks again
 	}
 	failed := map[backoffKey]bool{}
@@ -257,8 +255,8 @@ func (l *Puller) finish(o *op, r result) {
 		w.done = &mine
 	}
 	l.metrics.running.Set(float64(l.total))
-	l.dispatchLocked()
 	l.mu.Unlock()
+	l.wake()
 	if len(waiting) == 0 && r.err != nil {
 		r.err = errors.Join(context.Canceled, r.err)
 	}
@@ -299,9 +297,9 @@ func (l *Puller) announce(o *op, waiting map[wantKey]*want, r result, total time
 	case r.err == nil:
 		l.log.Info("image pulled", "image", o.key.ref, "took", r.took.Truncate(time.Millisecond), "bytes", size)
 	case len(waiting) == 0:
-		l.log.Info("image pull given up", "image", o.key.ref, "why", errNobodyWants)
+		l.log.Info("image pull cancelled", "image", o.key.ref, "why", errNobodyWaits)
 	default:
-		l.log.Debug("image not pulled", "image", o.key.ref, "error", bounded(r.err.Error()))
+		l.log.Debug("cannot pull image", "image", o.key.ref, "error", bounded(r.err.Error()))
 	}
 	for key, w := range waiting {
 		if r.err == nil {

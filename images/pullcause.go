@@ -41,7 +41,7 @@ var causes = []struct {
 	{causeRateLimited, []string{"429 too many requests", "toomanyrequests", "pull rate limit"},
 		"the registry limits how much is pulled from it; with credentials the limit is often higher"},
 	{causeUnauthorized, []string{"401 unauthorized", "authorization failed", "authentication required", "failed to authorize", "no basic auth credentials", "incorrect username or password"},
-		"the registry wants credentials, or others: see imagePullSecrets, the node's docker configuration, credential provider plugins"},
+		"the registry requires credentials, or other ones: see imagePullSecrets, the node's docker configuration, credential provider plugins"},
 	{causeForbidden, []string{"403 forbidden", "insufficient_scope", "access denied", "access to the resource is denied"},
 		"the registry does not let these credentials read this image, or there is no such image"},
 	{causeNoAddress, []string{"no such host", "server misbehaving", "temporary failure in name resolution"},

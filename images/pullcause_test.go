@@ -198,24 +198,24 @@ func TestOnePodsSecretsPullForNoOther(t *testing.T) {
 
 // authRuntime wants one user's credentials.
 type authRuntime struct {
-	*fakeRuntime
+	*fakeRegistry
 	user string
 }
 
 func (a authRuntime) PullImage(ctx context.Context, ref string, auth *pod.RegistryAuth, annotations map[string]string) (string, error) {
 	if auth == nil || auth.Username != a.user {
-		_, _ = a.fakeRuntime.PullImage(ctx, "refused", nil, nil)
+		_, _ = a.fakeRegistry.PullImage(ctx, "refused", nil, nil)
 		name := "anonymous"
 		if auth != nil {
 			name = auth.Username
 		}
 		return "", fmt.Errorf("401 Unauthorized for %s", name)
 	}
-	return a.fakeRuntime.PullImage(ctx, ref, auth, annotations)
+	return a.fakeRegistry.PullImage(ctx, ref, auth, annotations)
 }
 
 func TestAllCredentialsAreTriedInOrder(t *testing.T) {
-	rt := authRuntime{newFakeRuntime(), "right"}
+	rt := authRuntime{newFakeRegistry(), "right"}
 	l := NewPuller(PullConfig{Runtime: rt, Keyring: keys{auths: map[string][]pod.RegistryAuth{
 		"a": {{Username: "old"}, {Username: "right"}, {Username: "never"}},
 		"b": {{Username: "old"}, {Username: "older"}},

@@ -9,23 +9,14 @@ import (
 	"sync"
 	"time"
 
-	"github.com/distribution/reference"
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 
+	"podd/internal/imageref"
 	"podd/internal/pod"
 )
 
-// The kubelet's reasons for a container that waits for its image.
 const (
-	reasonCreating   = "ContainerCreating"
-	reasonErrPull    = "ErrImagePull"
-	reasonBackOff    = "ImagePullBackOff"
-	reasonNeverPull  = "ErrImageNeverPull"
-	reasonInvalid    = "InvalidImageName"
-	reasonInspect    = "ImageInspectError"
-	reasonRegistry   = "RegistryUnavailable"
-	reasonSignature  = "SignatureValidationFailed"
 	maxPullMessage   = 1024
 	lookAgain        = 10 * time.Second
 	showErrPull      = 3 * time.Second
@@ -59,9 +50,10 @@ type Keyring interface {
 type PullConfig struct {
 	Runtime Runtime
 	Waker   Waker
-	// Recorder, Keyring, Log and Registerer may be nil.
+	// Recorder, Keyring, Archives, Log and Registerer may be nil.
 	Recorder   Recorder
 	Keyring    Keyring
+	Archives   Archives
 	Log        *slog.Logger
 	Registerer prometheus.Registerer
 	// Progress says how many bytes of all that is being pulled have come, in this
@@ -94,9 +86,9 @@ type Puller struct {
 	log     *slog.Logger
 	metrics *pullMetrics
 
+	poke chan struct{} // Run looks at the queue; capacity 1
+
 	mu      sync.Mutex // guards everything below
-	base    context.Context
-	running sync.WaitGroup
 	wants   map[wantKey]*want
 	backoff map[backoffKey]backoff
 	ops     map[opKey]*op
@@ -106,7 +98,6 @@ type Puller struct {
 	perReg  map[string]int // of those, by registry
 	allReg  map[string]int // of all, by registry
 	rate    bucket
-	timer   *time.Timer // for the rate limit
 }
 
 type wantKey struct {
@@ -134,8 +125,11 @@ func NewPuller(cfg PullConfig) *Puller {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
+	if cfg.Archives != nil {
+		cfg.Runtime = archivesFirst{cfg.Runtime, cfg.Archives}
+	}
 	return &Puller{
-		cfg: cfg, log: cfg.Log, metrics: newPullMetrics(cfg.Registerer),
+		cfg: cfg, log: cfg.Log, metrics: newPullMetrics(cfg.Registerer), poke: make(chan struct{}, 1),
 		wants: map[wantKey]*want{}, backoff: map[backoffKey]backoff{}, ops: map[opKey]*op{},
 		perReg: map[string]int{}, allReg: map[string]int{}, rate: newBucket(cfg.QPS, cfg.Burst),
 	}
@@ -144,18 +138,28 @@ func NewPuller(cfg PullConfig) *Puller {
 // Run starts pulls until ctx ends, which cancels those under way, and returns
 // when all of them have ended. It is called once.
 func (l *Puller) Run(ctx context.Context) error {
-	l.mu.Lock()
-	l.base = ctx
-	l.dispatchLocked()
-	l.mu.Unlock()
-	<-ctx.Done()
-	l.mu.Lock()
-	if l.timer != nil {
-		l.timer.Stop()
+	var running sync.WaitGroup
+	defer running.Wait()
+	for {
+		var again <-chan time.Time
+		if wait := l.dispatch(ctx, &running); wait > 0 {
+			again = time.After(wait)
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-l.poke:
+		case <-again:
+		}
 	}
-	l.mu.Unlock()
-	l.running.Wait()
-	return context.Cause(ctx)
+}
+
+// wake makes Run look at the queue.
+func (l *Puller) wake() {
+	select {
+	case l.poke <- struct{}{}:
+	default:
+	}
 }
 
 // Ensure says whether a container's image is there, by its pull policy, and
@@ -167,10 +171,10 @@ func (l *Puller) Run(ctx context.Context) error {
 // With policy Always each success is good for one container: the next asks the
 // registry again. Errors are only those of a runtime that does not answer.
 func (l *Puller) Ensure(ctx context.Context, p *v1.Pod, c *v1.Container) (pod.ImageState, error) {
-	ref, err := withTag(c.Image)
+	ref, err := imageref.WithTag(c.Image)
 	if err != nil {
 		msg := fmt.Sprintf("Failed to apply default image tag %q: %v", c.Image, err)
-		return l.tell(p, c, pod.ImageState{Reason: reasonInvalid, Message: msg}, "InspectFailed", msg), nil
+		return l.tell(p, c, pod.ImageState{Reason: pod.ReasonInvalidImageName, Message: msg}, "InspectFailed", msg), nil
 	}
 	if st, ok := l.recall(ctx, p, c); ok {
 		return st, nil
@@ -184,7 +188,7 @@ func (l *Puller) Ensure(ctx context.Context, p *v1.Pod, c *v1.Container) (pod.Im
 		return pod.ImageState{}, fmt.Errorf("look up image %q: %w", c.Image, err)
 	case err != nil:
 		msg := fmt.Sprintf("Failed to inspect image %q: %v", c.Image, err)
-		return l.tell(p, c, pod.ImageState{Reason: reasonInspect, Message: bounded(msg), RetryAt: time.Now().Add(lookAgain)}, "InspectFailed", msg), nil
+		return l.tell(p, c, pod.ImageState{Reason: pod.ReasonImageInspectError, Message: bounded(msg), RetryAt: time.Now().Add(lookAgain)}, "InspectFailed", msg), nil
 	case img != nil:
 		l.forgetWant(wantKey{p.UID, c.Name})
 		l.metrics.asked(c.ImagePullPolicy, "true", "false")
@@ -193,7 +197,7 @@ func (l *Puller) Ensure(ctx context.Context, p *v1.Pod, c *v1.Container) (pod.Im
 	case c.ImagePullPolicy == v1.PullNever:
 		l.metrics.asked(c.ImagePullPolicy, "false", "unknown")
 		msg := fmt.Sprintf("Container image %q is not present with pull policy of Never", c.Image)
-		return l.tell(p, c, pod.ImageState{Reason: reasonNeverPull, Message: msg, RetryAt: time.Now().Add(lookAgain)}, "ErrImageNeverPull", msg), nil
+		return l.tell(p, c, pod.ImageState{Reason: pod.ReasonErrImageNeverPull, Message: msg, RetryAt: time.Now().Add(lookAgain)}, pod.ReasonErrImageNeverPull, msg), nil
 	}
 	return l.pull(p, c, ref, "false"), nil
 }
@@ -227,17 +231,17 @@ func (l *Puller) Retry(uid pod.UID) {
 	}
 }
 
-// Imported tells that images came by another way (ImportDir): who waits for
+// Imported tells that images came by another way (package archive): who waits for
 // one is woken and looks again, whatever its back-off.
 func (l *Puller) Imported(refs []string) {
 	names := map[string]bool{}
 	for _, r := range refs {
-		names[fullName(r)] = true
+		names[imageref.Full(r)] = true
 	}
 	l.mu.Lock()
 	var wake []pod.UID
 	for k, w := range l.wants {
-		if ref, err := withTag(w.image); err == nil && names[fullName(ref)] {
+		if ref, err := imageref.WithTag(w.image); err == nil && names[imageref.Full(ref)] {
 			delete(l.backoff, backoffKey{k.uid, w.image})
 			l.dropWantLocked(k)
 			wake = append(wake, k.uid)
@@ -292,28 +296,25 @@ func (l *Puller) pull(p *v1.Pod, c *v1.Container, ref, present string) pod.Image
 	w := l.wantLocked(key, p, c)
 	if b, ok := l.backoff[backoffKey{p.UID, c.Image}]; ok && time.Now().Before(b.until()) {
 		msg := fmt.Sprintf("Back-off pulling image %q", c.Image)
-		first := w.told.Reason != reasonBackOff || !w.told.RetryAt.Equal(b.until())
-		w.told = pod.ImageState{Reason: reasonBackOff, Message: bounded(msg + ": " + b.message), RetryAt: b.until()}
+		first := w.told.Reason != pod.ReasonImagePullBackOff || !w.told.RetryAt.Equal(b.until())
+		w.told = pod.ImageState{Reason: pod.ReasonImagePullBackOff, Message: bounded(msg + ": " + b.message), RetryAt: b.until()}
 		st := w.told
 		l.mu.Unlock()
 		if first {
 			l.event(p, c.Name, v1.EventTypeNormal, "BackOff", msg)
-			l.event(p, c.Name, v1.EventTypeWarning, "Failed", "Error: "+reasonBackOff)
+			l.event(p, c.Name, v1.EventTypeWarning, "Failed", "Error: "+pod.ReasonImagePullBackOff)
 		}
 		return st
 	}
 	l.joinLocked(key, w, ref)
 	st := waitingState(w.told)
-	if st.Reason == reasonCreating {
+	if st.Reason == pod.ReasonContainerCreating {
 		st.RetryAt = time.Now().Add(progressAfter)
 	}
 	l.mu.Unlock()
 	l.metrics.asked(c.ImagePullPolicy, present, "true")
 	l.event(p, c.Name, v1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", c.Image))
-	// Only now, so that no result comes before the event that announces it.
-	l.mu.Lock()
-	l.dispatchLocked()
-	l.mu.Unlock()
+	l.wake() // only now, so that no result comes before the event that announces it
 	return st
 }
 
@@ -360,7 +361,7 @@ func readyState(img *pod.Image) pod.ImageState {
 // before, as the kubelet does, or that the container is being made.
 func waitingState(told pod.ImageState) pod.ImageState {
 	if told.Reason == "" {
-		told.Reason = reasonCreating
+		told.Reason = pod.ReasonContainerCreating
 	}
 	told.RetryAt = time.Time{}
 	return told
@@ -370,16 +371,16 @@ func waitingState(told pod.ImageState) pod.ImageState {
 // own come as a prefix of the text (k8s.io/cri-api/pkg/errors).
 func pullFailure(image string, err error) (reason, message string) {
 	text := err.Error()
-	if rest, ok := strings.CutPrefix(text, reasonRegistry); ok {
-		return reasonRegistry, bounded(fmt.Sprintf("image pull failed for %s because the registry is unavailable%s", image, rest))
+	if rest, ok := strings.CutPrefix(text, pod.ReasonRegistryUnavailable); ok {
+		return pod.ReasonRegistryUnavailable, bounded(fmt.Sprintf("image pull failed for %s because the registry is unavailable%s", image, rest))
 	}
-	if rest, ok := strings.CutPrefix(text, reasonSignature); ok {
-		return reasonSignature, bounded(fmt.Sprintf("image pull failed for %s because the signature validation failed%s", image, rest))
+	if rest, ok := strings.CutPrefix(text, pod.ReasonSignatureValidationFailed); ok {
+		return pod.ReasonSignatureValidationFailed, bounded(fmt.Sprintf("image pull failed for %s because the signature validation failed%s", image, rest))
 	}
 	if _, advice := causeOf(image, err); advice != "" {
-		return reasonErrPull, bounded(text) + " (" + advice + ")"
+		return pod.ReasonErrImagePull, bounded(text) + " (" + advice + ")"
 	}
-	return reasonErrPull, bounded(text)
+	return pod.ReasonErrImagePull, bounded(text)
 }
 
 func bounded(text string) string {
@@ -387,26 +388,4 @@ func bounded(text string) string {
 		return text
 	}
 	return strings.ToValidUTF8(text[:maxPullMessage], "") + "…"
-}
-
-// withTag adds the tag that a reference without tag and digest means. It does
-// not make a short name a full one: whose that is, the runtime says.
-func withTag(image string) (string, error) {
-	named, err := reference.ParseNormalizedNamed(image)
-	if err != nil {
-		return "", fmt.Errorf("couldn't parse image name %q: %w", image, err)
-	}
-	if reference.IsNameOnly(named) {
-		return image + ":latest", nil
-	}
-	return image, nil
-}
-
-// registryOf is where an image is pulled from.
-func registryOf(ref string) string {
-	named, err := reference.ParseNormalizedNamed(ref)
-	if err != nil {
-		return ref
-	}
-	return reference.Domain(named)
 }

@@ -17,8 +17,8 @@ import (
 	"podd/internal/pod"
 )
 
-// fakeRuntime is a registry and a local store; references are as asked for.
-type fakeRuntime struct {
+// fakeRegistry is a registry, and the images that were pulled from it; references are as asked for.
+type fakeRegistry struct {
 	mu       sync.Mutex
 	local    map[string]*pod.Image
 	takes    map[string]time.Duration
@@ -30,11 +30,11 @@ type fakeRuntime struct {
 	ended    map[string]error
 }
 
-func newFakeRuntime() *fakeRuntime {
-	return &fakeRuntime{local: map[string]*pod.Image{}, takes: map[string]time.Duration{}, fails: map[string]error{}, ended: map[string]error{}}
+func newFakeRegistry() *fakeRegistry {
+	return &fakeRegistry{local: map[string]*pod.Image{}, takes: map[string]time.Duration{}, fails: map[string]error{}, ended: map[string]error{}}
 }
 
-func (f *fakeRuntime) ImageStatus(_ context.Context, ref string) (*pod.Image, error) {
+func (f *fakeRegistry) ImageStatus(_ context.Context, ref string) (*pod.Image, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.lookups++
@@ -44,7 +44,7 @@ func (f *fakeRuntime) ImageStatus(_ context.Context, ref string) (*pod.Image, er
 	return f.local[ref], nil
 }
 
-func (f *fakeRuntime) PullImage(ctx context.Context, ref string, _ *pod.RegistryAuth, _ map[string]string) (string, error) {
+func (f *fakeRegistry) PullImage(ctx context.Context, ref string, _ *pod.RegistryAuth, _ map[string]string) (string, error) {
 	f.mu.Lock()
 	f.pulls = append(f.pulls, ref)
 	f.now++
@@ -69,13 +69,13 @@ func (f *fakeRuntime) PullImage(ctx context.Context, ref string, _ *pod.Registry
 	return "sha256:" + ref, nil
 }
 
-func (f *fakeRuntime) set(ref string, takes time.Duration, fail error) {
+func (f *fakeRegistry) set(ref string, takes time.Duration, fail error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.takes[ref], f.fails[ref] = takes, fail
 }
 
-func (f *fakeRuntime) pulled() []string {
+func (f *fakeRegistry) pulled() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Clone(f.pulls)
@@ -108,14 +108,14 @@ func (n *notes) woken(uid pod.UID) int {
 // bench is a puller in a bubble.
 type bench struct {
 	*Puller
-	rt    *fakeRuntime
+	rt    *fakeRegistry
 	notes *notes
 }
 
 func inBubble(t *testing.T, cfg PullConfig, test func(t *testing.T, b *bench)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		b := &bench{rt: newFakeRuntime(), notes: &notes{wakes: map[pod.UID]int{}}}
+		b := &bench{rt: newFakeRegistry(), notes: &notes{wakes: map[pod.UID]int{}}}
 		cfg.Runtime, cfg.Waker, cfg.Recorder = b.rt, b.notes, b.notes
 		b.Puller = NewPuller(cfg)
 		ctx, stop := context.WithCancel(t.Context())
@@ -336,7 +336,7 @@ func TestForgottenPullIsCancelledUnlessSharedStill(t *testing.T) {
 		}
 		b.Forget("b")
 		synctest.Wait()
-		if err := b.rt.ended["localhost/big:1"]; !errors.Is(err, errNobodyWants) {
+		if err := b.rt.ended["localhost/big:1"]; !errors.Is(err, errNobodyWaits) {
 			t.Errorf("got %v, want it cancelled", err)
 		}
 		if b.notes.woken("a")+b.notes.woken("b") != 0 {

@@ -5,12 +5,13 @@ import (
 	"fmt"
 	"time"
 
+	"podd/internal/bytesize"
 	"podd/internal/pod"
 )
 
 const (
-	// progressAfter is when a pull is long enough to be spoken of, progressEvery
-	// how often: what is said goes into the pod's status.
+	// progressAfter is when a pull is long enough to be reported, progressEvery how
+	// often: the report goes into the pod's status.
 	progressAfter = 10 * time.Second
 	progressEvery = 30 * time.Second
 	// progressPatience bounds the question how far it is.
@@ -37,7 +38,7 @@ func (l *Puller) busyLocked(o *op) busy {
 // withProgress adds to a first pull's state how far it is, and when to say so
 // again; a repeated one's state says what it failed of before.
 func (l *Puller) withProgress(ctx context.Context, st pod.ImageState, image string, b busy) pod.ImageState {
-	if st.Reason != reasonCreating {
+	if st.Reason != pod.ReasonContainerCreating {
 		return st
 	}
 	took := time.Since(b.since)
@@ -64,18 +65,6 @@ func (l *Puller) withProgress(ctx context.Context, st pod.ImageState, image stri
 	if b.active > 1 {
 		of = fmt.Sprintf(" (all %d pulls)", b.active)
 	}
-	st.Message += fmt.Sprintf(": %s of %s%s", Size(received), Size(total), of)
+	st.Message += fmt.Sprintf(": %s of %s%s", bytesize.Format(received), bytesize.Format(total), of)
 	return st
-}
-
-// Size writes bytes as the kubelet does.
-func Size(bytes int64) string {
-	if bytes < 1<<10 {
-		return fmt.Sprintf("%d B", bytes)
-	}
-	v, unit := float64(bytes)/(1<<10), 0
-	for v >= 1<<10 && unit < 3 {
-		v, unit = v/(1<<10), unit+1
-	}
-	return fmt.Sprintf("%.1f %ciB", v, "KMGT"[unit])
 }

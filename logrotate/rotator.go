@@ -125,7 +125,7 @@ func (r *Rotator) lookAtAll(ctx context.Context, running *sync.WaitGroup) {
 	logs, err := r.cfg.Runtime.RunningLogs(ctx)
 	if err != nil {
 		if ctx.Err() == nil && !errors.Is(err, pod.ErrUnavailable) {
-			r.log.Warn("logs are not looked at", "error", err)
+			r.log.Warn("cannot check the sizes of container logs", "error", err)
 		}
 		return
 	}
@@ -189,7 +189,7 @@ func (r *Rotator) lookLocked(ctx context.Context, w *watched, running *sync.Wait
 	case missing: // somebody removed it: what is written goes nowhere
 	case err != nil:
 		w.early = time.Time{} // or its time, which is past, would come again at once
-		r.complainLocked(w, fmt.Errorf("look at the log: %w", err))
+		r.complainLocked(w, fmt.Errorf("inspect the log: %w", err))
 		return
 	case info.Size() < r.cfg.MaxSize:
 		now := sighting{info.Size(), time.Now()}
@@ -243,7 +243,7 @@ func (r *Rotator) rotated(w *watched, info fs.FileInfo, err error) {
 func (r *Rotator) complainLocked(w *watched, err error) {
 	if text := err.Error(); text != w.said {
 		w.said = text
-		r.log.Warn("container log not rotated", "container", w.log.ID, "log", w.log.Path, "error", err)
+		r.log.Warn("cannot rotate container log", "container", w.log.ID, "log", w.log.Path, "error", err)
 	}
 }
 
@@ -272,7 +272,7 @@ func (r *Rotator) rotate(ctx context.Context, l pod.ContainerLog) error {
 		if linkErr := d.link(to, name); linkErr == nil {
 			err = errors.Join(err, d.remove(to))
 		} else if !errors.Is(linkErr, fs.ErrExist) {
-			err = errors.Join(err, fmt.Errorf("take the rename back: %w", linkErr))
+			err = errors.Join(err, fmt.Errorf("undo the rename: %w", linkErr))
 		}
 		return err
 	}
@@ -302,7 +302,7 @@ func (r *Rotator) reopen(ctx context.Context, l pod.ContainerLog) error {
 		return nil // it ended meanwhile
 	}
 	if err != nil {
-		return fmt.Errorf("have the log opened anew: %w", err)
+		return fmt.Errorf("reopen the log: %w", err)
 	}
 	return nil
 }

@@ -40,7 +40,7 @@ func newTidier(keep int, log *slog.Logger, m *metrics) *tidier {
 // leaves the rest to the workers.
 func (t *tidier) rotated(log string, d dir, name string) {
 	if err := t.prune(log, d, name); err != nil {
-		t.log.Warn("rotated logs not removed", "log", log, "error", err)
+		t.log.Warn("cannot remove rotated logs", "log", log, "error", err)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -100,7 +100,7 @@ func (t *tidier) run(ctx context.Context) {
 		took := time.Since(began)
 		t.give(log)
 		if err != nil && ctx.Err() == nil {
-			t.log.Warn("rotated log not compressed", "log", log, "error", err)
+			t.log.Warn("cannot compress rotated log", "log", log, "error", err)
 		}
 		select {
 		case <-time.After(rest * took):
@@ -186,7 +186,7 @@ func (t *tidier) compress(ctx context.Context, d dir, file string) (err error) {
 		}
 	}()
 	w := gzip.NewWriter(out)
-	_, err = io.Copy(w, &endable{ctx, in})
+	_, err = io.Copy(w, endable(ctx, in))
 	err = errors.Join(err, w.Close(), t.sync(out), out.Close())
 	if err != nil {
 		return fmt.Errorf("compress %s: %w", in.Name(), err)
@@ -203,15 +203,17 @@ func (t *tidier) compress(ctx context.Context, d dir, file string) (err error) {
 	return d.remove(file)
 }
 
-// endable is a reader that ends with its context.
-type endable struct {
-	ctx context.Context
-	r   io.Reader
-}
+// readerFunc is Read alone.
+type readerFunc func(p []byte) (int, error)
 
-func (e *endable) Read(p []byte) (int, error) {
-	if err := e.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return e.r.Read(p)
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
+// endable is a reader that ends with ctx.
+func endable(ctx context.Context, r io.Reader) io.Reader {
+	return readerFunc(func(p []byte) (int, error) {
+		if err := ctx.Err(); err != nil {
+			return 0, err
+		}
+		return r.Read(p)
+	})
 }

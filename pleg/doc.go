@@ -2,16 +2,16 @@
 // container that exits, a sandbox that dies, something removed by hand.
 //
 // It owns the runtime's event stream and the safety relist. An event is a hint:
-// it wakes the worker of its pod, which looks for itself. Nothing is told but
-// "look at this pod", so a late, doubled or lost event costs a look and never
-// the truth.
+// it wakes the worker of its pod, which observes the pod itself. All an event says
+// is "sync this pod", so a late, duplicate or lost one costs a sync and never the
+// truth.
 //
 //	runtime ──event stream──► Relister ──Wake(uid)──► worker
-//	        ◄─Glance, rarely─┘
+//	        ◄─Summaries, rarely─┘
 //
 // A relist happens at the start, when the stream was lost and when it is back
-// (what happened in between may be lost), and every few minutes as a net under
-// everything. Only a runtime without a stream is relisted each second. A relist
+// (what happened in between may be lost), and every few minutes as a safety
+// net. Only a runtime without a stream is relisted each second. A relist
 // is two calls that show all pods at once and wait for no single container, so
 // one that hangs stalls nobody (kubernetes/kubernetes#45419).
 //

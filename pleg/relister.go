@@ -41,8 +41,8 @@ const (
 
 // Runtime is what a Relister reads.
 type Runtime interface {
-	// Glance lists podd's pods, cheaply.
-	Glance(ctx context.Context) ([]pod.Glance, error)
+	// Summaries lists podd's pods, cheaply.
+	Summaries(ctx context.Context) ([]pod.Summary, error)
 	// Events calls look for each event, with its pod and its time, until the
 	// stream is lost, and returns why; pod.ErrUnimplemented where there is none.
 	Events(ctx context.Context, look func(uid pod.UID, at time.Time)) error
@@ -50,16 +50,15 @@ type Runtime interface {
 	Alive(ctx context.Context) error
 }
 
-// Waker is told to look at a pod, because of something that happened at the
+// Waker is told to sync a pod, because of something that happened at the
 // time at; zero where that is not known. It must not block.
 type Waker interface {
 	Wake(uid pod.UID, at time.Time)
 }
 
-// Config is what a Relister is made of; Runtime and Waker must be set.
+// Config is what a Relister is made of; Waker must be set.
 type Config struct {
-	Runtime Runtime
-	Waker   Waker
+	Waker Waker
 	// Log and Metrics may be nil.
 	Log     *slog.Logger
 	Metrics prometheus.Registerer
@@ -86,13 +85,16 @@ type Relister struct {
 	away    bool       // it was away, or may have been
 	soon    bool       // a relist was asked for within slowEvents
 
+	runtime Runtime // Run's
+
 	// Owned by the goroutine of Run.
-	seen     map[pod.UID]pod.Glance
+	seen     map[pod.UID]pod.Summary
 	listed   time.Time
 	unlisted bool // the last relist failed
 }
 
-// New makes a Relister; it starts nothing.
+// New makes a Relister; it starts nothing. Healthy counts from here on, so that a
+// runtime which never answers is told, too.
 func New(cfg Config) *Relister {
 	if cfg.Period <= 0 {
 		cfg.Period = relistPeriod
@@ -106,9 +108,10 @@ func New(cfg Config) *Relister {
 	}
 }
 
-// Run watches until ctx ends. The first relist wakes every pod that the runtime
-// knows of.
-func (r *Relister) Run(ctx context.Context) error {
+// Run watches the runtime until ctx ends. The first relist wakes every pod that
+// the runtime knows of.
+func (r *Relister) Run(ctx context.Context, runtime Runtime) error {
+	r.runtime = runtime
 	var stream sync.WaitGroup
 	stream.Go(func() { r.follow(ctx) })
 	defer stream.Wait()
@@ -168,13 +171,13 @@ func (r *Relister) follow(ctx context.Context) {
 		// when the runtime surely listens.
 		r.want()
 		again := time.AfterFunc(settle, r.want)
-		err := r.cfg.Runtime.Events(ctx, r.event)
+		err := r.runtime.Events(ctx, r.event)
 		again.Stop()
 		if ctx.Err() != nil {
 			return
 		}
 		if errors.Is(err, pod.ErrUnimplemented) {
-			r.log.Warn("the container runtime has no event stream: podd asks for all pods once a second instead, which costs CPU and reaction time", "error", err)
+			r.log.Warn("the container runtime has no event stream: listing all pods once a second instead, which costs CPU and reacts later", "error", err)
 			r.mu.Lock()
 			r.polling = true
 			r.mu.Unlock()
@@ -186,7 +189,7 @@ func (r *Relister) follow(ctx context.Context) {
 		}
 		r.metrics.restarts.Inc()
 		if wait == backoffFirst {
-			r.log.Warn("the container runtime's event stream is lost", "error", err)
+			r.log.Warn("lost the container runtime's event stream", "error", err)
 		}
 		r.note(err)
 		r.mu.Lock()
@@ -258,7 +261,7 @@ func (r *Relister) touch(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, relistTimeout)
 	defer cancel()
-	r.note(r.cfg.Runtime.Alive(ctx))
+	r.note(r.runtime.Alive(ctx))
 }
 
 // list compares all pods with how they were, and wakes those that changed.
@@ -266,7 +269,7 @@ func (r *Relister) list(ctx context.Context) {
 	start := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, relistTimeout)
 	defer cancel()
-	pods, err := r.cfg.Runtime.Glance(ctx)
+	pods, err := r.runtime.Summaries(ctx)
 	if ctx.Err() == nil || err == nil {
 		r.note(err)
 	} else {
@@ -274,7 +277,7 @@ func (r *Relister) list(ctx context.Context) {
 	}
 	if err != nil {
 		if !r.unlisted {
-			r.log.Warn("pods not listed", "error", err)
+			r.log.Warn("cannot list pods", "error", err)
 		}
 		r.unlisted = true
 		return
@@ -285,7 +288,7 @@ func (r *Relister) list(ctx context.Context) {
 	r.mu.Unlock()
 	r.metrics.relisted(start, r.listed)
 	r.listed, r.unlisted = start, false
-	now := make(map[pod.UID]pod.Glance, len(pods))
+	now := make(map[pod.UID]pod.Summary, len(pods))
 	for _, g := range pods {
 		now[g.UID] = g
 		if old, known := r.seen[g.UID]; !known || changed(old, g) {
@@ -311,6 +314,6 @@ func (r *Relister) wake(uid pod.UID) {
 	r.cfg.Waker.Wake(uid, time.Time{})
 }
 
-func changed(a, b pod.Glance) bool {
+func changed(a, b pod.Summary) bool {
 	return !maps.Equal(a.Sandboxes, b.Sandboxes) || !maps.Equal(a.Containers, b.Containers)
 }

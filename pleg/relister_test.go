@@ -16,10 +16,11 @@ import (
 	"podd/internal/pod"
 )
 
-// fakeRuntime is a runtime whose stream the test holds.
-type fakeRuntime struct {
+// stub answers as the test says, and has no state of a runtime: what one does is in
+// runtime_test.go.
+type stub struct {
 	mu       sync.Mutex
-	pods     map[pod.UID]pod.Glance
+	pods     map[pod.UID]pod.Summary
 	listErr  error
 	hang     bool
 	noStream bool
@@ -30,11 +31,11 @@ type fakeRuntime struct {
 	lost     chan error
 }
 
-func (f *fakeRuntime) Glance(ctx context.Context) ([]pod.Glance, error) {
+func (f *stub) Summaries(ctx context.Context) ([]pod.Summary, error) {
 	f.mu.Lock()
 	f.lists++
 	hang, err := f.hang, f.listErr
-	var out []pod.Glance
+	var out []pod.Summary
 	for _, g := range f.pods {
 		g.Containers = maps.Clone(g.Containers)
 		out = append(out, g)
@@ -47,7 +48,7 @@ func (f *fakeRuntime) Glance(ctx context.Context) ([]pod.Glance, error) {
 	return out, err
 }
 
-func (f *fakeRuntime) Alive(ctx context.Context) error {
+func (f *stub) Alive(ctx context.Context) error {
 	f.mu.Lock()
 	f.alives++
 	hang, err := f.hang, f.listErr
@@ -59,7 +60,7 @@ func (f *fakeRuntime) Alive(ctx context.Context) error {
 	return err
 }
 
-func (f *fakeRuntime) Events(ctx context.Context, look func(pod.UID, time.Time)) error {
+func (f *stub) Events(ctx context.Context, look func(pod.UID, time.Time)) error {
 	f.mu.Lock()
 	f.opened++
 	if f.noStream {
@@ -77,20 +78,20 @@ func (f *fakeRuntime) Events(ctx context.Context, look func(pod.UID, time.Time))
 	}
 }
 
-func (f *fakeRuntime) put(uid pod.UID, state pod.ContainerState) {
+func (f *stub) put(uid pod.UID, state pod.ContainerState) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.pods[uid] = pod.Glance{UID: uid, Sandboxes: map[string]bool{"s": true}, Containers: map[string]pod.ContainerState{"c": state}}
+	f.pods[uid] = pod.Summary{UID: uid, Sandboxes: map[string]bool{"s": true}, Containers: map[string]pod.ContainerState{"c": state}}
 }
 
 // counts of lists, signs of life and openings of the stream.
-func (f *fakeRuntime) counts() (lists, alives, opened int) {
+func (f *stub) counts() (lists, alives, opened int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.lists, f.alives, f.opened
 }
 
-func (f *fakeRuntime) set(change func()) {
+func (f *stub) set(change func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	change()
@@ -118,18 +119,18 @@ func (w *wakes) take() string {
 	return strings.Join(s, " ")
 }
 
-func inBubble(t *testing.T, cfg Config, prepare func(*fakeRuntime), test func(t *testing.T, f *fakeRuntime, w *wakes, r *Relister)) {
+func inBubble(t *testing.T, cfg Config, prepare func(*stub), test func(t *testing.T, f *stub, w *wakes, r *Relister)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		f, w := &fakeRuntime{pods: map[pod.UID]pod.Glance{}}, &wakes{}
+		f, w := &stub{pods: map[pod.UID]pod.Summary{}}, &wakes{}
 		if prepare != nil {
 			prepare(f)
 		}
-		cfg.Runtime, cfg.Waker, cfg.Metrics = f, w, prometheus.NewRegistry()
+		cfg.Waker, cfg.Metrics = w, prometheus.NewRegistry()
 		r := New(cfg)
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
-		go func() { ended <- r.Run(ctx) }()
+		go func() { ended <- r.Run(ctx, f) }()
 		synctest.Wait()
 		test(t, f, w, r)
 		stop()
@@ -140,7 +141,7 @@ func inBubble(t *testing.T, cfg Config, prepare func(*fakeRuntime), test func(t 
 }
 
 func TestEventWakesItsPodWithoutARelist(t *testing.T) {
-	inBubble(t, Config{}, nil, func(t *testing.T, f *fakeRuntime, w *wakes, _ *Relister) {
+	inBubble(t, Config{}, nil, func(t *testing.T, f *stub, w *wakes, _ *Relister) {
 		time.Sleep(10 * time.Second)
 		lists, _, _ := f.counts()
 		f.look("a", time.Now())
@@ -155,10 +156,10 @@ func TestEventWakesItsPodWithoutARelist(t *testing.T) {
 }
 
 func TestSafetyRelistFindsWhatNoEventTold(t *testing.T) {
-	inBubble(t, Config{}, func(f *fakeRuntime) {
+	inBubble(t, Config{}, func(f *stub) {
 		f.put("a", pod.ContainerRunning)
 		f.put("b", pod.ContainerRunning)
-	}, func(t *testing.T, f *fakeRuntime, w *wakes, _ *Relister) {
+	}, func(t *testing.T, f *stub, w *wakes, _ *Relister) {
 		time.Sleep(5 * time.Second)
 		w.take()
 		f.put("a", pod.ContainerExited)
@@ -176,7 +177,7 @@ func TestSafetyRelistFindsWhatNoEventTold(t *testing.T) {
 
 func TestLostStreamIsRelistedAtOnceAndReopened(t *testing.T) {
 	recovered := 0
-	inBubble(t, Config{Recovered: func() { recovered++ }}, func(f *fakeRuntime) { f.put("a", pod.ContainerRunning) }, func(t *testing.T, f *fakeRuntime, w *wakes, _ *Relister) {
+	inBubble(t, Config{Recovered: func() { recovered++ }}, func(f *stub) { f.put("a", pod.ContainerRunning) }, func(t *testing.T, f *stub, w *wakes, _ *Relister) {
 		time.Sleep(time.Minute)
 		w.take()
 		f.put("a", pod.ContainerExited)
@@ -201,7 +202,7 @@ func TestLostStreamIsRelistedAtOnceAndReopened(t *testing.T) {
 }
 
 func TestRuntimeWithoutAStreamIsAskedEachSecond(t *testing.T) {
-	inBubble(t, Config{}, func(f *fakeRuntime) { f.noStream = true; f.put("a", pod.ContainerRunning) }, func(t *testing.T, f *fakeRuntime, w *wakes, _ *Relister) {
+	inBubble(t, Config{}, func(f *stub) { f.noStream = true; f.put("a", pod.ContainerRunning) }, func(t *testing.T, f *stub, w *wakes, _ *Relister) {
 		time.Sleep(5 * time.Second)
 		w.take()
 		f.put("a", pod.ContainerExited)
@@ -216,7 +217,7 @@ func TestRuntimeWithoutAStreamIsAskedEachSecond(t *testing.T) {
 }
 
 func TestRuntimeThatIsAwayIsFoundAgainWithinASecond(t *testing.T) {
-	inBubble(t, Config{}, func(f *fakeRuntime) { f.put("a", pod.ContainerRunning) }, func(t *testing.T, f *fakeRuntime, w *wakes, r *Relister) {
+	inBubble(t, Config{}, func(f *stub) { f.put("a", pod.ContainerRunning) }, func(t *testing.T, f *stub, w *wakes, r *Relister) {
 		time.Sleep(time.Minute)
 		w.take()
 		f.set(func() { f.listErr = pod.ErrUnavailable })
@@ -244,7 +245,7 @@ func TestRuntimeThatIsAwayIsFoundAgainWithinASecond(t *testing.T) {
 }
 
 func TestHealth(t *testing.T) {
-	inBubble(t, Config{}, nil, func(t *testing.T, f *fakeRuntime, _ *wakes, r *Relister) {
+	inBubble(t, Config{}, nil, func(t *testing.T, f *stub, _ *wakes, r *Relister) {
 		time.Sleep(time.Hour)
 		if err := r.Healthy(); err != nil {
 			t.Errorf("an hour without an event: got %v, want healthy, for the runtime answers", err)
@@ -272,7 +273,7 @@ func TestHealth(t *testing.T) {
 }
 
 func TestHangingRelistDelaysNoEvent(t *testing.T) {
-	inBubble(t, Config{}, func(f *fakeRuntime) { f.hang = true }, func(t *testing.T, f *fakeRuntime, w *wakes, _ *Relister) {
+	inBubble(t, Config{}, func(f *stub) { f.hang = true }, func(t *testing.T, f *stub, w *wakes, _ *Relister) {
 		f.look("a", time.Now())
 		if got := w.take(); got != "a" {
 			t.Errorf("got wakes %q, want a", got)
@@ -281,7 +282,7 @@ func TestHangingRelistDelaysNoEvent(t *testing.T) {
 }
 
 func TestEventWithoutAPodIsRelisted(t *testing.T) {
-	inBubble(t, Config{}, func(f *fakeRuntime) { f.put("a", pod.ContainerRunning) }, func(t *testing.T, f *fakeRuntime, w *wakes, _ *Relister) {
+	inBubble(t, Config{}, func(f *stub) { f.put("a", pod.ContainerRunning) }, func(t *testing.T, f *stub, w *wakes, _ *Relister) {
 		time.Sleep(5 * time.Second)
 		w.take()
 		f.put("a", pod.ContainerExited)

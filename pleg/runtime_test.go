@@ -15,8 +15,10 @@ import (
 
 	"podd/cri"
 	"podd/cri/critest"
+	"podd/cri/spec"
 	"podd/internal/pod"
 	"podd/pleg"
+	"podd/podfs"
 )
 
 type counter struct {
@@ -55,7 +57,7 @@ func TestExitIsSeenThroughRestartsOfTheRuntime(t *testing.T) {
 	dir := t.TempDir()
 	log := slog.New(slog.NewTextHandler(io.Discard, nil))
 	client, err := cri.Dial(t.Context(), srv.Endpoint(), cri.Options{
-		RootDir: dir, PodLogsDir: filepath.Join(dir, "pods"), ContainerLogsDir: filepath.Join(dir, "containers"),
+		Spec: spec.Options{Dirs: podfs.Dirs{Root: dir, PodLogs: filepath.Join(dir, "pods"), ContainerLogs: filepath.Join(dir, "containers")}},
 	}, log, prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
@@ -80,10 +82,10 @@ func TestExitIsSeenThroughRestartsOfTheRuntime(t *testing.T) {
 	}
 	a, b, c := start("a"), start("b"), start("c")
 	wakes := &counter{n: map[pod.UID]int{}}
-	r := pleg.New(pleg.Config{Runtime: client, Waker: wakes, Log: log, Metrics: prometheus.NewRegistry()})
+	r := pleg.New(pleg.Config{Waker: wakes, Log: log, Metrics: prometheus.NewRegistry()})
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- r.Run(ctx) }()
+	go func() { ended <- r.Run(ctx, client) }()
 	defer func() { stop(); <-ended }()
 	eventually(t, "the first relist", func() bool { return wakes.of(a) > 0 && wakes.of(b) > 0 && wakes.of(c) > 0 && srv.Listeners() == 1 })
 	time.Sleep(2500 * time.Millisecond) // past the relist that follows an opened stream

@@ -1,36 +1,36 @@
-// Package podconfig merges what all sources want into one ordered stream of
-// changes for the agent.
+// Package podconfig merges the desired pods of all sources into one ordered stream
+// of changes for the agent.
 //
 //	file.Source ─┐ Snapshot
 //	http.Source ─┼─────────► PodConfig ──pod.Update──► agent
 //	  (others)  ─┘ whole set    │
-//	                            └─ Problems, Seen
+//	                            └─ Problems, SeenAll
 //
-// A source says its whole set each time (a SET, in the kubelet's words);
-// PodConfig compares it by UID with what that source said before and tells the
-// agent the difference: ADD, UPDATE, RECONCILE, DELETE, REMOVE. It owns that
-// comparison, which of two pods of one name runs, the list of problems and who
-// has spoken. It leaves to the sources how they learn of pods (podconfig/file,
-// podconfig/http) and what a manifest means (podconfig/manifest).
+// A source sends its whole set each time (a SET, in the kubelet's terms);
+// PodConfig compares it by UID with the source's previous set and sends the
+// difference to the agent: ADD, UPDATE, RECONCILE, DELETE, REMOVE. It owns that
+// comparison, which of two pods with one name runs, the list of problems and which
+// sources are ready. It leaves to the sources how they learn of pods
+// (podconfig/file, podconfig/http) and what a manifest means (podconfig/manifest).
 //
 // Promises:
 //
 //   - Order. Within one merge all REMOVEs come first, over all sources, then
 //     each source's ADD, UPDATE, DELETE and RECONCILE: the old generation of a
-//     replaced pod is told before the new one, and a name is free before it is
-//     taken. Updates never overtake each other.
-//   - One pod a name. Of several pods with one namespace/name, whichever the
-//     sources, one is told to the agent: the one from the place whose pod has
-//     the name already, else the first in the order of the sources and, within
-//     one, of its snapshot. Each of the others is a Problem that names both
-//     places, and takes over when the name becomes free.
+//     replaced pod is removed before the new one is added, so a name is free before
+//     it is reused. Updates never overtake each other.
+//   - One pod per name. Of several pods with one namespace/name, from whichever
+//     sources, the agent gets one: the one whose origin has the name already, else
+//     the first in the order of the sources and, within one, of its snapshot. Each
+//     of the others is a Problem that names both origins, and takes over when the
+//     name becomes free.
 //   - The first complete snapshot of a source yields at least one Update (an
-//     ADD without pods when there is nothing), and Seen(source) turns true only
-//     after the reader has taken the updates of that snapshot. A source that is
-//     silent holds up neither the others nor their Seen
+//     ADD without pods when there is nothing), and the source counts as seen only
+//     after the reader has taken the updates of that snapshot. A silent source
+//     delays neither the others nor that they count as seen
 //     (kubernetes/kubernetes#112814).
 //   - Back-pressure. Snapshots are whole sets, so only the newest of each source
 //     waits for a slow reader; a source is never blocked by the reader.
-//   - A source that fails is started again, after 1 s doubling to 30 s, and what
-//     it said last stays.
+//   - A source that fails is restarted, after 1 s doubling to 30 s, and its last set
+//     stays.
 package podconfig

@@ -35,8 +35,8 @@ func (s *set) merge(snaps map[pod.Source]Snapshot) (updates []pod.Update, losers
 		if snap.Incomplete {
 			continue
 		}
-		_, spoken := s.said[name]
-		first[name] = !spoken
+		_, ready := s.said[name]
+		first[name] = !ready
 		s.said[name] = snap.Pods
 	}
 	chosen, losers := s.choose()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"podd/internal/broadcast"
 	"podd/internal/pod"
 )
 
@@ -30,7 +31,8 @@ type PodConfig struct {
 	log     *slog.Logger
 	metrics *metrics
 	updates chan pod.Update
-	poke    chan struct{} // capacity 1
+	poke    chan struct{}         // capacity 1
+	changes broadcast.Broadcaster // of the list of problems
 
 	// set belongs to the goroutine of deliver.
 	set *set
@@ -44,8 +46,6 @@ type PodConfig struct {
 	failures map[pod.Source]pod.Problem
 	list     problemList
 	seen     map[pod.Source]bool
-	// watchers are poked when the list of problems changes.
-	watchers map[chan struct{}]struct{}
 }
 
 // New makes a PodConfig; nothing runs before Run.
@@ -64,7 +64,6 @@ func New(cfg Config) *PodConfig {
 		updates: make(chan pod.Update), poke: make(chan struct{}, 1), set: newSet(order),
 		inbox: map[pod.Source]Snapshot{}, reported: map[pod.Source][]pod.Problem{}, failures: map[pod.Source]pod.Problem{},
 		list: problemList{log: log, metrics: m, since: map[problemKey]pod.Problem{}}, seen: map[pod.Source]bool{},
-		watchers: map[chan struct{}]struct{}{},
 	}
 }
 
@@ -80,16 +79,9 @@ func (c *PodConfig) Problems() []pod.Problem {
 	return slices.Clone(c.list.sorted)
 }
 
-// Seen says whether the source has spoken and the reader of Updates has taken
-// what it said. Until then nobody may clean up after that source.
-func (c *PodConfig) Seen(source pod.Source) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.seen[source]
-}
-
-// SeenAll is Seen of every source. Clean-up of one source's pods asks Seen: a
-// source that is silent must not hold up the others.
+// SeenAll says whether every source is ready and the reader of Updates has taken
+// their pods: until then nobody may clean up after all of them. To clean up after
+// one source its first Update is enough, so that a silent one delays no other.
 func (c *PodConfig) SeenAll() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -130,7 +122,7 @@ func (c *PodConfig) keepRunning(ctx context.Context, s Source) {
 		}
 		c.metrics.restarts.WithLabelValues(string(s.Name())).Inc()
 		c.setFailure(s.Name(), &pod.Problem{Origin: "source " + string(s.Name()),
-			Message: "reading pods from this source stopped: " + err.Error(), Hint: "what it said last goes on running; podd tries again"})
+			Message: "reading pods from this source stopped: " + err.Error(), Hint: "its last pods keep running; podd retries"})
 		select {
 		case <-time.After(delay):
 		case <-ctx.Done():
@@ -245,7 +237,7 @@ func (c *PodConfig) publish(snaps map[pod.Source]Snapshot, losers []duplicate) {
 	before := c.list.sorted
 	c.list.replace(by, time.Now())
 	if !slices.Equal(before, c.list.sorted) {
-		c.pokeLocked()
+		c.changes.Notify()
 	}
 }
 

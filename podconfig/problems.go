@@ -67,7 +67,7 @@ func (l *problemList) replace(by map[pod.Source][]pod.Problem, now time.Time) {
 	}
 	for key, p := range l.since {
 		if _, still := next[key]; !still {
-			l.log.Info("manifest problem is gone", attrs(key.source, p)...)
+			l.log.Info("manifest problem resolved", attrs(key.source, p)...)
 		}
 	}
 	slices.SortFunc(all, func(a, b pod.Problem) int {
@@ -75,7 +75,7 @@ func (l *problemList) replace(by map[pod.Source][]pod.Problem, now time.Time) {
 	})
 	if more := len(all) - maxProblems; more > 0 {
 		all = append(all[:maxProblems:maxProblems], pod.Problem{Origin: all[maxProblems].Origin, Since: now,
-			Message: fmt.Sprintf("there are %d more problems", more), Hint: "mend the first ones, or run podd validate on the files"})
+			Message: fmt.Sprintf("there are %d more problems", more), Hint: "fix the first ones, or run podd validate on the files"})
 	}
 	l.since, l.sorted = next, all
 }

@@ -16,7 +16,7 @@ type Snapshot struct {
 	Problems []pod.Problem
 	// Incomplete says that the source cannot know its set at the moment (a
 	// server that was never reached, a directory that cannot be read): Pods is
-	// ignored, what the source wanted before stays, and it has not spoken. Only
+	// ignored, what the source wanted before stays, and it is not ready. Only
 	// the problems are taken.
 	Incomplete bool
 }

@@ -134,7 +134,7 @@ func TestAProbeOfEachKindCostsAboutWhatItsRequestCosts(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			const rate = 100
-			got := turns.Take(3, func() time.Duration { return probing(t, c.probe, rate) }, func() time.Duration {
+			got := turns.Take(3, c.most, func() time.Duration { return probing(t, c.probe, rate) }, func() time.Duration {
 				return perRun(t, func(asked *atomic.Int64) func(context.Context) {
 					return func(ctx context.Context) { atPace(ctx, t, rate, asked, c.bare) }
 				})

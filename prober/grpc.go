@@ -43,7 +43,7 @@ func (h *handlers) grpc(ctx context.Context, j job) answer {
 	}
 	var resp grpc_health_v1.HealthCheckResponse
 	if err == nil && proto.Unmarshal(reply, &resp) != nil {
-		err = status.Error(codes.Internal, "the server's answer is no HealthCheckResponse")
+		err = status.Error(codes.Internal, "the server's answer is not a HealthCheckResponse")
 	}
 	if err != nil {
 		return answer{verdict: failure, message: rpcFailure(ctx, err, j.timeout)}

@@ -77,7 +77,7 @@ func loadKept(dir string, log *slog.Logger) *kept {
 		}
 	}
 	if err != nil {
-		log.Warn("the results of probes are not kept over a restart", "error", err)
+		log.Warn("cannot save probe results: a restart of podd forgets them", "error", err)
 		k.dir = ""
 		return k
 	}
@@ -89,7 +89,7 @@ func loadKept(dir string, log *slog.Logger) *kept {
 		}
 		results, err := readKept(filepath.Join(dir, e.Name()))
 		if err != nil {
-			log.Warn("the kept results of a pod's probes cannot be read", "uid", uid, "error", err)
+			log.Warn("cannot read the saved probe results of a pod", "uid", uid, "error", err)
 			results = nil // and the file goes when its time is over
 		}
 		k.old[pod.UID(uid)] = results
@@ -189,9 +189,9 @@ func (k *kept) write(results func(pod.UID) pod.ProbeResults) {
 	if (wrong != nil) != k.failing { // said once, not with each change
 		k.failing = wrong != nil
 		if k.failing {
-			k.log.Warn("the results of probes are not kept over a restart", "error", wrong)
+			k.log.Warn("cannot save probe results: a restart of podd forgets them", "error", wrong)
 		} else {
-			k.log.Info("the results of probes are kept again")
+			k.log.Info("probe results are saved again")
 		}
 	}
 }

@@ -103,7 +103,7 @@ func TestADirectoryThatCannotBeMadeIsToldAndNoMore(t *testing.T) {
 		t.Fatal(err)
 	}
 	var log bytes.Buffer
-	if k := loadKept(filepath.Join(file, "probes"), slog.New(slog.NewTextHandler(&log, nil))); k == nil || !strings.Contains(log.String(), "not kept over a restart") {
+	if k := loadKept(filepath.Join(file, "probes"), slog.New(slog.NewTextHandler(&log, nil))); k == nil || !strings.Contains(log.String(), "cannot save probe results") {
 		t.Errorf("got log %q", log.String())
 	}
 }

@@ -19,7 +19,7 @@ type Execer interface {
 	ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (pod.ExecResult, error)
 }
 
-// Waker is told of pods that are worth a look.
+// Waker is told of pods to sync.
 type Waker interface{ Wake(uid pod.UID) }
 
 // Recorder takes the events of containers: Unhealthy and ProbeWarning.
@@ -118,7 +118,11 @@ func (p *Prober) fire(ctx context.Context, wg *sync.WaitGroup) (wait time.Durati
 		p.queue.remove(next)
 		runCtx, cancel := context.WithCancel(ctx)
 		next.cancel = cancel
-		r := run{ctx: runCtx, cancel: cancel, probe: next, job: next.job()}
+		job := next.job()
+		r := run(func() {
+			p.run(runCtx, next, job)
+			cancel()
+		})
 		select {
 		case p.idle <- r: // somebody has nothing to do
 		default:
@@ -128,13 +132,8 @@ func (p *Prober) fire(ctx context.Context, wg *sync.WaitGroup) (wait time.Durati
 	return 0, false
 }
 
-// run is one run that is due.
-type run struct {
-	ctx    context.Context //nolint:containedctx // handed from one goroutine to another
-	cancel context.CancelFunc
-	probe  *probe
-	job    job
-}
+// run is one run that is due, handed from one goroutine to another.
+type run func()
 
 // idleFor is how long a goroutine waits for another run: a new one would have to
 // grow its stack each time, which costs a tenth of a probe.
@@ -145,8 +144,7 @@ func (p *Prober) work(ctx context.Context, r run) {
 	timer := time.NewTimer(idleFor)
 	defer timer.Stop()
 	for {
-		p.run(r.ctx, r.probe, r.job)
-		r.cancel()
+		r()
 		timer.Reset(idleFor)
 		select {
 		case r = <-p.idle:

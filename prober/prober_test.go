@@ -398,7 +398,7 @@ func TestAFlappingProbeFillsNoLog(t *testing.T) {
 		b.at(3600 * sec)
 		b.stop()
 		b.expectWakes(3601)
-		if got := strings.Count(log.String(), "probe flipped"); got != 1 {
+		if got := strings.Count(log.String(), "probe result changed"); got != 1 {
 			t.Errorf("got %d lines of an hour's flapping, want 1", got)
 		}
 	})

@@ -96,7 +96,7 @@ func (p *Prober) run(ctx context.Context, pr *probe, j job) {
 		p.tell(j, a)
 	}
 	if changed {
-		p.log.Log(ctx, level, "probe flipped", "pod", j.pod.Namespace+"/"+j.pod.Name, "uid", j.pod.UID,
+		p.log.Log(ctx, level, "probe result changed", "pod", j.pod.Namespace+"/"+j.pod.Name, "uid", j.pod.UID,
 			"container", j.container.Name, "probe", j.kind.String(), "result", string(a.verdict))
 		p.cfg.Waker.Wake(j.pod.UID)
 	}

@@ -70,8 +70,8 @@ func (c *connections) closeOneLocked(last net.Conn) {
 
 // few lets some requests at a time through, and holds back the others for a
 // moment.
-func (s *Server) few(next http.HandlerFunc) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
+func (s *Server) few(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		patience := time.NewTimer(listTimeout)
 		defer patience.Stop()
 		select {
@@ -86,8 +86,8 @@ func (s *Server) few(next http.HandlerFunc) http.HandlerFunc {
 		}
 		// An answer that nobody reads would keep its place.
 		if err := http.NewResponseController(w).SetWriteDeadline(time.Now().Add(listTimeout)); err != nil {
-			s.log.Debug("an answer has no deadline", "path", r.URL.Path, "error", err)
+			s.log.Debug("cannot set a write deadline", "path", r.URL.Path, "error", err)
 		}
-		next(w, r)
-	}
+		next.ServeHTTP(w, r)
+	})
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -126,6 +127,24 @@ func TestFewListsOfPodsAreAnsweredAtATime(t *testing.T) {
 	for range asked {
 		if code := <-codes; code != 200 {
 			t.Errorf("got %d, want each answered in its turn", code)
+		}
+	}
+}
+
+// TestABodyIsRejectedBeforeThePathIsLookedAt: ServeMux answers an unclean path
+// itself, past the middleware of any group, and would then wait for the body.
+func TestABodyIsRejectedBeforeThePathIsLookedAt(t *testing.T) {
+	s, _ := start(t, nil)
+	for _, listener := range []string{"socket", "readonly", "healthz"} {
+		for _, path := range []string{"//pods", "/nothing", "/healthz/../pods"} {
+			resp, err := clientOf(s, listener).Post("http://localhost"+path, "", strings.NewReader("x"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = resp.Body.Close()
+			if resp.StatusCode != http.StatusRequestEntityTooLarge || !resp.Close {
+				t.Errorf("%s on %s: got %d, closed %v, want 413 and the end of the connection", path, listener, resp.StatusCode, resp.Close)
+			}
 		}
 	}
 }

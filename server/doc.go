@@ -10,6 +10,10 @@
 //	read-only port        /pods /runningpods/ /metrics /healthz /livez /readyz
 //	healthz port          /healthz /livez /readyz
 //
+// Each of them is an api: a guard that every request passes, and groups of routes
+// that have their middleware (methods, masking, bounds) in common. routes.go has
+// them all; a new route, group or listener goes there.
+//
 // /livez says that podd itself works, /healthz that it can do its work, /readyz
 // that pods have all they need; see Level.
 //
@@ -25,6 +29,8 @@
 //     check that hangs is waited for by one goroutine, however many ask.
 //   - The ports answer to an IP address, localhost and the node's name only, so
 //     that no page in a browser of this machine reads them.
+//   - Stopping takes two seconds at most. Streams (watch, follow, exec) are told at
+//     once; other requests may finish.
 //   - The socket is readable by its owner only, from the first moment on.
 //   - Two podds never share a state directory: the second is refused by Listen.
 package server

@@ -3,6 +3,7 @@ package server
 import (
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -20,11 +21,11 @@ func TestPagesInABrowserDoNotReadThePorts(t *testing.T) {
 		"localhost": 200, "LocalHost:10255": 200, "localhost.:10255": 200, "node-1": 200, "Node-1:10255": 200, "": 200,
 		"evil.test": 403, "evil.test:10255": 403, "localhost.evil.test": 403, "node-1.evil.test": 403, "127.0.0.1.evil.test": 403, "127.1": 403, ":::": 403,
 	} {
-		for name, handler := range map[string]http.Handler{"readonly": s.readOnlyRoutes(), "healthz": s.healthzRoutes()} {
+		for _, name := range []string{"readonly", "healthz"} {
 			r := httptest.NewRequest("GET", "/healthz", nil)
 			r.Host = host
 			w := httptest.NewRecorder()
-			handler.ServeHTTP(w, r)
+			handlerOf(s, name).ServeHTTP(w, r)
 			if w.Code != want || want == 403 && !strings.Contains(w.Body.String(), "localhost") {
 				t.Errorf("%s by host %q: got %d %q, want %d", name, host, w.Code, w.Body, want)
 			}
@@ -32,10 +33,15 @@ func TestPagesInABrowserDoNotReadThePorts(t *testing.T) {
 		r := httptest.NewRequest("GET", "/pods", nil)
 		r.Host = host
 		w := httptest.NewRecorder()
-		if s.socketRoutes().ServeHTTP(w, r); w.Code != 200 {
+		if handlerOf(s, "socket").ServeHTTP(w, r); w.Code != 200 {
 			t.Errorf("the socket by host %q: got %d, want 200", host, w.Code)
 		}
 	}
+}
+
+func handlerOf(s *Server, name string) http.Handler {
+	all := s.apis()
+	return s.handler(all[slices.IndexFunc(all, func(a api) bool { return a.name == name })])
 }
 
 // TestEventsAreFoundByTheManifestsName: a static pod is called name-node.

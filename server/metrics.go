@@ -22,17 +22,12 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	return m
 }
 
-// paths are the values of the path label: the first word of the path, as the
-// kubelet counts; all others are one.
-var paths = map[string]bool{
-	"healthz": true, "livez": true, "readyz": true, "pods": true, "runningpods": true,
-	"metrics": true, "configz": true, "podd": true, "debug": true, "retry": true,
-}
-
-func (m *metrics) count(server string, next http.Handler) http.Handler {
+// count counts requests of an API. The path label is the first word of the path,
+// as the kubelet counts, if it is one of words; all others are one.
+func (m *metrics) count(server string, words map[string]bool, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		first, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
-		if !paths[first] {
+		if !words[first] {
 			first = "other"
 		}
 		method := r.Method

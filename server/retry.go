@@ -21,11 +21,6 @@ type Retried struct {
 // or with ?all of every pod that waits for anything, or every one of ?namespace.
 // Either all the named pods are there, or none is touched.
 func (s *Server) retry(w http.ResponseWriter, r *http.Request) {
-	if r.Method != http.MethodPost {
-		w.Header().Set("Allow", "POST")
-		http.Error(w, "this changes something: it takes POST only", http.StatusMethodNotAllowed)
-		return
-	}
 	query := r.URL.Query()
 	names, all, namespace := query["pod"], query.Has("all"), query.Get("namespace")
 	if all == (len(names) > 0) {
@@ -49,7 +44,7 @@ func (s *Server) retry(w http.ResponseWriter, r *http.Request) {
 			answer.Pods = append(answer.Pods, name)
 		}
 	}
-	s.log.Info("asked to try pods again", "pods", fmt.Sprint(answer.Pods))
+	s.log.Info("retrying pods on request", "pods", fmt.Sprint(answer.Pods))
 	s.json(w, r, answer)
 }
 

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"os"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -89,15 +88,19 @@ type Server struct {
 	metrics *metrics
 	health  *health
 	lists   chan struct{} // of places for lists of pods on the port
+	// paths are the first words of those that some API answers.
+	paths map[string]bool
+	// stopping is closed when Run's context ends.
+	stopping chan struct{}
 
 	listeners []listener
 	lock      *lock
 }
 
+// listener is an API that somebody may ask.
 type listener struct {
 	net.Listener
-	name    string
-	handler http.Handler
+	api
 }
 
 // New returns a server that listens nowhere yet.
@@ -105,7 +108,12 @@ func New(c Config) *Server {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Server{config: c, log: c.Log, metrics: newMetrics(c.Metrics), health: newHealth(c.Health), lists: make(chan struct{}, maxLists)}
+	s := &Server{
+		config: c, log: c.Log, metrics: newMetrics(c.Metrics), health: newHealth(c.Health),
+		lists: make(chan struct{}, maxLists), stopping: make(chan struct{}),
+	}
+	s.paths = firstWords(s.apis())
+	return s
 }
 
 // Listen takes the socket and the ports, or says which it cannot have and what
@@ -117,29 +125,20 @@ func (s *Server) Listen() error {
 		return err
 	}
 	s.lock = held
-	socket, err := listenUnix(s.config.Socket)
-	if err != nil {
-		s.release()
-		return err
-	}
-	s.listeners = append(s.listeners, listener{socket, "socket", s.socketRoutes()})
 	var wrong []error
-	for _, p := range []struct {
-		name, address, field string
-		routes               func() http.Handler
-	}{
-		{"readonly", s.config.ReadOnlyAddress, "readOnlyPort", s.readOnlyRoutes},
-		{"healthz", s.config.HealthzAddress, "healthzPort", s.healthzRoutes},
-	} {
-		if p.address == "" {
+	for _, a := range s.apis() {
+		if a.address == "" {
 			continue
 		}
-		l, err := net.Listen("tcp", p.address)
+		l, err := a.listen()
 		if err != nil {
-			wrong = append(wrong, listenError(p.address, p.field, err))
+			wrong = append(wrong, err)
+			if a.network == "unix" {
+				break // another podd's, or no place for one: the ports say nothing new
+			}
 			continue
 		}
-		s.listeners = append(s.listeners, listener{l, p.name, p.routes()})
+		s.listeners = append(s.listeners, listener{l, a})
 	}
 	if len(wrong) > 0 {
 		s.release()
@@ -148,47 +147,18 @@ func (s *Server) Listen() error {
 	return nil
 }
 
-func listenError(address, field string, err error) error {
-	switch {
-	case errors.Is(err, syscall.EADDRINUSE):
-		return fmt.Errorf("listen on %s (%s): another process has this port; find it with `ss -ltnp`, or give %s another value, 0 for none: %w", address, field, field, err)
-	case errors.Is(err, syscall.EADDRNOTAVAIL):
-		return fmt.Errorf("listen on %s (%s): this host has no such address: %w", address, field, err)
-	}
-	return fmt.Errorf("listen on %s (%s): %w", address, field, err)
-}
-
-// Address is where the listener of that name (socket, readonly, healthz) is
-// found, or nil. It is for tests that listen on port 0.
-func (s *Server) Address(name string) net.Addr {
-	for _, l := range s.listeners {
-		if l.name == name {
-			return l.Addr()
-		}
-	}
-	return nil
-}
-
-// Run serves until ctx ends, gives requests under way two seconds, and releases
-// what Listen took. An error is that of a listener that broke.
+// Run serves until ctx ends, and then releases what Listen took. Streams are told
+// at once that podd stops; other requests under way get two seconds. An error is
+// that of a listener that broke. It is called once.
 func (s *Server) Run(ctx context.Context) error {
 	defer s.release()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	requests, giveUp := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer giveUp(errStopping)
 	var wg sync.WaitGroup
 	for _, l := range s.listeners {
-		server := &http.Server{
-			Handler:           l.handler,
-			ReadHeaderTimeout: readHeaderTimeout,
-			WriteTimeout:      writeTimeout,
-			IdleTimeout:       idleTimeout,
-			MaxHeaderBytes:    maxHeaderBytes,
-			ErrorLog:          slog.NewLogLogger(s.log.With("listener", l.name).Handler(), slog.LevelDebug),
-			BaseContext:       func(net.Listener) context.Context { return ctx },
-		}
-		if l.name != "socket" {
-			server.IdleTimeout, server.ConnState = portIdleTimeout, newConnections(maxConnections).note
-		}
+		server := s.httpServer(requests, l)
 		wg.Go(func() {
 			if err := server.Serve(l.Listener); !errors.Is(err, http.ErrServerClosed) {
 				cancel(fmt.Errorf("serve on %s: %w", l.Addr(), err))
@@ -196,19 +166,43 @@ func (s *Server) Run(ctx context.Context) error {
 		})
 		wg.Go(func() {
 			<-ctx.Done()
-			last, stop := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
-			defer stop()
-			if err := server.Shutdown(last); err != nil {
-				_ = server.Close() // its listener is closed already
-			}
+			shutDown(requests, server)
 		})
 	}
 	<-ctx.Done()
+	close(s.stopping)
 	wg.Wait()
 	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) && !errors.Is(cause, context.DeadlineExceeded) {
 		return cause
 	}
 	return nil
+}
+
+// httpServer is what serves a listener; requests is the context of its requests.
+func (s *Server) httpServer(requests context.Context, l listener) *http.Server {
+	server := &http.Server{
+		Handler:           s.handler(l.api),
+		ReadHeaderTimeout: readHeaderTimeout,
+		WriteTimeout:      writeTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		ErrorLog:          slog.NewLogLogger(s.log.With("listener", l.name).Handler(), slog.LevelDebug),
+		BaseContext:       func(net.Listener) context.Context { return requests },
+	}
+	if l.network == "tcp" {
+		server.IdleTimeout, server.ConnState = portIdleTimeout, newConnections(maxConnections).note
+	}
+	return server
+}
+
+// shutDown takes no more requests and lets those under way end, within
+// shutdownTimeout; then it closes their connections.
+func shutDown(ctx context.Context, server *http.Server) {
+	ctx, stop := context.WithTimeout(ctx, shutdownTimeout)
+	defer stop()
+	if err := server.Shutdown(ctx); err != nil {
+		_ = server.Close() // its listener is closed already
+	}
 }
 
 // Close is for who does not come to call Run after Listen.
@@ -218,8 +212,8 @@ func (s *Server) Close() { s.release() }
 func (s *Server) release() {
 	for _, l := range s.listeners {
 		_ = l.Close() // closed twice when Run ends; there is nothing to lose
-		if l.name == "socket" {
-			_ = os.Remove(s.config.Socket) // ours, while the lock is held
+		if l.network == "unix" {
+			_ = os.Remove(l.address) // ours, while the lock is held
 		}
 	}
 	s.listeners = nil

@@ -276,7 +276,7 @@ func TestFileInTheSocketsPlace(t *testing.T) {
 	if err := os.WriteFile(path, []byte("precious"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := New(Config{Socket: path, Pods: &node{}}).Listen(); err == nil || !strings.Contains(err.Error(), "no socket") {
+	if err := New(Config{Socket: path, Pods: &node{}}).Listen(); err == nil || !strings.Contains(err.Error(), "not a socket") {
 		t.Errorf("got %v", err)
 	}
 	if b, err := os.ReadFile(path); err != nil || string(b) != "precious" {

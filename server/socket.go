@@ -60,7 +60,7 @@ func (l *lock) release() { _ = l.file.Close() }
 // then moved into place, so that nobody connects before its mode is set.
 func listenUnix(path string) (net.Listener, error) {
 	if info, err := os.Lstat(path); err == nil && info.Mode()&os.ModeSocket == 0 {
-		return nil, fmt.Errorf("listen on %s: there is a file of this name that is no socket; remove it", path)
+		return nil, fmt.Errorf("listen on %s: there is a file of this name that is not a socket; remove it", path)
 	}
 	dir, err := os.MkdirTemp(filepath.Dir(path), ".s")
 	if err != nil {

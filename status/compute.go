@@ -37,8 +37,8 @@ func (o Options) Compute(r pod.Report, previous v1.PodStatus) v1.PodStatus {
 	if r.Unseen {
 		return c.unseen()
 	}
-	if c.refused() {
-		return c.refusal()
+	if c.rejected() {
+		return c.rejection()
 	}
 	s := v1.PodStatus{
 		ObservedGeneration:          max(c.pod.Generation, c.previous.ObservedGeneration),
@@ -88,9 +88,9 @@ type computation struct {
 	previous *v1.PodStatus
 }
 
-// refused says that the node never took the pod up. It may have been shown as
+// rejected says that the node never took the pod up. It may have been shown as
 // waiting before: for the runtime, or for room.
-func (c *computation) refused() bool {
+func (c *computation) rejected() bool {
 	return c.report.Failed && c.report.Observed.Empty() &&
 		(len(c.previous.ContainerStatuses) == 0 || c.report.Phase == pod.PhasePending && c.neverBegan())
 }
@@ -107,9 +107,9 @@ func (c *computation) neverBegan() bool {
 	return true
 }
 
-// refusal is the status of such a pod: it has no containers to speak of, and the
+// rejection is the status of such a pod: it has no containers to speak of, and the
 // kubelet gives it no conditions either (pkg/kubelet, rejectPod).
-func (c *computation) refusal() v1.PodStatus {
+func (c *computation) rejection() v1.PodStatus {
 	return v1.PodStatus{
 		ObservedGeneration: max(c.pod.Generation, c.previous.ObservedGeneration),
 		Phase:              v1.PodFailed,

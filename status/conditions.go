@@ -14,7 +14,6 @@ import (
 
 // Reasons of conditions, the kubelet's (pkg/kubelet/status/generate.go).
 const (
-	ReasonUnknownContainerStatuses = "UnknownContainerStatuses"
 	ReasonPodCompleted             = "PodCompleted"
 	ReasonPodFailed                = "PodFailed"
 	ReasonContainersNotReady       = "ContainersNotReady"
@@ -131,7 +130,7 @@ func (c *computation) restartingSince(v verdict) time.Time {
 
 // add appends the condition. Its time moves only when its status does. since is
 // the fact that explains the status (zero if there is none: then it is the time
-// of the look).
+// of the sync).
 func (c *computation) add(s *v1.PodStatus, t v1.PodConditionType, v verdict, since time.Time) {
 	old := condition(c.previous.Conditions, t)
 	at := seconds(since)
@@ -165,26 +164,15 @@ func condition(all []v1.PodCondition, t v1.PodConditionType) *v1.PodCondition {
 	return nil
 }
 
-// sandboxReady: exactly one sandbox is ready, it is the newest, and it has an
-// address unless it lives in the node's network.
+// sandboxReady: there is one that containers can be started in.
 func (c *computation) sandboxReady() verdict {
-	no := verdict{status: v1.ConditionFalse}
-	all := c.report.Observed.Sandboxes
-	if len(all) == 0 || !all[0].Ready {
-		return no
-	}
-	for _, other := range all[1:] {
-		if other.Ready {
-			return no
-		}
-	}
-	if !c.pod.Spec.HostNetwork && len(all[0].IPs) == 0 {
-		return no
+	if c.report.Observed.Current(&c.pod.Spec) == nil {
+		return verdict{status: v1.ConditionFalse}
 	}
 	return yes
 }
 
-// initialized: all init containers are through, or were so at some time.
+// initialized: all init containers have completed, now or at some earlier time.
 func (c *computation) initialized(s *v1.PodStatus) verdict {
 	var unknown, incomplete []string
 	for i := range c.pod.Spec.InitContainers {
@@ -293,27 +281,27 @@ func (c *computation) sandboxSince(v verdict) time.Time {
 }
 
 // initializedSince: a pod without init containers is initialized from its start
-// on, others since the last of them was through, or a sidecar was up. Later
+// on, others since the last of them completed, or a sidecar was up. Later
 // containers of a sidecar do not count: none that began after a regular one.
 func (c *computation) initializedSince(s *v1.PodStatus, v verdict) time.Time {
 	if v.status != v1.ConditionTrue || len(c.pod.Spec.InitContainers) == 0 {
 		return c.startTime().Time
 	}
-	var through time.Time
+	var completed time.Time
 	for i, cs := range s.InitContainerStatuses {
 		switch end := cs.State.Terminated; {
 		case pod.IsSidecar(&c.pod.Spec.InitContainers[i]):
-			through = later(through, startedAt(&cs))
+			completed = later(completed, startedAt(&cs))
 		case end != nil:
-			through = later(through, end.FinishedAt.Time)
+			completed = later(completed, end.FinishedAt.Time)
 		}
 	}
 	for _, cs := range s.ContainerStatuses {
-		if t := startedAt(&cs); !t.IsZero() && t.Before(through) {
-			through = t
+		if t := startedAt(&cs); !t.IsZero() && t.Before(completed) {
+			completed = t
 		}
 	}
-	return through
+	return completed
 }
 
 // startedAt is when a container began to run, or the one before it, as far as
@@ -345,7 +333,7 @@ func (c *computation) readinessOf(s *v1.PodStatus) []v1.ContainerStatus {
 // readySince: a pod that nothing probes is ready since its last container
 // started, and unready since the last of the unready ones ended, or else since
 // the pod's start, as one is of which a container never ran. What a probe says is
-// true from the look on, and after a restart of podd from the start of the
+// true from the sync on, and after a restart of podd from the start of the
 // container on.
 func (c *computation) readySince(s *v1.PodStatus, v verdict) time.Time {
 	var started, ended time.Time

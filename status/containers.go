@@ -10,17 +10,12 @@ import (
 	"podd/internal/pod"
 )
 
-// Reasons and messages of container states, in the kubelet's words.
+// Messages of container states, in the kubelet's words.
 const (
-	ReasonContainerCreating = "ContainerCreating"
-	ReasonPodInitializing   = "PodInitializing"
-	ReasonStatusUnknown     = "ContainerStatusUnknown"
-	ReasonRestartingAll     = "RestartingAllContainers"
-
 	messageLost        = "The container could not be located when the pod was terminated"
 	messageWasRunning  = "The container could not be located when the pod was deleted.  The container used to be Running"
 	messageRestartAll  = "The container is removed because RestartAllContainers in place"
-	messageHook        = "its postStart hook is not through yet"
+	messageHook        = "its postStart hook has not completed yet"
 	messageInitAssumed = "Unable to get init container status from container runtime and pod has been initialized, treat it as exited normally"
 
 	// exitCodeUnknown stands for the exit code of a container that vanished.
@@ -94,7 +89,7 @@ func (c *computation) stillWaiting(s, old *v1.ContainerStatus) {
 
 // firstStart says that a reason to wait is one of a container that is being made.
 func firstStart(reason string) bool {
-	return reason == ReasonContainerCreating || reason == ReasonPodInitializing
+	return reason == pod.ReasonContainerCreating || reason == pod.ReasonPodInitializing
 }
 
 // observed returns the newest container of that name and the one before it.
@@ -121,9 +116,9 @@ func (c *computation) before(successor *pod.Container) (before *pod.Container) {
 // absent is the status of a container that the runtime does not have: not
 // made yet, or made and lost.
 func (c *computation) absent(spec *v1.Container, old *v1.ContainerStatus, k kind) v1.ContainerStatus {
-	reason := ReasonContainerCreating
+	reason := pod.ReasonContainerCreating
 	if len(c.pod.Spec.InitContainers) > 0 {
-		reason = ReasonPodInitializing
+		reason = pod.ReasonPodInitializing
 	}
 	s := v1.ContainerStatus{
 		Name:         spec.Name,
@@ -138,22 +133,20 @@ func (c *computation) absent(spec *v1.Container, old *v1.ContainerStatus, k kind
 		if old.State.Terminated != nil {
 			return *old
 		}
-		s.RestartCount = old.RestartCount
 		s.LastTerminationState = old.LastTerminationState
-		if old.State.Running != nil && s.LastTerminationState.Terminated == nil {
+		vanished := old.State.Running != nil && s.LastTerminationState.Terminated == nil
+		if vanished {
 			s.LastTerminationState.Terminated = &v1.ContainerStateTerminated{
-				Reason: ReasonStatusUnknown, Message: messageWasRunning, ExitCode: exitCodeUnknown,
-			}
-			if c.pod.DeletionTimestamp == nil {
-				s.RestartCount++
+				Reason: pod.ReasonContainerStatusUnknown, Message: messageWasRunning, ExitCode: exitCodeUnknown,
 			}
 		}
+		s.RestartCount = restarts(0, old, vanished && c.pod.DeletionTimestamp == nil)
 	}
 	// An init container that is gone while a regular one exists has done its
 	// work; its record was collected, unless it was removed to be made anew.
 	if k == kindInit && !pod.IsSidecar(spec) && c.anyRegularCreated() && !c.restartingAll() {
 		s.State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
-			Reason: "Completed", Message: messageInitAssumed,
+			Reason: pod.ReasonCompleted, Message: messageInitAssumed,
 		}}
 	}
 	return s
@@ -173,10 +166,10 @@ func (c *computation) restartingAll() bool {
 // removedToRestart is the status of a container that was removed to be made
 // anew. It did not fail, whatever its end was.
 func removedToRestart(s v1.ContainerStatus, old *v1.ContainerStatus) v1.ContainerStatus {
-	s.RestartCount = old.RestartCount + 1
-	s.State.Waiting = &v1.ContainerStateWaiting{Reason: ReasonRestartingAll, Message: messageRestartAll}
+	s.RestartCount = restarts(0, old, true)
+	s.State.Waiting = &v1.ContainerStateWaiting{Reason: pod.ReasonRestartingAllContainers, Message: messageRestartAll}
 	s.LastTerminationState.Terminated = &v1.ContainerStateTerminated{
-		Reason: ReasonRestartingAll, Message: messageRestartAll, ExitCode: exitCodeUnknown,
+		Reason: pod.ReasonRestartingAllContainers, Message: messageRestartAll, ExitCode: exitCodeUnknown,
 	}
 	return s
 }
@@ -194,7 +187,6 @@ func (c *computation) anyRegularCreated() bool {
 func (c *computation) present(spec *v1.Container, seen *pod.Container, old *v1.ContainerStatus) v1.ContainerStatus {
 	s := v1.ContainerStatus{
 		Name:         spec.Name,
-		RestartCount: seen.RestartCount,
 		Image:        seen.Image,
 		ImageID:      seen.ImageID,
 		ContainerID:  c.id(seen),
@@ -209,7 +201,6 @@ func (c *computation) present(spec *v1.Container, seen *pod.Container, old *v1.C
 		s.User = &v1.ContainerUser{Linux: &v1.LinuxContainerUser{UID: u.UID, GID: u.GID, SupplementalGroups: slices.Clone(u.SupplementalGroups)}}
 	}
 	if old != nil {
-		s.RestartCount = max(s.RestartCount, old.RestartCount)
 		last := old.LastTerminationState
 		if old.ContainerID != s.ContainerID && old.State.Terminated != nil {
 			last = v1.ContainerState{Terminated: old.State.Terminated}
@@ -219,15 +210,24 @@ func (c *computation) present(spec *v1.Container, seen *pod.Container, old *v1.C
 		}
 	}
 	s.State = c.state(seen, old)
+	unseen := old != nil && (lost(&s.State) && old.State.Running != nil ||
+		s.State.Running != nil && old.State.Terminated != nil && old.ContainerID != s.ContainerID && old.RestartCount >= seen.RestartCount)
+	s.RestartCount = restarts(seen.RestartCount, old, unseen)
+	return s
+}
+
+// restarts is a container's restart count: the attempt, which the worker counts
+// and the runtime keeps (0 where it has none); never less than was shown before,
+// and one more than that for an end which no attempt counts, because nobody saw it
+// or its container was removed.
+func restarts(attempt int32, old *v1.ContainerStatus, uncounted bool) int32 {
 	switch {
 	case old == nil:
-	case lost(&s.State) && old.State.Running != nil,
-		s.State.Running != nil && old.State.Terminated != nil && old.ContainerID != s.ContainerID && old.RestartCount >= seen.RestartCount:
-		// The runtime's attempt does not count an end that it did not see, or one
-		// whose container was removed.
-		s.RestartCount = old.RestartCount + 1
+		return attempt
+	case uncounted:
+		return max(attempt, old.RestartCount+1)
 	}
-	return s
+	return max(attempt, old.RestartCount)
 }
 
 // stopSignal is the one that the pod asks for. Without such a wish nothing is
@@ -241,7 +241,7 @@ func stopSignal(spec *v1.Container) *v1.Signal {
 }
 
 func lost(s *v1.ContainerState) bool {
-	return s.Terminated != nil && s.Terminated.Reason == ReasonStatusUnknown && s.Terminated.Message == messageLost
+	return s.Terminated != nil && s.Terminated.Reason == pod.ReasonContainerStatusUnknown && s.Terminated.Message == messageLost
 }
 
 // state translates the runtime's state. A container in an unknown state that
@@ -263,7 +263,7 @@ func (c *computation) state(seen *pod.Container, old *v1.ContainerStatus) v1.Con
 	case pod.ContainerUnknown:
 		if old != nil && old.ContainerID == c.id(seen) && (old.State.Running != nil || lost(&old.State)) {
 			return v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
-				Reason: ReasonStatusUnknown, Message: messageLost, ExitCode: exitCodeUnknown,
+				Reason: pod.ReasonContainerStatusUnknown, Message: messageLost, ExitCode: exitCodeUnknown,
 			}}
 		}
 	case pod.ContainerCreated:
@@ -289,7 +289,7 @@ func (c *computation) wait(s *v1.ContainerStatus, k kind) {
 		}
 		s.LastTerminationState = s.State
 	}
-	if w := s.State.Waiting; w != nil && w.Reason == ReasonRestartingAll && firstStart(why.Reason) {
+	if w := s.State.Waiting; w != nil && w.Reason == pod.ReasonRestartingAllContainers && firstStart(why.Reason) {
 		return
 	}
 	s.State = v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: why.Reason, Message: why.Message}}
@@ -302,7 +302,7 @@ func (c *computation) endContainers(s *v1.PodStatus) {
 		for i := range statuses {
 			if statuses[i].State.Terminated == nil {
 				statuses[i].State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
-					Reason: ReasonStatusUnknown, Message: messageLost, ExitCode: exitCodeUnknown,
+					Reason: pod.ReasonContainerStatusUnknown, Message: messageLost, ExitCode: exitCodeUnknown,
 				}}
 			}
 		}
@@ -313,7 +313,7 @@ func (c *computation) endContainers(s *v1.PodStatus) {
 	end(startedPrefix(s.InitContainerStatuses))
 }
 
-// everInitialized says that all init containers were through at some time.
+// everInitialized says that all init containers had completed at some time.
 func (c *computation) everInitialized(s *v1.PodStatus) bool {
 	if len(c.pod.Spec.InitContainers) == 0 {
 		return true

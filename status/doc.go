@@ -1,15 +1,16 @@
-// Package status makes the API's view of a pod (v1.PodStatus) of what its
-// worker reports, and keeps the newest view of every pod.
+// Package status computes the API's status of a pod (v1.PodStatus) from its
+// worker's report, and keeps the latest status of every pod.
 //
 // It owns the rules by which phase, conditions and container states follow from
 // what was observed, all of them in Compute, which is pure: no clock, no I/O,
 // the same arguments always give the same status. The rules, reasons and
 // messages are the kubelet's (pkg/kubelet: getPhase, convertToAPIContainerStatuses,
-// status/generate.go), so that whoever reads GET /pods of podd reads what the
-// kubelet would have written.
+// status/generate.go), so that GET /pods of podd returns what the kubelet
+// would have written.
 //
-// It leaves to others what a pod should do next (agent/plan), why a container
-// waits (the worker says so in Report.Waiting) and the upload to an apiserver.
+// It leaves to others what is to be done next (agent/plan), why a container is
+// waiting (the worker reports it in Report.Waiting; the reasons are listed in
+// internal/pod) and the upload to an apiserver.
 //
 // # Promises
 //

@@ -220,7 +220,7 @@ func TestRestartOfAllContainers(t *testing.T) {
 	}
 }
 
-// TestPostStartHookHidesItsContainer: until the hook is through, the kubelet
+// TestPostStartHookHidesItsContainer: until the hook has completed, the kubelet
 // goes on showing what was before.
 func TestPostStartHookHidesItsContainer(t *testing.T) {
 	starting := func(id string) option {
@@ -235,11 +235,11 @@ func TestPostStartHookHidesItsContainer(t *testing.T) {
 	if got := told.ContainerStatuses[0].State.Waiting.Message; got != messageHook {
 		t.Errorf("first start: got the message %q, want what it waits for", got)
 	}
-	through := compute(aScene(with("a", running(0, 2))), first)
-	if cs := through.ContainerStatuses[0]; describe(cs.State) != "running" || !cs.Ready || cs.RestartCount != 0 {
-		t.Errorf("hook through: got %s ready %v, %d restarts", describe(cs.State), cs.Ready, cs.RestartCount)
+	completed := compute(aScene(with("a", running(0, 2))), first)
+	if cs := completed.ContainerStatuses[0]; describe(cs.State) != "running" || !cs.Ready || cs.RestartCount != 0 {
+		t.Errorf("hook completed: got %s ready %v, %d restarts", describe(cs.State), cs.Ready, cs.RestartCount)
 	}
-	before := compute(aScene(with("a", exited(0, 1, 7)), waits("a", "CrashLoopBackOff")), through)
+	before := compute(aScene(with("a", exited(0, 1, 7)), waits("a", "CrashLoopBackOff")), completed)
 	again := compute(aScene(with("a", running(1, 8), exited(0, 1, 7)), starting("a-1")), before)
 	if cs := again.ContainerStatuses[0]; describe(cs.State) != "waiting CrashLoopBackOff" || describe(cs.LastTerminationState) != "terminated Error 1" || cs.RestartCount != 0 || again.Phase != v1.PodRunning {
 		t.Errorf("restart: got %s after %s, %d restarts in phase %s, want the back-off to be shown", describe(cs.State), describe(cs.LastTerminationState), cs.RestartCount, again.Phase)
@@ -323,30 +323,30 @@ func TestPodThatEndsInItsInitContainers(t *testing.T) {
 	}
 }
 
-func TestRefusedPodHasNoContainersToSpeakOf(t *testing.T) {
-	refusal := []option{noSandbox(), failed("NodeAffinity"), with("a")}
-	s := compute(aScene(refusal...), v1.PodStatus{})
+func TestRejectedPodHasNoContainersToSpeakOf(t *testing.T) {
+	rejection := []option{noSandbox(), failed("NodeAffinity"), with("a")}
+	s := compute(aScene(rejection...), v1.PodStatus{})
 	want := v1.PodStatus{ObservedGeneration: 1, Phase: v1.PodFailed, Reason: "NodeAffinity", Message: "Pod was active too long",
 		QOSClass: v1.PodQOSBestEffort, StartTime: s.StartTime}
 	if d := cmp.Diff(want, s); d != "" {
 		t.Errorf("(-want +got)\n%s", d)
 	}
-	if d := cmp.Diff(s, compute(aScene(append(refusal, lookAt(500))...), s)); d != "" {
+	if d := cmp.Diff(s, compute(aScene(append(rejection, lookAt(500))...), s)); d != "" {
 		t.Errorf("looked at again: (-first +second)\n%s", d)
 	}
 }
 
-// TestAPodRefusedAfterItWaitedHasNoContainersEither: at a boot, pods are shown
+// TestAPodRejectedAfterItWaitedHasNoContainersEither: at a boot, pods are shown
 // as waiting for the runtime before anybody decides about them.
-func TestAPodRefusedAfterItWaitedHasNoContainersEither(t *testing.T) {
+func TestAPodRejectedAfterItWaitedHasNoContainersEither(t *testing.T) {
 	pending := func(s *scene) { s.Phase = pod.PhasePending }
 	waited := compute(aScene(noSandbox(), pending, with("a")), v1.PodStatus{})
 	if len(waited.ContainerStatuses) != 1 || waited.ContainerStatuses[0].State.Waiting == nil {
 		t.Fatalf("got %+v, want a container that waits", waited.ContainerStatuses)
 	}
-	refused := compute(aScene(noSandbox(), pending, failed("NodeAffinity"), with("a")), waited)
-	if len(refused.ContainerStatuses) != 0 || refused.Phase != v1.PodFailed || refused.Reason != "NodeAffinity" {
-		t.Errorf("got %+v, want it Failed, and no container that ended", refused)
+	rejected := compute(aScene(noSandbox(), pending, failed("NodeAffinity"), with("a")), waited)
+	if len(rejected.ContainerStatuses) != 0 || rejected.Phase != v1.PodFailed || rejected.Reason != "NodeAffinity" {
+		t.Errorf("got %+v, want it Failed, and no container that ended", rejected)
 	}
 	ran := compute(aScene(with("a", running(0, 2))), v1.PodStatus{})
 	lost := compute(aScene(noSandbox(), pending, failed("Evicted"), with("a")), ran)

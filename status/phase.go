@@ -113,7 +113,7 @@ func (c *computation) orFailed(p v1.PodPhase) v1.PodPhase {
 
 // again says that a container which ended so is started again.
 func (t *tally) again(spec *v1.Container, end *v1.ContainerStateTerminated) bool {
-	return t.restartingAll || end.Reason == ReasonRestartingAll || pod.ShouldRestart(t.spec, spec, end.ExitCode)
+	return t.restartingAll || end.Reason == pod.ReasonRestartingAllContainers || pod.ShouldRestart(t.spec, spec, end.ExitCode)
 }
 
 func (t *tally) init(spec *v1.Container, s *v1.ContainerStatus) {
@@ -178,17 +178,8 @@ func lastEnd(s *v1.ContainerStatus) *v1.ContainerStateTerminated {
 }
 
 // regularInSandbox says that a regular container was made in the newest
-// sandbox: the init containers were through, whatever they do now.
+// sandbox: the init containers had completed, whatever they do now.
 func (c *computation) regularInSandbox() bool {
 	sandboxes := c.report.Observed.Sandboxes
-	if len(sandboxes) == 0 {
-		return false
-	}
-	for i := range c.pod.Spec.Containers {
-		latest, _ := c.observed(c.pod.Spec.Containers[i].Name)
-		if latest != nil && latest.SandboxID == sandboxes[0].ID {
-			return true
-		}
-	}
-	return false
+	return len(sandboxes) > 0 && c.report.Observed.Initialized(&c.pod.Spec, sandboxes[0].ID)
 }

@@ -34,7 +34,7 @@ func TestPhaseByPolicyAndState(t *testing.T) {
 		{"exit 0 and 1", []option{with("a", exited(0, 0, 5)), with("b", exited(0, 1, 6))}, v1.PodRunning, v1.PodRunning, v1.PodFailed},
 		{"init runs", []option{withInit("i", running(0, 2)), with("a")}, v1.PodPending, v1.PodPending, v1.PodPending},
 		{"init failed", []option{withInit("i", exited(0, 1, 2)), with("a")}, v1.PodPending, v1.PodPending, v1.PodFailed},
-		{"init through", []option{withInit("i", exited(0, 0, 2)), with("a", running(0, 3))}, v1.PodRunning, v1.PodRunning, v1.PodRunning},
+		{"init completed", []option{withInit("i", exited(0, 0, 2)), with("a", running(0, 3))}, v1.PodRunning, v1.PodRunning, v1.PodRunning},
 		{"init record collected", []option{withInit("i"), with("a", running(0, 3))}, v1.PodRunning, v1.PodRunning, v1.PodRunning},
 		{"sidecar up, main not made", []option{withSidecar("s", running(0, 2)), with("a")}, v1.PodPending, v1.PodPending, v1.PodPending},
 		{"sidecar still up, main done", []option{withSidecar("s", running(0, 2)), with("a", exited(0, 0, 5))}, v1.PodRunning, v1.PodRunning, v1.PodRunning},
@@ -85,7 +85,7 @@ func TestPhaseOfStoppedPod(t *testing.T) {
 		{"api, Always, exit 0", []option{source(pod.SourceAPIServer), with("a", exited(0, 0, 5))}, v1.PodSucceeded},
 		{"api, Always, exit 137", []option{source(pod.SourceAPIServer), with("a", exited(0, 137, 5))}, v1.PodFailed},
 		{"api, never made", []option{source(pod.SourceAPIServer), with("a")}, v1.PodFailed},
-		{"api, init never through", []option{source(pod.SourceAPIServer), withInit("i"), with("a")}, v1.PodFailed},
+		{"api, init never completed", []option{source(pod.SourceAPIServer), withInit("i"), with("a")}, v1.PodFailed},
 		{"static, Always, exit 0", []option{with("a", exited(0, 0, 5))}, v1.PodRunning},
 		{"static, Never, exit 0", []option{policy(never), with("a", exited(0, 0, 5))}, v1.PodSucceeded},
 	}
@@ -95,7 +95,7 @@ func TestPhaseOfStoppedPod(t *testing.T) {
 			t.Errorf("%s: got %s, want %s", tt.name, got.Phase, tt.phase)
 		}
 		for _, cs := range got.ContainerStatuses {
-			if tt.name != "api, init never through" && cs.State.Terminated == nil {
+			if tt.name != "api, init never completed" && cs.State.Terminated == nil {
 				t.Errorf("%s: container %s of a terminated pod: got %+v, want terminated", tt.name, cs.Name, cs.State)
 			}
 		}

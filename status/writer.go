@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 
+	"podd/internal/broadcast"
 	"podd/internal/pod"
 )
 
@@ -23,17 +24,17 @@ type Config struct {
 }
 
 // Writer holds the newest status of each pod and tells those who subscribed
-// which pods changed. It starts no goroutine. All methods may be called by
+// that one changed. It starts no goroutine. All methods may be called by
 // anybody at any time; none blocks on a reader.
 type Writer struct {
 	log     *slog.Logger
 	metrics *metrics
+	changes broadcast.Broadcaster
 
 	mu      sync.Mutex
 	options Options
 	// pods holds immutable objects: a change puts a new one in place.
-	pods     map[pod.UID]entry
-	watchers map[*Watch]struct{}
+	pods map[pod.UID]entry
 }
 
 type entry struct {
@@ -47,11 +48,10 @@ func NewWriter(c Config) *Writer {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Writer{
-		log:      c.Log,
-		metrics:  newMetrics(c.Metrics),
-		options:  c.Options,
-		pods:     map[pod.UID]entry{},
-		watchers: map[*Watch]struct{}{},
+		log:     c.Log,
+		metrics: newMetrics(c.Metrics),
+		options: c.Options,
+		pods:    map[pod.UID]entry{},
 	}
 }
 
@@ -92,7 +92,7 @@ func (w *Writer) Report(r pod.Report) {
 	defer w.mu.Unlock()
 	w.pods[uid] = entry{pod: &p, origin: r.Desired.Origin}
 	w.metrics.moved(previous.Phase, next.Phase)
-	w.changedLocked(uid)
+	w.changed()
 }
 
 // sameSpec compares what an apiserver's UPDATE can change of a pod. Static pods
@@ -120,15 +120,18 @@ func (w *Writer) Forget(uid pod.UID) {
 	}
 	delete(w.pods, uid)
 	w.metrics.moved(e.pod.Status.Phase, "")
-	w.changedLocked(uid)
+	w.changed()
 }
 
-func (w *Writer) changedLocked(uid pod.UID) {
+func (w *Writer) changed() {
 	w.metrics.changes.Inc()
-	for watch := range w.watchers {
-		watch.mark(uid)
-	}
+	w.changes.Notify()
 }
+
+// Changes returns a channel that receives after changes of what Pods returns, and
+// a function that ends that. Many changes between two receptions are one.
+// Subscribe first, then read Pods. The channel is never closed.
+func (w *Writer) Changes() (<-chan struct{}, func()) { return w.changes.Subscribe() }
 
 // Pods returns every pod with its newest status, by namespace, name and UID. The
 // pods are shared and must not be changed.
@@ -149,14 +152,6 @@ func (w *Writer) Pods() []*v1.Pod {
 		return strings.Compare(string(a.UID), string(b.UID))
 	})
 	return all
-}
-
-// Pod returns one pod with its newest status, or nil. It is shared and must not
-// be changed.
-func (w *Writer) Pod(uid pod.UID) *v1.Pod {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.pods[uid].pod
 }
 
 // Origin is where a person finds the pod's manifest: a path or a URL; empty for

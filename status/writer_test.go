@@ -51,56 +51,73 @@ func TestWriterListsSortedSnapshots(t *testing.T) {
 	}
 }
 
-func TestWatchTellsOnlyRealChanges(t *testing.T) {
-	w := NewWriter(Config{})
-	watch := w.Watch()
-	defer watch.Close()
-	poked := func() bool {
-		select {
-		case <-watch.C():
-			return true
-		default:
-			return false
-		}
+// Pod is one pod with its newest status, or nil.
+func (w *Writer) Pod(uid pod.UID) *v1.Pod {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.pods[uid].pod
+}
+
+func poked(changes <-chan struct{}) bool {
+	select {
+	case <-changes:
+		return true
+	default:
+		return false
 	}
+}
+
+// uids are the pods that w knows, in its order.
+func uids(w *Writer) (all []pod.UID) {
+	for _, p := range w.Pods() {
+		all = append(all, p.UID)
+	}
+	return all
+}
+
+func TestChangesTellOnlyRealChanges(t *testing.T) {
+	w := NewWriter(Config{})
+	changes, stop := w.Changes()
+	defer stop()
 	report := aScene(named("default", "a"), with("x", running(0, 2)))
 	w.Report(report)
-	if !poked() || !slices.Equal(watch.Take(), []pod.UID{"default-a"}) {
+	if !poked(changes) || !slices.Equal(uids(w), []pod.UID{"default-a"}) {
 		t.Fatal("the first report was not announced")
 	}
 	report.At = at(5000)
+	before := w.Pod("default-a")
 	w.Report(report)
-	if poked() || len(watch.Take()) != 0 {
+	if poked(changes) || w.Pod("default-a") != before {
 		t.Error("the same status, looked at later, was announced")
 	}
 	w.Report(aScene(named("default", "a"), with("x", exited(0, 1, 7))))
 	w.Report(aScene(named("default", "a"), with("x", running(1, 8), exited(0, 1, 7))))
 	w.Report(aScene(named("default", "b"), with("x")))
-	if !poked() || poked() {
+	if !poked(changes) || poked(changes) {
 		t.Error("three changes: want exactly one poke")
 	}
-	if got := watch.Take(); !slices.Equal(got, []pod.UID{"default-a", "default-b"}) {
+	if got := uids(w); !slices.Equal(got, []pod.UID{"default-a", "default-b"}) {
 		t.Errorf("got %v, want both pods once", got)
 	}
 	w.Forget("default-b")
-	if !poked() || !slices.Equal(watch.Take(), []pod.UID{"default-b"}) {
+	if !poked(changes) || !slices.Equal(uids(w), []pod.UID{"default-a"}) {
 		t.Error("forgetting was not announced")
 	}
 	w.Forget("default-b")
-	if poked() {
+	if poked(changes) {
 		t.Error("forgetting twice was announced twice")
 	}
-	watch.Close()
+	stop()
 	w.Forget("default-a")
-	if poked() {
-		t.Error("a closed watch was poked")
+	if poked(changes) {
+		t.Error("a subscription that has ended was poked")
 	}
 }
 
 func TestWriterFromManyWorkers(t *testing.T) {
 	w := NewWriter(Config{})
-	watch := w.Watch()
-	defer watch.Close()
+	changes, stop := w.Changes()
+	defer stop()
 	var wg sync.WaitGroup
 	for i := range 50 {
 		wg.Go(func() {
@@ -112,8 +129,8 @@ func TestWriterFromManyWorkers(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if n := len(watch.Take()); n != 50 {
-		t.Errorf("got %d changed pods, want 50", n)
+	if n := len(w.Pods()); n != 50 || !poked(changes) {
+		t.Errorf("got %d changed pods, want 50, and that this is told", n)
 	}
 }
 
@@ -219,18 +236,18 @@ func TestAPodThatWasNotSeenYetIsNotUnready(t *testing.T) {
 	unseen := seen
 	unseen.Unseen, unseen.Observed, unseen.Probes = true, pod.Observed{UID: seen.Desired.UID()}, nil
 	unseen.StartTime, unseen.At = at(80), at(80)
-	unseen.Waiting = map[string]pod.Waiting{"a": {Reason: ReasonContainerCreating, Message: "the runtime is away"}}
+	unseen.Waiting = map[string]pod.Waiting{"a": {Reason: pod.ReasonContainerCreating, Message: "the runtime is away"}}
 	w.Report(unseen)
 	got := w.Pod("u1").Status
 	if cs := got.ContainerStatuses; got.Phase != v1.PodPending || len(got.Conditions) > 0 || got.StartTime != nil ||
 		len(cs) != 1 || cs[0].State.Waiting == nil || cs[0].State.Waiting.Message != "the runtime is away" {
 		t.Errorf("before the first look: got %+v, want Pending with a container that waits, no conditions and no start", got)
 	}
-	watch := w.Watch()
-	defer watch.Close()
+	changes, stop := w.Changes()
+	defer stop()
 	w.Report(unseen)
-	if changed := watch.Take(); len(changed) > 0 {
-		t.Errorf("the same again was told as news: %v", changed)
+	if poked(changes) {
+		t.Error("the same again was told as news")
 	}
 	w.Report(seen)
 	if got, want := w.Pod("u1").Status, want.Pod("u1").Status; !reflect.DeepEqual(got, want) {

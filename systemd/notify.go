@@ -70,13 +70,13 @@ func (n *Notifier) Run(ctx context.Context, health func() error) error {
 		if err := health(); err == nil {
 			n.send(daemon.SdNotifyWatchdog)
 			if !well {
-				n.log.Info("healthy again: systemd's watchdog is fed")
+				n.log.Info("healthy again: notifying systemd's watchdog")
 				n.Status("healthy")
 			}
 			well = true
 		} else {
 			if well {
-				n.log.Warn("unhealthy: systemd's watchdog is not fed", "restart_within", 2*n.every, "reason", err)
+				n.log.Warn("unhealthy: not notifying systemd's watchdog", "restart_within", 2*n.every, "reason", err)
 			}
 			n.Status("unhealthy: " + err.Error())
 			well = false
@@ -94,7 +94,7 @@ func (n *Notifier) send(state string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if err != nil && !n.quiet {
-		n.log.Warn("systemd does not take notifications", "error", err)
+		n.log.Warn("cannot notify systemd", "error", err)
 	}
 	n.quiet = err != nil
 }

@@ -8,6 +8,12 @@ import (
 	"testing"
 )
 
+// The names of podd's units.
+const (
+	agentUnit   = "podd.service"
+	runtimeUnit = "podd-runtime.service"
+)
+
 func TestUnitsPassSystemdAnalyze(t *testing.T) {
 	tool, err := exec.LookPath("systemd-analyze")
 	if err != nil {
@@ -16,7 +22,7 @@ func TestUnitsPassSystemdAnalyze(t *testing.T) {
 	// The programs they start need not be installed here: /bin/true stands in.
 	dir := t.TempDir()
 	var files []string
-	for _, name := range []string{AgentUnit, RuntimeUnit} {
+	for _, name := range []string{agentUnit, runtimeUnit} {
 		text := unit(t, name)
 		text = strings.ReplaceAll(text, "/usr/bin/podd", "/bin/true")
 		text = strings.ReplaceAll(text, "/sbin/modprobe", "/bin/true")
@@ -41,7 +47,7 @@ func TestUnitsPassSystemdAnalyze(t *testing.T) {
 
 // What keeps pods alive when one of the two units is restarted.
 func TestUnitsLetPodsOutliveThem(t *testing.T) {
-	for name, text := range map[string]string{AgentUnit: unit(t, AgentUnit), RuntimeUnit: unit(t, RuntimeUnit)} {
+	for name, text := range map[string]string{agentUnit: unit(t, agentUnit), runtimeUnit: unit(t, runtimeUnit)} {
 		for _, line := range []string{"Type=notify", "KillMode=process", "Delegate=yes", "Restart=always", "StateDirectory=podd", "RuntimeDirectory=podd", "RuntimeDirectoryPreserve=yes"} {
 			if !strings.Contains(text, "\n"+line+"\n") {
 				t.Errorf("%s lacks %s", name, line)
@@ -53,26 +59,26 @@ func TestUnitsLetPodsOutliveThem(t *testing.T) {
 			}
 		}
 	}
-	agent := unit(t, AgentUnit)
+	agent := unit(t, agentUnit)
 	if !strings.Contains(agent, "\nWatchdogSec=") || !strings.Contains(agent, "\nAfter=network-online.target podd-runtime.service") {
-		t.Errorf("%s lacks its watchdog or its order after the runtime", AgentUnit)
+		t.Errorf("%s lacks its watchdog or its order after the runtime", agentUnit)
 	}
 }
 
 // TestOnlyTheAgentHasABoundOfItsMemory: podd is started again and nothing is lost,
 // but below the runtime's unit are the shims of all pods.
 func TestOnlyTheAgentHasABoundOfItsMemory(t *testing.T) {
-	if !strings.Contains(unit(t, AgentUnit), "\nMemoryMax=") {
-		t.Errorf("%s has no MemoryMax", AgentUnit)
+	if !strings.Contains(unit(t, agentUnit), "\nMemoryMax=") {
+		t.Errorf("%s has no MemoryMax", agentUnit)
 	}
-	if strings.Contains(unit(t, RuntimeUnit), "\nMemoryMax=") {
-		t.Errorf("%s has a MemoryMax", RuntimeUnit)
+	if strings.Contains(unit(t, runtimeUnit), "\nMemoryMax=") {
+		t.Errorf("%s has a MemoryMax", runtimeUnit)
 	}
 }
 
 func unit(t *testing.T, name string) string {
 	t.Helper()
-	text, err := Units.ReadFile("units/" + name)
+	text, err := os.ReadFile(filepath.Join("units", name))
 	if err != nil {
 		t.Fatal(err)
 	}

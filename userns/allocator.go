@@ -13,6 +13,7 @@ import (
 	"sync"
 
 	"podd/internal/pod"
+	"podd/podfs"
 )
 
 // DefaultLength is the kubelet's userNamespaces.idsPerPod: 65536, which is also
@@ -30,8 +31,8 @@ func (r Range) overlaps(o Range) bool {
 
 // Config is what an Allocator needs.
 type Config struct {
-	// PodsDir is <root-dir>/pods.
-	PodsDir string
+	// Dirs is where pods have their directories.
+	Dirs podfs.Dirs
 	// Length of a pod's range; 0 is DefaultLength (userNamespaces.idsPerPod).
 	Length uint32
 	// Node is what of the node's IDs may be used; the zero Range is all from the
@@ -42,10 +43,10 @@ type Config struct {
 
 // Allocator knows whose the ranges are. Make it with New.
 type Allocator struct {
-	podsDir string
-	length  uint32
-	node    Range
-	log     *slog.Logger
+	dirs   podfs.Dirs
+	length uint32
+	node   Range
+	log    *slog.Logger
 
 	mu      sync.Mutex
 	byPod   map[pod.UID]Range // guarded by mu
@@ -54,10 +55,10 @@ type Allocator struct {
 }
 
 // New reads the records of the pods that there are. Errors are of the
-// configuration, in upstream's rules, or of a PodsDir that cannot be listed.
+// configuration, in upstream's rules, or of a directory of pods that cannot be listed.
 func New(cfg Config) (*Allocator, error) {
 	a := &Allocator{
-		podsDir: cfg.PodsDir, length: cfg.Length, node: cfg.Node, log: cfg.Log,
+		dirs: cfg.Dirs, length: cfg.Length, node: cfg.Node, log: cfg.Log,
 		byPod: map[pod.UID]Range{}, broken: map[string]error{},
 	}
 	if a.length == 0 {
@@ -70,7 +71,7 @@ func New(cfg Config) (*Allocator, error) {
 	if err := a.check(); err != nil {
 		return nil, err
 	}
-	entries, err := os.ReadDir(a.podsDir)
+	entries, err := os.ReadDir(a.dirs.Pods())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("list the pods' directories: %w", err)
 	}
@@ -79,7 +80,7 @@ func New(cfg Config) (*Allocator, error) {
 			continue
 		}
 		if _, err := a.recallLocked(pod.UID(e.Name())); err != nil {
-			a.log.Warn("a pod's user namespace cannot be read: no other pod gets one until it can", "uid", e.Name(), "error", err)
+			a.log.Warn("cannot read a pod's user namespace: no other pod gets one until it can be read", "uid", e.Name(), "error", err)
 		}
 	}
 	return a, nil
@@ -104,7 +105,7 @@ func (a *Allocator) check() error {
 // when Of returns. It makes the pod's directory if it is not there.
 func (a *Allocator) Of(uid pod.UID) (Range, error) {
 	if !filepath.IsLocal(string(uid)) || filepath.Base(string(uid)) != string(uid) {
-		return Range{}, fmt.Errorf("user namespace: %q is no pod's UID", uid)
+		return Range{}, fmt.Errorf("user namespace: %q is not a pod UID", uid)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -155,7 +156,7 @@ func (a *Allocator) recallLocked(uid pod.UID) (Range, error) {
 func (a *Allocator) freeLocked() (Range, error) {
 	for file := range a.broken {
 		if _, err := a.recallLocked(pod.UID(filepath.Base(filepath.Dir(file)))); err != nil {
-			return Range{}, fmt.Errorf("another pod's record must be mended or removed first: %w", err)
+			return Range{}, fmt.Errorf("another pod's record must be fixed or removed first: %w", err)
 		}
 	}
 	for uid := range a.byPod {
@@ -177,5 +178,5 @@ func (a *Allocator) freeLocked() (Range, error) {
 }
 
 func (a *Allocator) file(uid pod.UID) string {
-	return filepath.Join(a.podsDir, string(uid), "userns")
+	return a.dirs.UserNamespace(uid)
 }

@@ -4,12 +4,12 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 
 	"podd/internal/pod"
+	"podd/podfs"
 )
 
 func open(t *testing.T, cfg Config) *Allocator {
@@ -32,7 +32,7 @@ func of(t *testing.T, a *Allocator, uid pod.UID) Range {
 }
 
 func TestRangesAreKeptOverARestartAndNeverShared(t *testing.T) {
-	cfg := Config{PodsDir: filepath.Join(t.TempDir(), "pods")}
+	cfg := Config{Dirs: podfs.Dirs{Root: t.TempDir()}}
 	a := open(t, cfg)
 	one, two := of(t, a, "one"), of(t, a, "two")
 	if one != (Range{65536, 65536}) || two != (Range{2 * 65536, 65536}) || of(t, a, "one") != one {
@@ -57,14 +57,14 @@ func TestRangesAreKeptOverARestartAndNeverShared(t *testing.T) {
 }
 
 func TestARangeIsFreeWhenThePodsDirectoryIsGone(t *testing.T) {
-	cfg := Config{PodsDir: t.TempDir(), Node: Range{65536, 2 * 65536}}
+	cfg := Config{Dirs: podfs.Dirs{Root: t.TempDir()}, Node: Range{65536, 2 * 65536}}
 	a := open(t, cfg)
 	one := of(t, a, "one")
 	of(t, a, "two")
 	if _, err := a.Of("three"); err == nil || err.Error() != "create user namespace: could not find an empty slot to allocate a user namespace" {
 		t.Errorf("no range left: got %v", err)
 	}
-	if err := os.RemoveAll(filepath.Join(cfg.PodsDir, "one")); err != nil {
+	if err := os.RemoveAll(cfg.Dirs.Pod("one")); err != nil {
 		t.Fatal(err)
 	}
 	if got := of(t, a, "three"); got != one {
@@ -76,10 +76,10 @@ func TestARangeIsFreeWhenThePodsDirectoryIsGone(t *testing.T) {
 }
 
 func TestAFreedRangeIsTheLastToBeUsedAgain(t *testing.T) {
-	cfg := Config{PodsDir: t.TempDir()}
+	cfg := Config{Dirs: podfs.Dirs{Root: t.TempDir()}}
 	a := open(t, cfg)
 	one := of(t, a, "one")
-	if err := os.RemoveAll(filepath.Join(cfg.PodsDir, "one")); err != nil {
+	if err := os.RemoveAll(cfg.Dirs.Pod("one")); err != nil {
 		t.Fatal(err)
 	}
 	if got := of(t, a, "two"); got == one {
@@ -88,10 +88,10 @@ func TestAFreedRangeIsTheLastToBeUsedAgain(t *testing.T) {
 }
 
 func TestARecordThatCannotBeReadStopsNewOnesOnly(t *testing.T) {
-	cfg := Config{PodsDir: t.TempDir()}
+	cfg := Config{Dirs: podfs.Dirs{Root: t.TempDir()}}
 	a := open(t, cfg)
 	one, two := of(t, a, "one"), of(t, a, "two")
-	file := filepath.Join(cfg.PodsDir, "two", "userns")
+	file := cfg.Dirs.UserNamespace("two")
 	for name, text := range map[string]string{
 		"not JSON":         "{",
 		"two mappings":     `{"uidMappings":[{"hostId":131072,"containerId":0,"length":65536},{"hostId":1,"containerId":0,"length":65536}],"gidMappings":[{"hostId":131072,"containerId":0,"length":65536}]}`,
@@ -126,10 +126,10 @@ func TestARecordThatCannotBeReadStopsNewOnesOnly(t *testing.T) {
 
 // An empty record is what a power cut leaves.
 func TestAnEmptyRecordIsNone(t *testing.T) {
-	cfg := Config{PodsDir: t.TempDir()}
+	cfg := Config{Dirs: podfs.Dirs{Root: t.TempDir()}}
 	a := open(t, cfg)
 	of(t, a, "one")
-	if err := os.Truncate(filepath.Join(cfg.PodsDir, "one", "userns"), 0); err != nil {
+	if err := os.Truncate(cfg.Dirs.UserNamespace("one"), 0); err != nil {
 		t.Fatal(err)
 	}
 	if got := of(t, open(t, cfg), "one"); got.Length != DefaultLength {
@@ -146,12 +146,12 @@ func TestConfiguration(t *testing.T) {
 		{Node: Range{65536, 0}},
 		{Length: 2 * 65536, Node: Range{65536, 65536}},
 	} {
-		c.PodsDir = t.TempDir()
+		c.Dirs = podfs.Dirs{Root: t.TempDir()}
 		if _, err := New(c); err == nil {
 			t.Errorf("%+v: got no error", c)
 		}
 	}
-	a := open(t, Config{PodsDir: t.TempDir(), Length: 1 << 31})
+	a := open(t, Config{Dirs: podfs.Dirs{Root: t.TempDir()}, Length: 1 << 31})
 	if got := of(t, a, "one"); got != (Range{1 << 31, 1 << 31}) {
 		t.Errorf("half of all IDs: got %v", got)
 	}
@@ -161,7 +161,7 @@ func TestConfiguration(t *testing.T) {
 }
 
 func TestManyPodsAtOnce(t *testing.T) {
-	a := open(t, Config{PodsDir: t.TempDir()})
+	a := open(t, Config{Dirs: podfs.Dirs{Root: t.TempDir()}})
 	var wg sync.WaitGroup
 	got := make([]Range, 50)
 	for i := range got {

@@ -32,15 +32,27 @@ type emptyDir struct {
 	swappable atomic.Bool
 }
 
-func (*emptyDir) plugin() string { return "kubernetes.io/empty-dir" }
-func (*emptyDir) managed() bool  { return true }
+// emptyDirs is the kind; nodeMemory is in bytes.
+func emptyDirs(nodeMemory int64) kind {
+	return kind{
+		plugin:  "kubernetes.io/empty-dir",
+		managed: true,
+		handles: isEmptyDir,
+		path:    func(t target) string { return t.dir },
+		driver:  &emptyDir{nodeMemory: nodeMemory},
+	}
+}
 
-// handles takes a volume without any source too: that is the API's default.
-func (*emptyDir) handles(s *v1.VolumeSource) bool {
+// isEmptyDir takes a volume without any source too: that is the API's default.
+func isEmptyDir(s *v1.VolumeSource) bool {
 	return s.EmptyDir != nil || *s == v1.VolumeSource{}
 }
 
-func (*emptyDir) path(t target) string { return t.dir }
+// refresh makes anew what is missing.
+func (e *emptyDir) refresh(ctx context.Context, t target) error { return e.setUp(ctx, t) }
+
+// tearDown has nothing to do: there is only the directory, and a mount.
+func (*emptyDir) tearDown(context.Context, string) error { return nil }
 
 func (e *emptyDir) setUp(_ context.Context, t target) error {
 	source := t.volume.EmptyDir

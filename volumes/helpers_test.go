@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sys/unix"
@@ -85,18 +86,39 @@ func withMounts(p *v1.Pod, mounts ...v1.VolumeMount) *v1.Pod {
 
 func mustSetUp(t *testing.T, m *Mounter, p *v1.Pod) {
 	t.Helper()
-	if err := m.SetUp(t.Context(), p); err != nil {
-		t.Fatalf("SetUp: %v", err)
+	if err := ensure(t, m, p); err != nil {
+		t.Fatalf("Ensure: %v", err)
+	}
+}
+
+// ensure asks until the pod's volumes are ready, or do not come.
+func ensure(t testing.TB, m *Mounter, p *v1.Pod) error {
+	t.Helper()
+	for {
+		state, err := m.Ensure(t.Context(), p)
+		if err != nil || state.Ready {
+			return err
+		}
+		time.Sleep(time.Millisecond)
 	}
 }
 
 func mustMounts(t *testing.T, m *Mounter, p *v1.Pod) []pod.Mount {
 	t.Helper()
-	mounts, err := m.Mounts(p, &p.Spec.Containers[0])
+	mounts, err := m.Mounts(p, &p.Spec.Containers[0], subPaths(p))
 	if err != nil {
 		t.Fatalf("Mounts: %v", err)
 	}
 	return mounts
+}
+
+// subPaths are those of the pod's first container, which has no expressions.
+func subPaths(p *v1.Pod) []string {
+	var out []string
+	for _, m := range p.Spec.Containers[0].VolumeMounts {
+		out = append(out, m.SubPath)
+	}
+	return out
 }
 
 func write(t *testing.T, path, text string) {
@@ -129,17 +151,17 @@ func mustTearDown(t *testing.T, m *Mounter, uid pod.UID) {
 	}
 }
 
-// mustBeGone checks that nothing of the pod is left: no directory, no mount, no debt.
+// mustBeGone checks that nothing of the pod is left: no directory, no mount, nothing pending.
 func mustBeGone(t *testing.T, m *Mounter, uid string) {
 	t.Helper()
-	if _, err := os.Lstat(m.podDir(pod.UID(uid))); !os.IsNotExist(err) {
+	if _, err := os.Lstat(m.PodDir(pod.UID(uid))); !os.IsNotExist(err) {
 		t.Errorf("the pod's directory is still there (%v)", err)
 	}
-	if points, err := mountsBelow(m.podDir(pod.UID(uid))); err != nil || len(points) > 0 {
+	if points, err := mountsBelow(m.PodDir(pod.UID(uid))); err != nil || len(points) > 0 {
 		t.Errorf("still mounted: %v (%v)", points, err)
 	}
-	if debts := m.Debts(); len(debts) > 0 {
-		t.Errorf("debts left: %+v", debts)
+	if pending := m.PendingUnmounts(); len(pending) > 0 {
+		t.Errorf("pending unmounts left: %+v", pending)
 	}
 }
 

@@ -14,16 +14,27 @@ import (
 // pod's directory, so nothing of it is ever unmounted or deleted.
 type hostPath struct{}
 
-func (hostPath) plugin() string                  { return "kubernetes.io/host-path" }
-func (hostPath) handles(s *v1.VolumeSource) bool { return s.HostPath != nil }
-func (hostPath) managed() bool                   { return false }
-func (hostPath) path(t target) string            { return t.volume.HostPath.Path }
+func hostPaths() kind {
+	return kind{
+		plugin:  "kubernetes.io/host-path",
+		handles: func(s *v1.VolumeSource) bool { return s.HostPath != nil },
+		path:    func(t target) string { return t.volume.HostPath.Path },
+		driver:  hostPath{},
+	}
+}
+
+// refresh does not look again: what a pod, or its owner, makes of the path later
+// must not keep a container from starting again.
+func (hostPath) refresh(context.Context, target) error { return nil }
+
+// tearDown leaves the host's data alone.
+func (hostPath) tearDown(context.Context, string) error { return nil }
 
 // setUp checks the type that the manifest asks for, as the kubelet does: once,
 // when the volume is first set up.
 func (hostPath) setUp(_ context.Context, t target) error {
 	source := t.volume.HostPath
-	if t.again || source.Type == nil || *source.Type == v1.HostPathUnset {
+	if source.Type == nil || *source.Type == v1.HostPathUnset {
 		return nil
 	}
 	info, err := os.Stat(source.Path)
@@ -74,7 +85,7 @@ var hostPathWords = map[v1.HostPathType]string{
 }
 
 func unknownHostPathType(path string, want v1.HostPathType) error {
-	return fmt.Errorf("hostPath %s: %q is no type of hostPath; use one of DirectoryOrCreate, Directory, FileOrCreate, File, Socket, CharDevice, BlockDevice, or none", path, want)
+	return fmt.Errorf("hostPath %s: %q is not a type of hostPath; use one of DirectoryOrCreate, Directory, FileOrCreate, File, Socket, CharDevice, BlockDevice, or none", path, want)
 }
 
 func checkHostPath(path string, want v1.HostPathType, found fs.FileMode) error {

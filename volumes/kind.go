@@ -6,24 +6,51 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
-
-	"podd/internal/pod"
 )
 
-// kind is one kind of volume. A kind keeps no state of its own: it is asked
-// with the volume at hand, and what it made lies on disk or in the mount table.
-type kind interface {
-	// plugin is upstream's name, which is also the directory's and the
-	// metric's: kubernetes.io/empty-dir.
-	plugin() string
-	// handles says whether the volume is of this kind.
-	handles(*v1.VolumeSource) bool
-	// setUp makes the volume exist. It is called again at any time.
-	setUp(context.Context, target) error
-	// path is where the content lies on the host, once setUp has succeeded.
-	path(target) string
+// kinds are those that podd has. A new one is a line here, and a file that has
+// its kind value, its driver and nothing of any other.
+func kinds(o Options) []kind {
+	return []kind{
+		emptyDirs(o.NodeMemory),
+		hostPaths(),
+	}
+}
+
+// kind is one kind of volume: what it is called, where its content lies, and what
+// makes it. It keeps no state: what was made lies on disk or in the mount table.
+type kind struct {
+	// plugin is upstream's name, which is also the directory's and the metric's:
+	// kubernetes.io/empty-dir. No two kinds share one.
+	plugin string
 	// managed says that the content lives and dies with the pod.
-	managed() bool
+	managed bool
+	// handles says whether a volume is of this kind.
+	handles func(*v1.VolumeSource) bool
+	// path is where the content lies on the host, once setUp has succeeded. It is
+	// pure; target.dir for most.
+	path func(target) string
+	driver
+}
+
+// driver makes the volumes of a kind, and takes them away. Its methods are
+// called beside the syncs, one at a time for each pod, in parallel for different
+// pods. Each may take its time: that holds up its own pod alone. Where it waits,
+// it should end with ctx, which ends with the pod; what does not is left alone
+// until it returns (PendingUnmount). Each may be called again after any outcome, and after
+// a crash.
+type driver interface {
+	// setUp makes the volume exist. The error says why it cannot: it is told as an
+	// event of the pod, and setUp is called again after a back-off.
+	setUp(ctx context.Context, t target) error
+	// refresh brings up to date what this Mounter has set up before: at a later
+	// start of the pod's containers.
+	refresh(ctx context.Context, t target) error
+	// tearDown undoes what setUp made beyond the directory: nothing for most. dir is
+	// target.dir; the pod may not be known any more. Every mount below the pod's
+	// directory was unmounted before, and the directory is deleted afterwards,
+	// whatever the kind. It is called for each volume that has a directory.
+	tearDown(ctx context.Context, dir string) error
 }
 
 // target is the volume that a kind is asked about.
@@ -33,15 +60,13 @@ type target struct {
 	// dir is <pod's directory>/volumes/<plugin>/<name>; a kind that needs a
 	// directory of its own makes it there.
 	dir string
-	// again says that this Mounter has set the volume up before.
-	again bool
 }
 
 // kindOf finds the kind of a volume, or nil.
-func (m *Mounter) kindOf(v *v1.Volume) kind {
-	for _, k := range m.kinds {
-		if k.handles(&v.VolumeSource) {
-			return k
+func (m *Mounter) kindOf(v *v1.Volume) *kind {
+	for i := range m.kinds {
+		if m.kinds[i].handles(&v.VolumeSource) {
+			return &m.kinds[i]
 		}
 	}
 	return nil
@@ -60,11 +85,6 @@ func sourceName(source *v1.VolumeSource) string {
 	return "emptyDir"
 }
 
-func (m *Mounter) targetFor(p *v1.Pod, v *v1.Volume, k kind, again bool) target {
-	return target{
-		pod:    p,
-		volume: v,
-		dir:    m.podDir(pod.UID(p.UID)) + "/volumes/" + strings.ReplaceAll(k.plugin(), "/", "~") + "/" + v.Name,
-		again:  again,
-	}
+func (m *Mounter) targetFor(p *v1.Pod, v *v1.Volume, k *kind) target {
+	return target{pod: p, volume: v, dir: m.dirs.Volume(p.UID, k.plugin, v.Name)}
 }

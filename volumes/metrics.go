@@ -14,7 +14,7 @@ type metrics struct {
 // counts is what the gauges show, asked at each scrape.
 type counts struct {
 	volumes map[string]int // by plugin
-	debts   int
+	pending int
 }
 
 func newMetrics(reg prometheus.Registerer, now func() counts) *metrics {
@@ -42,7 +42,7 @@ func (m *metrics) observe(plugin, operation string, start time.Time, err error) 
 var (
 	totalVolumes = prometheus.NewDesc("volume_manager_total_volumes",
 		"Number of volumes in Volume Manager", []string{"plugin_name", "state"}, nil)
-	totalDebts = prometheus.NewDesc("podd_volume_debts",
+	totalPendingUnmounts = prometheus.NewDesc("podd_volume_debts",
 		"Pod directories that could not be removed yet, because something is still mounted or in use in them.", nil, nil)
 )
 
@@ -51,7 +51,7 @@ type gauges struct{ now func() counts }
 
 func (g *gauges) Describe(out chan<- *prometheus.Desc) {
 	out <- totalVolumes
-	out <- totalDebts
+	out <- totalPendingUnmounts
 }
 
 func (g *gauges) Collect(out chan<- prometheus.Metric) {
@@ -59,13 +59,13 @@ func (g *gauges) Collect(out chan<- prometheus.Metric) {
 	for plugin, n := range c.volumes {
 		out <- prometheus.MustNewConstMetric(totalVolumes, prometheus.GaugeValue, float64(n), plugin, "actual_state_of_world")
 	}
-	out <- prometheus.MustNewConstMetric(totalDebts, prometheus.GaugeValue, float64(c.debts))
+	out <- prometheus.MustNewConstMetric(totalPendingUnmounts, prometheus.GaugeValue, float64(c.pending))
 }
 
 func (m *Mounter) counts() counts {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	c := counts{volumes: map[string]int{}, debts: len(m.owed)}
+	c := counts{volumes: map[string]int{}, pending: len(m.pending)}
 	for _, volumes := range m.ready {
 		for _, plugin := range volumes {
 			c.volumes[plugin]++

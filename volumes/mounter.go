@@ -1,7 +1,6 @@
 package volumes
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -10,13 +9,12 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sys/unix"
-	v1 "k8s.io/api/core/v1"
 
 	"podd/internal/pod"
+	"podd/podfs"
 )
 
 // Options are what a Mounter needs to know of the node.
@@ -27,38 +25,36 @@ type Options struct {
 	// NodeMemory bounds a tmpfs without any other limit, in bytes; 0 means the
 	// machine's memory.
 	NodeMemory int64
-	// RecursiveReadOnly says whether the runtime can make submounts read-only
-	// too. Asked at each Mounts; nil means that it cannot.
-	RecursiveReadOnly func() bool
-	// Variables are those of a container of a pod that has its sandbox, which a
-	// subPathExpr may name; nil only for a Mounter that mounts nothing into
-	// containers. It is called with the pod's lock held, and may call Path.
-	Variables func(p *v1.Pod, c *v1.Container) (map[string]string, error)
+	// RecursiveReadOnly says that the runtime can make submounts read-only too.
+	RecursiveReadOnly bool
+	// Waker is told when a set-up that a pod waits for has ended; it may be nil.
+	Waker Waker
 }
+
+// Waker wakes a pod. It must not block.
+type Waker interface{ Wake(uid pod.UID) }
 
 // Mounter sets volumes up and tears them down.
 type Mounter struct {
 	options Options
-	pods    string // <resolved root>/pods
+	dirs    podfs.Dirs // its root is resolved
 	kinds   []kind
 	log     *slog.Logger
 	metrics *metrics
-	poke    chan struct{} // capacity 1: a debt was made
+	poke    chan struct{} // capacity 1: an unmount is pending
+	places  chan struct{} // of set-ups at work
 
-	mu    sync.Mutex
-	locks map[pod.UID]*podLock
-	ready map[pod.UID]map[string]string // volume name → plugin, what this Mounter has set up
-	owed  map[pod.UID]*Debt
-}
-
-// podLock serialises the calls for one pod; it goes with its last user.
-type podLock struct {
-	sync.Mutex
-	users int
+	mu      sync.Mutex // guards what follows
+	locks   map[pod.UID]*podLock
+	setUps  map[pod.UID]*setUp            // under way, or ended and not told
+	working map[pod.UID]*setUp            // those that have their pod's lock, given up or not
+	ready   map[pod.UID]map[string]string // volume name → plugin, what this Mounter has set up
+	pending map[pod.UID]*PendingUnmount
 }
 
 // New makes the root directory if it is missing and resolves it. It starts
-// nothing; Run retries what TearDown could not finish.
+// nothing; Run retries what TearDown could not finish, and its end gives up the
+// set-ups under way.
 func New(o Options, log *slog.Logger, reg prometheus.Registerer) (*Mounter, error) {
 	if err := os.MkdirAll(o.RootDir, 0o750); err != nil {
 		return nil, fmt.Errorf("make the root directory: %w", err)
@@ -70,8 +66,8 @@ func New(o Options, log *slog.Logger, reg prometheus.Registerer) (*Mounter, erro
 	if err != nil {
 		return nil, fmt.Errorf("resolve the root directory: %w", err)
 	}
-	pods := filepath.Join(root, "pods")
-	if err := os.MkdirAll(pods, 0o750); err != nil {
+	dirs := podfs.Dirs{Root: root}
+	if err := os.MkdirAll(dirs.Pods(), 0o750); err != nil {
 		return nil, fmt.Errorf("make the pods directory: %w", err)
 	}
 	if o.NodeMemory == 0 {
@@ -83,122 +79,40 @@ func New(o Options, log *slog.Logger, reg prometheus.Registerer) (*Mounter, erro
 	}
 	m := &Mounter{
 		options: o,
-		pods:    pods,
-		kinds: []kind{
-			&emptyDir{nodeMemory: o.NodeMemory},
-			hostPath{},
-		},
-		log:   log,
-		poke:  make(chan struct{}, 1),
-		locks: map[pod.UID]*podLock{},
-		ready: map[pod.UID]map[string]string{},
-		owed:  map[pod.UID]*Debt{},
+		dirs:    dirs,
+		kinds:   kinds(o),
+		log:     log,
+		poke:    make(chan struct{}, 1),
+		places:  make(chan struct{}, parallelSetUps),
+		locks:   map[pod.UID]*podLock{},
+		setUps:  map[pod.UID]*setUp{},
+		working: map[pod.UID]*setUp{},
+		ready:   map[pod.UID]map[string]string{},
+		pending: map[pod.UID]*PendingUnmount{},
 	}
 	m.metrics = newMetrics(reg, m.counts)
 	return m, nil
 }
 
 // PodDir is <root-dir>/pods/<uid>, the root resolved. It need not exist.
-func (m *Mounter) PodDir(uid pod.UID) string { return m.podDir(uid) }
-
-func (m *Mounter) podDir(uid pod.UID) string { return m.pods + "/" + string(uid) }
-
-// lock takes the pod's lock and returns what gives it back.
-func (m *Mounter) lock(uid pod.UID) func() {
-	m.mu.Lock()
-	l := m.locks[uid]
-	if l == nil {
-		l = &podLock{}
-		m.locks[uid] = l
-	}
-	l.users++
-	m.mu.Unlock()
-
-	l.Lock()
-	return func() {
-		l.Unlock()
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		if l.users--; l.users == 0 {
-			delete(m.locks, uid)
-		}
-	}
-}
-
-// SetUp makes every volume of the pod exist, and the pod's directory. Calling
-// it again is cheap and changes nothing. Errors are *pod.ReasonError with
-// FailedMount; they say which volume and why, all of them at once, and trying
-// again later is right. A pod that comes back while TearDown still owes the end
-// of its last life waits for it: an emptyDir begins empty.
-func (m *Mounter) SetUp(ctx context.Context, p *v1.Pod) error {
-	uid := p.UID
-	if err := safeName("pod UID", string(uid)); err != nil {
-		return pod.WithReason("FailedMount", err)
-	}
-	defer m.lock(uid)()
-	if err := m.payDebt(ctx, uid); err != nil {
-		return pod.WithReason("FailedMount", err)
-	}
-	for _, dir := range []string{m.podDir(uid), m.podDir(uid) + "/containers"} {
-		if err := os.Mkdir(dir, 0o750); err != nil && !errors.Is(err, fs.ErrExist) {
-			return pod.WithReason("FailedMount", fmt.Errorf("make the pod's directory: %w", err))
-		}
-	}
-	var errs []error
-	for i := range p.Spec.Volumes {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		if err := m.setUpOne(ctx, p, &p.Spec.Volumes[i]); err != nil {
-			errs = append(errs, fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", p.Spec.Volumes[i].Name, err))
-		}
-	}
-	return pod.WithReason("FailedMount", errors.Join(errs...))
-}
-
-func (m *Mounter) setUpOne(ctx context.Context, p *v1.Pod, v *v1.Volume) error {
-	if err := safeName("volume name", v.Name); err != nil {
-		return err
-	}
-	k := m.kindOf(v)
-	if k == nil {
-		return fmt.Errorf("podd has no volumes of kind %s yet: only emptyDir and hostPath", sourceName(&v.VolumeSource))
-	}
-	again := m.isReady(p.UID, v.Name)
-	start := time.Now()
-	err := k.setUp(ctx, m.targetFor(p, v, k, again))
-	if !again || err != nil {
-		m.metrics.observe(k.plugin(), "volume_mount", start, err)
-	}
-	if err != nil {
-		return err
-	}
-	if !again {
-		m.markReady(p.UID, v.Name, k.plugin())
-	}
-	return nil
-}
-
-func (m *Mounter) isReady(uid pod.UID, volume string) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	_, ok := m.ready[uid][volume]
-	return ok
-}
-
-func (m *Mounter) markReady(uid pod.UID, volume, plugin string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.ready[uid] == nil {
-		m.ready[uid] = map[string]string{}
-	}
-	m.ready[uid][volume] = plugin
-}
+func (m *Mounter) PodDir(uid pod.UID) string { return m.dirs.Pod(uid) }
 
 // Pods lists the UIDs that have something on disk, wanted or not, in no
 // particular order. Those that nobody wants go to TearDown.
-func (m *Mounter) Pods() ([]pod.UID, error) {
-	entries, err := os.ReadDir(m.pods)
+func (m *Mounter) Pods() ([]pod.UID, error) { return podsBelow(m.dirs.Pods()) }
+
+// Pods is Mounter.Pods of a root directory that has no Mounter yet, and perhaps no
+// pods.
+func Pods(rootDir string) ([]pod.UID, error) {
+	uids, err := podsBelow((podfs.Dirs{Root: rootDir}).Pods())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return uids, err
+}
+
+func podsBelow(dir string) ([]pod.UID, error) {
+	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, fmt.Errorf("list the pods directory: %w", err)
 	}

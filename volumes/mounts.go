@@ -1,6 +1,7 @@
 package volumes
 
 import (
+	"context"
 	"fmt"
 	"path"
 
@@ -10,41 +11,50 @@ import (
 )
 
 // Mounts says how the pod's volumes are bound into one of its containers, in
-// the order of its volumeMounts. SetUp must have succeeded. subPaths are made
-// when missing and bound below the pod's directory, which is why this can fail
-// for reasons of the disk; calling it again for a restarted container is right
-// and reuses what still fits. Errors are *pod.ReasonError with
+// the order of its volumeMounts. subPaths are theirs, by the same index, with
+// variables expanded; nil for none. Ensure must have said that they are ready.
+// subPaths are made when missing and bound below the pod's directory, which is
+// why this can fail for reasons of the disk; calling it again for a restarted
+// container is right and reuses what still fits. Errors are *pod.ReasonError with
 // CreateContainerConfigError.
-func (m *Mounter) Mounts(p *v1.Pod, c *v1.Container) ([]pod.Mount, error) {
+func (m *Mounter) Mounts(p *v1.Pod, c *v1.Container, subPaths []string) ([]pod.Mount, error) {
 	if len(c.VolumeMounts) == 0 {
 		return nil, nil
 	}
-	defer m.lock(p.UID)()
+	unlock, err := m.lock(context.Background(), p.UID)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
 	mounts := make([]pod.Mount, 0, len(c.VolumeMounts))
 	for i := range c.VolumeMounts {
-		mount, err := m.mountOf(p, c, i)
+		sub := ""
+		if i < len(subPaths) {
+			sub = subPaths[i]
+		}
+		mount, err := m.mountOf(p, c, i, sub)
 		if err != nil {
-			return nil, pod.WithReason("CreateContainerConfigError", err)
+			return nil, pod.WithReason(pod.ReasonCreateContainerConfigError, err)
 		}
 		mounts = append(mounts, mount)
 	}
 	return mounts, nil
 }
 
-func (m *Mounter) mountOf(p *v1.Pod, c *v1.Container, index int) (pod.Mount, error) {
+func (m *Mounter) mountOf(p *v1.Pod, c *v1.Container, index int, sub string) (pod.Mount, error) {
 	wanted := &c.VolumeMounts[index]
 	volume := volumeNamed(p, wanted.Name)
-	var k kind
+	var k *kind
 	if volume != nil {
 		k = m.kindOf(volume)
 	}
 	if k == nil {
 		return pod.Mount{}, fmt.Errorf("cannot find volume %q to mount into container %q", wanted.Name, c.Name)
 	}
-	t := m.targetFor(p, volume, k, true)
+	t := m.targetFor(p, volume, k)
 	hostPath := k.path(t)
 
-	sub, err := m.subPathOf(p, c, wanted)
+	sub, err := checkSubPath(sub)
 	if err != nil {
 		return pod.Mount{}, err
 	}
@@ -70,7 +80,7 @@ func (m *Mounter) mountOf(p *v1.Pod, c *v1.Container, index int) (pod.Mount, err
 		ReadOnly:          wanted.ReadOnly,
 		RecursiveReadOnly: recursive,
 		Propagation:       propagation,
-		SELinuxRelabel:    k.managed(),
+		SELinuxRelabel:    k.managed,
 	}, nil
 }
 
@@ -85,7 +95,7 @@ func volumeNamed(p *v1.Pod, name string) *v1.Volume {
 
 // recursiveReadOnly decides as upstream documents for recursiveReadOnly:
 // IfPossible asks the runtime, Enabled insists.
-func recursiveReadOnly(m *v1.VolumeMount, supported func() bool) (bool, error) {
+func recursiveReadOnly(m *v1.VolumeMount, supported bool) (bool, error) {
 	if m.RecursiveReadOnly == nil || *m.RecursiveReadOnly == v1.RecursiveReadOnlyDisabled {
 		return false, nil
 	}
@@ -95,12 +105,11 @@ func recursiveReadOnly(m *v1.VolumeMount, supported func() bool) (bool, error) {
 	if m.MountPropagation != nil && *m.MountPropagation != v1.MountPropagationNone {
 		return false, fmt.Errorf("volume %q requested recursive read-only mode, but it is not compatible with propagation %q", m.Name, *m.MountPropagation)
 	}
-	able := supported != nil && supported()
 	switch *m.RecursiveReadOnly {
 	case v1.RecursiveReadOnlyIfPossible:
-		return able, nil
+		return supported, nil
 	case v1.RecursiveReadOnlyEnabled:
-		if !able {
+		if !supported {
 			return false, fmt.Errorf("volume %q requested recursive read-only mode, but it is not supported by the runtime", m.Name)
 		}
 		return true, nil
@@ -122,7 +131,7 @@ func propagationOf(m *v1.VolumeMount, c *v1.Container) (v1.MountPropagationMode,
 		// Validation says so too. What such a container mounts appears on the
 		// host, so the rule is worth a second lock.
 		if s := c.SecurityContext; s == nil || s.Privileged == nil || !*s.Privileged {
-			return "", fmt.Errorf("volume %q: Bidirectional mount propagation is available only to privileged containers, and %q is none", m.Name, c.Name)
+			return "", fmt.Errorf("volume %q: Bidirectional mount propagation is available only to privileged containers, and %q is not", m.Name, c.Name)
 		}
 		return mode, nil
 	default:

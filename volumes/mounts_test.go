@@ -1,7 +1,6 @@
 package volumes
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -33,7 +32,7 @@ func TestMountsNameHostAndContainerPaths(t *testing.T) {
 func TestMountOfAnUnknownVolumeIsAConfigError(t *testing.T) {
 	m := newMounter(t)
 	p := withMounts(aPod("u1"), v1.VolumeMount{Name: "nope", MountPath: "/x"})
-	_, err := m.Mounts(p, &p.Spec.Containers[0])
+	_, err := m.Mounts(p, &p.Spec.Containers[0], subPaths(p))
 	mustSay(t, err, `cannot find volume "nope" to mount into container "c"`)
 	if r := pod.ReasonOf(err, ""); r != "CreateContainerConfigError" {
 		t.Errorf("got reason %q", r)
@@ -60,7 +59,7 @@ func TestRecursiveReadOnly(t *testing.T) {
 		"a mode that nobody knows": {v1.VolumeMount{ReadOnly: true, RecursiveReadOnly: mode("Maybe")}, true, false, "unknown"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := recursiveReadOnly(&c.mount, func() bool { return c.supported })
+			got, err := recursiveReadOnly(&c.mount, c.supported)
 			if got != c.want || (err != nil) != (c.says != "") {
 				t.Errorf("got %v (%v), want %v", got, err, c.want)
 			}
@@ -129,7 +128,7 @@ func TestSubPathCannotLeaveItsVolume(t *testing.T) {
 			for _, sub := range []string{"sub", "sub/deeper"} {
 				p := subPathPod("u1", sub, host("h", volume, v1.HostPathDirectory))
 				mustSetUp(t, m, p)
-				if mounts, err := m.Mounts(p, &p.Spec.Containers[0]); err == nil {
+				if mounts, err := m.Mounts(p, &p.Spec.Containers[0], subPaths(p)); err == nil {
 					t.Errorf("%s was bound: %+v", sub, mounts)
 				}
 			}
@@ -171,7 +170,7 @@ func TestSubPathIsWhatWasOpenedNotWhatItsNameBecomes(t *testing.T) {
 	p := subPathPod("u1", "sub", host("h", volume, v1.HostPathDirectory))
 	mustSetUp(t, m, p)
 	for range 300 {
-		mounts, err := m.Mounts(p, &p.Spec.Containers[0])
+		mounts, err := m.Mounts(p, &p.Spec.Containers[0], subPaths(p))
 		if err != nil {
 			continue // refused, or gone for a moment
 		}
@@ -215,34 +214,24 @@ func TestSubPathThatChangedIsBoundAnew(t *testing.T) {
 	mustBe(t, mustMounts(t, m, p)[0].HostPath, "a file now")
 }
 
-func TestSubPathExpressions(t *testing.T) {
-	variables, wrong := map[string]string{"A": "one", "B": "one-two$", "POD": "web", "EMPTY": "", "UP": "../.."}, error(nil)
-	m := &Mounter{options: Options{Variables: func(*v1.Pod, *v1.Container) (map[string]string, error) { return variables, wrong }}}
-	c := &v1.Container{Name: "c"}
-	for expression, c2 := range map[string]struct{ want, says string }{
-		"$(POD)/$(A)": {"web/one", ""},
-		"$(B)":        {"one-two$", ""},
-		"$$(A)$(POD)": {"$(A)web", ""},
-		"plain$":      {"plain$", ""},
-		"a/$(EMPTY)":  {"a", ""},
-		"$(NONE)":     {"", `missing value for "NONE"`},
-		"$(UP)/etc":   {"", ".."},
+func TestSubPathsAreChecked(t *testing.T) {
+	for sub, tc := range map[string]struct{ want, says string }{
+		"web/one":   {"web/one", ""},
+		"$(A)web":   {"$(A)web", ""},
+		"a/":        {"a", ""},
+		"":          {"", ""},
+		"../../etc": {"", ".."},
+		"a/../b":    {"", ".."},
+		"..":        {"", ".."},
+		"/etc":      {"", "must not be an absolute path"},
+		"a\x00b":    {"", "zero byte"},
 	} {
-		got, err := m.subPathOf(aPod("u1"), c, &v1.VolumeMount{SubPathExpr: expression})
-		if got != c2.want || (err != nil) != (c2.says != "") {
-			t.Errorf("%s: got %q (%v), want %q", expression, got, err, c2.want)
+		got, err := checkSubPath(sub)
+		if got != tc.want || (err != nil) != (tc.says != "") {
+			t.Errorf("%s: got %q (%v), want %q", sub, got, err, tc.want)
 		}
-		if c2.says != "" {
-			mustSay(t, err, c2.says)
+		if tc.says != "" {
+			mustSay(t, err, tc.says)
 		}
-	}
-	for _, sub := range []string{"/etc", "a/../b", ".."} {
-		if _, err := m.subPathOf(aPod("u1"), c, &v1.VolumeMount{SubPath: sub}); err == nil {
-			t.Errorf("subPath %q was taken", sub)
-		}
-	}
-	wrong = errors.New("no such key")
-	if _, err := m.subPathOf(aPod("u1"), c, &v1.VolumeMount{SubPathExpr: "$(A)"}); !errors.Is(err, wrong) {
-		t.Errorf("variables that cannot be had: got %v", err)
 	}
 }

@@ -6,8 +6,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Path is where the content of one of the pod's volumes is on the host; SetUp
-// must have succeeded. Whoever reads there reads what containers wrote, and may
+// Path is where the content of one of the pod's volumes is on the host; Ensure
+// must have said that it is ready. Whoever reads there reads what containers wrote, and may
 // have linked elsewhere.
 func (m *Mounter) Path(p *v1.Pod, volume string) (string, error) {
 	v := volumeNamed(p, volume)
@@ -16,7 +16,7 @@ func (m *Mounter) Path(p *v1.Pod, volume string) (string, error) {
 	}
 	k := m.kindOf(v)
 	if k == nil {
-		return "", fmt.Errorf("volume %q is of a kind that podd does not have", volume)
+		return "", fmt.Errorf("volume %q is of a kind that podd does not support", volume)
 	}
-	return k.path(m.targetFor(p, v, k, true)), nil
+	return k.path(m.targetFor(p, v, k)), nil
 }

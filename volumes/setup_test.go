@@ -41,7 +41,7 @@ func TestEmptyDirOnDiskIsWritableForAnyUserWhateverTheUmask(t *testing.T) {
 	if err != nil || info.Mode() != os.ModeDir|0o777 {
 		t.Fatalf("got %v (%v), want drwxrwxrwx", info.Mode(), err)
 	}
-	// A container's chmod and its files outlive another SetUp, as after a restart of podd.
+	// A container's chmod and its files outlive another Ensure, as after a restart of podd.
 	write(t, dir+"/file", "kept")
 	if err := os.Chmod(dir, 0o700); err != nil {
 		t.Fatal(err)
@@ -49,7 +49,7 @@ func TestEmptyDirOnDiskIsWritableForAnyUserWhateverTheUmask(t *testing.T) {
 	mustSetUp(t, m, p)
 	mustBe(t, dir+"/file", "kept")
 	if info, _ := os.Stat(dir); info.Mode().Perm() != 0o700 {
-		t.Errorf("SetUp changed the mode back to %v", info.Mode())
+		t.Errorf("Ensure changed the mode back to %v", info.Mode())
 	}
 }
 
@@ -227,10 +227,10 @@ func TestHostPathTypes(t *testing.T) {
 		{file, v1.HostPathDirectoryOrCreate, []string{file, "is not a directory"}},
 		{dir, v1.HostPathFileOrCreate, []string{dir, "is not a file"}},
 		{filepath.Join(dir, "no/parents"), v1.HostPathFileOrCreate, []string{"no/parents", "not the directories above it"}},
-		{dir, "Folder", []string{"Folder", "no type of hostPath"}},
-		{none, "Folder", []string{"Folder", "no type of hostPath"}},
+		{dir, "Folder", []string{"Folder", "not a type of hostPath"}},
+		{none, "Folder", []string{"Folder", "not a type of hostPath"}},
 	} {
-		err := m.SetUp(t.Context(), aPod("u1", host("v", c.path, c.kind)))
+		err := ensure(t, m, aPod("u1", host("v", c.path, c.kind)))
 		if len(c.says) == 0 {
 			if err != nil {
 				t.Errorf("%s as %q: %v", c.path, c.kind, err)
@@ -259,7 +259,7 @@ func TestTheTypeOfAHostPathIsLookedAtOnce(t *testing.T) {
 	write(t, path, "a file now")
 	mustSetUp(t, m, p)
 	mustTearDown(t, m, "u1")
-	mustSay(t, m.SetUp(t.Context(), p), "is not a directory") // its next life
+	mustSay(t, ensure(t, m, p), "is not a directory") // its next life
 }
 
 func TestHostPathOrCreateMakesItWithTheModesOfTheAPI(t *testing.T) {
@@ -284,19 +284,19 @@ func TestHostPathOrCreateMakesItWithTheModesOfTheAPI(t *testing.T) {
 func TestEveryBadVolumeIsNamedAtOnce(t *testing.T) {
 	m := newMounter(t)
 	nfs := v1.Volume{Name: "share", VolumeSource: v1.VolumeSource{NFS: &v1.NFSVolumeSource{Server: "s", Path: "/"}}}
-	err := m.SetUp(t.Context(), aPod("u1", nfs, host("gone", "/nowhere/at/all", v1.HostPathDirectory), empty("odd", func(s *v1.EmptyDirVolumeSource) { s.Medium = "Paper" })))
+	err := ensure(t, m, aPod("u1", nfs, host("gone", "/nowhere/at/all", v1.HostPathDirectory), empty("odd", func(s *v1.EmptyDirVolumeSource) { s.Medium = "Paper" })))
 	mustSay(t, err, `"share"`, "kind nfs", `"gone"`, "/nowhere/at/all", `"odd"`, "Paper")
 }
 
 func TestNamesThatLeadElsewhereAreRefused(t *testing.T) {
 	m := newMounter(t)
 	for _, uid := range []string{"", ".", "..", "a/b"} {
-		if err := m.SetUp(t.Context(), aPod(uid)); err == nil {
-			t.Errorf("SetUp took UID %q", uid)
+		if err := ensure(t, m, aPod(uid)); err == nil {
+			t.Errorf("Ensure took UID %q", uid)
 		}
 		if err := m.TearDown(t.Context(), pod.UID(uid)); err == nil {
 			t.Errorf("TearDown took UID %q", uid)
 		}
 	}
-	mustSay(t, m.SetUp(t.Context(), aPod("u1", empty(".."))), "volume name")
+	mustSay(t, ensure(t, m, aPod("u1", empty(".."))), "volume name")
 }

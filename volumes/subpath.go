@@ -12,7 +12,6 @@ import (
 
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
-	v1 "k8s.io/api/core/v1"
 )
 
 // subPath is a part of a volume that one container mounts.
@@ -27,18 +26,8 @@ type subPath struct {
 // errLeaves does not say where to: that would tell a pod about the host.
 var errLeaves = errors.New("it leads out of the volume")
 
-// subPathOf is the mount's subPath, expanded and checked, or "".
-func (m *Mounter) subPathOf(p *v1.Pod, c *v1.Container, wanted *v1.VolumeMount) (string, error) {
-	sub := wanted.SubPath
-	if wanted.SubPathExpr != "" {
-		env, err := m.options.Variables(p, c)
-		if err != nil {
-			return "", err
-		}
-		if sub, err = expand(wanted.SubPathExpr, env); err != nil {
-			return "", fmt.Errorf("subPathExpr %q: %w", wanted.SubPathExpr, err)
-		}
-	}
+// checkSubPath is the path within a volume, cleaned, or "" for the volume.
+func checkSubPath(sub string) (string, error) {
 	if sub == "" {
 		return "", nil
 	}
@@ -98,8 +87,7 @@ func (m *Mounter) subPathPlace(s subPath) (string, error) {
 	if err := safeName("container name", s.container); err != nil {
 		return "", err
 	}
-	return filepath.Join(m.podDir(s.volume.pod.UID), "volume-subpaths",
-		s.volume.volume.Name, s.container, strconv.Itoa(s.index)), nil
+	return m.dirs.SubPath(s.volume.pod.UID, s.volume.volume.Name, s.container, s.index), nil
 }
 
 // sameMount says whether the file behind fd is already mounted at place. What

@@ -15,21 +15,21 @@ import (
 
 	"podd/internal/pod"
 	"podd/internal/wipe"
+	"podd/podfs"
 )
 
 // TearDown unmounts what is mounted below the pod's directory and deletes the
 // directory. No container of the pod may run any more; the pod need not be
-// known, and nothing being there is success.
+// known, and nothing being there is success. A set-up under way is given up.
 //
 // What cannot be unmounted or deleted does not hold the pod up: it becomes a
-// Debt, TearDown returns nil, and Run goes on trying. An error is returned only
+// PendingUnmount, TearDown returns nil, and Run goes on trying. An error is returned only
 // where trying again is up to the caller: ctx has ended, or the UID is no name.
 func (m *Mounter) TearDown(ctx context.Context, uid pod.UID) error {
 	if err := safeName("pod UID", string(uid)); err != nil {
 		return err
 	}
-	defer m.lock(uid)()
-	err := m.remove(ctx, uid)
+	err := m.removeAlone(ctx, uid)
 	if ctx.Err() != nil && err != nil {
 		return fmt.Errorf("tear down volumes: %w", err)
 	}
@@ -46,29 +46,15 @@ func (m *Mounter) Remove(ctx context.Context, uid pod.UID) error {
 	if err := safeName("pod UID", string(uid)); err != nil {
 		return err
 	}
-	defer m.lock(uid)()
-	err := m.remove(ctx, uid)
+	err := m.removeAlone(ctx, uid)
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
 	what := "the directory of pod " + string(uid)
-	if volume := volumeOf(m.podDir(uid), inTheWay(err)); volume != "" {
+	if volume := m.dirs.VolumeOf(uid, inTheWay(err)); volume != "" {
 		what = fmt.Sprintf("volume %q of pod %s", volume, uid)
 	}
-	return fmt.Errorf("%s is left: %s", what, reason(err, patientSearch))
-}
-
-// volumeOf is the name of the volume that a path below a pod's directory is of.
-func volumeOf(dir, path string) string {
-	rest, ok := strings.CutPrefix(path, dir+"/")
-	parts := strings.Split(rest, "/")
-	switch {
-	case ok && parts[0] == "volumes" && len(parts) > 2:
-		return parts[2]
-	case ok && parts[0] == "volume-subpaths" && len(parts) > 1:
-		return parts[1]
-	}
-	return ""
+	return fmt.Errorf("%s is kept: %s", what, reason(err, patientSearch))
 }
 
 // Release unmounts what is mounted below the pod's directory and deletes
@@ -79,42 +65,78 @@ func (m *Mounter) Release(ctx context.Context, uid pod.UID) error {
 	if err := safeName("pod UID", string(uid)); err != nil {
 		return err
 	}
-	defer m.lock(uid)()
-	dir := m.podDir(uid)
-	if !exists(dir+"/volumes") && !exists(dir+"/volume-subpaths") {
+	unlock, err := m.takeOver(ctx, uid)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if !m.mayBeMounted(uid) {
 		return nil
 	}
 	m.mu.Lock()
 	delete(m.ready, uid)
 	m.mu.Unlock()
-	return m.unmountBelow(ctx, dir)
+	return m.unmount(ctx, uid)
+}
+
+// removeAlone removes what the pod has when nothing of it is being set up.
+func (m *Mounter) removeAlone(ctx context.Context, uid pod.UID) error {
+	unlock, err := m.takeOver(ctx, uid)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return m.remove(ctx, uid)
 }
 
 // remove does the work of TearDown; the pod's lock is held.
 func (m *Mounter) remove(ctx context.Context, uid pod.UID) error {
 	start := time.Now()
-	dir := m.podDir(uid)
-	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Lstat(m.dirs.Pod(uid)); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	// Reading the mount table costs with everything that is mounted on the
-	// node. Whatever it would show lies in one of these two; should something
-	// be mounted elsewhere, wipe.Tree stops in front of it.
-	made := exists(dir+"/volumes") || exists(dir+"/volume-subpaths")
-	if made {
-		if err := m.unmountBelow(ctx, dir); err != nil {
+	if m.mayBeMounted(uid) {
+		if err := m.unmount(ctx, uid); err != nil {
 			return err
 		}
 	}
-	err := wipe.Tree(ctx, m.pods, string(uid))
+	err := wipe.Tree(ctx, m.dirs.Pods(), string(uid))
 	var crossing *wipe.MountError
 	if errors.As(err, &crossing) {
-		if err = m.unmountBelow(ctx, dir); err == nil {
-			err = wipe.Tree(ctx, m.pods, string(uid))
+		if err = m.unmountBelow(ctx, m.dirs.Pod(uid)); err == nil {
+			err = wipe.Tree(ctx, m.dirs.Pods(), string(uid))
 		}
 	}
 	m.observeUnmounts(uid, start, err)
 	return err
+}
+
+// unmount unmounts what is mounted below the pod's directory, and then has the
+// kinds undo what they did beyond that.
+func (m *Mounter) unmount(ctx context.Context, uid pod.UID) error {
+	if err := m.unmountBelow(ctx, m.dirs.Pod(uid)); err != nil {
+		return err
+	}
+	var errs []error
+	for i := range m.kinds {
+		entries, err := os.ReadDir(m.dirs.Volume(uid, m.kinds[i].plugin, ""))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+		for _, e := range entries {
+			if err := m.kinds[i].tearDown(ctx, m.dirs.Volume(uid, m.kinds[i].plugin, e.Name())); err != nil {
+				errs = append(errs, fmt.Errorf("tear down volume %q: %w", e.Name(), err))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// mayBeMounted saves reading the mount table, which costs with everything
+// that is mounted on the node. Whatever it would show lies in one of these two;
+// should something be mounted elsewhere, wipe.Tree stops in front of it.
+func (m *Mounter) mayBeMounted(uid pod.UID) bool {
+	return exists(m.dirs.Volumes(uid)) || exists(m.dirs.SubPaths(uid))
 }
 
 func exists(path string) bool {
@@ -191,8 +213,9 @@ func mountsBelow(dir string) ([]string, error) {
 	for i, info := range infos {
 		points[len(infos)-1-i] = info.Mountpoint
 	}
+	first := podfs.SubPathsIn(dir) + "/"
 	sort.SliceStable(points, func(a, b int) bool {
-		return strings.HasPrefix(points[a], dir+"/volume-subpaths/") && !strings.HasPrefix(points[b], dir+"/volume-subpaths/")
+		return strings.HasPrefix(points[a], first) && !strings.HasPrefix(points[b], first)
 	})
 	return points, nil
 }

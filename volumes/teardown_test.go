@@ -49,21 +49,21 @@ func TestIssue60987DataBehindAMountThatCannotBeUnmountedSurvives(t *testing.T) {
 	}
 	holder := hold(t, dir+"/mnt")
 	if err := m.TearDown(t.Context(), "u1"); err != nil {
-		t.Fatalf("a debt must not hold the pod up: %v", err)
+		t.Fatalf("a pending unmount must not hold the pod up: %v", err)
 	}
 	mustBe(t, data+"/precious", "kept")
 	mustBe(t, dir+"/own", "the pod's") // an unmount that fails stops the deletion
 
-	debts := m.Debts()
-	if len(debts) != 1 || debts[0].UID != "u1" || debts[0].Path != m.PodDir("u1") {
-		t.Fatalf("got debts %+v", debts)
+	pending := m.PendingUnmounts()
+	if len(pending) != 1 || pending[0].UID != "u1" || pending[0].Path != m.PodDir("u1") {
+		t.Fatalf("got pending unmounts %+v", pending)
 	}
-	mustSay(t, errors.New(debts[0].Message), dir+"/mnt", fmt.Sprintf("process %d (sleep)", holder.Process.Pid), "working in")
+	mustSay(t, errors.New(pending[0].Message), dir+"/mnt", fmt.Sprintf("process %d (sleep)", holder.Process.Pid), "working in")
 	if uids, _ := m.Pods(); len(uids) != 1 {
 		t.Errorf("the pod must still be listed, got %v", uids)
 	}
 	release(t, holder)
-	runUntil(t, m, func() bool { return len(m.Debts()) == 0 })
+	runUntil(t, m, func() bool { return len(m.PendingUnmounts()) == 0 })
 	mustBeGone(t, m, "u1")
 	mustBe(t, data+"/precious", "kept")
 }
@@ -78,7 +78,7 @@ func TestIssue60987BindMountedFileSurvives(t *testing.T) {
 	if err := unix.Mount(data+"/file", point, "", unix.MS_BIND, ""); err != nil {
 		t.Fatal(err)
 	}
-	err := wipe.Tree(t.Context(), m.pods, "u1")
+	err := wipe.Tree(t.Context(), m.dirs.Pods(), "u1")
 	if _, ok := errors.AsType[*wipe.MountError](err); !ok {
 		t.Errorf("wipe.Tree: got %v, want it to stop at the mount", err)
 	}
@@ -188,14 +188,14 @@ func TestPodThatComesBackWaitsForTheDebtOfItsLastLife(t *testing.T) {
 	write(t, dir+"/old", "of the last life")
 	holder := hold(t, dir)
 	mustTearDown(t, m, "u1")
-	mustSay(t, m.SetUp(t.Context(), p), "last life", dir)
+	mustSay(t, ensure(t, m, p), "previous run", dir)
 	release(t, holder)
 	mustSetUp(t, m, p)
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
 		t.Errorf("an emptyDir begins empty, got %v (%v)", entries, err)
 	}
-	if len(m.Debts()) > 0 {
-		t.Errorf("debts left: %+v", m.Debts())
+	if len(m.PendingUnmounts()) > 0 {
+		t.Errorf("pending unmounts left: %+v", m.PendingUnmounts())
 	}
 }
 
@@ -210,8 +210,8 @@ func TestImmutableFileIsADebtWithItsName(t *testing.T) {
 	unfix := func() { _ = exec.Command("chattr", "-i", file).Run() }
 	t.Cleanup(unfix)
 	mustTearDown(t, m, "u1")
-	if d := m.Debts(); len(d) != 1 || !strings.Contains(d[0].Message, file) {
-		t.Errorf("got %+v, want a debt that names %s", d, file)
+	if d := m.PendingUnmounts(); len(d) != 1 || !strings.Contains(d[0].Message, file) {
+		t.Errorf("got %+v, want a pending unmount that names %s", d, file)
 	}
 	unfix()
 	mustTearDown(t, m, "u1")
@@ -260,8 +260,8 @@ func TestTearDownOfAWideTreeEndsWithItsContext(t *testing.T) {
 	if err := m.TearDown(ctx, "u1"); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want the context's error", err)
 	}
-	if len(m.Debts()) > 0 {
-		t.Error("an interrupted TearDown is no debt: the caller tries again")
+	if len(m.PendingUnmounts()) > 0 {
+		t.Error("an interrupted TearDown is not pending: the caller tries again")
 	}
 	mustTearDown(t, m, "u1")
 	mustBeGone(t, m, "u1")
@@ -324,7 +324,7 @@ func runUntil(t *testing.T, m *Mounter, done func() bool) {
 		time.Sleep(20 * time.Millisecond)
 	}
 	if ctx.Err() != nil {
-		t.Error("Run did not pay the debt within 30 s")
+		t.Error("Run did not finish the unmount within 30 s")
 	}
 	cancel()
 	if err := <-ended; !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
@@ -339,7 +339,7 @@ func BenchmarkPodWithoutVolumes(b *testing.B) {
 	}
 	for i := 0; b.Loop(); i++ {
 		uid := fmt.Sprint("u", i)
-		if err := m.SetUp(b.Context(), aPod(uid)); err != nil {
+		if err := ensure(b, m, aPod(uid)); err != nil {
 			b.Fatal(err)
 		}
 		if err := m.TearDown(b.Context(), pod.UID(uid)); err != nil {
@@ -352,13 +352,13 @@ func BenchmarkPodWithoutVolumes(b *testing.B) {
 // of the same file system too.
 func TestIssue60987DeletionNeverCrossesAMount(t *testing.T) {
 	m := newMounter(t)
-	for name, data := range map[string]string{"same file system": mkdir(t, m.pods+"/../data"), "another": mountedTmpfs(t)} {
+	for name, data := range map[string]string{"same file system": mkdir(t, m.dirs.Pods()+"/../data"), "another": mountedTmpfs(t)} {
 		write(t, data+"/file", "kept")
 		point := mkdir(t, m.PodDir("u1")+"/containers/point")
 		if err := unix.Mount(data, point, "", unix.MS_BIND, ""); err != nil {
 			t.Fatal(err)
 		}
-		err := wipe.Tree(t.Context(), m.pods, "u1")
+		err := wipe.Tree(t.Context(), m.dirs.Pods(), "u1")
 		if crossing, ok := errors.AsType[*wipe.MountError](err); !ok || crossing.Path != point {
 			t.Errorf("%s: got %v, want it to stop at %s", name, err, point)
 		}

@@ -2,22 +2,22 @@ package backoff
 
 import "time"
 
-// Policy is a curve of delays.
+// Policy says how long restarts are delayed.
 type Policy struct {
-	// Initial is the wait of the second restart.
+	// Initial is the delay of the second restart; the first has none.
 	Initial time.Duration
-	// Max is the longest wait.
+	// Max is the longest delay.
 	Max time.Duration
 	// Reset is how long after its last restart a container must have ended for
-	// the curve to start over. It does not depend on Max
+	// the delays to start over. It does not depend on Max
 	// (pkg/kubelet/kubelet.go, MaxContainerBackOff and its doc).
 	Reset time.Duration
-	// Success is the wait of each restart after exit code 0; 0 for the same
-	// curve as any other end's.
+	// Success is the delay of each restart after exit code 0; 0 for the same
+	// as after any other.
 	Success time.Duration
 }
 
-// Default is the kubelet's curve: 10 s, doubling, at most 300 s, over after 600 s.
+// Default is the kubelet's policy: 10 s, doubling, at most 300 s, reset after 600 s.
 func Default() Policy {
 	return Policy{Initial: 10 * time.Second, Max: 300 * time.Second, Reset: 600 * time.Second}
 }

@@ -59,7 +59,7 @@ func TestWaitsDoubleUpToTheMaximum(t *testing.T) {
 		{"lives exactly the reset", backoff.Default(), life{lasts: 600 * s, code: 1}, []time.Duration{0, 10 * s, 20 * s}},
 		{"lives longer than the reset", backoff.Default(), life{lasts: 601 * s, code: 1}, []time.Duration{0, 0, 0}},
 		{"ceiling below the start", backoff.Policy{Initial: 10 * s, Max: 2 * s, Reset: 600 * s}, crash, []time.Duration{0, 2 * s, 2 * s}},
-		{"a curve of its own", backoff.Policy{Initial: s, Max: 3 * s, Reset: 600 * s}, crash, []time.Duration{0, s, 2 * s, 3 * s, 3 * s}},
+		{"a policy of its own", backoff.Policy{Initial: s, Max: 3 * s, Reset: 600 * s}, crash, []time.Duration{0, s, 2 * s, 3 * s, 3 * s}},
 		{"is stopped after longer than the wait, and then not", backoff.Default(), life{lasts: 22 * s, code: 1, stopped: true},
 			[]time.Duration{0, 0, 0, 40 * s, 80 * s}},
 	} {

@@ -202,7 +202,7 @@ func exitCode(s string) int32 {
 // input is a sync of a pod at noon.
 func input(p *v1.Pod, seen pod.Observed) plan.Input {
 	return plan.Input{
-		Phase: pod.PhaseRunning, Desired: &pod.Desired{Pod: p, Source: pod.SourceFile},
+		Phase: pod.PhaseRunning, Granted: &pod.Desired{Pod: p, Source: pod.SourceFile},
 		Observed: seen, Policy: backoff.Default(), Now: noon,
 	}
 }

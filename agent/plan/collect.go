@@ -47,7 +47,7 @@ func newestDead(in *Input) map[string]*pod.Container {
 	return newest
 }
 
-// tidy says without more ado that there is nothing to collect, as in most looks:
+// tidy says without more ado that there is nothing to collect, as in most syncs:
 // one sandbox, and of each container one that runs or one that is dead.
 func tidy(in *Input, current *pod.Sandbox) bool {
 	all := in.Observed.Containers

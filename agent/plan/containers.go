@@ -20,7 +20,7 @@ func (s *Step) stopStrangers(in *Input, current *pod.Sandbox) {
 		if !mayRun(c) {
 			continue
 		}
-		spec, k := pod.ContainerSpec(&in.Desired.Pod.Spec, c.Name)
+		spec, k := pod.ContainerSpec(&in.Granted.Pod.Spec, c.Name)
 		switch {
 		case c.State == pod.ContainerUnknown && k == pod.EphemeralContainer && c.SandboxID == current.ID:
 		case c.State == pod.ContainerUnknown:
@@ -47,7 +47,7 @@ func (s *Step) done(p *v1.Pod, spec *v1.Container, c *pod.Container) bool {
 // whose postStart hook runs, or begins with this step, holds up those after it;
 // one whose hook failed before comes last, so that nobody waits for it again.
 func (s *Step) startRegular(in *Input, current *pod.Sandbox) {
-	p := in.Desired.Pod
+	p := in.Granted.Pod
 	held, first := false, len(s.Start)
 	for i := range p.Spec.Containers {
 		spec := &p.Spec.Containers[i]
@@ -63,7 +63,7 @@ func (s *Step) startRegular(in *Input, current *pod.Sandbox) {
 			// for its image, and the others do not wait with it.
 			_, failed := s.Memory.Failures[spec.Name]
 			launched := s.launch(in, spec, pod.RegularContainer, current)
-			held = launched && !failed && spec.Lifecycle != nil && spec.Lifecycle.PostStart != nil
+			held = launched && !failed && hasPostStart(spec)
 		}
 	}
 	slices.SortStableFunc(s.Start[first:], func(a, b Start) int {
@@ -73,7 +73,7 @@ func (s *Step) startRegular(in *Input, current *pod.Sandbox) {
 
 // hookFailures is 1 for a container whose last postStart hook failed, else 0.
 func (s *Step) hookFailures(name string) int {
-	if s.Memory.Failures[name].Waiting.Reason == ReasonPostStartHookError {
+	if s.Memory.Failures[name].Waiting.Reason == pod.ReasonPostStartHookError {
 		return 1
 	}
 	return 0

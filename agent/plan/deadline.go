@@ -8,7 +8,7 @@ const messageDeadline = "Pod was active on the node longer than the specified de
 // deadline ends a pod that has been on the node for its activeDeadlineSeconds,
 // and until then has the decision made again exactly when they are over.
 func (s *Step) deadline(in *Input) {
-	seconds := in.Desired.Pod.Spec.ActiveDeadlineSeconds
+	seconds := in.Granted.Pod.Spec.ActiveDeadlineSeconds
 	if s.End != nil || seconds == nil || in.StartTime.IsZero() {
 		return
 	}

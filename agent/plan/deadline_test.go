@@ -34,7 +34,7 @@ func TestDeadline(t *testing.T) {
 		{"not yet, nothing made", aPod(deadlineOf(60)), look(), 0, "sandbox 0, wake 1m0s", false},
 		{"while init containers run", aPod(deadlineOf(60), inits("a")), look(ready(0), ctr("a", "running", 0, 0)), time.Hour,
 			"stop a-0, stop-sandbox s0", true},
-		{"of a pod that has run to its end", aPod(deadlineOf(60), policy(v1.RestartPolicyNever)), done, time.Hour, "-", false},
+		{"of a pod that has completed", aPod(deadlineOf(60), policy(v1.RestartPolicyNever)), done, time.Hour, "-", false},
 		{"of a pod that will not begin again", aPod(containers("web", "side"), deadlineOf(60), policy(v1.RestartPolicyNever)), done, time.Hour, "-", true},
 		{"before the end of a back-off", aPod(deadlineOf(60)), look(ready(0), web("exited 1", 0, 0)), time.Minute, "stop-sandbox s0", true},
 	} {

@@ -6,19 +6,19 @@ import (
 	"podd/internal/pod"
 )
 
-// dying is what a runtime takes, on a machine that is not overloaded, for the
-// stop of a sandbox that somebody asked for behind podd's back: from killing its
-// containers to calling it dead, and from there to having taken down its network.
+// dying is how long a runtime takes, on a machine that is not overloaded, to stop
+// a sandbox behind podd's back: from killing its containers to reporting it as
+// dead, and from there to the teardown of its network.
 const dying = 300 * time.Millisecond
 
-// mayDie is until when a container's end may mean the end of its sandbox, too;
-// zero for never. It was killed, not by podd and not for want of memory: its
-// sandbox may be next, and two that take one network down get in each other's
-// way. Its successor is started all the same: a container that somebody killed is
-// far more often alone in that, and must be back as fast as one that crashed.
+// mayDie is until when a container's exit may mean the end of its sandbox, too;
+// zero for never. It was killed, neither by podd nor for memory: its sandbox may
+// be next, and two teardowns of one network conflict. Its successor is started
+// all the same: far more often only the container was killed, and it must be back
+// as fast as one that crashed.
 func (s *Step) mayDie(in *Input, c *pod.Container, current *pod.Sandbox) time.Time {
 	if c == nil || current == nil || c.State != pod.ContainerExited || c.SandboxID != current.ID || c.ExitCode != 128+9 ||
-		c.Reason == "OOMKilled" || s.Memory.Killed[c.Name].ID == c.ID || s.Memory.Failures[c.Name].ID == c.ID ||
+		c.OOMKilled() || s.Memory.Killed[c.Name].ID == c.ID || s.Memory.Failures[c.Name].ID == c.ID ||
 		c.FinishedAt.After(in.Now) {
 		return time.Time{}
 	}

@@ -8,12 +8,12 @@ import (
 	"podd/internal/pod"
 )
 
-// finish ends a pod that is still wanted, because it has run to its end or the
+// finish ends a pod that is still wanted, because it has completed or the
 // node ended it, and lets its sandbox go. Its dead containers stay, for their
 // status and logs.
 func (s *Step) finish(in *Input) {
 	s.Over = true
-	if until := s.sandboxMayDie(in, sandbox(in)); s.End == nil && until.After(in.Now) {
+	if until := s.sandboxMayDie(in, current(in)); s.End == nil && until.After(in.Now) {
 		s.wakeAt(until) // it may be under way without podd
 		return
 	}
@@ -69,12 +69,12 @@ func (s *Step) stop(in *Input, c *pod.Container, message string) {
 // the next call.
 func (s *Step) stopWithin(in *Input, c *pod.Container, grace time.Duration, message string) *Stop {
 	st := Stop{ID: c.ID, Name: c.Name, Grace: grace, Message: message}
-	spec, _ := pod.ContainerSpec(&in.Desired.Pod.Spec, c.Name)
-	if orphan(in.Desired.Pod) {
+	spec, _ := pod.ContainerSpec(&in.Granted.Pod.Spec, c.Name)
+	if orphan(in.Granted.Pod) {
 		spec = c.Kept
 	}
 	hook := spec != nil && spec.Lifecycle != nil && spec.Lifecycle.PreStop != nil
-	if hook && st.Grace > 0 && c.State == pod.ContainerRunning {
+	if hook && NewCountdown(grace, in.Now).RunsHook() && c.State == pod.ContainerRunning {
 		st.PreStop = spec
 	}
 	s.Stop = append(s.Stop, st)
@@ -86,8 +86,8 @@ func (s *Step) stopWithin(in *Input, c *pod.Container, grace time.Duration, mess
 // have their own say, the shorter one where both speak. The kill of a pod whose
 // manifest is gone knows no better than the default until somebody shortens it.
 func grace(in *Input, c *pod.Container) time.Duration {
-	g := GracePeriod(in.Desired.Pod)
-	kept := orphan(in.Desired.Pod) && c.GracePeriod != nil
+	g := GracePeriod(in.Granted.Pod)
+	kept := orphan(in.Granted.Pod) && c.GracePeriod != nil
 	if kept {
 		g = *c.GracePeriod
 	}

@@ -11,15 +11,15 @@ import (
 // may start.
 //
 // How far the sandbox is, the last init container that was made in it tells:
-// what stands before that one is through, whether or not its record is still
+// what stands before that one has completed, whether or not its record is still
 // there (upstream's computeInitContainerActions). A regular container that was
-// made says that all are through. Unlike upstream, podd tells the containers of
+// made says that all have completed. Unlike upstream, podd tells the containers of
 // an earlier sandbox apart: those count for nothing.
-func (s *Step) initialize(in *Input, current *pod.Sandbox) (through bool) {
-	inits := in.Desired.Pod.Spec.InitContainers
+func (s *Step) initialize(in *Input, current *pod.Sandbox) (completed bool) {
+	inits := in.Granted.Pod.Spec.InitContainers
 	last := len(inits)
-	through = initialized(in, current)
-	for !through && last > 0 {
+	completed = in.Observed.Initialized(&in.Granted.Pod.Spec, current.ID)
+	for !completed && last > 0 {
 		if last--; madeIn(in, &inits[last], current) != nil {
 			break
 		}
@@ -35,17 +35,6 @@ func (s *Step) initialize(in *Input, current *pod.Sandbox) (through bool) {
 		}
 	}
 	return true
-}
-
-// initialized says that all init containers were through in this sandbox: a
-// regular container was made in it.
-func initialized(in *Input, current *pod.Sandbox) bool {
-	for i := range in.Desired.Pod.Spec.Containers {
-		if madeIn(in, &in.Desired.Pod.Spec.Containers[i], current) != nil {
-			return true
-		}
-	}
-	return false
 }
 
 // madeIn returns the newest container of a spec if it is in this sandbox, or
@@ -79,7 +68,7 @@ func (s *Step) pass(in *Input, spec *v1.Container, current *pod.Sandbox) bool {
 // initFailed says that an init container failed and is not tried again, which
 // is the end of its pod.
 func initFailed(in *Input) bool {
-	p := in.Desired.Pod
+	p := in.Granted.Pod
 	for i := range p.Spec.InitContainers {
 		spec := &p.Spec.InitContainers[i]
 		if pod.IsSidecar(spec) {

@@ -173,10 +173,10 @@ func (w *chaos) meddle() {
 		w.in.Memory = w.in.Memory.Retried()
 	}
 	if w.IntN(30) == 0 { // another image, as an apiserver may send it
-		d := *w.in.Desired
+		d := *w.in.Granted
 		d.Pod = d.Pod.DeepCopy()
 		d.Pod.Spec.Containers[0].Image += "x"
-		w.in.Desired = &d
+		w.in.Granted = &d
 	}
 	if w.IntN(100) == 0 {
 		w.in.End = &pod.End{Reason: pod.ReasonEvicted}
@@ -190,10 +190,10 @@ func (w *chaos) meddle() {
 func (w *chaos) check(t *testing.T, step plan.Step) {
 	t.Helper()
 	if w.in.Over && (step.CreateSandbox || len(step.Start) > 0) {
-		t.Fatalf("a pod that had run to its end goes on: %s", describe(step))
+		t.Fatalf("a pod that had completed goes on: %s", describe(step))
 	}
 	if w.in.Phase <= pod.PhaseRunning && w.in.Over && !step.Over {
-		t.Fatalf("a pod that had run to its end is not over any more: %s", describe(step))
+		t.Fatalf("a pod that had completed is not over any more: %s", describe(step))
 	}
 	if step.Over && step.End == nil && !w.in.Over && !w.hasRun() {
 		t.Fatalf("a pod is given up and nothing says so: %+v", w.in.Observed)
@@ -217,7 +217,7 @@ func (w *chaos) check(t *testing.T, step plan.Step) {
 // ones have ended, or an init container has failed.
 func (w *chaos) hasRun() bool {
 	ended := 0
-	for spec, kind := range pod.ContainerSpecs(&w.in.Desired.Pod.Spec) {
+	for spec, kind := range pod.ContainerSpecs(&w.in.Granted.Pod.Spec) {
 		c := w.latest(spec.Name)
 		switch {
 		case c == nil || c.State != pod.ContainerExited:
@@ -227,7 +227,7 @@ func (w *chaos) hasRun() bool {
 			return true
 		}
 	}
-	return ended == len(w.in.Desired.Pod.Spec.Containers)
+	return ended == len(w.in.Granted.Pod.Spec.Containers)
 }
 
 // mustBeAlone: nothing runs twice.
@@ -254,7 +254,7 @@ func (w *chaos) mustBeAlone(t *testing.T, step plan.Step) {
 	}
 }
 
-// mustBeItsTurn: what a container comes after was through in this sandbox, if
+// mustBeItsTurn: what a container comes after had completed in this sandbox, if
 // nothing that comes after it had begun there before.
 func (w *chaos) mustBeItsTurn(t *testing.T, name string, step plan.Step) {
 	t.Helper()
@@ -274,7 +274,7 @@ func (w *chaos) mustBeItsTurn(t *testing.T, name string, step plan.Step) {
 		}
 		return
 	}
-	p := w.in.Desired.Pod
+	p := w.in.Granted.Pod
 	for i := range p.Spec.InitContainers {
 		before := &p.Spec.InitContainers[i]
 		if before.Name == name {
@@ -291,22 +291,22 @@ func (w *chaos) mustBeItsTurn(t *testing.T, name string, step plan.Step) {
 func (w *chaos) mustBeThrough(t *testing.T, before *v1.Container, next string, step plan.Step) {
 	t.Helper()
 	c := w.latest(before.Name)
-	through := c != nil && c.SandboxID == w.in.Observed.Sandboxes[0].ID
-	if through && pod.IsSidecar(before) {
+	completed := c != nil && c.SandboxID == w.in.Observed.Sandboxes[0].ID
+	if completed && pod.IsSidecar(before) {
 		hook := w.in.PostStart[c.ID].State
-		through = hook != pod.HookRunning && hook != pod.HookFailed &&
+		completed = hook != pod.HookRunning && hook != pod.HookFailed &&
 			(before.StartupProbe == nil || w.in.Probes.Of(c.Name, c.ID).Startup == pod.ProbeSucceeded)
-	} else if through {
-		through = c.State == pod.ContainerExited && c.ExitCode == 0
+	} else if completed {
+		completed = c.State == pod.ContainerExited && c.ExitCode == 0
 	}
-	if !through {
-		t.Fatalf("%s starts before %s is through, which is %+v: %s", next, before.Name, c, describe(step))
+	if !completed {
+		t.Fatalf("%s starts before %s has completed, which is %+v: %s", next, before.Name, c, describe(step))
 	}
 }
 
 // mustRun keeps the world still, but for init containers that succeed and
 // probes and hooks that do, until the plan rests: then everything runs that
-// should, or the pod has run to its end.
+// should, or the pod has completed.
 func (w *chaos) mustRun(t *testing.T, seed uint64) {
 	t.Helper()
 	for i := range w.in.Observed.Containers {
@@ -326,9 +326,9 @@ func (w *chaos) mustRun(t *testing.T, seed uint64) {
 		return
 	}
 	if w.in.Over {
-		t.Fatalf("seed %d: a pod that had run to its end is not at it", seed)
+		t.Fatalf("seed %d: a pod that had completed is not at it", seed)
 	}
-	p := w.in.Desired.Pod
+	p := w.in.Granted.Pod
 	for i := range p.Spec.InitContainers {
 		if c := &p.Spec.InitContainers[i]; pod.IsSidecar(c) && !w.running(c.Name) {
 			t.Fatalf("seed %d: sidecar %s does not run: %+v\n%+v", seed, c.Name, step, w.in.Observed)
@@ -353,7 +353,7 @@ func (w *chaos) succeed() bool {
 		if c.State != pod.ContainerRunning || spec == nil || c.ID != w.latest(c.Name).ID {
 			continue
 		}
-		if slices.Index(w.names, c.Name) < len(w.in.Desired.Pod.Spec.InitContainers) && !pod.IsSidecar(spec) {
+		if slices.Index(w.names, c.Name) < len(w.in.Granted.Pod.Spec.InitContainers) && !pod.IsSidecar(spec) {
 			w.exit(c, 0)
 			any = true
 			continue

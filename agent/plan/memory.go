@@ -21,8 +21,9 @@ type Memory struct {
 	// Taken are attempts whose name the runtime holds for another create, by
 	// container name; "" is the sandbox.
 	Taken map[string]Taken
-	// Counts are the least restart counts of the next containers, by name: a
-	// count never goes down, although dead containers are removed.
+	// Counts are the least restart counts of the next containers, by name. This is
+	// the one place that counts: the next container of a name has one more than the
+	// runtime, or a log, has shown of any before, whatever was removed or lost since.
 	Counts map[string]int32
 	// Killed are containers whose successors follow whatever their exit code
 	// is, by name.
@@ -37,6 +38,20 @@ type Memory struct {
 
 	// Held is what containers were last held to, by name; "" is the pod.
 	Held map[string]Held
+
+	// RestartingSince is when the restart of all containers began that is under way;
+	// zero for none.
+	RestartingSince time.Time
+
+	// Before is the pod as an earlier podd had made it, by what it was granted then;
+	// nil for what Granted says.
+	Before *v1.Pod
+
+	// ResizeAt is when a resize that went wrong is tried again; zero for at once.
+	ResizeAt time.Time
+
+	// Overdue is when the end that the node decided on takes too long.
+	Overdue Overdue
 
 	// Sandbox is the one that was last seen alive, and Died when it was first
 	// seen dead.
@@ -108,7 +123,7 @@ func (m Memory) Retried() Memory {
 // containers that have a successor, or another spec, is forgotten.
 func (s *Step) learn(in *Input) {
 	m := &s.Memory
-	m.about(in.Desired.Pod)
+	m.about(in.Granted.Pod)
 	if all := in.Observed.Sandboxes; len(all) > 0 {
 		switch {
 		case all[0].Ready:

@@ -40,7 +40,7 @@ type place struct {
 // the last one; what has none comes first, and nobody waits for it. Of a pod
 // whose manifest is gone, the order in which its sidecars were made tells.
 func placeOf(in *Input, st *Stop) place {
-	p := in.Desired.Pod
+	p := in.Granted.Pod
 	if orphan(p) {
 		for i := range in.Observed.Containers {
 			if c := &in.Observed.Containers[i]; c.ID == st.ID && c.Kept != nil && pod.IsSidecar(c.Kept) {

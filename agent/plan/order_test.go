@@ -27,12 +27,12 @@ func TestSidecarsEndLastAndInReverse(t *testing.T) {
 		want string
 	}{
 		{"killed", all, kill, nil, inOrder + ", stop-sandbox s0"},
-		{"ended for good", all, nil, end, inOrder + ", stop-sandbox s0"},
+		{"ended for good", all, nil, end, inOrder + ", stop-sandbox s0, wake 45s"}, // when it is overdue
 		{"its sandbox died", dead, nil, nil, inOrder},
 		{"killed as it starts", look(ready(0), run("a"), run("mesh")), kill, nil, "stop a-0, stop mesh-0 after a-0, stop-sandbox s0"},
 		{"the one between has ended", look(ready(0), run("web"), ctr("logs", "exited 0", 0, 0), run("mesh")), kill, nil,
 			"stop web-0, stop mesh-0 after web-0, stop-sandbox s0"},
-		{"run to its end", look(ready(0), web("exited 0", 0, 0), ctr("side", "exited 1", 0, 0), run("logs"), run("mesh")), nil, nil,
+		{"completed", look(ready(0), web("exited 0", 0, 0), ctr("side", "exited 1", 0, 0), run("logs"), run("mesh")), nil, nil,
 			"stop logs-0, stop mesh-0 after logs-0, stop-sandbox s0"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -9,20 +10,12 @@ import (
 	"podd/internal/pod"
 )
 
-// Reasons and messages of waiting containers, in the kubelet's words, which
-// dashboards and people match on.
-const (
-	ReasonContainerCreating  = "ContainerCreating"
-	ReasonPodInitializing    = "PodInitializing" // the same, of a pod with init containers
-	ReasonCrashLoopBackOff   = "CrashLoopBackOff"
-	ReasonPostStartHookError = "PostStartHookError"
-	ReasonRestartingAll      = "RestartingAllContainers"
-)
-
 // Input is all that a decision rests on. Next changes none of it.
 type Input struct {
-	Phase    pod.Phase
-	Desired  *pod.Desired
+	Phase pod.Phase
+	// Granted is the pod as it is to be made: what its source desires, with the
+	// resources that the node granted (package allocation).
+	Granted  *pod.Desired
 	Observed pod.Observed
 	// Kill is set once the pod has to end, and never taken back.
 	Kill *Kill
@@ -39,9 +32,12 @@ type Input struct {
 	Probes pod.ProbeResults
 	// PostStart are the hooks that this podd runs or ran, by container ID.
 	PostStart map[string]pod.Hook
+	// AskAt is when the node is to be asked again about a resize that waits for
+	// room; zero for never.
+	AskAt time.Time
 	// Memory is what Next returned last; zero at first.
 	Memory Memory
-	// Policy is the restart curve of this node.
+	// Policy is the node's back-off policy for restarts.
 	Policy backoff.Policy
 	// Now has a monotonic reading: what waits for it does not depend on the wall
 	// clock, but for tests.
@@ -73,8 +69,9 @@ type Step struct {
 	// CreateSandbox asks for a sandbox with the number Attempt.
 	CreateSandbox bool
 	Attempt       uint32
-	// Start starts containers, in this order.
-	Start []Start
+	// Start starts containers, in this order, in Sandbox.
+	Start   []Start
+	Sandbox *pod.Sandbox
 	// CleanUp asks for everything that the pod has outside the runtime to go:
 	// mounts, directories, cgroup.
 	CleanUp bool
@@ -88,15 +85,21 @@ type Step struct {
 
 	// Resize brings running containers to the resources that the spec names.
 	Resize []Resize
+	// ResizeHeld says that there is something to resize, and that the last try went
+	// wrong a moment ago.
+	ResizeHeld bool
 
 	// End is the Input's, or one that Next decided; the status shows it.
 	End *pod.End
+	// Overdue says, in one step at most, that the end which the node decided on
+	// takes too long.
+	Overdue bool
 	// Waiting is why containers that should run do not, by name.
 	Waiting map[string]pod.Waiting
 	// BackOff names the containers that are held back in this step because
 	// they crashed; the runtime has the dead one of each.
 	BackOff []string
-	// Over says that the pod has run to its end, or the node ended it, and that
+	// Over says that the pod has completed, or the node ended it, and that
 	// nothing of it is started any more.
 	Over bool
 	// Finished says that the pod is over and nothing of it is left
@@ -145,20 +148,28 @@ type Resize struct {
 	Container *v1.Container
 }
 
-// Start starts one container. Its postStart hook, if it has one, begins when it
-// runs; what comes of it is the next Input's PostStart.
+// Start starts one container.
 type Start struct {
 	Container *v1.Container
 	// ID is an existing container that was created and never started (podd
 	// died in between); empty to create one.
 	ID           string
 	RestartCount int32
+	// PostStart says that it has a postStart hook, which begins when it runs. The
+	// starts after this one wait for that: once it was made or started, they are
+	// left to the next step, whose Input tells what comes of the hook.
+	PostStart bool
 }
 
 // Idle says that there is nothing to do now.
 func (s *Step) Idle() bool {
 	return len(s.Stop) == 0 && len(s.StopSandboxes) == 0 && !s.CreateSandbox && len(s.Start) == 0 &&
 		len(s.RemoveContainers) == 0 && len(s.RemoveSandboxes) == 0 && len(s.Resize) == 0 && !s.CleanUp
+}
+
+// Creates says that a container is to be made.
+func (s *Step) Creates() bool {
+	return slices.ContainsFunc(s.Start, func(st Start) bool { return st.ID == "" })
 }
 
 // Next decides. It never fails: there is no combination of inputs without an
@@ -173,6 +184,13 @@ func Next(in Input) Step {
 		step.terminate(&in)
 	default:
 		step.sync(&in)
+	}
+	step.overdue(&in)
+	switch m := &step.Memory; {
+	case !step.RestartingAll:
+		m.RestartingSince = time.Time{}
+	case m.RestartingSince.IsZero():
+		m.RestartingSince = in.Now
 	}
 	return step
 }
@@ -189,11 +207,15 @@ func (s *Step) sync(in *Input) {
 		s.finish(in)
 		return
 	}
+	if !in.AskAt.IsZero() {
+		s.wakeAt(in.AskAt)
+	}
 	if len(sources) > 0 {
 		s.restartAll(in, sources)
 		return
 	}
-	current := sandbox(in)
+	current := current(in)
+	s.Sandbox = current
 	if current == nil {
 		s.stopAll(in)
 	} else {
@@ -206,7 +228,7 @@ func (s *Step) sync(in *Input) {
 	}
 	switch {
 	case len(s.Stop)+len(s.StopSandboxes) > 0:
-	case (current == nil || !initialized(in, current)) && !s.beginsAgain(in):
+	case (current == nil || !in.Observed.Initialized(&in.Granted.Pod.Spec, current.ID)) && !s.beginsAgain(in):
 		s.lose(in, current)
 		return
 	case current == nil:
@@ -220,7 +242,7 @@ func (s *Step) sync(in *Input) {
 
 // start starts what is due in the current sandbox: for a person who looks
 // inside at any time, init containers in their order, and the regular ones when
-// those are through.
+// those have completed.
 func (s *Step) start(in *Input, current *pod.Sandbox) {
 	s.startEphemeral(in, current)
 	if s.initialize(in, current) {
@@ -238,21 +260,21 @@ func (s *Step) wait(name string, w pod.Waiting) {
 // waitAll says of every container that has yet to run (again), and of which
 // nothing was said so far, why it does not.
 func (s *Step) waitAll(in *Input, current *pod.Sandbox) {
-	for spec, k := range pod.ContainerSpecs(&in.Desired.Pod.Spec) {
+	for spec, k := range pod.ContainerSpecs(&in.Granted.Pod.Spec) {
 		if _, said := s.Waiting[spec.Name]; said {
 			continue
 		}
 		c := in.Observed.Latest(spec.Name)
 		switch {
 		case c == nil:
-			if k == pod.InitContainer && current != nil && initialized(in, current) {
+			if k == pod.InitContainer && current != nil && in.Observed.Initialized(&in.Granted.Pod.Spec, current.ID) {
 				continue // its record was collected
 			}
 		case c.State == pod.ContainerRunning || k == pod.EphemeralContainer:
 			continue
 		case k == pod.InitContainer && c.State == pod.ContainerExited && c.ExitCode == 0:
 			continue
-		case k == pod.RegularContainer && s.done(in.Desired.Pod, spec, c):
+		case k == pod.RegularContainer && s.done(in.Granted.Pod, spec, c):
 			continue
 		}
 		s.wait(spec.Name, s.due(in, spec, k, current).why)

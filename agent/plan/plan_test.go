@@ -246,7 +246,7 @@ func TestGraceOfAPodWhoseManifestIsGoneIsWhatItsContainersRemember(t *testing.T)
 	if step := plan.Next(in); len(step.Stop) != 1 || step.Stop[0].Grace != remembered {
 		t.Errorf("got %+v, want one stop with grace %v", step.Stop, remembered)
 	}
-	in.Desired.Pod = aPod(graceOf(5))
+	in.Granted.Pod = aPod(graceOf(5))
 	in.Kill.Grace = 5 * time.Second
 	if step := plan.Next(in); len(step.Stop) != 1 || step.Stop[0].Grace != 5*time.Second {
 		t.Errorf("with a manifest: got %+v, want one stop with grace 5s", step.Stop)
@@ -255,7 +255,7 @@ func TestGraceOfAPodWhoseManifestIsGoneIsWhatItsContainersRemember(t *testing.T)
 
 func TestStopSaysWhatTheKubeletSays(t *testing.T) {
 	in := input(aPod(), look(ready(0), web("running", 0, 0)))
-	in.Kill = &plan.Kill{Why: "its manifest is gone"}
+	in.Kill = &plan.Kill{Why: "its manifest was removed"}
 	if got, want := plan.Next(in).Stop[0].Message, "Stopping container web"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -427,5 +427,30 @@ func TestOnlyWhatDoesNotRunWaits(t *testing.T) {
 				t.Errorf("got %q, want %q", got, tc.want)
 			}
 		})
+	}
+}
+
+// TestAStepNamesTheSandboxOfItsStarts, and says whether a container is to be made.
+func TestAStepNamesTheSandboxOfItsStarts(t *testing.T) {
+	for name, c := range map[string]struct {
+		seen            pod.Observed
+		sandbox         string
+		starts, creates bool
+	}{
+		"nothing is there":   {look(), "", false, false},
+		"a sandbox":          {look(ready(0)), "s0", true, true},
+		"beside a dead one":  {look(ready(1), dead(0)), "s1", true, true},
+		"a container is too": {look(ready(0), web("created", 0, 0)), "s0", true, false},
+		"all runs":           {look(ready(0), web("running", 0, 0)), "s0", false, false},
+		"the sandbox died":   {look(dead(0), web("exited 1", 0, 0)), "", false, false},
+	} {
+		step := plan.Next(input(aPod(), c.seen))
+		got := ""
+		if step.Sandbox != nil {
+			got = step.Sandbox.ID
+		}
+		if got != c.sandbox || len(step.Start) > 0 != c.starts || step.Creates() != c.creates {
+			t.Errorf("%s: got sandbox %q, starts %v, creates %v", name, got, step.Start, step.Creates())
+		}
 	}
 }

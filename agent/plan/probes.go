@@ -9,11 +9,26 @@ import (
 	"podd/internal/pod"
 )
 
+// Probed are the containers that may be probed: those that run, and none whose
+// postStart hook (hooks are by container ID) is under way, which counts as not yet
+// running, as in its status. Ephemeral containers have no probes.
+func Probed(spec *v1.PodSpec, seen pod.Observed, hooks map[string]pod.Hook) []pod.ProbeTarget {
+	var targets []pod.ProbeTarget
+	for c, kind := range pod.ContainerSpecs(spec) {
+		latest := seen.Latest(c.Name)
+		if kind == pod.EphemeralContainer || latest == nil || latest.State != pod.ContainerRunning || hooks[latest.ID].State == pod.HookRunning {
+			continue
+		}
+		targets = append(targets, pod.ProbeTarget{Container: c, ContainerID: latest.ID, StartedAt: latest.StartedAt})
+	}
+	return targets
+}
+
 // stopFailing stops what runs and must not go on as it is: its postStart hook
 // or a liveness or startup probe failed, or its spec names another image. Of
 // init containers, only sidecars can be in that case.
 func (s *Step) stopFailing(in *Input, current *pod.Sandbox) {
-	for spec, k := range pod.ContainerSpecs(&in.Desired.Pod.Spec) {
+	for spec, k := range pod.ContainerSpecs(&in.Granted.Pod.Spec) {
 		if k != pod.RegularContainer && k != pod.SidecarContainer {
 			continue
 		}
@@ -26,36 +41,50 @@ func (s *Step) stopFailing(in *Input, current *pod.Sandbox) {
 			s.hookFailed(spec.Name, c.ID, hook, in.Now)
 			continue
 		}
-		if why, probe := s.failing(in, spec, k, c); why != "" {
-			s.stopToRestart(in, spec, k, c, why, probe)
+		if f := s.failing(in, running{c, spec, k}); f.why != "" {
+			s.stopToRestart(in, f)
 		}
 	}
 }
 
 // hookFailed remembers, once for each container, why it will wait.
 func (s *Step) hookFailed(name, id string, hook pod.Hook, now time.Time) {
-	if f := s.Memory.Failures[name]; f.ID != id || f.Waiting.Reason != ReasonPostStartHookError {
-		s.Memory = s.Memory.Failed(name, id, pod.Waiting{Reason: ReasonPostStartHookError, Message: hook.Message}, now)
+	if f := s.Memory.Failures[name]; f.ID != id || f.Waiting.Reason != pod.ReasonPostStartHookError {
+		s.Memory = s.Memory.Failed(name, id, pod.Waiting{Reason: pod.ReasonPostStartHookError, Message: hook.Message}, now)
 	}
 }
 
-// failing is what is wrong with a running container, in the kubelet's words,
-// and the probe that says so; empty and nil when it may go on. The order among
-// the causes is upstream's, which differs for sidecars.
-func (s *Step) failing(in *Input, spec *v1.Container, k pod.ContainerKind, c *pod.Container) (why string, probe *v1.Probe) {
-	results := in.Probes.Of(spec.Name, c.ID)
-	changed := c.Hash != "" && c.Hash != s.Memory.hashes[spec.Name]
+// running is a running container, and what it is in its pod.
+type running struct {
+	*pod.Container
+	spec *v1.Container
+	kind pod.ContainerKind
+}
+
+// failure is what is wrong with a running container, in the kubelet's words, and
+// the probe that says so; empty and nil when it may go on.
+type failure struct {
+	running
+	why   string
+	probe *v1.Probe
+}
+
+// failing looks for what is wrong with a running container. The order among the
+// causes is upstream's, which differs for sidecars.
+func (s *Step) failing(in *Input, c running) failure {
+	results := in.Probes.Of(c.Name, c.ID)
+	changed := c.Hash != "" && c.Hash != s.Memory.hashes[c.Name]
 	switch {
-	case k == pod.SidecarContainer && results.Startup == pod.ProbeFailed:
-		return "failed startup probe", spec.StartupProbe
+	case c.kind == pod.SidecarContainer && results.Startup == pod.ProbeFailed:
+		return failure{c, "failed startup probe", c.spec.StartupProbe}
 	case changed:
-		return "definition changed", nil
+		return failure{c, "definition changed", nil}
 	case results.Live == pod.ProbeFailed:
-		return "failed liveness probe", spec.LivenessProbe
+		return failure{c, "failed liveness probe", c.spec.LivenessProbe}
 	case results.Startup == pod.ProbeFailed:
-		return "failed startup probe", spec.StartupProbe
+		return failure{c, "failed startup probe", c.spec.StartupProbe}
 	}
-	return "", nil
+	return failure{}
 }
 
 // stopToRestart stops a container that its successor follows, whatever its exit
@@ -65,22 +94,22 @@ func (s *Step) failing(in *Input, spec *v1.Container, k pod.ContainerKind, c *po
 // In the kubelet, the wait after such a stop counts from the end before this
 // one, and a first one does not count: a container that was well for long is
 // restarted at once. Here it is its own life that tells.
-func (s *Step) stopToRestart(in *Input, spec *v1.Container, k pod.ContainerKind, c *pod.Container, why string, probe *v1.Probe) {
-	message := "Container " + spec.Name + " " + why
-	restart := probe == nil || k == pod.SidecarContainer || !never(in.Desired.Pod, spec)
+func (s *Step) stopToRestart(in *Input, f failure) {
+	message := "Container " + f.Name + " " + f.why
+	restart := f.probe == nil || f.kind == pod.SidecarContainer || !never(in.Granted.Pod, f.spec)
 	switch {
-	case k == pod.SidecarContainer:
-		message = "Init container " + spec.Name + " " + why
+	case f.kind == pod.SidecarContainer:
+		message = "Init container " + f.Name + " " + f.why
 	case restart:
 		message += ", will be restarted"
 	}
-	within := grace(in, c)
-	if probe != nil && in.Desired.Pod.DeletionGracePeriodSeconds == nil && probe.TerminationGracePeriodSeconds != nil {
-		within = pod.GraceSeconds(*probe.TerminationGracePeriodSeconds)
+	within := grace(in, f.Container)
+	if f.probe != nil && in.Granted.Pod.DeletionGracePeriodSeconds == nil && f.probe.TerminationGracePeriodSeconds != nil {
+		within = pod.GraceSeconds(*f.probe.TerminationGracePeriodSeconds)
 	}
-	s.stopWithin(in, c, within, message).Probe = probe != nil
-	if restart && s.Memory.Killed[spec.Name].ID != c.ID {
-		s.Memory.Killed = with(s.Memory.Killed, spec.Name, Killed{ID: c.ID, First: c.RestartCount == 0})
+	s.stopWithin(in, f.Container, within, message).Probe = f.probe != nil
+	if restart && s.Memory.Killed[f.Name].ID != f.ID {
+		s.Memory.Killed = with(s.Memory.Killed, f.Name, Killed{ID: f.ID, First: f.RestartCount == 0})
 	}
 }
 
@@ -91,7 +120,7 @@ func (s *Step) nothingLeft(in *Input) bool {
 	if !slices.ContainsFunc(s.Stop, func(st Stop) bool { return st.Probe }) {
 		return false
 	}
-	p := in.Desired.Pod
+	p := in.Granted.Pod
 	for i := range p.Spec.Containers {
 		spec := &p.Spec.Containers[i]
 		c := in.Observed.Latest(spec.Name)

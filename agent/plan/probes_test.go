@@ -1,6 +1,7 @@
 package plan_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -268,7 +269,7 @@ func TestAPostStartHook(t *testing.T) {
 		{"nothing runs", look(ready(0)), pod.HookNone, "create web-0, create side-0"},
 		{"it is under way", look(ready(0), sideRuns, webRuns), pod.HookRunning, "-"},
 		{"it is under way, and what comes before ended", look(ready(0), sideRuns, web("exited 1", 0, 0)), pod.HookRunning, "create web-1"},
-		{"it is through", look(ready(0), sideRuns, webRuns), pod.HookSucceeded, "create third-0"},
+		{"it has completed", look(ready(0), sideRuns, webRuns), pod.HookSucceeded, "create third-0"},
 		{"an earlier podd had run it", look(ready(0), sideRuns, webRuns), pod.HookNone, "create third-0"},
 		{"it failed", look(ready(0), sideRuns, webRuns), pod.HookFailed, "stop side-0"},
 		{"its container ended meanwhile", look(ready(0), ctr("side", "exited 1", 0, 0), webRuns), pod.HookRunning, "create side-1"},
@@ -348,5 +349,38 @@ func TestAChangedSpecIsToldBeforeAFailedLivenessProbe(t *testing.T) {
 	in.Probes = pod.ProbeResults{"mesh": {ContainerID: "mesh-0", Startup: pod.ProbeFailed}}
 	if step := plan.Next(in); len(step.Stop) != 1 || step.Stop[0].Message != "Init container mesh failed startup probe" {
 		t.Errorf("a sidecar's startup probe: got %+v", step.Stop)
+	}
+}
+
+// TestProbedContainers: what runs, and is not held back by its postStart hook.
+func TestProbedContainers(t *testing.T) {
+	p := aPod(inits("once", "mesh!"), containers("web", "side"), ephemerals("looker"))
+	all := func(state string) []any {
+		return []any{ready(0), ctr("once", "exited 0", 0, 0), ctr("mesh", "running", 0, 0), ctr("web", state, 0, 1), ctr("looker", "running", 0, 0)}
+	}
+	for name, tc := range map[string]struct {
+		seen  pod.Observed
+		hooks map[string]pod.Hook
+		want  string
+	}{
+		"nothing is there":        {look(), nil, ""},
+		"what runs":               {look(all("running")...), nil, "mesh-0 web-1"},
+		"no dead one":             {look(all("exited 1")...), nil, "mesh-0"},
+		"none that was only made": {look(all("created")...), nil, "mesh-0"},
+		"none out of sight":       {look(all("unknown")...), nil, "mesh-0"},
+		"its hook is under way":   {look(all("running")...), map[string]pod.Hook{"web-1": {State: pod.HookRunning}}, "mesh-0"},
+		"its hook failed":         {look(all("running")...), map[string]pod.Hook{"web-1": {State: pod.HookFailed}}, "mesh-0 web-1"},
+		"another one's hook":      {look(all("running")...), map[string]pod.Hook{"web-0": {State: pod.HookRunning}}, "mesh-0 web-1"},
+		"the newest of a name":    {look(ready(0), web("exited 1", 0, 2), web("running", 0, 1)), nil, ""},
+	} {
+		var got []string
+		for _, target := range plan.Probed(&p.Spec, tc.seen, tc.hooks) {
+			if got = append(got, target.ContainerID); !target.StartedAt.Equal(noon.Add(-29 * time.Second)) {
+				t.Errorf("%s: %s started at %v", name, target.ContainerID, target.StartedAt)
+			}
+		}
+		if strings.Join(got, " ") != tc.want {
+			t.Errorf("%s: got %v, want %q", name, got, tc.want)
+		}
 	}
 }

@@ -10,17 +10,13 @@ import (
 	"podd/internal/pod"
 )
 
-// graceRestartAll is what containers get when all are restarted: none of their
-// own, but the least that every stop signal gets; without their hooks.
-const graceRestartAll = 2 * time.Second
-
 const messageRestartingAll = "The container is removed because RestartAllContainers in place"
 
 // sources are the containers whose ends ask for a restart of all (KEP-5532), by
-// ID; over says that the pod has run to its end instead. A sidecar that ends
+// ID; over says that the pod has completed instead. A sidecar that ends
 // after all regular containers are done asks in vain.
 func (s *Step) sources(in *Input) (sources []string, over bool) {
-	p := in.Desired.Pod
+	p := in.Granted.Pod
 	over, last := s.regularDone(in)
 	for spec, k := range pod.ContainerSpecs(&p.Spec) {
 		if len(spec.RestartPolicyRules) == 0 || k == pod.EphemeralContainer {
@@ -39,7 +35,7 @@ func (s *Step) sources(in *Input) (sources []string, over bool) {
 
 // regularDone says that every regular container is done, and when the last was.
 func (s *Step) regularDone(in *Input) (done bool, last time.Time) {
-	p := in.Desired.Pod
+	p := in.Granted.Pod
 	for i := range p.Spec.Containers {
 		spec := &p.Spec.Containers[i]
 		c := in.Observed.Latest(spec.Name)
@@ -63,12 +59,13 @@ func (s *Step) restartAll(in *Input, sources []string) {
 	var others []string
 	for i := range in.Observed.Containers {
 		c := &in.Observed.Containers[i]
-		spec, k := pod.ContainerSpec(&in.Desired.Pod.Spec, c.Name)
+		spec, k := pod.ContainerSpec(&in.Granted.Pod.Spec, c.Name)
 		if spec == nil || k == pod.EphemeralContainer {
 			continue
 		}
 		if mayRun(c) {
-			s.stopWithin(in, c, graceRestartAll, "killing").PreStop = nil
+			// None of their own, but the least that every stop signal gets.
+			s.stopWithin(in, c, minimumGrace, "killing").PreStop = nil
 		}
 		if !slices.Contains(sources, c.ID) {
 			others = append(others, c.ID)
@@ -83,9 +80,9 @@ func (s *Step) restartAll(in *Input, sources []string) {
 		s.RemoveContainers = sources
 		s.rememberEnds(in, sources)
 	}
-	for spec, k := range pod.ContainerSpecs(&in.Desired.Pod.Spec) {
+	for spec, k := range pod.ContainerSpecs(&in.Granted.Pod.Spec) {
 		if c := in.Observed.Latest(spec.Name); k != pod.EphemeralContainer && c == nil {
-			s.wait(spec.Name, pod.Waiting{Reason: ReasonRestartingAll, Message: messageRestartingAll})
+			s.wait(spec.Name, pod.Waiting{Reason: pod.ReasonRestartingAllContainers, Message: messageRestartingAll})
 		}
 	}
 }

@@ -150,3 +150,19 @@ func TestRestartAllContainersBacksOff(t *testing.T) {
 		t.Errorf("after a retry: held for %v, want a start at once", got)
 	}
 }
+
+// TestARestartOfAllIsDated by its first step, until the next one that is none.
+func TestARestartOfAllIsDated(t *testing.T) {
+	p := aPod(containers("web", "side"), with("web", rule(v1.ContainerRestartRuleActionRestartAllContainers, 42)))
+	in := input(p, look(ready(0), web("exited 42", 0, 0), ctr("side", "running", 0, 0)))
+	first := plan.Next(in)
+	in.Memory, in.Now = first.Memory, noon.Add(time.Second)
+	second := plan.Next(in)
+	if !first.RestartingAll || !first.Memory.RestartingSince.Equal(noon) || !second.Memory.RestartingSince.Equal(noon) {
+		t.Errorf("got %v, then %v; want noon", first.Memory.RestartingSince, second.Memory.RestartingSince)
+	}
+	in.Memory, in.Observed = second.Memory, look(ready(0), web("running", 0, 1), ctr("side", "running", 0, 1))
+	if after := plan.Next(in); after.RestartingAll || !after.Memory.RestartingSince.IsZero() {
+		t.Errorf("afterwards: got %v", after.Memory.RestartingSince)
+	}
+}

@@ -1,8 +1,12 @@
 package plan
 
 import (
+	"errors"
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	helper "k8s.io/component-helpers/resource"
@@ -63,10 +67,10 @@ func boundsOf(requests, limits v1.ResourceList) Bounds {
 // KEP-5419): containers whose policy asks for it by a restart, the others as
 // they run. Those that get less come first, so that at no time more is given out
 // than before or after. Only regular containers and sidecars are resized; init
-// containers that run to their end have what they began with.
+// containers that complete have what they began with.
 func (s *Step) resize(in *Input, current *pod.Sandbox) {
 	s.adopt(in, current)
-	p := in.Desired.Pod
+	p := in.Granted.Pod
 	var less, more []Resize
 	for spec, k := range pod.ContainerSpecs(&p.Spec) {
 		c := resizable(in, spec, k, current)
@@ -88,6 +92,82 @@ func (s *Step) resize(in *Input, current *pod.Sandbox) {
 	if len(s.Resize) == 0 && s.Memory.Held[""].Bounds != s.Memory.whole {
 		s.Resize = []Resize{{}}
 	}
+	if at := s.Memory.ResizeAt; len(s.Resize) > 0 && at.After(in.Now) {
+		s.Resize, s.ResizeHeld = nil, true // events must not make it try in a hurry
+		s.wakeAt(at)
+	}
+}
+
+// Resizing says that something of a resize is left to do, or may be: stops come
+// first.
+func (s *Step) Resizing() bool { return len(s.Resize) > 0 || s.ResizeHeld || len(s.Stop) > 0 }
+
+// resizeErrorRetry is the wait after a resize that the node or the runtime would
+// not carry out.
+const resizeErrorRetry = 10 * time.Second
+
+// ResizeFailed returns the memory after such a resize.
+func (m Memory) ResizeFailed(now time.Time) Memory {
+	m.ResizeAt = now.Add(resizeErrorRetry)
+	return m
+}
+
+// ResizeAnew returns the memory in which nothing holds a resize back: the node
+// granted another one, or the last one is done.
+func (m Memory) ResizeAnew() Memory {
+	m.ResizeAt = time.Time{}
+	return m
+}
+
+// Shrink is a memory limit that a resize lowers. It is carried out if less than
+// that is in use: on cgroup v2 the kernel would kill for it.
+type Shrink struct {
+	// What says whose limit it is, ID which container's; empty for the pod.
+	What, ID string
+	// Limit is in bytes.
+	Limit int64
+}
+
+// Shrinks are the limits that a step's resizes lower. now and next are the pod's
+// own, in bytes; 0 for none.
+func (s *Step) Shrinks(now, next int64) []Shrink {
+	var all []Shrink
+	if next > 0 && (now == 0 || next < now) {
+		all = append(all, Shrink{What: "pod", Limit: next})
+	}
+	for _, r := range s.Resize {
+		if r.Container == nil {
+			continue
+		}
+		had := s.Memory.Held[r.Container.Name].MemoryLimit
+		if limit := r.Container.Resources.Limits.Memory().Value(); limit > 0 && (had == 0 || limit < had) {
+			all = append(all, Shrink{What: fmt.Sprintf("container %q", r.Container.Name), ID: r.ID, Limit: limit})
+		}
+	}
+	return all
+}
+
+// MayShrink returns an error, in the kubelet's words, where memory is in use that
+// a lower limit would take away. usage is in bytes, by Shrink.ID.
+func MayShrink(shrinks []Shrink, usage func(id string) (int64, error)) error {
+	var wrong []string
+	for _, sh := range shrinks {
+		used, err := usage(sh.ID)
+		switch {
+		case err != nil:
+			wrong = append(wrong, fmt.Sprintf("missing %s memory usage", sh.What))
+		case used >= sh.Limit:
+			wrong = append(wrong, fmt.Sprintf("attempting to set %s memory limit (%d) below current usage (%d)", sh.What, sh.Limit, used))
+		}
+	}
+	switch len(wrong) {
+	case 0:
+		return nil
+	case 1:
+		return errors.New("cannot decrease memory limits: " + wrong[0])
+	default:
+		return errors.New("cannot decrease memory limits: [" + strings.Join(wrong, ", ") + "]")
+	}
 }
 
 // resizable returns the running container that a resize of spec would be about;
@@ -107,20 +187,28 @@ func (s *Step) stopping(id string) bool {
 	return slices.ContainsFunc(s.Stop, func(st Stop) bool { return st.ID == id })
 }
 
-// adopt notes what containers have that another podd made: what the spec says,
-// unless the runtime knows better.
+// adopt notes what containers have that another podd made: what they were granted
+// then, unless the runtime knows better.
 func (s *Step) adopt(in *Input, current *pod.Sandbox) {
-	p := in.Desired.Pod
+	p := in.Granted.Pod
+	before := s.Memory.Before
+	if before == nil {
+		before = p
+	}
 	if _, known := s.Memory.Held[""]; !known {
-		s.Memory = s.Memory.Resized("", p, nil)
+		s.Memory = s.Memory.Resized("", before, nil)
 	}
 	for spec, k := range pod.ContainerSpecs(&p.Spec) {
 		c := resizable(in, spec, k, current)
 		if c == nil || s.Memory.Held[spec.Name].ID == c.ID {
 			continue
 		}
-		s.Memory = s.Memory.Resized(c.ID, p, spec)
-		if contradicts(c.Resources, bounds(p, spec)) {
+		had, _ := pod.ContainerSpec(&before.Spec, spec.Name)
+		if had == nil {
+			had = spec
+		}
+		s.Memory = s.Memory.Resized(c.ID, before, had)
+		if contradicts(c.Resources, bounds(before, had)) {
 			held := maps.Clone(s.Memory.Held)
 			held[spec.Name] = Held{ID: c.ID} // to be told once what it has
 			s.Memory.Held = held

@@ -1,9 +1,11 @@
 package plan_test
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -69,7 +71,7 @@ func TestResize(t *testing.T) {
 	} {
 		in := input(c.from, c.seen)
 		in.Memory = plan.Next(in).Memory
-		in.Desired = &pod.Desired{Pod: c.to}
+		in.Granted = &pod.Desired{Pod: c.to}
 		step := plan.Next(in)
 		var got []string
 		for _, r := range step.Resize {
@@ -107,7 +109,7 @@ func TestAResizeThatRestartsIsNotHeldBack(t *testing.T) {
 	to := aPod(policy(v1.RestartPolicyOnFailure), with("web", has("200m/", ""), restartFor("cpu")))
 	in := input(from, look(ready(0), web("running", 0, 3)))
 	in.Memory = plan.Next(in).Memory
-	in.Desired = &pod.Desired{Pod: to}
+	in.Granted = &pod.Desired{Pod: to}
 	in.Memory = plan.Next(in).Memory
 	in.Observed = look(ready(0), web("exited 0", 0, 3))
 	step := plan.Next(in)
@@ -127,9 +129,131 @@ func TestAPoddThatCameInBetweenFinishesAResize(t *testing.T) {
 		if len(step.Resize) != want {
 			t.Errorf("%s: got %v, want %d", memory, step.Resize, want)
 		}
-		in.Memory = step.Memory.Resized(c.ID, in.Desired.Pod, &in.Desired.Pod.Spec.Containers[0])
+		in.Memory = step.Memory.Resized(c.ID, in.Granted.Pod, &in.Granted.Pod.Spec.Containers[0])
 		if step := plan.Next(in); len(step.Resize) > 0 {
 			t.Errorf("%s: it is told again and again", memory)
+		}
+	}
+}
+
+// TestAResizeThatWentWrongIsHeldBack, whatever wakes the pod meanwhile, and holds
+// up nothing else.
+func TestAResizeThatWentWrongIsHeldBack(t *testing.T) {
+	in := input(aPod(with("web", has("100m/200m", "1Mi/10Mi"))), look(ready(0), web("running", 0, 0)))
+	in.Memory = plan.Next(in).Memory
+	in.Granted = &pod.Desired{Pod: aPod(with("web", has("200m/400m", "1Mi/10Mi")))}
+	in.Memory = plan.Next(in).Memory.ResizeFailed(noon)
+	for name, c := range map[string]struct {
+		after        time.Duration
+		anew         bool
+		resizes      int
+		held         bool
+		wake         string
+		stillToBeMet bool
+	}{
+		"a moment later":       {9 * time.Second, false, 0, true, "wake 10s", true},
+		"after ten seconds":    {10 * time.Second, false, 1, false, "-", true},
+		"another was granted":  {0, true, 1, false, "-", true},
+		"nothing is different": {-1, false, 0, false, "-", false},
+	} {
+		in := in
+		if in.Now = noon.Add(c.after); c.after < 0 {
+			in.Now, in.Granted = noon, &pod.Desired{Pod: aPod(with("web", has("100m/200m", "1Mi/10Mi")))}
+		}
+		if c.anew {
+			in.Memory = in.Memory.ResizeAnew()
+		}
+		step := plan.Next(in)
+		if got := describe(step); len(step.Resize) != c.resizes || step.ResizeHeld != c.held || got != c.wake || step.Resizing() != c.stillToBeMet {
+			t.Errorf("%s: got %v, held %v, %s, resizing %v", name, step.Resize, step.ResizeHeld, got, step.Resizing())
+		}
+	}
+}
+
+// TestTheNodeIsAskedAgainInTime: a deferred resize wakes its pod, unless the pod
+// ends.
+func TestTheNodeIsAskedAgainInTime(t *testing.T) {
+	in := input(aPod(), look(ready(0), web("running", 0, 0)))
+	in.AskAt = noon.Add(30 * time.Second)
+	if got := describe(plan.Next(in)); got != "wake 30s" {
+		t.Errorf("got %s", got)
+	}
+	in.End = &pod.End{Reason: pod.ReasonDeadlineExceeded}
+	if got := describe(plan.Next(in)); got != "stop web-0, stop-sandbox s0" {
+		t.Errorf("as it ends: got %s", got)
+	}
+}
+
+// TestMemoryInUseIsNotTakenAway: only limits that get lower are looked at.
+func TestMemoryInUseIsNotTakenAway(t *testing.T) {
+	const mi = 1 << 20
+	for name, c := range map[string]struct {
+		from, to  string // memory of web
+		now, next int64  // the pod's limits
+		use       map[string]int64
+		want      string
+	}{
+		"up":                      {"1Mi/10Mi", "1Mi/20Mi", 10 * mi, 20 * mi, map[string]int64{"web-0": 15 * mi, "": 15 * mi}, ""},
+		"down, and little in use": {"1Mi/20Mi", "1Mi/10Mi", 20 * mi, 10 * mi, map[string]int64{"web-0": 10*mi - 1, "": 10*mi - 1}, ""},
+		"down, as much in use": {"1Mi/20Mi", "1Mi/10Mi", 20 * mi, 20 * mi, map[string]int64{"web-0": 10 * mi, "": 0},
+			`cannot decrease memory limits: attempting to set container "web" memory limit (10485760) below current usage (10485760)`},
+		"a limit where was none": {"1Mi/", "1Mi/10Mi", 0, 10 * mi, map[string]int64{"web-0": 11 * mi, "": 12 * mi},
+			`cannot decrease memory limits: [attempting to set pod memory limit (10485760) below current usage (12582912), ` +
+				`attempting to set container "web" memory limit (10485760) below current usage (11534336)]`},
+		"none where was a limit": {"1Mi/10Mi", "1Mi/", 10 * mi, 0, nil, ""},
+		"nobody knows": {"1Mi/20Mi", "1Mi/10Mi", 20 * mi, 10 * mi, nil,
+			`cannot decrease memory limits: [missing pod memory usage, missing container "web" memory usage]`},
+		"a request alone": {"2Mi/10Mi", "1Mi/10Mi", 10 * mi, 10 * mi, nil, ""},
+	} {
+		in := input(aPod(with("web", has("", c.from))), look(ready(0), web("running", 0, 0)))
+		in.Memory = plan.Next(in).Memory
+		in.Granted = &pod.Desired{Pod: aPod(with("web", has("", c.to)))}
+		step := plan.Next(in)
+		err := plan.MayShrink(step.Shrinks(c.now, c.next), func(id string) (int64, error) {
+			if used, known := c.use[id]; known {
+				return used, nil
+			}
+			return 0, errors.New("no such cgroup")
+		})
+		got := ""
+		if err != nil {
+			got = err.Error()
+		}
+		if got != c.want || len(step.Resize) != 1 {
+			t.Errorf("%s: got %q, want %q (resizes %v)", name, got, c.want, step.Resize)
+		}
+	}
+}
+
+// TestAContainerOfAnEarlierPoddIsBroughtToWhatIsGrantedNow: it was made with what
+// was granted then, whatever the runtime does not tell of it.
+func TestAContainerOfAnEarlierPoddIsBroughtToWhatIsGrantedNow(t *testing.T) {
+	before, now := aPod(with("web", has("100m/", ""))), aPod(with("web", has("200m/", "")))
+	told := web("running", 0, 0)
+	told.Resources = &pod.ContainerResources{CPUShares: 102}
+	other := told
+	other.Resources = &pod.ContainerResources{CPUShares: 512}
+	for name, c := range map[string]struct {
+		before *v1.Pod
+		seen   pod.Container
+		want   int
+	}{
+		"nobody knows what was before":  {nil, web("running", 0, 0), 0},
+		"the same was before":           {now, web("running", 0, 0), 0},
+		"less was before":               {before, web("running", 0, 0), 1},
+		"and the runtime says so":       {before, told, 1},
+		"or says something else":        {before, other, 1},
+		"a container that was not then": {aPod(containers("other")), web("running", 0, 0), 1}, // the pod's own limits
+	} {
+		in := input(now, look(ready(0), c.seen))
+		in.Memory.Before = c.before
+		step := plan.Next(in)
+		if len(step.Resize) != c.want {
+			t.Errorf("%s: got %v, want %d", name, step.Resize, c.want)
+		}
+		in.Memory = step.Memory.Resized(c.seen.ID, now, &now.Spec.Containers[0]).Resized("", now, nil)
+		if again := plan.Next(in); len(again.Resize) > 0 {
+			t.Errorf("%s: it is told again and again", name)
 		}
 	}
 }

@@ -26,14 +26,14 @@ type due struct {
 
 // due decides about one container; seen or not, it does not run.
 func (s *Step) due(in *Input, spec *v1.Container, k pod.ContainerKind, current *pod.Sandbox) due {
-	p := in.Desired.Pod
+	p := in.Granted.Pod
 	d := due{Start: Start{Container: spec, RestartCount: s.Memory.Counts[spec.Name]}, why: pod.Waiting{Reason: creating(p)}}
 	seen := in.Observed.Latest(spec.Name)
 	f, failed := s.Memory.Failures[spec.Name]
 	history := failed && seen != nil && seen.State == pod.ContainerExited && f.ID == seen.ID
 	if failed {
 		d.why = f.Waiting
-		if d.why.Reason == ReasonContainerCreating {
+		if d.why.Reason == pod.ReasonContainerCreating {
 			d.why.Reason = creating(p)
 		}
 	}
@@ -61,7 +61,7 @@ func (s *Step) due(in *Input, spec *v1.Container, k pod.ContainerKind, current *
 		return d
 	}
 	d.why = pod.Waiting{
-		Reason:  ReasonCrashLoopBackOff,
+		Reason:  pod.ReasonCrashLoopBackOff,
 		Message: fmt.Sprintf("back-off %s restarting failed container=%s pod=%s_%s(%s)", wait, spec.Name, p.Name, p.Namespace, p.UID),
 	}
 	return d
@@ -70,9 +70,9 @@ func (s *Step) due(in *Input, spec *v1.Container, k pod.ContainerKind, current *
 // creating is the reason of a container of which nothing else is to be said.
 func creating(p *v1.Pod) string {
 	if len(p.Spec.InitContainers) > 0 {
-		return ReasonPodInitializing
+		return pod.ReasonPodInitializing
 	}
-	return ReasonContainerCreating
+	return pod.ReasonContainerCreating
 }
 
 // answered is the end that a start would answer; zero where it is none that
@@ -100,13 +100,13 @@ func (s *Step) answered(name string, k pod.ContainerKind, seen *pod.Container, c
 	return end
 }
 
-// policy is the node's curve with what the pod says of its own.
+// policy is the node's back-off policy, overridden by what the pod sets.
 func (s *Step) policy(in *Input) backoff.Policy {
 	policy := in.Policy
-	if len(in.Desired.Pod.Annotations) == 0 {
+	if len(in.Granted.Pod.Annotations) == 0 {
 		return policy
 	}
-	own, _ := pod.BackOffOf(in.Desired.Pod) // who validates the pod tells of errors
+	own, _ := pod.BackOffOf(in.Granted.Pod) // who validates the pod tells of errors
 	if own.Initial > 0 {
 		policy.Initial = own.Initial
 	}
@@ -127,6 +127,8 @@ func endOf(c *pod.Container) time.Time {
 	}
 	return c.CreatedAt
 }
+
+func hasPostStart(c *v1.Container) bool { return c.Lifecycle != nil && c.Lifecycle.PostStart != nil }
 
 // launch puts a container on the list of starts if it is due, and says so.
 func (s *Step) launch(in *Input, spec *v1.Container, k pod.ContainerKind, current *pod.Sandbox) bool {
@@ -149,6 +151,7 @@ func (s *Step) launch(in *Input, spec *v1.Container, k pod.ContainerKind, curren
 	if d.ID == "" {
 		d.RestartCount = int32(s.Memory.attempt(spec.Name, int64(d.RestartCount), in.Now))
 	}
+	d.PostStart = hasPostStart(spec)
 	s.Start = append(s.Start, d.Start)
 	return true
 }

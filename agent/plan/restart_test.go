@@ -95,9 +95,9 @@ func held(t *testing.T, w *world) time.Duration {
 	return step.WakeAt.Sub(w.in.Now)
 }
 
-// kubernetes/kubernetes#57291: the curve can be tuned, per node and per pod, and
+// kubernetes/kubernetes#57291: the back-off policy can be tuned, per node and per pod, and
 // clean exits can be exempt.
-func TestTheCurveOfRestarts(t *testing.T) {
+func TestTheBackOffPolicyOfRestarts(t *testing.T) {
 	said := func(annotations map[string]string) func(*v1.Pod) {
 		return func(p *v1.Pod) { p.Annotations = annotations }
 	}
@@ -227,7 +227,7 @@ func TestRetryEndsEveryWait(t *testing.T) {
 		t.Errorf("held for %v, want a start at once", got)
 	}
 	if w.runAndExit(t, 1); held(t, w) != 10*time.Second {
-		t.Errorf("then held for %v, want the curve from its beginning", held(t, w))
+		t.Errorf("then held for %v, want the delays from the beginning", held(t, w))
 	}
 	in := input(aPod(), look(ready(0)))
 	in.Memory = plan.Memory{}.Failed("web", "", pod.Waiting{Reason: "CreateContainerError"}, noon).Retried()
@@ -254,7 +254,7 @@ func TestAChangedSpecStartsOver(t *testing.T) {
 			w := crashes(t, aPod(), 4)
 			plan.Next(w.in)
 			changed := aPod(with("web", tc.change))
-			w.in.Desired = &pod.Desired{Pod: changed, Source: pod.SourceAPIServer}
+			w.in.Granted = &pod.Desired{Pod: changed, Source: pod.SourceAPIServer}
 			if got := held(t, w); got != tc.want {
 				t.Errorf("held for %v, want %v", got, tc.want)
 			}
@@ -262,7 +262,7 @@ func TestAChangedSpecStartsOver(t *testing.T) {
 	}
 	in := input(aPod(), look(ready(0)))
 	in.Memory = plan.Next(in).Memory.Failed("web", "", pod.Waiting{Reason: "CreateContainerError"}, noon)
-	in.Desired = &pod.Desired{Pod: aPod(with("web", func(c *v1.Container) { c.Image = "web:2" }))}
+	in.Granted = &pod.Desired{Pod: aPod(with("web", func(c *v1.Container) { c.Image = "web:2" }))}
 	if step := plan.Next(in); describe(step) != "create web-0" || waits(step) != "web=ContainerCreating" {
 		t.Errorf("after a failed create of another image: got %s, %s", describe(step), waits(step))
 	}
@@ -298,8 +298,8 @@ func TestWhatAPodWithInitContainersWaitsFor(t *testing.T) {
 	}{
 		{"no sandbox", look(), "a=PodInitializing looker=PodInitializing mesh=PodInitializing web=PodInitializing"},
 		{"the first runs", look(ready(0), ctr("looker", "exited 0", 0, 0), ctr("a", "running", 0, 0)), "mesh=PodInitializing web=PodInitializing"},
-		{"the first is through", look(ready(0), ctr("looker", "exited 0", 0, 0), ctr("a", "exited 0", 0, 0)), "mesh=PodInitializing web=PodInitializing"},
-		{"all through, a record is gone", look(ready(0), ctr("looker", "running", 0, 0), web("running", 0, 0), ctr("mesh", "running", 0, 0)), ""},
+		{"the first has completed", look(ready(0), ctr("looker", "exited 0", 0, 0), ctr("a", "exited 0", 0, 0)), "mesh=PodInitializing web=PodInitializing"},
+		{"all completed, a record is gone", look(ready(0), ctr("looker", "running", 0, 0), web("running", 0, 0), ctr("mesh", "running", 0, 0)), ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if got := waits(plan.Next(input(p, tc.seen))); got != tc.want {

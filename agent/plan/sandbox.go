@@ -16,31 +16,12 @@ import (
 // the pace at which the kubelet's relist would notice.
 const sandboxPace = time.Second
 
-// sandbox returns the one that containers belong into, or nil. More than one
-// ready sandbox, a dead newest one, or one without an address is beyond repair
-// and replaced, as in upstream's PodSandboxChanged.
-func sandbox(in *Input) *pod.Sandbox {
-	all := in.Observed.Sandboxes
-	if len(all) == 0 {
-		return nil
-	}
-	ready := 0
-	for i := range all {
-		if all[i].Ready {
-			ready++
-		}
-	}
-	newest := &all[0]
-	if newest.Ready && ready == 1 && (newest.HostNetwork || len(newest.IPs) > 0) &&
-		newest.HostNetwork == in.Desired.Pod.Spec.HostNetwork {
-		return newest
-	}
-	return nil
-}
+// current is the sandbox that containers belong into; nil for none.
+func current(in *Input) *pod.Sandbox { return in.Observed.Current(&in.Granted.Pod.Spec) }
 
-// newSandbox asks for a sandbox. Whoever stopped the former one behind podd's
-// back may still be at it when the runtime calls it dead: two that take the same
-// network down get in each other's way.
+// newSandbox asks for a sandbox. Whoever stopped the previous one behind podd's
+// back may not have finished when the runtime reports it as dead, and two
+// teardowns of the same network conflict.
 func (s *Step) newSandbox(in *Input) {
 	all := in.Observed.Sandboxes
 	if len(all) > 0 {
@@ -71,7 +52,7 @@ func (s *Step) newSandbox(in *Input) {
 // with its init containers, nor are containers of it with a restart policy of
 // their own.
 func (s *Step) beginsAgain(in *Input) bool {
-	p := in.Desired.Pod
+	p := in.Granted.Pod
 	began := false
 	for i := range p.Spec.Containers {
 		c := in.Observed.Latest(p.Spec.Containers[i].Name)
@@ -94,7 +75,7 @@ func (s *Step) lose(in *Input, current *pod.Sandbox) {
 		s.wakeAt(until) // its end may be under way without podd
 		return
 	}
-	p := in.Desired.Pod
+	p := in.Granted.Pod
 	var missing []string
 	for i := range p.Spec.Containers {
 		if c := in.Observed.Latest(p.Spec.Containers[i].Name); c == nil || c.State == pod.ContainerCreated {

@@ -19,7 +19,7 @@ func (s *Step) keep(in *Input, spec *v1.Container, current *pod.Sandbox) bool {
 }
 
 // started says that what comes after a running sidecar need not wait for it any
-// more: its postStart hook and its startup probe are through. Whether it is
+// more: its postStart hook and its startup probe have completed. Whether it is
 // ready, or alive, does not matter.
 func (s *Step) started(in *Input, spec *v1.Container, c *pod.Container) bool {
 	if hook := in.PostStart[c.ID].State; hook == pod.HookRunning || hook == pod.HookFailed {
@@ -31,7 +31,7 @@ func (s *Step) started(in *Input, spec *v1.Container, c *pod.Container) bool {
 // startEphemeral starts each ephemeral container once in its pod's life, even
 // before the pod is initialized.
 func (s *Step) startEphemeral(in *Input, current *pod.Sandbox) {
-	for spec, k := range pod.ContainerSpecs(&in.Desired.Pod.Spec) {
+	for spec, k := range pod.ContainerSpecs(&in.Granted.Pod.Spec) {
 		if k != pod.EphemeralContainer {
 			continue
 		}

@@ -1,6 +1,7 @@
 package plan_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -29,8 +30,8 @@ func TestSidecars(t *testing.T) {
 		{"init runs beside it", look(ready(0), ctr("a", "running", 0, 0), mesh("running")), "-"},
 		{"first ended while init runs", look(ready(0), ctr("a", "running", 0, 0), mesh("exited 1")), "create mesh-1"},
 		{"first is gone while init runs", look(ready(0), ctr("a", "running", 0, 0)), "create mesh-0"},
-		{"init through", look(ready(0), a, mesh("running")), "create logs-0"},
-		{"init through, first ended", look(ready(0), a, mesh("exited 1")), "create mesh-1, create logs-0"},
+		{"init completed", look(ready(0), a, mesh("running")), "create logs-0"},
+		{"init completed, first ended", look(ready(0), a, mesh("exited 1")), "create mesh-1, create logs-0"},
 		{"second ended before web was made", look(ready(0), logs("exited 1"), a, mesh("running")), "create logs-1"},
 		{"both run", look(ready(0), logs("running"), a, mesh("running")), "create web-0"},
 		{"both run, the init container's record is gone", look(ready(0), logs("running"), mesh("running")), "create web-0"},
@@ -73,10 +74,10 @@ func TestASidecarIsWaitedForUntilItHasStarted(t *testing.T) {
 		{"startup probe passed", []func(*v1.Container){startupProbe}, pod.Probes{Startup: pod.ProbeSucceeded}, pod.HookNone, next},
 		{"startup probe failed", []func(*v1.Container){startupProbe}, pod.Probes{Startup: pod.ProbeFailed}, pod.HookNone, "stop mesh-0"},
 		{"the hook runs", []func(*v1.Container){postStart}, pod.Probes{}, pod.HookRunning, "-"},
-		{"the hook is through", []func(*v1.Container){postStart}, pod.Probes{}, pod.HookSucceeded, next},
+		{"the hook has completed", []func(*v1.Container){postStart}, pod.Probes{}, pod.HookSucceeded, next},
 		{"an earlier podd had run it", []func(*v1.Container){postStart}, pod.Probes{}, pod.HookNone, next},
 		{"the hook failed", []func(*v1.Container){postStart}, pod.Probes{}, pod.HookFailed, "stop mesh-0"},
-		{"hook through, startup probe not", []func(*v1.Container){postStart, startupProbe}, pod.Probes{}, pod.HookSucceeded, "-"},
+		{"hook completed, startup probe not", []func(*v1.Container){postStart, startupProbe}, pod.Probes{}, pod.HookSucceeded, "-"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			in := input(aPod(inits("mesh!"), with("mesh", tc.with...)), look(ready(0), ctr("mesh", "running", 0, 0)))
@@ -148,5 +149,34 @@ func TestEphemeralContainersStartOnce(t *testing.T) {
 				t.Errorf("got  %s\nwant %s", got, tc.want)
 			}
 		})
+	}
+}
+
+// TestWhatAPostStartHookHolds: those that start with one that has a hook wait for
+// it, and a container whose hook failed comes last.
+func TestWhatAPostStartHookHolds(t *testing.T) {
+	three := aPod(containers("web", "side", "third"), with("side", postStart))
+	for name, c := range map[string]struct {
+		p      *v1.Pod
+		memory plan.Memory
+		want   string
+	}{
+		"no hook":                {aPod(containers("web", "side")), plan.Memory{}, "web side"},
+		"a hook":                 {three, plan.Memory{}, "web side!"},
+		"one that failed before": {three, plan.Memory{}.Failed("side", "", pod.Waiting{Reason: pod.ReasonPostStartHookError}, noon.Add(-time.Minute)), "web third side!"},
+		"one that could not start before, for another reason": {three, plan.Memory{}.Failed("side", "", pod.Waiting{Reason: "ErrImagePull"}, noon.Add(-time.Minute)), "web side! third"},
+		"two hooks": {aPod(containers("web", "side"), with("web", postStart), with("side", postStart)), plan.Memory{}, "web!"},
+	} {
+		in := input(c.p, look(ready(0)))
+		in.Memory = c.memory
+		var got []string
+		for _, st := range plan.Next(in).Start {
+			if got = append(got, st.Container.Name); st.PostStart {
+				got[len(got)-1] += "!"
+			}
+		}
+		if strings.Join(got, " ") != c.want {
+			t.Errorf("%s: got %v, want %q", name, got, c.want)
+		}
 	}
 }

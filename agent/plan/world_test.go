@@ -31,7 +31,7 @@ func newWorld(p *v1.Pod) *world {
 func (w *world) addSandbox(attempt uint32, isReady bool) {
 	w.made++
 	sb := pod.Sandbox{ID: fmt.Sprintf("s%d", w.made), Attempt: attempt, Ready: isReady, CreatedAt: w.in.Now,
-		HostNetwork: w.in.Desired.Pod.Spec.HostNetwork}
+		HostNetwork: w.in.Granted.Pod.Spec.HostNetwork}
 	if isReady && !sb.HostNetwork {
 		sb.IPs = []string{"10.88.0.9"}
 	}
@@ -51,7 +51,7 @@ func (w *world) create(name, sandbox string) *pod.Container {
 }
 
 func (w *world) spec(name string) *v1.Container {
-	p := w.in.Desired.Pod
+	p := w.in.Granted.Pod
 	for _, list := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
 		for i := range list {
 			if list[i].Name == name {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"podd/cli"
 	"podd/config"
 )
 
@@ -40,7 +41,7 @@ with it.`,
 			if output == "" {
 				output = "yaml"
 			}
-			return writeObject(cmd.OutOrStdout(), output, c.Masked())
+			return cli.WriteObject(cmd.OutOrStdout(), output, c.Masked())
 		},
 	}
 	cmd.Flags().BoolVar(&explain, "explain", false, "list every field with what podd does with it")
@@ -53,5 +54,5 @@ with it.`,
 // kubeletFlagError explains flags of the kubelet's that podd does not have. It
 // is for the commands that take the kubelet's flags.
 func kubeletFlagError(cmd *cobra.Command, err error) error {
-	return &exitError{exitUsage, config.FlagError(cmd.Flags(), err)}
+	return &cli.ExitError{Code: cli.ExitUsage, Err: config.FlagError(cmd.Flags(), err)}
 }

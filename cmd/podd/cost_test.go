@@ -94,7 +94,7 @@ func TestAProbeCostsAQuarterMoreThanABareRequestAtMost(t *testing.T) {
 		asked[whose] = append(asked[whose], float64(runs)/span.Seconds())
 		return cpu / time.Duration(runs)
 	}
-	got := turns.Take(3, func() time.Duration {
+	got := turns.Take(3, 1.25, func() time.Duration {
 		d.start()
 		d.await("all pods are ready", func() bool { return d.ready() == pods })
 		d.settle(2 * time.Second)

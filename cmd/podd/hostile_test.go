@@ -40,12 +40,14 @@ var worst = []string{
 }
 
 // TestNoInputCostsMoreThan300MiB has the binary validate 10 MiB of what costs the
-// most. What time it takes is told, not asserted: it is the machine's; that it
-// grows with the size alone is (podconfig/manifest, TestFourTimesTheTextCostsNoMoreThanEight).
+// most. What time it takes is the machine's: make bench holds it to five seconds,
+// on a quiet one; that it grows with the size alone holds everywhere
+// (podconfig/manifest, TestNoTextCostsMoreThanTwiceAsItGrows).
 func TestNoInputCostsMoreThan300MiB(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes a minute")
 	}
+	t.Parallel()
 	dir := t.TempDir()
 	buildPodd(t, dir)
 	inputs := map[string]hostile.Input{}
@@ -72,6 +74,9 @@ func TestNoInputCostsMoreThan300MiB(t *testing.T) {
 		t.Logf("%4d MiB, %v of a processor: %s", peak>>10, time.Duration(took).Round(10*time.Millisecond), name)
 		if !strings.Contains(string(out), "problem") {
 			t.Errorf("%s: podd has nothing to say: %s", name, out)
+		}
+		if os.Getenv("PODD_BENCH") != "" && time.Duration(took) > 5*time.Second {
+			t.Errorf("%s: %v, want five seconds at most", name, time.Duration(took))
 		}
 		if peak>>10 > 300 {
 			t.Errorf("%s: %d MiB, want 300 at most", name, peak>>10)

@@ -14,33 +14,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"podd/cli"
 	"podd/podconfig/manifest"
 )
 
 func main() {
 	os.Exit(execute(os.Args))
 }
-
-// Exit codes beyond 0 and 1, which mean success and an error that was told.
-const (
-	exitUsage     = 2
-	exitNotServed = 3
-)
-
-// exitError is an error with an exit code of its own. Its text may be empty:
-// then everything was said already.
-type exitError struct {
-	code int
-	err  error
-}
-
-func (e *exitError) Error() string {
-	if e.err == nil {
-		return ""
-	}
-	return e.err.Error()
-}
-func (e *exitError) Unwrap() error { return e.err }
 
 // execute runs the command line and returns the exit code.
 func execute(args []string) int {
@@ -65,8 +45,8 @@ func execute(args []string) int {
 		return 0
 	}
 	code := 1
-	if e, ok := errors.AsType[*exitError](err); ok {
-		code = e.code
+	if e, ok := errors.AsType[*cli.ExitError](err); ok {
+		code = e.Code
 	}
 	if text := err.Error(); text != "" {
 		fmt.Fprintf(os.Stderr, "%s: %s\n", cmd.CommandPath(), strings.ReplaceAll(text, "\n", "\n  "))
@@ -81,8 +61,8 @@ func newRootCmd() *cobra.Command {
 		Long: `podd is a Kubernetes node agent. Put Pod manifests into a directory and they
 run, on a real container runtime, without a control plane.
 
-Invoked under the name kubelet it behaves as podd run, and warns of unknown
-fields in manifests instead of refusing the pods.`,
+Invoked under the name kubelet it behaves as podd run, and warns about
+unknown fields in manifests instead of rejecting the pods.`,
 		Example: `  podd run                                 # run the pods of /etc/podd/manifests
   podd validate /etc/podd/manifests/*.yaml # check manifests without running them
   podd ps                                  # what runs, and what is wrong with manifests
@@ -96,11 +76,11 @@ fields in manifests instead of refusing the pods.`,
 		},
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return &exitError{exitUsage, fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())}
+		return cli.UsageErrorf("%w; see %s --help", err, cmd.CommandPath())
 	})
 	root.AddGroup(
 		&cobra.Group{ID: "daemon", Title: "Daemons:"},
-		&cobra.Group{ID: "look", Title: "Looking at this node:"},
+		&cobra.Group{ID: "look", Title: "Inspecting this node:"},
 		&cobra.Group{ID: "act", Title: "Acting on this node:"},
 		&cobra.Group{ID: "check", Title: "Checking without a daemon:"},
 	)
@@ -123,7 +103,7 @@ func checkUsage(cmd *cobra.Command) {
 	if args := cmd.Args; args != nil {
 		cmd.Args = func(cmd *cobra.Command, given []string) error {
 			if err := args(cmd, given); err != nil {
-				return &exitError{exitUsage, fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())}
+				return cli.UsageErrorf("%w; see %s --help", err, cmd.CommandPath())
 			}
 			return nil
 		}

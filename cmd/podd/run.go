@@ -1,35 +1,29 @@
 package main
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"os"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"podd/bundle"
+	"podd/cli"
 	"podd/cni"
 	"podd/config"
 	"podd/internal/places"
+	"podd/node"
 	"podd/podconfig/manifest"
 )
 
-// runFlags are the flags of podd run that are not the kubelet's.
-type runFlags struct {
-	runtimeDir, bridge, sandboxImage string
-	imageDir, containerLogsDir       string
-	validation                       manifest.Validation
-}
-
-func (f *runFlags) bind(fs *pflag.FlagSet) {
-	fs.StringVar(&f.runtimeDir, "runtime-dir", "", "`directory` of the bundled runtime's binaries (default $"+bundle.EnvDir+", or found near podd)")
-	fs.StringVar(&f.bridge, "bridge", cni.DefaultBridge, "bridge and `name` of the default pod network, unique on this machine")
-	fs.StringVar(&f.sandboxImage, "sandbox-image", bundle.PauseImage, "`image` that holds a pod's namespaces in the bundled runtime")
-	fs.StringVar(&f.imageDir, "image-dir", "", "`directory` of image archives to import (default images in --root-dir)")
-	bindValidation(fs, &f.validation, "what becomes of unknown and duplicate fields of manifests: the pod is refused, runs with a warning, or runs; under the name kubelet warn, else")
-	fs.StringVar(&f.containerLogsDir, "container-logs-dir", "/var/log/containers", "`directory` of links to the containers' logs, for log shippers")
+// bindNode binds the flags of podd run that are not the kubelet's.
+func bindNode(fs *pflag.FlagSet, c *node.Config) {
+	fs.StringVar(&c.RuntimeDir, "runtime-dir", "", "`directory` of the bundled runtime's binaries (default $"+bundle.EnvDir+", or found near podd)")
+	fs.StringVar(&c.Bridge, "bridge", cni.DefaultBridge, "bridge and `name` of the default pod network, unique on this machine")
+	fs.StringVar(&c.SandboxImage, "sandbox-image", bundle.PauseImage, "`image` that holds a pod's namespaces in the bundled runtime")
+	fs.StringVar(&c.ImageDir, "image-dir", "", "`directory` of image archives to import (default images in --root-dir)")
+	bindValidation(fs, &c.Validation, "what happens to unknown and duplicate fields of manifests: the pod is rejected, runs with a warning, or runs; under the name kubelet warn, else")
+	fs.StringVar(&c.ContainerLogsDir, "container-logs-dir", places.DefaultContainerLogsDir, "`directory` of links to the containers' logs, for log shippers")
 }
 
 func bindValidation(fs *pflag.FlagSet, v *manifest.Validation, usage string) {
@@ -42,7 +36,7 @@ const flagValidation = "manifest-validation"
 // newRunCmd is "podd run".
 func newRunCmd() *cobra.Command {
 	var kubelet config.Flags
-	var own runFlags
+	var own node.Config
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Run the pods of this machine",
@@ -84,25 +78,19 @@ podd run again takes them up where they are.`,
 			}
 			limitHeap()
 			lowerOOMScore(cfg.OOMScoreAdj, log)
-			n, err := newNode(cfg, own, log)
+			own.Kubelet, own.Version, own.Log = cfg, thisVersion(), log
+			own.ImportProgress, own.ImportLog = cli.ImportProgress(os.Stderr, log)
+			n, err := node.New(own)
 			if err != nil {
 				return err
 			}
-			return n.run(cmd.Context())
+			return n.Run(cmd.Context())
 		},
 	}
 	kubelet.Bind(cmd.Flags())
-	own.bind(cmd.Flags())
+	bindNode(cmd.Flags(), &own)
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return &exitError{exitUsage, config.FlagError(cmd.Flags(), err)}
+		return &cli.ExitError{Code: cli.ExitUsage, Err: config.FlagError(cmd.Flags(), err)}
 	})
 	return cmd
-}
-
-// ignoreCanceled is for parts that return their context's error.
-func ignoreCanceled(ctx context.Context, part string, err error) error {
-	if err == nil || ctx.Err() != nil {
-		return nil
-	}
-	return fmt.Errorf("%s: %w", part, err)
 }

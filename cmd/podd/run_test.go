@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -36,8 +37,10 @@ type daemon struct {
 	cmd  *exec.Cmd
 	// kubelet is the name under which it is started, instead of podd run.
 	kubelet bool
-	log     *bytes.Buffer // read it only once the process has ended
-	done    chan struct{}
+	// attr, if set, is how the process is started.
+	attr *syscall.SysProcAttr
+	log  *bytes.Buffer // read it only once the process has ended
+	done chan struct{}
 }
 
 // buildPodd builds the binary as it is shipped, without the race detector, or takes
@@ -133,7 +136,7 @@ func (d *daemon) start() {
 	d.cmd = exec.Command(filepath.Join(d.dir, program[0]), append(program[1:], "--config", filepath.Join(d.dir, "config.yaml"),
 		"--root-dir", filepath.Join(d.dir, "root"), "--state-dir", filepath.Join(d.dir, "state"),
 		"--container-logs-dir", filepath.Join(d.dir, "links"), "--hostname-override", "n")...)
-	d.cmd.Stdout, d.cmd.Stderr = d.log, d.log
+	d.cmd.Stdout, d.cmd.Stderr, d.cmd.SysProcAttr = d.log, d.log, d.attr
 	if err := d.cmd.Start(); err != nil {
 		d.t.Fatal(err)
 	}
@@ -250,6 +253,7 @@ func TestThreeHundredPodsInADirectory(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes two minutes")
 	}
+	t.Parallel()
 	const many = 300
 	d, none := newDaemon(t, callTakes), newDaemon(t, callTakes)
 	for i := range many {
@@ -312,7 +316,7 @@ func (d *daemon) crashes(t *testing.T) {
 	calls := 0
 	d.crash("p1", &calls) // and the first one finds nothing in caches
 	next := 0
-	got := turns.Take(9, func() time.Duration {
+	got := turns.Take(9, 2, func() time.Duration {
 		next += 30
 		return d.crash(fmt.Sprintf("p%d", next), &calls)
 	}, func() time.Duration { return d.srv.Bare(calls) })

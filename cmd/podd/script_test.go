@@ -88,6 +88,7 @@ func (full fakePods) Pods() []*v1.Pod {
 	if !full {
 		return nil
 	}
+	// Ages are shown in minutes here: seconds pass between the answer and its print.
 	ago := func(d time.Duration) metav1.Time { return metav1.NewTime(time.Now().Add(-d)) }
 	at := func(ns, name string, s v1.PodStatus, images ...string) *v1.Pod {
 		start := ago(3*time.Hour + time.Minute)
@@ -103,7 +104,7 @@ func (full fakePods) Pods() []*v1.Pod {
 	running := v1.ContainerStatus{Name: "c0", Ready: true, Started: &yes, State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}}
 	crashing := v1.ContainerStatus{Name: "c1", RestartCount: 4,
 		State:                v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "back-off 40s restarting failed container=c1 pod=web_default(uid-web)"}},
-		LastTerminationState: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ExitCode: 1, Reason: "Error", Message: "cannot open\nthe database\n", FinishedAt: ago(90 * time.Second)}}}
+		LastTerminationState: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ExitCode: 1, Reason: "Error", Message: "cannot open\nthe database\n", FinishedAt: ago(12*time.Minute + 30*time.Second)}}}
 	unpulled := v1.ContainerStatus{Name: "c0", State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: "ErrImagePull", Message: "no such image " + strings.Repeat("x ", 300)}}}
 	making := v1.ContainerStatus{Name: "c1", State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: "ContainerCreating"}}}
 	done := v1.ContainerStatus{Name: "c0", State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{Reason: "Completed"}}}
@@ -127,7 +128,7 @@ func fakeEvents() []*v1.Event {
 	event := func(ns, name, reason, message string, count int32) *v1.Event {
 		return &v1.Event{ObjectMeta: metav1.ObjectMeta{Name: name + "." + reason, Namespace: ns}, Type: v1.EventTypeNormal, Reason: reason, Message: message, Count: count,
 			InvolvedObject: v1.ObjectReference{Kind: "Pod", Namespace: ns, Name: name},
-			FirstTimestamp: metav1.NewTime(time.Now().Add(-10 * time.Minute)), LastTimestamp: metav1.NewTime(time.Now().Add(-30 * time.Second))}
+			FirstTimestamp: metav1.NewTime(time.Now().Add(-45*time.Minute - 30*time.Second)), LastTimestamp: metav1.NewTime(time.Now().Add(-15*time.Minute - 30*time.Second))}
 	}
 	inContainer := func(e *v1.Event, container string) *v1.Event {
 		e.InvolvedObject.FieldPath = "spec.containers{" + container + "}"

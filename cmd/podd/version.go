@@ -1,12 +1,12 @@
 package main
 
 import (
-	"fmt"
 	"runtime"
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
 
+	"podd/cli"
 	"podd/server"
 )
 
@@ -50,12 +50,7 @@ func newVersionCmd() *cobra.Command {
   podd version -o json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			v := thisVersion()
-			if output != "" {
-				return writeObject(cmd.OutOrStdout(), output, v)
-			}
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "podd %s (Kubernetes %s, %s, %s)\n", v.Version, v.Kubernetes, v.GoVersion, v.Platform)
-			return err
+			return cli.PrintVersion(cmd.OutOrStdout(), thisVersion(), output)
 		},
 	}
 	addOutput(cmd, &output, "json", "yaml")

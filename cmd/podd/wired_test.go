@@ -17,9 +17,13 @@ import (
 // the tests of the package prove which honours it.
 func TestEveryConfigFieldIsNamedByWhoWiresIt(t *testing.T) {
 	inACluster := map[string]bool{"CertDir": true}
-	files, err := filepath.Glob("*.go")
-	if err != nil {
-		t.Fatal(err)
+	var files []string
+	for _, dir := range []string{".", "../../node", "../../node/*"} {
+		found, err := filepath.Glob(filepath.Join(dir, "*.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, found...)
 	}
 	var source strings.Builder
 	for _, f := range files {

@@ -8,6 +8,9 @@
 // request: slow, hanging, failing at the nth call, answering too late, losing
 // events, dropping the stream, restarting.
 //
+// What is allowed and what follows from it is package state's, which the agent's
+// tests use without a socket; here are CRI's words for it.
+//
 //	srv := critest.New(t)
 //	srv.AddImage("localhost/app:1")
 //	srv.Script("app", critest.Script{IgnoreTERM: true})

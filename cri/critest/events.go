@@ -7,6 +7,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"podd/cri/critest/state"
 )
 
 // maxQueue is how many events wait for a listener, as in containerd.
@@ -17,6 +19,32 @@ type stream struct {
 	drop   chan struct{}
 }
 
+// changed follows a change of the state: what a process leaves in files, and the
+// event.
+func (s *Server) changed(ch state.Change[sandboxData, containerData]) {
+	kind, told := map[state.Kind]runtimeapi.ContainerEventType{
+		state.WasCreated: runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT,
+		state.WasStarted: runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT,
+		state.WasStopped: runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT,
+		state.WasDeleted: runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT,
+	}[ch.Kind]
+	switch c := ch.Container; {
+	case !told:
+	case c == nil && ch.Kind == state.WasDeleted:
+		s.emitLocked(kind, ch.Sandbox.ID, nil)
+	case c == nil:
+		s.emitLocked(kind, ch.Sandbox.ID, ch.Sandbox)
+	default:
+		switch ch.Kind {
+		case state.WasStarted:
+			s.writeLog(c)
+		case state.WasStopped:
+			s.writeMessage(c)
+		}
+		s.emitLocked(kind, c.ID, ch.Sandbox)
+	}
+}
+
 // emitLocked sends an event to all listeners, or keeps it for the next one.
 // A removed sandbox has no status any more: b is nil.
 func (s *Server) emitLocked(t runtimeapi.ContainerEventType, id string, b *sandbox) {
@@ -25,9 +53,9 @@ func (s *Server) emitLocked(t runtimeapi.ContainerEventType, id string, b *sandb
 	}
 	ev := &runtimeapi.ContainerEventResponse{ContainerId: id, ContainerEventType: t, CreatedAt: time.Now().UnixNano()}
 	if b != nil {
-		ev.PodSandboxStatus = b.status()
-		for _, c := range s.containersOfLocked(b.id) {
-			ev.ContainersStatuses = append(ev.ContainersStatuses, c.status())
+		ev.PodSandboxStatus = sandboxStatus(b)
+		for _, c := range s.rt.ContainersOf(b) {
+			ev.ContainersStatuses = append(ev.ContainersStatuses, containerStatus(c))
 		}
 	}
 	if len(s.streams) == 0 {
@@ -46,15 +74,15 @@ func (s *Server) emitLocked(t runtimeapi.ContainerEventType, id string, b *sandb
 
 // LoseEvents drops all events while it is set.
 func (s *Server) LoseEvents(lose bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.rt.Lock()
+	defer s.rt.Unlock()
 	s.loseEvents = lose
 }
 
 // DropStreams ends all event streams with an error; the Server goes on.
 func (s *Server) DropStreams() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.rt.Lock()
+	defer s.rt.Unlock()
 	for l := range s.streams {
 		close(l.drop)
 		delete(s.streams, l)
@@ -63,8 +91,8 @@ func (s *Server) DropStreams() {
 
 // Listeners is how many event streams are open.
 func (s *Server) Listeners() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.rt.Lock()
+	defer s.rt.Unlock()
 	return len(s.streams)
 }
 
@@ -79,14 +107,14 @@ func (s *Server) GetContainerEvents(_ *runtimeapi.GetEventsRequest, out grpc.Ser
 		return status.Error(fault.code, fault.text)
 	}
 	l := &stream{events: make(chan *runtimeapi.ContainerEventResponse, maxQueue), drop: make(chan struct{})}
-	s.mu.Lock()
+	s.rt.Lock()
 	waiting := s.queue
 	s.queue = nil
 	s.streams[l] = struct{}{}
-	s.mu.Unlock()
+	s.rt.Unlock()
 	defer func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
+		s.rt.Lock()
+		defer s.rt.Unlock()
 		delete(s.streams, l)
 	}()
 	for _, ev := range waiting {

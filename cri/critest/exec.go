@@ -11,6 +11,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"podd/cri/critest/state"
 )
 
 // Exec is what a command does that ExecSync runs. The zero Exec ends at once
@@ -36,8 +38,8 @@ func (s *Server) ScriptExec(containerName string, x Exec) {
 
 // ScriptExecFunc is ScriptExec by command. It must not call the Server.
 func (s *Server) ScriptExecFunc(containerName string, x func(cmd []string) Exec) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.rt.Lock()
+	defer s.rt.Unlock()
 	s.execs[containerName] = x
 }
 
@@ -75,33 +77,33 @@ func (s *Server) ExecSync(ctx context.Context, r *runtimeapi.ExecSyncRequest) (*
 
 // exec finds the script, and the channel that is closed when the container ends.
 func (s *Server) exec(r *runtimeapi.ExecSyncRequest) (Exec, <-chan struct{}, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c := s.containers[r.ContainerId]
+	s.rt.Lock()
+	defer s.rt.Unlock()
+	c := s.rt.Container(r.ContainerId)
 	switch {
 	case c == nil:
 		return Exec{}, nil, status.Errorf(codes.NotFound, "failed to exec in container: failed to find container %q in store: not found", r.ContainerId)
-	case c.state != running:
-		return Exec{}, nil, status.Errorf(codes.Unknown, "failed to exec in container: container is in %s state", c.state)
+	case c.State != state.Running:
+		return Exec{}, nil, status.Errorf(codes.Unknown, "failed to exec in container: container is in %s state", states[c.State])
 	}
-	if script := s.execs[c.config.Metadata.Name]; script != nil {
-		return script(r.Cmd), c.dead, nil
+	if script := s.execs[c.Name]; script != nil {
+		return script(r.Cmd), c.Dead(), nil
 	}
-	return Exec{}, c.dead, nil
+	return Exec{}, c.Dead(), nil
 }
 
 // ReopenContainerLog makes the log anew at its path.
 func (s *Server) ReopenContainerLog(_ context.Context, r *runtimeapi.ReopenContainerLogRequest) (*runtimeapi.ReopenContainerLogResponse, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c := s.containers[r.ContainerId]
+	s.rt.Lock()
+	defer s.rt.Unlock()
+	c := s.rt.Container(r.ContainerId)
 	switch {
 	case c == nil:
 		return nil, status.Errorf(codes.NotFound, "an error occurred when try to find container %q: not found", r.ContainerId)
-	case c.state != running:
+	case c.State != state.Running:
 		return nil, status.Error(codes.Unknown, "container is not running")
 	}
-	if path := c.logPath(); path != "" {
+	if path := logPath(c); path != "" {
 		f, err := os.OpenFile(filepath.Clean(path), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o640)
 		if err != nil {
 			return nil, status.Error(codes.Unknown, fmt.Sprintf("failed to create container loggers: %v", err))
@@ -114,20 +116,20 @@ func (s *Server) ReopenContainerLog(_ context.Context, r *runtimeapi.ReopenConta
 // UpdateContainerResources keeps what is asked for; a field of 0 leaves the old
 // value, as in containerd.
 func (s *Server) UpdateContainerResources(_ context.Context, r *runtimeapi.UpdateContainerResourcesRequest) (*runtimeapi.UpdateContainerResourcesResponse, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c := s.containers[r.ContainerId]
+	s.rt.Lock()
+	defer s.rt.Unlock()
+	c := s.rt.Container(r.ContainerId)
 	if c == nil {
 		return nil, status.Errorf(codes.NotFound, "failed to find container: not found")
 	}
 	merged := &runtimeapi.LinuxContainerResources{}
-	if c.resources != nil {
-		merged = proto.Clone(c.resources).(*runtimeapi.LinuxContainerResources)
+	if c.Data.resources != nil {
+		merged = proto.Clone(c.Data.resources).(*runtimeapi.LinuxContainerResources)
 	}
 	if r.GetLinux().GetHugepageLimits() != nil {
 		merged.HugepageLimits = nil
 	}
 	proto.Merge(merged, r.GetLinux())
-	c.resources = merged // answers that are being sent keep the old one
+	c.Data.resources = merged // answers that are being sent keep the old one
 	return &runtimeapi.UpdateContainerResourcesResponse{}, nil
 }

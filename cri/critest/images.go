@@ -50,8 +50,8 @@ func (s *Server) AddImage(ref string) string { return s.PutImage(Image{Ref: ref,
 
 // PutImage makes an image present, and returns its ID.
 func (s *Server) PutImage(i Image) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.rt.Lock()
+	defer s.rt.Unlock()
 	i.Ref = normal(i.Ref)
 	s.images[i.id()] = &i
 	return i.id()
@@ -59,8 +59,8 @@ func (s *Server) PutImage(i Image) string {
 
 // DropImage removes an image behind the back of everybody.
 func (s *Server) DropImage(ref string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.rt.Lock()
+	defer s.rt.Unlock()
 	if i := s.imageLocked(ref); i != nil {
 		delete(s.images, i.id())
 	}
@@ -69,8 +69,8 @@ func (s *Server) DropImage(ref string) {
 // Serve says how the registry answers for a reference; one that it was not
 // told of does not exist.
 func (s *Server) Serve(ref string, p Pull) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.rt.Lock()
+	defer s.rt.Unlock()
 	s.registry[normal(ref)] = p
 }
 
@@ -110,8 +110,8 @@ func (i *Image) wire() *runtimeapi.Image {
 }
 
 func (v *imageService) ImageStatus(_ context.Context, r *runtimeapi.ImageStatusRequest) (*runtimeapi.ImageStatusResponse, error) {
-	v.s.mu.Lock()
-	defer v.s.mu.Unlock()
+	v.s.rt.Lock()
+	defer v.s.rt.Unlock()
 	if i := v.s.imageLocked(r.GetImage().GetImage()); i != nil {
 		return &runtimeapi.ImageStatusResponse{Image: i.wire()}, nil
 	}
@@ -120,9 +120,9 @@ func (v *imageService) ImageStatus(_ context.Context, r *runtimeapi.ImageStatusR
 
 func (v *imageService) PullImage(ctx context.Context, r *runtimeapi.PullImageRequest) (*runtimeapi.PullImageResponse, error) {
 	ref := normal(r.GetImage().GetImage())
-	v.s.mu.Lock()
+	v.s.rt.Lock()
 	p, ok := v.s.registry[ref]
-	v.s.mu.Unlock()
+	v.s.rt.Unlock()
 	if !ok {
 		return nil, status.Errorf(codes.NotFound, "failed to pull and unpack image %q: failed to resolve reference %q: %s: not found", ref, ref, ref)
 	}
@@ -143,8 +143,8 @@ func (v *imageService) PullImage(ctx context.Context, r *runtimeapi.PullImageReq
 }
 
 func (v *imageService) ListImages(context.Context, *runtimeapi.ListImagesRequest) (*runtimeapi.ListImagesResponse, error) {
-	v.s.mu.Lock()
-	defer v.s.mu.Unlock()
+	v.s.rt.Lock()
+	defer v.s.rt.Unlock()
 	out := &runtimeapi.ListImagesResponse{}
 	for _, i := range v.s.images {
 		out.Images = append(out.Images, i.wire())
@@ -159,8 +159,8 @@ func (v *imageService) RemoveImage(_ context.Context, r *runtimeapi.RemoveImageR
 }
 
 func (v *imageService) ImageFsInfo(context.Context, *runtimeapi.ImageFsInfoRequest) (*runtimeapi.ImageFsInfoResponse, error) {
-	v.s.mu.Lock()
-	defer v.s.mu.Unlock()
+	v.s.rt.Lock()
+	defer v.s.rt.Unlock()
 	var used uint64
 	for _, i := range v.s.images {
 		used += i.Size

@@ -1,10 +1,13 @@
 package critest
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
 	"time"
+
+	"podd/cri/critest/state"
 )
 
 // Script is what a container's process does. The zero Script runs until it is
@@ -28,18 +31,13 @@ type Script struct {
 	Message string
 }
 
-func (sc Script) exit() exit { return exitWith(sc.Code, sc.Reason) }
+func (sc Script) exit() state.Exit { return exitWith(sc.Code, sc.Reason) }
 
-func (sc Script) termExit() exit { return exitWith(sc.TERMCode, "") }
-
-func exitWith(code int32, reason string) exit {
-	if reason == "" {
-		reason = "Completed"
-		if code != 0 {
-			reason = "Error"
-		}
-	}
-	return exit{code: code, reason: reason}
+// exitWith has the reason of the code if there is no other.
+func exitWith(code int32, reason string) state.Exit {
+	e := state.ExitWith(code)
+	e.Reason = cmp.Or(reason, e.Reason)
+	return e
 }
 
 // Script says what containers of that name do from their next start on.
@@ -50,8 +48,8 @@ func (s *Server) Script(containerName string, sc Script) {
 // ScriptFunc is Script by attempt, which counts from 0. It must not call the
 // Server.
 func (s *Server) ScriptFunc(containerName string, sc func(attempt uint32) Script) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.rt.Lock()
+	defer s.rt.Unlock()
 	s.scripts[containerName] = sc
 }
 
@@ -63,13 +61,13 @@ func (s *Server) Exit(idOrName string, code int32) { s.ExitReason(idOrName, code
 // ExitReason is Exit with a reason of the runtime's, as OOMKilled.
 func (s *Server) ExitReason(idOrName string, code int32, reason string) {
 	s.t.Helper()
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.rt.Lock()
+	defer s.rt.Unlock()
 	found := false
-	for _, c := range s.containers {
-		if c.state == running && (c.id == idOrName || c.config.Metadata.Name == idOrName) {
+	for _, c := range s.rt.Containers() {
+		if c.State == state.Running && (c.ID == idOrName || c.Name == idOrName) {
 			found = true
-			s.endLocked(c, exitWith(code, reason))
+			s.rt.End(c, exitWith(code, reason))
 		}
 	}
 	if !found {
@@ -82,14 +80,13 @@ func (s *Server) ExitReason(idOrName string, code int32, reason string) {
 // answer after a restart: the state is unknown until the container is stopped.
 func (s *Server) Lose(idOrName string) {
 	s.t.Helper()
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.rt.Lock()
+	defer s.rt.Unlock()
 	found := false
-	for _, c := range s.containers {
-		if c.state == running && (c.id == idOrName || c.config.Metadata.Name == idOrName) {
+	for _, c := range s.rt.Containers() {
+		if c.State == state.Running && (c.ID == idOrName || c.Name == idOrName) {
 			found = true
-			c.stopTimer()
-			c.state = unknown
+			s.rt.Lose(c)
 		}
 	}
 	if !found {
@@ -99,7 +96,7 @@ func (s *Server) Lose(idOrName string) {
 
 // writeLog writes the scripted lines in CRI's format, where a log is wanted.
 func (s *Server) writeLog(c *container) {
-	path := c.logPath()
+	path := logPath(c)
 	if path == "" {
 		return
 	}
@@ -112,20 +109,20 @@ func (s *Server) writeLog(c *container) {
 		return
 	}
 	defer f.Close()
-	for _, line := range c.script.Log {
+	for _, line := range c.Data.script.Log {
 		fmt.Fprintf(f, "%s stdout F %s\n", time.Now().Format(time.RFC3339Nano), line)
 	}
 }
 
 // writeMessage leaves the scripted termination message behind.
 func (s *Server) writeMessage(c *container) {
-	if c.script.Message == "" {
+	if c.Data.script.Message == "" {
 		return
 	}
-	path := c.config.Annotations["io.kubernetes.container.terminationMessagePath"]
-	for _, m := range c.config.Mounts {
+	path := c.Data.config.Annotations["io.kubernetes.container.terminationMessagePath"]
+	for _, m := range c.Data.config.Mounts {
 		if m.ContainerPath == path {
-			if err := os.WriteFile(m.HostPath, []byte(c.script.Message), 0o666); err != nil {
+			if err := os.WriteFile(m.HostPath, []byte(c.Data.script.Message), 0o666); err != nil {
 				s.t.Errorf("critest: %v", err)
 			}
 		}

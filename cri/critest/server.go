@@ -3,16 +3,16 @@ package critest
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"os"
 	"path/filepath"
-	"sync"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"podd/cri/critest/state"
 )
 
 // Server is a runtime of its own. Make it with New.
@@ -23,17 +23,13 @@ type Server struct {
 	runtimeapi.UnimplementedRuntimeServiceServer
 	faults faults
 
-	mu         sync.Mutex // guards everything below
+	rt         state.Runtime[sandboxData, containerData] // its lock guards everything below, too
 	grpc       *grpc.Server
-	served     chan struct{} // closed when grpc's Serve has returned
-	sandboxes  map[string]*sandbox
-	containers map[string]*container
-	names      map[string]string // reserved name to ID
+	served     chan struct{}     // closed when grpc's Serve has returned
 	images     map[string]*Image // by ID
 	registry   map[string]Pull   // by normalised reference
 	scripts    map[string]func(attempt uint32) Script
 	execs      map[string]func(cmd []string) Exec
-	addresses  map[string]bool
 	network    runtimeapi.RuntimeCondition
 	version    string
 	driver     runtimeapi.CgroupDriver
@@ -44,8 +40,6 @@ type Server struct {
 	loseEvents bool
 	queue      []*runtimeapi.ContainerEventResponse
 	streams    map[*stream]struct{}
-	nextID     uint64
-	nextIP     int
 }
 
 // Option changes a Server before it starts.
@@ -83,14 +77,10 @@ func New(t testing.TB, opts ...Option) *Server {
 	t.Helper()
 	s := &Server{
 		t:          t,
-		sandboxes:  map[string]*sandbox{},
-		containers: map[string]*container{},
-		names:      map[string]string{},
 		images:     map[string]*Image{},
 		registry:   map[string]Pull{},
 		scripts:    map[string]func(uint32) Script{},
 		execs:      map[string]func([]string) Exec{},
-		addresses:  map[string]bool{},
 		streams:    map[*stream]struct{}{},
 		version:    "v1",
 		maxMessage: 16 << 20, // as most runtimes
@@ -100,6 +90,7 @@ func New(t testing.TB, opts ...Option) *Server {
 		network:    runtimeapi.RuntimeCondition{Type: runtimeapi.NetworkReady, Status: true},
 	}
 	s.faults.init()
+	s.rt.Changed = s.changed
 	for _, o := range opts {
 		o(s)
 	}
@@ -133,9 +124,9 @@ func (s *Server) Start() {
 	runtimeapi.RegisterRuntimeServiceServer(g, s)
 	runtimeapi.RegisterImageServiceServer(g, &imageService{s: s})
 	served := make(chan struct{})
-	s.mu.Lock()
+	s.rt.Lock()
 	s.grpc, s.served = g, served
-	s.mu.Unlock()
+	s.rt.Unlock()
 	go func() {
 		defer close(served)
 		if err := g.Serve(l); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
@@ -148,23 +139,19 @@ func (s *Server) Start() {
 // processes live on, calls under way fail, the events of what happens meanwhile
 // are lost, and half-made sandboxes and containers leave nothing.
 func (s *Server) Stop() {
-	s.mu.Lock()
+	s.rt.Lock()
 	g, served := s.grpc, s.served
 	s.grpc = nil
 	s.queue = nil
-	s.mu.Unlock()
+	s.rt.Unlock()
 	if g == nil {
 		return
 	}
 	g.Stop()
 	<-served
-	s.mu.Lock()
-	for name, id := range s.names {
-		if s.sandboxes[id] == nil && s.containers[id] == nil {
-			delete(s.names, name)
-		}
-	}
-	s.mu.Unlock()
+	s.rt.Lock()
+	s.rt.Crash()
+	s.rt.Unlock()
 	s.faults.release()
 }
 
@@ -178,29 +165,21 @@ func (s *Server) Restart(away time.Duration) {
 
 func (s *Server) close() {
 	s.Stop()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, c := range s.containers {
-		c.stopTimer()
-	}
+	s.rt.Lock()
+	defer s.rt.Unlock()
+	s.rt.Close()
 }
 
 // SetNetworkReady says whether a pod network is configured.
 func (s *Server) SetNetworkReady(ready bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.rt.Lock()
+	defer s.rt.Unlock()
 	s.network.Status = ready
 	s.network.Reason, s.network.Message = "", ""
 	if !ready {
 		s.network.Reason = "NetworkPluginNotReady"
 		s.network.Message = "Network plugin returns error: cni plugin not initialized"
 	}
-}
-
-// newID is 64 hex digits like a real one, its end the count.
-func (s *Server) newIDLocked() string {
-	s.nextID++
-	return fmt.Sprintf("%016x%048x", s.nextID*0x9e3779b97f4a7c15, s.nextID)
 }
 
 // Version answers with the CRI version of the options.
@@ -210,8 +189,8 @@ func (s *Server) Version(context.Context, *runtimeapi.VersionRequest) (*runtimea
 
 // Status answers ready, and whether the network is.
 func (s *Server) Status(context.Context, *runtimeapi.StatusRequest) (*runtimeapi.StatusResponse, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.rt.Lock()
+	defer s.rt.Unlock()
 	return &runtimeapi.StatusResponse{
 		Status: &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{
 			{Type: runtimeapi.RuntimeReady, Status: true},

@@ -29,34 +29,31 @@ type Container struct {
 }
 
 // Running says that its process lives.
-func (c Container) Running() bool { return c.State == running }
+func (c Container) Running() bool { return c.State == runtimeapi.ContainerState_CONTAINER_RUNNING }
 
 // Sandboxes are all sandboxes, oldest first. Their Configs are read-only.
 func (s *Server) Sandboxes() []Sandbox {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.rt.Lock()
+	defer s.rt.Unlock()
 	var out []Sandbox
-	for _, b := range s.sandboxes {
-		m := b.config.Metadata
-		out = append(out, Sandbox{ID: b.id, Pod: m.Name, Namespace: m.Namespace, UID: m.Uid, Attempt: m.Attempt, Ready: b.ready, IP: b.ip, Config: b.config, Created: b.created})
+	for _, b := range s.rt.Sandboxes() {
+		out = append(out, Sandbox{ID: b.ID, Pod: b.Pod, Namespace: b.Namespace, UID: b.UID, Attempt: b.Attempt, Ready: b.Ready, IP: b.IP, Config: b.Data.config, Created: b.CreatedAt})
 	}
-	slices.SortFunc(out, func(a, b Sandbox) int { return a.Created.Compare(b.Created) })
 	return out
 }
 
 // Containers are all containers, oldest first. Their Configs are read-only.
 func (s *Server) Containers() []Container {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.rt.Lock()
+	defer s.rt.Unlock()
 	var out []Container
-	for _, c := range s.containers {
+	for _, c := range s.rt.Containers() {
 		out = append(out, Container{
-			ID: c.id, Name: c.config.Metadata.Name, Pod: c.sandbox.config.Metadata.Name, SandboxID: c.sandbox.id,
-			Attempt: c.config.Metadata.Attempt, State: c.state, ExitCode: c.end.code, Config: c.config,
-			Created: c.created, Started: c.started, Finished: c.finished,
+			ID: c.ID, Name: c.Name, Pod: c.Sandbox.Pod, SandboxID: c.Sandbox.ID,
+			Attempt: c.Attempt, State: states[c.State], ExitCode: c.Exit.Code, Config: c.Data.config,
+			Created: c.CreatedAt, Started: c.StartedAt, Finished: c.FinishedAt,
 		})
 	}
-	slices.SortFunc(out, func(a, b Container) int { return a.Created.Compare(b.Created) })
 	return out
 }
 
@@ -67,7 +64,7 @@ func (s *Server) RunningContainers() []Container {
 
 // Addresses are the pod addresses that are given out.
 func (s *Server) Addresses() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.addresses)
+	s.rt.Lock()
+	defer s.rt.Unlock()
+	return s.rt.Addresses()
 }

@@ -11,14 +11,16 @@ type target struct {
 }
 
 var targets = []target{
+	{dir: "agent/allocation"},
 	{dir: "agent/backoff"},
 	{dir: "agent/plan"},
 	{dir: "status", files: []string{"compute.go", "conditions.go", "containers.go", "phase.go", "probes.go", "resources.go", "writer.go"}},
 	{dir: "admission", files: []string{"admit.go", "ports.go", "preempt.go", "resize.go", "resources.go", "sysctls.go"}},
 	{dir: "podconfig", files: []string{"changes.go", "merge.go"}},
 	{dir: "cgroup", files: []string{"limits.go", "parent.go"}, skip: "Real"},
-	{dir: "images", files: []string{"pullbackoff.go", "pullcause.go", "imagematch.go", "gc.go"},
-		skip: "Import|Archive|Directory|Plugin|Containerd|Hostile"},
+	{dir: "images", files: []string{"pullbackoff.go", "pullcause.go"}},
+	{dir: "images/gc", files: []string{"policy.go"}},
+	{dir: "images/credentials", files: []string{"match.go"}, skip: "Plugin|Directory|Hostile"},
 	{dir: "prober", files: []string{"probe.go", "targets.go", "queue.go", "gate.go"},
 		skip: "GRPC|HTTP|TCP|Server|Connections|Cost"},
 }

@@ -2,8 +2,10 @@ package main
 
 import (
 	"bytes"
+	"path/filepath"
 	"reflect"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -54,5 +56,21 @@ func TestWhatDidNotRunIsNoPass(t *testing.T) {
 	a, b := counts{Passed: 1, Cases: &counts{Passed: 2}}, counts{Passed: 3, Skipped: 1}
 	if got := a.plus(b).plus(a); got.Passed != 5 || got.Skipped != 1 || got.Cases.Passed != 4 {
 		t.Errorf("got %+v", got)
+	}
+}
+
+func TestRunsBesideOneAnotherLoseNoCount(t *testing.T) {
+	total := filepath.Join(t.TempDir(), "total.json")
+	var runs sync.WaitGroup
+	for range 50 {
+		runs.Go(func() {
+			if _, err := add(total, counts{Passed: 2, Cases: &counts{Skipped: 1}}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	runs.Wait()
+	if got, err := add(total, counts{}); err != nil || got.Passed != 100 || deref(got.Cases).Skipped != 50 {
+		t.Errorf("got %+v, %v", got, err)
 	}
 }

@@ -52,7 +52,8 @@ func ban(path string) string {
 }
 
 // CheckArrows returns the imports among podd's own packages, and from them into
-// upstream, that have no row.
+// upstream, that have no row. No package goes without one: what wires or tries
+// the parts says which.
 func CheckArrows(pkgs []Package) []string {
 	var out []string
 	for _, p := range pkgs {
@@ -65,9 +66,6 @@ func CheckArrows(pkgs []Package) []string {
 				out = append(out, fmt.Sprintf("%s imports %s: only %s may", p.ImportPath, to, gate))
 			}
 		}
-		if top, _, _ := strings.Cut(from, "/"); isFree(top) {
-			continue
-		}
 		allowed, known := arrows[from]
 		if !known {
 			out = append(out, p.ImportPath+": has no row in arrows")
@@ -77,7 +75,7 @@ func CheckArrows(pkgs []Package) []string {
 		for _, to := range slices.Concat(p.Imports, others) {
 			to, ours := strings.CutPrefix(to, module+"/")
 			if ours && to != sharedWords && to != from && allowed[to] == "" {
-				out = append(out, fmt.Sprintf("%s imports %s/%s: siblings meet in cmd/podd; %s may import %v",
+				out = append(out, fmt.Sprintf("%s imports %s/%s: siblings meet in node; %s may import %v",
 					p.ImportPath, module, to, from, append([]string{sharedWords}, slices.Sorted(maps.Keys(allowed))...)))
 			}
 		}
@@ -86,7 +84,28 @@ func CheckArrows(pkgs []Package) []string {
 	return slices.Compact(out)
 }
 
-func isFree(top string) bool {
-	_, ok := free[top]
-	return ok
+// StaleArrows returns the rows of arrows that no import needs any more.
+func StaleArrows(pkgs []Package) []string {
+	needed := map[string]bool{}
+	for _, p := range pkgs {
+		from := strings.TrimPrefix(p.ImportPath, module+"/")
+		needed[from] = true
+		for _, to := range slices.Concat(p.Imports, p.TestImports) {
+			needed[from+" "+strings.TrimPrefix(to, module+"/")] = true
+		}
+	}
+	var out []string
+	for from, row := range arrows {
+		if !needed[from] {
+			out = append(out, fmt.Sprintf("arrows has a row for %s/%s, which is no package any more: remove it", module, from))
+			continue
+		}
+		for to := range row {
+			if !needed[from+" "+to] {
+				out = append(out, fmt.Sprintf("arrows lets %s/%s import %s/%s, which it does not any more: remove it", module, from, module, to))
+			}
+		}
+	}
+	slices.Sort(out)
+	return out
 }

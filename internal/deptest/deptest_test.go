@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -78,7 +79,8 @@ func TestPoddLinksOnlyWhatItMay(t *testing.T) {
 }
 
 func TestPackagesKnowOnlyWhomTheyMay(t *testing.T) {
-	for _, v := range CheckArrows(list(t, "./...")) {
+	pkgs := list(t, "./...")
+	for _, v := range slices.Concat(CheckArrows(pkgs), StaleArrows(pkgs)) {
 		t.Error(v)
 	}
 }
@@ -99,13 +101,30 @@ func TestTheGuardCanFail(t *testing.T) {
 		"libcontainer":           {CheckClosure(one("github.com/opencontainers/runc/libcontainer")), "bundle"},
 		"the importer is named":  {CheckClosure([]Package{{ImportPath: "podd/x", Imports: []string{"testing"}}, {ImportPath: "testing"}}), "imported by podd/x"},
 		"upstream past the gate": {CheckArrows(one("podd/agent", "k8s.io/kubernetes/pkg/apis/core")), "only podd/internal/podapi may"},
-		"siblings":               {CheckArrows(one("podd/agent", "podd/cri")), "siblings meet in cmd/podd"},
+		"siblings":               {CheckArrows(one("podd/agent", "podd/cri")), "siblings meet in node"},
 		"from an internal test":  {CheckArrows([]Package{{ImportPath: "podd/agent", TestImports: []string{"podd/cri/critest"}}}), "siblings"},
 		"the words know nobody":  {CheckArrows(one("podd/internal/pod", "podd/agent")), "siblings"},
+		"a row below a free one": {CheckArrows(one("podd/node/capacity", "podd/agent")), "siblings"},
 		"a package without row":  {CheckArrows(one("podd/surprise")), "has no row in arrows"},
+		"a test of the whole":    {CheckArrows(one("podd/test/vm", "podd/cri")), "siblings"},
+		"a tool":                 {CheckArrows(one("podd/hack/mutate", "podd/cri")), "siblings"},
+		"the bundle":             {CheckArrows(one("podd/bundle", "podd/cni")), "siblings"},
 	} {
 		if len(tc.got) != 1 || !strings.Contains(tc.got[0], tc.want) {
 			t.Errorf("%s: got %q, want one violation with %q", name, tc.got, tc.want)
+		}
+	}
+}
+
+func TestARowWithoutAnImportIsStale(t *testing.T) {
+	got := strings.Join(StaleArrows([]Package{{ImportPath: "podd/agent", Imports: []string{"podd/agent/plan"}}}), "\n")
+	for text, want := range map[string]bool{
+		"podd/cri, which is no package":             true,
+		"lets podd/agent import podd/agent/backoff": true,
+		"lets podd/agent import podd/agent/plan":    false,
+	} {
+		if strings.Contains(got, text) != want {
+			t.Errorf("%q: want %t in\n%s", text, want, got)
 		}
 	}
 }
@@ -114,7 +133,7 @@ func TestWhatIsAllowedIsAllowed(t *testing.T) {
 	if got := CheckClosure([]Package{{ImportPath: "k8s.io/client-go/features"}, {ImportPath: "k8s.io/kubernetes/pkg/apis/core/v1"}, {ImportPath: "fmt"}}); len(got) > 0 {
 		t.Errorf("got %q", got)
 	}
-	if got := CheckArrows([]Package{{ImportPath: "podd/agent", Imports: []string{"podd/agent/plan", "podd/internal/pod", "fmt"}}, {ImportPath: "podd/cmd/podd", Imports: []string{"podd/cri"}}}); len(got) > 0 {
+	if got := CheckArrows([]Package{{ImportPath: "podd/agent", Imports: []string{"podd/agent/plan", "podd/internal/pod", "fmt"}}, {ImportPath: "podd/cmd/podd", Imports: []string{"podd/node"}}, {ImportPath: "podd/node", Imports: []string{"podd/cri"}}}); len(got) > 0 {
 		t.Errorf("got %q", got)
 	}
 }

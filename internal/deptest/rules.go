@@ -48,23 +48,16 @@ var banned = []struct{ path, reason string }{
 	{"github.com/containerd/containerd/v2/plugins/cri", "the runtime's plugins run in the runtime"},
 	{"github.com/containerd/containerd/v2/plugins/snapshots", "the runtime's plugins run in the runtime"},
 	{"github.com/containerd/containerd/v2/core/runtime", "the runtime's shims belong to the runtime"},
-	{"github.com/google/go-containerregistry", "registries are the runtime's business, credentials package images'; this is for tests and the building of images"},
+	{"github.com/google/go-containerregistry", "registries are the runtime's business, credentials package images/credentials'; this is for tests and the building of images"},
 	{"github.com/docker", "as above: a docker configuration is a small file to be read, not a client to be linked"},
 	{"k8s.io/cri-client", "podd speaks to cri-api itself, with its own deadlines and error classes"},
 	{"k8s.io/component-base/logs/json", "logs are log/slog, passed in"},
 	{"testing", "a test helper is linked into the program"},
 	{"podd/internal/turns", "a test helper is linked into the program"},
-}
-
-// free are directories whose packages may import any of podd's: they wire or
-// try the parts.
-var free = map[string]string{
-	"cmd":      "wires the parts",
-	"test":     "tries the parts together",
-	"hack":     "builds things; not part of the program",
-	"tools":    "builds things; not part of the program",
-	"bundle":   "",
-	"examples": "shows how the parts are used",
+	{"podd/internal/story", "a test helper is linked into the program"},
+	{"podd/cri/critest", "a test helper is linked into the program"},
+	{"podd/cni/cnitest", "a test helper is linked into the program"},
+	{"podd/podconfig/manifest/hostile", "a test helper is linked into the program"},
 }
 
 // sharedWords is what every package may import.
@@ -73,12 +66,14 @@ const sharedWords = "internal/pod"
 // testHelper is what the tests of every package may import besides.
 const testHelper = "internal/turns"
 
-// arrows lists, for each package, the other packages of podd that it may
-// import, besides internal/pod. Siblings meet in cmd/podd, through interfaces
+// arrows lists, for each package of the module, the others that it may import,
+// besides internal/pod, and why. Siblings meet in node, through interfaces
 // that the consumer declares: each can then be built, tested and read alone.
+// A row that no import needs any more fails the test too.
 var arrows = map[string]map[string]string{
 	"internal/pod":        {},
 	"internal/atomicfile": {},
+	"internal/broadcast":  {},
 	"internal/podapi":     {},
 	"internal/deptest":    {},
 	"internal/near":       {},
@@ -87,12 +82,13 @@ var arrows = map[string]map[string]string{
 	"internal/turns":      {},
 	"internal/mask":       {},
 	"internal/wipe":       {},
-	"internal/places":     {"internal/atomicfile": "notes of who uses the directories"},
-	"agent":               {"agent/plan": "decides what the worker does", "agent/backoff": "restart delays", "internal/atomicfile": "notes of pods for the podd after this one"},
+	"internal/places":     {"internal/atomicfile": "records of who uses the directories"},
+	"agent":               {"agent/plan": "decides what the worker does", "agent/allocation": "what the node granted", "agent/backoff": "restart delays", "internal/atomicfile": "checkpoints of pods"},
 	"agent/plan":          {"agent/backoff": "restart delays are part of the decision"},
+	"agent/allocation":    {},
 	"agent/backoff":       {},
 	"admission":           {},
-	"podconfig":           {},
+	"podconfig":           {"internal/broadcast": "tells of changes of its problems"},
 	"podconfig/manifest": {
 		"internal/podapi":            "the one authority on a valid Pod",
 		"internal/near":              "hints at misspelt fields",
@@ -101,23 +97,84 @@ var arrows = map[string]map[string]string{
 	"podconfig/manifest/hostile": {
 		// texts, for tests
 	},
-	"podconfig/file": {"podconfig": "speaks its Snapshot", "podconfig/manifest": "decodes", "internal/atomicfile": "keeps last good manifests"},
-	"podconfig/http": {"podconfig": "speaks its Snapshot", "podconfig/manifest": "decodes", "internal/atomicfile": "keeps the last good answer", "internal/mask": "the URL as people may see it"},
-	"cri":            {"internal/hugepage": "page sizes in the runtime's words", "internal/atomicfile": "hooks that are too long for annotations"},
-	"cri/critest":    {},
-	"pleg":           {},
-	"prober":         {"internal/httpget": "the httpGet action", "internal/atomicfile": "keeps last results"},
-	"hooks":          {"internal/httpget": "the httpGet action"},
-	"status":         {},
-	"events":         {},
-	"server":         {"internal/mask": "what the ports do not show"},
-	"config":         {"internal/near": "hints at misspelt fields and flags", "internal/mask": "the configuration as people may see it"},
-	"images":         {"internal/atomicfile": "remembers what was imported"},
-	"volumes":        {"internal/hugepage": "emptyDir on huge pages", "internal/wipe": "deletes pods' directories"},
-	"cni":            {"internal/atomicfile": "the network's configuration", "internal/wipe": "deletes its leases", "cni/cnitest": "its own fake, for its tests"},
-	"cni/cnitest":    {},
-	"cgroup":         {"internal/hugepage": "their limits"},
-	"logrotate":      {},
-	"systemd":        {},
-	"userns":         {"internal/atomicfile": "a pod's range of IDs"},
+	"podconfig/lastgood": {"internal/atomicfile": "writes what it keeps in one step"},
+	"podconfig/file":     {"podconfig": "speaks its Snapshot", "podconfig/manifest": "decodes", "podconfig/lastgood": "keeps last good manifests"},
+	"podconfig/http":     {"podconfig": "speaks its Snapshot", "podconfig/manifest": "decodes", "podconfig/lastgood": "keeps the last good answer", "internal/mask": "the URL as people may see it"},
+	"cri":                {"cri/spec": "converts requests", "podfs": "where logs are, and what dead containers left"},
+	"cri/spec":           {"internal/hugepage": "page sizes in the runtime's words", "podfs": "where logs are"},
+	"podenv":             {},
+	"podfs":              {"internal/atomicfile": "what a container's end needs", "internal/places": "the default directories"},
+	"internal/story":     {},
+	"cri/critest":        {"cri/critest/state": "what it serves"},
+	"cri/critest/state":  {},
+	"pleg":               {},
+	"prober":             {"internal/httpget": "the httpGet action", "internal/atomicfile": "keeps last results"},
+	"hooks":              {"internal/httpget": "the httpGet action"},
+	"status":             {"internal/broadcast": "tells of changes of pods"},
+	"events":             {"internal/broadcast": "tells of new events"},
+	"server":             {"internal/mask": "what the ports do not show"},
+	"cli":                {"server": "what the socket answers", "events": "which container an event is about", "images/archive": "how far an import is", "internal/near": "the pod that a misspelt name was meant to be", "podconfig/file": "checks what podd validate is given", "podconfig/manifest": "whether unknown fields count"},
+	"images":             {"internal/imageref": "names of images", "internal/bytesize": "how far a pull is"},
+	"images/archive":     {"internal/imageref": "names of images", "internal/atomicfile": "remembers what was imported"},
+	"images/credentials": {},
+	"images/gc":          {"internal/imageref": "names of images", "internal/bytesize": "sizes in events"},
+	"internal/imageref":  {},
+	"internal/bytesize":  {},
+	"config":             {"internal/places": "default directories", "internal/near": "hints at misspelt fields and flags", "internal/mask": "the configuration as people may see it"},
+	"volumes":            {"internal/hugepage": "emptyDir on huge pages", "internal/wipe": "deletes pods' directories", "podfs": "the layout of a pod's directory"},
+	"cni":                {"internal/atomicfile": "the network's configuration", "internal/wipe": "deletes its leases", "cni/cnitest": "its own fake, for its tests"},
+	"cni/cnitest":        {},
+	"cgroup":             {"internal/hugepage": "their limits"},
+	"logrotate":          {},
+	"systemd":            {},
+	"userns":             {"podfs": "the layout of a pod's directory", "internal/atomicfile": "a pod's range of IDs"},
+	"bundle":             {"internal/places": "default directories", "internal/atomicfile": "the runtime's configuration and records", "internal/wipe": "deletes what lost sandboxes left"},
+
+	"node/bundled": {"bundle": "the runtime", "cni": "its network", "cgroup": "which driver it is told", "internal/places": "whose directories they are"},
+	"node/teardown": {
+		"node/bundled":    "what is ended",
+		"bundle":          "who listens, what it leaves",
+		"cgroup":          "pods' groups",
+		"cri":             "grace periods in annotations",
+		"volumes":         "pods' mounts",
+		"podfs":           "where pods' directories are",
+		"internal/places": "what podd recorded of itself",
+		"internal/wipe":   "deletes directories",
+		"cri/critest":     "the runtime of its tests",
+	},
+	"node/capacity": {"config": "what is reserved", "cgroup": "the name of the bound of processes", "internal/hugepage": "pages that are set aside"},
+	"node": all("puts the parts together",
+		"admission", "agent", "agent/backoff", "bundle", "cgroup", "cni", "config", "cri", "cri/spec", "events", "hooks", "images", "images/archive",
+		"images/credentials", "images/gc", "internal/atomicfile", "internal/bytesize", "internal/places", "logrotate", "node/bundled", "node/capacity", "pleg",
+		"podconfig", "podconfig/file", "podconfig/http", "podconfig/manifest", "podenv", "podfs", "prober", "server", "status", "systemd", "userns", "volumes",
+		"cri/critest"), // its tests
+	"cmd/podd": all("commands on the parts",
+		"bundle", "cgroup", "cli", "cni", "config", "internal/places", "node", "node/bundled", "node/teardown", "podconfig/manifest", "server",
+		"cri/critest", "podconfig/manifest/hostile"), // its tests
+	"cmd/podd-bench": {"test/e2e/testnode": "measures on the node of the tests"},
+
+	"test/chaos":        {"test/e2e/testnode": "the node that the faults strike"},
+	"test/e2e":          {"test/e2e/testnode": "the node of the tests", "cgroup": "where a pod's limits are to be read", "cni/cnitest": "packets past the pod network"},
+	"test/e2e/holder":   {},
+	"test/e2e/knock":    {"cni/cnitest": "packets past the pod network"},
+	"test/e2e/testnode": {"bundle": "starts its runtime", "cni": "its pod network", "internal/places": "its directories"},
+	"test/vm":           {},
+	"hack/images/web":   {},
+	"hack/mkimages":     {},
+	"hack/mutate":       {},
+	"hack/testsum":      {},
+}
+
+// all is a row of packages that are imported for one reason.
+func all(reason string, packages ...string) map[string]string {
+	row := make(map[string]string, len(packages))
+	for _, p := range packages {
+		row[p] = reason
+	}
+	return row
+}
+
+// dictated are what CheckShape lets pass, by file and name, and why.
+var dictated = map[string]string{
+	"cri/dial.go intercept": "grpc.UnaryClientInterceptor",
 }

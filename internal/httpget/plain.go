@@ -57,10 +57,10 @@ func (t plain) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, cause(ctx, err)
 	}
-	x := &exchange{ctx: ctx, conn: conn, spare: t.spare, buffers: t.spare.Get().(*buffers)}
+	x := &exchange{req: req, conn: conn, spare: t.spare, buffers: t.spare.Get().(*buffers)}
 	// A call that is waiting in the kernel ends with the context, too.
 	x.release = context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
-	resp, err := x.do(req)
+	resp, err := x.do()
 	if err != nil {
 		_ = x.Close()
 		return nil, cause(ctx, err)
@@ -78,7 +78,7 @@ func cause(ctx context.Context, err error) error {
 
 // exchange is one request and its response, and the response's body.
 type exchange struct {
-	ctx     context.Context //nolint:containedctx // the body outlives the call
+	req     *http.Request // with its context, which bounds the reading of the body too
 	conn    net.Conn
 	release func() bool
 	body    io.ReadCloser
@@ -86,8 +86,8 @@ type exchange struct {
 	buffers *buffers // nil once closed
 }
 
-func (x *exchange) do(req *http.Request) (*http.Response, error) {
-	once := *req // a RoundTripper changes no request
+func (x *exchange) do() (*http.Response, error) {
+	once := *x.req // a RoundTripper changes no request
 	once.Close = true
 	out, buffered := x.buffers.out, x.buffers.in
 	out.Reset(x.conn)
@@ -114,7 +114,7 @@ func (x *exchange) do(req *http.Request) (*http.Response, error) {
 		}
 		in.N = math.MaxInt64
 		x.body, resp.Body = resp.Body, x
-		resp.Request = req
+		resp.Request = x.req
 		return resp, nil
 	}
 }
@@ -126,7 +126,7 @@ func (x *exchange) Read(p []byte) (int, error) {
 	}
 	n, err := x.body.Read(p)
 	if err != nil && !errors.Is(err, io.EOF) {
-		err = cause(x.ctx, err)
+		err = cause(x.req.Context(), err)
 	}
 	return n, err
 }

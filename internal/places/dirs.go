@@ -1,12 +1,12 @@
 // Package places is what makes one podd of several on a machine: its two
-// directories, who uses them, and the notes in them of what was made where.
+// directories, who uses them, and the records in them of what was made where.
 //
 //	<root>/agent.lock    held by podd run           <root>/agent.json
 //	<root>/runtime.lock  held by podd runtime,      <root>/runtime.json
 //	                     and by the containerd that it becomes
 //	<state>/containerd.lock  the same               <state>/runtime.json
 //
-// The notes are for "podd runtime stop", which takes away what they name and
+// The records are for "podd runtime stop", which takes away what they name and
 // nothing else, and for the next start, which refuses to take over what still
 // holds another's pods. A boot makes them old: nothing that runs is from before.
 package places
@@ -44,9 +44,9 @@ func Resolve(root, state string) (Dirs, error) {
 	case d.Root == d.State:
 		return Dirs{}, fmt.Errorf("--root-dir %s and --state-dir %s are the same directory: each needs one of its own, such as /var/lib/podd and /run/podd", root, state)
 	case within(d.Root, d.State):
-		return Dirs{}, fmt.Errorf("--root-dir %s lies in --state-dir %s, which a boot or podd runtime stop removes, images and all: put it elsewhere, such as /var/lib/podd", root, state)
+		return Dirs{}, fmt.Errorf("--root-dir %s lies in --state-dir %s, which a reboot or podd runtime stop clears, images and all: put it elsewhere, such as /var/lib/podd", root, state)
 	case within(d.State, d.Root):
-		return Dirs{}, fmt.Errorf("--state-dir %s lies in --root-dir %s: put it elsewhere, such as /run/podd, where a boot clears it", state, root)
+		return Dirs{}, fmt.Errorf("--state-dir %s lies in --root-dir %s: put it elsewhere, such as /run/podd, where a reboot clears it", state, root)
 	}
 	return d, nil
 }
@@ -70,7 +70,7 @@ func resolve(flag, path string) (string, error) {
 			return "", fmt.Errorf("%s %s: %w", flag, path, err)
 		}
 		if _, err := os.Lstat(there); err == nil {
-			return "", fmt.Errorf("%s %s: %s is a symbolic link to what is not there", flag, path, there)
+			return "", fmt.Errorf("%s %s: %s is a dangling symbolic link", flag, path, there)
 		}
 		there, rest = filepath.Dir(there), filepath.Join(filepath.Base(there), rest)
 	}

@@ -15,16 +15,16 @@ type Wanted struct {
 // Found is an instance on this machine.
 type Found struct {
 	Dirs
-	// Runtime is what its runtime of this boot noted; nil if none was started, or
+	// Runtime is what its runtime of this boot recorded; nil if none was started, or
 	// its state directory is another instance's by now: then nothing in it, and no
-	// network, is this one's. An older podd's has noted no bridge.
+	// network, is this one's. An older podd's has recorded no bridge.
 	Runtime *Runtime
-	// Agent is what the last podd run noted, in this boot or an earlier one.
+	// Agent is what the last podd run recorded, in this boot or an earlier one.
 	Agent *Agent
 }
 
-// Find finds the instance that is meant by what was noted. A flag that was not
-// given is not believed against a note; one that was, and contradicts it, is an
+// Find finds the instance that is meant by what was recorded. A flag that was not
+// given is not believed against a record; one that was, and contradicts it, is an
 // error that says what goes with what.
 func Find(w Wanted) (Found, error) {
 	boot, err := bootID()
@@ -35,7 +35,7 @@ func Find(w Wanted) (Found, error) {
 	if err != nil {
 		return Found{}, err
 	}
-	byRoot, byState, err := notes(d, boot)
+	byRoot, byState, err := records(d, boot)
 	if err != nil {
 		return Found{}, err
 	}
@@ -48,25 +48,25 @@ func Find(w Wanted) (Found, error) {
 	case !w.RootGiven && byState != nil:
 		d.Root = byState.Root
 	}
-	if byRoot, byState, err = notes(d, boot); err != nil {
+	if byRoot, byState, err = records(d, boot); err != nil {
 		return Found{}, err
 	}
-	for _, note := range []*Runtime{byRoot, byState} {
-		if note != nil && note.Dirs != d {
-			return Found{}, fmt.Errorf("--root-dir %s and --state-dir %s are not of one podd: there is one with --root-dir %s and --state-dir %s", d.Root, d.State, note.Root, note.State)
+	for _, record := range []*Runtime{byRoot, byState} {
+		if record != nil && record.Dirs != d {
+			return Found{}, fmt.Errorf("--root-dir %s and --state-dir %s are not of one podd: there is one with --root-dir %s and --state-dir %s", d.Root, d.State, record.Root, record.State)
 		}
 	}
 	found := Found{Dirs: d, Runtime: byState}
 	if byState == nil {
 		found.Runtime = byRoot
 	}
-	found.Agent, err = read[Agent](d.Root, agentNote)
+	found.Agent, err = read[Agent](d.Root, agentRecord)
 	return found, err
 }
 
-// notes are what this boot's runtimes noted in the directories. What a root
+// records are what this boot's runtimes recorded in the directories. What a root
 // directory says of a state directory that is another's by now is nothing.
-func notes(d Dirs, boot string) (byRoot, byState *Runtime, err error) {
+func records(d Dirs, boot string) (byRoot, byState *Runtime, err error) {
 	if byState, err = current(d.State, boot); err != nil {
 		return nil, nil, err
 	}
@@ -121,11 +121,11 @@ func (d Dirs) Lock() error {
 	return errors.Join(errs...)
 }
 
-// Forget removes the notes from the root directory, once all that they name is
+// Forget removes the records from the root directory, once all that they name is
 // gone. Those in the state directory go with it.
 func (d Dirs) Forget() error {
 	var errs []error
-	for _, name := range []string{runtimeNote, agentNote} {
+	for _, name := range []string{runtimeRecord, agentRecord} {
 		if err := os.Remove(d.Root + "/" + name); err != nil && !errors.Is(err, os.ErrNotExist) {
 			errs = append(errs, err)
 		}

@@ -67,12 +67,12 @@ func TestDirectoriesAreResolvedAndNeverOneInTheOther(t *testing.T) {
 	}
 }
 
-// note writes what a runtime of a boot would have noted.
-func note(t *testing.T, d Dirs, boot string) {
+// record writes what a runtime of a boot would have recorded.
+func record(t *testing.T, d Dirs, boot string) {
 	t.Helper()
 	mkdirs(t, d.Root, d.State)
 	for _, dir := range []string{d.Root, d.State} {
-		if err := write(dir, runtimeNote, Runtime{Dirs: d, Bridge: "b0", Boot: boot}); err != nil {
+		if err := write(dir, runtimeRecord, Runtime{Dirs: d, Bridge: "b0", Boot: boot}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -86,27 +86,27 @@ func TestStopFindsThePoddThatIsMeant(t *testing.T) {
 	const before = "an-earlier-boot"
 	type dirs = [2]string // root, state: names below the test's directory
 	for name, c := range map[string]struct {
-		noted   map[dirs]string // boots, in no order: none writes the same files
-		older   dirs            // of an older podd's configuration
-		wanted  dirs            // "-name" is a default, not given
-		want    dirs
-		runtime bool
-		refused string
+		recorded map[dirs]string // boots, in no order: none writes the same files
+		older    dirs            // of an older podd's configuration
+		wanted   dirs            // "-name" is a default, not given
+		want     dirs
+		runtime  bool
+		refused  string
 	}{
 		"none":                               {wanted: dirs{"-lib", "-run"}, want: dirs{"lib", "run"}},
-		"the default one":                    {noted: map[dirs]string{{"lib", "run"}: now}, wanted: dirs{"-lib", "-run"}, want: dirs{"lib", "run"}, runtime: true},
-		"the default root, its state":        {noted: map[dirs]string{{"lib", "x"}: now}, wanted: dirs{"-lib", "-run"}, want: dirs{"lib", "x"}, runtime: true},
-		"the default state, its root":        {noted: map[dirs]string{{"y", "run"}: now}, wanted: dirs{"-lib", "-run"}, want: dirs{"y", "run"}, runtime: true},
-		"two by the defaults":                {noted: map[dirs]string{{"lib", "x"}: now, {"y", "run"}: now}, wanted: dirs{"-lib", "-run"}, refused: "two podds"},
-		"by its root alone":                  {noted: map[dirs]string{{"lib", "run"}: now, {"y", "x"}: now}, wanted: dirs{"y", "-run"}, want: dirs{"y", "x"}, runtime: true},
-		"by its state alone":                 {noted: map[dirs]string{{"lib", "run"}: now, {"y", "x"}: now}, wanted: dirs{"-lib", "x"}, want: dirs{"y", "x"}, runtime: true},
-		"a root with another's state":        {noted: map[dirs]string{{"lib", "run"}: now, {"y", "x"}: now}, wanted: dirs{"y", "run"}, refused: "not of one podd"},
-		"a root with nobody's state":         {noted: map[dirs]string{{"lib", "run"}: now}, wanted: dirs{"lib", "home"}, refused: "not of one podd"},
-		"nobody's root, another's state":     {noted: map[dirs]string{{"lib", "run"}: now}, wanted: dirs{"home", "run"}, refused: "not of one podd"},
-		"nobody's root alone":                {noted: map[dirs]string{{"lib", "run"}: now}, wanted: dirs{"home", "-run"}, refused: "not of one podd"},
+		"the default one":                    {recorded: map[dirs]string{{"lib", "run"}: now}, wanted: dirs{"-lib", "-run"}, want: dirs{"lib", "run"}, runtime: true},
+		"the default root, its state":        {recorded: map[dirs]string{{"lib", "x"}: now}, wanted: dirs{"-lib", "-run"}, want: dirs{"lib", "x"}, runtime: true},
+		"the default state, its root":        {recorded: map[dirs]string{{"y", "run"}: now}, wanted: dirs{"-lib", "-run"}, want: dirs{"y", "run"}, runtime: true},
+		"two by the defaults":                {recorded: map[dirs]string{{"lib", "x"}: now, {"y", "run"}: now}, wanted: dirs{"-lib", "-run"}, refused: "two podds"},
+		"by its root alone":                  {recorded: map[dirs]string{{"lib", "run"}: now, {"y", "x"}: now}, wanted: dirs{"y", "-run"}, want: dirs{"y", "x"}, runtime: true},
+		"by its state alone":                 {recorded: map[dirs]string{{"lib", "run"}: now, {"y", "x"}: now}, wanted: dirs{"-lib", "x"}, want: dirs{"y", "x"}, runtime: true},
+		"a root with another's state":        {recorded: map[dirs]string{{"lib", "run"}: now, {"y", "x"}: now}, wanted: dirs{"y", "run"}, refused: "not of one podd"},
+		"a root with nobody's state":         {recorded: map[dirs]string{{"lib", "run"}: now}, wanted: dirs{"lib", "home"}, refused: "not of one podd"},
+		"nobody's root, another's state":     {recorded: map[dirs]string{{"lib", "run"}: now}, wanted: dirs{"home", "run"}, refused: "not of one podd"},
+		"nobody's root alone":                {recorded: map[dirs]string{{"lib", "run"}: now}, wanted: dirs{"home", "-run"}, refused: "not of one podd"},
 		"nested":                             {wanted: dirs{"run/lib", "run"}, refused: "lies in --state-dir"},
-		"after a boot":                       {noted: map[dirs]string{{"lib", "run"}: before}, wanted: dirs{"-lib", "-run"}, want: dirs{"lib", "run"}},
-		"after a boot another has the state": {noted: map[dirs]string{{"lib", "run"}: before, {"y", "run"}: now}, wanted: dirs{"lib", "other"}, want: dirs{"lib", "other"}},
+		"after a boot":                       {recorded: map[dirs]string{{"lib", "run"}: before}, wanted: dirs{"-lib", "-run"}, want: dirs{"lib", "run"}},
+		"after a boot another has the state": {recorded: map[dirs]string{{"lib", "run"}: before, {"y", "run"}: now}, wanted: dirs{"lib", "other"}, want: dirs{"lib", "other"}},
 		"an older podd's":                    {older: dirs{"lib", "run"}, wanted: dirs{"-lib", "-run"}, want: dirs{"lib", "run"}, runtime: true},
 		"an older podd's other root":         {older: dirs{"y", "run"}, wanted: dirs{"lib", "run"}, refused: "not of one podd"},
 	} {
@@ -116,9 +116,9 @@ func TestStopFindsThePoddThatIsMeant(t *testing.T) {
 				return Dirs{filepath.Join(dir, strings.TrimPrefix(d[0], "-")), filepath.Join(dir, strings.TrimPrefix(d[1], "-"))}
 			}
 			for _, boot := range []string{before, now} { // the later one overwrites
-				for d, b := range c.noted {
+				for d, b := range c.recorded {
 					if b == boot {
-						note(t, in(d), b)
+						record(t, in(d), b)
 					}
 				}
 			}
@@ -169,7 +169,7 @@ func TestARuntimeDoesNotTakeOverWhatHoldsAnothersPods(t *testing.T) {
 			dir := place(t)
 			d, old := Dirs{dir + "/lib", dir + "/run"}, Dirs{dir + "/" + c.old[0], dir + "/" + c.old[1]}
 			mkdirs(t, d.Root, d.State)
-			note(t, old, c.boot)
+			record(t, old, c.boot)
 			if c.mounts {
 				at := old.State + "/pod"
 				mkdirs(t, at)
@@ -194,12 +194,12 @@ func TestARuntimeDoesNotTakeOverWhatHoldsAnothersPods(t *testing.T) {
 func TestADamagedNoteStopsNoStart(t *testing.T) {
 	dir := place(t)
 	d := Dirs{dir + "/lib", dir + "/run"}
-	note(t, d, "x")
+	record(t, d, "x")
 	// A power cut leaves it empty: nothing forces it to the disk.
-	if err := os.WriteFile(d.Root+"/"+runtimeNote, nil, 0o600); err != nil {
+	if err := os.WriteFile(d.Root+"/"+runtimeRecord, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Find(Wanted{d.Root, d.State, true, true}); err == nil || !strings.Contains(err.Error(), d.Root+"/"+runtimeNote) {
+	if _, err := Find(Wanted{d.Root, d.State, true, true}); err == nil || !strings.Contains(err.Error(), d.Root+"/"+runtimeRecord) {
 		t.Errorf("stop: got %v, want the file's name", err)
 	}
 	if err := ClaimRuntime(Runtime{Dirs: d, Bridge: "b1"}); err != nil {
@@ -215,7 +215,7 @@ func TestADamagedNoteStopsNoStart(t *testing.T) {
 	if err := d.Forget(); err != nil {
 		t.Error(err)
 	}
-	for _, name := range []string{runtimeNote, agentNote} {
+	for _, name := range []string{runtimeRecord, agentRecord} {
 		if _, err := os.Stat(d.Root + "/" + name); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("%s: got %v after Forget", name, err)
 		}

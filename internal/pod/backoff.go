@@ -7,8 +7,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Annotations with which a pod sets its own restart curve instead of its
-// node's; durations in Go's notation (kubernetes/kubernetes#57291).
+// Annotations with which a pod overrides the node's back-off policy for
+// restarts; durations in Go's notation (kubernetes/kubernetes#57291).
 const (
 	// AnnotationBackOffInitial is the wait of a container's second restart; the
 	// first has none.
@@ -29,7 +29,7 @@ const (
 	MaxBackOff = 24 * time.Hour
 )
 
-// BackOff is a pod's own part of the restart curve; 0 is the node's.
+// BackOff is a pod's own part of the back-off policy; 0 is the node's.
 type BackOff struct {
 	Initial, Max, Success time.Duration
 }

@@ -10,7 +10,7 @@ import (
 type ContainerKind int
 
 const (
-	RegularContainer   ContainerKind = iota // what the pod is for; runs once all init containers are through
+	RegularContainer   ContainerKind = iota // what the pod is for; runs once all init containers have completed
 	InitContainer                           // runs to its end before the next begins
 	SidecarContainer                        // started in its turn among those, kept running, not counted (KEP-753)
 	EphemeralContainer                      // started once, for a person who looks inside

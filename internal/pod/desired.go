@@ -72,7 +72,7 @@ type Op string
 
 const (
 	// OpAdd brings pods that the source did not name before. An OpAdd without
-	// pods says that the source has spoken and has nothing.
+	// pods says that the source is ready and has nothing.
 	OpAdd Op = "ADD"
 	// OpUpdate brings a new spec for known UIDs (never from static sources).
 	OpUpdate Op = "UPDATE"

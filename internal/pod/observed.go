@@ -26,7 +26,7 @@ type Observed struct {
 	// Foreign is the identity of another podd that runs something under this UID,
 	// which is not in here; empty for nobody.
 	Foreign string
-	// At is when the look began.
+	// At is when the observation began.
 	At time.Time
 }
 
@@ -44,6 +44,36 @@ func (o Observed) Latest(name string) *Container {
 		}
 	}
 	return latest
+}
+
+// Current returns the sandbox that the pod's containers belong into, or nil: the
+// newest, which is ready, alone in that, and on the network that the spec names.
+// Anything else is beyond repair, as in upstream's PodSandboxChanged.
+func (o Observed) Current(spec *v1.PodSpec) *Sandbox {
+	if len(o.Sandboxes) == 0 {
+		return nil
+	}
+	for i := range o.Sandboxes[1:] {
+		if o.Sandboxes[i+1].Ready {
+			return nil
+		}
+	}
+	newest := &o.Sandboxes[0]
+	if !newest.Ready || newest.HostNetwork != spec.HostNetwork || !newest.HostNetwork && len(newest.IPs) == 0 {
+		return nil
+	}
+	return newest
+}
+
+// Initialized says that all init containers have completed in a sandbox: a
+// regular container was made in it.
+func (o Observed) Initialized(spec *v1.PodSpec, sandboxID string) bool {
+	for i := range spec.Containers {
+		if c := o.Latest(spec.Containers[i].Name); c != nil && c.SandboxID == sandboxID {
+			return true
+		}
+	}
+	return false
 }
 
 // Sandbox is one pod sandbox of the runtime.
@@ -101,6 +131,9 @@ type Container struct {
 	Image   string
 	ImageID string
 	LogPath string
+	// TerminationLog is the file on the host that podd made for its last message;
+	// empty where it made none.
+	TerminationLog string `json:"-"`
 	// User is who the process started as; nil where the runtime does not say.
 	User *User
 	// Resources are what the runtime holds the container to; nil where it does
@@ -116,6 +149,13 @@ type Container struct {
 	// gone: name, ports, the preStop hook, and restartPolicy Always of a sidecar,
 	// which no other container has in Kept; nil if there is neither.
 	Kept *v1.Container
+}
+
+// OOMKilled says that the kernel killed the container for its memory. Whoever
+// observes settles that before anybody decides by it: a runtime may come too late
+// to see it, and then calls the end an Error.
+func (c *Container) OOMKilled() bool {
+	return c.State == ContainerExited && c.Reason == ReasonOOMKilled
 }
 
 // ContainerHash changes when a container has to be made anew: with its name or
@@ -142,9 +182,9 @@ type User struct {
 	SupplementalGroups []int64
 }
 
-// Glance is a cheap look at one pod of podd's: enough to see that something
+// Summary is a cheap view of one pod of podd's: enough to see that something
 // changed, without a call per container.
-type Glance struct {
+type Summary struct {
 	UID       UID
 	Name      string
 	Namespace string

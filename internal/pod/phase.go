@@ -13,7 +13,7 @@ type Phase int
 const (
 	// PhasePending: nothing of the pod was made on this node yet.
 	PhasePending Phase = iota
-	// PhaseRunning: the pod is being made to run, or has run to its end
+	// PhaseRunning: the pod is being made to run, or has completed
 	// (Succeeded, Failed) and is still wanted.
 	PhaseRunning
 	// PhaseTerminating: containers are being stopped; nothing is started again.

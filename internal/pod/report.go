@@ -45,7 +45,7 @@ func (r ProbeResults) Of(name, containerID string) Probes {
 	return Probes{}
 }
 
-// Report is what a worker tells of its pod after each look. status.Compute
+// Report is what a worker tells of its pod after each sync. status.Compute
 // makes the API's PodStatus of it.
 type Report struct {
 	Desired  *Desired
@@ -58,7 +58,7 @@ type Report struct {
 	// Waiting, by container name, for containers that do not run but will.
 	Waiting map[string]Waiting
 	// Starting are containers, by ID, whose postStart hook is under way: the
-	// kubelet shows them as not yet running until it is through.
+	// kubelet shows them as not yet running until it has completed.
 	Starting map[string]bool
 	// Followed are containers, by ID, that were stopped to be started anew: a
 	// successor comes whatever their exit code is.

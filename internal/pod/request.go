@@ -13,6 +13,9 @@ type SandboxRequest struct {
 	// Attempt is 0 for the first sandbox of a UID and one more for each next.
 	Attempt   uint32
 	StartTime time.Time
+	// Handler is the runtime's for the pod, "" for the default one.
+	Handler string
+	Inputs  SandboxInputs
 }
 
 // ContainerRequest asks for a container in a ready sandbox.
@@ -20,16 +23,29 @@ type ContainerRequest struct {
 	Pod       *v1.Pod
 	Container *v1.Container
 	Sandbox   Sandbox
-	// Source and StartTime rebuild the sandbox's configuration, which CRI
-	// wants again with each container.
-	Source       Source
-	StartTime    time.Time
-	RestartCount int32
-	Image        ImageState
-	Mounts       []Mount
+	// Source, StartTime and SandboxInputs make the sandbox's configuration, which
+	// CRI wants again with each container.
+	Source        Source
+	StartTime     time.Time
+	SandboxInputs SandboxInputs
+	RestartCount  int32
+	Image         ImageState
+	Inputs        ContainerInputs
+	Mounts        []Mount
+	// What follows is podfs' to fill in, with the mounts of podd's own files and a
+	// RestartCount of which no log is left.
+
+	// LogPath is the log on the host.
+	LogPath string
+	// TerminationLog is the file on the host that the container may leave a message
+	// in; empty where it brings its own.
+	TerminationLog string
+	// Kept names the file in the container's directory that has its Kept; empty
+	// where annotations hold it, or there is none.
+	Kept string
 }
 
-// Mount is one bind mount of a container, from volumes.
+// Mount is one bind mount of a container, from volumes or of a file of podd's.
 type Mount struct {
 	HostPath      string
 	ContainerPath string
@@ -40,6 +56,16 @@ type Mount struct {
 	Propagation v1.MountPropagationMode
 	// SELinuxRelabel asks the runtime to relabel the content.
 	SELinuxRelabel bool
+}
+
+// VolumeState is how far the set-up of a pod's volumes is, at one moment.
+type VolumeState struct {
+	// Ready: every volume exists.
+	Ready bool
+	// Message says what is waited for, while they do not.
+	Message string
+	// RetryAt is when asking again makes sense without being woken; zero for never.
+	RetryAt time.Time
 }
 
 // ImageState is what images knows of one container's image, at one moment.

@@ -13,7 +13,7 @@ const MaxInterval = math.MaxInt32 * time.Second
 // Seconds is a number of seconds from the API as a duration, MaxInterval at most
 // in either direction.
 func Seconds(n int64) time.Duration {
-	return time.Duration(min(max(n, math.MinInt32), math.MaxInt32)) * time.Second
+	return time.Duration(min(max(n, math.MinInt32), int64(MaxInterval/time.Second))) * time.Second
 }
 
 // GraceSeconds is a grace period of the API as a duration: a negative one is a

@@ -28,7 +28,7 @@ type End struct {
 }
 
 // EndsForGood says that a reason is one for which the node ends a pod that had
-// begun, none of those for which it refuses one.
+// begun, none of those for which it rejects one.
 func EndsForGood(reason string) bool {
 	switch reason {
 	case ReasonEvicted, ReasonDeadlineExceeded, ReasonPreempting, ReasonSandboxLost:
@@ -39,7 +39,7 @@ func EndsForGood(reason string) bool {
 
 // Verdict is the answer of admission. The zero value admits.
 type Verdict struct {
-	// Reason and Message are the kubelet's for a pod that is refused: OutOfcpu,
+	// Reason and Message are the kubelet's for a pod that is rejected: OutOfcpu,
 	// NodeAffinity, NodePorts …. Empty for one that is admitted.
 	Reason, Message string
 	// Preempt are the pods that must end first for this one to fit, a critical

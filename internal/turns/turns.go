@@ -12,10 +12,12 @@ type Result struct {
 }
 
 // Take measures the subject and its control n times, one after the other, so that
-// a neighbour who comes or goes meets both.
-func Take(n int, subject, control func() time.Duration) Result {
+// a neighbour who comes or goes meets both. Where the ratio is above most then, it
+// takes further turns, longer times n of them in all, and they all count: what a
+// neighbour did to one of the two evens out, what is slower stays slower.
+func Take(n int, most float64, subject, control func() time.Duration) Result {
 	var r Result
-	for i := range n {
+	for i := 0; i < n || i < longer*n && (i > n || r.Ratio() > most); i++ {
 		if i%2 == 0 { // who goes first has no advantage over all turns
 			r.Subject = append(r.Subject, subject())
 			r.Control = append(r.Control, control())
@@ -26,6 +28,9 @@ func Take(n int, subject, control func() time.Duration) Result {
 	}
 	return r
 }
+
+// longer is how many times as many turns decide about a ratio above its bar.
+const longer = 4
 
 // Ratio is the median of the subject's shares of the control in the same turn. One
 // turn that was disturbed decides nothing. It is 0 when there was no turn.

@@ -33,9 +33,26 @@ func TestRatioIsTheMedianOfTurns(t *testing.T) {
 
 func TestTurnsChangeWhoGoesFirst(t *testing.T) {
 	var order string
-	Take(3, func() time.Duration { order += "s"; return 1 }, func() time.Duration { order += "c"; return 1 })
+	Take(3, 1, func() time.Duration { order += "s"; return 1 }, func() time.Duration { order += "c"; return 1 })
 	if order != "sccssc" {
 		t.Errorf("got %s", order)
+	}
+}
+
+func TestARatioAboveItsBarIsMeasuredLonger(t *testing.T) {
+	control := func() time.Duration { return 10 }
+	n := 0
+	got := Take(3, 2, func() time.Duration { // a neighbour, for the first turns
+		if n++; n <= 3 {
+			return 50
+		}
+		return 10
+	}, control)
+	if got.Ratio() > 2 || len(got.Subject) != 12 || len(got.Control) != 12 {
+		t.Errorf("a neighbour who went: %v", got)
+	}
+	if got = Take(3, 2, func() time.Duration { return 30 }, control); got.Ratio() <= 2 || len(got.Subject) != 12 {
+		t.Errorf("what is slower: %v", got)
 	}
 }
 

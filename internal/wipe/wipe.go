@@ -32,9 +32,8 @@ type place struct {
 // remover deletes a tree by file descriptors, so that no directory renamed or
 // replaced by a link meanwhile leads it elsewhere.
 type remover struct {
-	ctx  context.Context // of one call of Tree, not kept beyond
-	top  int             // the directory that holds the tree
-	root int             // the tree's own
+	top  int // the directory that holds the tree
+	root int // the tree's own
 	at   place
 	// shelved counts directories that lay too deep and were moved up to root.
 	shelved int
@@ -62,8 +61,8 @@ func Tree(ctx context.Context, parent, name string) error {
 	if err != nil {
 		return &os.PathError{Op: "statx", Path: parent, Err: err}
 	}
-	r := &remover{ctx: ctx, top: top, root: -1, at: at}
-	err = r.remove(top, name, filepath.Join(parent, name), 0)
+	r := &remover{top: top, root: -1, at: at}
+	err = r.remove(ctx, top, name, filepath.Join(parent, name), 0)
 	if errors.Is(err, unix.ENOENT) {
 		return nil
 	}
@@ -87,9 +86,9 @@ func placeOf(dir int, name string) (place, error) {
 }
 
 // remove deletes dir/name, whatever it is; path is for messages only.
-func (r *remover) remove(dir int, name, path string, depth int) error {
-	if r.ctx.Err() != nil {
-		return context.Cause(r.ctx)
+func (r *remover) remove(ctx context.Context, dir int, name, path string, depth int) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
 	}
 	at, err := placeOf(dir, name)
 	if err != nil {
@@ -122,7 +121,7 @@ func (r *remover) remove(dir int, name, path string, depth int) error {
 	if depth > maxDepth {
 		return r.shelve(dir, name, path)
 	}
-	if err := r.empty(f, path, depth); err != nil {
+	if err := r.empty(ctx, f, path, depth); err != nil {
 		return err
 	}
 	return wrapRemove(path, unix.Unlinkat(dir, name, unix.AT_REMOVEDIR))
@@ -130,7 +129,7 @@ func (r *remover) remove(dir int, name, path string, depth int) error {
 
 // empty deletes what a directory holds. The directory is read again from its
 // start until it is empty: deleting while reading may skip entries.
-func (r *remover) empty(f *os.File, path string, depth int) error {
+func (r *remover) empty(ctx context.Context, f *os.File, path string, depth int) error {
 	for {
 		if _, err := f.Seek(0, io.SeekStart); err != nil {
 			return wrapRemove(path, err)
@@ -143,7 +142,7 @@ func (r *remover) empty(f *os.File, path string, depth int) error {
 			return wrapRemove(path, err)
 		}
 		for _, name := range names {
-			if err := r.remove(int(f.Fd()), name, path+"/"+name, depth+1); err != nil {
+			if err := r.remove(ctx, int(f.Fd()), name, path+"/"+name, depth+1); err != nil {
 				return err
 			}
 		}

@@ -3,24 +3,25 @@
 //
 // It owns: which files count (*.yaml, *.yml, *.json, *.manifest that do not begin
 // with a dot), reading them without ever blocking on one (FIFOs, devices, directories,
-// links that lead nowhere), noticing changes, and the last good version of a
+// links that lead nowhere), detecting changes, and the last good version of a
 // manifest that broke. It leaves to others what a manifest means
-// (podconfig/manifest) and which of two pods of one name runs (podconfig).
+// (podconfig/manifest) and which of two pods with one name runs (podconfig).
+// Validate makes the same checks once and offline, for podd validate.
 //
-// How a change is noticed:
+// How a change is detected:
 //
 //	rename into place, write and close, symlink, link ─► read at once
-//	create ─► wait for the close that follows; look quietly after 200 ms
+//	create ─► wait for the close that follows; check without a problem after 200 ms
 //	modify ─► wait for the close that follows, at most 20 s after the last one
 //	delete, rename away ─► gone if still away after 50 ms (editors replace files)
 //	anything at all, or nothing ─► a rescan every CheckFrequency finds it too,
-//	and looks again after the same times
+//	and checks again after the same times
 //
-// inotify is a hint: what counts is what the directory says then. Only files
-// whose inode, size or times changed are read again, so a file more costs the
-// same in a directory of three and of five hundred. What nobody tells of cannot
-// be waited for: a file that is written through a mapping, or elsewhere than in
-// the directory (the target of a symlink), is read by a rescan as it is then.
+// inotify is a hint: what counts is the content of the directory at that time.
+// Only files whose inode, size or times changed are read again, so one more file
+// costs the same in a directory of three and of five hundred. Changes without a
+// notification are found by a rescan: a file that is written through a mapping, or
+// outside the directory (the target of a symlink).
 //
 // Promises about broken manifests: the good documents of a file apply. A pod
 // whose document broke keeps its last good version, when the document still

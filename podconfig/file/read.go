@@ -141,5 +141,5 @@ func explain(path string, err error) *Unreadable {
 	if errors.As(err, &path1) {
 		err = path1.Err
 	}
-	return &Unreadable{Message: "reading it does not work: " + err.Error(), Hint: "check the disk that it lies on"}
+	return &Unreadable{Message: "cannot read it: " + err.Error(), Hint: "check the disk that it is on"}
 }

@@ -24,8 +24,8 @@ func (s *Source) rescan(w *watcher) {
 		return
 	}
 	s.missingSince = time.Time{}
-	if s.pathProblem != nil || !s.spoken {
-		s.pathProblem, s.spoken, s.changed = nil, true, true
+	if s.pathProblem != nil || !s.ready {
+		s.pathProblem, s.ready, s.changed = nil, true, true
 	}
 	present := make(map[string]bool, len(names))
 	for _, name := range names {
@@ -39,12 +39,14 @@ func (s *Source) rescan(w *watcher) {
 			s.pending[name] = look1{at: time.Now().Add(goneDelay), quiet: true}
 		}
 	}
-	s.good.forgetAllBut(func() (paths []string) {
+	if !s.swept {
+		s.swept = true
+		paths := make([]string, 0, len(s.entries))
 		for name := range s.entries {
 			paths = append(paths, s.path(name))
 		}
-		return paths
-	})
+		_ = s.good.Retain(paths...) // what stays does no harm, and the next podd tries again
+	}
 }
 
 // list aims the watcher and returns the names of the manifests. The watch comes
@@ -61,7 +63,7 @@ func (s *Source) list(w *watcher) ([]string, error) {
 	if w != nil {
 		if now, lookErr := look(watched); lookErr != nil || w.dir < 0 || now.ino != w.target.ino || now.dev != w.target.dev {
 			if err := w.aim(watched); err != nil {
-				s.log.Warn("watching does not work: changes are seen at the next rescan only", "every", s.cfg.CheckFrequency, "error", err)
+				s.log.Warn("cannot watch for changes: they are found at the next rescan only", "every", s.cfg.CheckFrequency, "error", err)
 			}
 		}
 	}
@@ -84,7 +86,7 @@ func (s *Source) list(w *watcher) ([]string, error) {
 			names = append(names, name)
 		case !strings.HasPrefix(name, "..") && !s.ignored[name]: // which a ConfigMap mount has
 			s.ignored[name] = true
-			s.log.Info("not a manifest, left alone: only "+Patterns+" count", "name", name, "directory", d.IsDir())
+			s.log.Info("ignoring what is not a manifest: only "+Patterns+" are read", "name", name, "directory", d.IsDir())
 		}
 	}
 	return names, nil
@@ -121,8 +123,8 @@ func (s *Source) pathFault(u *Unreadable) {
 			for name := range s.entries {
 				s.remove(name)
 			}
-			s.changed = s.changed || !s.spoken
-			s.spoken = true
+			s.changed = s.changed || !s.ready
+			s.ready = true
 		default:
 			// It may be being replaced; look again when that time is over.
 			s.pending[dirItself] = look1{at: s.missingSince.Add(dirGoneDelay)}
@@ -142,7 +144,9 @@ func (s *Source) remove(name string) {
 		delete(s.entries, name)
 		s.changed = true
 	}
-	s.good.forget(s.path(name))
+	if err := s.good.Forget(s.path(name)); err != nil {
+		s.log.Warn("cannot remove the last good version of a manifest", "manifest", s.path(name), "error", err)
+	}
 }
 
 // check looks at one file and reads it if it changed, or if an event says so.
@@ -199,7 +203,7 @@ func (s *Source) check(name string, event, quiet bool) {
 	next.pods, next.problems = reuse(r.Pods, old), r.Problems
 	keep(next, old, r.Failed)
 	if len(r.Failed) == 0 {
-		s.good.keep(path, data)
+		s.good.Keep(path, data)
 	}
 	s.put(name, next, e)
 }
@@ -227,7 +231,7 @@ func crowdedOut(path string, pods, room int, now time.Time) manifest.Result {
 		Failed: []manifest.Failed{{}},
 		Problems: []pod.Problem{{Origin: path, Since: now,
 			Message: fmt.Sprintf("the file has %d pods, and with those of the other files podd takes only %d more (%d of all files)", pods, room, manifest.MaxPods),
-			Hint:    "podd takes none of it; remove files that are not for this machine"}},
+			Hint:    "podd uses none of it; remove files that are not for this machine"}},
 	}
 }
 
@@ -242,7 +246,9 @@ func (s *Source) before(path string, e *entry, broken bool) []*pod.Desired {
 	case e != nil:
 		return e.pods
 	case broken:
-		return s.good.load(path, s.options(path, time.Now()))
+		if version := s.good.Load(path); version != nil {
+			return manifest.Decode(version, s.options(path, time.Now())).Pods
+		}
 	}
 	return nil
 }

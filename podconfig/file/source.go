@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 	"podd/internal/pod"
 	"podd/podconfig"
+	"podd/podconfig/lastgood"
 	"podd/podconfig/manifest"
 )
 
@@ -56,7 +57,9 @@ type Config struct {
 type Source struct {
 	cfg  Config
 	log  *slog.Logger
-	good lastGood
+	good *lastgood.Store // by path
+	// swept: what manifests left there that went while podd was away is removed.
+	swept bool
 
 	entries map[string]*entry // by file name
 	// pending are looks that wait a little.
@@ -66,7 +69,7 @@ type Source struct {
 	// state of the path itself: single says that it was a file, not a directory,
 	// when it was last there.
 	single       bool
-	spoken       bool
+	ready        bool
 	pathProblem  *pod.Problem
 	missingSince time.Time
 	changed      bool
@@ -105,7 +108,7 @@ func New(cfg Config) *Source {
 		log = slog.New(slog.DiscardHandler)
 	}
 	log = log.With("source", pod.SourceFile, "path", cfg.Path)
-	return &Source{cfg: cfg, log: log, good: lastGood{dir: cfg.StateDir, log: log},
+	return &Source{cfg: cfg, log: log, good: lastgood.New(cfg.StateDir),
 		entries: map[string]*entry{}, pending: map[string]look1{}, ignored: map[string]bool{}}
 }
 
@@ -162,7 +165,7 @@ func (s *Source) loop(ctx context.Context, out chan<- podconfig.Snapshot, w *wat
 func (s *Source) watch() (*watcher, <-chan []event, <-chan error) {
 	w, err := newWatcher()
 	if err != nil {
-		s.log.Warn("no inotify: changes are seen at the next rescan only", "every", s.cfg.CheckFrequency, "error", err)
+		s.log.Warn("inotify is not available: changes are found at the next rescan only", "every", s.cfg.CheckFrequency, "error", err)
 		return nil, nil, nil
 	}
 	events, failed := make(chan []event), make(chan error, 1)
@@ -191,7 +194,7 @@ func (s *Source) send(ctx context.Context, out chan<- podconfig.Snapshot) error 
 		return nil
 	}
 	s.changed = false
-	snap := podconfig.Snapshot{Incomplete: !s.spoken}
+	snap := podconfig.Snapshot{Incomplete: !s.ready}
 	if s.pathProblem != nil {
 		snap.Problems = append(snap.Problems, *s.pathProblem)
 	}
@@ -204,7 +207,11 @@ func (s *Source) send(ctx context.Context, out chan<- podconfig.Snapshot) error 
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	s.good.flush()
+	for path, err := range s.good.Flush() {
+		if err != nil {
+			s.log.Warn("cannot save the last good version of a manifest", "manifest", path, "error", err)
+		}
+	}
 	return nil
 }
 

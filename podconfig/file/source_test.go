@@ -596,7 +596,7 @@ func TestAFileMoreCostsLittleMoreInALargeDirectory(t *testing.T) {
 			return took
 		}
 	}
-	got := turns.Take(more, one(full), one(empty))
+	got := turns.Take(more, 10, one(full), one(empty))
 	t.Logf("a file more among %d: %v", many, got)
 	if r := got.Ratio(); r > 10 {
 		t.Errorf("a file more among %d takes %.1f times what it takes alone", many, r)

@@ -17,6 +17,7 @@ import (
 	"podd/internal/mask"
 	"podd/internal/pod"
 	"podd/podconfig"
+	"podd/podconfig/lastgood"
 	"podd/podconfig/manifest"
 )
 
@@ -62,16 +63,16 @@ type Source struct {
 	// etag and sum are of the last body that was read.
 	etag string
 	sum  [sha256.Size]byte
-	// spoken: a body was understood. pods and problems are what it said.
-	spoken   bool
+	// ready: a body was decoded. pods and problems are its content.
+	ready    bool
 	pods     []*pod.Desired
 	problems []pod.Problem
 	// failure is why the last request failed, nil when it did not.
 	failure *pod.Problem
 	logged  time.Time
 	changed bool
-	// unkept is a good answer that was not written yet.
-	unkept []byte
+	// good has the newest answer that was good as a whole, by URL.
+	good *lastgood.Store
 }
 
 // New makes a Source; nothing is asked before Run.
@@ -83,7 +84,7 @@ func New(cfg Config) *Source {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	s := &Source{cfg: cfg}
+	s := &Source{cfg: cfg, good: lastgood.New(cfg.StateDir)}
 	s.log = log.With("source", pod.SourceHTTP, "url", s.origin())
 	s.client = &http.Client{Timeout: timeout, Transport: cfg.Transport, CheckRedirect: s.redirect}
 	return s
@@ -126,7 +127,7 @@ func (s *Source) Run(ctx context.Context, out chan<- podconfig.Snapshot) error {
 			s.flush() // which must not delay a pod
 		}
 		wait := s.cfg.CheckFrequency
-		if !s.spoken {
+		if !s.ready {
 			wait, retry = retry, min(2*retry, s.cfg.CheckFrequency)
 		}
 		select {
@@ -137,8 +138,21 @@ func (s *Source) Run(ctx context.Context, out chan<- podconfig.Snapshot) error {
 	}
 }
 
+// flush writes the good answer that is not on disk yet, and then removes those of
+// other URLs, which are of no use any more.
+func (s *Source) flush() {
+	for url, err := range s.good.Flush() {
+		if err == nil {
+			err = s.good.Retain(url)
+		}
+		if err != nil {
+			s.log.Warn("cannot save the last good answer", "error", err)
+		}
+	}
+}
+
 func (s *Source) snapshot() podconfig.Snapshot {
-	snap := podconfig.Snapshot{Pods: s.pods, Problems: slices.Clone(s.problems), Incomplete: !s.spoken}
+	snap := podconfig.Snapshot{Pods: s.pods, Problems: slices.Clone(s.problems), Incomplete: !s.ready}
 	if s.failure != nil {
 		snap.Problems = append(snap.Problems, *s.failure)
 	}
@@ -176,10 +190,14 @@ func (s *Source) ask(ctx context.Context) {
 	r := manifest.Decode(body, opt)
 	switch {
 	case len(r.Failed) == 0:
-		s.unkept = body
-	case !s.spoken && len(s.pods) == 0:
-		if s.pods = s.before(opt); len(s.pods) > 0 {
-			s.spoken = true // what is broken runs on in its last good version
+		s.good.Keep(s.cfg.URL, body)
+	case !s.ready && len(s.pods) == 0:
+		// What ran before, if that is known: see package lastgood.
+		if version := s.good.Load(s.cfg.URL); version != nil {
+			s.pods = manifest.Decode(version, opt).Pods
+		}
+		if len(s.pods) > 0 {
+			s.ready = true // what is broken runs on in its last good version
 		}
 	}
 	s.take(r)
@@ -192,7 +210,7 @@ type fault struct{ message, hint string }
 func (s *Source) fetch(ctx context.Context) ([]byte, *fault) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.cfg.URL, nil)
 	if err != nil {
-		return nil, &fault{"the manifest URL cannot be asked", "write it as http://host/path or https://host/path"}
+		return nil, &fault{"cannot request the manifest URL", "write it as http://host/path or https://host/path"}
 	}
 	req.Header = s.cfg.Header.Clone()
 	if req.Header == nil {
@@ -238,7 +256,7 @@ func explain(err error) *fault {
 	if d, ok := errors.AsType[*net.DNSError](err); ok {
 		return &fault{"the name " + d.Name + " cannot be resolved", "check the URL and the node's DNS"}
 	}
-	return &fault{"asking the server does not work: " + err.Error(), "check that it runs and can be reached from this node"}
+	return &fault{"cannot query the server: " + err.Error(), "check that it runs and can be reached from this node"}
 }
 
 // settle notes whether the request failed. The problem list logs what is new;
@@ -278,7 +296,7 @@ func (s *Source) take(r manifest.Result) {
 	manifest.MarkKept(s.problems, kept, r.Failed, old)
 	s.pods = append(next, kept...)
 	if len(r.Pods) > 0 || len(r.Failed) == 0 {
-		s.spoken = true
+		s.ready = true
 	}
 }
 

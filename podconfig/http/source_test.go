@@ -149,7 +149,7 @@ func TestAServerThatFailsOrAnswersRubbishStopsNothing(t *testing.T) {
 		{text("<html>maintenance</html>"), "not a Pod"},
 		{text("kind: {"), "not valid YAML"},
 		{text(strings.Repeat("#", 11<<20)), "10 MiB"},
-		{func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "asking the server does not work"},
+		{func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "cannot query the server"},
 	} {
 		st.set(tc.answer)
 		st.until("a=i:1", tc.want)
@@ -295,7 +295,7 @@ func TestASecretInTheURLIsShownNowhere(t *testing.T) {
 	st.until("a=i", "500")
 	shown = append(shown, fmt.Sprint(st.last.Problems))
 	st.set(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
-	st.until("a=i", "asking the server")
+	st.until("a=i", "cannot query the server")
 	st.end()
 	shown = append(shown, fmt.Sprint(st.last.Problems), log.String())
 	for _, s := range shown {
@@ -334,27 +334,32 @@ func TestTheLastGoodAnswerStaysUntilTheNewOneIsWritten(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "kept")
 	s := New(Config{URL: "http://cfg.test/pods", NodeName: "node1", StateDir: dir})
 	keep := func(body string) {
-		s.unkept = []byte(body)
+		s.good.Keep(s.cfg.URL, []byte(body))
 		s.flush()
 	}
 	keep("old")
+	files, err := os.ReadDir(dir)
+	if err != nil || len(files) != 1 {
+		t.Fatalf("got %v, %v, want one file", files, err)
+	}
+	goodFile := filepath.Join(dir, files[0].Name())
 	other := filepath.Join(dir, "another")
 	if err := os.WriteFile(other, []byte("of another URL"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	half := s.goodFile() + ".new"
+	half := goodFile + ".new"
 	if err := os.Mkdir(half, 0o700); err != nil { // nothing can be written
 		t.Fatal(err)
 	}
 	keep("new")
-	if text, err := os.ReadFile(s.goodFile()); string(text) != "old" {
+	if text, err := os.ReadFile(goodFile); string(text) != "old" {
 		t.Errorf("after a write that failed: got %q (%v), want the old answer", text, err)
 	}
 	if err := os.RemoveAll(half); err != nil {
 		t.Fatal(err)
 	}
 	keep("new")
-	if text, err := os.ReadFile(s.goodFile()); string(text) != "new" {
+	if text, err := os.ReadFile(goodFile); string(text) != "new" {
 		t.Errorf("got %q (%v), want the new answer", text, err)
 	}
 	if _, err := os.Lstat(other); !errors.Is(err, os.ErrNotExist) {

@@ -90,7 +90,7 @@ func verdicts(p *v1.Pod, lines map[string]int, apart map[string]bool) []fault {
 		told[key] = true
 		if len(out) == maxProblems {
 			return append(out, fault{line: lineOf(lines, e.Field), field: "spec",
-				message: fmt.Sprintf("and %d more problems in this pod", len(errs)-i), hint: "mend the ones above first"})
+				message: fmt.Sprintf("and %d more problems in this pod", len(errs)-i), hint: "fix the ones above first"})
 		}
 		out = append(out, objection(e, p, lines))
 	}

@@ -100,7 +100,7 @@ func requiredHint(path string) string {
 	case "spec.containers.volumeMounts.name":
 		return "name one of spec.volumes"
 	case "spec.containers.volumeMounts.mountPath":
-		return "write mountPath: /data, where the container shall see the volume"
+		return "write mountPath: /data, where the container sees the volume"
 	case "spec.volumes":
 		return "write what the volume is, for example emptyDir: {} or hostPath: {path: /srv/data}"
 	}

@@ -96,7 +96,7 @@ func measure(root *yaml.Node) *fault {
 		return tooDeep(root.Line)
 	case m.aliases && (size.nodes > maxNodes || size.text > maxText):
 		return &fault{line: root.Line, message: fmt.Sprintf("the aliases (*name) of this document unfold to more than %d values or 16 MiB", maxNodes),
-			hint: "this is how an alias bomb looks; write the values out"}
+			hint: "this looks like an alias bomb; write the values out"}
 	case size.nodes > maxNodes:
 		return tooMany(root.Line)
 	}
@@ -135,7 +135,7 @@ func (m *measurer) of(n *yaml.Node, depth int) extent {
 	case n.Kind == yaml.AliasNode:
 		m.aliases = true
 		if m.open[n.Alias] {
-			m.bad = &fault{line: n.Line, message: "the alias *" + n.Value + " stands within the very object that it names",
+			m.bad = &fault{line: n.Line, message: "the alias *" + n.Value + " refers to the object that contains it",
 				hint: "write the value out"}
 			return extent{}
 		}

@@ -129,7 +129,7 @@ func (r *reader) exceed(n *yaml.Node, message string) {
 	if r.beyond != nil {
 		return
 	}
-	r.beyond = &fault{message: message, hint: "podd takes none of it; is this the right file? Pods for one machine are some dozens"}
+	r.beyond = &fault{message: message, hint: "podd uses none of it; is this the right file? Pods for one machine are some dozens"}
 	if n != nil {
 		r.beyond.line = n.Line
 	}
@@ -159,7 +159,7 @@ func (r *reader) tell(f fault, podName string, warning bool) {
 	case *told > maxProblems+1:
 		return
 	case *told > maxProblems:
-		f = fault{line: f.line, message: "there are more " + what + " after this one", hint: "mend the ones above first"}
+		f = fault{line: f.line, message: "there are more " + what + " after this one", hint: "fix the ones above first"}
 	}
 	if f.second > 0 {
 		f.message += fmt.Sprintf(" (first on line %d)", f.second+r.base)

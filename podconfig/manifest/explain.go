@@ -65,8 +65,8 @@ func (f *fault) explain(said string, text []byte) {
 		f.hint = "close the quotes; is the file complete?"
 	case strings.Contains(said, "found a tab character"), strings.Contains(said, "cannot start any token") && tabFrom(text, f.line) == f.line:
 		f.line = tabFrom(text, f.line)
-		f.message = "a tab stands here where YAML wants spaces"
-		f.hint = "use spaces; a block that begins with | needs them at the begin of its first line, too"
+		f.message = "there is a tab here where YAML requires spaces"
+		f.hint = "use spaces; a block that begins with | needs them at the beginning of its first line, too"
 	case strings.Contains(said, "found character that cannot start any token"):
 		f.hint = "put texts that begin with @, ` or % into quotes"
 	case strings.Contains(said, "block sequence entries are not allowed"):

@@ -78,7 +78,7 @@ func takeOut(parts []part, lines map[string]int) fault {
 	}
 	return fault{line: lineOf(lines, parts[0].path),
 		message: "this pod was exported from a cluster; take out what it has from there: " + strings.Join(all, ", "),
-		hint:    "its status and the rest of what a cluster wrote may stay: podd leaves that aside"}
+		hint:    "its status and the rest of what a cluster wrote may stay: podd ignores that"}
 }
 
 // pathsOf are those of the parts.

@@ -95,7 +95,7 @@ const nodeAffinity = "k8s.io/component-helpers/scheduling/corev1/nodeaffinity.Ge
 // in silence (containers/podman#12756: nobody could tell which fields of the
 // YAML work, and probes, hooks and fieldRefs were dropped without a word).
 func TestEveryFieldOfAPodIsHonouredOrRefusedOrNobodysOnANode(t *testing.T) {
-	used := usedBy(t, "agent", "agent/plan", "cri", "volumes", "images", "cgroup", "admission", "prober", "hooks", "userns", "status", "internal/pod", "internal/httpget")
+	used := usedBy(t, "agent", "agent/plan", "cri", "cri/spec", "podenv", "podfs", "volumes", "images", "cgroup", "admission", "prober", "hooks", "userns", "status", "internal/pod", "internal/httpget")
 	for owner, fates := range podFates {
 		for f := range owner.Fields() {
 			what := owner.Name() + "." + f.Name

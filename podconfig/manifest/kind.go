@@ -35,7 +35,7 @@ func needless(n *yaml.Node) *fault {
 	if !known {
 		return nil
 	}
-	return &fault{line: h.kind.Line, field: "kind", message: "podd has no " + kind + "s: the document is left aside", hint: hint}
+	return &fault{line: h.kind.Line, field: "kind", message: "podd has no " + kind + "s: the document is ignored", hint: hint}
 }
 
 const begin = "a manifest begins with apiVersion: v1 and kind: Pod"

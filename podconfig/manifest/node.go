@@ -94,8 +94,8 @@ func (s *fieldSet) put(p pair) {
 		return
 	}
 	if p.pass == s.all[i].pass {
-		s.report(fault{line: p.key.Line, field: p.name, message: fmt.Sprintf("the field %q stands twice in the same object", shorten(p.name)),
-			second: s.all[i].key.Line, hint: "only one of them can hold; remove the other", lenient: true})
+		s.report(fault{line: p.key.Line, field: p.name, message: fmt.Sprintf("duplicate field %q", shorten(p.name)),
+			second: s.all[i].key.Line, hint: "only one of them takes effect; remove the other", lenient: true})
 	}
 	s.all[i] = p
 }

@@ -55,7 +55,7 @@ func imageSlip(path, image string) []doubt {
 	case strings.Contains(image, "{{"), strings.Contains(image, "${"):
 		hint = fillHint
 	case strings.IndexFunc(image, isInvisible) >= 0:
-		hint = "it holds a character that cannot be seen: type it anew"
+		hint = "it contains an invisible character: retype it"
 	case strings.ContainsAny(image, " \t"):
 		hint = "remove the blanks"
 	}

@@ -159,7 +159,7 @@ func annotationDoubts(p *v1.Pod) []doubt {
 	var out []doubt
 	for _, err := range errs {
 		key, message, _ := strings.Cut(strings.TrimPrefix(err.Error(), "annotation "), ": ")
-		out = append(out, doubt{"metadata.annotations[" + key + "]", shorten(message), "until it is mended the pod is run as if it had no such annotation"})
+		out = append(out, doubt{"metadata.annotations[" + key + "]", shorten(message), "until it is fixed the pod is run as if it had no such annotation"})
 	}
 	var strange []string
 	for key := range p.Annotations {

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	v1 "k8s.io/api/core/v1"
+
 	"podd/test/e2e/testnode"
 )
 
@@ -55,7 +57,10 @@ func TestStepsFollowFromTheSeed(t *testing.T) {
 		t.Errorf("got %d of %d kinds of fault in 2000 draws", len(drawn), len(faults))
 	}
 	for _, k := range kinds {
-		one, again := k.build("p", "p-1", "/o", "/s", 80, choices(7, 1)), k.build("p", "p-1", "/o", "/s", 80, choices(7, 1))
+		made := func() *v1.Pod {
+			return k.build("p", builder{rng: choices(7, 1), out: "/o", self: "/s", life: "p-1", port: 80})
+		}
+		one, again := made(), made()
 		if one.String() != again.String() || len(one.Spec.Containers) == 0 || one.Spec.Containers[0].Name != "main" {
 			t.Errorf("%s: got %v, then %v", k.name, one, again)
 		}

@@ -90,13 +90,13 @@ type builder struct {
 }
 
 // build makes the pod of a wanted one's present life.
-func (k kind) build(name, life, out, self string, port int32, rng *rand.Rand) *v1.Pod {
-	b := &builder{rng: rng, out: out, self: self, life: life, port: port}
+func (k kind) build(name string, of builder) *v1.Pod {
+	b := &of
 	b.Pod = &v1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"}}
 	file, dir := v1.HostPathFile, v1.HostPathDirectory
 	b.Spec.Volumes = []v1.Volume{
-		{Name: "out", VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: out, Type: &dir}}},
-		{Name: "chaos", VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: self, Type: &file}}},
+		{Name: "out", VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: b.out, Type: &dir}}},
+		{Name: "chaos", VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: b.self, Type: &file}}},
 	}
 	b.grace(3)
 	b.backoff("100ms", "1s")

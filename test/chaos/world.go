@@ -235,7 +235,7 @@ func (w *world) renew(wish *wish, rng *rand.Rand) {
 	wish.lives++
 	w.made++
 	wish.life = lifeName(wish.name, wish.lives)
-	wish.pod = wish.kind.build(wish.name, wish.life, w.out(), w.self(), int32(wish.port), rng)
+	wish.pod = wish.kind.build(wish.name, builder{rng: rng, out: w.out(), self: w.self(), life: wish.life, port: int32(wish.port)})
 }
 
 func (w *world) write(wish *wish) error {

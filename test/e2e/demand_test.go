@@ -84,7 +84,7 @@ func TestAPodStartsAndIsShownWithoutWaitingForATick(t *testing.T) {
 	e := begin(t)
 	const rounds = 5
 	var shown []time.Duration
-	start := turns.Take(rounds, func() time.Duration {
+	start := turns.Take(rounds, 2, func() time.Duration {
 		one := fmt.Sprintf("one%d", len(shown))
 		took := e.started(one)
 		runs := time.Now()

@@ -107,7 +107,7 @@ func (e *env) signal(sig unix.Signal) {
 
 func (e *env) scope() testnode.Scope {
 	scope := e.node.Scope([]int{e.podd.Pid()}, e.paths...)
-	scope.Graves = filepath.Join(e.node.Root(), "graves")
+	scope.LogRemovals = filepath.Join(e.node.Root(), "graves")
 	return scope
 }
 

@@ -99,7 +99,7 @@ func TestCredentialsOfTheNodesDockerConfigurationAreUsed(t *testing.T) {
 	e.forget(image)
 	e.write("guarded.yaml", withImage(e.podOf("guarded", ": > /out/guarded; ${REST}"), image))
 	p := e.waiting("guarded", "ImagePullBackOff")
-	if got := p.Status.ContainerStatuses[0].State.Waiting.Message; !strings.Contains(got, "the registry wants credentials") {
+	if got := p.Status.ContainerStatuses[0].State.Waiting.Message; !strings.Contains(got, "the registry requires credentials") {
 		t.Errorf("message: got %q, want it to say what is missing", got)
 	}
 	file := filepath.Join(e.node.Root(), "config.json")
@@ -166,7 +166,7 @@ func TestEachFaultOfARegistryIsToldAndHoldsUpNobody(t *testing.T) {
 		wrap func(http.Handler) http.Handler
 		want string
 	}{
-		"unauthorized": {guarded("x", "y"), "the registry wants credentials"},
+		"unauthorized": {guarded("x", "y"), "the registry requires credentials"},
 		"forbidden":    {failing(http.StatusForbidden), "does not let these credentials read"},
 		"toomany":      {failing(http.StatusTooManyRequests, "Retry-After", "120"), "limits how much is pulled"},
 		"broken":       {failing(http.StatusInternalServerError), "the registry is at fault"},

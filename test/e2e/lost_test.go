@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -87,6 +88,65 @@ func TestContainersThatTheRuntimeHasLostAreEndedAndLeaveNothing(t *testing.T) {
 	e.phase("job", v1.PodSucceeded, 0)
 	if starts := e.contents("job.starts"); starts != "x\n" {
 		t.Errorf("the pod that had ended began %q times, want once", starts)
+	}
+}
+
+// TestWhatACallHeldThatBrokeOffWithTheRuntimeIsGivenBack: a containerd that is killed
+// while it makes a container leaves a lease that holds the container's snapshot for
+// a day. Those of calls since then, and of sandboxes, stay.
+func TestWhatACallHeldThatBrokeOffWithTheRuntimeIsGivenBack(t *testing.T) {
+	e := begin(t)
+	e.write("held.yaml", e.holding("held", "first"))
+	held := e.ready("held")
+	lease, snapshot, err := e.node.CRI.BreakOff(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	has := func(list func(context.Context) ([]string, error), name string) bool {
+		t.Helper()
+		all, err := list(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return slices.Contains(all, name)
+	}
+	if !has(e.node.CRI.Leases, lease) || !has(e.node.CRI.Snapshots, snapshot) {
+		t.Fatal("the lease or what it holds is not there")
+	}
+	before, err := e.node.CRI.Leases(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.node.Containerd.Signal(unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	// podd starts it again.
+	if err := e.node.Containerd.WaitReady(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	later, laterSnapshot, err := e.node.CRI.BreakOff(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.eventually("wait until what the call held is given back", func(context.Context) error {
+		if has(e.node.CRI.Leases, lease) || has(e.node.CRI.Snapshots, snapshot) {
+			return errors.New("it is there")
+		}
+		return nil
+	})
+	if !has(e.node.CRI.Leases, later) || !has(e.node.CRI.Snapshots, laterSnapshot) {
+		t.Error("a call of the new runtime has lost what it held")
+	}
+	for _, id := range before {
+		if id != lease && !has(e.node.CRI.Leases, id) {
+			t.Errorf("lease %s of a sandbox is gone", id)
+		}
+	}
+	if now := e.ready("held"); containerID(now, "main") != containerID(held, "main") {
+		t.Error("the pod that ran has another container")
+	}
+	if err := e.node.CRI.GiveBack(t.Context(), later); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -174,7 +174,7 @@ func TestAForkBombSlowsAnotherPodsStartNoMoreThanABusyPodDoes(t *testing.T) {
 			return start(fmt.Sprintf("beside%d", n))
 		}
 	}
-	got := turns.Take(9, beside(math.MaxInt), beside(runtime.NumCPU()))
+	got := turns.Take(9, 2, beside(math.MaxInt), beside(runtime.NumCPU()))
 	t.Logf("starts beside a fork bomb, and beside a busy pod: %v", got)
 	if r := got.Ratio(); r > 2 {
 		t.Errorf("beside a fork bomb a pod takes %.2f times as long to start as beside a busy one", r)

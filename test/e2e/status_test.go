@@ -28,7 +28,7 @@ func TestRetryEndsABackOff(t *testing.T) {
 		t.Fatal(err)
 	}
 	asked := time.Now()
-	if said := e.run("retry", "crash"); !strings.Contains(said, "default/crash-"+e.podd.NodeName()+" is tried again") {
+	if said := e.run("retry", "crash"); !strings.Contains(said, "retrying default/crash-"+e.podd.NodeName()) {
 		t.Errorf("podd retry says %q", said)
 	}
 	works := e.mark("works")

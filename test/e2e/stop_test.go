@@ -81,7 +81,7 @@ func TestRuntimeStopDeletesNothingThatIsInUse(t *testing.T) {
 	e.mayEnd = true
 	// The root directory alone says what is meant.
 	out, err := e.stopAll("--root-dir", e.node.Root())
-	if err == nil || !strings.Contains(out, `volume "scratch" of pod `+string(p.UID)+" is left") || !strings.Contains(out, "ending 1 pod") {
+	if err == nil || !strings.Contains(out, `volume "scratch" of pod `+string(p.UID)+" is kept") || !strings.Contains(out, "ending 1 pod") {
 		t.Errorf("with a volume that is in use: got %v\n%s", err, out)
 	}
 	if text, err := os.ReadFile(scratch + "/file"); err != nil || string(text) != "precious\n" {

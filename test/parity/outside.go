@@ -27,7 +27,7 @@ func (p *play) fromOutside(ctx context.Context, step Step) error {
 	case "restart-agent":
 		return errors.Join(p.down(ctx, p.side.Agent.Stop), p.side.up(ctx))
 	case "kill-agent":
-		return errors.Join(p.down(ctx, p.side.Agent.Kill), p.side.up(ctx))
+		return p.down(ctx, p.side.Agent.Kill)
 	case "restart-runtime":
 		return errors.Join(p.side.Node.Containerd.Signal(unix.SIGTERM), p.side.Node.Containerd.Start(ctx))
 	case "url-answers":

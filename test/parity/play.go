@@ -13,6 +13,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"podd/internal/story"
 )
 
 // settle is how long after its last step a scenario is left alone before its
@@ -51,13 +53,8 @@ func (p *play) run(ctx context.Context) error {
 			return err
 		}
 	}
-	for _, step := range p.scenario.Steps {
-		if step.Verb == "end" {
-			return nil
-		}
-		if err := p.step(ctx, step); err != nil {
-			return fmt.Errorf("line %d, %s: %w", step.Line, step, err)
-		}
+	if err := p.scenario.play(ctx, p.step); err != nil || p.scenario.cut() {
+		return err
 	}
 	return p.settle(ctx)
 }
@@ -66,7 +63,7 @@ func (p *play) run(ctx context.Context) error {
 // of a pod that has ended also that its sandbox is gone, which the kubelet tells
 // some seconds later.
 func (p *play) settle(ctx context.Context) error {
-	if err := sleep(ctx, settle); err != nil {
+	if err := story.Sleep.Do(ctx, []string{settle.String()}); err != nil {
 		return err
 	}
 	for end := time.Now().Add(10 * time.Second); time.Now().Before(end) && p.sandboxShown(); {
@@ -95,15 +92,6 @@ func (p *play) sandboxShown() bool {
 	return false
 }
 
-func sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
 func (p *play) step(ctx context.Context, step Step) error {
 	args := step.Args
 	switch step.Verb {
@@ -129,13 +117,15 @@ func (p *play) step(ctx context.Context, step Step) error {
 	case "unserve":
 		return p.unserve(args)
 	case "sleep":
-		return sleep(ctx, step.Within)
+		return story.Sleep.Do(ctx, args)
 	case "touch":
 		return os.WriteFile(filepath.Join(p.out, args[0]), nil, 0o666)
 	case "rm":
 		return os.Remove(filepath.Join(p.out, args[0]))
 	case "wait":
-		return p.wait(ctx, step)
+		return p.waits().Word("TERM…").Do(ctx, args)
+	case "stop":
+		return story.ErrStop
 	default:
 		return p.fromOutside(ctx, step)
 	}
@@ -292,7 +282,7 @@ func (p *play) cleanUp(ctx context.Context) error {
 	if err := errors.Join(p.side.up(ctx), p.remove(nil)); err != nil {
 		return err
 	}
-	return p.wait(ctx, Step{Args: []string{"stopped"}, Within: 45 * time.Second})
+	return p.waits().Until(ctx, 45*time.Second, []string{"stopped"})
 }
 
 func (p *play) trace() []string {

@@ -106,7 +106,7 @@ func (s *Side) Run(ctx context.Context, scenario *Scenario) *Record {
 	}
 	err := p.run(ctx)
 	record := &Record{Scenario: scenario.Name, Pods: map[string][]*Series{}, Events: map[string][]Event{}}
-	record.Cut = scenario.Steps[len(scenario.Steps)-1].Verb == "end"
+	record.Cut = scenario.cut()
 	record.fail(err)
 	for name, w := range p.pods {
 		w.take()

@@ -2,17 +2,19 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"golang.org/x/tools/txtar"
 	"sigs.k8s.io/yaml"
+
+	"podd/internal/story"
 )
 
 // Scenario is one file of scenarios/: what it is about, a script, and the
@@ -21,7 +23,9 @@ type Scenario struct {
 	Name string
 	// About is the comment at its head: what a reader should know.
 	About string
-	Steps []Step
+	// Script is what is played, and Steps are its commands.
+	Script string
+	Steps  []Step
 	// Files are the manifests by name, as they stand in the scenario. Those that
 	// no step names are there from the start.
 	Files map[string]string
@@ -29,28 +33,20 @@ type Scenario struct {
 	Number int
 }
 
-// Step is one line of a script.
+// Step is one command of a script.
 type Step struct {
-	Line int
 	Verb string
 	Args []string
-	// Within is how long a wait may take.
-	Within time.Duration
 }
 
-func (s Step) String() string { return strings.Join(append([]string{s.Verb}, s.Args...), " ") }
-
-// waitTime is how long a wait takes at most that does not say. The kubelet does
-// some things only when it looks again, a minute after the last change.
-const waitTime = 30 * time.Second
-
-// verbs says how many arguments a step has at least.
-var verbs = map[string]int{
-	"wait": 1, "sleep": 1, "apply": 1, "replace": 2, "remove": 0,
-	"write": 1, "rename": 2, "serve": 1, "serve-instead": 2, "unserve": 1, "url-answers": 1,
-	"touch": 1, "rm": 1, "exec": 2, "kill": 1, "rm-container": 1,
-	"kill-sandbox": 0, "stop-sandbox": 0, "rm-sandbox": 0,
-	"stop-agent": 0, "start-agent": 0, "restart-agent": 0, "kill-agent": 0, "restart-runtime": 0, "end": 0,
+// steps are the commands and their arguments; those in brackets may be missing.
+var steps = map[string]string{
+	"wait": "TERM…", "sleep": "DURATION", "stop": "",
+	"apply": "FILE", "replace": "FILE FILE", "remove": "[FILE…]", "write": "FILE [FILE]", "rename": "FILE FILE",
+	"serve": "FILE…", "serve-instead": "FILE FILE", "unserve": "FILE…", "url-answers": "CODE",
+	"touch": "FILE", "rm": "FILE", "exec": "CONTAINER COMMAND…", "kill": "CONTAINER", "rm-container": "CONTAINER",
+	"kill-sandbox": "", "stop-sandbox": "", "rm-sandbox": "",
+	"stop-agent": "", "start-agent": "", "restart-agent": "", "kill-agent": "", "restart-runtime": "",
 }
 
 // loadScenarios reads every scenario of a directory whose name matches the
@@ -87,97 +83,60 @@ func loadScenarios(dir, pattern string) ([]*Scenario, error) {
 
 func parseScenario(name string, text []byte) (*Scenario, error) {
 	archive := txtar.Parse(text)
-	s := &Scenario{Name: name, Files: map[string]string{}}
+	s := &Scenario{Name: name, Files: map[string]string{}, Script: string(archive.Comment)}
 	for _, f := range archive.Files {
 		s.Files[f.Name] = string(f.Data)
 	}
-	for i, line := range strings.Split(string(archive.Comment), "\n") {
-		line = strings.TrimSpace(line)
-		if about, ok := strings.CutPrefix(line, "#"); ok {
-			if len(s.Steps) == 0 {
-				s.About = strings.TrimSpace(s.About + " " + strings.TrimSpace(about))
-			}
-			continue
+	for line := range strings.Lines(s.Script) {
+		about, ok := strings.CutPrefix(strings.TrimSpace(line), "#")
+		if !ok && strings.TrimSpace(line) != "" {
+			break
 		}
-		if line == "" {
-			continue
-		}
-		step, err := parseStep(line)
-		if err != nil {
-			return nil, fmt.Errorf("line %d: %w", i+1, err)
-		}
-		step.Line = i + 1
+		s.About = strings.TrimSpace(s.About + " " + strings.TrimSpace(about))
+	}
+	err := s.play(context.Background(), func(_ context.Context, step Step) error {
 		s.Steps = append(s.Steps, step)
+		return s.check(step)
+	})
+	if err == nil && (len(s.Files) == 0 || s.About == "" || len(s.Steps) == 0) {
+		err = fmt.Errorf("a scenario has a comment that says what it is about, a script, and a manifest")
 	}
-	if len(s.Files) == 0 || s.About == "" || len(s.Steps) == 0 {
-		return nil, fmt.Errorf("a scenario has a comment that says what it is about, a script, and a manifest")
-	}
-	return s, s.checkFiles()
+	return s, err
 }
 
-func (s *Scenario) checkFiles() error {
-	renamed := map[string]bool{}
-	for _, step := range s.Steps {
-		var files []string
-		switch step.Verb {
-		case "rename":
-			files, renamed[step.Args[1]] = step.Args[:1], true
-		case "apply", "replace", "serve", "serve-instead", "unserve", "remove":
-			files = step.Args
-		case "write":
-			files = step.Args[:1]
-		}
-		for _, f := range files {
-			if _, ok := s.Files[f]; !ok && !renamed[f] {
-				return fmt.Errorf("line %d: there is no manifest %s", step.Line, f)
-			}
+// play has do carry out the steps one after the other, until one fails or is
+// story.ErrStop.
+func (s *Scenario) play(ctx context.Context, do func(context.Context, Step) error) error {
+	words := map[string]story.Word{}
+	for verb, args := range steps {
+		words[verb] = story.Word{Args: args, Do: func(ctx context.Context, args []string) error { return do(ctx, Step{verb, args}) }}
+	}
+	return story.Play(ctx, s.Name, s.Script, words)
+}
+
+// check says what is wrong with a step, which is the last of those so far, before
+// anything is played.
+func (s *Scenario) check(step Step) error {
+	var files []string
+	switch step.Verb {
+	case "wait":
+		_, _, err := story.Within(step.Args)
+		return err
+	case "sleep":
+		_, err := time.ParseDuration(step.Args[0])
+		return err
+	case "apply", "replace", "serve", "serve-instead", "unserve", "remove":
+		files = step.Args
+	case "write", "rename":
+		files = step.Args[:1]
+	}
+	for _, f := range files {
+		renamed := slices.ContainsFunc(s.Steps, func(before Step) bool { return before.Verb == "rename" && before.Args[1] == f })
+		if _, ok := s.Files[f]; !ok && !renamed {
+			return fmt.Errorf("there is no manifest %s", f)
 		}
 	}
 	return nil
-}
-
-func parseStep(line string) (Step, error) {
-	words, err := split(line)
-	if err != nil {
-		return Step{}, err
-	}
-	step := Step{Verb: words[0], Args: words[1:], Within: waitTime}
-	least, ok := verbs[step.Verb]
-	if !ok || len(step.Args) < least {
-		return Step{}, fmt.Errorf("no such step: %s", line)
-	}
-	if i := slices.Index(step.Args, "within"); i >= 0 && i == len(step.Args)-2 {
-		step.Within, err = time.ParseDuration(step.Args[i+1])
-		step.Args = step.Args[:i]
-	}
-	if step.Verb == "sleep" {
-		step.Within, err = time.ParseDuration(step.Args[0])
-	}
-	return step, err
-}
-
-// split cuts a line at blanks outside of double quotes.
-func split(line string) ([]string, error) {
-	var words []string
-	for line = strings.TrimSpace(line); line != ""; line = strings.TrimLeft(line, " \t") {
-		var word strings.Builder
-		for line != "" && line[0] != ' ' && line[0] != '\t' {
-			if line[0] != '"' {
-				word.WriteByte(line[0])
-				line = line[1:]
-				continue
-			}
-			quoted, err := strconv.QuotedPrefix(line)
-			if err != nil {
-				return nil, fmt.Errorf("quotes: %w", err)
-			}
-			text, _ := strconv.Unquote(quoted)
-			word.WriteString(text)
-			line = line[len(quoted):]
-		}
-		words = append(words, word.String())
-	}
-	return words, nil
 }
 
 // initial are the manifests that are there from the start, sorted.
@@ -219,6 +178,10 @@ func (s *Scenario) podName(file string) string {
 func (s *Scenario) alone() bool {
 	return slices.ContainsFunc(s.Steps, func(step Step) bool { return slices.Contains(alone, step.Verb) })
 }
+
+// cut says whether the last status is the one after the last step, whatever would
+// follow.
+func (s *Scenario) cut() bool { return s.Steps[len(s.Steps)-1].Verb == "stop" }
 
 // raw says whether a manifest is put into place as it stands, placeholders aside:
 // one of several documents, or one with mistakes.

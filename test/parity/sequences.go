@@ -14,9 +14,11 @@ import (
 // blink is how long a state of podd's must last that the kubelet has to show, too,
 // and late that of the kubelet's that podd has to show: what podd passes through in
 // a moment the kubelet shows from one look to another, seconds on a busy machine.
+// A glimpse is what either may show or not, whoever was quicker.
 const (
-	blink = 2500 * time.Millisecond
-	late  = 3 * blink
+	glimpse = 500 * time.Millisecond
+	blink   = 2500 * time.Millisecond
+	late    = 3 * blink
 )
 
 // passing are the states that a pod may pass through unseen: the kubelet looks
@@ -49,10 +51,17 @@ func compareSpans(axis string, a, b []Span) []pair {
 		paired[0][k[0]], paired[1][k[1]] = true, true
 		all = append(all, compareWaits(axis, a[k[0]], b[k[1]])...)
 	}
+	glimpses := [2]map[string]int{{}, {}}
 	for side, spans := range [][]Span{a, b} {
 		for i, s := range spans {
+			if paired[side][i] {
+				continue
+			}
 			brief := !s.Last && s.For < []time.Duration{late, blink}[side]
-			if paired[side][i] || brief && passing.MatchString(s.State) {
+			if brief && passing.MatchString(s.State) {
+				if i > 0 && s.For < glimpse {
+					glimpses[side][s.key()]++
+				}
 				continue
 			}
 			p := pair{"sequence " + axis, none, none}
@@ -64,7 +73,7 @@ func compareSpans(axis string, a, b []Span) []pair {
 			all = append(all, p)
 		}
 	}
-	return append(all, compareEntries(axis, a, b)...)
+	return append(all, compareEntries(axis, a, b, glimpses)...)
 }
 
 // begun leaves out that there is no sandbox at the start: how long it takes hangs on
@@ -139,9 +148,10 @@ func unseen(spans, other []Span) []Span {
 }
 
 // compareEntries says which state was entered more often on one side. One that a
-// side never showed is the alignment's matter, unless the other shows it again
-// and again.
-func compareEntries(axis string, a, b []Span) []pair {
+// side never showed is the alignment's matter, unless the other shows it again and
+// again; so is a single glimpse of a state (glimpses, by side and state) between two
+// others.
+func compareEntries(axis string, a, b []Span, glimpses [2]map[string]int) []pair {
 	entered := func(spans []Span) map[string]int {
 		by := map[string]int{}
 		for _, s := range spans {
@@ -152,7 +162,9 @@ func compareEntries(axis string, a, b []Span) []pair {
 	x, y := entered(a), entered(b)
 	var all []pair
 	for _, state := range keys(x, y) {
-		if m, n := x[state], y[state]; m != n && max(m, n) > 1 {
+		m, n := x[state], y[state]
+		once := m == n+1 && glimpses[0][state] == 1 || n == m+1 && glimpses[1][state] == 1
+		if m != n && max(m, n) > 1 && !once {
 			all = append(all, pair{"entries of " + axis, fmt.Sprintf("%s: %d", state, m), fmt.Sprintf("%s: %d", state, n)})
 		}
 	}

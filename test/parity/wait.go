@@ -8,32 +8,32 @@ import (
 	"strings"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"podd/internal/story"
 )
 
-// wait returns when all terms hold at one look.
-func (p *play) wait(ctx context.Context, step Step) error {
-	ctx, cancel := context.WithTimeout(ctx, step.Within)
-	defer cancel()
-	for {
-		var missing []string
-		for _, term := range step.Args {
-			ok, found, err := p.holds(ctx, term)
-			if err != nil && ctx.Err() == nil {
-				return err
-			}
-			if !ok {
-				missing = append(missing, term+" (is "+found+")")
-			}
-		}
-		if len(missing) == 0 {
-			return nil
-		}
+// waits is what a wait sees of the scenario's pods, at each look of the poller.
+func (p *play) waits() story.Watch {
+	return story.Watch{Missing: p.missing, Next: func(ctx context.Context) {
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("not within %v: %s", step.Within, strings.Join(missing, ", "))
 		case <-p.side.looked():
 		}
+	}}
+}
+
+func (p *play) missing(ctx context.Context, terms []string) (string, error) {
+	var missing []string
+	for _, term := range terms {
+		ok, found, err := p.holds(ctx, term)
+		if err != nil && ctx.Err() == nil {
+			return "", err
+		}
+		if !ok {
+			missing = append(missing, term+" (is "+found+")")
+		}
 	}
+	return strings.Join(missing, ", "), nil
 }
 
 // holds says whether a term is so, and what is there.

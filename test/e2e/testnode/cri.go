@@ -2,6 +2,7 @@ package testnode
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"path/filepath"
 	"time"
 
+	leasesapi "github.com/containerd/containerd/api/services/leases/v1"
 	snapshotsapi "github.com/containerd/containerd/api/services/snapshots/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -69,6 +71,48 @@ func (c *CRI) Sandboxes(ctx context.Context) ([]*runtimeapi.PodSandbox, error) {
 		return nil, fmt.Errorf("list sandboxes: %w", err)
 	}
 	return list.GetItems(), nil
+}
+
+// BreakOff leaves what a call leaves that containerd is killed in: a lease that ends
+// after a day, and a writable layer that nothing else holds. It returns their names.
+func (c *CRI) BreakOff(ctx context.Context) (lease, snapshot string, err error) {
+	ctx = metadata.AppendToOutgoingContext(ctx, "containerd-namespace", "k8s.io")
+	lease, snapshot = "broke-off-"+rand.Text(), "broke-off-"+rand.Text()
+	_, err = leasesapi.NewLeasesClient(c.conn).Create(ctx, &leasesapi.CreateRequest{
+		ID: lease, Labels: map[string]string{"containerd.io/gc.expire": time.Now().Add(24 * time.Hour).Format(time.RFC3339)},
+	})
+	if err != nil {
+		return "", "", fmt.Errorf("take a lease: %w", err)
+	}
+	_, err = snapshotsapi.NewSnapshotsClient(c.conn).Prepare(metadata.AppendToOutgoingContext(ctx, "containerd-lease", lease),
+		&snapshotsapi.PrepareSnapshotRequest{Snapshotter: "overlayfs", Key: snapshot})
+	if err != nil {
+		return "", "", fmt.Errorf("make a writable layer: %w", err)
+	}
+	return lease, snapshot, nil
+}
+
+// GiveBack deletes a lease and what only it holds.
+func (c *CRI) GiveBack(ctx context.Context, lease string) error {
+	ctx = metadata.AppendToOutgoingContext(ctx, "containerd-namespace", "k8s.io")
+	if _, err := leasesapi.NewLeasesClient(c.conn).Delete(ctx, &leasesapi.DeleteRequest{ID: lease, Sync: true}); err != nil {
+		return fmt.Errorf("delete lease %s: %w", lease, err)
+	}
+	return nil
+}
+
+// Leases are the IDs of all leases.
+func (c *CRI) Leases(ctx context.Context) ([]string, error) {
+	ctx = metadata.AppendToOutgoingContext(ctx, "containerd-namespace", "k8s.io")
+	r, err := leasesapi.NewLeasesClient(c.conn).List(ctx, &leasesapi.ListRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("list leases: %w", err)
+	}
+	ids := make([]string, len(r.Leases))
+	for i, l := range r.Leases {
+		ids[i] = l.ID
+	}
+	return ids, nil
 }
 
 // Snapshots are the names of all writable layers, with containerd's default

@@ -50,8 +50,8 @@ type Scope struct {
 	Ports *ports
 	// Paths are directories whose entries count, to a depth of one.
 	Paths []string
-	// Graves is podd's directory of notes on the logs of gone pods; empty for none.
-	Graves string
+	// LogRemovals is podd's directory of checkpoints of logs to be removed; empty for none.
+	LogRemovals string
 }
 
 // logsStay is how long podd keeps the logs of a gone pod for those who ship them.
@@ -339,24 +339,24 @@ func (s Scope) paths(context.Context) ([]string, error) {
 	return append(append(lines, notes...), overdue...), errors.Join(err, err2)
 }
 
-// overdue are the notes on logs that podd should have removed by now, or does not
-// mean to within the time that it keeps them.
+// overdue are the checkpoints of logs that podd should have removed by now, or will
+// not within the time that it keeps them.
 func (s Scope) overdue() ([]string, error) {
-	if s.Graves == "" {
+	if s.LogRemovals == "" {
 		return nil, nil
 	}
-	notes, err := filepath.Glob(filepath.Join(s.Graves, "*"))
+	files, err := filepath.Glob(filepath.Join(s.LogRemovals, "*"))
 	var lines []string
-	for _, note := range notes {
-		text, err := os.ReadFile(note)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
-		var stone struct{ Due time.Time }
-		if err := errors.Join(err, json.Unmarshal(text, &stone)); err != nil {
-			lines = append(lines, fmt.Sprintf("%s: %v", note, err))
-		} else if wait := time.Until(stone.Due); wait < 0 || wait > logsStay {
-			lines = append(lines, fmt.Sprintf("%s, due %v", note, stone.Due))
+		var checkpoint struct{ Due time.Time }
+		if err := errors.Join(err, json.Unmarshal(text, &checkpoint)); err != nil {
+			lines = append(lines, fmt.Sprintf("%s: %v", file, err))
+		} else if wait := time.Until(checkpoint.Due); wait < 0 || wait > logsStay {
+			lines = append(lines, fmt.Sprintf("%s, due %v", file, checkpoint.Due))
 		}
 	}
 	return lines, err

@@ -3,6 +3,7 @@ package testnode
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -40,9 +41,20 @@ func aPlace(t *testing.T) *Place {
 // TestWhoTakesAPlaceEndsWhatItsKilledHolderLeft: it had its directory elsewhere.
 func TestWhoTakesAPlaceEndsWhatItsKilledHolderLeft(t *testing.T) {
 	place := aPlace(t)
-	cmd := exec.Command("/bin/sh", "-c", "sleep 4714; :", place.Dir+"/run")
+	cmd := exec.Command("/bin/sh", "-c", "echo up; read line; :", place.Dir+"/run")
 	cmd.Args[0] = "podd"
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := cmd.StdinPipe(); err != nil { // which stays open
+		t.Fatal(err)
+	}
 	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	// Its command line, by which it is found, comes a little after Start returns.
+	if _, err := io.ReadFull(out, make([]byte, len("up\n"))); err != nil {
 		t.Fatal(err)
 	}
 	ended := make(chan error, 1)
@@ -67,7 +79,7 @@ func TestWhoTakesAPlaceEndsWhatItsKilledHolderLeft(t *testing.T) {
 func TestALeakOfEachKindIsFound(t *testing.T) {
 	place := aPlace(t)
 	scope := Scope{Place: place, LeaseDir: filepath.Join(place.Dir, "leases"), Paths: []string{filepath.Join(place.Dir, "pods")}, Mine: []int{os.Getpid()}}
-	scope.Graves = filepath.Join(place.Dir, "graves")
+	scope.LogRemovals = filepath.Join(place.Dir, "graves")
 	var err error
 	if scope.Ports, err = watchPorts(t.Context(), place.Bridge); err != nil {
 		t.Fatal(err)
@@ -92,13 +104,13 @@ func TestALeakOfEachKindIsFound(t *testing.T) {
 			return leakFile(t, filepath.Join(place.Dir, "pods", "uid-7", "etc-hosts"), "")
 		}},
 		{KindPath, "/graves/uid-7.json, due", func(t *testing.T) func() {
-			return leakFile(t, filepath.Join(scope.Graves, "uid-7.json"), aStone(-time.Second))
+			return leakFile(t, filepath.Join(scope.LogRemovals, "uid-7.json"), aLogRemoval(-time.Second))
 		}},
 		{KindPath, "/graves/uid-8.json, due", func(t *testing.T) func() {
-			return leakFile(t, filepath.Join(scope.Graves, "uid-8.json"), aStone(time.Hour))
+			return leakFile(t, filepath.Join(scope.LogRemovals, "uid-8.json"), aLogRemoval(time.Hour))
 		}},
 		{KindPath, "/graves/uid-9.json", func(t *testing.T) func() {
-			return leakFile(t, filepath.Join(scope.Graves, "uid-9.json"), "{")
+			return leakFile(t, filepath.Join(scope.LogRemovals, "uid-9.json"), "{")
 		}},
 	} {
 		t.Run(leak.kind, func(t *testing.T) {
@@ -124,16 +136,16 @@ func TestALeakOfEachKindIsFound(t *testing.T) {
 // TestLogsThatStayForShippersAreNoLeak: podd keeps those of a gone pod for a minute.
 func TestLogsThatStayForShippersAreNoLeak(t *testing.T) {
 	place := aPlace(t)
-	scope := Scope{Place: place, LeaseDir: filepath.Join(place.Dir, "leases"), Graves: filepath.Join(place.Dir, "graves")}
+	scope := Scope{Place: place, LeaseDir: filepath.Join(place.Dir, "leases"), LogRemovals: filepath.Join(place.Dir, "graves")}
 	before := take(t, scope)
-	leakFile(t, filepath.Join(scope.Graves, "uid-7.json"), aStone(logsStay/2))
+	leakFile(t, filepath.Join(scope.LogRemovals, "uid-7.json"), aLogRemoval(logsStay/2))
 	if left := Left(before, take(t, scope)); len(left) != 0 {
 		t.Errorf("got %q, want nothing", left)
 	}
 }
 
-// aStone is podd's note on logs that go after so long.
-func aStone(after time.Duration) string {
+// aLogRemoval is podd's checkpoint of logs that are to be removed after so long.
+func aLogRemoval(after time.Duration) string {
 	return fmt.Sprintf(`{"namespace":"default","name":"a","uid":"uid-7","due":%q}`, time.Now().Add(after).Format(time.RFC3339Nano))
 }
 

@@ -1,0 +1,160 @@
+package allocation
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"podd/internal/pod"
+)
+
+// Waits of a resize that does not fit now (upstream's allocation manager).
+const (
+	firstRetry = 30 * time.Second
+	laterRetry = 3 * time.Minute
+)
+
+// Allocation is what the node granted one pod, and how far a resize of it is. It
+// is a value: the methods return a changed copy. The zero Allocation is a pod's
+// that was not taken up yet.
+type Allocation struct {
+	// Desired is what the pod's source wanted when Granted was decided about.
+	Desired *pod.Desired
+	// Granted is Desired with the resources that the node granted.
+	Granted *pod.Desired
+	// Pending and Progress are the pod's conditions PodResizePending and
+	// PodResizeInProgress; nil for none.
+	Pending, Progress *v1.PodCondition
+	// RetryAt is when the node is asked again without having been told of room;
+	// zero for never.
+	RetryAt time.Time
+
+	tries   int
+	unasked bool // the node has yet to be asked about Desired
+}
+
+// Proposal is what a pod's source desires now.
+type Proposal struct {
+	Desired *pod.Desired
+	// Room says that the node has more room than before.
+	Room bool
+	// Early says that not all is known yet that has something of the node: nobody
+	// can tell what fits.
+	Early bool
+	// Ending says that the pod ends: it keeps what it has.
+	Ending bool
+	Now    time.Time
+}
+
+// Propose takes a proposal in. ask says that the node is to be asked whether the
+// pod may have Desired's resources instead of Granted's, and Answer to be told.
+func (a Allocation) Propose(p Proposal) (next Allocation, ask bool) {
+	switch {
+	case a.Granted == nil || len(a.Granted.Pod.Spec.Containers) == 0:
+		a.Desired, a.Granted = p.Desired, p.Desired
+		return a, false
+	case a.Desired == p.Desired && !a.due(p):
+		return a, false
+	case Of(a.Granted.Pod).Match(p.Desired.Pod):
+		return a.settled(p.Desired), false
+	}
+	if a.Desired != p.Desired {
+		a.tries = 0
+	}
+	a.Desired, a.unasked = p.Desired, p.Early
+	if p.Ending || p.Early {
+		return a.keep(), false
+	}
+	return a, true
+}
+
+// due says that the node is to be asked (again) about the same thing.
+func (a Allocation) due(p Proposal) bool {
+	if a.unasked {
+		return !p.Early
+	}
+	return a.Pending != nil && !a.RetryAt.IsZero() && (p.Room || !p.Now.Before(a.RetryAt))
+}
+
+// settled is the allocation of a pod that has what it wants.
+func (a Allocation) settled(d *pod.Desired) Allocation {
+	return Allocation{Desired: d, Granted: d, Progress: a.Progress}
+}
+
+// keep is the allocation with what was granted, for what is desired now.
+func (a Allocation) keep() Allocation {
+	a.Granted = Of(a.Granted.Pod).In(a.Desired)
+	return a
+}
+
+// Answer takes the node's answer in. One that is not admitted and not infeasible
+// waits for room, or for some time to pass.
+func (a Allocation) Answer(v pod.Verdict, now time.Time) Allocation {
+	if v.Admitted() {
+		next := a.settled(a.Desired)
+		next.Progress = a.condition(v1.PodCondition{Type: v1.PodResizeInProgress}, nil, now)
+		return next
+	}
+	reason := v.Reason
+	if reason != v1.PodReasonInfeasible {
+		reason = v1.PodReasonDeferred
+		a.RetryAt = now.Add(laterRetry)
+		if a.tries == 0 {
+			a.RetryAt = now.Add(firstRetry)
+		}
+		a.tries++
+	} else {
+		a.RetryAt = time.Time{}
+	}
+	a.Pending = a.condition(v1.PodCondition{Type: v1.PodResizePending, Reason: reason, Message: v.Message}, a.Pending, now)
+	return a.keep()
+}
+
+// Completed is the allocation once nothing of a resize is left to do; news says
+// that one was under way.
+func (a Allocation) Completed() (next Allocation, news bool) {
+	news = a.Progress != nil
+	a.Progress = nil
+	return a, news
+}
+
+// Failed is the allocation after a resize that the node or the runtime would not
+// carry out; news says that it did not fail so before.
+func (a Allocation) Failed(err error, now time.Time) (next Allocation, news bool) {
+	before := a.Progress
+	a.Progress = a.condition(v1.PodCondition{Type: v1.PodResizeInProgress, Reason: v1.PodReasonError, Message: err.Error()}, before, now)
+	return a, before == nil || before.Message != a.Progress.Message
+}
+
+// Over is the allocation of a pod that ends: it is not resized any more.
+func (a Allocation) Over() Allocation {
+	a.Pending, a.Progress = nil, nil
+	return a
+}
+
+// WaitsForRoom says that the pod would have more once there is room, or once it is
+// known how much there is.
+func (a Allocation) WaitsForRoom() bool {
+	return a.unasked || a.Pending != nil && a.Pending.Reason == v1.PodReasonDeferred
+}
+
+// Waits says that the pod does not have what its source desires.
+func (a Allocation) Waits() bool { return a.unasked || a.Pending != nil }
+
+// Tells says that a pending resize is news after the one before: for another
+// reason, or of another generation of the spec.
+func (a Allocation) Tells(before Allocation) bool {
+	p, b := a.Pending, before.Pending
+	return p != nil && (b == nil || b.Reason != p.Reason || b.ObservedGeneration != p.ObservedGeneration)
+}
+
+// condition completes a condition; it is as old as the one before if the reason is
+// the same.
+func (a Allocation) condition(c v1.PodCondition, before *v1.PodCondition, now time.Time) *v1.PodCondition {
+	c.Status, c.ObservedGeneration, c.LastTransitionTime = v1.ConditionTrue, a.Desired.Pod.Generation, metav1.NewTime(now)
+	if before != nil && before.Reason == c.Reason {
+		c.LastTransitionTime = before.LastTransitionTime
+	}
+	return &c
+}

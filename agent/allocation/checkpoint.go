@@ -1,0 +1,62 @@
+package allocation
+
+import (
+	"encoding/json"
+	"errors"
+	"hash/fnv"
+
+	"podd/internal/pod"
+)
+
+// Checkpoint is what is kept of one pod's allocation over a restart of podd: the
+// part of upstream's allocated_pods_state that is the pod's.
+type Checkpoint struct {
+	UID pod.UID `json:"uid"`
+	// Source is who names the pod.
+	Source pod.Source `json:"source"`
+	// Resources are what the node granted.
+	Resources Resources `json:"resources"`
+	// Checksum is over the others.
+	Checksum uint32 `json:"checksum"`
+}
+
+// Kept says whether a pod's allocation has to be kept: only a source that may
+// want something else of the same pod can be told from what was granted. A file's
+// or an HTTP source's pod with other resources is another pod.
+func Kept(d *pod.Desired) bool {
+	return d.Source == pod.SourceAPIServer && len(d.Pod.Spec.Containers) > 0
+}
+
+// CheckpointOf is the checkpoint of a pod as it was granted.
+func CheckpointOf(granted *pod.Desired) Checkpoint {
+	c := Checkpoint{UID: granted.UID(), Source: granted.Source, Resources: Of(granted.Pod)}
+	c.Checksum = c.sum()
+	return c
+}
+
+// Checked returns the checkpoint, or an error where it is not what was written.
+func (c Checkpoint) Checked() (Checkpoint, error) {
+	if c.Checksum != c.sum() {
+		return c, errors.New("its checksum does not match")
+	}
+	return c, nil
+}
+
+// sum is over the JSON form, which a reader of the file gets back to the byte.
+func (c Checkpoint) sum() uint32 {
+	c.Checksum = 0
+	h := fnv.New32a()
+	if err := json.NewEncoder(h).Encode(c); err != nil {
+		return 0 // there is nothing in it that could not be written
+	}
+	return h.Sum32()
+}
+
+// Restore is the allocation of a pod that an earlier podd took up. Whatever else
+// its source desires by now is a proposal.
+func (c Checkpoint) Restore(d *pod.Desired) Allocation {
+	if c.Resources.Match(d.Pod) {
+		return Allocation{Granted: d}
+	}
+	return Allocation{Granted: c.Resources.In(d)}
+}

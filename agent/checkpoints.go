@@ -1,0 +1,70 @@
+package agent
+
+import (
+	"maps"
+	"slices"
+	"sync"
+
+	"podd/internal/pod"
+)
+
+// checkpoints are what a restart of podd must know about pods, in memory and in a
+// small file each, as long as the pod exists. Any goroutine may call them, but only
+// one at a time may change a pod's. A value is not changed once it is stored.
+type checkpoints[T any] struct {
+	files checkpointFiles[T]
+
+	mu   sync.Mutex // guards pods
+	pods map[pod.UID]T
+}
+
+func newCheckpoints[T any](files checkpointFiles[T]) *checkpoints[T] {
+	return &checkpoints[T]{files: files, pods: make(map[pod.UID]T)}
+}
+
+// of returns a pod's checkpoint.
+func (c *checkpoints[T]) of(uid pod.UID) (v T, known bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	v, known = c.pods[uid]
+	return v, known
+}
+
+// all lists the checkpoints.
+func (c *checkpoints[T]) all() []T {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Collect(maps.Values(c.pods))
+}
+
+// keep replaces a pod's checkpoint. An error says that a restart will forget it.
+func (c *checkpoints[T]) keep(v T) error {
+	c.mu.Lock()
+	c.pods[c.files.uid(v)] = v
+	c.mu.Unlock()
+	return c.files.write(v)
+}
+
+// drop forgets a pod's checkpoint; none is no error.
+func (c *checkpoints[T]) drop(uid pod.UID) error {
+	c.mu.Lock()
+	_, known := c.pods[uid]
+	delete(c.pods, uid)
+	c.mu.Unlock()
+	if !known {
+		return nil
+	}
+	return c.files.remove(uid)
+}
+
+// read takes up what an earlier podd wrote. The error names what could not be
+// read, which is forgotten.
+func (c *checkpoints[T]) read() error {
+	found, err := c.files.read()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, v := range found {
+		c.pods[c.files.uid(v)] = v
+	}
+	return err
+}

@@ -1,0 +1,78 @@
+package plan
+
+import (
+	"cmp"
+	"slices"
+
+	"podd/internal/pod"
+)
+
+// Candidate is a wanted pod that has no worker.
+type Candidate struct {
+	Desired *pod.Desired
+	// Runs says that something of it runs, Ended that it has completed, or
+	// the node ended it: it was admitted once, perhaps by an earlier podd.
+	Runs, Ended bool
+	// Rejected is the node's last answer; nil where it was not asked yet.
+	Rejected *pod.Verdict
+}
+
+// Admission is what a candidate's worker depends on.
+type Admission int
+
+const (
+	// AskNode: the node decides.
+	AskNode Admission = iota
+	// Admitted: it was admitted once.
+	Admitted
+	// Rejected: the node's last answer stands.
+	Rejected
+)
+
+// Admission says whether the node is to be asked about a candidate; changed says
+// that something on the node has ended or changed since rejected pods were last
+// asked about.
+//
+// What runs already, or has ended, is never rejected. A rejected pod that is not
+// Replaced is asked about again when something changed, and so is one that only
+// waits for the pods that it pre-empts.
+func (c *Candidate) Admission(changed bool) Admission {
+	switch {
+	case c.Runs || c.Ended:
+		return Admitted
+	case c.Rejected == nil:
+		return AskNode
+	case !changed || c.Rejected.Reason != "" && Replaced(c.Desired):
+		return Rejected
+	}
+	return AskNode
+}
+
+// Replaced says that a pod which was rejected, or has ended, stays so: its
+// controller makes another. Nobody does that for a file's or an HTTP source's,
+// which may be asked about again, and run once more for who asks for it.
+func Replaced(d *pod.Desired) bool { return d.Source == pod.SourceAPIServer }
+
+// StartOrder sorts candidates in the order in which they are taken up: what runs
+// already, which has its ports whatever the order of the manifests; then those
+// that others were ended for; then the others. Among these the one that its source
+// noticed first comes first.
+func StartOrder(candidates []Candidate) {
+	slices.SortStableFunc(candidates, func(a, b Candidate) int {
+		return cmp.Or(
+			cmp.Compare(a.rank(), b.rank()),
+			a.Desired.Seen.Compare(b.Desired.Seen),
+			cmp.Compare(a.Desired.Name(), b.Desired.Name()),
+		)
+	})
+}
+
+func (c *Candidate) rank() int {
+	switch {
+	case c.Runs:
+		return 0
+	case c.Rejected != nil && len(c.Rejected.Preempt) > 0:
+		return 1
+	}
+	return 2
+}

@@ -1,0 +1,45 @@
+package bundle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	leasesapi "github.com/containerd/containerd/api/services/leases/v1"
+)
+
+// leaseExpires is the label of a lease that a call of containerd's own client
+// takes for as long as it is at work, a day at most (containerd's
+// pkg/gc and client.WithLease). CRI's lease of a sandbox has none.
+const leaseExpires = "containerd.io/gc.expire"
+
+// EndLeases deletes the leases of calls that a containerd before this one was at
+// work on, and returns how many. A containerd that is killed cannot give them back,
+// and until they expire, a day later, they hold what the call had made: a
+// container's snapshot. began is when this containerd's process did. Where it
+// deletes any it blocks until containerd has collected what they held.
+func (c Containerd) EndLeases(ctx context.Context, began time.Time) (ended int, err error) {
+	ctx = withNamespace(ctx, criNamespace)
+	leases := leasesapi.NewLeasesClient(c.Conn)
+	r, err := leases.List(ctx, &leasesapi.ListRequest{})
+	if err != nil {
+		return 0, fmt.Errorf("list containerd's leases: %w", err)
+	}
+	var stale []string
+	for _, l := range r.Leases {
+		if _, ofCall := l.Labels[leaseExpires]; ofCall && l.CreatedAt.AsTime().Before(began) {
+			stale = append(stale, l.ID)
+		}
+	}
+	var errs []error
+	for i, id := range stale {
+		last := i == len(stale)-1 // one collection does for all
+		if _, err := leases.Delete(ctx, &leasesapi.DeleteRequest{ID: id, Sync: last}); unlessNotFound(err) != nil {
+			errs = append(errs, fmt.Errorf("delete the lease %s of an interrupted call: %w", id, err))
+			continue
+		}
+		ended++
+	}
+	return ended, errors.Join(errs...)
+}

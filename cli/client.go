@@ -1,0 +1,177 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"syscall"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"podd/server"
+)
+
+// Routes of the socket.
+const (
+	podsPath   = "/podd/v1/pods"
+	eventsPath = "/podd/v1/events"
+	retryPath  = "/retry"
+)
+
+// client asks the daemon, over its socket.
+type client struct {
+	socket string
+	http   *http.Client
+}
+
+func newClient(stateDir string) *client {
+	c := &client{socket: strings.TrimSuffix(stateDir, "/") + "/podd.sock"}
+	c.http = &http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			d := net.Dialer{Timeout: 5 * time.Second}
+			return d.DialContext(ctx, "unix", c.socket)
+		},
+		ResponseHeaderTimeout: 10 * time.Second,
+	}}
+	return c
+}
+
+// pods calls each with the node's pods: once, or with watch after every change
+// until ctx ends or each returns an error.
+func (c *client) pods(ctx context.Context, watch bool, each func(server.Listing) error) error {
+	return c.get(ctx, podsPath, watching(url.Values{}, watch), decoded(each))
+}
+
+// listPods asks for the node's pods once.
+func (c *client) listPods(ctx context.Context) (server.Listing, error) {
+	var l server.Listing
+	err := c.get(ctx, podsPath, url.Values{}, func(decode func(any) error) error { return decode(&l) })
+	return l, err
+}
+
+// events calls each with the events of a pod, or of all if it has no name: once,
+// or with watch after every change until ctx ends or each returns an error.
+func (c *client) events(ctx context.Context, name podName, watch bool, each func(v1.EventList) error) error {
+	return c.get(ctx, eventsPath, watching(name.query(), watch), decoded(each))
+}
+
+// listEvents asks for the events of a pod once.
+func (c *client) listEvents(ctx context.Context, name podName) ([]v1.Event, error) {
+	list := v1.EventList{Items: []v1.Event{}}
+	err := c.get(ctx, eventsPath, name.query(), func(decode func(any) error) error { return decode(&list) })
+	return list.Items, err
+}
+
+// retry asks that pods be tried again: ?pod=namespace/name, which may be given
+// many times, or ?all, perhaps of ?namespace.
+func (c *client) retry(ctx context.Context, query url.Values) (server.Retried, error) {
+	var answer server.Retried
+	err := c.post(ctx, retryPath, query, &answer)
+	return answer, err
+}
+
+func watching(query url.Values, watch bool) url.Values {
+	if watch {
+		query.Set("watch", "")
+	}
+	return query
+}
+
+// decoded is each of get for answers of one type.
+func decoded[T any](each func(T) error) func(func(any) error) error {
+	return func(decode func(any) error) error {
+		var answer T
+		if err := decode(&answer); err != nil {
+			return err
+		}
+		return each(answer)
+	}
+}
+
+// post asks for a change, and reads the answer into v.
+func (c *client) post(ctx context.Context, path string, query url.Values, v any) error {
+	resp, err := c.ask(ctx, http.MethodPost, path, query)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if err := json.NewDecoder(resp.Body).Decode(v); err != nil {
+		return fmt.Errorf("read the daemon's answer: %w", err)
+	}
+	return nil
+}
+
+// ask sends a request and returns a good answer; its body is the caller's to
+// close.
+func (c *client) ask(ctx context.Context, method, path string, query url.Values) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, "http://podd"+path+"?"+query.Encode(), nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, c.explain(err)
+	}
+	if resp.StatusCode == http.StatusOK {
+		return resp, nil
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, 1024)) // only for the message
+	return nil, fmt.Errorf("ask the daemon for %s: %s: %s", path, resp.Status, strings.TrimSpace(string(body)))
+}
+
+// get reads one answer, or with watch one after the other until ctx ends or each
+// returns an error. decode reads the next one into what it likes.
+func (c *client) get(ctx context.Context, path string, query url.Values, each func(decode func(any) error) error) error {
+	watch := query.Has("watch")
+	resp, err := c.ask(ctx, http.MethodGet, path, query)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	d := json.NewDecoder(resp.Body)
+	for {
+		var decodeErr error
+		err := each(func(v any) error {
+			decodeErr = d.Decode(v)
+			return decodeErr
+		})
+		switch {
+		case ctx.Err() != nil && watch:
+			return nil // that is how a person ends it
+		case ctx.Err() != nil:
+			return errInterrupted
+		case decodeErr != nil && watch:
+			return &ExitError{ExitNotServed, fmt.Errorf("the daemon at %s went away", c.socket)}
+		case decodeErr != nil:
+			return fmt.Errorf("read the daemon's answer: %w", decodeErr)
+		case err != nil || !watch:
+			return err
+		}
+	}
+}
+
+// explain says what to do when nobody answers.
+func (c *client) explain(err error) error {
+	switch {
+	case errors.Is(err, context.Canceled):
+		return errInterrupted
+	case errors.Is(err, fs.ErrNotExist):
+		err = fmt.Errorf("podd is not running: there is no %s. Start it with `systemctl start podd` or `podd run`; if it runs with another --state-dir, give the same here", c.socket)
+	case errors.Is(err, syscall.ECONNREFUSED):
+		err = fmt.Errorf("podd is not running: nobody answers on %s, which a podd that was killed left behind. Start it with `systemctl start podd` or `podd run`", c.socket)
+	case errors.Is(err, fs.ErrPermission):
+		err = fmt.Errorf("only root may ask podd: %s: permission denied. Try again with sudo", c.socket)
+	default:
+		err = fmt.Errorf("ask the daemon on %s: %w", c.socket, err)
+	}
+	return &ExitError{ExitNotServed, err}
+}

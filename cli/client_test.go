@@ -1,0 +1,41 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/url"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// A command that was ended while the daemon did not answer ended with a stack
+// trace, and with the exit code of wrong usage.
+func TestACommandThatIsEndedBeforeItsAnswerFailsQuietly(t *testing.T) {
+	dir := t.TempDir()
+	l, err := net.Listen("unix", filepath.Join(dir, "podd.sock")) // takes connections and says nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	c := newClient(dir)
+	for name, ask := range map[string]func(context.Context) error{
+		"get": func(ctx context.Context) error {
+			return c.get(ctx, "/podd/v1/pods", url.Values{}, func(decode func(any) error) error { return decode(new(any)) })
+		},
+		"watch": func(ctx context.Context) error {
+			return c.get(ctx, "/podd/v1/pods", url.Values{"watch": {""}}, func(decode func(any) error) error { return decode(new(any)) })
+		},
+		"post": func(ctx context.Context) error { return c.post(ctx, "/retry", url.Values{}, new(any)) },
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(50*time.Millisecond, cancel)
+		err := ask(ctx)
+		failed, ok := errors.AsType[*ExitError](err)
+		if !ok || failed.Code != 1 || failed.Error() != "" {
+			t.Errorf("%s: got %v, want exit code 1 and no words", name, err)
+		}
+		cancel()
+	}
+}

@@ -1,0 +1,53 @@
+package cli
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"podd/server"
+)
+
+// completionTimeout is for a shell that waits with its prompt: nothing rather
+// than late.
+const completionTimeout = time.Second
+
+// CompletePods are the names of the node's pods that begin with what was written:
+// of one namespace or, if that is empty, of all; as namespace/name once a slash
+// was written. None when podd does not answer within a second.
+func CompletePods(ctx context.Context, stateDir, namespace, written string) []string {
+	var names []string
+	for _, info := range podsToComplete(ctx, stateDir) {
+		p := info.Pod
+		name := p.Name
+		if strings.Contains(written, "/") {
+			name = p.Namespace + "/" + p.Name
+		}
+		if (namespace == "" || namespace == p.Namespace) && strings.HasPrefix(name, written) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// CompleteNamespaces are the namespaces of the node's pods. None when podd does
+// not answer within a second.
+func CompleteNamespaces(ctx context.Context, stateDir string) []string {
+	var all []string
+	for _, info := range podsToComplete(ctx, stateDir) {
+		all = append(all, info.Pod.Namespace)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+func podsToComplete(ctx context.Context, stateDir string) []server.PodInfo {
+	ctx, stop := context.WithTimeout(ctx, completionTimeout)
+	defer stop()
+	l, err := newClient(stateDir).listPods(ctx)
+	if err != nil {
+		return nil
+	}
+	return l.Pods
+}

@@ -1,0 +1,139 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"podd/events"
+	"podd/server"
+)
+
+// EventsOptions are what podd events was asked.
+type EventsOptions struct {
+	StateDir string
+	// Namespace and Pod (a name as a person says it) leave out all others; empty
+	// is all.
+	Namespace, Pod string
+	// Output is json, yaml, or nothing for the table.
+	Output string
+	Watch  bool
+}
+
+// Run prints the events once, or with Watch also new ones until ctx ends.
+func (o *EventsOptions) Run(ctx context.Context, out, errOut io.Writer) error {
+	name, err := parsePodName(o.Pod, o.Namespace)
+	if err != nil {
+		return err
+	}
+	c := newClient(o.StateDir)
+	p := eventPrinter{EventsOptions: o, name: name, shown: map[string]int32{}, table: table{width: widthOf(out)}}
+	checked := false
+	return c.events(ctx, name, o.Watch, func(list v1.EventList) error {
+		if len(list.Items) == 0 && name.name != "" && !checked {
+			checked = true
+			if err := c.exists(ctx, name); err != nil && !o.Watch {
+				return err
+			} else if err != nil {
+				fmt.Fprintf(errOut, "%v; waiting for one\n", err)
+			}
+		}
+		return p.print(out, list)
+	})
+}
+
+// exists returns an error that says which pods are meant, perhaps, when there
+// is none of that name.
+func (c *client) exists(ctx context.Context, name podName) error {
+	l, err := c.listPods(ctx)
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(l.Pods, func(i server.PodInfo) bool { return name.matches(i.Pod) }) {
+		return nil
+	}
+	return name.missing(l)
+}
+
+// eventPrinter prints the daemon's answers one after the other.
+type eventPrinter struct {
+	*EventsOptions
+	name   podName
+	shown  map[string]int32 // by name: how many repeats were shown
+	headed bool             // the table has its heading
+	table  table
+}
+
+func (p *eventPrinter) print(out io.Writer, list v1.EventList) error {
+	fresh := freshEvents(list.Items, p.shown)
+	switch {
+	case p.Output != "" && !p.Watch:
+		return WriteObject(out, p.Output, list)
+	case p.Output != "":
+		for i := range fresh {
+			if err := WriteObject(out, p.Output, fresh[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	case len(fresh) == 0 && p.Watch:
+		return nil
+	case len(fresh) == 0:
+		what := "No events"
+		if p.name.name != "" {
+			what += " of pod " + p.name.String()
+		}
+		_, err := fmt.Fprintln(out, what+" since podd started.")
+		return err
+	}
+	rows := eventRows(fresh, !p.headed, time.Now())
+	p.headed = true
+	return p.table.write(out, rows)
+}
+
+// freshEvents are those that were not shown yet, or not that often.
+func freshEvents(all []v1.Event, shown map[string]int32) []v1.Event {
+	var fresh []v1.Event
+	before := maps.Clone(shown)
+	clear(shown) // what the daemon forgot is forgotten here
+	for _, e := range all {
+		key := e.Namespace + "/" + e.Name
+		if count, ok := before[key]; !ok || count < e.Count {
+			fresh = append(fresh, e)
+		}
+		shown[key] = e.Count
+	}
+	return fresh
+}
+
+// eventRows are the columns of kubectl events.
+func eventRows(all []v1.Event, heading bool, now time.Time) [][]string {
+	var rows [][]string
+	if heading {
+		rows = append(rows, []string{"LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE"})
+	}
+	for i := range all {
+		e := &all[i]
+		last := duration.HumanDuration(now.Sub(e.LastTimestamp.Time))
+		if e.Count > 1 {
+			last = fmt.Sprintf("%s (x%d over %s)", last, e.Count, duration.HumanDuration(now.Sub(e.FirstTimestamp.Time)))
+		}
+		rows = append(rows, []string{last, e.Type, printable(e.Reason),
+			printable(e.InvolvedObject.Namespace + "/" + e.InvolvedObject.Name + container(e)), oneLine(e.Message)})
+	}
+	return rows
+}
+
+// container is "/name" of the container that an event is about, if of one.
+func container(e *v1.Event) string {
+	if name := events.ContainerOf(e); name != "" {
+		return "/" + name
+	}
+	return ""
+}

@@ -1,0 +1,75 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"podd/images/archive"
+)
+
+// slowImport is after which time a person is told that an import goes on.
+const slowImport = time.Second
+
+// ImportProgress is how imports of archives are told: to a person at a terminal one
+// line each, with size and seconds, and only warnings as log lines; to all
+// others by the log alone, and the function is nil. It may be called by many
+// goroutines at once.
+func ImportProgress(stderr *os.File, log *slog.Logger) (func(archive.Progress), *slog.Logger) {
+	if !isTerminal(stderr) {
+		return nil, log
+	}
+	return importProgress(stderr), slog.New(warnings{log.Handler()})
+}
+
+// importProgress writes a line at the end of each import, and one before when it
+// takes long. Lines are whole, since others write to the same terminal.
+func importProgress(w io.Writer) func(archive.Progress) {
+	var mu sync.Mutex
+	slow := map[string]*time.Timer{}
+	return func(p archive.Progress) {
+		mu.Lock()
+		defer mu.Unlock()
+		what := printable(filepath.Base(p.File)) + ", " + bytesOf(p.Size)
+		if t := slow[p.File]; t != nil {
+			t.Stop()
+			delete(slow, p.File)
+		}
+		switch {
+		case !p.Done:
+			slow[p.File] = time.AfterFunc(slowImport, func() { fmt.Fprintf(w, "importing %s …\n", what) })
+		case p.Err != nil:
+			fmt.Fprintf(w, "not imported: %s, after %.1f s\n", what, p.Took.Seconds()) // the log says why
+		default:
+			fmt.Fprintf(w, "imported %s in %.1f s: %s\n", what, p.Took.Seconds(), printable(strings.Join(p.Refs, ", ")))
+		}
+	}
+}
+
+// bytesOf is a size as people say it, in powers of 1000.
+func bytesOf(n int64) string {
+	for _, unit := range []struct {
+		size float64
+		name string
+	}{{1e9, "GB"}, {1e6, "MB"}, {1e3, "kB"}} {
+		if float64(n) >= unit.size {
+			return fmt.Sprintf("%.1f %s", float64(n)/unit.size, unit.name)
+		}
+	}
+	return fmt.Sprintf("%d B", n)
+}
+
+// warnings lets only warnings and errors through.
+type warnings struct{ slog.Handler }
+
+func (w warnings) Enabled(ctx context.Context, l slog.Level) bool {
+	return l >= slog.LevelWarn && w.Handler.Enabled(ctx, l)
+}
+func (w warnings) WithAttrs(a []slog.Attr) slog.Handler { return warnings{w.Handler.WithAttrs(a)} }
+func (w warnings) WithGroup(name string) slog.Handler   { return warnings{w.Handler.WithGroup(name)} }

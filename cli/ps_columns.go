@@ -1,0 +1,135 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"podd/server"
+)
+
+// psColumns is the table of podd ps, from left to right: a new column is a row here.
+var psColumns = []psColumn{
+	{header: "NAMESPACE", value: func(p *psPod) string { return p.Namespace }},
+	{header: "NAME", value: func(p *psPod) string { return p.Name }},
+	{header: "READY", value: (*psPod).readiness, changes: (*psPod).readiness},
+	{header: "STATUS", value: (*psPod).statusText, changes: (*psPod).statusText},
+	{header: "RESTARTS", value: (*psPod).restartsText, changes: func(p *psPod) string { return strconv.Itoa(p.restarts) }},
+	{header: "AGE", value: (*psPod).age},
+	{header: "IP", value: (*psPod).ip, changes: (*psPod).ip},
+	{header: "NODE", wide: true, value: func(p *psPod) string { return cmp.Or(p.Spec.NodeName, none) }},
+	{header: "IMAGES", wide: true, value: (*psPod).images},
+	{header: "SOURCE", wide: true, value: func(p *psPod) string { return cmp.Or(p.origin, none) }},
+	{header: "UID", wide: true, value: func(p *psPod) string { return string(p.UID) }},
+}
+
+// none is the cell of what a pod does not have, as kubectl writes it.
+const none = "<none>"
+
+// psColumn is a column of podd ps.
+type psColumn struct {
+	header string
+	// wide is for -o wide only.
+	wide bool
+	// value is what the cell says of a pod.
+	value func(*psPod) string
+	// changes is, of the value, what a watch through a pipe writes the row again for:
+	// not what changes by itself, such as an age. nil for nothing.
+	changes func(*psPod) string
+}
+
+// psPod is a pod and what the columns say of it.
+type psPod struct {
+	*v1.Pod
+	summary
+	origin string
+	kept   bool // runs in its last good version
+	now    time.Time
+}
+
+func (p *psPod) readiness() string { return fmt.Sprintf("%d/%d", p.ready, p.total) }
+
+func (p *psPod) statusText() string {
+	if p.kept {
+		return p.status + " (last good manifest)"
+	}
+	return p.status
+}
+
+func (p *psPod) restartsText() string {
+	text := strconv.Itoa(p.restarts)
+	if p.restarts > 0 && !p.lastRestart.IsZero() {
+		text += " (" + duration.HumanDuration(p.now.Sub(p.lastRestart)) + " ago)"
+	}
+	return text
+}
+
+func (p *psPod) age() string {
+	switch {
+	case !p.CreationTimestamp.IsZero():
+		return duration.HumanDuration(p.now.Sub(p.CreationTimestamp.Time))
+	case p.Status.StartTime != nil:
+		return duration.HumanDuration(p.now.Sub(p.Status.StartTime.Time))
+	}
+	return "<unknown>"
+}
+
+func (p *psPod) ip() string { return cmp.Or(p.Status.PodIP, none) }
+
+func (p *psPod) images() string {
+	var images []string
+	for _, c := range p.Spec.Containers {
+		images = append(images, c.Image)
+	}
+	return strings.Join(images, ",")
+}
+
+func (v view) heading() []string {
+	var cells []string
+	for _, c := range psColumns {
+		if v.wide || !c.wide {
+			cells = append(cells, c.header)
+		}
+	}
+	return cells
+}
+
+// row is a line of the table; key leaves out what changes by itself.
+type row struct {
+	cells []string
+	key   string
+}
+
+func (v view) pods(l server.Listing, now time.Time) []row {
+	kept := map[string]bool{}
+	for _, p := range l.Problems {
+		if p.KeptRunning && p.Pod != "" {
+			kept[p.Pod] = true
+		}
+	}
+	var rows []row
+	for _, info := range l.Pods {
+		rows = append(rows, v.row(&psPod{Pod: info.Pod, summary: summarize(info.Pod), origin: info.Origin,
+			kept: kept[info.Pod.Namespace+"/"+info.Pod.Name], now: now}))
+	}
+	return rows
+}
+
+func (v view) row(p *psPod) row {
+	var cells []string
+	key := []string{string(p.UID)}
+	for _, c := range psColumns {
+		if v.wide || !c.wide {
+			cells = append(cells, printable(c.value(p)))
+		}
+		if c.changes != nil {
+			key = append(key, c.changes(p))
+		}
+	}
+	return row{cells, strings.Join(key, " ")}
+}

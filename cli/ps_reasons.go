@@ -1,0 +1,144 @@
+package cli
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"podd/internal/pod"
+	"podd/server"
+)
+
+// line is a sentence below the table; key leaves out what changes by itself.
+type line struct{ text, key string }
+
+// reasons say of each container that ought to run why it does not, and of each
+// pod that ended for a reason of its own, which.
+func (v view) reasons(l server.Listing, now time.Time) []line {
+	var lines []line
+	for _, info := range l.Pods {
+		p := info.Pod
+		if p.DeletionTimestamp != nil {
+			continue
+		}
+		say := func(container, reason, text, key string) {
+			if text != "" {
+				reason = strings.TrimPrefix(reason+": ", ": ") + text
+			}
+			where := p.Namespace + "/" + p.Name + ": "
+			if container != "" {
+				where += container + ": "
+			}
+			lines = append(lines, line{oneLine(where + reason), where + key})
+		}
+		if p.Status.Reason != "" || p.Status.Message != "" {
+			say("", p.Status.Reason, p.Status.Message, p.Status.Reason+p.Status.Message)
+		}
+		for _, cs := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
+			if p.Status.Reason != "" && neverRan(&cs) {
+				continue // the pod's reason says why, and the exit code of it is made up
+			}
+			if reason, text, key := why(&cs, info.Causes[cs.Name], now); reason != "" {
+				say(cs.Name, reason, text, key)
+			}
+		}
+	}
+	return lines
+}
+
+// unready says of each container that runs and is not ready what its probe says.
+func unready(l server.Listing) []line {
+	var lines []line
+	for _, info := range l.Pods {
+		p := info.Pod
+		if p.DeletionTimestamp != nil {
+			continue
+		}
+		for _, cs := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
+			if cause := info.Causes[cs.Name]; cause != "" && cs.State.Running != nil {
+				text := oneLine(p.Namespace + "/" + p.Name + ": " + cs.Name + ": " + cause)
+				lines = append(lines, line{text, text})
+			}
+		}
+	}
+	return lines
+}
+
+// neverRan says that a container of a pod that ended was never made: the API has
+// an exit code for it all the same.
+func neverRan(cs *v1.ContainerStatus) bool {
+	t := cs.State.Terminated
+	return t != nil && t.Reason == pod.ReasonContainerStatusUnknown && cs.ContainerID == "" && t.ContainerID == "" && t.StartedAt.IsZero()
+}
+
+// why a container does not run; no reason for one that does, that is done, or
+// that is being made. The cause is that of events.Causes.
+func why(cs *v1.ContainerStatus, cause string, now time.Time) (reason, text, key string) {
+	if cause != "" {
+		cause += "; "
+	}
+	switch waiting, ended := cs.State.Waiting, cs.State.Terminated; {
+	case ended != nil && (ended.ExitCode != 0 || ended.Signal != 0):
+		unnamed := *ended
+		unnamed.Reason = "" // the line has it already
+		text, key = exited(&unnamed, "", now)
+		return ending(ended), cause + text, ending(ended) + cause + key
+	case waiting == nil || waiting.Message == "" && (waiting.Reason == "" || waiting.Reason == pod.ReasonContainerCreating || waiting.Reason == pod.ReasonPodInitializing):
+		return "", "", ""
+	case cs.LastTerminationState.Terminated != nil && waiting.Reason == pod.ReasonCrashLoopBackOff:
+		// The message names container and pod, which begin the line.
+		delay, _, _ := strings.Cut(waiting.Message, " restarting failed container")
+		text, key = exited(cs.LastTerminationState.Terminated, delay, now)
+		return waiting.Reason, cause + text, cause + key
+	default:
+		return waiting.Reason, waiting.Message, waiting.Reason + waiting.Message
+	}
+}
+
+// exited is how and when a container ended, what follows (if said), and its last
+// words.
+func exited(t *v1.ContainerStateTerminated, then string, now time.Time) (text, key string) {
+	text = fmt.Sprintf("exited with code %d", t.ExitCode)
+	if t.Signal != 0 {
+		text = fmt.Sprintf("killed by signal %d", t.Signal)
+	}
+	if t.Reason != "" && t.Reason != pod.ReasonExitError {
+		text += " (" + t.Reason + ")"
+	}
+	key = text + then + t.Message
+	if !t.FinishedAt.IsZero() {
+		text += " " + duration.HumanDuration(now.Sub(t.FinishedAt.Time)) + " ago"
+	}
+	if then != "" {
+		text += "; " + then
+	}
+	if last := strings.TrimSpace(t.Message); last != "" {
+		text += ": " + last
+	}
+	return text, key
+}
+
+func problemLines(l server.Listing) []line {
+	var lines []line
+	for _, p := range l.Problems {
+		text := oneLine(describeProblem(p))
+		lines = append(lines, line{text, text})
+	}
+	return lines
+}
+
+// describeProblem is the problem and what became of its pod.
+func describeProblem(p pod.Problem) string {
+	text := p.String()
+	switch {
+	case p.KeptRunning && p.Pod != "":
+		text += "; the last good version of " + p.Pod + " keeps running"
+	case p.KeptRunning:
+		text += "; the last good version keeps running"
+	}
+	return text
+}

@@ -1,0 +1,79 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"podd/server"
+)
+
+// view is how a listing is shown to a person.
+type view struct {
+	wide bool
+	// width of the terminal, at which sentences are wrapped; 0 for never.
+	width int
+	// filtered: not all pods were asked for.
+	filtered bool
+}
+
+const (
+	// mostReasons and mostReason (in characters) bound what is said below the
+	// table without -o wide.
+	mostReasons = 10
+	mostReason  = 400
+)
+
+// write writes the table, why containers do not run, and the problems.
+func (v view) write(w io.Writer, l server.Listing, now time.Time) error {
+	switch {
+	case len(l.Pods) > 0:
+		if err := v.writeTable(w, l, now); err != nil {
+			return err
+		}
+	case v.filtered:
+		fmt.Fprintln(w, "No such pods.")
+	default:
+		fmt.Fprintln(w, "No pods. Put a manifest into the manifest directory (staticPodPath) and it runs.")
+	}
+	if reasons := v.reasons(l, now); len(reasons) > 0 {
+		fmt.Fprintln(w, "\nNot running:")
+		v.section(w, reasons)
+	}
+	if reasons := unready(l); len(reasons) > 0 {
+		fmt.Fprintln(w, "\nNot ready:")
+		v.section(w, reasons)
+	}
+	if problems := problemLines(l); len(problems) > 0 {
+		fmt.Fprintf(w, "\n%s:\n", countProblems(tally(l.Problems)))
+		for _, p := range problems {
+			paragraph(w, 2, p.text, v.width)
+		}
+	}
+	return nil
+}
+
+func (v view) section(w io.Writer, lines []line) {
+	shown := lines
+	if !v.wide && len(lines) > mostReasons {
+		shown = lines[:mostReasons]
+	}
+	for _, l := range shown {
+		if !v.wide {
+			l.text = shorten(l.text, mostReason)
+		}
+		paragraph(w, 2, l.text, v.width)
+	}
+	if more := len(lines) - len(shown); more > 0 {
+		fmt.Fprintf(w, "  and %d more: podd ps -o wide\n", more)
+	}
+}
+
+// writeTable writes a heading and a row for each pod.
+func (v view) writeTable(w io.Writer, l server.Listing, now time.Time) error {
+	rows := [][]string{v.heading()}
+	for _, r := range v.pods(l, now) {
+		rows = append(rows, r.cells)
+	}
+	return new(table).write(w, rows)
+}

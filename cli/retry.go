@@ -1,0 +1,73 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+)
+
+// RetryOptions are what podd retry was asked.
+type RetryOptions struct {
+	StateDir string
+	// Pods are names as a person says them. With All, it is every pod that waits
+	// for anything, of Namespace if that is set.
+	Pods      []string
+	Namespace string
+	All       bool
+}
+
+// Run has the daemon end the waiting times of the pods, and prints which are tried
+// again.
+func (o *RetryOptions) Run(ctx context.Context, out io.Writer) error {
+	c := newClient(o.StateDir)
+	query := url.Values{"all": {""}, "namespace": {o.Namespace}}
+	if !o.All {
+		var err error
+		if query, err = o.find(ctx, c); err != nil {
+			return err
+		}
+	}
+	answer, err := c.retry(ctx, query)
+	if err != nil {
+		return err
+	}
+	for _, name := range answer.Pods {
+		fmt.Fprintf(out, "retrying %s\n", printable(name))
+	}
+	switch {
+	case len(answer.Pods) > 0:
+	case o.All:
+		fmt.Fprintln(out, "No pod is waiting.")
+	default:
+		return errors.New("the pod has just been removed")
+	}
+	return nil
+}
+
+// find asks for the full names of the pods that are meant.
+func (o *RetryOptions) find(ctx context.Context, c *client) (url.Values, error) {
+	names, err := parsePodNames(o.Pods, o.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	l, err := c.listPods(ctx)
+	if err != nil {
+		return nil, err
+	}
+	query := url.Values{}
+	for _, name := range names {
+		found := false
+		for _, info := range l.Pods {
+			if name.matches(info.Pod) {
+				found = true
+				query.Add("pod", info.Pod.Namespace+"/"+info.Pod.Name)
+			}
+		}
+		if !found {
+			return nil, name.missing(l)
+		}
+	}
+	return query, nil
+}

@@ -1,0 +1,46 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"unicode/utf8"
+)
+
+// table aligns columns, three spaces between them, as kubectl does. What was
+// written once keeps its place: a later call of write goes on with the columns
+// at least as wide, so that a watch stays one table.
+type table struct {
+	widths []int
+	// width is where the last column is wrapped; 0 for never.
+	width int
+}
+
+// leastMessage is the narrowest last column that wrapping makes readable.
+const leastMessage = 30
+
+func (t *table) write(w io.Writer, rows [][]string) error {
+	for _, row := range rows {
+		for i, cell := range row[:len(row)-1] {
+			if i == len(t.widths) {
+				t.widths = append(t.widths, 0)
+			}
+			t.widths[i] = max(t.widths[i], utf8.RuneCountInString(cell))
+		}
+	}
+	var b strings.Builder
+	for _, row := range rows {
+		indent := 0
+		for i, cell := range row[:len(row)-1] {
+			fmt.Fprintf(&b, "%-*s   ", t.widths[i], cell)
+			indent += t.widths[i] + 3
+		}
+		last := row[len(row)-1]
+		if t.width-indent >= leastMessage {
+			last = strings.Join(wrap(last, t.width-indent), "\n"+strings.Repeat(" ", indent))
+		}
+		b.WriteString(strings.TrimRight(last, " ") + "\n")
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}

@@ -1,0 +1,97 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"podd/internal/pod"
+	"podd/podconfig/file"
+	"podd/podconfig/manifest"
+)
+
+// ValidateOptions are what podd validate was asked.
+type ValidateOptions struct {
+	// Paths are files, directories, or - for the standard input.
+	Paths []string
+	// Node is the name of the node that the pods are for; empty for this machine's.
+	Node string
+	// Output is json, yaml, or nothing for sentences.
+	Output     string
+	Validation manifest.Validation
+}
+
+// Run prints what is wrong with the manifests. The error is silent, with exit code
+// 1, if anything is.
+func (o *ValidateOptions) Run(in io.Reader, out io.Writer) error {
+	node := o.Node
+	if node == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			return fmt.Errorf("find out this machine's name (give --node-name): %w", err)
+		}
+		node = host
+	}
+	opt := manifest.Options{NodeName: strings.ToLower(node), Source: pod.SourceFile, Validation: o.Validation}
+	v := file.Validate(o.Paths, opt, in)
+	if o.Output == "" {
+		printVerdict(out, v)
+	} else if err := WriteObject(out, o.Output, v); err != nil {
+		return err
+	}
+	if wrong, _ := tally(v.Problems); wrong > 0 {
+		return &ExitError{Code: 1}
+	}
+	return nil
+}
+
+func printVerdict(w io.Writer, v file.Verdict) {
+	for _, p := range v.Problems {
+		line := p.Where()
+		if p.Warning {
+			line += ": warning"
+		}
+		if p.Field != "" {
+			line += ": " + p.Field
+		}
+		fmt.Fprintln(w, printable(line+": "+p.Message))
+		if p.Hint != "" {
+			fmt.Fprintln(w, printable("    "+p.Hint))
+		}
+	}
+	if n := len(v.LeftOut); n > 0 {
+		const most = 20
+		names := strings.Join(v.LeftOut[:min(n, most)], ", ")
+		if n > most {
+			names += fmt.Sprintf(" and %d more", n-most)
+		}
+		fmt.Fprintln(w, printable("left out: "+names+"\n    podd run takes "+file.Patterns))
+	}
+	fmt.Fprintf(w, "%s, %s: %s\n", Count(v.Files, "file"), Count(len(v.Pods), "valid pod"), cmp.Or(countProblems(tally(v.Problems)), "all good"))
+}
+
+// tally counts what keeps pods from running, and what does not.
+func tally(problems []pod.Problem) (wrong, warnings int) {
+	for _, p := range problems {
+		if p.Warning {
+			warnings++
+		} else {
+			wrong++
+		}
+	}
+	return wrong, warnings
+}
+
+// countProblems is "2 problems, 1 warning", or nothing.
+func countProblems(wrong, warnings int) string {
+	var parts []string
+	if wrong > 0 {
+		parts = append(parts, Count(wrong, "problem"))
+	}
+	if warnings > 0 {
+		parts = append(parts, Count(warnings, "warning"))
+	}
+	return strings.Join(parts, ", ")
+}

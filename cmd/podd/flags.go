@@ -1,0 +1,58 @@
+package main
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"podd/cli"
+	"podd/internal/places"
+)
+
+// addSocket gives a command the flag that says where the daemon listens.
+func addSocket(cmd *cobra.Command, stateDir *string) {
+	cmd.Flags().StringVar(stateDir, "state-dir", places.DefaultStateDir, "`directory` of the daemon's socket")
+}
+
+// addNamespace gives a command -n and -A.
+func addNamespace(cmd *cobra.Command, stateDir, namespace *string) {
+	cmd.Flags().StringVarP(namespace, "namespace", "n", "", "only of this `namespace`")
+	cmd.Flags().BoolP("all-namespaces", "A", false, "of all namespaces, which is the default")
+	cmd.MarkFlagsMutuallyExclusive("namespace", "all-namespaces")
+	_ = cmd.RegisterFlagCompletionFunc("namespace", func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+		return cli.CompleteNamespaces(cmd.Context(), *stateDir), cobra.ShellCompDirectiveNoFileComp
+	}) // the flag exists
+}
+
+// addOutput gives a command -o with the formats it knows, and their completion.
+func addOutput(cmd *cobra.Command, output *string, formats ...string) {
+	cmd.Flags().StringVarP(output, "output", "o", "", "output `format`: "+strings.Join(formats, ", "))
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp)) // the flag exists
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		if *output != "" && !slices.Contains(formats, *output) {
+			return cli.UsageErrorf("-o %s: give one of %s", *output, strings.Join(formats, ", "))
+		}
+		return nil
+	}
+}
+
+// completePods completes names of pods that run now.
+func completePods(stateDir, namespace *string) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, written string) ([]string, cobra.ShellCompDirective) {
+		names := cli.CompletePods(cmd.Context(), *stateDir, *namespace, written)
+		names = slices.DeleteFunc(names, func(name string) bool { return slices.Contains(args, name) })
+		return names, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// completeOnePod is completePods for commands that take one.
+func completeOnePod(stateDir, namespace *string) cobra.CompletionFunc {
+	many := completePods(stateDir, namespace)
+	return func(cmd *cobra.Command, args []string, written string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return many(cmd, args, written)
+	}
+}

@@ -1,0 +1,107 @@
+package spec
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"podd/internal/hugepage"
+	"podd/podfs"
+)
+
+// Options are the node's facts and settings that end in sandboxes' and
+// containers' configurations. The zero value of each field is usable.
+type Options struct {
+	// Instance is the identity of this podd, which is written on all that it makes;
+	// what carries another's is left alone. "" is for a runtime of one's own.
+	Instance string
+	// Dirs is where pods' logs and files are.
+	Dirs podfs.Dirs
+
+	// CgroupV2 says that the node has the unified hierarchy.
+	CgroupV2 bool
+	// SingleProcessOOMKill, as in KubeletConfiguration: nil means false on
+	// cgroup v2 (the whole container is killed) and true on v1.
+	SingleProcessOOMKill *bool
+	// NoCPUCFSQuota leaves CPU limits unenforced (cpuCFSQuota: false).
+	NoCPUCFSQuota bool
+	// CPUCFSQuotaPeriod; 0 is 100 ms.
+	CPUCFSQuotaPeriod time.Duration
+	// HugePageSizes of the node as runc names them ("2MB", "1GB"), each of which
+	// gets a limit; nil asks the kernel.
+	HugePageSizes []string
+	// SwapControl says that the kernel can bound a container's swap; nil asks it.
+	SwapControl *bool
+	// SELinux says that the node enforces or logs by it, so that the files that
+	// podd makes for a container need its label; nil asks the kernel.
+	SELinux *bool
+	// MemoryCapacity of the node in bytes, for OOM scores; 0 counts as unknown:
+	// Burstable containers then get 999.
+	MemoryCapacity int64
+	// LimitedSwap gives containers of Burstable pods their share of SwapCapacity,
+	// in bytes (memorySwap.swapBehavior); otherwise nobody gets any.
+	LimitedSwap  bool
+	SwapCapacity int64
+	// AllowNegativeOOMScore says that podd and the runtime may lower
+	// oom_score_adj (CAP_SYS_RESOURCE). Without it no score is below 0.
+	AllowNegativeOOMScore bool
+
+	// SeccompDefault makes RuntimeDefault the profile of containers that name none.
+	SeccompDefault bool
+	// SeccompRoot holds Localhost profiles; "" is <Dirs.Root>/seccomp.
+	SeccompRoot string
+}
+
+// WithDefaults fills in what was left open, asking the kernel where it knows.
+func (o Options) WithDefaults() Options {
+	o.Dirs = o.Dirs.WithDefaults()
+	if o.CPUCFSQuotaPeriod == 0 {
+		o.CPUCFSQuotaPeriod = 100 * time.Millisecond
+	}
+	if o.HugePageSizes == nil {
+		o.HugePageSizes = hugePageSizes()
+	}
+	if o.SwapControl == nil {
+		o.SwapControl = found(swapControl(o.CgroupV2))
+	}
+	if o.SELinux == nil {
+		o.SELinux = found("/sys/fs/selinux/enforce")
+	}
+	if o.SeccompRoot == "" {
+		o.SeccompRoot = filepath.Join(o.Dirs.Root, "seccomp")
+	}
+	return o
+}
+
+func found(file string) *bool {
+	_, err := os.Stat(file)
+	there := err == nil
+	return &there
+}
+
+// swapControl is a file that is there when the kernel bounds swap by cgroup.
+// The root of cgroup v2 never has it: podd's own cgroup answers for all.
+func swapControl(v2 bool) string {
+	if !v2 {
+		return "/sys/fs/cgroup/memory/memory.memsw.limit_in_bytes"
+	}
+	own, _ := os.ReadFile("/proc/self/cgroup")
+	for line := range strings.Lines(string(own)) {
+		if path, ok := strings.CutPrefix(strings.TrimSpace(line), "0::"); ok {
+			return filepath.Join("/sys/fs/cgroup", path, "memory.swap.max")
+		}
+	}
+	return ""
+}
+
+// hugePageSizes are the kernel's; none where it has no huge pages.
+func hugePageSizes() []string {
+	sizes := []string{}
+	for _, size := range slices.Sorted(maps.Keys(hugepage.OfKernel(hugepage.Dir))) {
+		sizes = append(sizes, hugepage.Name(size))
+	}
+	return sizes
+}

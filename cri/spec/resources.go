@@ -1,0 +1,209 @@
+package spec
+
+import (
+	"strconv"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	helper "k8s.io/component-helpers/resource"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"podd/internal/hugepage"
+	"podd/internal/pod"
+)
+
+// The kubelet's constants: pkg/kubelet/qos/policy.go.
+const (
+	oomGuaranteed = -997
+	oomBestEffort = 1000
+	oomBurstLow   = 3   // 1000 + oomGuaranteed
+	oomBurstHigh  = 999 // one below best effort
+
+	nodeCritical = "system-node-critical"
+)
+
+// Resources are a container's limits for the runtime.
+func Resources(o Options, p *v1.Pod, c *v1.Container) *runtimeapi.LinuxContainerResources {
+	cpuLimit := podLevelLimit(p, c, v1.ResourceCPU)
+	request, hasRequest := c.Resources.Requests[v1.ResourceCPU]
+	if !hasRequest {
+		request = cpuLimit
+	}
+	memory := podLevelLimit(p, c, v1.ResourceMemory)
+	r := limits(o, request.MilliValue(), cpuLimit.MilliValue(), memory.Value())
+	r.OomScoreAdj = oomScoreAdj(o, p, c)
+	r.HugepageLimits = hugepageLimits(o.HugePageSizes, p, c)
+	if o.GetsSwap(p, c) {
+		o.limitSwap(r, memoryRequest(c))
+	} else {
+		forbidSwap(o, r)
+	}
+	return r
+}
+
+// limits are what containers and sandboxes have in common; CPU in thousandths,
+// memory in bytes, 0 for no limit.
+func limits(o Options, cpuRequest, cpuLimit, memory int64) *runtimeapi.LinuxContainerResources {
+	r := &runtimeapi.LinuxContainerResources{CpuShares: pod.CPUShares(cpuRequest), MemoryLimitInBytes: memory}
+	if !o.NoCPUCFSQuota {
+		r.CpuQuota = pod.CPUQuota(cpuLimit, o.CPUCFSQuotaPeriod)
+		r.CpuPeriod = o.CPUCFSQuotaPeriod.Microseconds()
+	}
+	// runc takes unified settings on cgroup v2 only.
+	if o.CgroupV2 && (o.SingleProcessOOMKill == nil || !*o.SingleProcessOOMKill) {
+		r.Unified = map[string]string{"memory.oom.group": "1"}
+	}
+	return r
+}
+
+// forbidSwap is the kubelet's NoSwap, its default: a container with a memory
+// limit would otherwise go on in the node's swap beyond it. Cgroup v1 can only
+// say so together with a memory limit.
+func forbidSwap(o Options, r *runtimeapi.LinuxContainerResources) {
+	switch {
+	case !*o.SwapControl:
+	case !o.CgroupV2:
+		r.MemorySwapLimitInBytes = r.MemoryLimitInBytes
+	default:
+		if r.Unified == nil {
+			r.Unified = map[string]string{}
+		}
+		r.Unified["memory.swap.max"] = "0"
+	}
+}
+
+// GetsSwap says whether a container of a pod gets a share of the node's swap,
+// which a resize of its memory would change: with LimitedSwap, on cgroup v2, for a
+// container of a Burstable pod that requests some memory, and less than its limit
+// (KEP-2400). Critical pods get none.
+func (o Options) GetsSwap(p *v1.Pod, c *v1.Container) bool {
+	if !*o.SwapControl || !o.LimitedSwap || !o.CgroupV2 || pod.IsCritical(p) || pod.QOSClass(p) != v1.PodQOSBurstable {
+		return false
+	}
+	request, limit := c.Resources.Requests[v1.ResourceMemory], c.Resources.Limits[v1.ResourceMemory]
+	return request.Cmp(limit) != 0
+}
+
+// limitSwap gives a container the part of the swap that its memory request is of
+// the memory.
+func (o Options) limitSwap(r *runtimeapi.LinuxContainerResources, request int64) {
+	share := int64(0)
+	if o.MemoryCapacity > 0 && request <= o.MemoryCapacity {
+		share = int64(float64(request) / float64(o.MemoryCapacity) * float64(o.SwapCapacity))
+	}
+	if r.Unified == nil {
+		r.Unified = map[string]string{}
+	}
+	r.Unified["memory.swap.max"] = strconv.FormatInt(share, 10)
+}
+
+// overheadResources are what the sandbox itself may take (spec.overhead);
+// requests and limits are the same.
+func overheadResources(o Options, p *v1.Pod) *runtimeapi.LinuxContainerResources {
+	if p.Spec.Overhead == nil {
+		return &runtimeapi.LinuxContainerResources{}
+	}
+	cpu, memory := p.Spec.Overhead[v1.ResourceCPU], p.Spec.Overhead[v1.ResourceMemory]
+	return limits(o, cpu.MilliValue(), cpu.MilliValue(), memory.Value())
+}
+
+// sandboxResources is what a pod's containers need together by the API's sums,
+// for runtimes that make a virtual machine of that size.
+func sandboxResources(o Options, p *v1.Pod) *runtimeapi.LinuxContainerResources {
+	sums := helper.PodResourcesOptions{ExcludeOverhead: true}
+	requests, limit := helper.PodRequests(p, sums), helper.PodLimits(p, sums)
+	request, has := requests[v1.ResourceCPU]
+	if !has {
+		request = *limit.Cpu()
+	}
+	return limits(o, request.MilliValue(), limit.Cpu().MilliValue(), limit.Memory().Value())
+}
+
+// podLevelLimit is the container's limit, or the pod's own where the container
+// has none.
+func podLevelLimit(p *v1.Pod, c *v1.Container, name v1.ResourceName) resource.Quantity {
+	if q, ok := c.Resources.Limits[name]; ok && !q.IsZero() {
+		return q
+	}
+	if p.Spec.Resources != nil {
+		return p.Spec.Resources.Limits[name]
+	}
+	return resource.Quantity{}
+}
+
+func oomScoreAdj(o Options, p *v1.Pod, c *v1.Container) int64 {
+	score := wantedOOMScore(o.MemoryCapacity, p, c)
+	if score < 0 && !o.AllowNegativeOOMScore {
+		return 0
+	}
+	return score
+}
+
+func wantedOOMScore(capacity int64, p *v1.Pod, c *v1.Container) int64 {
+	if pod.IsCritical(p) && p.Spec.PriorityClassName == nodeCritical {
+		return oomGuaranteed
+	}
+	switch pod.QOSClass(p) {
+	case v1.PodQOSGuaranteed:
+		return oomGuaranteed
+	case v1.PodQOSBestEffort:
+		return oomBestEffort
+	}
+	if capacity <= 0 {
+		return oomBurstHigh
+	}
+	request := memoryRequest(c)
+	if _, kind := pod.ContainerSpec(&p.Spec, c.Name); kind == pod.SidecarContainer {
+		// A sidecar outlives the smallest main container.
+		least := int64(-1)
+		for i := range p.Spec.Containers {
+			if r := memoryRequest(&p.Spec.Containers[i]); least < 0 || r < least {
+				least = r
+			}
+		}
+		request = max(request, least)
+	}
+	request += unclaimedMemory(p)
+	return min(max(1000-1000*request/capacity, oomBurstLow), oomBurstHigh)
+}
+
+// unclaimedMemory is each container's equal part of what the pod itself requests
+// and its containers do not (KEP-2837).
+func unclaimedMemory(p *v1.Pod) int64 {
+	if !helper.IsPodLevelRequestsSet(p) {
+		return 0
+	}
+	whole := p.Spec.Resources.Requests.Memory()
+	if whole.IsZero() {
+		return 0
+	}
+	claimed := helper.AggregateContainerRequests(p, helper.PodResourcesOptions{})
+	return (whole.Value() - claimed.Memory().Value()) / int64(len(p.Spec.Containers)+len(p.Spec.InitContainers))
+}
+
+func memoryRequest(c *v1.Container) int64 {
+	q := c.Resources.Requests[v1.ResourceMemory]
+	return q.Value()
+}
+
+// hugepageLimits gives each page size of the node a limit: 0, or what the pod
+// and then the container ask for.
+func hugepageLimits(sizes []string, p *v1.Pod, c *v1.Container) []*runtimeapi.HugepageLimit {
+	wanted := map[string]uint64{}
+	read := func(list v1.ResourceList) {
+		for name, q := range list {
+			if size, ok, err := hugepage.Size(name); ok && err == nil {
+				wanted[hugepage.Name(size)] = uint64(q.Value())
+			}
+		}
+	}
+	if p.Spec.Resources != nil {
+		read(p.Spec.Resources.Limits)
+	}
+	read(c.Resources.Limits)
+	var out []*runtimeapi.HugepageLimit
+	for _, size := range sizes {
+		out = append(out, &runtimeapi.HugepageLimit{PageSize: size, Limit: wanted[size]})
+	}
+	return out
+}

@@ -1,0 +1,155 @@
+package spec
+
+import (
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+const gi = 1 << 30
+
+func quantities(cpu, memory string) v1.ResourceList {
+	l := v1.ResourceList{}
+	if cpu != "" {
+		l[v1.ResourceCPU] = resource.MustParse(cpu)
+	}
+	if memory != "" {
+		l[v1.ResourceMemory] = resource.MustParse(memory)
+	}
+	return l
+}
+
+func withResources(requests, limits v1.ResourceList) *v1.Pod {
+	return &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "app", Resources: v1.ResourceRequirements{Requests: requests, Limits: limits}}}}}
+}
+
+func TestLinuxResources(t *testing.T) {
+	o := Options{MemoryCapacity: 16 * gi, AllowNegativeOOMScore: true}.WithDefaults()
+	for _, tc := range []struct {
+		name                   string
+		pod                    *v1.Pod
+		shares, quota, mem, oo int64
+	}{
+		{"nothing", withResources(nil, nil), 2, 0, 0, 1000},
+		{"request", withResources(quantities("250m", "4Gi"), nil), 256, 0, 0, 750},
+		{"limit only", withResources(nil, quantities("500m", "")), 512, 50000, 0, 999},
+		{"guaranteed", withResources(quantities("1", "1Gi"), quantities("1", "1Gi")), 1024, 100000, gi, -997},
+		{"tiny limit", withResources(nil, quantities("1m", "")), 2, 1000, 0, 999},
+		{"all of the memory", withResources(quantities("", "16Gi"), nil), 2, 0, 0, 3},
+		{"huge", withResources(quantities("1000", ""), nil), 262144, 0, 0, 999},
+	} {
+		r := Resources(o, tc.pod, &tc.pod.Spec.Containers[0])
+		if r.CpuShares != tc.shares || r.CpuQuota != tc.quota || r.MemoryLimitInBytes != tc.mem || r.OomScoreAdj != tc.oo || r.CpuPeriod != 100000 {
+			t.Errorf("%s: got shares %d, quota %d/%d, memory %d, oom %d; want %d, %d, %d, %d", tc.name, r.CpuShares, r.CpuQuota, r.CpuPeriod, r.MemoryLimitInBytes, r.OomScoreAdj, tc.shares, tc.quota, tc.mem, tc.oo)
+		}
+		if r.Unified != nil {
+			t.Errorf("%s: unified settings on cgroup v1: %v", tc.name, r.Unified)
+		}
+	}
+}
+
+func TestNodeSettingsShapeResources(t *testing.T) {
+	p := withResources(quantities("1", "1Gi"), quantities("1", "1Gi"))
+	c := &p.Spec.Containers[0]
+	if r := Resources(Options{}.WithDefaults(), p, c); r.OomScoreAdj != 0 {
+		t.Errorf("a node that may not lower scores: got %d, want 0", r.OomScoreAdj)
+	}
+	if r := Resources(Options{NoCPUCFSQuota: true}.WithDefaults(), p, c); r.CpuQuota != 0 || r.CpuPeriod != 0 {
+		t.Errorf("quota switched off: got %d/%d", r.CpuQuota, r.CpuPeriod)
+	}
+	if r := Resources(Options{CPUCFSQuotaPeriod: 10 * time.Millisecond}.WithDefaults(), p, c); r.CpuQuota != 10000 || r.CpuPeriod != 10000 {
+		t.Errorf("a period of 10 ms: got %d/%d", r.CpuQuota, r.CpuPeriod)
+	}
+	yes, no := true, false
+	if r := Resources(Options{CgroupV2: true, SwapControl: &yes}.WithDefaults(), p, c); r.Unified["memory.oom.group"] != "1" || r.Unified["memory.swap.max"] != "0" {
+		t.Errorf("cgroup v2: got %v, want the whole container killed, and no swap", r.Unified)
+	}
+	if r := Resources(Options{SwapControl: &yes}.WithDefaults(), p, c); r.MemorySwapLimitInBytes != gi {
+		t.Errorf("cgroup v1: got a limit of memory and swap of %d, want no more than of memory", r.MemorySwapLimitInBytes)
+	}
+	if r := Resources(Options{CgroupV2: true, SingleProcessOOMKill: &yes, SwapControl: &no}.WithDefaults(), p, c); r.Unified != nil {
+		t.Errorf("singleProcessOOMKill: got %v", r.Unified)
+	}
+	c.Resources.Limits["hugepages-2Mi"] = resource.MustParse("4Mi")
+	r := Resources(Options{HugePageSizes: []string{"2MB", "1GB"}}.WithDefaults(), p, c)
+	if len(r.HugepageLimits) != 2 || r.HugepageLimits[0].Limit != 4<<20 || r.HugepageLimits[1].Limit != 0 {
+		t.Errorf("huge pages: got %v", r.HugepageLimits)
+	}
+	p.Spec.Resources = &v1.ResourceRequirements{Limits: quantities("2", "2Gi")}
+	c.Resources = v1.ResourceRequirements{}
+	if r := Resources(Options{}.WithDefaults(), p, c); r.CpuQuota != 200000 || r.MemoryLimitInBytes != 2*gi {
+		t.Errorf("the pod's own limits: got quota %d, memory %d", r.CpuQuota, r.MemoryLimitInBytes)
+	}
+}
+
+func TestOOMScoreOfCriticalAndSidecar(t *testing.T) {
+	o := Options{MemoryCapacity: 10 * gi, AllowNegativeOOMScore: true}
+	critical := int32(2_000_000_000)
+	p := withResources(nil, nil)
+	p.Spec.Priority, p.Spec.PriorityClassName = &critical, "system-node-critical"
+	if got := oomScoreAdj(o, p, &p.Spec.Containers[0]); got != -997 {
+		t.Errorf("node critical: got %d, want -997", got)
+	}
+	p.Spec.PriorityClassName = ""
+	if got := oomScoreAdj(o, p, &p.Spec.Containers[0]); got != 1000 {
+		t.Errorf("critical, not to the node: got %d, want 1000", got)
+	}
+	p.Spec.Priority, p.Spec.PriorityClassName = nil, "system-node-critical"
+	p.Annotations = map[string]string{"kubernetes.io/config.source": "file"}
+	if got := oomScoreAdj(o, p, &p.Spec.Containers[0]); got != -997 {
+		t.Errorf("a static pod of that class: got %d, want -997", got)
+	}
+	always := v1.ContainerRestartPolicyAlways
+	p = withResources(quantities("", "5Gi"), nil)
+	p.Spec.InitContainers = []v1.Container{{Name: "proxy", RestartPolicy: &always, Resources: v1.ResourceRequirements{Requests: quantities("", "1Gi")}}}
+	if got := oomScoreAdj(o, p, &p.Spec.InitContainers[0]); got != 500 {
+		t.Errorf("sidecar: got %d, want 500, not above its main container", got)
+	}
+	p.Spec.Resources = &v1.ResourceRequirements{Requests: quantities("", "8Gi")}
+	if got := oomScoreAdj(o, p, &p.Spec.Containers[0]); got != 400 {
+		t.Errorf("a pod that requests 2Gi more than its two containers: got %d, want 400", got)
+	}
+	if got := oomScoreAdj(o, p, &p.Spec.InitContainers[0]); got != 400 {
+		t.Errorf("its sidecar: got %d, want 400", got)
+	}
+}
+
+func TestSwap(t *testing.T) {
+	yes := true
+	o := Options{CgroupV2: true, SwapControl: &yes, LimitedSwap: true, MemoryCapacity: 16 * gi, SwapCapacity: 4 * gi}.WithDefaults()
+	static := withResources(quantities("", "4Gi"), nil)
+	static.Annotations = map[string]string{"kubernetes.io/config.source": "file"}
+	for name, c := range map[string]struct {
+		o    Options
+		pod  *v1.Pod
+		want string
+	}{
+		"its share":                 {o, withResources(quantities("", "4Gi"), nil), "1073741824"},
+		"its share below a limit":   {o, withResources(quantities("", "4Gi"), quantities("", "8Gi")), "1073741824"},
+		"a request that is a limit": {o, withResources(quantities("", "4Gi"), quantities("", "4Gi")), "0"},
+		"no memory named":           {o, withResources(quantities("1", ""), nil), "0"},
+		"guaranteed":                {o, withResources(quantities("1", "4Gi"), quantities("1", "4Gi")), "0"},
+		"best effort":               {o, withResources(nil, nil), "0"},
+		"critical":                  {o, static, "0"},
+		"more than the node has":    {o, withResources(quantities("", "17Gi"), nil), "0"},
+		"NoSwap":                    {Options{CgroupV2: true, SwapControl: &yes}.WithDefaults(), withResources(quantities("", "4Gi"), nil), "0"},
+	} {
+		if got := Resources(c.o, c.pod, &c.pod.Spec.Containers[0]).Unified["memory.swap.max"]; got != c.want {
+			t.Errorf("%s: got %s, want %s", name, got, c.want)
+		}
+	}
+}
+
+func TestStopSignals(t *testing.T) {
+	for name, want := range map[v1.Signal]runtimeapi.Signal{
+		v1.SIGTERM: runtimeapi.Signal_SIGTERM, v1.SIGRTMINPLUS1: runtimeapi.Signal_SIGRTMINPLUS1, v1.SIGRTMAXMINUS14: runtimeapi.Signal_SIGRTMAXMINUS14,
+		v1.SIGRTMIN: runtimeapi.Signal_SIGRTMIN, v1.SIGCLD: runtimeapi.Signal_SIGCLD, "": runtimeapi.Signal_RUNTIME_DEFAULT,
+	} {
+		if got := stopSignal(name); got != want {
+			t.Errorf("%s: got %v, want %v", name, got, want)
+		}
+	}
+}

@@ -1,0 +1,94 @@
+package spec
+
+import (
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/component-helpers/node/util/sysctl"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"podd/internal/pod"
+)
+
+// Sandbox is the configuration of a pod's sandbox. The error says what of the pod
+// cannot be had.
+func Sandbox(o Options, req pod.SandboxRequest) (*runtimeapi.PodSandboxConfig, error) {
+	p, in := req.Pod, req.Inputs
+	config := &runtimeapi.PodSandboxConfig{
+		Metadata:     &runtimeapi.PodSandboxMetadata{Name: p.Name, Namespace: p.Namespace, Uid: string(p.UID), Attempt: req.Attempt},
+		Hostname:     in.Hostname,
+		LogDirectory: o.Dirs.Logs(p.Namespace, p.Name, p.UID),
+		DnsConfig:    &runtimeapi.DNSConfig{Servers: in.DNS.Servers, Searches: in.DNS.Searches, Options: in.DNS.Options},
+		PortMappings: portMappings(p),
+		Labels:       podLabels(p),
+		Annotations:  podAnnotations(p, o.Instance, req.Source, req.StartTime),
+	}
+	security, err := sandboxSecurity(p)
+	if err != nil {
+		return nil, err
+	}
+	security.NamespaceOptions.UsernsOptions = userNamespace(in.UserNamespace)
+	config.Linux = &runtimeapi.LinuxPodSandboxConfig{
+		SecurityContext: security,
+		Sysctls:         map[string]string{},
+		Overhead:        overheadResources(o, p),
+		Resources:       sandboxResources(o, p),
+		CgroupParent:    in.CgroupParent,
+	}
+	if sc := p.Spec.SecurityContext; sc != nil {
+		for _, s := range sc.Sysctls {
+			// Runtimes know the notation with dots only, and containerd adds its
+			// own default for what it does not find under that name. Of two
+			// notations of one sysctl the later holds, as in the kubelet.
+			config.Linux.Sysctls[sysctl.NormalizeName(s.Name)] = s.Value
+		}
+	}
+	return config, nil
+}
+
+// userNamespace is the node's own for nil, or the pod's with its range of IDs.
+func userNamespace(ids *pod.IDRange) *runtimeapi.UserNamespace {
+	if ids == nil {
+		return &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_NODE}
+	}
+	mapping := []*runtimeapi.IDMapping{{HostId: ids.First, ContainerId: 0, Length: ids.Length}}
+	return &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_POD, Uids: mapping, Gids: mapping}
+}
+
+// portMappings are the ports of the main containers, as the kubelet has it: not
+// of sidecars. The runtime's CNI maps those with a host port.
+func portMappings(p *v1.Pod) []*runtimeapi.PortMapping {
+	type key struct {
+		protocol v1.Protocol
+		ip       string
+		host     int32
+		port     int32
+	}
+	var out []*runtimeapi.PortMapping
+	for i := range p.Spec.Containers {
+		seen := map[key]bool{}
+		for _, cp := range p.Spec.Containers[i].Ports {
+			k := key{cp.Protocol, cp.HostIP, cp.HostPort, cp.ContainerPort}
+			if seen[k] {
+				continue
+			}
+			seen[k] = true
+			out = append(out, &runtimeapi.PortMapping{
+				Protocol:      protocol(cp.Protocol),
+				ContainerPort: cp.ContainerPort,
+				HostPort:      cp.HostPort,
+				HostIp:        cp.HostIP,
+			})
+		}
+	}
+	return out
+}
+
+func protocol(p v1.Protocol) runtimeapi.Protocol {
+	switch p {
+	case v1.ProtocolUDP:
+		return runtimeapi.Protocol_UDP
+	case v1.ProtocolSCTP:
+		return runtimeapi.Protocol_SCTP
+	default:
+		return runtimeapi.Protocol_TCP
+	}
+}

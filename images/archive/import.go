@@ -1,0 +1,140 @@
+package archive
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"podd/internal/pod"
+)
+
+// one imports an archive unless that was done. The error is of the kind that
+// goes away; a bad archive is a problem, not an error.
+func (d *Dir) one(ctx context.Context, f file, recheck bool) error {
+	d.mu.Lock()
+	refused := d.failed[f.path] == f.shape
+	d.mu.Unlock()
+	if refused {
+		return nil
+	}
+	have, err := d.have(ctx, f, recheck)
+	if err != nil || have {
+		return err
+	}
+	d.mu.Lock()
+	d.unsettleLocked()
+	d.mu.Unlock()
+	began := time.Now()
+	d.progress(Progress{File: f.path, Size: f.shape.Size})
+	refs, err := d.cfg.Importer.Import(ctx, f.path)
+	if err == nil && len(refs) == 0 {
+		err = &InvalidError{File: f.path, Reason: "names no image"}
+	}
+	d.progress(Progress{File: f.path, Size: f.shape.Size, Done: true, Refs: refs, Err: err, Took: time.Since(began)})
+	d.metrics.observe(err, time.Since(began))
+	if err == nil {
+		return d.imported(f, refs, time.Since(began))
+	}
+	if ctx.Err() != nil {
+		return err
+	}
+	d.problem(f.path, err)
+	if _, bad := errors.AsType[*InvalidError](err); bad {
+		d.mu.Lock()
+		d.failed[f.path] = f.shape
+		d.mu.Unlock()
+		return nil
+	}
+	return err
+}
+
+// have says whether the runtime has all images of an archive that was imported
+// before, in this shape or with this content.
+func (d *Dir) have(ctx context.Context, f file, recheck bool) (bool, error) {
+	known, ok := d.state.get(f.path)
+	if !ok {
+		return false, nil
+	}
+	if known.Shape != f.shape {
+		digest, err := digestFile(f.path)
+		if err != nil || digest != known.Digest {
+			return false, nil
+		}
+		known.Shape = f.shape // touched, copied anew, restored: the same content
+		d.state.put(f.path, known)
+		recheck = true
+	}
+	if !recheck {
+		return true, nil
+	}
+	var missing []string
+	for _, ref := range known.Refs {
+		image, err := d.cfg.Images.ImageStatus(ctx, ref)
+		if err != nil {
+			return false, fmt.Errorf("ask the runtime for image %s: %w", ref, err)
+		}
+		if image == nil {
+			missing = append(missing, ref)
+		}
+	}
+	if len(missing) > 0 {
+		d.log.Info("images of the image directory are missing from the runtime: importing them again", "file", f.path, "images", missing)
+	}
+	return len(missing) == 0, nil
+}
+
+func (d *Dir) imported(f file, refs []string, took time.Duration) error {
+	d.mu.Lock()
+	delete(d.problems, f.path)
+	delete(d.failed, f.path)
+	d.mu.Unlock()
+	d.log.Info("imported images", "file", f.path, "images", refs, "took", took.Round(time.Millisecond))
+	digest, err := digestFile(f.path)
+	if err == nil {
+		err = d.state.put(f.path, record{Shape: f.shape, Digest: digest, Refs: refs})
+	}
+	if err != nil { // the next start imports again, nothing worse
+		d.log.Warn("cannot save which archives were imported", "file", f.path, "error", err)
+	}
+	if d.cfg.Imported != nil {
+		d.cfg.Imported(refs)
+	}
+	return nil
+}
+
+func (d *Dir) progress(p Progress) {
+	if d.cfg.Progress != nil {
+		d.cfg.Progress(p)
+	}
+}
+
+// problem notes what is wrong, and logs it when that is news.
+func (d *Dir) problem(path string, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	old, known := d.problems[path]
+	p := pod.Problem{Origin: path, Message: err.Error(), Since: time.Now()}
+	if known && old.Message == p.Message {
+		return
+	}
+	d.problems[path] = p
+	d.log.Warn("cannot import images", "from", path, "error", err)
+}
+
+// forgetProblems drops what was said of files that are gone, and of directories
+// that are well.
+func (d *Dir) forgetProblems(there map[string]struct{}) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for path := range d.problems {
+		if _, ok := there[path]; !ok {
+			delete(d.problems, path)
+		}
+	}
+	for path := range d.failed {
+		if _, ok := there[path]; !ok {
+			delete(d.failed, path)
+		}
+	}
+}

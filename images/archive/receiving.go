@@ -1,0 +1,23 @@
+package archive
+
+import (
+	"context"
+
+	contentapi "github.com/containerd/containerd/api/services/content/v1"
+	"google.golang.org/grpc/metadata"
+)
+
+// Receiving says how many bytes of all that containerd is pulling now have come,
+// and how many those downloads have in all. Parts whose turn has not come are in
+// neither: the second number grows.
+func (c *Containerd) Receiving(ctx context.Context) (received, total int64, err error) {
+	ctx = metadata.AppendToOutgoingContext(ctx, "containerd-namespace", criNamespace)
+	r, err := contentapi.NewContentClient(c.conn).ListStatuses(ctx, &contentapi.ListStatusesRequest{})
+	if err != nil {
+		return 0, 0, err
+	}
+	for _, s := range r.Statuses {
+		received, total = received+s.Offset, total+max(s.Total, s.Offset)
+	}
+	return received, total, nil
+}

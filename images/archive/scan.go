@@ -1,0 +1,106 @@
+package archive
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// settleAfter is when to look again at a file that is being written, if it is not
+// seen closed before.
+const settleAfter = 2 * time.Second
+
+// suffixes are what an image directory takes; the rest is left alone.
+var suffixes = []string{".tar", ".tar.gz", ".tgz", ".tar.zst"}
+
+// file is one of an image directory.
+type file struct {
+	path  string
+	shape shape
+}
+
+// candidates lists the archives, smallest first, so that the sandbox image is
+// not behind a large one. Files that may still be written wait; next says for
+// how long.
+func (d *Dir) candidates(closed map[string]struct{}, now time.Time) (found []file, next time.Duration) {
+	there := map[string]struct{}{}
+	for _, dir := range append([]string{d.cfg.Dir}, d.cfg.Extra...) {
+		entries, err := d.list(dir)
+		if err != nil {
+			d.problem(dir, err)
+			there[dir] = struct{}{} // the problem stays
+			continue
+		}
+		for _, e := range entries {
+			path := filepath.Join(dir, e.Name())
+			if !isArchiveName(e.Name()) {
+				continue
+			}
+			info, err := os.Stat(path)
+			if err != nil || !info.Mode().IsRegular() {
+				continue // a link to nowhere, a directory, a pipe
+			}
+			there[path] = struct{}{}
+			if wait := beingWritten(path, info, now); wait > 0 && !d.state.knows(path, shapeOf(info)) {
+				if _, ok := closed[path]; !ok {
+					next = max(next, wait)
+					continue
+				}
+			}
+			found = append(found, file{path: path, shape: shapeOf(info)})
+		}
+	}
+	d.forgetProblems(there)
+	slices.SortStableFunc(found, func(a, b file) int { return int(min(max(a.shape.Size-b.shape.Size, -1), 1)) })
+	return found, next
+}
+
+// list reads an image directory. The first one is made, others may be missing.
+func (d *Dir) list(dir string) ([]fs.DirEntry, error) {
+	if dir == d.cfg.Dir {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return nil, fmt.Errorf("make the image directory: %w", err)
+		}
+	}
+	entries, err := os.ReadDir(dir)
+	switch {
+	case dir != d.cfg.Dir && errors.Is(err, fs.ErrNotExist):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("read the image directory: %w", err)
+	}
+	return entries, nil
+}
+
+// beingWritten says how long to leave a file alone, or 0: the kernel gives a read
+// lease only on a file that nobody has open for writing. On a filesystem without
+// leases the age decides.
+func beingWritten(path string, info fs.FileInfo, now time.Time) time.Duration {
+	f, err := os.Open(path)
+	if err != nil {
+		return 0 // importing it will say why
+	}
+	defer f.Close() // which gives the lease back
+	_, err = unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_RDLCK)
+	switch age := now.Sub(info.ModTime()); {
+	case err == nil:
+		return 0
+	case errors.Is(err, unix.EAGAIN):
+		return settleAfter
+	case age >= 0 && age < settleAfter:
+		return settleAfter - age
+	default:
+		return 0
+	}
+}
+
+func isArchiveName(name string) bool {
+	return !strings.HasPrefix(name, ".") && slices.ContainsFunc(suffixes, func(s string) bool { return strings.HasSuffix(name, s) })
+}

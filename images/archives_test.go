@@ -1,0 +1,100 @@
+package images
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"podd/internal/pod"
+)
+
+// shelf plays an image directory whose import takes its time.
+type shelf struct {
+	holds map[string]bool
+	takes time.Duration
+	then  func()
+
+	mu      sync.Mutex
+	missing []string // guarded by mu
+}
+
+func (s *shelf) Missing(ref string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.missing = append(s.missing, ref)
+}
+
+func (s *shelf) WaitBriefly(ctx context.Context) error {
+	select {
+	case <-time.After(s.takes):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if s.then != nil {
+		s.then()
+	}
+	return nil
+}
+
+func (s *shelf) Holds(ref string) bool { return s.holds[ref] }
+
+func TestAnImageOfAnArchiveIsAskedOfNoRegistry(t *testing.T) {
+	for name, tc := range map[string]struct {
+		holds  bool
+		policy v1.PullPolicy
+		pulled []string
+	}{
+		"in an archive, IfNotPresent": {holds: true, policy: v1.PullIfNotPresent},
+		"in an archive, Always":       {holds: true, policy: v1.PullAlways},
+		"in none":                     {policy: v1.PullIfNotPresent, pulled: []string{"reg.test/a:1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &shelf{holds: map[string]bool{"reg.test/a:1": tc.holds}, takes: 3 * time.Second}
+			inBubble(t, PullConfig{Archives: s}, func(t *testing.T, b *bench) {
+				s.then = func() {
+					if tc.holds {
+						b.rt.mu.Lock()
+						b.rt.local["reg.test/a:1"] = &pod.Image{ID: "sha256:archived"}
+						b.rt.mu.Unlock()
+					}
+				}
+				if st := b.ask(t, "p", "reg.test/a:1", tc.policy); st.Ready {
+					t.Fatalf("before the import: got %+v", st)
+				}
+				time.Sleep(2 * time.Second)
+				if got := b.rt.pulled(); len(got) > 0 {
+					t.Errorf("while archives are imported: got pulls of %q", got)
+				}
+				time.Sleep(2 * time.Second)
+				if st := b.ask(t, "p", "reg.test/a:1", tc.policy); !st.Ready || tc.holds && st.Ref != "sha256:archived" {
+					t.Errorf("after the import: got %+v", st)
+				}
+				if got := b.rt.pulled(); !slices.Equal(got, tc.pulled) {
+					t.Errorf("got pulls of %q, want %q", got, tc.pulled)
+				}
+				if told := tc.policy == v1.PullIfNotPresent; told != slices.Contains(s.missing, "reg.test/a:1") {
+					t.Errorf("the archives were told of %q", s.missing)
+				}
+			})
+		})
+	}
+}
+
+// An archive that is still named and whose image cannot be had goes the usual way.
+func TestAnArchiveWhoseImageIsLostDoesNotKeepAPodFromIt(t *testing.T) {
+	s := &shelf{holds: map[string]bool{"reg.test/a:1": true}}
+	inBubble(t, PullConfig{Archives: s}, func(t *testing.T, b *bench) {
+		b.ask(t, "p", "reg.test/a:1", v1.PullIfNotPresent)
+		time.Sleep(time.Second)
+		if st := b.ask(t, "p", "reg.test/a:1", v1.PullIfNotPresent); !st.Ready {
+			t.Errorf("got %+v", st)
+		}
+		if got := b.rt.pulled(); !slices.Equal(got, []string{"reg.test/a:1"}) {
+			t.Errorf("got pulls of %q, want one", got)
+		}
+	})
+}

@@ -1,0 +1,157 @@
+package credentials
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	configv1 "k8s.io/kubelet/config/v1"
+	"sigs.k8s.io/yaml"
+)
+
+const (
+	kindProviderConfig = "CredentialProviderConfig"
+	// maxProviderConfig bounds what is read of one file, in bytes.
+	maxProviderConfig = 1 << 20
+)
+
+// configVersions are those of CredentialProviderConfig, providerVersions those
+// of what is said to plugins. Within each, the versions are written alike.
+var (
+	configVersions   = []string{"kubelet.config.k8s.io/v1", "kubelet.config.k8s.io/v1beta1", "kubelet.config.k8s.io/v1alpha1"}
+	providerVersions = []string{"credentialprovider.kubelet.k8s.io/v1", "credentialprovider.kubelet.k8s.io/v1beta1", "credentialprovider.kubelet.k8s.io/v1alpha1"}
+)
+
+// readProviders reads the configuration of credential provider plugins: a file,
+// or all *.json, *.yaml and *.yml of a directory by name. The hash is of their
+// content, as the kubelet's metric has it. The error lists all that is wrong.
+func readProviders(path string) (all []configv1.CredentialProvider, hash string, err error) {
+	files, err := providerFiles(path)
+	if err != nil {
+		return nil, "", err
+	}
+	sum := sha256.New()
+	var wrong []error
+	from := map[string]string{}
+	for _, file := range files {
+		data, err := readBounded(file, maxProviderConfig)
+		if err != nil {
+			return nil, "", err
+		}
+		_ = binary.Write(sum, binary.BigEndian, uint64(len(data))) // a hash takes everything
+		sum.Write(data)
+		config, err := decodeProviders(data)
+		if err != nil {
+			wrong = append(wrong, fmt.Errorf("%s: %w", file, err))
+			continue
+		}
+		for i := range config.Providers {
+			p := &config.Providers[i]
+			for _, w := range checkProvider(p) {
+				wrong = append(wrong, fmt.Errorf("%s: providers[%d].%s", file, i, w))
+			}
+			if before, ok := from[p.Name]; ok {
+				wrong = append(wrong, fmt.Errorf("%s: providers[%d].name: %q is the name of another provider too, in %s: names are unique", file, i, p.Name, before))
+			}
+			from[p.Name] = file
+		}
+		all = append(all, config.Providers...)
+	}
+	if len(wrong) == 0 && len(all) == 0 {
+		wrong = append(wrong, fmt.Errorf("%s: providers: is empty: name at least one", path))
+	}
+	return all, fmt.Sprintf("sha256:%x", sum.Sum(nil)), errors.Join(wrong...)
+}
+
+func providerFiles(path string) ([]string, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("read the configuration of credential providers: %w", err)
+	}
+	if !info.IsDir() {
+		return []string{path}, nil
+	}
+	entries, err := os.ReadDir(path) // by name
+	if err != nil {
+		return nil, fmt.Errorf("read the configuration of credential providers: %w", err)
+	}
+	var files []string
+	for _, e := range entries {
+		if !e.IsDir() && slices.Contains([]string{".json", ".yaml", ".yml"}, filepath.Ext(e.Name())) {
+			files = append(files, filepath.Join(path, e.Name()))
+		}
+	}
+	if len(files) == 0 {
+		return nil, fmt.Errorf("read the configuration of credential providers: no *.json, *.yaml or *.yml in %s", path)
+	}
+	return files, nil
+}
+
+func readBounded(file string, limit int64) ([]byte, error) {
+	info, err := os.Stat(file)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", file, err)
+	}
+	if !info.Mode().IsRegular() || info.Size() > limit {
+		return nil, fmt.Errorf("read %s: it is not a regular file of at most %d bytes", file, limit)
+	}
+	return os.ReadFile(file)
+}
+
+func decodeProviders(data []byte) (*configv1.CredentialProviderConfig, error) {
+	config := &configv1.CredentialProviderConfig{}
+	if err := yaml.UnmarshalStrict(data, config); err != nil {
+		return nil, errors.New(strings.TrimPrefix(err.Error(), "error unmarshaling JSON: while decoding JSON: "))
+	}
+	if config.Kind != kindProviderConfig {
+		return nil, fmt.Errorf("kind: got %q, want %s", config.Kind, kindProviderConfig)
+	}
+	if !slices.Contains(configVersions, config.APIVersion) {
+		return nil, fmt.Errorf("apiVersion: got %q, want %s", config.APIVersion, configVersions[0])
+	}
+	return config, nil
+}
+
+// checkProvider says what is wrong with one provider, each with the field before
+// it; the rules are the kubelet's (pkg/credentialprovider/plugin/config.go).
+func checkProvider(p *configv1.CredentialProvider) []string {
+	var wrong []string
+	say := func(field, format string, args ...any) {
+		wrong = append(wrong, field+": "+fmt.Sprintf(format, args...))
+	}
+	switch {
+	case p.Name == "" || p.Name == "." || p.Name == "..":
+		say("name", "%q is not the name of a program", p.Name)
+	case strings.ContainsAny(p.Name, "/ "):
+		say("name", "%q has a slash or a space in it: give the name of a program in the directory of plugins", p.Name)
+	}
+	switch {
+	case p.APIVersion == "":
+		say("apiVersion", "is missing: give %s", providerVersions[0])
+	case !slices.Contains(providerVersions, p.APIVersion):
+		say("apiVersion", "got %q, want one of %s", p.APIVersion, strings.Join(providerVersions, ", "))
+	}
+	if len(p.MatchImages) == 0 {
+		say("matchImages", "is empty: name at least one registry")
+	}
+	for i, m := range p.MatchImages {
+		if _, err := parseLocation(m); err != nil {
+			say(fmt.Sprintf("matchImages[%d]", i), "%q is not host[:port][/path]: %v", m, err)
+		}
+	}
+	switch {
+	case p.DefaultCacheDuration == nil:
+		say("defaultCacheDuration", "is missing: give 0s for no caching")
+	case p.DefaultCacheDuration.Duration < 0:
+		say("defaultCacheDuration", "%s is negative", p.DefaultCacheDuration.Duration)
+	}
+	if p.TokenAttributes != nil {
+		say("tokenAttributes", "service account tokens come from a cluster, and this podd runs standalone: leave it out")
+	}
+	return wrong
+}

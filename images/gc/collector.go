@@ -1,0 +1,323 @@
+package gc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
+
+	"podd/internal/bytesize"
+	"podd/internal/imageref"
+	"podd/internal/pod"
+)
+
+const (
+	// period is the kubelet's (pkg/kubelet/kubelet.go, ImageGCPeriod).
+	period = 5 * time.Minute
+	// atOnce is the shortest time between two collections on request.
+	atOnce = 30 * time.Second
+	// sourcesPending is the retry while a source of pods is not ready.
+	sourcesPending = 10 * time.Second
+	// timeout bounds one collection.
+	timeout = 4 * time.Minute
+	// fullStep is how many bytes are made free for a pull that found the disk
+	// full, although the percentages are content.
+	fullStep = 2 << 30
+	// sayAgain is how often a disk that stays full is an event: nothing new is
+	// said by saying it every five minutes.
+	sayAgain = 30 * time.Minute
+)
+
+// Runtime is what a Collector needs of the container runtime.
+type Runtime interface {
+	ListImages(ctx context.Context) ([]*pod.Image, error)
+	// ContainerImages are the IDs and names of the images that containers were
+	// made of, dead ones too: podd's own, and those of other agents.
+	ContainerImages(ctx context.Context) (own, others []string, err error)
+	// RemoveImage removes an image with all its names.
+	RemoveImage(ctx context.Context, image string) error
+}
+
+// Recorder takes events of the node.
+type Recorder interface {
+	NodeEvent(eventType, reason, message string)
+}
+
+// Config is what a Collector is made of; Usage, Recorder, Log and Registerer
+// may be nil.
+type Config struct {
+	Runtime Runtime
+	Policy  Policy
+	// Disk reads the usage of the images' file system.
+	Disk func(ctx context.Context) (Disk, error)
+	// Wanted are the images that manifests name and those that the image
+	// directory holds. It is false until every source of pods is ready:
+	// nothing is removed before.
+	Wanted func() ([]string, bool)
+	// Usage says in a few words who takes the space on a disk that stays full.
+	Usage      func(ctx context.Context) string
+	Recorder   Recorder
+	Log        *slog.Logger
+	Registerer prometheus.Registerer
+}
+
+// Collector removes images that nobody uses when their file system runs full, or
+// when they are too old.
+type Collector struct {
+	cfg     Config
+	log     *slog.Logger
+	removed *prometheus.CounterVec
+	poke    chan struct{}
+
+	// Run's own.
+	memory map[string]record
+	shared bool          // other agents' containers were seen
+	again  time.Duration // to the next round, where the usual time is too long
+	full   bool          // a pull found the disk full since the last round
+	failed bool          // the last collection
+	said   time.Time     // when the disk was last said to stay full
+}
+
+// New makes a Collector; it starts nothing.
+func New(cfg Config) *Collector {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	c := &Collector{
+		cfg: cfg, log: cfg.Log, poke: make(chan struct{}, 1), memory: map[string]record{},
+		removed: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubelet_image_garbage_collected_total",
+			Help: "Total number of images garbage collected by the kubelet, whether through disk usage or image age.",
+		}, []string{"reason"}),
+	}
+	if cfg.Registerer != nil {
+		cfg.Registerer.MustRegister(c.removed)
+	}
+	return c
+}
+
+// Soon says that a pull found the disk full: images are removed before their
+// time, and for 2 GiB also where the percentages would keep them. It never
+// blocks, and saying it often is the same as saying it once.
+func (c *Collector) Soon() {
+	select {
+	case c.poke <- struct{}{}:
+	default:
+	}
+}
+
+// Run looks at the images every five minutes until ctx ends. It is called once,
+// when the runtime answers.
+func (c *Collector) Run(ctx context.Context) error {
+	if c.cfg.Policy.High >= 100 && c.cfg.Policy.MaxAge == 0 {
+		<-ctx.Done() // the kubelet's way to have none
+		return context.Cause(ctx)
+	}
+	began := time.Now()
+	tick := time.NewTicker(period)
+	defer tick.Stop()
+	for {
+		c.again = 0
+		c.round(ctx, began)
+		c.full = false
+		last := time.Now()
+		var again <-chan time.Time
+		if c.again > 0 {
+			again = time.After(c.again)
+		}
+		select {
+		case <-tick.C:
+		case <-again:
+		case <-c.poke:
+			c.full = true
+			if wait := atOnce - time.Since(last); wait > 0 {
+				select {
+				case <-time.After(wait):
+				case <-ctx.Done():
+				}
+			}
+		case <-ctx.Done():
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// round collects once, and says what went wrong: the second time in a row as an
+// event, as the kubelet does.
+func (c *Collector) round(ctx context.Context, began time.Time) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	err := c.Collect(ctx, began)
+	switch {
+	case err == nil:
+		c.failed = false
+		return
+	case errors.Is(err, context.Canceled), errors.Is(err, pod.ErrUnavailable):
+		return // nothing is known of images then
+	case c.failed && time.Since(c.said) >= sayAgain:
+		c.said = time.Now()
+		c.event("ImageGCFailed", err.Error())
+	}
+	c.failed = true
+	c.log.Warn("image garbage collection failed", "error", err)
+}
+
+// Collect removes what is too old, and what must go for want of space. began is
+// since when podd watches who uses images: MaxAge counts from then at the
+// earliest. The error is a sentence for a person.
+func (c *Collector) Collect(ctx context.Context, began time.Time) error {
+	wanted, complete := c.cfg.Wanted()
+	in, err := c.look(ctx, wanted, time.Now())
+	if err != nil {
+		return err
+	}
+	if !complete {
+		c.again = sourcesPending
+		return nil
+	}
+	if in.now.Sub(began) <= in.policy.MaxAge {
+		in.policy.MaxAge = 0
+	}
+	removable, old, young := in.removable()
+	var errs []error
+	var rest []*pod.Image
+	for _, i := range removable {
+		if !old[i.ID] {
+			rest = append(rest, i)
+		} else if err := c.remove(ctx, i, "age"); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(append(errs, c.makeRoom(ctx, rest, young))...)
+}
+
+// look asks the runtime what there is and who uses it.
+func (c *Collector) look(ctx context.Context, wanted []string, now time.Time) (input, error) {
+	in := input{memory: c.memory, policy: c.cfg.Policy, now: now, kept: map[string]bool{}}
+	var err error
+	if in.images, err = c.cfg.Runtime.ListImages(ctx); err != nil {
+		return in, err
+	}
+	own, others, err := c.cfg.Runtime.ContainerImages(ctx)
+	if err != nil {
+		return in, err
+	}
+	c.shared = c.shared || len(others) > 0
+	in.shared = c.shared
+	add := func(to map[string]bool, names []string) {
+		for _, name := range names {
+			to[name] = true
+			if full := imageref.Full(name); full != "" {
+				to[full] = true
+			}
+		}
+	}
+	used, mine := map[string]bool{}, map[string]bool{}
+	for _, to := range []map[string]bool{used, in.kept} {
+		add(to, own)
+		add(to, others)
+	}
+	add(in.kept, wanted)
+	add(mine, own)
+	add(mine, wanted)
+	remember(c.memory, in, used, mine)
+	return in, nil
+}
+
+// makeRoom removes one image after the other until the file system itself says
+// that there is room. What images are said to take is not asked: layers are
+// shared, and sizes are those of what was sent.
+func (c *Collector) makeRoom(ctx context.Context, removable []*pod.Image, young int) error {
+	disk, err := c.cfg.Disk(ctx)
+	if err != nil {
+		return err
+	}
+	if disk.Capacity == 0 {
+		err := errors.New("invalid capacity 0 on image filesystem")
+		c.event("InvalidDiskCapacity", err.Error())
+		return err
+	}
+	disk.Available = min(disk.Available, disk.Capacity)
+	want := c.cfg.Policy.goal(disk)
+	if c.full && want == 0 && c.cfg.Policy.High < 100 {
+		// What a pull had written is gone when it has failed: room enough by all
+		// percentages, and too little for that image.
+		want = min(disk.Available+fullStep, disk.Capacity)
+		if len(removable) == 0 {
+			return nil
+		}
+	}
+	if want == 0 {
+		return nil
+	}
+	c.log.Info("removing images to free disk space", "used_percent", disk.Used(), "available", disk.Available, "want", want, "candidates", len(removable))
+	before := disk
+	var errs []error
+	for _, i := range removable {
+		if disk.Available >= want {
+			break
+		}
+		if err := c.remove(ctx, i, "space"); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if now, err := c.cfg.Disk(ctx); err == nil {
+			disk.Available = now.Available
+		}
+	}
+	if len(errs) > 0 {
+		return fmt.Errorf("remove images to make room: %w", errors.Join(errs...))
+	}
+	if disk.Available >= want || c.cfg.Policy.goal(disk) == 0 {
+		return nil
+	}
+	if young > 0 { // as all are at podd's start
+		c.again = max(c.cfg.Policy.MinAge, time.Second)
+		return nil
+	}
+	return c.stillFull(ctx, before, disk)
+}
+
+func (c *Collector) remove(ctx context.Context, i *pod.Image, why string) error {
+	if err := c.cfg.Runtime.RemoveImage(ctx, i.ID); err != nil {
+		return err
+	}
+	delete(c.memory, i.ID)
+	c.removed.WithLabelValues(why).Inc()
+	c.log.Info("image removed", "image", i.ID, "tags", i.Tags, "bytes", i.Size, "why", why)
+	return nil
+}
+
+// stillFull says that there is not enough room although no unused image is
+// left, and who has the room.
+func (c *Collector) stillFull(ctx context.Context, before, now Disk) error {
+	var freed uint64
+	if now.Available > before.Available {
+		freed = now.Available - before.Available
+	}
+	text := fmt.Sprintf("Insufficient free disk space on the node's image filesystem (%d%% of %s used). "+
+		"Failed to free sufficient space by deleting unused images (freed %d bytes). "+
+		"Investigate disk usage, as it could be used by active images, logs, volumes, or other data.",
+		now.Used(), bytesize.Format(int64(now.Capacity)), freed)
+	if c.cfg.Usage != nil {
+		if who := c.cfg.Usage(ctx); who != "" {
+			text += " " + who
+		}
+	}
+	if !c.failed || time.Since(c.said) >= sayAgain {
+		c.event("FreeDiskSpaceFailed", text)
+	}
+	return errors.New(text)
+}
+
+func (c *Collector) event(reason, message string) {
+	if c.cfg.Recorder != nil {
+		c.cfg.Recorder.NodeEvent(v1.EventTypeWarning, reason, message)
+	}
+}

@@ -1,0 +1,107 @@
+// Package bundled puts the container runtime that comes with podd (bundle) and its
+// pod network (cni) together: what "podd runtime" becomes, what "podd run" starts,
+// and what "podd runtime stop" ends.
+package bundled
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+
+	"podd/bundle"
+	"podd/cgroup"
+	"podd/cni"
+	"podd/internal/places"
+)
+
+// Runtime says which bundled runtime is meant: the flags of "podd runtime".
+type Runtime struct {
+	// RootDir and StateDir are podd's; BinDir is that of the runtime's binaries,
+	// empty for where bundle.Find finds them; ConfigDir need not exist.
+	RootDir, StateDir, BinDir, ConfigDir string
+	// PodCIDR are the addresses of pods; Bridge is the name of their network.
+	PodCIDR, Bridge string
+	// SandboxImage holds a pod's namespaces. LogLevel is containerd's.
+	SandboxImage, LogLevel string
+}
+
+// Args are the flags of a "podd runtime" that is this one.
+func (r *Runtime) Args() []string {
+	return []string{
+		"--root-dir=" + r.RootDir, "--state-dir=" + r.StateDir, "--runtime-dir=" + r.BinDir, "--runtime-config-dir=" + r.ConfigDir,
+		"--pod-cidr=" + r.PodCIDR, "--bridge=" + r.Bridge, "--sandbox-image=" + r.SandboxImage, "--log-level=" + r.LogLevel,
+	}
+}
+
+// cniConfDir is the runtime's directory of network configurations: one for each
+// root directory, so that an administrator's own survives a boot.
+func (r *Runtime) cniConfDir() string { return filepath.Join(r.RootDir, "cni/net.d") }
+
+// Network is its default pod network, by the plugins in binDir.
+func (r *Runtime) Network(binDir string, log *slog.Logger) (*cni.Network, error) {
+	cidr, err := netip.ParsePrefix(r.PodCIDR)
+	if err != nil {
+		return nil, fmt.Errorf("--pod-cidr %q is not a network such as %s", r.PodCIDR, cni.DefaultPodCIDR)
+	}
+	return cni.New(cni.Config{
+		Bridge: r.Bridge, Owner: r.RootDir, PodCIDR: cidr,
+		BinDirs:  []string{binDir, "/opt/cni/bin"},
+		ConfDir:  r.cniConfDir(),
+		LeaseDir: filepath.Join(r.StateDir, "cni/leases"),
+		NetNSDir: bundle.NetNSDir(r.StateDir),
+	}, log)
+}
+
+// Prepare takes the directories, which it resolves, writes everything that the
+// runtime reads, and returns its settings.
+func (r *Runtime) Prepare(ctx context.Context, log *slog.Logger) (*bundle.Settings, error) {
+	if os.Geteuid() != 0 {
+		return nil, fmt.Errorf("the container runtime needs root: run it with sudo, or as the systemd service podd-runtime")
+	}
+	dirs, err := places.Resolve(r.RootDir, r.StateDir)
+	if err != nil {
+		return nil, err
+	}
+	r.RootDir, r.StateDir = dirs.Root, dirs.State
+	binDir, err := bundle.Find(r.BinDir)
+	if err != nil {
+		return nil, err
+	}
+	facts, err := cgroup.Detect()
+	if err != nil {
+		return nil, err
+	}
+	settings := &bundle.Settings{
+		BinDir: binDir, RootDir: r.RootDir, StateDir: r.StateDir, ConfigDir: r.ConfigDir,
+		CNIConfDir: r.cniConfDir(), SandboxImage: r.SandboxImage, LogLevel: r.LogLevel,
+		SystemdCgroup: facts.Driver == cgroup.Systemd, LowerOOMScore: bundle.MayLowerOOMScore(),
+	}
+	_, settings.BoundHugePages = facts.Controllers["hugetlb"]
+	network, err := r.Network(binDir, log)
+	if err != nil {
+		return nil, err
+	}
+	if err := settings.MakeDirs(); err != nil {
+		return nil, err
+	}
+	// Before anything is written that a running one would read.
+	if err := places.ClaimRuntime(places.Runtime{Dirs: dirs, Bridge: r.Bridge, PodCIDR: r.PodCIDR}); err != nil {
+		return nil, err
+	}
+	path, remark, err := settings.WriteConfig()
+	if err != nil {
+		return nil, err
+	}
+	if remark != "" {
+		log.Warn("container runtime: " + remark)
+	}
+	if err := network.SetUp(ctx); err != nil {
+		return nil, err
+	}
+	log.Info("starting containerd", "config", path, "bin", binDir, "cgroups", facts.Version, "cgroup_driver", facts.Driver,
+		"lower_oom_score", settings.LowerOOMScore, "pod_cidr", r.PodCIDR, "bridge", r.Bridge)
+	return settings, nil
+}

@@ -1,0 +1,182 @@
+// Package capacity finds what the machine has and what of it pods may have, as the
+// kubelet reckons (pkg/kubelet/nodestatus, pkg/kubelet/cm).
+package capacity
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"podd/cgroup"
+	"podd/config"
+	"podd/internal/hugepage"
+)
+
+// Resources are what Find found out. They are read-only.
+type Resources struct {
+	// Capacity and Allocatable have cpu, memory, ephemeral-storage, pods, and
+	// hugepages- of each size.
+	Capacity, Allocatable v1.ResourceList
+	// Bounds are what all pods together are held to by cgroups.
+	Bounds v1.ResourceList
+	// Memory and Swap are in bytes; 0 where unknown.
+	Memory, Swap int64
+	// Kernel is its release; empty where unknown.
+	Kernel string
+}
+
+// Find asks the machine; call it once, at start. It is an error to reserve more
+// than it has.
+func Find(cfg *config.Config) (Resources, error) {
+	r := Resources{Capacity: v1.ResourceList{
+		v1.ResourceCPU:  *resource.NewQuantity(int64(processors()), resource.DecimalSI),
+		v1.ResourcePods: *resource.NewQuantity(int64(maxPods(cfg, processors())), resource.DecimalSI),
+	}}
+	var info unix.Sysinfo_t
+	if err := unix.Sysinfo(&info); err == nil {
+		r.Memory, r.Swap = int64(info.Totalram)*int64(info.Unit), int64(info.Totalswap)*int64(info.Unit)
+		r.Capacity[v1.ResourceMemory] = *resource.NewQuantity(r.Memory, resource.BinarySI)
+	}
+	var disk unix.Statfs_t
+	if err := statfsAbove(cfg.RootDir, &disk); err == nil {
+		r.Capacity[v1.ResourceEphemeralStorage] = *resource.NewQuantity(int64(disk.Blocks)*disk.Bsize, resource.BinarySI)
+	}
+	for size, number := range hugepage.OfKernel(hugepage.Dir) {
+		name := v1.ResourceName(v1.ResourceHugePagesPrefix + resource.NewQuantity(size, resource.BinarySI).String())
+		r.Capacity[name] = *resource.NewQuantity(size*number, resource.BinarySI)
+	}
+	var uts unix.Utsname
+	if err := unix.Uname(&uts); err == nil {
+		r.Kernel = unix.ByteSliceToString(uts.Release[:])
+	}
+	r.Bounds = r.Capacity.DeepCopy()
+	if pids := maxPIDs("/proc/sys/kernel"); pids > 0 {
+		r.Bounds[cgroup.ResourcePIDs] = *resource.NewQuantity(pids, resource.DecimalSI)
+	}
+	if cfg.EnforcePods {
+		r.Bounds = less(r.Bounds, cfg.Reserved)
+	}
+	return r, r.reserve(cfg)
+}
+
+// reserve subtracts what pods may not have.
+func (r *Resources) reserve(cfg *config.Config) error {
+	reserved := cfg.Reserved.DeepCopy()
+	for signal, name := range map[string]v1.ResourceName{"memory.available": v1.ResourceMemory, "nodefs.available": v1.ResourceEphemeralStorage} {
+		if threshold, ok := cfg.EvictionHard[signal]; ok {
+			sum := reserved[name]
+			sum.Add(*resource.NewQuantity(thresholdOf(threshold, r.Capacity[name]), resource.BinarySI))
+			reserved[name] = sum
+		}
+	}
+	for name, amount := range reserved {
+		if has, ok := r.Capacity[name]; ok && amount.Cmp(has) > 0 {
+			return fmt.Errorf("%s of %s is reserved and the machine has %s: lower kubeReserved, systemReserved or evictionHard", amount.String(), name, has.String())
+		}
+	}
+	r.Allocatable = less(r.Capacity, reserved)
+	// Huge pages are set aside in memory, and nobody else can have it.
+	memory := r.Allocatable[v1.ResourceMemory]
+	for name, amount := range r.Capacity {
+		if strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix) {
+			memory.Sub(amount)
+		}
+	}
+	if memory.Sign() < 0 {
+		memory = *resource.NewQuantity(0, resource.BinarySI)
+	}
+	if r.Memory > 0 {
+		r.Allocatable[v1.ResourceMemory] = memory
+	}
+	return nil
+}
+
+// less is from without what is reserved of it, never below nothing.
+func less(from, reserved v1.ResourceList) v1.ResourceList {
+	out := v1.ResourceList{}
+	for name, amount := range from {
+		amount = amount.DeepCopy()
+		if amount.Sub(reserved[name]); amount.Sign() < 0 {
+			amount.Set(0)
+		}
+		out[name] = amount
+	}
+	return out
+}
+
+// thresholdOf is an eviction threshold in bytes; the configuration was checked.
+func thresholdOf(threshold string, capacity resource.Quantity) int64 {
+	if text, ok := strings.CutSuffix(threshold, "%"); ok {
+		part, _ := strconv.ParseFloat(text, 32)
+		return int64(float64(capacity.Value()) * float64(float32(part)/100))
+	}
+	q := resource.MustParse(threshold)
+	return q.Value()
+}
+
+// maxPods is the lesser of the two bounds.
+func maxPods(cfg *config.Config, processors int) int {
+	if cfg.PodsPerCore > 0 {
+		return min(cfg.MaxPods, cfg.PodsPerCore*processors)
+	}
+	return cfg.MaxPods
+}
+
+// processors are the machine's, also where podd itself is bound to some of them.
+func processors() int {
+	text, err := os.ReadFile("/sys/devices/system/cpu/online")
+	if err != nil {
+		return runtime.NumCPU()
+	}
+	n := 0
+	for part := range strings.SplitSeq(strings.TrimSpace(string(text)), ",") {
+		first, last, ranged := strings.Cut(part, "-")
+		if !ranged {
+			last = first
+		}
+		a, errA := strconv.Atoi(first)
+		b, errB := strconv.Atoi(last)
+		if errA != nil || errB != nil || b < a {
+			return runtime.NumCPU()
+		}
+		n += b - a + 1
+	}
+	return n
+}
+
+// maxPIDs is how many processes and threads the machine can have; 0 if unknown.
+func maxPIDs(dir string) int64 {
+	pids, threads := readInt(filepath.Join(dir, "pid_max")), readInt(filepath.Join(dir, "threads-max"))
+	if pids == 0 || threads == 0 {
+		return max(pids, threads)
+	}
+	return min(pids, threads)
+}
+
+func readInt(file string) int64 {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return 0
+	}
+	n, _ := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+	return n
+}
+
+// statfsAbove asks for the file system of a directory that is perhaps yet to be
+// made.
+func statfsAbove(dir string, st *unix.Statfs_t) error {
+	for {
+		err := unix.Statfs(dir, st)
+		if err == nil || dir == filepath.Dir(dir) {
+			return err
+		}
+		dir = filepath.Dir(dir)
+	}
+}

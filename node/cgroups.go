@@ -1,0 +1,89 @@
+package node
+
+import (
+	"context"
+	"path/filepath"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+
+	"podd/admission"
+	"podd/cgroup"
+	"podd/config"
+	"podd/cri"
+	"podd/internal/pod"
+)
+
+// cgroupTree is the part of the hierarchies that podd's pods have, for a driver.
+func (n *Node) cgroupTree(driver cgroup.Driver) *cgroup.Tree {
+	return cgroup.NewTree(n.hierarchies, driver, cgroupRoot(n.cfg), cgroup.Settings{
+		NoCPUQuota: !n.cfg.CPUQuota, CPUPeriod: n.cfg.CPUQuotaPeriod, PodPIDs: n.cfg.PodPIDsLimit, Pods: n.resources.Bounds, Log: n.log,
+	})
+}
+
+// cgroupRoot is below which the pods' cgroups are.
+func cgroupRoot(cfg *config.Config) string {
+	if cfg.CgroupRoot == "" {
+		return cgroup.DefaultRoot
+	}
+	return filepath.Join("/", cfg.CgroupRoot, "kubepods")
+}
+
+// podCgroups makes, changes and removes the cgroups of pods.
+type podCgroups struct {
+	*cgroup.Tree
+	client *cri.Client
+}
+
+func (c podCgroups) RemoveCgroup(ctx context.Context, p *v1.Pod) error {
+	return c.Tree.Remove(ctx, p.UID)
+}
+
+// Leftover compares with what the tree can tell of a UID: systemd's names
+// change its dashes. Pods that another podd made on this runtime may have theirs
+// in the same place.
+func (c podCgroups) Leftover(ctx context.Context, known []pod.UID) ([]pod.UID, error) {
+	all, err := c.client.PodUIDs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	known = append(slices.Clone(known), all...)
+	uids, err := c.Tree.Pods()
+	return slices.DeleteFunc(uids, func(listed pod.UID) bool {
+		return slices.ContainsFunc(known, func(uid pod.UID) bool { return cgroup.Matches(listed, uid) })
+	}), err
+}
+
+// EnsureCgroup makes the pod's cgroup before its sandbox.
+func (c podCgroups) EnsureCgroup(ctx context.Context, p *v1.Pod) error {
+	return c.Tree.Ensure(ctx, p)
+}
+
+// resizer is what resizes ask of the node.
+type resizer struct {
+	podCgroups
+	*admission.Gate
+}
+
+// RaiseCgroup and HoldCgroup are for resizes: before and after the containers'.
+func (c podCgroups) RaiseCgroup(ctx context.Context, p *v1.Pod) error {
+	return c.Tree.Raise(ctx, p)
+}
+
+func (c podCgroups) HoldCgroup(ctx context.Context, p *v1.Pod) error {
+	return c.Tree.Update(ctx, p)
+}
+
+// MemoryUsage is in bytes, of the pod where containerID is empty.
+func (c podCgroups) MemoryUsage(p *v1.Pod, containerID string) (int64, error) {
+	return c.Tree.Usage(p, containerID)
+}
+
+// warnOfBounds says what the configuration asks for and this kernel cannot do.
+func (n *Node) warnOfBounds() {
+	for controller, asked := range map[string]bool{"pids": n.cfg.PodPIDsLimit > 0, "cpu": true, "memory": true} {
+		if _, ok := n.hierarchies.Controllers[controller]; asked && !ok {
+			n.log.Warn("cgroup controller is missing or not delegated: pods are not limited by it", "controller", controller)
+		}
+	}
+}

@@ -1,0 +1,120 @@
+package node
+
+import (
+	"context"
+	"log/slog"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"podd/agent"
+	"podd/cgroup"
+	"podd/config"
+	"podd/cri"
+	"podd/cri/critest"
+	"podd/internal/pod"
+	"podd/systemd"
+)
+
+// greeter is as much of a Node as greets a runtime.
+func greeter(t *testing.T, srv *critest.Server) *Node {
+	t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	conn, err := cri.Connect(srv.Endpoint(), cri.Timeouts{}, log, prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	notifier, err := systemd.New(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Node{
+		cfg:  &config.Config{CgroupDriver: "systemd", NodeIPs: []netip.Addr{netip.MustParseAddr("192.0.2.7")}},
+		conn: conn, log: log, notifier: notifier, runtimeUp: make(chan time.Time, 1), ready: make(chan agent.Parts, 1),
+	}
+}
+
+func TestFactsAreWhatTheRuntimeSaysAtTheGreeting(t *testing.T) {
+	srv := critest.New(t)
+	n := greeter(t, srv)
+	facts, err := n.greet(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if facts.Runtime.Name != "critest" || facts.imports() || facts.CgroupDriver != cgroup.Cgroupfs {
+		t.Errorf("got %+v, want the runtime's name and its driver, cgroupfs, over the configuration's", facts)
+	}
+	if !slices.Equal(facts.Addresses, []string{"192.0.2.7"}) || !slices.Equal(facts.status().HostIPs, facts.Addresses) {
+		t.Errorf("got %v, and %v in statuses, want the configured address", facts.Addresses, facts.status().HostIPs)
+	}
+	select {
+	case <-n.runtimeUp:
+	default:
+		t.Error("nobody was told that the runtime is there")
+	}
+}
+
+func TestPartsAreGivenWheneverTheyAreAskedFor(t *testing.T) {
+	n := &Node{ready: make(chan agent.Parts, 1)}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := n.greeted(ctx); err == nil {
+		t.Error("before the greeting: got parts")
+	}
+	n.ready <- agent.Parts{HostIP: hostNetworkIP}
+	for range 3 { // a list that fails is asked for again
+		if p, err := n.greeted(t.Context()); err != nil || p.HostIP != hostNetworkIP {
+			t.Fatalf("got %v (%v), want the parts", p, err)
+		}
+	}
+}
+
+// TestTheNewestRuntimeCounts: before the greeting a runtime may be started again
+// and again, and nobody reads.
+func TestTheNewestRuntimeCounts(t *testing.T) {
+	n := &Node{runtimeUp: make(chan time.Time, 1)}
+	for i := range 3 {
+		n.noteRuntime(time.Unix(int64(i), 0))
+	}
+	if got := <-n.runtimeUp; got.Unix() != 2 {
+		t.Errorf("got %v, want the last one", got)
+	}
+}
+
+// TestWrongConfigurationIsToldThoughTheRuntimeIsAway: the first stage checks all of
+// it.
+func TestWrongConfigurationIsToldThoughTheRuntimeIsAway(t *testing.T) {
+	for name, tc := range map[string]struct {
+		edit func(*config.Config)
+		want string
+	}{
+		"sysctls":              {func(c *config.Config) { c.UnsafeSysctls = []string{"vm.*"} }, "allowedUnsafeSysctls"},
+		"credential providers": {func(c *config.Config) { c.ImageCredentialProviderConfig = "/nonexistent/providers.yaml" }, "credential provider plugins"},
+		"endpoint":             {func(c *config.Config) { c.RuntimeEndpoint = "tcp://192.0.2.1" }, "only unix sockets"},
+	} {
+		dir := t.TempDir()
+		cfg := &config.Config{RootDir: filepath.Join(dir, "lib"), StateDir: filepath.Join(dir, "run"), RuntimeEndpoint: "unix://" + dir + "/none.sock", MaxPods: 110}
+		tc.edit(cfg)
+		_, err := New(Config{Kubelet: cfg, Log: slog.New(slog.DiscardHandler)})
+		if err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: got %v, want an error with %q", name, err, tc.want)
+		}
+	}
+}
+
+func TestProblemsOfPartsThatCameLaterAreListed(t *testing.T) {
+	of := func(origin string) func() []pod.Problem {
+		return func() []pod.Problem { return []pod.Problem{{Origin: origin}} }
+	}
+	p := &problems{of: []func() []pod.Problem{of("a manifest")}}
+	p.add(of("a mount"))
+	if got := p.list(); len(got) != 2 || got[0].Origin != "a manifest" || got[1].Origin != "a mount" {
+		t.Errorf("got %v", got)
+	}
+}

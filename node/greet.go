@@ -1,0 +1,191 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"podd/agent"
+	"podd/bundle"
+	"podd/cni"
+	"podd/cri"
+	"podd/internal/places"
+	"podd/internal/pod"
+	"podd/node/bundled"
+)
+
+// askAgain is how often a runtime that does not answer is asked again; the
+// bundled one says itself when it is ready.
+const askAgain = 500 * time.Millisecond
+
+// connect builds the way to the container runtime: the configured one, or
+// the bundled one with its supervisor. The bundled one may also be configured,
+// which is how systemd runs it: then its network is podd's all the same.
+func (n *Node) connect() error {
+	cfg, own := n.cfg, "unix://"+bundle.Socket(n.cfg.StateDir)
+	endpoint := cfg.RuntimeEndpoint
+	if endpoint == "" {
+		endpoint = own
+		if err := n.newSupervisor(); err != nil {
+			return err
+		}
+	} else if endpoint == own {
+		if _, err := n.bundledRuntime(); err != nil {
+			n.log.Warn("cannot manage the bundled runtime's pod network: it is neither checked nor cleaned up", "error", err)
+		}
+	}
+	var err error
+	if n.instance, err = instance(cfg.RootDir); err != nil {
+		return err
+	}
+	n.conn, err = cri.Connect(endpoint, cri.Timeouts{Request: cfg.RuntimeRequestTimeout}, n.log, n.registry)
+	return err
+}
+
+// newSupervisor builds what keeps the bundled runtime running.
+func (n *Node) newSupervisor() error {
+	r, err := n.bundledRuntime()
+	if err != nil {
+		return err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find podd's own binary: %w", err)
+	}
+	n.supervisor = bundle.NewSupervisor(bundle.SupervisorConfig{
+		Socket: bundle.Socket(n.cfg.StateDir), Command: append([]string{self, "runtime"}, r.Args()...),
+		LogFile: bundle.LogFile(n.cfg.StateDir), Log: n.log, Registerer: n.registry,
+		OnReady: func(_ int, began time.Time) { n.noteRuntime(began) },
+	})
+	return nil
+}
+
+// bundledRuntime is what the bundled runtime is started with; it builds the pod
+// network that goes with that.
+func (n *Node) bundledRuntime() (*bundled.Runtime, error) {
+	binDir, err := bundle.Find(n.own.RuntimeDir)
+	if err != nil {
+		return nil, err
+	}
+	r := &bundled.Runtime{
+		RootDir: n.cfg.RootDir, StateDir: n.cfg.StateDir, BinDir: binDir, ConfigDir: places.DefaultConfigDir,
+		PodCIDR: cni.DefaultPodCIDR, Bridge: n.own.Bridge, SandboxImage: n.own.SandboxImage, LogLevel: "warn",
+	}
+	if n.cfg.PodCIDR.IsValid() {
+		r.PodCIDR = n.cfg.PodCIDR.String()
+	}
+	n.network, err = r.Network(binDir, n.log)
+	return r, err
+}
+
+// noteRuntime says that a runtime whose process began then is there. Nobody reads
+// it before the greeting; the newest counts.
+func (n *Node) noteRuntime(began time.Time) {
+	select {
+	case <-n.runtimeUp:
+	default:
+	}
+	n.runtimeUp <- began // capacity 1, and one caller at a time
+}
+
+// followRuntime waits for the runtime's first answer, learns what it must be
+// told about it, and then builds and runs everything that needs it, in g.
+func (n *Node) followRuntime(ctx context.Context, g *errgroup.Group, started time.Time) error {
+	shared := make(chan struct{})
+	g.Go(func() error { defer close(shared); n.renewNetwork(ctx); return nil })
+	facts, err := n.greet(ctx)
+	if err != nil {
+		return err
+	}
+	n.status.SetOptions(facts.status())
+	<-shared
+	p, err := n.assemble(facts)
+	if err != nil {
+		return err
+	}
+	p.start(ctx, g, started)
+	if facts.imports() {
+		p.awaitSandboxImage(ctx)
+	}
+	if err := n.files.PruneLinks(); err != nil {
+		n.log.Warn("cannot remove links to the logs of removed containers", "error", err)
+	}
+	n.ready <- p.forAgent()
+	p.keep.run(ctx, g)
+	n.notifier.Status("")
+	return n.pleg.Run(ctx, lister{p.client, n.files})
+}
+
+// greet asks the runtime who it is until it answers; its error is ctx's.
+func (n *Node) greet(ctx context.Context) (Facts, error) {
+	said := ""
+	for {
+		version, err := n.conn.Check(ctx)
+		if err == nil {
+			facts := n.learn(ctx, version)
+			if n.supervisor == nil {
+				n.noteRuntime(time.Time{})
+			}
+			return facts, nil
+		}
+		if ctx.Err() != nil {
+			return Facts{}, ctx.Err()
+		}
+		if text := err.Error(); text != said && n.supervisor == nil {
+			said = text
+			n.log.Warn("waiting for the container runtime", "error", err)
+		}
+		n.notifier.Status("waiting for the container runtime: " + err.Error())
+		sleep(ctx, askAgain)
+	}
+}
+
+// greeted is the agent's way to its parts: it waits a moment for them.
+func (n *Node) greeted(ctx context.Context) (agent.Parts, error) {
+	select {
+	case p := <-n.ready:
+		n.ready <- p // for who asks again; capacity 1
+		return p, nil
+	case <-time.After(time.Second):
+		return agent.Parts{}, fmt.Errorf("list pods: %w", pod.ErrUnavailable)
+	case <-ctx.Done():
+		return agent.Parts{}, context.Cause(ctx)
+	}
+}
+
+// renewNetwork makes what all pods of the default network share, where the runtime
+// is there already: an older podd's may have made less of it, and the reload of a
+// firewall may have taken it away. A runtime that is still to be started does it.
+func (n *Node) renewNetwork(ctx context.Context) {
+	if n.network == nil {
+		return
+	}
+	if _, err := bundle.Listener(bundle.Socket(n.cfg.StateDir)); err != nil {
+		return
+	}
+	if err := n.network.SetUp(ctx); err != nil && ctx.Err() == nil {
+		n.log.Error("cannot set up the pod network", "error", err)
+	}
+}
+
+// recovered is called when the runtime answers again after it did not.
+func (n *Node) recovered() {
+	n.agent.WakeAll()
+	select {
+	case n.runtimeBack <- struct{}{}:
+	default: // one is waiting to be read
+	}
+	if n.supervisor == nil {
+		n.noteRuntime(time.Time{})
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+}

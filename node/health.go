@@ -1,0 +1,91 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"podd/internal/pod"
+	"podd/server"
+)
+
+// loopPatience is how long the sync loop may take to answer: it only ever
+// moves values, so a second is an eternity.
+const loopPatience = 2 * time.Second
+
+// checks are the named parts of /livez, /healthz and /readyz. A restart of podd
+// mends a sync loop that hangs; it does not mend a runtime or a network.
+func (n *Node) checks() []server.Check {
+	return []server.Check{
+		{Name: "syncloop", Func: n.syncLoopHealth, Level: server.Live},
+		{Name: "runtime", Func: n.runtimeHealth, Level: server.Healthy},
+		{Name: "network", Func: n.networkHealth, Level: server.Ready},
+		{Name: "pleg", Func: func(context.Context) error { return n.pleg.Healthy() }, Level: server.Healthy},
+		{Name: "sources", Func: n.sourcesHealth, Level: server.Ready},
+	}
+}
+
+func (n *Node) syncLoopHealth(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, loopPatience)
+	defer cancel()
+	return n.agent.Healthy(ctx)
+}
+
+func (n *Node) runtimeHealth(ctx context.Context) error {
+	if n.supervisor != nil {
+		if err := n.supervisor.Healthy(); err != nil {
+			return err
+		}
+	}
+	s, err := n.conn.Status(ctx)
+	if err != nil {
+		return n.silence(err)
+	}
+	if !s.Runtime.OK {
+		return fmt.Errorf("%w: %s: %s", pod.ErrUnavailable, s.Runtime.Reason, s.Runtime.Message)
+	}
+	return nil
+}
+
+// silence says of a runtime that lets a question run out of time what it does.
+func (n *Node) silence(err error) error {
+	if errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, pod.ErrUnavailable) {
+		return fmt.Errorf("%w: %s takes connections but gives no answer in time; it hangs, or has far too much to do", pod.ErrUnavailable, n.conn.Endpoint())
+	}
+	return err
+}
+
+// networkHealth asks the default network, which can say what is missing, and
+// the runtime, whose word counts.
+func (n *Node) networkHealth(ctx context.Context) error {
+	if n.network != nil {
+		if err := n.network.Ready(ctx); err != nil {
+			return err
+		}
+	}
+	s, err := n.conn.Status(ctx)
+	if err != nil {
+		return n.silence(err)
+	}
+	if !s.Network.OK {
+		return fmt.Errorf("%w: %s: %s", pod.ErrNetworkNotReady, s.Network.Reason, s.Network.Message)
+	}
+	return nil
+}
+
+func (n *Node) sourcesHealth(context.Context) error {
+	if !n.config.SeenAll() {
+		return errors.New("not every source of pods is ready yet")
+	}
+	return nil
+}
+
+// watchdog is what systemd's watchdog is fed by: the sync loop answers, and the
+// runtime was heard of within pleg's patience.
+func (n *Node) watchdog() error {
+	if err := n.syncLoopHealth(context.Background()); err != nil {
+		return err
+	}
+	return n.pleg.Healthy()
+}

@@ -1,0 +1,193 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"podd/images"
+	"podd/images/archive"
+	"podd/images/credentials"
+	"podd/images/gc"
+	"podd/internal/bytesize"
+	"podd/internal/places"
+	"podd/internal/pod"
+	"podd/logrotate"
+)
+
+// leastFree is how many bytes of a disk podd keeps free of images that nobody
+// uses, whatever the percentages say.
+const leastFree = 1 << 30
+
+// housekeeping is what keeps the node's disk in order; built with the images.
+type housekeeping struct {
+	collector *gc.Collector
+	rotator   *logrotate.Rotator
+}
+
+// run starts it; the runtime has answered.
+func (h *housekeeping) run(ctx context.Context, g *errgroup.Group) {
+	start(ctx, g, "image garbage collection", h.collector.Run)
+	start(ctx, g, "log rotation", h.rotator.Run)
+}
+
+// newImages builds the image directory, the pulls with their credentials, and
+// what removes images and rotates logs.
+func (n *parts) newImages(waker images.Waker) error {
+	importer, err := archive.DialContainerd(strings.TrimPrefix(n.client.Endpoint(), "unix://"))
+	if err != nil {
+		return err
+	}
+	n.archives = n.newArchives(importer)
+	n.keep.collector = n.newCollector()
+	n.keep.rotator = n.newRotator()
+	n.images = images.NewPuller(images.PullConfig{
+		Runtime: n.client, Waker: waker, Recorder: n.recorder, Keyring: n.keyring, Archives: archives{n.archives, n.facts.imports()}, Log: n.log, Registerer: n.registry,
+		MaxParallel: n.cfg.ParallelImagePulls, Overtake: n.cfg.LongPullsOvertaken, QPS: float64(n.cfg.RegistryPullQPS), Burst: n.cfg.RegistryBurst,
+		Progress: importer.Receiving, DiskFull: n.keep.collector.Soon,
+	})
+	return nil
+}
+
+// newArchives imports by containerd's own API, on the same socket as CRI. The connection is
+// made at the first import and lives as long as podd.
+func (n *parts) newArchives(importer archive.Importer) *archive.Dir {
+	dir := n.own.ImageDir
+	if dir == "" {
+		dir = filepath.Join(n.cfg.RootDir, "images")
+	}
+	return archive.New(archive.Config{
+		Dir: dir, Extra: []string{places.PackagedImagesDir}, StateFile: filepath.Join(n.cfg.RootDir, "imported.json"),
+		Importer: importer,
+		Images:   n.client, Log: n.own.ImportLog, Registerer: n.registry, Progress: n.own.ImportProgress,
+		Imported: func(refs []string) {
+			n.images.Imported(refs)
+			select {
+			case n.imported <- struct{}{}: // capacity 1
+			default:
+			}
+		},
+	})
+}
+
+// newKeyring reads the configuration of credential provider plugins, if there is
+// one. Secrets are not wired yet: those that a pod names count as missing.
+func (n *Node) newKeyring() (*credentials.Keyring, error) {
+	cfg := credentials.Config{RootDir: n.cfg.RootDir, Recorder: n.recorder, Log: n.log}
+	var err error
+	if cfg.WorkDir, err = os.Getwd(); err != nil {
+		n.log.Info("cannot determine the working directory: not looking for registry credentials in it", "error", err)
+	}
+	if cfg.Home, err = os.UserHomeDir(); err != nil {
+		n.log.Debug("cannot determine the home directory: not looking for registry credentials in it", "error", err)
+	}
+	if n.cfg.ImageCredentialProviderConfig != "" {
+		cfg.Providers, err = credentials.LoadProviders(credentials.ProvidersConfig{
+			Config: n.cfg.ImageCredentialProviderConfig, BinDir: n.cfg.ImageCredentialProviderBinDir, Log: n.log, Registerer: n.registry,
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return credentials.New(cfg), nil
+}
+
+func (n *parts) newCollector() *gc.Collector {
+	return gc.New(gc.Config{
+		Runtime: n.client, Disk: n.imageDisk, Wanted: n.wantedImages, Usage: n.diskUsage,
+		Policy: gc.Policy{
+			High: n.cfg.ImageGCHighThreshold, Low: n.cfg.ImageGCLowThreshold,
+			MinAge: n.cfg.ImageMinimumGCAge, MaxAge: n.cfg.ImageMaximumGCAge, MinFree: leastFree,
+		},
+		Recorder: n.recorder, Log: n.log, Registerer: n.registry,
+	})
+}
+
+// imageDisk is the file system of the runtime's images.
+func (n *parts) imageDisk(ctx context.Context) (gc.Disk, error) {
+	found, _, err := n.client.ImageFsInfo(ctx)
+	if err != nil {
+		return gc.Disk{}, err
+	}
+	if len(found) == 0 {
+		return gc.Disk{}, fmt.Errorf("the container runtime does not say where its images are")
+	}
+	d := gc.Disk{Mountpoint: found[0].Mountpoint}
+	var fs unix.Statfs_t
+	if err := unix.Statfs(d.Mountpoint, &fs); err != nil {
+		return d, fmt.Errorf("read the usage of the image file system, %s: %w", d.Mountpoint, err)
+	}
+	unit := uint64(fs.Frsize)
+	d.Capacity, d.Available = fs.Blocks*unit, fs.Bavail*unit
+	return d, nil
+}
+
+// wantedImages are those that a pod or the image directory names.
+func (n *parts) wantedImages() ([]string, bool) {
+	all := n.archives.Refs()
+	if n.network != nil {
+		all = append(all, n.own.SandboxImage)
+	}
+	for _, p := range n.status.Pods() {
+		for c := range pod.ContainerSpecs(&p.Spec) {
+			all = append(all, c.Image)
+		}
+		for i := range p.Spec.Volumes {
+			if v := p.Spec.Volumes[i].Image; v != nil {
+				all = append(all, v.Reference)
+			}
+		}
+	}
+	return all, n.config.SeenAll()
+}
+
+// diskUsage says who has the space of the images' file system, as far as that
+// can be told at a bounded cost.
+func (n *parts) diskUsage(ctx context.Context) string {
+	disk, err := n.imageDisk(ctx)
+	if err != nil {
+		return ""
+	}
+	found, _, err := n.client.ImageFsInfo(ctx)
+	if err != nil || len(found) == 0 {
+		return ""
+	}
+	used, rest := int64(disk.Capacity-disk.Available), int64(0)
+	parts := []string{fmt.Sprintf("unpacked images and containers' own files %s", bytesize.Format(int64(found[0].Used)))}
+	rest = used - int64(found[0].Used)
+	for _, d := range []struct{ what, dir string }{
+		{"pods' volumes", n.dirs().Pods()},
+		{"pods' logs", n.cfg.PodLogsDir},
+	} {
+		if !sameDisk(d.dir, disk.Mountpoint) {
+			continue
+		}
+		size, complete := sizeOf(ctx, d.dir)
+		rest -= size
+		more := ""
+		if !complete {
+			more = "at least "
+		}
+		parts = append(parts, fmt.Sprintf("%s %s%s", d.what, more, bytesize.Format(size)))
+	}
+	parts = append(parts, fmt.Sprintf("all else on this disk %s", bytesize.Format(max(rest, 0))))
+	return "Of the used space: " + strings.Join(parts, ", ") + "."
+}
+
+// archives are those of the image directory, if the runtime takes any.
+type archives struct {
+	*archive.Dir
+	imports bool // into this runtime
+}
+
+func (a archives) WaitBriefly(ctx context.Context) error {
+	if !a.imports {
+		return nil // nobody imports
+	}
+	return a.Dir.WaitBriefly(ctx)
+}

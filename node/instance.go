@@ -1,0 +1,137 @@
+package node
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"podd/cgroup"
+	"podd/internal/atomicfile"
+	"podd/internal/pod"
+	"podd/volumes"
+)
+
+// instanceBytes make an identity: enough that no two are ever the same.
+const instanceBytes = 8
+
+// instance is the identity of the podd of a root directory, which all carries that
+// it makes through a runtime: it survives restarts and boots, and is made at the
+// first start. A root directory that is lost takes it along; what the podd before
+// made is another's then.
+func instance(rootDir string) (string, error) {
+	file := filepath.Join(rootDir, "instance")
+	for range 2 {
+		text, err := os.ReadFile(file)
+		if err == nil {
+			return parseInstance(file, string(text))
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return "", fmt.Errorf("read podd's identity: %w", err)
+		}
+		if err := makeInstance(rootDir, file); err != nil && !errors.Is(err, fs.ErrExist) {
+			return "", fmt.Errorf("make podd's identity: %w", err)
+		}
+	}
+	return "", fmt.Errorf("read podd's identity: %s keeps disappearing", file)
+}
+
+func parseInstance(file, text string) (string, error) {
+	id := strings.TrimSpace(text)
+	if id == "" || len(id) > 64 || strings.ContainsFunc(id, func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-')
+	}) {
+		return "", fmt.Errorf("%s does not hold an identity (letters, digits and dashes): write the one that this podd's pods carry in their annotation %s, or remove the file and podd makes a new one", file, pod.AnnotationInstance)
+	}
+	return id, nil
+}
+
+// makeInstance makes the file, unless another did. It is forced to the disk, once
+// in a root directory's life: what the runtime keeps would outlive it otherwise.
+func makeInstance(rootDir, file string) error {
+	if err := os.MkdirAll(rootDir, 0o711); err != nil {
+		return err
+	}
+	id := make([]byte, instanceBytes)
+	_, _ = rand.Read(id) // never fails
+	f, err := os.CreateTemp(rootDir, ".instance")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	_, err = f.WriteString(hex.EncodeToString(id) + "\n")
+	if err := errors.Join(err, f.Chmod(0o644), f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Link(f.Name(), file); err != nil {
+		return err
+	}
+	dir, err := os.Open(rootDir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
+
+// settleEndpoint refuses to run pods on another runtime while they still run on
+// the one of the last start: they would run twice.
+func (n *Node) settleEndpoint() error {
+	file := filepath.Join(n.cfg.RootDir, "endpoint")
+	now := realSocket(n.conn.Endpoint())
+	text, err := os.ReadFile(file)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("read which runtime the pods were made on: %w", err)
+	}
+	before := strings.TrimSpace(string(text))
+	if before == now {
+		return nil
+	}
+	if before != "" {
+		running, err := n.runningPods()
+		if err != nil {
+			return fmt.Errorf("find out whether pods still run on the runtime of the last start, %s: %w", before, err)
+		}
+		if len(running) > 0 {
+			return fmt.Errorf("%d pods still run on the container runtime of podd's last start, %s, and would run a second time on %s (the first has the UID %s): "+
+				"go back to --container-runtime-endpoint=%s; to move them, start podd with that endpoint and no manifests, or use `podd runtime stop` where it is podd's own runtime, and then start podd with the new one",
+				len(running), before, now, running[0], before)
+		}
+	}
+	if err := atomicfile.Write(file, []byte(now+"\n"), 0o644); err != nil {
+		return fmt.Errorf("record which runtime the pods are made on: %w", err)
+	}
+	return nil
+}
+
+// realSocket is the endpoint with the symlinks on the way to its socket resolved,
+// as far as it is there: /var/run is /run.
+func realSocket(endpoint string) string {
+	path := strings.TrimPrefix(endpoint, "unix://")
+	if dir, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil {
+		path = filepath.Join(dir, filepath.Base(path))
+	}
+	return "unix://" + path
+}
+
+// runningPods are those of podd's pods in whose cgroups processes are, whichever
+// runtime and cgroup driver made these.
+func (n *Node) runningPods() ([]pod.UID, error) {
+	uids, err := volumes.Pods(n.cfg.RootDir)
+	errs := []error{err}
+	var running []pod.UID
+	for _, uid := range uids {
+		for _, driver := range []cgroup.Driver{cgroup.Cgroupfs, cgroup.Systemd} {
+			busy, err := n.cgroupTree(driver).Busy(uid)
+			errs = append(errs, err)
+			if busy {
+				running = append(running, uid)
+				break
+			}
+		}
+	}
+	return running, errors.Join(errs...)
+}

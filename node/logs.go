@@ -1,0 +1,90 @@
+package node
+
+import (
+	"context"
+	"io/fs"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"podd/cri"
+	"podd/internal/pod"
+	"podd/logrotate"
+)
+
+// logsListed is how long a list of running containers is good while no pod's
+// status changed: all that starts or ends changes one.
+const logsListed = time.Minute
+
+// runningLogs spares the runtime a list each ten seconds while nothing happens:
+// at 58 pods that would be half of what podd and containerd do at rest.
+type runningLogs struct {
+	*cri.Client
+	changed <-chan struct{} // capacity 1, from status
+	logs    []pod.ContainerLog
+	at      time.Time // of logs
+}
+
+// RunningLogs is called by the rotator's loop alone.
+func (r *runningLogs) RunningLogs(ctx context.Context) ([]pod.ContainerLog, error) {
+	select {
+	case <-r.changed:
+	default:
+		if time.Since(r.at) < logsListed {
+			return r.logs, nil
+		}
+	}
+	logs, err := r.Client.RunningLogs(ctx)
+	if err != nil {
+		r.at = time.Time{}
+		return nil, err
+	}
+	r.logs, r.at = logs, time.Now()
+	return logs, nil
+}
+
+// maxSized bounds how many files sizeOf looks at.
+const maxSized = 50_000
+
+func (n *parts) newRotator() *logrotate.Rotator {
+	changed, _ := n.status.Changes() // for as long as podd runs
+	return logrotate.New(logrotate.Config{
+		Runtime: &runningLogs{Client: n.client, changed: changed}, MaxSize: n.cfg.ContainerLogMaxSize, MaxFiles: n.cfg.ContainerLogMaxFiles,
+		Interval: n.cfg.ContainerLogMonitorInterval, Workers: n.cfg.ContainerLogMaxWorkers,
+		Log: n.log, Registerer: n.registry,
+	})
+}
+
+// sizeOf adds up what the files below dir take on its own disk; complete is
+// false when there were too many to look at.
+func sizeOf(ctx context.Context, dir string) (size int64, complete bool) {
+	var top unix.Stat_t
+	if unix.Lstat(dir, &top) != nil {
+		return 0, true
+	}
+	left := maxSized
+	_ = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if left--; left < 0 || ctx.Err() != nil {
+			return fs.SkipAll
+		}
+		var s unix.Stat_t
+		if err != nil || unix.Lstat(path, &s) != nil {
+			return nil // gone meanwhile
+		}
+		if s.Dev != top.Dev { // a volume's own mount
+			if e.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		size += s.Blocks * 512
+		return nil
+	})
+	return size, left >= 0
+}
+
+func sameDisk(a, b string) bool {
+	var x, y unix.Stat_t
+	return unix.Stat(a, &x) == nil && unix.Stat(b, &y) == nil && x.Dev == y.Dev
+}

@@ -1,0 +1,248 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+	v1 "k8s.io/api/core/v1"
+
+	"podd/admission"
+	"podd/agent"
+	"podd/agent/backoff"
+	"podd/bundle"
+	"podd/cgroup"
+	"podd/cni"
+	"podd/config"
+	"podd/cri"
+	"podd/events"
+	"podd/images/archive"
+	"podd/images/credentials"
+	"podd/internal/places"
+	"podd/internal/pod"
+	"podd/node/capacity"
+	"podd/pleg"
+	"podd/podconfig"
+	"podd/podconfig/file"
+	"podd/podconfig/http"
+	"podd/podconfig/manifest"
+	"podd/podfs"
+	"podd/server"
+	"podd/status"
+	"podd/systemd"
+)
+
+// Config is what a Node is made of.
+type Config struct {
+	// Kubelet is the configuration; its directories are resolved.
+	Kubelet *config.Config
+	// RuntimeDir, Bridge and SandboxImage are the bundled runtime's.
+	RuntimeDir, Bridge, SandboxImage string
+	// ImageDir has archives to import; "" is images in the root directory.
+	ImageDir string
+	// ContainerLogsDir has links to the containers' logs.
+	ContainerLogsDir string
+	Validation       manifest.Validation
+	Version          server.Version
+	Log              *slog.Logger
+	// ImportLog is the log of imports, which ImportProgress, if set, tells too.
+	ImportLog      *slog.Logger
+	ImportProgress func(archive.Progress)
+}
+
+// Node is the first stage: what is there before the runtime has answered. Make it
+// with New, Run it once.
+type Node struct {
+	cfg *config.Config
+	own Config
+	log *slog.Logger
+
+	hierarchies cgroup.Facts
+	resources   capacity.Resources
+	sysctls     admission.Sysctls
+	instance    string // the identity of this podd
+
+	registry     *prometheus.Registry
+	probeMetrics *prometheus.Registry // what /metrics/probes shows
+	notifier     *systemd.Notifier
+	recorder     *events.Recorder
+	status       *status.Writer
+	config       *podconfig.PodConfig
+	keyring      *credentials.Keyring
+	problems     *problems
+	conn         *cri.Conn
+	files        *podfs.Files
+	agent        *agent.Agent
+	pleg         *pleg.Relister
+	server       *server.Server
+
+	// supervisor is nil when an endpoint is configured; somebody else starts
+	// the runtime then. network is nil when that runtime is not the bundled one.
+	supervisor *bundle.Supervisor
+	network    *cni.Network
+
+	// runtimeUp says when the process of a runtime that became ready began;
+	// zero if only somebody else knows.
+	runtimeUp chan time.Time
+	// runtimeBack is poked when the runtime answers again after it did not.
+	runtimeBack chan struct{}
+	// ready takes what the agent works with, once.
+	ready chan agent.Parts
+}
+
+// New builds the first stage, bottom up, and starts nothing. What is wrong with the
+// configuration or with this machine is told here.
+func New(c Config) (*Node, error) {
+	cfg := c.Kubelet
+	n := &Node{
+		cfg: cfg, own: c, log: c.Log, registry: prometheus.NewRegistry(), probeMetrics: prometheus.NewRegistry(),
+		runtimeUp: make(chan time.Time, 1), runtimeBack: make(chan struct{}, 1), ready: make(chan agent.Parts, 1),
+	}
+	server.RegisterProcess(n.registry, cfg.NodeName, c.Version)
+	var err error
+	if n.notifier, err = systemd.New(n.log); err != nil {
+		return nil, err
+	}
+	if n.hierarchies, err = cgroup.Detect(); err != nil {
+		return nil, err
+	}
+	if n.resources, err = capacity.Find(cfg); err != nil {
+		return nil, err
+	}
+	n.warnOfBounds()
+	n.recorder = events.New(events.Config{Node: cfg.NodeName, Log: n.log, Metrics: n.registry})
+	n.status = status.NewWriter(status.Config{
+		Options: status.Options{HostIPs: addresses(cfg)}, Log: n.log, Metrics: n.registry,
+	})
+	if err := n.connect(); err != nil {
+		return nil, err
+	}
+	if n.sysctls, err = admission.NewSysctls(n.resources.Kernel, cfg.UnsafeSysctls); err != nil {
+		return nil, fmt.Errorf("allowedUnsafeSysctls: %w", err)
+	}
+	if n.keyring, err = n.newKeyring(); err != nil {
+		return nil, err
+	}
+	n.files = podfs.New(n.dirs(), n.log)
+	n.newSources()
+	n.problems = &problems{of: []func() []pod.Problem{n.config.Problems, n.keyring.Problems}}
+	n.newAgent()
+	n.newServer()
+	return n, nil
+}
+
+func (n *Node) newSources() {
+	var sources []podconfig.Source
+	if n.cfg.StaticPodPath != "" {
+		sources = append(sources, file.New(file.Config{
+			Path: n.cfg.StaticPodPath, NodeName: n.cfg.NodeName, Validation: n.own.Validation, CheckFrequency: n.cfg.FileCheckFrequency,
+			StateDir: filepath.Join(n.cfg.RootDir, "manifests"), Log: n.log,
+		}))
+	}
+	if n.cfg.StaticPodURL != "" {
+		sources = append(sources, http.New(http.Config{
+			URL: n.cfg.StaticPodURL, Header: n.cfg.StaticPodURLHeader, NodeName: n.cfg.NodeName, Validation: n.own.Validation,
+			CheckFrequency: n.cfg.HTTPCheckFrequency, StateDir: filepath.Join(n.cfg.RootDir, "manifest-url"), Log: n.log,
+		}))
+	}
+	n.config = podconfig.New(podconfig.Config{Sources: sources, Log: n.log, Registerer: n.registry})
+}
+
+// newAgent builds what makes pods run, with parts that are yet to come, and what
+// hears of the runtime's changes.
+func (n *Node) newAgent() {
+	policy := backoff.Default()
+	policy.Max = n.cfg.RestartBackOffMax
+	var names []pod.Source
+	if n.cfg.StaticPodPath != "" {
+		names = append(names, pod.SourceFile)
+	}
+	if n.cfg.StaticPodURL != "" {
+		names = append(names, pod.SourceHTTP)
+	}
+	n.agent = agent.New(agent.Config{
+		Greeted: n.greeted, Logs: n.files, Status: n.status, Events: n.recorder,
+		Sources: names, BackOff: policy, LogRemovals: filepath.Join(n.cfg.RootDir, "graves"),
+		Ended: filepath.Join(n.cfg.RootDir, "ended"), Allocated: filepath.Join(n.cfg.RootDir, "allocated"), Log: n.log, Metrics: n.registry,
+	})
+	n.pleg = pleg.New(pleg.Config{Waker: n.agent, Recovered: n.recovered, Log: n.log, Metrics: n.registry})
+}
+
+func (n *Node) newServer() {
+	n.server = server.New(server.Config{
+		Socket: n.cfg.Socket(), ReadOnlyAddress: n.cfg.ReadOnlyAddress, HealthzAddress: n.cfg.HealthzAddress,
+		Version: n.own.Version, NodeName: n.cfg.NodeName, Pods: n.status, Problems: n.problems.list,
+		Events: func(namespace, name string) []*v1.Event {
+			return n.recorder.List(events.Filter{Namespace: namespace, Name: name})
+		},
+		Causes:  n.recorder.Causes,
+		Retry:   n.agent.Retry,
+		Configz: func() any { return map[string]any{"kubeletconfig": n.cfg.Masked()} },
+		Health:  n.checks(),
+		Changes: []func() (<-chan struct{}, func()){n.status.Changes, n.recorder.Watch, n.config.Changes},
+		Log:     n.log, Gather: n.registry, GatherProbes: n.probeMetrics, Metrics: n.registry,
+	})
+}
+
+// claim takes the root directory, and records what podd runtime stop must know.
+func (n *Node) claim() error {
+	a := places.Agent{Dirs: places.Dirs{Root: n.cfg.RootDir, State: n.cfg.StateDir}, CgroupRoot: cgroupRoot(n.cfg)}
+	if n.network == nil {
+		a.Endpoint = n.conn.Endpoint()
+	}
+	return places.ClaimAgent(a)
+}
+
+// Run takes the socket and the ports, starts everything and blocks until ctx
+// ends. Pods and runtime stay as they are.
+func (n *Node) Run(ctx context.Context) error {
+	if err := n.server.Listen(); err != nil {
+		return err
+	}
+	if err := n.claim(); err != nil {
+		n.server.Close()
+		return err
+	}
+	if err := n.settleEndpoint(); err != nil {
+		n.server.Close()
+		return err
+	}
+	n.log.Info("podd is starting", "version", n.own.Version.Version, "node", n.cfg.NodeName, "config", n.cfg.File,
+		"runtime", n.conn.Endpoint(), "manifests", n.cfg.StaticPodPath, "cgroups", n.hierarchies.Version)
+	started := time.Now() // before this podd's first call
+	g, ctx := errgroup.WithContext(ctx)
+	start(ctx, g, "server", n.server.Run)
+	start(ctx, g, "systemd", func(ctx context.Context) error { return n.notifier.Run(ctx, n.watchdog) })
+	start(ctx, g, "pod configuration", n.config.Run)
+	start(ctx, g, "problems", n.tellProblems)
+	if n.supervisor != nil {
+		start(ctx, g, "runtime supervisor", n.supervisor.Run)
+	}
+	start(ctx, g, "sync loop", func(ctx context.Context) error { return n.agent.Run(ctx, n.config.Updates()) })
+	start(ctx, g, "runtime", func(ctx context.Context) error { return n.followRuntime(ctx, g, started) })
+	n.notifier.Ready()
+	<-ctx.Done()
+	n.notifier.Stopping()
+	n.log.Info("podd is stopping: pods and runtime keep running")
+	err := g.Wait()
+	if closeErr := n.conn.Close(); err == nil && !errors.Is(closeErr, context.Canceled) {
+		err = closeErr
+	}
+	return err
+}
+
+// start runs a part until ctx, the group's, ends.
+func start(ctx context.Context, g *errgroup.Group, name string, run func(context.Context) error) {
+	g.Go(func() error {
+		err := run(ctx)
+		if err == nil || ctx.Err() != nil {
+			return nil // parts return their context's error
+		}
+		return fmt.Errorf("%s: %w", name, err)
+	})
+}

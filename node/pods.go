@@ -1,0 +1,191 @@
+package node
+
+import (
+	"context"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"podd/admission"
+	"podd/agent"
+	"podd/bundle"
+	"podd/cgroup"
+	"podd/cri"
+	"podd/cri/spec"
+	"podd/hooks"
+	"podd/images"
+	"podd/images/archive"
+	"podd/podenv"
+	"podd/podfs"
+	"podd/prober"
+	"podd/volumes"
+)
+
+// hostNetworkIP is where probes and hooks that name no host find containers on
+// the node's own network: the local system, where a program that listens on
+// 127.0.0.1 alone is healthy. A kubelet without an apiserver has no address for
+// such pods in their status, and dials an empty host, which is the same
+// (pkg/kubelet, generateAPIPodStatus; its HTTP hooks fail there). An empty host
+// would also be sent as the Host header, which many servers refuse.
+const hostNetworkIP = "127.0.0.1"
+
+// parts is the second stage: what makes pods run, on the runtime that the facts
+// are about. It rests on the first.
+type parts struct {
+	*Node
+	facts Facts
+
+	cgroups   *cgroup.Tree
+	client    *cri.Client
+	volumes   *volumes.Mounter
+	admission *admission.Gate
+	archives  *archive.Dir
+	images    *images.Puller
+	prober    *prober.Prober
+	hooks     *hooks.Runner
+	keep      housekeeping
+
+	imported    chan struct{} // poked when images came from the image directory
+	startFailed chan struct{} // poked when a sandbox or container could not be started
+}
+
+// assemble builds the second stage, bottom up, and starts none of it.
+func (n *Node) assemble(facts Facts) (*parts, error) {
+	p := &parts{Node: n, facts: facts, imported: make(chan struct{}, 1), startFailed: make(chan struct{}, 1)}
+	p.cgroups = n.cgroupTree(facts.CgroupDriver)
+	options := n.specOptions()
+	p.client = cri.NewClient(n.conn, cri.Options{Spec: options})
+	wake := waker{n.agent}
+	var err error
+	if p.volumes, err = volumes.New(volumes.Options{
+		RootDir: n.cfg.RootDir, NodeMemory: n.resources.Allocatable.Memory().Value(),
+		RecursiveReadOnly: facts.RecursiveReadOnly, Waker: wake,
+	}, n.log, n.registry); err != nil {
+		return nil, err
+	}
+	n.problems.add(p.pendingUnmounts)
+	p.admission = admission.NewGate(&admission.Node{
+		Name: n.cfg.NodeName, Labels: admission.Labels(n.cfg.NodeName, n.cfg.NodeLabels), Taints: n.cfg.Taints,
+		Allocatable: n.resources.Allocatable, Sysctls: n.sysctls, StrictGroups: facts.StrictGroups,
+		AppArmor: admission.HostAppArmor(), Swap: options.GetsSwap,
+	}, n.registry)
+	if err := p.newImages(wake); err != nil {
+		return nil, err
+	}
+	n.problems.add(p.archives.Problems)
+	p.prober = prober.New(prober.Config{
+		Execer: p.client, Waker: wake, Events: n.recorder,
+		// What is known of containers is worth nothing after a boot, as they are gone.
+		StateDir: filepath.Join(n.cfg.StateDir, "probes"),
+		Log:      n.log, Metrics: n.registry, PerProbe: n.probeMetrics,
+	})
+	p.hooks = hooks.New(hooks.Config{Execer: p.client, Events: n.recorder, Log: n.log, Metrics: n.registry})
+	return p, nil
+}
+
+// specOptions are what sandboxes and containers are configured by.
+func (n *Node) specOptions() spec.Options {
+	cfg := n.cfg
+	return spec.Options{
+		Instance: n.instance, Dirs: n.dirs(),
+		CgroupV2: n.hierarchies.Version == cgroup.V2, MemoryCapacity: n.resources.Memory,
+		NoCPUCFSQuota: !cfg.CPUQuota, CPUCFSQuotaPeriod: cfg.CPUQuotaPeriod, SingleProcessOOMKill: cfg.SingleProcessOOMKill,
+		LimitedSwap: cfg.LimitedSwap, SwapCapacity: n.resources.Swap,
+		AllowNegativeOOMScore: bundle.MayLowerOOMScore(), SeccompDefault: cfg.SeccompDefault,
+	}.WithDefaults()
+}
+
+// dirs are where pods' files are.
+func (n *Node) dirs() podfs.Dirs {
+	return podfs.Dirs{Root: n.cfg.RootDir, PodLogs: n.cfg.PodLogsDir, ContainerLogs: n.own.ContainerLogsDir}
+}
+
+// inputs is what computes the environment of pods.
+func (n *parts) inputs() *podenv.Resolver {
+	cfg := n.cfg
+	return podenv.New(podenv.Config{
+		NodeName: cfg.NodeName, NodeIPs: n.facts.Addresses, Allocatable: n.resources.Allocatable,
+		ClusterDNS: texts(cfg.ClusterDNS), ClusterDomain: cfg.ClusterDomain, ResolvConf: configuredResolvConf(cfg.ResolvConf),
+		CgroupParent: n.cgroups.Parent, Volumes: n.volumes,
+		UserNamespace: userNamespaces(cfg, n.dirs(), n.network != nil, n.log),
+	})
+}
+
+// configuredResolvConf is nil for the default, behind which podenv looks for
+// systemd-resolved's real file.
+func configuredResolvConf(path string) *string {
+	if path == "/etc/resolv.conf" {
+		return nil
+	}
+	return &path
+}
+
+// forAgent is what the agent works with.
+func (n *parts) forAgent() agent.Parts {
+	groups := podCgroups{n.cgroups, n.client}
+	return agent.Parts{
+		Observer: observer{n.client, cgroup.NewOOMWitness(n.cgroups.Kills, n.log)}, Inputs: n.inputs(), Files: n.files,
+		Sandboxes: sandboxes{n.client, n.network, n.startFailed}, Containers: containers{n.client, n.startFailed}, Images: n.images, Volumes: n.volumes,
+		Cgroups: groups, Admitter: n.admission, Resizer: resizer{groups, n.admission}, Probes: n.prober, Hooks: n.hooks,
+		HostIP: hostNetworkIP, NodeIPs: n.facts.Addresses,
+	}
+}
+
+// start runs the second stage in g, but for what waits until pods are taken up.
+// started is a time before this podd's first call to the runtime.
+func (n *parts) start(ctx context.Context, g *errgroup.Group, started time.Time) {
+	if n.network != nil {
+		leaks := bundle.NewLeaks(bundle.LeaksConfig{
+			Endpoint: n.conn.Endpoint(), RuntimeDir: n.own.RuntimeDir, RootDir: n.cfg.RootDir, StateDir: n.cfg.StateDir,
+			Lister: n.client, Network: leakedAddresses{n.network, n.log}, Ready: n.runtimeUp, Failed: n.startFailed,
+			Started: started, Log: n.log,
+		})
+		start(ctx, g, "leaks", leaks.Run)
+	}
+	start(ctx, g, "volumes", n.volumes.Run)
+	start(ctx, g, "images", n.images.Run)
+	start(ctx, g, "prober", n.prober.Run)
+	if n.facts.imports() {
+		start(ctx, g, "image directory", n.archives.Run)
+		start(ctx, g, "image directory", n.recheckArchives)
+	}
+}
+
+// recheckArchives has images that went with the runtime imported again.
+func (n *parts) recheckArchives(ctx context.Context) error {
+	for {
+		select {
+		case <-n.runtimeBack:
+			n.archives.Recheck()
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// awaitSandboxImage holds pods back, on a machine's first start only, until
+// the image that every sandbox needs has come from the image directory or is
+// known not to come.
+func (n *parts) awaitSandboxImage(ctx context.Context) {
+	settled := make(chan struct{})
+	go func() {
+		defer close(settled)
+		_ = n.archives.WaitBriefly(ctx)
+	}()
+	if n.network == nil {
+		return // a runtime with a sandbox image of its own
+	}
+	for {
+		if image, err := n.client.ImageStatus(ctx, n.own.SandboxImage); err == nil && image != nil {
+			return
+		}
+		select {
+		case <-n.imported:
+		case <-settled:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}

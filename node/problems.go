@@ -1,0 +1,92 @@
+package node
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+
+	"podd/internal/pod"
+)
+
+// reasonManifest is the kubelet's reason for a pod of a manifest that is not
+// valid (pkg/kubelet/events, FailedValidation).
+const reasonManifest = "FailedValidation"
+
+// reasonWarning is podd's own, for a manifest that runs and is probably not
+// what its writer meant.
+const reasonWarning = "ManifestWarning"
+
+// tellProblems makes an event of each new problem of a manifest. The log, the
+// metric and podd ps have it from podconfig itself.
+func (n *Node) tellProblems(ctx context.Context) error {
+	changes, stop := n.config.Changes()
+	defer stop()
+	told := map[string]bool{}
+	for {
+		now := map[string]bool{}
+		for _, p := range n.config.Problems() {
+			text := p.String()
+			now[text] = true
+			if !told[text] {
+				namespace, name := concerned(p)
+				reason := reasonManifest
+				if p.Warning {
+					reason = reasonWarning
+				}
+				n.recorder.ManifestEvent(namespace, name, v1.EventTypeWarning, reason, text)
+			}
+		}
+		told = now
+		select {
+		case <-changes:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// concerned is the pod that a problem is about, or else its manifest.
+func concerned(p pod.Problem) (namespace, name string) {
+	if namespace, name, ok := strings.Cut(p.Pod, "/"); ok {
+		return namespace, name
+	}
+	return "", p.Origin
+}
+
+// problems lists what is wrong with the pods' sources and with what podd keeps for
+// them: of manifests, of registry credentials, of image archives, and of mounts that
+// stay. Parts that are built after the greeting add theirs.
+type problems struct {
+	mu sync.Mutex
+	of []func() []pod.Problem // guarded by mu
+}
+
+// add has what of returns listed, too.
+func (p *problems) add(of func() []pod.Problem) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.of = append(p.of, of)
+}
+
+func (p *problems) list() []pod.Problem {
+	p.mu.Lock()
+	of := slices.Clone(p.of)
+	p.mu.Unlock()
+	var all []pod.Problem
+	for _, list := range of {
+		all = append(all, list()...)
+	}
+	return all
+}
+
+// pendingUnmounts are mounts that stay.
+func (n *parts) pendingUnmounts() []pod.Problem {
+	var all []pod.Problem
+	for _, d := range n.volumes.PendingUnmounts() {
+		all = append(all, pod.Problem{Origin: d.Path, Message: d.Message, Since: d.Since})
+	}
+	return all
+}

@@ -1,0 +1,132 @@
+package teardown
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"podd/bundle"
+	"podd/cgroup"
+	"podd/internal/pod"
+	"podd/internal/wipe"
+	"podd/podfs"
+	"podd/volumes"
+)
+
+// cleanUp removes what outlives the processes, as far as it is known to be this
+// podd's. Nothing is deleted below a mount. The records go last: what failed is
+// tried again by another podd runtime stop.
+func (p *Podd) cleanUp(ctx context.Context) error {
+	facts, err := cgroup.Detect()
+	if err != nil {
+		return err
+	}
+	trees := []*cgroup.Tree{cgroup.NewTree(facts, cgroup.Cgroupfs, p.CgroupRoot, cgroup.Settings{})}
+	if facts.Systemd {
+		// Of either driver: which one the runtime used is not known any more, and it
+		// may have been told another one in between.
+		trees = append(trees, cgroup.NewTree(facts, cgroup.Systemd, p.CgroupRoot, cgroup.Settings{}))
+	}
+	errs := []error{p.removeVolumes(ctx, trees), wipe.Tree(ctx, p.RootDir, "ended"), wipe.Tree(ctx, p.RootDir, "allocated")}
+	if p.Found.Runtime != nil {
+		errs = append(errs, p.removeNetwork(ctx))
+		for _, tree := range trees {
+			errs = append(errs, tree.RemoveRoot(ctx))
+		}
+		errs = append(errs, p.removeState(ctx))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("could not remove everything; run podd runtime stop again once what is in the way is gone:\n%w", err)
+	}
+	return p.Found.Forget()
+}
+
+func (p *Podd) removeNetwork(ctx context.Context) error {
+	network, err := p.Network("/nonexistent", slog.New(slog.DiscardHandler))
+	if err != nil {
+		return err
+	}
+	remark, err := network.TearDown(ctx)
+	if remark != "" {
+		fmt.Fprintln(p.Out, remark)
+	}
+	return err
+}
+
+// removeVolumes takes away the volumes of the pods that were ended; what they
+// held outside of podd's directories (hostPath) is not touched, nor what may still
+// be in use.
+func (p *Podd) removeVolumes(ctx context.Context, trees []*cgroup.Tree) error {
+	mounter, err := volumes.New(volumes.Options{RootDir: p.RootDir}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	if err != nil {
+		return err
+	}
+	uids, err := mounter.Pods()
+	if err != nil || len(uids) == 0 {
+		return err
+	}
+	switch dir := (podfs.Dirs{Root: p.RootDir}).Pods(); {
+	case p.Found.Agent != nil && p.Found.Agent.Endpoint != "":
+		return fmt.Errorf("%s is kept: podd ran its pods on the container runtime at %s, which this command does not stop; let podd end them: remove the manifests, and wait until podd ps is empty",
+			dir, p.Found.Agent.Endpoint)
+	case p.Found.Agent == nil && p.Found.Runtime == nil:
+		return fmt.Errorf("%s is kept: it holds directories of %s, and no podd of this version has recorded whose they are; start podd once with this root directory", dir, count(len(uids), "pod"))
+	}
+	var errs []error
+	for _, uid := range uids {
+		errs = append(errs, removePod(ctx, mounter, trees, uid))
+	}
+	return errors.Join(errs...)
+}
+
+// removePod asks the kernel first whether a process of the pod is there: whoever
+// made it, its volumes are in use.
+func removePod(ctx context.Context, mounter *volumes.Mounter, trees []*cgroup.Tree, uid pod.UID) error {
+	var errs []error
+	for _, tree := range trees {
+		errs = append(errs, tree.Remove(ctx, uid))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("the volumes of pod %s are kept: %w", uid, err)
+	}
+	return mounter.Remove(ctx, uid)
+}
+
+// removeState removes from the state directory what podd and its runtime make in
+// it, and then it, if somebody has not put something else there.
+func (p *Podd) removeState(ctx context.Context) error {
+	var errs []error
+	for _, path := range append(bundle.Traces(p.StateDir), agentTraces(p.StateDir)...) {
+		errs = append(errs, wipe.Tree(ctx, filepath.Dir(path), filepath.Base(path)))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	left, err := os.ReadDir(p.StateDir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if len(left) > 0 {
+		fmt.Fprintf(p.Out, "%s is kept: %s in it is not podd's\n", p.StateDir, left[0].Name())
+		return nil
+	}
+	return os.Remove(p.StateDir)
+}
+
+// agentTraces is what podd run makes in its state directory, podd runtime's records
+// and leases included.
+func agentTraces(stateDir string) []string {
+	var all []string
+	for _, name := range []string{"podd.sock", "podd.sock.lock", "probes", "cni", "runtime.json", "runtime.json.new"} {
+		all = append(all, filepath.Join(stateDir, name))
+	}
+	return all
+}

@@ -1,0 +1,200 @@
+package teardown
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"podd/bundle"
+	"podd/cri"
+	"podd/internal/pod"
+)
+
+// reviveLimit is how long a runtime may take to start: it reads all that it
+// knows of its containers first, which takes half a minute on a full machine.
+const reviveLimit = 2 * time.Minute
+
+// reviveForPods starts the runtime once more if it is gone and left pods behind:
+// it alone knows all that they hold (network, mounts, tasks, its own records).
+func (p *Podd) reviveForPods(ctx context.Context) error {
+	if _, err := bundle.Listener(bundle.Socket(p.StateDir)); err == nil {
+		return nil
+	}
+	mounts, err := mountsBelow(p.StateDir)
+	if err != nil || len(mounts) == 0 {
+		return err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find podd's own binary: %w", err)
+	}
+	fmt.Fprintln(p.Out, "the container runtime is gone and left pods behind: starting it again to end them")
+	ctx, cancel := context.WithTimeoutCause(ctx, reviveLimit, fmt.Errorf("it is not ready after %v", reviveLimit))
+	defer cancel()
+	ctx, settle := context.WithCancelCause(ctx)
+	supervisor := bundle.NewSupervisor(bundle.SupervisorConfig{
+		Socket: bundle.Socket(p.StateDir), Command: append([]string{self, "runtime"}, p.Args()...), LogFile: bundle.LogFile(p.StateDir),
+		OnReady: func(int, time.Time) { settle(errReady) },
+		OnDown:  settle,
+	})
+	// Run leaves the runtime running when the context ends.
+	if err := supervisor.Run(ctx); !errors.Is(err, errReady) {
+		return fmt.Errorf("%s holds what pods left behind, and the container runtime, which could remove it, does not start: %w", p.StateDir, err)
+	}
+	return nil
+}
+
+// errReady is the good end of reviveForPods.
+var errReady = errors.New("the container runtime is ready")
+
+// keptBySystemd refuses to end what systemd would start again, under the hands of
+// who takes its network and mounts away.
+func keptBySystemd(socket string) error {
+	pid, err := bundle.Listener(socket)
+	if err != nil || pid <= 1 {
+		return nil
+	}
+	groups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	if err != nil {
+		return nil // it has just ended
+	}
+	if unit := unitOf(string(groups)); unit != "" {
+		return fmt.Errorf("systemd would start %s again: systemctl stop podd.service podd-runtime.service, and then this", unit)
+	}
+	return nil
+}
+
+// unitOf is podd's unit that a process is the service of, by its cgroups.
+func unitOf(groups string) string {
+	for group := range strings.Lines(groups) {
+		if unit := path.Base(strings.TrimSpace(group)); unit == "podd.service" || unit == "podd-runtime.service" {
+			return unit
+		}
+	}
+	return ""
+}
+
+// endListener ends the process that listens on a socket, by SIGTERM.
+func (p *Podd) endListener(ctx context.Context, socket, what string) error {
+	pid, err := bundle.Listener(socket)
+	if err != nil || pid <= 1 || pid == os.Getpid() {
+		return nil
+	}
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return fmt.Errorf("end %s (process %d): %w", what, pid, err)
+	}
+	defer unix.Close(fd)
+	fmt.Fprintf(p.Out, "ending %s (process %d)\n", what, pid)
+	if err := unix.PidfdSendSignal(fd, unix.SIGTERM, nil, 0); err != nil {
+		return fmt.Errorf("end %s (process %d): %w", what, pid, err)
+	}
+	for limit := time.Now().Add(30 * time.Second); time.Now().Before(limit) && ctx.Err() == nil; {
+		// Readable once the process is gone.
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 1000)
+		if err == nil && n > 0 {
+			return nil
+		}
+	}
+	return fmt.Errorf("%s (process %d) does not exit; find out why, or end it with kill -9", what, pid)
+}
+
+// endPods ends all containers, each with its pod's grace period, and then stops
+// and removes all sandboxes, four at a time.
+func endPods(ctx context.Context, socket string, out io.Writer) error {
+	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(pod.MaxRuntimeMessage)))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	runtime := runtimeapi.NewRuntimeServiceClient(conn)
+	list, err := runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
+	if err != nil {
+		return fmt.Errorf("list pods: %w", err)
+	}
+	if len(list.Items) == 0 {
+		return nil
+	}
+	if err := endContainers(ctx, runtime, len(list.Items), out); err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(4)
+	for _, item := range list.Items {
+		group.Go(func() error {
+			ctx, cancel := context.WithTimeout(ctx, time.Minute)
+			defer cancel()
+			if _, err := runtime.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: item.Id}); err != nil {
+				return fmt.Errorf("stop pod %s: %w", item.Metadata.GetName(), err)
+			}
+			if _, err := runtime.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: item.Id}); err != nil {
+				return fmt.Errorf("remove pod %s: %w", item.Metadata.GetName(), err)
+			}
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+// endContainers ends what runs: a sandbox that is stopped kills its containers.
+func endContainers(ctx context.Context, runtime runtimeapi.RuntimeServiceClient, pods int, out io.Writer) error {
+	list, err := runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{
+		State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING}}})
+	if err != nil {
+		return fmt.Errorf("list containers: %w", err)
+	}
+	longest := time.Duration(0)
+	for _, c := range list.Containers {
+		longest = max(longest, cri.GracePeriod(c.Annotations))
+	}
+	fmt.Fprintf(out, "ending %s", count(pods, "pod"))
+	if len(list.Containers) > 0 {
+		fmt.Fprintf(out, " (%s running, which may take %v)", count(len(list.Containers), "container"), longest)
+	}
+	fmt.Fprintln(out)
+	group, ctx := errgroup.WithContext(ctx)
+	for _, c := range list.Containers {
+		group.Go(func() error {
+			grace := cri.GracePeriod(c.Annotations)
+			ctx, cancel := context.WithTimeout(ctx, grace+time.Minute)
+			defer cancel()
+			_, err := runtime.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: c.Id, Timeout: int64(grace / time.Second)})
+			if err != nil && status.Code(err) != codes.NotFound {
+				return fmt.Errorf("stop container %s of pod %s: %w", c.Metadata.GetName(), c.Labels["io.kubernetes.pod.name"], err)
+			}
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+func mountsBelow(dir string) ([]*mountinfo.Info, error) {
+	mounts, err := mountinfo.GetMounts(mountinfo.PrefixFilter(dir))
+	if err != nil {
+		return nil, fmt.Errorf("read the mount table: %w", err)
+	}
+	return mounts, nil
+}
+
+// count is a number of something, in the singular or plural.
+func count(n int, what string) string {
+	if n != 1 {
+		what += "s"
+	}
+	return fmt.Sprintf("%d %s", n, what)
+}

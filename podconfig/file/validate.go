@@ -1,0 +1,129 @@
+package file
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"podd/internal/pod"
+	"podd/podconfig"
+	"podd/podconfig/manifest"
+)
+
+// Verdict is what Validate says of a set of manifests. Its JSON form is what
+// podd validate -o json prints, and a contract.
+type Verdict struct {
+	Files int `json:"files"`
+	// Pods are the valid ones, by namespace/name.
+	Pods     []string      `json:"pods"`
+	Problems []pod.Problem `json:"problems"`
+	// LeftOut are the entries of directories that are no manifests.
+	LeftOut []string `json:"leftOut,omitempty"`
+}
+
+// Validate checks manifests as a Source would, without watching or keeping
+// anything. A path is a file, a directory, or "-" for stdin, which is read to its
+// end; all of them are one set, in which names and the number of pods are checked.
+// Problems are sorted by file and line. Of opt, Origin and Now are set here.
+func Validate(paths []string, opt manifest.Options, stdin io.Reader) Verdict {
+	opt.Now = time.Now()
+	v := validator{opt: opt, seen: map[string]bool{}, Verdict: Verdict{Pods: []string{}, Problems: []pod.Problem{}}}
+	for _, path := range paths {
+		if path == "-" {
+			v.stream("standard input", stdin)
+		} else {
+			v.path(path)
+		}
+	}
+	v.set()
+	slices.SortStableFunc(v.Problems, func(a, b pod.Problem) int {
+		return cmp.Or(cmp.Compare(a.Origin, b.Origin), cmp.Compare(a.Line, b.Line))
+	})
+	return v.Verdict
+}
+
+// validator is a Verdict in the making.
+type validator struct {
+	Verdict
+	opt  manifest.Options
+	pods []*pod.Desired
+	seen map[string]bool // files, by name
+}
+
+func (v *validator) stream(origin string, r io.Reader) {
+	data, err := io.ReadAll(io.LimitReader(r, manifest.MaxBytes+1))
+	if err != nil {
+		err = &Unreadable{Message: "cannot read the standard input: " + err.Error()}
+	}
+	v.manifest(origin, data, err)
+}
+
+func (v *validator) path(path string) {
+	files, leftOut, err := manifestsOf(path)
+	v.LeftOut = append(v.LeftOut, leftOut...)
+	if err != nil {
+		v.Problems = append(v.Problems, pod.Problem{Origin: path, Message: err.Error(), Hint: "is this the right path?", Since: v.opt.Now})
+	}
+	for _, name := range files {
+		if !v.seen[name] { // a file that is named twice is no duplicate of itself
+			v.seen[name] = true
+			data, err := Read(name)
+			v.manifest(name, data, err)
+		}
+	}
+}
+
+func (v *validator) manifest(origin string, data []byte, err error) {
+	v.Files++
+	if u, ok := errors.AsType[*Unreadable](err); ok {
+		v.Problems = append(v.Problems, pod.Problem{Origin: origin, Message: u.Message, Hint: u.Hint, Since: v.opt.Now})
+		return
+	}
+	opt := v.opt
+	opt.Origin = origin
+	r := manifest.Decode(data, opt)
+	v.pods = append(v.pods, r.Pods...)
+	v.Problems = append(v.Problems, r.Problems...)
+}
+
+// set checks what only all pods together can show.
+func (v *validator) set() {
+	v.Problems = append(v.Problems, podconfig.Duplicates(v.pods)...)
+	if len(v.pods) > manifest.MaxPods {
+		v.Problems = append(v.Problems, pod.Problem{Origin: v.pods[manifest.MaxPods].Origin, Since: v.opt.Now,
+			Message: fmt.Sprintf("from here on there are more than %d pods, and podd takes no more of one source", manifest.MaxPods),
+			Hint:    "remove files that are not for this machine"})
+	}
+	for _, d := range v.pods {
+		v.Pods = append(v.Pods, d.Name())
+	}
+}
+
+// manifestsOf is a file itself, or the manifests of a directory, and what else
+// there is.
+func manifestsOf(path string) (files, leftOut []string, err error) {
+	info, err := os.Stat(path)
+	if err != nil || !info.IsDir() {
+		return []string{filepath.Clean(path)}, nil, nil // reading it will say what is wrong
+	}
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return nil, nil, fmt.Errorf("read the directory: %w", err)
+	}
+	for _, e := range entries {
+		if IsManifest(e.Name()) {
+			files = append(files, filepath.Join(path, e.Name()))
+		} else {
+			leftOut = append(leftOut, filepath.Join(path, e.Name()))
+		}
+	}
+	if len(files) == 0 {
+		return nil, leftOut, errors.New("the directory holds no *.yaml, *.yml, *.json or *.manifest")
+	}
+	return files, leftOut, nil
+}

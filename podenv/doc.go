@@ -1,0 +1,21 @@
+// Package podenv computes what a pod's sandbox and containers rest on beyond
+// the Pod itself, once for each sandbox and each start of a container, and
+// returns it as values (pod.SandboxInputs, pod.ContainerInputs), which the
+// worker hands to volumes and to cri alike.
+//
+//	facts of the node ─┐
+//	a pod's addresses ─┼─► Resolver ─► variables, subPaths, hosts file, DNS, …
+//	Objects, volumes ──┘
+//
+// A new source of variables, or a new fact of the node that containers see, is
+// a case here, and nobody else notices.
+//
+//	env.go        variables              envfile.go   those out of files in volumes
+//	objects.go    those out of ConfigMaps and Secrets
+//	subpath.go    subPathExpr            hosts.go     the hosts file and the host name
+//	dns.go        the pod's resolver configuration, of the node's (resolvconf.go)
+//
+// Promises: nothing is kept between two calls and nothing is written; what is
+// read are small files of the node, and of the pod's volumes for fileKeyRef. A
+// Resolver may be used by any number of goroutines.
+package podenv

@@ -1,0 +1,141 @@
+package podenv
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"podd/internal/pod"
+)
+
+// environment is a container's variables in the order in which the pod
+// declares them, with references expanded and sources resolved. A later
+// variable may use an earlier one; a name declared twice keeps the last value
+// at the first one's place.
+func (r *Resolver) environment(p *v1.Pod, c *v1.Container, podIPs []string) (env pod.Environment, err error) {
+	for _, from := range c.EnvFrom {
+		if err := r.envFrom(p.Namespace, from, &env); err != nil {
+			return env, fmt.Errorf("envFrom: %w", err)
+		}
+	}
+	for i := range c.Env {
+		e := &c.Env[i]
+		value, ok, err := r.envValue(p, c, e, env, podIPs)
+		if err != nil {
+			return env, fmt.Errorf("env %s: %w", e.Name, err)
+		}
+		if ok {
+			env.Set(e.Name, value)
+		}
+	}
+	return env, nil
+}
+
+// envValue is one variable's value; ok is false for an optional source that is
+// not there.
+func (r *Resolver) envValue(p *v1.Pod, c *v1.Container, e *v1.EnvVar, before pod.Environment, podIPs []string) (value string, ok bool, err error) {
+	from := e.ValueFrom
+	switch {
+	case e.Value != "" || from == nil:
+		return before.Expand(e.Value), true, nil
+	case from.FieldRef != nil:
+		value, err = r.fieldValue(p, from.FieldRef.FieldPath, podIPs)
+		return value, true, err
+	case from.ResourceFieldRef != nil:
+		value, err = resourceValue(p, c, from.ResourceFieldRef, r.cfg.Allocatable)
+		return value, true, err
+	case from.ConfigMapKeyRef != nil:
+		return r.configMapValue(p.Namespace, from.ConfigMapKeyRef)
+	case from.SecretKeyRef != nil:
+		return r.secretValue(p.Namespace, from.SecretKeyRef)
+	case from.FileKeyRef != nil:
+		return r.fileValue(p, from.FileKeyRef)
+	}
+	return "", true, nil
+}
+
+func isTrue(b *bool) bool { return b != nil && *b }
+
+// fieldValue is a downward API field: the pod's own, or what is known of the
+// node and the sandbox.
+func (r *Resolver) fieldValue(p *v1.Pod, path string, podIPs []string) (string, error) {
+	value, ok := pod.Field(p, path)
+	switch {
+	case ok && value == "" && (path == "spec.nodeName" || path == "spec.host"):
+		return r.cfg.NodeName, nil
+	case ok:
+		return value, nil
+	case strings.HasSuffix(path, "']"):
+		return "", fmt.Errorf("field label does not support subscript: %s", path)
+	}
+	switch path {
+	case "status.hostIP":
+		if len(r.cfg.NodeIPs) == 0 {
+			return "", fmt.Errorf("the node's address is not known: set --node-ip")
+		}
+		return r.cfg.NodeIPs[0], nil
+	case "status.hostIPs":
+		if len(r.cfg.NodeIPs) == 0 {
+			return "", fmt.Errorf("the node's address is not known: set --node-ip")
+		}
+		return strings.Join(r.cfg.NodeIPs, ","), nil
+	case "status.podIP":
+		if len(podIPs) == 0 {
+			return "", nil
+		}
+		return podIPs[0], nil
+	case "status.podIPs":
+		return strings.Join(podIPs, ","), nil
+	}
+	return "", fmt.Errorf("field label not supported: %s", path)
+}
+
+// resourceValue is a container's request or limit in units of the divisor,
+// rounded up. A limit that is not set is the pod's own, or else the node's
+// allocatable amount; but 0 for an init container that is named, as in the
+// kubelet, which fills in the limits of ordinary containers and of the one that
+// asks (pkg/kubelet, defaultPodLimitsForDownwardAPI).
+func resourceValue(p *v1.Pod, c *v1.Container, ref *v1.ResourceFieldSelector, allocatable v1.ResourceList) (string, error) {
+	namedInit := false
+	if ref.ContainerName != "" {
+		var kind pod.ContainerKind
+		if c, kind = pod.ContainerSpec(&p.Spec, ref.ContainerName); c == nil || kind == pod.EphemeralContainer {
+			return "", fmt.Errorf("container %s not found", ref.ContainerName)
+		}
+		namedInit = kind != pod.RegularContainer
+	}
+	kind, name, _ := strings.Cut(ref.Resource, ".")
+	res := v1.ResourceName(name)
+	known := res == v1.ResourceCPU || res == v1.ResourceMemory || res == v1.ResourceEphemeralStorage || strings.HasPrefix(name, v1.ResourceHugePagesPrefix)
+	if !known || (kind != "limits" && kind != "requests") {
+		return "", fmt.Errorf("unsupported container resource : %v", ref.Resource)
+	}
+	var q resource.Quantity
+	if kind == "limits" {
+		q = c.Resources.Limits[res]
+		if q.IsZero() && !namedInit && !strings.HasPrefix(name, v1.ResourceHugePagesPrefix) {
+			q = allocatable[res]
+			if r := p.Spec.Resources; r != nil && res != v1.ResourceEphemeralStorage && !r.Limits.Name(res, resource.DecimalSI).IsZero() {
+				q = r.Limits[res]
+			}
+		}
+	} else {
+		q = c.Resources.Requests[res]
+	}
+	divisor := ref.Divisor
+	if divisor.IsZero() {
+		divisor = resource.MustParse("1")
+	}
+	if res == v1.ResourceCPU {
+		return ceilDiv(q.MilliValue(), divisor.MilliValue()), nil
+	}
+	return ceilDiv(q.Value(), divisor.Value()), nil
+}
+
+func ceilDiv(a, b int64) string {
+	return strconv.FormatInt(int64(math.Ceil(float64(a)/float64(b))), 10)
+}

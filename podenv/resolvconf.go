@@ -1,0 +1,83 @@
+package podenv
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	v1 "k8s.io/api/core/v1"
+
+	"podd/internal/pod"
+)
+
+// dns reads the node's resolver configuration anew for each sandbox: it changes
+// with the network, and it is one small file.
+func (r *Resolver) dns(p *v1.Pod) (pod.DNS, []pod.Warning, error) {
+	var node resolvConf
+	var err error
+	none := r.cfg.ResolvConf != nil && *r.cfg.ResolvConf == ""
+	if !none && p.Spec.DNSPolicy != v1.DNSNone {
+		if node, err = nodeResolvConf(r.cfg.ResolvConf); err != nil {
+			return pod.DNS{}, nil, err
+		}
+	}
+	var local []string
+	if none {
+		local = localResolvers(r.cfg.NodeIPs)
+	}
+	dns, notes := podDNS(p, node, local, r.cfg.ClusterDNS, r.cfg.ClusterDomain)
+	return dns, r.warnings(p, notes), nil
+}
+
+// warnings say what of the pod's DNS could not be had.
+func (r *Resolver) warnings(p *v1.Pod, notes dnsNotes) []pod.Warning {
+	var out []pod.Warning
+	// Where nobody configured a cluster's DNS at all, ClusterFirst is only the
+	// default that nobody chose: not worth a warning for each pod.
+	if notes.noClusterDNS && r.cfg.ClusterDomain != "" {
+		out = append(out, pod.Warning{Reason: "MissingClusterDNS", Message: fmt.Sprintf(
+			"pod: %q. podd does not have ClusterDNS IP configured and cannot create Pod using %q policy. Falling back to %q policy.",
+			p.Name+"_"+p.Namespace+"("+string(p.UID)+")", v1.DNSClusterFirst, v1.DNSDefault)})
+	}
+	for _, n := range notes.limits {
+		out = append(out, pod.Warning{Reason: "DNSConfigForming", Message: n})
+	}
+	return out
+}
+
+// systemdResolved is where systemd-resolved writes the real servers, beside
+// the stub that it puts into /etc/resolv.conf.
+const systemdResolved = "/run/systemd/resolve/resolv.conf"
+
+func nodeResolvConf(path *string) (resolvConf, error) {
+	name := "/etc/resolv.conf"
+	if path != nil {
+		name = *path
+	}
+	rc, err := readResolvConf(name)
+	if err != nil {
+		if path == nil && errors.Is(err, fs.ErrNotExist) {
+			return resolvConf{}, nil // a node without a resolver still runs pods
+		}
+		return rc, err
+	}
+	if path == nil && rc.stubOnly() {
+		if real, err := readResolvConf(systemdResolved); err == nil {
+			return real, nil
+		}
+	}
+	return rc, nil
+}
+
+func readResolvConf(name string) (resolvConf, error) {
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return resolvConf{}, fmt.Errorf("read the node's resolver configuration: %w", err)
+	}
+	rc, err := parseResolvConf(string(text))
+	if err != nil {
+		return rc, fmt.Errorf("parse %s: %w", name, err)
+	}
+	return rc, nil
+}

@@ -1,0 +1,104 @@
+package podfs
+
+import (
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"podd/internal/places"
+	"podd/internal/pod"
+)
+
+// Dirs are the directories in which podd keeps what it keeps of pods. The
+// methods are pure: they name places, which need not be there.
+//
+//	<Root>/pods/<uid>/
+//	    etc-hosts                                     the containers' hosts file
+//	    userns                                        the pod's range of IDs
+//	    containers/<name>/<random>                    a container's termination log
+//	    containers/<name>/<hash>.kept                 what its end needs (Keep)
+//	    volumes/<plugin>/<volume>                     content of volumes that live with the pod
+//	    volume-subpaths/<volume>/<container>/<index>  bind mounts of subPath mounts
+//	<PodLogs>/<namespace>_<name>_<uid>/<container>/<restarts>.log
+//	<ContainerLogs>/<pod>_<namespace>_<container>-<id>.log   links to those
+type Dirs struct {
+	// Root is --root-dir; "" is /var/lib/podd.
+	Root string
+	// PodLogs is podLogsDir; "" is /var/log/pods.
+	PodLogs string
+	// ContainerLogs holds the links for log shippers; "" is /var/log/containers.
+	ContainerLogs string
+}
+
+// WithDefaults names the directories that were left empty.
+func (d Dirs) WithDefaults() Dirs {
+	for _, f := range []struct {
+		dir      *string
+		standard string
+	}{{&d.Root, places.DefaultRootDir}, {&d.PodLogs, places.DefaultPodLogsDir}, {&d.ContainerLogs, places.DefaultContainerLogsDir}} {
+		if *f.dir == "" {
+			*f.dir = f.standard
+		}
+	}
+	return d
+}
+
+// Pods is where each pod has its directory.
+func (d Dirs) Pods() string { return filepath.Join(d.Root, "pods") }
+
+// Pod is the pod's directory.
+func (d Dirs) Pod(uid pod.UID) string { return filepath.Join(d.Pods(), string(uid)) }
+
+// Hosts is the file that the pod's containers have as /etc/hosts.
+func (d Dirs) Hosts(uid pod.UID) string { return filepath.Join(d.Pod(uid), "etc-hosts") }
+
+// UserNamespace is the record of the pod's range of IDs, as the kubelet's.
+func (d Dirs) UserNamespace(uid pod.UID) string { return filepath.Join(d.Pod(uid), "userns") }
+
+// Containers is where each container of the pod has its directory.
+func (d Dirs) Containers(uid pod.UID) string { return filepath.Join(d.Pod(uid), "containers") }
+
+// Container is the container's directory.
+func (d Dirs) Container(uid pod.UID, name string) string {
+	return filepath.Join(d.Containers(uid), name)
+}
+
+// Volumes is where the content of the pod's own volumes is.
+func (d Dirs) Volumes(uid pod.UID) string { return filepath.Join(d.Pod(uid), "volumes") }
+
+// Volume is the directory of one volume; plugin is upstream's name of its kind
+// (kubernetes.io/empty-dir).
+func (d Dirs) Volume(uid pod.UID, plugin, volume string) string {
+	return filepath.Join(d.Volumes(uid), strings.ReplaceAll(plugin, "/", "~"), volume)
+}
+
+// SubPaths is where the pod's subPaths are bound.
+func (d Dirs) SubPaths(uid pod.UID) string { return SubPathsIn(d.Pod(uid)) }
+
+// SubPathsIn is SubPaths of the pod that has this directory.
+func SubPathsIn(podDir string) string { return filepath.Join(podDir, "volume-subpaths") }
+
+// SubPath is where a subPath of a volume is bound for a container, by the index
+// of its volumeMount.
+func (d Dirs) SubPath(uid pod.UID, volume, container string, index int) string {
+	return filepath.Join(d.SubPaths(uid), volume, container, strconv.Itoa(index))
+}
+
+// VolumeOf is the name of the volume that a path below the pod's directory
+// belongs to; "" for none.
+func (d Dirs) VolumeOf(uid pod.UID, path string) string {
+	rest, ok := strings.CutPrefix(path, d.Pod(uid)+"/")
+	parts := strings.Split(rest, "/")
+	switch {
+	case ok && parts[0] == "volumes" && len(parts) > 2:
+		return parts[2]
+	case ok && parts[0] == "volume-subpaths" && len(parts) > 1:
+		return parts[1]
+	}
+	return ""
+}
+
+// Logs is the pod's log directory.
+func (d Dirs) Logs(namespace, name string, uid pod.UID) string {
+	return filepath.Join(d.PodLogs, namespace+"_"+name+"_"+string(uid))
+}

@@ -1,0 +1,34 @@
+package podfs
+
+import (
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"sync"
+)
+
+// Files makes and removes the files of pods. Make it with New.
+type Files struct {
+	dirs Dirs
+	log  *slog.Logger
+
+	mu    sync.Mutex
+	known map[string]containerLog // by container ID; guarded by mu
+	marks uint64                  // how many lists were begun; guarded by mu
+}
+
+// New returns Files in these directories. It touches none of them.
+func New(dirs Dirs, log *slog.Logger) *Files {
+	return &Files{dirs: dirs.WithDefaults(), log: log, known: map[string]containerLog{}}
+}
+
+func removeIfThere(path string) error {
+	if path == "" {
+		return nil
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}

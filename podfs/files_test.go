@@ -1,0 +1,171 @@
+package podfs
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"podd/internal/pod"
+)
+
+// disk is Files in directories of the test's own.
+type disk struct {
+	*Files
+	said bytes.Buffer
+}
+
+func newDisk(t *testing.T) *disk {
+	dir, d := t.TempDir(), &disk{}
+	d.Files = New(Dirs{Root: filepath.Join(dir, "root"), PodLogs: filepath.Join(dir, "pods"), ContainerLogs: filepath.Join(dir, "containers")},
+		slog.New(slog.NewTextHandler(&d.said, nil)))
+	return d
+}
+
+func aPod() *v1.Pod {
+	return &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: "uid-web"},
+		Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "app", TerminationMessagePath: "/dev/termination-log"}}},
+	}
+}
+
+func request(p *v1.Pod) pod.ContainerRequest {
+	return pod.ContainerRequest{Pod: p, Container: &p.Spec.Containers[0], Inputs: pod.ContainerInputs{Hosts: []byte("10.99.0.3\tweb\n")}}
+}
+
+// seen is the pod with one container, as it is observed.
+func seen(p *v1.Pod, id string, req pod.ContainerRequest) pod.Observed {
+	return pod.Observed{UID: p.UID, Name: p.Name, Namespace: p.Namespace, Containers: []pod.Container{{
+		ID: id, Name: "app", SandboxID: "box", LogPath: req.LogPath, TerminationLog: req.TerminationLog,
+	}}}
+}
+
+func (d *disk) prepare(t *testing.T, req pod.ContainerRequest) pod.ContainerRequest {
+	t.Helper()
+	req, err := d.PrepareContainer(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return req
+}
+
+func there(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+func TestAContainersFilesAreMadeAndMounted(t *testing.T) {
+	d := newDisk(t)
+	req := request(aPod())
+	req.Mounts = []pod.Mount{{HostPath: "/data", ContainerPath: "/d"}}
+	got := d.prepare(t, req)
+	if len(req.Mounts) != 1 || len(got.Mounts) != 3 || got.Mounts[1].ContainerPath != "/etc/hosts" || got.Mounts[1].HostPath != d.dirs.Hosts("uid-web") ||
+		got.Mounts[2].ContainerPath != "/dev/termination-log" || got.Mounts[2].HostPath != got.TerminationLog || filepath.Dir(got.TerminationLog) != d.dirs.Container("uid-web", "app") {
+		t.Errorf("got %+v", got)
+	}
+	for file, want := range map[string]os.FileMode{got.TerminationLog: 0o666, d.dirs.Hosts("uid-web"): 0o644} {
+		if info, err := os.Stat(file); err != nil || info.Mode().Perm() != want {
+			t.Errorf("%s: got %v, %v, want mode %v", file, info, err, want)
+		}
+	}
+	if got.LogPath != filepath.Join(d.dirs.Logs("default", "web", "uid-web"), "app", "0.log") || !there(filepath.Dir(got.LogPath)) {
+		t.Errorf("got the log %s", got.LogPath)
+	}
+	if err := errors.Join(d.DiscardContainer(got), d.DiscardContainer(got)); err != nil || there(got.TerminationLog) || !there(d.dirs.Hosts("uid-web")) {
+		t.Errorf("discarded: got %v, want the termination log gone, and what the pod's containers share not", err)
+	}
+}
+
+func TestNothingIsMadeOverAContainersOwnFiles(t *testing.T) {
+	d := newDisk(t)
+	req := request(aPod())
+	req.Mounts = []pod.Mount{{HostPath: "/my/hosts", ContainerPath: "/etc/hosts"}, {HostPath: "/my/log", ContainerPath: "/dev/termination-log"}}
+	if got := d.prepare(t, req); len(got.Mounts) != 2 || got.TerminationLog != "" || there(d.dirs.Pod("uid-web")) {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// TestALinkIsMadeOnceForEachContainer: observing a pod that does not change writes
+// nothing.
+func TestALinkIsMadeOnceForEachContainer(t *testing.T) {
+	d := newDisk(t)
+	p := aPod()
+	o := seen(p, "id", d.prepare(t, request(p)))
+	link := filepath.Join(d.dirs.ContainerLogs, "web_default_app-id.log")
+	d.Link(o)
+	if target, err := os.Readlink(link); err != nil || target != o.Containers[0].LogPath {
+		t.Fatalf("got %s, %v", target, err)
+	}
+	if err := os.Remove(link); err != nil {
+		t.Fatal(err)
+	}
+	d.Link(o)
+	if there(link) {
+		t.Error("the second observation wrote")
+	}
+	d.Link(pod.Observed{Containers: []pod.Container{{ID: "other"}}}) // of nobody
+	if len(d.known) != 1 {
+		t.Errorf("got %d known", len(d.known))
+	}
+}
+
+// TestALinkThatCannotBeMadeIsSaidOnceAndTriedAgain: a log shipper misses it until
+// then.
+func TestALinkThatCannotBeMadeIsSaidOnceAndTriedAgain(t *testing.T) {
+	d := newDisk(t)
+	p := aPod()
+	o := seen(p, "id", d.prepare(t, request(p)))
+	if err := os.WriteFile(d.dirs.ContainerLogs, nil, 0o600); err != nil { // where the directory should be
+		t.Fatal(err)
+	}
+	d.Link(o)
+	d.Link(o)
+	if n := strings.Count(d.said.String(), "cannot link container log"); n != 1 {
+		t.Errorf("said %d times, want once: %s", n, &d.said)
+	}
+	if err := os.Remove(d.dirs.ContainerLogs); err != nil {
+		t.Fatal(err)
+	}
+	d.Link(o)
+	if !there(filepath.Join(d.dirs.ContainerLogs, "web_default_app-id.log")) {
+		t.Error("there is no link")
+	}
+}
+
+// TestLinksOfContainersThatSomebodyElseRemovedAreForgotten, but not those that
+// were made while the list was.
+func TestLinksOfContainersThatSomebodyElseRemovedAreForgotten(t *testing.T) {
+	d := newDisk(t)
+	p := aPod()
+	req := d.prepare(t, request(p))
+	stays, goes := filepath.Join(d.dirs.ContainerLogs, "web_default_app-stays.log"), filepath.Join(d.dirs.ContainerLogs, "web_default_app-goes.log")
+	d.Link(seen(p, "stays", req))
+	d.Link(seen(p, "goes", req))
+	listed := []pod.Summary{{UID: p.UID, Containers: map[string]pod.ContainerState{"stays": pod.ContainerRunning}}}
+	mark := d.Mark()
+	d.Link(seen(p, "goes", req))
+	if d.KeepOnly(listed, mark); !there(stays) || !there(goes) || len(d.known) != 2 {
+		t.Errorf("seen after the list was begun: got %d known, want both with their links", len(d.known))
+	}
+	if d.KeepOnly(listed, d.Mark()); !there(stays) || there(goes) || len(d.known) != 1 {
+		t.Errorf("got %d known and the links %v and %v, want what is listed", len(d.known), there(stays), there(goes))
+	}
+	if d.SandboxRemoved("box"); there(stays) || len(d.known) != 0 {
+		t.Errorf("after its sandbox: got %d known", len(d.known))
+	}
+}
+
+func TestTerminationLogsArePoddsOwn(t *testing.T) {
+	d := Dirs{Root: "/r"}
+	for file, want := range map[string]bool{"/r/pods/u/containers/app/0a1b": true, "/r/pods/u/volumes/x/y": false, "/data/containers/log": false, "": false} {
+		if got := d.IsTerminationLog(file); got != want {
+			t.Errorf("%q: got %v, want %v", file, got, want)
+		}
+	}
+}

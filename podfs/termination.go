@@ -1,0 +1,64 @@
+package podfs
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// IsTerminationLog says that podd made this file for a container.
+func (d Dirs) IsTerminationLog(file string) bool {
+	return strings.HasPrefix(file, d.Pods()+"/") && strings.Contains(file, "/containers/")
+}
+
+// ReadEnd reads the last bytes, most at most, of a file that a container may have
+// replaced: only a regular file, and through no symlink below podd's own
+// directory. A FIFO or a device must not hang the observer, and a symlink must not
+// show the node's files.
+func (d Dirs) ReadEnd(file string, most int64) ([]byte, error) {
+	how := &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_NONBLOCK | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS}
+	dir := unix.AT_FDCWD
+	if rel, err := filepath.Rel(d.Root, file); err == nil && filepath.IsLocal(rel) {
+		root, err := os.Open(d.Root) // which may itself lie behind a symlink
+		if err != nil {
+			return nil, err
+		}
+		defer root.Close()
+		dir, file = int(root.Fd()), rel
+		how.Resolve |= unix.RESOLVE_BENEATH
+	}
+	fd, err := unix.Openat2(dir, file, how)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: file, Err: err}
+	}
+	f := os.NewFile(uintptr(fd), file)
+	defer f.Close()
+	return tailOf(f, most)
+}
+
+// ReadLogEnd is ReadEnd for a log, which is not podd's to place: no symlink is
+// followed at its end.
+func ReadLogEnd(file string, most int64) ([]byte, error) {
+	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return tailOf(f, most)
+}
+
+func tailOf(f *os.File, most int64) ([]byte, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, errors.New("not a regular file")
+	}
+	return io.ReadAll(io.NewSectionReader(f, max(info.Size()-most, 0), most))
+}

@@ -1,0 +1,97 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+// api is what one listener answers.
+type api struct {
+	// name is what metrics and logs call it.
+	name string
+	// network and address are those of net.Listen; nobody listens on an empty
+	// address. field is the field of KubeletConfiguration that names a port.
+	network, address, field string
+	// guard is asked of every request before the path is looked at, the first of
+	// it first.
+	guard  []middleware
+	groups []group
+}
+
+// group is routes that have their middleware in common, the first of it asked
+// first.
+type group struct {
+	middleware []middleware
+	routes     []route
+}
+
+// route is a pattern of http.ServeMux and who answers it; nobody if that is nil.
+type route struct {
+	pattern string
+	handler http.Handler
+}
+
+// middleware is what is done before, after or instead of a handler.
+type middleware func(next http.Handler) http.Handler
+
+// handler puts an API together. A path without a route is not found.
+func (s *Server) handler(a api) http.Handler {
+	mux := http.NewServeMux()
+	for _, g := range a.groups {
+		for _, r := range g.routes {
+			if r.handler != nil {
+				mux.Handle(r.pattern, wrap(r.handler, g.middleware))
+			}
+		}
+	}
+	mux.Handle("/", readOnly(http.HandlerFunc(http.NotFound)))
+	return s.metrics.count(a.name, s.paths, wrap(mux, a.guard))
+}
+
+func wrap(h http.Handler, all []middleware) http.Handler {
+	for _, m := range slices.Backward(all) {
+		h = m(h)
+	}
+	return h
+}
+
+// firstWords are those of the paths that anybody answers.
+func firstWords(all []api) map[string]bool {
+	words := map[string]bool{}
+	for _, a := range all {
+		for _, g := range a.groups {
+			for _, r := range g.routes {
+				_, path, _ := strings.Cut(r.pattern, "/") // past a method
+				first, _, _ := strings.Cut(path, "/")
+				words[first] = true
+			}
+		}
+	}
+	return words
+}
+
+func (a api) listen() (net.Listener, error) {
+	if a.network == "unix" {
+		return listenUnix(a.address)
+	}
+	l, err := net.Listen(a.network, a.address)
+	if err != nil {
+		return nil, listenError(a.address, a.field, err)
+	}
+	return l, nil
+}
+
+func listenError(address, field string, err error) error {
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return fmt.Errorf("listen on %s (%s): another process has this port; find it with `ss -ltnp`, or give %s another value, 0 for none: %w", address, field, field, err)
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return fmt.Errorf("listen on %s (%s): this host has no such address: %w", address, field, err)
+	}
+	return fmt.Errorf("listen on %s (%s): %w", address, field, err)
+}

@@ -1,0 +1,61 @@
+package server
+
+import (
+	"net/http"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"podd/internal/pod"
+)
+
+// Listing is the answer of /podd/v1/pods: all that podd ps shows.
+type Listing struct {
+	Pods     []PodInfo     `json:"pods"`
+	Problems []pod.Problem `json:"problems"`
+}
+
+// PodInfo is one pod and where its manifest is found.
+type PodInfo struct {
+	Pod    *v1.Pod `json:"pod"`
+	Origin string  `json:"origin,omitempty"`
+	// Causes are Config.Causes.
+	Causes map[string]string `json:"causes,omitempty"`
+}
+
+func (s *Server) problems() []pod.Problem {
+	if s.config.Problems == nil {
+		return []pod.Problem{}
+	}
+	return append([]pod.Problem{}, s.config.Problems()...)
+}
+
+func (s *Server) listing() Listing {
+	l := Listing{Pods: []PodInfo{}, Problems: s.problems()}
+	for _, p := range s.config.Pods.Pods() {
+		info := PodInfo{Pod: p, Origin: s.config.Pods.Origin(p.UID)}
+		if s.config.Causes != nil {
+			info.Causes = s.config.Causes(p)
+		}
+		l.Pods = append(l.Pods, info)
+	}
+	return l
+}
+
+// events answers with the events of ?namespace and ?name. The name may be the
+// manifest's own, to which a static pod's has the node's name added.
+func (s *Server) events(r *http.Request) any {
+	list := v1.EventList{TypeMeta: metav1.TypeMeta{Kind: "EventList", APIVersion: "v1"}, Items: []v1.Event{}}
+	if s.config.Events == nil {
+		return list
+	}
+	namespace, name := r.URL.Query().Get("namespace"), r.URL.Query().Get("name")
+	found := s.config.Events(namespace, name)
+	if len(found) == 0 && name != "" && s.config.NodeName != "" {
+		found = s.config.Events(namespace, name+"-"+s.config.NodeName)
+	}
+	for _, e := range found {
+		list.Items = append(list.Items, *e)
+	}
+	return list
+}

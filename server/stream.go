@@ -1,0 +1,124 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"time"
+)
+
+const (
+	// watchGap is the least time between two answers to a watcher.
+	watchGap = 100 * time.Millisecond
+	// watchPoll is how often a watcher is answered when nobody tells of changes.
+	watchPoll = 2 * time.Second
+)
+
+// errStopping is the cause for which a stream's context ends.
+var errStopping = errors.New("podd is stopping")
+
+// stream is middleware for answers that go on until the client goes: log
+// follow, exec, watch. The context of such a request ends when podd stops, while
+// other requests get the time to end by themselves; the handler then returns at
+// once. It sets the deadline of each of its writes, for writeTimeout bounds the
+// whole answer. A handler that hijacks its connection closes it itself.
+func (s *Server) stream(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithCancelCause(r.Context())
+		defer cancel(nil)
+		go func() {
+			select {
+			case <-s.stopping:
+				cancel(errStopping)
+			case <-ctx.Done():
+			}
+		}()
+		next.ServeHTTP(w, r.WithContext(ctx))
+	})
+}
+
+// watchable answers once, or with ?watch with one JSON value a line, a new one
+// after each change, until the client goes or podd stops.
+func (s *Server) watchable(value func(*http.Request) any) http.Handler {
+	once := s.answer(value)
+	watch := s.stream(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.watch(w, r, value) }))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, ok := r.URL.Query()["watch"]; ok {
+			watch.ServeHTTP(w, r)
+			return
+		}
+		once.ServeHTTP(w, r)
+	})
+}
+
+func (s *Server) watch(w http.ResponseWriter, r *http.Request, value func(*http.Request) any) {
+	changed, stop := s.subscribe()
+	defer stop()
+	out := http.NewResponseController(w)
+	w.Header().Set("Content-Type", "application/json")
+	for {
+		// Whoever does not read for that long has gone.
+		err := out.SetWriteDeadline(time.Now().Add(writeTimeout))
+		if err == nil {
+			err = json.NewEncoder(w).Encode(value(r))
+		}
+		if err == nil {
+			err = out.Flush()
+		}
+		if err != nil || !wait(r, time.After(watchGap), nil) || !wait(r, nil, changed) {
+			return
+		}
+	}
+}
+
+// wait returns true when either channel received, false when the request is over.
+func wait(r *http.Request, a <-chan time.Time, b <-chan struct{}) bool {
+	select {
+	case <-a:
+	case <-b:
+	case <-r.Context().Done():
+		return false
+	}
+	return true
+}
+
+// subscribe joins the sources of changes into one channel.
+func (s *Server) subscribe() (<-chan struct{}, func()) {
+	out, done := make(chan struct{}, 1), make(chan struct{})
+	poke := func() {
+		select {
+		case out <- struct{}{}:
+		default:
+		}
+	}
+	for _, source := range s.config.Changes {
+		c, stop := source() // now, so that no change after the first answer is missed
+		go func() {
+			defer stop()
+			for {
+				select {
+				case <-c:
+					poke()
+				case <-done:
+					return
+				}
+			}
+		}()
+	}
+	if len(s.config.Changes) == 0 {
+		go func() {
+			tick := time.NewTicker(watchPoll)
+			defer tick.Stop()
+			for {
+				select {
+				case <-tick.C:
+					poke()
+				case <-done:
+					return
+				}
+			}
+		}()
+	}
+	return out, func() { close(done) }
+}

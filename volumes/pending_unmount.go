@@ -1,0 +1,188 @@
+package volumes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sort"
+	"time"
+
+	"podd/internal/pod"
+	"podd/internal/wipe"
+)
+
+// PendingUnmount is a pod's directory that TearDown could not remove. The pod
+// itself has ended.
+type PendingUnmount struct {
+	UID pod.UID `json:"uid"`
+	// Path is the pod's directory.
+	Path string `json:"path"`
+	// Message says what is in the way, which process holds it as far as could
+	// be found, and what to do.
+	Message string `json:"message"`
+	// Since is the first attempt, Tries their number, RetryAt the next.
+	Since   time.Time `json:"since"`
+	Tries   int       `json:"tries"`
+	RetryAt time.Time `json:"retryAt"`
+}
+
+const (
+	firstRetry = 2 * time.Second // doubles to
+	lastRetry  = 2 * time.Minute
+)
+
+// PendingUnmounts lists what could not be removed yet, oldest first.
+func (m *Mounter) PendingUnmounts() []PendingUnmount {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	pending := make([]PendingUnmount, 0, len(m.pending))
+	for _, d := range m.pending {
+		pending = append(pending, *d)
+	}
+	sort.Slice(pending, func(a, b int) bool { return pending[a].Since.Before(pending[b].Since) })
+	return pending
+}
+
+// Run retries pending unmounts until ctx ends; it sleeps while there are none. Then it gives
+// up the set-ups that are under way. It returns ctx's cause.
+func (m *Mounter) Run(ctx context.Context) error {
+	defer m.giveUpAll()
+	for {
+		var due <-chan time.Time
+		if at, any := m.nextRetry(); any {
+			due = time.After(time.Until(at))
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-m.poke:
+		case <-due:
+			for _, uid := range m.duePending(time.Now()) {
+				m.retry(ctx, uid)
+			}
+		}
+	}
+}
+
+func (m *Mounter) nextRetry() (next time.Time, any bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, d := range m.pending {
+		if !any || d.RetryAt.Before(next) {
+			next, any = d.RetryAt, true
+		}
+	}
+	return next, any
+}
+
+func (m *Mounter) duePending(now time.Time) []pod.UID {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var uids []pod.UID
+	for uid, d := range m.pending {
+		if !d.RetryAt.After(now) {
+			uids = append(uids, uid)
+		}
+	}
+	return uids
+}
+
+// retry retries one pending unmount, unless it was finished meanwhile.
+func (m *Mounter) retry(ctx context.Context, uid pod.UID) {
+	within, cancel := context.WithTimeoutCause(ctx, patience, errPatience)
+	defer cancel()
+	unlock, err := m.lock(within, uid)
+	if err != nil {
+		m.postpone(uid)
+		return
+	}
+	defer unlock()
+	_ = m.finishUnmount(ctx, uid) // settled: logged there, and tried again
+}
+
+// postpone retries later the pending unmount of a pod that another call works on.
+func (m *Mounter) postpone(uid pod.UID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if d := m.pending[uid]; d != nil {
+		d.RetryAt = time.Now().Add(firstRetry)
+	}
+}
+
+// finishUnmount tries to remove what is pending of the pod, if anything is. The pod's
+// lock is held.
+func (m *Mounter) finishUnmount(ctx context.Context, uid pod.UID) error {
+	m.mu.Lock()
+	_, pending := m.pending[uid]
+	m.mu.Unlock()
+	if !pending {
+		return nil
+	}
+	err := m.remove(ctx, uid)
+	if err != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	m.settle(uid, err)
+	if err != nil {
+		return fmt.Errorf("remains of the pod's previous run are in the way: %w", err)
+	}
+	return nil
+}
+
+// settle records the outcome of a removal.
+func (m *Mounter) settle(uid pod.UID, err error) {
+	now := time.Now()
+	m.mu.Lock()
+	old := m.pending[uid]
+	m.mu.Unlock()
+	if err == nil {
+		m.mu.Lock()
+		delete(m.pending, uid)
+		m.mu.Unlock()
+		if old != nil {
+			m.log.Info("removed pod directory after retrying", "uid", uid, "tries", old.Tries+1, "after", now.Sub(old.Since))
+		}
+		return
+	}
+	d := &PendingUnmount{UID: uid, Path: m.dirs.Pod(uid), Message: reason(err, searchTime) + "; podd retries and deletes nothing until then", Since: now, Tries: 1}
+	delay := firstRetry
+	if old != nil {
+		d.Since, d.Tries = old.Since, old.Tries+1
+		delay = min(lastRetry, firstRetry<<min(old.Tries, 10))
+	}
+	d.RetryAt = now.Add(delay)
+	m.mu.Lock()
+	m.pending[uid] = d
+	m.mu.Unlock()
+	if old == nil || old.Message != d.Message { // say it once, not at each attempt
+		m.log.Warn("cannot remove pod directory: retrying", "uid", uid, "path", d.Path, "reason", d.Message)
+	}
+	select {
+	case m.poke <- struct{}{}:
+	default:
+	}
+}
+
+// reason says what is in the way, who holds it as far as can be found in the time
+// for that, and what to do about it.
+func reason(err error, search time.Duration) string {
+	text, path := err.Error(), inTheWay(err)
+	if path == "" {
+		return text
+	}
+	if holder := findHolder(path, search); holder != "" {
+		return text + ": " + holder + "; stop it or unmount by hand"
+	}
+	return text + "; the process that holds it was not found"
+}
+
+// inTheWay is the mount that an error is of; empty if it is of something else.
+func inTheWay(err error) string {
+	if busy, ok := errors.AsType[*busyError](err); ok {
+		return busy.path
+	}
+	if mount, ok := errors.AsType[*wipe.MountError](err); ok {
+		return mount.Path
+	}
+	return ""
+}
