@@ -1,65 +1,13 @@
 package manifest
 
 import (
-	"runtime"
-	"runtime/debug"
 	"strings"
 	"testing"
-	"time"
 
 	"go.yaml.in/yaml/v3"
-	"golang.org/x/sys/unix"
 
 	"podd/podconfig/manifest/hostile"
 )
-
-// TestNoTextCostsMoreThanTwiceAsItGrows decodes every hostile text in two sizes, one
-// some four times the other: no step may cost the square of the input, which would
-// be sixteen times as much. What a bound cuts short costs less.
-func TestNoTextCostsMoreThanTwiceAsItGrows(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes half a minute")
-	}
-	const (
-		small = 24 << 10
-		// What takes less is not told from noise.
-		least = 10 * time.Millisecond
-		tries = 6
-	)
-	// Whom a collection bills depends on what came before.
-	defer debug.SetGCPercent(debug.SetGCPercent(-1))
-	for _, in := range hostile.Inputs() {
-		runtime.GC()
-		a, b := in.Text(small), in.Text(4*small)
-		most := 2 * float64(len(b)) / float64(len(a)) // a text has whole pods only
-		fast, slow := time.Duration(1<<62), time.Duration(1<<62)
-		for range tries { // the least of some, by turns
-			fast, slow = min(fast, cost(a)), min(slow, cost(b))
-			if slow < least || float64(slow) <= most*float64(fast) {
-				break
-			}
-		}
-		if slow >= least && float64(slow) > most*float64(fast) {
-			t.Errorf("%s: %v for %d KiB, %v for %d KiB", in.Name, fast, len(a)>>10, slow, len(b)>>10)
-		}
-	}
-}
-
-// cost is the processor time that this thread takes to decode a text.
-func cost(text []byte) time.Duration {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	now := func() time.Duration {
-		var t unix.Timespec
-		if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t); err != nil {
-			panic(err)
-		}
-		return time.Duration(t.Nano())
-	}
-	began := now()
-	Decode(text, options("x"))
-	return now() - began
-}
 
 // TestABoundIsToldWhateverWasWrongBefore has texts of which podd reads a part: it
 // says so, though it has said much already, and the last good set stays.
