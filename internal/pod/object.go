@@ -1,0 +1,115 @@
+package pod
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// ObjectKey names a ConfigMap or Secret.
+type ObjectKey struct {
+	// Kind is "ConfigMap" or "Secret".
+	Kind            string
+	Namespace, Name string
+}
+
+// The kinds of ObjectKeys.
+const (
+	KindConfigMap = "ConfigMap"
+	KindSecret    = "Secret"
+)
+
+// Object is a ConfigMap or Secret as its source has it: defaulted and validated,
+// with its namespace. It is immutable once sent.
+type Object struct {
+	// One of the two is set.
+	ConfigMap *v1.ConfigMap
+	Secret    *v1.Secret
+	Source    Source
+	// Origin is where a person finds the document: a file's path or a URL.
+	Origin string
+	// Line is where it begins there, from 1; 0 where unknown.
+	Line int
+	// Seen is when the source first noticed this version.
+	Seen time.Time
+}
+
+// Key is the object's name among all objects.
+func (o *Object) Key() ObjectKey {
+	if o.Secret != nil {
+		return ObjectKey{Kind: KindSecret, Namespace: o.Secret.Namespace, Name: o.Secret.Name}
+	}
+	return ObjectKey{Kind: KindConfigMap, Namespace: o.ConfigMap.Namespace, Name: o.ConfigMap.Name}
+}
+
+// ObjectsOf are the objects that a pod names, each once, in the order in which it
+// names them: those of its variables, of its volumes and of its image pulls,
+// optional ones among them.
+func ObjectsOf(p *v1.Pod) []ObjectKey {
+	n := namedObjects{namespace: p.Namespace, seen: map[ObjectKey]bool{}}
+	for i := range p.Spec.ImagePullSecrets {
+		n.add(KindSecret, p.Spec.ImagePullSecrets[i].Name)
+	}
+	for i := range p.Spec.Volumes {
+		n.volume(&p.Spec.Volumes[i])
+	}
+	for c := range ContainerSpecs(&p.Spec) {
+		n.variables(c)
+	}
+	return n.keys
+}
+
+type namedObjects struct {
+	namespace string
+	seen      map[ObjectKey]bool
+	keys      []ObjectKey
+}
+
+func (n *namedObjects) add(kind, name string) {
+	key := ObjectKey{Kind: kind, Namespace: n.namespace, Name: name}
+	if name != "" && !n.seen[key] {
+		n.seen[key] = true
+		n.keys = append(n.keys, key)
+	}
+}
+
+func (n *namedObjects) volume(v *v1.Volume) {
+	switch {
+	case v.ConfigMap != nil:
+		n.add(KindConfigMap, v.ConfigMap.Name)
+	case v.Secret != nil:
+		n.add(KindSecret, v.Secret.SecretName)
+	case v.CSI != nil && v.CSI.NodePublishSecretRef != nil:
+		n.add(KindSecret, v.CSI.NodePublishSecretRef.Name)
+	case v.Projected != nil:
+		for i := range v.Projected.Sources {
+			source := &v.Projected.Sources[i]
+			if source.ConfigMap != nil {
+				n.add(KindConfigMap, source.ConfigMap.Name)
+			}
+			if source.Secret != nil {
+				n.add(KindSecret, source.Secret.Name)
+			}
+		}
+	}
+}
+
+func (n *namedObjects) variables(c *v1.Container) {
+	for i := range c.EnvFrom {
+		if ref := c.EnvFrom[i].ConfigMapRef; ref != nil {
+			n.add(KindConfigMap, ref.Name)
+		}
+		if ref := c.EnvFrom[i].SecretRef; ref != nil {
+			n.add(KindSecret, ref.Name)
+		}
+	}
+	for i := range c.Env {
+		from := c.Env[i].ValueFrom
+		if from != nil && from.ConfigMapKeyRef != nil {
+			n.add(KindConfigMap, from.ConfigMapKeyRef.Name)
+		}
+		if from != nil && from.SecretKeyRef != nil {
+			n.add(KindSecret, from.SecretKeyRef.Name)
+		}
+	}
+}
