@@ -69,7 +69,7 @@ func (a *Agent) reject(d *pod.Desired, before rejection, verdict pod.Verdict) {
 		for _, victim := range verdict.Preempt {
 			a.End(victim, preempting())
 		}
-		r.Waiting = waitingAll(d.Pod, "waiting for preempted pods to end")
+		r.Waiting = waitingAll(d.Pod, "waiting for preempted pods to terminate")
 		a.cfg.Status.Report(r)
 		return
 	}

@@ -106,10 +106,10 @@ func (a *Agent) Run(ctx context.Context, updates <-chan pod.Update) error {
 	defer a.wg.Wait()
 	defer cancel(errors.New("podd is stopping"))
 	if err := a.ends.read(); err != nil {
-		a.log.Warn("cannot read which pods the node ended: they may start again", "error", err)
+		a.log.Warn("cannot read which pods the node terminated: they may start again", "error", err)
 	}
 	if err := a.allocated.read(); err != nil {
-		a.log.Warn("cannot read what the node granted some pods: assuming what their source desires", "error", err)
+		a.log.Warn("cannot read the allocated resources of some pods: assuming those that their manifests request", "error", err)
 	}
 	running := make(chan found)
 	a.wg.Go(func() { a.recover(ctx, running) })
@@ -153,7 +153,7 @@ func (a *Agent) Healthy(ctx context.Context) error {
 	case a.ping <- pong:
 		return nil
 	case <-ctx.Done():
-		return errors.New("the sync loop does not answer")
+		return errors.New("the sync loop does not respond")
 	}
 }
 

@@ -19,7 +19,7 @@ import (
 type checkpointFiles[T any] struct {
 	dir  string
 	uid  func(T) pod.UID
-	says string // for errors: "which pod was ended"
+	says string // for errors: "which pod was terminated"
 	// check validates, and may complete, what was read; nil for no check.
 	check func(T) (T, error)
 }

@@ -29,7 +29,7 @@ type kept struct {
 // again, unless the runtime knows that it ended.
 func newEnds(dir string) *checkpoints[kept] {
 	return newCheckpoints(checkpointFiles[kept]{
-		dir: dir, uid: func(k kept) pod.UID { return k.UID }, says: "which pod was ended",
+		dir: dir, uid: func(k kept) pod.UID { return k.UID }, says: "which pod was terminated",
 		check: func(k kept) (kept, error) {
 			for i := range k.Containers {
 				k.Containers[i].State = pod.ContainerExited
@@ -84,9 +84,9 @@ func (w *worker) keepEnd(d *pod.Desired, end *pod.End) {
 		return // by an earlier podd
 	}
 	if err := w.agent.ends.keep(kept{UID: w.uid, Source: d.Source, End: *end, StartTime: w.startTime}); err != nil {
-		w.log.Warn("cannot save that the node ended this pod: a restart of podd forgets it", "reason", end.Reason, "error", err)
+		w.log.Warn("cannot save that the node terminated this pod: a restart of podd forgets it", "reason", end.Reason, "error", err)
 	}
-	w.log.Info("node is ending the pod", "reason", end.Reason, "message", end.Message)
+	w.log.Info("node is terminating the pod", "reason", end.Reason, "message", end.Message)
 	if eventType := endEvents[end.Reason]; eventType != "" {
 		w.agent.cfg.Events.Event(d.Pod, eventType, end.Reason, end.Message)
 	}

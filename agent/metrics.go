@@ -37,7 +37,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			// A sync without work is a read of the runtime's state, a few milliseconds.
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30}}, []string{"operation_type"}),
 		startDuration: f.NewHistogram(prometheus.HistogramOpts{Name: "kubelet_pod_start_duration_seconds",
-			Help: "Seconds from the first sight of a pod in its source to all its containers having been started.", Buckets: startBuckets}),
+			Help: "Seconds from first seeing a pod in its source until all its containers were started.", Buckets: startBuckets}),
 		startSLI: f.NewHistogram(prometheus.HistogramOpts{Name: "kubelet_pod_start_sli_duration_seconds",
 			Help: "Seconds to start a pod, image pulls excluded.", Buckets: startBuckets}),
 		started: f.NewCounter(prometheus.CounterOpts{Name: "kubelet_started_containers_total",

@@ -129,7 +129,7 @@ func (w *worker) tellBackOff(d *pod.Desired, seen pod.Observed, step *plan.Step)
 		if !slices.Contains(before, id) {
 			w.agent.cfg.Events.ContainerEvent(d.Pod, name, v1.EventTypeWarning, "BackOff",
 				"Back-off restarting failed container "+name+" in pod "+d.Pod.Name+"_"+d.Pod.Namespace+"("+string(w.uid)+")")
-			w.log.Info("container held back", "container", name, "until", step.WakeAt)
+			w.log.Info("container in back-off", "container", name, "until", step.WakeAt)
 		}
 	}
 }

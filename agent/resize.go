@@ -32,7 +32,7 @@ type Resizer interface {
 
 func newAllocated(dir string) *checkpoints[allocation.Checkpoint] {
 	return newCheckpoints(checkpointFiles[allocation.Checkpoint]{
-		dir: dir, uid: func(c allocation.Checkpoint) pod.UID { return c.UID }, says: "what the node granted a pod",
+		dir: dir, uid: func(c allocation.Checkpoint) pod.UID { return c.UID }, says: "a pod's allocated resources",
 		check: allocation.Checkpoint.Checked,
 	})
 }
@@ -83,7 +83,7 @@ func (w *worker) grant(next allocation.Allocation) {
 		return
 	}
 	if err := w.agent.allocated.keep(allocation.CheckpointOf(next.Granted)); err != nil {
-		w.log.Warn("cannot save what the node granted this pod: a restart of podd forgets it", "error", err)
+		w.log.Warn("cannot save this pod's allocated resources: a restart of podd forgets them", "error", err)
 	}
 }
 

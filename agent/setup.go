@@ -261,7 +261,7 @@ func (w *worker) leaveLogs(v *view) {
 		return
 	}
 	if err := w.agent.logRemovals.files.write(logRemovalOf(v.granted.Pod, time.Now().Add(w.agent.cfg.LogRetention))); err != nil {
-		w.log.Warn("cannot save that the pod's logs are to be removed: a restart of podd forgets it", "error", err)
+		w.log.Warn("cannot save that the pod's logs are due for removal: a restart of podd forgets it", "error", err)
 	}
 }
 
@@ -270,10 +270,10 @@ func (w *worker) leaveLogs(v *view) {
 // to run on.
 func (w *worker) dropCheckpoints(v *view) error {
 	if err := w.agent.ends.drop(w.uid); err != nil {
-		return fmt.Errorf("forget that the pod had ended: %w", err)
+		return fmt.Errorf("remove the checkpoint of the terminated pod: %w", err)
 	}
 	if err := w.agent.allocated.drop(w.uid); err != nil {
-		return fmt.Errorf("forget what the node had granted the pod: %w", err)
+		return fmt.Errorf("remove the checkpoint of the pod's allocated resources: %w", err)
 	}
 	if v.granted.Pod.Name != "" {
 		w.agent.logRemovals.add(logRemovalOf(v.granted.Pod, time.Now().Add(w.agent.cfg.LogRetention)))

@@ -82,7 +82,7 @@ func (s *stopping) within(ctx context.Context) (context.Context, context.CancelF
 }
 
 // errNews says that a stop under way was left alone to sync the pod again.
-var errNews = errors.New("something happened to the pod meanwhile")
+var errNews = errors.New("the pod changed while it was being stopped")
 
 // stop ends containers side by side, and then sandboxes: stopping a sandbox
 // kills what still runs in it. A grace period may be long, and while it runs the

@@ -45,7 +45,7 @@ func (a *Agent) allSpoken() bool {
 func (a *Agent) sweep(ctx context.Context, known []pod.UID) {
 	logs, err := a.logRemovals.files.read()
 	if err != nil {
-		a.log.Warn("cannot read whose logs are to be removed: they stay", "error", err)
+		a.log.Warn("cannot read whose logs are due for removal: they stay", "error", err)
 	}
 	left := leftovers{logs: logs}
 	for try := 0; ctx.Err() == nil; try++ {
@@ -93,7 +93,7 @@ func (a *Agent) findLeftovers(ctx context.Context, known []pod.UID, left *leftov
 		case !seen.Empty(): // was made since
 		case busy || seen.Foreign != "":
 			// Its files may be in use: of another runtime's pod, or another podd's.
-			a.log.Warn("keeping the directory of a pod that this runtime does not know: its processes are still running", "uid", uid, "instance", seen.Foreign)
+			a.log.Warn("keeping the directory of a pod that is unknown to this runtime: its processes are still running", "uid", uid, "instance", seen.Foreign)
 		default:
 			left.pods = append(left.pods, uid)
 		}

@@ -24,7 +24,7 @@ type MissingError struct {
 
 func (e *MissingError) Error() string {
 	return "no container runtime found; looked in " + strings.Join(e.Looked, "; ") +
-		". Build it with \"make runtime\", or name its folder with --runtime-dir or $" + EnvDir
+		". Build it with \"make runtime\", or name its directory with --runtime-dir or $" + EnvDir
 }
 
 // Find returns the folder that holds the runtime's binaries: the one named by

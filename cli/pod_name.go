@@ -27,7 +27,7 @@ func parsePodName(arg, namespace string) (podName, error) {
 		return podName{}, UsageErrorf("%q: give NAME or NAMESPACE/NAME", arg)
 	}
 	if namespace != "" && namespace != ns {
-		return podName{}, UsageErrorf("%s is not of namespace %s: leave out one of the two", arg, namespace)
+		return podName{}, UsageErrorf("%s is not in namespace %s: leave out one of the two", arg, namespace)
 	}
 	return podName{ns, name}, nil
 }

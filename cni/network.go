@@ -108,7 +108,7 @@ func (n *Network) Ready(ctx context.Context) error {
 		}
 		for _, kind := range types {
 			if _, err := invoke.FindInPath(kind, n.cfg.BinDirs); err != nil {
-				return notReady("%s names the CNI plugin %q, which is in none of %s", file, kind, strings.Join(n.cfg.BinDirs, ", "))
+				return notReady("%s names the CNI plugin %q, which is not in %s", file, kind, strings.Join(n.cfg.BinDirs, ", "))
 			}
 		}
 	}

@@ -182,7 +182,7 @@ func (r *Rotator) lookLocked(ctx context.Context, w *watched, running *sync.Wait
 	}
 	info, err := os.Lstat(w.log.Path)
 	if err == nil && !info.Mode().IsRegular() {
-		err = errors.New("it is not a regular file: something else has put it there")
+		err = errors.New("it is not a regular file: something else put it there")
 	}
 	missing := errors.Is(err, fs.ErrNotExist)
 	switch {

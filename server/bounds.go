@@ -79,7 +79,7 @@ func (s *Server) few(next http.Handler) http.Handler {
 			defer func() { <-s.lists }()
 		case <-patience.C:
 			w.Header().Set("Retry-After", "1")
-			http.Error(w, "too many lists of pods are asked for at the same time; ask again", http.StatusServiceUnavailable)
+			http.Error(w, "too many concurrent requests for lists of pods; try again", http.StatusServiceUnavailable)
 			return
 		case <-r.Context().Done():
 			return

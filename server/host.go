@@ -17,7 +17,7 @@ import (
 func (s *Server) ownHost(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !s.isOurs(r.Host) {
-			http.Error(w, fmt.Sprintf("this port answers to an IP address, to localhost and to the node's name, not to %.100q; ask by one of these", r.Host), http.StatusForbidden)
+			http.Error(w, fmt.Sprintf("this port serves requests to an IP address, localhost or the node's name, not to %.100q; use one of these", r.Host), http.StatusForbidden)
 			return
 		}
 		next.ServeHTTP(w, r)

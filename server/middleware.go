@@ -7,7 +7,7 @@ func readOnly(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
 			w.Header().Set("Allow", "GET, HEAD")
-			http.Error(w, "this server answers GET and HEAD only", http.StatusMethodNotAllowed)
+			http.Error(w, "only GET and HEAD are allowed", http.StatusMethodNotAllowed)
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -19,7 +19,7 @@ func postOnly(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost {
 			w.Header().Set("Allow", "POST")
-			http.Error(w, "this changes something: it takes POST only", http.StatusMethodNotAllowed)
+			http.Error(w, "only POST is allowed: this changes state", http.StatusMethodNotAllowed)
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -32,7 +32,7 @@ func noBody(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength != 0 {
 			w.Header().Set("Connection", "close")
-			http.Error(w, "this server takes no request bodies", http.StatusRequestEntityTooLarge)
+			http.Error(w, "request bodies are not allowed", http.StatusRequestEntityTooLarge)
 			return
 		}
 		next.ServeHTTP(w, r)

@@ -24,7 +24,7 @@ func (s *Server) retry(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	names, all, namespace := query["pod"], query.Has("all"), query.Get("namespace")
 	if all == (len(names) > 0) {
-		http.Error(w, "say which: ?pod=namespace/name, or ?all", http.StatusBadRequest)
+		http.Error(w, "specify ?pod=namespace/name or ?all", http.StatusBadRequest)
 		return
 	}
 	missing := slices.Clone(names)

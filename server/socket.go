@@ -38,7 +38,7 @@ func takeLock(socket string) (*lock, error) {
 		if pid := strings.TrimSpace(string(holder[:n])); pid != "" {
 			who = " (process " + pid + ")"
 		}
-		return nil, fmt.Errorf("another podd%s serves %s: stop it first (systemctl stop podd), or give this one a --state-dir and --root-dir of its own", who, socket)
+		return nil, fmt.Errorf("another podd%s serves %s: stop it first (systemctl stop podd), or give this one its own --state-dir and --root-dir", who, socket)
 	}
 	err = f.Truncate(0)
 	if err == nil {
@@ -60,7 +60,7 @@ func (l *lock) release() { _ = l.file.Close() }
 // then moved into place, so that nobody connects before its mode is set.
 func listenUnix(path string) (net.Listener, error) {
 	if info, err := os.Lstat(path); err == nil && info.Mode()&os.ModeSocket == 0 {
-		return nil, fmt.Errorf("listen on %s: there is a file of this name that is not a socket; remove it", path)
+		return nil, fmt.Errorf("listen on %s: the file is not a socket; remove it", path)
 	}
 	dir, err := os.MkdirTemp(filepath.Dir(path), ".s")
 	if err != nil {

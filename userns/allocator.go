@@ -92,9 +92,9 @@ func (a *Allocator) check() error {
 	case a.length%DefaultLength != 0:
 		return fmt.Errorf("user namespaces of %d IDs: must be a multiple of %d", a.length, DefaultLength)
 	case a.node.First < a.length:
-		return fmt.Errorf("user namespaces from ID %d on: the first %d IDs are the node's own", a.node.First, a.length)
+		return fmt.Errorf("user namespaces from ID %d: the first %d IDs are reserved for the node", a.node.First, a.length)
 	case a.node.First%a.length != 0, a.node.Length%a.length != 0:
-		return fmt.Errorf("user namespaces in the %d IDs from %d on: both must be multiples of %d", a.node.Length, a.node.First, a.length)
+		return fmt.Errorf("user namespaces in the %d IDs from %d: both must be multiples of %d", a.node.Length, a.node.First, a.length)
 	case a.node.Length == 0:
 		return errors.New("user namespaces: the node has no IDs for them")
 	}

@@ -242,7 +242,7 @@ func TestBadArchiveIsAProblemWithItsNameUntilItChanges(t *testing.T) {
 
 func TestRuntimeThatIsAwayIsNotTheArchivesFault(t *testing.T) {
 	dir, s := imageDir(t), newStore()
-	s.down = errors.New("containerd does not answer")
+	s.down = errors.New("containerd does not respond")
 	put(t, dir, "a.tar", "localhost/a:1", time.Minute)
 	d, _ := importing(t, s, dir)
 	<-s.poke

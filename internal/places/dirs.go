@@ -42,11 +42,11 @@ func Resolve(root, state string) (Dirs, error) {
 	}
 	switch {
 	case d.Root == d.State:
-		return Dirs{}, fmt.Errorf("--root-dir %s and --state-dir %s are the same directory: each needs one of its own, such as /var/lib/podd and /run/podd", root, state)
+		return Dirs{}, fmt.Errorf("--root-dir %s and --state-dir %s are the same directory: each needs its own, such as /var/lib/podd and /run/podd", root, state)
 	case within(d.Root, d.State):
-		return Dirs{}, fmt.Errorf("--root-dir %s lies in --state-dir %s, which a reboot or podd runtime stop clears, images and all: put it elsewhere, such as /var/lib/podd", root, state)
+		return Dirs{}, fmt.Errorf("--root-dir %s is within --state-dir %s, which a reboot or podd runtime stop clears, images and all: put it elsewhere, such as /var/lib/podd", root, state)
 	case within(d.State, d.Root):
-		return Dirs{}, fmt.Errorf("--state-dir %s lies in --root-dir %s: put it elsewhere, such as /run/podd, where a reboot clears it", state, root)
+		return Dirs{}, fmt.Errorf("--state-dir %s is within --root-dir %s: put it elsewhere, such as /run/podd, where a reboot clears it", state, root)
 	}
 	return d, nil
 }

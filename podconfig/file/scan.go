@@ -63,7 +63,7 @@ func (s *Source) list(w *watcher) ([]string, error) {
 	if w != nil {
 		if now, lookErr := look(watched); lookErr != nil || w.dir < 0 || now.ino != w.target.ino || now.dev != w.target.dev {
 			if err := w.aim(watched); err != nil {
-				s.log.Warn("cannot watch for changes: they are found at the next rescan only", "every", s.cfg.CheckFrequency, "error", err)
+				s.log.Warn("cannot watch for changes: they are found only at the next rescan", "every", s.cfg.CheckFrequency, "error", err)
 			}
 		}
 	}
@@ -230,7 +230,7 @@ func crowdedOut(path string, pods, room int, now time.Time) manifest.Result {
 	return manifest.Result{
 		Failed: []manifest.Failed{{}},
 		Problems: []pod.Problem{{Origin: path, Since: now,
-			Message: fmt.Sprintf("the file has %d pods, and with those of the other files podd takes only %d more (%d of all files)", pods, room, manifest.MaxPods),
+			Message: fmt.Sprintf("the file has %d pods, but with those of the other files only %d more are allowed (%d for all files)", pods, room, manifest.MaxPods),
 			Hint:    "podd uses none of it; remove files that are not for this machine"}},
 	}
 }

@@ -165,7 +165,7 @@ func (s *Source) loop(ctx context.Context, out chan<- podconfig.Snapshot, w *wat
 func (s *Source) watch() (*watcher, <-chan []event, <-chan error) {
 	w, err := newWatcher()
 	if err != nil {
-		s.log.Warn("inotify is not available: changes are found at the next rescan only", "every", s.cfg.CheckFrequency, "error", err)
+		s.log.Warn("inotify is not available: changes are found only at the next rescan", "every", s.cfg.CheckFrequency, "error", err)
 		return nil, nil, nil
 	}
 	events, failed := make(chan []event), make(chan error, 1)

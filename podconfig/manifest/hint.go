@@ -35,11 +35,11 @@ func unknownHint(name, path string, known *fields) string {
 	const few = 14
 	switch {
 	case len(known.names) <= few:
-		return "known here: " + strings.Join(known.names, ", ")
+		return "known fields: " + strings.Join(known.names, ", ")
 	case path == "":
 		return "a Pod has apiVersion, kind, metadata and spec"
 	}
-	return "there is no field of this name here, nor of a similar one; remove it"
+	return "there is no such field here, and none with a similar name; remove it"
 }
 
 func withoutIndexes(path string) string {
