@@ -8,8 +8,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"podd/internal/near"
 	"podd/internal/pod"
+	"podd/internal/suggest"
 	"podd/server"
 )
 
@@ -119,7 +119,7 @@ func (n podName) unknown(pods []server.PodInfo) error {
 		p := info.Pod
 		full := p.Namespace + "/" + p.Name
 		all = append(all, full)
-		if least := max(1, len(n.name)/3); min(near.Distance(n.name, p.Name), near.Distance(n.name, manifestName(p))) <= least ||
+		if least := max(1, len(n.name)/3); min(suggest.Distance(n.name, p.Name), suggest.Distance(n.name, manifestName(p))) <= least ||
 			len(n.name) > 2 && strings.Contains(p.Name, n.name) {
 			meant = append(meant, full)
 		}

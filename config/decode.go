@@ -14,7 +14,7 @@ import (
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 	"sigs.k8s.io/yaml"
 
-	"podd/internal/near"
+	"podd/internal/suggest"
 )
 
 const (
@@ -229,7 +229,7 @@ func (w *walker) fields(n *yamlv3.Node, t reflect.Type, path string) {
 				names = append(names, name)
 			}
 			sort.Strings(names)
-			if hint := near.Name(key.Value, names); hint != "" {
+			if hint := suggest.Name(key.Value, names); hint != "" {
 				problem.Message += fmt.Sprintf(": did you mean %s?", hint)
 			}
 			w.problems = append(w.problems, problem)

@@ -15,8 +15,8 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 
-	"podd/internal/near"
 	"podd/internal/places"
+	"podd/internal/suggest"
 )
 
 // Flags are the flags of podd run. Bind them to a flag set, parse, then Load.
@@ -148,7 +148,7 @@ func FlagError(fs *pflag.FlagSet, err error) error {
 		}
 	})
 	sort.Strings(names)
-	if hint := near.Name(name, names); hint != "" && len(name) > 1 {
+	if hint := suggest.Name(name, names); hint != "" && len(name) > 1 {
 		return fmt.Errorf("--%s is not a flag: did you mean --%s?", name, hint)
 	}
 	return fmt.Errorf("%w: see --help for the list", err)

@@ -8,7 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"podd/internal/near"
+	"podd/internal/suggest"
 )
 
 // advise adds a remedy to those of the apiserver's verdicts that leave a person
@@ -23,7 +23,7 @@ func advise(e *field.Error, p *v1.Pod) string {
 	case e.Type == field.ErrorTypeRequired:
 		return requiredHint(withoutIndexes(e.Field))
 	case e.Type == field.ErrorTypeNotSupported:
-		if meant := near.Name(value, quoted(e.Detail)); meant != "" {
+		if meant := suggest.Name(value, quoted(e.Detail)); meant != "" {
 			return fmt.Sprintf("did you mean %q?", meant)
 		}
 		if last == "stopSignal" {
@@ -116,7 +116,7 @@ func volumeHint(name string, p *v1.Pod) string {
 	for i, v := range p.Spec.Volumes {
 		names[i] = v.Name
 	}
-	if meant := near.Name(name, names); meant != "" {
+	if meant := suggest.Name(name, names); meant != "" {
 		return fmt.Sprintf("did you mean %q?", meant)
 	}
 	return "spec.volumes has: " + strings.Join(names, ", ")

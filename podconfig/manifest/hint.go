@@ -12,13 +12,13 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"podd/internal/near"
+	"podd/internal/suggest"
 )
 
 // unknownHint says what an unknown field may have been meant to be: a
 // misspelling of a neighbour, or a field of another object.
 func unknownHint(name, path string, known *fields) string {
-	if n := near.Name(name, known.names); n != "" {
+	if n := suggest.Name(name, known.names); n != "" {
 		return fmt.Sprintf("did you mean %q?", n)
 	}
 	if strings.Contains(name, "{{") {

@@ -5,7 +5,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"podd/internal/near"
+	"podd/internal/suggest"
 )
 
 // kinds are what a manifest may hold, all of apiVersion v1.
@@ -79,7 +79,7 @@ func checkKind(n *yaml.Node, h header) *fault {
 	}
 	f := &fault{line: h.kind.Line, field: "kind", message: fmt.Sprintf("podd cannot run the kind %q", shorten(kind)),
 		hint: "podd runs Pods on one node; other kinds need a cluster"}
-	if meant := near.Name(kind, kinds); meant != "" {
+	if meant := suggest.Name(kind, kinds); meant != "" {
 		f.hint = fmt.Sprintf("did you mean %q?", meant)
 	} else if template := workloads[kind]; template != "" {
 		f.hint = "a " + kind + " needs a cluster's controllers; write its " + template + " as a Pod: apiVersion: v1, kind: Pod, with a metadata.name"

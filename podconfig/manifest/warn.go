@@ -9,8 +9,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"podd/internal/near"
 	"podd/internal/pod"
+	"podd/internal/suggest"
 )
 
 // doubt is something that is valid, that podd does as it is written, and that is
@@ -89,7 +89,7 @@ func portDoubts(path string, c *v1.Container, get *v1.HTTPGetAction, tcp *v1.TCP
 		}
 	}
 	hint := "give the port's number, or name it in the container's ports"
-	if meant := near.Name(name, names); meant != "" {
+	if meant := suggest.Name(name, names); meant != "" {
 		hint = fmt.Sprintf("did you mean %q?", meant)
 	}
 	return []doubt{{path, fmt.Sprintf("the container has no port named %q: this cannot succeed", shorten(name)), hint}}
@@ -171,7 +171,7 @@ func annotationDoubts(p *v1.Pod) []doubt {
 	slices.Sort(strange)
 	for _, key := range strange {
 		hint := "podd has " + strings.Join(ownAnnotations, ", ")
-		if meant := near.Name(key, ownAnnotations); meant != "" {
+		if meant := suggest.Name(key, ownAnnotations); meant != "" {
 			hint = fmt.Sprintf("did you mean %q?", meant)
 		}
 		out = append(out, doubt{"metadata.annotations[" + key + "]", "podd has no such annotation", hint})
