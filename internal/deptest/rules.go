@@ -53,7 +53,7 @@ var banned = []struct{ path, reason string }{
 	{"k8s.io/cri-client", "podd speaks to cri-api itself, with its own deadlines and error classes"},
 	{"k8s.io/component-base/logs/json", "logs are log/slog, passed in"},
 	{"testing", "a test helper is linked into the program"},
-	{"podd/internal/turns", "a test helper is linked into the program"},
+	{"podd/internal/perftest", "a test helper is linked into the program"},
 	{"podd/internal/story", "a test helper is linked into the program"},
 	{"podd/cri/critest", "a test helper is linked into the program"},
 	{"podd/cni/cnitest", "a test helper is linked into the program"},
@@ -64,7 +64,7 @@ var banned = []struct{ path, reason string }{
 const sharedWords = "internal/pod"
 
 // testHelper is what the tests of every package may import besides.
-const testHelper = "internal/turns"
+const testHelper = "internal/perftest"
 
 // arrows lists, for each package of the module, the others that it may import,
 // besides internal/pod, and why. Siblings meet in node, through interfaces
@@ -79,7 +79,7 @@ var arrows = map[string]map[string]string{
 	"internal/suggest":    {},
 	"internal/httpget":    {},
 	"internal/hugepage":   {},
-	"internal/turns":      {},
+	"internal/perftest":   {},
 	"internal/mask":       {},
 	"internal/wipe":       {},
 	"internal/places":     {"internal/atomicfile": "records of who uses the directories"},

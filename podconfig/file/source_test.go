@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"podd/internal/turns"
+	"podd/internal/perftest"
 	"podd/podconfig"
 	"podd/podconfig/manifest"
 )
@@ -596,7 +596,7 @@ func TestAFileMoreCostsLittleMoreInALargeDirectory(t *testing.T) {
 			return took
 		}
 	}
-	got := turns.Take(more, 10, one(full), one(empty))
+	got := perftest.Compare(more, 10, one(full), one(empty))
 	t.Logf("a file more among %d: %v", many, got)
 	if r := got.Ratio(); r > 10 {
 		t.Errorf("a file more among %d takes %.1f times what it takes alone", many, r)
