@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"podd/internal/places"
+	"podd/internal/instance"
 )
 
 // EnvDir names the bundle's folder when no flag does.
@@ -44,7 +44,7 @@ func Find(flag string) (string, error) {
 }
 
 func find(flag, env, selfDir string) (string, error) {
-	dirs := []string{filepath.Join(selfDir, "../lib/podd"), filepath.Join(selfDir, "runtime/bin"), places.PackagedRuntimeDir}
+	dirs := []string{filepath.Join(selfDir, "../lib/podd"), filepath.Join(selfDir, "runtime/bin"), instance.PackagedRuntimeDir}
 	switch {
 	case flag != "":
 		dirs = []string{flag}

@@ -15,7 +15,7 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 
-	"podd/internal/places"
+	"podd/internal/instance"
 	"podd/internal/suggest"
 )
 
@@ -71,9 +71,9 @@ func (f *fieldFlag) Set(s string) error {
 func (f *Flags) Bind(fs *pflag.FlagSet) {
 	fs.StringVar(&f.configFile, "config", "", "`file` with a KubeletConfiguration; without it podd runs standalone, with manifests in /etc/podd/manifests")
 	fs.StringVar(&f.configDir, "config-dir", "", "`directory` with drop-in *.conf files, merged over --config in lexical order")
-	fs.StringVar(&f.rootDir, "root-dir", places.DefaultRootDir, "`directory` for what survives a reboot: pods, volumes, images to import")
-	fs.StringVar(&f.stateDir, "state-dir", places.DefaultStateDir, "`directory` for what a reboot may clear: sockets, the bundled runtime's state")
-	fs.StringVar(&f.certDir, "cert-dir", places.DefaultCertDir, "`directory` of certificates (in a cluster only)")
+	fs.StringVar(&f.rootDir, "root-dir", instance.DefaultRootDir, "`directory` for what survives a reboot: pods, volumes, images to import")
+	fs.StringVar(&f.stateDir, "state-dir", instance.DefaultStateDir, "`directory` for what a reboot may clear: sockets, the bundled runtime's state")
+	fs.StringVar(&f.certDir, "cert-dir", instance.DefaultCertDir, "`directory` of certificates (in a cluster only)")
 	fs.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig `file` for reaching an apiserver")
 	fs.StringVar(&f.bootstrap, "bootstrap-kubeconfig", "", "`file` with a bootstrap token for an apiserver")
 	fs.StringVar(&f.hostname, "hostname-override", "", "`name` of this node, instead of the host's")

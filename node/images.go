@@ -15,7 +15,7 @@ import (
 	"podd/images/credentials"
 	"podd/images/gc"
 	"podd/internal/bytesize"
-	"podd/internal/places"
+	"podd/internal/instance"
 	"podd/internal/pod"
 	"podd/logrotate"
 )
@@ -62,7 +62,7 @@ func (n *parts) newArchives(importer archive.Importer) *archive.Dir {
 		dir = filepath.Join(n.cfg.RootDir, "images")
 	}
 	return archive.New(archive.Config{
-		Dir: dir, Extra: []string{places.PackagedImagesDir}, StateFile: filepath.Join(n.cfg.RootDir, "imported.json"),
+		Dir: dir, Extra: []string{instance.PackagedImagesDir}, StateFile: filepath.Join(n.cfg.RootDir, "imported.json"),
 		Importer: importer,
 		Images:   n.client, Log: n.own.ImportLog, Registerer: n.registry, Progress: n.own.ImportProgress,
 		Imported: func(refs []string) {

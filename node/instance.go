@@ -19,11 +19,11 @@ import (
 // instanceBytes make an identity: enough that no two are ever the same.
 const instanceBytes = 8
 
-// instance is the identity of the podd of a root directory, which all carries that
-// it makes through a runtime: it survives restarts and boots, and is made at the
-// first start. A root directory that is lost takes it along; what the podd before
-// made is another's then.
-func instance(rootDir string) (string, error) {
+// instanceID returns the ID of the instance that owns a root directory. Everything
+// that it creates through a runtime carries the ID, which is made at the first
+// start and survives restarts and reboots. If the root directory is lost, so is
+// the ID: what the runtime still has then belongs to another instance.
+func instanceID(rootDir string) (string, error) {
 	file := filepath.Join(rootDir, "instance")
 	for range 2 {
 		text, err := os.ReadFile(file)

@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	"podd/internal/places"
+	"podd/internal/instance"
 	"podd/internal/pod"
 )
 
@@ -35,7 +35,7 @@ func (d Dirs) WithDefaults() Dirs {
 	for _, f := range []struct {
 		dir      *string
 		standard string
-	}{{&d.Root, places.DefaultRootDir}, {&d.PodLogs, places.DefaultPodLogsDir}, {&d.ContainerLogs, places.DefaultContainerLogsDir}} {
+	}{{&d.Root, instance.DefaultRootDir}, {&d.PodLogs, instance.DefaultPodLogsDir}, {&d.ContainerLogs, instance.DefaultContainerLogsDir}} {
 		if *f.dir == "" {
 			*f.dir = f.standard
 		}
