@@ -55,8 +55,8 @@ func Read(path string) ([]byte, error) {
 	return data, err
 }
 
-// look returns a file's stamp, following symlinks.
-func look(path string) (stamp, error) {
+// stat returns the stamp of a file, following symlinks.
+func stat(path string) (stamp, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return stamp{}, explain(path, err)

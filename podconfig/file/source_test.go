@@ -168,7 +168,7 @@ func TestAModifiedFileThatStaysOpenIsReadOnceItsWriterRests(t *testing.T) {
 			t.Fatalf("got %s and a look in %v, want i:1 and one in %v", image(), at.Sub(began), writeDelay)
 		}
 	}
-	s.pending["all.yaml"] = look1{at: time.Now()}
+	s.pending["all.yaml"] = delayedCheck{at: time.Now()}
 	s.due(nil)
 	if image() != "i:2" || len(s.pending) > 0 {
 		t.Errorf("after the rest: got %s, %d looks to come", image(), len(s.pending))
