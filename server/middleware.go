@@ -2,7 +2,7 @@ package server
 
 import "net/http"
 
-// readOnly rejects what would change something, though nothing behind it does.
+// readOnly rejects requests that would change something, although no handler does.
 func readOnly(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
@@ -14,7 +14,7 @@ func readOnly(next http.Handler) http.Handler {
 	})
 }
 
-// postOnly keeps what changes something from who only follows a link.
+// postOnly keeps links from changing anything.
 func postOnly(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost {
@@ -26,8 +26,8 @@ func postOnly(next http.Handler) http.Handler {
 	})
 }
 
-// noBody rejects requests with a body. Nobody here reads one, and waiting for
-// the end of a slow one would hold the connection.
+// noBody rejects requests with a body. No handler reads it, and waiting for the end of
+// a slow one would block the connection.
 func noBody(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength != 0 {
