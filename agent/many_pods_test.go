@@ -18,8 +18,8 @@ import (
 	"podd/cri"
 	"podd/cri/critest"
 	"podd/cri/spec"
+	"podd/internal/perftest"
 	"podd/internal/pod"
-	"podd/internal/turns"
 	"podd/pleg"
 	"podd/podenv"
 	"podd/podfs"
@@ -60,7 +60,7 @@ func TestThreeHundredPods(t *testing.T) {
 	t.Run("one crash is answered without a wait", func(t *testing.T) {
 		_, calls := m.crash(t, "c1")
 		next := 0
-		got := turns.Take(9, 2, func() time.Duration {
+		got := perftest.Compare(9, 2, func() time.Duration {
 			next += 30
 			took, n := m.crash(t, fmt.Sprintf("c%d", next))
 			calls = n

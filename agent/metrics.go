@@ -9,8 +9,8 @@ import (
 	"podd/internal/pod"
 )
 
-// metrics has the kubelet's names where the kubelet has the thing
-// (pkg/kubelet/metrics/metrics.go), podd_ elsewhere.
+// metrics have the kubelet's names if the kubelet has them
+// (pkg/kubelet/metrics/metrics.go), and podd_ otherwise.
 type metrics struct {
 	desired           prometheus.Gauge
 	runningPods       prometheus.Gauge
@@ -34,10 +34,11 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Help: "Containers by the state that the runtime reports."}, []string{"container_state"}),
 		syncs: f.NewHistogramVec(prometheus.HistogramOpts{Name: "kubelet_pod_worker_duration_seconds",
 			Help: "Duration in seconds of one sync of a pod, by operation: create, sync, update, terminate or cleanup.",
-			// A sync without work is a read of the runtime's state, a few milliseconds.
+			// A sync without changes reads the runtime's state, in a few
+			// milliseconds.
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30}}, []string{"operation_type"}),
 		startDuration: f.NewHistogram(prometheus.HistogramOpts{Name: "kubelet_pod_start_duration_seconds",
-			Help: "Seconds from the first sight of a pod in its source to all its containers having been started.", Buckets: startBuckets}),
+			Help: "Seconds from first seeing a pod in its source until all its containers were started.", Buckets: startBuckets}),
 		startSLI: f.NewHistogram(prometheus.HistogramOpts{Name: "kubelet_pod_start_sli_duration_seconds",
 			Help: "Seconds to start a pod, image pulls excluded.", Buckets: startBuckets}),
 		started: f.NewCounter(prometheus.CounterOpts{Name: "kubelet_started_containers_total",
@@ -51,7 +52,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 
 var startBuckets = []float64{.05, .1, .15, .2, .3, .5, .75, 1, 2, 3, 5, 10, 20, 30, 60, 120, 300, 600, 1800}
 
-// operation names a sync for the histogram; a closed set.
+// operation classifies a sync for the histogram; a closed set.
 func operation(in mail, phase pod.Phase) string {
 	switch {
 	case phase >= pod.PhaseTerminated:
@@ -71,7 +72,7 @@ type counted struct {
 	containers map[pod.ContainerState]int
 }
 
-// count brings the gauges in line with what the worker sees.
+// count updates the gauges with what the worker observes.
 func (w *worker) count(seen pod.Observed) {
 	m := w.agent.metrics
 	now := counted{containers: make(map[pod.ContainerState]int, 4)}
@@ -97,8 +98,8 @@ func toFloat(b bool) float64 {
 	return 0
 }
 
-// measureStart observes a pod's start once, at the first sync that finds all
-// its containers started, if it was this podd that started it.
+// measureStart observes the duration of a pod's start once, at the first sync that
+// finds all its containers started, if this podd started it.
 func (w *worker) measureStart(d *pod.Desired, seen pod.Observed, now time.Time) {
 	if w.told.running || !w.created || d.Seen.IsZero() {
 		return

@@ -39,7 +39,7 @@ func TestWhatCRIDoesNotListIsDeletedWithItsDirectories(t *testing.T) {
 	for _, tt := range []struct {
 		what, kind string
 		record     Record
-		fails      bool // containerd does not answer
+		fails      bool // containerd does not respond
 		at         time.Time
 		gone       bool
 		deleted    bool // its records

@@ -18,8 +18,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"podd/cri/critest"
+	"podd/internal/perftest"
 	"podd/internal/pod"
-	"podd/internal/turns"
 )
 
 func ptr[T any](v T) *T { return &v }
@@ -274,7 +274,7 @@ func TestManyPodsAreObservedAtOnce(t *testing.T) {
 		wg.Wait()
 		return time.Since(start)
 	}
-	got := turns.Take(5, 1, look, func() time.Duration { return r.srv.Bare(len(pods)) })
+	got := perftest.Compare(5, 1, look, func() time.Duration { return r.srv.Bare(len(pods)) })
 	t.Logf("%d looks at a time: %v", len(pods), got)
 	if got.Ratio() > 1 {
 		t.Errorf("%d looks at a time take longer than as many calls one after the other: %v", len(pods), got)

@@ -17,7 +17,7 @@ import (
 )
 
 // errNobodyWaits is why a pull was cancelled.
-var errNobodyWaits = errors.New("no pod is waiting for it any more")
+var errNobodyWaits = errors.New("no pod is waiting for it any longer")
 
 // opKey: a pod with Secrets of its own may have credentials that others do not,
 // and one pod's must not pull for another.

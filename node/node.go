@@ -23,7 +23,7 @@ import (
 	"podd/events"
 	"podd/images/archive"
 	"podd/images/credentials"
-	"podd/internal/places"
+	"podd/internal/instance"
 	"podd/internal/pod"
 	"podd/node/capacity"
 	"podd/pleg"
@@ -191,11 +191,11 @@ func (n *Node) newServer() {
 
 // claim takes the root directory, and records what podd runtime stop must know.
 func (n *Node) claim() error {
-	a := places.Agent{Dirs: places.Dirs{Root: n.cfg.RootDir, State: n.cfg.StateDir}, CgroupRoot: cgroupRoot(n.cfg)}
+	a := instance.Agent{Dirs: instance.Dirs{Root: n.cfg.RootDir, State: n.cfg.StateDir}, CgroupRoot: cgroupRoot(n.cfg)}
 	if n.network == nil {
 		a.Endpoint = n.conn.Endpoint()
 	}
-	return places.ClaimAgent(a)
+	return instance.ClaimAgent(a)
 }
 
 // Run takes the socket and the ports, starts everything and blocks until ctx

@@ -9,13 +9,13 @@ import (
 	"podd/internal/pod"
 )
 
-// Listing is the answer of /podd/v1/pods: all that podd ps shows.
+// Listing is the response of /podd/v1/pods: everything that podd ps shows.
 type Listing struct {
 	Pods     []PodInfo     `json:"pods"`
 	Problems []pod.Problem `json:"problems"`
 }
 
-// PodInfo is one pod and where its manifest is found.
+// PodInfo is a pod and the origin of its manifest.
 type PodInfo struct {
 	Pod    *v1.Pod `json:"pod"`
 	Origin string  `json:"origin,omitempty"`
@@ -42,8 +42,8 @@ func (s *Server) listing() Listing {
 	return l
 }
 
-// events answers with the events of ?namespace and ?name. The name may be the
-// manifest's own, to which a static pod's has the node's name added.
+// events responds with the events of ?namespace and ?name. The name may be that in the
+// manifest, without the node's name that static pods have appended.
 func (s *Server) events(r *http.Request) any {
 	list := v1.EventList{TypeMeta: metav1.TypeMeta{Kind: "EventList", APIVersion: "v1"}, Items: []v1.Event{}}
 	if s.config.Events == nil {

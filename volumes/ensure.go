@@ -29,7 +29,7 @@ const (
 )
 
 var (
-	errPodGone  = errors.New("the pod's volumes are not needed any more")
+	errPodGone  = errors.New("the pod's volumes are no longer needed")
 	errStopping = errors.New("podd is stopping")
 )
 

@@ -73,7 +73,7 @@ func New(o Options, log *slog.Logger, reg prometheus.Registerer) (*Mounter, erro
 	if o.NodeMemory == 0 {
 		var info unix.Sysinfo_t
 		if err := unix.Sysinfo(&info); err != nil {
-			return nil, fmt.Errorf("ask for the machine's memory: %w", err)
+			return nil, fmt.Errorf("determine the machine's memory: %w", err)
 		}
 		o.NodeMemory = int64(info.Totalram) * int64(info.Unit)
 	}

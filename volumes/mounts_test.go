@@ -224,7 +224,7 @@ func TestSubPathsAreChecked(t *testing.T) {
 		"a/../b":    {"", ".."},
 		"..":        {"", ".."},
 		"/etc":      {"", "must not be an absolute path"},
-		"a\x00b":    {"", "zero byte"},
+		"a\x00b":    {"", "NUL byte"},
 	} {
 		got, err := checkSubPath(sub)
 		if got != tc.want || (err != nil) != (tc.says != "") {

@@ -12,7 +12,7 @@ var (
 	ErrNotFound = errors.New("not found")
 	// ErrUnavailable: the runtime does not answer at all (socket gone,
 	// connection refused, still starting). Retried when it is back.
-	ErrUnavailable = errors.New("the container runtime does not answer")
+	ErrUnavailable = errors.New("the container runtime does not respond")
 	// ErrNetworkNotReady: no CNI network is configured, or its plugin says no.
 	ErrNetworkNotReady = errors.New("the pod network is not ready")
 	// ErrNameReserved: the runtime still holds that name and attempt for a

@@ -15,8 +15,7 @@ import (
 	"podd/podconfig/manifest"
 )
 
-// rescan looks at the whole path: which files there are, and which of them
-// changed.
+// rescan checks which files exist and which of them changed.
 func (s *Source) rescan(w *watcher) {
 	names, err := s.list(w)
 	if u, ok := errors.AsType[*Unreadable](err); ok {
@@ -36,7 +35,7 @@ func (s *Source) rescan(w *watcher) {
 	}
 	for name := range s.entries {
 		if _, waiting := s.pending[name]; !present[name] && !waiting {
-			s.pending[name] = look1{at: time.Now().Add(goneDelay), quiet: true}
+			s.pending[name] = delayedCheck{at: time.Now().Add(goneDelay), quiet: true}
 		}
 	}
 	if !s.swept {
@@ -45,15 +44,15 @@ func (s *Source) rescan(w *watcher) {
 		for name := range s.entries {
 			paths = append(paths, s.path(name))
 		}
-		_ = s.good.Retain(paths...) // what stays does no harm, and the next podd tries again
+		_ = s.good.Retain(paths...) // leftovers do no harm, and the next podd retries
 	}
 }
 
-// list aims the watcher and returns the names of the manifests. The watch comes
-// first, so that nothing that happens after the reading is missed.
+// list sets the watch and returns the names of the manifests. The watch comes first,
+// so that no change after the listing is missed.
 func (s *Source) list(w *watcher) ([]string, error) {
 	target, err := os.Stat(s.cfg.Path)
-	if err == nil { // else it is still taken for what it was
+	if err == nil { // otherwise it is assumed to be what it was
 		s.setSingle(!target.IsDir())
 	}
 	watched := s.cfg.Path
@@ -61,9 +60,9 @@ func (s *Source) list(w *watcher) ([]string, error) {
 		watched = filepath.Dir(s.cfg.Path)
 	}
 	if w != nil {
-		if now, lookErr := look(watched); lookErr != nil || w.dir < 0 || now.ino != w.target.ino || now.dev != w.target.dev {
+		if now, statErr := stat(watched); statErr != nil || w.dir < 0 || now.ino != w.target.ino || now.dev != w.target.dev {
 			if err := w.aim(watched); err != nil {
-				s.log.Warn("cannot watch for changes: they are found at the next rescan only", "every", s.cfg.CheckFrequency, "error", err)
+				s.log.Warn("cannot watch for changes: they are found only at the next rescan", "every", s.cfg.CheckFrequency, "error", err)
 			}
 		}
 	}
@@ -84,7 +83,7 @@ func (s *Source) list(w *watcher) ([]string, error) {
 		switch name := d.Name(); {
 		case IsManifest(name):
 			names = append(names, name)
-		case !strings.HasPrefix(name, "..") && !s.ignored[name]: // which a ConfigMap mount has
+		case !strings.HasPrefix(name, "..") && !s.ignored[name]: // as in a ConfigMap mount
 			s.ignored[name] = true
 			s.log.Info("ignoring what is not a manifest: only "+Patterns+" are read", "name", name, "directory", d.IsDir())
 		}
@@ -92,8 +91,8 @@ func (s *Source) list(w *watcher) ([]string, error) {
 	return names, nil
 }
 
-// setSingle switches between a directory and a single file; the entries of one
-// mean nothing to the other.
+// setSingle switches between a directory and a single file, whose entries are not
+// comparable.
 func (s *Source) setSingle(single bool) {
 	if s.single != single {
 		s.single = single
@@ -103,8 +102,8 @@ func (s *Source) setSingle(single bool) {
 	}
 }
 
-// pathFault is what becomes of a path that is missing or cannot be read: what it
-// had stays, unless it is truly gone.
+// pathFault handles a path that is missing or cannot be read: its pods are kept,
+// unless it is missing for longer than dirGoneDelay.
 func (s *Source) pathFault(u *Unreadable) {
 	now := time.Now()
 	p := &pod.Problem{Origin: s.cfg.Path, Message: u.Message, Hint: u.Hint, Since: now}
@@ -126,8 +125,8 @@ func (s *Source) pathFault(u *Unreadable) {
 			s.changed = s.changed || !s.ready
 			s.ready = true
 		default:
-			// It may be being replaced; look again when that time is over.
-			s.pending[dirItself] = look1{at: s.missingSince.Add(dirGoneDelay)}
+			// It may be in the middle of being replaced.
+			s.pending[dirItself] = delayedCheck{at: s.missingSince.Add(dirGoneDelay)}
 			p.KeptRunning = true
 		}
 	} else {
@@ -149,15 +148,15 @@ func (s *Source) remove(name string) {
 	}
 }
 
-// check looks at one file and reads it if it changed, or if an event says so.
-// A quiet look at a file that is broken, or lacks pods that it had, changes
-// nothing: it may still be being written. Nor does the first look that no event
-// asks for, at a file that changed or went: its events may be on their way.
+// check reads a file if it changed or if an event says so. A quiet check changes
+// nothing if the file is broken or lacks pods that it had, since it may not be written
+// completely. Without an event, the first check of a file that changed or is gone
+// changes nothing either: its events may be on their way.
 func (s *Source) check(name string, event, quiet bool) {
 	path := s.path(name)
 	e := s.entries[name]
 	if e != nil && !event && !e.young && !s.freed(name, e) {
-		if now, err := look(path); err == nil && now == e.stamp {
+		if now, err := stat(path); err == nil && now == e.stamp {
 			return
 		}
 	}
@@ -166,7 +165,7 @@ func (s *Source) check(name string, event, quiet bool) {
 	next := &entry{stamp: st, young: now.Sub(st.mtime) < racy || now.Sub(st.ctime) < racy}
 	if u, ok := errors.AsType[*Unreadable](err); ok {
 		if u.Gone && e != nil && !event {
-			s.pending[name] = look1{at: now.Add(goneDelay), quiet: true}
+			s.pending[name] = delayedCheck{at: now.Add(goneDelay), quiet: true}
 			return
 		}
 		if u.Gone {
@@ -184,7 +183,7 @@ func (s *Source) check(name string, event, quiet bool) {
 		return
 	}
 	if e != nil && !event {
-		s.pending[name] = look1{at: now.Add(createDelay)}
+		s.pending[name] = delayedCheck{at: now.Add(createDelay)}
 		return
 	}
 	r := manifest.Decode(data, s.options(path, now))
@@ -192,7 +191,7 @@ func (s *Source) check(name string, event, quiet bool) {
 		return
 	}
 	if quiet && e != nil && lacks(r.Pods, e.pods) {
-		s.pending[name] = look1{at: now.Add(writeDelay)}
+		s.pending[name] = delayedCheck{at: now.Add(writeDelay)}
 		return
 	}
 	if room := s.room(name); len(r.Pods) > room {
@@ -208,7 +207,7 @@ func (s *Source) check(name string, event, quiet bool) {
 	s.put(name, next, e)
 }
 
-// room is how many pods a file may have beside those of the others.
+// room is how many pods a file may have, given those of the other files.
 func (s *Source) room(name string) int {
 	n := manifest.MaxPods
 	for other, e := range s.entries {
@@ -219,18 +218,18 @@ func (s *Source) room(name string) int {
 	return max(n, 0)
 }
 
-// freed says that there is room for a file's pods now, and was not.
+// freed says that there was no room for the pods of a file, and now is.
 func (s *Source) freed(name string, e *entry) bool {
 	return e.crowded > 0 && e.crowded <= s.room(name)
 }
 
-// crowdedOut is what a file says that has more pods than there is room for: like
-// one that by itself has too many, nothing.
+// crowdedOut is the result for a file with more pods than there is room for: none of
+// them is used, as for a file that exceeds the limit alone.
 func crowdedOut(path string, pods, room int, now time.Time) manifest.Result {
 	return manifest.Result{
 		Failed: []manifest.Failed{{}},
 		Problems: []pod.Problem{{Origin: path, Since: now,
-			Message: fmt.Sprintf("the file has %d pods, and with those of the other files podd takes only %d more (%d of all files)", pods, room, manifest.MaxPods),
+			Message: fmt.Sprintf("the file has %d pods, but with those of the other files only %d more are allowed (%d for all files)", pods, room, manifest.MaxPods),
 			Hint:    "podd uses none of it; remove files that are not for this machine"}},
 	}
 }
@@ -239,8 +238,8 @@ func (s *Source) options(path string, now time.Time) manifest.Options {
 	return manifest.Options{NodeName: s.cfg.NodeName, Source: pod.SourceFile, Origin: path, Now: now, Validation: s.cfg.Validation}
 }
 
-// before is what the file had when it was last seen: by this process, or, for a
-// file that is broken when podd starts, by the one before it.
+// before returns the previous pods of a file: those that this process saw, or, if the
+// file is broken when podd starts, those of the last good version.
 func (s *Source) before(path string, e *entry, broken bool) []*pod.Desired {
 	switch {
 	case e != nil:
@@ -267,8 +266,8 @@ func sameProblems(a, b []pod.Problem) bool {
 	})
 }
 
-// reuse puts pods that were there before in place of equal new ones, so that
-// they keep the time at which they were first seen.
+// reuse replaces new pods by equal old ones, which keep the time at which they were
+// first seen.
 func reuse(pods, old []*pod.Desired) []*pod.Desired {
 	out := slices.Clone(pods)
 	for i, p := range out {
@@ -281,14 +280,14 @@ func reuse(pods, old []*pod.Desired) []*pod.Desired {
 	return out
 }
 
-// lacks says whether one of old is not among pods.
+// lacks says whether pods is missing one of old.
 func lacks(pods, old []*pod.Desired) bool {
 	return slices.ContainsFunc(old, func(o *pod.Desired) bool {
 		return !slices.ContainsFunc(pods, func(p *pod.Desired) bool { return p.UID() == o.UID() })
 	})
 }
 
-// keep adds to a file's pods the last good versions of those that broke.
+// keep adds the last good versions of broken pods to the pods of a file.
 func keep(next *entry, old []*pod.Desired, failed []manifest.Failed) {
 	kept := manifest.Keep(next.pods, old, failed)
 	next.pods = append(next.pods, kept...)

@@ -96,7 +96,7 @@ func (v *validator) set() {
 	v.Problems = append(v.Problems, podconfig.Duplicates(v.pods)...)
 	if len(v.pods) > manifest.MaxPods {
 		v.Problems = append(v.Problems, pod.Problem{Origin: v.pods[manifest.MaxPods].Origin, Since: v.opt.Now,
-			Message: fmt.Sprintf("from here on there are more than %d pods, and podd takes no more of one source", manifest.MaxPods),
+			Message: fmt.Sprintf("there are more than %d pods, the limit for one source", manifest.MaxPods),
 			Hint:    "remove files that are not for this machine"})
 	}
 	for _, d := range v.pods {
@@ -123,7 +123,7 @@ func manifestsOf(path string) (files, leftOut []string, err error) {
 		}
 	}
 	if len(files) == 0 {
-		return nil, leftOut, errors.New("the directory holds no *.yaml, *.yml, *.json or *.manifest")
+		return nil, leftOut, errors.New("the directory contains no *.yaml, *.yml, *.json or *.manifest")
 	}
 	return files, leftOut, nil
 }

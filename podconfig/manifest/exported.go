@@ -77,8 +77,8 @@ func takeOut(parts []part, lines map[string]int) fault {
 		all = append(all[:few], fmt.Sprintf("and %d more", len(all)-few))
 	}
 	return fault{line: lineOf(lines, parts[0].path),
-		message: "this pod was exported from a cluster; take out what it has from there: " + strings.Join(all, ", "),
-		hint:    "its status and the rest of what a cluster wrote may stay: podd ignores that"}
+		message: "this pod was exported from a cluster; remove what the cluster added: " + strings.Join(all, ", "),
+		hint:    "its status and the other fields that a cluster sets may stay: podd ignores them"}
 }
 
 // pathsOf are those of the parts.

@@ -59,8 +59,8 @@ func (d *filler) spend(bytes int, n *yaml.Node, path string) bool {
 		return true
 	}
 	if before <= maxPodValues {
-		d.report(fault{line: n.Line, field: path, message: "the pod takes more than " + mebibytes(maxPodValues) + " of memory from here on",
-			hint: "a Pod has some dozens of containers, variables and mounts; " + rightFile})
+		d.report(fault{line: n.Line, field: path, message: "the pod exceeds the limit of " + mebibytes(maxPodValues) + " of memory here",
+			hint: "a Pod has a few dozen containers, variables and mounts; " + rightFile})
 	}
 	return false
 }
@@ -139,7 +139,7 @@ func (d *filler) object(v reflect.Value, n *yaml.Node, path string) {
 		} else if h := entryHint(n.Value, path); h != "" {
 			hint = h
 		}
-		d.wrong(n, path, "an object with fields", hint)
+		d.wrong(n, path, "an object", hint)
 		return
 	}
 	known := fieldsOf(v.Type())
@@ -163,7 +163,7 @@ func (d *filler) object(v reflect.Value, n *yaml.Node, path string) {
 
 func (d *filler) mapping(v reflect.Value, n *yaml.Node, path string) {
 	if n.Kind != yaml.MappingNode {
-		d.wrong(n, path, `an object with fields`, `write one "name: value" a line below it, indented`)
+		d.wrong(n, path, `an object`, `write one "name: value" a line below it, indented`)
 		return
 	}
 	const entry = 100 // bytes of a map's entry beyond its value
@@ -175,7 +175,7 @@ func (d *filler) mapping(v reflect.Value, n *yaml.Node, path string) {
 		at := path + "[" + p.name + "]"
 		d.lines[at] = p.key.Line
 		if key := resolve(p.key); !isText(key) {
-			d.report(fault{line: key.Line, field: at, message: "the name " + shorten(p.name) + " is " + whatItIs(key) + " to Kubernetes",
+			d.report(fault{line: key.Line, field: at, message: "the key " + shorten(p.name) + " is " + whatItIs(key) + " to Kubernetes",
 				hint: "put it in quotes: " + strconv.Quote(shorten(p.name))})
 			continue
 		}
@@ -209,9 +209,9 @@ func whatItIs(n *yaml.Node) string {
 	case literalNumber:
 		return "the number " + lit.text
 	case literalNull:
-		return "nothing (null)"
+		return "null"
 	}
-	return "no text"
+	return "not a string"
 }
 
 func (d *filler) list(v reflect.Value, n *yaml.Node, path string) {
@@ -238,11 +238,11 @@ func (d *filler) text(n *yaml.Node, path string) (string, bool) {
 		hint := ""
 		switch {
 		case n.Kind == yaml.SequenceNode:
-			hint = `remove the "- ": this field takes one text, not a list`
+			hint = `remove the "- ": this field takes one string, not a list`
 		case n.Style&yaml.FlowStyle != 0:
-			hint = "is a template placeholder such as {{ … }} left in the file? Fill it in first; a text that begins with { needs quotes"
+			hint = "is a template placeholder such as {{ … }} left in the file? Fill it in first; a string that begins with { must be quoted"
 		}
-		d.wrong(n, path, "a text", hint)
+		d.wrong(n, path, "a string", hint)
 		return "", false
 	}
 	switch lit := literalOf(n); lit.kind {
@@ -250,17 +250,17 @@ func (d *filler) text(n *yaml.Node, path string) (string, bool) {
 		return lit.text, true
 	case literalNumber, literalBool:
 		if oldBoolean(n) {
-			d.report(fault{line: n.Line, field: path, message: "got " + n.Value + ", which is a boolean to Kubernetes, want a text",
+			d.report(fault{line: n.Line, field: path, message: "got " + n.Value + ", which is a boolean to Kubernetes, want a string",
 				hint: "put it in quotes: " + strconv.Quote(n.Value)})
 			return "", false
 		}
-		d.wrong(n, path, "a text", "put it in quotes: "+strconv.Quote(n.Value))
+		d.wrong(n, path, "a string", "put it in quotes: "+strconv.Quote(n.Value))
 		return "", false
 	}
 	if tag := n.ShortTag(); tag != "!!float" {
-		d.report(fault{line: n.Line, field: path, message: "the YAML tag " + tag + " is not understood here", hint: "remove it and write a plain text"})
+		d.report(fault{line: n.Line, field: path, message: "the YAML tag " + tag + " is not supported here", hint: "remove it and write a plain string"})
 	} else {
-		d.wrong(n, path, "a text", "put it in quotes: "+strconv.Quote(n.Value))
+		d.wrong(n, path, "a string", "put it in quotes: "+strconv.Quote(n.Value))
 	}
 	return "", false
 }
@@ -296,9 +296,9 @@ func (d *filler) integer(v reflect.Value, n *yaml.Node, path string) {
 		v.SetInt(i)
 	case lit.kind == literalNumber && (n.ShortTag() == "!!int" || errors.Is(err, strconv.ErrRange)):
 		bits := v.Type().Bits()
-		d.wrong(n, path, fmt.Sprintf("a whole number between -2^%d and 2^%d-1", bits-1, bits-1), "")
+		d.wrong(n, path, fmt.Sprintf("an integer between -2^%d and 2^%d-1", bits-1, bits-1), "")
 	default:
-		d.wrong(n, path, "a whole number", integerHint(lit, path))
+		d.wrong(n, path, "an integer", integerHint(lit, path))
 	}
 }
 
@@ -344,7 +344,7 @@ func (d *filler) intOrString(v reflect.Value, n *yaml.Node, path string) {
 	case lit.kind == literalNumber && err == nil:
 		v.Set(reflect.ValueOf(intstr.FromInt32(int32(i))))
 	default:
-		d.wrong(n, path, "a port's number or its name", "")
+		d.wrong(n, path, "a port number or a port name", "")
 	}
 }
 

@@ -1,4 +1,4 @@
-package turns
+package perftest
 
 import (
 	"os"
@@ -31,18 +31,18 @@ func TestRatioIsTheMedianOfTurns(t *testing.T) {
 	}
 }
 
-func TestTurnsChangeWhoGoesFirst(t *testing.T) {
+func TestSubjectAndControlAlternateInGoingFirst(t *testing.T) {
 	var order string
-	Take(3, 1, func() time.Duration { order += "s"; return 1 }, func() time.Duration { order += "c"; return 1 })
+	Compare(3, 1, func() time.Duration { order += "s"; return 1 }, func() time.Duration { order += "c"; return 1 })
 	if order != "sccssc" {
 		t.Errorf("got %s", order)
 	}
 }
 
-func TestARatioAboveItsBarIsMeasuredLonger(t *testing.T) {
+func TestARatioAboveItsBarIsMeasuredForLonger(t *testing.T) {
 	control := func() time.Duration { return 10 }
 	n := 0
-	got := Take(3, 2, func() time.Duration { // a neighbour, for the first turns
+	got := Compare(3, 2, func() time.Duration { // a neighbour, for the first turns
 		if n++; n <= 3 {
 			return 50
 		}
@@ -51,36 +51,36 @@ func TestARatioAboveItsBarIsMeasuredLonger(t *testing.T) {
 	if got.Ratio() > 2 || len(got.Subject) != 12 || len(got.Control) != 12 {
 		t.Errorf("a neighbour who went: %v", got)
 	}
-	if got = Take(3, 2, func() time.Duration { return 30 }, control); got.Ratio() <= 2 || len(got.Subject) != 12 {
+	if got = Compare(3, 2, func() time.Duration { return 30 }, control); got.Ratio() <= 2 || len(got.Subject) != 12 {
 		t.Errorf("what is slower: %v", got)
 	}
 }
 
-func TestProcessorTimeIsOfTheProcessThatWasAskedFor(t *testing.T) {
+func TestCPUTimeIsThatOfTheGivenProcess(t *testing.T) {
 	cmd := exec.Command("sleep", "3600")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
-	idle, err := Processor(cmd.Process.Pid)
+	idle, err := CPUTime(cmd.Process.Pid)
 	if err != nil {
 		t.Fatal(err)
 	}
-	before, err := Processor(os.Getpid())
+	before, err := CPUTime(os.Getpid())
 	if err != nil {
 		t.Fatal(err)
 	}
 	const work = 50 * time.Millisecond
 	for now := before; now < before+work; { // ends by what it measures, however busy the machine is
-		if now, err = Processor(os.Getpid()); err != nil {
+		if now, err = CPUTime(os.Getpid()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	after, err := Processor(cmd.Process.Pid)
+	after, err := CPUTime(cmd.Process.Pid)
 	if err != nil || after-idle >= work {
 		t.Errorf("a process that sleeps used %v, %v", after-idle, err)
 	}
-	if _, err := Processor(1 << 25); err == nil {
+	if _, err := CPUTime(1 << 25); err == nil {
 		t.Error("a process that is not there has a time")
 	}
 }

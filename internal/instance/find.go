@@ -1,4 +1,4 @@
-package places
+package instance
 
 import (
 	"errors"
@@ -6,7 +6,7 @@ import (
 	"os"
 )
 
-// Wanted says which instance is meant: what flags say, and whether they were given.
+// Wanted selects an instance by the flags, and tells whether they were given.
 type Wanted struct {
 	Root, State           string
 	RootGiven, StateGiven bool
@@ -15,17 +15,17 @@ type Wanted struct {
 // Found is an instance on this machine.
 type Found struct {
 	Dirs
-	// Runtime is what its runtime of this boot recorded; nil if none was started, or
-	// its state directory is another instance's by now: then nothing in it, and no
-	// network, is this one's. An older podd's has recorded no bridge.
+	// Runtime is the record of its runtime in this boot. It is nil if none was started
+	// or the state directory now belongs to another instance: then neither its content
+	// nor any network is this one's. That of an older podd has no Bridge.
 	Runtime *Runtime
-	// Agent is what the last podd run recorded, in this boot or an earlier one.
+	// Agent is the record of the last podd run, in this boot or an earlier one.
 	Agent *Agent
 }
 
-// Find finds the instance that is meant by what was recorded. A flag that was not
-// given is not believed against a record; one that was, and contradicts it, is an
-// error that says what goes with what.
+// Find finds the wanted instance by its records, which override the default of a
+// flag that was not given. A given flag that contradicts them is an error that names
+// the directories that belong together.
 func Find(w Wanted) (Found, error) {
 	boot, err := bootID()
 	if err != nil {
@@ -64,8 +64,8 @@ func Find(w Wanted) (Found, error) {
 	return found, err
 }
 
-// records are what this boot's runtimes recorded in the directories. What a root
-// directory says of a state directory that is another's by now is nothing.
+// records returns the records that runtimes of this boot left in the directories. One
+// in a root directory is stale if its state directory now belongs to another instance.
 func records(d Dirs, boot string) (byRoot, byState *Runtime, err error) {
 	if byState, err = current(d.State, boot); err != nil {
 		return nil, nil, err
@@ -91,7 +91,7 @@ func current(dir, boot string) (*Runtime, error) {
 	return r, nil
 }
 
-// Users are the processes that have this instance's directories; 0 is nobody.
+// Users returns the processes that hold the locks of this instance; 0 is none.
 func (d Dirs) Users() (agent, runtime int, err error) {
 	if agent, err = agentLock.holder(d.Root); err != nil {
 		return 0, 0, err
@@ -103,9 +103,9 @@ func (d Dirs) Users() (agent, runtime int, err error) {
 	return agent, runtime, err
 }
 
-// Lock takes both directories, as far as they are there, for as long as this
-// process lives: nobody starts while they are cleared. The error is an *InUseError
-// where somebody has one.
+// Lock locks both directories, if they exist, for as long as this process lives, so
+// that nothing starts while they are removed. The error is an *InUseError if another
+// process holds one of the locks.
 func (d Dirs) Lock() error {
 	var errs []error
 	for _, l := range []struct {
@@ -121,8 +121,8 @@ func (d Dirs) Lock() error {
 	return errors.Join(errs...)
 }
 
-// Forget removes the records from the root directory, once all that they name is
-// gone. Those in the state directory go with it.
+// Forget removes the records from the root directory, once everything that they name
+// is gone. Those in the state directory are removed with it.
 func (d Dirs) Forget() error {
 	var errs []error
 	for _, name := range []string{runtimeRecord, agentRecord} {

@@ -1,4 +1,4 @@
-package places
+package instance
 
 import (
 	"errors"
@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// InUseError says that another process has a directory.
+// InUseError is returned when another process has locked a directory.
 type InUseError struct {
-	// Dir is the directory, What has it, as process PID.
+	// Dir is the directory; What, with process ID PID, holds its lock.
 	Dir, What string
 	PID       int
 }
@@ -20,10 +20,10 @@ func (e *InUseError) Error() string {
 	return fmt.Sprintf("%s is in use: %s (process %d) has it", e.Dir, e.What, e.PID)
 }
 
-// lockFile is one of an instance's locks. It is made where it is missing and stays.
+// lockFile is one of the locks of an instance. The file is created if missing, and never removed.
 type lockFile struct {
 	name, what string
-	// overExec: the process becomes another, which goes on holding it.
+	// overExec keeps the lock over an exec.
 	overExec bool
 }
 
@@ -34,18 +34,18 @@ var (
 )
 
 // in takes the lock in a directory for as long as this process lives. The error is
-// an *InUseError where somebody has it.
+// an *InUseError if another process holds it.
 //
-// It is a POSIX record lock: it belongs to the process, not to the descriptor, so
-// a runtime keeps it over the exec and its shims, which inherit the descriptor,
-// do not hold it when the runtime is gone. Twice in one process is no conflict.
+// It is a POSIX record lock, which belongs to the process and not to the descriptor:
+// a runtime keeps it over the exec, and its shims, which inherit the descriptor, do
+// not hold it when the runtime is gone. Locking twice in one process succeeds.
 func (l lockFile) in(dir string) error {
 	path := filepath.Join(dir, l.name)
 	flags := unix.O_RDWR | unix.O_CREAT | unix.O_NOFOLLOW
 	if !l.overExec {
 		flags |= unix.O_CLOEXEC
 	}
-	// Open for good: closing the descriptor would release the lock.
+	// Never closed: that would release the lock.
 	fd, err := unix.Open(path, flags, 0o600)
 	if err != nil {
 		return &fs.PathError{Op: "open lock file", Path: path, Err: err}
@@ -61,16 +61,16 @@ func (l lockFile) in(dir string) error {
 		}
 		held := unix.Flock_t{Type: unix.F_WRLCK}
 		if err := unix.FcntlFlock(uintptr(fd), unix.F_GETLK, &held); err != nil {
-			return &fs.PathError{Op: "ask for the lock on", Path: path, Err: err}
+			return &fs.PathError{Op: "query the lock on", Path: path, Err: err}
 		}
 		if held.Type != unix.F_UNLCK {
 			return &InUseError{Dir: dir, What: l.what, PID: int(held.Pid)}
 		}
-		// Released between both questions: try again.
+		// Released between the two calls: try again.
 	}
 }
 
-// holder is the process that has the lock in a directory, 0 if none has.
+// holder returns the process that holds the lock in a directory, 0 for none.
 func (l lockFile) holder(dir string) (int, error) {
 	path := filepath.Join(dir, l.name)
 	fd, err := unix.Open(path, unix.O_RDWR|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
@@ -83,7 +83,7 @@ func (l lockFile) holder(dir string) (int, error) {
 	defer unix.Close(fd)
 	held := unix.Flock_t{Type: unix.F_WRLCK}
 	if err := unix.FcntlFlock(uintptr(fd), unix.F_GETLK, &held); err != nil {
-		return 0, &fs.PathError{Op: "ask for the lock on", Path: path, Err: err}
+		return 0, &fs.PathError{Op: "query the lock on", Path: path, Err: err}
 	}
 	if held.Type == unix.F_UNLCK {
 		return 0, nil

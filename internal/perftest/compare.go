@@ -1,4 +1,4 @@
-package turns
+package perftest
 
 import (
 	"fmt"
@@ -6,19 +6,19 @@ import (
 	"time"
 )
 
-// Result has what each turn took.
+// Result is how long each turn took.
 type Result struct {
 	Subject, Control []time.Duration
 }
 
-// Take measures the subject and its control n times, one after the other, so that
-// a neighbour who comes or goes meets both. Where the ratio is above most then, it
-// takes further turns, longer times n of them in all, and they all count: what a
-// neighbour did to one of the two evens out, what is slower stays slower.
-func Take(n int, most float64, subject, control func() time.Duration) Result {
+// Compare measures the subject and its control n times, alternating, so that other
+// load on the machine affects both. If the ratio is then above most, it measures on,
+// longer times n turns in all, and all of them count: disturbances average out, a
+// regression stays.
+func Compare(n int, most float64, subject, control func() time.Duration) Result {
 	var r Result
 	for i := 0; i < n || i < longer*n && (i > n || r.Ratio() > most); i++ {
-		if i%2 == 0 { // who goes first has no advantage over all turns
+		if i%2 == 0 { // neither always goes first
 			r.Subject = append(r.Subject, subject())
 			r.Control = append(r.Control, control())
 		} else {
@@ -29,11 +29,11 @@ func Take(n int, most float64, subject, control func() time.Duration) Result {
 	return r
 }
 
-// longer is how many times as many turns decide about a ratio above its bar.
+// longer is how many times as many turns are measured when the ratio is above its bar.
 const longer = 4
 
-// Ratio is the median of the subject's shares of the control in the same turn. One
-// turn that was disturbed decides nothing. It is 0 when there was no turn.
+// Ratio is the median over the turns of subject to control, so that a single
+// disturbed turn does not matter. It is 0 without turns.
 func (r Result) Ratio() float64 {
 	var all []float64
 	for i := range min(len(r.Subject), len(r.Control)) {

@@ -1,15 +1,16 @@
-// Package places is what makes one podd of several on a machine: its two
-// directories, who uses them, and the records in them of what was made where.
+// Package instance tells the podds on a machine apart: it has the two directories
+// of each, the locks of the processes that use them, and the records of what
+// belongs to it.
 //
 //	<root>/agent.lock    held by podd run           <root>/agent.json
 //	<root>/runtime.lock  held by podd runtime,      <root>/runtime.json
 //	                     and by the containerd that it becomes
 //	<state>/containerd.lock  the same               <state>/runtime.json
 //
-// The records are for "podd runtime stop", which takes away what they name and
-// nothing else, and for the next start, which refuses to take over what still
-// holds another's pods. A boot makes them old: nothing that runs is from before.
-package places
+// The records are for "podd runtime stop", which removes what they name and nothing
+// else, and for the next start, which refuses a directory that still holds the pods
+// of another instance. A record of an earlier boot is stale: nothing of it runs.
+package instance
 
 import (
 	"errors"
@@ -23,15 +24,15 @@ import (
 // Dirs are an instance's directories: absolute, without symbolic links, and
 // neither in the other.
 type Dirs struct {
-	// Root is for what survives a boot, State for what a boot may forget.
+	// Root is for what must survive a reboot, State for what need not.
 	Root  string `json:"root"`
 	State string `json:"state"`
 }
 
-// Resolve makes Dirs of what the flags --root-dir and --state-dir say. Neither
-// need exist. The mount table and /proc know a directory by one name only, hence
-// no links; and as the state directory is removed as a whole, nothing that is to
-// stay may be in it.
+// Resolve makes Dirs of the values of --root-dir and --state-dir, which need not
+// exist. Symbolic links are followed, since the mount table and /proc show resolved
+// paths only. The state directory is removed as a whole, so that it must not contain
+// the root directory.
 func Resolve(root, state string) (Dirs, error) {
 	var d Dirs
 	var errs [2]error
@@ -42,11 +43,11 @@ func Resolve(root, state string) (Dirs, error) {
 	}
 	switch {
 	case d.Root == d.State:
-		return Dirs{}, fmt.Errorf("--root-dir %s and --state-dir %s are the same directory: each needs one of its own, such as /var/lib/podd and /run/podd", root, state)
+		return Dirs{}, fmt.Errorf("--root-dir %s and --state-dir %s are the same directory: each needs its own, such as /var/lib/podd and /run/podd", root, state)
 	case within(d.Root, d.State):
-		return Dirs{}, fmt.Errorf("--root-dir %s lies in --state-dir %s, which a reboot or podd runtime stop clears, images and all: put it elsewhere, such as /var/lib/podd", root, state)
+		return Dirs{}, fmt.Errorf("--root-dir %s is within --state-dir %s, which a reboot or podd runtime stop clears, images and all: put it elsewhere, such as /var/lib/podd", root, state)
 	case within(d.State, d.Root):
-		return Dirs{}, fmt.Errorf("--state-dir %s lies in --root-dir %s: put it elsewhere, such as /run/podd, where a reboot clears it", state, root)
+		return Dirs{}, fmt.Errorf("--state-dir %s is within --root-dir %s: put it elsewhere, such as /run/podd, where a reboot clears it", state, root)
 	}
 	return d, nil
 }

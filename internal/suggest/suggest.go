@@ -1,23 +1,23 @@
-package near
+package suggest
 
 import (
 	"slices"
 	"strings"
 )
 
-// Name returns the candidate that written is most likely a slip of, or "" when
-// none is close, or written is one of them: case aside, a third of the letters
-// may differ. Of equally close ones it is the first.
+// Name returns the candidate that written most likely misspells: apart from case,
+// a third of the letters may differ, and of equally close candidates the first
+// wins. It is "" if none is close or written is itself a candidate.
 func Name(written string, candidates []string) string {
 	if slices.Contains(candidates, written) {
-		return "" // whatever is wrong with it, it is no slip
+		return "" // whatever is wrong with it, the spelling is right
 	}
 	best, least := "", len(written)/3+1
 	for _, c := range candidates {
 		if strings.EqualFold(c, written) {
 			return c
 		}
-		// A plural or a missing letter or two is the common slip; a short name
+		// A plural or a missing letter or two is a common mistake; a short name
 		// that merely has the same length is not.
 		if d := Distance(strings.ToLower(written), strings.ToLower(c)); d < least || d == least && best == "" && d <= len(c)/3 {
 			best, least = c, d
@@ -26,11 +26,11 @@ func Name(written string, candidates []string) string {
 	return best
 }
 
-// Distance is Levenshtein's, in bytes, with a swap of neighbours counted once.
-// Texts longer than any name are not compared: theirs is the longer's length,
-// which nobody takes for near.
+// Distance is the Levenshtein distance in bytes, with a transposition counted once.
+// Strings longer than any name are not compared: theirs is the length of the
+// longer one, which is never close.
 func Distance(a, b string) int {
-	const longest = 253 // an object's name
+	const longest = 253 // bytes of an object's name
 	if len(a) > longest || len(b) > longest {
 		return max(len(a), len(b))
 	}

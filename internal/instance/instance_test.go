@@ -1,4 +1,4 @@
-package places
+package instance
 
 import (
 	"errors"
@@ -51,10 +51,10 @@ func TestDirectoriesAreResolvedAndNeverOneInTheOther(t *testing.T) {
 		"behind a link":          {root: dir + "/lib/", state: dir + "/var-run/podd", want: Dirs{dir + "/lib", dir + "/run/podd"}},
 		"to be, behind a link":   {root: dir + "/lib", state: dir + "/var-run/x/y", want: Dirs{dir + "/lib", dir + "/run/x/y"}},
 		"the same":               {root: dir + "/run/podd", state: dir + "/var-run/podd", refused: "the same directory"},
-		"root in state":          {root: dir + "/run/podd/lib", state: dir + "/run/podd", refused: "lies in --state-dir"},
-		"root in state, by link": {root: dir + "/run/podd/lib", state: dir + "/var-run/podd", refused: "lies in --state-dir"},
-		"state in root":          {root: dir + "/lib", state: dir + "/lib/run", refused: "lies in --root-dir"},
-		"state in all":           {root: "/", state: dir + "/run", refused: "lies in --root-dir"},
+		"root in state":          {root: dir + "/run/podd/lib", state: dir + "/run/podd", refused: "is within --state-dir"},
+		"root in state, by link": {root: dir + "/run/podd/lib", state: dir + "/var-run/podd", refused: "is within --state-dir"},
+		"state in root":          {root: dir + "/lib", state: dir + "/lib/run", refused: "is within --root-dir"},
+		"state in all":           {root: "/", state: dir + "/run", refused: "is within --root-dir"},
 		"a name that begins so":  {root: dir + "/run/podd2", state: dir + "/run/podd", want: Dirs{dir + "/run/podd2", dir + "/run/podd"}},
 		"relative":               {root: "lib", state: dir + "/run", refused: "absolute"},
 		"empty":                  {root: dir + "/lib", state: "", refused: "absolute"},
@@ -104,7 +104,7 @@ func TestStopFindsThePoddThatIsMeant(t *testing.T) {
 		"a root with nobody's state":         {recorded: map[dirs]string{{"lib", "run"}: now}, wanted: dirs{"lib", "home"}, refused: "not of one podd"},
 		"nobody's root, another's state":     {recorded: map[dirs]string{{"lib", "run"}: now}, wanted: dirs{"home", "run"}, refused: "not of one podd"},
 		"nobody's root alone":                {recorded: map[dirs]string{{"lib", "run"}: now}, wanted: dirs{"home", "-run"}, refused: "not of one podd"},
-		"nested":                             {wanted: dirs{"run/lib", "run"}, refused: "lies in --state-dir"},
+		"nested":                             {wanted: dirs{"run/lib", "run"}, refused: "is within --state-dir"},
 		"after a boot":                       {recorded: map[dirs]string{{"lib", "run"}: before}, wanted: dirs{"-lib", "-run"}, want: dirs{"lib", "run"}},
 		"after a boot another has the state": {recorded: map[dirs]string{{"lib", "run"}: before, {"y", "run"}: now}, wanted: dirs{"lib", "other"}, want: dirs{"lib", "other"}},
 		"an older podd's":                    {older: dirs{"lib", "run"}, wanted: dirs{"-lib", "-run"}, want: dirs{"lib", "run"}, runtime: true},

@@ -1,4 +1,4 @@
-package places
+package instance
 
 import (
 	"encoding/json"
@@ -28,7 +28,7 @@ type Agent struct {
 	Dirs
 	// Endpoint is the container runtime's, empty for the bundled one.
 	Endpoint string `json:"endpoint,omitempty"`
-	// CgroupRoot is below which the pods' cgroups are.
+	// CgroupRoot is the parent of all cgroups of pods.
 	CgroupRoot string `json:"cgroupRoot"`
 	Boot       string `json:"boot"`
 }
@@ -38,9 +38,9 @@ const (
 	agentRecord   = "agent.json"
 )
 
-// ClaimRuntime takes both directories, which must exist, for a container runtime:
-// for as long as this process lives, also as what it becomes by an exec. It
-// refuses where another runtime has one of them, or had and left its pods.
+// ClaimRuntime locks both directories, which must exist, for a container runtime, for
+// as long as this process lives, also after an exec. It fails if another runtime
+// holds one of the locks, or held it and left its pods.
 func ClaimRuntime(r Runtime) error {
 	boot, err := bootID()
 	if err != nil {
@@ -53,7 +53,7 @@ func ClaimRuntime(r Runtime) error {
 	for _, dir := range []string{r.Root, r.State} {
 		old, err := readRuntime(dir)
 		if err != nil || old == nil || old.Dirs == r.Dirs || old.Boot != boot {
-			continue // a damaged record is from before a power cut
+			continue // a damaged record is of the boot before a power cut
 		}
 		left, err := mountsBelow(old.State)
 		if err != nil {
@@ -67,8 +67,8 @@ func ClaimRuntime(r Runtime) error {
 	return errors.Join(write(r.Root, runtimeRecord, r), write(r.State, runtimeRecord, r))
 }
 
-// ClaimAgent takes the root directory, which must exist, for a podd run, for as
-// long as this process lives.
+// ClaimAgent locks the root directory, which must exist, for podd run, for as long as
+// this process lives.
 func ClaimAgent(a Agent) error {
 	boot, err := bootID()
 	if err != nil {
@@ -92,9 +92,9 @@ func write(dir, name string, record any) error {
 	return nil
 }
 
-// readRuntime reads what the last runtime recorded in a directory; nil if none did.
-// Of one that recorded nothing, an older podd's, the configuration that it wrote for
-// containerd tells the directories; its Boot is empty.
+// readRuntime reads the record of the last runtime in a directory; nil if there is
+// none. An older podd wrote none: there the directories are those in the configuration
+// that it wrote for containerd, and Boot is empty.
 func readRuntime(dir string) (*Runtime, error) {
 	r, err := read[Runtime](dir, runtimeRecord)
 	if r != nil || err != nil {
@@ -129,7 +129,7 @@ func read[T any](dir, name string) (*T, error) {
 	}
 	record := new(T)
 	if err := json.Unmarshal(text, record); err != nil {
-		return nil, fmt.Errorf("%s is damaged (%w); it says what was made where, and the next start of podd writes it anew", path, err)
+		return nil, fmt.Errorf("%s is damaged (%w); the next start of podd rewrites it", path, err)
 	}
 	return record, nil
 }
@@ -137,7 +137,7 @@ func read[T any](dir, name string) (*T, error) {
 func bootID() (string, error) {
 	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
-		return "", fmt.Errorf("ask the kernel for the ID of this boot: %w", err)
+		return "", fmt.Errorf("read the boot ID: %w", err)
 	}
 	return strings.TrimSpace(string(id)), nil
 }
