@@ -103,6 +103,7 @@ var arrows = map[string]map[string]string{
 	"cri":                {"cri/spec": "converts requests", "podfs": "where logs are, and what dead containers left"},
 	"cri/spec":           {"internal/hugepage": "page sizes in the runtime's words", "podfs": "where logs are"},
 	"podenv":             {},
+	"objects":            {},
 	"podfs":              {"internal/atomicfile": "what a container's end needs", "internal/places": "the default directories"},
 	"internal/story":     {},
 	"cri/critest":        {"cri/critest/state": "what it serves"},
