@@ -165,7 +165,7 @@ func (s *Store) Problems() []pod.Problem {
 func (s *Store) ConfigMap(namespace, name string) (*v1.ConfigMap, error) {
 	o := s.get(pod.ObjectKey{Kind: pod.KindConfigMap, Namespace: namespace, Name: name})
 	if o == nil {
-		return nil, notFound(fmt.Sprintf("configmap %q not found", name))
+		return nil, fmt.Errorf("configmap %q %w", name, pod.ErrNotFound)
 	}
 	return o.ConfigMap, nil
 }
@@ -174,7 +174,7 @@ func (s *Store) ConfigMap(namespace, name string) (*v1.ConfigMap, error) {
 func (s *Store) Secret(namespace, name string) (*v1.Secret, error) {
 	o := s.get(pod.ObjectKey{Kind: pod.KindSecret, Namespace: namespace, Name: name})
 	if o == nil {
-		return nil, notFound(fmt.Sprintf("secret %q not found", name))
+		return nil, fmt.Errorf("secret %q %w", name, pod.ErrNotFound)
 	}
 	return o.Secret, nil
 }
@@ -184,9 +184,3 @@ func (s *Store) get(key pod.ObjectKey) *pod.Object {
 	defer s.mu.Unlock()
 	return s.entries[key].object
 }
-
-// notFound is that an object is not there.
-type notFound string
-
-func (e notFound) Error() string { return string(e) }
-func (e notFound) Unwrap() error { return pod.ErrNotFound }
