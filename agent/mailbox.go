@@ -15,6 +15,8 @@ type mail struct {
 	plan.Ending
 	// retry asks, once, to forget what holds the pod back.
 	retry bool
+	// objects says, once, that one of the pod's came, changed or went.
+	objects bool
 	// room says, once, that the node has more room than before.
 	room bool
 	// synced is when the last sync began; an older hint tells nothing new.
@@ -151,6 +153,6 @@ func (w *worker) take(now time.Time) mail {
 		}
 	}
 	in := w.mail
-	w.mail.retry, w.mail.room = false, false
+	w.mail.retry, w.mail.objects, w.mail.room = false, false, false
 	return in
 }
