@@ -146,7 +146,7 @@ var arrows = map[string]map[string]string{
 	"node/capacity": {"config": "what is reserved", "cgroup": "the name of the bound of processes", "internal/hugepage": "pages that are set aside"},
 	"node": all("puts the parts together",
 		"admission", "agent", "agent/backoff", "bundle", "cgroup", "cni", "config", "cri", "cri/spec", "events", "hooks", "images", "images/archive",
-		"images/credentials", "images/gc", "internal/atomicfile", "internal/bytesize", "internal/places", "logrotate", "node/bundled", "node/capacity", "pleg",
+		"images/credentials", "images/gc", "internal/atomicfile", "internal/bytesize", "internal/places", "logrotate", "node/bundled", "node/capacity", "objects", "pleg",
 		"podconfig", "podconfig/file", "podconfig/http", "podconfig/manifest", "podenv", "podfs", "prober", "server", "status", "systemd", "userns", "volumes",
 		"cri/critest"), // its tests
 	"cmd/podd": all("commands on the parts",
