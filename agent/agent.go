@@ -70,6 +70,9 @@ func New(cfg Config) *Agent {
 	if cfg.LogRetention == 0 {
 		cfg.LogRetention = time.Minute
 	}
+	if cfg.Objects == nil {
+		cfg.Objects = noObjects{}
+	}
 	cfg.Parts = cfg.Parts.withDefaults()
 	return &Agent{
 		cfg:         cfg,

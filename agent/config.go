@@ -162,6 +162,17 @@ type Hooks interface {
 	Run(ctx context.Context, req pod.HookRequest) error
 }
 
+// Objects is told which ConfigMaps and Secrets the pods name, and in return has
+// ObjectsChanged called. None of the calls may block.
+type Objects interface {
+	// Register names a pod whose objects matter, or matter otherwise than before.
+	Register(p *v1.Pod)
+	Unregister(uid pod.UID)
+	// Contents tells the contents of a registered pod's objects that are there
+	// apart: another number is another content.
+	Contents(uid pod.UID) map[pod.ObjectKey]uint64
+}
+
 // Admitter says whether the node admits a pod.
 type Admitter interface {
 	// Admit is pure. others are the pods that count against the node: admitted and
@@ -220,6 +231,8 @@ type Config struct {
 	Logs   Logs
 	Status StatusSink
 	Events Recorder
+	// Objects may be nil: there are none.
+	Objects Objects
 	// Sources are those that will be ready at some time; a running pod of any other
 	// source is orphaned once all of them are ready.
 	Sources []pod.Source

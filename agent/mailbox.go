@@ -15,6 +15,8 @@ type mail struct {
 	plan.Ending
 	// retry requests, once, a reset of the pod's back-off.
 	retry bool
+	// objects reports, once, that one of the pod's came, changed or went.
+	objects bool
 	// room reports, once, that the node has more room than before.
 	room bool
 	// synced is when the last sync began; an older hint is stale.
@@ -150,6 +152,6 @@ func (w *worker) take(now time.Time) mail {
 		}
 	}
 	in := w.mail
-	w.mail.retry, w.mail.room = false, false
+	w.mail.retry, w.mail.objects, w.mail.room = false, false, false
 	return in
 }

@@ -12,5 +12,8 @@ import (
 type disk struct{ *node }
 
 func (d disk) Ensure(ctx context.Context, p *v1.Pod) (pod.VolumeState, error) {
+	if err := d.lacks(p); err != nil {
+		return pod.VolumeState{}, err
+	}
 	return pod.VolumeState{Ready: true}, d.SetUp(ctx, p)
 }

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+
 	"podd/agent/allocation"
 	"podd/agent/plan"
 	"podd/internal/pod"
@@ -32,6 +34,7 @@ type worker struct {
 	preStopped map[string]bool         // hooks that have started, by container ID
 	finished   bool                    // the pod has completed
 	deferred   bool                    // a resize waits for room
+	heeding    bool                    // a change of the pod's objects is to be looked at
 	// allocation has the allocated resources; only run's goroutine changes it, and
 	// may read it without the lock.
 	allocation allocation.Allocation
@@ -43,6 +46,7 @@ type worker struct {
 	since     time.Time // the same on the monotonic clock
 	over      bool      // the pod has completed, now or before
 	kept      kept      // the checkpoint of that
+	named     *v1.Pod   // whose objects are registered; nil for none
 	mounted   bool      // the volumes are ready
 	unmounted string    // what the pod waits for until then
 	released  bool      // network, volumes and cgroup of a completed pod are released
@@ -125,6 +129,7 @@ func (w *worker) run(ctx context.Context) {
 	}
 	for w.phase != pod.PhaseGone && ctx.Err() == nil {
 		wakeAt, again := w.sync(ctx)
+		w.heedObjects()
 		if w.tries > 0 {
 			wait(ctx, w.order, earliest(wakeAt, time.Now().Add(deafness)))
 		}
@@ -132,6 +137,7 @@ func (w *worker) run(ctx context.Context) {
 			wait(ctx, w.poke, wakeAt)
 		}
 	}
+	w.agent.cfg.Objects.Unregister(w.uid)
 	if w.phase == pod.PhaseGone {
 		w.agent.cfg.Images.Forget(w.uid)
 		w.agent.cfg.Probes.Forget(w.uid)
@@ -147,6 +153,7 @@ func (w *worker) run(ctx context.Context) {
 func (w *worker) sync(ctx context.Context) (wakeAt time.Time, again bool) {
 	began := time.Now()
 	in := w.take(began)
+	w.registerObjects(in.desired)
 	ctx, done := w.interruptible(ctx, in)
 	defer done()
 	seen, err := w.agent.cfg.Observer.Observe(ctx, w.uid)
@@ -220,6 +227,9 @@ func (w *worker) decide(in mail, seen pod.Observed, now time.Time) *view {
 	if in.retry {
 		w.forgive()
 	}
+	if in.objects {
+		w.memory = w.memory.ObjectsChanged()
+	}
 	v := &view{in: in, granted: w.allocate(in, now), seen: seen}
 	w.note(v.granted, seen, now)
 	w.pruneStops(seen)
@@ -230,6 +240,9 @@ func (w *worker) decide(in mail, seen pod.Observed, now time.Time) *view {
 		v.step = w.plan(v, now)
 	}
 	w.memory, v.wakeAt = v.step.Memory, v.step.WakeAt
+	if v.step.RetryPulls {
+		w.agent.cfg.Images.Retry(w.uid)
+	}
 	w.keepEnd(v.granted, v.step.End)
 	w.keepOver(v)
 	w.tellOverdue(v)
@@ -243,7 +256,7 @@ func (w *worker) decide(in mail, seen pod.Observed, now time.Time) *view {
 func (w *worker) plan(v *view, now time.Time) plan.Step {
 	return plan.Next(plan.Input{
 		Phase: w.phase, Granted: v.granted, Observed: v.seen, Kill: v.in.Kill, End: v.in.End, Over: w.over, StartTime: w.since,
-		Probes: v.probes, PostStart: v.hooks, AskAt: w.allocation.RetryAt, Memory: w.memory, Policy: w.agent.cfg.BackOff, Now: now,
+		Probes: v.probes, Contents: w.contents(v.granted), PostStart: v.hooks, AskAt: w.allocation.RetryAt, Memory: w.memory, Policy: w.agent.cfg.BackOff, Now: now,
 	})
 }
 
@@ -296,44 +309,6 @@ type acted struct {
 	seen  pod.Observed
 	kill  *plan.Kill
 	phase pod.Phase
-}
-
-// failed records a failed sync and returns when to retry.
-func (w *worker) failed(ctx context.Context, doing string, err error) time.Time {
-	if ctx.Err() != nil {
-		return time.Time{}
-	}
-	delay := retryDelay(w.tries)
-	if r, ok := errors.AsType[*pod.RetryAfter](err); ok {
-		delay = r.Delay
-	}
-	w.tries++
-	w.agent.metrics.syncErrors.Inc()
-	level := slog.LevelWarn
-	text := err.Error()
-	if _, told := errors.AsType[toldError](err); told || w.told.err == text {
-		level = slog.LevelDebug // logged once, until it changes
-	}
-	w.told.err = text
-	w.log.Log(ctx, level, "pod sync error", "doing", doing, "error", err, "retry_in", delay)
-	return time.Now().Add(delay)
-}
-
-// toldError is an error that was reported by an event already.
-type toldError struct{ error }
-
-func (e toldError) Unwrap() error { return e.error }
-
-// retryDelay is 250 ms doubling to 10 s.
-func retryDelay(try int) time.Duration {
-	return min(250*time.Millisecond<<min(try, 10), 10*time.Second)
-}
-
-func earliest(a, b time.Time) time.Time {
-	if a.IsZero() || (!b.IsZero() && b.Before(a)) {
-		return b
-	}
-	return a
 }
 
 func sleep(ctx context.Context, d time.Duration) {

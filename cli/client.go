@@ -21,9 +21,10 @@ import (
 
 // Routes of the socket.
 const (
-	podsPath   = "/podd/v1/pods"
-	eventsPath = "/podd/v1/events"
-	retryPath  = "/retry"
+	podsPath    = "/podd/v1/pods"
+	eventsPath  = "/podd/v1/events"
+	objectsPath = "/podd/v1/objects"
+	retryPath   = "/retry"
 )
 
 // client asks the daemon, over its socket.
@@ -68,6 +69,13 @@ func (c *client) listEvents(ctx context.Context, name podName) ([]v1.Event, erro
 	list := v1.EventList{Items: []v1.Event{}}
 	err := c.get(ctx, eventsPath, name.query(), func(decode func(any) error) error { return decode(&list) })
 	return list.Items, err
+}
+
+// objects asks for the node's ConfigMaps and Secrets, which come without their
+// values.
+func (c *client) objects(ctx context.Context) (all []server.ObjectInfo, err error) {
+	err = c.get(ctx, objectsPath, url.Values{}, func(decode func(any) error) error { return decode(&all) })
+	return all, err
 }
 
 // retry asks that pods be tried again: ?pod=namespace/name, which may be given

@@ -76,9 +76,9 @@ func (n *parts) newArchives(importer archive.Importer) *archive.Dir {
 }
 
 // newKeyring reads the configuration of credential provider plugins, if there is
-// one. Secrets are not wired yet: those that a pod names count as missing.
+// one.
 func (n *Node) newKeyring() (*credentials.Keyring, error) {
-	cfg := credentials.Config{RootDir: n.cfg.RootDir, Recorder: n.recorder, Log: n.log}
+	cfg := credentials.Config{RootDir: n.cfg.RootDir, Secret: n.objects.Secret, Recorder: n.recorder, Log: n.log}
 	var err error
 	if cfg.WorkDir, err = os.Getwd(); err != nil {
 		n.log.Info("cannot determine the working directory: not looking for registry credentials in it", "error", err)

@@ -26,6 +26,7 @@ import (
 	"podd/internal/instance"
 	"podd/internal/pod"
 	"podd/node/capacity"
+	"podd/objects"
 	"podd/pleg"
 	"podd/podconfig"
 	"podd/podconfig/file"
@@ -73,6 +74,7 @@ type Node struct {
 	recorder     *events.Recorder
 	status       *status.Writer
 	config       *podconfig.PodConfig
+	objects      *objects.Store
 	keyring      *credentials.Keyring
 	problems     *problems
 	conn         *cri.Conn
@@ -125,12 +127,13 @@ func New(c Config) (*Node, error) {
 	if n.sysctls, err = admission.NewSysctls(n.resources.Kernel, cfg.UnsafeSysctls); err != nil {
 		return nil, fmt.Errorf("allowedUnsafeSysctls: %w", err)
 	}
+	n.objects = objects.New(objects.Config{Log: n.log, Metrics: n.registry})
 	if n.keyring, err = n.newKeyring(); err != nil {
 		return nil, err
 	}
 	n.files = podfs.New(n.dirs(), n.log)
 	n.newSources()
-	n.problems = &problems{of: []func() []pod.Problem{n.config.Problems, n.keyring.Problems}}
+	n.problems = &problems{of: []func() []pod.Problem{n.config.Problems, n.objects.Problems, n.keyring.Problems}}
 	n.newAgent()
 	n.newServer()
 	return n, nil
@@ -166,7 +169,7 @@ func (n *Node) newAgent() {
 		names = append(names, pod.SourceHTTP)
 	}
 	n.agent = agent.New(agent.Config{
-		Greeted: n.greeted, Logs: n.files, Status: n.status, Events: n.recorder,
+		Greeted: n.greeted, Logs: n.files, Status: n.status, Events: n.recorder, Objects: n.objects,
 		Sources: names, BackOff: policy, LogRemovals: filepath.Join(n.cfg.RootDir, "graves"),
 		Ended: filepath.Join(n.cfg.RootDir, "ended"), Allocated: filepath.Join(n.cfg.RootDir, "allocated"), Log: n.log, Metrics: n.registry,
 	})
@@ -181,6 +184,7 @@ func (n *Node) newServer() {
 			return n.recorder.List(events.Filter{Namespace: namespace, Name: name})
 		},
 		Causes:  n.recorder.Causes,
+		Objects: n.listObjects,
 		Retry:   n.agent.Retry,
 		Configz: func() any { return map[string]any{"kubeletconfig": n.cfg.Masked()} },
 		Health:  n.checks(),

@@ -107,7 +107,7 @@ func (n *parts) inputs() *podenv.Resolver {
 	return podenv.New(podenv.Config{
 		NodeName: cfg.NodeName, NodeIPs: n.facts.Addresses, Allocatable: n.resources.Allocatable,
 		ClusterDNS: texts(cfg.ClusterDNS), ClusterDomain: cfg.ClusterDomain, ResolvConf: configuredResolvConf(cfg.ResolvConf),
-		CgroupParent: n.cgroups.Parent, Volumes: n.volumes,
+		CgroupParent: n.cgroups.Parent, Objects: n.objects, Volumes: n.volumes,
 		UserNamespace: userNamespaces(cfg, n.dirs(), n.network != nil, n.log),
 	})
 }
@@ -143,6 +143,7 @@ func (n *parts) start(ctx context.Context, g *errgroup.Group, started time.Time)
 		})
 		start(ctx, g, "leaks", leaks.Run)
 	}
+	start(ctx, g, "objects", func(ctx context.Context) error { return n.objects.Run(ctx, objectUser{n.agent}) })
 	start(ctx, g, "volumes", n.volumes.Run)
 	start(ctx, g, "images", n.images.Run)
 	start(ctx, g, "prober", n.prober.Run)

@@ -2,6 +2,7 @@ package server
 
 import (
 	"net/http"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,6 +22,27 @@ type PodInfo struct {
 	Origin string  `json:"origin,omitempty"`
 	// Causes are Config.Causes.
 	Causes map[string]string `json:"causes,omitempty"`
+}
+
+// ObjectInfo is what people may know of a ConfigMap or Secret.
+type ObjectInfo struct {
+	// Kind is ConfigMap or Secret.
+	Kind      string `json:"kind"`
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	// Type is a Secret's.
+	Type      string `json:"type,omitempty"`
+	Immutable *bool  `json:"immutable,omitempty"`
+	// Keys are sorted; their values are nobody's to know.
+	Keys []string `json:"keys"`
+	// UsedBy are namespace/names of pods, sorted.
+	UsedBy []string `json:"usedBy"`
+	// Origin is the path or URL of its document, which begins at Line if that is
+	// not 0.
+	Origin string `json:"origin,omitempty"`
+	Line   int    `json:"line,omitempty"`
+	// Seen is when this version of it was first seen.
+	Seen time.Time `json:"seen"`
 }
 
 func (s *Server) problems() []pod.Problem {

@@ -69,10 +69,15 @@ func (s *Server) configGroup() group {
 
 // cliGroup is for podd's own commands.
 func (s *Server) cliGroup() group {
+	var objects http.Handler
+	if s.config.Objects != nil {
+		objects = s.answer(func(*http.Request) any { return append([]ObjectInfo{}, s.config.Objects()...) })
+	}
 	return group{middleware: []middleware{readOnly}, routes: []route{
 		{"/podd/v1/pods", s.watchable(func(*http.Request) any { return s.listing() })},
 		{"/podd/v1/problems", s.answer(func(*http.Request) any { return s.problems() })},
 		{"/podd/v1/events", s.watchable(s.events)},
+		{"/podd/v1/objects", objects},
 		{"/podd/v1/version", s.answer(func(*http.Request) any { return s.config.Version })},
 	}}
 }

@@ -47,6 +47,9 @@ type Config struct {
 	// Retry resets the back-off of a pod, for POST /retry on the socket; false if the
 	// pod is gone. Without it there is no such route.
 	Retry func(pod.UID) bool
+	// Objects are the ConfigMaps and Secrets, without their values, sorted; nil:
+	// there is no such route.
+	Objects func() []ObjectInfo
 	// Configz is what /configz shows as JSON: the configuration without secrets,
 	// under the key kubeletconfig as the kubelet does.
 	Configz func() any

@@ -78,6 +78,7 @@ podd run again takes them up where they are.`,
 			}
 			limitHeap()
 			lowerOOMScore(cfg.OOMScoreAdj, log)
+			forbidCores(log)
 			own.Kubelet, own.Version, own.Log = cfg, thisVersion(), log
 			own.ImportProgress, own.ImportLog = cli.ImportProgress(os.Stderr, log)
 			n, err := node.New(own)

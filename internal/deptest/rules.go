@@ -104,6 +104,7 @@ var arrows = map[string]map[string]string{
 	"cri/spec":           {"internal/hugepage": "page sizes in the runtime's words", "podfs": "where logs are"},
 	"podenv":             {},
 	"podfs":              {"internal/atomicfile": "what a container's end needs", "internal/instance": "the default directories"},
+	"objects":            {},
 	"internal/story":     {},
 	"cri/critest":        {"cri/critest/state": "what it serves"},
 	"cri/critest/state":  {},
@@ -145,7 +146,7 @@ var arrows = map[string]map[string]string{
 	"node/capacity": {"config": "what is reserved", "cgroup": "the name of the bound of processes", "internal/hugepage": "pages that are set aside"},
 	"node": all("puts the parts together",
 		"admission", "agent", "agent/backoff", "bundle", "cgroup", "cni", "config", "cri", "cri/spec", "events", "hooks", "images", "images/archive",
-		"images/credentials", "images/gc", "internal/atomicfile", "internal/bytesize", "internal/instance", "logrotate", "node/bundled", "node/capacity", "pleg",
+		"images/credentials", "images/gc", "internal/atomicfile", "internal/bytesize", "internal/instance", "logrotate", "node/bundled", "node/capacity", "objects", "pleg",
 		"podconfig", "podconfig/file", "podconfig/http", "podconfig/manifest", "podenv", "podfs", "prober", "server", "status", "systemd", "userns", "volumes",
 		"cri/critest"), // its tests
 	"cmd/podd": all("commands on the parts",

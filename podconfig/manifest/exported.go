@@ -28,7 +28,6 @@ func exported(p *v1.Pod, nodeName string) []part {
 	}
 	add(p.Spec.ServiceAccountName != "", "spec.serviceAccountName", "")
 	add(p.Spec.DeprecatedServiceAccount != "", "spec.serviceAccount", "")
-	add(len(p.Spec.ImagePullSecrets) > 0, "spec.imagePullSecrets", "")
 	tokens := map[string]bool{}
 	for i, v := range p.Spec.Volumes {
 		if v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(s v1.VolumeProjection) bool { return s.ServiceAccountToken != nil }) {

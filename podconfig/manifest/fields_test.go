@@ -37,8 +37,8 @@ var podFates = map[reflect.Type]map[string]fate{
 		"HostnameOverride": honoured,
 		"InitContainers":   honoured, "ActiveDeadlineSeconds": honoured,
 		"ReadinessGates": honoured, "RuntimeClassName": honoured, "Overhead": honoured, "OS": honoured,
-		"HostUsers": honoured, "Resources": honoured,
-		"ServiceAccountName": refused, "ImagePullSecrets": refused, "ResourceClaims": refused,
+		"HostUsers": honoured, "Resources": honoured, "ImagePullSecrets": honoured,
+		"ServiceAccountName": refused, "ResourceClaims": refused,
 		// Upstream's validation forbids them in a new pod.
 		"EphemeralContainers":      refused,
 		"DeprecatedServiceAccount": refused, // the same under its old name
@@ -57,7 +57,7 @@ var podFates = map[reflect.Type]map[string]fate{
 		"StdinOnce": honoured, "TTY": honoured,
 		"RestartPolicy": honoured, "RestartPolicyRules": honoured,
 		"LivenessProbe": honoured, "ReadinessProbe": honoured, "StartupProbe": honoured, "Lifecycle": honoured,
-		"EnvFrom": refused, "VolumeDevices": refused,
+		"EnvFrom": honoured, "VolumeDevices": refused,
 		"ResizePolicy": honoured,
 	},
 	reflect.TypeFor[v1.PodSecurityContext](): {
@@ -79,7 +79,7 @@ var podFates = map[reflect.Type]map[string]fate{
 		"MountPropagation": honoured, "SubPathExpr": honoured,
 	},
 	reflect.TypeFor[v1.EnvVarSource](): {
-		"FieldRef": honoured, "ResourceFieldRef": honoured, "ConfigMapKeyRef": refused, "SecretKeyRef": refused, "FileKeyRef": honoured,
+		"FieldRef": honoured, "ResourceFieldRef": honoured, "ConfigMapKeyRef": honoured, "SecretKeyRef": honoured, "FileKeyRef": honoured,
 	},
 }
 
