@@ -75,6 +75,9 @@ type Volumes interface {
 	// of a state that is not ready wakes the pod. Release and TearDown give up what
 	// is under way.
 	Ensure(ctx context.Context, p *v1.Pod) (pod.VolumeState, error)
+	// Follow takes p as the newest version of a pod that has a sandbox: its volumes
+	// may say something of it. It never blocks.
+	Follow(p *v1.Pod)
 	// Mounts binds the container's volumes; subPaths are its Inputs'.
 	Mounts(p *v1.Pod, c *v1.Container, subPaths []string) ([]pod.Mount, error)
 	TearDown(ctx context.Context, uid pod.UID) error
