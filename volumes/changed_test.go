@@ -184,6 +184,7 @@ func TestAnObjectThatGoesWhileThePodRunsLeavesItsFiles(t *testing.T) {
 		}
 		looks := s.looked()
 		time.Sleep(time.Hour)
+		synctest.Wait()
 		if s.looked() != looks {
 			t.Error("it was looked for without a reason")
 		}
@@ -252,6 +253,7 @@ func TestARefreshThatFailsIsTriedAgainWithABackOff(t *testing.T) {
 		began := time.Now()
 		m.Changed("u1")
 		time.Sleep(10 * time.Minute)
+		synctest.Wait()
 		var after []time.Duration
 		for _, at := range d.tries[:min(len(d.tries), 11)] {
 			after = append(after, at.Sub(began).Round(time.Millisecond))
@@ -263,13 +265,14 @@ func TestARefreshThatFailsIsTriedAgainWithABackOff(t *testing.T) {
 			t.Errorf("events %q", told)
 		}
 		d.err = nil
-		m.Changed("u1") // a change is not held up by the back-off
 		tries := len(d.tries)
+		m.Changed("u1") // a change is not held up by the back-off
 		synctest.Wait()
 		if len(d.tries) != tries+1 {
 			t.Error("a change waits for the back-off")
 		}
 		time.Sleep(time.Hour)
+		synctest.Wait()
 		if len(d.tries) != tries+1 || m.live["u1"].done != nil {
 			t.Error("it goes on after it has succeeded")
 		}
