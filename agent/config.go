@@ -74,6 +74,9 @@ type Volumes interface {
 	// Ensure sets the volumes up, outside the syncs if that takes long: a change of a
 	// state that is not ready wakes the pod. Release and TearDown cancel that.
 	Ensure(ctx context.Context, p *v1.Pod) (pod.VolumeState, error)
+	// Follow takes p as the newest version of a pod that has a sandbox: its volumes
+	// may say something of it. It never blocks.
+	Follow(p *v1.Pod)
 	// Mounts returns the container's volume mounts; subPaths are those of its Inputs.
 	Mounts(p *v1.Pod, c *v1.Container, subPaths []string) ([]pod.Mount, error)
 	TearDown(ctx context.Context, uid pod.UID) error

@@ -221,6 +221,8 @@ func (noVolumes) Ensure(context.Context, *v1.Pod) (pod.VolumeState, error) {
 	return pod.VolumeState{Ready: true}, nil
 }
 
+func (noVolumes) Follow(*v1.Pod) {}
+
 func (noVolumes) Mounts(*v1.Pod, *v1.Container, []string) ([]pod.Mount, error) { return nil, nil }
 func (noVolumes) TearDown(context.Context, pod.UID) error                      { return nil }
 func (noVolumes) EnsureCgroup(context.Context, *v1.Pod) error                  { return nil }

@@ -138,6 +138,14 @@ func (w *worker) ensureVolumes(ctx context.Context, v *view) (ready bool, err er
 	return w.mounted, nil
 }
 
+// followVolumes keeps the volumes of a pod that runs at its newest version, also
+// those that an earlier podd has set up.
+func (w *worker) followVolumes(v *view) {
+	if v.step.Phase == pod.PhaseRunning && !v.step.CreateSandbox && len(v.seen.Sandboxes) > 0 && !v.step.Finished && !w.released {
+		w.agent.cfg.Volumes.Follow(v.granted.Pod)
+	}
+}
+
 // takePlace waits for a slot among the sandboxes being started; leavePlace frees it.
 func (w *worker) takePlace(ctx context.Context) error {
 	leave, err := w.agent.place(ctx)

@@ -83,6 +83,8 @@ func (w *world) Ensure(context.Context, *v1.Pod) (pod.VolumeState, error) {
 	return pod.VolumeState{Ready: err == nil}, err
 }
 
+func (w *world) Follow(*v1.Pod) {}
+
 func (w *world) Release(context.Context, pod.UID) error { return w.do("Release", w.drop("mounts")) }
 
 func (w *world) TearDown(context.Context, pod.UID) error {

@@ -168,6 +168,7 @@ func (w *worker) sync(ctx context.Context) (wakeAt time.Time, again bool) {
 	v := w.decide(in, seen, began)
 	step := &v.step
 	w.adoptCgroup(ctx, v)
+	w.followVolumes(v)
 	w.report(v, nil)
 	if step.Finished {
 		if err := w.release(ctx, v); err != nil {

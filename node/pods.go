@@ -60,7 +60,8 @@ func (n *Node) assemble(facts Facts) (*parts, error) {
 	var err error
 	if p.volumes, err = volumes.New(volumes.Options{
 		RootDir: n.cfg.RootDir, NodeMemory: n.resources.Allocatable.Memory().Value(),
-		RecursiveReadOnly: facts.RecursiveReadOnly, Waker: wake,
+		RecursiveReadOnly: facts.RecursiveReadOnly, Downward: podenv.Downward{Allocatable: n.resources.Allocatable},
+		Events: n.recorder, Waker: wake,
 	}, n.log, n.registry); err != nil {
 		return nil, err
 	}

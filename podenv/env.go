@@ -113,16 +113,14 @@ func resourceValue(p *v1.Pod, c *v1.Container, ref *v1.ResourceFieldSelector, al
 		}
 		namedInit = kind != pod.RegularContainer
 	}
-	kind, name, _ := strings.Cut(ref.Resource, ".")
-	res := v1.ResourceName(name)
-	known := res == v1.ResourceCPU || res == v1.ResourceMemory || res == v1.ResourceEphemeralStorage || strings.HasPrefix(name, v1.ResourceHugePagesPrefix)
-	if !known || (kind != "limits" && kind != "requests") {
-		return "", fmt.Errorf("unsupported container resource : %v", ref.Resource)
+	limit, res, err := resourceOf(ref)
+	if err != nil {
+		return "", err
 	}
 	var q resource.Quantity
-	if kind == "limits" {
+	if limit {
 		q = c.Resources.Limits[res]
-		if q.IsZero() && !namedInit && !strings.HasPrefix(name, v1.ResourceHugePagesPrefix) {
+		if q.IsZero() && !namedInit && !isHugePages(res) {
 			q = allocatable[res]
 			if r := p.Spec.Resources; r != nil && res != v1.ResourceEphemeralStorage && !r.Limits.Name(res, resource.DecimalSI).IsZero() {
 				q = r.Limits[res]
@@ -131,14 +129,33 @@ func resourceValue(p *v1.Pod, c *v1.Container, ref *v1.ResourceFieldSelector, al
 	} else {
 		q = c.Resources.Requests[res]
 	}
-	divisor := ref.Divisor
+	return inUnits(q, res, ref.Divisor), nil
+}
+
+// resourceOf is which resource is meant, and whether its limit or its request.
+func resourceOf(ref *v1.ResourceFieldSelector) (limit bool, name v1.ResourceName, err error) {
+	kind, of, _ := strings.Cut(ref.Resource, ".")
+	name = v1.ResourceName(of)
+	known := name == v1.ResourceCPU || name == v1.ResourceMemory || name == v1.ResourceEphemeralStorage || isHugePages(name)
+	if !known || (kind != "limits" && kind != "requests") {
+		return false, "", fmt.Errorf("unsupported container resource : %v", ref.Resource)
+	}
+	return kind == "limits", name, nil
+}
+
+func isHugePages(name v1.ResourceName) bool {
+	return strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix)
+}
+
+// inUnits is a quantity in units of the divisor, rounded up.
+func inUnits(q resource.Quantity, name v1.ResourceName, divisor resource.Quantity) string {
 	if divisor.IsZero() {
 		divisor = resource.MustParse("1")
 	}
-	if res == v1.ResourceCPU {
-		return ceilDiv(q.MilliValue(), divisor.MilliValue()), nil
+	if name == v1.ResourceCPU {
+		return ceilDiv(q.MilliValue(), divisor.MilliValue())
 	}
-	return ceilDiv(q.Value(), divisor.Value()), nil
+	return ceilDiv(q.Value(), divisor.Value())
 }
 
 func ceilDiv(a, b int64) string {

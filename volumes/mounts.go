@@ -77,7 +77,7 @@ func (m *Mounter) mountOf(p *v1.Pod, c *v1.Container, index int, sub string) (po
 	return pod.Mount{
 		HostPath:          hostPath,
 		ContainerPath:     path.Join("/", wanted.MountPath),
-		ReadOnly:          wanted.ReadOnly,
+		ReadOnly:          wanted.ReadOnly || k.live,
 		RecursiveReadOnly: recursive,
 		Propagation:       propagation,
 		SELinuxRelabel:    k.managed,

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"testing"
 
 	"golang.org/x/tools/go/packages"
@@ -64,8 +65,7 @@ var podFates = map[reflect.Type]map[string]fate{
 		"SELinuxOptions": honoured, "RunAsUser": honoured, "RunAsGroup": honoured, "RunAsNonRoot": honoured,
 		"SupplementalGroups": honoured, "SupplementalGroupsPolicy": honoured, "FSGroup": honoured, "Sysctls": honoured,
 		"SeccompProfile": honoured, "AppArmorProfile": honoured,
-		// For volumes that outlive pods: those that podd has are made anew or never chowned.
-		"FSGroupChangePolicy": others, "SELinuxChangePolicy": others,
+		"FSGroupChangePolicy": honoured, "SELinuxChangePolicy": others,
 		"WindowsOptions": others,
 	},
 	reflect.TypeFor[v1.SecurityContext](): {
@@ -128,7 +128,7 @@ func TestEveryKindOfVolumeIsHonouredOrRefused(t *testing.T) {
 	for f := range reflect.TypeFor[v1.VolumeSource]().Fields() {
 		p := &v1.Pod{Spec: v1.PodSpec{Volumes: []v1.Volume{{Name: "x"}}}}
 		reflect.ValueOf(&p.Spec.Volumes[0].VolumeSource).Elem().FieldByName(f.Name).Set(reflect.New(f.Type.Elem()))
-		works := f.Name == "HostPath" || f.Name == "EmptyDir"
+		works := slices.Contains([]string{"HostPath", "EmptyDir", "ConfigMap", "Secret", "DownwardAPI", "Projected"}, f.Name)
 		if got := refusals(p); works != (len(got) == 0) {
 			t.Errorf("a volume of kind %s: got complaints %q", f.Name, got)
 		}

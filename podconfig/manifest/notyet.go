@@ -47,12 +47,17 @@ func notYet(p *v1.Pod) []unhonoured {
 		switch {
 		case v.EmptyDir != nil && v.EmptyDir.Medium != "" && v.EmptyDir.Medium != v1.StorageMediumMemory && !strings.HasPrefix(string(v.EmptyDir.Medium), string(v1.StorageMediumHugePages)):
 			refuse(path+".emptyDir.medium", fmt.Sprintf("emptyDir on %s", v.EmptyDir.Medium), `use medium: Memory, or leave it out for the node's disk`)
-		case v.HostPath == nil && v.EmptyDir == nil:
+		case !hasVolumes(&v.VolumeSource):
 			kind := volumeKind(&v.VolumeSource)
 			refuse(path+"."+kind, kind+" volumes", insteadOf(kind))
 		}
 	}
 	return out
+}
+
+// hasVolumes says that podd has volumes of this kind.
+func hasVolumes(s *v1.VolumeSource) bool {
+	return s.HostPath != nil || s.EmptyDir != nil || s.ConfigMap != nil || s.Secret != nil || s.DownwardAPI != nil || s.Projected != nil
 }
 
 // volumeKind is the name of the field that says what a volume is.
@@ -71,8 +76,6 @@ func volumeKind(source *v1.VolumeSource) string {
 func insteadOf(kind string) string {
 	const wait = ", or wait for a version of podd that supports it"
 	switch kind {
-	case "downwardAPI", "projected":
-		return "give the values to the container as env with valueFrom: fieldRef" + wait
 	case "image":
 		return "copy the files into the container's own image, or onto the node for a hostPath volume" + wait
 	case "gitRepo":
