@@ -14,6 +14,7 @@ func kinds(o Options) []kind {
 	return []kind{
 		emptyDirs(o.NodeMemory),
 		hostPaths(),
+		imageVolumes(),
 	}
 }
 
@@ -28,7 +29,7 @@ type kind struct {
 	// handles says whether a volume is of this kind.
 	handles func(*v1.VolumeSource) bool
 	// path is where the content lies on the host, once setUp has succeeded. It is
-	// pure; target.dir for most.
+	// pure; target.dir for most, and empty for what only the runtime can mount.
 	path func(target) string
 	driver
 }

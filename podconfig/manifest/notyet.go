@@ -47,7 +47,7 @@ func notYet(p *v1.Pod) []unhonoured {
 		switch {
 		case v.EmptyDir != nil && v.EmptyDir.Medium != "" && v.EmptyDir.Medium != v1.StorageMediumMemory && !strings.HasPrefix(string(v.EmptyDir.Medium), string(v1.StorageMediumHugePages)):
 			refuse(path+".emptyDir.medium", fmt.Sprintf("emptyDir on %s", v.EmptyDir.Medium), `use medium: Memory, or leave it out for the node's disk`)
-		case v.HostPath == nil && v.EmptyDir == nil:
+		case v.HostPath == nil && v.EmptyDir == nil && v.Image == nil:
 			kind := volumeKind(&v.VolumeSource)
 			refuse(path+"."+kind, kind+" volumes", insteadOf(kind))
 		}
@@ -73,8 +73,6 @@ func insteadOf(kind string) string {
 	switch kind {
 	case "downwardAPI", "projected":
 		return "give the values to the container as env with valueFrom: fieldRef" + wait
-	case "image":
-		return "copy the files into the container's own image, or onto the node for a hostPath volume" + wait
 	case "gitRepo":
 		return "clone it into an emptyDir volume in an init container: Kubernetes has given up gitRepo"
 	}

@@ -16,7 +16,7 @@ import (
 func slips(p *v1.Pod) []doubt {
 	var out []doubt
 	visitContainers(p, func(path string, c *v1.Container) {
-		out = append(out, imageSlip(path, c.Image)...)
+		out = append(out, imageSlip(path+".image", c.Image)...)
 		for i, e := range c.Env {
 			if strings.ContainsAny(e.Name, " \t") {
 				out = append(out, doubt{fmt.Sprintf("%s.env[%d].name", path, i), fmt.Sprintf("the variable's name %q holds a blank: no shell can read it", shorten(e.Name)),
@@ -37,6 +37,8 @@ func slips(p *v1.Pod) []doubt {
 		switch {
 		case v.HostPath != nil:
 			out = append(out, pathSlip(path+".hostPath.path", v.HostPath.Path)...)
+		case v.Image != nil:
+			out = append(out, imageSlip(path+".image.reference", v.Image.Reference)...)
 		case v.EmptyDir != nil && v.EmptyDir.SizeLimit != nil:
 			out = append(out, sizeSlip(path+".emptyDir.sizeLimit", "a volume", *v.EmptyDir.SizeLimit)...)
 		}
@@ -59,7 +61,7 @@ func imageSlip(path, image string) []doubt {
 	case strings.ContainsAny(image, " \t"):
 		hint = "remove the blanks"
 	}
-	return []doubt{{path + ".image", fmt.Sprintf("no image can have the name %q: %v", shorten(image), err), hint}}
+	return []doubt{{path, fmt.Sprintf("no image can have the name %q: %v", shorten(image), err), hint}}
 }
 
 // manyProcessors is more than any machine has.
