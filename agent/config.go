@@ -186,6 +186,8 @@ type Parts struct {
 	Probes   Probes
 	Hooks    Hooks
 	Admitter Admitter
+	// Limits may be nil: nothing is watched.
+	Limits Limits
 	// Resizer may be nil: every resize is granted, and only containers change.
 	Resizer Resizer
 	// HostIP is where pods on the host's network are asked; empty if unknown.
@@ -204,6 +206,9 @@ func (p Parts) withDefaults() Parts {
 	}
 	if p.Admitter == nil {
 		p.Admitter = everyPod{}
+	}
+	if p.Limits == nil {
+		p.Limits = noLimits{}
 	}
 	return p
 }

@@ -23,6 +23,7 @@ type metrics struct {
 	startedErrors     *prometheus.CounterVec
 	syncErrors        prometheus.Counter
 	imageVolumes      imageVolumeMetrics
+	evictions         *prometheus.CounterVec
 }
 
 // imageVolumeMetrics count image volumes of containers to be made, and what the
@@ -78,6 +79,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		syncErrors: f.NewCounter(prometheus.CounterOpts{Name: "podd_pod_sync_errors_total",
 			Help: "Syncs of pods that ended in an error and are retried."}),
 		imageVolumes: newImageVolumeMetrics(f),
+		evictions: f.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_evictions",
+			Help: "Cumulative number of pod evictions by eviction signal"}, []string{"eviction_signal"}),
 	}
 }
 

@@ -24,8 +24,8 @@ import (
 // emptyDir is scratch space that lives as long as the pod: a directory, a tmpfs
 // or a hugetlbfs.
 //
-// On disk a sizeLimit is not enforced here: eviction measures and evicts, as
-// the kubelet does on file systems without project quotas.
+// On disk a sizeLimit is not enforced here: package usage measures, and the agent
+// evicts, as the kubelet does.
 type emptyDir struct {
 	nodeMemory int64 // bytes
 	// swappable is set once the kernel (before 6.4) has refused noswap.

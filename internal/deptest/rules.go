@@ -122,6 +122,7 @@ var arrows = map[string]map[string]string{
 	"internal/bytesize":  {},
 	"config":             {"internal/places": "default directories", "internal/near": "hints at misspelt fields and flags", "internal/mask": "the configuration as people may see it"},
 	"volumes":            {"internal/hugepage": "emptyDir on huge pages", "internal/wipe": "deletes pods' directories", "podfs": "the layout of a pod's directory"},
+	"volumes/usage":      {},
 	"cni":                {"internal/atomicfile": "the network's configuration", "internal/wipe": "deletes its leases", "cni/cnitest": "its own fake, for its tests"},
 	"cni/cnitest":        {},
 	"cgroup":             {"internal/hugepage": "their limits"},
@@ -146,7 +147,7 @@ var arrows = map[string]map[string]string{
 	"node": all("puts the parts together",
 		"admission", "agent", "agent/backoff", "bundle", "cgroup", "cni", "config", "cri", "cri/spec", "events", "hooks", "images", "images/archive",
 		"images/credentials", "images/gc", "internal/atomicfile", "internal/bytesize", "internal/places", "logrotate", "node/bundled", "node/capacity", "pleg",
-		"podconfig", "podconfig/file", "podconfig/http", "podconfig/manifest", "podenv", "podfs", "prober", "server", "status", "systemd", "userns", "volumes",
+		"podconfig", "podconfig/file", "podconfig/http", "podconfig/manifest", "podenv", "podfs", "prober", "server", "status", "systemd", "userns", "volumes", "volumes/usage",
 		"cri/critest"), // its tests
 	"cmd/podd": all("commands on the parts",
 		"bundle", "cgroup", "cli", "cni", "config", "internal/places", "node", "node/bundled", "node/teardown", "podconfig/manifest", "server",
