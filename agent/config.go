@@ -80,6 +80,8 @@ type Volumes interface {
 	TearDown(ctx context.Context, uid pod.UID) error
 	// Release unmounts, and deletes nothing: the pod has completed.
 	Release(ctx context.Context, uid pod.UID) error
+	// Discard is Release, and deletes emptyDirs: the pod was evicted.
+	Discard(ctx context.Context, uid pod.UID) error
 	// Pods lists those that have something on disk, wanted or not.
 	Pods() ([]pod.UID, error)
 }

@@ -84,6 +84,13 @@ func TestAPodOverItsLimitIsEvictedForGood(t *testing.T) {
 		if got, err := testutil.GatherAndCount(reg, "kubelet_evictions"); err != nil || got != 1 {
 			t.Errorf("got %d series of evictions (%v), want one", got, err)
 		}
+		if uid := string(s.uidOf("data")); s.count("discarded", uid) == 0 {
+			t.Error("the node did not get the space back")
+		}
+		s.play("end shop DeadlineExceeded; sleep 1m; expect shop phase=Failed")
+		if uid := string(s.uidOf("shop")); s.count("discarded", uid) != 0 {
+			t.Error("a pod that was ended for another reason has lost its files")
+		}
 		s.play("restart-agent; sleep 1h; expect data phase=Failed reason=Evicted event:Evicted=1; expect data/web started=2; remove data; sleep 1s; expect data gone")
 		if w.watches("data") != nil || w.begun["data"] != 2 {
 			t.Errorf("watched %d times, want none after its end", w.begun["data"])

@@ -273,6 +273,13 @@ func (n *node) Release(_ context.Context, uid pod.UID) error {
 	return nil
 }
 
+func (n *node) Discard(ctx context.Context, uid pod.UID) error {
+	n.disk.Lock()
+	n.events["discarded "+string(uid)]++
+	n.disk.Unlock()
+	return n.Release(ctx, uid)
+}
+
 // Retry is for a pull that is held back; those of the scenarios never are.
 func (n *node) Retry(pod.UID) {}
 

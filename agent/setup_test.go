@@ -85,6 +85,8 @@ func (w *world) Ensure(context.Context, *v1.Pod) (pod.VolumeState, error) {
 
 func (w *world) Release(context.Context, pod.UID) error { return w.do("Release", w.drop("mounts")) }
 
+func (w *world) Discard(ctx context.Context, uid pod.UID) error { return w.Release(ctx, uid) }
+
 func (w *world) TearDown(context.Context, pod.UID) error {
 	if w.has["cgroup"] {
 		w.t.Error("the directory is removed before the cgroup, in which a process may be")

@@ -32,10 +32,12 @@ type emptyDir struct {
 	swappable atomic.Bool
 }
 
+const emptyDirPlugin = "kubernetes.io/empty-dir"
+
 // emptyDirs is the kind; nodeMemory is in bytes.
 func emptyDirs(nodeMemory int64) kind {
 	return kind{
-		plugin:  "kubernetes.io/empty-dir",
+		plugin:  emptyDirPlugin,
 		managed: true,
 		handles: isEmptyDir,
 		path:    func(t target) string { return t.dir },

@@ -1,7 +1,11 @@
 package e2e
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -26,7 +30,7 @@ func TestAPodThatWritesTooMuchIntoAnEmptyDirIsEvicted(t *testing.T) {
 		return nil
 	}
 	e.mark("much", "little")
-	e.waitPod("much", "evicted", evicted)
+	p := e.waitPod("much", "evicted", evicted)
 	e.event("much", "Evicted", `Usage of EmptyDir volume "data" exceeds the limit "10Mi".`)
 	e.stop()
 	e.start()
@@ -35,5 +39,11 @@ func TestAPodThatWritesTooMuchIntoAnEmptyDirIsEvicted(t *testing.T) {
 	if much, little := e.starts("much"), e.starts("little"); much != 1 || little != 1 {
 		t.Errorf("they ran %d and %d times, want once each", much, little)
 	}
-	e.remove("much.yaml")
+	scratch := filepath.Join(e.node.Root(), "pods", string(p.UID), "volumes/kubernetes.io~empty-dir")
+	e.eventually("the space is given back", func(context.Context) error {
+		if _, err := os.Stat(scratch); !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("%s is there (%w)", scratch, err)
+		}
+		return nil
+	})
 }
