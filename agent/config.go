@@ -59,8 +59,9 @@ type Containers interface {
 	UpdateContainer(ctx context.Context, id string, p *v1.Pod, c *v1.Container) error
 }
 
-// Images makes a container's image available. Ensure blocks for a local look
-// only; the end of a pull wakes the pod.
+// Images makes the images that a container needs available: its own, and those of
+// the image volumes that it mounts. Ensure blocks for local looks only; the end of a
+// pull wakes the pod.
 type Images interface {
 	Ensure(ctx context.Context, p *v1.Pod, c *v1.Container) (pod.ImageState, error)
 	// Forget gives up what was asked for a pod.

@@ -38,12 +38,21 @@ func slips(p *v1.Pod) []doubt {
 		case v.HostPath != nil:
 			out = append(out, pathSlip(path+".hostPath.path", v.HostPath.Path)...)
 		case v.Image != nil:
-			out = append(out, imageSlip(path+".image.reference", v.Image.Reference)...)
+			out = append(out, volumeImageSlip(path+".image.reference", v.Image.Reference)...)
 		case v.EmptyDir != nil && v.EmptyDir.SizeLimit != nil:
 			out = append(out, sizeSlip(path+".emptyDir.sizeLimit", "a volume", *v.EmptyDir.SizeLimit)...)
 		}
 	}
 	return append(out, sysctlSlips(p)...)
+}
+
+// volumeImageSlip: upstream lets templates leave the reference out, and static pods
+// with them.
+func volumeImageSlip(path, image string) []doubt {
+	if image == "" {
+		return []doubt{{path, "the volume names no image: no container that mounts it can start", "write registry/name:tag"}}
+	}
+	return imageSlip(path, image)
 }
 
 // imageSlip: the kubelet says InvalidImageName, once the pod is to run.
