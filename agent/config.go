@@ -59,8 +59,9 @@ type Containers interface {
 	UpdateContainer(ctx context.Context, id string, p *v1.Pod, c *v1.Container) error
 }
 
-// Images makes a container's image available. Ensure blocks for a local lookup only;
-// the end of a pull wakes the pod.
+// Images makes the images that a container needs available: its own, and those of
+// the image volumes that it mounts. Ensure blocks for local lookups only; the end of
+// a pull wakes the pod.
 type Images interface {
 	Ensure(ctx context.Context, p *v1.Pod, c *v1.Container) (pod.ImageState, error)
 	// Forget cancels what was requested for a pod.
@@ -82,6 +83,8 @@ type Volumes interface {
 	TearDown(ctx context.Context, uid pod.UID) error
 	// Release unmounts and deletes nothing: the pod has completed.
 	Release(ctx context.Context, uid pod.UID) error
+	// Discard is Release, and deletes emptyDirs: the pod was evicted.
+	Discard(ctx context.Context, uid pod.UID) error
 	// Pods lists the pods with something on disk, desired or not.
 	Pods() ([]pod.UID, error)
 }
@@ -199,6 +202,8 @@ type Parts struct {
 	Probes   Probes
 	Hooks    Hooks
 	Admitter Admitter
+	// Limits may be nil: nothing is watched.
+	Limits Limits
 	// Resizer may be nil: every resize is granted, and only containers change.
 	Resizer Resizer
 	// HostIP is where pods on the host's network are reached; empty if unknown.
@@ -217,6 +222,9 @@ func (p Parts) withDefaults() Parts {
 	}
 	if p.Admitter == nil {
 		p.Admitter = everyPod{}
+	}
+	if p.Limits == nil {
+		p.Limits = noLimits{}
 	}
 	return p
 }

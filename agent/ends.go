@@ -52,19 +52,22 @@ func (a *Agent) End(uid pod.UID, end pod.End) {
 	}
 }
 
-// endFor passes the node's decision to the worker.
-func (w *worker) endFor(end pod.End) {
+// endFor passes the node's decision to the worker; decided says that it is this one,
+// and no earlier one.
+func (w *worker) endFor(end pod.End) (decided bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	next, news := w.mail.Ended(end, time.Now())
 	if w.finished || !news {
-		return
+		return false
 	}
+	decided = w.mail.End == nil && w.mail.Kill == nil
 	w.mail.Ending = next
 	if w.interrupt != nil {
 		w.interrupt(errEnded)
 	}
 	w.orderLocked()
+	return decided
 }
 
 // keepEnd reports the termination of a pod and checkpoints it, once.

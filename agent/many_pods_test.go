@@ -228,6 +228,7 @@ func (noVolumes) TearDown(context.Context, pod.UID) error                      {
 func (noVolumes) EnsureCgroup(context.Context, *v1.Pod) error                  { return nil }
 func (noVolumes) RemoveCgroup(context.Context, *v1.Pod) error                  { return nil }
 func (noVolumes) Release(context.Context, pod.UID) error                       { return nil }
+func (noVolumes) Discard(context.Context, pod.UID) error                       { return nil }
 func (noVolumes) Pods() ([]pod.UID, error)                                     { return nil, nil }
 func (noVolumes) Busy(pod.UID) (bool, error)                                   { return false, nil }
 func (noVolumes) Strays(pod.UID, []string) ([]string, error)                   { return nil, nil }

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"errors"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -21,6 +22,37 @@ type metrics struct {
 	started           prometheus.Counter
 	startedErrors     *prometheus.CounterVec
 	syncErrors        prometheus.Counter
+	imageVolumes      imageVolumeMetrics
+	evictions         *prometheus.CounterVec
+}
+
+// imageVolumeMetrics count image volumes of containers to be made, and what the
+// runtime made of their mounts.
+type imageVolumeMetrics struct{ requested, mounted, failed prometheus.Counter }
+
+func newImageVolumeMetrics(f promauto.Factory) imageVolumeMetrics {
+	return imageVolumeMetrics{
+		requested: f.NewCounter(prometheus.CounterOpts{Name: "kubelet_image_volume_requested_total",
+			Help: "Number of requested image volumes."}),
+		mounted: f.NewCounter(prometheus.CounterOpts{Name: "kubelet_image_volume_mounted_succeed_total",
+			Help: "Number of successful image volume mounts."}),
+		failed: f.NewCounter(prometheus.CounterOpts{Name: "kubelet_image_volume_mounted_errors_total",
+			Help: "Number of failed image volume mounts."}),
+	}
+}
+
+// observe counts what came of a container's request.
+func (m imageVolumeMetrics) observe(req pod.ContainerRequest, err error) {
+	m.requested.Add(float64(len(req.Image.Volumes)))
+	for i := range req.Mounts {
+		switch {
+		case req.Mounts[i].Image.Volume == "":
+		case errors.Is(err, pod.ErrImageVolume):
+			m.failed.Inc()
+		default:
+			m.mounted.Inc()
+		}
+	}
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -47,6 +79,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Help: "Containers that could not be started, by reason."}, []string{"code"}),
 		syncErrors: f.NewCounter(prometheus.CounterOpts{Name: "podd_pod_sync_errors_total",
 			Help: "Syncs of pods that ended in an error and are retried."}),
+		imageVolumes: newImageVolumeMetrics(f),
+		evictions: f.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_evictions",
+			Help: "Cumulative number of pod evictions by eviction signal"}, []string{"eviction_signal"}),
 	}
 }
 

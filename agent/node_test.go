@@ -291,6 +291,13 @@ func (n *node) Retry(uid pod.UID) {
 	delete(n.held, uid)
 }
 
+func (n *node) Discard(ctx context.Context, uid pod.UID) error {
+	n.disk.Lock()
+	n.events["discarded "+string(uid)]++
+	n.disk.Unlock()
+	return n.Release(ctx, uid)
+}
+
 func (n *node) EnsureCgroup(_ context.Context, p *v1.Pod) error {
 	n.disk.Lock()
 	defer n.disk.Unlock()

@@ -89,7 +89,7 @@ func (w *worker) setup(v *view) setup {
 		},
 		{
 			name: "volumes", do: func(ctx context.Context) (bool, error) { return w.ensureVolumes(ctx, v) },
-			release: func(ctx context.Context) error { w.releaseVolumes(ctx); return nil },
+			release: func(ctx context.Context) error { w.releaseVolumes(ctx, v); return nil },
 		},
 		{name: "place", do: func(ctx context.Context) (bool, error) { return done(w.takePlace(ctx)) }},
 		// The user namespace is recorded in the directory, and removed with it.
@@ -229,9 +229,15 @@ func (w *worker) releaseSandboxes(ctx context.Context, v *view) error {
 	return nil
 }
 
-func (w *worker) releaseVolumes(ctx context.Context) {
+// releaseVolumes keeps what is on disk, as long as the pod is there, but for one
+// that was evicted: the node is to get the space back.
+func (w *worker) releaseVolumes(ctx context.Context, v *view) {
 	w.mounted = false
-	if err := w.agent.cfg.Volumes.Release(ctx, w.uid); err != nil && ctx.Err() == nil {
+	release := w.agent.cfg.Volumes.Release
+	if end := v.step.End; end != nil && end.Reason == pod.ReasonEvicted {
+		release = w.agent.cfg.Volumes.Discard
+	}
+	if err := release(ctx, w.uid); err != nil && ctx.Err() == nil {
 		w.log.Warn("cannot unmount volumes of a completed pod: they stay mounted until it is removed", "error", err)
 	}
 }

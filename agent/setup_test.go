@@ -87,6 +87,8 @@ func (w *world) Follow(*v1.Pod) {}
 
 func (w *world) Release(context.Context, pod.UID) error { return w.do("Release", w.drop("mounts")) }
 
+func (w *world) Discard(ctx context.Context, uid pod.UID) error { return w.Release(ctx, uid) }
+
 func (w *world) TearDown(context.Context, pod.UID) error {
 	if w.has["cgroup"] {
 		w.t.Error("the directory is removed before the cgroup, in which a process may be")

@@ -138,6 +138,7 @@ func (w *worker) create(ctx context.Context, v *view, st plan.Start) (made pod.C
 	}
 	req.Image = image
 	id, err := cfg.Containers.CreateContainer(ctx, req)
+	w.agent.metrics.imageVolumes.observe(req, err)
 	if errors.Is(err, pod.ErrNameReserved) {
 		w.memory = w.memory.NameTaken(st.Container.Name, int64(st.RestartCount), time.Now())
 	}

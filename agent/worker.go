@@ -67,7 +67,8 @@ type worker struct {
 	restartsCounted bool
 	// spawn runs what goes on outside the syncs; it ends with the worker, or when its
 	// function is called.
-	spawn func(func(context.Context)) context.CancelFunc
+	spawn   func(func(context.Context)) context.CancelFunc
+	unwatch context.CancelFunc // ends the watch over the pod's limits; nil for none
 	// imageSince is when the start began to wait for an image, pulling what earlier
 	// waits took.
 	imageSince time.Time
@@ -169,6 +170,7 @@ func (w *worker) sync(ctx context.Context) (wakeAt time.Time, again bool) {
 	step := &v.step
 	w.adoptCgroup(ctx, v)
 	w.followVolumes(v)
+	w.watchLimits(v)
 	w.report(v, nil)
 	if step.Finished {
 		if err := w.release(ctx, v); err != nil {

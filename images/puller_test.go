@@ -93,6 +93,10 @@ func (n *notes) ContainerEvent(_ *v1.Pod, _, eventType, reason, message string) 
 	n.events = append(n.events, eventType+" "+reason+" "+message)
 }
 
+func (n *notes) Event(p *v1.Pod, eventType, reason, message string) {
+	n.ContainerEvent(p, "", eventType, "pod: "+reason, message)
+}
+
 func (n *notes) Wake(uid pod.UID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

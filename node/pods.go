@@ -20,6 +20,7 @@ import (
 	"podd/podfs"
 	"podd/prober"
 	"podd/volumes"
+	"podd/volumes/usage"
 )
 
 // hostNetworkIP is where probes and hooks that name no host find containers on
@@ -128,7 +129,7 @@ func (n *parts) forAgent() agent.Parts {
 	return agent.Parts{
 		Observer: observer{n.client, cgroup.NewOOMWitness(n.cgroups.Kills, n.log)}, Inputs: n.inputs(), Files: n.files,
 		Sandboxes: sandboxes{n.client, n.network, n.startFailed}, Containers: containers{n.client, n.startFailed}, Images: n.images, Volumes: n.volumes,
-		Cgroups: groups, Admitter: n.admission, Resizer: resizer{groups, n.admission}, Probes: n.prober, Hooks: n.hooks,
+		Cgroups: groups, Admitter: n.admission, Limits: usage.New(n.volumes.Path, n.log), Resizer: resizer{groups, n.admission}, Probes: n.prober, Hooks: n.hooks,
 		HostIP: hostNetworkIP, NodeIPs: n.facts.Addresses,
 	}
 }

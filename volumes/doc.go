@@ -6,7 +6,7 @@
 // what podfs has written there.
 //
 // It leaves to others: binding into the container (the runtime does it, asked
-// by cri), the size of emptyDirs on disk (eviction measures them; a sizeLimit
+// by cri), the size of emptyDirs on disk (package usage measures them; a sizeLimit
 // is enforced here on tmpfs only), and every decision when.
 //
 // # Promises

@@ -23,17 +23,19 @@ import (
 // emptyDir is scratch space that lives as long as the pod: a directory, a tmpfs
 // or a hugetlbfs.
 //
-// On disk a sizeLimit is not enforced here: eviction measures and evicts, as
-// the kubelet does on file systems without project quotas.
+// On disk a sizeLimit is not enforced here: package usage measures, and the agent
+// evicts, as the kubelet does.
 type emptyDir struct {
 	nodeMemory int64 // bytes
 	memory     *tmpfs
 }
 
+const emptyDirPlugin = "kubernetes.io/empty-dir"
+
 // emptyDirs is the kind; nodeMemory is in bytes.
 func emptyDirs(nodeMemory int64, memory *tmpfs) kind {
 	return kind{
-		plugin:  "kubernetes.io/empty-dir",
+		plugin:  emptyDirPlugin,
 		managed: true,
 		handles: isEmptyDir,
 		path:    func(t target) string { return t.dir },

@@ -19,6 +19,7 @@ func kinds(o Options) []kind {
 		secrets(memory),
 		downwardAPIs(memory),
 		projections(memory),
+		imageVolumes(),
 	}
 }
 
@@ -37,7 +38,7 @@ type kind struct {
 	// handles says whether a volume is of this kind.
 	handles func(*v1.VolumeSource) bool
 	// path is where the content lies on the host, once setUp has succeeded. It is
-	// pure; target.dir for most.
+	// pure; target.dir for most, and empty for what only the runtime can mount.
 	path func(target) string
 	driver
 }

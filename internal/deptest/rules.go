@@ -125,6 +125,7 @@ var arrows = map[string]map[string]string{
 	"volumes":            {"internal/hugepage": "emptyDir on huge pages", "internal/wipe": "deletes pods' directories", "podfs": "the layout of a pod's directory", "volumes/payload": "writes ConfigMaps, Secrets and their like", "volumes/ownership": "gives volumes to the fsGroup"},
 	"volumes/payload":    {"internal/wipe": "deletes old versions", "volumes/ownership": "modes with an fsGroup"},
 	"volumes/ownership":  {},
+	"volumes/usage":      {},
 	"cni":                {"internal/atomicfile": "the network's configuration", "internal/wipe": "deletes its leases", "cni/cnitest": "its own fake, for its tests"},
 	"cni/cnitest":        {},
 	"cgroup":             {"internal/hugepage": "their limits"},
@@ -149,7 +150,7 @@ var arrows = map[string]map[string]string{
 	"node": all("puts the parts together",
 		"admission", "agent", "agent/backoff", "bundle", "cgroup", "cni", "config", "cri", "cri/spec", "events", "hooks", "images", "images/archive",
 		"images/credentials", "images/gc", "internal/atomicfile", "internal/bytesize", "internal/instance", "logrotate", "node/bundled", "node/capacity", "objects", "pleg",
-		"podconfig", "podconfig/file", "podconfig/http", "podconfig/manifest", "podenv", "podfs", "prober", "server", "status", "systemd", "userns", "volumes",
+		"podconfig", "podconfig/file", "podconfig/http", "podconfig/manifest", "podenv", "podfs", "prober", "server", "status", "systemd", "userns", "volumes", "volumes/usage",
 		"cri/critest"), // its tests
 	"cmd/podd": all("commands on the parts",
 		"bundle", "cgroup", "cli", "cni", "config", "internal/instance", "node", "node/bundled", "node/teardown", "podconfig/manifest", "server",

@@ -57,7 +57,8 @@ func notYet(p *v1.Pod) []unhonoured {
 
 // hasVolumes says that podd has volumes of this kind.
 func hasVolumes(s *v1.VolumeSource) bool {
-	return s.HostPath != nil || s.EmptyDir != nil || s.ConfigMap != nil || s.Secret != nil || s.DownwardAPI != nil || s.Projected != nil
+	return s.HostPath != nil || s.EmptyDir != nil || s.ConfigMap != nil || s.Secret != nil || s.DownwardAPI != nil || s.Projected != nil ||
+		s.Image != nil
 }
 
 // volumeKind is the name of the field that says what a volume is.
@@ -76,8 +77,6 @@ func volumeKind(source *v1.VolumeSource) string {
 func insteadOf(kind string) string {
 	const wait = ", or wait for a version of podd that supports it"
 	switch kind {
-	case "image":
-		return "copy the files into the container's own image, or onto the node for a hostPath volume" + wait
 	case "gitRepo":
 		return "clone it into an emptyDir volume in an init container: Kubernetes no longer supports gitRepo"
 	}

@@ -16,7 +16,7 @@ import (
 func slips(p *v1.Pod) []doubt {
 	var out []doubt
 	visitContainers(p, func(path string, c *v1.Container) {
-		out = append(out, imageSlip(path, c.Image)...)
+		out = append(out, imageSlip(path+".image", c.Image)...)
 		for i, e := range c.Env {
 			if strings.ContainsAny(e.Name, " \t") {
 				out = append(out, doubt{fmt.Sprintf("%s.env[%d].name", path, i), fmt.Sprintf("the variable name %q contains whitespace: no shell can read it", shorten(e.Name)),
@@ -37,11 +37,22 @@ func slips(p *v1.Pod) []doubt {
 		switch {
 		case v.HostPath != nil:
 			out = append(out, pathSlip(path+".hostPath.path", v.HostPath.Path)...)
+		case v.Image != nil:
+			out = append(out, volumeImageSlip(path+".image.reference", v.Image.Reference)...)
 		case v.EmptyDir != nil && v.EmptyDir.SizeLimit != nil:
 			out = append(out, sizeSlip(path+".emptyDir.sizeLimit", "a volume", *v.EmptyDir.SizeLimit)...)
 		}
 	}
 	return append(out, sysctlSlips(p)...)
+}
+
+// volumeImageSlip: upstream lets templates leave the reference out, and static pods
+// with them.
+func volumeImageSlip(path, image string) []doubt {
+	if image == "" {
+		return []doubt{{path, "the volume names no image: no container that mounts it can start", "write registry/name:tag"}}
+	}
+	return imageSlip(path, image)
 }
 
 // imageSlip: the kubelet says InvalidImageName, once the pod is to run.
@@ -59,7 +70,7 @@ func imageSlip(path, image string) []doubt {
 	case strings.ContainsAny(image, " \t"):
 		hint = "remove the whitespace"
 	}
-	return []doubt{{path + ".image", fmt.Sprintf("%q is not a valid image name: %v", shorten(image), err), hint}}
+	return []doubt{{path, fmt.Sprintf("%q is not a valid image name: %v", shorten(image), err), hint}}
 }
 
 // manyProcessors is more than any machine has.
