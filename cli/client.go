@@ -16,14 +16,16 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"podd/internal/pod"
 	"podd/server"
 )
 
 // Routes of the socket.
 const (
-	podsPath   = "/podd/v1/pods"
-	eventsPath = "/podd/v1/events"
-	retryPath  = "/retry"
+	podsPath    = "/podd/v1/pods"
+	eventsPath  = "/podd/v1/events"
+	volumesPath = "/podd/v1/volumes"
+	retryPath   = "/retry"
 )
 
 // client asks the daemon, over its socket.
@@ -68,6 +70,13 @@ func (c *client) listEvents(ctx context.Context, name podName) ([]v1.Event, erro
 	list := v1.EventList{Items: []v1.Event{}}
 	err := c.get(ctx, eventsPath, name.query(), func(decode func(any) error) error { return decode(&list) })
 	return list.Items, err
+}
+
+// volumes asks where a pod's volumes are on the host.
+func (c *client) volumes(ctx context.Context, uid pod.UID) ([]server.Volume, error) {
+	var answer server.Volumes
+	err := c.get(ctx, volumesPath, url.Values{"uid": {string(uid)}}, func(decode func(any) error) error { return decode(&answer) })
+	return answer.Volumes, err
 }
 
 // retry asks that pods be tried again: ?pod=namespace/name, which may be given

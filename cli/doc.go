@@ -11,6 +11,7 @@
 // command is done or its context ends:
 //
 //	PsOptions        podd ps: a row a pod (psColumns), below it why containers do not run
+//	DescribeOptions  podd describe: all about a pod, in the layout of kubectl (description)
 //	EventsOptions    podd events
 //	RetryOptions     podd retry
 //	ValidateOptions  podd validate; asks no daemon

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -93,6 +94,8 @@ type Node struct {
 	runtimeBack chan struct{}
 	// ready takes what the agent works with, once.
 	ready chan agent.Parts
+	// second is the second stage for who looks at pods; nil until it is built.
+	second atomic.Pointer[parts]
 }
 
 // New builds the first stage, bottom up, and starts nothing. What is wrong with the
@@ -182,6 +185,7 @@ func (n *Node) newServer() {
 		},
 		Causes:  n.recorder.Causes,
 		Retry:   n.agent.Retry,
+		Volumes: n.volumesOf,
 		Configz: func() any { return map[string]any{"kubeletconfig": n.cfg.Masked()} },
 		Health:  n.checks(),
 		Changes: []func() (<-chan struct{}, func()){n.status.Changes, n.recorder.Watch, n.config.Changes},

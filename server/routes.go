@@ -69,7 +69,16 @@ func (s *Server) configGroup() group {
 
 // cliGroup is what podd's own commands ask.
 func (s *Server) cliGroup() group {
+	var volumes, inspect http.Handler
+	if s.config.Volumes != nil {
+		volumes = http.HandlerFunc(s.volumes)
+	}
+	if s.config.Inspect != nil {
+		inspect = http.HandlerFunc(s.inspect)
+	}
 	return group{middleware: []middleware{readOnly}, routes: []route{
+		{"/podd/v1/volumes", volumes},
+		{"/podd/v1/inspect", inspect},
 		{"/podd/v1/pods", s.watchable(func(*http.Request) any { return s.listing() })},
 		{"/podd/v1/problems", s.answer(func(*http.Request) any { return s.problems() })},
 		{"/podd/v1/events", s.watchable(s.events)},

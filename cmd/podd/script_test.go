@@ -57,7 +57,8 @@ func startDaemon(ts *testscript.TestScript, _ bool, args []string) {
 			}
 			return fakeProblems()
 		},
-		Retry: func(pod.UID) bool { return true },
+		Retry:   func(pod.UID) bool { return true },
+		Volumes: func(p *v1.Pod) []server.Volume { return []server.Volume{{Name: "data", Path: "/srv/data"}} },
 		Events: func(ns, name string) []*v1.Event {
 			var all []*v1.Event
 			for _, e := range fakeEvents() {
