@@ -25,6 +25,7 @@ const (
 	podsPath    = "/podd/v1/pods"
 	eventsPath  = "/podd/v1/events"
 	volumesPath = "/podd/v1/volumes"
+	inspectPath = "/podd/v1/inspect"
 	retryPath   = "/retry"
 )
 

@@ -62,6 +62,8 @@ func TestDescribeHasKubectlsFieldsAndLayout(t *testing.T) {
 		{Name: "scratch", Path: "/var/lib/podd/pods/8d4c1c5e/volumes/kubernetes.io~empty-dir/scratch", Source: "tmpfs", FSType: "tmpfs"},
 		{Name: "plain", Path: "/var/lib/podd/pods/8d4c1c5e/volumes/kubernetes.io~empty-dir/plain"},
 		{Name: "database", Message: "not set up"},
+		{Name: "host", Path: "/srv"},
+		{Name: "share", Path: "/var/lib/podd/pods/8d4c1c5e/volumes/kubernetes.io~nfs/share", Source: "nas.test:/export", FSType: "nfs4"},
 	}
 	at := func(ago time.Duration) metav1.Time { return metav1.NewTime(d.now.Add(-ago)) }
 	d.events = []v1.Event{

@@ -23,20 +23,25 @@ func (d *description) writeVolumes(s *sheet) {
 		s.volume(v)
 		at := slices.IndexFunc(d.volumes, func(b server.Volume) bool { return b.Name == v.Name })
 		if at >= 0 {
-			s.optional(2, "Bound To", boundTo(d.volumes[at]))
+			s.optional(2, "Bound To", boundTo(v, d.volumes[at]))
 		}
 	}
 }
 
-// boundTo is where on the host a volume is, and on what.
-func boundTo(v server.Volume) string {
+// boundTo is where on the host a volume is, and on what; nothing where its fields
+// have said all of it.
+func boundTo(v *v1.Volume, at server.Volume) string {
 	switch {
-	case v.Message != "":
-		return "<" + v.Message + ">"
-	case v.FSType != "":
-		return fmt.Sprintf("%s (%s, %s)", v.Path, v.Source, v.FSType)
+	case at.Message != "":
+		return "<" + at.Message + ">"
+	case at.FSType != "" && at.FSType != at.Source:
+		return fmt.Sprintf("%s (%s, %s)", at.Path, at.Source, at.FSType)
+	case at.FSType != "":
+		return fmt.Sprintf("%s (%s)", at.Path, at.FSType)
+	case v.HostPath != nil && v.HostPath.Path == at.Path:
+		return ""
 	}
-	return v.Path
+	return at.Path
 }
 
 // volume writes the fields that kubectl has of the kind.

@@ -186,6 +186,7 @@ func (n *Node) newServer() {
 		Causes:  n.recorder.Causes,
 		Retry:   n.agent.Retry,
 		Volumes: n.volumesOf,
+		Inspect: n.inspect,
 		Configz: func() any { return map[string]any{"kubeletconfig": n.cfg.Masked()} },
 		Health:  n.checks(),
 		Changes: []func() (<-chan struct{}, func()){n.status.Changes, n.recorder.Watch, n.config.Changes},

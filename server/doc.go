@@ -25,6 +25,9 @@
 //     probes and hooks) is whole on the socket and masked on the ports.
 //   - A port has at most 64 connections; one more closes the idlest. Two lists of
 //     pods at a time are answered there.
+//   - Where a volume is, and what the runtime was given for a container, the socket
+//     alone answers, and nothing of it is a Secret's value. The runtime is asked for
+//     8 s at most.
 //   - No request holds a lock of podd's while it waits for its reader; a health
 //     check that hangs is waited for by one goroutine, however many ask.
 //   - The ports answer to an IP address, localhost and the node's name only, so
