@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -83,9 +84,10 @@ func (x *comparison) capabilities() {
 		}
 	}
 	slices.Sort(given)
+	shown := cmp.Or(list(given), "none")
 	wish := x.security.Capabilities
 	if wish == nil {
-		x.row("capabilities", "", list(given), false)
+		x.row("capabilities", "", shown, false)
 		return
 	}
 	var words []string
@@ -105,7 +107,7 @@ func (x *comparison) capabilities() {
 			differs = true
 		}
 	}
-	x.row("capabilities", list(words), list(given), differs)
+	x.row("capabilities", list(words), shown, differs)
 }
 
 func bareCapability(name v1.Capability) string {
