@@ -35,6 +35,13 @@ const (
 	// racy is how young a change may be for a second one to leave the same
 	// times behind (the kernel's clock ticks coarsely).
 	racy = 100 * time.Millisecond
+	// restDelay is how long after it was read a file rests that is replaced again
+	// and again, which is more often than burst times in a row: each reading costs
+	// some hundred microseconds.
+	restDelay = 10 * time.Millisecond
+	burst     = 5
+	// saveDelay is the same for writing last good versions.
+	saveDelay = time.Second
 )
 
 // Config is what a Source is made of.
@@ -47,17 +54,19 @@ type Config struct {
 	// CheckFrequency is the time between rescans; 0 for the default.
 	CheckFrequency time.Duration
 	// StateDir keeps the last good version of each manifest over restarts;
-	// "" for none. It is podd's own; it is made when needed.
-	StateDir string
-	Log      *slog.Logger
+	// "" for none. It is podd's own; it is made when needed. Those with Secrets are
+	// in VolatileDir, which must be in memory.
+	StateDir, VolatileDir string
+	Log                   *slog.Logger
 }
 
 // Source reads manifests from files. It implements podconfig.Source; Run may be
 // called again after it returned, by one goroutine at a time.
 type Source struct {
-	cfg  Config
-	log  *slog.Logger
-	good *lastgood.Store // by path
+	cfg   Config
+	log   *slog.Logger
+	good  *lastgood.Store // by path
+	saved time.Time       // when good was flushed last
 	// swept: what manifests left there that went while podd was away is removed.
 	swept bool
 
@@ -89,12 +98,16 @@ type entry struct {
 	// young says that the stamp may hide a later change.
 	young bool
 	sum   [sha256.Size]byte
-	pods  []*pod.Desired
+	// read is when it was read, and inRow how many times before that were less than
+	// two restDelays apart.
+	read  time.Time
+	inRow int
+	manifest.Content
 	// problems of the newest content.
 	problems []pod.Problem
-	// crowded is how many pods the newest content has if the source has no room
-	// for them; else 0.
-	crowded int
+	// crowded is how much the newest content has if the source has no room for it;
+	// else nothing.
+	crowded amount
 }
 
 // New makes a Source; nothing is read before Run.
@@ -108,7 +121,7 @@ func New(cfg Config) *Source {
 		log = slog.New(slog.DiscardHandler)
 	}
 	log = log.With("source", pod.SourceFile, "path", cfg.Path)
-	return &Source{cfg: cfg, log: log, good: lastgood.New(cfg.StateDir),
+	return &Source{cfg: cfg, log: log, good: lastgood.New(cfg.StateDir, cfg.VolatileDir),
 		entries: map[string]*entry{}, pending: map[string]look1{}, ignored: map[string]bool{}}
 }
 
@@ -145,6 +158,7 @@ func (s *Source) loop(ctx context.Context, out chan<- podconfig.Snapshot, w *wat
 		timer.Reset(s.untilDue())
 		select {
 		case <-ctx.Done():
+			s.save()
 			return ctx.Err()
 		case batch, ok := <-events:
 			if !ok {
@@ -185,45 +199,6 @@ func (s *Source) watch() (*watcher, <-chan []event, <-chan error) {
 		}
 	}()
 	return w, events, failed
-}
-
-// send tells the whole set if anything changed, and then keeps the good
-// versions on disk: that must not delay a pod.
-func (s *Source) send(ctx context.Context, out chan<- podconfig.Snapshot) error {
-	if !s.changed {
-		return nil
-	}
-	s.changed = false
-	snap := podconfig.Snapshot{Incomplete: !s.ready}
-	if s.pathProblem != nil {
-		snap.Problems = append(snap.Problems, *s.pathProblem)
-	}
-	for _, name := range slices.Sorted(maps.Keys(s.entries)) {
-		snap.Pods = append(snap.Pods, s.entries[name].pods...)
-		snap.Problems = append(snap.Problems, s.entries[name].problems...)
-	}
-	select {
-	case out <- snap:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	for path, err := range s.good.Flush() {
-		if err != nil {
-			s.log.Warn("cannot save the last good version of a manifest", "manifest", path, "error", err)
-		}
-	}
-	return nil
-}
-
-// untilDue is the time until the next pending look.
-func (s *Source) untilDue() time.Duration {
-	next := time.Now().Add(time.Hour)
-	for _, l := range s.pending {
-		if l.at.Before(next) {
-			next = l.at
-		}
-	}
-	return time.Until(next)
 }
 
 // dirItself is the pending name of a rescan.
@@ -286,6 +261,10 @@ func (s *Source) counts(name string) bool {
 func (s *Source) event(e event, renamed bool) {
 	switch {
 	case e.mask&(unix.IN_CLOSE_WRITE|unix.IN_MOVED_TO) != 0:
+		if had := s.entries[e.name]; had != nil && had.inRow >= burst && time.Since(had.read) < restDelay {
+			s.pending[e.name] = look1{at: had.read.Add(restDelay)}
+			return
+		}
 		delete(s.pending, e.name)
 		s.check(e.name, true, false)
 	case e.mask&unix.IN_CREATE != 0:
