@@ -124,3 +124,17 @@ func TestDuplicateObjectsAreNamedWithTheirPlaces(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
+
+// An object above its pod in one file is edited, and the pod's line is another.
+func TestAPodThatMovedInItsFileIsNotToldAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newScript(pod.SourceFile)
+		w := startWithObjects(t, f)
+		for i, want := range [][]string{{"objects ConfigMap a=0", "file ADD web=1"}, {"objects ConfigMap a=1"}, {"objects ConfigMap a=2"}} {
+			web := desired("file", "a.yaml", "web", "1")
+			web.Line = 10 + i
+			f.say <- podconfig.Snapshot{Pods: []*pod.Desired{web}, Objects: []*pod.Object{configMap("file", "a.yaml", 1, "a", fmt.Sprint(i))}}
+			w.expect(want...)
+		}
+	})
+}

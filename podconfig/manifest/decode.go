@@ -61,7 +61,7 @@ type Failed struct {
 // ConfigMap, a Secret, or a list of them. Nothing that it says of a Secret, or of
 // a text that may be one, shows a value.
 func Decode(data []byte, opt Options) Result {
-	r := &reader{opt: opt, maybeSecret: sync.OnceValue(func() bool { return secrets.Match(data) })}
+	r := &reader{opt: opt, maybeSecret: sync.OnceValue(func() bool { return maybeSecret(data) })}
 	if message, hint := unreadable(data); message != "" {
 		r.add(fault{line: badUTF8Line(data[:min(len(data), MaxBytes)]), message: message, hint: hint}, Failed{})
 		r.Failed = append(r.Failed, Failed{})
@@ -187,5 +187,12 @@ func (r *reader) fail(faults []fault, of Failed) {
 	r.Failed = append(r.Failed, of)
 }
 
-// secrets are signs that a text has a Secret, broken or not.
-var secrets = regexp.MustCompile(`(?i)kind["']?[ \t]*:[ \t\r\n]*["']?sec|stringData`)
+// A text has a kind, and signs of a Secret, broken or not.
+var (
+	someKind = regexp.MustCompile(`(?i)kind["']?[ \t]*:`)
+	secrets  = regexp.MustCompile(`(?i)kind["']?[ \t]*:[ \t\r\n]*["']?sec|stringData`)
+)
+
+// maybeSecret says whether a text may have a Secret: also one that says nothing
+// of kinds, which may be the rest of one.
+func maybeSecret(text []byte) bool { return secrets.Match(text) || !someKind.Match(text) }

@@ -42,8 +42,11 @@ func (r *reader) document(n *yaml.Node) {
 			r.Documents--
 			return
 		}
-		r.fail([]fault{{line: n.Line, message: "the document is " + describe(n) + ", not a Pod",
-			hint: begin, plain: "the document is " + formOf(n) + ", not a Pod", plainHint: begin}}, Failed{})
+		f := fault{line: n.Line, message: "the document is " + describe(n) + ", not a Pod", hint: begin}
+		if !strings.HasPrefix(n.Value, "<") { // HTML of a server
+			f.plain, f.plainHint = "the document is "+formOf(n)+", not a Pod", begin
+		}
+		r.fail([]fault{f}, Failed{})
 		return
 	}
 	if f := needless(n); f != nil {

@@ -206,7 +206,10 @@ func TestNothingShowsAValueOfASecret(t *testing.T) {
 				text = slices.Insert(text, at, slips[random.IntN(len(slips))])
 			}
 		}
-		if !secrets.Match(text) {
+		if random.IntN(10) == 0 {
+			text = text[random.IntN(len(text)):] // its end alone
+		}
+		if !maybeSecret(text) {
 			continue // who calls it something else is not protected
 		}
 		for _, p := range Decode(text, options("x")).Problems {
