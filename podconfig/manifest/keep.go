@@ -32,12 +32,17 @@ func (c Content) Reuse(old Content) Content {
 			}
 		}
 	}
-	had := make(map[pod.ObjectKey]*pod.Object, len(old.Objects))
+	had := make(map[pod.ObjectKey][]*pod.Object, len(old.Objects))
 	for _, o := range old.Objects {
-		had[o.Key()] = o
+		had[o.Key()] = append(had[o.Key()], o)
 	}
 	for i, o := range out.Objects {
-		if h := had[o.Key()]; h != nil && h.Origin == o.Origin && equality.Semantic.DeepEqual(h.ConfigMap, o.ConfigMap) && equality.Semantic.DeepEqual(h.Secret, o.Secret) {
+		before := had[o.Key()]
+		if len(before) == 0 {
+			continue
+		}
+		had[o.Key()] = before[1:] // of one that is there twice each is its own
+		if h := before[0]; h.Origin == o.Origin && equality.Semantic.DeepEqual(h.ConfigMap, o.ConfigMap) && equality.Semantic.DeepEqual(h.Secret, o.Secret) {
 			out.Objects[i] = h
 		}
 	}

@@ -136,6 +136,10 @@ func TestWhatDidNotChangeIsTheSameAgain(t *testing.T) {
 	if same.Pods[0] != old.Pods[0] || same.Objects[0] != old.Objects[0] || same.Objects[1] != old.Objects[1] {
 		t.Error("equal ones: want the pointers that were there before")
 	}
+	twice := Decode(join(settings, settings), options("x")).Content
+	if again := Decode(join(settings, settings, password), options("x")).Content.Reuse(twice); again.Objects[0] != twice.Objects[0] || again.Objects[1] != twice.Objects[1] {
+		t.Error("an object that is there twice: want each to be the one before")
+	}
 	changed := Decode(join(podFlow("a"), strings.Replace(settings, "blue", "red", 1), password), options("x")).Content.Reuse(old)
 	if changed.Objects[0] == old.Objects[0] || changed.Objects[0].ConfigMap.Data["colour"] != "red" || changed.Objects[1] != old.Objects[1] {
 		t.Error("a changed object: want the new one, and the other as it was")
