@@ -144,12 +144,14 @@ func problemLines(l server.Listing) []line {
 	return lines
 }
 
-// describeProblem is the problem and what became of its pod.
+// describeProblem is the problem and what became of its pod or object.
 func describeProblem(p pod.Problem) string {
 	text := p.String()
 	switch {
 	case p.KeptRunning && p.Pod != "":
 		text += "; the last good version of " + p.Pod + " keeps running"
+	case p.KeptRunning && p.Object != "":
+		text += "; the last good version of the " + p.Object + " stays in use"
 	case p.KeptRunning:
 		text += "; the last good version keeps running"
 	}

@@ -135,3 +135,17 @@ func TestManyReasonsAreBounded(t *testing.T) {
 		}
 	}
 }
+
+func TestAPersonSeesWhatBecameOfABrokenDocument(t *testing.T) {
+	for want, p := range map[string]pod.Problem{
+		"a.yaml:3: bad; the last good version of default/web keeps running":          {Pod: "default/web", KeptRunning: true},
+		"a.yaml:3: bad; the last good version of the Secret default/db stays in use": {Object: "Secret default/db", KeptRunning: true},
+		"a.yaml:3: bad; the last good version keeps running":                         {KeptRunning: true},
+		"a.yaml:3: bad": {Object: "Secret default/db"},
+	} {
+		p.Origin, p.Line, p.Message = "a.yaml", 3, "bad"
+		if got := describeProblem(p); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}

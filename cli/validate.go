@@ -69,7 +69,14 @@ func printVerdict(w io.Writer, v file.Verdict) {
 		}
 		fmt.Fprintln(w, printable("left out: "+names+"\n    podd run takes "+file.Patterns))
 	}
-	fmt.Fprintf(w, "%s, %s: %s\n", Count(v.Files, "file"), Count(len(v.Pods), "valid pod"), cmp.Or(countProblems(tally(v.Problems)), "all good"))
+	good := []string{Count(v.Files, "file"), Count(len(v.Pods), "valid pod")}
+	if n := len(v.ConfigMaps); n > 0 {
+		good = append(good, Count(n, "ConfigMap"))
+	}
+	if n := len(v.Secrets); n > 0 {
+		good = append(good, Count(n, "Secret"))
+	}
+	fmt.Fprintf(w, "%s: %s\n", strings.Join(good, ", "), cmp.Or(countProblems(tally(v.Problems)), "all good"))
 }
 
 // tally counts what keeps pods from running, and what does not.

@@ -147,16 +147,17 @@ func (n *Node) newSources() {
 	if n.cfg.StaticPodPath != "" {
 		sources = append(sources, file.New(file.Config{
 			Path: n.cfg.StaticPodPath, NodeName: n.cfg.NodeName, Validation: n.own.Validation, CheckFrequency: n.cfg.FileCheckFrequency,
-			StateDir: filepath.Join(n.cfg.RootDir, "manifests"), Log: n.log,
+			StateDir: filepath.Join(n.cfg.RootDir, "manifests"), VolatileDir: filepath.Join(n.cfg.StateDir, "last-good", "manifests"), Log: n.log,
 		}))
 	}
 	if n.cfg.StaticPodURL != "" {
 		sources = append(sources, http.New(http.Config{
 			URL: n.cfg.StaticPodURL, Header: n.cfg.StaticPodURLHeader, NodeName: n.cfg.NodeName, Validation: n.own.Validation,
-			CheckFrequency: n.cfg.HTTPCheckFrequency, StateDir: filepath.Join(n.cfg.RootDir, "manifest-url"), Log: n.log,
+			CheckFrequency: n.cfg.HTTPCheckFrequency, StateDir: filepath.Join(n.cfg.RootDir, "manifest-url"),
+			VolatileDir: filepath.Join(n.cfg.StateDir, "last-good", "manifest-url"), Log: n.log,
 		}))
 	}
-	n.config = podconfig.New(podconfig.Config{Sources: sources, Log: n.log, Registerer: n.registry})
+	n.config = podconfig.New(podconfig.Config{Sources: sources, Objects: n.objects, Log: n.log, Registerer: n.registry})
 }
 
 // newAgent builds what makes pods run, with parts that are yet to come, and what

@@ -60,7 +60,7 @@ func TestDuplicatesAreNamedWithTheirPlaces(t *testing.T) {
 		return d
 	}
 	var got []string
-	for _, p := range podconfig.Duplicates([]*pod.Desired{at("/b", 1, "web"), at("/a", 9, "web"), at("/a", 3, "web"), at("/a", 5, "db")}) {
+	for _, p := range podconfig.Duplicates([]*pod.Desired{at("/b", 1, "web"), at("/a", 9, "web"), at("/a", 3, "web"), at("/a", 5, "db")}, nil) {
 		got = append(got, fmt.Sprintf("%s:%d %s", p.Origin, p.Line, p.Message))
 	}
 	slices.Sort(got)
@@ -71,7 +71,7 @@ func TestDuplicatesAreNamedWithTheirPlaces(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
-	if got := podconfig.Duplicates([]*pod.Desired{at("/a", 1, "web"), at("/b", 1, "db")}); len(got) > 0 {
+	if got := podconfig.Duplicates([]*pod.Desired{at("/a", 1, "web"), at("/b", 1, "db")}, nil); len(got) > 0 {
 		t.Errorf("no duplicates: got %v", got)
 	}
 }

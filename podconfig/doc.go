@@ -4,6 +4,7 @@
 //	file.Source ─┐ Snapshot
 //	http.Source ─┼─────────► PodConfig ──pod.Update──► agent
 //	  (others)  ─┘ whole set    │
+//	                            ├─ Replace ──────► Objects (ConfigMaps, Secrets)
 //	                            └─ Problems, SeenAll
 //
 // A source sends its whole set each time (a SET, in the kubelet's terms);
@@ -24,6 +25,11 @@
 //     the first in the order of the sources and, within one, of its snapshot. Each
 //     of the others is a Problem that names both origins, and takes over when the
 //     name becomes free.
+//   - Objects first. Objects are told as a whole set, one for each kind, namespace
+//     and name, before the changes of pods of the same merge: a pod and its objects
+//     in one file start without a wait. Which of two of a name is used, and that a
+//     source that is silent or incomplete leaves what it had, is as for pods. An
+//     object that did not change is the same pointer again.
 //   - The first complete snapshot of a source yields at least one Update (an
 //     ADD without pods when there is nothing), and the source counts as seen only
 //     after the reader has taken the updates of that snapshot. A silent source

@@ -19,17 +19,20 @@ type set struct {
 	told map[pod.Source]map[pod.UID]*pod.Desired
 	// holders says who has each name among what was told.
 	holders map[string]*pod.Desired
+	// objects are the same of ConfigMaps and Secrets.
+	objects objectSet
 }
 
 func newSet(order []pod.Source) *set {
 	return &set{order: order, said: map[pod.Source][]*pod.Desired{},
-		told: map[pod.Source]map[pod.UID]*pod.Desired{}, holders: map[string]*pod.Desired{}}
+		told: map[pod.Source]map[pod.UID]*pod.Desired{}, holders: map[string]*pod.Desired{},
+		objects: objectSet{said: map[pod.Source][]*pod.Object{}}}
 }
 
 // merge takes snapshots of some sources and returns the changes, in the order
 // in which they must be told, and the pods that do not run because another has
 // their name.
-func (s *set) merge(snaps map[pod.Source]Snapshot) (updates []pod.Update, losers []duplicate) {
+func (s *set) merge(snaps map[pod.Source]Snapshot) (updates []pod.Update, losers []podDuplicate) {
 	first := map[pod.Source]bool{}
 	for name, snap := range snaps {
 		if snap.Incomplete {
@@ -38,6 +41,7 @@ func (s *set) merge(snaps map[pod.Source]Snapshot) (updates []pod.Update, losers
 		_, ready := s.said[name]
 		first[name] = !ready
 		s.said[name] = snap.Pods
+		s.objects.said[name] = snap.Objects
 	}
 	chosen, losers := s.choose()
 	var removes, rest []pod.Update
@@ -115,16 +119,18 @@ func sameAnnotations(a, b map[string]string) bool {
 	return true
 }
 
-// duplicate is a pod that does not run since holder has its name.
-type duplicate struct{ loser, holder *pod.Desired }
+// duplicate is what is not used since holder has its name.
+type duplicate[T any] struct{ loser, holder T }
+
+type podDuplicate duplicate[*pod.Desired]
 
 // choose picks one pod for each name.
-func (s *set) choose() (map[pod.Source][]*pod.Desired, []duplicate) {
+func (s *set) choose() (map[pod.Source][]*pod.Desired, []podDuplicate) {
 	var all []*pod.Desired
 	for _, name := range s.order {
 		all = append(all, s.said[name]...)
 	}
-	chosen, losers := chooseOne(all, s.holders)
+	chosen, losers := choosePods(all, s.holders)
 	by := map[pod.Source][]*pod.Desired{}
 	s.holders = make(map[string]*pod.Desired, len(chosen))
 	for _, d := range chosen {
@@ -134,51 +140,68 @@ func (s *set) choose() (map[pod.Source][]*pod.Desired, []duplicate) {
 	return by, losers
 }
 
-// chooseOne splits candidates into one for each name and the rest. A name goes
-// to the pod that holds it, else to one of its holder's place (an edited
-// manifest), else to the first.
-func chooseOne(all []*pod.Desired, holders map[string]*pod.Desired) (chosen []*pod.Desired, losers []duplicate) {
-	const none, first, place, itself = 0, 1, 2, 3
-	claim := func(d *pod.Desired) int {
+// How good a claim to a name is.
+const (
+	_           = iota
+	firstClaim  // it is there
+	placeClaim  // it is where the holder of the name was: an edited manifest
+	holderClaim // it is the holder
+)
+
+func choosePods(all []*pod.Desired, holders map[string]*pod.Desired) (chosen []*pod.Desired, losers []podDuplicate) {
+	chosen, lost := chooseOne(all, (*pod.Desired).Name, func(d *pod.Desired) int {
 		switch h := holders[d.Name()]; {
 		case h == nil:
-			return first
+			return firstClaim
 		case h.UID() == d.UID():
-			return itself
+			return holderClaim
 		case h.Source == d.Source && h.Origin == d.Origin:
-			return place
+			return placeClaim
 		}
-		return first
+		return firstClaim
+	})
+	for _, l := range lost {
+		losers = append(losers, podDuplicate(l))
 	}
-	best := make(map[string]*pod.Desired, len(all))
-	rank := make(map[string]int, len(all))
-	for _, d := range all {
-		if c := claim(d); c > rank[d.Name()] {
-			best[d.Name()], rank[d.Name()] = d, c
+	return chosen, losers
+}
+
+// chooseOne splits candidates into one for each name, the first with the best
+// claim to it, and the rest.
+func chooseOne[T any, K comparable](all []T, name func(T) K, claim func(T) int) (chosen []T, losers []duplicate[T]) {
+	best := make(map[K]int, len(all))
+	rank := make(map[K]int, len(all))
+	for i, d := range all {
+		if c := claim(d); c > rank[name(d)] {
+			best[name(d)], rank[name(d)] = i, c
 		}
 	}
-	for _, d := range all {
-		if best[d.Name()] == d {
+	for i, d := range all {
+		if holder := best[name(d)]; holder == i {
 			chosen = append(chosen, d)
 		} else {
-			losers = append(losers, duplicate{loser: d, holder: best[d.Name()]})
+			losers = append(losers, duplicate[T]{loser: d, holder: all[holder]})
 		}
 	}
 	return chosen, losers
 }
 
-// Duplicates returns a problem for each pod whose name an earlier one has: what
-// PodConfig would say of these pods if they all appeared at once.
-func Duplicates(pods []*pod.Desired) []pod.Problem {
-	_, losers := chooseOne(pods, nil)
-	out := make([]pod.Problem, len(losers))
-	for i, l := range losers {
-		out[i] = l.problem()
+// Duplicates returns a problem for each pod or object whose name an earlier one
+// has: what PodConfig would say of these if they all appeared at once.
+func Duplicates(pods []*pod.Desired, objects []*pod.Object) []pod.Problem {
+	var out []pod.Problem
+	_, losers := choosePods(pods, nil)
+	for _, l := range losers {
+		out = append(out, l.problem())
+	}
+	_, lost := chooseObjects(objects, nil)
+	for _, l := range lost {
+		out = append(out, l.problem())
 	}
 	return out
 }
 
-func (l duplicate) problem() pod.Problem {
+func (l podDuplicate) problem() pod.Problem {
 	at := pod.Problem{Origin: l.holder.Origin, Line: l.holder.Line}.Where()
 	return pod.Problem{
 		Origin: l.loser.Origin, Line: l.loser.Line, Field: "metadata.name", Pod: l.loser.Name(), Since: l.loser.Seen,

@@ -18,6 +18,8 @@ type Config struct {
 	// Sources, in the order in which they get a name that two of them want.
 	// Their names must differ.
 	Sources []Source
+	// Objects is told of ConfigMaps and Secrets; nil for nobody.
+	Objects Objects
 	Log     *slog.Logger
 	// Registerer for the metrics; nil for none.
 	Registerer prometheus.Registerer
@@ -27,6 +29,7 @@ type Config struct {
 // time; Run once.
 type PodConfig struct {
 	sources []Source
+	objects Objects
 	order   []pod.Source
 	log     *slog.Logger
 	metrics *metrics
@@ -60,7 +63,7 @@ func New(cfg Config) *PodConfig {
 		log = slog.New(slog.DiscardHandler)
 	}
 	return &PodConfig{
-		sources: cfg.Sources, order: order, log: log, metrics: m,
+		sources: cfg.Sources, objects: cfg.Objects, order: order, log: log, metrics: m,
 		updates: make(chan pod.Update), poke: make(chan struct{}, 1), set: newSet(order),
 		inbox: map[pod.Source]Snapshot{}, reported: map[pod.Source][]pod.Problem{}, failures: map[pod.Source]pod.Problem{},
 		list: problemList{log: log, metrics: m, since: map[problemKey]pod.Problem{}}, seen: map[pod.Source]bool{},
@@ -196,7 +199,11 @@ func (c *PodConfig) deliver(ctx context.Context) error {
 		}
 		snaps := c.take()
 		updates, losers := c.set.merge(snaps)
+		changed := c.set.objects.merge(c.order)
 		c.publish(snaps, losers)
+		if changed && c.objects != nil {
+			c.objects.Replace(slices.Clone(c.set.objects.told))
+		}
 		for _, u := range updates {
 			select {
 			case c.updates <- u:
@@ -217,7 +224,7 @@ func (c *PodConfig) take() map[pod.Source]Snapshot {
 }
 
 // publish makes the list of problems of what the sources and the merge say.
-func (c *PodConfig) publish(snaps map[pod.Source]Snapshot, losers []duplicate) {
+func (c *PodConfig) publish(snaps map[pod.Source]Snapshot, losers []podDuplicate) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for name, snap := range snaps {
@@ -232,6 +239,9 @@ func (c *PodConfig) publish(snaps map[pod.Source]Snapshot, losers []duplicate) {
 		by[name] = append(slices.Clip(by[name]), p)
 	}
 	for _, l := range losers {
+		by[l.loser.Source] = append(slices.Clip(by[l.loser.Source]), l.problem())
+	}
+	for _, l := range c.set.objects.losers {
 		by[l.loser.Source] = append(slices.Clip(by[l.loser.Source]), l.problem())
 	}
 	before := c.list.sorted

@@ -62,8 +62,12 @@ type world struct {
 }
 
 func start(t *testing.T, reg prometheus.Registerer, sources ...podconfig.Source) *world {
+	return startWith(t, podconfig.Config{Sources: sources, Registerer: reg})
+}
+
+func startWith(t *testing.T, cfg podconfig.Config) *world {
 	ctx, stop := context.WithCancel(t.Context())
-	w := &world{t: t, conf: podconfig.New(podconfig.Config{Sources: sources, Registerer: reg}), told: make(chan string, 1000)}
+	w := &world{t: t, conf: podconfig.New(cfg), told: make(chan string, 1000)}
 	ended := make(chan error, 1)
 	go func() { ended <- w.conf.Run(ctx) }()
 	t.Cleanup(func() {

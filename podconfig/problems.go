@@ -82,7 +82,7 @@ func (l *problemList) replace(by map[pod.Source][]pod.Problem, now time.Time) {
 
 func attrs(source pod.Source, p pod.Problem) []any {
 	a := []any{"source", source, "at", p.Where(), "message", p.Message}
-	for _, f := range [][2]string{{"field", p.Field}, {"hint", p.Hint}, {"pod", p.Pod}} {
+	for _, f := range [][2]string{{"field", p.Field}, {"hint", p.Hint}, {"pod", p.Pod}, {"object", p.Object}} {
 		if f[1] != "" {
 			a = append(a, f[0], f[1])
 		}

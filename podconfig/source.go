@@ -12,11 +12,14 @@ type Snapshot struct {
 	// to snapshot. A pod whose manifest did not change must have the same UID
 	// again, best the same pointer. Read-only once sent.
 	Pods []*pod.Desired
+	// Objects is the source's whole set of ConfigMaps and Secrets. One that did not
+	// change must be the same pointer again. Read-only once sent.
+	Objects []*pod.Object
 	// Problems is the whole list of what is wrong at present.
 	Problems []pod.Problem
 	// Incomplete says that the source cannot know its set at the moment (a
-	// server that was never reached, a directory that cannot be read): Pods is
-	// ignored, what the source wanted before stays, and it is not ready. Only
+	// server that was never reached, a directory that cannot be read): Pods and
+	// Objects are ignored, what the source wanted before stays, and it is not ready. Only
 	// the problems are taken.
 	Incomplete bool
 }

@@ -131,12 +131,13 @@ func TestStopRemovesWhatPoddRecordedAndNoMore(t *testing.T) {
 	p := newPlace(t).used("")
 	p.write("lib/pods/u1/volumes/kubernetes.io~empty-dir/scratch/file")
 	p.write("run/podd/manifests/mine.yaml")
+	p.write("run/podd/last-good/manifests/of-a-secret")
 	// The runtime writes it anew, and says there whose directory it is.
 	out, err := p.stop("--state-dir", p.dirs.State)
 	if err != nil || !strings.Contains(out, "manifests in it is not podd's") {
 		t.Errorf("got %q, %v", out, err)
 	}
-	p.gone("lib/pods/u1", "lib/ended", "lib/runtime.json", "lib/agent.json", "run/podd/containerd", "run/podd/s", "run/podd/containerd.toml", "run/podd/runtime.json")
+	p.gone("lib/pods/u1", "lib/ended", "lib/runtime.json", "lib/agent.json", "run/podd/containerd", "run/podd/s", "run/podd/containerd.toml", "run/podd/runtime.json", "run/podd/last-good")
 	p.stays("lib/images/a.tar", "lib/containerd/db", "run/podd/manifests/mine.yaml")
 	if _, err := p.stop("--root-dir", p.dirs.Root, "--state-dir", p.dirs.State); err != nil {
 		t.Errorf("again: %v", err)

@@ -90,7 +90,8 @@ var arrows = map[string]map[string]string{
 	"admission":           {},
 	"podconfig":           {"internal/broadcast": "tells of changes of its problems"},
 	"podconfig/manifest": {
-		"internal/podapi":            "the one authority on a valid Pod",
+		"internal/podapi":            "the one authority on valid Pods and objects",
+		"internal/mask":              "what stands in place of a Secret's values",
 		"internal/suggest":           "hints at misspelt fields",
 		"podconfig/manifest/hostile": "what its tests try its bounds with",
 	},

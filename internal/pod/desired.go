@@ -108,12 +108,16 @@ type Problem struct {
 	Field string `json:"field,omitempty"`
 	// Pod is namespace/name of the pod concerned, where it is known.
 	Pod string `json:"pod,omitempty"`
+	// Object is the ConfigMap or Secret concerned, where it is known: its
+	// ObjectKey as people see it.
+	Object string `json:"object,omitempty"`
 	// Message says what is wrong: the apiserver's verdict to the word, where
 	// it is one.
 	Message string `json:"message"`
 	// Hint says what to do about it, if more can be said than Message does.
 	Hint string `json:"hint,omitempty"`
-	// KeptRunning says that the last good version of the pod goes on running.
+	// KeptRunning says that the last good version of the pod goes on running, or
+	// that that of the object goes on being used.
 	KeptRunning bool `json:"keptRunning,omitempty"`
 	// Warning says that the pod runs as its manifest says, which is probably not
 	// what its writer meant.

@@ -14,6 +14,9 @@ type ObjectKey struct {
 	Namespace, Name string
 }
 
+// String is the key as people see it: ConfigMap default/settings.
+func (k ObjectKey) String() string { return k.Kind + " " + k.Namespace + "/" + k.Name }
+
 // The kinds of ObjectKeys.
 const (
 	KindConfigMap = "ConfigMap"

@@ -162,7 +162,10 @@ func (s *Source) check(name string, event, quiet bool) {
 	}
 	data, st, err := read(path)
 	now := time.Now()
-	next := &entry{stamp: st, young: now.Sub(st.mtime) < racy || now.Sub(st.ctime) < racy}
+	next := &entry{stamp: st, read: now, young: now.Sub(st.mtime) < racy || now.Sub(st.ctime) < racy}
+	if e != nil && now.Sub(e.read) < 2*restDelay {
+		next.inRow = e.inRow + 1
+	}
 	if u, ok := errors.AsType[*Unreadable](err); ok {
 		if u.Gone && e != nil && !event {
 			s.pending[name] = delayedCheck{at: now.Add(goneDelay), quiet: true}
@@ -173,64 +176,82 @@ func (s *Source) check(name string, event, quiet bool) {
 			return
 		}
 		next.problems = []pod.Problem{{Origin: path, Message: u.Message, Hint: u.Hint, Since: now}}
-		keep(next, s.before(path, e, true), []manifest.Failed{{}})
+		next.keep(s.before(path, e, true), []manifest.Failed{{}})
 		s.put(name, next, e)
 		return
 	}
 	next.sum = sha256.Sum256(data)
 	if e != nil && e.sum == next.sum && !s.freed(name, e) {
-		e.stamp, e.young = next.stamp, next.young
+		e.stamp, e.young, e.read, e.inRow = next.stamp, next.young, now, next.inRow
 		return
 	}
 	if e != nil && !event {
 		s.pending[name] = delayedCheck{at: now.Add(createDelay)}
 		return
 	}
-	r := manifest.Decode(data, s.options(path, now))
+	s.take(name, data, next, quiet)
+}
+
+// take decodes what a file has now. Of next the stamp, the sum and the time are set.
+func (s *Source) take(name string, data []byte, next *entry, quiet bool) {
+	path, e := s.path(name), s.entries[name]
+	r := manifest.Decode(data, s.options(path, next.read))
 	if quiet && (len(r.Failed) > 0 || len(bytes.TrimSpace(data)) == 0) {
 		return
 	}
-	if quiet && e != nil && lacks(r.Pods, e.pods) {
-		s.pending[name] = delayedCheck{at: now.Add(writeDelay)}
+	if quiet && e != nil && lacks(r.Content, e.Content) {
+		s.pending[name] = delayedCheck{at: next.read.Add(writeDelay)}
 		return
 	}
-	if room := s.room(name); len(r.Pods) > room {
-		next.crowded = len(r.Pods)
-		r = crowdedOut(path, len(r.Pods), room, now)
+	if has, room := amountOf(r.Content), s.room(name); !has.fits(room) {
+		next.crowded = has
+		r = crowdedOut(path, has, room, next.read)
 	}
 	old := s.before(path, e, len(r.Failed) > 0)
-	next.pods, next.problems = reuse(r.Pods, old), r.Problems
-	keep(next, old, r.Failed)
+	next.Content, next.problems = r.Reuse(old), r.Problems
+	next.keep(old, r.Failed)
 	if len(r.Failed) == 0 {
-		s.good.Keep(path, data)
+		s.good.Keep(path, data, r.HasSecret())
 	}
 	s.put(name, next, e)
 }
 
-// room is how many pods a file may have, given those of the other files.
-func (s *Source) room(name string) int {
-	n := manifest.MaxPods
+// amount is how many pods and objects there are.
+type amount struct{ pods, objects int }
+
+func amountOf(c manifest.Content) amount { return amount{len(c.Pods), len(c.Objects)} }
+
+func (a amount) fits(room amount) bool { return a.pods <= room.pods && a.objects <= room.objects }
+
+// room is how much a file may have beside the others.
+func (s *Source) room(name string) amount {
+	room := amount{manifest.MaxPods, manifest.MaxObjects}
 	for other, e := range s.entries {
 		if other != name {
-			n -= len(e.pods)
+			room.pods -= len(e.Pods)
+			room.objects -= len(e.Objects)
 		}
 	}
-	return max(n, 0)
+	return amount{max(room.pods, 0), max(room.objects, 0)}
 }
 
-// freed says that there was no room for the pods of a file, and now is.
+// freed says that there is room for what a file has now, and was not.
 func (s *Source) freed(name string, e *entry) bool {
-	return e.crowded > 0 && e.crowded <= s.room(name)
+	return e.crowded != amount{} && e.crowded.fits(s.room(name))
 }
 
-// crowdedOut is the result for a file with more pods than there is room for: none of
-// them is used, as for a file that exceeds the limit alone.
-func crowdedOut(path string, pods, room int, now time.Time) manifest.Result {
+// crowdedOut is what a file says that has more than there is room for: like one
+// that by itself has too much, nothing.
+func crowdedOut(path string, has, room amount, now time.Time) manifest.Result {
+	message := fmt.Sprintf("the file has %d pods, but with those of the other files only %d more are allowed (%d for all files)", has.pods, room.pods, manifest.MaxPods)
+	if has.pods <= room.pods {
+		message = fmt.Sprintf("the file has %d ConfigMaps and Secrets, and with those of the other files podd takes only %d more (%d of all files)",
+			has.objects, room.objects, manifest.MaxObjects)
+	}
 	return manifest.Result{
 		Failed: []manifest.Failed{{}},
-		Problems: []pod.Problem{{Origin: path, Since: now,
-			Message: fmt.Sprintf("the file has %d pods, but with those of the other files only %d more are allowed (%d for all files)", pods, room, manifest.MaxPods),
-			Hint:    "podd uses none of it; remove files that are not for this machine"}},
+		Problems: []pod.Problem{{Origin: path, Since: now, Message: message,
+			Hint: "podd uses none of it; remove files that are not for this machine"}},
 	}
 }
 
@@ -238,23 +259,27 @@ func (s *Source) options(path string, now time.Time) manifest.Options {
 	return manifest.Options{NodeName: s.cfg.NodeName, Source: pod.SourceFile, Origin: path, Now: now, Validation: s.cfg.Validation}
 }
 
-// before returns the previous pods of a file: those that this process saw, or, if the
-// file is broken when podd starts, those of the last good version.
-func (s *Source) before(path string, e *entry, broken bool) []*pod.Desired {
+// before is what the file had when it was last seen: by this process, or, for a
+// file that is broken when podd starts, by the one before it.
+func (s *Source) before(path string, e *entry, broken bool) manifest.Content {
 	switch {
 	case e != nil:
-		return e.pods
+		return e.Content
 	case broken:
 		if version := s.good.Load(path); version != nil {
-			return manifest.Decode(version, s.options(path, time.Now())).Pods
+			had := manifest.Decode(version, s.options(path, time.Now())).Content
+			if had.HasSecret() { // an older podd may have left it on disk
+				s.good.Keep(path, version, true)
+			}
+			return had
 		}
 	}
-	return nil
+	return manifest.Content{}
 }
 
 func (s *Source) put(name string, next, old *entry) {
 	s.entries[name] = next
-	if old == nil || !slices.Equal(old.pods, next.pods) || !sameProblems(old.problems, next.problems) {
+	if old == nil || !slices.Equal(old.Pods, next.Pods) || !slices.Equal(old.Objects, next.Objects) || !sameProblems(old.problems, next.problems) {
 		s.changed = true
 	}
 }
@@ -266,30 +291,19 @@ func sameProblems(a, b []pod.Problem) bool {
 	})
 }
 
-// reuse replaces new pods by equal old ones, which keep the time at which they were
-// first seen.
-func reuse(pods, old []*pod.Desired) []*pod.Desired {
-	out := slices.Clone(pods)
-	for i, p := range out {
-		for _, o := range old {
-			if o.UID() == p.UID() && o.Line == p.Line {
-				out[i] = o
-			}
-		}
-	}
-	return out
-}
-
-// lacks says whether pods is missing one of old.
-func lacks(pods, old []*pod.Desired) bool {
-	return slices.ContainsFunc(old, func(o *pod.Desired) bool {
-		return !slices.ContainsFunc(pods, func(p *pod.Desired) bool { return p.UID() == o.UID() })
+// lacks says whether one of old is not in next.
+func lacks(next, old manifest.Content) bool {
+	return slices.ContainsFunc(old.Pods, func(o *pod.Desired) bool {
+		return !slices.ContainsFunc(next.Pods, func(p *pod.Desired) bool { return p.UID() == o.UID() })
+	}) || slices.ContainsFunc(old.Objects, func(o *pod.Object) bool {
+		return !slices.ContainsFunc(next.Objects, func(n *pod.Object) bool { return n.Key() == o.Key() })
 	})
 }
 
-// keep adds the last good versions of broken pods to the pods of a file.
-func keep(next *entry, old []*pod.Desired, failed []manifest.Failed) {
-	kept := manifest.Keep(next.pods, old, failed)
-	next.pods = append(next.pods, kept...)
-	manifest.MarkKept(next.problems, kept, failed, old)
+// keep adds to what a file has the last good versions of what broke.
+func (e *entry) keep(old manifest.Content, failed []manifest.Failed) {
+	kept := manifest.Keep(e.Content, old, failed)
+	e.Pods = append(e.Pods, kept.Pods...)
+	e.Objects = append(e.Objects, kept.Objects...)
+	manifest.MarkKept(e.problems, kept, failed, old)
 }

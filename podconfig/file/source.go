@@ -34,6 +34,13 @@ const (
 	// racy is the age up to which a file may change again and keep its times: the
 	// kernel's file times are coarse.
 	racy = 100 * time.Millisecond
+	// restDelay is how long after it was read a file rests that is replaced again
+	// and again, which is more often than burst times in a row: each reading costs
+	// some hundred microseconds.
+	restDelay = 10 * time.Millisecond
+	burst     = 5
+	// saveDelay is the same for writing last good versions.
+	saveDelay = time.Second
 )
 
 // Config configures a Source.
@@ -45,19 +52,21 @@ type Config struct {
 	Validation manifest.Validation
 	// CheckFrequency is the time between rescans; 0 for the default.
 	CheckFrequency time.Duration
-	// StateDir keeps the last good version of each manifest across restarts; ""
-	// for none. It is used by podd alone and created when needed.
-	StateDir string
-	Log      *slog.Logger
+	// StateDir keeps the last good version of each manifest over restarts;
+	// "" for none. It is podd's own; it is made when needed. Those with Secrets are
+	// in VolatileDir, which must be in memory.
+	StateDir, VolatileDir string
+	Log                   *slog.Logger
 }
 
 // Source reads manifests from files. It implements podconfig.Source; Run may be
 // called again after it returned, by one goroutine at a time.
 type Source struct {
-	cfg  Config
-	log  *slog.Logger
-	good *lastgood.Store // by path
-	// swept: the versions of manifests that were removed while podd was down are gone.
+	cfg   Config
+	log   *slog.Logger
+	good  *lastgood.Store // by path
+	saved time.Time       // when good was flushed last
+	// swept: what manifests left there that went while podd was away is removed.
 	swept bool
 
 	entries map[string]*entry // by file name
@@ -88,12 +97,16 @@ type entry struct {
 	// young: a later change may have the same stamp.
 	young bool
 	sum   [sha256.Size]byte
-	pods  []*pod.Desired
+	// read is when it was read, and inRow how many times before that were less than
+	// two restDelays apart.
+	read  time.Time
+	inRow int
+	manifest.Content
 	// problems of the newest content.
 	problems []pod.Problem
-	// crowded is the number of pods of the newest content if they exceed the limit of
-	// the source; else 0.
-	crowded int
+	// crowded is how much the newest content has if the source has no room for it;
+	// else nothing.
+	crowded amount
 }
 
 // New returns a Source; nothing is read before Run.
@@ -107,7 +120,7 @@ func New(cfg Config) *Source {
 		log = slog.New(slog.DiscardHandler)
 	}
 	log = log.With("source", pod.SourceFile, "path", cfg.Path)
-	return &Source{cfg: cfg, log: log, good: lastgood.New(cfg.StateDir),
+	return &Source{cfg: cfg, log: log, good: lastgood.New(cfg.StateDir, cfg.VolatileDir),
 		entries: map[string]*entry{}, pending: map[string]delayedCheck{}, ignored: map[string]bool{}}
 }
 
@@ -144,6 +157,7 @@ func (s *Source) loop(ctx context.Context, out chan<- podconfig.Snapshot, w *wat
 		timer.Reset(s.untilDue())
 		select {
 		case <-ctx.Done():
+			s.save()
 			return ctx.Err()
 		case batch, ok := <-events:
 			if !ok {
@@ -184,45 +198,6 @@ func (s *Source) watch() (*watcher, <-chan []event, <-chan error) {
 		}
 	}()
 	return w, events, failed
-}
-
-// send sends the full set if anything changed, and saves the good versions only
-// afterwards: that must not delay a pod.
-func (s *Source) send(ctx context.Context, out chan<- podconfig.Snapshot) error {
-	if !s.changed {
-		return nil
-	}
-	s.changed = false
-	snap := podconfig.Snapshot{Incomplete: !s.ready}
-	if s.pathProblem != nil {
-		snap.Problems = append(snap.Problems, *s.pathProblem)
-	}
-	for _, name := range slices.Sorted(maps.Keys(s.entries)) {
-		snap.Pods = append(snap.Pods, s.entries[name].pods...)
-		snap.Problems = append(snap.Problems, s.entries[name].problems...)
-	}
-	select {
-	case out <- snap:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	for path, err := range s.good.Flush() {
-		if err != nil {
-			s.log.Warn("cannot save the last good version of a manifest", "manifest", path, "error", err)
-		}
-	}
-	return nil
-}
-
-// untilDue is the time until the next delayed check.
-func (s *Source) untilDue() time.Duration {
-	next := time.Now().Add(time.Hour)
-	for _, l := range s.pending {
-		if l.at.Before(next) {
-			next = l.at
-		}
-	}
-	return time.Until(next)
 }
 
 // dirItself is the pending name of a rescan.
@@ -285,6 +260,10 @@ func (s *Source) counts(name string) bool {
 func (s *Source) event(e event, renamed bool) {
 	switch {
 	case e.mask&(unix.IN_CLOSE_WRITE|unix.IN_MOVED_TO) != 0:
+		if had := s.entries[e.name]; had != nil && had.inRow >= burst && time.Since(had.read) < restDelay {
+			s.pending[e.name] = delayedCheck{at: had.read.Add(restDelay)}
+			return
+		}
 		delete(s.pending, e.name)
 		s.check(e.name, true, false)
 	case e.mask&unix.IN_CREATE != 0:

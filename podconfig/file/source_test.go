@@ -142,7 +142,7 @@ func TestARescanAmongAnEditorsStepsEndsNothing(t *testing.T) {
 		s.rescan(nil)
 		s.events(w, []event{{wd: 1, mask: step.then, name: "all.yaml"}})
 		s.rescan(nil)
-		if e := s.entries["all.yaml"]; e == nil || len(e.pods) != 2 || len(e.problems) > 0 {
+		if e := s.entries["all.yaml"]; e == nil || len(e.Pods) != 2 || len(e.problems) > 0 {
 			t.Fatalf("%s: got %+v, want both pods and no problem", step.name, e)
 		}
 	}
@@ -158,7 +158,7 @@ func TestAModifiedFileThatStaysOpenIsReadOnceItsWriterRests(t *testing.T) {
 	st.write("all.yaml", podYAML("a", "i:1"))
 	s.rescan(nil)
 	st.write("all.yaml", podYAML("a", "i:2"))
-	image := func() string { return s.entries["all.yaml"].pods[0].Pod.Spec.Containers[0].Image }
+	image := func() string { return s.entries["all.yaml"].Pods[0].Pod.Spec.Containers[0].Image }
 	for range 3 { // each write begins the time anew
 		began := time.Now()
 		s.event(event{mask: unix.IN_MODIFY, name: "all.yaml"}, false)
@@ -547,7 +547,7 @@ func TestTheLastGoodVersionSurvivesARestartOfPodd(t *testing.T) {
 		st.write("a.yaml", podYAML("a", "i:1"))
 		st.write("b.yaml", podYAML("b", "i:1"))
 		st.until("a=i:1 b=i:1")
-		st.write("c.yaml", podYAML("c", "i:1")) // its snapshot says that the others are on disk
+		st.write("c.yaml", podYAML("c", "i:1"))
 		st.until("a=i:1 b=i:1 c=i:1")
 	})
 	if err := errors.Join(os.WriteFile(filepath.Join(dir, "a.yaml"), []byte("broken: ["), 0o644), os.Remove(filepath.Join(dir, "b.yaml"))); err != nil {

@@ -19,20 +19,23 @@ import (
 // podd validate -o json prints, and a contract.
 type Verdict struct {
 	Files int `json:"files"`
-	// Pods are the valid ones, by namespace/name.
-	Pods     []string      `json:"pods"`
-	Problems []pod.Problem `json:"problems"`
+	// Pods are the valid ones, by namespace/name, and so are ConfigMaps and Secrets.
+	Pods       []string      `json:"pods"`
+	ConfigMaps []string      `json:"configMaps"`
+	Secrets    []string      `json:"secrets"`
+	Problems   []pod.Problem `json:"problems"`
 	// LeftOut are the entries of directories that are no manifests.
 	LeftOut []string `json:"leftOut,omitempty"`
 }
 
 // Validate checks manifests as a Source would, without watching or keeping
 // anything. A path is a file, a directory, or "-" for stdin, which is read to its
-// end; all of them are one set, in which names and the number of pods are checked.
-// Problems are sorted by file and line. Of opt, Origin and Now are set here.
+// end; all of them are one set, in which names and numbers are checked, and, where
+// it is a directory or several files, whether pods find the ConfigMaps and Secrets
+// that they name. Problems are sorted by file and line. Of opt, Origin and Now are set here.
 func Validate(paths []string, opt manifest.Options, stdin io.Reader) Verdict {
 	opt.Now = time.Now()
-	v := validator{opt: opt, seen: map[string]bool{}, Verdict: Verdict{Pods: []string{}, Problems: []pod.Problem{}}}
+	v := validator{opt: opt, seen: map[string]bool{}, Verdict: Verdict{Pods: []string{}, ConfigMaps: []string{}, Secrets: []string{}, Problems: []pod.Problem{}}}
 	for _, path := range paths {
 		if path == "-" {
 			v.stream("standard input", stdin)
@@ -50,9 +53,11 @@ func Validate(paths []string, opt manifest.Options, stdin io.Reader) Verdict {
 // validator is a Verdict in the making.
 type validator struct {
 	Verdict
-	opt  manifest.Options
-	pods []*pod.Desired
-	seen map[string]bool // files, by name
+	opt     manifest.Options
+	content manifest.Content
+	seen    map[string]bool // files, by name
+	// whole says that the set may be what podd is to have as a whole.
+	whole bool
 }
 
 func (v *validator) stream(origin string, r io.Reader) {
@@ -65,6 +70,7 @@ func (v *validator) stream(origin string, r io.Reader) {
 
 func (v *validator) path(path string) {
 	files, leftOut, err := manifestsOf(path)
+	v.whole = v.whole || !slices.Equal(files, []string{filepath.Clean(path)}) // a directory
 	v.LeftOut = append(v.LeftOut, leftOut...)
 	if err != nil {
 		v.Problems = append(v.Problems, pod.Problem{Origin: path, Message: err.Error(), Hint: "is this the right path?", Since: v.opt.Now})
@@ -87,21 +93,40 @@ func (v *validator) manifest(origin string, data []byte, err error) {
 	opt := v.opt
 	opt.Origin = origin
 	r := manifest.Decode(data, opt)
-	v.pods = append(v.pods, r.Pods...)
+	v.content.Pods = append(v.content.Pods, r.Pods...)
+	v.content.Objects = append(v.content.Objects, r.Objects...)
 	v.Problems = append(v.Problems, r.Problems...)
 }
 
-// set checks what only all pods together can show.
+// set checks what only all of them together can show.
 func (v *validator) set() {
-	v.Problems = append(v.Problems, podconfig.Duplicates(v.pods)...)
-	if len(v.pods) > manifest.MaxPods {
-		v.Problems = append(v.Problems, pod.Problem{Origin: v.pods[manifest.MaxPods].Origin, Since: v.opt.Now,
-			Message: fmt.Sprintf("there are more than %d pods, the limit for one source", manifest.MaxPods),
-			Hint:    "remove files that are not for this machine"})
+	pods, objects := v.content.Pods, v.content.Objects
+	v.Problems = append(v.Problems, podconfig.Duplicates(pods, objects)...)
+	if len(pods) > manifest.MaxPods {
+		v.Problems = append(v.Problems, v.tooMany(pods[manifest.MaxPods].Origin, manifest.MaxPods, "pods"))
 	}
-	for _, d := range v.pods {
+	if len(objects) > manifest.MaxObjects {
+		v.Problems = append(v.Problems, v.tooMany(objects[manifest.MaxObjects].Origin, manifest.MaxObjects, "ConfigMaps and Secrets"))
+	}
+	if v.whole || v.Files > 1 {
+		v.Problems = append(v.Problems, manifest.Missing(v.content, v.opt.Now)...)
+	}
+	for _, d := range pods {
 		v.Pods = append(v.Pods, d.Name())
 	}
+	for _, o := range objects {
+		if name := o.Key().Namespace + "/" + o.Key().Name; o.Secret != nil {
+			v.Secrets = append(v.Secrets, name)
+		} else {
+			v.ConfigMaps = append(v.ConfigMaps, name)
+		}
+	}
+}
+
+func (v *validator) tooMany(origin string, most int, what string) pod.Problem {
+	return pod.Problem{Origin: origin, Since: v.opt.Now,
+		Message: fmt.Sprintf("from here on there are more than %d %s, and podd takes no more of one source", most, what),
+		Hint:    "remove files that are not for this machine"}
 }
 
 // manifestsOf is a file itself, or the manifests of a directory, and what else

@@ -47,8 +47,9 @@ type Config struct {
 	// CheckFrequency is the time between requests; 0 for the default.
 	CheckFrequency time.Duration
 	// StateDir keeps the last good answer over restarts; "" for none. It is podd's
-	// own, and this source's alone; it is made when needed.
-	StateDir string
+	// own, and this source's alone; it is made when needed. One with Secrets is in
+	// VolatileDir, which must be in memory.
+	StateDir, VolatileDir string
 	// Transport is http.DefaultTransport's kind unless set.
 	Transport http.RoundTripper
 	Log       *slog.Logger
@@ -63,9 +64,9 @@ type Source struct {
 	// etag and sum are of the last body that was read.
 	etag string
 	sum  [sha256.Size]byte
-	// ready: a body was decoded. pods and problems are its content.
+	// ready: a body was decoded. has and problems are its content.
 	ready    bool
-	pods     []*pod.Desired
+	has      manifest.Content
 	problems []pod.Problem
 	// failure is why the last request failed, nil when it did not.
 	failure *pod.Problem
@@ -84,7 +85,7 @@ func New(cfg Config) *Source {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	s := &Source{cfg: cfg, good: lastgood.New(cfg.StateDir)}
+	s := &Source{cfg: cfg, good: lastgood.New(cfg.StateDir, cfg.VolatileDir)}
 	s.log = log.With("source", pod.SourceHTTP, "url", s.origin())
 	s.client = &http.Client{Timeout: timeout, Transport: cfg.Transport, CheckRedirect: s.redirect}
 	return s
@@ -152,7 +153,7 @@ func (s *Source) flush() {
 }
 
 func (s *Source) snapshot() podconfig.Snapshot {
-	snap := podconfig.Snapshot{Pods: s.pods, Problems: slices.Clone(s.problems), Incomplete: !s.ready}
+	snap := podconfig.Snapshot{Pods: s.has.Pods, Objects: s.has.Objects, Problems: slices.Clone(s.problems), Incomplete: !s.ready}
 	if s.failure != nil {
 		snap.Problems = append(snap.Problems, *s.failure)
 	}
@@ -190,13 +191,15 @@ func (s *Source) ask(ctx context.Context) {
 	r := manifest.Decode(body, opt)
 	switch {
 	case len(r.Failed) == 0:
-		s.good.Keep(s.cfg.URL, body)
-	case !s.ready && len(s.pods) == 0:
+		s.good.Keep(s.cfg.URL, body, r.HasSecret())
+	case !s.ready && s.empty():
 		// What ran before, if that is known: see package lastgood.
 		if version := s.good.Load(s.cfg.URL); version != nil {
-			s.pods = manifest.Decode(version, opt).Pods
+			if s.has = manifest.Decode(version, opt).Content; s.has.HasSecret() {
+				s.good.Keep(s.cfg.URL, version, true) // an older podd may have left it on disk
+			}
 		}
-		if len(s.pods) > 0 {
+		if !s.empty() {
 			s.ready = true // what is broken runs on in its last good version
 		}
 	}
@@ -271,7 +274,7 @@ func (s *Source) settle(f *fault) {
 		return
 	}
 	if s.failure == nil || s.failure.Message != f.message {
-		s.failure = &pod.Problem{Origin: s.origin(), Message: f.message, Hint: f.hint, KeptRunning: len(s.pods) > 0, Since: now}
+		s.failure = &pod.Problem{Origin: s.origin(), Message: f.message, Hint: f.hint, KeptRunning: !s.empty(), Since: now}
 		s.logged, s.changed = now, true
 		return
 	}
@@ -284,21 +287,19 @@ func (s *Source) settle(f *fault) {
 // take applies a body. One that holds nothing usable leaves the last good set.
 func (s *Source) take(r manifest.Result) {
 	s.changed = true
-	old := s.pods
-	next := slices.Clone(r.Pods)
-	for i, p := range next {
-		if j := slices.IndexFunc(old, func(o *pod.Desired) bool { return o.UID() == p.UID() && o.Line == p.Line }); j >= 0 {
-			next[i] = old[j]
-		}
-	}
+	old := s.has
+	next := r.Reuse(old)
 	s.problems = r.Problems
 	kept := manifest.Keep(next, old, r.Failed)
 	manifest.MarkKept(s.problems, kept, r.Failed, old)
-	s.pods = append(next, kept...)
-	if len(r.Pods) > 0 || len(r.Failed) == 0 {
+	s.has = manifest.Content{Pods: append(next.Pods, kept.Pods...), Objects: append(next.Objects, kept.Objects...)}
+	if len(r.Pods)+len(r.Objects) > 0 || len(r.Failed) == 0 {
 		s.ready = true
 	}
 }
+
+// empty says that there is neither a pod nor an object.
+func (s *Source) empty() bool { return len(s.has.Pods)+len(s.has.Objects) == 0 }
 
 // redirect follows a few, never from https to http, and leaves the configured
 // headers (which may hold a token) behind when the host changes.

@@ -334,7 +334,7 @@ func TestTheLastGoodAnswerStaysUntilTheNewOneIsWritten(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "kept")
 	s := New(Config{URL: "http://cfg.test/pods", NodeName: "node1", StateDir: dir})
 	keep := func(body string) {
-		s.good.Keep(s.cfg.URL, []byte(body))
+		s.good.Keep(s.cfg.URL, []byte(body), false)
 		s.flush()
 	}
 	keep("old")
@@ -392,8 +392,8 @@ func TestARedirectFromHTTPSToHTTPIsNotFollowed(t *testing.T) {
 	for _, url := range []string{secure.URL, first.URL} {
 		s := New(Config{URL: url, NodeName: "node1", Transport: secure.Client().Transport})
 		s.ask(t.Context())
-		if n := asked.Load(); n != 0 || len(s.pods) != 0 || s.failure == nil || !strings.Contains(s.failure.Message, "from https to http") {
-			t.Errorf("%s: asked %d times in the clear, %d pods, %v, want the redirect refused", url, n, len(s.pods), s.failure)
+		if n := asked.Load(); n != 0 || len(s.has.Pods) != 0 || s.failure == nil || !strings.Contains(s.failure.Message, "from https to http") {
+			t.Errorf("%s: asked %d times in the clear, %d pods, %v, want the redirect refused", url, n, len(s.has.Pods), s.failure)
 		}
 	}
 	for _, url := range []string{secure.URL + "/again", first.URL} {
@@ -401,8 +401,8 @@ func TestARedirectFromHTTPSToHTTPIsNotFollowed(t *testing.T) {
 		if url == first.URL {
 			first.Config.Handler = http.RedirectHandler(secure.URL+"/again", http.StatusFound)
 		}
-		if s.ask(t.Context()); len(s.pods) != 1 || s.failure != nil {
-			t.Errorf("%s, from https to https or from http to https: got %d pods, %v", url, len(s.pods), s.failure)
+		if s.ask(t.Context()); len(s.has.Pods) != 1 || s.failure != nil {
+			t.Errorf("%s, from https to https or from http to https: got %d pods, %v", url, len(s.has.Pods), s.failure)
 		}
 	}
 }

@@ -1,6 +1,9 @@
-// Package lastgood keeps the newest good version of what a source reads on disk,
-// so that a podd that starts while a manifest is broken still knows what ran
-// before. A version that is missing is missed only then.
+// Package lastgood keeps the newest good version of what a source reads, so that a
+// podd that starts while a manifest is broken still knows what ran before. A
+// version that is missing is missed only then.
+//
+// A version with a Secret never reaches a disk: it is kept in memory, and a
+// reboot forgets it (ADR 0023).
 package lastgood
 
 import (
@@ -11,36 +14,60 @@ import (
 	"os"
 	"path/filepath"
 
+	"golang.org/x/sys/unix"
+
 	"podd/internal/atomicfile"
 )
 
 // Store has one file for each origin (the path of a manifest, a URL), named by a
 // hash of it. It is for one goroutine.
 type Store struct {
-	dir string
+	// dir is on disk, volatile in memory, if its file system is: see inMemory.
+	dir, volatile string
+	inMemory      func(dir string) bool
+	// refused: it was said that versions with Secrets are not kept.
+	refused bool
 	// waiting are versions to be written, by origin.
-	waiting map[string][]byte
+	waiting map[string]version
+}
+
+type version struct {
+	text   []byte
+	secret bool
 }
 
 // New returns the Store in a directory, which is the Store's alone and made when
-// needed. With "" nothing is kept, and none of its methods does anything.
-func New(dir string) *Store { return &Store{dir: dir, waiting: map[string][]byte{}} }
-
-func (s *Store) file(origin string) string {
-	const bytes = 16
-	sum := sha256.Sum256([]byte(origin))
-	return filepath.Join(s.dir, hex.EncodeToString(sum[:bytes]))
+// needed. Versions with a Secret are in volatile, if that is on tmpfs or ramfs,
+// which is looked at, and nowhere otherwise. With "" for dir nothing is kept, and
+// none of its methods does anything.
+func New(dir, volatile string) *Store {
+	return &Store{dir: dir, volatile: volatile, inMemory: inMemory, waiting: map[string]version{}}
 }
 
-// Keep takes a good version, which Flush writes.
-func (s *Store) Keep(origin string, version []byte) {
+// inMemory says whether a directory is on a file system without a disk.
+func inMemory(dir string) bool {
+	var fs unix.Statfs_t
+	return unix.Statfs(dir, &fs) == nil && (int64(fs.Type) == unix.TMPFS_MAGIC || uint32(fs.Type) == unix.RAMFS_MAGIC)
+}
+
+func name(origin string) string {
+	const bytes = 16
+	sum := sha256.Sum256([]byte(origin))
+	return hex.EncodeToString(sum[:bytes])
+}
+
+// Keep takes a good version, which Flush writes. secret says that it has a Secret.
+func (s *Store) Keep(origin string, text []byte, secret bool) {
 	if s.dir != "" {
-		s.waiting[origin] = version
+		s.waiting[origin] = version{text, secret}
 	}
 }
 
+// Waiting says whether there is something for Flush to write.
+func (s *Store) Waiting() bool { return len(s.waiting) > 0 }
+
 // Flush writes what Keep took and returns what became of each, by origin: nil for
-// one that is on disk now. Keep and Flush are two, so that a disk does not delay a
+// one that is kept now. Keep and Flush are two, so that a disk does not delay a
 // pod.
 func (s *Store) Flush() map[string]error {
 	outcome := make(map[string]error, len(s.waiting))
@@ -51,28 +78,68 @@ func (s *Store) Flush() map[string]error {
 	return outcome
 }
 
-func (s *Store) write(origin string, version []byte) error {
-	if had, err := os.ReadFile(s.file(origin)); err == nil && bytes.Equal(had, version) {
+// errOnDisk is told once.
+var errOnDisk = errors.New("a version with a Secret is not kept, as the state directory (--state-dir) is on a disk: put it on a tmpfs, such as /run")
+
+func (s *Store) write(origin string, v version) error {
+	if !v.secret {
+		return errors.Join(keep(s.dir, origin, v.text), forget(s.volatile, origin))
+	}
+	if err := forget(s.dir, origin); err != nil { // one from before the manifest had a Secret
+		return err
+	}
+	if s.volatile == "" {
+		return nil
+	}
+	if err := os.MkdirAll(s.volatile, 0o700); err != nil {
+		return err
+	}
+	if s.inMemory(s.volatile) {
+		return keep(s.volatile, origin, v.text)
+	}
+	if s.refused {
+		return nil
+	}
+	s.refused = true
+	return errOnDisk
+}
+
+// keep writes a version into one of the directories.
+func keep(dir, origin string, text []byte) error {
+	path := filepath.Join(dir, name(origin))
+	if had, err := os.ReadFile(path); err == nil && bytes.Equal(had, text) {
 		return nil
 	}
 	// Manifests may hold passwords in env: for root's eyes only.
-	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	return atomicfile.Write(s.file(origin), version, 0o600)
+	return atomicfile.Write(path, text, 0o600)
+}
+
+// forget removes a version from one of them, if it is there.
+func forget(dir, origin string) error {
+	if dir == "" {
+		return nil
+	}
+	if err := os.Remove(filepath.Join(dir, name(origin))); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 // Load returns the version of the origin that was written last, nil where there is
 // none that can be read.
 func (s *Store) Load(origin string) []byte {
-	if s.dir == "" {
-		return nil
+	for _, dir := range []string{s.volatile, s.dir} {
+		if s.dir == "" || dir == "" {
+			continue
+		}
+		if text, err := os.ReadFile(filepath.Join(dir, name(origin))); err == nil {
+			return text
+		}
 	}
-	version, err := os.ReadFile(s.file(origin))
-	if err != nil {
-		return nil
-	}
-	return version
+	return nil
 }
 
 // Forget removes the version of the origin, if there is one.
@@ -81,10 +148,7 @@ func (s *Store) Forget(origin string) error {
 		return nil
 	}
 	delete(s.waiting, origin)
-	if err := os.Remove(s.file(origin)); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	return nil
+	return errors.Join(forget(s.dir, origin), forget(s.volatile, origin))
 }
 
 // Retain removes the versions of all other origins.
@@ -92,18 +156,26 @@ func (s *Store) Retain(origins ...string) error {
 	if s.dir == "" {
 		return nil
 	}
-	keep := map[string]bool{}
+	names := make(map[string]bool, len(origins))
 	for _, origin := range origins {
-		keep[filepath.Base(s.file(origin))] = true
+		names[name(origin)] = true
 	}
-	entries, err := os.ReadDir(s.dir)
+	errs := []error{retain(s.dir, names)}
+	if s.volatile != "" {
+		errs = append(errs, retain(s.volatile, names))
+	}
+	return errors.Join(errs...)
+}
+
+func retain(dir string, names map[string]bool) error {
+	entries, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
 	errs := []error{err}
 	for _, e := range entries {
-		if !keep[e.Name()] {
-			errs = append(errs, os.RemoveAll(filepath.Join(s.dir, e.Name())))
+		if !names[e.Name()] {
+			errs = append(errs, os.RemoveAll(filepath.Join(dir, e.Name())))
 		}
 	}
 	return errors.Join(errs...)

@@ -8,6 +8,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"podd/internal/pod"
@@ -16,7 +17,7 @@ import (
 
 // admit completes a decoded pod in place and returns what speaks against it, in
 // this order: the apiserver's objections, the rules of a static pod, and what
-// podd does not honour yet.
+// podd does not support yet.
 func admit(p *v1.Pod, opt Options, lines map[string]int, content *yaml.Node) []fault {
 	given, namespace := p.Name, p.Namespace
 	parts := exported(p, opt.NodeName)
@@ -128,19 +129,23 @@ func exact(e *field.Error, p *v1.Pod) string {
 // what upstream's kubelet makes of a static pod (pkg/kubelet/config,
 // applyDefaults).
 func clean(p *v1.Pod, opt Options) {
-	m := &p.ObjectMeta
+	cleanMeta(&p.ObjectMeta)
+	p.Status = v1.PodStatus{Phase: v1.PodPending}
+	p.Spec.NodeName = opt.NodeName
+	if opt.Source == pod.SourceFile {
+		tolerate(&p.Spec)
+	}
+}
+
+// cleanMeta drops an apiserver's book-keeping, and sets the namespace.
+func cleanMeta(m *metav1.ObjectMeta) {
 	m.UID, m.ResourceVersion, m.Generation = "", "", 0
 	m.SelfLink = "" //lint:ignore SA1019 old exports still carry it
 	m.CreationTimestamp.Reset()
 	m.DeletionTimestamp, m.DeletionGracePeriodSeconds = nil, nil
 	m.ManagedFields, m.OwnerReferences = nil, nil
-	p.Status = v1.PodStatus{Phase: v1.PodPending}
 	if m.Namespace == "" {
 		m.Namespace = v1.NamespaceDefault
-	}
-	p.Spec.NodeName = opt.NodeName
-	if opt.Source == pod.SourceFile {
-		tolerate(&p.Spec)
 	}
 }
 

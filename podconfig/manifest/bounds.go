@@ -19,6 +19,8 @@ const (
 	// thousand: what describes more is no set of pods for one machine. Pods that
 	// maxPods refuses have a status that says so, which this bound leaves room for.
 	MaxPods = 2000
+	// MaxObjects is the same for ConfigMaps and Secrets together.
+	MaxObjects = 2000
 	// maxDocuments bounds the documents of a manifest, whatever they are.
 	maxDocuments = 10_000
 	// maxDocument bounds the text of one document, in bytes. An apiserver takes no
@@ -35,13 +37,15 @@ const (
 	// maxDepth bounds nesting; a Pod needs about 15.
 	maxDepth = 1000
 	// maxPodValues and maxValues bound the memory, in bytes, of the decoded form of
-	// one pod and of all pods of a manifest. A pod with two containers and twenty
-	// variables has some 10 KiB.
+	// one pod or object and of all of a manifest. A pod with two containers and
+	// twenty variables has some 10 KiB; the values of an object may have 1 MiB.
 	maxPodValues = 8 << 20
 	maxValues    = 64 << 20
 	// maxProblems bounds what one manifest has to say, and how many faults of one
 	// pod are looked for.
 	maxProblems = 20
+	// maxField bounds the path of a field in a problem, in characters.
+	maxField = 300
 )
 
 const rightFile = "is this the right file?"
@@ -136,7 +140,7 @@ func (m *measurer) of(n *yaml.Node, depth int) extent {
 		m.aliases = true
 		if m.open[n.Alias] {
 			m.bad = &fault{line: n.Line, message: "the alias *" + n.Value + " refers to the object that contains it",
-				hint: "write the value out"}
+				hint: "write the value out", plain: "an alias refers to the object that contains it", plainHint: "write the value out"}
 			return extent{}
 		}
 		n = n.Alias

@@ -7,7 +7,7 @@
 // It owns: the text (byte order marks, line ends, several documents, YAML and
 // JSON), decoding with the line and the path of everything, strict or as lenient
 // as Validation says, the bounds of it all (bounds.go), the order of the checks,
-// the rules of a pod without an apiserver, what podd does not honour yet
+// the rules of a pod without an apiserver, what podd does not support yet
 // (notyet.go), what is valid and surely not meant (warn.go, slips.go), what
 // makes a text unreadable (explain.go, leftover.go), and the identity of a static pod (uid.go). It leaves to others:
 // where the bytes come from (podconfig/file, podconfig/http), which of two pods

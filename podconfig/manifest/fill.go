@@ -2,7 +2,6 @@ package manifest
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"reflect"
 	"strconv"
@@ -22,12 +21,15 @@ import (
 // valid (TestFillAgreesWithUpstreamsDecoder), but goes on after a fault and
 // knows where it is.
 type filler struct {
-	lines      map[string]int
+	lines map[string]int
+	// kind is what is decoded: a Pod, a ConfigMap, or a Secret, of which no fault
+	// shows anything but fields' names, and these only where they are names.
+	kind       string
 	validation Validation
 	faults     []fault
 	// warnings are faults that the pod may have, see Validation.
 	warnings []fault
-	// values is the memory that the decoded pod takes, in bytes, about.
+	// values is the memory that the decoded form takes, in bytes, about.
 	values int
 }
 
@@ -40,6 +42,10 @@ func (d *filler) report(f fault) {
 		to = &d.warnings
 	}
 	if len(*to) <= maxProblems {
+		if d.kind == pod.KindSecret {
+			f = hushed(f)
+		}
+		f.plain = "" // it is known what it is
 		*to = append(*to, f)
 	}
 }
@@ -59,19 +65,29 @@ func (d *filler) spend(bytes int, n *yaml.Node, path string) bool {
 		return true
 	}
 	if before <= maxPodValues {
-		d.report(fault{line: n.Line, field: path, message: "the pod exceeds the limit of " + mebibytes(maxPodValues) + " of memory here",
-			hint: "a Pod has a few dozen containers, variables and mounts; " + rightFile})
+		what, hint := "pod", "a Pod has a few dozen containers, variables and mounts; "
+		if d.kind != "Pod" {
+			what, hint = d.kind, "the values of one may have 1 MiB; "
+		}
+		d.report(fault{line: n.Line, field: path, message: "the " + what + " takes more than " + mebibytes(maxPodValues) + " of memory here",
+			hint: hint + rightFile})
 	}
 	return false
 }
 
 func (d *filler) wrong(n *yaml.Node, path, want, hint string) {
-	d.report(fault{line: n.Line, field: path, message: "got " + describe(n) + ", want " + want, hint: hint})
+	f := fault{line: n.Line, field: path, message: "got " + describe(n) + ", want " + want, hint: hint,
+		plain: "got " + formOf(n) + ", want " + want, plainHint: hint}
+	if n.Kind == yaml.ScalarNode {
+		f.plainHint = "" // which may show it
+	}
+	d.report(f)
 }
 
 var (
 	quantityType    = reflect.TypeFor[resource.Quantity]()
 	intOrStringType = reflect.TypeFor[intstr.IntOrString]()
+	bytesType       = reflect.TypeFor[[]byte]()
 	fieldsType      = reflect.TypeFor[metav1.FieldsV1]()
 	unmarshalerType = reflect.TypeFor[json.Unmarshaler]()
 )
@@ -94,6 +110,9 @@ func (d *filler) fill(v reflect.Value, n *yaml.Node, path string) {
 		return
 	case intOrStringType:
 		d.intOrString(v, n, path)
+		return
+	case bytesType:
+		d.bytes(v, n, path)
 		return
 	case fieldsType: // managedFields: an exported Pod's book-keeping
 		return
@@ -152,7 +171,7 @@ func (d *filler) object(v reflect.Value, n *yaml.Node, path string) {
 		if !ok {
 			if d.wants() {
 				d.report(fault{line: p.key.Line, field: at, lenient: true,
-					message: fmt.Sprintf("unknown field %q", shorten(p.name)), hint: unknownHint(p.name, path, known)})
+					message: fmt.Sprintf("unknown field %q", shorten(p.name)), hint: unknownHint(p.name, path, d.kind, known)})
 			}
 			continue
 		}
@@ -228,136 +247,6 @@ func (d *filler) list(v reflect.Value, n *yaml.Node, path string) {
 		d.fill(s.Index(i), e, path+"["+strconv.Itoa(i)+"]")
 	}
 	v.Set(s)
-}
-
-// text returns a string field's value. A number or boolean without quotes is
-// refused, as the apiserver does: what the file shows (1.10, 0755, no) and what
-// would arrive ("1.1", "493", "false") differ too often.
-func (d *filler) text(n *yaml.Node, path string) (string, bool) {
-	if n.Kind != yaml.ScalarNode {
-		hint := ""
-		switch {
-		case n.Kind == yaml.SequenceNode:
-			hint = `remove the "- ": this field takes one string, not a list`
-		case n.Style&yaml.FlowStyle != 0:
-			hint = "is a template placeholder such as {{ … }} left in the file? Fill it in first; a string that begins with { must be quoted"
-		}
-		d.wrong(n, path, "a string", hint)
-		return "", false
-	}
-	switch lit := literalOf(n); lit.kind {
-	case literalText:
-		return lit.text, true
-	case literalNumber, literalBool:
-		if oldBoolean(n) {
-			d.report(fault{line: n.Line, field: path, message: "got " + n.Value + ", which is a boolean to Kubernetes, want a string",
-				hint: "put it in quotes: " + strconv.Quote(n.Value)})
-			return "", false
-		}
-		d.wrong(n, path, "a string", "put it in quotes: "+strconv.Quote(n.Value))
-		return "", false
-	}
-	if tag := n.ShortTag(); tag != "!!float" {
-		d.report(fault{line: n.Line, field: path, message: "the YAML tag " + tag + " is not supported here", hint: "remove it and write a plain string"})
-	} else {
-		d.wrong(n, path, "a string", "put it in quotes: "+strconv.Quote(n.Value))
-	}
-	return "", false
-}
-
-func (d *filler) boolean(v reflect.Value, n *yaml.Node, path string) {
-	if lit := literalOf(n); lit.kind == literalBool {
-		v.SetBool(lit.text == "true")
-		return
-	}
-	hint := ""
-	if n.Kind == yaml.ScalarNode {
-		hint = "remove the quotes: "
-		if n.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle) == 0 {
-			hint = "write " // tRue
-		}
-		switch strings.ToLower(n.Value) {
-		case "true", "yes", "on":
-			hint += "true"
-		case "false", "no", "off":
-			hint += "false"
-		default:
-			hint = ""
-		}
-	}
-	d.wrong(n, path, "true or false", hint)
-}
-
-func (d *filler) integer(v reflect.Value, n *yaml.Node, path string) {
-	lit := literalOf(n)
-	i, err := strconv.ParseInt(lit.text, 10, 64)
-	switch {
-	case lit.kind == literalNumber && err == nil && !v.OverflowInt(i):
-		v.SetInt(i)
-	case lit.kind == literalNumber && (n.ShortTag() == "!!int" || errors.Is(err, strconv.ErrRange)):
-		bits := v.Type().Bits()
-		d.wrong(n, path, fmt.Sprintf("an integer between -2^%d and 2^%d-1", bits-1, bits-1), "")
-	default:
-		d.wrong(n, path, "an integer", integerHint(lit, path))
-	}
-}
-
-// integerHint looks for the usual slips in a whole number.
-func integerHint(lit literal, path string) string {
-	switch {
-	case lit.kind == literalText:
-		if _, err := strconv.ParseInt(lit.text, 10, 64); err == nil {
-			return "remove the quotes: " + lit.text
-		}
-		if s, found := strings.CutSuffix(lit.text, "s"); found {
-			if _, err := strconv.ParseInt(s, 10, 64); err == nil {
-				return "write the seconds as a number: " + s
-			}
-		}
-	case lit.kind == literalNumber && strings.HasSuffix(path, "Probe.periodSeconds"):
-		return "the annotation " + pod.AnnotationProbeUntilSuccess + ": 100ms makes startup and readiness probes run that often until their first success"
-	}
-	return ""
-}
-
-func (d *filler) quantity(v reflect.Value, n *yaml.Node, path string) {
-	const want = "a quantity"
-	const hint = `a number with an optional unit: 500m or 0.5 for CPU, 128Mi or 2Gi for memory`
-	lit := literalOf(n)
-	if lit.kind != literalText && lit.kind != literalNumber {
-		d.wrong(n, path, want, hint)
-		return
-	}
-	q, err := resource.ParseQuantity(strings.TrimSpace(lit.text))
-	if err != nil {
-		d.wrong(n, path, want, quantityHint(n.Value, hint))
-		return
-	}
-	v.Set(reflect.ValueOf(q))
-}
-
-func (d *filler) intOrString(v reflect.Value, n *yaml.Node, path string) {
-	lit := literalOf(n)
-	switch i, err := strconv.ParseInt(lit.text, 10, 32); {
-	case lit.kind == literalText:
-		v.Set(reflect.ValueOf(intstr.FromString(lit.text)))
-	case lit.kind == literalNumber && err == nil:
-		v.Set(reflect.ValueOf(intstr.FromInt32(int32(i))))
-	default:
-		d.wrong(n, path, "a port number or a port name", "")
-	}
-}
-
-// custom leaves a text to its type's own decoder (times).
-func (d *filler) custom(v reflect.Value, n *yaml.Node, path string) {
-	lit := literalOf(n)
-	text, err := json.Marshal(lit.text)
-	if err == nil {
-		err = v.Addr().Interface().(json.Unmarshaler).UnmarshalJSON(text)
-	}
-	if err != nil || lit.kind != literalText {
-		d.wrong(n, path, "a time such as 2006-01-02T15:04:05Z", "")
-	}
 }
 
 func child(path, name string) string {

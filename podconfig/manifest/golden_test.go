@@ -80,7 +80,7 @@ func summary(r Result) string {
 		fmt.Fprintf(&b, "pod %s, line %d\n", d.Name(), d.Line)
 	}
 	for _, o := range r.Objects {
-		fmt.Fprintf(&b, "%s %s, line %d\n", o.Kind, o.Name, o.Line)
+		fmt.Fprintf(&b, "%s, line %d\n", o.Key(), o.Line)
 	}
 	for _, p := range r.Problems {
 		where := p.Where()
@@ -96,7 +96,14 @@ func summary(r Result) string {
 		}
 	}
 	for _, f := range r.Failed {
-		fmt.Fprintf(&b, "failed: %q\n", f.Pod)
+		switch {
+		case f.Object.Kind != "":
+			fmt.Fprintf(&b, "failed: %q\n", f.Object)
+		case f.Object.Name != "":
+			fmt.Fprintf(&b, "failed: %q, or an object of that name\n", f.Pod)
+		default:
+			fmt.Fprintf(&b, "failed: %q\n", f.Pod)
+		}
 	}
 	return b.String()
 }

@@ -17,14 +17,14 @@ import (
 
 // unknownHint says what an unknown field may have been meant to be: a
 // misspelling of a neighbour, or a field of another object.
-func unknownHint(name, path string, known *fields) string {
+func unknownHint(name, path, kind string, known *fields) string {
 	if n := suggest.Name(name, known.names); n != "" {
 		return fmt.Sprintf("did you mean %q?", n)
 	}
 	if strings.Contains(name, "{{") {
 		return "a template placeholder is left in the file; fill it in first"
 	}
-	if home := homeOf(name, withoutIndexes(path)); home != "" {
+	if home := homeOf(name, withoutIndexes(path)); home != "" && (kind == "Pod" || strings.HasPrefix(home, "metadata")) {
 		return fmt.Sprintf("%q is a field of %s; is the indentation right?", name, home)
 	}
 	for _, k := range known.names {

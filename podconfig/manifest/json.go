@@ -77,7 +77,7 @@ func trimJSON(text []byte) []byte {
 // explainJSON puts a syntax error behind the offset at into words.
 func explainJSON(err error, text []byte, at, objects int) *fault {
 	lineAt := func(offset int) int { return 1 + bytes.Count(text[:min(offset, len(text))], []byte("\n")) }
-	f := &fault{syntax: true, line: lineAt(at), message: "this is not valid JSON: " + err.Error()}
+	f := &fault{syntax: true, line: lineAt(at), message: "this is not valid JSON: " + err.Error(), plain: "this is not valid JSON"}
 	s, syntax := errors.AsType[*json.SyntaxError](err)
 	if syntax {
 		f.line = lineAt(at + int(s.Offset) - 1)
@@ -97,6 +97,7 @@ func explainJSON(err error, text []byte, at, objects int) *fault {
 	default:
 		f.hint = "look for a missing comma, quote or bracket here or on the line before"
 	}
+	f.plainHint = f.hint
 	return f
 }
 

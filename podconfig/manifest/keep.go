@@ -1,27 +1,77 @@
 package manifest
 
-import "podd/internal/pod"
+import (
+	"slices"
 
-// Keep returns the last good versions, of those that a manifest had before
-// (old), that stay beside what it says now (next) when parts of it failed: the
-// pods that the failures name, when each names one that was there; otherwise,
-// since nobody knows what the broken part meant, all that next does not name.
-func Keep(next, old []*pod.Desired, failed []Failed) []*pod.Desired {
-	if len(failed) == 0 {
-		return nil
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	"podd/internal/pod"
+)
+
+// Content is what a manifest, or a source, has.
+type Content struct {
+	Pods []*pod.Desired
+	// Objects are ConfigMaps and Secrets.
+	Objects []*pod.Object
+}
+
+// HasSecret says whether there is a Secret among the objects.
+func (c Content) HasSecret() bool {
+	return slices.ContainsFunc(c.Objects, func(o *pod.Object) bool { return o.Secret != nil })
+}
+
+// Reuse puts pods and objects that were there before in place of equal new ones,
+// so that they keep the time at which they were first seen, and who compares
+// pointers sees no change.
+func (c Content) Reuse(old Content) Content {
+	out := Content{Pods: slices.Clone(c.Pods), Objects: slices.Clone(c.Objects)}
+	for i, p := range out.Pods {
+		for _, o := range old.Pods {
+			if o.UID() == p.UID() && o.Line == p.Line {
+				out.Pods[i] = o
+			}
+		}
 	}
-	named, all := map[string]bool{}, unnamed(old, failed)
-	for _, f := range failed {
-		named[f.Pod] = true
+	had := make(map[pod.ObjectKey][]*pod.Object, len(old.Objects))
+	for _, o := range old.Objects {
+		had[o.Key()] = append(had[o.Key()], o)
 	}
-	good := map[string]bool{}
-	for _, p := range next {
-		good[p.Name()] = true
+	for i, o := range out.Objects {
+		before := had[o.Key()]
+		if len(before) == 0 {
+			continue
+		}
+		had[o.Key()] = before[1:] // of one that is there twice each is its own
+		if h := before[0]; h.Origin == o.Origin && equality.Semantic.DeepEqual(h.ConfigMap, o.ConfigMap) && equality.Semantic.DeepEqual(h.Secret, o.Secret) {
+			out.Objects[i] = h
+		}
 	}
-	var kept []*pod.Desired
-	for _, o := range old {
-		if name := o.Name(); !good[name] && (all || named[name]) {
-			kept = append(kept, o)
+	return out
+}
+
+// Keep returns the last good versions, of what a manifest had before (old), that
+// stay beside what it says now (next) when parts of it failed: the pods and
+// objects that the failures name, when each names one that was there; otherwise,
+// since nobody knows what the broken part meant, all that next does not name. A
+// failed pod keeps no object, a failed object no pod.
+func Keep(next, old Content, failed []Failed) Content {
+	k := keeping(old, failed)
+	pods, objects := map[string]bool{}, map[pod.ObjectKey]bool{}
+	for _, p := range next.Pods {
+		pods[p.Name()] = true
+	}
+	for _, o := range next.Objects {
+		objects[o.Key()] = true
+	}
+	var kept Content
+	for _, o := range old.Pods {
+		if name := o.Name(); !pods[name] && (k.allPods || k.pods[name]) {
+			kept.Pods = append(kept.Pods, o)
+		}
+	}
+	for _, o := range old.Objects {
+		if key := o.Key(); !objects[key] && (k.allObjects || k.objects[key]) {
+			kept.Objects = append(kept.Objects, o)
 		}
 	}
 	return kept
@@ -29,31 +79,75 @@ func Keep(next, old []*pod.Desired, failed []Failed) []*pod.Desired {
 
 // MarkKept sets KeptRunning of the problems of which kept (see Keep) are the
 // consequence.
-func MarkKept(problems []pod.Problem, kept []*pod.Desired, failed []Failed, old []*pod.Desired) {
-	all := unnamed(old, failed)
+func MarkKept(problems []pod.Problem, kept Content, failed []Failed, old Content) {
+	k := keeping(old, failed)
 	names := map[string]bool{}
-	for _, k := range kept {
-		names[k.Name()] = true
+	for _, p := range kept.Pods {
+		names[p.Name()] = true
+	}
+	for _, o := range kept.Objects {
+		names[o.Key().String()] = true
+	}
+	for _, f := range failed {
+		for _, key := range f.keys() { // its problem names a pod where its kind is not known
+			if f.Pod != "" && names[key.String()] {
+				names[f.Pod] = true
+			}
+		}
 	}
 	for i := range problems {
 		p := &problems[i]
-		if p.Warning {
-			continue // of a pod that is good
+		switch {
+		case p.Warning: // of what is good
+		case p.Pod == "" && p.Object == "":
+			p.KeptRunning = len(names) > 0
+		case p.Object != "":
+			p.KeptRunning = names[p.Object] || k.allObjects && len(kept.Objects) > 0
+		default:
+			p.KeptRunning = names[p.Pod] || k.allPods && len(kept.Pods) > 0
 		}
-		p.KeptRunning = names[p.Pod] || len(kept) > 0 && (p.Pod == "" || all)
 	}
 }
 
-// unnamed says whether some failure names no pod of old.
-func unnamed(old []*pod.Desired, failed []Failed) bool {
-	had := map[string]bool{}
-	for _, o := range old {
-		had[o.Name()] = true
+// keep is what failures of a manifest keep of what it had.
+type keep struct {
+	pods    map[string]bool
+	objects map[pod.ObjectKey]bool
+	// all that is there, as nobody knows which is meant
+	allPods, allObjects bool
+}
+
+func keeping(old Content, failed []Failed) keep {
+	k := keep{pods: map[string]bool{}, objects: map[pod.ObjectKey]bool{}}
+	pods, objects := map[string]bool{}, map[pod.ObjectKey]bool{}
+	for _, o := range old.Pods {
+		pods[o.Name()] = true
+	}
+	for _, o := range old.Objects {
+		objects[o.Key()] = true
 	}
 	for _, f := range failed {
-		if !had[f.Pod] {
-			return true
+		known := pods[f.Pod]
+		k.pods[f.Pod] = true
+		for _, key := range f.keys() {
+			known = known || objects[key]
+			k.objects[key] = true
+		}
+		if !known {
+			none := f == Failed{}
+			k.allPods = k.allPods || none || f.Pod != ""
+			k.allObjects = k.allObjects || none || f.Object != pod.ObjectKey{}
 		}
 	}
-	return false
+	return k
+}
+
+// keys are those that the failed object may have.
+func (f Failed) keys() []pod.ObjectKey {
+	if f.Object.Kind != "" || f.Object.Name == "" {
+		return []pod.ObjectKey{f.Object}
+	}
+	a, b := f.Object, f.Object
+	a.Kind, b.Kind = pod.KindConfigMap, pod.KindSecret
+	return []pod.ObjectKey{a, b}
 }

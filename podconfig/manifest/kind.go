@@ -9,7 +9,7 @@ import (
 )
 
 // kinds are what a manifest may hold, all of apiVersion v1.
-var kinds = []string{"Pod", "PodList", "List", "ConfigMap", "Secret"}
+var kinds = []string{"Pod", "PodList", "List", "ConfigMap", "ConfigMapList", "Secret", "SecretList"}
 
 // workloads are kinds that hold a pod template, and where.
 var workloads = map[string]string{
@@ -43,7 +43,8 @@ const begin = "a manifest begins with apiVersion: v1 and kind: Pod"
 // checkHeader returns what is wrong with a document's kind or apiVersion.
 func checkHeader(n *yaml.Node) *fault {
 	if n.Kind != yaml.MappingNode {
-		return &fault{line: n.Line, message: "got " + describe(n) + ", want a Pod", hint: begin}
+		return &fault{line: n.Line, message: "got " + describe(n) + ", want a Pod", hint: begin,
+			plain: "got " + formOf(n) + ", want a Pod", plainHint: begin}
 	}
 	h := headerOf(n)
 	if f := checkKind(n, h); f != nil {

@@ -15,6 +15,8 @@ import (
 // holes of a template, blanks that are none.
 type leftover struct {
 	fault fault
+	// plain is its message without what stands there.
+	plain string
 	// lines are those of the text that have it, and whether it makes something
 	// else of what stands there. Where it does not, it is a part of a value.
 	lines map[int]bool
@@ -30,6 +32,9 @@ type leftover struct {
 func (l *leftover) note(line int, spoils bool, message, hint string) {
 	if l.fault.line == 0 || spoils && !l.spoils {
 		l.fault = fault{line: line, message: message, hint: hint}
+		if l.plain != "" {
+			l.fault.plain, l.fault.plainHint = l.plain, hint
+		}
 	}
 	l.lines[line] = spoils
 	l.spoils = l.spoils || spoils
@@ -51,10 +56,10 @@ func leftovers(text []byte) []*leftover {
 
 // conflict finds the lines with which git marks both sides of a conflict.
 func conflict(text []byte) *leftover {
-	out := &leftover{lines: map[int]bool{}}
+	out := &leftover{lines: map[int]bool{}, plain: "the file contains an unresolved merge conflict"}
 	for number, line := range numbered(text) {
 		if mark, _, _ := strings.Cut(line, " "); mark == "<<<<<<<" || mark == ">>>>>>>" || line == "=======" {
-			out.note(number, true, fmt.Sprintf("the file contains an unresolved merge conflict: %q", shorten(line)),
+			out.note(number, true, fmt.Sprintf("%s: %q", out.plain, shorten(line)),
 				"keep one of the two sides, and remove the lines that begin with <<<<<<<, ======= and >>>>>>>")
 		}
 	}
@@ -67,11 +72,11 @@ var hole = regexp.MustCompile(`\{[{%].*?(?:[%}]\}|$)`)
 // template finds the holes of a template that nobody has filled in. One that
 // begins a value is a bracket to YAML; one within a text may be meant.
 func template(code []codeLine) *leftover {
-	out := &leftover{lines: map[int]bool{}, signs: []string{"{{", "{%"}}
+	out := &leftover{lines: map[int]bool{}, signs: []string{"{{", "{%"}, plain: "a template placeholder is left in the file"}
 	for _, c := range code {
 		if at := hole.FindStringIndex(c.text); at != nil {
 			out.note(c.number, slices.Contains(c.starts, at[0]),
-				"a template placeholder is left in the file: "+shorten(c.text[at[0]:at[1]]), fillHint)
+				out.plain+": "+shorten(c.text[at[0]:at[1]]), fillHint)
 		}
 	}
 	return out

@@ -142,7 +142,7 @@ func TestWhatUpstreamsDecoderRefusesIsRefused(t *testing.T) {
 			if f.Name == "tagged.yaml" || f.Name == "yes-as-label-name.yaml" || strings.HasPrefix(f.Name, "duplicate-") {
 				continue
 			}
-			if _, err := upstreamDecode(f.Data); err == nil {
+			if _, err := upstreamDecode[v1.Pod](f.Data); err == nil {
 				t.Errorf("%s/%s: upstream takes it, podd does not", name, f.Name)
 			}
 		}

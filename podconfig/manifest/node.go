@@ -53,7 +53,7 @@ func (s *fieldSet) add(n *yaml.Node) {
 		case k.Kind == yaml.ScalarNode && k.ShortTag() == "!!merge":
 			s.merge(v)
 		case k.Kind != yaml.ScalarNode:
-			s.report(fault{line: n.Content[i].Line, message: "a field name must be a string, not " + describe(k),
+			s.report(fault{line: n.Content[i].Line, message: "a field name must be a string, not " + formOf(k),
 				hint: `is a template placeholder such as {{ … }} left in the file? Put it into quotes or fill it in`})
 		default:
 			s.put(pair{key: n.Content[i], name: k.Value, value: resolve(v), pass: pass})
@@ -80,7 +80,8 @@ func (s *fieldSet) merge(value *yaml.Node) {
 			return
 		}
 	}
-	s.report(fault{line: value.Line, message: "<< takes an object (or a list of them), not " + describe(m)})
+	const want = "<< takes an object (or a list of them), not "
+	s.report(fault{line: value.Line, message: want + describe(m), plain: want + formOf(m)})
 }
 
 // put adds a field, in the place of one of its name.
@@ -136,9 +137,36 @@ func describe(n *yaml.Node) string {
 	return "the string " + strconv.Quote(shorten(n.Value))
 }
 
+// formOf is describe without the value.
+func formOf(n *yaml.Node) string {
+	switch n.Kind {
+	case yaml.MappingNode:
+		return "an object"
+	case yaml.SequenceNode:
+		return "a list"
+	}
+	switch n.ShortTag() {
+	case "!!null":
+		return "null"
+	case "!!int", "!!float":
+		return "a number"
+	case "!!bool":
+		return "a boolean"
+	}
+	return "a string"
+}
+
 // shorten keeps a value that is shown within a message readable.
 func shorten(s string) string {
 	const most = 80
+	return cut(s, most)
+}
+
+// cut leaves out the middle of what has more characters than most.
+func cut(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
 	if r := []rune(s); len(r) > most {
 		return string(r[:most/2]) + "…" + string(r[len(r)-most/2:])
 	}

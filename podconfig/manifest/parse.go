@@ -17,6 +17,9 @@ type fault struct {
 	line          int
 	field         string
 	message, hint string
+	// plain and plainHint stand in their place where nobody may see anything of
+	// the text; "" where they show nothing of it.
+	plain, plainHint string
 	// second is another line that the message speaks of; 0 for none.
 	second int
 	// lenient says that --manifest-validation decides whether it counts.
@@ -91,7 +94,7 @@ func tooLong(size int) *fault {
 func readYAML(text []byte) (first, rest *yaml.Node, err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			first, rest, err = nil, nil, fmt.Errorf("yaml: the parser gave up: %v", r)
+			first, rest, err = nil, nil, fmt.Errorf("yaml: %s: %v", gaveUp, r)
 		}
 	}()
 	d := yaml.NewDecoder(bytes.NewReader(text))

@@ -33,7 +33,7 @@ const (
 )
 
 // jsonNumber marks the number of a JSON text, which is taken as it is written:
-// 1000.0 is a whole number in YAML, where it becomes 1000 on its way, and none in
+// 1000.0 is an integer in YAML, where it becomes 1000 on its way, and none in
 // JSON. No number of a YAML text has this style.
 const jsonNumber = yaml.LiteralStyle
 
@@ -148,7 +148,7 @@ func wholeNumber(digits string) (decimal string, ok bool) {
 }
 
 // number is a floating-point number as JSON writes it: 1e3 is 1000 there, and
-// with that a whole number.
+// with that an integer.
 func number(f float64) literal {
 	text, err := json.Marshal(f)
 	if err != nil { // infinite

@@ -17,6 +17,7 @@ import (
 	"go.yaml.in/yaml/v3"
 	"golang.org/x/tools/txtar"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kjson "sigs.k8s.io/json"
 	sigsyaml "sigs.k8s.io/yaml"
 )
@@ -25,26 +26,26 @@ import (
 // apiserver: YAML to JSON, unless it is JSON already, and that decoded
 // case-sensitively. An error that strict decoding alone has (unknown and
 // duplicate fields) counts.
-func upstreamDecode(text []byte) (*v1.Pod, error) {
+func upstreamDecode[T any](text []byte) (*T, error) {
 	if !bytes.HasPrefix(bytes.TrimLeft(text, " \t\r\n"), []byte("{")) {
 		var err error
 		if text, err = sigsyaml.YAMLToJSON(text); err != nil {
 			return nil, err
 		}
 	}
-	p := &v1.Pod{}
+	p := new(T)
 	strict, err := kjson.UnmarshalStrict(text, p)
-	p.ManagedFields = nil
+	any(p).(metav1.Object).SetManagedFields(nil)
 	return p, errors.Join(append(strict, err)...)
 }
 
 // poddDecode is podd's, without defaulting and validation.
-func poddDecode(text []byte) (*v1.Pod, error) {
+func poddDecode[T any](text []byte) (*T, error) {
 	chunks := slices.Collect(split(text))
 	if len(chunks) != 1 {
 		return nil, fmt.Errorf("%d documents", len(chunks))
 	}
-	p := &v1.Pod{}
+	p := new(T)
 	var faults []fault
 	parse(chunks[0], func(n *yaml.Node, bad *fault) bool {
 		if bad != nil {
@@ -59,15 +60,15 @@ func poddDecode(text []byte) (*v1.Pod, error) {
 	if len(faults) > 0 {
 		return nil, fmt.Errorf("%s: %s", faults[0].field, faults[0].message)
 	}
-	p.ManagedFields = nil
+	any(p).(metav1.Object).SetManagedFields(nil)
 	return p, nil
 }
 
-// disagreement is what the two decoders make differently of a text; "" when
-// both refuse it, or make the same of it.
-func disagreement(text []byte) string {
-	want, upstream := upstreamDecode(text)
-	got, podd := poddDecode(text)
+// disagreement is what the two decoders make differently of a text, of which they
+// make a T; "" when both refuse it, or make the same of it.
+func disagreement[T any](text []byte) string {
+	want, upstream := upstreamDecode[T](text)
+	got, podd := poddDecode[T](text)
 	switch {
 	case upstream != nil && podd != nil:
 		return ""
@@ -81,28 +82,35 @@ func disagreement(text []byte) string {
 
 // slots are places of each type that a Pod's fields have; $ is the scalar.
 var slots = map[string]string{
-	"int32":       "spec: {containers: [{ports: [{containerPort: $\n}]}]}",
-	"int64":       "spec:\n  terminationGracePeriodSeconds: $\n",
-	"bool":        "spec:\n  hostNetwork: $\n",
-	"*bool":       "spec:\n  automountServiceAccountToken: $\n",
-	"string":      "spec:\n  hostname: $\n",
-	"enum":        "spec:\n  restartPolicy: $\n",
-	"item":        "spec:\n  containers:\n  - args:\n    - $\n",
-	"flow item":   "spec: {containers: [{args: [$\n]}]}",
-	"annotation":  "metadata:\n  annotations:\n    a: $\n",
-	"name":        "metadata:\n  labels:\n    $: x\n",
-	"quantity":    "spec:\n  overhead:\n    cpu: $\n",
-	"*quantity":   "spec:\n  volumes:\n  - emptyDir:\n      sizeLimit: $\n",
-	"port":        "spec:\n  containers:\n  - livenessProbe:\n      httpGet:\n        port: $\n",
-	"time":        "metadata:\n  creationTimestamp: $\n",
-	"object":      "spec:\n  securityContext: $\n",
-	"list":        "spec:\n  containers: $\n",
-	"map":         "metadata:\n  labels: $\n",
-	"JSON int":    `{"spec":{"terminationGracePeriodSeconds":$}}`,
-	"JSON bool":   `{"spec":{"hostNetwork":$}}`,
-	"JSON text":   `{"spec":{"hostname":$}}`,
-	"JSON amount": `{"spec":{"overhead":{"cpu":$}}}`,
-	"JSON port":   `{"spec":{"containers":[{"livenessProbe":{"tcpSocket":{"port":$}}}]}}`,
+	"int32":              "spec: {containers: [{ports: [{containerPort: $\n}]}]}",
+	"int64":              "spec:\n  terminationGracePeriodSeconds: $\n",
+	"bool":               "spec:\n  hostNetwork: $\n",
+	"*bool":              "spec:\n  automountServiceAccountToken: $\n",
+	"string":             "spec:\n  hostname: $\n",
+	"enum":               "spec:\n  restartPolicy: $\n",
+	"item":               "spec:\n  containers:\n  - args:\n    - $\n",
+	"flow item":          "spec: {containers: [{args: [$\n]}]}",
+	"annotation":         "metadata:\n  annotations:\n    a: $\n",
+	"name":               "metadata:\n  labels:\n    $: x\n",
+	"quantity":           "spec:\n  overhead:\n    cpu: $\n",
+	"*quantity":          "spec:\n  volumes:\n  - emptyDir:\n      sizeLimit: $\n",
+	"port":               "spec:\n  containers:\n  - livenessProbe:\n      httpGet:\n        port: $\n",
+	"time":               "metadata:\n  creationTimestamp: $\n",
+	"object":             "spec:\n  securityContext: $\n",
+	"list":               "spec:\n  containers: $\n",
+	"map":                "metadata:\n  labels: $\n",
+	"JSON int":           `{"spec":{"terminationGracePeriodSeconds":$}}`,
+	"JSON bool":          `{"spec":{"hostNetwork":$}}`,
+	"JSON text":          `{"spec":{"hostname":$}}`,
+	"JSON amount":        `{"spec":{"overhead":{"cpu":$}}}`,
+	"ConfigMap's text":   "data:\n  a: $\n",
+	"ConfigMap's bytes":  "binaryData:\n  a: $\n",
+	"ConfigMap's data":   "data: $\n",
+	"Secret's bytes":     "data: {a: $\n}\n",
+	"Secret's text":      "stringData:\n  a: $\n",
+	"Secret's type":      "type: $\n",
+	"Secret's immutable": "immutable: $\n",
+	"JSON port":          `{"spec":{"containers":[{"livenessProbe":{"tcpSocket":{"port":$}}}]}}`,
 }
 
 // scalars are what people write, and what they do not.
@@ -128,6 +136,8 @@ func stricterOnPurpose(slot, scalar string) string {
 		return "upstream decodes base64 into a text, which a person would not see in the file"
 	case strings.HasPrefix(scalar, "!") && !coreTag.MatchString(scalar):
 		return "upstream reads a value with a tag of nobody's as a text: nobody knows what its writer meant"
+	case strings.HasSuffix(slot, "bytes") && strings.HasPrefix(scalar, "["):
+		return "upstream takes a list of numbers for bytes, which is none that people write"
 	case slot == "name":
 		return "upstream renames the label: 010 becomes 8, 1.0 becomes 1, and yes becomes true"
 	}
@@ -150,14 +160,21 @@ func readAnother(slot, scalar string) string {
 // compareScalar fails unless the decoders agree about a scalar in a slot.
 func compareScalar(t *testing.T, slot, scalar string) (compared bool) {
 	t.Helper()
-	text := "apiVersion: v1\nkind: Pod\n" + strings.Replace(slots[slot], "$", scalar, 1)
+	text := "apiVersion: v1\n" + strings.Replace(slots[slot], "$", scalar, 1)
 	if strings.HasPrefix(slot, "JSON") {
 		text = strings.Replace(slots[slot], "$", scalar, 1)
 		if _, err := kjson.UnmarshalStrict([]byte(scalar), new(any)); err != nil {
 			return false // podd reads it as YAML, the kubelet not at all
 		}
 	}
-	differ := disagreement([]byte(text))
+	decode := disagreement[v1.Pod]
+	switch {
+	case strings.HasPrefix(slot, "ConfigMap"):
+		decode = disagreement[v1.ConfigMap]
+	case strings.HasPrefix(slot, "Secret"):
+		decode = disagreement[v1.Secret]
+	}
+	differ := decode([]byte(text))
 	refused := strings.HasPrefix(differ, "upstream takes it")
 	if differ == "" || refused && stricterOnPurpose(slot, scalar) != "" || readAnother(slot, scalar) != "" {
 		return true
@@ -232,7 +249,7 @@ func TestStructureAgreesWithUpstreamsDecoder(t *testing.T) {
 		"top list":           "- a\n",
 		"two values":         "{\"metadata\":{}} {}",
 	} {
-		if differ := disagreement([]byte(text)); differ != "" && name != "two values" { // a stream of JSON, which the kubelet does not take
+		if differ := disagreement[v1.Pod]([]byte(text)); differ != "" && name != "two values" { // a stream of JSON, which the kubelet does not take
 			t.Errorf("%s: %s", name, differ)
 		}
 	}
@@ -251,11 +268,11 @@ func TestManifestsAgreeWithUpstreamsDecoder(t *testing.T) {
 			continue
 		}
 		for c := range split(f.Data) {
-			got, err := poddDecode(c.text)
+			got, err := poddDecode[v1.Pod](c.text)
 			if err != nil || got.Kind != "Pod" || bytes.TrimSpace(c.text)[0] == '{' && !json.Valid(c.text) {
 				continue // the kubelet takes no row of objects, and no {a: b}
 			}
-			if differ := disagreement(c.text); differ != "" {
+			if differ := disagreement[v1.Pod](c.text); differ != "" {
 				t.Errorf("%s: %s", f.Name, differ)
 			}
 			compared++
@@ -292,13 +309,23 @@ func FuzzAgreesWithUpstreamsDecoder(f *testing.F) {
 		if lone.Match(text) || bytes.Contains(text, []byte(`\u`)) {
 			return // see readAnother
 		}
-		got, podd := poddDecode(text)
-		want, upstream := upstreamDecode(text)
-		if message != "" || podd != nil || upstream != nil {
-			return // of refusals the table tells; here nothing may be misread
-		}
-		if differ := cmp.Diff(want, got); differ != "" {
-			t.Errorf("%q: %s", text, differ)
+		if message == "" {
+			misread[v1.Pod](t, text)
+			misread[v1.ConfigMap](t, text)
+			misread[v1.Secret](t, text)
 		}
 	})
+}
+
+// misread fails where both decoders take a text, and make something else of it.
+func misread[T any](t *testing.T, text []byte) {
+	t.Helper()
+	got, podd := poddDecode[T](text)
+	want, upstream := upstreamDecode[T](text)
+	if podd != nil || upstream != nil {
+		return // of refusals the table tells
+	}
+	if differ := cmp.Diff(want, got); differ != "" {
+		t.Errorf("%q: %s", text, differ)
+	}
 }

@@ -23,8 +23,8 @@ func TestWarningsLeaveTheirPodAlone(t *testing.T) {
 	if !w.Warning || w.Pod != "default/odd-node1" || !strings.Contains(w.String(), "x.yaml:1: warning: metadata.annotations[podd/restart-backoff-max]: ") {
 		t.Errorf("got %+v", w)
 	}
-	old := Decode([]byte(strings.ReplaceAll(bad, "imagee", "image")), options("x.yaml")).Pods
-	MarkKept(r.Problems, Keep(r.Pods, old, r.Failed), r.Failed, old)
+	old := Decode([]byte(strings.ReplaceAll(bad, "imagee", "image")), options("x.yaml")).Content
+	MarkKept(r.Problems, Keep(r.Content, old, r.Failed), r.Failed, old)
 	if r.Problems[0].KeptRunning || !r.Problems[1].KeptRunning || r.Problems[1].Warning {
 		t.Errorf("got %+v, want the broken pod kept and the odd one not", r.Problems)
 	}

@@ -42,6 +42,9 @@ func pods() []Input {
 		{"ConfigMaps", rows(func(i int) string {
 			return fmt.Sprintf("---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: c%d}\n", i)
 		})},
+		{"Secrets", rows(func(i int) string {
+			return fmt.Sprintf("---\napiVersion: v1\nkind: Secret\nmetadata: {name: s%d}\nstringData: {a: b}\n", i)
+		})},
 		{"JSON objects", rows(func(int) string { return "{}" })},
 		{"JSON pods", rows(func(i int) string {
 			return fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p%d"}}`, i)
@@ -144,6 +147,11 @@ func lists() []Input {
 			inputs = append(inputs, Input{in[0] + ": " + entry, documents("apiVersion: v1\nkind: Pod\n"+in[1], entry, in[2])})
 		}
 	}
+	for _, entry := range []string{"k%d: v", "K/%d!: v", "%d: 1", "k%d: [v]", "k%d: eHh4"} {
+		inputs = append(inputs,
+			Input{"a ConfigMap's data: " + entry, documents("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\ndata: {", entry, "}\n")},
+			Input{"a Secret's data: " + entry, documents("apiVersion: v1\nkind: Secret\nmetadata: {name: s}\ndata: {", entry, "}\n")})
+	}
 	return append(inputs,
 		Input{"mounts of volumes that are not there", documents(head0+"spec: {volumes: [{name: v}], containers: [{name: c, image: i, volumeMounts: [", "{name: w%d, mountPath: /m%d}", "]}]}\n")},
 		Input{"sysctls", documents(head0+"spec: {securityContext: {sysctls: [", "{name: a%d.b, value: c}", "]}}\n")},
@@ -178,6 +186,10 @@ func texts() []Input {
 		{"a long label", within("apiVersion: v1\nkind: Pod\nmetadata: {name: p, labels: {", "k", ": v}}\n")},
 		{"a long name", within("apiVersion: v1\nkind: Pod\nmetadata: {name: ", "n", "}\n")},
 		{"a long kind", within("apiVersion: v1\nkind: ", "P", "\n")},
+		{"a long value", within("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\ndata: {a: ", "x", "}\n")},
+		{"a long key", within("apiVersion: v1\nkind: Secret\nmetadata: {name: s}\nstringData: {", "k:", ": x}\n")},
+		{"long base64", within("apiVersion: v1\nkind: Secret\nmetadata: {name: s}\ndata: {a: ", "eHh4", "}\n")},
+		{"copies of long base64", within("apiVersion: v1\nkind: SecretList\nitems:\n- {metadata: {name: a}, data: {a: &a "+strings.Repeat("eHh4", 1<<16)+"}}\n", "- {metadata: {name: s}, data: {a: *a}}\n", "")},
 		{"a long number", within(head0+"spec: {terminationGracePeriodSeconds: ", "1", "}\n")},
 		{"a long quantity", within(head0+"spec: {overhead: {cpu: ", "1", "}}\n")},
 		{"a long image", within(head0+"spec: {containers: [{name: c, image: ", "i/", "}]}\n")},

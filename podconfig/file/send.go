@@ -1,0 +1,66 @@
+package file
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"podd/podconfig"
+)
+
+// send tells the whole set if anything changed, and then keeps the good
+// versions: that must not delay a pod.
+func (s *Source) send(ctx context.Context, out chan<- podconfig.Snapshot) error {
+	if s.changed {
+		s.changed = false
+		select {
+		case out <- s.snapshot():
+		case <-ctx.Done():
+			s.save()
+			return ctx.Err()
+		}
+	}
+	if s.good.Waiting() && time.Since(s.saved) >= saveDelay {
+		s.save()
+	}
+	return nil
+}
+
+func (s *Source) snapshot() podconfig.Snapshot {
+	snap := podconfig.Snapshot{Incomplete: !s.ready}
+	if s.pathProblem != nil {
+		snap.Problems = append(snap.Problems, *s.pathProblem)
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.entries)) {
+		e := s.entries[name]
+		snap.Pods = append(snap.Pods, e.Pods...)
+		snap.Objects = append(snap.Objects, e.Objects...)
+		snap.Problems = append(snap.Problems, e.problems...)
+	}
+	return snap
+}
+
+// save keeps the good versions that wait for it.
+func (s *Source) save() {
+	for path, err := range s.good.Flush() {
+		if err != nil {
+			s.log.Warn("cannot save the last good version of a manifest", "manifest", path, "error", err)
+		}
+	}
+	s.saved = time.Now()
+}
+
+// untilDue is the time until the next pending look or saving.
+func (s *Source) untilDue() time.Duration {
+	next := time.Now().Add(time.Hour)
+	for _, l := range s.pending {
+		if l.at.Before(next) {
+			next = l.at
+		}
+	}
+	if save := s.saved.Add(saveDelay); s.good.Waiting() && save.Before(next) {
+		next = save
+	}
+	return time.Until(next)
+}

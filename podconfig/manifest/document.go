@@ -1,0 +1,233 @@
+package manifest
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+	v1 "k8s.io/api/core/v1"
+
+	"podd/internal/pod"
+)
+
+// header is what says of which kind a document is.
+type header struct{ apiVersion, kind *yaml.Node }
+
+func headerOf(n *yaml.Node) header {
+	return header{apiVersion: lookup(n, "apiVersion"), kind: lookup(n, "kind")}
+}
+
+// lookup follows field names from a mapping; nil where there is nothing.
+func lookup(n *yaml.Node, names ...string) *yaml.Node {
+	for _, name := range names {
+		n = resolve(n)
+		if n.Kind != yaml.MappingNode {
+			return nil
+		}
+		all := pairs(n, func(fault) {})
+		i := slices.IndexFunc(all, func(p pair) bool { return p.name == name })
+		if i < 0 {
+			return nil
+		}
+		n = all[i].value
+	}
+	return resolve(n)
+}
+
+func (r *reader) document(n *yaml.Node) {
+	if n.Kind != yaml.MappingNode {
+		if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" {
+			r.Documents--
+			return
+		}
+		f := fault{line: n.Line, message: "the document is " + describe(n) + ", not a Pod", hint: begin}
+		if !strings.HasPrefix(n.Value, "<") { // HTML of a server
+			f.plain, f.plainHint = "the document is "+formOf(n)+", not a Pod", begin
+		}
+		r.fail([]fault{f}, Failed{})
+		return
+	}
+	if f := needless(n); f != nil {
+		r.warn(*f, Failed{})
+		return
+	}
+	if f := checkHeader(n); f != nil {
+		r.fail([]fault{*f}, r.unknown(n))
+		return
+	}
+	switch kind := headerOf(n).kind.Value; kind {
+	case "Pod":
+		r.pod(n, "")
+	case pod.KindConfigMap, pod.KindSecret:
+		r.object(n, kind, "")
+	default:
+		r.list(n, kind)
+	}
+}
+
+// list decodes each entry of a List, or of a list of one kind, as a document of
+// its own.
+func (r *reader) list(n *yaml.Node, kind string) {
+	items := lookup(n, "items")
+	if faults := r.listFaults(n, kind, items); len(faults) > 0 {
+		r.fail(faults, Failed{})
+		return
+	}
+	if items == nil {
+		return
+	}
+	for i, item := range items.Content {
+		if r.beyond != nil {
+			return
+		}
+		r.item(resolve(item), kind, fmt.Sprintf("items[%d].", i))
+	}
+}
+
+// listFaults is what is wrong with a list itself; items may be nil.
+func (r *reader) listFaults(n *yaml.Node, kind string, items *yaml.Node) []fault {
+	var faults []fault
+	report := func(f fault) {
+		switch {
+		case len(faults) > maxProblems, f.lenient && r.opt.Validation == Ignore:
+		case f.lenient && r.opt.Validation == Warn:
+			r.warn(f, Failed{})
+		default:
+			faults = append(faults, f)
+		}
+	}
+	for _, p := range pairs(n, report) {
+		if known := []string{"apiVersion", "kind", "metadata", "items"}; !slices.Contains(known, p.name) {
+			report(fault{line: p.key.Line, field: p.name, message: fmt.Sprintf("unknown field %q", shorten(p.name)),
+				hint: "a " + kind + " has apiVersion, kind, metadata and items", lenient: true})
+		}
+	}
+	if items != nil && items.Kind != yaml.SequenceNode && items.ShortTag() != "!!null" {
+		const hint = `begin each entry with "- "`
+		faults = append(faults, fault{line: items.Line, field: "items", message: "got " + describe(items) + ", want a list", hint: hint,
+			plain: "got " + formOf(items) + ", want a list", plainHint: hint})
+	}
+	return faults
+}
+
+// item decodes an entry of a list of that kind; prefix is its path.
+func (r *reader) item(n *yaml.Node, list, prefix string) {
+	if f := needless(n); f != nil && list == "List" {
+		f.field = prefix + f.field
+		r.warn(*f, Failed{})
+		return
+	}
+	h, of := headerOf(n), strings.TrimSuffix(list, "List")
+	f, kind := checkHeader(n), of
+	if of != "" && h.kind == nil && h.apiVersion == nil && n.Kind == yaml.MappingNode {
+		f = nil // the list says what its items are
+	} else if h.kind != nil {
+		kind = h.kind.Value
+	}
+	switch {
+	case f != nil:
+		f.field = strings.TrimSuffix(prefix+f.field, ".")
+		r.fail([]fault{*f}, r.unknown(n))
+	case strings.HasSuffix(kind, "List"), of != "" && kind != of:
+		r.fail([]fault{{line: n.Line, field: prefix + "kind", message: "a " + list + " cannot hold a " + kind,
+			hint: "write it as a document of its own, after a line ---"}}, Failed{})
+	case kind == "Pod":
+		r.pod(n, prefix)
+	default:
+		r.object(n, kind, prefix)
+	}
+}
+
+func scalar(n *yaml.Node) string {
+	if n == nil || n.Kind != yaml.ScalarNode || n.ShortTag() == "!!null" {
+		return ""
+	}
+	return n.Value
+}
+
+// keyOf is an object's key, as far as a broken document lets it be known.
+func keyOf(n *yaml.Node, kind string) pod.ObjectKey {
+	key := pod.ObjectKey{Kind: kind, Namespace: scalar(lookup(n, "metadata", "namespace")), Name: scalar(lookup(n, "metadata", "name"))}
+	if key.Namespace == "" {
+		key.Namespace = v1.NamespaceDefault
+	}
+	return key
+}
+
+// failedPod is a Pod's document that could not be used.
+func (r *reader) failedPod(n *yaml.Node) Failed {
+	key := keyOf(n, "")
+	if key.Name == "" {
+		return Failed{}
+	}
+	return Failed{Pod: key.Namespace + "/" + staticName(key.Name, r.opt.NodeName)}
+}
+
+// failedObject is an object's.
+func failedObject(n *yaml.Node, kind string) Failed { return Failed{Object: keyOf(n, kind)} }
+
+// unknown is a document whose header is wrong.
+func (r *reader) unknown(n *yaml.Node) Failed {
+	switch kind := scalar(headerOf(n).kind); kind {
+	case pod.KindConfigMap, pod.KindSecret:
+		return failedObject(n, kind)
+	case "Pod":
+		return r.failedPod(n)
+	}
+	f := r.failedPod(n)
+	if f.Pod != "" {
+		f.Object = keyOf(n, "")
+	}
+	return f
+}
+
+// pod decodes one Pod. prefix is the path of a list's item, else "".
+func (r *reader) pod(n *yaml.Node, prefix string) {
+	if r.described++; r.described > MaxPods {
+		r.exceed(n, fmt.Sprintf("the manifest describes more than %d pods", MaxPods))
+		return
+	}
+	d := &filler{lines: map[string]int{"": n.Line}, kind: "Pod", validation: r.opt.Validation}
+	p := &v1.Pod{}
+	d.fill(reflect.ValueOf(p).Elem(), n, "")
+	if !r.afford(d, n) {
+		return
+	}
+	faults := d.faults
+	if len(faults) == 0 {
+		p.TypeMeta.APIVersion, p.TypeMeta.Kind = "v1", "Pod"
+		faults = admit(p, r.opt, d.lines, n)
+	}
+	if len(faults) > 0 {
+		r.fail(within(prefix, faults), r.failedPod(n))
+		return
+	}
+	name := Failed{Pod: p.Namespace + "/" + p.Name}
+	for _, f := range within(prefix, d.warnings) {
+		r.warn(f, name)
+	}
+	for _, w := range doubts(p) {
+		r.warn(fault{line: lineOf(d.lines, w.path), field: prefix + w.path, message: w.message, hint: w.hint}, name)
+	}
+	r.Pods = append(r.Pods, &pod.Desired{Pod: p, Source: r.opt.Source, Origin: r.opt.shown(),
+		Line: n.Line + r.base, Seen: r.opt.Now})
+}
+
+// afford counts what a pod or object takes, and says whether the manifest may.
+func (r *reader) afford(d *filler, n *yaml.Node) bool {
+	if r.values += d.values; r.values > maxValues {
+		r.exceed(n, "the pods and objects of the manifest take more than "+mebibytes(maxValues)+" of memory")
+		return false
+	}
+	return true
+}
+
+// within puts faults into a list's item.
+func within(prefix string, faults []fault) []fault {
+	for i := range faults {
+		faults[i].field = strings.TrimSuffix(prefix+faults[i].field, ".")
+	}
+	return faults
+}

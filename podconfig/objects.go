@@ -1,0 +1,77 @@
+package podconfig
+
+import (
+	"fmt"
+	"slices"
+
+	"podd/internal/pod"
+)
+
+// Objects is told of the ConfigMaps and Secrets of all sources.
+type Objects interface {
+	// Replace takes the whole set, one for each key. It must not block, and may
+	// keep the slice. It is called by one goroutine, whenever the set has changed,
+	// before the changes of pods that came with it are told. What did not change
+	// is the same pointer again.
+	Replace(all []*pod.Object)
+}
+
+// objectSet is which objects the sources have said, and which were told. Its
+// owner is the one of the set.
+type objectSet struct {
+	// said is each source's last snapshot.
+	said map[pod.Source][]*pod.Object
+	// told is what Objects has, once has is set, in the order of the sources.
+	told []*pod.Object
+	has  bool
+	// losers are not used since others have their names.
+	losers []objectDuplicate
+}
+
+type objectDuplicate duplicate[*pod.Object]
+
+// merge chooses one object for each key, and says whether that changed anything.
+func (s *objectSet) merge(order []pod.Source) (changed bool) {
+	var all []*pod.Object
+	for _, name := range order {
+		all = append(all, s.said[name]...)
+	}
+	holders := make(map[pod.ObjectKey]*pod.Object, len(s.told))
+	for _, o := range s.told {
+		holders[o.Key()] = o
+	}
+	var chosen []*pod.Object
+	chosen, s.losers = chooseObjects(all, holders)
+	if len(s.said) == 0 || s.has && slices.Equal(chosen, s.told) {
+		return false // nobody has spoken, or nothing is new
+	}
+	s.told, s.has = chosen, true
+	return true
+}
+
+func chooseObjects(all []*pod.Object, holders map[pod.ObjectKey]*pod.Object) (chosen []*pod.Object, losers []objectDuplicate) {
+	chosen, lost := chooseOne(all, (*pod.Object).Key, func(o *pod.Object) int {
+		switch h := holders[o.Key()]; {
+		case h == nil:
+			return firstClaim
+		case h == o:
+			return holderClaim
+		case h.Source == o.Source && h.Origin == o.Origin:
+			return placeClaim
+		}
+		return firstClaim
+	})
+	for _, l := range lost {
+		losers = append(losers, objectDuplicate(l))
+	}
+	return chosen, losers
+}
+
+func (l objectDuplicate) problem() pod.Problem {
+	at, key := pod.Problem{Origin: l.holder.Origin, Line: l.holder.Line}.Where(), l.loser.Key().String()
+	return pod.Problem{
+		Origin: l.loser.Origin, Line: l.loser.Line, Field: "metadata.name", Object: key, Since: l.loser.Seen,
+		Message: fmt.Sprintf("the %s is defined twice; the one at %s has the name", key, at),
+		Hint:    "remove one of the two, or give it another name",
+	}
+}
