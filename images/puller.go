@@ -18,14 +18,14 @@ import (
 
 const (
 	maxPullMessage   = 1024
-	lookAgain        = 10 * time.Second
+	inspectRetry     = 10 * time.Second
 	showErrPull      = 3 * time.Second
 	afterUnavailable = time.Second
 )
 
 // Runtime is what a Puller needs of the container runtime.
 type Runtime interface {
-	// ImageStatus looks locally; nil for an image that is not there.
+	// ImageStatus is a local lookup; nil if the runtime does not have the image.
 	ImageStatus(ctx context.Context, ref string) (*pod.Image, error)
 	// PullImage blocks until the image is there, and returns its ID.
 	PullImage(ctx context.Context, ref string, auth *pod.RegistryAuth, annotations map[string]string) (string, error)
@@ -86,7 +86,7 @@ type Puller struct {
 	log     *slog.Logger
 	metrics *pullMetrics
 
-	poke chan struct{} // Run looks at the queue; capacity 1
+	poke chan struct{} // wakes Run; capacity 1
 
 	mu      sync.Mutex // guards everything below
 	wants   map[wantKey]*want
@@ -154,7 +154,7 @@ func (l *Puller) Run(ctx context.Context) error {
 	}
 }
 
-// wake makes Run look at the queue.
+// wake makes Run process the queue.
 func (l *Puller) wake() {
 	select {
 	case l.poke <- struct{}{}:
@@ -162,11 +162,11 @@ func (l *Puller) wake() {
 	}
 }
 
-// Ensure says whether a container's image is there, by its pull policy, and
-// starts a pull where one is due. It blocks for one local look-up at most, and
-// for none while a pull is under way. A state that is not ready carries the
-// kubelet's reason and message; the pod is woken when a pull ends, and may ask
-// at RetryAt, where that is set, to hear how far it is.
+// Ensure says whether a container's image is present, by its pull policy, and starts
+// a pull if necessary. It blocks for one local lookup at most, and for none while a
+// pull is in progress. A state that is not ready has the kubelet's reason and message;
+// the pod is woken when a pull ends, and may call Ensure at RetryAt, if set, for the
+// progress.
 //
 // With policy Always each success is good for one container: the next asks the
 // registry again. Errors are only those of a runtime that does not answer.
@@ -188,7 +188,7 @@ func (l *Puller) Ensure(ctx context.Context, p *v1.Pod, c *v1.Container) (pod.Im
 		return pod.ImageState{}, fmt.Errorf("look up image %q: %w", c.Image, err)
 	case err != nil:
 		msg := fmt.Sprintf("Failed to inspect image %q: %v", c.Image, err)
-		return l.tell(p, c, pod.ImageState{Reason: pod.ReasonImageInspectError, Message: bounded(msg), RetryAt: time.Now().Add(lookAgain)}, "InspectFailed", msg), nil
+		return l.tell(p, c, pod.ImageState{Reason: pod.ReasonImageInspectError, Message: bounded(msg), RetryAt: time.Now().Add(inspectRetry)}, "InspectFailed", msg), nil
 	case img != nil:
 		l.forgetWant(wantKey{p.UID, c.Name})
 		l.metrics.asked(c.ImagePullPolicy, "true", "false")
@@ -197,7 +197,7 @@ func (l *Puller) Ensure(ctx context.Context, p *v1.Pod, c *v1.Container) (pod.Im
 	case c.ImagePullPolicy == v1.PullNever:
 		l.metrics.asked(c.ImagePullPolicy, "false", "unknown")
 		msg := fmt.Sprintf("Container image %q is not present with pull policy of Never", c.Image)
-		return l.tell(p, c, pod.ImageState{Reason: pod.ReasonErrImageNeverPull, Message: msg, RetryAt: time.Now().Add(lookAgain)}, pod.ReasonErrImageNeverPull, msg), nil
+		return l.tell(p, c, pod.ImageState{Reason: pod.ReasonErrImageNeverPull, Message: msg, RetryAt: time.Now().Add(inspectRetry)}, pod.ReasonErrImageNeverPull, msg), nil
 	}
 	return l.pull(p, c, ref, "false"), nil
 }
@@ -231,8 +231,8 @@ func (l *Puller) Retry(uid pod.UID) {
 	}
 }
 
-// Imported tells that images came by another way (package archive): who waits for
-// one is woken and looks again, whatever its back-off.
+// Imported reports images that were imported (package archive): pods that wait for
+// one are woken, whatever their back-off.
 func (l *Puller) Imported(refs []string) {
 	names := map[string]bool{}
 	for _, r := range refs {
