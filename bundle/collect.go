@@ -17,7 +17,7 @@ const (
 	// collectSlack is how long a call may take: what is older and unknown was
 	// left behind, by whomever.
 	collectSlack = 5 * time.Minute
-	// collectAgain is when another look finds what the runtime was still giving
+	// collectAgain is when another collection finds what the runtime was still giving
 	// up at the last one, of calls that broke off with their podd.
 	collectAgain = 10 * time.Second
 	// listAgain is when a runtime that does not answer yet is asked again.
@@ -68,7 +68,7 @@ type Leaks struct {
 // NewLeaks starts nothing.
 func NewLeaks(cfg LeaksConfig) *Leaks { return &Leaks{cfg: cfg, log: cfg.Log} }
 
-// collectPace says when what is left behind is looked for again.
+// collectPace says when to collect leftovers again.
 type collectPace struct {
 	// until is a little after the runtime became ready.
 	until time.Time
@@ -78,7 +78,7 @@ type collectPace struct {
 	failed time.Time
 }
 
-// next is how long to wait after a look; 0 for until something happens. busy says
+// next is how long to wait after a collection; 0 for until something happens. busy says
 // that calls of another were at work. What a call left is told from what one makes
 // only by its age.
 func (p collectPace) next(now time.Time, busy bool) time.Duration {
@@ -110,7 +110,7 @@ func (l *Leaks) Run(ctx context.Context) error {
 		busy := false
 		select {
 		case began = <-l.cfg.Ready:
-			pace.until = time.Now().Add(collectAgain) // at least one more look
+			pace.until = time.Now().Add(collectAgain) // at least once more
 			busy = l.collect(ctx, containerd, began)
 			l.endLeases(ctx, containerd, began)
 		case <-again:
@@ -119,7 +119,7 @@ func (l *Leaks) Run(ctx context.Context) error {
 		case <-l.cfg.Failed:
 			pace.failed = time.Now()
 			if again != nil {
-				continue // the look that is due decides about the next
+				continue // the collection that is due decides about the next
 			}
 		case <-ctx.Done():
 			return nil

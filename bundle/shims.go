@@ -72,7 +72,7 @@ type Runtime interface {
 // task that a shim is making, or keeps it where CRI has already given it up, and
 // "runc init" waits for ever in the pod's cgroup. Or CRI cannot load a container
 // when containerd is started, for want of disk say, and never speaks of it again.
-// Nothing looks for these.
+// Nothing else collects these.
 //
 // A record is made before a shim is started and deleted after it has ended, so
 // that what has none is nobody's. A container that runc knows has a task in
@@ -256,7 +256,7 @@ func (c *shimCollection) bundles(ctx context.Context) error {
 		if r.tended() {
 			return nil
 		}
-		// dir last: it is what the next look finds.
+		// dir last: it is what the next collection finds.
 		return c.remove(ctx, id, filepath.Join(c.s.RootDir, taskPlugin, namespace, id), dir)
 	})
 }

@@ -11,10 +11,10 @@ import (
 	"podd/internal/pod"
 )
 
-// CreateContainer makes a container in a sandbox, without starting it, and
-// returns its ID. What its mounts name must be there, and the directory of its
-// log. Like RunSandbox it blocks until the runtime has answered, and looks the
-// container up when the answer is lost.
+// CreateContainer creates a container in a sandbox, without starting it, and returns
+// its ID. The sources of its mounts and the directory of its log must exist. Like
+// RunSandbox it blocks until the runtime responds, and looks the container up if the
+// response is lost.
 //
 // Errors carry a reason (CreateContainerConfigError for what is wrong with the
 // pod, CreateContainerError for what the runtime refused) and, where it fits, a

@@ -11,15 +11,15 @@ import (
 	"podd/internal/pod"
 )
 
-// Events reads the runtime's event stream and calls look for each event with
-// the pod that it speaks of and the time at which it happened. An event says
-// "look at this pod", never "so it is": it may be minutes old. The UID is empty
-// when the event does not say whose it is and nothing is known of its sandbox.
+// Events reads the runtime's event stream and calls hint for each event with its pod
+// and the time at which it happened. An event is a hint to sync the pod, and not its
+// state: it may be minutes old. The UID is empty if neither the event nor earlier
+// observations of its sandbox tell the pod.
 //
 // It blocks until the stream is lost or ctx ends, and always returns an error:
 // pod.ErrUnimplemented when the runtime has no such stream, and otherwise why
-// it ended. look is called from one goroutine and must not block.
-func (c *Client) Events(ctx context.Context, look func(uid pod.UID, at time.Time)) error {
+// it ended. hint is called from one goroutine and must not block.
+func (c *Client) Events(ctx context.Context, hint func(uid pod.UID, at time.Time)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stream, err := c.runtime.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
@@ -32,12 +32,12 @@ func (c *Client) Events(ctx context.Context, look func(uid pod.UID, at time.Time
 			return mapError("read the runtime's event stream", err)
 		}
 		c.metrics.events.WithLabelValues(eventType(ev.ContainerEventType)).Inc()
-		look(c.eventOwner(ev), time.Unix(0, ev.CreatedAt))
+		hint(c.eventOwner(ev), time.Unix(0, ev.CreatedAt))
 	}
 }
 
 // eventOwner is the pod of an event. The event of a removed sandbox carries no
-// status any more: then its earlier looks and events say whose it was.
+// status any more: then earlier observations and events of it tell the pod.
 func (c *Client) eventOwner(ev *runtimeapi.ContainerEventResponse) pod.UID {
 	st := ev.PodSandboxStatus
 	uid := pod.UID(st.GetMetadata().GetUid())

@@ -14,11 +14,11 @@ import (
 	"podd/internal/pod"
 )
 
-// statusWidth bounds the status calls of one look: a pod with many dead
-// containers must not flood the runtime after a restart of podd.
+// statusWidth bounds the concurrent status calls of one observation: a pod with many
+// dead containers must not flood the runtime after a restart of podd.
 const statusWidth = 8
 
-// podMemo keeps what cannot change any more, so that a look at a settled pod
+// podMemo keeps what cannot change any more, so that observing a settled pod
 // costs two calls and not one more per container: the addresses of a ready
 // sandbox, the start and resources of a container that the runtime says is still
 // running, the end of one that has exited. It is thrown away with the sandbox or
@@ -34,10 +34,10 @@ type sandboxFacts struct {
 	hostNetwork bool
 }
 
-// Observe looks at one pod: all its sandboxes and containers, running and dead,
-// with the termination messages of dead ones. It blocks for two list calls, and
-// one round of status calls for what is new since the last look. A pod that the
-// runtime does not know is an empty Observed, not an error.
+// Observe observes one pod: all its sandboxes and containers, running and dead, with
+// the termination messages of dead ones. It blocks for two list calls, and concurrent
+// status calls for what is new since the last observation. An unknown pod is an empty
+// Observed, not an error.
 func (c *Client) Observe(ctx context.Context, uid pod.UID) (pod.Observed, error) {
 	seen := pod.Observed{UID: uid, At: time.Now()}
 	sandboxes, containers, err := c.lookUp(ctx, &seen)
@@ -217,8 +217,8 @@ func (c *Client) recall(uid pod.UID) (*podMemo, uint64) {
 	return &podMemo{}, c.doubts
 }
 
-// remember keeps what a look at a pod of podd's found, unless something was
-// changed meanwhile.
+// remember keeps what was observed of a pod of podd's, unless something was changed
+// meanwhile.
 func (c *Client) remember(uid pod.UID, m *podMemo, age uint64, ours bool) {
 	c.memoMu.Lock()
 	defer c.memoMu.Unlock()
@@ -248,8 +248,8 @@ func (c *Client) doubt(uid pod.UID) {
 	delete(c.memo, uid)
 }
 
-// forget drops the memo of a removed sandbox's pod; a look that comes after
-// asks for what is left of it anew.
+// forget drops the memo of a removed sandbox's pod; the next observation queries the
+// rest of it again.
 func (c *Client) forget(sandbox string) {
 	c.ownersMu.Lock()
 	uid := c.owners[sandbox]

@@ -10,10 +10,10 @@ import (
 	"podd/internal/pod"
 )
 
-// RunSandbox makes and starts a pod's sandbox, network included, and returns
-// its ID. Its log directory must be there. It blocks until the runtime has answered or ctx ends; what the runtime
-// makes for a caller that has gone is found by the next look. When the answer
-// is lost, the runtime is asked whether the sandbox runs nevertheless.
+// RunSandbox creates and starts a pod's sandbox, including its network, and returns
+// its ID. Its log directory must exist. It blocks until the runtime responds or ctx
+// ends; what the runtime creates after that is found by the next observation. If the
+// response is lost, the runtime is asked whether the sandbox runs nevertheless.
 //
 // Errors carry a reason (pod.ReasonError: ConfigPodSandboxError,
 // CreatePodSandboxError) and, where it fits, a class: pod.ErrNetworkNotReady,

@@ -142,7 +142,7 @@ func (l *Puller) ensureOne(ctx context.Context, a ask) (pod.ImageState, error) {
 		return pod.ImageState{}, fmt.Errorf("look up image %q: %w", a.image, err)
 	case err != nil:
 		msg := fmt.Sprintf("Failed to inspect image %q: %v", a.image, err)
-		return l.tell(a, pod.ImageState{Reason: pod.ReasonImageInspectError, Message: bounded(msg), RetryAt: time.Now().Add(lookAgain)}, "InspectFailed", msg), nil
+		return l.tell(a, pod.ImageState{Reason: pod.ReasonImageInspectError, Message: bounded(msg), RetryAt: time.Now().Add(inspectRetry)}, "InspectFailed", msg), nil
 	case img != nil:
 		l.found(a, img)
 		l.metrics.asked(a.policy, "true", "false")
@@ -151,7 +151,7 @@ func (l *Puller) ensureOne(ctx context.Context, a ask) (pod.ImageState, error) {
 	case a.policy == v1.PullNever:
 		l.metrics.asked(a.policy, "false", "unknown")
 		msg := fmt.Sprintf("Container image %q is not present with pull policy of Never", a.image)
-		return l.tell(a, pod.ImageState{Reason: pod.ReasonErrImageNeverPull, Message: msg, RetryAt: time.Now().Add(lookAgain)}, pod.ReasonErrImageNeverPull, msg), nil
+		return l.tell(a, pod.ImageState{Reason: pod.ReasonErrImageNeverPull, Message: msg, RetryAt: time.Now().Add(inspectRetry)}, pod.ReasonErrImageNeverPull, msg), nil
 	}
 	return l.pull(a, ref, "false"), nil
 }

@@ -178,8 +178,7 @@ func (l *Puller) leavePlaceLocked(o *op) {
 	}
 }
 
-// fetch pulls with each of the credentials until one works, and looks at what
-// came.
+// fetch pulls with each of the credentials until one works, and inspects the image.
 func (l *Puller) fetch(ctx context.Context, ref string, p *v1.Pod) (*pod.Image, error) {
 	var auths []pod.RegistryAuth
 	var unasked error

@@ -17,14 +17,14 @@ import (
 
 const (
 	maxPullMessage   = 1024
-	lookAgain        = 10 * time.Second
+	inspectRetry     = 10 * time.Second
 	showErrPull      = 3 * time.Second
 	afterUnavailable = time.Second
 )
 
 // Runtime is what a Puller needs of the container runtime.
 type Runtime interface {
-	// ImageStatus looks locally; nil for an image that is not there.
+	// ImageStatus is a local lookup; nil if the runtime does not have the image.
 	ImageStatus(ctx context.Context, ref string) (*pod.Image, error)
 	// PullImage blocks until the image is there, and returns its ID.
 	PullImage(ctx context.Context, ref string, auth *pod.RegistryAuth, annotations map[string]string) (string, error)
@@ -87,7 +87,7 @@ type Puller struct {
 	log     *slog.Logger
 	metrics *pullMetrics
 
-	poke chan struct{} // Run looks at the queue; capacity 1
+	poke chan struct{} // wakes Run; capacity 1
 
 	mu      sync.Mutex // guards everything below
 	wants   map[wantKey]*want
@@ -158,7 +158,7 @@ func (l *Puller) Run(ctx context.Context) error {
 	}
 }
 
-// wake makes Run look at the queue.
+// wake makes Run process the queue.
 func (l *Puller) wake() {
 	select {
 	case l.poke <- struct{}{}:
@@ -195,8 +195,8 @@ func (l *Puller) Retry(uid pod.UID) {
 	}
 }
 
-// Imported tells that images came by another way (package archive): who waits for
-// one is woken and looks again, whatever its back-off.
+// Imported reports images that were imported (package archive): pods that wait for
+// one are woken, whatever their back-off.
 func (l *Puller) Imported(refs []string) {
 	names := map[string]bool{}
 	for _, r := range refs {

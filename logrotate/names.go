@@ -60,7 +60,7 @@ type sighting struct {
 	at   time.Time
 }
 
-// nextCheck says when a log should be looked at before its usual time: when it
+// nextCheck says when a log should be checked before the interval is over: when it
 // will have reached the limit if it goes on growing as it did, but not within
 // soonest. Zero for a log that will not get there within interval.
 func nextCheck(before, now sighting, limit int64, interval, soonest time.Duration) time.Time {

@@ -43,9 +43,9 @@ const (
 type Runtime interface {
 	// Summaries lists podd's pods, cheaply.
 	Summaries(ctx context.Context) ([]pod.Summary, error)
-	// Events calls look for each event, with its pod and its time, until the
-	// stream is lost, and returns why; pod.ErrUnimplemented where there is none.
-	Events(ctx context.Context, look func(uid pod.UID, at time.Time)) error
+	// Events calls hint for each event, with its pod and its time, until the stream is
+	// lost, and returns why; pod.ErrUnimplemented if there is none.
+	Events(ctx context.Context, hint func(uid pod.UID, at time.Time)) error
 	// Alive is one cheap call to the runtime.
 	Alive(ctx context.Context) error
 }

@@ -21,14 +21,14 @@ const (
 	maxSearchPathLen = 253
 )
 
-// resolvConf is what a resolver configuration says.
+// resolvConf is the content of a resolver configuration.
 type resolvConf struct {
 	servers, searches, options []string
 }
 
-// parseResolvConf reads resolv.conf(5): nameserver lines add up, the last
-// search line wins, options add up by name. A nameserver line without an
-// address is an error, as in the kubelet.
+// parseResolvConf reads resolv.conf(5): nameserver lines are added up, the last
+// search line wins, options are merged by name. A nameserver line without an address
+// is an error, as in the kubelet.
 func parseResolvConf(text string) (resolvConf, error) {
 	var rc resolvConf
 	for line := range strings.Lines(text) {
@@ -58,8 +58,8 @@ func parseResolvConf(text string) (resolvConf, error) {
 	return rc, nil
 }
 
-// stubOnly says that the only resolvers named are on loopback, as with
-// systemd-resolved's stub: a pod with a network of its own cannot reach them.
+// stubOnly says that all nameservers are on loopback, as with systemd-resolved's
+// stub: a pod with its own network cannot reach them.
 func (rc resolvConf) stubOnly() bool {
 	return len(rc.servers) > 0 && !slices.ContainsFunc(rc.servers, func(s string) bool {
 		return s != "127.0.0.53" && s != "127.0.0.54"
@@ -78,17 +78,17 @@ func setOption(options []string, option string) []string {
 	return append(options, option)
 }
 
-// dnsNotes are what is worth an event about a pod's DNS configuration.
+// dnsNotes are worth an event about a pod's DNS configuration.
 type dnsNotes struct {
-	// limits, each a sentence for a DNSConfigForming event.
+	// limits are messages of DNSConfigForming events.
 	limits []string
-	// noClusterDNS: the policy wanted cluster DNS and the node has none.
+	// noClusterDNS: the policy requires cluster DNS and the node has none.
 	noClusterDNS bool
 }
 
-// podDNS makes a pod's DNS configuration. node is the node's resolver
-// configuration; local is what stands for it (see localResolvers) where the node
-// is configured to give none, else empty.
+// podDNS computes a pod's DNS configuration. node is the node's resolver
+// configuration; local replaces it (see localResolvers) if the node is configured to
+// have none, else empty.
 func podDNS(p *v1.Pod, node resolvConf, local, clusterDNS []string, clusterDomain string) (pod.DNS, dnsNotes) {
 	var notes dnsNotes
 	var rc resolvConf
@@ -123,7 +123,7 @@ func podDNS(p *v1.Pod, node resolvConf, local, clusterDNS []string, clusterDomai
 	return pod.DNS{Servers: rc.servers, Searches: rc.searches, Options: rc.options}, notes
 }
 
-// dnsKind folds the four policies into three.
+// dnsKind maps the four policies to three.
 func dnsKind(p *v1.Pod) v1.DNSPolicy {
 	switch p.Spec.DNSPolicy {
 	case v1.DNSNone:
@@ -138,9 +138,9 @@ func dnsKind(p *v1.Pod) v1.DNSPolicy {
 	return v1.DNSClusterFirst
 }
 
-// localResolvers name the local system for each of the node's addresses, in its
-// family: what pods get under resolvConf: "", which is to say no lookups. An
-// empty list would make runtimes pass on the node's own file.
+// localResolvers are loopback addresses in the families of the node's addresses: what
+// pods get with resolvConf: "", which means no lookups. With an empty list, runtimes
+// would pass on the node's own file.
 func localResolvers(nodeIPs []string) []string {
 	var out []string
 	for _, s := range nodeIPs {
@@ -170,7 +170,7 @@ func clusterSearches(namespace, domain string, node []string) []string {
 	return unique(append([]string{namespace + ".svc." + domain, "svc." + domain, domain}, node...))
 }
 
-// fit cuts what is over the limits, and says so in the kubelet's sentences.
+// fit truncates what exceeds the limits, with the kubelet's messages.
 func (rc resolvConf) fit() (resolvConf, []string) {
 	var notes []string
 	if len(rc.servers) > maxNameservers {

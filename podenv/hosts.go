@@ -9,9 +9,9 @@ import (
 )
 
 const (
-	// hostnameMax is what the kernel's node name holds as a DNS label.
+	// hostnameMax is the kernel's limit of the node name as a DNS label.
 	hostnameMax = 63
-	// fqdnMax is the kernel's own bound on the node name.
+	// fqdnMax is the kernel's limit of the node name.
 	fqdnMax = 64
 
 	hostsHeader     = "# Kubernetes-managed hosts file.\n"
@@ -41,7 +41,7 @@ func cutHostname(name string) string {
 	return strings.TrimRight(name[:hostnameMax], "-.")
 }
 
-// kernelHostname is what the sandbox's UTS namespace is given.
+// kernelHostname is the host name in the sandbox's UTS namespace.
 func kernelHostname(p *v1.Pod, clusterDomain string) (string, error) {
 	hostname, domain := hostnameAndDomain(p, clusterDomain)
 	if domain == "" || p.Spec.SetHostnameAsFQDN == nil || !*p.Spec.SetHostnameAsFQDN {
@@ -54,8 +54,8 @@ func kernelHostname(p *v1.Pod, clusterDomain string) (string, error) {
 	return fqdn, nil
 }
 
-// hostsFile is the content of a pod's /etc/hosts. nodeHosts is the node's own
-// file, which pods on the host's network get with their aliases after it.
+// hostsFile is the content of a pod's /etc/hosts. nodeHosts is the node's own file,
+// to which aliases are appended for pods on the host's network.
 func hostsFile(p *v1.Pod, ips []string, clusterDomain string, nodeHosts []byte) []byte {
 	var b bytes.Buffer
 	if p.Spec.HostNetwork {

@@ -11,8 +11,8 @@ import (
 	"podd/internal/pod"
 )
 
-// dns reads the node's resolver configuration anew for each sandbox: it changes
-// with the network, and it is one small file.
+// dns reads the node's resolver configuration for each sandbox: it changes with the
+// network, and is one small file.
 func (r *Resolver) dns(p *v1.Pod) (pod.DNS, []pod.Warning, error) {
 	var node resolvConf
 	var err error
@@ -30,11 +30,11 @@ func (r *Resolver) dns(p *v1.Pod) (pod.DNS, []pod.Warning, error) {
 	return dns, r.warnings(p, notes), nil
 }
 
-// warnings say what of the pod's DNS could not be had.
+// warnings are about parts of the pod's DNS configuration that are not available.
 func (r *Resolver) warnings(p *v1.Pod, notes dnsNotes) []pod.Warning {
 	var out []pod.Warning
-	// Where nobody configured a cluster's DNS at all, ClusterFirst is only the
-	// default that nobody chose: not worth a warning for each pod.
+	// If no cluster DNS is configured at all, ClusterFirst is merely the default: not
+	// worth a warning for each pod.
 	if notes.noClusterDNS && r.cfg.ClusterDomain != "" {
 		out = append(out, pod.Warning{Reason: "MissingClusterDNS", Message: fmt.Sprintf(
 			"pod: %q. podd does not have ClusterDNS IP configured and cannot create Pod using %q policy. Falling back to %q policy.",
@@ -46,8 +46,8 @@ func (r *Resolver) warnings(p *v1.Pod, notes dnsNotes) []pod.Warning {
 	return out
 }
 
-// systemdResolved is where systemd-resolved writes the real servers, beside
-// the stub that it puts into /etc/resolv.conf.
+// systemdResolved is where systemd-resolved writes the actual servers;
+// /etc/resolv.conf only has its stub.
 const systemdResolved = "/run/systemd/resolve/resolv.conf"
 
 func nodeResolvConf(path *string) (resolvConf, error) {
@@ -58,7 +58,7 @@ func nodeResolvConf(path *string) (resolvConf, error) {
 	rc, err := readResolvConf(name)
 	if err != nil {
 		if path == nil && errors.Is(err, fs.ErrNotExist) {
-			return resolvConf{}, nil // a node without a resolver still runs pods
+			return resolvConf{}, nil // pods run on a node without a resolver, too
 		}
 		return rc, err
 	}

@@ -1,13 +1,13 @@
-// Package volumes makes a pod's volumes exist on the host, says how they are
-// bound into its containers, and takes them away again.
+// Package volumes sets a pod's volumes up on the host, determines how they are
+// mounted into its containers, and tears them down.
 //
-// It owns <root-dir>/pods/<uid>/, whose layout is podfs.Dirs: it makes the
-// directory and what of it volumes need, and deletes all of it in the end, with
-// what podfs has written there.
+// It owns <root-dir>/pods/<uid>/, whose layout is podfs.Dirs: it creates the
+// directory and what volumes need in it, and finally deletes all of it, including the
+// files of podfs.
 //
-// It leaves to others: binding into the container (the runtime does it, asked
-// by cri), the size of emptyDirs on disk (package usage measures them; a sizeLimit
-// is enforced here on tmpfs only), and every decision when.
+// It leaves to others: mounting into the container (the runtime does that, called by
+// cri), the size of emptyDirs on disk (package usage measures them; a sizeLimit is
+// enforced here on tmpfs only), and all decisions when.
 //
 // # Promises
 //
@@ -34,9 +34,9 @@
 //     it: the kernel resolves it (openat2, RESOLVE_BENEATH) and what is mounted
 //     is the file that was opened, not its name.
 //
-// All methods of Mounter are safe for concurrent use; calls for one pod wait
-// for one another, calls for different pods never do (but for a place among the
-// set-ups at work, which one that hangs gives up).
+// All methods of Mounter are safe for concurrent use; calls for one pod wait for one
+// another, calls for different pods do not (except for a slot among the set-ups in
+// progress, which one that hangs frees).
 //
 // What a new kind of volume needs is in kind.go: a line in kinds, and a driver
 // with set-up, refresh and teardown.

@@ -9,17 +9,17 @@ import (
 	"time"
 )
 
-// Bounds of the search for a holder, which is made only when an unmount was
-// refused, at most once per attempt.
+// Limits of the search for a holder, which happens only when an unmount failed, at
+// most once per attempt.
 const (
 	searchTime = 200 * time.Millisecond
-	// patientSearch is for a person who waits for the answer.
+	// patientSearch is for a user who waits for the result.
 	patientSearch = 5 * time.Second
 )
 
-// findHolder names a process that uses what is mounted at path: one that has a
-// file open there, or works or has its root there; failing that, one whose own
-// mount namespace shows the path as a mount. Empty if none was found in time.
+// findHolder names a process that uses what is mounted at path: one with an open
+// file, its working directory or its root there; otherwise, one whose own mount
+// namespace has the path as a mount. Empty if none was found in time.
 func findHolder(path string, limit time.Duration) string {
 	deadline := time.Now().Add(limit)
 	pids := processes()

@@ -23,8 +23,8 @@ func hostPaths() kind {
 	}
 }
 
-// refresh does not look again: what a pod, or its owner, makes of the path later
-// must not keep a container from starting again.
+// refresh does not check again: what a pod, or its owner, does to the path later must
+// not keep a container from restarting.
 func (hostPath) refresh(context.Context, target) error { return nil }
 
 // tearDown leaves the host's data alone.

@@ -9,14 +9,14 @@ import (
 	"podd/internal/pod"
 )
 
-// podLock serialises the calls for one pod; it goes with its last user.
+// podLock serialises the calls for one pod; it is dropped by its last user.
 type podLock struct {
 	held  chan struct{} // capacity 1: full while somebody has it
 	users int           // guarded by Mounter.mu
 }
 
-// lock takes the pod's lock and returns what gives it back; the error is ctx's
-// cause.
+// lock takes the pod's lock and returns the function that releases it; the error is
+// ctx's cause.
 func (m *Mounter) lock(ctx context.Context, uid pod.UID) (unlock func(), err error) {
 	m.mu.Lock()
 	l := m.locks[uid]
@@ -45,14 +45,14 @@ func (m *Mounter) lock(ctx context.Context, uid pod.UID) (unlock func(), err err
 	}, nil
 }
 
-// patience is how long a set-up gets to notice that its pod is gone. One that
+// patience is how long a set-up may take to notice that its pod is gone. One that
 // hangs in the kernel never does.
 const patience = time.Second
 
 var errPatience = errors.New("it does not finish")
 
-// takeOver gives up the set-up of the pod's volumes that is under way and takes
-// the pod's lock. A set-up that does not end within patience is a hungError.
+// takeOver cancels the set-up of the pod's volumes in progress and takes the pod's
+// lock. A set-up that does not finish within patience is a hungError.
 func (m *Mounter) takeOver(ctx context.Context, uid pod.UID) (unlock func(), err error) {
 	m.giveUp(uid, errPodGone)
 	for {
@@ -62,16 +62,16 @@ func (m *Mounter) takeOver(ctx context.Context, uid pod.UID) (unlock func(), err
 		if !errors.Is(err, errPatience) {
 			return unlock, err
 		}
-		if hung := m.hung(uid); hung != nil { // anything else comes to its end
+		if hung := m.hung(uid); hung != nil { // anything else finishes
 			return nil, hung
 		}
 	}
 }
 
-// hungError is a set-up that goes on although its pod is gone. Nothing of the
-// pod may be deleted meanwhile.
+// hungError is a set-up that is still in progress although its pod is gone. Nothing
+// of the pod may be deleted meanwhile.
 type hungError struct {
-	volume string // empty for what comes before the first
+	volume string // empty before the first
 	since  time.Time
 }
 

@@ -11,13 +11,13 @@ import (
 	"podd/internal/wipe"
 )
 
-// PendingUnmount is a pod's directory that TearDown could not remove. The pod
-// itself has ended.
+// PendingUnmount is a pod's directory that TearDown could not remove. The pod itself
+// has terminated.
 type PendingUnmount struct {
 	UID pod.UID `json:"uid"`
 	// Path is the pod's directory.
 	Path string `json:"path"`
-	// Message says what is in the way, which process holds it as far as could
+	// Message says what prevents the removal, which process holds it, as far as could
 	// be found, and what to do.
 	Message string `json:"message"`
 	// Since is the first attempt, Tries their number, RetryAt the next.
@@ -100,7 +100,7 @@ func (m *Mounter) retry(ctx context.Context, uid pod.UID) {
 	_ = m.finishUnmount(ctx, uid) // settled: logged there, and tried again
 }
 
-// postpone retries later the pending unmount of a pod that another call works on.
+// postpone delays the retry of a pending unmount of a pod that another call works on.
 func (m *Mounter) postpone(uid pod.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -109,7 +109,7 @@ func (m *Mounter) postpone(uid pod.UID) {
 	}
 }
 
-// finishUnmount tries to remove what is pending of the pod, if anything is. The pod's
+// finishUnmount tries to remove what is pending of the pod, if anything. The pod's
 // lock is held.
 func (m *Mounter) finishUnmount(ctx context.Context, uid pod.UID) error {
 	m.mu.Lock()
@@ -163,8 +163,8 @@ func (m *Mounter) settle(uid pod.UID, err error) {
 	}
 }
 
-// reason says what is in the way, who holds it as far as can be found in the time
-// for that, and what to do about it.
+// reason says what prevents the removal, what holds it as far as can be found in the
+// given time, and what to do.
 func reason(err error, search time.Duration) string {
 	text, path := err.Error(), inTheWay(err)
 	if path == "" {
@@ -176,7 +176,7 @@ func reason(err error, search time.Duration) string {
 	return text + "; the process that holds it was not found"
 }
 
-// inTheWay is the mount that an error is of; empty if it is of something else.
+// inTheWay is the mount that an error is about; empty for other errors.
 func inTheWay(err error) string {
 	if busy, ok := errors.AsType[*busyError](err); ok {
 		return busy.path

@@ -20,12 +20,12 @@ import (
 )
 
 // TearDown unmounts what is mounted below the pod's directory and deletes the
-// directory. No container of the pod may run any more; the pod need not be
-// known, and nothing being there is success. A set-up under way is given up.
+// directory. No container of the pod may be running; the pod need not be known, and a
+// missing directory is success. A set-up in progress is cancelled.
 //
-// What cannot be unmounted or deleted does not hold the pod up: it becomes a
-// PendingUnmount, TearDown returns nil, and Run goes on trying. An error is returned only
-// where trying again is up to the caller: ctx has ended, or the UID is no name.
+// What cannot be unmounted or deleted does not block the pod: it becomes a
+// PendingUnmount, TearDown returns nil, and Run retries it. An error is returned only
+// if retrying is up to the caller: ctx has ended, or the UID is invalid.
 func (m *Mounter) TearDown(ctx context.Context, uid pod.UID) error {
 	if err := safeName("pod UID", string(uid)); err != nil {
 		return err
@@ -41,8 +41,8 @@ func (m *Mounter) TearDown(ctx context.Context, uid pod.UID) error {
 	return nil
 }
 
-// Remove is TearDown for a caller who waits for nothing: what cannot be unmounted
-// or deleted is an error that names the volume and who holds it.
+// Remove is TearDown for a caller that does not wait: what cannot be unmounted or
+// deleted is an error that names the volume and what holds it.
 func (m *Mounter) Remove(ctx context.Context, uid pod.UID) error {
 	if err := safeName("pod UID", string(uid)); err != nil {
 		return err
@@ -58,10 +58,10 @@ func (m *Mounter) Remove(ctx context.Context, uid pod.UID) error {
 	return fmt.Errorf("%s is kept: %s", what, reason(err, patientSearch))
 }
 
-// Release unmounts what is mounted below the pod's directory and deletes
-// nothing: for a pod that has run to its end and is still wanted, so that a
-// tmpfs holds no memory. What cannot be unmounted now is left to TearDown. No
-// container of the pod may run any more, nor ever again.
+// Release unmounts what is mounted below the pod's directory and deletes nothing: for
+// a completed pod that is still desired, so that a tmpfs uses no memory. What cannot
+// be unmounted now is left to TearDown. No container of the pod may run, now or
+// later.
 func (m *Mounter) Release(ctx context.Context, uid pod.UID) error {
 	if err := safeName("pod UID", string(uid)); err != nil {
 		return err
@@ -95,7 +95,7 @@ func (m *Mounter) Discard(ctx context.Context, uid pod.UID) error {
 	return wipe.Tree(ctx, filepath.Dir(scratch), filepath.Base(scratch))
 }
 
-// removeAlone removes what the pod has when nothing of it is being set up.
+// removeAlone removes what the pod has while no set-up is in progress.
 func (m *Mounter) removeAlone(ctx context.Context, uid pod.UID) error {
 	unlock, err := m.takeOver(ctx, uid)
 	if err != nil {
@@ -127,8 +127,8 @@ func (m *Mounter) remove(ctx context.Context, uid pod.UID) error {
 	return err
 }
 
-// unmount unmounts what is mounted below the pod's directory, and then has the
-// kinds undo what they did beyond that.
+// unmount unmounts what is mounted below the pod's directory, and then has the kinds
+// undo the rest.
 func (m *Mounter) unmount(ctx context.Context, uid pod.UID) error {
 	if err := m.unmountBelow(ctx, m.dirs.Pod(uid)); err != nil {
 		return err
@@ -148,9 +148,9 @@ func (m *Mounter) unmount(ctx context.Context, uid pod.UID) error {
 	return errors.Join(errs...)
 }
 
-// mayBeMounted saves reading the mount table, which costs with everything
-// that is mounted on the node. Whatever it would show lies in one of these two;
-// should something be mounted elsewhere, wipe.Tree stops in front of it.
+// mayBeMounted saves reading the mount table, whose cost grows with the mounts of the
+// node. All mounts are in one of these two directories; if there is another one,
+// wipe.Tree stops at it.
 func (m *Mounter) mayBeMounted(uid pod.UID) bool {
 	return exists(m.dirs.Volumes(uid)) || exists(m.dirs.SubPaths(uid))
 }
@@ -168,7 +168,7 @@ func (m *Mounter) observeUnmounts(uid pod.UID, start time.Time, err error) {
 	}
 }
 
-// busyError is an unmount that the kernel refused.
+// busyError is an unmount that the kernel rejected.
 type busyError struct {
 	path string
 	err  error
@@ -177,9 +177,9 @@ type busyError struct {
 func (e *busyError) Error() string { return fmt.Sprintf("unmount %s: %v", e.path, e.err) }
 func (e *busyError) Unwrap() error { return e.err }
 
-// unmountBelow unmounts until the mount table shows nothing at or below dir.
-// The table has the last word: an unmount may take others along (propagation),
-// and one that was refused may work after another.
+// unmountBelow unmounts until the mount table shows nothing at or below dir. The
+// table is authoritative: an unmount may remove others, too (propagation), and one
+// that failed may succeed after another.
 func (m *Mounter) unmountBelow(ctx context.Context, dir string) error {
 	for before := -1; ; {
 		points, err := mountsBelow(dir)
@@ -208,7 +208,7 @@ func unmountAll(ctx context.Context, points []string) error {
 		err := unix.Unmount(point, unix.UMOUNT_NOFOLLOW)
 		switch {
 		case err == nil, errors.Is(err, unix.ENOENT):
-		case errors.Is(err, unix.EINVAL): // no mount any more: it went with another
+		case errors.Is(err, unix.EINVAL): // no longer a mount: it was removed with another
 		default:
 			errs = append(errs, &busyError{point, err})
 		}
@@ -216,8 +216,8 @@ func unmountAll(ctx context.Context, points []string) error {
 	return errors.Join(errs...)
 }
 
-// mountsBelow lists the mount points at and below dir in the order in which
-// they may go: subPath binds first, then the rest, each youngest first.
+// mountsBelow lists the mount points at and below dir in the order of unmounting:
+// subPath binds first, then the rest, each newest first.
 func mountsBelow(dir string) ([]string, error) {
 	infos, err := mountinfo.GetMounts(func(i *mountinfo.Info) (skip, stop bool) {
 		return i.Mountpoint != dir && !strings.HasPrefix(i.Mountpoint, dir+"/"), false

@@ -5,14 +5,14 @@ import (
 	"os"
 )
 
-// Write replaces the file in one step: a reader, or a podd that starts after
-// this one was killed, finds the old content or the new. It makes the file, not
-// its directory; mode is that of the new file, less the umask. Until the end
-// the content is in path with ".new" behind it, which a killed podd may leave
-// and the next Write takes over: two at a time for one path are a mistake.
+// Write replaces a file atomically: a reader, or a podd that starts after a crash of
+// this one, finds the old content or the new. It creates the file, not its directory;
+// mode is that of the new file, less the umask. The content is first written to path
+// with ".new" appended, which a crash may leave behind and the next Write replaces:
+// concurrent writes to one path are not supported.
 //
-// Nothing is forced to the disk. Whoever reads the file must be able to do
-// without it after a power cut.
+// Nothing is synced to disk. Readers must be able to do without the file after a
+// power failure.
 func Write(path string, content []byte, mode os.FileMode) error {
 	half := path + ".new"
 	if err := os.WriteFile(half, content, mode); err != nil {

@@ -1,2 +1,2 @@
-// Package atomicfile writes the small files that podd remembers things in.
+// Package atomicfile writes podd's checkpoints and other small files.
 package atomicfile

@@ -1,20 +1,20 @@
-// Package broadcast tells any number of readers that something changed, not what:
-// each looks for itself.
+// Package broadcast notifies any number of subscribers that something changed, but
+// not what.
 package broadcast
 
 import "sync"
 
-// Broadcaster pokes those who subscribed. The zero value has no subscribers and
-// is ready. Anyone may call its methods at any time; none of them blocks.
+// Broadcaster notifies its subscribers. The zero value is ready for use. All methods
+// are safe for concurrent use, and none of them blocks.
 type Broadcaster struct {
 	mu   sync.Mutex
 	subs map[chan struct{}]struct{}
 }
 
-// Subscribe returns a channel that receives after each Notify from now on, until
-// stop returns. Several notifications between two receptions are one: subscribe
-// first, then read what may change. The channel is never closed; stop may be
-// called more than once.
+// Subscribe returns a channel that receives after each Notify from now on, until stop
+// is called. Notifications that are not received in between are merged: subscribe
+// first, then read what may change. The channel is never closed; stop may be called
+// more than once.
 func (b *Broadcaster) Subscribe() (changes <-chan struct{}, stop func()) {
 	poke := make(chan struct{}, 1)
 	b.mu.Lock()
@@ -30,14 +30,14 @@ func (b *Broadcaster) Subscribe() (changes <-chan struct{}, stop func()) {
 	}
 }
 
-// Notify tells the subscribers.
+// Notify notifies the subscribers.
 func (b *Broadcaster) Notify() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for poke := range b.subs {
 		select {
 		case poke <- struct{}{}:
-		default: // told already, and has not looked since
+		default: // a notification is pending
 		}
 	}
 }

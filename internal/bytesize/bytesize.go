@@ -1,10 +1,10 @@
-// Package bytesize writes sizes for people, as the kubelet does.
+// Package bytesize formats sizes for users, as the kubelet does.
 package bytesize
 
 import "fmt"
 
-// Format writes a number of bytes in the largest unit of B, KiB, MiB, GiB and TiB
-// of which it has at least one, with one decimal.
+// Format formats a number of bytes in the largest of the units B, KiB, MiB, GiB and
+// TiB of which there is at least one, with one decimal.
 func Format(bytes int64) string {
 	if bytes < 1<<10 {
 		return fmt.Sprintf("%d B", bytes)

@@ -13,38 +13,38 @@ import (
 const (
 	// MaxBody is how much of a response's body is read, in bytes; upstream's.
 	MaxBody = 10 << 10
-	// maxHeaders bounds the headers of a response, in bytes. Go's own bound is
-	// 10 MiB, which a target could have podd keep for each probe.
+	// maxHeaders bounds the headers of a response, in bytes. Go's default is 10 MiB,
+	// which a target could make podd buffer for each probe.
 	maxHeaders = 64 << 10
-	// window is how much an HTTP/2 server may send unasked, in bytes.
+	// window is the initial flow control window of HTTP/2, in bytes.
 	window = 64 << 10
 )
 
-// Dialer is for connections that are made often and closed at once. Lingering
-// for a second is upstream's means against ports held in TIME-WAIT
-// (kubernetes/kubernetes#89898). Linux 6.18 was seen to hold them for its minute
-// all the same, but each for its own target only: one that is asked every second
-// takes 60 of 28 000.
+// Dialer is for frequent connections that are closed at once. Lingering for a second
+// is upstream's measure against ports in TIME-WAIT (kubernetes/kubernetes#89898).
+// Linux 6.18 was seen to hold them for a minute all the same, but only per target:
+// one that is probed every second takes 60 of 28 000.
 func Dialer() *net.Dialer {
 	return &net.Dialer{KeepAlive: -1, Control: func(_, _ string, c syscall.RawConn) error {
 		return c.Control(func(fd uintptr) {
-			// Without it the connection works all the same.
+			// Without it the connection works as well.
 			_ = syscall.SetsockoptLinger(int(fd), syscall.SOL_SOCKET, syscall.SO_LINGER, &syscall.Linger{Onoff: 1, Linger: 1})
 		})
 	}}
 }
 
-// NewTransport is the way to a pod: no proxy, no certificate checked, no
-// connection kept, nothing compressed; HTTP/2 only where TLS agrees on it and
-// http2 allows it. A request's context bounds its response's body, too.
+// NewTransport returns the transport for requests to pods: without a proxy,
+// verification of certificates, keep-alive or compression; HTTP/2 only if TLS
+// negotiates it and http2 allows it. A request's context bounds reading its
+// response's body, too.
 func NewTransport(http2 bool) http.RoundTripper {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(http2)
 	return transport{newPlain(), &http.Transport{
 		DialContext: Dialer().DialContext,
-		// A pod's certificate names its service, if anything; upstream checks
-		// none, and nothing secret is sent.
+		// A pod's certificate names its service, if anything; upstream verifies none,
+		// and nothing confidential is sent.
 		TLSClientConfig:        &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // as documented for httpGet
 		TLSHandshakeTimeout:    10 * time.Second,
 		DisableKeepAlives:      true,
@@ -57,7 +57,7 @@ func NewTransport(http2 bool) http.RoundTripper {
 	}}
 }
 
-// transport takes each scheme its way; a redirect may change it.
+// transport selects the transport by scheme, which a redirect may change.
 type transport struct {
 	plain plain
 	tls   *http.Transport
@@ -70,9 +70,8 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return t.tls.RoundTrip(req)
 }
 
-// CheckRedirect follows at most ten redirects, and none to another host: that
-// one ends the exchange with the redirect itself as the response. For
-// http.Client.CheckRedirect.
+// CheckRedirect follows at most ten redirects, and none to another host: there the
+// redirect itself is the response. For http.Client.CheckRedirect.
 func CheckRedirect(req *http.Request, via []*http.Request) error {
 	if req.URL.Hostname() != via[0].URL.Hostname() {
 		return http.ErrUseLastResponse
@@ -83,7 +82,7 @@ func CheckRedirect(req *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// ReadBody reads a body up to MaxBody bytes; that there is more is no error.
+// ReadBody reads at most MaxBody bytes of a body; a longer one is not an error.
 func ReadBody(body io.Reader) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(body, MaxBody))
 }

@@ -1,8 +1,7 @@
-// Package httpget is what a container's httpGet action means on the wire, for
-// probes and lifecycle handlers alike: its URL and headers, the named port, and
-// a client that is safe to point at whatever a pod serves.
+// Package httpget implements a container's httpGet action for probes and lifecycle
+// handlers: its URL and headers, the named port, and a client that is safe for
+// whatever a pod serves.
 //
-// The rules are upstream's (pkg/probe, pkg/probe/http). The package keeps no
-// state beyond a transport and starts no goroutine; everything in it may be
-// used by many at a time.
+// The rules are upstream's (pkg/probe, pkg/probe/http). The package has no state but
+// a transport and starts no goroutine; everything in it is safe for concurrent use.
 package httpget

@@ -13,10 +13,9 @@ import (
 	"time"
 )
 
-// plain is HTTP/1.1 without TLS for one exchange a connection, in the caller's
-// goroutine. http.Transport does the same with three goroutines that hand the
-// exchange to one another, which for a probe on a node's own bridge is most of
-// what it costs. The errors are http.Transport's.
+// plain is HTTP/1.1 without TLS, with one exchange per connection, in the caller's
+// goroutine. http.Transport does the same with three goroutines, which is most of the
+// cost of a probe on a node's own bridge. The errors are http.Transport's.
 type plain struct {
 	dialer *net.Dialer
 	spare  *sync.Pool // of *buffers
@@ -28,25 +27,25 @@ func newPlain() plain {
 	}}}
 }
 
-// buffers are an exchange's: half of what it would allocate.
+// buffers are those of an exchange: half of what it would allocate.
 type buffers struct {
 	in  *bufio.Reader
 	out *bufio.Writer
 }
 
-// drop lets go of the connection, which a spare must not keep.
+// drop releases the connection, which a spare must not keep.
 func (b *buffers) drop() {
 	b.in.Reset(nil)
 	b.out.Reset(nil)
 }
 
-// RoundTrip is http.RoundTripper's. The context bounds the whole exchange, the
-// body included.
+// RoundTrip implements http.RoundTripper. The context bounds the whole exchange,
+// including the body.
 func (t plain) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx := req.Context()
 	addr := req.URL.Host
 	if addr == "" {
-		// The URL of a path such as x:y. Dialled, it would be port 80 of this
+		// The URL of a path such as x:y, which would be dialled as port 80 of this
 		// node's own loopback.
 		return nil, errors.New("http: no Host in request URL")
 	}
@@ -58,7 +57,7 @@ func (t plain) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, cause(ctx, err)
 	}
 	x := &exchange{req: req, conn: conn, spare: t.spare, buffers: t.spare.Get().(*buffers)}
-	// A call that is waiting in the kernel ends with the context, too.
+	// A call that blocks in the kernel is interrupted with the context, too.
 	x.release = context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	resp, err := x.do()
 	if err != nil {
@@ -68,7 +67,7 @@ func (t plain) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// cause is why an exchange broke off: its context, if that has ended.
+// cause is why an exchange failed: its context's error, if that has ended.
 func cause(ctx context.Context, err error) error {
 	if ended := ctx.Err(); ended != nil {
 		return ended
@@ -76,7 +75,7 @@ func cause(ctx context.Context, err error) error {
 	return err
 }
 
-// exchange is one request and its response, and the response's body.
+// exchange is one request and its response, with the response's body.
 type exchange struct {
 	req     *http.Request // with its context, which bounds the reading of the body too
 	conn    net.Conn
@@ -119,7 +118,7 @@ func (x *exchange) do() (*http.Response, error) {
 	}
 }
 
-// Read reads the body; never while Close is called.
+// Read reads the body; it must not be called concurrently with Close.
 func (x *exchange) Read(p []byte) (int, error) {
 	if x.buffers == nil {
 		return 0, http.ErrBodyReadAfterClose
@@ -131,8 +130,8 @@ func (x *exchange) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close ends the exchange, read to the end or not. It never waits for the rest
-// of a body, which may have no end.
+// Close ends the exchange, read to the end or not. It does not wait for the rest of a
+// body, which may be endless.
 func (x *exchange) Close() error {
 	if x.buffers == nil {
 		return nil

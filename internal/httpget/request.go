@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// version is the Kubernetes version that the User-Agent names: firewalls and
-// access logs are told apart by it.
+// version is the Kubernetes version in the User-Agent, which firewalls and access
+// logs match on.
 const version = "1.36"
 
 // UserAgent is upstream's for a purpose: probe or lifecycle.
@@ -23,7 +23,7 @@ func UserAgent(purpose string) string { return "kube-" + purpose + "/" + version
 // Port resolves a port of an action: a number, the name of one of the
 // container's ports, or a number in a string. The result is between 1 and 65535.
 func Port(port intstr.IntOrString, c *v1.Container) (int, error) {
-	number := port.IntValue() // 0 for a string that is no number
+	number := port.IntValue() // 0 for a string that is not a number
 	if port.Type == intstr.String {
 		named := false
 		for i := range c.Ports {
@@ -42,13 +42,12 @@ func Port(port intstr.IntOrString, c *v1.Container) (int, error) {
 	return number, nil
 }
 
-// NewRequest is the request of an action. podIP is asked where the action names
-// no host; purpose ends up in the User-Agent (see UserAgent).
+// NewRequest returns the request of an action. podIP is the host if the action names
+// none; purpose is part of the User-Agent (see UserAgent).
 //
-// Upstream's rules of headers (pkg/probe/http/request.go): those of the action
-// come first, repeated names add up; a missing User-Agent and Accept are added,
-// an empty Accept removes the header; Host sets the request's host, not where it
-// is sent.
+// Upstream's rules for headers (pkg/probe/http/request.go): those of the action come
+// first, repeated names are appended; a missing User-Agent and Accept are added, an
+// empty Accept removes the header; Host sets the request's host, not its destination.
 func NewRequest(ctx context.Context, action *v1.HTTPGetAction, c *v1.Container, podIP, purpose string) (*http.Request, error) {
 	port, err := Port(action.Port, c)
 	if err != nil {
@@ -77,7 +76,7 @@ func NewRequest(ctx context.Context, action *v1.HTTPGetAction, c *v1.Container, 
 	return req, nil
 }
 
-// location reads a path with its query; what is no path is taken to the letter.
+// location parses a path with its query; an invalid one is used literally.
 func location(path string) *url.URL {
 	if u, err := url.Parse(path); err == nil {
 		return u

@@ -1,4 +1,4 @@
-// Package hugepage knows huge pages by their three names: the resource of a pod
-// (hugepages-2Mi), the kernel's directories (hugepages-2048kB) and its cgroup
-// files, which OCI runtimes follow (2MB). It keeps no state.
+// Package hugepage converts between the three names of huge pages: the resource of a
+// pod (hugepages-2Mi), the kernel's directories (hugepages-2048kB) and its cgroup
+// files, which OCI runtimes use (2MB). It has no state.
 package hugepage

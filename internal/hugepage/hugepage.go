@@ -10,11 +10,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Dir is where the kernel says what it has.
+// Dir is where the kernel lists its huge pages.
 const Dir = "/sys/kernel/mm/hugepages"
 
-// OfKernel is how many pages are set aside, by their size in bytes; empty for a
-// kernel without huge pages. dir is Dir, but in tests.
+// OfKernel returns how many pages are reserved, by size in bytes; empty for a kernel
+// without huge pages. dir is Dir, except in tests.
 func OfKernel(dir string) map[int64]int64 {
 	pages := map[int64]int64{}
 	entries, _ := os.ReadDir(dir)
@@ -31,8 +31,8 @@ func OfKernel(dir string) map[int64]int64 {
 	return pages
 }
 
-// Size is the size of a page, in bytes, that a resource is named after; ok says
-// that it is a resource of huge pages at all, an error that its name has no size.
+// Size is the page size of a resource, in bytes; ok says that it is a huge page
+// resource, an error that its name has no valid size.
 func Size(name v1.ResourceName) (bytes int64, ok bool, err error) {
 	text, ok := strings.CutPrefix(string(name), v1.ResourceHugePagesPrefix)
 	if !ok {
@@ -42,7 +42,7 @@ func Size(name v1.ResourceName) (bytes int64, ok bool, err error) {
 	return size.Value(), true, err
 }
 
-// Name is a size as the kernel's cgroup files and runc have it: 2097152 is 2MB.
+// Name is a size as in the kernel's cgroup files and in runc: 2097152 is 2MB.
 func Name(bytes int64) string {
 	units := []string{"B", "KB", "MB", "GB", "TB"}
 	i := 0

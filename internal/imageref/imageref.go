@@ -1,5 +1,5 @@
-// Package imageref reads the names of images as pods and archives write them.
-// Its functions are pure; the grammar is github.com/distribution/reference's.
+// Package imageref parses the names of images in pods and archives. Its functions are
+// pure; the grammar is github.com/distribution/reference's.
 package imageref
 
 import (
@@ -8,8 +8,8 @@ import (
 	"github.com/distribution/reference"
 )
 
-// Full is the name in full, with registry and tag or digest, by which names of
-// one image compare; empty for what is no name.
+// Full is the full name, with registry and tag or digest, by which names of an image
+// compare; empty for an invalid name.
 func Full(ref string) string {
 	named, err := reference.ParseDockerRef(ref)
 	if err != nil {
@@ -18,8 +18,8 @@ func Full(ref string) string {
 	return named.String()
 }
 
-// WithTag adds the tag that a reference without tag and digest means. It does
-// not make a short name a full one: whose that is, the runtime says.
+// WithTag adds the default tag to a reference without tag and digest. It does not
+// expand a short name: that is up to the runtime.
 func WithTag(image string) (string, error) {
 	named, err := reference.ParseNormalizedNamed(image)
 	if err != nil {
@@ -31,8 +31,8 @@ func WithTag(image string) (string, error) {
 	return image, nil
 }
 
-// Registry is where an image is pulled from: a host, with its port if the name
-// has one. What is no name is returned as it is.
+// Registry is where an image is pulled from: a host, with its port if the name has
+// one. An invalid name is returned unchanged.
 func Registry(ref string) string {
 	named, err := reference.ParseNormalizedNamed(ref)
 	if err != nil {

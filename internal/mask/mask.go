@@ -1,15 +1,14 @@
-// Package mask hides what is secret in what podd shows: in logs, events, errors
-// and answers.
+// Package mask hides confidential values in what podd shows: in logs, events, errors
+// and responses.
 package mask
 
 import "net/url"
 
-// Value stands where a secret is not shown.
+// Value replaces a confidential value.
 const Value = "<masked>"
 
-// URL is a URL as people may see it: without its password, and without its
-// query, which is where tokens are given. One that cannot be read is not shown
-// at all.
+// URL returns a URL without its password and without its query, which may contain
+// tokens. One that cannot be parsed is replaced.
 func URL(text string) string {
 	if text == "" {
 		return ""

@@ -7,35 +7,34 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Annotations with which a pod overrides the node's back-off policy for
-// restarts; durations in Go's notation (kubernetes/kubernetes#57291).
+// Annotations by which a pod overrides the node's back-off policy for restarts;
+// durations in Go's notation (kubernetes/kubernetes#57291).
 const (
-	// AnnotationBackOffInitial is the wait of a container's second restart; the
+	// AnnotationBackOffInitial is the back-off of a container's second restart; the
 	// first has none.
 	AnnotationBackOffInitial = "podd/restart-backoff-initial"
-	// AnnotationBackOffMax is the longest wait.
+	// AnnotationBackOffMax is the longest back-off.
 	AnnotationBackOffMax = "podd/restart-backoff-max"
-	// AnnotationBackOffSuccess is the wait of every restart after exit code 0,
-	// which then does not count as a crash. Without it such an end is one like
+	// AnnotationBackOffSuccess is the back-off of every restart after exit code 0,
+	// which then does not count as a crash. Without it such an exit is treated like
 	// any other.
 	AnnotationBackOffSuccess = "podd/restart-backoff-success"
 )
 
-// MinBackOff and MaxBackOff are the bounds of those annotations. The lower one
-// is the time that a restart takes anyway: less would have the runtime do
-// nothing else.
+// MinBackOff and MaxBackOff are the limits of those annotations. The lower one is the
+// time that a restart takes anyway: with less, the runtime would do nothing else.
 const (
 	MinBackOff = 100 * time.Millisecond
 	MaxBackOff = 24 * time.Hour
 )
 
-// BackOff is a pod's own part of the back-off policy; 0 is the node's.
+// BackOff is a pod's own back-off policy; 0 is the node's.
 type BackOff struct {
 	Initial, Max, Success time.Duration
 }
 
-// BackOffOf reads a pod's annotations. Each bad value is an error that names its
-// annotation, and counts as not said.
+// BackOffOf reads a pod's annotations. Each invalid value is an error that names its
+// annotation, and is ignored.
 func BackOffOf(p *v1.Pod) (BackOff, []error) {
 	var b BackOff
 	var errs []error

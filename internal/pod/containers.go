@@ -6,19 +6,18 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// ContainerKind is what part a container of a spec has in its pod's life.
+// ContainerKind is the role of a container in its pod's lifecycle.
 type ContainerKind int
 
 const (
-	RegularContainer   ContainerKind = iota // what the pod is for; runs once all init containers have completed
-	InitContainer                           // runs to its end before the next begins
-	SidecarContainer                        // started in its turn among those, kept running, not counted (KEP-753)
-	EphemeralContainer                      // started once, for a person who looks inside
+	RegularContainer   ContainerKind = iota // runs once all init containers have completed
+	InitContainer                           // runs to completion before the next starts
+	SidecarContainer                        // started in order with those, kept running, does not keep the pod running (KEP-753)
+	EphemeralContainer                      // started once, for debugging
 )
 
-// ContainerSpecs yields the containers of a spec in the order in which they
-// start; ephemeral ones, which are no part of what the pod was made as, are
-// last. The pointers lead into the spec.
+// ContainerSpecs yields the containers of a spec in the order in which they start;
+// ephemeral ones, which were added later, are last. The pointers point into the spec.
 func ContainerSpecs(spec *v1.PodSpec) iter.Seq2[*v1.Container, ContainerKind] {
 	return func(yield func(*v1.Container, ContainerKind) bool) {
 		for i := range spec.InitContainers {
@@ -46,8 +45,8 @@ func initKind(c *v1.Container) ContainerKind {
 	return InitContainer
 }
 
-// ContainerSpec is the container of that name, as a pointer into the spec, and
-// its kind; nil where there is none.
+// ContainerSpec returns the container of that name, as a pointer into the spec, and
+// its kind; nil if there is none.
 func ContainerSpec(spec *v1.PodSpec, name string) (*v1.Container, ContainerKind) {
 	for c, k := range ContainerSpecs(spec) {
 		if c.Name == name {
@@ -57,7 +56,8 @@ func ContainerSpec(spec *v1.PodSpec, name string) (*v1.Container, ContainerKind)
 	return nil, RegularContainer
 }
 
-// HasProbes says that a container of the spec has a probe. Ephemeral ones cannot.
+// HasProbes says that a container of the spec has a probe. Ephemeral ones cannot have
+// any.
 func HasProbes(spec *v1.PodSpec) bool {
 	for c := range ContainerSpecs(spec) {
 		if c.StartupProbe != nil || c.LivenessProbe != nil || c.ReadinessProbe != nil {

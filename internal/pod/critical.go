@@ -2,7 +2,7 @@ package pod
 
 import v1 "k8s.io/api/core/v1"
 
-// criticalPriority is where the priorities of the system's own classes begin.
+// criticalPriority is the lowest priority of the system's own classes.
 const criticalPriority = 2_000_000_000
 
 // IsStatic says that the pod comes from the node itself, not from an apiserver.
@@ -14,8 +14,8 @@ func IsStatic(p *v1.Pod) bool {
 // IsSystem says that the pod has one of the system's own priorities.
 func IsSystem(p *v1.Pod) bool { return p.Spec.Priority != nil && *p.Spec.Priority >= criticalPriority }
 
-// IsCritical is the kubelet's IsCriticalPod: whatever comes from the node itself,
-// its copy in an apiserver, and the system's own priorities.
+// IsCritical is the kubelet's IsCriticalPod: pods from the node itself, their mirror
+// pods in an apiserver, and the system's own priorities.
 func IsCritical(p *v1.Pod) bool {
 	_, mirror := p.Annotations[v1.MirrorPodAnnotationKey]
 	return IsStatic(p) || mirror || IsSystem(p)

@@ -22,105 +22,106 @@ const (
 	SourceAPIServer Source = "api"
 )
 
-// Annotations and labels that podd writes on sandboxes and containers beyond
-// the kubelet's own.
+// Annotations and labels that podd sets on sandboxes and containers besides the
+// kubelet's own.
 const (
-	// AnnotationSource carries the Source; the kubelet's own key.
+	// AnnotationSource is the Source; the kubelet's own key.
 	AnnotationSource = "kubernetes.io/config.source"
-	// AnnotationHash carries the static pod's UID; the kubelet's own key.
+	// AnnotationHash is the static pod's UID; the kubelet's own key.
 	AnnotationHash = "kubernetes.io/config.hash"
-	// AnnotationSeen carries the time at which the source first saw the pod
-	// (RFC 3339 with nanoseconds); the kubelet's own key.
+	// AnnotationSeen is the time at which the source first saw the pod (RFC 3339 with
+	// nanoseconds); the kubelet's own key.
 	AnnotationSeen = "kubernetes.io/config.seen"
 	// AnnotationStartTime is podd's own, on sandboxes: the pod's start time
 	// (RFC 3339 with nanoseconds), so that it survives a restart of podd and
 	// a new sandbox.
 	AnnotationStartTime = "podd/start-time"
-	// AnnotationInstance is podd's own, on sandboxes and containers: the identity
-	// of the podd that made them, one of several that may share a runtime.
+	// AnnotationInstance is podd's own, on sandboxes and containers: the ID of the
+	// podd that created them, as several may share a runtime.
 	AnnotationInstance = "podd/instance"
 	// AnnotationKept is podd's own, on containers: the name of the file in the
-	// container's directory that has its preStop hook, where that is too long for
-	// an annotation.
+	// container's directory with its preStop hook, if that is too long for an
+	// annotation.
 	AnnotationKept = "podd/kept"
 	// AnnotationImageVolumes is podd's own, on containers: the runtime's IDs of the
 	// images that it mounts as volumes, separated by commas. A tag may have moved on
 	// since.
 	AnnotationImageVolumes = "podd/image-volumes"
-	// AnnotationSidecar is podd's own, on the containers of sidecars ("true"): a
-	// pod whose manifest is gone ends in order, too.
+	// AnnotationSidecar is podd's own, on the containers of sidecars ("true"), so
+	// that a pod whose manifest is gone terminates in order, too.
 	AnnotationSidecar = "podd/sidecar"
 )
 
-// Desired is one pod as its source wants it: defaulted, validated, with its
-// final name, namespace and UID. It is immutable once sent.
+// Desired is a pod as its source desires it: defaulted, validated, with its final
+// name, namespace and UID. It is immutable once sent.
 type Desired struct {
 	Pod    *v1.Pod
 	Source Source
-	// Origin is where a person finds the manifest: a file's path or a URL.
+	// Origin is where users find the manifest: a file's path or a URL.
 	Origin string
-	// Line is where the pod begins in its manifest, from 1; 0 where unknown.
+	// Line is the first line of the pod in its manifest, from 1; 0 if unknown.
 	Line int
-	// Seen is when the source first noticed this generation of the pod.
+	// Seen is when the source first saw this generation of the pod.
 	Seen time.Time
 }
 
-// UID is the pod's identity.
+// UID returns the UID of the pod.
 func (d *Desired) UID() UID { return d.Pod.UID }
 
-// Name is the pod's namespace/name, which one running pod at a time may have.
+// Name is the pod's namespace/name, which is unique among running pods.
 func (d *Desired) Name() string { return d.Pod.Namespace + "/" + d.Pod.Name }
 
-// Op is what an Update asks for; the words are the kubelet's.
+// Op is the operation of an Update; the words are the kubelet's.
 type Op string
 
 const (
-	// OpAdd brings pods that the source did not name before. An OpAdd without
-	// pods says that the source is ready and has nothing.
+	// OpAdd adds pods that are new in the source. Without pods it says that the
+	// source is ready and has none.
 	OpAdd Op = "ADD"
-	// OpUpdate brings a new spec for known UIDs (never from static sources).
+	// OpUpdate has new specs for known UIDs (never from static sources).
 	OpUpdate Op = "UPDATE"
-	// OpReconcile says that another's view of a pod's status differs from ours.
+	// OpReconcile says that the apiserver's view of a pod's status differs from
+	// podd's.
 	OpReconcile Op = "RECONCILE"
-	// OpDelete asks for a graceful end, the pod still being listed by its source.
+	// OpDelete requests graceful deletion; the source still lists the pod.
 	OpDelete Op = "DELETE"
-	// OpRemove says that the source no longer names these pods.
+	// OpRemove says that the source no longer lists these pods.
 	OpRemove Op = "REMOVE"
 )
 
-// Update is one change of the desired set, of one source.
+// Update is one change of the desired set of one source.
 type Update struct {
 	Op     Op
 	Source Source
 	Pods   []*Desired
 }
 
-// Problem is something wrong with a manifest, in the words a person needs to
-// mend it.
+// Problem is a problem of a manifest, described for the users who fix it.
 type Problem struct {
 	// Origin is the file's path or the URL.
 	Origin string `json:"origin"`
-	// Document counts the documents of a file from 1; 0 where it does not apply.
+	// Document is the number of the document in its file, from 1; 0 if that does not
+	// apply.
 	Document int `json:"document,omitempty"`
-	// Line counts from 1; 0 where it is not known.
+	// Line is from 1; 0 if unknown.
 	Line int `json:"line,omitempty"`
 	// Field is the path of the field (spec.containers[0].image), if any.
 	Field string `json:"field,omitempty"`
-	// Pod is namespace/name of the pod concerned, where it is known.
+	// Pod is namespace/name of the pod concerned, if known.
 	Pod string `json:"pod,omitempty"`
-	// Object is the ConfigMap or Secret concerned, where it is known: its
-	// ObjectKey as people see it.
+	// Object is the ConfigMap or Secret concerned, if known: its ObjectKey as people
+	// see it.
 	Object string `json:"object,omitempty"`
-	// Message says what is wrong: the apiserver's verdict to the word, where
-	// it is one.
+	// Message says what is wrong: the apiserver's message to the letter, if it has
+	// one.
 	Message string `json:"message"`
-	// Hint says what to do about it, if more can be said than Message does.
+	// Hint says what to do, if that is not obvious from Message.
 	Hint string `json:"hint,omitempty"`
 	// KeptRunning says that the last good version of the pod goes on running, or
 	// that that of the object goes on being used.
 	KeptRunning bool `json:"keptRunning,omitempty"`
-	// Warning says that the pod runs as its manifest says, which is probably not
-	// what its writer meant.
+	// Warning says that the pod runs as its manifest says, which is probably not what
+	// was intended.
 	Warning bool `json:"warning,omitempty"`
 	// Since is when the problem was first seen.
 	Since time.Time `json:"since"`

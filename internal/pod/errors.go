@@ -5,35 +5,35 @@ import (
 	"time"
 )
 
-// Classes of errors that callers ask for with errors.Is. They are made from
-// foreign codes once, at the edge (cri), never guessed from texts elsewhere.
+// Classes of errors for errors.Is. They are converted from foreign codes once, at the
+// edge (cri), and never guessed from messages elsewhere.
 var (
 	// ErrNotFound: the runtime does not know that sandbox, container or image.
 	ErrNotFound = errors.New("not found")
-	// ErrUnavailable: the runtime does not answer at all (socket gone,
-	// connection refused, still starting). Retried when it is back.
+	// ErrUnavailable: the runtime does not respond at all (socket gone, connection
+	// refused, still starting). Retried when it is back.
 	ErrUnavailable = errors.New("the container runtime does not respond")
-	// ErrNetworkNotReady: no CNI network is configured, or its plugin says no.
+	// ErrNetworkNotReady: no CNI network is configured, or its plugin is not ready.
 	ErrNetworkNotReady = errors.New("the pod network is not ready")
-	// ErrNameReserved: the runtime still holds that name and attempt for a
-	// create that it has not finished or did not clean up after. The same
-	// attempt is tried again, and adopted when the late create comes true; only
-	// when the name stays taken for long is the next attempt taken.
+	// ErrNameReserved: the runtime has the name and attempt reserved for a create
+	// that is in progress or was not cleaned up. The same attempt is retried, and
+	// adopted if that create succeeds late; only if the name stays reserved for long
+	// is the next attempt used.
 	ErrNameReserved = errors.New("the runtime holds that name for another create")
-	// ErrNameLost: as ErrNameReserved, and nobody is at work on the create that
-	// holds the name: no later try will get it.
+	// ErrNameLost: as ErrNameReserved, but the create that reserved the name is not
+	// in progress any more: no retry will succeed.
 	ErrNameLost = errors.New("the runtime holds that name for a create that it has lost")
 	// ErrImageVolume: the runtime could not mount an image volume of a container.
 	ErrImageVolume = errors.New("an image volume cannot be mounted")
-	// ErrTimeout: a command in a container did not end in time.
+	// ErrTimeout: a command in a container did not exit in time.
 	ErrTimeout = errors.New("timed out")
-	// ErrUnimplemented: the runtime answers, but does not have this call.
+	// ErrUnimplemented: the runtime responds, but does not have this call.
 	ErrUnimplemented = errors.New("the container runtime does not have this call")
 )
 
-// ReasonError is an error with the reason that the kubelet's users know
-// (CreateContainerConfigError, CreatePodSandboxError, FailedMount …), which
-// becomes the container's waiting reason or the event's.
+// ReasonError is an error with the kubelet's reason (CreateContainerConfigError,
+// CreatePodSandboxError, FailedMount …), which becomes the container's waiting reason
+// or the event's.
 type ReasonError struct {
 	Reason string
 	Err    error
@@ -58,7 +58,7 @@ func ReasonOf(err error, otherwise string) string {
 	return otherwise
 }
 
-// RetryAfter tells the worker when trying again makes sense.
+// RetryAfter tells the worker when to retry.
 type RetryAfter struct {
 	Delay time.Duration
 	Err   error
@@ -67,7 +67,7 @@ type RetryAfter struct {
 func (e *RetryAfter) Error() string { return e.Err.Error() }
 func (e *RetryAfter) Unwrap() error { return e.Err }
 
-// NameReservedError is ErrNameReserved with the ID for which the runtime holds
+// NameReservedError is ErrNameReserved with the ID for which the runtime has reserved
 // the name.
 type NameReservedError struct{ Holder string }
 

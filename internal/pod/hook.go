@@ -6,12 +6,12 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// HookState is where a container's postStart hook is.
+// HookState is the state of a container's postStart hook.
 type HookState int
 
 const (
-	// HookNone: there is no such hook, or it was run by an earlier podd. A
-	// container that runs when podd starts is taken to have been through it.
+	// HookNone: there is no such hook, or an earlier podd ran it. That is assumed of
+	// a container that is running when podd starts.
 	HookNone HookState = iota
 	HookRunning
 	HookSucceeded
@@ -34,30 +34,30 @@ func (s HookState) String() string {
 // Hook is the postStart hook of one container, by its ID.
 type Hook struct {
 	State HookState
-	// Message is the failure's, in the kubelet's words; empty otherwise.
+	// Message is that of the failure, in the kubelet's words; empty otherwise.
 	Message string
 }
 
-// HookRequest asks for one lifecycle handler to be run.
+// HookRequest is a lifecycle handler to run.
 type HookRequest struct {
 	Pod         *v1.Pod
 	Container   *v1.Container
 	ContainerID string
 	Handler     *v1.LifecycleHandler
-	// PodIP is where httpGet and tcpSocket go when the handler names no host;
-	// empty if there is none yet.
+	// PodIP is the host of httpGet and tcpSocket if the handler names none; empty if
+	// the pod has none yet.
 	PodIP string
 }
 
-// ExecResult is what came of a command in a container.
+// ExecResult is the result of a command in a container.
 type ExecResult struct {
 	ExitCode int32
-	// Output is what it wrote to stdout and then stderr, cut short by the
-	// caller's bound.
+	// Output is what it wrote to stdout and then stderr, truncated to the caller's
+	// limit.
 	Output []byte
 }
 
-// ProbeTarget is a running container with what the prober has to know of it.
+// ProbeTarget is a running container, with what the prober needs.
 type ProbeTarget struct {
 	// Container is the spec: its probes, ports, and env.
 	Container   *v1.Container

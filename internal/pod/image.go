@@ -1,14 +1,14 @@
 package pod
 
-// Image is one image that the runtime has.
+// Image is an image of the runtime.
 type Image struct {
 	ID string
 	// Tags and Digests are references with repository.
 	Tags, Digests []string
-	// Size in bytes, as the runtime counts.
+	// Size in bytes, as reported by the runtime.
 	Size uint64
-	// UID and Username are the image's own user; UID is nil when it names one
-	// by name, or none.
+	// UID and Username are the image's own user; UID is nil if it has a user name or
+	// none.
 	UID      *int64
 	Username string
 	// Pinned images are never collected.

@@ -8,18 +8,18 @@ import (
 )
 
 // maxKept is how many bytes podd keeps of a container's hook and ports in its
-// annotations. Every list of the runtime's carries them, for every container,
-// dead ones too; a manifest may have megabytes.
+// annotations, which all of the runtime's lists contain for every container,
+// including dead ones; a manifest may have megabytes.
 const maxKept = 8 << 10
 
-// Kept is what of a container's spec its end needs when its manifest is gone:
-// the hook, and the ports that it may name.
+// Kept is the part of a container's spec that its termination needs when its manifest
+// is gone: the hook, and the ports that it may name.
 type Kept struct {
 	PreStop *v1.LifecycleHandler `json:"preStop,omitempty"`
 	Ports   []v1.ContainerPort   `json:"ports,omitempty"`
 }
 
-// KeptOf is what is to be kept of a container.
+// KeptOf returns what is to be kept of a container.
 func KeptOf(c *v1.Container) Kept {
 	out := Kept{Ports: c.Ports}
 	if c.Lifecycle != nil {
@@ -28,8 +28,8 @@ func KeptOf(c *v1.Container) Kept {
 	return out
 }
 
-// Texts are the two as the kubelet's annotations have them, empty where there is
-// nothing to keep. Both are empty where they are too long for annotations.
+// Texts returns both in the format of the kubelet's annotations, empty if there is
+// nothing to keep or they are too long for annotations.
 func (k Kept) Texts() (preStop, ports string, err error) {
 	for _, part := range []struct {
 		value any

@@ -1,7 +1,7 @@
 package pod
 
-// MaxRuntimeMessage is how many bytes one answer of the container runtime may
-// have, at both ends: its lists carry the annotations of all pods, of which each
-// pod may have 256 KiB. gRPC's usual 16 MiB are 65 such pods. No memory is taken
-// before an answer is that large.
+// MaxRuntimeMessage is the limit in bytes of a response of the container runtime, on
+// both sides: its lists contain the annotations of all pods, up to 256 KiB per pod.
+// gRPC's usual 16 MiB are 65 such pods. Memory is only used for responses of that
+// size.
 const MaxRuntimeMessage = 256 << 20

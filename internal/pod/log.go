@@ -1,6 +1,6 @@
 package pod
 
-// ContainerLog is the file that a running container's output goes to.
+// ContainerLog is the log file of a running container.
 type ContainerLog struct {
 	// ID is the container's.
 	ID string

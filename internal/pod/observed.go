@@ -9,7 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Observed is what the runtime says of one pod, at one moment.
+// Observed is the runtime's state of one pod at one time.
 type Observed struct {
 	UID       UID
 	Name      string
@@ -21,20 +21,20 @@ type Observed struct {
 	// Sandboxes, newest (highest attempt) first.
 	Sandboxes []Sandbox
 	// Containers of all sandboxes, the highest attempts first: of each name the
-	// newest before the older ones, whatever the clock says of them.
+	// newest before the older ones, whatever their times say.
 	Containers []Container
-	// Foreign is the identity of another podd that runs something under this UID,
-	// which is not in here; empty for nobody.
+	// Foreign is the ID of another podd with sandboxes or containers under this UID,
+	// which are not included; empty for none.
 	Foreign string
 	// At is when the observation began.
 	At time.Time
 }
 
-// Empty says that the runtime knows nothing of the pod that is this podd's.
+// Empty says that the runtime has nothing of this podd's under the pod's UID.
 func (o Observed) Empty() bool { return len(o.Sandboxes) == 0 && len(o.Containers) == 0 }
 
-// Latest returns the newest container of that name, or nil: the one with the
-// highest attempt. A create thought lost may come true after its successor's.
+// Latest returns the newest container of that name, or nil: the one with the highest
+// attempt. A create that seemed lost may succeed after its successor's.
 func (o Observed) Latest(name string) *Container {
 	var latest *Container
 	for i := range o.Containers {
@@ -46,9 +46,9 @@ func (o Observed) Latest(name string) *Container {
 	return latest
 }
 
-// Current returns the sandbox that the pod's containers belong into, or nil: the
-// newest, which is ready, alone in that, and on the network that the spec names.
-// Anything else is beyond repair, as in upstream's PodSandboxChanged.
+// Current returns the sandbox that the pod's containers belong to, or nil: the
+// newest, which must be ready, the only ready one, and on the network of the spec.
+// Otherwise a new one is needed, as in upstream's PodSandboxChanged.
 func (o Observed) Current(spec *v1.PodSpec) *Sandbox {
 	if len(o.Sandboxes) == 0 {
 		return nil
@@ -65,8 +65,8 @@ func (o Observed) Current(spec *v1.PodSpec) *Sandbox {
 	return newest
 }
 
-// Initialized says that all init containers have completed in a sandbox: a
-// regular container was made in it.
+// Initialized says that all init containers have completed in a sandbox: a regular
+// container was created in it.
 func (o Observed) Initialized(spec *v1.PodSpec, sandboxID string) bool {
 	for i := range spec.Containers {
 		if c := o.Latest(spec.Containers[i].Name); c != nil && c.SandboxID == sandboxID {
@@ -76,7 +76,7 @@ func (o Observed) Initialized(spec *v1.PodSpec, sandboxID string) bool {
 	return false
 }
 
-// Sandbox is one pod sandbox of the runtime.
+// Sandbox is a pod sandbox of the runtime.
 type Sandbox struct {
 	ID        string
 	Attempt   uint32
@@ -111,7 +111,7 @@ func (s ContainerState) String() string {
 	}
 }
 
-// Container is one container of the runtime.
+// Container is a container of the runtime.
 type Container struct {
 	ID        string
 	Name      string
@@ -127,51 +127,48 @@ type Container struct {
 	Reason string
 	// Message is the runtime's, or the termination message (at most 4096 bytes).
 	Message string
-	// Image as the pod named it; ImageID as the runtime resolved it.
+	// Image is the pod's name of it; ImageID is how the runtime resolved it.
 	Image   string
 	ImageID string
 	LogPath string
-	// TerminationLog is the file on the host that podd made for its last message;
-	// empty where it made none.
+	// TerminationLog is the file on the host that podd created for its termination
+	// message; empty if there is none.
 	TerminationLog string `json:"-"`
-	// User is who the process started as; nil where the runtime does not say.
+	// User is the user of its first process; nil if the runtime does not report it.
 	User *User
-	// Resources are what the runtime holds the container to; nil where it does
-	// not say.
+	// Resources are those that the runtime enforces; nil if it does not report them.
 	Resources *ContainerResources
-	// GracePeriod is the pod's own, read back from the container's annotation,
-	// for a pod whose manifest is gone; nil if unknown.
+	// GracePeriod is the pod's, read back from the container's annotation, for a pod
+	// whose manifest is gone; nil if unknown.
 	GracePeriod *time.Duration
-	// Hash is ContainerHash of the spec that it was made from, read back from
-	// its annotation; empty if unknown.
+	// Hash is ContainerHash of its spec, read back from its annotation; empty if
+	// unknown.
 	Hash string
-	// Kept is what the annotations kept of its spec, for a pod whose manifest is
+	// Kept is the part of its spec in the annotations, for a pod whose manifest is
 	// gone: name, ports, the preStop hook, and restartPolicy Always of a sidecar,
 	// which no other container has in Kept; nil if there is neither.
 	Kept *v1.Container
 }
 
-// OOMKilled says that the kernel killed the container for its memory. Whoever
-// observes settles that before anybody decides by it: a runtime may come too late
-// to see it, and then calls the end an Error.
+// OOMKilled says that the kernel killed the container for its memory. The observer
+// determines that before any decision: a runtime may miss it and report Error.
 func (c *Container) OOMKilled() bool {
 	return c.State == ContainerExited && c.Reason == ReasonOOMKilled
 }
 
-// ContainerHash changes when a container has to be made anew: with its name or
-// image, as the kubelet has it. Only podd compares it, with what it wrote itself:
-// another way to compute it would restart every container at an upgrade.
+// ContainerHash changes when a container must be recreated: with its name or image,
+// as in the kubelet. Only podd compares it, with what it wrote itself: computing it
+// differently would restart every container at an upgrade.
 func ContainerHash(c *v1.Container) string {
 	h := fnv.New32a()
 	fmt.Fprintf(h, "%q %q", c.Name, c.Image)
 	return strconv.FormatUint(uint64(h.Sum32()), 16)
 }
 
-// ContainerResources is the runtime's view of one container's bounds; 0 for
-// none.
+// ContainerResources are the runtime's resource limits of one container; 0 for none.
 type ContainerResources struct {
-	CPUShares          int64 // weight, 1024 a processor (also on cgroup v2)
-	CPUQuota           int64 // microseconds a period
+	CPUShares          int64 // weight, 1024 per CPU (also on cgroup v2)
+	CPUQuota           int64 // microseconds per period
 	CPUPeriod          int64 // microseconds
 	MemoryLimitInBytes int64
 }
@@ -182,13 +179,13 @@ type User struct {
 	SupplementalGroups []int64
 }
 
-// Summary is a cheap view of one pod of podd's: enough to see that something
-// changed, without a call per container.
+// Summary is a cheap view of one of podd's pods: enough to notice changes, without a
+// call per container.
 type Summary struct {
 	UID       UID
 	Name      string
 	Namespace string
-	// Source is empty where the sandbox's annotation does not say.
+	// Source is empty if the sandbox's annotation lacks it.
 	Source Source
 	// Sandboxes maps sandbox ID to ready.
 	Sandboxes map[string]bool

@@ -2,7 +2,7 @@ package pod
 
 import "fmt"
 
-// Phase is where a pod's worker is. It only ever moves forward:
+// Phase is the phase of a pod's worker. It only ever moves forward:
 //
 //	Pending ─► Running ─► Terminating ─► Terminated ─► Gone
 //	   └──────────────────────▲
@@ -11,12 +11,12 @@ import "fmt"
 type Phase int
 
 const (
-	// PhasePending: nothing of the pod was made on this node yet.
+	// PhasePending: nothing of the pod was created on this node yet.
 	PhasePending Phase = iota
-	// PhaseRunning: the pod is being made to run, or has completed
-	// (Succeeded, Failed) and is still wanted.
+	// PhaseRunning: the pod is being started, is running, or has completed
+	// (Succeeded, Failed) and is still desired.
 	PhaseRunning
-	// PhaseTerminating: containers are being stopped; nothing is started again.
+	// PhaseTerminating: containers are being stopped; nothing is started any more.
 	PhaseTerminating
 	// PhaseTerminated: no container runs; what is left is being removed.
 	PhaseTerminated
@@ -33,16 +33,16 @@ func (p Phase) String() string {
 	return phaseNames[p]
 }
 
-// PhaseError is a move that the state machine does not have.
+// PhaseError is an invalid transition.
 type PhaseError struct{ From, To Phase }
 
 func (e *PhaseError) Error() string {
 	return fmt.Sprintf("a pod cannot go from %s to %s", e.From, e.To)
 }
 
-// Advance moves to next, or returns a *PhaseError and leaves the phase as it
-// was. Staying is allowed, going back never; the one shortcut is from Pending
-// to Terminating, for a pod that ends before anything was made.
+// Advance moves to next, or returns a *PhaseError and leaves the phase unchanged.
+// Staying is allowed, going back never; the one shortcut is from Pending to
+// Terminating, for a pod that terminates before anything was created.
 func (p *Phase) Advance(next Phase) error {
 	switch {
 	case next == *p:

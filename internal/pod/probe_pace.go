@@ -7,19 +7,19 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// AnnotationProbeUntilSuccess is podd's own, on pods: the pace of startup and
+// AnnotationProbeUntilSuccess is podd's own, on pods: the period of startup and
 // readiness probes until their first success in a container
 // (kubernetes/kubernetes#76951).
 const AnnotationProbeUntilSuccess = "podd/probe-until-success"
 
-// The bounds of AnnotationProbeUntilSuccess.
+// The limits of AnnotationProbeUntilSuccess.
 const (
 	MinProbePace = 10 * time.Millisecond
 	MaxProbePace = time.Minute
 )
 
-// ProbeUntilSuccess is the pace that a pod's annotation asks for, 0 where it has
-// none. The error is a sentence for a person; the pace is 0 then.
+// ProbeUntilSuccess is the period in a pod's annotation, 0 if it has none. The error
+// is meant for users; the period is 0 then.
 func ProbeUntilSuccess(p *v1.Pod) (time.Duration, error) {
 	text, ok := p.Annotations[AnnotationProbeUntilSuccess]
 	if !ok {

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Where is the place of the problem, as compilers write it: path:line.
+// Where is the location of the problem, as compilers write it: path:line.
 func (p Problem) Where() string {
 	if p.Line > 0 {
 		return p.Origin + ":" + strconv.Itoa(p.Line)
@@ -13,8 +13,8 @@ func (p Problem) Where() string {
 	return p.Origin
 }
 
-// String is the problem on one line: place, whether it is a warning only, field,
-// message and remedy.
+// String is the problem on one line: location, whether it is only a warning, field,
+// message and hint.
 func (p Problem) String() string {
 	var b strings.Builder
 	b.WriteString(p.Where())

@@ -5,13 +5,12 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// QOSClass is the pod's class by the API's rule, which looks at CPU and memory
-// above zero: BestEffort when none is named, Guaranteed when every container
-// limits both and the requests come to the limits, else Burstable. Resources of
-// the pod itself, where given, decide alone. A class that the status carries
-// stays what it is.
+// QOSClass is the pod's class by the API's rules for non-zero CPU and memory:
+// BestEffort if there are none, Guaranteed if every container limits both and the
+// requests equal the limits, else Burstable. Resources of the pod itself, if given,
+// take precedence. A class in the status never changes.
 //
-// The pod's cgroup, its containers' OOM scores and its status go by it and must
+// The pod's cgroup, its containers' OOM scores and its status depend on it and must
 // agree.
 func QOSClass(p *v1.Pod) v1.PodQOSClass {
 	if p.Status.QOSClass != "" {
@@ -52,7 +51,7 @@ func classOf(all []v1.ResourceRequirements) v1.PodQOSClass {
 	return v1.PodQOSBurstable
 }
 
-// add sums up what a list names of CPU and memory, above zero, and counts it.
+// add sums up the non-zero CPU and memory of a list, and counts them.
 func add(sum, list v1.ResourceList) int {
 	named := 0
 	for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {

@@ -1,11 +1,10 @@
 package pod
 
-// Reasons of containers that wait, in the kubelet's words: people and dashboards
-// match on them. What decides that a container waits takes its reason from here,
-// and so does what reads it.
+// Reasons of waiting containers, in the kubelet's words, which users and dashboards
+// match on. Whatever decides that a container waits, or reads that, uses these.
 const (
 	ReasonContainerCreating = "ContainerCreating"
-	ReasonPodInitializing   = "PodInitializing" // the same, of a pod with init containers
+	ReasonPodInitializing   = "PodInitializing" // the same, for a pod with init containers
 
 	ReasonErrImagePull              = "ErrImagePull"
 	ReasonImagePullBackOff          = "ImagePullBackOff"
@@ -23,11 +22,11 @@ const (
 	ReasonPostStartHookError         = "PostStartHookError"
 
 	ReasonCrashLoopBackOff        = "CrashLoopBackOff"
-	ReasonRestartingAllContainers = "RestartingAllContainers" // of one that ended, too
+	ReasonRestartingAllContainers = "RestartingAllContainers" // also of an exited one
 )
 
-// Reasons of containers that ended: the runtime's words, and the kubelet's for one
-// that the runtime lost.
+// Reasons of terminated containers: the runtime's words, and the kubelet's for one
+// that the runtime has lost.
 const (
 	ReasonCompleted              = "Completed"
 	ReasonExitError              = "Error"

@@ -9,9 +9,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Field is what a path of the downward API (fieldRef.fieldPath) says of the
-// pod's metadata and spec; ok is false for any other path, status.podIP for
-// one. Upstream has the list in pkg/apis/core/pods/helpers.go.
+// Field is the value of a path of the downward API (fieldRef.fieldPath) in the pod's
+// metadata and spec; ok is false for any other path, such as status.podIP. Upstream
+// has the list in pkg/apis/core/pods/helpers.go.
 func Field(p *v1.Pod, path string) (value string, ok bool) {
 	if base, key, subscripted := subscript(path); subscripted {
 		switch base {
@@ -50,7 +50,7 @@ func subscript(path string) (base, key string, ok bool) {
 	return strings.Cut(rest, "['")
 }
 
-// formatMap is the downward API's form of a map: key="value", sorted.
+// formatMap formats a map for the downward API: key="value", sorted.
 func formatMap(m map[string]string) string {
 	var b strings.Builder
 	for _, k := range slices.Sorted(maps.Keys(m)) {
@@ -59,10 +59,9 @@ func formatMap(m map[string]string) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// Expand replaces each $(NAME) by its value. $$ is a single dollar that expands
-// nothing; a name without a value (ok is false), and a dollar that begins
-// nothing, stay as they are. Values are not expanded again. Upstream defines it
-// in third_party/forked/golang/expansion.
+// Expand replaces each $(NAME) by its value. $$ is a literal dollar; a name without a
+// value (ok is false), and a dollar that starts nothing, stay. Values are not
+// expanded again. Upstream defines it in third_party/forked/golang/expansion.
 func Expand(text string, value func(name string) (v string, ok bool)) string {
 	var out strings.Builder
 	for {

@@ -23,18 +23,17 @@ const (
 	ProbeFailed
 )
 
-// Probes is what the prober last said of one container; the zero value is a
-// container without probes. ProbeFailed is said after failureThreshold failures
-// in a row, ProbeSucceeded after successThreshold successes, ProbeUnknown before
-// either.
+// Probes are the latest results of a container's probes; the zero value is a
+// container without probes. ProbeFailed is after failureThreshold failures in a row,
+// ProbeSucceeded after successThreshold successes, ProbeUnknown before either.
 type Probes struct {
-	// ContainerID is whose results these are. Those of a container that is no
-	// longer the newest of its name tell nothing.
+	// ContainerID is the container of these results. Those of a container that is no
+	// longer the newest of its name are stale.
 	ContainerID          string
 	Startup, Ready, Live ProbeResult
 }
 
-// ProbeResults is by container name; nil when the pod has no probes.
+// ProbeResults is by container name; nil if the pod has no probes.
 type ProbeResults map[string]Probes
 
 // Of returns the results of exactly that container; zero if there are none.
@@ -45,33 +44,33 @@ func (r ProbeResults) Of(name, containerID string) Probes {
 	return Probes{}
 }
 
-// Report is what a worker tells of its pod after each sync. status.Compute
-// makes the API's PodStatus of it.
+// Report is a worker's report about its pod after each sync. status.Compute makes the
+// API's PodStatus of it.
 type Report struct {
 	Desired  *Desired
 	Phase    Phase
 	Observed Observed
 	Probes   ProbeResults
-	// Unseen says that the runtime has not been asked about the pod yet: nothing is
-	// known but that it is wanted, perhaps it has run for days.
+	// Unseen says that the runtime was not queried for the pod yet: it is only known
+	// to be desired, and may have been running for days.
 	Unseen bool
 	// Waiting, by container name, for containers that do not run but will.
 	Waiting map[string]Waiting
-	// Starting are containers, by ID, whose postStart hook is under way: the
-	// kubelet shows them as not yet running until it has completed.
+	// Starting are containers, by ID, whose postStart hook is running: like the
+	// kubelet, podd shows them as not running until it has completed.
 	Starting map[string]bool
-	// Followed are containers, by ID, that were stopped to be started anew: a
-	// successor comes whatever their exit code is.
+	// Followed are containers, by ID, that were stopped in order to be restarted:
+	// they have a successor whatever their exit code is.
 	Followed map[string]bool
 	// Conditions are added to the pod's (DisruptionTarget, PodResizePending,
 	// PodResizeInProgress, AllContainersRestarting); the worker decides when.
 	Conditions []v1.PodCondition
-	// Allocated are the resources that the node granted, by container name, for
-	// a pod that was resized; nil for what the spec says.
+	// Allocated are the allocated resources, by container name, of a pod that was
+	// resized; nil for those of the spec.
 	Allocated map[string]v1.ResourceRequirements
-	// Reason and Message are the pod's own (Evicted, DeadlineExceeded, a
-	// rejection on admission …). Failed says that the pod ended for that
-	// reason, whatever its containers say.
+	// Failed, Reason and Message are the pod's own (Evicted, DeadlineExceeded, a
+	// rejection …): with Failed, its phase is Failed with this reason, whatever its
+	// containers report.
 	Failed  bool
 	Reason  string
 	Message string
