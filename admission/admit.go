@@ -122,7 +122,7 @@ func blockers(n *Node, p *v1.Pod, others []*v1.Pod) []pod.Verdict {
 	}
 	if holder, port := portHolder(p, others); holder != nil {
 		predicate(ReasonNodePorts, fmt.Sprintf("node(s) didn't have free ports for the requested pod ports: "+
-			"host port %s is taken by pod %s/%s: give one of them another hostPort, or remove one", port, holder.Namespace, holder.Name))
+			"host port %s is used by pod %s/%s: give one of them another hostPort, or remove one", port, holder.Namespace, holder.Name))
 	}
 	if !pod.IsStatic(p) && untolerated(n.Taints, p.Spec.Tolerations) {
 		predicate(ReasonTaints, "node(s) had taints that the pod didn't tolerate")

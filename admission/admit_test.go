@@ -109,7 +109,7 @@ func TestAdmit(t *testing.T) {
 			reason: "NodeName", message: "Predicate NodeName failed: node(s) didn't match the requested node name"},
 		"a taken port": {pod: with(aPod("a"), port(80, "")), others: []*v1.Pod{with(aPod("b"), port(80, "10.0.0.1"))},
 			reason: "NodePorts", message: "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports: " +
-				"host port 80/TCP is taken by pod default/b: give one of them another hostPort, or remove one"},
+				"host port 80/TCP is used by pod default/b: give one of them another hostPort, or remove one"},
 		"all of IPv6 and an address":       {pod: with(aPod("a"), port(80, "::")), others: []*v1.Pod{with(aPod("b"), port(80, "10.0.0.1")), with(aPod("c"), port(80, "fd00::1"))}}, // once rejected
 		"an address and all of IPv6":       {pod: with(aPod("a"), port(80, "fd00::1")), others: []*v1.Pod{with(aPod("b"), port(80, "::"))}},
 		"all of IPv6, twice":               {pod: with(aPod("a"), port(80, "::")), others: []*v1.Pod{with(aPod("b"), port(80, "::"))}, reason: "NodePorts"},

@@ -33,7 +33,7 @@ func preempt(p *v1.Pod, others []*v1.Pod, short []shortage) pod.Verdict {
 		return reject(ReasonUnexpected, "Unexpected error while attempting to recover from admission failure: "+
 			"preemption: error finding a set of pods to preempt: no set of running pods found to reclaim resources: %v%s", missing, inWords(short))
 	}
-	v := pod.Verdict{Message: "Waits for pods of lower priority to end"}
+	v := pod.Verdict{Message: "Waits for pods of lower priority to terminate"}
 	for _, victim := range victims {
 		v.Preempt = append(v.Preempt, victim.UID)
 	}
@@ -47,7 +47,7 @@ func inWords(short []shortage) string {
 	for i, s := range short {
 		b.WriteString(map[bool]string{true: ": ", false: "; "}[i == 0])
 		if s.name == v1.ResourcePods {
-			fmt.Fprintf(&b, "the node runs %d pods of at most %d", s.used, s.capacity)
+			fmt.Fprintf(&b, "the node runs %d of at most %d pods", s.used, s.capacity)
 			continue
 		}
 		fmt.Fprintf(&b, "the pod requests %s of %s, and %s of the node's %s are free",

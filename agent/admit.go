@@ -11,18 +11,18 @@ import (
 	"podd/internal/pod"
 )
 
-// everyPod stands for Config.Admitter where every pod is taken.
+// everyPod is the default of Config.Admitter: it admits every pod.
 type everyPod struct{}
 
 func (everyPod) Admit(*v1.Pod, []*v1.Pod) pod.Verdict { return pod.Verdict{} }
 
-// rejection is why a wanted pod has no worker.
+// rejection is why a desired pod has no worker.
 type rejection struct {
 	pod.Verdict
 	since time.Time
 }
 
-// candidate is what is known of a wanted pod without a worker.
+// candidate is what is known of a desired pod without a worker.
 func (a *Agent) candidate(d *pod.Desired) plan.Candidate {
 	c := plan.Candidate{Desired: d}
 	_, c.Runs = a.orphans[d.UID()]
@@ -33,7 +33,7 @@ func (a *Agent) candidate(d *pod.Desired) plan.Candidate {
 	return c
 }
 
-// admits says whether the node takes a candidate now; plan says when it is asked.
+// admits says whether the node admits a candidate now; plan decides when to ask.
 func (a *Agent) admits(c plan.Candidate) bool {
 	d, uid := c.Desired, c.Desired.UID()
 	before, _ := a.rejection(uid)
@@ -48,13 +48,13 @@ func (a *Agent) admits(c plan.Candidate) bool {
 	case plan.Admitted:
 	}
 	if a.forgetRejection(uid) && before.Reason != "" {
-		a.cfg.Status.Forget(uid) // it starts afresh
+		a.cfg.Status.Forget(uid) // it starts over
 	}
 	return true
 }
 
-// reject tells of a rejection, once until it changes, or has those ended that the
-// pod is to replace.
+// reject reports a rejection, once until its reason changes, or terminates the pods
+// that are preempted for the pod.
 func (a *Agent) reject(d *pod.Desired, before rejection, verdict pod.Verdict) {
 	now := time.Now()
 	next := rejection{Verdict: verdict, since: before.since}
@@ -69,11 +69,11 @@ func (a *Agent) reject(d *pod.Desired, before rejection, verdict pod.Verdict) {
 		for _, victim := range verdict.Preempt {
 			a.End(victim, preempting())
 		}
-		r.Waiting = waitingAll(d.Pod, "waiting for preempted pods to end")
+		r.Waiting = waitingAll(d.Pod, "waiting for preempted pods to terminate")
 		a.cfg.Status.Report(r)
 		return
 	}
-	// The numbers in the message change with every pod that comes or goes.
+	// The numbers in the message change with every pod that starts or terminates.
 	if before.Reason != verdict.Reason {
 		a.cfg.Events.Event(d.Pod, v1.EventTypeWarning, verdict.Reason, verdict.Message)
 		a.log.Info("pod rejected", "pod", d.Name(), "uid", d.UID(), "reason", verdict.Reason, "message", verdict.Message)
@@ -82,10 +82,9 @@ func (a *Agent) reject(d *pod.Desired, before rejection, verdict pod.Verdict) {
 	a.cfg.Status.Report(r)
 }
 
-// others are the pods that count against the node beside uid: all that have a
-// worker, until they are gone or have completed. Of a pod without a
-// manifest only the name is known, and it does not count. Any goroutine may call
-// it.
+// others are the pods that count against the node besides uid: all that have a
+// worker, until they are removed or have completed. Of a pod without a manifest only
+// the name is known, and it does not count. Any goroutine may call it.
 func (a *Agent) others(uid pod.UID) []*v1.Pod {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -102,7 +101,7 @@ func (a *Agent) others(uid pod.UID) []*v1.Pod {
 	return list
 }
 
-// counts returns the pod, or nil if it holds nothing of the node.
+// counts returns the pod, or nil if it uses no resources of the node.
 func (w *worker) counts() *v1.Pod {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -115,7 +114,7 @@ func (w *worker) counts() *v1.Pod {
 	return w.mail.desired.Pod
 }
 
-// finish notes whether the pod has completed; one that has makes room.
+// finish records whether the pod has completed, which frees its resources.
 func (w *worker) finish(finished bool) {
 	w.mu.Lock()
 	changed := w.finished != finished
@@ -127,7 +126,7 @@ func (w *worker) finish(finished bool) {
 	}
 }
 
-// makeRoom has rejected pods asked about again. Any goroutine may call it.
+// makeRoom has the admission of rejected pods retried. Any goroutine may call it.
 func (a *Agent) makeRoom() {
 	select {
 	case a.freed <- struct{}{}: // capacity 1
@@ -151,7 +150,7 @@ func (a *Agent) forgetRejection(uid pod.UID) bool {
 	return rejected
 }
 
-// waitingAll has every container of a pod wait.
+// waitingAll reports every container of a pod as waiting.
 func waitingAll(p *v1.Pod, message string) map[string]pod.Waiting {
 	waiting := make(map[string]pod.Waiting)
 	reason := pod.ReasonContainerCreating

@@ -22,7 +22,8 @@ type Agent struct {
 	starts      chan struct{}
 	logRemovals *logRemovals
 	ends        *checkpoints[kept]
-	// allocated is what the node granted those pods that may desire something else.
+	// allocated has the allocated resources of the pods whose source may desire
+	// others.
 	allocated *checkpoints[allocation.Checkpoint]
 
 	ended  chan *worker
@@ -31,31 +32,31 @@ type Agent struct {
 	left   chan leftovers
 
 	poke  chan struct{}
-	freed chan struct{} // a pod holds less of the node than before
+	freed chan struct{} // a pod has released resources of the node
 
-	// granting is held while the node decides about a pod or a resize and until
-	// the next one to ask sees what was granted.
+	// granting is held while the node decides about a pod or a resize, until its
+	// allocation is visible to the next decision.
 	granting sync.Mutex
 
-	mu       sync.Mutex // guards what any goroutine asks for
+	mu       sync.Mutex // guards what any goroutine may request
 	workers  map[pod.UID]*worker
-	unknown  map[pod.UID]bool      // woken, and no worker knows them
-	foreign  map[pod.UID]bool      // another's, which is not observed again
-	rejected map[pod.UID]rejection // wanted, and not taken
-	settled  bool                  // every source has spoken, and what runs of its pods was taken up
+	unknown  map[pod.UID]bool      // woken, without a worker
+	foreign  map[pod.UID]bool      // another agent's, not observed again
+	rejected map[pod.UID]rejection // desired, and not admitted
+	settled  bool                  // every source is ready, and its running pods have workers
 
-	// What follows belongs to the sync loop's goroutine alone.
+	// What follows belongs to the sync loop's goroutine.
 	wanted    map[pod.UID]*pod.Desired
 	spoken    map[pod.Source]bool
-	orphans   map[pod.UID]pod.Summary  // what runs and has no worker yet
-	last      map[pod.UID]*pod.Desired // what orphans were meant to be, where it is known
-	room      bool                     // something ended or changed since rejected pods were last asked about
-	forgot    int                      // sources of whose gone pods the ends were dropped
+	orphans   map[pod.UID]pod.Summary  // running pods without a worker so far
+	last      map[pod.UID]*pod.Desired // the specs of orphans, as far as known
+	room      bool                     // something terminated or changed since admission was last retried
+	forgot    int                      // sources whose removed pods had their checkpoints dropped
 	recovered bool
 	swept     bool
-	away      error // why the runtime never answered, so far
+	away      error // why the runtime has not responded so far
 
-	wg sync.WaitGroup // workers, look-ups and log removals
+	wg sync.WaitGroup // workers, lookups and log removals
 }
 
 // New returns an agent that does nothing until Run.
@@ -68,6 +69,9 @@ func New(cfg Config) *Agent {
 	}
 	if cfg.LogRetention == 0 {
 		cfg.LogRetention = time.Minute
+	}
+	if cfg.Objects == nil {
+		cfg.Objects = noObjects{}
 	}
 	cfg.Parts = cfg.Parts.withDefaults()
 	return &Agent{
@@ -95,21 +99,20 @@ func New(cfg Config) *Agent {
 	}
 }
 
-// Run is the sync loop. It blocks until ctx ends or updates is closed, and
-// returns after its workers have; containers go on.
+// Run is the sync loop. It blocks until ctx ends or updates is closed, and returns
+// after its workers have; containers keep running.
 //
-// Pods are taken up once the runtime has listed what already runs: before
-// that, nobody can know whether a pod's name is still held by a former
-// generation of it.
+// Pods are started once the runtime has listed what is running: before that, the name
+// of a pod may still be in use by a previous generation of it.
 func (a *Agent) Run(ctx context.Context, updates <-chan pod.Update) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer a.wg.Wait()
 	defer cancel(errors.New("podd is stopping"))
 	if err := a.ends.read(); err != nil {
-		a.log.Warn("cannot read which pods the node ended: they may start again", "error", err)
+		a.log.Warn("cannot read which pods the node terminated: they may start again", "error", err)
 	}
 	if err := a.allocated.read(); err != nil {
-		a.log.Warn("cannot read what the node granted some pods: assuming what their source desires", "error", err)
+		a.log.Warn("cannot read the allocated resources of some pods: assuming those that their manifests request", "error", err)
 	}
 	running := make(chan found)
 	a.wg.Go(func() { a.recover(ctx, running) })
@@ -131,7 +134,7 @@ func (a *Agent) Run(ctx context.Context, updates <-chan pod.Update) error {
 			a.room = true
 			a.wakeDeferred()
 		case <-a.poke:
-			a.lookAtUnknown(ctx)
+			a.identifyUnknown(ctx)
 			continue
 		case g := <-a.strays:
 			a.adoptStray(g)
@@ -146,18 +149,18 @@ func (a *Agent) Run(ctx context.Context, updates <-chan pod.Update) error {
 	}
 }
 
-// Healthy returns nil when the sync loop answers before ctx ends.
+// Healthy returns nil if the sync loop responds before ctx ends.
 func (a *Agent) Healthy(ctx context.Context) error {
 	pong := make(chan struct{})
 	select {
 	case a.ping <- pong:
 		return nil
 	case <-ctx.Done():
-		return errors.New("the sync loop does not answer")
+		return errors.New("the sync loop does not respond")
 	}
 }
 
-// apply notes what a source wants.
+// apply takes in an update of a source.
 func (a *Agent) apply(u pod.Update) {
 	a.spoken[u.Source] = true
 	a.room = a.room || u.Op != pod.OpAdd
@@ -175,10 +178,10 @@ func (a *Agent) apply(u pod.Update) {
 	a.metrics.desired.Set(float64(len(a.wanted)))
 }
 
-// unwant notes that nobody wants a pod any more. What it was meant to be is kept
-// where no worker has it and something of it may have to be ended in order: it
-// runs and waits for its name, nothing is known yet of what runs, or it ran
-// before a boot and was then rejected.
+// unwant records that a pod is not desired any more. Its spec is kept if no worker
+// has it and it may be needed to terminate the pod in order: the pod runs and waits
+// for its name, or what runs is not known yet, or it ran before a reboot and was then
+// rejected.
 func (a *Agent) unwant(d *pod.Desired) {
 	uid := d.UID()
 	delete(a.wanted, uid)
@@ -194,7 +197,7 @@ func (a *Agent) unwant(d *pod.Desired) {
 	}
 }
 
-// reconcile brings the workers in line with what is wanted.
+// reconcile starts and stops workers for what is desired.
 func (a *Agent) reconcile(ctx context.Context) {
 	if !a.recovered {
 		a.reportAway()
@@ -224,7 +227,7 @@ func (a *Agent) reconcile(ctx context.Context) {
 	a.completeOnce()
 }
 
-// startMissing takes up those wanted pods that have no worker and may have one.
+// startMissing starts workers for desired pods that have none and may have one.
 func (a *Agent) startMissing(ctx context.Context, missing []*pod.Desired) {
 	held := a.heldNames()
 	candidates := make([]plan.Candidate, len(missing))
@@ -246,8 +249,8 @@ func (a *Agent) startMissing(ctx context.Context, missing []*pod.Desired) {
 	}
 }
 
-// delete asks for the end of a pod that its source still lists, with the grace
-// period that was asked for; asking again may shorten it.
+// delete requests the termination of a pod that its source still lists, with the
+// given grace period; a later request may shorten it.
 func (a *Agent) delete(d *pod.Desired) {
 	a.mu.Lock()
 	w := a.workers[d.UID()]
@@ -258,8 +261,8 @@ func (a *Agent) delete(d *pod.Desired) {
 	}
 }
 
-// heldNames are the namespace/names that must not be started: a worker has
-// them, or something runs under them that may yet turn out to be unwanted.
+// heldNames are the namespace/names that must not be started: a worker has them, or a
+// running pod that may turn out to be orphaned.
 func (a *Agent) heldNames() map[string]bool {
 	held := make(map[string]bool)
 	a.mu.Lock()
@@ -275,8 +278,8 @@ func (a *Agent) heldNames() map[string]bool {
 	return held
 }
 
-// start makes a worker. One of a pod that is not wanted begins with the end;
-// unwanted says why.
+// start starts a worker. That of a pod that is not desired terminates it; unwanted
+// says why.
 func (a *Agent) start(ctx context.Context, d *pod.Desired, unwanted string) {
 	w := newWorker(a, d)
 	if unwanted != "" {
@@ -297,8 +300,8 @@ func (a *Agent) start(ctx context.Context, d *pod.Desired, unwanted string) {
 	})
 }
 
-// forget drops a worker that has returned; its name is free again. A wake-up
-// that came after its last sync is not lost with it.
+// forget drops a worker that has returned, which frees its name. A wake-up that came
+// after its last sync is not lost.
 func (a *Agent) forget(w *worker) {
 	a.mu.Lock()
 	delete(a.workers, w.uid)
@@ -312,10 +315,10 @@ func (a *Agent) forget(w *worker) {
 	}
 }
 
-// Wake asks for another sync of a pod, because of something that happened at
-// the time at (zero for unknown). A sync that began later has observed it and is
-// not repeated. For a pod that no worker knows, the agent finds out what it is
-// and ends it when nobody wants it. Any goroutine may call it; it never blocks.
+// Wake requests a sync of a pod, because of something that happened at the time at
+// (zero for unknown). It is ignored if a sync that started later has observed that. A
+// pod without a worker is identified, and terminated if it is not desired. Any
+// goroutine may call it; it never blocks.
 func (a *Agent) Wake(uid pod.UID, at time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -330,8 +333,8 @@ func (a *Agent) Wake(uid pod.UID, at time.Time) {
 	a.pokeUnknown()
 }
 
-// WakeAll asks for another sync of every pod: the runtime was away, and who was
-// rejected meanwhile should try again. Any goroutine may call it.
+// WakeAll requests a sync of every pod, and retries the admission of rejected ones:
+// the runtime was down. Any goroutine may call it.
 func (a *Agent) WakeAll() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -340,7 +343,7 @@ func (a *Agent) WakeAll() {
 	}
 }
 
-// removeLogs removes a gone pod's logs, unless the pod came back.
+// removeLogs removes the logs of a removed pod, unless the pod is desired again.
 func (a *Agent) removeLogs(g logRemoval) {
 	a.mu.Lock()
 	back := a.workers[g.UID] != nil
@@ -357,6 +360,6 @@ func (a *Agent) removeLogs(g logRemoval) {
 	}
 }
 
-// defaultParallelStarts: starting a sandbox is bound by the processor but for
-// moments of waiting, in which another gets on.
+// defaultParallelStarts: starting a sandbox is CPU bound except for short waits, in
+// which another one can proceed.
 func defaultParallelStarts() int { return max(4, 2*runtime.NumCPU()) }

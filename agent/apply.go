@@ -13,15 +13,15 @@ import (
 	"podd/internal/pod"
 )
 
-// A call that makes something must not be abandoned lightly: what comes of it
-// is found again, but later. These are how long one that is under way may go on
-// once podd is stopping, and once the pod's end was asked for. Most take less.
+// A call that creates something is not abandoned lightly: its result is found again,
+// but later. These limit how long a call in progress may go on when podd is stopping,
+// or when the pod is to terminate. Most take less.
 const (
 	stopSlack = 5 * time.Second
 	endSlack  = time.Second
 )
 
-// lasting returns a context that outlives ctx by the slack of what ended it.
+// lasting returns a context that outlives ctx by the slack for its cause.
 func lasting(ctx context.Context) (context.Context, context.CancelFunc) {
 	out, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
@@ -40,9 +40,8 @@ func lasting(ctx context.Context) (context.Context, context.CancelFunc) {
 	return out, func() { stop(); cancel(nil) }
 }
 
-// apply performs a step. did says that the runtime was changed, so that
-// another look is due; with an error, what was not reached waits for the next
-// round, which decides anew.
+// apply performs a step. did says that the runtime was changed, so that another sync
+// is due. After an error, the next sync decides anew about the rest.
 func (w *worker) apply(ctx context.Context, v *view) (did bool, err error) {
 	step := &v.step
 	if len(step.Stop)+len(step.StopSandboxes) > 0 {
@@ -64,7 +63,7 @@ func (w *worker) apply(ctx context.Context, v *view) (did bool, err error) {
 	}
 	did = did || started
 	switch {
-	case step.CleanUp: // what is dead in the runtime goes with the rest
+	case step.CleanUp: // dead sandboxes and containers are removed with the rest
 		if err := w.setup(v).remove(ctx); err != nil {
 			return true, err
 		}
@@ -85,8 +84,8 @@ func (w *worker) apply(ctx context.Context, v *view) (did bool, err error) {
 	return did, nil
 }
 
-// createSandbox makes a sandbox and what it needs; created is false, without an
-// error, while that is still to come.
+// createSandbox creates a sandbox and what it needs; created is false, without an
+// error, while it waits for something.
 func (w *worker) createSandbox(ctx context.Context, v *view) (created bool, err error) {
 	d, step := v.granted, &v.step
 	if by := v.seen.Foreign; by != "" {
@@ -111,8 +110,8 @@ func (w *worker) createSandbox(ctx context.Context, v *view) (created bool, err 
 	return w.setup(v).make(ctx)
 }
 
-// sandboxInputs are those that the sandbox was made with, or for one of an
-// earlier podd's those that it would be made with now.
+// sandboxInputs are those with which the sandbox was created, or, if an earlier podd
+// created it, those with which it would be created now.
 func (w *worker) sandboxInputs(d *pod.Desired) (pod.SandboxInputs, error) {
 	if w.sandbox == nil {
 		in, err := w.agent.cfg.Inputs.Sandbox(d.Pod)
@@ -124,8 +123,8 @@ func (w *worker) sandboxInputs(d *pod.Desired) (pod.SandboxInputs, error) {
 	return *w.sandbox, nil
 }
 
-// event is a warning about a container, or about the pod where container is
-// empty. It is said once until it changes.
+// event emits a warning about a container, or about the pod if container is empty,
+// once until it changes.
 func (w *worker) event(d *pod.Desired, container, reason, message string) {
 	if text := container + reason + message; w.told.warning != text {
 		w.told.warning = text
@@ -137,21 +136,21 @@ func (w *worker) event(d *pod.Desired, container, reason, message string) {
 	}
 }
 
-// tellFailure is a warning about a call that went wrong; that the runtime does
-// not answer is no matter of one pod, nor is that the call was given up.
+// tellFailure emits a warning about a failed call, except if the runtime does not
+// respond, which concerns not only this pod, or if the call was cancelled.
 func (w *worker) tellFailure(ctx context.Context, d *pod.Desired, reason, words string, err error) {
 	if d.Pod.Name != "" && ctx.Err() == nil && !errors.Is(err, pod.ErrUnavailable) {
 		w.event(d, "", reason, words+err.Error())
 	}
 }
 
-// slowStart is how long a sandbox being started counts as work for the
-// processor. One that takes longer waits for something (a network plugin, a
-// runtime that hangs) and must not keep others waiting with it.
+// slowStart is how long a sandbox being started counts as CPU bound. If it takes
+// longer, it waits for something (a network plugin, a runtime that hangs) and must
+// not delay others.
 const slowStart = 5 * time.Second
 
-// place waits for a place among the sandboxes being started. The place is free
-// again after release, or after slowStart.
+// place waits for a slot among the sandboxes being started. The slot is free again
+// after release, or after slowStart.
 func (a *Agent) place(ctx context.Context) (release func(), err error) {
 	select {
 	case a.starts <- struct{}{}:
@@ -166,7 +165,7 @@ func (a *Agent) place(ctx context.Context) (release func(), err error) {
 	}, nil
 }
 
-// remove takes dead containers, then dead sandboxes, out of the runtime.
+// remove removes dead containers and then dead sandboxes from the runtime.
 func (w *worker) remove(ctx context.Context, step *plan.Step) error {
 	err := each(step.RemoveContainers, func(id string) error {
 		err := ignoreNotFound(w.agent.cfg.Containers.RemoveContainer(ctx, id))
@@ -191,7 +190,7 @@ func (w *worker) remove(ctx context.Context, step *plan.Step) error {
 	return nil
 }
 
-// each calls do for all items at the same time and joins their errors.
+// each calls do for all items concurrently and joins the errors.
 func each[T any](items []T, do func(T) error) error {
 	if len(items) == 1 {
 		return do(items[0])

@@ -13,13 +13,13 @@ import (
 	"podd/internal/pod"
 )
 
-// notes are what a restart of podd must know of pods and the runtime cannot
-// hold: a small file each, <uid>.json. An empty directory keeps none. For one pod
-// one call at a time.
+// checkpointFiles are small files, <uid>.json, with what podd must remember across a
+// restart and the runtime cannot store. Without a directory nothing is stored. Calls
+// for the same pod must not be concurrent.
 type checkpointFiles[T any] struct {
 	dir  string
 	uid  func(T) pod.UID
-	says string // for errors: "which pod was ended"
+	says string // for errors: "which pod was terminated"
 	// check validates, and may complete, what was read; nil for no check.
 	check func(T) (T, error)
 }
@@ -43,7 +43,7 @@ func (f checkpointFiles[T]) write(v T) error {
 	return atomicfile.Write(f.file(f.uid(v)), text, 0o640)
 }
 
-// remove deletes a pod's checkpoint; that there is none is no error.
+// remove deletes a pod's checkpoint, if there is one.
 func (f checkpointFiles[T]) remove(uid pod.UID) error {
 	if f.dir == "" {
 		return nil
@@ -54,8 +54,8 @@ func (f checkpointFiles[T]) remove(uid pod.UID) error {
 	return nil
 }
 
-// read returns what an earlier podd wrote. A file that cannot be read is removed,
-// since nothing can be restored from it; the error names it.
+// read returns the checkpoints of an earlier podd. A file that cannot be read is
+// removed, since nothing can be restored from it; the error names it.
 func (f checkpointFiles[T]) read() (found []T, err error) {
 	if f.dir == "" {
 		return nil, nil

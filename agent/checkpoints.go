@@ -8,9 +8,10 @@ import (
 	"podd/internal/pod"
 )
 
-// checkpoints are what a restart of podd must know about pods, in memory and in a
-// small file each, as long as the pod exists. Any goroutine may call them, but only
-// one at a time may change a pod's. A value is not changed once it is stored.
+// checkpoints are what podd must remember of pods across a restart, in memory and in
+// a small file each, as long as the pod exists. Any goroutine may call them, but
+// changes for the same pod must not be concurrent. A value is not changed once it is
+// stored.
 type checkpoints[T any] struct {
 	files checkpointFiles[T]
 
@@ -37,7 +38,7 @@ func (c *checkpoints[T]) all() []T {
 	return slices.Collect(maps.Values(c.pods))
 }
 
-// keep replaces a pod's checkpoint. An error says that a restart will forget it.
+// keep replaces a pod's checkpoint. After an error, a restart forgets it.
 func (c *checkpoints[T]) keep(v T) error {
 	c.mu.Lock()
 	c.pods[c.files.uid(v)] = v
@@ -45,7 +46,7 @@ func (c *checkpoints[T]) keep(v T) error {
 	return c.files.write(v)
 }
 
-// drop forgets a pod's checkpoint; none is no error.
+// drop removes a pod's checkpoint, if there is one.
 func (c *checkpoints[T]) drop(uid pod.UID) error {
 	c.mu.Lock()
 	_, known := c.pods[uid]
@@ -57,8 +58,8 @@ func (c *checkpoints[T]) drop(uid pod.UID) error {
 	return c.files.remove(uid)
 }
 
-// read takes up what an earlier podd wrote. The error names what could not be
-// read, which is forgotten.
+// read restores the checkpoints of an earlier podd. The error names those that could
+// not be read, which are removed.
 func (c *checkpoints[T]) read() error {
 	found, err := c.files.read()
 	c.mu.Lock()

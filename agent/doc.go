@@ -25,6 +25,8 @@
 //   - The set-up of volumes goes on outside the syncs where it takes long, and ends
 //     with its pod. The order in which everything that a pod has on the node is set
 //     up and torn down is the list in setup.go.
+//   - A pod that lacks a ConfigMap or Secret starts when it appears. What runs, and
+//     what waits for anything else, is not looked at for it.
 //   - Workers never wait for each other, except for a slot among the sandboxes
 //     being started (Config.ParallelStarts).
 //   - An orphaned pod is terminated as soon as its own source is ready; another

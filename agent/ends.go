@@ -8,28 +8,27 @@ import (
 	"podd/internal/pod"
 )
 
-// kept is the checkpoint of a wanted pod that has completed, or was ended by
-// the node for good: neither a restart of podd nor a runtime that forgets it must
-// start it again.
+// kept is the checkpoint of a desired pod that has completed or was terminated by the
+// node: it must not run again after a restart of podd, even if the runtime forgets
+// it.
 type kept struct {
 	UID pod.UID `json:"uid"`
-	// Source is who names the pod; empty in a file of an older podd.
+	// Source is the pod's source; empty in a file of an older podd.
 	Source pod.Source `json:"source,omitempty"`
-	// End is the node's decision; without a reason there was none: the pod ran to
-	// its end.
+	// End is the node's decision; without a reason the pod ran to completion.
 	pod.End
-	// StartTime is the pod's.
+	// StartTime is that of the pod.
 	StartTime time.Time `json:"startTime,omitzero"`
-	// Containers are the last ones of a pod that completed, as far as a
-	// status shows them.
+	// Containers are the last ones of a completed pod, as far as its status shows
+	// them.
 	Containers []pod.Container `json:"containers,omitempty"`
 }
 
-// newEnds keeps what ended in a directory. A pod whose file cannot be read starts
-// again, unless the runtime knows that it ended.
+// newEnds stores checkpoints of completed pods in a directory. A pod whose file
+// cannot be read runs again, unless the runtime knows that it has completed.
 func newEnds(dir string) *checkpoints[kept] {
 	return newCheckpoints(checkpointFiles[kept]{
-		dir: dir, uid: func(k kept) pod.UID { return k.UID }, says: "which pod was ended",
+		dir: dir, uid: func(k kept) pod.UID { return k.UID }, says: "which pod was terminated",
 		check: func(k kept) (kept, error) {
 			for i := range k.Containers {
 				k.Containers[i].State = pod.ContainerExited
@@ -39,11 +38,11 @@ func newEnds(dir string) *checkpoints[kept] {
 	})
 }
 
-// End stops a pod for good although its source wants it: it becomes Failed with
-// the end's reason, and stays so over restarts of podd until its source takes it
-// away. Of several ends the first counts; a later one may only shorten the grace
-// period. A pod without a worker (rejected, unknown, gone) or one that has run to
-// its end is left as it is. Any goroutine may call it; it never blocks.
+// End terminates a pod for good although it is desired: it becomes Failed with the
+// end's reason, and stays so across restarts of podd until its source removes it. The
+// first of several ends counts; a later one may only shorten the grace period. A pod
+// that has completed, or has no worker (rejected, unknown, gone), is left as it is.
+// Any goroutine may call it; it never blocks.
 func (a *Agent) End(uid pod.UID, end pod.End) {
 	a.mu.Lock()
 	w := a.workers[uid]
@@ -53,23 +52,25 @@ func (a *Agent) End(uid pod.UID, end pod.End) {
 	}
 }
 
-// endFor leaves the node's decision for the worker.
-func (w *worker) endFor(end pod.End) {
+// endFor passes the node's decision to the worker; decided says that it is this one,
+// and no earlier one.
+func (w *worker) endFor(end pod.End) (decided bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	next, news := w.mail.Ended(end, time.Now())
 	if w.finished || !news {
-		return
+		return false
 	}
+	decided = w.mail.End == nil && w.mail.Kill == nil
 	w.mail.Ending = next
 	if w.interrupt != nil {
 		w.interrupt(errEnded)
 	}
 	w.orderLocked()
+	return decided
 }
 
-// keepEnd makes the end of a pod known, once: to the world, and to the podd
-// after this one.
+// keepEnd reports the termination of a pod and checkpoints it, once.
 func (w *worker) keepEnd(d *pod.Desired, end *pod.End) {
 	if end == nil || w.told.end {
 		return
@@ -84,15 +85,15 @@ func (w *worker) keepEnd(d *pod.Desired, end *pod.End) {
 		return // by an earlier podd
 	}
 	if err := w.agent.ends.keep(kept{UID: w.uid, Source: d.Source, End: *end, StartTime: w.startTime}); err != nil {
-		w.log.Warn("cannot save that the node ended this pod: a restart of podd forgets it", "reason", end.Reason, "error", err)
+		w.log.Warn("cannot save that the node terminated this pod: a restart of podd forgets it", "reason", end.Reason, "error", err)
 	}
-	w.log.Info("node is ending the pod", "reason", end.Reason, "message", end.Message)
+	w.log.Info("node is terminating the pod", "reason", end.Reason, "message", end.Message)
 	if eventType := endEvents[end.Reason]; eventType != "" {
 		w.agent.cfg.Events.Event(d.Pod, eventType, end.Reason, end.Message)
 	}
 }
 
-// tellOverdue says that the end which the node decided on takes too long.
+// tellOverdue reports that a termination by the node takes too long.
 func (w *worker) tellOverdue(v *view) {
 	if v.step.Overdue {
 		w.agent.cfg.Events.Event(v.granted.Pod, v1.EventTypeWarning, "ExceededGracePeriod",
@@ -100,8 +101,8 @@ func (w *worker) tellOverdue(v *view) {
 	}
 }
 
-// endEvents are the types of the events that tell of an end. A shutdown of the
-// node has none, as in the kubelet.
+// endEvents are the types of events about an end. A node shutdown has none, as in the
+// kubelet.
 var endEvents = map[string]string{
 	pod.ReasonDeadlineExceeded: v1.EventTypeNormal,
 	pod.ReasonEvicted:          v1.EventTypeWarning,
@@ -109,8 +110,8 @@ var endEvents = map[string]string{
 	pod.ReasonSandboxLost:      v1.EventTypeWarning,
 }
 
-// preempting is the end of a pod that makes room for a critical one, in the
-// words of pkg/kubelet/preemption.
+// preempting is the end of a pod that is preempted for a critical one, in the words
+// of pkg/kubelet/preemption.
 func preempting() pod.End {
 	return pod.End{
 		Reason: pod.ReasonPreempting, Message: "Preempted in order to admit critical pod",
@@ -121,8 +122,8 @@ func preempting() pod.End {
 	}
 }
 
-// forgetGone drops what is kept of pods that are not there any more, each once
-// everything is known that its source wants and that runs.
+// forgetGone drops the checkpoints of pods that are gone, once all pods that their
+// source desires, and all that run, are known.
 func (a *Agent) forgetGone() {
 	if a.forgot == len(a.spoken) {
 		return

@@ -10,21 +10,21 @@ import (
 	"podd/internal/pod"
 )
 
-// noHooks stands for Config.Hooks where nobody runs any.
+// noHooks is the default of Config.Hooks.
 type noHooks struct{}
 
 func (noHooks) Run(context.Context, pod.HookRequest) error { return nil }
 
-// postStart is a hook that this podd began.
+// postStart is a hook that this podd started.
 type postStart struct {
 	pod.Hook
 	cancel context.CancelFunc
-	// stopped: its container was told to end meanwhile.
+	// stopped: the container is being stopped meanwhile.
 	stopped bool
 }
 
-// beginPostStart runs a container's hook beside the worker's syncs; its end
-// wakes the worker.
+// beginPostStart runs a container's hook outside the worker's syncs, and wakes the
+// worker when it ends.
 func (w *worker) beginPostStart(d *pod.Desired, c *v1.Container, id, podIP string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -38,14 +38,14 @@ func (w *worker) beginPostStart(d *pod.Desired, c *v1.Container, id, podIP strin
 	})
 }
 
-// postStartEnded notes what came of a hook. One that was given up, because its
-// container ended or podd stops, has no event: it did not fail by itself.
+// postStartEnded records the result of a hook. One that was cancelled, since its
+// container is being stopped or podd stops, has no event: it did not fail by itself.
 func (w *worker) postStartEnded(ctx context.Context, d *pod.Desired, c *v1.Container, hook *postStart, err error) {
 	w.mu.Lock()
 	failed := err != nil && !hook.stopped && ctx.Err() == nil
 	w.mu.Unlock()
 	if failed {
-		// Without the text, which may hold what a server answered.
+		// without the message, which may contain a server's response
 		w.agent.cfg.Events.ContainerEvent(d.Pod, c.Name, v1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed")
 		w.log.Info("postStart hook failed", "container", c.Name, "error", err)
 	}
@@ -58,7 +58,7 @@ func (w *worker) postStartEnded(ctx context.Context, d *pod.Desired, c *v1.Conta
 	w.wakeLocked()
 }
 
-// postStartStopped notes that a container was told to end, which ends its hook.
+// postStartStopped records that a container is being stopped, which cancels its hook.
 func (w *worker) postStartStopped(id string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -67,9 +67,9 @@ func (w *worker) postStartStopped(id string) {
 	}
 }
 
-// lookAtHooks ends the hooks of containers that are not there any more, and
-// returns the states of the others by container ID.
-func (w *worker) lookAtHooks(seen pod.Observed) map[string]pod.Hook {
+// observeHooks cancels the hooks of containers that are gone, and returns the states
+// of the others by container ID.
+func (w *worker) observeHooks(seen pod.Observed) map[string]pod.Hook {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.postStarts) == 0 {
@@ -94,8 +94,8 @@ func (w *worker) lookAtHooks(seen pod.Observed) map[string]pod.Hook {
 	return hooks
 }
 
-// firstPreStop says whether a container's preStop hook is still to be run, and
-// that it now is.
+// firstPreStop says whether a container's preStop hook has not run yet, and records
+// that it does now.
 func (w *worker) firstPreStop(id string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -106,7 +106,7 @@ func (w *worker) firstPreStop(id string) bool {
 	return true
 }
 
-// preStop runs a container's hook, in the container's own time at most.
+// preStop runs a container's hook within the container's grace period.
 func (w *worker) preStop(ctx context.Context, d *pod.Desired, podIP string, s plan.Stop) {
 	err := w.agent.cfg.Hooks.Run(ctx, pod.HookRequest{
 		Pod: d.Pod, Container: s.PreStop, ContainerID: s.ID, Handler: s.PreStop.Lifecycle.PreStop, PodIP: podIP,
@@ -121,8 +121,8 @@ func (w *worker) preStop(ctx context.Context, d *pod.Desired, podIP string, s pl
 	}
 }
 
-// podIP is the address under which a container can be asked from the node: its
-// sandbox's, or Config.HostIP on the host's network.
+// podIP is the address at which a container is reached from the node: its sandbox's,
+// or Config.HostIP on the host's network.
 func (w *worker) podIP(seen pod.Observed, containerID string) string {
 	sandbox := ""
 	for i := range seen.Containers {

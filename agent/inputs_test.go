@@ -1,11 +1,14 @@
 package agent_test
 
 import (
+	"fmt"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 
 	"podd/internal/pod"
+	"podd/podenv"
 )
 
 // inputs are what a node that knows nothing computes, unless it is told to fail.
@@ -20,6 +23,18 @@ func (in inputs) Container(p *v1.Pod, c *v1.Container, sandboxIPs []string) (out
 	in.ask(p.Name + " inputs.Container")
 	for _, ip := range sandboxIPs {
 		out.Env.Set("IP", ip)
+	}
+	if len(c.Env)+len(c.EnvFrom) > 0 {
+		fromObjects, err := podenv.New(podenv.Config{Objects: in.store}).Container(p, c, nil)
+		if err != nil {
+			if in.lacking != nil {
+				in.lacking()
+			}
+			return out, err
+		}
+		for _, name := range fromObjects.Env.Names {
+			out.Env.Set(name, fromObjects.Env.Values[name])
+		}
 	}
 	out.SubPaths = []string{"of " + c.Name}
 	return out, in.faulty("inputs.Container")
@@ -73,5 +88,42 @@ func TestWhatCannotBeComputedIsSaid(t *testing.T) {
 		if failed, warned := s.count("shop", "FailedCreatePodSandBox"), s.count("shop", "Warning MissingClusterDNS"); failed != 1 || warned != 1 {
 			t.Errorf("got %d failures and %d warnings told, want one of each", failed, warned)
 		}
+	})
+}
+
+// TestAPodThatRunsIsNotLookedAtForEachChange of its objects, of which there may be
+// a thousand a second: nothing depends on it but the next start.
+func TestAPodThatRunsIsNotLookedAtForEachChange(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *scenario) {
+		s.files["env.yaml"] = []byte("metadata: {name: env}\nspec: {containers: [{name: web, image: web, envFrom: [{configMapRef: {name: settings}}]}]}")
+		s.play("objects settings=1; apply env.yaml; sleep 1s; expect env/web running")
+		before := s.looksAt("env")
+		for i := range 100 {
+			s.play(fmt.Sprintf("objects settings=%d; sleep 1ms", i+2))
+		}
+		if n := s.looksAt("env") - before; n != 0 {
+			t.Errorf("looked at %d times, want none", n)
+		}
+		s.play("exit env/web code=1; sleep 1s; expect env/web running started=2")
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if got := s.made[len(s.made)-1].Inputs.Env.Values["key"]; got != "101" {
+			t.Errorf("the next start has %q, want the last version", got)
+		}
+	})
+}
+
+// TestAnObjectThatComesDuringTheSyncThatLackedItIsNotMissed: between the look for it
+// and the wait for the next try.
+func TestAnObjectThatComesDuringTheSyncThatLackedItIsNotMissed(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *scenario) {
+		s.files["env.yaml"] = []byte("metadata: {name: env}\nspec: {containers: [{name: web, image: web, envFrom: [{configMapRef: {name: settings}}]}]}")
+		s.lacking = func() {
+			if err := s.doObjects([]string{"objects", "settings=1"}); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(time.Millisecond) // in which it is told
+		}
+		s.play("apply env.yaml; sleep 500ms; expect env/web running")
 	})
 }

@@ -12,10 +12,10 @@ import (
 	"podd/internal/pod"
 )
 
-// logRemovals removes the logs of removed pods, each some time after its pod: a
-// log shipper has to read the last lines first. Each has a checkpoint, so that a
-// restart of podd forgets none; the directory of logs cannot serve as one, since
-// it may hold the logs of another agent's pods.
+// logRemovals removes the logs of removed pods after a delay, since a log shipper has
+// to read the last lines first. Each removal has a checkpoint, so that a restart of
+// podd does not forget it; the log directory cannot serve as one, since it may
+// contain the logs of another agent's pods.
 type logRemovals struct {
 	files checkpointFiles[logRemoval]
 	poke  chan struct{}
@@ -34,7 +34,7 @@ type logRemoval struct {
 
 func newLogRemovals(dir string) *logRemovals {
 	return &logRemovals{
-		files: checkpointFiles[logRemoval]{dir: dir, uid: func(r logRemoval) pod.UID { return r.UID }, says: "whose logs are to be removed"},
+		files: checkpointFiles[logRemoval]{dir: dir, uid: func(r logRemoval) pod.UID { return r.UID }, says: "whose logs are due for removal"},
 		poke:  make(chan struct{}, 1),
 	}
 }
@@ -59,8 +59,8 @@ func (g *logRemovals) add(what logRemoval) {
 	}
 }
 
-// next takes the first removal that is due, or returns when one will be; a zero
-// time for never.
+// next takes the first removal that is due, or returns when one will be; a zero time
+// for never.
 func (g *logRemovals) next(now time.Time) (what logRemoval, due time.Time, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -87,8 +87,7 @@ func (g *logRemovals) run(ctx context.Context, remove func(logRemoval)) {
 	}
 }
 
-// wait blocks until poked, until the time at (never where it is zero), or
-// until ctx ends.
+// wait blocks until poked, until the time at (never if zero), or until ctx ends.
 func wait(ctx context.Context, poke <-chan struct{}, at time.Time) {
 	var alarm <-chan time.Time
 	if !at.IsZero() {

@@ -9,21 +9,23 @@ import (
 	"podd/internal/pod"
 )
 
-// mail is what others have left for the worker: one slot each, newest wins.
+// mail is what others have left for the worker: a slot for each kind, newest wins.
 type mail struct {
 	desired *pod.Desired
 	plan.Ending
-	// retry asks, once, to forget what holds the pod back.
+	// retry requests, once, a reset of the pod's back-off.
 	retry bool
-	// room says, once, that the node has more room than before.
+	// objects reports, once, that one of the pod's came, changed or went.
+	objects bool
+	// room reports, once, that the node has more room than before.
 	room bool
-	// synced is when the last sync began; an older hint tells nothing new.
+	// synced is when the last sync began; an older hint is stale.
 	synced instant
 }
 
-// want leaves a newer spec of the same pod. An end that began without a manifest
-// goes on by what the runtime kept of it: one that comes back must not cut the
-// grace period that containers were promised.
+// want leaves a newer spec of the same pod. A termination that began without a
+// manifest goes on with the spec that the runtime kept: a manifest that is added
+// again must not shorten the grace period.
 func (w *worker) want(d *pod.Desired) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -42,8 +44,8 @@ func (w *worker) wanted() *pod.Desired {
 	return w.mail.desired
 }
 
-// end asks for the pod's end. It is never taken back; asking again changes
-// nothing, unless it is for a shorter grace period.
+// end requests the pod's termination. It is never revoked; another request changes
+// nothing, unless its grace period is shorter.
 func (w *worker) end(why string) { w.endWithin(plan.GracePeriod(w.wanted().Pod), why) }
 
 func (w *worker) endWithin(grace time.Duration, why string) {
@@ -61,11 +63,11 @@ func (w *worker) endWithin(grace time.Duration, why string) {
 	w.orderLocked()
 }
 
-// errEnded is why a sync is interrupted that was to make the pod run.
+// errEnded is the cause of interrupting a sync to terminate the pod.
 var errEnded = errors.New("the pod is being stopped")
 
-// interruptible returns the context of a sync that an end asked for in its
-// course cuts short; the end's own syncs are not.
+// interruptible returns the context of a sync, which a request to terminate the pod
+// cancels; syncs of a terminating pod are not interrupted.
 func (w *worker) interruptible(ctx context.Context, in mail) (context.Context, func()) {
 	if in.Kill != nil {
 		return ctx, func() {}
@@ -94,25 +96,24 @@ func (w *worker) wake(at time.Time) {
 	w.wakeLocked()
 }
 
-// instant is a moment by the wall clock, which may be set at any time, and by one
-// that only goes forward.
+// instant is a time on the wall clock, which may be set, and on a monotonic one.
 type instant struct {
 	wall   time.Time
 	steady time.Duration
 }
 
-// steadily is from when the steady clock counts; any time does.
+// steadily is the origin of the monotonic clock; any time will do.
 var steadily = time.Now()
 
 func instantOf(t time.Time) instant { return instant{wall: t.Round(0), steady: t.Sub(steadily)} }
 
-// hintSlack is how far back a hint's own time is believed.
+// hintSlack is how old a hint may be for its time to be trusted.
 const hintSlack = 5 * time.Second
 
-// stale says that a hint tells of something that a sync has seen: it happened
-// before the sync began, by the wall clock, which the runtime shares. Where that
-// was set back since the sync, by as much as the hint is older or more, nobody can
-// tell, and the hint counts.
+// stale says that a sync has observed what a hint is about: it happened before the
+// sync began, by the wall clock, which the runtime shares. If that was set back since
+// the sync by at least the age of the hint, this cannot be known, and the hint
+// counts.
 func stale(at time.Time, synced, now instant) bool {
 	if at.IsZero() || synced.wall.IsZero() {
 		return false
@@ -129,7 +130,7 @@ func (w *worker) wakeLocked() {
 	}
 }
 
-// orderLocked is wakeLocked for what must not wait, whatever went wrong before.
+// orderLocked is wakeLocked for requests that are not delayed after errors.
 func (w *worker) orderLocked() {
 	select {
 	case w.order <- struct{}{}: // capacity 1
@@ -138,8 +139,8 @@ func (w *worker) orderLocked() {
 	w.wakeLocked()
 }
 
-// take reads the mailbox; the sync that follows begins now and answers every
-// wake-up so far.
+// take reads the mailbox; the sync that follows begins now and covers every wake-up
+// so far.
 func (w *worker) take(now time.Time) mail {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -151,6 +152,6 @@ func (w *worker) take(now time.Time) mail {
 		}
 	}
 	in := w.mail
-	w.mail.retry, w.mail.room = false, false
+	w.mail.retry, w.mail.objects, w.mail.room = false, false, false
 	return in
 }

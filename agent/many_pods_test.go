@@ -18,8 +18,8 @@ import (
 	"podd/cri"
 	"podd/cri/critest"
 	"podd/cri/spec"
+	"podd/internal/perftest"
 	"podd/internal/pod"
-	"podd/internal/turns"
 	"podd/pleg"
 	"podd/podenv"
 	"podd/podfs"
@@ -60,7 +60,7 @@ func TestThreeHundredPods(t *testing.T) {
 	t.Run("one crash is answered without a wait", func(t *testing.T) {
 		_, calls := m.crash(t, "c1")
 		next := 0
-		got := turns.Take(9, 2, func() time.Duration {
+		got := perftest.Compare(9, 2, func() time.Duration {
 			next += 30
 			took, n := m.crash(t, fmt.Sprintf("c%d", next))
 			calls = n
@@ -221,11 +221,14 @@ func (noVolumes) Ensure(context.Context, *v1.Pod) (pod.VolumeState, error) {
 	return pod.VolumeState{Ready: true}, nil
 }
 
+func (noVolumes) Follow(*v1.Pod) {}
+
 func (noVolumes) Mounts(*v1.Pod, *v1.Container, []string) ([]pod.Mount, error) { return nil, nil }
 func (noVolumes) TearDown(context.Context, pod.UID) error                      { return nil }
 func (noVolumes) EnsureCgroup(context.Context, *v1.Pod) error                  { return nil }
 func (noVolumes) RemoveCgroup(context.Context, *v1.Pod) error                  { return nil }
 func (noVolumes) Release(context.Context, pod.UID) error                       { return nil }
+func (noVolumes) Discard(context.Context, pod.UID) error                       { return nil }
 func (noVolumes) Pods() ([]pod.UID, error)                                     { return nil, nil }
 func (noVolumes) Busy(pod.UID) (bool, error)                                   { return false, nil }
 func (noVolumes) Strays(pod.UID, []string) ([]string, error)                   { return nil, nil }

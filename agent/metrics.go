@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"errors"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -9,8 +10,8 @@ import (
 	"podd/internal/pod"
 )
 
-// metrics has the kubelet's names where the kubelet has the thing
-// (pkg/kubelet/metrics/metrics.go), podd_ elsewhere.
+// metrics have the kubelet's names if the kubelet has them
+// (pkg/kubelet/metrics/metrics.go), and podd_ otherwise.
 type metrics struct {
 	desired           prometheus.Gauge
 	runningPods       prometheus.Gauge
@@ -21,6 +22,37 @@ type metrics struct {
 	started           prometheus.Counter
 	startedErrors     *prometheus.CounterVec
 	syncErrors        prometheus.Counter
+	imageVolumes      imageVolumeMetrics
+	evictions         *prometheus.CounterVec
+}
+
+// imageVolumeMetrics count image volumes of containers to be made, and what the
+// runtime made of their mounts.
+type imageVolumeMetrics struct{ requested, mounted, failed prometheus.Counter }
+
+func newImageVolumeMetrics(f promauto.Factory) imageVolumeMetrics {
+	return imageVolumeMetrics{
+		requested: f.NewCounter(prometheus.CounterOpts{Name: "kubelet_image_volume_requested_total",
+			Help: "Number of requested image volumes."}),
+		mounted: f.NewCounter(prometheus.CounterOpts{Name: "kubelet_image_volume_mounted_succeed_total",
+			Help: "Number of successful image volume mounts."}),
+		failed: f.NewCounter(prometheus.CounterOpts{Name: "kubelet_image_volume_mounted_errors_total",
+			Help: "Number of failed image volume mounts."}),
+	}
+}
+
+// observe counts what came of a container's request.
+func (m imageVolumeMetrics) observe(req pod.ContainerRequest, err error) {
+	m.requested.Add(float64(len(req.Image.Volumes)))
+	for i := range req.Mounts {
+		switch {
+		case req.Mounts[i].Image.Volume == "":
+		case errors.Is(err, pod.ErrImageVolume):
+			m.failed.Inc()
+		default:
+			m.mounted.Inc()
+		}
+	}
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -34,10 +66,11 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Help: "Containers by the state that the runtime reports."}, []string{"container_state"}),
 		syncs: f.NewHistogramVec(prometheus.HistogramOpts{Name: "kubelet_pod_worker_duration_seconds",
 			Help: "Duration in seconds of one sync of a pod, by operation: create, sync, update, terminate or cleanup.",
-			// A sync without work is a read of the runtime's state, a few milliseconds.
+			// A sync without changes reads the runtime's state, in a few
+			// milliseconds.
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30}}, []string{"operation_type"}),
 		startDuration: f.NewHistogram(prometheus.HistogramOpts{Name: "kubelet_pod_start_duration_seconds",
-			Help: "Seconds from the first sight of a pod in its source to all its containers having been started.", Buckets: startBuckets}),
+			Help: "Seconds from first seeing a pod in its source until all its containers were started.", Buckets: startBuckets}),
 		startSLI: f.NewHistogram(prometheus.HistogramOpts{Name: "kubelet_pod_start_sli_duration_seconds",
 			Help: "Seconds to start a pod, image pulls excluded.", Buckets: startBuckets}),
 		started: f.NewCounter(prometheus.CounterOpts{Name: "kubelet_started_containers_total",
@@ -46,12 +79,15 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Help: "Containers that could not be started, by reason."}, []string{"code"}),
 		syncErrors: f.NewCounter(prometheus.CounterOpts{Name: "podd_pod_sync_errors_total",
 			Help: "Syncs of pods that ended in an error and are retried."}),
+		imageVolumes: newImageVolumeMetrics(f),
+		evictions: f.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_evictions",
+			Help: "Cumulative number of pod evictions by eviction signal"}, []string{"eviction_signal"}),
 	}
 }
 
 var startBuckets = []float64{.05, .1, .15, .2, .3, .5, .75, 1, 2, 3, 5, 10, 20, 30, 60, 120, 300, 600, 1800}
 
-// operation names a sync for the histogram; a closed set.
+// operation classifies a sync for the histogram; a closed set.
 func operation(in mail, phase pod.Phase) string {
 	switch {
 	case phase >= pod.PhaseTerminated:
@@ -71,7 +107,7 @@ type counted struct {
 	containers map[pod.ContainerState]int
 }
 
-// count brings the gauges in line with what the worker sees.
+// count updates the gauges with what the worker observes.
 func (w *worker) count(seen pod.Observed) {
 	m := w.agent.metrics
 	now := counted{containers: make(map[pod.ContainerState]int, 4)}
@@ -97,8 +133,8 @@ func toFloat(b bool) float64 {
 	return 0
 }
 
-// measureStart observes a pod's start once, at the first sync that finds all
-// its containers started, if it was this podd that started it.
+// measureStart observes the duration of a pod's start once, at the first sync that
+// finds all its containers started, if this podd started it.
 func (w *worker) measureStart(d *pod.Desired, seen pod.Observed, now time.Time) {
 	if w.told.running || !w.created || d.Seen.IsZero() {
 		return

@@ -17,6 +17,7 @@ import (
 	"podd/agent"
 	"podd/cri/critest/state"
 	"podd/internal/pod"
+	"podd/objects"
 	"podd/status"
 )
 
@@ -26,9 +27,12 @@ type node struct {
 	*fakeRuntime
 	sources []pod.Source
 
-	disk     sync.Mutex     // guards what follows down to events
-	removed  map[string]int // logs, by pod name
-	tears    time.Duration  // how long TearDown takes
+	disk     sync.Mutex       // guards what follows down to events
+	objects  []*pod.Object    // that the sources have
+	store    *objects.Store   // this podd's
+	held     map[pod.UID]bool // pulls that were refused for want of a Secret
+	removed  map[string]int   // logs, by pod name
+	tears    time.Duration    // how long TearDown takes
 	mounts   map[pod.UID]bool
 	released map[pod.UID]int
 	cgroup   map[pod.UID]bool
@@ -41,6 +45,7 @@ type node struct {
 	events   map[string]int          // "shop BackOff"
 
 	warnings []pod.Warning // of each sandbox
+	lacking  func()        // is called when a container lacked an object; nil for nothing
 
 	wants map[pod.Source]map[string]*pod.Desired
 	spoke map[pod.Source]bool
@@ -90,6 +95,7 @@ func newNode(r *fakeRuntime) *node {
 			n.fakeRuntime.wake(uid, time.Time{})
 		}
 	})
+	n.held = make(map[pod.UID]bool)
 	return n
 }
 
@@ -107,6 +113,7 @@ func (n *node) start() {
 		Logs: n, Status: n, Events: n, Sources: n.sources, Log: slog.New(slog.NewTextHandler(logTo{n.t}, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Metrics: prometheus.NewRegistry(), ParallelStarts: 4, LogRemovals: n.graves, Ended: n.ended, Allocated: n.allocations,
 	}
+	cfg.Objects = n.newStore()
 	if n.edit != nil {
 		n.edit(ctx, p, &cfg)
 	}
@@ -122,6 +129,7 @@ func (n *node) start() {
 	}
 	n.wake = p.agent.Wake
 	n.mu.Unlock()
+	go func() { _ = n.store.Run(ctx, listener{p.agent}) }()
 	go func() {
 		defer close(p.done)
 		if err := p.agent.Run(ctx, p.updates); err != nil {
@@ -208,6 +216,9 @@ func (n *node) want(s pod.Source, name string, d *pod.Desired) {
 func (n *node) Ensure(_ context.Context, p *v1.Pod, _ *v1.Container) (pod.ImageState, error) {
 	n.disk.Lock()
 	defer n.disk.Unlock()
+	if len(p.Spec.ImagePullSecrets) > 0 {
+		return n.pullWithSecrets(p), nil
+	}
 	img := n.images[p.Name]
 	if img == nil || img.pulled {
 		return pod.ImageState{Ready: true, Ref: "sha256:1"}, nil
@@ -273,8 +284,19 @@ func (n *node) Release(_ context.Context, uid pod.UID) error {
 	return nil
 }
 
-// Retry is for a pull that is held back; those of the scenarios never are.
-func (n *node) Retry(pod.UID) {}
+// Retry is for a pull that is held back.
+func (n *node) Retry(uid pod.UID) {
+	n.disk.Lock()
+	defer n.disk.Unlock()
+	delete(n.held, uid)
+}
+
+func (n *node) Discard(ctx context.Context, uid pod.UID) error {
+	n.disk.Lock()
+	n.events["discarded "+string(uid)]++
+	n.disk.Unlock()
+	return n.Release(ctx, uid)
+}
 
 func (n *node) EnsureCgroup(_ context.Context, p *v1.Pod) error {
 	n.disk.Lock()

@@ -6,8 +6,8 @@ import (
 	"podd/internal/pod"
 )
 
-// endings returns the checkpoint with the ends of a pod's containers that the
-// runtime shows and the checkpoint does not have yet; news says that there are any.
+// endings returns the checkpoint with the terminated containers that the runtime
+// shows and the checkpoint lacks; news says that there are any.
 func (k kept) endings(d *pod.Desired, seen pod.Observed) (next kept, news bool) {
 	next = k
 	for spec := range pod.ContainerSpecs(&d.Pod.Spec) {
@@ -25,8 +25,8 @@ func (k kept) endings(d *pod.Desired, seen pod.Observed) (next kept, news bool) 
 
 func (k kept) has(is func(pod.Container) bool) bool { return slices.ContainsFunc(k.Containers, is) }
 
-// complete returns the observed pod with the containers that the runtime has lost
-// since they ended.
+// complete returns the observed pod with the terminated containers that the runtime
+// has lost.
 func (k kept) complete(seen pod.Observed) pod.Observed {
 	for _, c := range k.Containers {
 		if !slices.ContainsFunc(seen.Containers, func(s pod.Container) bool { return s.ID == c.ID }) {
@@ -37,7 +37,7 @@ func (k kept) complete(seen pod.Observed) pod.Observed {
 }
 
 // keepOver checkpoints that a pod has completed, and how its containers ended, as
-// long as the pod is desired: nothing of the runtime's records has to stay.
+// long as the pod is desired: it does not depend on the runtime's records.
 func (w *worker) keepOver(v *view) {
 	if !v.step.Over || v.step.End != nil {
 		return

@@ -10,15 +10,15 @@ import (
 	"podd/internal/pod"
 )
 
-// found is what recover learnt: with what pods are made to run, and what runs; or
-// why that is not known yet.
+// found is the result of recover: the parts for running pods, and the running pods;
+// or why that is not known yet.
 type found struct {
 	parts     Parts
 	summaries []pod.Summary
 	err       error
 }
 
-// recover lists what runs, as often as it takes.
+// recover lists the running pods, and retries until that succeeds.
 func (a *Agent) recover(ctx context.Context, out chan<- found) {
 	for try := 0; ctx.Err() == nil; try++ {
 		asked := time.Now()
@@ -35,11 +35,11 @@ func (a *Agent) recover(ctx context.Context, out chan<- found) {
 		if try%60 == 0 {
 			a.log.Warn("waiting for the runtime to list its pods", "error", f.err, "retry_in", delay)
 		}
-		sleep(ctx, delay-time.Since(asked)) // who had to wait for the answer asks again at once
+		sleep(ctx, delay-time.Since(asked)) // after a long wait for a response, retry at once
 	}
 }
 
-// find asks once.
+// find tries once.
 func (a *Agent) find(ctx context.Context) (f found) {
 	f.parts = a.cfg.Parts
 	if a.cfg.Greeted != nil {
@@ -51,7 +51,7 @@ func (a *Agent) find(ctx context.Context) (f found) {
 	return f
 }
 
-// recoverWith takes up what recover learnt. Nobody has used the parts before.
+// recoverWith takes in the result of recover. The parts were not used before.
 func (a *Agent) recoverWith(f found) {
 	a.away = f.err
 	if f.err != nil {
@@ -63,11 +63,11 @@ func (a *Agent) recoverWith(f found) {
 	}
 	maps.DeleteFunc(a.last, func(uid pod.UID, _ *pod.Desired) bool { _, runs := a.orphans[uid]; return !runs })
 	a.log.Info("runtime answered", "pods_found", len(f.summaries))
-	a.pokeUnknown() // who was woken while nothing was known
+	a.pokeUnknown() // woken while nothing was known
 }
 
-// reportAway tells of pods that wait for a runtime which has never answered:
-// nothing is known of them but that they are wanted, and which of them have ended.
+// reportAway reports pods that wait for a runtime which has never responded: it is
+// only known that they are desired, and which of them have completed.
 func (a *Agent) reportAway() {
 	if a.away == nil {
 		return
@@ -85,8 +85,8 @@ func (a *Agent) reportAway() {
 	}
 }
 
-// endOrphans ends what runs and nobody wants, as soon as its source has
-// spoken; what is wanted is adopted by its worker.
+// endOrphans terminates running pods that are not desired, as soon as their source is
+// ready; desired ones are adopted by their workers.
 func (a *Agent) endOrphans(ctx context.Context) {
 	for uid, g := range a.orphans {
 		if a.wanted[uid] == nil && a.mayEnd(g.Source) {
@@ -99,7 +99,7 @@ func (a *Agent) endOrphans(ctx context.Context) {
 	}
 }
 
-// mayEnd says whether it is known that a source does not want a pod.
+// mayEnd says whether it is certain that a source does not desire a pod.
 func (a *Agent) mayEnd(s pod.Source) bool {
 	configured := false
 	all := true
@@ -113,19 +113,19 @@ func (a *Agent) mayEnd(s pod.Source) bool {
 	return all
 }
 
-// orphan is the little that is known of a pod whose manifest is gone.
+// orphan is what is known of a pod whose manifest is gone.
 func orphan(g pod.Summary) *pod.Desired {
 	p := &v1.Pod{}
 	p.UID, p.Name, p.Namespace = g.UID, g.Name, g.Namespace
 	return &pod.Desired{Pod: p, Source: g.Source}
 }
 
-// lookAtUnknown finds out what the pods are that somebody woke and no worker
-// knows: usually one that has just gone, now and then a sandbox whose making
-// outlived the worker that had asked for it.
-func (a *Agent) lookAtUnknown(ctx context.Context) {
+// identifyUnknown identifies pods that were woken and have no worker: usually one
+// that was just removed, sometimes one whose sandbox was created after its worker had
+// returned.
+func (a *Agent) identifyUnknown(ctx context.Context) {
 	if !a.recovered {
-		return // what is found then may be older than the wake-up
+		return // the result may be older than the wake-up
 	}
 	a.mu.Lock()
 	var uids []pod.UID
@@ -141,8 +141,8 @@ func (a *Agent) lookAtUnknown(ctx context.Context) {
 	}
 }
 
-// identify observes pods that no worker knows and hands those of podd's to the
-// sync loop. What it could not observe stays unknown and is observed again.
+// identify observes pods without a worker and passes podd's own to the sync loop.
+// Those that could not be observed stay unknown and are retried.
 func (a *Agent) identify(ctx context.Context, uids []pod.UID) {
 	again := false
 	for _, uid := range uids {
@@ -174,11 +174,11 @@ func (a *Agent) identify(ctx context.Context, uids []pod.UID) {
 	}
 }
 
-// maxForeign bounds what is remembered of others' pods.
+// maxForeign bounds how many foreign pods are remembered.
 const maxForeign = 4096
 
-// noteForeign remembers that a pod is not podd's, so that its events are passed
-// over: another client of the runtime may start and stop a great many.
+// noteForeign records that a pod is not podd's, so that its events are ignored:
+// another client of the runtime may start and stop many pods.
 func (a *Agent) noteForeign(uid pod.UID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -188,8 +188,8 @@ func (a *Agent) noteForeign(uid pod.UID) {
 	a.foreign[uid] = a.workers[uid] == nil
 }
 
-// unknownRetry is the wait before observing pods again that the runtime would
-// not show. Nobody waits for them.
+// unknownRetry is the delay before observing pods again that the runtime would not
+// show. Nothing waits for them.
 const unknownRetry = 2 * time.Second
 
 func (a *Agent) pokeUnknown() {
@@ -199,7 +199,7 @@ func (a *Agent) pokeUnknown() {
 	}
 }
 
-// adoptStray takes up a pod that the runtime has and no worker knows.
+// adoptStray starts a worker for a pod that the runtime has and that has none.
 func (a *Agent) adoptStray(g pod.Summary) {
 	a.mu.Lock()
 	known := a.workers[g.UID] != nil

@@ -13,8 +13,8 @@ import (
 	"podd/internal/pod"
 )
 
-// note keeps what only the first sync tells, and logs what changed since the
-// last one.
+// note records what only the first sync shows, and logs what changed since the last
+// one.
 func (w *worker) note(d *pod.Desired, seen pod.Observed, now time.Time) {
 	if w.startTime.IsZero() {
 		w.startTime = seen.StartTime
@@ -39,8 +39,8 @@ func (w *worker) note(d *pod.Desired, seen pod.Observed, now time.Time) {
 	w.measureStart(d, seen, now)
 }
 
-// report tells status what is known, with the failures of this sync's starts,
-// unless it is what was told last.
+// report passes what is known to status, with the failures of this sync's starts,
+// unless nothing changed.
 func (w *worker) report(v *view, err error) {
 	d, step := v.granted, &v.step
 	if d.Pod.Name == "" {
@@ -57,7 +57,7 @@ func (w *worker) report(v *view, err error) {
 	case err != nil:
 		message = err.Error()
 	case w.tries > 0:
-		message = w.told.err // true until a sync comes to its end
+		message = w.told.err // true until a sync succeeds
 	case step.CreateSandbox || len(step.Start) > 0:
 		message = w.unmounted
 	}
@@ -92,7 +92,8 @@ func (w *worker) report(v *view, err error) {
 	w.agent.cfg.Status.Report(r)
 }
 
-// followed are the containers that were stopped to be started anew; nil for none.
+// followed are the containers that were stopped in order to be restarted; nil for
+// none.
 func followed(killed map[string]plan.Killed) map[string]bool {
 	var ids map[string]bool
 	for _, k := range killed {
@@ -104,7 +105,7 @@ func followed(killed map[string]plan.Killed) map[string]bool {
 	return ids
 }
 
-// starting are the containers whose postStart hook is under way, or failed, for
+// starting are the containers whose postStart hook is running, or has failed, for
 // which they are being stopped; nil for none.
 func starting(hooks map[string]pod.Hook) map[string]bool {
 	var ids map[string]bool
@@ -119,7 +120,7 @@ func starting(hooks map[string]pod.Hook) map[string]bool {
 	return ids
 }
 
-// tellBackOff emits the event of a crash loop once for each wait.
+// tellBackOff emits the event of a crash loop once per back-off.
 func (w *worker) tellBackOff(d *pod.Desired, seen pod.Observed, step *plan.Step) {
 	before := w.told.backOff
 	w.told.backOff = nil
@@ -129,19 +130,19 @@ func (w *worker) tellBackOff(d *pod.Desired, seen pod.Observed, step *plan.Step)
 		if !slices.Contains(before, id) {
 			w.agent.cfg.Events.ContainerEvent(d.Pod, name, v1.EventTypeWarning, "BackOff",
 				"Back-off restarting failed container "+name+" in pod "+d.Pod.Name+"_"+d.Pod.Namespace+"("+string(w.uid)+")")
-			w.log.Info("container held back", "container", name, "until", step.WakeAt)
+			w.log.Info("container in back-off", "container", name, "until", step.WakeAt)
 		}
 	}
 }
 
-// told is what was said already, so that it is not said again.
+// told is what was reported already, in order not to repeat it.
 type told struct {
 	err     string
-	warning string // the last event's reason and message
+	warning string // reason and message of the last event
 	states  map[string]pod.ContainerState
 	backOff []string // container IDs
 	running bool     // the pod's start was measured
 	end     bool     // the node's decision to end the pod
-	over    bool     // that the pod has completed, to the podd after this one
+	over    bool     // that the pod has completed, in the checkpoint
 	report  pod.Report
 }

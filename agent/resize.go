@@ -14,16 +14,16 @@ import (
 	"podd/internal/pod"
 )
 
-// Resizer is what the resize of a running pod asks of the node.
+// Resizer decides about and carries out the resize of a running pod.
 type Resizer interface {
 	// AdmitResize says whether a pod may have desired's resources instead of
 	// allocated's. Reason is v1.PodReasonInfeasible or v1.PodReasonDeferred.
 	AdmitResize(desired, allocated *v1.Pod, others []*v1.Pod) pod.Verdict
-	// RaiseCgroup lets the pod have the greater of what it has and what p says;
-	// HoldCgroup holds it to p.
+	// RaiseCgroup sets the pod's limits to the greater of the current ones and p's;
+	// HoldCgroup sets them to p's.
 	RaiseCgroup(ctx context.Context, p *v1.Pod) error
 	HoldCgroup(ctx context.Context, p *v1.Pod) error
-	// MemoryLimit is what the pod's cgroup is held to and what p asks for, in
+	// MemoryLimit returns the current limit of the pod's cgroup and that of p, in
 	// bytes; 0 for none.
 	MemoryLimit(p *v1.Pod) (now, next int64)
 	// MemoryUsage is in bytes, of one container or, with no ID, of the pod.
@@ -32,13 +32,12 @@ type Resizer interface {
 
 func newAllocated(dir string) *checkpoints[allocation.Checkpoint] {
 	return newCheckpoints(checkpointFiles[allocation.Checkpoint]{
-		dir: dir, uid: func(c allocation.Checkpoint) pod.UID { return c.UID }, says: "what the node granted a pod",
+		dir: dir, uid: func(c allocation.Checkpoint) pod.UID { return c.UID }, says: "a pod's allocated resources",
 		check: allocation.Checkpoint.Checked,
 	})
 }
 
-// restored is what an earlier podd granted a pod; of one that it knew nothing of,
-// the zero Allocation.
+// restored is the checkpointed allocation of a pod; without one, the zero Allocation.
 func (a *Agent) restored(d *pod.Desired) allocation.Allocation {
 	if c, known := a.allocated.of(d.UID()); known && allocation.Kept(d) {
 		return c.Restore(d)
@@ -46,7 +45,7 @@ func (a *Agent) restored(d *pod.Desired) allocation.Allocation {
 	return allocation.Allocation{}
 }
 
-// grantedBefore is d as it was granted before, if it was.
+// grantedBefore is d with its allocated resources, if it has some.
 func (a *Agent) grantedBefore(d *pod.Desired) *pod.Desired {
 	if granted := a.restored(d).Granted; granted != nil {
 		return granted
@@ -54,8 +53,8 @@ func (a *Agent) grantedBefore(d *pod.Desired) *pod.Desired {
 	return d
 }
 
-// allocate returns the pod as it is to be made now: what its source desires, with
-// the resources that the node granted.
+// allocate returns the pod as it is to be run now: as desired, but with its allocated
+// resources.
 func (w *worker) allocate(in mail, now time.Time) (granted *pod.Desired) {
 	next, ask := w.allocation.Propose(allocation.Proposal{
 		Desired: in.desired, Room: in.room, Early: !w.agent.complete(), Now: now,
@@ -69,8 +68,8 @@ func (w *worker) allocate(in mail, now time.Time) (granted *pod.Desired) {
 	return w.allocation.Granted
 }
 
-// grant makes an allocation the pod's: for the others who ask the node, and for
-// the podd after this one.
+// grant sets the pod's allocation: for other decisions of the node, and in the
+// checkpoint.
 func (w *worker) grant(next allocation.Allocation) {
 	w.mu.Lock()
 	w.allocation, w.deferred = next, next.WaitsForRoom()
@@ -83,13 +82,13 @@ func (w *worker) grant(next allocation.Allocation) {
 		return
 	}
 	if err := w.agent.allocated.keep(allocation.CheckpointOf(next.Granted)); err != nil {
-		w.log.Warn("cannot save what the node granted this pod: a restart of podd forgets it", "error", err)
+		w.log.Warn("cannot save this pod's allocated resources: a restart of podd forgets them", "error", err)
 	}
 }
 
-// askTheNode asks whether the pod may have what it desires. Who asks at the same
-// time, a new pod or another resize, waits: each must see what the one before was
-// granted.
+// askTheNode asks whether the pod may have the desired resources. Concurrent
+// decisions, about a new pod or another resize, wait: each must see the allocations
+// of the previous ones.
 func (w *worker) askTheNode(a allocation.Allocation, now time.Time) {
 	var v pod.Verdict
 	if w.agent.cfg.Resizer != nil {
@@ -115,7 +114,7 @@ func (w *worker) askTheNode(a allocation.Allocation, now time.Time) {
 	}
 }
 
-// settleResize ends a resize of which nothing is left to do.
+// settleResize completes a resize with nothing left to do.
 func (w *worker) settleResize(v *view) {
 	next, completed := w.allocation, false
 	switch {
@@ -130,9 +129,9 @@ func (w *worker) settleResize(v *view) {
 	}
 }
 
-// resize carries out a step's resizes: the pod may have more first, then its
-// containers change, and then the pod has no more than it should. One that the
-// node or the runtime refuses is told, and tried again; it holds up nothing else.
+// resize carries out a step's resizes: the pod's limits are raised first, then its
+// containers change, and then the pod's limits are lowered. A resize that the node or
+// the runtime refuses is reported and retried; it blocks nothing else.
 func (w *worker) resize(ctx context.Context, v *view) (did bool, err error) {
 	p := v.granted.Pod
 	err = w.mayShrink(p, &v.step)
@@ -180,7 +179,7 @@ func (w *worker) doResize(ctx context.Context, p *v1.Pod, step *plan.Step) error
 	return nil
 }
 
-// mayShrink looks whether memory is in use that a lower limit would take away.
+// mayShrink checks whether a lower limit would be below the memory in use.
 func (w *worker) mayShrink(p *v1.Pod, step *plan.Step) error {
 	r := w.agent.cfg.Resizer
 	if r == nil {
@@ -189,7 +188,7 @@ func (w *worker) mayShrink(p *v1.Pod, step *plan.Step) error {
 	return plan.MayShrink(step.Shrinks(r.MemoryLimit(p)), func(id string) (int64, error) { return r.MemoryUsage(p, id) })
 }
 
-// reportResize adds what a resize has to tell.
+// reportResize adds the state of a resize to the report.
 func (w *worker) reportResize(r *pod.Report) {
 	a := &w.allocation
 	for _, c := range []*v1.PodCondition{a.Pending, a.Progress} {
@@ -202,8 +201,8 @@ func (w *worker) reportResize(r *pod.Report) {
 	}
 }
 
-// adoptCgroup gives a pod that an earlier podd started its cgroup's limits, and
-// the classes above it their weights.
+// adoptCgroup updates the cgroup of a pod that an earlier podd started, and the
+// weights of the QoS classes above it.
 func (w *worker) adoptCgroup(ctx context.Context, v *view) {
 	if w.adopted || w.created || v.step.Phase != pod.PhaseRunning || v.step.CreateSandbox || len(v.seen.Sandboxes) == 0 || v.step.Finished {
 		return
@@ -214,8 +213,8 @@ func (w *worker) adoptCgroup(ctx context.Context, v *view) {
 	}
 }
 
-// resizeMessage is an event's: words and, as upstream writes them, the resources
-// that are asked for.
+// resizeMessage is an event's message: text and, as upstream writes them, the desired
+// resources.
 func resizeMessage(words string, d *pod.Desired, wrong string) string {
 	type entry struct {
 		Name      string                  `json:"name"`
@@ -240,15 +239,15 @@ func resizeMessage(words string, d *pod.Desired, wrong string) string {
 	return words + ": " + string(text)
 }
 
-// complete says that all is known that has something of the node: before that,
-// nobody can tell whether a resize fits. Any goroutine may call it.
+// complete reports that all pods that use resources of the node are known: before, it
+// cannot be decided whether a resize fits. Any goroutine may call it.
 func (a *Agent) complete() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.settled
 }
 
-// completeOnce has resizes asked about that came early.
+// completeOnce retries resizes that were requested before that.
 func (a *Agent) completeOnce() {
 	if a.complete() || !a.allSpoken() {
 		return
@@ -259,7 +258,7 @@ func (a *Agent) completeOnce() {
 	a.wakeDeferred()
 }
 
-// wakeDeferred has resizes asked about again that wait for room.
+// wakeDeferred retries resizes that wait for room.
 func (a *Agent) wakeDeferred() {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -5,14 +5,13 @@ import (
 	"podd/internal/pod"
 )
 
-// Retry ends every back-off of a pod: of its containers, of its pulls, and after
-// errors of their starts; the policies start over. A rejected pod is admitted or
-// rejected anew. A completed pod (but an apiserver's, which its controller
-// recreates) runs once more, as if its manifest had been removed and added again:
-// its logs and restart counts are kept, nothing else is, and it is admitted anew.
-// A crash of podd in the middle leaves it either completed or running completely.
-// Retry returns false for an unknown pod. Any goroutine may call it; it never
-// blocks.
+// Retry resets every back-off of a pod: of its containers, of its pulls, and after
+// errors of their starts. The admission of a rejected pod is retried. A completed pod
+// (except for an apiserver's, which its controller recreates) runs once more, as if
+// its manifest had been removed and added again: it keeps its logs and restart counts
+// only, and is admitted again. If podd crashes meanwhile, the pod is either still
+// completed or runs again as a whole. Retry returns false for an unknown pod. Any
+// goroutine may call it; it never blocks.
 func (a *Agent) Retry(uid pod.UID) bool {
 	a.mu.Lock()
 	w := a.workers[uid]
@@ -40,7 +39,7 @@ func (w *worker) askRetry() {
 	}
 }
 
-// forgive forgets what holds the pod's next tries back.
+// forgive resets what delays the pod's next attempts.
 func (w *worker) forgive() {
 	w.memory = w.memory.Retried()
 	w.told.backOff = nil

@@ -12,28 +12,27 @@ import (
 	"podd/internal/pod"
 )
 
-// setup is all that a pod has on the node beside its containers, in the order in
-// which it is made. It is undone in reverse: released when the pod has run to its
-// end and is still wanted, removed when the pod goes. Each step may be done again
-// after any outcome, and undone whether or not it was done, by this podd or an
-// earlier one.
+// setup is everything that a pod has on the node besides its containers, in the order
+// of creation. It is undone in reverse: released when the pod has completed and is
+// still desired, removed with the pod. Each step may be repeated after any outcome,
+// and undone whether or not it was done, by this podd or an earlier one.
 type setup []setupStep
 
 // setupStep is one thing that a pod has on the node.
 type setupStep struct {
 	name string
-	// do makes it; ready is false, without an error, where it is still to come and
-	// will wake the worker. Nil: a later step makes it with what it puts there.
+	// do creates it; ready is false, without an error, if it is still in progress and
+	// will wake the worker. Nil: a later step creates it.
 	do func(context.Context) (ready bool, err error)
-	// release gives back what a pod that has completed needs no more. Nil: it
-	// stays, for who asks for logs and messages.
+	// release releases what a completed pod no longer needs. Nil: it stays, for
+	// reading logs and messages.
 	release func(context.Context) error
-	// remove takes away what is left, once nothing of the pod runs. Nil: it goes
-	// with an earlier step.
+	// remove removes the rest, once nothing of the pod runs. Nil: an earlier step has
+	// removed it.
 	remove func(context.Context) error
 }
 
-// make does the steps up to the first that fails or is still to come.
+// make performs the steps up to the first that fails or is not ready.
 func (s setup) make(ctx context.Context) (ready bool, err error) {
 	for _, step := range s {
 		if step.do == nil {
@@ -46,7 +45,7 @@ func (s setup) make(ctx context.Context) (ready bool, err error) {
 	return true, nil
 }
 
-// release tries every step: none rests on the one before it.
+// release tries every step: none depends on the previous one.
 func (s setup) release(ctx context.Context) error {
 	var errs []error
 	for _, step := range slices.Backward(s) {
@@ -57,8 +56,8 @@ func (s setup) release(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// remove ends with the first error: what would go next may be in use, or is what
-// the pod is found by again.
+// remove stops at the first error: what comes next may be in use, or is what the pod
+// is found by after a restart.
 func (s setup) remove(ctx context.Context) error {
 	for _, step := range slices.Backward(s) {
 		if step.remove == nil {
@@ -71,17 +70,17 @@ func (s setup) remove(ctx context.Context) error {
 	return nil
 }
 
-// setup is the pod's. This is the one place that says in which order a pod comes
-// and goes.
+// setup returns the pod's steps: the one place that defines in which order a pod is
+// set up and torn down.
 func (w *worker) setup(v *view) setup {
 	var req pod.SandboxRequest
 	return setup{
-		// What a podd that is killed on the way finds the pod by goes last.
+		// What the pod is found by after a crash of podd is removed last.
 		{name: "checkpoints", remove: func(context.Context) error { return w.dropCheckpoints(v) }},
 		{name: "records", remove: func(ctx context.Context) error { return w.remove(ctx, &v.step) }},
 		{name: "logs", remove: func(context.Context) error { w.leaveLogs(v); return nil }},
-		// The directory comes with the volumes, and goes, with the mounts in it, when no
-		// process is in the cgroup any more.
+		// The directory is created with the volumes, and removed, with the mounts in
+		// it, when no process is left in the cgroup.
 		{name: "directory", remove: func(ctx context.Context) error { w.removeDirectory(ctx, v); return nil }},
 		{
 			name: "cgroup", do: func(ctx context.Context) (bool, error) { return done(w.ensureCgroup(ctx, v)) },
@@ -90,14 +89,14 @@ func (w *worker) setup(v *view) setup {
 		},
 		{
 			name: "volumes", do: func(ctx context.Context) (bool, error) { return w.ensureVolumes(ctx, v) },
-			release: func(ctx context.Context) error { w.releaseVolumes(ctx); return nil },
+			release: func(ctx context.Context) error { w.releaseVolumes(ctx, v); return nil },
 		},
 		{name: "place", do: func(ctx context.Context) (bool, error) { return done(w.takePlace(ctx)) }},
-		// The user namespace is noted in the directory, and goes with it.
+		// The user namespace is recorded in the directory, and removed with it.
 		{name: "inputs and user namespace", do: func(ctx context.Context) (bool, error) {
 			return done(w.tellSandbox(ctx, v, w.prepareSandbox(ctx, v, &req)))
 		}},
-		// Removed is what is left of a sandbox that a step of its own has stopped.
+		// A separate step has stopped the sandbox.
 		{
 			name: "sandbox", do: func(ctx context.Context) (bool, error) { return done(w.tellSandbox(ctx, v, w.runSandbox(ctx, req))) },
 			release: func(ctx context.Context) error { return w.releaseSandboxes(ctx, v) },
@@ -105,7 +104,7 @@ func (w *worker) setup(v *view) setup {
 	}
 }
 
-// done is the outcome of a step that makes its thing at once, or fails.
+// done is the outcome of a step that succeeds or fails at once.
 func done(err error) (ready bool, same error) { return err == nil, err }
 
 func (w *worker) ensureCgroup(ctx context.Context, v *view) error {
@@ -117,9 +116,9 @@ func (w *worker) ensureCgroup(ctx context.Context, v *view) error {
 	return err
 }
 
-// ensureVolumes makes what a sandbox or a container needs on disk, once in this
-// worker's life: the mounter recognises what an earlier podd left. Where that
-// takes long, it is not ready, and the next sync, which its end wakes, asks again.
+// ensureVolumes sets up what a sandbox or a container needs on disk, once in this
+// worker's life: the mounter recognises the mounts of an earlier podd. If that takes
+// long, it is not ready, and wakes the worker when it is.
 func (w *worker) ensureVolumes(ctx context.Context, v *view) (ready bool, err error) {
 	if w.mounted {
 		return true, nil
@@ -139,8 +138,15 @@ func (w *worker) ensureVolumes(ctx context.Context, v *view) (ready bool, err er
 	return w.mounted, nil
 }
 
-// takePlace waits for a place among the sandboxes being started; leavePlace gives
-// it back.
+// followVolumes keeps the volumes of a pod that runs at its newest version, also
+// those that an earlier podd has set up.
+func (w *worker) followVolumes(v *view) {
+	if v.step.Phase == pod.PhaseRunning && !v.step.CreateSandbox && len(v.seen.Sandboxes) > 0 && !v.step.Finished && !w.released {
+		w.agent.cfg.Volumes.Follow(v.granted.Pod)
+	}
+}
+
+// takePlace waits for a slot among the sandboxes being started; leavePlace frees it.
 func (w *worker) takePlace(ctx context.Context) error {
 	leave, err := w.agent.place(ctx)
 	if err == nil {
@@ -156,8 +162,8 @@ func (w *worker) leavePlace() {
 	}
 }
 
-// prepareSandbox computes what the sandbox rests on, which its containers will
-// share: the user namespace is among it.
+// prepareSandbox computes the inputs of the sandbox, which its containers share: the
+// user namespace is one of them.
 func (w *worker) prepareSandbox(ctx context.Context, v *view, req *pod.SandboxRequest) error {
 	cfg, d := &w.agent.cfg, v.granted
 	w.created = true
@@ -191,8 +197,8 @@ func (w *worker) runSandbox(ctx context.Context, req pod.SandboxRequest) error {
 	return err
 }
 
-// tellSandbox tells of a sandbox that could not be made, and remembers whose
-// name is taken.
+// tellSandbox reports a sandbox that could not be created, and records whose name is
+// still reserved.
 func (w *worker) tellSandbox(ctx context.Context, v *view, err error) error {
 	switch {
 	case errors.Is(err, pod.ErrNameLost):
@@ -211,8 +217,8 @@ func (w *worker) tellSandbox(ctx context.Context, v *view, err error) error {
 	return toldError{fmt.Errorf("create pod sandbox: %w", err)}
 }
 
-// releaseSandboxes gives the network back, which a sandbox that died by itself
-// holds until it is stopped. It is others' too: an error asks for another try.
+// releaseSandboxes releases the network, which a sandbox that has exited keeps until
+// it is stopped. Addresses are shared with other pods, so that an error is retried.
 func (w *worker) releaseSandboxes(ctx context.Context, v *view) error {
 	err := each(v.seen.Sandboxes, func(sb pod.Sandbox) error {
 		return ignoreNotFound(w.agent.cfg.Sandboxes.StopSandbox(ctx, sb.ID))
@@ -223,14 +229,20 @@ func (w *worker) releaseSandboxes(ctx context.Context, v *view) error {
 	return nil
 }
 
-func (w *worker) releaseVolumes(ctx context.Context) {
+// releaseVolumes keeps what is on disk, as long as the pod is there, but for one
+// that was evicted: the node is to get the space back.
+func (w *worker) releaseVolumes(ctx context.Context, v *view) {
 	w.mounted = false
-	if err := w.agent.cfg.Volumes.Release(ctx, w.uid); err != nil && ctx.Err() == nil {
+	release := w.agent.cfg.Volumes.Release
+	if end := v.step.End; end != nil && end.Reason == pod.ReasonEvicted {
+		release = w.agent.cfg.Volumes.Discard
+	}
+	if err := release(ctx, w.uid); err != nil && ctx.Err() == nil {
 		w.log.Warn("cannot unmount volumes of a completed pod: they stay mounted until it is removed", "error", err)
 	}
 }
 
-// releaseCgroup gives the pod's share of its class' weight back.
+// releaseCgroup releases the pod's share of the weight of its QoS class.
 func (w *worker) releaseCgroup(ctx context.Context, v *view) {
 	if err := w.agent.cfg.Cgroups.RemoveCgroup(ctx, v.granted.Pod); err != nil && ctx.Err() == nil {
 		w.log.Warn("cannot remove the cgroup of a completed pod: it stays until the pod is removed", "error", err)
@@ -246,34 +258,33 @@ func (w *worker) removeCgroup(ctx context.Context, v *view) error {
 }
 
 // removeDirectory unmounts what is in the pod's directory and deletes it. A mount
-// that does not go is a pending unmount, which the mounter retries and shows: it
-// does not keep the pod's name taken for ever (kubernetes/kubernetes#51835).
+// that is busy is a pending unmount, which the mounter retries and shows: it does not
+// block the pod's name (kubernetes/kubernetes#51835).
 func (w *worker) removeDirectory(ctx context.Context, v *view) {
 	if err := w.agent.cfg.Volumes.TearDown(ctx, w.uid); err != nil {
 		w.event(v.granted, "", "FailedUnMount", err.Error())
 	}
 }
 
-// leaveLogs notes, for a podd after this one, that the logs are to be removed
-// when their time has come.
+// leaveLogs checkpoints that the logs are due for removal later.
 func (w *worker) leaveLogs(v *view) {
 	if v.granted.Pod.Name == "" {
 		return
 	}
 	if err := w.agent.logRemovals.files.write(logRemovalOf(v.granted.Pod, time.Now().Add(w.agent.cfg.LogRetention))); err != nil {
-		w.log.Warn("cannot save that the pod's logs are to be removed: a restart of podd forgets it", "error", err)
+		w.log.Warn("cannot save that the pod's logs are due for removal: a restart of podd forgets it", "error", err)
 	}
 }
 
-// dropCheckpoints forgets the pod. It comes last of all: without them, what a
-// podd that is killed before has left in the runtime would look like a pod that is
-// to run on.
+// dropCheckpoints removes the pod's checkpoints. It comes last: without them, what a
+// podd that crashed before has left in the runtime would look like a pod that is to
+// run.
 func (w *worker) dropCheckpoints(v *view) error {
 	if err := w.agent.ends.drop(w.uid); err != nil {
-		return fmt.Errorf("forget that the pod had ended: %w", err)
+		return fmt.Errorf("remove the checkpoint of the terminated pod: %w", err)
 	}
 	if err := w.agent.allocated.drop(w.uid); err != nil {
-		return fmt.Errorf("forget what the node had granted the pod: %w", err)
+		return fmt.Errorf("remove the checkpoint of the pod's allocated resources: %w", err)
 	}
 	if v.granted.Pod.Name != "" {
 		w.agent.logRemovals.add(logRemovalOf(v.granted.Pod, time.Now().Add(w.agent.cfg.LogRetention)))

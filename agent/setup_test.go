@@ -83,7 +83,11 @@ func (w *world) Ensure(context.Context, *v1.Pod) (pod.VolumeState, error) {
 	return pod.VolumeState{Ready: err == nil}, err
 }
 
+func (w *world) Follow(*v1.Pod) {}
+
 func (w *world) Release(context.Context, pod.UID) error { return w.do("Release", w.drop("mounts")) }
+
+func (w *world) Discard(ctx context.Context, uid pod.UID) error { return w.Release(ctx, uid) }
 
 func (w *world) TearDown(context.Context, pod.UID) error {
 	if w.has["cgroup"] {

@@ -13,8 +13,8 @@ import (
 	"podd/internal/pod"
 )
 
-// start starts containers in order. One that cannot start holds up none of
-// the others; only a runtime that does not answer ends the round.
+// start starts containers in order. One that cannot start does not block the others;
+// only a runtime that does not respond ends the sync.
 func (w *worker) start(ctx context.Context, v *view) (did bool, err error) {
 	d, step := v.granted, &v.step
 	if len(step.Start) == 0 {
@@ -53,11 +53,11 @@ func (w *worker) start(ctx context.Context, v *view) (did bool, err error) {
 	return did, nil
 }
 
-// alone says that nothing of the pod runs that the runtime does not know. A
-// runtime that could not load a container when it was started, for want of disk
-// say, never speaks of it again, while it runs on: a second one beside it would be
-// the pod twice. The bundled runtime's is ended by whoever collects what lost
-// containers left, soon after the runtime is ready.
+// alone says that nothing of the pod runs that the runtime does not know. A runtime
+// that could not load a container when it started, for lack of disk space for
+// example, does not list it while it keeps running: a second one beside it would run
+// the pod twice. Lost containers of the bundled runtime are stopped soon after it is
+// ready.
 func (w *worker) alone(d *pod.Desired, seen *pod.Observed, reason string) error {
 	var known []string
 	for i := range seen.Sandboxes {
@@ -95,9 +95,9 @@ func (w *worker) startOne(ctx context.Context, v *view, st plan.Start) (made boo
 		if errors.Is(err, pod.ErrUnavailable) || ctx.Err() != nil {
 			return true, err
 		}
-		// Most runtimes keep the container as one that ended, which the next
-		// look finds: restart policy and back-off apply to it as to any end.
-		// Where it is still one that never ran, the failure holds it back.
+		// Most runtimes keep the container as an exited one, which the next sync
+		// observes: restart policy and back-off apply as usual. If it is still one
+		// that never ran, the failure has a back-off of its own.
 		reason := pod.ReasonOf(err, pod.ReasonRunContainerError)
 		w.agent.metrics.startedErrors.WithLabelValues(reason).Inc()
 		w.log.Debug("cannot start container", "container", name, "reason", reason, "error", err)
@@ -105,7 +105,7 @@ func (w *worker) startOne(ctx context.Context, v *view, st plan.Start) (made boo
 		w.noteFailure(v, name, id, pod.Waiting{Reason: reason, Message: err.Error()})
 		return true, nil
 	}
-	if created.ID != "" { // any other was linked when it was observed
+	if created.ID != "" { // a container that was observed has its link
 		cfg.Logs.Link(pod.Observed{UID: w.uid, Name: d.Pod.Name, Namespace: d.Pod.Namespace, Containers: []pod.Container{created}})
 	}
 	cfg.Events.ContainerEvent(d.Pod, name, v1.EventTypeNormal, "Started", "Container started")
@@ -119,8 +119,8 @@ func (w *worker) startOne(ctx context.Context, v *view, st plan.Start) (made boo
 	return true, nil
 }
 
-// create makes a container, of which it returns what is known already; an empty
-// ID says that its image is still to come.
+// create creates a container and returns what is known of it; an empty ID says that
+// its image is not available yet.
 func (w *worker) create(ctx context.Context, v *view, st plan.Start) (made pod.Container, err error) {
 	cfg, d := &w.agent.cfg, v.granted
 	image, err := cfg.Images.Ensure(ctx, d.Pod, st.Container)
@@ -138,6 +138,7 @@ func (w *worker) create(ctx context.Context, v *view, st plan.Start) (made pod.C
 	}
 	req.Image = image
 	id, err := cfg.Containers.CreateContainer(ctx, req)
+	w.agent.metrics.imageVolumes.observe(req, err)
 	if errors.Is(err, pod.ErrNameReserved) {
 		w.memory = w.memory.NameTaken(st.Container.Name, int64(st.RestartCount), time.Now())
 	}
@@ -151,9 +152,9 @@ func (w *worker) create(ctx context.Context, v *view, st plan.Start) (made pod.C
 	}, nil
 }
 
-// containerRequest computes what the container rests on, in this order: the
-// sandbox's inputs, the container's own, of the addresses that this sync
-// observed, the mounts of its volumes, and the files that podd makes for it.
+// containerRequest computes the container's request, in this order: the sandbox's
+// inputs, the container's own, with the addresses that this sync observed, the mounts
+// of its volumes, and the files that podd creates for it.
 func (w *worker) containerRequest(d *pod.Desired, sandbox pod.Sandbox, st plan.Start) (req pod.ContainerRequest, err error) {
 	cfg := &w.agent.cfg
 	req = pod.ContainerRequest{
@@ -171,14 +172,14 @@ func (w *worker) containerRequest(d *pod.Desired, sandbox pod.Sandbox, st plan.S
 	return cfg.Files.PrepareContainer(req)
 }
 
-// noteFailure holds a container's next try back.
+// noteFailure delays the next attempt to start a container.
 func (w *worker) noteFailure(v *view, name, id string, why pod.Waiting) {
 	w.memory = w.memory.Failed(name, id, why, time.Now())
 	v.wakeBy(w.memory.Failures[name].NotBefore)
 }
 
-// awaitImage notes that a container waits for its image. The next round asks
-// again whatever woke it: asking is a local look.
+// awaitImage records that a container waits for its image. Any sync asks again: that
+// is a local lookup.
 func (w *worker) awaitImage(v *view, name string, image pod.ImageState) {
 	if w.imageSince.IsZero() {
 		w.imageSince = time.Now()

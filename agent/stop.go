@@ -13,28 +13,28 @@ import (
 	"podd/internal/pod"
 )
 
-// stopping is the end of one container: its preStop hook, its turn, the stop
-// signal, SIGKILL. It goes on beside the worker's syncs, which may only shorten
-// it: whatever they come to decide, a hook that was begun is not begun again.
+// stopping is the termination of one container: its preStop hook, its turn, the stop
+// signal, SIGKILL. It goes on outside the worker's syncs, which may only shorten it:
+// whatever they decide, a hook does not run twice.
 type stopping struct {
-	// ended is closed by end once the container has ended: those that wait for
-	// their turn wait for it.
+	// ended is closed by end once the container has exited: later turns wait for it.
 	ended chan struct{}
 	end   func()
-	// done is closed when the way there came to an end, err being how; cancel
-	// gives it up. A way that failed is gone again. They belong to the worker's
-	// goroutine, err after done.
+	// done is closed when the termination is over, with the result err; cancel gives
+	// it up. A failed one is dropped. They belong to the worker's goroutine, err
+	// after done.
 	done   chan struct{}
 	err    error
 	cancel context.CancelFunc
-	// podIP is where the hook finds its pod, and after are those whose ends come
-	// first. Both are set before a way begins and not changed while it is under way.
+	// podIP is where the hook reaches its pod, and after are the terminations that
+	// come first. Both are set before it begins and not changed while it is in
+	// progress.
 	podIP string
 	after []*stopping
 
 	mu     sync.Mutex // guards what follows
 	time   plan.Countdown
-	pulled chan struct{} // closed when time was shortened
+	pulled chan struct{} // closed when time is shortened
 }
 
 func newStopping(grace time.Duration) *stopping {
@@ -43,7 +43,7 @@ func newStopping(grace time.Duration) *stopping {
 	return op
 }
 
-// pull brings the container's end forward to grace from now, never back.
+// pull shortens the grace period to grace from now; it is never extended.
 func (s *stopping) pull(grace time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -56,17 +56,17 @@ func (s *stopping) pull(grace time.Duration) {
 	s.pulled = make(chan struct{})
 }
 
-// left is the time that is left. pulled is closed when that changes.
+// left is the remaining time. pulled is closed when that changes.
 func (s *stopping) left() (left plan.Countdown, pulled <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.time, s.pulled
 }
 
-// errGraceOver is why what a container does before its end is cut off.
+// errGraceOver is the cause of cutting off what precedes a container's stop.
 var errGraceOver = errors.New("the grace period is over")
 
-// within returns a context that ends with the container's time, by errGraceOver.
+// within returns a context that ends with the grace period, by errGraceOver.
 func (s *stopping) within(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	go func() {
@@ -81,12 +81,12 @@ func (s *stopping) within(ctx context.Context) (context.Context, context.CancelF
 	return ctx, func() { cancel(nil) }
 }
 
-// errNews says that a stop under way was left alone to sync the pod again.
-var errNews = errors.New("something happened to the pod meanwhile")
+// errNews says that waiting for a stop was interrupted in order to sync the pod.
+var errNews = errors.New("the pod changed while it was being stopped")
 
-// stop ends containers side by side, and then sandboxes: stopping a sandbox
-// kills what still runs in it. A grace period may be long, and while it runs the
-// worker goes on syncing: woken, stop returns errNews.
+// stop stops containers concurrently, and then sandboxes: stopping a sandbox kills
+// what still runs in it. A grace period may be long, and the worker keeps syncing
+// meanwhile: woken, stop returns errNews.
 func (w *worker) stop(ctx context.Context, v *view) error {
 	step := &v.step
 	w.beginStops(v.granted, v.seen, step.Stop)
@@ -103,7 +103,7 @@ func (w *worker) stop(ctx context.Context, v *view) error {
 	return nil
 }
 
-// beginStops begins what has not begun yet and shortens what has.
+// beginStops starts the stops that have not started, and shortens those that have.
 func (w *worker) beginStops(d *pod.Desired, seen pod.Observed, stops []plan.Stop) {
 	var begin []plan.Stop
 	for _, s := range stops {
@@ -142,7 +142,7 @@ func (w *worker) beginStops(d *pod.Desired, seen pod.Observed, stops []plan.Stop
 	}
 }
 
-// awaitStops waits until the stops of a step have come to an end.
+// awaitStops waits until the stops of a step are over.
 func (w *worker) awaitStops(ctx context.Context, v *view) error {
 	step := &v.step
 	var alarm <-chan time.Time
@@ -172,8 +172,8 @@ func (w *worker) awaitStops(ctx context.Context, v *view) error {
 	}
 }
 
-// stopsLeft counts those that are under way. One that failed is an error now,
-// and taken up again by the next sync.
+// stopsLeft counts those in progress. A failed one is returned as an error, and
+// retried by the next sync.
 func (w *worker) stopsLeft(stops []plan.Stop) (left int, err error) {
 	var errs []error
 	for _, s := range stops {
@@ -233,8 +233,8 @@ func (w *worker) stopOne(ctx context.Context, d *pod.Desired, s plan.Stop, op *s
 	return context.Cause(ctx)
 }
 
-// pruneStops gives up the stops of containers that have ended, by whatever
-// cause: there is nothing left to run a hook for.
+// pruneStops gives up the stops of containers that have exited, for whatever reason:
+// there is nothing left to run a hook for.
 func (w *worker) pruneStops(seen pod.Observed) {
 	if len(w.stops)+len(w.preStopped) == 0 {
 		return

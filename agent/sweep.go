@@ -20,10 +20,9 @@ type leftovers struct {
 	logs []logRemoval
 }
 
-// sweepOnce looks, once in Run's life, for what is left of pods that the
-// runtime no longer knows: their disk outlives a reboot that clears the
-// runtime's state. It needs to know everything that is wanted, and everything
-// that runs.
+// sweepOnce finds, once in Run's life, what is left of pods that the runtime no
+// longer knows: their disk content outlives a reboot, which clears the runtime's
+// state. All desired pods and all running ones must be known.
 func (a *Agent) sweepOnce(ctx context.Context) {
 	if a.swept || !a.allSpoken() {
 		return
@@ -34,18 +33,18 @@ func (a *Agent) sweepOnce(ctx context.Context) {
 	a.wg.Go(func() { a.sweep(ctx, known) })
 }
 
-// allSpoken says whether every source has spoken.
+// allSpoken says whether every source is ready.
 func (a *Agent) allSpoken() bool {
 	return !slices.ContainsFunc(a.cfg.Sources, func(s pod.Source) bool { return !a.spoken[s] })
 }
 
-// sweep finds what is left, and hands it to the sync loop: only there is it
-// certain that a pod is not taken up at the same moment. Nothing looks again
-// before the next start, so it goes on until it has seen everything.
+// sweep finds what is left, and passes it to the sync loop: only there is it certain
+// that a pod is not started at the same moment. There is no other sweep until the
+// next start, so that it retries until everything was observed.
 func (a *Agent) sweep(ctx context.Context, known []pod.UID) {
 	logs, err := a.logRemovals.files.read()
 	if err != nil {
-		a.log.Warn("cannot read whose logs are to be removed: they stay", "error", err)
+		a.log.Warn("cannot read whose logs are due for removal: they stay", "error", err)
 	}
 	left := leftovers{logs: logs}
 	for try := 0; ctx.Err() == nil; try++ {
@@ -68,9 +67,9 @@ func (a *Agent) sweep(ctx context.Context, known []pod.UID) {
 	}
 }
 
-// findLeftovers adds to left the pods that have something on disk and nothing in
-// the runtime. Settled are those that need no second observation, unclear those
-// that the runtime would not show.
+// findLeftovers adds to left the pods that have something on disk and nothing in the
+// runtime. Settled are those that need no second observation, unclear those that the
+// runtime would not show.
 func (a *Agent) findLeftovers(ctx context.Context, known []pod.UID, left *leftovers) (settled, unclear []pod.UID, err error) {
 	onDisk, err := a.cfg.Volumes.Pods()
 	errs := []error{err}
@@ -90,10 +89,11 @@ func (a *Agent) findLeftovers(ctx context.Context, known []pod.UID, left *leftov
 		}
 		settled = append(settled, uid)
 		switch {
-		case !seen.Empty(): // was made since
+		case !seen.Empty(): // created since
 		case busy || seen.Foreign != "":
-			// Its files may be in use: of another runtime's pod, or another podd's.
-			a.log.Warn("keeping the directory of a pod that this runtime does not know: its processes are still running", "uid", uid, "instance", seen.Foreign)
+			// Its files may be in use: by a pod of another runtime, or of another
+			// podd.
+			a.log.Warn("keeping the directory of a pod that is unknown to this runtime: its processes are still running", "uid", uid, "instance", seen.Foreign)
 		default:
 			left.pods = append(left.pods, uid)
 		}
@@ -101,8 +101,8 @@ func (a *Agent) findLeftovers(ctx context.Context, known []pod.UID, left *leftov
 	return settled, unclear, errors.Join(errs...)
 }
 
-// sweepCgroups removes the cgroups that no pod has. One with a process in it
-// is another's and stays.
+// sweepCgroups removes cgroups without a pod. One with a process in it belongs to
+// another agent and stays.
 func (a *Agent) sweepCgroups(ctx context.Context, known []pod.UID) error {
 	a.mu.Lock()
 	known = slices.AppendSeq(known, maps.Keys(a.workers))
@@ -116,8 +116,8 @@ func (a *Agent) sweepCgroups(ctx context.Context, known []pod.UID) error {
 	return err
 }
 
-// endLeftovers gives each pod that is left a worker, which takes away what
-// there is; who wants the pod meanwhile waits for that, as ever.
+// endLeftovers starts a worker for each pod that is left, which removes it; if the
+// pod is desired meanwhile, it waits for that, as usual.
 func (a *Agent) endLeftovers(ctx context.Context, left leftovers) {
 	for _, uid := range left.pods {
 		a.mu.Lock()
@@ -128,7 +128,7 @@ func (a *Agent) endLeftovers(ctx context.Context, left leftovers) {
 		}
 	}
 	for _, g := range left.logs {
-		// removeLogs looks whether the pod is back. By a clock that was set back
+		// removeLogs checks whether the pod is back. If the clock was set back
 		// meanwhile, the minute might be hours away.
 		now := time.Now()
 		g.Due = now.Add(min(max(g.Due.Sub(now), 0), a.cfg.LogRetention))

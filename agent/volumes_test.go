@@ -11,6 +11,11 @@ import (
 // disk is the node's volumes: they are set up at once.
 type disk struct{ *node }
 
+func (disk) Follow(*v1.Pod) {}
+
 func (d disk) Ensure(ctx context.Context, p *v1.Pod) (pod.VolumeState, error) {
+	if err := d.lacks(p); err != nil {
+		return pod.VolumeState{}, err
+	}
 	return pod.VolumeState{Ready: true}, d.SetUp(ctx, p)
 }

@@ -8,64 +8,69 @@ import (
 	"sync"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+
 	"podd/agent/allocation"
 	"podd/agent/plan"
 	"podd/internal/pod"
 )
 
-// worker makes one generation of one pod run, and end. Its goroutine is run;
-// others only leave something in its mailbox.
+// worker runs and terminates one generation of one pod. Its goroutine is run; others
+// only leave something in its mailbox.
 type worker struct {
 	agent *Agent
 	uid   pod.UID
 	name  string
 	log   *slog.Logger
 	poke  chan struct{}
-	// order is poked besides by those who are always heard: who wants the pod
-	// otherwise, or its end, or another try.
+	// order is poked, too, for requests that are never delayed: a new spec of the
+	// pod, its termination, or a retry.
 	order chan struct{}
 
 	mu         sync.Mutex // guards what follows
 	mail       mail
-	interrupt  context.CancelCauseFunc // ends the sync that is under way; nil for none
+	interrupt  context.CancelCauseFunc // cancels the sync in progress; nil for none
 	postStarts map[string]*postStart   // by container ID
-	preStopped map[string]bool         // hooks that were begun, by container ID
+	preStopped map[string]bool         // hooks that have started, by container ID
 	finished   bool                    // the pod has completed
 	deferred   bool                    // a resize waits for room
-	// allocation is what the node granted; run's goroutine alone changes it, and may
-	// read it without the lock.
+	heeding    bool                    // a change of the pod's objects is to be looked at
+	// allocation has the allocated resources; only run's goroutine changes it, and
+	// may read it without the lock.
 	allocation allocation.Allocation
 
-	// What follows belongs to run's goroutine alone.
+	// What follows belongs to run's goroutine.
 	phase     pod.Phase
 	memory    plan.Memory
 	startTime time.Time
-	since     time.Time // the same on podd's own clock
+	since     time.Time // the same on the monotonic clock
 	over      bool      // the pod has completed, now or before
-	kept      kept      // and what is remembered of that
+	kept      kept      // the checkpoint of that
+	named     *v1.Pod   // whose objects are registered; nil for none
 	mounted   bool      // the volumes are ready
-	unmounted string    // what is waited for, while they are not
-	released  bool      // network, volumes and cgroup of a pod that has completed
-	created   bool      // this podd made a sandbox
-	leave     func()    // gives a place among the sandboxes being started back; nil for none
-	// sandbox is what the pod's newest sandbox rests on; nil until it is computed.
+	unmounted string    // what the pod waits for until then
+	released  bool      // network, volumes and cgroup of a completed pod are released
+	created   bool      // this podd created a sandbox
+	leave     func()    // frees the slot among the sandboxes being started; nil for none
+	// sandbox has the inputs of the pod's newest sandbox; nil until computed.
 	sandbox *pod.SandboxInputs
-	tries   int // syncs in a row that ended in an error
+	tries   int // syncs in a row that failed
 	acted   acted
 	told    told
 	counted counted
 	stops   map[string]*stopping // by container ID
-	stopped chan struct{}        // poked when one of them comes to its end
-	adopted bool                 // the cgroup of a pod that an earlier podd started is up to date
-	// checkpointed is what was granted when the checkpoint was last compared.
+	stopped chan struct{}        // poked when one of them is over
+	adopted bool                 // the cgroup of a pod of an earlier podd is up to date
+	// checkpointed is the allocation when the checkpoint was last compared.
 	checkpointed *pod.Desired
-	// restartsCounted says that the logs were asked for restart counts.
+	// restartsCounted: the restart counts were read from the logs.
 	restartsCounted bool
-	// spawn runs what goes on beside the syncs; it ends with the worker, or
-	// when its function is called.
-	spawn func(func(context.Context)) context.CancelFunc
-	// imageSince is when the start began to wait for an image, pulling what
-	// earlier waits took.
+	// spawn runs what goes on outside the syncs; it ends with the worker, or when its
+	// function is called.
+	spawn   func(func(context.Context)) context.CancelFunc
+	unwatch context.CancelFunc // ends the watch over the pod's limits; nil for none
+	// imageSince is when the start began to wait for an image, pulling what earlier
+	// waits took.
 	imageSince time.Time
 	pulling    time.Duration
 }
@@ -104,9 +109,9 @@ func newWorker(a *Agent, d *pod.Desired) *worker {
 	return w
 }
 
-// deafness is the longest time after a sync that went wrong in which no event
-// wakes the worker: such a sync's own calls cause some, and each would start
-// the next one. Orders are heard.
+// deafness is the longest time after a failed sync in which events do not wake the
+// worker: the calls of such a sync cause some, and each would start the next one.
+// Orders do wake it.
 const deafness = time.Second
 
 // run observes, decides and acts until the pod is removed or ctx ends.
@@ -125,6 +130,7 @@ func (w *worker) run(ctx context.Context) {
 	}
 	for w.phase != pod.PhaseGone && ctx.Err() == nil {
 		wakeAt, again := w.sync(ctx)
+		w.heedObjects()
 		if w.tries > 0 {
 			wait(ctx, w.order, earliest(wakeAt, time.Now().Add(deafness)))
 		}
@@ -132,6 +138,7 @@ func (w *worker) run(ctx context.Context) {
 			wait(ctx, w.poke, wakeAt)
 		}
 	}
+	w.agent.cfg.Objects.Unregister(w.uid)
 	if w.phase == pod.PhaseGone {
 		w.agent.cfg.Images.Forget(w.uid)
 		w.agent.cfg.Probes.Forget(w.uid)
@@ -142,11 +149,12 @@ func (w *worker) run(ctx context.Context) {
 }
 
 // sync observes the pod, decides and acts, once. It returns when to sync again: at
-// once, because something was done; at wakeAt; or, with both zero, when somebody
-// wakes the worker.
+// once, because something was done; at wakeAt; or, with both zero, when the worker is
+// woken.
 func (w *worker) sync(ctx context.Context) (wakeAt time.Time, again bool) {
 	began := time.Now()
 	in := w.take(began)
+	w.registerObjects(in.desired)
 	ctx, done := w.interruptible(ctx, in)
 	defer done()
 	seen, err := w.agent.cfg.Observer.Observe(ctx, w.uid)
@@ -161,6 +169,8 @@ func (w *worker) sync(ctx context.Context) (wakeAt time.Time, again bool) {
 	v := w.decide(in, seen, began)
 	step := &v.step
 	w.adoptCgroup(ctx, v)
+	w.followVolumes(v)
+	w.watchLimits(v)
 	w.report(v, nil)
 	if step.Finished {
 		if err := w.release(ctx, v); err != nil {
@@ -178,7 +188,7 @@ func (w *worker) sync(ctx context.Context) (wakeAt time.Time, again bool) {
 	w.agent.metrics.syncs.WithLabelValues(operation(in, w.phase)).Observe(time.Since(began).Seconds())
 	if errors.Is(context.Cause(ctx), errEnded) || errors.Is(err, errNews) {
 		w.advance(step.Phase)
-		return time.Time{}, true // whatever it came to, the next sync tells
+		return time.Time{}, true // the next sync observes the result
 	}
 	if err != nil {
 		wakeAt = w.failed(ctx, "sync the pod", err)
@@ -190,47 +200,52 @@ func (w *worker) sync(ctx context.Context) (wakeAt time.Time, again bool) {
 		return w.failed(ctx, "sync the pod", errNoEffect), false
 	}
 	w.tries = 0
-	if !did { // containers that could not start: their waiting reasons are news
+	if !did { // for the waiting reasons of containers that could not start
 		w.report(v, nil)
 	}
 	return v.wakeAt, did
 }
 
-// view is what one sync is about: what is desired (in), granted and seen, and
-// what is to be done about it.
+// view is what one sync is about: what is desired (in), allocated and observed, and
+// what is to be done.
 type view struct {
 	in mail
-	// granted is in.desired with the resources that the node granted: what the pod is
-	// made like.
+	// granted is in.desired with the allocated resources: how the pod is to run.
 	granted *pod.Desired
 	seen    pod.Observed
 	hooks   map[string]pod.Hook // by container ID
 	probes  pod.ProbeResults
-	// step is what was decided; nothing changes it afterwards.
+	// step is the decision; nothing changes it afterwards.
 	step plan.Step
-	// wakeAt is the step's, or sooner, for what was learnt as it was carried out;
-	// zero for never.
+	// wakeAt is the step's, or earlier if carrying it out requires that; zero for
+	// never.
 	wakeAt time.Time
 }
 
-// wakeBy has the pod synced again at t, if not sooner; zero for never.
+// wakeBy has the pod synced again at t at the latest; zero for never.
 func (v *view) wakeBy(t time.Time) { v.wakeAt = earliest(v.wakeAt, t) }
 
-// decide takes in what was observed and asks plan what follows from it.
+// decide takes in what was observed and returns plan's decision.
 func (w *worker) decide(in mail, seen pod.Observed, now time.Time) *view {
 	if in.retry {
 		w.forgive()
 	}
+	if in.objects {
+		w.memory = w.memory.ObjectsChanged()
+	}
 	v := &view{in: in, granted: w.allocate(in, now), seen: seen}
 	w.note(v.granted, seen, now)
 	w.pruneStops(seen)
-	v.hooks = w.lookAtHooks(seen)
+	v.hooks = w.observeHooks(seen)
 	v.probes = w.probe(v.granted, seen, v.hooks, in.Kill != nil || in.End != nil)
 	v.step = w.plan(v, now)
 	if v.step.Creates() && w.countRestarts(v.granted) {
 		v.step = w.plan(v, now)
 	}
 	w.memory, v.wakeAt = v.step.Memory, v.step.WakeAt
+	if v.step.RetryPulls {
+		w.agent.cfg.Images.Retry(w.uid)
+	}
 	w.keepEnd(v.granted, v.step.End)
 	w.keepOver(v)
 	w.tellOverdue(v)
@@ -240,17 +255,16 @@ func (w *worker) decide(in mail, seen pod.Observed, now time.Time) *view {
 	return v
 }
 
-// plan asks what is to be done.
+// plan returns what is to be done.
 func (w *worker) plan(v *view, now time.Time) plan.Step {
 	return plan.Next(plan.Input{
 		Phase: w.phase, Granted: v.granted, Observed: v.seen, Kill: v.in.Kill, End: v.in.End, Over: w.over, StartTime: w.since,
-		Probes: v.probes, PostStart: v.hooks, AskAt: w.allocation.RetryAt, Memory: w.memory, Policy: w.agent.cfg.BackOff, Now: now,
+		Probes: v.probes, Contents: w.contents(v.granted), PostStart: v.hooks, AskAt: w.allocation.RetryAt, Memory: w.memory, Policy: w.agent.cfg.BackOff, Now: now,
 	})
 }
 
-// countRestarts takes in, once in the worker's life and before it makes a
-// container, what logs tell of those that the runtime has lost; news says that it
-// did.
+// countRestarts reads, once in the worker's life and before it creates a container,
+// the restart counts of lost containers from the logs; news says that it did.
 func (w *worker) countRestarts(d *pod.Desired) (news bool) {
 	if w.restartsCounted {
 		return false
@@ -264,9 +278,9 @@ func (w *worker) countRestarts(d *pod.Desired) (news bool) {
 	return len(counts) > 0
 }
 
-// release gives back, once each time it comes to its end (a create thought lost
-// may come true after the first), what a pod that is over needs no more. What stays
-// goes with the pod.
+// release releases what a completed pod no longer needs, once each time it completes
+// (a create that seemed lost may succeed after the first). The rest is removed with
+// the pod.
 func (w *worker) release(ctx context.Context, v *view) error {
 	if w.released {
 		return nil
@@ -284,8 +298,8 @@ func (w *worker) advance(next pod.Phase) {
 
 var errNoEffect = errors.New("the runtime accepted the calls, but the pod's state has not changed")
 
-// stuck says whether this sync acted on the same state as the last one did: the
-// calls had no effect, and repeating them at once will not help.
+// stuck says whether this sync acted on the same state as the last one: the calls had
+// no effect, and repeating them at once will not help.
 func (w *worker) stuck(in mail, seen pod.Observed) bool {
 	seen.At = time.Time{}
 	last := w.acted
@@ -298,44 +312,6 @@ type acted struct {
 	seen  pod.Observed
 	kill  *plan.Kill
 	phase pod.Phase
-}
-
-// failed notes a sync that went wrong and says when to try again.
-func (w *worker) failed(ctx context.Context, doing string, err error) time.Time {
-	if ctx.Err() != nil {
-		return time.Time{}
-	}
-	delay := retryDelay(w.tries)
-	if r, ok := errors.AsType[*pod.RetryAfter](err); ok {
-		delay = r.Delay
-	}
-	w.tries++
-	w.agent.metrics.syncErrors.Inc()
-	level := slog.LevelWarn
-	text := err.Error()
-	if _, told := errors.AsType[toldError](err); told || w.told.err == text {
-		level = slog.LevelDebug // said once, until it changes
-	}
-	w.told.err = text
-	w.log.Log(ctx, level, "pod sync error", "doing", doing, "error", err, "retry_in", delay)
-	return time.Now().Add(delay)
-}
-
-// toldError is an error that an event has told of already.
-type toldError struct{ error }
-
-func (e toldError) Unwrap() error { return e.error }
-
-// retryDelay is 250 ms doubling to 10 s.
-func retryDelay(try int) time.Duration {
-	return min(250*time.Millisecond<<min(try, 10), 10*time.Second)
-}
-
-func earliest(a, b time.Time) time.Time {
-	if a.IsZero() || (!b.IsZero() && b.Before(a)) {
-		return b
-	}
-	return a
 }
 
 func sleep(ctx context.Context, d time.Duration) {

@@ -88,7 +88,7 @@ func childEnv(env []string, notify string) []string {
 
 // ended makes a sentence of an exit status and the last thing that was said.
 func ended(err error, last string) error {
-	how := "ended by itself"
+	how := "exited unexpectedly"
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		how = "ended: " + exit.String()
 	} else if err != nil {

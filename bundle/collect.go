@@ -146,7 +146,7 @@ func (l *Leaks) collect(ctx context.Context, containerd Containerd, began time.T
 		return false
 	}
 	if err != nil {
-		l.log.Warn("cannot look for remains of lost sandboxes", "error", err)
+		l.log.Warn("cannot look for leftovers of lost sandboxes", "error", err)
 		return false
 	}
 	slack := agoByAnyClock(time.Now(), l.cfg.Started, collectSlack)

@@ -186,7 +186,7 @@ func (s *Settings) WriteConfig() (path, remark string, err error) {
 	}
 	snapshotter, why := snapshotterFor(s.RootDir)
 	if why != "" {
-		remark = "images are copied whole for every container, which is slow: " + why
+		remark = "images are copied for every container, which is slow: " + why
 	}
 	text, err := s.render(snapshotter)
 	if err != nil {

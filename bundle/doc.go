@@ -8,7 +8,7 @@
 //	podd run ── Supervisor ──adopts or starts──► podd runtime ──exec──► containerd ──► shims ──► pods
 //
 // Promises:
-//   - One containerd per root and state directory (internal/places): the second one
+//   - One containerd per root and state directory (internal/instance): the second one
 //     fails with the name of the first.
 //   - Two instances with different directories share nothing but the kernel:
 //     root, state, sockets, shim sockets and network namespaces are all separate.

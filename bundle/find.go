@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"podd/internal/places"
+	"podd/internal/instance"
 )
 
 // EnvDir names the bundle's folder when no flag does.
@@ -24,7 +24,7 @@ type MissingError struct {
 
 func (e *MissingError) Error() string {
 	return "no container runtime found; looked in " + strings.Join(e.Looked, "; ") +
-		". Build it with \"make runtime\", or name its folder with --runtime-dir or $" + EnvDir
+		". Build it with \"make runtime\", or name its directory with --runtime-dir or $" + EnvDir
 }
 
 // Find returns the folder that holds the runtime's binaries: the one named by
@@ -44,7 +44,7 @@ func Find(flag string) (string, error) {
 }
 
 func find(flag, env, selfDir string) (string, error) {
-	dirs := []string{filepath.Join(selfDir, "../lib/podd"), filepath.Join(selfDir, "runtime/bin"), places.PackagedRuntimeDir}
+	dirs := []string{filepath.Join(selfDir, "../lib/podd"), filepath.Join(selfDir, "runtime/bin"), instance.PackagedRuntimeDir}
 	switch {
 	case flag != "":
 		dirs = []string{flag}

@@ -11,11 +11,11 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	m := &metrics{
 		restarts: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "podd_runtime_restarts_total",
-			Help: "How often the bundled container runtime ended and had to be started again.",
+			Help: "How often the bundled container runtime exited and was restarted.",
 		}),
 		up: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "podd_runtime_up",
-			Help: "1 while the bundled container runtime runs and has said that it is ready.",
+			Help: "1 while the bundled container runtime runs and has reported that it is ready.",
 		}),
 	}
 	if reg != nil {

@@ -12,7 +12,8 @@ import (
 )
 
 // criPlugin is where CRI keeps a directory for each sandbox and container, below
-// the root directory (what outlives a boot) and the state directory.
+// the root directory (what outlives a boot) and the state directory, and, below the
+// latter, one with the image volumes of a sandbox, where it mounts any.
 const criPlugin = "containerd/io.containerd.grpc.v1.cri"
 
 // criEntry is what CRI has on disk of a sandbox or container.
@@ -62,7 +63,7 @@ func (c *shimCollection) removeUnlisted(ctx context.Context, id string, e criEnt
 func (c *shimCollection) criEntries() (map[string]criEntry, error) {
 	all := map[string]criEntry{}
 	for _, base := range []string{c.s.RootDir, c.s.StateDir} {
-		for _, kind := range []string{"containers", "sandboxes"} {
+		for _, kind := range []string{"containers", "sandboxes", "image-volumes"} {
 			paths, err := filepath.Glob(filepath.Join(base, criPlugin, kind, "*"))
 			if err != nil {
 				return nil, err

@@ -39,13 +39,15 @@ func TestWhatCRIDoesNotListIsDeletedWithItsDirectories(t *testing.T) {
 	for _, tt := range []struct {
 		what, kind string
 		record     Record
-		fails      bool // containerd does not answer
+		fails      bool // containerd does not respond
 		at         time.Time
 		gone       bool
 		deleted    bool // its records
 	}{
 		{what: "no record of a container", kind: "containers", record: Record{Unlisted: true, GivenUp: true}, at: began.Add(time.Minute), gone: true},
 		{what: "no record of a sandbox", kind: "sandboxes", record: Record{Unlisted: true, GivenUp: true}, at: began.Add(time.Minute), gone: true},
+		{what: "image volumes of a sandbox without a record", kind: "image-volumes", record: Record{Unlisted: true, GivenUp: true}, at: began.Add(time.Minute), gone: true},
+		{what: "image volumes of a sandbox that CRI lists", kind: "image-volumes", record: Record{Known: true, GivenUp: true}, at: began.Add(-time.Minute)},
 		{what: "a record that was not loaded", kind: "containers", record: Record{Known: true, Unlisted: true, GivenUp: true}, at: began.Add(-time.Minute), gone: true, deleted: true},
 		{what: "a sandbox's record that was not loaded", kind: "sandboxes", record: Record{Known: true, Unlisted: true, GivenUp: true}, at: began.Add(-time.Minute), gone: true, deleted: true},
 		{what: "being made by this containerd", kind: "containers", record: Record{Known: true, Unlisted: true, GivenUp: true}, at: began.Add(time.Minute)},

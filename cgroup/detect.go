@@ -119,7 +119,7 @@ func detect(mountinfo io.Reader, systemd bool) (Facts, error) {
 			facts.Driver = Systemd
 		}
 	default:
-		return Facts{}, errors.New("no control groups are mounted below /sys/fs/cgroup; containers need them (on most systems: mount -t cgroup2 none /sys/fs/cgroup)")
+		return Facts{}, errors.New("no cgroups are mounted below /sys/fs/cgroup; containers need them (on most systems: mount -t cgroup2 none /sys/fs/cgroup)")
 	}
 	return facts, nil
 }

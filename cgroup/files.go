@@ -171,7 +171,7 @@ func (t *Tree) delegate(rel string) error {
 		// One by one: a controller that cannot be passed on (a cpu controller
 		// below which a realtime process runs) must not keep back the others.
 		if err := write(filepath.Join(dir, "cgroup.subtree_control"), "+"+name); err != nil {
-			errs = append(errs, fmt.Errorf("pass controller %s on from %s: %w", name, dir, err))
+			errs = append(errs, fmt.Errorf("delegate controller %s from %s: %w", name, dir, err))
 		}
 	}
 	return errors.Join(errs...)

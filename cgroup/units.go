@@ -41,7 +41,7 @@ func (b *bus) connect(ctx context.Context) (*dbus.Conn, error) {
 	// systemd also where no bus runs.
 	conn, err := dbus.NewWithContext(context.WithoutCancel(ctx))
 	if err != nil {
-		return nil, fmt.Errorf("speak to systemd: %w", err)
+		return nil, fmt.Errorf("connect to systemd: %w", err)
 	}
 	if b.conn != nil {
 		b.conn.Close()

@@ -21,9 +21,10 @@ import (
 
 // Routes of the socket.
 const (
-	podsPath   = "/podd/v1/pods"
-	eventsPath = "/podd/v1/events"
-	retryPath  = "/retry"
+	podsPath    = "/podd/v1/pods"
+	eventsPath  = "/podd/v1/events"
+	objectsPath = "/podd/v1/objects"
+	retryPath   = "/retry"
 )
 
 // client asks the daemon, over its socket.
@@ -70,6 +71,13 @@ func (c *client) listEvents(ctx context.Context, name podName) ([]v1.Event, erro
 	return list.Items, err
 }
 
+// objects asks for the node's ConfigMaps and Secrets, which come without their
+// values.
+func (c *client) objects(ctx context.Context) (all []server.ObjectInfo, err error) {
+	err = c.get(ctx, objectsPath, url.Values{}, func(decode func(any) error) error { return decode(&all) })
+	return all, err
+}
+
 // retry asks that pods be tried again: ?pod=namespace/name, which may be given
 // many times, or ?all, perhaps of ?namespace.
 func (c *client) retry(ctx context.Context, query url.Values) (server.Retried, error) {
@@ -104,7 +112,7 @@ func (c *client) post(ctx context.Context, path string, query url.Values, v any)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if err := json.NewDecoder(resp.Body).Decode(v); err != nil {
-		return fmt.Errorf("read the daemon's answer: %w", err)
+		return fmt.Errorf("read the daemon's response: %w", err)
 	}
 	return nil
 }
@@ -152,7 +160,7 @@ func (c *client) get(ctx context.Context, path string, query url.Values, each fu
 		case decodeErr != nil && watch:
 			return &ExitError{ExitNotServed, fmt.Errorf("the daemon at %s went away", c.socket)}
 		case decodeErr != nil:
-			return fmt.Errorf("read the daemon's answer: %w", decodeErr)
+			return fmt.Errorf("read the daemon's response: %w", decodeErr)
 		case err != nil || !watch:
 			return err
 		}
@@ -167,9 +175,9 @@ func (c *client) explain(err error) error {
 	case errors.Is(err, fs.ErrNotExist):
 		err = fmt.Errorf("podd is not running: there is no %s. Start it with `systemctl start podd` or `podd run`; if it runs with another --state-dir, give the same here", c.socket)
 	case errors.Is(err, syscall.ECONNREFUSED):
-		err = fmt.Errorf("podd is not running: nobody answers on %s, which a podd that was killed left behind. Start it with `systemctl start podd` or `podd run`", c.socket)
+		err = fmt.Errorf("podd is not running: nothing listens on %s, which a killed podd left behind. Start it with `systemctl start podd` or `podd run`", c.socket)
 	case errors.Is(err, fs.ErrPermission):
-		err = fmt.Errorf("only root may ask podd: %s: permission denied. Try again with sudo", c.socket)
+		err = fmt.Errorf("only root may talk to podd: %s: permission denied. Try again with sudo", c.socket)
 	default:
 		err = fmt.Errorf("ask the daemon on %s: %w", c.socket, err)
 	}

@@ -19,7 +19,7 @@ import (
 // describe prints one pod and its events.
 func (o *PsOptions) describe(ctx context.Context, out, errOut io.Writer) error {
 	if len(o.Pods) > 0 {
-		return UsageErrorf("--events takes one pod and no more names: %s", strings.Join(o.Pods, " "))
+		return UsageErrorf("--events takes exactly one pod, not: %s", strings.Join(o.Pods, " "))
 	}
 	name, err := parsePodName(o.Events, o.Namespace)
 	if err != nil {
@@ -75,7 +75,7 @@ func (v view) describe(w io.Writer, l server.Listing, now time.Time) error {
 			paragraph(w, 2, oneLine(strings.Trim(p.Status.Reason+": "+p.Status.Message, ": ")), v.width)
 		}
 		v.part(w, "Containers"+of, containerLines(info, now))
-		v.part(w, "Conditions that do not hold"+of, conditionLines(p, now))
+		v.part(w, "Conditions that are not met"+of, conditionLines(p, now))
 	}
 	if len(l.Problems) > 0 {
 		v.part(w, countProblems(tally(l.Problems)), textOf(problemLines(l)))
@@ -160,7 +160,7 @@ func containerLine(cs *v1.ContainerStatus, kind, cause string, now time.Time) st
 	}
 	if last := cs.LastTerminationState.Terminated; last != nil && (cs.State.Waiting == nil || cs.State.Waiting.Reason != pod.ReasonCrashLoopBackOff) {
 		text, _ := exited(last, "", now)
-		parts = append(parts, "the one before "+text)
+		parts = append(parts, "previously "+text)
 	}
 	return strings.Join(parts, "; ")
 }

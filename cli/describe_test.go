@@ -53,13 +53,13 @@ default     web    1/4     ContainerCreating   1 (6s ago)   60m   <none>
 
 Containers:
   init setup: Completed: exited with code 0 59m ago
-  sidecar proxy (1 restart): running for 5s, not started yet; the one before exited with code 137 (OOMKilled) 6s ago
+  sidecar proxy (1 restart): running for 5s, not started yet; previously exited with code 137 (OOMKilled) 6s ago
   a: running for 50m
   b: running for 50m, not ready
   c: ContainerCreating
   ephemeral debug: Error: exited with code 2 60s ago
 
-Conditions that do not hold:
+Conditions that are not met:
   DisruptionTarget is True for 60s: TerminationByKubelet: low on memory
   Ready is False for 2m: ContainersNotReady: containers with unready status: [b c]
 `

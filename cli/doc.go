@@ -11,6 +11,7 @@
 // command is done or its context ends:
 //
 //	PsOptions        podd ps: a row a pod (psColumns), below it why containers do not run
+//	GetOptions       podd get: ConfigMaps and Secrets, never what they hold
 //	EventsOptions    podd events
 //	RetryOptions     podd retry
 //	ValidateOptions  podd validate; asks no daemon

@@ -13,11 +13,11 @@ import (
 func WriteObject(w io.Writer, format string, v any) error {
 	b, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
-		return fmt.Errorf("encode the answer: %w", err)
+		return fmt.Errorf("encode the response: %w", err)
 	}
 	if format == "yaml" {
 		if b, err = yaml.JSONToYAML(b); err != nil {
-			return fmt.Errorf("encode the answer: %w", err)
+			return fmt.Errorf("encode the response: %w", err)
 		}
 		b = append([]byte("---\n"), b...)
 	} else {

@@ -8,8 +8,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"podd/internal/near"
 	"podd/internal/pod"
+	"podd/internal/suggest"
 	"podd/server"
 )
 
@@ -27,7 +27,7 @@ func parsePodName(arg, namespace string) (podName, error) {
 		return podName{}, UsageErrorf("%q: give NAME or NAMESPACE/NAME", arg)
 	}
 	if namespace != "" && namespace != ns {
-		return podName{}, UsageErrorf("%s is not of namespace %s: leave out one of the two", arg, namespace)
+		return podName{}, UsageErrorf("%s is not in namespace %s: leave out one of the two", arg, namespace)
 	}
 	return podName{ns, name}, nil
 }
@@ -119,7 +119,7 @@ func (n podName) unknown(pods []server.PodInfo) error {
 		p := info.Pod
 		full := p.Namespace + "/" + p.Name
 		all = append(all, full)
-		if least := max(1, len(n.name)/3); min(near.Distance(n.name, p.Name), near.Distance(n.name, manifestName(p))) <= least ||
+		if least := max(1, len(n.name)/3); min(suggest.Distance(n.name, p.Name), suggest.Distance(n.name, manifestName(p))) <= least ||
 			len(n.name) > 2 && strings.Contains(p.Name, n.name) {
 			meant = append(meant, full)
 		}

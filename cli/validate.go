@@ -30,7 +30,7 @@ func (o *ValidateOptions) Run(in io.Reader, out io.Writer) error {
 	if node == "" {
 		host, err := os.Hostname()
 		if err != nil {
-			return fmt.Errorf("find out this machine's name (give --node-name): %w", err)
+			return fmt.Errorf("determine this machine's name (or give --node-name): %w", err)
 		}
 		node = host
 	}

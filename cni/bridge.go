@@ -22,14 +22,14 @@ type bridge struct {
 // maxAlias is the kernel's limit for an alias (IFALIASZ, with the final zero).
 const maxAlias = 255
 
-// mark is what podd writes on its bridge.
+// mark is the alias of podd's own bridge.
 func (n *Network) mark() string {
 	mark := "podd " + n.cfg.Owner
 	return mark[:min(len(mark), maxAlias)]
 }
 
-// look asks the kernel for the bridge.
-func (n *Network) look(ctx context.Context) (b bridge, err error) {
+// inspectBridge queries the kernel for the bridge.
+func (n *Network) inspectBridge(ctx context.Context) (b bridge, err error) {
 	if _, err := net.InterfaceByName(n.cfg.Bridge); err != nil {
 		return b, nil
 	}
@@ -55,10 +55,10 @@ func (n *Network) look(ctx context.Context) (b bridge, err error) {
 
 var errNoIP = errors.New("the command ip is not installed, without which podd does not know its bridge from others'; on Debian or Ubuntu: apt-get install iproute2")
 
-// ensureBridge makes the bridge, or takes one that is there where that harms
-// nobody: the plugin removes every address from it but the pod CIDR's.
+// ensureBridge creates the bridge, or adopts an existing one if that does no harm: the
+// plugin removes every address from it except for the pod CIDR's.
 func (n *Network) ensureBridge(ctx context.Context) error {
-	b, err := n.look(ctx)
+	b, err := n.inspectBridge(ctx)
 	if err != nil {
 		return err
 	}

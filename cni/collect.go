@@ -16,26 +16,26 @@ import (
 
 // Collected counts what Collect removed.
 type Collected struct {
-	// Attachments that the plugins were told to undo (DEL).
+	// Attachments that the plugins released (DEL).
 	Attachments int
-	// Leases that no attachment was left for.
+	// Leases without an attachment.
 	Leases int
-	// Namespaces that nobody was in any more.
+	// Namespaces without processes.
 	Namespaces int
 }
 
-// Any says whether there was anything.
+// Any says whether anything was removed.
 func (c Collected) Any() bool { return c != Collected{} }
 
-// Collect gives back what sandboxes held that the runtime forgot: addresses,
-// rules of hostPorts, network namespaces. live are the IDs of all sandboxes that
-// the runtime knows, ready or not, podd's or not. Nothing younger than before is
-// touched: a sandbox gets its network before the runtime lists it. Pass the time
-// at which the runtime process was made, or a few minutes ago, whichever is later.
+// Collect releases what leaked from sandboxes that the runtime has lost: addresses,
+// rules of hostPorts, network namespaces. live are the IDs of all sandboxes that the
+// runtime knows, ready or not, podd's or not. Nothing newer than before is touched,
+// since a sandbox gets its network before the runtime lists it: pass the start time of
+// the runtime process, or a few minutes ago, whichever is later.
 //
-// Errors are collected and do not stop the rest; a second call takes up what is
-// left. It blocks for about 20 ms an attachment, and costs a few directory
-// listings when nothing leaked. Not to be called twice at once.
+// An error does not stop the rest; a second call retries what is left. It blocks for
+// about 20 ms per attachment, and costs a few directory listings if nothing leaked. It
+// must not be called concurrently.
 func (n *Network) Collect(ctx context.Context, live []string, before time.Time) (Collected, error) {
 	known := make(map[string]struct{}, len(live))
 	for _, id := range live {
@@ -58,7 +58,7 @@ type garbage struct {
 	done   Collected
 }
 
-// leaked says whether something of that sandbox, in that file, is nobody's.
+// leaked says whether the file of a sandbox is orphaned.
 func (g *garbage) leaked(id, file string) bool {
 	if _, ok := g.live[id]; ok {
 		return false
@@ -67,8 +67,8 @@ func (g *garbage) leaked(id, file string) bool {
 	return err == nil && info.ModTime().Before(g.before)
 }
 
-// attachments tells the plugins of lost attachments (DEL), by what libcni noted
-// at their ADD: lease, hostPort rules and libcni's note go.
+// attachments has the plugins release lost attachments (DEL), by libcni's cached
+// result of their ADD: lease, hostPort rules and the cached result are removed.
 func (g *garbage) attachments(ctx context.Context, all []*libcni.NetworkAttachment) error {
 	var errs []error
 	booted := bootTime()
@@ -82,9 +82,9 @@ func (g *garbage) attachments(ctx context.Context, all []*libcni.NetworkAttachme
 		}
 		info, err := os.Stat(note)
 		if err == nil && info.ModTime().Before(booted) && !there(a.NetNS) {
-			// The boot took everything but the note, so the plugins, a process
-			// each, need not be asked. A namespace that is there says that it was
-			// not the boot, but a clock that was set since.
+			// A reboot has removed everything but the cached result, so that the
+			// plugins, a process each, need not be called. If the namespace exists,
+			// there was no reboot: the clock was set.
 			err = os.Remove(note)
 		} else {
 			err = g.undo(ctx, a)
@@ -119,8 +119,8 @@ func (g *garbage) undo(ctx context.Context, a *libcni.NetworkAttachment) error {
 	})
 }
 
-// leases removes addresses of lost sandboxes that have no attachment any more.
-// It holds host-local's own lock for as long.
+// leases removes the leases of lost sandboxes without an attachment, under
+// host-local's own lock.
 func (g *garbage) leases() error {
 	dir := filepath.Join(g.n.cfg.LeaseDir, g.n.cfg.Bridge)
 	entries, err := os.ReadDir(dir)
@@ -172,8 +172,8 @@ func (g *garbage) lostLease(file string) bool {
 	return id != "" && g.leaked(id, file)
 }
 
-// namespaces unmounts network namespaces that belong to no attachment of a known
-// sandbox and that no process is in; their veths go with them.
+// namespaces unmounts network namespaces without processes that belong to no
+// attachment of a known sandbox; their veths are removed with them.
 func (g *garbage) namespaces(attachments []*libcni.NetworkAttachment) error {
 	if g.n.cfg.NetNSDir == "" {
 		return nil
@@ -238,7 +238,7 @@ func namespacesInUse(proc string) (map[uint64]struct{}, error) {
 	return inodes, nil
 }
 
-// removeNamespace unmounts and removes the file that it was mounted on.
+// removeNamespace unmounts a namespace and removes its mount point.
 func removeNamespace(path string) error {
 	if err := unix.Unmount(path, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) {
 		return &fs.PathError{Op: "unmount network namespace", Path: path, Err: err}
@@ -268,7 +268,7 @@ func flock(path string) (unlock func(), err error) {
 	return func() { f.Close() }, nil
 }
 
-// bootTime is when this machine started; zero if it cannot be told.
+// bootTime is when this machine booted; zero if unknown.
 func bootTime() time.Time {
 	var up unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &up) != nil {

@@ -23,7 +23,7 @@ type Network struct {
 	log   *slog.Logger
 	rules *rules
 	cni   *libcni.CNIConfig
-	// proc is /proc, or a test's.
+	// proc is /proc, except in tests.
 	proc string
 }
 
@@ -45,10 +45,10 @@ func New(cfg Config, log *slog.Logger) (*Network, error) {
 	}, nil
 }
 
-// SetUp writes the default network's configuration and makes what all its pods
-// share: forwarding, the bridge and the rules. It is idempotent, changes nothing
-// that is right, and is to be called before the runtime starts. Where the
-// administrator's own configuration wins, it leaves the node's rules alone.
+// SetUp writes the configuration of the default network and sets up what its pods
+// share: forwarding, the bridge and the rules. It is idempotent, and must be called
+// before the runtime starts. If the administrator's own configuration takes precedence,
+// the node's rules are left alone.
 func (n *Network) SetUp(ctx context.Context) error {
 	backend, err := n.rules.backend()
 	if err != nil {
@@ -73,11 +73,11 @@ func (n *Network) SetUp(ctx context.Context) error {
 	return err
 }
 
-// TearDown removes what SetUp and the plugins made, the bridge included if podd
-// made it; remark says what stays and why. No pod of this network may be left.
-// Where the bridge is another podd's, so is the rest: nothing is removed.
+// TearDown removes what SetUp and the plugins created, including the bridge if podd
+// created it; remark says what stays and why. No pod of this network may be left. If
+// the bridge belongs to another podd, so does the rest, and nothing is removed.
 func (n *Network) TearDown(ctx context.Context) (remark string, err error) {
-	b, err := n.look(ctx)
+	b, err := n.inspectBridge(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -92,10 +92,9 @@ func (n *Network) TearDown(ctx context.Context) (remark string, err error) {
 	return remark, errors.Join(err, bridgeErr, wipe.Tree(ctx, n.cfg.LeaseDir, n.cfg.Bridge))
 }
 
-// Ready returns nil when a pod can be given a network, and otherwise an error of
-// class pod.ErrNetworkNotReady whose text says what is missing and what to do.
-// It looks at files, and asks the plugins (STATUS) only where the configuration
-// is of a CNI version that has the question.
+// Ready returns nil if pods can get a network, and otherwise an error of class
+// pod.ErrNetworkNotReady that says what is missing and what to do. It checks files, and
+// calls the plugins (STATUS) only if the CNI version of the configuration has that.
 func (n *Network) Ready(ctx context.Context) error {
 	list, file, err := n.load()
 	if err != nil {
@@ -108,7 +107,7 @@ func (n *Network) Ready(ctx context.Context) error {
 		}
 		for _, kind := range types {
 			if _, err := invoke.FindInPath(kind, n.cfg.BinDirs); err != nil {
-				return notReady("%s names the CNI plugin %q, which is in none of %s", file, kind, strings.Join(n.cfg.BinDirs, ", "))
+				return notReady("%s names the CNI plugin %q, which is not in %s", file, kind, strings.Join(n.cfg.BinDirs, ", "))
 			}
 		}
 	}
@@ -122,8 +121,8 @@ func notReady(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", pod.ErrNetworkNotReady, fmt.Errorf(format, args...))
 }
 
-// load reads the configuration that counts, which is the first by name, as
-// containerd does.
+// load reads the effective configuration, which is the first by name, as in
+// containerd.
 func (n *Network) load() (*libcni.NetworkConfigList, string, error) {
 	files, err := libcni.ConfFiles(n.cfg.ConfDir, []string{".conf", ".conflist", ".json"})
 	if err != nil {
@@ -157,7 +156,7 @@ func (n *Network) load() (*libcni.NetworkConfigList, string, error) {
 	return list, file, nil
 }
 
-// inUse says whether the network that counts is ours.
+// inUse says whether podd's network is the effective one.
 func (n *Network) inUse() (bool, error) {
 	_, file, err := n.load()
 	if err != nil {
@@ -170,7 +169,7 @@ func (n *Network) inUse() (bool, error) {
 	return true, nil
 }
 
-// forwarding lets the node forward packets, which is a router's duty.
+// forwarding enables IP forwarding on the node.
 func (n *Network) forwarding() error {
 	path := filepath.Join(n.proc, "sys/net/ipv4/ip_forward")
 	if now, err := os.ReadFile(path); err == nil && strings.TrimSpace(string(now)) == "1" {

@@ -89,7 +89,7 @@ func TestReadyNamesWhatIsMissing(t *testing.T) {
 	}
 
 	os.Remove(filepath.Join(plugins.Dir, "host-local"))
-	expect("no IPAM plugin", `"host-local", which is in none of `+plugins.Dir)
+	expect("no IPAM plugin", `"host-local", which is not in `+plugins.Dir)
 
 	// An administrator's configuration comes first and is the one that counts.
 	admin := filepath.Join(n.cfg.ConfDir, "10-own.conflist")

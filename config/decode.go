@@ -14,7 +14,7 @@ import (
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 	"sigs.k8s.io/yaml"
 
-	"podd/internal/near"
+	"podd/internal/suggest"
 )
 
 const (
@@ -84,7 +84,7 @@ func parseDocument(file string, data []byte) (*document, error) {
 		return nil, fail(0, "", "is not YAML: %s", strings.TrimPrefix(err.Error(), "yaml: "))
 	}
 	if err := decoder.Decode(&yamlv3.Node{}); err == nil {
-		return nil, fail(0, "", "holds more than one document: put one %s in a file", kindConfig)
+		return nil, fail(0, "", "contains more than one document: put only one %s in the file", kindConfig)
 	}
 	if len(root.Content) != 1 || root.Content[0].Kind != yamlv3.MappingNode {
 		return nil, fail(root.Line, "", "is not a mapping of fields: it needs at least apiVersion: %s and kind: %s", apiVersion, kindConfig)
@@ -104,7 +104,7 @@ func parseDocument(file string, data []byte) (*document, error) {
 	}
 	for field, want := range map[string]string{"apiVersion": apiVersion, "kind": kindConfig} {
 		if got, _ := d.tree[field].(string); got != want {
-			return nil, fail(d.lines[field], field, "got %q, want %s: podd reads the kubelet's configuration and no other", got, want)
+			return nil, fail(d.lines[field], field, "got %q, want %s: podd reads only the kubelet's configuration", got, want)
 		}
 	}
 	if _, err := decodeTree(d.tree); err != nil {
@@ -151,7 +151,7 @@ func typeName(t reflect.Type) string {
 	case reflect.Bool:
 		return "true or false"
 	case reflect.Int32, reflect.Int64, reflect.Int, reflect.Uint32:
-		return "a whole number"
+		return "an integer"
 	case reflect.Float64:
 		return "a number"
 	case reflect.String:
@@ -229,7 +229,7 @@ func (w *walker) fields(n *yamlv3.Node, t reflect.Type, path string) {
 				names = append(names, name)
 			}
 			sort.Strings(names)
-			if hint := near.Name(key.Value, names); hint != "" {
+			if hint := suggest.Name(key.Value, names); hint != "" {
 				problem.Message += fmt.Sprintf(": did you mean %s?", hint)
 			}
 			w.problems = append(w.problems, problem)

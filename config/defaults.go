@@ -7,7 +7,7 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 
-	"podd/internal/places"
+	"podd/internal/instance"
 )
 
 // setDefaults fills the fields that podd honours with the kubelet's values
@@ -21,7 +21,7 @@ func setDefaults(kc *kubeletv1beta1.KubeletConfiguration) {
 	value(&kc.Address, "127.0.0.1")
 	value(&kc.HealthzBindAddress, "127.0.0.1")
 	value(&kc.CgroupDriver, "cgroupfs")
-	value(&kc.PodLogsDir, places.DefaultPodLogsDir)
+	value(&kc.PodLogsDir, instance.DefaultPodLogsDir)
 	value(&kc.RegistryBurst, 10)
 	pointer(&kc.HealthzPort, 10248)
 	pointer(&kc.RegistryPullQPS, 5)

@@ -34,13 +34,13 @@ type Field struct {
 // Why whole groups of fields are not honoured.
 const (
 	needsCluster   = "podd runs standalone; it belongs to joining a cluster"
-	needsHTTPS     = "the HTTPS API on port 10250 is not built yet; the read-only port and the local socket are"
-	needsResources = "CPU, memory and topology managers and reserved cgroups are not built yet"
+	needsHTTPS     = "the HTTPS API on port 10250 is not implemented yet; the read-only port and the local socket are"
+	needsResources = "CPU, memory and topology managers and reserved cgroups are not implemented yet"
 	needsEviction  = "podd does not evict pods yet"
-	needsShutdown  = "graceful node shutdown is not built yet; systemd stops the containers"
-	needsSecurity  = "it belongs to the security fields of pods, which are not built yet"
-	noCadvisor     = "there is no cAdvisor in podd to be told"
-	noPlugin       = "volume plugins beyond hostPath and emptyDir are not built yet"
+	needsShutdown  = "graceful node shutdown is not implemented yet; systemd stops the containers"
+	needsSecurity  = "it belongs to the security fields of pods, which are not implemented yet"
+	noCadvisor     = "podd has no cAdvisor to configure"
+	noPlugin       = "volume plugins beyond hostPath and emptyDir are not implemented yet"
 	noIPTables     = "kube-proxy and the CNI plugins write the rules that they need; podd writes none of these"
 )
 
@@ -64,7 +64,7 @@ var Fields = withDefaults([]Field{
 	ignored("authorization.webhook.cacheAuthorizedTTL", "authorization-webhook-cache-authorized-ttl", needsHTTPS),
 	ignored("authorization.webhook.cacheUnauthorizedTTL", "authorization-webhook-cache-unauthorized-ttl", needsHTTPS),
 	honoured("cgroupDriver", "cgroup-driver", "only for a runtime that does not name its own driver"),
-	honoured("cgroupRoot", "cgroup-root", "podd's default is a root of its own, the kubelet's is /"),
+	honoured("cgroupRoot", "cgroup-root", "podd's default is its own root, the kubelet's is /"),
 	honoured("cgroupsPerQOS", "cgroups-per-qos", "must be true"),
 	honoured("clusterDNS", "cluster-dns", ""),
 	honoured("clusterDomain", "cluster-domain", ""),
@@ -89,7 +89,7 @@ var Fields = withDefaults([]Field{
 	ignored("enableServer", "enable-server", needsHTTPS),
 	ignored("enableSystemLogHandler", "", needsHTTPS),
 	ignored("enableSystemLogQuery", "", needsHTTPS),
-	honoured("enforceNodeAllocatable", "enforce-node-allocatable", "pods and none; podd bounds no cgroup but its pods'"),
+	honoured("enforceNodeAllocatable", "enforce-node-allocatable", "pods and none; podd limits no cgroup but its pods'"),
 	ignored("eventBurst", "event-burst", needsCluster),
 	ignored("eventRecordQPS", "event-qps", needsCluster),
 	honoured("evictionHard", "eviction-hard", "only as what is subtracted from allocatable: "+needsEviction),
@@ -108,7 +108,7 @@ var Fields = withDefaults([]Field{
 	honoured("httpCheckFrequency", "http-check-frequency", ""),
 	honoured("imageGCHighThresholdPercent", "image-gc-high-threshold", "podd also makes room when less than 1 GiB (of a small disk: a fifth) is free; 100 for never"),
 	honoured("imageGCLowThresholdPercent", "image-gc-low-threshold", ""),
-	honoured("imageMaximumGCAge", "", "0s for ever"),
+	honoured("imageMaximumGCAge", "", "0s for no limit"),
 	honoured("imageMinimumGCAge", "minimum-image-ttl-duration", ""),
 	ignored("imagePullCredentialsVerificationPolicy", "", "podd does not record by whose credentials an image was pulled"),
 	{Path: "imageServiceEndpoint", Flag: "image-service-endpoint", Remark: "images are managed by the runtime at containerRuntimeEndpoint",

@@ -15,8 +15,8 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 
-	"podd/internal/near"
-	"podd/internal/places"
+	"podd/internal/instance"
+	"podd/internal/suggest"
 )
 
 // Flags are the flags of podd run. Bind them to a flag set, parse, then Load.
@@ -71,14 +71,14 @@ func (f *fieldFlag) Set(s string) error {
 func (f *Flags) Bind(fs *pflag.FlagSet) {
 	fs.StringVar(&f.configFile, "config", "", "`file` with a KubeletConfiguration; without it podd runs standalone, with manifests in /etc/podd/manifests")
 	fs.StringVar(&f.configDir, "config-dir", "", "`directory` with drop-in *.conf files, merged over --config in lexical order")
-	fs.StringVar(&f.rootDir, "root-dir", places.DefaultRootDir, "`directory` for what survives a reboot: pods, volumes, images to import")
-	fs.StringVar(&f.stateDir, "state-dir", places.DefaultStateDir, "`directory` for what a reboot may clear: sockets, the bundled runtime's state")
-	fs.StringVar(&f.certDir, "cert-dir", places.DefaultCertDir, "`directory` of certificates (in a cluster only)")
-	fs.StringVar(&f.kubeconfig, "kubeconfig", "", "`file` that says how to reach an apiserver")
-	fs.StringVar(&f.bootstrap, "bootstrap-kubeconfig", "", "`file` with a token for the first contact to an apiserver")
+	fs.StringVar(&f.rootDir, "root-dir", instance.DefaultRootDir, "`directory` for what survives a reboot: pods, volumes, images to import")
+	fs.StringVar(&f.stateDir, "state-dir", instance.DefaultStateDir, "`directory` for what a reboot may clear: sockets, the bundled runtime's state")
+	fs.StringVar(&f.certDir, "cert-dir", instance.DefaultCertDir, "`directory` of certificates (in a cluster only)")
+	fs.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig `file` for reaching an apiserver")
+	fs.StringVar(&f.bootstrap, "bootstrap-kubeconfig", "", "`file` with a bootstrap token for an apiserver")
 	fs.StringVar(&f.hostname, "hostname-override", "", "`name` of this node, instead of the host's")
-	fs.StringVar(&f.nodeIP, "node-ip", "", "`address` of this node, or two of different families with a comma between")
-	fs.StringSliceVar(&f.nodeLabels, "node-labels", nil, "`labels` of the node, key=value with commas between: pods may select by them")
+	fs.StringVar(&f.nodeIP, "node-ip", "", "`address` of this node, or two of different families separated by a comma")
+	fs.StringSliceVar(&f.nodeLabels, "node-labels", nil, "`labels` of the node, key=value separated by commas, which pods may select by")
 	fs.StringVar(&f.taints, "register-with-taints", "", "`taints` of the node object (in a cluster only)")
 	f.images.bind(fs)
 	f.fields = fieldFlags()
@@ -148,10 +148,10 @@ func FlagError(fs *pflag.FlagSet, err error) error {
 		}
 	})
 	sort.Strings(names)
-	if hint := near.Name(name, names); hint != "" && len(name) > 1 {
+	if hint := suggest.Name(name, names); hint != "" && len(name) > 1 {
 		return fmt.Errorf("--%s is not a flag: did you mean --%s?", name, hint)
 	}
-	return fmt.Errorf("%w: see --help for those there are", err)
+	return fmt.Errorf("%w: see --help for the list", err)
 }
 
 type kc = kubeletv1beta1.KubeletConfiguration
@@ -161,16 +161,16 @@ func fieldFlags() []*fieldFlag {
 	return []*fieldFlag{
 		text("pod-manifest-path", "staticPodPath", "directory of manifests, or one file", func(c *kc) *string { return &c.StaticPodPath }),
 		text("manifest-url", "staticPodURL", "URL of more manifests", func(c *kc) *string { return &c.StaticPodURL }),
-		{name: "manifest-url-header", field: "staticPodURLHeader", kind: "headers", usage: "headers for --manifest-url, key:value with commas between; may be repeated", apply: addHeaders},
+		{name: "manifest-url-header", field: "staticPodURLHeader", kind: "headers", usage: "headers for --manifest-url, key:value separated by commas; may be repeated", apply: addHeaders},
 		span("file-check-frequency", "fileCheckFrequency", "time between two rescans of the manifests, a fallback for notifications", func(c *kc) *time.Duration { return &c.FileCheckFrequency.Duration }),
 		span("http-check-frequency", "httpCheckFrequency", "time between two requests to --manifest-url", func(c *kc) *time.Duration { return &c.HTTPCheckFrequency.Duration }),
 		span("sync-frequency", "syncFrequency", "no effect: a pod is synced when something happens to it", func(c *kc) *time.Duration { return &c.SyncFrequency.Duration }),
 		text("container-runtime-endpoint", "containerRuntimeEndpoint", "CRI socket; without it podd uses its bundled containerd", func(c *kc) *string { return &c.ContainerRuntimeEndpoint }),
 		text("image-service-endpoint", "imageServiceEndpoint", "no effect: images are managed by the runtime", func(c *kc) *string { return &c.ImageServiceEndpoint }),
-		span("runtime-request-timeout", "runtimeRequestTimeout", "time for one request to the runtime, pulls aside", func(c *kc) *time.Duration { return &c.RuntimeRequestTimeout.Duration }),
+		span("runtime-request-timeout", "runtimeRequestTimeout", "timeout of a request to the runtime, except for pulls", func(c *kc) *time.Duration { return &c.RuntimeRequestTimeout.Duration }),
 		text("cgroup-driver", "cgroupDriver", "systemd or cgroupfs, if the runtime does not say", func(c *kc) *string { return &c.CgroupDriver }),
 		text("cgroup-root", "cgroupRoot", "cgroup below which pods live", func(c *kc) *string { return &c.CgroupRoot }),
-		list("cluster-dns", "clusterDNS", "DNS servers of the cluster, with commas between", func(c *kc) *[]string { return &c.ClusterDNS }),
+		list("cluster-dns", "clusterDNS", "DNS servers of the cluster, separated by commas", func(c *kc) *[]string { return &c.ClusterDNS }),
 		text("cluster-domain", "clusterDomain", "DNS domain of the cluster", func(c *kc) *string { return &c.ClusterDomain }),
 		{name: "resolv-conf", field: "resolvConf", kind: "file", usage: "resolver configuration that pods get", apply: func(c *kc, s string) error { c.ResolverConfig = &s; return nil }},
 		text("pod-cidr", "podCIDR", "network of the pods", func(c *kc) *string { return &c.PodCIDR }),
@@ -178,7 +178,7 @@ func fieldFlags() []*fieldFlag {
 		number("read-only-port", "readOnlyPort", "port for /pods and /metrics without authentication; 0 for none", func(c *kc) *int32 { return &c.ReadOnlyPort }),
 		text("healthz-bind-address", "healthzBindAddress", "IP address of the healthz port", func(c *kc) *string { return &c.HealthzBindAddress }),
 		numberp("healthz-port", "healthzPort", "port for /healthz; 0 for none", func(c *kc) **int32 { return &c.HealthzPort }),
-		number("max-pods", "maxPods", "how many pods may be on this node", func(c *kc) *int32 { return &c.MaxPods }),
+		number("max-pods", "maxPods", "how many pods this node may run", func(c *kc) *int32 { return &c.MaxPods }),
 		numberp("registry-qps", "registryPullQPS", "image pulls begun per second; 0 for no limit", func(c *kc) **int32 { return &c.RegistryPullQPS }),
 		number("registry-burst", "registryBurst", "image pulls begun at once, above --registry-qps", func(c *kc) *int32 { return &c.RegistryBurst }),
 		boolp("serialize-image-pulls", "serializeImagePulls", "pull one image at a time", func(c *kc) **bool { return &c.SerializeImagePulls }),
@@ -186,7 +186,7 @@ func fieldFlags() []*fieldFlag {
 		numberp("oom-score-adj", "oomScoreAdj", "oom_score_adj of podd itself", func(c *kc) **int32 { return &c.OOMScoreAdj }),
 		boolp("fail-swap-on", "failSwapOn", "no effect: podd runs with swap on", func(c *kc) **bool { return &c.FailSwapOn }),
 		boolp("fail-cgroupv1", "failCgroupV1", "no effect: podd runs on cgroup v1 and v2", func(c *kc) **bool { return &c.FailCgroupV1 }),
-		number("pods-per-core", "podsPerCore", "how many pods may be on this node for each processor; 0 for no such bound", func(c *kc) *int32 { return &c.PodsPerCore }),
+		number("pods-per-core", "podsPerCore", "how many pods this node may run per CPU; 0 for no such limit", func(c *kc) *int32 { return &c.PodsPerCore }),
 		wide("pod-max-pids", "podPidsLimit", "how many processes a pod may have; -1 for no limit", func(c *kc) **int64 { return &c.PodPidsLimit }),
 		boolp("cpu-cfs-quota", "cpuCFSQuota", "enforce CPU limits", func(c *kc) **bool { return &c.CPUCFSQuota }),
 		span("cpu-cfs-quota-period", "cpuCFSQuotaPeriod", "period in which CPU limits are enforced", func(c *kc) *time.Duration {
@@ -198,17 +198,17 @@ func fieldFlags() []*fieldFlag {
 		pairs("kube-reserved", "kubeReserved", "=", "what podd and the runtime need, as cpu=100m,memory=200Mi", func(c *kc) *map[string]string { return &c.KubeReserved }),
 		pairs("system-reserved", "systemReserved", "=", "what the rest of the machine needs, as cpu=100m,memory=200Mi", func(c *kc) *map[string]string { return &c.SystemReserved }),
 		pairs("eviction-hard", "evictionHard", "<", "what pods may not have of the node, as memory.available<100Mi,nodefs.available<10%", func(c *kc) *map[string]string { return &c.EvictionHard }),
-		list("allowed-unsafe-sysctls", "allowedUnsafeSysctls", "sysctls that pods may set besides the safe ones, with commas between; * at an end stands for any", func(c *kc) *[]string { return &c.AllowedUnsafeSysctls }),
-		numberp("image-gc-high-threshold", "imageGCHighThresholdPercent", "percentage of the images' disk from which on unused images are removed; 100 for never", func(c *kc) **int32 { return &c.ImageGCHighThresholdPercent }),
-		numberp("image-gc-low-threshold", "imageGCLowThresholdPercent", "percentage down to which they are", func(c *kc) **int32 { return &c.ImageGCLowThresholdPercent }),
-		span("minimum-image-ttl-duration", "imageMinimumGCAge", "time for which a new image is not removed", func(c *kc) *time.Duration { return &c.ImageMinimumGCAge.Duration }),
-		text("container-log-max-size", "containerLogMaxSize", "size from which on a container's log is rotated; -1 for never", func(c *kc) *string { return &c.ContainerLogMaxSize }),
+		list("allowed-unsafe-sysctls", "allowedUnsafeSysctls", "sysctls that pods may set besides the safe ones, separated by commas; a trailing * matches any", func(c *kc) *[]string { return &c.AllowedUnsafeSysctls }),
+		numberp("image-gc-high-threshold", "imageGCHighThresholdPercent", "disk usage in percent above which unused images are removed; 100 for never", func(c *kc) **int32 { return &c.ImageGCHighThresholdPercent }),
+		numberp("image-gc-low-threshold", "imageGCLowThresholdPercent", "disk usage in percent at which removing them stops", func(c *kc) **int32 { return &c.ImageGCLowThresholdPercent }),
+		span("minimum-image-ttl-duration", "imageMinimumGCAge", "minimum age of an image before it is removed", func(c *kc) *time.Duration { return &c.ImageMinimumGCAge.Duration }),
+		text("container-log-max-size", "containerLogMaxSize", "size at which a container's log is rotated; -1 for never", func(c *kc) *string { return &c.ContainerLogMaxSize }),
 		numberp("container-log-max-files", "containerLogMaxFiles", "how many log files a container may have", func(c *kc) **int32 { return &c.ContainerLogMaxFiles }),
 		text("logging-format", "logging.format", "text or json", func(c *kc) *string { return &c.Logging.Format }),
 		{name: "v", field: "logging.verbosity", kind: "level", usage: "log verbosity; 4 and above also log each step", apply: func(c *kc, s string) error {
 			n, err := strconv.ParseUint(s, 10, 31)
 			if err != nil {
-				return fmt.Errorf("%q is not a number from 0 up", s)
+				return fmt.Errorf("%q is not a number of 0 or more", s)
 			}
 			c.Logging.Verbosity = logsapi.VerbosityLevel(n)
 			return nil
@@ -245,7 +245,7 @@ func number(name, field, usage string, at func(*kc) *int32) *fieldFlag {
 	return &fieldFlag{name: name, field: field, kind: "number", usage: usage, apply: func(c *kc, s string) error {
 		n, err := strconv.ParseInt(s, 10, 32)
 		if err != nil {
-			return fmt.Errorf("%q is not a whole number", s)
+			return fmt.Errorf("%q is not an integer", s)
 		}
 		*at(c) = int32(n)
 		return nil
@@ -263,7 +263,7 @@ func wide(name, field, usage string, at func(*kc) **int64) *fieldFlag {
 	return &fieldFlag{name: name, field: field, kind: "number", usage: usage, apply: func(c *kc, s string) error {
 		n, err := strconv.ParseInt(s, 10, 64)
 		if err != nil {
-			return fmt.Errorf("%q is not a whole number", s)
+			return fmt.Errorf("%q is not an integer", s)
 		}
 		*at(c) = &n
 		return nil
@@ -280,7 +280,7 @@ func pairs(name, field, sep, usage string, at func(*kc) *map[string]string) *fie
 				continue
 			}
 			if !ok || key == "" {
-				return fmt.Errorf("%q is not a name and a value with %s between", pair, sep)
+				return fmt.Errorf("%q is not a name and a value separated by %s", pair, sep)
 			}
 			(*at(c))[key] = val
 		}

@@ -39,7 +39,7 @@ func (c *checker) images(kc *kubeletv1beta1.KubeletConfiguration) {
 	case least < 0:
 		c.fail("imageMinimumGCAge", "%s is negative", least)
 	case most < 0:
-		c.fail("imageMaximumGCAge", "%s is negative: give 0s to keep images for ever", most)
+		c.fail("imageMaximumGCAge", "%s is negative: give 0s to keep images without limit", most)
 	case most > 0 && most <= least:
 		c.fail("imageMaximumGCAge", "%s is not more than imageMinimumGCAge, %s", most, least)
 	}

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 
-	"podd/internal/places"
+	"podd/internal/instance"
 )
 
 // Load reads the files that the flags name, merges, defaults and checks. The
@@ -172,7 +172,7 @@ func (f *Flags) own(c *Config, check *checker) {
 	name := f.hostname
 	if name == "" {
 		if name, err = os.Hostname(); err != nil {
-			fail("hostname-override", "ask for the host's name: %v: give one", err)
+			fail("hostname-override", "determine the host name: %v: give one", err)
 			return
 		}
 	}
@@ -200,7 +200,7 @@ func (f *Flags) warnings(kc *kubeletv1beta1.KubeletConfiguration, lines map[stri
 		if !set || field.Honoured || unset(kc, field.Path) || field.harmless != nil && field.harmless(kc) {
 			continue
 		}
-		p.Message = "is not honoured: " + field.Remark
+		p.Message = "is not supported: " + field.Remark
 		all = append(all, p.String())
 	}
 	for _, name := range f.ignored {
@@ -219,7 +219,7 @@ func (f *Flags) warnings(kc *kubeletv1beta1.KubeletConfiguration, lines map[stri
 	if f.taints != "" {
 		all = append(all, "--register-with-taints: has no effect without an apiserver: static pods are exempt from taints")
 	}
-	if f.certDir != places.DefaultCertDir {
+	if f.certDir != instance.DefaultCertDir {
 		all = append(all, "--cert-dir: has no effect without an apiserver")
 	}
 	return all

@@ -57,7 +57,7 @@ func (c *checker) resources(kc *kubeletv1beta1.KubeletConfiguration) {
 		c.fail("maxPods", "%d is not positive", kc.MaxPods)
 	}
 	if kc.PodsPerCore < 0 {
-		c.fail("podsPerCore", "%d is negative: give 0 for no such bound", kc.PodsPerCore)
+		c.fail("podsPerCore", "%d is negative: give 0 for no such limit", kc.PodsPerCore)
 	}
 	if !*kc.CgroupsPerQOS {
 		c.fail("cgroupsPerQOS", "false is not supported: pods always get cgroups by QoS class; leave it out")
@@ -96,7 +96,7 @@ func reservedKey(word string) bool {
 func enforceWarning(words []string) string {
 	for _, word := range words {
 		if reservedKey(word) {
-			return word + " is not honoured: podd bounds no cgroup but its pods'"
+			return word + " is not supported: podd limits no cgroup but its pods'"
 		}
 	}
 	return ""

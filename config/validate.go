@@ -64,7 +64,7 @@ func (c *checker) check(kc *kubeletv1beta1.KubeletConfiguration) {
 	c.port("readOnlyPort", kc.ReadOnlyPort)
 	c.port("healthzPort", *kc.HealthzPort)
 	if kc.ReadOnlyPort != 0 && kc.ReadOnlyPort == *kc.HealthzPort {
-		c.fail("readOnlyPort", "%d is the healthzPort too: give each a port of its own", kc.ReadOnlyPort)
+		c.fail("readOnlyPort", "%d is also the healthzPort: give each its own port", kc.ReadOnlyPort)
 	}
 	c.ip("address", kc.Address)
 	c.ip("healthzBindAddress", kc.HealthzBindAddress)

@@ -18,8 +18,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"podd/cri/critest"
+	"podd/internal/perftest"
 	"podd/internal/pod"
-	"podd/internal/turns"
 )
 
 func ptr[T any](v T) *T { return &v }
@@ -136,6 +136,29 @@ func TestContainerConfiguration(t *testing.T) {
 		if !got {
 			t.Errorf("%s is wrong in %v", what, c)
 		}
+	}
+}
+
+// TestImageVolumeIsTheRuntimesToMount: also that its image counts as used, for as
+// long as a container of it is there.
+func TestImageVolumeIsTheRuntimesToMount(t *testing.T) {
+	r := newRig(t)
+	p := aPod("web", func(p *v1.Pod) { p.Annotations = map[string]string{"note": "y"} })
+	req := r.request(t, p, r.sandbox(t, p, 0), 0)
+	req.Mounts = []pod.Mount{{Image: pod.ImageMount{Volume: "model", Reference: "registry.example.com/model:1", SubPath: "a/b"}, ContainerPath: "/m", ReadOnly: true}}
+	req.Image.Volumes = map[string]string{"model": "sha256:model", "rules": "sha256:rules"}
+	if _, err := r.CreateContainer(t.Context(), req); err != nil {
+		t.Fatal(err)
+	}
+	mounts := r.srv.Containers()[0].Config.Mounts
+	m := mounts[slices.IndexFunc(mounts, func(m *runtimeapi.Mount) bool { return m.ContainerPath == "/m" })]
+	if m.HostPath != "" || !m.Readonly || m.ImageSubPath != "a/b" || m.GetImage().GetImage() != "sha256:model" ||
+		m.Image.UserSpecifiedImage != "registry.example.com/model:1" || m.Image.Annotations["note"] != "y" {
+		t.Errorf("got %v", m)
+	}
+	own, _, err := r.ContainerImages(t.Context())
+	if err != nil || !slices.Contains(own, "sha256:model") || !slices.Contains(own, "sha256:rules") {
+		t.Errorf("images in use: got %v (%v), want those of the volumes too", own, err)
 	}
 }
 
@@ -274,7 +297,7 @@ func TestManyPodsAreObservedAtOnce(t *testing.T) {
 		wg.Wait()
 		return time.Since(start)
 	}
-	got := turns.Take(5, 1, look, func() time.Duration { return r.srv.Bare(len(pods)) })
+	got := perftest.Compare(5, 1, look, func() time.Duration { return r.srv.Bare(len(pods)) })
 	t.Logf("%d looks at a time: %v", len(pods), got)
 	if got.Ratio() > 1 {
 		t.Errorf("%d looks at a time take longer than as many calls one after the other: %v", len(pods), got)

@@ -182,7 +182,7 @@ func (c *Conn) refusal(err error) error {
 }
 
 func (c *Conn) wrongVersion(spoken string) error {
-	return fmt.Errorf("the container runtime at %s speaks %s and podd speaks CRI v1 only: use containerd 1.6 or newer, or CRI-O 1.26 or newer, and see that its CRI plugin is enabled: %w",
+	return fmt.Errorf("the container runtime at %s speaks %s and podd speaks CRI v1 only: use containerd 1.6 or newer, or CRI-O 1.26 or newer, and check that its CRI plugin is enabled: %w",
 		c.endpoint, spoken, pod.ErrUnimplemented)
 }
 

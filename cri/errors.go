@@ -78,6 +78,11 @@ func classOf(code codes.Code, msg string) error {
 			return pod.ErrNetworkNotReady
 		}
 	}
+	// CRI's own word for it (k8s.io/cri-api/pkg/errors), whatever the code: that it
+	// lacks a file of the image is not that it lacks the sandbox.
+	if strings.Contains(msg, "ImageVolumeMountFailed") {
+		return pod.ErrImageVolume
+	}
 	// containerd and CRI-O answer Unknown for a name that is taken:
 	// `name "x_ns_uid_0" is reserved for "id"` (containerd#4604).
 	if _, rest, found := strings.Cut(msg, "is reserved for "); found {

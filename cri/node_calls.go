@@ -84,8 +84,8 @@ func (c *Conn) Status(ctx context.Context) (Status, error) {
 		return Status{}, mapError("ask the runtime for its status", err)
 	}
 	s := Status{
-		Runtime: Condition{Reason: "RuntimeNotReady", Message: "the runtime does not say that it is ready"},
-		Network: Condition{Reason: "NetworkNotReady", Message: "the runtime does not say that its network is ready"},
+		Runtime: Condition{Reason: "RuntimeNotReady", Message: "the runtime does not report that it is ready"},
+		Network: Condition{Reason: "NetworkNotReady", Message: "the runtime does not report that its network is ready"},
 	}
 	for _, cond := range r.GetStatus().GetConditions() {
 		v := Condition{OK: cond.Status, Reason: cond.Reason, Message: cond.Message}
@@ -122,7 +122,7 @@ func (c *Conn) RuntimeConfig(ctx context.Context) (RuntimeConfig, error) {
 		return RuntimeConfig{}, mapError("ask the runtime for its configuration", err)
 	}
 	if r.GetLinux() == nil {
-		return RuntimeConfig{}, &callError{call: "ask the runtime for its configuration", message: "it does not say its cgroup driver", class: pod.ErrUnimplemented}
+		return RuntimeConfig{}, &callError{call: "ask the runtime for its configuration", message: "it does not report its cgroup driver", class: pod.ErrUnimplemented}
 	}
 	driver := "systemd"
 	if r.GetLinux().GetCgroupDriver() == runtimeapi.CgroupDriver_CGROUPFS {

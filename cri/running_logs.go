@@ -3,6 +3,7 @@ package cri
 import (
 	"context"
 	"path/filepath"
+	"strings"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -42,8 +43,9 @@ func (c *Client) logOf(k *runtimeapi.Container) string {
 }
 
 // ContainerImages are the IDs and names of the images of all containers that the
-// runtime knows, dead ones too, by one call: those of this podd's, and those of
-// anybody else's. A name may come more than once.
+// runtime knows, dead ones too, by one call: those of this podd's, with the images
+// that they mount as volumes, and those of anybody else's. A name may come more
+// than once.
 func (c *Client) ContainerImages(ctx context.Context) (own, others []string, err error) {
 	r, err := c.runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
 	if err != nil {
@@ -54,7 +56,8 @@ func (c *Client) ContainerImages(ctx context.Context) (own, others []string, err
 		if _, podds := k.Annotations[pod.AnnotationStartTime]; podds && c.maker(pod.UID(k.Labels[spec.LabelPodUID]), k.Annotations) == "" {
 			images = &own
 		}
-		for _, name := range []string{k.ImageId, k.ImageRef, k.Image.GetImage(), k.Image.GetUserSpecifiedImage()} {
+		mounted := strings.Split(k.Annotations[pod.AnnotationImageVolumes], ",")
+		for _, name := range append(mounted, k.ImageId, k.ImageRef, k.Image.GetImage(), k.Image.GetUserSpecifiedImage()) {
 			if name != "" {
 				*images = append(*images, name)
 			}

@@ -1,8 +1,10 @@
-// Package images makes containers' images available.
+// Package images makes available the images that containers need: their own, and
+// those of the image volumes that they mount.
 //
 // Puller answers one question, Ensure: may this container be created now, from
-// which image? It checks locally (one call at most) or reports that a pull is in
-// progress; pulls run in the background and wake the waiting pods when they end.
+// which image, with which volumes? It checks locally (one call an image at most) or
+// reports that a pull is in progress; pulls run in the background and wake the
+// waiting pods when they end.
 // Packages below: credentials finds what a pull authenticates with, archive imports
 // the archives of the image directory, gc removes unused images.
 //

@@ -17,7 +17,7 @@ import (
 )
 
 // errNobodyWaits is why a pull was cancelled.
-var errNobodyWaits = errors.New("no pod is waiting for it any more")
+var errNobodyWaits = errors.New("no pod is waiting for it any longer")
 
 // opKey: a pod with Secrets of its own may have credentials that others do not,
 // and one pod's must not pull for another.
@@ -303,10 +303,10 @@ func (l *Puller) announce(o *op, waiting map[wantKey]*want, r result, total time
 	}
 	for key, w := range waiting {
 		if r.err == nil {
-			l.event(w.pod, key.container, v1.EventTypeNormal, "Pulled", fmt.Sprintf("Successfully pulled image %q in %v (%v including waiting). Image size: %v bytes.",
+			l.event(w.pod, key, v1.EventTypeNormal, "Pulled", fmt.Sprintf("Successfully pulled image %q in %v (%v including waiting). Image size: %v bytes.",
 				w.image, r.took.Truncate(time.Millisecond), total.Truncate(time.Millisecond), size))
 		} else {
-			l.event(w.pod, key.container, v1.EventTypeWarning, "Failed", bounded(fmt.Sprintf("Failed to pull image %q: %v", w.image, r.err)))
+			l.event(w.pod, key, v1.EventTypeWarning, "Failed", bounded(fmt.Sprintf("Failed to pull image %q: %v", w.image, r.err)))
 		}
 		l.cfg.Waker.Wake(key.uid)
 	}

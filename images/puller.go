@@ -2,7 +2,6 @@ package images
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -36,6 +35,8 @@ type Waker interface{ Wake(uid pod.UID) }
 
 // Recorder takes events.
 type Recorder interface {
+	// Event is about the pod: the image is a volume's.
+	Event(p *v1.Pod, eventType, reason, message string)
 	ContainerEvent(p *v1.Pod, container, eventType, reason, message string)
 }
 
@@ -100,17 +101,20 @@ type Puller struct {
 	rate    bucket
 }
 
+// wantKey is a container that needs an image: its own, or that of a volume which
+// it mounts.
 type wantKey struct {
-	uid       pod.UID
-	container string
+	uid               pod.UID
+	container, volume string
 }
 
-// want is one container that waits for its image.
+// want is one image that a container needs and waits for, or has and waits for
+// another.
 type want struct {
 	pod   *v1.Pod
 	image string
 	op    *op     // under way, or nil
-	done  *result // not told yet, or nil
+	done  *result // a failure that was not told yet, or a success that was not used yet; or nil
 	told  pod.ImageState
 }
 
@@ -162,46 +166,6 @@ func (l *Puller) wake() {
 	}
 }
 
-// Ensure says whether a container's image is there, by its pull policy, and
-// starts a pull where one is due. It blocks for one local look-up at most, and
-// for none while a pull is under way. A state that is not ready carries the
-// kubelet's reason and message; the pod is woken when a pull ends, and may ask
-// at RetryAt, where that is set, to hear how far it is.
-//
-// With policy Always each success is good for one container: the next asks the
-// registry again. Errors are only those of a runtime that does not answer.
-func (l *Puller) Ensure(ctx context.Context, p *v1.Pod, c *v1.Container) (pod.ImageState, error) {
-	ref, err := imageref.WithTag(c.Image)
-	if err != nil {
-		msg := fmt.Sprintf("Failed to apply default image tag %q: %v", c.Image, err)
-		return l.tell(p, c, pod.ImageState{Reason: pod.ReasonInvalidImageName, Message: msg}, "InspectFailed", msg), nil
-	}
-	if st, ok := l.recall(ctx, p, c); ok {
-		return st, nil
-	}
-	if c.ImagePullPolicy == v1.PullAlways {
-		return l.pull(p, c, ref, "unknown"), nil
-	}
-	img, err := l.cfg.Runtime.ImageStatus(ctx, ref)
-	switch {
-	case errors.Is(err, pod.ErrUnavailable) || ctx.Err() != nil:
-		return pod.ImageState{}, fmt.Errorf("look up image %q: %w", c.Image, err)
-	case err != nil:
-		msg := fmt.Sprintf("Failed to inspect image %q: %v", c.Image, err)
-		return l.tell(p, c, pod.ImageState{Reason: pod.ReasonImageInspectError, Message: bounded(msg), RetryAt: time.Now().Add(lookAgain)}, "InspectFailed", msg), nil
-	case img != nil:
-		l.forgetWant(wantKey{p.UID, c.Name})
-		l.metrics.asked(c.ImagePullPolicy, "true", "false")
-		l.event(p, c.Name, v1.EventTypeNormal, "Pulled", fmt.Sprintf("Container image %q already present on machine and can be accessed by the pod", c.Image))
-		return readyState(img), nil
-	case c.ImagePullPolicy == v1.PullNever:
-		l.metrics.asked(c.ImagePullPolicy, "false", "unknown")
-		msg := fmt.Sprintf("Container image %q is not present with pull policy of Never", c.Image)
-		return l.tell(p, c, pod.ImageState{Reason: pod.ReasonErrImageNeverPull, Message: msg, RetryAt: time.Now().Add(lookAgain)}, pod.ReasonErrImageNeverPull, msg), nil
-	}
-	return l.pull(p, c, ref, "false"), nil
-}
-
 // Forget gives up everything that a pod asked for. A pull that nobody else
 // wants is cancelled.
 func (l *Puller) Forget(uid pod.UID) {
@@ -251,120 +215,6 @@ func (l *Puller) Imported(refs []string) {
 	for _, uid := range wake {
 		l.cfg.Waker.Wake(uid)
 	}
-}
-
-// recall answers from what is under way or has just ended.
-func (l *Puller) recall(ctx context.Context, p *v1.Pod, c *v1.Container) (pod.ImageState, bool) {
-	key := wantKey{p.UID, c.Name}
-	l.mu.Lock()
-	w := l.wants[key]
-	switch {
-	case w == nil:
-		l.mu.Unlock()
-		return pod.ImageState{}, false
-	case w.image != c.Image: // an in-place update of the image
-		l.dropWantLocked(key)
-		l.mu.Unlock()
-		return pod.ImageState{}, false
-	case w.op != nil:
-		st, busy := waitingState(w.told), l.busyLocked(w.op)
-		l.mu.Unlock()
-		return l.withProgress(ctx, st, c.Image, busy), true
-	case w.done == nil:
-		l.mu.Unlock()
-		return pod.ImageState{}, false
-	}
-	r := w.done
-	w.done = nil
-	if r.err == nil {
-		delete(l.wants, key)
-		l.mu.Unlock()
-		return readyState(r.image), true
-	}
-	reason, msg := pullFailure(w.image, r.err)
-	w.told = pod.ImageState{Reason: reason, Message: msg, RetryAt: r.retryAt}
-	st := w.told
-	l.mu.Unlock()
-	l.event(p, c.Name, v1.EventTypeWarning, "Failed", "Error: "+reason)
-	return st, true
-}
-
-// pull joins or starts a pull, or says that it is too early for one.
-func (l *Puller) pull(p *v1.Pod, c *v1.Container, ref, present string) pod.ImageState {
-	key := wantKey{p.UID, c.Name}
-	l.mu.Lock()
-	w := l.wantLocked(key, p, c)
-	if b, ok := l.backoff[backoffKey{p.UID, c.Image}]; ok && time.Now().Before(b.until()) {
-		msg := fmt.Sprintf("Back-off pulling image %q", c.Image)
-		first := w.told.Reason != pod.ReasonImagePullBackOff || !w.told.RetryAt.Equal(b.until())
-		w.told = pod.ImageState{Reason: pod.ReasonImagePullBackOff, Message: bounded(msg + ": " + b.message), RetryAt: b.until()}
-		st := w.told
-		l.mu.Unlock()
-		if first {
-			l.event(p, c.Name, v1.EventTypeNormal, "BackOff", msg)
-			l.event(p, c.Name, v1.EventTypeWarning, "Failed", "Error: "+pod.ReasonImagePullBackOff)
-		}
-		return st
-	}
-	l.joinLocked(key, w, ref)
-	st := waitingState(w.told)
-	if st.Reason == pod.ReasonContainerCreating {
-		st.RetryAt = time.Now().Add(progressAfter)
-	}
-	l.mu.Unlock()
-	l.metrics.asked(c.ImagePullPolicy, present, "true")
-	l.event(p, c.Name, v1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", c.Image))
-	l.wake() // only now, so that no result comes before the event that announces it
-	return st
-}
-
-// tell remembers a state that no pull will change, and says it once.
-func (l *Puller) tell(p *v1.Pod, c *v1.Container, st pod.ImageState, event, msg string) pod.ImageState {
-	l.mu.Lock()
-	w := l.wantLocked(wantKey{p.UID, c.Name}, p, c)
-	first := w.told.Reason != st.Reason || w.told.Message != st.Message
-	w.told = st
-	l.mu.Unlock()
-	if first {
-		l.event(p, c.Name, v1.EventTypeWarning, event, bounded(msg))
-		l.event(p, c.Name, v1.EventTypeWarning, "Failed", "Error: "+st.Reason)
-	}
-	return st
-}
-
-func (l *Puller) wantLocked(key wantKey, p *v1.Pod, c *v1.Container) *want {
-	w := l.wants[key]
-	if w == nil {
-		w = &want{pod: p, image: c.Image}
-		l.wants[key] = w
-	}
-	return w
-}
-
-func (l *Puller) forgetWant(key wantKey) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.dropWantLocked(key)
-}
-
-func (l *Puller) event(p *v1.Pod, container, eventType, reason, message string) {
-	if l.cfg.Recorder != nil {
-		l.cfg.Recorder.ContainerEvent(p, container, eventType, reason, message)
-	}
-}
-
-func readyState(img *pod.Image) pod.ImageState {
-	return pod.ImageState{Ready: true, Ref: img.ID, UID: img.UID, Username: img.Username}
-}
-
-// waitingState is what is shown while a pull is under way: what was told
-// before, as the kubelet does, or that the container is being made.
-func waitingState(told pod.ImageState) pod.ImageState {
-	if told.Reason == "" {
-		told.Reason = pod.ReasonContainerCreating
-	}
-	told.RetryAt = time.Time{}
-	return told
 }
 
 // pullFailure is the reason and message for a failed pull. Two reasons of CRI's

@@ -93,6 +93,10 @@ func (n *notes) ContainerEvent(_ *v1.Pod, _, eventType, reason, message string) 
 	n.events = append(n.events, eventType+" "+reason+" "+message)
 }
 
+func (n *notes) Event(p *v1.Pod, eventType, reason, message string) {
+	n.ContainerEvent(p, "", eventType, "pod: "+reason, message)
+}
+
 func (n *notes) Wake(uid pod.UID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -412,7 +416,7 @@ func TestCRIsOwnReasons(t *testing.T) {
 		"RegistryUnavailable: 503":               "RegistryUnavailable|image pull failed for x because the registry is unavailable: 503",
 		"SignatureValidationFailed: bad":         "SignatureValidationFailed|image pull failed for x because the signature validation failed: bad",
 		strings.Repeat("long ", 1000):            "ErrImagePull|" + strings.Repeat("long ", 1000)[:maxPullMessage] + "…",
-		"failed to resolve reference: not found": "ErrImagePull|failed to resolve reference: not found (the registry has no such image: see its name and tag)",
+		"failed to resolve reference: not found": "ErrImagePull|failed to resolve reference: not found (the registry has no such image: check its name and tag)",
 	} {
 		reason, msg := pullFailure("x", errors.New(text))
 		if got := reason + "|" + msg; got != want {

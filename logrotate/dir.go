@@ -33,7 +33,7 @@ func openDir(log string) (dir, string, error) {
 		Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_BENEATH,
 	})
 	if errors.Is(err, unix.ELOOP) {
-		err = errors.New("a symlink is on the way to it, which is not followed")
+		err = errors.New("its path contains a symlink, which is not followed")
 	}
 	if err != nil {
 		return dir{}, "", &fs.PathError{Op: "open the log's directory", Path: container, Err: err}

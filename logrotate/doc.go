@@ -1,9 +1,8 @@
 // Package logrotate keeps the logs of running containers within bounds.
 //
-// The runtime writes each container's output to a file. A Rotator looks at the
-// sizes of these files; one that is too large is renamed, and the runtime is
-// asked to open its path anew. Older files are compressed, and the oldest
-// removed:
+// The runtime writes each container's output to a file. A Rotator checks the sizes of
+// these files; one that is too large is renamed, and the runtime is asked to reopen its
+// path. Older files are compressed, and the oldest removed:
 //
 //	0.log                        live
 //	0.log.20260102-150405        rotated last; a reader may still be at its end
@@ -15,15 +14,13 @@
 //
 // Promises:
 //
-//   - No line is lost: a rename is taken back when the runtime does not open the
-//     log anew.
-//   - A rotated file goes only when the compressed one is safe on the disk.
+//   - No line is lost: a rename is undone if the runtime does not reopen the log.
+//   - A rotated file is removed only after the compressed one is synced to disk.
 //   - No symlink below the pods' log directory is followed, and nothing but a
 //     regular file is touched: pods may write there.
-//   - A container that floods its log is looked at as often as it takes, at most
-//     once a second, and not only each interval: its files are at most as large
-//     as the limit and what it writes in about a second.
-//   - Compressing takes a bounded part of a processor, and holds up no rotation.
-//   - Nothing is asked of a container's shim but to open the log, and of the
-//     runtime one list each interval.
+//   - A log that grows fast is checked before the interval is over, at most once a
+//     second: its files exceed the limit by what is written in about a second.
+//   - Compression takes a bounded share of a CPU, and delays no rotation.
+//   - A container's shim is asked for nothing but to reopen the log, and the runtime
+//     for one list per interval.
 package logrotate

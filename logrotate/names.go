@@ -60,10 +60,10 @@ type sighting struct {
 	at   time.Time
 }
 
-// nextLook says when a log should be looked at before its usual time: when it
+// nextCheck says when a log should be looked at before its usual time: when it
 // will have reached the limit if it goes on growing as it did, but not within
 // soonest. Zero for a log that will not get there within interval.
-func nextLook(before, now sighting, limit int64, interval, soonest time.Duration) time.Time {
+func nextCheck(before, now sighting, limit int64, interval, soonest time.Duration) time.Time {
 	took, grown := now.at.Sub(before.at), now.size-before.size
 	if took <= 0 || grown <= 0 {
 		return time.Time{}

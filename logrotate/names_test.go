@@ -46,7 +46,7 @@ func TestAFloodIsSeenBeforeItsTime(t *testing.T) {
 		{sighting{80, start}, sighting{5, start.Add(interval)}, 0}, // another file
 		{sighting{0, start}, sighting{99, start}, 0},
 	} {
-		at := nextLook(tc.before, tc.now, limit, interval, time.Second)
+		at := nextCheck(tc.before, tc.now, limit, interval, time.Second)
 		if tc.want == 0 && !at.IsZero() || tc.want != 0 && !at.Equal(tc.now.at.Add(tc.want)) {
 			t.Errorf("%v to %v: got %v, want in %v", tc.before, tc.now, at, tc.want)
 		}

@@ -16,11 +16,11 @@ import (
 )
 
 const (
-	// soonest is the least time between two looks at one log; stamps in names
-	// have a second.
+	// soonest is the least time between two checks of a log: time stamps in names
+	// are in seconds.
 	soonest = time.Second
-	// together is how many logs are rotated at the same time: each waits for the
-	// runtime, and a container that hangs must not hold up the others.
+	// together is how many logs are rotated concurrently: each rotation waits for the
+	// runtime, and a container that hangs must not delay the others.
 	together = 8
 	// reopenTimeout bounds one request to the runtime.
 	reopenTimeout = 30 * time.Second
@@ -30,21 +30,21 @@ const (
 type Runtime interface {
 	// RunningLogs lists the live logs of the running containers.
 	RunningLogs(ctx context.Context) ([]pod.ContainerLog, error)
-	// ReopenContainerLog makes the runtime close a container's log and open its
-	// path anew.
+	// ReopenContainerLog makes the runtime close a container's log and open its path
+	// again.
 	ReopenContainerLog(ctx context.Context, id string) error
 }
 
-// Config is what a Rotator is made of; Log and Registerer may be nil.
+// Config configures a Rotator; Log and Registerer may be nil.
 type Config struct {
 	Runtime Runtime
-	// MaxSize in bytes, from which on a log is rotated; negative for never.
+	// MaxSize in bytes, at which a log is rotated; negative for never.
 	MaxSize int64
 	// MaxFiles of one container, the live one included; at least 2.
 	MaxFiles int
-	// Interval between two looks at all logs.
+	// Interval between two checks of all logs.
 	Interval time.Duration
-	// Workers compress files at the same time.
+	// Workers is how many files are compressed concurrently.
 	Workers    int
 	Log        *slog.Logger
 	Registerer prometheus.Registerer
@@ -60,14 +60,14 @@ type Rotator struct {
 
 	mu    sync.Mutex // guards everything below
 	seen  map[string]*watched
-	early chan struct{} // capacity 1: an early look was set
+	early chan struct{} // capacity 1: an early check was scheduled
 }
 
 // watched is one running container's log.
 type watched struct {
 	log    pod.ContainerLog
 	before sighting
-	// early is when to look before the usual time; zero for not.
+	// early is when to check before the interval is over; zero for not.
 	early time.Time
 	// busy: a rotation is under way.
 	busy bool
@@ -75,7 +75,7 @@ type watched struct {
 	said string
 }
 
-// New makes a Rotator; it starts nothing.
+// New returns a Rotator; it starts nothing.
 func New(cfg Config) *Rotator {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -88,8 +88,8 @@ func New(cfg Config) *Rotator {
 	}
 }
 
-// Run looks at the logs until ctx ends, and returns when everything under way
-// has ended. It is called once, when the runtime answers.
+// Run checks the logs until ctx ends, and returns when all rotations under way have
+// finished. It is called once, when the runtime is ready.
 func (r *Rotator) Run(ctx context.Context) error {
 	if r.cfg.MaxSize < 0 {
 		<-ctx.Done()
@@ -102,7 +102,7 @@ func (r *Rotator) Run(ctx context.Context) error {
 	}
 	tick := time.NewTicker(r.cfg.Interval)
 	defer tick.Stop()
-	r.lookAtAll(ctx, &running)
+	r.checkAll(ctx, &running)
 	for {
 		var timer <-chan time.Time
 		if at := r.nextEarly(); !at.IsZero() {
@@ -110,9 +110,9 @@ func (r *Rotator) Run(ctx context.Context) error {
 		}
 		select {
 		case <-tick.C:
-			r.lookAtAll(ctx, &running)
+			r.checkAll(ctx, &running)
 		case <-timer:
-			r.lookAtEarly(ctx, &running)
+			r.checkDue(ctx, &running)
 		case <-r.early:
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -120,8 +120,8 @@ func (r *Rotator) Run(ctx context.Context) error {
 	}
 }
 
-// lookAtAll asks the runtime what runs, and looks at each log.
-func (r *Rotator) lookAtAll(ctx context.Context, running *sync.WaitGroup) {
+// checkAll checks the logs of all running containers.
+func (r *Rotator) checkAll(ctx context.Context, running *sync.WaitGroup) {
 	logs, err := r.cfg.Runtime.RunningLogs(ctx)
 	if err != nil {
 		if ctx.Err() == nil && !errors.Is(err, pod.ErrUnavailable) {
@@ -136,13 +136,13 @@ func (r *Rotator) lookAtAll(ctx context.Context, running *sync.WaitGroup) {
 		there[l.ID] = true
 		w := r.seen[l.ID]
 		if w == nil {
-			// As if it had begun to be written an interval ago: a flood is
-			// taken for one at the first sight of it.
+			// As if it had been empty an interval ago, so that a flood is noticed
+			// at the first check.
 			w = &watched{before: sighting{at: time.Now().Add(-r.cfg.Interval)}}
 			r.seen[l.ID] = w
 		}
 		w.log = l
-		r.lookLocked(ctx, w, running)
+		r.checkLocked(ctx, w, running)
 	}
 	for id, w := range r.seen {
 		if !there[id] && !w.busy {
@@ -162,38 +162,37 @@ func (r *Rotator) nextEarly() (first time.Time) {
 	return first
 }
 
-// lookAtEarly looks at those logs whose early time has come.
-func (r *Rotator) lookAtEarly(ctx context.Context, running *sync.WaitGroup) {
+// checkDue checks the logs whose early check is due.
+func (r *Rotator) checkDue(ctx context.Context, running *sync.WaitGroup) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
 	for _, w := range r.seen {
 		if !w.early.IsZero() && !w.early.After(now) {
-			r.lookLocked(ctx, w, running)
+			r.checkLocked(ctx, w, running)
 		}
 	}
 }
 
-// lookLocked looks at one log's size, and has it rotated when it is too large, or
-// opened when it is not there.
-func (r *Rotator) lookLocked(ctx context.Context, w *watched, running *sync.WaitGroup) {
+// checkLocked has a log rotated if it is too large, or reopened if it is missing.
+func (r *Rotator) checkLocked(ctx context.Context, w *watched, running *sync.WaitGroup) {
 	if w.busy {
 		return
 	}
 	info, err := os.Lstat(w.log.Path)
 	if err == nil && !info.Mode().IsRegular() {
-		err = errors.New("it is not a regular file: something else has put it there")
+		err = errors.New("it is not a regular file: something else put it there")
 	}
 	missing := errors.Is(err, fs.ErrNotExist)
 	switch {
-	case missing: // somebody removed it: what is written goes nowhere
+	case missing: // it was removed, and what is written is lost
 	case err != nil:
-		w.early = time.Time{} // or its time, which is past, would come again at once
+		w.early = time.Time{} // otherwise it would be due again at once
 		r.complainLocked(w, fmt.Errorf("inspect the log: %w", err))
 		return
 	case info.Size() < r.cfg.MaxSize:
 		now := sighting{info.Size(), time.Now()}
-		w.early = nextLook(w.before, now, r.cfg.MaxSize, r.cfg.Interval, soonest)
+		w.early = nextCheck(w.before, now, r.cfg.MaxSize, r.cfg.Interval, soonest)
 		w.before = now
 		return
 	}
@@ -216,7 +215,7 @@ func (r *Rotator) lookLocked(ctx context.Context, w *watched, running *sync.Wait
 	})
 }
 
-// rotated notes how a rotation ended, and that this log may fill up again soon.
+// rotated records the result of a rotation, and schedules an early check.
 func (r *Rotator) rotated(w *watched, info fs.FileInfo, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -232,14 +231,14 @@ func (r *Rotator) rotated(w *watched, info fs.FileInfo, err error) {
 	}
 	r.metrics.rotations.WithLabelValues("ok").Inc()
 	w.before = sighting{at: time.Now()}
-	w.early = w.before.at.Add(soonest) // what filled it may fill it again
+	w.early = w.before.at.Add(soonest) // it may fill up again quickly
 	select {
 	case r.early <- struct{}{}:
 	default:
 	}
 }
 
-// complainLocked logs an error of one container's log when it is news.
+// complainLocked logs an error of a container's log, unless it was the last one, too.
 func (r *Rotator) complainLocked(w *watched, err error) {
 	if text := err.Error(); text != w.said {
 		w.said = text
@@ -247,7 +246,7 @@ func (r *Rotator) complainLocked(w *watched, err error) {
 	}
 }
 
-// rotate renames a log and has the runtime open it anew.
+// rotate renames a log and has the runtime reopen it.
 func (r *Rotator) rotate(ctx context.Context, l pod.ContainerLog) error {
 	d, name, err := openDir(l.Path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -259,7 +258,7 @@ func (r *Rotator) rotate(ctx context.Context, l pod.ContainerLog) error {
 	defer d.close()
 	to := rotatedName(name, time.Now())
 	if d.there(to) {
-		return nil // rotated within this second already: the next look is soon
+		return nil // already rotated within this second: the next check is soon
 	}
 	if err := d.rename(name, to); errors.Is(err, fs.ErrNotExist) {
 		return nil // gone with its container
@@ -267,8 +266,8 @@ func (r *Rotator) rotate(ctx context.Context, l pod.ContainerLog) error {
 		return fmt.Errorf("rename the log: %w", err)
 	}
 	if err := r.reopen(ctx, l); err != nil {
-		// So that the next try finds it. A log that is there again was opened
-		// after all, and must not be lost.
+		// Undo, for the next attempt. If the log exists again, it was reopened after
+		// all, and must not be lost.
 		if linkErr := d.link(to, name); linkErr == nil {
 			err = errors.Join(err, d.remove(to))
 		} else if !errors.Is(linkErr, fs.ErrExist) {
@@ -280,7 +279,7 @@ func (r *Rotator) rotate(ctx context.Context, l pod.ContainerLog) error {
 	return nil
 }
 
-// restore has the runtime make a log again that somebody removed.
+// restore has the runtime reopen a log that was removed.
 func (r *Rotator) restore(ctx context.Context, l pod.ContainerLog) error {
 	d, _, err := openDir(l.Path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -294,12 +293,12 @@ func (r *Rotator) restore(ctx context.Context, l pod.ContainerLog) error {
 }
 
 func (r *Rotator) reopen(ctx context.Context, l pod.ContainerLog) error {
-	// Not ended with podd: the log would be left without a file.
+	// Not cancelled when podd stops: the log would have no file.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reopenTimeout)
 	defer cancel()
 	err := r.cfg.Runtime.ReopenContainerLog(ctx, l.ID)
 	if errors.Is(err, pod.ErrNotFound) {
-		return nil // it ended meanwhile
+		return nil // it has exited meanwhile
 	}
 	if err != nil {
 		return fmt.Errorf("reopen the log: %w", err)

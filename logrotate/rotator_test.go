@@ -301,7 +301,7 @@ func TestALogThatCannotBeLookedAtWaitsForTheUsualTime(t *testing.T) {
 	w := &watched{log: pod.ContainerLog{ID: "a", Path: filepath.Join(file, "0.log")}, early: time.Now()} // below what is no directory
 	r.seen["a"] = w
 	var running sync.WaitGroup
-	r.lookAtEarly(t.Context(), &running)
+	r.checkDue(t.Context(), &running)
 	running.Wait()
 	if at := r.nextEarly(); !at.IsZero() || w.said == "" {
 		t.Errorf("got another early look at %v (said %q), want none", at, w.said)

@@ -58,9 +58,9 @@ func (t *tidier) pokeLocked() {
 	}
 }
 
-// prune removes what is too much beside a live log.
+// prune removes the surplus of rotated files of a live log.
 func (t *tidier) prune(log string, d dir, name string) error {
-	todo, err := t.look(log, d, name)
+	todo, err := t.plan(log, d, name)
 	if err != nil {
 		return err
 	}
@@ -75,7 +75,7 @@ func (t *tidier) prune(log string, d dir, name string) error {
 	return errors.Join(errs...)
 }
 
-func (t *tidier) look(log string, d dir, name string) (tidying, error) {
+func (t *tidier) plan(log string, d dir, name string) (tidying, error) {
 	t.mu.Lock()
 	busy := t.busy[log]
 	t.mu.Unlock()
@@ -145,7 +145,7 @@ func (t *tidier) compressFirst(ctx context.Context, log string) error {
 		return err
 	}
 	defer d.close()
-	todo, err := t.look(log, d, name)
+	todo, err := t.plan(log, d, name)
 	if err != nil || len(todo.Compress) == 0 {
 		return err
 	}

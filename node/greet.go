@@ -12,7 +12,7 @@ import (
 	"podd/bundle"
 	"podd/cni"
 	"podd/cri"
-	"podd/internal/places"
+	"podd/internal/instance"
 	"podd/internal/pod"
 	"podd/node/bundled"
 )
@@ -38,7 +38,7 @@ func (n *Node) connect() error {
 		}
 	}
 	var err error
-	if n.instance, err = instance(cfg.RootDir); err != nil {
+	if n.instance, err = instanceID(cfg.RootDir); err != nil {
 		return err
 	}
 	n.conn, err = cri.Connect(endpoint, cri.Timeouts{Request: cfg.RuntimeRequestTimeout}, n.log, n.registry)
@@ -71,7 +71,7 @@ func (n *Node) bundledRuntime() (*bundled.Runtime, error) {
 		return nil, err
 	}
 	r := &bundled.Runtime{
-		RootDir: n.cfg.RootDir, StateDir: n.cfg.StateDir, BinDir: binDir, ConfigDir: places.DefaultConfigDir,
+		RootDir: n.cfg.RootDir, StateDir: n.cfg.StateDir, BinDir: binDir, ConfigDir: instance.DefaultConfigDir,
 		PodCIDR: cni.DefaultPodCIDR, Bridge: n.own.Bridge, SandboxImage: n.own.SandboxImage, LogLevel: "warn",
 	}
 	if n.cfg.PodCIDR.IsValid() {

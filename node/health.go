@@ -51,7 +51,7 @@ func (n *Node) runtimeHealth(ctx context.Context) error {
 // silence says of a runtime that lets a question run out of time what it does.
 func (n *Node) silence(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, pod.ErrUnavailable) {
-		return fmt.Errorf("%w: %s takes connections but gives no answer in time; it hangs, or has far too much to do", pod.ErrUnavailable, n.conn.Endpoint())
+		return fmt.Errorf("%w: %s accepts connections but does not respond in time; it hangs or is overloaded", pod.ErrUnavailable, n.conn.Endpoint())
 	}
 	return err
 }

@@ -15,7 +15,7 @@ import (
 	"podd/images/credentials"
 	"podd/images/gc"
 	"podd/internal/bytesize"
-	"podd/internal/places"
+	"podd/internal/instance"
 	"podd/internal/pod"
 	"podd/logrotate"
 )
@@ -62,7 +62,7 @@ func (n *parts) newArchives(importer archive.Importer) *archive.Dir {
 		dir = filepath.Join(n.cfg.RootDir, "images")
 	}
 	return archive.New(archive.Config{
-		Dir: dir, Extra: []string{places.PackagedImagesDir}, StateFile: filepath.Join(n.cfg.RootDir, "imported.json"),
+		Dir: dir, Extra: []string{instance.PackagedImagesDir}, StateFile: filepath.Join(n.cfg.RootDir, "imported.json"),
 		Importer: importer,
 		Images:   n.client, Log: n.own.ImportLog, Registerer: n.registry, Progress: n.own.ImportProgress,
 		Imported: func(refs []string) {
@@ -76,9 +76,9 @@ func (n *parts) newArchives(importer archive.Importer) *archive.Dir {
 }
 
 // newKeyring reads the configuration of credential provider plugins, if there is
-// one. Secrets are not wired yet: those that a pod names count as missing.
+// one.
 func (n *Node) newKeyring() (*credentials.Keyring, error) {
-	cfg := credentials.Config{RootDir: n.cfg.RootDir, Recorder: n.recorder, Log: n.log}
+	cfg := credentials.Config{RootDir: n.cfg.RootDir, Secret: n.objects.Secret, Recorder: n.recorder, Log: n.log}
 	var err error
 	if cfg.WorkDir, err = os.Getwd(); err != nil {
 		n.log.Info("cannot determine the working directory: not looking for registry credentials in it", "error", err)
@@ -158,7 +158,7 @@ func (n *parts) diskUsage(ctx context.Context) string {
 		return ""
 	}
 	used, rest := int64(disk.Capacity-disk.Available), int64(0)
-	parts := []string{fmt.Sprintf("unpacked images and containers' own files %s", bytesize.Format(int64(found[0].Used)))}
+	parts := []string{fmt.Sprintf("unpacked images and containers' writable layers %s", bytesize.Format(int64(found[0].Used)))}
 	rest = used - int64(found[0].Used)
 	for _, d := range []struct{ what, dir string }{
 		{"pods' volumes", n.dirs().Pods()},
@@ -175,7 +175,7 @@ func (n *parts) diskUsage(ctx context.Context) string {
 		}
 		parts = append(parts, fmt.Sprintf("%s %s%s", d.what, more, bytesize.Format(size)))
 	}
-	parts = append(parts, fmt.Sprintf("all else on this disk %s", bytesize.Format(max(rest, 0))))
+	parts = append(parts, fmt.Sprintf("everything else on this disk %s", bytesize.Format(max(rest, 0))))
 	return "Of the used space: " + strings.Join(parts, ", ") + "."
 }
 

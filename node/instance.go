@@ -19,11 +19,11 @@ import (
 // instanceBytes make an identity: enough that no two are ever the same.
 const instanceBytes = 8
 
-// instance is the identity of the podd of a root directory, which all carries that
-// it makes through a runtime: it survives restarts and boots, and is made at the
-// first start. A root directory that is lost takes it along; what the podd before
-// made is another's then.
-func instance(rootDir string) (string, error) {
+// instanceID returns the ID of the instance that owns a root directory. Everything
+// that it creates through a runtime carries the ID, which is made at the first
+// start and survives restarts and reboots. If the root directory is lost, so is
+// the ID: what the runtime still has then belongs to another instance.
+func instanceID(rootDir string) (string, error) {
 	file := filepath.Join(rootDir, "instance")
 	for range 2 {
 		text, err := os.ReadFile(file)
@@ -45,7 +45,7 @@ func parseInstance(file, text string) (string, error) {
 	if id == "" || len(id) > 64 || strings.ContainsFunc(id, func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-')
 	}) {
-		return "", fmt.Errorf("%s does not hold an identity (letters, digits and dashes): write the one that this podd's pods carry in their annotation %s, or remove the file and podd makes a new one", file, pod.AnnotationInstance)
+		return "", fmt.Errorf("%s does not contain an identity (letters, digits and dashes): write the one that this podd's pods carry in their annotation %s, or remove the file and podd makes a new one", file, pod.AnnotationInstance)
 	}
 	return id, nil
 }
@@ -93,7 +93,7 @@ func (n *Node) settleEndpoint() error {
 	if before != "" {
 		running, err := n.runningPods()
 		if err != nil {
-			return fmt.Errorf("find out whether pods still run on the runtime of the last start, %s: %w", before, err)
+			return fmt.Errorf("determine whether pods still run on the runtime of the last start, %s: %w", before, err)
 		}
 		if len(running) > 0 {
 			return fmt.Errorf("%d pods still run on the container runtime of podd's last start, %s, and would run a second time on %s (the first has the UID %s): "+

@@ -16,7 +16,7 @@ func TestAnIdentityIsMadeOnceAndKept(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range ids {
 		wg.Go(func() {
-			id, err := instance(root)
+			id, err := instanceID(root)
 			if err != nil {
 				t.Error(err)
 			}
@@ -29,7 +29,7 @@ func TestAnIdentityIsMadeOnceAndKept(t *testing.T) {
 			t.Fatalf("got %q, want one identity for all", ids)
 		}
 	}
-	if other, err := instance(filepath.Join(t.TempDir(), "root")); err != nil || other == ids[0] {
+	if other, err := instanceID(filepath.Join(t.TempDir(), "root")); err != nil || other == ids[0] {
 		t.Errorf("another root directory: got %q (%v), want another identity", other, err)
 	}
 	if left, err := filepath.Glob(filepath.Join(root, ".instance*")); err != nil || len(left) > 0 {
@@ -40,7 +40,7 @@ func TestAnIdentityIsMadeOnceAndKept(t *testing.T) {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := instance(root); err == nil || !strings.Contains(err.Error(), file) || !strings.Contains(err.Error(), "remove") {
+		if _, err := instanceID(root); err == nil || !strings.Contains(err.Error(), file) || !strings.Contains(err.Error(), "remove") {
 			t.Errorf("%q: got %v, want a sentence that names the file", text, err)
 		}
 	}

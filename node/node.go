@@ -23,9 +23,10 @@ import (
 	"podd/events"
 	"podd/images/archive"
 	"podd/images/credentials"
-	"podd/internal/places"
+	"podd/internal/instance"
 	"podd/internal/pod"
 	"podd/node/capacity"
+	"podd/objects"
 	"podd/pleg"
 	"podd/podconfig"
 	"podd/podconfig/file"
@@ -73,6 +74,7 @@ type Node struct {
 	recorder     *events.Recorder
 	status       *status.Writer
 	config       *podconfig.PodConfig
+	objects      *objects.Store
 	keyring      *credentials.Keyring
 	problems     *problems
 	conn         *cri.Conn
@@ -125,12 +127,13 @@ func New(c Config) (*Node, error) {
 	if n.sysctls, err = admission.NewSysctls(n.resources.Kernel, cfg.UnsafeSysctls); err != nil {
 		return nil, fmt.Errorf("allowedUnsafeSysctls: %w", err)
 	}
+	n.objects = objects.New(objects.Config{Log: n.log, Metrics: n.registry})
 	if n.keyring, err = n.newKeyring(); err != nil {
 		return nil, err
 	}
 	n.files = podfs.New(n.dirs(), n.log)
 	n.newSources()
-	n.problems = &problems{of: []func() []pod.Problem{n.config.Problems, n.keyring.Problems}}
+	n.problems = &problems{of: []func() []pod.Problem{n.config.Problems, n.objects.Problems, n.keyring.Problems}}
 	n.newAgent()
 	n.newServer()
 	return n, nil
@@ -151,7 +154,7 @@ func (n *Node) newSources() {
 			VolatileDir: filepath.Join(n.cfg.StateDir, "last-good", "manifest-url"), Log: n.log,
 		}))
 	}
-	n.config = podconfig.New(podconfig.Config{Sources: sources, Log: n.log, Registerer: n.registry})
+	n.config = podconfig.New(podconfig.Config{Sources: sources, Objects: n.objects, Log: n.log, Registerer: n.registry})
 }
 
 // newAgent builds what makes pods run, with parts that are yet to come, and what
@@ -167,7 +170,7 @@ func (n *Node) newAgent() {
 		names = append(names, pod.SourceHTTP)
 	}
 	n.agent = agent.New(agent.Config{
-		Greeted: n.greeted, Logs: n.files, Status: n.status, Events: n.recorder,
+		Greeted: n.greeted, Logs: n.files, Status: n.status, Events: n.recorder, Objects: n.objects,
 		Sources: names, BackOff: policy, LogRemovals: filepath.Join(n.cfg.RootDir, "graves"),
 		Ended: filepath.Join(n.cfg.RootDir, "ended"), Allocated: filepath.Join(n.cfg.RootDir, "allocated"), Log: n.log, Metrics: n.registry,
 	})
@@ -182,6 +185,7 @@ func (n *Node) newServer() {
 			return n.recorder.List(events.Filter{Namespace: namespace, Name: name})
 		},
 		Causes:  n.recorder.Causes,
+		Objects: n.listObjects,
 		Retry:   n.agent.Retry,
 		Configz: func() any { return map[string]any{"kubeletconfig": n.cfg.Masked()} },
 		Health:  n.checks(),
@@ -192,11 +196,11 @@ func (n *Node) newServer() {
 
 // claim takes the root directory, and records what podd runtime stop must know.
 func (n *Node) claim() error {
-	a := places.Agent{Dirs: places.Dirs{Root: n.cfg.RootDir, State: n.cfg.StateDir}, CgroupRoot: cgroupRoot(n.cfg)}
+	a := instance.Agent{Dirs: instance.Dirs{Root: n.cfg.RootDir, State: n.cfg.StateDir}, CgroupRoot: cgroupRoot(n.cfg)}
 	if n.network == nil {
 		a.Endpoint = n.conn.Endpoint()
 	}
-	return places.ClaimAgent(a)
+	return instance.ClaimAgent(a)
 }
 
 // Run takes the socket and the ports, starts everything and blocks until ctx

@@ -20,6 +20,7 @@ import (
 	"podd/podfs"
 	"podd/prober"
 	"podd/volumes"
+	"podd/volumes/usage"
 )
 
 // hostNetworkIP is where probes and hooks that name no host find containers on
@@ -60,7 +61,8 @@ func (n *Node) assemble(facts Facts) (*parts, error) {
 	var err error
 	if p.volumes, err = volumes.New(volumes.Options{
 		RootDir: n.cfg.RootDir, NodeMemory: n.resources.Allocatable.Memory().Value(),
-		RecursiveReadOnly: facts.RecursiveReadOnly, Waker: wake,
+		RecursiveReadOnly: facts.RecursiveReadOnly, Downward: podenv.Downward{Allocatable: n.resources.Allocatable},
+		Events: n.recorder, Waker: wake,
 	}, n.log, n.registry); err != nil {
 		return nil, err
 	}
@@ -107,7 +109,7 @@ func (n *parts) inputs() *podenv.Resolver {
 	return podenv.New(podenv.Config{
 		NodeName: cfg.NodeName, NodeIPs: n.facts.Addresses, Allocatable: n.resources.Allocatable,
 		ClusterDNS: texts(cfg.ClusterDNS), ClusterDomain: cfg.ClusterDomain, ResolvConf: configuredResolvConf(cfg.ResolvConf),
-		CgroupParent: n.cgroups.Parent, Volumes: n.volumes,
+		CgroupParent: n.cgroups.Parent, Objects: n.objects, Volumes: n.volumes,
 		UserNamespace: userNamespaces(cfg, n.dirs(), n.network != nil, n.log),
 	})
 }
@@ -127,7 +129,7 @@ func (n *parts) forAgent() agent.Parts {
 	return agent.Parts{
 		Observer: observer{n.client, cgroup.NewOOMWitness(n.cgroups.Kills, n.log)}, Inputs: n.inputs(), Files: n.files,
 		Sandboxes: sandboxes{n.client, n.network, n.startFailed}, Containers: containers{n.client, n.startFailed}, Images: n.images, Volumes: n.volumes,
-		Cgroups: groups, Admitter: n.admission, Resizer: resizer{groups, n.admission}, Probes: n.prober, Hooks: n.hooks,
+		Cgroups: groups, Admitter: n.admission, Limits: usage.New(n.volumes.Path, n.log), Resizer: resizer{groups, n.admission}, Probes: n.prober, Hooks: n.hooks,
 		HostIP: hostNetworkIP, NodeIPs: n.facts.Addresses,
 	}
 }
@@ -143,6 +145,7 @@ func (n *parts) start(ctx context.Context, g *errgroup.Group, started time.Time)
 		})
 		start(ctx, g, "leaks", leaks.Run)
 	}
+	start(ctx, g, "objects", func(ctx context.Context) error { return n.objects.Run(ctx, objectUser{n.agent}) })
 	start(ctx, g, "volumes", n.volumes.Run)
 	start(ctx, g, "images", n.images.Run)
 	start(ctx, g, "prober", n.prober.Run)

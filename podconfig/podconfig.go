@@ -118,7 +118,7 @@ func (c *PodConfig) keepRunning(ctx context.Context, s Source) {
 			return
 		}
 		if err == nil {
-			err = errors.New("it returned without a reason")
+			err = errors.New("it returned without an error")
 		}
 		if time.Since(started) > longest {
 			delay = shortest

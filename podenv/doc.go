@@ -12,6 +12,7 @@
 //
 //	env.go        variables              envfile.go   those out of files in volumes
 //	objects.go    those out of ConfigMaps and Secrets
+//	downward.go   what volumes say of the pod
 //	subpath.go    subPathExpr            hosts.go     the hosts file and the host name
 //	dns.go        the pod's resolver configuration, of the node's (resolvconf.go)
 //

@@ -13,20 +13,34 @@ import (
 )
 
 // environment is a container's variables in the order in which the pod
-// declares them, with references expanded and sources resolved. A later
-// variable may use an earlier one; a name declared twice keeps the last value
-// at the first one's place.
+// declares them, those of whole objects first, with references expanded and
+// sources resolved. A later variable may use an earlier one; a name declared
+// twice keeps the last value at the first one's place.
 func (r *Resolver) environment(p *v1.Pod, c *v1.Container, podIPs []string) (env pod.Environment, err error) {
+	objects := r.objectsFor(p)
 	for _, from := range c.EnvFrom {
-		if err := r.envFrom(p.Namespace, from, &env); err != nil {
-			return env, fmt.Errorf("envFrom: %w", err)
+		if err := objects.all(from, &env); err != nil {
+			return env, err
 		}
 	}
 	for i := range c.Env {
 		e := &c.Env[i]
-		value, ok, err := r.envValue(p, c, e, env, podIPs)
+		var value string
+		ok := true
+		switch from := e.ValueFrom; {
+		case e.Value != "" || from == nil:
+			value = env.Expand(e.Value)
+		case from.ConfigMapKeyRef != nil:
+			value, ok, err = objects.ofConfigMap(from.ConfigMapKeyRef)
+		case from.SecretKeyRef != nil:
+			value, ok, err = objects.ofSecret(from.SecretKeyRef)
+		default:
+			if value, ok, err = r.nodeValue(p, c, from, podIPs); err != nil {
+				err = fmt.Errorf("env %s: %w", e.Name, err)
+			}
+		}
 		if err != nil {
-			return env, fmt.Errorf("env %s: %w", e.Name, err)
+			return env, err
 		}
 		if ok {
 			env.Set(e.Name, value)
@@ -35,27 +49,18 @@ func (r *Resolver) environment(p *v1.Pod, c *v1.Container, podIPs []string) (env
 	return env, nil
 }
 
-// envValue is one variable's value; ok is false for an optional source that is
-// not there.
-func (r *Resolver) envValue(p *v1.Pod, c *v1.Container, e *v1.EnvVar, before pod.Environment, podIPs []string) (value string, ok bool, err error) {
-	from := e.ValueFrom
+// nodeValue is the value of a variable out of what the pod and the node are; ok is
+// false for an optional source that is not there.
+func (r *Resolver) nodeValue(p *v1.Pod, c *v1.Container, from *v1.EnvVarSource, podIPs []string) (value string, ok bool, err error) {
 	switch {
-	case e.Value != "" || from == nil:
-		return before.Expand(e.Value), true, nil
 	case from.FieldRef != nil:
 		value, err = r.fieldValue(p, from.FieldRef.FieldPath, podIPs)
-		return value, true, err
 	case from.ResourceFieldRef != nil:
 		value, err = resourceValue(p, c, from.ResourceFieldRef, r.cfg.Allocatable)
-		return value, true, err
-	case from.ConfigMapKeyRef != nil:
-		return r.configMapValue(p.Namespace, from.ConfigMapKeyRef)
-	case from.SecretKeyRef != nil:
-		return r.secretValue(p.Namespace, from.SecretKeyRef)
 	case from.FileKeyRef != nil:
 		return r.fileValue(p, from.FileKeyRef)
 	}
-	return "", true, nil
+	return value, true, err
 }
 
 func isTrue(b *bool) bool { return b != nil && *b }
@@ -108,16 +113,14 @@ func resourceValue(p *v1.Pod, c *v1.Container, ref *v1.ResourceFieldSelector, al
 		}
 		namedInit = kind != pod.RegularContainer
 	}
-	kind, name, _ := strings.Cut(ref.Resource, ".")
-	res := v1.ResourceName(name)
-	known := res == v1.ResourceCPU || res == v1.ResourceMemory || res == v1.ResourceEphemeralStorage || strings.HasPrefix(name, v1.ResourceHugePagesPrefix)
-	if !known || (kind != "limits" && kind != "requests") {
-		return "", fmt.Errorf("unsupported container resource : %v", ref.Resource)
+	limit, res, err := resourceOf(ref)
+	if err != nil {
+		return "", err
 	}
 	var q resource.Quantity
-	if kind == "limits" {
+	if limit {
 		q = c.Resources.Limits[res]
-		if q.IsZero() && !namedInit && !strings.HasPrefix(name, v1.ResourceHugePagesPrefix) {
+		if q.IsZero() && !namedInit && !isHugePages(res) {
 			q = allocatable[res]
 			if r := p.Spec.Resources; r != nil && res != v1.ResourceEphemeralStorage && !r.Limits.Name(res, resource.DecimalSI).IsZero() {
 				q = r.Limits[res]
@@ -126,14 +129,33 @@ func resourceValue(p *v1.Pod, c *v1.Container, ref *v1.ResourceFieldSelector, al
 	} else {
 		q = c.Resources.Requests[res]
 	}
-	divisor := ref.Divisor
+	return inUnits(q, res, ref.Divisor), nil
+}
+
+// resourceOf is which resource is meant, and whether its limit or its request.
+func resourceOf(ref *v1.ResourceFieldSelector) (limit bool, name v1.ResourceName, err error) {
+	kind, of, _ := strings.Cut(ref.Resource, ".")
+	name = v1.ResourceName(of)
+	known := name == v1.ResourceCPU || name == v1.ResourceMemory || name == v1.ResourceEphemeralStorage || isHugePages(name)
+	if !known || (kind != "limits" && kind != "requests") {
+		return false, "", fmt.Errorf("unsupported container resource : %v", ref.Resource)
+	}
+	return kind == "limits", name, nil
+}
+
+func isHugePages(name v1.ResourceName) bool {
+	return strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix)
+}
+
+// inUnits is a quantity in units of the divisor, rounded up.
+func inUnits(q resource.Quantity, name v1.ResourceName, divisor resource.Quantity) string {
 	if divisor.IsZero() {
 		divisor = resource.MustParse("1")
 	}
-	if res == v1.ResourceCPU {
-		return ceilDiv(q.MilliValue(), divisor.MilliValue()), nil
+	if name == v1.ResourceCPU {
+		return ceilDiv(q.MilliValue(), divisor.MilliValue())
 	}
-	return ceilDiv(q.Value(), divisor.Value()), nil
+	return ceilDiv(q.Value(), divisor.Value())
 }
 
 func ceilDiv(a, b int64) string {

@@ -55,7 +55,7 @@ func TestEnvironment(t *testing.T) {
 		{name: "resources round up", env: []v1.EnvVar{{Name: "C", ValueFrom: amount("requests.cpu", "")}, {Name: "CM", ValueFrom: amount("requests.cpu", "1m")}, {Name: "M", ValueFrom: amount("requests.memory", "1Mi")}, {Name: "ML", ValueFrom: amount("limits.memory", "1Gi")}, {Name: "CL", ValueFrom: amount("limits.cpu", "")}}, want: "C=1|CM=250|M=65|ML=8|CL=4"},
 		{name: "unknown field", env: []v1.EnvVar{{Name: "A", ValueFrom: field("status.phase2")}}, err: "env A: field label not supported: status.phase2"},
 		{name: "unknown resource", env: []v1.EnvVar{{Name: "A", ValueFrom: amount("limits.gpu", "")}}, err: "env A: unsupported container resource : limits.gpu"},
-		{name: "secret", env: []v1.EnvVar{{Name: "A", ValueFrom: &v1.EnvVarSource{SecretKeyRef: &v1.SecretKeySelector{LocalObjectReference: v1.LocalObjectReference{Name: "s"}}}}}, err: "couldn't get secret shop/s"},
+		{name: "secret", env: []v1.EnvVar{{Name: "A", ValueFrom: &v1.EnvVarSource{SecretKeyRef: &v1.SecretKeySelector{LocalObjectReference: v1.LocalObjectReference{Name: "s"}}}}}, err: `secret "s" not found`},
 		{name: "optional configMap", env: []v1.EnvVar{{Name: "A", ValueFrom: &v1.EnvVarSource{ConfigMapKeyRef: &v1.ConfigMapKeySelector{Optional: &yes}}}, {Name: "B", Value: "$(A)"}}, want: "B=$(A)"},
 	} {
 		c := &v1.Container{Name: "app", Env: tc.env, Resources: v1.ResourceRequirements{Requests: quantities("250m", "67500000")}}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
+	"unicode/utf8"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -19,88 +21,130 @@ type Objects interface {
 	Secret(namespace, name string) (*v1.Secret, error)
 }
 
-// noObjects stands for Config.Objects on a node that reads none yet.
+// noObjects stands for Config.Objects where there are none.
 type noObjects struct{}
 
-func (noObjects) ConfigMap(string, string) (*v1.ConfigMap, error) {
-	return nil, noSource("podd has no source of ConfigMaps")
+func (noObjects) ConfigMap(_, name string) (*v1.ConfigMap, error) {
+	return nil, fmt.Errorf("configmap %q %w", name, pod.ErrNotFound)
 }
 
-func (noObjects) Secret(string, string) (*v1.Secret, error) {
-	return nil, noSource("podd has no source of Secrets")
+func (noObjects) Secret(_, name string) (*v1.Secret, error) {
+	return nil, fmt.Errorf("secret %q %w", name, pod.ErrNotFound)
 }
 
-type noSource string
+// objectReader reads the objects of one container's variables, each once: all of
+// them are of the same version of it, whatever changes meanwhile.
+//
+// Its errors are the kubelet's to the word, and none has a value.
+type objectReader struct {
+	objects    Objects
+	namespace  string
+	configMaps map[string]*v1.ConfigMap
+	secrets    map[string]*v1.Secret
+}
 
-func (e noSource) Error() string { return string(e) }
-func (e noSource) Unwrap() error { return pod.ErrNotFound }
+func (r *Resolver) objectsFor(p *v1.Pod) *objectReader {
+	return &objectReader{
+		objects: r.cfg.Objects, namespace: p.Namespace,
+		configMaps: make(map[string]*v1.ConfigMap), secrets: make(map[string]*v1.Secret),
+	}
+}
 
 // configMap is nil for one that is optional and not there.
-func (r *Resolver) configMap(namespace, name string, optional *bool) (*v1.ConfigMap, error) {
-	object, err := r.cfg.Objects.ConfigMap(namespace, name)
-	switch {
-	case errors.Is(err, pod.ErrNotFound) && isTrue(optional):
-		return nil, nil
-	case err != nil:
-		return nil, fmt.Errorf("couldn't get configMap %s/%s: %w", namespace, name, err)
-	}
-	return object, nil
+func (o *objectReader) configMap(name string, optional *bool) (*v1.ConfigMap, error) {
+	return readOnce(o.configMaps, o.objects.ConfigMap, [2]string{o.namespace, name}, optional)
 }
 
 // secret is nil for one that is optional and not there.
-func (r *Resolver) secret(namespace, name string, optional *bool) (*v1.Secret, error) {
-	object, err := r.cfg.Objects.Secret(namespace, name)
+func (o *objectReader) secret(name string, optional *bool) (*v1.Secret, error) {
+	return readOnce(o.secrets, o.objects.Secret, [2]string{o.namespace, name}, optional)
+}
+
+// readOnce gets what at, a namespace and a name, says, unless it was read before.
+func readOnce[T any](read map[string]*T, get func(namespace, name string) (*T, error), at [2]string, optional *bool) (*T, error) {
+	if object := read[at[1]]; object != nil {
+		return object, nil
+	}
+	object, err := get(at[0], at[1])
 	switch {
 	case errors.Is(err, pod.ErrNotFound) && isTrue(optional):
 		return nil, nil
 	case err != nil:
-		return nil, fmt.Errorf("couldn't get secret %s/%s: %w", namespace, name, err)
+		return nil, err
 	}
+	read[at[1]] = object
 	return object, nil
 }
 
-// envFrom adds all of an object's keys, in their order.
-func (r *Resolver) envFrom(namespace string, from v1.EnvFromSource, env *pod.Environment) error {
+// all adds all of an object's keys, in their order. None is left out: since v1.34
+// upstream takes any name that the keys of an object can have.
+func (o *objectReader) all(from v1.EnvFromSource, env *pod.Environment) error {
 	if ref := from.ConfigMapRef; ref != nil {
-		object, err := r.configMap(namespace, ref.Name, ref.Optional)
+		object, err := o.configMap(ref.Name, ref.Optional)
 		if err != nil || object == nil {
 			return err
 		}
 		for _, key := range slices.Sorted(maps.Keys(object.Data)) {
+			if err := o.usable("ConfigMap", ref.Name, key, object.Data[key]); err != nil {
+				return err
+			}
 			env.Set(from.Prefix+key, object.Data[key])
 		}
 	}
 	if ref := from.SecretRef; ref != nil {
-		object, err := r.secret(namespace, ref.Name, ref.Optional)
+		object, err := o.secret(ref.Name, ref.Optional)
 		if err != nil || object == nil {
 			return err
 		}
 		for _, key := range slices.Sorted(maps.Keys(object.Data)) {
+			if err := o.usable("Secret", ref.Name, key, string(object.Data[key])); err != nil {
+				return err
+			}
 			env.Set(from.Prefix+key, string(object.Data[key]))
 		}
 	}
 	return nil
 }
 
-func (r *Resolver) configMapValue(namespace string, ref *v1.ConfigMapKeySelector) (value string, ok bool, err error) {
-	object, err := r.configMap(namespace, ref.Name, ref.Optional)
+// ofConfigMap is the value of one key; ok is false for an optional one that is
+// not there.
+func (o *objectReader) ofConfigMap(ref *v1.ConfigMapKeySelector) (value string, ok bool, err error) {
+	object, err := o.configMap(ref.Name, ref.Optional)
 	if err != nil || object == nil {
 		return "", false, err
 	}
-	if value, ok = object.Data[ref.Key]; !ok && !isTrue(ref.Optional) {
-		return "", false, fmt.Errorf("couldn't find key %v in ConfigMap %v/%v", ref.Key, namespace, ref.Name)
+	value, ok = object.Data[ref.Key]
+	if !ok {
+		return "", false, o.noKey("ConfigMap", ref.Name, ref.Key, ref.Optional)
 	}
-	return value, ok, nil
+	return value, true, o.usable("ConfigMap", ref.Name, ref.Key, value)
 }
 
-func (r *Resolver) secretValue(namespace string, ref *v1.SecretKeySelector) (value string, ok bool, err error) {
-	object, err := r.secret(namespace, ref.Name, ref.Optional)
+// ofSecret is ofConfigMap for a Secret.
+func (o *objectReader) ofSecret(ref *v1.SecretKeySelector) (value string, ok bool, err error) {
+	object, err := o.secret(ref.Name, ref.Optional)
 	if err != nil || object == nil {
 		return "", false, err
 	}
 	bytes, ok := object.Data[ref.Key]
-	if !ok && !isTrue(ref.Optional) {
-		return "", false, fmt.Errorf("couldn't find key %v in Secret %v/%v", ref.Key, namespace, ref.Name)
+	if !ok {
+		return "", false, o.noKey("Secret", ref.Name, ref.Key, ref.Optional)
 	}
-	return string(bytes), ok, nil
+	return string(bytes), true, o.usable("Secret", ref.Name, ref.Key, string(bytes))
+}
+
+func (o *objectReader) noKey(kind, name, key string, optional *bool) error {
+	if isTrue(optional) {
+		return nil
+	}
+	return fmt.Errorf("couldn't find key %v in %s %v/%v", key, kind, o.namespace, name)
+}
+
+// usable refuses a value that no variable can have. The kubelet leaves that to
+// whom it fails at: gRPC, or the kernel.
+func (o *objectReader) usable(kind, name, key, value string) error {
+	if strings.ContainsRune(value, 0) || !utf8.ValidString(value) {
+		return fmt.Errorf("couldn't use key %v in %s %v/%v: its value is not text, and cannot be a variable's: mount it as a volume", key, kind, o.namespace, name)
+	}
+	return nil
 }

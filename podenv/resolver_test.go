@@ -1,8 +1,6 @@
 package podenv
 
 import (
-	"errors"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -94,74 +92,5 @@ func TestSubPathExpressions(t *testing.T) {
 	wrong := &v1.Container{Env: []v1.EnvVar{{Name: "A", ValueFrom: field("status.none")}}, VolumeMounts: []v1.VolumeMount{{SubPathExpr: "$(A)"}}}
 	if _, err := r.Container(webPod(v1.PodSpec{}), wrong, nil); err == nil || !strings.Contains(err.Error(), "env A:") {
 		t.Errorf("variables that cannot be had: got %v", err)
-	}
-}
-
-// objects has one of each kind, called "there"; "broken" cannot be had.
-type objects struct{}
-
-func (objects) ConfigMap(namespace, name string) (*v1.ConfigMap, error) {
-	if err := known(name); err != nil {
-		return nil, err
-	}
-	return &v1.ConfigMap{Data: map[string]string{"b": "2", "a": "1"}}, nil
-}
-
-func (objects) Secret(namespace, name string) (*v1.Secret, error) {
-	if err := known(name); err != nil {
-		return nil, err
-	}
-	return &v1.Secret{Data: map[string][]byte{"s": []byte("secret")}}, nil
-}
-
-func known(name string) error {
-	switch name {
-	case "there":
-		return nil
-	case "broken":
-		return errors.New("no answer")
-	}
-	return noSource("there is no " + name)
-}
-
-func TestVariablesFromObjects(t *testing.T) {
-	yes := true
-	ref := func(name string) v1.LocalObjectReference { return v1.LocalObjectReference{Name: name} }
-	value := func(from v1.EnvVarSource) v1.Container {
-		return v1.Container{Env: []v1.EnvVar{{Name: "V", ValueFrom: &from}}}
-	}
-	all := func(from ...v1.EnvFromSource) v1.Container { return v1.Container{EnvFrom: from} }
-	with := New(Config{Objects: objects{}})
-	for _, tc := range []struct {
-		what string
-		c    v1.Container
-		want map[string]string
-		says string
-	}{
-		{"a key", value(v1.EnvVarSource{ConfigMapKeyRef: &v1.ConfigMapKeySelector{LocalObjectReference: ref("there"), Key: "a"}}), map[string]string{"V": "1"}, ""},
-		{"a secret's", value(v1.EnvVarSource{SecretKeyRef: &v1.SecretKeySelector{LocalObjectReference: ref("there"), Key: "s"}}), map[string]string{"V": "secret"}, ""},
-		{"no such key", value(v1.EnvVarSource{ConfigMapKeyRef: &v1.ConfigMapKeySelector{LocalObjectReference: ref("there"), Key: "z"}}), nil, "env V: couldn't find key z in ConfigMap default/there"},
-		{"no such key of a secret", value(v1.EnvVarSource{SecretKeyRef: &v1.SecretKeySelector{LocalObjectReference: ref("there"), Key: "z"}}), nil, "env V: couldn't find key z in Secret default/there"},
-		{"an optional key", value(v1.EnvVarSource{SecretKeyRef: &v1.SecretKeySelector{LocalObjectReference: ref("there"), Key: "z", Optional: &yes}}), nil, ""},
-		{"an optional object", value(v1.EnvVarSource{ConfigMapKeyRef: &v1.ConfigMapKeySelector{LocalObjectReference: ref("none"), Optional: &yes}}), nil, ""},
-		{"no answer is no object that is not there", value(v1.EnvVarSource{ConfigMapKeyRef: &v1.ConfigMapKeySelector{LocalObjectReference: ref("broken"), Optional: &yes}}), nil, "env V: couldn't get configMap default/broken: no answer"},
-		{"all keys", all(v1.EnvFromSource{Prefix: "P_", ConfigMapRef: &v1.ConfigMapEnvSource{LocalObjectReference: ref("there")}}, v1.EnvFromSource{SecretRef: &v1.SecretEnvSource{LocalObjectReference: ref("there")}}), map[string]string{"P_a": "1", "P_b": "2", "s": "secret"}, ""},
-		{"all keys of none", all(v1.EnvFromSource{SecretRef: &v1.SecretEnvSource{LocalObjectReference: ref("none")}}), nil, "envFrom: couldn't get secret default/none: there is no none"},
-		{"all keys of an optional one", all(v1.EnvFromSource{ConfigMapRef: &v1.ConfigMapEnvSource{LocalObjectReference: ref("none"), Optional: &yes}}), nil, ""},
-	} {
-		in, err := with.Container(webPod(v1.PodSpec{}), &tc.c, nil)
-		if tc.says != "" {
-			if err == nil || err.Error() != tc.says {
-				t.Errorf("%s: got %v, want %q", tc.what, err, tc.says)
-			}
-			continue
-		}
-		if err != nil || !maps.Equal(in.Env.Values, tc.want) || !slices.Equal(in.Env.Names, slices.Sorted(maps.Keys(tc.want))) {
-			t.Errorf("%s: got %v (%v), want %v", tc.what, in.Env, err, tc.want)
-		}
-	}
-	none := all(v1.EnvFromSource{ConfigMapRef: &v1.ConfigMapEnvSource{LocalObjectReference: ref("there")}})
-	if _, err := New(Config{}).Container(webPod(v1.PodSpec{}), &none, nil); err == nil || err.Error() != "envFrom: couldn't get configMap default/there: podd has no source of ConfigMaps" {
-		t.Errorf("a node without objects: got %v", err)
 	}
 }

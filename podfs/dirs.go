@@ -5,12 +5,12 @@ import (
 	"strconv"
 	"strings"
 
-	"podd/internal/places"
+	"podd/internal/instance"
 	"podd/internal/pod"
 )
 
-// Dirs are the directories in which podd keeps what it keeps of pods. The
-// methods are pure: they name places, which need not be there.
+// Dirs are the directories in which podd keeps files of pods. The methods are pure:
+// they return paths, which need not exist.
 //
 //	<Root>/pods/<uid>/
 //	    etc-hosts                                     the containers' hosts file
@@ -30,12 +30,12 @@ type Dirs struct {
 	ContainerLogs string
 }
 
-// WithDefaults names the directories that were left empty.
+// WithDefaults fills in the directories that are empty.
 func (d Dirs) WithDefaults() Dirs {
 	for _, f := range []struct {
 		dir      *string
 		standard string
-	}{{&d.Root, places.DefaultRootDir}, {&d.PodLogs, places.DefaultPodLogsDir}, {&d.ContainerLogs, places.DefaultContainerLogsDir}} {
+	}{{&d.Root, instance.DefaultRootDir}, {&d.PodLogs, instance.DefaultPodLogsDir}, {&d.ContainerLogs, instance.DefaultContainerLogsDir}} {
 		if *f.dir == "" {
 			*f.dir = f.standard
 		}
@@ -43,7 +43,7 @@ func (d Dirs) WithDefaults() Dirs {
 	return d
 }
 
-// Pods is where each pod has its directory.
+// Pods is the parent of the pods' directories.
 func (d Dirs) Pods() string { return filepath.Join(d.Root, "pods") }
 
 // Pod is the pod's directory.
@@ -52,10 +52,10 @@ func (d Dirs) Pod(uid pod.UID) string { return filepath.Join(d.Pods(), string(ui
 // Hosts is the file that the pod's containers have as /etc/hosts.
 func (d Dirs) Hosts(uid pod.UID) string { return filepath.Join(d.Pod(uid), "etc-hosts") }
 
-// UserNamespace is the record of the pod's range of IDs, as the kubelet's.
+// UserNamespace is the record of the pod's range of IDs, in the kubelet's format.
 func (d Dirs) UserNamespace(uid pod.UID) string { return filepath.Join(d.Pod(uid), "userns") }
 
-// Containers is where each container of the pod has its directory.
+// Containers is the parent of the directories of the pod's containers.
 func (d Dirs) Containers(uid pod.UID) string { return filepath.Join(d.Pod(uid), "containers") }
 
 // Container is the container's directory.
@@ -63,7 +63,7 @@ func (d Dirs) Container(uid pod.UID, name string) string {
 	return filepath.Join(d.Containers(uid), name)
 }
 
-// Volumes is where the content of the pod's own volumes is.
+// Volumes is the directory of the content of the pod's own volumes.
 func (d Dirs) Volumes(uid pod.UID) string { return filepath.Join(d.Pod(uid), "volumes") }
 
 // Volume is the directory of one volume; plugin is upstream's name of its kind
@@ -72,20 +72,20 @@ func (d Dirs) Volume(uid pod.UID, plugin, volume string) string {
 	return filepath.Join(d.Volumes(uid), strings.ReplaceAll(plugin, "/", "~"), volume)
 }
 
-// SubPaths is where the pod's subPaths are bound.
+// SubPaths is the directory of the pod's bind mounts of subPaths.
 func (d Dirs) SubPaths(uid pod.UID) string { return SubPathsIn(d.Pod(uid)) }
 
-// SubPathsIn is SubPaths of the pod that has this directory.
+// SubPathsIn is SubPaths for the pod with this directory.
 func SubPathsIn(podDir string) string { return filepath.Join(podDir, "volume-subpaths") }
 
-// SubPath is where a subPath of a volume is bound for a container, by the index
-// of its volumeMount.
+// SubPath is the bind mount of a subPath of a volume for a container, by the index of
+// its volumeMount.
 func (d Dirs) SubPath(uid pod.UID, volume, container string, index int) string {
 	return filepath.Join(d.SubPaths(uid), volume, container, strconv.Itoa(index))
 }
 
-// VolumeOf is the name of the volume that a path below the pod's directory
-// belongs to; "" for none.
+// VolumeOf returns the name of the volume to which a path below the pod's directory
+// belongs; "" for none.
 func (d Dirs) VolumeOf(uid pod.UID, path string) string {
 	rest, ok := strings.CutPrefix(path, d.Pod(uid)+"/")
 	parts := strings.Split(rest, "/")

@@ -8,17 +8,17 @@ import (
 	"sync"
 )
 
-// Files makes and removes the files of pods. Make it with New.
+// Files creates and removes the files of pods. Create it with New.
 type Files struct {
 	dirs Dirs
 	log  *slog.Logger
 
 	mu    sync.Mutex
 	known map[string]containerLog // by container ID; guarded by mu
-	marks uint64                  // how many lists were begun; guarded by mu
+	marks uint64                  // how many lists were started; guarded by mu
 }
 
-// New returns Files in these directories. It touches none of them.
+// New returns Files in these directories, and touches none of them.
 func New(dirs Dirs, log *slog.Logger) *Files {
 	return &Files{dirs: dirs.WithDefaults(), log: log, known: map[string]containerLog{}}
 }

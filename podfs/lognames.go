@@ -7,21 +7,22 @@ import (
 	"strings"
 )
 
-// ContainerLog is the log of a container that was restarted so often, relative
-// to its pod's log directory.
+// ContainerLog is the log of a container with this restart count, relative to its
+// pod's log directory.
 func ContainerLog(container string, restarts int32) string {
 	return filepath.Join(container, strconv.Itoa(int(restarts))+".log")
 }
 
-// LogRestarts is the restart count in a log's name, 3.log, and in one of its
-// rotated files', 3.log.20060102-150405.gz; ok is false for what is no log.
+// LogRestarts is the restart count in the name of a log, 3.log, or of one of its
+// rotated files, 3.log.20060102-150405.gz; ok is false for other files.
 func LogRestarts(name string) (restarts int64, ok bool) {
 	number, _, isLog := strings.Cut(name, ".log")
 	n, err := strconv.ParseInt(number, 10, 32)
 	return n, isLog && err == nil && n >= 0
 }
 
-// linkName is <pod>_<namespace>_<container>-<id>.log, cut to what a file name holds.
+// linkName is <pod>_<namespace>_<container>-<id>.log, truncated to the length of a
+// file name.
 func linkName(podName, namespace, container, id string) string {
 	const suffix, longest = ".log", 255
 	name := fmt.Sprintf("%s_%s_%s-%s", podName, namespace, container, id)

@@ -13,24 +13,24 @@ import (
 	"podd/internal/pod"
 )
 
-// containerLog is where a container's log is and what leads to it.
+// containerLog is the location of a container's log and its link.
 type containerLog struct {
 	sandbox string
 	link    string // name in the links' directory
 	log     string // path of the live log file
-	message string // path of the termination log, if podd made one
+	message string // path of the termination log, if podd created one
 	learnt  uint64 // Files.marks when it was last seen
 	linked  bool
 }
 
-// Link sees to it that the logs of a pod's observed containers have their links,
-// as log shippers expect them: after a container was started, and after each
-// observation, for a podd that was killed between the start and the link makes up
-// for it so. What is linked costs nothing. Link does not fail: the containers run,
-// only a log shipper misses a link, which the next Link tries again.
+// Link creates the links to the logs of a pod's observed containers, as log shippers
+// expect them. It is called after a container was started, and after each
+// observation, in case podd crashed between the start and the link. Existing links
+// cost nothing. Link does not fail: the containers run, a log shipper merely misses a
+// link, and the next Link retries it.
 func (f *Files) Link(seen pod.Observed) {
 	if seen.Name == "" {
-		return // nobody knows whose they are
+		return // whose they are is unknown
 	}
 	for i := range seen.Containers {
 		c := &seen.Containers[i]
@@ -49,7 +49,7 @@ func (f *Files) Link(seen pod.Observed) {
 	}
 }
 
-// learn adds what is not known yet; a termination log, once known, stays.
+// learn adds what is not known yet; a known termination log stays.
 func (f *Files) learn(id string, what containerLog) (known containerLog, again bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -62,7 +62,7 @@ func (f *Files) learn(id string, what containerLog) (known containerLog, again b
 	return what, again
 }
 
-// link makes a link. One that is there is right.
+// link creates a link, unless it exists.
 func (f *Files) link(id string, k containerLog) error {
 	if err := os.MkdirAll(f.dirs.ContainerLogs, 0o755); err != nil {
 		return err
@@ -80,8 +80,8 @@ func (f *Files) link(id string, k containerLog) error {
 	return nil
 }
 
-// Mark is to be taken before a list of all pods is asked for: what is linked
-// after it may not be in that list.
+// Mark must be called before all pods are listed: what is linked afterwards may not
+// be in that list.
 func (f *Files) Mark() uint64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -89,8 +89,8 @@ func (f *Files) Mark() uint64 {
 	return f.marks
 }
 
-// KeepOnly forgets containers that are not listed any more, which somebody else
-// has removed, with their links. Their logs go with the pod.
+// KeepOnly forgets containers that are no longer listed, since they were removed by
+// others, with their links. Their logs are removed with the pod.
 func (f *Files) KeepOnly(listed []pod.Summary, mark uint64) {
 	there := map[string]bool{}
 	for i := range listed {
@@ -101,13 +101,13 @@ func (f *Files) KeepOnly(listed []pod.Summary, mark uint64) {
 	f.unlink(func(id string, k containerLog) bool { return !there[id] && k.learnt < mark })
 }
 
-// SandboxRemoved takes away the links of a removed sandbox's containers. Their
-// logs go with the pod (RemoveLogs).
+// SandboxRemoved removes the links of a removed sandbox's containers. Their logs are
+// removed with the pod (RemoveLogs).
 func (f *Files) SandboxRemoved(sandbox string) {
 	f.unlink(func(_ string, k containerLog) bool { return k.sandbox == sandbox })
 }
 
-// unlink forgets containers and takes away their links.
+// unlink forgets containers and removes their links.
 func (f *Files) unlink(which func(id string, k containerLog) bool) {
 	f.mu.Lock()
 	var links []string
@@ -119,14 +119,14 @@ func (f *Files) unlink(which func(id string, k containerLog) bool) {
 	}
 	f.mu.Unlock()
 	for _, name := range links {
-		_ = os.Remove(filepath.Join(f.dirs.ContainerLogs, name)) // a dead link is swept by PruneLinks
+		_ = os.Remove(filepath.Join(f.dirs.ContainerLogs, name)) // PruneLinks removes a dangling link later
 	}
 }
 
-// ContainerRemoved takes away the link and the termination log of a removed
-// container, and its log with the rotated files. With keepLog, logs that are older
-// than its predecessor's go instead: a pod that has all its containers restarted
-// for ever must not fill the disk. What cannot be removed is logged.
+// ContainerRemoved removes the link and the termination log of a removed container,
+// and its log with the rotated files. With keepLog, logs older than its predecessor's
+// are removed instead: a pod that keeps having all its containers restarted must not
+// fill the disk. What cannot be removed is logged.
 func (f *Files) ContainerRemoved(id string, keepLog bool) {
 	f.mu.Lock()
 	k, ok := f.known[id]
@@ -151,7 +151,7 @@ func (f *Files) ContainerRemoved(id string, keepLog bool) {
 }
 
 // removeEarlier removes the logs that are older than those of a container's
-// predecessor, which may be removed at the same time, and that no container has.
+// predecessor, which may be removed concurrently, and that belong to no container.
 func (f *Files) removeEarlier(log string) error {
 	dir, name := filepath.Split(log)
 	own, ok := LogRestarts(name)
@@ -176,7 +176,7 @@ func (f *Files) removeEarlier(log string) error {
 	return errors.Join(errs...)
 }
 
-// logs are those of the containers that are known.
+// logs are those of the known containers.
 func (f *Files) logs() map[string]bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -187,8 +187,8 @@ func (f *Files) logs() map[string]bool {
 	return logs
 }
 
-// RemoveLogs removes the log directory of a pod that is gone. Nothing in it may
-// still be written: call it after the last sandbox was removed.
+// RemoveLogs removes the log directory of a removed pod. Nothing may be written to it
+// any more: call it after the last sandbox was removed.
 func (f *Files) RemoveLogs(p *v1.Pod) error {
 	if p.Namespace == "" || p.Name == "" || p.UID == "" || strings.ContainsRune(p.Namespace+p.Name+string(p.UID), filepath.Separator) {
 		return fmt.Errorf("remove pod logs: %q/%q %q does not name a pod", p.Namespace, p.Name, p.UID)
@@ -199,7 +199,7 @@ func (f *Files) RemoveLogs(p *v1.Pod) error {
 	return nil
 }
 
-// PruneLinks removes links of podd's whose log is gone, as after a kill of podd
+// PruneLinks removes podd's links to logs that are gone, as after a crash of podd
 // between a removal and its clean-up. Call it at start.
 func (f *Files) PruneLinks() error {
 	entries, err := os.ReadDir(f.dirs.ContainerLogs)
@@ -214,7 +214,7 @@ func (f *Files) PruneLinks() error {
 		path := filepath.Join(f.dirs.ContainerLogs, e.Name())
 		target, err := os.Readlink(path)
 		if err != nil || !strings.HasPrefix(target, f.dirs.PodLogs+"/") {
-			continue // only links into the pods' logs are podd's
+			continue // other links are not podd's
 		}
 		if _, err := os.Stat(target); errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, removeIfThere(path))

@@ -14,7 +14,7 @@ import (
 	"podd/internal/pod"
 )
 
-// PreparePod makes the pod's log directory, which its sandbox names.
+// PreparePod creates the pod's log directory, which its sandbox names.
 func (f *Files) PreparePod(p *v1.Pod) error {
 	if err := os.MkdirAll(f.dirs.Logs(p.Namespace, p.Name, p.UID), 0o755); err != nil {
 		return fmt.Errorf("make the pod's log directory: %w", err)
@@ -22,10 +22,10 @@ func (f *Files) PreparePod(p *v1.Pod) error {
 	return nil
 }
 
-// PrepareContainer makes the files of a container that is to be made: its log
-// directory, the hosts file and the termination log, unless it mounts its own,
-// and what its end needs. The request comes back with their mounts and names. When no container comes of it,
-// DiscardContainer must be called.
+// PrepareContainer creates the files of a container: its log directory, the hosts
+// file and the termination log, unless it mounts its own, and what its termination
+// needs. It returns the request with their mounts and names. If the container is not
+// created, DiscardContainer must be called.
 func (f *Files) PrepareContainer(req pod.ContainerRequest) (pod.ContainerRequest, error) {
 	p, c := req.Pod, req.Container
 	logs := f.dirs.Logs(p.Namespace, p.Name, p.UID)
@@ -60,7 +60,7 @@ func (f *Files) PrepareContainer(req pod.ContainerRequest) (pod.ContainerRequest
 	return req, nil
 }
 
-// DiscardContainer removes what PrepareContainer made for this container alone.
+// DiscardContainer removes what PrepareContainer created for this container alone.
 func (f *Files) DiscardContainer(req pod.ContainerRequest) error {
 	return removeIfThere(req.TerminationLog)
 }
@@ -76,11 +76,11 @@ func writeHosts(file string, text []byte) error {
 	if err := os.WriteFile(file, text, 0o644); err != nil {
 		return fmt.Errorf("write the pod's hosts file: %w", err)
 	}
-	return os.Chmod(file, 0o644) // whatever the umask is
+	return os.Chmod(file, 0o644) // regardless of the umask
 }
 
-// holds says that a file has exactly the text. No more of it is read: containers
-// may write into it what and as much as they like.
+// holds says that a file has exactly this content. It reads no more than that:
+// containers may write anything to it.
 func holds(file string, text []byte) bool {
 	f, err := os.Open(file)
 	if err != nil {
@@ -91,7 +91,7 @@ func holds(file string, text []byte) bool {
 	return err == nil && bytes.Equal(old, text)
 }
 
-// terminationLog makes an empty file that any user may write.
+// terminationLog creates an empty file that any user may write.
 func terminationLog(dir string) (string, error) {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return "", fmt.Errorf("make the container's directory: %w", err)

@@ -13,10 +13,10 @@ import (
 	"podd/internal/pod"
 )
 
-// RestartCounts are the least restart counts of a pod's next containers, by name,
-// as their logs tell: one more than the last log's number. A container without
-// logs is not in it. The logs of containers that the runtime has lost are there
-// still: no count goes down, and no log is written twice.
+// RestartCounts are the least restart counts of a pod's next containers, by name, as
+// shown by their logs: one more than the last log's number. A container without logs
+// is not included. The logs of lost containers still exist, so that no count
+// decreases and no log is overwritten.
 func (f *Files) RestartCounts(p *v1.Pod) (map[string]int32, error) {
 	counts := make(map[string]int32)
 	var errs []error

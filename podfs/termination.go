@@ -11,20 +11,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// IsTerminationLog says that podd made this file for a container.
+// IsTerminationLog says that podd created this file for a container.
 func (d Dirs) IsTerminationLog(file string) bool {
 	return strings.HasPrefix(file, d.Pods()+"/") && strings.Contains(file, "/containers/")
 }
 
-// ReadEnd reads the last bytes, most at most, of a file that a container may have
-// replaced: only a regular file, and through no symlink below podd's own
-// directory. A FIFO or a device must not hang the observer, and a symlink must not
-// show the node's files.
+// ReadEnd reads at most the last most bytes of a file that a container may have
+// replaced: only a regular file, and without following a symlink below podd's own
+// directory. A FIFO or a device must not block the observer, and a symlink must not
+// expose the node's files.
 func (d Dirs) ReadEnd(file string, most int64) ([]byte, error) {
 	how := &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_NONBLOCK | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS}
 	dir := unix.AT_FDCWD
 	if rel, err := filepath.Rel(d.Root, file); err == nil && filepath.IsLocal(rel) {
-		root, err := os.Open(d.Root) // which may itself lie behind a symlink
+		root, err := os.Open(d.Root) // which may itself be behind a symlink
 		if err != nil {
 			return nil, err
 		}
@@ -41,8 +41,8 @@ func (d Dirs) ReadEnd(file string, most int64) ([]byte, error) {
 	return tailOf(f, most)
 }
 
-// ReadLogEnd is ReadEnd for a log, which is not podd's to place: no symlink is
-// followed at its end.
+// ReadLogEnd is ReadEnd for a log, whose location is not podd's to choose: only a
+// symlink at its end is not followed.
 func ReadLogEnd(file string, most int64) ([]byte, error) {
 	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {

@@ -23,8 +23,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"podd/internal/perftest"
 	"podd/internal/pod"
-	"podd/internal/turns"
 )
 
 // targetsEnv has this test binary be the servers that are probed: in a process
@@ -134,7 +134,7 @@ func TestAProbeOfEachKindCostsAboutWhatItsRequestCosts(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			const rate = 100
-			got := turns.Take(3, c.most, func() time.Duration { return probing(t, c.probe, rate) }, func() time.Duration {
+			got := perftest.Compare(3, c.most, func() time.Duration { return probing(t, c.probe, rate) }, func() time.Duration {
 				return perRun(t, func(asked *atomic.Int64) func(context.Context) {
 					return func(ctx context.Context) { atPace(ctx, t, rate, asked, c.bare) }
 				})
@@ -168,7 +168,7 @@ func perRun(t *testing.T, make func(asked *atomic.Int64) (run func(context.Conte
 
 func processorTime(t *testing.T) time.Duration {
 	t.Helper()
-	d, err := turns.Processor(os.Getpid())
+	d, err := perftest.CPUTime(os.Getpid())
 	if err != nil {
 		t.Fatal(err)
 	}

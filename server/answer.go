@@ -5,12 +5,12 @@ import (
 	"net/http"
 )
 
-// answer answers with a value as JSON.
+// answer responds with a value as JSON.
 func (s *Server) answer(value func(*http.Request) any) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.json(w, r, value(r)) })
 }
 
-// json writes one answer. ?pretty indents it.
+// json writes a response. ?pretty indents it.
 func (s *Server) json(w http.ResponseWriter, r *http.Request, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("X-Content-Type-Options", "nosniff")

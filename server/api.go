@@ -10,36 +10,34 @@ import (
 	"syscall"
 )
 
-// api is what one listener answers.
+// api is what one listener serves.
 type api struct {
-	// name is what metrics and logs call it.
+	// name is that in metrics and logs.
 	name string
-	// network and address are those of net.Listen; nobody listens on an empty
-	// address. field is the field of KubeletConfiguration that names a port.
+	// network and address are those of net.Listen; an empty address disables the
+	// listener. field is the field of KubeletConfiguration that sets a port.
 	network, address, field string
-	// guard is asked of every request before the path is looked at, the first of
-	// it first.
+	// guard applies to every request before routing, in this order.
 	guard  []middleware
 	groups []group
 }
 
-// group is routes that have their middleware in common, the first of it asked
-// first.
+// group is routes with common middleware, applied in its order.
 type group struct {
 	middleware []middleware
 	routes     []route
 }
 
-// route is a pattern of http.ServeMux and who answers it; nobody if that is nil.
+// route is a pattern of http.ServeMux and its handler; nil if the route is disabled.
 type route struct {
 	pattern string
 	handler http.Handler
 }
 
-// middleware is what is done before, after or instead of a handler.
+// middleware wraps a handler.
 type middleware func(next http.Handler) http.Handler
 
-// handler puts an API together. A path without a route is not found.
+// handler assembles an API. A path without a route is not found.
 func (s *Server) handler(a api) http.Handler {
 	mux := http.NewServeMux()
 	for _, g := range a.groups {
@@ -60,13 +58,13 @@ func wrap(h http.Handler, all []middleware) http.Handler {
 	return h
 }
 
-// firstWords are those of the paths that anybody answers.
+// firstWords are the first words of all routes.
 func firstWords(all []api) map[string]bool {
 	words := map[string]bool{}
 	for _, a := range all {
 		for _, g := range a.groups {
 			for _, r := range g.routes {
-				_, path, _ := strings.Cut(r.pattern, "/") // past a method
+				_, path, _ := strings.Cut(r.pattern, "/") // after the method
 				first, _, _ := strings.Cut(path, "/")
 				words[first] = true
 			}

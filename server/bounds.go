@@ -7,23 +7,23 @@ import (
 	"time"
 )
 
-// Bounds of the ports, which any local user may ask.
+// Limits of the ports, which are open to every local user.
 const (
-	// maxConnections of one port: some watchers and scrapers keep theirs.
+	// maxConnections of one port: watchers and scrapers keep theirs open.
 	maxConnections = 64
-	// portIdleTimeout of a connection that was used and waits for its next request.
+	// portIdleTimeout of a keep-alive connection.
 	portIdleTimeout = 30 * time.Second
-	// maxLists are answered at the same time: each is as large as all manifests.
+	// maxLists is how many lists are served concurrently: each is as large as all
+	// manifests.
 	maxLists = 2
-	// listTimeout is how long a request waits for its turn, and then how long its
-	// answer may take to be read.
+	// listTimeout is how long a request may wait to be served, and then how long the
+	// client may take to read the response.
 	listTimeout = 10 * time.Second
 )
 
-// connections bounds those of one port. Where one more would be too many, the
-// one that has been idle the longest is closed: whoever keeps many takes nothing
-// from anybody else. Only when requests are under way on all of them is the new
-// one closed.
+// connections limits those of one port. Above the limit, the connection that has been
+// idle the longest is closed, so that a client that keeps many open does not lock out
+// others. Only if all of them serve requests is the new one closed.
 type connections struct {
 	most int
 
@@ -36,7 +36,7 @@ func newConnections(most int) *connections {
 	return &connections{most: most, idle: map[net.Conn]time.Time{}, busy: map[net.Conn]struct{}{}}
 }
 
-// note is for http.Server.ConnState.
+// note is an http.Server.ConnState hook.
 func (c *connections) note(conn net.Conn, state http.ConnState) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -65,11 +65,10 @@ func (c *connections) closeOneLocked(last net.Conn) {
 		}
 	}
 	delete(c.idle, last)
-	_ = last.Close() // its goroutine notices, and says so here
+	_ = last.Close() // its goroutine notices, and calls note
 }
 
-// few lets some requests at a time through, and holds back the others for a
-// moment.
+// few limits concurrent requests; further ones wait for a while.
 func (s *Server) few(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		patience := time.NewTimer(listTimeout)
@@ -79,12 +78,12 @@ func (s *Server) few(next http.Handler) http.Handler {
 			defer func() { <-s.lists }()
 		case <-patience.C:
 			w.Header().Set("Retry-After", "1")
-			http.Error(w, "too many lists of pods are asked for at the same time; ask again", http.StatusServiceUnavailable)
+			http.Error(w, "too many concurrent requests for lists of pods; try again", http.StatusServiceUnavailable)
 			return
 		case <-r.Context().Done():
 			return
 		}
-		// An answer that nobody reads would keep its place.
+		// A response that is not read would block other requests.
 		if err := http.NewResponseController(w).SetWriteDeadline(time.Now().Add(listTimeout)); err != nil {
 			s.log.Debug("cannot set a write deadline", "path", r.URL.Path, "error", err)
 		}

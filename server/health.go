@@ -13,41 +13,38 @@ import (
 
 // Check is one named health check.
 type Check struct {
-	// Name is what /healthz/<name> and ?verbose call it: syncloop, runtime ….
+	// Name is that in /healthz/<name> and ?verbose: syncloop, runtime ….
 	Name string
-	// Func returns nil for healthy. It should heed ctx; if it does not, only
-	// its own result is late.
+	// Func returns nil for healthy. If it ignores ctx, only its own result is late.
 	Func func(ctx context.Context) error
-	// Level says which endpoints it is part of.
+	// Level determines the endpoints that include it.
 	Level Level
 }
 
-// Level is from which endpoint on a check counts.
+// Level determines which endpoints include a check.
 type Level int
 
 const (
-	// Ready is for what pods need and nobody mends by a restart: /readyz only.
-	// The network is of this kind: kubeadm waits for /healthz before anybody
-	// can have installed one.
+	// Ready is for what pods need and a restart does not fix: /readyz only. The network
+	// is an example: kubeadm waits for /healthz before one can be installed.
 	Ready Level = iota
-	// Healthy is for what podd cannot do its work without: /healthz and /readyz.
+	// Healthy is for what podd needs for its work: /healthz and /readyz.
 	Healthy
-	// Live is for what a restart of podd may mend, on which supervisors restart
-	// it: /livez, /healthz and /readyz.
+	// Live is for what a restart of podd may fix, as supervisors do when /livez fails:
+	// /livez, /healthz and /readyz.
 	Live
 )
 
-// checkTimeout is how long an answer waits for a check; then the check counts
-// as failed.
+// checkTimeout is how long a response waits for a check before it counts as failed.
 const checkTimeout = 2 * time.Second
 
-// checkDeadline is what the check itself gets: less, so that one that heeds it
-// can say what it waited for.
+// checkDeadline is that of the check itself: earlier, so that it can report what it
+// waited for.
 const checkDeadline = checkTimeout - 250*time.Millisecond
 
 type health struct{ checks []*running }
 
-// running is a check of which at most one run is under way.
+// running is a check with at most one run under way.
 type running struct {
 	Check
 
@@ -68,7 +65,7 @@ func newHealth(checks []Check) *health {
 	return h
 }
 
-// result joins the run under way, or begins one.
+// result joins the run under way, or starts one.
 func (r *running) result(ctx context.Context) error {
 	ctx, stop := context.WithTimeout(ctx, checkTimeout)
 	defer stop()
@@ -77,7 +74,7 @@ func (r *running) result(ctx context.Context) error {
 	if now == nil {
 		now = &run{done: make(chan struct{})}
 		r.now = now
-		// The run outlives this request when others wait for it too.
+		// The run outlives this request, since others may wait for it, too.
 		own, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkDeadline)
 		go func() {
 			defer cancel()
@@ -97,9 +94,8 @@ func (r *running) result(ctx context.Context) error {
 	}
 }
 
-// endpoint answers /healthz, /livez or /readyz and the paths below it, in the
-// apiserver's form. It asks the checks of the least level and above; below it,
-// any check by its name.
+// endpoint serves /healthz, /livez or /readyz in the apiserver's format, with the
+// checks of the given level and above, and each check at its name below the path.
 func (h *health) endpoint(name string, least Level) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var checks []*running

@@ -8,24 +8,23 @@ import (
 	"strings"
 )
 
-// ownHost refuses requests that came by somebody else's name. The ports ask
-// nobody who they are and trust that only this machine reaches loopback; but a
-// browser on it reaches loopback for any page whose name its owner resolves to
-// 127.0.0.1, and then hands the answer to that page (DNS rebinding). Such a
-// request still says the page's name. The kubelet does not look; podd's ports
-// are on by default on machines where people also browse.
+// ownHost rejects requests for a foreign host name. The ports have no authentication
+// and rely on loopback being local; but a web page can make a browser on this machine
+// read them by resolving its own name to 127.0.0.1 (DNS rebinding). Such a request has
+// the page's name as its host. The kubelet does not check that; podd's ports are open by
+// default on machines where people also browse.
 func (s *Server) ownHost(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !s.isOurs(r.Host) {
-			http.Error(w, fmt.Sprintf("this port answers to an IP address, to localhost and to the node's name, not to %.100q; ask by one of these", r.Host), http.StatusForbidden)
+			http.Error(w, fmt.Sprintf("this port serves requests to an IP address, localhost or the node's name, not to %.100q; use one of these", r.Host), http.StatusForbidden)
 			return
 		}
 		next.ServeHTTP(w, r)
 	})
 }
 
-// isOurs takes a Host header, with or without port. An empty one is HTTP/1.0's:
-// no browser sends it.
+// isOurs takes a Host header, with or without a port. An empty one is HTTP/1.0, which no
+// browser speaks.
 func (s *Server) isOurs(host string) bool {
 	if h, _, err := net.SplitHostPort(host); err == nil {
 		host = h

@@ -2,6 +2,7 @@ package server
 
 import (
 	"net/http"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -9,18 +10,39 @@ import (
 	"podd/internal/pod"
 )
 
-// Listing is the answer of /podd/v1/pods: all that podd ps shows.
+// Listing is the response of /podd/v1/pods: everything that podd ps shows.
 type Listing struct {
 	Pods     []PodInfo     `json:"pods"`
 	Problems []pod.Problem `json:"problems"`
 }
 
-// PodInfo is one pod and where its manifest is found.
+// PodInfo is a pod and the origin of its manifest.
 type PodInfo struct {
 	Pod    *v1.Pod `json:"pod"`
 	Origin string  `json:"origin,omitempty"`
 	// Causes are Config.Causes.
 	Causes map[string]string `json:"causes,omitempty"`
+}
+
+// ObjectInfo is what people may know of a ConfigMap or Secret.
+type ObjectInfo struct {
+	// Kind is ConfigMap or Secret.
+	Kind      string `json:"kind"`
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	// Type is a Secret's.
+	Type      string `json:"type,omitempty"`
+	Immutable *bool  `json:"immutable,omitempty"`
+	// Keys are sorted; their values are nobody's to know.
+	Keys []string `json:"keys"`
+	// UsedBy are namespace/names of pods, sorted.
+	UsedBy []string `json:"usedBy"`
+	// Origin is the path or URL of its document, which begins at Line if that is
+	// not 0.
+	Origin string `json:"origin,omitempty"`
+	Line   int    `json:"line,omitempty"`
+	// Seen is when this version of it was first seen.
+	Seen time.Time `json:"seen"`
 }
 
 func (s *Server) problems() []pod.Problem {
@@ -42,8 +64,8 @@ func (s *Server) listing() Listing {
 	return l
 }
 
-// events answers with the events of ?namespace and ?name. The name may be the
-// manifest's own, to which a static pod's has the node's name added.
+// events responds with the events of ?namespace and ?name. The name may be that in the
+// manifest, without the node's name that static pods have appended.
 func (s *Server) events(r *http.Request) any {
 	list := v1.EventList{TypeMeta: metav1.TypeMeta{Kind: "EventList", APIVersion: "v1"}, Items: []v1.Event{}}
 	if s.config.Events == nil {

@@ -9,10 +9,9 @@ import (
 	"podd/internal/mask"
 )
 
-// maskedPods is podList for whoever asks on a port: without what a manifest,
-// which only root may read, says in confidence. Values of environment variables
-// and of the headers and queries of probes and hooks are masked, so that each
-// item is a valid Pod still.
+// maskedPods is podList for the ports, without the confidential parts of manifests,
+// which only root may read: values of environment variables and of the headers and
+// queries of probes and hooks are masked. Each item is still a valid Pod.
 func maskedPods(pods []*v1.Pod) *v1.PodList {
 	list := podList(pods)
 	for i := range list.Items {
@@ -21,9 +20,9 @@ func maskedPods(pods []*v1.Pod) *v1.PodList {
 	return list
 }
 
-// maskPod changes p, and nothing that p shares with another.
+// maskPod changes p, and nothing that p shares with other pods.
 func maskPod(p *v1.Pod) {
-	// kubectl keeps the whole manifest here.
+	// kubectl stores the whole manifest here.
 	if _, ok := p.Annotations[v1.LastAppliedConfigAnnotation]; ok {
 		p.Annotations = maps.Clone(p.Annotations)
 		p.Annotations[v1.LastAppliedConfigAnnotation] = mask.Value
@@ -83,7 +82,7 @@ func maskGet(g *v1.HTTPGetAction) *v1.HTTPGetAction {
 	return &out
 }
 
-// hide masks a value; that there is none is no secret.
+// hide masks a value, unless it is empty.
 func hide(value *string) {
 	if *value != "" {
 		*value = mask.Value

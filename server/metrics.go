@@ -22,8 +22,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	return m
 }
 
-// count counts requests of an API. The path label is the first word of the path,
-// as the kubelet counts, if it is one of words; all others are one.
+// count counts requests of an API. The path label is the first word of the path, as in
+// the kubelet, if it is one of words; all others share a label.
 func (m *metrics) count(server string, words map[string]bool, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		first, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")

@@ -2,37 +2,37 @@ package server
 
 import "net/http"
 
-// readOnly rejects what would change something, though nothing behind it does.
+// readOnly rejects requests that would change something, although no handler does.
 func readOnly(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
 			w.Header().Set("Allow", "GET, HEAD")
-			http.Error(w, "this server answers GET and HEAD only", http.StatusMethodNotAllowed)
+			http.Error(w, "only GET and HEAD are allowed", http.StatusMethodNotAllowed)
 			return
 		}
 		next.ServeHTTP(w, r)
 	})
 }
 
-// postOnly keeps what changes something from who only follows a link.
+// postOnly keeps links from changing anything.
 func postOnly(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost {
 			w.Header().Set("Allow", "POST")
-			http.Error(w, "this changes something: it takes POST only", http.StatusMethodNotAllowed)
+			http.Error(w, "only POST is allowed: this changes state", http.StatusMethodNotAllowed)
 			return
 		}
 		next.ServeHTTP(w, r)
 	})
 }
 
-// noBody rejects requests with a body. Nobody here reads one, and waiting for
-// the end of a slow one would hold the connection.
+// noBody rejects requests with a body. No handler reads it, and waiting for the end of
+// a slow one would block the connection.
 func noBody(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength != 0 {
 			w.Header().Set("Connection", "close")
-			http.Error(w, "this server takes no request bodies", http.StatusRequestEntityTooLarge)
+			http.Error(w, "request bodies are not allowed", http.StatusRequestEntityTooLarge)
 			return
 		}
 		next.ServeHTTP(w, r)

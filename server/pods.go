@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// podList is the kubelet's GET /pods: kinds are left to the list.
+// podList is the kubelet's GET /pods, whose items have no kind.
 func podList(pods []*v1.Pod) *v1.PodList {
 	list := &v1.PodList{
 		TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"},
@@ -21,8 +21,8 @@ func podList(pods []*v1.Pod) *v1.PodList {
 	return list
 }
 
-// runningPods is the kubelet's GET /runningpods: pods that have a running
-// container, with no more than names and images.
+// runningPods is the kubelet's GET /runningpods: pods with a running container, with
+// names and images only.
 func runningPods(pods []*v1.Pod) *v1.PodList {
 	list := podList(nil)
 	for _, p := range pods {

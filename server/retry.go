@@ -11,20 +11,20 @@ import (
 	"podd/internal/pod"
 )
 
-// Retried is the answer of POST /retry.
+// Retried is the response of POST /retry.
 type Retried struct {
-	// Pods are those, by namespace/name, whose back-off was ended.
+	// Pods are those, as namespace/name, whose back-off was reset.
 	Pods []string `json:"pods"`
 }
 
-// retry ends the back-off of ?pod=namespace/name, which may be given many times,
-// or with ?all of every pod that waits for anything, or every one of ?namespace.
-// Either all the named pods are there, or none is touched.
+// retry resets the back-off of ?pod=namespace/name, which may be repeated, or with ?all
+// of all waiting pods, or those of ?namespace. If one of the named pods does not exist,
+// nothing is changed.
 func (s *Server) retry(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	names, all, namespace := query["pod"], query.Has("all"), query.Get("namespace")
 	if all == (len(names) > 0) {
-		http.Error(w, "say which: ?pod=namespace/name, or ?all", http.StatusBadRequest)
+		http.Error(w, "specify ?pod=namespace/name or ?all", http.StatusBadRequest)
 		return
 	}
 	missing := slices.Clone(names)
@@ -48,11 +48,11 @@ func (s *Server) retry(w http.ResponseWriter, r *http.Request) {
 	s.json(w, r, answer)
 }
 
-// held says that a container of the pod waits, for whatever reason, or that the
-// node has refused it.
+// held says that a container of the pod is waiting, for whatever reason, or that the
+// pod was rejected by the node.
 func held(p *v1.Pod) bool {
 	switch p.Status.Phase {
-	case v1.PodFailed: // one that has ended waits for nothing, even if nothing is left of it
+	case v1.PodFailed: // a completed pod waits for nothing, even if nothing is left of it
 		return len(p.Status.ContainerStatuses) == 0 && !pod.EndsForGood(p.Status.Reason)
 	case v1.PodSucceeded:
 		return false

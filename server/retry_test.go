@@ -37,12 +37,12 @@ func TestRetryIsAskedOfTheSocketByPostOnly(t *testing.T) {
 		{"socket", "POST", "?all", "", 200, `{"pods":["default/refused"]}`, []pod.UID{"uid-b", "uid-refused"}},
 		{"socket", "POST", "?all&namespace=other", "", 200, `{"pods":[]}`, nil},
 		{"socket", "POST", "?pod=default/a&pod=default/c", "", 404, "no pod default/c", nil},
-		{"socket", "POST", "", "", 400, "say which", nil},
-		{"socket", "POST", "?all&pod=default/a", "", 400, "say which", nil},
-		{"socket", "GET", "?all", "", 405, "POST only", nil},
-		{"socket", "POST", "?all", "x", 413, "no request bodies", nil},
-		{"readonly", "POST", "?all", "", 405, "GET and HEAD only", nil},
-		{"healthz", "POST", "?all", "", 405, "GET and HEAD only", nil},
+		{"socket", "POST", "", "", 400, "specify ?pod", nil},
+		{"socket", "POST", "?all&pod=default/a", "", 400, "specify ?pod", nil},
+		{"socket", "GET", "?all", "", 405, "only POST", nil},
+		{"socket", "POST", "?all", "x", 413, "request bodies are not allowed", nil},
+		{"readonly", "POST", "?all", "", 405, "only GET and HEAD", nil},
+		{"healthz", "POST", "?all", "", 405, "only GET and HEAD", nil},
 	} {
 		asked = nil
 		req, err := http.NewRequestWithContext(t.Context(), tt.method, "http://localhost/retry"+tt.query, strings.NewReader(tt.body))

@@ -10,10 +10,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// This file says who answers what. A new route is a line in the group whose
-// middleware fits it; a new group is named by the APIs that have it.
+// All routes are in this file. A new route is a line in the group with the right
+// middleware; a new group is added to the APIs that have it.
 
-// apis are what the listeners answer.
+// apis are those of the listeners.
 func (s *Server) apis() []api {
 	port := []middleware{s.ownHost, noBody, readOnly}
 	return []api{{
@@ -31,7 +31,7 @@ func (s *Server) apis() []api {
 	}}
 }
 
-// healthGroup is for whoever supervises podd; see Level.
+// healthGroup is for supervisors of podd; see Level.
 func (s *Server) healthGroup() group {
 	live, healthy, ready := s.health.endpoint("livez", Live), s.health.endpoint("healthz", Healthy), s.health.endpoint("readyz", Ready)
 	return group{middleware: []middleware{readOnly}, routes: []route{
@@ -67,17 +67,22 @@ func (s *Server) configGroup() group {
 	return group{middleware: []middleware{readOnly}, routes: []route{{"/configz", configz}}}
 }
 
-// cliGroup is what podd's own commands ask.
+// cliGroup is for podd's own commands.
 func (s *Server) cliGroup() group {
+	var objects http.Handler
+	if s.config.Objects != nil {
+		objects = s.answer(func(*http.Request) any { return append([]ObjectInfo{}, s.config.Objects()...) })
+	}
 	return group{middleware: []middleware{readOnly}, routes: []route{
 		{"/podd/v1/pods", s.watchable(func(*http.Request) any { return s.listing() })},
 		{"/podd/v1/problems", s.answer(func(*http.Request) any { return s.problems() })},
 		{"/podd/v1/events", s.watchable(s.events)},
+		{"/podd/v1/objects", objects},
 		{"/podd/v1/version", s.answer(func(*http.Request) any { return s.config.Version })},
 	}}
 }
 
-// profilesGroup is for who measures podd.
+// profilesGroup is for profiling podd.
 func (s *Server) profilesGroup() group {
 	return group{middleware: []middleware{readOnly}, routes: []route{
 		{"/debug/pprof/", s.stream(http.HandlerFunc(pprof.Index))},
@@ -87,7 +92,7 @@ func (s *Server) profilesGroup() group {
 	}}
 }
 
-// retryGroup changes something.
+// retryGroup changes the node's state.
 func (s *Server) retryGroup() group {
 	var retry http.Handler
 	if s.config.Retry != nil {
@@ -96,7 +101,7 @@ func (s *Server) retryGroup() group {
 	return group{middleware: []middleware{postOnly}, routes: []route{{"/retry", retry}}}
 }
 
-// exposition is a page of metrics; nil for none.
+// exposition serves metrics; nil for none.
 func exposition(gather prometheus.Gatherer) http.Handler {
 	if gather == nil {
 		return nil

@@ -17,8 +17,8 @@ import (
 	"podd/internal/pod"
 )
 
-// Pods is what the server wants to know of pods. What it returns is shared and
-// not changed. *status.Writer is one.
+// Pods is the source of the pods. What it returns is shared and not changed.
+// *status.Writer implements it.
 type Pods interface {
 	// Pods returns all pods with their newest status, sorted.
 	Pods() []*v1.Pod
@@ -26,43 +26,46 @@ type Pods interface {
 	Origin(pod.UID) string
 }
 
-// Config is what a Server is made of.
+// Config configures a Server.
 type Config struct {
-	// Socket is a path; it must be set. ReadOnlyAddress and HealthzAddress are
-	// host:port, or empty for none.
+	// Socket is a path, and required. ReadOnlyAddress and HealthzAddress are host:port,
+	// or empty for none.
 	Socket, ReadOnlyAddress, HealthzAddress string
 
-	// NodeName is one of the names by which the ports let themselves be asked.
+	// NodeName is one of the host names that the ports accept.
 	NodeName string
 
 	Version Version
 	Pods    Pods
 	// Problems are those of the manifests; nil for none.
 	Problems func() []pod.Problem
-	// Events returns events of the pods so named (empty: all), oldest first.
+	// Events returns the events of the pods with that name (empty: all), oldest first.
 	Events func(namespace, name string) []*v1.Event
-	// Causes are, by container of the pod, what a probe or hook said for which it
+	// Causes are, by container of the pod, the messages of probes or hooks for which it
 	// was stopped or is not ready; nil for none.
 	Causes func(*v1.Pod) map[string]string
-	// Retry ends the back-off of a pod, for POST /retry on the socket; false for a
-	// pod that is not known any more. Nil: there is no such route.
+	// Retry resets the back-off of a pod, for POST /retry on the socket; false if the
+	// pod is gone. Without it there is no such route.
 	Retry func(pod.UID) bool
+	// Objects are the ConfigMaps and Secrets, without their values, sorted; nil:
+	// there is no such route.
+	Objects func() []ObjectInfo
 	// Configz is what /configz shows as JSON: the configuration without secrets,
 	// under the key kubeletconfig as the kubelet does.
 	Configz func() any
 	Health  []Check
-	// Changes subscribes to changes of pods, problems or events: the channel
-	// receives after some, until stop is called. Nil: watchers look every 2 s.
+	// Changes subscribes to changes of pods, problems or events: the channel receives
+	// after changes, until stop is called. Without it watchers poll every 2 s.
 	Changes []func() (c <-chan struct{}, stop func())
-	// Logs is told of requests that went wrong; nil for none.
+	// Logs is for failed requests; nil for none.
 	Log *slog.Logger
-	// Gather is what /metrics shows, GatherProbes what /metrics/probes does, which
-	// has rows for each pod; Metrics is where the server's own go.
+	// Gather is served at /metrics, GatherProbes, which has series per pod, at
+	// /metrics/probes; Metrics registers the server's own.
 	Gather, GatherProbes prometheus.Gatherer
 	Metrics              prometheus.Registerer
 }
 
-// Version says what runs.
+// Version is that of podd.
 type Version struct {
 	Version   string `json:"version"`
 	Commit    string `json:"commit,omitempty"`
@@ -72,7 +75,7 @@ type Version struct {
 	Kubernetes string `json:"kubernetes"`
 }
 
-// Bounds of requests. Answers are small, and whoever asks is near.
+// Timeouts of requests. Responses are small, and clients local.
 const (
 	readHeaderTimeout = 5 * time.Second
 	writeTimeout      = 60 * time.Second
@@ -81,14 +84,14 @@ const (
 	maxHeaderBytes    = 64 << 10
 )
 
-// Server serves what Config says. Make it with New, then Listen, then Run.
+// Server serves what Config says. Create it with New, then call Listen, then Run.
 type Server struct {
 	config  Config
 	log     *slog.Logger
 	metrics *metrics
 	health  *health
 	lists   chan struct{} // of places for lists of pods on the port
-	// paths are the first words of those that some API answers.
+	// paths are the first words of the routes of all APIs.
 	paths map[string]bool
 	// stopping is closed when Run's context ends.
 	stopping chan struct{}
@@ -97,13 +100,13 @@ type Server struct {
 	lock      *lock
 }
 
-// listener is an API that somebody may ask.
+// listener is an API that is being served.
 type listener struct {
 	net.Listener
 	api
 }
 
-// New returns a server that listens nowhere yet.
+// New returns a server that does not listen yet.
 func New(c Config) *Server {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
@@ -116,9 +119,9 @@ func New(c Config) *Server {
 	return s
 }
 
-// Listen takes the socket and the ports, or says which it cannot have and what
-// to do. Call it before anything that a second podd must not do. After an error
-// nothing is held; after success Run must be called, or Close, which release all.
+// Listen opens the socket and the ports; the error says which one is not available and
+// what to do. Call it before anything that a second podd must not do. After an error
+// nothing is held; after success Run or Close must be called, which release everything.
 func (s *Server) Listen() error {
 	held, err := takeLock(s.config.Socket)
 	if err != nil {
@@ -134,7 +137,7 @@ func (s *Server) Listen() error {
 		if err != nil {
 			wrong = append(wrong, err)
 			if a.network == "unix" {
-				break // another podd's, or no place for one: the ports say nothing new
+				break // in use by another podd, or unusable: trying the ports tells nothing new
 			}
 			continue
 		}
@@ -147,9 +150,9 @@ func (s *Server) Listen() error {
 	return nil
 }
 
-// Run serves until ctx ends, and then releases what Listen took. Streams are told
-// at once that podd stops; other requests under way get two seconds. An error is
-// that of a listener that broke. It is called once.
+// Run serves until ctx ends, and then releases what Listen opened. Streams end at once;
+// other requests get two seconds to finish. It returns an error if a listener fails. It
+// is called once.
 func (s *Server) Run(ctx context.Context) error {
 	defer s.release()
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -178,7 +181,7 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
-// httpServer is what serves a listener; requests is the context of its requests.
+// httpServer serves a listener; requests is the context of its requests.
 func (s *Server) httpServer(requests context.Context, l listener) *http.Server {
 	server := &http.Server{
 		Handler:           s.handler(l.api),
@@ -195,7 +198,7 @@ func (s *Server) httpServer(requests context.Context, l listener) *http.Server {
 	return server
 }
 
-// shutDown takes no more requests and lets those under way end, within
+// shutDown accepts no more requests and lets those under way finish, within
 // shutdownTimeout; then it closes their connections.
 func shutDown(ctx context.Context, server *http.Server) {
 	ctx, stop := context.WithTimeout(ctx, shutdownTimeout)
@@ -205,10 +208,10 @@ func shutDown(ctx context.Context, server *http.Server) {
 	}
 }
 
-// Close is for who does not come to call Run after Listen.
+// Close releases what Listen opened if Run is not called.
 func (s *Server) Close() { s.release() }
 
-// release closes what is open and removes the socket. Twice is once.
+// release closes what is open and removes the socket. It may be called twice.
 func (s *Server) release() {
 	for _, l := range s.listeners {
 		_ = l.Close() // closed twice when Run ends; there is nothing to lose

@@ -58,6 +58,7 @@ func start(t *testing.T, change func(*Config)) (*Server, *node) {
 		Socket:          filepath.Join(t.TempDir(), "run", "podd.sock"),
 		ReadOnlyAddress: "127.0.0.1:0", HealthzAddress: "127.0.0.1:0",
 		Pods: n, Gather: reg, GatherProbes: reg, Metrics: reg,
+		Objects:  func() []ObjectInfo { return []ObjectInfo{{Kind: "Secret", Name: "keys", Keys: []string{"tls.key"}}} },
 		Problems: func() []pod.Problem { return []pod.Problem{{Origin: "/x.yaml", Line: 3, Message: "is wrong"}} },
 		Events: func(ns, name string) []*v1.Event {
 			return []*v1.Event{{Reason: "Started", Message: ns + "/" + name}}
@@ -122,7 +123,7 @@ func TestWhoAnswersWhat(t *testing.T) {
 		{"/healthz/nothing", 404, 404, 404},
 		{"/pods", 200, 200, 404}, {"/runningpods/", 200, 200, 404}, {"/metrics", 200, 200, 404}, {"/metrics/probes", 200, 200, 404}, {"/configz", 200, 404, 404},
 		{"/podd/v1/pods", 200, 404, 404}, {"/podd/v1/problems", 200, 404, 404}, {"/podd/v1/events", 200, 404, 404},
-		{"/podd/v1/version", 200, 404, 404}, {"/debug/pprof/", 200, 404, 404}, {"/", 404, 404, 404},
+		{"/podd/v1/objects", 200, 404, 404}, {"/podd/v1/version", 200, 404, 404}, {"/debug/pprof/", 200, 404, 404}, {"/", 404, 404, 404},
 	}
 	for _, tt := range tests {
 		for listener, want := range map[string]int{"socket": tt.socket, "readonly": tt.readonly, "healthz": tt.healthz} {

@@ -11,8 +11,8 @@ import (
 	"syscall"
 )
 
-// lock is held by the one podd of a state directory. It is the kernel's: it goes
-// with its process however that ends, so it is never stale.
+// lock is held by the one podd of a state directory. The kernel releases it when the
+// process ends, however that happens, so that it is never stale.
 type lock struct{ file *os.File }
 
 // takeLock locks the file beside the socket.
@@ -38,7 +38,7 @@ func takeLock(socket string) (*lock, error) {
 		if pid := strings.TrimSpace(string(holder[:n])); pid != "" {
 			who = " (process " + pid + ")"
 		}
-		return nil, fmt.Errorf("another podd%s serves %s: stop it first (systemctl stop podd), or give this one a --state-dir and --root-dir of its own", who, socket)
+		return nil, fmt.Errorf("another podd%s serves %s: stop it first (systemctl stop podd), or give this one its own --state-dir and --root-dir", who, socket)
 	}
 	err = f.Truncate(0)
 	if err == nil {
@@ -51,16 +51,16 @@ func takeLock(socket string) (*lock, error) {
 	return &lock{f}, nil
 }
 
-// release unlocks. The lock file stays: removing it would let two processes lock
-// two files of one name.
+// release unlocks. The lock file stays: if it were removed, two processes could lock two
+// files of the same name.
 func (l *lock) release() { _ = l.file.Close() }
 
-// listenUnix makes the socket. The caller holds the lock, so a socket that is
-// there belongs to nobody. It is made in a directory that only we can enter and
-// then moved into place, so that nobody connects before its mode is set.
+// listenUnix creates the socket. The caller holds the lock, so that an existing socket
+// is stale. It is created in a directory that only the owner can enter and then moved
+// into place, so that nobody can connect before its mode is set.
 func listenUnix(path string) (net.Listener, error) {
 	if info, err := os.Lstat(path); err == nil && info.Mode()&os.ModeSocket == 0 {
-		return nil, fmt.Errorf("listen on %s: there is a file of this name that is not a socket; remove it", path)
+		return nil, fmt.Errorf("listen on %s: the file is not a socket; remove it", path)
 	}
 	dir, err := os.MkdirTemp(filepath.Dir(path), ".s")
 	if err != nil {

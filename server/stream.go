@@ -9,20 +9,20 @@ import (
 )
 
 const (
-	// watchGap is the least time between two answers to a watcher.
+	// watchGap is the least time between two updates for a watcher.
 	watchGap = 100 * time.Millisecond
-	// watchPoll is how often a watcher is answered when nobody tells of changes.
+	// watchPoll is the interval of updates for a watcher without Config.Changes.
 	watchPoll = 2 * time.Second
 )
 
-// errStopping is the cause for which a stream's context ends.
+// errStopping is the cause with which a stream's context is cancelled.
 var errStopping = errors.New("podd is stopping")
 
-// stream is middleware for answers that go on until the client goes: log
-// follow, exec, watch. The context of such a request ends when podd stops, while
-// other requests get the time to end by themselves; the handler then returns at
-// once. It sets the deadline of each of its writes, for writeTimeout bounds the
-// whole answer. A handler that hijacks its connection closes it itself.
+// stream is middleware for responses that last until the client disconnects: log follow,
+// exec, watch. The context of such a request ends when podd stops, while other requests
+// get time to finish; the handler must then return at once. It must set the deadline of
+// each write, since writeTimeout applies to the whole response. A handler that hijacks
+// its connection must close it.
 func (s *Server) stream(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithCancelCause(r.Context())
@@ -38,8 +38,8 @@ func (s *Server) stream(next http.Handler) http.Handler {
 	})
 }
 
-// watchable answers once, or with ?watch with one JSON value a line, a new one
-// after each change, until the client goes or podd stops.
+// watchable responds once, or with ?watch with one JSON value per line, a new one after
+// each change, until the client disconnects or podd stops.
 func (s *Server) watchable(value func(*http.Request) any) http.Handler {
 	once := s.answer(value)
 	watch := s.stream(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.watch(w, r, value) }))
@@ -58,7 +58,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, value func(*http.
 	out := http.NewResponseController(w)
 	w.Header().Set("Content-Type", "application/json")
 	for {
-		// Whoever does not read for that long has gone.
+		// A client that does not read for that long is gone.
 		err := out.SetWriteDeadline(time.Now().Add(writeTimeout))
 		if err == nil {
 			err = json.NewEncoder(w).Encode(value(r))
@@ -72,7 +72,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, value func(*http.
 	}
 }
 
-// wait returns true when either channel received, false when the request is over.
+// wait returns true when either channel receives, false when the request ends.
 func wait(r *http.Request, a <-chan time.Time, b <-chan struct{}) bool {
 	select {
 	case <-a:
@@ -83,7 +83,7 @@ func wait(r *http.Request, a <-chan time.Time, b <-chan struct{}) bool {
 	return true
 }
 
-// subscribe joins the sources of changes into one channel.
+// subscribe merges the sources of changes into one channel.
 func (s *Server) subscribe() (<-chan struct{}, func()) {
 	out, done := make(chan struct{}, 1), make(chan struct{})
 	poke := func() {

@@ -1,8 +1,8 @@
-// Package systemd tells systemd how podd is (sd_notify, the watchdog) and keeps
+// Package systemd notifies systemd of podd's state (sd_notify, the watchdog) and has
 // podd's two unit files.
 //
-// podd-runtime.service is the container runtime, podd.service the agent. The
-// agent wants the runtime and starts after it, and neither stops nor restarts
-// the other: pods outlive both. Whether podd is well is for the caller to say;
-// this package only carries the word. Without systemd every call is a no-op.
+// podd-runtime.service is the container runtime, podd.service the agent. The agent
+// wants the runtime and starts after it, and neither stops or restarts the other: pods
+// outlive both. The caller decides whether podd is healthy. Without systemd every call
+// is a no-op.
 package systemd

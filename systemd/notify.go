@@ -11,11 +11,11 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 )
 
-// Notifier speaks to the service manager that started this process. Its methods
-// may be called by any goroutine.
+// Notifier notifies the service manager that started this process. Its methods may be
+// called by any goroutine.
 type Notifier struct {
 	log *slog.Logger
-	// every is how often the watchdog wants to be fed; 0 without a watchdog.
+	// every is the interval of keep-alive pings; 0 without a watchdog.
 	every time.Duration
 
 	mu     sync.Mutex
@@ -24,7 +24,7 @@ type Notifier struct {
 }
 
 // New reads NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID from the environment.
-// Malformed values are an error; missing ones mean that there is no systemd.
+// Malformed values are an error; without them there is no systemd.
 func New(log *slog.Logger) (*Notifier, error) {
 	limit, err := daemon.SdWatchdogEnabled(false)
 	if err != nil {
@@ -34,14 +34,14 @@ func New(log *slog.Logger) (*Notifier, error) {
 	return &Notifier{log: log, every: limit / 2}, nil
 }
 
-// Ready says that podd has started: units ordered after it may start.
+// Ready notifies that podd has started: units ordered after it may start.
 func (n *Notifier) Ready() { n.send(daemon.SdNotifyReady) }
 
-// Stopping says that podd is on its way out.
+// Stopping notifies that podd is shutting down.
 func (n *Notifier) Stopping() { n.send(daemon.SdNotifyStopping) }
 
-// Status is the line that `systemctl status` shows. Newlines become spaces; a
-// text that was just sent is not sent again.
+// Status sets the line that `systemctl status` shows. Newlines become spaces; an
+// unchanged status is not sent again.
 func (n *Notifier) Status(text string) {
 	text = strings.ReplaceAll(text, "\n", " ")
 	n.mu.Lock()
@@ -53,11 +53,10 @@ func (n *Notifier) Status(text string) {
 	}
 }
 
-// Run feeds the watchdog while health returns nil, asking it twice within each
-// watchdog interval, until ctx ends; it returns ctx's cause. While health
-// returns an error, or does not return, systemd's patience runs out: after
-// WatchdogSec it aborts the process, whose goroutines are then in the journal,
-// and starts it again. Without a watchdog Run asks nothing and only waits.
+// Run pings the watchdog while health returns nil, calling it twice per watchdog
+// interval, until ctx ends; it returns ctx's cause. If health returns an error, or does
+// not return, for WatchdogSec, systemd aborts the process, which dumps its goroutines to
+// the journal, and restarts it. Without a watchdog Run only waits.
 func (n *Notifier) Run(ctx context.Context, health func() error) error {
 	if n.every <= 0 {
 		<-ctx.Done()

@@ -16,11 +16,11 @@ import (
 	"podd/podfs"
 )
 
-// DefaultLength is the kubelet's userNamespaces.idsPerPod: 65536, which is also
-// what every other length must be a multiple of.
+// DefaultLength is the kubelet's default of userNamespaces.idsPerPod, of which every
+// other length must be a multiple.
 const DefaultLength = 1 << 16
 
-// Range is First and the Length-1 IDs after it, of users as of groups.
+// Range is Length IDs from First on, of users and of groups.
 type Range struct{ First, Length uint32 }
 
 func (r Range) end() uint64 { return uint64(r.First) + uint64(r.Length) }
@@ -29,19 +29,19 @@ func (r Range) overlaps(o Range) bool {
 	return uint64(r.First) < o.end() && uint64(o.First) < r.end()
 }
 
-// Config is what an Allocator needs.
+// Config configures an Allocator.
 type Config struct {
-	// Dirs is where pods have their directories.
+	// Dirs has the pods' directories.
 	Dirs podfs.Dirs
-	// Length of a pod's range; 0 is DefaultLength (userNamespaces.idsPerPod).
+	// Length of the range of a pod (userNamespaces.idsPerPod); 0 is DefaultLength.
 	Length uint32
-	// Node is what of the node's IDs may be used; the zero Range is all from the
-	// first Length on, as in the kubelet.
+	// Node is the range of the node's IDs that pods may use; the zero Range is all but
+	// the first Length IDs, as in the kubelet.
 	Node Range
 	Log  *slog.Logger
 }
 
-// Allocator knows whose the ranges are. Make it with New.
+// Allocator allocates ranges to pods. Create it with New.
 type Allocator struct {
 	dirs   podfs.Dirs
 	length uint32
@@ -51,11 +51,11 @@ type Allocator struct {
 	mu      sync.Mutex
 	byPod   map[pod.UID]Range // guarded by mu
 	broken  map[string]error  // records that cannot be read; guarded by mu
-	nextOne uint32            // the slot to look at first; guarded by mu
+	nextOne uint32            // the slot to try first; guarded by mu
 }
 
-// New reads the records of the pods that there are. Errors are of the
-// configuration, in upstream's rules, or of a directory of pods that cannot be listed.
+// New reads the records of the existing pods. It fails if the configuration violates
+// upstream's rules, or if the pods' directories cannot be listed.
 func New(cfg Config) (*Allocator, error) {
 	a := &Allocator{
 		dirs: cfg.Dirs, length: cfg.Length, node: cfg.Node, log: cfg.Log,
@@ -65,7 +65,7 @@ func New(cfg Config) (*Allocator, error) {
 		a.length = DefaultLength
 	}
 	if a.node == (Range{}) {
-		// All but the first, cut so that it holds whole ranges.
+		// All but the first range, rounded down to whole ranges.
 		a.node = Range{First: a.length, Length: uint32((uint64(math.MaxUint32)+1)/uint64(a.length)-1) * a.length}
 	}
 	if err := a.check(); err != nil {
@@ -86,23 +86,23 @@ func New(cfg Config) (*Allocator, error) {
 	return a, nil
 }
 
-// check has upstream's rules for what the node gives.
+// check applies upstream's rules to the range of the node.
 func (a *Allocator) check() error {
 	switch {
 	case a.length%DefaultLength != 0:
 		return fmt.Errorf("user namespaces of %d IDs: must be a multiple of %d", a.length, DefaultLength)
 	case a.node.First < a.length:
-		return fmt.Errorf("user namespaces from ID %d on: the first %d IDs are the node's own", a.node.First, a.length)
+		return fmt.Errorf("user namespaces from ID %d: the first %d IDs are reserved for the node", a.node.First, a.length)
 	case a.node.First%a.length != 0, a.node.Length%a.length != 0:
-		return fmt.Errorf("user namespaces in the %d IDs from %d on: both must be multiples of %d", a.node.Length, a.node.First, a.length)
+		return fmt.Errorf("user namespaces in the %d IDs from %d: both must be multiples of %d", a.node.Length, a.node.First, a.length)
 	case a.node.Length == 0:
 		return errors.New("user namespaces: the node has no IDs for them")
 	}
 	return nil
 }
 
-// Of is the pod's range: the one that it has, or a new one, which is on disk
-// when Of returns. It makes the pod's directory if it is not there.
+// Of returns the pod's range, and allocates one if it has none; its record is written
+// when Of returns. It creates the pod's directory if it does not exist.
 func (a *Allocator) Of(uid pod.UID) (Range, error) {
 	if !filepath.IsLocal(string(uid)) || filepath.Base(string(uid)) != string(uid) {
 		return Range{}, fmt.Errorf("user namespace: %q is not a pod UID", uid)
@@ -117,7 +117,7 @@ func (a *Allocator) Of(uid pod.UID) (Range, error) {
 	case r != Range{}:
 		return r, nil
 	case held:
-		r = known // its directory went and came again
+		r = known // its directory was removed and created again
 	default:
 		if r, err = a.freeLocked(); err != nil {
 			return Range{}, fmt.Errorf("create user namespace: %w", err)
@@ -130,7 +130,7 @@ func (a *Allocator) Of(uid pod.UID) (Range, error) {
 	return r, nil
 }
 
-// recallLocked reads a pod's record; the zero Range when it has none.
+// recallLocked reads a pod's record; the zero Range if it has none.
 func (a *Allocator) recallLocked(uid pod.UID) (Range, error) {
 	file := a.file(uid)
 	r, err := readRecord(file)
@@ -152,7 +152,7 @@ func (a *Allocator) recallLocked(uid pod.UID) (Range, error) {
 	return r, nil
 }
 
-// freeLocked finds a range that nobody has, beginning after the last one found.
+// freeLocked finds a free range, starting after the last one found.
 func (a *Allocator) freeLocked() (Range, error) {
 	for file := range a.broken {
 		if _, err := a.recallLocked(pod.UID(filepath.Base(filepath.Dir(file)))); err != nil {

@@ -11,8 +11,8 @@ import (
 	"podd/internal/atomicfile"
 )
 
-// record is upstream's file, so that a node that changes its agent keeps the
-// pods' ranges.
+// record is upstream's format, so that the pods keep their ranges when a node switches
+// between podd and the kubelet.
 type record struct {
 	UIDMappings []mapping `json:"uidMappings"`
 	GIDMappings []mapping `json:"gidMappings"`
@@ -24,8 +24,8 @@ type mapping struct {
 	Length      uint32 `json:"length"`
 }
 
-// readRecord returns the zero Range where there is no record, or an empty one,
-// which is what a power cut may leave: nothing ran on after that.
+// readRecord returns the zero Range if there is no record, or an empty one, as after a
+// power failure, which no container survives.
 func readRecord(file string) (Range, error) {
 	text, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && len(text) == 0 {

@@ -10,15 +10,15 @@ import (
 	"strings"
 )
 
-// subordinateUser is whose subordinate IDs are the pods': the kubelet's own
-// name, so that a node set up for it needs nothing new.
+// subordinateUser is the user whose subordinate IDs are for pods: the kubelet's, so
+// that a node that is set up for it needs no changes.
 const subordinateUser = "kubelet"
 
-// NodeRange is what the node's administrator set aside for pods: the subordinate
-// IDs of the user kubelet (/etc/subuid, or wherever getsubids looks), users and
-// groups alike. Without such a user or without getsubids it is the zero Range.
-// With both, an answer that is no single common range is an error, as in the
-// kubelet: the source may be remote and away. It blocks for two short commands.
+// NodeRange is the range that the administrator reserved for pods: the subordinate IDs
+// of the user kubelet (/etc/subuid, or another source of getsubids), which must be the
+// same for users and groups. Without that user or getsubids it is the zero Range.
+// Otherwise anything but one common range is an error, as in the kubelet: the source may
+// be remote and unavailable. It blocks for two short commands.
 func NodeRange(ctx context.Context) (Range, error) {
 	if _, err := user.Lookup(subordinateUser); err != nil {
 		if _, unknown := errors.AsType[user.UnknownUserError](err); unknown {

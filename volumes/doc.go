@@ -6,7 +6,7 @@
 // what podfs has written there.
 //
 // It leaves to others: binding into the container (the runtime does it, asked
-// by cri), the size of emptyDirs on disk (eviction measures them; a sizeLimit
+// by cri), the size of emptyDirs on disk (package usage measures them; a sizeLimit
 // is enforced here on tmpfs only), and every decision when.
 //
 // # Promises
@@ -24,6 +24,12 @@
 //     left is a PendingUnmount, shown by PendingUnmounts and retried by Run.
 //   - The root directory is resolved once, in New, so that a root behind a
 //     symbolic link compares equal to the mount table (kubernetes/kubernetes#51835).
+//   - Volumes with values (configMap, secret, downwardAPI, projected) follow their
+//     sources beside the syncs: Changed and Follow never wait, and however often
+//     something changes, it is written as often as there is time for, and last with
+//     what is newest. Readers see a version whole (package payload). What cannot be
+//     brought up to date serves on. The values of Secrets are on no disk, in no
+//     error and in no log.
 //   - A subPath cannot leave its volume, whatever links a container plants in
 //     it: the kernel resolves it (openat2, RESOLVE_BENEATH) and what is mounted
 //     is the file that was opened, not its name.

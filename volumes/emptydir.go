@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync/atomic"
 
 	"podd/internal/hugepage"
 	"podd/internal/pod"
@@ -24,22 +23,23 @@ import (
 // emptyDir is scratch space that lives as long as the pod: a directory, a tmpfs
 // or a hugetlbfs.
 //
-// On disk a sizeLimit is not enforced here: eviction measures and evicts, as
-// the kubelet does on file systems without project quotas.
+// On disk a sizeLimit is not enforced here: package usage measures, and the agent
+// evicts, as the kubelet does.
 type emptyDir struct {
 	nodeMemory int64 // bytes
-	// swappable is set once the kernel (before 6.4) has refused noswap.
-	swappable atomic.Bool
+	memory     *tmpfs
 }
 
+const emptyDirPlugin = "kubernetes.io/empty-dir"
+
 // emptyDirs is the kind; nodeMemory is in bytes.
-func emptyDirs(nodeMemory int64) kind {
+func emptyDirs(nodeMemory int64, memory *tmpfs) kind {
 	return kind{
-		plugin:  "kubernetes.io/empty-dir",
+		plugin:  emptyDirPlugin,
 		managed: true,
 		handles: isEmptyDir,
 		path:    func(t target) string { return t.dir },
-		driver:  &emptyDir{nodeMemory: nodeMemory},
+		driver:  &emptyDir{nodeMemory, memory},
 	}
 }
 
@@ -54,19 +54,19 @@ func (e *emptyDir) refresh(ctx context.Context, t target) error { return e.setUp
 // tearDown has nothing to do: there is only the directory, and a mount.
 func (*emptyDir) tearDown(context.Context, string) error { return nil }
 
-func (e *emptyDir) setUp(_ context.Context, t target) error {
+func (e *emptyDir) setUp(ctx context.Context, t target) error {
 	source := t.volume.EmptyDir
 	if source == nil {
 		source = &v1.EmptyDirVolumeSource{}
 	}
-	if err := makeEmptyDir(t); err != nil {
+	if err := makeDir(ctx, t); err != nil {
 		return err
 	}
 	switch {
 	case source.Medium == v1.StorageMediumDefault:
 		return nil
 	case source.Medium == v1.StorageMediumMemory:
-		return e.mountTmpfs(t, source)
+		return e.memory.mount(t.dir, e.tmpfsSize(t.pod, source), fsGroup(t.pod))
 	case strings.HasPrefix(string(source.Medium), string(v1.StorageMediumHugePages)):
 		return mountHugePages(t, source.Medium)
 	default:
@@ -74,11 +74,11 @@ func (e *emptyDir) setUp(_ context.Context, t target) error {
 	}
 }
 
-// makeEmptyDir makes the directory 0777 whatever the umask, and the pod's
+// makeDir makes the directory 0777 whatever the umask, and the pod's
 // fsGroup its group. It gets its name last, so that after a crash a directory
 // of that name is a finished one, and what containers did to its mode since is
 // left alone.
-func makeEmptyDir(t target) error {
+func makeDir(ctx context.Context, t target) error {
 	if _, err := os.Lstat(t.dir); err == nil {
 		return nil
 	} else if !errors.Is(err, fs.ErrNotExist) {
@@ -91,14 +91,10 @@ func makeEmptyDir(t target) error {
 	if err := os.Mkdir(unfinished, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	mode := fs.FileMode(0o777)
-	if group := fsGroup(t.pod); group != nil {
-		if err := os.Chown(unfinished, -1, int(*group)); err != nil {
-			return err
-		}
-		mode |= fs.ModeSetgid
+	if err := os.Chmod(unfinished, 0o777); err != nil {
+		return err
 	}
-	if err := os.Chmod(unfinished, mode); err != nil {
+	if err := t.owner.own(ctx, t, unfinished); err != nil {
 		return err
 	}
 	return os.Rename(unfinished, t.dir)
@@ -109,26 +105,6 @@ func fsGroup(p *v1.Pod) *int64 {
 		return nil
 	}
 	return p.Spec.SecurityContext.FSGroup
-}
-
-// mountTmpfs leaves the mode at the kernel's default of 1777, which is what
-// users of the kubelet find.
-func (e *emptyDir) mountTmpfs(t target, source *v1.EmptyDirVolumeSource) error {
-	if done, err := isMounted(t.dir, unix.TMPFS_MAGIC); done || err != nil {
-		return err
-	}
-	options := "size=" + strconv.FormatInt(e.tmpfsSize(t.pod, source), 10)
-	if group := fsGroup(t.pod); group != nil {
-		options += fmt.Sprintf(",gid=%d,mode=3777", *group)
-	}
-	if !e.swappable.Load() {
-		err := unix.Mount("tmpfs", t.dir, "tmpfs", 0, options+",noswap")
-		if !errors.Is(err, unix.EINVAL) {
-			return wrapMount("tmpfs", t.dir, err)
-		}
-		e.swappable.Store(true)
-	}
-	return wrapMount("tmpfs", t.dir, unix.Mount("tmpfs", t.dir, "tmpfs", 0, options))
 }
 
 // tmpfsSize is the smallest of the sizeLimit, the pod's memory limit (where

@@ -29,7 +29,7 @@ const (
 )
 
 var (
-	errPodGone  = errors.New("the pod's volumes are not needed any more")
+	errPodGone  = errors.New("the pod's volumes are no longer needed")
 	errStopping = errors.New("podd is stopping")
 )
 
@@ -90,6 +90,7 @@ func (m *Mounter) begin(ctx context.Context, p *v1.Pod) (o *setUp, begun bool) {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	o = &setUp{pod: p, since: time.Now(), cancel: cancel, done: make(chan struct{})}
 	m.setUps[p.UID] = o
+	m.registerLocked(p)
 	go m.work(ctx, o)
 	return o, true
 }
@@ -97,7 +98,7 @@ func (m *Mounter) begin(ctx context.Context, p *v1.Pod) (o *setUp, begun bool) {
 // work carries a set-up out and wakes the pod, if it was told to wait.
 func (m *Mounter) work(ctx context.Context, o *setUp) {
 	defer o.cancel(nil)
-	err := m.inTurn(ctx, o)
+	err := m.inTurn(ctx, o, m.setUpAll)
 	m.mu.Lock()
 	o.err = err
 	close(o.done)
@@ -108,8 +109,8 @@ func (m *Mounter) work(ctx context.Context, o *setUp) {
 	}
 }
 
-// inTurn waits for a place among the set-ups at work, and for the pod's lock.
-func (m *Mounter) inTurn(ctx context.Context, o *setUp) error {
+// inTurn does the work with a place among the set-ups at work, and the pod's lock.
+func (m *Mounter) inTurn(ctx context.Context, o *setUp, work func(context.Context, *setUp) error) error {
 	select {
 	case m.places <- struct{}{}:
 	case <-ctx.Done():
@@ -125,7 +126,14 @@ func (m *Mounter) inTurn(ctx context.Context, o *setUp) error {
 	defer unlock()
 	m.setWorking(o.pod.UID, o)
 	defer m.setWorking(o.pod.UID, nil)
-	return m.setUpAll(ctx, o)
+	return work(ctx, o)
+}
+
+// setVolume notes which volume a set-up is at.
+func (m *Mounter) setVolume(o *setUp, name string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	o.volume = name
 }
 
 func (m *Mounter) setWorking(uid pod.UID, o *setUp) {
@@ -172,11 +180,12 @@ func (m *Mounter) missingLocked(p *v1.Pod) []string {
 	return names
 }
 
-// giveUp cancels the set-up of a pod's volumes, if one is under way; whoever asks
-// from now on begins another.
+// giveUp cancels the set-up of a pod's volumes, if one is under way, and what
+// brings them up to date; whoever asks from now on begins another.
 func (m *Mounter) giveUp(uid pod.UID, why error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.forgetLocked(uid, why)
 	if o := m.setUps[uid]; o != nil {
 		delete(m.setUps, uid)
 		o.cancel(why)
@@ -187,7 +196,13 @@ func (m *Mounter) giveUp(uid pod.UID, why error) {
 // patience.
 func (m *Mounter) giveUpAll() {
 	m.mu.Lock()
+	m.stopping = true
 	var ends []chan struct{}
+	for uid := range m.live {
+		if done := m.forgetLocked(uid, errStopping); done != nil {
+			ends = append(ends, done)
+		}
+	}
 	for uid, o := range m.setUps {
 		delete(m.setUps, uid)
 		o.cancel(errStopping)
@@ -225,11 +240,9 @@ func (m *Mounter) setUpAll(ctx context.Context, o *setUp) error {
 			return context.Cause(ctx)
 		}
 		v := &p.Spec.Volumes[i]
-		m.mu.Lock()
-		o.volume = v.Name
-		m.mu.Unlock()
+		m.setVolume(o, v.Name)
 		if err := m.setUpOne(ctx, p, v); err != nil {
-			errs = append(errs, fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", v.Name, err))
+			errs = append(errs, setUpFailed(v, err))
 		}
 	}
 	return pod.WithReason("FailedMount", errors.Join(errs...))
@@ -242,13 +255,17 @@ func (m *Mounter) setUpOne(ctx context.Context, p *v1.Pod, v *v1.Volume) error {
 	}
 	k := m.kindOf(v)
 	if k == nil {
-		return fmt.Errorf("podd has no volumes of kind %s yet: only emptyDir and hostPath", sourceName(&v.VolumeSource))
+		return fmt.Errorf("podd has no volumes of kind %s yet", sourceName(&v.VolumeSource))
 	}
 	start, t := time.Now(), m.targetFor(p, v, k)
 	if m.isReady(p.UID, v.Name) {
 		err := k.refresh(ctx, t)
 		if err != nil {
 			m.metrics.observe(k.plugin, "volume_mount", start, err)
+		}
+		if err != nil && k.live && ctx.Err() == nil {
+			m.Changed(p.UID) // which tells of it, and tries again
+			return nil
 		}
 		return err
 	}

@@ -42,7 +42,7 @@ func (hostPath) setUp(_ context.Context, t target) error {
 		return makeHostPath(source.Path, *source.Type)
 	}
 	if err != nil {
-		return fmt.Errorf("hostPath type check failed: %w", err)
+		return isNot(source.Path, *source.Type, err.Error())
 	}
 	return checkHostPath(source.Path, *source.Type, info.Mode())
 }
@@ -66,11 +66,16 @@ func makeHostPath(path string, want v1.HostPathType) error {
 		}
 		return f.Close()
 	}
+	return isNot(path, want, "it does not exist")
+}
+
+// isNot says in upstream's words what a path is not, and then why.
+func isNot(path string, want v1.HostPathType, why string) error {
 	words, ok := hostPathWords[want]
 	if !ok {
-		return unknownHostPathType(path, want)
+		return fmt.Errorf("hostPath %s: %q is not a type of hostPath; use one of DirectoryOrCreate, Directory, FileOrCreate, File, Socket, CharDevice, BlockDevice, or none", path, want)
 	}
-	return fmt.Errorf("hostPath type check failed: %s is not %s: it does not exist", path, words)
+	return fmt.Errorf("hostPath type check failed: %s is not %s: %s", path, words, why)
 }
 
 // hostPathWords says what each type wants to find.
@@ -84,19 +89,11 @@ var hostPathWords = map[v1.HostPathType]string{
 	v1.HostPathBlockDev:          "a block device",
 }
 
-func unknownHostPathType(path string, want v1.HostPathType) error {
-	return fmt.Errorf("hostPath %s: %q is not a type of hostPath; use one of DirectoryOrCreate, Directory, FileOrCreate, File, Socket, CharDevice, BlockDevice, or none", path, want)
-}
-
 func checkHostPath(path string, want v1.HostPathType, found fs.FileMode) error {
-	words, ok := hostPathWords[want]
-	if !ok {
-		return unknownHostPathType(path, want)
+	if describe(found) == hostPathWords[want] {
+		return nil
 	}
-	if describe(found) != words {
-		return fmt.Errorf("hostPath type check failed: %s is not %s: it is %s", path, words, describe(found))
-	}
-	return nil
+	return isNot(path, want, "it is "+describe(found))
 }
 
 func describe(mode fs.FileMode) string {

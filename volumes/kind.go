@@ -11,9 +11,15 @@ import (
 // kinds are those that podd has. A new one is a line here, and a file that has
 // its kind value, its driver and nothing of any other.
 func kinds(o Options) []kind {
+	memory := &tmpfs{}
 	return []kind{
-		emptyDirs(o.NodeMemory),
+		emptyDirs(o.NodeMemory, memory),
 		hostPaths(),
+		configMaps(),
+		secrets(memory),
+		downwardAPIs(memory),
+		projections(memory),
+		imageVolumes(),
 	}
 }
 
@@ -25,10 +31,14 @@ type kind struct {
 	plugin string
 	// managed says that the content lives and dies with the pod.
 	managed bool
+	// live says that the content follows objects or the pod while it runs, and is
+	// podd's alone to write: containers have it read-only. What cannot be brought up
+	// to date serves on as it is.
+	live bool
 	// handles says whether a volume is of this kind.
 	handles func(*v1.VolumeSource) bool
 	// path is where the content lies on the host, once setUp has succeeded. It is
-	// pure; target.dir for most.
+	// pure; target.dir for most, and empty for what only the runtime can mount.
 	path func(target) string
 	driver
 }
@@ -60,6 +70,9 @@ type target struct {
 	// dir is <pod's directory>/volumes/<plugin>/<name>; a kind that needs a
 	// directory of its own makes it there.
 	dir string
+	// values has what live kinds are made of, and owner changes to the fsGroup.
+	values values
+	owner  *owner
 }
 
 // kindOf finds the kind of a volume, or nil.
@@ -86,5 +99,8 @@ func sourceName(source *v1.VolumeSource) string {
 }
 
 func (m *Mounter) targetFor(p *v1.Pod, v *v1.Volume, k *kind) target {
-	return target{pod: p, volume: v, dir: m.dirs.Volume(p.UID, k.plugin, v.Name)}
+	return target{
+		pod: p, volume: v, dir: m.dirs.Volume(p.UID, k.plugin, v.Name),
+		values: values{objects: podObjects{m, p.UID}, downward: m.options.Downward}, owner: m.owner,
+	}
 }

@@ -49,7 +49,7 @@ func (m *Mounter) lock(ctx context.Context, uid pod.UID) (unlock func(), err err
 // hangs in the kernel never does.
 const patience = time.Second
 
-var errPatience = errors.New("it does not come to its end")
+var errPatience = errors.New("it does not finish")
 
 // takeOver gives up the set-up of the pod's volumes that is under way and takes
 // the pod's lock. A set-up that does not end within patience is a hungError.
@@ -80,7 +80,7 @@ func (e *hungError) Error() string {
 	if e.volume != "" {
 		what = fmt.Sprintf("the set-up of volume %q", e.volume)
 	}
-	return fmt.Sprintf("%s, begun at %s, hangs", what, e.since.Format(time.TimeOnly))
+	return fmt.Sprintf("%s, started at %s, hangs", what, e.since.Format(time.TimeOnly))
 }
 
 // hung is the set-up that has the pod's lock; nil for none.

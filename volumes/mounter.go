@@ -27,6 +27,12 @@ type Options struct {
 	NodeMemory int64
 	// RecursiveReadOnly says that the runtime can make submounts read-only too.
 	RecursiveReadOnly bool
+	// Objects and Downward have what volumes with values are made of; nil for none.
+	Objects  Objects
+	Downward Downward
+	// Events tells of volumes that cannot be brought up to date, and of changes of
+	// ownership that take long; nil tells nobody.
+	Events Events
 	// Waker is told when a set-up that a pod waits for has ended; it may be nil.
 	Waker Waker
 }
@@ -43,13 +49,16 @@ type Mounter struct {
 	metrics *metrics
 	poke    chan struct{} // capacity 1: an unmount is pending
 	places  chan struct{} // of set-ups at work
+	owner   *owner
 
-	mu      sync.Mutex // guards what follows
-	locks   map[pod.UID]*podLock
-	setUps  map[pod.UID]*setUp            // under way, or ended and not told
-	working map[pod.UID]*setUp            // those that have their pod's lock, given up or not
-	ready   map[pod.UID]map[string]string // volume name → plugin, what this Mounter has set up
-	pending map[pod.UID]*PendingUnmount
+	mu       sync.Mutex // guards what follows
+	locks    map[pod.UID]*podLock
+	setUps   map[pod.UID]*setUp            // under way, or ended and not told
+	working  map[pod.UID]*setUp            // those that have their pod's lock, given up or not
+	ready    map[pod.UID]map[string]string // volume name → plugin, what this Mounter has set up
+	live     map[pod.UID]*livePod
+	pending  map[pod.UID]*PendingUnmount
+	stopping bool // Run has ended: volumes follow nothing any more
 }
 
 // New makes the root directory if it is missing and resolves it. It starts
@@ -73,9 +82,12 @@ func New(o Options, log *slog.Logger, reg prometheus.Registerer) (*Mounter, erro
 	if o.NodeMemory == 0 {
 		var info unix.Sysinfo_t
 		if err := unix.Sysinfo(&info); err != nil {
-			return nil, fmt.Errorf("ask for the machine's memory: %w", err)
+			return nil, fmt.Errorf("determine the machine's memory: %w", err)
 		}
 		o.NodeMemory = int64(info.Totalram) * int64(info.Unit)
+	}
+	if o.Objects == nil {
+		o.Objects = noObjects{}
 	}
 	m := &Mounter{
 		options: o,
@@ -84,10 +96,12 @@ func New(o Options, log *slog.Logger, reg prometheus.Registerer) (*Mounter, erro
 		log:     log,
 		poke:    make(chan struct{}, 1),
 		places:  make(chan struct{}, parallelSetUps),
+		owner:   newOwner(o.Events),
 		locks:   map[pod.UID]*podLock{},
 		setUps:  map[pod.UID]*setUp{},
 		working: map[pod.UID]*setUp{},
 		ready:   map[pod.UID]map[string]string{},
+		live:    map[pod.UID]*livePod{},
 		pending: map[pod.UID]*PendingUnmount{},
 	}
 	m.metrics = newMetrics(reg, m.counts)

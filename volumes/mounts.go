@@ -58,7 +58,11 @@ func (m *Mounter) mountOf(p *v1.Pod, c *v1.Container, index int, sub string) (po
 	if err != nil {
 		return pod.Mount{}, err
 	}
-	if sub != "" {
+	var image pod.ImageMount
+	switch {
+	case volume.Image != nil:
+		image = imageMount(volume, sub)
+	case sub != "":
 		hostPath, err = m.bindSubPath(subPath{
 			volume: t, content: hostPath, path: sub, container: c.Name, index: index,
 		})
@@ -76,8 +80,9 @@ func (m *Mounter) mountOf(p *v1.Pod, c *v1.Container, index int, sub string) (po
 	}
 	return pod.Mount{
 		HostPath:          hostPath,
+		Image:             image,
 		ContainerPath:     path.Join("/", wanted.MountPath),
-		ReadOnly:          wanted.ReadOnly,
+		ReadOnly:          wanted.ReadOnly || k.live || volume.Image != nil,
 		RecursiveReadOnly: recursive,
 		Propagation:       propagation,
 		SELinuxRelabel:    k.managed,

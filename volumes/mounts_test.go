@@ -29,6 +29,36 @@ func TestMountsNameHostAndContainerPaths(t *testing.T) {
 	}
 }
 
+// TestImageVolumeIsLeftToTheRuntime: nothing of it is on the host, and nobody writes to it.
+func TestImageVolumeIsLeftToTheRuntime(t *testing.T) {
+	m := newMounter(t)
+	p := withMounts(aPod("u1", v1.Volume{Name: "model", VolumeSource: v1.VolumeSource{Image: &v1.ImageVolumeSource{Reference: "r/model:1"}}}),
+		v1.VolumeMount{Name: "model", MountPath: "/m", SubPath: "a//b/"},
+		v1.VolumeMount{Name: "model", MountPath: "/all"})
+	mustSetUp(t, m, p)
+	got := mustMounts(t, m, p)
+	want := []pod.Mount{
+		{Image: pod.ImageMount{Volume: "model", Reference: "r/model:1", SubPath: "a/b"}, ContainerPath: "/m", ReadOnly: true},
+		{Image: pod.ImageMount{Volume: "model", Reference: "r/model:1"}, ContainerPath: "/all", ReadOnly: true},
+	}
+	if len(got) != 2 || got[0] != want[0] || got[1] != want[1] {
+		t.Errorf("got %+v\nwant %+v", got, want)
+	}
+	if entries, err := os.ReadDir(m.PodDir("u1")); err != nil || len(entries) != 1 {
+		t.Errorf("below the pod's directory: got %v (%v), want containers only", entries, err)
+	}
+	if _, err := m.Path(p, "model"); err == nil {
+		t.Error("its content has a path on the host")
+	}
+	for _, sub := range []string{"/etc", "a/../../b"} {
+		p.Spec.Containers[0].VolumeMounts[0].SubPath = sub
+		_, err := m.Mounts(p, &p.Spec.Containers[0], subPaths(p))
+		mustSay(t, err, "must not")
+	}
+	mustTearDown(t, m, "u1")
+	mustBeGone(t, m, "u1")
+}
+
 func TestMountOfAnUnknownVolumeIsAConfigError(t *testing.T) {
 	m := newMounter(t)
 	p := withMounts(aPod("u1"), v1.VolumeMount{Name: "nope", MountPath: "/x"})
@@ -224,7 +254,7 @@ func TestSubPathsAreChecked(t *testing.T) {
 		"a/../b":    {"", ".."},
 		"..":        {"", ".."},
 		"/etc":      {"", "must not be an absolute path"},
-		"a\x00b":    {"", "zero byte"},
+		"a\x00b":    {"", "NUL byte"},
 	} {
 		got, err := checkSubPath(sub)
 		if got != tc.want || (err != nil) != (tc.says != "") {

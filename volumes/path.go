@@ -18,5 +18,8 @@ func (m *Mounter) Path(p *v1.Pod, volume string) (string, error) {
 	if k == nil {
 		return "", fmt.Errorf("volume %q is of a kind that podd does not support", volume)
 	}
-	return k.path(m.targetFor(p, v, k)), nil
+	if path := k.path(m.targetFor(p, v, k)); path != "" {
+		return path, nil
+	}
+	return "", fmt.Errorf("volume %q is not on the node before a container mounts it", volume)
 }

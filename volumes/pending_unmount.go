@@ -124,7 +124,7 @@ func (m *Mounter) finishUnmount(ctx context.Context, uid pod.UID) error {
 	}
 	m.settle(uid, err)
 	if err != nil {
-		return fmt.Errorf("remains of the pod's previous run are in the way: %w", err)
+		return fmt.Errorf("leftovers of the pod's previous run are in the way: %w", err)
 	}
 	return nil
 }

@@ -204,7 +204,12 @@ func TestHostPathTypes(t *testing.T) {
 	if err := unix.Mknod(block, unix.S_IFBLK|0o600, int(unix.Mkdev(7, 200))); err != nil {
 		t.Fatal(err)
 	}
-	none := filepath.Join(dir, "none")
+	none, pipe, loop := filepath.Join(dir, "none"), filepath.Join(dir, "pipe"), filepath.Join(dir, "loop")
+	for _, err := range []error{unix.Mkfifo(pipe, 0o600), os.Symlink("loop", loop), os.Symlink(none, filepath.Join(dir, "dangling"))} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
 	for _, c := range []struct {
 		path string
 		kind v1.HostPathType
@@ -227,6 +232,18 @@ func TestHostPathTypes(t *testing.T) {
 		{file, v1.HostPathDirectoryOrCreate, []string{file, "is not a directory"}},
 		{dir, v1.HostPathFileOrCreate, []string{dir, "is not a file"}},
 		{filepath.Join(dir, "no/parents"), v1.HostPathFileOrCreate, []string{"no/parents", "not the directories above it"}},
+		{none, v1.HostPathFile, []string{none, "is not a file", "does not exist"}},
+		{none, v1.HostPathSocket, []string{none, "is not a socket file", "does not exist"}},
+		{none, v1.HostPathCharDev, []string{none, "is not a character device", "does not exist"}},
+		{none, v1.HostPathBlockDev, []string{none, "is not a block device", "does not exist"}},
+		{block, v1.HostPathCharDev, []string{block, "is not a character device", "it is a block device"}},
+		{pipe, v1.HostPathFile, []string{pipe, "is not a file", "it is a named pipe"}},
+		{pipe, v1.HostPathFileOrCreate, []string{pipe, "is not a file", "it is a named pipe"}},
+		{filepath.Join(file, "below"), v1.HostPathDirectory, []string{"below is not a directory", "stat", "not a directory"}},
+		{filepath.Join(file, "below"), v1.HostPathSocket, []string{"below is not a socket file", "stat", "not a directory"}},
+		{filepath.Join(file, "below"), v1.HostPathDirectoryOrCreate, []string{"below is not a directory", "stat"}},
+		{loop, v1.HostPathFile, []string{"loop is not a file", "too many levels"}},
+		{filepath.Join(dir, "dangling"), v1.HostPathDirectoryOrCreate, []string{"dangling", "file exists"}},
 		{dir, "Folder", []string{"Folder", "not a type of hostPath"}},
 		{none, "Folder", []string{"Folder", "not a type of hostPath"}},
 	} {

@@ -24,7 +24,7 @@ type subPath struct {
 }
 
 // errLeaves does not say where to: that would tell a pod about the host.
-var errLeaves = errors.New("it leads out of the volume")
+var errLeaves = errors.New("it points outside the volume")
 
 // checkSubPath is the path within a volume, cleaned, or "" for the volume.
 func checkSubPath(sub string) (string, error) {
@@ -40,7 +40,7 @@ func checkSubPath(sub string) (string, error) {
 		}
 	}
 	if strings.ContainsRune(sub, 0) {
-		return "", fmt.Errorf("subPath %q contains a zero byte", sub)
+		return "", fmt.Errorf("subPath %q contains a NUL byte", sub)
 	}
 	return path.Clean(sub), nil
 }
@@ -111,7 +111,7 @@ func sameMount(place string, fd int) (bool, error) {
 		return true, nil
 	}
 	if err := unix.Unmount(place, unix.UMOUNT_NOFOLLOW); err != nil {
-		return false, fmt.Errorf("unmount what was bound to %s before: %w", place, err)
+		return false, fmt.Errorf("unmount the previous bind mount on %s: %w", place, err)
 	}
 	return false, nil
 }
@@ -198,7 +198,7 @@ func makeBeneath(volume int, name string) error {
 func makeStep(parent int, name string, mode uint32) (int, error) {
 	if err := unix.Mkdirat(parent, name, mode&0o777); err != nil {
 		if errors.Is(err, unix.EEXIST) {
-			return -1, fmt.Errorf("%q is a symbolic link to nothing", name)
+			return -1, fmt.Errorf("%q is a dangling symbolic link", name)
 		}
 		return -1, fmt.Errorf("make directory %q: %w", name, err)
 	}

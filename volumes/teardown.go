@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"sort"
 	"strings"
 	"time"
@@ -77,6 +78,21 @@ func (m *Mounter) Release(ctx context.Context, uid pod.UID) error {
 	delete(m.ready, uid)
 	m.mu.Unlock()
 	return m.unmount(ctx, uid)
+}
+
+// Discard is Release, and deletes the pod's emptyDirs besides: for a pod that was
+// ended for what it takes of the node. Nothing that is mounted there is deleted.
+func (m *Mounter) Discard(ctx context.Context, uid pod.UID) error {
+	if err := m.Release(ctx, uid); err != nil {
+		return err
+	}
+	unlock, err := m.takeOver(ctx, uid)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	scratch := m.dirs.Volume(uid, emptyDirPlugin, "")
+	return wipe.Tree(ctx, filepath.Dir(scratch), filepath.Base(scratch))
 }
 
 // removeAlone removes what the pod has when nothing of it is being set up.

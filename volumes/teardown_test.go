@@ -404,3 +404,48 @@ func TestReleasedPodHoldsNoMemoryAndKeepsItsMessages(t *testing.T) {
 		t.Errorf("of a pod without anything: got %v, want nil", err)
 	}
 }
+
+// TestAnEvictedPodGivesItsEmptyDirsBack, and nothing that is mounted in them.
+func TestAnEvictedPodGivesItsEmptyDirsBack(t *testing.T) {
+	m, owners := newMounter(t), tempDir(t)
+	write(t, owners+"/canary", "not podd's")
+	mustSetUp(t, m, aPod("u1", empty("mem", memory), empty("disk"), host("h", owners, v1.HostPathDirectory)))
+	dir := m.PodDir("u1")
+	scratch := dir + "/volumes/kubernetes.io~empty-dir"
+	write(t, mkdir(t, scratch+"/disk/a")+"/data", "too much")
+	write(t, mkdir(t, dir+"/containers/web")+"/1", "bye")
+	inside := mkdir(t, scratch+"/disk/inside")
+	if err := unix.Mount(owners, inside, "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	busy, err := os.Open(inside) // and cannot be unmounted
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Discard(t.Context(), "u1"); err == nil {
+		t.Error("it does not say that something is still mounted there")
+	}
+	mustBe(t, scratch+"/disk/a/data", "too much")
+	if err := busy.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // again is no error
+		if err := m.Discard(t.Context(), "u1"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := os.Lstat(scratch); !os.IsNotExist(err) {
+		t.Errorf("the emptyDirs are still there (%v)", err)
+	}
+	mustBe(t, owners+"/canary", "not podd's")
+	mustBe(t, dir+"/containers/web/1", "bye")
+	mustSetUp(t, m, aPod("u1", empty("disk"))) // podd retry
+	if _, err := os.Stat(scratch + "/disk/a"); !os.IsNotExist(err) {
+		t.Errorf("the next life begins with what the last one left (%v)", err)
+	}
+	mustTearDown(t, m, "u1")
+	mustBeGone(t, m, "u1")
+	if err := m.Discard(t.Context(), "u1"); err != nil {
+		t.Errorf("of a pod without anything: got %v, want nil", err)
+	}
+}

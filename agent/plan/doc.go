@@ -24,8 +24,9 @@
 //	which regular container is due (again)?            containers.go, restart.go
 //	what is dead and superseded?                       collect.go
 //
-// Beside Next there are the rules that come into play elsewhere: whether a wanted
-// pod is taken up, and which first (admit.go); what is asked of its end, and whether
+// Beside Next there are the rules that come into play elsewhere: what another content
+// of its ConfigMaps and Secrets means to a pod (objects.go); whether a wanted pod is
+// taken up, and which first (admit.go); what is asked of its end, and whether
 // that takes too long (ending.go); how a container's grace period runs down
 // (countdown.go); which containers are probed (probes.go); whether a memory limit may
 // be lowered (resize.go).

@@ -43,6 +43,10 @@ type Memory struct {
 	// zero for none.
 	RestartingSince time.Time
 
+	// Contents are those of the pod's objects when they were last there; nil before
+	// they were looked at.
+	Contents map[pod.ObjectKey]uint64
+
 	// Before is the pod as an earlier podd had made it, by what it was granted then;
 	// nil for what Granted says.
 	Before *v1.Pod
@@ -190,10 +194,10 @@ func without[V any](all map[string]V, key string) map[string]V {
 }
 
 // with returns the map with a key set; the one that was passed is unchanged.
-func with[V any](all map[string]V, key string, v V) map[string]V {
+func with[K comparable, V any](all map[K]V, key K, v V) map[K]V {
 	next := maps.Clone(all)
 	if next == nil {
-		next = make(map[string]V)
+		next = make(map[K]V)
 	}
 	next[key] = v
 	return next

@@ -30,6 +30,9 @@ type Input struct {
 	StartTime time.Time
 	// Probes are the prober's last results.
 	Probes pod.ProbeResults
+	// Contents tells the contents apart of those ConfigMaps and Secrets that the
+	// pod names and that are there; nil where nothing depends on them.
+	Contents map[pod.ObjectKey]uint64
 	// PostStart are the hooks that this podd runs or ran, by container ID.
 	PostStart map[string]pod.Hook
 	// AskAt is when the node is to be asked again about a resize that waits for
@@ -105,6 +108,8 @@ type Step struct {
 	// Finished says that the pod is over and nothing of it is left
 	// that could use its volumes; they need not stay mounted.
 	Finished bool
+	// RetryPulls says that pulls which are held back may succeed now.
+	RetryPulls bool
 	// SandboxChanged says that the sandbox died under a pod that wants it.
 	SandboxChanged bool
 	// RestartingAll says that a restart of all containers is under way: the
@@ -199,6 +204,7 @@ func Next(in Input) Step {
 func (s *Step) sync(in *Input) {
 	s.Phase = pod.PhaseRunning
 	s.learn(in)
+	s.learnObjects(in)
 	sources, over := s.sources(in)
 	if !over && !in.Over {
 		s.deadline(in)

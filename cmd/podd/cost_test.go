@@ -16,7 +16,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"podd/cri/critest"
-	"podd/internal/turns"
+	"podd/internal/perftest"
 )
 
 // TestAPodStartsInSoManyCalls holds what a pod asks of the runtime, so that it
@@ -94,7 +94,7 @@ func TestAProbeCostsAQuarterMoreThanABareRequestAtMost(t *testing.T) {
 		asked[whose] = append(asked[whose], float64(runs)/span.Seconds())
 		return cpu / time.Duration(runs)
 	}
-	got := turns.Take(3, 1.25, func() time.Duration {
+	got := perftest.Compare(3, 1.25, func() time.Duration {
 		d.start()
 		d.await("all pods are ready", func() bool { return d.ready() == pods })
 		d.settle(2 * time.Second)
@@ -192,7 +192,7 @@ func (b *bareServer) ask(t *testing.T, rate int) (pid int, stop func()) {
 
 func processor(t *testing.T, pid int) time.Duration {
 	t.Helper()
-	d, err := turns.Processor(pid)
+	d, err := perftest.CPUTime(pid)
 	if err != nil {
 		t.Fatal(err)
 	}

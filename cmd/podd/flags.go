@@ -7,12 +7,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"podd/cli"
-	"podd/internal/places"
+	"podd/internal/instance"
 )
 
 // addSocket gives a command the flag that says where the daemon listens.
 func addSocket(cmd *cobra.Command, stateDir *string) {
-	cmd.Flags().StringVar(stateDir, "state-dir", places.DefaultStateDir, "`directory` of the daemon's socket")
+	cmd.Flags().StringVar(stateDir, "state-dir", instance.DefaultStateDir, "`directory` of the daemon's socket")
 }
 
 // addNamespace gives a command -n and -A.

@@ -91,7 +91,7 @@ unknown fields in manifests instead of rejecting the pods.`,
 		}
 	}
 	add("daemon", newRunCmd(), newRuntimeCmd())
-	add("look", newPsCmd(), newEventsCmd())
+	add("look", newPsCmd(), newGetCmd(), newEventsCmd())
 	add("act", newRetryCmd())
 	add("check", newValidateCmd(), newConfigCmd(), newVersionCmd())
 	checkUsage(root)

@@ -11,7 +11,7 @@ import (
 	"podd/cli"
 	"podd/cni"
 	"podd/config"
-	"podd/internal/places"
+	"podd/internal/instance"
 	"podd/node"
 	"podd/podconfig/manifest"
 )
@@ -23,7 +23,7 @@ func bindNode(fs *pflag.FlagSet, c *node.Config) {
 	fs.StringVar(&c.SandboxImage, "sandbox-image", bundle.PauseImage, "`image` that holds a pod's namespaces in the bundled runtime")
 	fs.StringVar(&c.ImageDir, "image-dir", "", "`directory` of image archives to import (default images in --root-dir)")
 	bindValidation(fs, &c.Validation, "what happens to unknown and duplicate fields of manifests: the pod is rejected, runs with a warning, or runs; under the name kubelet warn, else")
-	fs.StringVar(&c.ContainerLogsDir, "container-logs-dir", places.DefaultContainerLogsDir, "`directory` of links to the containers' logs, for log shippers")
+	fs.StringVar(&c.ContainerLogsDir, "container-logs-dir", instance.DefaultContainerLogsDir, "`directory` of links to the containers' logs, for log shippers")
 }
 
 func bindValidation(fs *pflag.FlagSet, v *manifest.Validation, usage string) {
@@ -64,7 +64,7 @@ podd run again takes them up where they are.`,
 			if err != nil {
 				return err
 			}
-			dirs, err := places.Resolve(cfg.RootDir, cfg.StateDir)
+			dirs, err := instance.Resolve(cfg.RootDir, cfg.StateDir)
 			if err != nil {
 				return err
 			}
@@ -78,6 +78,7 @@ podd run again takes them up where they are.`,
 			}
 			limitHeap()
 			lowerOOMScore(cfg.OOMScoreAdj, log)
+			forbidCores(log)
 			own.Kubelet, own.Version, own.Log = cfg, thisVersion(), log
 			own.ImportProgress, own.ImportLog = cli.ImportProgress(os.Stderr, log)
 			n, err := node.New(own)

@@ -20,7 +20,7 @@ import (
 
 	"podd/cgroup"
 	"podd/cri/critest"
-	"podd/internal/turns"
+	"podd/internal/perftest"
 )
 
 const (
@@ -316,7 +316,7 @@ func (d *daemon) crashes(t *testing.T) {
 	calls := 0
 	d.crash("p1", &calls) // and the first one finds nothing in caches
 	next := 0
-	got := turns.Take(9, 2, func() time.Duration {
+	got := perftest.Compare(9, 2, func() time.Duration {
 		next += 30
 		return d.crash(fmt.Sprintf("p%d", next), &calls)
 	}, func() time.Duration { return d.srv.Bare(calls) })

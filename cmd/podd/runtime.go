@@ -8,7 +8,7 @@ import (
 
 	"podd/bundle"
 	"podd/cni"
-	"podd/internal/places"
+	"podd/internal/instance"
 	"podd/node/bundled"
 )
 
@@ -16,10 +16,10 @@ import (
 type runtimeFlags struct{ bundled.Runtime }
 
 func (f *runtimeFlags) register(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.RootDir, "root-dir", places.DefaultRootDir, "directory for what survives a reboot: images, snapshots, containerd's database")
-	cmd.Flags().StringVar(&f.StateDir, "state-dir", places.DefaultStateDir, "directory for what a reboot may clear; the socket is containerd.sock in it")
+	cmd.Flags().StringVar(&f.RootDir, "root-dir", instance.DefaultRootDir, "directory for what survives a reboot: images, snapshots, containerd's database")
+	cmd.Flags().StringVar(&f.StateDir, "state-dir", instance.DefaultStateDir, "directory for what a reboot may clear; the socket is containerd.sock in it")
 	cmd.Flags().StringVar(&f.BinDir, "runtime-dir", "", "directory of the runtime's binaries (default $"+bundle.EnvDir+", or found near podd)")
-	cmd.Flags().StringVar(&f.ConfigDir, "runtime-config-dir", places.DefaultConfigDir, "directory of containerd.d/*.toml and certs.d, which need not exist")
+	cmd.Flags().StringVar(&f.ConfigDir, "runtime-config-dir", instance.DefaultConfigDir, "directory of containerd.d/*.toml and certs.d, which need not exist")
 	cmd.Flags().StringVar(&f.PodCIDR, "pod-cidr", cni.DefaultPodCIDR, "addresses of pods in the default network")
 	cmd.Flags().StringVar(&f.Bridge, "bridge", cni.DefaultBridge, "bridge and name of the default network, unique on this machine")
 	cmd.Flags().StringVar(&f.SandboxImage, "sandbox-image", bundle.PauseImage, "image that holds a pod's namespaces")

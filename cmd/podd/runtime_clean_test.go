@@ -14,14 +14,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"podd/cgroup"
-	"podd/internal/places"
+	"podd/internal/instance"
 )
 
 // place is where a podd was: its directories with something in them.
 type place struct {
 	t    *testing.T
 	dir  string
-	dirs places.Dirs
+	dirs instance.Dirs
 	// bridge and cgroup names are this test's alone.
 	bridge, cgroups string
 }
@@ -35,7 +35,7 @@ func newPlace(t *testing.T) *place {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &place{t: t, dir: dir, dirs: places.Dirs{Root: dir + "/lib", State: dir + "/run/podd"},
+	p := &place{t: t, dir: dir, dirs: instance.Dirs{Root: dir + "/lib", State: dir + "/run/podd"},
 		bridge: fmt.Sprintf("poddc%d", os.Getpid()%100000), cgroups: fmt.Sprintf("/poddstop%d/kubepods", os.Getpid())}
 	for _, file := range []string{"lib/images/a.tar", "lib/containerd/db", "lib/ended/u1.json", "run/podd/containerd/state", "run/podd/s/socket", "run/podd/containerd.toml"} {
 		p.write(file)
@@ -55,8 +55,8 @@ func (p *place) write(file string) {
 func (p *place) used(endpoint string) *place {
 	p.t.Helper()
 	err := errors.Join(os.MkdirAll(p.dirs.State, 0o755),
-		places.ClaimRuntime(places.Runtime{Dirs: p.dirs, Bridge: p.bridge, PodCIDR: "10.206.0.0/24"}),
-		places.ClaimAgent(places.Agent{Dirs: p.dirs, Endpoint: endpoint, CgroupRoot: p.cgroups}))
+		instance.ClaimRuntime(instance.Runtime{Dirs: p.dirs, Bridge: p.bridge, PodCIDR: "10.206.0.0/24"}),
+		instance.ClaimAgent(instance.Agent{Dirs: p.dirs, Endpoint: endpoint, CgroupRoot: p.cgroups}))
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -284,7 +284,7 @@ func TestStopRefusesDirectoriesThatAreInUse(t *testing.T) {
 	}
 	_, err = p.stop("--root-dir", p.dirs.Root, "--state-dir", p.dir+"/run/other")
 	p.refused(err, p.dirs.Root+" is in use", fmt.Sprintf("process %d", cmd.Process.Pid))
-	if err := places.ClaimAgent(places.Agent{Dirs: p.dirs}); err == nil || !strings.Contains(err.Error(), "in use") {
+	if err := instance.ClaimAgent(instance.Agent{Dirs: p.dirs}); err == nil || !strings.Contains(err.Error(), "in use") {
 		t.Errorf("a second podd of one root directory: got %v", err)
 	}
 	p.stays("lib/pods/u1/file")
@@ -293,7 +293,7 @@ func TestStopRefusesDirectoriesThatAreInUse(t *testing.T) {
 // holdRoot is the other process of the test above: TestMain becomes it.
 func holdRoot(dirs string) int {
 	root, state, _ := strings.Cut(dirs, ":")
-	if err := places.ClaimAgent(places.Agent{Dirs: places.Dirs{Root: root, State: state}}); err != nil {
+	if err := instance.ClaimAgent(instance.Agent{Dirs: instance.Dirs{Root: root, State: state}}); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}

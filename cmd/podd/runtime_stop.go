@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"podd/cgroup"
-	"podd/internal/places"
+	"podd/internal/instance"
 	"podd/node/teardown"
 )
 
@@ -54,11 +54,11 @@ Where systemd keeps podd running, stop the units first.`,
 }
 
 // find finds the podd that is meant, and sets the flags to what it recorded.
-func (f *runtimeFlags) find(given *pflag.FlagSet, cgroupRoot *string) (places.Found, error) {
+func (f *runtimeFlags) find(given *pflag.FlagSet, cgroupRoot *string) (instance.Found, error) {
 	if os.Geteuid() != 0 {
-		return places.Found{}, errors.New("stopping the container runtime needs root")
+		return instance.Found{}, errors.New("stopping the container runtime needs root")
 	}
-	found, err := places.Find(places.Wanted{
+	found, err := instance.Find(instance.Wanted{
 		Root: f.RootDir, State: f.StateDir, RootGiven: given.Changed("root-dir"), StateGiven: given.Changed("state-dir"),
 	})
 	if err != nil {

@@ -43,6 +43,16 @@ func TestScripts(t *testing.T) {
 	})
 }
 
+func fakeObjects() []server.ObjectInfo {
+	seen := time.Now().Add(-20 * time.Minute)
+	return []server.ObjectInfo{
+		{Kind: "ConfigMap", Namespace: "apps", Name: "settings", Keys: []string{"a"}, Seen: seen},
+		{Kind: "ConfigMap", Namespace: "default", Name: "settings", Keys: []string{"app.conf", "level"}, UsedBy: []string{"default/new", "default/web"},
+			Origin: "/etc/podd/manifests/web.yaml", Line: 12, Seen: seen},
+		{Kind: "Secret", Namespace: "default", Name: "tls", Type: "kubernetes.io/tls", Keys: []string{"tls.crt", "tls.key"}, UsedBy: []string{"default/web"}, Seen: seen},
+	}
+}
+
 // startDaemon serves $WORK/run/podd.sock until the script ends: daemon [empty].
 func startDaemon(ts *testscript.TestScript, _ bool, args []string) {
 	full := len(args) == 0
@@ -58,6 +68,12 @@ func startDaemon(ts *testscript.TestScript, _ bool, args []string) {
 			return fakeProblems()
 		},
 		Retry: func(pod.UID) bool { return true },
+		Objects: func() []server.ObjectInfo {
+			if !full {
+				return nil
+			}
+			return fakeObjects()
+		},
 		Events: func(ns, name string) []*v1.Event {
 			var all []*v1.Event
 			for _, e := range fakeEvents() {

@@ -56,8 +56,11 @@ func Container(o Options, req pod.ContainerRequest) (*runtimeapi.ContainerConfig
 func mounts(o Options, req pod.ContainerRequest, users *runtimeapi.UserNamespace) []*runtimeapi.Mount {
 	var out []*runtimeapi.Mount
 	for _, m := range req.Mounts {
+		image, subPath := imageOf(req, m.Image)
 		out = append(out, &runtimeapi.Mount{
 			HostPath:          m.HostPath,
+			Image:             image,
+			ImageSubPath:      subPath,
 			ContainerPath:     m.ContainerPath,
 			Readonly:          m.ReadOnly,
 			RecursiveReadOnly: m.RecursiveReadOnly,
@@ -68,6 +71,16 @@ func mounts(o Options, req pod.ContainerRequest, users *runtimeapi.UserNamespace
 		})
 	}
 	return out
+}
+
+// imageOf is the image that is mounted; nil for a mount of the host's.
+func imageOf(req pod.ContainerRequest, m pod.ImageMount) (*runtimeapi.ImageSpec, string) {
+	if m.Volume == "" {
+		return nil, ""
+	}
+	return &runtimeapi.ImageSpec{
+		Image: req.Image.Volumes[m.Volume], UserSpecifiedImage: m.Reference, Annotations: req.Pod.Annotations,
+	}, m.SubPath
 }
 
 func variables(env pod.Environment) []*runtimeapi.KeyValue {

@@ -2,7 +2,9 @@ package spec
 
 import (
 	"maps"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -82,8 +84,10 @@ func containerAnnotations(o Options, req pod.ContainerRequest) (map[string]strin
 	if err != nil {
 		return nil, err
 	}
+	volumes := strings.Join(slices.Sorted(maps.Values(req.Image.Volumes)), ",")
 	for key, value := range map[string]string{
 		pod.AnnotationSource: string(req.Source), pod.AnnotationKept: req.Kept, AnnotationPreStop: preStop, AnnotationPorts: ports,
+		pod.AnnotationImageVolumes: volumes,
 	} {
 		if value != "" {
 			a[key] = value

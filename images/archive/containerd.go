@@ -206,7 +206,7 @@ func blame(file string, err error) error {
 		return &InvalidError{File: file, Reason: "cannot be read: " + err.Error()}
 	case code == codes.Unavailable, code == codes.Canceled, code == codes.DeadlineExceeded,
 		errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("import %s: containerd does not answer: %w", file, err)
+		return fmt.Errorf("import %s: containerd does not respond: %w", file, err)
 	case code == codes.Unimplemented:
 		return fmt.Errorf("import %s: this runtime has no transfer service, so archives must be imported by its own tools: %w", file, err)
 	case strings.Contains(text, "no space left on device"):

@@ -58,28 +58,27 @@ type Config struct {
 	Log       *slog.Logger
 	// Registerer may be nil.
 	Registerer prometheus.Registerer
-	// Progress is told before (Err and Refs nil) and after each import.
+	// Progress is called before (Err and Refs nil) and after each import.
 	Progress func(Progress)
-	// Imported is told the names of new images, so that pods that wait for
-	// them can be woken. It must not block.
+	// Imported is called with the names of new images, to wake the pods that wait for
+	// them. It must not block.
 	Imported func(refs []string)
 }
 
-// Progress is for a person who watches.
+// Progress is shown to users while images are imported.
 type Progress struct {
 	File string
 	Size int64
-	// Done: the import has ended, with Err or with Refs.
+	// Done: the import has finished, with Err or with Refs.
 	Done bool
 	Refs []string
 	Err  error
 	Took time.Duration
 }
 
-// Dir imports the archives of the image directory: at start, when they
-// appear or change, and again when the runtime has lost what they hold. The
-// images are pinned, so that no garbage collection takes them; removing the file
-// does not remove the image.
+// Dir imports the archives of the image directory: at start, when they appear or
+// change, and again when the runtime has lost their images. The images are pinned
+// against garbage collection; removing the file does not remove the image.
 type Dir struct {
 	cfg     Config
 	log     *slog.Logger
@@ -89,14 +88,14 @@ type Dir struct {
 
 	mu       sync.Mutex
 	problems map[string]pod.Problem
-	// settled is closed while nothing that was seen is still to be imported.
+	// settled is closed while every archive that was seen has been handled.
 	settled chan struct{}
 	isDone  bool
-	// closed are files that were seen complete since the last look.
+	// closed are files that were completed since the last sync.
 	closed map[string]struct{}
-	// failed is the shape of files that were refused, not to be read again.
+	// failed has the shape of rejected files, which are not read again.
 	failed map[string]shape
-	// recheck asks for a look at what the runtime has.
+	// recheck: the next sync compares with the images that the runtime has.
 	recheck bool
 }
 
@@ -122,7 +121,7 @@ func (d *Dir) Run(ctx context.Context) error {
 	defer stop()
 	wg.Go(func() { d.watch(watchCtx) })
 	for {
-		next := d.round(ctx)
+		next := d.sync(ctx)
 		var timer <-chan time.Time
 		if next > 0 {
 			timer = time.After(next)
@@ -136,7 +135,7 @@ func (d *Dir) Run(ctx context.Context) error {
 	}
 }
 
-// Recheck makes Run compare with what the runtime has, as after it was replaced.
+// Recheck makes Run compare with the images of the runtime, as after it was replaced.
 func (d *Dir) Recheck() {
 	d.mu.Lock()
 	d.recheck = true
@@ -144,9 +143,9 @@ func (d *Dir) Recheck() {
 	d.wake()
 }
 
-// Missing is told of an image that somebody needs and the runtime does not
-// have. If it came from an archive that is still there, it is imported again;
-// Wait waits for that. Names that no archive had cost nothing.
+// Missing reports an image that is needed and that the runtime does not have. If it
+// came from an archive that still exists, it is imported again, and Wait waits for
+// that. Other names cost nothing.
 func (d *Dir) Missing(ref string) {
 	if !d.state.had(ref) {
 		return
@@ -158,21 +157,20 @@ func (d *Dir) Missing(ref string) {
 	d.wake()
 }
 
-// Holds says whether an image, by any spelling of its name, came from an archive
-// that is still there.
+// Holds says whether an image, by any spelling of its name, came from an archive that
+// still exists.
 func (d *Dir) Holds(ref string) bool {
 	name := imageref.Full(ref)
 	return name != "" && slices.ContainsFunc(d.state.refs(), func(known string) bool { return imageref.Full(known) == name })
 }
 
-// Refs are the names of the images that came from archives that are still there.
+// Refs are the names of the images that came from archives that still exist.
 func (d *Dir) Refs() []string { return d.state.refs() }
 
-// Wait blocks while an archive that was there is not imported yet, so that
-// nobody pulls an image that lies at hand. It returns at once when nothing is to
-// be done or what is left cannot be imported, and with ctx's error when that is
-// done first. A file that is being written for long holds it up as long: give
-// ctx a deadline.
+// Wait blocks until all present archives are imported, so that an image that is
+// available locally is not pulled. It returns at once if nothing is left to do or what
+// is left cannot be imported, and with ctx's error if that is done first. A file that
+// takes long to be written blocks it for as long: give ctx a deadline.
 func (d *Dir) Wait(ctx context.Context) error {
 	d.mu.Lock()
 	settled := d.settled
@@ -185,12 +183,11 @@ func (d *Dir) Wait(ctx context.Context) error {
 	}
 }
 
-// waitPatience bounds how long one large archive may hold up the pulls of images
-// that are not in it.
+// waitPatience bounds how long a large archive may delay the pulls of other images.
 const waitPatience = 10 * time.Second
 
-// WaitBriefly is Wait for ten seconds at most. Its error is ctx's: that the time
-// was too short is none.
+// WaitBriefly is Wait for at most ten seconds. A timeout is not an error; ctx's error
+// is.
 func (d *Dir) WaitBriefly(ctx context.Context) error {
 	patience, cancel := context.WithTimeout(ctx, waitPatience)
 	defer cancel()
@@ -217,9 +214,9 @@ func (d *Dir) wake() {
 	}
 }
 
-// round looks at the directories and imports what is new. It returns when to
-// look again without being woken; 0 for never.
-func (d *Dir) round(ctx context.Context) time.Duration {
+// sync lists the directories and imports what is new. It returns the time until the
+// next sync without a wake-up; 0 for none.
+func (d *Dir) sync(ctx context.Context) time.Duration {
 	d.mu.Lock()
 	recheck, closed := d.recheck, d.closed
 	d.recheck, d.closed = false, map[string]struct{}{}
@@ -236,7 +233,7 @@ func (d *Dir) round(ctx context.Context) time.Duration {
 		}
 	}
 	if again {
-		// The runtime does not answer: what is known of it must be asked again.
+		// The runtime does not respond: compare with its images again.
 		d.mu.Lock()
 		d.recheck = d.recheck || recheck
 		d.mu.Unlock()
@@ -248,7 +245,7 @@ func (d *Dir) round(ctx context.Context) time.Duration {
 	return next
 }
 
-// settle lets Wait return, unless somebody has found more to do.
+// settle lets Wait return, unless there is more to do.
 func (d *Dir) settle() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -258,7 +255,7 @@ func (d *Dir) settle() {
 	}
 }
 
-// unsettle makes Wait block. The caller holds mu.
+// unsettleLocked makes Wait block.
 func (d *Dir) unsettleLocked() {
 	if d.isDone {
 		d.isDone = false

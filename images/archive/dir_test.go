@@ -242,7 +242,7 @@ func TestBadArchiveIsAProblemWithItsNameUntilItChanges(t *testing.T) {
 
 func TestRuntimeThatIsAwayIsNotTheArchivesFault(t *testing.T) {
 	dir, s := imageDir(t), newStore()
-	s.down = errors.New("containerd does not answer")
+	s.down = errors.New("containerd does not respond")
 	put(t, dir, "a.tar", "localhost/a:1", time.Minute)
 	d, _ := importing(t, s, dir)
 	<-s.poke
@@ -272,7 +272,7 @@ func TestADirectoryThatCannotBeIsAProblemSaidOnce(t *testing.T) {
 	var log bytes.Buffer
 	d := New(Config{Dir: at, StateFile: filepath.Join(dir, "state.json"), Log: slog.New(slog.NewTextHandler(&log, nil))})
 	for range 3 {
-		d.round(t.Context())
+		d.sync(t.Context())
 	}
 	if p := d.Problems(); len(p) != 1 || p[0].Origin != at || !strings.Contains(p[0].Message, "not a directory") {
 		t.Errorf("problems: got %v", p)
@@ -283,7 +283,7 @@ func TestADirectoryThatCannotBeIsAProblemSaidOnce(t *testing.T) {
 	if err := os.Remove(at); err != nil {
 		t.Fatal(err)
 	}
-	if d.round(t.Context()); len(d.Problems()) > 0 {
+	if d.sync(t.Context()); len(d.Problems()) > 0 {
 		t.Errorf("problems of a directory that is well: %v", d.Problems())
 	}
 }

@@ -13,11 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// settleAfter is when to look again at a file that is being written, if it is not
-// seen closed before.
+// settleAfter is when a file that is being written is checked again, if it is not
+// closed before.
 const settleAfter = 2 * time.Second
 
-// suffixes are what an image directory takes; the rest is left alone.
+// suffixes are those of archives; other files are ignored.
 var suffixes = []string{".tar", ".tar.gz", ".tgz", ".tar.zst"}
 
 // file is one of an image directory.
@@ -26,9 +26,9 @@ type file struct {
 	shape shape
 }
 
-// candidates lists the archives, smallest first, so that the sandbox image is
-// not behind a large one. Files that may still be written wait; next says for
-// how long.
+// candidates lists the archives, smallest first, so that the sandbox image does not
+// wait for a large one. Files that may still be written are left out; next says for how
+// long.
 func (d *Dir) candidates(closed map[string]struct{}, now time.Time) (found []file, next time.Duration) {
 	there := map[string]struct{}{}
 	for _, dir := range append([]string{d.cfg.Dir}, d.cfg.Extra...) {

@@ -17,9 +17,9 @@ import (
 const watchMask = unix.IN_CLOSE_WRITE | unix.IN_MOVED_TO | unix.IN_MOVED_FROM | unix.IN_DELETE |
 	unix.IN_ATTRIB | unix.IN_DELETE_SELF | unix.IN_MOVE_SELF | unix.IN_ONLYDIR
 
-// watch pokes the round for every change of the image directories until ctx is
-// done. When one of them goes away all are watched anew; Dir is made again. An
-// extra directory that is not there at that time is not watched.
+// watch requests a sync for every change of the image directories until ctx is done.
+// If one of them disappears, all are watched anew, and Dir is created again. An extra
+// directory that does not exist at that time is not watched.
 func (d *Dir) watch(ctx context.Context) {
 	for ctx.Err() == nil {
 		if err := d.watchOnce(ctx); err != nil && ctx.Err() == nil {
@@ -57,7 +57,7 @@ func (d *Dir) watchOnce(ctx context.Context) error {
 		dirs[int32(wd)] = dir
 	}
 	defer context.AfterFunc(ctx, func() { f.SetReadDeadline(time.Unix(1, 0)) })()
-	d.wake() // what came before the watch
+	d.wake() // for changes before the watch
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := f.Read(buf)

@@ -36,7 +36,7 @@ type Config struct {
 	// Providers are the credential provider plugins.
 	Providers *Providers
 	// Secret reads a Secret of a pod's namespace. Without it, none exists.
-	Secret   func(ctx context.Context, namespace, name string) (*v1.Secret, error)
+	Secret   func(namespace, name string) (*v1.Secret, error)
 	Recorder Recorder
 	Log      *slog.Logger
 }
@@ -79,7 +79,7 @@ func (k *Keyring) Lookup(ctx context.Context, ref string, p *v1.Pod) ([]pod.Regi
 		return nil, fmt.Errorf("parse image name %q: %w", ref, err)
 	}
 	repo := named.Name()
-	auths, err := k.fromSecrets(ctx, repo, p)
+	auths, err := k.fromSecrets(repo, p)
 	auths = append(auths, k.dockerConfig().index.lookup(repo)...)
 	if k.cfg.Providers != nil {
 		more, providerErr := k.cfg.Providers.lookup(ctx, repo)
@@ -97,7 +97,7 @@ func (k *Keyring) Problems() []pod.Problem {
 
 // fromSecrets looks into the Secrets that the pod names. One that is missing is
 // an event, as in the kubelet, and the pull goes on.
-func (k *Keyring) fromSecrets(ctx context.Context, repo string, p *v1.Pod) ([]pod.RegistryAuth, error) {
+func (k *Keyring) fromSecrets(repo string, p *v1.Pod) ([]pod.RegistryAuth, error) {
 	var index authIndex
 	var missing []string
 	var errs []error
@@ -109,9 +109,9 @@ func (k *Keyring) fromSecrets(ctx context.Context, repo string, p *v1.Pod) ([]po
 			missing = append(missing, ref.Name)
 			continue
 		}
-		secret, err := k.cfg.Secret(ctx, p.Namespace, ref.Name)
+		secret, err := k.cfg.Secret(p.Namespace, ref.Name)
 		if err != nil {
-			k.log.Info("cannot read image pull secret", "pod", p.Namespace+"/"+p.Name, "secret", ref.Name, "error", err)
+			k.log.Info("cannot read image pull secret: pulling without it", "pod", p.Namespace+"/"+p.Name, "error", err)
 			missing = append(missing, ref.Name)
 			continue
 		}
@@ -126,8 +126,11 @@ func (k *Keyring) fromSecrets(ctx context.Context, repo string, p *v1.Pod) ([]po
 	return index.lookup(repo), errors.Join(errs...)
 }
 
+var errSecretEntries = errors.New("some of its entries are not used: each is to be as docker login writes it without a credential helper")
+
 // addSecret takes the credentials of a Secret of one of the two types that hold
-// any; another type holds none.
+// any; another type holds none. Its errors quote nothing of it, not even the names
+// of registries, in which there may be a password.
 func addSecret(index *authIndex, s *v1.Secret) error {
 	data, legacy := s.Data[v1.DockerConfigJsonKey], false
 	switch s.Type {
@@ -146,13 +149,13 @@ func addSecret(index *authIndex, s *v1.Secret) error {
 	}
 	for key, auths := range file.index.auths {
 		for _, a := range auths {
-			if err := index.add(key, a); err != nil {
-				return err
+			if index.add(key, a) != nil {
+				return errSecretEntries
 			}
 		}
 	}
 	if len(file.wrong) > 0 {
-		return errors.New(strings.Join(file.wrong, "; "))
+		return errSecretEntries
 	}
 	return nil
 }

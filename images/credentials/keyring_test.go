@@ -1,7 +1,6 @@
 package credentials
 
 import (
-	"context"
 	"encoding/base64"
 	"errors"
 	"os"
@@ -194,7 +193,7 @@ func TestSecretsComeFirstAndAMissingOneIsSaid(t *testing.T) {
 	root := t.TempDir()
 	write(t, root+"/config.json", `{"auths": {"reg.test": {"auth": "`+b64("node:x")+`"}}}`)
 	var events podNotes
-	k := New(Config{RootDir: root, Recorder: &events, Secret: func(_ context.Context, namespace, name string) (*v1.Secret, error) {
+	k := New(Config{RootDir: root, Recorder: &events, Secret: func(namespace, name string) (*v1.Secret, error) {
 		s := &v1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 		switch name {
 		case "new":
@@ -203,6 +202,9 @@ func TestSecretsComeFirstAndAMissingOneIsSaid(t *testing.T) {
 		case "old":
 			s.Type = v1.SecretTypeDockercfg
 			s.Data = map[string][]byte{v1.DockerConfigKey: []byte(`{"reg.test/app": {"auth": "` + b64("narrow:x") + `"}}`)}
+		case "partly":
+			s.Type = v1.SecretTypeDockerConfigJson
+			s.Data = map[string][]byte{v1.DockerConfigJsonKey: []byte(`{"auths": {"https://me:topsecret@reg.test": {"auth": "topsecret"}, "reg.test:topsecret": {"username": "topsecret", "password": "topsecret"}, "*": "topsecret"}}`)}
 		case "opaque":
 			s.Type = v1.SecretTypeOpaque
 			s.Data = map[string][]byte{"x": []byte("y")}
@@ -215,15 +217,15 @@ func TestSecretsComeFirstAndAMissingOneIsSaid(t *testing.T) {
 		return s, nil
 	}})
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns"}}
-	for _, name := range []string{"new", "gone", "", "old", "lost", "opaque", "broken"} {
+	for _, name := range []string{"new", "gone", "", "old", "lost", "opaque", "broken", "partly"} {
 		p.Spec.ImagePullSecrets = append(p.Spec.ImagePullSecrets, v1.LocalObjectReference{Name: name})
 	}
 	got, err := k.Lookup(t.Context(), "reg.test/app:1", p)
 	if users(got) != "narrow secret node" {
 		t.Errorf("got %q, want the narrowest secret's, the other's, the node's", users(got))
 	}
-	if err == nil || !strings.Contains(err.Error(), "broken") {
-		t.Errorf("error: got %v, want the broken secret named", err)
+	if err == nil || !strings.Contains(err.Error(), "broken") || !strings.Contains(err.Error(), "partly") || strings.Contains(err.Error(), "topsecret") {
+		t.Errorf("error: got %v, want the broken secrets named, and nothing of them", err)
 	}
 	want := []string{"Warning FailedToRetrieveImagePullSecret Unable to retrieve some image pull secrets (gone, lost); attempting to pull the image may not succeed."}
 	if !slices.Equal(events, want) {

@@ -178,7 +178,7 @@ func (p *provider) provide(ctx context.Context, repo string) (map[string]provide
 	case providerv1.GlobalPluginCacheKeyType:
 		key = globalKey
 	default:
-		return nil, fmt.Errorf("its answer has the cacheKeyType %q, want Image, Registry or Global", response.CacheKeyType)
+		return nil, fmt.Errorf("its response has the cacheKeyType %q, want Image, Registry or Global", response.CacheKeyType)
 	}
 	keep := response.CacheDuration
 	if keep == nil {
@@ -235,7 +235,7 @@ func (p *provider) run(ctx context.Context, repo string) (*providerv1.Credential
 	began := time.Now()
 	err = cmd.Run()
 	if ctx.Err() != nil {
-		err = fmt.Errorf("it did not answer within %v", providerTimeout)
+		err = fmt.Errorf("it did not respond within %v", providerTimeout)
 	}
 	p.metrics.ran(p.config.Name, time.Since(began), err)
 	if err != nil {
@@ -256,7 +256,7 @@ type pluginError struct {
 func (e *pluginError) Error() string {
 	text := e.program + ": " + e.err.Error()
 	if e.said != "" {
-		text += "; what it said is in podd's log"
+		text += "; its output is in podd's log"
 	}
 	return text
 }
@@ -266,16 +266,16 @@ func (e *pluginError) Unwrap() error { return e.err }
 // decode reads an answer. Its errors never quote it: it may hold secrets.
 func (p *provider) decode(out *boundedBuffer) (*providerv1.CredentialProviderResponse, error) {
 	if out.full {
-		return nil, fmt.Errorf("its answer is longer than %d bytes", maxProviderOutput)
+		return nil, fmt.Errorf("its response is longer than %d bytes", maxProviderOutput)
 	}
 	response := &providerv1.CredentialProviderResponse{}
 	d := json.NewDecoder(&out.buf)
 	d.DisallowUnknownFields()
 	if err := d.Decode(response); err != nil {
-		return nil, errors.New("its answer is not the JSON of a CredentialProviderResponse")
+		return nil, errors.New("its response is not the JSON of a CredentialProviderResponse")
 	}
 	if response.Kind != "CredentialProviderResponse" || response.APIVersion != p.config.APIVersion {
-		return nil, fmt.Errorf("its answer is a %q of %q, want a CredentialProviderResponse of %q", short(response.Kind), short(response.APIVersion), p.config.APIVersion)
+		return nil, fmt.Errorf("its response is a %q of %q, want a CredentialProviderResponse of %q", short(response.Kind), short(response.APIVersion), p.config.APIVersion)
 	}
 	return response, nil
 }

@@ -99,7 +99,7 @@ func TestPluginAnswersExpire(t *testing.T) {
 func TestBadPluginIsSaidAndHurtsNoOther(t *testing.T) {
 	good := "cat <<'END'\n" + answer("Image", `{"reg.test": {"username": "good", "password": "p"}}`) + "\nEND\n"
 	for name, tc := range map[string]struct{ script, want string }{
-		"fails":     {"echo no token >&2; exit 3", "exit status 3; what it said is in podd's log"},
+		"fails":     {"echo no token >&2; exit 3", "exit status 3; its output is in podd's log"},
 		"garbage":   {"echo '{\"secret\": true'", "not the JSON"},
 		"unknown":   {"echo '" + strings.Replace(answer("Image", "{}"), "{", `{"more": 1, `, 1) + "'", "not the JSON"},
 		"version":   {"echo '" + strings.Replace(answer("Image", "{}"), "/v1", "/v2", 1) + "'", "credentialprovider.kubelet.k8s.io/v2"},

@@ -56,7 +56,7 @@ func readProviders(path string) (all []configv1.CredentialProvider, hash string,
 				wrong = append(wrong, fmt.Errorf("%s: providers[%d].%s", file, i, w))
 			}
 			if before, ok := from[p.Name]; ok {
-				wrong = append(wrong, fmt.Errorf("%s: providers[%d].name: %q is the name of another provider too, in %s: names are unique", file, i, p.Name, before))
+				wrong = append(wrong, fmt.Errorf("%s: providers[%d].name: %q is also the name of another provider, in %s: names must be unique", file, i, p.Name, before))
 			}
 			from[p.Name] = file
 		}
@@ -128,7 +128,7 @@ func checkProvider(p *configv1.CredentialProvider) []string {
 	case p.Name == "" || p.Name == "." || p.Name == "..":
 		say("name", "%q is not the name of a program", p.Name)
 	case strings.ContainsAny(p.Name, "/ "):
-		say("name", "%q has a slash or a space in it: give the name of a program in the directory of plugins", p.Name)
+		say("name", "%q contains a slash or a space: give the name of a program in the directory of plugins", p.Name)
 	}
 	switch {
 	case p.APIVersion == "":

@@ -24,49 +24,47 @@ const (
 	sourcesPending = 10 * time.Second
 	// timeout bounds one collection.
 	timeout = 4 * time.Minute
-	// fullStep is how many bytes are made free for a pull that found the disk
-	// full, although the percentages are content.
+	// fullStep is how many bytes are freed for a pull that found the disk full
+	// although usage is below the thresholds.
 	fullStep = 2 << 30
-	// sayAgain is how often a disk that stays full is an event: nothing new is
-	// said by saying it every five minutes.
+	// sayAgain is the interval of events about a disk that stays full: repeating them
+	// every five minutes tells nothing new.
 	sayAgain = 30 * time.Minute
 )
 
 // Runtime is what a Collector needs of the container runtime.
 type Runtime interface {
 	ListImages(ctx context.Context) ([]*pod.Image, error)
-	// ContainerImages are the IDs and names of the images that containers were
-	// made of, dead ones too: podd's own, and those of other agents.
+	// ContainerImages returns the IDs and names of the images of all containers, dead
+	// ones included: those of podd's own, and those of other agents' containers.
 	ContainerImages(ctx context.Context) (own, others []string, err error)
 	// RemoveImage removes an image with all its names.
 	RemoveImage(ctx context.Context, image string) error
 }
 
-// Recorder takes events of the node.
+// Recorder records events of the node.
 type Recorder interface {
 	NodeEvent(eventType, reason, message string)
 }
 
-// Config is what a Collector is made of; Usage, Recorder, Log and Registerer
-// may be nil.
+// Config configures a Collector; Usage, Recorder, Log and Registerer may be nil.
 type Config struct {
 	Runtime Runtime
 	Policy  Policy
 	// Disk reads the usage of the images' file system.
 	Disk func(ctx context.Context) (Disk, error)
-	// Wanted are the images that manifests name and those that the image
-	// directory holds. It is false until every source of pods is ready:
-	// nothing is removed before.
+	// Wanted returns the images that manifests name and those of the image directory.
+	// It is false until every source of pods is ready: nothing is removed before.
 	Wanted func() ([]string, bool)
-	// Usage says in a few words who takes the space on a disk that stays full.
+	// Usage summarizes what uses the space on a disk that stays full.
 	Usage      func(ctx context.Context) string
 	Recorder   Recorder
 	Log        *slog.Logger
 	Registerer prometheus.Registerer
 }
 
-// Collector removes images that nobody uses when their file system runs full, or
-// when they are too old.
+// Collector removes unused images when their file system runs full, or when they are
+// too old.
 type Collector struct {
 	cfg     Config
 	log     *slog.Logger
@@ -75,14 +73,14 @@ type Collector struct {
 
 	// Run's own.
 	memory map[string]record
-	shared bool          // other agents' containers were seen
-	again  time.Duration // to the next round, where the usual time is too long
-	full   bool          // a pull found the disk full since the last round
-	failed bool          // the last collection
-	said   time.Time     // when the disk was last said to stay full
+	shared bool          // containers of other agents were seen
+	again  time.Duration // until the next collection, if that is sooner than usual
+	full   bool          // a pull found the disk full since the last collection
+	failed bool          // the last collection failed
+	said   time.Time     // of the last event about a disk that stays full
 }
 
-// New makes a Collector; it starts nothing.
+// New returns a Collector; it starts nothing.
 func New(cfg Config) *Collector {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -100,9 +98,8 @@ func New(cfg Config) *Collector {
 	return c
 }
 
-// Soon says that a pull found the disk full: images are removed before their
-// time, and for 2 GiB also where the percentages would keep them. It never
-// blocks, and saying it often is the same as saying it once.
+// Soon requests a collection since a pull found the disk full. If usage is below the
+// thresholds, it frees 2 GiB. It never blocks; several requests are one.
 func (c *Collector) Soon() {
 	select {
 	case c.poke <- struct{}{}:
@@ -110,11 +107,11 @@ func (c *Collector) Soon() {
 	}
 }
 
-// Run looks at the images every five minutes until ctx ends. It is called once,
-// when the runtime answers.
+// Run collects every five minutes until ctx ends. It is called once, when the runtime
+// is ready.
 func (c *Collector) Run(ctx context.Context) error {
 	if c.cfg.Policy.High >= 100 && c.cfg.Policy.MaxAge == 0 {
-		<-ctx.Done() // the kubelet's way to have none
+		<-ctx.Done() // disabled, as in the kubelet
 		return context.Cause(ctx)
 	}
 	began := time.Now()
@@ -122,7 +119,7 @@ func (c *Collector) Run(ctx context.Context) error {
 	defer tick.Stop()
 	for {
 		c.again = 0
-		c.round(ctx, began)
+		c.collectAndReport(ctx, began)
 		c.full = false
 		last := time.Now()
 		var again <-chan time.Time
@@ -148,9 +145,9 @@ func (c *Collector) Run(ctx context.Context) error {
 	}
 }
 
-// round collects once, and says what went wrong: the second time in a row as an
+// collectAndReport collects once and reports errors: the second one in a row as an
 // event, as the kubelet does.
-func (c *Collector) round(ctx context.Context, began time.Time) {
+func (c *Collector) collectAndReport(ctx context.Context, began time.Time) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	err := c.Collect(ctx, began)
@@ -159,7 +156,7 @@ func (c *Collector) round(ctx context.Context, began time.Time) {
 		c.failed = false
 		return
 	case errors.Is(err, context.Canceled), errors.Is(err, pod.ErrUnavailable):
-		return // nothing is known of images then
+		return // says nothing about the images
 	case c.failed && time.Since(c.said) >= sayAgain:
 		c.said = time.Now()
 		c.event("ImageGCFailed", err.Error())
@@ -168,12 +165,12 @@ func (c *Collector) round(ctx context.Context, began time.Time) {
 	c.log.Warn("image garbage collection failed", "error", err)
 }
 
-// Collect removes what is too old, and what must go for want of space. began is
-// since when podd watches who uses images: MaxAge counts from then at the
-// earliest. The error is a sentence for a person.
+// Collect removes images that are too old, and those that must make room. began is
+// since when podd observes the use of images: MaxAge counts from then at the earliest.
+// The error is meant for users.
 func (c *Collector) Collect(ctx context.Context, began time.Time) error {
 	wanted, complete := c.cfg.Wanted()
-	in, err := c.look(ctx, wanted, time.Now())
+	in, err := c.observe(ctx, wanted, time.Now())
 	if err != nil {
 		return err
 	}
@@ -197,8 +194,8 @@ func (c *Collector) Collect(ctx context.Context, began time.Time) error {
 	return errors.Join(append(errs, c.makeRoom(ctx, rest, young))...)
 }
 
-// look asks the runtime what there is and who uses it.
-func (c *Collector) look(ctx context.Context, wanted []string, now time.Time) (input, error) {
+// observe lists the images and what uses them.
+func (c *Collector) observe(ctx context.Context, wanted []string, now time.Time) (input, error) {
 	in := input{memory: c.memory, policy: c.cfg.Policy, now: now, kept: map[string]bool{}}
 	var err error
 	if in.images, err = c.cfg.Runtime.ListImages(ctx); err != nil {
@@ -230,9 +227,9 @@ func (c *Collector) look(ctx context.Context, wanted []string, now time.Time) (i
 	return in, nil
 }
 
-// makeRoom removes one image after the other until the file system itself says
-// that there is room. What images are said to take is not asked: layers are
-// shared, and sizes are those of what was sent.
+// makeRoom removes one image after the other until the file system has enough room.
+// The sizes of images do not tell how much that frees: layers are shared, and the sizes
+// are those of the compressed layers.
 func (c *Collector) makeRoom(ctx context.Context, removable []*pod.Image, young int) error {
 	disk, err := c.cfg.Disk(ctx)
 	if err != nil {
@@ -246,8 +243,8 @@ func (c *Collector) makeRoom(ctx context.Context, removable []*pod.Image, young 
 	disk.Available = min(disk.Available, disk.Capacity)
 	want := c.cfg.Policy.goal(disk)
 	if c.full && want == 0 && c.cfg.Policy.High < 100 {
-		// What a pull had written is gone when it has failed: room enough by all
-		// percentages, and too little for that image.
+		// The failed pull has released what it had written: usage is below the
+		// thresholds again, but there is not enough room for that image.
 		want = min(disk.Available+fullStep, disk.Capacity)
 		if len(removable) == 0 {
 			return nil
@@ -277,7 +274,7 @@ func (c *Collector) makeRoom(ctx context.Context, removable []*pod.Image, young 
 	if disk.Available >= want || c.cfg.Policy.goal(disk) == 0 {
 		return nil
 	}
-	if young > 0 { // as all are at podd's start
+	if young > 0 { // as all of them are when podd starts
 		c.again = max(c.cfg.Policy.MinAge, time.Second)
 		return nil
 	}
@@ -294,8 +291,8 @@ func (c *Collector) remove(ctx context.Context, i *pod.Image, why string) error 
 	return nil
 }
 
-// stillFull says that there is not enough room although no unused image is
-// left, and who has the room.
+// stillFull reports that there is not enough room although no unused image is left,
+// and what uses the room.
 func (c *Collector) stillFull(ctx context.Context, before, now Disk) error {
 	var freed uint64
 	if now.Available > before.Available {

@@ -11,9 +11,12 @@ func IsStatic(p *v1.Pod) bool {
 	return ok && source != string(SourceAPIServer)
 }
 
+// IsSystem says that the pod has one of the system's own priorities.
+func IsSystem(p *v1.Pod) bool { return p.Spec.Priority != nil && *p.Spec.Priority >= criticalPriority }
+
 // IsCritical is the kubelet's IsCriticalPod: whatever comes from the node itself,
 // its copy in an apiserver, and the system's own priorities.
 func IsCritical(p *v1.Pod) bool {
 	_, mirror := p.Annotations[v1.MirrorPodAnnotationKey]
-	return IsStatic(p) || mirror || p.Spec.Priority != nil && *p.Spec.Priority >= criticalPriority
+	return IsStatic(p) || mirror || IsSystem(p)
 }

@@ -43,6 +43,10 @@ const (
 	// container's directory that has its preStop hook, where that is too long for
 	// an annotation.
 	AnnotationKept = "podd/kept"
+	// AnnotationImageVolumes is podd's own, on containers: the runtime's IDs of the
+	// images that it mounts as volumes, separated by commas. A tag may have moved on
+	// since.
+	AnnotationImageVolumes = "podd/image-volumes"
 	// AnnotationSidecar is podd's own, on the containers of sidecars ("true"): a
 	// pod whose manifest is gone ends in order, too.
 	AnnotationSidecar = "podd/sidecar"

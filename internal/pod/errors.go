@@ -12,7 +12,7 @@ var (
 	ErrNotFound = errors.New("not found")
 	// ErrUnavailable: the runtime does not answer at all (socket gone,
 	// connection refused, still starting). Retried when it is back.
-	ErrUnavailable = errors.New("the container runtime does not answer")
+	ErrUnavailable = errors.New("the container runtime does not respond")
 	// ErrNetworkNotReady: no CNI network is configured, or its plugin says no.
 	ErrNetworkNotReady = errors.New("the pod network is not ready")
 	// ErrNameReserved: the runtime still holds that name and attempt for a
@@ -23,6 +23,8 @@ var (
 	// ErrNameLost: as ErrNameReserved, and nobody is at work on the create that
 	// holds the name: no later try will get it.
 	ErrNameLost = errors.New("the runtime holds that name for a create that it has lost")
+	// ErrImageVolume: the runtime could not mount an image volume of a container.
+	ErrImageVolume = errors.New("an image volume cannot be mounted")
 	// ErrTimeout: a command in a container did not end in time.
 	ErrTimeout = errors.New("timed out")
 	// ErrUnimplemented: the runtime answers, but does not have this call.

@@ -45,9 +45,12 @@ type ContainerRequest struct {
 	Kept string
 }
 
-// Mount is one bind mount of a container, from volumes or of a file of podd's.
+// Mount is one mount of a container: of a volume, or of a file of podd's.
 type Mount struct {
-	HostPath      string
+	// HostPath is what is bound; empty for an Image.
+	HostPath string
+	// Image is what the runtime mounts instead, where it names a volume.
+	Image         ImageMount
 	ContainerPath string
 	ReadOnly      bool
 	// RecursiveReadOnly asks for MS_RDONLY on submounts too.
@@ -56,6 +59,18 @@ type Mount struct {
 	Propagation v1.MountPropagationMode
 	// SELinuxRelabel asks the runtime to relabel the content.
 	SELinuxRelabel bool
+}
+
+// ImageMount is a volume whose content is an image.
+type ImageMount struct {
+	// Volume is the pod's name for it, by which ImageState.Volumes has what the
+	// runtime calls the image.
+	Volume string
+	// Reference is the image as the volume names it.
+	Reference string
+	// SubPath is a directory of the image, clean and as yet unchecked; empty for
+	// all of it. The runtime resolves it.
+	SubPath string
 }
 
 // VolumeState is how far the set-up of a pod's volumes is, at one moment.
@@ -68,12 +83,16 @@ type VolumeState struct {
 	RetryAt time.Time
 }
 
-// ImageState is what images knows of one container's image, at one moment.
+// ImageState is what images knows, at one moment, of the images that one container
+// needs: its own, and those of the image volumes that it mounts.
 type ImageState struct {
-	// Ready: the image is there and Ref is what CreateContainer takes.
+	// Ready: the images are there, and Ref and Volumes are what CreateContainer takes.
 	Ready bool
-	// Ref is the runtime's image ID.
+	// Ref is the runtime's ID of the container's image.
 	Ref string
+	// Volumes are the runtime's IDs of the images that are mounted, by the names
+	// of their volumes; nil for none.
+	Volumes map[string]string
 	// UID and Username are the image's own user; UID is nil when the image
 	// names a user by name or none at all.
 	UID      *int64

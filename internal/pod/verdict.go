@@ -27,6 +27,18 @@ type End struct {
 	Condition *v1.PodCondition
 }
 
+// Eviction is why, and how, the node gives up a pod that takes too much of it.
+type Eviction struct {
+	// Signal is what it is counted under: the kubelet's name for what ran short, or
+	// for the limit that was exceeded (emptydirfs.limit …).
+	Signal string
+	// Message is the status' and the event's, in the kubelet's words.
+	Message string
+	// Grace and Condition are the End's.
+	Grace     *time.Duration
+	Condition *v1.PodCondition
+}
+
 // EndsForGood says that a reason is one for which the node ends a pod that had
 // begun, none of those for which it rejects one.
 func EndsForGood(reason string) bool {

@@ -14,7 +14,7 @@ import (
 	"podd/bundle"
 	"podd/cgroup"
 	"podd/cni"
-	"podd/internal/places"
+	"podd/internal/instance"
 )
 
 // Runtime says which bundled runtime is meant: the flags of "podd runtime".
@@ -61,7 +61,7 @@ func (r *Runtime) Prepare(ctx context.Context, log *slog.Logger) (*bundle.Settin
 	if os.Geteuid() != 0 {
 		return nil, fmt.Errorf("the container runtime needs root: run it with sudo, or as the systemd service podd-runtime")
 	}
-	dirs, err := places.Resolve(r.RootDir, r.StateDir)
+	dirs, err := instance.Resolve(r.RootDir, r.StateDir)
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +88,7 @@ func (r *Runtime) Prepare(ctx context.Context, log *slog.Logger) (*bundle.Settin
 		return nil, err
 	}
 	// Before anything is written that a running one would read.
-	if err := places.ClaimRuntime(places.Runtime{Dirs: dirs, Bridge: r.Bridge, PodCIDR: r.PodCIDR}); err != nil {
+	if err := instance.ClaimRuntime(instance.Runtime{Dirs: dirs, Bridge: r.Bridge, PodCIDR: r.PodCIDR}); err != nil {
 		return nil, err
 	}
 	path, remark, err := settings.WriteConfig()

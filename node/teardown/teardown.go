@@ -1,6 +1,6 @@
 // Package teardown ends a podd for good, from the outside: the process, its pods,
 // the bundled runtime, and then what outlives them. It goes by what podd recorded about
-// itself (internal/places), and needs no podd that runs.
+// itself (internal/instance), and needs no podd that runs.
 package teardown
 
 import (
@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 
 	"podd/bundle"
-	"podd/internal/places"
+	"podd/internal/instance"
 	"podd/node/bundled"
 )
 
@@ -19,7 +19,7 @@ type Podd struct {
 	// Runtime has the directories and the network that podd recorded.
 	bundled.Runtime
 	// Found is what podd recorded about itself.
-	Found places.Found
+	Found instance.Found
 	// CgroupRoot is the group that the pods' are below.
 	CgroupRoot string
 	// Out is told what is done.

@@ -76,7 +76,7 @@ func (w *watcher) aimOnce(dir string) (child string, err error) {
 	w.target = stamp{}
 	if wd, addErr := unix.InotifyAddWatch(w.fd, dir, dirEvents|unix.IN_ONLYDIR); addErr == nil {
 		w.dir = int32(wd)
-		w.target, _ = look(dir)
+		w.target, _ = stat(dir)
 	} else if !missing(addErr) {
 		err = fmt.Errorf("watch %s: %w", dir, addErr)
 	}

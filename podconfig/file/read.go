@@ -55,8 +55,8 @@ func Read(path string) ([]byte, error) {
 	return data, err
 }
 
-// look returns a file's stamp, following symlinks.
-func look(path string) (stamp, error) {
+// stat returns the stamp of a file, following symlinks.
+func stat(path string) (stamp, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return stamp{}, explain(path, err)
@@ -131,7 +131,7 @@ func explain(path string, err error) *Unreadable {
 		}
 		return &Unreadable{Message: "there is no such file", Gone: true}
 	case errors.Is(err, unix.ELOOP):
-		return &Unreadable{Message: "this symlink leads back to itself", Hint: "remove it"}
+		return &Unreadable{Message: "this symlink is part of a loop", Hint: "remove it"}
 	case errors.Is(err, fs.ErrPermission):
 		return &Unreadable{Message: "podd may not read it: permission denied", Hint: "chmod it so that podd's user can read it"}
 	case errors.Is(err, unix.ENXIO):
@@ -141,5 +141,5 @@ func explain(path string, err error) *Unreadable {
 	if errors.As(err, &path1) {
 		err = path1.Err
 	}
-	return &Unreadable{Message: "cannot read it: " + err.Error(), Hint: "check the disk that it is on"}
+	return &Unreadable{Message: "cannot read it: " + err.Error(), Hint: "check the disk"}
 }

@@ -15,8 +15,7 @@ import (
 	"podd/podconfig/manifest"
 )
 
-// rescan looks at the whole path: which files there are, and which of them
-// changed.
+// rescan checks which files exist and which of them changed.
 func (s *Source) rescan(w *watcher) {
 	names, err := s.list(w)
 	if u, ok := errors.AsType[*Unreadable](err); ok {
@@ -36,7 +35,7 @@ func (s *Source) rescan(w *watcher) {
 	}
 	for name := range s.entries {
 		if _, waiting := s.pending[name]; !present[name] && !waiting {
-			s.pending[name] = look1{at: time.Now().Add(goneDelay), quiet: true}
+			s.pending[name] = delayedCheck{at: time.Now().Add(goneDelay), quiet: true}
 		}
 	}
 	if !s.swept {
@@ -45,15 +44,15 @@ func (s *Source) rescan(w *watcher) {
 		for name := range s.entries {
 			paths = append(paths, s.path(name))
 		}
-		_ = s.good.Retain(paths...) // what stays does no harm, and the next podd tries again
+		_ = s.good.Retain(paths...) // leftovers do no harm, and the next podd retries
 	}
 }
 
-// list aims the watcher and returns the names of the manifests. The watch comes
-// first, so that nothing that happens after the reading is missed.
+// list sets the watch and returns the names of the manifests. The watch comes first,
+// so that no change after the listing is missed.
 func (s *Source) list(w *watcher) ([]string, error) {
 	target, err := os.Stat(s.cfg.Path)
-	if err == nil { // else it is still taken for what it was
+	if err == nil { // otherwise it is assumed to be what it was
 		s.setSingle(!target.IsDir())
 	}
 	watched := s.cfg.Path
@@ -61,9 +60,9 @@ func (s *Source) list(w *watcher) ([]string, error) {
 		watched = filepath.Dir(s.cfg.Path)
 	}
 	if w != nil {
-		if now, lookErr := look(watched); lookErr != nil || w.dir < 0 || now.ino != w.target.ino || now.dev != w.target.dev {
+		if now, statErr := stat(watched); statErr != nil || w.dir < 0 || now.ino != w.target.ino || now.dev != w.target.dev {
 			if err := w.aim(watched); err != nil {
-				s.log.Warn("cannot watch for changes: they are found at the next rescan only", "every", s.cfg.CheckFrequency, "error", err)
+				s.log.Warn("cannot watch for changes: they are found only at the next rescan", "every", s.cfg.CheckFrequency, "error", err)
 			}
 		}
 	}
@@ -84,7 +83,7 @@ func (s *Source) list(w *watcher) ([]string, error) {
 		switch name := d.Name(); {
 		case IsManifest(name):
 			names = append(names, name)
-		case !strings.HasPrefix(name, "..") && !s.ignored[name]: // which a ConfigMap mount has
+		case !strings.HasPrefix(name, "..") && !s.ignored[name]: // as in a ConfigMap mount
 			s.ignored[name] = true
 			s.log.Info("ignoring what is not a manifest: only "+Patterns+" are read", "name", name, "directory", d.IsDir())
 		}
@@ -92,8 +91,8 @@ func (s *Source) list(w *watcher) ([]string, error) {
 	return names, nil
 }
 
-// setSingle switches between a directory and a single file; the entries of one
-// mean nothing to the other.
+// setSingle switches between a directory and a single file, whose entries are not
+// comparable.
 func (s *Source) setSingle(single bool) {
 	if s.single != single {
 		s.single = single
@@ -103,8 +102,8 @@ func (s *Source) setSingle(single bool) {
 	}
 }
 
-// pathFault is what becomes of a path that is missing or cannot be read: what it
-// had stays, unless it is truly gone.
+// pathFault handles a path that is missing or cannot be read: its pods are kept,
+// unless it is missing for longer than dirGoneDelay.
 func (s *Source) pathFault(u *Unreadable) {
 	now := time.Now()
 	p := &pod.Problem{Origin: s.cfg.Path, Message: u.Message, Hint: u.Hint, Since: now}
@@ -126,8 +125,8 @@ func (s *Source) pathFault(u *Unreadable) {
 			s.changed = s.changed || !s.ready
 			s.ready = true
 		default:
-			// It may be being replaced; look again when that time is over.
-			s.pending[dirItself] = look1{at: s.missingSince.Add(dirGoneDelay)}
+			// It may be in the middle of being replaced.
+			s.pending[dirItself] = delayedCheck{at: s.missingSince.Add(dirGoneDelay)}
 			p.KeptRunning = true
 		}
 	} else {
@@ -149,15 +148,15 @@ func (s *Source) remove(name string) {
 	}
 }
 
-// check looks at one file and reads it if it changed, or if an event says so.
-// A quiet look at a file that is broken, or lacks pods that it had, changes
-// nothing: it may still be being written. Nor does the first look that no event
-// asks for, at a file that changed or went: its events may be on their way.
+// check reads a file if it changed or if an event says so. A quiet check changes
+// nothing if the file is broken or lacks pods that it had, since it may not be written
+// completely. Without an event, the first check of a file that changed or is gone
+// changes nothing either: its events may be on their way.
 func (s *Source) check(name string, event, quiet bool) {
 	path := s.path(name)
 	e := s.entries[name]
 	if e != nil && !event && !e.young && !s.freed(name, e) {
-		if now, err := look(path); err == nil && now == e.stamp {
+		if now, err := stat(path); err == nil && now == e.stamp {
 			return
 		}
 	}
@@ -169,7 +168,7 @@ func (s *Source) check(name string, event, quiet bool) {
 	}
 	if u, ok := errors.AsType[*Unreadable](err); ok {
 		if u.Gone && e != nil && !event {
-			s.pending[name] = look1{at: now.Add(goneDelay), quiet: true}
+			s.pending[name] = delayedCheck{at: now.Add(goneDelay), quiet: true}
 			return
 		}
 		if u.Gone {
@@ -187,7 +186,7 @@ func (s *Source) check(name string, event, quiet bool) {
 		return
 	}
 	if e != nil && !event {
-		s.pending[name] = look1{at: now.Add(createDelay)}
+		s.pending[name] = delayedCheck{at: now.Add(createDelay)}
 		return
 	}
 	s.take(name, data, next, quiet)
@@ -201,7 +200,7 @@ func (s *Source) take(name string, data []byte, next *entry, quiet bool) {
 		return
 	}
 	if quiet && e != nil && lacks(r.Content, e.Content) {
-		s.pending[name] = look1{at: next.read.Add(writeDelay)}
+		s.pending[name] = delayedCheck{at: next.read.Add(writeDelay)}
 		return
 	}
 	if has, room := amountOf(r.Content), s.room(name); !has.fits(room) {
@@ -244,9 +243,9 @@ func (s *Source) freed(name string, e *entry) bool {
 // crowdedOut is what a file says that has more than there is room for: like one
 // that by itself has too much, nothing.
 func crowdedOut(path string, has, room amount, now time.Time) manifest.Result {
-	message := fmt.Sprintf("the file has %d pods, and with those of the other files podd takes only %d more (%d of all files)", has.pods, room.pods, manifest.MaxPods)
+	message := fmt.Sprintf("the file has %d pods, but with those of the other files only %d more are allowed (%d for all files)", has.pods, room.pods, manifest.MaxPods)
 	if has.pods <= room.pods {
-		message = fmt.Sprintf("the file has %d ConfigMaps and Secrets, and with those of the other files podd takes only %d more (%d of all files)",
+		message = fmt.Sprintf("the file has %d ConfigMaps and Secrets, but with those of the other files only %d more are allowed (%d for all files)",
 			has.objects, room.objects, manifest.MaxObjects)
 	}
 	return manifest.Result{

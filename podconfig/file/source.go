@@ -22,18 +22,17 @@ import (
 const (
 	// DefaultCheckFrequency is the kubelet's fileCheckFrequency.
 	DefaultCheckFrequency = 20 * time.Second
-	// createDelay is how long a created file may stay open before it is looked
-	// at without waiting for the close.
+	// createDelay is how long a created file may stay open before it is read
+	// without waiting for the close.
 	createDelay = 200 * time.Millisecond
-	// writeDelay is how long after the last write a file that stays open is read
-	// as it is.
+	// writeDelay is how long after its last write a file that stays open is read.
 	writeDelay = 20 * time.Second
-	// goneDelay is how long a file may be away while an editor replaces it.
+	// goneDelay is how long a file may be missing while an editor replaces it.
 	goneDelay = 50 * time.Millisecond
-	// dirGoneDelay is the same for the whole directory.
+	// dirGoneDelay is the same for the directory.
 	dirGoneDelay = 2 * time.Second
-	// racy is how young a change may be for a second one to leave the same
-	// times behind (the kernel's clock ticks coarsely).
+	// racy is the age up to which a file may change again and keep its times: the
+	// kernel's file times are coarse.
 	racy = 100 * time.Millisecond
 	// restDelay is how long after it was read a file rests that is replaced again
 	// and again, which is more often than burst times in a row: each reading costs
@@ -44,12 +43,12 @@ const (
 	saveDelay = time.Second
 )
 
-// Config is what a Source is made of.
+// Config configures a Source.
 type Config struct {
 	// Path is the directory of manifests, or one manifest of any name.
 	Path     string
 	NodeName string
-	// Validation is of unknown and duplicate fields; "" is strict.
+	// Validation applies to unknown and duplicate fields; "" is strict.
 	Validation manifest.Validation
 	// CheckFrequency is the time between rescans; 0 for the default.
 	CheckFrequency time.Duration
@@ -71,12 +70,12 @@ type Source struct {
 	swept bool
 
 	entries map[string]*entry // by file name
-	// pending are looks that wait a little.
-	pending map[string]look1
-	// ignored are names that were reported once as no manifests.
+	// pending are checks that are delayed, by file name.
+	pending map[string]delayedCheck
+	// ignored are names that were logged once as not being manifests.
 	ignored map[string]bool
-	// state of the path itself: single says that it was a file, not a directory,
-	// when it was last there.
+	// The state of the path itself; single: it was a file, not a directory, when it
+	// last existed.
 	single       bool
 	ready        bool
 	pathProblem  *pod.Problem
@@ -84,18 +83,18 @@ type Source struct {
 	changed      bool
 }
 
-// look1 is a look at one name that is due later.
-type look1 struct {
+// delayedCheck is a check of one name that is due later.
+type delayedCheck struct {
 	at time.Time
-	// quiet looks change nothing when the file is broken or lacks pods that it
-	// had: it may still be being written.
+	// quiet: nothing changes if the file is broken or lacks pods that it had, since
+	// it may not be written completely.
 	quiet bool
 }
 
 // entry is one file of the directory.
 type entry struct {
 	stamp stamp
-	// young says that the stamp may hide a later change.
+	// young: a later change may have the same stamp.
 	young bool
 	sum   [sha256.Size]byte
 	// read is when it was read, and inRow how many times before that were less than
@@ -110,7 +109,7 @@ type entry struct {
 	crowded amount
 }
 
-// New makes a Source; nothing is read before Run.
+// New returns a Source; nothing is read before Run.
 func New(cfg Config) *Source {
 	if cfg.CheckFrequency <= 0 {
 		cfg.CheckFrequency = DefaultCheckFrequency
@@ -122,14 +121,14 @@ func New(cfg Config) *Source {
 	}
 	log = log.With("source", pod.SourceFile, "path", cfg.Path)
 	return &Source{cfg: cfg, log: log, good: lastgood.New(cfg.StateDir, cfg.VolatileDir),
-		entries: map[string]*entry{}, pending: map[string]look1{}, ignored: map[string]bool{}}
+		entries: map[string]*entry{}, pending: map[string]delayedCheck{}, ignored: map[string]bool{}}
 }
 
 // Name is pod.SourceFile.
 func (s *Source) Name() pod.Source { return pod.SourceFile }
 
-// Run watches until ctx is done. Without inotify (no instances left) it goes on
-// with rescans alone, and says so.
+// Run watches until ctx is done. If inotify is not available (no instances left), it
+// logs that and relies on rescans.
 func (s *Source) Run(ctx context.Context, out chan<- podconfig.Snapshot) error {
 	w, events, failed := s.watch()
 	if w != nil {
@@ -142,8 +141,8 @@ func (s *Source) Run(ctx context.Context, out chan<- podconfig.Snapshot) error {
 	return s.loop(ctx, out, w, events, failed)
 }
 
-// loop looks at what events, timers and rescans point to; w and the channels
-// are nil without inotify.
+// loop handles events, delayed checks and rescans; w and the channels are nil without
+// inotify.
 func (s *Source) loop(ctx context.Context, out chan<- podconfig.Snapshot, w *watcher, events <-chan []event, failed <-chan error) error {
 	ticker := time.NewTicker(s.cfg.CheckFrequency)
 	defer ticker.Stop()
@@ -175,11 +174,11 @@ func (s *Source) loop(ctx context.Context, out chan<- podconfig.Snapshot, w *wat
 	}
 }
 
-// watch makes the watcher and the goroutine that reads it.
+// watch starts the watcher and the goroutine that reads it.
 func (s *Source) watch() (*watcher, <-chan []event, <-chan error) {
 	w, err := newWatcher()
 	if err != nil {
-		s.log.Warn("inotify is not available: changes are found at the next rescan only", "every", s.cfg.CheckFrequency, "error", err)
+		s.log.Warn("inotify is not available: changes are found only at the next rescan", "every", s.cfg.CheckFrequency, "error", err)
 		return nil, nil, nil
 	}
 	events, failed := make(chan []event), make(chan error, 1)
@@ -220,7 +219,7 @@ func (s *Source) due(w *watcher) {
 	}
 }
 
-// events looks at what inotify points to.
+// events handles a batch of inotify events.
 func (s *Source) events(w *watcher, batch []event) {
 	renamed := map[uint32]bool{} // cookies of renames from one manifest to another
 	for _, e := range batch {
@@ -250,7 +249,7 @@ func (s *Source) events(w *watcher, batch []event) {
 	}
 }
 
-// counts says whether the directory's entry is one of ours.
+// counts says whether an entry of the directory is a manifest.
 func (s *Source) counts(name string) bool {
 	if s.single {
 		return name == filepath.Base(s.cfg.Path)
@@ -262,28 +261,28 @@ func (s *Source) event(e event, renamed bool) {
 	switch {
 	case e.mask&(unix.IN_CLOSE_WRITE|unix.IN_MOVED_TO) != 0:
 		if had := s.entries[e.name]; had != nil && had.inRow >= burst && time.Since(had.read) < restDelay {
-			s.pending[e.name] = look1{at: had.read.Add(restDelay)}
+			s.pending[e.name] = delayedCheck{at: had.read.Add(restDelay)}
 			return
 		}
 		delete(s.pending, e.name)
 		s.check(e.name, true, false)
 	case e.mask&unix.IN_CREATE != 0:
 		if s.openForWriting(e.name) {
-			s.pending[e.name] = look1{at: time.Now().Add(createDelay), quiet: true}
+			s.pending[e.name] = delayedCheck{at: time.Now().Add(createDelay), quiet: true}
 			return
 		}
 		delete(s.pending, e.name)
 		s.check(e.name, true, false)
 	case e.mask&unix.IN_MODIFY != 0:
-		// Rescans leave it alone until its writer closes it or rests; what was
-		// just created is looked at no later for that.
+		// Rescans skip it until its writer closes it or pauses. A file that was just
+		// created is not delayed any further.
 		if l, waiting := s.pending[e.name]; !waiting || !l.quiet {
-			s.pending[e.name] = look1{at: time.Now().Add(writeDelay)}
+			s.pending[e.name] = delayedCheck{at: time.Now().Add(writeDelay)}
 		}
 	case e.mask&unix.IN_MOVED_FROM != 0 && renamed:
 		s.check(e.name, true, false)
 	case e.mask&(unix.IN_MOVED_FROM|unix.IN_DELETE) != 0:
-		s.pending[e.name] = look1{at: time.Now().Add(goneDelay), quiet: true}
+		s.pending[e.name] = delayedCheck{at: time.Now().Add(goneDelay), quiet: true}
 	case e.mask&unix.IN_ATTRIB != 0:
 		if _, waiting := s.pending[e.name]; !waiting {
 			s.check(e.name, false, false)
@@ -291,9 +290,8 @@ func (s *Source) event(e event, renamed bool) {
 	}
 }
 
-// openForWriting guesses whether a file that was just created is still being
-// written: a regular file with one name is, one that was linked into place, or
-// is no regular file, is not.
+// openForWriting guesses whether a file that was just created is still being written:
+// true for a regular file with one link, false for one that was linked into place.
 func (s *Source) openForWriting(name string) bool {
 	var st unix.Stat_t
 	if err := unix.Lstat(s.path(name), &st); err != nil {

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"podd/internal/turns"
+	"podd/internal/perftest"
 	"podd/podconfig"
 	"podd/podconfig/manifest"
 )
@@ -168,7 +168,7 @@ func TestAModifiedFileThatStaysOpenIsReadOnceItsWriterRests(t *testing.T) {
 			t.Fatalf("got %s and a look in %v, want i:1 and one in %v", image(), at.Sub(began), writeDelay)
 		}
 	}
-	s.pending["all.yaml"] = look1{at: time.Now()}
+	s.pending["all.yaml"] = delayedCheck{at: time.Now()}
 	s.due(nil)
 	if image() != "i:2" || len(s.pending) > 0 {
 		t.Errorf("after the rest: got %s, %d looks to come", image(), len(s.pending))
@@ -295,14 +295,14 @@ func TestWhatIsNoFileIsAProblemAndBlocksNobody(t *testing.T) {
 	st.do(os.Symlink("nowhere.yaml", join("dangling.yaml")))
 	st.problem("dangling.yaml: this is a symlink to nowhere.yaml, which does not exist")
 	st.do(os.Symlink("loop.yaml", join("loop.yaml")))
-	st.problem("loop.yaml: this symlink leads back to itself")
+	st.problem("loop.yaml: this symlink is part of a loop")
 	st.do(os.Symlink("/dev/zero", join("device.yaml")))
 	st.problem("device.yaml: this is a device")
 	big, err := os.Create(join("big.yaml"))
 	st.do(err)
 	st.do(big.Truncate(50_000_000))
 	st.do(big.Close())
-	st.problem("big.yaml: the manifest has 47.7 MiB")
+	st.problem("big.yaml: the manifest is 47.7 MiB")
 	st.write("empty.yaml", "")
 	st.problem("empty.yaml: the file is empty")
 	st.write("binary.yaml", "\x7fELF\x00")
@@ -596,7 +596,7 @@ func TestAFileMoreCostsLittleMoreInALargeDirectory(t *testing.T) {
 			return took
 		}
 	}
-	got := turns.Take(more, 10, one(full), one(empty))
+	got := perftest.Compare(more, 10, one(full), one(empty))
 	t.Logf("a file more among %d: %v", many, got)
 	if r := got.Ratio(); r > 10 {
 		t.Errorf("a file more among %d takes %.1f times what it takes alone", many, r)
@@ -646,7 +646,7 @@ func TestAFileTooManyTakesNoOthersPlace(t *testing.T) {
 	st.moveIn("a.manifest", podYAML("a", "i:1"))
 	count(manifest.MaxPods)
 	st.moveIn("a.manifest", podYAML("a", "i:2")+"---\n"+podYAML("b", "i"))
-	if p := st.problem("takes only 1 more"); !p.KeptRunning || len(st.last.Pods) != manifest.MaxPods {
+	if p := st.problem("only 1 more are allowed"); !p.KeptRunning || len(st.last.Pods) != manifest.MaxPods {
 		t.Errorf("got %v and %d pods, want the last good version kept", p, len(st.last.Pods))
 	}
 	st.moveIn("m.yaml", podYAML("m", "i"))

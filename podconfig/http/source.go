@@ -147,7 +147,7 @@ func (s *Source) flush() {
 			err = s.good.Retain(url)
 		}
 		if err != nil {
-			s.log.Warn("cannot save the last good answer", "error", err)
+			s.log.Warn("cannot save the last good response", "error", err)
 		}
 	}
 }
@@ -231,18 +231,18 @@ func (s *Source) fetch(ctx context.Context) ([]byte, *fault) {
 	case resp.StatusCode == http.StatusNotModified && s.etag != "":
 		return nil, nil
 	case resp.StatusCode == http.StatusUnauthorized, resp.StatusCode == http.StatusForbidden:
-		return nil, &fault{"the server answers " + resp.Status, "check the manifest URL's headers (--manifest-url-header)"}
+		return nil, &fault{"the server responds " + resp.Status, "check the manifest URL's headers (--manifest-url-header)"}
 	case resp.StatusCode != http.StatusOK:
-		return nil, &fault{"the server answers " + resp.Status, "check the URL and the server's log; an answer without pods is a PodList without items"}
+		return nil, &fault{"the server responds " + resp.Status, "check the URL and the server's log; a response without pods is a PodList without items"}
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, manifest.MaxBytes+1))
 	switch {
 	case err != nil:
 		return nil, explain(err)
 	case len(body) == 0:
-		return nil, &fault{"the server's answer is empty", "to stop all pods, answer with a PodList whose items are empty"}
+		return nil, &fault{"the server's response is empty", "to stop all pods, respond with a PodList without items"}
 	case len(body) > manifest.MaxBytes:
-		return nil, &fault{"the server's answer is longer than the limit of 10 MiB", "is this the right URL?"}
+		return nil, &fault{"the server's response is longer than the limit of 10 MiB", "is this the right URL?"}
 	}
 	s.etag = resp.Header.Get("ETag")
 	return body, nil
@@ -254,7 +254,7 @@ func explain(err error) *fault {
 		err = u.Err
 	}
 	if n, ok := errors.AsType[net.Error](err); ok && n.Timeout() {
-		return &fault{fmt.Sprintf("the server did not answer within %v", timeout), "check that it runs and can be reached from this node"}
+		return &fault{fmt.Sprintf("the server did not respond within %v", timeout), "check that it runs and can be reached from this node"}
 	}
 	if d, ok := errors.AsType[*net.DNSError](err); ok {
 		return &fault{"the name " + d.Name + " cannot be resolved", "check the URL and the node's DNS"}
@@ -269,7 +269,7 @@ func (s *Source) settle(f *fault) {
 	if f == nil {
 		if s.failure != nil {
 			s.failure, s.changed = nil, true
-			s.log.Info("the server of the manifest URL answers again")
+			s.log.Info("the server of the manifest URL responds again")
 		}
 		return
 	}

@@ -145,7 +145,7 @@ func TestAServerThatFailsOrAnswersRubbishStopsNothing(t *testing.T) {
 		{status(500), "500 Internal Server Error"},
 		{status(404), "404 Not Found"},
 		{status(401), "check the manifest URL's headers"},
-		{text(""), "answer is empty"},
+		{text(""), "response is empty"},
 		{text("<html>maintenance</html>"), "not a Pod"},
 		{text("kind: {"), "not valid YAML"},
 		{text(strings.Repeat("#", 11<<20)), "10 MiB"},

@@ -3,7 +3,7 @@
 // version that is missing is missed only then.
 //
 // A version with a Secret never reaches a disk: it is kept in memory, and a
-// reboot forgets it (ADR 0022).
+// reboot forgets it (ADR 0023).
 package lastgood
 
 import (

@@ -44,7 +44,7 @@ func admit(p *v1.Pod, opt Options, lines map[string]int, content *yaml.Node) []f
 	}
 	if len(out) == 0 {
 		// Should upstream know a reference that apiReferences does not.
-		if resource, err := podapi.APIReference(p); err != nil {
+		if resource, err := podapi.APIReference(withoutObjects(p)); err != nil {
 			add("spec", err.Error(), "")
 		} else if resource != "" {
 			add("spec", "static pods may not reference "+resource, clusterHint)
@@ -55,7 +55,7 @@ func admit(p *v1.Pod, opt Options, lines map[string]int, content *yaml.Node) []f
 	}
 	p.Name = staticName(given, opt.NodeName)
 	if msgs := validation.IsDNS1123Subdomain(p.Name); len(out) == 0 && len(msgs) > 0 {
-		add("metadata.name", fmt.Sprintf("the pod will be named %q (its name, a dash and the node's name), and that is not valid: %s",
+		add("metadata.name", fmt.Sprintf("the pod's full name %q (its name, a dash and the node's name) is not valid: %s",
 			shorten(p.Name), msgs[0]), "use a shorter name")
 	}
 	p.UID = identity(opt, namespace, given, content)
@@ -103,7 +103,7 @@ func objection(e *field.Error, p *v1.Pod, lines map[string]int) fault {
 	if _, written := lines[e.Field]; e.Field == "spec.nodeName" && e.Type == field.ErrorTypeForbidden && len(p.Spec.SchedulingGates) > 0 {
 		const gates = "spec.schedulingGates"
 		f := fault{line: lineOf(lines, gates), field: gates, hint: "remove them",
-			message: "a pod that is given to its node may not have scheduling gates: there is no scheduler here that waits for them"}
+			message: "a pod that is assigned to its node may not have scheduling gates: there is no scheduler here that would wait for them"}
 		if written {
 			f.message += ", nor is nodeName needed"
 		}

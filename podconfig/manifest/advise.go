@@ -8,7 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"podd/internal/near"
+	"podd/internal/suggest"
 )
 
 // advise adds a remedy to those of the apiserver's verdicts that leave a person
@@ -23,7 +23,7 @@ func advise(e *field.Error, p *v1.Pod) string {
 	case e.Type == field.ErrorTypeRequired:
 		return requiredHint(withoutIndexes(e.Field))
 	case e.Type == field.ErrorTypeNotSupported:
-		if meant := near.Name(value, quoted(e.Detail)); meant != "" {
+		if meant := suggest.Name(value, quoted(e.Detail)); meant != "" {
 			return fmt.Sprintf("did you mean %q?", meant)
 		}
 		if last == "stopSignal" {
@@ -32,15 +32,15 @@ func advise(e *field.Error, p *v1.Pod) string {
 	case e.Type == field.ErrorTypeNotFound && strings.Contains(e.Field, ".volumeMounts["):
 		return volumeHint(value, p)
 	case e.Type == field.ErrorTypeDuplicate && last == "hostPort":
-		return "a port of the node can be used once; choose another hostPort"
+		return "each port of the node can be used only once; choose another hostPort"
 	case e.Type == field.ErrorTypeDuplicate && last == "name":
-		return "give each a name of its own"
+		return "give each its own name"
 	case e.Type == field.ErrorTypeDuplicate && last == "mountPath", e.Field != "" && last == "mountPath" && strings.Contains(e.Detail, "must be unique"):
 		return "only one volume can be mounted at a path"
 	case e.Type == field.ErrorTypeInvalid && !strings.Contains(e.Field, ".env[") && (last == "name" || last == "namespace" || last == "hostname"):
 		return nameHint(value)
 	case last == "image" && strings.Contains(e.Detail, "whitespace"):
-		return "remove the blanks around the image's name"
+		return "remove the whitespace around the image name"
 	case strings.HasSuffix(e.Field, "resources.requests") && strings.Contains(e.Detail, "limit"):
 		return "raise the limit or lower the request"
 	}
@@ -52,17 +52,17 @@ func lifeHint(e *field.Error, value string) string {
 	path := withoutIndexes(e.Field)
 	switch {
 	case strings.Contains(e.Detail, "init containers without restartPolicy=Always"):
-		return "write restartPolicy: Always if it is to run beside the others, as a sidecar, or remove the field"
+		return "write restartPolicy: Always to run it as a sidecar, or remove the field"
 	case e.Type == field.ErrorTypeRequired && strings.HasSuffix(path, "Probe"):
-		return "say how to probe: exec, httpGet, tcpSocket or grpc"
+		return "specify how to probe: exec, httpGet, tcpSocket or grpc"
 	case e.Type == field.ErrorTypeRequired && strings.HasPrefix(path[strings.LastIndexByte(path, '.')+1:], "p") && strings.Contains(path, ".lifecycle."):
-		return "say what to do: exec, httpGet or sleep"
+		return "specify what to do: exec, httpGet or sleep"
 	case strings.HasSuffix(path, ".stopSignal") && e.Type == field.ErrorTypeForbidden:
-		return "write os: {name: linux} under spec: which signals there are depends on it"
+		return "write os: {name: linux} under spec: the valid signals depend on it"
 	case strings.HasSuffix(path, ".restartPolicy") && e.Type == field.ErrorTypeRequired:
-		return "write restartPolicy: Never (or Always, OnFailure) beside the rules, for what they do not cover"
+		return "write restartPolicy: Never (or Always, OnFailure) as well, for exit codes that no rule covers"
 	case strings.HasSuffix(path, ".sleep") && strings.Contains(e.Detail, "terminationGracePeriodSeconds"):
-		return "raise spec.terminationGracePeriodSeconds, or sleep less: the hook uses up the pod's time to end"
+		return "raise spec.terminationGracePeriodSeconds, or sleep less: the hook counts against the pod's grace period"
 	}
 	return ""
 }
@@ -116,7 +116,7 @@ func volumeHint(name string, p *v1.Pod) string {
 	for i, v := range p.Spec.Volumes {
 		names[i] = v.Name
 	}
-	if meant := near.Name(name, names); meant != "" {
+	if meant := suggest.Name(name, names); meant != "" {
 		return fmt.Sprintf("did you mean %q?", meant)
 	}
 	return "spec.volumes has: " + strings.Join(names, ", ")

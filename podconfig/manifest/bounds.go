@@ -99,7 +99,7 @@ func measure(root *yaml.Node) *fault {
 	case size.height > maxDepth:
 		return tooDeep(root.Line)
 	case m.aliases && (size.nodes > maxNodes || size.text > maxText):
-		return &fault{line: root.Line, message: fmt.Sprintf("the aliases (*name) of this document unfold to more than %d values or 16 MiB", maxNodes),
+		return &fault{line: root.Line, message: fmt.Sprintf("the aliases (*name) of this document expand to more than %d values or 16 MiB", maxNodes),
 			hint: "this looks like an alias bomb; write the values out"}
 	case size.nodes > maxNodes:
 		return tooMany(root.Line)

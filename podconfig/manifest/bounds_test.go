@@ -32,10 +32,10 @@ func TestABoundIsToldWhateverWasWrongBefore(t *testing.T) {
 // TestAPodBeyondABoundIsOneProblem has the others of its file run.
 func TestAPodBeyondABoundIsOneProblem(t *testing.T) {
 	for name, tc := range map[string]struct{ text, want string }{
-		"containers":  {strings.Replace(podFlow("a"), "image: i}", "image: i}"+strings.Repeat(",{}", 20_000), 1), "more than 8.0 MiB of memory"},
+		"containers":  {strings.Replace(podFlow("a"), "image: i}", "image: i}"+strings.Repeat(",{}", 20_000), 1), "the limit of 8.0 MiB of memory"},
 		"nodes":       {"a: [" + strings.Repeat("[],[],[],[],[],[],[],[],[],[],", maxMarks/10) + "]\n", "more than 300000 lines, fields"},
 		"JSON nodes":  {`{"a":[1` + strings.Repeat(",1", maxNodes) + "]}", "more than 250000 values"},
-		"long alias":  {"a: &a " + strings.Repeat("x", 1<<20) + "\nb: [" + strings.Repeat("*a,", 20) + "]\n", "unfold to more than"},
+		"long alias":  {"a: &a " + strings.Repeat("x", 1<<20) + "\nb: [" + strings.Repeat("*a,", 20) + "]\n", "expand to more than"},
 		"alias chain": {"a: [&a0 [x]" + aliasChain(maxDepth+1) + "]\n", "nested more than 1000"},
 	} {
 		r := Decode([]byte(podFlow("before")+"---\n"+tc.text+"---\n"+podFlow("behind")), options("x"))

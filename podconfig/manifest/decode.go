@@ -91,9 +91,9 @@ func Decode(data []byte, opt Options) Result {
 	if r.Documents == 0 {
 		message := "the file is empty"
 		if len(bytes.TrimSpace(data)) > 0 {
-			message = "the file holds only comments and blank lines, no manifest"
+			message = "the file contains only comments and blank lines, no manifest"
 		}
-		r.add(fault{message: message, hint: "write a Pod into it, or remove the file to stop the pods it had"}, Failed{})
+		r.add(fault{message: message, hint: "write a Pod into it, or remove the file to stop its pods"}, Failed{})
 		r.Failed = append(r.Failed, Failed{})
 	}
 	return r.Result
@@ -125,7 +125,7 @@ func (r *reader) exceed(n *yaml.Node, message string) {
 	if r.beyond != nil {
 		return
 	}
-	r.beyond = &fault{message: message, hint: "podd uses none of it; is this the right file? Pods for one machine are some dozens"}
+	r.beyond = &fault{message: message, hint: "podd uses none of it; is this the right file? one machine has a few dozen Pods"}
 	if n != nil {
 		r.beyond.line = n.Line
 	}

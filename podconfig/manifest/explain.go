@@ -30,15 +30,15 @@ func explainYAML(err error, text []byte) *fault {
 	case tab > 0:
 		f.line = tab
 		f.message = "the line is indented with a tab, which YAML does not allow"
-		f.hint = "use spaces (two for each level)"
+		f.hint = "use spaces (two per level)"
 	case l.slip != nil:
 		f.line, f.message, f.hint = l.slip.begin, "this is not valid YAML: "+l.slip.message(), l.slip.hint()
 	case strings.HasPrefix(m[2], "unknown anchor"):
 		name := strings.Trim(strings.Fields(m[2])[2], "'")
 		f.line = l.lineOf("*" + name)
-		f.message = fmt.Sprintf("*%s stands for what an anchor &%s names, and no line above has that anchor", shorten(name), shorten(name))
-		f.hint = "a text that begins with * needs quotes around it; an alias needs its anchor in the same document, before it"
-		f.plain, f.plainHint = "an alias stands for what an anchor names, and no line above has that anchor", f.hint
+		f.message = fmt.Sprintf("*%s is an alias, and no line above has its anchor &%s", shorten(name), shorten(name))
+		f.hint = "a string that begins with * must be quoted; an alias needs its anchor earlier in the same document"
+		f.plain, f.plainHint = "there is an alias, and no line above has its anchor", f.hint
 	case strings.HasPrefix(m[2], gaveUp):
 		f.plain = "this is not valid YAML: " + gaveUp
 	default:
@@ -54,9 +54,9 @@ const gaveUp = "the parser gave up"
 func (f *fault) explain(said string, text []byte) {
 	switch {
 	case strings.Contains(said, "mapping values are not allowed"):
-		f.hint = `the line is indented too far, the line before lacks its ":", or a text that holds ": " needs quotes around it`
+		f.hint = `the line is indented too far, the line before it lacks its ":", or a string that contains ": " must be quoted`
 	case strings.Contains(said, "did not find expected key"), strings.Contains(said, "did not find expected '-'"):
-		f.message = "this is not valid YAML: the indentation breaks within the block that begins here"
+		f.message = "this is not valid YAML: the indentation is inconsistent within the block that begins here"
 		f.hint = "the fields of one object must begin in the same column; lists begin each entry with \"- \""
 	case strings.Contains(said, "did not find expected ',' or"):
 		f.message = "this is not valid YAML: the bracket that opens here is not closed, or a comma is missing"
@@ -74,11 +74,11 @@ func (f *fault) explain(said string, text []byte) {
 		f.message = "there is a tab here where YAML requires spaces"
 		f.hint = "use spaces; a block that begins with | needs them at the beginning of its first line, too"
 	case strings.Contains(said, "found character that cannot start any token"):
-		f.hint = "put texts that begin with @, ` or % into quotes"
+		f.hint = "quote strings that begin with @, ` or %"
 	case strings.Contains(said, "block sequence entries are not allowed"):
 		f.hint = `a list begins on the line after its field name, each entry with "- "`
 	case strings.Contains(said, "expected alphabetic or numeric"):
-		f.hint = `a text that begins with * or & needs quotes around it`
+		f.hint = `a string that begins with * or & must be quoted`
 	case strings.Contains(said, "unknown escape character"):
 		f.hint = `within double quotes a backslash must be doubled; single quotes take it as it is`
 	case strings.Contains(said, "control characters"):
@@ -123,9 +123,9 @@ func (l *layout) lineOf(value string) int {
 
 func (q *quotation) message() string {
 	if q.begin == q.end {
-		return "the line goes on after the end of a quoted text"
+		return "the line continues after the end of a quoted string"
 	}
-	return fmt.Sprintf("a quote opens here, and the next one, on line %d, does not look like its end", q.end)
+	return fmt.Sprintf("a quote opens here, and the next one, on line %d, does not seem to close it", q.end)
 }
 
 func (q *quotation) hint() string {
@@ -133,9 +133,9 @@ func (q *quotation) hint() string {
 	case q.begin != q.end:
 		return "close the quotes on the line where they open"
 	case q.mark == '"':
-		return `within double quotes write \" for a quote, or put the text into single quotes`
+		return `within double quotes write \" for a quote, or use single quotes around the string`
 	}
-	return "within single quotes write two for an apostrophe (it''s), or put the text into double quotes"
+	return "within single quotes write an apostrophe twice (it''s), or use double quotes around the string"
 }
 
 func controlLine(text []byte) int {

@@ -28,7 +28,6 @@ func exported(p *v1.Pod, nodeName string) []part {
 	}
 	add(p.Spec.ServiceAccountName != "", "spec.serviceAccountName", "")
 	add(p.Spec.DeprecatedServiceAccount != "", "spec.serviceAccount", "")
-	add(len(p.Spec.ImagePullSecrets) > 0, "spec.imagePullSecrets", "")
 	tokens := map[string]bool{}
 	for i, v := range p.Spec.Volumes {
 		if v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(s v1.VolumeProjection) bool { return s.ServiceAccountToken != nil }) {
@@ -77,8 +76,8 @@ func takeOut(parts []part, lines map[string]int) fault {
 		all = append(all[:few], fmt.Sprintf("and %d more", len(all)-few))
 	}
 	return fault{line: lineOf(lines, parts[0].path),
-		message: "this pod was exported from a cluster; take out what it has from there: " + strings.Join(all, ", "),
-		hint:    "its status and the rest of what a cluster wrote may stay: podd ignores that"}
+		message: "this pod was exported from a cluster; remove what the cluster added: " + strings.Join(all, ", "),
+		hint:    "its status and the other fields that a cluster sets may stay: podd ignores them"}
 }
 
 // pathsOf are those of the parts.

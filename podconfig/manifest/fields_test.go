@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"testing"
 
 	"golang.org/x/tools/go/packages"
@@ -37,8 +38,8 @@ var podFates = map[reflect.Type]map[string]fate{
 		"HostnameOverride": honoured,
 		"InitContainers":   honoured, "ActiveDeadlineSeconds": honoured,
 		"ReadinessGates": honoured, "RuntimeClassName": honoured, "Overhead": honoured, "OS": honoured,
-		"HostUsers": honoured, "Resources": honoured,
-		"ServiceAccountName": refused, "ImagePullSecrets": refused, "ResourceClaims": refused,
+		"HostUsers": honoured, "Resources": honoured, "ImagePullSecrets": honoured,
+		"ServiceAccountName": refused, "ResourceClaims": refused,
 		// Upstream's validation forbids them in a new pod.
 		"EphemeralContainers":      refused,
 		"DeprecatedServiceAccount": refused, // the same under its old name
@@ -57,15 +58,14 @@ var podFates = map[reflect.Type]map[string]fate{
 		"StdinOnce": honoured, "TTY": honoured,
 		"RestartPolicy": honoured, "RestartPolicyRules": honoured,
 		"LivenessProbe": honoured, "ReadinessProbe": honoured, "StartupProbe": honoured, "Lifecycle": honoured,
-		"EnvFrom": refused, "VolumeDevices": refused,
+		"EnvFrom": honoured, "VolumeDevices": refused,
 		"ResizePolicy": honoured,
 	},
 	reflect.TypeFor[v1.PodSecurityContext](): {
 		"SELinuxOptions": honoured, "RunAsUser": honoured, "RunAsGroup": honoured, "RunAsNonRoot": honoured,
 		"SupplementalGroups": honoured, "SupplementalGroupsPolicy": honoured, "FSGroup": honoured, "Sysctls": honoured,
 		"SeccompProfile": honoured, "AppArmorProfile": honoured,
-		// For volumes that outlive pods: those that podd has are made anew or never chowned.
-		"FSGroupChangePolicy": others, "SELinuxChangePolicy": others,
+		"FSGroupChangePolicy": honoured, "SELinuxChangePolicy": others,
 		"WindowsOptions": others,
 	},
 	reflect.TypeFor[v1.SecurityContext](): {
@@ -79,7 +79,7 @@ var podFates = map[reflect.Type]map[string]fate{
 		"MountPropagation": honoured, "SubPathExpr": honoured,
 	},
 	reflect.TypeFor[v1.EnvVarSource](): {
-		"FieldRef": honoured, "ResourceFieldRef": honoured, "ConfigMapKeyRef": refused, "SecretKeyRef": refused, "FileKeyRef": honoured,
+		"FieldRef": honoured, "ResourceFieldRef": honoured, "ConfigMapKeyRef": honoured, "SecretKeyRef": honoured, "FileKeyRef": honoured,
 	},
 }
 
@@ -128,7 +128,7 @@ func TestEveryKindOfVolumeIsHonouredOrRefused(t *testing.T) {
 	for f := range reflect.TypeFor[v1.VolumeSource]().Fields() {
 		p := &v1.Pod{Spec: v1.PodSpec{Volumes: []v1.Volume{{Name: "x"}}}}
 		reflect.ValueOf(&p.Spec.Volumes[0].VolumeSource).Elem().FieldByName(f.Name).Set(reflect.New(f.Type.Elem()))
-		works := f.Name == "HostPath" || f.Name == "EmptyDir"
+		works := slices.Contains([]string{"HostPath", "EmptyDir", "ConfigMap", "Secret", "DownwardAPI", "Projected", "Image"}, f.Name)
 		if got := refusals(p); works != (len(got) == 0) {
 			t.Errorf("a volume of kind %s: got complaints %q", f.Name, got)
 		}

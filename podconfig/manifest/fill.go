@@ -65,11 +65,11 @@ func (d *filler) spend(bytes int, n *yaml.Node, path string) bool {
 		return true
 	}
 	if before <= maxPodValues {
-		what, hint := "pod", "a Pod has some dozens of containers, variables and mounts; "
+		what, hint := "pod", "a Pod has a few dozen containers, variables and mounts; "
 		if d.kind != "Pod" {
 			what, hint = d.kind, "the values of one may have 1 MiB; "
 		}
-		d.report(fault{line: n.Line, field: path, message: "the " + what + " takes more than " + mebibytes(maxPodValues) + " of memory from here on",
+		d.report(fault{line: n.Line, field: path, message: "the " + what + " exceeds the limit of " + mebibytes(maxPodValues) + " of memory here",
 			hint: hint + rightFile})
 	}
 	return false
@@ -158,7 +158,7 @@ func (d *filler) object(v reflect.Value, n *yaml.Node, path string) {
 		} else if h := entryHint(n.Value, path); h != "" {
 			hint = h
 		}
-		d.wrong(n, path, "an object with fields", hint)
+		d.wrong(n, path, "an object", hint)
 		return
 	}
 	known := fieldsOf(v.Type())
@@ -182,7 +182,7 @@ func (d *filler) object(v reflect.Value, n *yaml.Node, path string) {
 
 func (d *filler) mapping(v reflect.Value, n *yaml.Node, path string) {
 	if n.Kind != yaml.MappingNode {
-		d.wrong(n, path, `an object with fields`, `write one "name: value" a line below it, indented`)
+		d.wrong(n, path, `an object`, `write one "name: value" a line below it, indented`)
 		return
 	}
 	const entry = 100 // bytes of a map's entry beyond its value
@@ -194,7 +194,7 @@ func (d *filler) mapping(v reflect.Value, n *yaml.Node, path string) {
 		at := path + "[" + p.name + "]"
 		d.lines[at] = p.key.Line
 		if key := resolve(p.key); !isText(key) {
-			d.report(fault{line: key.Line, field: at, message: "the name " + shorten(p.name) + " is " + whatItIs(key) + " to Kubernetes",
+			d.report(fault{line: key.Line, field: at, message: "the key " + shorten(p.name) + " is " + whatItIs(key) + " to Kubernetes",
 				hint: "put it in quotes: " + strconv.Quote(shorten(p.name))})
 			continue
 		}
@@ -228,9 +228,9 @@ func whatItIs(n *yaml.Node) string {
 	case literalNumber:
 		return "the number " + lit.text
 	case literalNull:
-		return "nothing (null)"
+		return "null"
 	}
-	return "no text"
+	return "not a string"
 }
 
 func (d *filler) list(v reflect.Value, n *yaml.Node, path string) {

@@ -24,27 +24,27 @@ func (d *filler) text(n *yaml.Node, path string) (string, bool) {
 		hint := ""
 		switch {
 		case n.Kind == yaml.SequenceNode:
-			hint = `remove the "- ": this field takes one text, not a list`
+			hint = `remove the "- ": this field takes one string, not a list`
 		case n.Style&yaml.FlowStyle == 0 && d.kind != "Pod":
 			hint = "a file's content is written below \"name: |\", indented"
 		case n.Style&yaml.FlowStyle != 0:
-			hint = "is a template placeholder such as {{ … }} left in the file? Fill it in first; a text that begins with { needs quotes"
+			hint = "is a template placeholder such as {{ … }} left in the file? Fill it in first; a string that begins with { must be quoted"
 		}
-		d.wrong(n, path, "a text", hint)
+		d.wrong(n, path, "a string", hint)
 		return "", false
 	}
 	lit := literalOf(n)
 	if lit.kind == literalText {
 		return lit.text, true
 	}
-	const quotes, plainText = "put it in quotes", "remove it and write a plain text"
+	const quotes, plainText = "put it in quotes", "remove it and write a plain string"
 	f := fault{line: n.Line, field: path, hint: quotes + ": " + strconv.Quote(n.Value), plainHint: quotes,
-		message: "got " + describe(n) + ", want a text", plain: "got " + formOf(n) + ", want a text"}
+		message: "got " + describe(n) + ", want a string", plain: "got " + formOf(n) + ", want a string"}
 	switch tag := n.ShortTag(); {
 	case lit.kind != literalNone && oldBoolean(n):
-		f.message, f.plain = "got "+n.Value+", which is a boolean to Kubernetes, want a text", "got a boolean, want a text"
+		f.message, f.plain = "got "+n.Value+", which is a boolean to Kubernetes, want a string", "got a boolean, want a string"
 	case lit.kind == literalNone && tag != "!!float":
-		f.message, f.plain = "the YAML tag "+tag+" is not understood here", "a YAML tag (!name) is not understood here"
+		f.message, f.plain = "the YAML tag "+tag+" is not supported here", "a YAML tag (!name) is not supported here"
 		f.hint, f.plainHint = plainText, plainText
 	}
 	d.report(f)
@@ -57,7 +57,7 @@ func (d *filler) bytes(v reflect.Value, n *yaml.Node, path string) {
 	if d.kind == pod.KindSecret {
 		hint = "data takes base64 (base64 -w0 FILE); the value itself goes under stringData"
 	}
-	const want = ", want base64 in a text"
+	const want = ", want base64 in a string"
 	switch lit := literalOf(n); lit.kind {
 	case literalNumber:
 		d.report(fault{line: n.Line, field: path, message: "got the number " + n.Value + want, hint: hint, plain: "got a number" + want, plainHint: hint})
@@ -114,9 +114,9 @@ func (d *filler) integer(v reflect.Value, n *yaml.Node, path string) {
 		v.SetInt(i)
 	case lit.kind == literalNumber && (n.ShortTag() == "!!int" || errors.Is(err, strconv.ErrRange)):
 		bits := v.Type().Bits()
-		d.wrong(n, path, fmt.Sprintf("a whole number between -2^%d and 2^%d-1", bits-1, bits-1), "")
+		d.wrong(n, path, fmt.Sprintf("an integer between -2^%d and 2^%d-1", bits-1, bits-1), "")
 	default:
-		d.wrong(n, path, "a whole number", integerHint(lit, path))
+		d.wrong(n, path, "an integer", integerHint(lit, path))
 	}
 }
 
@@ -162,7 +162,7 @@ func (d *filler) intOrString(v reflect.Value, n *yaml.Node, path string) {
 	case lit.kind == literalNumber && err == nil:
 		v.Set(reflect.ValueOf(intstr.FromInt32(int32(i))))
 	default:
-		d.wrong(n, path, "a port's number or its name", "")
+		d.wrong(n, path, "a port number or a port name", "")
 	}
 }
 

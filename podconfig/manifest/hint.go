@@ -12,13 +12,13 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"podd/internal/near"
+	"podd/internal/suggest"
 )
 
 // unknownHint says what an unknown field may have been meant to be: a
 // misspelling of a neighbour, or a field of another object.
 func unknownHint(name, path, kind string, known *fields) string {
-	if n := near.Name(name, known.names); n != "" {
+	if n := suggest.Name(name, known.names); n != "" {
 		return fmt.Sprintf("did you mean %q?", n)
 	}
 	if strings.Contains(name, "{{") {
@@ -35,11 +35,11 @@ func unknownHint(name, path, kind string, known *fields) string {
 	const few = 14
 	switch {
 	case len(known.names) <= few:
-		return "known here: " + strings.Join(known.names, ", ")
+		return "known fields: " + strings.Join(known.names, ", ")
 	case path == "":
 		return "a Pod has apiVersion, kind, metadata and spec"
 	}
-	return "there is no field of this name here, nor of a similar one; remove it"
+	return "there is no such field here, and none with a similar name; remove it"
 }
 
 func withoutIndexes(path string) string {

@@ -85,14 +85,14 @@ func explainJSON(err error, text []byte, at, objects int) *fault {
 	switch {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		f.line = lineAt(len(bytes.TrimRight(text, "\r\n")))
-		f.message = "this is not valid JSON: it ends in the middle"
+		f.message = "this is not valid JSON: it is cut off at the end"
 		f.hint = "is the file complete? Each { and [ needs its } and ]"
 	case strings.Contains(err.Error(), "exceeded max depth"):
 		return tooDeep(f.line)
 	case strings.Contains(err.Error(), "in string literal"):
 		f.hint = "a quote is not closed on this line; is the file complete?"
 	case objects > 0 && syntax && s.Offset <= 1:
-		f.message = "the JSON object before this line is complete, and what follows is no other one: " + err.Error()
+		f.message = "the JSON object ends before this line, and what follows is not another one: " + err.Error()
 		f.hint = "is a bracket closed too early? Remove what does not belong to the file"
 	default:
 		f.hint = "look for a missing comma, quote or bracket here or on the line before"

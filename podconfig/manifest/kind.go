@@ -5,7 +5,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"podd/internal/near"
+	"podd/internal/suggest"
 )
 
 // kinds are what a manifest may hold, all of apiVersion v1.
@@ -20,8 +20,8 @@ var workloads = map[string]string{
 // without are kinds of apiVersion v1 that stand beside pods in many files and
 // that pods on one node do well without, and what there is instead.
 var without = map[string]string{
-	"Namespace": "a pod's namespace is a part of its name here, and needs no object; remove the document, or leave it",
-	"Service":   "reach the pod by its own address, or by a hostPort of its containers; remove the document, or leave it",
+	"Namespace": "a namespace is only part of a pod's name here and needs no object; remove the document, or leave it",
+	"Service":   "reach the pod at its own IP address, or at a hostPort of its containers; remove the document, or leave it",
 }
 
 // needless is the word about a document of such a kind; nil for any other.
@@ -57,7 +57,7 @@ func checkHeader(n *yaml.Node) *fault {
 		return &fault{line: n.Line, field: "apiVersion", message: "apiVersion is missing", hint: "write apiVersion: v1 above kind: " + h.kind.Value}
 	default:
 		return &fault{line: h.apiVersion.Line, field: "apiVersion",
-			message: fmt.Sprintf("no kind %q is known in version %q", h.kind.Value, shorten(version)), hint: "write apiVersion: v1"}
+			message: fmt.Sprintf("there is no kind %q in version %q", h.kind.Value, shorten(version)), hint: "write apiVersion: v1"}
 	}
 }
 
@@ -80,7 +80,7 @@ func checkKind(n *yaml.Node, h header) *fault {
 	}
 	f := &fault{line: h.kind.Line, field: "kind", message: fmt.Sprintf("podd cannot run the kind %q", shorten(kind)),
 		hint: "podd runs Pods on one node; other kinds need a cluster"}
-	if meant := near.Name(kind, kinds); meant != "" {
+	if meant := suggest.Name(kind, kinds); meant != "" {
 		f.hint = fmt.Sprintf("did you mean %q?", meant)
 	} else if template := workloads[kind]; template != "" {
 		f.hint = "a " + kind + " needs a cluster's controllers; write its " + template + " as a Pod: apiVersion: v1, kind: Pod, with a metadata.name"

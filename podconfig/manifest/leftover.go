@@ -56,11 +56,11 @@ func leftovers(text []byte) []*leftover {
 
 // conflict finds the lines with which git marks both sides of a conflict.
 func conflict(text []byte) *leftover {
-	out := &leftover{lines: map[int]bool{}, plain: "a merge conflict is left in the file"}
+	out := &leftover{lines: map[int]bool{}, plain: "the file contains an unresolved merge conflict"}
 	for number, line := range numbered(text) {
 		if mark, _, _ := strings.Cut(line, " "); mark == "<<<<<<<" || mark == ">>>>>>>" || line == "=======" {
 			out.note(number, true, fmt.Sprintf("%s: %q", out.plain, shorten(line)),
-				"choose one of the two sides, and remove the lines that begin with <<<<<<<, ======= and >>>>>>>")
+				"keep one of the two sides, and remove the lines that begin with <<<<<<<, ======= and >>>>>>>")
 		}
 	}
 	return out
@@ -102,12 +102,12 @@ func invisible(code []codeLine) *leftover {
 		if sign := string(r); !slices.Contains(out.signs, sign) {
 			out.signs = append(out.signs, sign, strings.Trim(strconv.QuoteToASCII(sign), `"`))
 		}
-		looks := "which cannot be seen"
+		looks := "which is invisible"
 		if unicode.IsSpace(r) {
 			looks = "which looks like a space"
 		}
-		out.note(c.number, spoilsSyntax(c.text), fmt.Sprintf("the line holds %s, %s and which YAML takes for a letter", runeName(r), looks),
-			"retype the blanks of the line, or its words, rather than copy them from a web page or a document")
+		out.note(c.number, spoilsSyntax(c.text), fmt.Sprintf("the line contains %s, %s but which YAML treats as a letter", runeName(r), looks),
+			"retype the line instead of copying it from a web page or a document")
 	}
 	return out
 }

@@ -157,7 +157,7 @@ func TestTextThatIsNoManifest(t *testing.T) {
 		"binary":      {[]byte("\x7fELF\x02\x01\x01\x00\x00"), "binary"},
 		"gzip":        {[]byte{0x1f, 0x8b, 8, 0}, "gzip"},
 		"UTF-16":      {[]byte{0xff, 0xfe, 'a', 0}, "UTF-16"},
-		"Latin-1":     {[]byte("apiVersion: v1\nkind: Pod\n# \xe9t\xe9\n"), "not UTF-8"},
+		"Latin-1":     {[]byte("apiVersion: v1\nkind: Pod\n# \xe9t\xe9\n"), "not valid UTF-8"},
 		"50 MB":       {make([]byte, 50_000_000), "47.7 MiB"},
 		"4 MiB":       {[]byte("a: " + strings.Repeat("x", 4<<20)), "4.0 MiB, more than the limit of 3 MiB"},
 		"deep":        {[]byte(strings.Repeat("[", 5000) + strings.Repeat("]", 5000)), "nested more than 1000"},

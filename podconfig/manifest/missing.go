@@ -7,8 +7,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"podd/internal/near"
 	"podd/internal/pod"
+	"podd/internal/suggest"
 )
 
 // Missing returns a warning for each ConfigMap and Secret, and each of their
@@ -79,13 +79,13 @@ func (n need) missing(keys map[pod.ObjectKey][]string) (message, hint string) {
 			}
 		}
 		slices.Sort(others)
-		if meant := near.Name(n.object.Name, others); meant != "" {
+		if meant := suggest.Name(n.object.Name, others); meant != "" {
 			hint = fmt.Sprintf("did you mean %q?", meant)
 		}
 		return fmt.Sprintf("none of these files has the %s: the pod would wait for it", shorten(n.object.String())), hint
 	case n.key != "" && !slices.Contains(has, n.key):
 		hint = "add it, or make the reference optional"
-		if meant := near.Name(n.key, has); meant != "" {
+		if meant := suggest.Name(n.key, has); meant != "" {
 			hint = fmt.Sprintf("did you mean %q?", meant)
 		}
 		return fmt.Sprintf("the %s has no key %q: the pod would wait for it", shorten(n.object.String()), shorten(n.key)), hint

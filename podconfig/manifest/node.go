@@ -53,7 +53,7 @@ func (s *fieldSet) add(n *yaml.Node) {
 		case k.Kind == yaml.ScalarNode && k.ShortTag() == "!!merge":
 			s.merge(v)
 		case k.Kind != yaml.ScalarNode:
-			s.report(fault{line: n.Content[i].Line, message: "a field name must be a text, not " + formOf(k),
+			s.report(fault{line: n.Content[i].Line, message: "a field name must be a string, not " + formOf(k),
 				hint: `is a template placeholder such as {{ … }} left in the file? Put it into quotes or fill it in`})
 		default:
 			s.put(pair{key: n.Content[i], name: k.Value, value: resolve(v), pass: pass})
@@ -122,19 +122,19 @@ func (s *fieldSet) find(name string) int {
 func describe(n *yaml.Node) string {
 	switch n.Kind {
 	case yaml.MappingNode:
-		return "an object with fields"
+		return "an object"
 	case yaml.SequenceNode:
 		return "a list"
 	}
 	switch n.ShortTag() {
 	case "!!null":
-		return "nothing (null)"
+		return "null"
 	case "!!int", "!!float":
 		return "the number " + n.Value
 	case "!!bool":
 		return "the boolean " + n.Value
 	}
-	return "the text " + strconv.Quote(shorten(n.Value))
+	return "the string " + strconv.Quote(shorten(n.Value))
 }
 
 // formOf is describe without the value.
@@ -153,7 +153,7 @@ func formOf(n *yaml.Node) string {
 	case "!!bool":
 		return "a boolean"
 	}
-	return "a text"
+	return "a string"
 }
 
 // shorten keeps a value that is shown within a message readable.

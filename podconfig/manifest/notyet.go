@@ -13,7 +13,7 @@ import (
 // so it is refused, until podd honours it and its row goes.
 type unhonoured struct{ path, message, hint string }
 
-const leaveOut = "remove it for now, or wait for the version of podd that has it"
+const leaveOut = "remove it for now, or wait for a version of podd that supports it"
 
 // containerFields are the unhonoured fields of a container: where, what to call
 // it, and whether the container uses it; path is relative to the container.
@@ -29,7 +29,7 @@ var containerFields = []struct {
 func notYet(p *v1.Pod) []unhonoured {
 	var out []unhonoured
 	refuse := func(path, what, hint string) {
-		out = append(out, unhonoured{path, "podd does not honour " + what + " yet", hint})
+		out = append(out, unhonoured{path, "podd does not support " + what + " yet", hint})
 	}
 	visitContainers(p, func(path string, c *v1.Container) {
 		for _, f := range containerFields {
@@ -47,12 +47,18 @@ func notYet(p *v1.Pod) []unhonoured {
 		switch {
 		case v.EmptyDir != nil && v.EmptyDir.Medium != "" && v.EmptyDir.Medium != v1.StorageMediumMemory && !strings.HasPrefix(string(v.EmptyDir.Medium), string(v1.StorageMediumHugePages)):
 			refuse(path+".emptyDir.medium", fmt.Sprintf("emptyDir on %s", v.EmptyDir.Medium), `use medium: Memory, or leave it out for the node's disk`)
-		case v.HostPath == nil && v.EmptyDir == nil:
+		case !hasVolumes(&v.VolumeSource):
 			kind := volumeKind(&v.VolumeSource)
 			refuse(path+"."+kind, kind+" volumes", insteadOf(kind))
 		}
 	}
 	return out
+}
+
+// hasVolumes says that podd has volumes of this kind.
+func hasVolumes(s *v1.VolumeSource) bool {
+	return s.HostPath != nil || s.EmptyDir != nil || s.ConfigMap != nil || s.Secret != nil || s.DownwardAPI != nil || s.Projected != nil ||
+		s.Image != nil
 }
 
 // volumeKind is the name of the field that says what a volume is.
@@ -69,14 +75,10 @@ func volumeKind(source *v1.VolumeSource) string {
 
 // insteadOf says what serves until podd has a kind of volume.
 func insteadOf(kind string) string {
-	const wait = ", or wait for the version of podd that has it"
+	const wait = ", or wait for a version of podd that supports it"
 	switch kind {
-	case "downwardAPI", "projected":
-		return "give the values to the container as env with valueFrom: fieldRef" + wait
-	case "image":
-		return "copy the files into the container's own image, or onto the node for a hostPath volume" + wait
 	case "gitRepo":
-		return "clone it into an emptyDir volume in an init container: Kubernetes has given up gitRepo"
+		return "clone it into an emptyDir volume in an init container: Kubernetes no longer supports gitRepo"
 	}
 	return "mount it on the node and use a hostPath volume" + wait
 }

@@ -71,7 +71,7 @@ func parseYAML(text []byte) (*yaml.Node, *fault) {
 	case err != nil || rest != nil:
 		// The parser takes what follows a complete value for another document.
 		f := &fault{syntax: true, line: 1, message: "the document ends before this line, and what follows does not belong to it",
-			hint: "is a bracket closed too early, or a line indented less than the first? Several documents are separated by lines ---"}
+			hint: "is a bracket closed too early, or a line indented less than the first? Documents are separated by a line ---"}
 		if rest != nil {
 			f.line = rest.Line
 		} else {
@@ -83,8 +83,8 @@ func parseYAML(text []byte) (*yaml.Node, *fault) {
 }
 
 func tooLong(size int) *fault {
-	return &fault{line: 1, message: "the document has " + mebibytes(int64(size)) + ", more than the limit of 3 MiB",
-		hint: "an apiserver takes no larger object either; " + rightFile}
+	return &fault{line: 1, message: "the document is " + mebibytes(int64(size)) + ", more than the limit of 3 MiB",
+		hint: "an apiserver does not accept larger objects either; " + rightFile}
 }
 
 // readYAML returns the first document of a text, and what the parser finds

@@ -2,19 +2,18 @@ package manifest
 
 import (
 	"fmt"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 )
 
-// reference is a field that names an object of an apiserver. Upstream's kubelet
-// refuses such static pods since v1.34 (PreventStaticPodAPIReferences) and names
+// reference is a field that names an object which only an apiserver has. Upstream's
+// kubelet refuses such static pods since v1.34 (PreventStaticPodAPIReferences), and
+// those that name ConfigMaps and Secrets, which podd reads beside the Pods. It says
 // the first kind only; podd names every field.
 type reference struct{ path, resource, hint string }
 
-const (
-	laterHint   = "podd will read ConfigMap and Secret documents beside the manifests in a later version; until then use env values, or a file of the node with a hostPath volume"
-	clusterHint = "this needs a cluster; remove the field"
-)
+const clusterHint = "this needs a cluster; remove the field"
 
 func apiReferences(p *v1.Pod) []reference {
 	var out []reference
@@ -25,11 +24,6 @@ func apiReferences(p *v1.Pod) []reference {
 	case p.Spec.DeprecatedServiceAccount != "": // the same under its old name
 		add("spec.serviceAccount", "serviceaccounts", clusterHint)
 	}
-	for i := range p.Spec.ImagePullSecrets {
-		add(fmt.Sprintf("spec.imagePullSecrets[%d]", i), "secrets",
-			"remove it, and give the node the credentials: a docker config.json in podd's --root-dir (/var/lib/podd), or a credential provider plugin")
-	}
-	visitContainers(p, func(path string, c *v1.Container) { containerReferences(path, c, add) })
 	for i := range p.Spec.ResourceClaims {
 		add(fmt.Sprintf("spec.resourceClaims[%d]", i), "resourceclaims", clusterHint)
 	}
@@ -39,38 +33,10 @@ func apiReferences(p *v1.Pod) []reference {
 	return out
 }
 
-func containerReferences(path string, c *v1.Container, add func(path, resource, hint string)) {
-	for i, e := range c.EnvFrom {
-		at := fmt.Sprintf("%s.envFrom[%d]", path, i)
-		if e.ConfigMapRef != nil {
-			add(at+".configMapRef", "configmaps", laterHint)
-		}
-		if e.SecretRef != nil {
-			add(at+".secretRef", "secrets", laterHint)
-		}
-	}
-	for i, e := range c.Env {
-		if e.ValueFrom == nil {
-			continue
-		}
-		at := fmt.Sprintf("%s.env[%d].valueFrom", path, i)
-		if e.ValueFrom.ConfigMapKeyRef != nil {
-			add(at+".configMapKeyRef", "configmaps", laterHint)
-		}
-		if e.ValueFrom.SecretKeyRef != nil {
-			add(at+".secretKeyRef", "secrets", laterHint)
-		}
-	}
-}
-
 func volumeReference(path string, v *v1.VolumeSource, add func(path, resource, hint string)) {
 	const noClaim = "a node without a cluster has no volume claims; use a hostPath volume"
-	const noSecret = "a node without a cluster has no Secrets for this kind of volume; mount it on the node and use a hostPath volume"
+	const noSecret = "podd has no volumes of this kind; mount it on the node and use a hostPath volume"
 	switch {
-	case v.ConfigMap != nil:
-		add(path+".configMap", "configmaps (via configmap volumes)", laterHint)
-	case v.Secret != nil:
-		add(path+".secret", "secrets (via secret volumes)", laterHint)
 	case v.CSI != nil:
 		add(path+".csi", "csidrivers (via CSI volumes)", "a node without a cluster has no CSI drivers; mount it on the node and use a hostPath volume")
 	case v.Glusterfs != nil:
@@ -104,10 +70,6 @@ func projectedReferences(path string, sources []v1.VolumeProjection, add func(pa
 	for i, s := range sources {
 		at := fmt.Sprintf("%s.sources[%d]", path, i)
 		switch {
-		case s.ConfigMap != nil:
-			add(at+".configMap", "configmaps (via projected volumes)", laterHint)
-		case s.Secret != nil:
-			add(at+".secret", "secrets (via projected volumes)", laterHint)
 		case s.ServiceAccountToken != nil:
 			add(at+".serviceAccountToken", "serviceaccounts (via projected volumes)", clusterHint)
 		case s.ClusterTrustBundle != nil:
@@ -116,6 +78,28 @@ func projectedReferences(path string, sources []v1.VolumeProjection, add func(pa
 			add(at+".podCertificate", "podcertificates", clusterHint)
 		}
 	}
+}
+
+// withoutObjects is the pod without what it names of ConfigMaps and Secrets, for
+// upstream to say what else of an apiserver it needs.
+func withoutObjects(p *v1.Pod) *v1.Pod {
+	p = p.DeepCopy()
+	p.Spec.ImagePullSecrets = nil
+	visitContainers(p, func(_ string, c *v1.Container) {
+		c.EnvFrom = nil
+		for i := range c.Env {
+			if from := c.Env[i].ValueFrom; from != nil {
+				from.ConfigMapKeyRef, from.SecretKeyRef = nil, nil
+			}
+		}
+	})
+	p.Spec.Volumes = slices.DeleteFunc(p.Spec.Volumes, func(v v1.Volume) bool { return v.ConfigMap != nil || v.Secret != nil })
+	for i := range p.Spec.Volumes {
+		if v := p.Spec.Volumes[i].Projected; v != nil {
+			v.Sources = slices.DeleteFunc(v.Sources, func(s v1.VolumeProjection) bool { return s.ConfigMap != nil || s.Secret != nil })
+		}
+	}
+	return p
 }
 
 // visitContainers calls f for each container with its path, in the order of

@@ -16,10 +16,10 @@ import (
 func slips(p *v1.Pod) []doubt {
 	var out []doubt
 	visitContainers(p, func(path string, c *v1.Container) {
-		out = append(out, imageSlip(path, c.Image)...)
+		out = append(out, imageSlip(path+".image", c.Image)...)
 		for i, e := range c.Env {
 			if strings.ContainsAny(e.Name, " \t") {
-				out = append(out, doubt{fmt.Sprintf("%s.env[%d].name", path, i), fmt.Sprintf("the variable's name %q holds a blank: no shell can read it", shorten(e.Name)),
+				out = append(out, doubt{fmt.Sprintf("%s.env[%d].name", path, i), fmt.Sprintf("the variable name %q contains whitespace: no shell can read it", shorten(e.Name)),
 					fmt.Sprintf("write %s", strings.Join(strings.Fields(e.Name), "_"))})
 			}
 		}
@@ -37,11 +37,22 @@ func slips(p *v1.Pod) []doubt {
 		switch {
 		case v.HostPath != nil:
 			out = append(out, pathSlip(path+".hostPath.path", v.HostPath.Path)...)
+		case v.Image != nil:
+			out = append(out, volumeImageSlip(path+".image.reference", v.Image.Reference)...)
 		case v.EmptyDir != nil && v.EmptyDir.SizeLimit != nil:
 			out = append(out, sizeSlip(path+".emptyDir.sizeLimit", "a volume", *v.EmptyDir.SizeLimit)...)
 		}
 	}
 	return append(out, sysctlSlips(p)...)
+}
+
+// volumeImageSlip: upstream lets templates leave the reference out, and static pods
+// with them.
+func volumeImageSlip(path, image string) []doubt {
+	if image == "" {
+		return []doubt{{path, "the volume names no image: no container that mounts it can start", "write registry/name:tag"}}
+	}
+	return imageSlip(path, image)
 }
 
 // imageSlip: the kubelet says InvalidImageName, once the pod is to run.
@@ -57,9 +68,9 @@ func imageSlip(path, image string) []doubt {
 	case strings.IndexFunc(image, isInvisible) >= 0:
 		hint = "it contains an invisible character: retype it"
 	case strings.ContainsAny(image, " \t"):
-		hint = "remove the blanks"
+		hint = "remove the whitespace"
 	}
-	return []doubt{{path + ".image", fmt.Sprintf("no image can have the name %q: %v", shorten(image), err), hint}}
+	return []doubt{{path, fmt.Sprintf("%q is not a valid image name: %v", shorten(image), err), hint}}
 }
 
 // manyProcessors is more than any machine has.
@@ -91,10 +102,10 @@ func resourceSlips(path string, r v1.ResourceRequirements) []doubt {
 
 func cpuSlip(path string, q resource.Quantity) doubt {
 	text := q.String()
-	d := doubt{path, fmt.Sprintf("%s of cpu are that many whole processors, which no machine has", text),
-		"cpu is counted in processors: 2, 0.5 or 500m"}
+	d := doubt{path, fmt.Sprintf("%s of cpu means that many whole CPUs, which no machine has", text),
+		"cpu is counted in CPUs: 2, 0.5 or 500m"}
 	if number, mega := strings.CutSuffix(text, "M"); mega {
-		d.hint = fmt.Sprintf("did you mean %sm, thousandths of a processor?", number)
+		d.hint = fmt.Sprintf("did you mean %sm, thousandths of a CPU?", number)
 	}
 	return d
 }
@@ -106,9 +117,9 @@ func sizeSlip(path, what string, q resource.Quantity) []doubt {
 		return nil
 	}
 	text := q.String()
-	d := doubt{path, fmt.Sprintf("%s of %s are that many bytes, less than one page", text, what), fmt.Sprintf("did you mean %sMi?", text)}
+	d := doubt{path, fmt.Sprintf("%s of %s means that many bytes, less than a page", text, what), fmt.Sprintf("did you mean %sMi?", text)}
 	if number, milli := strings.CutSuffix(text, "m"); milli {
-		d.message = fmt.Sprintf("%s of %s are thousandths of a byte", text, what)
+		d.message = fmt.Sprintf("%s of %s means thousandths of a byte", text, what)
 		d.hint = fmt.Sprintf("did you mean %sMi?", number)
 	} else if strings.TrimLeft(text, "0123456789") != "" {
 		d.hint = "write it with Mi or Gi: 128Mi, 2Gi"
@@ -135,11 +146,11 @@ func pathSlip(path, host string) []doubt {
 	if strings.HasPrefix(host, "/") {
 		return nil
 	}
-	hint := "write the whole path, from / on"
+	hint := "write the absolute path, starting with /"
 	if strings.HasPrefix(host, "~") {
-		hint = "write the home directory out, for example /root" + shorten(strings.TrimLeft(host, "~"))
+		hint = "write out the home directory, for example /root" + shorten(strings.TrimLeft(host, "~"))
 	}
-	return []doubt{{path, fmt.Sprintf("the path %q does not begin with /: it leads on from wherever the container runtime was started", shorten(host)), hint}}
+	return []doubt{{path, fmt.Sprintf("the path %q is relative: it would start at the container runtime's working directory", shorten(host)), hint}}
 }
 
 // sysctlSlips: one sysctl in both notations.
@@ -153,7 +164,7 @@ func sysctlSlips(p *v1.Pod) []doubt {
 		name := sysctl.NormalizeName(s.Name)
 		if first, twice := before[name]; twice {
 			out = append(out, doubt{fmt.Sprintf("spec.securityContext.sysctls[%d]", i),
-				fmt.Sprintf("%s is set by sysctls[%d] already, in the other notation; this value holds", name, first), "remove one of them"})
+				fmt.Sprintf("%s is already set by sysctls[%d], in the other notation; this value takes effect", name, first), "remove one of them"})
 		}
 		before[name] = i
 	}
@@ -164,17 +175,17 @@ func sysctlSlips(p *v1.Pod) []doubt {
 // eviction.
 func unbounded(p *v1.Pod) []doubt {
 	var out []doubt
-	const evict = "podd does not evict pods yet: nothing keeps the %s to %s of the node's disk"
+	const evict = "podd does not evict pods yet: nothing limits the %s to %s of the node's disk"
 	visitContainers(p, func(path string, c *v1.Container) {
 		if q, set := c.Resources.Limits[v1.ResourceEphemeralStorage]; set && !q.IsZero() {
 			out = append(out, doubt{path + ".resources.limits[ephemeral-storage]", fmt.Sprintf(evict, "container", q.String()),
-				"see to it that its logs and files stay small; the field may stay"})
+				"make sure that its logs and files stay small; the field may stay"})
 		}
 	})
 	for i, v := range p.Spec.Volumes {
 		if v.EmptyDir != nil && v.EmptyDir.Medium == v1.StorageMediumDefault && v.EmptyDir.SizeLimit != nil && !v.EmptyDir.SizeLimit.IsZero() {
 			out = append(out, doubt{fmt.Sprintf("spec.volumes[%d].emptyDir.sizeLimit", i), fmt.Sprintf(evict, "volume", v.EmptyDir.SizeLimit.String()),
-				"medium: Memory keeps its limit; on disk, see to it that the files stay small"})
+				"medium: Memory enforces the limit; on disk, make sure that the files stay small"})
 		}
 	}
 	return out

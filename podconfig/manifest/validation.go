@@ -22,7 +22,7 @@ func (v *Validation) Set(s string) error {
 		*v = word
 		return nil
 	}
-	return fmt.Errorf("%q is none of strict, warn and ignore", s)
+	return fmt.Errorf("%q is not one of strict, warn and ignore", s)
 }
 
 func (v *Validation) String() string { return string(*v) }

@@ -9,8 +9,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"podd/internal/near"
 	"podd/internal/pod"
+	"podd/internal/suggest"
 )
 
 // doubt is something that is valid, that podd does as it is written, and that is
@@ -23,7 +23,7 @@ func doubts(p *v1.Pod) []doubt {
 	out = append(out, unbounded(p)...)
 	for i, gate := range p.Spec.ReadinessGates {
 		out = append(out, doubt{fmt.Sprintf("spec.readinessGates[%d]", i),
-			fmt.Sprintf("nobody sets the condition %q of a pod without an apiserver: the pod will run and never be Ready", shorten(string(gate.ConditionType))),
+			fmt.Sprintf("without an apiserver nothing sets the pod condition %q: the pod will run but never become Ready", shorten(string(gate.ConditionType))),
 			"remove the gate"})
 	}
 	execs := 0.0
@@ -40,8 +40,8 @@ func doubts(p *v1.Pod) []doubt {
 			// Control planes have 15 s and 10 s, on purpose.
 			if int64(probe.TimeoutSeconds) > 2*int64(probe.PeriodSeconds) {
 				out = append(out, doubt{path + "." + probe.field + ".timeoutSeconds",
-					fmt.Sprintf("the timeout of %d s is more than twice the period of %d s: a target that hangs is tried every %d s only", probe.TimeoutSeconds, probe.PeriodSeconds, probe.TimeoutSeconds),
-					"shorten the timeout or lengthen the period"})
+					fmt.Sprintf("the timeout of %d s is more than twice the period of %d s: a target that hangs is probed only every %d s", probe.TimeoutSeconds, probe.PeriodSeconds, probe.TimeoutSeconds),
+					"lower the timeout or raise the period"})
 			}
 			if probe.Exec != nil && probe.field != "startupProbe" && probe.PeriodSeconds > 0 {
 				execs += 1 / float64(probe.PeriodSeconds)
@@ -50,7 +50,7 @@ func doubts(p *v1.Pod) []doubt {
 	})
 	if execs >= manyExecs {
 		out = append(out, doubt{"spec", fmt.Sprintf("exec probes start %.2g processes a second in this pod, for as long as it runs", execs),
-			"lengthen periodSeconds, or probe by httpGet, tcpSocket or grpc, which cost next to nothing"})
+			"raise periodSeconds, or probe by httpGet, tcpSocket or grpc, which cost next to nothing"})
 	}
 	return out
 }
@@ -89,7 +89,7 @@ func portDoubts(path string, c *v1.Container, get *v1.HTTPGetAction, tcp *v1.TCP
 		}
 	}
 	hint := "give the port's number, or name it in the container's ports"
-	if meant := near.Name(name, names); meant != "" {
+	if meant := suggest.Name(name, names); meant != "" {
 		hint = fmt.Sprintf("did you mean %q?", meant)
 	}
 	return []doubt{{path, fmt.Sprintf("the container has no port named %q: this cannot succeed", shorten(name)), hint}}
@@ -113,10 +113,10 @@ func hookDoubts(path string, c *v1.Container, grace int64) []doubt {
 	switch {
 	case grace == 0:
 		return append(out, doubt{path, "the hook is never run, since the pod's terminationGracePeriodSeconds is 0",
-			"give the pod time to end, or remove the hook"})
+			"give the pod a grace period, or remove the hook"})
 	case sleeps >= pod.GraceSeconds(grace):
-		return append(out, doubt{path, fmt.Sprintf("the hook takes %s of the %d s that the pod has to end: the container gets 2 s after its stop signal", sleeps, grace),
-			fmt.Sprintf("raise spec.terminationGracePeriodSeconds above %d, by what the program needs to end", int(sleeps.Seconds()))})
+		return append(out, doubt{path, fmt.Sprintf("the hook takes %s of the pod's grace period of %d s: the container gets 2 s after its stop signal", sleeps, grace),
+			fmt.Sprintf("raise spec.terminationGracePeriodSeconds above %d, by the time that the program needs to exit", int(sleeps.Seconds()))})
 	}
 	return out
 }
@@ -159,7 +159,7 @@ func annotationDoubts(p *v1.Pod) []doubt {
 	var out []doubt
 	for _, err := range errs {
 		key, message, _ := strings.Cut(strings.TrimPrefix(err.Error(), "annotation "), ": ")
-		out = append(out, doubt{"metadata.annotations[" + key + "]", shorten(message), "until it is fixed the pod is run as if it had no such annotation"})
+		out = append(out, doubt{"metadata.annotations[" + key + "]", shorten(message), "until it is fixed the pod runs as if it did not have the annotation"})
 	}
 	var strange []string
 	for key := range p.Annotations {
@@ -171,10 +171,10 @@ func annotationDoubts(p *v1.Pod) []doubt {
 	slices.Sort(strange)
 	for _, key := range strange {
 		hint := "podd has " + strings.Join(ownAnnotations, ", ")
-		if meant := near.Name(key, ownAnnotations); meant != "" {
+		if meant := suggest.Name(key, ownAnnotations); meant != "" {
 			hint = fmt.Sprintf("did you mean %q?", meant)
 		}
-		out = append(out, doubt{"metadata.annotations[" + key + "]", "podd has no annotation of this name", hint})
+		out = append(out, doubt{"metadata.annotations[" + key + "]", "podd has no such annotation", hint})
 	}
 	return out
 }

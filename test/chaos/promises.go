@@ -71,7 +71,7 @@ func (w *world) endedForGood(pods []v1.Pod) error {
 // not answered yet: its phase is nobody's then.
 func blind(p *v1.Pod) bool {
 	return slices.ContainsFunc(slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses), func(s v1.ContainerStatus) bool {
-		return s.State.Waiting != nil && strings.Contains(s.State.Waiting.Message, "the container runtime does not answer")
+		return s.State.Waiting != nil && strings.Contains(s.State.Waiting.Message, "the container runtime does not respond")
 	})
 }
 

@@ -15,7 +15,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"podd/internal/turns"
+	"podd/internal/perftest"
 	"podd/test/e2e/testnode"
 )
 
@@ -124,7 +124,7 @@ func TestTheFirstRestartTakesTheRuntimesOwnTimeTwiceAtMost(t *testing.T) {
 	}
 	e.start()
 	n := 0
-	got := turns.Take(7, 2, func() time.Duration {
+	got := perftest.Compare(7, 2, func() time.Duration {
 		name := fmt.Sprintf("once%d", n)
 		n++
 		e.write(name+".yaml", e.podOf(name, fmt.Sprintf("if [ -e /out/%[1]s ]; then ${REST}; fi; : > /out/%[1]s; sleep 1; exit 1", name)))

@@ -18,7 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"podd/internal/turns"
+	"podd/internal/perftest"
 	"podd/test/e2e/testnode"
 )
 
@@ -84,7 +84,7 @@ func TestAPodStartsAndIsShownWithoutWaitingForATick(t *testing.T) {
 	e := begin(t)
 	const rounds = 5
 	var shown []time.Duration
-	start := turns.Take(rounds, 2, func() time.Duration {
+	start := perftest.Compare(rounds, 2, func() time.Duration {
 		one := fmt.Sprintf("one%d", len(shown))
 		took := e.started(one)
 		runs := time.Now()
@@ -93,7 +93,7 @@ func TestAPodStartsAndIsShownWithoutWaitingForATick(t *testing.T) {
 		e.remove(one + ".yaml")
 		return took
 	}, e.floor)
-	ready := turns.Result{Subject: shown, Control: start.Control}
+	ready := perftest.Result{Subject: shown, Control: start.Control}
 	t.Logf("first instruction %v", start)
 	t.Logf("then shown as ready %v", ready)
 	// The kubelet's waits are twice the runtime's own time and more (0.33 s over

@@ -167,9 +167,9 @@ func TestEachFaultOfARegistryIsToldAndHoldsUpNobody(t *testing.T) {
 		want string
 	}{
 		"unauthorized": {guarded("x", "y"), "the registry requires credentials"},
-		"forbidden":    {failing(http.StatusForbidden), "does not let these credentials read"},
-		"toomany":      {failing(http.StatusTooManyRequests, "Retry-After", "120"), "limits how much is pulled"},
-		"broken":       {failing(http.StatusInternalServerError), "the registry is at fault"},
+		"forbidden":    {failing(http.StatusForbidden), "these credentials may not pull"},
+		"toomany":      {failing(http.StatusTooManyRequests, "Retry-After", "120"), "pull rate limit was reached"},
+		"broken":       {failing(http.StatusInternalServerError), "the registry failed or is overloaded"},
 		"missing":      {failing(http.StatusNotFound), "has no such image"},
 		"loud": {func(http.Handler) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -180,7 +180,7 @@ func TestEachFaultOfARegistryIsToldAndHoldsUpNobody(t *testing.T) {
 		"wrong": {forLayer(id, func(w http.ResponseWriter, _ *http.Request, _ http.Handler) {
 			w.Header().Set("Content-Type", "application/octet-stream")
 			_, _ = w.Write([]byte(strings.Repeat("not what was announced ", 1000)))
-		}), "not what it announced"},
+		}), "does not match its manifest"},
 	}
 	for name, fault := range faults {
 		serves := app
@@ -373,7 +373,7 @@ func TestImagesNobodyUsesGoWhenTheDiskIsFull(t *testing.T) {
 		return nil
 	})
 	e.eventually("podd says who has the space", func(context.Context) error {
-		if log := e.podd.LogTail(1 << 20); !strings.Contains(log, "Insufficient free disk space on the node's image filesystem") || !strings.Contains(log, "all else on this disk") {
+		if log := e.podd.LogTail(1 << 20); !strings.Contains(log, "Insufficient free disk space on the node's image filesystem") || !strings.Contains(log, "everything else on this disk") {
 			return errors.New(log[max(0, len(log)-500):])
 		}
 		return nil

@@ -34,7 +34,7 @@ func (e *env) badManifests() []badManifest {
 		{file: "kind.yaml", text: "apiVersion: v1\nkind: Deployment\nmetadata: {name: kind}\n", says: []string{"kind", "Deployment", "spec.template as a Pod"}},
 		{file: "version.yaml", text: broken("version", "apiVersion: v1", "apiVersion: v7"), says: []string{"apiVersion", "v7", "write apiVersion: v1"}},
 		{file: "field.yaml", text: broken("field", "containers:", "contaniers:"), says: []string{"spec.contaniers", "did you mean", "containers"}},
-		{file: "type.yaml", text: broken("type", "PeriodSeconds: 5", "PeriodSeconds: soon"), says: []string{"spec.terminationGracePeriodSeconds", "want a whole number"}},
+		{file: "type.yaml", text: broken("type", "PeriodSeconds: 5", "PeriodSeconds: soon"), says: []string{"spec.terminationGracePeriodSeconds", "want an integer"}},
 		{file: "badname.yaml", text: e.resting("Not_A_Name"), says: []string{"metadata.name", "for example", "not-a-name"}},
 		{file: "longname.yaml", text: e.resting(strings.Repeat("x", 300)), says: []string{"metadata.name", "no more than 253 characters"}},
 		{file: "half.yaml", text: e.resting("half")[:len(e.resting("half"))/2], says: []string{"half.yaml:10", "is the file complete"}},
@@ -42,7 +42,7 @@ func (e *env) badManifests() []badManifest {
 		{file: "fifo.yaml", put: func(path string) error { return unix.Mkfifo(path, 0o644) }, says: []string{"named pipe", "move it"}},
 		{file: "directory.yaml", put: func(path string) error { return os.Mkdir(path, 0o755) }, says: []string{"directory", "into the manifest directory itself"}},
 		{file: "dangling.yaml", put: func(path string) error { return os.Symlink("/no/where", path) }, says: []string{"symlink to /no/where", "create the target"}},
-		{file: "loop.yaml", put: func(path string) error { return os.Symlink(path, path) }, says: []string{"leads back to itself", "remove it"}},
+		{file: "loop.yaml", put: func(path string) error { return os.Symlink(path, path) }, says: []string{"is part of a loop", "remove it"}},
 		{file: "huge.yaml", text: strings.Repeat("# fifty megabytes of comment\n", 50<<20/29), says: []string{"limit of 10 MiB", "split it"}},
 	}
 }

@@ -17,7 +17,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"podd/cgroup"
-	"podd/internal/turns"
+	"podd/internal/perftest"
 )
 
 // cgroups reads the groups of a test's pods, by v1's or v2's names.
@@ -174,7 +174,7 @@ func TestAForkBombSlowsAnotherPodsStartNoMoreThanABusyPodDoes(t *testing.T) {
 			return start(fmt.Sprintf("beside%d", n))
 		}
 	}
-	got := turns.Take(9, 2, beside(math.MaxInt), beside(runtime.NumCPU()))
+	got := perftest.Compare(9, 2, beside(math.MaxInt), beside(runtime.NumCPU()))
 	t.Logf("starts beside a fork bomb, and beside a busy pod: %v", got)
 	if r := got.Ratio(); r > 2 {
 		t.Errorf("beside a fork bomb a pod takes %.2f times as long to start as beside a busy one", r)

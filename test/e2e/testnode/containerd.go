@@ -17,7 +17,7 @@ import (
 
 	"podd/bundle"
 	"podd/cni"
-	"podd/internal/places"
+	"podd/internal/instance"
 )
 
 // Containerd is the bundled containerd of a place, with the configuration and
@@ -44,7 +44,7 @@ func NewContainerd(ctx context.Context, place *Place, b Bundle) (*Containerd, er
 	if _, _, err := c.settings.WriteConfig(); err != nil {
 		return nil, err
 	}
-	dirs, err := places.Resolve(place.Root(), place.State())
+	dirs, err := instance.Resolve(place.Root(), place.State())
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,67 @@
+package agent
+
+import (
+	"context"
+
+	v1 "k8s.io/api/core/v1"
+
+	"podd/internal/pod"
+)
+
+// Limits watches what a pod takes of the node, where the kernel does not hold it to
+// a limit of its own.
+type Limits interface {
+	// Limited says whether the pod has such a limit; otherwise nothing watches it.
+	Limited(p *v1.Pod) bool
+	// Watch blocks until the pod has exceeded one, and says which, or until ctx ends.
+	Watch(ctx context.Context, p *v1.Pod) (e pod.Eviction, exceeded bool)
+}
+
+type noLimits struct{}
+
+func (noLimits) Limited(*v1.Pod) bool                                    { return false }
+func (noLimits) Watch(context.Context, *v1.Pod) (e pod.Eviction, _ bool) { return e, false }
+
+// Evict ends a pod for good (End) with the reason Evicted, for what it takes of the
+// node. Unlike the kubelet, which evicts none of the node's own pods, it spares only
+// those of the system's priorities, and says so by false; a pod without a worker,
+// or one that has ended, is left as it is, too. Any goroutine may call it; it never
+// blocks.
+func (a *Agent) Evict(uid pod.UID, e pod.Eviction) bool {
+	a.mu.Lock()
+	w := a.workers[uid]
+	a.mu.Unlock()
+	if w == nil {
+		return false
+	}
+	p := w.counts()
+	switch {
+	case p == nil:
+		return false
+	case pod.IsSystem(p):
+		w.log.Warn("not evicting a pod of the system's priority", "signal", e.Signal, "message", e.Message)
+		return false
+	}
+	if !w.endFor(pod.End{Reason: pod.ReasonEvicted, Message: e.Message, Grace: e.Grace, Condition: e.Condition}) {
+		return false
+	}
+	a.metrics.evictions.WithLabelValues(e.Signal).Inc()
+	return true
+}
+
+// watchLimits has a pod watched as long as it may run; it costs nothing for one
+// without limits.
+func (w *worker) watchLimits(v *view) {
+	p := v.granted.Pod
+	switch wanted := !v.step.Over && v.step.End == nil && v.in.Kill == nil; {
+	case !wanted && w.unwatch != nil:
+		w.unwatch()
+		w.unwatch = nil
+	case wanted && w.unwatch == nil && w.agent.cfg.Limits.Limited(p):
+		w.unwatch = w.spawn(func(ctx context.Context) {
+			if e, exceeded := w.agent.cfg.Limits.Watch(ctx, p); exceeded {
+				w.agent.Evict(w.uid, e)
+			}
+		})
+	}
+}

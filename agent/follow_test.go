@@ -1,0 +1,85 @@
+package agent_test
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"podd/agent"
+	"podd/internal/pod"
+)
+
+// followed notes which versions of pods volumes are told of.
+type followed struct {
+	noVolumes
+	mu   sync.Mutex
+	pods map[pod.UID]*v1.Pod
+}
+
+func (f *followed) Follow(p *v1.Pod) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.pods[p.UID] = p
+}
+
+func (f *followed) has(d *pod.Desired) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	p := f.pods[d.UID()]
+	return p != nil && p.Labels["version"] == d.Pod.Labels["version"]
+}
+
+// The volumes of a pod that an earlier podd started would otherwise follow
+// nothing until one of its containers starts again.
+func TestVolumesFollowThePodsThatRunAlsoAfterARestart(t *testing.T) {
+	t.Parallel()
+	v := &followed{pods: map[pod.UID]*v1.Pod{}}
+	with := func(c *agent.Config) { c.Volumes = v }
+	m := startMany(t, with)
+	d := manyPod(0)
+	m.add(d)
+	m.runsOnce(t, d)
+	m.await(t, "volumes follow it", patience, func() bool { return v.has(d) })
+	m.stop()
+	v.mu.Lock()
+	clear(v.pods)
+	v.mu.Unlock()
+	m.run(t, with)
+	m.add(d)
+	m.await(t, "volumes follow it again", patience, func() bool { return v.has(d) })
+
+	next := *d
+	next.Pod = d.Pod.DeepCopy()
+	next.Pod.Labels = map[string]string{"version": "2"}
+	m.updates <- pod.Update{Op: pod.OpUpdate, Source: pod.SourceFile, Pods: []*pod.Desired{&next}}
+	m.await(t, "volumes follow its new labels", patience, func() bool { return v.has(&next) })
+}
+
+func TestVolumesDoNotFollowAPodThatHasEnded(t *testing.T) {
+	t.Parallel()
+	v := &followed{pods: map[pod.UID]*v1.Pod{}}
+	with := func(c *agent.Config) { c.Volumes = v }
+	m := startMany(t, with)
+	d := manyPod(0)
+	d.Pod.Spec.RestartPolicy = v1.RestartPolicyNever
+	m.add(d)
+	m.runsOnce(t, d)
+	m.srv.Exit("c0", 0)
+	m.await(t, "its address is free", patience, func() bool { return m.srv.Addresses() == 0 })
+	m.settle(t, 500*time.Millisecond)
+	m.stop()
+	v.mu.Lock()
+	clear(v.pods)
+	v.mu.Unlock()
+	m.run(t, with)
+	m.add(d)
+	m.await(t, "it has succeeded, still", patience, func() bool {
+		pods := m.status.Pods()
+		return len(pods) == 1 && pods[0].Status.Phase == v1.PodSucceeded
+	})
+	if v.has(d) {
+		t.Error("its volumes were asked to follow it")
+	}
+}

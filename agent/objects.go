@@ -1,0 +1,65 @@
+package agent
+
+import (
+	v1 "k8s.io/api/core/v1"
+
+	"podd/agent/plan"
+	"podd/internal/pod"
+)
+
+// ObjectsChanged says that a ConfigMap or Secret which a pod names came, changed
+// or went. What waits for it is tried at once, whatever went wrong before; no
+// other back-off is cut short. Any goroutine may call it; it never blocks.
+func (a *Agent) ObjectsChanged(uid pod.UID) {
+	a.mu.Lock()
+	w := a.workers[uid]
+	a.mu.Unlock()
+	if w != nil {
+		w.objectsChanged()
+	}
+}
+
+// objectsChanged leaves word of it, and wakes a worker that heeds it.
+func (w *worker) objectsChanged() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.mail.objects = true
+	if w.heeding {
+		w.orderLocked()
+	}
+}
+
+// heedObjects says, after each sync, whether the pod's objects may change what is
+// to be done. One that changed during a sync which lacked it is not missed.
+func (w *worker) heedObjects() {
+	heeds := w.tries > 0 || w.named != nil && w.memory.AwaitsObjects(w.named)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.heeding = heeds
+	if heeds && w.mail.objects {
+		w.orderLocked()
+	}
+}
+
+// registerObjects names the pod's objects, before it looks for them.
+func (w *worker) registerObjects(d *pod.Desired) {
+	if w.named != d.Pod {
+		w.named = d.Pod
+		w.agent.cfg.Objects.Register(d.Pod)
+	}
+}
+
+// contents are those that a decision about the pod needs.
+func (w *worker) contents(d *pod.Desired) map[pod.ObjectKey]uint64 {
+	if !plan.NeedsContents(d.Pod) {
+		return nil
+	}
+	return w.agent.cfg.Objects.Contents(w.uid)
+}
+
+// noObjects stands for Config.Objects on a node without any.
+type noObjects struct{}
+
+func (noObjects) Register(*v1.Pod)                          {}
+func (noObjects) Unregister(pod.UID)                        {}
+func (noObjects) Contents(pod.UID) map[pod.ObjectKey]uint64 { return nil }

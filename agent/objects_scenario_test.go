@@ -1,0 +1,83 @@
+package agent_test
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"podd/agent"
+	"podd/internal/pod"
+	"podd/objects"
+)
+
+// listener is what node makes of the agent.
+type listener struct{ *agent.Agent }
+
+func (l listener) Changed(uid pod.UID) { l.ObjectsChanged(uid) }
+
+// newStore is the store of a podd that begins, which the sources have filled.
+func (n *node) newStore() *objects.Store {
+	store := objects.New(objects.Config{Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry()})
+	n.disk.Lock()
+	defer n.disk.Unlock()
+	store.Replace(n.objects)
+	n.store = store
+	return store
+}
+
+// doObjects NAME=VALUE…: all that there are from now on.
+func (s *scenario) doObjects(words []string) error {
+	s.disk.Lock()
+	defer s.disk.Unlock()
+	s.node.objects = nil
+	for _, word := range words[1:] {
+		key, value, ok := strings.Cut(word, "=")
+		if !ok {
+			return fmt.Errorf("%s: want NAME=VALUE", word)
+		}
+		meta := metav1.ObjectMeta{Namespace: "default", Name: key}
+		o := &pod.Object{ConfigMap: &v1.ConfigMap{ObjectMeta: meta, Data: map[string]string{"key": value}}}
+		if name, secret := strings.CutPrefix(key, "secret/"); secret {
+			meta.Name = name
+			o = &pod.Object{Secret: &v1.Secret{ObjectMeta: meta, Data: map[string][]byte{"key": []byte(value)}}}
+		}
+		s.node.objects = append(s.node.objects, o)
+	}
+	if s.store != nil {
+		s.store.Replace(s.node.objects)
+	}
+	return nil
+}
+
+// lacks says which object of a pod's volumes is not there.
+func (n *node) lacks(p *v1.Pod) (err error) {
+	for i := range p.Spec.Volumes {
+		switch v := &p.Spec.Volumes[i]; {
+		case v.ConfigMap != nil:
+			_, err = n.store.ConfigMap(p.Namespace, v.ConfigMap.Name)
+		case v.Secret != nil:
+			_, err = n.store.Secret(p.Namespace, v.Secret.SecretName)
+		}
+		if err != nil {
+			return pod.WithReason("FailedMount", fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", p.Spec.Volumes[i].Name, err))
+		}
+	}
+	return nil
+}
+
+// pullWithSecrets is a pull that needs its pod's Secrets; disk is locked. One that
+// is refused is held back until Retry.
+func (n *node) pullWithSecrets(p *v1.Pod) pod.ImageState {
+	for _, ref := range p.Spec.ImagePullSecrets {
+		if _, err := n.store.Secret(p.Namespace, ref.Name); err != nil || n.held[p.UID] {
+			n.held[p.UID] = true
+			return pod.ImageState{Reason: pod.ReasonImagePullBackOff, Message: "no credentials"}
+		}
+	}
+	return pod.ImageState{Ready: true, Ref: "sha256:1"}
+}

@@ -1,0 +1,62 @@
+package plan
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"podd/internal/pod"
+)
+
+// ObjectsChanged returns the memory of a pod of which an object (ConfigMap,
+// Secret) came, changed or went: a container that could not be configured may be
+// now, and is tried at once. Nothing else that holds the pod back is forgiven.
+func (m Memory) ObjectsChanged() Memory {
+	for name, f := range m.Failures {
+		if f.Waiting.Reason == pod.ReasonCreateContainerConfigError {
+			f.Count, f.NotBefore = 0, time.Time{}
+			m.Failures = with(m.Failures, name, f)
+		}
+	}
+	return m
+}
+
+// AwaitsObjects says that a change of one of its objects may help the pod. Any
+// other is not to be looked at for one: objects may change often.
+func (m Memory) AwaitsObjects(p *v1.Pod) bool {
+	for _, f := range m.Failures {
+		if f.Waiting.Reason == pod.ReasonCreateContainerConfigError || len(p.Spec.ImagePullSecrets) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// NeedsContents says that what becomes of a pod depends on Input.Contents.
+func NeedsContents(p *v1.Pod) bool { return len(p.Spec.ImagePullSecrets) > 0 }
+
+// learnObjects takes in what is new of the pod's objects.
+func (s *Step) learnObjects(in *Input) {
+	first := s.Memory.Contents == nil
+	for key, content := range in.Contents {
+		before, known := s.Memory.Contents[key]
+		if known && before == content {
+			continue
+		}
+		s.Memory.Contents = with(s.Memory.Contents, key, content)
+		s.RetryPulls = s.RetryPulls || !first && pullsWith(in.Granted.Pod, key)
+	}
+	if s.Memory.Contents == nil && in.Contents != nil {
+		s.Memory.Contents = map[pod.ObjectKey]uint64{}
+	}
+}
+
+// pullsWith says that the pod's images are pulled with that object.
+func pullsWith(p *v1.Pod, key pod.ObjectKey) bool {
+	for i := range p.Spec.ImagePullSecrets {
+		if key.Kind == pod.KindSecret && key.Name == p.Spec.ImagePullSecrets[i].Name {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,208 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"podd/server"
+)
+
+// GetOptions are what podd get was asked.
+type GetOptions struct {
+	StateDir string
+	// Resource is what a person calls the kind: configmaps, cm, secret, …
+	Resource string
+	// Namespace and Names (with or without namespace/) leave out all others; empty
+	// is all.
+	Namespace string
+	Names     []string
+	// Output is wide, json, yaml, name, or nothing for the table.
+	Output string
+}
+
+// resource is a kind that podd get knows.
+type resource struct {
+	kind, singular, plural, short string
+}
+
+var resources = []resource{{"ConfigMap", "configmap", "configmaps", "cm"}, {"Secret", "secret", "secrets", ""}}
+
+// Resources are the kinds that podd get knows, by the names that kubectl completes.
+func Resources() []string {
+	var all []string
+	for _, r := range resources {
+		all = append(all, r.plural)
+	}
+	return all
+}
+
+func resourceOf(name string) (resource, error) {
+	for _, r := range resources {
+		if n := strings.ToLower(name); n != "" && (n == r.singular || n == r.plural || n == r.short) {
+			return r, nil
+		}
+	}
+	return resource{}, UsageErrorf("podd get has no %q: it lists %s (podd ps lists pods)", name, strings.Join(Resources(), " and "))
+}
+
+// Run prints the objects, as kubectl get does, but never what they hold.
+func (o *GetOptions) Run(ctx context.Context, out, errOut io.Writer) error {
+	r, err := resourceOf(o.Resource)
+	if err != nil {
+		return err
+	}
+	all, err := newClient(o.StateDir).objects(ctx)
+	if err != nil {
+		return err
+	}
+	found, missing := o.choose(r, all)
+	if err := o.print(out, errOut, r, found); err != nil {
+		return err
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("%s", strings.Join(missing, "\n"))
+	}
+	return nil
+}
+
+// choose leaves what was asked for; missing are the names that there are not.
+func (o *GetOptions) choose(r resource, all []server.ObjectInfo) (found []server.ObjectInfo, missing []string) {
+	all = slices.DeleteFunc(all, func(i server.ObjectInfo) bool {
+		return i.Kind != r.kind || o.Namespace != "" && i.Namespace != o.Namespace
+	})
+	if len(o.Names) == 0 {
+		return all, nil
+	}
+	for _, name := range o.Names {
+		before := len(found)
+		for i := range all {
+			if all[i].Name == name || all[i].Namespace+"/"+all[i].Name == name {
+				found = append(found, all[i])
+			}
+		}
+		if len(found) == before {
+			missing = append(missing, fmt.Sprintf("%s %q not found%s", r.plural, name, o.within()))
+		}
+	}
+	return found, missing
+}
+
+func (o *GetOptions) print(out, errOut io.Writer, r resource, found []server.ObjectInfo) error {
+	switch {
+	case o.Output == "json" || o.Output == "yaml":
+		return WriteObject(out, o.Output, objectList(found))
+	case o.Output == "name":
+		for _, info := range found {
+			if _, err := fmt.Fprintln(out, r.singular+"/"+info.Name); err != nil {
+				return err
+			}
+		}
+		return nil
+	case len(found) == 0 && len(o.Names) > 0:
+		return nil
+	case len(found) == 0:
+		_, err := fmt.Fprintf(errOut, "No %s found%s.\n", r.plural, o.within())
+		return err
+	}
+	t := table{width: widthOf(out)}
+	return t.write(out, o.rows(r, found, time.Now()))
+}
+
+// within says which namespace was asked for, if any.
+func (o *GetOptions) within() string {
+	if o.Namespace == "" {
+		return ""
+	}
+	return fmt.Sprintf(" in namespace %q", o.Namespace)
+}
+
+// rows are kubectl's columns, and who uses the object.
+func (o *GetOptions) rows(r resource, found []server.ObjectInfo, now time.Time) [][]string {
+	columns := []struct {
+		title string
+		shown bool
+		cell  func(i *server.ObjectInfo) string
+	}{
+		{"NAMESPACE", o.Namespace == "", func(i *server.ObjectInfo) string { return i.Namespace }},
+		{"NAME", true, func(i *server.ObjectInfo) string { return i.Name }},
+		{"TYPE", r.kind == "Secret", func(i *server.ObjectInfo) string { return printable(i.Type) }},
+		{"DATA", true, func(i *server.ObjectInfo) string { return fmt.Sprint(len(i.Keys)) }},
+		{"AGE", true, func(i *server.ObjectInfo) string { return age(i.Seen, now) }},
+		{"KEYS", o.Output == "wide", func(i *server.ObjectInfo) string { return someOf(i.Keys) }},
+		{"ORIGIN", o.Output == "wide", func(i *server.ObjectInfo) string { return printable(originOf(i)) }},
+		{"USED BY", true, func(i *server.ObjectInfo) string { return someOf(i.UsedBy) }},
+	}
+	rows := make([][]string, 1+len(found))
+	for _, c := range columns {
+		if !c.shown {
+			continue
+		}
+		rows[0] = append(rows[0], c.title)
+		for i := range found {
+			rows[i+1] = append(rows[i+1], c.cell(&found[i]))
+		}
+	}
+	return rows
+}
+
+// someOf is a list as kubectl writes one; <none> for none.
+func someOf(all []string) string {
+	if len(all) == 0 {
+		return "<none>"
+	}
+	return printable(strings.Join(all, ","))
+}
+
+func age(since, now time.Time) string {
+	if since.IsZero() {
+		return "<unknown>"
+	}
+	return duration.HumanDuration(now.Sub(since))
+}
+
+func originOf(i *server.ObjectInfo) string {
+	if i.Line > 0 && i.Origin != "" {
+		return fmt.Sprintf("%s:%d", i.Origin, i.Line)
+	}
+	return i.Origin
+}
+
+// listedObject is an object to whoever reads the API's: without data, which the
+// command does not get to see.
+type listedObject struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+	Type              string   `json:"type,omitempty"`
+	Immutable         *bool    `json:"immutable,omitempty"`
+	Keys              []string `json:"keys"`
+	UsedBy            []string `json:"usedBy"`
+}
+
+func objectList(found []server.ObjectInfo) any {
+	list := struct {
+		metav1.TypeMeta `json:",inline"`
+		metav1.ListMeta `json:"metadata"`
+		Items           []listedObject `json:"items"`
+	}{TypeMeta: metav1.TypeMeta{Kind: "List", APIVersion: "v1"}, Items: []listedObject{}}
+	for i := range found {
+		info := &found[i]
+		item := listedObject{
+			TypeMeta:   metav1.TypeMeta{Kind: info.Kind, APIVersion: "v1"},
+			ObjectMeta: metav1.ObjectMeta{Namespace: info.Namespace, Name: info.Name, CreationTimestamp: metav1.NewTime(info.Seen)},
+			Type:       info.Type, Immutable: info.Immutable,
+			Keys: append([]string{}, info.Keys...), UsedBy: append([]string{}, info.UsedBy...),
+		}
+		if at := originOf(info); at != "" {
+			item.Annotations = map[string]string{annotationOrigin: at}
+		}
+		list.Items = append(list.Items, item)
+	}
+	return list
+}

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"os/exec"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// aborted lets a process leave as large a core file as it likes, aborts it, and
+// says whether it left one. done is closed at its end.
+func aborted(t *testing.T, cmd *exec.Cmd, done <-chan struct{}) bool {
+	t.Helper()
+	all := unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY}
+	if err := unix.Prlimit(cmd.Process.Pid, unix.RLIMIT_CORE, &all, nil); err != nil {
+		t.Skipf("the limit of core files cannot be lifted here: %v", err)
+	}
+	if err := cmd.Process.Signal(unix.SIGABRT); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-done:
+	case <-time.After(patience):
+		t.Fatal("it does not end")
+	}
+	return cmd.ProcessState.Sys().(syscall.WaitStatus).CoreDump()
+}
+
+// TestPoddLeavesNoCoreFile, in which its Secrets would be; another program that is
+// aborted in the same way does.
+func TestPoddLeavesNoCoreFile(t *testing.T) {
+	t.Setenv("GOTRACEBACK", "crash")
+	d := newDaemon(t, 0)
+	t.Chdir(d.dir) // where a core file would be left
+	control, done := exec.Command("sleep", "600"), make(chan struct{})
+	if err := control.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(done)
+		_ = control.Wait()
+	}()
+	if !aborted(t, control, done) {
+		t.Skip("no program leaves a core file on this machine")
+	}
+	d.start()
+	d.await("podd answers", func() bool { return d.pods() != nil })
+	if aborted(t, d.cmd, d.done) {
+		t.Error("podd has left a core file")
+	}
+}

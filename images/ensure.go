@@ -1,0 +1,282 @@
+package images
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"podd/internal/imageref"
+	"podd/internal/pod"
+)
+
+// ask is one image that a container needs.
+type ask struct {
+	key    wantKey
+	pod    *v1.Pod
+	image  string
+	policy v1.PullPolicy
+}
+
+// asksOf are the images of the image volumes that a container mounts, in the
+// order of its volumeMounts and each once, and its own image as the last.
+func asksOf(p *v1.Pod, c *v1.Container) []ask {
+	var out []ask
+	asked := map[string]bool{}
+	for i := range c.VolumeMounts {
+		name := c.VolumeMounts[i].Name
+		source := imageVolume(p, name)
+		if source == nil || asked[name] {
+			continue
+		}
+		asked[name] = true
+		out = append(out, ask{wantKey{p.UID, c.Name, name}, p, source.Reference, source.PullPolicy})
+	}
+	return append(out, ask{wantKey{p.UID, c.Name, ""}, p, c.Image, c.ImagePullPolicy})
+}
+
+func imageVolume(p *v1.Pod, name string) *v1.ImageVolumeSource {
+	for i := range p.Spec.Volumes {
+		if p.Spec.Volumes[i].Name == name {
+			return p.Spec.Volumes[i].Image
+		}
+	}
+	return nil
+}
+
+// Ensure says whether the images that a container needs are there, by their pull
+// policies: its own, and those of the image volumes that it mounts. It starts
+// pulls where they are due, of all of them at the same time. It blocks for one
+// local look-up of each at most, and for none while a pull is under way. A state
+// that is not ready carries the kubelet's reason and message; the pod is woken
+// when a pull ends, and may ask at RetryAt, where that is set, to hear how far it
+// is.
+//
+// With policy Always each success is good for one start of a container: the next
+// asks the registry again. Errors are only those of a runtime that does not answer.
+func (l *Puller) Ensure(ctx context.Context, p *v1.Pod, c *v1.Container) (pod.ImageState, error) {
+	asks := asksOf(p, c)
+	states := make([]pod.ImageState, len(asks))
+	for i, a := range asks {
+		var err error
+		if states[i], err = l.ensureOne(ctx, a); err != nil {
+			return pod.ImageState{}, err
+		}
+	}
+	out := together(asks, states)
+	if out.Ready {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		for _, a := range asks {
+			l.dropWantLocked(a.key)
+		}
+	}
+	return out, nil
+}
+
+// together is one answer for all that a container needs, its own image being the
+// last. Of several that cannot be had the last volume's is told, as the kubelet
+// does, which asks for the container's own image only after those.
+func together(asks []ask, states []pod.ImageState) pod.ImageState {
+	own := len(states) - 1
+	out, retry := states[own], states[own].RetryAt
+	for _, st := range states[:own] {
+		retry = earliest(retry, st.RetryAt)
+		if rank(st) >= rank(out) {
+			out = st
+		}
+	}
+	out.RetryAt = retry
+	if rank(out) > 0 {
+		return out
+	}
+	out = states[own]
+	for i, a := range asks[:own] {
+		if out.Volumes == nil {
+			out.Volumes = make(map[string]string)
+		}
+		out.Volumes[a.key.volume] = states[i].Ref
+	}
+	return out
+}
+
+// rank is how much a state keeps a container from being made: not at all, for
+// now, or for a reason.
+func rank(st pod.ImageState) int {
+	switch {
+	case st.Ready:
+		return 0
+	case st.Reason == pod.ReasonContainerCreating:
+		return 1
+	default:
+		return 2
+	}
+}
+
+func earliest(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// ensureOne is Ensure of one image. What was found is kept until the container
+// has all that it needs.
+func (l *Puller) ensureOne(ctx context.Context, a ask) (pod.ImageState, error) {
+	ref, err := imageref.WithTag(a.image)
+	if err != nil {
+		msg := fmt.Sprintf("Failed to apply default image tag %q: %v", a.image, err)
+		return l.tell(a, pod.ImageState{Reason: pod.ReasonInvalidImageName, Message: msg}, "InspectFailed", msg), nil
+	}
+	if st, ok := l.recall(ctx, a); ok {
+		return st, nil
+	}
+	if a.policy == v1.PullAlways {
+		return l.pull(a, ref, "unknown"), nil
+	}
+	img, err := l.cfg.Runtime.ImageStatus(ctx, ref)
+	switch {
+	case errors.Is(err, pod.ErrUnavailable) || ctx.Err() != nil:
+		return pod.ImageState{}, fmt.Errorf("look up image %q: %w", a.image, err)
+	case err != nil:
+		msg := fmt.Sprintf("Failed to inspect image %q: %v", a.image, err)
+		return l.tell(a, pod.ImageState{Reason: pod.ReasonImageInspectError, Message: bounded(msg), RetryAt: time.Now().Add(lookAgain)}, "InspectFailed", msg), nil
+	case img != nil:
+		l.found(a, img)
+		l.metrics.asked(a.policy, "true", "false")
+		l.event(a.pod, a.key, v1.EventTypeNormal, "Pulled", fmt.Sprintf("Container image %q already present on machine and can be accessed by the pod", a.image))
+		return readyState(img), nil
+	case a.policy == v1.PullNever:
+		l.metrics.asked(a.policy, "false", "unknown")
+		msg := fmt.Sprintf("Container image %q is not present with pull policy of Never", a.image)
+		return l.tell(a, pod.ImageState{Reason: pod.ReasonErrImageNeverPull, Message: msg, RetryAt: time.Now().Add(lookAgain)}, pod.ReasonErrImageNeverPull, msg), nil
+	}
+	return l.pull(a, ref, "false"), nil
+}
+
+// recall answers from what is under way or has ended.
+func (l *Puller) recall(ctx context.Context, a ask) (pod.ImageState, bool) {
+	l.mu.Lock()
+	w := l.wants[a.key]
+	switch {
+	case w == nil:
+		l.mu.Unlock()
+		return pod.ImageState{}, false
+	case w.image != a.image: // an in-place update of the image
+		l.dropWantLocked(a.key)
+		l.mu.Unlock()
+		return pod.ImageState{}, false
+	case w.op != nil:
+		st, busy := waitingState(w.told), l.busyLocked(w.op)
+		l.mu.Unlock()
+		return l.withProgress(ctx, st, a.image, busy), true
+	case w.done == nil:
+		l.mu.Unlock()
+		return pod.ImageState{}, false
+	}
+	r := w.done
+	if r.err == nil {
+		l.mu.Unlock()
+		return readyState(r.image), true
+	}
+	w.done = nil
+	reason, msg := pullFailure(w.image, r.err)
+	w.told = pod.ImageState{Reason: reason, Message: msg, RetryAt: r.retryAt}
+	st := w.told
+	l.mu.Unlock()
+	l.failed(a, reason)
+	return st, true
+}
+
+// pull joins or starts a pull, or says that it is too early for one.
+func (l *Puller) pull(a ask, ref, present string) pod.ImageState {
+	l.mu.Lock()
+	w := l.wantLocked(a)
+	if b, ok := l.backoff[backoffKey{a.key.uid, a.image}]; ok && time.Now().Before(b.until()) {
+		msg := fmt.Sprintf("Back-off pulling image %q", a.image)
+		first := w.told.Reason != pod.ReasonImagePullBackOff || !w.told.RetryAt.Equal(b.until())
+		w.told = pod.ImageState{Reason: pod.ReasonImagePullBackOff, Message: bounded(msg + ": " + b.message), RetryAt: b.until()}
+		st := w.told
+		l.mu.Unlock()
+		if first {
+			l.event(a.pod, a.key, v1.EventTypeNormal, "BackOff", msg)
+			l.failed(a, pod.ReasonImagePullBackOff)
+		}
+		return st
+	}
+	l.joinLocked(a.key, w, ref)
+	st := waitingState(w.told)
+	if st.Reason == pod.ReasonContainerCreating {
+		st.RetryAt = time.Now().Add(progressAfter)
+	}
+	l.mu.Unlock()
+	l.metrics.asked(a.policy, present, "true")
+	l.event(a.pod, a.key, v1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", a.image))
+	l.wake() // only now, so that no result comes before the event that announces it
+	return st
+}
+
+// tell remembers a state that no pull will change, and says it once.
+func (l *Puller) tell(a ask, st pod.ImageState, event, msg string) pod.ImageState {
+	l.mu.Lock()
+	w := l.wantLocked(a)
+	first := w.told.Reason != st.Reason || w.told.Message != st.Message
+	w.told = st
+	l.mu.Unlock()
+	if first {
+		l.event(a.pod, a.key, v1.EventTypeWarning, event, bounded(msg))
+		l.failed(a, st.Reason)
+	}
+	return st
+}
+
+// found keeps an image that is there.
+func (l *Puller) found(a ask, img *pod.Image) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.wantLocked(a).done = &result{image: img}
+}
+
+func (l *Puller) wantLocked(a ask) *want {
+	w := l.wants[a.key]
+	if w == nil {
+		w = &want{pod: a.pod, image: a.image}
+		l.wants[a.key] = w
+	}
+	return w
+}
+
+// failed says why a container cannot be made; whose image it is makes no difference.
+func (l *Puller) failed(a ask, reason string) {
+	if l.cfg.Recorder != nil {
+		l.cfg.Recorder.ContainerEvent(a.pod, a.key.container, v1.EventTypeWarning, "Failed", "Error: "+reason)
+	}
+}
+
+// event is about a container's image, or about a volume's, which the kubelet says
+// of the pod.
+func (l *Puller) event(p *v1.Pod, key wantKey, eventType, reason, message string) {
+	switch {
+	case l.cfg.Recorder == nil:
+	case key.volume != "":
+		l.cfg.Recorder.Event(p, eventType, reason, message)
+	default:
+		l.cfg.Recorder.ContainerEvent(p, key.container, eventType, reason, message)
+	}
+}
+
+func readyState(img *pod.Image) pod.ImageState {
+	return pod.ImageState{Ready: true, Ref: img.ID, UID: img.UID, Username: img.Username}
+}
+
+// waitingState is what is shown while a pull is under way: what was told
+// before, as the kubelet does, or that the container is being made.
+func waitingState(told pod.ImageState) pod.ImageState {
+	if told.Reason == "" {
+		told.Reason = pod.ReasonContainerCreating
+	}
+	told.RetryAt = time.Time{}
+	return told
+}

@@ -1,0 +1,78 @@
+// Package instance tells the podds on a machine apart: it has the two directories
+// of each, the locks of the processes that use them, and the records of what
+// belongs to it.
+//
+//	<root>/agent.lock    held by podd run           <root>/agent.json
+//	<root>/runtime.lock  held by podd runtime,      <root>/runtime.json
+//	                     and by the containerd that it becomes
+//	<state>/containerd.lock  the same               <state>/runtime.json
+//
+// The records are for "podd runtime stop", which removes what they name and nothing
+// else, and for the next start, which refuses a directory that still holds the pods
+// of another instance. A record of an earlier boot is stale: nothing of it runs.
+package instance
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Dirs are an instance's directories: absolute, without symbolic links, and
+// neither in the other.
+type Dirs struct {
+	// Root is for what must survive a reboot, State for what need not.
+	Root  string `json:"root"`
+	State string `json:"state"`
+}
+
+// Resolve makes Dirs of the values of --root-dir and --state-dir, which need not
+// exist. Symbolic links are followed, since the mount table and /proc show resolved
+// paths only. The state directory is removed as a whole, so that it must not contain
+// the root directory.
+func Resolve(root, state string) (Dirs, error) {
+	var d Dirs
+	var errs [2]error
+	d.Root, errs[0] = resolve("--root-dir", root)
+	d.State, errs[1] = resolve("--state-dir", state)
+	if err := errors.Join(errs[:]...); err != nil {
+		return Dirs{}, err
+	}
+	switch {
+	case d.Root == d.State:
+		return Dirs{}, fmt.Errorf("--root-dir %s and --state-dir %s are the same directory: each needs its own, such as /var/lib/podd and /run/podd", root, state)
+	case within(d.Root, d.State):
+		return Dirs{}, fmt.Errorf("--root-dir %s is within --state-dir %s, which a reboot or podd runtime stop clears, images and all: put it elsewhere, such as /var/lib/podd", root, state)
+	case within(d.State, d.Root):
+		return Dirs{}, fmt.Errorf("--state-dir %s is within --root-dir %s: put it elsewhere, such as /run/podd, where a reboot clears it", state, root)
+	}
+	return d, nil
+}
+
+func within(path, dir string) bool {
+	return dir == "/" || strings.HasPrefix(path, dir+"/")
+}
+
+// resolve follows the links of the part of a path that exists.
+func resolve(flag, path string) (string, error) {
+	if !filepath.IsAbs(path) {
+		return "", fmt.Errorf("%s must be an absolute path, not %q", flag, path)
+	}
+	there, rest := filepath.Clean(path), ""
+	for {
+		real, err := filepath.EvalSymlinks(there)
+		if err == nil {
+			return filepath.Join(real, rest), nil
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return "", fmt.Errorf("%s %s: %w", flag, path, err)
+		}
+		if _, err := os.Lstat(there); err == nil {
+			return "", fmt.Errorf("%s %s: %s is a dangling symbolic link", flag, path, there)
+		}
+		there, rest = filepath.Dir(there), filepath.Join(filepath.Base(there), rest)
+	}
+}

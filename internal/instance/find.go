@@ -1,0 +1,134 @@
+package instance
+
+import (
+	"errors"
+	"fmt"
+	"os"
+)
+
+// Wanted selects an instance by the flags, and tells whether they were given.
+type Wanted struct {
+	Root, State           string
+	RootGiven, StateGiven bool
+}
+
+// Found is an instance on this machine.
+type Found struct {
+	Dirs
+	// Runtime is the record of its runtime in this boot. It is nil if none was started
+	// or the state directory now belongs to another instance: then neither its content
+	// nor any network is this one's. That of an older podd has no Bridge.
+	Runtime *Runtime
+	// Agent is the record of the last podd run, in this boot or an earlier one.
+	Agent *Agent
+}
+
+// Find finds the wanted instance by its records, which override the default of a
+// flag that was not given. A given flag that contradicts them is an error that names
+// the directories that belong together.
+func Find(w Wanted) (Found, error) {
+	boot, err := bootID()
+	if err != nil {
+		return Found{}, err
+	}
+	d, err := Resolve(w.Root, w.State)
+	if err != nil {
+		return Found{}, err
+	}
+	byRoot, byState, err := records(d, boot)
+	if err != nil {
+		return Found{}, err
+	}
+	switch {
+	case !w.RootGiven && !w.StateGiven && byRoot != nil && byState != nil && byRoot.Dirs != byState.Dirs:
+		return Found{}, fmt.Errorf("there are two podds: one with --root-dir %s and --state-dir %s, one with --root-dir %s and --state-dir %s: say which",
+			byRoot.Root, byRoot.State, byState.Root, byState.State)
+	case !w.StateGiven && byRoot != nil:
+		d.State = byRoot.State
+	case !w.RootGiven && byState != nil:
+		d.Root = byState.Root
+	}
+	if byRoot, byState, err = records(d, boot); err != nil {
+		return Found{}, err
+	}
+	for _, record := range []*Runtime{byRoot, byState} {
+		if record != nil && record.Dirs != d {
+			return Found{}, fmt.Errorf("--root-dir %s and --state-dir %s are not of one podd: there is one with --root-dir %s and --state-dir %s", d.Root, d.State, record.Root, record.State)
+		}
+	}
+	found := Found{Dirs: d, Runtime: byState}
+	if byState == nil {
+		found.Runtime = byRoot
+	}
+	found.Agent, err = read[Agent](d.Root, agentRecord)
+	return found, err
+}
+
+// records returns the records that runtimes of this boot left in the directories. One
+// in a root directory is stale if its state directory now belongs to another instance.
+func records(d Dirs, boot string) (byRoot, byState *Runtime, err error) {
+	if byState, err = current(d.State, boot); err != nil {
+		return nil, nil, err
+	}
+	if byRoot, err = current(d.Root, boot); err != nil || byRoot == nil {
+		return nil, byState, err
+	}
+	there, err := current(byRoot.State, boot)
+	if err != nil {
+		return nil, nil, err
+	}
+	if there != nil && there.Root != byRoot.Root {
+		byRoot = nil
+	}
+	return byRoot, byState, nil
+}
+
+func current(dir, boot string) (*Runtime, error) {
+	r, err := readRuntime(dir)
+	if err != nil || r == nil || r.Boot != "" && r.Boot != boot {
+		return nil, err
+	}
+	return r, nil
+}
+
+// Users returns the processes that hold the locks of this instance; 0 is none.
+func (d Dirs) Users() (agent, runtime int, err error) {
+	if agent, err = agentLock.holder(d.Root); err != nil {
+		return 0, 0, err
+	}
+	if runtime, err = runtimeLock.holder(d.Root); err != nil || runtime != 0 {
+		return agent, runtime, err
+	}
+	runtime, err = stateLock.holder(d.State)
+	return agent, runtime, err
+}
+
+// Lock locks both directories, if they exist, for as long as this process lives, so
+// that nothing starts while they are removed. The error is an *InUseError if another
+// process holds one of the locks.
+func (d Dirs) Lock() error {
+	var errs []error
+	for _, l := range []struct {
+		lock lockFile
+		dir  string
+	}{{agentLock, d.Root}, {runtimeLock, d.Root}, {stateLock, d.State}} {
+		if _, err := os.Stat(l.dir); err == nil {
+			errs = append(errs, l.lock.in(l.dir))
+		} else if !errors.Is(err, os.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Forget removes the records from the root directory, once everything that they name
+// is gone. Those in the state directory are removed with it.
+func (d Dirs) Forget() error {
+	var errs []error
+	for _, name := range []string{runtimeRecord, agentRecord} {
+		if err := os.Remove(d.Root + "/" + name); err != nil && !errors.Is(err, os.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}

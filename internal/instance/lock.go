@@ -1,0 +1,92 @@
+package instance
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// InUseError is returned when another process has locked a directory.
+type InUseError struct {
+	// Dir is the directory; What, with process ID PID, holds its lock.
+	Dir, What string
+	PID       int
+}
+
+func (e *InUseError) Error() string {
+	return fmt.Sprintf("%s is in use: %s (process %d) has it", e.Dir, e.What, e.PID)
+}
+
+// lockFile is one of the locks of an instance. The file is created if missing, and never removed.
+type lockFile struct {
+	name, what string
+	// overExec keeps the lock over an exec.
+	overExec bool
+}
+
+var (
+	agentLock   = lockFile{name: "agent.lock", what: "podd"}
+	runtimeLock = lockFile{name: "runtime.lock", what: "a container runtime", overExec: true}
+	stateLock   = lockFile{name: "containerd.lock", what: "a container runtime", overExec: true}
+)
+
+// in takes the lock in a directory for as long as this process lives. The error is
+// an *InUseError if another process holds it.
+//
+// It is a POSIX record lock, which belongs to the process and not to the descriptor:
+// a runtime keeps it over the exec, and its shims, which inherit the descriptor, do
+// not hold it when the runtime is gone. Locking twice in one process succeeds.
+func (l lockFile) in(dir string) error {
+	path := filepath.Join(dir, l.name)
+	flags := unix.O_RDWR | unix.O_CREAT | unix.O_NOFOLLOW
+	if !l.overExec {
+		flags |= unix.O_CLOEXEC
+	}
+	// Never closed: that would release the lock.
+	fd, err := unix.Open(path, flags, 0o600)
+	if err != nil {
+		return &fs.PathError{Op: "open lock file", Path: path, Err: err}
+	}
+	for {
+		want := unix.Flock_t{Type: unix.F_WRLCK}
+		err = unix.FcntlFlock(uintptr(fd), unix.F_SETLK, &want)
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EACCES) {
+			return &fs.PathError{Op: "lock", Path: path, Err: err}
+		}
+		held := unix.Flock_t{Type: unix.F_WRLCK}
+		if err := unix.FcntlFlock(uintptr(fd), unix.F_GETLK, &held); err != nil {
+			return &fs.PathError{Op: "query the lock on", Path: path, Err: err}
+		}
+		if held.Type != unix.F_UNLCK {
+			return &InUseError{Dir: dir, What: l.what, PID: int(held.Pid)}
+		}
+		// Released between the two calls: try again.
+	}
+}
+
+// holder returns the process that holds the lock in a directory, 0 for none.
+func (l lockFile) holder(dir string) (int, error) {
+	path := filepath.Join(dir, l.name)
+	fd, err := unix.Open(path, unix.O_RDWR|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.ENOENT) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, &fs.PathError{Op: "open lock file", Path: path, Err: err}
+	}
+	defer unix.Close(fd)
+	held := unix.Flock_t{Type: unix.F_WRLCK}
+	if err := unix.FcntlFlock(uintptr(fd), unix.F_GETLK, &held); err != nil {
+		return 0, &fs.PathError{Op: "query the lock on", Path: path, Err: err}
+	}
+	if held.Type == unix.F_UNLCK {
+		return 0, nil
+	}
+	return int(held.Pid), nil
+}

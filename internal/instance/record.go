@@ -1,0 +1,151 @@
+package instance
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/moby/sys/mountinfo"
+
+	"podd/internal/atomicfile"
+)
+
+// Runtime is what "podd runtime" records about itself, in both directories.
+type Runtime struct {
+	Dirs
+	Bridge  string `json:"bridge"`
+	PodCIDR string `json:"podCIDR"`
+	// Boot is the kernel's ID of the boot in which it was started.
+	Boot string `json:"boot"`
+}
+
+// Agent is what "podd run" records about itself, in the root directory.
+type Agent struct {
+	Dirs
+	// Endpoint is the container runtime's, empty for the bundled one.
+	Endpoint string `json:"endpoint,omitempty"`
+	// CgroupRoot is the parent of all cgroups of pods.
+	CgroupRoot string `json:"cgroupRoot"`
+	Boot       string `json:"boot"`
+}
+
+const (
+	runtimeRecord = "runtime.json"
+	agentRecord   = "agent.json"
+)
+
+// ClaimRuntime locks both directories, which must exist, for a container runtime, for
+// as long as this process lives, also after an exec. It fails if another runtime
+// holds one of the locks, or held it and left its pods.
+func ClaimRuntime(r Runtime) error {
+	boot, err := bootID()
+	if err != nil {
+		return err
+	}
+	r.Boot = boot
+	if err := errors.Join(stateLock.in(r.State), runtimeLock.in(r.Root)); err != nil {
+		return err
+	}
+	for _, dir := range []string{r.Root, r.State} {
+		old, err := readRuntime(dir)
+		if err != nil || old == nil || old.Dirs == r.Dirs || old.Boot != boot {
+			continue // a damaged record is of the boot before a power cut
+		}
+		left, err := mountsBelow(old.State)
+		if err != nil {
+			return err
+		}
+		if len(left) > 0 {
+			return fmt.Errorf("%s was used by a container runtime with --root-dir %s and --state-dir %s, whose pods are still there; end them first: podd runtime stop --root-dir %[2]s --state-dir %[3]s",
+				dir, old.Root, old.State)
+		}
+	}
+	return errors.Join(write(r.Root, runtimeRecord, r), write(r.State, runtimeRecord, r))
+}
+
+// ClaimAgent locks the root directory, which must exist, for podd run, for as long as
+// this process lives.
+func ClaimAgent(a Agent) error {
+	boot, err := bootID()
+	if err != nil {
+		return err
+	}
+	a.Boot = boot
+	if err := agentLock.in(a.Root); err != nil {
+		return err
+	}
+	return write(a.Root, agentRecord, a)
+}
+
+func write(dir, name string, record any) error {
+	text, err := json.MarshalIndent(record, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := atomicfile.Write(filepath.Join(dir, name), append(text, '\n'), 0o600); err != nil {
+		return fmt.Errorf("record who uses %s: %w", dir, err)
+	}
+	return nil
+}
+
+// readRuntime reads the record of the last runtime in a directory; nil if there is
+// none. An older podd wrote none: there the directories are those in the configuration
+// that it wrote for containerd, and Boot is empty.
+func readRuntime(dir string) (*Runtime, error) {
+	r, err := read[Runtime](dir, runtimeRecord)
+	if r != nil || err != nil {
+		return r, err
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "containerd.toml"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	for line := range strings.Lines(string(text)) {
+		quoted, ok := strings.CutPrefix(strings.TrimSpace(line), "root = ")
+		var root string
+		if ok && json.Unmarshal([]byte(quoted), &root) == nil && filepath.Base(root) == "containerd" {
+			d, err := Resolve(filepath.Dir(root), dir)
+			return &Runtime{Dirs: d}, err
+		}
+	}
+	return nil, nil
+}
+
+func read[T any](dir, name string) (*T, error) {
+	path := filepath.Join(dir, name)
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read who uses %s: %w", dir, err)
+	}
+	record := new(T)
+	if err := json.Unmarshal(text, record); err != nil {
+		return nil, fmt.Errorf("%s is damaged (%w); the next start of podd rewrites it", path, err)
+	}
+	return record, nil
+}
+
+func bootID() (string, error) {
+	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return "", fmt.Errorf("read the boot ID: %w", err)
+	}
+	return strings.TrimSpace(string(id)), nil
+}
+
+func mountsBelow(dir string) ([]*mountinfo.Info, error) {
+	mounts, err := mountinfo.GetMounts(mountinfo.PrefixFilter(dir))
+	if err != nil {
+		return nil, fmt.Errorf("read the mount table: %w", err)
+	}
+	return mounts, nil
+}

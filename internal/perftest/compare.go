@@ -1,0 +1,54 @@
+package perftest
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Result is how long each turn took.
+type Result struct {
+	Subject, Control []time.Duration
+}
+
+// Compare measures the subject and its control n times, alternating, so that other
+// load on the machine affects both. If the ratio is then above most, it measures on,
+// longer times n turns in all, and all of them count: disturbances average out, a
+// regression stays.
+func Compare(n int, most float64, subject, control func() time.Duration) Result {
+	var r Result
+	for i := 0; i < n || i < longer*n && (i > n || r.Ratio() > most); i++ {
+		if i%2 == 0 { // neither always goes first
+			r.Subject = append(r.Subject, subject())
+			r.Control = append(r.Control, control())
+		} else {
+			r.Control = append(r.Control, control())
+			r.Subject = append(r.Subject, subject())
+		}
+	}
+	return r
+}
+
+// longer is how many times as many turns are measured when the ratio is above its bar.
+const longer = 4
+
+// Ratio is the median over the turns of subject to control, so that a single
+// disturbed turn does not matter. It is 0 without turns.
+func (r Result) Ratio() float64 {
+	var all []float64
+	for i := range min(len(r.Subject), len(r.Control)) {
+		all = append(all, float64(r.Subject[i])/float64(max(r.Control[i], 1)))
+	}
+	if len(all) == 0 {
+		return 0
+	}
+	slices.Sort(all)
+	if mid := len(all) / 2; len(all)%2 == 0 {
+		return (all[mid-1] + all[mid]) / 2
+	}
+	return all[len(all)/2]
+}
+
+func (r Result) String() string {
+	return fmt.Sprintf("%.2f times the control: %v against %v", r.Ratio(), r.Subject, r.Control)
+}

@@ -1,0 +1,90 @@
+package objects
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+
+	"podd/internal/pod"
+)
+
+// Register notes which objects a pod names: from now on, who listens hears of
+// their changes. It takes the place of what was registered for the same UID.
+func (s *Store) Register(p *v1.Pod) {
+	keys := pod.ObjectsOf(p)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unregisterLocked(p.UID)
+	if len(keys) == 0 {
+		return
+	}
+	s.pods[p.UID] = named{name: p.Namespace + "/" + p.Name, keys: keys}
+	for _, key := range keys {
+		if s.users[key] == nil {
+			s.users[key] = make(map[pod.UID]bool)
+		}
+		s.users[key][p.UID] = true
+	}
+}
+
+// Unregister forgets a pod; one that is not registered is no error.
+func (s *Store) Unregister(uid pod.UID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unregisterLocked(uid)
+	delete(s.changed, uid)
+}
+
+func (s *Store) unregisterLocked(uid pod.UID) {
+	for _, key := range s.pods[uid].keys {
+		delete(s.users[key], uid)
+		if len(s.users[key]) == 0 {
+			delete(s.users, key)
+		}
+	}
+	delete(s.pods, uid)
+}
+
+// Contents tells the content of each object that a registered pod names and that
+// is there: the number is another where the content is. A number means nothing
+// beyond this process.
+func (s *Store) Contents(uid pod.UID) map[pod.ObjectKey]uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make(map[pod.ObjectKey]uint64)
+	for _, key := range s.pods[uid].keys {
+		if e := s.entries[key]; e.object != nil {
+			all[key] = e.content
+		}
+	}
+	return all
+}
+
+// Use is an object and who names it.
+type Use struct {
+	*pod.Object
+	// Pods are namespace/names, sorted.
+	Pods []string
+}
+
+// List returns all objects, by namespace, kind and name.
+func (s *Store) List() []Use {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	keys := slices.SortedFunc(maps.Keys(s.entries), func(a, b pod.ObjectKey) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name))
+	})
+	list := make([]Use, 0, len(keys))
+	for _, key := range keys {
+		use := Use{Object: s.entries[key].object}
+		for uid := range s.users[key] {
+			use.Pods = append(use.Pods, s.pods[uid].name)
+		}
+		slices.Sort(use.Pods)
+		use.Pods = slices.Compact(use.Pods)
+		list = append(list, use)
+	}
+	return list
+}

@@ -1,0 +1,186 @@
+package objects
+
+import (
+	"context"
+	"fmt"
+	"hash/maphash"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
+
+	"podd/internal/pod"
+)
+
+// Listener hears whose objects changed. It must not block for long: it holds up
+// what others are told.
+type Listener interface {
+	Changed(uid pod.UID)
+}
+
+// Config is what a Store is made of.
+type Config struct {
+	Log     *slog.Logger
+	Metrics prometheus.Registerer
+}
+
+// Store is the node's ConfigMaps and Secrets. Any goroutine may call its methods;
+// none but Run blocks.
+type Store struct {
+	log     *slog.Logger
+	metrics *metrics
+	seed    maphash.Seed
+	poke    chan struct{} // capacity 1
+
+	mu      sync.Mutex // guards everything below
+	entries map[pod.ObjectKey]entry
+	pods    map[pod.UID]named
+	users   map[pod.ObjectKey]map[pod.UID]bool
+	// changed are the pods that are yet to be told of.
+	changed  map[pod.UID]bool
+	problems []pod.Problem
+}
+
+// entry is an object with what tells its content from another's.
+type entry struct {
+	object  *pod.Object
+	content uint64
+}
+
+// named is a registered pod and what it names.
+type named struct {
+	name string // namespace/name
+	keys []pod.ObjectKey
+}
+
+// New returns an empty Store.
+func New(cfg Config) *Store {
+	return &Store{
+		log: cfg.Log, metrics: newMetrics(cfg.Metrics), seed: maphash.MakeSeed(), poke: make(chan struct{}, 1),
+		entries: make(map[pod.ObjectKey]entry), pods: make(map[pod.UID]named),
+		users: make(map[pod.ObjectKey]map[pod.UID]bool), changed: make(map[pod.UID]bool),
+	}
+}
+
+// Run calls the listeners, in their order, until ctx ends.
+func (s *Store) Run(ctx context.Context, listeners ...Listener) error {
+	for {
+		select {
+		case <-s.poke:
+		case <-ctx.Done():
+			return nil
+		}
+		s.mu.Lock()
+		changed := s.changed
+		s.changed = make(map[pod.UID]bool)
+		s.mu.Unlock()
+		for _, uid := range slices.Sorted(maps.Keys(changed)) {
+			for _, l := range listeners {
+				l.Changed(uid)
+			}
+		}
+	}
+}
+
+// Replace tells the store all objects that there are, one of each key. It may
+// be called with the same ones again.
+func (s *Store) Replace(all []*pod.Object) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next := make(map[pod.ObjectKey]entry, len(all))
+	var problems []pod.Problem
+	for _, o := range all {
+		key := o.Key()
+		before, there := s.entries[key]
+		e := before
+		if before.object != o {
+			e = entry{object: o, content: s.contentOf(o)}
+		}
+		if there && immutable(before.object) && (e.content != before.content || !immutable(o)) {
+			problems = append(problems, s.refusedLocked(o))
+			e = before
+		}
+		next[key] = e
+		if !there || e.content != before.content {
+			s.changedLocked(key)
+		}
+	}
+	for key := range s.entries {
+		if _, there := next[key]; !there {
+			s.changedLocked(key)
+		}
+	}
+	s.entries, s.problems = next, problems
+	s.metrics.count(next)
+	if len(s.changed) > 0 {
+		select {
+		case s.poke <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// changedLocked notes who is to hear of an object.
+func (s *Store) changedLocked(key pod.ObjectKey) {
+	s.metrics.changes.WithLabelValues(key.Kind).Inc()
+	for uid := range s.users[key] {
+		s.changed[uid] = true
+	}
+}
+
+// refusedLocked is the problem of a document that would change an immutable object.
+func (s *Store) refusedLocked(o *pod.Object) pod.Problem {
+	key := o.Key()
+	p := pod.Problem{
+		Origin: o.Origin, Line: o.Line, Since: o.Seen, KeptRunning: true,
+		Message: fmt.Sprintf("%s %s/%s is immutable and its document was changed: pods go on with its earlier content", key.Kind, key.Namespace, key.Name),
+		Hint:    "give the changed one another name, and have pods name that; or remove the document, and then add it again",
+	}
+	for _, said := range s.problems {
+		if said.Origin == p.Origin && said.Message == p.Message {
+			p.Since = said.Since
+			return p
+		}
+	}
+	if p.Since.IsZero() {
+		p.Since = time.Now()
+	}
+	s.log.Warn("refusing to change an immutable object", "kind", key.Kind, "object", key.Namespace+"/"+key.Name, "origin", o.Origin)
+	return p
+}
+
+// Problems are the changes of immutable objects that were refused.
+func (s *Store) Problems() []pod.Problem {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.problems)
+}
+
+// ConfigMap returns one, which nobody may change. The error for one that is not
+// there is of the class pod.ErrNotFound, in the kubelet's words.
+func (s *Store) ConfigMap(namespace, name string) (*v1.ConfigMap, error) {
+	o := s.get(pod.ObjectKey{Kind: pod.KindConfigMap, Namespace: namespace, Name: name})
+	if o == nil {
+		return nil, fmt.Errorf("configmap %q %w", name, pod.ErrNotFound)
+	}
+	return o.ConfigMap, nil
+}
+
+// Secret is ConfigMap for a Secret.
+func (s *Store) Secret(namespace, name string) (*v1.Secret, error) {
+	o := s.get(pod.ObjectKey{Kind: pod.KindSecret, Namespace: namespace, Name: name})
+	if o == nil {
+		return nil, fmt.Errorf("secret %q %w", name, pod.ErrNotFound)
+	}
+	return o.Secret, nil
+}
+
+func (s *Store) get(key pod.ObjectKey) *pod.Object {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.entries[key].object
+}

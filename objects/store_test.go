@@ -1,0 +1,256 @@
+package objects
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"podd/internal/pod"
+)
+
+func newStore() *Store {
+	return New(Config{Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry()})
+}
+
+func configMap(name, value string) *pod.Object {
+	return &pod.Object{ConfigMap: &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, Data: map[string]string{"k": value}}}
+}
+
+func secret(name, value string) *pod.Object {
+	return &pod.Object{Secret: &v1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, Data: map[string][]byte{"k": []byte(value)}}, Origin: "secrets.yaml", Line: 3}
+}
+
+// userOf is a pod whose variables are all of these ConfigMaps' and Secrets' keys;
+// a Secret's name begins with s.
+func userOf(uid string, names ...string) *v1.Pod {
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "pod-" + uid, UID: pod.UID(uid)}, Spec: v1.PodSpec{Containers: []v1.Container{{}}}}
+	for _, name := range names {
+		ref := v1.LocalObjectReference{Name: name}
+		from := v1.EnvFromSource{ConfigMapRef: &v1.ConfigMapEnvSource{LocalObjectReference: ref}}
+		if strings.HasPrefix(name, "s") {
+			from = v1.EnvFromSource{SecretRef: &v1.SecretEnvSource{LocalObjectReference: ref}}
+		}
+		p.Spec.Containers[0].EnvFrom = append(p.Spec.Containers[0].EnvFrom, from)
+	}
+	return p
+}
+
+// heard notes who was told; entered and leave, if set, hold each call.
+type heard struct {
+	uids           []pod.UID
+	entered, leave chan struct{}
+}
+
+func (h *heard) Changed(uid pod.UID) {
+	h.uids = append(h.uids, uid)
+	if h.entered != nil {
+		h.entered <- struct{}{}
+		<-h.leave
+	}
+}
+
+// TestOnlyThoseHearWhoNameWhatChanged, be it that it came, changed or went.
+func TestOnlyThoseHearWhoNameWhatChanged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		s, h := newStore(), &heard{}
+		go func() { _ = s.Run(ctx, h) }()
+		s.Register(userOf("a", "c1", "s1"))
+		s.Register(userOf("b", "c2"))
+		s.Register(userOf("none"))
+		c1, c2, s1 := configMap("c1", "1"), configMap("c2", "1"), secret("s1", "1")
+		relabelled := configMap("c2", "1")
+		relabelled.ConfigMap.Labels = map[string]string{"new": "label"}
+		other := configMap("c1", "1")
+		other.ConfigMap.Namespace = "elsewhere"
+		binary := configMap("c2", "1")
+		binary.ConfigMap.BinaryData = map[string][]byte{"b": {0}}
+		typed := secret("s1", "2")
+		typed.Secret.Type = "x/y"
+		for i, step := range []struct {
+			all  []*pod.Object
+			want string
+		}{
+			{[]*pod.Object{c1}, "[a]"},
+			{[]*pod.Object{c1}, "[]"},
+			{[]*pod.Object{c1, c2, s1}, "[a b]"},
+			{[]*pod.Object{c1, relabelled, s1}, "[]"},
+			{[]*pod.Object{c1, relabelled, s1, other, configMap("unused", "x")}, "[]"},
+			{[]*pod.Object{configMap("c1", "2"), relabelled, s1}, "[a]"},
+			{[]*pod.Object{relabelled, secret("s1", "2")}, "[a]"},
+			{[]*pod.Object{relabelled, typed}, "[a]"},
+			{[]*pod.Object{binary, typed}, "[b]"},
+			{nil, "[a b]"},
+		} {
+			h.uids = nil
+			s.Replace(step.all)
+			synctest.Wait()
+			if got := fmt.Sprint(h.uids); got != step.want {
+				t.Errorf("step %d: told %v, want %v", i, got, step.want)
+			}
+		}
+	})
+}
+
+func TestRegistrationFollowsThePod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		s, h := newStore(), &heard{}
+		go func() { _ = s.Run(ctx, h) }()
+		s.Register(userOf("a", "c1"))
+		s.Register(userOf("a", "c2"))
+		s.Replace([]*pod.Object{configMap("c1", "1")})
+		synctest.Wait()
+		if len(h.uids) > 0 {
+			t.Errorf("an object that the pod no longer names: told %v", h.uids)
+		}
+		s.Replace([]*pod.Object{configMap("c2", "1")})
+		synctest.Wait()
+		s.Unregister("a")
+		s.Unregister("unknown")
+		s.Replace(nil)
+		synctest.Wait()
+		if len(h.uids) != 1 || len(s.users) != 0 || len(s.pods) != 0 {
+			t.Errorf("told %v, left %v and %v: want once, and nothing left", h.uids, s.users, s.pods)
+		}
+	})
+}
+
+// TestChangesWhileAListenerIsBusyAreOneCall: a writer of a thousand versions a
+// second is not held up, and the last one is told.
+func TestChangesWhileAListenerIsBusyAreOneCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		s, h := newStore(), &heard{entered: make(chan struct{}), leave: make(chan struct{})}
+		ended := make(chan struct{})
+		go func() { _ = s.Run(ctx, h); close(ended) }()
+		s.Register(userOf("a", "c1"))
+		s.Replace([]*pod.Object{configMap("c1", "first")})
+		<-h.entered
+		for i := range 1000 {
+			s.Replace([]*pod.Object{configMap("c1", fmt.Sprint(i))})
+		}
+		h.leave <- struct{}{}
+		<-h.entered
+		if got, err := s.ConfigMap("shop", "c1"); err != nil || got.Data["k"] != "999" {
+			t.Errorf("at the second call: got %v, %v, want the last version", got, err)
+		}
+		h.leave <- struct{}{}
+		synctest.Wait()
+		if len(h.uids) != 2 {
+			t.Errorf("told %d times, want 2", len(h.uids))
+		}
+		stop()
+		<-ended
+	})
+}
+
+func TestWhatIsNotThereIsSaidInTheKubeletsWords(t *testing.T) {
+	s := newStore()
+	s.Replace([]*pod.Object{configMap("both", "1"), secret("both", "2")})
+	c, err := s.ConfigMap("shop", "both")
+	if err != nil || c.Data["k"] != "1" {
+		t.Errorf("got %v, %v", c, err)
+	}
+	sec, err := s.Secret("shop", "both")
+	if err != nil || string(sec.Data["k"]) != "2" {
+		t.Errorf("got %v, %v", sec, err)
+	}
+	_, err = s.ConfigMap("default", "both")
+	if !errors.Is(err, pod.ErrNotFound) || err.Error() != `configmap "both" not found` {
+		t.Errorf("got %v", err)
+	}
+	_, err = s.Secret("shop", "none")
+	if !errors.Is(err, pod.ErrNotFound) || err.Error() != `secret "none" not found` {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestAnImmutableObjectKeepsItsContentUntilItGoes(t *testing.T) {
+	s, yes, no := newStore(), true, false
+	at := func(value string, flag *bool) *pod.Object {
+		o := secret("s1", value)
+		o.Secret.Immutable = flag
+		return o
+	}
+	for i, step := range []struct {
+		object   *pod.Object
+		want     string
+		problems int
+	}{
+		{at("1", &no), "1", 0}, {at("2", &yes), "2", 0}, {at("topsecret", &yes), "2", 1}, {at("2", nil), "2", 1},
+		{at("2", &yes), "2", 0}, {nil, "", 0}, {at("5", &yes), "5", 0},
+	} {
+		var all []*pod.Object
+		if step.object != nil {
+			all = append(all, step.object)
+		}
+		s.Replace(all)
+		got := ""
+		if sec, err := s.Secret("shop", "s1"); err == nil {
+			got = string(sec.Data["k"])
+		}
+		problems := s.Problems()
+		if got != step.want || len(problems) != step.problems {
+			t.Errorf("step %d: got %q and problems %v, want %q and %d", i, got, problems, step.want, step.problems)
+		}
+		for _, p := range problems {
+			if p.Origin != "secrets.yaml" || p.Line != 3 || p.Since.IsZero() || strings.Contains(fmt.Sprint(p), "topsecret") {
+				t.Errorf("step %d: got problem %+v", i, p)
+			}
+		}
+	}
+}
+
+func TestListsSayWhoUsesWhat(t *testing.T) {
+	s := newStore()
+	elsewhere := configMap("c1", "1")
+	elsewhere.ConfigMap.Namespace = "another"
+	s.Replace([]*pod.Object{secret("s1", "1"), configMap("c2", "1"), configMap("c1", "1"), elsewhere})
+	s.Register(userOf("b", "c1", "missing"))
+	s.Register(userOf("a", "s1", "c1"))
+	var got []string
+	for _, u := range s.List() {
+		got = append(got, fmt.Sprint(u.Key(), u.Pods))
+	}
+	want := []string{"{ConfigMap another c1} []", "{ConfigMap shop c1} [shop/pod-a shop/pod-b]", "{ConfigMap shop c2} []", "{Secret shop s1} [shop/pod-a]"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// TestContentsAreNumberedByWhatPodsSee, and only of what the pod names and is there.
+func TestContentsAreNumberedByWhatPodsSee(t *testing.T) {
+	s := newStore()
+	s.Register(userOf("a", "c1", "s1", "missing"))
+	s.Replace([]*pod.Object{configMap("c1", "1"), secret("s1", "1"), configMap("c2", "1")})
+	first := s.Contents("a")
+	c1 := pod.ObjectKey{Kind: pod.KindConfigMap, Namespace: "shop", Name: "c1"}
+	if len(first) != 2 || first[c1] == 0 {
+		t.Errorf("got %v", first)
+	}
+	s.Replace([]*pod.Object{configMap("c1", "2"), secret("s1", "1")})
+	if second := s.Contents("a"); second[c1] == first[c1] {
+		t.Error("another content has the same number")
+	}
+	s.Replace(nil)
+	if gone := s.Contents("a"); len(gone) > 0 {
+		t.Errorf("objects that are gone: got %v", gone)
+	}
+	s.Replace([]*pod.Object{configMap("c1", "1")})
+	if back := s.Contents("a"); back[c1] != first[c1] {
+		t.Error("the same content that came back has another number")
+	}
+}

@@ -1,0 +1,68 @@
+package volumes
+
+import (
+	"errors"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+
+	"podd/internal/pod"
+)
+
+// configMaps is the kind of volumes with a ConfigMap's keys, on disk as the
+// kubelet's: ConfigMaps are no secrets, and their memory would be nobody's.
+func configMaps() kind {
+	return liveKind("kubernetes.io/configmap", func(s *v1.VolumeSource) bool { return s.ConfigMap != nil }, &live{
+		collect: func(t target) (files, error) {
+			s, out := t.volume.ConfigMap, files{}
+			return out, out.configMap(t, keys{s.Name, s.Items, s.DefaultMode, s.Optional})
+		},
+	})
+}
+
+// keys says which of an object's keys become files.
+type keys struct {
+	object   string
+	items    []v1.KeyToPath // none: all keys, by their names
+	mode     *int32         // of what has none of its own
+	optional *bool
+}
+
+func (k keys) mayBeMissing(err error) bool {
+	return k.isOptional() && errors.Is(err, pod.ErrNotFound)
+}
+
+func (k keys) isOptional() bool { return k.optional != nil && *k.optional }
+
+func (f files) configMap(t target, k keys) error {
+	object, err := t.values.objects.ConfigMap(t.pod.Namespace, k.object)
+	if k.mayBeMissing(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if len(k.items) == 0 {
+		for name, text := range object.Data {
+			f.put(name, []byte(text), k.mode)
+		}
+		for name, data := range object.BinaryData {
+			f.put(name, data, k.mode)
+		}
+		return nil
+	}
+	for i := range k.items {
+		item := &k.items[i]
+		data, ok := object.BinaryData[item.Key]
+		if text, isText := object.Data[item.Key]; isText {
+			data, ok = []byte(text), true
+		}
+		switch {
+		case ok:
+			f.put(item.Path, data, k.mode, item.Mode)
+		case !k.isOptional():
+			return fmt.Errorf("configmap references non-existent config key: %s", item.Key)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,44 @@
+package volumes
+
+import (
+	"errors"
+
+	v1 "k8s.io/api/core/v1"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+)
+
+// downwardAPIs is the kind of volumes that tell a pod of itself. They are in
+// memory, as the kubelet's: annotations may be as private as Secrets.
+func downwardAPIs(memory *tmpfs) kind {
+	return liveKind("kubernetes.io/downward-api", func(s *v1.VolumeSource) bool { return s.DownwardAPI != nil }, &live{
+		memory: memory,
+		collect: func(t target) (files, error) {
+			s, out := t.volume.DownwardAPI, files{}
+			return out, out.downward(t, s.Items, s.DefaultMode)
+		},
+	})
+}
+
+func (f files) downward(t target, items []v1.DownwardAPIVolumeFile, mode *int32) error {
+	if t.values.downward == nil {
+		return errors.New("this node tells pods nothing of themselves")
+	}
+	var errs []error
+	for i := range items {
+		item := &items[i]
+		var value string
+		var err error
+		switch {
+		case item.FieldRef != nil:
+			value, err = t.values.downward.Field(t.pod, item.FieldRef.FieldPath)
+		case item.ResourceFieldRef != nil:
+			value, err = t.values.downward.Resource(t.pod, item.ResourceFieldRef)
+		}
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		f.put(item.Path, []byte(value), mode, item.Mode)
+	}
+	return utilerrors.NewAggregate(errs) // upstream's form of several errors
+}

@@ -1,0 +1,138 @@
+package payload
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"podd/volumes/ownership"
+)
+
+// dirMode lets everybody into the directories: the modes of the files say who may
+// read.
+const dirMode = 0o755
+
+// mode is what a file or directory is to have: with a group, its rights too.
+func (w *writer) mode(mode uint32, dir bool) uint32 {
+	if w.group == nil {
+		return mode
+	}
+	return ownership.Mode(mode, dir, true)
+}
+
+// directory makes a directory with all that is in the tree. What it makes is
+// nobody's but podd's until it is done.
+func (w *writer) directory(parent int, name string, t *tree) error {
+	if err := w.step("mkdir", func() error { return unix.Mkdirat(parent, name, 0o700) }); err != nil {
+		return fmt.Errorf("make directory %s: %w", name, err)
+	}
+	fd, err := openDir(parent, name)
+	if err != nil {
+		return fmt.Errorf("open directory %s: %w", name, err)
+	}
+	defer unix.Close(fd)
+	for name, f := range t.files {
+		if err := w.file(fd, name, f); err != nil {
+			return fmt.Errorf("write %s: %w", name, err)
+		}
+	}
+	for name, below := range t.dirs {
+		if err := w.directory(fd, name, below); err != nil {
+			return err
+		}
+	}
+	if err := w.give(fd, w.mode(dirMode, true)); err != nil {
+		return fmt.Errorf("set owner and mode of directory %s: %w", name, err)
+	}
+	return nil
+}
+
+func (w *writer) file(dir int, name string, f File) error {
+	var fd int
+	err := w.step("create", func() (err error) {
+		fd, err = unix.Openat(dir, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	file := os.NewFile(uintptr(fd), name)
+	defer file.Close()
+	if err := w.step("write", func() error { _, err := file.Write(f.Data); return err }); err != nil {
+		return err
+	}
+	if err := w.give(fd, w.mode(f.Mode, false)); err != nil {
+		return err
+	}
+	return w.step("close", file.Close)
+}
+
+// give sets group and mode, whatever the umask and the directory made of them.
+func (w *writer) give(fd int, mode uint32) error {
+	return w.step("own", func() error {
+		if w.group != nil {
+			if err := unix.Fchown(fd, -1, int(*w.group)); err != nil {
+				return err
+			}
+		}
+		return unix.Fchmod(fd, mode)
+	})
+}
+
+// same says whether the version of that name is what the tree would make: its
+// files, their content, modes and group.
+func (w *writer) same(name string, t *tree) bool { return w.sameDir(w.top, name, t) }
+
+func (w *writer) sameDir(parent int, name string, t *tree) bool {
+	fd, err := openDir(parent, name)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	names, err := list(fd)
+	if err != nil || len(names) != len(t.files)+len(t.dirs) || !w.looks(fd, w.mode(dirMode, true), unix.S_IFDIR) {
+		return false
+	}
+	for name, f := range t.files {
+		if !w.sameFile(fd, name, f) {
+			return false
+		}
+	}
+	for name, below := range t.dirs {
+		if !w.sameDir(fd, name, below) {
+			return false
+		}
+	}
+	return true
+}
+
+func (w *writer) sameFile(dir int, name string, want File) bool {
+	fd, err := unix.Openat(dir, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return false
+	}
+	f := os.NewFile(uintptr(fd), name)
+	defer f.Close()
+	if !w.looks(fd, w.mode(want.Mode, false), unix.S_IFREG) {
+		return false
+	}
+	have := make([]byte, len(want.Data)+1)
+	n, err := io.ReadFull(f, have)
+	return err != nil && n == len(want.Data) && bytes.Equal(have[:n], want.Data)
+}
+
+// looks compares type, mode and group.
+func (w *writer) looks(fd int, mode, kind uint32) bool {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return false
+	}
+	return st.Mode == mode|kind && (w.group == nil || int64(st.Gid) == *w.group)
+}
+
+func openDir(parent int, name string) (int, error) {
+	return unix.Openat(parent, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+}

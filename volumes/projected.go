@@ -1,0 +1,50 @@
+package volumes
+
+import (
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+)
+
+// projections is the kind of volumes that put several sources into one directory,
+// in memory as a Secret may be among them. Of two files at one path, the later
+// source's wins, as the kubelet has it.
+func projections(memory *tmpfs) kind {
+	return liveKind("kubernetes.io/projected", func(s *v1.VolumeSource) bool { return s.Projected != nil }, &live{
+		memory: memory,
+		collect: func(t target) (files, error) {
+			out := files{}
+			var errs []error
+			for i := range t.volume.Projected.Sources {
+				if err := out.projection(t, &t.volume.Projected.Sources[i]); err != nil {
+					errs = append(errs, err)
+				}
+			}
+			return out, utilerrors.NewAggregate(errs)
+		},
+	})
+}
+
+func (f files) projection(t target, s *v1.VolumeProjection) error {
+	mode := t.volume.Projected.DefaultMode
+	switch {
+	case s.ConfigMap != nil:
+		return f.configMap(t, keys{s.ConfigMap.Name, s.ConfigMap.Items, mode, s.ConfigMap.Optional})
+	case s.Secret != nil:
+		return f.secret(t, keys{s.Secret.Name, s.Secret.Items, mode, s.Secret.Optional})
+	case s.DownwardAPI != nil:
+		return f.downward(t, s.DownwardAPI.Items, mode)
+	case s.ServiceAccountToken != nil:
+		return noAPIServer("serviceAccountToken", "issues tokens")
+	case s.ClusterTrustBundle != nil:
+		return noAPIServer("clusterTrustBundle", "has trust bundles")
+	case s.PodCertificate != nil:
+		return noAPIServer("podCertificate", "issues certificates")
+	}
+	return nil
+}
+
+func noAPIServer(source, what string) error {
+	return fmt.Errorf("cannot project %s: this node has no apiserver, which %s", source, what)
+}

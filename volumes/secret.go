@@ -1,0 +1,45 @@
+package volumes
+
+import (
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// secrets is the kind of volumes with a Secret's keys, which never reach a disk.
+func secrets(memory *tmpfs) kind {
+	return liveKind("kubernetes.io/secret", func(s *v1.VolumeSource) bool { return s.Secret != nil }, &live{
+		memory: memory,
+		collect: func(t target) (files, error) {
+			s, out := t.volume.Secret, files{}
+			return out, out.secret(t, keys{s.SecretName, s.Items, s.DefaultMode, s.Optional})
+		},
+	})
+}
+
+func (f files) secret(t target, k keys) error {
+	object, err := t.values.objects.Secret(t.pod.Namespace, k.object)
+	if k.mayBeMissing(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if len(k.items) == 0 {
+		for name, data := range object.Data {
+			f.put(name, data, k.mode)
+		}
+		return nil
+	}
+	for i := range k.items {
+		item := &k.items[i]
+		data, ok := object.Data[item.Key]
+		switch {
+		case ok:
+			f.put(item.Path, data, k.mode, item.Mode)
+		case !k.isOptional():
+			return fmt.Errorf("references non-existent secret key: %s", item.Key)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,161 @@
+package usage
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"podd/internal/pod"
+)
+
+func empty(name, limit string, medium v1.StorageMedium) v1.Volume {
+	source := &v1.EmptyDirVolumeSource{Medium: medium}
+	if limit != "" {
+		q := resource.MustParse(limit)
+		source.SizeLimit = &q
+	}
+	return v1.Volume{Name: name, VolumeSource: v1.VolumeSource{EmptyDir: source}}
+}
+
+func aPod(volumes ...v1.Volume) *v1.Pod {
+	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: "u1"}, Spec: v1.PodSpec{Volumes: volumes}}
+}
+
+// disk is a node's volumes: how much is in each, how long it takes to find out,
+// and when each was looked at.
+type disk struct {
+	mu    sync.Mutex
+	used  map[string]int64
+	takes map[string]time.Duration
+	fails error
+	looks map[string][]time.Time
+}
+
+func (d *disk) limits(log *bytes.Buffer) *Limits {
+	l := New(func(_ *v1.Pod, volume string) (string, error) { return volume, nil }, slog.New(slog.NewTextHandler(log, nil)))
+	l.size = func(ctx context.Context, dir string, _ int64) (int64, error) {
+		d.mu.Lock()
+		d.looks[dir] = append(d.looks[dir], time.Now())
+		takes := d.takes[dir]
+		d.mu.Unlock()
+		select {
+		case <-time.After(takes):
+		case <-ctx.Done():
+			return 0, context.Cause(ctx)
+		}
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		return d.used[dir], d.fails
+	}
+	return l
+}
+
+func (d *disk) fill(volume string, bytes int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.used[volume] = bytes
+}
+
+func newDisk() *disk {
+	return &disk{used: map[string]int64{}, takes: map[string]time.Duration{}, looks: map[string][]time.Time{}}
+}
+
+func TestAVolumeOverItsLimitIsFoundAtTheNextLook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, began := newDisk(), time.Now()
+		d.fill("data", 10<<20) // all that it may have
+		time.AfterFunc(25*time.Second, func() { d.fill("data", 10<<20+1) })
+		e, exceeded := d.limits(&bytes.Buffer{}).Watch(t.Context(), aPod(empty("other", "1Gi", ""), empty("data", "10Mi", "")))
+		if !exceeded || e.Message != `Usage of EmptyDir volume "data" exceeds the limit "10Mi". ` || e.Signal != "emptydirfs.limit" || *e.Grace != time.Second {
+			t.Errorf("got %+v (%v)", e, exceeded)
+		}
+		if took := time.Since(began); took != 30*time.Second {
+			t.Errorf("found after %v, want the look after 30s", took)
+		}
+	})
+}
+
+// TestWhatTakesLongIsDoneSeldom: and keeps nobody else from being looked at.
+func TestWhatTakesLongIsDoneSeldom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk()
+		d.takes["huge"] = 10 * time.Minute
+		l := d.limits(&bytes.Buffer{})
+		ctx, stop := context.WithTimeout(t.Context(), time.Hour-5*time.Second)
+		defer stop()
+		var all sync.WaitGroup
+		for range 3 {
+			all.Go(func() { l.Watch(ctx, aPod(empty("huge", "1Ti", ""))) })
+		}
+		all.Go(func() { l.Watch(ctx, aPod(empty("small", "1Mi", ""))) })
+		all.Wait()
+		if got := len(d.looks["huge"]); got != 3 {
+			t.Errorf("three trees of ten minutes were walked %d times in an hour, want once each", got)
+		}
+		if got := len(d.looks["small"]); got != 359 {
+			t.Errorf("the small volume beside them was looked at %d times, want every 10 s", got)
+		}
+	})
+}
+
+func TestTheWatchOverOneVolumeDoesNotWaitForAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk()
+		d.takes["huge"] = 3 * time.Second
+		ctx, stop := context.WithTimeout(t.Context(), 10*time.Minute)
+		defer stop()
+		d.limits(&bytes.Buffer{}).Watch(ctx, aPod(empty("huge", "1Ti", ""), empty("small", "1Mi", "")))
+		if got := len(d.looks["small"]); got < 50 {
+			t.Errorf("the small volume was looked at %d times in ten minutes, want every 10 s", got)
+		}
+		if got := len(d.looks["huge"]); got != 4 {
+			t.Errorf("the huge one was walked %d times, want once in 150 s", got)
+		}
+	})
+}
+
+func TestNothingIsWatchedWithoutALimit(t *testing.T) {
+	none := aPod(empty("a", "", ""), empty("b", "1Mi", v1.StorageMediumMemory), empty("c", "0", ""), empty("d", "1Gi", "HugePages"),
+		v1.Volume{Name: "e", VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: "/"}}})
+	d := newDisk()
+	l := d.limits(&bytes.Buffer{})
+	if l.Limited(none) {
+		t.Error("a pod without a limit on disk is to be watched")
+	}
+	if _, exceeded := l.Watch(t.Context(), none); exceeded || len(d.looks) != 0 {
+		t.Errorf("got %v and looks at %v", exceeded, d.looks)
+	}
+	if !l.Limited(aPod(empty("a", "1Mi", ""))) {
+		t.Error("a pod with a limit is not to be watched")
+	}
+}
+
+func TestTheWatchEndsWithItsContextAndSaysAnErrorOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, log := newDisk(), &bytes.Buffer{}
+		d.fails = errors.New("the disk is gone")
+		ctx, stop := context.WithTimeout(t.Context(), 55*time.Second)
+		defer stop()
+		if _, exceeded := d.limits(log).Watch(ctx, aPod(empty("data", "1Mi", ""))); exceeded {
+			t.Error("it exceeds its limit although nobody could measure it")
+		}
+		if got := strings.Count(log.String(), "the disk is gone"); got != 1 || len(d.looks["data"]) != 5 {
+			t.Errorf("%d looks, told %d times: %s", len(d.looks["data"]), got, log)
+		}
+	})
+}
+
+var _ interface {
+	Limited(*v1.Pod) bool
+	Watch(context.Context, *v1.Pod) (pod.Eviction, bool)
+} = (*Limits)(nil)

@@ -1,0 +1,166 @@
+package usage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// maxDepth bounds the descriptors in use; a container nests directories as deep
+	// as it likes.
+	maxDepth = 100
+	// maxShelved bounds the memory for directories that lie deeper.
+	maxShelved = 1 << 14
+	batch      = 1024
+)
+
+// errEnough ends a walk that knows all that it was to find out.
+var errEnough = errors.New("enough")
+
+// walk adds up a tree by descriptors, so that no directory that is replaced by a
+// link meanwhile leads it elsewhere.
+type walk struct {
+	root    int
+	dev     uint64
+	used    int64
+	enough  int64
+	shelved []*branch
+}
+
+// branch is the way to a directory.
+type branch struct {
+	above *branch
+	name  string
+}
+
+// treeSize is how many bytes the blocks of a directory and of all below it take on
+// its file system. It ends where that is more than enough. What goes while it is
+// counted is not counted; a directory that is not there takes nothing. It blocks
+// as long as the disk takes, or until ctx is done.
+func treeSize(ctx context.Context, dir string, enough int64) (int64, error) {
+	root, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.ENOENT) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, &os.PathError{Op: "open", Path: dir, Err: err}
+	}
+	f := os.NewFile(uintptr(root), dir)
+	defer f.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(root, &st); err != nil {
+		return 0, &os.PathError{Op: "stat", Path: dir, Err: err}
+	}
+	w := &walk{root: root, dev: st.Dev, used: st.Blocks * 512, enough: enough}
+	err = w.directory(ctx, f, nil, 0)
+	for err == nil && len(w.shelved) > 0 {
+		last := len(w.shelved) - 1
+		deep := w.shelved[last]
+		w.shelved = w.shelved[:last]
+		err = w.deep(ctx, deep)
+	}
+	if errors.Is(err, errEnough) {
+		err = nil
+	}
+	return w.used, err
+}
+
+// directory adds what a directory has in it.
+func (w *walk) directory(ctx context.Context, f *os.File, at *branch, depth int) error {
+	for {
+		names, err := f.Readdirnames(batch)
+		for _, name := range names {
+			if err := w.entry(ctx, f, name, at, depth); err != nil {
+				return err
+			}
+		}
+		switch {
+		case errors.Is(err, io.EOF), errors.Is(err, unix.ENOENT): // at its end, or deleted
+			return nil
+		case err != nil:
+			return fmt.Errorf("read a directory below %s: %w", f.Name(), err)
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// entry adds one thing that a directory has in it. A file with several names counts
+// for its part at each: all of them are in this volume, for a link does not cross a
+// mount.
+func (w *walk) entry(ctx context.Context, dir *os.File, name string, at *branch, depth int) error {
+	var st unix.Stat_t
+	err := unix.Fstatat(int(dir.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT)
+	if err != nil || st.Dev != w.dev {
+		return nil // gone, or a mount
+	}
+	isDir := st.Mode&unix.S_IFMT == unix.S_IFDIR
+	if isDir {
+		st.Nlink = 1
+	}
+	if w.used += st.Blocks * 512 / int64(max(st.Nlink, 1)); w.used > w.enough {
+		return errEnough
+	}
+	if !isDir {
+		return nil
+	}
+	here := &branch{at, name}
+	if depth >= maxDepth {
+		if len(w.shelved) < maxShelved {
+			w.shelved = append(w.shelved, here)
+		}
+		return nil
+	}
+	child, err := openDir(int(dir.Fd()), name)
+	if err != nil {
+		return unlessMoved(err)
+	}
+	f := os.NewFile(uintptr(child), dir.Name())
+	defer f.Close()
+	return w.directory(ctx, f, here, depth+1)
+}
+
+// deep adds what is in a directory that lay too deep.
+func (w *walk) deep(ctx context.Context, at *branch) error {
+	var names []string
+	for b := at; b != nil; b = b.above {
+		names = append(names, b.name)
+	}
+	fd := w.root
+	for i := len(names) - 1; i >= 0; i-- {
+		next, err := openDir(fd, names[i])
+		if fd != w.root {
+			_ = unix.Close(fd)
+		}
+		if err != nil {
+			return unlessMoved(err)
+		}
+		fd = next
+	}
+	f := os.NewFile(uintptr(fd), "")
+	defer f.Close()
+	return w.directory(ctx, f, at, 0)
+}
+
+// openDir opens a directory, and nothing that is a link or mounted there.
+func openDir(dir int, name string) (int, error) {
+	return unix.Openat2(dir, name, &unix.OpenHow{
+		Flags:   unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_XDEV | unix.RESOLVE_NO_SYMLINKS,
+	})
+}
+
+// unlessMoved drops the errors that say that the directory is no more, or another's.
+func unlessMoved(err error) error {
+	for _, moved := range []error{unix.ENOENT, unix.ENOTDIR, unix.ELOOP, unix.EXDEV, unix.EAGAIN} {
+		if errors.Is(err, moved) {
+			return nil
+		}
+	}
+	return fmt.Errorf("open a directory: %w", err)
+}
