@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"strings"
+
 	v1 "k8s.io/api/core/v1"
 
 	"podd/agent/plan"
@@ -55,6 +57,21 @@ func (w *worker) contents(d *pod.Desired) map[pod.ObjectKey]uint64 {
 		return nil
 	}
 	return w.agent.cfg.Objects.Contents(w.uid)
+}
+
+// tellChange says why the pod's containers are restarted.
+func (w *worker) tellChange(v *view) {
+	if len(v.step.ChangeBegun) == 0 {
+		return
+	}
+	var all []string
+	for _, key := range v.step.ChangeBegun {
+		all = append(all, key.Kind+" "+key.Name)
+	}
+	what := strings.Join(all, ", ")
+	w.agent.cfg.Events.Event(v.granted.Pod, v1.EventTypeNormal, "ObjectChanged",
+		what+" changed: restarting all containers, as the annotation "+pod.AnnotationRestartOnChange+" asks")
+	w.log.Info("restarting all containers: what they name has changed", "objects", what)
 }
 
 // noObjects stands for Config.Objects on a node without any.

@@ -243,6 +243,7 @@ func (w *worker) decide(in mail, seen pod.Observed, now time.Time) *view {
 		v.step = w.plan(v, now)
 	}
 	w.memory, v.wakeAt = v.step.Memory, v.step.WakeAt
+	w.tellChange(v)
 	if v.step.RetryPulls {
 		w.agent.cfg.Images.Retry(w.uid)
 	}

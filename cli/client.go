@@ -16,6 +16,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"podd/internal/pod"
 	"podd/server"
 )
 
@@ -24,6 +25,8 @@ const (
 	podsPath    = "/podd/v1/pods"
 	eventsPath  = "/podd/v1/events"
 	objectsPath = "/podd/v1/objects"
+	volumesPath = "/podd/v1/volumes"
+	inspectPath = "/podd/v1/inspect"
 	retryPath   = "/retry"
 )
 
@@ -76,6 +79,13 @@ func (c *client) listEvents(ctx context.Context, name podName) ([]v1.Event, erro
 func (c *client) objects(ctx context.Context) (all []server.ObjectInfo, err error) {
 	err = c.get(ctx, objectsPath, url.Values{}, func(decode func(any) error) error { return decode(&all) })
 	return all, err
+}
+
+// volumes asks where a pod's volumes are on the host.
+func (c *client) volumes(ctx context.Context, uid pod.UID) ([]server.Volume, error) {
+	var answer server.Volumes
+	err := c.get(ctx, volumesPath, url.Values{"uid": {string(uid)}}, func(decode func(any) error) error { return decode(&answer) })
+	return answer.Volumes, err
 }
 
 // retry asks that pods be tried again: ?pod=namespace/name, which may be given

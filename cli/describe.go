@@ -1,27 +1,31 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/duration"
 
-	"podd/internal/pod"
 	"podd/server"
 )
 
-// describe prints one pod and its events.
-func (o *PsOptions) describe(ctx context.Context, out, errOut io.Writer) error {
-	if len(o.Pods) > 0 {
-		return UsageErrorf("--events takes exactly one pod, not: %s", strings.Join(o.Pods, " "))
-	}
-	name, err := parsePodName(o.Events, o.Namespace)
+// DescribeOptions are what podd describe was asked.
+type DescribeOptions struct {
+	StateDir string
+	// Pods are names as a person says them, or their beginnings; none is all, of
+	// Namespace if that is set.
+	Pods      []string
+	Namespace string
+	// Output is json, yaml, or nothing for what a person reads.
+	Output string
+}
+
+// Run prints the pods one after the other.
+func (o *DescribeOptions) Run(ctx context.Context, out io.Writer) error {
+	names, err := parsePodNames(o.Pods, o.Namespace)
 	if err != nil {
 		return err
 	}
@@ -30,168 +34,81 @@ func (o *PsOptions) describe(ctx context.Context, out, errOut io.Writer) error {
 	if err != nil {
 		return err
 	}
-	l := podFilter{names: []podName{name}}.apply(all)
-	e := &EventsOptions{StateDir: o.StateDir, Namespace: o.Namespace, Pod: o.Events, Output: o.Output, Watch: o.Watch}
-	switch o.Output {
-	case "json", "yaml":
-		if o.Watch {
-			break // of a pod that is being watched, what happens to it
+	found, err := o.find(all, names)
+	if err != nil {
+		return err
+	}
+	if o.Output != "" {
+		return o.encode(ctx, c, out, found)
+	}
+	if len(found.Pods) == 0 {
+		fmt.Fprintln(out, "No such pods.")
+	}
+	for i, info := range found.Pods {
+		if i > 0 {
+			fmt.Fprint(out, "\n\n")
 		}
-		if len(l.Pods) == 0 {
-			return name.missing(all)
-		}
-		events, err := c.listEvents(ctx, name)
+		d, err := c.describe(ctx, info, all)
 		if err != nil {
 			return err
 		}
-		return WriteObject(out, o.Output, described{podList(l), events})
-	default:
-		e.Output = ""
-		if len(l.Pods) > 0 {
-			v := view{wide: o.Output == "wide", width: widthOf(out), filtered: true}
-			if err := v.describe(out, l, time.Now()); err != nil {
-				return err
-			}
-			fmt.Fprintln(out, "\nEvents:")
+		if err := d.write(out); err != nil {
+			return err
 		}
-	}
-	return e.Run(ctx, out, errOut)
-}
-
-// describe writes what kubectl describe would say of pods, short of their specs:
-// the rows of the table, each container, and the conditions that do not hold.
-func (v view) describe(w io.Writer, l server.Listing, now time.Time) error {
-	if err := v.writeTable(w, l, now); err != nil {
-		return err
-	}
-	for _, info := range l.Pods {
-		p := info.Pod
-		of := ""
-		if len(l.Pods) > 1 {
-			of = " of " + p.Namespace + "/" + p.Name
-		}
-		if p.Status.Reason != "" || p.Status.Message != "" {
-			fmt.Fprintf(w, "\nEnded%s:\n", printable(of))
-			paragraph(w, 2, oneLine(strings.Trim(p.Status.Reason+": "+p.Status.Message, ": ")), v.width)
-		}
-		v.part(w, "Containers"+of, containerLines(info, now))
-		v.part(w, "Conditions that are not met"+of, conditionLines(p, now))
-	}
-	if len(l.Problems) > 0 {
-		v.part(w, countProblems(tally(l.Problems)), textOf(problemLines(l)))
 	}
 	return nil
 }
 
-func (v view) part(w io.Writer, heading string, lines []string) {
-	if len(lines) == 0 {
-		return
+// find are the pods that were asked for, each once, with their problems.
+func (o *DescribeOptions) find(all server.Listing, names []podName) (server.Listing, error) {
+	if len(names) == 0 {
+		return podFilter{namespace: o.Namespace}.apply(all), nil
 	}
-	fmt.Fprintf(w, "\n%s:\n", printable(heading))
-	for _, l := range lines {
-		paragraph(w, 2, l, v.width)
-	}
-}
-
-func textOf(lines []line) []string {
-	var all []string
-	for _, l := range lines {
-		all = append(all, l.text)
-	}
-	return all
-}
-
-// containerLines say of each container how it is, and how often it was restarted:
-// init containers in their order, regular ones, and ephemeral
-// ones.
-func containerLines(info server.PodInfo, now time.Time) []string {
-	p, lines := info.Pod, []string(nil)
-	add := func(kind string, all []v1.ContainerStatus) {
-		for i := range all {
-			kind := kind
-			if kind == "init" && sidecar(p, all[i].Name) {
-				kind = "sidecar"
+	found := podFilter{names: names}.apply(all)
+	found.Pods = nil
+	for _, name := range names {
+		pods := name.find(all.Pods)
+		if len(pods) == 0 {
+			return found, name.missing(all)
+		}
+		for _, info := range pods {
+			if !slices.ContainsFunc(found.Pods, func(f server.PodInfo) bool { return f.Pod.UID == info.Pod.UID }) {
+				found.Pods = append(found.Pods, info)
 			}
-			name := strings.TrimSpace(kind + " " + all[i].Name)
-			if n := int(all[i].RestartCount); n > 0 {
-				name += " (" + Count(n, "restart") + ")"
-			}
-			lines = append(lines, oneLine(name+": "+containerLine(&all[i], kind, info.Causes[all[i].Name], now)))
 		}
 	}
-	add("init", p.Status.InitContainerStatuses)
-	add("", p.Status.ContainerStatuses)
-	add("ephemeral", p.Status.EphemeralContainerStatuses)
-	return lines
+	return found, nil
 }
 
-// containerLine says what a container does, whether it is ready, and how the one
-// before it ended.
-func containerLine(cs *v1.ContainerStatus, kind, cause string, now time.Time) string {
-	var parts []string
-	switch s := cs.State; {
-	case s.Running != nil:
-		text := "running"
-		if !s.Running.StartedAt.IsZero() {
-			text += " for " + duration.HumanDuration(now.Sub(s.Running.StartedAt.Time))
+// encode is the answer for programs: that of podd ps --events, for any number of
+// pods.
+func (o *DescribeOptions) encode(ctx context.Context, c *client, out io.Writer, found server.Listing) error {
+	answer := described{podList(found), []v1.Event{}}
+	for _, info := range found.Pods {
+		events, err := c.listEvents(ctx, nameOf(info.Pod))
+		if err != nil {
+			return err
 		}
-		switch {
-		case kind == "init" || kind == "ephemeral":
-		case cs.Started != nil && !*cs.Started:
-			text += ", not started yet"
-		case !cs.Ready:
-			text += ", not ready"
-		}
-		if cause != "" {
-			text += ": " + cause
-		}
-		parts = append(parts, text)
-	case s.Terminated != nil:
-		unnamed := *s.Terminated
-		unnamed.Reason = ""
-		text, _ := exited(&unnamed, "", now)
-		if cause != "" {
-			text = cause + "; " + text
-		}
-		parts = append(parts, ending(s.Terminated)+": "+text)
-	case s.Waiting != nil:
-		reason, text, _ := why(cs, cause, now)
-		parts = append(parts, strings.TrimSuffix(cmp.Or(reason, s.Waiting.Reason, "waiting")+": "+text, ": "))
+		answer.Events = append(answer.Events, events...)
 	}
-	if last := cs.LastTerminationState.Terminated; last != nil && (cs.State.Waiting == nil || cs.State.Waiting.Reason != pod.ReasonCrashLoopBackOff) {
-		text, _ := exited(last, "", now)
-		parts = append(parts, "previously "+text)
-	}
-	return strings.Join(parts, "; ")
+	return WriteObject(out, o.Output, answer)
 }
 
-// conditionLines are the conditions that keep a pod from being all right. What
-// Ready says, ContainersReady need not say again.
-func conditionLines(p *v1.Pod, now time.Time) []string {
-	if p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed {
-		return nil
+// describe asks for what else there is to say of a pod.
+func (c *client) describe(ctx context.Context, info server.PodInfo, all server.Listing) (*description, error) {
+	name := nameOf(info.Pod)
+	d := &description{PodInfo: info, now: time.Now()}
+	var err error
+	if d.events, err = c.listEvents(ctx, name); err != nil {
+		return nil, err
 	}
-	good := []v1.PodConditionType{v1.PodScheduled, v1.PodReadyToStartContainers, v1.PodInitialized, v1.ContainersReady, v1.PodReady}
-	var lines []string
-	told := map[string]bool{}
-	for _, c := range p.Status.Conditions {
-		wrong := slices.Contains(good, c.Type) == (c.Status != v1.ConditionTrue)
-		why := strings.Trim(c.Reason+": "+c.Message, ": ")
-		if !wrong || why != "" && told[why] {
-			continue
-		}
-		told[why] = true
-		text := fmt.Sprintf("%s is %s", c.Type, c.Status)
-		if !c.LastTransitionTime.IsZero() {
-			text += " for " + duration.HumanDuration(now.Sub(c.LastTransitionTime.Time))
-		}
-		lines = append(lines, oneLine(strings.TrimSuffix(text+": "+why, ": ")))
+	if d.volumes, err = c.volumes(ctx, info.Pod.UID); err != nil {
+		return nil, err
 	}
-	return lines
+	for _, l := range problemLines(podFilter{names: []podName{name}}.apply(all)) {
+		d.problems = append(d.problems, l.text)
+	}
+	return d, nil
 }
 
-// described is the answer of podd ps --events for programs.
-type described struct {
-	psList
-	Events []v1.Event `json:"events"`
-}
+func nameOf(p *v1.Pod) podName { return podName{p.Namespace, p.Name} }

@@ -1,6 +1,9 @@
 package cli
 
 import (
+	"flag"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -8,70 +11,110 @@ import (
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
 
 	"podd/server"
 )
 
-// TestDescribe: everything about one pod that keeps it from being all right.
-func TestDescribe(t *testing.T) {
-	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
-	ago := func(d time.Duration) metav1.Time { return metav1.NewTime(now.Add(-d)) }
-	always, yes, no := v1.ContainerRestartPolicyAlways, true, false
-	start := ago(time.Hour)
-	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"},
-		Spec: v1.PodSpec{
-			InitContainers: []v1.Container{{Name: "setup"}, {Name: "proxy", RestartPolicy: &always}},
-			Containers:     make([]v1.Container, 3)},
-		Status: v1.PodStatus{Phase: v1.PodRunning, StartTime: &start,
-			Conditions: []v1.PodCondition{
-				{Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: "TerminationByKubelet", Message: "low on\nmemory", LastTransitionTime: ago(time.Minute)},
-				{Type: v1.PodResizePending, Status: v1.ConditionFalse},
-				{Type: v1.PodInitialized, Status: v1.ConditionTrue},
-				{Type: v1.PodReady, Status: v1.ConditionFalse, Reason: "ContainersNotReady", Message: "containers with unready status: [b c]", LastTransitionTime: ago(2 * time.Minute)},
-				{Type: v1.ContainersReady, Status: v1.ConditionFalse, Reason: "ContainersNotReady", Message: "containers with unready status: [b c]", LastTransitionTime: ago(2 * time.Minute)},
-			},
-			InitContainerStatuses: []v1.ContainerStatus{
-				{Name: "setup", Ready: true, Started: &no, State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{Reason: "Completed", FinishedAt: ago(59 * time.Minute)}}},
-				{Name: "proxy", Ready: false, Started: &no, RestartCount: 1, State: v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: ago(5 * time.Second)}},
-					LastTerminationState: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{Reason: "OOMKilled", ExitCode: 137, FinishedAt: ago(6 * time.Second)}}},
-			},
-			ContainerStatuses: []v1.ContainerStatus{
-				{Name: "a", Ready: true, Started: &yes, State: v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: ago(50 * time.Minute)}}},
-				{Name: "b", Started: &yes, State: v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: ago(50 * time.Minute)}}},
-				{Name: "c", State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: "ContainerCreating"}}},
-			},
-			EphemeralContainerStatuses: []v1.ContainerStatus{
-				{Name: "debug", State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{Reason: "Error", ExitCode: 2, FinishedAt: ago(time.Minute)}}},
-			},
-		}}
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+// aDescription reads a pod of testdata/describe; times are told in UTC meanwhile.
+func aDescription(t *testing.T, file string) *description {
+	t.Helper()
+	zone := time.Local
+	time.Local = time.UTC
+	t.Cleanup(func() { time.Local = zone })
+	text, err := os.ReadFile(filepath.Join("testdata/describe", file+".yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &description{PodInfo: server.PodInfo{Pod: &v1.Pod{}}, now: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)}
+	if err := yaml.UnmarshalStrict(text, d.Pod); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func golden(t *testing.T, file, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", file+".golden")
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(string(want), got); d != "" {
+		t.Errorf("%s (-want +got)\n%s", path, d)
+	}
+}
+
+// TestDescribeHasKubectlsFieldsAndLayout, for every part of a pod: of the same file
+// kubectl 1.36 prints the same lines, but for podd's own (Bound To, Manifest), the
+// indentation of VolumeAttributes, and a limit of ephemeral storage that is not set.
+func TestDescribeHasKubectlsFieldsAndLayout(t *testing.T) {
+	d := aDescription(t, "everything")
+	d.Origin = "/etc/podd/manifests/shop.yaml"
+	d.volumes = []server.Volume{
+		{Name: "scratch", Path: "/var/lib/podd/pods/8d4c1c5e/volumes/kubernetes.io~empty-dir/scratch", Source: "tmpfs", FSType: "tmpfs"},
+		{Name: "plain", Path: "/var/lib/podd/pods/8d4c1c5e/volumes/kubernetes.io~empty-dir/plain"},
+		{Name: "database", Message: "not set up"},
+		{Name: "host", Path: "/srv"},
+		{Name: "share", Path: "/var/lib/podd/pods/8d4c1c5e/volumes/kubernetes.io~nfs/share", Source: "nas.test:/export", FSType: "nfs4"},
+	}
+	at := func(ago time.Duration) metav1.Time { return metav1.NewTime(d.now.Add(-ago)) }
+	d.events = []v1.Event{
+		{Type: "Normal", Reason: "Started", Message: "Container started\n", Count: 1, FirstTimestamp: at(time.Hour), LastTimestamp: at(time.Hour),
+			InvolvedObject: v1.ObjectReference{FieldPath: "spec.containers{web}"}, Source: v1.EventSource{Component: "kubelet"}},
+		{Type: "Warning", Reason: "Unhealthy", Message: "Liveness probe failed", Count: 3, FirstTimestamp: at(50 * time.Minute), LastTimestamp: at(time.Minute),
+			Source: v1.EventSource{Component: "kubelet"}},
+	}
 	var out strings.Builder
-	if err := (view{}).describe(&out, server.Listing{Pods: []server.PodInfo{{Pod: p}}}, now); err != nil {
+	if err := d.write(&out); err != nil {
 		t.Fatal(err)
 	}
-	want := `NAMESPACE   NAME   READY   STATUS              RESTARTS     AGE   IP
-default     web    1/4     ContainerCreating   1 (6s ago)   60m   <none>
+	golden(t, "describe/everything", out.String())
+}
 
-Containers:
-  init setup: Completed: exited with code 0 59m ago
-  sidecar proxy (1 restart): running for 5s, not started yet; previously exited with code 137 (OOMKilled) 6s ago
-  a: running for 50m
-  b: running for 50m, not ready
-  c: ContainerCreating
-  ephemeral debug: Error: exited with code 2 60s ago
-
-Conditions that are not met:
-  DisruptionTarget is True for 60s: TerminationByKubelet: low on memory
-  Ready is False for 2m: ContainersNotReady: containers with unready status: [b c]
-`
-	if d := cmp.Diff(want, out.String()); d != "" {
-		t.Errorf("(-want +got)\n%s", d)
-	}
-	p.Status.Phase, p.Status.Reason, p.Status.Message = v1.PodFailed, "Evicted", "The node was low on memory"
-	out.Reset()
-	if err := (view{}).describe(&out, server.Listing{Pods: []server.PodInfo{{Pod: p}}}, now); err != nil {
+// TestDescribeSaysWhyAPodIsNotAllRight: what waits says for what, what is not ready
+// why, and what is wrong with the manifest is there, too.
+func TestDescribeSaysWhyAPodIsNotAllRight(t *testing.T) {
+	d := aDescription(t, "waiting")
+	d.Causes = map[string]string{"b": "Readiness probe failed: \x1b[31mno"}
+	d.problems = []string{"/etc/podd/manifests/late.yaml:3: spec.nodename: unknown field; the last good version keeps running"}
+	var out strings.Builder
+	if err := d.write(&out); err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(out.String(), "\nEnded:\n  Evicted: The node was low on memory\n") || strings.Contains(out.String(), "Conditions") {
-		t.Errorf("an evicted pod:\n%s", out.String())
+	golden(t, "describe/waiting", out.String())
+}
+
+// TestANameThatNoPodHasMeansThoseThatBeginWithIt, as kubectl describe has it.
+func TestANameThatNoPodHasMeansThoseThatBeginWithIt(t *testing.T) {
+	var all []server.PodInfo
+	for _, name := range []string{"default/web", "default/web-2", "apps/web-3", "apps/static-vm"} {
+		ns, n, _ := strings.Cut(name, "/")
+		all = append(all, server.PodInfo{Pod: &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: n}, Spec: v1.PodSpec{NodeName: "vm"}}})
+	}
+	for _, tt := range []struct{ asked, namespace, want string }{
+		{"web", "", "default/web"},
+		{"we", "", "default/web default/web-2 apps/web-3"},
+		{"we", "apps", "apps/web-3"},
+		{"web", "apps", "apps/web-3"},
+		{"static", "", "apps/static-vm"},
+		{"stat", "", "apps/static-vm"},
+		{"x", "", ""},
+		{"", "", ""},
+	} {
+		var got []string
+		for _, info := range (podName{tt.namespace, tt.asked}).find(all) {
+			got = append(got, info.Pod.Namespace+"/"+info.Pod.Name)
+		}
+		if strings.Join(got, " ") != tt.want {
+			t.Errorf("%q of namespace %q: got %v, want %s", tt.asked, tt.namespace, got, tt.want)
+		}
 	}
 }

@@ -12,6 +12,8 @@
 //
 //	PsOptions        podd ps: a row a pod (psColumns), below it why containers do not run
 //	GetOptions       podd get: ConfigMaps and Secrets, never what they hold
+//	DescribeOptions  podd describe: all about a pod, in the layout of kubectl (description)
+//	InspectOptions   podd inspect: what the runtime was given, beside the manifest
 //	EventsOptions    podd events
 //	RetryOptions     podd retry
 //	ValidateOptions  podd validate; asks no daemon

@@ -28,28 +28,28 @@ type GetOptions struct {
 }
 
 // resource is a kind that podd get knows.
-type resource struct {
+type getResource struct {
 	kind, singular, plural, short string
 }
 
-var resources = []resource{{"ConfigMap", "configmap", "configmaps", "cm"}, {"Secret", "secret", "secrets", ""}}
+var getResources = []getResource{{"ConfigMap", "configmap", "configmaps", "cm"}, {"Secret", "secret", "secrets", ""}}
 
 // Resources are the kinds that podd get knows, by the names that kubectl completes.
 func Resources() []string {
 	var all []string
-	for _, r := range resources {
+	for _, r := range getResources {
 		all = append(all, r.plural)
 	}
 	return all
 }
 
-func resourceOf(name string) (resource, error) {
-	for _, r := range resources {
+func resourceOf(name string) (getResource, error) {
+	for _, r := range getResources {
 		if n := strings.ToLower(name); n != "" && (n == r.singular || n == r.plural || n == r.short) {
 			return r, nil
 		}
 	}
-	return resource{}, UsageErrorf("podd get has no %q: it lists %s (podd ps lists pods)", name, strings.Join(Resources(), " and "))
+	return getResource{}, UsageErrorf("podd get has no %q: it lists %s (podd ps lists pods)", name, strings.Join(Resources(), " and "))
 }
 
 // Run prints the objects, as kubectl get does, but never what they hold.
@@ -73,7 +73,7 @@ func (o *GetOptions) Run(ctx context.Context, out, errOut io.Writer) error {
 }
 
 // choose leaves what was asked for; missing are the names that there are not.
-func (o *GetOptions) choose(r resource, all []server.ObjectInfo) (found []server.ObjectInfo, missing []string) {
+func (o *GetOptions) choose(r getResource, all []server.ObjectInfo) (found []server.ObjectInfo, missing []string) {
 	all = slices.DeleteFunc(all, func(i server.ObjectInfo) bool {
 		return i.Kind != r.kind || o.Namespace != "" && i.Namespace != o.Namespace
 	})
@@ -94,7 +94,7 @@ func (o *GetOptions) choose(r resource, all []server.ObjectInfo) (found []server
 	return found, missing
 }
 
-func (o *GetOptions) print(out, errOut io.Writer, r resource, found []server.ObjectInfo) error {
+func (o *GetOptions) print(out, errOut io.Writer, r getResource, found []server.ObjectInfo) error {
 	switch {
 	case o.Output == "json" || o.Output == "yaml":
 		return WriteObject(out, o.Output, objectList(found))
@@ -124,7 +124,7 @@ func (o *GetOptions) within() string {
 }
 
 // rows are kubectl's columns, and who uses the object.
-func (o *GetOptions) rows(r resource, found []server.ObjectInfo, now time.Time) [][]string {
+func (o *GetOptions) rows(r getResource, found []server.ObjectInfo, now time.Time) [][]string {
 	columns := []struct {
 		title string
 		shown bool

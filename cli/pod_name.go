@@ -60,6 +60,24 @@ func (n podName) matches(p *v1.Pod) bool {
 	return (n.namespace == "" || n.namespace == p.Namespace) && (n.name == p.Name || n.name == manifestName(p))
 }
 
+// find are the pods that are meant: those of that name or, where there are none,
+// those whose names begin with it, as kubectl describe has it.
+func (n podName) find(all []server.PodInfo) []server.PodInfo {
+	var exact, begun []server.PodInfo
+	for _, info := range all {
+		switch p := info.Pod; {
+		case n.matches(p):
+			exact = append(exact, info)
+		case (n.namespace == "" || n.namespace == p.Namespace) && n.name != "" && strings.HasPrefix(p.Name, n.name):
+			begun = append(begun, info)
+		}
+	}
+	if len(exact) > 0 {
+		return exact
+	}
+	return begun
+}
+
 // concerns says whether the problem is with that pod, or with a manifest of its
 // name, in case no pod could be read from it.
 func (n podName) concerns(p pod.Problem, node string) bool {

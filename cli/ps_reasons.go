@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -43,7 +44,7 @@ func (v view) reasons(l server.Listing, now time.Time) []line {
 				continue // the pod's reason says why, and the exit code of it is made up
 			}
 			if reason, text, key := why(&cs, info.Causes[cs.Name], now); reason != "" {
-				say(cs.Name, reason, text, key)
+				say(cs.Name, reason, text+lookedFor(p.Namespace, text), key)
 			}
 		}
 	}
@@ -66,6 +67,18 @@ func unready(l server.Listing) []line {
 		}
 	}
 	return lines
+}
+
+var missingObject = regexp.MustCompile(`\b(configmap|secret) "([^"]+)" not found$`)
+
+// lookedFor says what would help a container that lacks a ConfigMap or Secret.
+func lookedFor(namespace, message string) string {
+	found := missingObject.FindStringSubmatch(message)
+	if found == nil {
+		return ""
+	}
+	kind := map[string]string{"configmap": pod.KindConfigMap, "secret": pod.KindSecret}[found[1]]
+	return fmt.Sprintf(" (put a %s %s of namespace %s beside the manifests: the container starts when it is there)", kind, found[2], namespace)
 }
 
 // neverRan says that a container of a pod that ended was never made: the API has

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -95,6 +96,8 @@ type Node struct {
 	runtimeBack chan struct{}
 	// ready takes what the agent works with, once.
 	ready chan agent.Parts
+	// second is the second stage for who looks at pods; nil until it is built.
+	second atomic.Pointer[parts]
 }
 
 // New builds the first stage, bottom up, and starts nothing. What is wrong with the
@@ -187,6 +190,8 @@ func (n *Node) newServer() {
 		Causes:  n.recorder.Causes,
 		Objects: n.listObjects,
 		Retry:   n.agent.Retry,
+		Volumes: n.volumesOf,
+		Inspect: n.inspect,
 		Configz: func() any { return map[string]any{"kubeletconfig": n.cfg.Masked()} },
 		Health:  n.checks(),
 		Changes: []func() (<-chan struct{}, func()){n.status.Changes, n.recorder.Watch, n.config.Changes},

@@ -7,12 +7,19 @@ import (
 	"podd/agent"
 	"podd/internal/pod"
 	"podd/server"
+	"podd/volumes"
 )
 
 // objectUser hears of changes of the objects that a pod names.
-type objectUser struct{ agent *agent.Agent }
+type objectUser struct {
+	agent   *agent.Agent
+	volumes *volumes.Mounter
+}
 
-func (u objectUser) Changed(uid pod.UID) { u.agent.ObjectsChanged(uid) }
+func (u objectUser) Changed(uid pod.UID) {
+	u.volumes.Changed(uid)
+	u.agent.ObjectsChanged(uid)
+}
 
 // listObjects is what people may know of the objects: no value is among it.
 func (n *Node) listObjects() []server.ObjectInfo {

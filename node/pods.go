@@ -61,7 +61,7 @@ func (n *Node) assemble(facts Facts) (*parts, error) {
 	var err error
 	if p.volumes, err = volumes.New(volumes.Options{
 		RootDir: n.cfg.RootDir, NodeMemory: n.resources.Allocatable.Memory().Value(),
-		RecursiveReadOnly: facts.RecursiveReadOnly, Downward: podenv.Downward{Allocatable: n.resources.Allocatable},
+		RecursiveReadOnly: facts.RecursiveReadOnly, Objects: n.objects, Downward: podenv.Downward{Allocatable: n.resources.Allocatable},
 		Events: n.recorder, Waker: wake,
 	}, n.log, n.registry); err != nil {
 		return nil, err
@@ -145,7 +145,7 @@ func (n *parts) start(ctx context.Context, g *errgroup.Group, started time.Time)
 		})
 		start(ctx, g, "leaks", leaks.Run)
 	}
-	start(ctx, g, "objects", func(ctx context.Context) error { return n.objects.Run(ctx, objectUser{n.agent}) })
+	start(ctx, g, "objects", func(ctx context.Context) error { return n.objects.Run(ctx, objectUser{n.agent, n.volumes}) })
 	start(ctx, g, "volumes", n.volumes.Run)
 	start(ctx, g, "images", n.images.Run)
 	start(ctx, g, "prober", n.prober.Run)

@@ -137,7 +137,7 @@ func (s *Store) refusedLocked(o *pod.Object) pod.Problem {
 	key := o.Key()
 	p := pod.Problem{
 		Origin: o.Origin, Line: o.Line, Since: o.Seen, KeptRunning: true,
-		Message: fmt.Sprintf("%s %s/%s is immutable and its document was changed: pods go on with its earlier content", key.Kind, key.Namespace, key.Name),
+		Message: fmt.Sprintf("%s %s/%s is immutable: its content cannot be changed", key.Kind, key.Namespace, key.Name),
 		Hint:    "give the changed one another name, and have pods name that; or remove the document, and then add it again",
 	}
 	for _, said := range s.problems {

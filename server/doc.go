@@ -23,6 +23,8 @@
 //     hooks) are shown on the socket and masked on the ports.
 //   - A port has at most 64 connections; one more closes the longest idle one. It serves
 //     two lists of pods concurrently.
+//   - Only the socket serves where a volume is, and what the runtime was given for a
+//     container, never with a Secret's value. The runtime is asked for 8 s at most.
 //   - No request holds a lock while it waits for its client; only one goroutine waits for
 //     a health check that hangs, however many requests there are.
 //   - The ports serve requests to an IP address, localhost or the node's name only, so

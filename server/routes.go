@@ -73,7 +73,16 @@ func (s *Server) cliGroup() group {
 	if s.config.Objects != nil {
 		objects = s.answer(func(*http.Request) any { return append([]ObjectInfo{}, s.config.Objects()...) })
 	}
+	var volumes, inspect http.Handler
+	if s.config.Volumes != nil {
+		volumes = http.HandlerFunc(s.volumes)
+	}
+	if s.config.Inspect != nil {
+		inspect = http.HandlerFunc(s.inspect)
+	}
 	return group{middleware: []middleware{readOnly}, routes: []route{
+		{"/podd/v1/volumes", volumes},
+		{"/podd/v1/inspect", inspect},
 		{"/podd/v1/pods", s.watchable(func(*http.Request) any { return s.listing() })},
 		{"/podd/v1/problems", s.answer(func(*http.Request) any { return s.problems() })},
 		{"/podd/v1/events", s.watchable(s.events)},

@@ -50,6 +50,14 @@ type Config struct {
 	// Objects are the ConfigMaps and Secrets, without their values, sorted; nil:
 	// there is no such route.
 	Objects func() []ObjectInfo
+	// Volumes are where those of a pod are on the host, for podd describe. It does
+	// not wait for a volume, however dead what is behind it. Nil: there is no such
+	// route.
+	Volumes func(*v1.Pod) []Volume
+	// Inspect asks the runtime what it was given for a pod, or for one container of
+	// it, and returns it as JSON is made of it, without secrets. Nil: there is no
+	// such route.
+	Inspect func(ctx context.Context, p *v1.Pod, container string) (any, error)
 	// Configz is what /configz shows as JSON: the configuration without secrets,
 	// under the key kubeletconfig as the kubelet does.
 	Configz func() any

@@ -64,6 +64,8 @@ func start(t *testing.T, change func(*Config)) (*Server, *node) {
 			return []*v1.Event{{Reason: "Started", Message: ns + "/" + name}}
 		},
 		Configz: func() any { return map[string]any{"kubeletconfig": map[string]string{"staticPodPath": "/x"}} },
+		Volumes: func(*v1.Pod) []Volume { return []Volume{{Name: "data", Path: "/d"}} },
+		Inspect: func(_ context.Context, p *v1.Pod, c string) (any, error) { return p.Name + c, nil },
 	}
 	if change != nil {
 		change(&c)
@@ -123,7 +125,10 @@ func TestWhoAnswersWhat(t *testing.T) {
 		{"/healthz/nothing", 404, 404, 404},
 		{"/pods", 200, 200, 404}, {"/runningpods/", 200, 200, 404}, {"/metrics", 200, 200, 404}, {"/metrics/probes", 200, 200, 404}, {"/configz", 200, 404, 404},
 		{"/podd/v1/pods", 200, 404, 404}, {"/podd/v1/problems", 200, 404, 404}, {"/podd/v1/events", 200, 404, 404},
-		{"/podd/v1/objects", 200, 404, 404}, {"/podd/v1/version", 200, 404, 404}, {"/debug/pprof/", 200, 404, 404}, {"/", 404, 404, 404},
+		{"/podd/v1/objects", 200, 404, 404},
+		{"/podd/v1/volumes?uid=uid-a", 200, 404, 404}, {"/podd/v1/volumes?uid=x", 404, 404, 404},
+		{"/podd/v1/inspect?uid=uid-a", 200, 404, 404}, {"/podd/v1/inspect?uid=x", 404, 404, 404},
+		{"/podd/v1/version", 200, 404, 404}, {"/debug/pprof/", 200, 404, 404}, {"/", 404, 404, 404},
 	}
 	for _, tt := range tests {
 		for listener, want := range map[string]int{"socket": tt.socket, "readonly": tt.readonly, "healthz": tt.healthz} {

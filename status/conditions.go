@@ -65,7 +65,7 @@ func (c *computation) conditions(s *v1.PodStatus) {
 	c.add(s, v1.PodReady, ready, c.readySince(s, ready))
 	c.add(s, v1.ContainersReady, containers, c.readySince(s, containers))
 	c.add(s, v1.PodScheduled, yes, s.StartTime.Time)
-	if couldRestartAll(&c.pod.Spec) {
+	if couldRestartAll(c.pod) {
 		restarting := c.allRestarting(s)
 		c.add(s, v1.AllContainersRestarting, restarting, c.restartingSince(restarting))
 	}
@@ -88,9 +88,13 @@ func (c *computation) told(s *v1.PodStatus, t v1.PodConditionType) {
 	}
 }
 
-// couldRestartAll says that some container has a rule that restarts them all.
-func couldRestartAll(spec *v1.PodSpec) bool {
-	for c, kind := range pod.ContainerSpecs(spec) {
+// couldRestartAll says that some container has a rule that restarts them all, or
+// that changes of objects do.
+func couldRestartAll(p *v1.Pod) bool {
+	if onChange, _ := pod.RestartOnChange(p); onChange {
+		return true
+	}
+	for c, kind := range pod.ContainerSpecs(&p.Spec) {
 		if kind != pod.EphemeralContainer && slices.ContainsFunc(c.RestartPolicyRules, restartsAll) {
 			return true
 		}

@@ -344,6 +344,9 @@ func TestVolumesFollowNothingAfterTheirPodsEndAndAfterRun(t *testing.T) {
 				}
 				looks := s.looked()
 				m.Changed("u1")
+				if name == "the end of Run" {
+					m.Follow(p)
+				}
 				synctest.Wait()
 				if s.looked() != looks {
 					t.Error("its volumes are written again")
@@ -419,6 +422,24 @@ func TestPodsComeAndGoWhileTheirObjectsChange(t *testing.T) {
 	}
 }
 
+// What is left of a pod's last life is nothing to be brought up to date.
+func TestARemainOfTheLastLifeIsNotFollowed(t *testing.T) {
+	s := newStore(aSecret("key", "a", "1"))
+	m := newMounter(t, s.into)
+	p := aPod("u1", fromSecret("s", "key"))
+	mustSetUp(t, m, p)
+	dir := volumeDir(m, "u1", "secret", "s")
+	holder := hold(t, dir)
+	mustTearDown(t, m, "u1")
+	s.put(aSecret("key", "a", "2"))
+	m.Follow(p)
+	settle(t, m, "u1")
+	mustHold(t, dir, map[string]string{"a": "1"})
+	release(t, holder)
+	mustTearDown(t, m, "u1")
+	mustBeGone(t, m, "u1")
+}
+
 // What an earlier podd has set up is recognised: nothing is mounted twice, and it
 // follows its objects before any container starts again.
 func TestARestartedPoddTakesValuesUpWhereTheyAre(t *testing.T) {
@@ -442,6 +463,7 @@ func TestARestartedPoddTakesValuesUpWhereTheyAre(t *testing.T) {
 		t.Error("what had not changed was written again")
 	}
 	s.put(aConfigMap("app", "a", "2"))
+	s.put(aConfigMap("none", "a", "2"))
 	s.put(aSecret("key", "a", "2"))
 	mustFollow(t, later, "u1")
 	mustHold(t, c, map[string]string{"a": "2"})

@@ -17,6 +17,7 @@
 //
 //	has it completed, or did the node end it,
 //	now or before?                                     end.go, deadline.go
+//	is another content of its objects to restart it?   change.go
 //	does a container's end restart all of them?        reset.go
 //	does something run that must not, or not so?       containers.go, probes.go
 //	is there a sandbox to run in?                      sandbox.go

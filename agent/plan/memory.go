@@ -47,6 +47,9 @@ type Memory struct {
 	// they were looked at.
 	Contents map[pod.ObjectKey]uint64
 
+	// Change is what the containers are yet to be restarted for; nil for nothing.
+	Change *Change
+
 	// Before is the pod as an earlier podd had made it, by what it was granted then;
 	// nil for what Granted says.
 	Before *v1.Pod

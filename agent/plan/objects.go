@@ -24,6 +24,9 @@ func (m Memory) ObjectsChanged() Memory {
 // AwaitsObjects says that a change of one of its objects may help the pod. Any
 // other is not to be looked at for one: objects may change often.
 func (m Memory) AwaitsObjects(p *v1.Pod) bool {
+	if restartsOnChange(p) && m.Change == nil {
+		return true // and later, the time of the restart tells
+	}
 	for _, f := range m.Failures {
 		if f.Waiting.Reason == pod.ReasonCreateContainerConfigError || len(p.Spec.ImagePullSecrets) > 0 {
 			return true
@@ -33,7 +36,7 @@ func (m Memory) AwaitsObjects(p *v1.Pod) bool {
 }
 
 // NeedsContents says that what becomes of a pod depends on Input.Contents.
-func NeedsContents(p *v1.Pod) bool { return len(p.Spec.ImagePullSecrets) > 0 }
+func NeedsContents(p *v1.Pod) bool { return len(p.Spec.ImagePullSecrets) > 0 || restartsOnChange(p) }
 
 // learnObjects takes in what is new of the pod's objects.
 func (s *Step) learnObjects(in *Input) {
@@ -45,6 +48,9 @@ func (s *Step) learnObjects(in *Input) {
 		}
 		s.Memory.Contents = with(s.Memory.Contents, key, content)
 		s.RetryPulls = s.RetryPulls || !first && pullsWith(in.Granted.Pod, key)
+		if known {
+			s.noteChange(in, key)
+		}
 	}
 	if s.Memory.Contents == nil && in.Contents != nil {
 		s.Memory.Contents = map[pod.ObjectKey]uint64{}

@@ -69,10 +69,7 @@ func TestWhichPodsAwaitTheirObjects(t *testing.T) {
 
 // TestPullsAreTriedAgainWithAnotherSecret of those that they are made with.
 func TestPullsAreTriedAgainWithAnotherSecret(t *testing.T) {
-	key := func(kind, name string) pod.ObjectKey {
-		return pod.ObjectKey{Kind: kind, Namespace: "default", Name: name}
-	}
-	keys, other, settings := key(pod.KindSecret, "keys"), key(pod.KindSecret, "other"), key(pod.KindConfigMap, "keys")
+	keys, other, settings := objectKey(pod.KindSecret, "keys"), objectKey(pod.KindSecret, "other"), objectKey(pod.KindConfigMap, "keys")
 	p := aPod(func(p *v1.Pod) { p.Spec.ImagePullSecrets = []v1.LocalObjectReference{{Name: "keys"}} })
 	if !plan.NeedsContents(p) || plan.NeedsContents(aPod()) {
 		t.Error("the contents are those that pulls depend on")

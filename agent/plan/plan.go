@@ -108,6 +108,9 @@ type Step struct {
 	// Finished says that the pod is over and nothing of it is left
 	// that could use its volumes; they need not stay mounted.
 	Finished bool
+	// ChangeBegun are, in the step that begins it, the objects for whose change the
+	// containers are restarted.
+	ChangeBegun []pod.ObjectKey
 	// RetryPulls says that pulls which are held back may succeed now.
 	RetryPulls bool
 	// SandboxChanged says that the sandbox died under a pod that wants it.
@@ -206,6 +209,7 @@ func (s *Step) sync(in *Input) {
 	s.learn(in)
 	s.learnObjects(in)
 	sources, over := s.sources(in)
+	over = over && !s.restartingForChange()
 	if !over && !in.Over {
 		s.deadline(in)
 	}
@@ -215,6 +219,9 @@ func (s *Step) sync(in *Input) {
 	}
 	if !in.AskAt.IsZero() {
 		s.wakeAt(in.AskAt)
+	}
+	if s.restartForChange(in) {
+		return
 	}
 	if len(sources) > 0 {
 		s.restartAll(in, sources)

@@ -80,6 +80,11 @@ func (s *Step) restartAll(in *Input, sources []string) {
 		s.RemoveContainers = sources
 		s.rememberEnds(in, sources)
 	}
+	s.waitForRestart(in)
+}
+
+// waitForRestart says of those that are removed already why they do not run.
+func (s *Step) waitForRestart(in *Input) {
 	for spec, k := range pod.ContainerSpecs(&in.Granted.Pod.Spec) {
 		if c := in.Observed.Latest(spec.Name); k != pod.EphemeralContainer && c == nil {
 			s.wait(spec.Name, pod.Waiting{Reason: pod.ReasonRestartingAllContainers, Message: messageRestartingAll})

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os/exec"
 	"syscall"
 	"testing"
@@ -29,9 +30,13 @@ func aborted(t *testing.T, cmd *exec.Cmd, done <-chan struct{}) bool {
 }
 
 // TestPoddLeavesNoCoreFile, in which its Secrets would be; another program that is
-// aborted in the same way does.
+// aborted in the same way does, and what podd starts may.
 func TestPoddLeavesNoCoreFile(t *testing.T) {
 	t.Setenv("GOTRACEBACK", "crash")
+	some := unix.Rlimit{Cur: 4096, Max: unix.RLIM_INFINITY}
+	if err := unix.Setrlimit(unix.RLIMIT_CORE, &some); err != nil {
+		t.Skipf("the limit of core files cannot be raised here: %v", err)
+	}
 	d := newDaemon(t, 0)
 	t.Chdir(d.dir) // where a core file would be left
 	control, done := exec.Command("sleep", "600"), make(chan struct{})
@@ -47,6 +52,13 @@ func TestPoddLeavesNoCoreFile(t *testing.T) {
 	}
 	d.start()
 	d.await("podd answers", func() bool { return d.pods() != nil })
+	var mine, podds unix.Rlimit
+	if err := errors.Join(unix.Prlimit(0, unix.RLIMIT_CORE, nil, &mine), unix.Prlimit(d.cmd.Process.Pid, unix.RLIMIT_CORE, nil, &podds)); err != nil {
+		t.Fatal(err)
+	}
+	if podds != mine {
+		t.Errorf("podd has changed its limit of core files, which the runtime and containers inherit, from %v to %v", mine, podds)
+	}
 	if aborted(t, d.cmd, d.done) {
 		t.Error("podd has left a core file")
 	}

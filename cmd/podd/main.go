@@ -66,6 +66,8 @@ unknown fields in manifests instead of rejecting the pods.`,
 		Example: `  podd run                                 # run the pods of /etc/podd/manifests
   podd validate /etc/podd/manifests/*.yaml # check manifests without running them
   podd ps                                  # what runs, and what is wrong with manifests
+  podd describe web                        # everything about a pod
+  podd inspect web                         # what the container runtime was really given
   podd events web                          # what happened to a pod`,
 		SilenceUsage:      true,
 		SilenceErrors:     true,
@@ -91,7 +93,7 @@ unknown fields in manifests instead of rejecting the pods.`,
 		}
 	}
 	add("daemon", newRunCmd(), newRuntimeCmd())
-	add("look", newPsCmd(), newGetCmd(), newEventsCmd())
+	add("look", newPsCmd(), newGetCmd(), newDescribeCmd(), newInspectCmd(), newEventsCmd())
 	add("act", newRetryCmd())
 	add("check", newValidateCmd(), newConfigCmd(), newVersionCmd())
 	checkUsage(root)

@@ -17,8 +17,8 @@ do not run or are not ready, and then the manifests that podd could not use, wit
 file, line and what to do. A pod whose manifest was broken by an edit keeps running in
 its last good version, and is marked as such.
 
-With --events one pod is shown in detail, as kubectl describe does: each of its
-containers, the conditions that are not met, and what happened to it.
+With --events one pod is shown in detail: each of its containers, the conditions
+that are not met, and what happened to it. podd describe shows all there is.
 
 A pod is called by its name or its manifest's, with or without namespace/.
 With -o json and -o yaml the output is a PodList that has, besides the API's own

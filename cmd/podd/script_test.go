@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -9,10 +10,12 @@ import (
 	"testing"
 	"time"
 
+	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/rogpeppe/go-internal/testscript"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"podd/inspect"
 	"podd/internal/pod"
 	"podd/server"
 )
@@ -74,6 +77,8 @@ func startDaemon(ts *testscript.TestScript, _ bool, args []string) {
 			}
 			return fakeObjects()
 		},
+		Inspect: fakeInspect,
+		Volumes: func(p *v1.Pod) []server.Volume { return []server.Volume{{Name: "data", Path: "/srv/data"}} },
 		Events: func(ns, name string) []*v1.Event {
 			var all []*v1.Event
 			for _, e := range fakeEvents() {
@@ -130,6 +135,23 @@ func (full fakePods) Pods() []*v1.Pod {
 		at("default", "web", v1.PodStatus{Phase: v1.PodRunning, PodIP: "10.88.0.5", ContainerStatuses: []v1.ContainerStatus{running, crashing}},
 			"localhost/podd/web:1", "localhost/podd/busybox:1"),
 	}
+}
+
+func fakeInspect(_ context.Context, p *v1.Pod, container string) (any, error) {
+	if p.Name != "web" {
+		return nil, errors.New("the runtime is away")
+	}
+	answer := inspect.Pod{Namespace: p.Namespace, Name: p.Name, UID: string(p.UID), Runtime: "containerd v2"}
+	for _, c := range []inspect.Container{
+		{Name: "c0", ID: "id0", State: "running", PID: 7, Spec: &specs.Spec{},
+			Rows: []inspect.Row{{Section: "process", Name: "runAsUser", Manifest: "1000", Runtime: "0", Differs: true}}},
+		{Name: "c1", ID: "id1", Message: "gone"},
+	} {
+		if container == "" || container == c.Name {
+			answer.Containers = append(answer.Containers, c)
+		}
+	}
+	return answer, nil
 }
 
 func fakeProblems() []pod.Problem {

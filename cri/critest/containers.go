@@ -161,7 +161,11 @@ func (s *Server) ContainerStatus(_ context.Context, r *runtimeapi.ContainerStatu
 	if c == nil {
 		return nil, status.Errorf(codes.NotFound, "an error occurred when try to find container %q: not found", r.ContainerId)
 	}
-	return &runtimeapi.ContainerStatusResponse{Status: containerStatus(c)}, nil
+	answer := &runtimeapi.ContainerStatusResponse{Status: containerStatus(c)}
+	if info := c.Data.script.Info; info != "" && r.Verbose {
+		answer.Info = map[string]string{"info": info}
+	}
+	return answer, nil
 }
 
 func containerStatus(c *container) *runtimeapi.ContainerStatus {

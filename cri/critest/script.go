@@ -29,6 +29,9 @@ type Script struct {
 	Log []string
 	// Message is written to the termination log at the end.
 	Message string
+	// Info is what a verbose status tells under "info", as containerd does, from the
+	// start on; empty is nothing.
+	Info string
 }
 
 func (sc Script) exit() state.Exit { return exitWith(sc.Code, sc.Reason) }

@@ -1,6 +1,7 @@
 package pod
 
 import (
+	"fmt"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -114,5 +115,22 @@ func (n *namedObjects) variables(c *v1.Container) {
 		if from != nil && from.SecretKeyRef != nil {
 			n.add(KindSecret, from.SecretKeyRef.Name)
 		}
+	}
+}
+
+// AnnotationRestartOnChange has a pod's containers restarted when a ConfigMap or
+// Secret that they or their volumes name changes its content: "true" or "false".
+const AnnotationRestartOnChange = "podd/restart-on-change"
+
+// RestartOnChange reads the annotation; a bad value is an error, and counts as not
+// said.
+func RestartOnChange(p *v1.Pod) (bool, error) {
+	switch value := p.Annotations[AnnotationRestartOnChange]; value {
+	case "true":
+		return true, nil
+	case "false", "":
+		return false, nil
+	default:
+		return false, fmt.Errorf("annotation %s: %q is neither true nor false", AnnotationRestartOnChange, value)
 	}
 }

@@ -147,6 +147,7 @@ func sleepOf(h *v1.LifecycleHandler) time.Duration {
 // ownAnnotations are podd's own.
 var ownAnnotations = []string{
 	pod.AnnotationBackOffInitial, pod.AnnotationBackOffMax, pod.AnnotationBackOffSuccess, pod.AnnotationProbeUntilSuccess,
+	pod.AnnotationRestartOnChange,
 }
 
 // annotationDoubts are about podd's own annotations. Their errors are sentences
@@ -154,6 +155,9 @@ var ownAnnotations = []string{
 func annotationDoubts(p *v1.Pod) []doubt {
 	_, errs := pod.BackOffOf(p)
 	if _, err := pod.ProbeUntilSuccess(p); err != nil {
+		errs = append(errs, err)
+	}
+	if _, err := pod.RestartOnChange(p); err != nil {
 		errs = append(errs, err)
 	}
 	var out []doubt

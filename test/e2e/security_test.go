@@ -127,24 +127,6 @@ func TestASysctlInSlashNotationIsSet(t *testing.T) {
 	}
 }
 
-// TestContainersKeepTheirLimitOfCoreFiles: podd, whose own core would have Secrets,
-// leaves none, and that is not handed down.
-func TestContainersKeepTheirLimitOfCoreFiles(t *testing.T) {
-	e := begin(t)
-	e.write("limits.yaml", e.podOf("limits", "grep core /proc/self/limits > /out/limits.tmp; mv /out/limits.tmp /out/limits; ${REST}"))
-	e.mark("limits")
-	own, err := os.ReadFile("/proc/self/limits")
-	if err != nil {
-		t.Fatal(err)
-	}
-	line := strings.Join(strings.Fields(e.contents("limits")), " ")
-	for want := range strings.Lines(string(own)) {
-		if want = strings.Join(strings.Fields(want), " "); strings.HasPrefix(want, "Max core") && want != line {
-			t.Errorf("got %q, want that of who started podd, %q", line, want)
-		}
-	}
-}
-
 // has says whether a container's process has a capability.
 func has(t *testing.T, facts map[string]string, capability int) bool {
 	t.Helper()

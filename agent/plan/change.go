@@ -1,0 +1,118 @@
+package plan
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"podd/internal/pod"
+)
+
+// Change is that objects have another content than when a pod's containers were
+// started, which are to be restarted for it (kubernetes/kubernetes#30189). It is a
+// value that nobody changes.
+type Change struct {
+	Objects []pod.ObjectKey
+	// First and Last are when the first and the last of it was noticed.
+	First, Last time.Time
+	// Begun says that containers were told to end.
+	Begun bool
+}
+
+// A restart waits until the objects are left alone for settled, for several are
+// often written one after the other, but not longer than unsettled.
+const (
+	settled   = time.Second
+	unsettled = 10 * time.Second
+)
+
+func restartsOnChange(p *v1.Pod) bool {
+	yes, _ := pod.RestartOnChange(p) // who validates the pod tells of errors
+	return yes
+}
+
+// noteChange remembers that an object has another content than before.
+func (s *Step) noteChange(in *Input, key pod.ObjectKey) {
+	p := in.Granted.Pod
+	if !restartsOnChange(p) {
+		return
+	}
+	beside := *p
+	beside.Spec.ImagePullSecrets = nil
+	if !slices.Contains(pod.ObjectsOf(&beside), key) {
+		return
+	}
+	next := Change{First: in.Now}
+	if before := s.Memory.Change; before != nil {
+		next = *before
+	}
+	next.Last = in.Now
+	if !slices.Contains(next.Objects, key) {
+		next.Objects = append(slices.Clone(next.Objects), key)
+		slices.SortFunc(next.Objects, func(a, b pod.ObjectKey) int {
+			return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name))
+		})
+	}
+	s.Memory.Change = &next
+}
+
+// madeOf are the pod's containers that were made, but the ephemeral ones.
+func madeOf(in *Input) (made []*pod.Container) {
+	for i := range in.Observed.Containers {
+		c := &in.Observed.Containers[i]
+		if spec, k := pod.ContainerSpec(&in.Granted.Pod.Spec, c.Name); spec != nil && k != pod.EphemeralContainer {
+			made = append(made, c)
+		}
+	}
+	return made
+}
+
+// restartingForChange says that containers have ended, or are about to, in order to
+// start anew: that is no end of their pod.
+func (s *Step) restartingForChange() bool { return s.Memory.Change != nil && s.Memory.Change.Begun }
+
+// restartForChange has all containers of a pod that is not over start anew, init
+// containers too: first they end, as when their pod does, then they are removed,
+// and what follows is as in a new sandbox. It says whether that is under way. Their
+// restart counts and logs go on. Back-offs do not hold them up: what made them
+// crash may have been what changed.
+func (s *Step) restartForChange(in *Input) bool {
+	change := s.Memory.Change
+	if change == nil {
+		return false
+	}
+	made := madeOf(in)
+	if len(made) == 0 || current(in) == nil {
+		s.Memory.Change = nil // all of them start with what there is now
+		return false
+	}
+	if !change.Begun {
+		due := change.Last.Add(settled)
+		if latest := change.First.Add(unsettled); latest.Before(due) {
+			due = latest
+		}
+		if due.After(in.Now) {
+			s.wakeAt(due)
+			return false
+		}
+		begun := *change
+		begun.Begun = true
+		s.Memory.Change, s.ChangeBegun = &begun, begun.Objects
+	}
+	s.RestartingAll, s.KeepLogs = true, true
+	for _, c := range made {
+		if mayRun(c) {
+			s.stop(in, c, "Stopping container "+c.Name+" to restart it: a ConfigMap or Secret of its pod has changed")
+		}
+	}
+	s.order(in)
+	if len(s.Stop) == 0 {
+		for _, c := range made {
+			s.RemoveContainers = append(s.RemoveContainers, c.ID)
+		}
+	}
+	s.waitForRestart(in)
+	return true
+}

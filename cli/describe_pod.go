@@ -1,0 +1,227 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"podd/internal/pod"
+	"podd/server"
+)
+
+// description is all that podd describe says of a pod.
+type description struct {
+	server.PodInfo
+	// volumes are where the pod's volumes are on the host, as far as podd says.
+	volumes  []server.Volume
+	events   []v1.Event
+	problems []string
+	now      time.Time
+}
+
+// write writes the fields that kubectl describe has, in its order and layout, and
+// podd's own before the events: the manifest, and what is wrong with it.
+func (d *description) write(w io.Writer) error {
+	s := newSheet()
+	d.header(s)
+	d.state(s)
+	p := d.Pod
+	d.containers(s, "Init Containers", p.Spec.InitContainers, p.Status.InitContainerStatuses)
+	d.containers(s, "Containers", p.Spec.Containers, p.Status.ContainerStatuses)
+	var ephemeral []v1.Container
+	for i := range p.Spec.EphemeralContainers {
+		ephemeral = append(ephemeral, v1.Container(p.Spec.EphemeralContainers[i].EphemeralContainerCommon))
+	}
+	d.containers(s, "Ephemeral Containers", ephemeral, p.Status.EphemeralContainerStatuses)
+	d.conditions(s)
+	d.writeVolumes(s)
+	s.field(0, "QoS Class", string(pod.QOSClass(p)))
+	s.values(0, "Node-Selectors", pairs(p.Spec.NodeSelector))
+	s.values(0, "Tolerations", tolerations(p.Spec.Tolerations))
+	s.field(0, "Manifest", cmp.Or(d.Origin, none))
+	if len(d.problems) > 0 {
+		s.heading(0, "Problems", false)
+		for _, problem := range d.problems {
+			s.line(1, problem)
+		}
+	}
+	d.writeEvents(s)
+	return s.writeTo(w)
+}
+
+// header is who the pod is and where.
+func (d *description) header(s *sheet) {
+	p := d.Pod
+	s.field(0, "Name", p.Name)
+	s.field(0, "Namespace", p.Namespace)
+	if p.Spec.Priority != nil {
+		s.field(0, "Priority", strconv.Itoa(int(*p.Spec.Priority)))
+	}
+	s.optional(0, "Priority Class Name", p.Spec.PriorityClassName)
+	if p.Spec.RuntimeClassName != nil {
+		s.optional(0, "Runtime Class Name", *p.Spec.RuntimeClassName)
+	}
+	s.optional(0, "Service Account", p.Spec.ServiceAccountName)
+	node := none
+	if p.Spec.NodeName != "" {
+		node = p.Spec.NodeName + "/" + p.Status.HostIP
+	}
+	s.field(0, "Node", node)
+	if p.Status.StartTime != nil {
+		s.field(0, "Start Time", stamp(*p.Status.StartTime))
+	}
+	s.values(0, "Labels", pairs(p.Labels))
+	s.values(0, "Annotations", annotations(p.Annotations))
+}
+
+// state is how the pod is, and its addresses.
+func (d *description) state(s *sheet) {
+	p := d.Pod
+	if p.DeletionTimestamp != nil && p.Status.Phase != v1.PodFailed && p.Status.Phase != v1.PodSucceeded {
+		s.field(0, "Status", "Terminating (lasts "+d.since(*p.DeletionTimestamp)+")")
+		if grace := p.DeletionGracePeriodSeconds; grace != nil {
+			s.field(0, "Termination Grace Period", fmt.Sprintf("%ds", *grace))
+		}
+	} else {
+		s.field(0, "Status", string(p.Status.Phase))
+	}
+	s.optional(0, "Reason", p.Status.Reason)
+	s.optional(0, "Message", p.Status.Message)
+	if sc := p.Spec.SecurityContext; sc != nil {
+		seccompProfile(s, 0, sc.SeccompProfile)
+	}
+	s.field(0, "IP", p.Status.PodIP)
+	s.heading(0, "IPs", len(p.Status.PodIPs) == 0)
+	for _, ip := range p.Status.PodIPs {
+		s.field(1, "IP", ip.IP)
+	}
+	for i := range p.OwnerReferences {
+		if owner := &p.OwnerReferences[i]; owner.Controller != nil && *owner.Controller {
+			s.field(0, "Controlled By", owner.Kind+"/"+owner.Name)
+		}
+	}
+	if p.Spec.Resources != nil {
+		s.heading(0, "Resources", false)
+		resources(s, 1, p.Spec.Resources)
+	}
+}
+
+// conditions are kubectl's two columns, and why one is as it is.
+func (d *description) conditions(s *sheet) {
+	p := d.Pod
+	if len(p.Spec.ReadinessGates) > 0 {
+		s.heading(0, "Readiness Gates", false)
+		s.line(1, "Type", "Status")
+		for _, gate := range p.Spec.ReadinessGates {
+			status := none
+			for _, c := range p.Status.Conditions {
+				if c.Type == gate.ConditionType {
+					status = string(c.Status)
+				}
+			}
+			s.line(1, string(gate.ConditionType)+" ", status)
+		}
+	}
+	if len(p.Status.Conditions) == 0 {
+		return
+	}
+	s.heading(0, "Conditions", false)
+	s.line(1, "Type", "Status")
+	for _, c := range p.Status.Conditions {
+		cells := []string{string(c.Type) + " ", string(c.Status)} // the space is kubectl's
+		if why := strings.Trim(c.Reason+": "+c.Message, ": "); why != "" {
+			cells = append(cells, why)
+		}
+		s.line(1, cells...)
+	}
+}
+
+func (d *description) writeEvents(s *sheet) {
+	if len(d.events) == 0 {
+		s.heading(0, "Events", true)
+		return
+	}
+	s.heading(0, "Events", false)
+	s.line(1, "Type", "Reason", "Age", "From", "Message")
+	s.line(1, "----", "------", "----", "----", "-------")
+	for i := range d.events {
+		e := &d.events[i]
+		age := d.since(e.FirstTimestamp)
+		if e.Count > 1 {
+			age = fmt.Sprintf("%s (x%d over %s)", d.since(e.LastTimestamp), e.Count, age)
+		}
+		message := strings.TrimSpace(e.Message)
+		if e.InvolvedObject.FieldPath != "" {
+			message = e.InvolvedObject.FieldPath + ": " + message
+		}
+		s.line(1, e.Type, e.Reason, age, cmp.Or(e.Source.Component, e.ReportingController), message)
+	}
+}
+
+// since is how long ago that was, as kubectl has it.
+func (d *description) since(t metav1.Time) string {
+	if t.IsZero() {
+		return "<unknown>"
+	}
+	return duration.HumanDuration(d.now.Sub(t.Time))
+}
+
+func stamp(t metav1.Time) string {
+	if t.IsZero() {
+		return "<unknown>"
+	}
+	return t.Format(time.RFC1123Z)
+}
+
+// mostOfAnnotation is how much of a line of an annotation is shown, as in kubectl.
+const mostOfAnnotation = 140
+
+// annotations leave out the one in which kubectl keeps a whole manifest.
+func annotations(m map[string]string) []string {
+	var all []string
+	for _, key := range slices.Sorted(maps.Keys(m)) {
+		if key == v1.LastAppliedConfigAnnotation {
+			continue
+		}
+		value := strings.TrimSuffix(m[key], "\n")
+		if len(key)+len(value)+2 <= mostOfAnnotation && !strings.Contains(value, "\n") {
+			all = append(all, key+": "+value)
+			continue
+		}
+		all = append(all, key+":")
+		for line := range strings.SplitSeq(value, "\n") {
+			all = append(all, "  "+shorten(line, mostOfAnnotation))
+		}
+	}
+	return all
+}
+
+func tolerations(all []v1.Toleration) []string {
+	var lines []string
+	for _, t := range slices.SortedStableFunc(slices.Values(all), func(a, b v1.Toleration) int { return cmp.Compare(a.Key, b.Key) }) {
+		text := t.Key
+		if t.Value != "" {
+			text += "=" + t.Value
+		}
+		if t.Effect != "" {
+			text += ":" + string(t.Effect)
+		}
+		if t.Operator == v1.TolerationOpExists && t.Value == "" {
+			text = strings.TrimPrefix(text+" op=Exists", " ")
+		}
+		if t.TolerationSeconds != nil {
+			text += fmt.Sprintf(" for %ds", *t.TolerationSeconds)
+		}
+		lines = append(lines, text)
+	}
+	return lines
+}

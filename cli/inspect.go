@@ -1,0 +1,166 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/url"
+	"slices"
+	"strings"
+
+	"podd/inspect"
+	"podd/internal/pod"
+	"podd/server"
+)
+
+// InspectOptions are what podd inspect was asked.
+type InspectOptions struct {
+	StateDir string
+	// Pod is a name as a person says it, or the beginning of one pod's.
+	Pod, Namespace string
+	// Container is one of the pod's; empty is all.
+	Container string
+	// Output is json, yaml, or nothing for what a person reads.
+	Output string
+}
+
+// Run prints what the runtime was given for a pod beside what its manifest asks for.
+func (o *InspectOptions) Run(ctx context.Context, out io.Writer) error {
+	name, err := parsePodName(o.Pod, o.Namespace)
+	if err != nil {
+		return err
+	}
+	c := newClient(o.StateDir)
+	all, err := c.listPods(ctx)
+	if err != nil {
+		return err
+	}
+	info, err := name.one(all)
+	if err != nil {
+		return err
+	}
+	if err := hasContainer(info, o.Container); err != nil {
+		return err
+	}
+	answer, err := c.inspect(ctx, info, o.Container)
+	if err != nil {
+		return err
+	}
+	if o.Output != "" {
+		return WriteObject(out, o.Output, answer)
+	}
+	return writeInspection(out, answer, widthOf(out))
+}
+
+// one is the only pod that is meant. Of two generations of a pod it is the newer.
+func (n podName) one(l server.Listing) (server.PodInfo, error) {
+	found := n.find(l.Pods)
+	if len(found) > 1 {
+		found = slices.DeleteFunc(found, func(i server.PodInfo) bool { return i.Pod.DeletionTimestamp != nil })
+	}
+	switch len(found) {
+	case 0:
+		return server.PodInfo{}, n.missing(l)
+	case 1:
+		return found[0], nil
+	}
+	var names []string
+	for _, info := range found {
+		names = append(names, info.Pod.Namespace+"/"+info.Pod.Name)
+	}
+	return server.PodInfo{}, fmt.Errorf("%s means %d pods: give one of %s", n, len(found), printable(strings.Join(names, ", ")))
+}
+
+func hasContainer(info server.PodInfo, name string) error {
+	var names []string
+	for c := range pod.ContainerSpecs(&info.Pod.Spec) {
+		if c.Name == name {
+			return nil
+		}
+		names = append(names, c.Name)
+	}
+	if name == "" {
+		return nil
+	}
+	return fmt.Errorf("pod %s has no container %s: it has %s", nameOf(info.Pod), printable(name), printable(strings.Join(names, ", ")))
+}
+
+// inspect asks what the runtime was given for a pod, or for a container of it.
+func (c *client) inspect(ctx context.Context, info server.PodInfo, container string) (inspect.Pod, error) {
+	var answer inspect.Pod
+	query := url.Values{"uid": {string(info.Pod.UID)}, "container": {container}}
+	err := c.get(ctx, inspectPath, query, func(decode func(any) error) error { return decode(&answer) })
+	return answer, err
+}
+
+// writeInspection writes a table for each container. What differs is marked.
+func writeInspection(out io.Writer, p inspect.Pod, width int) error {
+	s := newSheet()
+	s.field(0, "Pod", p.Namespace+"/"+p.Name)
+	s.field(0, "UID", p.UID)
+	s.field(0, "Runtime", p.Runtime)
+	if err := s.writeTo(out); err != nil {
+		return err
+	}
+	for i := range p.Containers {
+		c := &p.Containers[i]
+		fmt.Fprintf(out, "\nContainer %s%s\n", oneLine(c.Name), oneLine(about(c)))
+		if c.Message != "" {
+			paragraph(out, 2, oneLine(c.Message), width)
+			continue
+		}
+		if err := (&table{width: width}).write(out, inspectionRows(c)); err != nil {
+			return err
+		}
+		switch n := c.Differences(); n {
+		case 0:
+			fmt.Fprintln(out, "\nThe runtime was given what the manifest asks for.")
+		default:
+			fmt.Fprintf(out, "\n%s between manifest and runtime, marked with !\n", Count(n, "difference"))
+		}
+	}
+	return nil
+}
+
+// about is what is known of the container besides its name.
+func about(c *inspect.Container) string {
+	if c.ID == "" {
+		return ""
+	}
+	text := " (" + c.ID
+	if c.State != "" {
+		text += ", " + c.State
+	}
+	if c.PID != 0 {
+		text += fmt.Sprintf(", process %d", c.PID)
+	}
+	return text + ")"
+}
+
+// mostOfCell is how much of a cell a person is shown, in characters; -o json has it
+// all. The last column may be longer, as nothing stands beside it.
+const (
+	mostOfCell = 44
+	mostOfLast = 400
+)
+
+func inspectionRows(c *inspect.Container) [][]string {
+	rows := [][]string{{" ", "FIELD", "MANIFEST", "RUNTIME"}}
+	section := ""
+	for _, r := range c.Rows {
+		if r.Section != section {
+			section = r.Section
+			rows = append(rows, []string{" ", strings.ToUpper(section)})
+		}
+		mark := " "
+		if r.Differs {
+			mark = "!"
+		}
+		runtime := r.Runtime
+		if runtime == "" && r.Differs {
+			runtime = none
+		}
+		rows = append(rows, []string{mark, "  " + shorten(oneLine(r.Name), mostOfCell), shorten(oneLine(r.Manifest), mostOfCell), shorten(oneLine(runtime), mostOfLast)})
+	}
+	return rows
+}

@@ -1,0 +1,107 @@
+package inspect
+
+import (
+	"strings"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	v1 "k8s.io/api/core/v1"
+)
+
+// Input is what Compare compares.
+type Input struct {
+	Pod       *v1.Pod
+	Container *v1.Container
+	// Spec is what the runtime was given, whole.
+	Spec *specs.Spec
+	// OnNode says of a namespace that the specification names by its path whether it
+	// is the node's own; known is false where nobody can tell any more. Nil: nobody
+	// can.
+	OnNode func(specs.LinuxNamespace) (own, known bool)
+}
+
+// comparison collects rows.
+type comparison struct {
+	Input
+	// of the specification, never nil
+	process   *specs.Process
+	linux     *specs.Linux
+	resources *specs.LinuxResources
+	security  v1.SecurityContext
+
+	section string
+	rows    []Row
+}
+
+// Compare returns the rows for a container, section by section, with nothing secret
+// in them.
+func Compare(in Input) []Row {
+	x := &comparison{Input: in, process: in.Spec.Process, linux: in.Spec.Linux, security: effective(in.Pod, in.Container)}
+	if x.process == nil {
+		x.process = &specs.Process{}
+	}
+	if x.linux == nil {
+		x.linux = &specs.Linux{}
+	}
+	if x.resources = x.linux.Resources; x.resources == nil {
+		x.resources = &specs.LinuxResources{}
+	}
+	for _, part := range []struct {
+		section string
+		compare func()
+	}{
+		{"process", x.compareProcess}, {"privileges", x.comparePrivileges}, {"namespaces", x.compareNamespaces},
+		{"cgroup", x.compareLimits}, {"mounts", x.compareMounts}, {"devices", x.compareDevices}, {"environment", x.compareVariables},
+	} {
+		x.section = part.section
+		part.compare()
+	}
+	return x.rows
+}
+
+// row adds what both say, and whether they differ.
+func (x *comparison) row(name, manifest, runtime string, differs bool) {
+	if manifest == "" && runtime == "" && !differs {
+		return
+	}
+	x.rows = append(x.rows, Row{Section: x.section, Name: name, Manifest: manifest, Runtime: runtime, Differs: differs})
+}
+
+// asked is row for a wish that holds if both are the same; no wish is always met.
+func (x *comparison) asked(name, manifest, runtime string) {
+	x.row(name, manifest, runtime, manifest != "" && manifest != runtime)
+}
+
+// effective is the container's security context, with the pod's where the container
+// says nothing.
+func effective(p *v1.Pod, c *v1.Container) v1.SecurityContext {
+	var out v1.SecurityContext
+	if c.SecurityContext != nil {
+		out = *c.SecurityContext
+	}
+	sc := p.Spec.SecurityContext
+	if sc == nil {
+		return out
+	}
+	if out.RunAsUser == nil {
+		out.RunAsUser = sc.RunAsUser
+	}
+	if out.RunAsGroup == nil {
+		out.RunAsGroup = sc.RunAsGroup
+	}
+	if out.SeccompProfile == nil {
+		out.SeccompProfile = sc.SeccompProfile
+	}
+	if out.AppArmorProfile == nil {
+		out.AppArmorProfile = sc.AppArmorProfile
+	}
+	if out.SELinuxOptions == nil {
+		out.SELinuxOptions = sc.SELinuxOptions
+	}
+	return out
+}
+
+func (x *comparison) privileged() bool { return isSet(x.security.Privileged) }
+
+func isSet(b *bool) bool { return b != nil && *b }
+
+func list(all []string) string { return strings.Join(all, " ") }

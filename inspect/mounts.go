@@ -1,0 +1,91 @@
+package inspect
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	v1 "k8s.io/api/core/v1"
+)
+
+// compareMounts is each mount of the manifest, and what else the runtime mounts.
+func (x *comparison) compareMounts() {
+	known := map[string]bool{}
+	for i := range x.Container.VolumeMounts {
+		m := &x.Container.VolumeMounts[i]
+		path := "/" + strings.Trim(m.MountPath, "/")
+		known[path] = true
+		given := x.mountAt(path)
+		if given == nil {
+			x.row(path, wish(m), "", true)
+			continue
+		}
+		x.row(path, wish(m), mounted(given, x.source(given)), !meets(m, given))
+	}
+	for i := range x.Spec.Mounts {
+		m := &x.Spec.Mounts[i]
+		if known[m.Destination] {
+			continue
+		}
+		manifest := ""
+		if m.Destination == x.Container.TerminationMessagePath {
+			manifest = "terminationMessagePath"
+		}
+		x.row(m.Destination, manifest, mounted(m, m.Source), false)
+	}
+}
+
+// mountAt is the last mount at a path, which is the one that is seen.
+func (x *comparison) mountAt(path string) *specs.Mount {
+	for i, m := range slices.Backward(x.Spec.Mounts) {
+		if "/"+strings.Trim(m.Destination, "/") == path {
+			return &x.Spec.Mounts[i]
+		}
+	}
+	return nil
+}
+
+// wish is what the manifest says of a mount.
+func wish(m *v1.VolumeMount) string {
+	words := []string{"volume " + m.Name}
+	if m.SubPath != "" {
+		words = append(words, "subPath "+m.SubPath)
+	}
+	if m.SubPathExpr != "" {
+		words = append(words, "subPathExpr "+m.SubPathExpr)
+	}
+	if m.ReadOnly {
+		words = append(words, "readOnly")
+	}
+	if m.RecursiveReadOnly != nil && *m.RecursiveReadOnly != v1.RecursiveReadOnlyDisabled {
+		words = append(words, "recursiveReadOnly "+string(*m.RecursiveReadOnly))
+	}
+	if m.MountPropagation != nil && *m.MountPropagation != v1.MountPropagationNone {
+		words = append(words, string(*m.MountPropagation))
+	}
+	return strings.Join(words, ", ")
+}
+
+func mounted(m *specs.Mount, source string) string {
+	return fmt.Sprintf("%s (%s: %s)", source, m.Type, strings.Join(m.Options, ","))
+}
+
+// meets says whether the mount's options are what the manifest asks for.
+func meets(m *v1.VolumeMount, given *specs.Mount) bool {
+	has := func(option string) bool { return slices.Contains(given.Options, option) }
+	if m.ReadOnly != (has("ro") || has("rro")) {
+		return false
+	}
+	if m.RecursiveReadOnly != nil && *m.RecursiveReadOnly == v1.RecursiveReadOnlyEnabled && !has("rro") {
+		return false
+	}
+	switch mode := m.MountPropagation; {
+	case mode == nil || *mode == v1.MountPropagationNone:
+		return !has("rshared") && !has("shared")
+	case *mode == v1.MountPropagationHostToContainer:
+		return has("rslave")
+	default:
+		return has("rshared")
+	}
+}

@@ -1,0 +1,58 @@
+package node
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/moby/sys/mountinfo"
+	v1 "k8s.io/api/core/v1"
+
+	"podd/server"
+)
+
+// volumesOf says where a pod's volumes are on the host; nothing before the runtime
+// has responded, when there are none yet.
+func (n *Node) volumesOf(p *v1.Pod) []server.Volume {
+	parts := n.second.Load()
+	if parts == nil {
+		return nil
+	}
+	table, err := mountinfo.GetMounts(nil)
+	if err != nil {
+		n.log.Debug("cannot read the mount table", "error", err) // places are known without it
+	}
+	var all []server.Volume
+	for i := range p.Spec.Volumes {
+		name := p.Spec.Volumes[i].Name
+		path, err := parts.volumes.Path(p, name)
+		if err != nil {
+			all = append(all, server.Volume{Name: name, Message: err.Error()})
+			continue
+		}
+		all = append(all, bound(name, path, parts.volumes.PodDir(p.UID), table))
+	}
+	return all
+}
+
+// bound is a volume with what is mounted on it. Nothing is asked of the volume
+// itself: the server of a mount may be dead, and the question would hang. Whether
+// something below podDir was made, the directory above it knows.
+func bound(name, path, podDir string, table []*mountinfo.Info) server.Volume {
+	v := server.Volume{Name: name, Path: path}
+	for _, m := range table { // of mounts on each other the last is seen
+		if m.Mountpoint == path {
+			v.Source, v.FSType = m.Source, m.FSType
+		}
+	}
+	if v.FSType != "" || !strings.HasPrefix(path, podDir+"/") {
+		return v
+	}
+	siblings, err := os.ReadDir(filepath.Dir(path))
+	made := err == nil && slices.ContainsFunc(siblings, func(e os.DirEntry) bool { return e.Name() == filepath.Base(path) })
+	if !made {
+		return server.Volume{Name: name, Message: "not set up"}
+	}
+	return v
+}

@@ -1,0 +1,117 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	v1 "k8s.io/api/core/v1"
+
+	"podd/cri"
+	"podd/inspect"
+	"podd/internal/pod"
+)
+
+// inspector compares what the runtime was given for a pod with what its manifest asks
+// for.
+type inspector struct {
+	runtime cri.Version
+	client  interface {
+		Inspect(ctx context.Context, id string) (cri.Inspection, error)
+	}
+}
+
+// inspect is server.Config.Inspect.
+func (n *Node) inspect(ctx context.Context, p *v1.Pod, container string) (any, error) {
+	parts := n.second.Load()
+	if parts == nil {
+		return nil, errors.New("the container runtime has not responded yet: `podd ps` and /readyz?verbose say more")
+	}
+	return inspector{parts.facts.Runtime, parts.client}.pod(ctx, p, container)
+}
+
+// pod asks for one container after the other, or for the named one.
+func (i inspector) pod(ctx context.Context, p *v1.Pod, container string) (inspect.Pod, error) {
+	out := inspect.Pod{Namespace: p.Namespace, Name: p.Name, UID: string(p.UID), Runtime: i.runtime.Name + " " + i.runtime.Version}
+	for c := range pod.ContainerSpecs(&p.Spec) {
+		if container != "" && c.Name != container {
+			continue
+		}
+		one, err := i.container(ctx, p, c)
+		if err != nil {
+			return out, err
+		}
+		out.Containers = append(out.Containers, one)
+	}
+	return out, nil
+}
+
+func (i inspector) container(ctx context.Context, p *v1.Pod, c *v1.Container) (inspect.Container, error) {
+	out := inspect.Container{Name: c.Name, ID: containerID(p, c.Name)}
+	if out.ID == "" {
+		out.Message = "there is no container yet: `podd describe` says what it waits for"
+		return out, nil
+	}
+	got, err := i.client.Inspect(ctx, out.ID)
+	switch {
+	case errors.Is(err, pod.ErrNotFound):
+		out.Message = "the runtime does not have this container any more"
+		return out, nil
+	case err != nil:
+		return out, err
+	}
+	out.State, out.PID = got.State.String(), got.PID
+	if got.Spec == nil {
+		out.Message = fmt.Sprintf("%s does not tell what it gave its OCI runtime (a verbose status without runtimeSpec): there is nothing to compare", i.runtime.Name)
+		return out, nil
+	}
+	in := inspect.Input{Pod: p, Container: c, Spec: got.Spec}
+	if got.State == pod.ContainerRunning {
+		in.OnNode = onNode // the process of a dead one's namespace may be another by now
+	}
+	out.Rows, out.Spec = inspect.Compare(in), inspect.Masked(in)
+	return out, nil
+}
+
+// containerID is the newest container's, as the status has it: runtime://id.
+func containerID(p *v1.Pod, name string) string {
+	for _, all := range [][]v1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses, p.Status.EphemeralContainerStatuses} {
+		for i := range all {
+			if all[i].Name == name {
+				_, id, _ := strings.Cut(all[i].ContainerID, "://")
+				return id
+			}
+		}
+	}
+	return ""
+}
+
+// namespaceFiles are the names in /proc/<pid>/ns.
+var namespaceFiles = map[specs.LinuxNamespaceType]string{
+	specs.PIDNamespace: "pid", specs.NetworkNamespace: "net", specs.MountNamespace: "mnt", specs.IPCNamespace: "ipc",
+	specs.UTSNamespace: "uts", specs.UserNamespace: "user", specs.CgroupNamespace: "cgroup", specs.TimeNamespace: "time",
+}
+
+// onNode says whether a namespace is podd's own, which is the node's. One whose
+// process is gone is not known.
+func onNode(n specs.LinuxNamespace) (own, known bool) {
+	own, known = sameFile(n.Path, "/proc/self/ns/"+namespaceFiles[n.Type])
+	return own, known
+}
+
+func sameFile(a, b string) (same, known bool) {
+	one, err := os.Stat(a)
+	if err != nil {
+		return false, false
+	}
+	other, err := os.Stat(b)
+	if err != nil {
+		return false, false
+	}
+	x, y := one.Sys().(*syscall.Stat_t), other.Sys().(*syscall.Stat_t)
+	return x.Dev == y.Dev && x.Ino == y.Ino, true
+}
