@@ -125,7 +125,7 @@ func (v *validator) set() {
 
 func (v *validator) tooMany(origin string, most int, what string) pod.Problem {
 	return pod.Problem{Origin: origin, Since: v.opt.Now,
-		Message: fmt.Sprintf("from here on there are more than %d %s, and podd takes no more of one source", most, what),
+		Message: fmt.Sprintf("there are more than %d %s, the limit for one source", most, what),
 		Hint:    "remove files that are not for this machine"}
 }
 

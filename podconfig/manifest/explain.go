@@ -38,7 +38,7 @@ func explainYAML(err error, text []byte) *fault {
 		f.line = l.lineOf("*" + name)
 		f.message = fmt.Sprintf("*%s is an alias, and no line above has its anchor &%s", shorten(name), shorten(name))
 		f.hint = "a string that begins with * must be quoted; an alias needs its anchor earlier in the same document"
-		f.plain, f.plainHint = "an alias stands for what an anchor names, and no line above has that anchor", f.hint
+		f.plain, f.plainHint = "there is an alias, and no line above has its anchor", f.hint
 	case strings.HasPrefix(m[2], gaveUp):
 		f.plain = "this is not valid YAML: " + gaveUp
 	default:

@@ -69,7 +69,7 @@ func (d *filler) spend(bytes int, n *yaml.Node, path string) bool {
 		if d.kind != "Pod" {
 			what, hint = d.kind, "the values of one may have 1 MiB; "
 		}
-		d.report(fault{line: n.Line, field: path, message: "the " + what + " takes more than " + mebibytes(maxPodValues) + " of memory here",
+		d.report(fault{line: n.Line, field: path, message: "the " + what + " exceeds the limit of " + mebibytes(maxPodValues) + " of memory here",
 			hint: hint + rightFile})
 	}
 	return false

@@ -157,7 +157,7 @@ func TestObjectsAreBounded(t *testing.T) {
 		"beyond":        {strings.Replace(settings, "blue", large+"x", 1), "Too long: may not be more than 1048576 bytes"},
 		"Secret beyond": {strings.Replace(password, "geheim", large+"x", 1), "Too long: may not be more than 1048576 bytes"},
 		"base64, copied": {"apiVersion: v1\nkind: Secret\nmetadata: {name: s}\ndata:\n  a: &a " + strings.Repeat("eHh4", 1<<17) + "\n  b0: *a\n" +
-			numberedLines(25, "  b%d: *a\n"), "the Secret takes the limit of 8.0 MiB of memory"},
+			numberedLines(25, "  b%d: *a\n"), "the Secret exceeds the limit of 8.0 MiB of memory"},
 	} {
 		r := Decode([]byte(tt.text), options("x"))
 		if tt.want == "" && (len(r.Problems) > 0 || len(r.Objects) != 1) || tt.want != "" && (len(r.Objects) > 0 || len(r.Problems) == 0 || !strings.Contains(r.Problems[0].Message, tt.want)) {
