@@ -279,7 +279,7 @@ func (p *play) cleanUp(ctx context.Context) error {
 	for file := range p.served {
 		p.side.URL.unset(p.scenario.Name + "." + file)
 	}
-	if err := errors.Join(p.side.up(ctx), p.remove(nil)); err != nil {
+	if err := errors.Join(p.up(ctx), p.remove(nil)); err != nil {
 		return err
 	}
 	return p.waits().Until(ctx, 45*time.Second, []string{"stopped"})
