@@ -38,7 +38,6 @@ const (
 	needsResources = "CPU, memory and topology managers and reserved cgroups are not built yet"
 	needsEviction  = "podd does not evict pods yet"
 	needsShutdown  = "graceful node shutdown is not built yet; systemd stops the containers"
-	needsSecurity  = "it belongs to the security fields of pods, which are not built yet"
 	noCadvisor     = "there is no cAdvisor in podd to be told"
 	noPlugin       = "volume plugins beyond hostPath and emptyDir are not built yet"
 	noIPTables     = "kube-proxy and the CNI plugins write the rules that they need; podd writes none of these"

@@ -2,7 +2,6 @@ package pod
 
 import (
 	"errors"
-	"time"
 )
 
 // Classes of errors that callers ask for with errors.Is. They are made from
@@ -55,15 +54,6 @@ func ReasonOf(err error, otherwise string) string {
 	}
 	return otherwise
 }
-
-// RetryAfter tells the worker when trying again makes sense.
-type RetryAfter struct {
-	Delay time.Duration
-	Err   error
-}
-
-func (e *RetryAfter) Error() string { return e.Err.Error() }
-func (e *RetryAfter) Unwrap() error { return e.Err }
 
 // NameReservedError is ErrNameReserved with the ID for which the runtime holds
 // the name.
