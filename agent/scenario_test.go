@@ -133,7 +133,7 @@ func (s *scenario) watch() story.Watch {
 
 // end lets go of what hangs, ends podd and looks for pods that spun.
 func (s *scenario) end() {
-	s.letGo()
+	s.faults.LetGo()
 	if s.podd != nil {
 		s.stop(false)
 	}
@@ -143,30 +143,6 @@ func (s *scenario) end() {
 			s.t.Errorf("pod and second %s: looked at %d times, want at most %d", second, n, maxLooks)
 		}
 	}
-}
-
-// letGo lets all go that hangs and sticks.
-func (s *scenario) letGo() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for key := range maps.Clone(s.hang) {
-		s.releaseLocked(key)
-	}
-	s.unstickLocked()
-}
-
-func (s *scenario) releaseLocked(key string) {
-	if ch := s.hang[key]; ch != nil {
-		close(ch)
-		delete(s.hang, key)
-	}
-}
-
-func (s *scenario) unstickLocked() {
-	for _, ch := range s.stuck {
-		close(ch)
-	}
-	s.stuck = nil
 }
 
 func (s *scenario) doExpect(words []string) error {
@@ -179,25 +155,25 @@ func (s *scenario) doExpect(words []string) error {
 
 // doFault: what goes wrong with calls to the runtime.
 func (s *scenario) doFault(words []string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch key := strings.Join(words[1:], " "); words[0] {
+	switch call := strings.Join(words[1:], " "); words[0] {
 	case "stop-runtime", "start-runtime":
+		s.mu.Lock()
+		defer s.mu.Unlock()
 		s.away = words[0] == "stop-runtime"
 	case "fail":
 		n, err := strconv.Atoi(words[1])
-		s.fail[strings.Join(words[2:], " ")] = n
+		s.faults.FailNext(strings.Join(words[2:], " "), n, pod.WithReason(words[2]+"Error", fmt.Errorf("%s was told to fail", words[2])))
 		return err
 	case "hang":
-		s.hang[key] = make(chan struct{})
+		s.faults.Hang(call)
 	case "release":
-		s.releaseLocked(key)
+		s.faults.Release(call)
 	case "stick":
-		s.stick[key] = true
+		s.faults.Stick(call)
 	case "unstick":
-		s.unstickLocked()
+		s.faults.Unstick()
 	case "ignore", "obey":
-		s.ignore[key] = words[0] == "ignore"
+		s.faults.Ignore(call, words[0] == "ignore")
 	}
 	return nil
 }
@@ -449,7 +425,7 @@ func (s *scenario) fact(what, key string) string {
 	if n, isEvent := strings.CutPrefix(key, "event:"); isEvent {
 		return fmt.Sprint(events[name+" "+n])
 	}
-	return fmt.Sprint(s.calls[key+" "+name])
+	return fmt.Sprint(s.faults.Count(key + " " + name))
 }
 
 // held is how often a pod's volumes were released, or whether it has a cgroup.
