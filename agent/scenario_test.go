@@ -3,6 +3,7 @@ package agent_test
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -90,7 +91,7 @@ func (s *scenario) playFile(name, script string) {
 
 // words are what a script can say, as testdata/README.md explains.
 func (s *scenario) words() map[string]story.Word {
-	all := map[string]story.Word{"sleep": story.Sleep, "wait": s.watch().Word("POD FACT…")}
+	all := map[string]story.Word{"sleep": story.Sleep, "wait": s.watch().Word()}
 	for _, group := range []struct {
 		verbs, args string
 		do          func(words []string) error
@@ -120,9 +121,9 @@ func (s *scenario) words() map[string]story.Word {
 // watch is what a wait sees: the facts of expect.
 func (s *scenario) watch() story.Watch {
 	return story.Watch{
-		Missing: func(_ context.Context, terms []string) (string, error) {
+		Missing: func(_ context.Context, facts []string) (string, error) {
 			synctest.Wait()
-			if err := s.expect(terms); err != nil {
+			if err := s.expect(facts); err != nil {
 				return err.Error(), nil
 			}
 			return "", nil
@@ -335,36 +336,21 @@ func (s *scenario) removeByHand(what string) error {
 	return nil
 }
 
-// expect POD fact…, or expect nothing left.
+// expect says what is not as the facts are told: "expect nothing left" is of no pod.
 func (s *scenario) expect(words []string) error {
-	if words[0] == "nothing" {
-		return s.expectNothing()
+	facts, err := story.Facts(words)
+	if err != nil {
+		return err
 	}
-	name := words[0]
-	for _, fact := range words[1:] {
-		if key, limit, isLimit := strings.Cut(fact, "<"); isLimit {
-			got, err := strconv.Atoi(s.fact(name, key))
-			most, err2 := strconv.Atoi(limit)
-			if err != nil || err2 != nil || got >= most {
-				return fmt.Errorf("%s of %s: got %d, want less than %s", key, name, got, limit)
+	for _, f := range facts {
+		if f.Of == "nothing" && f.Key == "left" {
+			if err := s.expectNothing(); err != nil {
+				return err
 			}
 			continue
 		}
-		if key, limit, isLimit := strings.Cut(fact, ">"); isLimit {
-			got, err := strconv.Atoi(s.fact(name, key))
-			least, err2 := strconv.Atoi(limit)
-			if err != nil || err2 != nil || got <= least {
-				return fmt.Errorf("%s of %s: got %d, want more than %s", key, name, got, limit)
-			}
-			continue
-		}
-		key, want, _ := strings.Cut(fact, "=")
-		got := s.fact(name, key)
-		if !strings.Contains(fact, "=") {
-			want = "true"
-		}
-		if got != want {
-			return fmt.Errorf("%s of %s: got %s, want %s", key, name, got, want)
+		if got := s.fact(f.Of, f.Key); !f.Holds(got) {
+			return errors.New(f.Is(got))
 		}
 	}
 	return nil

@@ -196,16 +196,17 @@ func TestScenariosAreWhole(t *testing.T) {
 func TestScenariosThatAreNone(t *testing.T) {
 	const manifest = "-- pod.yaml --\nspec: {}\n"
 	for text, want := range map[string]string{
-		"wait x=y\n" + manifest:                   "says what it is about",
-		"# about\n" + manifest:                    "says what it is about",
-		"# about\nwait x=y\n":                     "says what it is about",
-		"# about\ndance\n" + manifest:             "dance: unknown command",
-		"# about\nserve b.yaml\n" + manifest:      "no manifest b.yaml",
-		"# about\nwait\n" + manifest:              "wait: wants TERM",
-		"# about\nremove b.yaml\n" + manifest:     "no manifest b.yaml",
-		"# about\nsleep long\n" + manifest:        "duration",
-		"# about\nwait a='b\n" + manifest:         "unterminated quote",
-		"# about\nwait a=b within x\n" + manifest: "duration",
+		"wait pod x=y\n" + manifest:                   "says what it is about",
+		"# about\n" + manifest:                        "says what it is about",
+		"# about\nwait pod x=y\n":                     "says what it is about",
+		"# about\ndance\n" + manifest:                 "dance: unknown command",
+		"# about\nserve b.yaml\n" + manifest:          "no manifest b.yaml",
+		"# about\nwait\n" + manifest:                  "wait: wants POD",
+		"# about\nwait pod and b x\n" + manifest:      "POD[/CONTAINER] FACT",
+		"# about\nremove b.yaml\n" + manifest:         "no manifest b.yaml",
+		"# about\nsleep long\n" + manifest:            "duration",
+		"# about\nwait pod a='b\n" + manifest:         "unterminated quote",
+		"# about\nwait pod a=b within x\n" + manifest: "duration",
 	} {
 		if _, err := parseScenario("s", []byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, want an error with %q", text, err, want)

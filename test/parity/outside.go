@@ -67,10 +67,8 @@ func (p *play) up(ctx context.Context) error {
 // toContainer executes in a running container, stops it, or removes it in
 // whatever state it is.
 func (p *play) toContainer(ctx context.Context, step Step) error {
-	podName, container := p.pod("pod"), step.Args[0]
-	if before, rest, ok := strings.Cut(container, "/"); ok {
-		podName, container = p.pod(before), rest
-	}
+	called, container, _ := strings.Cut(step.Args[0], "/")
+	podName := p.pod(called)
 	containers, err := p.side.Node.CRI.Containers(ctx)
 	if err != nil {
 		return err
