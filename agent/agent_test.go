@@ -43,7 +43,7 @@ func (s *scenario) looksAt(name string) int {
 	synctest.Wait()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.calls["Observe "+name]
+	return s.faults.Count("Observe " + name)
 }
 
 func TestHintOlderThanTheLastLookIsNotFollowed(t *testing.T) {

@@ -2,7 +2,6 @@ package agent_test
 
 import (
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -105,9 +104,8 @@ func (c *chaos) step() {
 	case 8:
 		c.say("hang %s %s", call, name)
 	case 9:
-		for key := range maps.Clone(c.hang) {
-			c.say("release %s", key)
-			break
+		if hanging := c.faults.Hanging(); len(hanging) > 0 {
+			c.say("release %s", hanging[0])
 		}
 	case 10:
 		c.say("late-sandbox %s", name)
@@ -162,7 +160,7 @@ func (c *chaos) say(format string, args ...any) {
 			return // podd never began to make the pod
 		}
 	case "hang":
-		if c.hang[words[1]+" "+words[2]] != nil {
+		if slices.Contains(c.faults.Hanging(), words[1]+" "+words[2]) {
 			return
 		}
 	case "end", "retry":
@@ -197,11 +195,9 @@ func (c *chaos) relist() {
 // calm ends all faults and waits longer than any back-off.
 func (c *chaos) calm() {
 	c.mu.Lock()
-	clear(c.fail)
-	clear(c.stick)
 	c.away = false
 	c.mu.Unlock()
-	c.letGo()
+	c.faults.Calm()
 	c.hooks.calm()
 	for _, name := range chaosPods {
 		c.say("admit %s", name)

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"time"
-
-	"podd/internal/pod"
 )
 
 // failed notes a sync that went wrong and says when to try again.
@@ -15,9 +13,6 @@ func (w *worker) failed(ctx context.Context, doing string, err error) time.Time 
 		return time.Time{}
 	}
 	delay := retryDelay(w.tries)
-	if r, ok := errors.AsType[*pod.RetryAfter](err); ok {
-		delay = r.Delay
-	}
 	w.tries++
 	w.agent.metrics.syncErrors.Inc()
 	level := slog.LevelWarn

@@ -109,10 +109,11 @@ func (m *many) run(t *testing.T, edit ...func(*agent.Config)) {
 	dir, log, reg := t.TempDir(), slog.New(slog.NewTextHandler(io.Discard, nil)), prometheus.NewRegistry()
 	m.dirs = podfs.Dirs{Root: dir, PodLogs: filepath.Join(dir, "logs"), ContainerLogs: filepath.Join(dir, "links")}
 	files := podfs.New(m.dirs, log)
-	client, err := cri.Dial(t.Context(), m.srv.Endpoint(), cri.Options{Spec: spec.Options{Dirs: m.dirs}}, log, reg)
+	conn, err := cri.Connect(m.srv.Endpoint(), 0, log, reg)
 	if err != nil {
 		t.Fatal(err)
 	}
+	client := cri.NewClient(conn, spec.Options{Dirs: m.dirs})
 	m.status = status.NewWriter(status.Config{Log: log, Metrics: reg})
 	cfg := agent.Config{
 		Parts: agent.Parts{Observer: client, Inputs: podenv.New(podenv.Config{NodeName: "n"}), Sandboxes: client, Containers: client, Images: present{ref: m.image}, Volumes: noVolumes{}, Cgroups: noVolumes{}, Files: files},

@@ -2,7 +2,6 @@ package agent_test
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"maps"
 	"slices"
@@ -315,13 +314,7 @@ func (n *node) RemoveCgroup(_ context.Context, p *v1.Pod) error {
 
 // faulty says that a call was told to fail.
 func (n *node) faulty(call string) error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.fail[call] == 0 {
-		return nil
-	}
-	n.fail[call]--
-	return errors.New(call + " was told to fail")
+	return n.faults.Begin(call, "").Err()
 }
 
 func (n *node) Pods() ([]pod.UID, error) {

@@ -21,26 +21,21 @@ import (
 const callTime = 5 * time.Millisecond
 
 // fakeRuntime is critest's runtime in the agent's words and in simulated time.
-// What is allowed is the state's matter; here are the times that calls take, the
-// faults of scripts, and what must hold of pods whatever happens: it complains
-// when something of a pod would run twice.
+// What is allowed, and what scripts have go wrong, is the state's matter; here are
+// the times that calls take, and what must hold of pods whatever happens: it
+// complains when something of a pod would run twice.
 type fakeRuntime struct {
-	t  *testing.T
-	rt state.Runtime[sandboxFacts, containerFacts]
+	t      *testing.T
+	rt     state.Runtime[sandboxFacts, containerFacts]
+	faults state.Faults
 
 	mu        *sync.Mutex // rt's; guards everything below, too
 	wake      func(pod.UID, time.Time)
 	away      bool
-	fail      map[string]int           // "RunSandbox shop" or "RunSandbox" → calls still to fail
-	hang      map[string]chan struct{} // "StopContainer shop" → closed to go on
-	stick     map[string]bool          // "RunSandbox shop": the next one does not end
-	stuck     []chan struct{}          // closed to let those go on
-	ignore    map[string]bool          // "StopContainer shop": answered, not done
-	stubborn  map[string]bool          // pods that ignore the stop signal
-	starting  struct{ now, most int }  // sandboxes
-	listTakes time.Duration            // from what Summaries sees to its answer
-	calls     map[string]int           // "RunSandbox shop"
-	started   map[string]int           // "shop/web"
+	stubborn  map[string]bool         // pods that ignore the stop signal
+	starting  struct{ now, most int } // sandboxes
+	listTakes time.Duration           // from what Summaries sees to its answer
+	started   map[string]int          // "shop/web"
 	made      []pod.ContainerRequest
 	gone      map[string]*fakeContainer // removed ones, whose logs may be left
 	looks     map[string]int            // per pod and second
@@ -82,8 +77,7 @@ type death struct {
 }
 
 func newFakeRuntime(t *testing.T) *fakeRuntime {
-	r := &fakeRuntime{t: t, fail: make(map[string]int), hang: make(map[string]chan struct{}), stubborn: make(map[string]bool), ignore: make(map[string]bool),
-		stick: make(map[string]bool), calls: make(map[string]int), started: make(map[string]int), looks: make(map[string]int),
+	r := &fakeRuntime{t: t, stubborn: make(map[string]bool), started: make(map[string]int), looks: make(map[string]int),
 		dies: make(map[string]death), order: make(map[string][]string), logs: make(map[string]int32), gone: make(map[string]*fakeContainer),
 		initDone: make(map[string]bool), ill: make(map[string]bool), unordered: make(map[pod.UID]bool)}
 	r.mu = &r.rt.Mutex
@@ -105,8 +99,14 @@ func (c *conn) do(ctx context.Context, method, name string, takes time.Duration,
 
 // doBegun is do for a call that does something before it takes its time.
 func (c *conn) doBegun(ctx context.Context, method, name string, takes time.Duration, begin func() (effect func() error, err error)) error {
-	hang, err := c.admit(method, name)
-	if err != nil {
+	fate := c.faults.Begin(method, name)
+	c.mu.Lock()
+	away := c.away
+	c.mu.Unlock()
+	if away {
+		return fmt.Errorf("%s: %w", method, pod.ErrUnavailable)
+	}
+	if err := fate.Err(); err != nil {
 		return err
 	}
 	c.mu.Lock()
@@ -117,17 +117,11 @@ func (c *conn) doBegun(ctx context.Context, method, name string, takes time.Dura
 	}
 	done := make(chan error, 1)
 	go func() {
-		if hang != nil {
-			<-hang
-		}
+		fate.Wait(nil, true)
 		time.Sleep(takes)
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if c.ignore[method+" "+name] {
-			done <- nil
-			return
-		}
-		done <- effect()
+		done <- fate.Do(effect)
 	}()
 	select {
 	case err := <-done:
@@ -137,28 +131,6 @@ func (c *conn) doBegun(ctx context.Context, method, name string, takes time.Dura
 	case <-c.dead:
 		return fmt.Errorf("%s: %w", method, pod.ErrUnavailable)
 	}
-}
-
-func (r *fakeRuntime) admit(method, name string) (hang chan struct{}, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.calls[method+" "+name]++
-	if r.away {
-		return nil, fmt.Errorf("%s: %w", method, pod.ErrUnavailable)
-	}
-	for _, key := range []string{method, method + " " + name} {
-		if r.fail[key] > 0 {
-			r.fail[key]--
-			return nil, pod.WithReason(method+"Error", fmt.Errorf("%s was told to fail", method))
-		}
-	}
-	if r.stick[method+" "+name] {
-		delete(r.stick, method+" "+name)
-		hang := make(chan struct{})
-		r.stuck = append(r.stuck, hang)
-		return hang, nil
-	}
-	return r.hang[method+" "+name], nil
 }
 
 // refused is a refusal of the runtime's in the agent's words.

@@ -3,6 +3,7 @@ package agent_test
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -90,7 +91,7 @@ func (s *scenario) playFile(name, script string) {
 
 // words are what a script can say, as testdata/README.md explains.
 func (s *scenario) words() map[string]story.Word {
-	all := map[string]story.Word{"sleep": story.Sleep, "wait": s.watch().Word("POD FACT…")}
+	all := map[string]story.Word{"sleep": story.Sleep, "wait": s.watch().Word()}
 	for _, group := range []struct {
 		verbs, args string
 		do          func(words []string) error
@@ -121,9 +122,9 @@ func (s *scenario) words() map[string]story.Word {
 // watch is what a wait sees: the facts of expect.
 func (s *scenario) watch() story.Watch {
 	return story.Watch{
-		Missing: func(_ context.Context, terms []string) (string, error) {
+		Missing: func(_ context.Context, facts []string) (string, error) {
 			synctest.Wait()
-			if err := s.expect(terms); err != nil {
+			if err := s.expect(facts); err != nil {
 				return err.Error(), nil
 			}
 			return "", nil
@@ -134,7 +135,7 @@ func (s *scenario) watch() story.Watch {
 
 // end lets go of what hangs, ends podd and looks for pods that spun.
 func (s *scenario) end() {
-	s.letGo()
+	s.faults.LetGo()
 	if s.podd != nil {
 		s.stop(false)
 	}
@@ -144,30 +145,6 @@ func (s *scenario) end() {
 			s.t.Errorf("pod and second %s: looked at %d times, want at most %d", second, n, maxLooks)
 		}
 	}
-}
-
-// letGo lets all go that hangs and sticks.
-func (s *scenario) letGo() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for key := range maps.Clone(s.hang) {
-		s.releaseLocked(key)
-	}
-	s.unstickLocked()
-}
-
-func (s *scenario) releaseLocked(key string) {
-	if ch := s.hang[key]; ch != nil {
-		close(ch)
-		delete(s.hang, key)
-	}
-}
-
-func (s *scenario) unstickLocked() {
-	for _, ch := range s.stuck {
-		close(ch)
-	}
-	s.stuck = nil
 }
 
 func (s *scenario) doExpect(words []string) error {
@@ -180,25 +157,25 @@ func (s *scenario) doExpect(words []string) error {
 
 // doFault: what goes wrong with calls to the runtime.
 func (s *scenario) doFault(words []string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch key := strings.Join(words[1:], " "); words[0] {
+	switch call := strings.Join(words[1:], " "); words[0] {
 	case "stop-runtime", "start-runtime":
+		s.mu.Lock()
+		defer s.mu.Unlock()
 		s.away = words[0] == "stop-runtime"
 	case "fail":
 		n, err := strconv.Atoi(words[1])
-		s.fail[strings.Join(words[2:], " ")] = n
+		s.faults.FailNext(strings.Join(words[2:], " "), n, pod.WithReason(words[2]+"Error", fmt.Errorf("%s was told to fail", words[2])))
 		return err
 	case "hang":
-		s.hang[key] = make(chan struct{})
+		s.faults.Hang(call)
 	case "release":
-		s.releaseLocked(key)
+		s.faults.Release(call)
 	case "stick":
-		s.stick[key] = true
+		s.faults.Stick(call)
 	case "unstick":
-		s.unstickLocked()
+		s.faults.Unstick()
 	case "ignore", "obey":
-		s.ignore[key] = words[0] == "ignore"
+		s.faults.Ignore(call, words[0] == "ignore")
 	}
 	return nil
 }
@@ -360,36 +337,21 @@ func (s *scenario) removeByHand(what string) error {
 	return nil
 }
 
-// expect POD fact…, or expect nothing left.
+// expect says what is not as the facts are told: "expect nothing left" is of no pod.
 func (s *scenario) expect(words []string) error {
-	if words[0] == "nothing" {
-		return s.expectNothing()
+	facts, err := story.Facts(words)
+	if err != nil {
+		return err
 	}
-	name := words[0]
-	for _, fact := range words[1:] {
-		if key, limit, isLimit := strings.Cut(fact, "<"); isLimit {
-			got, err := strconv.Atoi(s.fact(name, key))
-			most, err2 := strconv.Atoi(limit)
-			if err != nil || err2 != nil || got >= most {
-				return fmt.Errorf("%s of %s: got %d, want less than %s", key, name, got, limit)
+	for _, f := range facts {
+		if f.Of == "nothing" && f.Key == "left" {
+			if err := s.expectNothing(); err != nil {
+				return err
 			}
 			continue
 		}
-		if key, limit, isLimit := strings.Cut(fact, ">"); isLimit {
-			got, err := strconv.Atoi(s.fact(name, key))
-			least, err2 := strconv.Atoi(limit)
-			if err != nil || err2 != nil || got <= least {
-				return fmt.Errorf("%s of %s: got %d, want more than %s", key, name, got, limit)
-			}
-			continue
-		}
-		key, want, _ := strings.Cut(fact, "=")
-		got := s.fact(name, key)
-		if !strings.Contains(fact, "=") {
-			want = "true"
-		}
-		if got != want {
-			return fmt.Errorf("%s of %s: got %s, want %s", key, name, got, want)
+		if got := s.fact(f.Of, f.Key); !f.Holds(got) {
+			return errors.New(f.Is(got))
 		}
 	}
 	return nil
@@ -450,7 +412,7 @@ func (s *scenario) fact(what, key string) string {
 	if n, isEvent := strings.CutPrefix(key, "event:"); isEvent {
 		return fmt.Sprint(events[name+" "+n])
 	}
-	return fmt.Sprint(s.calls[key+" "+name])
+	return fmt.Sprint(s.faults.Count(key + " " + name))
 }
 
 // held is how often a pod's volumes were released, or whether it has a cgroup.

@@ -38,9 +38,8 @@ const (
 	needsResources = "CPU, memory and topology managers and reserved cgroups are not implemented yet"
 	needsEviction  = "podd does not evict pods yet"
 	needsShutdown  = "graceful node shutdown is not implemented yet; systemd stops the containers"
-	needsSecurity  = "it belongs to the security fields of pods, which are not implemented yet"
 	noCadvisor     = "podd has no cAdvisor to configure"
-	noPlugin       = "volume plugins beyond hostPath and emptyDir are not implemented yet"
+	noPlugin       = "volume plugins other than the built-in ones are not implemented yet"
 	noIPTables     = "kube-proxy and the CNI plugins write the rules that they need; podd writes none of these"
 )
 

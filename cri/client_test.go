@@ -20,6 +20,7 @@ import (
 
 	"podd/cri"
 	"podd/cri/critest"
+	"podd/cri/spec"
 	"podd/internal/pod"
 )
 
@@ -149,22 +150,31 @@ func TestObserveOfASettledPodCostsTwoCalls(t *testing.T) {
 	}
 }
 
-func TestDialSaysWhatIsWrong(t *testing.T) {
+func TestTheGreetingSaysWhatIsWrong(t *testing.T) {
 	old := critest.New(t, critest.WithCRIVersion("v1alpha2"))
 	for _, tc := range []struct{ endpoint, want string }{
 		{old.Endpoint(), "speaks v1alpha2 and podd speaks CRI v1 only"},
 		{"tcp://127.0.0.1:1", "only unix sockets are supported"},
 		{"unix://" + t.TempDir() + "/none.sock", "connect to the container runtime at"},
 	} {
-		_, err := cri.Dial(t.Context(), tc.endpoint, cri.Options{}, quiet, prometheus.NewRegistry())
-		if err == nil || !strings.Contains(err.Error(), tc.want) {
-			t.Errorf("Dial(%q): got %v, want %q", tc.endpoint, err, tc.want)
+		if err := greet(t, tc.endpoint); err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%q: got %v, want %q", tc.endpoint, err, tc.want)
 		}
 	}
-	_, err := cri.Dial(t.Context(), "unix://"+t.TempDir()+"/none.sock", cri.Options{}, quiet, prometheus.NewRegistry())
-	if !errors.Is(err, pod.ErrUnavailable) {
+	if err := greet(t, "unix://"+t.TempDir()+"/none.sock"); !errors.Is(err, pod.ErrUnavailable) {
 		t.Errorf("no socket: got %v, want ErrUnavailable", err)
 	}
+}
+
+// greet says why a runtime cannot be connected to and asked who it is.
+func greet(t *testing.T, endpoint string) error {
+	conn, err := cri.Connect(endpoint, 0, quiet, prometheus.NewRegistry())
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	_, err = conn.Check(t.Context())
+	return err
 }
 
 func TestErrorClasses(t *testing.T) {
@@ -175,7 +185,7 @@ func TestErrorClasses(t *testing.T) {
 	if !errors.Is(err, pod.ErrNetworkNotReady) || pod.ReasonOf(err, "") != "CreatePodSandboxError" {
 		t.Errorf("no network: got %v (%s)", err, pod.ReasonOf(err, ""))
 	}
-	if st, err := r.Status(t.Context()); err != nil || !errors.Is(st.Err(), pod.ErrNetworkNotReady) {
+	if st, err := r.Status(t.Context()); err != nil || !st.Runtime.OK || st.Network.OK || st.Network.Reason == "" || st.Network.Message == "" {
 		t.Errorf("status: got %+v, %v", st, err)
 	}
 	r.srv.SetNetworkReady(true)
@@ -216,8 +226,7 @@ func TestCreateWhoseAnswerIsLostIsFoundAgain(t *testing.T) {
 
 func TestReservedNameAsksForTheNextAttempt(t *testing.T) {
 	r := newRig(t)
-	r.opts.CreateTimeout = 50 * time.Millisecond
-	r.dial(t)
+	r.BoundCreates(50 * time.Millisecond)
 	p := aPod("web")
 	release := r.srv.Hang("RunPodSandbox")
 	_, err := r.RunSandbox(t.Context(), pod.SandboxRequest{Pod: p})
@@ -361,7 +370,7 @@ func TestRestartedRuntimeIsUsedAgainBeforeGRPCsOwnBackOffEnds(t *testing.T) {
 
 func TestHangingStatusOfOnePodStallsNoOther(t *testing.T) {
 	r := newRig(t)
-	r.opts.RequestTimeout = 200 * time.Millisecond
+	r.timeout = 200 * time.Millisecond
 	r.dial(t)
 	p, q := aPod("web"), aPod("other")
 	r.start(t, p, r.sandbox(t, p, 0), 0)
@@ -443,11 +452,12 @@ func TestEventsUnimplemented(t *testing.T) {
 func TestMetricsHaveTheKubeletsNames(t *testing.T) {
 	srv := critest.New(t)
 	reg := prometheus.NewRegistry()
-	c, err := cri.Dial(t.Context(), srv.Endpoint(), cri.Options{}, quiet, reg)
+	conn, err := cri.Connect(srv.Endpoint(), 0, quiet, reg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.Close()
+	defer conn.Close()
+	c := cri.NewClient(conn, spec.Options{})
 	if _, err := c.Summaries(t.Context()); err != nil {
 		t.Fatal(err)
 	}

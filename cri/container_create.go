@@ -20,7 +20,7 @@ import (
 // pod, CreateContainerError for what the runtime refused) and, where it fits, a
 // class.
 func (c *Client) CreateContainer(ctx context.Context, req pod.ContainerRequest) (string, error) {
-	sandbox, err := spec.Sandbox(c.opts.Spec, pod.SandboxRequest{
+	sandbox, err := spec.Sandbox(c.spec, pod.SandboxRequest{
 		Pod: req.Pod, Source: req.Source, Attempt: req.Sandbox.Attempt, StartTime: req.StartTime, Inputs: req.SandboxInputs,
 	})
 	if err != nil {
@@ -30,7 +30,7 @@ func (c *Client) CreateContainer(ctx context.Context, req pod.ContainerRequest) 
 	if err != nil {
 		return "", pod.WithReason(pod.ReasonCreateContainerConfigError, err)
 	}
-	config, err := spec.Container(c.opts.Spec, req)
+	config, err := spec.Container(c.spec, req)
 	if err != nil {
 		return "", pod.WithReason(pod.ReasonCreateContainerConfigError, err)
 	}

@@ -14,7 +14,7 @@ import (
 // a created one at its start. The next Observe asks for them anew.
 func (c *Client) UpdateContainer(ctx context.Context, id string, p *v1.Pod, ctr *v1.Container) error {
 	_, err := c.runtime.UpdateContainerResources(ctx, &runtimeapi.UpdateContainerResourcesRequest{
-		ContainerId: id, Linux: spec.Resources(c.opts.Spec, p, ctr),
+		ContainerId: id, Linux: spec.Resources(c.spec, p, ctr),
 	})
 	// Also after an error: nobody knows how far the runtime came.
 	c.doubt(p.UID)

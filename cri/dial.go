@@ -1,6 +1,7 @@
 package cri
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"podd/cri/spec"
 	"podd/internal/pod"
 )
 
@@ -37,10 +39,12 @@ const (
 )
 
 // Conn is a connection to one container runtime, over which it can be greeted:
-// asked who it is, what it can do and how it does. Make it with Connect. All
-// methods may be called by anybody at any time.
+// asked who it is, what it can do and how it does. A Client's options follow from
+// the answers, so that before them there is no Client that could do less. Make it
+// with Connect. All methods may be called by anybody at any time.
 type Conn struct {
-	timeouts Timeouts
+	requestTimeout, createTimeout time.Duration
+
 	log      *slog.Logger
 	metrics  *metrics
 	conn     *grpc.ClientConn
@@ -49,18 +53,10 @@ type Conn struct {
 	endpoint string
 }
 
-// Timeouts bound the calls of a connection.
-type Timeouts struct {
-	// Request bounds most calls; 0 is 2 minutes (runtimeRequestTimeout).
-	Request time.Duration
-	// Create bounds RunPodSandbox and CreateContainer; 0 is 10 minutes.
-	Create time.Duration
-}
-
-// Client makes pods run over a connection. Make it with NewClient, New or Dial.
+// Client makes pods run over a connection. Make it with NewClient.
 type Client struct {
 	*Conn
-	opts   Options
+	spec   spec.Options
 	others others
 	large  large
 
@@ -72,45 +68,20 @@ type Client struct {
 	owners   map[string]pod.UID // sandbox ID to pod; guarded by ownersMu
 }
 
-// Dial makes a Client with New and asks the runtime for its version, and so
-// blocks until the runtime answers, refuses, or ctx ends. After an error there
-// is no Client; see Check for which.
-func Dial(ctx context.Context, endpoint string, opts Options, log *slog.Logger, reg prometheus.Registerer) (*Client, error) {
-	c, err := New(endpoint, opts, log, reg)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := c.Check(ctx); err != nil {
-		return nil, errors.Join(err, c.Close())
-	}
-	return c, nil
-}
-
-// New is Connect and NewClient in one, for who knows all of Options beforehand.
-func New(endpoint string, opts Options, log *slog.Logger, reg prometheus.Registerer) (*Client, error) {
-	conn, err := Connect(endpoint, Timeouts{Request: opts.RequestTimeout, Create: opts.CreateTimeout}, log, reg)
-	if err != nil {
-		return nil, err
-	}
-	return NewClient(conn, opts), nil
-}
-
 // Connect makes a Conn to a CRI endpoint: unix:///path or /path. It sends
 // nothing: the first call connects, and each later call connects again when the
 // runtime was restarted. While nothing answers there, calls fail at once with
-// pod.ErrUnavailable.
-func Connect(endpoint string, t Timeouts, log *slog.Logger, reg prometheus.Registerer) (*Conn, error) {
+// pod.ErrUnavailable. The timeout bounds most calls; 0 is 2 minutes
+// (runtimeRequestTimeout).
+func Connect(endpoint string, timeout time.Duration, log *slog.Logger, reg prometheus.Registerer) (*Conn, error) {
 	socket, err := socketPath(endpoint)
 	if err != nil {
 		return nil, err
 	}
-	if t.Request == 0 {
-		t.Request = requestTimeout
+	c := &Conn{
+		requestTimeout: cmp.Or(timeout, requestTimeout), createTimeout: createTimeout,
+		log: log, endpoint: "unix://" + socket, metrics: newMetrics(reg),
 	}
-	if t.Create == 0 {
-		t.Create = createTimeout
-	}
-	c := &Conn{timeouts: t, log: log, endpoint: "unix://" + socket, metrics: newMetrics(reg)}
 	c.conn, err = grpc.NewClient("passthrough:///"+socket,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
@@ -135,12 +106,11 @@ func Connect(endpoint string, t Timeouts, log *slog.Logger, reg prometheus.Regis
 	return c, nil
 }
 
-// NewClient makes a Client of a connection, of whose timeouts those of opts are
-// no part. What it is told of the node may have been learnt over the same
-// connection. Closing either closes both.
-func NewClient(conn *Conn, opts Options) *Client {
-	c := &Client{Conn: conn, opts: opts.withDefaults(), memo: map[pod.UID]*podMemo{}, owners: map[string]pod.UID{}}
-	return c
+// NewClient makes a Client of a connection. The options are what configurations are
+// made by, whose podd this is, and where pods' files and logs are; what they say of
+// the node may have been learnt over the same connection. Closing either closes both.
+func NewClient(conn *Conn, opts spec.Options) *Client {
+	return &Client{Conn: conn, spec: opts.WithDefaults(), memo: map[pod.UID]*podMemo{}, owners: map[string]pod.UID{}}
 }
 
 // Check asks the runtime who it is. Errors: pod.ErrUnavailable when nothing
@@ -206,17 +176,17 @@ func (c *Conn) deadline(name string, req any) time.Duration {
 	case "PullImage":
 		return 0 // the caller watches its progress
 	case "RunPodSandbox", "CreateContainer":
-		return c.timeouts.Create
+		return c.createTimeout
 	case "ExecSync":
 		r, ok := req.(*runtimeapi.ExecSyncRequest)
 		if !ok || r.GetTimeout() == 0 {
 			return 0 // the caller ends it
 		}
-		return time.Duration(r.GetTimeout())*time.Second + min(execGrace, c.timeouts.Request)
+		return time.Duration(r.GetTimeout())*time.Second + min(execGrace, c.requestTimeout)
 	case "StopContainer":
 		if r, ok := req.(*runtimeapi.StopContainerRequest); ok {
-			return time.Duration(r.GetTimeout())*time.Second + c.timeouts.Request
+			return time.Duration(r.GetTimeout())*time.Second + c.requestTimeout
 		}
 	}
-	return c.timeouts.Request
+	return c.requestTimeout
 }

@@ -1,7 +1,7 @@
 // Package cri is the client of the container runtime: the Container Runtime
 // Interface, version 1, on any unix endpoint.
 //
-// It owns the connection (Dial, Client), the calls, the conversion of the
+// It owns the connection (Conn, Client), the calls, the conversion of the
 // runtime's responses into pod.Observed and pod.Summary, and the mapping of its
 // errors to podd's own (one function, mapError). Requests are built by spec, a
 // package of pure functions.

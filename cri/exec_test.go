@@ -70,7 +70,7 @@ func TestExecSync(t *testing.T) {
 // comes, and the call ends nevertheless.
 func TestExecSyncEndsWhenTheRuntimeDoesNotAnswer(t *testing.T) {
 	r := newRig(t)
-	r.opts.RequestTimeout = 100 * time.Millisecond
+	r.timeout = 100 * time.Millisecond
 	r.dial(t)
 	p := aPod("web")
 	id := r.start(t, p, r.sandbox(t, p, 0), 0)

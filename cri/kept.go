@@ -42,7 +42,7 @@ func (c *Client) readKept(uid pod.UID, name string, annotations map[string]strin
 		}
 		return what
 	}
-	what, err := c.opts.Spec.Dirs.ReadKept(uid, name, file)
+	what, err := c.spec.Dirs.ReadKept(uid, name, file)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		c.log.Warn("cannot read the saved preStop hook of a container: it is not run once the pod's manifest is removed", "uid", uid, "container", name, "error", err)
 	}

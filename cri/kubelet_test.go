@@ -111,13 +111,13 @@ func requestsOfPodd(t *testing.T, file string, where machine) recorded {
 	r := newRig(t)
 	imagesOfBoth(r.srv)
 	r.env.NodeName, r.env.NodeIPs = "node", []string{where.NodeIP}
-	r.opts.Spec.MemoryCapacity, r.opts.Spec.AllowNegativeOOMScore = where.Memory, true
+	r.opts.MemoryCapacity, r.opts.AllowNegativeOOMScore = where.Memory, true
 	r.env.Allocatable = v1.ResourceList{
 		v1.ResourceCPU:    *resource.NewQuantity(where.CPUs, resource.DecimalSI),
 		v1.ResourceMemory: *resource.NewQuantity(where.Memory, resource.BinarySI),
 	}
-	r.opts.Spec.HugePageSizes, r.opts.Spec.CgroupV2 = where.HugePageSizes, where.CgroupV2
-	r.opts.Spec.SwapControl, r.opts.Spec.SELinux = ptr(true), ptr(false)
+	r.opts.HugePageSizes, r.opts.CgroupV2 = where.HugePageSizes, where.CgroupV2
+	r.opts.SwapControl, r.opts.SELinux = ptr(true), ptr(false)
 	r.env.ClusterDNS, r.env.ClusterDomain = []string{"192.0.2.10"}, "cluster.local"
 	tree := cgroup.NewTree(cgroup.Facts{Version: cgroup.V1}, cgroup.Cgroupfs, "/podd/kubepods", cgroup.Settings{})
 	r.env.CgroupParent = tree.Parent
@@ -137,7 +137,7 @@ func requestsOfPodd(t *testing.T, file string, where machine) recorded {
 		t.Fatalf("got %d pods and the problems %v", len(decoded.Pods), decoded.Problems)
 	}
 	p := decoded.Pods[0].Pod
-	disk, err := volumes.New(volumes.Options{RootDir: r.opts.Spec.Dirs.Root, NodeMemory: where.Memory}, quiet, prometheus.NewRegistry())
+	disk, err := volumes.New(volumes.Options{RootDir: r.opts.Dirs.Root, NodeMemory: where.Memory}, quiet, prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +172,7 @@ func requestsOfPodd(t *testing.T, file string, where machine) recorded {
 			t.Fatal(err)
 		}
 	}
-	return recordedOf(t, r.srv, p, "10.99.0.3", places{r.opts.Spec.Dirs.Root, r.opts.Spec.Dirs.PodLogs, "/podd"}, where)
+	return recordedOf(t, r.srv, p, "10.99.0.3", places{r.opts.Dirs.Root, r.opts.Dirs.PodLogs, "/podd"}, where)
 }
 
 // containersOf are the pod's, in the order in which they start.

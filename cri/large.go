@@ -57,7 +57,7 @@ func (c *Client) explainSize(ctx context.Context, labels map[string]string, err 
 func (c *Client) largest(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
-	entries, err := os.ReadDir(c.opts.Spec.Dirs.Pods())
+	entries, err := os.ReadDir(c.spec.Dirs.Pods())
 	if err != nil {
 		return ""
 	}

@@ -46,7 +46,7 @@ func TestAListThatTheRuntimeMayNotSendIsExplained(t *testing.T) {
 	for i, kib := range []int{100, 250, 200, 200, 240, 255} {
 		p := annotated(fmt.Sprint("pod", i), kib)
 		r.sandbox(t, p, 0)
-		if err := os.MkdirAll(filepath.Join(r.opts.Spec.Dirs.Root, "pods", string(p.UID)), 0o750); err != nil {
+		if err := os.MkdirAll(filepath.Join(r.opts.Dirs.Root, "pods", string(p.UID)), 0o750); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -105,7 +105,7 @@ func TestLongHooksDoNotGrowTheRuntimesLists(t *testing.T) {
 			t.Errorf("%s: (-want +got)\n%.500s", tc.name, d)
 		}
 	}
-	files, err := filepath.Glob(filepath.Join(r.opts.Spec.Dirs.Root, "pods/uid-hook/containers/app/*.kept"))
+	files, err := filepath.Glob(filepath.Join(r.opts.Dirs.Root, "pods/uid-hook/containers/app/*.kept"))
 	if err != nil || len(files) != 1 {
 		t.Fatalf("got %v (%v), want one file for all three", files, err)
 	}

@@ -2,7 +2,6 @@ package cri
 
 import (
 	"context"
-	"errors"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -62,19 +61,6 @@ type Handler struct {
 	RecursiveReadOnly bool
 	// UserNamespaces: it can run pods with hostUsers: false on this kernel.
 	UserNamespaces bool
-}
-
-// Err is nil when runtime and network are ready, and a sentence otherwise
-// (pod.ErrUnavailable for the runtime, pod.ErrNetworkNotReady for the network).
-func (s Status) Err() error {
-	return errors.Join(s.Runtime.err(pod.ErrUnavailable), s.Network.err(pod.ErrNetworkNotReady))
-}
-
-func (c Condition) err(class error) error {
-	if c.OK {
-		return nil
-	}
-	return &callError{call: c.Reason, message: c.Message, class: class}
 }
 
 // Status asks the runtime how it does.

@@ -338,16 +338,6 @@ func fromContainerStatus(sandbox string, st *runtimeapi.ContainerStatus) pod.Con
 	return out
 }
 
-// GracePeriod is the time that a container gets between its stop signal and
-// SIGKILL, by its annotations, as whoever made it wrote them; 30 s, the API's
-// default, where they do not say.
-func GracePeriod(annotations map[string]string) time.Duration {
-	if grace := gracePeriod(annotations); grace != nil {
-		return *grace
-	}
-	return 30 * time.Second
-}
-
 // gracePeriod is what the pod said when the container was made: the period of
 // its deletion, if that had begun, or its own; nil where neither is known.
 func gracePeriod(annotations map[string]string) *time.Duration {

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
@@ -46,14 +45,9 @@ func TestRealRuntime(t *testing.T) {
 		NodeName: "node-1", NodeIPs: []string{"192.0.2.1"},
 		CgroupParent: func(p *v1.Pod) string { return "/podd-cri-test/besteffort/pod" + string(p.UID) },
 	})
-	var err error
 	dirs := podfs.Dirs{Root: filepath.Join(l.dir, "root"), PodLogs: filepath.Join(l.dir, "logs"), ContainerLogs: filepath.Join(l.dir, "links")}
 	l.files = podfs.New(dirs, quiet)
-	l.client, err = cri.Dial(t.Context(), endpoint, cri.Options{Spec: spec.Options{Dirs: dirs}}, quiet, prometheus.NewRegistry())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.client.Close()
+	l.client = cri.NewClient(connect(t, endpoint, 0, quiet), spec.Options{Dirs: dirs})
 	t.Cleanup(func() { removeCgroups("podd-cri-test") })
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()

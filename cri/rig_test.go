@@ -15,6 +15,7 @@ import (
 
 	"podd/cri"
 	"podd/cri/critest"
+	"podd/cri/spec"
 	"podd/internal/pod"
 	"podd/podenv"
 	"podd/podfs"
@@ -28,13 +29,14 @@ var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
 // the client's calls.
 type rig struct {
 	*cri.Client
-	files *podfs.Files
-	srv   *critest.Server
-	dir   string
-	id    string // the image's
-	opts  cri.Options
-	env   podenv.Config
-	log   *slog.Logger
+	files   *podfs.Files
+	srv     *critest.Server
+	dir     string
+	id      string // the image's
+	opts    spec.Options
+	timeout time.Duration // of requests; 0 for the default
+	env     podenv.Config
+	log     *slog.Logger
 }
 
 func newRig(t *testing.T, opts ...critest.Option) *rig {
@@ -42,7 +44,7 @@ func newRig(t *testing.T, opts ...critest.Option) *rig {
 	srv := critest.New(t, opts...)
 	dir := t.TempDir()
 	r := &rig{srv: srv, log: quiet, dir: dir, id: srv.AddImage(image)}
-	r.opts.Spec.Dirs = podfs.Dirs{Root: filepath.Join(dir, "root"), PodLogs: filepath.Join(dir, "pods"), ContainerLogs: filepath.Join(dir, "containers")}
+	r.opts.Dirs = podfs.Dirs{Root: filepath.Join(dir, "root"), PodLogs: filepath.Join(dir, "pods"), ContainerLogs: filepath.Join(dir, "containers")}
 	r.env = podenv.Config{NodeName: "node-1", NodeIPs: []string{"192.0.2.1"}}
 	r.dial(t)
 	return r
@@ -50,12 +52,21 @@ func newRig(t *testing.T, opts ...critest.Option) *rig {
 
 func (r *rig) dial(t *testing.T) {
 	t.Helper()
-	c, err := cri.Dial(t.Context(), r.srv.Endpoint(), r.opts, r.log, prometheus.NewRegistry())
+	r.Client, r.files = cri.NewClient(connect(t, r.srv.Endpoint(), r.timeout, r.log), r.opts), podfs.New(r.opts.Dirs, r.log)
+}
+
+// connect connects to a runtime that answers.
+func connect(t *testing.T, endpoint string, timeout time.Duration, log *slog.Logger) *cri.Conn {
+	t.Helper()
+	conn, err := cri.Connect(endpoint, timeout, log, prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = c.Close() })
-	r.Client, r.files = c, podfs.New(r.opts.Spec.Dirs, r.log)
+	t.Cleanup(func() { _ = conn.Close() })
+	if _, err := conn.Check(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return conn
 }
 
 func aPod(name string, edit ...func(*v1.Pod)) *v1.Pod {

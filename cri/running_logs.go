@@ -38,7 +38,7 @@ func (c *Client) logOf(k *runtimeapi.Container) string {
 	if memo, _ := c.recall(uid); memo.containers[k.Id].LogPath != "" {
 		return filepath.Clean(memo.containers[k.Id].LogPath)
 	}
-	dir := c.opts.Spec.Dirs.Logs(l[spec.LabelPodNamespace], l[spec.LabelPodName], uid)
+	dir := c.spec.Dirs.Logs(l[spec.LabelPodNamespace], l[spec.LabelPodName], uid)
 	return filepath.Join(dir, podfs.ContainerLog(l[spec.LabelContainerName], int32(k.Metadata.GetAttempt())))
 }
 

@@ -20,7 +20,7 @@ import (
 // pod.ErrUnavailable, pod.ErrNameReserved.
 func (c *Client) RunSandbox(ctx context.Context, req pod.SandboxRequest) (string, error) {
 	p := req.Pod
-	config, err := spec.Sandbox(c.opts.Spec, req)
+	config, err := spec.Sandbox(c.spec, req)
 	if err != nil {
 		return "", pod.WithReason(pod.ReasonConfigPodSandboxError, err)
 	}

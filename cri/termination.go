@@ -29,7 +29,7 @@ func (c *Client) terminationMessage(st *runtimeapi.ContainerStatus) string {
 	fromLogs := st.Annotations[spec.AnnotationMessagePolicy] == string(v1.TerminationMessageFallbackToLogsOnError) &&
 		st.ExitCode != 0 && st.Reason != "ContainerCannotRun"
 	if file := messageFile(st); file != "" {
-		text, err := c.opts.Spec.Dirs.ReadEnd(file, maxTerminationMessage)
+		text, err := c.spec.Dirs.ReadEnd(file, maxTerminationMessage)
 		switch {
 		case err == nil && len(text) > 0:
 			return clean(text)
@@ -64,7 +64,7 @@ func messageFile(st *runtimeapi.ContainerStatus) string {
 // ownMessageFile is the termination log if podd made it, so that it may go with
 // the container.
 func (c *Client) ownMessageFile(st *runtimeapi.ContainerStatus) string {
-	if file := messageFile(st); c.opts.Spec.Dirs.IsTerminationLog(file) {
+	if file := messageFile(st); c.spec.Dirs.IsTerminationLog(file) {
 		return file
 	}
 	return ""

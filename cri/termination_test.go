@@ -27,7 +27,7 @@ func dead(file, log, policy string) *runtimeapi.ContainerStatus {
 
 func TestTerminationMessage(t *testing.T) {
 	root := t.TempDir()
-	c := &Client{opts: Options{Spec: spec.Options{Dirs: podfs.Dirs{Root: root}}}}
+	c := &Client{spec: spec.Options{Dirs: podfs.Dirs{Root: root}}}
 	dir := filepath.Join(root, "pods", "u1", "containers", "app")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)

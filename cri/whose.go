@@ -32,7 +32,7 @@ type others struct {
 // without an identity is this one's if the pod has its directory here: only this
 // one, whatever its version, made that.
 func (c *Client) maker(uid pod.UID, annotations map[string]string) string {
-	own := c.opts.Spec.Instance
+	own := c.spec.Instance
 	if own == "" {
 		return ""
 	}
@@ -51,7 +51,7 @@ func (c *Client) maker(uid pod.UID, annotations map[string]string) string {
 }
 
 func (c *Client) hasDirectory(uid pod.UID) bool {
-	_, err := os.Lstat(c.opts.Spec.Dirs.Pod(uid))
+	_, err := os.Lstat(c.spec.Dirs.Pod(uid))
 	return err == nil
 }
 
@@ -113,8 +113,8 @@ func (c *Client) nameOthers(left map[pod.UID]foreignPod) {
 		}
 		c.others.told[by] = true
 		slices.Sort(names)
-		c.log.Warn("pods of another podd on this runtime are left alone", "instance", by, "own_instance", c.opts.Spec.Instance,
+		c.log.Warn("pods of another podd on this runtime are left alone", "instance", by, "own_instance", c.spec.Instance,
 			"count", len(names), "pods", names[:min(len(names), maxNamed)],
-			"hint", "if that podd is gone for good, write its instance into "+c.opts.Spec.Dirs.Root+"/instance and restart this one: it takes these pods over, and ends those that nobody wants; those of an older version without an instance are ended with crictl rmp -f")
+			"hint", "if that podd is gone for good, write its instance into "+c.spec.Dirs.Root+"/instance and restart this one: it takes these pods over, and ends those that nobody wants; those of an older version without an instance are ended with crictl rmp -f")
 	}
 }

@@ -9,27 +9,20 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"podd/cri"
 	"podd/internal/pod"
-	"podd/podfs"
 )
 
 // podd is another client of the same runtime, with directories of its own.
 func (r *rig) podd(t *testing.T, instance string, log *slog.Logger) *rig {
 	t.Helper()
 	other := *r
-	other.opts.Spec.Instance = instance
-	other.opts.Spec.Dirs.Root = filepath.Join(r.dir, instance)
-	c, err := cri.Dial(t.Context(), r.srv.Endpoint(), other.opts, log, prometheus.NewRegistry())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Close() })
-	other.Client, other.files = c, podfs.New(other.opts.Spec.Dirs, log)
+	other.opts.Instance = instance
+	other.opts.Dirs.Root = filepath.Join(r.dir, instance)
+	other.log = log
+	other.dial(t)
 	return &other
 }
 
@@ -124,7 +117,7 @@ func TestPodsOfAPoddWithoutIdentityAreAdopted(t *testing.T) {
 	r.start(t, old, s, 0)
 	r.start(t, theirs, r.sandbox(t, theirs, 0), 0)
 	a := r.podd(t, "aaaa", quiet)
-	if err := os.MkdirAll(filepath.Join(a.opts.Spec.Dirs.Root, "pods", string(old.UID)), 0o750); err != nil {
+	if err := os.MkdirAll(filepath.Join(a.opts.Dirs.Root, "pods", string(old.UID)), 0o750); err != nil {
 		t.Fatal(err)
 	}
 	if got := a.names(t); !slices.Equal(got, []string{"old"}) {

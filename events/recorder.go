@@ -282,15 +282,12 @@ type Filter struct {
 	// UID, Namespace, Name of the pod; empty for any.
 	UID             pod.UID
 	Namespace, Name string
-	// Type is Normal or Warning; empty for any.
-	Type string
 }
 
 func (f Filter) matches(e *v1.Event) bool {
 	return (f.UID == "" || f.UID == e.InvolvedObject.UID) &&
 		(f.Namespace == "" || f.Namespace == e.InvolvedObject.Namespace) &&
-		(f.Name == "" || f.Name == e.InvolvedObject.Name) &&
-		(f.Type == "" || f.Type == e.Type)
+		(f.Name == "" || f.Name == e.InvolvedObject.Name)
 }
 
 // List returns the events that the filter selects, the one that happened last at

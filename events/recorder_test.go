@@ -109,7 +109,6 @@ func TestFilter(t *testing.T) {
 		{Filter{Namespace: "apps"}, "FailedKillPod"},
 		{Filter{Name: "a"}, "Started"},
 		{Filter{UID: aPod("a").UID}, "Started"},
-		{Filter{Type: v1.EventTypeNormal}, "Started"},
 		{Filter{Name: "a", Namespace: "apps"}, ""},
 	} {
 		var got []string

@@ -25,7 +25,7 @@ import (
 func greeter(t *testing.T, srv *critest.Server) *Node {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	conn, err := cri.Connect(srv.Endpoint(), cri.Timeouts{}, log, prometheus.NewRegistry())
+	conn, err := cri.Connect(srv.Endpoint(), 0, log, prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -41,7 +41,7 @@ func (n *Node) connect() error {
 	if n.instance, err = instanceID(cfg.RootDir); err != nil {
 		return err
 	}
-	n.conn, err = cri.Connect(endpoint, cri.Timeouts{Request: cfg.RuntimeRequestTimeout}, n.log, n.registry)
+	n.conn, err = cri.Connect(endpoint, cfg.RuntimeRequestTimeout, n.log, n.registry)
 	return err
 }
 

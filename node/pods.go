@@ -56,7 +56,7 @@ func (n *Node) assemble(facts Facts) (*parts, error) {
 	p := &parts{Node: n, facts: facts, imported: make(chan struct{}, 1), startFailed: make(chan struct{}, 1)}
 	p.cgroups = n.cgroupTree(facts.CgroupDriver)
 	options := n.specOptions()
-	p.client = cri.NewClient(n.conn, cri.Options{Spec: options})
+	p.client = cri.NewClient(n.conn, options)
 	wake := waker{n.agent}
 	var err error
 	if p.volumes, err = volumes.New(volumes.Options{

@@ -56,12 +56,13 @@ func TestExitIsSeenThroughRestartsOfTheRuntime(t *testing.T) {
 	image := srv.AddImage("localhost/podd/busybox:1")
 	dir := t.TempDir()
 	log := slog.New(slog.NewTextHandler(io.Discard, nil))
-	client, err := cri.Dial(t.Context(), srv.Endpoint(), cri.Options{
-		Spec: spec.Options{Dirs: podfs.Dirs{Root: dir, PodLogs: filepath.Join(dir, "pods"), ContainerLogs: filepath.Join(dir, "containers")}},
-	}, log, prometheus.NewRegistry())
+	conn, err := cri.Connect(srv.Endpoint(), 0, log, prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
 	}
+	client := cri.NewClient(conn, spec.Options{
+		Dirs: podfs.Dirs{Root: dir, PodLogs: filepath.Join(dir, "pods"), ContainerLogs: filepath.Join(dir, "containers")},
+	})
 	defer client.Close()
 	start := func(name string) pod.UID {
 		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: pod.UID("uid-" + name)}, Spec: v1.PodSpec{

@@ -2,7 +2,6 @@ package prober
 
 import (
 	"context"
-	"runtime"
 	"sync"
 	"time"
 
@@ -37,9 +36,6 @@ type share struct {
 }
 
 func newGate(n int) *gate {
-	if n <= 0 {
-		n = 2 * runtime.NumCPU()
-	}
 	return &gate{places: make(chan struct{}, n), shares: make(map[pod.UID]*share)}
 }
 

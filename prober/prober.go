@@ -3,6 +3,7 @@ package prober
 import (
 	"context"
 	"log/slog"
+	"runtime"
 	"sync"
 	"time"
 
@@ -35,10 +36,7 @@ type Config struct {
 	// StateDir keeps last results over a restart of podd, one small file a pod;
 	// empty to forget them. It should not survive a boot, as no container does.
 	StateDir string
-	// ParallelExecs bounds the commands that start at the same time; 0 for two
-	// a processor.
-	ParallelExecs int
-	Log           *slog.Logger
+	Log      *slog.Logger
 	// Metrics takes podd's own metrics of probing, PerProbe the rows by pod and
 	// container that /metrics/probes shows. Either may be nil.
 	Metrics, PerProbe prometheus.Registerer
@@ -73,7 +71,7 @@ func New(cfg Config) *Prober {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	p := &Prober{
-		cfg: cfg, log: cfg.Log, metrics: newMetrics(cfg.Metrics, cfg.PerProbe), gate: newGate(cfg.ParallelExecs),
+		cfg: cfg, log: cfg.Log, metrics: newMetrics(cfg.Metrics, cfg.PerProbe), gate: newGate(2 * runtime.NumCPU()),
 		kept: loadKept(cfg.StateDir, cfg.Log), begun: time.Now(), idle: make(chan run), poke: make(chan struct{}, 1),
 		pods: make(map[pod.UID]*probedPod), spread: make(map[time.Duration]int),
 	}

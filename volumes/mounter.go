@@ -108,9 +108,6 @@ func New(o Options, log *slog.Logger, reg prometheus.Registerer) (*Mounter, erro
 	return m, nil
 }
 
-// PodDir is <root-dir>/pods/<uid>, the root resolved. It need not exist.
-func (m *Mounter) PodDir(uid pod.UID) string { return m.dirs.Pod(uid) }
-
 // Pods lists the UIDs that have something on disk, wanted or not, in no
 // particular order. Those that nobody wants go to TearDown.
 func (m *Mounter) Pods() ([]pod.UID, error) { return podsBelow(m.dirs.Pods()) }

@@ -46,7 +46,7 @@ func (s *Server) CreateContainer(ctx context.Context, r *runtimeapi.CreateContai
 	if err != nil {
 		return nil, err
 	}
-	err = s.pause(ctx, "CreateContainer", true)
+	err = wait(ctx, true)
 	s.rt.Lock()
 	defer s.rt.Unlock()
 	if err != nil {

@@ -98,13 +98,13 @@ func (s *Server) Listeners() int {
 
 // GetContainerEvents streams events until the caller goes or the stream is dropped.
 func (s *Server) GetContainerEvents(_ *runtimeapi.GetEventsRequest, out grpc.ServerStreamingServer[runtimeapi.ContainerEventResponse]) (err error) {
-	call, fault := s.faults.begin("GetContainerEvents", nil)
-	defer func() { s.faults.end(call, err) }()
+	call, fate := s.begin("GetContainerEvents", nil)
+	defer func() { s.record.end(call, err) }()
 	if s.noEvents {
 		return status.Error(codes.Unimplemented, "unknown method GetContainerEvents")
 	}
-	if fault.code != codes.OK {
-		return status.Error(fault.code, fault.text)
+	if err := fate.Err(); err != nil {
+		return err
 	}
 	l := &stream{events: make(chan *runtimeapi.ContainerEventResponse, maxQueue), drop: make(chan struct{})}
 	s.rt.Lock()

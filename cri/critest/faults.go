@@ -9,6 +9,9 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"podd/cri/critest/state"
 )
 
 // Call is one call that the Server answered, or is still at.
@@ -23,89 +26,39 @@ type Call struct {
 	Code codes.Code
 }
 
-// faults are what the test asked to go wrong, and the record of calls.
-type faults struct {
-	mu     sync.Mutex // guards everything below
-	calls  []*Call
-	counts map[string]int
-	delays map[string]time.Duration
-	hangs  map[string]chan struct{}
-	fails  map[string]map[int]fault
+// record are the calls that came.
+type record struct {
+	mu    sync.Mutex // guards calls
+	calls []*Call
 }
 
-type fault struct {
-	code  codes.Code
-	text  string
-	after bool // the call has its effect first
+// Delay makes each such call take that much longer: of a method, of a method for
+// one pod ("StopContainer shop"), or with "" all that have no delay of their own.
+// 0 ends it.
+func (s *Server) Delay(call string, d time.Duration) { s.faults.Delay(call, d) }
+
+// Hang makes such calls wait until the returned function is called, or the Server
+// stops. A create that hangs keeps its name reserved even when its caller has gone,
+// and is finished when released.
+func (s *Server) Hang(call string) (release func()) { return s.faults.Hang(call) }
+
+// FailNth makes the nth such call from now (1 is the next) fail without an effect.
+func (s *Server) FailNth(call string, n int, code codes.Code, text string) {
+	s.faults.FailNth(call, n, status.Error(code, text))
 }
 
-func (f *faults) init() {
-	f.counts, f.delays = map[string]int{}, map[string]time.Duration{}
-	f.hangs, f.fails = map[string]chan struct{}{}, map[string]map[int]fault{}
-}
-
-// Delay makes each call of the method take that much longer; method "" is all
-// methods without a delay of their own. 0 ends it.
-func (s *Server) Delay(method string, d time.Duration) {
-	s.faults.mu.Lock()
-	defer s.faults.mu.Unlock()
-	s.faults.delays[method] = d
-}
-
-// Hang makes calls of the method wait until the returned function is called,
-// or the Server stops. A create that hangs keeps its name reserved even when its
-// caller has gone, and is finished when released.
-func (s *Server) Hang(method string) (release func()) {
-	gate := make(chan struct{})
-	s.faults.mu.Lock()
-	defer s.faults.mu.Unlock()
-	s.faults.hangs[method] = gate
-	return func() {
-		s.faults.mu.Lock()
-		defer s.faults.mu.Unlock()
-		if s.faults.hangs[method] == gate {
-			delete(s.faults.hangs, method)
-			close(gate)
-		}
-	}
-}
-
-func (f *faults) release() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for m, gate := range f.hangs {
-		close(gate)
-		delete(f.hangs, m)
-	}
-}
-
-// FailNth makes the nth call of the method from now (1 is the next) fail
-// without an effect.
-func (s *Server) FailNth(method string, n int, code codes.Code, text string) {
-	s.faults.add(method, n, fault{code: code, text: text})
-}
-
-// LoseAnswerNth lets the nth call of the method from now have its effect, and
-// answers Unavailable.
-func (s *Server) LoseAnswerNth(method string, n int) {
-	s.faults.add(method, n, fault{code: codes.Unavailable, text: "error reading from server: EOF", after: true})
-}
-
-func (f *faults) add(method string, n int, what fault) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.fails[method] == nil {
-		f.fails[method] = map[int]fault{}
-	}
-	f.fails[method][f.counts[method]+n] = what
+// LoseAnswerNth lets the nth such call from now have its effect, and answers
+// Unavailable.
+func (s *Server) LoseAnswerNth(call string, n int) {
+	s.faults.LoseAnswer(call, n, status.Error(codes.Unavailable, "error reading from server: EOF"))
 }
 
 // Calls are all calls so far, in the order in which they came.
 func (s *Server) Calls() []Call {
-	s.faults.mu.Lock()
-	defer s.faults.mu.Unlock()
-	out := make([]Call, len(s.faults.calls))
-	for i, c := range s.faults.calls {
+	s.record.mu.Lock()
+	defer s.record.mu.Unlock()
+	out := make([]Call, len(s.record.calls))
+	for i, c := range s.record.calls {
 		out[i] = *c
 	}
 	return out
@@ -113,10 +66,10 @@ func (s *Server) Calls() []Call {
 
 // Count is how many calls of the method came; "" counts all.
 func (s *Server) Count(method string) int {
-	s.faults.mu.Lock()
-	defer s.faults.mu.Unlock()
+	s.record.mu.Lock()
+	defer s.record.mu.Unlock()
 	n := 0
-	for _, c := range s.faults.calls {
+	for _, c := range s.record.calls {
 		if method == "" || c.Method == method {
 			n++
 		}
@@ -126,78 +79,77 @@ func (s *Server) Count(method string) int {
 
 // ResetCalls forgets the calls so far.
 func (s *Server) ResetCalls() {
-	s.faults.mu.Lock()
-	defer s.faults.mu.Unlock()
-	s.faults.calls = nil
+	s.record.mu.Lock()
+	defer s.record.mu.Unlock()
+	s.record.calls = nil
 }
 
-func (f *faults) begin(method string, req any) (*Call, fault) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+// begin notes a call, and says what becomes of it.
+func (s *Server) begin(method string, req any) (*Call, state.Fate) {
 	c := &Call{Method: method, Request: req, At: time.Now()}
-	f.calls = append(f.calls, c)
-	f.counts[method]++
-	return c, f.fails[method][f.counts[method]]
+	s.record.mu.Lock()
+	s.record.calls = append(s.record.calls, c)
+	s.record.mu.Unlock()
+	return c, s.faults.Begin(method, s.podOf(req))
 }
 
-func (f *faults) end(c *Call, err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+func (r *record) end(c *Call, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	c.Done, c.Took, c.Code = true, time.Since(c.At), status.Code(err)
 }
 
-// creates pause inside of themselves, with their name reserved.
+// podOf names the pod that a call is for; empty if it is for none.
+func (s *Server) podOf(req any) string {
+	s.rt.Lock()
+	defer s.rt.Unlock()
+	switch r := req.(type) {
+	case *runtimeapi.RunPodSandboxRequest:
+		return r.GetConfig().GetMetadata().GetName()
+	case interface{ GetPodSandboxId() string }:
+		if b := s.rt.Sandbox(r.GetPodSandboxId()); b != nil {
+			return b.Pod
+		}
+	case interface{ GetContainerId() string }:
+		if c := s.rt.Container(r.GetContainerId()); c != nil {
+			return c.Sandbox.Pod
+		}
+	}
+	return ""
+}
+
+// creates wait inside of themselves, with their name reserved.
 var creates = map[string]bool{"RunPodSandbox": true, "CreateContainer": true}
+
+// fated is the key under which a call's context has its state.Fate.
+type fated struct{}
 
 func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (reply any, err error) {
 	method := path.Base(info.FullMethod)
-	call, fault := s.faults.begin(method, req)
-	defer func() { s.faults.end(call, err) }()
+	call, fate := s.begin(method, req)
+	defer func() { s.record.end(call, err) }()
+	ctx = context.WithValue(ctx, fated{}, fate)
 	if !creates[method] {
-		if err := s.pause(ctx, method, false); err != nil {
+		if err := wait(ctx, false); err != nil {
 			return nil, err
 		}
 	}
-	if fault.code != codes.OK && !fault.after {
-		return nil, status.Error(fault.code, fault.text)
+	err = fate.Do(func() error {
+		reply, err = handle(ctx, req)
+		return err
+	})
+	if err != nil {
+		return nil, err
 	}
-	reply, err = handle(ctx, req)
-	if fault.code != codes.OK {
-		return nil, status.Error(fault.code, fault.text)
-	}
-	return reply, err
+	return reply, nil
 }
 
-// pause is a call's delay and hang. A delay ends with its caller; a hang does
-// too, unless it is sticky.
-func (s *Server) pause(ctx context.Context, method string, sticky bool) error {
-	s.faults.mu.Lock()
-	d, ok := s.faults.delays[method]
-	if !ok {
-		d = s.faults.delays[""]
-	}
-	gate := s.faults.hangs[method]
-	s.faults.mu.Unlock()
-	if d > 0 {
-		timer := time.NewTimer(d)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			return status.FromContextError(ctx.Err()).Err()
-		}
-	}
-	if gate == nil {
+// wait is what a call's faults take. A delay ends with its caller; a hang does too,
+// unless it is sticky.
+func wait(ctx context.Context, sticky bool) error {
+	fate, _ := ctx.Value(fated{}).(state.Fate)
+	if fate.Wait(ctx.Done(), sticky) {
 		return nil
 	}
-	gone := ctx.Done()
-	if sticky {
-		gone = nil
-	}
-	select {
-	case <-gate:
-		return nil
-	case <-gone:
-		return status.FromContextError(ctx.Err()).Err()
-	}
+	return status.FromContextError(ctx.Err()).Err()
 }

@@ -54,7 +54,7 @@ func (s *Server) RunPodSandbox(ctx context.Context, r *runtimeapi.RunPodSandboxR
 	if err != nil {
 		return nil, err
 	}
-	err = s.pause(ctx, "RunPodSandbox", true)
+	err = wait(ctx, true)
 	s.rt.Lock()
 	defer s.rt.Unlock()
 	if err == nil && !b.HostNetwork && !s.network.Status {

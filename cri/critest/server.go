@@ -21,7 +21,8 @@ type Server struct {
 	socket string
 
 	runtimeapi.UnimplementedRuntimeServiceServer
-	faults faults
+	faults state.Faults
+	record record
 
 	rt         state.Runtime[sandboxData, containerData] // its lock guards everything below, too
 	grpc       *grpc.Server
@@ -89,7 +90,6 @@ func New(t testing.TB, opts ...Option) *Server {
 		features:   &runtimeapi.RuntimeFeatures{SupplementalGroupsPolicy: true, UserNamespacesHostNetwork: true},
 		network:    runtimeapi.RuntimeCondition{Type: runtimeapi.NetworkReady, Status: true},
 	}
-	s.faults.init()
 	s.rt.Changed = s.changed
 	for _, o := range opts {
 		o(s)
@@ -152,7 +152,7 @@ func (s *Server) Stop() {
 	s.rt.Lock()
 	s.rt.Crash()
 	s.rt.Unlock()
-	s.faults.release()
+	s.faults.LetGo()
 }
 
 // Restart is Stop, a time of absence, and Start.

@@ -215,6 +215,32 @@ func TestFaults(t *testing.T) {
 	}
 }
 
+func TestFaultsOfOnePod(t *testing.T) {
+	r := newRig(t)
+	r.FailNth("RunPodSandbox shop", 1, codes.Internal, "no")
+	r.FailNth("CreateContainer shop", 1, codes.Internal, "no")
+	r.FailNth("StartContainer shop", 1, codes.Internal, "no")
+	for _, name := range []string{"other", "shop"} {
+		var got []codes.Code
+		failed := func(err error) {
+			if err != nil {
+				got = append(got, status.Code(err))
+			}
+		}
+		_, err := r.sandbox(t, name, 0)
+		failed(err)
+		box, _ := r.sandbox(t, name, 1)
+		_, err = r.create(t, box, "web", 0)
+		failed(err)
+		id, err := r.create(t, box, "web", 1)
+		failed(err)
+		failed(r.start(t, id))
+		if want := map[string]int{"shop": 3}[name]; len(got) != want {
+			t.Errorf("%s: got %v, want %d failures", name, got, want)
+		}
+	}
+}
+
 func TestHangingCreateKeepsItsName(t *testing.T) {
 	r := newRig(t)
 	release := r.Hang("RunPodSandbox")

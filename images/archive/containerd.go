@@ -52,9 +52,6 @@ func DialContainerd(socket string) (*Containerd, error) {
 	return &Containerd{conn: conn}, nil
 }
 
-// Close ends the connection.
-func (c *Containerd) Close() error { return c.conn.Close() }
-
 // Import imports an OCI or docker archive, plain, gzip or zstd, for this
 // machine's platform, pins its images and unpacks them. It returns their names
 // and blocks for as long as that takes. An *InvalidError blames the file.

@@ -2,7 +2,6 @@ package pod
 
 import (
 	"errors"
-	"time"
 )
 
 // Classes of errors for errors.Is. They are converted from foreign codes once, at the
@@ -57,15 +56,6 @@ func ReasonOf(err error, otherwise string) string {
 	}
 	return otherwise
 }
-
-// RetryAfter tells the worker when to retry.
-type RetryAfter struct {
-	Delay time.Duration
-	Err   error
-}
-
-func (e *RetryAfter) Error() string { return e.Err.Error() }
-func (e *RetryAfter) Unwrap() error { return e.Err }
 
 // NameReservedError is ErrNameReserved with the ID for which the runtime has reserved
 // the name.

@@ -6,7 +6,8 @@
 // comment, and a command after ! must fail, one after ? may.
 //
 // What a script can do is its player's matter, but two words mean the same
-// everywhere: sleep lets time pass, and wait waits until something holds.
+// everywhere: sleep lets time pass, and wait waits until facts hold, which are
+// written in one grammar (Fact).
 package story
 
 import (
@@ -98,27 +99,27 @@ const DefaultWait = 30 * time.Second
 
 // Watch is what the word wait asks.
 type Watch struct {
-	// Missing says which of the terms do not hold now, and what is there instead;
-	// empty if all do. An error ends the wait.
-	Missing func(ctx context.Context, terms []string) (string, error)
+	// Missing says which of the facts, in words, do not hold now, and what is there
+	// instead; empty if all do. An error ends the wait.
+	Missing func(ctx context.Context, facts []string) (string, error)
 	// Next blocks until it is worth to look again, or the context is done.
 	Next func(ctx context.Context)
 }
 
-// Word is the word wait: "wait TERM… [within 30s]" returns when all terms hold at
-// one look, and fails when they never did in that time.
-func (w Watch) Word(args string) Word {
-	return Word{Args: args + " [within DURATION]", Do: func(ctx context.Context, args []string) error {
-		terms, within, err := Within(args)
+// Word is the word wait: it returns when all facts hold at one look, and fails when
+// they never did in that time.
+func (w Watch) Word() Word {
+	return Word{Args: "POD FACT… [within DURATION]", Do: func(ctx context.Context, args []string) error {
+		facts, within, err := Within(args)
 		if err != nil {
 			return err
 		}
-		return w.Until(ctx, within, terms)
+		return w.Until(ctx, within, facts)
 	}}
 }
 
 // Within takes the "within 30s" off the end of a wait's arguments.
-func Within(args []string) (terms []string, within time.Duration, err error) {
+func Within(args []string) (facts []string, within time.Duration, err error) {
 	n := len(args) - 2
 	if n < 0 || args[n] != "within" {
 		return args, DefaultWait, nil
@@ -127,13 +128,13 @@ func Within(args []string) (terms []string, within time.Duration, err error) {
 	return args[:n], within, err
 }
 
-// Until blocks until all terms hold, and fails when they never did within that
+// Until blocks until all facts hold, and fails when they never did within that
 // time.
-func (w Watch) Until(ctx context.Context, within time.Duration, terms []string) error {
+func (w Watch) Until(ctx context.Context, within time.Duration, facts []string) error {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	for {
-		missing, err := w.Missing(ctx, terms)
+		missing, err := w.Missing(ctx, facts)
 		switch {
 		case err == nil && missing == "":
 			return nil

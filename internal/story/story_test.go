@@ -20,17 +20,17 @@ func TestInSimulatedTime(t *testing.T) {
 		err   string
 	}{
 		"sleeps":            {"# about\nsleep 2h\n\n  sleep 30m # both\n", 150 * time.Minute, ""},
-		"waits":             {"wait later", 10 * time.Second, ""},
-		"waits for all":     {"wait later now", 10 * time.Second, ""},
-		"waits in vain":     {"wait later never", 30 * time.Second, "s:1: wait later never: not within 30s: never"},
-		"waits not so long": {"wait later within 5s", 5 * time.Second, "s:1: wait later within 5s: not within 5s: later"},
-		"waits for nothing": {"! wait never within 1m\nwait now", time.Minute, ""},
-		"waits for nobody":  {"sleep 1s\nwait error within 1m", time.Second, "s:2: wait error within 1m: no such thing"},
-		"may fail":          {"? wait error", 0, ""},
-		"stops":             {"sleep 1s\nstop\nwait never", time.Second, ""},
-		"wants arguments":   {"wait", 0, "s:1: wait: wants TERM…"},
+		"waits":             {"wait it later", 10 * time.Second, ""},
+		"waits for all":     {"wait it later now", 10 * time.Second, ""},
+		"waits in vain":     {"wait it later never", 30 * time.Second, "s:1: wait it later never: not within 30s: never"},
+		"waits not so long": {"wait it later within 5s", 5 * time.Second, "s:1: wait it later within 5s: not within 5s: later"},
+		"waits for nothing": {"! wait it never within 1m\nwait it now", time.Minute, ""},
+		"waits for nobody":  {"sleep 1s\nwait it error within 1m", time.Second, "s:2: wait it error within 1m: no such thing"},
+		"may fail":          {"? wait it error", 0, ""},
+		"stops":             {"sleep 1s\nstop\nwait it never", time.Second, ""},
+		"wants arguments":   {"wait", 0, "s:1: wait: wants POD FACT…"},
 		"knows no word":     {"walk", 0, "s:1: walk: unknown command"},
-		"reads quotes":      {"wait now 'now' 'a $b # c'", 30 * time.Second, "a $b # c"},
+		"reads quotes":      {"wait it now 'now' 'a $b # c'", 30 * time.Second, "a $b # c"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -41,7 +41,7 @@ func TestInSimulatedTime(t *testing.T) {
 							return "", errors.New("no such thing")
 						}
 						return strings.Join(slices.DeleteFunc(slices.Clone(terms), func(term string) bool {
-							return term == "now" || term == "later" && time.Since(began) >= 10*time.Second
+							return term == "it" || term == "now" || term == "later" && time.Since(began) >= 10*time.Second
 						}), " "), nil
 					},
 					Next: func(ctx context.Context) {
@@ -52,7 +52,7 @@ func TestInSimulatedTime(t *testing.T) {
 					},
 				}
 				err := story.Play(t.Context(), "s", tc.text, map[string]story.Word{
-					"sleep": story.Sleep, "wait": watch.Word("TERM…"),
+					"sleep": story.Sleep, "wait": watch.Word(),
 					"stop": {Do: func(context.Context, []string) error { return story.ErrStop }},
 				})
 				if took := time.Since(began); took != tc.takes {

@@ -5,23 +5,20 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"path"
 	"strings"
 	"time"
 
 	"github.com/moby/sys/mountinfo"
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/status"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"podd/bundle"
 	"podd/cri"
-	"podd/internal/pod"
+	"podd/cri/spec"
 )
 
 // reviveLimit is how long a runtime may take to start: it reads all that it
@@ -113,37 +110,37 @@ func (p *Podd) endListener(ctx context.Context, socket, what string) error {
 	return fmt.Errorf("%s (process %d) does not exit; find out why, or end it with kill -9", what, pid)
 }
 
+// callLimit bounds each call to the runtime that ends something, grace period aside.
+const callLimit = time.Minute
+
 // endPods ends all containers, each with its pod's grace period, and then stops
-// and removes all sandboxes, four at a time.
+// and removes all sandboxes, four at a time: by the agent's calls, but in an order of
+// its own. The agent ends a pod by its spec, which nobody has here, and runs preStop
+// hooks; here everything goes, whoever made it.
 func endPods(ctx context.Context, socket string, out io.Writer) error {
-	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(pod.MaxRuntimeMessage)))
+	conn, err := cri.Connect("unix://"+socket, callLimit, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	runtime := runtimeapi.NewRuntimeServiceClient(conn)
-	list, err := runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
-	if err != nil {
-		return fmt.Errorf("list pods: %w", err)
+	runtime := cri.NewClient(conn, spec.Options{})
+	sandboxes, running, err := runtime.Everybodys(ctx)
+	if err != nil || len(sandboxes) == 0 {
+		return err
 	}
-	if len(list.Items) == 0 {
-		return nil
-	}
-	if err := endContainers(ctx, runtime, len(list.Items), out); err != nil {
+	tell(out, len(sandboxes), running)
+	if err := endContainers(ctx, runtime, running); err != nil {
 		return err
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(4)
-	for _, item := range list.Items {
+	for _, b := range sandboxes {
 		group.Go(func() error {
-			ctx, cancel := context.WithTimeout(ctx, time.Minute)
-			defer cancel()
-			if _, err := runtime.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: item.Id}); err != nil {
-				return fmt.Errorf("stop pod %s: %w", item.Metadata.GetName(), err)
+			if err := runtime.StopSandbox(ctx, b.ID); err != nil {
+				return fmt.Errorf("pod %s: %w", b.Pod, err)
 			}
-			if _, err := runtime.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: item.Id}); err != nil {
-				return fmt.Errorf("remove pod %s: %w", item.Metadata.GetName(), err)
+			if err := runtime.RemoveSandbox(ctx, b.ID); err != nil {
+				return fmt.Errorf("pod %s: %w", b.Pod, err)
 			}
 			return nil
 		})
@@ -151,31 +148,26 @@ func endPods(ctx context.Context, socket string, out io.Writer) error {
 	return group.Wait()
 }
 
-// endContainers ends what runs: a sandbox that is stopped kills its containers.
-func endContainers(ctx context.Context, runtime runtimeapi.RuntimeServiceClient, pods int, out io.Writer) error {
-	list, err := runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{
-		State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING}}})
-	if err != nil {
-		return fmt.Errorf("list containers: %w", err)
-	}
+// tell says what is about to end, and how long that may take.
+func tell(out io.Writer, pods int, running []cri.Held) {
 	longest := time.Duration(0)
-	for _, c := range list.Containers {
-		longest = max(longest, cri.GracePeriod(c.Annotations))
+	for _, c := range running {
+		longest = max(longest, c.GracePeriod)
 	}
 	fmt.Fprintf(out, "ending %s", count(pods, "pod"))
-	if len(list.Containers) > 0 {
-		fmt.Fprintf(out, " (%s running, which may take %v)", count(len(list.Containers), "container"), longest)
+	if len(running) > 0 {
+		fmt.Fprintf(out, " (%s running, which may take %v)", count(len(running), "container"), longest)
 	}
 	fmt.Fprintln(out)
+}
+
+// endContainers ends what runs: a sandbox that is stopped kills its containers.
+func endContainers(ctx context.Context, runtime *cri.Client, running []cri.Held) error {
 	group, ctx := errgroup.WithContext(ctx)
-	for _, c := range list.Containers {
+	for _, c := range running {
 		group.Go(func() error {
-			grace := cri.GracePeriod(c.Annotations)
-			ctx, cancel := context.WithTimeout(ctx, grace+time.Minute)
-			defer cancel()
-			_, err := runtime.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: c.Id, Timeout: int64(grace / time.Second)})
-			if err != nil && status.Code(err) != codes.NotFound {
-				return fmt.Errorf("stop container %s of pod %s: %w", c.Metadata.GetName(), c.Labels["io.kubernetes.pod.name"], err)
+			if err := runtime.StopContainer(ctx, c.ID, c.GracePeriod); err != nil {
+				return fmt.Errorf("pod %s, container %s: %w", c.Pod, c.Container, err)
 			}
 			return nil
 		})

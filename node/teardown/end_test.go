@@ -1,19 +1,23 @@
 package teardown
 
 import (
+	"io"
 	"slices"
 	"strings"
 	"testing"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"podd/cri/critest"
 )
 
-// A sandbox that is stopped kills its containers: a database got no stop signal.
-func TestRuntimeStopGivesContainersTheirGrace(t *testing.T) {
+// twoPods run on a runtime: db and web, with a container each that is called so, of
+// which db's says how much grace it has.
+func twoPods(t *testing.T) *critest.Server {
+	t.Helper()
 	srv := critest.New(t)
 	image := srv.AddImage("localhost/podd/busybox:1")
 	conn, err := grpc.NewClient(srv.Endpoint(), grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -34,7 +38,7 @@ func TestRuntimeStopGivesContainersTheirGrace(t *testing.T) {
 		}
 		c, err := runtime.CreateContainer(t.Context(), &runtimeapi.CreateContainerRequest{PodSandboxId: box.PodSandboxId, SandboxConfig: cfg, Config: &runtimeapi.ContainerConfig{
 			Metadata: &runtimeapi.ContainerMetadata{Name: name}, Image: &runtimeapi.ImageSpec{Image: image}, LogPath: "0.log",
-			Labels: map[string]string{"io.kubernetes.pod.uid": name}, Annotations: annotations}})
+			Labels: map[string]string{"io.kubernetes.pod.uid": name, "io.kubernetes.pod.name": name}, Annotations: annotations}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -42,6 +46,12 @@ func TestRuntimeStopGivesContainersTheirGrace(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	return srv
+}
+
+// A sandbox that is stopped kills its containers: a database got no stop signal.
+func TestRuntimeStopGivesContainersTheirGrace(t *testing.T) {
+	srv := twoPods(t)
 	srv.ResetCalls()
 	var out strings.Builder
 	if err := endPods(t.Context(), strings.TrimPrefix(srv.Endpoint(), "unix://"), &out); err != nil {
@@ -69,6 +79,35 @@ func TestRuntimeStopGivesContainersTheirGrace(t *testing.T) {
 	}
 	if left := len(srv.Sandboxes()); left > 0 {
 		t.Errorf("%d sandboxes are left", left)
+	}
+}
+
+func TestRuntimeStopCountsWhatRuns(t *testing.T) {
+	srv := twoPods(t)
+	srv.Exit("db", 0)
+	var out strings.Builder
+	if err := endPods(t.Context(), strings.TrimPrefix(srv.Endpoint(), "unix://"), &out); err != nil {
+		t.Fatal(err)
+	}
+	if want := "ending 2 pods (1 container running, which may take 30s)\n"; out.String() != want || srv.Count("StopContainer") != 1 {
+		t.Errorf("got %q and %d containers stopped, want %q and one", out.String(), srv.Count("StopContainer"), want)
+	}
+	out.Reset()
+	if err := endPods(t.Context(), strings.TrimPrefix(srv.Endpoint(), "unix://"), &out); err != nil || out.Len() > 0 {
+		t.Errorf("nothing to end: got %v, %q", err, out.String())
+	}
+}
+
+func TestRuntimeStopNamesWhatDoesNotEnd(t *testing.T) {
+	for call, want := range map[string]string{
+		"StopContainer db": "pod db, container db: stop container", "StopPodSandbox db": "pod db: stop pod sandbox", "RemovePodSandbox db": "pod db: remove pod sandbox",
+	} {
+		srv := twoPods(t)
+		srv.FailNth(call, 1, codes.Internal, "it is stuck")
+		err := endPods(t.Context(), strings.TrimPrefix(srv.Endpoint(), "unix://"), io.Discard)
+		if err == nil || !strings.HasPrefix(err.Error(), want) || !strings.Contains(err.Error(), "it is stuck") {
+			t.Errorf("%s: got %v, want %q", call, err, want)
+		}
 	}
 }
 

@@ -8,10 +8,12 @@ import (
 )
 
 // spans reads "state seconds | state seconds*", the star being the end of the
-// script. A state "down/x" counts as x, "1~x" is x after a restart.
+// script. A state "down/x" counts as x, "1~x" is x after a restart of its container,
+// "^x" is x after a start of the agent.
 func spans(t *testing.T, text string) []Span {
 	t.Helper()
 	var all []Span
+	starts := 0
 	for part := range strings.SplitSeq(text, "|") {
 		state, length, ok := strings.Cut(strings.TrimSpace(part), " ")
 		if !ok {
@@ -22,6 +24,9 @@ func spans(t *testing.T, text string) []Span {
 		if err != nil {
 			t.Fatal(err)
 		}
+		for strings.HasPrefix(state, "^") {
+			starts, state = starts+1, state[1:]
+		}
 		life := "#0 "
 		if n, rest, ok := strings.Cut(state, "~"); ok {
 			life, state = "#"+n+" ", rest
@@ -30,10 +35,13 @@ func spans(t *testing.T, text string) []Span {
 		if same != "" {
 			same = "#0 ended:" + same
 		}
-		all = append(all, Span{State: life + state, Same: same, For: d, Last: last})
+		all = append(all, Span{State: life + state, Same: same, For: d, Looks: looks(d), Starts: starts, Last: last})
 	}
 	return all
 }
+
+// looks is how often the poller sees a state that lasts so long.
+func looks(d time.Duration) int { return int(max(1, d/tick)) }
 
 func TestSequences(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -67,6 +75,23 @@ func TestSequences(t *testing.T) {
 		"two words for one state":              {"run 5 | end/down 9 | run2 5*", "run 5 | end/down 0.1 | back-off/down 9 | run2 5*", nil},
 		"a back-off that is none":              {"run 5 | end/down 12 | run2 5*", "run 5 | end/down 1 | run2 5*", []string{"time of x: #0 ended:down for 12s | #0 ended:down for 1s"}},
 		"a back-off that the kubelet prolongs": {"run 5 | end/down 22 | run2 5*", "run 5 | end/down 10 | run2 5*", nil},
+		"an agent that is started again":       {"Failed 5 | ^Failed 3*", "Failed 5 | ^Failed 3*", nil},
+		"a start that podd hid":                {"Failed 5 | ^Pending 0.4 | Failed 3*", "Failed 5 | ^Failed 3*", nil},
+		"a start that the kubelet hid":         {"Failed 5 | ^Failed 3*", "Failed 5 | ^Pending 0.05 | Failed 3*", nil},
+		"a start that both show":               {"Failed 5 | ^Pending 3 | Failed 3*", "Failed 5 | ^Pending 0.05 | Failed 3*", nil},
+		"two starts":                           {"Failed 5 | ^Pending 0.4 | Failed 3 | ^Failed 3*", "Failed 5 | ^Failed 3 | ^Pending 0.05 | Failed 3*", nil},
+		"a start that leads on":                {"Pending 5 | ^Pending 0.4 | True 3*", "Pending 5 | ^True 3*", nil},
+		"two looks after a start":              {"Failed 5 | ^Failed 3*", "Failed 5 | ^Pending 0.1 | Failed 3*", []string{"sequence x: (none) | #0 Failed after #0 Pending, at the end", "entries of x: #0 Failed: 1 | #0 Failed: 2"}},
+		"the kubelet's second after a start":   {"Failed 5 | ^Pending 1 | Failed 3*", "Failed 5 | ^Failed 3*", []string{"sequence x: #0 Failed after #0 Pending, at the end | (none)", "entries of x: #0 Failed: 2 | #0 Failed: 1"}},
+		"one look, and no start":               {"Failed 5 | ^Failed 3*", "Failed 5 | ^Failed 1 | Pending 0.05 | Failed 3*", []string{"sequence x: (none) | #0 Failed after #0 Pending, at the end", "entries of x: #0 Failed: 1 | #0 Failed: 2"}},
+		"one look, before a start":             {"Failed 5 | ^Failed 3*", "Failed 5 | Pending 0.05 | ^Failed 3*", []string{"sequence x: (none) | #0 Failed after #0 Pending, at the end", "entries of x: #0 Failed: 1 | #0 Failed: 2"}},
+		"another look after a start":           {"Failed 5 | ^Failed 3*", "Failed 5 | ^Pending 0.05 | Failed 1 | Pending 0.05 | Failed 3*", []string{"sequence x: (none) | #0 Failed after #0 Pending, at the end", "entries of x: #0 Failed: 1 | #0 Failed: 2"}},
+		"one look at what never passes":        {"True 5 | ^True 3*", "True 5 | ^Failed 0.05 | True 3*", []string{"sequence x: (none) | #0 Failed after #0 True", "sequence x: (none) | #0 True after #0 Failed, at the end", "entries of x: #0 True: 1 | #0 True: 2"}},
+		"one look, and then something else":    {"Failed 5 | ^Failed 3*", "Failed 5 | ^Pending 0.05 | Lost 3*", []string{"sequence x: (none) | #0 Lost after #0 Pending, at the end"}},
+		"one look at the end":                  {"Failed 5 | ^Failed 3*", "Failed 5 | ^Pending 0.05*", []string{"sequence x: (none) | #0 Pending after #0 Failed, at the end"}},
+		"one look, and the next start":         {"Failed 5 | ^Failed 3 | ^Failed 3*", "Failed 5 | ^Pending 0.05 | ^Failed 3*", []string{"sequence x: (none) | #0 Failed after #0 Pending, at the end", "entries of x: #0 Failed: 1 | #0 Failed: 2"}},
+		"one look, the other's at none":        {"Failed 5 | ^^Failed 3*", "Failed 5 | ^Pending 0.05 | Failed 1 | ^Failed 3*", []string{"sequence x: (none) | #0 Failed after #0 Pending, at the end", "entries of x: #0 Failed: 1 | #0 Failed: 2"}},
+		"one look at a start of its own":       {"Failed 5 | ^Failed 3*", "Failed 5 | ^Failed 3 | ^Pending 0.05 | Failed 3*", []string{"sequence x: (none) | #0 Failed after #0 Pending, at the end", "entries of x: #0 Failed: 1 | #0 Failed: 2"}},
 		"nothing seen":                         {"a 5*", "a 5 | b 5*", []string{"sequence x: (none) | #0 b after #0 a, at the end"}},
 	} {
 		var got []string
@@ -171,16 +196,17 @@ func TestScenariosAreWhole(t *testing.T) {
 func TestScenariosThatAreNone(t *testing.T) {
 	const manifest = "-- pod.yaml --\nspec: {}\n"
 	for text, want := range map[string]string{
-		"wait x=y\n" + manifest:                   "says what it is about",
-		"# about\n" + manifest:                    "says what it is about",
-		"# about\nwait x=y\n":                     "says what it is about",
-		"# about\ndance\n" + manifest:             "dance: unknown command",
-		"# about\nserve b.yaml\n" + manifest:      "no manifest b.yaml",
-		"# about\nwait\n" + manifest:              "wait: wants TERM",
-		"# about\nremove b.yaml\n" + manifest:     "no manifest b.yaml",
-		"# about\nsleep long\n" + manifest:        "duration",
-		"# about\nwait a='b\n" + manifest:         "unterminated quote",
-		"# about\nwait a=b within x\n" + manifest: "duration",
+		"wait pod x=y\n" + manifest:                   "says what it is about",
+		"# about\n" + manifest:                        "says what it is about",
+		"# about\nwait pod x=y\n":                     "says what it is about",
+		"# about\ndance\n" + manifest:                 "dance: unknown command",
+		"# about\nserve b.yaml\n" + manifest:          "no manifest b.yaml",
+		"# about\nwait\n" + manifest:                  "wait: wants POD",
+		"# about\nwait pod and b x\n" + manifest:      "POD[/CONTAINER] FACT",
+		"# about\nremove b.yaml\n" + manifest:         "no manifest b.yaml",
+		"# about\nsleep long\n" + manifest:            "duration",
+		"# about\nwait pod a='b\n" + manifest:         "unterminated quote",
+		"# about\nwait pod a=b within x\n" + manifest: "duration",
 	} {
 		if _, err := parseScenario("s", []byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, want an error with %q", text, err, want)

@@ -49,6 +49,11 @@
 //     was. Flapping counts transitions, not time; what comes again after a restart
 //     is another state, since the restarts are part of it.
 //   - An end with the back-off after it lasts roughly as long on both sides.
+//   - An agent that is started again lists its pods before it has decided on them,
+//     sometimes for less than the poller takes from one look to the next. The first
+//     state after a start may be missing on the other side if podd showed it at one
+//     look, or the kubelet for less than a glimpse (0.5 s), if pods pass through it,
+//     and if the next state is what the other side shows first after its own start.
 //
 // One pair of states counts as one: that a container has ended, and that it is in
 // back-off after that end. The kubelet shows the first until it looks at the pod

@@ -18,6 +18,11 @@ type Span struct {
 	// empty for the state itself.
 	Same string        `json:"same,omitempty"`
 	For  time.Duration `json:"for"`
+	// Looks is how often the poller saw it. A start of the agent begins another
+	// span of the same state; Starts is how many there had been since the pod was
+	// first put into place.
+	Looks  int `json:"looks"`
+	Starts int `json:"starts,omitempty"`
 	// Last is the state at the end of the script.
 	Last bool `json:"last,omitempty"`
 
@@ -44,6 +49,8 @@ type watched struct {
 	present int               // index of the present generation
 	looked  bool              // the agent has shown a status of its own making
 	blank   bool              // … and since then, started anew, has not looked yet
+	starts  int               // how often the agent was started since
+	started time.Time         // … and when it was last
 }
 
 // put begins a generation (the same text again goes on under the same UID).
@@ -95,11 +102,19 @@ func (w *watched) closeLocked() {
 	}
 }
 
-// see takes in one look at the pod.
-func (w *watched) see(p *v1.Pod, at time.Time) {
+// start notes that the agent is about to be started; none runs.
+func (w *watched) start(at time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.text == "" {
+	w.starts++
+	w.started = at
+}
+
+// see takes in one look at the pod, which was asked for before it came.
+func (w *watched) see(p *v1.Pod, asked, at time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.text == "" || asked.Before(w.started) { // the agent that was there before showed it
 		return
 	}
 	if generation, ok := w.uids[p.UID]; !ok {
@@ -123,12 +138,13 @@ func (w *watched) noteLocked(p *v1.Pod, at time.Time) {
 	for axis, state := range axesOf(p) {
 		spans := s.Axes[axis]
 		if n := len(spans); n > 0 {
-			if spans[n-1].State == state.is {
+			if spans[n-1].State == state.is && spans[n-1].Starts == w.starts {
+				spans[n-1].Looks++
 				continue
 			}
 			spans[n-1].For = at.Sub(spans[n-1].since)
 		}
-		s.Axes[axis] = append(spans, Span{State: state.is, Same: state.same, since: at})
+		s.Axes[axis] = append(spans, Span{State: state.is, Same: state.same, Looks: 1, Starts: w.starts, since: at})
 	}
 }
 

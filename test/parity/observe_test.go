@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -28,7 +30,7 @@ func TestAnAgentThatHasJustBeenStartedShowsNothingYet(t *testing.T) {
 		w := &watched{}
 		w.put("text")
 		for _, p := range c.looks {
-			w.see(p, time.Now())
+			w.see(p, time.Now(), time.Now())
 		}
 		w.take()
 		var got []string
@@ -40,6 +42,46 @@ func TestAnAgentThatHasJustBeenStartedShowsNothingYet(t *testing.T) {
 		}
 	}
 }
+
+func TestAStartOfTheAgentIsABoundary(t *testing.T) {
+	ready := v1.PodCondition{Type: v1.PodReady, Status: v1.ConditionTrue}
+	w := &watched{}
+	w.put("text")
+	before := time.Now()
+	for range 3 {
+		w.see(look("Failed"), before, before)
+	}
+	p := &play{side: &Side{Agent: &stoppedAgent{}}, pods: map[string]*watched{"p": w}}
+	for range 2 { // the second has nothing to start
+		if err := p.up(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.see(look("Running", ready), before, time.Now()) // what the agent that was stopped had answered
+	w.see(look("Pending"), time.Now(), time.Now())
+	w.see(look("Failed"), time.Now(), time.Now())
+	w.see(look("Failed"), time.Now(), time.Now())
+	w.start(time.Now())
+	w.see(look("Failed"), time.Now(), time.Now())
+	w.take()
+	var got []string
+	for _, s := range w.series[0].Axes["phase"] {
+		got = append(got, fmt.Sprintf("%s starts=%d looks=%d", s.State, s.Starts, s.Looks))
+	}
+	want := []string{"#0 Failed starts=0 looks=3", "#0 Pending starts=1 looks=1", "#0 Failed starts=1 looks=2", "#0 Failed starts=2 looks=1"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// stoppedAgent runs once it has been started.
+type stoppedAgent struct {
+	Agent
+	runs bool
+}
+
+func (a *stoppedAgent) Running() bool               { return a.runs }
+func (a *stoppedAgent) Start(context.Context) error { a.runs = true; return nil }
 
 func TestARestartIsPartOfAState(t *testing.T) {
 	p := look("Running", v1.PodCondition{Type: v1.PodReady, Status: v1.ConditionFalse, Reason: "ContainersNotReady"})

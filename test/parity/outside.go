@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -23,9 +24,9 @@ func (p *play) fromOutside(ctx context.Context, step Step) error {
 	case "stop-agent":
 		return p.down(ctx, p.side.Agent.Stop)
 	case "start-agent":
-		return p.side.up(ctx)
+		return p.up(ctx)
 	case "restart-agent":
-		return errors.Join(p.down(ctx, p.side.Agent.Stop), p.side.up(ctx))
+		return errors.Join(p.down(ctx, p.side.Agent.Stop), p.up(ctx))
 	case "kill-agent":
 		return p.down(ctx, p.side.Agent.Kill)
 	case "restart-runtime":
@@ -53,20 +54,21 @@ func (p *play) down(ctx context.Context, stop func() error) error {
 }
 
 // up starts the agent if it does not run.
-func (s *Side) up(ctx context.Context) error {
-	if s.Agent.Running() {
+func (p *play) up(ctx context.Context) error {
+	if p.side.Agent.Running() {
 		return nil
 	}
-	return s.Agent.Start(ctx)
+	for _, w := range p.pods {
+		w.start(time.Now())
+	}
+	return p.side.Agent.Start(ctx)
 }
 
 // toContainer executes in a running container, stops it, or removes it in
 // whatever state it is.
 func (p *play) toContainer(ctx context.Context, step Step) error {
-	podName, container := p.pod("pod"), step.Args[0]
-	if before, rest, ok := strings.Cut(container, "/"); ok {
-		podName, container = p.pod(before), rest
-	}
+	called, container, _ := strings.Cut(step.Args[0], "/")
+	podName := p.pod(called)
 	containers, err := p.side.Node.CRI.Containers(ctx)
 	if err != nil {
 		return err

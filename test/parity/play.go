@@ -123,7 +123,7 @@ func (p *play) step(ctx context.Context, step Step) error {
 	case "rm":
 		return os.Remove(filepath.Join(p.out, args[0]))
 	case "wait":
-		return p.waits().Word("TERM…").Do(ctx, args)
+		return p.waits().Word().Do(ctx, args)
 	case "stop":
 		return story.ErrStop
 	default:
@@ -279,10 +279,10 @@ func (p *play) cleanUp(ctx context.Context) error {
 	for file := range p.served {
 		p.side.URL.unset(p.scenario.Name + "." + file)
 	}
-	if err := errors.Join(p.side.up(ctx), p.remove(nil)); err != nil {
+	if err := errors.Join(p.up(ctx), p.remove(nil)); err != nil {
 		return err
 	}
-	return p.waits().Until(ctx, 45*time.Second, []string{"stopped"})
+	return p.waits().Until(ctx, 45*time.Second, []string{"nothing", "running"})
 }
 
 func (p *play) trace() []string {

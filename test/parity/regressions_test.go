@@ -20,7 +20,17 @@ const knownInSelfTest = `
 `
 
 func span(state string, seconds float64) Span {
-	return Span{State: state, For: time.Duration(seconds * float64(time.Second))}
+	d := time.Duration(seconds * float64(time.Second))
+	return Span{State: state, For: d, Looks: looks(d)}
+}
+
+// since is what was seen since a start of the agent.
+func since(starts int, spans ...Span) []Span {
+	all := slices.Clone(spans)
+	for i := range all {
+		all[i].Starts = starts
+	}
+	return all
 }
 
 func last(spans ...Span) []Span {
@@ -34,14 +44,27 @@ func endOf(state string, seconds float64, same string) Span {
 	return s
 }
 
+// phases are those of a pod that runs, is restarted, and runs on while the agent is
+// started again, three times.
+func phases(first, second, third []Span) []Span {
+	return last(slices.Concat([]Span{span("#0 Pending", 3), span("#0 Running", 20), span("#1 Running", 5)},
+		since(1, first...), since(2, second...), since(3, third...))...)
+}
+
+func pending(seconds float64) []Span {
+	return []Span{span("#1 Pending", seconds), span("#1 Running", 5)}
+}
+
+var straight = []Span{span("#1 Running", 5)}
+
 // agreed is the record of a pod that waits for its volume, runs, becomes ready,
-// ends, waits for the back-off and runs again.
+// ends, waits for the back-off and runs again, whatever happens to the agent.
 func agreed() *Record {
 	return &Record{
 		Scenario: "s",
 		Pods: map[string][]*Series{"s": {{
 			Axes: map[string][]Span{
-				"phase": last(span("#0 Pending", 3), span("#0 Running", 20), span("#1 Running", 5)),
+				"phase": phases(pending(0.3), straight, pending(3)),
 				"Ready": last(span("#0 False ContainersNotReady", 4), span("#0 True", 8), span("#0 False ContainersNotReady", 10), span("#1 True", 5)),
 				"app": last(span("#0 waiting:ContainerCreating", 3), span("#0 running", 9),
 					endOf("#0 terminated:Error:3", 10, "#0 ended:Error:3"), span("#1 running", 5)),
@@ -84,8 +107,13 @@ func goodPodd() *Record {
 	r.Events["s"][0].Message = "no dir: it is a file"
 	r.Events["s"][0].Count = 1
 	r.Trace[1] = "GET plain"
+	r.phases(straight, pending(0.05), pending(0.05))
 	s.Axes["app"] = slices.Insert(s.Axes["app"], 1, span("#0 waiting:PodInitializing", 0.2))
 	return r
+}
+
+func (r *Record) phases(first, second, third []Span) {
+	r.Pods["s"][0].Axes["phase"] = phases(first, second, third)
 }
 
 func (r *Record) axis(name string, spans ...Span) { r.Pods["s"][0].Axes[name] = last(spans...) }
@@ -114,7 +142,8 @@ var regressions = map[string]func(r *Record){
 	"ready too early, for good":      func(r *Record) { r.axis("app ready", span("#0 true", 12), span("#0 false", 10), span("#1 true", 5)) },
 	"ready throughout":               func(r *Record) { r.axis("app ready", span("#0 true", 22), span("#1 true", 5)) },
 	"an end that is Failed for a moment": func(r *Record) {
-		r.axis("phase", span("#0 Pending", 3), span("#0 Running", 10), span("#0 Failed", 0.1), span("#1 Running", 15))
+		axes := r.Pods["s"][0].Axes
+		axes["phase"] = slices.Insert(axes["phase"], 2, span("#0 Failed", 0.1))
 	},
 	"a reason that nobody knows, for a moment": func(r *Record) {
 		r.axis("app", span("#0 waiting:Starting", 1), span("#0 waiting:ContainerCreating", 3), span("#0 running", 9), endOf("#0 terminated:Error:3", 10, "#0 ended:Error:3"), span("#1 running", 5))
@@ -134,6 +163,23 @@ var regressions = map[string]func(r *Record){
 	"a running container that is looked at as waiting": func(r *Record) {
 		r.axis("app", span("#0 waiting:ContainerCreating", 12), endOf("#0 terminated:Error:3", 10, "#0 ended:Error:3"), span("#1 running", 5))
 	},
+
+	// What an agent shows that has been started again.
+	"a phase that is wrong at two looks after a start": func(r *Record) { r.phases(straight, pending(0.1), pending(0.05)) },
+	"… for a second after a start":                     func(r *Record) { r.phases(straight, pending(1), pending(0.05)) },
+	"… for good after a start":                         func(r *Record) { r.phases(straight, pending(0.05), []Span{span("#1 Pending", 5)}) },
+	"… at a look after a start, and at a later one":    func(r *Record) { r.phases(straight, slices.Concat(pending(0.05), pending(0.05)), pending(0.05)) },
+	"… at a later look after a start only":             func(r *Record) { r.phases(straight, slices.Concat(straight, pending(0.05)), pending(0.05)) },
+	"… twice after a start, the kubelet's once":        func(r *Record) { r.phases(straight, pending(0.05), slices.Concat(pending(0.05), pending(0.05))) },
+	"Failed at a look after a start": func(r *Record) {
+		r.phases(straight, []Span{span("#1 Failed", 0.05), span("#1 Running", 5)}, pending(0.05))
+	},
+	"a start of the agent that restarts the container": func(r *Record) {
+		r.phases(straight, []Span{span("#1 Pending", 0.05), span("#2 Running", 5)}, pending(0.05))
+	},
+	"what the kubelet shows for seconds after a start": func(r *Record) { r.phases(straight, pending(0.05), straight) },
+	"nothing is shown after a start":                   func(r *Record) { r.phases(nil, nil, nil) },
+
 	"another phase at the end":            func(r *Record) { r.Pods["s"][0].Final["phase"] = "Failed" },
 	"a restart that is not counted":       func(r *Record) { r.Pods["s"][0].Final["containerStatuses[app].restartCount"] = "0" },
 	"no message of the end":               func(r *Record) { delete(r.Pods["s"][0].Final, "containerStatuses[app].lastState.terminated.message") },
@@ -221,6 +267,21 @@ func TestEveryFieldOfTheRecordDecides(t *testing.T) {
 			bad.Pods["s"][0].Axes[axis][i].State, bad.Pods["s"][0].Axes[axis][i].Same = s.State+"x", ""
 			if len(complaintsOf(t, agreed(), bad)) == 0 {
 				t.Errorf("%s: %s: nothing is told", axis, bad.Pods["s"][0].Axes[axis][i].State)
+			}
+		}
+	}
+	// That something was seen once, and at the start of an agent, excuses it.
+	for i, s := range goodPodd().Pods["s"][0].Axes["phase"] {
+		if s.State != "#1 Pending" || s.Starts != 2 {
+			continue
+		}
+		for name, change := range map[string]func(*Span){
+			"looks": func(s *Span) { s.Looks++ }, "starts before": func(s *Span) { s.Starts-- }, "starts after": func(s *Span) { s.Starts++ },
+		} {
+			bad := goodPodd()
+			change(&bad.Pods["s"][0].Axes["phase"][i])
+			if len(complaintsOf(t, agreed(), bad)) == 0 {
+				t.Errorf("phase: %s of %+v: nothing is told", name, bad.Pods["s"][0].Axes["phase"][i])
 			}
 		}
 	}

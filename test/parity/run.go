@@ -54,11 +54,12 @@ type Side struct {
 
 // Poll looks at all pods until ctx ends.
 func (s *Side) Poll(ctx context.Context) {
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
+	ticks := time.NewTicker(tick)
+	defer ticks.Stop()
 	for n := 0; ; n++ {
+		asked := time.Now()
 		pods, _ := s.Agent.Pods(ctx) // none while a script has it stopped
-		s.see(pods, time.Now())
+		s.see(pods, asked, time.Now())
 		if n%20 == 0 { // before an agent forgets them; errors are the script's to find
 			for _, name := range s.names() {
 				_, _ = s.Agent.Events(ctx, name+"-"+nodeName)
@@ -67,17 +68,17 @@ func (s *Side) Poll(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-ticks.C:
 		}
 	}
 }
 
-func (s *Side) see(pods []v1.Pod, at time.Time) {
+func (s *Side) see(pods []v1.Pod, asked, at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range pods {
 		if w := s.watched[strings.TrimSuffix(pods[i].Name, "-"+nodeName)]; w != nil {
-			w.see(&pods[i], at)
+			w.see(&pods[i], asked, at)
 		}
 	}
 	close(s.polled)

@@ -41,10 +41,10 @@ type Step struct {
 
 // steps are the commands and their arguments; those in brackets may be missing.
 var steps = map[string]string{
-	"wait": "TERM…", "sleep": "DURATION", "stop": "",
+	"wait": "POD FACT…", "sleep": "DURATION", "stop": "",
 	"apply": "FILE", "replace": "FILE FILE", "remove": "[FILE…]", "write": "FILE [FILE]", "rename": "FILE FILE",
 	"serve": "FILE…", "serve-instead": "FILE FILE", "unserve": "FILE…", "url-answers": "CODE",
-	"touch": "FILE", "rm": "FILE", "exec": "CONTAINER COMMAND…", "kill": "CONTAINER", "rm-container": "CONTAINER",
+	"touch": "FILE", "rm": "FILE", "exec": "POD/CONTAINER COMMAND…", "kill": "POD/CONTAINER", "rm-container": "POD/CONTAINER",
 	"kill-sandbox": "", "stop-sandbox": "", "rm-sandbox": "",
 	"stop-agent": "", "start-agent": "", "restart-agent": "", "kill-agent": "", "restart-runtime": "",
 }
@@ -120,7 +120,11 @@ func (s *Scenario) check(step Step) error {
 	var files []string
 	switch step.Verb {
 	case "wait":
-		_, _, err := story.Within(step.Args)
+		words, _, err := story.Within(step.Args)
+		if err != nil {
+			return err
+		}
+		_, err = story.Facts(words)
 		return err
 	case "sleep":
 		_, err := time.ParseDuration(step.Args[0])

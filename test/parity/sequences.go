@@ -39,6 +39,7 @@ func (s Span) key() string { return cmp.Or(s.Same, s.State) }
 
 // compareSpans compares the states of one axis; doc.go has the rule.
 func compareSpans(axis string, a, b []Span) []pair {
+	a, b = started(a, b, hasty[0]), started(b, a, hasty[1])
 	if axis == string(v1.PodReadyToStartContainers) {
 		a, b = begun(a), begun(b)
 	}
@@ -79,8 +80,8 @@ func compareSpans(axis string, a, b []Span) []pair {
 // begun leaves out that there is no sandbox at the start: how long it takes hangs on
 // the machine, and podd's is often there before anybody looks.
 func begun(spans []Span) []Span {
-	if len(spans) > 1 && spans[0].State == "#0 False" {
-		return spans[1:]
+	for len(spans) > 1 && spans[0].State == "#0 False" {
+		spans = spans[1:]
 	}
 	return spans
 }

@@ -22,40 +22,37 @@ func (p *play) waits() story.Watch {
 	}}
 }
 
-func (p *play) missing(ctx context.Context, terms []string) (string, error) {
+func (p *play) missing(ctx context.Context, words []string) (string, error) {
+	facts, err := story.Facts(words)
+	if err != nil {
+		return "", err
+	}
 	var missing []string
-	for _, term := range terms {
-		ok, found, err := p.holds(ctx, term)
+	for _, f := range facts {
+		ok, found, err := p.holds(ctx, f)
 		if err != nil && ctx.Err() == nil {
 			return "", err
 		}
 		if !ok {
-			missing = append(missing, term+" (is "+found+")")
+			missing = append(missing, f.Is(found))
 		}
 	}
 	return strings.Join(missing, ", "), nil
 }
 
-// holds says whether a term is so, and what is there.
-func (p *play) holds(ctx context.Context, term string) (bool, string, error) {
-	podName := p.pod("pod")
-	if before, rest, ok := strings.Cut(term, "/"); ok && !strings.Contains(before, "=") {
-		podName, term = p.pod(before), rest
-	}
-	key, want, _ := strings.Cut(term, "=")
-	switch key {
-	case "stopped":
+// holds says whether a fact is so, and what is there.
+func (p *play) holds(ctx context.Context, f story.Fact) (bool, string, error) {
+	if f.Of == "nothing" && f.Key == "running" {
 		return p.stopped(ctx)
-	case "trace":
+	}
+	called, container, _ := strings.Cut(f.Of, "/")
+	podName := p.pod(called)
+	if f.Key == "trace" {
 		lines := p.trace()
-		return slices.Contains(lines, want), fmt.Sprintf("%q", lines), nil
-	case "event":
-		events, err := p.side.Agent.Events(ctx, podName+"-"+nodeName)
-		var reasons []string
-		for _, e := range events {
-			reasons = append(reasons, e.Reason)
-		}
-		return slices.Contains(reasons, want), fmt.Sprint(reasons), err
+		return slices.Contains(lines, f.Want), fmt.Sprintf("%q", lines), nil
+	}
+	if reason, ok := strings.CutPrefix(f.Key, "event:"); ok {
+		return p.told(ctx, f, podName, reason)
 	}
 	w := p.pods[podName]
 	if w == nil {
@@ -66,19 +63,57 @@ func (p *play) holds(ctx context.Context, term string) (bool, string, error) {
 		return false, "not listed", nil
 	}
 	axes := axesOf(seen)
-	if name, ok := strings.CutSuffix(key, ".restarts"); ok {
-		var restarts int
-		_, _ = fmt.Sscanf(axes[name].is, "#%d", &restarts)
-		least, err := strconv.Atoi(want)
-		return restarts >= least, axes[name].is, err
+	var found string
+	var err error
+	condition, ok := strings.CutPrefix(f.Key, "cond:")
+	switch {
+	case container != "":
+		found, err = ofContainer(axes, container, f.Key)
+	case ok:
+		found = axes[condition].state()
+	case f.Key == "phase":
+		found = axes["phase"].state()
+	default:
+		err = fmt.Errorf("nothing is known of a pod called %s", f.Key)
 	}
-	stands := axes[strings.ReplaceAll(key, ".", " ")]
-	found := stands.is
-	if want == "ended" {
-		return strings.Contains(stands.same, " ended:"), found, nil
+	return f.Holds(found), found, err
+}
+
+// told says how often an event of a pod was told.
+func (p *play) told(ctx context.Context, f story.Fact, podName, reason string) (bool, string, error) {
+	events, err := p.side.Agent.Events(ctx, podName+"-"+nodeName)
+	n := 0
+	for _, e := range events {
+		if e.Reason == reason {
+			n += max(1, e.Count)
+		}
 	}
-	_, state, _ := strings.Cut(found, " ") // without the restarts
-	return strings.HasPrefix(state, want), found, nil
+	return f.Holds(strconv.Itoa(n)), strconv.Itoa(n), err
+}
+
+// ofContainer answers a question about a container; empty while it is not shown.
+func ofContainer(axes map[string]standing, container, key string) (string, error) {
+	at, ok := axes[container]
+	switch key {
+	case "state":
+		return at.state(), nil
+	case "ended": // or in back-off after it
+		return strconv.FormatBool(strings.Contains(at.same, " ended:")), nil
+	case "restarts":
+		if !ok {
+			return "", nil
+		}
+		return strings.TrimPrefix(lives(Span{State: at.is}), "#"), nil
+	case "ready", "started":
+		return axes[container+" "+key].state(), nil
+	}
+	return "", fmt.Errorf("nothing is known of a container called %s", key)
+}
+
+// state is the state without the restarts before it.
+func (s standing) state() string {
+	_, state, _ := strings.Cut(s.is, " ")
+	return state
 }
 
 // ours finds the sandboxes and containers of the scenario's pods.

@@ -1,0 +1,257 @@
+package state
+
+import (
+	"maps"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Faults are what goes wrong with the calls of a runtime, and how often each came.
+// What a fault is of is a method ("StopContainer"), or one pod's calls of it
+// ("StopContainer shop"). The zero value is ready for use, by anybody at any time.
+type Faults struct {
+	mu      sync.Mutex // guards everything below
+	counts  map[string]int
+	fails   map[string]map[int]failure // by the number of the call
+	delays  map[string]time.Duration
+	hangs   map[string]chan struct{}
+	sticks  map[string]bool
+	stuck   []chan struct{}
+	ignored map[string]bool
+}
+
+type failure struct {
+	err  error
+	late bool
+}
+
+// Fate is what becomes of one call. The face that serves the call waits first, and
+// then does it.
+type Fate struct {
+	failure
+	delay   time.Duration
+	gate    <-chan struct{}
+	ignored func() bool
+}
+
+// Begin counts a call and says what becomes of it. pod is empty for a call that is
+// of no pod.
+func (f *Faults) Begin(method, pod string) Fate {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	fate := Fate{delay: f.delays[""], ignored: func() bool { return f.ignores(method, pod) }}
+	for _, call := range keys(method, pod) {
+		set(&f.counts, call, f.counts[call]+1)
+		if failure, ok := f.fails[call][f.counts[call]]; ok {
+			fate.failure = failure
+		}
+		if d, ok := f.delays[call]; ok {
+			fate.delay = d
+		}
+		if gate := f.hangs[call]; gate != nil {
+			fate.gate = gate
+		}
+		if f.sticks[call] {
+			delete(f.sticks, call)
+			gate := make(chan struct{})
+			f.stuck = append(f.stuck, gate)
+			fate.gate = gate
+		}
+	}
+	return fate
+}
+
+// keys are what a call's faults may be of, the narrower one last.
+func keys(method, pod string) []string {
+	if pod == "" {
+		return []string{method}
+	}
+	return []string{method, method + " " + pod}
+}
+
+func set[V any](m *map[string]V, key string, value V) {
+	if *m == nil {
+		*m = map[string]V{}
+	}
+	(*m)[key] = value
+}
+
+// Wait is the time that the call's faults take, and says whether its caller is
+// still there: gone is closed when it goes. A call that is sticky hangs on without
+// its caller.
+func (f Fate) Wait(gone <-chan struct{}, sticky bool) bool {
+	if f.delay > 0 {
+		timer := time.NewTimer(f.delay)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-gone:
+			return false
+		}
+	}
+	if f.gate == nil {
+		return true
+	}
+	if sticky {
+		gone = nil
+	}
+	select {
+	case <-f.gate:
+		return true
+	case <-gone:
+		return false
+	}
+}
+
+// Do fails without an effect, or performs the call; the answer may be lost then. It
+// performs nothing of what the runtime ignores.
+func (f Fate) Do(effect func() error) error {
+	if f.err != nil && !f.late {
+		return f.err
+	}
+	if f.ignored() {
+		return nil
+	}
+	if err := effect(); f.err == nil {
+		return err
+	}
+	return f.err
+}
+
+// Err is the error of a call that has no effect; nil for one that has.
+func (f Fate) Err() error {
+	if f.late {
+		return nil
+	}
+	return f.err
+}
+
+// Count is how often a call came.
+func (f *Faults) Count(call string) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.counts[call]
+}
+
+// FailNth makes the nth call from now (1 is the next) fail without an effect.
+func (f *Faults) FailNth(call string, n int, err error) { f.add(call, n, failure{err, false}) }
+
+// FailNext makes the next n calls fail without an effect, and no others.
+func (f *Faults) FailNext(call string, n int, err error) {
+	f.mu.Lock()
+	delete(f.fails, call)
+	f.mu.Unlock()
+	for i := range n {
+		f.FailNth(call, i+1, err)
+	}
+}
+
+// LoseAnswer lets the nth call from now have its effect and then fail.
+func (f *Faults) LoseAnswer(call string, n int, err error) { f.add(call, n, failure{err, true}) }
+
+func (f *Faults) add(call string, n int, what failure) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.fails[call] == nil {
+		set(&f.fails, call, map[int]failure{})
+	}
+	f.fails[call][f.counts[call]+n] = what
+}
+
+// Delay makes each such call take that much longer; "" is all calls without a
+// delay of their own. 0 ends it.
+func (f *Faults) Delay(call string, d time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	set(&f.delays, call, d)
+}
+
+// Hang makes such calls wait until the returned function is called, or all are let
+// go.
+func (f *Faults) Hang(call string) (release func()) {
+	gate := make(chan struct{})
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	set(&f.hangs, call, gate)
+	return func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if f.hangs[call] == gate {
+			delete(f.hangs, call)
+			close(gate)
+		}
+	}
+}
+
+// Hanging is what hangs, sorted.
+func (f *Faults) Hanging() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Sorted(maps.Keys(f.hangs))
+}
+
+// Release lets go of such calls that hang, and of those to come.
+func (f *Faults) Release(call string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if gate := f.hangs[call]; gate != nil {
+		close(gate)
+		delete(f.hangs, call)
+	}
+}
+
+// Stick makes the next such call wait, and no other, until Unstick.
+func (f *Faults) Stick(call string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	set(&f.sticks, call, true)
+}
+
+// Unstick lets go of the calls that stick.
+func (f *Faults) Unstick() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, gate := range f.stuck {
+		close(gate)
+	}
+	f.stuck = nil
+}
+
+// Ignore makes such calls be answered and not done, or done again.
+func (f *Faults) Ignore(call string, ignore bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	set(&f.ignored, call, ignore)
+}
+
+func (f *Faults) ignores(method, pod string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, call := range keys(method, pod) {
+		if f.ignored[call] {
+			return true
+		}
+	}
+	return false
+}
+
+// LetGo lets go of all calls that hang or stick.
+func (f *Faults) LetGo() {
+	f.Unstick()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for call, gate := range f.hangs {
+		close(gate)
+		delete(f.hangs, call)
+	}
+}
+
+// Calm lets all go, and has no call to come fail or stick.
+func (f *Faults) Calm() {
+	f.LetGo()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	clear(f.fails)
+	clear(f.sticks)
+}

@@ -1,0 +1,47 @@
+package cri
+
+import (
+	"context"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"podd/cri/spec"
+)
+
+// Held is a sandbox or a running container, whoever made it.
+type Held struct {
+	ID string
+	// Pod is the pod's name, Container the container's; empty for a sandbox.
+	Pod, Container string
+	// GracePeriod is the time that a container gets between its stop signal and
+	// SIGKILL, as whoever made it wrote into its annotations; 30 s, the API's
+	// default, where they do not say.
+	GracePeriod time.Duration
+}
+
+// Everybodys lists all sandboxes and all running containers that the runtime has,
+// podd's or not, for who ends the runtime.
+func (c *Client) Everybodys(ctx context.Context) (sandboxes, running []Held, err error) {
+	boxes, err := c.runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
+	if err != nil {
+		return nil, nil, mapError("list pod sandboxes", err)
+	}
+	for _, b := range boxes.Items {
+		sandboxes = append(sandboxes, Held{ID: b.Id, Pod: b.Metadata.GetName()})
+	}
+	containers, err := c.runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{
+		State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING},
+	}})
+	if err != nil {
+		return nil, nil, mapError("list running containers", err)
+	}
+	for _, k := range containers.Containers {
+		h := Held{ID: k.Id, Pod: k.Labels[spec.LabelPodName], Container: k.Metadata.GetName(), GracePeriod: 30 * time.Second}
+		if grace := gracePeriod(k.Annotations); grace != nil {
+			h.GracePeriod = *grace
+		}
+		running = append(running, h)
+	}
+	return sandboxes, running, nil
+}

@@ -1,0 +1,65 @@
+package story
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Fact is one thing that a script says of a pod or a container. Written are
+//
+//	POD FACT…                     of a pod: shop phase=Failed
+//	POD/CONTAINER FACT…           of a container: shop/web running restarts>0
+//	… and POD/CONTAINER FACT…     of another, too
+//
+// where a FACT is key=value, a bound on a number (key<3, key>0), or a key alone,
+// which is key=true. Which keys there are is the player's matter.
+type Fact struct {
+	// Of is the pod, or pod/container.
+	Of string
+	// Key is what is asked, and Want the answer; Op is "=", "<" or ">".
+	Key, Op, Want string
+}
+
+// Facts reads the facts of an expect or a wait.
+func Facts(words []string) ([]Fact, error) {
+	var all []Fact
+	of, said := "", true
+	for _, word := range append(words, "and") {
+		switch {
+		case word == "and" && !said || word == "and" && of == "":
+			return nil, fmt.Errorf("%q is not of the form POD[/CONTAINER] FACT… [and …]", strings.Join(words, " "))
+		case word == "and":
+			of = ""
+		case of == "":
+			of, said = word, false
+		default:
+			f := Fact{of, word, "=", "true"}
+			if i := strings.IndexAny(word, "=<>"); i >= 0 {
+				f.Key, f.Op, f.Want = word[:i], word[i:i+1], word[i+1:]
+			}
+			if _, err := strconv.Atoi(f.Want); f.Op != "=" && err != nil {
+				return nil, fmt.Errorf("%q: %q is no number", word, f.Want)
+			}
+			all, said = append(all, f), true
+		}
+	}
+	return all, nil
+}
+
+// Holds says whether the fact is so where that is the answer. An answer of several
+// parts (terminated:Error:3, False ContainersNotReady) may be wanted by the first.
+func (f Fact) Holds(answer string) bool {
+	if f.Op == "=" {
+		return answer == f.Want || strings.HasPrefix(answer, f.Want+":") || strings.HasPrefix(answer, f.Want+" ")
+	}
+	n, err := strconv.Atoi(answer)
+	bound, err2 := strconv.Atoi(f.Want)
+	return err == nil && err2 == nil && (f.Op == "<" && n < bound || f.Op == ">" && n > bound)
+}
+
+// Is is the fact with what is there instead.
+func (f Fact) Is(answer string) string {
+	want := map[string]string{"=": "", "<": "less than ", ">": "more than "}[f.Op] + f.Want
+	return fmt.Sprintf("%s of %s: got %s, want %s", f.Key, f.Of, answer, want)
+}
