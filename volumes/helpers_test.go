@@ -84,9 +84,6 @@ func withMounts(p *v1.Pod, mounts ...v1.VolumeMount) *v1.Pod {
 	return p
 }
 
-// PodDir is <root-dir>/pods/<uid>, the root resolved.
-func (m *Mounter) PodDir(uid pod.UID) string { return m.dirs.Pod(uid) }
-
 func mustSetUp(t *testing.T, m *Mounter, p *v1.Pod) {
 	t.Helper()
 	if err := ensure(t, m, p); err != nil {

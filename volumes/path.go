@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	v1 "k8s.io/api/core/v1"
+
+	"podd/internal/pod"
 )
 
 // Path is where the content of one of the pod's volumes is on the host; Ensure
@@ -23,3 +25,6 @@ func (m *Mounter) Path(p *v1.Pod, volume string) (string, error) {
 	}
 	return "", fmt.Errorf("volume %q is not on the node before a container mounts it", volume)
 }
+
+// PodDir is <root-dir>/pods/<uid>, the root resolved. It need not exist.
+func (m *Mounter) PodDir(uid pod.UID) string { return m.dirs.Pod(uid) }
