@@ -225,7 +225,7 @@ func TestListsSayWhoUsesWhat(t *testing.T) {
 	for _, u := range s.List() {
 		got = append(got, fmt.Sprint(u.Key(), u.Pods))
 	}
-	want := []string{"{ConfigMap another c1} []", "{ConfigMap shop c1} [shop/pod-a shop/pod-b]", "{ConfigMap shop c2} []", "{Secret shop s1} [shop/pod-a]"}
+	want := []string{"ConfigMap another/c1 []", "ConfigMap shop/c1 [shop/pod-a shop/pod-b]", "ConfigMap shop/c2 []", "Secret shop/s1 [shop/pod-a]"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}

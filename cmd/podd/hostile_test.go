@@ -42,7 +42,7 @@ var worst = []string{
 // TestNoInputCostsMoreThan300MiB has the binary validate 10 MiB of what costs the
 // most. What time it takes is the machine's: make bench holds it to five seconds,
 // on a quiet one; that it grows with the size alone holds everywhere
-// (podconfig/manifest/hostile, TestNoTextCostsMoreThanTwiceAsItGrows).
+// (podconfig/manifest/hostile, TestNoTextCostsTheSquareOfItsSize).
 func TestNoInputCostsMoreThan300MiB(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes a minute")
