@@ -25,7 +25,10 @@ func (in inputs) Container(p *v1.Pod, c *v1.Container, sandboxIPs []string) (out
 		out.Env.Set("IP", ip)
 	}
 	if len(c.Env)+len(c.EnvFrom) > 0 {
-		fromObjects, err := podenv.New(podenv.Config{Objects: in.store}).Container(p, c, nil)
+		in.disk.Lock()
+		store := in.store
+		in.disk.Unlock()
+		fromObjects, err := podenv.New(podenv.Config{Objects: store}).Container(p, c, nil)
 		if err != nil {
 			if in.lacking != nil {
 				in.lacking()

@@ -112,7 +112,8 @@ func (n *node) start() {
 		Logs: n, Status: n, Events: n, Sources: n.sources, Log: slog.New(slog.NewTextHandler(logTo{n.t}, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Metrics: prometheus.NewRegistry(), ParallelStarts: 4, LogRemovals: n.graves, Ended: n.ended, Allocated: n.allocations,
 	}
-	cfg.Objects = n.newStore()
+	store := n.newStore()
+	cfg.Objects = store
 	if n.edit != nil {
 		n.edit(ctx, p, &cfg)
 	}
@@ -128,7 +129,7 @@ func (n *node) start() {
 	}
 	n.wake = p.agent.Wake
 	n.mu.Unlock()
-	go func() { _ = n.store.Run(ctx, listener{p.agent}) }()
+	go func() { _ = store.Run(ctx, listener{p.agent}) }()
 	go func() {
 		defer close(p.done)
 		if err := p.agent.Run(ctx, p.updates); err != nil {
