@@ -229,13 +229,15 @@ func TestReservedNameAsksForTheNextAttempt(t *testing.T) {
 	r.BoundCreates(50 * time.Millisecond)
 	p := aPod("web")
 	release := r.srv.Hang("RunPodSandbox")
-	_, err := r.RunSandbox(t.Context(), pod.SandboxRequest{Pod: p})
-	if !errors.Is(err, context.DeadlineExceeded) {
-		t.Fatalf("hanging create: got %v, want deadline exceeded", err)
-	}
-	_, err = r.RunSandbox(t.Context(), pod.SandboxRequest{Pod: p})
-	if !errors.Is(err, pod.ErrNameReserved) {
-		t.Fatalf("the same attempt again: got %v, want ErrNameReserved", err)
+	for {
+		_, err := r.RunSandbox(t.Context(), pod.SandboxRequest{Pod: p})
+		if errors.Is(err, pod.ErrNameReserved) {
+			break
+		}
+		// On a busy machine, it may never have arrived.
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("hanging create: got %v, want deadline exceeded, and ErrNameReserved once one hangs", err)
+		}
 	}
 	release()
 	eventually(t, "the hanging create ends", func() bool { return len(r.srv.Sandboxes()) == 1 })
@@ -249,13 +251,12 @@ func TestReservedNameAsksForTheNextAttempt(t *testing.T) {
 }
 
 // TestCancelledCreateReturnsBeforeTheRuntimeAnswers: how long a create may go on is its caller's
-// affair; what comes of it is found by a look.
+// affair; what comes of it is observed.
 func TestCancelledCreateReturnsBeforeTheRuntimeAnswers(t *testing.T) {
 	r := newRig(t)
 	p := aPod("web")
 	release := r.srv.Hang("RunPodSandbox")
-	ctx, cancel := context.WithCancel(t.Context())
-	time.AfterFunc(50*time.Millisecond, cancel)
+	ctx := r.untilWaiting(t, "RunPodSandbox")
 	if id, err := r.RunSandbox(ctx, pod.SandboxRequest{Pod: p}); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %q, %v: want it cancelled", id, err)
 	}
@@ -492,8 +493,7 @@ func TestContainerThatOutlivedItsSandboxIsStillPodds(t *testing.T) {
 	p := aPod("web")
 	s := r.sandbox(t, p, 0)
 	release := r.srv.Hang("CreateContainer")
-	ctx, cancel := context.WithCancel(t.Context())
-	time.AfterFunc(50*time.Millisecond, cancel)
+	ctx := r.untilWaiting(t, "CreateContainer")
 	if _, err := r.CreateContainer(ctx, r.request(t, p, s, 0)); !errors.Is(err, context.Canceled) {
 		t.Fatalf("got %v: want it cancelled", err)
 	}
@@ -504,7 +504,7 @@ func TestContainerThatOutlivedItsSandboxIsStillPodds(t *testing.T) {
 	eventually(t, "the container is made", func() bool { return len(r.srv.Containers()) == 1 })
 	seen := r.observe(t, p.UID)
 	if seen.StartTime.IsZero() || seen.Name != "web" || seen.Source != pod.SourceFile || len(seen.Containers) != 1 {
-		t.Errorf("a look: got %+v, want podd's pod and its container", seen)
+		t.Errorf("observed %+v, want podd's pod and its container", seen)
 	}
 	summaries, err := r.Summaries(t.Context())
 	if err != nil || len(summaries) != 1 || summaries[0].UID != p.UID || len(summaries[0].Containers) != 1 {

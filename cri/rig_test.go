@@ -213,3 +213,20 @@ func eventually(t *testing.T, what string, ok func() bool) {
 		}
 	}
 }
+
+// untilWaiting returns a context that is cancelled once such a call hangs in the
+// runtime.
+func (r *rig) untilWaiting(t *testing.T, method string) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	t.Cleanup(func() { <-done })
+	go func() {
+		defer close(done)
+		defer cancel()
+		for r.srv.Waiting(method) == 0 && t.Context().Err() == nil {
+			time.Sleep(time.Millisecond)
+		}
+	}()
+	return ctx
+}

@@ -42,6 +42,10 @@ func (s *Server) Delay(call string, d time.Duration) { s.faults.Delay(call, d) }
 // and is finished when released.
 func (s *Server) Hang(call string) (release func()) { return s.faults.Hang(call) }
 
+// Waiting is how many calls of a method hang right now. A create that does has
+// reserved its name.
+func (s *Server) Waiting(method string) int { return s.faults.Waiting(method) }
+
 // FailNth makes the nth such call from now (1 is the next) fail without an effect.
 func (s *Server) FailNth(call string, n int, code codes.Code, text string) {
 	s.faults.FailNth(call, n, status.Error(code, text))

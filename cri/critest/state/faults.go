@@ -19,6 +19,7 @@ type Faults struct {
 	sticks  map[string]bool
 	stuck   []chan struct{}
 	ignored map[string]bool
+	waiting map[string]int
 }
 
 type failure struct {
@@ -33,6 +34,7 @@ type Fate struct {
 	delay   time.Duration
 	gate    <-chan struct{}
 	ignored func() bool
+	waits   func(more int)
 }
 
 // Begin counts a call and says what becomes of it. pod is empty for a call that is
@@ -40,7 +42,11 @@ type Fate struct {
 func (f *Faults) Begin(method, pod string) Fate {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	fate := Fate{delay: f.delays[""], ignored: func() bool { return f.ignores(method, pod) }}
+	fate := Fate{
+		delay:   f.delays[""],
+		ignored: func() bool { return f.ignores(method, pod) },
+		waits:   func(more int) { f.waits(method, more) },
+	}
 	for _, call := range keys(method, pod) {
 		set(&f.counts, call, f.counts[call]+1)
 		if failure, ok := f.fails[call][f.counts[call]]; ok {
@@ -96,6 +102,8 @@ func (f Fate) Wait(gone <-chan struct{}, sticky bool) bool {
 	if sticky {
 		gone = nil
 	}
+	f.waits(1)
+	defer f.waits(-1)
 	select {
 	case <-f.gate:
 		return true
@@ -189,6 +197,19 @@ func (f *Faults) Hanging() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Sorted(maps.Keys(f.hangs))
+}
+
+// Waiting is how many calls of a method hang or stick right now.
+func (f *Faults) Waiting(method string) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.waiting[method]
+}
+
+func (f *Faults) waits(method string, more int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	set(&f.waiting, method, f.waiting[method]+more)
 }
 
 // Release lets go of such calls that hang, and of those to come.
