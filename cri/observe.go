@@ -18,12 +18,12 @@ import (
 // dead containers must not flood the runtime after a restart of podd.
 const statusWidth = 8
 
-// podMemo keeps what cannot change any more, so that observing a settled pod
-// costs two calls and not one more per container: the addresses of a ready
-// sandbox, the start and resources of a container that the runtime says is still
-// running, the end of one that has exited. It is thrown away with the sandbox or
-// container, and when podd changes a container's resources. Of others' pods,
-// which are looked at once, nothing is kept.
+// podMemo caches what cannot change any more, so that observing an unchanged pod
+// costs two calls and not one more per container: the addresses of a ready sandbox,
+// the start and resources of a container that the runtime reports as running, the end
+// of one that has exited. It is dropped with the sandbox or container, and when podd
+// changes a container's resources. Nothing is cached of others' pods, which are
+// observed once.
 type podMemo struct {
 	sandboxes  map[string]sandboxFacts
 	containers map[string]pod.Container
@@ -50,8 +50,8 @@ func (c *Client) Observe(ctx context.Context, uid pod.UID) (pod.Observed, error)
 	return seen, nil
 }
 
-// Lookup is Observe without the statuses of what it finds: whose a pod is, and
-// whether there is anything of it. Nothing is remembered of it.
+// Lookup is Observe without status calls: whose a pod is, and whether anything of it
+// exists. Nothing of it is cached.
 func (c *Client) Lookup(ctx context.Context, uid pod.UID) (pod.Observed, error) {
 	seen := pod.Observed{UID: uid, At: time.Now()}
 	sandboxes, containers, err := c.lookUp(ctx, &seen)
@@ -69,8 +69,8 @@ func (c *Client) Lookup(ctx context.Context, uid pod.UID) (pod.Observed, error) 
 	return seen, nil
 }
 
-// lookUp lists what is there of a pod and is not another podd's, newest first,
-// and says in seen whose it is.
+// lookUp lists the sandboxes and containers of a pod that are not another podd's,
+// newest first, and records in seen whose it is.
 func (c *Client) lookUp(ctx context.Context, seen *pod.Observed) ([]*runtimeapi.PodSandbox, []*runtimeapi.Container, error) {
 	sandboxes, containers, err := c.lists(ctx, map[string]string{spec.LabelPodUID: string(seen.UID)})
 	if err != nil {
@@ -100,7 +100,7 @@ func sandboxOf(s *runtimeapi.PodSandbox) pod.Sandbox {
 	return pod.Sandbox{ID: s.Id, Attempt: s.Metadata.GetAttempt(), Ready: s.State == runtimeapi.PodSandboxState_SANDBOX_READY, CreatedAt: time.Unix(0, s.CreatedAt)}
 }
 
-// lists asks for sandboxes and containers at the same time.
+// lists queries sandboxes and containers concurrently.
 func (c *Client) lists(ctx context.Context, labels map[string]string) ([]*runtimeapi.PodSandbox, []*runtimeapi.Container, error) {
 	var sandboxes *runtimeapi.ListPodSandboxResponse
 	var containers *runtimeapi.ListContainersResponse
@@ -143,8 +143,8 @@ func identify(seen *pod.Observed, sandboxes []*runtimeapi.PodSandbox, containers
 	}
 }
 
-// fill asks for the statuses that are not known, concurrently. What vanished
-// since the lists were made is left out.
+// fill queries the statuses that are not cached, concurrently. What was removed since
+// the lists is left out.
 func (c *Client) fill(ctx context.Context, seen *pod.Observed, sandboxes []*runtimeapi.PodSandbox, containers []*runtimeapi.Container) error {
 	memo, age := c.recall(seen.UID)
 	fresh := &podMemo{sandboxes: map[string]sandboxFacts{}, containers: map[string]pod.Container{}}
@@ -206,8 +206,7 @@ func (c *Client) fill(ctx context.Context, seen *pod.Observed, sandboxes []*runt
 	return nil
 }
 
-// recall returns what is known of a pod, and the age of that knowledge, which
-// remember asks for.
+// recall returns what is cached of a pod, and its age, for remember.
 func (c *Client) recall(uid pod.UID) (*podMemo, uint64) {
 	c.memoMu.Lock()
 	defer c.memoMu.Unlock()
@@ -232,8 +231,8 @@ func (c *Client) remember(uid pod.UID, m *podMemo, age uint64, ours bool) {
 	c.memo[uid] = m
 }
 
-// rememberOnly drops the memos of pods that are not listed any more: of one that
-// was removed behind podd's back, nobody may ask again.
+// rememberOnly drops the memos of pods that are not listed any more: one that
+// somebody else removed may never be observed again.
 func (c *Client) rememberOnly(listed map[pod.UID]int) {
 	c.memoMu.Lock()
 	defer c.memoMu.Unlock()
@@ -259,7 +258,8 @@ func (c *Client) forget(sandbox string) {
 	c.memoMu.Unlock()
 }
 
-// sandboxStatus adds what the list does not say; nil when it vanished.
+// sandboxStatus adds what the list does not have; nil if the sandbox was removed
+// meanwhile.
 func (c *Client) sandboxStatus(ctx context.Context, box pod.Sandbox) (*pod.Sandbox, error) {
 	c.metrics.memo.WithLabelValues("call").Inc()
 	r, err := c.runtime.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: box.ID})
@@ -282,7 +282,7 @@ func (c *Client) sandboxStatus(ctx context.Context, box pod.Sandbox) (*pod.Sandb
 	return &box, nil
 }
 
-// containerStatus asks for one container whole; nil when it vanished.
+// containerStatus queries one container completely; nil if it was removed meanwhile.
 func (c *Client) containerStatus(ctx context.Context, k *runtimeapi.Container) (*pod.Container, error) {
 	c.metrics.memo.WithLabelValues("call").Inc()
 	r, err := c.runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: k.Id})
@@ -338,8 +338,8 @@ func fromContainerStatus(sandbox string, st *runtimeapi.ContainerStatus) pod.Con
 	return out
 }
 
-// gracePeriod is what the pod said when the container was made: the period of
-// its deletion, if that had begun, or its own; nil where neither is known.
+// gracePeriod is the pod's when the container was created: that of its deletion, if
+// that had begun, or its own; nil if neither is known.
 func gracePeriod(annotations map[string]string) *time.Duration {
 	for _, key := range []string{spec.AnnotationDeletionGrace, spec.AnnotationTerminationPeriod} {
 		if n, err := strconv.ParseInt(annotations[key], 10, 64); err == nil {
