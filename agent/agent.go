@@ -46,8 +46,8 @@ type Agent struct {
 	settled  bool                  // every source is ready, and its running pods have workers
 
 	// What follows belongs to the sync loop's goroutine.
-	wanted    map[pod.UID]*pod.Desired
-	spoken    map[pod.Source]bool
+	desired   map[pod.UID]*pod.Desired
+	ready     map[pod.Source]bool      // sources whose first update came
 	orphans   map[pod.UID]pod.Summary  // running pods without a worker so far
 	last      map[pod.UID]*pod.Desired // the specs of orphans, as far as known
 	room      bool                     // something terminated or changed since admission was last retried
@@ -87,8 +87,8 @@ func New(cfg Config) *Agent {
 		strays:      make(chan pod.Summary),
 		left:        make(chan leftovers),
 		workers:     make(map[pod.UID]*worker),
-		wanted:      make(map[pod.UID]*pod.Desired),
-		spoken:      make(map[pod.Source]bool),
+		desired:     make(map[pod.UID]*pod.Desired),
+		ready:       make(map[pod.Source]bool),
 		orphans:     make(map[pod.UID]pod.Summary),
 		last:        make(map[pod.UID]*pod.Desired),
 		rejected:    make(map[pod.UID]rejection),
@@ -162,29 +162,29 @@ func (a *Agent) Healthy(ctx context.Context) error {
 
 // apply takes in an update of a source.
 func (a *Agent) apply(u pod.Update) {
-	a.spoken[u.Source] = true
+	a.ready[u.Source] = true
 	a.room = a.room || u.Op != pod.OpAdd
 	for _, d := range u.Pods {
 		deleted := u.Op == pod.OpDelete || d.Pod.DeletionTimestamp != nil
 		if u.Op != pod.OpRemove && !deleted {
-			a.wanted[d.UID()] = d
+			a.desired[d.UID()] = d
 			continue
 		}
-		a.unwant(d)
+		a.noLongerDesired(d)
 		if deleted {
 			a.delete(d)
 		}
 	}
-	a.metrics.desired.Set(float64(len(a.wanted)))
+	a.metrics.desired.Set(float64(len(a.desired)))
 }
 
-// unwant records that a pod is not desired any more. Its spec is kept if no worker
-// has it and it may be needed to terminate the pod in order: the pod runs and waits
-// for its name, or what runs is not known yet, or it ran before a reboot and was then
-// rejected.
-func (a *Agent) unwant(d *pod.Desired) {
+// noLongerDesired records that a source has removed a pod. Its spec is kept if no
+// worker has it and it may be needed to terminate the pod in order: the pod runs and
+// waits for its name, or what runs is not known yet, or it ran before a reboot and
+// was then rejected.
+func (a *Agent) noLongerDesired(d *pod.Desired) {
 	uid := d.UID()
-	delete(a.wanted, uid)
+	delete(a.desired, uid)
 	rejected := a.forgetRejection(uid)
 	if rejected || !a.recovered {
 		a.cfg.Status.Forget(uid)
@@ -208,15 +208,15 @@ func (a *Agent) reconcile(ctx context.Context) {
 	a.sweepOnce(ctx)
 	a.mu.Lock()
 	var missing []*pod.Desired
-	for uid, d := range a.wanted {
+	for uid, d := range a.desired {
 		if w := a.workers[uid]; w == nil {
 			missing = append(missing, d)
 		} else {
-			w.want(d)
+			w.update(d)
 		}
 	}
 	for uid, w := range a.workers {
-		if a.wanted[uid] == nil {
+		if a.desired[uid] == nil {
 			w.end("its manifest was removed")
 		}
 	}
@@ -256,7 +256,7 @@ func (a *Agent) delete(d *pod.Desired) {
 	w := a.workers[d.UID()]
 	a.mu.Unlock()
 	if w != nil {
-		w.want(d)
+		w.update(d)
 		w.endWithin(plan.GracePeriod(d.Pod), "its deletion was requested")
 	}
 }
@@ -271,7 +271,7 @@ func (a *Agent) heldNames() map[string]bool {
 	}
 	a.mu.Unlock()
 	for uid, g := range a.orphans {
-		if a.wanted[uid] == nil {
+		if a.desired[uid] == nil {
 			held[g.Namespace+"/"+g.Name] = true
 		}
 	}
