@@ -2,7 +2,6 @@ package cri
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -17,22 +16,6 @@ import (
 // statusWidth bounds the concurrent status calls of one observation: a pod with many
 // dead containers must not flood the runtime after a restart of podd.
 const statusWidth = 8
-
-// podMemo caches what cannot change any more, so that observing an unchanged pod
-// costs two calls and not one more per container: the addresses of a ready sandbox,
-// the start and resources of a container that the runtime reports as running, the end
-// of one that has exited. It is dropped with the sandbox or container, and when podd
-// changes a container's resources. Nothing is cached of others' pods, which are
-// observed once.
-type podMemo struct {
-	sandboxes  map[string]sandboxFacts
-	containers map[string]pod.Container
-}
-
-type sandboxFacts struct {
-	ips         []string
-	hostNetwork bool
-}
 
 // Observe observes one pod: all its sandboxes and containers, running and dead, with
 // the termination messages of dead ones. It blocks for two list calls, and concurrent
@@ -147,29 +130,27 @@ func identify(seen *pod.Observed, sandboxes []*runtimeapi.PodSandbox, containers
 // the lists is left out.
 func (c *Client) fill(ctx context.Context, seen *pod.Observed, sandboxes []*runtimeapi.PodSandbox, containers []*runtimeapi.Container) error {
 	memo, age := c.recall(seen.UID)
-	fresh := &podMemo{sandboxes: map[string]sandboxFacts{}, containers: map[string]pod.Container{}}
-	boxes := make([]*pod.Sandbox, len(sandboxes))
-	found := make([]*pod.Container, len(containers))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(statusWidth)
+	boxes := make([]*pod.Sandbox, len(sandboxes))
 	for i, s := range sandboxes {
 		c.own(s.Id, seen.UID)
 		box := sandboxOf(s)
-		if !box.Ready {
-			boxes[i] = &box // it has no address any more, and the list says the rest
-			continue
-		}
-		if facts, ok := memo.sandboxes[s.Id]; ok {
+		switch facts, cached := memo.sandboxes[s.Id]; {
+		case !box.Ready: // it has no address any more, and the list has the rest
+			boxes[i] = &box
+		case cached:
 			c.metrics.memo.WithLabelValues("memo").Inc()
 			box.IPs, box.HostNetwork = facts.ips, facts.hostNetwork
 			boxes[i] = &box
-			continue
+		default:
+			g.Go(func() (err error) {
+				boxes[i], err = c.sandboxStatus(ctx, box)
+				return err
+			})
 		}
-		g.Go(func() (err error) {
-			boxes[i], err = c.sandboxStatus(ctx, box)
-			return err
-		})
 	}
+	found := make([]*pod.Container, len(containers))
 	for i, k := range containers {
 		if known, ok := memo.containers[k.Id]; ok && known.State == containerState(k.State) {
 			c.metrics.memo.WithLabelValues("memo").Inc()
@@ -185,77 +166,17 @@ func (c *Client) fill(ctx context.Context, seen *pod.Observed, sandboxes []*runt
 		return err
 	}
 	for _, b := range boxes {
-		if b == nil {
-			continue
-		}
-		seen.Sandboxes = append(seen.Sandboxes, *b)
-		if b.Ready && (b.HostNetwork || len(b.IPs) > 0) {
-			fresh.sandboxes[b.ID] = sandboxFacts{b.IPs, b.HostNetwork}
+		if b != nil {
+			seen.Sandboxes = append(seen.Sandboxes, *b)
 		}
 	}
 	for _, k := range found {
-		if k == nil {
-			continue
-		}
-		seen.Containers = append(seen.Containers, *k)
-		if k.State == pod.ContainerRunning || k.State == pod.ContainerExited {
-			fresh.containers[k.ID] = *k
+		if k != nil {
+			seen.Containers = append(seen.Containers, *k)
 		}
 	}
-	c.remember(seen.UID, fresh, age, !seen.StartTime.IsZero())
+	c.remember(seen.UID, memoOf(seen), age, !seen.StartTime.IsZero())
 	return nil
-}
-
-// recall returns what is cached of a pod, and its age, for remember.
-func (c *Client) recall(uid pod.UID) (*podMemo, uint64) {
-	c.memoMu.Lock()
-	defer c.memoMu.Unlock()
-	if m := c.memo[uid]; m != nil {
-		return m, c.doubts // never changed once stored
-	}
-	return &podMemo{}, c.doubts
-}
-
-// remember keeps what was observed of a pod of podd's, unless something was changed
-// meanwhile.
-func (c *Client) remember(uid pod.UID, m *podMemo, age uint64, ours bool) {
-	c.memoMu.Lock()
-	defer c.memoMu.Unlock()
-	if age != c.doubts {
-		return
-	}
-	if !ours || len(m.sandboxes) == 0 && len(m.containers) == 0 {
-		delete(c.memo, uid)
-		return
-	}
-	c.memo[uid] = m
-}
-
-// rememberOnly drops the memos of pods that are not listed any more: one that
-// somebody else removed may never be observed again.
-func (c *Client) rememberOnly(listed map[pod.UID]int) {
-	c.memoMu.Lock()
-	defer c.memoMu.Unlock()
-	maps.DeleteFunc(c.memo, func(uid pod.UID, _ *podMemo) bool { _, there := listed[uid]; return !there })
-}
-
-// doubt drops the memo of a pod of which podd changed something.
-func (c *Client) doubt(uid pod.UID) {
-	c.memoMu.Lock()
-	defer c.memoMu.Unlock()
-	c.doubts++
-	delete(c.memo, uid)
-}
-
-// forget drops the memo of a removed sandbox's pod; the next observation queries the
-// rest of it again.
-func (c *Client) forget(sandbox string) {
-	c.ownersMu.Lock()
-	uid := c.owners[sandbox]
-	c.ownersMu.Unlock()
-	c.memoMu.Lock()
-	delete(c.memo, uid)
-	c.memoMu.Unlock()
 }
 
 // sandboxStatus adds what the list does not have; nil if the sandbox was removed
