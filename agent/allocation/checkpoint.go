@@ -12,7 +12,7 @@ import (
 // part of upstream's allocated_pods_state.
 type Checkpoint struct {
 	UID pod.UID `json:"uid"`
-	// Source is who names the pod.
+	// Source is the pod's source.
 	Source pod.Source `json:"source"`
 	// Resources are what the node granted.
 	Resources Resources `json:"resources"`
