@@ -89,7 +89,7 @@ func (n *Network) others(b bridge) bool {
 	return b.there && b.alias != n.mark() && len(b.alias) > 5 && b.alias[:5] == "podd "
 }
 
-// harmless refuses a bridge with addresses that the plugin would remove.
+// harmless returns an error for a bridge with addresses that the plugin would remove.
 func (n *Network) harmless() error {
 	link, err := net.InterfaceByName(n.cfg.Bridge)
 	if err != nil {
