@@ -46,7 +46,7 @@ func (s *scenario) syncsOf(name string) int {
 	return s.faults.Count("Observe " + name)
 }
 
-func TestHintOlderThanTheLastLookIsNotFollowed(t *testing.T) {
+func TestHintOlderThanTheLastSyncIsNotFollowed(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *scenario) {
 		uid := s.uidOf("shop")
 		for _, tc := range []struct {
@@ -76,7 +76,7 @@ func TestHintOlderThanTheLastLookIsNotFollowed(t *testing.T) {
 	})
 }
 
-func TestManyWakesBeforeALookAreOne(t *testing.T) {
+func TestManyWakesBeforeASyncAreOne(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *scenario) {
 		uid := s.uidOf("shop")
 		before := s.syncsOf("shop")
@@ -148,7 +148,7 @@ func TestVolumesOfAPodThatRanToItsEndAreUnmounted(t *testing.T) {
 	})
 }
 
-func TestLogsOfAGonePodStayForAMinute(t *testing.T) {
+func TestLogsOfARemovedPodStayForAMinute(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *scenario) {
 		s.play("remove shop; sleep 50s; expect nothing left")
 		if s.logsGone("shop") {

@@ -377,9 +377,9 @@ func TestAnAllocationThatCannotBeKeptIsGranted(t *testing.T) {
 	})
 }
 
-// TestAllocationsOfPodsThatAreGoneAreForgotten, also when they went while podd was
+// TestAllocationsOfRemovedPodsAreForgotten, also when they went while podd was
 // down; a static pod, whose resources are its identity, has none.
-func TestAllocationsOfPodsThatAreGoneAreForgotten(t *testing.T) {
+func TestAllocationsOfRemovedPodsAreForgotten(t *testing.T) {
 	restarting(t, func(s *scenario, n *smallNode) {
 		left := func() int {
 			files, err := os.ReadDir(s.allocations)

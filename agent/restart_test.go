@@ -117,8 +117,8 @@ func TestANoteOfAnEndThatCannotBeReadIsForgotten(t *testing.T) {
 	}
 }
 
-// TestAnEndThatCannotBeNotedIsCarriedOut: a full disk costs only the memory of it.
-func TestAnEndThatCannotBeNotedIsCarriedOut(t *testing.T) {
+// TestATerminationThatCannotBeCheckpointedIsCarriedOut: a full disk costs only the memory of it.
+func TestATerminationThatCannotBeCheckpointedIsCarriedOut(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *scenario) {
 		s.play("stop-agent")
 		s.ended = filepath.Join(s.ended, "file", "below")

@@ -49,8 +49,8 @@ func TestInspectReadsWhatContainerdTells(t *testing.T) {
 	}
 }
 
-// TestInspectOfAContainerThatIsGone.
-func TestInspectOfAContainerThatIsGone(t *testing.T) {
+// TestInspectOfARemovedContainer.
+func TestInspectOfARemovedContainer(t *testing.T) {
 	if _, err := newRig(t).Inspect(t.Context(), "gone"); !errors.Is(err, pod.ErrNotFound) {
 		t.Errorf("got %v, want %v", err, pod.ErrNotFound)
 	}

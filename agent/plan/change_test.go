@@ -168,7 +168,7 @@ func TestAChangeWhileContainersEndIsPartOfTheirRestart(t *testing.T) {
 	}
 }
 
-func TestAnEphemeralContainerLooksOnWhileOthersAreRestarted(t *testing.T) {
+func TestAnEphemeralContainerKeepsRunningWhileOthersAreRestarted(t *testing.T) {
 	w := changing(t, ephemerals("looker"))
 	w.in.Contents = map[pod.ObjectKey]uint64{settings: 2}
 	w.settle(t)

@@ -237,7 +237,7 @@ func TestGraceIsThePodsUnlessTheKillHasItsOwn(t *testing.T) {
 	}
 }
 
-func TestGraceOfAPodWhoseManifestIsGoneIsWhatItsContainersRemember(t *testing.T) {
+func TestGraceOfAnOrphanedPodIsThatOfItsContainers(t *testing.T) {
 	remembered := 90 * time.Second
 	c := web("running", 0, 0)
 	c.GracePeriod = &remembered
@@ -357,9 +357,9 @@ func TestContainerThatWouldNotStartIsTriedAgainLater(t *testing.T) {
 	}
 }
 
-// TestARefusedStartIsShownBeforeItsBackOff: what went wrong first, as the
+// TestAFailedStartIsShownBeforeItsBackOff: what went wrong first, as the
 // kubelet shows it, then what it waits for.
-func TestARefusedStartIsShownBeforeItsBackOff(t *testing.T) {
+func TestAFailedStartIsShownBeforeItsBackOff(t *testing.T) {
 	why := pod.Waiting{Reason: "RunContainerError", Message: "no such file"}
 	dead := web("exited 128", 0, 1)
 	dead.FinishedAt = noon

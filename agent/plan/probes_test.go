@@ -326,7 +326,7 @@ func TestAPostStartHookThatFails(t *testing.T) {
 
 // A changed spec is told before a failed liveness probe, and then the probe has
 // no say in the grace period; a sidecar's startup probe comes before both.
-func TestAChangedSpecIsToldBeforeAFailedLivenessProbe(t *testing.T) {
+func TestAChangedSpecIsReportedBeforeAFailedLivenessProbe(t *testing.T) {
 	probed := with("web", livenessProbe, startupProbe, within(3))
 	in := input(aPod(probed), observed(ready(0), web("running", 0, 0)))
 	in.Memory = plan.Next(in).Memory
