@@ -42,7 +42,7 @@ func (c *Client) Inspect(ctx context.Context, id string) (Inspection, error) {
 	}
 	// The decoder's error names types and offsets, no values.
 	if err := json.Unmarshal([]byte(text), &info); err != nil {
-		return out, fmt.Errorf("%s: read what the runtime tells of it: %w", call, err)
+		return out, fmt.Errorf("%s: read the runtime's information about it: %w", call, err)
 	}
 	out.PID, out.Spec = info.PID, info.Spec
 	return out, nil

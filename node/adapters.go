@@ -55,7 +55,7 @@ func (s sandboxes) RunSandbox(ctx context.Context, req pod.SandboxRequest) (stri
 	}
 	// Without the runtime's own sentence, which names another sandbox each time.
 	return id, pod.WithReason("NetworkNotReady", fmt.Errorf(
-		"%w: the container runtime found no CNI configuration when it last looked; put one into its CNI directory", pod.ErrNetworkNotReady))
+		"%w: the container runtime has found no CNI configuration; put one into its CNI directory", pod.ErrNetworkNotReady))
 }
 
 // containers reports failed starts.

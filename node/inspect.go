@@ -66,7 +66,7 @@ func (i inspector) container(ctx context.Context, p *v1.Pod, c *v1.Container) (i
 	}
 	out.State, out.PID = got.State.String(), got.PID
 	if got.Spec == nil {
-		out.Message = fmt.Sprintf("%s does not tell what it gave its OCI runtime (a verbose status without runtimeSpec): there is nothing to compare", i.runtime.Name)
+		out.Message = fmt.Sprintf("%s does not report what it passed to its OCI runtime (a verbose status without runtimeSpec): there is nothing to compare", i.runtime.Name)
 		return out, nil
 	}
 	in := inspect.Input{Pod: p, Container: c, Spec: got.Spec}

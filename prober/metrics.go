@@ -30,7 +30,7 @@ func newMetrics(own, perProbe prometheus.Registerer) *metrics {
 			Help: "Seconds that a successful run of a probe took.", Buckets: prometheus.DefBuckets},
 			[]string{"probe_type", "container", "pod", "namespace"}),
 		execRate: f.NewGauge(prometheus.GaugeOpts{Name: "podd_exec_probes_per_second",
-			Help: "Commands in containers that the probes ask for each second."}),
+			Help: "Commands in containers that the probes run per second."}),
 		execOver: f.NewGauge(prometheus.GaugeOpts{Name: "podd_exec_probes_excessive",
 			Help: "1 while exec probes take more than a tenth of the machine, by their number."}),
 	}
