@@ -60,8 +60,8 @@ func sysctls(n *Node, p *v1.Pod) pod.Verdict {
 	return pod.Verdict{}
 }
 
-// osLabel looks at the pod's own label, not at its node selector: so does the
-// kubelet, for selectors that were copied there.
+// osLabel checks the pod's own label, not its node selector, as the kubelet does for
+// selectors that were copied there.
 func osLabel(_ *Node, p *v1.Pod) pod.Verdict {
 	if os, ok := p.Labels[v1.LabelOSStable]; ok && os != runtime.GOOS {
 		return reject(ReasonOSLabel, "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label")
@@ -84,9 +84,9 @@ func groupsPolicy(n *Node, p *v1.Pod) pod.Verdict {
 	return pod.Verdict{}
 }
 
-// general are the predicates that the kubelet shares with the scheduler. All of
-// them are asked: a critical pod pre-empts only when nothing but resources is
-// in its way, and of several reasons the first is told.
+// general are the predicates that the kubelet shares with the scheduler. All of them
+// are evaluated: a critical pod preempts others only if nothing but resources is
+// missing, and of several reasons the first is reported.
 func general(n *Node, p *v1.Pod, others []*v1.Pod) pod.Verdict {
 	short := shortages(n, p, others)
 	blocked := blockers(n, p, others)
@@ -106,7 +106,7 @@ func general(n *Node, p *v1.Pod, others []*v1.Pod) pod.Verdict {
 	}
 }
 
-// blockers are the rejections that no pre-emption helps against.
+// blockers are the rejections that preemption cannot help.
 func blockers(n *Node, p *v1.Pod, others []*v1.Pod) []pod.Verdict {
 	var all []pod.Verdict
 	predicate := func(name, why string) {

@@ -6,12 +6,12 @@
 //	sysctls ─► OS label and field ─► supplementalGroupsPolicy ─► resources, node affinity,
 //	node name, host ports, taints (a critical pod may pre-empt others) ─► AppArmor
 //
-// Admit and AdmitResize are pure: they look at nothing but their arguments. Gate
-// puts the node's facts behind them and counts rejections.
+// Admit and AdmitResize are pure: they depend only on their arguments. Gate adds the
+// node's facts and counts rejections.
 //
-// What the kubelet asks besides and podd does not need to: node-declared features
-// (each of them podd has), its feature gates, and pressure and shutdown of the
-// node, which are not admission's to know.
+// The kubelet also checks, and podd need not: node-declared features (podd has all of
+// them), its feature gates, and pressure and shutdown of the node, which admission
+// does not know.
 //
 // Every static pod is critical to the kubelet, whatever its priority, and only a
 // pod of lower priority, both given, may be pre-empted by it. On a node without

@@ -10,7 +10,6 @@ import (
 
 	"podd/agent/allocation"
 	"podd/agent/backoff"
-	"podd/agent/plan"
 	"podd/internal/pod"
 )
 
@@ -46,8 +45,8 @@ type Agent struct {
 	settled  bool                  // every source is ready, and its running pods have workers
 
 	// What follows belongs to the sync loop's goroutine.
-	wanted    map[pod.UID]*pod.Desired
-	spoken    map[pod.Source]bool
+	desired   map[pod.UID]*pod.Desired
+	ready     map[pod.Source]bool      // sources whose first update came
 	orphans   map[pod.UID]pod.Summary  // running pods without a worker so far
 	last      map[pod.UID]*pod.Desired // the specs of orphans, as far as known
 	room      bool                     // something terminated or changed since admission was last retried
@@ -87,8 +86,8 @@ func New(cfg Config) *Agent {
 		strays:      make(chan pod.Summary),
 		left:        make(chan leftovers),
 		workers:     make(map[pod.UID]*worker),
-		wanted:      make(map[pod.UID]*pod.Desired),
-		spoken:      make(map[pod.Source]bool),
+		desired:     make(map[pod.UID]*pod.Desired),
+		ready:       make(map[pod.Source]bool),
 		orphans:     make(map[pod.UID]pod.Summary),
 		last:        make(map[pod.UID]*pod.Desired),
 		rejected:    make(map[pod.UID]rejection),
@@ -162,29 +161,29 @@ func (a *Agent) Healthy(ctx context.Context) error {
 
 // apply takes in an update of a source.
 func (a *Agent) apply(u pod.Update) {
-	a.spoken[u.Source] = true
+	a.ready[u.Source] = true
 	a.room = a.room || u.Op != pod.OpAdd
 	for _, d := range u.Pods {
 		deleted := u.Op == pod.OpDelete || d.Pod.DeletionTimestamp != nil
 		if u.Op != pod.OpRemove && !deleted {
-			a.wanted[d.UID()] = d
+			a.desired[d.UID()] = d
 			continue
 		}
-		a.unwant(d)
+		a.noLongerDesired(d)
 		if deleted {
 			a.delete(d)
 		}
 	}
-	a.metrics.desired.Set(float64(len(a.wanted)))
+	a.metrics.desired.Set(float64(len(a.desired)))
 }
 
-// unwant records that a pod is not desired any more. Its spec is kept if no worker
-// has it and it may be needed to terminate the pod in order: the pod runs and waits
-// for its name, or what runs is not known yet, or it ran before a reboot and was then
-// rejected.
-func (a *Agent) unwant(d *pod.Desired) {
+// noLongerDesired records that a source has removed a pod. Its spec is kept if no
+// worker has it and it may be needed to terminate the pod in order: the pod runs and
+// waits for its name, or what runs is not known yet, or it ran before a reboot and
+// was then rejected.
+func (a *Agent) noLongerDesired(d *pod.Desired) {
 	uid := d.UID()
-	delete(a.wanted, uid)
+	delete(a.desired, uid)
 	rejected := a.forgetRejection(uid)
 	if rejected || !a.recovered {
 		a.cfg.Status.Forget(uid)
@@ -208,15 +207,15 @@ func (a *Agent) reconcile(ctx context.Context) {
 	a.sweepOnce(ctx)
 	a.mu.Lock()
 	var missing []*pod.Desired
-	for uid, d := range a.wanted {
+	for uid, d := range a.desired {
 		if w := a.workers[uid]; w == nil {
 			missing = append(missing, d)
 		} else {
-			w.want(d)
+			w.update(d)
 		}
 	}
 	for uid, w := range a.workers {
-		if a.wanted[uid] == nil {
+		if a.desired[uid] == nil {
 			w.end("its manifest was removed")
 		}
 	}
@@ -225,94 +224,6 @@ func (a *Agent) reconcile(ctx context.Context) {
 		a.startMissing(ctx, missing)
 	}
 	a.completeOnce()
-}
-
-// startMissing starts workers for desired pods that have none and may have one.
-func (a *Agent) startMissing(ctx context.Context, missing []*pod.Desired) {
-	held := a.heldNames()
-	candidates := make([]plan.Candidate, len(missing))
-	for i, d := range missing {
-		candidates[i] = a.candidate(d)
-	}
-	plan.StartOrder(candidates)
-	defer func() { a.room = false }()
-	for _, c := range candidates {
-		if held[c.Desired.Name()] {
-			continue
-		}
-		held[c.Desired.Name()] = true
-		a.granting.Lock()
-		if a.admits(c) {
-			a.start(ctx, c.Desired, "")
-		}
-		a.granting.Unlock()
-	}
-}
-
-// delete requests the termination of a pod that its source still lists, with the
-// given grace period; a later request may shorten it.
-func (a *Agent) delete(d *pod.Desired) {
-	a.mu.Lock()
-	w := a.workers[d.UID()]
-	a.mu.Unlock()
-	if w != nil {
-		w.want(d)
-		w.endWithin(plan.GracePeriod(d.Pod), "its deletion was requested")
-	}
-}
-
-// heldNames are the namespace/names that must not be started: a worker has them, or a
-// running pod that may turn out to be orphaned.
-func (a *Agent) heldNames() map[string]bool {
-	held := make(map[string]bool)
-	a.mu.Lock()
-	for _, w := range a.workers {
-		held[w.name] = true
-	}
-	a.mu.Unlock()
-	for uid, g := range a.orphans {
-		if a.wanted[uid] == nil {
-			held[g.Namespace+"/"+g.Name] = true
-		}
-	}
-	return held
-}
-
-// start starts a worker. That of a pod that is not desired terminates it; unwanted
-// says why.
-func (a *Agent) start(ctx context.Context, d *pod.Desired, unwanted string) {
-	w := newWorker(a, d)
-	if unwanted != "" {
-		w.end(unwanted)
-	}
-	delete(a.orphans, d.UID())
-	delete(a.last, d.UID())
-	a.mu.Lock()
-	a.workers[d.UID()] = w
-	delete(a.foreign, d.UID())
-	a.mu.Unlock()
-	a.wg.Go(func() {
-		w.run(ctx)
-		select {
-		case a.ended <- w:
-		case <-ctx.Done():
-		}
-	})
-}
-
-// forget drops a worker that has returned, which frees its name. A wake-up that came
-// after its last sync is not lost.
-func (a *Agent) forget(w *worker) {
-	a.mu.Lock()
-	delete(a.workers, w.uid)
-	a.mu.Unlock()
-	a.room = true
-	a.wakeDeferred()
-	select {
-	case <-w.poke:
-		a.Wake(w.uid, time.Time{})
-	default:
-	}
 }
 
 // Wake requests a sync of a pod, because of something that happened at the time at

@@ -39,59 +39,59 @@ func (s *scenario) uidOf(name string) pod.UID {
 	return s.report[name].Desired.UID()
 }
 
-func (s *scenario) looksAt(name string) int {
+func (s *scenario) syncsOf(name string) int {
 	synctest.Wait()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.faults.Count("Observe " + name)
 }
 
-func TestHintOlderThanTheLastLookIsNotFollowed(t *testing.T) {
+func TestHintOlderThanTheLastSyncIsNotFollowed(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *scenario) {
 		uid := s.uidOf("shop")
 		for _, tc := range []struct {
 			name string
-			age  time.Duration // the last look's is a second; -1 for no time at all
+			age  time.Duration // the last sync's is a second; -1 for no time at all
 			want int
 		}{
-			{"before the last look", 1100 * time.Millisecond, 0},
-			{"after the last look", 900 * time.Millisecond, 1},
+			{"before the last sync", 1100 * time.Millisecond, 0},
+			{"after the last sync", 900 * time.Millisecond, 1},
 			{"an unknown time", -1, 1},
 			{"long before: the clock was set", time.Hour, 1},
 			{"the future: the clock was set", -time.Hour, 1},
 		} {
 			s.podd.agent.Wake(uid, time.Time{})
 			time.Sleep(time.Second)
-			before := s.looksAt("shop")
+			before := s.syncsOf("shop")
 			var at time.Time
 			if tc.age != -1 {
 				at = time.Now().Add(-tc.age)
 			}
 			s.podd.agent.Wake(uid, at)
 			time.Sleep(time.Second)
-			if got := s.looksAt("shop") - before; got != tc.want {
-				t.Errorf("a hint from %s: %d looks, want %d", tc.name, got, tc.want)
+			if got := s.syncsOf("shop") - before; got != tc.want {
+				t.Errorf("a hint from %s: %d syncs, want %d", tc.name, got, tc.want)
 			}
 		}
 	})
 }
 
-func TestManyWakesBeforeALookAreOne(t *testing.T) {
+func TestManyWakesBeforeASyncAreOne(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *scenario) {
 		uid := s.uidOf("shop")
-		before := s.looksAt("shop")
+		before := s.syncsOf("shop")
 		for range 1000 {
 			s.podd.agent.Wake(uid, time.Time{})
 		}
 		time.Sleep(time.Second)
-		// The first may begin a look before the others come, which are then one more.
-		if got := s.looksAt("shop") - before; got < 1 || got > 2 {
-			t.Errorf("a thousand wake-ups: %d looks, want 1 or 2", got)
+		// The first may start a sync before the others come, which then cause one more.
+		if got := s.syncsOf("shop") - before; got < 1 || got > 2 {
+			t.Errorf("a thousand wake-ups: %d syncs, want 1 or 2", got)
 		}
 	})
 }
 
-// TestReportsAreNews: a look that finds nothing new tells nobody, and starting
+// TestReportsAreNews: a sync that finds nothing new reports nothing, and starting
 // a pod is told in few steps.
 func TestReportsAreNews(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *scenario) {
@@ -110,7 +110,7 @@ func TestReportsAreNews(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		if n := reports() - before; n != 0 {
-			t.Errorf("%d reports of ten looks that found nothing new, want none", n)
+			t.Errorf("%d reports of ten syncs that found nothing new, want none", n)
 		}
 		s.play("fail 1000 RunSandbox shop; exit shop/web code=1; kill-sandbox shop; sleep 10s")
 		before = reports()
@@ -148,7 +148,7 @@ func TestVolumesOfAPodThatRanToItsEndAreUnmounted(t *testing.T) {
 	})
 }
 
-func TestLogsOfAGonePodStayForAMinute(t *testing.T) {
+func TestLogsOfARemovedPodStayForAMinute(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *scenario) {
 		s.play("remove shop; sleep 50s; expect nothing left")
 		if s.logsGone("shop") {
@@ -255,7 +255,7 @@ func TestBurstStartsNoMoreSandboxesAtATimeThanAllowed(t *testing.T) {
 			}})
 		}
 		s.send(u)
-		time.Sleep(20 * callTime * 40 / 4 * 2) // twice what ten rounds of four take
+		time.Sleep(20 * callTime * 40 / 4 * 2) // twice what ten batches of four take
 		synctest.Wait()
 		s.mu.Lock()
 		defer s.mu.Unlock()

@@ -17,14 +17,14 @@ import (
 
 // TestChaosEndsInOrder does to a node what machines and people do to it, at
 // random and in simulated time, and then leaves it alone. Whatever happened:
-// every wanted pod runs or was ended for good, nothing runs that nobody wants,
+// every desired pod runs or was terminated for good, nothing runs that is not desired,
 // and (the runtime complains) nothing ever ran twice, or out of its turn.
 func TestChaosEndsInOrder(t *testing.T) {
-	rounds := 300
+	seeds := 300
 	if testing.Short() {
-		rounds = 30
+		seeds = 30
 	}
-	for seed := range uint64(rounds) {
+	for seed := range uint64(seeds) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := &scenario{node: newNode(newFakeRuntime(t)), began: time.Now(), files: chaosFiles()}
@@ -218,9 +218,9 @@ func (c *chaos) calm() {
 func (c *chaos) check() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	wanted := make(map[pod.UID]string)
+	desired := make(map[pod.UID]string)
 	for name, d := range c.wants[pod.SourceFile] {
-		wanted[d.UID()] = name
+		desired[d.UID()] = name
 		if c.endedForGood(name) {
 			continue
 		}
@@ -230,17 +230,17 @@ func (c *chaos) check() {
 		}
 		for _, ctr := range ctrs {
 			if k := c.newest(name + "/" + ctr); k == nil || k.State != state.Running || uidOf(k.Sandbox) != d.UID() || !k.Sandbox.Ready {
-				c.fault("%s/%s is wanted and does not run; the pod is shown as %s %s", name, ctr, c.status[name].Phase, c.status[name].Reason)
+				c.fault("%s/%s is desired and does not run; the pod is shown as %s %s", name, ctr, c.status[name].Phase, c.status[name].Reason)
 			}
 		}
 	}
 	for _, b := range c.rt.Sandboxes() {
-		if wanted[uidOf(b)] == "" {
+		if desired[uidOf(b)] == "" {
 			c.fault("sandbox %s of %s (%s) is left", b.ID, b.Pod, b.UID)
 		}
 	}
 	for uid := range c.mounts {
-		if wanted[uid] == "" {
+		if desired[uid] == "" {
 			c.fault("volumes of %s are left", uid)
 		}
 	}

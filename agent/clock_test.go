@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestLogsGoInAMinuteThoughTheClockWasSetBack: while podd was away, by ten hours,
-// which the file of a grave then is ahead of.
+// TestLogsGoInAMinuteThoughTheClockWasSetBack: while podd was not running, by ten
+// hours, so that the checkpoint of the removal is in the future.
 func TestLogsGoInAMinuteThoughTheClockWasSetBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &scenario{node: newNode(newFakeRuntime(t)), began: time.Now(), files: map[string][]byte{
@@ -18,23 +18,23 @@ func TestLogsGoInAMinuteThoughTheClockWasSetBack(t *testing.T) {
 		}}
 		defer s.end()
 		s.play("start-agent; speak http; apply shop.yaml; sleep 1s; remove shop; sleep 2s; expect nothing left; stop-agent; expect shop logs")
-		stones, err := filepath.Glob(filepath.Join(s.graves, "*.json"))
-		if err != nil || len(stones) != 1 {
-			t.Fatalf("got %v, %v, want one file", stones, err)
+		files, err := filepath.Glob(filepath.Join(s.logRemovals, "*.json"))
+		if err != nil || len(files) != 1 {
+			t.Fatalf("got %v, %v, want one file", files, err)
 		}
-		text, err := os.ReadFile(stones[0])
+		text, err := os.ReadFile(files[0])
 		if err != nil {
 			t.Fatal(err)
 		}
-		var stone map[string]any
-		if err := json.Unmarshal(text, &stone); err != nil {
+		var checkpoint map[string]any
+		if err := json.Unmarshal(text, &checkpoint); err != nil {
 			t.Fatal(err)
 		}
-		stone["due"] = time.Now().Add(10 * time.Hour)
-		if text, err = json.Marshal(stone); err != nil {
+		checkpoint["due"] = time.Now().Add(10 * time.Hour)
+		if text, err = json.Marshal(checkpoint); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(stones[0], text, 0o640); err != nil {
+		if err := os.WriteFile(files[0], text, 0o640); err != nil {
 			t.Fatal(err)
 		}
 		s.play("start-agent; sleep 50s; expect shop logs; sleep 15s; expect shop logs=false")

@@ -125,10 +125,10 @@ func preempting() pod.End {
 // forgetGone drops the checkpoints of pods that are gone, once all pods that their
 // source desires, and all that run, are known.
 func (a *Agent) forgetGone() {
-	if a.forgot == len(a.spoken) {
+	if a.forgot == len(a.ready) {
 		return
 	}
-	a.forgot = len(a.spoken)
+	a.forgot = len(a.ready)
 	for _, k := range a.ends.all() {
 		a.dropIfGone(k.UID, k.Source, a.ends.drop)
 	}
@@ -142,7 +142,7 @@ func (a *Agent) dropIfGone(uid pod.UID, source pod.Source, drop func(pod.UID) er
 	a.mu.Lock()
 	runs = runs || a.workers[uid] != nil
 	a.mu.Unlock()
-	if runs || a.wanted[uid] != nil || !a.mayEnd(source) {
+	if runs || a.desired[uid] != nil || !a.mayEnd(source) {
 		return
 	}
 	if err := drop(uid); err != nil {

@@ -53,11 +53,11 @@ func (a *Agent) Evict(uid pod.UID, e pod.Eviction) bool {
 // without limits.
 func (w *worker) watchLimits(v *view) {
 	p := v.granted.Pod
-	switch wanted := !v.step.Over && v.step.End == nil && v.in.Kill == nil; {
-	case !wanted && w.unwatch != nil:
+	switch watch := !v.step.Over && v.step.End == nil && v.in.Kill == nil; {
+	case !watch && w.unwatch != nil:
 		w.unwatch()
 		w.unwatch = nil
-	case wanted && w.unwatch == nil && w.agent.cfg.Limits.Limited(p):
+	case watch && w.unwatch == nil && w.agent.cfg.Limits.Limited(p):
 		w.unwatch = w.spawn(func(ctx context.Context) {
 			if e, exceeded := w.agent.cfg.Limits.Watch(ctx, p); exceeded {
 				w.agent.Evict(w.uid, e)

@@ -19,7 +19,7 @@ import (
 	"podd/status"
 )
 
-// TestPodsShowBeforeTheRuntimeIsGreeted: what is wanted is seen to wait, with the
+// TestPodsShowBeforeTheRuntimeIsGreeted: desired pods are shown as waiting, with the
 // reason, and is taken up with the parts of the greeting.
 func TestPodsShowBeforeTheRuntimeIsGreeted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

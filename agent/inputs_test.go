@@ -94,18 +94,18 @@ func TestWhatCannotBeComputedIsSaid(t *testing.T) {
 	})
 }
 
-// TestAPodThatRunsIsNotLookedAtForEachChange of its objects, of which there may be
+// TestAPodThatRunsIsNotSyncedForEachChange of its objects, of which there may be
 // a thousand a second: nothing depends on it but the next start.
-func TestAPodThatRunsIsNotLookedAtForEachChange(t *testing.T) {
+func TestAPodThatRunsIsNotSyncedForEachChange(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *scenario) {
 		s.files["env.yaml"] = []byte("metadata: {name: env}\nspec: {containers: [{name: web, image: web, envFrom: [{configMapRef: {name: settings}}]}]}")
 		s.play("objects settings=1; apply env.yaml; sleep 1s; expect env/web running")
-		before := s.looksAt("env")
+		before := s.syncsOf("env")
 		for i := range 100 {
 			s.play(fmt.Sprintf("objects settings=%d; sleep 1ms", i+2))
 		}
-		if n := s.looksAt("env") - before; n != 0 {
-			t.Errorf("looked at %d times, want none", n)
+		if n := s.syncsOf("env") - before; n != 0 {
+			t.Errorf("synced %d times, want none", n)
 		}
 		s.play("exit env/web code=1; sleep 1s; expect env/web running started=2")
 		s.mu.Lock()
@@ -116,8 +116,8 @@ func TestAPodThatRunsIsNotLookedAtForEachChange(t *testing.T) {
 	})
 }
 
-// TestAnObjectThatComesDuringTheSyncThatLackedItIsNotMissed: between the look for it
-// and the wait for the next try.
+// TestAnObjectThatComesDuringTheSyncThatLackedItIsNotMissed: between the lookup
+// and the wait for the next attempt.
 func TestAnObjectThatComesDuringTheSyncThatLackedItIsNotMissed(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *scenario) {
 		s.files["env.yaml"] = []byte("metadata: {name: env}\nspec: {containers: [{name: web, image: web, envFrom: [{configMapRef: {name: settings}}]}]}")

@@ -149,9 +149,9 @@ func (s *scenario) doAdmission(words []string) error {
 	defer s.gate.mu.Unlock()
 	switch name := words[1]; {
 	case words[0] == "admit":
-		delete(s.gate.refused, name)
+		delete(s.gate.rejected, name)
 	case words[0] == "reject":
-		s.gate.refused[name] = pod.Verdict{Reason: words[2], Message: "the node is full"}
+		s.gate.rejected[name] = pod.Verdict{Reason: words[2], Message: "the node is full"}
 	default:
 		s.gate.victims[name] = words[2]
 	}

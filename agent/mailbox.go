@@ -23,10 +23,10 @@ type mail struct {
 	synced instant
 }
 
-// want leaves a newer spec of the same pod. A termination that began without a
+// update leaves a newer spec of the same pod. A termination that began without a
 // manifest goes on with the spec that the runtime kept: a manifest that is added
 // again must not shorten the grace period.
-func (w *worker) want(d *pod.Desired) {
+func (w *worker) update(d *pod.Desired) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	orphan := len(w.mail.desired.Pod.Spec.Containers) == 0
@@ -37,8 +37,8 @@ func (w *worker) want(d *pod.Desired) {
 	w.orderLocked()
 }
 
-// wanted is the newest spec that was left for the worker.
-func (w *worker) wanted() *pod.Desired {
+// desired is the newest spec that was left for the worker.
+func (w *worker) desired() *pod.Desired {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.mail.desired
@@ -46,7 +46,7 @@ func (w *worker) wanted() *pod.Desired {
 
 // end requests the pod's termination. It is never revoked; another request changes
 // nothing, unless its grace period is shorter.
-func (w *worker) end(why string) { w.endWithin(plan.GracePeriod(w.wanted().Pod), why) }
+func (w *worker) end(why string) { w.endWithin(plan.GracePeriod(w.desired().Pod), why) }
 
 func (w *worker) endWithin(grace time.Duration, why string) {
 	w.mu.Lock()

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestAHintIsStaleOnlyIfTheLookCameAfterIt whatever somebody does to the clock.
-func TestAHintIsStaleOnlyIfTheLookCameAfterIt(t *testing.T) {
+// TestAHintIsStaleOnlyIfTheSyncCameAfterIt whatever somebody does to the clock.
+func TestAHintIsStaleOnlyIfTheSyncCameAfterIt(t *testing.T) {
 	noon := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	const ms = time.Millisecond
 	synced := instant{wall: noon, steady: time.Hour}

@@ -50,7 +50,7 @@ func TestThreeHundredPods(t *testing.T) {
 	t.Logf("%d pods Running after %v, runtime calls: %d", manyPods, time.Since(began).Round(time.Millisecond), len(m.srv.Calls()))
 
 	t.Run("ask the runtime nothing while nothing happens", func(t *testing.T) {
-		m.settle(t, 3*time.Second) // the relister looks once more when its stream is surely open
+		m.settle(t, 3*time.Second) // the relister lists once more when its stream is certainly open
 		calls := len(m.srv.Calls())
 		time.Sleep(5 * time.Second)
 		if n := len(m.srv.Calls()) - calls; n > 2 { // what a relist is that happens to be due

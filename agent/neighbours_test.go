@@ -12,18 +12,18 @@ import (
 	"podd/internal/pod"
 )
 
-// gate is the node's admission: a port of the node is had by one pod at a time,
-// and whom a script refuses is refused.
+// gate is the node's admission: one pod at a time has a host port, and the pods that
+// a script rejects are rejected.
 type gate struct {
-	mu      sync.Mutex                 // guards what follows
-	refused map[string]pod.Verdict     // by pod name
-	victims map[string]string          // pod name → whose place it takes
-	asked   map[string]int             // by pod name
-	counted map[string]map[string]bool // pod name → others, when it was last asked about
+	mu       sync.Mutex                 // guards what follows
+	rejected map[string]pod.Verdict     // by pod name
+	victims  map[string]string          // pod name → whose place it takes
+	asked    map[string]int             // by pod name
+	counted  map[string]map[string]bool // pod name → others, when it was last asked about
 }
 
 func newGate() *gate {
-	return &gate{refused: make(map[string]pod.Verdict), victims: make(map[string]string),
+	return &gate{rejected: make(map[string]pod.Verdict), victims: make(map[string]string),
 		asked: make(map[string]int), counted: make(map[string]map[string]bool)}
 }
 
@@ -43,7 +43,7 @@ func (g *gate) Admit(p *v1.Pod, others []*v1.Pod) pod.Verdict {
 			}
 		}
 	}
-	return g.refused[p.Name]
+	return g.rejected[p.Name]
 }
 
 func hostPorts(p *v1.Pod) map[string]bool {

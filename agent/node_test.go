@@ -29,7 +29,7 @@ type node struct {
 	disk     sync.Mutex       // guards what follows down to events
 	objects  []*pod.Object    // that the sources have
 	store    *objects.Store   // this podd's
-	held     map[pod.UID]bool // pulls that were refused for want of a Secret
+	held     map[pod.UID]bool // pulls that failed because a Secret is missing
 	removed  map[string]int   // logs, by pod name
 	tears    time.Duration    // how long TearDown takes
 	mounts   map[pod.UID]bool
@@ -38,7 +38,7 @@ type node struct {
 	busy     map[pod.UID]bool        // cgroups with processes
 	images   map[string]*fakeImage   // by pod name; absent: there
 	report   map[string]pod.Report   // by pod name
-	taken    map[string]pod.UID      // wanted pods, by name
+	taken    map[string]pod.UID      // desired pods, by name
 	reports  map[string]int          // how many, by pod name
 	status   map[string]v1.PodStatus // by pod name
 	events   map[string]int          // "shop BackOff"
@@ -58,7 +58,7 @@ type node struct {
 	// edit changes what each podd is made of; nil for nothing.
 	edit func(context.Context, *podd, *agent.Config)
 
-	graves      string // directory
+	logRemovals string // directory
 	ended       string // directory
 	allocations string // directory
 	podd        *podd
@@ -81,7 +81,7 @@ type podd struct {
 
 func newNode(r *fakeRuntime) *node {
 	n := &node{
-		fakeRuntime: r, graves: r.t.TempDir(), ended: r.t.TempDir(), allocations: r.t.TempDir(), gate: newGate(), hooks: newHooks(r), sources: []pod.Source{pod.SourceFile, pod.SourceHTTP},
+		fakeRuntime: r, logRemovals: r.t.TempDir(), ended: r.t.TempDir(), allocations: r.t.TempDir(), gate: newGate(), hooks: newHooks(r), sources: []pod.Source{pod.SourceFile, pod.SourceHTTP},
 		mounts: make(map[pod.UID]bool), released: make(map[pod.UID]int), cgroup: make(map[pod.UID]bool),
 		images: make(map[string]*fakeImage), removed: make(map[string]int), report: make(map[string]pod.Report), status: make(map[string]v1.PodStatus), taken: make(map[string]pod.UID), reports: make(map[string]int), events: make(map[string]int),
 		wants: map[pod.Source]map[string]*pod.Desired{pod.SourceFile: {}, pod.SourceHTTP: {}, pod.SourceAPIServer: {}},
@@ -98,7 +98,7 @@ func newNode(r *fakeRuntime) *node {
 	return n
 }
 
-// start begins a life of podd. Sources that had spoken say again what they
+// start begins a life of podd. Sources that were ready send again what they
 // want, as they do at each start.
 func (n *node) start() {
 	c := &conn{fakeRuntime: n.fakeRuntime, dead: make(chan struct{})}
@@ -110,7 +110,7 @@ func (n *node) start() {
 			Probes: n.prober, Hooks: n.hooks, Admitter: n.gate, Resizer: n.resizer, HostIP: "192.0.2.1",
 		},
 		Logs: n, Status: n, Events: n, Sources: n.sources, Log: slog.New(slog.NewTextHandler(logTo{n.t}, &slog.HandlerOptions{Level: slog.LevelDebug})),
-		Metrics: prometheus.NewRegistry(), ParallelStarts: 4, LogRemovals: n.graves, Ended: n.ended, Allocated: n.allocations,
+		Metrics: prometheus.NewRegistry(), ParallelStarts: 4, LogRemovals: n.logRemovals, Ended: n.ended, Allocated: n.allocations,
 	}
 	store := n.newStore()
 	cfg.Objects = store

@@ -71,7 +71,7 @@ func (n *node) lacks(p *v1.Pod) (err error) {
 }
 
 // pullWithSecrets is a pull that needs its pod's Secrets; disk is locked. One that
-// is refused is held back until Retry.
+// fails is in back-off until Retry.
 func (n *node) pullWithSecrets(p *v1.Pod) pod.ImageState {
 	for _, ref := range p.Spec.ImagePullSecrets {
 		if _, err := n.store.Secret(p.Namespace, ref.Name); err != nil || n.held[p.UID] {

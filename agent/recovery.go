@@ -73,7 +73,7 @@ func (a *Agent) reportAway() {
 		return
 	}
 	now := time.Now()
-	for _, d := range a.wanted {
+	for _, d := range a.desired {
 		r := pod.Report{Desired: d, Observed: pod.Observed{UID: d.UID(), At: now}, At: now}
 		if k, ended := a.ends.of(d.UID()); ended {
 			r.Observed, r.StartTime = k.complete(r.Observed), k.StartTime
@@ -89,7 +89,7 @@ func (a *Agent) reportAway() {
 // ready; desired ones are adopted by their workers.
 func (a *Agent) endOrphans(ctx context.Context) {
 	for uid, g := range a.orphans {
-		if a.wanted[uid] == nil && a.mayEnd(g.Source) {
+		if a.desired[uid] == nil && a.mayEnd(g.Source) {
 			d := a.last[uid]
 			if d == nil {
 				d = orphan(g)
@@ -105,10 +105,10 @@ func (a *Agent) mayEnd(s pod.Source) bool {
 	all := true
 	for _, known := range a.cfg.Sources {
 		configured = configured || known == s
-		all = all && a.spoken[known]
+		all = all && a.ready[known]
 	}
 	if configured {
-		return a.spoken[s]
+		return a.ready[s]
 	}
 	return all
 }

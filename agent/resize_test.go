@@ -302,13 +302,13 @@ func TestARestartAsksAgainAboutAnInfeasibleResize(t *testing.T) {
 	})
 }
 
-// TestAResizeAskedForWhilePoddWasDownIsAskedAbout, as soon as all sources have
-// spoken: before, nobody knows what fits.
-func TestAResizeAskedForWhilePoddWasDownIsAskedAbout(t *testing.T) {
+// TestAResizeDuringADowntimeOfPoddIsDecided once all sources are
+// ready: before, it is unknown what fits.
+func TestAResizeDuringADowntimeOfPoddIsDecided(t *testing.T) {
 	restarting(t, func(s *scenario, n *smallNode) {
 		s.play("apply a-100.yaml api; sleep 1s; stop-agent; update a-400.yaml; silent http; start-agent; sleep 1m; expect a/web running")
 		if got := n.done(); len(got) != 0 || s.is("a", v1.PodResizePending) != "" || s.allocated("a") != "100m" {
-			t.Errorf("before all have spoken: got %q, condition %q, %s allocated", got, s.is("a", v1.PodResizePending), s.allocated("a"))
+			t.Errorf("before all are ready: got %q, condition %q, %s allocated", got, s.is("a", v1.PodResizePending), s.allocated("a"))
 		}
 		s.play("speak http; sleep 1s; expect a/web started=1")
 		if got := n.done(); !slices.Equal(got, []string{"raise a 400m", "hold a 400m"}) || s.count("a", "ResizeStarted") != 1 {
@@ -377,9 +377,9 @@ func TestAnAllocationThatCannotBeKeptIsGranted(t *testing.T) {
 	})
 }
 
-// TestAllocationsOfPodsThatAreGoneAreForgotten, also when they went while podd was
+// TestAllocationsOfRemovedPodsAreForgotten, also when they went while podd was
 // down; a static pod, whose resources are its identity, has none.
-func TestAllocationsOfPodsThatAreGoneAreForgotten(t *testing.T) {
+func TestAllocationsOfRemovedPodsAreForgotten(t *testing.T) {
 	restarting(t, func(s *scenario, n *smallNode) {
 		left := func() int {
 			files, err := os.ReadDir(s.allocations)

@@ -36,7 +36,7 @@ var restartStories = []struct {
 		"end of an apiserver's pod", "apply shop.yaml api; sleep 1m; expect shop/web running", "delete shop grace=10s", 4 * time.Second,
 		"speak api; sleep 1m; expect nothing left; expect shop/web started=1",
 	}, {
-		// The decision itself takes a look to be written down.
+		// It takes one sync until the decision itself is checkpointed.
 		"eviction", "apply shop.yaml; sleep 1m", "end shop Evicted; sleep 20ms", 4 * time.Second,
 		"sleep 1m; expect shop phase=Failed reason=Evicted sandbox=false; expect shop/web started=1 running=false; expect shop/log running=false; remove shop; sleep 1m; expect nothing left",
 	}, {
@@ -117,8 +117,8 @@ func TestANoteOfAnEndThatCannotBeReadIsForgotten(t *testing.T) {
 	}
 }
 
-// TestAnEndThatCannotBeNotedIsCarriedOut: a full disk costs only the memory of it.
-func TestAnEndThatCannotBeNotedIsCarriedOut(t *testing.T) {
+// TestATerminationThatCannotBeCheckpointedIsCarriedOut: a full disk costs only the memory of it.
+func TestATerminationThatCannotBeCheckpointedIsCarriedOut(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *scenario) {
 		s.play("stop-agent")
 		s.ended = filepath.Join(s.ended, "file", "below")

@@ -38,7 +38,7 @@ type fakeRuntime struct {
 	started   map[string]int          // "shop/web"
 	made      []pod.ContainerRequest
 	gone      map[string]*fakeContainer // removed ones, whose logs may be left
-	looks     map[string]int            // per pod and second
+	observed  map[string]int            // per pod and second
 	dies      map[string]death          // "shop/web": each such container ends by itself
 	order     map[string][]string       // what happened to a pod's containers
 	logs      map[string]int32          // the newest by UID and name
@@ -77,7 +77,7 @@ type death struct {
 }
 
 func newFakeRuntime(t *testing.T) *fakeRuntime {
-	r := &fakeRuntime{t: t, stubborn: make(map[string]bool), started: make(map[string]int), looks: make(map[string]int),
+	r := &fakeRuntime{t: t, stubborn: make(map[string]bool), started: make(map[string]int), observed: make(map[string]int),
 		dies: make(map[string]death), order: make(map[string][]string), logs: make(map[string]int32), gone: make(map[string]*fakeContainer),
 		initDone: make(map[string]bool), ill: make(map[string]bool), unordered: make(map[pod.UID]bool)}
 	r.mu = &r.rt.Mutex
@@ -133,8 +133,8 @@ func (c *conn) doBegun(ctx context.Context, method, name string, takes time.Dura
 	}
 }
 
-// refused is a refusal of the runtime's in the agent's words.
-func refused(err error) error {
+// classified is an error of the fake runtime with the agent's error classes.
+func classified(err error) error {
 	if taken := (*state.NameError)(nil); errors.As(err, &taken) {
 		return fmt.Errorf("%w: %w", err, pod.ErrNameReserved)
 	}
@@ -204,7 +204,7 @@ func seenContainer(k *fakeContainer) pod.Container {
 func (c *conn) Observe(ctx context.Context, uid pod.UID) (pod.Observed, error) {
 	seen := pod.Observed{UID: uid, At: time.Now()}
 	err := c.do(ctx, "Observe", c.nameOf(uid), callTime, func() error {
-		c.looks[fmt.Sprintf("%s %d", uid, time.Now().Unix())]++
+		c.observed[fmt.Sprintf("%s %d", uid, time.Now().Unix())]++
 		boxes := c.rt.Sandboxes()
 		slices.SortStableFunc(boxes, func(a, b *fakeSandbox) int { return cmp.Compare(a.Attempt, b.Attempt) })
 		for _, b := range slices.Backward(boxes) {
@@ -281,7 +281,7 @@ func (c *conn) RunSandbox(ctx context.Context, req pod.SandboxRequest) (string, 
 			}
 			id = b.ID
 			return c.rt.RunSandbox(b)
-		}, refused(err)
+		}, classified(err)
 	})
 	if err != nil {
 		return "", err
@@ -339,7 +339,7 @@ func (c *conn) CreateContainer(ctx context.Context, req pod.ContainerRequest) (s
 			id = k.ID
 			c.made = append(c.made, req)
 			return c.rt.CreateContainer(k)
-		}, refused(err)
+		}, classified(err)
 	})
 	if err != nil {
 		return "", err

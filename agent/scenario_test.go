@@ -65,9 +65,9 @@ type scenario struct {
 	written map[string][]byte
 }
 
-// maxLooks is how often a pod may be looked at in one second: a round that
+// maxSyncs is how often a pod may be observed in one second: a sync that
 // repeats without progress would come to a hundred and more.
-const maxLooks = 40
+const maxSyncs = 40
 
 // play plays a script that is written in Go: a semicolon ends a line too.
 func (s *scenario) play(script string) {
@@ -133,16 +133,16 @@ func (s *scenario) watch() story.Watch {
 	}
 }
 
-// end lets go of what hangs, ends podd and looks for pods that spun.
+// end releases what hangs, stops podd and checks for pods that spun.
 func (s *scenario) end() {
 	s.faults.LetGo()
 	if s.podd != nil {
 		s.stop(false)
 	}
 	time.Sleep(2 * time.Hour) // what the runtime still does, it does without podd
-	for second, n := range s.looks {
-		if n > maxLooks {
-			s.t.Errorf("pod and second %s: looked at %d times, want at most %d", second, n, maxLooks)
+	for second, n := range s.observed {
+		if n > maxSyncs {
+			s.t.Errorf("pod and second %s: observed %d times, want at most %d", second, n, maxSyncs)
 		}
 	}
 }

@@ -316,7 +316,7 @@ func TestAReleaseTriesEverythingAndIsTriedAgainForItsNetwork(t *testing.T) {
 	}
 }
 
-func TestAPlaceIsWaitedForNoLongerThanThePodIsWanted(t *testing.T) {
+func TestAPlaceIsWaitedForNoLongerThanThePodIsDesired(t *testing.T) {
 	node := newWorld(t)
 	w, v := node.podOf()
 	w.agent.starts <- struct{}{}

@@ -29,13 +29,13 @@ func (a *Agent) sweepOnce(ctx context.Context) {
 	}
 	a.swept = true
 	known := slices.Collect(maps.Keys(a.orphans))
-	known = slices.AppendSeq(known, maps.Keys(a.wanted))
+	known = slices.AppendSeq(known, maps.Keys(a.desired))
 	a.wg.Go(func() { a.sweep(ctx, known) })
 }
 
 // allSpoken says whether every source is ready.
 func (a *Agent) allSpoken() bool {
-	return !slices.ContainsFunc(a.cfg.Sources, func(s pod.Source) bool { return !a.spoken[s] })
+	return !slices.ContainsFunc(a.cfg.Sources, func(s pod.Source) bool { return !a.ready[s] })
 }
 
 // sweep finds what is left, and passes it to the sync loop: only there is it certain
@@ -123,7 +123,7 @@ func (a *Agent) endLeftovers(ctx context.Context, left leftovers) {
 		a.mu.Lock()
 		known := a.workers[uid] != nil
 		a.mu.Unlock()
-		if _, running := a.orphans[uid]; !known && !running && a.wanted[uid] == nil {
+		if _, running := a.orphans[uid]; !known && !running && a.desired[uid] == nil {
 			a.start(ctx, &pod.Desired{Pod: nameless(uid)}, "left on disk by an earlier podd")
 		}
 	}

@@ -49,7 +49,7 @@ func TestFindTakesTheNamedFolderElseTheNearest(t *testing.T) {
 	}
 }
 
-func TestFindSaysWhereItLookedAndWhatToDo(t *testing.T) {
+func TestFindSaysWhereItSearchedAndWhatToDo(t *testing.T) {
 	incomplete := fakeBin(t, "containerd", "bridge")
 	_, err := find(incomplete, "", "/nonexistent/bin")
 	if _, ok := errors.AsType[*MissingError](err); !ok {
@@ -162,7 +162,7 @@ func TestContainerdAcceptsTheConfig(t *testing.T) {
 	}
 }
 
-func TestLongStateDirIsRefusedInASentence(t *testing.T) {
+func TestLongStateDirIsRejectedInASentence(t *testing.T) {
 	s := aSettings(t)
 	s.StateDir = "/" + strings.Repeat("x", 100)
 	if _, _, err := s.WriteConfig(); err == nil || !strings.Contains(err.Error(), "choose a shorter directory") {

@@ -21,7 +21,7 @@ import (
 const (
 	// maxLog is how large the log may be before it is begun anew.
 	maxLog = 10 << 20
-	// logCheck is how often that is looked at while the runtime runs.
+	// logCheck is how often its size is checked while the runtime runs.
 	logCheck = time.Minute
 )
 

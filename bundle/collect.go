@@ -7,9 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-
 	"podd/internal/pod"
 )
 
@@ -96,8 +93,7 @@ func (p collectPace) next(now time.Time, busy bool) time.Duration {
 // until no call that another made is at work; and once what a failed call of this
 // podd left is old enough. It blocks until ctx ends.
 func (l *Leaks) Run(ctx context.Context) error {
-	conn, err := grpc.NewClient(l.cfg.Endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(pod.MaxRuntimeMessage)))
+	conn, err := dial(l.cfg.Endpoint)
 	if err != nil {
 		return err
 	}

@@ -38,7 +38,7 @@ func TestWhatIsNewIsSparedThoughTheClockWasSet(t *testing.T) {
 	}
 }
 
-func TestWhatAFailedCallLeftIsLookedForWhenItIsOld(t *testing.T) {
+func TestWhatAFailedCallLeftIsCollectedWhenItIsOld(t *testing.T) {
 	at := func(s int) time.Time { return time.Unix(1_000_000, 0).Add(time.Duration(s) * time.Second) }
 	for name, tc := range map[string]struct {
 		pace collectPace

@@ -14,11 +14,11 @@ import (
 // kubelet's -997 for Guaranteed pods, and containerd's -998 for sandboxes.
 const lowestOOMScore = -998
 
-// MayLowerOOMScore says whether a container may be given the negative
-// oom_score_adj that Kubernetes wants for it. It is found out by trying, on this
-// process and with the old value restored: neither a capability (user
-// namespaces) nor the lack of it (a lower score inherited from systemd) answers
-// for certain. runc does not survive a refusal.
+// MayLowerOOMScore says whether a container may be given the negative oom_score_adj
+// that Kubernetes wants for it. It is found out by trying, on this process and with
+// the old value restored: neither a capability (user namespaces) nor the lack of it
+// (a lower score inherited from systemd) answers for certain. runc fails if it is
+// denied.
 func MayLowerOOMScore() bool { return mayLower("/proc/self/oom_score_adj") }
 
 func mayLower(path string) bool {

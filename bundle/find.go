@@ -27,11 +27,11 @@ func (e *MissingError) Error() string {
 		". Build it with \"make runtime\", or name its directory with --runtime-dir or $" + EnvDir
 }
 
-// Find returns the folder that holds the runtime's binaries: the one named by
-// flag (may be empty), else by $PODD_RUNTIME_DIR, else the first complete one of
+// Find returns the folder that holds the runtime's binaries: the one named by flag
+// (may be empty), else by $PODD_RUNTIME_DIR, else the first complete one of
 // ../lib/podd, runtime/bin and /usr/lib/podd, the first two relative to this
-// program's own folder. A folder that was named is the only one looked at.
-// The error is a *MissingError.
+// program's own folder. A folder that was named is the only one searched. The error
+// is a *MissingError.
 func Find(flag string) (string, error) {
 	self, err := os.Executable()
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"net"
 	"path/filepath"
 	"slices"
+	"time"
 
 	taskapi "github.com/containerd/containerd/api/runtime/task/v3"
 	containersapi "github.com/containerd/containerd/api/services/containers/v1"
@@ -20,9 +21,12 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"podd/internal/pod"
 )
 
 // Containerd asks containerd, and its CRI, over one connection. The first record
@@ -127,13 +131,27 @@ func (c Containerd) Sandboxes(ctx context.Context) ([]string, error) {
 	return ids, nil
 }
 
-// Abandoned says of the ID of a sandbox for which CRI holds a name that no call
-// is at work on it. A call that makes a sandbox has a lease of that ID, which it
-// gives back when it gives up; when its client is gone by then it cannot delete
-// its record, and with that forgets to give back the name
-// (containerd's RunPodSandbox, whose clean-up of the record uses the client's
-// context; containerd/containerd#4604).
-func (c Containerd) Abandoned(ctx context.Context, id string) (bool, error) {
+// Abandoned reports whether containerd, on its socket's endpoint, reserves a name for
+// the sandbox with this ID although no call is creating it. It is false if that cannot
+// be determined, and blocks for a second at most.
+func Abandoned(ctx context.Context, endpoint, id string) bool {
+	conn, err := dial(endpoint)
+	if err != nil {
+		return false
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	lost, err := Containerd{Conn: conn}.abandoned(ctx, id)
+	return err == nil && lost
+}
+
+// abandoned: a call that creates a sandbox has a lease of that ID, which it releases
+// when it gives up. If its client has disconnected by then, it cannot delete its
+// record, and therefore does not release the name either (containerd's RunPodSandbox,
+// whose clean-up of the record uses the client's context;
+// containerd/containerd#4604).
+func (c Containerd) abandoned(ctx context.Context, id string) (bool, error) {
 	r, err := leasesapi.NewLeasesClient(c.Conn).List(withNamespace(ctx, criNamespace), &leasesapi.ListRequest{Filters: []string{"id==" + id}})
 	if err != nil {
 		return false, fmt.Errorf("look for the lease of sandbox %s: %w", id, err)
@@ -143,6 +161,12 @@ func (c Containerd) Abandoned(ctx context.Context, id string) (bool, error) {
 	}
 	_, unknown, err := c.givenUp(ctx, id, true)
 	return unknown, err
+}
+
+// dial connects to containerd at the first call.
+func dial(endpoint string) (*grpc.ClientConn, error) {
+	return grpc.NewClient(endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(pod.MaxRuntimeMessage)))
 }
 
 // criNamespace is where containerd's CRI keeps its own.

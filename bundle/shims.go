@@ -328,7 +328,7 @@ func (c *shimCollection) sockets(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// refuses says whether nobody listens on a socket.
+// refuses says whether nothing listens on a socket.
 func refuses(ctx context.Context, path string) bool {
 	dialer := net.Dialer{Timeout: time.Second}
 	conn, err := dialer.DialContext(ctx, "unix", path)

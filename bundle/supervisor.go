@@ -32,9 +32,9 @@ type SupervisorConfig struct {
 	Socket string
 	// Command starts one: podd's own path, "runtime" and its flags.
 	Command []string
-	// LogFile takes its output; see LogFile. Begun anew, with what there was kept
-	// as LogFile.1, when it is larger than 10 MiB: looked at at every start and
-	// once a minute, so that both together stay below 20 MiB and a minute's worth.
+	// LogFile takes its output; see LogFile. Begun anew, with what there was kept as
+	// LogFile.1, when it is larger than 10 MiB: checked at every start and once a
+	// minute, so that both together stay below 20 MiB and a minute's worth.
 	LogFile string
 	Log     *slog.Logger
 	// Registerer may be nil.

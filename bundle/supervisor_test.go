@@ -165,7 +165,7 @@ func TestStoppingPoddLeavesTheRuntimeAndTheNextAdoptsIt(t *testing.T) {
 	}
 }
 
-func TestReasonOfAFailedStartIsTold(t *testing.T) {
+func TestReasonOfAFailedStartIsReported(t *testing.T) {
 	sock := filepath.Join(t.TempDir(), "r.sock")
 	t.Setenv("PODD_TEST_FAIL", "no container runtime found; build it")
 	s, _, _ := supervise(t, sock, nil)

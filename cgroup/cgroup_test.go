@@ -202,7 +202,7 @@ func TestSystemdSliceIsStoppedOnceEmpty(t *testing.T) {
 	}
 }
 
-func TestRemoveRefusesAPath(t *testing.T) {
+func TestRemoveRejectsAPath(t *testing.T) {
 	tree := NewTree(Facts{}, Cgroupfs, DefaultRoot, Settings{})
 	for _, uid := range []pod.UID{"", "a/../..", "/"} {
 		if err := tree.Remove(t.Context(), uid); err == nil {

@@ -53,9 +53,9 @@ func (t *Tree) Raise(ctx context.Context, p *v1.Pod) error {
 	return t.change(ctx, p, raised(have, PodLimits(t.settings, p)))
 }
 
-// Update holds a running pod to what p says. A limit that p no longer has stays
-// as it was: so does upstream. A memory limit below the pod's usage is refused
-// by the kernel on v1 and kills on v2: ask Usage first.
+// Update holds a running pod to what p says. A limit that p no longer has stays as it
+// was: so does upstream. A memory limit below the pod's usage is rejected by the
+// kernel on v1 and kills on v2: ask Usage first.
 func (t *Tree) Update(ctx context.Context, p *v1.Pod) error {
 	return t.change(ctx, p, PodLimits(t.settings, p))
 }

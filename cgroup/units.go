@@ -167,8 +167,8 @@ func quotaPerSecond(quota, period int64) uint64 {
 }
 
 // systemdQuota is the quota that systemd makes of one, for the files: on v1 the
-// kernel refuses a container more than its pod has, and runc rounds a container's
-// in the same way.
+// kernel rejects a limit of a container above that of its pod, and runc rounds a
+// container's in the same way.
 func systemdQuota(quota, period int64) int64 {
 	if quota <= 0 {
 		return quota

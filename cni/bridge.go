@@ -89,7 +89,7 @@ func (n *Network) others(b bridge) bool {
 	return b.there && b.alias != n.mark() && len(b.alias) > 5 && b.alias[:5] == "podd "
 }
 
-// harmless refuses a bridge with addresses that the plugin would remove.
+// harmless returns an error for a bridge with addresses that the plugin would remove.
 func (n *Network) harmless() error {
 	link, err := net.InterfaceByName(n.cfg.Bridge)
 	if err != nil {
@@ -102,7 +102,7 @@ func (n *Network) harmless() error {
 	own := netip.PrefixFrom(n.cfg.PodCIDR.Addr().Next(), n.cfg.PodCIDR.Bits())
 	for _, a := range addresses {
 		if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().Is4() && p != own {
-			return fmt.Errorf("bridge %s exists, podd did not make it, and as the bridge of pods it would lose its address %s; choose another --bridge, or, if nobody needs it: ip link delete %s",
+			return fmt.Errorf("bridge %s exists and was not created by podd; as the bridge of pods it would lose its address %s: choose another --bridge, or, if it is not needed, delete it: ip link delete %s",
 				n.cfg.Bridge, p, n.cfg.Bridge)
 		}
 	}
@@ -115,7 +115,7 @@ func (n *Network) removeBridge(ctx context.Context, b bridge) (remark string, er
 		return "", nil
 	}
 	if b.alias != n.mark() {
-		return fmt.Sprintf("bridge %s is kept: podd did not make it", n.cfg.Bridge), nil
+		return fmt.Sprintf("bridge %s is kept: podd did not create it", n.cfg.Bridge), nil
 	}
 	if _, err := run(ctx, "", findTool("ip"), "link", "delete", n.cfg.Bridge); err != nil {
 		return "", fmt.Errorf("remove bridge: %w", err)

@@ -24,12 +24,12 @@ func TestOnlyABridgeThatPoddMadeIsRemoved(t *testing.T) {
 	}{
 		"none was there":                        {},
 		"podd died after it had made it":        {before: "ip link add br0 type bridge && ip link set br0 alias 'podd /srv/a'"},
-		"somebody's without an address":         {before: "ip link add br0 type bridge", remark: "podd did not make it", stays: true},
-		"an older podd's":                       {before: "ip link add br0 type bridge && ip addr add 10.205.0.1/24 dev br0", remark: "podd did not make it", stays: true},
-		"somebody's with an address":            {before: "ip link add br0 type bridge && ip addr add 192.0.2.9/24 dev br0", refused: "192.0.2.9/24", remark: "podd did not make it", stays: true},
+		"somebody's without an address":         {before: "ip link add br0 type bridge", remark: "podd did not create it", stays: true},
+		"an older podd's":                       {before: "ip link add br0 type bridge && ip addr add 10.205.0.1/24 dev br0", remark: "podd did not create it", stays: true},
+		"somebody's with an address":            {before: "ip link add br0 type bridge && ip addr add 192.0.2.9/24 dev br0", refused: "192.0.2.9/24", remark: "podd did not create it", stays: true},
 		"another podd's":                        {before: "ip link add br0 type bridge && ip link set br0 alias 'podd /srv/b'", refused: "another podd", remark: "another podd", stays: true},
-		"no bridge":                             {before: "ip link add br0 type dummy || ip link add br0 type veth peer name br1", refused: "is not a bridge", remark: "podd did not make it", stays: true},
-		"somebody made it anew in the meantime": {between: "ip link delete br0 && ip link add br0 type bridge", remark: "podd did not make it", stays: true},
+		"no bridge":                             {before: "ip link add br0 type dummy || ip link add br0 type veth peer name br1", refused: "is not a bridge", remark: "podd did not create it", stays: true},
+		"somebody made it anew in the meantime": {between: "ip link delete br0 && ip link add br0 type bridge", remark: "podd did not create it", stays: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()

@@ -42,7 +42,7 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-func TestBadConfigIsToldInASentence(t *testing.T) {
+func TestBadConfigIsReportedInASentence(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*Config)
 		want   string

@@ -6,9 +6,8 @@
 // the kubelet's defaults for what podd honours, their validation, and the table
 // of which fields podd honours (Fields), which is the only place that says so.
 //
-// It leaves to others what a setting does. It opens nothing but the
-// configuration files and never looks at the state of the machine, except for
-// the host's name.
+// It leaves to others what a setting does. It opens nothing but the configuration
+// files and does not depend on the state of the machine, except for the host's name.
 //
 // # Promises
 //

@@ -57,7 +57,7 @@ func (f *fieldFlag) values() []string {
 func (f *fieldFlag) String() string { return strings.Join(f.given, ",") }
 func (f *fieldFlag) Type() string   { return f.kind }
 
-// Set tries the value on an empty configuration, so that a wrong one is refused
+// Set tries the value on an empty configuration, so that a wrong one is rejected
 // while flags are parsed, with the flag's name.
 func (f *fieldFlag) Set(s string) error {
 	if err := f.apply(&kubeletv1beta1.KubeletConfiguration{}, s); err != nil {

@@ -293,9 +293,9 @@ func TestObservedContainerTellsItsGracePeriod(t *testing.T) {
 	}
 }
 
-// TestLooksAreForgottenWithTheirPods: another client of the runtime may make a
+// TestMemosAreForgottenWithTheirPods: another client of the runtime may make a
 // great many pods, each of which is looked at once.
-func TestLooksAreForgottenWithTheirPods(t *testing.T) {
+func TestMemosAreForgottenWithTheirPods(t *testing.T) {
 	r := newRig(t)
 	stays, goes := aPod("stays"), aPod("goes")
 	r.start(t, stays, r.sandbox(t, stays, 0), 0)

@@ -16,9 +16,8 @@ import (
 // RunSandbox it blocks until the runtime responds, and looks the container up if the
 // response is lost.
 //
-// Errors carry a reason (CreateContainerConfigError for what is wrong with the
-// pod, CreateContainerError for what the runtime refused) and, where it fits, a
-// class.
+// Errors carry a reason (CreateContainerConfigError for what is wrong with the pod,
+// CreateContainerError for an error of the runtime) and, where it fits, a class.
 func (c *Client) CreateContainer(ctx context.Context, req pod.ContainerRequest) (string, error) {
 	sandbox, err := spec.Sandbox(c.spec, pod.SandboxRequest{
 		Pod: req.Pod, Source: req.Source, Attempt: req.Sandbox.Attempt, StartTime: req.StartTime, Inputs: req.SandboxInputs,
@@ -54,8 +53,8 @@ func (c *Client) CreateContainer(ctx context.Context, req pod.ContainerRequest) 
 	return id, nil
 }
 
-// target is the container whose processes an ephemeral container is to see; ""
-// for none.
+// target is the ID of the container whose PID namespace an ephemeral container joins;
+// "" for none.
 func (c *Client) target(ctx context.Context, req pod.ContainerRequest) (string, error) {
 	e := ephemeralNamed(req.Pod, req.Container.Name)
 	if e == nil || e.TargetContainerName == "" {

@@ -8,9 +8,9 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// StopContainer sends the stop signal, and KILL after grace (rounded up to
-// whole seconds; 0 kills at once). It blocks until the container is dead. A
-// container that is not there is stopped.
+// StopContainer sends the stop signal, and KILL after grace (rounded up to whole
+// seconds; 0 kills at once). It blocks until the container is dead. A container that
+// does not exist counts as stopped.
 func (c *Client) StopContainer(ctx context.Context, id string, grace time.Duration) error {
 	seconds := int64(math.Ceil(max(grace, 0).Seconds()))
 	_, err := c.runtime.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: id, Timeout: seconds})
@@ -20,8 +20,8 @@ func (c *Client) StopContainer(ctx context.Context, id string, grace time.Durati
 	return nil
 }
 
-// RemoveContainer removes a container that does not run, and none of its files.
-// A container that is not there is removed.
+// RemoveContainer removes a container that does not run, but none of its files. A
+// container that does not exist counts as removed.
 func (c *Client) RemoveContainer(ctx context.Context, id string) error {
 	_, err := c.runtime.RemoveContainer(ctx, &runtimeapi.RemoveContainerRequest{ContainerId: id})
 	if err := mapError("remove container "+short(id), err); err != nil && !gone(err) {

@@ -25,23 +25,23 @@ import (
 const (
 	// requestTimeout is the kubelet's default runtimeRequestTimeout.
 	requestTimeout = 2 * time.Minute
-	// createTimeout bounds RunPodSandbox and CreateContainer. It is long on
-	// purpose: a create that is given up leaves its name reserved in the
-	// runtime (containerd#4604).
+	// createTimeout bounds RunPodSandbox and CreateContainer. It is deliberately
+	// long: a create that is abandoned leaves its name reserved in the runtime
+	// (containerd#4604).
 	createTimeout = 10 * time.Minute
-	// execGrace is what the runtime gets to kill a command that outlived its
-	// timeout and to read the last of its output; the result is the same after.
-	// A process that the command left behind keeps its output open, and
-	// containerd would wait for that one too: the kubelet does so for two minutes.
+	// execGrace is how long the runtime has to kill a command that exceeded its
+	// timeout and to read the rest of its output; the result is the same after that.
+	// A process that the command left behind keeps its output open, and containerd
+	// would wait for that too: in the kubelet, for two minutes.
 	execGrace = 2 * time.Second
-	// lookupTimeout bounds the question whether a create had its effect.
+	// lookupTimeout bounds the query whether a create succeeded after all.
 	lookupTimeout = 10 * time.Second
 )
 
 // Conn is a connection to one container runtime, over which it can be greeted:
-// asked who it is, what it can do and how it does. A Client's options follow from
-// the answers, so that before them there is no Client that could do less. Make it
-// with Connect. All methods may be called by anybody at any time.
+// queried for its version, features and status. A Client's options depend on the
+// results, so that there is no Client without them. Create it with Connect. All
+// methods are safe for concurrent use.
 type Conn struct {
 	requestTimeout, createTimeout time.Duration
 
@@ -53,7 +53,7 @@ type Conn struct {
 	endpoint string
 }
 
-// Client makes pods run over a connection. Make it with NewClient.
+// Client runs pods over a connection. Create it with NewClient.
 type Client struct {
 	*Conn
 	spec   spec.Options
@@ -68,11 +68,10 @@ type Client struct {
 	owners   map[string]pod.UID // sandbox ID to pod; guarded by ownersMu
 }
 
-// Connect makes a Conn to a CRI endpoint: unix:///path or /path. It sends
-// nothing: the first call connects, and each later call connects again when the
-// runtime was restarted. While nothing answers there, calls fail at once with
-// pod.ErrUnavailable. The timeout bounds most calls; 0 is 2 minutes
-// (runtimeRequestTimeout).
+// Connect returns a Conn to a CRI endpoint: unix:///path or /path. It sends nothing:
+// the first call connects, and a later call reconnects if the runtime was restarted.
+// While nothing listens there, calls fail at once with pod.ErrUnavailable. The
+// timeout bounds most calls; 0 is 2 minutes (runtimeRequestTimeout).
 func Connect(endpoint string, timeout time.Duration, log *slog.Logger, reg prometheus.Registerer) (*Conn, error) {
 	socket, err := socketPath(endpoint)
 	if err != nil {
@@ -106,15 +105,15 @@ func Connect(endpoint string, timeout time.Duration, log *slog.Logger, reg prome
 	return c, nil
 }
 
-// NewClient makes a Client of a connection. The options are what configurations are
-// made by, whose podd this is, and where pods' files and logs are; what they say of
-// the node may have been learnt over the same connection. Closing either closes both.
+// NewClient returns a Client on a connection. The options are the node's settings,
+// the identity of this podd, and where pods' files and logs are; some may have been
+// learnt over the same connection. Closing either closes both.
 func NewClient(conn *Conn, opts spec.Options) *Client {
 	return &Client{Conn: conn, spec: opts.WithDefaults(), memo: map[pod.UID]*podMemo{}, owners: map[string]pod.UID{}}
 }
 
-// Check asks the runtime who it is. Errors: pod.ErrUnavailable when nothing
-// answers, and a sentence that says so when the runtime does not speak CRI v1.
+// Check queries the runtime's version. Errors: pod.ErrUnavailable if nothing
+// responds, pod.ErrUnimplemented if the runtime does not speak CRI v1.
 func (c *Conn) Check(ctx context.Context) (Version, error) {
 	v, err := c.Version(ctx)
 	if err != nil {
@@ -127,7 +126,7 @@ func (c *Conn) Check(ctx context.Context) (Version, error) {
 	return v, nil
 }
 
-// Close ends the connection; calls under way fail.
+// Close closes the connection; calls in progress fail.
 func (c *Conn) Close() error { return c.conn.Close() }
 
 // Endpoint is where the runtime is, as unix:///path.
@@ -143,7 +142,7 @@ func socketPath(endpoint string) (string, error) {
 	}
 }
 
-// refusal explains why a first call did not work.
+// refusal explains why the first call failed.
 func (c *Conn) refusal(err error) error {
 	if errors.Is(err, pod.ErrUnimplemented) {
 		return c.wrongVersion("another version, or something that is not CRI,")

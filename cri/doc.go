@@ -17,6 +17,7 @@
 //	container_update.go  UpdateContainer, ReopenContainerLog
 //	exec.go              ExecSync
 //	observe.go           Observe: one pod, complete  summary.go  Summaries: all pods, cheap
+//	memo.go              what an observation caches of a pod
 //	inspect.go           Inspect: one container, in the runtime's own words
 //	events.go            Events: the runtime's stream, as hints
 //	image_calls.go       ImageStatus, PullImage, ListImages, RemoveImage, ImageFsInfo

@@ -15,8 +15,8 @@ import (
 // and events, and some runtimes append whole logs.
 const maxMessage = 4096
 
-// callError is a failed call in podd's words: the runtime's own sentence, and
-// the class that callers ask for with errors.Is.
+// callError is a failed call: the runtime's own message, and the class that callers
+// check with errors.Is.
 type callError struct {
 	call    string
 	code    codes.Code
@@ -36,9 +36,9 @@ func (e *callError) Error() string {
 
 func (e *callError) Unwrap() error { return e.class }
 
-// mapError is the one place where the runtime's codes and texts become podd's
-// errors. call says what was tried; it is empty where the runtime's own sentence
-// becomes a status message, as the kubelet has it.
+// mapError is the one place where the runtime's codes and messages are mapped to
+// podd's errors. call says what was tried; it is empty if the runtime's own message
+// becomes a status message, as in the kubelet.
 func mapError(call string, err error) error {
 	if err == nil {
 		return nil
@@ -61,8 +61,8 @@ func mapError(call string, err error) error {
 	return &callError{call: call, code: st.Code(), message: msg, class: classOf(st.Code(), msg)}
 }
 
-// networkTexts are how runtimes say that no pod network is configured; there is
-// no code for it. containerd, CRI-O (two of them), the kubelet's own condition.
+// networkTexts are the messages of runtimes for a missing pod network, which has no
+// code: containerd's, CRI-O's (two), the kubelet's own condition.
 var networkTexts = []string{
 	"cni plugin not initialized",
 	"No CNI configuration file",
@@ -78,13 +78,13 @@ func classOf(code codes.Code, msg string) error {
 			return pod.ErrNetworkNotReady
 		}
 	}
-	// CRI's own word for it (k8s.io/cri-api/pkg/errors), whatever the code: that it
-	// lacks a file of the image is not that it lacks the sandbox.
+	// CRI's own message for it (k8s.io/cri-api/pkg/errors), whatever the code: a
+	// missing file of the image does not mean that the sandbox is missing.
 	if strings.Contains(msg, "ImageVolumeMountFailed") {
 		return pod.ErrImageVolume
 	}
-	// containerd and CRI-O answer Unknown for a name that is taken:
-	// `name "x_ns_uid_0" is reserved for "id"` (containerd#4604).
+	// containerd and CRI-O return Unknown for a name that is taken: `name
+	// "x_ns_uid_0" is reserved for "id"` (containerd#4604).
 	if _, rest, found := strings.Cut(msg, "is reserved for "); found {
 		holder, _, _ := strings.Cut(strings.TrimPrefix(rest, `"`), `"`)
 		return &pod.NameReservedError{Holder: holder}
@@ -105,11 +105,11 @@ func classOf(code codes.Code, msg string) error {
 	}
 }
 
-// ambiguous says that the call may have had its effect although it failed.
+// ambiguous says that the call may have taken effect although it failed.
 func ambiguous(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) ||
 		errors.Is(err, pod.ErrUnavailable) || errors.Is(err, pod.ErrNameReserved)
 }
 
-// gone says that a removal or a stop has nothing left to do.
+// gone says that there is nothing left to stop or remove.
 func gone(err error) bool { return errors.Is(err, pod.ErrNotFound) }

@@ -36,8 +36,8 @@ func (c *Client) Events(ctx context.Context, hint func(uid pod.UID, at time.Time
 	}
 }
 
-// eventOwner is the pod of an event. The event of a removed sandbox carries no
-// status any more: then earlier observations and events of it tell the pod.
+// eventOwner is the pod of an event. The event of a removed sandbox has no status any
+// more: then the pod is known from earlier observations and events of it.
 func (c *Client) eventOwner(ev *runtimeapi.ContainerEventResponse) pod.UID {
 	st := ev.PodSandboxStatus
 	uid := pod.UID(st.GetMetadata().GetUid())
@@ -69,8 +69,8 @@ func (c *Client) own(sandbox string, uid pod.UID) {
 	c.owners[sandbox] = uid
 }
 
-// ownOnly remembers whose the listed sandboxes are, and forgets the rest:
-// those whose removal no event told.
+// ownOnly remembers whose the listed sandboxes are, and forgets the rest: those whose
+// removal no event reported.
 func (c *Client) ownOnly(listed []*runtimeapi.PodSandbox) {
 	c.ownersMu.Lock()
 	defer c.ownersMu.Unlock()

@@ -9,19 +9,18 @@ import (
 	"podd/cri/spec"
 )
 
-// Held is a sandbox or a running container, whoever made it.
+// Held is a sandbox or a running container, whoever created it.
 type Held struct {
 	ID string
 	// Pod is the pod's name, Container the container's; empty for a sandbox.
 	Pod, Container string
-	// GracePeriod is the time that a container gets between its stop signal and
-	// SIGKILL, as whoever made it wrote into its annotations; 30 s, the API's
-	// default, where they do not say.
+	// GracePeriod is the time between a container's stop signal and SIGKILL, from its
+	// annotations; 30 s, the API's default, if they have none.
 	GracePeriod time.Duration
 }
 
 // Everybodys lists all sandboxes and all running containers that the runtime has,
-// podd's or not, for who ends the runtime.
+// podd's or not, for stopping the runtime.
 func (c *Client) Everybodys(ctx context.Context) (sandboxes, running []Held, err error) {
 	boxes, err := c.runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
 	if err != nil {

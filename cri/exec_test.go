@@ -80,7 +80,7 @@ func TestExecSyncEndsWhenTheRuntimeDoesNotAnswer(t *testing.T) {
 	}
 }
 
-func TestUpdateContainerIsSeenByTheNextLook(t *testing.T) {
+func TestUpdateContainerIsSeenByTheNextObservation(t *testing.T) {
 	r := newRig(t)
 	p := aPod("web", func(p *v1.Pod) {
 		p.Spec.Containers[0].Resources.Limits = v1.ResourceList{v1.ResourceMemory: resource.MustParse("64Mi"), v1.ResourceCPU: resource.MustParse("1")}

@@ -10,12 +10,12 @@ import (
 	"podd/internal/pod"
 )
 
-// Handler is the runtime's handler for a pod, "" for the default one. There are
-// no RuntimeClass objects on a node of its own: a pod's runtimeClassName is
-// the name of a handler. The runtime is asked what it has each time, by a call
-// that only such pods, and those with a user namespace, need: it may have been
-// restarted with another configuration. The error for what it does not have
-// carries the reason CreatePodSandboxError.
+// Handler is the runtime's handler for a pod, "" for the default one. A standalone
+// node has no RuntimeClass objects: a pod's runtimeClassName is the name of a
+// handler. The runtime's handlers are queried each time, by a call that only such
+// pods, and those with a user namespace, need: it may have been restarted with
+// another configuration. The error for a missing one has the reason
+// CreatePodSandboxError.
 func (c *Client) Handler(ctx context.Context, p *v1.Pod) (string, error) {
 	var name string
 	if p.Spec.RuntimeClassName != nil {
@@ -34,8 +34,8 @@ func (c *Client) Handler(ctx context.Context, p *v1.Pod) (string, error) {
 	return name, nil
 }
 
-// supports is nil where pods can be run by the handler of that name, and with a
-// user namespace of their own if they want one.
+// supports is nil if the handler of that name exists, and supports a user namespace
+// if the pod needs one.
 func (s Status) supports(name string, users bool) error {
 	handler, known := s.handler(name)
 	if !known && len(s.Handlers) > 0 {
@@ -73,5 +73,5 @@ func (s Status) handlerNames() string {
 	return strings.Join(names, ", ")
 }
 
-// ownUsers says that the pod wants a user namespace.
+// ownUsers says that the pod has a user namespace.
 func ownUsers(p *v1.Pod) bool { return p.Spec.HostUsers != nil && !*p.Spec.HostUsers }

@@ -9,7 +9,7 @@ import (
 	"podd/internal/pod"
 )
 
-// FsUsage is what images or containers take of one file system.
+// FsUsage is what images or containers use of one file system.
 type FsUsage struct {
 	Mountpoint string
 	// Used in bytes and inodes.
@@ -26,8 +26,8 @@ func fromImage(i *runtimeapi.Image) *pod.Image {
 	return out
 }
 
-// ImageStatus looks an image up by any of its references or its ID; nil when
-// the runtime does not have it. It touches no network.
+// ImageStatus looks an image up by any of its references or its ID; nil when the
+// runtime does not have it. It does not access the network.
 func (c *Client) ImageStatus(ctx context.Context, image string) (*pod.Image, error) {
 	r, err := c.image.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: image}})
 	if err != nil {
@@ -43,9 +43,9 @@ func (c *Client) ImageStatus(ctx context.Context, image string) (*pod.Image, err
 	return fromImage(r.Image), nil
 }
 
-// PullImage pulls an image and returns its ID. It has no deadline of its own:
-// the caller ends it by ctx. auth may be nil. annotations are the pod's,
-// which some runtimes use to choose the platform.
+// PullImage pulls an image and returns its ID. It has no deadline of its own: the
+// caller cancels it by ctx. auth may be nil. annotations are the pod's, which some
+// runtimes use to choose the platform.
 func (c *Client) PullImage(ctx context.Context, image string, auth *pod.RegistryAuth, annotations map[string]string) (string, error) {
 	req := &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: image, Annotations: annotations}}
 	if auth != nil {
@@ -74,8 +74,8 @@ func (c *Client) ListImages(ctx context.Context) ([]*pod.Image, error) {
 	return out, nil
 }
 
-// RemoveImage removes an image with all its references. One that is not there
-// is removed.
+// RemoveImage removes an image with all its references. One that does not exist
+// counts as removed.
 func (c *Client) RemoveImage(ctx context.Context, image string) error {
 	_, err := c.image.RemoveImage(ctx, &runtimeapi.RemoveImageRequest{Image: &runtimeapi.ImageSpec{Image: image}})
 	if err := mapError("remove image "+image, err); err != nil && !gone(err) {
@@ -84,7 +84,7 @@ func (c *Client) RemoveImage(ctx context.Context, image string) error {
 	return nil
 }
 
-// ImageFsInfo says what images, and containers' writable layers, take.
+// ImageFsInfo returns what images, and containers' writable layers, use.
 func (c *Client) ImageFsInfo(ctx context.Context) (images, containers []FsUsage, err error) {
 	r, err := c.image.ImageFsInfo(ctx, &runtimeapi.ImageFsInfoRequest{})
 	if err != nil {

@@ -11,20 +11,20 @@ import (
 	"podd/internal/pod"
 )
 
-// Inspection is what a runtime tells of a container beyond CRI's own fields, where
-// it does: containerd and CRI-O tell the specification that their OCI runtime was
-// given; CRI does not ask for it.
+// Inspection is what a runtime reports about a container beyond CRI's own fields, if
+// it does: containerd and CRI-O report the specification that they passed to their
+// OCI runtime; CRI does not require it.
 type Inspection struct {
 	State pod.ContainerState
-	// PID is that of the container's first process on the node; 0 where it has none
-	// or the runtime does not tell.
+	// PID is that of the container's first process on the node; 0 if it has none or
+	// the runtime does not report it.
 	PID int
-	// Spec is whole: it has the values of Secrets. Nil where the runtime does not
-	// tell.
+	// Spec is complete, including the values of Secrets. Nil if the runtime does not
+	// report it.
 	Spec *specs.Spec
 }
 
-// Inspect asks for one container in detail. It blocks for one call.
+// Inspect queries one container in detail. It blocks for one call.
 func (c *Client) Inspect(ctx context.Context, id string) (Inspection, error) {
 	call := "inspect container " + short(id)
 	r, err := c.runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id, Verbose: true})
@@ -42,7 +42,7 @@ func (c *Client) Inspect(ctx context.Context, id string) (Inspection, error) {
 	}
 	// The decoder's error names types and offsets, no values.
 	if err := json.Unmarshal([]byte(text), &info); err != nil {
-		return out, fmt.Errorf("%s: read what the runtime tells of it: %w", call, err)
+		return out, fmt.Errorf("%s: read the runtime's information about it: %w", call, err)
 	}
 	out.PID, out.Spec = info.PID, info.Spec
 	return out, nil

@@ -12,7 +12,7 @@ import (
 )
 
 // TestInspectReadsWhatContainerdTells, as it was recorded of a real one; a runtime that
-// tells nothing, or something else, is no error, and one that tells nonsense is.
+// reports nothing, or something else, is no error, and one that reports nonsense is.
 func TestInspectReadsWhatContainerdTells(t *testing.T) {
 	recorded, err := os.ReadFile("../inspect/testdata/containerd-bound.json")
 	if err != nil {
@@ -44,13 +44,13 @@ func TestInspectReadsWhatContainerdTells(t *testing.T) {
 			t.Errorf("%q: got %+v, %v", info, got, err)
 		}
 	}
-	if _, err := ask("not JSON"); err == nil || !strings.Contains(err.Error(), "read what the runtime tells") {
+	if _, err := ask("not JSON"); err == nil || !strings.Contains(err.Error(), "read the runtime's information") {
 		t.Errorf("nonsense: got %v", err)
 	}
 }
 
-// TestInspectOfAContainerThatIsGone.
-func TestInspectOfAContainerThatIsGone(t *testing.T) {
+// TestInspectOfARemovedContainer.
+func TestInspectOfARemovedContainer(t *testing.T) {
 	if _, err := newRig(t).Inspect(t.Context(), "gone"); !errors.Is(err, pod.ErrNotFound) {
 		t.Errorf("got %v, want %v", err, pod.ErrNotFound)
 	}

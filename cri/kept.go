@@ -11,8 +11,8 @@ import (
 	"podd/internal/pod"
 )
 
-// keptSpec is what was kept of a container, and whether it is a sidecar; nil for
-// nothing that matters to the end of a pod whose manifest is gone.
+// keptSpec is what was kept of a container, and whether it is a sidecar; nil if there
+// is nothing that matters for the termination of an orphaned pod.
 func (c *Client) keptSpec(uid pod.UID, name string, annotations map[string]string) *v1.Container {
 	out := &v1.Container{Name: name}
 	what := c.readKept(uid, name, annotations)
@@ -29,8 +29,8 @@ func (c *Client) keptSpec(uid pod.UID, name string, annotations map[string]strin
 	return out
 }
 
-// readKept reads back what can be read: a hook that names a port which cannot
-// fails, and says so.
+// readKept reads what can be read: a hook with a named port that cannot be read
+// fails, and reports that.
 func (c *Client) readKept(uid pod.UID, name string, annotations map[string]string) (what pod.Kept) {
 	file := annotations[pod.AnnotationKept]
 	if file == "" {

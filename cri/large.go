@@ -25,15 +25,16 @@ const (
 	largestNamed = 3
 )
 
-// large remembers what was found out about lists that are too large.
+// large caches what was found out about lists that are too large.
 type large struct {
 	mu   sync.Mutex
 	text string    // guarded by mu
 	at   time.Time // guarded by mu
 }
 
-// explainSize adds to the error of a list of everything (no labels) that is larger than a
-// message may be, which no retry mends, what to do and whose pods are the largest.
+// explainSize adds what to do, and which pods are the largest, to the error of a list
+// of everything (no labels) that exceeds the size of a message, which no retry can
+// fix.
 func (c *Client) explainSize(ctx context.Context, labels map[string]string, err error) error {
 	failed, ok := errors.AsType[*callError](err)
 	if !ok || labels != nil || failed.code != codes.ResourceExhausted || !strings.Contains(failed.message, "larger than max") {
@@ -52,8 +53,8 @@ func (c *Client) explainSize(ctx context.Context, labels map[string]string, err 
 		"raise max_send_message_size and max_recv_message_size of the runtime's gRPC server, or shorten the annotations of its largest pods%s", err, text)
 }
 
-// largest names the pods, of those with a directory here, of which the runtime
-// lists the most. Asked for one by one, each fits.
+// largest names the pods with a directory here whose part of the list is the largest.
+// Queried one by one, each fits.
 func (c *Client) largest(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()

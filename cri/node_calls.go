@@ -8,7 +8,7 @@ import (
 	"podd/internal/pod"
 )
 
-// Version is who the runtime is.
+// Version identifies the runtime.
 type Version struct {
 	// Name and Version are the runtime's: containerd, v2.4.2.
 	Name, Version string
@@ -16,7 +16,7 @@ type Version struct {
 	APIVersion string
 }
 
-// Version asks the runtime who it is.
+// Version queries the runtime's name and version.
 func (c *Conn) Version(ctx context.Context) (Version, error) {
 	r, err := c.runtime.Version(ctx, &runtimeapi.VersionRequest{Version: "v1"})
 	if err != nil {
@@ -25,7 +25,7 @@ func (c *Conn) Version(ctx context.Context) (Version, error) {
 	return Version{Name: r.RuntimeName, Version: r.RuntimeVersion, APIVersion: r.RuntimeApiVersion}, nil
 }
 
-// Alive is nil when the runtime answers a call that costs it nothing.
+// Alive is nil if the runtime responds to a cheap call.
 func (c *Conn) Alive(ctx context.Context) error {
 	_, err := c.Version(ctx)
 	return err
@@ -43,8 +43,8 @@ type Condition struct {
 type Status struct {
 	Runtime Condition
 	Network Condition
-	// Handlers are what a RuntimeClass may name; empty where the runtime is too
-	// old to say.
+	// Handlers are those that a RuntimeClass may name; empty if the runtime is too
+	// old to report them.
 	Handlers []Handler
 	// RecursiveReadOnly is the default handler's.
 	RecursiveReadOnly bool
@@ -63,7 +63,7 @@ type Handler struct {
 	UserNamespaces bool
 }
 
-// Status asks the runtime how it does.
+// Status queries the runtime's status.
 func (c *Conn) Status(ctx context.Context) (Status, error) {
 	r, err := c.runtime.Status(ctx, &runtimeapi.StatusRequest{})
 	if err != nil {
@@ -94,14 +94,14 @@ func (c *Conn) Status(ctx context.Context) (Status, error) {
 	return s, nil
 }
 
-// RuntimeConfig is what the runtime says of its own configuration.
+// RuntimeConfig is what the runtime reports of its own configuration.
 type RuntimeConfig struct {
 	// CgroupDriver is "systemd" or "cgroupfs".
 	CgroupDriver string
 }
 
-// RuntimeConfig asks for the cgroup driver; pod.ErrUnimplemented where the
-// runtime is too old to say.
+// RuntimeConfig queries the cgroup driver; pod.ErrUnimplemented if the runtime is too
+// old to report it.
 func (c *Conn) RuntimeConfig(ctx context.Context) (RuntimeConfig, error) {
 	r, err := c.runtime.RuntimeConfig(ctx, &runtimeapi.RuntimeConfigRequest{})
 	if err != nil {

@@ -2,7 +2,6 @@ package cri
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -17,22 +16,6 @@ import (
 // statusWidth bounds the concurrent status calls of one observation: a pod with many
 // dead containers must not flood the runtime after a restart of podd.
 const statusWidth = 8
-
-// podMemo keeps what cannot change any more, so that observing a settled pod
-// costs two calls and not one more per container: the addresses of a ready
-// sandbox, the start and resources of a container that the runtime says is still
-// running, the end of one that has exited. It is thrown away with the sandbox or
-// container, and when podd changes a container's resources. Of others' pods,
-// which are looked at once, nothing is kept.
-type podMemo struct {
-	sandboxes  map[string]sandboxFacts
-	containers map[string]pod.Container
-}
-
-type sandboxFacts struct {
-	ips         []string
-	hostNetwork bool
-}
 
 // Observe observes one pod: all its sandboxes and containers, running and dead, with
 // the termination messages of dead ones. It blocks for two list calls, and concurrent
@@ -50,8 +33,8 @@ func (c *Client) Observe(ctx context.Context, uid pod.UID) (pod.Observed, error)
 	return seen, nil
 }
 
-// Lookup is Observe without the statuses of what it finds: whose a pod is, and
-// whether there is anything of it. Nothing is remembered of it.
+// Lookup is Observe without status calls: whose a pod is, and whether anything of it
+// exists. Nothing of it is cached.
 func (c *Client) Lookup(ctx context.Context, uid pod.UID) (pod.Observed, error) {
 	seen := pod.Observed{UID: uid, At: time.Now()}
 	sandboxes, containers, err := c.lookUp(ctx, &seen)
@@ -69,8 +52,8 @@ func (c *Client) Lookup(ctx context.Context, uid pod.UID) (pod.Observed, error) 
 	return seen, nil
 }
 
-// lookUp lists what is there of a pod and is not another podd's, newest first,
-// and says in seen whose it is.
+// lookUp lists the sandboxes and containers of a pod that are not another podd's,
+// newest first, and records in seen whose it is.
 func (c *Client) lookUp(ctx context.Context, seen *pod.Observed) ([]*runtimeapi.PodSandbox, []*runtimeapi.Container, error) {
 	sandboxes, containers, err := c.lists(ctx, map[string]string{spec.LabelPodUID: string(seen.UID)})
 	if err != nil {
@@ -100,7 +83,7 @@ func sandboxOf(s *runtimeapi.PodSandbox) pod.Sandbox {
 	return pod.Sandbox{ID: s.Id, Attempt: s.Metadata.GetAttempt(), Ready: s.State == runtimeapi.PodSandboxState_SANDBOX_READY, CreatedAt: time.Unix(0, s.CreatedAt)}
 }
 
-// lists asks for sandboxes and containers at the same time.
+// lists queries sandboxes and containers concurrently.
 func (c *Client) lists(ctx context.Context, labels map[string]string) ([]*runtimeapi.PodSandbox, []*runtimeapi.Container, error) {
 	var sandboxes *runtimeapi.ListPodSandboxResponse
 	var containers *runtimeapi.ListContainersResponse
@@ -143,33 +126,31 @@ func identify(seen *pod.Observed, sandboxes []*runtimeapi.PodSandbox, containers
 	}
 }
 
-// fill asks for the statuses that are not known, concurrently. What vanished
-// since the lists were made is left out.
+// fill queries the statuses that are not cached, concurrently. What was removed since
+// the lists is left out.
 func (c *Client) fill(ctx context.Context, seen *pod.Observed, sandboxes []*runtimeapi.PodSandbox, containers []*runtimeapi.Container) error {
 	memo, age := c.recall(seen.UID)
-	fresh := &podMemo{sandboxes: map[string]sandboxFacts{}, containers: map[string]pod.Container{}}
-	boxes := make([]*pod.Sandbox, len(sandboxes))
-	found := make([]*pod.Container, len(containers))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(statusWidth)
+	boxes := make([]*pod.Sandbox, len(sandboxes))
 	for i, s := range sandboxes {
 		c.own(s.Id, seen.UID)
 		box := sandboxOf(s)
-		if !box.Ready {
-			boxes[i] = &box // it has no address any more, and the list says the rest
-			continue
-		}
-		if facts, ok := memo.sandboxes[s.Id]; ok {
+		switch facts, cached := memo.sandboxes[s.Id]; {
+		case !box.Ready: // it has no address any more, and the list has the rest
+			boxes[i] = &box
+		case cached:
 			c.metrics.memo.WithLabelValues("memo").Inc()
 			box.IPs, box.HostNetwork = facts.ips, facts.hostNetwork
 			boxes[i] = &box
-			continue
+		default:
+			g.Go(func() (err error) {
+				boxes[i], err = c.sandboxStatus(ctx, box)
+				return err
+			})
 		}
-		g.Go(func() (err error) {
-			boxes[i], err = c.sandboxStatus(ctx, box)
-			return err
-		})
 	}
+	found := make([]*pod.Container, len(containers))
 	for i, k := range containers {
 		if known, ok := memo.containers[k.Id]; ok && known.State == containerState(k.State) {
 			c.metrics.memo.WithLabelValues("memo").Inc()
@@ -185,81 +166,21 @@ func (c *Client) fill(ctx context.Context, seen *pod.Observed, sandboxes []*runt
 		return err
 	}
 	for _, b := range boxes {
-		if b == nil {
-			continue
-		}
-		seen.Sandboxes = append(seen.Sandboxes, *b)
-		if b.Ready && (b.HostNetwork || len(b.IPs) > 0) {
-			fresh.sandboxes[b.ID] = sandboxFacts{b.IPs, b.HostNetwork}
+		if b != nil {
+			seen.Sandboxes = append(seen.Sandboxes, *b)
 		}
 	}
 	for _, k := range found {
-		if k == nil {
-			continue
-		}
-		seen.Containers = append(seen.Containers, *k)
-		if k.State == pod.ContainerRunning || k.State == pod.ContainerExited {
-			fresh.containers[k.ID] = *k
+		if k != nil {
+			seen.Containers = append(seen.Containers, *k)
 		}
 	}
-	c.remember(seen.UID, fresh, age, !seen.StartTime.IsZero())
+	c.remember(seen.UID, memoOf(seen), age, !seen.StartTime.IsZero())
 	return nil
 }
 
-// recall returns what is known of a pod, and the age of that knowledge, which
-// remember asks for.
-func (c *Client) recall(uid pod.UID) (*podMemo, uint64) {
-	c.memoMu.Lock()
-	defer c.memoMu.Unlock()
-	if m := c.memo[uid]; m != nil {
-		return m, c.doubts // never changed once stored
-	}
-	return &podMemo{}, c.doubts
-}
-
-// remember keeps what was observed of a pod of podd's, unless something was changed
+// sandboxStatus adds what the list does not have; nil if the sandbox was removed
 // meanwhile.
-func (c *Client) remember(uid pod.UID, m *podMemo, age uint64, ours bool) {
-	c.memoMu.Lock()
-	defer c.memoMu.Unlock()
-	if age != c.doubts {
-		return
-	}
-	if !ours || len(m.sandboxes) == 0 && len(m.containers) == 0 {
-		delete(c.memo, uid)
-		return
-	}
-	c.memo[uid] = m
-}
-
-// rememberOnly drops the memos of pods that are not listed any more: of one that
-// was removed behind podd's back, nobody may ask again.
-func (c *Client) rememberOnly(listed map[pod.UID]int) {
-	c.memoMu.Lock()
-	defer c.memoMu.Unlock()
-	maps.DeleteFunc(c.memo, func(uid pod.UID, _ *podMemo) bool { _, there := listed[uid]; return !there })
-}
-
-// doubt drops the memo of a pod of which podd changed something.
-func (c *Client) doubt(uid pod.UID) {
-	c.memoMu.Lock()
-	defer c.memoMu.Unlock()
-	c.doubts++
-	delete(c.memo, uid)
-}
-
-// forget drops the memo of a removed sandbox's pod; the next observation queries the
-// rest of it again.
-func (c *Client) forget(sandbox string) {
-	c.ownersMu.Lock()
-	uid := c.owners[sandbox]
-	c.ownersMu.Unlock()
-	c.memoMu.Lock()
-	delete(c.memo, uid)
-	c.memoMu.Unlock()
-}
-
-// sandboxStatus adds what the list does not say; nil when it vanished.
 func (c *Client) sandboxStatus(ctx context.Context, box pod.Sandbox) (*pod.Sandbox, error) {
 	c.metrics.memo.WithLabelValues("call").Inc()
 	r, err := c.runtime.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: box.ID})
@@ -282,7 +203,7 @@ func (c *Client) sandboxStatus(ctx context.Context, box pod.Sandbox) (*pod.Sandb
 	return &box, nil
 }
 
-// containerStatus asks for one container whole; nil when it vanished.
+// containerStatus queries one container completely; nil if it was removed meanwhile.
 func (c *Client) containerStatus(ctx context.Context, k *runtimeapi.Container) (*pod.Container, error) {
 	c.metrics.memo.WithLabelValues("call").Inc()
 	r, err := c.runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: k.Id})
@@ -338,8 +259,8 @@ func fromContainerStatus(sandbox string, st *runtimeapi.ContainerStatus) pod.Con
 	return out
 }
 
-// gracePeriod is what the pod said when the container was made: the period of
-// its deletion, if that had begun, or its own; nil where neither is known.
+// gracePeriod is the pod's when the container was created: that of its deletion, if
+// that had begun, or its own; nil if neither is known.
 func gracePeriod(annotations map[string]string) *time.Duration {
 	for _, key := range []string{spec.AnnotationDeletionGrace, spec.AnnotationTerminationPeriod} {
 		if n, err := strconv.ParseInt(annotations[key], 10, 64); err == nil {

@@ -13,7 +13,7 @@ import (
 )
 
 // RunningLogs lists the live logs of podd's running containers, by one call. The
-// kubelet asks for each container's status instead.
+// kubelet queries each container's status instead.
 func (c *Client) RunningLogs(ctx context.Context) ([]pod.ContainerLog, error) {
 	r, err := c.runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{
 		State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING},
@@ -44,8 +44,7 @@ func (c *Client) logOf(k *runtimeapi.Container) string {
 
 // ContainerImages are the IDs and names of the images of all containers that the
 // runtime knows, dead ones too, by one call: those of this podd's, with the images
-// that they mount as volumes, and those of anybody else's. A name may come more
-// than once.
+// that they mount as volumes, and those of others. A name may occur more than once.
 func (c *Client) ContainerImages(ctx context.Context) (own, others []string, err error) {
 	r, err := c.runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
 	if err != nil {

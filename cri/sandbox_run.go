@@ -13,7 +13,7 @@ import (
 // RunSandbox creates and starts a pod's sandbox, including its network, and returns
 // its ID. Its log directory must exist. It blocks until the runtime responds or ctx
 // ends; what the runtime creates after that is found by the next observation. If the
-// response is lost, the runtime is asked whether the sandbox runs nevertheless.
+// response is lost, the runtime is queried whether the sandbox runs nevertheless.
 //
 // Errors carry a reason (pod.ReasonError: ConfigPodSandboxError,
 // CreatePodSandboxError) and, where it fits, a class: pod.ErrNetworkNotReady,
@@ -61,8 +61,8 @@ func (c *Client) findSandbox(ctx context.Context, meta *runtimeapi.PodSandboxMet
 	return ""
 }
 
-// StopSandbox ends what still runs in a sandbox and gives its network back. A
-// sandbox that is not there is stopped.
+// StopSandbox stops what still runs in a sandbox and releases its network. A sandbox
+// that does not exist counts as stopped.
 func (c *Client) StopSandbox(ctx context.Context, id string) error {
 	_, err := c.runtime.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: id})
 	if err := mapError("stop pod sandbox "+short(id), err); err != nil && !gone(err) {
@@ -71,8 +71,8 @@ func (c *Client) StopSandbox(ctx context.Context, id string) error {
 	return nil
 }
 
-// RemoveSandbox removes a stopped sandbox and its containers. A sandbox that
-// is not there is removed.
+// RemoveSandbox removes a stopped sandbox and its containers. One that does not exist
+// counts as removed.
 func (c *Client) RemoveSandbox(ctx context.Context, id string) error {
 	_, err := c.runtime.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: id})
 	if err := mapError("remove pod sandbox "+short(id), err); err != nil && !gone(err) {

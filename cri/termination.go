@@ -23,8 +23,8 @@ const (
 	logTail = 128 << 10
 )
 
-// terminationMessage is what a dead container left to say: its termination log,
-// or the end of its log when it failed, wrote nothing and wants that.
+// terminationMessage is a dead container's: its termination log, or the end of its
+// log if it failed, wrote none and its policy is FallbackToLogsOnError.
 func (c *Client) terminationMessage(st *runtimeapi.ContainerStatus) string {
 	fromLogs := st.Annotations[spec.AnnotationMessagePolicy] == string(v1.TerminationMessageFallbackToLogsOnError) &&
 		st.ExitCode != 0 && st.Reason != "ContainerCannotRun"
@@ -61,8 +61,8 @@ func messageFile(st *runtimeapi.ContainerStatus) string {
 	return ""
 }
 
-// ownMessageFile is the termination log if podd made it, so that it may go with
-// the container.
+// ownMessageFile is the termination log if podd created it, so that it may be removed
+// with the container.
 func (c *Client) ownMessageFile(st *runtimeapi.ContainerStatus) string {
 	if file := messageFile(st); c.spec.Dirs.IsTerminationLog(file) {
 		return file
@@ -93,7 +93,7 @@ func lastLogLines(log []byte, lines, most int) []byte {
 	return out[max(len(out)-most, 0):]
 }
 
-// clean makes text fit for an API object.
+// clean makes text valid in an API object.
 func clean(text []byte) string { return strings.ToValidUTF8(string(text), "�") }
 
 func joinMessages(runtime, own string) string {

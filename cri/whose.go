@@ -12,7 +12,7 @@ import (
 	"podd/internal/pod"
 )
 
-// unsigned stands for the identity of a podd that wrote none.
+// unsigned stands for the identity of a podd version that wrote none.
 const unsigned = "unknown, of an older version"
 
 // maxNamed bounds the pods of another podd that are named in one message.
@@ -27,10 +27,10 @@ type others struct {
 	told map[string]bool // instances that were named; guarded by mu
 }
 
-// maker is the identity of another podd that made a sandbox or container; empty
-// for what this one made, and for what no podd did. What an older podd made
-// without an identity is this one's if the pod has its directory here: only this
-// one, whatever its version, made that.
+// maker is the identity of another podd that created a sandbox or container; empty
+// for what this one created, and for what no podd did. What an older podd created
+// without an identity is this one's if the pod's directory exists here: only this
+// one, whatever its version, created that.
 func (c *Client) maker(uid pod.UID, annotations map[string]string) string {
 	own := c.spec.Instance
 	if own == "" {
@@ -55,8 +55,8 @@ func (c *Client) hasDirectory(uid pod.UID) bool {
 	return err == nil
 }
 
-// ours leaves out of two lists what another podd made, and returns the makers of
-// what was left out, by pod.
+// ours removes from two lists what another podd created, and returns the makers of
+// what was removed, by pod.
 func (c *Client) ours(sandboxes []*runtimeapi.PodSandbox, containers []*runtimeapi.Container) ([]*runtimeapi.PodSandbox, []*runtimeapi.Container, map[pod.UID]foreignPod) {
 	var left map[pod.UID]foreignPod
 	note := func(uid pod.UID, namespace, name, by string, alive bool) bool {
@@ -86,17 +86,17 @@ func (c *Client) ours(sandboxes []*runtimeapi.PodSandbox, containers []*runtimea
 	return sandboxes, containers, left
 }
 
-// foreignPod is a pod that another podd made.
+// foreignPod is a pod that another podd created.
 type foreignPod struct {
 	name, by string
 	alive    bool
 }
 
-// Shared says whether another podd's pods were seen on this runtime since this
-// one runs. What belongs to nobody here may then be theirs.
+// Shared says whether another podd's pods were observed on this runtime since this
+// one started. What belongs to no pod here may then be theirs.
 func (c *Client) Shared() bool { return c.others.shared.Load() }
 
-// nameOthers says once of each other podd that its pods are left alone.
+// nameOthers logs once for each other podd that its pods are left alone.
 func (c *Client) nameOthers(left map[pod.UID]foreignPod) {
 	byMaker := map[string][]string{}
 	for _, f := range left {
@@ -115,6 +115,6 @@ func (c *Client) nameOthers(left map[pod.UID]foreignPod) {
 		slices.Sort(names)
 		c.log.Warn("pods of another podd on this runtime are left alone", "instance", by, "own_instance", c.spec.Instance,
 			"count", len(names), "pods", names[:min(len(names), maxNamed)],
-			"hint", "if that podd is gone for good, write its instance into "+c.spec.Dirs.Root+"/instance and restart this one: it takes these pods over, and ends those that nobody wants; those of an older version without an instance are ended with crictl rmp -f")
+			"hint", "if that podd is gone for good, write its instance into "+c.spec.Dirs.Root+"/instance and restart this one: it adopts these pods, and terminates those without a manifest; those of an older version without an instance are ended with crictl rmp -f")
 	}
 }

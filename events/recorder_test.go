@@ -71,7 +71,7 @@ func TestOnePodCannotPushOutOthers(t *testing.T) {
 
 // On a node with many short pods, those that are gone must not cost one that starts
 // its first events.
-func TestPodsThatAreGoneMakeRoomFirst(t *testing.T) {
+func TestRemovedPodsMakeRoomFirst(t *testing.T) {
 	r := New(Config{Max: 10, Log: slog.New(slog.DiscardHandler)})
 	record := func(name string, reasons ...string) {
 		for _, reason := range reasons {

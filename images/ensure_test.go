@@ -141,7 +141,7 @@ func TestContainerWaitsForItsVolumesImageWithTheKubeletsReason(t *testing.T) {
 
 // The last of several volumes that fail is told, as the kubelet does, and a failure
 // before what is still under way.
-func TestWhatIsToldOfSeveralImages(t *testing.T) {
+func TestWhichOfSeveralImagesIsReported(t *testing.T) {
 	soon, late := time.Unix(1, 0), time.Unix(2, 0)
 	ready := pod.ImageState{Ready: true, Ref: "x"}
 	waits := pod.ImageState{Reason: pod.ReasonContainerCreating, RetryAt: late}

@@ -100,7 +100,7 @@ func (l *Puller) dropWantLocked(key wantKey) {
 	if len(o.wanted) > 0 {
 		return
 	}
-	// Who asks for it from now on gets a pull of its own.
+	// A later request starts a new pull.
 	delete(l.ops, o.key)
 	if o.cancel != nil {
 		o.cancel(errNobodyWaits)

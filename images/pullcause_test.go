@@ -16,7 +16,7 @@ import (
 )
 
 // What containerd 2.4 writes, read off a real one.
-func TestTheCauseOfAFailedPullIsTold(t *testing.T) {
+func TestTheCauseOfAFailedPullIsReported(t *testing.T) {
 	const resolve = `failed to pull and unpack image "reg.test/app:1": failed to resolve reference "reg.test/app:1": `
 	for text, want := range map[string]cause{
 		resolve + "reg.test/app:1: not found": causeNotFound,

@@ -70,7 +70,7 @@ type PullConfig struct {
 	// is half of MaxParallel, rounded up.
 	MaxPerRegistry int
 	// Overtake lets a pull that takes long give its place to the next one, so that
-	// three large images do not hold up a small one of the same registry
+	// three large images do not delay a small one of the same registry
 	// (kubernetes/kubernetes#108405); there are never more than four times
 	// MaxParallel, and four times MaxPerRegistry of one.
 	Overtake bool

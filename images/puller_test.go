@@ -143,7 +143,7 @@ func (b *bench) ask(t *testing.T, uid, image string, policy v1.PullPolicy) pod.I
 	return st
 }
 
-func TestPresentImageCostsOneLookAndNoPull(t *testing.T) {
+func TestPresentImageCostsOneLookupAndNoPull(t *testing.T) {
 	inBubble(t, PullConfig{}, func(t *testing.T, b *bench) {
 		b.rt.local["localhost/app:1"] = &pod.Image{ID: "sha256:1", Username: "web"}
 		st := b.ask(t, "a", "localhost/app:1", v1.PullIfNotPresent)

@@ -5,6 +5,8 @@ import (
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	v1 "k8s.io/api/core/v1"
+
+	"podd/internal/pod"
 )
 
 // Input is what Compare compares.
@@ -71,31 +73,12 @@ func (x *comparison) asked(name, manifest, runtime string) {
 	x.row(name, manifest, runtime, manifest != "" && manifest != runtime)
 }
 
-// effective is the container's security context, with the pod's where the container
-// says nothing.
+// effective is the container's security context, with the pod's values for what the
+// container does not set.
 func effective(p *v1.Pod, c *v1.Container) v1.SecurityContext {
-	var out v1.SecurityContext
-	if c.SecurityContext != nil {
-		out = *c.SecurityContext
-	}
-	sc := p.Spec.SecurityContext
-	if sc == nil {
-		return out
-	}
-	if out.RunAsUser == nil {
-		out.RunAsUser = sc.RunAsUser
-	}
-	if out.RunAsGroup == nil {
-		out.RunAsGroup = sc.RunAsGroup
-	}
-	if out.SeccompProfile == nil {
-		out.SeccompProfile = sc.SeccompProfile
-	}
-	if out.AppArmorProfile == nil {
+	out := pod.SecurityContext(p, c)
+	if sc := p.Spec.SecurityContext; sc != nil && out.AppArmorProfile == nil {
 		out.AppArmorProfile = sc.AppArmorProfile
-	}
-	if out.SELinuxOptions == nil {
-		out.SELinuxOptions = sc.SELinuxOptions
 	}
 	return out
 }

@@ -290,9 +290,9 @@ func TestALogThatWasRemovedIsOpenedAnew(t *testing.T) {
 	})
 }
 
-// TestALogThatCannotBeLookedAtWaitsForTheUsualTime: its early look stayed due, and
+// TestALogThatCannotBeCheckedWaitsForTheUsualTime: its early look stayed due, and
 // Run came back to it at once, for ever, with all of a processor.
-func TestALogThatCannotBeLookedAtWaitsForTheUsualTime(t *testing.T) {
+func TestALogThatCannotBeCheckedWaitsForTheUsualTime(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)

@@ -7,9 +7,6 @@ import (
 	"log/slog"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-
 	"podd/agent"
 	"podd/bundle"
 	"podd/cgroup"
@@ -19,13 +16,13 @@ import (
 	"podd/podfs"
 )
 
-// observer says of containers that the kernel killed for their memory that it did.
+// observer attributes OOM kills to the containers that the kernel killed.
 type observer struct {
 	*cri.Client
 	oom *cgroup.OOMWitness
 }
 
-// Observe is the client's, with the reasons that the runtime missed.
+// Observe is the client's, with OOM kills that the runtime did not report.
 func (o observer) Observe(ctx context.Context, uid pod.UID) (pod.Observed, error) {
 	seen, err := o.Client.Observe(ctx, uid)
 	if err == nil {
@@ -34,8 +31,8 @@ func (o observer) Observe(ctx context.Context, uid pod.UID) (pod.Observed, error
 	return seen, err
 }
 
-// sandboxes gives the reason for a missing network in words that help: the
-// runtime only says that there is none.
+// sandboxes explains why there is no network: the runtime only reports that there is
+// none.
 type sandboxes struct {
 	*cri.Client
 	network *cni.Network // nil where the network is not podd's to look after
@@ -45,7 +42,7 @@ type sandboxes struct {
 func (s sandboxes) RunSandbox(ctx context.Context, req pod.SandboxRequest) (string, error) {
 	id, err := s.Client.RunSandbox(ctx, req)
 	s.failed.on(err)
-	if taken, ok := errors.AsType[*pod.NameReservedError](err); ok && s.network != nil && s.abandoned(ctx, taken.Holder) {
+	if taken, ok := errors.AsType[*pod.NameReservedError](err); ok && s.network != nil && bundle.Abandoned(ctx, s.Endpoint(), taken.Holder) {
 		return id, fmt.Errorf("%w; %w", err, pod.ErrNameLost)
 	}
 	if !errors.Is(err, pod.ErrNetworkNotReady) {
@@ -58,10 +55,10 @@ func (s sandboxes) RunSandbox(ctx context.Context, req pod.SandboxRequest) (stri
 	}
 	// Without the runtime's own sentence, which names another sandbox each time.
 	return id, pod.WithReason("NetworkNotReady", fmt.Errorf(
-		"%w: the container runtime found no CNI configuration when it last looked; put one into its CNI directory", pod.ErrNetworkNotReady))
+		"%w: the container runtime has found no CNI configuration; put one into its CNI directory", pod.ErrNetworkNotReady))
 }
 
-// containers tells of starts that failed.
+// containers reports failed starts.
 type containers struct {
 	*cri.Client
 	failed poke
@@ -73,7 +70,7 @@ func (c containers) StartContainer(ctx context.Context, id string) error {
 	return err
 }
 
-// poke tells one who listens, who may be told already.
+// poke notifies one reader, unless a notification is pending already.
 type poke chan<- struct{}
 
 func (p poke) on(err error) {
@@ -86,27 +83,13 @@ func (p poke) on(err error) {
 	}
 }
 
-// abandoned says that the bundled containerd holds a name for a sandbox that no
-// call makes any more. Where it does not say, time has to tell.
-func (s sandboxes) abandoned(ctx context.Context, holder string) bool {
-	conn, err := grpc.NewClient(s.Endpoint(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		return false
-	}
-	defer conn.Close()
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	lost, err := bundle.Containerd{Conn: conn}.Abandoned(ctx, holder)
-	return err == nil && lost
-}
-
-// waker wakes pods of the agent for something that happens now.
+// waker wakes pods of the agent because of something that happens now.
 type waker struct{ agent *agent.Agent }
 
 func (w waker) Wake(uid pod.UID) { w.agent.Wake(uid, time.Time{}) }
 
-// lister is the runtime as it is listed: the links to logs of containers that
-// somebody else has removed go with each list.
+// lister lists the runtime's pods, and removes the links to logs of containers that
+// somebody else has removed.
 type lister struct {
 	*cri.Client
 	files *podfs.Files
@@ -122,7 +105,7 @@ func (l lister) Summaries(ctx context.Context) ([]pod.Summary, error) {
 	return listed, err
 }
 
-// leakedAddresses tells what a collection of the network found.
+// leakedAddresses logs what a collection of the network released.
 type leakedAddresses struct {
 	network *cni.Network
 	log     *slog.Logger

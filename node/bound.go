@@ -12,8 +12,8 @@ import (
 	"podd/server"
 )
 
-// volumesOf says where a pod's volumes are on the host; nothing before the runtime
-// has responded, when there are none yet.
+// volumesOf returns where a pod's volumes are on the host; none before the runtime
+// has responded for the first time.
 func (n *Node) volumesOf(p *v1.Pod) []server.Volume {
 	parts := n.second.Load()
 	if parts == nil {
@@ -36,9 +36,9 @@ func (n *Node) volumesOf(p *v1.Pod) []server.Volume {
 	return all
 }
 
-// bound is a volume with what is mounted on it. Nothing is asked of the volume
-// itself: the server of a mount may be dead, and the question would hang. Whether
-// something below podDir was made, the directory above it knows.
+// bound is a volume with what is mounted on it. The volume itself is not accessed:
+// the server of a mount may be dead, and the call would hang. Whether something below
+// podDir exists is read from its parent directory.
 func bound(name, path, podDir string, table []*mountinfo.Info) server.Volume {
 	v := server.Volume{Name: name, Path: path}
 	for _, m := range table { // of mounts on each other the last is seen

@@ -14,14 +14,14 @@ import (
 	"podd/internal/pod"
 )
 
-// cgroupTree is the part of the hierarchies that podd's pods have, for a driver.
+// cgroupTree is the part of the hierarchies with podd's pods, for a driver.
 func (n *Node) cgroupTree(driver cgroup.Driver) *cgroup.Tree {
 	return cgroup.NewTree(n.hierarchies, driver, cgroupRoot(n.cfg), cgroup.Settings{
 		NoCPUQuota: !n.cfg.CPUQuota, CPUPeriod: n.cfg.CPUQuotaPeriod, PodPIDs: n.cfg.PodPIDsLimit, Pods: n.resources.Bounds, Log: n.log,
 	})
 }
 
-// cgroupRoot is below which the pods' cgroups are.
+// cgroupRoot is the cgroup that contains those of all pods.
 func cgroupRoot(cfg *config.Config) string {
 	if cfg.CgroupRoot == "" {
 		return cgroup.DefaultRoot
@@ -29,7 +29,7 @@ func cgroupRoot(cfg *config.Config) string {
 	return filepath.Join("/", cfg.CgroupRoot, "kubepods")
 }
 
-// podCgroups makes, changes and removes the cgroups of pods.
+// podCgroups creates, updates and removes the cgroups of pods.
 type podCgroups struct {
 	*cgroup.Tree
 	client *cri.Client
@@ -39,9 +39,8 @@ func (c podCgroups) RemoveCgroup(ctx context.Context, p *v1.Pod) error {
 	return c.Tree.Remove(ctx, p.UID)
 }
 
-// Leftover compares with what the tree can tell of a UID: systemd's names
-// change its dashes. Pods that another podd made on this runtime may have theirs
-// in the same place.
+// Leftover compares what the tree shows of a UID: systemd's names replace its dashes.
+// Pods that another podd created on this runtime may have theirs in the same place.
 func (c podCgroups) Leftover(ctx context.Context, known []pod.UID) ([]pod.UID, error) {
 	all, err := c.client.PodUIDs(ctx)
 	if err != nil {
@@ -54,18 +53,19 @@ func (c podCgroups) Leftover(ctx context.Context, known []pod.UID) ([]pod.UID, e
 	}), err
 }
 
-// EnsureCgroup makes the pod's cgroup before its sandbox.
+// EnsureCgroup creates the pod's cgroup before its sandbox.
 func (c podCgroups) EnsureCgroup(ctx context.Context, p *v1.Pod) error {
 	return c.Tree.Ensure(ctx, p)
 }
 
-// resizer is what resizes ask of the node.
+// resizer is what resizes need from the node.
 type resizer struct {
 	podCgroups
 	*admission.Gate
 }
 
-// RaiseCgroup and HoldCgroup are for resizes: before and after the containers'.
+// RaiseCgroup and HoldCgroup are for resizes: before and after those of the
+// containers.
 func (c podCgroups) RaiseCgroup(ctx context.Context, p *v1.Pod) error {
 	return c.Tree.Raise(ctx, p)
 }
@@ -74,12 +74,13 @@ func (c podCgroups) HoldCgroup(ctx context.Context, p *v1.Pod) error {
 	return c.Tree.Update(ctx, p)
 }
 
-// MemoryUsage is in bytes, of the pod where containerID is empty.
+// MemoryUsage is in bytes, of the pod if containerID is empty.
 func (c podCgroups) MemoryUsage(p *v1.Pod, containerID string) (int64, error) {
 	return c.Tree.Usage(p, containerID)
 }
 
-// warnOfBounds says what the configuration asks for and this kernel cannot do.
+// warnOfBounds warns about limits in the configuration that this kernel cannot
+// enforce.
 func (n *Node) warnOfBounds() {
 	for controller, asked := range map[string]bool{"pids": n.cfg.PodPIDsLimit > 0, "cpu": true, "memory": true} {
 		if _, ok := n.hierarchies.Controllers[controller]; asked && !ok {

@@ -9,34 +9,35 @@ import (
 	"podd/status"
 )
 
-// Facts are what is known of the node only when the runtime has answered for the
-// first time. They are read-only, and hold until podd ends.
+// Facts are what is known of the node only after the runtime has responded for the
+// first time. They are read-only, and do not change while podd runs.
 type Facts struct {
-	// Runtime is who answered.
+	// Runtime is the runtime's name and version.
 	Runtime cri.Version
-	// CgroupDriver is the runtime's where it tells, else the configuration's.
+	// CgroupDriver is the runtime's if it reports one, else the configured one.
 	CgroupDriver cgroup.Driver
-	// Handlers are what a RuntimeClass may name, with what each can do (recursive
-	// read-only mounts, user namespaces); empty where the runtime does not say.
+	// Handlers are those that a RuntimeClass may name, with the features of each
+	// (recursive read-only mounts, user namespaces); empty if the runtime does not
+	// report them.
 	Handlers []cri.Handler
 	// RecursiveReadOnly is the default handler's.
 	RecursiveReadOnly bool
 	// StrictGroups: the runtime honours supplementalGroupsPolicy Strict.
 	StrictGroups bool
-	// Addresses are the node's, primary first, at most one of each family; none
-	// where it has no network. Whoever names them to pods or people goes by these.
+	// Addresses are the node's, primary first, at most one of each family; none if it
+	// has no network. Everything that shows them to pods or users uses these.
 	Addresses []string
 }
 
-// imports says whether archives can be imported into this runtime.
+// imports says whether image archives can be imported into this runtime.
 func (f Facts) imports() bool { return f.Runtime.Name == "containerd" }
 
-// status is what statuses show of them.
+// status are those that statuses show.
 func (f Facts) status() status.Options {
 	return status.Options{RuntimeName: f.Runtime.Name, HostIPs: slices.Clone(f.Addresses), RecursiveReadOnly: f.RecursiveReadOnly}
 }
 
-// learn asks a runtime that has answered for the rest.
+// learn queries a runtime that has responded for the other facts.
 func (n *Node) learn(ctx context.Context, version cri.Version) Facts {
 	f := Facts{Runtime: version, CgroupDriver: cgroup.Driver(n.cfg.CgroupDriver), Addresses: addresses(n.cfg)}
 	s, err := n.conn.Status(ctx)
@@ -44,8 +45,8 @@ func (n *Node) learn(ctx context.Context, version cri.Version) Facts {
 		n.log.Info("runtime does not report its features", "error", err)
 	}
 	f.Handlers, f.RecursiveReadOnly, f.StrictGroups = s.Handlers, s.RecursiveReadOnly, s.StrictGroups
-	// The runtime's word for the cgroup driver counts more than the configuration's,
-	// as in the kubelet (KEP-4033).
+	// The runtime's cgroup driver takes precedence over the configured one, as in the
+	// kubelet (KEP-4033).
 	switch rc, err := n.conn.RuntimeConfig(ctx); {
 	case err != nil:
 		n.log.Info("runtime does not report its cgroup driver: using the configured one", "driver", n.cfg.CgroupDriver, "error", err)

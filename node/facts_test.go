@@ -87,9 +87,9 @@ func TestTheNewestRuntimeCounts(t *testing.T) {
 	}
 }
 
-// TestWrongConfigurationIsToldThoughTheRuntimeIsAway: the first stage checks all of
+// TestWrongConfigurationIsReportedThoughTheRuntimeIsAway: the first stage checks all of
 // it.
-func TestWrongConfigurationIsToldThoughTheRuntimeIsAway(t *testing.T) {
+func TestWrongConfigurationIsReportedThoughTheRuntimeIsAway(t *testing.T) {
 	for name, tc := range map[string]struct {
 		edit func(*config.Config)
 		want string

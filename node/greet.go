@@ -17,13 +17,13 @@ import (
 	"podd/node/bundled"
 )
 
-// askAgain is how often a runtime that does not answer is asked again; the
-// bundled one says itself when it is ready.
+// askAgain is the interval between attempts to reach a runtime that does not respond;
+// the bundled one notifies podd when it is ready.
 const askAgain = 500 * time.Millisecond
 
-// connect builds the way to the container runtime: the configured one, or
-// the bundled one with its supervisor. The bundled one may also be configured,
-// which is how systemd runs it: then its network is podd's all the same.
+// connect builds the connection to the container runtime: the configured one, or the
+// bundled one with its supervisor. The bundled one may also be configured, which is
+// how systemd runs it: podd manages its network all the same.
 func (n *Node) connect() error {
 	cfg, own := n.cfg, "unix://"+bundle.Socket(n.cfg.StateDir)
 	endpoint := cfg.RuntimeEndpoint
@@ -63,8 +63,7 @@ func (n *Node) newSupervisor() error {
 	return nil
 }
 
-// bundledRuntime is what the bundled runtime is started with; it builds the pod
-// network that goes with that.
+// bundledRuntime returns the bundled runtime's settings, and builds its pod network.
 func (n *Node) bundledRuntime() (*bundled.Runtime, error) {
 	binDir, err := bundle.Find(n.own.RuntimeDir)
 	if err != nil {
@@ -81,8 +80,8 @@ func (n *Node) bundledRuntime() (*bundled.Runtime, error) {
 	return r, err
 }
 
-// noteRuntime says that a runtime whose process began then is there. Nobody reads
-// it before the greeting; the newest counts.
+// noteRuntime reports a runtime that became ready, and when its process started.
+// Nobody reads that before the greeting; the newest counts.
 func (n *Node) noteRuntime(began time.Time) {
 	select {
 	case <-n.runtimeUp:
@@ -91,8 +90,8 @@ func (n *Node) noteRuntime(began time.Time) {
 	n.runtimeUp <- began // capacity 1, and one caller at a time
 }
 
-// followRuntime waits for the runtime's first answer, learns what it must be
-// told about it, and then builds and runs everything that needs it, in g.
+// followRuntime waits for the runtime's first response, determines the facts, and
+// then builds and runs the second stage, in g.
 func (n *Node) followRuntime(ctx context.Context, g *errgroup.Group, started time.Time) error {
 	shared := make(chan struct{})
 	g.Go(func() error { defer close(shared); n.renewNetwork(ctx); return nil })
@@ -120,7 +119,7 @@ func (n *Node) followRuntime(ctx context.Context, g *errgroup.Group, started tim
 	return n.pleg.Run(ctx, lister{p.client, n.files})
 }
 
-// greet asks the runtime who it is until it answers; its error is ctx's.
+// greet queries the runtime's version until it responds; its error is ctx's.
 func (n *Node) greet(ctx context.Context) (Facts, error) {
 	said := ""
 	for {
@@ -144,7 +143,7 @@ func (n *Node) greet(ctx context.Context) (Facts, error) {
 	}
 }
 
-// greeted is the agent's way to its parts: it waits a moment for them.
+// greeted returns the agent's parts; it waits a second for them at most.
 func (n *Node) greeted(ctx context.Context) (agent.Parts, error) {
 	select {
 	case p := <-n.ready:
@@ -157,9 +156,9 @@ func (n *Node) greeted(ctx context.Context) (agent.Parts, error) {
 	}
 }
 
-// renewNetwork makes what all pods of the default network share, where the runtime
-// is there already: an older podd's may have made less of it, and the reload of a
-// firewall may have taken it away. A runtime that is still to be started does it.
+// renewNetwork sets up what all pods of the default network share, if the runtime is
+// already running: an older podd may have set up less, and the reload of a firewall
+// may have removed it. A runtime that is started later does so itself.
 func (n *Node) renewNetwork(ctx context.Context) {
 	if n.network == nil {
 		return
@@ -172,7 +171,7 @@ func (n *Node) renewNetwork(ctx context.Context) {
 	}
 }
 
-// recovered is called when the runtime answers again after it did not.
+// recovered is called when the runtime responds again after it did not.
 func (n *Node) recovered() {
 	n.agent.WakeAll()
 	select {

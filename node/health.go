@@ -10,12 +10,13 @@ import (
 	"podd/server"
 )
 
-// loopPatience is how long the sync loop may take to answer: it only ever
-// moves values, so a second is an eternity.
+// loopPatience is how long the sync loop may take to respond: it only moves values
+// and never blocks for long.
 const loopPatience = 2 * time.Second
 
-// checks are the named parts of /livez, /healthz and /readyz. A restart of podd
-// mends a sync loop that hangs; it does not mend a runtime or a network.
+// checks are the named parts of /livez, /healthz and /readyz. A restart of podd helps
+// against a sync loop that hangs; it does not help against a broken runtime or
+// network.
 func (n *Node) checks() []server.Check {
 	return []server.Check{
 		{Name: "syncloop", Func: n.syncLoopHealth, Level: server.Live},
@@ -48,7 +49,7 @@ func (n *Node) runtimeHealth(ctx context.Context) error {
 	return nil
 }
 
-// silence says of a runtime that lets a question run out of time what it does.
+// silence explains a call to the runtime that timed out.
 func (n *Node) silence(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, pod.ErrUnavailable) {
 		return fmt.Errorf("%w: %s accepts connections but does not respond in time; it hangs or is overloaded", pod.ErrUnavailable, n.conn.Endpoint())
@@ -56,8 +57,8 @@ func (n *Node) silence(err error) error {
 	return err
 }
 
-// networkHealth asks the default network, which can say what is missing, and
-// the runtime, whose word counts.
+// networkHealth checks the default network, which can report what is missing, and the
+// runtime, which decides.
 func (n *Node) networkHealth(ctx context.Context) error {
 	if n.network != nil {
 		if err := n.network.Ready(ctx); err != nil {
@@ -81,8 +82,8 @@ func (n *Node) sourcesHealth(context.Context) error {
 	return nil
 }
 
-// watchdog is what systemd's watchdog is fed by: the sync loop answers, and the
-// runtime was heard of within pleg's patience.
+// watchdog is the check for systemd's watchdog: the sync loop responds, and the
+// runtime was in contact recently enough for pleg.
 func (n *Node) watchdog() error {
 	if err := n.syncLoopHealth(context.Background()); err != nil {
 		return err

@@ -20,24 +20,24 @@ import (
 	"podd/logrotate"
 )
 
-// leastFree is how many bytes of a disk podd keeps free of images that nobody
-// uses, whatever the percentages say.
+// leastFree is how many bytes of a disk podd keeps free by removing unused images,
+// whatever the percentages are.
 const leastFree = 1 << 30
 
-// housekeeping is what keeps the node's disk in order; built with the images.
+// housekeeping are the parts that limit disk usage; built with the images.
 type housekeeping struct {
 	collector *gc.Collector
 	rotator   *logrotate.Rotator
 }
 
-// run starts it; the runtime has answered.
+// run starts them; the runtime has responded.
 func (h *housekeeping) run(ctx context.Context, g *errgroup.Group) {
 	start(ctx, g, "image garbage collection", h.collector.Run)
 	start(ctx, g, "log rotation", h.rotator.Run)
 }
 
-// newImages builds the image directory, the pulls with their credentials, and
-// what removes images and rotates logs.
+// newImages builds the image directory, the pulls with their credentials, image
+// garbage collection and log rotation.
 func (n *parts) newImages(waker images.Waker) error {
 	importer, err := archive.DialContainerd(strings.TrimPrefix(n.client.Endpoint(), "unix://"))
 	if err != nil {
@@ -54,8 +54,8 @@ func (n *parts) newImages(waker images.Waker) error {
 	return nil
 }
 
-// newArchives imports by containerd's own API, on the same socket as CRI. The connection is
-// made at the first import and lives as long as podd.
+// newArchives imports through containerd's own API, on the same socket as CRI. It
+// connects at the first import, and stays connected as long as podd runs.
 func (n *parts) newArchives(importer archive.Importer) *archive.Dir {
 	dir := n.own.ImageDir
 	if dir == "" {
@@ -127,7 +127,7 @@ func (n *parts) imageDisk(ctx context.Context) (gc.Disk, error) {
 	return d, nil
 }
 
-// wantedImages are those that a pod or the image directory names.
+// wantedImages are those that a pod or the image directory refers to.
 func (n *parts) wantedImages() ([]string, bool) {
 	all := n.archives.Refs()
 	if n.network != nil {
@@ -146,8 +146,8 @@ func (n *parts) wantedImages() ([]string, bool) {
 	return all, n.config.SeenAll()
 }
 
-// diskUsage says who has the space of the images' file system, as far as that
-// can be told at a bounded cost.
+// diskUsage summarizes what uses the file system of the images, as far as that can be
+// determined at a bounded cost.
 func (n *parts) diskUsage(ctx context.Context) string {
 	disk, err := n.imageDisk(ctx)
 	if err != nil {
@@ -179,7 +179,7 @@ func (n *parts) diskUsage(ctx context.Context) string {
 	return "Of the used space: " + strings.Join(parts, ", ") + "."
 }
 
-// archives are those of the image directory, if the runtime takes any.
+// archives are those of the image directory, if the runtime can import any.
 type archives struct {
 	*archive.Dir
 	imports bool // into this runtime

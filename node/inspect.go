@@ -34,7 +34,7 @@ func (n *Node) inspect(ctx context.Context, p *v1.Pod, container string) (any, e
 	return inspector{parts.facts.Runtime, parts.client}.pod(ctx, p, container)
 }
 
-// pod asks for one container after the other, or for the named one.
+// pod inspects all containers in turn, or the named one.
 func (i inspector) pod(ctx context.Context, p *v1.Pod, container string) (inspect.Pod, error) {
 	out := inspect.Pod{Namespace: p.Namespace, Name: p.Name, UID: string(p.UID), Runtime: i.runtime.Name + " " + i.runtime.Version}
 	for c := range pod.ContainerSpecs(&p.Spec) {
@@ -66,7 +66,7 @@ func (i inspector) container(ctx context.Context, p *v1.Pod, c *v1.Container) (i
 	}
 	out.State, out.PID = got.State.String(), got.PID
 	if got.Spec == nil {
-		out.Message = fmt.Sprintf("%s does not tell what it gave its OCI runtime (a verbose status without runtimeSpec): there is nothing to compare", i.runtime.Name)
+		out.Message = fmt.Sprintf("%s does not report what it passed to its OCI runtime (a verbose status without runtimeSpec): there is nothing to compare", i.runtime.Name)
 		return out, nil
 	}
 	in := inspect.Input{Pod: p, Container: c, Spec: got.Spec}
@@ -96,8 +96,8 @@ var namespaceFiles = map[specs.LinuxNamespaceType]string{
 	specs.UTSNamespace: "uts", specs.UserNamespace: "user", specs.CgroupNamespace: "cgroup", specs.TimeNamespace: "time",
 }
 
-// onNode says whether a namespace is podd's own, which is the node's. One whose
-// process is gone is not known.
+// onNode says whether a namespace is podd's own, which is the node's. That is unknown
+// if its process has exited.
 func onNode(n specs.LinuxNamespace) (own, known bool) {
 	own, known = sameFile(n.Path, "/proc/self/ns/"+namespaceFiles[n.Type])
 	return own, known

@@ -37,7 +37,7 @@ func TestInspectAsksForEachContainerThatIsThere(t *testing.T) {
 	p.Spec.InitContainers = []v1.Container{{Name: "late"}}
 	i := inspector{cri.Version{Name: "other", Version: "v1"}, told{"gone": fmt.Errorf("x: %w", pod.ErrNotFound), "away": pod.ErrUnavailable}}
 	for container, want := range map[string]string{
-		"whole": "", "silent": "other does not tell what it gave", "gone": "does not have this container any more", "late": "no container yet",
+		"whole": "", "silent": "other does not report what it passed", "gone": "does not have this container any more", "late": "no container yet",
 	} {
 		got, err := i.pod(t.Context(), p, container)
 		if err != nil || len(got.Containers) != 1 {

@@ -16,7 +16,7 @@ import (
 	"podd/volumes"
 )
 
-// instanceBytes make an identity: enough that no two are ever the same.
+// instanceBytes is the length of an identity: enough that no two are ever the same.
 const instanceBytes = 8
 
 // instanceID returns the ID of the instance that owns a root directory. Everything
@@ -50,8 +50,8 @@ func parseInstance(file, text string) (string, error) {
 	return id, nil
 }
 
-// makeInstance makes the file, unless another did. It is forced to the disk, once
-// in a root directory's life: what the runtime keeps would outlive it otherwise.
+// makeInstance creates the file, unless another process did. It is synced to disk,
+// once in a root directory's life: otherwise the runtime's records could outlive it.
 func makeInstance(rootDir, file string) error {
 	if err := os.MkdirAll(rootDir, 0o711); err != nil {
 		return err
@@ -77,8 +77,8 @@ func makeInstance(rootDir, file string) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// settleEndpoint refuses to run pods on another runtime while they still run on
-// the one of the last start: they would run twice.
+// settleEndpoint returns an error if pods still run on the runtime of the last start
+// and the endpoint is another now: they would run twice.
 func (n *Node) settleEndpoint() error {
 	file := filepath.Join(n.cfg.RootDir, "endpoint")
 	now := realSocket(n.conn.Endpoint())
@@ -107,8 +107,8 @@ func (n *Node) settleEndpoint() error {
 	return nil
 }
 
-// realSocket is the endpoint with the symlinks on the way to its socket resolved,
-// as far as it is there: /var/run is /run.
+// realSocket is the endpoint with the symlinks in its socket's path resolved, as far
+// as it exists: /var/run is /run.
 func realSocket(endpoint string) string {
 	path := strings.TrimPrefix(endpoint, "unix://")
 	if dir, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil {
@@ -117,8 +117,8 @@ func realSocket(endpoint string) string {
 	return "unix://" + path
 }
 
-// runningPods are those of podd's pods in whose cgroups processes are, whichever
-// runtime and cgroup driver made these.
+// runningPods are podd's pods with processes in their cgroups, whichever runtime and
+// cgroup driver created these.
 func (n *Node) runningPods() ([]pod.UID, error) {
 	uids, err := volumes.Pods(n.cfg.RootDir)
 	errs := []error{err}

@@ -13,12 +13,12 @@ import (
 	"podd/logrotate"
 )
 
-// logsListed is how long a list of running containers is good while no pod's
-// status changed: all that starts or ends changes one.
+// logsListed is how long a list of running containers is used while no pod's status
+// changes: every start and end changes one.
 const logsListed = time.Minute
 
-// runningLogs spares the runtime a list each ten seconds while nothing happens:
-// at 58 pods that would be half of what podd and containerd do at rest.
+// runningLogs caches the list of logs while nothing happens: with 58 pods, a list
+// every ten seconds would be half of what podd and containerd do when idle.
 type runningLogs struct {
 	*cri.Client
 	changed <-chan struct{} // capacity 1, from status
@@ -26,7 +26,7 @@ type runningLogs struct {
 	at      time.Time // of logs
 }
 
-// RunningLogs is called by the rotator's loop alone.
+// RunningLogs is only called by the rotator's loop.
 func (r *runningLogs) RunningLogs(ctx context.Context) ([]pod.ContainerLog, error) {
 	select {
 	case <-r.changed:
@@ -44,7 +44,7 @@ func (r *runningLogs) RunningLogs(ctx context.Context) ([]pod.ContainerLog, erro
 	return logs, nil
 }
 
-// maxSized bounds how many files sizeOf looks at.
+// maxSized bounds how many files sizeOf counts.
 const maxSized = 50_000
 
 func (n *parts) newRotator() *logrotate.Rotator {
@@ -56,8 +56,8 @@ func (n *parts) newRotator() *logrotate.Rotator {
 	})
 }
 
-// sizeOf adds up what the files below dir take on its own disk; complete is
-// false when there were too many to look at.
+// sizeOf adds up the disk usage of the files below dir on its own file system;
+// complete is false if there were too many.
 func sizeOf(ctx context.Context, dir string) (size int64, complete bool) {
 	var top unix.Stat_t
 	if unix.Lstat(dir, &top) != nil {

@@ -39,7 +39,7 @@ import (
 	"podd/systemd"
 )
 
-// Config is what a Node is made of.
+// Config configures a Node.
 type Config struct {
 	// Kubelet is the configuration; its directories are resolved.
 	Kubelet *config.Config
@@ -52,13 +52,14 @@ type Config struct {
 	Validation       manifest.Validation
 	Version          server.Version
 	Log              *slog.Logger
-	// ImportLog is the log of imports, which ImportProgress, if set, tells too.
+	// ImportLog is the log of imports, which are also reported to ImportProgress, if
+	// set.
 	ImportLog      *slog.Logger
 	ImportProgress func(archive.Progress)
 }
 
-// Node is the first stage: what is there before the runtime has answered. Make it
-// with New, Run it once.
+// Node is the first stage: what does not depend on the runtime. Create it with New,
+// Run it once.
 type Node struct {
 	cfg *config.Config
 	own Config
@@ -84,24 +85,24 @@ type Node struct {
 	pleg         *pleg.Relister
 	server       *server.Server
 
-	// supervisor is nil when an endpoint is configured; somebody else starts
-	// the runtime then. network is nil when that runtime is not the bundled one.
+	// supervisor is nil if an endpoint is configured; somebody else starts the
+	// runtime then. network is nil if that runtime is not the bundled one.
 	supervisor *bundle.Supervisor
 	network    *cni.Network
 
-	// runtimeUp says when the process of a runtime that became ready began;
-	// zero if only somebody else knows.
+	// runtimeUp receives when the process of a runtime that became ready started;
+	// zero if unknown.
 	runtimeUp chan time.Time
-	// runtimeBack is poked when the runtime answers again after it did not.
+	// runtimeBack is poked when the runtime responds again after it did not.
 	runtimeBack chan struct{}
-	// ready takes what the agent works with, once.
+	// ready receives the agent's parts, once.
 	ready chan agent.Parts
-	// second is the second stage for who looks at pods; nil until it is built.
+	// second is the second stage, for requests to the server; nil until it is built.
 	second atomic.Pointer[parts]
 }
 
-// New builds the first stage, bottom up, and starts nothing. What is wrong with the
-// configuration or with this machine is told here.
+// New builds the first stage, bottom up, and starts nothing. Its errors are those of
+// the configuration and of this machine.
 func New(c Config) (*Node, error) {
 	cfg := c.Kubelet
 	n := &Node{
@@ -135,14 +136,17 @@ func New(c Config) (*Node, error) {
 		return nil, err
 	}
 	n.files = podfs.New(n.dirs(), n.log)
-	n.newSources()
+	sources := n.newSources()
+	n.config = podconfig.New(podconfig.Config{Sources: sources, Objects: n.objects, Log: n.log, Registerer: n.registry})
 	n.problems = &problems{of: []func() []pod.Problem{n.config.Problems, n.objects.Problems, n.keyring.Problems}}
-	n.newAgent()
+	n.newAgent(sources)
 	n.newServer()
 	return n, nil
 }
 
-func (n *Node) newSources() {
+// newSources builds the sources of pods, in the order in which they get a name that
+// two of them desire.
+func (n *Node) newSources() []podconfig.Source {
 	var sources []podconfig.Source
 	if n.cfg.StaticPodPath != "" {
 		sources = append(sources, file.New(file.Config{
@@ -157,20 +161,17 @@ func (n *Node) newSources() {
 			VolatileDir: filepath.Join(n.cfg.StateDir, "last-good", "manifest-url"), Log: n.log,
 		}))
 	}
-	n.config = podconfig.New(podconfig.Config{Sources: sources, Objects: n.objects, Log: n.log, Registerer: n.registry})
+	return sources
 }
 
-// newAgent builds what makes pods run, with parts that are yet to come, and what
-// hears of the runtime's changes.
-func (n *Node) newAgent() {
+// newAgent builds the sync loop, whose parts come with the greeting, and what wakes
+// it when the runtime changes.
+func (n *Node) newAgent(sources []podconfig.Source) {
 	policy := backoff.Default()
 	policy.Max = n.cfg.RestartBackOffMax
-	var names []pod.Source
-	if n.cfg.StaticPodPath != "" {
-		names = append(names, pod.SourceFile)
-	}
-	if n.cfg.StaticPodURL != "" {
-		names = append(names, pod.SourceHTTP)
+	names := make([]pod.Source, len(sources))
+	for i, s := range sources {
+		names[i] = s.Name()
 	}
 	n.agent = agent.New(agent.Config{
 		Greeted: n.greeted, Logs: n.files, Status: n.status, Events: n.recorder, Objects: n.objects,
@@ -199,7 +200,7 @@ func (n *Node) newServer() {
 	})
 }
 
-// claim takes the root directory, and records what podd runtime stop must know.
+// claim locks the root directory, and records what podd runtime stop needs.
 func (n *Node) claim() error {
 	a := instance.Agent{Dirs: instance.Dirs{Root: n.cfg.RootDir, State: n.cfg.StateDir}, CgroupRoot: cgroupRoot(n.cfg)}
 	if n.network == nil {
@@ -208,8 +209,8 @@ func (n *Node) claim() error {
 	return instance.ClaimAgent(a)
 }
 
-// Run takes the socket and the ports, starts everything and blocks until ctx
-// ends. Pods and runtime stay as they are.
+// Run opens the socket and the ports, starts everything and blocks until ctx ends.
+// Pods and runtime keep running.
 func (n *Node) Run(ctx context.Context) error {
 	if err := n.server.Listen(); err != nil {
 		return err

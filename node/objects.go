@@ -10,7 +10,7 @@ import (
 	"podd/volumes"
 )
 
-// objectUser hears of changes of the objects that a pod names.
+// objectUser is notified of changes of the objects that a pod names.
 type objectUser struct {
 	agent   *agent.Agent
 	volumes *volumes.Mounter
@@ -21,7 +21,7 @@ func (u objectUser) Changed(uid pod.UID) {
 	u.agent.ObjectsChanged(uid)
 }
 
-// listObjects is what people may know of the objects: no value is among it.
+// listObjects describes the objects without any of their values.
 func (n *Node) listObjects() []server.ObjectInfo {
 	var all []server.ObjectInfo
 	for _, use := range n.objects.List() {

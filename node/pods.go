@@ -23,16 +23,16 @@ import (
 	"podd/volumes/usage"
 )
 
-// hostNetworkIP is where probes and hooks that name no host find containers on
-// the node's own network: the local system, where a program that listens on
-// 127.0.0.1 alone is healthy. A kubelet without an apiserver has no address for
-// such pods in their status, and dials an empty host, which is the same
-// (pkg/kubelet, generateAPIPodStatus; its HTTP hooks fail there). An empty host
-// would also be sent as the Host header, which many servers refuse.
+// hostNetworkIP is where probes and hooks without a host reach containers on the
+// node's own network: the local system, where a program that only listens on
+// 127.0.0.1 is healthy. A kubelet without an apiserver has no address for such pods
+// in their status, and dials an empty host, which is the same (pkg/kubelet,
+// generateAPIPodStatus; its HTTP hooks fail there). An empty host would also be sent
+// as the Host header, which many servers reject.
 const hostNetworkIP = "127.0.0.1"
 
-// parts is the second stage: what makes pods run, on the runtime that the facts
-// are about. It rests on the first.
+// parts is the second stage: what runs pods, on the runtime that the facts describe.
+// It is built on the first.
 type parts struct {
 	*Node
 	facts Facts
@@ -47,7 +47,7 @@ type parts struct {
 	hooks     *hooks.Runner
 	keep      housekeeping
 
-	imported    chan struct{} // poked when images came from the image directory
+	imported    chan struct{} // poked when images were imported from the image directory
 	startFailed chan struct{} // poked when a sandbox or container could not be started
 }
 
@@ -86,7 +86,7 @@ func (n *Node) assemble(facts Facts) (*parts, error) {
 	return p, nil
 }
 
-// specOptions are what sandboxes and containers are configured by.
+// specOptions are the node's settings for sandboxes and containers.
 func (n *Node) specOptions() spec.Options {
 	cfg := n.cfg
 	return spec.Options{
@@ -98,7 +98,7 @@ func (n *Node) specOptions() spec.Options {
 	}.WithDefaults()
 }
 
-// dirs are where pods' files are.
+// dirs are the directories of pods' files.
 func (n *Node) dirs() podfs.Dirs {
 	return podfs.Dirs{Root: n.cfg.RootDir, PodLogs: n.cfg.PodLogsDir, ContainerLogs: n.own.ContainerLogsDir}
 }
@@ -114,7 +114,7 @@ func (n *parts) inputs() *podenv.Resolver {
 	})
 }
 
-// configuredResolvConf is nil for the default, behind which podenv looks for
+// configuredResolvConf is nil for the default, for which podenv looks for
 // systemd-resolved's real file.
 func configuredResolvConf(path string) *string {
 	if path == "/etc/resolv.conf" {
@@ -123,7 +123,7 @@ func configuredResolvConf(path string) *string {
 	return &path
 }
 
-// forAgent is what the agent works with.
+// forAgent are the agent's parts.
 func (n *parts) forAgent() agent.Parts {
 	groups := podCgroups{n.cgroups, n.client}
 	return agent.Parts{
@@ -134,7 +134,7 @@ func (n *parts) forAgent() agent.Parts {
 	}
 }
 
-// start runs the second stage in g, but for what waits until pods are taken up.
+// start runs the second stage in g, except for what waits until pods were adopted.
 // started is a time before this podd's first call to the runtime.
 func (n *parts) start(ctx context.Context, g *errgroup.Group, started time.Time) {
 	if n.network != nil {
@@ -155,7 +155,7 @@ func (n *parts) start(ctx context.Context, g *errgroup.Group, started time.Time)
 	}
 }
 
-// recheckArchives has images that went with the runtime imported again.
+// recheckArchives re-imports images that the runtime has lost.
 func (n *parts) recheckArchives(ctx context.Context) error {
 	for {
 		select {
@@ -167,9 +167,9 @@ func (n *parts) recheckArchives(ctx context.Context) error {
 	}
 }
 
-// awaitSandboxImage holds pods back, on a machine's first start only, until
-// the image that every sandbox needs has come from the image directory or is
-// known not to come.
+// awaitSandboxImage delays pods, on a machine's first start only, until the image
+// that every sandbox needs was imported from the image directory, or is known not to
+// be there.
 func (n *parts) awaitSandboxImage(ctx context.Context) {
 	settled := make(chan struct{})
 	go func() {

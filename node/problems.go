@@ -15,12 +15,12 @@ import (
 // valid (pkg/kubelet/events, FailedValidation).
 const reasonManifest = "FailedValidation"
 
-// reasonWarning is podd's own, for a manifest that runs and is probably not
-// what its writer meant.
+// reasonWarning is podd's own, for a manifest that runs and is probably not what its
+// author meant.
 const reasonWarning = "ManifestWarning"
 
-// tellProblems makes an event of each new problem of a manifest. The log, the
-// metric and podd ps have it from podconfig itself.
+// tellProblems emits an event for each new problem of a manifest. The log, the metric
+// and podd ps get it from podconfig itself.
 func (n *Node) tellProblems(ctx context.Context) error {
 	changes, stop := n.config.Changes()
 	defer stop()
@@ -56,9 +56,9 @@ func concerned(p pod.Problem) (namespace, name string) {
 	return "", p.Origin
 }
 
-// problems lists what is wrong with the pods' sources and with what podd keeps for
-// them: of manifests, of registry credentials, of image archives, and of mounts that
-// stay. Parts that are built after the greeting add theirs.
+// problems lists the problems of manifests, of registry credentials, of image
+// archives, and of pending unmounts. Parts that are built after the greeting add
+// theirs.
 type problems struct {
 	mu sync.Mutex
 	of []func() []pod.Problem // guarded by mu
@@ -82,7 +82,7 @@ func (p *problems) list() []pod.Problem {
 	return all
 }
 
-// pendingUnmounts are mounts that stay.
+// pendingUnmounts are the mounts that could not be unmounted.
 func (n *parts) pendingUnmounts() []pod.Problem {
 	var all []pod.Problem
 	for _, d := range n.volumes.PendingUnmounts() {

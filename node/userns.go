@@ -15,10 +15,10 @@ import (
 	"podd/userns"
 )
 
-// userNamespaces is podenv's way to the ranges of IDs of pods with hostUsers:
-// false. The node is asked what it sets aside for them by the first such pod,
-// and again by the next as long as there is no answer: the source may be remote
-// and away, which is no reason not to run the other pods.
+// userNamespaces returns podenv's function for the ranges of IDs of pods with
+// hostUsers: false. The IDs that the node reserves for them are looked up for the
+// first such pod, and again for the next as long as that fails: their source may be
+// remote and unavailable, which must not affect other pods.
 func userNamespaces(cfg *config.Config, dirs podfs.Dirs, ownRuntime bool, log *slog.Logger) func(pod.UID) (first, length uint32, err error) {
 	var mu sync.Mutex
 	var ranges *userns.Allocator // guarded by mu
@@ -58,9 +58,9 @@ func userNamespaces(cfg *config.Config, dirs podfs.Dirs, ownRuntime bool, log *s
 	}
 }
 
-// reachable is nil when any user may pass through dir and all above it. Root in
-// a pod's user namespace is any user, and its root file system lies below; runc
-// says only that something was denied.
+// reachable is nil if any user may traverse dir and its parents. Root in a pod's user
+// namespace is an ordinary user, and its root file system is below; runc only reports
+// that permission was denied.
 func reachable(dir string) error {
 	for at := dir; ; at = filepath.Dir(at) {
 		info, err := os.Stat(at)

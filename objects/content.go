@@ -9,9 +9,9 @@ import (
 	"podd/internal/pod"
 )
 
-// contentOf is a number for what a pod can see of an object: its data, and a
-// Secret's type. The seed is this process' own, so that the number of a Secret
-// says nothing about it to anybody else.
+// contentOf is a hash of what a pod can see of an object: its data, and a Secret's
+// type. The seed is random for each process, so that the hash of a Secret reveals
+// nothing about it elsewhere.
 func (s *Store) contentOf(o *pod.Object) uint64 {
 	var h maphash.Hash
 	h.SetSeed(s.seed)

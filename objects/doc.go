@@ -1,6 +1,6 @@
-// Package objects has the ConfigMaps and Secrets that pods name, and tells whose
-// changed. It is told all of them by the sources of manifests; what they are used
-// for (variables, volumes, pulls) is others' matter.
+// Package objects stores the ConfigMaps and Secrets that pods name, and notifies the
+// pods whose objects changed. It gets all of them from the sources of manifests; what
+// they are used for (variables, volumes, pulls) is up to others.
 //
 //	podconfig ─Replace─► Store ─ConfigMap, Secret─► podenv, volumes, images/credentials
 //	                      │ ▲

@@ -18,7 +18,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		objects: f.NewGaugeVec(prometheus.GaugeOpts{Name: "podd_objects",
 			Help: "ConfigMaps and Secrets that the sources have, by kind."}, []string{"kind"}),
 		changes: f.NewCounterVec(prometheus.CounterOpts{Name: "podd_object_changes_total",
-			Help: "ConfigMaps and Secrets that came, changed their content or went, by kind."}, []string{"kind"}),
+			Help: "ConfigMaps and Secrets that were added, changed or removed, by kind."}, []string{"kind"}),
 	}
 	m.count(nil)
 	return m

@@ -10,8 +10,8 @@ import (
 	"podd/internal/pod"
 )
 
-// Register notes which objects a pod names: from now on, who listens hears of
-// their changes. It takes the place of what was registered for the same UID.
+// Register records which objects a pod names: from now on, the listeners are called
+// for their changes. It replaces what was registered for the same UID.
 func (s *Store) Register(p *v1.Pod) {
 	keys := pod.ObjectsOf(p)
 	s.mu.Lock()
@@ -47,9 +47,8 @@ func (s *Store) unregisterLocked(uid pod.UID) {
 	delete(s.pods, uid)
 }
 
-// Contents tells the content of each object that a registered pod names and that
-// is there: the number is another where the content is. A number means nothing
-// beyond this process.
+// Contents returns a hash of each existing object that a registered pod names; it
+// differs if the content does. Hashes are only comparable within this process.
 func (s *Store) Contents(uid pod.UID) map[pod.ObjectKey]uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -62,7 +61,7 @@ func (s *Store) Contents(uid pod.UID) map[pod.ObjectKey]uint64 {
 	return all
 }
 
-// Use is an object and who names it.
+// Use is an object and the pods that name it.
 type Use struct {
 	*pod.Object
 	// Pods are namespace/names, sorted.

@@ -16,13 +16,13 @@ import (
 	"podd/internal/pod"
 )
 
-// Listener hears whose objects changed. It must not block for long: it holds up
-// what others are told.
+// Listener is called for a pod whose objects changed. It must not block for long:
+// others are notified after it.
 type Listener interface {
 	Changed(uid pod.UID)
 }
 
-// Config is what a Store is made of.
+// Config configures a Store.
 type Config struct {
 	Log     *slog.Logger
 	Metrics prometheus.Registerer
@@ -40,12 +40,12 @@ type Store struct {
 	entries map[pod.ObjectKey]entry
 	pods    map[pod.UID]named
 	users   map[pod.ObjectKey]map[pod.UID]bool
-	// changed are the pods that are yet to be told of.
+	// changed are the pods whose listeners are still to be called.
 	changed  map[pod.UID]bool
 	problems []pod.Problem
 }
 
-// entry is an object with what tells its content from another's.
+// entry is an object with the hash of its content.
 type entry struct {
 	object  *pod.Object
 	content uint64
@@ -86,8 +86,8 @@ func (s *Store) Run(ctx context.Context, listeners ...Listener) error {
 	}
 }
 
-// Replace tells the store all objects that there are, one of each key. It may
-// be called with the same ones again.
+// Replace sets all objects, one for each key. It may be called with the same ones
+// again.
 func (s *Store) Replace(all []*pod.Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -124,7 +124,7 @@ func (s *Store) Replace(all []*pod.Object) {
 	}
 }
 
-// changedLocked notes who is to hear of an object.
+// changedLocked records the pods that name an object as changed.
 func (s *Store) changedLocked(key pod.ObjectKey) {
 	s.metrics.changes.WithLabelValues(key.Kind).Inc()
 	for uid := range s.users[key] {
@@ -132,7 +132,8 @@ func (s *Store) changedLocked(key pod.ObjectKey) {
 	}
 }
 
-// refusedLocked is the problem of a document that would change an immutable object.
+// refusedLocked is the problem of a document that would change an immutable object,
+// which is rejected.
 func (s *Store) refusedLocked(o *pod.Object) pod.Problem {
 	key := o.Key()
 	p := pod.Problem{
@@ -153,15 +154,15 @@ func (s *Store) refusedLocked(o *pod.Object) pod.Problem {
 	return p
 }
 
-// Problems are the changes of immutable objects that were refused.
+// Problems are the changes of immutable objects that were rejected.
 func (s *Store) Problems() []pod.Problem {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.problems)
 }
 
-// ConfigMap returns one, which nobody may change. The error for one that is not
-// there is of the class pod.ErrNotFound, in the kubelet's words.
+// ConfigMap returns one, which must not be modified. The error for one that does not
+// exist is a pod.ErrNotFound, in the kubelet's words.
 func (s *Store) ConfigMap(namespace, name string) (*v1.ConfigMap, error) {
 	o := s.get(pod.ObjectKey{Kind: pod.KindConfigMap, Namespace: namespace, Name: name})
 	if o == nil {

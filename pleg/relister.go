@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// relistPeriod is the net's; nothing waits for it.
+	// relistPeriod is that of the safety relist; nothing waits for it.
 	relistPeriod = 5 * time.Minute
 	// pollPeriod is for runtimes without a stream, as in the kubelet.
 	pollPeriod = time.Second
@@ -25,12 +25,12 @@ const (
 	// settle is how long after the stream opened it is relisted once more: that a
 	// runtime listens to a new subscriber is not acknowledged by CRI.
 	settle = 2 * time.Second
-	// contactPeriod is how often the runtime is asked at least, so that health
-	// is known when nothing happens.
+	// contactPeriod is the longest time between calls to the runtime, so that its
+	// health is known when nothing happens.
 	contactPeriod = time.Minute
 	// healthyFor is the kubelet's threshold (relistThreshold).
 	healthyFor = 3 * time.Minute
-	// stableAfter a stream of that age, the back-off starts anew.
+	// stableAfter is the age of a stream after which the back-off is reset.
 	stableAfter = 10 * time.Second
 
 	backoffFirst = 50 * time.Millisecond
@@ -64,13 +64,13 @@ type Config struct {
 	Metrics prometheus.Registerer
 	// Period of the safety relist; 0 is 5 minutes. It is jittered by a tenth.
 	Period time.Duration
-	// Recovered, if set, is called when the runtime is back after it was away or
-	// its stream was lost: who was refused meanwhile should try again. It must
+	// Recovered, if set, is called when the runtime is back after it was unavailable
+	// or its stream was lost: calls that failed meanwhile should be retried. It must
 	// not block.
 	Recovered func()
 }
 
-// Relister wakes the workers of pods that changed. Make it with New, Run it once.
+// Relister wakes the workers of pods that changed. Create it with New, Run it once.
 type Relister struct {
 	cfg     Config
 	log     *slog.Logger
@@ -93,8 +93,8 @@ type Relister struct {
 	unlisted bool // the last relist failed
 }
 
-// New makes a Relister; it starts nothing. Healthy counts from here on, so that a
-// runtime which never answers is told, too.
+// New returns a Relister; it starts nothing. Healthy counts from here on, so that a
+// runtime which never responds is reported, too.
 func New(cfg Config) *Relister {
 	if cfg.Period <= 0 {
 		cfg.Period = relistPeriod
@@ -135,7 +135,7 @@ func (r *Relister) Run(ctx context.Context, runtime Runtime) error {
 	}
 }
 
-// next is when the net is due: soon after a relist that failed.
+// next is the time until the next safety relist: short after a relist that failed.
 func (r *Relister) next() time.Duration {
 	r.mu.Lock()
 	polling := r.polling
@@ -146,8 +146,8 @@ func (r *Relister) next() time.Duration {
 	return r.cfg.Period + time.Duration((rand.Float64()-0.5)*0.2*float64(r.cfg.Period))
 }
 
-// Healthy is nil when the runtime was in contact during the last 3 minutes,
-// and otherwise a sentence.
+// Healthy is nil if the runtime was in contact during the last 3 minutes, and
+// otherwise an error that says so.
 func (r *Relister) Healthy() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -167,8 +167,8 @@ func (r *Relister) follow(ctx context.Context) {
 	wait := backoffFirst
 	for ctx.Err() == nil {
 		opened := time.Now()
-		// What happened while nobody listened is found by relists: one now, one
-		// when the runtime surely listens.
+		// What happened without a stream is found by relists: one now, one when the
+		// runtime certainly sends events.
 		r.want()
 		again := time.AfterFunc(settle, r.want)
 		err := r.runtime.Events(ctx, r.event)
@@ -216,7 +216,7 @@ func (r *Relister) event(uid pod.UID, at time.Time) {
 	r.cfg.Waker.Wake(uid, at)
 }
 
-// want asks for a relist; twice before it is the same as once.
+// want requests a relist; twice before it is the same as once.
 func (r *Relister) want() {
 	select {
 	case r.relist <- struct{}{}:
@@ -224,7 +224,7 @@ func (r *Relister) want() {
 	}
 }
 
-// wantSoon asks for one relist however many events ask for it within a second.
+// wantSoon requests one relist for any number of events within a second.
 func (r *Relister) wantSoon() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -240,7 +240,7 @@ func (r *Relister) wantSoon() {
 	})
 }
 
-// note records whether the runtime answered.
+// note records whether the runtime responded.
 func (r *Relister) note(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -251,7 +251,7 @@ func (r *Relister) note(err error) {
 	}
 }
 
-// touch asks the runtime for a sign of life when nothing else was heard of it.
+// touch checks that the runtime responds if there was no other contact.
 func (r *Relister) touch(ctx context.Context) {
 	r.mu.Lock()
 	recent := time.Since(r.contact) < contactPeriod/2
@@ -264,7 +264,7 @@ func (r *Relister) touch(ctx context.Context) {
 	r.note(r.runtime.Alive(ctx))
 }
 
-// list compares all pods with how they were, and wakes those that changed.
+// list compares all pods with the previous list, and wakes those that changed.
 func (r *Relister) list(ctx context.Context) {
 	start := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, relistTimeout)

@@ -155,7 +155,7 @@ func TestEventWakesItsPodWithoutARelist(t *testing.T) {
 	})
 }
 
-func TestSafetyRelistFindsWhatNoEventTold(t *testing.T) {
+func TestSafetyRelistFindsWhatNoEventReported(t *testing.T) {
 	inBubble(t, Config{}, func(f *stub) {
 		f.put("a", pod.ContainerRunning)
 		f.put("b", pod.ContainerRunning)

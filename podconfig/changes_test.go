@@ -11,7 +11,7 @@ import (
 	"podd/podconfig"
 )
 
-func TestWhoWatchesProblemsIsToldOfTheirChangesOnly(t *testing.T) {
+func TestWatchersOfProblemsAreNotifiedOfTheirChangesOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newScript(pod.SourceFile)
 		w := start(t, nil, f).read()

@@ -8,16 +8,16 @@ import (
 	"podd/internal/pod"
 )
 
-// set is the desired world: what each source said last, and which of that the
-// agent was told. It is pure: no locks, no clock.
+// set is the desired state: the last snapshot of each source, and which of its pods
+// the agent was told. It is pure: no locks, no clock.
 type set struct {
-	// order of the sources decides who gets a name that nobody has.
+	// order of the sources decides which pod gets a name that none has.
 	order []pod.Source
-	// said is each source's last snapshot; a source without entry is silent.
+	// said is each source's last snapshot; a source without an entry is not ready.
 	said map[pod.Source][]*pod.Desired
-	// told is what the agent was told, by source and UID.
+	// told are the pods that the agent was told, by source and UID.
 	told map[pod.Source]map[pod.UID]*pod.Desired
-	// holders says who has each name among what was told.
+	// holders are the pods that were told, by name.
 	holders map[string]*pod.Desired
 	// objects are the same of ConfigMaps and Secrets.
 	objects objectSet
@@ -29,9 +29,9 @@ func newSet(order []pod.Source) *set {
 		objects: objectSet{said: map[pod.Source][]*pod.Object{}}}
 }
 
-// merge takes snapshots of some sources and returns the changes, in the order
-// in which they must be told, and the pods that do not run because another has
-// their name.
+// merge applies the snapshots of some sources and returns the changes, in the order
+// in which they must be sent, and the pods that do not run because another has their
+// name.
 func (s *set) merge(snaps map[pod.Source]Snapshot) (updates []pod.Update, losers []podDuplicate) {
 	first := map[pod.Source]bool{}
 	for name, snap := range snaps {
@@ -73,7 +73,7 @@ func (s *set) merge(snaps map[pod.Source]Snapshot) (updates []pod.Update, losers
 	return append(removes, rest...), losers
 }
 
-// change is what tells had from want, of one UID.
+// change is the operation that leads from had to want, of one UID.
 func change(had, want *pod.Desired) pod.Op {
 	switch {
 	case had == nil:
@@ -97,7 +97,7 @@ func change(had, want *pod.Desired) pod.Op {
 	return ""
 }
 
-// sameAnnotations leaves aside those that the node writes itself.
+// sameAnnotations ignores those that the node writes itself.
 func sameAnnotations(a, b map[string]string) bool {
 	foreign := func(m map[string]string) int {
 		n := len(m)
@@ -119,7 +119,7 @@ func sameAnnotations(a, b map[string]string) bool {
 	return true
 }
 
-// duplicate is what is not used since holder has its name.
+// duplicate is a pod or object that is not used because holder has its name.
 type duplicate[T any] struct{ loser, holder T }
 
 type podDuplicate duplicate[*pod.Desired]
@@ -140,7 +140,7 @@ func (s *set) choose() (map[pod.Source][]*pod.Desired, []podDuplicate) {
 	return by, losers
 }
 
-// How good a claim to a name is.
+// The strength of a claim to a name.
 const (
 	_           = iota
 	firstClaim  // it is there
@@ -186,8 +186,8 @@ func chooseOne[T any, K comparable](all []T, name func(T) K, claim func(T) int) 
 	return chosen, losers
 }
 
-// Duplicates returns a problem for each pod or object whose name an earlier one
-// has: what PodConfig would say of these if they all appeared at once.
+// Duplicates returns a problem for each pod or object whose name an earlier one has:
+// those of PodConfig if all of them appeared at once.
 func Duplicates(pods []*pod.Desired, objects []*pod.Object) []pod.Problem {
 	var out []pod.Problem
 	_, losers := choosePods(pods, nil)

@@ -45,7 +45,7 @@ func startWithObjects(t *testing.T, sources ...podconfig.Source) *world {
 	return w.read()
 }
 
-func TestObjectsAreToldBeforeThePodsThatCameWithThem(t *testing.T) {
+func TestObjectsAreReplacedBeforeThePodsThatCameWithThem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newScript(pod.SourceFile)
 		w := startWithObjects(t, f)
@@ -62,7 +62,7 @@ func TestObjectsAreToldBeforeThePodsThatCameWithThem(t *testing.T) {
 	})
 }
 
-func TestObjectsThatDidNotChangeAreNotToldAgain(t *testing.T) {
+func TestObjectsThatDidNotChangeAreNotReplacedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newScript(pod.SourceFile)
 		w := startWithObjects(t, f)
@@ -126,7 +126,7 @@ func TestDuplicateObjectsAreNamedWithTheirPlaces(t *testing.T) {
 }
 
 // An object above its pod in one file is edited, and the pod's line is another.
-func TestAPodThatMovedInItsFileIsNotToldAgain(t *testing.T) {
+func TestAPodThatMovedInItsFileIsNotSentAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newScript(pod.SourceFile)
 		w := startWithObjects(t, f)

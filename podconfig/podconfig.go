@@ -13,12 +13,12 @@ import (
 	"podd/internal/pod"
 )
 
-// Config is what a PodConfig is made of.
+// Config configures a PodConfig.
 type Config struct {
-	// Sources, in the order in which they get a name that two of them want.
-	// Their names must differ.
+	// Sources, in the order in which they get a name that two of them desire. Their
+	// names must differ.
 	Sources []Source
-	// Objects is told of ConfigMaps and Secrets; nil for nobody.
+	// Objects receives the ConfigMaps and Secrets; may be nil.
 	Objects Objects
 	Log     *slog.Logger
 	// Registerer for the metrics; nil for none.
@@ -51,7 +51,7 @@ type PodConfig struct {
 	seen     map[pod.Source]bool
 }
 
-// New makes a PodConfig; nothing runs before Run.
+// New returns a PodConfig; nothing runs before Run.
 func New(cfg Config) *PodConfig {
 	order := make([]pod.Source, len(cfg.Sources))
 	for i, s := range cfg.Sources {
@@ -96,7 +96,7 @@ func (c *PodConfig) SeenAll() bool {
 	return true
 }
 
-// Run runs the sources and tells the changes, until ctx is done.
+// Run runs the sources and sends the changes, until ctx is done.
 func (c *PodConfig) Run(ctx context.Context) error {
 	defer close(c.updates)
 	var wg sync.WaitGroup
@@ -107,7 +107,7 @@ func (c *PodConfig) Run(ctx context.Context) error {
 	return c.deliver(ctx)
 }
 
-// keepRunning runs one source, again after each failure.
+// keepRunning runs one source, and restarts it after each failure.
 func (c *PodConfig) keepRunning(ctx context.Context, s Source) {
 	const shortest, longest = time.Second, 30 * time.Second
 	delay := shortest
@@ -135,7 +135,7 @@ func (c *PodConfig) keepRunning(ctx context.Context, s Source) {
 	}
 }
 
-// runSource takes the snapshots of one run of a source.
+// runSource receives the snapshots of one run of a source.
 func (c *PodConfig) runSource(ctx context.Context, s Source) error {
 	ctx, stop := context.WithCancel(ctx)
 	out := make(chan Snapshot)
@@ -153,7 +153,7 @@ func (c *PodConfig) runSource(ctx context.Context, s Source) error {
 	}
 }
 
-// put leaves a snapshot for deliver, in place of one that it has not taken.
+// put leaves a snapshot for deliver, and replaces one that it has not taken yet.
 func (c *PodConfig) put(name pod.Source, snap Snapshot) {
 	c.mu.Lock()
 	if waiting, ok := c.inbox[name]; ok && snap.Incomplete {
@@ -189,7 +189,7 @@ func (c *PodConfig) wake() {
 	}
 }
 
-// deliver merges what waits and tells it, for ever.
+// deliver merges waiting snapshots and sends the changes, until ctx ends.
 func (c *PodConfig) deliver(ctx context.Context) error {
 	for {
 		select {
@@ -223,7 +223,7 @@ func (c *PodConfig) take() map[pod.Source]Snapshot {
 	return snaps
 }
 
-// publish makes the list of problems of what the sources and the merge say.
+// publish updates the list of problems from those of the sources and of the merge.
 func (c *PodConfig) publish(snaps map[pod.Source]Snapshot, losers []podDuplicate) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

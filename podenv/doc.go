@@ -1,14 +1,14 @@
-// Package podenv computes what a pod's sandbox and containers rest on beyond
-// the Pod itself, once for each sandbox and each start of a container, and
-// returns it as values (pod.SandboxInputs, pod.ContainerInputs), which the
-// worker hands to volumes and to cri alike.
+// Package podenv computes the inputs of a pod's sandbox and containers beyond the Pod
+// itself, once for each sandbox and each start of a container, and returns them as
+// values (pod.SandboxInputs, pod.ContainerInputs), which the worker passes to volumes
+// and to cri alike.
 //
 //	facts of the node ─┐
 //	a pod's addresses ─┼─► Resolver ─► variables, subPaths, hosts file, DNS, …
 //	Objects, volumes ──┘
 //
-// A new source of variables, or a new fact of the node that containers see, is
-// a case here, and nobody else notices.
+// A new source of variables, or a new fact of the node that containers see, is a case
+// here, and affects no other package.
 //
 //	env.go        variables              envfile.go   those out of files in volumes
 //	objects.go    those out of ConfigMaps and Secrets

@@ -140,8 +140,8 @@ func (o *objectReader) noKey(kind, name, key string, optional *bool) error {
 	return fmt.Errorf("couldn't find key %v in %s %v/%v", key, kind, o.namespace, name)
 }
 
-// usable refuses a value that no variable can have. The kubelet leaves that to
-// whom it fails at: gRPC, or the kernel.
+// usable rejects a value that no variable can have. In the kubelet it fails later: in
+// gRPC, or in the kernel.
 func (o *objectReader) usable(kind, name, key, value string) error {
 	if strings.ContainsRune(value, 0) || !utf8.ValidString(value) {
 		return fmt.Errorf("couldn't use key %v in %s %v/%v: its value is not text, and cannot be a variable's: mount it as a volume", key, kind, o.namespace, name)

@@ -11,9 +11,8 @@ import (
 const (
 	// leastExecPace bounds podd/probe-until-success for exec probes.
 	leastExecPace = 100 * time.Millisecond
-	// starting is how long a command holds its place: what it costs the node is
-	// its start, some 30 ms of a processor, and one that hangs must not hold up
-	// the others.
+	// starting is how long a command holds its place: what it costs the node is its
+	// start, some 30 ms of a processor, and one that hangs must not delay the others.
 	starting = 100 * time.Millisecond
 )
 

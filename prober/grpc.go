@@ -54,10 +54,10 @@ func (h *handlers) grpc(ctx context.Context, j job) answer {
 	return answer{verdict: success, message: "service healthy"}
 }
 
-// notConnected: there was no server until the time was over.
+// notConnected: no server was reached before the timeout.
 type notConnected struct{ last error }
 
-// Error says why there was none, which upstream does not.
+// Error says why, which upstream does not.
 func (e *notConnected) Error() string {
 	if errors.Is(e.last, context.DeadlineExceeded) {
 		return context.DeadlineExceeded.Error()
@@ -65,7 +65,7 @@ func (e *notConnected) Error() string {
 	return fmt.Sprintf("%v (%v)", context.DeadlineExceeded, e.last)
 }
 
-// notBegun: the server says that it did not take the call up.
+// notBegun: the server reports that it did not process the call.
 type notBegun struct{ error }
 
 // checkHealth makes one call. A server that is not there yet is tried again
@@ -98,7 +98,7 @@ func checkHealth(ctx context.Context, addr string, message []byte) ([]byte, erro
 	}
 }
 
-// late says that an attempt ended for want of time.
+// late says that an attempt timed out.
 func late(err error) bool {
 	timeout, ok := errors.AsType[net.Error](err)
 	return ok && timeout.Timeout() || errors.Is(err, context.DeadlineExceeded)
@@ -121,7 +121,7 @@ func callOnce(ctx context.Context, addr string, message []byte) ([]byte, error) 
 	return c.receive()
 }
 
-// cause is why a connection broke off: its context, if that has ended.
+// cause is why a connection was lost: its context's cause, if that has ended.
 func cause(ctx context.Context, err error) error {
 	if ended := ctx.Err(); ended != nil {
 		return ended

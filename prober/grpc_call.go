@@ -22,8 +22,8 @@ import (
 	"podd/internal/httpget"
 )
 
-// Bounds of what a server may say in one call. A health answer is one SETTINGS,
-// two HEADERS and a DATA frame of nine bytes; some servers add many a small one
+// Bounds of what a server may send in one call. A health answer is one SETTINGS, two
+// HEADERS and a DATA frame of nine bytes; some servers add many a small one
 // (WINDOW_UPDATE, PING).
 const (
 	maxGRPCAnswer = 64 << 10 // bytes, of whatever frames
@@ -40,7 +40,7 @@ type call struct {
 	framer *http2.Framer
 
 	reply []byte
-	// answers: the server began to answer, and in gRPC.
+	// answers: the server has started a gRPC response.
 	answers     bool
 	grpcStatus  string
 	grpcMessage string
@@ -54,7 +54,7 @@ func newCall(conn net.Conn) *call {
 	return c
 }
 
-// send writes the whole call in one piece.
+// send writes the whole call at once.
 func (c *call) send(ctx context.Context, addr string, message []byte) error {
 	var head, out bytes.Buffer
 	enc := hpack.NewEncoder(&head)
@@ -85,8 +85,8 @@ func (c *call) send(ctx context.Context, addr string, message []byte) error {
 	return err
 }
 
-// greeting waits for the server's SETTINGS, with which HTTP/2 begins: until then
-// nobody who speaks it is there.
+// greeting waits for the server's SETTINGS, with which HTTP/2 begins: until then it
+// is unknown whether the server speaks it.
 func (c *call) greeting() error {
 	f, err := c.framer.ReadFrame()
 	if err != nil {
@@ -118,7 +118,7 @@ func (c *call) receive() ([]byte, error) {
 	return nil, status.Error(codes.ResourceExhausted, "the server sent too much for one call")
 }
 
-// take takes one frame in, and says whether it was the call's last.
+// take processes one frame, and says whether it was the call's last.
 func (c *call) take(f http2.Frame) (ended bool, err error) {
 	switch f := f.(type) {
 	case *http2.SettingsFrame:
@@ -154,9 +154,9 @@ func (c *call) take(f http2.Frame) (ended bool, err error) {
 	return false, err
 }
 
-// takeHeaders takes the answer's headers in, or its trailers. Without gRPC's
-// content type the answer is HTTP's alone, and ends the call; with it its HTTP
-// status says nothing.
+// takeHeaders processes the response's headers, or its trailers. Without gRPC's
+// content type it is a plain HTTP response, which ends the call; with it the HTTP
+// status is ignored.
 func (c *call) takeHeaders(f *http2.MetaHeadersFrame) error {
 	if f.Truncated {
 		return status.Error(codes.ResourceExhausted, "the server's headers are too long")
@@ -185,13 +185,13 @@ func (c *call) takeHeaders(f *http2.MetaHeadersFrame) error {
 	return httpStatusError(httpStatus, contentType)
 }
 
-// isGRPC says that a content type is gRPC's, with whatever encoding or parameter.
+// isGRPC says that a content type is gRPC's, with any encoding or parameter.
 func isGRPC(contentType string) bool {
 	rest, ok := strings.CutPrefix(contentType, "application/grpc")
 	return ok && (rest == "" || rest[0] == '+' || rest[0] == ';')
 }
 
-// resetCode is what a reset of the stream means, by the protocol's table.
+// resetCode is the gRPC code for a reset of the stream, by the protocol's table.
 func resetCode(code http2.ErrCode) codes.Code {
 	switch code {
 	case http2.ErrCodeRefusedStream:
@@ -206,7 +206,7 @@ func resetCode(code http2.ErrCode) codes.Code {
 	return codes.Internal
 }
 
-// result is what the ended call says.
+// result is the outcome of the call once it has ended.
 func (c *call) result() ([]byte, error) {
 	code, err := strconv.ParseUint(c.grpcStatus, 10, 32)
 	if err != nil {
@@ -225,8 +225,8 @@ func (c *call) result() ([]byte, error) {
 	return c.reply[5:], nil
 }
 
-// httpStatusError is the gRPC error for an answer that is HTTP's alone; the
-// table is grpc-go's.
+// httpStatusError is the gRPC error for a plain HTTP response; the table is
+// grpc-go's.
 func httpStatusError(text, contentType string) error {
 	number, _ := strconv.Atoi(text)
 	code := codes.Unknown

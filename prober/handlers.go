@@ -14,12 +14,12 @@ import (
 	"podd/internal/pod"
 )
 
-// execPatience is how much longer than its timeout a command is waited for: the
-// runtime kills it, but whatever it left in the background may hold its output
-// open, and containerd waits for that.
+// execPatience is how long beyond its timeout a command is waited for: the runtime
+// kills it, but processes that it left in the background may keep its output open,
+// and containerd waits for them.
 const execPatience = 2 * time.Second
 
-// handlers runs probes for real.
+// handlers runs the handlers of probes.
 type handlers struct {
 	execer    Execer
 	gate      *gate
@@ -54,7 +54,7 @@ func (h *handlers) ask(ctx context.Context, j job) answer {
 		j.pod.Name, j.pod.Namespace, j.pod.UID, j.container.Name)}
 }
 
-// errNoIP keeps a probe without a target from asking this node's own loopback.
+// errNoIP keeps a probe without a target from probing this node's own loopback.
 var errNoIP = errors.New("the pod has no IP address yet")
 
 // exec runs a command in the container. Its $(NAME) are expanded from the
@@ -95,8 +95,8 @@ func (j job) variable(name string) (value string, ok bool) {
 	return value, ok
 }
 
-// http asks once; redirects on the same host are followed. Any status from 200
-// to 399 is a success, and one that is left at a redirect has a warning.
+// http sends one request; redirects on the same host are followed. Any status from
+// 200 to 399 is a success, with a warning for a redirect that was not followed.
 func (h *handlers) http(ctx context.Context, j job) answer {
 	ctx, cancel := context.WithTimeout(ctx, j.timeout)
 	defer cancel()
@@ -116,10 +116,10 @@ func (h *handlers) http(ctx context.Context, j job) answer {
 	body, err := httpget.ReadBody(resp.Body)
 	switch {
 	case err != nil && ctx.Err() != nil:
-		// Upstream takes this for a probe that could not be run, and so never
-		// ends a container whose server hangs within its answers. By the API a
-		// probe that exceeds timeoutSeconds has failed; a path that streams, below
-		// MaxBody in that time, is therefore no probe.
+		// Upstream treats this as a probe that could not be run, and therefore never
+		// restarts a container whose server hangs within a response. By the API a
+		// probe that exceeds timeoutSeconds has failed; so a path that streams, less
+		// than MaxBody in that time, is not suitable for a probe.
 		return answer{verdict: failure, message: err.Error() + " (Client.Timeout or context cancellation while reading body)"}
 	case err != nil:
 		return answer{verdict: failure, err: err}
@@ -128,7 +128,7 @@ func (h *handlers) http(ctx context.Context, j job) answer {
 	case resp.StatusCode >= http.StatusOK && resp.StatusCode < http.StatusMultipleChoices:
 		return answer{verdict: success, message: string(body)}
 	}
-	// Without the body, which may hold what an event's readers must not see.
+	// Without the body, which may contain what readers of events must not see.
 	return answer{verdict: failure, message: fmt.Sprintf("HTTP probe failed with statuscode: %d", resp.StatusCode)}
 }
 

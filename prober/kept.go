@@ -19,16 +19,16 @@ import (
 )
 
 const (
-	// keepAfter gathers changes that come together into one write.
+	// keepAfter collects changes at about the same time into one write.
 	keepAfter = 300 * time.Millisecond
-	// keepFor is how long what an earlier podd knew of a pod that nobody names
-	// is kept: by then it tells nothing.
+	// keepFor is how long the saved results of a pod that has not reappeared are
+	// kept: by then they are stale.
 	keepFor = time.Hour
-	// maxKept bounds one pod's file, in bytes; ours have a few hundred.
+	// maxKept bounds one pod's file, in bytes; usual ones have a few hundred.
 	maxKept = 256 << 10
 )
 
-// kept holds last results over a restart of podd, a file a pod. Losing one
+// kept saves last results across a restart of podd, one file per pod. Losing one
 // costs a pod its Ready condition until the next probes, nothing else.
 type kept struct {
 	dir string // empty for none
@@ -62,7 +62,7 @@ func word(text string) pod.ProbeResult {
 	return pod.ProbeUnknown
 }
 
-// loadKept reads what is there. What cannot be read is told and left out.
+// loadKept reads the existing files. What cannot be read is logged and skipped.
 func loadKept(dir string, log *slog.Logger) *kept {
 	k := &kept{dir: dir, log: log, poke: make(chan struct{}, 1), old: make(map[pod.UID]pod.ProbeResults), dirty: make(map[pod.UID]struct{})}
 	if dir == "" {
@@ -70,8 +70,8 @@ func loadKept(dir string, log *slog.Logger) *kept {
 	}
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) {
-		// The state directory may not be there yet either: root in a pod's user
-		// namespace must pass it.
+		// The state directory may not exist yet either: root in a pod's user
+		// namespace must be able to traverse it.
 		if err = os.MkdirAll(filepath.Dir(dir), 0o711); err == nil {
 			err = os.Mkdir(dir, 0o700)
 		}
@@ -114,8 +114,8 @@ func readKept(path string) (pod.ProbeResults, error) {
 	return results, nil
 }
 
-// take is what an earlier podd knew of exactly that container, told once: what
-// is learned since is newer.
+// take returns, once, what an earlier podd saved of exactly that container: later
+// results are newer.
 func (k *kept) take(uid pod.UID, name, containerID string) pod.Probes {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -124,7 +124,7 @@ func (k *kept) take(uid pod.UID, name, containerID string) pod.Probes {
 	return r
 }
 
-// changed has a pod's results written, or its file removed, soon.
+// changed schedules a pod's results to be written, or its file to be removed.
 func (k *kept) changed(uid pod.UID) {
 	if k.dir == "" {
 		return
@@ -160,7 +160,7 @@ func (k *kept) run(ctx context.Context, results func(pod.UID) pod.ProbeResults) 
 	}
 }
 
-// expire removes what is left of pods that nobody named.
+// expire removes the files of pods that have not reappeared.
 func (k *kept) expire() {
 	k.mu.Lock()
 	for uid := range k.old {

@@ -97,7 +97,7 @@ func TestWhatNobodyNamesAndWhatCannotBeReadGoes(t *testing.T) {
 	})
 }
 
-func TestADirectoryThatCannotBeMadeIsToldAndNoMore(t *testing.T) {
+func TestADirectoryThatCannotBeCreatedIsOnlyLogged(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)

@@ -30,13 +30,13 @@ func newMetrics(own, perProbe prometheus.Registerer) *metrics {
 			Help: "Seconds that a successful run of a probe took.", Buckets: prometheus.DefBuckets},
 			[]string{"probe_type", "container", "pod", "namespace"}),
 		execRate: f.NewGauge(prometheus.GaugeOpts{Name: "podd_exec_probes_per_second",
-			Help: "Commands in containers that the probes ask for each second."}),
+			Help: "Commands in containers that the probes run per second."}),
 		execOver: f.NewGauge(prometheus.GaugeOpts{Name: "podd_exec_probes_excessive",
 			Help: "1 while exec probes take more than a tenth of the machine, by their number."}),
 	}
 }
 
-// rows are one probe's.
+// rows are the metrics of one probe.
 type rows struct {
 	total    *prometheus.CounterVec
 	duration prometheus.ObserverVec
@@ -51,7 +51,7 @@ func (m *metrics) rows(p *v1.Pod, name string, k kind) rows {
 	return rows{m.total.MustCurryWith(total), m.duration.MustCurryWith(duration)}
 }
 
-// observe counts one run. Upstream takes the time of successes only.
+// observe counts one run. Upstream measures the duration of successes only.
 func (r rows) observe(outcome pod.ProbeResult, took time.Duration) {
 	result := [...]string{pod.ProbeUnknown: "unknown", pod.ProbeSucceeded: "successful", pod.ProbeFailed: "failed"}[outcome]
 	r.total.WithLabelValues(result).Inc()
@@ -60,8 +60,8 @@ func (r rows) observe(outcome pod.ProbeResult, took time.Duration) {
 	}
 }
 
-// forget deletes the rows of a pod that is gone. Durations do not name the UID:
-// they stay when another pod of that name is probed.
+// forget deletes the rows of a removed pod. Durations have no UID: they stay if
+// another pod of that name is probed.
 func (m *metrics) forget(p *v1.Pod, namesake bool) {
 	m.total.DeletePartialMatch(prometheus.Labels{"pod_uid": string(p.UID)})
 	if !namesake {

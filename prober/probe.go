@@ -27,11 +27,11 @@ func (k kind) of(c *v1.Container) *v1.Probe {
 }
 
 const (
-	// settle is how old a container is before its failures are news: upstream's
-	// kubelet sees a container after up to as long.
+	// settle is the age of a container before which its failures are not reported:
+	// upstream's kubelet observes a container after up to as long.
 	settle = time.Second
-	// paceFor bounds the fast runs of podd/probe-until-success: what did not
-	// come up by then is asked once a period.
+	// paceFor bounds the fast runs of podd/probe-until-success: after that the probe
+	// runs once per period.
 	paceFor = 10 * time.Minute
 )
 
@@ -52,26 +52,26 @@ type probe struct {
 	// pace is between runs until the first success; 0 for the period.
 	pace time.Duration
 
-	// base is from where periods are counted.
+	// base is the time from which periods are counted.
 	base time.Time
 	due  time.Time
 	// index in the queue; -1 when not queued.
 	index int
-	// cancel ends the run under way; nil for none.
+	// cancel cancels the run in progress; nil for none.
 	cancel context.CancelFunc
 	// held: no more runs for this container.
 	held bool
 
 	result pod.ProbeResult
-	// last and row: what came last, and how often in a row it counted.
+	// last and row: the last outcome, and how often in a row it counted.
 	last pod.ProbeResult
 	row  int
-	// flipped is when the result changed last.
+	// flipped is when the result last changed.
 	flipped time.Time
 	// succeeded: once at least.
 	succeeded bool
-	// counted is the last period whose failure counted, told the last of which
-	// there was an event, before the first success.
+	// counted is the last period whose failure counted, told the last with an event,
+	// both before the first success.
 	counted, told int64
 
 	rows rows
@@ -92,7 +92,7 @@ func newProbe(k kind, spec *v1.Probe, c *container, pace time.Duration) *probe {
 	return pr
 }
 
-// seconds and atLeastOne apply the API's defaults to what nobody defaulted.
+// seconds and atLeastOne apply the API's defaults to a probe that was not defaulted.
 func seconds(n, otherwise int32) time.Duration {
 	if n <= 0 {
 		n = otherwise
@@ -107,9 +107,9 @@ func atLeastOne(n int32, otherwise int) int {
 	return int(n)
 }
 
-// begin sets the first run of a probe that may run from now on. spread is the
-// probe's share, from 0 to 1, of the time over which the containers that podd
-// found are spread; negative for a container that podd started.
+// begin sets the first run of a probe that may run from now on. spread is the probe's
+// offset, from 0 to 1, in the period over which the first runs for containers of an
+// earlier podd are spread; negative for a container that this podd started.
 func (pr *probe) begin(now time.Time, spread float64) {
 	first := later(pr.c.startedAt.Add(pr.delay), now)
 	switch {
@@ -143,12 +143,12 @@ func (pr *probe) next(began, ended time.Time) time.Time {
 	return later(tick, ended) // one tick missed is made up for, as a time.Ticker does
 }
 
-// note takes in what came of a run. changed says that the published result is
-// another; tell that a failure is worth an event.
+// note applies the outcome of a run. changed says that the published result changed;
+// tell that a failure is worth an event.
 //
-// Before the first success the n-th failure counts that came n periods after the
-// first run or later, by when it ended: one that hung took its periods, too. Of a
-// liveness probe, which runs once a period at most, each counts.
+// Before the first success, the n-th failure counts if it ended n periods after the
+// first run or later: one that hung took its periods, too. For a liveness probe,
+// which runs once per period at most, each counts.
 func (pr *probe) note(outcome pod.ProbeResult, began, ended time.Time) (changed, tell bool) {
 	counts, tell := true, true
 	if outcome != pod.ProbeSucceeded && !pr.succeeded {

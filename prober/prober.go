@@ -20,36 +20,36 @@ type Execer interface {
 	ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (pod.ExecResult, error)
 }
 
-// Waker is told of pods to sync.
+// Waker wakes pods to be synced.
 type Waker interface{ Wake(uid pod.UID) }
 
-// Recorder takes the events of containers: Unhealthy and ProbeWarning.
+// Recorder receives the events of containers: Unhealthy and ProbeWarning.
 type Recorder interface {
 	ContainerEvent(p *v1.Pod, container, eventType, reason, message string)
 }
 
-// Config is what a Prober is made of. Execer, Waker and Events must be set.
+// Config configures a Prober. Execer, Waker and Events must be set.
 type Config struct {
 	Execer Execer
 	Waker  Waker
 	Events Recorder
-	// StateDir keeps last results over a restart of podd, one small file a pod;
+	// StateDir keeps last results across a restart of podd, one small file per pod;
 	// empty to forget them. It should not survive a boot, as no container does.
 	StateDir string
 	Log      *slog.Logger
-	// Metrics takes podd's own metrics of probing, PerProbe the rows by pod and
+	// Metrics is for podd's own metrics of probing, PerProbe for those by pod and
 	// container that /metrics/probes shows. Either may be nil.
 	Metrics, PerProbe prometheus.Registerer
 }
 
-// Prober runs the probes of all pods. Make it with New, then Run.
+// Prober runs the probes of all pods. Create it with New, then Run.
 type Prober struct {
 	cfg     Config
 	log     *slog.Logger
 	metrics *metrics
 	gate    *gate
 	kept    *kept
-	// begun tells the containers that ran before podd from podd's own.
+	// begun distinguishes containers that were started before this podd.
 	begun time.Time
 	// ask runs a probe's handler once; a field for tests in simulated time.
 	ask func(ctx context.Context, j job) answer
@@ -64,8 +64,8 @@ type Prober struct {
 	busy   bool                  // exec probes are more than the machine should bear
 }
 
-// New returns a prober that runs nothing until Run. It reads what an earlier
-// podd kept in StateDir.
+// New returns a prober that runs nothing until Run. It reads what an earlier podd
+// saved in StateDir.
 func New(cfg Config) *Prober {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -79,8 +79,8 @@ func New(cfg Config) *Prober {
 	return p
 }
 
-// Run probes until ctx ends, and returns after the last run did and what is
-// worth keeping is on disk. It returns nil.
+// Run probes until ctx ends, and returns after the last run has ended and the last
+// results are on disk. It returns nil.
 func (p *Prober) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -102,8 +102,8 @@ func (p *Prober) Run(ctx context.Context) error {
 	}
 }
 
-// fire begins the runs that are due, each in a goroutine that is free: a target
-// that hangs holds up nobody. It says how long nothing else is due.
+// fire starts the runs that are due, each in an idle goroutine: a target that hangs
+// delays no other. It returns the time until the next one is due.
 func (p *Prober) fire(ctx context.Context, wg *sync.WaitGroup) (wait time.Duration, some bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -130,14 +130,14 @@ func (p *Prober) fire(ctx context.Context, wg *sync.WaitGroup) (wait time.Durati
 	return 0, false
 }
 
-// run is one run that is due, handed from one goroutine to another.
+// run is one run that is due, passed from one goroutine to another.
 type run func()
 
 // idleFor is how long a goroutine waits for another run: a new one would have to
 // grow its stack each time, which costs a tenth of a probe.
 const idleFor = 2 * time.Second
 
-// work does runs, one after another, until for a while there is none.
+// work does runs, one after another, until there is none for a while.
 func (p *Prober) work(ctx context.Context, r run) {
 	timer := time.NewTimer(idleFor)
 	defer timer.Stop()
@@ -154,11 +154,11 @@ func (p *Prober) work(ctx context.Context, r run) {
 	}
 }
 
-// grid gathers the runs that are due about the same time: waking up costs more
-// than some probes do.
+// grid aligns the runs that are due at about the same time: waking up costs more than
+// some probes do.
 const grid = 10 * time.Millisecond
 
-// ahead is how far the next line of the grid is from t.
+// ahead is the time from t to the next line of the grid.
 func ahead(t time.Time) time.Duration {
 	if past := t.Sub(t.Truncate(grid)); past > 0 {
 		return grid - past
@@ -166,7 +166,7 @@ func ahead(t time.Time) time.Duration {
 	return 0
 }
 
-// enqueueLocked queues a probe, and wakes the loop when nothing is due sooner.
+// enqueueLocked queues a probe, and wakes the loop if nothing is due sooner.
 func (p *Prober) enqueueLocked(pr *probe) {
 	p.queue.add(pr)
 	if pr.index != 0 {

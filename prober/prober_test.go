@@ -404,7 +404,7 @@ func TestAFlappingProbeFillsNoLog(t *testing.T) {
 	})
 }
 
-func TestAContainerThatIsGoneIsForgotten(t *testing.T) {
+func TestARemovedContainerIsForgotten(t *testing.T) {
 	inBubble(t, func(b *bench) {
 		b.succeed()
 		p := aPod("a", nil, every(1), nil)

@@ -2,8 +2,8 @@ package prober
 
 import "container/heap"
 
-// queue is a heap of probes by due time. A probe knows its place in it, so that
-// one of a container that is gone leaves at once.
+// queue is a heap of probes by due time. A probe knows its index in it, so that one
+// of a removed container is removed at once.
 type queue []*probe
 
 func (q *queue) add(pr *probe) {

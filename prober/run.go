@@ -11,7 +11,7 @@ import (
 	"podd/internal/pod"
 )
 
-// tries is how often a probe that could not be run is tried within one run.
+// tries is the number of attempts within one run of a probe that could not be run.
 const tries = 3
 
 // Reasons of events, upstream's (pkg/kubelet/events).
@@ -20,7 +20,7 @@ const (
 	reasonWarning   = "ProbeWarning"
 )
 
-// verdict is what one attempt said, in upstream's words (pkg/probe).
+// verdict is the result of one attempt, in upstream's words (pkg/probe).
 type verdict string
 
 const (
@@ -30,8 +30,8 @@ const (
 	unknown verdict = "unknown"
 )
 
-// answer is one attempt's end. With err the probe could not be run, which
-// counts neither way, whatever the verdict.
+// answer is the outcome of one attempt. With err the probe could not be run, which
+// counts neither as a success nor as a failure, whatever the verdict.
 type answer struct {
 	verdict verdict
 	message string
@@ -48,7 +48,7 @@ func (a answer) outcome() pod.ProbeResult {
 	return pod.ProbeFailed
 }
 
-// job is all that a run needs to know.
+// job is everything that a run needs.
 type job struct {
 	pod         *v1.Pod
 	container   *v1.Container
@@ -102,8 +102,8 @@ func (p *Prober) run(ctx context.Context, pr *probe, j job) {
 	}
 }
 
-// flipLevel is at which level a change is logged: one that follows another
-// within a minute is noise.
+// flipLevel is the level at which a change is logged: one that follows another within
+// a minute is noise.
 func (pr *probe) flipLevel(changed bool, now time.Time) slog.Level {
 	if !changed {
 		return slog.LevelDebug
@@ -116,8 +116,8 @@ func (pr *probe) flipLevel(changed bool, now time.Time) slog.Level {
 	return slog.LevelInfo
 }
 
-// changedLocked publishes a new result, which may free the probes that a
-// startup probe held back.
+// changedLocked publishes a new result, which may start the probes that waited for a
+// startup probe.
 func (p *Prober) changedLocked(pr *probe, now time.Time) {
 	p.publishLocked(pr.c.pod)
 	if pr.kind == startup {
@@ -126,7 +126,7 @@ func (p *Prober) changedLocked(pr *probe, now time.Time) {
 	}
 }
 
-// askWithRetries runs the handler, again when it could not be run and there is
+// askWithRetries runs the handler, and retries if it could not be run and there is
 // time left.
 func (p *Prober) askWithRetries(ctx context.Context, j job) answer {
 	deadline := time.Now().Add(j.timeout)
@@ -139,7 +139,7 @@ func (p *Prober) askWithRetries(ctx context.Context, j job) answer {
 	}
 }
 
-// tell makes the event of a run that did not simply succeed.
+// tell emits the event of a run that did not simply succeed.
 func (p *Prober) tell(j job, a answer) {
 	var reason, message string
 	switch {

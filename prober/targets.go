@@ -17,36 +17,35 @@ type probedPod struct {
 	ip          string
 	terminating bool
 	containers  map[string]*container
-	// results is replaced on each change, never changed: Results hands it out.
+	// results is replaced on each change, never modified: Results returns it.
 	results pod.ProbeResults
 }
 
-// container is one container, by its ID: a successor is another one.
+// container is one container, identified by its ID: its successor is another.
 type container struct {
 	pod       *probedPod
 	spec      *v1.Container
 	id        string
 	startedAt time.Time // on the prober's own clock
-	// found: it ran before this podd did.
+	// found: it was started before this podd.
 	found  bool
 	probes [kinds]*probe
 }
 
-// started says that no startup probe holds the others back.
+// started says that the other probes need not wait for a startup probe.
 func (c *container) started() bool {
 	pr := c.probes[startup]
 	return pr == nil || pr.result == pod.ProbeSucceeded
 }
 
-// Sync tells which containers of a pod run: all of them, each time; those that
-// are missing are probed no more, and their results are forgotten. terminating
-// ends liveness and startup probes for good. podIP is where probes go that name
-// no host; it may be empty while none is known.
+// Sync sets which containers of a pod run: all of them, each time; those that are
+// missing are no longer probed, and their results are forgotten. terminating stops
+// liveness and startup probes for good. podIP is the target of probes without a host;
+// it may be empty while it is unknown.
 //
-// It may be called as often as one likes: what is known already costs a
-// comparison. It does not wake the pod, whose worker is the caller: results that
-// an earlier podd kept are in Results when it returns. p is not changed, and
-// must not be later.
+// It may be called at any rate: without a change it costs a comparison. It does not
+// wake the pod, whose worker is the caller: results that an earlier podd saved are in
+// Results when it returns. p must not be modified, not even later.
 func (p *Prober) Sync(spec *v1.Pod, podIP string, targets []pod.ProbeTarget, terminating bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -82,7 +81,7 @@ func (p *Prober) Sync(spec *v1.Pod, podIP string, targets []pod.ProbeTarget, ter
 	}
 }
 
-// targetLocked takes up a container, or says that it is known.
+// targetLocked adds a container, unless it is known already.
 func (p *Prober) targetLocked(pp *probedPod, t *pod.ProbeTarget) (added bool) {
 	if known := pp.containers[t.Container.Name]; known != nil {
 		known.spec = t.Container
@@ -116,14 +115,14 @@ func (p *Prober) targetLocked(pp *probedPod, t *pod.ProbeTarget) (added bool) {
 	return true
 }
 
-// remember takes over what an earlier podd knew of this container.
+// remember restores what an earlier podd saved of this container.
 func (pr *probe) remember(r pod.Probes) {
 	pr.result = [...]pod.ProbeResult{r.Startup, r.Ready, r.Live}[pr.kind]
 	pr.succeeded = pr.result == pod.ProbeSucceeded
 	pr.held = pr.kind == startup && pr.result != pod.ProbeUnknown || pr.kind == liveness && pr.result == pod.ProbeFailed
 }
 
-// armLocked queues the probes of a container that may run now and do not yet.
+// armLocked queues the probes of a container that may run now and are not queued yet.
 func (p *Prober) armLocked(c *container, now time.Time) {
 	for k, pr := range c.probes {
 		switch {
@@ -142,7 +141,7 @@ func (p *Prober) armLocked(c *container, now time.Time) {
 	}
 }
 
-// dropLocked ends all that is known of a container.
+// dropLocked stops a container's probes and forgets it.
 func (p *Prober) dropLocked(c *container) {
 	for _, pr := range c.probes {
 		p.stopLocked(pr)
@@ -150,7 +149,7 @@ func (p *Prober) dropLocked(c *container) {
 	delete(c.pod.containers, c.spec.Name)
 }
 
-// endProbesLocked stops what must not run while a pod terminates.
+// endProbesLocked stops the probes that must not run while a pod terminates.
 func (p *Prober) endProbesLocked(pp *probedPod) {
 	for _, c := range pp.containers {
 		p.stopLocked(c.probes[startup])
@@ -158,8 +157,8 @@ func (p *Prober) endProbesLocked(pp *probedPod) {
 	}
 }
 
-// stopLocked ends a probe for good; nil is fine. A run under way is broken off,
-// and what came of it is nobody's.
+// stopLocked stops a probe for good; it may be nil. A run in progress is cancelled,
+// and its outcome discarded.
 func (p *Prober) stopLocked(pr *probe) {
 	if pr == nil {
 		return
@@ -171,7 +170,7 @@ func (p *Prober) stopLocked(pr *probe) {
 	}
 }
 
-// publishLocked makes what Results hands out, and has it kept.
+// publishLocked replaces what Results returns, and has it saved.
 func (p *Prober) publishLocked(pp *probedPod) {
 	results := make(pod.ProbeResults, len(pp.containers))
 	for name, c := range pp.containers {
@@ -187,9 +186,9 @@ func (p *Prober) publishLocked(pp *probedPod) {
 	p.kept.changed(pp.spec.UID)
 }
 
-// Results is what is known of a pod's containers now; nil for a pod without
-// probes, and for one that Sync did not name. The map is shared: do not change
-// it.
+// Results are the current results of a pod's containers; nil for a pod without
+// probes, and for one that was not passed to Sync. The map is shared and must not be
+// modified.
 func (p *Prober) Results(uid pod.UID) pod.ProbeResults {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -199,11 +198,11 @@ func (p *Prober) Results(uid pod.UID) pod.ProbeResults {
 	return nil
 }
 
-// snapshot is what is worth keeping of a pod; nil for one that is gone.
+// snapshot is what is saved of a pod; nil for one that was forgotten.
 func (p *Prober) snapshot(uid pod.UID) pod.ProbeResults { return p.Results(uid) }
 
-// Forget ends everything about a pod that is gone: runs, results, what was kept
-// of it, and its rows of metrics. An unknown one is no mistake.
+// Forget removes everything of a removed pod: runs, results, what was saved of it,
+// and its metrics. An unknown one is no error.
 func (p *Prober) Forget(uid pod.UID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -224,12 +223,12 @@ func (p *Prober) Forget(uid pod.UID) {
 	p.execRateLocked()
 }
 
-// execCost is what one exec probe takes of a processor, with containerd, its
-// shim and runc: 20 ms by their clocks, which miss some of what ends quickly.
+// execCost is the processor time of one exec probe, with containerd, its shim and
+// runc: 20 ms by their clocks, which miss some processes that exit quickly.
 const execCost = 30 * time.Millisecond
 
-// execRateLocked says how many commands a second the probes ask for, and warns
-// when they take more than a tenth of the machine (kubernetes/kubernetes#82440).
+// execRateLocked determines how many commands the probes run per second, and warns if
+// they take more than a tenth of the machine (kubernetes/kubernetes#82440).
 func (p *Prober) execRateLocked() {
 	rate, commands := 0.0, 0
 	for _, pp := range p.pods {

@@ -131,9 +131,9 @@ func TestFewListsOfPodsAreAnsweredAtATime(t *testing.T) {
 	}
 }
 
-// TestABodyIsRejectedBeforeThePathIsLookedAt: ServeMux answers an unclean path
+// TestABodyIsRejectedBeforeThePathIsRouted: ServeMux answers an unclean path
 // itself, past the middleware of any group, and would then wait for the body.
-func TestABodyIsRejectedBeforeThePathIsLookedAt(t *testing.T) {
+func TestABodyIsRejectedBeforeThePathIsRouted(t *testing.T) {
 	s, _ := start(t, nil)
 	for _, listener := range []string{"socket", "readonly", "healthz"} {
 		for _, path := range []string{"//pods", "/nothing", "/healthz/../pods"} {

@@ -244,7 +244,7 @@ func TestSocketIsForItsOwnerAndReplacedWhenStale(t *testing.T) {
 	}
 }
 
-func TestSecondPoddIsRefused(t *testing.T) {
+func TestSecondPoddIsRejected(t *testing.T) {
 	first, _ := start(t, nil)
 	second := New(Config{Socket: first.config.Socket, Pods: &node{}})
 	err := second.Listen()

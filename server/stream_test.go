@@ -125,9 +125,9 @@ func stopping(t *testing.T, test func(t *testing.T, s *slow, request context.Con
 	})
 }
 
-// TestAStreamIsToldToEndAndARequestMayFinish: a stream would otherwise hold up
+// TestAStreamIsCancelledAndARequestMayFinish: a stream would otherwise hold up
 // the end for as long as its client likes.
-func TestAStreamIsToldToEndAndARequestMayFinish(t *testing.T) {
+func TestAStreamIsCancelledAndARequestMayFinish(t *testing.T) {
 	stopping(t, func(t *testing.T, s *slow, request context.Context, result, run <-chan error) {
 		time.Sleep(shutdownTimeout - time.Millisecond)
 		if err := request.Err(); err != nil {

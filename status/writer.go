@@ -162,9 +162,9 @@ func (w *Writer) Origin(uid pod.UID) string {
 	return w.pods[uid].origin
 }
 
-// Equal says that two statuses say the same of what the node agent owns. Who
-// owns the other conditions and the claims changes them without us, and the
-// time of a condition moves only with its status.
+// Equal says that two statuses are the same in what the node agent owns. The other
+// conditions and the claims are changed by their owners, and the time of a condition
+// changes only with its status.
 func Equal(a, b *v1.PodStatus) bool {
 	x, y := *a, *b
 	if !sameConditions(x.Conditions, y.Conditions) {

@@ -56,7 +56,7 @@ func TestRangesAreKeptOverARestartAndNeverShared(t *testing.T) {
 	}
 }
 
-func TestARangeIsFreeWhenThePodsDirectoryIsGone(t *testing.T) {
+func TestARangeIsFreeWhenThePodsDirectoryIsRemoved(t *testing.T) {
 	cfg := Config{Dirs: podfs.Dirs{Root: t.TempDir()}, Node: Range{65536, 2 * 65536}}
 	a := open(t, cfg)
 	one := of(t, a, "one")

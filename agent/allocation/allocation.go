@@ -15,19 +15,19 @@ const (
 	laterRetry = 3 * time.Minute
 )
 
-// Allocation is what the node granted one pod, and how far a resize of it is. It
-// is a value: the methods return a changed copy. The zero Allocation is a pod's
-// that was not taken up yet.
+// Allocation is what the node granted one pod, and how far a resize of it is. It is a
+// value: the methods return a changed copy. The zero Allocation is that of a pod that
+// has not been synced yet.
 type Allocation struct {
-	// Desired is what the pod's source wanted when Granted was decided about.
+	// Desired is what the pod's source desired when Granted was decided.
 	Desired *pod.Desired
 	// Granted is Desired with the resources that the node granted.
 	Granted *pod.Desired
 	// Pending and Progress are the pod's conditions PodResizePending and
 	// PodResizeInProgress; nil for none.
 	Pending, Progress *v1.PodCondition
-	// RetryAt is when the node is asked again without having been told of room;
-	// zero for never.
+	// RetryAt is when the node decides again even without news of room; zero for
+	// never.
 	RetryAt time.Time
 
 	tries   int
@@ -39,16 +39,16 @@ type Proposal struct {
 	Desired *pod.Desired
 	// Room says that the node has more room than before.
 	Room bool
-	// Early says that not all is known yet that has something of the node: nobody
-	// can tell what fits.
+	// Early says that not all users of the node's resources are known yet, and
+	// therefore not what fits.
 	Early bool
 	// Ending says that the pod ends: it keeps what it has.
 	Ending bool
 	Now    time.Time
 }
 
-// Propose takes a proposal in. ask says that the node is to be asked whether the
-// pod may have Desired's resources instead of Granted's, and Answer to be told.
+// Propose applies a proposal. ask says that the node must decide whether the pod may
+// have Desired's resources instead of Granted's; its decision is for Answer.
 func (a Allocation) Propose(p Proposal) (next Allocation, ask bool) {
 	switch {
 	case a.Granted == nil || len(a.Granted.Pod.Spec.Containers) == 0:
@@ -69,7 +69,7 @@ func (a Allocation) Propose(p Proposal) (next Allocation, ask bool) {
 	return a, true
 }
 
-// due says that the node is to be asked (again) about the same thing.
+// due says that the node is to decide (again) about the same resize.
 func (a Allocation) due(p Proposal) bool {
 	if a.unasked {
 		return !p.Early
@@ -77,7 +77,7 @@ func (a Allocation) due(p Proposal) bool {
 	return a.Pending != nil && !a.RetryAt.IsZero() && (p.Room || !p.Now.Before(a.RetryAt))
 }
 
-// settled is the allocation of a pod that has what it wants.
+// settled is the allocation of a pod that has the desired resources.
 func (a Allocation) settled(d *pod.Desired) Allocation {
 	return Allocation{Desired: d, Granted: d, Progress: a.Progress}
 }
@@ -88,8 +88,8 @@ func (a Allocation) keep() Allocation {
 	return a
 }
 
-// Answer takes the node's answer in. One that is not admitted and not infeasible
-// waits for room, or for some time to pass.
+// Answer applies the node's decision. A resize that is neither admitted nor
+// infeasible waits for room, or for some time to pass.
 func (a Allocation) Answer(v pod.Verdict, now time.Time) Allocation {
 	if v.Admitted() {
 		next := a.settled(a.Desired)
@@ -111,8 +111,8 @@ func (a Allocation) Answer(v pod.Verdict, now time.Time) Allocation {
 	return a.keep()
 }
 
-// Completed is the allocation once nothing of a resize is left to do; news says
-// that one was under way.
+// Completed is the allocation once nothing of a resize is left to do; news says that
+// one was in progress.
 func (a Allocation) Completed() (next Allocation, news bool) {
 	news = a.Progress != nil
 	a.Progress = nil
@@ -127,7 +127,7 @@ func (a Allocation) Failed(err error, now time.Time) (next Allocation, news bool
 	return a, before == nil || before.Message != a.Progress.Message
 }
 
-// Over is the allocation of a pod that ends: it is not resized any more.
+// Over is the allocation of a pod that terminates: it is not resized any more.
 func (a Allocation) Over() Allocation {
 	a.Pending, a.Progress = nil, nil
 	return a
@@ -142,8 +142,8 @@ func (a Allocation) WaitsForRoom() bool {
 // Waits says that the pod does not have what its source desires.
 func (a Allocation) Waits() bool { return a.unasked || a.Pending != nil }
 
-// Tells says that a pending resize is news after the one before: for another
-// reason, or of another generation of the spec.
+// Tells says that a pending resize differs from the previous one: in its reason, or
+// in the generation of the spec.
 func (a Allocation) Tells(before Allocation) bool {
 	p, b := a.Pending, before.Pending
 	return p != nil && (b == nil || b.Reason != p.Reason || b.ObservedGeneration != p.ObservedGeneration)

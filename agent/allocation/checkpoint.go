@@ -8,11 +8,11 @@ import (
 	"podd/internal/pod"
 )
 
-// Checkpoint is what is kept of one pod's allocation over a restart of podd: the
-// part of upstream's allocated_pods_state that is the pod's.
+// Checkpoint is the part of one pod's allocation that survives a restart of podd: its
+// part of upstream's allocated_pods_state.
 type Checkpoint struct {
 	UID pod.UID `json:"uid"`
-	// Source is who names the pod.
+	// Source is the pod's source.
 	Source pod.Source `json:"source"`
 	// Resources are what the node granted.
 	Resources Resources `json:"resources"`
@@ -20,21 +20,21 @@ type Checkpoint struct {
 	Checksum uint32 `json:"checksum"`
 }
 
-// Kept says whether a pod's allocation has to be kept: only a source that may
-// want something else of the same pod can be told from what was granted. A file's
-// or an HTTP source's pod with other resources is another pod.
+// Kept says whether a pod's allocation has to be checkpointed: only with a source
+// that may change the same pod can desired and granted resources differ. A file's or
+// an HTTP source's pod with other resources is another pod.
 func Kept(d *pod.Desired) bool {
 	return d.Source == pod.SourceAPIServer && len(d.Pod.Spec.Containers) > 0
 }
 
-// CheckpointOf is the checkpoint of a pod as it was granted.
+// CheckpointOf is the checkpoint of a granted pod.
 func CheckpointOf(granted *pod.Desired) Checkpoint {
 	c := Checkpoint{UID: granted.UID(), Source: granted.Source, Resources: Of(granted.Pod)}
 	c.Checksum = c.sum()
 	return c
 }
 
-// Checked returns the checkpoint, or an error where it is not what was written.
+// Checked returns the checkpoint, or an error if it is not what was written.
 func (c Checkpoint) Checked() (Checkpoint, error) {
 	if c.Checksum != c.sum() {
 		return c, errors.New("its checksum does not match")
@@ -42,7 +42,8 @@ func (c Checkpoint) Checked() (Checkpoint, error) {
 	return c, nil
 }
 
-// sum is over the JSON form, which a reader of the file gets back to the byte.
+// sum is that of the JSON form, which is the same byte for byte when the file is read
+// back.
 func (c Checkpoint) sum() uint32 {
 	c.Checksum = 0
 	h := fnv.New32a()
@@ -52,8 +53,8 @@ func (c Checkpoint) sum() uint32 {
 	return h.Sum32()
 }
 
-// Restore is the allocation of a pod that an earlier podd took up. Whatever else
-// its source desires by now is a proposal.
+// Restore is the allocation of a pod that an earlier podd admitted. Anything else
+// that its source desires by now is a proposal.
 func (c Checkpoint) Restore(d *pod.Desired) Allocation {
 	if c.Resources.Match(d.Pod) {
 		return Allocation{Granted: d}

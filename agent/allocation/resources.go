@@ -39,7 +39,7 @@ func (r Resources) Match(p *v1.Pod) bool {
 	return true
 }
 
-// In is d with these resources; d stays as it is.
+// In is d with these resources; d is not changed.
 func (r Resources) In(d *pod.Desired) *pod.Desired {
 	out := *d
 	out.Pod = d.Pod.DeepCopy()

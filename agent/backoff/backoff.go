@@ -24,10 +24,10 @@ func Default() Policy {
 
 // End is one end of one container.
 type End struct {
-	// At is when it ended, which tells this end from others.
+	// At is when it ended, which identifies this end.
 	At time.Time
-	// Began is when a container began that was stopped to be restarted: if it
-	// lived for as long as it would have to wait, it does not. Zero for one that
+	// Began is when a container that was stopped to be restarted had started: if it
+	// ran for as long as it would have to wait, it does not wait. Zero for one that
 	// ended by itself.
 	Began time.Time
 	// Success says that the exit code was 0.
@@ -41,8 +41,8 @@ type Entry struct {
 	Delay time.Duration
 	// Restarted is when the last restart was decided.
 	Restarted time.Time
-	// Ended is the end that restart answered. Deciding again about the same
-	// end (the start met another obstacle) neither waits nor counts.
+	// Ended is the end that this restart followed. Deciding again about the same end
+	// (the start failed for another reason) neither waits nor counts.
 	Ended time.Time
 }
 
@@ -65,7 +65,7 @@ func (p Policy) Until(e Entry, end End) (until time.Time, wait time.Duration) {
 	return end.At.Add(wait), wait
 }
 
-// Restart returns the memory after a restart, decided at now, that answers end.
+// Restart returns the memory after a restart, decided at now, that follows end.
 func (p Policy) Restart(e Entry, end End, now time.Time) Entry {
 	next := Entry{Restarted: now, Ended: end.At}
 	switch {

@@ -7,13 +7,13 @@ import (
 	"podd/internal/pod"
 )
 
-// Candidate is a wanted pod that has no worker.
+// Candidate is a desired pod that has no worker.
 type Candidate struct {
 	Desired *pod.Desired
-	// Runs says that something of it runs, Ended that it has completed, or
-	// the node ended it: it was admitted once, perhaps by an earlier podd.
+	// Runs says that something of it runs, Ended that it has completed or was
+	// terminated by the node: it was admitted once, perhaps by an earlier podd.
 	Runs, Ended bool
-	// Rejected is the node's last answer; nil where it was not asked yet.
+	// Rejected is the node's last verdict; nil if there is none yet.
 	Rejected *pod.Verdict
 }
 
@@ -25,17 +25,17 @@ const (
 	AskNode Admission = iota
 	// Admitted: it was admitted once.
 	Admitted
-	// Rejected: the node's last answer stands.
+	// Rejected: the node's last verdict stands.
 	Rejected
 )
 
-// Admission says whether the node is to be asked about a candidate; changed says
-// that something on the node has ended or changed since rejected pods were last
-// asked about.
+// Admission says whether the node is to decide about a candidate; changed says that
+// something on the node has ended or changed since the admission of rejected pods was
+// last retried.
 //
-// What runs already, or has ended, is never rejected. A rejected pod that is not
-// Replaced is asked about again when something changed, and so is one that only
-// waits for the pods that it pre-empts.
+// What runs already, or has ended, is never rejected. The admission of a rejected pod
+// that is not Replaced is retried when something changed, and so is that of one that
+// only waits for the pods that it preempts.
 func (c *Candidate) Admission(changed bool) Admission {
 	switch {
 	case c.Runs || c.Ended:
@@ -48,14 +48,14 @@ func (c *Candidate) Admission(changed bool) Admission {
 	return AskNode
 }
 
-// Replaced says that a pod which was rejected, or has ended, stays so: its
-// controller makes another. Nobody does that for a file's or an HTTP source's,
-// which may be asked about again, and run once more for who asks for it.
+// Replaced says that a pod which was rejected, or has ended, stays so: its controller
+// creates another. Nobody does that for a file's or an HTTP source's, whose admission
+// is retried, and which runs once more on request.
 func Replaced(d *pod.Desired) bool { return d.Source == pod.SourceAPIServer }
 
-// StartOrder sorts candidates in the order in which they are taken up: what runs
-// already, which has its ports whatever the order of the manifests; then those
-// that others were ended for; then the others. Among these the one that its source
+// StartOrder sorts candidates in the order in which they are admitted: what runs
+// already, which has its ports whatever the order of the manifests; then those that
+// others were preempted for; then the others. Among these the one that its source
 // noticed first comes first.
 func StartOrder(candidates []Candidate) {
 	slices.SortStableFunc(candidates, func(a, b Candidate) int {

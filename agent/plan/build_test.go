@@ -132,8 +132,8 @@ func within(seconds int64) func(*v1.Container) {
 
 func ptr[T any](v T) *T { return &v }
 
-// look is what the runtime says; sandboxes and containers newest first.
-func look(things ...any) pod.Observed {
+// observed is what the runtime reports; sandboxes and containers newest first.
+func observed(things ...any) pod.Observed {
 	o := pod.Observed{UID: "u1", Name: "shop", Namespace: "default", At: noon}
 	for _, t := range things {
 		switch t := t.(type) {
@@ -142,7 +142,7 @@ func look(things ...any) pod.Observed {
 		case pod.Container:
 			o.Containers = append(o.Containers, t)
 		default:
-			panic(fmt.Sprintf("look: %T", t))
+			panic(fmt.Sprintf("observed: %T", t))
 		}
 	}
 	return o

@@ -10,18 +10,18 @@ import (
 	"podd/internal/pod"
 )
 
-// Change is that objects have another content than when a pod's containers were
-// started, which are to be restarted for it (kubernetes/kubernetes#30189). It is a
-// value that nobody changes.
+// Change says that the content of objects differs from when a pod's containers were
+// started, which are to be restarted for it (kubernetes/kubernetes#30189). It is
+// immutable.
 type Change struct {
 	Objects []pod.ObjectKey
-	// First and Last are when the first and the last of it was noticed.
+	// First and Last are when the first and the last change was noticed.
 	First, Last time.Time
 	// Begun says that containers were told to end.
 	Begun bool
 }
 
-// A restart waits until the objects are left alone for settled, for several are
+// A restart waits until the objects have not changed for settled, since several are
 // often written one after the other, but not longer than unsettled.
 const (
 	settled   = time.Second
@@ -33,7 +33,7 @@ func restartsOnChange(p *v1.Pod) bool {
 	return yes
 }
 
-// noteChange remembers that an object has another content than before.
+// noteChange remembers that the content of an object has changed.
 func (s *Step) noteChange(in *Input, key pod.ObjectKey) {
 	p := in.Granted.Pod
 	if !restartsOnChange(p) {
@@ -58,7 +58,7 @@ func (s *Step) noteChange(in *Input, key pod.ObjectKey) {
 	s.Memory.Change = &next
 }
 
-// madeOf are the pod's containers that were made, but the ephemeral ones.
+// madeOf are the pod's containers that were created, except for the ephemeral ones.
 func madeOf(in *Input) (made []*pod.Container) {
 	for i := range in.Observed.Containers {
 		c := &in.Observed.Containers[i]
@@ -70,14 +70,14 @@ func madeOf(in *Input) (made []*pod.Container) {
 }
 
 // restartingForChange says that containers have ended, or are about to, in order to
-// start anew: that is no end of their pod.
+// be restarted: their pod has not completed.
 func (s *Step) restartingForChange() bool { return s.Memory.Change != nil && s.Memory.Change.Begun }
 
-// restartForChange has all containers of a pod that is not over start anew, init
-// containers too: first they end, as when their pod does, then they are removed,
-// and what follows is as in a new sandbox. It says whether that is under way. Their
-// restart counts and logs go on. Back-offs do not hold them up: what made them
-// crash may have been what changed.
+// restartForChange restarts all containers of a pod that has not completed, including
+// init containers: first they are stopped, as when their pod terminates, then they
+// are removed, and what follows is as in a new sandbox. It says whether that is in
+// progress. Their restart counts and logs continue. Back-offs do not delay them: what
+// made them crash may be what changed.
 func (s *Step) restartForChange(in *Input) bool {
 	change := s.Memory.Change
 	if change == nil {

@@ -76,11 +76,11 @@ func TestAChangeRestartsAllContainersInOrder(t *testing.T) {
 	if len(step.RemoveContainers) != 4 || !step.KeepLogs || !step.RestartingAll || step.ChangeBegun != nil {
 		t.Errorf("got %s, want all removed, but their logs", describe(step))
 	}
-	if got, want := w.rounds(t), "create a-1"; got != want {
+	if got, want := w.steps(t), "create a-1"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	w.exits("a", 0)
-	if got, want := w.rounds(t), "create mesh-1; create web-1, create side-1"; got != want {
+	if got, want := w.steps(t), "create mesh-1; create web-1, create side-1"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	if got := w.in.Observed.Sandboxes; len(got) != 1 || got[0].ID != sandbox {
@@ -168,7 +168,7 @@ func TestAChangeWhileContainersEndIsPartOfTheirRestart(t *testing.T) {
 	}
 }
 
-func TestAnEphemeralContainerLooksOnWhileOthersAreRestarted(t *testing.T) {
+func TestAnEphemeralContainerKeepsRunningWhileOthersAreRestarted(t *testing.T) {
 	w := changing(t, ephemerals("looker"))
 	w.in.Contents = map[pod.ObjectKey]uint64{settings: 2}
 	w.settle(t)
@@ -224,7 +224,7 @@ func TestAChangeEndsAWaitAfterACrash(t *testing.T) {
 	w.in.Now = w.in.Now.Add(time.Second)
 	w.act(t)
 	w.in.Now = w.in.Now.Add(time.Second)
-	if got := w.rounds(t); !w.running("web") {
+	if got := w.steps(t); !w.running("web") {
 		t.Errorf("got %s, want web running", got)
 	}
 }

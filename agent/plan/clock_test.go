@@ -20,7 +20,7 @@ func TestABackOffWaitsByNoClockThatMayBeSet(t *testing.T) {
 	for name, off := range clocks {
 		c := web("exited 1", 0, 3)
 		c.StartedAt, c.FinishedAt, c.CreatedAt = noon.Add(off-2*time.Second), noon.Add(off), noon.Add(off-2*time.Second)
-		in := input(aPod(), look(ready(0), c))
+		in := input(aPod(), observed(ready(0), c))
 		in.Memory.Restarts = map[string]backoff.Entry{"web": {Delay: 40 * time.Second, Restarted: noon.Add(-2 * time.Second), Ended: noon.Add(-time.Minute)}}
 		step := plan.Next(in)
 		if got := describe(step); got != "wake 40s" {
@@ -49,7 +49,7 @@ func TestALifeIsMeasuredByNoClockThatMayBeSet(t *testing.T) {
 	for name, off := range clocks {
 		p := aPod(with("web", livenessProbe))
 		running := web("running", 0, 3)
-		in := input(p, look(ready(0), running))
+		in := input(p, observed(ready(0), running))
 		in.Memory = plan.Next(in).Memory // seen 29 s after its start
 		in.Now = noon.Add(10 * time.Second)
 		in.Probes = pod.ProbeResults{"web": {ContainerID: "web-3", Live: pod.ProbeFailed}}
@@ -58,7 +58,7 @@ func TestALifeIsMeasuredByNoClockThatMayBeSet(t *testing.T) {
 		in.Now = noon.Add(11 * time.Second)
 		ended := web("exited 137", 0, 3)
 		ended.FinishedAt = in.Now.Add(off)
-		in.Observed = look(ready(0), ended)
+		in.Observed = observed(ready(0), ended)
 		// It lived for 40 s, and would have had to for 60.
 		if got := describe(plan.Next(in)); got != "wake 1m11s" {
 			t.Errorf("clock %s: got %s, want to wait for a minute", name, got)
@@ -72,12 +72,12 @@ func TestSandboxesWaitByNoClockThatMayBeSet(t *testing.T) {
 	for _, off := range []time.Duration{time.Minute, 24 * time.Hour} {
 		young := dead(0)
 		young.CreatedAt = noon.Add(off)
-		if got := describe(plan.Next(input(aPod(), look(young)))); got != "release s0, sandbox 1" {
+		if got := describe(plan.Next(input(aPod(), observed(young)))); got != "release s0, sandbox 1" {
 			t.Errorf("made in %v: got %s", off, got)
 		}
 		killed := web("exited 137", 0, 0)
 		killed.FinishedAt = noon.Add(off)
-		if got := describe(plan.Next(input(aPod(policy(v1.RestartPolicyNever)), look(ready(0), killed)))); got != "stop-sandbox s0" {
+		if got := describe(plan.Next(input(aPod(policy(v1.RestartPolicyNever)), observed(ready(0), killed)))); got != "stop-sandbox s0" {
 			t.Errorf("killed in %v: got %s", off, got)
 		}
 	}
@@ -89,8 +89,8 @@ func TestTheNewestDeadContainerStaysWhateverTheClockSays(t *testing.T) {
 	old, newest := web("exited 1", 0, 0), web("exited 0", 0, 1)
 	old.CreatedAt, newest.CreatedAt = noon, noon.Add(-time.Hour)
 	for name, seen := range map[string]pod.Observed{
-		"by attempt": look(ready(0), newest, old, ctr("side", "running", 0, 0)),
-		"by time":    look(ready(0), old, newest, ctr("side", "running", 0, 0)),
+		"by attempt": observed(ready(0), newest, old, ctr("side", "running", 0, 0)),
+		"by time":    observed(ready(0), old, newest, ctr("side", "running", 0, 0)),
 	} {
 		in := input(aPod(policy(v1.RestartPolicyOnFailure), containers("web", "side")), seen)
 		if got := describe(plan.Next(in)); got != "remove web-0" {

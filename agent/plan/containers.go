@@ -10,10 +10,10 @@ import (
 	"podd/internal/pod"
 )
 
-// stopStrangers stops what runs outside the current sandbox, what the spec
-// does not name, what has a newer one of its name, and what is in an unknown
-// state: it may be running, and a second one must not start beside it. No second
-// one ever starts beside an ephemeral container, which is left alone.
+// stopStrangers stops containers that run outside the current sandbox, that the spec
+// does not name, that have a newer one of their name, or whose state is unknown: it
+// may be running, and a second one must not start beside it. No second one ever
+// starts beside an ephemeral container, which is left alone.
 func (s *Step) stopStrangers(in *Input, current *pod.Sandbox) {
 	for i := range in.Observed.Containers {
 		c := &in.Observed.Containers[i]
@@ -43,9 +43,9 @@ func (s *Step) done(p *v1.Pod, spec *v1.Container, c *pod.Container) bool {
 	return s.Memory.Killed[spec.Name].ID != c.ID && !pod.ShouldRestart(&p.Spec, spec, c.ExitCode)
 }
 
-// startRegular starts the regular containers that should run and do not. One
-// whose postStart hook runs, or begins with this step, holds up those after it;
-// one whose hook failed before comes last, so that nobody waits for it again.
+// startRegular starts the regular containers that should run and do not. One whose
+// postStart hook runs, or begins with this step, delays those after it; one whose
+// hook failed before comes last, so that none waits for it again.
 func (s *Step) startRegular(in *Input, current *pod.Sandbox) {
 	p := in.Granted.Pod
 	held, first := false, len(s.Start)
@@ -59,8 +59,8 @@ func (s *Step) startRegular(in *Input, current *pod.Sandbox) {
 		case c != nil && s.done(p, spec, c):
 		case held:
 		default:
-			// One that could not start last time may be long in coming: it waits
-			// for its image, and the others do not wait with it.
+			// One that could not start last time may take long, for instance because
+			// of its image: the others do not wait for it.
 			_, failed := s.Memory.Failures[spec.Name]
 			launched := s.launch(in, spec, pod.RegularContainer, current)
 			held = launched && !failed && hasPostStart(spec)

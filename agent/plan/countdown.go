@@ -2,22 +2,23 @@ package plan
 
 import "time"
 
-// minimumGrace is what every stop signal gets, however long hook and waiting
-// took; the kubelet's minimumGracePeriodInSeconds. A grace period of 0 stays 0
-// (Stop.Grace).
+// minimumGrace is the least time after every stop signal, however long hook and
+// waiting took; the kubelet's minimumGracePeriodInSeconds. A grace period of 0 stays
+// 0 (Stop.Grace).
 const minimumGrace = 2 * time.Second
 
-// Countdown is the time that one container's end has: the preStop hook, its turn
-// and the stop signal use it up. It is a value, and may be shortened, never
-// lengthened. The zero Countdown is over.
+// Countdown is the time that one container has to terminate: the preStop hook, the
+// wait for its turn and the stop signal use it up. It is a value, and may be
+// shortened, never lengthened. The zero Countdown has expired.
 type Countdown struct {
 	// Until is when the container is killed.
 	Until time.Time
-	// Immediate says that it is killed without a hook and without time to react.
+	// Immediate says that the container is killed without a hook and without time to
+	// react.
 	Immediate bool
 }
 
-// NewCountdown begins at now, with the grace of a Stop.
+// NewCountdown begins at now, with the grace period of a Stop.
 func NewCountdown(grace time.Duration, now time.Time) Countdown {
 	return Countdown{Until: now.Add(grace), Immediate: grace <= 0}
 }
@@ -35,7 +36,7 @@ func (c Countdown) Shortened(grace time.Duration, now time.Time) (next Countdown
 // RunsHook says that there is time for a preStop hook.
 func (c Countdown) RunsHook() bool { return !c.Immediate }
 
-// Signal is what the stop signal gets when it is sent now, until SIGKILL.
+// Signal is the time between a stop signal that is sent now and SIGKILL.
 func (c Countdown) Signal(now time.Time) time.Duration {
 	if c.Immediate {
 		return 0

@@ -15,8 +15,8 @@ func deadlineOf(seconds int64) func(*v1.Pod) {
 }
 
 func TestDeadline(t *testing.T) {
-	runs := look(ready(0), web("running", 0, 0))
-	done := look(dead(0), web("exited 0", 0, 0))
+	runs := observed(ready(0), web("running", 0, 0))
+	done := observed(dead(0), web("exited 0", 0, 0))
 	for _, tc := range []struct {
 		name  string
 		pod   *v1.Pod
@@ -29,14 +29,14 @@ func TestDeadline(t *testing.T) {
 		{"not yet", aPod(deadlineOf(60)), runs, 59 * time.Second, "wake 1s", false},
 		{"a moment before", aPod(deadlineOf(60)), runs, 60*time.Second - 1, "wake 1ns", false},
 		{"now", aPod(deadlineOf(60)), runs, time.Minute, "stop web-0, stop-sandbox s0", true},
-		{"while it starts", aPod(deadlineOf(60)), look(ready(0)), time.Minute, "stop-sandbox s0", true},
-		{"before it starts", aPod(deadlineOf(60)), look(), time.Minute, "-", true},
-		{"not yet, nothing made", aPod(deadlineOf(60)), look(), 0, "sandbox 0, wake 1m0s", false},
-		{"while init containers run", aPod(deadlineOf(60), inits("a")), look(ready(0), ctr("a", "running", 0, 0)), time.Hour,
+		{"while it starts", aPod(deadlineOf(60)), observed(ready(0)), time.Minute, "stop-sandbox s0", true},
+		{"before it starts", aPod(deadlineOf(60)), observed(), time.Minute, "-", true},
+		{"not yet, nothing made", aPod(deadlineOf(60)), observed(), 0, "sandbox 0, wake 1m0s", false},
+		{"while init containers run", aPod(deadlineOf(60), inits("a")), observed(ready(0), ctr("a", "running", 0, 0)), time.Hour,
 			"stop a-0, stop-sandbox s0", true},
 		{"of a pod that has completed", aPod(deadlineOf(60), policy(v1.RestartPolicyNever)), done, time.Hour, "-", false},
 		{"of a pod that will not begin again", aPod(containers("web", "side"), deadlineOf(60), policy(v1.RestartPolicyNever)), done, time.Hour, "-", true},
-		{"before the end of a back-off", aPod(deadlineOf(60)), look(ready(0), web("exited 1", 0, 0)), time.Minute, "stop-sandbox s0", true},
+		{"before the end of a back-off", aPod(deadlineOf(60)), observed(ready(0), web("exited 1", 0, 0)), time.Minute, "stop-sandbox s0", true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			in := input(tc.pod, tc.seen)
@@ -65,7 +65,7 @@ func TestAnEndForGood(t *testing.T) {
 	w.settle(t)
 	w.exits("side", 1)
 	w.in.End = &pod.End{Reason: pod.ReasonEvicted, Message: "memory is low"}
-	if got, want := w.rounds(t), "stop web, stop mesh after web"; got != want {
+	if got, want := w.steps(t), "stop web, stop mesh after web"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	step := w.settle(t)

@@ -1,7 +1,6 @@
-// Package plan decides what happens to a pod next. It is pure: everything it
-// needs is in Input, everything it wants done is in Step, and the same input
-// gives the same step. All of Kubernetes' rules for the life of a pod on a
-// node are here and nowhere else.
+// Package plan decides what happens to a pod next. It is pure: everything it needs is
+// in Input, everything to do is in Step, and the same input gives the same step. All
+// of Kubernetes' rules for the life of a pod on a node are here and nowhere else.
 //
 // A worker (package agent) calls Next after each observation of its pod, performs
 // the step and observes again, until a step has nothing to do. Because decisions
@@ -12,8 +11,8 @@
 // what starts, and nothing starts in a step in which something of the same pod
 // still has to end. That order is what keeps a pod from running twice at once.
 //
-// What a wanted pod needs is asked in this order; the first that has an answer
-// makes the step, and the next sync goes on from there:
+// What a desired pod needs is determined in this order; the first question with an
+// answer makes the step, and the next sync continues from there:
 //
 //	has it completed, or did the node end it,
 //	now or before?                                     end.go, deadline.go
@@ -25,13 +24,13 @@
 //	which regular container is due (again)?            containers.go, restart.go
 //	what is dead and superseded?                       collect.go
 //
-// Beside Next there are the rules that come into play elsewhere: what another content
-// of its ConfigMaps and Secrets means to a pod (objects.go); whether a wanted pod is
-// taken up, and which first (admit.go); what is asked of its end, and whether
-// that takes too long (ending.go); how a container's grace period runs down
+// Beside Next there are the rules that apply elsewhere: what a change of its
+// ConfigMaps and Secrets means to a pod (objects.go); whether a desired pod is
+// admitted, and which first (admit.go); what was requested of its termination, and
+// whether that takes too long (ending.go); how a container's grace period runs down
 // (countdown.go); which containers are probed (probes.go); whether a memory limit may
 // be lowered (resize.go).
 //
-// Upstream's measure is the kubelet's computePodActions with what surrounds it.
-// Where podd goes another way, the comment at that place says so and why.
+// Its model is the kubelet's computePodActions with what surrounds it. Where podd
+// deviates, the comment there says so and why.
 package plan

@@ -24,15 +24,15 @@ func TestASandboxThatSomebodyStops(t *testing.T) {
 		{v1.RestartPolicyAlways, "create web-1", "wake 400ms", "release s0, sandbox 1"},
 		{v1.RestartPolicyNever, "wake 300ms", "-", "-"},
 	} {
-		in := input(aPod(policy(tc.policy)), look(ready(0), web("running", 0, 0)))
+		in := input(aPod(policy(tc.policy)), observed(ready(0), web("running", 0, 0)))
 		in.Memory = plan.Next(in).Memory
-		in.Observed = look(ready(0), killed)
+		in.Observed = observed(ready(0), killed)
 		step := plan.Next(in)
 		if got := describe(step); got != tc.killed {
 			t.Errorf("%s, its container was killed: got %s, want %s", tc.policy, got, tc.killed)
 		}
 		in.Memory, in.Now = step.Memory, noon.Add(100*time.Millisecond)
-		in.Observed = look(dead(0), killed)
+		in.Observed = observed(dead(0), killed)
 		if step = plan.Next(in); describe(step) != tc.first {
 			t.Errorf("%s, it is dead: got %s, want %s", tc.policy, describe(step), tc.first)
 		}
@@ -41,12 +41,12 @@ func TestASandboxThatSomebodyStops(t *testing.T) {
 			t.Errorf("%s, after that: got %s, want %s", tc.policy, got, tc.later)
 		}
 	}
-	in := input(aPod(policy(v1.RestartPolicyNever)), look(ready(0), killed))
+	in := input(aPod(policy(v1.RestartPolicyNever)), observed(ready(0), killed))
 	in.Now = noon.Add(300 * time.Millisecond)
 	if got, want := describe(plan.Next(in)), "stop-sandbox s0"; got != want {
 		t.Errorf("only the container was killed: got %s, want %s", got, want)
 	}
-	in = input(aPod(), look(dead(0)))
+	in = input(aPod(), observed(dead(0)))
 	in.Memory.Sandbox, in.Memory.Died = "s0", noon.Add(time.Hour)
 	if got, want := describe(plan.Next(in)), "release s0, sandbox 1"; got != want {
 		t.Errorf("the clock was set back: got %s, want %s", got, want)
@@ -59,7 +59,7 @@ func TestAPodIsNotCalledLostWhileItsSandboxMayBeDying(t *testing.T) {
 	p := aPod(policy(v1.RestartPolicyNever), inits("mesh!"), containers("web", "side"))
 	killed := ctr("mesh", "exited 137", 1, 1)
 	killed.FinishedAt = noon
-	in := input(p, look(ready(1), dead(0), killed, web("exited 0", 0, 0)))
+	in := input(p, observed(ready(1), dead(0), killed, web("exited 0", 0, 0)))
 	step := plan.Next(in)
 	if got, want := describe(step), "wake 300ms"; got != want || step.End != nil {
 		t.Errorf("just after the kill: got %s, end %+v, want %s and no end", got, step.End, want)

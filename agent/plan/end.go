@@ -8,9 +8,9 @@ import (
 	"podd/internal/pod"
 )
 
-// finish ends a pod that is still wanted, because it has completed or the
-// node ended it, and lets its sandbox go. Its dead containers stay, for their
-// status and logs.
+// finish ends a pod that is still desired, because it has completed or the node
+// terminated it, and stops its sandbox. Its dead containers stay, for their status
+// and logs.
 func (s *Step) finish(in *Input) {
 	s.Over = true
 	if until := s.sandboxMayDie(in, current(in)); s.End == nil && until.After(in.Now) {
@@ -48,7 +48,7 @@ func (s *Step) stopAll(in *Input) {
 	}
 }
 
-// cleanUp removes what the pod has on disk, then what the runtime still holds.
+// cleanUp removes what the pod has on disk, then what the runtime still has.
 func (s *Step) cleanUp(in *Input) {
 	s.Phase = pod.PhaseGone
 	s.CleanUp, s.KeepLogs = true, true // logs have their own time
@@ -81,10 +81,10 @@ func (s *Step) stopWithin(in *Input, c *pod.Container, grace time.Duration, mess
 	return &s.Stop[len(s.Stop)-1]
 }
 
-// grace is the time that a container has to end: what its pod says, or, with a
-// manifest that is gone, what the runtime kept of that; a pod's end and a kill
-// have their own say, the shorter one where both speak. The kill of a pod whose
-// manifest is gone knows no better than the default until somebody shortens it.
+// grace is a container's grace period: its pod's, or, if the manifest was removed,
+// the one that the runtime kept; an End and a Kill override it, with the shorter one
+// if there are both. The Kill of a pod whose manifest was removed has only the
+// default until somebody shortens it.
 func grace(in *Input, c *pod.Container) time.Duration {
 	g := GracePeriod(in.Granted.Pod)
 	kept := orphan(in.Granted.Pod) && c.GracePeriod != nil
@@ -102,11 +102,11 @@ func grace(in *Input, c *pod.Container) time.Duration {
 
 const defaultGrace = v1.DefaultTerminationGracePeriodSeconds * time.Second
 
-// orphan says that a pod's manifest is gone: its name is all that is known.
+// orphan says that a pod is orphaned: only its name is known.
 func orphan(p *v1.Pod) bool { return len(p.Spec.Containers) == 0 }
 
-// GracePeriod is that of the pod's deletion, once it is being deleted, else the
-// pod's own, 30 s where it does not say; pod.GraceSeconds bounds it.
+// GracePeriod is that of the pod's deletion, once it is being deleted, else the pod's
+// own, 30 s by default; pod.GraceSeconds bounds it.
 func GracePeriod(p *v1.Pod) time.Duration {
 	for _, seconds := range []*int64{p.DeletionGracePeriodSeconds, p.Spec.TerminationGracePeriodSeconds} {
 		if seconds != nil {
@@ -116,7 +116,7 @@ func GracePeriod(p *v1.Pod) time.Duration {
 	return defaultGrace
 }
 
-// mayRun says that a container runs, or may: the runtime lost sight of it.
+// mayRun says that a container runs, or may run: its state is unknown to the runtime.
 func mayRun(c *pod.Container) bool {
 	return c.State == pod.ContainerRunning || c.State == pod.ContainerUnknown
 }

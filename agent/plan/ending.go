@@ -8,8 +8,8 @@ import (
 	"podd/internal/pod"
 )
 
-// Ending is what was asked of a pod's end so far: by its source (Kill), and by
-// the node (End). It is a value; of what is asked later, only a shorter grace
+// Ending is what was requested of a pod's termination so far: by its source (Kill),
+// and by the node (End). It is a value; of later requests, only a shorter grace
 // period counts.
 type Ending struct {
 	Kill *Kill
@@ -25,8 +25,8 @@ func (e Ending) Killed(kill Kill) (next Ending, news bool) {
 	return e, true
 }
 
-// Ended is the ending with the node's decision: the first one is it, unless the
-// pod is gone from its source. Its condition is dated now, where it has no date.
+// Ended is the ending with the node's decision: the first one counts, unless the
+// source has removed the pod. Its condition is dated now, if it has no date.
 func (e Ending) Ended(end pod.End, now time.Time) (next Ending, news bool) {
 	switch {
 	case e.Kill != nil:
@@ -52,19 +52,18 @@ func (e Ending) Ended(end pod.End, now time.Time) (next Ending, news bool) {
 	return e, true
 }
 
-// Overdue is when the end that the node decided on takes too long; the zero
-// value is before such a decision.
+// Overdue is when a termination by the node takes too long; the zero value is before
+// such a decision.
 type Overdue struct {
 	At time.Time
-	// Settled says that it was told, or that the end came in time.
+	// Settled says that this was reported, or that the pod terminated in time.
 	Settled bool
 }
 
-// leastOverdue is the least time by which an end may take longer than its grace
-// period.
+// leastOverdue is the least time by which a termination may exceed its grace period.
 const leastOverdue = 10 * time.Second
 
-// overdue says, once, that the containers of a pod which the node ended have
+// overdue says, once, that the containers of a pod which the node terminates have
 // outlived its grace period by half of it, at least by 10 s
 // (pkg/kubelet/pod_workers.go, killPodNow).
 func (s *Step) overdue(in *Input) {

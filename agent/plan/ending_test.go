@@ -86,10 +86,10 @@ func TestAnEndIsDatedOnce(t *testing.T) {
 	}
 }
 
-// TestAnEndThatTakesTooLongIsToldOnce: after half of the grace period more, at
+// TestATerminationThatTakesTooLongIsReportedOnce: after half of the grace period more, at
 // least 10 s, and never of an end that came in time.
-func TestAnEndThatTakesTooLongIsToldOnce(t *testing.T) {
-	runs, ended := look(ready(0), web("running", 0, 0)), look(dead(0), web("exited 0", 0, 0))
+func TestATerminationThatTakesTooLongIsReportedOnce(t *testing.T) {
+	runs, ended := observed(ready(0), web("running", 0, 0)), observed(dead(0), web("exited 0", 0, 0))
 	for name, c := range map[string]struct {
 		reason string
 		grace  *time.Duration

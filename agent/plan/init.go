@@ -10,11 +10,11 @@ import (
 // sandbox, keeps its sidecars running, and says whether the regular containers
 // may start.
 //
-// How far the sandbox is, the last init container that was made in it tells:
-// what stands before that one has completed, whether or not its record is still
-// there (upstream's computeInitContainerActions). A regular container that was
-// made says that all have completed. Unlike upstream, podd tells the containers of
-// an earlier sandbox apart: those count for nothing.
+// The last init container that was created in the sandbox shows its progress: those
+// before it have completed, whether or not their records still exist (upstream's
+// computeInitContainerActions). If a regular container was created, all have
+// completed. Unlike upstream, podd does not count the containers of an earlier
+// sandbox.
 func (s *Step) initialize(in *Input, current *pod.Sandbox) (completed bool) {
 	inits := in.Granted.Pod.Spec.InitContainers
 	last := len(inits)
@@ -46,8 +46,8 @@ func madeIn(in *Input, spec *v1.Container, current *pod.Sandbox) *pod.Container 
 	return nil
 }
 
-// pass says whether what comes after an init container may start, and starts it
-// if it is its turn.
+// pass says whether what comes after an init container may start, and starts the init
+// container if it is its turn.
 func (s *Step) pass(in *Input, spec *v1.Container, current *pod.Sandbox) bool {
 	c := madeIn(in, spec, current)
 	if pod.IsSidecar(spec) {
@@ -65,8 +65,8 @@ func (s *Step) pass(in *Input, spec *v1.Container, current *pod.Sandbox) bool {
 	}
 }
 
-// initFailed says that an init container failed and is not tried again, which
-// is the end of its pod.
+// initFailed says that an init container failed and is not restarted, which is the
+// end of its pod.
 func initFailed(in *Input) bool {
 	p := in.Granted.Pod
 	for i := range p.Spec.InitContainers {

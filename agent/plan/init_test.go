@@ -19,39 +19,39 @@ func TestInitContainers(t *testing.T) {
 		seen                     pod.Observed
 		always, onFailure, never string
 	}{
-		{"none made", look(ready(0)), "create a-0", "create a-0", "create a-0"},
-		{"first created", look(ready(0), a("created")), "start a-0", "start a-0", "start a-0"},
-		{"first runs", look(ready(0), a("running")), "-", "-", "-"},
-		{"first succeeded", look(ready(0), a("exited 0")), "create b-0", "create b-0", "create b-0"},
-		{"first failed", look(ready(0), a("exited 1")), "create a-1", "create a-1", "stop-sandbox s0"},
-		{"first lost", look(ready(0), a("unknown")), "stop a-0", "stop a-0", "stop a-0"},
-		{"second runs", look(ready(0), b("running"), a("exited 0")), "-", "-", "-"},
-		{"second runs, the first's record is gone", look(ready(0), b("running")), "-", "-", "-"},
-		{"second failed", look(ready(0), b("exited 1"), a("exited 0")), "create b-1", "create b-1", "stop-sandbox s0"},
-		{"second failed, the first's record is gone", look(ready(0), b("exited 1")), "create b-1", "create b-1", "stop-sandbox s0"},
-		{"both succeeded", look(ready(0), b("exited 0"), a("exited 0")), "create web-0", "create web-0", "create web-0"},
-		{"the second's record is gone", look(ready(0), a("exited 0")), "create b-0", "create b-0", "create b-0"},
-		{"both succeeded, web runs", look(ready(0), web("running", 0, 0), b("exited 0"), a("exited 0")), "-", "-", "-"},
-		{"their records are gone, web runs", look(ready(0), web("running", 0, 0)), "-", "-", "-"},
-		{"their records are gone, web created", look(ready(0), web("created", 0, 0)), "start web-0", "start web-0", "start web-0"},
-		{"their records are gone, web failed", look(ready(0), web("exited 1", 0, 0)), "create web-1", "create web-1", "stop-sandbox s0"},
-		{"web succeeded", look(ready(0), web("exited 0", 0, 0), b("exited 0")), "create web-1", "stop-sandbox s0", "stop-sandbox s0"},
+		{"none made", observed(ready(0)), "create a-0", "create a-0", "create a-0"},
+		{"first created", observed(ready(0), a("created")), "start a-0", "start a-0", "start a-0"},
+		{"first runs", observed(ready(0), a("running")), "-", "-", "-"},
+		{"first succeeded", observed(ready(0), a("exited 0")), "create b-0", "create b-0", "create b-0"},
+		{"first failed", observed(ready(0), a("exited 1")), "create a-1", "create a-1", "stop-sandbox s0"},
+		{"first lost", observed(ready(0), a("unknown")), "stop a-0", "stop a-0", "stop a-0"},
+		{"second runs", observed(ready(0), b("running"), a("exited 0")), "-", "-", "-"},
+		{"second runs, the first's record is gone", observed(ready(0), b("running")), "-", "-", "-"},
+		{"second failed", observed(ready(0), b("exited 1"), a("exited 0")), "create b-1", "create b-1", "stop-sandbox s0"},
+		{"second failed, the first's record is gone", observed(ready(0), b("exited 1")), "create b-1", "create b-1", "stop-sandbox s0"},
+		{"both succeeded", observed(ready(0), b("exited 0"), a("exited 0")), "create web-0", "create web-0", "create web-0"},
+		{"the second's record is gone", observed(ready(0), a("exited 0")), "create b-0", "create b-0", "create b-0"},
+		{"both succeeded, web runs", observed(ready(0), web("running", 0, 0), b("exited 0"), a("exited 0")), "-", "-", "-"},
+		{"their records are gone, web runs", observed(ready(0), web("running", 0, 0)), "-", "-", "-"},
+		{"their records are gone, web created", observed(ready(0), web("created", 0, 0)), "start web-0", "start web-0", "start web-0"},
+		{"their records are gone, web failed", observed(ready(0), web("exited 1", 0, 0)), "create web-1", "create web-1", "stop-sandbox s0"},
+		{"web succeeded", observed(ready(0), web("exited 0", 0, 0), b("exited 0")), "create web-1", "stop-sandbox s0", "stop-sandbox s0"},
 
-		{"new sandbox", look(ready(1), dead(0), b("exited 0"), a("exited 0")), "create a-1", "create a-1", "create a-1"},
-		{"new sandbox, web had run", look(ready(1), dead(0), web("exited 1", 0, 0), b("exited 0"), a("exited 0")),
+		{"new sandbox", observed(ready(1), dead(0), b("exited 0"), a("exited 0")), "create a-1", "create a-1", "create a-1"},
+		{"new sandbox, web had run", observed(ready(1), dead(0), web("exited 1", 0, 0), b("exited 0"), a("exited 0")),
 			"create a-1", "create a-1", "stop-sandbox s1"},
-		{"new sandbox, web had succeeded", look(ready(1), dead(0), web("exited 0", 0, 0), b("exited 0"), a("exited 0")),
+		{"new sandbox, web had succeeded", observed(ready(1), dead(0), web("exited 0", 0, 0), b("exited 0"), a("exited 0")),
 			"create a-1", "stop-sandbox s1", "stop-sandbox s1"},
-		{"new sandbox, first succeeded in it", look(ready(1), dead(0), ctr("a", "exited 0", 1, 1), web("exited 1", 0, 0), b("exited 0"), a("exited 0")),
+		{"new sandbox, first succeeded in it", observed(ready(1), dead(0), ctr("a", "exited 0", 1, 1), web("exited 1", 0, 0), b("exited 0"), a("exited 0")),
 			"create b-1, remove a-0", "create b-1, remove a-0", "stop-sandbox s1"},
-		{"new sandbox, first had failed", look(ready(1), dead(0), a("exited 1")), "create a-1", "create a-1", "stop-sandbox s1"},
-		{"new sandbox, first was never started", look(ready(1), dead(0), a("created")),
+		{"new sandbox, first had failed", observed(ready(1), dead(0), a("exited 1")), "create a-1", "create a-1", "stop-sandbox s1"},
+		{"new sandbox, first was never started", observed(ready(1), dead(0), a("created")),
 			"create a-1, remove a-0, remove s0", "create a-1, remove a-0, remove s0", "create a-1, remove a-0, remove s0"},
 
-		{"no sandbox, first had failed", look(dead(0), a("exited 1")), "release s0, sandbox 1", "release s0, sandbox 1", "-"},
-		{"no sandbox, first had succeeded", look(dead(0), a("exited 0")), "release s0, sandbox 1", "release s0, sandbox 1", "release s0, sandbox 1"},
-		{"no sandbox, web had succeeded", look(dead(0), web("exited 0", 0, 0), b("exited 0"), a("exited 0")), "release s0, sandbox 1", "-", "-"},
-		{"no sandbox, web had failed", look(dead(0), web("exited 1", 0, 0), b("exited 0"), a("exited 0")), "release s0, sandbox 1", "release s0, sandbox 1", "-"},
+		{"no sandbox, first had failed", observed(dead(0), a("exited 1")), "release s0, sandbox 1", "release s0, sandbox 1", "-"},
+		{"no sandbox, first had succeeded", observed(dead(0), a("exited 0")), "release s0, sandbox 1", "release s0, sandbox 1", "release s0, sandbox 1"},
+		{"no sandbox, web had succeeded", observed(dead(0), web("exited 0", 0, 0), b("exited 0"), a("exited 0")), "release s0, sandbox 1", "-", "-"},
+		{"no sandbox, web had failed", observed(dead(0), web("exited 1", 0, 0), b("exited 0"), a("exited 0")), "release s0, sandbox 1", "release s0, sandbox 1", "-"},
 	} {
 		for p, want := range map[v1.RestartPolicy]string{
 			v1.RestartPolicyAlways: tc.always, v1.RestartPolicyOnFailure: tc.onFailure, v1.RestartPolicyNever: tc.never,
@@ -82,7 +82,7 @@ func TestInitContainersHaveTheirOwnRestartPolicy(t *testing.T) {
 		{"success is success, whatever the rules", aPod(inits("a"), with("a", rule(restart, 0))), "exited 0", "create web-0"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if got := describe(plan.Next(input(tc.pod, look(ready(0), ctr("a", tc.code, 0, 0))))); got != tc.want {
+			if got := describe(plan.Next(input(tc.pod, observed(ready(0), ctr("a", tc.code, 0, 0))))); got != tc.want {
 				t.Errorf("got  %s\nwant %s", got, tc.want)
 			}
 		})
@@ -110,7 +110,7 @@ func TestAPodFromItsFirstSandboxToItsEnd(t *testing.T) {
 		{func() { w.exits("side", 0) }, "stop logs, stop mesh after logs"},
 	} {
 		stage.happens()
-		if got := w.rounds(t); got != stage.want {
+		if got := w.steps(t); got != stage.want {
 			t.Fatalf("got  %s\nwant %s", got, stage.want)
 		}
 	}

@@ -10,84 +10,85 @@ import (
 	"podd/internal/pod"
 )
 
-// Memory is what has to be remembered between two decisions and cannot be seen
-// in the runtime. Losing it (a restart of podd) costs nothing but a shorter
-// wait. A Memory is a value: Next returns a changed copy.
+// Memory is what has to be remembered between two decisions and cannot be observed in
+// the runtime. Losing it (a restart of podd) costs nothing but a shorter wait. A
+// Memory is a value: Next returns a changed copy.
 type Memory struct {
 	// Restarts is the back-off of each container, by name.
 	Restarts map[string]backoff.Entry
-	// Failures are starts that went wrong, by name.
+	// Failures are failed starts, by name.
 	Failures map[string]Failure
-	// Taken are attempts whose name the runtime holds for another create, by
+	// Taken are attempts whose name the runtime reserves for another create, by
 	// container name; "" is the sandbox.
 	Taken map[string]Taken
 	// Counts are the least restart counts of the next containers, by name. This is
 	// the one place that counts: the next container of a name has one more than the
-	// runtime, or a log, has shown of any before, whatever was removed or lost since.
+	// runtime, or a log, has shown for any previous one, whatever was removed or lost
+	// since.
 	Counts map[string]int32
 	// Killed are containers whose successors follow whatever their exit code
 	// is, by name.
 	Killed map[string]Killed
-	// Removed are the ends of containers of which no record is left and that
-	// have yet to be answered, by name.
+	// Removed are the ends of containers that have no record any more and still have
+	// to be restarted, by name.
 	Removed map[string]backoff.End
 
-	// Seen is when the newest containers began and ended by podd's own clock, by
+	// Seen is when the newest containers started and ended by podd's own clock, by
 	// name: the runtime's may be set while something waits.
 	Seen map[string]Seen
 
-	// Held is what containers were last held to, by name; "" is the pod.
+	// Held are the limits that containers were last given, by name; "" is the pod.
 	Held map[string]Held
 
-	// RestartingSince is when the restart of all containers began that is under way;
-	// zero for none.
+	// RestartingSince is when the restart of all containers in progress began; zero
+	// for none.
 	RestartingSince time.Time
 
-	// Contents are those of the pod's objects when they were last there; nil before
-	// they were looked at.
+	// Contents are those of the pod's objects when they last existed; nil before they
+	// were first read.
 	Contents map[pod.ObjectKey]uint64
 
 	// Change is what the containers are yet to be restarted for; nil for nothing.
 	Change *Change
 
-	// Before is the pod as an earlier podd had made it, by what it was granted then;
-	// nil for what Granted says.
+	// Before is the pod as an earlier podd created it, with what it was granted then;
+	// nil if that is Granted.
 	Before *v1.Pod
 
-	// ResizeAt is when a resize that went wrong is tried again; zero for at once.
+	// ResizeAt is when a failed resize is retried; zero for at once.
 	ResizeAt time.Time
 
-	// Overdue is when the end that the node decided on takes too long.
+	// Overdue is when a termination by the node takes too long.
 	Overdue Overdue
 
-	// Sandbox is the one that was last seen alive, and Died when it was first
-	// seen dead.
+	// Sandbox is the one that was last observed ready, and Died when it was first
+	// observed dead.
 	Sandbox string
 	Died    time.Time
 
-	// of is the pod that was decided about last, and hashes what its containers
-	// are when they are made from it, by name.
+	// of is the pod of the last decision, and hashes are those of its containers if
+	// they are created from it, by name.
 	of     *v1.Pod
 	hashes map[string]string
-	// whole is what that pod is to be held to.
+	// whole are the bounds of that pod.
 	whole Bounds
 }
 
-// Killed is a container that was stopped to be started anew.
+// Killed is a container that was stopped to be restarted.
 type Killed struct {
 	ID string
 	// First says that it is the first of its name, whose successor never waits.
 	First bool
 }
 
-// Seen is when one container began and ended, on the clock of Input.Now; zero for
+// Seen is when one container started and ended, on the clock of Input.Now; zero for
 // not yet.
 type Seen struct {
 	ID           string
 	Began, Ended time.Time
 }
 
-// see notes when a container began and ended, as far as that is news.
+// see records when a container started and ended, as far as that is new.
 func (m *Memory) see(c *pod.Container, now time.Time) {
 	before := m.Seen[c.Name]
 	next := before
@@ -119,14 +120,14 @@ func (m Memory) AtLeast(counts map[string]int32) Memory {
 	return m
 }
 
-// Retried returns the memory of a pod that is to try again at once, as if it had
-// never failed.
+// Retried returns the memory of a pod that retries at once, as if it had never
+// failed.
 func (m Memory) Retried() Memory {
 	m.Restarts, m.Failures, m.Removed = nil, nil, nil
 	return m
 }
 
-// learn brings the memory up to the sight: counts rise, and what is known of
+// learn updates the memory with what was observed: counts rise, and what is known of
 // containers that have a successor, or another spec, is forgotten.
 func (s *Step) learn(in *Input) {
 	m := &s.Memory
@@ -164,7 +165,7 @@ func (s *Step) learn(in *Input) {
 	}
 }
 
-// about notes which pod is decided about. A container whose image or resources
+// about records which pod is decided about. A container whose image or resources
 // changed starts over: what failed was another (upstream's GetBackoffKey).
 func (m *Memory) about(p *v1.Pod) {
 	if m.of == p {
@@ -206,18 +207,18 @@ func with[K comparable, V any](all map[K]V, key K, v V) map[K]V {
 	return next
 }
 
-// Taken is an attempt that the runtime refused because its name is taken.
+// Taken is an attempt that the runtime rejected because its name is taken.
 type Taken struct {
 	Attempt int64
-	// Since is the first refusal.
+	// Since is the first rejection.
 	Since time.Time
 }
 
-// takenPatience is how long an attempt whose name is taken is tried again
-// before the next one is made. Meanwhile the create that holds the name, whose
-// caller was killed or gave up, comes true and is adopted, or is rolled back:
-// a runtime ends a call whose caller is gone within moments. A runtime that does neither holds the name until it is restarted
-// (containerd#4604), and the pod must not wait for that.
+// takenPatience is how long an attempt whose name is taken is retried before the next
+// one is made. Meanwhile the create that reserved the name, whose caller was killed
+// or gave up, succeeds and is adopted, or is rolled back: a runtime ends a call whose
+// caller has disconnected within moments. A runtime that does neither reserves the
+// name until it is restarted (containerd#4604), and the pod must not wait for that.
 const takenPatience = 5 * time.Second
 
 // NameLost returns the memory with an attempt that can never be made: the next
@@ -226,7 +227,7 @@ func (m Memory) NameLost(name string, attempt int64) Memory {
 	return m.NameTaken(name, attempt, time.Time{})
 }
 
-// NameTaken returns the memory with one more refusal of an attempt's name.
+// NameTaken returns the memory with one more rejection of an attempt's name.
 func (m Memory) NameTaken(name string, attempt int64, now time.Time) Memory {
 	if t, ok := m.Taken[name]; ok && t.Attempt == attempt && !now.IsZero() {
 		return m
@@ -235,8 +236,8 @@ func (m Memory) NameTaken(name string, attempt int64, now time.Time) Memory {
 	return m
 }
 
-// attempt is the one to make: the next one by what the runtime shows, unless
-// that, or a later one, turned out to be taken.
+// attempt is the next one by what the runtime shows, unless the name of that, or of a
+// later one, turned out to be taken.
 func (m Memory) attempt(name string, next int64, now time.Time) int64 {
 	t, ok := m.Taken[name]
 	switch {
@@ -249,18 +250,18 @@ func (m Memory) attempt(name string, next int64, now time.Time) int64 {
 	}
 }
 
-// Failure is a start that went wrong: no image, a configuration that cannot be
-// made, a create or a start that the runtime refused.
+// Failure is a failed start: no image, an invalid configuration, a create or a start
+// that failed in the runtime.
 type Failure struct {
-	// ID is the container that would not start, or whose hook failed; empty when
-	// none was made. Once the runtime calls that container ended, restart policy
-	// and back-off decide about its successor; the failure is what it is seen to
-	// wait for until NotBefore.
+	// ID is the container that would not start, or whose hook failed; empty when none
+	// was made. Once the runtime reports that container as exited, restart policy and
+	// back-off decide about its successor; the failure is the waiting reason shown
+	// until NotBefore.
 	ID      string
 	Waiting pod.Waiting
 	// Count is how often in a row.
 	Count int
-	// NotBefore is when the next try is worth it.
+	// NotBefore is when the next attempt is due.
 	NotBefore time.Time
 }
 
@@ -270,9 +271,9 @@ func (m Memory) Succeeded(name string) Memory {
 	return m
 }
 
-// Failed returns the memory with one more failed start of name, whose
-// container is id (empty when none was made). The next try waits 1 s, doubling
-// to 10 s: a start that was refused leaves nothing that runs, so trying is cheap.
+// Failed returns the memory with one more failed start of name, whose container is id
+// (empty when none was made). The next attempt waits 1 s, doubling to 10 s: a start
+// that failed leaves nothing running, so trying is cheap.
 func (m Memory) Failed(name, id string, why pod.Waiting, now time.Time) Memory {
 	f := Failure{ID: id, Waiting: why, Count: m.Failures[name].Count + 1}
 	f.NotBefore = now.Add(min(time.Second<<min(f.Count-1, 10), 10*time.Second))
@@ -280,8 +281,8 @@ func (m Memory) Failed(name, id string, why pod.Waiting, now time.Time) Memory {
 	return m
 }
 
-// Awaiting returns the memory with name waiting for something that is under
-// way, such as an image. That is no failed try and lengthens no wait.
+// Awaiting returns the memory with name waiting for something in progress, such as an
+// image. That is no failed attempt and lengthens no wait.
 func (m Memory) Awaiting(name string, why pod.Waiting) Memory {
 	m.Failures = with(m.Failures, name, Failure{Waiting: why, Count: m.Failures[name].Count})
 	return m

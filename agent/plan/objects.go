@@ -8,9 +8,9 @@ import (
 	"podd/internal/pod"
 )
 
-// ObjectsChanged returns the memory of a pod of which an object (ConfigMap,
-// Secret) came, changed or went: a container that could not be configured may be
-// now, and is tried at once. Nothing else that holds the pod back is forgiven.
+// ObjectsChanged returns the memory of a pod one of whose objects (ConfigMap, Secret)
+// was added, changed or removed: a container that could not be configured may be now,
+// and is retried at once. No other back-off is reset.
 func (m Memory) ObjectsChanged() Memory {
 	for name, f := range m.Failures {
 		if f.Waiting.Reason == pod.ReasonCreateContainerConfigError {
@@ -21,8 +21,8 @@ func (m Memory) ObjectsChanged() Memory {
 	return m
 }
 
-// AwaitsObjects says that a change of one of its objects may help the pod. Any
-// other is not to be looked at for one: objects may change often.
+// AwaitsObjects says that a change of one of its objects may help the pod. Other pods
+// are not synced for one: objects may change often.
 func (m Memory) AwaitsObjects(p *v1.Pod) bool {
 	if restartsOnChange(p) && m.Change == nil {
 		return true // and later, the time of the restart tells
@@ -35,10 +35,10 @@ func (m Memory) AwaitsObjects(p *v1.Pod) bool {
 	return false
 }
 
-// NeedsContents says that what becomes of a pod depends on Input.Contents.
+// NeedsContents says that decisions about a pod depend on Input.Contents.
 func NeedsContents(p *v1.Pod) bool { return len(p.Spec.ImagePullSecrets) > 0 || restartsOnChange(p) }
 
-// learnObjects takes in what is new of the pod's objects.
+// learnObjects records what is new of the pod's objects.
 func (s *Step) learnObjects(in *Input) {
 	first := s.Memory.Contents == nil
 	for key, content := range in.Contents {

@@ -22,7 +22,7 @@ func TestAChangedObjectForgivesWhatCouldNotBeConfigured(t *testing.T) {
 		return m
 	}
 	m := failed(failed(plan.Memory{}, "env", pod.ReasonCreateContainerConfigError), "image", pod.ReasonCreateContainerError)
-	in := input(p, look(ready(0), web("exited 1", 0, 1)))
+	in := input(p, observed(ready(0), web("exited 1", 0, 1)))
 	in.Memory = m
 	in.Memory.Restarts = map[string]backoff.Entry{"web": {Delay: 10 * time.Second, Restarted: noon.Add(-2 * time.Second)}}
 	before := plan.Next(in)
@@ -74,7 +74,7 @@ func TestPullsAreTriedAgainWithAnotherSecret(t *testing.T) {
 	if !plan.NeedsContents(p) || plan.NeedsContents(aPod()) {
 		t.Error("the contents are those that pulls depend on")
 	}
-	in := input(p, look(ready(0), web("running", 0, 0)))
+	in := input(p, observed(ready(0), web("running", 0, 0)))
 	for i, step := range []struct {
 		contents map[pod.ObjectKey]uint64
 		want     bool
@@ -94,7 +94,7 @@ func TestPullsAreTriedAgainWithAnotherSecret(t *testing.T) {
 		}
 		in.Memory = got.Memory
 	}
-	empty := input(p, look(ready(0), web("running", 0, 0)))
+	empty := input(p, observed(ready(0), web("running", 0, 0)))
 	empty.Contents = map[pod.ObjectKey]uint64{}
 	empty.Memory = plan.Next(empty).Memory
 	empty.Contents = map[pod.ObjectKey]uint64{keys: 1}

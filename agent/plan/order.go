@@ -6,8 +6,8 @@ import (
 	"podd/internal/pod"
 )
 
-// order lets the sidecars among a step's stops take their turn: after all that
-// was started after them and ends in the same step, the regular containers
+// order sets the turns of the sidecars among a step's stops: after everything that
+// was started after them and is stopped in the same step, the regular containers
 // first and then later sidecars (KEP-753).
 func (s *Step) order(in *Input) {
 	places := make([]place, 0, 8)
@@ -36,9 +36,9 @@ type place struct {
 	waits bool // is a sidecar
 }
 
-// placeOf tells a container's place by its pod's spec. Regular containers share
-// the last one; what has none comes first, and nobody waits for it. Of a pod
-// whose manifest is gone, the order in which its sidecars were made tells.
+// placeOf determines a container's place by its pod's spec. Regular containers share
+// the last one; what has none comes first, and nothing waits for it. For an orphaned
+// pod, it is the order in which its sidecars were created.
 func placeOf(in *Input, st *Stop) place {
 	p := in.Granted.Pod
 	if orphan(p) {

@@ -14,7 +14,7 @@ import (
 func TestSidecarsEndLastAndInReverse(t *testing.T) {
 	p := aPod(inits("mesh!", "a", "logs!"), containers("web", "side"), ephemerals("looker"), policy(v1.RestartPolicyNever))
 	run := func(name string) pod.Container { return ctr(name, "running", 0, 0) }
-	all := look(ready(0), run("looker"), run("side"), run("web"), run("logs"), run("mesh"))
+	all := observed(ready(0), run("looker"), run("side"), run("web"), run("logs"), run("mesh"))
 	const inOrder = "stop looker-0, stop side-0, stop web-0, stop logs-0 after side-0 web-0, stop mesh-0 after side-0 web-0 logs-0"
 	dead := all
 	dead.Sandboxes = []pod.Sandbox{{ID: "s0"}}
@@ -29,10 +29,10 @@ func TestSidecarsEndLastAndInReverse(t *testing.T) {
 		{"killed", all, kill, nil, inOrder + ", stop-sandbox s0"},
 		{"ended for good", all, nil, end, inOrder + ", stop-sandbox s0, wake 45s"}, // when it is overdue
 		{"its sandbox died", dead, nil, nil, inOrder},
-		{"killed as it starts", look(ready(0), run("a"), run("mesh")), kill, nil, "stop a-0, stop mesh-0 after a-0, stop-sandbox s0"},
-		{"the one between has ended", look(ready(0), run("web"), ctr("logs", "exited 0", 0, 0), run("mesh")), kill, nil,
+		{"killed as it starts", observed(ready(0), run("a"), run("mesh")), kill, nil, "stop a-0, stop mesh-0 after a-0, stop-sandbox s0"},
+		{"the one between has ended", observed(ready(0), run("web"), ctr("logs", "exited 0", 0, 0), run("mesh")), kill, nil,
 			"stop web-0, stop mesh-0 after web-0, stop-sandbox s0"},
-		{"completed", look(ready(0), web("exited 0", 0, 0), ctr("side", "exited 1", 0, 0), run("logs"), run("mesh")), nil, nil,
+		{"completed", observed(ready(0), web("exited 0", 0, 0), ctr("side", "exited 1", 0, 0), run("logs"), run("mesh")), nil, nil,
 			"stop logs-0, stop mesh-0 after logs-0, stop-sandbox s0"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -53,7 +53,7 @@ func TestSidecarsOfAnOrphanEndLast(t *testing.T) {
 	mesh.CreatedAt = logs.CreatedAt.Add(-time.Second)
 	shop := web("running", 0, 0)
 	shop.Kept = &v1.Container{Name: "web", Lifecycle: &v1.Lifecycle{PreStop: &v1.LifecycleHandler{}}}
-	in := input(aPod(containers()), look(ready(0), logs, mesh, shop))
+	in := input(aPod(containers()), observed(ready(0), logs, mesh, shop))
 	in.Kill = &plan.Kill{Grace: 30 * time.Second}
 	step := plan.Next(in)
 	if got, want := describe(step), "stop logs-0 after web-0, stop mesh-0 after logs-0 web-0, stop web-0, stop-sandbox s0"; got != want {
@@ -78,7 +78,7 @@ func TestPreStopHooksAreRunAtOnce(t *testing.T) {
 		{"one is lost", time.Minute, lost, false, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			in := input(p, look(ready(0), tc.web, ctr("mesh", "running", 0, 0)))
+			in := input(p, observed(ready(0), tc.web, ctr("mesh", "running", 0, 0)))
 			in.Kill = &plan.Kill{Grace: tc.grace}
 			step := plan.Next(in)
 			if len(step.Stop) != 2 || (step.Stop[0].PreStop != nil) != tc.ofWeb || (step.Stop[1].PreStop != nil) != tc.ofMesh {
@@ -113,7 +113,7 @@ func TestTheShorterGraceWins(t *testing.T) {
 			if tc.orphan {
 				p, c.GracePeriod = aPod(containers()), &kept
 			}
-			in := input(p, look(ready(0), c))
+			in := input(p, observed(ready(0), c))
 			in.Kill, in.End = tc.kill, tc.end
 			if step := plan.Next(in); len(step.Stop) != 1 || step.Stop[0].Grace != tc.want {
 				t.Errorf("got %+v, want one stop with grace %v", step.Stop, tc.want)

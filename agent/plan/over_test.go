@@ -20,18 +20,18 @@ func TestAPodThatIsOverStaysOver(t *testing.T) {
 		seen pod.Observed
 		want string
 	}{
-		{"all is there", aPod(policy(v1.RestartPolicyNever)), look(dead(0), web("exited 0", 0, 0)), "-"},
-		{"its container was removed", aPod(policy(v1.RestartPolicyNever)), look(dead(0)), "-"},
-		{"and its sandbox", aPod(policy(v1.RestartPolicyOnFailure)), look(), "-"},
-		{"some of its containers were removed", three, look(dead(0), ctr("one", "exited 0", 0, 0), ctr("side", "exited 0", 0, 0)), "-"},
-		{"the one that failed is left", three, look(dead(0), web("exited 1", 0, 0)), "-"},
-		{"its sandbox is still there", three, look(ready(0), ctr("mesh", "running", 0, 0)), "stop mesh-0, stop-sandbox s0"},
-		{"a create that was thought lost", three, look(ready(4), dead(0), web("running", 4, 3)), "stop web-3, stop-sandbox s4"},
-		{"never started", three, look(dead(0), web("created", 0, 3)), "remove web-3"},
-		{"in an unknown state", three, look(dead(0), web("unknown", 0, 0)), "stop web-0"},
-		{"a rule that speaks of all", rules, look(dead(0), web("exited 42", 0, 0)), "-"},
-		{"its deadline is over, too", late, look(dead(0)), "-"},
-		{"restarted always, by a newer spec", aPod(), look(dead(0), web("exited 0", 0, 0)), "-"},
+		{"all is there", aPod(policy(v1.RestartPolicyNever)), observed(dead(0), web("exited 0", 0, 0)), "-"},
+		{"its container was removed", aPod(policy(v1.RestartPolicyNever)), observed(dead(0)), "-"},
+		{"and its sandbox", aPod(policy(v1.RestartPolicyOnFailure)), observed(), "-"},
+		{"some of its containers were removed", three, observed(dead(0), ctr("one", "exited 0", 0, 0), ctr("side", "exited 0", 0, 0)), "-"},
+		{"the one that failed is left", three, observed(dead(0), web("exited 1", 0, 0)), "-"},
+		{"its sandbox is still there", three, observed(ready(0), ctr("mesh", "running", 0, 0)), "stop mesh-0, stop-sandbox s0"},
+		{"a create that was thought lost", three, observed(ready(4), dead(0), web("running", 4, 3)), "stop web-3, stop-sandbox s4"},
+		{"never started", three, observed(dead(0), web("created", 0, 3)), "remove web-3"},
+		{"in an unknown state", three, observed(dead(0), web("unknown", 0, 0)), "stop web-0"},
+		{"a rule that speaks of all", rules, observed(dead(0), web("exited 42", 0, 0)), "-"},
+		{"its deadline is over, too", late, observed(dead(0)), "-"},
+		{"restarted always, by a newer spec", aPod(), observed(dead(0), web("exited 0", 0, 0)), "-"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			in := input(tc.pod, tc.seen)
@@ -45,7 +45,7 @@ func TestAPodThatIsOverStaysOver(t *testing.T) {
 			}
 		})
 	}
-	in := input(aPod(policy(v1.RestartPolicyNever)), look())
+	in := input(aPod(policy(v1.RestartPolicyNever)), observed())
 	if step := plan.Next(in); step.Over || !step.CreateSandbox {
 		t.Errorf("not over: got %+v, want a sandbox", step)
 	}

@@ -13,30 +13,30 @@ import (
 // Input is all that a decision rests on. Next changes none of it.
 type Input struct {
 	Phase pod.Phase
-	// Granted is the pod as it is to be made: what its source desires, with the
-	// resources that the node granted (package allocation).
+	// Granted is the pod as it is to run: what its source desires, with the resources
+	// that the node granted (package allocation).
 	Granted  *pod.Desired
 	Observed pod.Observed
-	// Kill is set once the pod has to end, and never taken back.
+	// Kill is set once the pod has to terminate, and never revoked.
 	Kill *Kill
-	// End is set once the node decided that the pod stops for good although its
-	// source wants it; never taken back. Next itself decides so for a deadline.
+	// End is set once the node decided to terminate the pod for good although its
+	// source desires it, and never revoked. Next itself decides so for a deadline.
 	End *pod.End
-	// Over is set once a Step said so, and never taken back: what the runtime
-	// knows of how the pod ended may be lost, and a pod ends once.
+	// Over is set once a Step said so, and never revoked: the runtime's records of
+	// how the pod ended may be lost, and a pod completes once.
 	Over bool
-	// StartTime is when the node took the pod up, on the clock of Now:
-	// activeDeadlineSeconds counts from it. Zero for a pod that was not taken up yet.
+	// StartTime is when the node accepted the pod, on the clock of Now:
+	// activeDeadlineSeconds counts from it. Zero for a pod that was not accepted yet.
 	StartTime time.Time
 	// Probes are the prober's last results.
 	Probes pod.ProbeResults
-	// Contents tells the contents apart of those ConfigMaps and Secrets that the
-	// pod names and that are there; nil where nothing depends on them.
+	// Contents identifies the contents of those ConfigMaps and Secrets that the pod
+	// names and that exist; nil if nothing depends on them.
 	Contents map[pod.ObjectKey]uint64
 	// PostStart are the hooks that this podd runs or ran, by container ID.
 	PostStart map[string]pod.Hook
-	// AskAt is when the node is to be asked again about a resize that waits for
-	// room; zero for never.
+	// AskAt is when the node is to decide again about a resize that waits for room;
+	// zero for never.
 	AskAt time.Time
 	// Memory is what Next returned last; zero at first.
 	Memory Memory
@@ -47,7 +47,7 @@ type Input struct {
 	Now time.Time
 }
 
-// Kill says that, and how, a pod has to end.
+// Kill says that, and how, a pod has to terminate.
 type Kill struct {
 	// Grace is how long containers get between the stop signal and SIGKILL. It
 	// may be shortened by a later Kill, never lengthened.
@@ -61,61 +61,61 @@ type Kill struct {
 type Step struct {
 	// Phase is where the worker is once the step is done.
 	Phase pod.Phase
-	// Stop ends containers, all at the same time.
+	// Stop stops containers, all at the same time.
 	Stop []Stop
-	// StopSandboxes ends sandboxes (and frees their network), newest first.
+	// StopSandboxes stops sandboxes (and releases their network), newest first.
 	StopSandboxes []string
 	// ReleaseSandboxes are dead ones that a new one replaces. Nothing runs in
 	// them, but one that died by itself still holds its network (address, host
 	// ports) until the runtime is told to stop it.
 	ReleaseSandboxes []string
-	// CreateSandbox asks for a sandbox with the number Attempt.
+	// CreateSandbox requests a sandbox with the number Attempt.
 	CreateSandbox bool
 	Attempt       uint32
 	// Start starts containers, in this order, in Sandbox.
 	Start   []Start
 	Sandbox *pod.Sandbox
-	// CleanUp asks for everything that the pod has outside the runtime to go:
-	// mounts, directories, cgroup.
+	// CleanUp requests the removal of everything that the pod has outside the
+	// runtime: mounts, directories, cgroup.
 	CleanUp bool
 	// RemoveContainers and RemoveSandboxes are what is dead and no longer
 	// needed for a status or for `logs --previous`.
 	RemoveContainers []string
 	RemoveSandboxes  []string
-	// KeepLogs says that the logs of RemoveContainers stay: they say why it ended,
-	// and restart counts go on from them.
+	// KeepLogs says that the logs of RemoveContainers stay: they show why they ended,
+	// and restart counts continue from them.
 	KeepLogs bool
 
 	// Resize brings running containers to the resources that the spec names.
 	Resize []Resize
-	// ResizeHeld says that there is something to resize, and that the last try went
-	// wrong a moment ago.
+	// ResizeHeld says that there is something to resize, and that the last attempt
+	// has just failed.
 	ResizeHeld bool
 
 	// End is the Input's, or one that Next decided; the status shows it.
 	End *pod.End
-	// Overdue says, in one step at most, that the end which the node decided on
-	// takes too long.
+	// Overdue says, in one step at most, that a termination by the node takes too
+	// long.
 	Overdue bool
 	// Waiting is why containers that should run do not, by name.
 	Waiting map[string]pod.Waiting
 	// BackOff names the containers that are held back in this step because
 	// they crashed; the runtime has the dead one of each.
 	BackOff []string
-	// Over says that the pod has completed, or the node ended it, and that
+	// Over says that the pod has completed, or the node terminated it, and that
 	// nothing of it is started any more.
 	Over bool
-	// Finished says that the pod is over and nothing of it is left
-	// that could use its volumes; they need not stay mounted.
+	// Finished says that the pod is over and nothing of it runs that could use its
+	// volumes; they need not stay mounted.
 	Finished bool
-	// ChangeBegun are, in the step that begins it, the objects for whose change the
-	// containers are restarted.
+	// ChangeBegun are the objects for whose change the containers are restarted, in
+	// the step that begins that.
 	ChangeBegun []pod.ObjectKey
 	// RetryPulls says that pulls which are held back may succeed now.
 	RetryPulls bool
-	// SandboxChanged says that the sandbox died under a pod that wants it.
+	// SandboxChanged says that the sandbox died although the pod still needs it.
 	SandboxChanged bool
-	// RestartingAll says that a restart of all containers is under way: the
+	// RestartingAll says that a restart of all containers is in progress: the
 	// condition AllContainersRestarting is true.
 	RestartingAll bool
 	// WakeAt is when to decide again without having been woken; zero for never.
@@ -124,18 +124,17 @@ type Step struct {
 	Memory Memory
 }
 
-// Stop ends one container: its preStop hook, its turn, the stop signal, SIGKILL.
+// Stop stops one container: its preStop hook, its turn, the stop signal, SIGKILL.
 type Stop struct {
 	ID, Name string
-	// Grace is all the time that the container has, from the beginning of the
-	// hook to SIGKILL; hook and waiting for the turn use it up, down to the
-	// least of 2 s that the stop signal gets. 0 stays 0, no hook and SIGKILL at
-	// once, as the API documents terminationGracePeriodSeconds ("stop immediately
-	// via the kill signal (no opportunity to shut down)", k8s.io/api/core/v1,
-	// PodSpec). On purpose this is not what the kubelet does: it raises 0 to 1 s
-	// (calculateEffectiveGracePeriod in pkg/kubelet/pod_workers.go), in which the
-	// hook runs, and gives the stop signal 2 s (minimumGracePeriodInSeconds in
-	// pkg/kubelet/kuberuntime).
+	// Grace is the total time from the beginning of the hook to SIGKILL; hook and
+	// waiting for the turn use it up, except for the last 2 s, which are left after
+	// the stop signal. 0 stays 0, no hook and SIGKILL at once, as the API documents
+	// terminationGracePeriodSeconds ("stop immediately via the kill signal (no
+	// opportunity to shut down)", k8s.io/api/core/v1, PodSpec). This deliberately
+	// differs from the kubelet, which raises 0 to 1 s (calculateEffectiveGracePeriod
+	// in pkg/kubelet/pod_workers.go), in which the hook runs, and gives the stop
+	// signal 2 s (minimumGracePeriodInSeconds in pkg/kubelet/kuberuntime).
 	Grace time.Duration
 	// PreStop is the spec whose hook runs first; nil for none.
 	PreStop *v1.Container
@@ -159,13 +158,13 @@ type Resize struct {
 // Start starts one container.
 type Start struct {
 	Container *v1.Container
-	// ID is an existing container that was created and never started (podd
-	// died in between); empty to create one.
+	// ID is an existing container that was created and never started (podd crashed in
+	// between); empty to create one.
 	ID           string
 	RestartCount int32
 	// PostStart says that it has a postStart hook, which begins when it runs. The
-	// starts after this one wait for that: once it was made or started, they are
-	// left to the next step, whose Input tells what comes of the hook.
+	// starts after this one wait for that: once it was created or started, they are
+	// left to the next step, whose Input has the state of the hook.
 	PostStart bool
 }
 
@@ -175,7 +174,7 @@ func (s *Step) Idle() bool {
 		len(s.RemoveContainers) == 0 && len(s.RemoveSandboxes) == 0 && len(s.Resize) == 0 && !s.CleanUp
 }
 
-// Creates says that a container is to be made.
+// Creates says that a container is to be created.
 func (s *Step) Creates() bool {
 	return slices.ContainsFunc(s.Start, func(st Start) bool { return st.ID == "" })
 }
@@ -203,7 +202,7 @@ func Next(in Input) Step {
 	return step
 }
 
-// sync brings a wanted pod nearer to running, or to its end.
+// sync brings a desired pod closer to running, or to completion.
 func (s *Step) sync(in *Input) {
 	s.Phase = pod.PhaseRunning
 	s.learn(in)
@@ -253,9 +252,8 @@ func (s *Step) sync(in *Input) {
 	s.waitAll(in, current)
 }
 
-// start starts what is due in the current sandbox: for a person who looks
-// inside at any time, init containers in their order, and the regular ones when
-// those have completed.
+// start starts what is due in the current sandbox: init containers in their order,
+// and the regular ones when those have completed.
 func (s *Step) start(in *Input, current *pod.Sandbox) {
 	s.startEphemeral(in, current)
 	if s.initialize(in, current) {
@@ -270,8 +268,8 @@ func (s *Step) wait(name string, w pod.Waiting) {
 	s.Waiting[name] = w
 }
 
-// waitAll says of every container that has yet to run (again), and of which
-// nothing was said so far, why it does not.
+// waitAll sets the waiting reason of every container that has yet to run (again) and
+// has none so far.
 func (s *Step) waitAll(in *Input, current *pod.Sandbox) {
 	for spec, k := range pod.ContainerSpecs(&in.Granted.Pod.Spec) {
 		if _, said := s.Waiting[spec.Name]; said {

@@ -27,25 +27,25 @@ func TestSandbox(t *testing.T) {
 		seen pod.Observed
 		want string
 	}{
-		{"none", aPod(), look(), "sandbox 0"},
-		{"ready", aPod(), look(ready(0)), "create web-0"},
-		{"ready, container runs", aPod(), look(ready(0), web("running", 0, 0)), "-"},
-		{"dead", aPod(), look(dead(0)), "release s0, sandbox 1"},
-		{"dead, container ended with it", aPod(), look(dead(3), web("exited 1", 3, 0)), "release s3, sandbox 4"},
-		{"dead, container still runs", aPod(), look(dead(0), web("running", 0, 0)), "stop web-0"},
-		{"dead, container unknown", aPod(), look(dead(0), web("unknown", 0, 0)), "stop web-0"},
-		{"died as it started", aPod(), look(young), "wake 800ms"},
-		{"made in the future", aPod(), look(fromTheFuture), "release s0, sandbox 1"},
-		{"two dead", aPod(), look(dead(1), dead(0)), "release s1, release s0, sandbox 2"},
-		{"newest ready, former dead", aPod(), look(ready(1), dead(0), web("running", 1, 0)), "remove s0"},
-		{"newest dead, former ready", aPod(), look(dead(1), ready(0), web("running", 0, 0)), "stop web-0, stop-sandbox s0"},
-		{"two ready", aPod(), look(ready(1), ready(0), web("running", 1, 1), ctr("web", "running", 0, 0)),
+		{"none", aPod(), observed(), "sandbox 0"},
+		{"ready", aPod(), observed(ready(0)), "create web-0"},
+		{"ready, container runs", aPod(), observed(ready(0), web("running", 0, 0)), "-"},
+		{"dead", aPod(), observed(dead(0)), "release s0, sandbox 1"},
+		{"dead, container ended with it", aPod(), observed(dead(3), web("exited 1", 3, 0)), "release s3, sandbox 4"},
+		{"dead, container still runs", aPod(), observed(dead(0), web("running", 0, 0)), "stop web-0"},
+		{"dead, container unknown", aPod(), observed(dead(0), web("unknown", 0, 0)), "stop web-0"},
+		{"died as it started", aPod(), observed(young), "wake 800ms"},
+		{"made in the future", aPod(), observed(fromTheFuture), "release s0, sandbox 1"},
+		{"two dead", aPod(), observed(dead(1), dead(0)), "release s1, release s0, sandbox 2"},
+		{"newest ready, former dead", aPod(), observed(ready(1), dead(0), web("running", 1, 0)), "remove s0"},
+		{"newest dead, former ready", aPod(), observed(dead(1), ready(0), web("running", 0, 0)), "stop web-0, stop-sandbox s0"},
+		{"two ready", aPod(), observed(ready(1), ready(0), web("running", 1, 1), ctr("web", "running", 0, 0)),
 			"stop web-1, stop web-0, stop-sandbox s1, stop-sandbox s0"},
-		{"no address", aPod(), look(noIP), "stop-sandbox s0"},
-		{"no address, container runs", aPod(), look(noIP, web("running", 0, 0)), "stop web-0, stop-sandbox s0"},
-		{"of the host, no address", aPod(hostNetwork), look(ofTheHost, web("running", 0, 0)), "-"},
-		{"of the host, pod wants its own", aPod(), look(ofTheHost), "stop-sandbox s0"},
-		{"its own, pod wants the host's", aPod(hostNetwork), look(ready(0)), "stop-sandbox s0"},
+		{"no address", aPod(), observed(noIP), "stop-sandbox s0"},
+		{"no address, container runs", aPod(), observed(noIP, web("running", 0, 0)), "stop web-0, stop-sandbox s0"},
+		{"of the host, no address", aPod(hostNetwork), observed(ofTheHost, web("running", 0, 0)), "-"},
+		{"of the host, pod wants its own", aPod(), observed(ofTheHost), "stop-sandbox s0"},
+		{"its own, pod wants the host's", aPod(hostNetwork), observed(ready(0)), "stop-sandbox s0"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if got := describe(plan.Next(input(tc.pod, tc.seen))); got != tc.want {
@@ -58,15 +58,15 @@ func TestSandbox(t *testing.T) {
 // TestContainer walks every state of a container, in the current sandbox and
 // in one that died, under each restart policy.
 func TestContainer(t *testing.T) {
-	in0 := func(state string) pod.Observed { return look(ready(0), web(state, 0, 0)) }
-	old := func(state string) pod.Observed { return look(ready(1), dead(0), web(state, 0, 0)) }
-	gone := func(state string) pod.Observed { return look(dead(0), web(state, 0, 0)) }
+	in0 := func(state string) pod.Observed { return observed(ready(0), web(state, 0, 0)) }
+	old := func(state string) pod.Observed { return observed(ready(1), dead(0), web(state, 0, 0)) }
+	gone := func(state string) pod.Observed { return observed(dead(0), web(state, 0, 0)) }
 	for _, tc := range []struct {
 		name                     string
 		seen                     pod.Observed
 		always, onFailure, never string
 	}{
-		{"none", look(ready(0)), "create web-0", "create web-0", "create web-0"},
+		{"none", observed(ready(0)), "create web-0", "create web-0", "create web-0"},
 		{"created", in0("created"), "start web-0", "start web-0", "start web-0"},
 		{"running", in0("running"), "-", "-", "-"},
 		{"exited 0", in0("exited 0"), "create web-1", "stop-sandbox s0", "stop-sandbox s0"},
@@ -107,19 +107,19 @@ func TestSeveralContainers(t *testing.T) {
 		seen pod.Observed
 		want string
 	}{
-		{"both new, in the pod's order", aPod(two), look(ready(0)), "create web-0, create side-0"},
-		{"one ended, the other runs", aPod(two), look(ready(0), web("exited 1", 0, 0), ctr("side", "running", 0, 0)), "create web-1"},
+		{"both new, in the pod's order", aPod(two), observed(ready(0)), "create web-0, create side-0"},
+		{"one ended, the other runs", aPod(two), observed(ready(0), web("exited 1", 0, 0), ctr("side", "running", 0, 0)), "create web-1"},
 		{"one done, the other runs", aPod(two, policy(v1.RestartPolicyNever)),
-			look(ready(0), web("exited 0", 0, 0), ctr("side", "running", 0, 0)), "-"},
+			observed(ready(0), web("exited 0", 0, 0), ctr("side", "running", 0, 0)), "-"},
 		{"both done", aPod(two, policy(v1.RestartPolicyNever)),
-			look(ready(0), web("exited 0", 0, 0), ctr("side", "exited 1", 0, 0)), "stop-sandbox s0"},
+			observed(ready(0), web("exited 0", 0, 0), ctr("side", "exited 1", 0, 0)), "stop-sandbox s0"},
 		{"one done before the other was made", aPod(two, policy(v1.RestartPolicyNever)),
-			look(ready(0), web("exited 0", 0, 0)), "create side-0"},
+			observed(ready(0), web("exited 0", 0, 0)), "create side-0"},
 		{"one fails, one succeeded, sandbox died", aPod(two, policy(v1.RestartPolicyOnFailure)),
-			look(ready(1), dead(0), web("exited 0", 0, 0), ctr("side", "exited 1", 0, 0)), "create side-1"},
-		{"one is not of the pod", aPod(), look(ready(0), web("running", 0, 0), ctr("side", "running", 0, 0)), "stop side-0"},
-		{"two of one name run", aPod(), look(ready(0), web("running", 0, 1), web("running", 0, 0)), "stop web-0"},
-		{"an older one was never started", aPod(), look(ready(0), web("running", 0, 1), web("created", 0, 0)), "remove web-0"},
+			observed(ready(1), dead(0), web("exited 0", 0, 0), ctr("side", "exited 1", 0, 0)), "create side-1"},
+		{"one is not of the pod", aPod(), observed(ready(0), web("running", 0, 0), ctr("side", "running", 0, 0)), "stop side-0"},
+		{"two of one name run", aPod(), observed(ready(0), web("running", 0, 1), web("running", 0, 0)), "stop web-0"},
+		{"an older one was never started", aPod(), observed(ready(0), web("running", 0, 1), web("created", 0, 0)), "remove web-0"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if got := describe(plan.Next(input(tc.pod, tc.seen))); got != tc.want {
@@ -135,11 +135,11 @@ func TestOneDeadContainerIsKeptForItsLastState(t *testing.T) {
 		seen pod.Observed
 		want string
 	}{
-		{"running, one dead", look(ready(0), web("running", 0, 1), web("exited 1", 0, 0)), "-"},
-		{"running, three dead", look(ready(0), web("running", 0, 3), web("exited 1", 0, 2), web("exited 1", 0, 1), web("exited 1", 0, 0)),
+		{"running, one dead", observed(ready(0), web("running", 0, 1), web("exited 1", 0, 0)), "-"},
+		{"running, three dead", observed(ready(0), web("running", 0, 3), web("exited 1", 0, 2), web("exited 1", 0, 1), web("exited 1", 0, 0)),
 			"remove web-1, remove web-0"},
-		{"the dead one's sandbox stays with it", look(ready(1), dead(0), web("running", 1, 1), web("exited 1", 0, 0)), "-"},
-		{"superseded with its sandbox", look(ready(2), dead(1), dead(0), web("running", 2, 2), web("exited 1", 1, 1), web("exited 1", 0, 0)),
+		{"the dead one's sandbox stays with it", observed(ready(1), dead(0), web("running", 1, 1), web("exited 1", 0, 0)), "-"},
+		{"superseded with its sandbox", observed(ready(2), dead(1), dead(0), web("running", 2, 2), web("exited 1", 1, 1), web("exited 1", 0, 0)),
 			"remove web-0, remove s0"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -153,11 +153,11 @@ func TestOneDeadContainerIsKeptForItsLastState(t *testing.T) {
 // TestEnd walks every phase with and without a kill over the same sights.
 func TestEnd(t *testing.T) {
 	sights := map[string]pod.Observed{
-		"nothing": look(),
-		"running": look(ready(0), web("running", 0, 0)),
-		"created": look(ready(0), web("created", 0, 0)),
-		"unknown": look(dead(0), web("unknown", 0, 0)),
-		"ended":   look(dead(0), web("exited 0", 0, 0)),
+		"nothing": observed(),
+		"running": observed(ready(0), web("running", 0, 0)),
+		"created": observed(ready(0), web("created", 0, 0)),
+		"unknown": observed(dead(0), web("unknown", 0, 0)),
+		"ended":   observed(dead(0), web("exited 0", 0, 0)),
 	}
 	for _, tc := range []struct {
 		phase     pod.Phase
@@ -210,7 +210,7 @@ func TestEnd(t *testing.T) {
 }
 
 func TestGraceIsThePodsUnlessTheKillHasItsOwn(t *testing.T) {
-	running := look(dead(0), web("running", 0, 0))
+	running := observed(dead(0), web("running", 0, 0))
 	for _, tc := range []struct {
 		name string
 		pod  *v1.Pod
@@ -237,11 +237,11 @@ func TestGraceIsThePodsUnlessTheKillHasItsOwn(t *testing.T) {
 	}
 }
 
-func TestGraceOfAPodWhoseManifestIsGoneIsWhatItsContainersRemember(t *testing.T) {
+func TestGraceOfAnOrphanedPodIsThatOfItsContainers(t *testing.T) {
 	remembered := 90 * time.Second
 	c := web("running", 0, 0)
 	c.GracePeriod = &remembered
-	in := input(aPod(containers()), look(ready(0), c))
+	in := input(aPod(containers()), observed(ready(0), c))
 	in.Kill = &plan.Kill{Grace: 30 * time.Second}
 	if step := plan.Next(in); len(step.Stop) != 1 || step.Stop[0].Grace != remembered {
 		t.Errorf("got %+v, want one stop with grace %v", step.Stop, remembered)
@@ -254,19 +254,19 @@ func TestGraceOfAPodWhoseManifestIsGoneIsWhatItsContainersRemember(t *testing.T)
 }
 
 func TestStopSaysWhatTheKubeletSays(t *testing.T) {
-	in := input(aPod(), look(ready(0), web("running", 0, 0)))
+	in := input(aPod(), observed(ready(0), web("running", 0, 0)))
 	in.Kill = &plan.Kill{Why: "its manifest was removed"}
 	if got, want := plan.Next(in).Stop[0].Message, "Stopping container web"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	in = input(aPod(), look(ready(0), web("unknown", 0, 0)))
+	in = input(aPod(), observed(ready(0), web("unknown", 0, 0)))
 	if got, want := plan.Next(in).Stop[0].Message, `Container is in "unknown" state, try killing it before restart`; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
 func TestCrashLoopBackOffSaysWhatTheKubeletSays(t *testing.T) {
-	in := input(aPod(), look(ready(0), web("exited 1", 0, 3)))
+	in := input(aPod(), observed(ready(0), web("exited 1", 0, 3)))
 	in.Memory.Restarts = map[string]backoff.Entry{
 		"web": {Delay: 40 * time.Second, Restarted: noon.Add(-10 * time.Second), Ended: noon.Add(-time.Minute)},
 	}
@@ -284,7 +284,7 @@ func TestCrashLoopBackOffSaysWhatTheKubeletSays(t *testing.T) {
 }
 
 func TestBackOffOutlivesTheSandbox(t *testing.T) {
-	in := input(aPod(), look(ready(1), dead(0), web("exited 1", 0, 3)))
+	in := input(aPod(), observed(ready(1), dead(0), web("exited 1", 0, 3)))
 	in.Memory.Restarts = map[string]backoff.Entry{
 		"web": {Delay: 40 * time.Second, Restarted: noon.Add(-10 * time.Second), Ended: noon.Add(-time.Minute)},
 	}
@@ -297,7 +297,7 @@ func TestBackOffOutlivesTheSandbox(t *testing.T) {
 func TestAStartThatFailedInADyingSandboxDoesNotWait(t *testing.T) {
 	failed := web("exited 128", 0, 3)
 	failed.StartedAt = time.Time{}
-	in := input(aPod(), look(ready(1), dead(0), failed))
+	in := input(aPod(), observed(ready(1), dead(0), failed))
 	in.Memory.Restarts = map[string]backoff.Entry{
 		"web": {Delay: 10 * time.Second, Restarted: noon.Add(-2 * time.Second), Ended: noon.Add(-3 * time.Second)},
 	}
@@ -307,7 +307,7 @@ func TestAStartThatFailedInADyingSandboxDoesNotWait(t *testing.T) {
 }
 
 func TestBackOffGrowsWithEachRestartAndOnce(t *testing.T) {
-	in := input(aPod(), look(ready(0), web("exited 1", 0, 0)))
+	in := input(aPod(), observed(ready(0), web("exited 1", 0, 0)))
 	step := plan.Next(in)
 	if got := step.Memory.Restarts["web"].Delay; got != 10*time.Second {
 		t.Errorf("after the first restart the next waits %v, want 10s", got)
@@ -328,7 +328,7 @@ func TestFailedStartWaitsAndThenTriesAgain(t *testing.T) {
 	now := noon
 	for _, want := range []time.Duration{1, 2, 4, 8, 10, 10} {
 		m = m.Failed("web", "", why, now)
-		in := input(aPod(), look(ready(0)))
+		in := input(aPod(), observed(ready(0)))
 		in.Memory, in.Now = m, now
 		step := plan.Next(in)
 		if !step.Idle() || step.Waiting["web"] != why {
@@ -346,24 +346,24 @@ func TestFailedStartWaitsAndThenTriesAgain(t *testing.T) {
 
 func TestContainerThatWouldNotStartIsTriedAgainLater(t *testing.T) {
 	why := pod.Waiting{Reason: "RunContainerError", Message: "no such file"}
-	in := input(aPod(), look(ready(0), web("created", 0, 0)))
+	in := input(aPod(), observed(ready(0), web("created", 0, 0)))
 	in.Memory = plan.Memory{}.Failed("web", "web-0", why, noon)
 	if step := plan.Next(in); describe(step) != "wake 1s" || step.Waiting["web"] != why {
 		t.Errorf("still created: got %s %v, want wake 1s and the failure", describe(step), step.Waiting)
 	}
-	in.Observed = look(ready(0), web("exited 1", 0, 0))
+	in.Observed = observed(ready(0), web("exited 1", 0, 0))
 	if step := plan.Next(in); describe(step) != "create web-1" || step.Waiting["web"] != why {
 		t.Errorf("the runtime calls it ended: got %s %v, want create web-1 and the failure", describe(step), step.Waiting)
 	}
 }
 
-// TestARefusedStartIsShownBeforeItsBackOff: what went wrong first, as the
+// TestAFailedStartIsShownBeforeItsBackOff: what went wrong first, as the
 // kubelet shows it, then what it waits for.
-func TestARefusedStartIsShownBeforeItsBackOff(t *testing.T) {
+func TestAFailedStartIsShownBeforeItsBackOff(t *testing.T) {
 	why := pod.Waiting{Reason: "RunContainerError", Message: "no such file"}
 	dead := web("exited 128", 0, 1)
 	dead.FinishedAt = noon
-	in := input(aPod(), look(ready(0), dead))
+	in := input(aPod(), observed(ready(0), dead))
 	in.Memory = plan.Memory{}.Failed("web", "web-1", why, noon)
 	in.Memory.Restarts = map[string]backoff.Entry{"web": {Delay: 10 * time.Second, Restarted: noon.Add(-time.Second), Ended: noon.Add(-2 * time.Second)}}
 	step := plan.Next(in)
@@ -387,7 +387,7 @@ func TestWaitingForAnImageLengthensNoWait(t *testing.T) {
 	var m plan.Memory
 	for range 20 {
 		m = m.Awaiting("web", pulling)
-		in := input(aPod(), look(ready(0)))
+		in := input(aPod(), observed(ready(0)))
 		in.Memory = m
 		if step := plan.Next(in); describe(step) != "create web-0" || step.Waiting["web"] != pulling {
 			t.Fatalf("got %s %v, want another try", describe(step), step.Waiting)
@@ -400,7 +400,7 @@ func TestWaitingForAnImageLengthensNoWait(t *testing.T) {
 }
 
 func TestRunningContainerForgetsItsFailures(t *testing.T) {
-	in := input(aPod(), look(ready(0), web("running", 0, 0)))
+	in := input(aPod(), observed(ready(0), web("running", 0, 0)))
 	in.Memory = plan.Memory{}.Failed("web", "", pod.Waiting{Reason: "CreateContainerError"}, noon)
 	step := plan.Next(in)
 	if len(step.Memory.Failures) != 0 || len(in.Memory.Failures) != 1 {
@@ -416,11 +416,11 @@ func TestOnlyWhatDoesNotRunWaits(t *testing.T) {
 		seen pod.Observed
 		want string
 	}{
-		{"no sandbox", aPod(two), look(), "side=ContainerCreating web=ContainerCreating"},
-		{"one runs", aPod(two), look(ready(0), web("running", 0, 0)), "side=ContainerCreating"},
-		{"one runs, a stray is stopped first", aPod(two), look(ready(0), web("running", 0, 0), ctr("x", "running", 0, 0)), "side=ContainerCreating"},
-		{"one is done", aPod(two, policy(v1.RestartPolicyOnFailure)), look(dead(0), web("exited 0", 0, 0)), "side=ContainerCreating"},
-		{"all done", aPod(policy(v1.RestartPolicyNever)), look(dead(0), web("exited 0", 0, 0)), ""},
+		{"no sandbox", aPod(two), observed(), "side=ContainerCreating web=ContainerCreating"},
+		{"one runs", aPod(two), observed(ready(0), web("running", 0, 0)), "side=ContainerCreating"},
+		{"one runs, a stray is stopped first", aPod(two), observed(ready(0), web("running", 0, 0), ctr("x", "running", 0, 0)), "side=ContainerCreating"},
+		{"one is done", aPod(two, policy(v1.RestartPolicyOnFailure)), observed(dead(0), web("exited 0", 0, 0)), "side=ContainerCreating"},
+		{"all done", aPod(policy(v1.RestartPolicyNever)), observed(dead(0), web("exited 0", 0, 0)), ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if got := waits(plan.Next(input(tc.pod, tc.seen))); got != tc.want {
@@ -437,12 +437,12 @@ func TestAStepNamesTheSandboxOfItsStarts(t *testing.T) {
 		sandbox         string
 		starts, creates bool
 	}{
-		"nothing is there":   {look(), "", false, false},
-		"a sandbox":          {look(ready(0)), "s0", true, true},
-		"beside a dead one":  {look(ready(1), dead(0)), "s1", true, true},
-		"a container is too": {look(ready(0), web("created", 0, 0)), "s0", true, false},
-		"all runs":           {look(ready(0), web("running", 0, 0)), "s0", false, false},
-		"the sandbox died":   {look(dead(0), web("exited 1", 0, 0)), "", false, false},
+		"nothing is there":   {observed(), "", false, false},
+		"a sandbox":          {observed(ready(0)), "s0", true, true},
+		"beside a dead one":  {observed(ready(1), dead(0)), "s1", true, true},
+		"a container is too": {observed(ready(0), web("created", 0, 0)), "s0", true, false},
+		"all runs":           {observed(ready(0), web("running", 0, 0)), "s0", false, false},
+		"the sandbox died":   {observed(dead(0), web("exited 1", 0, 0)), "", false, false},
 	} {
 		step := plan.Next(input(aPod(), c.seen))
 		got := ""

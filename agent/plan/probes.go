@@ -9,9 +9,9 @@ import (
 	"podd/internal/pod"
 )
 
-// Probed are the containers that may be probed: those that run, and none whose
-// postStart hook (hooks are by container ID) is under way, which counts as not yet
-// running, as in its status. Ephemeral containers have no probes.
+// Probed are the containers that may be probed: those that run, except those whose
+// postStart hook (hooks are by container ID) is in progress, which count as not yet
+// running, as in their status. Ephemeral containers have no probes.
 func Probed(spec *v1.PodSpec, seen pod.Observed, hooks map[string]pod.Hook) []pod.ProbeTarget {
 	var targets []pod.ProbeTarget
 	for c, kind := range pod.ContainerSpecs(spec) {
@@ -24,9 +24,9 @@ func Probed(spec *v1.PodSpec, seen pod.Observed, hooks map[string]pod.Hook) []po
 	return targets
 }
 
-// stopFailing stops what runs and must not go on as it is: its postStart hook
-// or a liveness or startup probe failed, or its spec names another image. Of
-// init containers, only sidecars can be in that case.
+// stopFailing stops running containers that must not continue: their postStart hook
+// or a liveness or startup probe failed, or their spec names another image. Of init
+// containers, this only applies to sidecars.
 func (s *Step) stopFailing(in *Input, current *pod.Sandbox) {
 	for spec, k := range pod.ContainerSpecs(&in.Granted.Pod.Spec) {
 		if k != pod.RegularContainer && k != pod.SidecarContainer {
@@ -61,15 +61,15 @@ type running struct {
 	kind pod.ContainerKind
 }
 
-// failure is what is wrong with a running container, in the kubelet's words, and
-// the probe that says so; empty and nil when it may go on.
+// failure is why a running container has to be stopped, in the kubelet's words, and
+// the probe that failed; empty and nil if it may continue.
 type failure struct {
 	running
 	why   string
 	probe *v1.Probe
 }
 
-// failing looks for what is wrong with a running container. The order among the
+// failing determines why a running container has to be stopped. The order among the
 // causes is upstream's, which differs for sidecars.
 func (s *Step) failing(in *Input, c running) failure {
 	results := in.Probes.Of(c.Name, c.ID)
@@ -87,13 +87,13 @@ func (s *Step) failing(in *Input, c running) failure {
 	return failure{}
 }
 
-// stopToRestart stops a container that its successor follows, whatever its exit
-// code will be. Restart rules are about exit codes and have no say here; a
-// policy Never has, but for a changed spec.
+// stopToRestart stops a container to restart it, whatever its exit code will be.
+// Restart rules are about exit codes and do not apply here; policy Never does, except
+// for a changed spec.
 //
-// In the kubelet, the wait after such a stop counts from the end before this
-// one, and a first one does not count: a container that was well for long is
-// restarted at once. Here it is its own life that tells.
+// In the kubelet, the back-off after such a stop counts from the previous end, and a
+// first one does not count: a container that ran well for long is restarted at once.
+// Here it depends on how long the container itself ran.
 func (s *Step) stopToRestart(in *Input, f failure) {
 	message := "Container " + f.Name + " " + f.why
 	restart := f.probe == nil || f.kind == pod.SidecarContainer || !never(in.Granted.Pod, f.spec)
@@ -113,9 +113,8 @@ func (s *Step) stopToRestart(in *Input, f failure) {
 	}
 }
 
-// nothingLeft says that a failed probe ends the last regular container, none of
-// which comes back: it is the end of the whole pod then, as upstream has it, with
-// the pod's grace period.
+// nothingLeft says that a failed probe ends the last regular container and that none
+// is restarted: then the whole pod ends, as upstream, with the pod's grace period.
 func (s *Step) nothingLeft(in *Input) bool {
 	if !slices.ContainsFunc(s.Stop, func(st Stop) bool { return st.Probe }) {
 		return false

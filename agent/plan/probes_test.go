@@ -38,9 +38,9 @@ func TestProbesThatFailStopContainers(t *testing.T) {
 			"Container web failed liveness probe"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			in := input(tc.pod, look(ready(0), web("running", 0, 0), ctr("side", "running", 0, 0)))
+			in := input(tc.pod, observed(ready(0), web("running", 0, 0), ctr("side", "running", 0, 0)))
 			if len(tc.pod.Spec.Containers) == 1 {
-				in.Observed = look(ready(0), web("running", 0, 0))
+				in.Observed = observed(ready(0), web("running", 0, 0))
 			}
 			tc.probes.ContainerID = "web-0"
 			in.Probes = pod.ProbeResults{"web": tc.probes}
@@ -81,7 +81,7 @@ func TestAProbeThatFailsForGoodEndsThePod(t *testing.T) {
 		{"beside one that restarts", aPod(two, probed, with("web", ofItsOwn(v1.ContainerRestartPolicyNever))), []any{ctr("side", "exited 1", 0, 0)}, "stop web-0"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			in := input(tc.pod, look(append([]any{ready(0), web("running", 0, 0)}, tc.side...)...))
+			in := input(tc.pod, observed(append([]any{ready(0), web("running", 0, 0)}, tc.side...)...))
 			in.Probes = pod.ProbeResults{"web": {ContainerID: "web-0", Live: pod.ProbeFailed}}
 			step := plan.Next(in)
 			if got := describe(step); got != tc.want {
@@ -108,9 +108,9 @@ func TestProbesThatFailStopSidecars(t *testing.T) {
 		{pod.Probes{Startup: pod.ProbeFailed, Live: pod.ProbeFailed}, "Init container mesh failed startup probe"},
 	} {
 		for name, seen := range map[string]pod.Observed{
-			"while it starts":  look(ready(0), ctr("mesh", "running", 0, 0)),
-			"while web runs":   look(ready(0), web("running", 0, 0), ctr("mesh", "running", 0, 0)),
-			"while web is due": look(ready(0), web("exited 1", 0, 0), ctr("mesh", "running", 0, 0)),
+			"while it starts":  observed(ready(0), ctr("mesh", "running", 0, 0)),
+			"while web runs":   observed(ready(0), web("running", 0, 0), ctr("mesh", "running", 0, 0)),
+			"while web is due": observed(ready(0), web("exited 1", 0, 0), ctr("mesh", "running", 0, 0)),
 		} {
 			in := input(aPod(inits("mesh!"), with("mesh", livenessProbe, startupProbe)), seen)
 			tc.probes.ContainerID = "mesh-0"
@@ -137,7 +137,7 @@ func TestGraceAfterAProbeIsTheProbesOwn(t *testing.T) {
 			func(p *v1.Pod) { p.DeletionGracePeriodSeconds = ptr(int64(9)) }}, 9 * time.Second},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			in := input(aPod(append([]func(*v1.Pod){with("web", livenessProbe, preStop)}, tc.opts...)...), look(ready(0), web("running", 0, 0)))
+			in := input(aPod(append([]func(*v1.Pod){with("web", livenessProbe, preStop)}, tc.opts...)...), observed(ready(0), web("running", 0, 0)))
 			in.Probes = pod.ProbeResults{"web": {ContainerID: "web-0", Live: pod.ProbeFailed}}
 			step := plan.Next(in)
 			if len(step.Stop) != 1 || step.Stop[0].Grace != tc.want || step.Stop[0].PreStop == nil {
@@ -163,12 +163,12 @@ func TestWhatAProbeStopped(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			with("web", livenessProbe)(tc.pod)
-			in := input(tc.pod, look(ready(0), web("running", 0, 0)))
+			in := input(tc.pod, observed(ready(0), web("running", 0, 0)))
 			in.Probes = pod.ProbeResults{"web": {ContainerID: "web-0", Live: pod.ProbeFailed}}
 			in.Memory = plan.Next(in).Memory
 			dead := web("exited 0", 0, 0)
 			dead.ExitCode = tc.code
-			in.Observed = look(ready(0), dead)
+			in.Observed = observed(ready(0), dead)
 			step := plan.Next(in)
 			if got := describe(step); got != tc.want {
 				t.Errorf("got %s, want %s", got, tc.want)
@@ -176,7 +176,7 @@ func TestWhatAProbeStopped(t *testing.T) {
 			if step.Memory.Killed["web"].ID == "" {
 				return
 			}
-			in.Memory, in.Observed = step.Memory, look(ready(0), web("running", 0, 1), dead)
+			in.Memory, in.Observed = step.Memory, observed(ready(0), web("running", 0, 1), dead)
 			if step = plan.Next(in); len(step.Memory.Killed) != 0 {
 				t.Errorf("its successor runs, and it is still remembered: %v", step.Memory.Killed)
 			}
@@ -225,7 +225,7 @@ func TestAContainerWithAnotherImageIsRestarted(t *testing.T) {
 		for _, p := range []v1.RestartPolicy{v1.RestartPolicyAlways, v1.RestartPolicyNever} {
 			c := web("running", 0, 0)
 			c.Hash = tc.hash
-			in := input(aPod(policy(p)), look(ready(0), c))
+			in := input(aPod(policy(p)), observed(ready(0), c))
 			step := plan.Next(in)
 			if got := describe(step); got != tc.want {
 				t.Errorf("%s, %s: got %s, want %s", tc.name, p, got, tc.want)
@@ -239,7 +239,7 @@ func TestAContainerWithAnotherImageIsRestarted(t *testing.T) {
 			}
 			dead := web("exited 0", 0, 0)
 			dead.Hash = tc.hash
-			in.Memory, in.Observed = step.Memory, look(ready(0), dead)
+			in.Memory, in.Observed = step.Memory, observed(ready(0), dead)
 			if got := describe(plan.Next(in)); got != "create web-1" {
 				t.Errorf("after it ended, %s: got %s, want create web-1", p, got)
 			}
@@ -247,7 +247,7 @@ func TestAContainerWithAnotherImageIsRestarted(t *testing.T) {
 	}
 	mesh, a := ctr("mesh", "running", 0, 0), ctr("a", "running", 0, 0)
 	mesh.Hash, a.Hash = "another", "another"
-	step := plan.Next(input(aPod(inits("mesh!", "a")), look(ready(0), a, mesh)))
+	step := plan.Next(input(aPod(inits("mesh!", "a")), observed(ready(0), a, mesh)))
 	if got := describe(step); got != "stop mesh-0" || step.Stop[0].Message != "Init container mesh definition changed" {
 		t.Errorf("got %s %+v; want the sidecar stopped and the init container left alone", got, step.Stop)
 	}
@@ -266,13 +266,13 @@ func TestAPostStartHook(t *testing.T) {
 		hook pod.HookState
 		want string
 	}{
-		{"nothing runs", look(ready(0)), pod.HookNone, "create web-0, create side-0"},
-		{"it is under way", look(ready(0), sideRuns, webRuns), pod.HookRunning, "-"},
-		{"it is under way, and what comes before ended", look(ready(0), sideRuns, web("exited 1", 0, 0)), pod.HookRunning, "create web-1"},
-		{"it has completed", look(ready(0), sideRuns, webRuns), pod.HookSucceeded, "create third-0"},
-		{"an earlier podd had run it", look(ready(0), sideRuns, webRuns), pod.HookNone, "create third-0"},
-		{"it failed", look(ready(0), sideRuns, webRuns), pod.HookFailed, "stop side-0"},
-		{"its container ended meanwhile", look(ready(0), ctr("side", "exited 1", 0, 0), webRuns), pod.HookRunning, "create side-1"},
+		{"nothing runs", observed(ready(0)), pod.HookNone, "create web-0, create side-0"},
+		{"it is under way", observed(ready(0), sideRuns, webRuns), pod.HookRunning, "-"},
+		{"it is under way, and what comes before ended", observed(ready(0), sideRuns, web("exited 1", 0, 0)), pod.HookRunning, "create web-1"},
+		{"it has completed", observed(ready(0), sideRuns, webRuns), pod.HookSucceeded, "create third-0"},
+		{"an earlier podd had run it", observed(ready(0), sideRuns, webRuns), pod.HookNone, "create third-0"},
+		{"it failed", observed(ready(0), sideRuns, webRuns), pod.HookFailed, "stop side-0"},
+		{"its container ended meanwhile", observed(ready(0), ctr("side", "exited 1", 0, 0), webRuns), pod.HookRunning, "create side-1"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			in := input(three(), tc.seen)
@@ -282,7 +282,7 @@ func TestAPostStartHook(t *testing.T) {
 			}
 		})
 	}
-	in := input(three(), look(ready(0), webRuns))
+	in := input(three(), observed(ready(0), webRuns))
 	in.Memory = plan.Memory{}.Awaiting("side", pod.Waiting{Reason: "ImagePullBackOff"})
 	if got, want := describe(plan.Next(in)), "create side-0, create third-0"; got != want {
 		t.Errorf("no image: got %s, want %s", got, want)
@@ -291,7 +291,7 @@ func TestAPostStartHook(t *testing.T) {
 
 func TestAPostStartHookThatFails(t *testing.T) {
 	w := newWorld(aPod(with("web", postStart, preStop)))
-	w.rounds(t)
+	w.steps(t)
 	w.hook("web", pod.HookFailed)
 	step := plan.Next(w.in)
 	if got, want := step.Stop[0].Message, "FailedPostStartHook"; got != want || step.Stop[0].PreStop == nil || step.Stop[0].Probe {
@@ -326,9 +326,9 @@ func TestAPostStartHookThatFails(t *testing.T) {
 
 // A changed spec is told before a failed liveness probe, and then the probe has
 // no say in the grace period; a sidecar's startup probe comes before both.
-func TestAChangedSpecIsToldBeforeAFailedLivenessProbe(t *testing.T) {
+func TestAChangedSpecIsReportedBeforeAFailedLivenessProbe(t *testing.T) {
 	probed := with("web", livenessProbe, startupProbe, within(3))
-	in := input(aPod(probed), look(ready(0), web("running", 0, 0)))
+	in := input(aPod(probed), observed(ready(0), web("running", 0, 0)))
 	in.Memory = plan.Next(in).Memory
 	in.Observed.Containers[0].Hash = "another"
 	for _, results := range []pod.Probes{{Live: pod.ProbeFailed}, {Startup: pod.ProbeFailed}} {
@@ -343,7 +343,7 @@ func TestAChangedSpecIsToldBeforeAFailedLivenessProbe(t *testing.T) {
 			t.Errorf("%+v: got %q in %v, of a probe: %v, want %q in 30s, of none", results, st.Message, st.Grace, st.Probe, want)
 		}
 	}
-	in = input(aPod(inits("mesh!"), with("mesh", startupProbe)), look(ready(0), ctr("mesh", "running", 0, 0)))
+	in = input(aPod(inits("mesh!"), with("mesh", startupProbe)), observed(ready(0), ctr("mesh", "running", 0, 0)))
 	in.Memory = plan.Next(in).Memory
 	in.Observed.Containers[0].Hash = "another"
 	in.Probes = pod.ProbeResults{"mesh": {ContainerID: "mesh-0", Startup: pod.ProbeFailed}}
@@ -363,15 +363,15 @@ func TestProbedContainers(t *testing.T) {
 		hooks map[string]pod.Hook
 		want  string
 	}{
-		"nothing is there":        {look(), nil, ""},
-		"what runs":               {look(all("running")...), nil, "mesh-0 web-1"},
-		"no dead one":             {look(all("exited 1")...), nil, "mesh-0"},
-		"none that was only made": {look(all("created")...), nil, "mesh-0"},
-		"none out of sight":       {look(all("unknown")...), nil, "mesh-0"},
-		"its hook is under way":   {look(all("running")...), map[string]pod.Hook{"web-1": {State: pod.HookRunning}}, "mesh-0"},
-		"its hook failed":         {look(all("running")...), map[string]pod.Hook{"web-1": {State: pod.HookFailed}}, "mesh-0 web-1"},
-		"another one's hook":      {look(all("running")...), map[string]pod.Hook{"web-0": {State: pod.HookRunning}}, "mesh-0 web-1"},
-		"the newest of a name":    {look(ready(0), web("exited 1", 0, 2), web("running", 0, 1)), nil, ""},
+		"nothing is there":        {observed(), nil, ""},
+		"what runs":               {observed(all("running")...), nil, "mesh-0 web-1"},
+		"no dead one":             {observed(all("exited 1")...), nil, "mesh-0"},
+		"none that was only made": {observed(all("created")...), nil, "mesh-0"},
+		"none out of sight":       {observed(all("unknown")...), nil, "mesh-0"},
+		"its hook is under way":   {observed(all("running")...), map[string]pod.Hook{"web-1": {State: pod.HookRunning}}, "mesh-0"},
+		"its hook failed":         {observed(all("running")...), map[string]pod.Hook{"web-1": {State: pod.HookFailed}}, "mesh-0 web-1"},
+		"another one's hook":      {observed(all("running")...), map[string]pod.Hook{"web-0": {State: pod.HookRunning}}, "mesh-0 web-1"},
+		"the newest of a name":    {observed(ready(0), web("exited 1", 0, 2), web("running", 0, 1)), nil, ""},
 	} {
 		var got []string
 		for _, target := range plan.Probed(&p.Spec, tc.seen, tc.hooks) {

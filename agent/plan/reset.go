@@ -12,9 +12,9 @@ import (
 
 const messageRestartingAll = "The container is removed because RestartAllContainers in place"
 
-// sources are the containers whose ends ask for a restart of all (KEP-5532), by
-// ID; over says that the pod has completed instead. A sidecar that ends
-// after all regular containers are done asks in vain.
+// sources are the containers whose ends request a restart of all (KEP-5532), by ID;
+// over says that the pod has completed instead. A sidecar that ends after all regular
+// containers are done has no effect.
 func (s *Step) sources(in *Input) (sources []string, over bool) {
 	p := in.Granted.Pod
 	over, last := s.regularDone(in)
@@ -49,11 +49,10 @@ func (s *Step) regularDone(in *Input) (done bool, last time.Time) {
 	return len(p.Spec.Containers) > 0, last
 }
 
-// restartAll has everything start anew in the same sandbox: it stops all
-// containers and removes them, those last whose ends asked for it. What the
-// runtime holds tells a podd that was restarted meanwhile how far that is. The
-// logs stay, as in the kubelet's removeContainer: no record of these ends is left
-// but them.
+// restartAll restarts everything in the same sandbox: it stops all containers and
+// removes them, those last whose ends requested it. What the runtime still has shows
+// a podd that was restarted meanwhile how far that has got. The logs stay, as in the
+// kubelet's removeContainer: they are the only record of these ends.
 func (s *Step) restartAll(in *Input, sources []string) {
 	s.RestartingAll, s.KeepLogs = true, true
 	var others []string
@@ -64,7 +63,8 @@ func (s *Step) restartAll(in *Input, sources []string) {
 			continue
 		}
 		if mayRun(c) {
-			// None of their own, but the least that every stop signal gets.
+			// No grace period of their own, but the least one after every stop
+			// signal.
 			s.stopWithin(in, c, minimumGrace, "killing").PreStop = nil
 		}
 		if !slices.Contains(sources, c.ID) {
@@ -83,7 +83,7 @@ func (s *Step) restartAll(in *Input, sources []string) {
 	s.waitForRestart(in)
 }
 
-// waitForRestart says of those that are removed already why they do not run.
+// waitForRestart sets the waiting reason of those that are removed already.
 func (s *Step) waitForRestart(in *Input) {
 	for spec, k := range pod.ContainerSpecs(&in.Granted.Pod.Spec) {
 		if c := in.Observed.Latest(spec.Name); k != pod.EphemeralContainer && c == nil {
@@ -92,9 +92,9 @@ func (s *Step) waitForRestart(in *Input) {
 	}
 }
 
-// rememberEnds keeps the ends of containers that are removed: they wait like
-// any that crashed. The kubelet lets them, and a pod that asks for a restart of
-// all as it starts keeps its node busy.
+// rememberEnds keeps the ends of containers that are removed, so that their restarts
+// have the same back-off as after a crash. In the kubelet they have none, and a pod
+// that requests a restart of all as it starts keeps its node busy.
 func (s *Step) rememberEnds(in *Input, ids []string) {
 	ends := make(map[string]backoff.End, len(ids))
 	for i := range in.Observed.Containers {

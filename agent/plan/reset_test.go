@@ -61,11 +61,11 @@ func TestRestartAllContainers(t *testing.T) {
 	if step = plan.Next(w.in); step.RestartingAll {
 		t.Errorf("all is removed: still restarting")
 	}
-	if got, want := w.rounds(t), "create a-1"; got != want {
+	if got, want := w.steps(t), "create a-1"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	w.exits("a", 0)
-	if got, want := w.rounds(t), "create mesh-1; create web-1, create side-1"; got != want {
+	if got, want := w.steps(t), "create mesh-1; create web-1, create side-1"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	if got := w.in.Observed.Sandboxes; len(got) != 1 || got[0].ID != sandbox {
@@ -107,17 +107,17 @@ func TestWhoseEndRestartsAllContainers(t *testing.T) {
 		seen pod.Observed
 		want string
 	}{
-		{"an init container's", initRule, look(ready(0), one("a", "exited 42")), "remove a-0"},
-		{"an init container's with another code", initRule, look(ready(0), one("a", "exited 1")), "stop-sandbox s0"},
-		{"a sidecar's", meshRule, look(ready(0), one("web", "running"), one("mesh", "exited 42")), "stop web-0"},
+		{"an init container's", initRule, observed(ready(0), one("a", "exited 42")), "remove a-0"},
+		{"an init container's with another code", initRule, observed(ready(0), one("a", "exited 1")), "stop-sandbox s0"},
+		{"a sidecar's", meshRule, observed(ready(0), one("web", "running"), one("mesh", "exited 42")), "stop web-0"},
 		{"a sidecar's, and what it had stopped is done", meshRule,
-			look(ready(0), at(one("web", "exited 137"), 0), at(one("mesh", "exited 42"), time.Second)), "remove web-0"},
+			observed(ready(0), at(one("web", "exited 137"), 0), at(one("mesh", "exited 42"), time.Second)), "remove web-0"},
 		{"a sidecar's at the end of its pod", meshRule,
-			look(ready(0), at(one("web", "exited 0"), time.Second), at(one("mesh", "exited 42"), 0)), "stop-sandbox s0"},
-		{"one that has a successor", resetPod(inits()), look(ready(0), ctr("web", "running", 0, 1), one("web", "exited 42"), one("side", "running"), one("mesh", "running")), "-"},
-		{"with the sandbox dead", resetPod(), look(dead(0), one("web", "exited 42"), one("side", "exited 137"), one("mesh", "exited 137"), one("a", "exited 0")),
+			observed(ready(0), at(one("web", "exited 0"), time.Second), at(one("mesh", "exited 42"), 0)), "stop-sandbox s0"},
+		{"one that has a successor", resetPod(inits()), observed(ready(0), ctr("web", "running", 0, 1), one("web", "exited 42"), one("side", "running"), one("mesh", "running")), "-"},
+		{"with the sandbox dead", resetPod(), observed(dead(0), one("web", "exited 42"), one("side", "exited 137"), one("mesh", "exited 137"), one("a", "exited 0")),
 			"remove side-0, remove mesh-0, remove a-0"},
-		{"an ephemeral container looks on", resetPod(ephemerals("looker")), look(ready(0), one("looker", "running"), one("web", "exited 42")), "remove web-0"},
+		{"an ephemeral container looks on", resetPod(ephemerals("looker")), observed(ready(0), one("looker", "running"), one("web", "exited 42")), "remove web-0"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if got := describe(plan.Next(input(tc.pod, tc.seen))); got != tc.want {
@@ -154,14 +154,14 @@ func TestRestartAllContainersBacksOff(t *testing.T) {
 // TestARestartOfAllIsDated by its first step, until the next one that is none.
 func TestARestartOfAllIsDated(t *testing.T) {
 	p := aPod(containers("web", "side"), with("web", rule(v1.ContainerRestartRuleActionRestartAllContainers, 42)))
-	in := input(p, look(ready(0), web("exited 42", 0, 0), ctr("side", "running", 0, 0)))
+	in := input(p, observed(ready(0), web("exited 42", 0, 0), ctr("side", "running", 0, 0)))
 	first := plan.Next(in)
 	in.Memory, in.Now = first.Memory, noon.Add(time.Second)
 	second := plan.Next(in)
 	if !first.RestartingAll || !first.Memory.RestartingSince.Equal(noon) || !second.Memory.RestartingSince.Equal(noon) {
 		t.Errorf("got %v, then %v; want noon", first.Memory.RestartingSince, second.Memory.RestartingSince)
 	}
-	in.Memory, in.Observed = second.Memory, look(ready(0), web("running", 0, 1), ctr("side", "running", 0, 1))
+	in.Memory, in.Observed = second.Memory, observed(ready(0), web("running", 0, 1), ctr("side", "running", 0, 1))
 	if after := plan.Next(in); after.RestartingAll || !after.Memory.RestartingSince.IsZero() {
 		t.Errorf("afterwards: got %v", after.Memory.RestartingSince)
 	}

@@ -14,21 +14,21 @@ import (
 	"podd/internal/pod"
 )
 
-// Bounds are what a container, or a pod as a whole, is to be held to: CPU in
-// thousandths of a processor, memory in bytes; 0 for none.
+// Bounds are the limits of a container, or of a pod as a whole: CPU in thousandths of
+// a processor, memory in bytes; 0 for none.
 type Bounds struct {
 	CPURequest, CPULimit, MemoryRequest, MemoryLimit int64
 }
 
-// Held is what a container was last held to, as far as podd asked for it.
+// Held are the limits that podd last set for a container.
 type Held struct {
 	// ID is the container's; empty for the pod as a whole.
 	ID string
 	Bounds
 }
 
-// Resized returns the memory in which a container was made with, or brought to,
-// what p says of it; with no container, the pod as a whole was.
+// Resized returns the memory after a container was created with, or resized to, its
+// limits in p; with no container, the pod as a whole was.
 func (m Memory) Resized(id string, p *v1.Pod, c *v1.Container) Memory {
 	if c == nil {
 		m.Held = with(m.Held, "", Held{Bounds: podBounds(p)})
@@ -63,11 +63,11 @@ func boundsOf(requests, limits v1.ResourceList) Bounds {
 	}
 }
 
-// resize brings what runs to the resources that the spec names (KEP-1287,
-// KEP-5419): containers whose policy asks for it by a restart, the others as
-// they run. Those that get less come first, so that at no time more is given out
-// than before or after. Only regular containers and sidecars are resized; init
-// containers that complete have what they began with.
+// resize brings running containers to the resources in the spec (KEP-1287, KEP-5419):
+// by a restart if their resize policy requires it, otherwise in place. Those that get
+// less come first, so that at no time more is granted than before or after. Only
+// regular containers and sidecars are resized; init containers that run to completion
+// keep what they started with.
 func (s *Step) resize(in *Input, current *pod.Sandbox) {
 	s.adopt(in, current)
 	p := in.Granted.Pod
@@ -98,8 +98,7 @@ func (s *Step) resize(in *Input, current *pod.Sandbox) {
 	}
 }
 
-// Resizing says that something of a resize is left to do, or may be: stops come
-// first.
+// Resizing says that part of a resize is left to do, or may be: stops come first.
 func (s *Step) Resizing() bool { return len(s.Resize) > 0 || s.ResizeHeld || len(s.Stop) > 0 }
 
 // resizeErrorRetry is the wait after a resize that the node or the runtime would
@@ -112,7 +111,7 @@ func (m Memory) ResizeFailed(now time.Time) Memory {
 	return m
 }
 
-// ResizeAnew returns the memory in which nothing holds a resize back: the node
+// ResizeAnew returns the memory in which no back-off delays a resize: the node
 // granted another one, or the last one is done.
 func (m Memory) ResizeAnew() Memory {
 	m.ResizeAt = time.Time{}
@@ -187,8 +186,8 @@ func (s *Step) stopping(id string) bool {
 	return slices.ContainsFunc(s.Stop, func(st Stop) bool { return st.ID == id })
 }
 
-// adopt notes what containers have that another podd made: what they were granted
-// then, unless the runtime knows better.
+// adopt records the limits of containers that another podd created: what they were
+// granted then, unless the runtime reports otherwise.
 func (s *Step) adopt(in *Input, current *pod.Sandbox) {
 	p := in.Granted.Pod
 	before := s.Memory.Before
@@ -216,8 +215,8 @@ func (s *Step) adopt(in *Input, current *pod.Sandbox) {
 	}
 }
 
-// contradicts says that the runtime holds a container to something else. Where
-// it knows nothing of a resource, nothing can be said.
+// contradicts says that the runtime reports other limits for a container. Resources
+// that it does not report are not compared.
 func contradicts(r *pod.ContainerResources, b Bounds) bool {
 	if r == nil {
 		return false
@@ -230,7 +229,7 @@ func contradicts(r *pod.ContainerResources, b Bounds) bool {
 		r.MemoryLimitInBytes > 0 && r.MemoryLimitInBytes != b.MemoryLimit
 }
 
-// restartsFor says that a container's policy asks for a restart for one of the
+// restartsFor says that a container's resize policy requires a restart for one of the
 // changes.
 func restartsFor(spec *v1.Container, held, want Bounds) bool {
 	for _, policy := range spec.ResizePolicy {

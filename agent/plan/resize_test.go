@@ -48,7 +48,7 @@ func TestResize(t *testing.T) {
 		return aPod(append([]func(*v1.Pod){containers("web", "side"), with("web", web), with("side", side)}, more...)...)
 	}
 	small, big := has("100m/200m", "1Mi/10Mi"), has("200m/400m", "2Mi/20Mi")
-	both := look(ready(0), ctr("web", "running", 0, 0), ctr("side", "running", 0, 0))
+	both := observed(ready(0), ctr("web", "running", 0, 0), ctr("side", "running", 0, 0))
 	for name, c := range map[string]struct {
 		from, to *v1.Pod
 		seen     pod.Observed
@@ -62,12 +62,12 @@ func TestResize(t *testing.T) {
 		"another resource is none of ours":       {two(small, small), two(small, func(c *v1.Container) { small(c); c.Resources.Requests["ephemeral-storage"] = resource.MustParse("1Gi") }), both, nil, ""},
 		"restart for memory, memory changed":     {two(small, small), aPod(containers("web", "side"), with("web", big, restartFor("memory")), with("side", small)), both, []string{""}, "web"},
 		"restart for memory, CPU changed":        {two(small, small), aPod(containers("web", "side"), with("web", has("200m/400m", "1Mi/10Mi"), restartFor("memory")), with("side", small)), both, []string{"web"}, ""},
-		"one that does not run is made anew":     {two(small, small), two(big, small), look(ready(0), ctr("web", "exited 1", 0, 0), ctr("side", "running", 0, 0)), []string{""}, ""},
+		"one that does not run is made anew":     {two(small, small), two(big, small), observed(ready(0), ctr("web", "exited 1", 0, 0), ctr("side", "running", 0, 0)), []string{""}, ""},
 		"the pod's own limit is its containers'": {two(has("", ""), small, ofThePod("1/1", "")), two(has("", ""), small, ofThePod("1/2", "")), both, []string{"web"}, ""},
 		"the pod's own request is the pod's":     {two(small, small, ofThePod("1/2", "")), two(small, small, ofThePod("1500m/2", "")), both, []string{""}, ""},
 		"a sidecar": {aPod(inits("mesh!"), with("mesh", small)), aPod(inits("mesh!"), with("mesh", big)),
-			look(ready(0), ctr("web", "running", 0, 0), ctr("mesh", "running", 0, 0)), []string{"mesh"}, ""},
-		"no init container that ends": {aPod(inits("once"), with("once", small)), aPod(inits("once"), with("once", big)), look(ready(0), ctr("once", "running", 0, 0)), []string{""}, ""},
+			observed(ready(0), ctr("web", "running", 0, 0), ctr("mesh", "running", 0, 0)), []string{"mesh"}, ""},
+		"no init container that ends": {aPod(inits("once"), with("once", small)), aPod(inits("once"), with("once", big)), observed(ready(0), ctr("once", "running", 0, 0)), []string{""}, ""},
 	} {
 		in := input(c.from, c.seen)
 		in.Memory = plan.Next(in).Memory
@@ -107,11 +107,11 @@ func TestResize(t *testing.T) {
 func TestAResizeThatRestartsIsNotHeldBack(t *testing.T) {
 	from := aPod(policy(v1.RestartPolicyOnFailure), with("web", has("100m/", ""), restartFor("cpu")))
 	to := aPod(policy(v1.RestartPolicyOnFailure), with("web", has("200m/", ""), restartFor("cpu")))
-	in := input(from, look(ready(0), web("running", 0, 3)))
+	in := input(from, observed(ready(0), web("running", 0, 3)))
 	in.Memory = plan.Next(in).Memory
 	in.Granted = &pod.Desired{Pod: to}
 	in.Memory = plan.Next(in).Memory
-	in.Observed = look(ready(0), web("exited 0", 0, 3))
+	in.Observed = observed(ready(0), web("exited 0", 0, 3))
 	step := plan.Next(in)
 	if len(step.Start) != 1 || step.Start[0].RestartCount != 4 {
 		t.Errorf("got starts %v, waiting %v; want web again at once", step.Start, step.Waiting)
@@ -124,7 +124,7 @@ func TestAPoddThatCameInBetweenFinishesAResize(t *testing.T) {
 	c := web("running", 0, 0)
 	c.Resources = &pod.ContainerResources{CPUShares: 102, MemoryLimitInBytes: 10 << 20}
 	for memory, want := range map[string]int{"1Mi/10Mi": 0, "1Mi/20Mi": 1} {
-		in := input(aPod(with("web", has("100m/200m", memory))), look(ready(0), c))
+		in := input(aPod(with("web", has("100m/200m", memory))), observed(ready(0), c))
 		step := plan.Next(in)
 		if len(step.Resize) != want {
 			t.Errorf("%s: got %v, want %d", memory, step.Resize, want)
@@ -139,7 +139,7 @@ func TestAPoddThatCameInBetweenFinishesAResize(t *testing.T) {
 // TestAResizeThatWentWrongIsHeldBack, whatever wakes the pod meanwhile, and holds
 // up nothing else.
 func TestAResizeThatWentWrongIsHeldBack(t *testing.T) {
-	in := input(aPod(with("web", has("100m/200m", "1Mi/10Mi"))), look(ready(0), web("running", 0, 0)))
+	in := input(aPod(with("web", has("100m/200m", "1Mi/10Mi"))), observed(ready(0), web("running", 0, 0)))
 	in.Memory = plan.Next(in).Memory
 	in.Granted = &pod.Desired{Pod: aPod(with("web", has("200m/400m", "1Mi/10Mi")))}
 	in.Memory = plan.Next(in).Memory.ResizeFailed(noon)
@@ -173,7 +173,7 @@ func TestAResizeThatWentWrongIsHeldBack(t *testing.T) {
 // TestTheNodeIsAskedAgainInTime: a deferred resize wakes its pod, unless the pod
 // ends.
 func TestTheNodeIsAskedAgainInTime(t *testing.T) {
-	in := input(aPod(), look(ready(0), web("running", 0, 0)))
+	in := input(aPod(), observed(ready(0), web("running", 0, 0)))
 	in.AskAt = noon.Add(30 * time.Second)
 	if got := describe(plan.Next(in)); got != "wake 30s" {
 		t.Errorf("got %s", got)
@@ -205,7 +205,7 @@ func TestMemoryInUseIsNotTakenAway(t *testing.T) {
 			`cannot decrease memory limits: [missing pod memory usage, missing container "web" memory usage]`},
 		"a request alone": {"2Mi/10Mi", "1Mi/10Mi", 10 * mi, 10 * mi, nil, ""},
 	} {
-		in := input(aPod(with("web", has("", c.from))), look(ready(0), web("running", 0, 0)))
+		in := input(aPod(with("web", has("", c.from))), observed(ready(0), web("running", 0, 0)))
 		in.Memory = plan.Next(in).Memory
 		in.Granted = &pod.Desired{Pod: aPod(with("web", has("", c.to)))}
 		step := plan.Next(in)
@@ -245,7 +245,7 @@ func TestAContainerOfAnEarlierPoddIsBroughtToWhatIsGrantedNow(t *testing.T) {
 		"or says something else":        {before, other, 1},
 		"a container that was not then": {aPod(containers("other")), web("running", 0, 0), 1}, // the pod's own limits
 	} {
-		in := input(now, look(ready(0), c.seen))
+		in := input(now, observed(ready(0), c.seen))
 		in.Memory.Before = c.before
 		step := plan.Next(in)
 		if len(step.Resize) != c.want {

@@ -15,16 +15,17 @@ type due struct {
 	Start
 	// at is when; a time not after now, or zero, means at once.
 	at time.Time
-	// why is what it waits for until then; it changes at turn, if that is not zero.
+	// why is its waiting reason until then; it changes at turn, if that is not zero.
 	why  pod.Waiting
 	turn time.Time
-	// crashed says that it is held back because it crashed.
+	// crashed says that it is in back-off because it crashed.
 	crashed bool
-	// end is what the start answers; zero for none.
+	// end is the end that the start follows; zero for none.
 	end backoff.End
 }
 
-// due decides about one container; seen or not, it does not run.
+// due decides about one container that does not run, whether or not the runtime has
+// one.
 func (s *Step) due(in *Input, spec *v1.Container, k pod.ContainerKind, current *pod.Sandbox) due {
 	p := in.Granted.Pod
 	d := due{Start: Start{Container: spec, RestartCount: s.Memory.Counts[spec.Name]}, why: pod.Waiting{Reason: creating(p)}}
@@ -67,7 +68,7 @@ func (s *Step) due(in *Input, spec *v1.Container, k pod.ContainerKind, current *
 	return d
 }
 
-// creating is the reason of a container of which nothing else is to be said.
+// creating is the default waiting reason of a container.
 func creating(p *v1.Pod) string {
 	if len(p.Spec.InitContainers) > 0 {
 		return pod.ReasonPodInitializing
@@ -75,10 +76,10 @@ func creating(p *v1.Pod) string {
 	return pod.ReasonContainerCreating
 }
 
-// answered is the end that a start would answer; zero where it is none that
-// could be called a crash. An init container that succeeded runs again because
-// of a new sandbox; so does one that was made for an earlier sandbox and never
-// ran: its start may have failed because that sandbox was dying.
+// answered is the end that a start would follow; zero if that was not a crash. An
+// init container that succeeded runs again because of a new sandbox; so does one that
+// was created for an earlier sandbox and never ran: its start may have failed because
+// that sandbox was dying.
 func (s *Step) answered(name string, k pod.ContainerKind, seen *pod.Container, current *pod.Sandbox) backoff.End {
 	if seen == nil {
 		return s.Memory.Removed[name]
@@ -117,8 +118,7 @@ func (s *Step) policy(in *Input) backoff.Policy {
 	return policy
 }
 
-// endOf is when a container ended, or the best guess where the runtime lost
-// the record.
+// endOf is when a container ended, or an estimate if the runtime lost the record.
 func endOf(c *pod.Container) time.Time {
 	for _, t := range []time.Time{c.FinishedAt, c.StartedAt} {
 		if !t.IsZero() {
@@ -130,7 +130,8 @@ func endOf(c *pod.Container) time.Time {
 
 func hasPostStart(c *v1.Container) bool { return c.Lifecycle != nil && c.Lifecycle.PostStart != nil }
 
-// launch puts a container on the list of starts if it is due, and says so.
+// launch adds a container to the list of starts if it is due, and says whether it
+// did.
 func (s *Step) launch(in *Input, spec *v1.Container, k pod.ContainerKind, current *pod.Sandbox) bool {
 	d := s.due(in, spec, k, current)
 	s.wait(spec.Name, d.why)

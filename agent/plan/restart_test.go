@@ -32,7 +32,7 @@ func TestContainersHaveTheirOwnRestartPolicy(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			p := aPod(policy(tc.pod), with("web", tc.with))
-			if got := describe(plan.Next(input(p, look(ready(0), web(tc.state, 0, 0))))); got != tc.want {
+			if got := describe(plan.Next(input(p, observed(ready(0), web(tc.state, 0, 0))))); got != tc.want {
 				t.Errorf("got %s, want %s", got, tc.want)
 			}
 		})
@@ -52,15 +52,15 @@ func TestWhatRunsInANewSandboxOfAPodThatNeverRestarts(t *testing.T) {
 		want string
 		lost bool
 	}{
-		{"nothing was started", aPod(two, never), look(dead(0), web("created", 0, 0)), "release s0, sandbox 1", false},
-		{"one could not be started, the other was not made", aPod(two, never), look(dead(0), neverRan), "release s0, sandbox 1", false}, // was Pending for ever
-		{"one could not be started, the other runs next", aPod(two, never), look(ready(1), dead(0), neverRan), "create side-0", false},
-		{"one had begun, the other not", aPod(two, never), look(dead(0), web("exited 1", 0, 0)), "-", true},
-		{"one had begun, the other not, and a sandbox came late", aPod(two, never), look(ready(1), dead(0), web("exited 1", 0, 0)), "stop-sandbox s1", true},
+		{"nothing was started", aPod(two, never), observed(dead(0), web("created", 0, 0)), "release s0, sandbox 1", false},
+		{"one could not be started, the other was not made", aPod(two, never), observed(dead(0), neverRan), "release s0, sandbox 1", false}, // was Pending for ever
+		{"one could not be started, the other runs next", aPod(two, never), observed(ready(1), dead(0), neverRan), "create side-0", false},
+		{"one had begun, the other not", aPod(two, never), observed(dead(0), web("exited 1", 0, 0)), "-", true},
+		{"one had begun, the other not, and a sandbox came late", aPod(two, never), observed(ready(1), dead(0), web("exited 1", 0, 0)), "stop-sandbox s1", true},
 		{"one restarts by its own policy", aPod(two, never, with("side", ofItsOwn(v1.ContainerRestartPolicyAlways))),
-			look(dead(0), web("exited 1", 0, 0), ctr("side", "exited 0", 0, 0)), "release s0, sandbox 1", false},
+			observed(dead(0), web("exited 1", 0, 0), ctr("side", "exited 0", 0, 0)), "release s0, sandbox 1", false},
 		{"one restarts by its own policy, in the new one", aPod(two, never, with("side", ofItsOwn(v1.ContainerRestartPolicyAlways))),
-			look(ready(1), dead(0), web("exited 1", 0, 0), ctr("side", "exited 0", 0, 0)), "create side-1", false},
+			observed(ready(1), dead(0), web("exited 1", 0, 0), ctr("side", "exited 0", 0, 0)), "create side-1", false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			step := plan.Next(input(tc.pod, tc.seen))
@@ -229,7 +229,7 @@ func TestRetryEndsEveryWait(t *testing.T) {
 	if w.runAndExit(t, 1); held(t, w) != 10*time.Second {
 		t.Errorf("then held for %v, want the delays from the beginning", held(t, w))
 	}
-	in := input(aPod(), look(ready(0)))
+	in := input(aPod(), observed(ready(0)))
 	in.Memory = plan.Memory{}.Failed("web", "", pod.Waiting{Reason: "CreateContainerError"}, noon).Retried()
 	if got := describe(plan.Next(in)); got != "create web-0" {
 		t.Errorf("after a failed create: got %s, want create web-0", got)
@@ -260,7 +260,7 @@ func TestAChangedSpecStartsOver(t *testing.T) {
 			}
 		})
 	}
-	in := input(aPod(), look(ready(0)))
+	in := input(aPod(), observed(ready(0)))
 	in.Memory = plan.Next(in).Memory.Failed("web", "", pod.Waiting{Reason: "CreateContainerError"}, noon)
 	in.Granted = &pod.Desired{Pod: aPod(with("web", func(c *v1.Container) { c.Image = "web:2" }))}
 	if step := plan.Next(in); describe(step) != "create web-0" || waits(step) != "web=ContainerCreating" {
@@ -276,12 +276,12 @@ func TestRestartCountsNeverGoDown(t *testing.T) {
 	if got, want := describe(plan.Next(w.in)), "create web-4"; got != want {
 		t.Errorf("without a record: got %s, want %s", got, want)
 	}
-	in := input(aPod(), look(ready(0)))
+	in := input(aPod(), observed(ready(0)))
 	in.Memory = plan.Memory{}.AtLeast(map[string]int32{"web": 7})
 	if got, want := describe(plan.Next(in)), "create web-7"; got != want {
 		t.Errorf("logs show six restarts: got %s, want %s", got, want)
 	}
-	in.Observed = look(ready(0), web("exited 1", 0, 9))
+	in.Observed = observed(ready(0), web("exited 1", 0, 9))
 	if got, want := describe(plan.Next(in)), "create web-10"; got != want {
 		t.Errorf("the runtime shows nine: got %s, want %s", got, want)
 	}
@@ -296,10 +296,10 @@ func TestWhatAPodWithInitContainersWaitsFor(t *testing.T) {
 		seen pod.Observed
 		want string
 	}{
-		{"no sandbox", look(), "a=PodInitializing looker=PodInitializing mesh=PodInitializing web=PodInitializing"},
-		{"the first runs", look(ready(0), ctr("looker", "exited 0", 0, 0), ctr("a", "running", 0, 0)), "mesh=PodInitializing web=PodInitializing"},
-		{"the first has completed", look(ready(0), ctr("looker", "exited 0", 0, 0), ctr("a", "exited 0", 0, 0)), "mesh=PodInitializing web=PodInitializing"},
-		{"all completed, a record is gone", look(ready(0), ctr("looker", "running", 0, 0), web("running", 0, 0), ctr("mesh", "running", 0, 0)), ""},
+		{"no sandbox", observed(), "a=PodInitializing looker=PodInitializing mesh=PodInitializing web=PodInitializing"},
+		{"the first runs", observed(ready(0), ctr("looker", "exited 0", 0, 0), ctr("a", "running", 0, 0)), "mesh=PodInitializing web=PodInitializing"},
+		{"the first has completed", observed(ready(0), ctr("looker", "exited 0", 0, 0), ctr("a", "exited 0", 0, 0)), "mesh=PodInitializing web=PodInitializing"},
+		{"all completed, a record is gone", observed(ready(0), ctr("looker", "running", 0, 0), web("running", 0, 0), ctr("mesh", "running", 0, 0)), ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if got := waits(plan.Next(input(p, tc.seen))); got != tc.want {
@@ -307,7 +307,7 @@ func TestWhatAPodWithInitContainersWaitsFor(t *testing.T) {
 			}
 		})
 	}
-	in := input(p, look(ready(0)))
+	in := input(p, observed(ready(0)))
 	in.Memory = plan.Memory{}.Awaiting("a", pod.Waiting{Reason: "ContainerCreating", Message: "pulling"}).
 		Awaiting("mesh", pod.Waiting{Reason: "ErrImagePull", Message: "no such host"})
 	step := plan.Next(in)
@@ -320,7 +320,7 @@ func TestWhatAPodWithInitContainersWaitsFor(t *testing.T) {
 }
 
 func TestBackOffShowsWhileSomethingElseOfThePodEnds(t *testing.T) {
-	in := input(aPod(containers("web", "side"), with("side", livenessProbe)), look(ready(0), ctr("side", "running", 0, 0), web("exited 1", 0, 3)))
+	in := input(aPod(containers("web", "side"), with("side", livenessProbe)), observed(ready(0), ctr("side", "running", 0, 0), web("exited 1", 0, 3)))
 	in.Memory.Restarts = map[string]backoff.Entry{"web": {Delay: 40 * time.Second, Restarted: noon.Add(-10 * time.Second), Ended: noon.Add(-time.Minute)}}
 	in.Probes = pod.ProbeResults{"side": {ContainerID: "side-0", Live: pod.ProbeFailed}}
 	step := plan.Next(in)
@@ -333,7 +333,7 @@ func TestBackOffShowsWhileSomethingElseOfThePodEnds(t *testing.T) {
 func TestAContainerThatSomebodyKilledIsRestartedAtOnce(t *testing.T) {
 	killed := web("exited 137", 0, 0)
 	killed.FinishedAt = noon.Add(-10 * time.Millisecond)
-	if got, want := describe(plan.Next(input(aPod(), look(ready(0), killed)))), "create web-1"; got != want {
+	if got, want := describe(plan.Next(input(aPod(), observed(ready(0), killed)))), "create web-1"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }
@@ -352,7 +352,7 @@ func TestWhoseEndMayBeTheSandboxesToo(t *testing.T) {
 		"long ago":         {func(in *plan.Input, _ *pod.Container) { in.Now = noon.Add(time.Second) }, "stop-sandbox s0"},
 		"in the future":    {func(_ *plan.Input, c *pod.Container) { c.FinishedAt = noon.Add(time.Hour) }, "stop-sandbox s0"},
 	} {
-		in := input(aPod(policy(v1.RestartPolicyNever)), look(ready(0), killed))
+		in := input(aPod(policy(v1.RestartPolicyNever)), observed(ready(0), killed))
 		tc.change(&in, &in.Observed.Containers[0])
 		if got := describe(plan.Next(in)); got != tc.want {
 			t.Errorf("%s: got %s, want %s", name, got, tc.want)

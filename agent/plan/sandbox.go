@@ -16,12 +16,12 @@ import (
 // the pace at which the kubelet's relist would notice.
 const sandboxPace = time.Second
 
-// current is the sandbox that containers belong into; nil for none.
+// current is the sandbox for the pod's containers; nil for none.
 func current(in *Input) *pod.Sandbox { return in.Observed.Current(&in.Granted.Pod.Spec) }
 
-// newSandbox asks for a sandbox. Whoever stopped the previous one behind podd's
-// back may not have finished when the runtime reports it as dead, and two
-// teardowns of the same network conflict.
+// newSandbox requests a sandbox. If somebody else stopped the previous one, they may
+// not have finished when the runtime reports it as dead, and two teardowns of the
+// same network conflict.
 func (s *Step) newSandbox(in *Input) {
 	all := in.Observed.Sandboxes
 	if len(all) > 0 {
@@ -46,11 +46,10 @@ func (s *Step) newSandbox(in *Input) {
 	}
 }
 
-// beginsAgain says whether a pod that has not run to its end begins (again) in a
-// new sandbox. One that never restarts does so only until one of its regular
-// containers ran; unlike the kubelet's, it is not stuck for having begun
-// with its init containers, nor are containers of it with a restart policy of
-// their own.
+// beginsAgain says whether a pod that has not completed starts (again) in a new
+// sandbox. With policy Never it does so only until one of its regular containers ran;
+// unlike in the kubelet, it is not stuck if only init containers had started, nor are
+// containers with a restart policy of their own.
 func (s *Step) beginsAgain(in *Input) bool {
 	p := in.Granted.Pod
 	began := false
@@ -67,9 +66,8 @@ func (s *Step) beginsAgain(in *Input) bool {
 	return !began || p.Spec.RestartPolicy != v1.RestartPolicyNever
 }
 
-// lose ends a pod that will not begin again and has not run to its end: its
-// sandbox died before all regular containers were made. It would never come to
-// an end by itself.
+// lose ends a pod that will not start again and has not completed: its sandbox died
+// before all regular containers were created. It would never complete by itself.
 func (s *Step) lose(in *Input, current *pod.Sandbox) {
 	if until := s.sandboxMayDie(in, current); until.After(in.Now) {
 		s.wakeAt(until) // its end may be under way without podd

@@ -6,8 +6,8 @@ import (
 	"podd/internal/pod"
 )
 
-// keep starts a sidecar (again) that does not run, whatever the pod's restart
-// policy says, and tells whether it runs.
+// keep (re)starts a sidecar that does not run, whatever the pod's restart policy is,
+// and says whether it runs.
 func (s *Step) keep(in *Input, spec *v1.Container, current *pod.Sandbox) bool {
 	c := madeIn(in, spec, current)
 	if c == nil || c.State != pod.ContainerRunning {
@@ -18,9 +18,9 @@ func (s *Step) keep(in *Input, spec *v1.Container, current *pod.Sandbox) bool {
 	return true
 }
 
-// started says that what comes after a running sidecar need not wait for it any
-// more: its postStart hook and its startup probe have completed. Whether it is
-// ready, or alive, does not matter.
+// started says that what comes after a running sidecar need not wait for it any more:
+// its postStart hook and its startup probe have succeeded. Whether it is ready, or
+// live, does not matter.
 func (s *Step) started(in *Input, spec *v1.Container, c *pod.Container) bool {
 	if hook := in.PostStart[c.ID].State; hook == pod.HookRunning || hook == pod.HookFailed {
 		return false

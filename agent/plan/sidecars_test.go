@@ -22,30 +22,30 @@ func TestSidecars(t *testing.T) {
 		seen pod.Observed
 		want string
 	}{
-		{"none made", look(ready(0)), "create mesh-0"},
-		{"first created", look(ready(0), mesh("created")), "start mesh-0"},
-		{"first runs", look(ready(0), mesh("running")), "create a-0"},
-		{"first ended before anything else was made", look(ready(0), mesh("exited 0")), "create mesh-1"},
-		{"first lost", look(ready(0), mesh("unknown")), "stop mesh-0"},
-		{"init runs beside it", look(ready(0), ctr("a", "running", 0, 0), mesh("running")), "-"},
-		{"first ended while init runs", look(ready(0), ctr("a", "running", 0, 0), mesh("exited 1")), "create mesh-1"},
-		{"first is gone while init runs", look(ready(0), ctr("a", "running", 0, 0)), "create mesh-0"},
-		{"init completed", look(ready(0), a, mesh("running")), "create logs-0"},
-		{"init completed, first ended", look(ready(0), a, mesh("exited 1")), "create mesh-1, create logs-0"},
-		{"second ended before web was made", look(ready(0), logs("exited 1"), a, mesh("running")), "create logs-1"},
-		{"both run", look(ready(0), logs("running"), a, mesh("running")), "create web-0"},
-		{"both run, the init container's record is gone", look(ready(0), logs("running"), mesh("running")), "create web-0"},
-		{"all run", look(ready(0), web("running", 0, 0), logs("running"), a, mesh("running")), "-"},
-		{"all run, one ended", look(ready(0), web("running", 0, 0), logs("exited 0"), a, mesh("running")), "create logs-1"},
-		{"all run, one is gone", look(ready(0), web("running", 0, 0), logs("running"), a), "create mesh-0"},
-		{"web ended", look(ready(0), web("exited 0", 0, 0), logs("running"), a, mesh("running")),
+		{"none made", observed(ready(0)), "create mesh-0"},
+		{"first created", observed(ready(0), mesh("created")), "start mesh-0"},
+		{"first runs", observed(ready(0), mesh("running")), "create a-0"},
+		{"first ended before anything else was made", observed(ready(0), mesh("exited 0")), "create mesh-1"},
+		{"first lost", observed(ready(0), mesh("unknown")), "stop mesh-0"},
+		{"init runs beside it", observed(ready(0), ctr("a", "running", 0, 0), mesh("running")), "-"},
+		{"first ended while init runs", observed(ready(0), ctr("a", "running", 0, 0), mesh("exited 1")), "create mesh-1"},
+		{"first is gone while init runs", observed(ready(0), ctr("a", "running", 0, 0)), "create mesh-0"},
+		{"init completed", observed(ready(0), a, mesh("running")), "create logs-0"},
+		{"init completed, first ended", observed(ready(0), a, mesh("exited 1")), "create mesh-1, create logs-0"},
+		{"second ended before web was made", observed(ready(0), logs("exited 1"), a, mesh("running")), "create logs-1"},
+		{"both run", observed(ready(0), logs("running"), a, mesh("running")), "create web-0"},
+		{"both run, the init container's record is gone", observed(ready(0), logs("running"), mesh("running")), "create web-0"},
+		{"all run", observed(ready(0), web("running", 0, 0), logs("running"), a, mesh("running")), "-"},
+		{"all run, one ended", observed(ready(0), web("running", 0, 0), logs("exited 0"), a, mesh("running")), "create logs-1"},
+		{"all run, one is gone", observed(ready(0), web("running", 0, 0), logs("running"), a), "create mesh-0"},
+		{"web ended", observed(ready(0), web("exited 0", 0, 0), logs("running"), a, mesh("running")),
 			"stop logs-0, stop mesh-0 after logs-0, stop-sandbox s0"},
-		{"web failed", look(ready(0), web("exited 1", 0, 0), logs("running"), a, mesh("running")),
+		{"web failed", observed(ready(0), web("exited 1", 0, 0), logs("running"), a, mesh("running")),
 			"stop logs-0, stop mesh-0 after logs-0, stop-sandbox s0"},
-		{"web ended, so had a sidecar", look(ready(0), web("exited 0", 0, 0), logs("exited 1"), a, mesh("running")), "stop mesh-0, stop-sandbox s0"},
-		{"everything ended", look(dead(0), web("exited 0", 0, 0), logs("exited 137"), a, mesh("exited 2")), "-"},
-		{"init failed beside the first", look(ready(0), ctr("a", "exited 1", 0, 0), mesh("running")), "stop mesh-0, stop-sandbox s0"},
-		{"new sandbox, nothing regular had run", look(ready(1), dead(0), a, mesh("exited 137")), "create mesh-1"},
+		{"web ended, so had a sidecar", observed(ready(0), web("exited 0", 0, 0), logs("exited 1"), a, mesh("running")), "stop mesh-0, stop-sandbox s0"},
+		{"everything ended", observed(dead(0), web("exited 0", 0, 0), logs("exited 137"), a, mesh("exited 2")), "-"},
+		{"init failed beside the first", observed(ready(0), ctr("a", "exited 1", 0, 0), mesh("running")), "stop mesh-0, stop-sandbox s0"},
+		{"new sandbox, nothing regular had run", observed(ready(1), dead(0), a, mesh("exited 137")), "create mesh-1"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			p := aPod(inits("mesh!", "a", "logs!"), policy(v1.RestartPolicyNever))
@@ -80,7 +80,7 @@ func TestASidecarIsWaitedForUntilItHasStarted(t *testing.T) {
 		{"hook completed, startup probe not", []func(*v1.Container){postStart, startupProbe}, pod.Probes{}, pod.HookSucceeded, "-"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			in := input(aPod(inits("mesh!"), with("mesh", tc.with...)), look(ready(0), ctr("mesh", "running", 0, 0)))
+			in := input(aPod(inits("mesh!"), with("mesh", tc.with...)), observed(ready(0), ctr("mesh", "running", 0, 0)))
 			tc.probes.ContainerID = "mesh-0"
 			in.Probes = pod.ProbeResults{"mesh": tc.probes}
 			in.PostStart = map[string]pod.Hook{"mesh-0": {State: tc.hook}}
@@ -98,7 +98,7 @@ func TestASidecarIsWaitedForUntilItHasStarted(t *testing.T) {
 // A sidecar that is restarted holds up nothing that has begun.
 func TestARestartedSidecarDoesNotHoldUpTheInitialized(t *testing.T) {
 	p := aPod(inits("mesh!"), containers("web", "side"), with("mesh", startupProbe, postStart))
-	in := input(p, look(ready(0), ctr("mesh", "running", 0, 1), web("running", 0, 0), ctr("side", "exited 1", 0, 0)))
+	in := input(p, observed(ready(0), ctr("mesh", "running", 0, 1), web("running", 0, 0), ctr("side", "exited 1", 0, 0)))
 	in.PostStart = map[string]pod.Hook{"mesh-1": {State: pod.HookRunning}}
 	if got, want := describe(plan.Next(in)), "create side-1"; got != want {
 		t.Errorf("got %s, want %s", got, want)
@@ -107,7 +107,7 @@ func TestARestartedSidecarDoesNotHoldUpTheInitialized(t *testing.T) {
 
 func TestASidecarWaitsInItsBackOff(t *testing.T) {
 	w := newWorld(aPod(inits("mesh!"), policy(v1.RestartPolicyNever)))
-	w.rounds(t)
+	w.steps(t)
 	for range 2 {
 		w.in.Now = w.in.Now.Add(time.Second)
 		w.exits("mesh", 0)
@@ -130,18 +130,18 @@ func TestEphemeralContainersStartOnce(t *testing.T) {
 		seen pod.Observed
 		want string
 	}{
-		{"beside a running pod", aPod(), look(ready(0), web("running", 0, 0)), "create looker-0"},
-		{"before the pod is initialized", aPod(inits("a")), look(ready(0), ctr("a", "running", 0, 0)), "create looker-0"},
-		{"first of all", aPod(), look(ready(0)), "create looker-0, create web-0"},
-		{"created and not started", aPod(), look(ready(0), web("running", 0, 0), looker("created", 0)), "start looker-0"},
-		{"runs", aPod(), look(ready(0), web("running", 0, 0), looker("running", 0)), "-"},
-		{"ended", aPod(), look(ready(0), web("running", 0, 0), looker("exited 0", 0)), "-"},
-		{"failed", aPod(), look(ready(0), web("running", 0, 0), looker("exited 1", 0)), "-"},
-		{"ended with an earlier sandbox", aPod(), look(ready(1), dead(0), web("running", 1, 1), looker("exited 1", 0)), "-"},
-		{"lost", aPod(), look(ready(0), web("running", 0, 0), looker("unknown", 0)), "-"},
-		{"does not keep its pod", aPod(policy(v1.RestartPolicyNever)), look(ready(0), web("exited 0", 0, 0), looker("running", 0)),
+		{"beside a running pod", aPod(), observed(ready(0), web("running", 0, 0)), "create looker-0"},
+		{"before the pod is initialized", aPod(inits("a")), observed(ready(0), ctr("a", "running", 0, 0)), "create looker-0"},
+		{"first of all", aPod(), observed(ready(0)), "create looker-0, create web-0"},
+		{"created and not started", aPod(), observed(ready(0), web("running", 0, 0), looker("created", 0)), "start looker-0"},
+		{"runs", aPod(), observed(ready(0), web("running", 0, 0), looker("running", 0)), "-"},
+		{"ended", aPod(), observed(ready(0), web("running", 0, 0), looker("exited 0", 0)), "-"},
+		{"failed", aPod(), observed(ready(0), web("running", 0, 0), looker("exited 1", 0)), "-"},
+		{"ended with an earlier sandbox", aPod(), observed(ready(1), dead(0), web("running", 1, 1), looker("exited 1", 0)), "-"},
+		{"lost", aPod(), observed(ready(0), web("running", 0, 0), looker("unknown", 0)), "-"},
+		{"does not keep its pod", aPod(policy(v1.RestartPolicyNever)), observed(ready(0), web("exited 0", 0, 0), looker("running", 0)),
 			"stop looker-0, stop-sandbox s0"},
-		{"comes too late", aPod(policy(v1.RestartPolicyNever)), look(dead(0), web("exited 0", 0, 0)), "-"},
+		{"comes too late", aPod(policy(v1.RestartPolicyNever)), observed(dead(0), web("exited 0", 0, 0)), "-"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			ephemerals("looker")(tc.pod)
@@ -167,7 +167,7 @@ func TestWhatAPostStartHookHolds(t *testing.T) {
 		"one that could not start before, for another reason": {three, plan.Memory{}.Failed("side", "", pod.Waiting{Reason: "ErrImagePull"}, noon.Add(-time.Minute)), "web side! third"},
 		"two hooks": {aPod(containers("web", "side"), with("web", postStart), with("side", postStart)), plan.Memory{}, "web!"},
 	} {
-		in := input(c.p, look(ready(0)))
+		in := input(c.p, observed(ready(0)))
 		in.Memory = c.memory
 		var got []string
 		for _, st := range plan.Next(in).Start {

@@ -10,7 +10,7 @@ import (
 // settled is a pod at rest, with a bit of everything.
 func settled() plan.Input {
 	p := aPod(inits("a", "mesh!"), containers("web", "side"), with("web", livenessProbe, postStart), with("mesh", startupProbe))
-	in := input(p, look(ready(0), web("running", 0, 1), ctr("side", "running", 0, 0), ctr("mesh", "running", 0, 0), ctr("a", "exited 0", 0, 0)))
+	in := input(p, observed(ready(0), web("running", 0, 1), ctr("side", "running", 0, 0), ctr("mesh", "running", 0, 0), ctr("a", "exited 0", 0, 0)))
 	in.Probes = pod.ProbeResults{"web": {ContainerID: "web-1", Live: pod.ProbeSucceeded}, "mesh": {ContainerID: "mesh-0", Startup: pod.ProbeSucceeded}}
 	in.Memory = plan.Next(in).Memory
 	return in

@@ -203,7 +203,7 @@ func (w *world) mustBeInOrder(t *testing.T, step plan.Step) {
 }
 
 // settle acts until a step is idle and waits for nothing but what others do,
-// and returns it. Sandbox pace and back-offs apart, each step needs one look;
+// and returns it. Sandbox pace and back-offs apart, each step needs one observation;
 // more than a few is a spin.
 func (w *world) settle(t *testing.T) plan.Step {
 	t.Helper()
@@ -222,13 +222,13 @@ func (w *world) settle(t *testing.T) plan.Step {
 		w.slept += step.WakeAt.Sub(w.in.Now)
 		w.in.Now = step.WakeAt
 	}
-	t.Fatalf("no rest after 60 rounds: %+v", w.in.Observed)
+	t.Fatalf("no rest after 60 steps: %+v", w.in.Observed)
 	return plan.Step{}
 }
 
-// rounds acts until a step is idle, without waiting, and writes the steps as
+// steps acts until a step is idle, without waiting, and writes the steps as
 // one line.
-func (w *world) rounds(t *testing.T) string {
+func (w *world) steps(t *testing.T) string {
 	t.Helper()
 	all := ""
 	for range 30 {
@@ -240,7 +240,7 @@ func (w *world) rounds(t *testing.T) string {
 			all += "; " + did
 		}
 	}
-	t.Fatalf("no idle step after 30 rounds: %s", all)
+	t.Fatalf("no idle step after 30 steps: %s", all)
 	return ""
 }
 

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestUnderTheNameKubeletFieldsOfNobodyAreTold starts the binary as kubelets are
+// TestUnderTheNameKubeletUnknownFieldsAreReported starts the binary as kubelets are
 // started, with a manifest that they run and that podd run refuses.
-func TestUnderTheNameKubeletFieldsOfNobodyAreTold(t *testing.T) {
+func TestUnderTheNameKubeletUnknownFieldsAreReported(t *testing.T) {
 	d := newDaemon(t, 0)
 	d.kubelet = true
 	d.put("kops", "apiVersion: v1\nkind: Pod\nmetadata: {name: kops, component: proxy}\nspec:\n  dnsPolicy: Default\n  containers: [{name: c, image: "+

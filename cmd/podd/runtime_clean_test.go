@@ -167,7 +167,7 @@ func TestStopLeavesDirectoriesOfOthersAlone(t *testing.T) {
 }
 
 // Images and archives lay in the state directory and went with it.
-func TestStopRefusesNestedDirectories(t *testing.T) {
+func TestStopRejectsNestedDirectories(t *testing.T) {
 	p := newPlace(t)
 	p.write("run/podd/root/images/a.tar")
 	for _, dirs := range [][2]string{{"run/podd/root", "run/podd"}, {"lib", "lib/run"}, {"lib", "lib"}} {
@@ -266,7 +266,7 @@ func TestStopLeavesVolumesOfPodsThatMayRun(t *testing.T) {
 }
 
 // A podd with another state directory had the volumes of its running pods wiped.
-func TestStopRefusesDirectoriesThatAreInUse(t *testing.T) {
+func TestStopRejectsDirectoriesThatAreInUse(t *testing.T) {
 	p := newPlace(t)
 	p.write("lib/pods/u1/file")
 	cmd := exec.Command(os.Args[0])

@@ -1,12 +1,12 @@
 // Package critest is a container runtime in memory that speaks CRI v1 on a real
 // unix socket, for tests of everything that talks to a runtime.
 //
-// It behaves: it tracks sandboxes, containers, images and name reservations,
-// refuses the moves that containerd refuses, in its words and codes, gives out
+// It behaves: it tracks sandboxes, containers, images and name reservations, rejects
+// the calls that containerd rejects, with its messages and codes, gives out
 // addresses, runs "processes" that the test scripts, writes their logs and
-// termination messages, and emits GetContainerEvents. And it misbehaves on
-// request: slow, hanging, failing at the nth call, answering too late, losing
-// events, dropping the stream, restarting.
+// termination messages, and emits GetContainerEvents. And it misbehaves on request:
+// slow, hanging, failing at the nth call, answering too late, losing events, dropping
+// the stream, restarting.
 //
 // What is allowed and what follows from it is package state's, which the agent's
 // tests use without a socket; here are CRI's words for it.

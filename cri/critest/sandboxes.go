@@ -25,7 +25,7 @@ func hostNetwork(c *runtimeapi.PodSandboxConfig) bool {
 	return c.GetLinux().GetSecurityContext().GetNamespaceOptions().GetNetwork() == runtimeapi.NamespaceMode_NODE
 }
 
-// answer is a refusal of the state's with containerd's code.
+// answer is an error of the state with containerd's code.
 func answer(err error) error {
 	switch {
 	case err == nil:
@@ -36,7 +36,7 @@ func answer(err error) error {
 	return status.Error(codes.Unknown, err.Error())
 }
 
-// handlerLocked refuses a handler that is not there.
+// handlerLocked returns an error for a handler that does not exist.
 func (s *Server) handlerLocked(name string) error {
 	if name == "" || slices.ContainsFunc(s.handlers, func(h *runtimeapi.RuntimeHandler) bool { return h.Name == name }) {
 		return nil

@@ -88,7 +88,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-func TestRefusesWhatContainerdRefuses(t *testing.T) {
+func TestRejectsWhatContainerdRejects(t *testing.T) {
 	r := newRig(t)
 	box := must[string](t)(r.sandbox(t, "a", 0))
 	ctr := must[string](t)(r.create(t, box, "app", 0))

@@ -84,39 +84,10 @@ func hasPrivileged(p *v1.Pod) bool {
 	return false
 }
 
-// effective is the container's security context with the pod's where the
-// container says nothing; but see appArmor.
-func effective(p *v1.Pod, c *v1.Container) v1.SecurityContext {
-	var out v1.SecurityContext
-	if c.SecurityContext != nil {
-		out = *c.SecurityContext
-	}
-	sc := p.Spec.SecurityContext
-	if sc == nil {
-		return out
-	}
-	if out.SELinuxOptions == nil {
-		out.SELinuxOptions = sc.SELinuxOptions
-	}
-	if out.RunAsUser == nil {
-		out.RunAsUser = sc.RunAsUser
-	}
-	if out.RunAsGroup == nil {
-		out.RunAsGroup = sc.RunAsGroup
-	}
-	if out.RunAsNonRoot == nil {
-		out.RunAsNonRoot = sc.RunAsNonRoot
-	}
-	if out.SeccompProfile == nil {
-		out.SeccompProfile = sc.SeccompProfile
-	}
-	return out
-}
-
 // containerSecurity is the container's security context. imageUID and
 // imageUser are the image's own user, used where the pod names none.
 func containerSecurity(o Options, p *v1.Pod, c *v1.Container, imageUID *int64, imageUser string) (*runtimeapi.LinuxContainerSecurityContext, error) {
-	e := effective(p, c)
+	e := pod.SecurityContext(p, c)
 	s := &runtimeapi.LinuxContainerSecurityContext{
 		NamespaceOptions: namespaces(p),
 		Privileged:       isTrue(e.Privileged),
@@ -134,8 +105,8 @@ func containerSecurity(o Options, p *v1.Pod, c *v1.Container, imageUID *int64, i
 	case imageUser != "":
 		s.RunAsUsername = imageUser
 	default:
-		// An image without a user runs as root. Saying so lets a pod give a
-		// group alone, which runtimes refuse without a user.
+		// An image without a user runs as root. Saying so lets a pod give a group
+		// alone, which runtimes reject without a user.
 		s.RunAsUser = &runtimeapi.Int64Value{}
 	}
 	if e.ProcMount == nil || *e.ProcMount != v1.UnmaskedProcMount {
@@ -225,10 +196,10 @@ func appArmorFromAnnotation(value string) *v1.AppArmorProfile {
 	return nil
 }
 
-// verifyNonRoot refuses a container that must not run as root and would, or
-// might, in the kubelet's words.
+// verifyNonRoot returns an error for a container that must not run as root and would,
+// or might, in the kubelet's words.
 func verifyNonRoot(p *v1.Pod, c *v1.Container, imageUID *int64, imageUser string) error {
-	e := effective(p, c)
+	e := pod.SecurityContext(p, c)
 	if !isTrue(e.RunAsNonRoot) {
 		return nil
 	}

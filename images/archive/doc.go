@@ -14,7 +14,7 @@
 //   - An archive is imported once, however often podd starts, as long as its
 //     content is the same and the runtime has its images.
 //   - A file is not read while it is being written.
-//   - A file that is no archive is a problem with its name, said once, and holds up
+//   - A file that is no archive is a problem with its name, reported once, and delays
 //     no other.
 //   - The images are pinned: no garbage collection takes them. Removing the file
 //     does not remove the image.

@@ -131,7 +131,7 @@ func TestWhatADockerConfigurationSays(t *testing.T) {
 	}
 }
 
-func TestDockerConfigurationIsFoundWhereTheKubeletLooks(t *testing.T) {
+func TestDockerConfigurationIsFoundWhereTheKubeletSearches(t *testing.T) {
 	root, work, home := t.TempDir(), t.TempDir(), t.TempDir()
 	k := New(Config{RootDir: root, WorkDir: work, Home: home})
 	ask := func(want string) {

@@ -14,7 +14,7 @@ func told(c <-chan struct{}) bool {
 	}
 }
 
-func TestEachSubscriberIsToldOnceUntilItLooks(t *testing.T) {
+func TestEachSubscriberIsNotifiedOnceUntilItReceives(t *testing.T) {
 	var b Broadcaster
 	b.Notify() // nobody: nothing
 	one, stopOne := b.Subscribe()

@@ -104,7 +104,7 @@ func TestTheGuardCanFail(t *testing.T) {
 		"siblings":               {CheckArrows(one("podd/agent", "podd/cri")), "siblings meet in node"},
 		"from an internal test":  {CheckArrows([]Package{{ImportPath: "podd/agent", TestImports: []string{"podd/cri/critest"}}}), "siblings"},
 		"the words know nobody":  {CheckArrows(one("podd/internal/pod", "podd/agent")), "siblings"},
-		"a row below a free one": {CheckArrows(one("podd/node/capacity", "podd/agent")), "siblings"},
+		"a row below another":    {CheckArrows(one("podd/node/capacity", "podd/agent")), "siblings"},
 		"a package without row":  {CheckArrows(one("podd/surprise")), "has no row in arrows"},
 		"a test of the whole":    {CheckArrows(one("podd/test/vm", "podd/cri")), "siblings"},
 		"a tool":                 {CheckArrows(one("podd/hack/mutate", "podd/cri")), "siblings"},

@@ -7,9 +7,9 @@ const (
 	gate     = "podd/internal/podapi"
 )
 
-// allowedUpstream are the packages of k8s.io/kubernetes that may be in podd's
-// binary: what defaulting, conversion and validation of a Pod pull in. A new
-// one is looked at by a person before it gets its row.
+// allowedUpstream are the packages of k8s.io/kubernetes that may be in podd's binary:
+// what defaulting, conversion and validation of a Pod pull in. A new one is reviewed
+// before it gets its row.
 var allowedUpstream = map[string]string{
 	"pkg/api/node":                  "validation: node labels and taints of the core group",
 	"pkg/api/persistentvolumeclaim": "validation: volume claim templates",

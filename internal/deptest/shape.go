@@ -16,9 +16,9 @@ import (
 const maxParameters = 5
 
 // CheckShape returns the functions of the program below root that take too many
-// parameters, and the structs that hold a context: one that is kept outlives what
-// it was for, and its end cannot be read off a signature. Tests and generated
-// files are not looked at.
+// parameters, and the structs that hold a context: one that is kept outlives what it
+// was for, and its end cannot be read off a signature. Tests and generated files are
+// not checked.
 func CheckShape(root string) ([]string, error) {
 	var out []string
 	excused := map[string]bool{}

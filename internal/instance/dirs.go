@@ -8,8 +8,8 @@
 //	<state>/containerd.lock  the same               <state>/runtime.json
 //
 // The records are for "podd runtime stop", which removes what they name and nothing
-// else, and for the next start, which refuses a directory that still holds the pods
-// of another instance. A record of an earlier boot is stale: nothing of it runs.
+// else, and for the next start, which rejects a directory that still has the pods of
+// another instance. A record of an earlier boot is stale: nothing of it runs.
 package instance
 
 import (

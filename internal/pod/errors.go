@@ -18,10 +18,10 @@ var (
 	// that is in progress or was not cleaned up. The same attempt is retried, and
 	// adopted if that create succeeds late; only if the name stays reserved for long
 	// is the next attempt used.
-	ErrNameReserved = errors.New("the runtime holds that name for another create")
+	ErrNameReserved = errors.New("the runtime reserves that name for another create")
 	// ErrNameLost: as ErrNameReserved, but the create that reserved the name is not
 	// in progress any more: no retry will succeed.
-	ErrNameLost = errors.New("the runtime holds that name for a create that it has lost")
+	ErrNameLost = errors.New("the runtime reserves that name for a create that it has lost")
 	// ErrImageVolume: the runtime could not mount an image volume of a container.
 	ErrImageVolume = errors.New("an image volume cannot be mounted")
 	// ErrTimeout: a command in a container did not exit in time.

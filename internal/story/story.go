@@ -102,7 +102,7 @@ type Watch struct {
 	// Missing says which of the facts, in words, do not hold now, and what is there
 	// instead; empty if all do. An error ends the wait.
 	Missing func(ctx context.Context, facts []string) (string, error)
-	// Next blocks until it is worth to look again, or the context is done.
+	// Next blocks until the facts may have changed, or the context is done.
 	Next func(ctx context.Context)
 }
 

@@ -41,7 +41,7 @@ func (p *Podd) cleanUp(ctx context.Context) error {
 		errs = append(errs, p.removeState(ctx))
 	}
 	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("could not remove everything; run podd runtime stop again once what is in the way is gone:\n%w", err)
+		return fmt.Errorf("cannot remove everything; run podd runtime stop again after fixing this:\n%w", err)
 	}
 	return p.Found.Forget()
 }

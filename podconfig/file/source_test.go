@@ -349,7 +349,7 @@ func TestADirectoryThatIsMissingAppearsLater(t *testing.T) {
 
 // A directory that was made between podd's look for it and its watch on the one
 // above was seen at the next rescan only.
-func TestADirectoryThatAppearsWhilePoddLooksForItIsSeen(t *testing.T) {
+func TestADirectoryThatAppearsDuringTheSearchIsFound(t *testing.T) {
 	for i := range 100 {
 		top := t.TempDir()
 		dir := filepath.Join(top, "a", "b", "c", "d")
@@ -454,7 +454,7 @@ func TestASingleFileOfAnyName(t *testing.T) {
 
 // A single manifest that podd could not look at for a moment was taken for an
 // empty directory, and its pods were ended.
-func TestASingleFileThatCannotBeLookedAtKeepsItsPods(t *testing.T) {
+func TestASingleFileThatCannotBeReadKeepsItsPods(t *testing.T) {
 	dir := t.TempDir()
 	real, link := filepath.Join(dir, "real.yaml"), filepath.Join(dir, "link")
 	st := &station{t: t, dir: dir}

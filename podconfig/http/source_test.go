@@ -433,7 +433,7 @@ type roundTrip func(*http.Request) (*http.Response, error)
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // A server that answers with more pods than a machine can have takes none away.
-func TestAnAnswerWithTooManyPodsIsRefusedAsAWhole(t *testing.T) {
+func TestAResponseWithTooManyPodsIsRejectedAsAWhole(t *testing.T) {
 	st := serve(t, text(podYAML("a", "i:1")), nil)
 	st.until("a=i:1", "")
 	var many strings.Builder

@@ -1,6 +1,6 @@
 // Package lastgood keeps the newest good version of what a source reads, so that a
-// podd that starts while a manifest is broken still knows what ran before. A
-// version that is missing is missed only then.
+// podd that starts while a manifest is broken still knows what ran before. A missing
+// version matters only then.
 //
 // A version with a Secret never reaches a disk: it is kept in memory, and a
 // reboot forgets it (ADR 0023).
@@ -25,7 +25,7 @@ type Store struct {
 	// dir is on disk, volatile in memory, if its file system is: see inMemory.
 	dir, volatile string
 	inMemory      func(dir string) bool
-	// refused: it was said that versions with Secrets are not kept.
+	// refused: it was logged that versions with Secrets are not kept.
 	refused bool
 	// waiting are versions to be written, by origin.
 	waiting map[string]version
@@ -36,10 +36,10 @@ type version struct {
 	secret bool
 }
 
-// New returns the Store in a directory, which is the Store's alone and made when
-// needed. Versions with a Secret are in volatile, if that is on tmpfs or ramfs,
-// which is looked at, and nowhere otherwise. With "" for dir nothing is kept, and
-// none of its methods does anything.
+// New returns the Store in a directory, which only the Store uses and which is
+// created when needed. Versions with a Secret are in volatile, if that is on tmpfs or
+// ramfs, which is checked, and are not kept otherwise. With "" for dir nothing is
+// kept, and none of its methods does anything.
 func New(dir, volatile string) *Store {
 	return &Store{dir: dir, volatile: volatile, inMemory: inMemory, waiting: map[string]version{}}
 }
@@ -66,9 +66,8 @@ func (s *Store) Keep(origin string, text []byte, secret bool) {
 // Waiting says whether there is something for Flush to write.
 func (s *Store) Waiting() bool { return len(s.waiting) > 0 }
 
-// Flush writes what Keep took and returns what became of each, by origin: nil for
-// one that is kept now. Keep and Flush are two, so that a disk does not delay a
-// pod.
+// Flush writes what Keep was given and returns the errors, by origin: nil for one
+// that is kept now. They are separate so that a disk does not delay a pod.
 func (s *Store) Flush() map[string]error {
 	outcome := make(map[string]error, len(s.waiting))
 	for origin, version := range s.waiting {
@@ -78,7 +77,7 @@ func (s *Store) Flush() map[string]error {
 	return outcome
 }
 
-// errOnDisk is told once.
+// errOnDisk is logged once.
 var errOnDisk = errors.New("a version with a Secret is not kept, as the state directory (--state-dir) is on a disk: put it on a tmpfs, such as /run")
 
 func (s *Store) write(origin string, v version) error {
@@ -110,7 +109,7 @@ func keep(dir, origin string, text []byte) error {
 	if had, err := os.ReadFile(path); err == nil && bytes.Equal(had, text) {
 		return nil
 	}
-	// Manifests may hold passwords in env: for root's eyes only.
+	// Manifests may contain passwords in env: readable by root only.
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
@@ -128,8 +127,8 @@ func forget(dir, origin string) error {
 	return nil
 }
 
-// Load returns the version of the origin that was written last, nil where there is
-// none that can be read.
+// Load returns the last version of the origin that was written, nil if there is none
+// that can be read.
 func (s *Store) Load(origin string) []byte {
 	for _, dir := range []string{s.volatile, s.dir} {
 		if s.dir == "" || dir == "" {

@@ -15,9 +15,9 @@ import (
 	"podd/internal/podapi"
 )
 
-// admit completes a decoded pod in place and returns what speaks against it, in
-// this order: the apiserver's objections, the rules of a static pod, and what
-// podd does not support yet.
+// admit completes a decoded pod in place and returns what is wrong with it, in this
+// order: the errors of upstream's validation, violations of the rules of static pods,
+// and what podd does not support yet.
 func admit(p *v1.Pod, opt Options, lines map[string]int, content *yaml.Node) []fault {
 	given, namespace := p.Name, p.Namespace
 	parts := exported(p, opt.NodeName)
@@ -43,7 +43,7 @@ func admit(p *v1.Pod, opt Options, lines map[string]int, content *yaml.Node) []f
 		add(r.path, "static pods may not reference "+r.resource, r.hint)
 	}
 	if len(out) == 0 {
-		// Should upstream know a reference that apiReferences does not.
+		// In case upstream knows a reference that apiReferences does not.
 		if resource, err := podapi.APIReference(withoutObjects(p)); err != nil {
 			add("spec", err.Error(), "")
 		} else if resource != "" {
@@ -63,10 +63,9 @@ func admit(p *v1.Pod, opt Options, lines map[string]int, content *yaml.Node) []f
 	return out
 }
 
-// verdicts are the apiserver's objections, but for those to what is told apart.
-// Of several at one field about one value the first is kept, and one about a
-// request that defaulting copied from a limit says nothing that the one about the
-// limit did not.
+// verdicts are upstream's validation errors, except those that are reported
+// separately. Of several for one field and value the first is kept; one for a request
+// that defaulting copied from a limit only repeats that of the limit.
 func verdicts(p *v1.Pod, lines map[string]int, apart map[string]bool) []fault {
 	var out []fault
 	told := map[string]bool{}
@@ -82,7 +81,7 @@ func verdicts(p *v1.Pod, lines map[string]int, apart map[string]bool) []fault {
 				key = fmt.Sprint(limit, e.Type, e.BadValue)
 			}
 		}
-		// Upstream does not count a volume that it objects to, and then misses it
+		// Upstream does not count an invalid volume, and then reports it as missing
 		// at each of its mounts.
 		follows := e.Type == field.ErrorTypeNotFound && volumes[badText(e)]
 		if told[key] || follows || covers(apart, e.Field) {
@@ -98,7 +97,8 @@ func verdicts(p *v1.Pod, lines map[string]int, apart map[string]bool) []fault {
 	return out
 }
 
-// objection puts one of the apiserver's into its place, with a remedy.
+// objection converts one of the apiserver's errors into a fault with its line and a
+// remedy.
 func objection(e *field.Error, p *v1.Pod, lines map[string]int) fault {
 	if _, written := lines[e.Field]; e.Field == "spec.nodeName" && e.Type == field.ErrorTypeForbidden && len(p.Spec.SchedulingGates) > 0 {
 		const gates = "spec.schedulingGates"
@@ -112,8 +112,8 @@ func objection(e *field.Error, p *v1.Pod, lines map[string]int) fault {
 	return fault{line: lineOf(lines, exact(e, p)), field: e.Field, message: verdict(e), hint: advise(e, p)}
 }
 
-// exact is the path of the label or annotation that an objection to all of them
-// means, else the objection's own.
+// exact is the path of the label or annotation that an error about all of them is
+// about, else the error's own.
 func exact(e *field.Error, p *v1.Pod) string {
 	texts := map[string]map[string]string{"metadata.labels": p.Labels, "metadata.annotations": p.Annotations, "spec.nodeSelector": p.Spec.NodeSelector}[e.Field]
 	for k, v := range texts {
@@ -124,10 +124,9 @@ func exact(e *field.Error, p *v1.Pod) string {
 	return e.Field
 }
 
-// clean sets what a node decides about its pods and drops what only an
-// apiserver may say (status and book-keeping of an exported Pod). The result is
-// what upstream's kubelet makes of a static pod (pkg/kubelet/config,
-// applyDefaults).
+// clean sets what the node decides about its pods and drops what only an apiserver
+// may set (status and bookkeeping of an exported Pod). The result is what upstream's
+// kubelet makes of a static pod (pkg/kubelet/config, applyDefaults).
 func clean(p *v1.Pod, opt Options) {
 	cleanMeta(&p.ObjectMeta)
 	p.Status = v1.PodStatus{Phase: v1.PodPending}
@@ -137,7 +136,7 @@ func clean(p *v1.Pod, opt Options) {
 	}
 }
 
-// cleanMeta drops an apiserver's book-keeping, and sets the namespace.
+// cleanMeta drops an apiserver's bookkeeping, and sets the namespace.
 func cleanMeta(m *metav1.ObjectMeta) {
 	m.UID, m.ResourceVersion, m.Generation = "", "", 0
 	m.SelfLink = "" //lint:ignore SA1019 old exports still carry it
@@ -149,9 +148,9 @@ func cleanMeta(m *metav1.ObjectMeta) {
 	}
 }
 
-// tolerate keeps node problems from evicting the pod. Upstream does this for
-// the file source only, and takes the place of a toleration of the same kind
-// that would end.
+// tolerate adds the toleration that keeps node problems from evicting the pod.
+// Upstream does so for the file source only, and replaces a toleration of the same
+// kind that would expire.
 func tolerate(spec *v1.PodSpec) {
 	all := v1.Toleration{Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute}
 	for i := range spec.Tolerations {
@@ -177,8 +176,8 @@ func annotate(p *v1.Pod, opt Options) {
 // staticName is upstream's: names of static pods are unique in a cluster.
 func staticName(name, node string) string { return name + "-" + strings.ToLower(node) }
 
-// lineOf finds the line of a path, or of the nearest thing around it that the
-// manifest has.
+// lineOf finds the line of a path, or of its nearest parent that the manifest
+// contains.
 func lineOf(lines map[string]int, path string) int {
 	for {
 		if line, ok := lines[path]; ok {
@@ -192,8 +191,8 @@ func lineOf(lines map[string]int, path string) int {
 	}
 }
 
-// verdict is the apiserver's sentence, without the dump of a whole object that
-// some of them show as the bad value, and of bounded length.
+// verdict is the apiserver's message, without the dump of a whole object that some of
+// them show as the invalid value, and of bounded length.
 func verdict(e *field.Error) string {
 	switch v := e.BadValue.(type) {
 	case nil, string, bool, int, int32, int64, float64:

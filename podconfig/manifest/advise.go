@@ -11,8 +11,8 @@ import (
 	"podd/internal/suggest"
 )
 
-// advise adds a remedy to those of the apiserver's verdicts that leave a person
-// wondering; "" for the rest.
+// advise returns a remedy for those of the apiserver's errors that do not suggest
+// one; "" for the rest.
 func advise(e *field.Error, p *v1.Pod) string {
 	if hint := lifeHint(e, value(e)); hint != "" {
 		return hint
@@ -47,7 +47,7 @@ func advise(e *field.Error, p *v1.Pod) string {
 	return ""
 }
 
-// lifeHint is advise for what makes up a container's life.
+// lifeHint is advise for the fields of a container's lifecycle.
 func lifeHint(e *field.Error, value string) string {
 	path := withoutIndexes(e.Field)
 	switch {
@@ -67,7 +67,7 @@ func lifeHint(e *field.Error, value string) string {
 	return ""
 }
 
-// value is the bad value where it is a text, or points to one; else "".
+// value is the invalid value if it is a string, or points to one; else "".
 func value(e *field.Error) string {
 	if v := reflect.ValueOf(e.BadValue); v.Kind() == reflect.Pointer && !v.IsNil() && v.Elem().Kind() == reflect.String {
 		return v.Elem().String()
@@ -75,7 +75,7 @@ func value(e *field.Error) string {
 	return badText(e)
 }
 
-// badText is the bad value where it is a text of any type, else "".
+// badText is the invalid value if it is a string of any type, else "".
 func badText(e *field.Error) string {
 	if v := reflect.ValueOf(e.BadValue); v.Kind() == reflect.String {
 		return v.String()
@@ -83,8 +83,7 @@ func badText(e *field.Error) string {
 	return ""
 }
 
-// requiredHint says what to write into a field that is missing, by its path
-// without indexes.
+// requiredHint says what to write into a missing field, by its path without indexes.
 func requiredHint(path string) string {
 	switch path {
 	case "metadata.name":
@@ -107,7 +106,7 @@ func requiredHint(path string) string {
 	return ""
 }
 
-// volumeHint helps with a mount of a volume that is not there.
+// volumeHint is the remedy for a mount of a volume that does not exist.
 func volumeHint(name string, p *v1.Pod) string {
 	if len(p.Spec.Volumes) == 0 {
 		return fmt.Sprintf("spec.volumes is empty; add a volume named %q there", name)
@@ -146,7 +145,7 @@ func nameHint(name string) string {
 	return fmt.Sprintf("for example %q", proposal)
 }
 
-// quoted returns the texts within quotes, as verdicts list supported values.
+// quoted returns the quoted strings, as errors list supported values.
 func quoted(s string) []string {
 	var out []string
 	for i, part := range strings.Split(s, `"`) {

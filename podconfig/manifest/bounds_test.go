@@ -9,9 +9,9 @@ import (
 	"podd/podconfig/manifest/hostile"
 )
 
-// TestABoundIsToldWhateverWasWrongBefore has texts of which podd reads a part: it
+// TestABoundIsReportedWhateverWasWrongBefore has texts of which podd reads a part: it
 // says so, though it has said much already, and the last good set stays.
-func TestABoundIsToldWhateverWasWrongBefore(t *testing.T) {
+func TestABoundIsReportedWhateverWasWrongBefore(t *testing.T) {
 	broken := strings.Repeat("---\nkind: Pod\n", 2*maxProblems)
 	container := "{name: c, image: i}"
 	for name, tc := range map[string]struct{ text, want string }{

@@ -13,7 +13,7 @@ import (
 	"podd/internal/pod"
 )
 
-// Options say where a manifest comes from and for which node it is.
+// Options describe where a manifest comes from and for which node it is.
 type Options struct {
 	// NodeName becomes part of each pod's name and UID; required.
 	NodeName string
@@ -21,45 +21,45 @@ type Options struct {
 	Source pod.Source
 	// Origin is the file's path or the URL; the pods' UIDs depend on it.
 	Origin string
-	// Shown is what pods and problems carry for it, where it has something that
-	// nobody may see; empty for Origin itself.
+	// Shown is what pods and problems show instead, if Origin contains something
+	// confidential; empty for Origin itself.
 	Shown string
 	// Now is when the manifest was noticed: Seen of the pods and Since of the
 	// problems.
 	Now time.Time
-	// Validation says what becomes of unknown and duplicate fields; "" is Strict.
+	// Validation determines how unknown and duplicate fields are handled; "" is
+	// Strict.
 	Validation Validation
 }
 
 func (o Options) shown() string { return cmp.Or(o.Shown, o.Origin) }
 
-// Result is what a manifest says.
+// Result is the outcome of decoding a manifest.
 type Result struct {
 	// Content is complete: defaulted, valid, named, the pods with their UIDs, in
 	// the order of the manifest.
 	Content
 	// Problems, in the order of the manifest; those of good pods are warnings.
 	Problems []pod.Problem
-	// Failed lists the pods and objects that the manifest wants to describe and
-	// does not, so that their last good version can be kept.
+	// Failed lists the pods and objects that the manifest describes but that cannot
+	// be used, so that their last good version can be kept.
 	Failed []Failed
 	// Documents counts all documents with content.
 	Documents int
 }
 
-// Failed is a pod, an object, or a whole document, that could not be used. Where
-// the text does not let its kind be known, both are set; where not even a name,
-// none.
+// Failed is a pod, an object, or a whole document, that could not be used. If the
+// text does not show its kind, both are set; if it does not even show a name, none.
 type Failed struct {
 	// Pod is namespace/name with the node's suffix.
 	Pod string
-	// Object has no Kind where that is not known.
+	// Object has no Kind if that is not known.
 	Object pod.ObjectKey
 }
 
-// Decode reads a manifest: YAML or JSON, any number of documents, each a Pod, a
-// ConfigMap, a Secret, or a list of them. Nothing that it says of a Secret, or of
-// a text that may be one, shows a value.
+// Decode decodes a manifest: YAML or JSON, any number of documents, each a Pod, a
+// ConfigMap, a Secret, or a list of them. No message about a Secret, or about a text
+// that may be one, shows a value.
 func Decode(data []byte, opt Options) Result {
 	r := &reader{opt: opt, maybeSecret: sync.OnceValue(func() bool { return maybeSecret(data) })}
 	if message, hint := unreadable(data); message != "" {
@@ -103,24 +103,25 @@ func Decode(data []byte, opt Options) Result {
 type reader struct {
 	Result
 	opt Options
-	// maybeSecret says whether what cannot be read of the text may be a Secret.
+	// maybeSecret says whether the part of the text that cannot be parsed may be a
+	// Secret.
 	maybeSecret func() bool
-	// base is added to the lines of the chunk at hand.
+	// base is added to the lines of the current chunk.
 	base int
-	// text is that chunk's, and found what other tools left in it, once something
-	// was wrong with it.
+	// text is that chunk's, and found what other tools left in it, searched once
+	// something is wrong with it.
 	text  []byte
 	found []*leftover
-	// described counts the pods, and named the objects, good or not, and values the
+	// described counts the pods and named the objects, valid or not; values is the
 	// memory that they take, in bytes.
 	described, named, values int
-	// problems and warnings count what was told.
+	// problems and warnings count what was reported.
 	problems, warnings int
-	// beyond is why the manifest is refused as a whole.
+	// beyond is why the manifest is rejected as a whole.
 	beyond *fault
 }
 
-// exceed notes that the manifest is beyond a bound; n is where, or nil.
+// exceed records that the manifest exceeds a bound; n is where, or nil.
 func (r *reader) exceed(n *yaml.Node, message string) {
 	if r.beyond != nil {
 		return
@@ -131,8 +132,8 @@ func (r *reader) exceed(n *yaml.Node, message string) {
 	}
 }
 
-// refusal is the result of a manifest that is beyond a bound: like one that is too
-// large, it says nothing, and what it had before stays.
+// refusal is the result of a manifest that exceeds a bound: like that of one that is
+// too large, it is empty, and what the manifest had before stays.
 func (r *reader) refusal() Result {
 	r.Result, r.found, r.problems = Result{Documents: r.Documents}, []*leftover{}, 0
 	r.fail([]fault{*r.beyond}, Failed{})
@@ -141,11 +142,11 @@ func (r *reader) refusal() Result {
 
 func (r *reader) add(f fault, of Failed) { r.tell(f, of, false) }
 
-// warn is add for what keeps no pod from running.
+// warn is add for what does not keep a pod from running.
 func (r *reader) warn(f fault, of Failed) { r.tell(f, of, true) }
 
-// tell adds a problem, or the word that there are more. Warnings are counted
-// apart, so that they never hide a problem.
+// tell adds a problem, or one that says that there are more. Warnings are counted
+// separately, so that they never hide a problem.
 func (r *reader) tell(f fault, of Failed, warning bool) {
 	told, what := &r.problems, "problems"
 	if warning {
@@ -171,7 +172,7 @@ func (r *reader) tell(f fault, of Failed, warning bool) {
 	r.Problems = append(r.Problems, p)
 }
 
-// fail notes why a pod, an object or a document is unusable.
+// fail records why a pod, an object or a document is unusable.
 func (r *reader) fail(faults []fault, of Failed) {
 	if r.found == nil && len(r.text) <= maxDocument {
 		r.found = leftovers(r.text)
@@ -187,12 +188,12 @@ func (r *reader) fail(faults []fault, of Failed) {
 	r.Failed = append(r.Failed, of)
 }
 
-// A text has a kind, and signs of a Secret, broken or not.
+// Patterns for a kind, and for signs of a Secret, in a text that may be broken.
 var (
 	someKind = regexp.MustCompile(`(?i)kind["']?[ \t]*:`)
 	secrets  = regexp.MustCompile(`(?i)kind["']?[ \t]*:[ \t\r\n]*["']?sec|stringData`)
 )
 
-// maybeSecret says whether a text may have a Secret: also one that says nothing
-// of kinds, which may be the rest of one.
+// maybeSecret says whether a text may contain a Secret: also one without any kind,
+// which may be the rest of one.
 func maybeSecret(text []byte) bool { return secrets.Match(text) || !someKind.Match(text) }

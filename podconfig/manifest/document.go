@@ -12,14 +12,14 @@ import (
 	"podd/internal/pod"
 )
 
-// header is what says of which kind a document is.
+// header is what determines the kind of a document.
 type header struct{ apiVersion, kind *yaml.Node }
 
 func headerOf(n *yaml.Node) header {
 	return header{apiVersion: lookup(n, "apiVersion"), kind: lookup(n, "kind")}
 }
 
-// lookup follows field names from a mapping; nil where there is nothing.
+// lookup follows field names from a mapping; nil if one is missing.
 func lookup(n *yaml.Node, names ...string) *yaml.Node {
 	for _, name := range names {
 		n = resolve(n)
@@ -86,7 +86,7 @@ func (r *reader) list(n *yaml.Node, kind string) {
 	}
 }
 
-// listFaults is what is wrong with a list itself; items may be nil.
+// listFaults are the faults of a list itself; items may be nil.
 func (r *reader) listFaults(n *yaml.Node, kind string, items *yaml.Node) []fault {
 	var faults []fault
 	report := func(f fault) {
@@ -112,7 +112,7 @@ func (r *reader) listFaults(n *yaml.Node, kind string, items *yaml.Node) []fault
 	return faults
 }
 
-// item decodes an entry of a list of that kind; prefix is its path.
+// item decodes one entry of a list of that kind; prefix is its path.
 func (r *reader) item(n *yaml.Node, list, prefix string) {
 	if f := needless(n); f != nil && list == "List" {
 		f.field = prefix + f.field
@@ -147,7 +147,7 @@ func scalar(n *yaml.Node) string {
 	return n.Value
 }
 
-// keyOf is an object's key, as far as a broken document lets it be known.
+// keyOf is an object's key, as far as a broken document shows it.
 func keyOf(n *yaml.Node, kind string) pod.ObjectKey {
 	key := pod.ObjectKey{Kind: kind, Namespace: scalar(lookup(n, "metadata", "namespace")), Name: scalar(lookup(n, "metadata", "name"))}
 	if key.Namespace == "" {
@@ -215,7 +215,8 @@ func (r *reader) pod(n *yaml.Node, prefix string) {
 		Line: n.Line + r.base, Seen: r.opt.Now})
 }
 
-// afford counts what a pod or object takes, and says whether the manifest may.
+// afford counts the memory of a pod or object, and says whether the manifest may take
+// it.
 func (r *reader) afford(d *filler, n *yaml.Node) bool {
 	if r.values += d.values; r.values > maxValues {
 		r.exceed(n, "the pods and objects of the manifest take more than "+mebibytes(maxValues)+" of memory")
@@ -224,7 +225,7 @@ func (r *reader) afford(d *filler, n *yaml.Node) bool {
 	return true
 }
 
-// within puts faults into a list's item.
+// within prefixes the faults of a list's item with its path.
 func within(prefix string, faults []fault) []fault {
 	for i := range faults {
 		faults[i].field = strings.TrimSuffix(prefix+faults[i].field, ".")

@@ -10,13 +10,13 @@ import (
 
 var yamlLine = regexp.MustCompile(`^(?:yaml: )?(?:line (\d+): )?(.*)$`)
 
-// fromParser recognises the errors of the library's parser; the others are its
+// fromParser matches the errors of the library's parser; the others are its
 // scanner's.
 var fromParser = regexp.MustCompile(`^did not find expected (key|node content|',' or|'-' indicator|<document start>)`)
 
-// explainYAML puts a syntax error into words with a remedy. The library's line
-// is where the surrounding construct began for errors of its parser, and counts
-// from 0 there; where the text itself shows a likelier place, that one is named.
+// explainYAML converts a syntax error into a message with a remedy. For errors of its
+// parser, the library's line is that of the surrounding construct, counted from 0; if
+// the text itself shows a more likely line, that one is reported.
 func explainYAML(err error, text []byte) *fault {
 	m := yamlLine.FindStringSubmatch(err.Error())
 	line, _ := strconv.Atoi(m[1])
@@ -47,10 +47,10 @@ func explainYAML(err error, text []byte) *fault {
 	return f
 }
 
-// gaveUp begins what is said of a panic of the parser.
+// gaveUp is the prefix of the message about a panic of the parser.
 const gaveUp = "the parser gave up"
 
-// explain adds the remedy to what the library says.
+// explain adds a remedy to the library's message.
 func (f *fault) explain(said string, text []byte) {
 	switch {
 	case strings.Contains(said, "mapping values are not allowed"):
@@ -87,8 +87,7 @@ func (f *fault) explain(said string, text []byte) {
 	}
 }
 
-// tab is the first line whose indentation holds a tab where YAML counts it; 0
-// for none.
+// tab is the first line with a tab in indentation that counts for YAML; 0 for none.
 func (l *layout) tab() int {
 	for _, c := range l.code {
 		indent := c.text[:len(c.text)-len(strings.TrimLeft(c.text, " \t"))]

@@ -9,12 +9,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// part is a field of a pod: its path, and the name of what stands there or "".
+// part is a field of a pod: its path, and the name of its value or "".
 type part struct{ path, name string }
 
-// exported are the parts of a pod that it has from a cluster and that stand in
-// the way on a node without one; nil for a pod that no apiserver wrote (kubectl
-// get pod -o yaml shows its marks). What clean drops is not among them.
+// exported are the fields that a cluster added to a pod and that prevent it from
+// running on a node without one; nil for a pod that was not exported from an
+// apiserver (kubectl get pod -o yaml). What clean drops is not among them.
 func exported(p *v1.Pod, nodeName string) []part {
 	m := &p.ObjectMeta
 	if m.UID == "" && m.ResourceVersion == "" && len(m.OwnerReferences) == 0 && len(m.ManagedFields) == 0 && p.Status.Phase == "" {
@@ -46,7 +46,7 @@ func exported(p *v1.Pod, nodeName string) []part {
 	return out
 }
 
-// boundElsewhere says that the pod is one of a DaemonSet, for another node.
+// boundElsewhere says that the pod belongs to a DaemonSet, on another node.
 func boundElsewhere(p *v1.Pod, nodeName string) bool {
 	a := p.Spec.Affinity
 	if a == nil || a.NodeAffinity == nil || a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
@@ -62,7 +62,7 @@ func boundElsewhere(p *v1.Pod, nodeName string) bool {
 	return false
 }
 
-// takeOut is the one fault about all that stands in the way of an exported pod.
+// takeOut is one fault for all such fields of an exported pod.
 func takeOut(parts []part, lines map[string]int) fault {
 	var all []string
 	for _, p := range parts {
@@ -89,7 +89,7 @@ func pathsOf(parts []part) map[string]bool {
 	return out
 }
 
-// covers says that a path is one of paths or lies below one.
+// covers says that a path is one of paths or below one.
 func covers(paths map[string]bool, path string) bool {
 	for len(paths) > 0 {
 		if paths[path] {

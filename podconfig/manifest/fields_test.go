@@ -91,10 +91,10 @@ var readWithin = map[string]string{
 
 const nodeAffinity = "k8s.io/component-helpers/scheduling/corev1/nodeaffinity.GetRequiredNodeAffinity"
 
-// TestEveryFieldOfAPodIsHonouredOrRefusedOrNobodysOnANode: no field is skipped
+// TestEveryFieldOfAPodIsHonouredOrRejectedOrUselessOnANode: no field is skipped
 // in silence (containers/podman#12756: nobody could tell which fields of the
 // YAML work, and probes, hooks and fieldRefs were dropped without a word).
-func TestEveryFieldOfAPodIsHonouredOrRefusedOrNobodysOnANode(t *testing.T) {
+func TestEveryFieldOfAPodIsHonouredOrRejectedOrUselessOnANode(t *testing.T) {
 	used := usedBy(t, "agent", "agent/plan", "cri", "cri/spec", "podenv", "podfs", "volumes", "images", "cgroup", "admission", "prober", "hooks", "userns", "status", "internal/pod", "internal/httpget")
 	for owner, fates := range podFates {
 		for f := range owner.Fields() {
@@ -123,8 +123,8 @@ func TestEveryFieldOfAPodIsHonouredOrRefusedOrNobodysOnANode(t *testing.T) {
 	}
 }
 
-// TestEveryKindOfVolumeIsHonouredOrRefused is the same for volumes.
-func TestEveryKindOfVolumeIsHonouredOrRefused(t *testing.T) {
+// TestEveryKindOfVolumeIsHonouredOrRejected is the same for volumes.
+func TestEveryKindOfVolumeIsHonouredOrRejected(t *testing.T) {
 	for f := range reflect.TypeFor[v1.VolumeSource]().Fields() {
 		p := &v1.Pod{Spec: v1.PodSpec{Volumes: []v1.Volume{{Name: "x"}}}}
 		reflect.ValueOf(&p.Spec.Volumes[0].VolumeSource).Elem().FieldByName(f.Name).Set(reflect.New(f.Type.Elem()))

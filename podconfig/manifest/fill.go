@@ -16,20 +16,20 @@ import (
 	"podd/internal/pod"
 )
 
-// filler decodes nodes into Go values strictly and remembers on which line each
-// field path stands. It agrees with upstream's strict JSON decoder on what is
-// valid (TestFillAgreesWithUpstreamsDecoder), but goes on after a fault and
-// knows where it is.
+// filler decodes nodes into Go values strictly and records the line of each field
+// path. It agrees with upstream's strict JSON decoder on what is valid
+// (TestFillAgreesWithUpstreamsDecoder), but continues after a fault and knows its
+// position.
 type filler struct {
 	lines map[string]int
-	// kind is what is decoded: a Pod, a ConfigMap, or a Secret, of which no fault
-	// shows anything but fields' names, and these only where they are names.
+	// kind is what is decoded: a Pod, a ConfigMap, or a Secret, whose faults show
+	// nothing but the names of fields, and those only if they are valid names.
 	kind       string
 	validation Validation
 	faults     []fault
 	// warnings are faults that the pod may have, see Validation.
 	warnings []fault
-	// values is the memory that the decoded form takes, in bytes, about.
+	// values is the approximate memory of the decoded form, in bytes.
 	values int
 }
 
@@ -50,15 +50,15 @@ func (d *filler) report(f fault) {
 	}
 }
 
-// wants says whether another lenient fault would be told.
+// wants says whether another lenient fault would be reported.
 func (d *filler) wants() bool {
 	return d.validation != Ignore && len(d.warnings) <= maxProblems
 }
 
-// done says that no more of the pod needs to be looked at.
+// done says that the rest of the pod need not be decoded.
 func (d *filler) done() bool { return len(d.faults) > maxProblems || d.values > maxPodValues }
 
-// spend counts memory that is about to be taken and says whether it may be.
+// spend counts memory that is about to be allocated and says whether it may be.
 func (d *filler) spend(bytes int, n *yaml.Node, path string) bool {
 	before := d.values
 	if d.values += bytes; d.values <= maxPodValues {
@@ -205,8 +205,8 @@ func (d *filler) mapping(v reflect.Value, n *yaml.Node, path string) {
 	v.Set(m)
 }
 
-// isText says whether Kubernetes reads a field's name as it is written. A number
-// without quotes is read as one and then written anew.
+// isText says whether Kubernetes takes a field's name as it is written. An unquoted
+// number is parsed and formatted again.
 func isText(key *yaml.Node) bool {
 	lit := literalOf(key)
 	if lit.kind != literalNumber {
@@ -220,7 +220,7 @@ func isText(key *yaml.Node) bool {
 	return err == nil && strconv.FormatFloat(f, 'g', -1, digits) == key.Value
 }
 
-// whatItIs says in words what a value without quotes is.
+// whatItIs describes an unquoted value.
 func whatItIs(n *yaml.Node) string {
 	switch lit := literalOf(n); lit.kind {
 	case literalBool:
@@ -259,8 +259,8 @@ func child(path, name string) string {
 	return path + "." + name
 }
 
-// fields is what JSON calls the fields of a struct, in their order, and where
-// they are, those of inlined structs included.
+// fields are the JSON names of a struct's fields, in order, and their indexes,
+// including those of inlined structs.
 type fields struct {
 	names []string
 	index map[string][]int

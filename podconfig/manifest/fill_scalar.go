@@ -16,9 +16,9 @@ import (
 	"podd/internal/pod"
 )
 
-// text returns a string field's value. A number or boolean without quotes is
-// refused, as the apiserver does: what the file shows (1.10, 0755, no) and what
-// would arrive ("1.1", "493", "false") differ too often.
+// text returns a string field's value. An unquoted number or boolean is rejected, as
+// by the apiserver: what the file shows (1.10, 0755, no) and the resulting string
+// ("1.1", "493", "false") differ too often.
 func (d *filler) text(n *yaml.Node, path string) (string, bool) {
 	if n.Kind != yaml.ScalarNode {
 		hint := ""
@@ -51,7 +51,7 @@ func (d *filler) text(n *yaml.Node, path string) (string, bool) {
 	return "", false
 }
 
-// bytes decodes what is given as base64.
+// bytes decodes a base64 value.
 func (d *filler) bytes(v reflect.Value, n *yaml.Node, path string) {
 	hint := "binaryData takes base64 (base64 -w0 FILE); a string goes under data"
 	if d.kind == pod.KindSecret {
@@ -120,7 +120,7 @@ func (d *filler) integer(v reflect.Value, n *yaml.Node, path string) {
 	}
 }
 
-// integerHint looks for the usual slips in an integer.
+// integerHint recognises the usual mistakes in an integer.
 func integerHint(lit literal, path string) string {
 	switch {
 	case lit.kind == literalText:
@@ -166,7 +166,7 @@ func (d *filler) intOrString(v reflect.Value, n *yaml.Node, path string) {
 	}
 }
 
-// custom leaves a text to its type's own decoder (times).
+// custom passes a string to its type's own decoder (times).
 func (d *filler) custom(v reflect.Value, n *yaml.Node, path string) {
 	lit := literalOf(n)
 	text, err := json.Marshal(lit.text)

@@ -15,8 +15,8 @@ import (
 	"podd/internal/suggest"
 )
 
-// unknownHint says what an unknown field may have been meant to be: a
-// misspelling of a neighbour, or a field of another object.
+// unknownHint suggests which field was meant by an unknown one: a sibling that was
+// misspelt, or a field of another object.
 func unknownHint(name, path, kind string, known *fields) string {
 	if n := suggest.Name(name, known.names); n != "" {
 		return fmt.Sprintf("did you mean %q?", n)
@@ -58,7 +58,7 @@ func withoutIndexes(path string) string {
 	return b.String()
 }
 
-// homes maps each field of a Pod to the objects that have it, the shallowest
+// homes maps each field name of a Pod to the objects that have it, the shallowest
 // first.
 var homes = sync.OnceValue(func() map[string][]string {
 	out := map[string][]string{}
@@ -82,8 +82,7 @@ var homes = sync.OnceValue(func() map[string][]string {
 				}
 				ft = ft.Elem()
 			}
-			// Ordinary containers are what people write; the others have the
-			// same fields.
+			// Regular containers are the usual case; the others have the same fields.
 			if l.depth < deepest && ft.Kind() == reflect.Struct && !reflect.PointerTo(ft).Implements(unmarshalerType) &&
 				name != "initContainers" && name != "ephemeralContainers" && name != "managedFields" {
 				queue = append(queue, level{ft, at, l.depth + 1})
@@ -93,8 +92,8 @@ var homes = sync.OnceValue(func() map[string][]string {
 	return out
 })
 
-// homeOf returns the object that a field at a wrong place most likely belongs
-// to: one within the object it was found in, a container, or the shallowest.
+// homeOf returns the object that a misplaced field most likely belongs to: one within
+// the object where it was found, a container, or the shallowest.
 func homeOf(name, path string) string {
 	all := homes()[name]
 	within := func(h string) bool {
@@ -116,8 +115,7 @@ func homeOf(name, path string) string {
 	return all[0]
 }
 
-// entryHint helps those who write a list's entry as one text, as docker-compose
-// has it.
+// entryHint is for a list entry written as one string, as in docker-compose.
 func entryHint(value, path string) string {
 	list := path[strings.LastIndexByte(path, '.')+1:]
 	name, rest, cut := strings.Cut(value, "=")
@@ -133,7 +131,7 @@ func entryHint(value, path string) string {
 	return ""
 }
 
-// quantityHint looks for the usual slips in a quantity.
+// quantityHint recognises the usual mistakes in a quantity.
 func quantityHint(s, otherwise string) string {
 	number := strings.TrimRightFunc(s, func(r rune) bool { return unicode.IsLetter(r) || r == ' ' })
 	unit := strings.TrimSpace(s[len(number):])

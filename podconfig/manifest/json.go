@@ -11,14 +11,14 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// skipped takes a JSON value and keeps nothing of it.
+// skipped decodes any JSON value and discards it.
 type skipped struct{}
 
 func (*skipped) UnmarshalJSON([]byte) error { return nil }
 
-// parseJSON calls each with the values of a text, one after the other, or with
-// what is wrong with one of them, until it says false, and says how many there
-// were before the fault that ends the text, if there is one.
+// parseJSON calls each with every value of a text in turn, or with its fault, until
+// that returns false, and returns how many there were before the fault that ends the
+// text, if there is one.
 func parseJSON(text []byte, each func(*yaml.Node, *fault) bool) (objects int, bad *fault) {
 	lines := jsonLines{text: text}
 	for at := 0; ; objects++ {
@@ -41,8 +41,8 @@ func parseJSON(text []byte, each func(*yaml.Node, *fault) bool) (objects int, ba
 	}
 }
 
-// parseObject parses one value of a text, which begins at that offset; the fault
-// is that it is beyond the bounds.
+// parseObject parses one value of a text, beginning at that offset; the fault says
+// that it exceeds the bounds.
 func parseObject(text []byte, at int, lines *jsonLines) (*yaml.Node, *fault, error) {
 	first := lines.of(at)
 	if len(text) > maxDocument {
@@ -62,8 +62,8 @@ func parseObject(text []byte, at int, lines *jsonLines) (*yaml.Node, *fault, err
 	return n, nil, err
 }
 
-// trimJSON cuts what may stand between two values: blanks, and the byte order
-// mark of a file that was appended to another.
+// trimJSON cuts what may be between two values: white space, and the byte order mark
+// of a file that was appended to another.
 func trimJSON(text []byte) []byte {
 	for {
 		rest := bytes.TrimPrefix(bytes.TrimLeft(text, " \t\r\n"), []byte(byteOrderMark))
@@ -74,7 +74,7 @@ func trimJSON(text []byte) []byte {
 	}
 }
 
-// explainJSON puts a syntax error behind the offset at into words.
+// explainJSON converts a syntax error after the offset at into a message.
 func explainJSON(err error, text []byte, at, objects int) *fault {
 	lineAt := func(offset int) int { return 1 + bytes.Count(text[:min(offset, len(text))], []byte("\n")) }
 	f := &fault{syntax: true, line: lineAt(at), message: "this is not valid JSON: " + err.Error(), plain: "this is not valid JSON"}
@@ -101,7 +101,7 @@ func explainJSON(err error, text []byte, at, objects int) *fault {
 	return f
 }
 
-// jsonLines finds the lines of offsets that never go back.
+// jsonLines finds the lines of ascending offsets.
 type jsonLines struct {
 	text []byte
 	at   int
@@ -115,9 +115,9 @@ func (l *jsonLines) of(offset int) int {
 	return 1 + l.n
 }
 
-// jsonParser makes the same nodes of JSON as the YAML parser makes of YAML. The
-// YAML parser reads most of JSON, but not its surrogate pairs, and its words
-// for an error are not those of a person who writes JSON.
+// jsonParser makes the same nodes of JSON as the YAML parser makes of YAML. The YAML
+// parser accepts most of JSON, but not its surrogate pairs, and its errors are in
+// terms of YAML.
 type jsonParser struct {
 	dec   *json.Decoder
 	lines *jsonLines
@@ -131,7 +131,7 @@ var (
 	errMany   = errors.New("too many values")
 )
 
-// line is that at which the decoder stands.
+// line is the decoder's current line.
 func (p *jsonParser) line() int { return p.lines.of(p.start + int(p.dec.InputOffset())) }
 
 func (p *jsonParser) value(depth int) (*yaml.Node, error) {

@@ -20,9 +20,8 @@ func (c Content) HasSecret() bool {
 	return slices.ContainsFunc(c.Objects, func(o *pod.Object) bool { return o.Secret != nil })
 }
 
-// Reuse puts pods and objects that were there before in place of equal new ones,
-// so that they keep the time at which they were first seen, and who compares
-// pointers sees no change.
+// Reuse replaces new pods and objects by equal ones of before, so that they keep the
+// time at which they were first seen, and comparing pointers shows no change.
 func (c Content) Reuse(old Content) Content {
 	out := Content{Pods: slices.Clone(c.Pods), Objects: slices.Clone(c.Objects)}
 	for i, p := range out.Pods {
@@ -49,11 +48,11 @@ func (c Content) Reuse(old Content) Content {
 	return out
 }
 
-// Keep returns the last good versions, of what a manifest had before (old), that
-// stay beside what it says now (next) when parts of it failed: the pods and
-// objects that the failures name, when each names one that was there; otherwise,
-// since nobody knows what the broken part meant, all that next does not name. A
-// failed pod keeps no object, a failed object no pod.
+// Keep returns the last good versions, of what a manifest had before (old), that stay
+// beside what it has now (next) when parts of it failed: the pods and objects that
+// the failures name, if each names one that existed; otherwise, since it is unknown
+// what the broken part describes, all that next does not name. A failed pod keeps no
+// object, a failed object no pod.
 func Keep(next, old Content, failed []Failed) Content {
 	k := keeping(old, failed)
 	pods, objects := map[string]bool{}, map[pod.ObjectKey]bool{}
@@ -77,8 +76,7 @@ func Keep(next, old Content, failed []Failed) Content {
 	return kept
 }
 
-// MarkKept sets KeptRunning of the problems of which kept (see Keep) are the
-// consequence.
+// MarkKept sets KeptRunning on the problems that are the cause of kept (see Keep).
 func MarkKept(problems []pod.Problem, kept Content, failed []Failed, old Content) {
 	k := keeping(old, failed)
 	names := map[string]bool{}
@@ -142,7 +140,7 @@ func keeping(old Content, failed []Failed) keep {
 	return k
 }
 
-// keys are those that the failed object may have.
+// keys are the possible keys of the failed object.
 func (f Failed) keys() []pod.ObjectKey {
 	if f.Object.Kind != "" || f.Object.Name == "" {
 		return []pod.ObjectKey{f.Object}

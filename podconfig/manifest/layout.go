@@ -7,21 +7,22 @@ import (
 	"strings"
 )
 
-// layout is how a text is laid out, as far as that can be known of one that is
-// no YAML: which of its lines are fields and values, and which the inside of a
-// quoted text or of a block that begins with | or >. It serves messages alone;
-// what a manifest says is the parser's to know.
+// layout is the structure of a text, as far as it can be determined if that is not
+// valid YAML: which of its lines are fields and values, and which are inside a quoted
+// or a block scalar (| or >). It is only for messages; the content of a manifest is
+// up to the parser.
 type layout struct {
 	// code are the lines that are neither blank nor a comment, nor the inside of
 	// a block or of a quoted text.
 	code []codeLine
-	// slip is the first quoted text after whose end its line goes on; nil for none.
+	// slip is the first quoted scalar whose line continues after its end; nil for
+	// none.
 	slip *quotation
 }
 
 // codeLine is a line without its comment.
 type codeLine struct {
-	// number counts in the text, from 1.
+	// number is the line's number in the text, from 1.
 	number int
 	text   string
 	// starts are the offsets in text at which an entry, a name or a value begins.
@@ -30,13 +31,13 @@ type codeLine struct {
 	flow bool
 }
 
-// quotation is a quoted text: its mark, and the lines where it begins and ends.
+// quotation is a quoted scalar: its quote, and the lines where it begins and ends.
 type quotation struct {
 	mark       byte
 	begin, end int
 }
 
-// layoutOf reads a text line by line, at a cost that is linear.
+// layoutOf scans a text line by line, in linear time.
 func layoutOf(text []byte) *layout {
 	s := &scanner{out: &layout{}, block: noBlock}
 	for s.number, s.text = range numbered(text) {
@@ -45,8 +46,8 @@ func layoutOf(text []byte) *layout {
 	return s.out
 }
 
-// numbered yields the lines of a text with their numbers, from 1, and without
-// what ends them.
+// numbered yields the lines of a text with their numbers, from 1, and without line
+// breaks.
 func numbered(text []byte) iter.Seq2[int, string] {
 	return func(yield func(int, string) bool) {
 		old := hasOldLineEnds(text)
@@ -60,7 +61,7 @@ func numbered(text []byte) iter.Seq2[int, string] {
 	}
 }
 
-// scanner is the line at hand and what is open at its begin.
+// scanner is the current line and what is open at its start.
 type scanner struct {
 	out    *layout
 	number int
@@ -95,11 +96,11 @@ func (s *scanner) line() {
 	}
 }
 
-// blockHeader is what stands after a field's name where a block begins.
+// blockHeader matches what follows a field's name where a block scalar begins.
 var blockHeader = regexp.MustCompile(`^[|>][-+0-9]{0,2}[ \t]*(#.*)?$`)
 
-// values notes where the values of the line begin, from an offset on, and what
-// stays open behind it. It returns where the line's comment begins, or its end.
+// values records where the values of the line begin, from an offset on, and what
+// stays open after it. It returns the offset of the line's comment, or of its end.
 func (s *scanner) values(from int, line *codeLine) int {
 	fresh := from == 0 // a value may begin here
 	column := -1       // of the entry or field that the line begins with
@@ -133,9 +134,8 @@ func (s *scanner) values(from int, line *codeLine) int {
 	return len(s.text)
 }
 
-// value takes up the value at an offset and returns that of its last byte, as
-// far as it is known there, and whether another may follow; -1 where the line
-// ends within it.
+// value scans the value at an offset and returns the offset of its last byte, as far
+// as that is known, and whether another may follow; -1 if the line ends within it.
 func (s *scanner) value(i int) (last int, fresh bool) {
 	switch c := s.text[i]; c {
 	case '[', '{':
@@ -154,8 +154,8 @@ func (s *scanner) value(i int) (last int, fresh bool) {
 	return i, false
 }
 
-// endQuote looks for the end of the open quotation, from an offset on, and
-// returns the offset behind it; negative where the line does not have it.
+// endQuote searches for the end of the open quotation, from an offset on, and returns
+// the offset after it; negative if it is not on the line.
 func (s *scanner) endQuote(from int) int {
 	end := closing(s.text, from, s.quote.mark)
 	if end < 0 {
@@ -173,8 +173,8 @@ func (s *scanner) endQuote(from int) int {
 	return end + 1
 }
 
-// closing is the offset of the mark that ends a quoted text, from an offset
-// within it; negative where the line does not have it.
+// closing is the offset of the closing quote, from an offset within the scalar on;
+// negative if it is not on the line.
 func closing(text string, from int, mark byte) int {
 	for i := from; i < len(text); i++ {
 		switch {

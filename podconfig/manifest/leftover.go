@@ -10,25 +10,26 @@ import (
 	"unicode/utf8"
 )
 
-// leftover is what other tools and editors leave in a text and what is the
-// cause of whatever else is wrong with its lines: marks of a merge conflict,
-// holes of a template, blanks that are none.
+// leftover is what other tools and editors leave in a text and what causes the other
+// errors on its lines: conflict markers, placeholders of a template, invisible
+// characters.
 type leftover struct {
 	fault fault
-	// plain is its message without what stands there.
+	// plain is its message without the text itself.
 	plain string
-	// lines are those of the text that have it, and whether it makes something
-	// else of what stands there. Where it does not, it is a part of a value.
+	// lines are those of the text that have it, and whether it changes their syntax
+	// there. If it does not, it is part of a value.
 	lines map[int]bool
-	// signs are how a message shows it that is about such a value.
+	// signs are how a message about such a value shows it.
 	signs []string
-	// spoils: it does on some line, and so may break the syntax of the whole.
+	// spoils: it changes the syntax of some line, and so may break that of the whole
+	// text.
 	spoils bool
 	told   bool
 }
 
-// note takes up a line that has it; what stands first is told, but rather what
-// spoils its line.
+// note records a line that has it; the first one is reported, preferably one whose
+// syntax it changes.
 func (l *leftover) note(line int, spoils bool, message, hint string) {
 	if l.fault.line == 0 || spoils && !l.spoils {
 		l.fault = fault{line: line, message: message, hint: hint}
@@ -40,21 +41,21 @@ func (l *leftover) note(line int, spoils bool, message, hint string) {
 	l.spoils = l.spoils || spoils
 }
 
-// causes says that a fault is nothing but its consequence.
+// causes says that a fault is only its consequence.
 func (l *leftover) causes(f fault) bool {
 	spoils, has := l.lines[f.line]
 	return f.syntax && l.spoils || spoils ||
 		has && slices.ContainsFunc(l.signs, func(sign string) bool { return strings.Contains(f.message, sign) })
 }
 
-// leftovers finds those of a text, the gravest first.
+// leftovers finds those of a text, the most serious first.
 func leftovers(text []byte) []*leftover {
 	code := layoutOf(text).code
 	return slices.DeleteFunc([]*leftover{conflict(text), template(code), invisible(code)},
 		func(l *leftover) bool { return l.fault.line == 0 })
 }
 
-// conflict finds the lines with which git marks both sides of a conflict.
+// conflict finds git's conflict markers.
 func conflict(text []byte) *leftover {
 	out := &leftover{lines: map[int]bool{}, plain: "the file contains an unresolved merge conflict"}
 	for number, line := range numbered(text) {
@@ -66,11 +67,11 @@ func conflict(text []byte) *leftover {
 	return out
 }
 
-// hole is a placeholder of a template, up to its end where the line has it.
+// hole matches a placeholder of a template, up to its end if that is on the line.
 var hole = regexp.MustCompile(`\{[{%].*?(?:[%}]\}|$)`)
 
-// template finds the holes of a template that nobody has filled in. One that
-// begins a value is a bracket to YAML; one within a text may be meant.
+// template finds the placeholders of a template that was not rendered. One at the
+// start of a value is a bracket in YAML; one within a string may be intended.
 func template(code []codeLine) *leftover {
 	out := &leftover{lines: map[int]bool{}, signs: []string{"{{", "{%"}, plain: "a template placeholder is left in the file"}
 	for _, c := range code {
@@ -84,13 +85,13 @@ func template(code []codeLine) *leftover {
 
 const fillHint = "fill the template in first (with helm template or envsubst, for example), and give podd the result"
 
-// isInvisible says that a person takes a rune for a blank or for nothing, and
-// YAML for a letter.
+// isInvisible says that a rune looks like a space or like nothing, and is a letter in
+// YAML.
 func isInvisible(r rune) bool {
 	return r > unicode.MaxASCII && (unicode.IsSpace(r) || unicode.Is(unicode.Zs, r) || unicode.Is(unicode.Cf, r))
 }
 
-// invisible finds the characters of which nobody can see that they are there.
+// invisible finds the invisible characters.
 func invisible(code []codeLine) *leftover {
 	out := &leftover{lines: map[int]bool{}}
 	for _, c := range code {
@@ -121,11 +122,11 @@ func runeName(r rune) string {
 	return fmt.Sprintf("the character U+%04X", r)
 }
 
-// indicators are where YAML wants a space, a dash or a colon.
+// indicators match the positions where YAML expects a space, a dash or a colon.
 var indicators = regexp.MustCompile(`^[ \t]*(?:- +)*([^\x00-\x7f])|[-:]([^\x00-\x7f])|([^\x00-\x7f]):`)
 
-// spoilsSyntax says that an invisible character stands where it makes another
-// field, entry or indentation of what a person sees.
+// spoilsSyntax says that an invisible character is where it changes the field, entry
+// or indentation that a person sees.
 func spoilsSyntax(line string) bool {
 	for _, m := range indicators.FindAllStringSubmatch(line, -1) {
 		if strings.IndexFunc(strings.Join(m[1:], ""), isInvisible) >= 0 {
@@ -135,8 +136,8 @@ func spoilsSyntax(line string) bool {
 	return false
 }
 
-// retell puts a leftover of the text in the place of those faults that are
-// its consequence, and tells it once.
+// retell replaces the faults that are the consequence of a leftover by one about the
+// leftover.
 func retell(found []*leftover, faults []fault) []fault {
 	var causes []fault
 	faults = slices.DeleteFunc(faults, func(f fault) bool {

@@ -126,9 +126,9 @@ func TestStaticPodsLookAsTheKubeletsDo(t *testing.T) {
 	}
 }
 
-// TestWhatUpstreamsDecoderRefusesIsRefused is the other half: no manifest of
+// TestWhatUpstreamsDecoderRejectsIsRejected is the other half: no manifest of
 // the folders of decoding faults passes upstream's strict decoder.
-func TestWhatUpstreamsDecoderRefusesIsRefused(t *testing.T) {
+func TestWhatUpstreamsDecoderRejectsIsRejected(t *testing.T) {
 	for _, name := range []string{"unknown-field", "wrong-type"} {
 		archive, err := txtar.ParseFile("testdata/" + name + ".txtar")
 		if err != nil {
@@ -224,9 +224,9 @@ func BenchmarkDecode(b *testing.B) {
 	}
 }
 
-// TestTheOldNameOfTheServiceAccountIsRefusedAsTheNewOne: upstream's conversion
+// TestTheOldNameOfTheServiceAccountIsRejectedAsTheNewOne: upstream's conversion
 // reads both.
-func TestTheOldNameOfTheServiceAccountIsRefusedAsTheNewOne(t *testing.T) {
+func TestTheOldNameOfTheServiceAccountIsRejectedAsTheNewOne(t *testing.T) {
 	for _, field := range []string{"serviceAccount", "serviceAccountName"} {
 		r := Decode([]byte(plainManifest+"  "+field+": x\n"), options("x.yaml"))
 		if len(r.Problems) != 1 || r.Problems[0].Field != "spec."+field || r.Problems[0].Line != 12 ||
@@ -236,10 +236,10 @@ func TestTheOldNameOfTheServiceAccountIsRefusedAsTheNewOne(t *testing.T) {
 	}
 }
 
-// TestAFieldOfNobodyIsRefusedToldOrIgnored has what kubelets run: OpenShift's
+// TestAnUnknownFieldIsRejectedReportedOrIgnored has what kubelets run: OpenShift's
 // volume of an unknown kind, which defaulting makes an emptyDir, GCE's
 // metadata.component, and a field that stands twice, of which the last holds.
-func TestAFieldOfNobodyIsRefusedToldOrIgnored(t *testing.T) {
+func TestAnUnknownFieldIsRejectedReportedOrIgnored(t *testing.T) {
 	text := strings.Replace(plainManifest, "metadata:\n", "metadata:\n  component: x\n", 1) +
 		"  hostname: a\n  hostname: b\n  volumes:\n  - name: v\n    empty-dir: {}\n"
 	list := "apiVersion: v1\nkind: PodList\nextra: 1\nitems:\n- metadata: {name: w, name: web}\n  spec: {containers: [{name: c, image: i}]}\n"

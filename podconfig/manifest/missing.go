@@ -11,9 +11,9 @@ import (
 	"podd/internal/suggest"
 )
 
-// Missing returns a warning for each ConfigMap and Secret, and each of their
-// keys, that a pod cannot do without and that is not there: it would wait for it.
-// What is pulled without a Secret is pulled all the same.
+// Missing returns a warning for each ConfigMap and Secret, and each of their keys,
+// that a pod requires and that does not exist: the pod would wait for it. A missing
+// imagePullSecret does not prevent the pull.
 func Missing(c Content, now time.Time) []pod.Problem {
 	keys := make(map[pod.ObjectKey][]string, len(c.Objects))
 	for _, o := range c.Objects {
@@ -41,7 +41,7 @@ func Missing(c Content, now time.Time) []pod.Problem {
 	return out
 }
 
-// keysOf are an object's keys, in no order.
+// keysOf are an object's keys, in no particular order.
 func keysOf(o *pod.Object) []string {
 	var keys []string
 	if o.Secret != nil {
@@ -59,14 +59,14 @@ func keysOf(o *pod.Object) []string {
 	return keys
 }
 
-// need is an object, or a key of it, without which a pod does not start.
+// need is an object, or a key of one, without which a pod does not start.
 type need struct {
 	path   string
 	object pod.ObjectKey
 	key    string // "" for the object alone
 }
 
-// missing says what of it is not there; "" where all is.
+// missing says what of it does not exist; "" if everything does.
 func (n need) missing(keys map[pod.ObjectKey][]string) (message, hint string) {
 	has, found := keys[n.object]
 	switch {
@@ -93,7 +93,7 @@ func (n need) missing(keys map[pod.ObjectKey][]string) (message, hint string) {
 	return "", ""
 }
 
-// needs are what a pod cannot do without, in the order of its spec.
+// needs are what a pod requires, in the order of its spec.
 func needs(p *v1.Pod) []need {
 	l := needList{namespace: p.Namespace}
 	for i := range p.Spec.Volumes {

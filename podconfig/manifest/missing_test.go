@@ -11,9 +11,9 @@ import (
 	"podd/internal/pod"
 )
 
-// TestWhatAPodWouldWaitForIsToldOnce has one object of each kind, and pods that
+// TestWhatAPodWouldWaitForIsReportedOnce has one object of each kind, and pods that
 // name these, others, and keys of them.
-func TestWhatAPodWouldWaitForIsToldOnce(t *testing.T) {
+func TestWhatAPodWouldWaitForIsReportedOnce(t *testing.T) {
 	objects := Decode(join(settings, password), options("x")).Objects
 	name := func(name string) v1.LocalObjectReference { return v1.LocalObjectReference{Name: name} }
 	optional := true

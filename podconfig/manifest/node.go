@@ -21,7 +21,8 @@ type pair struct {
 	key   *yaml.Node
 	name  string
 	value *yaml.Node
-	// pass tells which mapping it stands in, of those that make up this one.
+	// pass identifies the mapping that it comes from, of those that were merged into
+	// this one.
 	pass int
 }
 
@@ -29,15 +30,15 @@ type pair struct {
 type fieldSet struct {
 	all    []pair
 	passes int
-	// at finds a field by its name once there are more than few; nil until then.
+	// at is an index by name once there are more than few fields; nil until then.
 	at     map[string]int
 	report func(fault)
 }
 
-// pairs returns the fields of a mapping in their order. What a merge key (<<)
-// brings stands where the key stands: what follows it wins over it, and it wins
-// over what precedes it, as upstream's parser has it. Of two fields of one name
-// the last holds; report hears of those, and of impossible keys.
+// pairs returns the fields of a mapping in order. The fields of a merge key (<<) are
+// at its position: what follows it overrides them, and they override what precedes
+// it, as in upstream's parser. Of two fields of one name the last one wins; they are
+// reported, as are impossible keys.
 func pairs(n *yaml.Node, report func(fault)) []pair {
 	s := fieldSet{all: make([]pair, 0, len(n.Content)/2), report: report}
 	s.add(n)
@@ -61,7 +62,7 @@ func (s *fieldSet) add(n *yaml.Node) {
 	}
 }
 
-// merge adds the fields of a merge key's value: a mapping, or a list of them, of
+// merge adds the fields of a merge key's value: a mapping, or a list of mappings, of
 // which the first wins.
 func (s *fieldSet) merge(value *yaml.Node) {
 	m := resolve(value)
@@ -84,7 +85,7 @@ func (s *fieldSet) merge(value *yaml.Node) {
 	s.report(fault{line: value.Line, message: want + describe(m), plain: want + formOf(m)})
 }
 
-// put adds a field, in the place of one of its name.
+// put adds a field, or replaces the one of its name.
 func (s *fieldSet) put(p pair) {
 	i := s.find(p.name)
 	if i < 0 {
@@ -118,7 +119,7 @@ func (s *fieldSet) find(name string) int {
 	return -1
 }
 
-// describe names a value as a person sees it.
+// describe describes a value as a person sees it.
 func describe(n *yaml.Node) string {
 	switch n.Kind {
 	case yaml.MappingNode:
@@ -156,13 +157,13 @@ func formOf(n *yaml.Node) string {
 	return "a string"
 }
 
-// shorten keeps a value that is shown within a message readable.
+// shorten keeps a message that shows a value readable.
 func shorten(s string) string {
 	const most = 80
 	return cut(s, most)
 }
 
-// cut leaves out the middle of what has more characters than most.
+// cut omits the middle of a string with more characters than most.
 func cut(s string, most int) string {
 	if len(s) <= most {
 		return s
@@ -175,8 +176,8 @@ func cut(s string, most int) string {
 
 func itoa(n int64) string { return strconv.FormatInt(n, 10) }
 
-// oldBoolean says whether Kubernetes reads the value as a boolean though it is a
-// text in YAML 1.2.
+// oldBoolean says whether Kubernetes reads the value as a boolean although it is a
+// string in YAML 1.2.
 func oldBoolean(n *yaml.Node) bool {
 	return n.Style == 0 && n.ShortTag() == "!!str" && literalOf(n).kind == literalBool
 }

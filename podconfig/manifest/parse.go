@@ -13,25 +13,25 @@ import (
 type fault struct {
 	// syntax: the text could not be parsed.
 	syntax bool
-	// line counts within the chunk, from 1.
+	// line is that within the chunk, from 1.
 	line          int
 	field         string
 	message, hint string
-	// plain and plainHint stand in their place where nobody may see anything of
-	// the text; "" where they show nothing of it.
+	// plain and plainHint replace them if the text may be confidential; "" if they
+	// show nothing of it.
 	plain, plainHint string
-	// second is another line that the message speaks of; 0 for none.
+	// second is another line that the message refers to; 0 for none.
 	second int
 	// lenient says that --manifest-validation decides whether it counts.
 	lenient bool
-	// bound: the text is beyond what podd reads, so nothing else is looked for in it.
+	// bound: the text exceeds the bounds, so no other fault is searched for in it.
 	bound bool
 }
 
-// parse calls each with the documents of a chunk, or with what is wrong with one:
-// one of YAML, or as many as there are JSON objects in a row. Nothing of the chunk
-// is left unread without a fault, unless each says false, which ends the reading.
-// Lines of the nodes count within the chunk.
+// parse calls each with the documents of a chunk, or with the fault of one: one of
+// YAML, or as many as there are JSON objects in a row. No part of the chunk is
+// skipped without a fault, unless each returns false, which ends it. Lines of the
+// nodes are those within the chunk.
 func parse(c chunk, each func(*yaml.Node, *fault) bool) {
 	var jsonFault *fault
 	if bytes.HasPrefix(bytes.TrimLeft(c.text, " \t\r\n"), []byte("{")) {
@@ -54,7 +54,7 @@ func parse(c chunk, each func(*yaml.Node, *fault) bool) {
 	}
 }
 
-// parseYAML parses the one document of a text; nil where there is none.
+// parseYAML parses the one document of a text; nil if there is none.
 func parseYAML(text []byte) (*yaml.Node, *fault) {
 	if len(text) > maxDocument {
 		return nil, tooLong(len(text))
@@ -69,7 +69,7 @@ func parseYAML(text []byte) (*yaml.Node, *fault) {
 	case n == nil:
 		return nil, nil
 	case err != nil || rest != nil:
-		// The parser takes what follows a complete value for another document.
+		// To the parser, what follows a complete value is another document.
 		f := &fault{syntax: true, line: 1, message: "the document ends before this line, and what follows does not belong to it",
 			hint: "is a bracket closed too early, or a line indented less than the first? Documents are separated by a line ---"}
 		if rest != nil {
@@ -87,10 +87,9 @@ func tooLong(size int) *fault {
 		hint: "an apiserver does not accept larger objects either; " + rightFile}
 }
 
-// readYAML returns the first document of a text, and what the parser finds
-// behind it, or why it cannot. The parser is foreign code fed with whatever lies
-// in a directory; should it ever panic, that costs this document and not every
-// pod of the node.
+// readYAML returns the first document of a text, and what the parser finds after it,
+// or an error. The parser is third-party code that is given arbitrary files; if it
+// panics, that costs this document and not every pod of the node.
 func readYAML(text []byte) (first, rest *yaml.Node, err error) {
 	defer func() {
 		if r := recover(); r != nil {

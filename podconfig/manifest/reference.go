@@ -7,10 +7,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// reference is a field that names an object which only an apiserver has. Upstream's
-// kubelet refuses such static pods since v1.34 (PreventStaticPodAPIReferences), and
-// those that name ConfigMaps and Secrets, which podd reads beside the Pods. It says
-// the first kind only; podd names every field.
+// reference is a field that refers to an object which only an apiserver has. Since
+// v1.34 upstream's kubelet rejects such static pods (PreventStaticPodAPIReferences),
+// and those that refer to ConfigMaps and Secrets, which podd reads beside the Pods.
+// It reports the first kind only; podd reports every field.
 type reference struct{ path, resource, hint string }
 
 const clusterHint = "this needs a cluster; remove the field"
@@ -80,8 +80,8 @@ func projectedReferences(path string, sources []v1.VolumeProjection, add func(pa
 	}
 }
 
-// withoutObjects is the pod without what it names of ConfigMaps and Secrets, for
-// upstream to say what else of an apiserver it needs.
+// withoutObjects is the pod without its references to ConfigMaps and Secrets, so that
+// upstream reports what else it needs of an apiserver.
 func withoutObjects(p *v1.Pod) *v1.Pod {
 	p = p.DeepCopy()
 	p.Spec.ImagePullSecrets = nil

@@ -10,13 +10,13 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// literal is the JSON value that a scalar is to Kubernetes. An apiserver, kubectl
-// and the kubelet turn YAML into JSON first, in the schema of YAML 1.1, so that
-// 010 is 8, 1e3 is 1000 and yes is true wherever they stand without quotes; what
-// a field accepts is decided on the JSON.
+// literal is the JSON value of a scalar in Kubernetes. An apiserver, kubectl and the
+// kubelet convert YAML to JSON first, in the schema of YAML 1.1, so that an unquoted
+// 010 is 8, 1e3 is 1000 and yes is true everywhere; what a field accepts is decided
+// on the JSON.
 type literal struct {
 	kind literalKind
-	// text is a text's value, or a number or boolean as JSON writes it.
+	// text is a string's value, or a number or boolean as in JSON.
 	text string
 }
 
@@ -27,14 +27,14 @@ const (
 	literalNumber
 	literalBool
 	literalNull
-	// literalNone is a value that has no place in JSON (.inf, !!int abc), or a
-	// tag that only some parsers know (!!binary, !mine): podd takes none.
+	// literalNone is a value that JSON cannot express (.inf, !!int abc), or has a tag
+	// that only some parsers know (!!binary, !mine): podd accepts none.
 	literalNone
 )
 
-// jsonNumber marks the number of a JSON text, which is taken as it is written:
-// 1000.0 is an integer in YAML, where it becomes 1000 on its way, and none in
-// JSON. No number of a YAML text has this style.
+// jsonNumber marks a number of a JSON text, which is used as it is written: 1000.0 is
+// an integer in YAML, where the conversion makes it 1000, and not in JSON. No number
+// of a YAML text has this style.
 const jsonNumber = yaml.LiteralStyle
 
 // literalOf reads a scalar as upstream does (sigs.k8s.io/yaml, YAMLToJSON, which
@@ -55,7 +55,7 @@ func literalOf(n *yaml.Node) literal {
 	return taggedLiteral(n.ShortTag(), n.Value)
 }
 
-// taggedLiteral is a scalar whose tag says what it must be.
+// taggedLiteral is a scalar with an explicit tag.
 func taggedLiteral(tag, value string) literal {
 	lit, what := resolvePlain(value, tag == "!!timestamp")
 	switch {
@@ -81,8 +81,8 @@ var (
 	plainFloat    = regexp.MustCompile(`^[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?$`)
 )
 
-// resolvePlain resolves a text without quotes, and says with which tag. dates
-// says whether one that looks like a date is to stay a text.
+// resolvePlain resolves an unquoted scalar, and returns its tag. dates says whether
+// one that looks like a date stays a string.
 func resolvePlain(s string, dates bool) (literal, string) {
 	text := literal{literalText, s}
 	if plainNulls[s] {
@@ -111,7 +111,7 @@ func resolvePlain(s string, dates bool) (literal, string) {
 	return text, "!!str"
 }
 
-// resolveNumber resolves what begins with a sign or a digit.
+// resolveNumber resolves a scalar that begins with a sign or a digit.
 func resolveNumber(s string) (literal, string) {
 	digits := strings.ReplaceAll(s, "_", "")
 	if i, ok := wholeNumber(digits); ok {
@@ -122,7 +122,7 @@ func resolveNumber(s string) (literal, string) {
 			return number(f), "!!float"
 		}
 	}
-	// A sign behind the prefix is no number to anybody else.
+	// A sign after the prefix is not a number to any other parser.
 	if bits, ok := strings.CutPrefix(digits, "0b"); ok {
 		if i, err := strconv.ParseInt(bits, 2, 64); err == nil {
 			return literal{literalNumber, strconv.FormatInt(i, 10)}, "!!int"
@@ -135,8 +135,8 @@ func resolveNumber(s string) (literal, string) {
 	return literal{literalText, s}, "!!str"
 }
 
-// wholeNumber reads an integer of up to 64 bits in the notations of YAML 1.1:
-// decimal, 0x, 0b, and octal with a leading 0, which file modes are written in.
+// wholeNumber parses an integer of up to 64 bits in the notations of YAML 1.1:
+// decimal, 0x, 0b, and octal with a leading 0, as in file modes.
 func wholeNumber(digits string) (decimal string, ok bool) {
 	if i, err := strconv.ParseInt(digits, 0, 64); err == nil {
 		return strconv.FormatInt(i, 10), true
@@ -147,8 +147,7 @@ func wholeNumber(digits string) (decimal string, ok bool) {
 	return "", false
 }
 
-// number is a floating-point number as JSON writes it: 1e3 is 1000 there, and
-// with that an integer.
+// number is a floating-point number in JSON: 1e3 is 1000, and therefore an integer.
 func number(f float64) literal {
 	text, err := json.Marshal(f)
 	if err != nil { // infinite
@@ -157,7 +156,7 @@ func number(f float64) literal {
 	return literal{literalNumber, string(text)}
 }
 
-// dateFormats are those that go.yaml.in/yaml/v2 takes for a time.
+// dateFormats are those that go.yaml.in/yaml/v2 parses as a time.
 var dateFormats = []string{"2006-1-2T15:4:5.999999999Z07:00", "2006-1-2t15:4:5.999999999Z07:00", "2006-1-2 15:4:5.999999999", "2006-1-2"}
 
 func isDate(s string) bool {

@@ -9,12 +9,11 @@ import (
 // chunk is the text of one document, or of a stream of JSON objects.
 type chunk struct {
 	text []byte
-	// line is that of the text's first line in the file, from 1.
+	// line is the number of the text's first line in the file, from 1.
 	line int
 }
 
-// unreadable says why data is not text at all, in a sentence and a remedy;
-// empty when it is.
+// unreadable says why data is not text at all, with a remedy; empty if it is.
 func unreadable(data []byte) (message, hint string) {
 	switch {
 	case len(data) > MaxBytes:
@@ -31,7 +30,7 @@ func unreadable(data []byte) (message, hint string) {
 	return "", ""
 }
 
-// TooLarge is the sentence, and the remedy, for a manifest of that many bytes.
+// TooLarge is the message, and the remedy, for a manifest of that many bytes.
 func TooLarge(size int64) (message, hint string) {
 	return "the manifest is " + mebibytes(size) + ", more than the limit of 10 MiB",
 		"a Pod is a few KiB: is this the right file? Split it if it contains many pods"
@@ -89,8 +88,8 @@ func splitInto(data []byte, yield func(chunk) bool) {
 	add(len(data))
 }
 
-// hasOldLineEnds says whether there are line ends of YAML 1.1 other than LF: CR,
-// NEL, LS and PS. With none of them lines are found much faster.
+// hasOldLineEnds says whether there are line breaks of YAML 1.1 other than LF: CR,
+// NEL, LS and PS. Without them lines are found much faster.
 func hasOldLineEnds(data []byte) bool {
 	if bytes.IndexByte(data, '\r') >= 0 {
 		return true
@@ -103,7 +102,7 @@ func hasOldLineEnds(data []byte) bool {
 	return false
 }
 
-// lineEnd is the length of the first line, with what ends it. Only with old does
+// lineEnd is the length of the first line, with its line break. Only with old does
 // anything but LF end one.
 func lineEnd(data []byte, old bool) int {
 	if !old {
@@ -120,7 +119,7 @@ func lineEnd(data []byte, old bool) int {
 	return len(data)
 }
 
-// breakAt is the length of the line end that data begins with, 0 for none.
+// breakAt is the length of the line break that data begins with, 0 for none.
 func breakAt(data []byte) int {
 	switch data[0] {
 	case '\n':
@@ -140,7 +139,7 @@ func breakAt(data []byte) int {
 	return 0
 }
 
-// linesOf counts the line ends of a text.
+// linesOf counts the line breaks of a text.
 func linesOf(text []byte) int {
 	if !hasOldLineEnds(text) {
 		return bytes.Count(text, []byte("\n"))
@@ -158,9 +157,9 @@ func linesOf(text []byte) int {
 
 const byteOrderMark = "\ufeff"
 
-// unmarked is a document without a byte order mark before its content, which
-// stands in the middle of a file when files are put together; skipped lines of
-// comments go with it.
+// unmarked is a document without a byte order mark before its content, which is in
+// the middle of a file when files are concatenated; skipped lines of comments are cut
+// with it.
 func unmarked(text []byte) (rest []byte, skipped int) {
 	if !bytes.Contains(text, []byte(byteOrderMark)) {
 		return text, 0

@@ -14,9 +14,9 @@ import (
 	"podd/internal/pod"
 )
 
-// uidScheme is hashed first, so that another scheme could never meet this one.
-// It must not change: every running static pod of every node is known by its
-// UID, and a new one restarts it (kubernetes/kubernetes#67537).
+// uidScheme is hashed first, so that the UIDs of another scheme can never equal those
+// of this one. It must not change: every running static pod of every node is
+// identified by its UID, and a new one restarts it (kubernetes/kubernetes#67537).
 const uidScheme = "podd static pod 1\n"
 
 // identity is the UID of a static pod: the first 128 bits of SHA-256, as 32
@@ -45,8 +45,8 @@ func sum(h hash.Hash) pod.UID {
 }
 
 // canonical writes a node as JSON with sorted keys and without null fields. It
-// relies on nothing but the YAML core schema, on purpose: neither the API's
-// types nor a JSON encoder's habits may find their way into the UID.
+// deliberately relies on nothing but the YAML core schema: the UID must not depend on
+// the API's types or a JSON encoder's habits.
 func canonical(w *bufio.Writer, n *yaml.Node) {
 	n = resolve(n)
 	switch n.Kind {

@@ -2,16 +2,16 @@ package manifest
 
 import "fmt"
 
-// Validation says what becomes of fields that a Pod does not have, and of fields
-// that stand twice: the words and meanings of kubectl's --validate.
+// Validation determines how unknown and duplicate fields are handled: the values and
+// meanings of kubectl's --validate.
 type Validation string
 
 const (
-	// Strict refuses the pod.
+	// Strict rejects the pod.
 	Strict Validation = "strict"
-	// Warn runs it and says so. Of two fields of one name the last holds.
+	// Warn runs it and warns. Of two fields of one name the last one wins.
 	Warn Validation = "warn"
-	// Ignore runs it and says nothing, as the kubelet does.
+	// Ignore runs it without a warning, as the kubelet does.
 	Ignore Validation = "ignore"
 )
 

@@ -13,11 +13,11 @@ import (
 	"podd/internal/suggest"
 )
 
-// doubt is something that is valid, that podd does as it is written, and that is
-// probably not what its writer meant.
+// doubt is something that is valid, that podd does as written, and that is probably
+// not what its author meant.
 type doubt struct{ path, message, hint string }
 
-// doubts are a good pod's.
+// doubts are those about a valid pod.
 func doubts(p *v1.Pod) []doubt {
 	out := append(annotationDoubts(p), slips(p)...)
 	out = append(out, unbounded(p)...)
@@ -55,8 +55,8 @@ func doubts(p *v1.Pod) []doubt {
 	return out
 }
 
-// manyExecs is how many processes a second a pod's exec probes may start before
-// a word is said; each costs some 50 ms of a processor.
+// manyExecs is how many processes a second a pod's exec probes may start without a
+// warning; each costs some 50 ms of a processor.
 const manyExecs = 2
 
 func grace(p *v1.Pod) int64 {
@@ -66,8 +66,8 @@ func grace(p *v1.Pod) int64 {
 	return v1.DefaultTerminationGracePeriodSeconds
 }
 
-// portDoubts: a port's name is looked up when it is needed, and then it is too
-// late to say that there is none.
+// portDoubts: a port's name is looked up when it is used, and then it is too late to
+// report that it does not exist.
 func portDoubts(path string, c *v1.Container, get *v1.HTTPGetAction, tcp *v1.TCPSocketAction) []doubt {
 	var name string
 	switch {
@@ -121,8 +121,8 @@ func hookDoubts(path string, c *v1.Container, grace int64) []doubt {
 	return out
 }
 
-// sleepOf is how long a hook sleeps for certain: the sleep action, or a command
-// that begins with sleep.
+// sleepOf is the minimum time that a hook sleeps: the sleep action, or a command that
+// begins with sleep.
 func sleepOf(h *v1.LifecycleHandler) time.Duration {
 	switch {
 	case h.Sleep != nil:
@@ -167,7 +167,7 @@ func annotationDoubts(p *v1.Pod) []doubt {
 	}
 	var strange []string
 	for key := range p.Annotations {
-		// Those that podd itself writes may come back with an exported pod.
+		// Those that podd itself writes may be in an exported pod.
 		if strings.HasPrefix(key, "podd/") && key != pod.AnnotationStartTime && key != "podd/origin" && !slices.Contains(ownAnnotations, key) {
 			strange = append(strange, key)
 		}

@@ -67,9 +67,9 @@ func TestStepsFollowFromTheSeed(t *testing.T) {
 	}
 }
 
-// TestTheTestSeesWhatItLooksFor: a lock that is held twice, an emptyDir that is
+// TestTheTestDetectsWhatItChecksFor: a lock that is held twice, an emptyDir that is
 // not empty, and a lock that somebody holds.
-func TestTheTestSeesWhatItLooksFor(t *testing.T) {
+func TestTheTestDetectsWhatItChecksFor(t *testing.T) {
 	w := &world{dir: t.TempDir()}
 	for _, d := range []string{dirLocks, dirRuns} {
 		if err := os.MkdirAll(filepath.Join(w.out(), d), 0o755); err != nil {

@@ -1,26 +1,25 @@
 // Command chaos is podd's fault test. On a node of its own (testnode: real
-// containerd, runc and CNI, real containers) pods of many kinds come and go
-// through the manifest directory while faults strike: podd, containerd, shims and
-// containers are killed or frozen, sandboxes and containers are removed behind
-// podd's back, the disk fills up, the power is cut. After each fault what must
-// never be is looked for, and every few faults, and at the end, it waits until the
-// node is what the manifests say. It holds podd to its promises:
+// containerd, runc and CNI, real containers) pods of many kinds come and go through
+// the manifest directory while faults strike: podd, containerd, shims and containers
+// are killed or frozen, sandboxes and containers are removed behind podd's back, the
+// disk fills up, the power is cut. After each fault the invariants are checked, and
+// every few faults, and at the end, it waits until the node matches the manifests.
+// The invariants are podd's promises:
 //
-//   - no container runs that no pod wants, no wanted pod is forgotten;
-//   - no pod runs twice at once (each container holds a lock while it lives, and
-//     says so when it finds it held);
+//   - no container runs that belongs to no pod, no desired pod is forgotten;
+//   - no pod runs twice at once (each container holds a lock while it runs, and
+//     reports it if somebody else does);
 //   - nothing leaks: sandboxes, network namespaces, addresses, veths, mounts,
 //     cgroups, packet filter rules, processes, directories;
-//   - a pod that has run to its end does not run again;
-//   - what lies in a hostPath is not touched, and an emptyDir begins empty.
+//   - a completed pod does not run again;
+//   - the content of a hostPath is not touched, and an emptyDir starts empty.
 //
-// Which pods and faults come follows from the seed alone, and each step's choices
-// from seed and step, so that a failure is replayed up to its step; when things
-// happen is the machine's affair, and a failure that is a race may take more than
-// one replay.
+// Pods and faults are determined by the seed alone, and each step's choices by seed
+// and step, so that a failure is replayed up to its step; the timing depends on the
+// machine, and a failure that is a race may take more than one replay.
 //
-// The clock is not among the faults: it is the machine's, which others use; the
-// virtual machine's tests set theirs.
+// The clock is not among the faults: it is the machine's; the tests in virtual
+// machines set theirs.
 //
 // The same program is the first process of the containers (chaos contain).
 package main

@@ -89,7 +89,7 @@ type builder struct {
 	port int32
 }
 
-// build makes the pod of a wanted one's present life.
+// build creates the pod of a desired one.
 func (k kind) build(name string, of builder) *v1.Pod {
 	b := &of
 	b.Pod = &v1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"}}

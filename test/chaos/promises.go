@@ -120,7 +120,7 @@ func (w *world) atRest(ctx context.Context) error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	uids := map[string]bool{}
-	for _, wish := range w.wanted {
+	for _, wish := range w.desired {
 		i := slices.IndexFunc(pods, func(p v1.Pod) bool { return p.Annotations["life"] == wish.life })
 		if i < 0 {
 			bad("pod %s is forgotten", wish.life)
@@ -167,7 +167,7 @@ func (w *world) atRest(ctx context.Context) error {
 	}
 	for name := range held {
 		owner, _, _ := strings.Cut(name, ".")
-		if !slices.ContainsFunc(w.wanted, func(o *wish) bool { return o.name == owner }) {
+		if !slices.ContainsFunc(w.desired, func(o *wish) bool { return o.name == owner }) {
 			bad("container %s runs, and nobody wants it", name)
 		}
 	}
@@ -257,12 +257,12 @@ func lockedBy(f *os.File) bool {
 
 // end takes all pods away and waits until nothing of them is left.
 func (w *world) end(ctx context.Context) error {
-	for _, wish := range w.wanted {
+	for _, wish := range w.desired {
 		if _, err := w.podd.Delete(wish.file()); err != nil {
 			return err
 		}
 	}
-	w.wanted = nil
+	w.desired = nil
 	if err := w.settle(ctx); err != nil {
 		return err
 	}

@@ -19,7 +19,7 @@ func (w *world) strikeAll(ctx context.Context) (int, error) {
 			if err := w.settle(ctx); err != nil {
 				return step, err
 			}
-			w.say(step, "at rest after %v, with %d pods", time.Since(began).Round(time.Millisecond), len(w.wanted))
+			w.say(step, "at rest after %v, with %d pods", time.Since(began).Round(time.Millisecond), len(w.desired))
 		}
 	}
 	return w.o.faults, nil

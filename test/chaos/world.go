@@ -19,7 +19,7 @@ import (
 	"podd/test/e2e/testnode"
 )
 
-// most is how many pods are wanted at a time.
+// most is how many pods are desired at a time.
 const most = 8
 
 // world is the node, and what the test knows of it.
@@ -32,9 +32,9 @@ type world struct {
 	podd      *testnode.Podd
 	before    testnode.Snapshot
 
-	wanted []*wish
-	made   int // pods
-	deaths int
+	desired []*wish
+	made    int // pods
+	deaths  int
 	// ended are pods that were shown as Succeeded or Failed, by UID.
 	ended map[string]end
 }
@@ -194,13 +194,13 @@ func (w *world) say(step int, format string, args ...any) {
 // change lets a pod come, go, or become another.
 func (w *world) change(step int, rng *rand.Rand) error {
 	what := rng.IntN(10)
-	if len(w.wanted) == most || len(w.wanted) > 0 && what >= 5 && (what >= 8 || len(w.wanted) > most/2) {
-		i := rng.IntN(len(w.wanted))
-		wish := w.wanted[i]
+	if len(w.desired) == most || len(w.desired) > 0 && what >= 5 && (what >= 8 || len(w.desired) > most/2) {
+		i := rng.IntN(len(w.desired))
+		wish := w.desired[i]
 		switch {
 		case what < 8:
 			w.say(step, "remove %s", wish.name)
-			w.wanted = slices.Delete(w.wanted, i, i+1)
+			w.desired = slices.Delete(w.desired, i, i+1)
 			_, err := w.podd.Delete(wish.file())
 			return err
 		case what == 8:
@@ -217,14 +217,14 @@ func (w *world) change(step int, rng *rand.Rand) error {
 	}
 	k := kinds[rng.IntN(len(kinds))]
 	wish := &wish{kind: k, name: k.name, lives: step * 100} // no two pods of a run have the same life
-	for n := 2; slices.ContainsFunc(w.wanted, wish.sameName); n++ {
+	for n := 2; slices.ContainsFunc(w.desired, wish.sameName); n++ {
 		wish.name = fmt.Sprintf("%s%d", k.name, n)
 	}
-	for wish.port = w.node.Port + 5; slices.ContainsFunc(w.wanted, wish.samePort); wish.port++ {
+	for wish.port = w.node.Port + 5; slices.ContainsFunc(w.desired, wish.samePort); wish.port++ {
 	}
 	w.renew(wish, rng)
 	w.say(step, "add %s", wish.name)
-	w.wanted = append(w.wanted, wish)
+	w.desired = append(w.desired, wish)
 	return w.write(wish)
 }
 

@@ -212,7 +212,7 @@ func complaintsOf(t *testing.T, upstream, ours *Record) []string {
 	return r.complaints()
 }
 
-func TestEveryRegressionIsTold(t *testing.T) {
+func TestEveryRegressionIsDetected(t *testing.T) {
 	if got := complaintsOf(t, agreed(), goodPodd()); len(got) != 0 {
 		t.Fatalf("a podd that is as it should be: %q", got)
 	}

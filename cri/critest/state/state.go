@@ -1,10 +1,10 @@
-// Package state is the one fake container runtime of podd's tests, without a
-// face: sandboxes, containers, reserved names and addresses, the moves that a
-// runtime allows or refuses, and what a test has go wrong with its calls. critest
+// Package state is the one fake container runtime of podd's tests, without a face:
+// sandboxes, containers, reserved names and addresses, the moves that a runtime
+// allows or rejects, and the faults that a test injects into its calls. critest
 // serves it as CRI on a socket; the agent's tests speak to it in the agent's own
 // words, in simulated time. Whoever adds a rule of containerd's or a fault here has
-// it in both. Images are the socket's alone: the agent asks package images for
-// them, never the runtime.
+// it in both. Images are the socket's alone: the agent asks package images for them,
+// never the runtime.
 //
 // It opens nothing and starts no goroutine but the timers of processes that end
 // by themselves, and asks time.Now, so it may live in a synctest bubble.

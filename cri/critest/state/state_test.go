@@ -129,7 +129,7 @@ func TestEnds(t *testing.T) {
 	})
 }
 
-func TestADeadSandboxHoldsItsAddressAndRefuses(t *testing.T) {
+func TestADeadSandboxKeepsItsAddressAndRejectsContainers(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		b := r.run("a")
 		c, err := r.BeginContainer(b, container{Name: "late"})

@@ -1,0 +1,187 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"time"
+
+	"podd/agent/plan"
+	"podd/internal/pod"
+)
+
+// sync observes the pod, decides and acts, once. It returns when to sync again: at
+// once, because something was done; at wakeAt; or, with both zero, when the worker is
+// woken.
+func (w *worker) sync(ctx context.Context) (wakeAt time.Time, again bool) {
+	began := time.Now()
+	in := w.take(began)
+	w.registerObjects(in.desired)
+	ctx, done := w.interruptible(ctx, in)
+	defer done()
+	seen, err := w.agent.cfg.Observer.Observe(ctx, w.uid)
+	if errors.Is(context.Cause(ctx), errEnded) {
+		return time.Time{}, true
+	}
+	if err != nil {
+		w.tellFailure(ctx, in.desired, "FailedSync", "error determining status: ", err)
+		return w.failed(ctx, "observe the pod", err), false
+	}
+	w.agent.cfg.Logs.Link(seen)
+	v := w.decide(in, seen, began)
+	w.adoptCgroup(ctx, v)
+	w.followVolumes(v)
+	w.watchLimits(v)
+	w.report(v, nil)
+	if v.step.Finished {
+		if err := w.release(ctx, v); err != nil {
+			return w.failed(ctx, "release what the completed pod no longer needs", err), errors.Is(context.Cause(ctx), errEnded)
+		}
+	}
+	if v.step.Idle() {
+		w.tries = 0
+		before := w.phase
+		w.advance(v.step.Phase)
+		w.observeSync(v, began)
+		return v.wakeAt, w.phase != before && w.phase > pod.PhaseRunning
+	}
+	did, err := w.apply(ctx, v)
+	w.observeSync(v, began)
+	return w.applied(ctx, v, did, err)
+}
+
+// applied concludes a sync that performed a step; did and err are those of apply.
+func (w *worker) applied(ctx context.Context, v *view, did bool, err error) (wakeAt time.Time, again bool) {
+	if errors.Is(context.Cause(ctx), errEnded) || errors.Is(err, errNews) {
+		w.advance(v.step.Phase)
+		return time.Time{}, true // the next sync observes the result
+	}
+	if err != nil {
+		wakeAt = w.failed(ctx, "sync the pod", err)
+		w.report(v, err)
+		return earliest(wakeAt, v.wakeAt), false
+	}
+	w.advance(v.step.Phase)
+	if did && w.stuck(v.in, v.seen) {
+		return w.failed(ctx, "sync the pod", errNoEffect), false
+	}
+	w.tries = 0
+	if !did { // for the waiting reasons of containers that could not start
+		w.report(v, nil)
+	}
+	return v.wakeAt, did
+}
+
+// observeSync measures a sync that began then.
+func (w *worker) observeSync(v *view, began time.Time) {
+	w.agent.metrics.syncs.WithLabelValues(operation(v.in, w.phase)).Observe(time.Since(began).Seconds())
+}
+
+// view is what one sync is about: what is desired (in), allocated and observed, and
+// what is to be done.
+type view struct {
+	in mail
+	// granted is in.desired with the allocated resources: how the pod is to run.
+	granted *pod.Desired
+	seen    pod.Observed
+	hooks   map[string]pod.Hook // by container ID
+	probes  pod.ProbeResults
+	// step is the decision; nothing changes it afterwards.
+	step plan.Step
+	// wakeAt is the step's, or earlier if carrying it out requires that; zero for
+	// never.
+	wakeAt time.Time
+}
+
+// wakeBy has the pod synced again at t at the latest; zero for never.
+func (v *view) wakeBy(t time.Time) { v.wakeAt = earliest(v.wakeAt, t) }
+
+// decide takes in what was observed and returns plan's decision.
+func (w *worker) decide(in mail, seen pod.Observed, now time.Time) *view {
+	if in.retry {
+		w.forgive()
+	}
+	if in.objects {
+		w.memory = w.memory.ObjectsChanged()
+	}
+	v := &view{in: in, granted: w.allocate(in, now), seen: seen}
+	w.note(v.granted, seen, now)
+	w.pruneStops(seen)
+	v.hooks = w.observeHooks(seen)
+	v.probes = w.probe(v.granted, seen, v.hooks, in.Kill != nil || in.End != nil)
+	v.step = w.plan(v, now)
+	if v.step.Creates() && w.countRestarts(v.granted) {
+		v.step = w.plan(v, now)
+	}
+	w.memory, v.wakeAt = v.step.Memory, v.step.WakeAt
+	w.tellChange(v)
+	if v.step.RetryPulls {
+		w.agent.cfg.Images.Retry(w.uid)
+	}
+	w.keepEnd(v.granted, v.step.End)
+	w.keepOver(v)
+	w.tellOverdue(v)
+	w.finish(v.step.Finished)
+	w.settleResize(v)
+	w.tellBackOff(v.granted, seen, &v.step)
+	return v
+}
+
+// plan returns what is to be done.
+func (w *worker) plan(v *view, now time.Time) plan.Step {
+	return plan.Next(plan.Input{
+		Phase: w.phase, Granted: v.granted, Observed: v.seen, Kill: v.in.Kill, End: v.in.End, Over: w.over, StartTime: w.since,
+		Probes: v.probes, Contents: w.contents(v.granted), PostStart: v.hooks, AskAt: w.allocation.RetryAt, Memory: w.memory, Policy: w.agent.cfg.BackOff, Now: now,
+	})
+}
+
+// countRestarts reads, once in the worker's life and before it creates a container,
+// the restart counts of lost containers from the logs; news says that it did.
+func (w *worker) countRestarts(d *pod.Desired) (news bool) {
+	if w.restartsCounted {
+		return false
+	}
+	counts, err := w.agent.cfg.Logs.RestartCounts(d.Pod)
+	if err != nil {
+		w.log.Warn("cannot list earlier logs of a container: its restart count may start over", "error", err)
+	}
+	w.restartsCounted = err == nil
+	w.memory = w.memory.AtLeast(counts)
+	return len(counts) > 0
+}
+
+// release releases what a completed pod no longer needs, once each time it completes
+// (a create that seemed lost may succeed after the first). The rest is removed with
+// the pod.
+func (w *worker) release(ctx context.Context, v *view) error {
+	if w.released {
+		return nil
+	}
+	err := w.setup(v).release(ctx)
+	w.released = err == nil
+	return err
+}
+
+func (w *worker) advance(next pod.Phase) {
+	if err := w.phase.Advance(next); err != nil {
+		panic(err) // plan.Next's table test walks every phase and input
+	}
+}
+
+var errNoEffect = errors.New("the runtime accepted the calls, but the pod's state has not changed")
+
+// stuck says whether this sync acted on the same state as the last one: the calls had
+// no effect, and repeating them at once will not help.
+func (w *worker) stuck(in mail, seen pod.Observed) bool {
+	seen.At = time.Time{}
+	last := w.acted
+	w.acted = acted{seen: seen, kill: in.Kill, phase: w.phase}
+	return last.phase == w.phase && last.kill == in.Kill && reflect.DeepEqual(last.seen, seen)
+}
+
+// acted is what a sync that changed the runtime was based on.
+type acted struct {
+	seen  pod.Observed
+	kill  *plan.Kill
+	phase pod.Phase
+}

@@ -1,0 +1,97 @@
+package agent
+
+import (
+	"context"
+	"time"
+
+	"podd/agent/plan"
+	"podd/internal/pod"
+)
+
+// startMissing starts workers for desired pods that have none and may have one.
+func (a *Agent) startMissing(ctx context.Context, missing []*pod.Desired) {
+	held := a.heldNames()
+	candidates := make([]plan.Candidate, len(missing))
+	for i, d := range missing {
+		candidates[i] = a.candidate(d)
+	}
+	plan.StartOrder(candidates)
+	defer func() { a.room = false }()
+	for _, c := range candidates {
+		if held[c.Desired.Name()] {
+			continue
+		}
+		held[c.Desired.Name()] = true
+		a.granting.Lock()
+		if a.admits(c) {
+			a.start(ctx, c.Desired, "")
+		}
+		a.granting.Unlock()
+	}
+}
+
+// delete requests the termination of a pod that its source still lists, with the
+// given grace period; a later request may shorten it.
+func (a *Agent) delete(d *pod.Desired) {
+	a.mu.Lock()
+	w := a.workers[d.UID()]
+	a.mu.Unlock()
+	if w != nil {
+		w.update(d)
+		w.endWithin(plan.GracePeriod(d.Pod), "its deletion was requested")
+	}
+}
+
+// heldNames are the namespace/names that must not be started: a worker has them, or a
+// running pod that may turn out to be orphaned.
+func (a *Agent) heldNames() map[string]bool {
+	held := make(map[string]bool)
+	a.mu.Lock()
+	for _, w := range a.workers {
+		held[w.name] = true
+	}
+	a.mu.Unlock()
+	for uid, g := range a.orphans {
+		if a.desired[uid] == nil {
+			held[g.Namespace+"/"+g.Name] = true
+		}
+	}
+	return held
+}
+
+// start starts a worker. That of a pod that is not desired terminates it; unwanted
+// says why.
+func (a *Agent) start(ctx context.Context, d *pod.Desired, unwanted string) {
+	w := newWorker(a, d)
+	if unwanted != "" {
+		w.end(unwanted)
+	}
+	delete(a.orphans, d.UID())
+	delete(a.last, d.UID())
+	a.mu.Lock()
+	a.workers[d.UID()] = w
+	delete(a.foreign, d.UID())
+	a.mu.Unlock()
+	a.wg.Go(func() {
+		w.run(ctx)
+		select {
+		case a.ended <- w:
+		case <-ctx.Done():
+		}
+	})
+}
+
+// forget drops a worker that has returned, which frees its name. A wake-up that came
+// after its last sync is not lost.
+func (a *Agent) forget(w *worker) {
+	a.mu.Lock()
+	delete(a.workers, w.uid)
+	a.mu.Unlock()
+	a.room = true
+	a.wakeDeferred()
+	select {
+	case <-w.poke:
+		a.Wake(w.uid, time.Time{})
+	default:
+	}
+}

@@ -1,0 +1,91 @@
+package cri
+
+import (
+	"maps"
+
+	"podd/internal/pod"
+)
+
+// podMemo caches what cannot change any more, so that observing an unchanged pod
+// costs two calls and not one more per container: the addresses of a ready sandbox,
+// the start and resources of a container that the runtime reports as running, the end
+// of one that has exited. It is dropped with the sandbox or container, and when podd
+// changes a container's resources. Nothing is cached of others' pods, which are
+// observed once.
+type podMemo struct {
+	sandboxes  map[string]sandboxFacts
+	containers map[string]pod.Container
+}
+
+type sandboxFacts struct {
+	ips         []string
+	hostNetwork bool
+}
+
+// memoOf is what can be cached of an observation.
+func memoOf(seen *pod.Observed) *podMemo {
+	m := &podMemo{sandboxes: map[string]sandboxFacts{}, containers: map[string]pod.Container{}}
+	for _, b := range seen.Sandboxes {
+		if b.Ready && (b.HostNetwork || len(b.IPs) > 0) {
+			m.sandboxes[b.ID] = sandboxFacts{b.IPs, b.HostNetwork}
+		}
+	}
+	for _, k := range seen.Containers {
+		if k.State == pod.ContainerRunning || k.State == pod.ContainerExited {
+			m.containers[k.ID] = k
+		}
+	}
+	return m
+}
+
+// recall returns what is cached of a pod, and its age, for remember.
+func (c *Client) recall(uid pod.UID) (*podMemo, uint64) {
+	c.memoMu.Lock()
+	defer c.memoMu.Unlock()
+	if m := c.memo[uid]; m != nil {
+		return m, c.doubts // never changed once stored
+	}
+	return &podMemo{}, c.doubts
+}
+
+// remember keeps what was observed of a pod of podd's, unless something was changed
+// meanwhile.
+func (c *Client) remember(uid pod.UID, m *podMemo, age uint64, ours bool) {
+	c.memoMu.Lock()
+	defer c.memoMu.Unlock()
+	if age != c.doubts {
+		return
+	}
+	if !ours || len(m.sandboxes) == 0 && len(m.containers) == 0 {
+		delete(c.memo, uid)
+		return
+	}
+	c.memo[uid] = m
+}
+
+// rememberOnly drops the memos of pods that are not listed any more: one that
+// somebody else removed may never be observed again.
+func (c *Client) rememberOnly(listed map[pod.UID]int) {
+	c.memoMu.Lock()
+	defer c.memoMu.Unlock()
+	maps.DeleteFunc(c.memo, func(uid pod.UID, _ *podMemo) bool { _, there := listed[uid]; return !there })
+}
+
+// doubt drops the memo of a pod of which podd changed something.
+func (c *Client) doubt(uid pod.UID) {
+	c.memoMu.Lock()
+	defer c.memoMu.Unlock()
+	c.doubts++
+	delete(c.memo, uid)
+}
+
+// forget drops the memo of a removed sandbox's pod; the next observation queries the
+// rest of it again.
+func (c *Client) forget(sandbox string) {
+	c.ownersMu.Lock()
+	uid := c.owners[sandbox]
+	c.ownersMu.Unlock()
+	c.memoMu.Lock()
+	delete(c.memo, uid)
+	c.memoMu.Unlock()
+}
