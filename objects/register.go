@@ -48,8 +48,7 @@ func (s *Store) unregisterLocked(uid pod.UID) {
 }
 
 // Contents tells the content of each object that a registered pod names and that
-// is there: the number is another where the content is. A number means nothing
-// beyond this process.
+// is there: the number is another where the content is (pod.Contents).
 func (s *Store) Contents(uid pod.UID) map[pod.ObjectKey]uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -61,6 +60,10 @@ func (s *Store) Contents(uid pod.UID) map[pod.ObjectKey]uint64 {
 	}
 	return all
 }
+
+// Epoch names the key of the numbers of Contents: those of an earlier Store with the
+// same can be compared with this one's. Empty where no other's can.
+func (s *Store) Epoch() string { return s.epoch }
 
 // Use is an object and who names it.
 type Use struct {

@@ -43,8 +43,8 @@ type Memory struct {
 	// zero for none.
 	RestartingSince time.Time
 
-	// Contents are those of the pod's objects when they were last there; nil before
-	// they were looked at.
+	// Contents are those of the pod's objects when they were last there, at first
+	// those that its containers were made with; nil before they were looked at.
 	Contents map[pod.ObjectKey]uint64
 
 	// Change is what the containers are yet to be restarted for; nil for nothing.

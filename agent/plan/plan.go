@@ -33,6 +33,8 @@ type Input struct {
 	// Contents tells the contents apart of those ConfigMaps and Secrets that the
 	// pod names and that are there; nil where nothing depends on them.
 	Contents map[pod.ObjectKey]uint64
+	// Epoch is that of Contents (pod.Contents).
+	Epoch string
 	// PostStart are the hooks that this podd runs or ran, by container ID.
 	PostStart map[string]pod.Hook
 	// AskAt is when the node is to be asked again about a resize that waits for
