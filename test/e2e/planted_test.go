@@ -27,8 +27,8 @@ spec:
       ln -s ${OUTSIDE} ..data; mkdir ..2026_01_01_00_00_00.1; mknod device b 7 0; mknod null c 1 3; mkfifo fifo; ln fifo second;
       mkdir .new-v; ln -s ${OUTSIDE} .new-w;
       mkdir -p mnt more/mnt;
-      mkdir deep; cd deep; i=0; while [ $i -lt 300 ]; do mkdir ${LONG} && cd ${LONG} || exit 1; i=$((i+1)); done;
-      : > /out/planted; ${REST}"]
+      for n in 2 1; do cd /v && mkdir deep$n && cd deep$n; i=0; while [ $i -lt 150 ]; do mkdir ${LONG} && cd ${LONG} || exit 1; i=$((i+1)); done; done;
+      mv /v/deep2 . && : > /out/planted; ${REST}"]
     securityContext: {privileged: true}
     volumeMounts:
     - {name: out, mountPath: /out}
