@@ -177,6 +177,9 @@ type Objects interface {
 	// Contents tells the contents of a registered pod's objects that are there
 	// apart: another number is another content.
 	Contents(uid pod.UID) map[pod.ObjectKey]uint64
+	// Epoch names the key of these numbers: an earlier podd's of the same epoch can be
+	// compared with them. Empty where no earlier one's can.
+	Epoch() string
 }
 
 // Admitter says whether the node admits a pod.

@@ -59,6 +59,15 @@ func (w *worker) contents(d *pod.Desired) map[pod.ObjectKey]uint64 {
 	return w.agent.cfg.Objects.Contents(w.uid)
 }
 
+// written are the contents that a container is made of, where a later podd has to
+// tell whether they changed meanwhile.
+func (w *worker) written(v *view) pod.Contents {
+	if yes, _ := pod.RestartOnChange(v.granted.Pod); !yes {
+		return pod.Contents{}
+	}
+	return pod.Contents{Epoch: w.agent.cfg.Objects.Epoch(), Of: v.step.Memory.Contents}
+}
+
 // tellChange says why the pod's containers are restarted.
 func (w *worker) tellChange(v *view) {
 	if len(v.step.ChangeBegun) == 0 {
@@ -80,3 +89,4 @@ type noObjects struct{}
 func (noObjects) Register(*v1.Pod)                          {}
 func (noObjects) Unregister(pod.UID)                        {}
 func (noObjects) Contents(pod.UID) map[pod.ObjectKey]uint64 { return nil }
+func (noObjects) Epoch() string                             { return "" }

@@ -3,6 +3,7 @@ package agent_test
 import (
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -20,9 +21,12 @@ type listener struct{ *agent.Agent }
 
 func (l listener) Changed(uid pod.UID) { l.ObjectsChanged(uid) }
 
+// contentKey is that of a node's boot.
+func contentKey(boot byte) []byte { return slices.Repeat([]byte{boot}, objects.KeySize) }
+
 // newStore is the store of a podd that begins, which the sources have filled.
 func (n *node) newStore() *objects.Store {
-	store := objects.New(objects.Config{Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry()})
+	store := objects.New(objects.Config{Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(), Key: contentKey(1)})
 	n.disk.Lock()
 	defer n.disk.Unlock()
 	store.Replace(n.objects)

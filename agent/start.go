@@ -136,7 +136,7 @@ func (w *worker) create(ctx context.Context, v *view, st plan.Start) (made pod.C
 	if err != nil {
 		return made, pod.WithReason(pod.ReasonCreateContainerConfigError, err)
 	}
-	req.Image = image
+	req.Image, req.Contents = image, w.written(v)
 	id, err := cfg.Containers.CreateContainer(ctx, req)
 	w.agent.metrics.imageVolumes.observe(req, err)
 	if errors.Is(err, pod.ErrNameReserved) {

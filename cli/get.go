@@ -100,7 +100,7 @@ func (o *GetOptions) print(out, errOut io.Writer, r getResource, found []server.
 		return WriteObject(out, o.Output, objectList(found))
 	case o.Output == "name":
 		for _, info := range found {
-			if _, err := fmt.Fprintln(out, r.singular+"/"+info.Name); err != nil {
+			if _, err := fmt.Fprintln(out, printable(r.singular+"/"+info.Name)); err != nil {
 				return err
 			}
 		}
@@ -132,11 +132,11 @@ func (o *GetOptions) rows(r getResource, found []server.ObjectInfo, now time.Tim
 	}{
 		{"NAMESPACE", o.Namespace == "", func(i *server.ObjectInfo) string { return i.Namespace }},
 		{"NAME", true, func(i *server.ObjectInfo) string { return i.Name }},
-		{"TYPE", r.kind == "Secret", func(i *server.ObjectInfo) string { return printable(i.Type) }},
+		{"TYPE", r.kind == "Secret", func(i *server.ObjectInfo) string { return i.Type }},
 		{"DATA", true, func(i *server.ObjectInfo) string { return fmt.Sprint(len(i.Keys)) }},
 		{"AGE", true, func(i *server.ObjectInfo) string { return age(i.Seen, now) }},
 		{"KEYS", o.Output == "wide", func(i *server.ObjectInfo) string { return someOf(i.Keys) }},
-		{"ORIGIN", o.Output == "wide", func(i *server.ObjectInfo) string { return printable(originOf(i)) }},
+		{"ORIGIN", o.Output == "wide", func(i *server.ObjectInfo) string { return originOf(i) }},
 		{"USED BY", true, func(i *server.ObjectInfo) string { return someOf(i.UsedBy) }},
 	}
 	rows := make([][]string, 1+len(found))
@@ -146,7 +146,7 @@ func (o *GetOptions) rows(r getResource, found []server.ObjectInfo, now time.Tim
 		}
 		rows[0] = append(rows[0], c.title)
 		for i := range found {
-			rows[i+1] = append(rows[i+1], c.cell(&found[i]))
+			rows[i+1] = append(rows[i+1], printable(c.cell(&found[i])))
 		}
 	}
 	return rows
@@ -157,7 +157,7 @@ func someOf(all []string) string {
 	if len(all) == 0 {
 		return "<none>"
 	}
-	return printable(strings.Join(all, ","))
+	return strings.Join(all, ",")
 }
 
 func age(since, now time.Time) string {

@@ -150,7 +150,7 @@ func inspectionRows(c *inspect.Container) [][]string {
 	for _, r := range c.Rows {
 		if r.Section != section {
 			section = r.Section
-			rows = append(rows, []string{" ", strings.ToUpper(section)})
+			rows = append(rows, []string{" ", strings.ToUpper(oneLine(section))})
 		}
 		mark := " "
 		if r.Differs {

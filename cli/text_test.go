@@ -41,7 +41,7 @@ func TestSentencesAreWrappedAtTheTerminalsWidth(t *testing.T) {
 }
 
 func TestPrintable(t *testing.T) {
-	if got := oneLine("a\nb\x1b[31m\u009bc\td"); got != "a b?[31m?c d" {
+	if got := oneLine("a\nb\x1b[31m\u009bc\td\u202ee\u2028f"); got != "a b?[31m?c d?e?f" {
 		t.Errorf("got %q", got)
 	}
 }

@@ -56,9 +56,9 @@ func printVerdict(w io.Writer, v file.Verdict) {
 		if p.Field != "" {
 			line += ": " + p.Field
 		}
-		fmt.Fprintln(w, printable(line+": "+p.Message))
+		fmt.Fprintln(w, oneLine(line+": "+p.Message))
 		if p.Hint != "" {
-			fmt.Fprintln(w, printable("    "+p.Hint))
+			fmt.Fprintln(w, "    "+oneLine(p.Hint))
 		}
 	}
 	if n := len(v.LeftOut); n > 0 {
@@ -67,7 +67,7 @@ func printVerdict(w io.Writer, v file.Verdict) {
 		if n > most {
 			names += fmt.Sprintf(" and %d more", n-most)
 		}
-		fmt.Fprintln(w, printable("left out: "+names+"\n    podd run takes "+file.Patterns))
+		fmt.Fprintf(w, "left out: %s\n    podd run takes %s\n", printable(names), file.Patterns)
 	}
 	good := []string{Count(v.Files, "file"), Count(len(v.Pods), "valid pod")}
 	if n := len(v.ConfigMaps); n > 0 {

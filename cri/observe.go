@@ -241,6 +241,7 @@ func fromContainerStatus(sandbox string, st *runtimeapi.ContainerStatus) pod.Con
 	}
 	out.GracePeriod = gracePeriod(st.Annotations)
 	out.Hash = st.Annotations[spec.AnnotationHash]
+	out.Contents = pod.ParseContents(st.Labels[spec.LabelPodNamespace], st.Annotations[pod.AnnotationObjects])
 	if u := st.GetUser().GetLinux(); u != nil {
 		out.User = &pod.User{UID: u.Uid, GID: u.Gid, SupplementalGroups: u.SupplementalGroups}
 	}

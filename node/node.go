@@ -131,7 +131,7 @@ func New(c Config) (*Node, error) {
 	if n.sysctls, err = admission.NewSysctls(n.resources.Kernel, cfg.UnsafeSysctls); err != nil {
 		return nil, fmt.Errorf("allowedUnsafeSysctls: %w", err)
 	}
-	n.objects = objects.New(objects.Config{Log: n.log, Metrics: n.registry})
+	n.objects = objects.New(objects.Config{Log: n.log, Metrics: n.registry, Key: n.contentKey()})
 	if n.keyring, err = n.newKeyring(); err != nil {
 		return nil, err
 	}

@@ -1,26 +1,46 @@
 package objects
 
 import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
 	"encoding/binary"
-	"hash/maphash"
+	"encoding/hex"
+	"io"
 	"maps"
 	"slices"
 
 	"podd/internal/pod"
 )
 
-// contentOf is a hash of what a pod can see of an object: its data, and a Secret's
-// type. The seed is random for each process, so that the hash of a Secret reveals
-// nothing about it elsewhere.
+// KeySize is the size of Config.Key, in bytes.
+const KeySize = 32
+
+// keyOf is the key of a Store, with what names it for others; none if it is this
+// process' own.
+func keyOf(cfg *Config) (key []byte, epoch string) {
+	if len(cfg.Key) < KeySize {
+		key = make([]byte, KeySize)
+		_, _ = rand.Read(key) // it never fails
+		return key, ""
+	}
+	const named = 8 // bytes
+	h := hmac.New(sha256.New, cfg.Key)
+	_, _ = io.WriteString(h, "epoch")
+	return cfg.Key, hex.EncodeToString(h.Sum(nil)[:named])
+}
+
+// contentOf is a number for what a pod can see of an object: its data, and a
+// Secret's type. Without the key, the number of a Secret says nothing about it.
 func (s *Store) contentOf(o *pod.Object) uint64 {
-	var h maphash.Hash
-	h.SetSeed(s.seed)
+	h := hmac.New(sha256.New, s.key)
 	add := func(text string) {
 		var n [8]byte
 		binary.LittleEndian.PutUint64(n[:], uint64(len(text)))
 		_, _ = h.Write(n[:])
-		_, _ = h.WriteString(text)
+		_, _ = io.WriteString(h, text)
 	}
+	sum := func() uint64 { return binary.LittleEndian.Uint64(h.Sum(nil)) }
 	addAll := func(m map[string][]byte) {
 		for _, key := range slices.Sorted(maps.Keys(m)) {
 			add(key)
@@ -30,7 +50,7 @@ func (s *Store) contentOf(o *pod.Object) uint64 {
 	if o.Secret != nil {
 		add(string(o.Secret.Type))
 		addAll(o.Secret.Data)
-		return h.Sum64()
+		return sum()
 	}
 	for _, key := range slices.Sorted(maps.Keys(o.ConfigMap.Data)) {
 		add(key)
@@ -38,7 +58,7 @@ func (s *Store) contentOf(o *pod.Object) uint64 {
 	}
 	add("") // no key: where the other map begins
 	addAll(o.ConfigMap.BinaryData)
-	return h.Sum64()
+	return sum()
 }
 
 func immutable(o *pod.Object) bool {

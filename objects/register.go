@@ -47,8 +47,8 @@ func (s *Store) unregisterLocked(uid pod.UID) {
 	delete(s.pods, uid)
 }
 
-// Contents returns a hash of each existing object that a registered pod names; it
-// differs if the content does. Hashes are only comparable within this process.
+// Contents tells the content of each object that a registered pod names and that
+// is there: the number is another where the content is (pod.Contents).
 func (s *Store) Contents(uid pod.UID) map[pod.ObjectKey]uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -61,7 +61,11 @@ func (s *Store) Contents(uid pod.UID) map[pod.ObjectKey]uint64 {
 	return all
 }
 
-// Use is an object and the pods that name it.
+// Epoch names the key of the numbers of Contents: those of an earlier Store with the
+// same can be compared with this one's. Empty where no other's can.
+func (s *Store) Epoch() string { return s.epoch }
+
+// Use is an object and who names it.
 type Use struct {
 	*pod.Object
 	// Pods are namespace/names, sorted.

@@ -3,7 +3,6 @@ package objects
 import (
 	"context"
 	"fmt"
-	"hash/maphash"
 	"log/slog"
 	"maps"
 	"slices"
@@ -26,6 +25,9 @@ type Listener interface {
 type Config struct {
 	Log     *slog.Logger
 	Metrics prometheus.Registerer
+	// Key, of KeySize bytes, makes the numbers of Contents those of every Store that
+	// has it. None: a number means nothing beyond this process.
+	Key []byte
 }
 
 // Store is the node's ConfigMaps and Secrets. Any goroutine may call its methods;
@@ -33,7 +35,8 @@ type Config struct {
 type Store struct {
 	log     *slog.Logger
 	metrics *metrics
-	seed    maphash.Seed
+	key     []byte
+	epoch   string
 	poke    chan struct{} // capacity 1
 
 	mu      sync.Mutex // guards everything below
@@ -59,8 +62,9 @@ type named struct {
 
 // New returns an empty Store.
 func New(cfg Config) *Store {
+	key, epoch := keyOf(&cfg)
 	return &Store{
-		log: cfg.Log, metrics: newMetrics(cfg.Metrics), seed: maphash.MakeSeed(), poke: make(chan struct{}, 1),
+		log: cfg.Log, metrics: newMetrics(cfg.Metrics), key: key, epoch: epoch, poke: make(chan struct{}, 1),
 		entries: make(map[pod.ObjectKey]entry), pods: make(map[pod.UID]named),
 		users: make(map[pod.ObjectKey]map[pod.UID]bool), changed: make(map[pod.UID]bool),
 	}

@@ -254,3 +254,30 @@ func TestContentsAreNumberedByWhatPodsSee(t *testing.T) {
 		t.Error("the same content that came back has another number")
 	}
 }
+
+// TestContentsAreComparedAcrossStoresOfOneKeyOnly: a podd that starts compares with
+// what an earlier one wrote down.
+func TestContentsAreComparedAcrossStoresOfOneKeyOnly(t *testing.T) {
+	key := func(b byte) []byte { return slices.Repeat([]byte{b}, KeySize) }
+	of := func(key []byte, value string) (epoch string, content uint64) {
+		s := New(Config{Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(), Key: key})
+		s.Register(userOf("a", "s1"))
+		s.Replace([]*pod.Object{secret("s1", value)})
+		return s.Epoch(), s.Contents("a")[pod.ObjectKey{Kind: pod.KindSecret, Namespace: "shop", Name: "s1"}]
+	}
+	epoch, content := of(key(1), "x")
+	if e, c := of(key(1), "x"); epoch == "" || e != epoch || c != content {
+		t.Errorf("the same key: got %s %x, want %s %x", e, c, epoch, content)
+	}
+	if e, c := of(key(1), "y"); e != epoch || c == content {
+		t.Errorf("another content: got %s %x", e, c)
+	}
+	if e, c := of(key(2), "x"); e == epoch || c == content {
+		t.Errorf("another key: got %s %x", e, c)
+	}
+	for _, none := range [][]byte{nil, key(1)[:KeySize-1]} {
+		if e, c := of(none, "x"); e != "" || c == content {
+			t.Errorf("no key: got %q %x", e, c)
+		}
+	}
+}

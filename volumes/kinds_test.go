@@ -271,6 +271,29 @@ func TestValuesBelongToTheFSGroup(t *testing.T) {
 	}
 }
 
+// TestItemsThatMultiplyAKeyAreRefusedBeforeTheyFillTheNode: in memory or on the disk.
+func TestItemsThatMultiplyAKeyAreRefusedBeforeTheyFillTheNode(t *testing.T) {
+	m := newMounter(t, newStore(aConfigMap("app", "a", strings.Repeat("x", 1<<20)), aSecret("key", "a", strings.Repeat("y", 1<<20))).into)
+	var items []v1.KeyToPath
+	for i := range 10_000 {
+		items = append(items, v1.KeyToPath{Key: "a", Path: fmt.Sprint("p", i)})
+	}
+	for plugin, v := range map[string]v1.Volume{
+		"configmap": fromConfigMap("v", "app", func(s *v1.ConfigMapVolumeSource) { s.Items = items }),
+		"secret":    fromSecret("v", "key", func(s *v1.SecretVolumeSource) { s.Items = items }),
+	} {
+		err := ensure(t, m, aPod("u-"+plugin, v))
+		mustSay(t, err, "its files have 10000 MiB together, more than the 96 MiB that such a volume may have")
+		if _, err := os.Stat(volumeDir(m, pod.UID("u-"+plugin), plugin, "v")); !os.IsNotExist(err) {
+			t.Errorf("%s: something was made of it (%v)", plugin, err)
+		}
+		mustTearDown(t, m, pod.UID("u-"+plugin))
+	}
+	mustSetUp(t, m, aPod("u2", fromSecret("v", "key", func(s *v1.SecretVolumeSource) { s.Items = items[:96] })))
+	mustTearDown(t, m, "u2")
+	mustBeGone(t, m, "u2")
+}
+
 // The runtime cannot make a directory in what the container has read-only.
 func TestMountPointsOfOtherVolumesAreMadeInValues(t *testing.T) {
 	m := newMounter(t, newStore(aConfigMap("app", "a", "1")).into)

@@ -2,6 +2,7 @@ package volumes
 
 import (
 	"context"
+	"fmt"
 	"path"
 
 	"golang.org/x/sys/unix"
@@ -10,9 +11,13 @@ import (
 	"podd/volumes/payload"
 )
 
-// maxLive bounds what a live volume in memory may hold, in bytes: two versions of
-// some of the largest objects. Only podd writes there.
-const maxLive = 256 << 20
+// maxLive bounds the files of a live volume, in bytes: a hundred of the largest
+// objects. Items may show one key ten thousand times.
+const maxLive = 96 << 20
+
+// sizeLive is the size of a live volume's tmpfs, in bytes: two versions, and what the
+// file system takes for names and pages that are not full. Only podd writes there.
+const sizeLive = 256 << 20
 
 // files are a live volume's, by their paths, cleaned.
 type files map[string]payload.File
@@ -26,6 +31,18 @@ func (f files) put(name string, data []byte, modes ...*int32) {
 		}
 	}
 	f[path.Clean(name)] = payload.File{Data: data, Mode: uint32(mode)}
+}
+
+// fit refuses files that are too many bytes together.
+func (f files) fit() error {
+	size := 0
+	for name := range f {
+		size += len(f[name].Data)
+	}
+	if size > maxLive {
+		return fmt.Errorf("its files have %d MiB together, more than the %d MiB that such a volume may have: show fewer keys with items", size>>20, maxLive>>20)
+	}
+	return nil
 }
 
 // live makes the volumes whose files follow something: one version, swapped for
@@ -44,6 +61,9 @@ func (e collectError) Unwrap() error { return e.error }
 
 func (l *live) setUp(ctx context.Context, t target) error {
 	content, err := l.collect(t)
+	if err == nil {
+		err = content.fit()
+	}
 	if err != nil {
 		return collectError{err}
 	}
@@ -51,7 +71,7 @@ func (l *live) setUp(ctx context.Context, t target) error {
 		return err
 	}
 	if l.memory != nil {
-		if err := l.memory.mount(t.dir, maxLive, fsGroup(t.pod)); err != nil {
+		if err := l.memory.mount(t.dir, sizeLive, fsGroup(t.pod)); err != nil {
 			return err
 		}
 	}

@@ -56,7 +56,7 @@ func (m *Mounter) mountOf(p *v1.Pod, c *v1.Container, index int, sub string) (po
 
 	sub, err := checkSubPath(sub)
 	if err != nil {
-		return pod.Mount{}, err
+		return pod.Mount{}, ofSubPath(wanted, c, err)
 	}
 	var image pod.ImageMount
 	switch {
@@ -67,7 +67,7 @@ func (m *Mounter) mountOf(p *v1.Pod, c *v1.Container, index int, sub string) (po
 			volume: t, content: hostPath, path: sub, container: c.Name, index: index,
 		})
 		if err != nil {
-			return pod.Mount{}, fmt.Errorf("subPath %q of volume %q for container %q: %w", sub, wanted.Name, c.Name, err)
+			return pod.Mount{}, ofSubPath(wanted, c, err)
 		}
 	}
 	recursive, err := recursiveReadOnly(wanted, m.options.RecursiveReadOnly)
@@ -87,6 +87,14 @@ func (m *Mounter) mountOf(p *v1.Pod, c *v1.Container, index int, sub string) (po
 		Propagation:       propagation,
 		SELinuxRelabel:    k.managed,
 	}, nil
+}
+
+// ofSubPath says in the manifest's words which subPath an error is about.
+func ofSubPath(m *v1.VolumeMount, c *v1.Container, err error) error {
+	if m.SubPathExpr != "" {
+		return fmt.Errorf("subPathExpr %q of volume %q for container %q: %w", m.SubPathExpr, m.Name, c.Name, err)
+	}
+	return fmt.Errorf("subPath %q of volume %q for container %q: %w", m.SubPath, m.Name, c.Name, err)
 }
 
 func volumeNamed(p *v1.Pod, name string) *v1.Volume {

@@ -3,6 +3,7 @@ package volumes
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -242,6 +243,27 @@ func TestSubPathThatChangedIsBoundAnew(t *testing.T) {
 	}
 	write(t, volume+"/sub", "a file now")
 	mustBe(t, mustMounts(t, m, p)[0].HostPath, "a file now")
+}
+
+// TestAnErrorOfASubPathShowsNoValue: an expression may have variables with Secrets.
+func TestAnErrorOfASubPathShowsNoValue(t *testing.T) {
+	m, volume := newMounter(t), tempDir(t)
+	write(t, volume+"/hunter2", "a file")
+	if err := os.Symlink("/etc", volume+"/hunter3"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("nowhere", volume+"/hunter4"); err != nil {
+		t.Fatal(err)
+	}
+	p := withMounts(aPod("u1", host("h", volume, v1.HostPathDirectory)), v1.VolumeMount{Name: "h", MountPath: "/m", SubPathExpr: "$(PASSWORD)"})
+	mustSetUp(t, m, p)
+	for _, value := range []string{"hunter2/x", "hunter3", "hunter3/x", "hunter4/x", "/hunter2", "../hunter2", "hunter2\x00", strings.Repeat("hunter2", 100)} {
+		_, err := m.Mounts(p, &p.Spec.Containers[0], []string{value})
+		mustSay(t, err, `subPathExpr "$(PASSWORD)" of volume "h" for container "c": `)
+		if strings.Contains(err.Error(), "hunter") {
+			t.Errorf("%q: the error shows the value: %v", value, err)
+		}
+	}
 }
 
 func TestSubPathsAreChecked(t *testing.T) {

@@ -26,21 +26,23 @@ type subPath struct {
 // errLeaves does not say where to: that would tell a pod about the host.
 var errLeaves = errors.New("it points outside the volume")
 
-// checkSubPath is the path within a volume, cleaned, or "" for the volume.
+// checkSubPath is the path within a volume, cleaned, or "" for the volume. Neither
+// its errors nor those of the rest show the path: variables with Secrets may be part
+// of it. Who has the manifest's words adds those.
 func checkSubPath(sub string) (string, error) {
 	if sub == "" {
 		return "", nil
 	}
 	if path.IsAbs(sub) {
-		return "", fmt.Errorf("subPath %q must not be an absolute path", sub)
+		return "", errors.New("it must not be an absolute path")
 	}
 	for part := range strings.SplitSeq(sub, "/") {
 		if part == ".." {
-			return "", fmt.Errorf("subPath %q must not contain '..'", sub)
+			return "", errors.New("it must not contain '..'")
 		}
 	}
 	if strings.ContainsRune(sub, 0) {
-		return "", fmt.Errorf("subPath %q contains a NUL byte", sub)
+		return "", errors.New("it contains a NUL byte")
 	}
 	return path.Clean(sub), nil
 }
@@ -198,17 +200,17 @@ func makeBeneath(volume int, name string) error {
 func makeStep(parent int, name string, mode uint32) (int, error) {
 	if err := unix.Mkdirat(parent, name, mode&0o777); err != nil {
 		if errors.Is(err, unix.EEXIST) {
-			return -1, fmt.Errorf("%q is a dangling symbolic link", name)
+			return -1, errors.New("a part of it is a dangling symbolic link")
 		}
-		return -1, fmt.Errorf("make directory %q: %w", name, err)
+		return -1, fmt.Errorf("make a directory of it: %w", err)
 	}
 	fd, err := unix.Openat(parent, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return -1, fmt.Errorf("open directory %q: %w", name, err)
+		return -1, fmt.Errorf("open a directory of it: %w", err)
 	}
 	if err := unix.Fchmod(fd, mode); err != nil { // mkdir obeyed the umask
 		unix.Close(fd)
-		return -1, fmt.Errorf("set the mode of directory %q: %w", name, err)
+		return -1, fmt.Errorf("set the mode of a directory of it: %w", err)
 	}
 	return fd, nil
 }

@@ -251,3 +251,60 @@ func TestAPoddThatDiesDuringARestartForAChangeRestartsThem(t *testing.T) {
 		}
 	}
 }
+
+// TestAChangeWhileNoPoddLookedIsAChangeLikeAnyOther, where the containers say what
+// they were made of.
+func TestAChangeWhileNoPoddLookedIsAChangeLikeAnyOther(t *testing.T) {
+	for _, tc := range []struct {
+		what  string
+		made  string // the epoch that containers were made in
+		now   string
+		then  map[pod.ObjectKey]uint64
+		wants int32
+	}{
+		{"the same content", "e", "e", map[pod.ObjectKey]uint64{settings: 1}, 0},
+		{"another content", "e", "e", map[pod.ObjectKey]uint64{settings: 2}, 1},
+		{"one that came", "e", "e", map[pod.ObjectKey]uint64{settings: 1, password: 1}, 0},
+		{"one that went", "e", "e", map[pod.ObjectKey]uint64{}, 0},
+		{"another epoch", "e", "f", map[pod.ObjectKey]uint64{settings: 2}, 0},
+		{"no epoch", "", "", map[pod.ObjectKey]uint64{settings: 2}, 0},
+	} {
+		w := changing(t, func(*v1.Pod) {})
+		for i := range w.in.Observed.Containers {
+			w.in.Observed.Containers[i].Contents.Epoch = tc.made
+		}
+		w.in.Epoch, w.in.Contents = tc.now, tc.then
+		w.crash()
+		w.settle(t)
+		if a := w.latest("a"); a.State == pod.ContainerRunning {
+			w.exits("a", 0)
+			w.settle(t)
+		}
+		if got := w.latest("web").RestartCount; got != tc.wants {
+			t.Errorf("%s: restarted %d times, want %d", tc.what, got, tc.wants)
+		}
+	}
+}
+
+// TestAPoddThatDiesBeforeItRestartedForAChangeFindsItAgain: one container has the new
+// content, as it crashed meanwhile, the others have the old.
+func TestAPoddThatDiesBeforeItRestartedForAChangeFindsItAgain(t *testing.T) {
+	w := changing(t, policy(v1.RestartPolicyAlways))
+	w.in.Epoch = "e"
+	for i := range w.in.Observed.Containers {
+		w.in.Observed.Containers[i].Contents = pod.Contents{Epoch: "e", Of: map[pod.ObjectKey]uint64{settings: 1}}
+	}
+	w.latest("web").Contents.Of = map[pod.ObjectKey]uint64{settings: 2}
+	w.in.Contents = map[pod.ObjectKey]uint64{settings: 2}
+	w.crash()
+	w.settle(t)
+	w.exits("a", 0)
+	w.settle(t)
+	if got := w.latest("side").RestartCount; got != 1 {
+		t.Errorf("side was restarted %d times, want once", got)
+	}
+	w.crash()
+	if step := w.settle(t); step.ChangeBegun != nil || w.latest("side").RestartCount != 1 {
+		t.Errorf("got %s: restarted again for what is in them", describe(step))
+	}
+}

@@ -44,8 +44,8 @@ type Memory struct {
 	// for none.
 	RestartingSince time.Time
 
-	// Contents are those of the pod's objects when they last existed; nil before they
-	// were first read.
+	// Contents are those of the pod's objects when they were last there, at first
+	// those that its containers were made with; nil before they were looked at.
 	Contents map[pod.ObjectKey]uint64
 
 	// Change is what the containers are yet to be restarted for; nil for nothing.

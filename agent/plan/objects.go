@@ -41,6 +41,9 @@ func NeedsContents(p *v1.Pod) bool { return len(p.Spec.ImagePullSecrets) > 0 || 
 // learnObjects records what is new of the pod's objects.
 func (s *Step) learnObjects(in *Input) {
 	first := s.Memory.Contents == nil
+	if first && in.Contents != nil {
+		s.Memory.Contents = madeWith(in)
+	}
 	for key, content := range in.Contents {
 		before, known := s.Memory.Contents[key]
 		if known && before == content {
@@ -52,9 +55,27 @@ func (s *Step) learnObjects(in *Input) {
 			s.noteChange(in, key)
 		}
 	}
-	if s.Memory.Contents == nil && in.Contents != nil {
+	if first && s.Memory.Contents == nil && in.Contents != nil {
 		s.Memory.Contents = map[pod.ObjectKey]uint64{}
 	}
+}
+
+// madeWith are the contents that the pod's containers were made with by an earlier
+// podd, as far as they can be compared with those that there are now: what changed
+// while no podd looked is a change like any other.
+func madeWith(in *Input) (all map[pod.ObjectKey]uint64) {
+	for _, c := range madeOf(in) {
+		if c != in.Observed.Latest(c.Name) || in.Epoch == "" || c.Contents.Epoch != in.Epoch {
+			continue
+		}
+		for key, content := range c.Contents.Of {
+			// Of several containers, one that was made of something else decides.
+			if _, known := all[key]; !known || content != in.Contents[key] {
+				all = with(all, key, content)
+			}
+		}
+	}
+	return all
 }
 
 // pullsWith says that the pod's images are pulled with that object.

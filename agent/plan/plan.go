@@ -33,6 +33,8 @@ type Input struct {
 	// Contents identifies the contents of those ConfigMaps and Secrets that the pod
 	// names and that exist; nil if nothing depends on them.
 	Contents map[pod.ObjectKey]uint64
+	// Epoch is that of Contents (pod.Contents).
+	Epoch string
 	// PostStart are the hooks that this podd runs or ran, by container ID.
 	PostStart map[string]pod.Hook
 	// AskAt is when the node is to decide again about a resize that waits for room;

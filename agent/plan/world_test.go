@@ -42,6 +42,7 @@ func (w *world) create(name, sandbox string) *pod.Container {
 	w.made++
 	c := pod.Container{ID: fmt.Sprintf("c%d", w.made), Name: name, SandboxID: sandbox, RestartCount: w.counts[name],
 		State: pod.ContainerCreated, CreatedAt: w.in.Now}
+	c.Contents = pod.Contents{Epoch: w.in.Epoch, Of: w.in.Memory.Contents}
 	if spec := w.spec(name); spec != nil {
 		c.Hash = pod.ContainerHash(spec)
 	}

@@ -87,7 +87,7 @@ func containerAnnotations(o Options, req pod.ContainerRequest) (map[string]strin
 	volumes := strings.Join(slices.Sorted(maps.Values(req.Image.Volumes)), ",")
 	for key, value := range map[string]string{
 		pod.AnnotationSource: string(req.Source), pod.AnnotationKept: req.Kept, AnnotationPreStop: preStop, AnnotationPorts: ports,
-		pod.AnnotationImageVolumes: volumes,
+		pod.AnnotationImageVolumes: volumes, pod.AnnotationObjects: req.Contents.Text(),
 	} {
 		if value != "" {
 			a[key] = value

@@ -47,6 +47,9 @@ const (
 	// images that it mounts as volumes, separated by commas. A tag may have moved on
 	// since.
 	AnnotationImageVolumes = "podd/image-volumes"
+	// AnnotationObjects is podd's own, on containers of pods that are restarted when
+	// their objects change: the Contents that there were when they were made.
+	AnnotationObjects = "podd/objects"
 	// AnnotationSidecar is podd's own, on the containers of sidecars ("true"), so
 	// that a pod whose manifest is gone terminates in order, too.
 	AnnotationSidecar = "podd/sidecar"

@@ -144,6 +144,9 @@ type Container struct {
 	// Hash is ContainerHash of its spec, read back from its annotation; empty if
 	// unknown.
 	Hash string
+	// Contents are those of its pod's objects when it was made, read back from its
+	// annotation; empty if unknown.
+	Contents Contents `json:"-"`
 	// Kept is the part of its spec in the annotations, for a pod whose manifest is
 	// gone: name, ports, the preStop hook, and restartPolicy Always of a sidecar,
 	// which no other container has in Kept; nil if there is neither.

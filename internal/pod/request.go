@@ -32,6 +32,9 @@ type ContainerRequest struct {
 	Image         ImageState
 	Inputs        ContainerInputs
 	Mounts        []Mount
+	// Contents are written down with a container that is to be made anew when they
+	// change; empty for any other.
+	Contents Contents
 	// What follows is podfs' to fill in, with the mounts of podd's own files and a
 	// RestartCount of which no log is left.
 

@@ -627,6 +627,37 @@ func TestASaveThatIsCutShortTakesNoPodAway(t *testing.T) {
 	st.until("a=i:2 b=i:2")
 }
 
+// TestObjectsThatDoNotFitTogetherAreRefusedByTheFile, and taken when there is room.
+func TestObjectsThatDoNotFitTogetherAreRefusedByTheFile(t *testing.T) {
+	object := func(name string, mebi int) string {
+		var text strings.Builder
+		for i := range mebi {
+			fmt.Fprintf(&text, "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: %s%d}\ndata: {k: %s}\n", name, i, strings.Repeat("x", 1<<20-1))
+		}
+		return text.String()
+	}
+	st := watch(t, Config{Path: t.TempDir(), CheckFrequency: 100 * time.Millisecond})
+	count := func(want int) {
+		t.Helper()
+		for len(st.last.Objects) != want {
+			st.next()
+		}
+	}
+	const each = 8
+	for i := range manifest.MaxObjectBytes >> 20 / each {
+		st.moveIn(fmt.Sprintf("m%d.yaml", i), object(fmt.Sprintf("m%d-", i), each))
+		count((i + 1) * each)
+	}
+	st.moveIn("a.yaml", object("a", 1))
+	st.problem("have 1.0 MiB, but with those of the other files only 0.0 MiB more are allowed (128 MiB for all files)")
+	count(manifest.MaxObjectBytes >> 20)
+	st.moveIn("m0.yaml", object("m0-", 1))
+	count(manifest.MaxObjectBytes>>20 - each + 2)
+	if len(st.last.Problems) > 0 {
+		t.Errorf("got %v, want no problem once there is room", st.last.Problems)
+	}
+}
+
 // TestAFileTooManyTakesNoOthersPlace has a directory with nearly as many pods as a
 // source may have, and a file that would have more of them.
 func TestAFileTooManyTakesNoOthersPlace(t *testing.T) {

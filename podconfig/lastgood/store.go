@@ -14,15 +14,13 @@ import (
 	"os"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
-
 	"podd/internal/atomicfile"
 )
 
 // Store has one file for each origin (the path of a manifest, a URL), named by a
 // hash of it. It is for one goroutine.
 type Store struct {
-	// dir is on disk, volatile in memory, if its file system is: see inMemory.
+	// dir is on disk, volatile in memory, if its file system is: see atomicfile.InMemory.
 	dir, volatile string
 	inMemory      func(dir string) bool
 	// refused: it was logged that versions with Secrets are not kept.
@@ -41,13 +39,7 @@ type version struct {
 // ramfs, which is checked, and are not kept otherwise. With "" for dir nothing is
 // kept, and none of its methods does anything.
 func New(dir, volatile string) *Store {
-	return &Store{dir: dir, volatile: volatile, inMemory: inMemory, waiting: map[string]version{}}
-}
-
-// inMemory says whether a directory is on a file system without a disk.
-func inMemory(dir string) bool {
-	var fs unix.Statfs_t
-	return unix.Statfs(dir, &fs) == nil && (int64(fs.Type) == unix.TMPFS_MAGIC || uint32(fs.Type) == unix.RAMFS_MAGIC)
+	return &Store{dir: dir, volatile: volatile, inMemory: atomicfile.InMemory, waiting: map[string]version{}}
 }
 
 func name(origin string) string {

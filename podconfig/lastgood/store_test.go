@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"podd/internal/atomicfile"
 )
 
 func names(t *testing.T, dir string) []string {
@@ -65,7 +67,7 @@ func TestVersionsSurviveAndAreForgotten(t *testing.T) {
 func volatile(t *testing.T) string {
 	t.Helper()
 	const shm = "/dev/shm"
-	if !inMemory(shm) {
+	if !atomicfile.InMemory(shm) {
 		t.Skipf("%s is no tmpfs here", shm)
 	}
 	dir, err := os.MkdirTemp(shm, "podd-lastgood-")
