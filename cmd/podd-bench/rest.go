@@ -11,9 +11,12 @@ import (
 	"time"
 )
 
+// restRows are the rows of a node at rest; an empty one is not wanted.
+type restRows struct{ idle, idleAll, rss, shim string }
+
 // measureRest measures CPU over the plan's idle time, in thousandths of a
 // core, and the agent's resident memory in MiB.
-func (b *bench) measureRest(ctx context.Context, column string) error {
+func (b *bench) measureRest(ctx context.Context, column string, rows restRows) error {
 	agent := 0
 	if column != colFloor {
 		agent = b.agents[column].pid()
@@ -47,18 +50,18 @@ func (b *bench) measureRest(ctx context.Context, column string) error {
 		}
 		return sum.Seconds() / took * 1000
 	}
-	b.add(rowIdleAll, column, millicores(append(runtime, agent)...))
+	b.add(rows.idleAll, column, millicores(append(runtime, agent)...))
 	for _, shim := range runtime[1:] {
 		pss, err := shareOfMemory(shim)
 		if err != nil {
 			return err
 		}
-		b.add(rowShim, column, pss)
+		b.add(rows.shim, column, pss)
 	}
 	if column == colFloor {
 		return nil
 	}
-	b.add(rowIdle, column, millicores(agent))
+	b.add(rows.idle, column, millicores(agent))
 	if err := b.jobsRan(ctx, column, jobs); err != nil {
 		return err
 	}
@@ -66,7 +69,7 @@ func (b *bench) measureRest(ctx context.Context, column string) error {
 	if err != nil {
 		return err
 	}
-	b.add(rowRSS, column, memory["VmRSS"])
+	b.add(rows.rss, column, memory["VmRSS"])
 	b.say("  %.1f MiB of it anonymous, %.1f of files; woken %.1f times a second",
 		memory["RssAnon"], memory["RssFile"], float64(woken(agent)-wokenBefore)/took)
 	if column == colPodd && b.opts.heapProfile != "" {

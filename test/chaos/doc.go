@@ -12,7 +12,15 @@
 //   - nothing leaks: sandboxes, network namespaces, addresses, veths, mounts,
 //     cgroups, packet filter rules, processes, directories;
 //   - a pod that has run to its end does not run again;
-//   - what lies in a hostPath is not touched, and an emptyDir begins empty.
+//   - what lies in a hostPath is not touched, nor what somebody has mounted inside an
+//     emptyDir behind podd's back, and an emptyDir begins empty;
+//   - who reads a volume with values sees a whole version (test/e2e/whole), never an
+//     older one than before, and when nothing strikes any more the newest; a volume
+//     with a Secret is on no disk.
+//
+// Pods have volumes of every kind, and the objects that they name are edited, broken,
+// removed and put back among the faults. With -storm only pods with Secrets come, many
+// of them at a time, and the only fault is that podd is killed.
 //
 // Which pods and faults come follows from the seed alone, and each step's choices
 // from seed and step, so that a failure is replayed up to its step; when things
