@@ -15,6 +15,8 @@ const (
 	// stay is how long a pod of the storm is there, or away, on average: two pods
 	// come and two go a second for every hundred of them.
 	stay = 25 * time.Second
+	// longestTick is for storms of few pods, which come and go more often.
+	longestTick = 300 * time.Millisecond
 	// idleReads is how often a pod of the storm reads its volumes: they share two
 	// processors.
 	idleReads, busyReads = time.Second, 20 * time.Millisecond
@@ -68,7 +70,7 @@ func (w *world) stormAll(ctx context.Context) (int, error) {
 		if err := ctx.Err(); err != nil {
 			return killed, err
 		}
-		time.Sleep(stay / time.Duration(len(all)))
+		time.Sleep(min(stay/time.Duration(len(all)), longestTick))
 	}
 	if len(kills) > 0 {
 		return killed, fmt.Errorf("podd was killed %d times only: %v was too short", killed, w.o.length)

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -77,8 +78,11 @@ func TestSecretsNeverReachADiskALogAnEventOrAnAnswer(t *testing.T) {
 	e := prepare(t)
 	s := &secrets{values: map[string]string{}, leaks: map[string]bool{}}
 	manifests := e.secretManifests(s)
-	fromURL := e.vars("${HTTP}", s.value("http")).Replace(secretsFromURL)
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(fromURL)) }))
+	var answer atomic.Value
+	answer.Store(e.vars("${HTTP}", s.value("http")).Replace(secretsFromURL))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte(answer.Load().(string)))
+	}))
 	defer server.Close()
 	e.podd.Config["staticPodURL"], e.podd.Config["httpCheckFrequency"] = server.URL, "200ms"
 	e.podd.Args = append(e.podd.Args, "--v", "10")
@@ -114,6 +118,8 @@ func TestSecretsNeverReachADiskALogAnEventOrAnAnswer(t *testing.T) {
 	for leak := range s.leaks {
 		t.Error(leak)
 	}
+	answer.Store(`{"apiVersion": "v1", "kind": "PodList", "items": []}`)
+	e.gone("from-url")
 }
 
 // secretManifests are files with Secrets, good and bad, and pods that use them.
@@ -152,7 +158,7 @@ stringData: {string: "${STRING}", env: "${ENV}", arg: "${ARG}", volume: "${VOLUM
 apiVersion: v1
 kind: Secret
 metadata: {name: from}
-stringData: {FROM: "${ENVFROM}", "not.a variable": "${STRING}"}
+stringData: {FROM: "${ENVFROM}", "1.not-a-name": "${ENVFROM}"}
 ---
 apiVersion: v1
 kind: Pod
@@ -162,12 +168,18 @@ spec:
   containers:
   - name: main
     image: ${IMAGE}
-    command: [/bin/sh, -c, 'cat /all/* /some/* /projected/* /part > /dev/null; [ -n "$PASSWORD" ] || exit 1; : > /out/uses; ${REST}', "$(ARG)"]
+    command:
+    - /bin/sh
+    - -c
+    - |
+      cat /all/* /some/data /some/deep/* /projected/* /part > /dev/null; [ -n "$PASSWORD" ] && [ -n "$1" ] || exit 1; : > /out/uses; ${REST}
+    - sh
+    - $(ARG)
     env:
     - {name: PASSWORD, valueFrom: {secretKeyRef: {name: all, key: env}}}
     - {name: ARG, valueFrom: {secretKeyRef: {name: all, key: arg}}}
     envFrom: [{secretRef: {name: from}}]
-    readinessProbe: {exec: {command: [/bin/test, -e, /out/uses]}, periodSeconds: 1, timeoutSeconds: 10}
+    readinessProbe: {exec: {command: [/bin/test, -e, /out/uses]}, periodSeconds: 5, timeoutSeconds: 5}
     volumeMounts:
     - {name: out, mountPath: /out}
     - {name: all, mountPath: /all}
@@ -234,7 +246,7 @@ spec:
   containers:
   - name: main
     image: ${IMAGE}
-    command: [/bin/sh, -c, 'cat /s/password > /dev/null; ${REST}']
+    command: [/bin/sh, -c, "cat /s/password > /dev/null; ${REST}"]
     volumeMounts: [{name: s, mountPath: /s}]
   volumes:
   - name: s
@@ -340,7 +352,7 @@ func (e *env) disksHaveNoSecrets(s *secrets, since time.Time) {
 				return nil // gone meanwhile
 			case d.IsDir() && (on.Type == unix.TMPFS_MAGIC || path == e.podd.Manifests() || slices.Contains(containerd, path)):
 				return fs.SkipDir // no disk; where their owner put them; see onlyVariablesAreInContainerd
-			case !d.Type().IsRegular():
+			case !d.Type().IsRegular() || on.Type == unix.TMPFS_MAGIC: // a subPath of a Secret is a mount of its own
 				return nil
 			}
 			if info, err := d.Info(); err != nil || info.ModTime().Before(since) {
