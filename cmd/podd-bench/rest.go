@@ -14,6 +14,30 @@ import (
 // restRows are the rows of a node at rest; an empty one is not wanted.
 type restRows struct{ idle, idleAll, rss, shim string }
 
+// atRest starts the pods of the resting node and measures what it costs.
+func (b *bench) atRest(ctx context.Context, column string, _ int) error {
+	return b.rest(ctx, column, plain, restRows{rowIdle, rowIdleAll, rowRSS, rowShim})
+}
+
+// rest measures a node at rest with pods of that shape.
+func (b *bench) rest(ctx context.Context, column string, of shape, rows restRows) error {
+	var names []string
+	for range b.plan.idlePods {
+		names = append(names, b.name("idle-"+column))
+	}
+	_, _, pods, err := b.startPods(ctx, column, 6, names, of)
+	if err != nil {
+		return err
+	}
+	if err := sleep(ctx, b.plan.settle); err != nil {
+		return err
+	}
+	if err := b.measureRest(ctx, column, rows); err != nil {
+		return err
+	}
+	return b.stopPods(ctx, column, names, pods)
+}
+
 // measureRest measures CPU over the plan's idle time, in thousandths of a
 // core, and the agent's resident memory in MiB.
 func (b *bench) measureRest(ctx context.Context, column string, rows restRows) error {

@@ -21,6 +21,8 @@ const (
 	// patience is how long a node may take to come to rest: far more than it
 	// takes, for a machine that is busy.
 	patience = 3 * time.Minute
+	// patienceOfAPod is for each of a storm besides.
+	patienceOfAPod = 2 * time.Second
 	// spared is how long what a broken-off call of this podd may still be at work
 	// on is left alone, with some to look again.
 	spared = 6 * time.Minute
@@ -91,7 +93,7 @@ func (w *world) settle(ctx context.Context) error {
 	if err := w.restoreObjects(); err != nil {
 		return err
 	}
-	within, cancel := context.WithTimeout(ctx, patience)
+	within, cancel := context.WithTimeout(ctx, patience+time.Duration(w.o.storm)*patienceOfAPod)
 	defer cancel()
 	err := testnode.Poll(within, 200*time.Millisecond, func() error {
 		if err := w.never(within); err != nil {
