@@ -19,7 +19,7 @@ bench_inputs = echo "the worst manifests of 10 MiB"; \
 .PHONY: bench
 bench: build runtime ## measure podd against the raw CRI calls and the kubelet (KUBELET=path, BENCH=--quick is short)
 	@$(call need,bench); $(need_pods)
-	@$(GO) build -o build/podd-bench ./cmd/podd-bench
+	@CGO_ENABLED=0 $(GO) build -o build/podd-bench ./cmd/podd-bench
 	@status=0; $(if $(findstring -only,$(BENCH)),,$(bench_probes); $(bench_inputs);) \
 	build/podd-bench -kubelet '$(KUBELET)' -report build/bench $(BENCH) || status=$$?; \
 	exit $$status

@@ -249,9 +249,19 @@ func (w *worker) releaseCgroup(ctx context.Context, v *view) {
 	}
 }
 
-// removeCgroup fails while a process is in the cgroup: its files may be in use.
+// removeCgroup fails while a process is in the cgroup: its files may be in use. It
+// may be one of a sandbox that the runtime reports as not ready, because its start was
+// canceled and what it had started by then could not be killed (SANDBOX_UNKNOWN of
+// containerd): only stopping that sandbox kills it.
 func (w *worker) removeCgroup(ctx context.Context, v *view) error {
-	if err := w.agent.cfg.Cgroups.RemoveCgroup(ctx, v.granted.Pod); err != nil {
+	remove := func() error { return w.agent.cfg.Cgroups.RemoveCgroup(ctx, v.granted.Pod) }
+	err := remove()
+	if err != nil && len(v.seen.Sandboxes) > 0 {
+		if err = w.releaseSandboxes(ctx, v); err == nil {
+			err = remove()
+		}
+	}
+	if err != nil {
 		return fmt.Errorf("remove the pod's cgroup: %w", err)
 	}
 	return nil

@@ -43,7 +43,10 @@ func (p *podd) pid() int    { return p.Pid() }
 func (p *podd) apply(manifests map[string]string) (time.Time, error) {
 	return applyAll(p.Dir, p.Manifests(), manifests)
 }
-func (p *podd) remove(files []string) (time.Time, error)   { return p.Delete(files...) }
+func (p *podd) remove(files []string) (time.Time, error) { return p.Delete(files...) }
+func (p *podd) object(name, text string) (time.Time, error) {
+	return p.Apply(name+".yaml", text)
+}
 func (p *podd) pods(ctx context.Context) ([]v1.Pod, error) { return p.Pods(ctx) }
 
 // applyAll writes everything beside the directory first, so that the renames

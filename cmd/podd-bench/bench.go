@@ -27,6 +27,14 @@ type agent interface {
 	pid() int
 }
 
+// objectTaker is an agent whose pods may name ConfigMaps and Secrets. A kubelet
+// refuses static pods that do; one that gets its pods from an apiserver is one, too.
+type objectTaker interface {
+	// object makes objects known, one or several documents of YAML, or another version
+	// of them, and returns when it began. Those of one name are one file's.
+	object(name, text string) (time.Time, error)
+}
+
 // Names of the columns.
 const (
 	colFloor   = "floor"
@@ -89,7 +97,11 @@ func (b *bench) close() error {
 	return errors.Join(errs...)
 }
 
+// add notes a sample; a row without a name is not wanted.
 func (b *bench) add(row, column string, value float64) {
+	if row == "" {
+		return
+	}
 	if b.samples[row] == nil {
 		b.samples[row] = map[string][]float64{}
 	}
@@ -120,6 +132,8 @@ func (b *bench) all(ctx context.Context) error {
 		{"restart after a crash", b.plan.restarts, b.restart},
 		{"delete of 5", b.plan.deletes, b.delete5},
 		{"burst", b.plan.bursts, b.burst},
+		{"ten volumes", b.plan.volumes, b.tenVolumes},
+		{"updates", b.plan.updates, b.updates},
 	}
 	for turn := range b.plan.turns {
 		for i := range columns {
@@ -134,6 +148,13 @@ func (b *bench) all(ctx context.Context) error {
 		b.say("at rest: %s", column)
 		if err := b.block(ctx, column, 0, []part{{"at rest", 1, b.atRest}}); err != nil {
 			return fmt.Errorf("at rest, %s: %w", column, err)
+		}
+	}
+	// podd's own figures side by side: each in a podd that was started for it.
+	if b.agents[colPodd] != nil {
+		b.say("at rest with objects: %s", colPodd)
+		if err := b.block(ctx, colPodd, 0, []part{{"at rest with objects", 1, b.atRestWithObjects}}); err != nil {
+			return fmt.Errorf("at rest with objects: %w", err)
 		}
 	}
 	if b.opts.podd == "" || !b.wants("share") {
@@ -191,41 +212,6 @@ func (b *bench) clear(ctx context.Context, column string) error {
 		return nil
 	}
 	return b.node.CRI.RemoveAll(ctx)
-}
-
-// script is what a container of the benchmark does: a mark first, then
-// nothing until it is told to end.
-func script(mark string) string {
-	return ": > /out/" + mark + "; trap 'exit 0' TERM; while :; do sleep 3600 & wait; done"
-}
-
-func (b *bench) manifest(name, script string) string {
-	return strings.NewReplacer("NAME", name, "IMAGE", testnode.ImageBusybox, "SCRIPT", script, "OUT", b.out).Replace(`apiVersion: v1
-kind: Pod
-metadata:
-  name: NAME
-spec:
-  terminationGracePeriodSeconds: 5
-  containers:
-  - name: main
-    image: IMAGE
-    command: ["/bin/sh", "-c", "SCRIPT"]
-    volumeMounts: [{name: out, mountPath: /out}]
-  volumes:
-  - name: out
-    hostPath: {path: OUT}
-`)
-}
-
-// floorPod is the same pod as manifest's, for the raw calls.
-func (b *bench) floorPod(name, script string) *testnode.FloorPod {
-	uid := "floor-" + name
-	return &testnode.FloorPod{
-		Name: name, UID: uid, Image: testnode.ImageBusybox, Command: []string{"/bin/sh", "-c", script},
-		HostDir:      b.out,
-		CgroupParent: b.node.CgroupRoot + "/kubepods/besteffort/pod" + uid,
-		LogDir:       filepath.Join(b.node.Dir, "floorlogs", name),
-	}
 }
 
 // waitNothing returns when no sandbox is ready (the kubelet removes dead ones

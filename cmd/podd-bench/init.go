@@ -23,7 +23,7 @@ func (b *bench) initPod(ctx context.Context, column string, _ int) error {
 	var pods []*testnode.FloorPod
 	var err error
 	if column == colFloor {
-		pod := b.floorPod(name, ":")
+		pod := b.floorPod(name, shape{script: func(string) string { return ":" }}, 0)
 		pods, begin = append(pods, pod), time.Now()
 		err = b.floorInit(ctx, pod, script(name))
 	} else {
@@ -67,5 +67,5 @@ func (b *bench) initManifest(name string) string {
 		fmt.Fprintf(&init, "  - name: init-%d\n    image: %s\n    command: [\"/bin/sh\", \"-c\", \":\"]\n"+
 			"    volumeMounts: [{name: out, mountPath: /out}]\n", i, testnode.ImageBusybox)
 	}
-	return strings.Replace(b.manifest(name, script(name)), "  containers:\n", init.String()+"  containers:\n", 1)
+	return strings.Replace(b.manifest(name, plain, 0), "  containers:\n", init.String()+"  containers:\n", 1)
 }

@@ -41,16 +41,19 @@ type plan struct {
 	ones, inits, restarts, deletes, bursts int
 	burstSize, idlePods                    int
 	shares                                 int
-	settle, idle                           time.Duration
-	widths                                 []int
+	// volumes are the pairs of a pod with ten volumes and one without, updates the
+	// storms of updates of a ConfigMap, of so many each.
+	volumes, updates, updatesOfOne int
+	settle, idle                   time.Duration
+	widths                         []int
 }
 
 func (o options) plan() plan {
 	if o.quick {
-		return plan{turns: 1, ones: 5, inits: 3, restarts: 3, deletes: 1, bursts: 1, burstSize: 50, idlePods: 58, shares: 5,
+		return plan{turns: 1, ones: 5, inits: 3, restarts: 3, deletes: 1, bursts: 1, burstSize: 50, idlePods: 58, shares: 5, volumes: 5, updates: 1, updatesOfOne: 3000,
 			settle: 5 * time.Second, idle: 15 * time.Second, widths: []int{6}}
 	}
-	return plan{turns: 3, ones: 5, inits: 3, restarts: 3, deletes: 2, bursts: 1, burstSize: 50, idlePods: 58, shares: 15,
+	return plan{turns: 3, ones: 5, inits: 3, restarts: 3, deletes: 2, bursts: 1, burstSize: 50, idlePods: 58, shares: 15, volumes: 7, updates: 1, updatesOfOne: 10_000,
 		settle: 10 * time.Second, idle: idleOfAJob + 10*time.Second, widths: []int{4, 8}}
 }
 
@@ -58,6 +61,9 @@ func (o options) plan() plan {
 const idleOfAJob = 5 * time.Minute
 
 func main() {
+	if len(os.Args) == 5 && os.Args[1] == reads {
+		os.Exit(readVolume(os.Args[2], os.Args[3], os.Args[4]))
+	}
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }
 

@@ -11,9 +11,36 @@ import (
 	"time"
 )
 
+// restRows are the rows of a node at rest; an empty one is not wanted.
+type restRows struct{ idle, idleAll, rss, shim string }
+
+// atRest starts the pods of the resting node and measures what it costs.
+func (b *bench) atRest(ctx context.Context, column string, _ int) error {
+	return b.rest(ctx, column, plain, restRows{rowIdle, rowIdleAll, rowRSS, rowShim})
+}
+
+// rest measures a node at rest with pods of that shape.
+func (b *bench) rest(ctx context.Context, column string, of shape, rows restRows) error {
+	var names []string
+	for range b.plan.idlePods {
+		names = append(names, b.name("idle-"+column))
+	}
+	_, _, pods, err := b.startPods(ctx, column, 6, names, of)
+	if err != nil {
+		return err
+	}
+	if err := sleep(ctx, b.plan.settle); err != nil {
+		return err
+	}
+	if err := b.measureRest(ctx, column, rows); err != nil {
+		return err
+	}
+	return b.stopPods(ctx, column, names, pods)
+}
+
 // measureRest measures CPU over the plan's idle time, in thousandths of a
 // core, and the agent's resident memory in MiB.
-func (b *bench) measureRest(ctx context.Context, column string) error {
+func (b *bench) measureRest(ctx context.Context, column string, rows restRows) error {
 	agent := 0
 	if column != colFloor {
 		agent = b.agents[column].pid()
@@ -47,18 +74,18 @@ func (b *bench) measureRest(ctx context.Context, column string) error {
 		}
 		return sum.Seconds() / took * 1000
 	}
-	b.add(rowIdleAll, column, millicores(append(runtime, agent)...))
+	b.add(rows.idleAll, column, millicores(append(runtime, agent)...))
 	for _, shim := range runtime[1:] {
 		pss, err := shareOfMemory(shim)
 		if err != nil {
 			return err
 		}
-		b.add(rowShim, column, pss)
+		b.add(rows.shim, column, pss)
 	}
 	if column == colFloor {
 		return nil
 	}
-	b.add(rowIdle, column, millicores(agent))
+	b.add(rows.idle, column, millicores(agent))
 	if err := b.jobsRan(ctx, column, jobs); err != nil {
 		return err
 	}
@@ -66,7 +93,7 @@ func (b *bench) measureRest(ctx context.Context, column string) error {
 	if err != nil {
 		return err
 	}
-	b.add(rowRSS, column, memory["VmRSS"])
+	b.add(rows.rss, column, memory["VmRSS"])
 	b.say("  %.1f MiB of it anonymous, %.1f of files; woken %.1f times a second",
 		memory["RssAnon"], memory["RssFile"], float64(woken(agent)-wokenBefore)/took)
 	if column == colPodd && b.opts.heapProfile != "" {

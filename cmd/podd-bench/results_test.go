@@ -39,8 +39,28 @@ func TestABarIsHeldOrMissedByItsMedian(t *testing.T) {
 		if c.podd != nil {
 			samples[colPodd] = c.podd
 		}
-		if _, got := makeResult(info, samples).bars(); got != c.want {
+		if _, got := makeResult(info, map[string]map[string][]float64{c.row: samples}).bars(); got != c.want {
 			t.Errorf("%s, floor %v, podd %v: got %q, want %q", c.row, c.floor, c.podd, got, c.want)
+		}
+	}
+}
+
+func TestABarMayBeAnotherRowOfPodds(t *testing.T) {
+	for _, c := range []struct {
+		without, with []float64
+		want          string
+	}{
+		{[]float64{0.5}, []float64{0.54}, "pass"},
+		{[]float64{0.5, 0.4, 0.6}, []float64{0.56}, "fail"},
+		{nil, []float64{0.54}, ""},
+		{[]float64{0.5}, nil, ""},
+	} {
+		all := map[string]map[string][]float64{rowIdle: {colPodd: c.without}, rowIdleObjects: {}}
+		if c.with != nil {
+			all[rowIdleObjects][colPodd] = c.with
+		}
+		if _, got := makeResult(rowInfo{rowIdleObjects, "millicores", 1, []bar{{limit: 1.1, ofRow: rowIdle}}}, all).bars(); got != c.want {
+			t.Errorf("%v and %v: got %q, want %q", c.without, c.with, got, c.want)
 		}
 	}
 }

@@ -40,19 +40,20 @@ func (b *bench) sandboxes(ctx context.Context, dead bool) (int, error) {
 	return n, err
 }
 
-// startPods starts one pod per name, all at once, and returns when it began
-// and when the last container was at its first instruction. Pods of the floor
+// startPods starts one pod of the shape per name, all at once, and returns when it
+// began and when the last container was at its first instruction. Pods of the floor
 // are returned for removal.
-func (b *bench) startPods(ctx context.Context, column string, width int, names []string, scriptOf func(string) string) (begin, last time.Time, pods []*testnode.FloorPod, err error) {
+func (b *bench) startPods(ctx context.Context, column string, width int, names []string, of shape) (begin, last time.Time, pods []*testnode.FloorPod, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	if column == colFloor {
+		for i, name := range names {
+			pods = append(pods, b.floorPod(name, of, i))
+		}
 		begin = time.Now()
 		var g errgroup.Group
 		g.SetLimit(width)
-		for _, name := range names {
-			pod := b.floorPod(name, scriptOf(name))
-			pods = append(pods, pod)
+		for _, pod := range pods {
 			g.Go(func() error { return pod.Run(ctx, b.node.CRI) })
 		}
 		if err := g.Wait(); err != nil {
@@ -60,8 +61,8 @@ func (b *bench) startPods(ctx context.Context, column string, width int, names [
 		}
 	} else {
 		manifests := map[string]string{}
-		for _, name := range names {
-			manifests[name+".yaml"] = b.manifest(name, scriptOf(name))
+		for i, name := range names {
+			manifests[name+".yaml"] = b.manifest(name, of, i)
 		}
 		if begin, err = b.agents[column].apply(manifests); err != nil {
 			return begin, last, nil, err
@@ -97,13 +98,13 @@ func files(names []string) []string {
 
 func (b *bench) warmUp(ctx context.Context, column string) error {
 	names := []string{b.name("warm-" + column)}
-	_, _, pods, err := b.startPods(ctx, column, 1, names, script)
+	_, _, pods, err := b.startPods(ctx, column, 1, names, plain)
 	return errors.Join(err, b.stopPods(ctx, column, names, pods))
 }
 
 func (b *bench) onePod(ctx context.Context, column string, _ int) error {
 	names := []string{b.name("one-" + column)}
-	begin, first, pods, err := b.startPods(ctx, column, 1, names, script)
+	begin, first, pods, err := b.startPods(ctx, column, 1, names, plain)
 	if err != nil {
 		return err
 	}
@@ -150,7 +151,7 @@ func (b *bench) restart(ctx context.Context, column string, _ int) error {
 	crash := func(name string) string {
 		return fmt.Sprintf("if [ -e /out/%[1]s ]; then : > /out/%[1]s-again; trap 'exit 0' TERM; while :; do sleep 3600 & wait; done; fi; : > /out/%[1]s; sleep 2; : > /out/%[1]s-exit; exit 1", name)
 	}
-	_, _, pods, err := b.startPods(ctx, column, 1, []string{name}, crash)
+	_, _, pods, err := b.startPods(ctx, column, 1, []string{name}, shape{script: crash})
 	if err != nil {
 		return err
 	}
@@ -195,7 +196,7 @@ func (b *bench) delete5(ctx context.Context, column string, _ int) error {
 	for range 5 {
 		names = append(names, b.name("del-"+column))
 	}
-	_, _, pods, err := b.startPods(ctx, column, 5, names, script)
+	_, _, pods, err := b.startPods(ctx, column, 5, names, plain)
 	if err != nil {
 		return err
 	}
@@ -277,7 +278,7 @@ func (b *bench) burst(ctx context.Context, column string, round int) error {
 			names = append(names, b.name("burst-"+column))
 		}
 		stopProfile := b.profileBurst(ctx, column, round)
-		begin, last, pods, err := b.startPods(ctx, column, width, names, script)
+		begin, last, pods, err := b.startPods(ctx, column, width, names, plain)
 		err = errors.Join(err, stopProfile())
 		if err != nil {
 			return err
@@ -293,23 +294,4 @@ func (b *bench) burst(ctx context.Context, column string, round int) error {
 	}
 	b.add(rowBurst, column, best.Seconds())
 	return nil
-}
-
-// atRest starts the pods of the resting node and measures what it costs.
-func (b *bench) atRest(ctx context.Context, column string, _ int) error {
-	var names []string
-	for range b.plan.idlePods {
-		names = append(names, b.name("idle-"+column))
-	}
-	_, _, pods, err := b.startPods(ctx, column, 6, names, script)
-	if err != nil {
-		return err
-	}
-	if err := sleep(ctx, b.plan.settle); err != nil {
-		return err
-	}
-	if err := b.measureRest(ctx, column); err != nil {
-		return err
-	}
-	return b.stopPods(ctx, column, names, pods)
 }

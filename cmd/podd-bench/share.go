@@ -29,29 +29,44 @@ func (b *bench) share(ctx context.Context) (err error) {
 		b.agents[colPodd] = whole
 		err = errors.Join(err, p.stop(), r.close())
 	}()
+	if _, err := b.giveObjects(colPodd); err != nil {
+		return err
+	}
 	if err := b.warmUp(ctx, colPodd); err != nil {
 		return fmt.Errorf("warm-up: %w", err)
 	}
 	for range b.plan.shares {
-		names := []string{b.name("share")}
-		begin, first, _, err := b.startPods(ctx, colPodd, 1, names, script)
-		if err != nil {
+		if err := b.shareOf(ctx, r, plain, shareRows{rowShareRuntime, rowShareOwn, rowShareLooks}); err != nil {
 			return err
 		}
-		// Only calls that were answered are known: StartContainer, during which
-		// the container makes its mark, is by the time the pod is shown.
-		if _, err := b.waitShown(ctx, colPodd, names[0]); err != nil {
-			return err
-		}
-		own, looks := ownTime(r.since(begin), begin, first)
-		b.add(rowShareRuntime, colPodd, (first.Sub(begin) - own).Seconds())
-		b.add(rowShareOwn, colPodd, own.Seconds())
-		b.add(rowShareLooks, colPodd, looks.Seconds())
-		if err := b.stopPods(ctx, colPodd, names, nil); err != nil {
+		ten := shape{script: scriptOfTen, volumes: volumesOfTen}
+		if err := b.shareOf(ctx, r, ten, shareRows{runtime: rowShareVolumesRuntime, own: rowShareVolumesOwn}); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// shareRows are the rows of the parts of a start; an empty one is not wanted.
+type shareRows struct{ runtime, own, looks string }
+
+// shareOf starts a pod of that shape and tells apart what its start consists of.
+func (b *bench) shareOf(ctx context.Context, r *relay, of shape, rows shareRows) error {
+	names := []string{b.name("share")}
+	begin, first, _, err := b.startPods(ctx, colPodd, 1, names, of)
+	if err != nil {
+		return err
+	}
+	// Only calls that were answered are known: StartContainer, during which
+	// the container makes its mark, is by the time the pod is shown.
+	if _, err := b.waitShown(ctx, colPodd, names[0]); err != nil {
+		return err
+	}
+	own, looks := ownTime(r.since(begin), begin, first)
+	b.add(rows.runtime, colPodd, (first.Sub(begin) - own).Seconds())
+	b.add(rows.own, colPodd, own.Seconds())
+	b.add(rows.looks, colPodd, looks.Seconds())
+	return b.stopPods(ctx, colPodd, names, nil)
 }
 
 // relayed starts a podd with a root directory of its own, whose runtime is the

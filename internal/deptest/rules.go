@@ -158,11 +158,13 @@ var arrows = map[string]map[string]string{
 	"cmd/podd": all("commands on the parts",
 		"bundle", "cgroup", "cli", "cni", "config", "inspect", "internal/instance", "node", "node/bundled", "node/teardown", "podconfig/manifest", "server",
 		"cri/critest", "podconfig/manifest/hostile"), // its tests
-	"cmd/podd-bench": {"test/e2e/testnode": "measures on the node of the tests"},
+	"cmd/podd-bench": {"test/e2e/testnode": "measures on the node of the tests", "internal/perftest": "processor time", "test/e2e/whole": "what a whole version is"},
 
-	"test/chaos":        {"test/e2e/testnode": "the node that the faults strike"},
-	"test/e2e":          {"test/e2e/testnode": "the node of the tests", "inspect": "what a runtime was really given", "cgroup": "where a pod's limits are to be read", "cni/cnitest": "packets past the pod network"},
+	"test/chaos":        {"test/e2e/testnode": "the node that the faults strike", "test/e2e/whole": "what a whole version is"},
+	"test/e2e":          {"test/e2e/testnode": "the node of the tests", "inspect": "what a runtime was really given", "cgroup": "where a pod's limits are to be read", "cni/cnitest": "packets past the pod network", "test/e2e/whole": "what a whole version is"},
 	"test/e2e/holder":   {},
+	"test/e2e/reader":   {"test/e2e/whole": "what a whole version is"},
+	"test/e2e/whole":    {},
 	"test/e2e/knock":    {"cni/cnitest": "packets past the pod network"},
 	"test/e2e/testnode": {"bundle": "starts its runtime", "cni": "its pod network", "internal/instance": "its directories"},
 	"test/vm":           {},

@@ -13,10 +13,12 @@ import (
 )
 
 // What containers see at /out, and what this program keeps there: locks, one for
-// each container of a name; runs, a line for each start; violations, in words.
+// each container of a name; runs, a line for each start; saw, which version of each
+// volume a container sees; violations, in words.
 const (
 	dirLocks       = "locks"
 	dirRuns        = "runs"
+	dirSaw         = "saw"
 	fileViolations = "violations"
 )
 
@@ -31,9 +33,15 @@ func contain(args []string) int {
 	linger := f.Duration("linger", 0, "how long it takes to end")
 	deaf := f.Bool("deaf", false, "ignore SIGTERM")
 	empty := f.String("empty", "", "a directory that nobody but this life has written to")
-	needs := f.String("needs", "", "a file that must be there")
+	needs := f.String("needs", "", "files that must be there, with commas between")
 	leaves := f.String("leaves", "", "a file to make")
 	listen := f.String("listen", "", "an address to answer HTTP at")
+	mounts := f.String("mounts", "", "a directory to mount a tmpfs at")
+	var v values
+	f.StringVar(&v.volumes, "values", "", "volumes that are seen whole, with commas between")
+	f.StringVar(&v.memory, "memory", "", "volumes that are on no disk, with commas between")
+	f.StringVar(&v.keys, "keys", "", "files that are keys of a whole version, with commas between")
+	f.DurationVar(&v.every, "every", 20*time.Millisecond, "how often the volumes are read")
 	_ = f.Parse(args)
 
 	lock, err := hold("/out", *name, *life)
@@ -49,9 +57,17 @@ func contain(args []string) int {
 	if *empty != "" {
 		onlyOwn("/out", *empty, *name, *life)
 	}
-	if *needs != "" && !exists(*needs) {
-		note("/out/"+fileViolations, *name+" of "+*life+" began before "+*needs+" was there")
+	for _, file := range split(*needs) {
+		if !exists(file) {
+			note("/out/"+fileViolations, *name+" of "+*life+" began before "+file+" was there")
+		}
 	}
+	if *mounts != "" {
+		if err := mountInside(*mounts); err != nil {
+			note("/out/"+fileViolations, *name+" of "+*life+": "+err.Error())
+		}
+	}
+	go v.watch("/out", *name, *life, nil)
 	if *leaves != "" {
 		note(*leaves, *life)
 	}
@@ -99,11 +115,23 @@ func onlyOwn(out, dir, name, life string) {
 		note(filepath.Join(out, fileViolations), err.Error())
 	}
 	for _, e := range entries {
-		if !strings.HasPrefix(e.Name(), life+".") {
+		if !strings.HasPrefix(e.Name(), life+".") && !strings.HasPrefix(e.Name(), canaryPrefix) {
 			note(filepath.Join(out, fileViolations), name+" of "+life+" found "+e.Name()+" in its emptyDir")
 		}
 	}
 	note(filepath.Join(dir, life+"."+name), "here")
+}
+
+// mountInside mounts a file system of the container's own, which others see where the
+// volume's mounts propagate.
+func mountInside(dir string) error {
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return err
+	}
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
+		return fmt.Errorf("mount a tmpfs at %s: %w", dir, err)
+	}
+	return os.WriteFile(filepath.Join(dir, "inside"), []byte("of the container\n"), 0o666)
 }
 
 func exists(path string) bool {

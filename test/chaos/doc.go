@@ -11,8 +11,16 @@
 //     reports it if somebody else does);
 //   - nothing leaks: sandboxes, network namespaces, addresses, veths, mounts,
 //     cgroups, packet filter rules, processes, directories;
-//   - a completed pod does not run again;
-//   - the content of a hostPath is not touched, and an emptyDir starts empty.
+//   - a pod that has run to its end does not run again;
+//   - what lies in a hostPath is not touched, nor what somebody has mounted inside an
+//     emptyDir behind podd's back, and an emptyDir begins empty;
+//   - who reads a volume with values sees a whole version (test/e2e/whole), never an
+//     older one than before, and when nothing strikes any more the newest; a volume
+//     with a Secret is on no disk.
+//
+// Pods have volumes of every kind, and the objects that they name are edited, broken,
+// removed and put back among the faults. With -storm only pods with Secrets come, many
+// of them at a time, and the only fault is that podd is killed.
 //
 // Pods and faults are determined by the seed alone, and each step's choices by seed
 // and step, so that a failure is replayed up to its step; the timing depends on the

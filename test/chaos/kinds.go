@@ -2,6 +2,7 @@ package main
 
 import (
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -29,19 +30,24 @@ type kind struct {
 	// spec changes a pod that has the container main, which runs until it is told
 	// to end.
 	spec func(b *builder)
+	// own: objects lie beside the pod in its file.
+	own bool
 }
 
-var kinds = []kind{
-	{"service", runs, func(b *builder) { b.empty(v1.StorageMediumDefault) }},
-	{"memory", runs, func(b *builder) { b.empty(v1.StorageMediumMemory) }},
-	{"inits", runs, func(b *builder) {
+// kinds are all kinds of pods.
+var kinds = slices.Concat(plainKinds, volumeKinds)
+
+var plainKinds = []kind{
+	{name: "service", rest: runs, spec: func(b *builder) { b.empty(v1.StorageMediumDefault) }},
+	{name: "memory", rest: runs, spec: func(b *builder) { b.empty(v1.StorageMediumMemory) }},
+	{name: "inits", rest: runs, spec: func(b *builder) {
 		b.empty(v1.StorageMediumDefault)
 		b.init("one", "-for=200ms", "-leaves=/empty/${LIFE}.one.done")
 		b.init("two", "-for=100ms", "-needs=/empty/${LIFE}.one.done", "-leaves=/empty/${LIFE}.two.done")
 		b.main("-needs=/empty/${LIFE}.two.done")
 	}},
-	{"sidecar", runs, func(b *builder) { b.sidecar("mesh") }},
-	{"probes", runs, func(b *builder) {
+	{name: "sidecar", rest: runs, spec: func(b *builder) { b.sidecar("mesh") }},
+	{name: "probes", rest: runs, spec: func(b *builder) {
 		b.main("-listen=:8080")
 		get := v1.ProbeHandler{HTTPGet: &v1.HTTPGetAction{Path: "/", Port: intstr.FromInt32(8080)}}
 		c := &b.Spec.Containers[0]
@@ -49,34 +55,34 @@ var kinds = []kind{
 		c.LivenessProbe = &v1.Probe{ProbeHandler: get, PeriodSeconds: 1, TimeoutSeconds: 5, FailureThreshold: 3}
 		c.ReadinessProbe = &v1.Probe{ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"/bin/true"}}}, PeriodSeconds: 2, TimeoutSeconds: 5}
 	}},
-	{"hostport", runs, func(b *builder) {
+	{name: "hostport", rest: runs, spec: func(b *builder) {
 		b.main("-listen=:8080")
 		b.Spec.Containers[0].Ports = []v1.ContainerPort{{ContainerPort: 8080, HostPort: b.port}}
 	}},
-	{"hooks", runs, func(b *builder) {
+	{name: "hooks", rest: runs, spec: func(b *builder) {
 		b.Spec.Containers[0].Lifecycle = &v1.Lifecycle{
 			PostStart: &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"/bin/sh", "-c", "sleep 0.2"}}},
 			PreStop:   &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"/bin/sh", "-c", "sleep 0.5"}}},
 		}
 	}},
-	{"slow", runs, func(b *builder) { b.main("-linger=1500ms") }},
-	{"deaf", runs, func(b *builder) { b.grace(1); b.main("-deaf") }},
-	{"pair", runs, func(b *builder) { b.container("side") }},
-	{"host", runs, func(b *builder) { b.Spec.HostNetwork = true }},
-	{"job", ends, func(b *builder) { b.policy(v1.RestartPolicyNever); b.main("-for=" + b.upTo(1500)) }},
-	{"fails", ends, func(b *builder) { b.policy(v1.RestartPolicyNever); b.main("-for="+b.upTo(500), "-code=7") }},
-	{"retried", ends, func(b *builder) { b.policy(v1.RestartPolicyOnFailure); b.main("-fail-first", "-for="+b.upTo(1500)) }},
-	{"jobinits", ends, func(b *builder) {
+	{name: "slow", rest: runs, spec: func(b *builder) { b.main("-linger=1500ms") }},
+	{name: "deaf", rest: runs, spec: func(b *builder) { b.grace(1); b.main("-deaf") }},
+	{name: "pair", rest: runs, spec: func(b *builder) { b.container("side") }},
+	{name: "host", rest: runs, spec: func(b *builder) { b.Spec.HostNetwork = true }},
+	{name: "job", rest: ends, spec: func(b *builder) { b.policy(v1.RestartPolicyNever); b.main("-for=" + b.upTo(1500)) }},
+	{name: "fails", rest: ends, spec: func(b *builder) { b.policy(v1.RestartPolicyNever); b.main("-for="+b.upTo(500), "-code=7") }},
+	{name: "retried", rest: ends, spec: func(b *builder) { b.policy(v1.RestartPolicyOnFailure); b.main("-fail-first", "-for="+b.upTo(1500)) }},
+	{name: "jobinits", rest: ends, spec: func(b *builder) {
 		b.policy(v1.RestartPolicyOnFailure)
 		b.init("one", "-for="+b.upTo(500))
 		b.main("-for=" + b.upTo(500))
 	}},
-	{"jobsidecar", ends, func(b *builder) {
+	{name: "jobsidecar", rest: ends, spec: func(b *builder) {
 		b.policy(v1.RestartPolicyNever)
 		b.sidecar("mesh")
 		b.main("-for=" + b.upTo(1000))
 	}},
-	{"crash", cycles, func(b *builder) { b.backoff("1s", "5s"); b.main("-for=100ms", "-code=1") }},
+	{name: "crash", rest: cycles, spec: func(b *builder) { b.backoff("1s", "5s"); b.main("-for=100ms", "-code=1") }},
 }
 
 // builder makes a pod.
@@ -87,6 +93,12 @@ type builder struct {
 	self string
 	life string
 	port int32
+	// hosts is a directory for hostPaths of the pod; every is how often it reads
+	// volumes with values.
+	hosts string
+	every time.Duration
+	// mounts are what every container has, besides /out and /empty.
+	mounts []v1.VolumeMount
 }
 
 // build creates the pod of a desired one.
@@ -118,12 +130,13 @@ func (b *builder) upTo(millis int) string {
 }
 
 func (b *builder) made(name string, args []string) v1.Container {
-	command := []string{"/chaos", "contain", "-name=" + b.Name + "." + name, "-life=" + b.life}
+	command := []string{"/chaos", "contain", "-name=" + b.Name + "." + name, "-life=" + b.life, "-every=" + b.every.String()}
 	c := v1.Container{Name: name, Image: testnode.ImageBusybox, VolumeMounts: []v1.VolumeMount{
 		{Name: "out", MountPath: "/out"}, {Name: "chaos", MountPath: "/chaos", ReadOnly: true},
 	}}
+	c.VolumeMounts = append(c.VolumeMounts, b.mounts...)
 	for _, v := range b.Spec.Volumes {
-		if v.EmptyDir != nil {
+		if v.Name == "empty" {
 			c.VolumeMounts = append(c.VolumeMounts, v1.VolumeMount{Name: v.Name, MountPath: "/empty"})
 			command = append(command, "-empty=/empty")
 		}

@@ -21,7 +21,11 @@ type options struct {
 	faults int
 	// settle is after how many faults the node must come to rest.
 	settle int
-	bundle testnode.Bundle
+	// storm, unless 0, is how many pods with Secrets come and go for length, while podd
+	// is killed so many times; then no other fault strikes.
+	storm, kills int
+	length       time.Duration
+	bundle       testnode.Bundle
 	// self is the static binary of this program, which containers run.
 	self string
 	// keep is where the logs of a failed run are left.
@@ -54,6 +58,9 @@ func parse(args []string) (options, error) {
 	f.Uint64Var(&o.seed, "seed", 0, "what pods and faults follow from; 0 takes the time")
 	f.IntVar(&o.faults, "faults", 40, "how many faults strike")
 	f.IntVar(&o.settle, "settle", 10, "after how many of them the node must come to rest")
+	f.IntVar(&o.storm, "storm", 0, "how many pods with Secrets come and go, with podd killed at random; no other faults")
+	f.DurationVar(&o.length, "for", 5*time.Minute, "how long they do, with -storm")
+	f.IntVar(&o.kills, "kills", 20, "how often podd is killed meanwhile")
 	f.StringVar(&o.bundle.Podd, "podd", "build/podd", "the binary to test")
 	f.StringVar(&o.bundle.Bin, "bundle", "build/runtime/bin", "the bundled runtime")
 	f.StringVar(&o.bundle.Images, "images", "build/images", "the images' archives")
@@ -61,8 +68,8 @@ func parse(args []string) (options, error) {
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}
-	if f.NArg() > 0 || o.faults < 1 || o.settle < 1 {
-		return o, fmt.Errorf("usage: chaos [-seed N] [-faults N] [-settle N], each at least 1")
+	if f.NArg() > 0 || o.faults < 1 || o.settle < 1 || o.storm < 0 || o.kills < 0 || o.length <= 0 {
+		return o, fmt.Errorf("usage: chaos [-seed N] [-faults N] [-settle N], each at least 1, or chaos -storm PODS [-seed N] [-for TIME] [-kills N]")
 	}
 	if o.seed == 0 {
 		o.seed = uint64(time.Now().UnixNano()) % 1_000_000
@@ -81,7 +88,7 @@ func parse(args []string) (options, error) {
 
 // run makes a node, lets the faults strike and gives the node back.
 func run(ctx context.Context, o options) (err error) {
-	fmt.Fprintf(o.out, "chaos: seed %d, %d faults\n", o.seed, o.faults)
+	fmt.Fprintf(o.out, "chaos: seed %d, %s\n", o.seed, o.what())
 	w, err := newWorld(ctx, o)
 	if err != nil {
 		return err
@@ -90,19 +97,37 @@ func run(ctx context.Context, o options) (err error) {
 	if err := w.start(ctx); err != nil {
 		return err
 	}
-	began := time.Now()
-	step, err := w.strikeAll(ctx)
+	began, strike := time.Now(), w.strikeAll
+	if o.storm > 0 {
+		strike = w.stormAll
+	}
+	step, err := strike(ctx)
 	if err == nil {
 		err = w.end(ctx)
 	}
 	if err == nil {
-		fmt.Fprintf(o.out, "chaos: %d faults in %v, %d pods came, %d faults left podd or the runtime dead; every promise held\n",
-			o.faults, time.Since(began).Round(time.Second), w.made, w.deaths)
+		fmt.Fprintf(o.out, "chaos: %s in %v, %d pods came, %d faults left podd or the runtime dead, %d canaries were mounted in emptyDirs; every promise held\n",
+			o.what(), time.Since(began).Round(time.Second), w.made, w.deaths, w.bound)
 		return nil
 	}
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	return errors.Join(fmt.Errorf("seed %d, after fault %d: %w", o.seed, step, err), w.keepLogs(),
-		fmt.Errorf("to replay: make chaos SEED=%d FAULTS=%d", o.seed, max(step, 1)))
+	return errors.Join(fmt.Errorf("seed %d, after fault %d: %w", o.seed, step, err), w.keepLogs(), fmt.Errorf("to replay: %s", o.replay(step)))
+}
+
+// what the run consists of.
+func (o options) what() string {
+	if o.storm > 0 {
+		return fmt.Sprintf("%d pods with Secrets that come and go for %v, podd killed %d times", o.storm, o.length, o.kills)
+	}
+	return fmt.Sprintf("%d faults", o.faults)
+}
+
+// replay is the command that repeats a run up to a step.
+func (o options) replay(step int) string {
+	if o.storm > 0 {
+		return fmt.Sprintf("make chaos SEED=%d STORM=%d FOR=%v KILLS=%d", o.seed, o.storm, o.length, o.kills)
+	}
+	return fmt.Sprintf("make chaos SEED=%d FAULTS=%d", o.seed, max(step, 1))
 }

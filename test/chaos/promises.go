@@ -21,6 +21,8 @@ const (
 	// patience is how long a node may take to come to rest: far more than it
 	// takes, for a machine that is busy.
 	patience = 3 * time.Minute
+	// patienceOfAPod is for each of a storm besides.
+	patienceOfAPod = 2 * time.Second
 	// spared is how long what a broken-off call of this podd may still be at work
 	// on is left alone, with some to look again.
 	spared = 6 * time.Minute
@@ -31,8 +33,8 @@ func (w *world) never(ctx context.Context) error {
 	if text, err := os.ReadFile(filepath.Join(w.out(), fileViolations)); err == nil && len(text) > 0 {
 		return fmt.Errorf("containers found:\n%s", text)
 	}
-	if text, err := os.ReadFile(w.canary()); err != nil || string(text) != canaryText {
-		return fmt.Errorf("a hostPath was touched: %q, %w", text, err)
+	if err := w.canariesLive(); err != nil {
+		return err
 	}
 	if text := w.podd.LogTail(1 << 16); strings.Contains(text, "panic:") || strings.Contains(text, "DATA RACE") {
 		return errors.New("podd's log has a panic or a data race")
@@ -86,9 +88,12 @@ func (w *world) started(life string) int {
 	return n
 }
 
-// settle waits until the node is what the manifests say.
+// settle waits until the node is what the manifests say. What pods name is there.
 func (w *world) settle(ctx context.Context) error {
-	within, cancel := context.WithTimeout(ctx, patience)
+	if err := w.restoreObjects(); err != nil {
+		return err
+	}
+	within, cancel := context.WithTimeout(ctx, patience+time.Duration(w.o.storm)*patienceOfAPod)
 	defer cancel()
 	err := testnode.Poll(within, 200*time.Millisecond, func() error {
 		if err := w.never(within); err != nil {
@@ -129,6 +134,8 @@ func (w *world) atRest(ctx context.Context) error {
 		p := &pods[i]
 		uids[string(p.UID)] = true
 		if err := wish.asWanted(p, held); err != nil {
+			bad("pod %s: %w", wish.life, err)
+		} else if err := w.seesNewest(wish); err != nil && wish.kind.rest == runs {
 			bad("pod %s: %w", wish.life, err)
 		}
 		ready := 0
@@ -265,6 +272,11 @@ func (w *world) end(ctx context.Context) error {
 	w.desired = nil
 	if err := w.settle(ctx); err != nil {
 		return err
+	}
+	for _, o := range w.objects {
+		if _, err := w.podd.Delete(o.file()); err != nil {
+			return err
+		}
 	}
 	began := time.Now()
 	within, cancel := context.WithTimeout(ctx, spared)

@@ -2,15 +2,12 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -37,6 +34,12 @@ type world struct {
 	deaths  int
 	// ended are pods that were shown as Succeeded or Failed, by UID.
 	ended map[string]end
+	// objects are those that all pods may name.
+	objects []*object
+	// kept are the trees that nobody but their owner may touch, by where they are, as
+	// they were at the beginning; bound is how often one was mounted into an emptyDir.
+	kept  map[string]string
+	bound int
 }
 
 // wish is a manifest.
@@ -47,6 +50,8 @@ type wish struct {
 	life string
 	lives,
 	port int
+	// own are the objects beside the pod in its file.
+	own []*object
 }
 
 func (w *wish) file() string { return w.name + ".json" }
@@ -59,7 +64,7 @@ type end struct {
 }
 
 func newWorld(ctx context.Context, o options) (w *world, err error) {
-	w = &world{o: o, ended: map[string]end{}}
+	w = &world{o: o, ended: map[string]end{}, objects: sharedObjects()}
 	if w.dir, err = os.MkdirTemp("", "pc"); err != nil { // sockets need short paths
 		return nil, err
 	}
@@ -72,12 +77,12 @@ func newWorld(ctx context.Context, o options) (w *world, err error) {
 	if err := os.Chmod(w.dir, 0o711); err != nil {
 		return nil, err
 	}
-	for _, d := range []string{dirLocks, dirRuns, "canary"} {
+	for _, d := range []string{dirLocks, dirRuns, dirSaw, dirHosts} {
 		if err := os.MkdirAll(filepath.Join(w.out(), d), 0o777); err != nil {
 			return nil, err
 		}
 	}
-	if err := os.WriteFile(w.canary(), []byte(canaryText), 0o600); err != nil {
+	if err := w.layCanaries(); err != nil {
 		return nil, err
 	}
 	if err := copyFile(o.self, w.self(), 0o755); err != nil {
@@ -102,11 +107,11 @@ func newWorld(ctx context.Context, o options) (w *world, err error) {
 	return w, err
 }
 
-func (w *world) out() string    { return filepath.Join(w.dir, "out") }
-func (w *world) self() string   { return filepath.Join(w.dir, "chaos") }
-func (w *world) canary() string { return filepath.Join(w.out(), "canary", "canary") }
+func (w *world) out() string  { return filepath.Join(w.dir, "out") }
+func (w *world) self() string { return filepath.Join(w.dir, "chaos") }
 
-const canaryText = "nobody but its owner touches this\n"
+// dirHosts is below out: what pods have as hostPaths besides out itself.
+const dirHosts = "hosts"
 
 // mountDisk makes a small disk for the node, which can be filled.
 func (w *world) mountDisk() error {
@@ -127,11 +132,20 @@ func (w *world) mountDisk() error {
 			return fmt.Errorf("make a small disk: %v: %w: %s", c, err, out)
 		}
 	}
+	// What containers mount in a volume is to reach the node, for those that ask for it.
+	if err := unix.Mount("", w.disk, "", unix.MS_SHARED, ""); err != nil {
+		return fmt.Errorf("share the mounts of the small disk: %w", err)
+	}
 	return os.Chmod(w.disk, 0o711)
 }
 
 // start runs podd and notes what is on the node before any pod.
 func (w *world) start(ctx context.Context) (err error) {
+	for _, o := range w.objects {
+		if err := w.writeObject(o); err != nil {
+			return err
+		}
+	}
 	if w.before, err = w.scope().Take(ctx); err != nil {
 		return err
 	}
@@ -143,7 +157,8 @@ func (w *world) start(ctx context.Context) (err error) {
 
 func (w *world) scope() testnode.Scope {
 	root, state := w.node.Root(), w.node.State()
-	return w.node.Scope([]int{w.podd.Pid()}, filepath.Join(root, "pods"), filepath.Join(root, "ended"), filepath.Join(state, "probes"))
+	return w.node.Scope([]int{w.podd.Pid()}, filepath.Join(root, "pods"), filepath.Join(root, "ended"), filepath.Join(state, "probes"),
+		filepath.Join(root, "manifests"), filepath.Join(state, "last-good", "manifests"))
 }
 
 // close ends all of the node, whatever state it is in.
@@ -189,70 +204,6 @@ func (w *world) keepLogs() error {
 // say prints a line of progress.
 func (w *world) say(step int, format string, args ...any) {
 	fmt.Fprintf(w.o.out, "%4d %s  %s\n", step, time.Now().Format("15:04:05.000"), fmt.Sprintf(format, args...))
-}
-
-// change lets a pod come, go, or become another.
-func (w *world) change(step int, rng *rand.Rand) error {
-	what := rng.IntN(10)
-	if len(w.desired) == most || len(w.desired) > 0 && what >= 5 && (what >= 8 || len(w.desired) > most/2) {
-		i := rng.IntN(len(w.desired))
-		wish := w.desired[i]
-		switch {
-		case what < 8:
-			w.say(step, "remove %s", wish.name)
-			w.desired = slices.Delete(w.desired, i, i+1)
-			_, err := w.podd.Delete(wish.file())
-			return err
-		case what == 8:
-			w.say(step, "break the manifest of %s, and mend it", wish.name)
-			if _, err := w.podd.Apply(wish.file(), `{"apiVersion": "v1", "kind": "Pod", "metadata": {`); err != nil {
-				return err
-			}
-			time.Sleep(time.Duration(rng.IntN(500)) * time.Millisecond)
-			return w.write(wish)
-		}
-		w.renew(wish, rng)
-		w.say(step, "edit %s", wish.name)
-		return w.write(wish)
-	}
-	k := kinds[rng.IntN(len(kinds))]
-	wish := &wish{kind: k, name: k.name, lives: step * 100} // no two pods of a run have the same life
-	for n := 2; slices.ContainsFunc(w.desired, wish.sameName); n++ {
-		wish.name = fmt.Sprintf("%s%d", k.name, n)
-	}
-	for wish.port = w.node.Port + 5; slices.ContainsFunc(w.desired, wish.samePort); wish.port++ {
-	}
-	w.renew(wish, rng)
-	w.say(step, "add %s", wish.name)
-	w.desired = append(w.desired, wish)
-	return w.write(wish)
-}
-
-func (w *wish) sameName(o *wish) bool { return o.name == w.name }
-func (w *wish) samePort(o *wish) bool { return o.kind.name == w.kind.name && o.port == w.port }
-
-func (w *world) renew(wish *wish, rng *rand.Rand) {
-	wish.lives++
-	w.made++
-	wish.life = lifeName(wish.name, wish.lives)
-	wish.pod = wish.kind.build(wish.name, builder{rng: rng, out: w.out(), self: w.self(), life: wish.life, port: int32(wish.port)})
-}
-
-func (w *world) write(wish *wish) error {
-	text, err := json.Marshal(wish.pod)
-	if err != nil {
-		return err
-	}
-	var fields map[string]any
-	if err := json.Unmarshal(text, &fields); err != nil {
-		return err
-	}
-	delete(fields, "status")
-	if text, err = json.Marshal(fields); err != nil {
-		return err
-	}
-	_, err = w.podd.Apply(wish.file(), string(text))
-	return err
 }
 
 func copyFile(from, to string, mode os.FileMode) error {

@@ -186,8 +186,9 @@ type FloorPod struct {
 	Name, UID string
 	Image     string
 	Command   []string
-	// HostDir is bind-mounted to /out.
+	// HostDir is bind-mounted to /out; Mounts are further mounts.
 	HostDir string
+	Mounts  []*runtimeapi.Mount
 	// CgroupParent is an absolute cgroup path; LogDir a directory to make.
 	CgroupParent, LogDir string
 
@@ -243,7 +244,7 @@ func (p *FloorPod) StartContainer(ctx context.Context, c *CRI) error {
 			Image:    &runtimeapi.ImageSpec{Image: p.Image},
 			Command:  p.Command,
 			LogPath:  fmt.Sprintf("main/%d.log", p.attempt),
-			Mounts:   []*runtimeapi.Mount{{HostPath: p.HostDir, ContainerPath: "/out"}},
+			Mounts:   append([]*runtimeapi.Mount{{HostPath: p.HostDir, ContainerPath: "/out"}}, p.Mounts...),
 			Labels: map[string]string{
 				"io.kubernetes.container.name": "main", "io.kubernetes.pod.name": p.Name,
 				"io.kubernetes.pod.namespace": "default", "io.kubernetes.pod.uid": p.UID,
