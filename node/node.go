@@ -192,6 +192,7 @@ func (n *Node) newServer() {
 		Retry:   n.agent.Retry,
 		Volumes: n.volumesOf,
 		Inspect: n.inspect,
+		Summary: n.summary,
 		Configz: func() any { return map[string]any{"kubeletconfig": n.cfg.Masked()} },
 		Health:  n.checks(),
 		Changes: []func() (<-chan struct{}, func()){n.status.Changes, n.recorder.Watch, n.config.Changes},

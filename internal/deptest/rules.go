@@ -127,7 +127,7 @@ var arrows = map[string]map[string]string{
 	"volumes":            {"internal/hugepage": "emptyDir on huge pages", "internal/wipe": "deletes pods' directories", "podfs": "the layout of a pod's directory", "volumes/payload": "writes ConfigMaps, Secrets and their like", "volumes/ownership": "gives volumes to the fsGroup"},
 	"volumes/payload":    {"internal/wipe": "deletes old versions", "volumes/ownership": "modes with an fsGroup"},
 	"volumes/ownership":  {},
-	"volumes/usage":      {},
+	"volumes/usage":      {"podfs": "where logs and hosts files are"},
 	"cni":                {"internal/atomicfile": "the network's configuration", "internal/wipe": "deletes its leases", "cni/cnitest": "its own fake, for its tests"},
 	"cni/cnitest":        {},
 	"cgroup":             {"internal/hugepage": "their limits"},
@@ -160,16 +160,17 @@ var arrows = map[string]map[string]string{
 		"cri/critest", "podconfig/manifest/hostile"), // its tests
 	"cmd/podd-bench": {"test/e2e/testnode": "measures on the node of the tests"},
 
-	"test/chaos":        {"test/e2e/testnode": "the node that the faults strike"},
-	"test/e2e":          {"test/e2e/testnode": "the node of the tests", "inspect": "what a runtime was really given", "cgroup": "where a pod's limits are to be read", "cni/cnitest": "packets past the pod network"},
-	"test/e2e/holder":   {},
-	"test/e2e/knock":    {"cni/cnitest": "packets past the pod network"},
-	"test/e2e/testnode": {"bundle": "starts its runtime", "cni": "its pod network", "internal/instance": "its directories"},
-	"test/vm":           {},
-	"hack/images/web":   {},
-	"hack/mkimages":     {},
-	"hack/mutate":       {},
-	"hack/testsum":      {},
+	"test/chaos":          {"test/e2e/testnode": "the node that the faults strike"},
+	"test/e2e":            {"test/e2e/testnode": "the node of the tests", "inspect": "what a runtime was really given", "cgroup": "where a pod's limits are to be read", "cni/cnitest": "packets past the pod network"},
+	"test/e2e/fuseserver": {},
+	"test/e2e/holder":     {},
+	"test/e2e/knock":      {"cni/cnitest": "packets past the pod network"},
+	"test/e2e/testnode":   {"bundle": "starts its runtime", "cni": "its pod network", "internal/instance": "its directories"},
+	"test/vm":             {},
+	"hack/images/web":     {},
+	"hack/mkimages":       {},
+	"hack/mutate":         {},
+	"hack/testsum":        {},
 }
 
 // all is a row of packages that are imported for one reason.

@@ -20,7 +20,6 @@ type doubt struct{ path, message, hint string }
 // doubts are a good pod's.
 func doubts(p *v1.Pod) []doubt {
 	out := append(annotationDoubts(p), slips(p)...)
-	out = append(out, unbounded(p)...)
 	for i, gate := range p.Spec.ReadinessGates {
 		out = append(out, doubt{fmt.Sprintf("spec.readinessGates[%d]", i),
 			fmt.Sprintf("without an apiserver nothing sets the pod condition %q: the pod will run but never become Ready", shorten(string(gate.ConditionType))),
