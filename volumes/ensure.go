@@ -42,8 +42,10 @@ type setUp struct {
 	err    error         // how it ended; after done
 
 	// Guarded by Mounter.mu.
-	volume string // that is being set up
-	waited bool   // somebody was told that it goes on
+	volume string    // that is being set up
+	at     time.Time // since when
+	waited bool      // somebody was told that it goes on
+	tell   *time.Timer
 }
 
 // Ensure says whether every volume of the pod exists, and the pod's directory,
@@ -90,6 +92,7 @@ func (m *Mounter) begin(ctx context.Context, p *v1.Pod) (o *setUp, begun bool) {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	o = &setUp{pod: p, since: time.Now(), cancel: cancel, done: make(chan struct{})}
 	m.setUps[p.UID] = o
+	m.pods[p.UID] = p
 	m.registerLocked(p)
 	go m.work(ctx, o)
 	return o, true
@@ -101,6 +104,7 @@ func (m *Mounter) work(ctx context.Context, o *setUp) {
 	err := m.inTurn(ctx, o, m.setUpAll)
 	m.mu.Lock()
 	o.err = err
+	o.quietLocked()
 	close(o.done)
 	wake := o.waited && m.setUps[o.pod.UID] == o
 	m.mu.Unlock()
@@ -129,11 +133,23 @@ func (m *Mounter) inTurn(ctx context.Context, o *setUp, work func(context.Contex
 	return work(ctx, o)
 }
 
-// setVolume notes which volume a set-up is at.
+// setVolume notes which volume a set-up is at. A pod that waits is told so, unless
+// that is over in a moment.
 func (m *Mounter) setVolume(o *setUp, name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	o.volume = name
+	o.volume, o.at = name, time.Now()
+	o.quietLocked()
+	if o.waited && m.options.Waker != nil {
+		o.tell = time.AfterFunc(atOnce, func() { m.options.Waker.Wake(o.pod.UID) })
+	}
+}
+
+// quietLocked ends what setVolume has begun.
+func (o *setUp) quietLocked() {
+	if o.tell != nil {
+		o.tell.Stop()
+	}
 }
 
 func (m *Mounter) setWorking(uid pod.UID, o *setUp) {
@@ -164,9 +180,18 @@ func (m *Mounter) outcome(o *setUp) (pod.VolumeState, error) {
 	if !time.Now().Before(late) {
 		// Upstream's words, of event and error.
 		return pod.VolumeState{}, pod.WithReason("FailedMount", fmt.Errorf(
-			"Unable to attach or mount volumes: unmounted volumes=%v, unattached volumes=[], failed to process volumes=[]: %w", missing, context.DeadlineExceeded))
+			"Unable to attach or mount volumes: unmounted volumes=%v, unattached volumes=[], failed to process volumes=[]: %w%s", missing, context.DeadlineExceeded, m.waitsForLocked(o, ": ")))
 	}
-	return pod.VolumeState{Message: fmt.Sprintf("volumes are being set up: %v", missing), RetryAt: late}, nil
+	return pod.VolumeState{Message: fmt.Sprintf("volumes are being set up: %v%s", missing, m.waitsForLocked(o, ", ")), RetryAt: late}, nil
+}
+
+// waitsForLocked says which volume a set-up waits for, after a separator; nothing
+// before the first one's turn.
+func (m *Mounter) waitsForLocked(o *setUp, separator string) string {
+	if o.volume == "" {
+		return ""
+	}
+	return separator + fmt.Sprintf("waiting for volume %q since %s%s", o.volume, o.at.Format(time.TimeOnly), m.behind(o.pod, o.volume))
 }
 
 // missingLocked names the pod's volumes that this Mounter has not set up.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
 
 	"podd/internal/pod"
 	"podd/podfs"
@@ -30,8 +31,8 @@ type Options struct {
 	// Objects and Downward have what volumes with values are made of; nil for none.
 	Objects  Objects
 	Downward Downward
-	// Events tells of volumes that cannot be brought up to date, and of changes of
-	// ownership that take long; nil tells nobody.
+	// Events tells of volumes that cannot be brought up to date, of changes of
+	// ownership that take long, and of pending unmounts; nil tells nobody.
 	Events Events
 	// Waker is told when a set-up that a pod waits for has ended; it may be nil.
 	Waker Waker
@@ -57,6 +58,7 @@ type Mounter struct {
 	working  map[pod.UID]*setUp            // those that have their pod's lock, given up or not
 	ready    map[pod.UID]map[string]string // volume name → plugin, what this Mounter has set up
 	live     map[pod.UID]*livePod
+	pods     map[pod.UID]*v1.Pod // that were set up or followed, for events
 	pending  map[pod.UID]*PendingUnmount
 	stopping bool // Run has ended: volumes follow nothing any more
 }
@@ -102,6 +104,7 @@ func New(o Options, log *slog.Logger, reg prometheus.Registerer) (*Mounter, erro
 		working: map[pod.UID]*setUp{},
 		ready:   map[pod.UID]map[string]string{},
 		live:    map[pod.UID]*livePod{},
+		pods:    map[pod.UID]*v1.Pod{},
 		pending: map[pod.UID]*PendingUnmount{},
 	}
 	m.metrics = newMetrics(reg, m.counts)

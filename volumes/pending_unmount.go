@@ -7,6 +7,9 @@ import (
 	"sort"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"podd/internal/pod"
 	"podd/internal/wipe"
 )
@@ -138,6 +141,7 @@ func (m *Mounter) settle(uid pod.UID, err error) {
 	if err == nil {
 		m.mu.Lock()
 		delete(m.pending, uid)
+		delete(m.pods, uid)
 		m.mu.Unlock()
 		if old != nil {
 			m.log.Info("removed pod directory after retrying", "uid", uid, "tries", old.Tries+1, "after", now.Sub(old.Since))
@@ -157,10 +161,28 @@ func (m *Mounter) settle(uid pod.UID, err error) {
 	if old == nil || old.Message != d.Message { // say it once, not at each attempt
 		m.log.Warn("cannot remove pod directory: retrying", "uid", uid, "path", d.Path, "reason", d.Message)
 	}
+	if old == nil {
+		m.tellPending(uid, d.Message)
+	}
 	select {
 	case m.poke <- struct{}{}:
 	default:
 	}
+}
+
+// tellPending makes an event of a pending unmount, once. That of a pod that nobody
+// knows any more is about its UID.
+func (m *Mounter) tellPending(uid pod.UID, message string) {
+	if m.options.Events == nil {
+		return
+	}
+	m.mu.Lock()
+	p := m.pods[uid]
+	m.mu.Unlock()
+	if p == nil {
+		p = &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid, Name: string(uid)}}
+	}
+	m.options.Events.Event(p, v1.EventTypeWarning, "FailedUnMount", message) // upstream's reason
 }
 
 // reason says what prevents the removal, what holds it as far as can be found in the
