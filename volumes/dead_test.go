@@ -124,3 +124,12 @@ func TestAPendingUnmountIsOneEvent(t *testing.T) {
 type kept struct{ imageVolume }
 
 func (kept) tearDown(context.Context, string) error { return errors.New("it is kept") }
+
+// TestASearchForAHolderThatWasCutOffSaysSo: what was found before still stands then.
+func TestASearchForAHolderThatWasCutOffSaysSo(t *testing.T) {
+	for limit, complete := range map[time.Duration]bool{-time.Second: false, time.Minute: true} {
+		if holder, inTime := findHolder("/no/such/mount", limit); holder != "" || inTime != complete {
+			t.Errorf("in %v: got %q, in time %v, want %v", limit, holder, inTime, complete)
+		}
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sort"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -148,7 +149,12 @@ func (m *Mounter) settle(uid pod.UID, err error) {
 		}
 		return
 	}
-	d := &PendingUnmount{UID: uid, Path: m.dirs.Pod(uid), Message: reason(err, searchTime) + "; podd retries and deletes nothing until then", Since: now, Tries: 1}
+	d := &PendingUnmount{UID: uid, Path: m.dirs.Pod(uid), Since: now, Tries: 1}
+	why, complete := reason(err, searchTime)
+	d.Message = why + "; podd retries and deletes nothing until then"
+	if old != nil && !complete && strings.HasPrefix(old.Message, err.Error()) {
+		d.Message = old.Message // a busy machine hides the process for once
+	}
 	delay := firstRetry
 	if old != nil {
 		d.Since, d.Tries = old.Since, old.Tries+1
@@ -186,16 +192,17 @@ func (m *Mounter) tellPending(uid pod.UID, message string) {
 }
 
 // reason says what prevents the removal, what holds it as far as can be found in the
-// given time, and what to do.
-func reason(err error, search time.Duration) string {
-	text, path := err.Error(), inTheWay(err)
+// given time, and what to do; complete is false if that time was too short.
+func reason(err error, search time.Duration) (text string, complete bool) {
+	path := inTheWay(err)
 	if path == "" {
-		return text
+		return err.Error(), true
 	}
-	if holder := findHolder(path, search); holder != "" {
-		return text + ": " + holder + "; stop it or unmount by hand"
+	holder, complete := findHolder(path, search)
+	if holder != "" {
+		return err.Error() + ": " + holder + "; stop it or unmount by hand", true
 	}
-	return text + "; the process that holds it was not found"
+	return err.Error() + "; the process that holds it was not found", complete
 }
 
 // inTheWay is the mount that an error is about; empty for other errors.

@@ -55,7 +55,8 @@ func (m *Mounter) Remove(ctx context.Context, uid pod.UID) error {
 	if volume := m.dirs.VolumeOf(uid, inTheWay(err)); volume != "" {
 		what = fmt.Sprintf("volume %q of pod %s", volume, uid)
 	}
-	return fmt.Errorf("%s is kept: %s", what, reason(err, patientSearch))
+	why, _ := reason(err, patientSearch)
+	return fmt.Errorf("%s is kept: %s", what, why)
 }
 
 // Release unmounts what is mounted below the pod's directory and deletes nothing: for

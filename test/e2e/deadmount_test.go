@@ -76,18 +76,16 @@ func withMount(text, path, kind, mount string) string {
 	return text + "  - name: dead\n    hostPath: {path: " + path + ", type: \"" + kind + "\"}\n"
 }
 
-// othersGoOn starts and removes pods, in their normal time.
+// othersGoOn starts and removes another pod, in its normal time.
 func (e *env) othersGoOn(when string) {
 	e.Helper()
-	for i := range 2 {
-		name := fmt.Sprintf("fine-%s-%d", when, i)
-		e.atMost("another pod's start "+when, e.started(name), 10)
-		e.ready(name)
-		at := time.Now()
-		e.remove(name + ".yaml")
-		e.ended(name)
-		e.atMost("another pod's end "+when, time.Since(at), 15)
-	}
+	name := "fine-" + when
+	at := time.Now()
+	e.started(name)
+	e.ready(name)
+	e.remove(name + ".yaml")
+	e.ended(name)
+	e.atMost("the life of another pod "+when, time.Since(at), 20)
 }
 
 // ended waits until a pod is not listed any more.
@@ -149,6 +147,44 @@ func TestADeadMountHoldsUpItsOwnPodAloneAndShows(t *testing.T) {
 		}
 		return err
 	})
+}
+
+// TestRuntimeStopDoesNotWaitForADeadMount: it ends podd, which hangs in it, and the
+// pods, and what it must leave goes with the second attempt, when the server is gone.
+func TestRuntimeStopDoesNotWaitForADeadMount(t *testing.T) {
+	e := prepare(t)
+	// The runtime is podd's own, so that it notes what it makes.
+	if err := e.node.Containerd.Signal(unix.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(e.podd.Dir, "served")
+	if err := os.Mkdir(path, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	server := e.serve(path)
+	e.start()
+	e.write("user.yaml", withMount(e.podOf("user", "cat /dead/file > /out/user; while :; do cat /dead/file; done >/dev/null"), path, "Directory", ""))
+	e.mark("user")
+	e.ready("user")
+	server.dies()
+	e.write("typed.yaml", withMount(e.resting("typed"), path, "Directory", ""))
+	e.shows(`waiting for volume "dead" since `)
+	e.mayEnd = true
+	at := time.Now()
+	out, err := e.stopAll("--root-dir", e.node.Root())
+	t.Logf("with a dead mount: %v after %v\n%s", err, time.Since(at), out)
+	if took := time.Since(at); took > patience {
+		t.Errorf("it took %v", took)
+	}
+	server.gone()
+	if out, err := e.stopAll("--root-dir", e.node.Root()); err != nil {
+		t.Errorf("once the server is gone: %v\n%s", err, out)
+	}
+	if left, err := os.ReadDir(filepath.Join(e.node.Root(), "pods")); err == nil && len(left) > 0 {
+		t.Errorf("directories of pods are left: %v", left)
+	}
+	e.remove("user.yaml", "typed.yaml")
+	e.start()
 }
 
 // TestADeadMountHoldsUpNoStatistics: whoever asks gets those of the others at once.
