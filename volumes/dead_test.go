@@ -110,7 +110,7 @@ func TestAPendingUnmountIsOneEvent(t *testing.T) {
 		}
 		got := told.told()
 		if len(got) != 2 {
-			t.Fatalf("got %d events, want one for each: %q", len(got), got)
+			t.Fatalf("got %d events, want one for each, as %q", len(got), got[:min(1, len(got))])
 		}
 		for i := range got {
 			mustSay(t, errors.New(got[i]), "Warning FailedUnMount: ", `tear down volume "v": it is kept`)

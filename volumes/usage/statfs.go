@@ -1,6 +1,7 @@
 package usage
 
 import (
+	"io"
 	"os"
 	"path/filepath"
 
@@ -60,3 +61,21 @@ func deviceOf(path string) (uint64, error) {
 
 // isMount says that something of another file system is mounted at path.
 func isMount(path string) bool { return !sameDevice(path, filepath.Dir(path)) }
+
+// deviceSize is how many bytes the block device at path has; device is false for
+// anything else.
+func deviceSize(path string) (size int64, device bool) {
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFBLK {
+		return 0, false
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return 0, true
+	}
+	defer f.Close()
+	if size, err = f.Seek(0, io.SeekEnd); err != nil {
+		return 0, true
+	}
+	return size, true
+}

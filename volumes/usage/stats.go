@@ -123,6 +123,9 @@ func (m *Meter) volumeSource(p *v1.Pod, v *v1.Volume) source {
 		if claimOf(p, v) == nil && !isMount(path) {
 			return m.tree(ctx, path)
 		}
+		if size, device := deviceSize(path); device { // what is in it, only the pod knows
+			return fileSystem{capacity: size}.with(Amount{}, metav1.Time{}), 0, nil
+		}
 		fs, err := m.statfs(path)
 		return fs.with(fs.used(), metav1.Time{}), 0, err
 	}}

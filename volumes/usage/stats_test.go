@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"errors"
 	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -200,4 +203,33 @@ kubelet_volume_stats_inodes_used{namespace="default",persistentvolumeclaim="web-
 	if n, err := testutil.GatherAndCount(reg); err != nil || n != 12 {
 		t.Errorf("got %d series (%v), want six for each claim", n, err)
 	}
+}
+
+// TestABlockDeviceHasItsCapacityAlone, as upstream's: statfs would tell of /dev.
+func TestABlockDeviceHasItsCapacityAlone(t *testing.T) {
+	devices, err := filepath.Glob("/sys/class/block/*/size")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range devices {
+		name := filepath.Base(filepath.Dir(file))
+		text, err := os.ReadFile(file)
+		sectors, _ := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+		f, openErr := os.Open("/dev/" + name)
+		if err != nil || openErr != nil || sectors == 0 {
+			continue
+		}
+		_ = f.Close()
+		if size, device := deviceSize("/dev/" + name); !device || size != sectors*512 {
+			t.Errorf("%s: got %d (%v), want %d", name, size, device, sectors*512)
+		}
+		m := newDisk().stated(fine)
+		m.cfg.Path = func(*v1.Pod, string) (string, error) { return "/dev/" + name, nil }
+		got := m.Claims(t.Context(), []*v1.Pod{aPod(claimed("mine", "claim"))})
+		if len(got) != 1 || *got[0].CapacityBytes != uint64(sectors*512) || *got[0].UsedBytes+*got[0].AvailableBytes+*got[0].Inodes != 0 {
+			t.Errorf("%s: got %+v, want its capacity alone", name, got)
+		}
+		return
+	}
+	t.Skip("no block device here that may be opened")
 }
