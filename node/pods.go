@@ -69,7 +69,7 @@ func (n *Node) assemble(facts Facts) (*parts, error) {
 	}
 	n.problems.add(p.pendingUnmounts)
 	p.meter = usage.New(usage.Config{
-		Path: p.volumes.Path, Dirs: n.dirs().WithDefaults(), Status: n.status.Pod, Layers: layers{p.client, facts.imports()}, Log: n.log,
+		Path: p.volumes.Path, Dirs: n.dirs().WithDefaults(), Status: n.status.Pod, Layers: layers{p.client, facts.imports()}, Fresh: n.cfg.VolumeStatsAggPeriod, Log: n.log,
 	})
 	n.registry.MustRegister(p.meter.Collector(n.active))
 	p.admission = admission.NewGate(&admission.Node{
@@ -134,7 +134,7 @@ func (n *parts) forAgent() agent.Parts {
 	return agent.Parts{
 		Observer: observer{n.client, cgroup.NewOOMWitness(n.cgroups.Kills, n.log)}, Inputs: n.inputs(), Files: n.files,
 		Sandboxes: sandboxes{n.client, n.network, n.startFailed}, Containers: containers{n.client, n.startFailed}, Images: n.images, Volumes: n.volumes,
-		Cgroups: groups, Admitter: n.admission, Limits: n.meter, Resizer: resizer{groups, n.admission}, Probes: n.prober, Hooks: n.hooks,
+		Cgroups: groups, Admitter: n.admission, Limits: n.limits(), Resizer: resizer{groups, n.admission}, Probes: n.prober, Hooks: n.hooks,
 		HostIP: hostNetworkIP, NodeIPs: n.facts.Addresses,
 	}
 }

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"podd/agent"
 	"podd/bundle"
 	"podd/cri"
 	"podd/volumes/usage"
@@ -52,6 +53,14 @@ func (l layers) dir(ctx context.Context, id string) string {
 		return ""
 	}
 	return dir
+}
+
+// limits watches pods, unless the configuration says that nobody does.
+func (n *parts) limits() agent.Limits {
+	if !n.cfg.LimitStorage {
+		return nil
+	}
+	return n.meter
 }
 
 // summary is the kubelet's /stats/summary, with what podd has of it: storage, of the

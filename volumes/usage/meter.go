@@ -50,7 +50,11 @@ type Config struct {
 	// Status is a pod with its newest status; nil for none. It must not block.
 	Status func(pod.UID) *v1.Pod
 	Layers Layers
-	Log    *slog.Logger
+	// Fresh is how long a reading for statistics serves, upstream's
+	// volumeStatsAggPeriod; up to twice as long, so that not all are due at once. If it
+	// is negative, volumes have no statistics.
+	Fresh time.Duration
+	Log   *slog.Logger
 }
 
 // Meter measures pods' storage. All methods are safe for concurrent use.
@@ -59,6 +63,7 @@ type Meter struct {
 	size   func(ctx context.Context, dir string, enough int64) (Amount, error)
 	statfs func(path string) (fileSystem, error)
 	places chan struct{}
+	fresh  time.Duration // positive
 
 	mu       sync.Mutex // guards readings
 	readings map[key]*reading
@@ -66,7 +71,11 @@ type Meter struct {
 
 // New returns a Meter. It starts nothing.
 func New(c Config) *Meter {
-	return &Meter{cfg: c, size: treeSize, statfs: statfs, places: make(chan struct{}, places), readings: map[key]*reading{}}
+	m := &Meter{cfg: c, size: treeSize, statfs: statfs, places: make(chan struct{}, places), fresh: c.Fresh, readings: map[key]*reading{}}
+	if m.fresh <= 0 {
+		m.fresh = time.Minute // of what is no volume
+	}
+	return m
 }
 
 // inTurn has one of the places while it measures; took is without waiting for that.

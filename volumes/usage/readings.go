@@ -12,9 +12,6 @@ import (
 )
 
 const (
-	// fresh is how long a reading serves, upstream's volumeStatsAggPeriod; up to twice
-	// as long, so that not all are due at once.
-	fresh = time.Minute
 	// moment is how long one who asks waits for readings under way.
 	moment = time.Second
 	// forgotten is when a reading goes that nobody asks for any more.
@@ -104,7 +101,7 @@ func (m *Meter) read(ctx context.Context, s source, r *reading) {
 	defer m.mu.Unlock()
 	close(r.busy)
 	r.busy = nil
-	r.until = time.Now().Add(max(fresh+rand.N(fresh), share*took))
+	r.until = time.Now().Add(max(m.fresh+rand.N(m.fresh), share*took))
 	if err == nil {
 		r.fs, r.said = &fs, ""
 		return

@@ -30,8 +30,8 @@ func (m *Meter) NodeFS() (stats.FsStats, error) {
 }
 
 // Pods returns the storage of pods, in their order: their volumes, and what their
-// running containers have written and logged. What was measured less than a minute
-// ago is not measured again. It waits a second at most: what is not there by then
+// running containers have written and logged. What is fresh (Config.Fresh) is not
+// measured again. It waits a second at most: what is not there by then
 // shows as it was before, or, if it was never measured, not at all; a later call has
 // it. It never waits for a mount that hangs.
 func (m *Meter) Pods(ctx context.Context, pods []*v1.Pod) []stats.PodStats {
@@ -61,7 +61,7 @@ func (m *Meter) Claims(ctx context.Context, pods []*v1.Pod) []stats.VolumeStats 
 	for _, p := range pods {
 		for i := range p.Spec.Volumes {
 			v := &p.Spec.Volumes[i]
-			if ref := claimOf(p, v); ref != nil && !seen[*ref] {
+			if ref := claimOf(p, v); ref != nil && !seen[*ref] && m.cfg.Fresh >= 0 {
 				seen[*ref] = true
 				s := m.volumeSource(p, v)
 				of[s.key] = ref
@@ -98,7 +98,7 @@ func (m *Meter) sourcesOf(p *v1.Pod) []source {
 		return stats.FsStats{UsedBytes: number(used.Bytes), InodesUsed: number(used.Inodes)}, 0, err
 	}}}
 	for i := range p.Spec.Volumes {
-		if v := &p.Spec.Volumes[i]; v.HostPath == nil && v.Image == nil {
+		if v := &p.Spec.Volumes[i]; v.HostPath == nil && v.Image == nil && m.cfg.Fresh >= 0 {
 			sources = append(sources, m.volumeSource(p, v))
 		}
 	}

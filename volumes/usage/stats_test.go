@@ -167,7 +167,7 @@ func TestWhatCannotBeMeasuredAnyMoreIsLeftOut(t *testing.T) {
 		}
 		gone = errors.New("stale file handle")
 		for range 3 {
-			time.Sleep(2 * fresh)
+			time.Sleep(2 * m.fresh)
 			if u := used(m.Pods(t.Context(), pods)[0]); len(u) != 0 {
 				t.Errorf("got %v", u)
 			}
@@ -232,4 +232,20 @@ func TestABlockDeviceHasItsCapacityAlone(t *testing.T) {
 		return
 	}
 	t.Skip("no block device here that may be opened")
+}
+
+func TestWithoutStatisticsOfVolumesTheRestIsThere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk()
+		d.used = map[string]int64{logs + "web": 30}
+		d.run("web-1")
+		m := d.stated(fine)
+		m.cfg.Fresh = -1
+		p := aPod(empty("data", "", ""), claimed("mine", "claim"))
+		p.Status = d.pod.Status
+		got := m.Pods(t.Context(), []*v1.Pod{p})[0]
+		if len(got.VolumeStats) > 0 || *got.EphemeralStorage.UsedBytes != 30 || len(m.Claims(t.Context(), []*v1.Pod{p})) > 0 {
+			t.Errorf("got %+v", got)
+		}
+	})
 }
