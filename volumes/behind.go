@@ -3,10 +3,20 @@ package volumes
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/moby/sys/mountinfo"
 	v1 "k8s.io/api/core/v1"
 )
+
+// waitsFor says, after a separator, which volume a set-up is at and since when; nothing
+// before the first one's turn.
+func (m *Mounter) waitsFor(p *v1.Pod, volume, separator string, since time.Time) string {
+	if volume == "" {
+		return ""
+	}
+	return fmt.Sprintf("%swaiting for volume %q since %s%s", separator, volume, since.Format(time.TimeOnly), m.behind(p, volume))
+}
 
 // behind says what one waits for whom a volume lets wait: its path, and the mount that
 // has it. Only the mount table is asked, which answers also for a dead mount. It is
@@ -24,7 +34,9 @@ func (m *Mounter) behind(p *v1.Pod, volume string) string {
 		}
 		return true, false
 	})
-	if err != nil || at.Mountpoint == "" {
+	// What is still to be mounted in the pod's directory is not on what has that.
+	unmounted := strings.HasPrefix(path, m.PodDir(p.UID)+"/") && !strings.HasPrefix(at.Mountpoint, m.PodDir(p.UID)+"/")
+	if err != nil || at.Mountpoint == "" || unmounted {
 		return fmt.Sprintf(" (%s)", path)
 	}
 	return fmt.Sprintf(" (%s, on %s from %s mounted at %s)", path, at.FSType, at.Source, at.Mountpoint)

@@ -89,9 +89,12 @@ func (e *hungError) Error() string {
 // hung is the set-up that has the pod's lock; nil for none.
 func (m *Mounter) hung(uid pod.UID) error {
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	if o := m.working[uid]; o != nil {
-		return &hungError{volume: o.volume, behind: m.behind(o.pod, o.volume), since: o.at}
+	o := m.working[uid]
+	if o == nil {
+		m.mu.Unlock()
+		return nil
 	}
-	return nil
+	volume, at := o.volume, o.at
+	m.mu.Unlock()
+	return &hungError{volume: volume, behind: m.behind(o.pod, volume), since: at}
 }

@@ -76,17 +76,16 @@ func (m *Mounter) mountsOf(o *setUp, c *v1.Container, subPaths []string) ([]pod.
 func (m *Mounter) mountOf(p *v1.Pod, c *v1.Container, index int, sub string) (pod.Mount, error) {
 	wanted := &c.VolumeMounts[index]
 	volume := volumeNamed(p, wanted.Name)
-	var k *kind
-	if volume != nil {
-		k = m.kindOf(volume)
-	}
-	if k == nil {
+	if volume == nil {
 		return pod.Mount{}, fmt.Errorf("cannot find volume %q to mount into container %q", wanted.Name, c.Name)
 	}
-	t := m.targetFor(p, volume, k)
+	k, t, err := m.find(p, volume)
+	if err != nil {
+		return pod.Mount{}, err
+	}
 	hostPath := k.path(t)
 
-	sub, err := checkSubPath(sub)
+	sub, err = checkSubPath(sub)
 	if err != nil {
 		return pod.Mount{}, err
 	}
@@ -114,7 +113,7 @@ func (m *Mounter) mountOf(p *v1.Pod, c *v1.Container, index int, sub string) (po
 		HostPath:          hostPath,
 		Image:             image,
 		ContainerPath:     path.Join("/", wanted.MountPath),
-		ReadOnly:          wanted.ReadOnly || k.live || volume.Image != nil,
+		ReadOnly:          wanted.ReadOnly || k.live || volume.Image != nil || t.readOnly(),
 		RecursiveReadOnly: recursive,
 		Propagation:       propagation,
 		SELinuxRelabel:    k.managed,
