@@ -66,6 +66,12 @@ type Config struct {
 	// "cgroupfs"; it counts only when the runtime does not name its driver.
 	CgroupRoot, CgroupDriver string
 
+	// LimitStorage says that limits.ephemeral-storage and sizeLimits on disk are
+	// enforced.
+	LimitStorage bool
+	// VolumeStatsAggPeriod is how long statistics of volumes serve; negative: there are
+	// none.
+	VolumeStatsAggPeriod time.Duration
 	// CPUQuota says that CPU limits are enforced, in periods of CPUQuotaPeriod.
 	CPUQuota       bool
 	CPUQuotaPeriod time.Duration

@@ -229,7 +229,7 @@ func TestHonouredFieldsReachConfig(t *testing.T) {
 	values := map[string]string{
 		"address": `"127.0.0.9"`, "cgroupDriver": `"systemd"`, "cgroupRoot": `"/x"`, "clusterDNS": `["10.0.0.9"]`,
 		"clusterDomain": `"x.local"`, "containerRuntimeEndpoint": `"/x.sock"`, "crashLoopBackOff.maxContainerRestartPeriod": `"7s"`,
-		"fileCheckFrequency": `"7s"`, "healthzBindAddress": `"127.0.0.9"`, "healthzPort": `7`, "httpCheckFrequency": `"7s"`,
+		"fileCheckFrequency": `"7s"`, "localStorageCapacityIsolation": `false`, "volumeStatsAggPeriod": `"7m"`, "healthzBindAddress": `"127.0.0.9"`, "healthzPort": `7`, "httpCheckFrequency": `"7s"`,
 		"logging.format": `"json"`, "logging.verbosity": `5`, "maxParallelImagePulls": `7`,
 		"oomScoreAdj": `7`, "podCIDR": `"10.7.0.0/16"`, "podLogsDir": `"/x"`, "readOnlyPort": `7`,
 		"registryBurst": `7`, "registryPullQPS": `7`, "resolvConf": `"/x"`, "runtimeRequestTimeout": `"7s"`,

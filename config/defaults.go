@@ -17,6 +17,7 @@ import (
 func setDefaults(kc *kubeletv1beta1.KubeletConfiguration) {
 	duration(&kc.FileCheckFrequency, 20*time.Second)
 	duration(&kc.HTTPCheckFrequency, 20*time.Second)
+	duration(&kc.VolumeStatsAggPeriod, time.Minute)
 	duration(&kc.RuntimeRequestTimeout, 2*time.Minute)
 	value(&kc.Address, "127.0.0.1")
 	value(&kc.HealthzBindAddress, "127.0.0.1")
@@ -34,6 +35,7 @@ func setDefaults(kc *kubeletv1beta1.KubeletConfiguration) {
 	setResourceDefaults(kc)
 	pointer(&kc.CrashLoopBackOff.MaxContainerRestartPeriod, metav1.Duration{Duration: 300 * time.Second})
 	pointer(&kc.SeccompDefault, false)
+	pointer(&kc.LocalStorageCapacityIsolation, true)
 	pointer(&kc.UserNamespaces, kubeletv1beta1.UserNamespaces{})
 	pointer(&kc.UserNamespaces.IDsPerPod, 65536)
 	setImageDefaults(kc)

@@ -36,7 +36,7 @@ const (
 	needsCluster   = "podd runs standalone; it belongs to joining a cluster"
 	needsHTTPS     = "the HTTPS API on port 10250 is not implemented yet; the read-only port and the local socket are"
 	needsResources = "CPU, memory and topology managers and reserved cgroups are not implemented yet"
-	needsEviction  = "podd does not evict pods yet"
+	needsEviction  = "podd does not evict pods for pressure on the node yet"
 	needsShutdown  = "graceful node shutdown is not implemented yet; systemd stops the containers"
 	noCadvisor     = "podd has no cAdvisor to configure"
 	noPlugin       = "volume plugins other than the built-in ones are not implemented yet"
@@ -121,7 +121,7 @@ var Fields = withDefaults([]Field{
 	honoured("kubeReserved", "kube-reserved", ""),
 	ignored("kubeReservedCgroup", "kube-reserved-cgroup", needsResources),
 	ignored("kubeletCgroups", "kubelet-cgroups", "systemd, or whoever starts podd, chooses its cgroup"),
-	ignored("localStorageCapacityIsolation", "local-storage-capacity-isolation", needsEviction),
+	honoured("localStorageCapacityIsolation", "local-storage-capacity-isolation", "the node's capacity has ephemeral-storage without it, too"),
 	ignored("logging.flushFrequency", "", "podd writes each line at once"),
 	honoured("logging.format", "logging-format", ""),
 	ignored("logging.options.json.infoBufferSize", "", "podd writes each line at once"),
@@ -192,7 +192,7 @@ var Fields = withDefaults([]Field{
 	ignored("tracing.samplingRatePerMillion", "", "podd sends no traces"),
 	honoured("userNamespaces.idsPerPod", "", ""),
 	ignored("volumePluginDir", "volume-plugin-dir", noPlugin),
-	ignored("volumeStatsAggPeriod", "volume-stats-agg-period", noCadvisor),
+	honoured("volumeStatsAggPeriod", "volume-stats-agg-period", "how long what was measured serves; nothing is measured while nobody asks"),
 })
 
 // otherFlags are flags of the kubelet's that stand for no field and that podd

@@ -162,6 +162,7 @@ func fieldFlags() []*fieldFlag {
 		text("pod-manifest-path", "staticPodPath", "directory of manifests, or one file", func(c *kc) *string { return &c.StaticPodPath }),
 		text("manifest-url", "staticPodURL", "URL of more manifests", func(c *kc) *string { return &c.StaticPodURL }),
 		{name: "manifest-url-header", field: "staticPodURLHeader", kind: "headers", usage: "headers for --manifest-url, key:value separated by commas; may be repeated", apply: addHeaders},
+		span("volume-stats-agg-period", "volumeStatsAggPeriod", "how long measured statistics of volumes serve; negative: there are none", func(c *kc) *time.Duration { return &c.VolumeStatsAggPeriod.Duration }),
 		span("file-check-frequency", "fileCheckFrequency", "time between two rescans of the manifests, a fallback for notifications", func(c *kc) *time.Duration { return &c.FileCheckFrequency.Duration }),
 		span("http-check-frequency", "httpCheckFrequency", "time between two requests to --manifest-url", func(c *kc) *time.Duration { return &c.HTTPCheckFrequency.Duration }),
 		span("sync-frequency", "syncFrequency", "no effect: a pod is synced when something happens to it", func(c *kc) *time.Duration { return &c.SyncFrequency.Duration }),
@@ -188,6 +189,7 @@ func fieldFlags() []*fieldFlag {
 		boolp("fail-cgroupv1", "failCgroupV1", "no effect: podd runs on cgroup v1 and v2", func(c *kc) **bool { return &c.FailCgroupV1 }),
 		number("pods-per-core", "podsPerCore", "how many pods this node may run per CPU; 0 for no such limit", func(c *kc) *int32 { return &c.PodsPerCore }),
 		wide("pod-max-pids", "podPidsLimit", "how many processes a pod may have; -1 for no limit", func(c *kc) **int64 { return &c.PodPidsLimit }),
+		boolp("local-storage-capacity-isolation", "localStorageCapacityIsolation", "enforce limits.ephemeral-storage, and sizeLimit of emptyDirs on disk", func(c *kc) **bool { return &c.LocalStorageCapacityIsolation }),
 		boolp("cpu-cfs-quota", "cpuCFSQuota", "enforce CPU limits", func(c *kc) **bool { return &c.CPUCFSQuota }),
 		span("cpu-cfs-quota-period", "cpuCFSQuotaPeriod", "period in which CPU limits are enforced", func(c *kc) *time.Duration {
 			c.CPUCFSQuotaPeriod = &metav1.Duration{}

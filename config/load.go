@@ -236,6 +236,7 @@ func (c *Config) fill(kc *kubeletv1beta1.KubeletConfiguration) {
 		}
 	}
 	c.FileCheckFrequency = kc.FileCheckFrequency.Duration
+	c.LimitStorage, c.VolumeStatsAggPeriod = *kc.LocalStorageCapacityIsolation, kc.VolumeStatsAggPeriod.Duration
 	c.HTTPCheckFrequency = kc.HTTPCheckFrequency.Duration
 	c.RuntimeEndpoint = endpointURL(kc.ContainerRuntimeEndpoint)
 	c.RuntimeRequestTimeout = kc.RuntimeRequestTimeout.Duration

@@ -90,6 +90,7 @@ var operationTypes = map[string]string{
 	"UpdateContainerResources": "update_container",
 	"ListContainers":           "list_containers",
 	"ContainerStatus":          "container_status",
+	"ContainerStats":           "container_stats",
 	"GetContainerEvents":       "get_container_events",
 	"ImageStatus":              "image_status",
 	"PullImage":                "pull_image",

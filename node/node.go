@@ -131,7 +131,10 @@ func New(c Config) (*Node, error) {
 	if n.sysctls, err = admission.NewSysctls(n.resources.Kernel, cfg.UnsafeSysctls); err != nil {
 		return nil, fmt.Errorf("allowedUnsafeSysctls: %w", err)
 	}
-	n.objects = objects.New(objects.Config{Log: n.log, Metrics: n.registry, Key: n.contentKey()})
+	n.objects = objects.New(objects.Config{
+		Bindings: filepath.Join(n.cfg.RootDir, "volume-bindings.json"), Node: admission.Labels(n.cfg.NodeName, n.cfg.NodeLabels),
+		Key: n.contentKey(), Log: n.log, Metrics: n.registry,
+	})
 	if n.keyring, err = n.newKeyring(); err != nil {
 		return nil, err
 	}
@@ -193,6 +196,7 @@ func (n *Node) newServer() {
 		Retry:   n.agent.Retry,
 		Volumes: n.volumesOf,
 		Inspect: n.inspect,
+		Summary: n.summary,
 		Configz: func() any { return map[string]any{"kubeletconfig": n.cfg.Masked()} },
 		Health:  n.checks(),
 		Changes: []func() (<-chan struct{}, func()){n.status.Changes, n.recorder.Watch, n.config.Changes},

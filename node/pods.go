@@ -40,6 +40,7 @@ type parts struct {
 	cgroups   *cgroup.Tree
 	client    *cri.Client
 	volumes   *volumes.Mounter
+	meter     *usage.Meter
 	admission *admission.Gate
 	archives  *archive.Dir
 	images    *images.Puller
@@ -61,12 +62,16 @@ func (n *Node) assemble(facts Facts) (*parts, error) {
 	var err error
 	if p.volumes, err = volumes.New(volumes.Options{
 		RootDir: n.cfg.RootDir, NodeMemory: n.resources.Allocatable.Memory().Value(),
-		RecursiveReadOnly: facts.RecursiveReadOnly, Objects: n.objects, Downward: podenv.Downward{Allocatable: n.resources.Allocatable},
+		RecursiveReadOnly: facts.RecursiveReadOnly, Objects: n.objects, Claims: n.objects, Downward: podenv.Downward{Allocatable: n.resources.Allocatable},
 		Events: n.recorder, Waker: wake,
 	}, n.log, n.registry); err != nil {
 		return nil, err
 	}
 	n.problems.add(p.pendingUnmounts)
+	p.meter = usage.New(usage.Config{
+		Path: p.volumes.Path, Dirs: n.dirs().WithDefaults(), Status: n.status.Pod, Layers: layers{p.client, facts.imports()}, Fresh: n.cfg.VolumeStatsAggPeriod, Log: n.log,
+	})
+	n.registry.MustRegister(p.meter.Collector(n.active))
 	p.admission = admission.NewGate(&admission.Node{
 		Name: n.cfg.NodeName, Labels: admission.Labels(n.cfg.NodeName, n.cfg.NodeLabels), Taints: n.cfg.Taints,
 		Allocatable: n.resources.Allocatable, Sysctls: n.sysctls, StrictGroups: facts.StrictGroups,
@@ -129,7 +134,7 @@ func (n *parts) forAgent() agent.Parts {
 	return agent.Parts{
 		Observer: observer{n.client, cgroup.NewOOMWitness(n.cgroups.Kills, n.log)}, Inputs: n.inputs(), Files: n.files,
 		Sandboxes: sandboxes{n.client, n.network, n.startFailed}, Containers: containers{n.client, n.startFailed}, Images: n.images, Volumes: n.volumes,
-		Cgroups: groups, Admitter: n.admission, Limits: usage.New(n.volumes.Path, n.log), Resizer: resizer{groups, n.admission}, Probes: n.prober, Hooks: n.hooks,
+		Cgroups: groups, Admitter: n.admission, Limits: n.limits(), Resizer: resizer{groups, n.admission}, Probes: n.prober, Hooks: n.hooks,
 		HostIP: hostNetworkIP, NodeIPs: n.facts.Addresses,
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"encoding/json"
 	"io"
 	"maps"
 	"slices"
@@ -30,8 +31,9 @@ func keyOf(cfg *Config) (key []byte, epoch string) {
 	return cfg.Key, hex.EncodeToString(h.Sum(nil)[:named])
 }
 
-// contentOf is a number for what a pod can see of an object: its data, and a
-// Secret's type. Without the key, the number of a Secret says nothing about it.
+// contentOf is a number for what a pod can see of an object: its data, a Secret's
+// type, the spec and labels of a volume or claim. Without the key, the number of a
+// Secret says nothing about it.
 func (s *Store) contentOf(o *pod.Object) uint64 {
 	h := hmac.New(sha256.New, s.key)
 	add := func(text string) {
@@ -47,9 +49,16 @@ func (s *Store) contentOf(o *pod.Object) uint64 {
 			add(string(m[key]))
 		}
 	}
-	if o.Secret != nil {
+	switch {
+	case o.Secret != nil:
 		add(string(o.Secret.Type))
 		addAll(o.Secret.Data)
+		return sum()
+	case o.Volume != nil:
+		add(textOf(o.Volume.Labels, o.Volume.Spec))
+		return sum()
+	case o.Claim != nil:
+		add(textOf(o.Claim.Labels, o.Claim.Spec))
 		return sum()
 	}
 	for _, key := range slices.Sorted(maps.Keys(o.ConfigMap.Data)) {
@@ -61,11 +70,21 @@ func (s *Store) contentOf(o *pod.Object) uint64 {
 	return sum()
 }
 
+// textOf is the same for values that are the same.
+func textOf(values ...any) string {
+	text, err := json.Marshal(values)
+	if err != nil { // no API type has what JSON cannot say
+		panic(err)
+	}
+	return string(text)
+}
+
 func immutable(o *pod.Object) bool {
 	flag := (*bool)(nil)
-	if o.Secret != nil {
+	switch {
+	case o.Secret != nil:
 		flag = o.Secret.Immutable
-	} else {
+	case o.ConfigMap != nil:
 		flag = o.ConfigMap.Immutable
 	}
 	return flag != nil && *flag

@@ -7,7 +7,8 @@ import (
 	"podd/internal/pod"
 )
 
-// Objects receives the ConfigMaps and Secrets of all sources.
+// Objects receives the objects of all sources that pods refer to: ConfigMaps, Secrets,
+// volumes, claims.
 type Objects interface {
 	// Replace takes the whole set, one for each key. It must not block, and may
 	// keep the slice. It is called by one goroutine, whenever the set has changed,

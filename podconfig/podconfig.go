@@ -18,7 +18,7 @@ type Config struct {
 	// Sources, in the order in which they get a name that two of them desire. Their
 	// names must differ.
 	Sources []Source
-	// Objects receives the ConfigMaps and Secrets; may be nil.
+	// Objects receives what pods refer to; may be nil.
 	Objects Objects
 	Log     *slog.Logger
 	// Registerer for the metrics; nil for none.

@@ -6,7 +6,7 @@
 // in Config.
 //
 //	socket (root only)    everything below, /configz, /podd/v1/…, /debug/pprof, POST /retry
-//	read-only port        /pods /runningpods/ /metrics /healthz /livez /readyz
+//	read-only port        /pods /runningpods/ /stats/summary /metrics /healthz /livez /readyz
 //	healthz port          /healthz /livez /readyz
 //
 // Each of them is an api: a guard for every request, and groups of routes with common

@@ -19,11 +19,11 @@ func (s *Server) apis() []api {
 	return []api{{
 		name: "socket", network: "unix", address: s.config.Socket,
 		guard:  []middleware{noBody},
-		groups: []group{s.healthGroup(), s.metricsGroup(), s.podsGroup(podList), s.configGroup(), s.cliGroup(), s.profilesGroup(), s.retryGroup()},
+		groups: []group{s.healthGroup(), s.metricsGroup(), s.podsGroup(podList), s.statsGroup(), s.configGroup(), s.cliGroup(), s.profilesGroup(), s.retryGroup()},
 	}, {
 		name: "readonly", network: "tcp", address: s.config.ReadOnlyAddress, field: "readOnlyPort",
 		guard:  port,
-		groups: []group{s.healthGroup(), s.metricsGroup(), s.podsGroup(maskedPods, s.few)},
+		groups: []group{s.healthGroup(), s.metricsGroup(), s.podsGroup(maskedPods, s.few), s.statsGroup(s.few)},
 	}, {
 		name: "healthz", network: "tcp", address: s.config.HealthzAddress, field: "healthzPort",
 		guard:  port,
@@ -56,6 +56,15 @@ func (s *Server) podsGroup(list func([]*v1.Pod) *v1.PodList, bounds ...middlewar
 		{"/pods", s.answer(func(*http.Request) any { return list(s.config.Pods.Pods()) })},
 		{"/runningpods", running}, {"/runningpods/", running},
 	}}
+}
+
+// statsGroup has the kubelet's statistics.
+func (s *Server) statsGroup(bounds ...middleware) group {
+	var summary http.Handler
+	if s.config.Summary != nil {
+		summary = http.HandlerFunc(s.summary)
+	}
+	return group{middleware: append([]middleware{readOnly}, bounds...), routes: []route{{"/stats/summary", summary}}}
 }
 
 // configGroup is the kubelet's /configz.

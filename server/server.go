@@ -47,7 +47,7 @@ type Config struct {
 	// Retry resets the back-off of a pod, for POST /retry on the socket; false if the
 	// pod is gone. Without it there is no such route.
 	Retry func(pod.UID) bool
-	// Objects are the ConfigMaps and Secrets, without their values, sorted; nil:
+	// Objects are what pods refer to, without any values, sorted; nil:
 	// there is no such route.
 	Objects func() []ObjectInfo
 	// Volumes are where those of a pod are on the host, for podd describe. It does
@@ -58,6 +58,10 @@ type Config struct {
 	// it, and returns it as JSON is made of it, without secrets. Nil: there is no
 	// such route.
 	Inspect func(ctx context.Context, p *v1.Pod, container string) (any, error)
+	// Summary is /stats/summary as JSON is made of it: statistics of the node and its
+	// pods, and without storage nothing that must be measured. It waits for no volume,
+	// however dead what is behind it. Nil: there is no such route.
+	Summary func(ctx context.Context, storage bool) (any, error)
 	// Configz is what /configz shows as JSON: the configuration without secrets,
 	// under the key kubeletconfig as the kubelet does.
 	Configz func() any

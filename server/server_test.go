@@ -65,6 +65,7 @@ func start(t *testing.T, change func(*Config)) (*Server, *node) {
 		},
 		Configz: func() any { return map[string]any{"kubeletconfig": map[string]string{"staticPodPath": "/x"}} },
 		Volumes: func(*v1.Pod) []Volume { return []Volume{{Name: "data", Path: "/d"}} },
+		Summary: func(context.Context, bool) (any, error) { return map[string]string{"node": "n"}, nil },
 		Inspect: func(_ context.Context, p *v1.Pod, c string) (any, error) { return p.Name + c, nil },
 	}
 	if change != nil {
@@ -124,6 +125,7 @@ func TestWhoAnswersWhat(t *testing.T) {
 		{"/healthz", 200, 200, 200}, {"/healthz/ping", 200, 200, 200}, {"/livez", 200, 200, 200}, {"/readyz?verbose", 200, 200, 200},
 		{"/healthz/nothing", 404, 404, 404},
 		{"/pods", 200, 200, 404}, {"/runningpods/", 200, 200, 404}, {"/metrics", 200, 200, 404}, {"/metrics/probes", 200, 200, 404}, {"/configz", 200, 404, 404},
+		{"/stats/summary", 200, 200, 404}, {"/stats/", 404, 404, 404},
 		{"/podd/v1/pods", 200, 404, 404}, {"/podd/v1/problems", 200, 404, 404}, {"/podd/v1/events", 200, 404, 404},
 		{"/podd/v1/objects", 200, 404, 404},
 		{"/podd/v1/volumes?uid=uid-a", 200, 404, 404}, {"/podd/v1/volumes?uid=x", 404, 404, 404},

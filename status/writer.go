@@ -154,6 +154,14 @@ func (w *Writer) Pods() []*v1.Pod {
 	return all
 }
 
+// Pod is one pod with its newest status, or nil. It is shared and must not be
+// changed.
+func (w *Writer) Pod(uid pod.UID) *v1.Pod {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.pods[uid].pod
+}
+
 // Origin is where a person finds the pod's manifest: a path or a URL; empty for
 // a pod that is not known.
 func (w *Writer) Origin(uid pod.UID) string {

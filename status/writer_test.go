@@ -51,13 +51,6 @@ func TestWriterListsSortedSnapshots(t *testing.T) {
 	}
 }
 
-// Pod is one pod with its newest status, or nil.
-func (w *Writer) Pod(uid pod.UID) *v1.Pod {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.pods[uid].pod
-}
-
 func poked(changes <-chan struct{}) bool {
 	select {
 	case <-changes:

@@ -51,6 +51,7 @@ func (m *Mounter) Changed(uid pod.UID) {
 func (m *Mounter) Follow(p *v1.Pod) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.pods[p.UID] = p
 	if l := m.live[p.UID]; l == nil || l.pod != p {
 		m.registerLocked(p)
 		m.changedLocked(p.UID)

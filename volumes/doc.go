@@ -6,8 +6,8 @@
 // files of podfs.
 //
 // It leaves to others: mounting into the container (the runtime does that, called by
-// cri), the size of emptyDirs on disk (package usage measures them; a sizeLimit is
-// enforced here on tmpfs only), and all decisions when.
+// cri), the size of emptyDirs on disk (package usage measures them, and all that a pod
+// takes; a sizeLimit is enforced here on tmpfs only), and all decisions when.
 //
 // # Promises
 //
@@ -16,7 +16,9 @@
 //   - Ensure waits for a moment only. A set-up that takes longer goes on beside the
 //     pod's syncs, and its end wakes the pod. One that hangs holds up its own pod
 //     alone, and not that one's end: TearDown gives it up, deletes nothing under
-//     it, and the rest is a PendingUnmount.
+//     it, and the rest is a PendingUnmount. The same holds for a subPath whose
+//     volume hangs (Mounts). What is waited for, since when, and behind which mount,
+//     the state, the event and the PendingUnmount say.
 //   - TearDown unmounts what the mount table shows below the pod's directory,
 //     then deletes the directory without ever crossing a mount. An unmount
 //     that fails stops the deletion: what a mount leads to may be somebody's

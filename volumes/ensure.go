@@ -42,8 +42,10 @@ type setUp struct {
 	err    error         // how it ended; after done
 
 	// Guarded by Mounter.mu.
-	volume string // that is being set up
-	waited bool   // somebody was told that it goes on
+	volume string    // that is being set up
+	at     time.Time // since when
+	waited bool      // somebody was told that it goes on
+	tell   *time.Timer
 }
 
 // Ensure says whether every volume of the pod exists, and the pod's directory,
@@ -90,6 +92,8 @@ func (m *Mounter) begin(ctx context.Context, p *v1.Pod) (o *setUp, begun bool) {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	o = &setUp{pod: p, since: time.Now(), cancel: cancel, done: make(chan struct{})}
 	m.setUps[p.UID] = o
+	m.pods[p.UID] = p
+	delete(m.released, p.UID)
 	m.registerLocked(p)
 	go m.work(ctx, o)
 	return o, true
@@ -101,6 +105,7 @@ func (m *Mounter) work(ctx context.Context, o *setUp) {
 	err := m.inTurn(ctx, o, m.setUpAll)
 	m.mu.Lock()
 	o.err = err
+	o.quietLocked()
 	close(o.done)
 	wake := o.waited && m.setUps[o.pod.UID] == o
 	m.mu.Unlock()
@@ -129,11 +134,23 @@ func (m *Mounter) inTurn(ctx context.Context, o *setUp, work func(context.Contex
 	return work(ctx, o)
 }
 
-// setVolume notes which volume a set-up is at.
+// setVolume notes which volume a set-up is at. A pod that waits is told so, unless
+// that is over in a moment.
 func (m *Mounter) setVolume(o *setUp, name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	o.volume = name
+	o.volume, o.at = name, time.Now()
+	o.quietLocked()
+	if o.waited && m.options.Waker != nil {
+		o.tell = time.AfterFunc(atOnce, func() { m.options.Waker.Wake(o.pod.UID) })
+	}
+}
+
+// quietLocked ends what setVolume has begun.
+func (o *setUp) quietLocked() {
+	if o.tell != nil {
+		o.tell.Stop()
+	}
 }
 
 func (m *Mounter) setWorking(uid pod.UID, o *setUp) {
@@ -149,9 +166,9 @@ func (m *Mounter) setWorking(uid pod.UID, o *setUp) {
 // outcome is what came of a set-up so far; its end is told once.
 func (m *Mounter) outcome(o *setUp) (pod.VolumeState, error) {
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	select {
 	case <-o.done:
+		defer m.mu.Unlock()
 		if m.setUps[o.pod.UID] == o {
 			delete(m.setUps, o.pod.UID)
 		}
@@ -159,14 +176,16 @@ func (m *Mounter) outcome(o *setUp) (pod.VolumeState, error) {
 	default:
 	}
 	o.waited = true
+	missing, volume, at := m.missingLocked(o.pod), o.volume, o.at
+	m.mu.Unlock()
 	late := o.since.Add(overdue)
-	missing := m.missingLocked(o.pod)
 	if !time.Now().Before(late) {
 		// Upstream's words, of event and error.
 		return pod.VolumeState{}, pod.WithReason("FailedMount", fmt.Errorf(
-			"Unable to attach or mount volumes: unmounted volumes=%v, unattached volumes=[], failed to process volumes=[]: %w", missing, context.DeadlineExceeded))
+			"Unable to attach or mount volumes: unmounted volumes=%v, unattached volumes=[], failed to process volumes=[]: %w%s",
+			missing, context.DeadlineExceeded, m.waitsFor(o.pod, volume, ": ", at)))
 	}
-	return pod.VolumeState{Message: fmt.Sprintf("volumes are being set up: %v", missing), RetryAt: late}, nil
+	return pod.VolumeState{Message: fmt.Sprintf("volumes are being set up: %v%s", missing, m.waitsFor(o.pod, volume, ", ", at)), RetryAt: late}, nil
 }
 
 // missingLocked names the pod's volumes that this Mounter has not set up.
@@ -253,11 +272,11 @@ func (m *Mounter) setUpOne(ctx context.Context, p *v1.Pod, v *v1.Volume) error {
 	if err := safeName("volume name", v.Name); err != nil {
 		return err
 	}
-	k := m.kindOf(v)
-	if k == nil {
-		return fmt.Errorf("podd has no volumes of kind %s yet", sourceName(&v.VolumeSource))
+	k, t, err := m.find(p, v)
+	if err != nil {
+		return err
 	}
-	start, t := time.Now(), m.targetFor(p, v, k)
+	start := time.Now()
 	if m.isReady(p.UID, v.Name) {
 		err := k.refresh(ctx, t)
 		if err != nil {
@@ -269,10 +288,16 @@ func (m *Mounter) setUpOne(ctx context.Context, p *v1.Pod, v *v1.Volume) error {
 		}
 		return err
 	}
-	err := k.setUp(ctx, t)
+	if t.bound != nil {
+		if err := m.mayUse(k, t); err != nil {
+			return err
+		}
+	}
+	err = k.setUp(ctx, t)
 	m.metrics.observe(k.plugin, "volume_mount", start, err)
 	if err == nil && ctx.Err() == nil { // what was given up belongs to no life of the pod
 		m.markReady(p.UID, v.Name, k.plugin)
+		m.markBound(t)
 	}
 	return err
 }
@@ -291,4 +316,23 @@ func (m *Mounter) markReady(uid pod.UID, volume, plugin string) {
 		m.ready[uid] = map[string]string{}
 	}
 	m.ready[uid][volume] = plugin
+}
+
+// markBound notes what a volume is bound to, for as long as it is ready.
+func (m *Mounter) markBound(t target) {
+	if t.bound == nil {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.bound[t.pod.UID] == nil {
+		m.bound[t.pod.UID] = map[string]pod.BoundVolume{}
+	}
+	m.bound[t.pod.UID][t.volume.Name] = *t.bound
+}
+
+// unmarkLocked forgets what is ready of a pod.
+func (m *Mounter) unmarkLocked(uid pod.UID) {
+	delete(m.ready, uid)
+	delete(m.bound, uid)
 }

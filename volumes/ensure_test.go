@@ -117,11 +117,11 @@ func withSlow(t *testing.T, test func(*testing.T, *Mounter, *slow)) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &slow{gates: map[string]chan struct{}{}, deaf: map[string]bool{}, wakes: map[pod.UID]int{}}
 		m := newMounter(t, func(o *Options) { o.Waker = s })
-		m.kinds = append(m.kinds, kind{
+		m.kinds = append([]kind{{
 			plugin: "test/slow", managed: true, driver: s,
 			handles: func(v *v1.VolumeSource) bool { return v.NFS != nil },
 			path:    func(t target) string { return t.dir },
-		})
+		}}, m.kinds...)
 		test(t, m, s)
 	})
 }
@@ -169,7 +169,8 @@ func TestASlowSetUpGoesOnBesideAndItsEndWakesThePod(t *testing.T) {
 		if took := time.Since(began); took != atOnce {
 			t.Errorf("the first Ensure took %v, want %v", took, atOnce)
 		}
-		if want := "volumes are being set up: [n]"; state.Message != want || !state.RetryAt.Equal(began.Add(overdue)) {
+		want := "volumes are being set up: [n], waiting for volume \"n\" since 00:00:00 (" + m.PodDir("u1") + "/volumes/test~slow/n)"
+		if state.Message != want || !state.RetryAt.Equal(began.Add(overdue)) {
 			t.Errorf("got %+v, want %q until %v", state, want, began.Add(overdue))
 		}
 		later := time.Now()
@@ -217,7 +218,7 @@ func TestASetUpThatDoesNotEndIsToldInTheKubeletsWordsAndGoesOn(t *testing.T) {
 		time.Sleep(time.Until(mustWait(t, m, p).RetryAt))
 		for range 2 {
 			_, err := m.Ensure(t.Context(), p)
-			mustSay(t, err, "Unable to attach or mount volumes: unmounted volumes=[n], unattached volumes=[], failed to process volumes=[]: context deadline exceeded")
+			mustSay(t, err, "Unable to attach or mount volumes: unmounted volumes=[n], unattached volumes=[], failed to process volumes=[]: context deadline exceeded: waiting for volume \"n\" since 00:00:00 (")
 			if pod.ReasonOf(err, "") != "FailedMount" {
 				t.Errorf("got reason %q, want FailedMount", pod.ReasonOf(err, ""))
 			}
@@ -286,7 +287,7 @@ func TestASetUpThatHangsHoldsUpNeitherItsPodsEndNorAnybodyElse(t *testing.T) {
 		if len(pending) != 1 || pending[0].UID != "u1" {
 			t.Fatalf("got pending unmounts %+v, want the pod's", pending)
 		}
-		mustSay(t, errors.New(pending[0].Message), `the set-up of volume "n"`, "hangs", "deletes nothing until then")
+		mustSay(t, errors.New(pending[0].Message), `the set-up of volume "n"`, "hangs", fmt.Sprintf("process %d (podd) holds it", os.Getpid()), "deletes nothing until then")
 		if _, err := os.Stat(m.PodDir("u1") + "/volumes/kubernetes.io~empty-dir/e"); err != nil {
 			t.Errorf("deleted under a set-up: %v", err)
 		}
@@ -399,7 +400,7 @@ func TestATearDownThatFailsIsAPendingUnmount(t *testing.T) {
 		p := aPod("u1", share("n", "quick"))
 		mustBeReady(t, m, p)
 		broken := &failing{slow: s, err: errors.New("the server does not let go")}
-		m.kinds[len(m.kinds)-1].driver = broken
+		m.kinds[0].driver = broken
 		mustTearDown(t, m, "u1")
 		if d := m.PendingUnmounts(); len(d) != 1 || !strings.Contains(d[0].Message, `tear down volume "n": the server does not let go`) {
 			t.Errorf("got %+v, want a pending unmount that says so", d)
@@ -419,3 +420,22 @@ type failing struct {
 }
 
 func (f *failing) tearDown(context.Context, string) error { return f.err }
+
+// TestAPodSaysWhichOfItsVolumesItWaitsFor: also when that is another one by now.
+func TestAPodSaysWhichOfItsVolumesItWaitsFor(t *testing.T) {
+	withSlow(t, func(t *testing.T, m *Mounter, s *slow) {
+		first, second := s.hang("one", false), s.hang("two", false)
+		p := aPod("u1", share("a", "one"), share("b", "two"))
+		mustSay(t, errors.New(mustWait(t, m, p).Message), `waiting for volume "a" since 00:00:00`)
+		time.Sleep(time.Minute)
+		first()
+		time.Sleep(atOnce)
+		synctest.Wait()
+		s.mustHaveWoken(t, "u1", 1)
+		mustSay(t, errors.New(mustWait(t, m, p).Message), `[b], waiting for volume "b" since 00:01:00`)
+		second()
+		synctest.Wait()
+		s.mustHaveWoken(t, "u1", 2)
+		mustBeReady(t, m, p)
+	})
+}

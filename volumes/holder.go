@@ -12,30 +12,31 @@ import (
 // Limits of the search for a holder, which happens only when an unmount failed, at
 // most once per attempt.
 const (
-	searchTime = 200 * time.Millisecond
+	searchTime = time.Second
 	// patientSearch is for a user who waits for the result.
 	patientSearch = 5 * time.Second
 )
 
 // findHolder names a process that uses what is mounted at path: one with an open
 // file, its working directory or its root there; otherwise, one whose own mount
-// namespace has the path as a mount. Empty if none was found in time.
-func findHolder(path string, limit time.Duration) string {
+// namespace has the path as a mount. Empty if none was found; inTime says whether it
+// looked at all of them.
+func findHolder(path string, limit time.Duration) (holder string, inTime bool) {
 	deadline := time.Now().Add(limit)
 	pids := processes()
 	for _, pid := range pids {
 		if time.Now().After(deadline) {
-			return ""
+			return "", false
 		}
 		if use := usesPath(pid, path); use != "" {
-			return fmt.Sprintf("process %d (%s) holds it: %s", pid, commandOf(pid), use)
+			return fmt.Sprintf("process %d (%s) holds it: %s", pid, commandOf(pid), use), true
 		}
 	}
 	own, _ := os.Readlink("/proc/self/ns/mnt")
 	seen := map[string]bool{own: true}
 	for _, pid := range pids {
 		if time.Now().After(deadline) {
-			return ""
+			return "", false
 		}
 		namespace, err := os.Readlink(procFile(pid, "ns/mnt"))
 		if err != nil || seen[namespace] {
@@ -43,10 +44,10 @@ func findHolder(path string, limit time.Duration) string {
 		}
 		seen[namespace] = true
 		if table, err := os.ReadFile(procFile(pid, "mountinfo")); err == nil && bytes.Contains(table, []byte(" "+path+" ")) {
-			return fmt.Sprintf("it is mounted in the mount namespace of process %d (%s) too", pid, commandOf(pid))
+			return fmt.Sprintf("it is mounted in the mount namespace of process %d (%s) too", pid, commandOf(pid)), true
 		}
 	}
-	return ""
+	return "", true
 }
 
 func processes() []int {

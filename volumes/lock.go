@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"podd/internal/pod"
@@ -68,10 +69,11 @@ func (m *Mounter) takeOver(ctx context.Context, uid pod.UID) (unlock func(), err
 	}
 }
 
-// hungError is a set-up that is still in progress although its pod is gone. Nothing
-// of the pod may be deleted meanwhile.
+// hungError is a set-up that does not come to its end: podd itself holds what it is
+// at. Nothing of the pod may be deleted meanwhile.
 type hungError struct {
 	volume string // empty before the first
+	behind string // what it waits for
 	since  time.Time
 }
 
@@ -80,15 +82,19 @@ func (e *hungError) Error() string {
 	if e.volume != "" {
 		what = fmt.Sprintf("the set-up of volume %q", e.volume)
 	}
-	return fmt.Sprintf("%s, started at %s, hangs", what, e.since.Format(time.TimeOnly))
+	return fmt.Sprintf("%s, started at %s, hangs%s: process %d (podd) holds it until whoever serves that answers, or is ended",
+		what, e.since.Format(time.TimeOnly), e.behind, os.Getpid())
 }
 
 // hung is the set-up that has the pod's lock; nil for none.
 func (m *Mounter) hung(uid pod.UID) error {
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	if o := m.working[uid]; o != nil {
-		return &hungError{volume: o.volume, since: o.since}
+	o := m.working[uid]
+	if o == nil {
+		m.mu.Unlock()
+		return nil
 	}
-	return nil
+	volume, at := o.volume, o.at
+	m.mu.Unlock()
+	return &hungError{volume: volume, behind: m.behind(o.pod, volume), since: at}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
 
 	"podd/internal/pod"
 	"podd/podfs"
@@ -30,8 +31,10 @@ type Options struct {
 	// Objects and Downward have what volumes with values are made of; nil for none.
 	Objects  Objects
 	Downward Downward
-	// Events tells of volumes that cannot be brought up to date, and of changes of
-	// ownership that take long; nil tells nobody.
+	// Claims has what claims are bound to; nil for none.
+	Claims Claims
+	// Events tells of volumes that cannot be brought up to date, of changes of
+	// ownership that take long, and of pending unmounts; nil tells nobody.
 	Events Events
 	// Waker is told when a set-up that a pod waits for has ended; it may be nil.
 	Waker Waker
@@ -42,21 +45,25 @@ type Waker interface{ Wake(uid pod.UID) }
 
 // Mounter sets volumes up and tears them down.
 type Mounter struct {
-	options Options
-	dirs    podfs.Dirs // its root is resolved
-	kinds   []kind
-	log     *slog.Logger
-	metrics *metrics
-	poke    chan struct{} // capacity 1: an unmount is pending
-	places  chan struct{} // of set-ups at work
-	owner   *owner
+	options  Options
+	dirs     podfs.Dirs // its root is resolved
+	kinds    []kind
+	log      *slog.Logger
+	metrics  *metrics
+	poke     chan struct{} // capacity 1: an unmount is pending
+	places   chan struct{} // of set-ups at work
+	owner    *owner
+	unmounts *unmounts
 
 	mu       sync.Mutex // guards what follows
 	locks    map[pod.UID]*podLock
-	setUps   map[pod.UID]*setUp            // under way, or ended and not told
-	working  map[pod.UID]*setUp            // those that have their pod's lock, given up or not
-	ready    map[pod.UID]map[string]string // volume name → plugin, what this Mounter has set up
+	setUps   map[pod.UID]*setUp                     // under way, or ended and not told
+	working  map[pod.UID]*setUp                     // those that have their pod's lock, given up or not
+	ready    map[pod.UID]map[string]string          // volume name → plugin, what this Mounter has set up
+	bound    map[pod.UID]map[string]pod.BoundVolume // of those that are ready, where they have a claim
+	released map[pod.UID]bool                       // by Release: they use nothing any more
 	live     map[pod.UID]*livePod
+	pods     map[pod.UID]*v1.Pod // that were set up or followed, for events
 	pending  map[pod.UID]*PendingUnmount
 	stopping bool // Run has ended: volumes follow nothing any more
 }
@@ -89,20 +96,27 @@ func New(o Options, log *slog.Logger, reg prometheus.Registerer) (*Mounter, erro
 	if o.Objects == nil {
 		o.Objects = noObjects{}
 	}
+	if o.Claims == nil {
+		o.Claims = noClaims{}
+	}
 	m := &Mounter{
-		options: o,
-		dirs:    dirs,
-		kinds:   kinds(o),
-		log:     log,
-		poke:    make(chan struct{}, 1),
-		places:  make(chan struct{}, parallelSetUps),
-		owner:   newOwner(o.Events),
-		locks:   map[pod.UID]*podLock{},
-		setUps:  map[pod.UID]*setUp{},
-		working: map[pod.UID]*setUp{},
-		ready:   map[pod.UID]map[string]string{},
-		live:    map[pod.UID]*livePod{},
-		pending: map[pod.UID]*PendingUnmount{},
+		options:  o,
+		dirs:     dirs,
+		kinds:    kinds(o),
+		log:      log,
+		poke:     make(chan struct{}, 1),
+		places:   make(chan struct{}, parallelSetUps),
+		owner:    newOwner(o.Events),
+		unmounts: newUnmounts(),
+		locks:    map[pod.UID]*podLock{},
+		setUps:   map[pod.UID]*setUp{},
+		working:  map[pod.UID]*setUp{},
+		ready:    map[pod.UID]map[string]string{},
+		bound:    map[pod.UID]map[string]pod.BoundVolume{},
+		released: map[pod.UID]bool{},
+		live:     map[pod.UID]*livePod{},
+		pods:     map[pod.UID]*v1.Pod{},
+		pending:  map[pod.UID]*PendingUnmount{},
 	}
 	m.metrics = newMetrics(reg, m.counts)
 	return m, nil

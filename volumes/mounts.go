@@ -1,9 +1,11 @@
 package volumes
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"path"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -15,24 +17,54 @@ import (
 // variables expanded; nil for none. Ensure must have said that they are ready.
 // subPaths are made when missing and bound below the pod's directory, which is
 // why this can fail for reasons of the disk; calling it again for a restarted
-// container is right and reuses what still fits. Errors are *pod.ReasonError with
-// CreateContainerConfigError.
+// container is right and reuses what still fits. It blocks for patience at most: what
+// hangs, as the subPath of a dead mount does, is an error, and goes on. Errors are
+// *pod.ReasonError with CreateContainerConfigError.
 func (m *Mounter) Mounts(p *v1.Pod, c *v1.Container, subPaths []string) ([]pod.Mount, error) {
 	if len(c.VolumeMounts) == 0 {
 		return nil, nil
 	}
-	unlock, err := m.lock(context.Background(), p.UID)
+	within, cancel := context.WithTimeoutCause(context.Background(), patience, errPatience)
+	defer cancel()
+	unlock, err := m.lock(within, p.UID)
 	if err != nil {
-		return nil, err
+		return nil, pod.WithReason(pod.ReasonCreateContainerConfigError, cmp.Or(m.hung(p.UID), err))
 	}
-	defer unlock()
+	o := &setUp{pod: p}
+	if !slices.ContainsFunc(subPaths, func(sub string) bool { return sub != "" }) { // nothing is looked at
+		defer unlock()
+		return m.mountsOf(o, c, subPaths)
+	}
+	type outcome struct {
+		mounts []pod.Mount
+		err    error
+	}
+	done := make(chan outcome, 1)
+	m.setWorking(p.UID, o)
+	go func() {
+		defer unlock()
+		defer m.setWorking(p.UID, nil)
+		mounts, err := m.mountsOf(o, c, subPaths)
+		done <- outcome{mounts, err}
+	}()
+	select {
+	case out := <-done:
+		return out.mounts, out.err
+	case <-within.Done():
+		return nil, pod.WithReason(pod.ReasonCreateContainerConfigError, cmp.Or(m.hung(p.UID), context.Cause(within)))
+	}
+}
+
+// mountsOf does the work of Mounts; the pod's lock is held.
+func (m *Mounter) mountsOf(o *setUp, c *v1.Container, subPaths []string) ([]pod.Mount, error) {
 	mounts := make([]pod.Mount, 0, len(c.VolumeMounts))
 	for i := range c.VolumeMounts {
 		sub := ""
 		if i < len(subPaths) {
 			sub = subPaths[i]
 		}
-		mount, err := m.mountOf(p, c, i, sub)
+		m.setVolume(o, c.VolumeMounts[i].Name)
+		mount, err := m.mountOf(o.pod, c, i, sub)
 		if err != nil {
 			return nil, pod.WithReason(pod.ReasonCreateContainerConfigError, err)
 		}
@@ -44,17 +76,16 @@ func (m *Mounter) Mounts(p *v1.Pod, c *v1.Container, subPaths []string) ([]pod.M
 func (m *Mounter) mountOf(p *v1.Pod, c *v1.Container, index int, sub string) (pod.Mount, error) {
 	wanted := &c.VolumeMounts[index]
 	volume := volumeNamed(p, wanted.Name)
-	var k *kind
-	if volume != nil {
-		k = m.kindOf(volume)
-	}
-	if k == nil {
+	if volume == nil {
 		return pod.Mount{}, fmt.Errorf("cannot find volume %q to mount into container %q", wanted.Name, c.Name)
 	}
-	t := m.targetFor(p, volume, k)
+	k, t, err := m.find(p, volume)
+	if err != nil {
+		return pod.Mount{}, err
+	}
 	hostPath := k.path(t)
 
-	sub, err := checkSubPath(sub)
+	sub, err = checkSubPath(sub)
 	if err != nil {
 		return pod.Mount{}, ofSubPath(wanted, c, err)
 	}
@@ -82,7 +113,7 @@ func (m *Mounter) mountOf(p *v1.Pod, c *v1.Container, index int, sub string) (po
 		HostPath:          hostPath,
 		Image:             image,
 		ContainerPath:     path.Join("/", wanted.MountPath),
-		ReadOnly:          wanted.ReadOnly || k.live || volume.Image != nil,
+		ReadOnly:          wanted.ReadOnly || k.live || volume.Image != nil || t.readOnly(),
 		RecursiveReadOnly: recursive,
 		Propagation:       propagation,
 		SELinuxRelabel:    k.managed,

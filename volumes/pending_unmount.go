@@ -5,7 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"sort"
+	"strings"
 	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"podd/internal/pod"
 	"podd/internal/wipe"
@@ -138,13 +142,19 @@ func (m *Mounter) settle(uid pod.UID, err error) {
 	if err == nil {
 		m.mu.Lock()
 		delete(m.pending, uid)
+		delete(m.pods, uid)
 		m.mu.Unlock()
 		if old != nil {
 			m.log.Info("removed pod directory after retrying", "uid", uid, "tries", old.Tries+1, "after", now.Sub(old.Since))
 		}
 		return
 	}
-	d := &PendingUnmount{UID: uid, Path: m.dirs.Pod(uid), Message: reason(err, searchTime) + "; podd retries and deletes nothing until then", Since: now, Tries: 1}
+	d := &PendingUnmount{UID: uid, Path: m.dirs.Pod(uid), Since: now, Tries: 1}
+	why, complete := reason(err, searchTime)
+	d.Message = why + "; podd retries and deletes nothing until then"
+	if old != nil && !complete && strings.HasPrefix(old.Message, err.Error()) {
+		d.Message = old.Message // a busy machine hides the process for once
+	}
 	delay := firstRetry
 	if old != nil {
 		d.Since, d.Tries = old.Since, old.Tries+1
@@ -157,23 +167,42 @@ func (m *Mounter) settle(uid pod.UID, err error) {
 	if old == nil || old.Message != d.Message { // say it once, not at each attempt
 		m.log.Warn("cannot remove pod directory: retrying", "uid", uid, "path", d.Path, "reason", d.Message)
 	}
+	if old == nil {
+		m.tellPending(uid, d.Message)
+	}
 	select {
 	case m.poke <- struct{}{}:
 	default:
 	}
 }
 
+// tellPending makes an event of a pending unmount, once. That of a pod that nobody
+// knows any more is about its UID.
+func (m *Mounter) tellPending(uid pod.UID, message string) {
+	if m.options.Events == nil {
+		return
+	}
+	m.mu.Lock()
+	p := m.pods[uid]
+	m.mu.Unlock()
+	if p == nil {
+		p = &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid, Name: string(uid)}}
+	}
+	m.options.Events.Event(p, v1.EventTypeWarning, "FailedUnMount", message) // upstream's reason
+}
+
 // reason says what prevents the removal, what holds it as far as can be found in the
-// given time, and what to do.
-func reason(err error, search time.Duration) string {
-	text, path := err.Error(), inTheWay(err)
+// given time, and what to do; complete is false if that time was too short.
+func reason(err error, search time.Duration) (text string, complete bool) {
+	path := inTheWay(err)
 	if path == "" {
-		return text
+		return err.Error(), true
 	}
-	if holder := findHolder(path, search); holder != "" {
-		return text + ": " + holder + "; stop it or unmount by hand"
+	holder, complete := findHolder(path, search)
+	if holder != "" {
+		return err.Error() + ": " + holder + "; stop it or unmount by hand", true
 	}
-	return text + "; the process that holds it was not found"
+	return err.Error() + "; the process that holds it was not found", complete
 }
 
 // inTheWay is the mount that an error is about; empty for other errors.

@@ -168,6 +168,21 @@ func (s *Server) ContainerStatus(_ context.Context, r *runtimeapi.ContainerStatu
 	return answer, nil
 }
 
+// ContainerStats has the writable layer alone, and answers NotFound for what is not
+// there.
+func (s *Server) ContainerStats(_ context.Context, r *runtimeapi.ContainerStatsRequest) (*runtimeapi.ContainerStatsResponse, error) {
+	s.rt.Lock()
+	defer s.rt.Unlock()
+	c := s.rt.Container(r.ContainerId)
+	if c == nil {
+		return nil, status.Errorf(codes.NotFound, "failed to find container: an error occurred when try to find container %q: not found", r.ContainerId)
+	}
+	return &runtimeapi.ContainerStatsResponse{Stats: &runtimeapi.ContainerStats{WritableLayer: &runtimeapi.FilesystemUsage{
+		FsId:      &runtimeapi.FilesystemIdentifier{Mountpoint: LayersOn},
+		UsedBytes: &runtimeapi.UInt64Value{Value: c.Data.script.Layer}, InodesUsed: &runtimeapi.UInt64Value{Value: 1},
+	}}}, nil
+}
+
 func containerStatus(c *container) *runtimeapi.ContainerStatus {
 	st := &runtimeapi.ContainerStatus{
 		Id:          c.ID,

@@ -32,7 +32,13 @@ type Script struct {
 	// Info is what a verbose status tells under "info", as containerd does, from the
 	// start on; empty is nothing.
 	Info string
+	// Layer is how many bytes the runtime says that it has written outside of its
+	// volumes, on a file system that is mounted at critest.LayersOn.
+	Layer uint64
 }
+
+// LayersOn is where the file system with the containers' layers is mounted.
+const LayersOn = "/var/lib/critest"
 
 func (sc Script) exit() state.Exit { return exitWith(sc.Code, sc.Reason) }
 

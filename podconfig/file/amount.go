@@ -52,7 +52,7 @@ func crowdedOut(path string, has, room amount, now time.Time) manifest.Result {
 	case has.pods > room.pods:
 		message = fmt.Sprintf("the file has %d pods, but with those of the other files only %d more are allowed (%d for all files)", has.pods, room.pods, manifest.MaxPods)
 	case has.objects > room.objects:
-		message = fmt.Sprintf("the file has %d ConfigMaps and Secrets, but with those of the other files only %d more are allowed (%d for all files)",
+		message = fmt.Sprintf("the file has %d ConfigMaps, Secrets and other objects, but with those of the other files only %d more are allowed (%d for all files)",
 			has.objects, room.objects, manifest.MaxObjects)
 	}
 	return manifest.Result{

@@ -20,7 +20,7 @@ const (
 	// rejected because of maxPods have a status that says so, which this bound leaves
 	// room for.
 	MaxPods = 2000
-	// MaxObjects is the same for ConfigMaps and Secrets together.
+	// MaxObjects is the same for ConfigMaps, Secrets and other objects together.
 	MaxObjects = 2000
 	// MaxObjectBytes bounds their values together, of a source, in bytes: a hundred
 	// and twenty-eight as large as an apiserver takes one. podd has them in memory.

@@ -57,9 +57,9 @@ type Failed struct {
 	Object pod.ObjectKey
 }
 
-// Decode decodes a manifest: YAML or JSON, any number of documents, each a Pod, a
-// ConfigMap, a Secret, or a list of them. No message about a Secret, or about a text
-// that may be one, shows a value.
+// Decode decodes a manifest: YAML or JSON, any number of documents, each a Pod, one
+// of the objects that pods refer to (pod.ObjectKinds), or a list of them. No message
+// about a Secret, or about a text that may be one, shows a value.
 func Decode(data []byte, opt Options) Result {
 	r := &reader{opt: opt, maybeSecret: sync.OnceValue(func() bool { return maybeSecret(data) })}
 	if message, hint := unreadable(data); message != "" {

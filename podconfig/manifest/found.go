@@ -37,11 +37,14 @@ func newFound(objects []*pod.Object, problems []pod.Problem) *found {
 
 func keysOf(o *pod.Object) map[string]bool {
 	keys := make(map[string]bool)
-	if o.Secret != nil {
+	switch {
+	case o.Secret != nil:
 		for key := range o.Secret.Data {
 			keys[key] = true
 		}
 		return keys
+	case o.ConfigMap == nil:
+		return nil
 	}
 	for key := range o.ConfigMap.Data {
 		keys[key] = true
@@ -88,7 +91,11 @@ func (f *found) elsewhere(of pod.ObjectKey) string {
 		namespace := slices.Min(namespaces)
 		return fmt.Sprintf("there is one in the namespace %q, and a pod sees those of its own only: write metadata: namespace: %s there", namespace, of.Namespace)
 	}
-	return f.meant(of.Name, names, "write one, or make the reference optional")
+	otherwise := "write one, or make the reference optional"
+	if of.Kind == pod.KindPersistentVolumeClaim {
+		otherwise = "write one, and a PersistentVolume for it to have"
+	}
+	return f.meant(of.Name, names, otherwise)
 }
 
 // meant asks whether one of the names was meant, as long as that costs little.

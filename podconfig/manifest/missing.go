@@ -9,10 +9,10 @@ import (
 	"podd/internal/pod"
 )
 
-// Missing returns a warning for each ConfigMap and Secret, and each of their
-// keys, that a pod cannot do without and that is not there: it would wait for it.
-// What is pulled without a Secret is pulled all the same.
-// One of problems may say why an object is not there.
+// Missing returns a warning for each ConfigMap, Secret and claim, and each key of the
+// former two, that a pod requires and that does not exist: the pod would wait for it.
+// A missing imagePullSecret does not prevent the pull. One of problems may say why an
+// object does not exist.
 func Missing(c Content, problems []pod.Problem, now time.Time) []pod.Problem {
 	f := newFound(c.Objects, problems)
 	const most = 100
@@ -104,6 +104,8 @@ func (l *needList) volume(path string, v *v1.VolumeSource) {
 		l.add(path+".configMap", pod.KindConfigMap, v.ConfigMap.Name, v.ConfigMap.Optional, itemKeys(v.ConfigMap.Items)...)
 	case v.Secret != nil:
 		l.add(path+".secret", pod.KindSecret, v.Secret.SecretName, v.Secret.Optional, itemKeys(v.Secret.Items)...)
+	case v.PersistentVolumeClaim != nil:
+		l.add(path+".persistentVolumeClaim", pod.KindPersistentVolumeClaim, v.PersistentVolumeClaim.ClaimName, nil)
 	case v.Projected != nil:
 		for i, s := range v.Projected.Sources {
 			at := fmt.Sprintf("%s.projected.sources[%d]", path, i)

@@ -9,8 +9,8 @@ import (
 
 // reference is a field that refers to an object which only an apiserver has. Since
 // v1.34 upstream's kubelet rejects such static pods (PreventStaticPodAPIReferences),
-// and those that refer to ConfigMaps and Secrets, which podd reads beside the Pods.
-// It reports the first kind only; podd reports every field.
+// and those that refer to ConfigMaps, Secrets and claims, which podd reads beside the
+// Pods. It reports the first kind only; podd reports every field.
 type reference struct{ path, resource, hint string }
 
 const clusterHint = "this needs a cluster; remove the field"
@@ -34,17 +34,12 @@ func apiReferences(p *v1.Pod) []reference {
 }
 
 func volumeReference(path string, v *v1.VolumeSource, add func(path, resource, hint string)) {
-	const noClaim = "a node without a cluster has no volume claims; use a hostPath volume"
 	const noSecret = "podd has no volumes of this kind; mount it on the node and use a hostPath volume"
 	switch {
 	case v.CSI != nil:
 		add(path+".csi", "csidrivers (via CSI volumes)", "a node without a cluster has no CSI drivers; mount it on the node and use a hostPath volume")
 	case v.Glusterfs != nil:
 		add(path+".glusterfs", "endpoints (via glusterFS volumes)", noSecret)
-	case v.PersistentVolumeClaim != nil:
-		add(path+".persistentVolumeClaim", "persistentvolumeclaims", noClaim)
-	case v.Ephemeral != nil:
-		add(path+".ephemeral", "persistentvolumeclaims (via ephemeral volumes)", noClaim)
 	case v.AzureFile != nil:
 		add(path+".azureFile", "secrets (via azureFile volumes)", noSecret)
 	case v.CephFS != nil && v.CephFS.SecretRef != nil:
@@ -80,8 +75,8 @@ func projectedReferences(path string, sources []v1.VolumeProjection, add func(pa
 	}
 }
 
-// withoutObjects is the pod without its references to ConfigMaps and Secrets, so that
-// upstream reports what else it needs of an apiserver.
+// withoutObjects is the pod without its references to objects that podd reads, so
+// that upstream reports what else it needs of an apiserver.
 func withoutObjects(p *v1.Pod) *v1.Pod {
 	p = p.DeepCopy()
 	p.Spec.ImagePullSecrets = nil
@@ -93,7 +88,9 @@ func withoutObjects(p *v1.Pod) *v1.Pod {
 			}
 		}
 	})
-	p.Spec.Volumes = slices.DeleteFunc(p.Spec.Volumes, func(v v1.Volume) bool { return v.ConfigMap != nil || v.Secret != nil })
+	p.Spec.Volumes = slices.DeleteFunc(p.Spec.Volumes, func(v v1.Volume) bool {
+		return v.ConfigMap != nil || v.Secret != nil || v.PersistentVolumeClaim != nil || v.Ephemeral != nil
+	})
 	for i := range p.Spec.Volumes {
 		if v := p.Spec.Volumes[i].Projected; v != nil {
 			v.Sources = slices.DeleteFunc(v.Sources, func(s v1.VolumeProjection) bool { return s.ConfigMap != nil || s.Secret != nil })

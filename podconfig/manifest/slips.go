@@ -170,16 +170,3 @@ func sysctlSlips(p *v1.Pod) []doubt {
 	}
 	return out
 }
-
-// unbounded are doubts about a bound that podd does not keep yet.
-func unbounded(p *v1.Pod) []doubt {
-	var out []doubt
-	visitContainers(p, func(path string, c *v1.Container) {
-		if q, set := c.Resources.Limits[v1.ResourceEphemeralStorage]; set && !q.IsZero() {
-			out = append(out, doubt{path + ".resources.limits[ephemeral-storage]",
-				fmt.Sprintf("podd does not evict pods for that yet: nothing limits the container to %s of the node's disk", q.String()),
-				"make sure that its logs and files stay small, and give its emptyDirs a sizeLimit; the field may stay"})
-		}
-	})
-	return out
-}

@@ -20,7 +20,6 @@ type doubt struct{ path, message, hint string }
 // doubts are those about a valid pod.
 func doubts(p *v1.Pod) []doubt {
 	out := append(annotationDoubts(p), slips(p)...)
-	out = append(out, unbounded(p)...)
 	out = append(out, itemDoubts(p)...)
 	for i, gate := range p.Spec.ReadinessGates {
 		out = append(out, doubt{fmt.Sprintf("spec.readinessGates[%d]", i),

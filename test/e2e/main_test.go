@@ -95,9 +95,10 @@ func findBundle(dir string) (testnode.Bundle, error) {
 	if err := buildPodd(repo, &b); err != nil {
 		return b, err
 	}
-	holder, knock = filepath.Join(dir, "holder"), filepath.Join(dir, "knock")
+	holder, knock, fuseServer = filepath.Join(dir, "holder"), filepath.Join(dir, "knock"), filepath.Join(dir, "fuseserver")
 	reader, swapper = filepath.Join(dir, "reader"), filepath.Join(dir, "swapper")
-	cmd := exec.Command("go", "build", "-o", dir+"/", "./test/e2e/holder", "./test/e2e/knock", "./test/e2e/reader", "./test/e2e/swapper")
+	cmd := exec.Command("go", "build", "-o", dir+"/", "./test/e2e/holder", "./test/e2e/knock", "./test/e2e/fuseserver",
+		"./test/e2e/reader", "./test/e2e/swapper")
 	cmd.Dir, cmd.Env = repo, append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return b, fmt.Errorf("build what pods of tests run: %w\n%s", err, out)
@@ -128,9 +129,8 @@ func buildPodd(repo string, b *testnode.Bundle) error {
 	return nil
 }
 
-// holder, knock, reader and swapper are the binaries of the directories of these
-// names.
-var holder, knock, reader, swapper string
+// The binaries of the directories of the same names.
+var holder, knock, fuseServer, reader, swapper string
 
 // takeNode waits for a free node and gives it back when the test is over.
 func takeNode(t *testing.T) *testnode.Node {

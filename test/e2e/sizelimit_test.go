@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+
+	"podd/test/e2e/testnode"
 )
 
 // TestAPodThatWritesTooMuchIntoAnEmptyDirIsEvicted: for good, in the kubelet's words;
@@ -46,4 +48,45 @@ func TestAPodThatWritesTooMuchIntoAnEmptyDirIsEvicted(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// TestAPodThatTakesTooMuchEphemeralStorageIsEvicted: by what it writes into its root
+// file system, by its logs, by all together; in the kubelet's words, while the one that
+// keeps its limit runs on.
+func TestAPodThatTakesTooMuchEphemeralStorageIsEvicted(t *testing.T) {
+	e := begin(t)
+	limited := func(name, limit, script string) string {
+		return strings.Replace(e.podOf(name, "echo x >> /out/"+name+".starts; "+script+"; : > /out/"+name+"; ${REST}"),
+			"    volumeMounts:", "    resources: {limits: {ephemeral-storage: "+limit+"}}\n    volumeMounts:", 1)
+	}
+	write := func(mib string) string { return "dd if=/dev/zero of=/file bs=1M count=" + mib }
+	ofPod := "Pod ephemeral local storage usage exceeds the total limit of containers 10Mi. "
+	two := limited("two", "50Mi", write("1"))
+	two = strings.Replace(two, "  - name: main\n", `  - name: side
+    image: `+testnode.ImageBusybox+`
+    command: [/bin/sh, -c, "`+write("12")+`; while :; do sleep 3600; done"]
+    resources: {limits: {ephemeral-storage: 10Mi}}
+  - name: main
+`, 1)
+	together := strings.Replace(limited("together", "10Mi", write("6")+"; dd if=/dev/zero of=/data/file bs=1M count=6"),
+		"mountPath: /out}]", "mountPath: /out}, {name: data, mountPath: /data}]", 1) + "  - name: data\n    emptyDir: {}\n"
+	evicted := map[string]string{"layer": ofPod, "logs": ofPod, "together": ofPod, "two": `Container side exceeded its local ephemeral storage limit "10Mi". `}
+	e.write("layer.yaml", limited("layer", "10Mi", write("12")))
+	e.write("logs.yaml", limited("logs", "10Mi", "dd if=/dev/urandom bs=1M count=9 | hexdump -v"))
+	e.write("together.yaml", together)
+	e.write("two.yaml", two)
+	e.write("little.yaml", limited("little", "10Mi", write("8")))
+	for name, message := range evicted {
+		e.waitPod(name, "evicted", func(p *v1.Pod) error {
+			if p.Status.Phase != v1.PodFailed || p.Status.Reason != "Evicted" || p.Status.Message != message {
+				return errors.New(describe(p))
+			}
+			return nil
+		})
+		e.event(name, "Evicted", strings.TrimSpace(message))
+	}
+	e.ready("little")
+	if n := e.starts("little"); n != 1 {
+		t.Errorf("the pod that keeps its limit has started %d times, want once", n)
+	}
 }

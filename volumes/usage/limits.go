@@ -3,11 +3,10 @@ package usage
 import (
 	"context"
 	"fmt"
-	"log/slog"
-	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	resources "k8s.io/component-helpers/resource"
 
 	"podd/internal/pod"
 )
@@ -16,108 +15,77 @@ const (
 	// period is upstream's between two looks of its eviction manager
 	// (evictionMonitoringPeriod in pkg/kubelet/kubelet.go).
 	period = 10 * time.Second
-	// share: a look that took t is not repeated before share·t.
-	share = 50
-	// places is how many looks go on at a time; one that takes longer than longLook
-	// does not count, for it must not keep others waiting.
-	places   = 2
-	longLook = time.Second
 	// grace is what containers get, upstream's immediateEvictionGracePeriodSeconds.
 	grace = time.Second
-	// signal is the reason's name in the kubelet's metrics.
-	signal = "emptydirfs.limit"
 )
 
-// Limits watches emptyDirs. All methods are safe for concurrent use.
-type Limits struct {
-	path   func(p *v1.Pod, volume string) (string, error)
-	log    *slog.Logger
-	size   func(ctx context.Context, dir string, enough int64) (int64, error)
-	places chan struct{}
+// bound is one limit of a pod.
+type bound struct {
+	bytes int64
+	// signal is the reason's name in the kubelet's metrics, message its words.
+	signal, message string
+	counts          func(*part) bool
 }
 
-// New returns Limits on volumes whose directories path names. It starts nothing.
-func New(path func(p *v1.Pod, volume string) (string, error), log *slog.Logger) *Limits {
-	return &Limits{path: path, log: log, size: treeSize, places: make(chan struct{}, places)}
-}
-
-// limit is one volume's.
-type limit struct {
-	volume string
-	bytes  int64
-	text   string    // as the pod has it
-	next   time.Time // when it is looked at
-	said   string    // the last error
-}
-
-func limitsOf(p *v1.Pod) []limit {
-	var out []limit
+// boundsOf are in the order in which upstream checks them (localStorageEviction in
+// pkg/kubelet/eviction).
+func boundsOf(p *v1.Pod) []bound {
+	var all []bound
 	for i := range p.Spec.Volumes {
 		v := &p.Spec.Volumes[i]
 		e := v.EmptyDir
 		if e == nil || e.Medium != v1.StorageMediumDefault || e.SizeLimit == nil || e.SizeLimit.Sign() != 1 {
-			continue // upstream does not enforce a limit of 0 either
+			continue // upstream does not enforce a sizeLimit of 0 either
 		}
-		out = append(out, limit{volume: v.Name, bytes: e.SizeLimit.Value(), text: e.SizeLimit.String()})
+		all = append(all, bound{
+			e.SizeLimit.Value(), "emptydirfs.limit", fmt.Sprintf("Usage of EmptyDir volume %q exceeds the limit %q. ", v.Name, e.SizeLimit.String()),
+			func(c *part) bool { return c.volume == v.Name },
+		})
 	}
-	return out
+	// That of a pod is the sum of those containers that have one, and is compared with
+	// what all of them take; a limit of 0 is one.
+	if q, found := resources.PodLimits(p, resources.PodResourcesOptions{})[v1.ResourceEphemeralStorage]; found {
+		all = append(all, bound{
+			q.Value(), "ephemeralpodfs.limit", fmt.Sprintf("Pod ephemeral local storage usage exceeds the total limit of containers %s. ", q.String()),
+			func(*part) bool { return true },
+		})
+	}
+	for i := range p.Spec.Containers { // not of init containers and sidecars
+		c := &p.Spec.Containers[i]
+		if q := c.Resources.Limits.StorageEphemeral(); !q.IsZero() {
+			all = append(all, bound{
+				q.Value(), "ephemeralcontainerfs.limit", fmt.Sprintf("Container %s exceeded its local ephemeral storage limit %q. ", c.Name, q.String()),
+				func(part *part) bool { return part.container == c.Name && (part.layer == nil || !part.layer.separate) },
+			})
+		}
+	}
+	return all
 }
 
-// Limited says whether the pod has something to watch.
-func (*Limits) Limited(p *v1.Pod) bool { return limitsOf(p) != nil }
+// Limited says whether the pod has a limit to watch.
+func (*Meter) Limited(p *v1.Pod) bool { return boundsOf(p) != nil }
 
-// Watch blocks until one of the pod's emptyDirs exceeds its limit, and says so in
-// upstream's words; or until ctx ends, at once for a pod without a limit: then
-// exceeded is false. The directories need not exist yet.
-func (l *Limits) Watch(ctx context.Context, p *v1.Pod) (e pod.Eviction, exceeded bool) {
-	limits := limitsOf(p)
-	for i := range limits {
-		limits[i].next = time.Now().Add(period)
-	}
-	for len(limits) > 0 {
-		due := &limits[0]
-		for i := range limits {
-			if limits[i].next.Before(due.next) {
-				due = &limits[i]
-			}
-		}
-		if !sleepUntil(ctx, due.next) {
+// Watch blocks until the pod exceeds one of its limits, and says so in upstream's
+// words; or until ctx ends, at once for a pod without a limit: then exceeded is
+// false. Nothing of the pod need exist yet.
+func (m *Meter) Watch(ctx context.Context, p *v1.Pod) (e pod.Eviction, exceeded bool) {
+	w := newWatch(m, p)
+	for len(w.bounds) > 0 {
+		due, at := w.next()
+		if !sleepUntil(ctx, at) {
 			break
 		}
-		used, took, err := l.look(ctx, p, due)
-		if used > due.bytes {
+		if due == nil {
+			w.follow()
+			continue
+		}
+		w.look(ctx, due)
+		if b := w.exceeded(); b != nil {
 			g := grace
-			return pod.Eviction{
-				Signal: signal, Grace: &g, Message: fmt.Sprintf("Usage of EmptyDir volume %q exceeds the limit %q. ", due.volume, due.text),
-			}, true
+			return pod.Eviction{Signal: b.signal, Grace: &g, Message: b.message}, true
 		}
-		if err != nil && ctx.Err() == nil && err.Error() != due.said {
-			due.said = err.Error()
-			l.log.Warn("cannot measure an emptyDir: its sizeLimit is not enforced meanwhile",
-				"pod", p.Namespace+"/"+p.Name, "uid", p.UID, "volume", due.volume, "error", err)
-		}
-		due.next = time.Now().Add(max(period, share*took))
 	}
 	return pod.Eviction{}, false
-}
-
-// look measures one volume, in its turn; took is without waiting for that.
-func (l *Limits) look(ctx context.Context, p *v1.Pod, of *limit) (used int64, took time.Duration, err error) {
-	dir, err := l.path(p, of.volume)
-	if err != nil {
-		return 0, 0, err
-	}
-	select {
-	case l.places <- struct{}{}:
-	case <-ctx.Done():
-		return 0, 0, context.Cause(ctx)
-	}
-	leave := sync.OnceFunc(func() { <-l.places })
-	defer leave()
-	defer time.AfterFunc(longLook, leave).Stop()
-	began := time.Now()
-	used, err = l.size(ctx, dir, of.bytes)
-	return used, time.Since(began), err
 }
 
 // sleepUntil is false if ctx ended before.

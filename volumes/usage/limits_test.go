@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"podd/internal/pod"
+	"podd/podfs"
 )
 
 func empty(name, limit string, medium v1.StorageMedium) v1.Volume {
@@ -39,11 +40,49 @@ type disk struct {
 	takes map[string]time.Duration
 	fails error
 	looks map[string][]time.Time
+	pod   *v1.Pod          // as Status has it
+	layer map[string]Layer // by container ID; asked counts
+	asked map[string]int
 }
 
-func (d *disk) limits(log *bytes.Buffer) *Limits {
-	l := New(func(_ *v1.Pod, volume string) (string, error) { return volume, nil }, slog.New(slog.NewTextHandler(log, nil)))
-	l.size = func(ctx context.Context, dir string, _ int64) (int64, error) {
+func (d *disk) status(pod.UID) *v1.Pod {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.pod
+}
+
+func (d *disk) Layer(_ context.Context, id string) (Layer, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.asked[id]++
+	l, there := d.layer[id]
+	if !there {
+		return Layer{}, pod.ErrNotFound
+	}
+	return l, nil
+}
+
+// run has containers run, NAME under the ID NAME-N.
+func (d *disk) run(ids ...string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	p := &v1.Pod{}
+	for _, id := range ids {
+		name, _, _ := strings.Cut(id, "-")
+		p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, v1.ContainerStatus{
+			Name: name, ContainerID: "containerd://" + id, State: v1.ContainerState{Running: &v1.ContainerStateRunning{}},
+		})
+		d.layer[id] = Layer{Dir: "/layer/" + id, On: "/layer/" + id}
+	}
+	d.pod = p
+}
+
+func (d *disk) limits(log *bytes.Buffer) *Meter {
+	l := New(Config{
+		Path: func(_ *v1.Pod, volume string) (string, error) { return volume, nil }, Dirs: podfs.Dirs{Root: "/none", PodLogs: "/logs"},
+		Status: d.status, Layers: d, Log: slog.New(slog.NewTextHandler(log, nil)),
+	})
+	l.size = func(ctx context.Context, dir string, _ int64) (Amount, error) {
 		d.mu.Lock()
 		d.looks[dir] = append(d.looks[dir], time.Now())
 		takes := d.takes[dir]
@@ -51,11 +90,11 @@ func (d *disk) limits(log *bytes.Buffer) *Limits {
 		select {
 		case <-time.After(takes):
 		case <-ctx.Done():
-			return 0, context.Cause(ctx)
+			return Amount{}, context.Cause(ctx)
 		}
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		return d.used[dir], d.fails
+		return Amount{Bytes: d.used[dir]}, d.fails
 	}
 	return l
 }
@@ -67,7 +106,7 @@ func (d *disk) fill(volume string, bytes int64) {
 }
 
 func newDisk() *disk {
-	return &disk{used: map[string]int64{}, takes: map[string]time.Duration{}, looks: map[string][]time.Time{}}
+	return &disk{used: map[string]int64{}, takes: map[string]time.Duration{}, looks: map[string][]time.Time{}, layer: map[string]Layer{}, asked: map[string]int{}}
 }
 
 func TestAVolumeOverItsLimitIsFoundAtTheNextLook(t *testing.T) {
@@ -158,4 +197,4 @@ func TestTheWatchEndsWithItsContextAndSaysAnErrorOnce(t *testing.T) {
 var _ interface {
 	Limited(*v1.Pod) bool
 	Watch(context.Context, *v1.Pod) (pod.Eviction, bool)
-} = (*Limits)(nil)
+} = (*Meter)(nil)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -22,13 +23,22 @@ const (
 // errEnough ends a walk that knows all that it was to find out.
 var errEnough = errors.New("enough")
 
+// Amount is what something takes of a file system.
+type Amount struct {
+	// Bytes are those of whole blocks.
+	Bytes, Inodes int64
+}
+
+func (a Amount) plus(b Amount) Amount { return Amount{a.Bytes + b.Bytes, a.Inodes + b.Inodes} }
+
 // walk adds up a tree by descriptors, so that no directory that is replaced by a
 // link meanwhile leads it elsewhere.
 type walk struct {
 	root    int
 	dev     uint64
-	used    int64
-	enough  int64
+	used    Amount
+	shares  float64 // of inodes with several names, each name's part
+	enough  int64   // bytes
 	shelved []*branch
 }
 
@@ -38,25 +48,25 @@ type branch struct {
 	name  string
 }
 
-// treeSize is how many bytes the blocks of a directory and of all below it take on
-// its file system. It ends where that is more than enough. What goes while it is
-// counted is not counted; a directory that is not there takes nothing. It blocks
-// as long as the disk takes, or until ctx is done.
-func treeSize(ctx context.Context, dir string, enough int64) (int64, error) {
+// treeSize is what a directory and all below it take of its file system. It ends
+// where that is more than enough bytes. What goes while it is counted is not
+// counted; a directory that is not there takes nothing. It blocks as long as the
+// disk takes, or until ctx is done.
+func treeSize(ctx context.Context, dir string, enough int64) (Amount, error) {
 	root, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) {
-		return 0, nil
+		return Amount{}, nil
 	}
 	if err != nil {
-		return 0, &os.PathError{Op: "open", Path: dir, Err: err}
+		return Amount{}, &os.PathError{Op: "open", Path: dir, Err: err}
 	}
 	f := os.NewFile(uintptr(root), dir)
 	defer f.Close()
 	var st unix.Stat_t
 	if err := unix.Fstat(root, &st); err != nil {
-		return 0, &os.PathError{Op: "stat", Path: dir, Err: err}
+		return Amount{}, &os.PathError{Op: "stat", Path: dir, Err: err}
 	}
-	w := &walk{root: root, dev: st.Dev, used: st.Blocks * 512, enough: enough}
+	w := &walk{root: root, dev: st.Dev, used: Amount{Bytes: st.Blocks * 512, Inodes: 1}, enough: enough}
 	err = w.directory(ctx, f, nil, 0)
 	for err == nil && len(w.shelved) > 0 {
 		last := len(w.shelved) - 1
@@ -67,6 +77,7 @@ func treeSize(ctx context.Context, dir string, enough int64) (int64, error) {
 	if errors.Is(err, errEnough) {
 		err = nil
 	}
+	w.used.Inodes += int64(math.Round(w.shares))
 	return w.used, err
 }
 
@@ -103,7 +114,14 @@ func (w *walk) entry(ctx context.Context, dir *os.File, name string, at *branch,
 	if isDir {
 		st.Nlink = 1
 	}
-	if w.used += st.Blocks * 512 / int64(max(st.Nlink, 1)); w.used > w.enough {
+	if names := int64(max(st.Nlink, 1)); names == 1 {
+		w.used.Inodes++
+		w.used.Bytes += st.Blocks * 512
+	} else {
+		w.shares += 1 / float64(names)
+		w.used.Bytes += st.Blocks * 512 / names
+	}
+	if w.used.Bytes > w.enough {
 		return errEnough
 	}
 	if !isDir {
@@ -163,4 +181,24 @@ func unlessMoved(err error) error {
 		}
 	}
 	return fmt.Errorf("open a directory: %w", err)
+}
+
+// filesSize is what the files at the paths take; those that are not there take
+// nothing, and so does what is no file.
+func filesSize(paths ...string) (Amount, error) {
+	var all Amount
+	for _, path := range paths {
+		var st unix.Stat_t
+		err := unix.Lstat(path, &st)
+		if errors.Is(err, unix.ENOENT) {
+			continue
+		}
+		if err != nil {
+			return all, &os.PathError{Op: "stat", Path: path, Err: err}
+		}
+		if st.Mode&unix.S_IFMT == unix.S_IFREG {
+			all = all.plus(Amount{st.Blocks * 512, 1})
+		}
+	}
+	return all, nil
 }

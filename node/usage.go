@@ -1,0 +1,104 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"podd/agent"
+	"podd/bundle"
+	"podd/cri"
+	"podd/volumes/usage"
+)
+
+// layers says where containers write: containerd tells the directory, for its numbers
+// are as old as its stats_collect_period, of the bundled one ten minutes. Another
+// runtime tells its numbers.
+type layers struct {
+	client     *cri.Client
+	containerd bool
+}
+
+// layerTimeout bounds the calls for one container.
+const layerTimeout = 5 * time.Second
+
+func (l layers) Layer(ctx context.Context, id string) (usage.Layer, error) {
+	ctx, cancel := context.WithTimeout(ctx, layerTimeout)
+	defer cancel()
+	if l.containerd {
+		if dir := l.dir(ctx, id); dir != "" {
+			return usage.Layer{Dir: dir, On: dir}, nil
+		}
+	}
+	u, err := l.client.LayerUsage(ctx, id)
+	return usage.Layer{Used: usage.Amount{Bytes: u.Bytes, Inodes: u.Inodes}, On: u.On}, err
+}
+
+// dir is empty where containerd does not tell.
+func (l layers) dir(ctx context.Context, id string) string {
+	conn, err := grpc.NewClient(l.client.Endpoint(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return ""
+	}
+	defer conn.Close()
+	dir, err := bundle.Containerd{Conn: conn}.LayerDir(ctx, id)
+	if err != nil {
+		return ""
+	}
+	return dir
+}
+
+// limits watches pods, unless the configuration says that nobody does.
+func (n *parts) limits() agent.Limits {
+	if !n.cfg.LimitStorage {
+		return nil
+	}
+	return n.meter
+}
+
+// summary is the kubelet's /stats/summary, with what podd has of it: storage, of the
+// node and of pods, for server.Config. storage is false if nothing is to be measured.
+func (n *Node) summary(ctx context.Context, storage bool) (any, error) {
+	parts := n.second.Load()
+	if parts == nil {
+		return nil, errors.New("the container runtime has not responded yet: `podd ps` and /readyz?verbose say more")
+	}
+	out := &stats.Summary{Node: stats.NodeStats{NodeName: n.cfg.NodeName, StartTime: bootTime()}, Pods: []stats.PodStats{}}
+	if !storage {
+		return out, nil
+	}
+	fs, err := parts.meter.NodeFS()
+	if err != nil {
+		return nil, err
+	}
+	out.Node.Fs = &fs
+	out.Pods = parts.meter.Pods(ctx, n.active())
+	return out, nil
+}
+
+// active are the pods that have not run to their end.
+func (n *Node) active() []*v1.Pod {
+	var all []*v1.Pod
+	for _, p := range n.status.Pods() {
+		if p.Status.Phase != v1.PodSucceeded && p.Status.Phase != v1.PodFailed {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// bootTime is when the machine started, to the second.
+func bootTime() metav1.Time {
+	var up unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &up); err != nil {
+		return metav1.Time{}
+	}
+	return metav1.NewTime(time.Now().Add(-time.Duration(up.Nano())).Round(time.Second))
+}

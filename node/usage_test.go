@@ -1,0 +1,44 @@
+package node
+
+import (
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"podd/config"
+	"podd/internal/pod"
+	"podd/status"
+	"podd/volumes/usage"
+)
+
+func TestStorageIsLimitedUnlessTheConfigurationForbidsIt(t *testing.T) {
+	p := &parts{Node: &Node{cfg: &config.Config{}}, meter: usage.New(usage.Config{})}
+	if p.limits() != nil {
+		t.Error("with localStorageCapacityIsolation: false somebody watches")
+	}
+	p.cfg.LimitStorage = true
+	if p.limits() == nil {
+		t.Error("nobody watches")
+	}
+}
+
+// TestTheSummaryHasNoPodThatHasRunToItsEnd: and there is none before the runtime has
+// answered.
+func TestTheSummaryHasNoPodThatHasRunToItsEnd(t *testing.T) {
+	n := &Node{cfg: &config.Config{}, status: status.NewWriter(status.Config{})}
+	for uid, over := range map[pod.UID]bool{"runs": false, "over": true} {
+		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid, Name: string(uid)}}
+		n.status.Report(pod.Report{Desired: &pod.Desired{Pod: p}, Failed: over, Reason: pod.ReasonEvicted})
+	}
+	if got := n.active(); len(got) != 1 || got[0].UID != "runs" {
+		t.Errorf("got %d pods", len(got))
+	}
+	if _, err := n.summary(t.Context(), true); err == nil {
+		t.Error("there is a summary before the runtime has answered")
+	}
+	if up := time.Since(bootTime().Time); up <= 0 || up > 100*365*24*time.Hour {
+		t.Errorf("the machine started %v ago", up)
+	}
+}

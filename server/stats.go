@@ -1,0 +1,17 @@
+package server
+
+import (
+	"net/http"
+	"strconv"
+)
+
+// summary answers with the statistics of the node and its pods.
+func (s *Server) summary(w http.ResponseWriter, r *http.Request) {
+	cpuAndMemory, _ := strconv.ParseBool(r.URL.Query().Get("only_cpu_and_memory"))
+	answer, err := s.config.Summary(r.Context(), !cpuAndMemory)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	s.json(w, r, answer)
+}

@@ -1,0 +1,161 @@
+// Command fuseserver mounts a file system that a test can let die: a directory with a
+// directory "sub" and a file "file". It says "ready" when it is mounted, and serves
+// until it is ended, which leaves the mount to whoever made the directory. While it is
+// stopped, everything that somebody asks of the mount hangs, as with a file server that
+// is gone.
+//
+// usage: fuseserver DIR
+package main
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// The kernel's protocol: include/uapi/linux/fuse.h.
+const (
+	opLookup      = 1
+	opForget      = 2
+	opGetattr     = 3
+	opOpen        = 14
+	opRead        = 15
+	opStatfs      = 17
+	opRelease     = 18
+	opInit        = 26
+	opOpendir     = 27
+	opReaddir     = 28
+	opReleasedir  = 29
+	opInterrupt   = 36
+	opBatchForget = 42
+
+	root, sub, file = 1, 2, 3
+	headIn, headOut = 40, 16
+	largest         = 1<<20 + 4096
+	content         = "served\n"
+)
+
+var native = binary.NativeEndian
+
+func main() {
+	if err := serve(os.Args[1]); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func serve(dir string) error {
+	device, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open /dev/fuse: %w", err)
+	}
+	options := fmt.Sprintf("fd=%d,rootmode=40755,user_id=0,group_id=0,allow_other", device)
+	if err := unix.Mount("fuseserver", dir, "fuse.fuseserver", unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
+		return fmt.Errorf("mount %s: %w", dir, err)
+	}
+	buffer := make([]byte, largest)
+	for first := true; ; first = false {
+		n, err := unix.Read(device, buffer)
+		switch {
+		case errors.Is(err, unix.EINTR), errors.Is(err, unix.ENOENT), errors.Is(err, unix.EAGAIN):
+			continue
+		case errors.Is(err, unix.ENODEV): // unmounted
+			return nil
+		case err != nil:
+			return fmt.Errorf("read a request: %w", err)
+		case n < headIn:
+			return fmt.Errorf("a request of %d bytes", n)
+		}
+		if answer := reply(buffer[:n]); answer != nil {
+			if _, err := unix.Write(device, answer); err != nil && !errors.Is(err, unix.ENOENT) { // it was given up
+				return fmt.Errorf("answer a request: %w", err)
+			}
+		}
+		if first {
+			fmt.Println("ready")
+		}
+	}
+}
+
+// reply answers a request; nil for those that want no answer.
+func reply(request []byte) []byte {
+	unique, node := native.Uint64(request[8:]), native.Uint64(request[16:])
+	body, errno := []byte{}, unix.Errno(0)
+	switch op := native.Uint32(request[4:]); op {
+	case opForget, opBatchForget, opInterrupt:
+		return nil
+	case opInit:
+		body = initialized(request[headIn:])
+	case opLookup:
+		body, errno = lookup(node, request[headIn:])
+	case opGetattr:
+		body = append(make([]byte, 16), attributes(node)...) // never cached
+	case opOpen, opOpendir:
+		body = make([]byte, 16)
+	case opRead:
+		if native.Uint64(request[headIn+8:]) == 0 {
+			body = []byte(content)
+		}
+	case opStatfs:
+		body = make([]byte, 80)
+		native.PutUint32(body[40:], 4096) // bsize
+		native.PutUint32(body[44:], 255)  // namelen
+		native.PutUint32(body[48:], 4096) // frsize
+	case opReaddir, opRelease, opReleasedir:
+	default:
+		errno = unix.ENOSYS
+	}
+	if errno != 0 {
+		body = nil
+	}
+	answer := make([]byte, headOut, headOut+len(body))
+	native.PutUint32(answer, uint32(headOut+len(body)))
+	native.PutUint32(answer[4:], uint32(-int32(errno)))
+	native.PutUint64(answer[8:], unique)
+	return append(answer, body...)
+}
+
+func initialized(in []byte) []byte {
+	out := make([]byte, 64)
+	native.PutUint32(out, 7)
+	native.PutUint32(out[4:], min(31, native.Uint32(in[4:])))
+	native.PutUint32(out[8:], 4096)  // max_readahead
+	native.PutUint32(out[20:], 4096) // max_write
+	native.PutUint32(out[24:], 1)    // time_gran
+	return out
+}
+
+func lookup(parent uint64, name []byte) ([]byte, unix.Errno) {
+	node := uint64(0)
+	switch {
+	case parent != root:
+	case strings.TrimRight(string(name), "\x00") == "sub":
+		node = sub
+	case strings.TrimRight(string(name), "\x00") == "file":
+		node = file
+	}
+	if node == 0 {
+		return nil, unix.ENOENT
+	}
+	out := make([]byte, 40)
+	native.PutUint64(out, node)
+	return append(out, attributes(node)...), 0
+}
+
+func attributes(node uint64) []byte {
+	mode, links, size := uint32(unix.S_IFDIR|0o755), uint32(2), uint64(0)
+	if node == file {
+		mode, links, size = unix.S_IFREG|0o644, 1, uint64(len(content))
+	}
+	out := make([]byte, 88)
+	native.PutUint64(out, node)
+	native.PutUint64(out[8:], size)
+	native.PutUint32(out[60:], mode)
+	native.PutUint32(out[64:], links)
+	native.PutUint32(out[80:], 4096) // blksize
+	return out
+}

@@ -1,0 +1,134 @@
+package usage
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// limited is a container, with a limit unless that is empty.
+func limited(name, limit string) v1.Container {
+	c := v1.Container{Name: name}
+	if limit != "" {
+		c.Resources.Limits = v1.ResourceList{v1.ResourceEphemeralStorage: resource.MustParse(limit)}
+	}
+	return c
+}
+
+const logs = "/logs/default_web_u1/"
+
+// TestAPodOverItsLimitOfEphemeralStorageIsFound, in the order and the words of
+// upstream's localStorageEviction.
+func TestAPodOverItsLimitOfEphemeralStorageIsFound(t *testing.T) {
+	const mib = 1 << 20
+	one := []v1.Container{limited("web", "10Mi")}
+	two := []v1.Container{limited("web", "10Mi"), limited("side", "5Mi")}
+	data, config := empty("data", "", ""), v1.Volume{Name: "config", VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{}}}
+	ofPod := func(limit string) string {
+		return "Pod ephemeral local storage usage exceeds the total limit of containers " + limit + ". "
+	}
+	for name, tc := range map[string]struct {
+		containers []v1.Container
+		volumes    []v1.Volume
+		used       map[string]int64
+		want       string // message, or nothing
+		signal     string
+	}{
+		"the writable layer":      {one, nil, map[string]int64{"/layer/web-1": 10*mib + 1}, ofPod("10Mi"), "ephemeralpodfs.limit"},
+		"just all of it":          {one, nil, map[string]int64{"/layer/web-1": 10 * mib}, "", ""},
+		"the logs":                {one, nil, map[string]int64{logs + "web": 11 * mib}, ofPod("10Mi"), "ephemeralpodfs.limit"},
+		"an emptyDir":             {one, []v1.Volume{data}, map[string]int64{"data": 11 * mib}, ofPod("10Mi"), "ephemeralpodfs.limit"},
+		"a configMap":             {one, []v1.Volume{config}, map[string]int64{"config": 11 * mib}, ofPod("10Mi"), "ephemeralpodfs.limit"},
+		"all together":            {one, []v1.Volume{data}, map[string]int64{"data": 4 * mib, logs + "web": 4 * mib, "/layer/web-1": 4 * mib}, ofPod("10Mi"), "ephemeralpodfs.limit"},
+		"memory takes no disk":    {one, []v1.Volume{empty("data", "", v1.StorageMediumMemory)}, map[string]int64{"data": 11 * mib}, "", ""},
+		"one container's":         {two, nil, map[string]int64{"/layer/side-1": 4 * mib, logs + "side": 2 * mib}, `Container side exceeded its local ephemeral storage limit "5Mi". `, "ephemeralcontainerfs.limit"},
+		"no container has others": {two, []v1.Volume{data}, map[string]int64{"data": 14 * mib, "/layer/side-1": 1}, "", ""},
+		"one without a limit counts for the pod": {[]v1.Container{limited("web", "10Mi"), limited("side", "")}, nil,
+			map[string]int64{"/layer/side-1": 11 * mib}, ofPod("10Mi"), "ephemeralpodfs.limit"},
+		"the emptyDir's own limit first": {one, []v1.Volume{empty("data", "1Mi", "")}, map[string]int64{"data": 11 * mib},
+			`Usage of EmptyDir volume "data" exceeds the limit "1Mi". `, "emptydirfs.limit"},
+		"none at all": {[]v1.Container{limited("web", "")}, []v1.Volume{data}, map[string]int64{"data": 1 << 40}, "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := newDisk()
+				d.used = tc.used
+				d.run("web-1", "side-1")
+				p := aPod(tc.volumes...)
+				p.Spec.Containers = tc.containers
+				ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+				defer stop()
+				e, exceeded := d.limits(&bytes.Buffer{}).Watch(ctx, p)
+				if exceeded != (tc.want != "") || e.Message != tc.want || e.Signal != tc.signal {
+					t.Errorf("got %q by %q (%v), want %q by %q", e.Message, e.Signal, exceeded, tc.want, tc.signal)
+				}
+			})
+		})
+	}
+}
+
+// TestALayerOfItsOwnFileSystemIsNotTheContainers, as with the kubelet's dedicated image
+// file system; it is the pod's all the same.
+func TestALayerOfItsOwnFileSystemIsNotTheContainers(t *testing.T) {
+	root := t.TempDir()
+	if err := os.Mkdir(root+"/pods", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		on       string
+		exceeded bool
+	}{{root, true}, {"/proc", false}} {
+		synctest.Test(t, func(t *testing.T) {
+			d := newDisk()
+			d.run("web-1")
+			d.layer["web-1"] = Layer{Used: Amount{Bytes: 6 << 20}, On: tc.on}
+			m := d.limits(&bytes.Buffer{})
+			m.cfg.Dirs.Root = root
+			p := aPod()
+			p.Spec.Containers = []v1.Container{limited("web", "5Mi"), limited("side", "5Mi")}
+			ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+			defer stop()
+			if e, exceeded := m.Watch(ctx, p); exceeded != tc.exceeded {
+				t.Errorf("on %s: got %q (%v), want %v", tc.on, e.Message, exceeded, tc.exceeded)
+			}
+		})
+	}
+}
+
+// TestTheContainersThatRunAreWatched: one that started anew has a new layer, and what
+// one that ended wrote counts no longer. Where its layer is is asked once; of what it
+// takes, where only the runtime knows, each time.
+func TestTheContainersThatRunAreWatched(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, log := newDisk(), &bytes.Buffer{}
+		d.used = map[string]int64{"/layer/web-1": 4 << 20, "/layer/web-2": 4 << 20}
+		d.run("web-1")
+		time.AfterFunc(35*time.Second, func() { d.run() })
+		time.AfterFunc(65*time.Second, func() {
+			d.run("web-2", "side-1")
+			d.mu.Lock()
+			d.layer["side-1"] = Layer{Used: Amount{Bytes: 1}, On: "/"}
+			d.mu.Unlock()
+		})
+		time.AfterFunc(95*time.Second, func() { d.fill("/layer/web-2", 11<<20) })
+		p, began := aPod(), time.Now()
+		p.Spec.Containers = []v1.Container{limited("web", "7Mi"), limited("side", "1Mi")}
+		e, exceeded := d.limits(log).Watch(t.Context(), p)
+		if took := time.Since(began); !exceeded || took != 100*time.Second || !strings.HasPrefix(e.Message, "Pod ephemeral") {
+			t.Errorf("got %q (%v) after %v, want the pod's limit at the look after 100s", e.Message, exceeded, took)
+		}
+		if d.asked["web-1"] != 1 || d.asked["web-2"] != 1 || d.asked["side-1"] < 2 {
+			t.Errorf("it was asked %v, want once for each directory", d.asked)
+		}
+		if log.Len() > 0 {
+			t.Errorf("log: %s", log)
+		}
+	})
+}

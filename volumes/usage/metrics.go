@@ -1,0 +1,51 @@
+package usage
+
+import (
+	"context"
+
+	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
+	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+)
+
+// volumeGauges are upstream's, of every volume with a claim.
+var volumeGauges = []struct {
+	desc  *prometheus.Desc
+	value func(stats.FsStats) *uint64
+}{
+	{gauge("capacity_bytes", "Capacity in bytes of the volume"), func(s stats.FsStats) *uint64 { return s.CapacityBytes }},
+	{gauge("available_bytes", "Number of available bytes in the volume"), func(s stats.FsStats) *uint64 { return s.AvailableBytes }},
+	{gauge("used_bytes", "Number of used bytes in the volume"), func(s stats.FsStats) *uint64 { return s.UsedBytes }},
+	{gauge("inodes", "Maximum number of inodes in the volume"), func(s stats.FsStats) *uint64 { return s.Inodes }},
+	{gauge("inodes_free", "Number of free inodes in the volume"), func(s stats.FsStats) *uint64 { return s.InodesFree }},
+	{gauge("inodes_used", "Number of used inodes in the volume"), func(s stats.FsStats) *uint64 { return s.InodesUsed }},
+}
+
+func gauge(name, help string) *prometheus.Desc {
+	return prometheus.NewDesc("kubelet_volume_stats_"+name, help, []string{"namespace", "persistentvolumeclaim"}, nil)
+}
+
+type collector struct {
+	meter *Meter
+	pods  func() []*v1.Pod
+}
+
+// Collector has kubelet_volume_stats_*, the statistics of the pods' volumes with a
+// claim. A scrape measures what Claims would.
+func (m *Meter) Collector(pods func() []*v1.Pod) prometheus.Collector { return &collector{m, pods} }
+
+func (c *collector) Describe(out chan<- *prometheus.Desc) {
+	for _, g := range volumeGauges {
+		out <- g.desc
+	}
+}
+
+func (c *collector) Collect(out chan<- prometheus.Metric) {
+	for _, v := range c.meter.Claims(context.Background(), c.pods()) {
+		for _, g := range volumeGauges {
+			if n := g.value(v.FsStats); n != nil {
+				out <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, float64(*n), v.PVCRef.Namespace, v.PVCRef.Name)
+			}
+		}
+	}
+}

@@ -1,0 +1,161 @@
+package usage
+
+import (
+	"context"
+	"path/filepath"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+)
+
+// unbounded is a limit that ends no look.
+const unbounded = 1 << 62
+
+// What a reading is of.
+const hostsOf = "hosts"
+
+func volumeOf(v *v1.Volume) string   { return "volume " + v.Name }
+func logsOf(container string) string { return "logs " + container }
+func layerOf(id string) string       { return "layer " + id }
+
+// NodeFS is the file system of the pods' directories.
+func (m *Meter) NodeFS() (stats.FsStats, error) {
+	fs, err := m.statfs(m.cfg.Dirs.Pods())
+	if err != nil {
+		return stats.FsStats{}, err
+	}
+	return fs.with(fs.used(), metav1.Now()), nil
+}
+
+// Pods returns the storage of pods, in their order: their volumes, and what their
+// running containers have written and logged. What is fresh (Config.Fresh) is not
+// measured again. It waits a second at most: what is not there by then
+// shows as it was before, or, if it was never measured, not at all; a later call has
+// it. It never waits for a mount that hangs.
+func (m *Meter) Pods(ctx context.Context, pods []*v1.Pod) []stats.PodStats {
+	var sources []source
+	for _, p := range pods {
+		sources = append(sources, m.sourcesOf(p)...)
+	}
+	known := m.readAll(ctx, sources)
+	node, err := m.NodeFS()
+	out := make([]stats.PodStats, 0, len(pods))
+	for _, p := range pods {
+		s := podStats(p, known)
+		if err == nil {
+			s.EphemeralStorage = ephemeralStorage(p, node, known)
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// Claims are those of the pods' volumes that have a claim, one for each claim, as
+// Pods has them.
+func (m *Meter) Claims(ctx context.Context, pods []*v1.Pod) []stats.VolumeStats {
+	var sources []source
+	of := map[key]*stats.PVCReference{}
+	seen := map[stats.PVCReference]bool{}
+	for _, p := range pods {
+		for i := range p.Spec.Volumes {
+			v := &p.Spec.Volumes[i]
+			if ref := claimOf(p, v); ref != nil && !seen[*ref] && m.cfg.Fresh >= 0 {
+				seen[*ref] = true
+				s := m.volumeSource(p, v)
+				of[s.key] = ref
+				sources = append(sources, s)
+			}
+		}
+	}
+	known := m.readAll(ctx, sources)
+	var out []stats.VolumeStats
+	for _, s := range sources {
+		if fs, ok := known[s.key]; ok {
+			out = append(out, stats.VolumeStats{FsStats: fs, PVCRef: of[s.key]})
+		}
+	}
+	return out
+}
+
+// claimOf is the claim of a volume, or nil.
+func claimOf(p *v1.Pod, v *v1.Volume) *stats.PVCReference {
+	switch {
+	case v.PersistentVolumeClaim != nil:
+		return &stats.PVCReference{Name: v.PersistentVolumeClaim.ClaimName, Namespace: p.Namespace}
+	case v.Ephemeral != nil: // upstream's name of such a claim
+		return &stats.PVCReference{Name: p.Name + "-" + v.Name, Namespace: p.Namespace}
+	}
+	return nil
+}
+
+// sourcesOf are all that a pod has. As upstream, hostPaths and images have no
+// statistics.
+func (m *Meter) sourcesOf(p *v1.Pod) []source {
+	sources := []source{{key{p.UID, hostsOf}, func(context.Context) (stats.FsStats, time.Duration, error) {
+		used, err := filesSize(m.cfg.Dirs.Hosts(p.UID))
+		return stats.FsStats{UsedBytes: number(used.Bytes), InodesUsed: number(used.Inodes)}, 0, err
+	}}}
+	for i := range p.Spec.Volumes {
+		if v := &p.Spec.Volumes[i]; v.HostPath == nil && v.Image == nil && m.cfg.Fresh >= 0 {
+			sources = append(sources, m.volumeSource(p, v))
+		}
+	}
+	for _, c := range running(p) {
+		logs := filepath.Join(m.cfg.Dirs.Logs(p.Namespace, p.Name, p.UID), c.Name)
+		l := &layer{meter: m, id: containerID(c)}
+		sources = append(sources,
+			source{key{p.UID, logsOf(c.Name)}, func(ctx context.Context) (stats.FsStats, time.Duration, error) { return m.tree(ctx, logs) }},
+			source{key{p.UID, layerOf(l.id)}, l.read})
+	}
+	return sources
+}
+
+// volumeSource asks a mount of its own for its numbers, and measures a directory of
+// the pod's.
+func (m *Meter) volumeSource(p *v1.Pod, v *v1.Volume) source {
+	return source{key{p.UID, volumeOf(v)}, func(ctx context.Context) (stats.FsStats, time.Duration, error) {
+		path, err := m.cfg.Path(p, v.Name)
+		if err != nil {
+			return stats.FsStats{}, 0, err
+		}
+		if claimOf(p, v) == nil && !isMount(path) {
+			return m.tree(ctx, path)
+		}
+		if size, device := deviceSize(path); device { // what is in it, only the pod knows
+			return fileSystem{capacity: size}.with(Amount{}, metav1.Time{}), 0, nil
+		}
+		fs, err := m.statfs(path)
+		return fs.with(fs.used(), metav1.Time{}), 0, err
+	}}
+}
+
+// tree measures a directory in its turn.
+func (m *Meter) tree(ctx context.Context, dir string) (fs stats.FsStats, took time.Duration, err error) {
+	took, err = m.inTurn(ctx, func() error {
+		on, err := m.statfs(dir)
+		if err != nil {
+			return err
+		}
+		used, err := m.size(ctx, dir, unbounded)
+		fs = on.with(used, metav1.Time{})
+		return err
+	})
+	return fs, took, err
+}
+
+// read is a container's layer for statistics.
+func (l *layer) read(ctx context.Context) (fs stats.FsStats, took time.Duration, err error) {
+	m := l.meter
+	took, err = m.inTurn(ctx, func() error {
+		used, err := l.used(ctx, unbounded)
+		if err != nil {
+			return err
+		}
+		on, err := m.statfs(l.known.On)
+		fs = on.with(used, metav1.Time{})
+		return err
+	})
+	return fs, took, err
+}

@@ -1,0 +1,61 @@
+package usage
+
+import (
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+)
+
+// podStats is a pod as far as it is known.
+func podStats(p *v1.Pod, known map[key]stats.FsStats) stats.PodStats {
+	out := stats.PodStats{
+		PodRef:     stats.PodReference{Name: p.Name, Namespace: p.Namespace, UID: string(p.UID)},
+		Containers: []stats.ContainerStats{},
+	}
+	if p.Status.StartTime != nil {
+		out.StartTime = *p.Status.StartTime
+	}
+	of := func(what string) *stats.FsStats {
+		if fs, ok := known[key{p.UID, what}]; ok {
+			return &fs
+		}
+		return nil
+	}
+	for _, c := range running(p) {
+		out.Containers = append(out.Containers, stats.ContainerStats{
+			Name: c.Name, StartTime: c.State.Running.StartedAt, Rootfs: of(layerOf(containerID(c))), Logs: of(logsOf(c.Name)),
+		})
+	}
+	for i := range p.Spec.Volumes {
+		v := &p.Spec.Volumes[i]
+		if fs := of(volumeOf(v)); fs != nil {
+			out.VolumeStats = append(out.VolumeStats, stats.VolumeStats{Name: v.Name, FsStats: *fs, PVCRef: claimOf(p, v)})
+		}
+	}
+	return out
+}
+
+// ephemeralStorage is what a pod takes of the node's own file system, as the limits
+// count it: writable layers, logs, hosts file, and the volumes that are part of it.
+func ephemeralStorage(p *v1.Pod, node stats.FsStats, known map[key]stats.FsStats) *stats.FsStats {
+	what := []string{hostsOf}
+	for i := range p.Spec.Volumes {
+		if v := &p.Spec.Volumes[i]; ephemeral(v) {
+			what = append(what, volumeOf(v))
+		}
+	}
+	for _, c := range running(p) {
+		what = append(what, logsOf(c.Name), layerOf(containerID(c)))
+	}
+	sum, newest := Amount{}, metav1.Time{}
+	for _, w := range what {
+		if fs, ok := known[key{p.UID, w}]; ok {
+			sum = sum.plus(Amount{int64(*fs.UsedBytes), int64(*fs.InodesUsed)})
+			if newest.Before(&fs.Time) {
+				newest = fs.Time
+			}
+		}
+	}
+	node.UsedBytes, node.InodesUsed, node.Time = number(sum.Bytes), number(sum.Inodes), newest
+	return &node
+}

@@ -1,0 +1,165 @@
+package usage
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// part is one thing that a pod takes of the node's disk. Each has its own pace, so
+// that a large one does not keep the others from being looked at.
+type part struct {
+	what string // for the log, and one of a kind in the pod
+	// volume and container are whose it is; empty for the pod's own.
+	volume, container string
+	layer             *layer // if it is one
+	used              func(ctx context.Context, enough int64) (Amount, error)
+
+	bytes int64     // at the last look
+	next  time.Time // when it is looked at
+	said  string    // the last error
+}
+
+// watch is what Watch knows of its pod.
+type watch struct {
+	meter  *Meter
+	pod    *v1.Pod
+	bounds []bound
+	parts  []*part
+	// followed is when the containers are looked up next; zero if none of them counts.
+	followed time.Time
+}
+
+func newWatch(m *Meter, p *v1.Pod) *watch {
+	w := &watch{meter: m, pod: p, bounds: boundsOf(p)}
+	first := time.Now().Add(period)
+	for i := range p.Spec.Volumes {
+		if v := &p.Spec.Volumes[i]; ephemeral(v) {
+			w.add(m.volumePart(p, v.Name), first)
+		}
+	}
+	hosts := &part{what: "the hosts file", used: func(context.Context, int64) (Amount, error) {
+		return filesSize(m.cfg.Dirs.Hosts(p.UID))
+	}}
+	if w.add(hosts, first) { // and whenever a container has a limit the pod has one
+		w.followed = first
+	}
+	return w
+}
+
+// add has a part looked at from then on, unless it counts for no limit.
+func (w *watch) add(p *part, from time.Time) bool {
+	p.next = from
+	counts := slices.ContainsFunc(w.bounds, func(b bound) bool { return b.counts(p) })
+	if counts {
+		w.parts = append(w.parts, p)
+	}
+	return counts
+}
+
+func (m *Meter) volumePart(p *v1.Pod, volume string) *part {
+	return &part{what: fmt.Sprintf("volume %q", volume), volume: volume, used: func(ctx context.Context, enough int64) (Amount, error) {
+		dir, err := m.cfg.Path(p, volume)
+		if err != nil {
+			return Amount{}, err
+		}
+		return m.size(ctx, dir, enough)
+	}}
+}
+
+func (m *Meter) logPart(p *v1.Pod, container string) *part {
+	dir := filepath.Join(m.cfg.Dirs.Logs(p.Namespace, p.Name, p.UID), container)
+	return &part{what: fmt.Sprintf("the logs of container %q", container), container: container,
+		used: func(ctx context.Context, enough int64) (Amount, error) { return m.size(ctx, dir, enough) }}
+}
+
+func (m *Meter) layerPart(container, id string) *part {
+	l := &layer{meter: m, id: id}
+	return &part{what: fmt.Sprintf("what container %q (%s) has written", container, id), container: container, layer: l, used: l.used}
+}
+
+// follow has the containers looked at that run now, and no others.
+func (w *watch) follow() {
+	now := time.Now()
+	w.followed = now.Add(period)
+	var current []*part
+	for _, c := range running(w.meter.cfg.Status(w.pod.UID)) {
+		current = append(current, w.meter.logPart(w.pod, c.Name), w.meter.layerPart(c.Name, containerID(c)))
+	}
+	known := func(in []*part, p *part) bool {
+		return slices.ContainsFunc(in, func(other *part) bool { return other.what == p.what })
+	}
+	w.parts = slices.DeleteFunc(w.parts, func(p *part) bool { return p.container != "" && !known(current, p) })
+	for _, p := range current {
+		if !known(w.parts, p) {
+			w.add(p, now)
+		}
+	}
+}
+
+// next is the part that is looked at next, and when; nil: the containers are.
+func (w *watch) next() (due *part, at time.Time) {
+	at = w.followed
+	for _, p := range w.parts {
+		if at.IsZero() || p.next.Before(at) {
+			due, at = p, p.next
+		}
+	}
+	return due, at
+}
+
+// look measures a part. What cannot be measured counts as it did.
+func (w *watch) look(ctx context.Context, p *part) {
+	var used Amount
+	enough := w.enough(p)
+	took, err := w.meter.inTurn(ctx, func() (err error) {
+		used, err = p.used(ctx, enough)
+		return err
+	})
+	switch {
+	case err == nil:
+		p.bytes, p.said = used.Bytes, ""
+	case ctx.Err() == nil && err.Error() != p.said:
+		p.said = err.Error()
+		w.meter.cfg.Log.Warn("cannot measure storage of a pod: its limit is not enforced meanwhile",
+			"pod", w.pod.Namespace+"/"+w.pod.Name, "uid", w.pod.UID, "what", p.what, "error", err)
+	}
+	p.next = time.Now().Add(max(period, share*took))
+}
+
+// enough is how many bytes a part may take before a limit is exceeded.
+func (w *watch) enough(p *part) int64 {
+	least := int64(-1)
+	for i := range w.bounds {
+		b := &w.bounds[i]
+		if !b.counts(p) {
+			continue
+		}
+		if left := max(0, b.bytes-w.sum(b)+p.bytes); least < 0 || left < least {
+			least = left
+		}
+	}
+	return least
+}
+
+func (w *watch) sum(b *bound) (bytes int64) {
+	for _, p := range w.parts {
+		if b.counts(p) {
+			bytes += p.bytes
+		}
+	}
+	return bytes
+}
+
+func (w *watch) exceeded() *bound {
+	for i := range w.bounds {
+		if b := &w.bounds[i]; w.sum(b) > b.bytes {
+			return b
+		}
+	}
+	return nil
+}
