@@ -166,6 +166,7 @@ var arrows = map[string]map[string]string{
 	"test/e2e/fuseserver": {},
 	"test/e2e/holder":     {},
 	"test/e2e/reader":     {"test/e2e/whole": "what a whole version is"},
+	"test/e2e/swapper":    {},
 	"test/e2e/whole":      {},
 	"test/e2e/knock":      {"cni/cnitest": "packets past the pod network"},
 	"test/e2e/testnode":   {"bundle": "starts its runtime", "cni": "its pod network", "internal/instance": "its directories"},
