@@ -78,6 +78,9 @@ type Volumes interface {
 	// Follow takes p as the newest version of a pod that has a sandbox: its volumes
 	// may say something of it. It never blocks.
 	Follow(p *v1.Pod)
+	// Hold keeps what is bound for the container as it is until release is called: from
+	// before Mounts until the container was started, or was not. It never blocks.
+	Hold(p *v1.Pod, c *v1.Container) (release func())
 	// Mounts returns the container's volume mounts; subPaths are those of its Inputs.
 	Mounts(p *v1.Pod, c *v1.Container, subPaths []string) ([]pod.Mount, error)
 	TearDown(ctx context.Context, uid pod.UID) error

@@ -222,7 +222,8 @@ func (noVolumes) Ensure(context.Context, *v1.Pod) (pod.VolumeState, error) {
 	return pod.VolumeState{Ready: true}, nil
 }
 
-func (noVolumes) Follow(*v1.Pod) {}
+func (noVolumes) Follow(*v1.Pod)                     {}
+func (noVolumes) Hold(*v1.Pod, *v1.Container) func() { return func() {} }
 
 func (noVolumes) Mounts(*v1.Pod, *v1.Container, []string) ([]pod.Mount, error) { return nil, nil }
 func (noVolumes) TearDown(context.Context, pod.UID) error                      { return nil }

@@ -85,6 +85,8 @@ func (w *world) Ensure(context.Context, *v1.Pod) (pod.VolumeState, error) {
 
 func (w *world) Follow(*v1.Pod) {}
 
+func (w *world) Hold(*v1.Pod, *v1.Container) func() { return func() {} }
+
 func (w *world) Release(context.Context, pod.UID) error { return w.do("Release", w.drop("mounts")) }
 
 func (w *world) Discard(ctx context.Context, uid pod.UID) error { return w.Release(ctx, uid) }

@@ -85,6 +85,7 @@ func (w *worker) startOne(ctx context.Context, v *view, st plan.Start) (made boo
 	cfg, name := &w.agent.cfg, st.Container.Name
 	id := st.ID
 	var created pod.Container
+	defer cfg.Volumes.Hold(d.Pod, st.Container)()
 	if id == "" {
 		if created, err = w.create(call, v, st); err != nil || created.ID == "" {
 			return false, err

@@ -11,7 +11,8 @@ import (
 // disk is the node's volumes: they are set up at once.
 type disk struct{ *node }
 
-func (disk) Follow(*v1.Pod) {}
+func (disk) Follow(*v1.Pod)                     {}
+func (disk) Hold(*v1.Pod, *v1.Container) func() { return func() {} }
 
 func (d disk) Ensure(ctx context.Context, p *v1.Pod) (pod.VolumeState, error) {
 	if err := d.lacks(p); err != nil {

@@ -23,6 +23,8 @@ const (
 type livePod struct {
 	pod       *v1.Pod                       // the newest version
 	immutable map[pod.ObjectKey]*pod.Object // as its volumes have them
+	holds     int                           // see Hold
+	missed    bool                          // something changed while held
 
 	// Of the goroutine that brings the volumes up to date; it ends when there is
 	// nothing to do.
@@ -142,6 +144,9 @@ func (m *Mounter) bringUpToDate(ctx context.Context, l *livePod) (ok bool) {
 	m.mu.Unlock()
 	ok = true
 	_ = m.inTurn(ctx, o, func(ctx context.Context, o *setUp) error { // its error is the end of ctx
+		if m.held(l) {
+			return nil
+		}
 		for i := range o.pod.Spec.Volumes {
 			v := &o.pod.Spec.Volumes[i]
 			err := m.refreshOne(ctx, o, v)

@@ -32,7 +32,8 @@
 //     error and in no log.
 //   - A subPath cannot leave its volume, whatever links a container plants in
 //     it: the kernel resolves it (openat2, RESOLVE_BENEATH) and what is mounted
-//     is the file that was opened, not its name.
+//     is the file that was opened, not its name. While a container that mounts a part
+//     of a volume with values starts (Hold), that volume stays as it is.
 //
 // All methods of Mounter are safe for concurrent use; calls for one pod wait for one
 // another, calls for different pods do not (except for a slot among the set-ups in
