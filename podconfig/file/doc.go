@@ -30,5 +30,6 @@
 // no longer names the pod, removes a pod. With a StateDir the last good version
 // survives a restart of podd, too. A directory, or a single file, that cannot be
 // read keeps everything; one that is gone for 2 s is empty. A file with which the
-// source would have more than manifest.MaxPods counts as broken, not the others.
+// source would have more than manifest.MaxPods (MaxObjects, MaxObjectBytes) counts
+// as broken, not the others.
 package file

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -210,49 +209,11 @@ func (s *Source) take(name string, data []byte, next *entry, quiet bool) {
 	old := s.before(path, e, len(r.Failed) > 0)
 	next.Content, next.problems = r.Reuse(old), r.Problems
 	next.keep(old, r.Failed)
+	next.holds = amountOf(next.Content)
 	if len(r.Failed) == 0 {
 		s.good.Keep(path, data, r.HasSecret())
 	}
 	s.put(name, next, e)
-}
-
-// amount is how many pods and objects there are.
-type amount struct{ pods, objects int }
-
-func amountOf(c manifest.Content) amount { return amount{len(c.Pods), len(c.Objects)} }
-
-func (a amount) fits(room amount) bool { return a.pods <= room.pods && a.objects <= room.objects }
-
-// room is how much a file may have beside the others.
-func (s *Source) room(name string) amount {
-	room := amount{manifest.MaxPods, manifest.MaxObjects}
-	for other, e := range s.entries {
-		if other != name {
-			room.pods -= len(e.Pods)
-			room.objects -= len(e.Objects)
-		}
-	}
-	return amount{max(room.pods, 0), max(room.objects, 0)}
-}
-
-// freed says that there is room for what a file has now, and was not.
-func (s *Source) freed(name string, e *entry) bool {
-	return e.crowded != amount{} && e.crowded.fits(s.room(name))
-}
-
-// crowdedOut is what a file says that has more than there is room for: like one
-// that by itself has too much, nothing.
-func crowdedOut(path string, has, room amount, now time.Time) manifest.Result {
-	message := fmt.Sprintf("the file has %d pods, but with those of the other files only %d more are allowed (%d for all files)", has.pods, room.pods, manifest.MaxPods)
-	if has.pods <= room.pods {
-		message = fmt.Sprintf("the file has %d ConfigMaps and Secrets, but with those of the other files only %d more are allowed (%d for all files)",
-			has.objects, room.objects, manifest.MaxObjects)
-	}
-	return manifest.Result{
-		Failed: []manifest.Failed{{}},
-		Problems: []pod.Problem{{Origin: path, Since: now, Message: message,
-			Hint: "podd uses none of it; remove files that are not for this machine"}},
-	}
 }
 
 func (s *Source) options(path string, now time.Time) manifest.Options {

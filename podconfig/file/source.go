@@ -107,6 +107,8 @@ type entry struct {
 	// crowded is how much the newest content has if the source has no room for it;
 	// else nothing.
 	crowded amount
+	// holds is how much there is of Content.
+	holds amount
 }
 
 // New returns a Source; nothing is read before Run.

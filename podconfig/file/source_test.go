@@ -627,6 +627,27 @@ func TestASaveThatIsCutShortTakesNoPodAway(t *testing.T) {
 	st.until("a=i:2 b=i:2")
 }
 
+// TestObjectsThatDoNotFitTogetherAreRefusedByTheFile, and taken when there is room.
+func TestObjectsThatDoNotFitTogetherAreRefusedByTheFile(t *testing.T) {
+	s := New(Config{Path: t.TempDir()})
+	s.entries["m.yaml"] = &entry{holds: amount{objects: 200, bytes: manifest.MaxObjectBytes - 1<<19}}
+	text := []byte("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {k: " + strings.Repeat("x", 1<<20-1) + "}\n")
+	s.take("a.yaml", text, &entry{read: time.Now()}, false)
+	e := s.entries["a.yaml"]
+	const want = "have 1.0 MiB, but with those of the other files only 0.5 MiB more are allowed (128 MiB for all files)"
+	if len(e.Objects) > 0 || len(e.problems) != 1 || !strings.Contains(e.problems[0].Message, want) || s.freed("a.yaml", e) {
+		t.Errorf("got %d objects, problems %v, want %q", len(e.Objects), e.problems, want)
+	}
+	s.entries["m.yaml"] = &entry{}
+	if !s.freed("a.yaml", e) {
+		t.Error("there is room, and it is not noticed")
+	}
+	s.take("a.yaml", text, &entry{read: time.Now()}, false)
+	if e := s.entries["a.yaml"]; len(e.Objects) != 1 || len(e.problems) > 0 || e.holds != (amount{objects: 1, bytes: 1 << 20}) {
+		t.Errorf("got %d objects, problems %v, %+v", len(e.Objects), e.problems, e.holds)
+	}
+}
+
 // TestAFileTooManyTakesNoOthersPlace has a directory with nearly as many pods as a
 // source may have, and a file that would have more of them.
 func TestAFileTooManyTakesNoOthersPlace(t *testing.T) {

@@ -108,6 +108,9 @@ func (v *validator) set() {
 	if len(objects) > manifest.MaxObjects {
 		v.Problems = append(v.Problems, v.tooMany(objects[manifest.MaxObjects].Origin, manifest.MaxObjects, "ConfigMaps and Secrets"))
 	}
+	if has := amountOf(v.content); has.bytes > manifest.MaxObjectBytes {
+		v.Problems = append(v.Problems, v.tooMany(objects[len(objects)-1].Origin, manifest.MaxObjectBytes>>20, "MiB of values in ConfigMaps and Secrets"))
+	}
 	if v.whole || v.Files > 1 {
 		v.Problems = append(v.Problems, manifest.Missing(v.content, v.opt.Now)...)
 	}

@@ -21,6 +21,9 @@ const (
 	MaxPods = 2000
 	// MaxObjects is the same for ConfigMaps and Secrets together.
 	MaxObjects = 2000
+	// MaxObjectBytes bounds their values together, of a source, in bytes: a hundred
+	// and twenty-eight as large as an apiserver takes one. podd has them in memory.
+	MaxObjectBytes = 128 << 20
 	// maxDocuments bounds the documents of a manifest, whatever they are.
 	maxDocuments = 10_000
 	// maxDocument bounds the text of one document, in bytes. An apiserver takes no

@@ -93,6 +93,24 @@ func admitObject(o *pod.Object, lines map[string]int) []fault {
 	return out
 }
 
+// SizeOf is how many bytes the keys and values of an object have.
+func SizeOf(o *pod.Object) int {
+	n := 0
+	if s := o.Secret; s != nil {
+		for key, value := range s.Data {
+			n += len(key) + len(value)
+		}
+		return n
+	}
+	for key, value := range o.ConfigMap.Data {
+		n += len(key) + len(value)
+	}
+	for key, value := range o.ConfigMap.BinaryData {
+		n += len(key) + len(value)
+	}
+	return n
+}
+
 // written is the path of a value where the manifest is it: an apiserver knows
 // what stringData held as data.
 func written(path string, lines map[string]int) string {

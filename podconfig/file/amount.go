@@ -1,0 +1,63 @@
+package file
+
+import (
+	"fmt"
+	"time"
+
+	"podd/internal/pod"
+	"podd/podconfig/manifest"
+)
+
+// amount is how many pods and objects there are, and how many bytes the values of
+// the objects have.
+type amount struct{ pods, objects, bytes int }
+
+func amountOf(c manifest.Content) amount {
+	a := amount{pods: len(c.Pods), objects: len(c.Objects)}
+	for _, o := range c.Objects {
+		a.bytes += manifest.SizeOf(o)
+	}
+	return a
+}
+
+func (a amount) fits(room amount) bool {
+	return a.pods <= room.pods && a.objects <= room.objects && a.bytes <= room.bytes
+}
+
+// room is how much a file may have beside the others.
+func (s *Source) room(name string) amount {
+	room := amount{manifest.MaxPods, manifest.MaxObjects, manifest.MaxObjectBytes}
+	for other, e := range s.entries {
+		if other != name {
+			room.pods -= e.holds.pods
+			room.objects -= e.holds.objects
+			room.bytes -= e.holds.bytes
+		}
+	}
+	return amount{max(room.pods, 0), max(room.objects, 0), max(room.bytes, 0)}
+}
+
+// freed says that there is room for what a file has now, and was not.
+func (s *Source) freed(name string, e *entry) bool {
+	return e.crowded != amount{} && e.crowded.fits(s.room(name))
+}
+
+// crowdedOut is what a file says that has more than there is room for: like one
+// that by itself has too much, nothing.
+func crowdedOut(path string, has, room amount, now time.Time) manifest.Result {
+	const mebi = 1 << 20
+	message := fmt.Sprintf("the ConfigMaps and Secrets of the file have %.1f MiB, but with those of the other files only %.1f MiB more are allowed (%d MiB for all files)",
+		float64(has.bytes)/mebi, float64(room.bytes)/mebi, manifest.MaxObjectBytes/mebi)
+	switch {
+	case has.pods > room.pods:
+		message = fmt.Sprintf("the file has %d pods, but with those of the other files only %d more are allowed (%d for all files)", has.pods, room.pods, manifest.MaxPods)
+	case has.objects > room.objects:
+		message = fmt.Sprintf("the file has %d ConfigMaps and Secrets, but with those of the other files only %d more are allowed (%d for all files)",
+			has.objects, room.objects, manifest.MaxObjects)
+	}
+	return manifest.Result{
+		Failed: []manifest.Failed{{}},
+		Problems: []pod.Problem{{Origin: path, Since: now, Message: message,
+			Hint: "podd uses none of it; remove files that are not for this machine"}},
+	}
+}
