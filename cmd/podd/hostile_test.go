@@ -36,7 +36,7 @@ var worst = []string{
 	"pods", "documents", "null documents", "JSON objects", "heavy pods", "heavy broken pods", "PodList of nothing", "containers: {}",
 	"container's env: {name: E, valueFrom: {configMapKeyRef: {name: a, key: b}}}", "node selector: k%d: v", "unknown fields: k%d: v",
 	"alias bomb", "alias of a long text", "anchors", "flow object", "JSON fields", "nested lists", "many nested lists", "fields",
-	"one field again and again", "a long text", "a long annotation", "comments behind", "indented deeper and deeper",
+	"configMap volumes", "projected items", "keys of a Secret's texts", "a List of ConfigMaps", "one field again and again", "a long text", "a long annotation", "comments behind", "indented deeper and deeper",
 }
 
 // TestNoInputCostsMoreThan300MiB has the binary validate 10 MiB of what costs the

@@ -112,7 +112,7 @@ func (v *validator) set() {
 		v.Problems = append(v.Problems, v.tooMany(objects[len(objects)-1].Origin, manifest.MaxObjectBytes>>20, "MiB of values in ConfigMaps and Secrets"))
 	}
 	if v.whole || v.Files > 1 {
-		v.Problems = append(v.Problems, manifest.Missing(v.content, v.opt.Now)...)
+		v.Problems = append(v.Problems, manifest.Missing(v.content, v.Problems, v.opt.Now)...)
 	}
 	for _, d := range pods {
 		v.Pods = append(v.Pods, d.Name())

@@ -1,8 +1,10 @@
 package manifest
 
 import (
+	"cmp"
 	"fmt"
 	"reflect"
+	"strconv"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -21,7 +23,11 @@ func advise(e *field.Error, p *v1.Pod) string {
 	value := value(e)
 	switch {
 	case e.Type == field.ErrorTypeRequired:
-		return requiredHint(withoutIndexes(e.Field))
+		return cmp.Or(requiredHint(withoutIndexes(e.Field)), requiredReferenceHint(withoutIndexes(e.Field)))
+	case last == "mode" || last == "defaultMode":
+		return modeHint(e.BadValue)
+	case strings.Contains(e.Detail, "conflicting duplicate paths"):
+		return "two of its sources write the same file: give each key another path with items"
 	case e.Type == field.ErrorTypeNotSupported:
 		if meant := suggest.Name(value, quoted(e.Detail)); meant != "" {
 			return fmt.Sprintf("did you mean %q?", meant)
@@ -105,6 +111,41 @@ func requiredHint(path string) string {
 		return "write what the volume is, for example emptyDir: {} or hostPath: {path: /srv/data}"
 	}
 	return ""
+}
+
+// requiredReferenceHint is requiredHint for what names an object and its keys.
+func requiredReferenceHint(path string) string {
+	switch {
+	case strings.HasSuffix(path, ".items.path"):
+		return "write path: settings.ini, the file that the key becomes in the volume"
+	case strings.HasSuffix(path, ".items.key"):
+		return "write key: settings.ini, one of the object's keys"
+	case strings.HasSuffix(path, "onfigMap.name"), strings.HasSuffix(path, ".configMapRef.name"), strings.HasSuffix(path, ".configMapKeyRef.name"):
+		return "write name: settings, the name of a ConfigMap of the pod's namespace"
+	case strings.HasSuffix(path, ".secret.name"), strings.HasSuffix(path, ".secretRef.name"), strings.HasSuffix(path, ".secretKeyRef.name"):
+		return "write name: password, the name of a Secret of the pod's namespace"
+	case strings.HasSuffix(path, ".secret.secretName"):
+		return "write secretName: password, the name of a Secret of the pod's namespace"
+	case strings.HasSuffix(path, "KeyRef.key"):
+		return "write key: colour, one of the object's keys"
+	}
+	return ""
+}
+
+// modeHint is for modes that were meant to be octal.
+func modeHint(bad any) string {
+	v := reflect.ValueOf(bad)
+	if v.Kind() == reflect.Pointer && !v.IsNil() {
+		v = v.Elem()
+	}
+	if !v.CanInt() {
+		return ""
+	}
+	text := strconv.FormatInt(v.Int(), 10)
+	if n, err := strconv.ParseInt(text, 8, 64); err != nil || n < 0 || n > 0o777 {
+		return ""
+	}
+	return "write it with a zero before it, as it is octal: 0" + text
 }
 
 // volumeHint helps with a mount of a volume that is not there.

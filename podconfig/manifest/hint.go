@@ -21,6 +21,12 @@ func unknownHint(name, path, kind string, known *fields) string {
 	if n := suggest.Name(name, known.names); n != "" {
 		return fmt.Sprintf("did you mean %q?", n)
 	}
+	if n := referenceHint(name, known); n != "" {
+		return fmt.Sprintf("did you mean %q?", n)
+	}
+	if name == "volumes" && slices.Contains(known.names, "volumeMounts") {
+		return "a container says in volumeMounts where it sees a volume, by its name; what the volume is stands in spec.volumes"
+	}
 	if strings.Contains(name, "{{") {
 		return "a template placeholder is left in the file; fill it in first"
 	}
@@ -40,6 +46,21 @@ func unknownHint(name, path, kind string, known *fields) string {
 		return "a Pod has apiVersion, kind, metadata and spec"
 	}
 	return "there is no such field here, and none with a similar name; remove it"
+}
+
+// referenceHint is the field that names an object where people write one of those
+// that do so elsewhere: it is another for nearly every kind of reference.
+func referenceHint(name string, known *fields) string {
+	names := []string{"name", "secretName", "configMapName", "claimName"}
+	if !slices.Contains(names, name) {
+		return ""
+	}
+	for _, n := range names {
+		if slices.Contains(known.names, n) && len(known.names) < 6 {
+			return n
+		}
+	}
+	return ""
 }
 
 func withoutIndexes(path string) string {
@@ -120,10 +141,17 @@ func homeOf(name, path string) string {
 // has it.
 func entryHint(value, path string) string {
 	list := path[strings.LastIndexByte(path, '.')+1:]
+	value = shorten(value)
 	name, rest, cut := strings.Cut(value, "=")
 	switch {
 	case strings.HasPrefix(list, "env[") && cut:
 		return fmt.Sprintf("write - {name: %s, value: %q}", name, rest)
+	case strings.HasPrefix(list, "envFrom["):
+		return fmt.Sprintf("write - configMapRef: {name: %s} or - secretRef: {name: %s}", value, value)
+	case strings.HasPrefix(list, "items[") && strings.HasPrefix(path, "spec.volumes["):
+		return fmt.Sprintf("write - {key: %s, path: %s}", value, value)
+	case strings.HasPrefix(list, "imagePullSecrets["):
+		return fmt.Sprintf("write - name: %s", value)
 	case strings.HasPrefix(list, "ports["):
 		if host, port, ok := strings.Cut(value, ":"); ok {
 			return fmt.Sprintf("write - {containerPort: %s, hostPort: %s}", port, host)

@@ -2,36 +2,36 @@ package manifest
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 
 	"podd/internal/pod"
-	"podd/internal/suggest"
 )
 
 // Missing returns a warning for each ConfigMap and Secret, and each of their
 // keys, that a pod cannot do without and that is not there: it would wait for it.
 // What is pulled without a Secret is pulled all the same.
-func Missing(c Content, now time.Time) []pod.Problem {
-	keys := make(map[pod.ObjectKey][]string, len(c.Objects))
-	for _, o := range c.Objects {
-		keys[o.Key()] = keysOf(o)
-	}
+// One of problems may say why an object is not there.
+func Missing(c Content, problems []pod.Problem, now time.Time) []pod.Problem {
+	f := newFound(c.Objects, problems)
 	const most = 100
 	var out []pod.Problem
 	for _, d := range c.Pods {
-		told := map[string]bool{}
+		told := map[need]bool{}
 		for _, n := range needs(d.Pod) {
-			message, hint := n.missing(keys)
-			if message == "" || told[message] {
+			what := need{object: n.object, key: n.key}
+			if told[what] {
+				continue // it may be named ten thousand times
+			}
+			told[what] = true
+			message, hint := f.missing(n)
+			if message == "" {
 				continue
 			}
 			if len(out) == most {
 				message, hint = "there are more warnings of this kind after this one", "fix the ones above first"
 			}
-			told[message] = true
 			out = append(out, pod.Problem{Origin: d.Origin, Line: d.Line, Field: n.path, Pod: d.Name(), Message: message, Hint: hint, Warning: true, Since: now})
 			if len(out) > most {
 				return out
@@ -41,56 +41,11 @@ func Missing(c Content, now time.Time) []pod.Problem {
 	return out
 }
 
-// keysOf are an object's keys, in no order.
-func keysOf(o *pod.Object) []string {
-	var keys []string
-	if o.Secret != nil {
-		for key := range o.Secret.Data {
-			keys = append(keys, key)
-		}
-		return keys
-	}
-	for key := range o.ConfigMap.Data {
-		keys = append(keys, key)
-	}
-	for key := range o.ConfigMap.BinaryData {
-		keys = append(keys, key)
-	}
-	return keys
-}
-
 // need is an object, or a key of it, without which a pod does not start.
 type need struct {
 	path   string
 	object pod.ObjectKey
 	key    string // "" for the object alone
-}
-
-// missing says what of it is not there; "" where all is.
-func (n need) missing(keys map[pod.ObjectKey][]string) (message, hint string) {
-	has, found := keys[n.object]
-	switch {
-	case !found:
-		hint = "write one, or make the reference optional"
-		var others []string
-		for other := range keys {
-			if other.Kind == n.object.Kind && other.Namespace == n.object.Namespace {
-				others = append(others, other.Name)
-			}
-		}
-		slices.Sort(others)
-		if meant := suggest.Name(n.object.Name, others); meant != "" {
-			hint = fmt.Sprintf("did you mean %q?", meant)
-		}
-		return fmt.Sprintf("none of these files has the %s: the pod would wait for it", shorten(n.object.String())), hint
-	case n.key != "" && !slices.Contains(has, n.key):
-		hint = "add it, or make the reference optional"
-		if meant := suggest.Name(n.key, has); meant != "" {
-			hint = fmt.Sprintf("did you mean %q?", meant)
-		}
-		return fmt.Sprintf("the %s has no key %q: the pod would wait for it", shorten(n.object.String()), shorten(n.key)), hint
-	}
-	return "", ""
 }
 
 // needs are what a pod cannot do without, in the order of its spec.

@@ -3,6 +3,7 @@ package manifest
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -14,9 +15,10 @@ import (
 // TestWhatAPodWouldWaitForIsToldOnce has one object of each kind, and pods that
 // name these, others, and keys of them.
 func TestWhatAPodWouldWaitForIsToldOnce(t *testing.T) {
-	objects := Decode(join(settings, password), options("x")).Objects
+	objects := Decode(join(settings, password, strings.Replace(settings, "name: settings", "name: prices, namespace: shop", 1)), options("x")).Objects
 	name := func(name string) v1.LocalObjectReference { return v1.LocalObjectReference{Name: name} }
 	optional := true
+	broken := []pod.Problem{{Origin: "y.yaml", Line: 7, Object: "ConfigMap default/bad", Message: "it is"}, {Origin: "y.yaml", Line: 9, Object: "ConfigMap default/bad"}}
 	env := func(from *v1.EnvVarSource) v1.PodSpec {
 		return v1.PodSpec{Containers: []v1.Container{{Env: []v1.EnvVar{{ValueFrom: from}, {ValueFrom: from}}}}}
 	}
@@ -33,6 +35,10 @@ func TestWhatAPodWouldWaitForIsToldOnce(t *testing.T) {
 		"an optional key": {spec: env(&v1.EnvVarSource{SecretKeyRef: &v1.SecretKeySelector{LocalObjectReference: name("none"), Key: "x", Optional: &optional}})},
 		"a Secret that is not there": {env(&v1.EnvVarSource{SecretKeyRef: &v1.SecretKeySelector{LocalObjectReference: name("passwort"), Key: "x"}}),
 			[]string{`spec.containers[0].env[0].valueFrom.secretKeyRef: none of these files has the Secret default/passwort: the pod would wait for it (did you mean "password"?)`}},
+		"one that is broken": {v1.PodSpec{Containers: []v1.Container{{EnvFrom: []v1.EnvFromSource{{ConfigMapRef: &v1.ConfigMapEnvSource{LocalObjectReference: name("bad")}}}}}},
+			[]string{`spec.containers[0].envFrom[0].configMapRef: none of these files has the ConfigMap default/bad: the pod would wait for it (the one at y.yaml:7 is broken: fix that)`}},
+		"one of another namespace": {v1.PodSpec{Containers: []v1.Container{{EnvFrom: []v1.EnvFromSource{{ConfigMapRef: &v1.ConfigMapEnvSource{LocalObjectReference: name("prices")}}}}}},
+			[]string{`spec.containers[0].envFrom[0].configMapRef: none of these files has the ConfigMap default/prices: the pod would wait for it (there is one in the namespace "shop", and a pod sees those of its own only: write metadata: namespace: default there)`}},
 		"all of an object": {v1.PodSpec{InitContainers: []v1.Container{{EnvFrom: []v1.EnvFromSource{
 			{SecretRef: &v1.SecretEnvSource{LocalObjectReference: name("password")}}, {ConfigMapRef: &v1.ConfigMapEnvSource{LocalObjectReference: name("x")}}}}}},
 			[]string{"spec.initContainers[0].envFrom[1].configMapRef: none of these files has the ConfigMap default/x: the pod would wait for it (write one, or make the reference optional)"}},
@@ -46,7 +52,7 @@ func TestWhatAPodWouldWaitForIsToldOnce(t *testing.T) {
 	} {
 		d := &pod.Desired{Pod: &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}, Spec: tt.spec}, Origin: "x", Line: 3}
 		var got []string
-		for _, p := range Missing(Content{Pods: []*pod.Desired{d}, Objects: objects}, noon) {
+		for _, p := range Missing(Content{Pods: []*pod.Desired{d}, Objects: objects}, broken, noon) {
 			got = append(got, fmt.Sprintf("%s: %s (%s)", p.Field, p.Message, p.Hint))
 			if !p.Warning || p.Line != 3 || p.Pod != "default/web" {
 				t.Errorf("%s: got %+v", what, p)
@@ -55,5 +61,31 @@ func TestWhatAPodWouldWaitForIsToldOnce(t *testing.T) {
 		if !slices.Equal(got, tt.want) {
 			t.Errorf("%s:\ngot  %q\nwant %q", what, got, tt.want)
 		}
+	}
+}
+
+// TestWhatIsMissingIsFoundAtABoundedCost: ten thousand names of a key that is not
+// there, and of a hundred others, beside ten thousand long ones that are.
+func TestWhatIsMissingIsFoundAtABoundedCost(t *testing.T) {
+	data := map[string]string{}
+	for i := range 10_000 {
+		data[fmt.Sprintf("%0250d", i)] = ""
+	}
+	objects := []*pod.Object{{ConfigMap: &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "c"}, Data: data}}}
+	ref := func(key string) v1.EnvVar {
+		return v1.EnvVar{ValueFrom: &v1.EnvVarSource{ConfigMapKeyRef: &v1.ConfigMapKeySelector{LocalObjectReference: v1.LocalObjectReference{Name: "c"}, Key: key}}}
+	}
+	var env []v1.EnvVar
+	for i := range 10_000 {
+		env = append(env, ref(fmt.Sprintf("%0249dx", i%200)))
+	}
+	d := &pod.Desired{Pod: &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}, Spec: v1.PodSpec{Containers: []v1.Container{{Env: env}}}}}
+	f := newFound(objects, nil)
+	f.missing(need{object: objects[0].Key(), key: strings.Repeat("n", 250)})
+	if f.budget >= 0 {
+		t.Errorf("%d steps are left after ten thousand comparisons of long names", f.budget)
+	}
+	if got := Missing(Content{Pods: []*pod.Desired{d}, Objects: objects}, nil, noon); len(got) != 101 {
+		t.Errorf("got %d warnings, want a hundred and that there are more", len(got))
 	}
 }

@@ -171,22 +171,15 @@ func sysctlSlips(p *v1.Pod) []doubt {
 	return out
 }
 
-// unbounded are doubts about bounds that podd does not keep yet, for want of
-// eviction.
+// unbounded are doubts about a bound that podd does not keep yet.
 func unbounded(p *v1.Pod) []doubt {
 	var out []doubt
-	const evict = "podd does not evict pods yet: nothing limits the %s to %s of the node's disk"
 	visitContainers(p, func(path string, c *v1.Container) {
 		if q, set := c.Resources.Limits[v1.ResourceEphemeralStorage]; set && !q.IsZero() {
-			out = append(out, doubt{path + ".resources.limits[ephemeral-storage]", fmt.Sprintf(evict, "container", q.String()),
-				"make sure that its logs and files stay small; the field may stay"})
+			out = append(out, doubt{path + ".resources.limits[ephemeral-storage]",
+				fmt.Sprintf("podd does not evict pods for that yet: nothing limits the container to %s of the node's disk", q.String()),
+				"make sure that its logs and files stay small, and give its emptyDirs a sizeLimit; the field may stay"})
 		}
 	})
-	for i, v := range p.Spec.Volumes {
-		if v.EmptyDir != nil && v.EmptyDir.Medium == v1.StorageMediumDefault && v.EmptyDir.SizeLimit != nil && !v.EmptyDir.SizeLimit.IsZero() {
-			out = append(out, doubt{fmt.Sprintf("spec.volumes[%d].emptyDir.sizeLimit", i), fmt.Sprintf(evict, "volume", v.EmptyDir.SizeLimit.String()),
-				"medium: Memory enforces the limit; on disk, make sure that the files stay small"})
-		}
-	}
 	return out
 }

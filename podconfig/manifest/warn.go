@@ -21,6 +21,7 @@ type doubt struct{ path, message, hint string }
 func doubts(p *v1.Pod) []doubt {
 	out := append(annotationDoubts(p), slips(p)...)
 	out = append(out, unbounded(p)...)
+	out = append(out, itemDoubts(p)...)
 	for i, gate := range p.Spec.ReadinessGates {
 		out = append(out, doubt{fmt.Sprintf("spec.readinessGates[%d]", i),
 			fmt.Sprintf("without an apiserver nothing sets the pod condition %q: the pod will run but never become Ready", shorten(string(gate.ConditionType))),
@@ -29,6 +30,7 @@ func doubts(p *v1.Pod) []doubt {
 	execs := 0.0
 	visitContainers(p, func(path string, c *v1.Container) {
 		out = append(out, hookDoubts(path, c, grace(p))...)
+		out = append(out, mountDoubts(path, c)...)
 		for _, probe := range []struct {
 			field string
 			*v1.Probe

@@ -27,6 +27,7 @@ const (
 func Inputs() []Input {
 	inputs := append(pods(), values()...)
 	inputs = append(inputs, lists()...)
+	inputs = append(inputs, volumes()...)
 	return append(inputs, texts()...)
 }
 
@@ -162,6 +163,36 @@ func lists() []Input {
 		Input{"JSON numbers", documents(`{"a":[`, "1", "]}\n")},
 		Input{"JSON fields", documents(`{`, `"":1`, "}\n")},
 	)
+}
+
+// volumes are pods with many of what volumes have, and objects with much in them.
+func volumes() []Input {
+	const spec = head0 + "spec: {containers: [{name: c, image: i}], volumes: ["
+	of := func(before, entry, after string) func(int) []byte { return documents(spec+before, entry, after+"]}\n") }
+	object := func(kind, before, entry, after string) func(int) []byte {
+		return documents("apiVersion: v1\nkind: "+kind+"\nmetadata: {name: o}\n"+before, entry, after+"\n")
+	}
+	return []Input{
+		{"configMap volumes", of("", "{name: v%d, configMap: {name: c}}", "")},
+		{"secret volumes", of("", "{name: v%d, secret: {secretName: s%d}}", "")},
+		{"projected volumes", of("", "{name: v%d, projected: {sources: [{configMap: {name: c}}]}}", "")},
+		{"projected sources", of("{name: v, projected: {sources: [", "{secret: {name: s%d}}", "]}}")},
+		{"projected items", of("{name: v, projected: {sources: [{configMap: {name: c, items: [", "{key: k%d, path: p%d}", "]}}]}}")},
+		{"items at one path", of("{name: v, projected: {sources: [{configMap: {name: c, items: [", "{key: k, path: p}", "]}}]}}")},
+		{"sources of one path", of("{name: v, projected: {sources: [", "{configMap: {name: c, items: [{key: k, path: p}]}}", "]}}")},
+		{"items of a configMap volume", of("{name: v, configMap: {name: c, items: [", "{key: k%d, path: p%d/x}", "]}}")},
+		{"downwardAPI items", of("{name: v, downwardAPI: {items: [", "{path: p%d, fieldRef: {fieldPath: metadata.name}}", "]}}")},
+		{"keys of a ConfigMap", object("ConfigMap", "data:\n  a: b\nbinaryData: {", "k%d: eHh4", "}")},
+		{"keys in both halves of a ConfigMap", object("ConfigMap", "data: {k1: v, k2: v}\nbinaryData: {", "k%d: eHh4", "}")},
+		{"keys of a Secret's texts", object("Secret", "stringData: {", "k%d: v", "}")},
+		{"a List of ConfigMaps", documents("apiVersion: v1\nkind: List\nitems: [", "{apiVersion: v1, kind: ConfigMap, metadata: {name: c%d}, data: {a: b}}", "]\n")},
+		{"ConfigMaps of a mebibyte", rows(func(i int) string {
+			return fmt.Sprintf("---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: c%d}\ndata: {a: %s}\n", i, strings.Repeat("x", 1<<20-1))
+		})},
+		{"Secrets of a mebibyte", rows(func(i int) string {
+			return fmt.Sprintf("---\napiVersion: v1\nkind: Secret\nmetadata: {name: s%d}\nstringData: {a: %s}\n", i, strings.Repeat("x", 1<<20-1))
+		})},
+	}
 }
 
 const head0 = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n"

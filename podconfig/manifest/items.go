@@ -1,0 +1,88 @@
+package manifest
+
+import (
+	"fmt"
+	"path"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// itemDoubts: upstream looks neither whether items of one source are at one path,
+// where the last one wins, nor whether their paths can be files.
+func itemDoubts(p *v1.Pod) []doubt {
+	var out []doubt
+	for i := range p.Spec.Volumes {
+		v, at := &p.Spec.Volumes[i], fmt.Sprintf("spec.volumes[%d]", i)
+		switch {
+		case v.ConfigMap != nil:
+			out = append(out, collisions(at+".configMap", v.ConfigMap.Items)...)
+		case v.Secret != nil:
+			out = append(out, collisions(at+".secret", v.Secret.Items)...)
+		case v.Projected != nil:
+			for j := range v.Projected.Sources {
+				s, at := &v.Projected.Sources[j], fmt.Sprintf("%s.projected.sources[%d]", at, j)
+				if s.ConfigMap != nil {
+					out = append(out, collisions(at+".configMap", s.ConfigMap.Items)...)
+				}
+				if s.Secret != nil {
+					out = append(out, collisions(at+".secret", s.Secret.Items)...)
+				}
+			}
+		}
+		if len(out) >= maxProblems {
+			break
+		}
+	}
+	return out
+}
+
+// Of a file: the kernel's bound for a name, and upstream's for a path, in bytes.
+const (
+	longestName = 255
+	longestPath = 4096
+)
+
+// collisions are the items of one source that cannot all be files.
+func collisions(at string, items []v1.KeyToPath) []doubt {
+	var out []doubt
+	add := func(i int, hint, format string, args ...any) {
+		out = append(out, doubt{fmt.Sprintf("%s.items[%d].path", at, i), fmt.Sprintf(format, args...), hint})
+	}
+	first := make(map[string]int, len(items))
+	for i := range items {
+		name := path.Clean(items[i].Path)
+		if part := longest(name); part > longestName || len(name) > longestPath {
+			add(i, "use shorter names", "the path has %d bytes, and a name in it %d; %d and %d are the most: the volume cannot be set up", len(name), part, longestPath, longestName)
+		} else if j, twice := first[name]; twice {
+			add(i, "give each a path of its own", "the file %q is that of items[%d], too: only the last of them is there", shorten(name), j)
+		} else {
+			first[name] = i
+		}
+	}
+	for i := range items {
+		name := path.Clean(items[i].Path)
+		if len(out) >= maxProblems || len(name) > longestPath {
+			continue
+		}
+		for k := range len(name) {
+			if name[k] != '/' {
+				continue
+			}
+			if j, isFile := first[name[:k]]; isFile {
+				add(i, "give one of them another path", "%q would be a file within %q, which is the file of items[%d]: the volume cannot be set up", shorten(name), shorten(name[:k]), j)
+				break
+			}
+		}
+	}
+	return out
+}
+
+// longest is the length of the longest name in a path, in bytes.
+func longest(name string) int {
+	most := 0
+	for part := range strings.SplitSeq(name, "/") {
+		most = max(most, len(part))
+	}
+	return most
+}

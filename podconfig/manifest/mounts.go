@@ -1,0 +1,42 @@
+package manifest
+
+import (
+	"fmt"
+	"path"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// mountDoubts: a colon is docker's way to say more of a mount; and upstream compares
+// mountPaths as they are written, and takes two ways of writing one for two.
+func mountDoubts(at string, c *v1.Container) []doubt {
+	var out []doubt
+	first := make(map[string]int, len(c.VolumeMounts))
+	for i := range c.VolumeMounts {
+		if len(out) >= maxProblems {
+			break
+		}
+		mount := &c.VolumeMounts[i]
+		dir := path.Join("/", mount.MountPath)
+		if before, option, cut := strings.Cut(mount.MountPath, ":"); cut {
+			hint := fmt.Sprintf("write mountPath: %s", shorten(before))
+			if option == "ro" {
+				hint += " and readOnly: true"
+			}
+			out = append(out, doubt{fmt.Sprintf("%s.volumeMounts[%d].mountPath", at, i),
+				fmt.Sprintf("the directory is called %q, with the colon", shorten(mount.MountPath)), hint})
+		}
+		j, twice := first[dir]
+		if !twice {
+			first[dir] = i
+			continue
+		}
+		out = append(out, doubt{
+			fmt.Sprintf("%s.volumeMounts[%d].mountPath", at, i),
+			fmt.Sprintf("%q is where volumeMounts[%d] is, too: one of the two hides the other", shorten(mount.MountPath), j),
+			"give each a directory of its own",
+		})
+	}
+	return out
+}
