@@ -163,6 +163,7 @@ var arrows = map[string]map[string]string{
 	"test/chaos":        {"test/e2e/testnode": "the node that the faults strike"},
 	"test/e2e":          {"test/e2e/testnode": "the node of the tests", "inspect": "what a runtime was really given", "cgroup": "where a pod's limits are to be read", "cni/cnitest": "packets past the pod network"},
 	"test/e2e/holder":   {},
+	"test/e2e/swapper":  {},
 	"test/e2e/knock":    {"cni/cnitest": "packets past the pod network"},
 	"test/e2e/testnode": {"bundle": "starts its runtime", "cni": "its pod network", "internal/instance": "its directories"},
 	"test/vm":           {},

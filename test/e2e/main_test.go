@@ -95,8 +95,8 @@ func findBundle(dir string) (testnode.Bundle, error) {
 	if err := buildPodd(repo, &b); err != nil {
 		return b, err
 	}
-	holder, knock = filepath.Join(dir, "holder"), filepath.Join(dir, "knock")
-	cmd := exec.Command("go", "build", "-o", dir+"/", "./test/e2e/holder", "./test/e2e/knock")
+	holder, knock, swapper = filepath.Join(dir, "holder"), filepath.Join(dir, "knock"), filepath.Join(dir, "swapper")
+	cmd := exec.Command("go", "build", "-o", dir+"/", "./test/e2e/holder", "./test/e2e/knock", "./test/e2e/swapper")
 	cmd.Dir, cmd.Env = repo, append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return b, fmt.Errorf("build what pods of tests run: %w\n%s", err, out)
@@ -127,8 +127,8 @@ func buildPodd(repo string, b *testnode.Bundle) error {
 	return nil
 }
 
-// holder and knock are the binaries of test/e2e/holder and test/e2e/knock.
-var holder, knock string
+// holder, knock and swapper are the binaries of test/e2e/holder and its neighbours.
+var holder, knock, swapper string
 
 // takeNode waits for a free node and gives it back when the test is over.
 func takeNode(t *testing.T) *testnode.Node {
