@@ -20,6 +20,7 @@ func kinds(o Options) []kind {
 		downwardAPIs(memory),
 		projections(memory),
 		imageVolumes(),
+		csiVolumes(o.CSI),
 	}
 }
 

@@ -30,6 +30,8 @@ type Options struct {
 	// Objects and Downward have what volumes with values are made of; nil for none.
 	Objects  Objects
 	Downward Downward
+	// CSI has the volumes of CSI drivers; nil for a podd that none registers with.
+	CSI CSI
 	// Events tells of volumes that cannot be brought up to date, and of changes of
 	// ownership that take long; nil tells nobody.
 	Events Events
@@ -88,6 +90,9 @@ func New(o Options, log *slog.Logger, reg prometheus.Registerer) (*Mounter, erro
 	}
 	if o.Objects == nil {
 		o.Objects = noObjects{}
+	}
+	if o.CSI == nil {
+		o.CSI = noCSI{}
 	}
 	m := &Mounter{
 		options: o,

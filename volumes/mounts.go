@@ -82,12 +82,15 @@ func (m *Mounter) mountOf(p *v1.Pod, c *v1.Container, index int, sub string) (po
 		HostPath:          hostPath,
 		Image:             image,
 		ContainerPath:     path.Join("/", wanted.MountPath),
-		ReadOnly:          wanted.ReadOnly || k.live || volume.Image != nil,
+		ReadOnly:          wanted.ReadOnly || k.live || volume.Image != nil || readOnlyCSI(volume),
 		RecursiveReadOnly: recursive,
 		Propagation:       propagation,
 		SELinuxRelabel:    k.managed,
 	}, nil
 }
+
+// readOnlyCSI says that a volume of a CSI driver is read-only for all containers.
+func readOnlyCSI(v *v1.Volume) bool { return v.CSI != nil && v.CSI.ReadOnly != nil && *v.CSI.ReadOnly }
 
 func volumeNamed(p *v1.Pod, name string) *v1.Volume {
 	for i := range p.Spec.Volumes {
