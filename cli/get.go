@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 
+	"podd/internal/pod"
 	"podd/server"
 )
 
@@ -27,12 +28,26 @@ type GetOptions struct {
 	Output string
 }
 
-// resource is a kind that podd get knows.
+// getResource is a kind that podd get knows.
 type getResource struct {
 	kind, singular, plural, short string
+	columns                       []getColumn
 }
 
-var getResources = []getResource{{"ConfigMap", "configmap", "configmaps", "cm"}, {"Secret", "secret", "secrets", ""}}
+// getColumn is a column of a table.
+type getColumn struct {
+	title string
+	cell  func(i *server.ObjectInfo) string
+	// wide is shown with -o wide only.
+	wide bool
+}
+
+var getResources = []getResource{
+	{"ConfigMap", "configmap", "configmaps", "cm", valueColumns()},
+	{"Secret", "secret", "secrets", "", append([]getColumn{{"TYPE", func(i *server.ObjectInfo) string { return printable(i.Type) }, false}}, valueColumns()...)},
+	{"PersistentVolume", "persistentvolume", "persistentvolumes", "pv", volumeColumns()},
+	{"PersistentVolumeClaim", "persistentvolumeclaim", "persistentvolumeclaims", "pvc", claimColumns()},
+}
 
 // Resources are the kinds that podd get knows, by the names that kubectl completes.
 func Resources() []string {
@@ -49,7 +64,7 @@ func resourceOf(name string) (getResource, error) {
 			return r, nil
 		}
 	}
-	return getResource{}, UsageErrorf("podd get has no %q: it lists %s (podd ps lists pods)", name, strings.Join(Resources(), " and "))
+	return getResource{}, UsageErrorf("podd get has no %q: it lists %s (podd ps lists pods)", name, strings.Join(Resources(), ", "))
 }
 
 // Run prints the objects, as kubectl get does, but never what they hold.
@@ -75,7 +90,7 @@ func (o *GetOptions) Run(ctx context.Context, out, errOut io.Writer) error {
 // choose leaves what was asked for; missing are the names that there are not.
 func (o *GetOptions) choose(r getResource, all []server.ObjectInfo) (found []server.ObjectInfo, missing []string) {
 	all = slices.DeleteFunc(all, func(i server.ObjectInfo) bool {
-		return i.Kind != r.kind || o.Namespace != "" && i.Namespace != o.Namespace
+		return i.Kind != r.kind || o.Namespace != "" && i.Namespace != "" && i.Namespace != o.Namespace
 	})
 	if len(o.Names) == 0 {
 		return all, nil
@@ -125,23 +140,27 @@ func (o *GetOptions) within() string {
 
 // rows are kubectl's columns, and who uses the object.
 func (o *GetOptions) rows(r getResource, found []server.ObjectInfo, now time.Time) [][]string {
-	columns := []struct {
-		title string
-		shown bool
-		cell  func(i *server.ObjectInfo) string
-	}{
-		{"NAMESPACE", o.Namespace == "", func(i *server.ObjectInfo) string { return i.Namespace }},
-		{"NAME", true, func(i *server.ObjectInfo) string { return i.Name }},
-		{"TYPE", r.kind == "Secret", func(i *server.ObjectInfo) string { return printable(i.Type) }},
-		{"DATA", true, func(i *server.ObjectInfo) string { return fmt.Sprint(len(i.Keys)) }},
-		{"AGE", true, func(i *server.ObjectInfo) string { return age(i.Seen, now) }},
-		{"KEYS", o.Output == "wide", func(i *server.ObjectInfo) string { return someOf(i.Keys) }},
-		{"ORIGIN", o.Output == "wide", func(i *server.ObjectInfo) string { return printable(originOf(i)) }},
-		{"USED BY", true, func(i *server.ObjectInfo) string { return someOf(i.UsedBy) }},
+	columns := []getColumn{{"NAME", func(i *server.ObjectInfo) string { return i.Name }, false}}
+	if o.Namespace == "" && pod.Namespaced(r.kind) {
+		columns = append([]getColumn{{"NAMESPACE", func(i *server.ObjectInfo) string { return i.Namespace }, false}}, columns...)
+	}
+	ofKind := func(wide bool) {
+		for _, c := range r.columns {
+			if c.wide == wide {
+				columns = append(columns, c)
+			}
+		}
+	}
+	ofKind(false)
+	columns = append(columns, getColumn{"AGE", func(i *server.ObjectInfo) string { return age(i.Seen, now) }, false})
+	ofKind(true)
+	columns = append(columns, getColumn{"ORIGIN", func(i *server.ObjectInfo) string { return printable(originOf(i)) }, true})
+	if pod.Namespaced(r.kind) {
+		columns = append(columns, getColumn{"USED BY", func(i *server.ObjectInfo) string { return someOf(i.UsedBy) }, false})
 	}
 	rows := make([][]string, 1+len(found))
 	for _, c := range columns {
-		if !c.shown {
+		if c.wide && o.Output != "wide" {
 			continue
 		}
 		rows[0] = append(rows[0], c.title)
@@ -150,6 +169,14 @@ func (o *GetOptions) rows(r getResource, found []server.ObjectInfo, now time.Tim
 		}
 	}
 	return rows
+}
+
+// valueColumns are those of objects with keys.
+func valueColumns() []getColumn {
+	return []getColumn{
+		{"DATA", func(i *server.ObjectInfo) string { return fmt.Sprint(len(i.Keys)) }, false},
+		{"KEYS", func(i *server.ObjectInfo) string { return someOf(i.Keys) }, true},
+	}
 }
 
 // someOf is a list as kubectl writes one; <none> for none.
@@ -179,10 +206,11 @@ func originOf(i *server.ObjectInfo) string {
 type listedObject struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
-	Type              string   `json:"type,omitempty"`
-	Immutable         *bool    `json:"immutable,omitempty"`
-	Keys              []string `json:"keys"`
-	UsedBy            []string `json:"usedBy"`
+	Type              string              `json:"type,omitempty"`
+	Immutable         *bool               `json:"immutable,omitempty"`
+	Keys              *[]string           `json:"keys,omitempty"`
+	Storage           *server.StorageInfo `json:"storage,omitempty"`
+	UsedBy            []string            `json:"usedBy"`
 }
 
 func objectList(found []server.ObjectInfo) any {
@@ -197,7 +225,11 @@ func objectList(found []server.ObjectInfo) any {
 			TypeMeta:   metav1.TypeMeta{Kind: info.Kind, APIVersion: "v1"},
 			ObjectMeta: metav1.ObjectMeta{Namespace: info.Namespace, Name: info.Name, CreationTimestamp: metav1.NewTime(info.Seen)},
 			Type:       info.Type, Immutable: info.Immutable,
-			Keys: append([]string{}, info.Keys...), UsedBy: append([]string{}, info.UsedBy...),
+			Storage: info.Storage, UsedBy: append([]string{}, info.UsedBy...),
+		}
+		if info.Storage == nil {
+			keys := append([]string{}, info.Keys...)
+			item.Keys = &keys
 		}
 		if at := originOf(info); at != "" {
 			item.Annotations = map[string]string{annotationOrigin: at}

@@ -130,7 +130,10 @@ func New(c Config) (*Node, error) {
 	if n.sysctls, err = admission.NewSysctls(n.resources.Kernel, cfg.UnsafeSysctls); err != nil {
 		return nil, fmt.Errorf("allowedUnsafeSysctls: %w", err)
 	}
-	n.objects = objects.New(objects.Config{Log: n.log, Metrics: n.registry})
+	n.objects = objects.New(objects.Config{
+		Bindings: filepath.Join(n.cfg.RootDir, "volume-bindings.json"), Node: admission.Labels(n.cfg.NodeName, n.cfg.NodeLabels),
+		Log: n.log, Metrics: n.registry,
+	})
 	if n.keyring, err = n.newKeyring(); err != nil {
 		return nil, err
 	}

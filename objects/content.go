@@ -2,6 +2,7 @@ package objects
 
 import (
 	"encoding/binary"
+	"encoding/json"
 	"hash/maphash"
 	"maps"
 	"slices"
@@ -9,8 +10,8 @@ import (
 	"podd/internal/pod"
 )
 
-// contentOf is a number for what a pod can see of an object: its data, and a
-// Secret's type. The seed is this process' own, so that the number of a Secret
+// contentOf is a number for what a pod can see of an object: its data, a Secret's
+// type, the spec and labels of a volume or claim. The seed is this process' own, so that the number of a Secret
 // says nothing about it to anybody else.
 func (s *Store) contentOf(o *pod.Object) uint64 {
 	var h maphash.Hash
@@ -27,9 +28,16 @@ func (s *Store) contentOf(o *pod.Object) uint64 {
 			add(string(m[key]))
 		}
 	}
-	if o.Secret != nil {
+	switch {
+	case o.Secret != nil:
 		add(string(o.Secret.Type))
 		addAll(o.Secret.Data)
+		return h.Sum64()
+	case o.Volume != nil:
+		add(textOf(o.Volume.Labels, o.Volume.Spec))
+		return h.Sum64()
+	case o.Claim != nil:
+		add(textOf(o.Claim.Labels, o.Claim.Spec))
 		return h.Sum64()
 	}
 	for _, key := range slices.Sorted(maps.Keys(o.ConfigMap.Data)) {
@@ -41,11 +49,21 @@ func (s *Store) contentOf(o *pod.Object) uint64 {
 	return h.Sum64()
 }
 
+// textOf is the same for values that are the same.
+func textOf(values ...any) string {
+	text, err := json.Marshal(values)
+	if err != nil { // no API type has what JSON cannot say
+		panic(err)
+	}
+	return string(text)
+}
+
 func immutable(o *pod.Object) bool {
 	flag := (*bool)(nil)
-	if o.Secret != nil {
+	switch {
+	case o.Secret != nil:
 		flag = o.Secret.Immutable
-	} else {
+	case o.ConfigMap != nil:
 		flag = o.ConfigMap.Immutable
 	}
 	return flag != nil && *flag

@@ -16,16 +16,19 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	f := promauto.With(reg)
 	m := &metrics{
 		objects: f.NewGaugeVec(prometheus.GaugeOpts{Name: "podd_objects",
-			Help: "ConfigMaps and Secrets that the sources have, by kind."}, []string{"kind"}),
+			Help: "ConfigMaps, Secrets, PersistentVolumes and claims that the sources have, by kind."}, []string{"kind"}),
 		changes: f.NewCounterVec(prometheus.CounterOpts{Name: "podd_object_changes_total",
-			Help: "ConfigMaps and Secrets that came, changed their content or went, by kind."}, []string{"kind"}),
+			Help: "ConfigMaps, Secrets, PersistentVolumes and claims that came, changed their content or went, by kind."}, []string{"kind"}),
 	}
 	m.count(nil)
 	return m
 }
 
 func (m *metrics) count(entries map[pod.ObjectKey]entry) {
-	n := map[string]int{pod.KindConfigMap: 0, pod.KindSecret: 0}
+	n := make(map[string]int, len(pod.ObjectKinds))
+	for _, kind := range pod.ObjectKinds {
+		n[kind] = 0
+	}
 	for key := range entries {
 		n[key.Kind]++
 	}

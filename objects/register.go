@@ -13,10 +13,10 @@ import (
 // Register notes which objects a pod names: from now on, who listens hears of
 // their changes. It takes the place of what was registered for the same UID.
 func (s *Store) Register(p *v1.Pod) {
-	keys := pod.ObjectsOf(p)
+	keys, made := pod.ObjectsOf(p), claimsOf(p)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.unregisterLocked(p.UID)
+	had := s.unregisterLocked(p.UID)
 	if len(keys) == 0 {
 		return
 	}
@@ -27,17 +27,34 @@ func (s *Store) Register(p *v1.Pod) {
 		}
 		s.users[key][p.UID] = true
 	}
+	if s.claims.add(made) || had {
+		s.bindLocked()
+		s.pokeLocked()
+	}
 }
 
-// Unregister forgets a pod; one that is not registered is no error.
+// Unregister forgets a pod; one that is not registered is no error. The claims of
+// its ephemeral volumes go with it, and those who wait for a volume that one pod at
+// a time may use hear of it.
 func (s *Store) Unregister(uid pod.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.unregisterLocked(uid)
+	left := s.pods[uid].keys
+	had := s.unregisterLocked(uid)
 	delete(s.changed, uid)
+	for _, key := range left {
+		if s.claims.heldBy(key, uid) {
+			s.changedLocked(key)
+		}
+	}
+	if had {
+		s.bindLocked()
+	}
+	s.pokeLocked()
 }
 
-func (s *Store) unregisterLocked(uid pod.UID) {
+// unregisterLocked says whether claims went with the pod.
+func (s *Store) unregisterLocked(uid pod.UID) (claims bool) {
 	for _, key := range s.pods[uid].keys {
 		delete(s.users[key], uid)
 		if len(s.users[key]) == 0 {
@@ -45,17 +62,18 @@ func (s *Store) unregisterLocked(uid pod.UID) {
 		}
 	}
 	delete(s.pods, uid)
+	return s.claims.remove(uid)
 }
 
 // Contents tells the content of each object that a registered pod names and that
 // is there: the number is another where the content is. A number means nothing
-// beyond this process.
+// beyond this process. What a claim is bound to is no content.
 func (s *Store) Contents(uid pod.UID) map[pod.ObjectKey]uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	all := make(map[pod.ObjectKey]uint64)
 	for _, key := range s.pods[uid].keys {
-		if e := s.entries[key]; e.object != nil {
+		if e := s.entries[key]; e.object != nil && key.Kind != pod.KindPersistentVolumeClaim {
 			all[key] = e.content
 		}
 	}

@@ -24,12 +24,18 @@ type Listener interface {
 
 // Config is what a Store is made of.
 type Config struct {
+	// Bindings is the file that says which claim has which volume; it and its
+	// directory need not be there. "" keeps that in memory alone.
+	Bindings string
+	// Node has the labels of the node, for the nodeAffinity of volumes; nil takes
+	// any volume for one of the node.
+	Node    map[string]string
 	Log     *slog.Logger
 	Metrics prometheus.Registerer
 }
 
-// Store is the node's ConfigMaps and Secrets. Any goroutine may call its methods;
-// none but Run blocks.
+// Store is the node's ConfigMaps, Secrets, PersistentVolumes and claims. Any
+// goroutine may call its methods; none but Run and Use blocks.
 type Store struct {
 	log     *slog.Logger
 	metrics *metrics
@@ -43,6 +49,8 @@ type Store struct {
 	// changed are the pods that are yet to be told of.
 	changed  map[pod.UID]bool
 	problems []pod.Problem
+	claims   claimTable
+	saving   sync.Mutex // held while the bindings are written; taken before mu
 }
 
 // entry is an object with what tells its content from another's.
@@ -63,6 +71,7 @@ func New(cfg Config) *Store {
 		log: cfg.Log, metrics: newMetrics(cfg.Metrics), seed: maphash.MakeSeed(), poke: make(chan struct{}, 1),
 		entries: make(map[pod.ObjectKey]entry), pods: make(map[pod.UID]named),
 		users: make(map[pod.ObjectKey]map[pod.UID]bool), changed: make(map[pod.UID]bool),
+		claims: loadClaims(cfg),
 	}
 }
 
@@ -116,11 +125,18 @@ func (s *Store) Replace(all []*pod.Object) {
 	}
 	s.entries, s.problems = next, problems
 	s.metrics.count(next)
-	if len(s.changed) > 0 {
-		select {
-		case s.poke <- struct{}{}:
-		default:
-		}
+	s.bindLocked()
+	s.pokeLocked()
+}
+
+// pokeLocked has Run tell those of whom something changed.
+func (s *Store) pokeLocked() {
+	if len(s.changed) == 0 {
+		return
+	}
+	select {
+	case s.poke <- struct{}{}:
+	default:
 	}
 }
 
@@ -153,11 +169,12 @@ func (s *Store) refusedLocked(o *pod.Object) pod.Problem {
 	return p
 }
 
-// Problems are the changes of immutable objects that were refused.
+// Problems are the changes of immutable objects that were refused, and of claims
+// that are bound already.
 func (s *Store) Problems() []pod.Problem {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Clone(s.problems)
+	return slices.Concat(s.problems, s.claims.problems, s.claims.broken)
 }
 
 // ConfigMap returns one, which nobody may change. The error for one that is not

@@ -19,7 +19,7 @@ type set struct {
 	told map[pod.Source]map[pod.UID]*pod.Desired
 	// holders says who has each name among what was told.
 	holders map[string]*pod.Desired
-	// objects are the same of ConfigMaps and Secrets.
+	// objects are the same of ConfigMaps, Secrets, volumes and claims.
 	objects objectSet
 }
 

@@ -7,7 +7,7 @@ import (
 	"podd/internal/pod"
 )
 
-// Objects is told of the ConfigMaps and Secrets of all sources.
+// Objects is told of the objects beside the pods (ConfigMaps, Secrets, volumes, claims) of all sources.
 type Objects interface {
 	// Replace takes the whole set, one for each key. It must not block, and may
 	// keep the slice. It is called by one goroutine, whenever the set has changed,

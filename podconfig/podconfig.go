@@ -18,7 +18,7 @@ type Config struct {
 	// Sources, in the order in which they get a name that two of them want.
 	// Their names must differ.
 	Sources []Source
-	// Objects is told of ConfigMaps and Secrets; nil for nobody.
+	// Objects is told of what pods refer to; nil for nobody.
 	Objects Objects
 	Log     *slog.Logger
 	// Registerer for the metrics; nil for none.

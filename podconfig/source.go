@@ -12,7 +12,7 @@ type Snapshot struct {
 	// to snapshot. A pod whose manifest did not change must have the same UID
 	// again, best the same pointer. Read-only once sent.
 	Pods []*pod.Desired
-	// Objects is the source's whole set of ConfigMaps and Secrets. One that did not
+	// Objects is the source's whole set of ConfigMaps, Secrets, volumes and claims. One that did not
 	// change must be the same pointer again. Read-only once sent.
 	Objects []*pod.Object
 	// Problems is the whole list of what is wrong at present.

@@ -24,17 +24,20 @@ type PodInfo struct {
 	Causes map[string]string `json:"causes,omitempty"`
 }
 
-// ObjectInfo is what people may know of a ConfigMap or Secret.
+// ObjectInfo is what people may know of an object that pods refer to.
 type ObjectInfo struct {
-	// Kind is ConfigMap or Secret.
+	// Kind is one of pod.ObjectKinds.
 	Kind      string `json:"kind"`
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	// Type is a Secret's.
 	Type      string `json:"type,omitempty"`
 	Immutable *bool  `json:"immutable,omitempty"`
-	// Keys are sorted; their values are nobody's to know.
+	// Keys are those of a ConfigMap or Secret, sorted; their values are nobody's to
+	// know.
 	Keys []string `json:"keys"`
+	// Storage is set for a PersistentVolume and a PersistentVolumeClaim.
+	Storage *StorageInfo `json:"storage,omitempty"`
 	// UsedBy are namespace/names of pods, sorted.
 	UsedBy []string `json:"usedBy"`
 	// Origin is the path or URL of its document, which begins at Line if that is
@@ -43,6 +46,23 @@ type ObjectInfo struct {
 	Line   int    `json:"line,omitempty"`
 	// Seen is when this version of it was first seen.
 	Seen time.Time `json:"seen"`
+}
+
+// StorageInfo is what a PersistentVolume or a claim is, and has.
+type StorageInfo struct {
+	// Status is upstream's phase: Available, Bound, Released; Pending, Bound, Lost.
+	Status string `json:"status"`
+	// Reason says why a claim is not bound, or of what use its volume is not.
+	Reason string `json:"reason,omitempty"`
+	// Capacity is the volume's, for a claim that of its volume.
+	Capacity      string   `json:"capacity,omitempty"`
+	AccessModes   []string `json:"accessModes,omitempty"`
+	ReclaimPolicy string   `json:"reclaimPolicy,omitempty"`
+	StorageClass  string   `json:"storageClassName,omitempty"`
+	VolumeMode    string   `json:"volumeMode,omitempty"`
+	// Claim is the namespace/name of the volume's, Volume the claim's.
+	Claim  string `json:"claim,omitempty"`
+	Volume string `json:"volume,omitempty"`
 }
 
 func (s *Server) problems() []pod.Problem {

@@ -47,7 +47,7 @@ type Config struct {
 	// Retry resets the back-off of a pod, for POST /retry on the socket; false if the
 	// pod is gone. Without it there is no such route.
 	Retry func(pod.UID) bool
-	// Objects are the ConfigMaps and Secrets, without their values, sorted; nil:
+	// Objects are what pods refer to, without any values, sorted; nil:
 	// there is no such route.
 	Objects func() []ObjectInfo
 	// Volumes are where those of a pod are on the host, for podd describe. It does

@@ -11,19 +11,22 @@ import (
 func newGetCmd() *cobra.Command {
 	o := &cli.GetOptions{}
 	cmd := &cobra.Command{
-		Use:   "get configmaps|secrets [NAME...]",
-		Short: "List the ConfigMaps and Secrets of this node, and which pods use them",
-		Long: `List the ConfigMaps or Secrets that podd has read beside the pods' manifests, as
-kubectl get does: how many keys they have (with -o wide also which, and where the
-document is), how old this version is, and which pods name them.
+		Use:   "get configmaps|secrets|pv|pvc [NAME...]",
+		Short: "List the ConfigMaps, Secrets, PersistentVolumes and claims of this node",
+		Long: `List what podd has read beside the pods' manifests, as kubectl get does: how many
+keys ConfigMaps and Secrets have, which claim has which PersistentVolume, and why not
+(REASON); how old this version is, and which pods name it. With -o wide also where
+the document is, and which keys there are.
 
-What they hold is never shown: not by -o json or -o yaml either, and podd's socket
-does not tell it. An object is called by its name, with or without namespace/.
+What ConfigMaps and Secrets hold is never shown: not by -o json or -o yaml either, and
+podd's socket does not tell it. An object is called by its name, with or without
+namespace/.
 
 Exit codes: 0, 1 for an error, 2 for wrong usage, 3 when podd is not running.`,
 		Example: `  podd get configmaps
   podd get secrets -n default -o wide
-  podd get cm settings -o yaml`,
+  podd get cm settings -o yaml
+  podd get pvc -o wide`,
 		Args: cobra.MinimumNArgs(1),
 		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 			if len(args) > 0 {

@@ -53,6 +53,12 @@ func fakeObjects() []server.ObjectInfo {
 		{Kind: "ConfigMap", Namespace: "default", Name: "settings", Keys: []string{"app.conf", "level"}, UsedBy: []string{"default/new", "default/web"},
 			Origin: "/etc/podd/manifests/web.yaml", Line: 12, Seen: seen},
 		{Kind: "Secret", Namespace: "default", Name: "tls", Type: "kubernetes.io/tls", Keys: []string{"tls.crt", "tls.key"}, UsedBy: []string{"default/web"}, Seen: seen},
+		{Kind: "PersistentVolume", Name: "disk", Seen: seen, Storage: &server.StorageInfo{Status: "Bound", Capacity: "5Gi", AccessModes: []string{"RWO", "ROX"},
+			ReclaimPolicy: "Retain", StorageClass: "fast", VolumeMode: "Filesystem", Claim: "default/data"}},
+		{Kind: "PersistentVolumeClaim", Namespace: "default", Name: "data", Seen: seen, UsedBy: []string{"default/web"}, Storage: &server.StorageInfo{Status: "Bound",
+			Volume: "disk", Capacity: "5Gi", AccessModes: []string{"RWO", "ROX"}, StorageClass: "fast", VolumeMode: "Filesystem"}},
+		{Kind: "PersistentVolumeClaim", Namespace: "default", Name: "other", Seen: seen,
+			Storage: &server.StorageInfo{Status: "Pending", Reason: `persistentvolume "x" not found`}},
 	}
 }
 

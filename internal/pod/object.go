@@ -5,30 +5,47 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ObjectKey names a ConfigMap or Secret.
+// ObjectKey names an object that pods refer to.
 type ObjectKey struct {
-	// Kind is "ConfigMap" or "Secret".
-	Kind            string
+	// Kind is one of the constants below.
+	Kind string
+	// Namespace is empty for a PersistentVolume, which belongs to none.
 	Namespace, Name string
 }
 
 // String is the key as people see it: ConfigMap default/settings.
-func (k ObjectKey) String() string { return k.Kind + " " + k.Namespace + "/" + k.Name }
+func (k ObjectKey) String() string {
+	if k.Namespace == "" {
+		return k.Kind + " " + k.Name
+	}
+	return k.Kind + " " + k.Namespace + "/" + k.Name
+}
 
 // The kinds of ObjectKeys.
 const (
-	KindConfigMap = "ConfigMap"
-	KindSecret    = "Secret"
+	KindConfigMap             = "ConfigMap"
+	KindSecret                = "Secret"
+	KindPersistentVolume      = "PersistentVolume"
+	KindPersistentVolumeClaim = "PersistentVolumeClaim"
 )
 
-// Object is a ConfigMap or Secret as its source has it: defaulted and validated,
-// with its namespace. It is immutable once sent.
+// ObjectKinds are the kinds of Objects.
+var ObjectKinds = []string{KindConfigMap, KindSecret, KindPersistentVolume, KindPersistentVolumeClaim}
+
+// Namespaced says whether objects of a kind belong to a namespace.
+func Namespaced(kind string) bool { return kind != KindPersistentVolume }
+
+// Object is an object that pods refer to, as its source has it: defaulted and
+// validated, with its namespace. It is immutable once sent.
 type Object struct {
-	// One of the two is set.
+	// One of these is set.
 	ConfigMap *v1.ConfigMap
 	Secret    *v1.Secret
+	Volume    *v1.PersistentVolume
+	Claim     *v1.PersistentVolumeClaim
 	Source    Source
 	// Origin is where a person finds the document: a file's path or a URL.
 	Origin string
@@ -38,17 +55,28 @@ type Object struct {
 	Seen time.Time
 }
 
+// meta is the object's metadata, and what it is.
+func (o *Object) meta() (kind string, m *metav1.ObjectMeta) {
+	switch {
+	case o.Secret != nil:
+		return KindSecret, &o.Secret.ObjectMeta
+	case o.Volume != nil:
+		return KindPersistentVolume, &o.Volume.ObjectMeta
+	case o.Claim != nil:
+		return KindPersistentVolumeClaim, &o.Claim.ObjectMeta
+	}
+	return KindConfigMap, &o.ConfigMap.ObjectMeta
+}
+
 // Key is the object's name among all objects.
 func (o *Object) Key() ObjectKey {
-	if o.Secret != nil {
-		return ObjectKey{Kind: KindSecret, Namespace: o.Secret.Namespace, Name: o.Secret.Name}
-	}
-	return ObjectKey{Kind: KindConfigMap, Namespace: o.ConfigMap.Namespace, Name: o.ConfigMap.Name}
+	kind, m := o.meta()
+	return ObjectKey{Kind: kind, Namespace: m.Namespace, Name: m.Name}
 }
 
 // ObjectsOf are the objects that a pod names, each once, in the order in which it
 // names them: those of its variables, of its volumes and of its image pulls,
-// optional ones among them.
+// optional ones among them. A PersistentVolume is named by a claim, not by a pod.
 func ObjectsOf(p *v1.Pod) []ObjectKey {
 	n := namedObjects{namespace: p.Namespace, seen: map[ObjectKey]bool{}}
 	for i := range p.Spec.ImagePullSecrets {
@@ -56,6 +84,7 @@ func ObjectsOf(p *v1.Pod) []ObjectKey {
 	}
 	for i := range p.Spec.Volumes {
 		n.volume(&p.Spec.Volumes[i])
+		n.add(KindPersistentVolumeClaim, ClaimName(p, &p.Spec.Volumes[i]))
 	}
 	for c := range ContainerSpecs(&p.Spec) {
 		n.variables(c)

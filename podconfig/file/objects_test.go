@@ -222,7 +222,7 @@ func TestObjectsOfAllFilesAreBounded(t *testing.T) {
 	const half = manifest.MaxObjects / 2
 	st.moveIn("a.yaml", many("a", half))
 	st.moveIn("b.yaml", many("b", half+1))
-	p := st.problem("the file has 1001 ConfigMaps and Secrets")
+	p := st.problem("the file has 1001 ConfigMaps, Secrets and other objects")
 	if len(st.last.Objects) != half || p.Origin != filepath.Join(st.dir, "b.yaml") {
 		t.Errorf("got %d objects, %v", len(st.last.Objects), p)
 	}

@@ -245,7 +245,7 @@ func (s *Source) freed(name string, e *entry) bool {
 func crowdedOut(path string, has, room amount, now time.Time) manifest.Result {
 	message := fmt.Sprintf("the file has %d pods, but with those of the other files only %d more are allowed (%d for all files)", has.pods, room.pods, manifest.MaxPods)
 	if has.pods <= room.pods {
-		message = fmt.Sprintf("the file has %d ConfigMaps and Secrets, but with those of the other files only %d more are allowed (%d for all files)",
+		message = fmt.Sprintf("the file has %d ConfigMaps, Secrets and other objects, but with those of the other files only %d more are allowed (%d for all files)",
 			has.objects, room.objects, manifest.MaxObjects)
 	}
 	return manifest.Result{

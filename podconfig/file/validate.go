@@ -19,10 +19,13 @@ import (
 // podd validate -o json prints, and a contract.
 type Verdict struct {
 	Files int `json:"files"`
-	// Pods are the valid ones, by namespace/name, and so are ConfigMaps and Secrets.
+	// Pods are the valid ones, by namespace/name, and so are ConfigMaps, Secrets and
+	// claims; volumes have a name only.
 	Pods       []string      `json:"pods"`
 	ConfigMaps []string      `json:"configMaps"`
 	Secrets    []string      `json:"secrets"`
+	Volumes    []string      `json:"persistentVolumes,omitempty"`
+	Claims     []string      `json:"persistentVolumeClaims,omitempty"`
 	Problems   []pod.Problem `json:"problems"`
 	// LeftOut are the entries of directories that are no manifests.
 	LeftOut []string `json:"leftOut,omitempty"`
@@ -31,8 +34,8 @@ type Verdict struct {
 // Validate checks manifests as a Source would, without watching or keeping
 // anything. A path is a file, a directory, or "-" for stdin, which is read to its
 // end; all of them are one set, in which names and numbers are checked, and, where
-// it is a directory or several files, whether pods find the ConfigMaps and Secrets
-// that they name. Problems are sorted by file and line. Of opt, Origin and Now are set here.
+// it is a directory or several files, whether pods find the ConfigMaps, Secrets and claims
+// that they name, and claims a volume. Problems are sorted by file and line. Of opt, Origin and Now are set here.
 func Validate(paths []string, opt manifest.Options, stdin io.Reader) Verdict {
 	opt.Now = time.Now()
 	v := validator{opt: opt, seen: map[string]bool{}, Verdict: Verdict{Pods: []string{}, ConfigMaps: []string{}, Secrets: []string{}, Problems: []pod.Problem{}}}
@@ -106,18 +109,24 @@ func (v *validator) set() {
 		v.Problems = append(v.Problems, v.tooMany(pods[manifest.MaxPods].Origin, manifest.MaxPods, "pods"))
 	}
 	if len(objects) > manifest.MaxObjects {
-		v.Problems = append(v.Problems, v.tooMany(objects[manifest.MaxObjects].Origin, manifest.MaxObjects, "ConfigMaps and Secrets"))
+		v.Problems = append(v.Problems, v.tooMany(objects[manifest.MaxObjects].Origin, manifest.MaxObjects, "ConfigMaps, Secrets and other objects"))
 	}
 	if v.whole || v.Files > 1 {
 		v.Problems = append(v.Problems, manifest.Missing(v.content, v.opt.Now)...)
+		v.Problems = append(v.Problems, unbound(v.content, v.opt.Now)...)
 	}
 	for _, d := range pods {
 		v.Pods = append(v.Pods, d.Name())
 	}
 	for _, o := range objects {
-		if name := o.Key().Namespace + "/" + o.Key().Name; o.Secret != nil {
+		switch name := o.Key().Namespace + "/" + o.Key().Name; {
+		case o.Secret != nil:
 			v.Secrets = append(v.Secrets, name)
-		} else {
+		case o.Volume != nil:
+			v.Volumes = append(v.Volumes, o.Volume.Name)
+		case o.Claim != nil:
+			v.Claims = append(v.Claims, name)
+		default:
 			v.ConfigMaps = append(v.ConfigMaps, name)
 		}
 	}

@@ -19,7 +19,7 @@ const (
 	// thousand: what describes more is no set of pods for one machine. Pods that
 	// maxPods refuses have a status that says so, which this bound leaves room for.
 	MaxPods = 2000
-	// MaxObjects is the same for ConfigMaps and Secrets together.
+	// MaxObjects is the same for ConfigMaps, Secrets and other objects together.
 	MaxObjects = 2000
 	// maxDocuments bounds the documents of a manifest, whatever they are.
 	maxDocuments = 10_000

@@ -57,8 +57,8 @@ type Failed struct {
 	Object pod.ObjectKey
 }
 
-// Decode reads a manifest: YAML or JSON, any number of documents, each a Pod, a
-// ConfigMap, a Secret, or a list of them. Nothing that it says of a Secret, or of
+// Decode reads a manifest: YAML or JSON, any number of documents, each a Pod, one
+// of the objects that pods refer to (pod.ObjectKinds), or a list of them. Nothing that it says of a Secret, or of
 // a text that may be one, shows a value.
 func Decode(data []byte, opt Options) Result {
 	r := &reader{opt: opt, maybeSecret: sync.OnceValue(func() bool { return maybeSecret(data) })}

@@ -57,10 +57,10 @@ func (r *reader) document(n *yaml.Node) {
 		r.fail([]fault{*f}, r.unknown(n))
 		return
 	}
-	switch kind := headerOf(n).kind.Value; kind {
-	case "Pod":
+	switch kind := headerOf(n).kind.Value; {
+	case kind == "Pod":
 		r.pod(n, "")
-	case pod.KindConfigMap, pod.KindSecret:
+	case slices.Contains(pod.ObjectKinds, kind):
 		r.object(n, kind, "")
 	default:
 		r.list(n, kind)
@@ -150,7 +150,10 @@ func scalar(n *yaml.Node) string {
 // keyOf is an object's key, as far as a broken document lets it be known.
 func keyOf(n *yaml.Node, kind string) pod.ObjectKey {
 	key := pod.ObjectKey{Kind: kind, Namespace: scalar(lookup(n, "metadata", "namespace")), Name: scalar(lookup(n, "metadata", "name"))}
-	if key.Namespace == "" {
+	switch {
+	case !pod.Namespaced(kind):
+		key.Namespace = ""
+	case key.Namespace == "":
 		key.Namespace = v1.NamespaceDefault
 	}
 	return key
@@ -170,10 +173,10 @@ func failedObject(n *yaml.Node, kind string) Failed { return Failed{Object: keyO
 
 // unknown is a document whose header is wrong.
 func (r *reader) unknown(n *yaml.Node) Failed {
-	switch kind := scalar(headerOf(n).kind); kind {
-	case pod.KindConfigMap, pod.KindSecret:
+	switch kind := scalar(headerOf(n).kind); {
+	case slices.Contains(pod.ObjectKinds, kind):
 		return failedObject(n, kind)
-	case "Pod":
+	case kind == "Pod":
 		return r.failedPod(n)
 	}
 	f := r.failedPod(n)

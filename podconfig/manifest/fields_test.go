@@ -58,7 +58,7 @@ var podFates = map[reflect.Type]map[string]fate{
 		"StdinOnce": honoured, "TTY": honoured,
 		"RestartPolicy": honoured, "RestartPolicyRules": honoured,
 		"LivenessProbe": honoured, "ReadinessProbe": honoured, "StartupProbe": honoured, "Lifecycle": honoured,
-		"EnvFrom": honoured, "VolumeDevices": refused,
+		"EnvFrom": honoured, "VolumeDevices": honoured,
 		"ResizePolicy": honoured,
 	},
 	reflect.TypeFor[v1.PodSecurityContext](): {
@@ -128,7 +128,7 @@ func TestEveryKindOfVolumeIsHonouredOrRefused(t *testing.T) {
 	for f := range reflect.TypeFor[v1.VolumeSource]().Fields() {
 		p := &v1.Pod{Spec: v1.PodSpec{Volumes: []v1.Volume{{Name: "x"}}}}
 		reflect.ValueOf(&p.Spec.Volumes[0].VolumeSource).Elem().FieldByName(f.Name).Set(reflect.New(f.Type.Elem()))
-		works := slices.Contains([]string{"HostPath", "EmptyDir", "ConfigMap", "Secret", "DownwardAPI", "Projected", "Image"}, f.Name)
+		works := slices.Contains([]string{"HostPath", "EmptyDir", "ConfigMap", "Secret", "DownwardAPI", "Projected", "Image", "NFS", "PersistentVolumeClaim", "Ephemeral"}, f.Name)
 		if got := refusals(p); works != (len(got) == 0) {
 			t.Errorf("a volume of kind %s: got complaints %q", f.Name, got)
 		}

@@ -22,7 +22,7 @@ import (
 // knows where it is.
 type filler struct {
 	lines map[string]int
-	// kind is what is decoded: a Pod, a ConfigMap, or a Secret, of which no fault
+	// kind is what is decoded: a Pod, an object that pods refer to, or a Secret, of which no fault
 	// shows anything but fields' names, and these only where they are names.
 	kind       string
 	validation Validation
@@ -67,7 +67,7 @@ func (d *filler) spend(bytes int, n *yaml.Node, path string) bool {
 	if before <= maxPodValues {
 		what, hint := "pod", "a Pod has a few dozen containers, variables and mounts; "
 		if d.kind != "Pod" {
-			what, hint = d.kind, "the values of one may have 1 MiB; "
+			what, hint = d.kind, "the values of a ConfigMap or Secret may have 1 MiB; "
 		}
 		d.report(fault{line: n.Line, field: path, message: "the " + what + " exceeds the limit of " + mebibytes(maxPodValues) + " of memory here",
 			hint: hint + rightFile})

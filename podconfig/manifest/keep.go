@@ -11,7 +11,7 @@ import (
 // Content is what a manifest, or a source, has.
 type Content struct {
 	Pods []*pod.Desired
-	// Objects are ConfigMaps and Secrets.
+	// Objects are what pods refer to: ConfigMaps, Secrets, volumes and claims.
 	Objects []*pod.Object
 }
 
@@ -42,11 +42,16 @@ func (c Content) Reuse(old Content) Content {
 			continue
 		}
 		had[o.Key()] = before[1:] // of one that is there twice each is its own
-		if h := before[0]; h.Origin == o.Origin && equality.Semantic.DeepEqual(h.ConfigMap, o.ConfigMap) && equality.Semantic.DeepEqual(h.Secret, o.Secret) {
+		if h := before[0]; h.Origin == o.Origin && sameObject(h, o) {
 			out.Objects[i] = h
 		}
 	}
 	return out
+}
+
+func sameObject(a, b *pod.Object) bool {
+	same := equality.Semantic.DeepEqual
+	return same(a.ConfigMap, b.ConfigMap) && same(a.Secret, b.Secret) && same(a.Volume, b.Volume) && same(a.Claim, b.Claim)
 }
 
 // Keep returns the last good versions, of what a manifest had before (old), that
@@ -147,7 +152,12 @@ func (f Failed) keys() []pod.ObjectKey {
 	if f.Object.Kind != "" || f.Object.Name == "" {
 		return []pod.ObjectKey{f.Object}
 	}
-	a, b := f.Object, f.Object
-	a.Kind, b.Kind = pod.KindConfigMap, pod.KindSecret
-	return []pod.ObjectKey{a, b}
+	all := make([]pod.ObjectKey, len(pod.ObjectKinds))
+	for i, kind := range pod.ObjectKinds {
+		all[i] = pod.ObjectKey{Kind: kind, Name: f.Object.Name}
+		if pod.Namespaced(kind) {
+			all[i].Namespace = f.Object.Namespace
+		}
+	}
+	return all
 }

@@ -9,7 +9,8 @@ import (
 )
 
 // kinds are what a manifest may hold, all of apiVersion v1.
-var kinds = []string{"Pod", "PodList", "List", "ConfigMap", "ConfigMapList", "Secret", "SecretList"}
+var kinds = []string{"Pod", "PodList", "List", "ConfigMap", "ConfigMapList", "Secret", "SecretList",
+	"PersistentVolume", "PersistentVolumeList", "PersistentVolumeClaim", "PersistentVolumeClaimList"}
 
 // workloads are kinds that hold a pod template, and where.
 var workloads = map[string]string{

@@ -11,8 +11,8 @@ import (
 	"podd/internal/suggest"
 )
 
-// Missing returns a warning for each ConfigMap and Secret, and each of their
-// keys, that a pod cannot do without and that is not there: it would wait for it.
+// Missing returns a warning for each ConfigMap, Secret and claim, and each key of
+// the former, that a pod cannot do without and that is not there: it would wait for it.
 // What is pulled without a Secret is pulled all the same.
 func Missing(c Content, now time.Time) []pod.Problem {
 	keys := make(map[pod.ObjectKey][]string, len(c.Objects))
@@ -44,11 +44,14 @@ func Missing(c Content, now time.Time) []pod.Problem {
 // keysOf are an object's keys, in no order.
 func keysOf(o *pod.Object) []string {
 	var keys []string
-	if o.Secret != nil {
+	switch {
+	case o.Secret != nil:
 		for key := range o.Secret.Data {
 			keys = append(keys, key)
 		}
 		return keys
+	case o.ConfigMap == nil:
+		return nil
 	}
 	for key := range o.ConfigMap.Data {
 		keys = append(keys, key)
@@ -72,6 +75,9 @@ func (n need) missing(keys map[pod.ObjectKey][]string) (message, hint string) {
 	switch {
 	case !found:
 		hint = "write one, or make the reference optional"
+		if n.object.Kind == pod.KindPersistentVolumeClaim {
+			hint = "write one, and a PersistentVolume for it to have"
+		}
 		var others []string
 		for other := range keys {
 			if other.Kind == n.object.Kind && other.Namespace == n.object.Namespace {
@@ -149,6 +155,8 @@ func (l *needList) volume(path string, v *v1.VolumeSource) {
 		l.add(path+".configMap", pod.KindConfigMap, v.ConfigMap.Name, v.ConfigMap.Optional, itemKeys(v.ConfigMap.Items)...)
 	case v.Secret != nil:
 		l.add(path+".secret", pod.KindSecret, v.Secret.SecretName, v.Secret.Optional, itemKeys(v.Secret.Items)...)
+	case v.PersistentVolumeClaim != nil:
+		l.add(path+".persistentVolumeClaim", pod.KindPersistentVolumeClaim, v.PersistentVolumeClaim.ClaimName, nil)
 	case v.Projected != nil:
 		for i, s := range v.Projected.Sources {
 			at := fmt.Sprintf("%s.projected.sources[%d]", path, i)

@@ -2,7 +2,6 @@ package manifest
 
 import (
 	"fmt"
-	"reflect"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -10,7 +9,8 @@ import (
 
 // unhonoured is a field that is valid Kubernetes and that podd would ignore.
 // Ignoring it in silence would run another pod than the one that was written,
-// so it is refused, until podd honours it and its row goes.
+// so it is refused: kinds of volume that podd will not have, and what it does not
+// have yet, until its row goes.
 type unhonoured struct{ path, message, hint string }
 
 const leaveOut = "remove it for now, or wait for a version of podd that supports it"
@@ -21,7 +21,6 @@ var containerFields = []struct {
 	path, what string
 	used       func(*v1.Container) bool
 }{
-	{"volumeDevices", "block devices as volumes", func(c *v1.Container) bool { return len(c.VolumeDevices) > 0 }},
 	{"resources.claims", "resource claims", func(c *v1.Container) bool { return len(c.Resources.Claims) > 0 }},
 }
 
@@ -49,7 +48,7 @@ func notYet(p *v1.Pod) []unhonoured {
 			refuse(path+".emptyDir.medium", fmt.Sprintf("emptyDir on %s", v.EmptyDir.Medium), `use medium: Memory, or leave it out for the node's disk`)
 		case !hasVolumes(&v.VolumeSource):
 			kind := volumeKind(&v.VolumeSource)
-			refuse(path+"."+kind, kind+" volumes", insteadOf(kind))
+			out = append(out, unhonoured{path + "." + kind, "podd has no " + kind + " volumes", insteadOf(kind)})
 		}
 	}
 	return out
@@ -58,27 +57,5 @@ func notYet(p *v1.Pod) []unhonoured {
 // hasVolumes says that podd has volumes of this kind.
 func hasVolumes(s *v1.VolumeSource) bool {
 	return s.HostPath != nil || s.EmptyDir != nil || s.ConfigMap != nil || s.Secret != nil || s.DownwardAPI != nil || s.Projected != nil ||
-		s.Image != nil
-}
-
-// volumeKind is the name of the field that says what a volume is.
-func volumeKind(source *v1.VolumeSource) string {
-	v := reflect.ValueOf(source).Elem()
-	known := fieldsOf(v.Type())
-	for _, name := range known.names {
-		if !v.FieldByIndex(known.index[name]).IsNil() {
-			return name
-		}
-	}
-	return "" // upstream's defaulting has made it an emptyDir
-}
-
-// insteadOf says what serves until podd has a kind of volume.
-func insteadOf(kind string) string {
-	const wait = ", or wait for a version of podd that supports it"
-	switch kind {
-	case "gitRepo":
-		return "clone it into an emptyDir volume in an init container: Kubernetes no longer supports gitRepo"
-	}
-	return "mount it on the node and use a hostPath volume" + wait
+		s.Image != nil || s.NFS != nil || s.PersistentVolumeClaim != nil || s.Ephemeral != nil
 }

@@ -17,22 +17,16 @@ import (
 	"podd/internal/podapi"
 )
 
-// object decodes one ConfigMap or Secret. prefix is the path of a list's item,
+// object decodes one object beside the pods. prefix is the path of a list's item,
 // else "".
 func (r *reader) object(n *yaml.Node, kind, prefix string) {
 	if r.named++; r.named > MaxObjects {
-		r.exceed(n, fmt.Sprintf("the manifest has more than %d ConfigMaps and Secrets", MaxObjects))
+		r.exceed(n, fmt.Sprintf("the manifest has more than %d ConfigMaps, Secrets and other objects", MaxObjects))
 		return
 	}
 	o := &pod.Object{Source: r.opt.Source, Origin: r.opt.shown(), Line: n.Line + r.base, Seen: r.opt.Now}
 	d := &filler{lines: map[string]int{"": n.Line}, kind: kind, validation: r.opt.Validation}
-	if kind == pod.KindSecret {
-		o.Secret = &v1.Secret{}
-		d.fill(reflect.ValueOf(o.Secret).Elem(), n, "")
-	} else {
-		o.ConfigMap = &v1.ConfigMap{}
-		d.fill(reflect.ValueOf(o.ConfigMap).Elem(), n, "")
-	}
+	d.fill(emptyObject(o, kind), n, "")
 	if !r.afford(d, n) {
 		return
 	}
@@ -45,27 +39,59 @@ func (r *reader) object(n *yaml.Node, kind, prefix string) {
 		r.fail(within(prefix, faults), of)
 		return
 	}
-	for _, f := range within(prefix, d.warnings) {
+	for _, f := range within(prefix, append(d.warnings, objectDoubts(o, d.lines)...)) {
 		r.warn(f, of)
 	}
 	r.Objects = append(r.Objects, o)
 }
 
-// admitObject completes a decoded object in place, as an apiserver would store
-// it, and returns what upstream's validation has against it.
-func admitObject(o *pod.Object, lines map[string]int) []fault {
-	var errs field.ErrorList
-	if s := o.Secret; s != nil {
-		s.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: pod.KindSecret}
-		cleanObject(&s.ObjectMeta)
-		podapi.DefaultSecret(s)
-		errs = podapi.ValidateSecret(s)
-	} else {
-		c := o.ConfigMap
-		c.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: pod.KindConfigMap}
-		cleanObject(&c.ObjectMeta)
-		errs = podapi.ValidateConfigMap(c)
+// emptyObject gives o an object of a kind, to be filled.
+func emptyObject(o *pod.Object, kind string) reflect.Value {
+	switch kind {
+	case pod.KindSecret:
+		o.Secret = &v1.Secret{}
+		return reflect.ValueOf(o.Secret).Elem()
+	case pod.KindPersistentVolume:
+		o.Volume = &v1.PersistentVolume{}
+		return reflect.ValueOf(o.Volume).Elem()
+	case pod.KindPersistentVolumeClaim:
+		o.Claim = &v1.PersistentVolumeClaim{}
+		return reflect.ValueOf(o.Claim).Elem()
 	}
+	o.ConfigMap = &v1.ConfigMap{}
+	return reflect.ValueOf(o.ConfigMap).Elem()
+}
+
+// complete makes of a decoded object in place what an apiserver would store, and
+// returns what upstream's validation has against it.
+func complete(o *pod.Object) field.ErrorList {
+	typed := func(kind string) metav1.TypeMeta { return metav1.TypeMeta{APIVersion: "v1", Kind: kind} }
+	switch {
+	case o.Secret != nil:
+		o.Secret.TypeMeta = typed(pod.KindSecret)
+		cleanObject(&o.Secret.ObjectMeta)
+		podapi.DefaultSecret(o.Secret)
+		return podapi.ValidateSecret(o.Secret)
+	case o.Volume != nil:
+		o.Volume.TypeMeta = typed(pod.KindPersistentVolume)
+		completeVolume(o.Volume)
+		return podapi.ValidateVolume(o.Volume)
+	case o.Claim != nil:
+		o.Claim.TypeMeta = typed(pod.KindPersistentVolumeClaim)
+		cleanObject(&o.Claim.ObjectMeta)
+		o.Claim.Status = v1.PersistentVolumeClaimStatus{}
+		podapi.DefaultClaim(o.Claim)
+		return podapi.ValidateClaim(o.Claim)
+	}
+	o.ConfigMap.TypeMeta = typed(pod.KindConfigMap)
+	cleanObject(&o.ConfigMap.ObjectMeta)
+	return podapi.ValidateConfigMap(o.ConfigMap)
+}
+
+// admitObject completes a decoded object in place and returns what speaks against
+// it: the apiserver's objections, and then what podd does not have.
+func admitObject(o *pod.Object, lines map[string]int) []fault {
+	errs := complete(o)
 	// Upstream goes through maps.
 	slices.SortFunc(errs, func(a, b *field.Error) int {
 		return cmp.Or(cmp.Compare(lineOf(lines, written(a.Field, lines)), lineOf(lines, written(b.Field, lines))),
@@ -89,6 +115,9 @@ func admitObject(o *pod.Object, lines map[string]int) []fault {
 			f = hushed(f)
 		}
 		out = append(out, f)
+	}
+	if o.Volume != nil && len(out) == 0 {
+		out = unsupported(o.Volume, lines)
 	}
 	return out
 }

@@ -148,7 +148,7 @@ func TestWhatDidNotChangeIsTheSameAgain(t *testing.T) {
 
 func TestObjectsAreBounded(t *testing.T) {
 	r := Decode([]byte(strings.Repeat("---\n"+settings, MaxObjects+1)), options("x"))
-	if len(r.Objects) > 0 || len(r.Problems) != 1 || !strings.Contains(r.Problems[0].Message, "more than 2000 ConfigMaps and Secrets") {
+	if len(r.Objects) > 0 || len(r.Problems) != 1 || !strings.Contains(r.Problems[0].Message, "more than 2000 ConfigMaps, Secrets and other objects") {
 		t.Errorf("got %d objects, %v", len(r.Objects), r.Problems)
 	}
 	large := strings.Repeat("x", 1<<20)

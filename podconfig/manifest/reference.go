@@ -9,7 +9,7 @@ import (
 
 // reference is a field that names an object which only an apiserver has. Upstream's
 // kubelet refuses such static pods since v1.34 (PreventStaticPodAPIReferences), and
-// those that name ConfigMaps and Secrets, which podd reads beside the Pods. It says
+// those that name ConfigMaps, Secrets and claims, which podd reads beside the Pods. It says
 // the first kind only; podd names every field.
 type reference struct{ path, resource, hint string }
 
@@ -34,17 +34,12 @@ func apiReferences(p *v1.Pod) []reference {
 }
 
 func volumeReference(path string, v *v1.VolumeSource, add func(path, resource, hint string)) {
-	const noClaim = "a node without a cluster has no volume claims; use a hostPath volume"
 	const noSecret = "podd has no volumes of this kind; mount it on the node and use a hostPath volume"
 	switch {
 	case v.CSI != nil:
 		add(path+".csi", "csidrivers (via CSI volumes)", "a node without a cluster has no CSI drivers; mount it on the node and use a hostPath volume")
 	case v.Glusterfs != nil:
 		add(path+".glusterfs", "endpoints (via glusterFS volumes)", noSecret)
-	case v.PersistentVolumeClaim != nil:
-		add(path+".persistentVolumeClaim", "persistentvolumeclaims", noClaim)
-	case v.Ephemeral != nil:
-		add(path+".ephemeral", "persistentvolumeclaims (via ephemeral volumes)", noClaim)
 	case v.AzureFile != nil:
 		add(path+".azureFile", "secrets (via azureFile volumes)", noSecret)
 	case v.CephFS != nil && v.CephFS.SecretRef != nil:
@@ -80,7 +75,7 @@ func projectedReferences(path string, sources []v1.VolumeProjection, add func(pa
 	}
 }
 
-// withoutObjects is the pod without what it names of ConfigMaps and Secrets, for
+// withoutObjects is the pod without what it names of objects that podd reads, for
 // upstream to say what else of an apiserver it needs.
 func withoutObjects(p *v1.Pod) *v1.Pod {
 	p = p.DeepCopy()
@@ -93,7 +88,9 @@ func withoutObjects(p *v1.Pod) *v1.Pod {
 			}
 		}
 	})
-	p.Spec.Volumes = slices.DeleteFunc(p.Spec.Volumes, func(v v1.Volume) bool { return v.ConfigMap != nil || v.Secret != nil })
+	p.Spec.Volumes = slices.DeleteFunc(p.Spec.Volumes, func(v v1.Volume) bool {
+		return v.ConfigMap != nil || v.Secret != nil || v.PersistentVolumeClaim != nil || v.Ephemeral != nil
+	})
 	for i := range p.Spec.Volumes {
 		if v := p.Spec.Volumes[i].Projected; v != nil {
 			v.Sources = slices.DeleteFunc(v.Sources, func(s v1.VolumeProjection) bool { return s.ConfigMap != nil || s.Secret != nil })

@@ -1,0 +1,120 @@
+package objects
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"podd/internal/atomicfile"
+	"podd/internal/pod"
+	"podd/objects/claims"
+)
+
+// bindingsFile is what Config.Bindings has, in JSON.
+type bindingsFile struct {
+	Version  int             `json:"version"`
+	Bindings []bindingRecord `json:"bindings"`
+}
+
+// bindingsVersion is that of a file which this podd reads and writes.
+const bindingsVersion = 1
+
+type bindingRecord struct {
+	Volume    string `json:"volume"`
+	Namespace string `json:"namespace"`
+	Claim     string `json:"claim"`
+	// Owner is the pod of an ephemeral volume, Holder the one that has the volume
+	// to itself.
+	Owner  pod.UID `json:"owner,omitempty"`
+	Holder pod.UID `json:"holder,omitempty"`
+}
+
+// loadClaims reads what an earlier podd has bound. A file that cannot be read is
+// set aside and told of: claims are then bound anew.
+func loadClaims(cfg Config) claimTable {
+	t := claimTable{node: cfg.Node, path: cfg.Bindings, bound: map[string]claims.Ref{}, unseen: map[string]bool{}, holders: map[string]pod.UID{}}
+	if t.path == "" {
+		return t
+	}
+	records, err := readBindings(t.path)
+	if err != nil {
+		aside := t.path + ".broken"
+		if moved := os.Rename(t.path, aside); moved != nil {
+			err = errors.Join(err, moved)
+		}
+		cfg.Log.Warn("cannot read which claims have which volumes: binding them anew", "file", t.path, "kept", aside, "err", err)
+		t.broken = []pod.Problem{{Origin: t.path, Since: time.Now(),
+			Message: "cannot read which claims have which volumes: " + err.Error(),
+			Hint:    "they are bound anew; compare podd get pvc with " + aside + ", and restart podd once that is right"}}
+		return t
+	}
+	for _, r := range records {
+		t.bound[r.Volume] = claims.Ref{Key: claims.Key{Namespace: r.Namespace, Name: r.Claim}, Owner: r.Owner}
+		t.unseen[r.Volume] = true
+		if r.Holder != "" {
+			t.holders[r.Volume] = r.Holder
+		}
+	}
+	return t
+}
+
+func readBindings(path string) ([]bindingRecord, error) {
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var f bindingsFile
+	if err := json.Unmarshal(text, &f); err != nil {
+		return nil, err
+	}
+	if f.Version != bindingsVersion {
+		return nil, fmt.Errorf("version %d is not %d, which this podd reads", f.Version, bindingsVersion)
+	}
+	return f.Bindings, nil
+}
+
+// saveClaims writes the bindings, if they are others than those on disk.
+func (s *Store) saveClaims() error {
+	s.saving.Lock()
+	defer s.saving.Unlock()
+	s.mu.Lock()
+	t := &s.claims
+	version, path := t.version, t.path
+	records := make([]bindingRecord, 0, len(t.bound))
+	for volume, ref := range t.bound {
+		records = append(records, bindingRecord{Volume: volume, Namespace: ref.Namespace, Claim: ref.Name, Owner: ref.Owner, Holder: t.holders[volume]})
+	}
+	done := version == t.saved || path == ""
+	s.mu.Unlock()
+	if done {
+		return nil
+	}
+	slices.SortFunc(records, func(a, b bindingRecord) int { return cmp.Compare(a.Volume, b.Volume) })
+	if err := writeBindings(path, records); err != nil {
+		return fmt.Errorf("cannot keep which claims have which volumes: %w", err)
+	}
+	s.mu.Lock()
+	t.saved = version
+	s.mu.Unlock()
+	return nil
+}
+
+func writeBindings(path string, records []bindingRecord) error {
+	text, err := json.Marshal(bindingsFile{Version: bindingsVersion, Bindings: records})
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+		return err
+	}
+	return atomicfile.Write(path, append(text, '\n'), 0o600)
+}

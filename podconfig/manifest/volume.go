@@ -1,0 +1,90 @@
+package manifest
+
+import (
+	"fmt"
+	"reflect"
+
+	v1 "k8s.io/api/core/v1"
+
+	"podd/internal/pod"
+	"podd/internal/podapi"
+)
+
+// completeVolume makes of a decoded PersistentVolume in place what an apiserver
+// would store. One that was exported from a cluster is reserved for the claim of
+// that name, not for the one of that UID, which only the cluster has.
+func completeVolume(v *v1.PersistentVolume) {
+	namespace := v.Namespace
+	cleanObject(&v.ObjectMeta)
+	v.Namespace = namespace // none, or validation says so
+	v.Status = v1.PersistentVolumeStatus{}
+	if ref := v.Spec.ClaimRef; ref != nil {
+		ref.UID, ref.ResourceVersion = "", ""
+	}
+	podapi.DefaultVolume(v)
+}
+
+// unsupported is what podd does not have of a valid PersistentVolume.
+func unsupported(v *v1.PersistentVolume, lines map[string]int) []fault {
+	source := &v.Spec.PersistentVolumeSource
+	if source.HostPath != nil && len(v.Spec.MountOptions) > 0 {
+		const path = "spec.mountOptions"
+		return []fault{{line: lineOf(lines, path), field: path, message: "Forbidden: may not specify mount options for this volume type",
+			hint: "remove them: a hostPath is mounted as it is; use a local volume for options"}}
+	}
+	if source.HostPath != nil || source.Local != nil || source.NFS != nil || source.CSI != nil {
+		return nil
+	}
+	kind := volumeKind(source)
+	path := "spec." + kind
+	return []fault{{line: lineOf(lines, path), field: path, message: "podd has no " + kind + " volumes", hint: insteadOf(kind)}}
+}
+
+// objectDoubts are words about an object that can be used.
+func objectDoubts(o *pod.Object, lines map[string]int) []fault {
+	var out []fault
+	doubt := func(path, message, hint string) {
+		out = append(out, fault{line: lineOf(lines, path), field: path, message: message, hint: hint})
+	}
+	if v := o.Volume; v != nil && v.Spec.PersistentVolumeReclaimPolicy != v1.PersistentVolumeReclaimRetain {
+		const path = "spec.persistentVolumeReclaimPolicy"
+		doubt(path, fmt.Sprintf("podd deletes nothing of a volume: %s is taken for Retain", v.Spec.PersistentVolumeReclaimPolicy),
+			"write Retain; a volume whose claim is gone is kept for it, until the volume's document is removed and added again")
+	}
+	return out
+}
+
+// volumeKind is the name of the field that says what a volume is; source is a
+// pointer to a struct that has one for each kind.
+func volumeKind(source any) string {
+	v := reflect.ValueOf(source).Elem()
+	known := fieldsOf(v.Type())
+	for _, name := range known.names {
+		if !v.FieldByIndex(known.index[name]).IsNil() {
+			return name
+		}
+	}
+	return "" // upstream's defaulting has made it an emptyDir
+}
+
+// drivers are the in-tree kinds of volume that clusters have had CSI drivers for
+// since.
+var drivers = map[string]string{
+	"awsElasticBlockStore": "ebs.csi.aws.com", "azureDisk": "disk.csi.azure.com", "azureFile": "file.csi.azure.com", "cinder": "cinder.csi.openstack.org",
+	"gcePersistentDisk": "pd.csi.storage.gke.io", "portworxVolume": "pxd.portworx.com", "vsphereVolume": "csi.vsphere.vmware.com",
+	"rbd": "rbd.csi.ceph.com", "cephfs": "cephfs.csi.ceph.com",
+}
+
+// insteadOf says what serves in place of a kind of volume that podd does not have.
+func insteadOf(kind string) string {
+	if driver := drivers[kind]; driver != "" {
+		return "use its CSI driver, " + driver + ", with a PersistentVolume of kind csi"
+	}
+	switch kind {
+	case "gitRepo":
+		return "clone it into an emptyDir volume in an init container: Kubernetes no longer supports gitRepo"
+	case "flexVolume":
+		return "Kubernetes has deprecated it in favour of CSI; use a CSI driver, or mount it on the node and use a hostPath volume"
+	}
+	return "mount it on the node, and use a hostPath volume or a local PersistentVolume"
+}
