@@ -39,6 +39,9 @@ func (s *Store) contentOf(o *pod.Object) uint64 {
 	case o.Claim != nil:
 		add(textOf(o.Claim.Labels, o.Claim.Spec))
 		return h.Sum64()
+	case o.Driver != nil:
+		add(textOf(o.Driver.Spec))
+		return h.Sum64()
 	}
 	for _, key := range slices.Sorted(maps.Keys(o.ConfigMap.Data)) {
 		add(key)

@@ -28,6 +28,9 @@ var allowedUpstream = map[string]string{
 	"pkg/apis/core/v1/helper":       "defaulting: what the v1 types mean",
 	"pkg/apis/core/validation":      "validation itself",
 	"pkg/apis/node":                 "validation: overhead of runtime classes",
+	"pkg/apis/storage":              "the internal CSIDriver that validation takes",
+	"pkg/apis/storage/v1":           "defaulting and conversion of CSIDrivers",
+	"pkg/apis/storage/validation":   "validation of CSIDrivers",
 	"pkg/capabilities":              "validation: whether privileged containers are allowed",
 	"pkg/features":                  "the feature gates that validation asks",
 	"pkg/fieldpath":                 "validation: downward field paths",
@@ -153,7 +156,7 @@ var arrows = map[string]map[string]string{
 	},
 	"node/capacity": {"config": "what is reserved", "cgroup": "the name of the bound of processes", "internal/hugepage": "pages that are set aside"},
 	"node": all("puts the parts together",
-		"admission", "agent", "agent/backoff", "bundle", "cgroup", "cni", "config", "cri", "cri/spec", "events", "hooks", "images", "images/archive",
+		"admission", "agent", "agent/backoff", "bundle", "cgroup", "cni", "config", "cri", "cri/spec", "csi", "events", "hooks", "images", "images/archive",
 		"images/credentials", "images/gc", "inspect", "internal/atomicfile", "internal/bytesize", "internal/instance", "logrotate", "node/bundled", "node/capacity", "objects", "objects/claims", "pleg",
 		"podconfig", "podconfig/file", "podconfig/http", "podconfig/manifest", "podenv", "podfs", "prober", "server", "status", "systemd", "userns", "volumes", "volumes/usage",
 		"cri/critest"), // its tests
