@@ -80,6 +80,8 @@ type Volumes interface {
 	Follow(p *v1.Pod)
 	// Mounts returns the container's volume mounts; subPaths are those of its Inputs.
 	Mounts(p *v1.Pod, c *v1.Container, subPaths []string) ([]pod.Mount, error)
+	// Devices returns the devices of the container's volumeDevices.
+	Devices(p *v1.Pod, c *v1.Container) ([]pod.Device, error)
 	TearDown(ctx context.Context, uid pod.UID) error
 	// Release unmounts and deletes nothing: the pod has completed.
 	Release(ctx context.Context, uid pod.UID) error

@@ -225,6 +225,7 @@ func (noVolumes) Ensure(context.Context, *v1.Pod) (pod.VolumeState, error) {
 func (noVolumes) Follow(*v1.Pod) {}
 
 func (noVolumes) Mounts(*v1.Pod, *v1.Container, []string) ([]pod.Mount, error) { return nil, nil }
+func (noVolumes) Devices(*v1.Pod, *v1.Container) ([]pod.Device, error)         { return nil, nil }
 func (noVolumes) TearDown(context.Context, pod.UID) error                      { return nil }
 func (noVolumes) EnsureCgroup(context.Context, *v1.Pod) error                  { return nil }
 func (noVolumes) RemoveCgroup(context.Context, *v1.Pod) error                  { return nil }

@@ -257,6 +257,8 @@ func (n *node) SetUp(_ context.Context, p *v1.Pod) error {
 	return nil
 }
 
+func (n *node) Devices(*v1.Pod, *v1.Container) ([]pod.Device, error) { return nil, nil }
+
 func (n *node) Mounts(_ *v1.Pod, _ *v1.Container, subPaths []string) (mounts []pod.Mount, err error) {
 	for _, sub := range subPaths {
 		mounts = append(mounts, pod.Mount{HostPath: sub})

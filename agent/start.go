@@ -154,7 +154,7 @@ func (w *worker) create(ctx context.Context, v *view, st plan.Start) (made pod.C
 
 // containerRequest computes the container's request, in this order: the sandbox's
 // inputs, the container's own, with the addresses that this sync observed, the mounts
-// of its volumes, and the files that podd creates for it.
+// and devices of its volumes, and the files that podd creates for it.
 func (w *worker) containerRequest(d *pod.Desired, sandbox pod.Sandbox, st plan.Start) (req pod.ContainerRequest, err error) {
 	cfg := &w.agent.cfg
 	req = pod.ContainerRequest{
@@ -167,6 +167,9 @@ func (w *worker) containerRequest(d *pod.Desired, sandbox pod.Sandbox, st plan.S
 		return req, err
 	}
 	if req.Mounts, err = cfg.Volumes.Mounts(d.Pod, st.Container, req.Inputs.SubPaths); err != nil {
+		return req, err
+	}
+	if req.Devices, err = cfg.Volumes.Devices(d.Pod, st.Container); err != nil {
 		return req, err
 	}
 	return cfg.Files.PrepareContainer(req)

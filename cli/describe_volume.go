@@ -23,6 +23,7 @@ func (d *description) writeVolumes(s *sheet) {
 		s.volume(v)
 		at := slices.IndexFunc(d.volumes, func(b server.Volume) bool { return b.Name == v.Name })
 		if at >= 0 {
+			s.optional(2, "PersistentVolume", d.volumes[at].PersistentVolume)
 			s.optional(2, "Bound To", boundTo(v, d.volumes[at]))
 		}
 	}

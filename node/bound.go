@@ -31,7 +31,11 @@ func (n *Node) volumesOf(p *v1.Pod) []server.Volume {
 			all = append(all, server.Volume{Name: name, Message: err.Error()})
 			continue
 		}
-		all = append(all, bound(name, path, parts.volumes.PodDir(p.UID), table))
+		v := bound(name, path, parts.volumes.PodDir(p.UID), table)
+		if b := parts.volumes.Bound(p, name); b != nil {
+			v.PersistentVolume = b.Volume.Name
+		}
+		all = append(all, v)
 	}
 	return all
 }

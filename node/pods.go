@@ -68,7 +68,7 @@ func (n *Node) assemble(facts Facts) (*parts, error) {
 	}
 	if p.volumes, err = volumes.New(volumes.Options{
 		RootDir: n.cfg.RootDir, NodeMemory: n.resources.Allocatable.Memory().Value(),
-		RecursiveReadOnly: facts.RecursiveReadOnly, Objects: n.objects, Downward: podenv.Downward{Allocatable: n.resources.Allocatable},
+		RecursiveReadOnly: facts.RecursiveReadOnly, Objects: n.objects, Claims: n.objects, Downward: podenv.Downward{Allocatable: n.resources.Allocatable},
 		CSI: p.csi, Events: n.recorder, Waker: wake,
 	}, n.log, n.registry); err != nil {
 		return nil, err

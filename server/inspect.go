@@ -27,6 +27,8 @@ type Volume struct {
 	// Source and FSType are those of the mount at Path, if there is one.
 	Source string `json:"source,omitempty"`
 	FSType string `json:"fsType,omitempty"`
+	// PersistentVolume is what the volume's claim is bound to.
+	PersistentVolume string `json:"persistentVolume,omitempty"`
 	// Message says why there is no path.
 	Message string `json:"message,omitempty"`
 }

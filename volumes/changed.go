@@ -47,11 +47,7 @@ func (m *Mounter) Changed(uid pod.UID) {
 // restarted. It never blocks, and must not be called once the pod's volumes are
 // torn down or released.
 func (m *Mounter) Follow(p *v1.Pod) {
-	for i := range p.Spec.Volumes {
-		if v := &p.Spec.Volumes[i]; v.CSI != nil {
-			m.options.CSI.Follow(inline(target{pod: p, volume: v, dir: m.dirs.Volume(p.UID, csiPlugin, v.Name)}))
-		}
-	}
+	m.followCSI(p)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if l := m.live[p.UID]; l == nil || l.pod != p {

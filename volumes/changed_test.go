@@ -238,7 +238,7 @@ func (s *stubborn) refresh(context.Context, target) error {
 func withStubborn(t *testing.T, test func(*testing.T, *Mounter, *stubborn, *store)) {
 	withSlow(t, func(t *testing.T, m *Mounter, s *slow) {
 		d, events := &stubborn{slow: s}, newStore()
-		k := &m.kinds[len(m.kinds)-1]
+		k := &m.kinds[0]
 		k.live, k.driver = true, d
 		m.options.Events = events
 		test(t, m, d, events)

@@ -32,34 +32,38 @@ type CSI interface {
 	TearDown(ctx context.Context, dir string) error
 }
 
-// csiVolume is an inline volume of a CSI driver: the driver makes it and takes it away.
+// csiVolume is a volume of a CSI driver, inline or of a PersistentVolume: the driver
+// makes it and takes it away.
 type csiVolume struct{ csi CSI }
 
 func csiVolumes(c CSI) kind {
 	return kind{
-		plugin: csiPlugin, managed: true,
+		plugin: csiPlugin, managed: true, blocks: true,
 		handles: func(s *v1.VolumeSource) bool { return s.CSI != nil },
-		path:    func(t target) string { return c.Path(inline(t)) },
+		behind:  func(s *v1.PersistentVolumeSource) bool { return s.CSI != nil },
+		path:    func(t target) string { return c.Path(ofDriver(t)) },
 		driver:  csiVolume{c},
 	}
 }
 
-func inline(t target) pod.CSIVolume {
-	return pod.CSIVolume{Pod: t.pod, Name: t.volume.Name, Dir: t.dir, Inline: t.volume.CSI}
+// ofDriver is the volume as its driver's.
+func ofDriver(t target) pod.CSIVolume {
+	v := pod.CSIVolume{Pod: t.pod, Name: t.volume.Name, Dir: t.dir, Inline: t.volume.CSI, ReadOnly: t.readOnly()}
+	if t.bound != nil {
+		v.Name, v.Persistent = t.bound.Volume.Name, t.bound.Volume
+	}
+	return v
 }
 
+// setUp makes a driver's volume, and gives it to the pod's fsGroup where the driver
+// does not.
 func (d csiVolume) setUp(ctx context.Context, t target) error {
-	return setUpCSI(ctx, d.csi, inline(t), t)
-}
-
-// setUpCSI makes a driver's volume, and gives it to the pod's fsGroup where the
-// driver does not.
-func setUpCSI(ctx context.Context, c CSI, v pod.CSIVolume, t target) error {
-	podOwns, err := c.SetUp(ctx, v)
+	v := ofDriver(t)
+	podOwns, err := d.csi.SetUp(ctx, v)
 	if err != nil || !podOwns {
 		return err
 	}
-	return t.owner.own(ctx, t, c.Path(v))
+	return t.owner.own(ctx, t, d.csi.Path(v))
 }
 
 // refresh leaves the volume as it is: its driver is asked once, and again where it
@@ -103,6 +107,19 @@ func (m *Mounter) release(ctx context.Context, uid pod.UID) (kept []string, err 
 		}
 	}
 	return kept, errors.Join(errs...)
+}
+
+// followCSI tells of the pod's volumes of CSI drivers.
+func (m *Mounter) followCSI(p *v1.Pod) {
+	for i := range p.Spec.Volumes {
+		v := &p.Spec.Volumes[i]
+		if v.CSI == nil && pod.ClaimName(p, v) == "" {
+			continue
+		}
+		if k, t, err := m.find(p, v); err == nil && k.plugin == csiPlugin {
+			m.options.CSI.Follow(ofDriver(t))
+		}
+	}
 }
 
 // unmountSubPaths unmounts the pod's subPaths: they keep volumes busy for whoever

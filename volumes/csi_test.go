@@ -80,7 +80,7 @@ func ofCSI(name string) v1.Volume {
 func TestACSIVolumeIsItsDriversToMountAndToUnmount(t *testing.T) {
 	f := &fakeCSI{}
 	m := newMounter(t, func(o *Options) { o.CSI = f })
-	readOnly := true
+	yes := true
 	p := withMounts(aPod("a", ofCSI("data"), empty("scratch", memory)),
 		v1.VolumeMount{Name: "data", MountPath: "/data"}, v1.VolumeMount{Name: "data", MountPath: "/part", SubPath: "part"})
 	mustSetUp(t, m, p)
@@ -88,7 +88,7 @@ func TestACSIVolumeIsItsDriversToMountAndToUnmount(t *testing.T) {
 	if want := filepath.Join(m.PodDir("a"), "volumes/kubernetes.io~csi/data/mount"); mounts[0].HostPath != want || mounts[0].ReadOnly {
 		t.Errorf("got %+v, want %s", mounts[0], want)
 	}
-	p.Spec.Volumes[0].CSI.ReadOnly = &readOnly
+	p.Spec.Volumes[0].CSI.ReadOnly = &yes
 	if !mustMounts(t, m, p)[0].ReadOnly {
 		t.Error("a read-only volume is mounted writable")
 	}
@@ -100,6 +100,24 @@ func TestACSIVolumeIsItsDriversToMountAndToUnmount(t *testing.T) {
 	}
 	if !slices.Equal(f.followed, []string{"data"}) {
 		t.Errorf("followed: %q", f.followed)
+	}
+}
+
+func TestAPersistentVolumeOfADriverIsFoundByItsClaim(t *testing.T) {
+	f := &fakeCSI{}
+	volume := &v1.PersistentVolume{}
+	volume.Name, volume.Spec.CSI = "disk", &v1.CSIPersistentVolumeSource{Driver: "x", VolumeHandle: "h"}
+	m := newMounter(t, func(o *Options) { o.CSI = f }, withClaims(claimed{"data": volume}))
+	p := withMounts(aPod("a", readOnly(claims("data"))), v1.VolumeMount{Name: "data", MountPath: "/data"})
+	mustSetUp(t, m, p)
+	if mount := mustMounts(t, m, p)[0]; mount.HostPath != filepath.Join(m.PodDir("a"), "volumes/kubernetes.io~csi/data/mount") || !mount.ReadOnly {
+		t.Errorf("got %+v", mount)
+	}
+	m.Follow(p)
+	mustTearDown(t, m, "a")
+	mustBeGone(t, m, "a")
+	if want := []string{"set up disk of x", "tear down data"}; !slices.Equal(f.calls, want) || !slices.Equal(f.followed, []string{"disk"}) {
+		t.Errorf("got %q and %q, want %q", f.calls, f.followed, want)
 	}
 }
 

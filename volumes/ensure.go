@@ -90,6 +90,7 @@ func (m *Mounter) begin(ctx context.Context, p *v1.Pod) (o *setUp, begun bool) {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	o = &setUp{pod: p, since: time.Now(), cancel: cancel, done: make(chan struct{})}
 	m.setUps[p.UID] = o
+	delete(m.released, p.UID)
 	m.registerLocked(p)
 	go m.work(ctx, o)
 	return o, true
@@ -253,11 +254,11 @@ func (m *Mounter) setUpOne(ctx context.Context, p *v1.Pod, v *v1.Volume) error {
 	if err := safeName("volume name", v.Name); err != nil {
 		return err
 	}
-	k := m.kindOf(v)
-	if k == nil {
-		return fmt.Errorf("podd has no volumes of kind %s yet", sourceName(&v.VolumeSource))
+	k, t, err := m.find(p, v)
+	if err != nil {
+		return err
 	}
-	start, t := time.Now(), m.targetFor(p, v, k)
+	start := time.Now()
 	if m.isReady(p.UID, v.Name) {
 		err := k.refresh(ctx, t)
 		if err != nil {
@@ -269,10 +270,16 @@ func (m *Mounter) setUpOne(ctx context.Context, p *v1.Pod, v *v1.Volume) error {
 		}
 		return err
 	}
-	err := k.setUp(ctx, t)
+	if t.bound != nil {
+		if err := m.mayUse(k, t); err != nil {
+			return err
+		}
+	}
+	err = k.setUp(ctx, t)
 	m.metrics.observe(k.plugin, "volume_mount", start, err)
 	if err == nil && ctx.Err() == nil { // what was given up belongs to no life of the pod
 		m.markReady(p.UID, v.Name, k.plugin)
+		m.markBound(t)
 	}
 	return err
 }
@@ -291,4 +298,23 @@ func (m *Mounter) markReady(uid pod.UID, volume, plugin string) {
 		m.ready[uid] = map[string]string{}
 	}
 	m.ready[uid][volume] = plugin
+}
+
+// markBound notes what a volume is bound to, for as long as it is ready.
+func (m *Mounter) markBound(t target) {
+	if t.bound == nil {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.bound[t.pod.UID] == nil {
+		m.bound[t.pod.UID] = map[string]pod.BoundVolume{}
+	}
+	m.bound[t.pod.UID][t.volume.Name] = *t.bound
+}
+
+// unmarkLocked forgets what is ready of a pod.
+func (m *Mounter) unmarkLocked(uid pod.UID) {
+	delete(m.ready, uid)
+	delete(m.bound, uid)
 }

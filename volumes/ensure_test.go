@@ -117,11 +117,11 @@ func withSlow(t *testing.T, test func(*testing.T, *Mounter, *slow)) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &slow{gates: map[string]chan struct{}{}, deaf: map[string]bool{}, wakes: map[pod.UID]int{}}
 		m := newMounter(t, func(o *Options) { o.Waker = s })
-		m.kinds = append(m.kinds, kind{
+		m.kinds = append([]kind{{
 			plugin: "test/slow", managed: true, driver: s,
 			handles: func(v *v1.VolumeSource) bool { return v.NFS != nil },
 			path:    func(t target) string { return t.dir },
-		})
+		}}, m.kinds...)
 		test(t, m, s)
 	})
 }
@@ -399,7 +399,7 @@ func TestATearDownThatFailsIsAPendingUnmount(t *testing.T) {
 		p := aPod("u1", share("n", "quick"))
 		mustBeReady(t, m, p)
 		broken := &failing{slow: s, err: errors.New("the server does not let go")}
-		m.kinds[len(m.kinds)-1].driver = broken
+		m.kinds[0].driver = broken
 		mustTearDown(t, m, "u1")
 		if d := m.PendingUnmounts(); len(d) != 1 || !strings.Contains(d[0].Message, `tear down volume "n": the server does not let go`) {
 			t.Errorf("got %+v, want a pending unmount that says so", d)

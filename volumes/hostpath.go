@@ -18,9 +18,17 @@ func hostPaths() kind {
 	return kind{
 		plugin:  "kubernetes.io/host-path",
 		handles: func(s *v1.VolumeSource) bool { return s.HostPath != nil },
-		path:    func(t target) string { return t.volume.HostPath.Path },
+		behind:  func(s *v1.PersistentVolumeSource) bool { return s.HostPath != nil },
+		path:    func(t target) string { return hostPathOf(t).Path },
 		driver:  hostPath{},
 	}
+}
+
+func hostPathOf(t target) *v1.HostPathVolumeSource {
+	if t.bound != nil {
+		return t.bound.Volume.Spec.HostPath
+	}
+	return t.volume.HostPath
 }
 
 // refresh does not check again: what a pod, or its owner, does to the path later must
@@ -33,7 +41,7 @@ func (hostPath) tearDown(context.Context, string) error { return nil }
 // setUp checks the type that the manifest asks for, as the kubelet does: once,
 // when the volume is first set up.
 func (hostPath) setUp(_ context.Context, t target) error {
-	source := t.volume.HostPath
+	source := hostPathOf(t)
 	if source.Type == nil || *source.Type == v1.HostPathUnset {
 		return nil
 	}

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+
+	"podd/internal/pod"
 )
 
 // kinds are those that podd has. A new one is a line here, and a file that has
@@ -21,6 +23,8 @@ func kinds(o Options) []kind {
 		projections(memory),
 		imageVolumes(),
 		csiVolumes(o.CSI),
+		localVolumes(newDevices()),
+		nfsVolumes(),
 	}
 }
 
@@ -30,14 +34,20 @@ type kind struct {
 	// plugin is upstream's name, which is also the directory's and the metric's:
 	// kubernetes.io/empty-dir. No two kinds share one.
 	plugin string
-	// managed says that the content lives and dies with the pod.
+	// managed says that the content is for the pod's containers, which may have it
+	// relabelled.
 	managed bool
 	// live says that the content follows objects or the pod while it runs, and is
 	// podd's alone to write: containers have it read-only. What cannot be brought up
 	// to date serves on as it is.
 	live bool
-	// handles says whether a volume is of this kind.
+	// handles says whether a volume is of this kind; nil for what only a
+	// PersistentVolume can be. behind says it of a PersistentVolume; nil for what none
+	// can be, and blocks that such a volume may be a device (volumeMode Block), which
+	// is then at path.
 	handles func(*v1.VolumeSource) bool
+	behind  func(*v1.PersistentVolumeSource) bool
+	blocks  bool
 	// path is where the content lies on the host, once setUp has succeeded. It is
 	// pure; target.dir for most, and empty for what only the runtime can mount.
 	path func(target) string
@@ -71,23 +81,34 @@ type target struct {
 	// dir is <pod's directory>/volumes/<plugin>/<name>; a kind that needs a
 	// directory of its own makes it there.
 	dir string
+	// bound is what the volume's claim has; nil for a volume without one.
+	bound *pod.BoundVolume
 	// values has what live kinds are made of, and owner changes to the fsGroup.
 	values values
 	owner  *owner
 }
 
-// kindOf finds the kind of a volume, or nil.
+// readOnly says that no container may write to the volume.
+func (t target) readOnly() bool {
+	if csi := t.volume.CSI; csi != nil {
+		return csi.ReadOnly != nil && *csi.ReadOnly
+	}
+	return t.bound != nil && t.bound.ReadOnly
+}
+
+// kindOf finds the kind of a volume without a claim, or nil.
 func (m *Mounter) kindOf(v *v1.Volume) *kind {
 	for i := range m.kinds {
-		if m.kinds[i].handles(&v.VolumeSource) {
+		if m.kinds[i].handles != nil && m.kinds[i].handles(&v.VolumeSource) {
 			return &m.kinds[i]
 		}
 	}
 	return nil
 }
 
-// sourceName is the manifest's word for a volume's kind ("nfs", "configMap").
-func sourceName(source *v1.VolumeSource) string {
+// sourceName is the manifest's word for a volume's kind ("nfs", "configMap"); source
+// is a pointer to a struct that has a field for each.
+func sourceName(source any) string {
 	fields := reflect.ValueOf(source).Elem()
 	for i := range fields.NumField() {
 		if fields.Field(i).IsNil() {

@@ -32,6 +32,8 @@ type Options struct {
 	Downward Downward
 	// CSI has the volumes of CSI drivers; nil for a podd that none registers with.
 	CSI CSI
+	// Claims has what claims are bound to; nil for none.
+	Claims Claims
 	// Events tells of volumes that cannot be brought up to date, and of changes of
 	// ownership that take long; nil tells nobody.
 	Events Events
@@ -44,20 +46,23 @@ type Waker interface{ Wake(uid pod.UID) }
 
 // Mounter sets volumes up and tears them down.
 type Mounter struct {
-	options Options
-	dirs    podfs.Dirs // its root is resolved
-	kinds   []kind
-	log     *slog.Logger
-	metrics *metrics
-	poke    chan struct{} // capacity 1: an unmount is pending
-	places  chan struct{} // of set-ups at work
-	owner   *owner
+	options  Options
+	dirs     podfs.Dirs // its root is resolved
+	kinds    []kind
+	log      *slog.Logger
+	metrics  *metrics
+	poke     chan struct{} // capacity 1: an unmount is pending
+	places   chan struct{} // of set-ups at work
+	owner    *owner
+	unmounts *unmounts
 
 	mu       sync.Mutex // guards what follows
 	locks    map[pod.UID]*podLock
-	setUps   map[pod.UID]*setUp            // under way, or ended and not told
-	working  map[pod.UID]*setUp            // those that have their pod's lock, given up or not
-	ready    map[pod.UID]map[string]string // volume name → plugin, what this Mounter has set up
+	setUps   map[pod.UID]*setUp                     // under way, or ended and not told
+	working  map[pod.UID]*setUp                     // those that have their pod's lock, given up or not
+	ready    map[pod.UID]map[string]string          // volume name → plugin, what this Mounter has set up
+	bound    map[pod.UID]map[string]pod.BoundVolume // of those that are ready, where they have a claim
+	released map[pod.UID]bool                       // by Release: they use nothing any more
 	live     map[pod.UID]*livePod
 	pending  map[pod.UID]*PendingUnmount
 	stopping bool // Run has ended: volumes follow nothing any more
@@ -94,20 +99,26 @@ func New(o Options, log *slog.Logger, reg prometheus.Registerer) (*Mounter, erro
 	if o.CSI == nil {
 		o.CSI = noCSI{}
 	}
+	if o.Claims == nil {
+		o.Claims = noClaims{}
+	}
 	m := &Mounter{
-		options: o,
-		dirs:    dirs,
-		kinds:   kinds(o),
-		log:     log,
-		poke:    make(chan struct{}, 1),
-		places:  make(chan struct{}, parallelSetUps),
-		owner:   newOwner(o.Events),
-		locks:   map[pod.UID]*podLock{},
-		setUps:  map[pod.UID]*setUp{},
-		working: map[pod.UID]*setUp{},
-		ready:   map[pod.UID]map[string]string{},
-		live:    map[pod.UID]*livePod{},
-		pending: map[pod.UID]*PendingUnmount{},
+		options:  o,
+		dirs:     dirs,
+		kinds:    kinds(o),
+		log:      log,
+		poke:     make(chan struct{}, 1),
+		places:   make(chan struct{}, parallelSetUps),
+		owner:    newOwner(o.Events),
+		unmounts: newUnmounts(),
+		locks:    map[pod.UID]*podLock{},
+		setUps:   map[pod.UID]*setUp{},
+		working:  map[pod.UID]*setUp{},
+		ready:    map[pod.UID]map[string]string{},
+		bound:    map[pod.UID]map[string]pod.BoundVolume{},
+		released: map[pod.UID]bool{},
+		live:     map[pod.UID]*livePod{},
+		pending:  map[pod.UID]*PendingUnmount{},
 	}
 	m.metrics = newMetrics(reg, m.counts)
 	return m, nil

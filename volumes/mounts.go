@@ -44,17 +44,16 @@ func (m *Mounter) Mounts(p *v1.Pod, c *v1.Container, subPaths []string) ([]pod.M
 func (m *Mounter) mountOf(p *v1.Pod, c *v1.Container, index int, sub string) (pod.Mount, error) {
 	wanted := &c.VolumeMounts[index]
 	volume := volumeNamed(p, wanted.Name)
-	var k *kind
-	if volume != nil {
-		k = m.kindOf(volume)
-	}
-	if k == nil {
+	if volume == nil {
 		return pod.Mount{}, fmt.Errorf("cannot find volume %q to mount into container %q", wanted.Name, c.Name)
 	}
-	t := m.targetFor(p, volume, k)
+	k, t, err := m.find(p, volume)
+	if err != nil {
+		return pod.Mount{}, err
+	}
 	hostPath := k.path(t)
 
-	sub, err := checkSubPath(sub)
+	sub, err = checkSubPath(sub)
 	if err != nil {
 		return pod.Mount{}, err
 	}
@@ -82,15 +81,12 @@ func (m *Mounter) mountOf(p *v1.Pod, c *v1.Container, index int, sub string) (po
 		HostPath:          hostPath,
 		Image:             image,
 		ContainerPath:     path.Join("/", wanted.MountPath),
-		ReadOnly:          wanted.ReadOnly || k.live || volume.Image != nil || readOnlyCSI(volume),
+		ReadOnly:          wanted.ReadOnly || k.live || volume.Image != nil || t.readOnly(),
 		RecursiveReadOnly: recursive,
 		Propagation:       propagation,
 		SELinuxRelabel:    k.managed,
 	}, nil
 }
-
-// readOnlyCSI says that a volume of a CSI driver is read-only for all containers.
-func readOnlyCSI(v *v1.Volume) bool { return v.CSI != nil && v.CSI.ReadOnly != nil && *v.CSI.ReadOnly }
 
 func volumeNamed(p *v1.Pod, name string) *v1.Volume {
 	for i := range p.Spec.Volumes {

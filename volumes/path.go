@@ -16,11 +16,11 @@ func (m *Mounter) Path(p *v1.Pod, volume string) (string, error) {
 	if v == nil {
 		return "", fmt.Errorf("the pod has no volume %q", volume)
 	}
-	k := m.kindOf(v)
-	if k == nil {
-		return "", fmt.Errorf("volume %q is of a kind that podd does not support", volume)
+	k, t, err := m.find(p, v)
+	if err != nil {
+		return "", err
 	}
-	if path := k.path(m.targetFor(p, v, k)); path != "" {
+	if path := k.path(t); path != "" {
 		return path, nil
 	}
 	return "", fmt.Errorf("volume %q is not on the node before a container mounts it", volume)

@@ -300,9 +300,9 @@ func TestHostPathOrCreateMakesItWithTheModesOfTheAPI(t *testing.T) {
 
 func TestEveryBadVolumeIsNamedAtOnce(t *testing.T) {
 	m := newMounter(t)
-	nfs := v1.Volume{Name: "share", VolumeSource: v1.VolumeSource{NFS: &v1.NFSVolumeSource{Server: "s", Path: "/"}}}
-	err := ensure(t, m, aPod("u1", nfs, host("gone", "/nowhere/at/all", v1.HostPathDirectory), empty("odd", func(s *v1.EmptyDirVolumeSource) { s.Medium = "Paper" })))
-	mustSay(t, err, `"share"`, "kind nfs", `"gone"`, "/nowhere/at/all", `"odd"`, "Paper")
+	fc := v1.Volume{Name: "share", VolumeSource: v1.VolumeSource{FC: &v1.FCVolumeSource{}}}
+	err := ensure(t, m, aPod("u1", fc, host("gone", "/nowhere/at/all", v1.HostPathDirectory), empty("odd", func(s *v1.EmptyDirVolumeSource) { s.Medium = "Paper" })))
+	mustSay(t, err, `"share"`, "kind fc", `"gone"`, "/nowhere/at/all", `"odd"`, "Paper")
 }
 
 func TestNamesThatLeadElsewhereAreRefused(t *testing.T) {

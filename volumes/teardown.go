@@ -36,7 +36,8 @@ func (m *Mounter) TearDown(ctx context.Context, uid pod.UID) error {
 		return fmt.Errorf("tear down volumes: %w", err)
 	}
 	m.mu.Lock()
-	delete(m.ready, uid)
+	m.unmarkLocked(uid)
+	delete(m.released, uid)
 	m.mu.Unlock()
 	m.settle(uid, err)
 	return nil
@@ -72,11 +73,14 @@ func (m *Mounter) Release(ctx context.Context, uid pod.UID) error {
 		return err
 	}
 	defer unlock()
+	m.mu.Lock()
+	m.released[uid] = true
+	m.mu.Unlock()
 	if !m.mayBeMounted(uid) {
 		return nil
 	}
 	m.mu.Lock()
-	delete(m.ready, uid)
+	m.unmarkLocked(uid)
 	m.mu.Unlock()
 	return m.unmount(ctx, uid)
 }
@@ -198,22 +202,22 @@ func (m *Mounter) unmountBelow(ctx context.Context, dir string, kept []string) e
 			return nil
 		}
 		if before == len(points) {
-			return unmountAll(ctx, points)
+			return m.unmountAll(ctx, points)
 		}
 		before = len(points)
-		if err := unmountAll(ctx, points); ctx.Err() != nil {
+		if err := m.unmountAll(ctx, points); ctx.Err() != nil {
 			return err
 		}
 	}
 }
 
-func unmountAll(ctx context.Context, points []string) error {
+func (m *Mounter) unmountAll(ctx context.Context, points []string) error {
 	var errs []error
 	for _, point := range points {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		err := unix.Unmount(point, unix.UMOUNT_NOFOLLOW)
+		err := m.unmounts.unmount(ctx, point)
 		switch {
 		case err == nil, errors.Is(err, unix.ENOENT):
 		case errors.Is(err, unix.EINVAL): // no longer a mount: it was removed with another

@@ -34,6 +34,7 @@ func Container(o Options, req pod.ContainerRequest) (*runtimeapi.ContainerConfig
 		WorkingDir:  c.WorkingDir,
 		Envs:        variables(req.Inputs.Env),
 		Mounts:      mounts(o, req, security.NamespaceOptions.UsernsOptions),
+		Devices:     devices(req),
 		Labels:      containerLabels(p, c),
 		Annotations: annotations,
 		LogPath:     podfs.ContainerLog(c.Name, req.RestartCount),
@@ -49,6 +50,20 @@ func Container(o Options, req pod.ContainerRequest) (*runtimeapi.ContainerConfig
 		config.StopSignal = stopSignal(*l.StopSignal)
 	}
 	return config, nil
+}
+
+// devices are those of volumes. What may be written to, a container may also make
+// another node of (upstream's permissions).
+func devices(req pod.ContainerRequest) []*runtimeapi.Device {
+	var out []*runtimeapi.Device
+	for _, d := range req.Devices {
+		permissions := "mrw"
+		if d.ReadOnly {
+			permissions = "r"
+		}
+		out = append(out, &runtimeapi.Device{HostPath: d.HostPath, ContainerPath: d.ContainerPath, Permissions: permissions})
+	}
+	return out
 }
 
 // mounts are mapped to the pod's IDs: those on disk are those that its processes

@@ -32,6 +32,7 @@ type ContainerRequest struct {
 	Image         ImageState
 	Inputs        ContainerInputs
 	Mounts        []Mount
+	Devices       []Device
 	// What follows is podfs' to fill in, with the mounts of podd's own files and a
 	// RestartCount of which no log is left.
 
@@ -59,6 +60,15 @@ type Mount struct {
 	Propagation v1.MountPropagationMode
 	// SELinuxRelabel asks the runtime to relabel the content.
 	SELinuxRelabel bool
+}
+
+// Device is a device of the host that a container has.
+type Device struct {
+	// HostPath is the device's node, or a link to it.
+	HostPath      string
+	ContainerPath string
+	// ReadOnly: the container may not write to it, nor make another node of it.
+	ReadOnly bool
 }
 
 // ImageMount is a volume whose content is an image.

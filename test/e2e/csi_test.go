@@ -167,3 +167,72 @@ func TestAPodHasAnInlineVolumeOfACSIDriver(t *testing.T) {
 		t.Errorf("what the driver keeps: %q", got)
 	}
 }
+
+// claimOfDriver is a PersistentVolume of a driver, with a claim. The mock knows
+// volumes 1, 2 and 3.
+const claimOfDriver = `apiVersion: v1
+kind: PersistentVolume
+metadata: {name: disk}
+spec:
+  capacity: {storage: 1Gi}
+  accessModes: [ReadWriteOnce]
+  persistentVolumeReclaimPolicy: Retain
+  csi: {driver: ${DRIVER}, volumeHandle: "1", fsType: ext4}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: data}
+spec:
+  storageClassName: ""
+  accessModes: [ReadWriteOnce]
+  resources: {requests: {storage: 1Gi}}
+`
+
+// A persistent volume is staged once for two pods, unstaged with the last of them, in a
+// podd that did not stage it, and has for the next pod what the first ones wrote.
+func TestPodsShareAPersistentVolumeOfACSIDriver(t *testing.T) {
+	e := begin(t)
+	d := e.newCSIDriver("disk.csi.example.com")
+	d.start()
+	e.write("disk.yaml", strings.ReplaceAll(claimOfDriver, "${DRIVER}", d.name)) // there is no CSIDriver: nothing is to be attached
+	e.write("one.yaml", e.withCSI("one", "persistentVolumeClaim: {claimName: data}"))
+	e.write("two.yaml", e.withCSI("two", "persistentVolumeClaim: {claimName: data}"))
+	e.mark("one", "two")
+	one, two := e.ready("one"), e.ready("two")
+	d.said("NodeExpandVolume 1: <nil>")
+	if n := d.count("NodeStageVolume 1"); n != 1 {
+		t.Errorf("staged %d times, want once", n)
+	}
+	e.remove("one.yaml")
+	e.gone(string(one.UID))
+	if d.count("NodeUnstageVolume") > 0 {
+		t.Error("unstaged while another pod uses it")
+	}
+	e.kill()
+	e.remove("two.yaml")
+	d.end(unix.SIGTERM) // the driver's sockets are gone, too
+	e.start()
+	e.problem(string(two.UID), "driver name "+d.name+" not found in the list of registered CSI drivers")
+	d.start()
+	e.gone(string(two.UID))
+	d.said("NodeUnstageVolume 1: <nil>")
+	if left, err := filepath.Glob(filepath.Join(e.node.Root(), "plugins/kubernetes.io/csi", d.name, "*")); err != nil || len(left) > 0 {
+		t.Errorf("left: %v (%v)", left, err)
+	}
+	e.write("three.yaml", e.withCSI("three", "persistentVolumeClaim: {claimName: data}"))
+	e.mark("three")
+	if got := d.one("starts"); got != "x\nx\nx" {
+		t.Errorf("the volume has %q, want what three pods wrote", got)
+	}
+	e.remove("three.yaml")
+}
+
+// count says how often the driver logged a call.
+func (d *csiDriver) count(call string) int {
+	d.Helper()
+	text, err := os.ReadFile(filepath.Join(d.dir, "log"))
+	if err != nil {
+		d.Fatal(err)
+	}
+	return strings.Count(string(text), call)
+}

@@ -1,0 +1,186 @@
+package volumes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
+)
+
+// devices mounts the file systems of block devices, each for as many pods as want
+// it: the kernel knows that they are one.
+type devices struct {
+	mu    sync.Mutex
+	locks map[uint64]chan struct{} // by number; guarded by mu
+}
+
+func newDevices() *devices { return &devices{locks: map[uint64]chan struct{}{}} }
+
+// lock takes a device for whoever looks at what it has, and returns what gives it
+// back. There are as many locks as devices were ever mounted.
+func (d *devices) lock(ctx context.Context, device uint64) (unlock func(), err error) {
+	d.mu.Lock()
+	held := d.locks[device]
+	if held == nil {
+		held = make(chan struct{}, 1)
+		d.locks[device] = held
+	}
+	d.mu.Unlock()
+	select {
+	case held <- struct{}{}:
+		return func() { <-held }, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// mount mounts the file system of the device at path at the target, as upstream does
+// (mount-utils, SafeFormatAndMount): one that is empty is formatted, any other
+// checked before its first mount.
+func (d *devices) mount(ctx context.Context, path string, t target) error {
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return fmt.Errorf("stat %s: %w", path, err)
+	}
+	unlock, err := d.lock(ctx, st.Rdev)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	fsType := "ext4"
+	if wanted := t.bound.Volume.Spec.Local.FSType; wanted != nil && *wanted != "" {
+		fsType = *wanted
+	}
+	inUse, err := deviceInUse(st.Rdev)
+	if err != nil {
+		return err
+	}
+	found := fsType
+	if inUse == nil {
+		if found, err = prepareDevice(ctx, path, fsType, t.readOnly()); err != nil {
+			return err
+		}
+	}
+	options, after := slices.Clone(t.bound.Volume.Spec.MountOptions), false
+	if t.readOnly() {
+		// One who writes has it already: then only this mount can be read-only.
+		if after = inUse != nil && !slices.Contains(splitOptions(inUse.VFSOptions), "ro"); !after {
+			options = append(options, "ro")
+		}
+	}
+	err = mountProgram(ctx, path, t.dir, fsType, options)
+	if err == nil && after {
+		if err = makeReadOnly(t.dir); err != nil {
+			err = errors.Join(err, unix.Unmount(t.dir, unix.UMOUNT_NOFOLLOW))
+		}
+	}
+	switch {
+	case err == nil:
+		return nil
+	case found != fsType:
+		return fmt.Errorf("failed to mount the volume as %q, it already contains %s. Mount error: %w", fsType, found, err)
+	}
+	return fmt.Errorf("local: failed to mount device %s at %s (fstype: %s), error %w", path, t.dir, fsType, err)
+}
+
+// deviceInUse is a mount of the device, or nil.
+func deviceInUse(device uint64) (*mountinfo.Info, error) {
+	major, minor := int(unix.Major(device)), int(unix.Minor(device))
+	found, err := mountinfo.GetMounts(func(i *mountinfo.Info) (skip, stop bool) {
+		same := i.Major == major && i.Minor == minor
+		return !same, same
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the mount table: %w", err)
+	}
+	if len(found) == 0 {
+		return nil, nil
+	}
+	return found[0], nil
+}
+
+// prepareDevice checks the file system of a device, or makes one where there is
+// nothing at all, and returns what it has. What changes the device is not ended
+// before it is done, whatever becomes of the pod.
+func prepareDevice(ctx context.Context, path, fsType string, readOnly bool) (found string, err error) {
+	found, err = probeDevice(ctx, path)
+	switch {
+	case err != nil:
+		return "", err
+	case found == "" && readOnly:
+		return "", fmt.Errorf("cannot mount unformatted disk %s as we are manipulating it in read-only mode", path)
+	case found == "":
+		return fsType, format(context.WithoutCancel(ctx), path, fsType)
+	case readOnly:
+		return found, nil
+	}
+	return found, check(context.WithoutCancel(ctx), path)
+}
+
+// probeDevice says what a device has: a file system's type, something else, or
+// nothing. Only silence counts as nothing: it is what is formatted.
+func probeDevice(ctx context.Context, path string) (string, error) {
+	out, err := run(ctx, "blkid", "-p", "-s", "TYPE", "-s", "PTTYPE", "-o", "export", path)
+	const nothing = 2
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() == nothing && out == "" {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("find out what is on %s with blkid: %w", path, err)
+	}
+	tags := exported(out)
+	switch {
+	case tags["TYPE"] != "":
+		return tags["TYPE"], nil
+	case tags["PTTYPE"] != "":
+		return "unknown data, probably partitions", nil
+	}
+	return "", fmt.Errorf("find out what is on %s with blkid: it says %q", path, out)
+}
+
+func format(ctx context.Context, path, fsType string) error {
+	args := []string{path}
+	switch fsType {
+	case "ext3", "ext4":
+		args = []string{"-F", "-m0", path} // no prompt, no blocks for root alone
+	case "xfs":
+		args = []string{"-f", path}
+	}
+	_, err := run(ctx, "mkfs."+fsType, args...)
+	if errors.Is(err, exec.ErrNotFound) {
+		return fmt.Errorf("%s is empty, and cannot be formatted: the program mkfs.%s is missing", path, fsType)
+	}
+	if err != nil {
+		return fmt.Errorf("format %s: %w", path, err)
+	}
+	return nil
+}
+
+// check has fsck repair what it can without being asked.
+func check(ctx context.Context, path string) error {
+	_, err := run(ctx, "fsck", "-a", path)
+	const uncorrected = 4
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() == uncorrected {
+		return fmt.Errorf("'fsck' found errors on device %s but could not correct them: %w", path, err)
+	}
+	return nil // corrected, or without a check for that type: the mount will tell
+}
+
+// exported are the lines NAME=value of blkid.
+func exported(text string) map[string]string {
+	tags := map[string]string{}
+	for line := range strings.Lines(text) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), "="); ok {
+			tags[name] = value
+		}
+	}
+	return tags
+}
+
+func splitOptions(options string) []string { return strings.Split(options, ",") }
