@@ -287,9 +287,6 @@ func newNode(t *testing.T, root string, change ...func(*Volumes)) *testNode {
 	for _, c := range change {
 		c(n.Volumes)
 	}
-	if err := os.MkdirAll(n.registry.dir, 0o750); err != nil {
-		t.Fatal(err)
-	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { defer close(done); _ = n.Run(ctx) }()

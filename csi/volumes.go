@@ -57,7 +57,8 @@ type Volumes struct {
 	republished map[string]*republished
 }
 
-// New makes the root directory if it is missing, and resolves it. It starts nothing.
+// New makes the root directory and those of drivers if they are missing, as drivers' pods
+// expect, and resolves it. It starts nothing.
 func New(c Config) (*Volumes, error) {
 	if err := os.MkdirAll(c.RootDir, 0o750); err != nil {
 		return nil, fmt.Errorf("make the root directory: %w", err)
@@ -73,6 +74,11 @@ func New(c Config) (*Volumes, error) {
 		root: root, nodeName: c.NodeName, boot: bootID(), objects: c.Objects, waker: c.Waker, log: c.Log,
 		metrics: newMetrics(c.Metrics), timeout: callTimeout, patience: patience,
 		tearDowns: map[string]*tearDown{}, republished: map[string]*republished{},
+	}
+	for _, dir := range []string{"plugins_registry", "plugins"} {
+		if err := os.MkdirAll(filepath.Join(root, dir), 0o750); err != nil {
+			return nil, fmt.Errorf("make the directory of CSI drivers: %w", err)
+		}
 	}
 	v.registry = newRegistry(filepath.Join(root, "plugins_registry"), c.Waker, c.Log)
 	return v, nil
