@@ -61,7 +61,7 @@ func TestADriverThatCrashesInBetweenIsAskedToGiveTheVolumeBack(t *testing.T) {
 }
 
 func TestADriverThatHangsHoldsUpItsOwnVolumeAlone(t *testing.T) {
-	n := newNode(t, "", func(v *Volumes) { v.patience = 50 * time.Millisecond })
+	n := newNode(t, "")
 	slow := newFake(t, driverName).serve().register(n)
 	quick := newFake(t, "quick.example.com").serve().register(n)
 	n.has(driverName)
@@ -71,11 +71,13 @@ func TestADriverThatHangsHoldsUpItsOwnVolumeAlone(t *testing.T) {
 	n.mustSetUp(w)
 	release := make(chan struct{})
 	slow.on("NodeUnpublishVolume", func(context.Context) error { <-release; return nil })
+	n.patience = 50 * time.Millisecond
 	for range 2 { // the second joins the first
 		if err := n.TearDown(t.Context(), v.Dir); err == nil || !strings.Contains(err.Error(), "has not given it back yet") {
 			t.Fatalf("got %v", err)
 		}
 	}
+	n.patience = time.Minute
 	n.mustTearDown(w)
 	wantCalls(t, quick, "Publish", "Unpublish")
 	close(release)

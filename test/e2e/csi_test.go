@@ -221,10 +221,12 @@ func TestPodsShareAPersistentVolumeOfACSIDriver(t *testing.T) {
 	}
 	e.write("three.yaml", e.withCSI("three", "persistentVolumeClaim: {claimName: data}"))
 	e.mark("three")
+	three := e.ready("three")
 	if got := d.one("starts"); got != "x\nx\nx" {
 		t.Errorf("the volume has %q, want what three pods wrote", got)
 	}
 	e.remove("three.yaml")
+	e.gone(string(three.UID)) // while its driver is there
 }
 
 // count says how often the driver logged a call.
