@@ -70,11 +70,13 @@ func printVerdict(w io.Writer, v file.Verdict) {
 		fmt.Fprintln(w, printable("left out: "+names+"\n    podd run takes "+file.Patterns))
 	}
 	good := []string{Count(v.Files, "file"), Count(len(v.Pods), "valid pod")}
-	if n := len(v.ConfigMaps); n > 0 {
-		good = append(good, Count(n, "ConfigMap"))
-	}
-	if n := len(v.Secrets); n > 0 {
-		good = append(good, Count(n, "Secret"))
+	for _, kind := range []struct {
+		names []string
+		one   string
+	}{{v.ConfigMaps, "ConfigMap"}, {v.Secrets, "Secret"}, {v.Volumes, "PersistentVolume"}, {v.Claims, "PersistentVolumeClaim"}, {v.Drivers, "CSIDriver"}} {
+		if n := len(kind.names); n > 0 {
+			good = append(good, Count(n, kind.one))
+		}
 	}
 	fmt.Fprintf(w, "%s: %s\n", strings.Join(good, ", "), cmp.Or(countProblems(tally(v.Problems)), "all good"))
 }
