@@ -73,7 +73,7 @@ func printVerdict(w io.Writer, v file.Verdict) {
 	for _, kind := range []struct {
 		names []string
 		one   string
-	}{{v.ConfigMaps, "ConfigMap"}, {v.Secrets, "Secret"}, {v.Volumes, "PersistentVolume"}, {v.Claims, "PersistentVolumeClaim"}} {
+	}{{v.ConfigMaps, "ConfigMap"}, {v.Secrets, "Secret"}, {v.Volumes, "PersistentVolume"}, {v.Claims, "PersistentVolumeClaim"}, {v.Drivers, "CSIDriver"}} {
 		if n := len(kind.names); n > 0 {
 			good = append(good, Count(n, kind.one))
 		}

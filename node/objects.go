@@ -24,6 +24,14 @@ func (u objectUser) Changed(uid pod.UID) {
 	u.agent.ObjectsChanged(uid)
 }
 
+// driverUser hears of a CSI driver that a pod waits for.
+type driverUser struct{ of *parts }
+
+func (u driverUser) Changed(uid pod.UID) {
+	u.of.volumes.RetryUnmount(uid)
+	u.of.agent.ObjectsChanged(uid)
+}
+
 // listObjects describes the objects without any of their values.
 func (n *Node) listObjects() []server.ObjectInfo {
 	var all []server.ObjectInfo
@@ -39,7 +47,7 @@ func (n *Node) listObjects() []server.ObjectInfo {
 			info.Storage = storageOfVolume(use.Volume, bindings.Volumes[key.Name])
 		case use.Claim != nil:
 			info.Storage = storageOfClaim(use.Claim, bindings.Claims[claims.Key{Namespace: key.Namespace, Name: key.Name}])
-		default:
+		case use.ConfigMap != nil:
 			info.Immutable = use.ConfigMap.Immutable
 			info.Keys = slices.AppendSeq(slices.Collect(maps.Keys(use.ConfigMap.Data)), maps.Keys(use.ConfigMap.BinaryData))
 			slices.Sort(info.Keys)

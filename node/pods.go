@@ -13,6 +13,7 @@ import (
 	"podd/cgroup"
 	"podd/cri"
 	"podd/cri/spec"
+	"podd/csi"
 	"podd/hooks"
 	"podd/images"
 	"podd/images/archive"
@@ -39,6 +40,7 @@ type parts struct {
 
 	cgroups   *cgroup.Tree
 	client    *cri.Client
+	csi       *csi.Volumes
 	volumes   *volumes.Mounter
 	meter     *usage.Meter
 	admission *admission.Gate
@@ -60,10 +62,15 @@ func (n *Node) assemble(facts Facts) (*parts, error) {
 	p.client = cri.NewClient(n.conn, options)
 	wake := waker{n.agent}
 	var err error
+	if p.csi, err = csi.New(csi.Config{
+		RootDir: n.cfg.RootDir, NodeName: n.cfg.NodeName, Objects: n.objects, Waker: driverUser{p}, Log: n.log, Metrics: n.registry,
+	}); err != nil {
+		return nil, err
+	}
 	if p.volumes, err = volumes.New(volumes.Options{
 		RootDir: n.cfg.RootDir, NodeMemory: n.resources.Allocatable.Memory().Value(),
 		RecursiveReadOnly: facts.RecursiveReadOnly, Objects: n.objects, Claims: n.objects, Downward: podenv.Downward{Allocatable: n.resources.Allocatable},
-		Events: n.recorder, Waker: wake,
+		CSI: p.csi, Events: n.recorder, Waker: wake,
 	}, n.log, n.registry); err != nil {
 		return nil, err
 	}
@@ -152,6 +159,7 @@ func (n *parts) start(ctx context.Context, g *errgroup.Group, started time.Time)
 	}
 	start(ctx, g, "objects", func(ctx context.Context) error { return n.objects.Run(ctx, objectUser{n.agent, n.volumes}) })
 	start(ctx, g, "volumes", n.volumes.Run)
+	start(ctx, g, "CSI drivers", n.csi.Run)
 	start(ctx, g, "images", n.images.Run)
 	start(ctx, g, "prober", n.prober.Run)
 	if n.facts.imports() {

@@ -60,6 +60,9 @@ func (s *Store) contentOf(o *pod.Object) uint64 {
 	case o.Claim != nil:
 		add(textOf(o.Claim.Labels, o.Claim.Spec))
 		return sum()
+	case o.Driver != nil:
+		add(textOf(o.Driver.Spec))
+		return sum()
 	}
 	for _, key := range slices.Sorted(maps.Keys(o.ConfigMap.Data)) {
 		add(key)

@@ -73,7 +73,7 @@ func (s *Store) Contents(uid pod.UID) map[pod.ObjectKey]uint64 {
 	defer s.mu.Unlock()
 	all := make(map[pod.ObjectKey]uint64)
 	for _, key := range s.pods[uid].keys {
-		if e := s.entries[key]; e.object != nil && key.Kind != pod.KindPersistentVolumeClaim {
+		if e := s.entries[key]; e.object != nil && key.Kind != pod.KindPersistentVolumeClaim && key.Kind != pod.KindCSIDriver {
 			all[key] = e.content
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 
 	"podd/internal/pod"
 )
@@ -199,6 +200,15 @@ func (s *Store) Secret(namespace, name string) (*v1.Secret, error) {
 		return nil, fmt.Errorf("secret %q %w", name, pod.ErrNotFound)
 	}
 	return o.Secret, nil
+}
+
+// CSIDriver is ConfigMap for a CSIDriver.
+func (s *Store) CSIDriver(name string) (*storagev1.CSIDriver, error) {
+	o := s.get(pod.ObjectKey{Kind: pod.KindCSIDriver, Name: name})
+	if o == nil {
+		return nil, fmt.Errorf("csidriver %q %w", name, pod.ErrNotFound)
+	}
+	return o.Driver, nil
 }
 
 func (s *Store) get(key pod.ObjectKey) *pod.Object {

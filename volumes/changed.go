@@ -49,6 +49,7 @@ func (m *Mounter) Changed(uid pod.UID) {
 // restarted. It never blocks, and must not be called once the pod's volumes are
 // torn down or released.
 func (m *Mounter) Follow(p *v1.Pod) {
+	m.followCSI(p)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.pods[p.UID] = p

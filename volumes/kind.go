@@ -22,6 +22,7 @@ func kinds(o Options) []kind {
 		downwardAPIs(memory),
 		projections(memory),
 		imageVolumes(),
+		csiVolumes(o.CSI),
 		localVolumes(newDevices()),
 		nfsVolumes(),
 	}
@@ -88,7 +89,12 @@ type target struct {
 }
 
 // readOnly says that no container may write to the volume.
-func (t target) readOnly() bool { return t.bound != nil && t.bound.ReadOnly }
+func (t target) readOnly() bool {
+	if csi := t.volume.CSI; csi != nil {
+		return csi.ReadOnly != nil && *csi.ReadOnly
+	}
+	return t.bound != nil && t.bound.ReadOnly
+}
 
 // kindOf finds the kind of a volume without a claim, or nil.
 func (m *Mounter) kindOf(v *v1.Volume) *kind {

@@ -31,6 +31,8 @@ type Options struct {
 	// Objects and Downward have what volumes with values are made of; nil for none.
 	Objects  Objects
 	Downward Downward
+	// CSI has the volumes of CSI drivers; nil for a podd that none registers with.
+	CSI CSI
 	// Claims has what claims are bound to; nil for none.
 	Claims Claims
 	// Events tells of volumes that cannot be brought up to date, of changes of
@@ -95,6 +97,9 @@ func New(o Options, log *slog.Logger, reg prometheus.Registerer) (*Mounter, erro
 	}
 	if o.Objects == nil {
 		o.Objects = noObjects{}
+	}
+	if o.CSI == nil {
+		o.CSI = noCSI{}
 	}
 	if o.Claims == nil {
 		o.Claims = noClaims{}

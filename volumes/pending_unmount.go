@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sort"
 	"strings"
+	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -61,10 +62,28 @@ func (m *Mounter) Run(ctx context.Context) error {
 			return context.Cause(ctx)
 		case <-m.poke:
 		case <-due:
+			var work sync.WaitGroup // one that hangs holds up those due with it for its patience alone
 			for _, uid := range m.duePending(time.Now()) {
-				m.retry(ctx, uid)
+				work.Go(func() { m.retry(ctx, uid) })
 			}
+			work.Wait()
 		}
+	}
+}
+
+// RetryUnmount has a pending unmount of the pod retried at once: what was in the way
+// may be gone. It never blocks, and does nothing where none is pending.
+func (m *Mounter) RetryUnmount(uid pod.UID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	d := m.pending[uid]
+	if d == nil {
+		return
+	}
+	d.RetryAt = time.Now()
+	select {
+	case m.poke <- struct{}{}:
+	default:
 	}
 }
 

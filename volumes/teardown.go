@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strings"
 	"time"
@@ -124,7 +125,7 @@ func (m *Mounter) remove(ctx context.Context, uid pod.UID) error {
 	err := wipe.Tree(ctx, m.dirs.Pods(), string(uid))
 	var crossing *wipe.MountError
 	if errors.As(err, &crossing) {
-		if err = m.unmountBelow(ctx, m.dirs.Pod(uid)); err == nil {
+		if err = m.unmountBelow(ctx, m.dirs.Pod(uid), nil); err == nil {
 			err = wipe.Tree(ctx, m.dirs.Pods(), string(uid))
 		}
 	}
@@ -132,10 +133,14 @@ func (m *Mounter) remove(ctx context.Context, uid pod.UID) error {
 	return err
 }
 
-// unmount unmounts what is mounted below the pod's directory, and then has the kinds
-// undo the rest.
+// unmount has those who mounted something for the pod unmount it, unmounts the rest of
+// what is mounted below the pod's directory, and then has the kinds undo the rest.
 func (m *Mounter) unmount(ctx context.Context, uid pod.UID) error {
-	if err := m.unmountBelow(ctx, m.dirs.Pod(uid)); err != nil {
+	if err := m.unmountSubPaths(ctx, uid); err != nil {
+		return err
+	}
+	kept, err := m.release(ctx, uid)
+	if err := errors.Join(err, m.unmountBelow(ctx, m.dirs.Pod(uid), kept)); err != nil {
 		return err
 	}
 	var errs []error
@@ -182,15 +187,18 @@ type busyError struct {
 func (e *busyError) Error() string { return fmt.Sprintf("unmount %s: %v", e.path, e.err) }
 func (e *busyError) Unwrap() error { return e.err }
 
-// unmountBelow unmounts until the mount table shows nothing at or below dir. The
-// table is authoritative: an unmount may remove others, too (propagation), and one
-// that failed may succeed after another.
-func (m *Mounter) unmountBelow(ctx context.Context, dir string) error {
+// unmountBelow unmounts until the mount table shows nothing at or below dir but what
+// is kept. The table is authoritative: an unmount may remove others, too (propagation),
+// and one that failed may succeed after another.
+func (m *Mounter) unmountBelow(ctx context.Context, dir string, kept []string) error {
 	for before := -1; ; {
 		points, err := mountsBelow(dir)
 		if err != nil {
 			return err
 		}
+		points = slices.DeleteFunc(points, func(point string) bool {
+			return slices.ContainsFunc(kept, func(dir string) bool { return point == dir || strings.HasPrefix(point, dir+"/") })
+		})
 		if len(points) == 0 {
 			return nil
 		}

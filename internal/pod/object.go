@@ -5,6 +5,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -12,7 +13,7 @@ import (
 type ObjectKey struct {
 	// Kind is one of the constants below.
 	Kind string
-	// Namespace is empty for a PersistentVolume, which belongs to none.
+	// Namespace is empty for a PersistentVolume or CSIDriver, which belongs to none.
 	Namespace, Name string
 }
 
@@ -30,13 +31,22 @@ const (
 	KindSecret                = "Secret"
 	KindPersistentVolume      = "PersistentVolume"
 	KindPersistentVolumeClaim = "PersistentVolumeClaim"
+	KindCSIDriver             = "CSIDriver"
 )
 
 // ObjectKinds are the kinds of Objects.
-var ObjectKinds = []string{KindConfigMap, KindSecret, KindPersistentVolume, KindPersistentVolumeClaim}
+var ObjectKinds = []string{KindConfigMap, KindSecret, KindPersistentVolume, KindPersistentVolumeClaim, KindCSIDriver}
 
 // Namespaced says whether objects of a kind belong to a namespace.
-func Namespaced(kind string) bool { return kind != KindPersistentVolume }
+func Namespaced(kind string) bool { return kind != KindPersistentVolume && kind != KindCSIDriver }
+
+// APIVersion is the group and version of objects of a kind.
+func APIVersion(kind string) string {
+	if kind == KindCSIDriver {
+		return "storage.k8s.io/v1"
+	}
+	return "v1"
+}
 
 // Object is an object that pods refer to, as its source has it: defaulted and
 // validated, with its namespace. It is immutable once sent.
@@ -46,6 +56,7 @@ type Object struct {
 	Secret    *v1.Secret
 	Volume    *v1.PersistentVolume
 	Claim     *v1.PersistentVolumeClaim
+	Driver    *storagev1.CSIDriver
 	Source    Source
 	// Origin is where a person finds the document: a file's path or a URL.
 	Origin string
@@ -64,6 +75,8 @@ func (o *Object) meta() (kind string, m *metav1.ObjectMeta) {
 		return KindPersistentVolume, &o.Volume.ObjectMeta
 	case o.Claim != nil:
 		return KindPersistentVolumeClaim, &o.Claim.ObjectMeta
+	case o.Driver != nil:
+		return KindCSIDriver, &o.Driver.ObjectMeta
 	}
 	return KindConfigMap, &o.ConfigMap.ObjectMeta
 }
@@ -100,6 +113,9 @@ type namedObjects struct {
 
 func (n *namedObjects) add(kind, name string) {
 	key := ObjectKey{Kind: kind, Namespace: n.namespace, Name: name}
+	if !Namespaced(kind) {
+		key.Namespace = ""
+	}
 	if name != "" && !n.seen[key] {
 		n.seen[key] = true
 		n.keys = append(n.keys, key)
@@ -112,8 +128,11 @@ func (n *namedObjects) volume(v *v1.Volume) {
 		n.add(KindConfigMap, v.ConfigMap.Name)
 	case v.Secret != nil:
 		n.add(KindSecret, v.Secret.SecretName)
-	case v.CSI != nil && v.CSI.NodePublishSecretRef != nil:
-		n.add(KindSecret, v.CSI.NodePublishSecretRef.Name)
+	case v.CSI != nil:
+		n.add(KindCSIDriver, v.CSI.Driver)
+		if ref := v.CSI.NodePublishSecretRef; ref != nil {
+			n.add(KindSecret, ref.Name)
+		}
 	case v.Projected != nil:
 		for i := range v.Projected.Sources {
 			source := &v.Projected.Sources[i]

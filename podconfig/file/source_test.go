@@ -629,32 +629,22 @@ func TestASaveThatIsCutShortTakesNoPodAway(t *testing.T) {
 
 // TestObjectsThatDoNotFitTogetherAreRefusedByTheFile, and taken when there is room.
 func TestObjectsThatDoNotFitTogetherAreRefusedByTheFile(t *testing.T) {
-	object := func(name string, mebi int) string {
-		var text strings.Builder
-		for i := range mebi {
-			fmt.Fprintf(&text, "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: %s%d}\ndata: {k: %s}\n", name, i, strings.Repeat("x", 1<<20-1))
-		}
-		return text.String()
+	s := New(Config{Path: t.TempDir()})
+	s.entries["m.yaml"] = &entry{holds: amount{objects: 200, bytes: manifest.MaxObjectBytes - 1<<19}}
+	text := []byte("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {k: " + strings.Repeat("x", 1<<20-1) + "}\n")
+	s.take("a.yaml", text, &entry{read: time.Now()}, false)
+	e := s.entries["a.yaml"]
+	const want = "have 1.0 MiB, but with those of the other files only 0.5 MiB more are allowed (128 MiB for all files)"
+	if len(e.Objects) > 0 || len(e.problems) != 1 || !strings.Contains(e.problems[0].Message, want) || s.freed("a.yaml", e) {
+		t.Errorf("got %d objects, problems %v, want %q", len(e.Objects), e.problems, want)
 	}
-	st := watch(t, Config{Path: t.TempDir(), CheckFrequency: 100 * time.Millisecond})
-	count := func(want int) {
-		t.Helper()
-		for len(st.last.Objects) != want {
-			st.next()
-		}
+	s.entries["m.yaml"] = &entry{}
+	if !s.freed("a.yaml", e) {
+		t.Error("there is room, and it is not noticed")
 	}
-	const each = 8
-	for i := range manifest.MaxObjectBytes >> 20 / each {
-		st.moveIn(fmt.Sprintf("m%d.yaml", i), object(fmt.Sprintf("m%d-", i), each))
-		count((i + 1) * each)
-	}
-	st.moveIn("a.yaml", object("a", 1))
-	st.problem("have 1.0 MiB, but with those of the other files only 0.0 MiB more are allowed (128 MiB for all files)")
-	count(manifest.MaxObjectBytes >> 20)
-	st.moveIn("m0.yaml", object("m0-", 1))
-	count(manifest.MaxObjectBytes>>20 - each + 2)
-	if len(st.last.Problems) > 0 {
-		t.Errorf("got %v, want no problem once there is room", st.last.Problems)
+	s.take("a.yaml", text, &entry{read: time.Now()}, false)
+	if e := s.entries["a.yaml"]; len(e.Objects) != 1 || len(e.problems) > 0 || e.holds != (amount{objects: 1, bytes: 1 << 20}) {
+		t.Errorf("got %d objects, problems %v, %+v", len(e.Objects), e.problems, e.holds)
 	}
 }
 

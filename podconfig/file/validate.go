@@ -26,6 +26,7 @@ type Verdict struct {
 	Secrets    []string      `json:"secrets"`
 	Volumes    []string      `json:"persistentVolumes,omitempty"`
 	Claims     []string      `json:"persistentVolumeClaims,omitempty"`
+	Drivers    []string      `json:"csiDrivers,omitempty"`
 	Problems   []pod.Problem `json:"problems"`
 	// LeftOut are the entries of directories that are no manifests.
 	LeftOut []string `json:"leftOut,omitempty"`
@@ -129,6 +130,8 @@ func (v *validator) set() {
 			v.Volumes = append(v.Volumes, o.Volume.Name)
 		case o.Claim != nil:
 			v.Claims = append(v.Claims, name)
+		case o.Driver != nil:
+			v.Drivers = append(v.Drivers, o.Driver.Name)
 		default:
 			v.ConfigMaps = append(v.ConfigMaps, name)
 		}

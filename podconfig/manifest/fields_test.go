@@ -128,7 +128,7 @@ func TestEveryKindOfVolumeIsHonouredOrRejected(t *testing.T) {
 	for f := range reflect.TypeFor[v1.VolumeSource]().Fields() {
 		p := &v1.Pod{Spec: v1.PodSpec{Volumes: []v1.Volume{{Name: "x"}}}}
 		reflect.ValueOf(&p.Spec.Volumes[0].VolumeSource).Elem().FieldByName(f.Name).Set(reflect.New(f.Type.Elem()))
-		works := slices.Contains([]string{"HostPath", "EmptyDir", "ConfigMap", "Secret", "DownwardAPI", "Projected", "Image", "NFS", "PersistentVolumeClaim", "Ephemeral"}, f.Name)
+		works := slices.Contains([]string{"HostPath", "EmptyDir", "ConfigMap", "Secret", "DownwardAPI", "Projected", "Image", "NFS", "PersistentVolumeClaim", "Ephemeral", "CSI"}, f.Name)
 		if got := refusals(p); works != (len(got) == 0) {
 			t.Errorf("a volume of kind %s: got complaints %q", f.Name, got)
 		}

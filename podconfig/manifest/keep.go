@@ -50,7 +50,8 @@ func (c Content) Reuse(old Content) Content {
 
 func sameObject(a, b *pod.Object) bool {
 	same := equality.Semantic.DeepEqual
-	return same(a.ConfigMap, b.ConfigMap) && same(a.Secret, b.Secret) && same(a.Volume, b.Volume) && same(a.Claim, b.Claim)
+	return same(a.ConfigMap, b.ConfigMap) && same(a.Secret, b.Secret) && same(a.Volume, b.Volume) && same(a.Claim, b.Claim) &&
+		same(a.Driver, b.Driver)
 }
 
 // Keep returns the last good versions, of what a manifest had before (old), that stay

@@ -2,15 +2,17 @@ package manifest
 
 import (
 	"fmt"
+	"strings"
 
 	"go.yaml.in/yaml/v3"
 
+	"podd/internal/pod"
 	"podd/internal/suggest"
 )
 
-// kinds are what a manifest may hold, all of apiVersion v1.
+// kinds are what a manifest may hold; pod.APIVersion has the version of each.
 var kinds = []string{"Pod", "PodList", "List", "ConfigMap", "ConfigMapList", "Secret", "SecretList",
-	"PersistentVolume", "PersistentVolumeList", "PersistentVolumeClaim", "PersistentVolumeClaimList"}
+	"PersistentVolume", "PersistentVolumeList", "PersistentVolumeClaim", "PersistentVolumeClaimList", "CSIDriver", "CSIDriverList"}
 
 // workloads are kinds that hold a pod template, and where.
 var workloads = map[string]string{
@@ -51,14 +53,15 @@ func checkHeader(n *yaml.Node) *fault {
 	if f := checkKind(n, h); f != nil {
 		return f
 	}
+	want := pod.APIVersion(strings.TrimSuffix(h.kind.Value, "List"))
 	switch version := scalar(h.apiVersion); version {
-	case "v1":
+	case want:
 		return nil
 	case "":
-		return &fault{line: n.Line, field: "apiVersion", message: "apiVersion is missing", hint: "write apiVersion: v1 above kind: " + h.kind.Value}
+		return &fault{line: n.Line, field: "apiVersion", message: "apiVersion is missing", hint: "write apiVersion: " + want + " above kind: " + h.kind.Value}
 	default:
 		return &fault{line: h.apiVersion.Line, field: "apiVersion",
-			message: fmt.Sprintf("there is no kind %q in version %q", h.kind.Value, shorten(version)), hint: "write apiVersion: v1"}
+			message: fmt.Sprintf("there is no kind %q in version %q", h.kind.Value, shorten(version)), hint: "write apiVersion: " + want}
 	}
 }
 

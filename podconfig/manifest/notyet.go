@@ -57,5 +57,5 @@ func notYet(p *v1.Pod) []unhonoured {
 // hasVolumes says that podd has volumes of this kind.
 func hasVolumes(s *v1.VolumeSource) bool {
 	return s.HostPath != nil || s.EmptyDir != nil || s.ConfigMap != nil || s.Secret != nil || s.DownwardAPI != nil || s.Projected != nil ||
-		s.Image != nil || s.NFS != nil || s.PersistentVolumeClaim != nil || s.Ephemeral != nil
+		s.Image != nil || s.NFS != nil || s.PersistentVolumeClaim != nil || s.Ephemeral != nil || s.CSI != nil
 }

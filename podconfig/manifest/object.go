@@ -9,6 +9,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -57,6 +58,9 @@ func emptyObject(o *pod.Object, kind string) reflect.Value {
 	case pod.KindPersistentVolumeClaim:
 		o.Claim = &v1.PersistentVolumeClaim{}
 		return reflect.ValueOf(o.Claim).Elem()
+	case pod.KindCSIDriver:
+		o.Driver = &storagev1.CSIDriver{}
+		return reflect.ValueOf(o.Driver).Elem()
 	}
 	o.ConfigMap = &v1.ConfigMap{}
 	return reflect.ValueOf(o.ConfigMap).Elem()
@@ -65,7 +69,9 @@ func emptyObject(o *pod.Object, kind string) reflect.Value {
 // complete makes of a decoded object in place what an apiserver would store, and
 // returns what upstream's validation has against it.
 func complete(o *pod.Object) field.ErrorList {
-	typed := func(kind string) metav1.TypeMeta { return metav1.TypeMeta{APIVersion: "v1", Kind: kind} }
+	typed := func(kind string) metav1.TypeMeta {
+		return metav1.TypeMeta{APIVersion: pod.APIVersion(kind), Kind: kind}
+	}
 	switch {
 	case o.Secret != nil:
 		o.Secret.TypeMeta = typed(pod.KindSecret)
@@ -82,6 +88,10 @@ func complete(o *pod.Object) field.ErrorList {
 		o.Claim.Status = v1.PersistentVolumeClaimStatus{}
 		podapi.DefaultClaim(o.Claim)
 		return podapi.ValidateClaim(o.Claim)
+	case o.Driver != nil:
+		o.Driver.TypeMeta = typed(pod.KindCSIDriver)
+		completeDriver(o.Driver)
+		return podapi.ValidateCSIDriver(o.Driver)
 	}
 	o.ConfigMap.TypeMeta = typed(pod.KindConfigMap)
 	cleanObject(&o.ConfigMap.ObjectMeta)
@@ -118,6 +128,9 @@ func admitObject(o *pod.Object, lines map[string]int) []fault {
 	}
 	if o.Volume != nil && len(out) == 0 {
 		out = unsupported(o.Volume, lines)
+	}
+	if o.Driver != nil && len(out) == 0 {
+		out = unsupportedDriver(o.Driver, lines)
 	}
 	return out
 }

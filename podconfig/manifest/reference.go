@@ -36,8 +36,6 @@ func apiReferences(p *v1.Pod) []reference {
 func volumeReference(path string, v *v1.VolumeSource, add func(path, resource, hint string)) {
 	const noSecret = "podd has no volumes of this kind; mount it on the node and use a hostPath volume"
 	switch {
-	case v.CSI != nil:
-		add(path+".csi", "csidrivers (via CSI volumes)", "a node without a cluster has no CSI drivers; mount it on the node and use a hostPath volume")
 	case v.Glusterfs != nil:
 		add(path+".glusterfs", "endpoints (via glusterFS volumes)", noSecret)
 	case v.AzureFile != nil:
@@ -89,7 +87,7 @@ func withoutObjects(p *v1.Pod) *v1.Pod {
 		}
 	})
 	p.Spec.Volumes = slices.DeleteFunc(p.Spec.Volumes, func(v v1.Volume) bool {
-		return v.ConfigMap != nil || v.Secret != nil || v.PersistentVolumeClaim != nil || v.Ephemeral != nil
+		return v.ConfigMap != nil || v.Secret != nil || v.PersistentVolumeClaim != nil || v.Ephemeral != nil || v.CSI != nil
 	})
 	for i := range p.Spec.Volumes {
 		if v := p.Spec.Volumes[i].Projected; v != nil {

@@ -119,7 +119,7 @@ func TestSecretsNeverReachADiskALogAnEventOrAnAnswer(t *testing.T) {
 		t.Error(leak)
 	}
 	answer.Store(`{"apiVersion": "v1", "kind": "PodList", "items": []}`)
-	e.gone("from-url")
+	e.podGone("from-url")
 }
 
 // watchSecrets looks at every file that podd closes after writing, even one that is

@@ -93,13 +93,13 @@ func TestASubPathThatIsSwappedForALinkWhileItsContainerStartsLeadsNowhere(t *tes
 				}
 				return nil
 			})
-			e.event("swapping", "Failed", "points outside the volume")
 			if e.marked("escaped") {
 				t.Errorf("a container saw what is outside of its volume:\n%s", e.contents("escaped"))
 			}
 			if after := treeOf(t, outside); after != before {
 				t.Errorf("outside of the volume there was\n%s\nand is\n%s", before, after)
 			}
+			e.event("swapping", "Failed", "points outside the volume")
 		})
 	}
 }

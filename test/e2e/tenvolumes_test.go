@@ -52,7 +52,7 @@ func TestTenVolumesAddLittleToAPodsStart(t *testing.T) {
 			at := e.write(name+".yaml", withVolumes(e.podOf(name, check+": > /out/"+name+"; ${REST}"), volumes))
 			took := e.mark(name).Sub(at)
 			e.remove(name + ".yaml")
-			e.gone(name)
+			e.podGone(name)
 			return took
 		}
 	}
@@ -85,7 +85,7 @@ func TestPodsWithObjectsHaveNoGoroutinesAndNoWatchesOfTheirOwn(t *testing.T) {
 			e.remove(fmt.Sprintf("%s%d.yaml", prefix, i))
 		}
 		for i := range pods {
-			e.gone(fmt.Sprintf("%s%d", prefix, i))
+			e.podGone(fmt.Sprintf("%s%d", prefix, i))
 		}
 		return goroutines, watches
 	}
@@ -138,8 +138,8 @@ func (e *env) inotifyWatches() int {
 	return n
 }
 
-// gone waits until podd has nothing of a pod any more.
-func (e *env) gone(name string) {
+// podGone waits until podd has nothing of a pod any more.
+func (e *env) podGone(name string) {
 	e.Helper()
 	e.eventually("pod "+name+" goes", func(ctx context.Context) error {
 		l, err := e.listing(ctx)

@@ -1,0 +1,272 @@
+package csi
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	csipb "github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/moby/sys/mountinfo"
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+
+	"podd/internal/pod"
+)
+
+// plan is what is asked of a driver for one volume of a pod.
+type plan struct {
+	*record
+	places
+	driver string
+	pod    *v1.Pod
+
+	// context is the volume's own, and podInfo what the driver wants to know besides
+	// when it publishes.
+	context, podInfo map[string]string
+	// secretRefs are by what they are for; secrets are their values.
+	secretRefs map[purpose]v1.SecretReference
+	secrets    map[purpose]map[string]string
+	fsType     string
+	flags      []string
+	modes      []v1.PersistentVolumeAccessMode
+	readOnly   bool
+	republish  bool
+	capacity   int64 // in bytes; 0 where unknown
+	policy     storagev1.FSGroupPolicy
+
+	// What depends on what the driver can.
+	stages, mountsGroup, expands, singleWriter bool
+}
+
+// purpose is the call that a Secret is for, in upstream's words.
+type purpose string
+
+const (
+	forStage   purpose = "NodeStageSecretRef"
+	forPublish purpose = "NodePublishSecretRef"
+	forExpand  purpose = "NodeExpandSecretRef"
+)
+
+// plan says what to ask, or why not. Errors are upstream's.
+func (v *Volumes) plan(volume *pod.CSIVolume) (*plan, error) {
+	r := recordOf(volume, v.nodeName)
+	p := &plan{record: r, places: placesOf(v.root, volume.Dir, r), driver: r.DriverName, pod: volume.Pod,
+		secretRefs: map[purpose]v1.SecretReference{}, readOnly: volume.ReadOnly, policy: storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy}
+	if err := checkName(p.driver); err != nil {
+		return nil, err
+	}
+	doc, err := v.objects.CSIDriver(p.driver)
+	if err != nil && !errors.Is(err, pod.ErrNotFound) {
+		return nil, err
+	}
+	if err := checkMode(doc, r); err != nil {
+		return nil, err
+	}
+	if doc != nil {
+		p.obey(doc)
+	}
+	if volume.Inline != nil {
+		p.inline(volume.Inline)
+	} else {
+		p.persist(volume.Persistent)
+	}
+	return p, nil
+}
+
+// checkMode says whether the driver's document allows such volumes. Without one only
+// persistent volumes are, as upstream, and podd does not wait for an attacher then.
+func checkMode(doc *storagev1.CSIDriver, r *record) error {
+	mode := storagev1.VolumeLifecycleMode(r.VolumeLifecycleMode)
+	switch {
+	case doc == nil && r.persistent():
+		return nil
+	case doc == nil:
+		return fmt.Errorf("mounter.SetupAt failed to check volume lifecycle mode: volume mode %q not supported by driver %s (no CSIDriver object): add its CSIDriver document with volumeLifecycleModes: [%s] to the manifests", mode, r.DriverName, mode)
+	case !slices.Contains(modesOf(doc), mode):
+		return fmt.Errorf("mounter.SetupAt failed to check volume lifecycle mode: volume mode %q not supported by driver %s (only supports %q)", mode, r.DriverName, modesOf(doc))
+	case r.persistent() && (doc.Spec.AttachRequired == nil || *doc.Spec.AttachRequired):
+		return fmt.Errorf("CSIDriver %s has attachRequired: true, and nothing attaches volumes without a cluster: write attachRequired: false if the driver's volumes are on this node", r.DriverName)
+	case len(doc.Spec.TokenRequests) > 0:
+		return fmt.Errorf("CSIDriver %s has tokenRequests, which only an apiserver can answer: remove them", r.DriverName)
+	}
+	return nil
+}
+
+func modesOf(doc *storagev1.CSIDriver) []storagev1.VolumeLifecycleMode {
+	if len(doc.Spec.VolumeLifecycleModes) == 0 {
+		return []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecyclePersistent}
+	}
+	return doc.Spec.VolumeLifecycleModes
+}
+
+// obey takes what a driver's document asks for.
+func (p *plan) obey(doc *storagev1.CSIDriver) {
+	if doc.Spec.FSGroupPolicy != nil {
+		p.policy = *doc.Spec.FSGroupPolicy
+	}
+	if doc.Spec.PodInfoOnMount != nil && *doc.Spec.PodInfoOnMount {
+		p.podInfo = map[string]string{
+			"csi.storage.k8s.io/pod.name":            p.pod.Name,
+			"csi.storage.k8s.io/pod.namespace":       p.pod.Namespace,
+			"csi.storage.k8s.io/pod.uid":             string(p.pod.UID),
+			"csi.storage.k8s.io/serviceAccount.name": p.pod.Spec.ServiceAccountName,
+			"csi.storage.k8s.io/ephemeral":           strconv.FormatBool(!p.persistent()),
+		}
+	}
+	p.republish = doc.Spec.RequiresRepublish != nil && *doc.Spec.RequiresRepublish
+}
+
+func (p *plan) inline(source *v1.CSIVolumeSource) {
+	p.context = source.VolumeAttributes
+	if source.FSType != nil {
+		p.fsType = *source.FSType
+	}
+	if source.ReadOnly != nil {
+		p.readOnly = p.readOnly || *source.ReadOnly
+	}
+	if ref := source.NodePublishSecretRef; ref != nil {
+		p.secretRefs[forPublish] = v1.SecretReference{Namespace: p.pod.Namespace, Name: ref.Name}
+	}
+}
+
+func (p *plan) persist(pv *v1.PersistentVolume) {
+	source := pv.Spec.CSI
+	p.context, p.fsType, p.flags, p.modes = source.VolumeAttributes, source.FSType, pv.Spec.MountOptions, pv.Spec.AccessModes
+	if size, ok := pv.Spec.Capacity[v1.ResourceStorage]; ok {
+		p.capacity = size.Value()
+	}
+	for what, ref := range map[purpose]*v1.SecretReference{
+		forStage: source.NodeStageSecretRef, forPublish: source.NodePublishSecretRef, forExpand: source.NodeExpandSecretRef,
+	} {
+		if ref != nil {
+			p.secretRefs[what] = *ref
+		}
+	}
+}
+
+// getSecrets looks the Secrets up.
+func (p *plan) getSecrets(objects Objects) error {
+	p.secrets = map[purpose]map[string]string{}
+	for _, what := range slices.Sorted(maps.Keys(p.secretRefs)) {
+		ref := p.secretRefs[what]
+		secret, err := objects.Secret(ref.Namespace, ref.Name)
+		if err != nil {
+			return fmt.Errorf("fetching %s %s/%s failed: %w", what, ref.Namespace, ref.Name, err)
+		}
+		values := make(map[string]string, len(secret.Data))
+		for key, value := range secret.Data {
+			values[key] = string(value)
+		}
+		p.secrets[what] = values
+	}
+	return nil
+}
+
+// settle decides what depends on what the driver can.
+func (p *plan) settle(can map[csipb.NodeServiceCapability_RPC_Type]bool) {
+	p.stages = p.persistent() && can[csipb.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME]
+	p.mountsGroup = can[csipb.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP]
+	p.expands = p.persistent() && can[csipb.NodeServiceCapability_RPC_EXPAND_VOLUME]
+	p.singleWriter = can[csipb.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER]
+}
+
+// group is the pod's fsGroup, or nil.
+func (p *plan) group() *int64 {
+	if p.pod.Spec.SecurityContext == nil {
+		return nil
+	}
+	return p.pod.Spec.SecurityContext.FSGroup
+}
+
+// podOwns is upstream's rule for who gives files to the fsGroup: podd, unless the
+// driver or its policy says otherwise.
+func (p *plan) podOwns() bool {
+	if p.group() == nil || p.mountsGroup || p.Block || p.readOnly {
+		return false
+	}
+	switch p.policy {
+	case storagev1.NoneFSGroupPolicy:
+		return false
+	case storagev1.FileFSGroupPolicy:
+		return true
+	}
+	if p.fsType == "" {
+		return false
+	}
+	return !p.persistent() || slices.Contains(p.modes, v1.ReadWriteOnce) || slices.Contains(p.modes, v1.ReadWriteOncePod)
+}
+
+// capability is how the volume is to be used; withGroup for the calls that may mount
+// it.
+func (p *plan) capability(flags []string, withGroup bool) *csipb.VolumeCapability {
+	c := &csipb.VolumeCapability{AccessMode: &csipb.VolumeCapability_AccessMode{Mode: p.accessMode()}}
+	if p.Block {
+		c.AccessType = &csipb.VolumeCapability_Block{Block: &csipb.VolumeCapability_BlockVolume{}}
+		return c
+	}
+	mount := &csipb.VolumeCapability_MountVolume{FsType: p.fsType, MountFlags: flags}
+	if withGroup && p.mountsGroup && p.group() != nil {
+		mount.VolumeMountGroup = strconv.FormatInt(*p.group(), 10)
+	}
+	c.AccessType = &csipb.VolumeCapability_Mount{Mount: mount}
+	return c
+}
+
+// accessMode is the first of the volume's, as upstream converts it.
+func (p *plan) accessMode() csipb.VolumeCapability_AccessMode_Mode {
+	mode := v1.ReadWriteOnce
+	if len(p.modes) > 0 {
+		mode = p.modes[0]
+	}
+	switch {
+	case mode == v1.ReadOnlyMany:
+		return csipb.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY
+	case mode == v1.ReadWriteMany:
+		return csipb.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER
+	case mode == v1.ReadWriteOncePod && p.singleWriter:
+		return csipb.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER
+	case mode == v1.ReadWriteOnce && p.singleWriter:
+		return csipb.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER
+	}
+	return csipb.VolumeCapability_AccessMode_SINGLE_NODE_WRITER
+}
+
+// begin records the pod as a user of the volume, before anybody is asked for it.
+func (p *plan) begin(boot string) error {
+	if err := os.MkdirAll(filepath.Dir(p.target), 0o750); err != nil {
+		return err
+	}
+	p.State, p.Boot = idle, boot
+	if old, err := readRecord(p.dir); err == nil {
+		p.State = old.State // it may be published, and is still to be given back
+	}
+	return p.write(p.dir)
+}
+
+// otherIn says that the volume's directory has another volume, of an earlier version of
+// its PersistentVolume.
+func (p *plan) otherIn() bool {
+	r, err := readRecord(p.dir)
+	return err == nil && r.key() != p.key()
+}
+
+// isSetUp says that the volume is recorded, and its driver was asked for it.
+func (p *plan) isSetUp() bool {
+	r, err := readRecord(p.dir)
+	return err == nil && r.key() == p.key() && r.State != idle
+}
+
+// isPublished says that an earlier podd has published the volume, and that it is
+// still there.
+func (p *plan) isPublished(boot string) bool {
+	r, err := readRecord(p.dir)
+	if err != nil || r.key() != p.key() || r.State != done || r.Boot != boot {
+		return false
+	}
+	mounted, err := mountinfo.Mounted(p.target)
+	return err == nil && mounted
+}

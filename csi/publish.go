@@ -1,0 +1,113 @@
+package csi
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"maps"
+	"os"
+
+	csipb "github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+)
+
+// stage has the volume staged, unless it is.
+func (v *Volumes) stage(ctx context.Context, s *session, p *plan) error {
+	if !p.stages {
+		return nil
+	}
+	old, err := readRecord(p.staged)
+	if err == nil && old.State == done && old.Boot == v.boot {
+		p.Capacity = old.Capacity
+		return nil
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := os.MkdirAll(p.staging, 0o750); err != nil {
+		return err
+	}
+	r := &record{SpecVolID: p.SpecVolID, VolumeHandle: p.VolumeHandle, DriverName: p.driver, VolumeLifecycleMode: p.VolumeLifecycleMode, Block: p.Block, State: begun, Boot: v.boot}
+	if err := r.write(p.staged); err != nil {
+		return err
+	}
+	_, err = call(ctx, s, s.node.NodeStageVolume, &csipb.NodeStageVolumeRequest{
+		VolumeId: p.VolumeHandle, StagingTargetPath: p.staging, VolumeCapability: p.capability(p.flags, true),
+		Secrets: p.secrets[forStage], VolumeContext: p.context,
+	})
+	switch {
+	case err == nil:
+		r.State = done
+		return r.write(p.staged)
+	case final(err) && removeEmpty(p.staging) == nil: // nothing is there
+		return errors.Join(err, removeRecord(p.staged))
+	}
+	return err
+}
+
+// publish has the volume published for the pod.
+func (v *Volumes) publish(ctx context.Context, s *session, p *plan) error {
+	volumeContext := p.context
+	if p.podInfo != nil {
+		volumeContext = maps.Clone(p.podInfo)
+		maps.Copy(volumeContext, p.context)
+		maps.Copy(volumeContext, p.podInfo)
+	}
+	request := &csipb.NodePublishVolumeRequest{
+		VolumeId: p.VolumeHandle, TargetPath: p.target, VolumeCapability: p.capability(p.flags, true), Readonly: p.readOnly,
+		Secrets: p.secrets[forPublish], VolumeContext: volumeContext,
+	}
+	if p.stages {
+		request.StagingTargetPath = p.staging
+	}
+	p.State = begun
+	if err := p.write(p.dir); err != nil {
+		return err
+	}
+	_, err := call(ctx, s, s.node.NodePublishVolume, request)
+	switch {
+	case err == nil:
+		p.State = done
+		return p.write(p.dir)
+	case final(err) && removeEmpty(p.target) == nil: // nothing is there that could be given back
+		p.State = idle
+		return errors.Join(err, p.write(p.dir))
+	}
+	return err
+}
+
+// expand has the volume's file system grow where its PersistentVolume says that it is
+// larger than what the volume was last expanded to. A driver that cannot is not asked,
+// and one that says that there is nothing to expand is believed.
+func (v *Volumes) expand(ctx context.Context, s *session, p *plan) error {
+	if !p.stages || !p.expands || p.readOnly || p.capacity <= p.Capacity {
+		return nil
+	}
+	_, err := call(ctx, s, s.node.NodeExpandVolume, &csipb.NodeExpandVolumeRequest{
+		VolumeId: p.VolumeHandle, VolumePath: p.target, StagingTargetPath: p.staging, VolumeCapability: p.capability(p.flags, false),
+		CapacityRange: &csipb.CapacityRange{RequiredBytes: p.capacity}, Secrets: p.secrets[forExpand],
+	})
+	if err != nil && !infeasible(err) {
+		return err
+	}
+	if err != nil {
+		v.log.Warn("CSI driver does not expand a volume: it stays as it is", "driver", p.driver, "volume", p.SpecVolID, "error", err)
+	}
+	r, err := readRecord(p.staged)
+	if err != nil {
+		return err
+	}
+	r.Capacity = p.capacity
+	return r.write(p.staged)
+}
+
+// infeasible says that asking again is of no use (upstream's isInfeasibleError), nor
+// now: FailedPrecondition is of a volume that does not grow while in use.
+func infeasible(err error) bool {
+	code, _ := codeOf(err)
+	switch code {
+	case codes.InvalidArgument, codes.OutOfRange, codes.NotFound, codes.FailedPrecondition, codes.Unimplemented:
+		return true
+	}
+	return false
+}

@@ -1,0 +1,194 @@
+package csi
+
+import (
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	csipb "github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	"podd/internal/pod"
+)
+
+const driverName = "disk.example.com"
+
+func TestADriverIsFoundAtTheStartAndLater(t *testing.T) {
+	root, err := os.MkdirTemp("", "csi")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(root)
+	before := newNode(t, root)
+	before.stop()
+	first := newFake(t, driverName).serve().register(before)
+	n := newNode(t, root)
+	n.has(driverName)
+	if s := <-first.status; !s.PluginRegistered || s.Error != "" {
+		t.Errorf("the registrar heard %v", s)
+	}
+	second := newFake(t, "other.example.com").serve().register(n)
+	n.has("other.example.com")
+	<-second.status
+	second.stop()
+	eventually(t, "a driver whose socket is gone is forgotten", func() bool { return len(n.Drivers()) == 1 })
+	if d, err := n.registry.driver(driverName, ""); err != nil || d.nodeID != "here" || d.endpoint != first.endpoint() {
+		t.Errorf("got %+v, %v", d, err)
+	}
+}
+
+func TestADriverInADirectoryIsFound(t *testing.T) {
+	n := newNode(t, "")
+	if err := os.Mkdir(filepath.Join(n.registry.dir, "sub"), 0o750); err != nil {
+		t.Fatal(err)
+	}
+	registerAs(newFake(t, driverName).serve(), n, "sub/reg.sock")
+	n.has(driverName)
+}
+
+// registerAs is fake.register with another file.
+func registerAs(f *fake, n *testNode, file string) {
+	s := grpc.NewServer()
+	registration.RegisterRegistrationServer(s, registrar{f: f})
+	f.listen(s, filepath.Join(n.registry.dir, file))
+}
+
+// What a driver does wrong, and what its registrar and its pods hear.
+func TestADriverThatIsNotWhatItShouldBeIsRefusedWithAReason(t *testing.T) {
+	for name, tc := range map[string]struct {
+		spoil func(*fake)
+		// heard is what the registrar is told, empty for nothing; said what a pod is.
+		heard, said string
+	}{
+		"lies about its name": {func(f *fake) { f.says = "other.example.com" },
+			`says that it is "other.example.com", and its registrar that it is "disk.example.com"`, `says that it is "other.example.com"`},
+		"is of another kind": {func(f *fake) { f.kind = "DevicePlugin" },
+			"no handler registered for plugin type: DevicePlugin", "no handler registered for plugin type: DevicePlugin"},
+		"has no version": {func(f *fake) { f.versions = nil },
+			"empty array for supported versions", "empty array"},
+		"is of the future": {func(f *fake) { f.versions = []string{"2.0.0"} },
+			"could not find a highest supported version", "could not find a highest"},
+		"does not know its node": {func(f *fake) {
+			f.on("NodeGetInfo", func(context.Context) error { return status.Error(codes.Internal, "no such node") })
+		}, "no such node", "no such node"},
+		"answers its registrar late": {func(f *fake) {
+			f.on("GetInfo", func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
+		}, "", "failed to get plugin info using RPC GetInfo"},
+		"answers late itself": {func(f *fake) {
+			f.on("NodeGetInfo", func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
+		}, "DeadlineExceeded", "DeadlineExceeded"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t, "", func(v *Volumes) {
+				v.registry.times.info, v.registry.times.node = 200*time.Millisecond, 200*time.Millisecond
+			})
+			f := newFake(t, driverName)
+			tc.spoil(f)
+			f.serve().register(n)
+			if tc.heard != "" {
+				if s := <-f.status; s.PluginRegistered || !strings.Contains(s.Error, tc.heard) {
+					t.Errorf("the registrar heard %v, want %q", s, tc.heard)
+				}
+			}
+			eventually(t, "a pod hears why", func() bool {
+				_, err := n.registry.driver(driverName, "")
+				return err != nil && strings.Contains(err.Error(), "driver name disk.example.com not found in the list of registered CSI drivers") && strings.Contains(err.Error(), tc.said)
+			})
+			if len(n.Drivers()) > 0 {
+				t.Errorf("registered: %v", n.Drivers())
+			}
+		})
+	}
+}
+
+func TestADriverThatGetsBetterIsRegisteredWithoutANewSocket(t *testing.T) {
+	n := newNode(t, "")
+	f := newFake(t, driverName)
+	f.on("NodeGetInfo", func(context.Context) error { return status.Error(codes.Unavailable, "starting") })
+	f.serve().register(n)
+	if s := <-f.status; s.PluginRegistered {
+		t.Fatal("registered at once")
+	}
+	f.on("NodeGetInfo", nil)
+	n.has(driverName)
+}
+
+// A socket's file is there before anybody listens, and after a crash with nobody at all.
+func TestASocketWithoutAListenerIsTriedAgain(t *testing.T) {
+	n := newNode(t, "", func(v *Volumes) { v.registry.times.dial = 50 * time.Millisecond })
+	f := newFake(t, driverName).serve()
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: f.registrar(n)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	l.Close()
+	eventually(t, "the dead socket is told of", func() bool {
+		_, err := n.registry.driver(driverName, "")
+		return err != nil && strings.Contains(err.Error(), "dial failed at socket")
+	})
+	if err := os.Remove(f.registrar(n)); err != nil {
+		t.Fatal(err)
+	}
+	f.register(n)
+	n.has(driverName)
+}
+
+func TestASecondDriverOfTheSameNameIsRefusedUnlessItIsNewer(t *testing.T) {
+	n := newNode(t, "")
+	newFake(t, driverName).serve().register(n)
+	n.has(driverName)
+	second := newFake(t, driverName)
+	second.serve()
+	registerAs(second, n, "second.sock")
+	if s := <-second.status; s.PluginRegistered || !strings.Contains(s.Error, "another driver with the same name is already registered") {
+		t.Errorf("the registrar heard %v", s)
+	}
+	third := newFake(t, driverName).serve()
+	third.versions = []string{"1.1.0"}
+	registerAs(third, n, "third.sock")
+	if s := <-third.status; !s.PluginRegistered {
+		t.Errorf("the registrar of the newer one heard %v", s)
+	}
+	if d, err := n.registry.driver(driverName, ""); err != nil || d.endpoint != third.endpoint() {
+		t.Errorf("got %+v, %v, want the newer one", d, err)
+	}
+}
+
+func TestPodsThatWaitForADriverAreToldWhenItRegisters(t *testing.T) {
+	n := newNode(t, "")
+	_, err := n.SetUp(t.Context(), n.persistent("a", driverName, "h"))
+	want := "kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: driver name disk.example.com not found in the list of registered CSI drivers"
+	if err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Fatalf("got %v, want upstream's words", err)
+	}
+	newFake(t, "other.example.com").serve().register(n)
+	n.has("other.example.com")
+	newFake(t, driverName, csipb.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME).serve().register(n)
+	if uid := <-n.woken; uid != pod.UID("a") {
+		t.Errorf("told %s", uid)
+	}
+	n.mustSetUp(n.persistent("a", driverName, "h"))
+	if len(n.woken) > 0 {
+		t.Errorf("told of more: %s", <-n.woken)
+	}
+}
+
+func TestANotificationForNobodyIsForgottenWithThePod(t *testing.T) {
+	n := newNode(t, "")
+	if _, err := n.registry.driver(driverName, "a"); err == nil {
+		t.Fatal("found")
+	}
+	n.registry.forget("a")
+	if len(n.registry.waiting) > 0 {
+		t.Errorf("still waiting: %v", n.registry.waiting)
+	}
+}

@@ -1,0 +1,226 @@
+package csi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	csipb "github.com/container-storage-interface/spec/lib/go/csi"
+
+	"podd/internal/pod"
+)
+
+// tearDown is one under way.
+type tearDown struct {
+	done   chan struct{} // closed at its end
+	err    error         // after done
+	waited bool          // guarded by Volumes.mu: whoever waited has left
+}
+
+// TearDown has the volume of a directory unpublished, and unstaged if nobody else
+// uses it. The pod need not be known. It waits for the driver for a moment (10 s) and
+// while ctx lasts; a call that takes longer goes on, and when it has succeeded the pod
+// is told (Waker), as it is when a driver that is missing comes. Calling it again
+// joins what is under way. Success means that nothing of the driver's is there any
+// more; after an error nothing below the directory may be unmounted or deleted.
+func (v *Volumes) TearDown(ctx context.Context, dir string) error {
+	v.stopRepublish(dir)
+	o := v.join(ctx, dir)
+	moment := time.NewTimer(v.patience)
+	defer moment.Stop()
+	select {
+	case <-o.done:
+		return o.err
+	case <-moment.C:
+	case <-ctx.Done():
+	}
+	v.mu.Lock()
+	o.waited = true
+	v.mu.Unlock()
+	select {
+	case <-o.done:
+		return o.err
+	default:
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return fmt.Errorf("%s: the volume's driver has not given it back yet: the call goes on", pluginName)
+}
+
+// join begins a teardown, unless one is under way.
+func (v *Volumes) join(ctx context.Context, dir string) *tearDown {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if o := v.tearDowns[dir]; o != nil {
+		o.waited = false
+		return o
+	}
+	o := &tearDown{done: make(chan struct{})}
+	v.tearDowns[dir] = o
+	go func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), v.timeout)
+		defer cancel()
+		err := v.giveBack(ctx, dir)
+		v.mu.Lock()
+		delete(v.tearDowns, dir)
+		o.err = err
+		close(o.done)
+		tell := o.waited && err == nil
+		v.mu.Unlock()
+		if tell {
+			v.waker.Changed(uidOf(dir))
+		}
+	}()
+	return o
+}
+
+// giveBack is the work of a teardown.
+func (v *Volumes) giveBack(ctx context.Context, dir string) error {
+	r, err := readRecord(dir)
+	if errors.Is(err, fs.ErrNotExist) { // its driver was never asked
+		return v.leftover(removeEmpty(filepath.Join(dir, "mount")), "a driver that is not known")
+	}
+	if err != nil {
+		return err
+	}
+	p := placesOf(v.root, dir, r)
+	unlock, err := v.turns.take(ctx, r.key())
+	if err != nil {
+		return fmt.Errorf("%s: another call for the volume does not end: %w", pluginName, err)
+	}
+	defer unlock()
+	staged, err := v.lastUser(r, p)
+	if err != nil {
+		return err
+	}
+	if staged || r.State != idle {
+		if err := v.askBack(ctx, r, p, staged); err != nil {
+			return err
+		}
+	}
+	if r.Block { // other pods may have devices there
+		_ = os.Remove(filepath.Dir(p.target))
+	}
+	v.registry.forget(uidOf(dir))
+	return removeRecord(dir)
+}
+
+// lastUser says that the volume is staged and used by nobody else.
+func (v *Volumes) lastUser(r *record, p places) (bool, error) {
+	if !r.persistent() {
+		return false, nil
+	}
+	if _, err := readRecord(p.staged); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return false, nil
+		}
+		return false, err
+	}
+	users, err := v.users(r, p.dir)
+	return err == nil && len(users) == 0, err
+}
+
+// askBack has the driver give the volume back.
+func (v *Volumes) askBack(ctx context.Context, r *record, p places, staged bool) error {
+	d, err := v.registry.driver(r.DriverName, uidOf(p.dir))
+	if err != nil {
+		return fmt.Errorf("%s: Unmounter.TearDownAt failed to get CSI client: %w", pluginName, err)
+	}
+	s, err := v.open(ctx, d)
+	if err != nil {
+		v.registry.wait(r.DriverName, uidOf(p.dir))
+		return fmt.Errorf("%s: Unmounter.TearDownAt failed: %w", pluginName, err)
+	}
+	defer s.close()
+	if r.State != idle {
+		_, err = call(ctx, s, s.node.NodeUnpublishVolume, &csipb.NodeUnpublishVolumeRequest{VolumeId: r.VolumeHandle, TargetPath: p.target})
+		if err != nil {
+			return fmt.Errorf("%s: Unmounter.TearDownAt failed: %w", pluginName, err)
+		}
+	}
+	if err := v.leftover(removeEmpty(p.target), r.DriverName); err != nil {
+		return err
+	}
+	if !staged {
+		return nil
+	}
+	return v.unstage(ctx, s, r, p)
+}
+
+// unstage has the driver unstage a volume that nobody uses; its turn is taken.
+func (v *Volumes) unstage(ctx context.Context, s *session, r *record, p places) error {
+	if s.can[csipb.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME] {
+		_, err := call(ctx, s, s.node.NodeUnstageVolume, &csipb.NodeUnstageVolumeRequest{VolumeId: r.VolumeHandle, StagingTargetPath: p.staging})
+		if err != nil {
+			return fmt.Errorf("%s: attacher.UnmountDevice failed: %w", pluginName, err)
+		}
+	}
+	if err := v.leftover(removeEmpty(p.staging), r.DriverName); err != nil {
+		return err
+	}
+	if err := removeRecord(p.staged); err != nil || !r.Block {
+		return err
+	}
+	return removeEmpty(filepath.Dir(p.staged))
+}
+
+// leftover says what a driver has left where it should have left nothing.
+func (v *Volumes) leftover(err error, driver string) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %s has left something behind: %w: unmount it, or move it away, by hand", pluginName, driver, err)
+}
+
+// unstageUnused has a driver unstage what it has staged and nobody uses: a podd was
+// killed in between.
+func (v *Volumes) unstageUnused(ctx context.Context, driver string) {
+	var dirs []string
+	for _, pattern := range []string{
+		filepath.Join(v.root, "plugins", pluginName, driver, "*", recordFile),
+		filepath.Join(v.root, "plugins", pluginName, "volumeDevices", "*", "data", recordFile),
+	} {
+		files, _ := filepath.Glob(pattern) // the only error is of the pattern
+		for _, file := range files {
+			dirs = append(dirs, filepath.Dir(file))
+		}
+	}
+	for _, dir := range dirs {
+		if err := v.unstageIfUnused(ctx, driver, dir); err != nil && ctx.Err() == nil {
+			v.log.Warn("cannot unstage a volume that nobody uses: its driver is asked again when it registers", "driver", driver, "dir", dir, "error", err)
+		}
+	}
+}
+
+func (v *Volumes) unstageIfUnused(ctx context.Context, driver, dir string) error {
+	r, err := readRecord(dir)
+	if err != nil || r.DriverName != driver {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, v.timeout)
+	defer cancel()
+	unlock, err := v.turns.take(ctx, r.key())
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	p := placesOf(v.root, "", r)
+	if last, err := v.lastUser(r, p); err != nil || !last {
+		return err
+	}
+	d, err := v.registry.driver(driver, pod.UID(""))
+	if err != nil {
+		return err
+	}
+	s, err := v.open(ctx, d)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	return v.unstage(ctx, s, r, p)
+}

@@ -1,0 +1,150 @@
+package csi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+// rewatch is when a directory that could not be watched is tried again.
+const rewatch = time.Second
+
+// run registers what appears in the directory, and forgets what goes, until ctx
+// ends.
+func (r *registry) run(ctx context.Context) {
+	var work sync.WaitGroup
+	defer work.Wait()
+	for ctx.Err() == nil {
+		if err := r.watch(ctx, &work); err != nil && ctx.Err() == nil {
+			r.log.Warn("cannot watch for CSI drivers: trying again", "dir", r.dir, "error", err)
+		}
+		r.dropAll()
+		select {
+		case <-ctx.Done():
+		case <-time.After(rewatch):
+		}
+	}
+}
+
+// watch returns when the directory is gone, or notifications were lost.
+func (r *registry) watch(ctx context.Context, work *sync.WaitGroup) error {
+	if err := os.MkdirAll(r.dir, 0o750); err != nil {
+		return err
+	}
+	w, err := fsnotify.NewWatcher()
+	if err != nil {
+		return err
+	}
+	defer w.Close()
+	found := func(path string) { r.found(ctx, w, work, path) }
+	if err := w.Add(r.dir); err != nil {
+		return err
+	}
+	if err := each(r.dir, found); err != nil {
+		return err
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-w.Errors:
+			return err
+		case event, ok := <-w.Events:
+			switch {
+			case !ok:
+				return errors.New("the watch has ended")
+			case event.Has(fsnotify.Create):
+				found(event.Name)
+			case event.Has(fsnotify.Remove), event.Has(fsnotify.Rename):
+				if event.Name == r.dir {
+					return fmt.Errorf("%s was removed", r.dir)
+				}
+				r.drop(event.Name)
+			}
+		}
+	}
+}
+
+func each(dir string, found func(path string)) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		found(filepath.Join(dir, e.Name()))
+	}
+	return nil
+}
+
+// found begins to register a socket, and looks into a directory, as upstream does:
+// what begins with a dot is somebody's who is not done yet.
+func (r *registry) found(ctx context.Context, w *fsnotify.Watcher, work *sync.WaitGroup, path string) {
+	if strings.HasPrefix(filepath.Base(path), ".") {
+		return
+	}
+	info, err := os.Lstat(path)
+	switch {
+	case err != nil: // it went, which the next event says
+	case info.IsDir():
+		err = w.Add(path)
+		if err == nil {
+			err = each(path, func(path string) { r.found(ctx, w, work, path) })
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			r.log.Warn("cannot look for CSI drivers", "dir", path, "error", err)
+		}
+	case info.Mode().Type() == fs.ModeSocket:
+		r.begin(ctx, work, path, info)
+	}
+}
+
+// begin begins to register a socket, unless that is what is known already: a file may
+// be seen and told of.
+func (r *registry) begin(ctx context.Context, work *sync.WaitGroup, path string, file fs.FileInfo) {
+	r.mu.Lock()
+	old := r.sockets[path]
+	r.mu.Unlock()
+	if old != nil && os.SameFile(old.file, file) && old.file.ModTime().Equal(file.ModTime()) {
+		return
+	}
+	r.drop(path)
+	ctx, cancel := context.WithCancel(ctx)
+	s := &socket{file: file, cancel: cancel}
+	r.mu.Lock()
+	r.sockets[path] = s
+	r.mu.Unlock()
+	work.Go(func() { r.register(ctx, path, s) })
+}
+
+// drop ends what is done for a socket, and what it has registered.
+func (r *registry) drop(path string) {
+	r.mu.Lock()
+	s := r.sockets[path]
+	delete(r.sockets, path)
+	r.mu.Unlock()
+	if s != nil {
+		s.cancel()
+		r.remove(path)
+	}
+}
+
+// dropAll is drop for all: what is there is found again.
+func (r *registry) dropAll() {
+	r.mu.Lock()
+	var paths []string
+	for path := range r.sockets {
+		paths = append(paths, path)
+	}
+	r.mu.Unlock()
+	for _, path := range paths {
+		r.drop(path)
+	}
+}
