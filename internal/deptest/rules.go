@@ -161,6 +161,7 @@ var arrows = map[string]map[string]string{
 	"cmd/podd-bench": {"test/e2e/testnode": "measures on the node of the tests"},
 
 	"test/chaos":        {"test/e2e/testnode": "the node that the faults strike"},
+	"test/cluster":      {"test/e2e/testnode": "how the tests wait"},
 	"test/e2e":          {"test/e2e/testnode": "the node of the tests", "inspect": "what a runtime was really given", "cgroup": "where a pod's limits are to be read", "cni/cnitest": "packets past the pod network"},
 	"test/e2e/holder":   {},
 	"test/e2e/knock":    {"cni/cnitest": "packets past the pod network"},
