@@ -31,7 +31,7 @@ $(call upstream,kubelet,test/parity/kubelet,k8s.io/kubernetes/cmd/kubelet,); \
 endef
 
 .PHONY: parity
-parity: build runtime ## compare podd with upstream's kubelet, in some 340 scenarios (SCENARIO=pattern, AGENT=podd|kubelet|none, V=1)
+parity: build runtime ## compare podd with upstream's kubelet, in some 350 scenarios (SCENARIO=pattern, AGENT=podd|kubelet|none, V=1)
 	@$(call need,parity); $(need_pods)
 	@$(parity_prepare); \
 	$(call upstream,apiserver,test/cluster/apiserver,.,test/cluster/apiserver/main.go); \
