@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"regexp"
+	"slices"
 
 	"podd/test/cluster"
 	"podd/test/e2e/testnode"
@@ -39,6 +41,18 @@ func (k *kubeletInCluster) Start(ctx context.Context) error {
 		}
 	}
 	return k.kubelet.Start(ctx)
+}
+
+// unregistered is what a kubelet may say of a pod that has ended: it forgets which
+// objects the pod names before it stops to bring its volumes up to date
+// (kubernetes/kubernetes#105204).
+var unregistered = regexp.MustCompile(`: object "[^"]*"/"[^"]*" not registered$`)
+
+// Events are without those that hang on whether a pod ended between two steps of the
+// kubelet's.
+func (k *kubeletInCluster) Events(ctx context.Context, pod string) ([]Event, error) {
+	events, err := k.kubelet.Events(ctx, pod)
+	return slices.DeleteFunc(events, func(e Event) bool { return e.Reason == "FailedMount" && unregistered.MatchString(e.Message) }), err
 }
 
 func (k *kubeletInCluster) Close() error { return errors.Join(k.kubelet.Stop(), k.server.Stop()) }

@@ -23,7 +23,7 @@ import (
 // serveImages serves busybox on loopback until the process ends and returns the
 // address:
 //
-//	ok/app:1      can be pulled, and so can ok/v1:1 to ok/v4:1, for volumes
+//	ok/app:1      can be pulled, and so can ok/v1:1 to ok/v5:1, for those who must be the first to pull
 //	ok/none:1     is not there
 //	e401/…, e403/…, e429/…, e500/…   answer so
 //
@@ -45,7 +45,7 @@ func serveImages(images string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("read the image to serve: %w", err)
 	}
-	for _, repository := range []string{"app", "v1", "v2", "v3", "v4"} {
+	for _, repository := range []string{"app", "v1", "v2", "v3", "v4", "v5"} {
 		if err := push(image, address+"/ok/"+repository+":1", repository); err != nil {
 			return "", err
 		}
