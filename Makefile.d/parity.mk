@@ -4,33 +4,39 @@
 #   make parity AGENT=podd               podd only, against the kubelet's last records
 #   make parity V=1                      known differences too
 #   make parity-ci                       the part that `make test` has
-# The kubelet is built once (3 to 4 minutes) and kept in ~/.cache/podd.
+# The kubelet, and the apiserver that some scenarios need, are built once (3 to 4 minutes each) and kept
+# in ~/.cache/podd.
 
 PARITY_KUBELET := v1.36.3
 parity_version := -X k8s.io/component-base/version.gitVersion=$(PARITY_KUBELET) -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36
 
+# $(call upstream,NAME,MODULE,PACKAGE,SOURCE) builds one of upstream's programs from a module of its own, once
+# for each state of its go.sum and SOURCE, and leaves its path in $NAME.
+upstream = \
+	sum=$$({ cat $2/go.sum $4; echo '$(parity_version)'; } | sha256sum | cut -c1-12); \
+	cache="$${XDG_CACHE_HOME:-$${HOME:+$$HOME/.cache}}"; \
+	$1="$${cache:-$$PWD/build}/podd/$1-$(PARITY_KUBELET)-$$sum"; \
+	if [ ! -x "$$$1" ]; then \
+		echo "building upstream's $1 $(PARITY_KUBELET), once, into $$$1" >&2; \
+		mkdir -p "$$(dirname "$$$1")"; \
+		(cd $2 && CGO_ENABLED=0 $(GO) build -trimpath -o "$$$1.$$$$" -ldflags '-s -w $(parity_version)' $3); \
+		mv "$$$1.$$$$" "$$$1"; \
+	fi
+
 # Builds what both targets need and leaves the kubelet's path in $kubelet.
 define parity_prepare
 set -e; \
-cache="$${XDG_CACHE_HOME:-$${HOME:+$$HOME/.cache}}"; \
-sum=$$({ cat test/parity/kubelet/go.sum; echo '$(parity_version)'; } | sha256sum | cut -c1-12); \
-kubelet="$${cache:-$$PWD/build}/podd/kubelet-$(PARITY_KUBELET)-$$sum"; \
-if [ ! -x "$$kubelet" ]; then \
-	echo "building upstream's kubelet $(PARITY_KUBELET), once, into $$kubelet" >&2; \
-	mkdir -p "$$(dirname "$$kubelet")"; \
-	(cd test/parity/kubelet && CGO_ENABLED=0 $(GO) build -trimpath -o "$$kubelet.$$$$" \
-		-ldflags '-s -w $(parity_version)' k8s.io/kubernetes/cmd/kubelet); \
-	mv "$$kubelet.$$$$" "$$kubelet"; \
-fi; \
+$(call upstream,kubelet,test/parity/kubelet,k8s.io/kubernetes/cmd/kubelet,); \
 (cd test/parity && CGO_ENABLED=0 $(GO) build -o ../../build/parity-fixture ./fixture)
 endef
 
 .PHONY: parity
-parity: build runtime ## compare podd with upstream's kubelet, in some 280 scenarios (SCENARIO=pattern, AGENT=podd|kubelet|none, V=1)
+parity: build runtime ## compare podd with upstream's kubelet, in some 350 scenarios (SCENARIO=pattern, AGENT=podd|kubelet|none, V=1)
 	@$(call need,parity); $(need_pods)
 	@$(parity_prepare); \
+	$(call upstream,apiserver,test/cluster/apiserver,.,test/cluster/apiserver/main.go); \
 	(cd test/parity && $(GO) build -o ../../build/podd-parity .); \
-	exec build/podd-parity -kubelet "$$kubelet" -fixture build/parity-fixture \
+	exec build/podd-parity -kubelet "$$kubelet" -apiserver "$$apiserver" -fixture build/parity-fixture \
 		$(if $(SCENARIO),-scenario '$(SCENARIO)',$(if $(AGENT),,-results test/parity/RESULTS.md)) \
 		$(if $(AGENT),-agent '$(AGENT)') $(if $(V),-v)
 

@@ -32,6 +32,9 @@
 //     what is newest. Readers see a version whole (package payload). What cannot be
 //     brought up to date serves on. The values of Secrets are on no disk, in no
 //     error and in no log.
+//   - Mount propagation works on a host whose mounts are private, too: a volume of
+//     podd's own becomes a shared mount where a container asks for it, until the end
+//     of the pod.
 //   - A subPath cannot leave its volume, whatever links a container plants in
 //     it: the kernel resolves it (openat2, RESOLVE_BENEATH) and what is mounted
 //     is the file that was opened, not its name. While a container that mounts a part

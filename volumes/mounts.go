@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -108,6 +109,12 @@ func (m *Mounter) mountOf(p *v1.Pod, c *v1.Container, index int, sub string) (po
 	propagation, err := propagationOf(wanted, c)
 	if err != nil {
 		return pod.Mount{}, err
+	}
+	// What is elsewhere on the host is the administrator's to share or not.
+	if propagation != "" && strings.HasPrefix(hostPath, m.PodDir(p.UID)+"/") {
+		if err := shareMounts(hostPath); err != nil {
+			return pod.Mount{}, err
+		}
 	}
 	return pod.Mount{
 		HostPath:          hostPath,

@@ -166,6 +166,7 @@ var arrows = map[string]map[string]string{
 	"cmd/podd-bench": {"test/e2e/testnode": "measures on the node of the tests", "internal/perftest": "processor time", "test/e2e/whole": "what a whole version is"},
 
 	"test/chaos":          {"test/e2e/testnode": "the node that the faults strike", "test/e2e/whole": "what a whole version is"},
+	"test/cluster":        {"test/e2e/testnode": "how the tests wait"},
 	"test/e2e":            {"test/e2e/testnode": "the node of the tests", "inspect": "what a runtime was really given", "cgroup": "where a pod's limits are to be read", "cni/cnitest": "packets past the pod network", "test/e2e/whole": "what a whole version is"},
 	"test/e2e/fuseserver": {},
 	"test/e2e/holder":     {},

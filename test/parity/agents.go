@@ -33,8 +33,11 @@ type Agent interface {
 	Start(ctx context.Context) error
 	Stop() error
 	Kill() error
-	// Manifests is the directory that it watches.
+	// Close is Stop, and ends whatever else belongs to it.
+	Close() error
+	// Manifests is the directory that it watches, if documents come from there.
 	Manifests() string
+	documents
 	Pods(ctx context.Context) ([]v1.Pod, error)
 	// Events are those of one pod, by first occurrence.
 	Events(ctx context.Context, pod string) ([]Event, error)
@@ -76,6 +79,7 @@ func nodeIP() string {
 
 type podd struct {
 	*testnode.Podd
+	directory
 
 	mu   sync.Mutex
 	seen map[string]map[string]v1.Event // by pod, by the event's name
@@ -89,7 +93,7 @@ func newPodd(node *testnode.Node, url string) (Agent, error) {
 	p.Config = nodeConfig(url)
 	p.Config["containerRuntimeEndpoint"] = node.Containerd.Endpoint()
 	p.Args = []string{"--hostname-override", nodeName, "--node-ip", nodeIP()}
-	return &podd{Podd: p, seen: map[string]map[string]v1.Event{}}, nil
+	return &podd{Podd: p, directory: directory(p.Manifests()), seen: map[string]map[string]v1.Event{}}, nil
 }
 
 func (p *podd) Start(ctx context.Context) error {
@@ -100,6 +104,7 @@ func (p *podd) Start(ctx context.Context) error {
 }
 
 func (p *podd) Stop() error     { return p.Signal(unix.SIGTERM) }
+func (p *podd) Close() error    { return p.Stop() }
 func (p *podd) Kill() error     { return p.Signal(unix.SIGKILL) }
 func (p *podd) Running() bool   { return p.Pid() != 0 }
 func (p *podd) LogTail() string { return p.Podd.LogTail(2000) }
@@ -149,16 +154,17 @@ func bornAt(e v1.Event) string { return e.Name[strings.LastIndex(e.Name, ".")+1:
 // kubelet is upstream's, standalone.
 type kubelet struct {
 	*testnode.Kubelet
+	directory
 	log kubeletLog
 }
 
-func newKubelet(node *testnode.Node, url, binary string) Agent {
+func newKubelet(node *testnode.Node, url, binary string) *kubelet {
 	k := testnode.NewKubelet(node.Place, node.Containerd.Endpoint(), binary)
 	k.Config = nodeConfig(url)
 	// One JSON object a line, the events among them.
 	k.Config["logging"] = map[string]any{"format": "json", "verbosity": 3}
 	k.Args = []string{"--hostname-override", nodeName, "--node-ip", nodeIP()}
-	return &kubelet{Kubelet: k, log: kubeletLog{path: k.LogFile()}}
+	return &kubelet{Kubelet: k, directory: directory(k.Manifests()), log: kubeletLog{path: k.LogFile()}}
 }
 
 // Start begins a new log: what the last one told has been taken in by then.
@@ -167,8 +173,9 @@ func (k *kubelet) Start(ctx context.Context) error {
 	return k.Kubelet.Start(ctx)
 }
 
-func (k *kubelet) Stop() error { return errors.Join(k.Kubelet.Stop(), k.log.read()) }
-func (k *kubelet) Kill() error { return errors.Join(k.Kubelet.Kill(), k.log.read()) }
+func (k *kubelet) Stop() error  { return errors.Join(k.Kubelet.Stop(), k.log.read()) }
+func (k *kubelet) Close() error { return k.Stop() }
+func (k *kubelet) Kill() error  { return errors.Join(k.Kubelet.Kill(), k.log.read()) }
 
 func (k *kubelet) Running() bool   { return k.Pid() != 0 }
 func (k *kubelet) LogTail() string { return k.Kubelet.LogTail(3000) }

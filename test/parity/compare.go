@@ -19,6 +19,9 @@ const (
 // none stands on the side that has nothing there.
 const none = "(none)"
 
+// empty stands where a side has a field that says nothing.
+const empty = "(empty)"
+
 // fieldScript is the field of what no entry of differences.yaml excuses: a
 // script that did not come through.
 const fieldScript = "script"
@@ -127,8 +130,11 @@ func listed(s *Series) string {
 }
 
 func orNone(value string, there bool) string {
-	if !there {
+	switch {
+	case !there:
 		return none
+	case value == "":
+		return empty
 	}
 	return value
 }

@@ -180,11 +180,12 @@ func TestScenariosAreWhole(t *testing.T) {
 	}
 	values := map[string]string{"OUT": "/o", "TOOLS": "/t", "REGISTRY": "r:1", "REGISTRYPORT": "1", "PORT": "1", "PORT2": "2"}
 	for _, s := range all {
+		values["NAME"] = s.Name
 		for file := range s.Files {
 			text, err := s.manifest(file, file, values)
 			if err != nil {
 				t.Errorf("%s: %v", s.Name, err)
-			} else if names, err := s.podNames(file, text); err != nil || len(names) == 0 {
+			} else if names, err := s.podNames(file, text); err != nil || (len(names) == 0) != onlyObjects(text) {
 				t.Errorf("%s: %s: pods %v, %v", s.Name, file, names, err)
 			} else if i := strings.Index(text, "@"); i >= 0 {
 				t.Errorf("%s: %s: a placeholder that nobody fills: %.20s", s.Name, file, text[i:])

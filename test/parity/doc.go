@@ -32,6 +32,18 @@
 // which the kubelet shows in some messages, and the order of a resolver's options,
 // which the kubelet takes from a map.
 //
+// # With an apiserver
+//
+// Scenarios whose names begin with api- have one on the kubelet's side. What differs
+// by nature is kept from coming up rather than set aside afterwards: a pod is created
+// under the name that a static pod would have, bound to the node, and without a
+// service account (the admission plugin is off). Its status is read from the kubelet's
+// /pods, where it has been to the apiserver and back; its events are those that the
+// kubelet logs, as without one. Set aside are observedGeneration, which says to which
+// version of an API object a status belongs; the memory limit that cgroup v1 has where
+// there is none, which the kubelet shows as the pod's if it looks in time; and its
+// complaint, in the moment in which a pod ends, that an object is not registered.
+//
 // # The rule for sequences
 //
 // The kubelet observes pods once a second, and less often when many pods start at

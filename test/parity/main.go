@@ -14,8 +14,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"podd/test/e2e/testnode"
 )
 
 // slots is how many scenarios run at once on each side, if nobody says otherwise.
@@ -27,6 +25,10 @@ type options struct {
 	slots                                              int
 	podd, kubelet, fixture, bundle, images, here, keep string
 	results                                            string
+	// apiserver is what test/cluster/apiserver builds; inCluster says that the
+	// scenarios under way need it on the kubelet's side.
+	apiserver string
+	inCluster bool
 }
 
 func main() {
@@ -37,6 +39,7 @@ func main() {
 	flag.IntVar(&o.slots, "slots", slots, "how many scenarios run at once on each side")
 	flag.StringVar(&o.podd, "podd", "build/podd", "podd to compare")
 	flag.StringVar(&o.kubelet, "kubelet", "", "upstream's kubelet")
+	flag.StringVar(&o.apiserver, "apiserver", "", "upstream's apiserver, for scenarios that need one on the kubelet's side")
 	flag.StringVar(&o.fixture, "fixture", "", "the program that containers have as /tools/fixture")
 	flag.StringVar(&o.bundle, "bundle", "build/runtime/bin", "containerd and its companions")
 	flag.StringVar(&o.images, "images", "build/images", "podd's images")
@@ -89,20 +92,32 @@ func (o options) play(ctx context.Context, sides []string, scenarios []*Scenario
 	if err != nil {
 		return err
 	}
-	var together, single []*Scenario
-	for _, s := range scenarios {
-		if s.alone() {
-			single = append(single, s)
-		} else {
-			together = append(together, s)
+	for _, inCluster := range []bool{false, true} {
+		var together, single []*Scenario
+		for _, s := range scenarios {
+			switch {
+			case s.inCluster() != inCluster:
+			case s.alone():
+				single = append(single, s)
+			default:
+				together = append(together, s)
+			}
 		}
-	}
-	return o.withSides(ctx, sides, registry, func(all []*Side) error {
-		if err := o.playOn(ctx, all, together, o.slots); err != nil {
+		if len(together)+len(single) == 0 {
+			continue
+		}
+		o.inCluster = inCluster
+		err := o.withSides(ctx, sides, registry, func(all []*Side) error {
+			if err := o.playOn(ctx, all, together, o.slots); err != nil {
+				return err
+			}
+			return o.playOn(ctx, all, single, 1)
+		})
+		if err != nil {
 			return err
 		}
-		return o.playOn(ctx, all, single, 1)
-	})
+	}
+	return nil
 }
 
 // playOn plays the scenarios on all sides at the same time.
@@ -118,78 +133,6 @@ func (o options) playOn(ctx context.Context, all []*Side, scenarios []*Scenario,
 	}
 	wg.Wait()
 	return errors.Join(errs...)
-}
-
-// withSides makes a node for each side, starts its agent, calls f and takes all
-// of it down again.
-func (o options) withSides(ctx context.Context, names []string, registry string, f func([]*Side) error) (err error) {
-	var all []*Side
-	for _, name := range names {
-		side, stop, err := o.startSide(ctx, name, registry)
-		if err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, stop()) }()
-		all = append(all, side)
-	}
-	return f(all)
-}
-
-// startSide makes a node and starts an agent on it; stop takes both down.
-func (o options) startSide(ctx context.Context, name, registry string) (side *Side, stop func() error, err error) {
-	b := testnode.Bundle{Bin: absolute(o.bundle), Images: absolute(o.images), Podd: absolute(o.podd)}
-	node, err := testnode.NewNode(ctx, filepath.Join(os.TempDir(), "podd-parity"), b)
-	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", name, err)
-	}
-	url, err := serveURL()
-	if err != nil {
-		return nil, nil, errors.Join(err, node.Close())
-	}
-	side = &Side{
-		Name: name, Node: node, URL: url, Out: filepath.Join(node.Dir, "out"), Tools: filepath.Join(node.Dir, "tools"),
-		Registry: registry, watched: map[string]*watched{}, polled: make(chan struct{}),
-	}
-	polling, cancel := context.WithCancel(ctx)
-	var poll sync.WaitGroup
-	stop = func() error {
-		cancel()
-		poll.Wait()
-		var err error
-		if side.Agent != nil {
-			err = errors.Join(side.Agent.Stop(), o.keepLog(name, node))
-		}
-		return errors.Join(err, node.Close(), url.Close())
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(fmt.Errorf("%s: %w", name, err), stop())
-		}
-	}()
-	err = errors.Join(os.MkdirAll(side.Out, 0o755), os.MkdirAll(side.Tools, 0o755), copyFile(o.fixture, filepath.Join(side.Tools, "fixture")))
-	if err != nil {
-		return nil, nil, err
-	}
-	if side.Agent, err = o.newAgent(name, node, url.Address); err != nil {
-		return nil, nil, err
-	}
-	if err := side.Agent.Start(ctx); err != nil {
-		return nil, nil, err
-	}
-	poll.Go(func() { side.Poll(polling) })
-	return side, stop, nil
-}
-
-func (o options) newAgent(name string, node *testnode.Node, url string) (Agent, error) {
-	if name == "podd" {
-		return newPodd(node, url)
-	}
-	return newKubelet(node, url, absolute(o.kubelet)), nil
-}
-
-// keepLog saves what the agent wrote.
-func (o options) keepLog(name string, node *testnode.Node) error {
-	return copyFile(filepath.Join(node.Dir, name, name+".log"), filepath.Join(o.keep, name+".log"))
 }
 
 // playAll runs the scenarios, those that wait longest first.

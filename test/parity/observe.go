@@ -240,6 +240,9 @@ func flattenInto(flat map[string]string, path string, value any) {
 	switch v := value.(type) {
 	case map[string]any:
 		for key, child := range v {
+			if key == "observedGeneration" { // of what comes from an apiserver alone
+				continue
+			}
 			if at := join2(path, key); setAside[key] {
 				flat[at] = "set"
 			} else {

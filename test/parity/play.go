@@ -26,7 +26,7 @@ type play struct {
 	side     *Side
 	scenario *Scenario
 	out      string
-	inPlace  map[string]bool     // files in the manifest directory
+	inPlace  map[string]string   // the documents in place: text by file
 	served   map[string]bool     // files that the URL answers with
 	names    map[string][]string // manifest → its pods' names
 	pods     map[string]*watched // by the pod's name
@@ -49,7 +49,7 @@ func (p *play) run(ctx context.Context) error {
 		return err
 	}
 	for _, file := range p.scenario.initial() {
-		if err := p.put(file, file); err != nil {
+		if err := p.put(ctx, file, file); err != nil {
 			return err
 		}
 	}
@@ -96,15 +96,15 @@ func (p *play) step(ctx context.Context, step Step) error {
 	args := step.Args
 	switch step.Verb {
 	case "apply":
-		return p.put(args[0], args[0])
+		return p.put(ctx, args[0], args[0])
 	case "replace":
-		return p.put(args[1], args[0])
+		return p.put(ctx, args[1], args[0])
 	case "write":
-		return p.write(args[0], args[len(args)-1])
+		return p.write(ctx, args[0], args[len(args)-1])
 	case "rename":
-		return p.rename(args[0], args[1])
+		return p.rename(ctx, args[0], args[1])
 	case "remove":
-		return p.remove(args)
+		return p.remove(ctx, args)
 	case "serve":
 		for _, file := range args {
 			if err := p.serve(file, file); err != nil {
@@ -124,6 +124,8 @@ func (p *play) step(ctx context.Context, step Step) error {
 		return os.Remove(filepath.Join(p.out, args[0]))
 	case "wait":
 		return p.waits().Word().Do(ctx, args)
+	case "needs": // said before anything is played
+		return nil
 	case "stop":
 		return story.ErrStop
 	default:
@@ -136,6 +138,7 @@ func (p *play) text(file, as string) (string, error) {
 	_, registryPort, _ := net.SplitHostPort(p.side.Registry)
 	return p.scenario.manifest(file, as, map[string]string{
 		"REGISTRYPORT": registryPort,
+		"NAME":         p.scenario.Name,
 		"OUT":          p.out, "TOOLS": p.side.Tools, "REGISTRY": p.side.Registry,
 		"PORT": port(p.side.Name, p.scenario.Number, 0), "PORT2": port(p.side.Name, p.scenario.Number, 1),
 	})
@@ -143,7 +146,7 @@ func (p *play) text(file, as string) (string, error) {
 
 // put brings a manifest into the directory in one step, in the place of another
 // or its own, and begins to watch its pods.
-func (p *play) put(file, as string) error {
+func (p *play) put(ctx context.Context, file, as string) error {
 	text, err := p.text(file, as)
 	if err != nil {
 		return err
@@ -151,7 +154,7 @@ func (p *play) put(file, as string) error {
 	if err := p.watch(text, as, text); err != nil {
 		return err
 	}
-	return p.place(text, as)
+	return p.place(ctx, text, as)
 }
 
 // watch begins a generation of each pod that a manifest names. What tells a
@@ -183,59 +186,53 @@ func (p *play) watch(text, as, key string) error {
 
 // write puts a text into the directory of which nothing new is expected: what was
 // seen of the pods before goes on.
-func (p *play) write(file, as string) error {
+func (p *play) write(ctx context.Context, file, as string) error {
 	text, err := p.text(file, as)
 	if err != nil {
 		return err
 	}
-	return p.place(text, as)
+	return p.place(ctx, text, as)
 }
 
-func (p *play) place(text, as string) error {
-	temporary := filepath.Join(p.out, ".manifest")
-	if err := os.WriteFile(temporary, []byte(text), 0o644); err != nil {
-		return err
-	}
-	p.inPlace[as] = true
-	return os.Rename(temporary, p.path(as))
+func (p *play) place(ctx context.Context, text, as string) error {
+	p.inPlace[as] = text
+	return p.side.Agent.Put(ctx, p.file(as), text)
 }
 
-// path is where a manifest goes; by its ending podd tells manifests from others.
-func (p *play) path(file string) string {
+// file is a manifest's name in the run; by its ending podd tells manifests from others.
+func (p *play) file(file string) string {
 	if name, ok := strings.CutSuffix(file, ".raw"); ok {
 		file = name + ".yaml"
 	}
-	return filepath.Join(p.side.Agent.Manifests(), p.scenario.Name+"."+file)
+	return p.scenario.Name + "." + file
 }
 
 // rename gives a manifest another file name, and with it its pods another UID.
-func (p *play) rename(file, to string) error {
-	text, err := os.ReadFile(p.path(file))
-	if err != nil {
-		return err
+func (p *play) rename(ctx context.Context, file, to string) error {
+	text, ok := p.inPlace[file]
+	if !ok {
+		return fmt.Errorf("%s is not in place", file)
 	}
-	if err := p.watch(string(text), to, to+"\n"+string(text)); err != nil {
+	if err := p.watch(text, to, to+"\n"+text); err != nil {
 		return err
 	}
 	delete(p.inPlace, file)
-	p.inPlace[to] = true
-	return os.Rename(p.path(file), p.path(to))
+	p.inPlace[to] = text
+	return p.side.Agent.Rename(ctx, p.file(file), p.file(to))
 }
 
-func (p *play) remove(files []string) error {
-	if len(files) == 0 {
-		for file := range p.inPlace {
-			files = append(files, file)
-		}
+func (p *play) remove(ctx context.Context, which []string) error {
+	if len(which) == 0 {
+		which = podsFirst(p.inPlace)
 	}
 	var errs []error
-	for _, file := range files {
-		if !p.inPlace[file] {
+	for _, file := range which {
+		if _, ok := p.inPlace[file]; !ok {
 			return fmt.Errorf("%s is not in place", file)
 		}
 		delete(p.inPlace, file)
 		p.take(file)
-		errs = append(errs, os.Remove(p.path(file)))
+		errs = append(errs, p.side.Agent.Remove(ctx, p.file(file)))
 	}
 	return errors.Join(errs...)
 }
@@ -279,7 +276,7 @@ func (p *play) cleanUp(ctx context.Context) error {
 	for file := range p.served {
 		p.side.URL.unset(p.scenario.Name + "." + file)
 	}
-	if err := errors.Join(p.up(ctx), p.remove(nil)); err != nil {
+	if err := errors.Join(p.up(ctx), p.remove(ctx, nil)); err != nil {
 		return err
 	}
 	return p.waits().Until(ctx, 45*time.Second, []string{"nothing", "running"})

@@ -23,7 +23,7 @@ import (
 // serveImages serves busybox on loopback until the process ends and returns the
 // address:
 //
-//	ok/app:1      can be pulled
+//	ok/app:1      can be pulled, and so can ok/v1:1 to ok/v5:1, for those who must be the first to pull
 //	ok/none:1     is not there
 //	e401/…, e403/…, e429/…, e500/…   answer so
 //
@@ -45,16 +45,26 @@ func serveImages(images string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("read the image to serve: %w", err)
 	}
-	// An image of its own ID: the kubelet distrusts one that it has pulled, under
-	// whatever name, in every pod that does not bring credentials for it.
-	if image, err = mutate.Config(image, v1.Config{Labels: map[string]string{"parity": "pulled"}}); err != nil {
-		return "", fmt.Errorf("make the image to serve: %w", err)
+	for _, repository := range []string{"app", "v1", "v2", "v3", "v4", "v5"} {
+		if err := push(image, address+"/ok/"+repository+":1", repository); err != nil {
+			return "", err
+		}
 	}
-	ref, err := name.ParseReference(address+"/ok/app:1", name.Insecure)
+	return address, nil
+}
+
+// push makes an image of an ID of its own: the kubelet distrusts one that it has
+// pulled, under whatever name, in every pod that does not bring credentials for it.
+func push(image v1.Image, as, label string) error {
+	image, err := mutate.Config(image, v1.Config{Labels: map[string]string{"parity": label}})
 	if err != nil {
-		return "", err
+		return fmt.Errorf("make the image to serve: %w", err)
 	}
-	return address, remote.Write(ref, image)
+	ref, err := name.ParseReference(as, name.Insecure)
+	if err != nil {
+		return err
+	}
+	return remote.Write(ref, image)
 }
 
 // hangUp ends a connection without an answer, late enough that whoever asks for

@@ -102,7 +102,7 @@ func (s *Side) looked() <-chan struct{} {
 func (s *Side) Run(ctx context.Context, scenario *Scenario) *Record {
 	begin := time.Now()
 	p := &play{
-		side: s, scenario: scenario, out: filepath.Join(s.Out, scenario.Name), inPlace: map[string]bool{},
+		side: s, scenario: scenario, out: filepath.Join(s.Out, scenario.Name), inPlace: map[string]string{},
 		served: map[string]bool{}, names: map[string][]string{}, pods: map[string]*watched{},
 	}
 	err := p.run(ctx)

@@ -41,7 +41,7 @@ type Step struct {
 
 // steps are the commands and their arguments; those in brackets may be missing.
 var steps = map[string]string{
-	"wait": "POD FACT…", "sleep": "DURATION", "stop": "",
+	"needs": "apiserver", "wait": "POD FACT…", "sleep": "DURATION", "stop": "",
 	"apply": "FILE", "replace": "FILE FILE", "remove": "[FILE…]", "write": "FILE [FILE]", "rename": "FILE FILE",
 	"serve": "FILE…", "serve-instead": "FILE FILE", "unserve": "FILE…", "url-answers": "CODE",
 	"touch": "FILE", "rm": "FILE", "exec": "POD/CONTAINER COMMAND…", "kill": "POD/CONTAINER", "rm-container": "POD/CONTAINER",
@@ -98,6 +98,9 @@ func parseScenario(name string, text []byte) (*Scenario, error) {
 		s.Steps = append(s.Steps, step)
 		return s.check(step)
 	})
+	if err == nil && s.inCluster() != strings.HasPrefix(name, clusterPrefix) {
+		err = fmt.Errorf("the names of scenarios that need an apiserver begin with %q, and no other's do", clusterPrefix)
+	}
 	if err == nil && (len(s.Files) == 0 || s.About == "" || len(s.Steps) == 0) {
 		err = fmt.Errorf("a scenario has a comment that says what it is about, a script, and a manifest")
 	}
@@ -126,6 +129,11 @@ func (s *Scenario) check(step Step) error {
 		}
 		_, err = story.Facts(words)
 		return err
+	case "needs":
+		if step.Args[0] != "apiserver" || len(s.Steps) != 1 {
+			return fmt.Errorf("needs apiserver is what a script begins with")
+		}
+		return nil
 	case "sleep":
 		_, err := time.ParseDuration(step.Args[0])
 		return err
@@ -143,7 +151,7 @@ func (s *Scenario) check(step Step) error {
 	return nil
 }
 
-// initial are the manifests that are there from the start, sorted.
+// initial are the manifests that are there from the start, pods last.
 func (s *Scenario) initial() []string {
 	named := map[string]bool{}
 	for _, step := range s.Steps {
@@ -158,14 +166,13 @@ func (s *Scenario) initial() []string {
 			}
 		}
 	}
-	var files []string
-	for f := range s.Files {
+	files := map[string]string{}
+	for f, text := range s.Files {
 		if !named[f] {
-			files = append(files, f)
+			files[f] = text
 		}
 	}
-	slices.Sort(files)
-	return files
+	return podsLast(files)
 }
 
 // podName is the name of the pod of a manifest that names none: the scenario's,
@@ -182,6 +189,13 @@ func (s *Scenario) podName(file string) string {
 func (s *Scenario) alone() bool {
 	return slices.ContainsFunc(s.Steps, func(step Step) bool { return slices.Contains(alone, step.Verb) })
 }
+
+// clusterPrefix begins the name of a scenario that is played with an apiserver on the
+// kubelet's side, so that differences.yaml can speak of all of them.
+const clusterPrefix = "api-"
+
+// inCluster says whether the kubelet needs an apiserver for it.
+func (s *Scenario) inCluster() bool { return len(s.Steps) > 0 && s.Steps[0].Verb == "needs" }
 
 // cut says whether the last status is the one after the last step, whatever would
 // follow.
@@ -210,6 +224,10 @@ func (s *Scenario) manifest(file, as string, values map[string]string) (string, 
 	setDefault(object, "kind", "Pod")
 	setDefault(object, "metadata", map[string]any{})
 	setDefault(object["metadata"].(map[string]any), "name", s.podName(as))
+	if onlyObjects(text) {
+		out, err := yaml.Marshal(object)
+		return string(out), err
+	}
 	spec, ok := object["spec"].(map[string]any)
 	if !ok {
 		return "", fmt.Errorf("%s has no spec", file)
@@ -233,6 +251,9 @@ func (s *Scenario) manifest(file, as string, values map[string]string) (string, 
 // podNames are the names that a manifest gives its pods. In a raw one, which need
 // not be readable, all words that begin with the scenario's name are such names.
 func (s *Scenario) podNames(file, manifest string) ([]string, error) {
+	if onlyObjects(manifest) {
+		return nil, nil
+	}
 	if raw(file) || strings.Contains(manifest, "\n---") {
 		words := regexp.MustCompile(`\b`+regexp.QuoteMeta(s.Name)+`[-a-z0-9]*`).FindAllString(manifest, -1)
 		slices.Sort(words)

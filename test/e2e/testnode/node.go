@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -155,6 +156,9 @@ func (p *Place) KillAll() error {
 	})
 }
 
+// upstreams are upstream's programs, whose names may end in a version.
+var upstreams = regexp.MustCompile(`/(kubelet|apiserver)[^/]*$`)
+
 // pids are those of the place's cgroups and those whose command line names its
 // directory, this process and its parents excepted.
 func (p *Place) pids() ([]int, error) {
@@ -171,7 +175,7 @@ func (p *Place) pids() ([]int, error) {
 		cmdline, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
 		groups, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "cgroup"))
 		argv0, _, _ := strings.Cut(string(cmdline), "\x00")
-		runs := strings.Contains(argv0, "containerd") || strings.HasSuffix(argv0, "podd") || strings.HasSuffix(argv0, "kubelet")
+		runs := strings.Contains(argv0, "containerd") || strings.HasSuffix(argv0, "podd") || upstreams.MatchString(argv0)
 		if strings.Contains(string(groups), ":"+p.CgroupRoot+"/") || runs && strings.Contains(string(cmdline), p.Dir+"/") {
 			if state, err := os.ReadFile(filepath.Join("/proc", e.Name(), "stat")); err == nil && !strings.Contains(string(state), ") Z ") {
 				pids = append(pids, pid)

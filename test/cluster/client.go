@@ -1,0 +1,159 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path"
+	"time"
+
+	"podd/test/e2e/testnode"
+)
+
+// ErrNotFound is what the apiserver says of what it does not have.
+var ErrNotFound = errors.New("the apiserver has no such object")
+
+// Object is a document: what Apply sends and Get returns.
+type Object = map[string]any
+
+// Client gives documents to an apiserver and takes them away. Its methods are safe
+// for concurrent use and block for as long as the apiserver does.
+type Client struct {
+	url, token string
+	http       *http.Client
+}
+
+// newClient trusts the certificate in a file and shows a token.
+func newClient(url, token, certificate string) (*Client, error) {
+	text, err := os.ReadFile(certificate)
+	if err != nil {
+		return nil, fmt.Errorf("read the apiserver's certificate: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("%s holds no certificate", certificate)
+	}
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, MaxIdleConnsPerHost: 8}
+	return &Client{url: url, token: token, http: &http.Client{Transport: transport, Timeout: 30 * time.Second}}, nil
+}
+
+// kinds are the documents that tests have, and where they live.
+var kinds = map[string]struct {
+	prefix, resource string
+	clusterWide      bool
+}{
+	"ConfigMap":             {"/api/v1", "configmaps", false},
+	"Secret":                {"/api/v1", "secrets", false},
+	"Pod":                   {"/api/v1", "pods", false},
+	"Namespace":             {"/api/v1", "namespaces", true},
+	"PersistentVolume":      {"/api/v1", "persistentvolumes", true},
+	"PersistentVolumeClaim": {"/api/v1", "persistentvolumeclaims", false},
+	"CSIDriver":             {"/apis/storage.k8s.io/v1", "csidrivers", true},
+}
+
+// locate is the path of an object's collection, and its name.
+func locate(object Object) (collection, name string, err error) {
+	kind, _ := object["kind"].(string)
+	metadata, _ := object["metadata"].(map[string]any)
+	name, _ = metadata["name"].(string)
+	k, ok := kinds[kind]
+	if !ok || name == "" {
+		return "", "", fmt.Errorf("a document of kind %q and name %q cannot be given to the apiserver", kind, name)
+	}
+	if k.clusterWide {
+		return k.prefix + "/" + k.resource, name, nil
+	}
+	namespace, _ := metadata["namespace"].(string)
+	if namespace == "" {
+		namespace = "default"
+	}
+	return path.Join(k.prefix, "namespaces", namespace, k.resource), name, nil
+}
+
+// Apply makes the object as the document says: a new one, or in the place of the one
+// that is there, whatever version that has. The error is the apiserver's word.
+func (c *Client) Apply(ctx context.Context, object Object) error {
+	collection, name, err := locate(object)
+	if err != nil {
+		return err
+	}
+	_, err = c.do(ctx, http.MethodPut, collection+"/"+name, object)
+	if errors.Is(err, ErrNotFound) {
+		_, err = c.do(ctx, http.MethodPost, collection, object)
+	}
+	return err
+}
+
+// Delete removes the object. A pod with a grace period is there until the kubelet
+// has ended it: Gone waits for that.
+func (c *Client) Delete(ctx context.Context, object Object) error {
+	collection, name, err := locate(object)
+	if err != nil {
+		return err
+	}
+	_, err = c.do(ctx, http.MethodDelete, collection+"/"+name, nil)
+	return err
+}
+
+// Gone returns when the apiserver has the object no more.
+func (c *Client) Gone(ctx context.Context, object Object) error {
+	collection, name, err := locate(object)
+	if err != nil {
+		return err
+	}
+	return testnode.Poll(ctx, 50*time.Millisecond, func() error {
+		_, err := c.get(ctx, collection+"/"+name)
+		switch {
+		case errors.Is(err, ErrNotFound):
+			return nil
+		case err != nil:
+			return testnode.Stop(err)
+		}
+		return fmt.Errorf("%s is still there", name)
+	})
+}
+
+func (c *Client) get(ctx context.Context, path string) ([]byte, error) {
+	return c.do(ctx, http.MethodGet, path, nil)
+}
+
+// do sends one request; object is nil where there is no body.
+func (c *Client) do(ctx context.Context, method, path string, object Object) ([]byte, error) {
+	var body io.Reader
+	if object != nil {
+		text, err := json.Marshal(object)
+		if err != nil {
+			return nil, err
+		}
+		body = bytes.NewReader(text)
+	}
+	request, err := http.NewRequestWithContext(ctx, method, c.url+path, body)
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set("Authorization", "Bearer "+c.token)
+	request.Header.Set("Content-Type", "application/json")
+	response, err := c.http.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = response.Body.Close() }()
+	answer, err := io.ReadAll(response.Body)
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w", method, path, err)
+	}
+	switch {
+	case response.StatusCode == http.StatusNotFound:
+		return nil, fmt.Errorf("%s %s: %w", method, path, ErrNotFound)
+	case response.StatusCode >= 300:
+		return nil, fmt.Errorf("%s %s: %s: %.500s", method, path, response.Status, answer)
+	}
+	return answer, nil
+}

@@ -1,0 +1,49 @@
+package volumes
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
+)
+
+// shareMounts prepares a path of podd's own for a container that has it with mount
+// propagation: a runtime refuses one whose mount is not shared, which is how it is
+// where the host's root is a private mount, as in a container or without systemd. The
+// kubelet makes its whole root directory shared when it starts; here the mount is of
+// the one volume, and goes with it.
+func shareMounts(path string) error {
+	over, err := mountOver(path)
+	if err != nil {
+		return fmt.Errorf("determine the mount of %s: %w", path, err)
+	}
+	if slices.ContainsFunc(strings.Fields(over.Optional), func(f string) bool { return strings.HasPrefix(f, "shared:") }) {
+		return nil
+	}
+	if over.Mountpoint != path {
+		if err := wrapMount("itself", path, unix.Mount(path, path, "", unix.MS_BIND, "")); err != nil {
+			return err
+		}
+	}
+	return wrapMount("shared propagation", path, unix.Mount("", path, "", unix.MS_SHARED|unix.MS_REC, ""))
+}
+
+// mountOver is the mount that a path is on: of those at the longest path, the last.
+func mountOver(path string) (*mountinfo.Info, error) {
+	parents, err := mountinfo.GetMounts(mountinfo.ParentsFilter(path))
+	if err != nil {
+		return nil, err
+	}
+	var over *mountinfo.Info
+	for _, m := range parents {
+		if over == nil || len(m.Mountpoint) >= len(over.Mountpoint) {
+			over = m
+		}
+	}
+	if over == nil {
+		return nil, fmt.Errorf("the mount table shows none")
+	}
+	return over, nil
+}
