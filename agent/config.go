@@ -106,6 +106,9 @@ type Cgroups interface {
 	// Strays names the cgroups below a pod's of running containers that are not among
 	// the known IDs: the runtime has lost them.
 	Strays(uid pod.UID, known []string) ([]string, error)
+	// End kills what is left in the cgroups of sandboxes and containers of a pod that
+	// the runtime reports as ended, by their IDs.
+	End(uid pod.UID, ids []string) error
 	// Leftover lists the pods that have a cgroup and are neither known nor another
 	// agent's, in a form that RemoveCgroup takes.
 	Leftover(ctx context.Context, known []pod.UID) ([]pod.UID, error)

@@ -234,6 +234,7 @@ func (noVolumes) Release(context.Context, pod.UID) error                       {
 func (noVolumes) Discard(context.Context, pod.UID) error                       { return nil }
 func (noVolumes) Pods() ([]pod.UID, error)                                     { return nil, nil }
 func (noVolumes) Busy(pod.UID) (bool, error)                                   { return false, nil }
+func (noVolumes) End(pod.UID, []string) error                                  { return nil }
 func (noVolumes) Strays(pod.UID, []string) ([]string, error)                   { return nil, nil }
 func (noVolumes) Leftover(context.Context, []pod.UID) ([]pod.UID, error)       { return nil, nil }
 func (noVolumes) Event(p *v1.Pod, eventType, reason, message string)           {}

@@ -335,6 +335,8 @@ func (n *node) Busy(uid pod.UID) (bool, error) {
 	return n.busy[uid], nil
 }
 
+func (n *node) End(pod.UID, []string) error { return nil }
+
 func (n *node) Strays(uid pod.UID, _ []string) ([]string, error) {
 	n.disk.Lock()
 	defer n.disk.Unlock()

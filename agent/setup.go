@@ -252,7 +252,8 @@ func (w *worker) releaseCgroup(ctx context.Context, v *view) {
 // removeCgroup fails while a process is in the cgroup: its files may be in use. It
 // may be one of a sandbox that the runtime reports as not ready, because its start was
 // canceled and what it had started by then could not be killed (SANDBOX_UNKNOWN of
-// containerd): only stopping that sandbox kills it.
+// containerd). Stopping that sandbox kills it, or succeeds and does not: then podd
+// does, as the kubelet does for all of a pod's cgroup.
 func (w *worker) removeCgroup(ctx context.Context, v *view) error {
 	remove := func() error { return w.agent.cfg.Cgroups.RemoveCgroup(ctx, v.granted.Pod) }
 	err := remove()
@@ -260,11 +261,30 @@ func (w *worker) removeCgroup(ctx context.Context, v *view) error {
 		if err = w.releaseSandboxes(ctx, v); err == nil {
 			err = remove()
 		}
+		if err != nil && ctx.Err() == nil {
+			err = errors.Join(err, w.agent.cfg.Cgroups.End(w.uid, ended(&v.seen)))
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("remove the pod's cgroup: %w", err)
 	}
 	return nil
+}
+
+// ended are the IDs of the sandboxes and containers that do not run, by what the
+// runtime says.
+func ended(seen *pod.Observed) (ids []string) {
+	for i := range seen.Sandboxes {
+		if !seen.Sandboxes[i].Ready {
+			ids = append(ids, seen.Sandboxes[i].ID)
+		}
+	}
+	for i := range seen.Containers {
+		if seen.Containers[i].State == pod.ContainerExited {
+			ids = append(ids, seen.Containers[i].ID)
+		}
+	}
+	return ids
 }
 
 // removeDirectory unmounts what is in the pod's directory and deletes it. A mount

@@ -38,7 +38,9 @@ type world struct {
 	busy bool // a process is in the cgroup
 	// mistaken: it is one of the sandbox, which is not as dead as the runtime says.
 	mistaken bool
-	calls    []string
+	// deaf: that process outlives the stop of its sandbox, too.
+	deaf  bool
+	calls []string
 }
 
 func newWorld(t *testing.T) *world {
@@ -125,6 +127,14 @@ func (w *world) StopSandbox(context.Context, string) error {
 	return w.do("StopSandbox", func() {
 		delete(w.has, "network")
 		if w.mistaken {
+			w.busy = w.deaf
+		}
+	})
+}
+
+func (w *world) End(_ pod.UID, ids []string) error {
+	return w.do("End", func() {
+		if slices.Contains(ids, "s1") {
 			w.busy = false
 		}
 	})
@@ -314,6 +324,32 @@ func TestARemovalStopsADeadSandboxWhoseProcessIsInTheCgroup(t *testing.T) {
 		t.Fatal(err)
 	}
 	node.mustHaveCalled("StopSandbox", "RemoveCgroup", "TearDown", "RemoveSandbox")
+	node.mustHave("removed", "logs")
+}
+
+// TestARemovalKillsWhatADeadSandboxHasLeftInTheCgroup: a pod whose start was canceled
+// stayed for ever, and its name with it, when a process in the cgroup outlived the
+// stop of the sandbox.
+func TestARemovalKillsWhatADeadSandboxHasLeftInTheCgroup(t *testing.T) {
+	node := newWorld(t)
+	w, v := node.podOf()
+	if _, err := w.createSandboxAlone(t.Context(), v); err != nil {
+		t.Fatal(err)
+	}
+	node.busy, node.mistaken, node.deaf, node.calls = true, true, true, nil
+	v.seen.Sandboxes[0].Ready = true
+	if err := w.setup(v).remove(t.Context()); err == nil || !node.busy {
+		t.Fatalf("a sandbox that runs: got %v, want that its process is left alone", err)
+	}
+	v.seen.Sandboxes[0].Ready = false
+	if err := w.setup(v).remove(t.Context()); err == nil || node.busy {
+		t.Fatalf("one that ended: got %v, want that its process is killed, and an error to come back for", err)
+	}
+	node.calls = nil
+	if err := w.setup(v).remove(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	node.mustHaveCalled("RemoveCgroup", "TearDown", "RemoveSandbox")
 	node.mustHave("removed", "logs")
 }
 

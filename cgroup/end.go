@@ -1,0 +1,106 @@
+package cgroup
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"podd/internal/pod"
+)
+
+// End kills the processes in the groups below a pod's whose names hold one of the IDs:
+// those of sandboxes and containers that the runtime reports as ended. A runtime that
+// is interrupted while it starts a process may leave it behind and forget it. Other
+// groups of the pod are left alone: another agent's container of the same pod may run
+// there. It does not wait until the processes have exited.
+func (t *Tree) End(uid pod.UID, ids []string) error {
+	var errs []error
+	for _, rel := range t.groups(uid) {
+		for _, mount := range t.facts.Mounts {
+			dir := filepath.Join(mount, rel)
+			entries, err := os.ReadDir(dir)
+			errs = append(errs, unlessGone(err))
+			for _, e := range entries {
+				if e.IsDir() && slices.ContainsFunc(ids, func(id string) bool { return id != "" && strings.Contains(e.Name(), id) }) {
+					errs = append(errs, killTree(filepath.Join(dir, e.Name())))
+				}
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// killTree kills what is in a group and in those below it.
+func killTree(dir string) error {
+	// The kernel does it at once (v2, since 5.14), whatever forks meanwhile.
+	if err := writeExisting(filepath.Join(dir, "cgroup.kill"), "1"); err == nil {
+		return nil
+	}
+	entries, err := os.ReadDir(dir)
+	errs := []error{unlessGone(err)}
+	for _, e := range entries {
+		if e.IsDir() {
+			errs = append(errs, killTree(filepath.Join(dir, e.Name())))
+		}
+	}
+	members, err := processes(dir)
+	errs = append(errs, err)
+	for _, pid := range members {
+		errs = append(errs, killMember(dir, pid))
+	}
+	return errors.Join(errs...)
+}
+
+// killMember kills a process, if it is still the one that is in the group: its ID may
+// have become another's.
+func killMember(dir string, pid int) error {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if errors.Is(err, unix.ESRCH) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("open process %d: %w", pid, err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	members, err := processes(dir)
+	if err != nil || !slices.Contains(members, pid) {
+		return err
+	}
+	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("kill process %d: %w", pid, err)
+	}
+	return nil
+}
+
+// processes lists a group's own processes; none for one that is gone.
+func processes(dir string) ([]int, error) {
+	text, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+	if err != nil {
+		return nil, unlessGone(err)
+	}
+	var all []int
+	for line := range strings.FieldsSeq(string(text)) {
+		// Those of another PID namespace are shown as 0: not ours to kill.
+		if pid, err := strconv.Atoi(line); err == nil && pid > 0 {
+			all = append(all, pid)
+		}
+	}
+	return all, nil
+}
+
+// writeExisting writes to a file of the kernel's, and makes none.
+func writeExisting(path, text string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	return errors.Join(err, f.Close())
+}
