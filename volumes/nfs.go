@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+
+	"podd/internal/pod"
 )
 
 // nfsVolume is a directory of an NFS server, mounted below the pod's directory for
@@ -15,9 +18,18 @@ import (
 // server; that holds up the pod alone.
 type nfsVolume struct{}
 
+const nfsPlugin = "kubernetes.io/nfs"
+
+// mountedNFS says whether a mount point is that of an nfs volume, which podd mounted.
+func (m *Mounter) mountedNFS(point string) bool {
+	rel, ok := strings.CutPrefix(point, m.dirs.Pods()+"/")
+	uid, _, _ := strings.Cut(rel, "/")
+	return ok && filepath.Dir(point) == m.dirs.Volume(pod.UID(uid), nfsPlugin, "")
+}
+
 func nfsVolumes() kind {
 	return kind{
-		plugin:  "kubernetes.io/nfs",
+		plugin:  nfsPlugin,
 		handles: func(s *v1.VolumeSource) bool { return s.NFS != nil },
 		behind:  func(s *v1.PersistentVolumeSource) bool { return s.NFS != nil },
 		path:    func(t target) string { return t.dir },

@@ -218,7 +218,7 @@ func (m *Mounter) unmountAll(ctx context.Context, points []string) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		err := m.unmounts.unmount(ctx, point)
+		err := m.unmounts.unmount(ctx, point, m.mountedNFS(point))
 		switch {
 		case err == nil, errors.Is(err, unix.ENOENT):
 		case errors.Is(err, unix.EINVAL): // no longer a mount: it was removed with another

@@ -35,12 +35,14 @@ func newUnmounts() *unmounts {
 	return &unmounts{call: unix.Unmount, timeout: unmountTime, under: map[attempt]bool{}}
 }
 
-// unmount unmounts what is mounted at a point. Where that takes too long, the kernel
-// is told to give up what waits for the server (MNT_FORCE, which only network and
-// FUSE file systems heed, and which upstream uses then, too).
-func (u *unmounts) unmount(ctx context.Context, point string) error {
+// unmount unmounts what is mounted at a point. Where that takes too long, and force is
+// allowed, the kernel is told to give up what waits for the server (MNT_FORCE, which
+// only network and FUSE file systems heed, and which upstream uses then, too). That
+// breaks off requests of the whole file system, also through other mounts of it: it
+// is for what podd itself has mounted, not for binds of somebody's directories.
+func (u *unmounts) unmount(ctx context.Context, point string, force bool) error {
 	err := u.attempt(ctx, point, 0)
-	if !errors.Is(err, errNoAnswer) {
+	if !force || !errors.Is(err, errNoAnswer) {
 		return err
 	}
 	if forced := u.attempt(ctx, point, unix.MNT_FORCE); !errors.Is(forced, errNoAnswer) {
