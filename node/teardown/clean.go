@@ -125,7 +125,7 @@ func (p *Podd) removeState(ctx context.Context) error {
 // and leases included.
 func agentTraces(stateDir string) []string {
 	var all []string
-	for _, name := range []string{"podd.sock", "podd.sock.lock", "probes", "last-good", "cni", "runtime.json", "runtime.json.new"} {
+	for _, name := range []string{"podd.sock", "podd.sock.lock", "probes", "last-good", "objects", "cni", "runtime.json", "runtime.json.new"} {
 		all = append(all, filepath.Join(stateDir, name))
 	}
 	return all
