@@ -60,8 +60,9 @@ func (u *unmounts) attempt(ctx context.Context, point string, flags int) error {
 	}
 	done := make(chan error, 1)
 	go func() {
-		done <- u.call(point, flags|unix.UMOUNT_NOFOLLOW)
-		u.end(at)
+		err := u.call(point, flags|unix.UMOUNT_NOFOLLOW)
+		u.end(at) // first: who hears of it may unmount the next mount at this point
+		done <- err
 	}()
 	late := time.NewTimer(u.timeout)
 	defer late.Stop()
