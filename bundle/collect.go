@@ -15,7 +15,8 @@ const (
 	// left behind, by whomever.
 	collectSlack = 5 * time.Minute
 	// collectAgain is when another collection finds what the runtime was still giving
-	// up at the last one, of calls that broke off with their podd.
+	// up at the last one, of calls that broke off with their podd; and when a full disk
+	// that a call failed for has most likely room again.
 	collectAgain = 10 * time.Second
 	// listAgain is when a runtime that does not answer yet is asked again.
 	listAgain = 500 * time.Millisecond
@@ -69,9 +70,9 @@ func NewLeaks(cfg LeaksConfig) *Leaks { return &Leaks{cfg: cfg, log: cfg.Log} }
 type collectPace struct {
 	// until is a little after the runtime became ready.
 	until time.Time
-	// failed is when a sandbox or container could not be started, the last time. A
-	// shim that is killed meanwhile may leave its socket, which containerd does not
-	// clear.
+	// failed is when a sandbox or container could not be started, the last time. What
+	// is told by CRI's own directories is collected soon after; a shim that was killed
+	// may leave its socket, which containerd does not clear, and is told by its age.
 	failed time.Time
 }
 
@@ -79,10 +80,12 @@ type collectPace struct {
 // that calls of another were at work. What a call left is told from what one makes
 // only by its age.
 func (p collectPace) next(now time.Time, busy bool) time.Duration {
-	old := p.failed.Add(collectSlack)
+	soon, old := p.failed.Add(collectAgain), p.failed.Add(collectSlack)
 	switch {
 	case busy || now.Before(p.until):
 		return collectAgain
+	case now.Before(soon):
+		return soon.Sub(now)
 	case now.Before(old):
 		return old.Sub(now) + collectAgain
 	}
@@ -102,6 +105,7 @@ func (l *Leaks) Run(ctx context.Context) error {
 	var began time.Time
 	var pace collectPace
 	var again <-chan time.Time
+	var due time.Time // of again
 	for {
 		busy := false
 		select {
@@ -114,13 +118,12 @@ func (l *Leaks) Run(ctx context.Context) error {
 			busy = l.collect(ctx, containerd, began)
 		case <-l.cfg.Failed:
 			pace.failed = time.Now()
-			if again != nil {
-				continue // the collection that is due decides about the next
-			}
 		case <-ctx.Done():
 			return nil
 		}
-		if wait := pace.next(time.Now(), busy); wait > 0 {
+		now := time.Now()
+		if wait := pace.next(now, busy); wait > 0 && (again == nil || now.Add(wait).Before(due)) {
+			due = now.Add(wait)
 			again = time.After(wait)
 		}
 	}
@@ -194,6 +197,13 @@ func (l *Leaks) collectShims(ctx context.Context, containerd Containerd, before,
 		return
 	}
 	s := &Settings{BinDir: binDir, RootDir: l.cfg.RootDir, StateDir: l.cfg.StateDir}
+	abandoned, err := containerd.DeleteAbandoned(ctx, s.criContainer)
+	if err != nil && ctx.Err() == nil {
+		l.log.Warn("cannot delete all records and leases of failed calls", "error", err)
+	}
+	if abandoned > 0 {
+		l.log.Info("deleted records and leases of failed calls", "count", abandoned)
+	}
 	got, err := s.CollectShims(ctx, containerd, before, began)
 	if err != nil && ctx.Err() == nil {
 		l.log.Warn("cannot stop all leaked shims", "error", err)

@@ -49,7 +49,8 @@ func TestWhatAFailedCallLeftIsCollectedWhenItIsOld(t *testing.T) {
 		"nothing failed":                    {collectPace{until: at(10)}, at(11), false, 0},
 		"right after the runtime was ready": {collectPace{until: at(10)}, at(1), false, 10 * time.Second},
 		"calls of another are at work":      {collectPace{until: at(10)}, at(60), true, 10 * time.Second},
-		"a sandbox has just failed":         {collectPace{failed: at(60)}, at(60), false, 310 * time.Second},
+		"a sandbox has just failed":         {collectPace{failed: at(60)}, at(60), false, 10 * time.Second},
+		"and its records were looked for":   {collectPace{failed: at(60)}, at(70), false, 300 * time.Second},
 		"another one since":                 {collectPace{failed: at(200)}, at(370), false, 140 * time.Second},
 		"its remains have been looked for":  {collectPace{failed: at(60)}, at(370), false, 0},
 	} {

@@ -20,9 +20,7 @@ const leaseExpires = "containerd.io/gc.expire"
 // container's snapshot. began is when this containerd's process did. Where it
 // deletes any it blocks until containerd has collected what they held.
 func (c Containerd) EndLeases(ctx context.Context, began time.Time) (ended int, err error) {
-	ctx = withNamespace(ctx, criNamespace)
-	leases := leasesapi.NewLeasesClient(c.Conn)
-	r, err := leases.List(ctx, &leasesapi.ListRequest{})
+	r, err := leasesapi.NewLeasesClient(c.Conn).List(withNamespace(ctx, criNamespace), &leasesapi.ListRequest{})
 	if err != nil {
 		return 0, fmt.Errorf("list containerd's leases: %w", err)
 	}
@@ -32,14 +30,21 @@ func (c Containerd) EndLeases(ctx context.Context, began time.Time) (ended int, 
 			stale = append(stale, l.ID)
 		}
 	}
+	return c.deleteLeases(ctx, stale)
+}
+
+// deleteLeases blocks until containerd has collected what they held.
+func (c Containerd) deleteLeases(ctx context.Context, ids []string) (deleted int, err error) {
+	ctx = withNamespace(ctx, criNamespace)
+	client := leasesapi.NewLeasesClient(c.Conn)
 	var errs []error
-	for i, id := range stale {
-		last := i == len(stale)-1 // one collection does for all
-		if _, err := leases.Delete(ctx, &leasesapi.DeleteRequest{ID: id, Sync: last}); unlessNotFound(err) != nil {
+	for i, id := range ids {
+		last := i == len(ids)-1 // one collection does for all
+		if _, err := client.Delete(ctx, &leasesapi.DeleteRequest{ID: id, Sync: last}); unlessNotFound(err) != nil {
 			errs = append(errs, fmt.Errorf("delete the lease %s of an interrupted call: %w", id, err))
 			continue
 		}
-		ended++
+		deleted++
 	}
-	return ended, errors.Join(errs...)
+	return deleted, errors.Join(errs...)
 }

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -147,6 +148,48 @@ func TestWhatACallHeldThatBrokeOffWithTheRuntimeIsGivenBack(t *testing.T) {
 	}
 	if err := e.node.CRI.GiveBack(t.Context(), later); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestWhatAFailedCallCouldNotTakeBackIsDeleted: a call that creates a container and
+// fails while the disk is full can write neither that its record is deleted nor that
+// its lease is, and containerd would keep what they hold until its own restart, and for
+// a day. podd deletes both some seconds after a container that failed, and nothing of
+// the pods that run.
+func TestWhatAFailedCallCouldNotTakeBackIsDeleted(t *testing.T) {
+	e := begin(t)
+	e.write("held.yaml", e.holding("held", "first"))
+	held := e.ready("held")
+	snapshots := func() []string {
+		t.Helper()
+		all, err := e.node.CRI.Snapshots(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	before := snapshots()
+	recorded, leased, err := e.node.CRI.Abandon(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if now := snapshots(); !slices.Contains(now, recorded) || !slices.Contains(now, leased) {
+		t.Fatalf("the writable layers are not there: %v", now)
+	}
+	e.write("fails.yaml", strings.Replace(e.resting("fails"), "/bin/sh", "/no/such", 1))
+	e.eventually("wait until what the calls held is deleted", func(context.Context) error {
+		if now := snapshots(); slices.Contains(now, recorded) || slices.Contains(now, leased) {
+			return errors.New("it is there")
+		}
+		return nil
+	})
+	for _, id := range before {
+		if !slices.Contains(snapshots(), id) {
+			t.Errorf("the writable layer %s of a pod that runs is gone", id)
+		}
+	}
+	if now := e.ready("held"); containerID(now, "main") != containerID(held, "main") {
+		t.Error("the pod that ran has another container")
 	}
 }
 

@@ -3,6 +3,7 @@ package testnode
 import (
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"path/filepath"
 	"time"
 
+	containersapi "github.com/containerd/containerd/api/services/containers/v1"
 	leasesapi "github.com/containerd/containerd/api/services/leases/v1"
 	snapshotsapi "github.com/containerd/containerd/api/services/snapshots/v1"
 	"google.golang.org/grpc"
@@ -77,19 +79,49 @@ func (c *CRI) Sandboxes(ctx context.Context) ([]*runtimeapi.PodSandbox, error) {
 // after a day, and a writable layer that nothing else holds. It returns their names.
 func (c *CRI) BreakOff(ctx context.Context) (lease, snapshot string, err error) {
 	ctx = metadata.AppendToOutgoingContext(ctx, "containerd-namespace", "k8s.io")
-	lease, snapshot = "broke-off-"+rand.Text(), "broke-off-"+rand.Text()
+	snapshot = "broke-off-" + rand.Text()
+	lease, err = c.hold(ctx, snapshot)
+	return lease, snapshot, err
+}
+
+// Abandon leaves what two calls of CRI's leave that fail on a full disk: a container's
+// record with its writable layer, and a lease that holds one. It returns the layers'
+// names, of which the first is the container's ID.
+func (c *CRI) Abandon(ctx context.Context) (recorded, leased string, err error) {
+	ctx = metadata.AppendToOutgoingContext(ctx, "containerd-namespace", "k8s.io")
+	id := func() string { return fmt.Sprintf("%x", sha256.Sum256([]byte(rand.Text()))) }
+	recorded, leased = id(), id()
+	_, err = containersapi.NewContainersClient(c.conn).Create(ctx, &containersapi.CreateContainerRequest{Container: &containersapi.Container{
+		ID: recorded, Labels: map[string]string{"io.cri-containerd.kind": "container"},
+		Runtime:     &containersapi.Container_Runtime{Name: "io.containerd.runc.v2"},
+		Snapshotter: "overlayfs", SnapshotKey: recorded,
+	}})
+	if err != nil {
+		return "", "", fmt.Errorf("record a container: %w", err)
+	}
+	_, err = snapshotsapi.NewSnapshotsClient(c.conn).Prepare(ctx, &snapshotsapi.PrepareSnapshotRequest{Snapshotter: "overlayfs", Key: recorded})
+	if err != nil {
+		return "", "", fmt.Errorf("make a writable layer: %w", err)
+	}
+	_, err = c.hold(ctx, leased)
+	return recorded, leased, err
+}
+
+// hold makes a writable layer that a lease of its own holds for a day.
+func (c *CRI) hold(ctx context.Context, snapshot string) (lease string, err error) {
+	lease = "broke-off-" + rand.Text()
 	_, err = leasesapi.NewLeasesClient(c.conn).Create(ctx, &leasesapi.CreateRequest{
 		ID: lease, Labels: map[string]string{"containerd.io/gc.expire": time.Now().Add(24 * time.Hour).Format(time.RFC3339)},
 	})
 	if err != nil {
-		return "", "", fmt.Errorf("take a lease: %w", err)
+		return "", fmt.Errorf("take a lease: %w", err)
 	}
 	_, err = snapshotsapi.NewSnapshotsClient(c.conn).Prepare(metadata.AppendToOutgoingContext(ctx, "containerd-lease", lease),
 		&snapshotsapi.PrepareSnapshotRequest{Snapshotter: "overlayfs", Key: snapshot})
 	if err != nil {
-		return "", "", fmt.Errorf("make a writable layer: %w", err)
+		return "", fmt.Errorf("make a writable layer: %w", err)
 	}
-	return lease, snapshot, nil
+	return lease, nil
 }
 
 // GiveBack deletes a lease and what only it holds.

@@ -1,0 +1,105 @@
+package bundle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	containersapi "github.com/containerd/containerd/api/services/containers/v1"
+	leasesapi "github.com/containerd/containerd/api/services/leases/v1"
+)
+
+// DeleteAbandoned deletes what CreateContainer calls of CRI's left in a containerd that
+// goes on, and returns how many: a call that fails while the disk is full cannot write
+// that it gives up, neither its container's record nor its lease, and both hold the
+// container's snapshot, the one until containerd is restarted, the other for a day.
+//
+// inUse says whether CRI has a directory for the container: CreateContainer makes it
+// before record and lease and removes it after them, so that no call is at work on
+// what has none. Errors do not
+// stop the rest.
+func (c Containerd) DeleteAbandoned(ctx context.Context, inUse func(id string) bool) (deleted int, err error) {
+	var errs []error
+	records, err := c.abandonedRecords(ctx, inUse)
+	errs = append(errs, err)
+	for _, id := range records {
+		if err := c.deleteRecords(withNamespace(ctx, criNamespace), id); err != nil {
+			errs = append(errs, fmt.Errorf("delete the record of container %s, which CRI has given up: %w", id, err))
+			continue
+		}
+		deleted++
+	}
+	leases, err := c.abandonedLeases(ctx, inUse)
+	errs = append(errs, err)
+	ended, err := c.deleteLeases(ctx, leases)
+	return deleted + ended, errors.Join(append(errs, err)...)
+}
+
+// abandonedRecords are the IDs of CRI's containers that CRI does not list, without a
+// process. Those of sandboxes are not among them.
+func (c Containerd) abandonedRecords(ctx context.Context, inUse func(id string) bool) ([]string, error) {
+	r, err := containersapi.NewContainersClient(c.Conn).List(withNamespace(ctx, criNamespace),
+		&containersapi.ListContainersRequest{Filters: []string{`labels."io.cri-containerd.kind"==container`}})
+	if err != nil {
+		return nil, fmt.Errorf("list containerd's containers: %w", err)
+	}
+	var ids []string
+	for _, container := range r.Containers {
+		if inUse(container.ID) {
+			continue
+		}
+		known, err := c.Record(ctx, criNamespace, container.ID)
+		if err != nil {
+			return ids, fmt.Errorf("ask containerd for %s: %w", container.ID, err)
+		}
+		if known.Unlisted && !known.Task {
+			ids = append(ids, container.ID)
+		}
+	}
+	return ids, nil
+}
+
+// containerID is what CRI names a container, and its snapshot. What an image pull
+// unpacks has other names.
+var containerID = regexp.MustCompile(`^[0-9a-f]{64}$`)
+
+// abandonedLeases are the IDs of leases of calls that hold a container's snapshot.
+func (c Containerd) abandonedLeases(ctx context.Context, inUse func(id string) bool) ([]string, error) {
+	ctx = withNamespace(ctx, criNamespace)
+	client := leasesapi.NewLeasesClient(c.Conn)
+	r, err := client.List(ctx, &leasesapi.ListRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("list containerd's leases: %w", err)
+	}
+	var ids []string
+	for _, l := range r.Leases {
+		if _, ofCall := l.Labels[leaseExpires]; !ofCall {
+			continue
+		}
+		held, err := client.ListResources(ctx, &leasesapi.ListResourcesRequest{ID: l.ID})
+		if unlessNotFound(err) != nil {
+			return ids, fmt.Errorf("list what lease %s holds: %w", l.ID, err)
+		}
+		for _, resource := range held.GetResources() {
+			if strings.HasPrefix(resource.Type, "snapshots/") && containerID.MatchString(resource.ID) && !inUse(resource.ID) {
+				ids = append(ids, l.ID)
+				break
+			}
+		}
+	}
+	return ids, nil
+}
+
+// criContainer reports whether CRI has a directory for the container with this ID.
+func (s *Settings) criContainer(id string) bool {
+	for _, base := range []string{s.RootDir, s.StateDir} {
+		if _, err := os.Lstat(filepath.Join(base, criPlugin, "containers", id)); !errors.Is(err, os.ErrNotExist) {
+			return true // also where it cannot be told
+		}
+	}
+	return false
+}
