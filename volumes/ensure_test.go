@@ -20,14 +20,15 @@ import (
 // slow is a kind whose set-up takes as long as the test says. The source is
 // NFS; its server names the gate.
 type slow struct {
-	mu    sync.Mutex
-	gates map[string]chan struct{} // closed to go on; none: at once
-	deaf  map[string]bool          // does not heed its context
-	fails error
-	calls []string
-	now   int // set-ups under way
-	most  int
-	wakes map[pod.UID]int
+	mu     sync.Mutex
+	gates  map[string]chan struct{} // closed to go on; none: at once
+	deaf   map[string]bool          // does not heed its context
+	fails  error
+	broken map[string]error // by server: what it answers, at once
+	calls  []string
+	now    int // set-ups under way
+	most   int
+	wakes  map[pod.UID]int
 }
 
 func (s *slow) setUp(ctx context.Context, t target) error {
@@ -55,6 +56,11 @@ func (s *slow) setUp(ctx context.Context, t target) error {
 		}
 	}
 	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.broken[server]; err != nil {
 		return err
 	}
 	return os.MkdirAll(t.dir, 0o750)
@@ -90,6 +96,20 @@ func (s *slow) hang(server string, deaf bool) (release func()) {
 	return sync.OnceFunc(func() { close(gate) })
 }
 
+// breaks says which servers answer with an error from now on.
+func (s *slow) breaks(servers map[string]error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.broken = servers
+}
+
+// atWork is how many set-ups are under way, and were at most.
+func (s *slow) atWork() (most, now int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.most, s.now
+}
+
 func (s *slow) mustHaveDone(t *testing.T, want ...string) {
 	t.Helper()
 	s.mu.Lock()
@@ -118,7 +138,7 @@ func withSlow(t *testing.T, test func(*testing.T, *Mounter, *slow)) {
 		s := &slow{gates: map[string]chan struct{}{}, deaf: map[string]bool{}, wakes: map[pod.UID]int{}}
 		m := newMounter(t, func(o *Options) { o.Waker = s })
 		m.kinds = append([]kind{{
-			plugin: "test/slow", managed: true, driver: s,
+			plugin: "test/slow", managed: true, waits: true, driver: s,
 			handles: func(v *v1.VolumeSource) bool { return v.NFS != nil },
 			path:    func(t target) string { return t.dir },
 		}}, m.kinds...)
@@ -426,13 +446,13 @@ func TestAPodSaysWhichOfItsVolumesItWaitsFor(t *testing.T) {
 	withSlow(t, func(t *testing.T, m *Mounter, s *slow) {
 		first, second := s.hang("one", false), s.hang("two", false)
 		p := aPod("u1", share("a", "one"), share("b", "two"))
-		mustSay(t, errors.New(mustWait(t, m, p).Message), `waiting for volume "a" since 00:00:00`)
+		mustSay(t, errors.New(mustWait(t, m, p).Message), `[a b], waiting for volume "a" since 00:00:00 (`, `), volume "b" since 00:00:00 (`)
 		time.Sleep(time.Minute)
 		first()
 		time.Sleep(atOnce)
 		synctest.Wait()
 		s.mustHaveWoken(t, "u1", 1)
-		mustSay(t, errors.New(mustWait(t, m, p).Message), `[b], waiting for volume "b" since 00:01:00`)
+		mustSay(t, errors.New(mustWait(t, m, p).Message), `[b], waiting for volume "b" since 00:00:00 (`)
 		second()
 		synctest.Wait()
 		s.mustHaveWoken(t, "u1", 2)
