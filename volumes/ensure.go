@@ -98,7 +98,7 @@ func awaitMoment(ctx context.Context, begun []<-chan struct{}) error {
 // begin returns the set-up of the pod that is under way, or whose end nobody was
 // told of yet; otherwise it begins one. Of one under way, it begins again what has
 // failed. begun are closed when what it began has ended. None is begun once ctx has
-// ended.
+// ended: who ends it, and then says Stopping, is not overtaken.
 func (m *Mounter) begin(ctx context.Context, p *v1.Pod) (o *setUp, begun []<-chan struct{}) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -114,6 +114,7 @@ func (m *Mounter) begin(ctx context.Context, p *v1.Pod) (o *setUp, begun []<-cha
 	m.setUps[p.UID] = o
 	m.pods[p.UID] = p
 	delete(m.released, p.UID)
+	delete(m.ending, p.UID)
 	m.registerLocked(p)
 	go m.work(ctx, o)
 	return o, []<-chan struct{}{o.done}
