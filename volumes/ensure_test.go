@@ -25,6 +25,7 @@ type slow struct {
 	deaf   map[string]bool          // does not heed its context
 	fails  error
 	broken map[string]error // by server: what it answers, at once
+	takes  time.Duration    // each
 	calls  []string
 	now    int // set-ups under way
 	most   int
@@ -44,6 +45,7 @@ func (s *slow) setUp(ctx context.Context, t target) error {
 		defer s.mu.Unlock()
 		s.now--
 	}()
+	time.Sleep(s.takes)
 	done := ctx.Done()
 	if deaf {
 		done = nil

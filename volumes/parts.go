@@ -26,8 +26,8 @@ type part struct {
 // setUpVolumes sets all of the pod's volumes up, and returns when each has come to its
 // end, well or not. Those that may wait for a server, a driver or a foreign disk do
 // that side by side, each alone: what hangs or fails keeps no other from being set up.
-// The others are made here, one after the other: that takes some hundred microseconds
-// each, in which the kernel's lock of the mount table lets no two of them proceed.
+// The others are made here, one after the other: each takes less than a millisecond of
+// CPU, and side by side ten of them took as long (BenchmarkPodWithTenVolumes).
 func (m *Mounter) setUpVolumes(ctx context.Context, o *setUp) {
 	volumes := o.pod.Spec.Volumes
 	if len(volumes) == 0 {

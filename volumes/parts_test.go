@@ -35,6 +35,17 @@ func TestAVolumeThatHangsKeepsNoOtherOfItsPodFromBeingSetUp(t *testing.T) {
 	})
 }
 
+func TestVolumesThatWaitTakeAsLongAsTheSlowestOfThem(t *testing.T) {
+	withSlow(t, func(t *testing.T, m *Mounter, s *slow) {
+		s.takes = atOnce / 2
+		began := time.Now()
+		mustBeReady(t, m, aPod("u1", share("a", "nas"), empty("e"), share("b", "nas"), share("c", "nas"), share("d", "nas")))
+		if took := time.Since(began); took != s.takes {
+			t.Errorf("it took %v, want %v", took, s.takes)
+		}
+	})
+}
+
 // TestAVolumeThatFailsIsToldAndTriedAgainBesideOneThatHangs: each time that the pod
 // tries again, and not by itself.
 func TestAVolumeThatFailsIsToldAndTriedAgainBesideOneThatHangs(t *testing.T) {
