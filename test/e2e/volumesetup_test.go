@@ -20,7 +20,7 @@ spec:
   containers:
   - name: main
     image: ${IMAGE}
-    command: [/bin/sh, -c, "cat /c/value /s/value > /out/many; ${REST}"]
+    command: [/bin/sh, -c, "cat /c/value /s/value > /out/many.new; mv /out/many.new /out/many; ${REST}"]
     volumeMounts:
     - {name: dead, mountPath: /dead}
     - {name: out, mountPath: /out}
