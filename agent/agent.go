@@ -30,6 +30,8 @@ type Agent struct {
 	strays chan pod.Summary
 	left   chan leftovers
 
+	again chan struct{} // capacity 1: what was kept on disk is to be looked at
+
 	poke  chan struct{}
 	freed chan struct{} // a pod has released resources of the node
 
@@ -53,7 +55,10 @@ type Agent struct {
 	forgot    int                      // sources whose removed pods had their checkpoints dropped
 	recovered bool
 	swept     bool
-	away      error // why the runtime has not responded so far
+	kept      map[pod.UID]bool // left on disk, while processes run
+	looking   bool             // at those
+	lookMore  bool             // something has ended meanwhile
+	away      error            // why the runtime has not responded so far
 
 	wg sync.WaitGroup // workers, lookups and log removals
 }
@@ -91,6 +96,8 @@ func New(cfg Config) *Agent {
 		orphans:     make(map[pod.UID]pod.Summary),
 		last:        make(map[pod.UID]*pod.Desired),
 		rejected:    make(map[pod.UID]rejection),
+		again:       make(chan struct{}, 1),
+		kept:        make(map[pod.UID]bool),
 		poke:        make(chan struct{}, 1),
 		freed:       make(chan struct{}, 1),
 		unknown:     make(map[pod.UID]bool),
@@ -139,6 +146,9 @@ func (a *Agent) Run(ctx context.Context, updates <-chan pod.Update) error {
 			a.adoptStray(g)
 		case left := <-a.left:
 			a.endLeftovers(ctx, left)
+			continue
+		case <-a.again:
+			a.lookAgain(ctx)
 			continue
 		case pong := <-a.ping:
 			close(pong)
@@ -247,6 +257,7 @@ func (a *Agent) Wake(uid pod.UID, at time.Time) {
 // WakeAll requests a sync of every pod, and retries the admission of rejected ones:
 // the runtime was down. Any goroutine may call it.
 func (a *Agent) WakeAll() {
+	defer a.LookAgain()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, w := range a.workers {

@@ -78,6 +78,9 @@ type Volumes interface {
 	// Follow takes p as the newest version of a pod that has a sandbox: its volumes
 	// may say something of it. It never blocks.
 	Follow(p *v1.Pod)
+	// Stopping says that the pod is being stopped, which ends what Follow began. It
+	// never blocks.
+	Stopping(uid pod.UID)
 	// Hold keeps what is bound for the container as it is until release is called: from
 	// before Mounts until the container was started, or was not. It never blocks.
 	Hold(p *v1.Pod, c *v1.Container) (release func())

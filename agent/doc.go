@@ -26,14 +26,16 @@
 //     with its pod. The order in which everything that a pod has on the node is set
 //     up and torn down is the list in setup.go.
 //   - A pod that lacks a ConfigMap or Secret starts when it appears. What runs, and
-//     what waits for anything else, is not looked at for it.
+//     what waits for anything else, is not looked at for it. The volumes of a pod are told
+//     that it is being stopped (Volumes.Stopping) before the next update is taken.
 //   - Workers never wait for each other, except for a slot among the sandboxes
 //     being started (Config.ParallelStarts).
 //   - An orphaned pod is terminated as soon as its own source is ready; another
 //     source that is not delays nothing (kubernetes/kubernetes#112814).
 //   - What a pod has left on disk or as a cgroup after the runtime forgot it (a
 //     reboot) is removed once per start, when every source is ready and the runtime
-//     has listed its pods.
+//     has listed its pods. What was kept then since processes run is looked at again
+//     whenever some may have ended (LookAgain).
 //   - The termination of a pod waits for nothing that is being created for it: a
 //     create in progress gets a second to finish, and what it creates later is found
 //     and removed.

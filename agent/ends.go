@@ -63,10 +63,7 @@ func (w *worker) endFor(end pod.End) (decided bool) {
 	}
 	decided = w.mail.End == nil && w.mail.Kill == nil
 	w.mail.Ending = next
-	if w.interrupt != nil {
-		w.interrupt(errEnded)
-	}
-	w.orderLocked()
+	w.endingLocked()
 	return decided
 }
 
@@ -81,6 +78,7 @@ func (w *worker) keepEnd(d *pod.Desired, end *pod.End) {
 		w.mail.End = end // plan's own decision
 	}
 	w.mu.Unlock()
+	w.agent.cfg.Volumes.Stopping(w.uid)
 	if _, told := w.agent.ends.of(w.uid); told {
 		return // by an earlier podd
 	}

@@ -14,8 +14,24 @@ import (
 // followed notes which versions of pods volumes are told of.
 type followed struct {
 	noVolumes
-	mu   sync.Mutex
-	pods map[pod.UID]*v1.Pod
+	mu       sync.Mutex
+	pods     map[pod.UID]*v1.Pod
+	stopping map[pod.UID]bool
+}
+
+func (f *followed) Stopping(uid pod.UID) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.stopping == nil {
+		f.stopping = map[pod.UID]bool{}
+	}
+	f.stopping[uid] = true
+}
+
+func (f *followed) stops(d *pod.Desired) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.stopping[d.UID()]
 }
 
 func (f *followed) Follow(p *v1.Pod) {
@@ -81,5 +97,31 @@ func TestVolumesDoNotFollowAPodThatHasEnded(t *testing.T) {
 	})
 	if v.has(d) {
 		t.Error("its volumes were asked to follow it")
+	}
+}
+
+// Objects that are removed together with their pod go as soon as the sync loop has
+// applied the pod's removal: the pod must not miss them.
+func TestVolumesAreToldThatTheirPodStopsBeforeTheNextUpdateIsTaken(t *testing.T) {
+	t.Parallel()
+	v := &followed{pods: map[pod.UID]*v1.Pod{}}
+	m := startMany(t, func(c *agent.Config) { c.Volumes = v })
+	for i := range 2 {
+		d := manyPod(i)
+		m.add(d)
+		m.runsOnce(t, d)
+		m.await(t, "volumes follow it", patience, func() bool { return v.has(d) })
+		if v.stops(d) {
+			t.Fatal("it is not being stopped")
+		}
+		if i == 0 {
+			m.updates <- pod.Update{Op: pod.OpRemove, Source: pod.SourceFile, Pods: []*pod.Desired{d}}
+			m.updates <- pod.Update{Op: pod.OpRemove, Source: pod.SourceFile}
+		} else {
+			m.agent.End(d.UID(), pod.End{Reason: pod.ReasonEvicted})
+		}
+		if !v.stops(d) {
+			t.Errorf("pod %d: its volumes were not told", i)
+		}
 	}
 }

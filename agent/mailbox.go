@@ -57,9 +57,16 @@ func (w *worker) endWithin(grace time.Duration, why string) {
 	}
 	w.mail.Ending = next
 	w.log.Info("stopping pod", "why", why, "grace", grace)
+	w.endingLocked()
+}
+
+// endingLocked has a decision to terminate the pod heeded at once: by the sync in
+// progress, and by volumes, which must not miss objects that are removed with the pod.
+func (w *worker) endingLocked() {
 	if w.interrupt != nil {
 		w.interrupt(errEnded)
 	}
+	w.agent.cfg.Volumes.Stopping(w.uid)
 	w.orderLocked()
 }
 

@@ -79,6 +79,7 @@ func TestThreeHundredPods(t *testing.T) {
 // many is the agent, wired, and its runtime.
 type many struct {
 	srv     *critest.Server
+	agent   *agent.Agent
 	image   string
 	status  *status.Writer
 	updates chan pod.Update
@@ -123,6 +124,7 @@ func (m *many) run(t *testing.T, edit ...func(*agent.Config)) {
 		e(&cfg)
 	}
 	a := agent.New(cfg)
+	m.agent = a
 	relister := pleg.New(pleg.Config{Waker: a, Recovered: a.WakeAll, Log: log, Metrics: reg})
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
@@ -223,6 +225,7 @@ func (noVolumes) Ensure(context.Context, *v1.Pod) (pod.VolumeState, error) {
 }
 
 func (noVolumes) Follow(*v1.Pod)                     {}
+func (noVolumes) Stopping(pod.UID)                   {}
 func (noVolumes) Hold(*v1.Pod, *v1.Container) func() { return func() {} }
 
 func (noVolumes) Mounts(*v1.Pod, *v1.Container, []string) ([]pod.Mount, error) { return nil, nil }

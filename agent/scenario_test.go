@@ -162,6 +162,9 @@ func (s *scenario) doFault(words []string) error {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.away = words[0] == "stop-runtime"
+		if !s.away && s.podd != nil {
+			s.podd.agent.WakeAll() // as pleg, which hears of its return
+		}
 	case "fail":
 		n, err := strconv.Atoi(words[1])
 		s.faults.FailNext(strings.Join(words[2:], " "), n, pod.WithReason(words[2]+"Error", fmt.Errorf("%s was told to fail", words[2])))

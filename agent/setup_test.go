@@ -89,6 +89,8 @@ func (w *world) Ensure(context.Context, *v1.Pod) (pod.VolumeState, error) {
 
 func (w *world) Follow(*v1.Pod) {}
 
+func (w *world) Stopping(pod.UID) {}
+
 func (w *world) Hold(*v1.Pod, *v1.Container) func() { return func() {} }
 
 func (w *world) Release(context.Context, pod.UID) error { return w.do("Release", w.drop("mounts")) }

@@ -17,7 +17,11 @@ import (
 type leftovers struct {
 	// pods have something on disk and nothing in the runtime.
 	pods []pod.UID
+	// kept are like pods, and their processes run.
+	kept []pod.UID
 	logs []logRemoval
+	// again says that this is what came of another look at what was kept.
+	again bool
 }
 
 // sweepOnce finds, once in Run's life, what is left of pods that the runtime no
@@ -38,9 +42,46 @@ func (a *Agent) allSpoken() bool {
 	return !slices.ContainsFunc(a.cfg.Sources, func(s pod.Source) bool { return !a.ready[s] })
 }
 
+// LookAgain says that processes which no pod of this runtime has may have ended: what
+// was kept on disk because of them is looked at again. Any goroutine may call it; it
+// never blocks.
+func (a *Agent) LookAgain() {
+	select {
+	case a.again <- struct{}{}:
+	default:
+	}
+}
+
+// lookAgain looks at what was kept; one that comes meanwhile has it look once more.
+func (a *Agent) lookAgain(ctx context.Context) {
+	if a.looking {
+		a.lookMore = true
+		return
+	}
+	if len(a.kept) == 0 {
+		return
+	}
+	uids := slices.Sorted(maps.Keys(a.kept))
+	clear(a.kept)
+	a.looking = true
+	a.wg.Go(func() {
+		left := leftovers{again: true}
+		_, unclear, err := a.sort(ctx, uids, &left)
+		if err != nil {
+			a.log.Warn("cannot determine whether the processes of unknown pods still run: keeping their directories", "error", err)
+		}
+		left.kept = append(left.kept, unclear...)
+		select {
+		case a.left <- left:
+		case <-ctx.Done():
+		}
+	})
+}
+
 // sweep finds what is left, and passes it to the sync loop: only there is it certain
 // that a pod is not started at the same moment. There is no other sweep until the
-// next start, so that it retries until everything was observed.
+// next start, so that it retries until everything was observed; what it kept is looked at
+// again (LookAgain).
 func (a *Agent) sweep(ctx context.Context, known []pod.UID) {
 	logs, err := a.logRemovals.files.read()
 	if err != nil {
@@ -72,11 +113,16 @@ func (a *Agent) sweep(ctx context.Context, known []pod.UID) {
 // runtime would not show.
 func (a *Agent) findLeftovers(ctx context.Context, known []pod.UID, left *leftovers) (settled, unclear []pod.UID, err error) {
 	onDisk, err := a.cfg.Volumes.Pods()
-	errs := []error{err}
+	onDisk = slices.DeleteFunc(onDisk, func(uid pod.UID) bool { return slices.Contains(known, uid) })
+	settled, unclear, errSort := a.sort(ctx, onDisk, left)
+	return settled, unclear, errors.Join(err, errSort)
+}
+
+// sort sorts pods that have something on disk by whether it is left, kept, or a pod's
+// that was created since; the results are those of findLeftovers.
+func (a *Agent) sort(ctx context.Context, onDisk []pod.UID, left *leftovers) (settled, unclear []pod.UID, err error) {
+	var errs []error
 	for _, uid := range onDisk {
-		if slices.Contains(known, uid) {
-			continue
-		}
 		seen, err := a.cfg.Observer.Lookup(ctx, uid)
 		busy := false
 		if err == nil && seen.Empty() {
@@ -92,8 +138,11 @@ func (a *Agent) findLeftovers(ctx context.Context, known []pod.UID, left *leftov
 		case !seen.Empty(): // created since
 		case busy || seen.Foreign != "":
 			// Its files may be in use: by a pod of another runtime, or of another
-			// podd.
-			a.log.Warn("keeping the directory of a pod that is unknown to this runtime: its processes are still running", "uid", uid, "instance", seen.Foreign)
+			// podd, or by containers that the runtime has lost.
+			left.kept = append(left.kept, uid)
+			if !left.again {
+				a.log.Warn("keeping the directory of a pod that is unknown to this runtime: its processes are still running", "uid", uid, "instance", seen.Foreign)
+			}
 		default:
 			left.pods = append(left.pods, uid)
 		}
@@ -119,6 +168,16 @@ func (a *Agent) sweepCgroups(ctx context.Context, known []pod.UID) error {
 // endLeftovers starts a worker for each pod that is left, which removes it; if the
 // pod is desired meanwhile, it waits for that, as usual.
 func (a *Agent) endLeftovers(ctx context.Context, left leftovers) {
+	for _, uid := range left.kept {
+		a.kept[uid] = true
+	}
+	if left.again {
+		a.looking = false
+		if a.lookMore {
+			a.lookMore = false
+			a.LookAgain()
+		}
+	}
 	for _, uid := range left.pods {
 		a.mu.Lock()
 		known := a.workers[uid] != nil

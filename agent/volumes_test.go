@@ -12,6 +12,7 @@ import (
 type disk struct{ *node }
 
 func (disk) Follow(*v1.Pod)                     {}
+func (disk) Stopping(pod.UID)                   {}
 func (disk) Hold(*v1.Pod, *v1.Container) func() { return func() {} }
 
 func (d disk) Ensure(ctx context.Context, p *v1.Pod) (pod.VolumeState, error) {

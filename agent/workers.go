@@ -89,6 +89,7 @@ func (a *Agent) forget(w *worker) {
 	a.mu.Unlock()
 	a.room = true
 	a.wakeDeferred()
+	a.LookAgain()
 	select {
 	case <-w.poke:
 		a.Wake(w.uid, time.Time{})

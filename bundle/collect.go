@@ -50,6 +50,9 @@ type LeaksConfig struct {
 	// container could not be started.
 	Ready  <-chan time.Time
 	Failed <-chan struct{}
+	// Stopped is called after leaked shims and their containers were stopped. It must
+	// not block.
+	Stopped func()
 	// Started is a time before this podd's first call: what is older and unknown to
 	// the runtime can only be an earlier podd's.
 	Started time.Time
@@ -210,6 +213,7 @@ func (l *Leaks) collectShims(ctx context.Context, containerd Containerd, before,
 	}
 	if got.Any() {
 		l.log.Info("stopped leaked shims", "shims", got.Shims, "containers", got.Containers, "directories", got.Directories, "sockets", got.Sockets)
+		l.cfg.Stopped()
 	}
 }
 

@@ -153,7 +153,7 @@ func (n *parts) start(ctx context.Context, g *errgroup.Group, started time.Time)
 		leaks := bundle.NewLeaks(bundle.LeaksConfig{
 			Endpoint: n.conn.Endpoint(), RuntimeDir: n.own.RuntimeDir, RootDir: n.cfg.RootDir, StateDir: n.cfg.StateDir,
 			Lister: n.client, Network: leakedAddresses{n.network, n.log}, Ready: n.runtimeUp, Failed: n.startFailed,
-			Started: started, Log: n.log,
+			Stopped: n.agent.LookAgain, Started: started, Log: n.log,
 		})
 		start(ctx, g, "leaks", leaks.Run)
 	}

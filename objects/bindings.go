@@ -108,6 +108,8 @@ func (s *Store) saveClaims() error {
 	return nil
 }
 
+// writeBindings returns once the disk has them: what a pod writes to its volume next may
+// outlive a power failure, after which another claim must not get that volume.
 func writeBindings(path string, records []bindingRecord) error {
 	text, err := json.Marshal(bindingsFile{Version: bindingsVersion, Bindings: records})
 	if err != nil {
@@ -116,5 +118,5 @@ func writeBindings(path string, records []bindingRecord) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
 		return err
 	}
-	return atomicfile.Write(path, append(text, '\n'), 0o600)
+	return atomicfile.WriteDurably(path, append(text, '\n'), 0o600)
 }

@@ -25,9 +25,10 @@
 //     the first in the order of the sources and, within one, of its snapshot. Each
 //     of the others is a Problem that names both origins, and takes over when the
 //     name becomes free.
-//   - Objects first. Objects are told as a whole set, one for each kind, namespace
-//     and name, before the changes of pods of the same merge: a pod and its objects
-//     in one file start without a wait. Which of two of a name is used, and that a
+//   - Objects before pods that come, after pods that go. Objects are told as a whole
+//     set, one for each kind, namespace and name, between the removals and the other
+//     changes of pods of the same merge: a pod and its objects in one file start
+//     without a wait, and a pod that is removed does not miss those that go with it. Which of two of a name is used, and that a
 //     source that is silent or incomplete leaves what it had, is as for pods. An
 //     object that did not change is the same pointer again.
 //   - The first complete snapshot of a source yields at least one Update (an

@@ -30,9 +30,9 @@ func newSet(order []pod.Source) *set {
 }
 
 // merge applies the snapshots of some sources and returns the changes, in the order
-// in which they must be sent, and the pods that do not run because another has their
-// name.
-func (s *set) merge(snaps map[pod.Source]Snapshot) (updates []pod.Update, losers []podDuplicate) {
+// in which they must be sent, removals first, and the pods that do not run because
+// another has their name.
+func (s *set) merge(snaps map[pod.Source]Snapshot) (removes, rest []pod.Update, losers []podDuplicate) {
 	first := map[pod.Source]bool{}
 	for name, snap := range snaps {
 		if snap.Incomplete {
@@ -44,7 +44,6 @@ func (s *set) merge(snaps map[pod.Source]Snapshot) (updates []pod.Update, losers
 		s.objects.said[name] = snap.Objects
 	}
 	chosen, losers := s.choose()
-	var removes, rest []pod.Update
 	for _, name := range s.order {
 		want, had := chosen[name], s.told[name]
 		s.told[name] = make(map[pod.UID]*pod.Desired, len(want))
@@ -70,7 +69,7 @@ func (s *set) merge(snaps map[pod.Source]Snapshot) (updates []pod.Update, losers
 			}
 		}
 	}
-	return append(removes, rest...), losers
+	return removes, rest, losers
 }
 
 // change is the operation that leads from had to want, of one UID.

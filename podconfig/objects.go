@@ -11,9 +11,10 @@ import (
 // volumes, claims.
 type Objects interface {
 	// Replace takes the whole set, one for each key. It must not block, and may
-	// keep the slice. It is called by one goroutine, whenever the set has changed,
-	// before the changes of pods that came with it are told. What did not change
-	// is the same pointer again.
+	// keep the slice. It is called by one goroutine, whenever the set has changed:
+	// after the reader of Updates has applied the removals of pods that came with it,
+	// and before the other changes of pods are told. What did not change is the same
+	// pointer again.
 	Replace(all []*pod.Object)
 }
 

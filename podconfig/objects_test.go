@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -41,11 +42,11 @@ func (s sink) Replace(all []*pod.Object) {
 func startWithObjects(t *testing.T, sources ...podconfig.Source) *world {
 	told := make(chan string, 1000)
 	w := startWith(t, podconfig.Config{Sources: sources, Objects: sink{told}})
-	w.told = told
+	w.told, w.applies = told, time.Millisecond
 	return w.read()
 }
 
-func TestObjectsAreReplacedBeforeThePodsThatCameWithThem(t *testing.T) {
+func TestObjectsAreReplacedBeforeThePodsThatCameWithThemAndAfterThoseThatWent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newScript(pod.SourceFile)
 		w := startWithObjects(t, f)
@@ -56,7 +57,14 @@ func TestObjectsAreReplacedBeforeThePodsThatCameWithThem(t *testing.T) {
 		f.say <- podconfig.Snapshot{Pods: []*pod.Desired{web}, Objects: []*pod.Object{configMap("file", "a.yaml", 1, "a", "2")}}
 		w.expect("objects ConfigMap a=2") // and nothing of the pod
 		f.say <- podconfig.Snapshot{Objects: []*pod.Object{secret("file", "a.yaml", "a")}}
-		w.expect("objects Secret a", "file REMOVE web=1")
+		w.expect("file REMOVE web=1", "objects Secret a")
+		f.say <- podconfig.Snapshot{Pods: []*pod.Desired{web}, Objects: []*pod.Object{a}}
+		w.expect("objects ConfigMap a=1", "file ADD web=1")
+		edited := desired("file", "a.yaml", "web", "2")
+		f.say <- podconfig.Snapshot{Pods: []*pod.Desired{edited}, Objects: []*pod.Object{configMap("file", "a.yaml", 1, "a", "3")}}
+		w.expect("file REMOVE web=1", "objects ConfigMap a=3", "file ADD web=2")
+		f.say <- podconfig.Snapshot{Objects: []*pod.Object{secret("file", "a.yaml", "a")}}
+		w.expect("file REMOVE web=2", "objects Secret a")
 		f.say <- podconfig.Snapshot{}
 		w.expect("objects ")
 	})

@@ -71,7 +71,8 @@ func New(cfg Config) *PodConfig {
 }
 
 // Updates is the stream of changes, for one reader; unbuffered. It is closed
-// when Run returns.
+// when Run returns. The reader applies each before it takes the next: what it takes
+// after a removal says that the pods are being stopped.
 func (c *PodConfig) Updates() <-chan pod.Update { return c.updates }
 
 // Problems is what is wrong with manifests now, by place; at most 501 entries,
@@ -198,21 +199,43 @@ func (c *PodConfig) deliver(ctx context.Context) error {
 		case <-c.poke:
 		}
 		snaps := c.take()
-		updates, losers := c.set.merge(snaps)
+		removes, rest, losers := c.set.merge(snaps)
 		changed := c.set.objects.merge(c.order)
 		c.publish(snaps, losers)
+		if err := c.send(ctx, removes); err != nil {
+			return err
+		}
 		if changed && c.objects != nil {
+			if err := c.awaitApplied(ctx, removes); err != nil {
+				return err
+			}
 			c.objects.Replace(slices.Clone(c.set.objects.told))
 		}
-		for _, u := range updates {
-			select {
-			case c.updates <- u:
-			case <-ctx.Done():
-				return ctx.Err()
-			}
+		if err := c.send(ctx, rest); err != nil {
+			return err
 		}
 		c.markSeen(snaps)
 	}
+}
+
+func (c *PodConfig) send(ctx context.Context, updates []pod.Update) error {
+	for _, u := range updates {
+		select {
+		case c.updates <- u:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// awaitApplied returns when the reader has applied removals: it then takes another,
+// which is of no pods.
+func (c *PodConfig) awaitApplied(ctx context.Context, removes []pod.Update) error {
+	if len(removes) == 0 {
+		return nil
+	}
+	return c.send(ctx, []pod.Update{{Op: pod.OpRemove, Source: removes[0].Source}})
 }
 
 func (c *PodConfig) take() map[pod.Source]Snapshot {

@@ -59,6 +59,8 @@ type world struct {
 	t    *testing.T
 	conf *podconfig.PodConfig
 	told chan string
+	// applies is how long the reader takes for an update.
+	applies time.Duration
 }
 
 func start(t *testing.T, reg prometheus.Registerer, sources ...podconfig.Source) *world {
@@ -82,6 +84,10 @@ func startWith(t *testing.T, cfg podconfig.Config) *world {
 func (w *world) read() *world {
 	go func() {
 		for u := range w.conf.Updates() {
+			if u.Op == pod.OpRemove && len(u.Pods) == 0 {
+				continue // it only shows that the one before was applied
+			}
+			time.Sleep(w.applies)
 			names := []string{}
 			for _, d := range u.Pods {
 				names = append(names, d.Pod.Name+"="+string(d.UID()))
@@ -95,6 +101,7 @@ func (w *world) read() *world {
 // expect compares what was told since the last call.
 func (w *world) expect(want ...string) {
 	w.t.Helper()
+	time.Sleep(50 * w.applies)
 	synctest.Wait()
 	var got []string
 	for len(w.told) > 0 {

@@ -9,13 +9,19 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// waitsFor says, after a separator, which volume a set-up is at and since when; nothing
+// waitsFor says, after a separator, which volumes a set-up is at and since when; nothing
 // before the first one's turn.
-func (m *Mounter) waitsFor(p *v1.Pod, volume, separator string, since time.Time) string {
-	if volume == "" {
-		return ""
+func (m *Mounter) waitsFor(p *v1.Pod, waits []waited, separator string) string {
+	var all strings.Builder
+	for i, w := range waits {
+		if i == 0 {
+			all.WriteString(separator + "waiting for ")
+		} else {
+			all.WriteString(", ")
+		}
+		fmt.Fprintf(&all, "volume %q since %s%s", w.volume, w.since.Format(time.TimeOnly), m.behind(p, w.volume))
 	}
-	return fmt.Sprintf("%swaiting for volume %q since %s%s", separator, volume, since.Format(time.TimeOnly), m.behind(p, volume))
+	return all.String()
 }
 
 // behind says what one waits for whom a volume lets wait: its path, and the mount that

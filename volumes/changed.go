@@ -47,16 +47,31 @@ func (m *Mounter) Changed(uid pod.UID) {
 // Follow takes p as the newest version of a pod that has a sandbox, and Changed
 // for it if it is another than before: labels may have changed, or podd was
 // restarted. It never blocks, and must not be called once the pod's volumes are
-// torn down or released.
+// torn down or released. It does nothing after Stopping.
 func (m *Mounter) Follow(p *v1.Pod) {
 	m.followCSI(p)
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.ending[p.UID] {
+		return
+	}
 	m.pods[p.UID] = p
 	if l := m.live[p.UID]; l == nil || l.pod != p {
 		m.registerLocked(p)
 		m.changedLocked(p.UID)
 	}
+}
+
+// Stopping says that the pod is being stopped: its volumes follow nothing any more, and
+// nobody is told that what they are made of is gone. That of a pod that is removed goes
+// with it, and what no container will start with needs no change, as for the kubelet
+// (populator, findAndAddNewPods). It holds until TearDown, or the next Ensure. It never
+// blocks, and cancels what is under way.
+func (m *Mounter) Stopping(uid pod.UID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.ending[uid] = true
+	m.forgetLocked(uid, errPodGone)
 }
 
 // registerLocked notes a pod that has live volumes.

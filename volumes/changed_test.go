@@ -484,3 +484,75 @@ func TestARestartedPoddTakesValuesUpWhereTheyAre(t *testing.T) {
 	mustTearDown(t, later, "u1")
 	mustBeGone(t, later, "u1")
 }
+
+// TestAPodThatIsBeingStoppedMissesNothing: it is not told that an object is gone which
+// was removed with it, nor changed any more, until it comes back.
+func TestAPodThatIsBeingStoppedMissesNothing(t *testing.T) {
+	s := newStore(aConfigMap("app", "a", "1"))
+	m := newMounter(t, s.into)
+	p := aPod("u1", fromConfigMap("c", "app"))
+	mustSetUp(t, m, p)
+	dir := volumeDir(m, "u1", "configmap", "c")
+	s.drop("ConfigMap", "app")
+	mustFollow(t, m, "u1")
+	if told := s.told(); len(told) != 1 {
+		t.Fatalf("got events %q, want that the ConfigMap is gone", told)
+	}
+	m.Stopping("u1")
+	next := p.DeepCopy()
+	for range 2 {
+		mustFollow(t, m, "u1")
+		m.Follow(next)
+		settle(t, m, "u1")
+		s.put(aConfigMap("app", "a", "2"))
+	}
+	mustHold(t, dir, map[string]string{"a": "1"})
+	if told := s.told(); len(told) != 1 {
+		t.Errorf("got events %q, want no more", told)
+	}
+	mustTearDown(t, m, "u1")
+	mustBeGone(t, m, "u1")
+	mustSetUp(t, m, p)
+	s.put(aConfigMap("app", "a", "3"))
+	mustFollow(t, m, "u1")
+	mustHold(t, dir, map[string]string{"a": "3"})
+	if len(m.ending) > 0 {
+		t.Errorf("%v are remembered", m.ending)
+	}
+}
+
+// TestStoppingEndsWhatIsUnderWay: a change that came before, and waits for its turn.
+func TestStoppingEndsWhatIsUnderWay(t *testing.T) {
+	s := newStore(aConfigMap("app", "a", "1"))
+	m := newMounter(t, s.into)
+	mustSetUp(t, m, aPod("u1", fromConfigMap("c", "app")))
+	unlock, err := m.lock(t.Context(), "u1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Changed("u1")
+	m.mu.Lock()
+	done := m.live["u1"].done
+	m.mu.Unlock()
+	m.Stopping("u1")
+	s.drop("ConfigMap", "app")
+	unlock()
+	<-done
+	if told := s.told(); len(told) > 0 {
+		t.Errorf("got events %q, want none", told)
+	}
+}
+
+// TestAnEnsureThatWasCancelledDoesNotUndoStopping: the sync that made it ran meanwhile.
+func TestAnEnsureThatWasCancelledDoesNotUndoStopping(t *testing.T) {
+	m := newMounter(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	m.Stopping("u1")
+	if _, err := m.Ensure(ctx, aPod("u1", empty("e"))); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	if !m.ending["u1"] || len(m.setUps) > 0 {
+		t.Error("its volumes are being set up")
+	}
+}

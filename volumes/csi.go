@@ -38,7 +38,7 @@ type csiVolume struct{ csi CSI }
 
 func csiVolumes(c CSI) kind {
 	return kind{
-		plugin: csiPlugin, managed: true, blocks: true,
+		plugin: csiPlugin, managed: true, waits: true, blocks: true,
 		handles: func(s *v1.VolumeSource) bool { return s.CSI != nil },
 		behind:  func(s *v1.PersistentVolumeSource) bool { return s.CSI != nil },
 		path:    func(t target) string { return c.Path(ofDriver(t)) },

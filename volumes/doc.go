@@ -14,8 +14,9 @@
 //   - The record is the mount table and the directory tree. Nothing else is
 //     kept, so Ensure and TearDown after a crash are the same as at first.
 //   - Ensure waits for a moment only. A set-up that takes longer goes on beside the
-//     pod's syncs, and its end wakes the pod. One that hangs holds up its own pod
-//     alone, and not that one's end: TearDown gives it up, deletes nothing under
+//     pod's syncs, and its end wakes the pod. A volume that hangs or fails keeps no
+//     other of its pod from being set up. One that hangs holds up its own pod alone, and
+//     not that one's end: TearDown gives it up, deletes nothing under
 //     it, and the rest is a PendingUnmount. The same holds for a subPath whose
 //     volume hangs (Mounts). What is waited for, since when, and behind which mount,
 //     the state, the event and the PendingUnmount say.
@@ -24,13 +25,18 @@
 //     that fails stops the deletion: what a mount leads to may be somebody's
 //     data (kubernetes/kubernetes#60987). The pod ends all the same; what is
 //     left is a PendingUnmount, shown by PendingUnmounts and retried by Run.
+//   - No directory is orphaned under a running podd: whatever makes something in one
+//     holds the pod's lock, which TearDown takes, and what TearDown does not remove is
+//     a PendingUnmount. What an earlier podd left is found by the agent at its start,
+//     and what it keeps then, as processes still run, again when those may have ended.
 //   - The root directory is resolved once, in New, so that a root behind a
 //     symbolic link compares equal to the mount table (kubernetes/kubernetes#51835).
 //   - Volumes with values (configMap, secret, downwardAPI, projected) follow their
 //     sources beside the syncs: Changed and Follow never wait, and however often
 //     something changes, it is written as often as there is time for, and last with
 //     what is newest. Readers see a version whole (package payload). What cannot be
-//     brought up to date serves on. The values of Secrets are on no disk, in no
+//     brought up to date serves on, and so does what a pod has that is being stopped
+//     (Stopping). The values of Secrets are on no disk, in no
 //     error and in no log.
 //   - Mount propagation works on a host whose mounts are private, too: a volume of
 //     podd's own becomes a shared mount where a container asks for it, until the end

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"sync"
 	"time"
 
@@ -42,9 +40,12 @@ type setUp struct {
 	err    error         // how it ended; after done
 
 	// Guarded by Mounter.mu.
-	volume string    // that is being set up
-	at     time.Time // since when
-	waited bool      // somebody was told that it goes on
+	parts  []part        // by the index of the pod's volumes; none before they begin
+	active int           // parts that have not ended
+	idle   chan struct{} // closed when the last of them has
+	again  chan int      // parts to begin again; has room for all
+	waited bool          // somebody was told that it goes on
+	news   bool          // a part has ended since
 	tell   *time.Timer
 }
 
@@ -55,38 +56,57 @@ type setUp struct {
 // waited for, and until when.
 //
 // Calling it again is cheap and changes nothing. Errors are *pod.ReasonError with
-// FailedMount; they say which volume and why, all of them at once, and trying
-// again later is right. A set-up that does not come to its end in two minutes is
-// one too, and goes on. A pod that comes back while TearDown still owes the end
+// FailedMount; they say which volume and why, all of them at once and in the pod's
+// order, and trying again later is right: also while other volumes are still being set
+// up, which goes on. A set-up that does not come to its end in two minutes is one too,
+// and goes on. A pod that comes back while TearDown still owes the end
 // of its last life waits for it: an emptyDir begins empty.
 func (m *Mounter) Ensure(ctx context.Context, p *v1.Pod) (pod.VolumeState, error) {
 	if err := safeName("pod UID", string(p.UID)); err != nil {
 		return pod.VolumeState{}, pod.WithReason("FailedMount", err)
 	}
-	if ctx.Err() != nil {
+	o, begun := m.begin(ctx, p)
+	if o == nil {
 		return pod.VolumeState{}, context.Cause(ctx)
 	}
-	o, begun := m.begin(ctx, p)
-	if begun {
-		moment := time.NewTimer(atOnce)
-		defer moment.Stop()
-		select {
-		case <-o.done:
-		case <-moment.C:
-		case <-ctx.Done():
-			return pod.VolumeState{}, context.Cause(ctx)
-		}
+	if err := awaitMoment(ctx, begun); err != nil {
+		return pod.VolumeState{}, err
 	}
 	return m.outcome(o)
 }
 
+// awaitMoment waits until all of begun are closed, but not for longer than atOnce. The
+// error is ctx's cause.
+func awaitMoment(ctx context.Context, begun []<-chan struct{}) error {
+	if len(begun) == 0 {
+		return nil
+	}
+	moment := time.NewTimer(atOnce)
+	defer moment.Stop()
+	for _, done := range begun {
+		select {
+		case <-done:
+		case <-moment.C:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
 // begin returns the set-up of the pod that is under way, or whose end nobody was
-// told of yet; otherwise it begins one.
-func (m *Mounter) begin(ctx context.Context, p *v1.Pod) (o *setUp, begun bool) {
+// told of yet; otherwise it begins one. Of one under way, it begins again what has
+// failed. begun are closed when what it began has ended. None is begun once ctx has
+// ended: who ends it, and then says Stopping, is not overtaken.
+func (m *Mounter) begin(ctx context.Context, p *v1.Pod) (o *setUp, begun []<-chan struct{}) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if ctx.Err() != nil {
+		return nil, nil
+	}
 	if o := m.setUps[p.UID]; o != nil {
-		return o, false
+		return o, o.againLocked()
 	}
 	// It outlives the sync that asked for it.
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -94,9 +114,10 @@ func (m *Mounter) begin(ctx context.Context, p *v1.Pod) (o *setUp, begun bool) {
 	m.setUps[p.UID] = o
 	m.pods[p.UID] = p
 	delete(m.released, p.UID)
+	delete(m.ending, p.UID)
 	m.registerLocked(p)
 	go m.work(ctx, o)
-	return o, true
+	return o, []<-chan struct{}{o.done}
 }
 
 // work carries a set-up out and wakes the pod, if it was told to wait.
@@ -134,25 +155,6 @@ func (m *Mounter) inTurn(ctx context.Context, o *setUp, work func(context.Contex
 	return work(ctx, o)
 }
 
-// setVolume notes which volume a set-up is at. A pod that waits is told so, unless
-// that is over in a moment.
-func (m *Mounter) setVolume(o *setUp, name string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	o.volume, o.at = name, time.Now()
-	o.quietLocked()
-	if o.waited && m.options.Waker != nil {
-		o.tell = time.AfterFunc(atOnce, func() { m.options.Waker.Wake(o.pod.UID) })
-	}
-}
-
-// quietLocked ends what setVolume has begun.
-func (o *setUp) quietLocked() {
-	if o.tell != nil {
-		o.tell.Stop()
-	}
-}
-
 func (m *Mounter) setWorking(uid pod.UID, o *setUp) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -175,17 +177,20 @@ func (m *Mounter) outcome(o *setUp) (pod.VolumeState, error) {
 		return pod.VolumeState{Ready: o.err == nil}, o.err
 	default:
 	}
-	o.waited = true
-	missing, volume, at := m.missingLocked(o.pod), o.volume, o.at
+	o.waited, o.news = true, false
+	missing, waits, errs := m.missingLocked(o.pod), o.waitsLocked(), o.failedLocked()
 	m.mu.Unlock()
 	late := o.since.Add(overdue)
 	if !time.Now().Before(late) {
 		// Upstream's words, of event and error.
-		return pod.VolumeState{}, pod.WithReason("FailedMount", fmt.Errorf(
+		errs = append(errs, fmt.Errorf(
 			"Unable to attach or mount volumes: unmounted volumes=%v, unattached volumes=[], failed to process volumes=[]: %w%s",
-			missing, context.DeadlineExceeded, m.waitsFor(o.pod, volume, ": ", at)))
+			missing, context.DeadlineExceeded, m.waitsFor(o.pod, waits, ": ")))
 	}
-	return pod.VolumeState{Message: fmt.Sprintf("volumes are being set up: %v%s", missing, m.waitsFor(o.pod, volume, ", ", at)), RetryAt: late}, nil
+	if len(errs) > 0 { // the rest goes on
+		return pod.VolumeState{}, pod.WithReason("FailedMount", errors.Join(errs...))
+	}
+	return pod.VolumeState{Message: fmt.Sprintf("volumes are being set up: %v%s", missing, m.waitsFor(o.pod, waits, ", ")), RetryAt: late}, nil
 }
 
 // missingLocked names the pod's volumes that this Mounter has not set up.
@@ -237,102 +242,4 @@ func (m *Mounter) giveUpAll() {
 			return
 		}
 	}
-}
-
-// setUpAll does the work; the pod's lock is held.
-func (m *Mounter) setUpAll(ctx context.Context, o *setUp) error {
-	p := o.pod
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	if err := m.finishUnmount(ctx, p.UID); err != nil {
-		return pod.WithReason("FailedMount", err)
-	}
-	for _, dir := range []string{m.dirs.Pod(p.UID), m.dirs.Containers(p.UID)} {
-		if err := os.Mkdir(dir, 0o750); err != nil && !errors.Is(err, fs.ErrExist) {
-			return pod.WithReason("FailedMount", fmt.Errorf("make the pod's directory: %w", err))
-		}
-	}
-	var errs []error
-	for i := range p.Spec.Volumes {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		v := &p.Spec.Volumes[i]
-		m.setVolume(o, v.Name)
-		if err := m.setUpOne(ctx, p, v); err != nil {
-			errs = append(errs, setUpFailed(v, err))
-		}
-	}
-	return pod.WithReason("FailedMount", errors.Join(errs...))
-}
-
-// setUpOne sets one volume up, or refreshes it.
-func (m *Mounter) setUpOne(ctx context.Context, p *v1.Pod, v *v1.Volume) error {
-	if err := safeName("volume name", v.Name); err != nil {
-		return err
-	}
-	k, t, err := m.find(p, v)
-	if err != nil {
-		return err
-	}
-	start := time.Now()
-	if m.isReady(p.UID, v.Name) {
-		err := k.refresh(ctx, t)
-		if err != nil {
-			m.metrics.observe(k.plugin, "volume_mount", start, err)
-		}
-		if err != nil && k.live && ctx.Err() == nil {
-			m.Changed(p.UID) // which tells of it, and tries again
-			return nil
-		}
-		return err
-	}
-	if t.bound != nil {
-		if err := m.mayUse(k, t); err != nil {
-			return err
-		}
-	}
-	err = k.setUp(ctx, t)
-	m.metrics.observe(k.plugin, "volume_mount", start, err)
-	if err == nil && ctx.Err() == nil { // what was given up belongs to no life of the pod
-		m.markReady(p.UID, v.Name, k.plugin)
-		m.markBound(t)
-	}
-	return err
-}
-
-func (m *Mounter) isReady(uid pod.UID, volume string) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	_, ok := m.ready[uid][volume]
-	return ok
-}
-
-func (m *Mounter) markReady(uid pod.UID, volume, plugin string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.ready[uid] == nil {
-		m.ready[uid] = map[string]string{}
-	}
-	m.ready[uid][volume] = plugin
-}
-
-// markBound notes what a volume is bound to, for as long as it is ready.
-func (m *Mounter) markBound(t target) {
-	if t.bound == nil {
-		return
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.bound[t.pod.UID] == nil {
-		m.bound[t.pod.UID] = map[string]pod.BoundVolume{}
-	}
-	m.bound[t.pod.UID][t.volume.Name] = *t.bound
-}
-
-// unmarkLocked forgets what is ready of a pod.
-func (m *Mounter) unmarkLocked(uid pod.UID) {
-	delete(m.ready, uid)
-	delete(m.bound, uid)
 }

@@ -20,14 +20,16 @@ import (
 // slow is a kind whose set-up takes as long as the test says. The source is
 // NFS; its server names the gate.
 type slow struct {
-	mu    sync.Mutex
-	gates map[string]chan struct{} // closed to go on; none: at once
-	deaf  map[string]bool          // does not heed its context
-	fails error
-	calls []string
-	now   int // set-ups under way
-	most  int
-	wakes map[pod.UID]int
+	mu     sync.Mutex
+	gates  map[string]chan struct{} // closed to go on; none: at once
+	deaf   map[string]bool          // does not heed its context
+	fails  error
+	broken map[string]error // by server: what it answers, at once
+	takes  time.Duration    // each
+	calls  []string
+	now    int // set-ups under way
+	most   int
+	wakes  map[pod.UID]int
 }
 
 func (s *slow) setUp(ctx context.Context, t target) error {
@@ -43,6 +45,7 @@ func (s *slow) setUp(ctx context.Context, t target) error {
 		defer s.mu.Unlock()
 		s.now--
 	}()
+	time.Sleep(s.takes)
 	done := ctx.Done()
 	if deaf {
 		done = nil
@@ -55,6 +58,11 @@ func (s *slow) setUp(ctx context.Context, t target) error {
 		}
 	}
 	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.broken[server]; err != nil {
 		return err
 	}
 	return os.MkdirAll(t.dir, 0o750)
@@ -90,6 +98,20 @@ func (s *slow) hang(server string, deaf bool) (release func()) {
 	return sync.OnceFunc(func() { close(gate) })
 }
 
+// breaks says which servers answer with an error from now on.
+func (s *slow) breaks(servers map[string]error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.broken = servers
+}
+
+// atWork is how many set-ups are under way, and were at most.
+func (s *slow) atWork() (most, now int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.most, s.now
+}
+
 func (s *slow) mustHaveDone(t *testing.T, want ...string) {
 	t.Helper()
 	s.mu.Lock()
@@ -118,7 +140,7 @@ func withSlow(t *testing.T, test func(*testing.T, *Mounter, *slow)) {
 		s := &slow{gates: map[string]chan struct{}{}, deaf: map[string]bool{}, wakes: map[pod.UID]int{}}
 		m := newMounter(t, func(o *Options) { o.Waker = s })
 		m.kinds = append([]kind{{
-			plugin: "test/slow", managed: true, driver: s,
+			plugin: "test/slow", managed: true, waits: true, driver: s,
 			handles: func(v *v1.VolumeSource) bool { return v.NFS != nil },
 			path:    func(t target) string { return t.dir },
 		}}, m.kinds...)
@@ -426,13 +448,13 @@ func TestAPodSaysWhichOfItsVolumesItWaitsFor(t *testing.T) {
 	withSlow(t, func(t *testing.T, m *Mounter, s *slow) {
 		first, second := s.hang("one", false), s.hang("two", false)
 		p := aPod("u1", share("a", "one"), share("b", "two"))
-		mustSay(t, errors.New(mustWait(t, m, p).Message), `waiting for volume "a" since 00:00:00`)
+		mustSay(t, errors.New(mustWait(t, m, p).Message), `[a b], waiting for volume "a" since 00:00:00 (`, `), volume "b" since 00:00:00 (`)
 		time.Sleep(time.Minute)
 		first()
 		time.Sleep(atOnce)
 		synctest.Wait()
 		s.mustHaveWoken(t, "u1", 1)
-		mustSay(t, errors.New(mustWait(t, m, p).Message), `[b], waiting for volume "b" since 00:01:00`)
+		mustSay(t, errors.New(mustWait(t, m, p).Message), `[b], waiting for volume "b" since 00:00:00 (`)
 		second()
 		synctest.Wait()
 		s.mustHaveWoken(t, "u1", 2)

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 )
@@ -14,9 +16,12 @@ import (
 // pod's directory, so nothing of it is ever unmounted or deleted.
 type hostPath struct{}
 
+const hostPathPlugin = "kubernetes.io/host-path"
+
 func hostPaths() kind {
 	return kind{
-		plugin:  "kubernetes.io/host-path",
+		plugin:  hostPathPlugin,
+		waits:   true,
 		handles: func(s *v1.VolumeSource) bool { return s.HostPath != nil },
 		behind:  func(s *v1.PersistentVolumeSource) bool { return s.HostPath != nil },
 		path:    func(t target) string { return hostPathOf(t).Path },
@@ -29,6 +34,39 @@ func hostPathOf(t target) *v1.HostPathVolumeSource {
 		return t.bound.Volume.Spec.HostPath
 	}
 	return t.volume.HostPath
+}
+
+// madeFirst are, by the index of the pod's volumes, the earlier hostPaths that may make
+// what a later one looks for: manifests have the directory made by one volume, and a
+// file in it by the next. Each is nil where nothing comes first.
+func (m *Mounter) madeFirst(p *v1.Pod) [][]int {
+	first := make([][]int, len(p.Spec.Volumes))
+	paths := make([]string, len(p.Spec.Volumes)) // that may be made
+	for i := range p.Spec.Volumes {
+		k, t, err := m.find(p, &p.Spec.Volumes[i])
+		if err != nil || k.plugin != hostPathPlugin {
+			continue
+		}
+		source := hostPathOf(t)
+		if source.Type == nil || *source.Type == v1.HostPathUnset {
+			continue // which looks for nothing
+		}
+		path := filepath.Clean(source.Path)
+		for j, made := range paths[:i] {
+			if made != "" && (within(path, made) || within(made, path)) {
+				first[i] = append(first[i], j)
+			}
+		}
+		if *source.Type == v1.HostPathDirectoryOrCreate || *source.Type == v1.HostPathFileOrCreate {
+			paths[i] = path
+		}
+	}
+	return first
+}
+
+// within says whether a path is another, or below it; both are cleaned.
+func within(path, dir string) bool {
+	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
 }
 
 // refresh does not check again: what a pod, or its owner, does to the path later must

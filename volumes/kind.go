@@ -41,6 +41,9 @@ type kind struct {
 	// podd's alone to write: containers have it read-only. What cannot be brought up
 	// to date serves on as it is.
 	live bool
+	// waits says that a set-up may wait for what is not podd's own: a server, a driver,
+	// somebody's disk. One that does holds up no other volume of its pod.
+	waits bool
 	// handles says whether a volume is of this kind; nil for what only a
 	// PersistentVolume can be. behind says it of a PersistentVolume; nil for what none
 	// can be, and blocks that such a volume may be a device (volumeMode Block), which
@@ -54,9 +57,9 @@ type kind struct {
 	driver
 }
 
-// driver makes the volumes of a kind, and takes them away. Its methods are
-// called beside the syncs, one at a time for each pod, in parallel for different
-// pods. Each may take its time: that holds up its own pod alone. Where it waits,
+// driver makes the volumes of a kind, and takes them away. Its methods are called
+// beside the syncs, one at a time for each volume; a set-up or refresh in parallel to
+// those of other volumes, of the same pod too if the kind waits. Each may take its time: that holds up its own pod alone. Where it waits,
 // it should end with ctx, which ends with the pod; what does not is left alone
 // until it returns (PendingUnmount). Each may be called again after any outcome, and after
 // a crash.

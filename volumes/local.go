@@ -25,7 +25,7 @@ const localPlugin = "kubernetes.io/local-volume"
 
 func localVolumes(d *devices) kind {
 	return kind{
-		plugin: localPlugin, managed: true, blocks: true,
+		plugin: localPlugin, managed: true, waits: true, blocks: true,
 		behind: func(s *v1.PersistentVolumeSource) bool { return s.Local != nil },
 		path: func(t target) string {
 			if t.bound.Block() {

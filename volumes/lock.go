@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"podd/internal/pod"
@@ -72,18 +73,11 @@ func (m *Mounter) takeOver(ctx context.Context, uid pod.UID) (unlock func(), err
 // hungError is a set-up that does not come to its end: podd itself holds what it is
 // at. Nothing of the pod may be deleted meanwhile.
 type hungError struct {
-	volume string // empty before the first
-	behind string // what it waits for
-	since  time.Time
+	waits []string // what it is at, since when, and behind which mount
 }
 
 func (e *hungError) Error() string {
-	what := "the set-up of the pod's volumes"
-	if e.volume != "" {
-		what = fmt.Sprintf("the set-up of volume %q", e.volume)
-	}
-	return fmt.Sprintf("%s, started at %s, hangs%s: process %d (podd) holds it until whoever serves that answers, or is ended",
-		what, e.since.Format(time.TimeOnly), e.behind, os.Getpid())
+	return fmt.Sprintf("%s: process %d (podd) holds it until whoever serves that answers, or is ended", strings.Join(e.waits, "; "), os.Getpid())
 }
 
 // hung is the set-up that has the pod's lock; nil for none.
@@ -94,7 +88,14 @@ func (m *Mounter) hung(uid pod.UID) error {
 		m.mu.Unlock()
 		return nil
 	}
-	volume, at := o.volume, o.at
+	waits := o.waitsLocked()
 	m.mu.Unlock()
-	return &hungError{volume: volume, behind: m.behind(o.pod, volume), since: at}
+	hung := &hungError{}
+	for _, w := range waits {
+		hung.waits = append(hung.waits, fmt.Sprintf("the set-up of volume %q, started at %s, hangs%s", w.volume, w.since.Format(time.TimeOnly), m.behind(o.pod, w.volume)))
+	}
+	if len(waits) == 0 { // before the first
+		hung.waits = []string{fmt.Sprintf("the set-up of the pod's volumes, started at %s, hangs", o.since.Format(time.TimeOnly))}
+	}
+	return hung
 }

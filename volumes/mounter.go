@@ -64,6 +64,7 @@ type Mounter struct {
 	ready    map[pod.UID]map[string]string          // volume name → plugin, what this Mounter has set up
 	bound    map[pod.UID]map[string]pod.BoundVolume // of those that are ready, where they have a claim
 	released map[pod.UID]bool                       // by Release: they use nothing any more
+	ending   map[pod.UID]bool                       // by Stopping: their volumes follow nothing any more
 	live     map[pod.UID]*livePod
 	pods     map[pod.UID]*v1.Pod // that were set up or followed, for events
 	pending  map[pod.UID]*PendingUnmount
@@ -119,6 +120,7 @@ func New(o Options, log *slog.Logger, reg prometheus.Registerer) (*Mounter, erro
 		ready:    map[pod.UID]map[string]string{},
 		bound:    map[pod.UID]map[string]pod.BoundVolume{},
 		released: map[pod.UID]bool{},
+		ending:   map[pod.UID]bool{},
 		live:     map[pod.UID]*livePod{},
 		pods:     map[pod.UID]*v1.Pod{},
 		pending:  map[pod.UID]*PendingUnmount{},

@@ -7,6 +7,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -31,7 +32,7 @@ func (m *Mounter) Mounts(p *v1.Pod, c *v1.Container, subPaths []string) ([]pod.M
 	if err != nil {
 		return nil, pod.WithReason(pod.ReasonCreateContainerConfigError, cmp.Or(m.hung(p.UID), err))
 	}
-	o := &setUp{pod: p}
+	o := &setUp{pod: p, since: time.Now()}
 	if !slices.ContainsFunc(subPaths, func(sub string) bool { return sub != "" }) { // nothing is looked at
 		defer unlock()
 		return m.mountsOf(o, c, subPaths)

@@ -30,6 +30,7 @@ func (m *Mounter) mountedNFS(point string) bool {
 func nfsVolumes() kind {
 	return kind{
 		plugin:  nfsPlugin,
+		waits:   true,
 		handles: func(s *v1.VolumeSource) bool { return s.NFS != nil },
 		behind:  func(s *v1.PersistentVolumeSource) bool { return s.NFS != nil },
 		path:    func(t target) string { return t.dir },

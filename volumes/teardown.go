@@ -38,6 +38,7 @@ func (m *Mounter) TearDown(ctx context.Context, uid pod.UID) error {
 	m.mu.Lock()
 	m.unmarkLocked(uid)
 	delete(m.released, uid)
+	delete(m.ending, uid)
 	m.mu.Unlock()
 	m.settle(uid, err)
 	return nil

@@ -3,6 +3,7 @@ package atomicfile
 import (
 	"errors"
 	"os"
+	"path/filepath"
 )
 
 // Write replaces a file atomically: a reader, or a podd that starts after a crash of
@@ -14,11 +15,37 @@ import (
 // Nothing is synced to disk. Readers must be able to do without the file after a
 // power failure.
 func Write(path string, content []byte, mode os.FileMode) error {
-	half := path + ".new"
-	if err := os.WriteFile(half, content, mode); err != nil {
-		return errors.Join(err, removeIfThere(half))
+	return write(path, content, mode, func(*os.File) error { return nil })
+}
+
+// WriteDurably is Write for what must survive a power failure: once it has returned,
+// that finds the new content, and before, the old content or the new. It blocks until
+// the disk has the content and its name. After an error it may be either, and writing
+// again is right.
+func WriteDurably(path string, content []byte, mode os.FileMode) error {
+	if err := write(path, content, mode, (*os.File).Sync); err != nil {
+		return err
 	}
-	if err := os.Rename(half, path); err != nil {
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
+
+func write(path string, content []byte, mode os.FileMode, settle func(*os.File) error) error {
+	half := path + ".new"
+	f, err := os.OpenFile(half, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
+	if err == nil {
+		if _, err = f.Write(content); err == nil {
+			err = settle(f)
+		}
+		err = errors.Join(err, f.Close())
+	}
+	if err == nil {
+		err = os.Rename(half, path)
+	}
+	if err != nil {
 		return errors.Join(err, removeIfThere(half))
 	}
 	return nil

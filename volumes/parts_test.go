@@ -1,0 +1,162 @@
+package volumes
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"podd/internal/pod"
+)
+
+// TestAVolumeThatHangsKeepsNoOtherOfItsPodFromBeingSetUp, wherever it stands.
+func TestAVolumeThatHangsKeepsNoOtherOfItsPodFromBeingSetUp(t *testing.T) {
+	withSlow(t, func(t *testing.T, m *Mounter, s *slow) {
+		release := s.hang("dead", true)
+		p := aPod("u1", share("n", "dead"), empty("e"), share("q", "quick"), host("h", "/", v1.HostPathDirectory))
+		mustSay(t, errors.New(mustWait(t, m, p).Message), `being set up: [n], waiting for volume "n" since`)
+		for _, dir := range []string{"kubernetes.io~empty-dir/e", "test~slow/q"} {
+			if _, err := os.Stat(m.PodDir("u1") + "/volumes/" + dir); err != nil {
+				t.Error(err)
+			}
+		}
+		release()
+		synctest.Wait()
+		s.mustHaveWoken(t, "u1", 1)
+		mustBeReady(t, m, p)
+		mustTearDown(t, m, "u1")
+		mustBeGone(t, m, "u1")
+	})
+}
+
+func TestVolumesThatWaitTakeAsLongAsTheSlowestOfThem(t *testing.T) {
+	withSlow(t, func(t *testing.T, m *Mounter, s *slow) {
+		s.takes = atOnce / 2
+		began := time.Now()
+		mustBeReady(t, m, aPod("u1", share("a", "nas"), empty("e"), share("b", "nas"), share("c", "nas"), share("d", "nas")))
+		if took := time.Since(began); took != s.takes {
+			t.Errorf("it took %v, want %v", took, s.takes)
+		}
+	})
+}
+
+// TestAVolumeThatFailsIsToldAndTriedAgainBesideOneThatHangs: each time that the pod
+// tries again, and not by itself.
+func TestAVolumeThatFailsIsToldAndTriedAgainBesideOneThatHangs(t *testing.T) {
+	withSlow(t, func(t *testing.T, m *Mounter, s *slow) {
+		release := s.hang("dead", false)
+		s.breaks(map[string]error{"full": errors.New("no space"), "gone": errors.New("no such share")})
+		p := aPod("u1", share("z", "full"), share("n", "dead"), host("h", "/nowhere", v1.HostPathDirectory), share("a", "gone"))
+		for i := range 3 {
+			began := time.Now()
+			_, err := m.Ensure(t.Context(), p)
+			want := `MountVolume.SetUp failed for volume "z" : no space` + "\n" +
+				`MountVolume.SetUp failed for volume "h" : hostPath type check failed: /nowhere is not a directory: it does not exist` + "\n" +
+				`MountVolume.SetUp failed for volume "a" : no such share`
+			if err == nil || err.Error() != want || pod.ReasonOf(err, "") != "FailedMount" {
+				t.Errorf("got %v, want in the pod's order\n%s", err, want)
+			}
+			if took := time.Since(began); i > 0 && took != 0 {
+				t.Errorf("Ensure took %v for what fails at once", took)
+			}
+			time.Sleep(time.Minute / 2)
+		}
+		s.mustHaveWoken(t, "u1", 0) // it knows all of that
+		s.breaks(nil)
+		if _, err := m.Ensure(t.Context(), p); err == nil {
+			t.Error("the hostPath came by itself")
+		}
+		p.Spec.Volumes[2].HostPath.Path = "/"
+		mustSay(t, errors.New(mustWait(t, m, p).Message), `being set up: [n], waiting for volume "n" since 00:00:00`)
+		release()
+		synctest.Wait()
+		s.mustHaveWoken(t, "u1", 1)
+		mustBeReady(t, m, p)
+	})
+}
+
+// TestAFailureWhileOthersGoOnWakesAPodThatWaits, once.
+func TestAFailureWhileOthersGoOnWakesAPodThatWaits(t *testing.T) {
+	withSlow(t, func(t *testing.T, m *Mounter, s *slow) {
+		first, second := s.hang("one", false), s.hang("two", false)
+		s.breaks(map[string]error{"one": errors.New("no such share")})
+		p := aPod("u1", share("a", "one"), share("b", "two"))
+		mustWait(t, m, p)
+		first()
+		time.Sleep(2 * atOnce)
+		s.mustHaveWoken(t, "u1", 1)
+		_, err := m.Ensure(t.Context(), p)
+		mustSay(t, err, `volume "a" : no such share`)
+		_, err = m.Ensure(t.Context(), p) // tries again
+		mustSay(t, err, `volume "a" : no such share`)
+		time.Sleep(time.Minute)
+		s.mustHaveWoken(t, "u1", 1)
+		second()
+		synctest.Wait()
+		s.mustHaveWoken(t, "u1", 2)
+		_, err = m.Ensure(t.Context(), p)
+		mustSay(t, err, `volume "a" : no such share`)
+		s.breaks(nil)
+		mustBeReady(t, m, p)
+	})
+}
+
+// TestThePlacesOfAPodAreBounded: those that hang keep theirs, what does not wait for
+// anybody needs none, and the end of the pod all the same waits for none.
+func TestThePlacesOfAPodAreBounded(t *testing.T) {
+	withSlow(t, func(t *testing.T, m *Mounter, s *slow) {
+		s.hang("dead", false)
+		volumes := []v1.Volume{}
+		for i := range 3 * parallelVolumes {
+			volumes = append(volumes, share(fmt.Sprint("n", i), "dead"))
+		}
+		p := aPod("u1", append(volumes, empty("e"))...)
+		mustWait(t, m, p)
+		if most, _ := s.atWork(); most != parallelVolumes {
+			t.Errorf("%d volumes at work at a time, want %d", most, parallelVolumes)
+		}
+		if _, err := os.Stat(m.PodDir("u1") + "/volumes/kubernetes.io~empty-dir/e"); err != nil {
+			t.Error(err)
+		}
+		began := time.Now()
+		mustTearDown(t, m, "u1")
+		if took := time.Since(began); took != 0 {
+			t.Errorf("its end took %v", took)
+		}
+		mustBeGone(t, m, "u1")
+		synctest.Wait()
+		most, now := s.atWork()
+		if len(m.setUps)+len(m.working)+len(m.locks) > 0 || now != 0 || most != parallelVolumes {
+			t.Errorf("something is left of it: %v %v %v, %d at work", m.setUps, m.working, m.locks, now)
+		}
+	})
+}
+
+// TestAHostPathWaitsForTheOneThatMakesIt: a directory, and a file in it, as the API's
+// documentation has them; in parallel the file's would not find the directory.
+func TestAHostPathWaitsForTheOneThatMakesIt(t *testing.T) {
+	m := newMounter(t)
+	for i := range 20 {
+		dir := filepath.Join(tempDir(t), "made", fmt.Sprint(i))
+		mustSetUp(t, m, aPod(fmt.Sprint("u", i), host("d", dir, v1.HostPathDirectoryOrCreate), host("f", dir+"/file", v1.HostPathFileOrCreate),
+			host("g", dir+"/file", v1.HostPathFile), host("parent", filepath.Dir(dir)+"/", v1.HostPathDirectory)))
+	}
+}
+
+func TestWhichHostPathsComeFirst(t *testing.T) {
+	m := newMounter(t)
+	got := m.madeFirst(aPod("u1",
+		host("0", "/a/b", v1.HostPathDirectoryOrCreate), host("1", "/a/b/c", v1.HostPathFileOrCreate), host("2", "/a", v1.HostPathDirectory),
+		host("3", "/a/bc", v1.HostPathDirectory), host("4", "/a/b/c/", v1.HostPathFile), empty("5"), host("6", "/a/b", v1.HostPathUnset),
+		host("7", "/", v1.HostPathDirectory)))
+	want := [][]int{nil, {0}, {0, 1}, nil, {0, 1}, nil, nil, {0, 1}}
+	if !slices.EqualFunc(got, want, slices.Equal[[]int]) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}

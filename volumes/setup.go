@@ -1,0 +1,107 @@
+package volumes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"podd/internal/pod"
+)
+
+// setUpAll does the work; the pod's lock is held.
+func (m *Mounter) setUpAll(ctx context.Context, o *setUp) error {
+	p := o.pod
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err := m.finishUnmount(ctx, p.UID); err != nil {
+		return pod.WithReason("FailedMount", err)
+	}
+	for _, dir := range []string{m.dirs.Pod(p.UID), m.dirs.Containers(p.UID)} {
+		if err := os.Mkdir(dir, 0o750); err != nil && !errors.Is(err, fs.ErrExist) {
+			return pod.WithReason("FailedMount", fmt.Errorf("make the pod's directory: %w", err))
+		}
+	}
+	m.setUpVolumes(ctx, o)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return pod.WithReason("FailedMount", errors.Join(o.failedLocked()...))
+}
+
+// setUpOne sets one volume up, or refreshes it.
+func (m *Mounter) setUpOne(ctx context.Context, p *v1.Pod, v *v1.Volume) error {
+	if err := safeName("volume name", v.Name); err != nil {
+		return err
+	}
+	k, t, err := m.find(p, v)
+	if err != nil {
+		return err
+	}
+	start := time.Now()
+	if m.isReady(p.UID, v.Name) {
+		err := k.refresh(ctx, t)
+		if err != nil {
+			m.metrics.observe(k.plugin, "volume_mount", start, err)
+		}
+		if err != nil && k.live && ctx.Err() == nil {
+			m.Changed(p.UID) // which tells of it, and tries again
+			return nil
+		}
+		return err
+	}
+	if t.bound != nil {
+		if err := m.mayUse(k, t); err != nil {
+			return err
+		}
+	}
+	err = k.setUp(ctx, t)
+	m.metrics.observe(k.plugin, "volume_mount", start, err)
+	if err == nil && ctx.Err() == nil { // what was given up belongs to no life of the pod
+		m.markReady(p.UID, v.Name, k.plugin)
+		m.markBound(t)
+	}
+	return err
+}
+
+func (m *Mounter) isReady(uid pod.UID, volume string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	_, ok := m.ready[uid][volume]
+	return ok
+}
+
+func (m *Mounter) markReady(uid pod.UID, volume, plugin string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.ready[uid] == nil {
+		m.ready[uid] = map[string]string{}
+	}
+	m.ready[uid][volume] = plugin
+}
+
+// markBound notes what a volume is bound to, for as long as it is ready.
+func (m *Mounter) markBound(t target) {
+	if t.bound == nil {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.bound[t.pod.UID] == nil {
+		m.bound[t.pod.UID] = map[string]pod.BoundVolume{}
+	}
+	m.bound[t.pod.UID][t.volume.Name] = *t.bound
+}
+
+// unmarkLocked forgets what is ready of a pod.
+func (m *Mounter) unmarkLocked(uid pod.UID) {
+	delete(m.ready, uid)
+	delete(m.bound, uid)
+}
