@@ -33,7 +33,7 @@ type options struct {
 }
 
 // plan is how often and how long: about five minutes for the floor and as much
-// for podd, ten with a kubelet, and five minutes at rest for each. The floor's
+// for podd, ten with a kubelet, two with its apiserver, and five minutes at rest for each. The floor's
 // best burst has always been between widths 4 and 8. At rest podd's own jobs of
 // every five minutes (the relist, the images' disk) are inside.
 type plan struct {
