@@ -4,6 +4,8 @@
 #   make bench BENCH='--page FILE'    writes the table into a page, between its two lines that say "make bench"
 
 KUBELET ?= $(lastword $(sort $(filter-out %.new,$(wildcard $(HOME)/.cache/podd/kubelet-v*))))
+# Built by make parity, too: without it the kubelet's pods have no ConfigMaps, and its column none of their figures.
+APISERVER ?= $(lastword $(sort $(filter-out %.new,$(wildcard $(HOME)/.cache/podd/apiserver-v*))))
 
 # What five hundred probes a second cost, on the runtime of the unit tests: real
 # containers would take the processor that is measured.
@@ -17,9 +19,9 @@ bench_inputs = echo "the worst manifests of 10 MiB"; \
 	grep -e "of a processor" -e "want" -e "^--- " build/bench-inputs.txt || cat build/bench-inputs.txt
 
 .PHONY: bench
-bench: build runtime ## measure podd against the raw CRI calls and the kubelet (KUBELET=path, BENCH=--quick is short)
+bench: build runtime ## measure podd against the raw CRI calls and the kubelet (KUBELET=path, APISERVER=path, BENCH=--quick is short)
 	@$(call need,bench); $(need_pods)
 	@CGO_ENABLED=0 $(GO) build -o build/podd-bench ./cmd/podd-bench
 	@status=0; $(if $(findstring -only,$(BENCH)),,$(bench_probes); $(bench_inputs);) \
-	build/podd-bench -kubelet '$(KUBELET)' -report build/bench $(BENCH) || status=$$?; \
+	build/podd-bench -kubelet '$(KUBELET)' -apiserver '$(APISERVER)' -report build/bench $(BENCH) || status=$$?; \
 	exit $$status

@@ -104,11 +104,15 @@ func clean(err error, secrets map[string]string) error {
 	if !ok {
 		return err
 	}
-	text := masked(s.Message(), secrets)
+	return status.Error(s.Code(), bounded(masked(s.Message(), secrets)))
+}
+
+// bounded is a text of a driver's as it may be shown.
+func bounded(text string) string {
 	if len(text) > maxMessage {
 		text = text[:maxMessage] + "…"
 	}
-	return status.Error(s.Code(), strings.ToValidUTF8(text, "�"))
+	return strings.ToValidUTF8(text, "�")
 }
 
 // masked is a text without the values, as they are or in base64.

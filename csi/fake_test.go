@@ -40,6 +40,7 @@ type fake struct {
 	kind       string
 	versions   []string
 	can        []csipb.NodeServiceCapability_RPC_Type
+	stats      *csipb.NodeGetVolumeStatsResponse
 
 	mu    sync.Mutex
 	calls []proto.Message
@@ -223,12 +224,10 @@ func (f *fake) NodeExpandVolume(ctx context.Context, q *csipb.NodeExpandVolumeRe
 }
 
 func (f *fake) NodeGetVolumeStats(ctx context.Context, q *csipb.NodeGetVolumeStatsRequest) (*csipb.NodeGetVolumeStatsResponse, error) {
-	return &csipb.NodeGetVolumeStatsResponse{
-		Usage: []*csipb.VolumeUsage{
-			{Unit: csipb.VolumeUsage_BYTES, Available: 1, Total: 3, Used: 2}, {Unit: csipb.VolumeUsage_INODES, Available: 10, Total: 30, Used: 20},
-		},
-		VolumeCondition: &csipb.VolumeCondition{Abnormal: true, Message: "a disk is missing"},
-	}, f.called(ctx, "NodeGetVolumeStats", q)
+	err := f.called(ctx, "NodeGetVolumeStats", q)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.stats, err
 }
 
 // testNode is a node with podd's part.

@@ -10,52 +10,58 @@ import (
 	"podd/internal/pod"
 )
 
-// ErrNoStats says that a volume's driver does not measure volumes: whoever wants to
-// know asks the file system.
-var ErrNoStats = errors.New("the volume's driver does not measure volumes")
-
-// Stats are what a driver says of a volume, in bytes and inodes; 0 where it says
-// nothing.
-type Stats struct {
-	AvailableBytes, CapacityBytes, UsedBytes int64
-	InodesFree, Inodes, InodesUsed           int64
-	// Abnormal says what is wrong with the volume; empty for nothing.
-	Abnormal string
+// Stats asks the driver of the volume in a directory, which SetUp has set up. It
+// blocks as long as the driver takes, at most 2 minutes. The error is pod.ErrNoStats
+// where the driver does not measure volumes, and another one where it is away: as
+// with the kubelet, such a volume has no numbers then. Those of its file system may
+// be another thing's (a directory of a disk that the driver shares out).
+func (v *Volumes) Stats(ctx context.Context, dir string) (pod.VolumeStats, error) {
+	s, err := v.stats(ctx, dir)
+	if err != nil && !errors.Is(err, pod.ErrNoStats) {
+		err = fmt.Errorf("%s: %w", pluginName, err)
+	}
+	return s, err
 }
 
-// Stats asks the driver of the volume in a directory, which SetUp has set up. It
-// blocks as long as the driver takes, at most 2 minutes. The error is ErrNoStats where
-// the driver cannot say, which is not worth a word.
-func (v *Volumes) Stats(ctx context.Context, dir string) (Stats, error) {
+func (v *Volumes) stats(ctx context.Context, dir string) (pod.VolumeStats, error) {
 	r, err := readRecord(dir)
 	if err != nil {
-		return Stats{}, err
+		return pod.VolumeStats{}, err
+	}
+	if r.State != done {
+		return pod.VolumeStats{}, errors.New("the volume is not published")
 	}
 	d, err := v.registry.driver(r.DriverName, pod.UID(""))
 	if err != nil {
-		return Stats{}, fmt.Errorf("%s: %w", pluginName, err)
+		return pod.VolumeStats{}, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, v.timeout)
 	defer cancel()
 	s, err := v.open(ctx, d)
 	if err != nil {
-		return Stats{}, fmt.Errorf("%s: %w", pluginName, err)
+		return pod.VolumeStats{}, err
 	}
 	defer s.close()
 	if !s.can[csipb.NodeServiceCapability_RPC_GET_VOLUME_STATS] {
-		return Stats{}, ErrNoStats
+		return pod.VolumeStats{}, pod.ErrNoStats
 	}
-	p := placesOf(v.root, dir, r)
-	request := &csipb.NodeGetVolumeStatsRequest{VolumeId: r.VolumeHandle, VolumePath: p.target}
+	request := &csipb.NodeGetVolumeStatsRequest{VolumeId: r.VolumeHandle, VolumePath: placesOf(v.root, dir, r).target}
 	answer, err := call(ctx, s, s.node.NodeGetVolumeStats, request)
 	if err != nil {
-		return Stats{}, fmt.Errorf("%s: %w", pluginName, err)
+		return pod.VolumeStats{}, err
 	}
-	return statsOf(answer), nil
+	return statsOf(answer, s.can[csipb.NodeServiceCapability_RPC_VOLUME_CONDITION])
 }
 
-func statsOf(answer *csipb.NodeGetVolumeStatsResponse) Stats {
-	var out Stats
+// statsOf is upstream's reading of an answer: without a condition there must be
+// numbers, and an answer's condition counts where the driver watches that.
+func statsOf(answer *csipb.NodeGetVolumeStatsResponse, watches bool) (out pod.VolumeStats, err error) {
+	if watches {
+		c := answer.GetVolumeCondition()
+		out.Condition = &pod.VolumeCondition{Abnormal: c.GetAbnormal(), Message: bounded(c.GetMessage())}
+	} else if answer.GetUsage() == nil {
+		return out, errors.New("NodeGetVolumeStats: the driver answers without a usage")
+	}
 	for _, u := range answer.GetUsage() {
 		switch u.GetUnit() {
 		case csipb.VolumeUsage_BYTES:
@@ -64,10 +70,5 @@ func statsOf(answer *csipb.NodeGetVolumeStatsResponse) Stats {
 			out.InodesFree, out.Inodes, out.InodesUsed = u.GetAvailable(), u.GetTotal(), u.GetUsed()
 		}
 	}
-	if c := answer.GetVolumeCondition(); c.GetAbnormal() {
-		if out.Abnormal = shorten(c.GetMessage()); out.Abnormal == "" {
-			out.Abnormal = "the driver does not say what"
-		}
-	}
-	return out
+	return out, nil
 }

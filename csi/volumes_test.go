@@ -2,7 +2,6 @@ package csi
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"os"
 	"path/filepath"
@@ -25,6 +24,7 @@ const (
 	expands   = csipb.NodeServiceCapability_RPC_EXPAND_VOLUME
 	measures  = csipb.NodeServiceCapability_RPC_GET_VOLUME_STATS
 	groups    = csipb.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP
+	watches   = csipb.NodeServiceCapability_RPC_VOLUME_CONDITION
 	manyWrite = csipb.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER
 )
 
@@ -289,25 +289,6 @@ func TestAVolumeGrowsWhenItsPersistentVolumeDoes(t *testing.T) {
 	f.on("NodeExpandVolume", func(context.Context) error { return status.Error(codes.Internal, "no") })
 	if _, err := n.SetUp(t.Context(), size(n.persistent("e", driverName, "h"), "4Gi")); err == nil || !strings.Contains(err.Error(), "NodeExpandVolume") {
 		t.Errorf("got %v", err)
-	}
-}
-
-func TestADriverIsAskedHowFullAVolumeIs(t *testing.T) {
-	n, f := withDriver(t, measures)
-	v := n.persistent("a", driverName, "h")
-	n.mustSetUp(v)
-	got, err := n.Stats(t.Context(), v.Dir)
-	if want := (Stats{AvailableBytes: 1, CapacityBytes: 3, UsedBytes: 2, InodesFree: 10, Inodes: 30, InodesUsed: 20, Abnormal: "a disk is missing"}); err != nil || got != want {
-		t.Errorf("got %+v, %v, want %+v", got, err, want)
-	}
-	if q := last[*csipb.NodeGetVolumeStatsRequest](f); q.VolumeId != "h" || q.VolumePath != n.Path(v) {
-		t.Errorf("asked %v", q)
-	}
-	other, _ := withDriver(t)
-	w := other.persistent("a", driverName, "h")
-	other.mustSetUp(w)
-	if _, err := other.Stats(t.Context(), w.Dir); !errors.Is(err, ErrNoStats) {
-		t.Errorf("a driver that does not measure: got %v", err)
 	}
 }
 

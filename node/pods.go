@@ -76,7 +76,8 @@ func (n *Node) assemble(facts Facts) (*parts, error) {
 	}
 	n.problems.add(p.pendingUnmounts)
 	p.meter = usage.New(usage.Config{
-		Path: p.volumes.Path, Dirs: n.dirs().WithDefaults(), Status: n.status.Pod, Layers: layers{p.client, facts.imports()}, Fresh: n.cfg.VolumeStatsAggPeriod, Log: n.log,
+		Path: p.volumes.Path, Stats: p.volumes.Stats, Dirs: n.dirs().WithDefaults(), Status: n.status.Pod, Layers: layers{p.client, facts.imports()},
+		Events: n.recorder, Fresh: n.cfg.VolumeStatsAggPeriod, Log: n.log,
 	})
 	n.registry.MustRegister(p.meter.Collector(n.active))
 	p.admission = admission.NewGate(&admission.Node{

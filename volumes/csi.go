@@ -30,6 +30,9 @@ type CSI interface {
 	// TearDown has the driver give back what it made for a directory, as a release
 	// does.
 	TearDown(ctx context.Context, dir string) error
+	// Stats asks the driver how full the volume of a directory is, as Mounter.Stats
+	// does.
+	Stats(ctx context.Context, dir string) (pod.VolumeStats, error)
 }
 
 // csiVolume is a volume of a CSI driver, inline or of a PersistentVolume: the driver
@@ -75,6 +78,34 @@ func (csiVolume) tearDown(context.Context, string) error { return nil }
 
 func (d csiVolume) release(ctx context.Context, dir string) error {
 	return d.csi.TearDown(ctx, dir)
+}
+
+func (d csiVolume) stats(ctx context.Context, dir string) (pod.VolumeStats, error) {
+	return d.csi.Stats(ctx, dir)
+}
+
+// measurer is a driver whose volumes somebody else than their file system measures.
+type measurer interface {
+	stats(ctx context.Context, dir string) (pod.VolumeStats, error)
+}
+
+// Stats are what the driver of one of the pod's volumes says of it. It blocks as long
+// as a CSI driver may take, 2 minutes. The error is pod.ErrNoStats for volumes that
+// nobody but their file system measures.
+func (m *Mounter) Stats(ctx context.Context, p *v1.Pod, volume string) (pod.VolumeStats, error) {
+	v := volumeNamed(p, volume)
+	if v == nil {
+		return pod.VolumeStats{}, fmt.Errorf("the pod has no volume %q", volume)
+	}
+	k, t, err := m.find(p, v)
+	if err != nil {
+		return pod.VolumeStats{}, err
+	}
+	d, ok := k.driver.(measurer)
+	if !ok {
+		return pod.VolumeStats{}, pod.ErrNoStats
+	}
+	return d.stats(ctx, t.dir)
 }
 
 // releaser is a driver that somebody else mounts for: only that one may unmount.
@@ -141,6 +172,10 @@ func (noCSI) SetUp(_ context.Context, v pod.CSIVolume) (bool, error) {
 func (noCSI) Path(v pod.CSIVolume) string { return filepath.Join(v.Dir, "mount") }
 
 func (noCSI) Follow(pod.CSIVolume) {}
+
+func (noCSI) Stats(context.Context, string) (pod.VolumeStats, error) {
+	return pod.VolumeStats{}, errors.New("nobody registers CSI drivers")
+}
 
 func (noCSI) TearDown(_ context.Context, dir string) error {
 	if !exists(filepath.Join(dir, "vol_data.json")) {

@@ -73,6 +73,10 @@ func (f *fakeCSI) TearDown(_ context.Context, dir string) error {
 	return errors.Join(os.Remove(filepath.Join(dir, "mount")), os.Remove(filepath.Join(dir, "vol_data.json")))
 }
 
+func (f *fakeCSI) Stats(_ context.Context, dir string) (pod.VolumeStats, error) {
+	return pod.VolumeStats{UsedBytes: 7}, f.call("measure " + filepath.Base(dir))
+}
+
 func ofCSI(name string) v1.Volume {
 	return v1.Volume{Name: name, VolumeSource: v1.VolumeSource{CSI: &v1.CSIVolumeSource{Driver: "x"}}}
 }
@@ -187,4 +191,30 @@ func TestWithoutDriversACSIVolumeIsKept(t *testing.T) {
 	mustTearDown(t, without, "b")
 	mustTearDown(t, m, "a")
 	mustBeGone(t, m, "a")
+}
+
+// TestOnlyCSIDriversMeasureVolumes, inline and behind a claim; the others are their file
+// system's.
+func TestOnlyCSIDriversMeasureVolumes(t *testing.T) {
+	f := &fakeCSI{}
+	volume := &v1.PersistentVolume{}
+	volume.Name, volume.Spec.CSI = "disk", &v1.CSIPersistentVolumeSource{Driver: "x", VolumeHandle: "h"}
+	m := newMounter(t, func(o *Options) { o.CSI = f }, withClaims(claimed{"bound": volume}))
+	p := aPod("a", ofCSI("inline"), claims("bound"), empty("scratch", memory), claims("unbound"))
+	for _, name := range []string{"inline", "bound"} {
+		if s, err := m.Stats(t.Context(), p, name); err != nil || s.UsedBytes != 7 {
+			t.Errorf("%s: got %+v, %v, want what its driver says", name, s, err)
+		}
+	}
+	if want := []string{"measure inline", "measure bound"}; !slices.Equal(f.calls, want) {
+		t.Errorf("the driver heard %q, want %q", f.calls, want)
+	}
+	if _, err := m.Stats(t.Context(), p, "scratch"); !errors.Is(err, pod.ErrNoStats) {
+		t.Errorf("an emptyDir: got %v, want ErrNoStats", err)
+	}
+	for _, name := range []string{"unbound", "none"} {
+		if _, err := m.Stats(t.Context(), p, name); err == nil || errors.Is(err, pod.ErrNoStats) {
+			t.Errorf("%s: got %v, want that there is none", name, err)
+		}
+	}
 }

@@ -53,6 +53,9 @@ type bench struct {
 	// serial makes every pod's name new.
 	serial int
 	agents map[string]agent
+	// inCluster takes the kubelet's place for what it needs an apiserver for; nil where
+	// there is none.
+	inCluster *inCluster
 	// samples by row and column; rows in the order of rowList.
 	samples map[string]map[string][]float64
 }
@@ -82,6 +85,7 @@ func newBench(ctx context.Context, node *testnode.Node, opts options, say func(s
 	}
 	if opts.kubelet != "" {
 		b.agents[colKubelet] = newKubelet(node, opts.kubelet)
+		b.inCluster = newInCluster(node, opts.kubelet, opts.apiserver)
 	}
 	return b, nil
 }
@@ -93,6 +97,9 @@ func (b *bench) close() error {
 	}
 	for _, a := range b.agents {
 		errs = append(errs, a.stop())
+	}
+	if b.inCluster != nil {
+		errs = append(errs, b.inCluster.stop())
 	}
 	return errors.Join(errs...)
 }
@@ -126,20 +133,10 @@ type part struct {
 // long to settle, the node at rest, is measured once for each.
 func (b *bench) all(ctx context.Context) error {
 	columns := b.columns()
-	starts := []part{
-		{"one pod", b.plan.ones, b.onePod},
-		{"three init containers", b.plan.inits, b.initPod},
-		{"restart after a crash", b.plan.restarts, b.restart},
-		{"delete of 5", b.plan.deletes, b.delete5},
-		{"burst", b.plan.bursts, b.burst},
-		{"ten volumes", b.plan.volumes, b.tenVolumes},
-		{"updates", b.plan.updates, b.updates},
-	}
 	for turn := range b.plan.turns {
 		for i := range columns {
 			column := columns[(turn+i)%len(columns)]
-			b.say("turn %d/%d: %s", turn+1, b.plan.turns, column)
-			if err := b.block(ctx, column, turn, starts); err != nil {
+			if err := b.turn(ctx, column, turn); err != nil {
 				return fmt.Errorf("turn %d, %s: %w", turn+1, column, err)
 			}
 		}
@@ -162,6 +159,27 @@ func (b *bench) all(ctx context.Context) error {
 	}
 	b.say("share: podd behind a proxy that times its calls")
 	return b.share(ctx)
+}
+
+// turn is one of a column's turns. The kubelet has objects from an apiserver alone; its
+// updates are not measured, since one takes it a minute and more.
+func (b *bench) turn(ctx context.Context, column string, turn int) error {
+	b.say("turn %d/%d: %s", turn+1, b.plan.turns, column)
+	starts := []part{
+		{"one pod", b.plan.ones, b.onePod},
+		{"three init containers", b.plan.inits, b.initPod},
+		{"restart after a crash", b.plan.restarts, b.restart},
+		{"delete of 5", b.plan.deletes, b.delete5},
+		{"burst", b.plan.bursts, b.burst},
+	}
+	volumes, updates := part{"ten volumes", b.plan.volumes, b.tenVolumes}, part{"updates", b.plan.updates, b.updates}
+	if column != colKubelet {
+		return b.block(ctx, column, turn, append(starts, volumes, updates))
+	}
+	if err := b.block(ctx, column, turn, starts); err != nil {
+		return err
+	}
+	return b.turnInCluster(ctx, turn, []part{volumes})
 }
 
 func (b *bench) columns() []string {

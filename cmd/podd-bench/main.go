@@ -25,14 +25,15 @@ import (
 )
 
 type options struct {
-	podd, kubelet, bundle, images, dir string
-	quick, check                       bool
-	output, cpuProfile, heapProfile    string
-	only, report, page                 string
+	podd, kubelet, apiserver        string
+	bundle, images, dir             string
+	quick, check                    bool
+	output, cpuProfile, heapProfile string
+	only, report, page              string
 }
 
 // plan is how often and how long: about five minutes for the floor and as much
-// for podd, ten with a kubelet, and five minutes at rest for each. The floor's
+// for podd, ten with a kubelet, two with its apiserver, and five minutes at rest for each. The floor's
 // best burst has always been between widths 4 and 8. At rest podd's own jobs of
 // every five minutes (the relist, the images' disk) are inside.
 type plan struct {
@@ -121,6 +122,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	fs.SetOutput(stderr)
 	fs.StringVar(&o.podd, "podd", "build/podd", "`path` of podd; empty measures the floor alone")
 	fs.StringVar(&o.kubelet, "kubelet", os.Getenv("KUBELET"), "`path` of upstream's kubelet, to measure it too (default $KUBELET)")
+	fs.StringVar(&o.apiserver, "apiserver", os.Getenv("APISERVER"), "`path` of a kube-apiserver, from which the kubelet has pods with volumes that static pods of it cannot have (default $APISERVER)")
 	fs.StringVar(&o.bundle, "bundle", "build/runtime/bin", "`directory` of containerd, runc and the CNI plugins")
 	fs.StringVar(&o.images, "images", "build/images", "`directory` of the image archives")
 	fs.StringVar(&o.dir, "dir", filepath.Join(os.TempDir(), "podd-bench"), "working `directory`, emptied afterwards")

@@ -242,8 +242,10 @@ takes a removed manifest for gone 50 ms after its deletion, since editors delete
 write it anew; these 50 ms are in its deletions. Of the ten volumes five are ConfigMaps, three
 Secrets, one is projected and one an emptyDir; the floor mounts as many directories that are
 there already; what volumes add is the difference to a pod without them, started in turn with
-it. The shares of a start are measured apart,
-behind a relay that times podd's calls and costs some tenths of a millisecond for each.
+it. A kubelet takes no pod with ConfigMaps from a file: in these two rows it has both pods from
+a kube-apiserver beside it, bound to its node, and a start is counted from the request that
+creates the pod. The shares of a start are measured apart, behind a relay that times podd's
+calls and costs some tenths of a millisecond for each.
 `
 
 func cell(columns map[string]stat, column string) string {

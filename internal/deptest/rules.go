@@ -163,7 +163,7 @@ var arrows = map[string]map[string]string{
 	"cmd/podd": all("commands on the parts",
 		"bundle", "cgroup", "cli", "cni", "config", "inspect", "internal/instance", "node", "node/bundled", "node/teardown", "podconfig/manifest", "server",
 		"cri/critest", "podconfig/manifest/hostile"), // its tests
-	"cmd/podd-bench": {"test/e2e/testnode": "measures on the node of the tests", "internal/perftest": "processor time", "test/e2e/whole": "what a whole version is"},
+	"cmd/podd-bench": {"test/e2e/testnode": "measures on the node of the tests", "internal/perftest": "processor time", "test/e2e/whole": "what a whole version is", "test/cluster": "gives the kubelet pods with ConfigMaps"},
 
 	"test/chaos":          {"test/e2e/testnode": "the node that the faults strike", "test/e2e/whole": "what a whole version is"},
 	"test/cluster":        {"test/e2e/testnode": "how the tests wait"},

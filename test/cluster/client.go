@@ -91,6 +91,16 @@ func (c *Client) Apply(ctx context.Context, object Object) error {
 	return err
 }
 
+// Create makes a new object, with one request. The error is the apiserver's word.
+func (c *Client) Create(ctx context.Context, object Object) error {
+	collection, _, err := locate(object)
+	if err != nil {
+		return err
+	}
+	_, err = c.do(ctx, http.MethodPost, collection, object)
+	return err
+}
+
 // Delete removes the object. A pod with a grace period is there until the kubelet
 // has ended it: Gone waits for that.
 func (c *Client) Delete(ctx context.Context, object Object) error {

@@ -94,6 +94,19 @@ func TestAnObjectIsMadeOrReplacedWhereItsKindLives(t *testing.T) {
 	}
 }
 
+func TestANewObjectTakesOneRequest(t *testing.T) {
+	s, client := serve(t)
+	if err := client.Create(t.Context(), document("Pod", "", "a")); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"POST /api/v1/namespaces/default/pods"}; !slices.Equal(s.asked, want) || len(s.objects) != 1 {
+		t.Errorf("asked for %q, want %q; there is %v", s.asked, want, s.objects)
+	}
+	if err := client.Create(t.Context(), document("Widget", "", "a")); err == nil {
+		t.Error("an object of an unknown kind was made")
+	}
+}
+
 func TestWhatTheAPIServerSaysIsTheError(t *testing.T) {
 	s, client := serve(t)
 	s.refuse = true

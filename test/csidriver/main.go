@@ -37,7 +37,7 @@ func main() {
 	registry := flag.String("registry", "", "plugins_registry")
 	flag.Parse()
 	d := &driver{data: *data}
-	d.Service = service.New(service.Config{DriverName: *name, DisableAttach: true, NodeExpansionRequired: true, PermissiveTargetPath: true, IO: d})
+	d.Service = service.New(service.Config{DriverName: *name, DisableAttach: true, NodeExpansionRequired: true, NodeVolumeConditionRequired: true, PermissiveTargetPath: true, IO: d})
 	endpoint := filepath.Join(*dir, "csi.sock")
 	plugin := grpc.NewServer(grpc.UnaryInterceptor(tell))
 	csi.RegisterIdentityServer(plugin, d)
@@ -137,6 +137,41 @@ func (d *driver) NodeUnpublishVolume(ctx context.Context, q *csi.NodeUnpublishVo
 		return &csi.NodeUnpublishVolumeResponse{}, nil // the mock forgets inline volumes when it ends
 	}
 	return answer, err
+}
+
+// NodeGetVolumeStats is the mock's, which knows a volume's size alone, with what lies in
+// the volume. Its condition is bad while there is a file broken beside it, which says
+// why.
+func (d *driver) NodeGetVolumeStats(ctx context.Context, q *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
+	answer, err := d.Service.NodeGetVolumeStats(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	used, inodes, err := size(d.volume(q.VolumeId))
+	if err != nil {
+		return nil, status.Error(codes.Internal, err.Error())
+	}
+	for _, u := range answer.Usage {
+		u.Used, u.Available = used, u.Total-used
+	}
+	answer.Usage = append(answer.Usage, &csi.VolumeUsage{Unit: csi.VolumeUsage_INODES, Total: 1000, Used: inodes, Available: 1000 - inodes})
+	if why, err := os.ReadFile(d.volume(q.VolumeId) + ".broken"); err == nil {
+		answer.VolumeCondition.Abnormal, answer.VolumeCondition.Message = true, string(why)
+	}
+	return answer, nil
+}
+
+// size is what the files of a directory have in them, and how many there are.
+func size(dir string) (bytes, files int64, err error) {
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		info, err := e.Info()
+		if err != nil {
+			return 0, 0, err
+		}
+		bytes, files = bytes+info.Size(), files+1
+	}
+	return bytes, files, err
 }
 
 // volume is where a volume's content is.

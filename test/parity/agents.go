@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -65,18 +64,6 @@ func nodeConfig(url string) map[string]any {
 	return config
 }
 
-// nodeIP is an address of the machine, or loopback's: the kubelet looks a name up
-// that no resolver knows where it is not told.
-func nodeIP() string {
-	addresses, _ := net.InterfaceAddrs()
-	for _, a := range addresses {
-		if n, ok := a.(*net.IPNet); ok && n.IP.To4() != nil && n.IP.IsGlobalUnicast() {
-			return n.IP.String()
-		}
-	}
-	return "127.0.0.1"
-}
-
 type podd struct {
 	*testnode.Podd
 	directory
@@ -92,7 +79,7 @@ func newPodd(node *testnode.Node, url string) (Agent, error) {
 	}
 	p.Config = nodeConfig(url)
 	p.Config["containerRuntimeEndpoint"] = node.Containerd.Endpoint()
-	p.Args = []string{"--hostname-override", nodeName, "--node-ip", nodeIP()}
+	p.Args = []string{"--hostname-override", nodeName, "--node-ip", testnode.NodeIP()}
 	return &podd{Podd: p, directory: directory(p.Manifests()), seen: map[string]map[string]v1.Event{}}, nil
 }
 
@@ -163,7 +150,7 @@ func newKubelet(node *testnode.Node, url, binary string) *kubelet {
 	k.Config = nodeConfig(url)
 	// One JSON object a line, the events among them.
 	k.Config["logging"] = map[string]any{"format": "json", "verbosity": 3}
-	k.Args = []string{"--hostname-override", nodeName, "--node-ip", nodeIP()}
+	k.Args = []string{"--hostname-override", nodeName, "--node-ip", testnode.NodeIP()}
 	return &kubelet{Kubelet: k, directory: directory(k.Manifests()), log: kubeletLog{path: k.LogFile()}}
 }
 

@@ -15,7 +15,9 @@
 //
 // Directories are measured as du does: the blocks of all that lies in them, not
 // behind mounts, and not what was deleted and is still open. Mounts of their own are
-// asked for their numbers (statfs). For a limit that is never done more often than
+// asked for their numbers (statfs). Of a volume that a CSI driver makes and measures
+// the driver's numbers count, and no others: while it is away or does not answer,
+// there are none, as with the kubelet. For a limit that is never done more often than
 // every 10 s, the pace of upstream's eviction, and for statistics than once a minute,
 // upstream's volumeStatsAggPeriod; and it takes at most a fiftieth of the time: a
 // tree that takes a second is looked at once in a minute. A look for a limit ends as
@@ -26,7 +28,8 @@
 // tells where it is. Where only the runtime can say what it takes, its number counts,
 // which may be as old as the runtime lets it become.
 //
-// A mount whose server is dead lets everybody hang who asks it. Each volume is
-// therefore measured in a goroutine of its own, of which there is never a second one:
-// who asks waits for a moment, and gets what was known before, or nothing.
+// A mount whose server is dead lets everybody hang who asks it, and so does a driver
+// until its call's time is over. Each volume is therefore measured in a goroutine of
+// its own, of which there is never a second one: who asks waits for a moment, and gets
+// what was known before, or nothing.
 package usage

@@ -43,6 +43,28 @@ type disk struct {
 	pod   *v1.Pod          // as Status has it
 	layer map[string]Layer // by container ID; asked counts
 	asked map[string]int
+
+	drivers map[string]func(context.Context) (pod.VolumeStats, error) // by volume
+	calls   map[string]int                                            // of these
+	events  []string
+}
+
+// Stats is what a volume's driver says, if it has one.
+func (d *disk) Stats(ctx context.Context, _ *v1.Pod, volume string) (pod.VolumeStats, error) {
+	d.mu.Lock()
+	ask := d.drivers[volume]
+	d.calls[volume]++
+	d.mu.Unlock()
+	if ask == nil {
+		return pod.VolumeStats{}, pod.ErrNoStats
+	}
+	return ask(ctx)
+}
+
+func (d *disk) Event(p *v1.Pod, eventType, reason, message string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.events = append(d.events, p.Name+" "+eventType+" "+reason+" "+message)
 }
 
 func (d *disk) status(pod.UID) *v1.Pod {
@@ -79,8 +101,8 @@ func (d *disk) run(ids ...string) {
 
 func (d *disk) limits(log *bytes.Buffer) *Meter {
 	l := New(Config{
-		Path: func(_ *v1.Pod, volume string) (string, error) { return volume, nil }, Dirs: podfs.Dirs{Root: "/none", PodLogs: "/logs"},
-		Status: d.status, Layers: d, Log: slog.New(slog.NewTextHandler(log, nil)),
+		Path: func(_ *v1.Pod, volume string) (string, error) { return volume, nil }, Stats: d.Stats, Dirs: podfs.Dirs{Root: "/none", PodLogs: "/logs"},
+		Status: d.status, Layers: d, Events: d, Log: slog.New(slog.NewTextHandler(log, nil)),
 	})
 	l.size = func(ctx context.Context, dir string, _ int64) (Amount, error) {
 		d.mu.Lock()
@@ -106,7 +128,8 @@ func (d *disk) fill(volume string, bytes int64) {
 }
 
 func newDisk() *disk {
-	return &disk{used: map[string]int64{}, takes: map[string]time.Duration{}, looks: map[string][]time.Time{}, layer: map[string]Layer{}, asked: map[string]int{}}
+	return &disk{used: map[string]int64{}, takes: map[string]time.Duration{}, looks: map[string][]time.Time{}, layer: map[string]Layer{}, asked: map[string]int{},
+		drivers: map[string]func(context.Context) (pod.VolumeStats, error){}, calls: map[string]int{}}
 }
 
 func TestAVolumeOverItsLimitIsFoundAtTheNextLook(t *testing.T) {

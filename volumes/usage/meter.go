@@ -41,15 +41,24 @@ type Layer struct {
 	On string
 }
 
+// Events tells of volumes whose drivers say that something is wrong with them.
+type Events interface {
+	Event(p *v1.Pod, eventType, reason, message string)
+}
+
 // Config says where pods' storage is. All fields are required.
 type Config struct {
 	// Path is where the content of a volume is on the host (volumes.Mounter.Path).
 	Path func(p *v1.Pod, volume string) (string, error)
+	// Stats are what a volume's driver says of it; pod.ErrNoStats for a volume that is
+	// to be measured here. It may block (volumes.Mounter.Stats).
+	Stats func(ctx context.Context, p *v1.Pod, volume string) (pod.VolumeStats, error)
 	// Dirs has the pods' directories and logs.
 	Dirs podfs.Dirs
 	// Status is a pod with its newest status; nil for none. It must not block.
 	Status func(pod.UID) *v1.Pod
 	Layers Layers
+	Events Events
 	// Fresh is how long a reading for statistics serves, upstream's
 	// volumeStatsAggPeriod; up to twice as long, so that not all are due at once. If it
 	// is negative, volumes have no statistics.

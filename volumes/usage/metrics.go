@@ -21,6 +21,9 @@ var volumeGauges = []struct {
 	{gauge("inodes_used", "Number of used inodes in the volume"), func(s stats.FsStats) *uint64 { return s.InodesUsed }},
 }
 
+// abnormal is of a volume whose driver watches its condition.
+var abnormal = gauge("health_status_abnormal", "Abnormal volume health status. The count is either 1 or 0. 1 indicates the volume is unhealthy, 0 indicates volume is healthy")
+
 func gauge(name, help string) *prometheus.Desc {
 	return prometheus.NewDesc("kubelet_volume_stats_"+name, help, []string{"namespace", "persistentvolumeclaim"}, nil)
 }
@@ -38,14 +41,21 @@ func (c *collector) Describe(out chan<- *prometheus.Desc) {
 	for _, g := range volumeGauges {
 		out <- g.desc
 	}
+	out <- abnormal
 }
 
 func (c *collector) Collect(out chan<- prometheus.Metric) {
 	for _, v := range c.meter.Claims(context.Background(), c.pods()) {
+		send := func(d *prometheus.Desc, value float64) {
+			out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, v.PVCRef.Namespace, v.PVCRef.Name)
+		}
 		for _, g := range volumeGauges {
 			if n := g.value(v.FsStats); n != nil {
-				out <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, float64(*n), v.PVCRef.Namespace, v.PVCRef.Name)
+				send(g.desc, float64(*n))
 			}
+		}
+		if h := v.VolumeHealthStats; h != nil {
+			send(abnormal, map[bool]float64{true: 1}[h.Abnormal])
 		}
 	}
 }

@@ -28,7 +28,14 @@ type key struct {
 // kept the disk busy.
 type source struct {
 	key
-	read func(ctx context.Context) (fs stats.FsStats, took time.Duration, err error)
+	read func(ctx context.Context) (f figures, took time.Duration, err error)
+}
+
+// figures are what was read: how much there is, and how well a volume is whose driver
+// knows.
+type figures struct {
+	stats.FsStats
+	health *stats.VolumeHealthStats
 }
 
 // reading is the last outcome of a source. Guarded by Meter.mu.
@@ -36,13 +43,13 @@ type reading struct {
 	busy  chan struct{} // closed at the end of the read under way; nil for none
 	until time.Time     // the outcome serves until then
 	asked time.Time     // by somebody, at last
-	fs    *stats.FsStats
+	known *figures
 	said  string // the last error
 }
 
 // readAll returns what is known of the sources, having read what is not fresh. It
 // waits a moment at most.
-func (m *Meter) readAll(ctx context.Context, all []source) map[key]stats.FsStats {
+func (m *Meter) readAll(ctx context.Context, all []source) map[key]figures {
 	over := time.NewTimer(moment)
 	defer over.Stop()
 wait:
@@ -57,10 +64,10 @@ wait:
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	known := make(map[key]stats.FsStats, len(all))
+	known := make(map[key]figures, len(all))
 	for _, s := range all {
-		if r := m.readings[s.key]; r != nil && r.fs != nil {
-			known[s.key] = *r.fs
+		if r := m.readings[s.key]; r != nil && r.known != nil {
+			known[s.key] = *r.known
 		}
 	}
 	return known
@@ -95,18 +102,18 @@ func (m *Meter) beginAll(ctx context.Context, all []source) (begun []chan struct
 
 // read reads one source, and hangs with it.
 func (m *Meter) read(ctx context.Context, s source, r *reading) {
-	fs, took, err := s.read(ctx)
-	fs.Time = metav1.Now()
+	f, took, err := s.read(ctx)
+	f.Time = metav1.Now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	close(r.busy)
 	r.busy = nil
 	r.until = time.Now().Add(max(m.fresh+rand.N(m.fresh), share*took))
 	if err == nil {
-		r.fs, r.said = &fs, ""
+		r.known, r.said = &f, ""
 		return
 	}
-	r.fs = nil
+	r.known = nil
 	if r.said != err.Error() {
 		r.said = err.Error()
 		m.cfg.Log.Debug("no statistics of a pod's storage", "uid", s.pod, "what", s.what, "error", err)

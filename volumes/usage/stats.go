@@ -2,12 +2,16 @@ package usage
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"path/filepath"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"podd/internal/pod"
 )
 
 // unbounded is a limit that ends no look.
@@ -72,8 +76,8 @@ func (m *Meter) Claims(ctx context.Context, pods []*v1.Pod) []stats.VolumeStats 
 	known := m.readAll(ctx, sources)
 	var out []stats.VolumeStats
 	for _, s := range sources {
-		if fs, ok := known[s.key]; ok {
-			out = append(out, stats.VolumeStats{FsStats: fs, PVCRef: of[s.key]})
+		if f, ok := known[s.key]; ok {
+			out = append(out, stats.VolumeStats{FsStats: f.FsStats, PVCRef: of[s.key], VolumeHealthStats: f.health})
 		}
 	}
 	return out
@@ -93,9 +97,9 @@ func claimOf(p *v1.Pod, v *v1.Volume) *stats.PVCReference {
 // sourcesOf are all that a pod has. As upstream, hostPaths and images have no
 // statistics.
 func (m *Meter) sourcesOf(p *v1.Pod) []source {
-	sources := []source{{key{p.UID, hostsOf}, func(context.Context) (stats.FsStats, time.Duration, error) {
+	sources := []source{{key{p.UID, hostsOf}, func(context.Context) (figures, time.Duration, error) {
 		used, err := filesSize(m.cfg.Dirs.Hosts(p.UID))
-		return stats.FsStats{UsedBytes: number(used.Bytes), InodesUsed: number(used.Inodes)}, 0, err
+		return figures{FsStats: stats.FsStats{UsedBytes: number(used.Bytes), InodesUsed: number(used.Inodes)}}, 0, err
 	}}}
 	for i := range p.Spec.Volumes {
 		if v := &p.Spec.Volumes[i]; v.HostPath == nil && v.Image == nil && m.cfg.Fresh >= 0 {
@@ -106,47 +110,71 @@ func (m *Meter) sourcesOf(p *v1.Pod) []source {
 		logs := filepath.Join(m.cfg.Dirs.Logs(p.Namespace, p.Name, p.UID), c.Name)
 		l := &layer{meter: m, id: containerID(c)}
 		sources = append(sources,
-			source{key{p.UID, logsOf(c.Name)}, func(ctx context.Context) (stats.FsStats, time.Duration, error) { return m.tree(ctx, logs) }},
+			source{key{p.UID, logsOf(c.Name)}, func(ctx context.Context) (figures, time.Duration, error) { return m.tree(ctx, logs) }},
 			source{key{p.UID, layerOf(l.id)}, l.read})
 	}
 	return sources
 }
 
-// volumeSource asks a mount of its own for its numbers, and measures a directory of
-// the pod's.
+// volumeSource asks a volume's driver, or a mount of its own, for its numbers, and
+// measures a directory of the pod's.
 func (m *Meter) volumeSource(p *v1.Pod, v *v1.Volume) source {
-	return source{key{p.UID, volumeOf(v)}, func(ctx context.Context) (stats.FsStats, time.Duration, error) {
+	return source{key{p.UID, volumeOf(v)}, func(ctx context.Context) (figures, time.Duration, error) {
+		f, err := m.driverOf(ctx, p, v)
+		if !errors.Is(err, pod.ErrNoStats) {
+			return f, 0, err
+		}
 		path, err := m.cfg.Path(p, v.Name)
 		if err != nil {
-			return stats.FsStats{}, 0, err
+			return figures{}, 0, err
 		}
 		if claimOf(p, v) == nil && !isMount(path) {
 			return m.tree(ctx, path)
 		}
 		if size, device := deviceSize(path); device { // what is in it, only the pod knows
-			return fileSystem{capacity: size}.with(Amount{}, metav1.Time{}), 0, nil
+			return figures{FsStats: fileSystem{capacity: size}.with(Amount{}, metav1.Time{})}, 0, nil
 		}
 		fs, err := m.statfs(path)
-		return fs.with(fs.used(), metav1.Time{}), 0, err
+		return figures{FsStats: fs.with(fs.used(), metav1.Time{})}, 0, err
 	}}
 }
 
+// driverOf is what a volume's driver says, which tells the pod when it is bad:
+// upstream's event, and as often as its own.
+func (m *Meter) driverOf(ctx context.Context, p *v1.Pod, v *v1.Volume) (f figures, err error) {
+	s, err := m.cfg.Stats(ctx, p, v.Name)
+	if err != nil {
+		return f, err
+	}
+	f.FsStats = stats.FsStats{
+		AvailableBytes: number(s.AvailableBytes), CapacityBytes: number(s.CapacityBytes), UsedBytes: number(s.UsedBytes),
+		InodesFree: number(s.InodesFree), Inodes: number(s.Inodes), InodesUsed: number(s.InodesUsed),
+	}
+	if c := s.Condition; c != nil {
+		f.health = &stats.VolumeHealthStats{Abnormal: c.Abnormal}
+		if c.Abnormal {
+			m.cfg.Events.Event(p, v1.EventTypeWarning, "VolumeConditionAbnormal", fmt.Sprintf("Volume %s: %s", v.Name, c.Message))
+		}
+	}
+	return f, nil
+}
+
 // tree measures a directory in its turn.
-func (m *Meter) tree(ctx context.Context, dir string) (fs stats.FsStats, took time.Duration, err error) {
+func (m *Meter) tree(ctx context.Context, dir string) (f figures, took time.Duration, err error) {
 	took, err = m.inTurn(ctx, func() error {
 		on, err := m.statfs(dir)
 		if err != nil {
 			return err
 		}
 		used, err := m.size(ctx, dir, unbounded)
-		fs = on.with(used, metav1.Time{})
+		f.FsStats = on.with(used, metav1.Time{})
 		return err
 	})
-	return fs, took, err
+	return f, took, err
 }
 
 // read is a container's layer for statistics.
-func (l *layer) read(ctx context.Context) (fs stats.FsStats, took time.Duration, err error) {
+func (l *layer) read(ctx context.Context) (f figures, took time.Duration, err error) {
 	m := l.meter
 	took, err = m.inTurn(ctx, func() error {
 		used, err := l.used(ctx, unbounded)
@@ -154,8 +182,8 @@ func (l *layer) read(ctx context.Context) (fs stats.FsStats, took time.Duration,
 			return err
 		}
 		on, err := m.statfs(l.known.On)
-		fs = on.with(used, metav1.Time{})
+		f.FsStats = on.with(used, metav1.Time{})
 		return err
 	})
-	return fs, took, err
+	return f, took, err
 }

@@ -7,7 +7,7 @@ import (
 )
 
 // podStats is a pod as far as it is known.
-func podStats(p *v1.Pod, known map[key]stats.FsStats) stats.PodStats {
+func podStats(p *v1.Pod, known map[key]figures) stats.PodStats {
 	out := stats.PodStats{
 		PodRef:     stats.PodReference{Name: p.Name, Namespace: p.Namespace, UID: string(p.UID)},
 		Containers: []stats.ContainerStats{},
@@ -16,8 +16,8 @@ func podStats(p *v1.Pod, known map[key]stats.FsStats) stats.PodStats {
 		out.StartTime = *p.Status.StartTime
 	}
 	of := func(what string) *stats.FsStats {
-		if fs, ok := known[key{p.UID, what}]; ok {
-			return &fs
+		if f, ok := known[key{p.UID, what}]; ok {
+			return &f.FsStats
 		}
 		return nil
 	}
@@ -28,8 +28,8 @@ func podStats(p *v1.Pod, known map[key]stats.FsStats) stats.PodStats {
 	}
 	for i := range p.Spec.Volumes {
 		v := &p.Spec.Volumes[i]
-		if fs := of(volumeOf(v)); fs != nil {
-			out.VolumeStats = append(out.VolumeStats, stats.VolumeStats{Name: v.Name, FsStats: *fs, PVCRef: claimOf(p, v)})
+		if f, ok := known[key{p.UID, volumeOf(v)}]; ok {
+			out.VolumeStats = append(out.VolumeStats, stats.VolumeStats{Name: v.Name, FsStats: f.FsStats, PVCRef: claimOf(p, v), VolumeHealthStats: f.health})
 		}
 	}
 	return out
@@ -37,7 +37,7 @@ func podStats(p *v1.Pod, known map[key]stats.FsStats) stats.PodStats {
 
 // ephemeralStorage is what a pod takes of the node's own file system, as the limits
 // count it: writable layers, logs, hosts file, and the volumes that are part of it.
-func ephemeralStorage(p *v1.Pod, node stats.FsStats, known map[key]stats.FsStats) *stats.FsStats {
+func ephemeralStorage(p *v1.Pod, node stats.FsStats, known map[key]figures) *stats.FsStats {
 	what := []string{hostsOf}
 	for i := range p.Spec.Volumes {
 		if v := &p.Spec.Volumes[i]; ephemeral(v) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -60,6 +61,18 @@ func IdleNode() map[string]any {
 		"failSwapOn":                  false,
 		"imageGCHighThresholdPercent": 100,
 	}
+}
+
+// NodeIP is an address of the machine for --node-ip, or loopback's: the kubelet looks a
+// name up that no resolver knows where it is not told.
+func NodeIP() string {
+	addresses, _ := net.InterfaceAddrs()
+	for _, a := range addresses {
+		if n, ok := a.(*net.IPNet); ok && n.IP.To4() != nil && n.IP.IsGlobalUnicast() {
+			return n.IP.String()
+		}
+	}
+	return "127.0.0.1"
 }
 
 func (k *Kubelet) config() map[string]any {

@@ -1,0 +1,187 @@
+package usage
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	v1 "k8s.io/api/core/v1"
+	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"podd/internal/pod"
+	"podd/podfs"
+)
+
+// says is a driver that answers so.
+func says(s pod.VolumeStats) func(context.Context) (pod.VolumeStats, error) {
+	return func(context.Context) (pod.VolumeStats, error) { return s, nil }
+}
+
+var ofADriver = pod.VolumeStats{CapacityBytes: 1000, UsedBytes: 600, AvailableBytes: 400, Inodes: 50, InodesUsed: 20, InodesFree: 30}
+
+// notFileSystem fails where the file system of one of these volumes is asked.
+func (d *disk) notFileSystem(t *testing.T, volumes ...string) *Meter {
+	return d.stated(func(path string) error {
+		if slices.Contains(volumes, path) {
+			t.Errorf("the file system of %s was asked", path)
+		}
+		return nil
+	})
+}
+
+// TestAVolumesDriverSaysHowFullItIs, instead of the file system, for volumes with a claim
+// and inline ones; where it does not measure, the file system does.
+func TestAVolumesDriverSaysHowFullItIs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk()
+		d.drivers["mine"], d.drivers["inline"] = says(ofADriver), says(pod.VolumeStats{UsedBytes: 5})
+		inline := v1.Volume{Name: "inline", VolumeSource: v1.VolumeSource{CSI: &v1.CSIVolumeSource{}}}
+		p := aPod(claimed("mine", "claim"), inline, claimed("plain", "other"))
+		got := d.notFileSystem(t, "mine", "inline").Pods(t.Context(), []*v1.Pod{p})[0]
+		if u := used(got); len(u) != 3 || u["mine"] != 600 || u["inline"] != 5 || u["plain"] != 60 {
+			t.Fatalf("got %v, want the drivers' words of theirs, and the file system's of the third", u)
+		}
+		mine := got.VolumeStats[0]
+		if *mine.CapacityBytes != 1000 || *mine.AvailableBytes != 400 || *mine.Inodes != 50 || *mine.InodesUsed != 20 || *mine.InodesFree != 30 ||
+			mine.Time.IsZero() || mine.PVCRef == nil || mine.PVCRef.Name != "claim" || mine.VolumeHealthStats != nil {
+			t.Errorf("got %+v", mine)
+		}
+		if *got.EphemeralStorage.UsedBytes != 0 {
+			t.Errorf("a driver's volume is part of the node's: %d", *got.EphemeralStorage.UsedBytes)
+		}
+	})
+}
+
+// TestAnAbnormalVolumeIsInTheMetricsAndAnEvent, with upstream's names and words; of a
+// volume whose driver does not watch it nothing is said.
+func TestAnAbnormalVolumeIsInTheMetricsAndAnEvent(t *testing.T) {
+	d := newDisk()
+	d.drivers["silent"] = says(ofADriver)
+	for name, c := range map[string]pod.VolumeCondition{"fine": {Message: "volume is normal"}, "broken": {Abnormal: true, Message: "a disk is missing"}} {
+		s := ofADriver
+		s.Condition = &c
+		d.drivers[name] = says(s)
+	}
+	m := d.stated(fine)
+	m.cfg.Dirs = podfs.Dirs{Root: t.TempDir()}
+	pods := []*v1.Pod{aPod(claimed("fine", "fine"), claimed("broken", "broken"), claimed("silent", "silent"))}
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(m.Collector(func() []*v1.Pod { return pods }))
+	want := `
+# HELP kubelet_volume_stats_health_status_abnormal Abnormal volume health status. The count is either 1 or 0. 1 indicates the volume is unhealthy, 0 indicates volume is healthy
+# TYPE kubelet_volume_stats_health_status_abnormal gauge
+kubelet_volume_stats_health_status_abnormal{namespace="default",persistentvolumeclaim="broken"} 1
+kubelet_volume_stats_health_status_abnormal{namespace="default",persistentvolumeclaim="fine"} 0
+`
+	if err := testutil.GatherAndCompare(reg, strings.NewReader(want), "kubelet_volume_stats_health_status_abnormal"); err != nil {
+		t.Error(err)
+	}
+	health := map[string]*stats.VolumeHealthStats{}
+	for _, v := range m.Pods(t.Context(), pods)[0].VolumeStats {
+		health[v.Name] = v.VolumeHealthStats
+	}
+	if h := health["broken"]; h == nil || !h.Abnormal {
+		t.Errorf("the broken one: got %v", h)
+	}
+	if h := health["fine"]; h == nil || h.Abnormal || health["silent"] != nil {
+		t.Errorf("the others: got %v and %v", h, health["silent"])
+	}
+	if want := []string{"web Warning VolumeConditionAbnormal Volume broken: a disk is missing"}; !slices.Equal(d.events, want) {
+		t.Errorf("events: got %q, want %q, once for one answer", d.events, want)
+	}
+}
+
+// TestADriverIsAskedNoMoreOftenThanItsAnswerServes: however many ask, and not at all while
+// nobody does.
+func TestADriverIsAskedNoMoreOftenThanItsAnswerServes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk()
+		d.drivers["mine"] = says(ofADriver)
+		m, pods := d.notFileSystem(t, "mine"), []*v1.Pod{aPod(claimed("mine", "claim"))}
+		for range 600 {
+			m.Pods(t.Context(), pods)
+			m.Claims(t.Context(), pods)
+			time.Sleep(time.Second)
+		}
+		before := d.calls["mine"]
+		if before < 5 || before > 11 {
+			t.Errorf("the driver was asked %d times in ten minutes, want once in one to two", before)
+		}
+		time.Sleep(time.Hour)
+		if n := d.calls["mine"]; n != before {
+			t.Errorf("the driver was asked %d times while nobody wanted to know", n-before)
+		}
+	})
+}
+
+// TestADriverThatHangsHoldsUpNobody: who asks waits a moment, for one call that is under
+// way not again; the others are there; and what the driver says when it is back counts.
+func TestADriverThatHangsHoldsUpNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const patience = 2 * time.Minute // of who asks drivers
+		d := newDisk()
+		var back atomic.Bool
+		d.drivers["dead"] = func(ctx context.Context) (pod.VolumeStats, error) {
+			if back.Load() {
+				return ofADriver, nil
+			}
+			select {
+			case <-time.After(patience):
+				return pod.VolumeStats{}, errors.New("deadline exceeded")
+			case <-ctx.Done():
+				return pod.VolumeStats{}, context.Cause(ctx)
+			}
+		}
+		d.drivers["alive"] = says(ofADriver)
+		m := d.notFileSystem(t, "dead", "alive")
+		pods := []*v1.Pod{aPod(claimed("dead", "dead"), claimed("alive", "alive"), claimed("plain", "plain"))}
+		for i := range 100 {
+			began := time.Now()
+			u := used(m.Pods(t.Context(), pods)[0])
+			if len(u) != 2 || u["alive"] != 600 || u["plain"] != 60 {
+				t.Fatalf("ask %d: got %v, want the two that answer", i, u)
+			}
+			if took := time.Since(began); i == 0 && took != moment || i > 0 && took != 0 {
+				t.Fatalf("ask %d took %v, want a moment, and once", i, took)
+			}
+			time.Sleep(time.Second)
+		}
+		if n := d.calls["dead"]; n != 1 {
+			t.Errorf("the driver that hangs was asked %d times, want once at a time", n)
+		}
+		back.Store(true)
+		time.Sleep(patience + 2*m.fresh)
+		if u := used(m.Pods(t.Context(), pods)[0]); len(u) != 3 || u["dead"] != 600 {
+			t.Errorf("after it came back: got %v", u)
+		}
+	})
+}
+
+// TestADriverThatIsAwayLeavesNoNumbers: neither its last ones nor the file system's,
+// which may be of another thing.
+func TestADriverThatIsAwayLeavesNoNumbers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk()
+		d.drivers["mine"] = says(ofADriver)
+		m, pods := d.notFileSystem(t, "mine"), []*v1.Pod{aPod(claimed("mine", "claim"))}
+		if got := m.Claims(t.Context(), pods); len(got) != 1 {
+			t.Fatalf("got %v", got)
+		}
+		d.mu.Lock()
+		d.drivers["mine"] = func(context.Context) (pod.VolumeStats, error) {
+			return pod.VolumeStats{}, errors.New("driver name x not found in the list of registered CSI drivers")
+		}
+		d.mu.Unlock()
+		time.Sleep(2 * m.fresh)
+		if got, u := m.Claims(t.Context(), pods), used(m.Pods(t.Context(), pods)[0]); len(got) != 0 || len(u) != 0 {
+			t.Errorf("got %v and %v, want nothing", got, u)
+		}
+	})
+}
