@@ -106,7 +106,9 @@ func (m *Meter) sourcesOf(p *v1.Pod) []source {
 		logs := filepath.Join(m.cfg.Dirs.Logs(p.Namespace, p.Name, p.UID), c.Name)
 		l := &layer{meter: m, id: containerID(c)}
 		sources = append(sources,
-			source{key{p.UID, logsOf(c.Name)}, func(ctx context.Context) (stats.FsStats, time.Duration, error) { return m.tree(ctx, logs) }},
+			source{key{p.UID, logsOf(c.Name)}, func(ctx context.Context) (stats.FsStats, time.Duration, error) {
+				return m.tree(ctx, logs, func(ctx context.Context) (Amount, error) { return m.size(ctx, logs, unbounded) })
+			}},
 			source{key{p.UID, layerOf(l.id)}, l.read})
 	}
 	return sources
@@ -121,7 +123,7 @@ func (m *Meter) volumeSource(p *v1.Pod, v *v1.Volume) source {
 			return stats.FsStats{}, 0, err
 		}
 		if claimOf(p, v) == nil && !isMount(path) {
-			return m.tree(ctx, path)
+			return m.tree(ctx, path, func(ctx context.Context) (Amount, error) { return m.directory(ctx, p, v, path, unbounded) })
 		}
 		if size, device := deviceSize(path); device { // what is in it, only the pod knows
 			return fileSystem{capacity: size}.with(Amount{}, metav1.Time{}), 0, nil
@@ -131,14 +133,14 @@ func (m *Meter) volumeSource(p *v1.Pod, v *v1.Volume) source {
 	}}
 }
 
-// tree measures a directory in its turn.
-func (m *Meter) tree(ctx context.Context, dir string) (fs stats.FsStats, took time.Duration, err error) {
+// tree is a directory in its turn, with what it takes.
+func (m *Meter) tree(ctx context.Context, dir string, takes func(context.Context) (Amount, error)) (fs stats.FsStats, took time.Duration, err error) {
 	took, err = m.inTurn(ctx, func() error {
 		on, err := m.statfs(dir)
 		if err != nil {
 			return err
 		}
-		used, err := m.size(ctx, dir, unbounded)
+		used, err := takes(ctx)
 		fs = on.with(used, metav1.Time{})
 		return err
 	})
