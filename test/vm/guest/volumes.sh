@@ -46,14 +46,13 @@ dead_server() {
 	drop share && within 90 ready share || return 1
 	dir=$(directory share)
 	dead
-	systemctl restart podd.service && drop waits && drop beside || return 1
-	within 60 ready beside || { echo "another pod waits, too"; pod beside .status; return 1; }
-	within 60 shown waits 'waiting for volume "share"' || { podd describe waits-podd-vm; return 1; }
-	rm $manifests/share.yaml
+	systemctl restart podd.service && drop beside && rm $manifests/share.yaml || return 1
 	removed=$(date +%s)
+	within 60 ready beside || { echo "another pod waits, too"; pod beside .status; return 1; }
 	within 120 gone share && within 60 [ ! -e "$dir" ] || { podd describe share-podd-vm; podd ps; return 1; }
 	removed=$(($(date +%s) - removed))
-	ready beside && ! ready waits || { podd ps; return 1; }
+	drop waits
+	within 60 shown waits 'waiting for volume "share"' && ready beside && ! ready waits || { podd describe waits-podd-vm; return 1; }
 	nft delete table inet dead
 	within 120 ready waits || { podd describe waits-podd-vm; podd ps; return 1; }
 	for each in waits beside; do rm $manifests/$each.yaml; done
