@@ -33,12 +33,6 @@ type emptyDir struct {
 
 const emptyDirPlugin = "kubernetes.io/empty-dir"
 
-// Projects has the file system count what is in a directory (package quota).
-type Projects interface {
-	// Assign begins that for an empty directory, where it can be done.
-	Assign(dir string)
-}
-
 // emptyDirs is the kind; nodeMemory is in bytes, projects may be nil.
 func emptyDirs(nodeMemory int64, memory *tmpfs, projects Projects) kind {
 	return kind{
@@ -108,16 +102,6 @@ func makeDir(ctx context.Context, t target, made func(t target, dir string)) err
 		made(t, unfinished)
 	}
 	return os.Rename(unfinished, t.dir)
-}
-
-// count has the file system count what is on disk of a pod in a user namespace, which
-// cannot change that.
-func (e *emptyDir) count(t target, dir string) {
-	ownUsers := t.pod.Spec.HostUsers != nil && !*t.pod.Spec.HostUsers
-	onDisk := t.volume.EmptyDir == nil || t.volume.EmptyDir.Medium == v1.StorageMediumDefault
-	if e.projects != nil && ownUsers && onDisk {
-		e.projects.Assign(dir)
-	}
 }
 
 func fsGroup(p *v1.Pod) *int64 {
