@@ -21,6 +21,7 @@ import (
 	"podd/podfs"
 	"podd/prober"
 	"podd/volumes"
+	"podd/volumes/quota"
 	"podd/volumes/usage"
 )
 
@@ -67,17 +68,18 @@ func (n *Node) assemble(facts Facts) (*parts, error) {
 	}); err != nil {
 		return nil, err
 	}
+	projects := quota.New(n.log)
 	if p.volumes, err = volumes.New(volumes.Options{
 		RootDir: n.cfg.RootDir, NodeMemory: n.resources.Allocatable.Memory().Value(),
 		RecursiveReadOnly: facts.RecursiveReadOnly, Objects: n.objects, Claims: n.objects, Downward: podenv.Downward{Allocatable: n.resources.Allocatable},
-		CSI: p.csi, Events: n.recorder, Waker: wake,
+		CSI: p.csi, Projects: projects, Events: n.recorder, Waker: wake,
 	}, n.log, n.registry); err != nil {
 		return nil, err
 	}
 	n.problems.add(p.pendingUnmounts)
 	p.meter = usage.New(usage.Config{
 		Path: p.volumes.Path, Stats: p.volumes.Stats, Dirs: n.dirs().WithDefaults(), Status: n.status.Pod, Layers: layers{p.client, facts.imports()},
-		Events: n.recorder, Fresh: n.cfg.VolumeStatsAggPeriod, Log: n.log,
+		Events: n.recorder, Fresh: n.cfg.VolumeStatsAggPeriod, Counted: projects.Used, Log: n.log,
 	})
 	n.registry.MustRegister(p.meter.Collector(n.active))
 	p.admission = admission.NewGate(&admission.Node{

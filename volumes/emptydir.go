@@ -28,18 +28,19 @@ import (
 type emptyDir struct {
 	nodeMemory int64 // bytes
 	memory     *tmpfs
+	projects   Projects // or nil
 }
 
 const emptyDirPlugin = "kubernetes.io/empty-dir"
 
-// emptyDirs is the kind; nodeMemory is in bytes.
-func emptyDirs(nodeMemory int64, memory *tmpfs) kind {
+// emptyDirs is the kind; nodeMemory is in bytes, projects may be nil.
+func emptyDirs(nodeMemory int64, memory *tmpfs, projects Projects) kind {
 	return kind{
 		plugin:  emptyDirPlugin,
 		managed: true,
 		handles: isEmptyDir,
 		path:    func(t target) string { return t.dir },
-		driver:  &emptyDir{nodeMemory, memory},
+		driver:  &emptyDir{nodeMemory, memory, projects},
 	}
 }
 
@@ -59,7 +60,7 @@ func (e *emptyDir) setUp(ctx context.Context, t target) error {
 	if source == nil {
 		source = &v1.EmptyDirVolumeSource{}
 	}
-	if err := makeDir(ctx, t); err != nil {
+	if err := makeDir(ctx, t, e.count); err != nil {
 		return err
 	}
 	switch {
@@ -77,8 +78,8 @@ func (e *emptyDir) setUp(ctx context.Context, t target) error {
 // makeDir makes the directory 0777 whatever the umask, and the pod's
 // fsGroup its group. It gets its name last, so that after a crash a directory
 // of that name is a finished one, and what containers did to its mode since is
-// left alone.
-func makeDir(ctx context.Context, t target) error {
+// left alone. Before that, made is called with it, unless it is nil.
+func makeDir(ctx context.Context, t target, made func(t target, dir string)) error {
 	if _, err := os.Lstat(t.dir); err == nil {
 		return nil
 	} else if !errors.Is(err, fs.ErrNotExist) {
@@ -96,6 +97,9 @@ func makeDir(ctx context.Context, t target) error {
 	}
 	if err := t.owner.own(ctx, t, unfinished); err != nil {
 		return err
+	}
+	if made != nil {
+		made(t, unfinished)
 	}
 	return os.Rename(unfinished, t.dir)
 }

@@ -15,7 +15,7 @@ import (
 func kinds(o Options) []kind {
 	memory := &tmpfs{}
 	return []kind{
-		emptyDirs(o.NodeMemory, memory),
+		emptyDirs(o.NodeMemory, memory, o.Projects),
 		hostPaths(),
 		configMaps(),
 		secrets(memory),

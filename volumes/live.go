@@ -67,7 +67,7 @@ func (l *live) setUp(ctx context.Context, t target) error {
 	if err != nil {
 		return collectError{err}
 	}
-	if err := makeDir(ctx, t); err != nil {
+	if err := makeDir(ctx, t, nil); err != nil {
 		return err
 	}
 	if l.memory != nil {

@@ -35,6 +35,8 @@ type Options struct {
 	CSI CSI
 	// Claims has what claims are bound to; nil for none.
 	Claims Claims
+	// Projects counts what is in emptyDirs of pods with hostUsers: false; nil does not.
+	Projects Projects
 	// Events tells of volumes that cannot be brought up to date, of changes of
 	// ownership that take long, and of pending unmounts; nil tells nobody.
 	Events Events

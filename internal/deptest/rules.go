@@ -132,6 +132,7 @@ var arrows = map[string]map[string]string{
 	"csi":                {"internal/atomicfile": "records of volumes", "internal/mask": "what a driver may say of Secrets"},
 	"volumes/payload":    {"internal/wipe": "deletes old versions", "volumes/ownership": "modes with an fsGroup"},
 	"volumes/ownership":  {},
+	"volumes/quota":      {},
 	"volumes/usage":      {"podfs": "where logs and hosts files are"},
 	"cni":                {"internal/atomicfile": "the network's configuration", "internal/wipe": "deletes its leases", "cni/cnitest": "its own fake, for its tests"},
 	"cni/cnitest":        {},
@@ -158,7 +159,7 @@ var arrows = map[string]map[string]string{
 	"node": all("puts the parts together",
 		"admission", "agent", "agent/backoff", "bundle", "cgroup", "cni", "config", "cri", "cri/spec", "csi", "events", "hooks", "images", "images/archive",
 		"images/credentials", "images/gc", "inspect", "internal/atomicfile", "internal/bytesize", "internal/instance", "logrotate", "node/bundled", "node/capacity", "objects", "objects/claims", "pleg",
-		"podconfig", "podconfig/file", "podconfig/http", "podconfig/manifest", "podenv", "podfs", "prober", "server", "status", "systemd", "userns", "volumes", "volumes/usage",
+		"podconfig", "podconfig/file", "podconfig/http", "podconfig/manifest", "podenv", "podfs", "prober", "server", "status", "systemd", "userns", "volumes", "volumes/quota", "volumes/usage",
 		"cri/critest"), // its tests
 	"cmd/podd": all("commands on the parts",
 		"bundle", "cgroup", "cli", "cni", "config", "inspect", "internal/instance", "node", "node/bundled", "node/teardown", "podconfig/manifest", "server",

@@ -20,7 +20,7 @@ die() {
 . "$repo/hack/need.sh"
 
 suite=bookworm
-packages=systemd,systemd-sysv,dbus,udev,kmod,apparmor,iproute2,iptables,nftables,curl,jq,make,procps,e2fsprogs,prometheus,initramfs-tools,linux-image-cloud-amd64
+packages=systemd,systemd-sysv,dbus,udev,kmod,apparmor,iproute2,iptables,nftables,curl,jq,make,procps,e2fsprogs,nfs-common,nfs-kernel-server,prometheus,initramfs-tools,linux-image-cloud-amd64
 
 hash=$(cat "$here/image.sh" "$here/guest/podd-vm-test.service" | sha256sum | cut -c1-16)
 cache=${PODD_CACHE:-${HOME:-/root}/.cache/podd-vm}
@@ -58,7 +58,7 @@ cat >"$work/initramfs-hook" <<'HOOK'
 #!/bin/sh
 [ "$1" = prereqs ] && exit 0
 . /usr/share/initramfs-tools/hook-functions
-manual_add_modules virtio_pci virtio_blk ext4
+manual_add_modules virtio_pci virtio_blk ext4 quota_v2
 HOOK
 mmdebstrap --quiet --mode=root --variant=minbase --format=directory \
 	--include="$packages" --aptopt='APT::Install-Recommends "false"' \
@@ -81,8 +81,10 @@ for unit in serial-getty@ttyS0.service serial-getty@ttyS1.service getty@tty1.ser
 	systemd-networkd-wait-online.service; do
 	ln -sf /dev/null "$root/etc/systemd/system/$unit"
 done
-# The tests configure it first.
-rm -f "$root/etc/systemd/system/multi-user.target.wants/prometheus.service"
+# The tests configure them first.
+for unit in prometheus.service nfs-server.service nfs-client.target rpcbind.service rpcbind.socket; do
+	rm -f "$root"/etc/systemd/system/*.wants/$unit
+done
 mkdir -p "$root/payload"
 ln -sf ../podd-vm-test.service "$root/etc/systemd/system/multi-user.target.wants/"
 rm -rf "$root/var/cache/apt" "$root/var/lib/apt/lists"
@@ -91,8 +93,10 @@ cp "$root"/boot/vmlinuz-* "$work/vmlinuz"
 cp "$root"/boot/initrd.img-* "$work/initrd.img"
 rm -rf "$root/boot"
 mkdir "$root/boot"
-# Room for images and logs; what is not written takes no space.
-mkfs.ext4 -q -L root -E lazy_itable_init=1,lazy_journal_init=1 -O ^metadata_csum -d "$root" "$work/root.img" 4G >/dev/null
+# Room for images and logs; what is not written takes no space. With project quotas,
+# which count from the first file on.
+mkfs.ext4 -q -L root -E lazy_itable_init=1,lazy_journal_init=1,quotatype=prjquota -O ^metadata_csum,project,quota -d "$root" "$work/root.img" 4G >/dev/null
+e2fsck -fp "$work/root.img" >/dev/null || [ $? -eq 1 ] || die "the file system that mkfs.ext4 made is broken"
 rm -rf "$root" "$work/initramfs-hook"
 trap - EXIT
 chmod 755 "$work"

@@ -46,6 +46,9 @@ var checks = []string{
 	"huge-pages-of-a-pod-that-ended-go-to-one-that-was-refused",
 	"restart-of-podd-sees-more-huge-pages",
 	"systemd-forgets-the-slices-of-pods-that-ended",
+	"nfs-volume-is-mounted-and-unmounted",
+	"dead-nfs-server-holds-up-its-own-pods-alone",
+	"project-quota-measures-an-emptydir",
 	"init-containers-and-sidecars-start-in-order",
 	"a-removed-pod-ends-in-order",
 	"restart-of-podd-flaps-no-readiness",
@@ -103,6 +106,22 @@ func TestVM(t *testing.T) {
 // hierarchies, and one of v2 beside them that has no controllers.
 func TestVMCgroupV1(t *testing.T) {
 	test(t, "console-v1.log", "hugepages=8 systemd.unified_cgroup_hierarchy=0 podd.test=v1", checksV1, 75)
+}
+
+// checksVolumes are those of volumes that need more than most machines have.
+var checksVolumes = []string{
+	"nfs-volume-is-mounted-and-unmounted",
+	"dead-nfs-server-holds-up-its-own-pods-alone",
+	"project-quota-measures-an-emptydir",
+}
+
+// TestVMVolumes has these alone, for who changes them; TestVM has them, too.
+func TestVMVolumes(t *testing.T) {
+	if os.Getenv("PODD_TEST_VM") != "volumes" {
+		t.Skip("PODD_TEST_VM=volumes go test -run TestVMVolumes ./test/vm")
+	}
+	first := []string{"machine-has-systemd-and-cgroup-v2", "install-puts-files-in-place", "runtime-unit-starts", "agent-unit-starts"}
+	test(t, "console-volumes.log", "podd.test=volumes", append(first, checksVolumes...), 75)
 }
 
 // test boots a machine and expects the checks. All of it may take so many times as

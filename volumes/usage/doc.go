@@ -24,6 +24,10 @@
 // soon as the limit is exceeded, so what costs much is only a tree of very many small
 // files below a large limit.
 //
+// An emptyDir of a pod in a user namespace need not be walked where its file system
+// counts for itself (package quota, Config.Counted), which has also what was deleted and
+// is still open. Other pods could change that count.
+//
 // The writable layer of a container is a directory as any other where the runtime
 // tells where it is. Where only the runtime can say what it takes, its number counts,
 // which may be as old as the runtime lets it become.

@@ -28,16 +28,21 @@ func gauge(name, help string) *prometheus.Desc {
 	return prometheus.NewDesc("kubelet_volume_stats_"+name, help, []string{"namespace", "persistentvolumeclaim"}, nil)
 }
 
+// looks are how often volumes that are directories were measured.
+var looks = prometheus.NewDesc("podd_volume_looks_total",
+	"Times that a volume that is a directory of its pod's was measured: walked, or counted by the file system (project quotas).", []string{"method"}, nil)
+
 type collector struct {
 	meter *Meter
 	pods  func() []*v1.Pod
 }
 
 // Collector has kubelet_volume_stats_*, the statistics of the pods' volumes with a
-// claim. A scrape measures what Claims would.
+// claim, and how volumes were measured. A scrape measures what Claims would.
 func (m *Meter) Collector(pods func() []*v1.Pod) prometheus.Collector { return &collector{m, pods} }
 
 func (c *collector) Describe(out chan<- *prometheus.Desc) {
+	out <- looks
 	for _, g := range volumeGauges {
 		out <- g.desc
 	}
@@ -45,6 +50,8 @@ func (c *collector) Describe(out chan<- *prometheus.Desc) {
 }
 
 func (c *collector) Collect(out chan<- prometheus.Metric) {
+	out <- prometheus.MustNewConstMetric(looks, prometheus.CounterValue, float64(c.meter.looks.walked.Load()), "walked")
+	out <- prometheus.MustNewConstMetric(looks, prometheus.CounterValue, float64(c.meter.looks.counted.Load()), "counted")
 	for _, v := range c.meter.Claims(context.Background(), c.pods()) {
 		send := func(d *prometheus.Desc, value float64) {
 			out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, v.PVCRef.Namespace, v.PVCRef.Name)

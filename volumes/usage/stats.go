@@ -110,7 +110,9 @@ func (m *Meter) sourcesOf(p *v1.Pod) []source {
 		logs := filepath.Join(m.cfg.Dirs.Logs(p.Namespace, p.Name, p.UID), c.Name)
 		l := &layer{meter: m, id: containerID(c)}
 		sources = append(sources,
-			source{key{p.UID, logsOf(c.Name)}, func(ctx context.Context) (figures, time.Duration, error) { return m.tree(ctx, logs) }},
+			source{key{p.UID, logsOf(c.Name)}, func(ctx context.Context) (figures, time.Duration, error) {
+				return m.tree(ctx, logs, func(ctx context.Context) (Amount, error) { return m.size(ctx, logs, unbounded) })
+			}},
 			source{key{p.UID, layerOf(l.id)}, l.read})
 	}
 	return sources
@@ -129,7 +131,7 @@ func (m *Meter) volumeSource(p *v1.Pod, v *v1.Volume) source {
 			return figures{}, 0, err
 		}
 		if claimOf(p, v) == nil && !isMount(path) {
-			return m.tree(ctx, path)
+			return m.tree(ctx, path, func(ctx context.Context) (Amount, error) { return m.directory(ctx, p, v, path, unbounded) })
 		}
 		if size, device := deviceSize(path); device { // what is in it, only the pod knows
 			return figures{FsStats: fileSystem{capacity: size}.with(Amount{}, metav1.Time{})}, 0, nil
@@ -159,14 +161,14 @@ func (m *Meter) driverOf(ctx context.Context, p *v1.Pod, v *v1.Volume) (f figure
 	return f, nil
 }
 
-// tree measures a directory in its turn.
-func (m *Meter) tree(ctx context.Context, dir string) (f figures, took time.Duration, err error) {
+// tree is a directory in its turn, with what it takes.
+func (m *Meter) tree(ctx context.Context, dir string, takes func(context.Context) (Amount, error)) (f figures, took time.Duration, err error) {
 	took, err = m.inTurn(ctx, func() error {
 		on, err := m.statfs(dir)
 		if err != nil {
 			return err
 		}
-		used, err := m.size(ctx, dir, unbounded)
+		used, err := takes(ctx)
 		f.FsStats = on.with(used, metav1.Time{})
 		return err
 	})

@@ -39,7 +39,7 @@ func newWatch(m *Meter, p *v1.Pod) *watch {
 	first := time.Now().Add(period)
 	for i := range p.Spec.Volumes {
 		if v := &p.Spec.Volumes[i]; ephemeral(v) {
-			w.add(m.volumePart(p, v.Name), first)
+			w.add(m.volumePart(p, v), first)
 		}
 	}
 	hosts := &part{what: "the hosts file", used: func(context.Context, int64) (Amount, error) {
@@ -61,13 +61,13 @@ func (w *watch) add(p *part, from time.Time) bool {
 	return counts
 }
 
-func (m *Meter) volumePart(p *v1.Pod, volume string) *part {
-	return &part{what: fmt.Sprintf("volume %q", volume), volume: volume, used: func(ctx context.Context, enough int64) (Amount, error) {
-		dir, err := m.cfg.Path(p, volume)
+func (m *Meter) volumePart(p *v1.Pod, v *v1.Volume) *part {
+	return &part{what: fmt.Sprintf("volume %q", v.Name), volume: v.Name, used: func(ctx context.Context, enough int64) (Amount, error) {
+		dir, err := m.cfg.Path(p, v.Name)
 		if err != nil {
 			return Amount{}, err
 		}
-		return m.size(ctx, dir, enough)
+		return m.directory(ctx, p, v, dir, enough)
 	}}
 }
 

@@ -90,6 +90,8 @@ answers() { curl -fsS -m 10 "http://$(address web):8080/" | grep -q 'It runs'; }
 # shellcheck source=/dev/null
 . /payload/clock.sh
 # shellcheck source=/dev/null
+. /payload/volumes.sh
+# shellcheck source=/dev/null
 . /payload/v1.sh
 
 systemd_is_first() { [ "$(cat /proc/1/comm)" = systemd ] || { echo "PID 1 is $(cat /proc/1/comm)"; return 1; }; }
@@ -262,6 +264,7 @@ boot_first() {
 	check huge-pages-of-a-pod-that-ended-go-to-one-that-was-refused huge_freed
 	check restart-of-podd-sees-more-huge-pages huge_more
 	check systemd-forgets-the-slices-of-pods-that-ended slices_gone
+	volumes
 	for each in shop unready; do drop $each; done
 	check init-containers-and-sidecars-start-in-order shop_starts
 	check a-removed-pod-ends-in-order shop_ends

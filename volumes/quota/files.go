@@ -1,0 +1,34 @@
+package quota
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// named are the project IDs that the files of projects(5) and projid(5) give to
+// somebody: ID:DIRECTORY and NAME:ID. What is no such line is nobody's.
+func (p *Projects) named() (map[uint32]bool, error) {
+	taken := map[uint32]bool{}
+	for _, file := range p.files {
+		text, err := os.ReadFile(file)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read which project IDs are in use: %w", err)
+		}
+		for line := range strings.Lines(string(text)) {
+			one, other, _ := strings.Cut(strings.TrimSpace(line), ":")
+			for _, field := range []string{one, other} { // of the two, the one that is a number
+				if id, err := strconv.ParseUint(strings.TrimSpace(field), 10, 32); err == nil {
+					taken[uint32(id)] = true
+				}
+			}
+		}
+	}
+	return taken, nil
+}

@@ -1,0 +1,251 @@
+package quota
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// fileSystem counts by project, as ext4 and xfs do, what tests say.
+type fileSystem struct {
+	mu      sync.Mutex
+	of      map[string]attributes
+	counts  map[uint32]count
+	fails   error // of count
+	asked   int
+	refuses error // of setProject
+}
+
+func newFileSystem() *fileSystem {
+	return &fileSystem{of: map[string]attributes{}, counts: map[uint32]count{}}
+}
+
+func (f *fileSystem) attributes(dir *os.File) (attributes, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.of[dir.Name()], nil
+}
+
+func (f *fileSystem) setProject(dir *os.File, id uint32) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.refuses != nil {
+		return f.refuses
+	}
+	f.of[dir.Name()] = attributes{id, true}
+	n := f.counts[id]
+	f.counts[id] = count{n.bytes + 4096, n.inodes + 1, n.limited}
+	return nil
+}
+
+func (f *fileSystem) count(_ *os.File, id uint32) (count, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.asked++
+	return f.counts[id], f.fails
+}
+
+func on(f *fileSystem, log *bytes.Buffer, files ...string) *Projects {
+	return &Projects{kernel: f, files: files, log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
+}
+
+func directory(t *testing.T, in, name string) string {
+	t.Helper()
+	dir := filepath.Join(in, name)
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// TestAProjectIsOfOneDirectory: not one that anybody uses, has limited or named, and a
+// directory that has one keeps it.
+func TestAProjectIsOfOneDirectory(t *testing.T) {
+	root := t.TempDir()
+	named := filepath.Join(root, "projects")
+	if err := os.WriteFile(named, []byte("# a comment: 1879048192\n1879048193:/srv/a:b\n\nshop:1879048194\nnonsense\n-7:x\n99999999999:y\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	log := &bytes.Buffer{}
+	f := newFileSystem()
+	f.counts[first] = count{inodes: 1}
+	f.counts[first+3] = count{limited: true}
+	f.counts[first+4] = count{bytes: 1}
+	p := on(f, log, named, filepath.Join(root, "none"))
+	a, b := directory(t, root, "a"), directory(t, root, "b")
+	p.Assign(a)
+	p.Assign(b)
+	p.Assign(a)
+	if f.of[a] != (attributes{first + 5, true}) || f.of[b] != (attributes{first + 6, true}) {
+		t.Errorf("got %+v, want the first two IDs that are free", f.of)
+	}
+	f.counts[first+5] = count{12288, 3, false}
+	if n, inodes, known := p.Used(a); n != 12288 || inodes != 3 || !known {
+		t.Errorf("got %d bytes, %d inodes (%v)", n, inodes, known)
+	}
+	if log.Len() > 0 {
+		t.Errorf("log: %s", log)
+	}
+}
+
+// TestARestartKnowsProjectsByTheirDirectories, and gives none of them again before it is
+// given back.
+func TestARestartKnowsProjectsByTheirDirectories(t *testing.T) {
+	root, f, log := t.TempDir(), newFileSystem(), &bytes.Buffer{}
+	a, b := directory(t, root, "a"), directory(t, root, "b")
+	on(f, log).Assign(a)
+	again := on(f, log)
+	again.Assign(b)
+	again.Assign(a)
+	if f.of[a].project != first || f.of[b].project != first+1 {
+		t.Errorf("got %+v", f.of)
+	}
+	if _, _, known := again.Used(a); !known {
+		t.Error("a podd that started again does not know a directory of its own")
+	}
+	delete(f.counts, first) // with the last of its files
+	c := directory(t, root, "c")
+	on(f, log).Assign(c)
+	if f.of[c].project != first {
+		t.Errorf("got project %d, want the one that was given back", f.of[c].project)
+	}
+}
+
+func TestManyAtOnceHaveDifferentProjects(t *testing.T) {
+	root, f, log := t.TempDir(), newFileSystem(), &bytes.Buffer{}
+	p := on(f, log)
+	var all sync.WaitGroup
+	for i := range 50 {
+		dir := directory(t, root, string(rune('A'+i)))
+		all.Go(func() { p.Assign(dir) })
+	}
+	all.Wait()
+	seen := map[uint32]bool{}
+	for dir, a := range f.of {
+		if seen[a.project] || a.project < first {
+			t.Errorf("%s has project %d", dir, a.project)
+		}
+		seen[a.project] = true
+	}
+	if len(seen) != 50 {
+		t.Errorf("got %d projects", len(seen))
+	}
+}
+
+// TestWhoseNumberIsNotToBeBelieved: directories without a project, in one of
+// somebody's, in one that is not theirs alone, or that does not reach what is made in
+// them.
+func TestWhoseNumberIsNotToBeBelieved(t *testing.T) {
+	for name, tc := range map[string]struct{ dir, above attributes }{
+		"none":               {},
+		"an administrator's": {attributes{7, true}, attributes{}},
+		"from above":         {attributes{first, true}, attributes{first, true}},
+		"nothing inherits":   {attributes{first, false}, attributes{}},
+		"beyond podd's":      {attributes{first + ids, true}, attributes{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root, f, log := t.TempDir(), newFileSystem(), &bytes.Buffer{}
+			dir := directory(t, root, "v")
+			f.of[dir], f.of[root] = tc.dir, tc.above
+			f.counts[tc.dir.project] = count{1, 1, false}
+			p := on(f, log)
+			if _, _, known := p.Used(dir); known {
+				t.Error("its number is believed")
+			}
+			p.Assign(dir)
+			if tc.dir.project != 0 && f.of[dir] != tc.dir {
+				t.Errorf("it was taken out of its project: %+v", f.of[dir])
+			}
+			if log.Len() > 0 {
+				t.Errorf("log: %s", log)
+			}
+		})
+	}
+}
+
+// TestWithoutQuotasNothingIsSaid, since most file systems have none; what fails is said.
+func TestWithoutQuotasNothingIsSaid(t *testing.T) {
+	for name, tc := range map[string]struct {
+		fails, refuses error
+		said           bool
+	}{
+		"no quotas":  {fails: errNone},
+		"no ioctl":   {refuses: errNone},
+		"it fails":   {fails: unix.EIO, said: true},
+		"it refuses": {refuses: unix.EPERM, said: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, log := newFileSystem(), &bytes.Buffer{}
+			f.fails, f.refuses = tc.fails, tc.refuses
+			p, dir := on(f, log), t.TempDir()
+			p.Assign(dir)
+			if _, _, known := p.Used(dir); known {
+				t.Error("there is a number")
+			}
+			if said := log.Len() > 0; said != tc.said {
+				t.Errorf("log: %q", log)
+			}
+		})
+	}
+}
+
+func TestTheSearchForAProjectEnds(t *testing.T) {
+	f, log := newFileSystem(), &bytes.Buffer{}
+	for i := range uint32(mostTried) {
+		f.counts[first+i] = count{inodes: 1}
+	}
+	p, dir := on(f, log), t.TempDir()
+	if err := p.assign(dir); err == nil || f.asked != mostTried {
+		t.Errorf("got %v after %d", err, f.asked)
+	}
+	if err := p.assign(dir); err != nil || f.of[dir].project != first+mostTried {
+		t.Errorf("got %v, project %d: want the search to go on where it ended", err, f.of[dir].project)
+	}
+}
+
+func TestADirectoryThatIsALinkIsNotFollowed(t *testing.T) {
+	f, log, link := newFileSystem(), &bytes.Buffer{}, filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink("/", link); err != nil {
+		t.Fatal(err)
+	}
+	p := on(f, log)
+	if err := p.assign(link); err == nil || len(f.of) > 0 {
+		t.Errorf("got %v, %v", err, f.of)
+	}
+	if _, err := p.used(link + "/none"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestTheKernelHere answers, or has no project quotas for the tests' directory; what it
+// has must then count a file.
+func TestTheKernelHere(t *testing.T) {
+	p := New(slog.New(slog.DiscardHandler))
+	dir := t.TempDir()
+	err := p.assign(dir)
+	if errors.Is(err, errNone) {
+		if _, _, known := p.Used(dir); known {
+			t.Error("there are no quotas, and a number")
+		}
+		return
+	}
+	if err != nil {
+		if os.Geteuid() != 0 && errors.Is(err, fs.ErrPermission) {
+			t.Skip("quotas are for root")
+		}
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(dir+"/file", make([]byte, 1<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if bytes, inodes, known := p.Used(dir); bytes < 1<<20 || inodes != 2 || !known {
+		t.Errorf("got %d bytes, %d inodes (%v)", bytes, inodes, known)
+	}
+}
