@@ -101,6 +101,11 @@ func (s *Store) bindLocked() {
 		}
 	}
 	before := t.now
+	for key, state := range before.Claims {
+		if !taken[key] { // its document was there, and is not waited for any more
+			delete(t.unseen, state.VolumeName)
+		}
+	}
 	t.now = claims.Bind(in)
 	if !maps.Equal(t.bound, t.now.Bound) {
 		t.bound = t.now.Bound

@@ -67,7 +67,7 @@ func TestAPodHearsWhenItsClaimMayHaveAVolume(t *testing.T) {
 			{[]*pod.Object{c}, "[a]", "error processing PVC shop/c1: PVC is not bound: no persistent volumes available for this claim and no storage class is set"},
 			{[]*pod.Object{c, vol}, "[a]", ""},
 			{[]*pod.Object{c, vol, aVolume("v2"), aClaim("c2")}, "[]", ""},
-			{[]*pod.Object{c}, "[a]", `error processing PVC shop/c1: persistentvolume "v1" not found, and the claim is bound to it`},
+			{[]*pod.Object{c}, "[a]", `error processing PVC shop/c1: persistentvolume "v1" not found, and the claim is bound to it: add it again, or remove the claim to have it bound anew`},
 			{[]*pod.Object{c, aVolume("v1")}, "[a]", ""},
 		} {
 			h.uids = nil
@@ -131,6 +131,54 @@ func TestABindingSurvivesARestart(t *testing.T) {
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("got %v, %v", info, err)
 	}
+}
+
+// TestAClaimWhoseVolumeIsGoneIsBoundAnewOnceItWasRemoved, also where podd did not run
+// when the volume went: by then nobody else can tell that it will not come.
+func TestAClaimWhoseVolumeIsGoneIsBoundAnewOnceItWasRemoved(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "bindings.json")
+	s := persistent(t, path)
+	p, v := claimant("a", "c1")
+	s.Replace([]*pod.Object{aVolume("v2"), aClaim("c1")})
+	if err := use(t, s, p, v); err != nil {
+		t.Fatal(err)
+	}
+	after := persistent(t, path)
+	after.Replace([]*pod.Object{aVolume("v1"), aClaim("c1")})
+	if _, err := after.Claim(p, v); err == nil || !strings.Contains(err.Error(), "remove the claim to have it bound anew") {
+		t.Fatalf("got %v", err)
+	}
+	after.Replace([]*pod.Object{aVolume("v1")})
+	after.Replace([]*pod.Object{aVolume("v1"), aClaim("c1")})
+	if b, err := after.Claim(p, v); err != nil || b.Volume.Name != "v1" {
+		t.Errorf("got %+v, %v", b, err)
+	}
+}
+
+// TestABindingIsGoneFromDiskWithItsVolumeAndClaim, though no pod asks for either again.
+func TestABindingIsGoneFromDiskWithItsVolumeAndClaim(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "bindings.json")
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		s := persistent(t, path)
+		go func() { _ = s.Run(ctx) }()
+		s.Replace([]*pod.Object{aVolume("v1"), aClaim("c1")})
+		synctest.Wait()
+		if all, err := readBindings(path); err != nil || len(all) != 1 {
+			t.Fatalf("got %+v, %v", all, err)
+		}
+		s.Replace([]*pod.Object{aVolume("v1")})
+		synctest.Wait()
+		if all, err := readBindings(path); err != nil || len(all) != 1 {
+			t.Fatalf("a volume that is released: got %+v, %v", all, err)
+		}
+		s.Replace(nil)
+		synctest.Wait()
+		if all, err := readBindings(path); err != nil || len(all) > 0 {
+			t.Errorf("got %+v, %v", all, err)
+		}
+	})
 }
 
 func TestABrokenFileOfBindingsIsSetAside(t *testing.T) {

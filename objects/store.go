@@ -80,8 +80,11 @@ func New(cfg Config) *Store {
 	}
 }
 
-// Run calls the listeners, in their order, until ctx ends.
+// Run calls the listeners, in their order, until ctx ends, and then keeps on disk which
+// claims have which volumes: a claim that is gone must not be bound again to what it
+// had, by the podd after this one, when another of its name comes.
 func (s *Store) Run(ctx context.Context, listeners ...Listener) error {
+	failed := ""
 	for {
 		select {
 		case <-s.poke:
@@ -97,6 +100,11 @@ func (s *Store) Run(ctx context.Context, listeners ...Listener) error {
 				l.Changed(uid)
 			}
 		}
+		err := s.saveClaims()
+		if err != nil && err.Error() != failed { // Use tries again, and tells the pod
+			s.log.Warn("cannot write the bindings of claims", "error", err)
+		}
+		failed = fmt.Sprint(err)
 	}
 }
 
@@ -134,9 +142,9 @@ func (s *Store) Replace(all []*pod.Object) {
 	s.pokeLocked()
 }
 
-// pokeLocked has Run tell those of whom something changed.
+// pokeLocked has Run tell those of whom something changed, and keep what is bound.
 func (s *Store) pokeLocked() {
-	if len(s.changed) == 0 {
+	if len(s.changed) == 0 && s.claims.version == s.claims.saved {
 		return
 	}
 	select {

@@ -123,7 +123,7 @@ func (b *binder) keep() {
 			continue
 		}
 		if volume == nil {
-			b.Claims[ref.Key] = ClaimState{Phase: v1.ClaimLost, VolumeName: name, Message: notFound(name) + ", and the claim is bound to it"}
+			b.Claims[ref.Key] = ClaimState{Phase: v1.ClaimLost, VolumeName: name, Message: notFound(name) + ", and the claim is bound to it: add it again, or remove the claim to have it bound anew"}
 			continue
 		}
 		b.bind(claim, volume)

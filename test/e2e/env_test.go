@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"os"
 	"os/exec"
@@ -159,7 +160,8 @@ func (e *env) revive(ctx context.Context) error {
 
 // assertNothingLeft waits a while for what is still being torn down, then
 // reports every sandbox, container, network namespace, veth, address, mount,
-// cgroup, packet filter rule, process and directory that was not there before.
+// cgroup, packet filter rule, process and directory that was not there before, and
+// each claim that is still bound: the next test may have one of that name.
 func (e *env) assertNothingLeft(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -170,6 +172,12 @@ func (e *env) assertNothingLeft(ctx context.Context) {
 			return err
 		}
 		left = testnode.Left(e.before, after)
+		bound, err := os.ReadFile(filepath.Join(e.node.Root(), "volume-bindings.json"))
+		if err == nil && strings.Contains(string(bound), `"claim"`) {
+			left = append(left, "bindings of claims: "+string(bound))
+		} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
 		if len(left) > 0 {
 			return fmt.Errorf("%d things are left", len(left))
 		}
