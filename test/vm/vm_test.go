@@ -46,8 +46,6 @@ var checks = []string{
 	"huge-pages-of-a-pod-that-ended-go-to-one-that-was-refused",
 	"restart-of-podd-sees-more-huge-pages",
 	"systemd-forgets-the-slices-of-pods-that-ended",
-	"nfs-volume-is-mounted-and-unmounted",
-	"dead-nfs-server-holds-up-its-own-pods-alone",
 	"project-quota-measures-an-emptydir",
 	"init-containers-and-sidecars-start-in-order",
 	"a-removed-pod-ends-in-order",
@@ -95,6 +93,8 @@ var checksV1 = []string{
 	"a-container-of-systemds-that-eats-its-memory-is-killed",
 	"restarts-leave-containers-of-systemds-alone",
 	"systemd-forgets-the-slices-of-pods-that-ended",
+	"nfs-volume-is-mounted-and-unmounted",
+	"dead-nfs-server-holds-up-its-own-pods-alone",
 	"uninstall-leaves-nothing-running",
 }
 
@@ -115,7 +115,7 @@ var checksVolumes = []string{
 	"project-quota-measures-an-emptydir",
 }
 
-// TestVMVolumes has these alone, for who changes them; TestVM has them, too.
+// TestVMVolumes has these alone, for who changes them; the two machines have them, too.
 func TestVMVolumes(t *testing.T) {
 	if os.Getenv("PODD_TEST_VM") != "volumes" {
 		t.Skip("PODD_TEST_VM=volumes go test -run TestVMVolumes ./test/vm")

@@ -264,7 +264,7 @@ boot_first() {
 	check huge-pages-of-a-pod-that-ended-go-to-one-that-was-refused huge_freed
 	check restart-of-podd-sees-more-huge-pages huge_more
 	check systemd-forgets-the-slices-of-pods-that-ended slices_gone
-	volumes
+	quotas
 	for each in shop unready; do drop $each; done
 	check init-containers-and-sidecars-start-in-order shop_starts
 	check a-removed-pod-ends-in-order shop_ends

@@ -123,6 +123,7 @@ boot_v1() {
 	check huge-pages-are-given-and-bounded huge
 	check a-container-of-systemds-that-eats-its-memory-is-killed hungry
 	check restarts-leave-containers-of-systemds-alone restarts
+	nfs
 	check systemd-forgets-the-slices-of-pods-that-ended some_end
 	check uninstall-leaves-nothing-running uninstall
 	echo "done"
