@@ -43,7 +43,7 @@ func compareSpans(axis string, a, b []Span) []pair {
 	if axis == string(v1.PodReadyToStartContainers) {
 		a, b = begun(a), begun(b)
 	}
-	a, b = merge(a), merge(b)
+	a, b = current(merge(a)), merge(b)
 	a, b = unseen(a, b), unseen(b, a)
 	kept := align(a, b)
 	var all []pair
@@ -75,6 +75,20 @@ func compareSpans(axis string, a, b []Span) []pair {
 		}
 	}
 	return append(all, compareEntries(axis, a, b, glimpses)...)
+}
+
+// current leaves out what the kubelet shows of a container's last life for a moment when
+// it counts the next one already: that it is ready. podd counts and shows both at once.
+func current(spans []Span) []Span {
+	var all []Span
+	for i, s := range spans {
+		stale := i > 0 && i+1 < len(spans) && s.For < blink && lives(spans[i-1]) != lives(s) && lives(s) == lives(spans[i+1]) &&
+			strings.HasSuffix(spans[i-1].State, " true") && strings.HasSuffix(s.State, " true") && strings.HasSuffix(spans[i+1].State, " false")
+		if !stale {
+			all = append(all, s)
+		}
+	}
+	return all
 }
 
 // begun leaves out that there is no sandbox at the start: how long it takes hangs on
