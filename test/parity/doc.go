@@ -57,7 +57,8 @@
 //     upstream does not have.
 //   - A recurring state is entered as often on both sides, however short it was.
 //     Flapping counts transitions, not time; what recurs after a restart is another
-//     state, since the restarts are part of it.
+//     state, since the restarts are part of it. Not counted is what the kubelet shows
+//     of the last life, for less than blink, after it has counted the next: ready.
 //   - An end with the back-off after it lasts roughly as long on both sides.
 //   - An agent that is restarted lists its pods before it has decided about them,
 //     sometimes for less than the interval of the poller. The first state after a
