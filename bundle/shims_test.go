@@ -152,6 +152,8 @@ func TestDirectoriesRuncsNotesAndSocketsOfLostContainersGo(t *testing.T) {
 		mkdir(t, filepath.Join(s.RootDir, taskPlugin, "k8s.io/lost")),
 		mkdir(t, filepath.Join(s.StateDir, "runc/k8s.io/lost")),
 		deadSocket(t, s),
+		mkdir(t, filepath.Join(s.StateDir, taskPlugin, "k8s.io/.half")), // the last containerd died over it
+		mkdir(t, filepath.Join(s.RootDir, taskPlugin, "k8s.io/.half")),
 	}
 	stay := []string{
 		mkdir(t, filepath.Join(s.StateDir, taskPlugin, "k8s.io/known")),
@@ -164,8 +166,12 @@ func TestDirectoriesRuncsNotesAndSocketsOfLostContainersGo(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	got, err := s.CollectShims(t.Context(), knows("known"), time.Now().Add(time.Second), time.Now())
-	if want := (CollectedShims{Containers: 1, Directories: 1, Sockets: 1}); err != nil || got != want {
+	began := time.Now()
+	if err := os.Chtimes(stay[1], began, began); err != nil { // this containerd is deleting it
+		t.Fatal(err)
+	}
+	got, err := s.CollectShims(t.Context(), knows("known"), began.Add(time.Second), began)
+	if want := (CollectedShims{Containers: 1, Directories: 3, Sockets: 1}); err != nil || got != want {
 		t.Errorf("got %+v, %v, want %+v", got, err, want)
 	}
 	for _, path := range gone {
