@@ -1,0 +1,83 @@
+package bundle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"podd/internal/wipe"
+)
+
+const taskPlugin = "containerd/io.containerd.runtime.v2.task"
+
+// bundles removes the directories of containers, with their root filesystem's
+// mount, here and (the work directory) below the root directory.
+func (c *shimCollection) bundles(ctx context.Context) error {
+	return errors.Join(c.halfDeleted(ctx), c.each(ctx, filepath.Join(c.s.StateDir, taskPlugin), func(namespace, id, dir string, r Record) error {
+		if r.tended() {
+			return nil
+		}
+		// dir last: it is what the next collection finds.
+		return c.remove(ctx, id, filepath.Join(c.s.RootDir, taskPlugin, namespace, id), dir)
+	}))
+}
+
+// halfDeleted removes the directories that an earlier containerd was killed over:
+// containerd hides what it is about to delete, and skips what is hidden when it is
+// started (containerd's core/runtime/v2, atomicDelete).
+func (c *shimCollection) halfDeleted(ctx context.Context) error {
+	var errs []error
+	for _, base := range []string{c.s.StateDir, c.s.RootDir} {
+		paths, err := filepath.Glob(filepath.Join(base, taskPlugin, "*", ".*"))
+		errs = append(errs, err)
+		for _, path := range paths {
+			if info, err := os.Lstat(path); err == nil && info.IsDir() && info.ModTime().Before(c.began) {
+				errs = append(errs, c.remove(ctx, strings.TrimPrefix(filepath.Base(path), "."), path))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// remove removes the directories of a lost container, with what is mounted there.
+func (c *shimCollection) remove(ctx context.Context, id string, dirs ...string) error {
+	for _, dir := range dirs {
+		err := unmountBelow(dir)
+		if err == nil {
+			err = wipe.Tree(ctx, filepath.Dir(dir), filepath.Base(dir))
+		}
+		if err != nil {
+			return fmt.Errorf("remove directory of lost container %s: %w", id, err)
+		}
+	}
+	c.done.Directories++
+	return nil
+}
+
+// each calls take with every dir/NAMESPACE/ID that is old enough.
+func (c *shimCollection) each(ctx context.Context, dir string, take func(namespace, id, path string, r Record) error) error {
+	paths, err := filepath.Glob(filepath.Join(dir, "*", "*"))
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, path := range paths {
+		info, err := os.Lstat(path)
+		if err != nil || !info.IsDir() || !info.ModTime().Before(c.before) {
+			continue
+		}
+		namespace, id := filepath.Base(filepath.Dir(path)), filepath.Base(path)
+		if strings.HasPrefix(id, ".") { // see halfDeleted
+			continue
+		}
+		r, err := c.record(ctx, namespace, id)
+		if err == nil {
+			err = take(namespace, id, path, r)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
