@@ -25,6 +25,7 @@ type served struct {
 	*env
 	path   string
 	server *exec.Cmd
+	says   *bufio.Reader
 }
 
 // serve mounts it at path, which must be a directory.
@@ -33,7 +34,7 @@ func (e *env) serve(path string) *served {
 	if _, err := os.Stat("/dev/fuse"); err != nil {
 		e.Skipf("no FUSE here: %v", err)
 	}
-	s := &served{e, path, exec.Command(fuseServer, path)}
+	s := &served{env: e, path: path, server: exec.Command(fuseServer, path)}
 	s.server.Stderr = os.Stderr
 	out, err := s.server.StdoutPipe()
 	if err == nil {
@@ -45,18 +46,25 @@ func (e *env) serve(path string) *served {
 	e.Cleanup(s.gone)
 	var probe unix.Statfs_t // the first request, whatever its answer
 	_ = unix.Statfs(path, &probe)
-	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "ready\n" {
-		e.Fatalf("the file server said %q (%v)", line, err)
-	}
+	s.says = bufio.NewReader(out)
+	s.said("ready")
 	return s
+}
+
+func (s *served) said(word string) {
+	s.Helper()
+	if line, err := s.says.ReadString('\n'); err != nil || line != word+"\n" {
+		s.Fatalf("the file server said %q (%v), want %q", line, err, word)
+	}
 }
 
 // dies has everything hang that is asked of the mount.
 func (s *served) dies() {
 	s.Helper()
-	if err := s.server.Process.Signal(unix.SIGSTOP); err != nil {
+	if err := s.server.Process.Signal(unix.SIGUSR1); err != nil {
 		s.Fatal(err)
 	}
+	s.said("silent")
 }
 
 // gone ends the server: what was asked fails, and so does what is asked now.

@@ -1,8 +1,9 @@
 // Command fuseserver mounts a file system that a test can let die: a directory with a
 // directory "sub" and a file "file". It says "ready" when it is mounted, and serves
-// until it is ended, which leaves the mount to whoever made the directory. While it is
-// stopped, everything that somebody asks of the mount hangs, as with a file server that
-// is gone.
+// until it is ended, which leaves the mount to whoever made the directory. On SIGUSR1 it
+// says "silent" and answers no more: everything that somebody asks of the mount hangs,
+// as with a file server that is gone. It never falls silent over a request that it has
+// taken: who waits for that one the kernel does not let be killed (request_wait_answer).
 //
 // usage: fuseserver DIR
 package main
@@ -12,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -57,8 +59,23 @@ func serve(dir string) error {
 	if err := unix.Mount("fuseserver", dir, "fuse.fuseserver", unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
 		return fmt.Errorf("mount %s: %w", dir, err)
 	}
+	silent, err := onSignal()
+	if err != nil {
+		return err
+	}
 	buffer := make([]byte, largest)
-	for first := true; ; first = false {
+	for first := true; ; {
+		ready := []unix.PollFd{{Fd: int32(device), Events: unix.POLLIN}, {Fd: int32(silent), Events: unix.POLLIN}}
+		if _, err := unix.Poll(ready, -1); err != nil && !errors.Is(err, unix.EINTR) {
+			return fmt.Errorf("wait for a request: %w", err)
+		}
+		if ready[1].Revents != 0 {
+			fmt.Println("silent")
+			select {}
+		}
+		if ready[0].Revents == 0 {
+			continue
+		}
 		n, err := unix.Read(device, buffer)
 		switch {
 		case errors.Is(err, unix.EINTR), errors.Is(err, unix.ENOENT), errors.Is(err, unix.EAGAIN):
@@ -77,8 +94,24 @@ func serve(dir string) error {
 		}
 		if first {
 			fmt.Println("ready")
+			first = false
 		}
 	}
+}
+
+// onSignal returns a descriptor that can be read from once SIGUSR1 came.
+func onSignal() (int, error) {
+	var ends [2]int
+	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
+		return 0, fmt.Errorf("make a pipe: %w", err)
+	}
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, unix.SIGUSR1)
+	go func() {
+		<-signals
+		_, _ = unix.Write(ends[1], []byte{0})
+	}()
+	return ends[0], nil
 }
 
 // reply answers a request; nil for those that want no answer.
