@@ -25,7 +25,7 @@ func (n *Node) contentKey() []byte {
 }
 
 func keyIn(dir string) ([]byte, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := atomicfile.MkdirPrivate(dir); err != nil {
 		return nil, err
 	}
 	path := filepath.Join(dir, "key")

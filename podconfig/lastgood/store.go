@@ -82,7 +82,7 @@ func (s *Store) write(origin string, v version) error {
 	if s.volatile == "" {
 		return nil
 	}
-	if err := os.MkdirAll(s.volatile, 0o700); err != nil {
+	if err := atomicfile.MkdirPrivate(s.volatile); err != nil {
 		return err
 	}
 	if s.inMemory(s.volatile) {
@@ -102,7 +102,7 @@ func keep(dir, origin string, text []byte) error {
 		return nil
 	}
 	// Manifests may contain passwords in env: readable by root only.
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := atomicfile.MkdirPrivate(dir); err != nil {
 		return err
 	}
 	return atomicfile.Write(path, text, 0o600)
