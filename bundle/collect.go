@@ -14,6 +14,9 @@ const (
 	// collectSlack is how long a call may take: what is older and unknown was
 	// left behind, by whomever.
 	collectSlack = 5 * time.Minute
+	// unownedSlack is how old something must be that no call can be creating, by what
+	// containerd knows of it: shims take a moment to exit in good order.
+	unownedSlack = 10 * time.Second
 	// collectAgain is when another collection finds what the runtime was still giving
 	// up at the last one, of calls that broke off with their podd; and when a full disk
 	// that a call failed for has most likely room again.
@@ -46,8 +49,8 @@ type LeaksConfig struct {
 	Lister                        Lister
 	Network                       Network
 	// Ready receives each time that the runtime became ready when its process
-	// began; zero for unknown. Failed receives after a sandbox or
-	// container could not be started.
+	// began; zero for unknown. Failed receives after a sandbox or container could
+	// not be started, or a pod's cgroup not be removed.
 	Ready  <-chan time.Time
 	Failed <-chan struct{}
 	// Stopped is called after leaked shims and their containers were stopped. It must
@@ -71,33 +74,38 @@ func NewLeaks(cfg LeaksConfig) *Leaks { return &Leaks{cfg: cfg, log: cfg.Log} }
 
 // collectPace says when to collect leftovers again.
 type collectPace struct {
-	// until is a little after the runtime became ready.
-	until time.Time
-	// failed is when a sandbox or container could not be started, the last time. What
-	// is told by CRI's own directories is collected soon after; a shim that was killed
-	// may leave its socket, which containerd does not clear, and is told by its age.
-	failed time.Time
+	// since is when the runtime became ready, or a call failed: the last time.
+	since time.Time
 }
 
 // next is how long to wait after a collection; 0 for until something happens. busy says
-// that calls of another were at work. What a call left is told from what one makes
-// only by its age.
-func (p collectPace) next(now time.Time, busy bool) time.Duration {
-	soon, old := p.failed.Add(collectAgain), p.failed.Add(collectSlack)
+// that calls of another were at work, failed that not everything could be collected.
+//
+// A call that broke off leaves things at once, or as late as a slow machine lets its
+// shim do what the call asked for; so the waits double. The last collection finds what
+// only its age tells: the socket of a shim that was killed.
+func (p collectPace) next(now time.Time, busy, failed bool) time.Duration {
+	const last = collectSlack + collectAgain
+	elapsed := now.Sub(p.since)
 	switch {
-	case busy || now.Before(p.until):
+	case busy:
 		return collectAgain
-	case now.Before(soon):
-		return soon.Sub(now)
-	case now.Before(old):
-		return old.Sub(now) + collectAgain
+	case p.since.IsZero() || elapsed >= last:
+		if failed {
+			return collectSlack
+		}
+		return 0
 	}
-	return 0
+	due := collectAgain
+	for due <= elapsed {
+		due *= 2
+	}
+	return min(due, last) - elapsed
 }
 
-// Run collects each time that the runtime becomes ready, and again a little later,
-// until no call that another made is at work; and once what a failed call of this
-// podd left is old enough. It blocks until ctx ends.
+// Run collects each time that the runtime becomes ready, and several times in the five
+// minutes after that and after each call of this podd that failed; more often while a
+// call that another made is at work. It blocks until ctx ends.
 func (l *Leaks) Run(ctx context.Context) error {
 	conn, err := dial(l.cfg.Endpoint)
 	if err != nil {
@@ -110,31 +118,41 @@ func (l *Leaks) Run(ctx context.Context) error {
 	var again <-chan time.Time
 	var due time.Time // of again
 	for {
-		busy := false
+		busy, failed := false, false
 		select {
 		case began = <-l.cfg.Ready:
-			pace.until = time.Now().Add(collectAgain) // at least once more
-			busy = l.collect(ctx, containerd, began)
+			pace.since = time.Now()
+			busy, failed = l.collect(ctx, containerd, began, everything)
 			l.endLeases(ctx, containerd, began)
 		case <-again:
 			again = nil
-			busy = l.collect(ctx, containerd, began)
+			busy, failed = l.collect(ctx, containerd, began, notRunning)
 		case <-l.cfg.Failed:
-			pace.failed = time.Now()
+			pace.since = time.Now()
 		case <-ctx.Done():
 			return nil
 		}
 		now := time.Now()
-		if wait := pace.next(now, busy); wait > 0 && (again == nil || now.Add(wait).Before(due)) {
+		if wait := pace.next(now, busy, failed); wait > 0 && (again == nil || now.Add(wait).Before(due)) {
 			due = now.Add(wait)
 			again = time.After(wait)
 		}
 	}
 }
 
-// collect collects once, and says whether the runtime was at work on a sandbox of which it is
-// not certain what will become of it.
-func (l *Leaks) collect(ctx context.Context, containerd Containerd, began time.Time) (busy bool) {
+// collectScope is what a collection examines.
+type collectScope bool
+
+const (
+	everything collectScope = true
+	// notRunning leaves out the containers and sandboxes that run according to CRI:
+	// most of them, each of which costs five calls.
+	notRunning collectScope = false
+)
+
+// collect collects once. busy means that the runtime was at work on a sandbox of which
+// it is not certain what will become of it, failed that not everything was collected.
+func (l *Leaks) collect(ctx context.Context, containerd Containerd, began time.Time, scope collectScope) (busy, failed bool) {
 	listed, err := l.cfg.Lister.SandboxIDs(ctx)
 	for errors.Is(err, pod.ErrUnavailable) && ctx.Err() == nil { // ready is said a little before the socket answers
 		sleep(ctx, listAgain)
@@ -144,20 +162,27 @@ func (l *Leaks) collect(ctx context.Context, containerd Containerd, began time.T
 	if err == nil {
 		all, err = containerd.Sandboxes(ctx)
 	}
+	var running map[string]bool
+	if err == nil && scope == notRunning {
+		running, err = containerd.Running(ctx)
+	}
 	if ctx.Err() != nil {
-		return false
+		return false, false
 	}
 	if err != nil {
 		l.log.Warn("cannot look for leftovers of lost sandboxes", "error", err)
-		return false
+		return false, true
 	}
-	slack := agoByAnyClock(time.Now(), l.cfg.Started, collectSlack)
+	now := time.Now()
+	slack := agoByAnyClock(now, l.cfg.Started, collectSlack)
 	before := latest(slack, began, l.cfg.Started)
 	if l.cfg.Lister.Shared() {
 		before = slack // another podd's calls are at work, whenever this one started
 	}
 	// Shims first: they may hold network namespaces.
-	l.collectShims(ctx, containerd, before, began)
+	failed = !l.collectShims(ctx, containerd, Remains{
+		Before: before, UnownedBefore: latest(before, agoByAnyClock(now, l.cfg.Started, unownedSlack)), RuntimeBegan: began, Running: running,
+	})
 	// A sandbox has its network before it is listed, and a call whose client is
 	// gone may still succeed: its network is not to be taken from under it.
 	busy = slices.ContainsFunc(all, func(id string) bool { return !slices.Contains(listed, id) })
@@ -165,7 +190,7 @@ func (l *Leaks) collect(ctx context.Context, containerd Containerd, began time.T
 		before = slack
 	}
 	l.cfg.Network.Collect(ctx, append(listed, all...), before)
-	return busy
+	return busy, failed
 }
 
 // agoByAnyClock is a time so long ago that a file whose own time is before it was
@@ -193,21 +218,22 @@ func (l *Leaks) endLeases(ctx context.Context, containerd Containerd, began time
 	}
 }
 
-func (l *Leaks) collectShims(ctx context.Context, containerd Containerd, before, began time.Time) {
+// collectShims returns false if not everything could be collected.
+func (l *Leaks) collectShims(ctx context.Context, containerd Containerd, remains Remains) (ok bool) {
 	binDir, err := Find(l.cfg.RuntimeDir)
 	if err != nil {
 		l.log.Warn("cannot look for leaked shims", "error", err)
-		return
+		return false
 	}
 	s := &Settings{BinDir: binDir, RootDir: l.cfg.RootDir, StateDir: l.cfg.StateDir}
-	abandoned, err := containerd.DeleteAbandoned(ctx, s.criContainer)
-	if err != nil && ctx.Err() == nil {
-		l.log.Warn("cannot delete all records and leases of failed calls", "error", err)
+	abandoned, notDeleted := containerd.DeleteAbandoned(ctx, s.criContainer)
+	if notDeleted != nil && ctx.Err() == nil {
+		l.log.Warn("cannot delete all records and leases of failed calls", "error", notDeleted)
 	}
 	if abandoned > 0 {
 		l.log.Info("deleted records and leases of failed calls", "count", abandoned)
 	}
-	got, err := s.CollectShims(ctx, containerd, before, began)
+	got, err := s.CollectShims(ctx, containerd, remains)
 	if err != nil && ctx.Err() == nil {
 		l.log.Warn("cannot stop all leaked shims", "error", err)
 	}
@@ -215,6 +241,7 @@ func (l *Leaks) collectShims(ctx context.Context, containerd Containerd, before,
 		l.log.Info("stopped leaked shims", "shims", got.Shims, "containers", got.Containers, "directories", got.Directories, "sockets", got.Sockets)
 		l.cfg.Stopped()
 	}
+	return err == nil && notDeleted == nil
 }
 
 func sleep(ctx context.Context, d time.Duration) {

@@ -38,23 +38,26 @@ func TestWhatIsNewIsSparedThoughTheClockWasSet(t *testing.T) {
 	}
 }
 
-func TestWhatAFailedCallLeftIsCollectedWhenItIsOld(t *testing.T) {
+func TestCollectionsGetRarerAndEndWhenEverythingIsOldEnough(t *testing.T) {
 	at := func(s int) time.Time { return time.Unix(1_000_000, 0).Add(time.Duration(s) * time.Second) }
 	for name, tc := range map[string]struct {
-		pace collectPace
-		now  time.Time
-		busy bool
-		want time.Duration
+		pace         collectPace
+		now          time.Time
+		busy, failed bool
+		want         time.Duration
 	}{
-		"nothing failed":                    {collectPace{until: at(10)}, at(11), false, 0},
-		"right after the runtime was ready": {collectPace{until: at(10)}, at(1), false, 10 * time.Second},
-		"calls of another are at work":      {collectPace{until: at(10)}, at(60), true, 10 * time.Second},
-		"a sandbox has just failed":         {collectPace{failed: at(60)}, at(60), false, 10 * time.Second},
-		"and its records were looked for":   {collectPace{failed: at(60)}, at(70), false, 300 * time.Second},
-		"another one since":                 {collectPace{failed: at(200)}, at(370), false, 140 * time.Second},
-		"its remains have been looked for":  {collectPace{failed: at(60)}, at(370), false, 0},
+		"nothing happened":                 {collectPace{}, at(11), false, false, 0},
+		"right after":                      {collectPace{since: at(0)}, at(1), false, false, 9 * time.Second},
+		"after the first":                  {collectPace{since: at(0)}, at(10), false, false, 10 * time.Second},
+		"after the second":                 {collectPace{since: at(0)}, at(21), false, false, 19 * time.Second},
+		"after the last but one":           {collectPace{since: at(0)}, at(161), false, false, 149 * time.Second},
+		"after the last":                   {collectPace{since: at(0)}, at(310), false, false, 0},
+		"not everything could be removed":  {collectPace{since: at(0)}, at(310), false, true, 300 * time.Second},
+		"nor was it soon after the start":  {collectPace{since: at(0)}, at(20), false, true, 20 * time.Second},
+		"calls of another are at work":     {collectPace{since: at(0)}, at(60), true, false, 10 * time.Second},
+		"calls of another, after the last": {collectPace{since: at(0)}, at(600), true, false, 10 * time.Second},
 	} {
-		if got := tc.pace.next(tc.now, tc.busy); got != tc.want {
+		if got := tc.pace.next(tc.now, tc.busy, tc.failed); got != tc.want {
 			t.Errorf("%s: got %v, want %v", name, got, tc.want)
 		}
 	}

@@ -34,7 +34,7 @@ func (c *shimCollection) halfDeleted(ctx context.Context) error {
 		paths, err := filepath.Glob(filepath.Join(base, taskPlugin, "*", ".*"))
 		errs = append(errs, err)
 		for _, path := range paths {
-			if info, err := os.Lstat(path); err == nil && info.IsDir() && info.ModTime().Before(c.began) {
+			if info, err := os.Lstat(path); err == nil && info.IsDir() && info.ModTime().Before(c.remains.RuntimeBegan) {
 				errs = append(errs, c.remove(ctx, strings.TrimPrefix(filepath.Base(path), "."), path))
 			}
 		}
@@ -66,15 +66,12 @@ func (c *shimCollection) each(ctx context.Context, dir string, take func(namespa
 	var errs []error
 	for _, path := range paths {
 		info, err := os.Lstat(path)
-		if err != nil || !info.IsDir() || !info.ModTime().Before(c.before) {
-			continue
-		}
 		namespace, id := filepath.Base(filepath.Dir(path)), filepath.Base(path)
-		if strings.HasPrefix(id, ".") { // see halfDeleted
+		if err != nil || !info.IsDir() || !c.remains.may(id, info.ModTime()) || strings.HasPrefix(id, ".") { // see halfDeleted
 			continue
 		}
 		r, err := c.record(ctx, namespace, id)
-		if err == nil {
+		if err == nil && c.remains.are(info.ModTime(), r) {
 			err = take(namespace, id, path, r)
 		}
 		errs = append(errs, err)

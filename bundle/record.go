@@ -117,6 +117,29 @@ func (c Containerd) deleteRecords(ctx context.Context, id string) error {
 	return errors.Join(append(errs, unlessNotFound(box), unlessNotFound(lease))...)
 }
 
+// Running are the IDs of the containers and sandboxes that run according to CRI.
+func (c Containerd) Running(ctx context.Context) (map[string]bool, error) {
+	cri := runtimeapi.NewRuntimeServiceClient(c.Conn)
+	containers, err := cri.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{
+		State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING}}})
+	if err != nil {
+		return nil, fmt.Errorf("list running containers: %w", err)
+	}
+	sandboxes, err := cri.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{Filter: &runtimeapi.PodSandboxFilter{
+		State: &runtimeapi.PodSandboxStateValue{State: runtimeapi.PodSandboxState_SANDBOX_READY}}})
+	if err != nil {
+		return nil, fmt.Errorf("list ready sandboxes: %w", err)
+	}
+	ids := map[string]bool{}
+	for _, container := range containers.Containers {
+		ids[container.Id] = true
+	}
+	for _, sandbox := range sandboxes.Items {
+		ids[sandbox.Id] = true
+	}
+	return ids, nil
+}
+
 // Sandboxes are the IDs of all sandboxes of CRI, also of those that it lists
 // not yet or no longer, because a call is at work on them.
 func (c Containerd) Sandboxes(ctx context.Context) ([]string, error) {

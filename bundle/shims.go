@@ -54,6 +54,37 @@ type Record struct {
 // tended says whether somebody looks after it, or containerd can still end it.
 func (r Record) tended() bool { return r.Task || r.Known && !r.GivenUp }
 
+// unowned says that no call can be creating it. The record is made first and deleted
+// last, and CRI takes a container for ended as the last thing that a failed
+// StartContainer does; for a sandbox it does so while it is being created.
+func (r Record) unowned() bool {
+	return !r.Known || r.Sandbox != "" && r.GivenUp && !r.Unlisted
+}
+
+// Remains tells what calls that broke off left from what calls are creating.
+type Remains struct {
+	// Before is by when a call that began earlier is over: what is older is left.
+	Before time.Time
+	// UnownedBefore is the same for what no call can be creating according to
+	// containerd's records; never earlier than Before.
+	UnownedBefore time.Time
+	// RuntimeBegan is when the runtime's process began: what is older and CRI does not
+	// list is nothing that it is creating.
+	RuntimeBegan time.Time
+	// Running are IDs that need not be asked for.
+	Running map[string]bool
+}
+
+// may says whether something that began at a time is left, if it is unowned.
+func (r Remains) may(id string, began time.Time) bool {
+	return !r.Running[id] && (began.Before(r.Before) || began.Before(r.UnownedBefore))
+}
+
+// are says the same of something whose record is known.
+func (r Remains) are(began time.Time, record Record) bool {
+	return began.Before(r.Before) || record.unowned() && began.Before(r.UnownedBefore)
+}
+
 // Runtime answers for containerd. Of what there is no answer for, nothing is
 // touched.
 type Runtime interface {
@@ -77,16 +108,13 @@ type Runtime interface {
 // A record is made before a shim is started and deleted after it has ended, so
 // that what has none is nobody's. A container that runc knows has a task in
 // containerd, and is not over for CRI, but for the moments in which it is made
-// and deleted: nothing that began after before is touched. Pass the time podd or
-// the runtime was made, whichever is later; and began, when the runtime was: what
-// is older and CRI does not list is nothing that it is making. Shims of another
-// containerd are told by its socket.
+// and deleted. Shims of another containerd are told by its socket.
 //
 // Errors do not stop the rest. It blocks for a few milliseconds when there is
 // nothing to do, and up to 10 s for a shim or container. Not to be called twice
 // at once. Of Settings it uses BinDir, RootDir and StateDir.
-func (s *Settings) CollectShims(ctx context.Context, runtime Runtime, before, began time.Time) (CollectedShims, error) {
-	c := &shimCollection{s: s, proc: "/proc", runtime: runtime, before: before, began: began}
+func (s *Settings) CollectShims(ctx context.Context, runtime Runtime, remains Remains) (CollectedShims, error) {
+	c := &shimCollection{s: s, proc: "/proc", runtime: runtime, remains: remains}
 	// Shims first: they hold the rest. CRI's directories after what runs in them.
 	err := errors.Join(c.shims(ctx), c.containers(ctx), c.bundles(ctx), c.unlisted(ctx), c.sockets(ctx))
 	return c.done, err
@@ -97,8 +125,7 @@ type shimCollection struct {
 	s       *Settings
 	proc    string
 	runtime Runtime
-	before  time.Time
-	began   time.Time
+	remains Remains
 	done    CollectedShims
 }
 
@@ -180,10 +207,10 @@ func (c *shimCollection) endShim(ctx context.Context, found shim) error {
 		return fmt.Errorf("watch shim (process %d): %w", found.pid, err)
 	}
 	defer p.close()
-	if again, ok := c.shimOf(found.pid); !ok || again != found || !p.began.Before(c.before) {
+	if again, ok := c.shimOf(found.pid); !ok || again != found || !c.remains.may(found.id, p.began) {
 		return nil
 	}
-	if r, err := c.record(ctx, found.namespace, found.id); err != nil || r.tended() {
+	if r, err := c.record(ctx, found.namespace, found.id); err != nil || r.tended() || !c.remains.are(p.began, r) {
 		return err
 	}
 	if err := p.kill(); err != nil {
@@ -262,7 +289,7 @@ func (c *shimCollection) sockets(ctx context.Context) error {
 	for _, e := range entries {
 		path := filepath.Join(dir, e.Name())
 		info, err := os.Lstat(path)
-		if err != nil || info.Mode()&os.ModeSocket == 0 || !info.ModTime().Before(c.before) || !refuses(ctx, path) {
+		if err != nil || info.Mode()&os.ModeSocket == 0 || !info.ModTime().Before(c.remains.Before) || !refuses(ctx, path) {
 			continue
 		}
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {

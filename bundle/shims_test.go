@@ -82,6 +82,11 @@ func knows(ids ...string) Runtime {
 	}}
 }
 
+// allBefore takes what is older for left behind, whatever it is.
+func allBefore(before, runtimeBegan time.Time) Remains {
+	return Remains{Before: before, UnownedBefore: before, RuntimeBegan: runtimeBegan}
+}
+
 // hasEnded says whether a process is no more, or only waits to be reaped.
 func hasEnded(cmd *exec.Cmd) bool { return !alive(cmd.Process.Pid) }
 
@@ -93,7 +98,7 @@ func TestOnlyShimsOfThisContainerdWithoutARecordAreEnded(t *testing.T) {
 		aShim(t, s, "/run/other/containerd.sock", "lost"),
 		aShim(t, s, Socket(s.StateDir), "lost", "start"),
 	}
-	got, err := s.CollectShims(t.Context(), knows("known"), time.Now().Add(time.Second), time.Now())
+	got, err := s.CollectShims(t.Context(), knows("known"), allBefore(time.Now().Add(time.Second), time.Now()))
 	if err != nil || got != (CollectedShims{Shims: 1}) {
 		t.Errorf("got %+v, %v, want one shim", got, err)
 	}
@@ -112,7 +117,7 @@ func TestWhatBeganLaterIsNotTouched(t *testing.T) {
 	young := aShim(t, s, Socket(s.StateDir), "lost")
 	dir := mkdir(t, filepath.Join(s.StateDir, taskPlugin, "k8s.io/lost"))
 	deadSocket(t, s)
-	got, err := s.CollectShims(t.Context(), knows(), time.Now().Add(-time.Minute), time.Now())
+	got, err := s.CollectShims(t.Context(), knows(), allBefore(time.Now().Add(-time.Minute), time.Now()))
 	if err != nil || got.Any() {
 		t.Errorf("got %+v, %v, want nothing", got, err)
 	}
@@ -125,7 +130,7 @@ func TestWhatContainerdDoesNotAnswerForIsNotTouched(t *testing.T) {
 	s := someSettings(t)
 	asked := aShim(t, s, Socket(s.StateDir), "lost")
 	silent := answers{record: func(string, string) (Record, error) { return Record{}, errors.New("no answer") }}
-	got, err := s.CollectShims(t.Context(), silent, time.Now().Add(time.Second), time.Now())
+	got, err := s.CollectShims(t.Context(), silent, allBefore(time.Now().Add(time.Second), time.Now()))
 	if err == nil || !strings.Contains(err.Error(), "no answer") || got.Any() || hasEnded(asked) {
 		t.Errorf("got %+v, %v, shim ended: %v; want an error and the shim alive", got, err, hasEnded(asked))
 	}
@@ -170,7 +175,7 @@ func TestDirectoriesRuncsNotesAndSocketsOfLostContainersGo(t *testing.T) {
 	if err := os.Chtimes(stay[1], began, began); err != nil { // this containerd is deleting it
 		t.Fatal(err)
 	}
-	got, err := s.CollectShims(t.Context(), knows("known"), began.Add(time.Second), began)
+	got, err := s.CollectShims(t.Context(), knows("known"), allBefore(began.Add(time.Second), began))
 	if want := (CollectedShims{Containers: 1, Directories: 3, Sockets: 1}); err != nil || got != want {
 		t.Errorf("got %+v, %v, want %+v", got, err, want)
 	}
@@ -204,7 +209,7 @@ func TestContainerThatNobodyStartsIsDeletedWhileItsSandboxLives(t *testing.T) {
 	runtime := answers{deleted: &deleted, record: func(_, id string) (Record, error) {
 		return Record{Known: true, Task: id != "half", GivenUp: id == "over", Sandbox: map[string]string{"half": "box", "runs": "box"}[id]}, nil
 	}}
-	got, err := s.CollectShims(t.Context(), runtime, time.Now().Add(time.Second), time.Now())
+	got, err := s.CollectShims(t.Context(), runtime, allBefore(time.Now().Add(time.Second), time.Now()))
 	if err != nil || got != (CollectedShims{Containers: 2}) {
 		t.Errorf("got %+v, %v, want two containers", got, err)
 	}
@@ -224,5 +229,45 @@ func TestShimSocketIsNamedAsContainerdNamesIt(t *testing.T) {
 	want := "/run/podd/s/ba2beed17e92eb77f4a77f2827ac3d412fc27b46c3cff23d49356bc09d5da48b"
 	if got := s.shimSocket("k8s.io", "abc"); got != want {
 		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+// TestWhatNoCallCanBeCreatingIsCollectedSoon: a shim that is slow makes a container
+// when the call that asked for it has long failed, and "runc init" waits for ever in
+// the pod's cgroup.
+func TestWhatNoCallCanBeCreatingIsCollectedSoon(t *testing.T) {
+	for _, tt := range []struct {
+		what    string
+		record  Record
+		running bool
+		gone    bool
+	}{
+		{what: "without a record", record: Record{Unlisted: true, GivenUp: true}, gone: true},
+		{what: "CRI takes it for ended", record: Record{Known: true, GivenUp: true, Sandbox: "box"}, gone: true},
+		{what: "and its task lives", record: Record{Known: true, Task: true, GivenUp: true, Sandbox: "box"}, gone: true},
+		{what: "being started", record: Record{Known: true, Sandbox: "box"}},
+		{what: "being created", record: Record{Known: true, GivenUp: true, Unlisted: true, Sandbox: "box"}},
+		{what: "a sandbox that is being created", record: Record{Known: true, GivenUp: true, Unlisted: true}},
+		{what: "running, not asked for", record: Record{}, running: true},
+	} {
+		t.Run(tt.what, func(t *testing.T) {
+			s := someSettings(t)
+			note := mkdir(t, filepath.Join(s.StateDir, "runc/k8s.io/it"))
+			now := time.Now()
+			remains := Remains{Before: now.Add(-time.Minute), UnownedBefore: now.Add(time.Second), RuntimeBegan: now.Add(-time.Minute)}
+			if tt.running {
+				remains.Running = map[string]bool{"it": true}
+			}
+			var deleted []string
+			runtime := answers{deleted: &deleted, record: func(string, string) (Record, error) { return tt.record, nil }}
+			got, err := s.CollectShims(t.Context(), runtime, remains)
+			if err != nil || got.Containers == 1 != tt.gone {
+				t.Errorf("got %+v, %v, want one container: %v", got, err, tt.gone)
+			}
+			taken := !exists(note) || len(deleted) > 0 // the runtime removes the note of what it deletes
+			if taken != tt.gone {
+				t.Errorf("note of runc's there: %v, task deleted: %v, want it gone: %v", exists(note), deleted, tt.gone)
+			}
+		})
 	}
 }

@@ -32,7 +32,8 @@ func (c *shimCollection) unlisted(ctx context.Context) error {
 	all, err := c.criEntries()
 	errs := []error{err}
 	for _, id := range slices.Sorted(maps.Keys(all)) {
-		if all[id].made.Before(c.before) {
+		// Its directories are made before its record.
+		if !c.remains.Running[id] && all[id].made.Before(c.remains.Before) {
 			errs = append(errs, c.removeUnlisted(ctx, id, all[id]))
 		}
 	}
@@ -47,7 +48,7 @@ func (c *shimCollection) removeUnlisted(ctx context.Context, id string, e criEnt
 	if r.Known {
 		// A call that broke off with its client may be at work on what this
 		// containerd has begun.
-		if !e.made.Before(c.began) {
+		if !e.made.Before(c.remains.RuntimeBegan) {
 			return nil
 		}
 		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)

@@ -70,7 +70,7 @@ func TestWhatCRIDoesNotListIsDeletedWithItsDirectories(t *testing.T) {
 				}
 				return tt.record, nil
 			}}
-			got, err := s.CollectShims(t.Context(), runtime, before, began)
+			got, err := s.CollectShims(t.Context(), runtime, allBefore(before, began))
 			if (err != nil) != tt.fails {
 				t.Errorf("got error %v", err)
 			}
@@ -107,7 +107,7 @@ func TestTheOldestDirectoryTellsTheAge(t *testing.T) {
 	runtime := answers{deleted: &deleted, record: func(string, string) (Record, error) {
 		return Record{Known: true, Unlisted: true, GivenUp: true}, nil
 	}}
-	got, err := s.CollectShims(t.Context(), runtime, began, began)
+	got, err := s.CollectShims(t.Context(), runtime, allBefore(began, began))
 	if want := (CollectedShims{Directories: 1}); err != nil || got != want || len(deleted) != 1 || exists(dirs[0]) || exists(dirs[1]) {
 		t.Errorf("got %+v, %v, records of %v deleted; want %+v, those of one", got, err, deleted, want)
 	}
@@ -131,7 +131,7 @@ func TestNothingIsDeletedAcrossAMount(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = unix.Unmount(shm, unix.MNT_DETACH) })
 	runtime := answers{record: func(string, string) (Record, error) { return Record{Unlisted: true, GivenUp: true}, nil }}
-	if got, err := s.CollectShims(t.Context(), runtime, now.Add(time.Second), now); err != nil || got != (CollectedShims{Directories: 1}) {
+	if got, err := s.CollectShims(t.Context(), runtime, allBefore(now.Add(time.Second), now)); err != nil || got != (CollectedShims{Directories: 1}) {
 		t.Errorf("got %+v, %v, want one directory", got, err)
 	}
 	if exists(dirs[1]) || !exists(filepath.Join(other, "kept")) {

@@ -33,10 +33,15 @@ func cgroupRoot(cfg *config.Config) string {
 type podCgroups struct {
 	*cgroup.Tree
 	client *cri.Client
+	failed poke
 }
 
+// RemoveCgroup reports a cgroup that cannot be removed: its process may be one that
+// the runtime has lost.
 func (c podCgroups) RemoveCgroup(ctx context.Context, p *v1.Pod) error {
-	return c.Tree.Remove(ctx, p.UID)
+	err := c.Tree.Remove(ctx, p.UID)
+	c.failed.on(err)
+	return err
 }
 
 // Leftover compares what the tree shows of a UID: systemd's names replace its dashes.

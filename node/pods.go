@@ -51,13 +51,13 @@ type parts struct {
 	hooks     *hooks.Runner
 	keep      housekeeping
 
-	imported    chan struct{} // poked when images were imported from the image directory
-	startFailed chan struct{} // poked when a sandbox or container could not be started
+	imported   chan struct{} // poked when images were imported from the image directory
+	callFailed chan struct{} // poked when a sandbox or container could not be started, or a cgroup not be removed
 }
 
 // assemble builds the second stage, bottom up, and starts none of it.
 func (n *Node) assemble(facts Facts) (*parts, error) {
-	p := &parts{Node: n, facts: facts, imported: make(chan struct{}, 1), startFailed: make(chan struct{}, 1)}
+	p := &parts{Node: n, facts: facts, imported: make(chan struct{}, 1), callFailed: make(chan struct{}, 1)}
 	p.cgroups = n.cgroupTree(facts.CgroupDriver)
 	options := n.specOptions()
 	p.client = cri.NewClient(n.conn, options)
@@ -140,10 +140,10 @@ func configuredResolvConf(path string) *string {
 
 // forAgent are the agent's parts.
 func (n *parts) forAgent() agent.Parts {
-	groups := podCgroups{n.cgroups, n.client}
+	groups := podCgroups{n.cgroups, n.client, n.callFailed}
 	return agent.Parts{
 		Observer: observer{n.client, cgroup.NewOOMWitness(n.cgroups.Kills, n.log)}, Inputs: n.inputs(), Files: n.files,
-		Sandboxes: sandboxes{n.client, n.network, n.startFailed}, Containers: containers{n.client, n.startFailed}, Images: n.images, Volumes: n.volumes,
+		Sandboxes: sandboxes{n.client, n.network, n.callFailed}, Containers: containers{n.client, n.callFailed}, Images: n.images, Volumes: n.volumes,
 		Cgroups: groups, Admitter: n.admission, Limits: n.limits(), Resizer: resizer{groups, n.admission}, Probes: n.prober, Hooks: n.hooks,
 		HostIP: hostNetworkIP, NodeIPs: n.facts.Addresses,
 	}
@@ -155,7 +155,7 @@ func (n *parts) start(ctx context.Context, g *errgroup.Group, started time.Time)
 	if n.network != nil {
 		leaks := bundle.NewLeaks(bundle.LeaksConfig{
 			Endpoint: n.conn.Endpoint(), RuntimeDir: n.own.RuntimeDir, RootDir: n.cfg.RootDir, StateDir: n.cfg.StateDir,
-			Lister: n.client, Network: leakedAddresses{n.network, n.log}, Ready: n.runtimeUp, Failed: n.startFailed,
+			Lister: n.client, Network: leakedAddresses{n.network, n.log}, Ready: n.runtimeUp, Failed: n.callFailed,
 			Stopped: n.agent.LookAgain, Started: started, Log: n.log,
 		})
 		start(ctx, g, "leaks", leaks.Run)

@@ -145,23 +145,29 @@ func TestAPodThatHangsMarksOnlyItself(t *testing.T) {
 // shimOf is the process ID of a sandbox's shim.
 func shimOf(t *testing.T, sandbox string) int {
 	t.Helper()
+	pids := shims(t, func(args []string) bool { return slices.Contains(args, sandbox) })
+	if len(pids) == 0 {
+		t.Fatalf("no shim of sandbox %s", sandbox)
+	}
+	return pids[0]
+}
+
+// shims are the process IDs of the shims with such a command line.
+func shims(t *testing.T, match func(args []string) bool) []int {
+	t.Helper()
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		t.Fatal(err)
 	}
+	var pids []int
 	for _, entry := range entries {
 		cmdline, _ := os.ReadFile(filepath.Join("/proc", entry.Name(), "cmdline"))
 		args := strings.Split(string(cmdline), "\x00")
-		if filepath.Base(args[0]) == "containerd-shim-runc-v2" && slices.Contains(args, sandbox) {
-			pid, err := strconv.Atoi(entry.Name())
-			if err != nil {
-				t.Fatal(err)
-			}
-			return pid
+		if pid, err := strconv.Atoi(entry.Name()); err == nil && filepath.Base(args[0]) == "containerd-shim-runc-v2" && match(args) {
+			pids = append(pids, pid)
 		}
 	}
-	t.Fatalf("no shim of sandbox %s", sandbox)
-	return 0
+	return pids
 }
 
 // TestAfterAPowerCutEachPodRunsAgainOnce (containers/podman#24468, #15054:

@@ -124,14 +124,14 @@ func (e *env) finish() {
 	if err := errors.Join(e.podd.DeleteAll(), e.node.Containerd.Signal(unix.SIGCONT), e.revive(ctx)); err != nil {
 		e.Error(err)
 	}
-	e.assertNothingLeft(ctx)
+	left := e.waitNothingLeft(ctx)
 	if err := e.podd.Signal(unix.SIGTERM); err != nil {
 		e.Error(err)
 	}
 	if text := e.podd.LogTail(1 << 20); strings.Contains(text, "panic:") || strings.Contains(text, "DATA RACE") {
 		e.Error("podd's log has a panic or a data race")
 	}
-	if e.Failed() {
+	if e.Failed() || left != nil {
 		e.Logf("the end of podd's log:\n%s", e.podd.LogTail(6000))
 		if err := e.node.CRI.RemoveAll(ctx); err != nil {
 			e.Logf("clear the node for the next test: %v", err)
@@ -139,6 +139,9 @@ func (e *env) finish() {
 	}
 	if err := errors.Join(e.marks.Close(), os.RemoveAll(e.podd.Dir)); err != nil {
 		e.Error(err)
+	}
+	if left != nil { // after the log: the end of a test's output is what survives
+		e.Error(left)
 	}
 }
 
@@ -158,11 +161,11 @@ func (e *env) revive(ctx context.Context) error {
 	return errors.Join(e.node.Containerd.WaitReady(ctx, nil), e.podd.WaitReady(ctx))
 }
 
-// assertNothingLeft waits a while for what is still being torn down, then
-// reports every sandbox, container, network namespace, veth, address, mount,
+// waitNothingLeft waits a while for what is still being torn down, then returns as an
+// error every sandbox, container, network namespace, veth, address, mount,
 // cgroup, packet filter rule, process and directory that was not there before, and
 // each claim that is still bound: the next test may have one of that name.
-func (e *env) assertNothingLeft(ctx context.Context) {
+func (e *env) waitNothingLeft(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	var left []string
@@ -184,8 +187,9 @@ func (e *env) assertNothingLeft(ctx context.Context) {
 		return nil
 	})
 	if err != nil {
-		e.Errorf("after the last manifest was removed: %v:\n\t%s", err, strings.Join(left, "\n\t"))
+		return fmt.Errorf("after the last manifest was removed: %w:\n\t%s", err, strings.Join(left, "\n\t"))
 	}
+	return nil
 }
 
 // vars replaces ${OUT}, ${IMAGE} and more in a manifest.

@@ -102,6 +102,49 @@ func TestKillingPoddInTheMiddleOfABurstLosesNoPodAndDoublesNone(t *testing.T) {
 	})
 }
 
+// TestWhatASlowShimCreatesAfterItsCallFailedIsCollected: podd is killed in the middle
+// of a burst and all shims stand still, for longer than containerd waits for one. What
+// they then create, nobody waits for any more: neither may it hold up its pod, nor stay.
+func TestWhatASlowShimCreatesAfterItsCallFailedIsCollected(t *testing.T) {
+	e := begin(t)
+	var names []string
+	for i := range 20 {
+		names = append(names, fmt.Sprintf("s%d", i))
+	}
+	for _, name := range names {
+		e.write(name+".yaml", e.holding(name, name))
+	}
+	e.eventually("wait for the first pod", func(context.Context) error {
+		if !slices.ContainsFunc(names, e.marked) {
+			return errors.New("none has started")
+		}
+		return nil
+	})
+	frozen := shims(t, func(args []string) bool {
+		return slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, e.node.Dir+"/") })
+	})
+	for _, pid := range frozen {
+		_ = unix.Kill(pid, unix.SIGSTOP)
+	}
+	thaw := func() {
+		for _, pid := range frozen {
+			_ = unix.Kill(pid, unix.SIGCONT)
+		}
+	}
+	defer thaw()
+	e.kill()
+	e.start()
+	// containerd waits for 10 s, and podd looks when it starts and 10 s later.
+	defer time.AfterFunc(25*time.Second, thaw).Stop()
+	e.mark(names...)
+	for _, name := range names {
+		e.ready(name)
+		if e.twice(name) {
+			t.Errorf("%s ran twice at once", name)
+		}
+	}
+}
+
 // TestKillingPoddWhileAPodEndsForgetsNothing: the pod's work is finished, its
 // end is taken up by the next podd, and a second pod of the same name waits for
 // it.
