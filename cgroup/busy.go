@@ -11,8 +11,8 @@ import (
 	"podd/internal/pod"
 )
 
-// Busy says whether a process is in any of a pod's groups, or below, in any
-// hierarchy and whatever the pod's class was. No group is no process.
+// Busy reports whether a process is in any of a pod's cgroups, or below, in any
+// hierarchy and for any QoS class. A missing cgroup has no processes.
 func (t *Tree) Busy(uid pod.UID) (bool, error) {
 	var errs []error
 	for _, rel := range t.groups(uid) {
@@ -27,11 +27,11 @@ func (t *Tree) Busy(uid pod.UID) (bool, error) {
 	return false, errors.Join(errs...)
 }
 
-// Strays returns the groups below a pod's in which processes are and whose names
-// hold none of the IDs, which are those of the sandboxes and containers that the
-// runtime knows: a container of which it has lost sight runs there. One hierarchy
-// is looked at, since a container is in all of them. It costs some ten system
-// calls.
+// Strays returns the cgroups directly below a pod's that have processes and whose
+// names contain none of the known IDs, which are those of the sandboxes and
+// containers that the runtime lists: a container that the runtime has lost track
+// of runs there. It reads one hierarchy, since a container is in all of them, in
+// about ten system calls.
 func (t *Tree) Strays(uid pod.UID, known []string) ([]string, error) {
 	for _, rel := range t.groups(uid) {
 		dir := filepath.Join(t.facts.Mounts[0], rel)
@@ -58,7 +58,7 @@ func (t *Tree) Strays(uid pod.UID, known []string) ([]string, error) {
 	return nil, nil
 }
 
-// groups are the places of a pod's group, one for each class.
+// groups returns the paths of a pod's cgroup, one for each QoS class.
 func (t *Tree) groups(uid pod.UID) []string {
 	var all []string
 	for _, class := range classes {
@@ -71,9 +71,9 @@ func (t *Tree) groups(uid pod.UID) []string {
 	return all
 }
 
-// populated looks into a group and those below it.
+// populated reports whether a process is in a cgroup or in one below it.
 func populated(dir string) (bool, error) {
-	// The unified hierarchy says it for all that are below.
+	// On the unified hierarchy this covers all descendants.
 	if events, err := os.ReadFile(filepath.Join(dir, "cgroup.events")); err == nil {
 		return bytes.Contains(events, []byte("populated 1")), nil
 	}

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestBusyFindsAProcessBelowAPodsGroup: in any hierarchy, of any class, at any
-// depth, as both versions say it.
+// TestBusyFindsAProcessBelowAPodsGroup covers hierarchies, QoS classes, depths,
+// and both cgroup versions.
 func TestBusyFindsAProcessBelowAPodsGroup(t *testing.T) {
 	for name, tt := range map[string]struct {
 		driver Driver
@@ -42,9 +42,9 @@ func TestBusyFindsAProcessBelowAPodsGroup(t *testing.T) {
 	}
 }
 
-// TestStraysAreProcessesOfContainersThatNobodyKnows: of the pod and no other, and
-// not what the runtime lists.
-func TestStraysAreProcessesOfContainersThatNobodyKnows(t *testing.T) {
+// TestStraysAreProcessesOfContainersThatTheRuntimeLost checks that they are of
+// this pod alone, and none that the runtime lists.
+func TestStraysAreProcessesOfContainersThatTheRuntimeLost(t *testing.T) {
 	for _, tt := range []struct {
 		driver Driver
 		pod    string

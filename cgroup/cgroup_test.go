@@ -88,11 +88,12 @@ func TestDetect(t *testing.T) {
 		}
 	}
 	if _, err := detect(strings.NewReader("1 1 0:1 / / rw - ext4 /dev/sda rw\n"), true); err == nil || !strings.Contains(err.Error(), "mount -t cgroup2") {
-		t.Errorf("no cgroups: got %v, want a sentence with a remedy", err)
+		t.Errorf("no cgroups: got %v, want an error that says what to do", err)
 	}
 }
 
-// Real groups of this machine, below a root of the test's own.
+// TestRemoveOnRealHierarchies uses real cgroups of this machine, below a root
+// of its own.
 func TestRemoveOnRealHierarchies(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("making cgroups needs root")
@@ -160,7 +161,7 @@ func TestRemoveOnRealHierarchies(t *testing.T) {
 	}
 	for _, mount := range facts.Mounts {
 		if _, err := os.Stat(filepath.Join(mount, root)); !os.IsNotExist(err) {
-			t.Errorf("in %s something is left: %v", mount, err)
+			t.Errorf("in %s cgroups are left: %v", mount, err)
 		}
 	}
 }
@@ -188,7 +189,7 @@ func TestSystemdSliceIsStoppedOnceEmpty(t *testing.T) {
 		t.Errorf("the group is still there: %v", err)
 	}
 	fake.calls = nil
-	fake.stopped = func(name string) { // as systemd does: the parents of what stops come back
+	fake.stopped = func(name string) { // as systemd: it recreates the parents of what stops
 		if err := os.MkdirAll(filepath.Join(mount, filepath.Dir(slicePath(name))), 0o755); err != nil {
 			t.Error(err)
 		}
@@ -198,7 +199,7 @@ func TestSystemdSliceIsStoppedOnceEmpty(t *testing.T) {
 	}
 	want := []string{"stop podd-kubepods-besteffort.slice", "stop podd-kubepods-burstable.slice", "stop podd-kubepods.slice", "stop podd.slice"}
 	if !slices.Equal(fake.calls, want) {
-		t.Errorf("at the end of everything: got %q, want %q", fake.calls, want)
+		t.Errorf("after RemoveRoot: got %q, want %q", fake.calls, want)
 	}
 }
 

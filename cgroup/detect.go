@@ -11,15 +11,15 @@ import (
 	"strings"
 )
 
-// Version is how control groups are mounted.
+// Version is how cgroups are mounted.
 type Version int
 
 const (
-	// V1: one hierarchy for each controller.
+	// V1 has a hierarchy per controller.
 	V1 Version = iota + 1
-	// Hybrid: as V1, with an additional v2 hierarchy that has no controllers.
+	// Hybrid is V1 with an additional v2 hierarchy that has no controllers.
 	Hybrid
-	// V2: one hierarchy for all, what today's distributions have.
+	// V2 has a single hierarchy, the default of current distributions.
 	V2
 )
 
@@ -36,7 +36,7 @@ func (v Version) String() string {
 	}
 }
 
-// Driver is who makes the groups; the values are CRI's and the kubelet's.
+// Driver is the cgroup driver; the values are CRI's and the kubelet's.
 type Driver string
 
 const (
@@ -47,16 +47,16 @@ const (
 // Facts are what Detect found.
 type Facts struct {
 	Version Version
-	// Driver is what the bundled runtime should use here: systemd where it is
-	// PID 1 and the version is V2, for then it owns the hierarchy.
+	// Driver is what the bundled runtime should use here: systemd if it is PID 1
+	// and the version is V2, since it then owns the hierarchy.
 	Driver Driver
-	// Systemd says that it is PID 1. Its driver may be used then on V1 as well,
-	// by a runtime that was configured so.
+	// Systemd is true if systemd is PID 1. A runtime may then be configured to use
+	// its driver on V1, too.
 	Systemd bool
 	// Mounts are the mount points of all hierarchies.
 	Mounts []string
-	// Controllers is where the groups of each controller are: on v1 mount
-	// points of their own, on V2 the one mount for all that the kernel has.
+	// Controllers maps each controller to its mount point: on v1 one of its own,
+	// on V2 the single mount, for all controllers that the kernel has.
 	Controllers map[string]string
 }
 
@@ -75,7 +75,7 @@ func Detect() (Facts, error) {
 	}
 	have, err := os.ReadFile(filepath.Join(facts.Mounts[0], "cgroup.controllers"))
 	if err != nil {
-		return facts, fmt.Errorf("ask for the controllers of the kernel: %w", err)
+		return facts, fmt.Errorf("read the kernel's cgroup controllers: %w", err)
 	}
 	for name := range strings.FieldsSeq(string(have)) {
 		facts.Controllers[name] = facts.Mounts[0]
@@ -93,13 +93,13 @@ func detect(mountinfo io.Reader, systemd bool) (Facts, error) {
 		if !ok || len(fields) < 5 || len(kind) < 1 {
 			continue
 		}
-		// Only what is mounted in the usual place: a container's own mounts of
-		// the same hierarchies, further down in the table, are not ours.
+		// Only the usual mount points: containers' own mounts of the same
+		// hierarchies, further down in the table, do not count.
 		if mount := fields[4]; kind[0] == "cgroup" && strings.HasPrefix(mount, "/sys/fs/cgroup/") {
 			v1 = true
 			facts.Mounts = append(facts.Mounts, mount)
 			for name := range strings.SplitSeq(kind[len(kind)-1], ",") {
-				facts.Controllers[name] = mount // with words that are no controllers
+				facts.Controllers[name] = mount // the options also contain words that are not controllers
 			}
 		} else if kind[0] == "cgroup2" && (mount == "/sys/fs/cgroup" || strings.HasPrefix(mount, "/sys/fs/cgroup/")) {
 			v2 = true

@@ -1,29 +1,28 @@
-// Package cgroup owns the control groups above podd's containers: which version
-// and driver the machine has (Detect), where each pod's group is (Parent), its
-// limits (PodLimits), which containers the kernel killed for their memory
-// (OOMWitness), and the groups themselves (Tree): made before the pod's
-// sandbox, changed when the pod is resized, removed when it is gone. The groups
-// of sandboxes and containers, below, are the runtime's.
+// Package cgroup owns the cgroups above podd's containers: it detects the cgroup
+// version and driver of the machine (Detect), names each pod's cgroup (Parent),
+// computes its limits (PodLimits), attributes OOM kills to containers (OOMWitness),
+// and manages the cgroups themselves (Tree): created before the pod's sandbox,
+// updated when the pod is resized, removed when the pod is gone. The cgroups of
+// sandboxes and containers, below the pod's, belong to the runtime.
 //
-// All of podd's are under one root, so that nothing else on the machine is ever
-// looked at:
+// All of podd's cgroups are below one root; nothing outside it is ever touched:
 //
 //	cgroupfs: <root>/pod<uid>  <root>/burstable/pod<uid>  <root>/besteffort/pod<uid>
 //	systemd:  podd-kubepods-pod<uid>.slice  podd-kubepods-burstable-pod<uid>.slice …
 //
-//	<root>          bounds all pods: weight, memory, pids of what is allocatable
+//	<root>          limits all pods: CPU weight, memory and PIDs of the node's allocatable
 //	├── pod<uid>    guaranteed
-//	├── burstable   weight: what its pods request together
+//	├── burstable   weight: the sum of its pods' requests
 //	│   └── pod<uid>
-//	└── besteffort  the least weight
+//	└── besteffort  the minimum weight
 //	    └── pod<uid>
 //
-// The values are the kubelet's (pkg/kubelet/cm). With the systemd driver they are
-// told to systemd, which would undo what it does not know, and written as well,
-// since it has no words for all of them.
+// The values are the kubelet's (pkg/kubelet/cm). With the systemd driver they are set as
+// properties of the slices, since systemd would revert what it does not know of, and also
+// written to the cgroup files, since not every limit has a property.
 //
-// Promises: no process is ever killed or moved, and a group that still has one is
-// left alone with an error. No call blocks for longer than the kernel, and
-// systemd, take to answer. Everything may be called from any goroutine, but for
-// one pod one call at a time.
+// Promises: no process is killed (but by End) or moved, and a cgroup that still has one
+// is left alone with an error. No call blocks for longer than the kernel and systemd take
+// to respond. All functions are safe for concurrent use, but calls for one pod must not
+// overlap.
 package cgroup

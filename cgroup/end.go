@@ -15,11 +15,11 @@ import (
 	"podd/internal/pod"
 )
 
-// End kills the processes in the groups below a pod's whose names hold one of the IDs:
-// those of sandboxes and containers that the runtime reports as ended. A runtime that
-// is interrupted while it starts a process may leave it behind and forget it. Other
-// groups of the pod are left alone: another agent's container of the same pod may run
-// there. It does not wait until the processes have exited.
+// End kills the processes in those cgroups below a pod's whose names contain one of
+// the IDs: those of sandboxes and containers that the runtime reports as ended. A
+// runtime that is interrupted while it starts a process may leave it behind and forget
+// it. Other cgroups of the pod are left alone: another agent's container of the same
+// pod may run there. It does not wait until the processes have exited.
 func (t *Tree) End(uid pod.UID, ids []string) error {
 	var errs []error
 	for _, rel := range t.groups(uid) {
@@ -37,9 +37,9 @@ func (t *Tree) End(uid pod.UID, ids []string) error {
 	return errors.Join(errs...)
 }
 
-// killTree kills what is in a group and in those below it.
+// killTree kills the processes in a cgroup and in those below it.
 func killTree(dir string) error {
-	// The kernel does it at once (v2, since 5.14), whatever forks meanwhile.
+	// The kernel kills them atomically (v2, since 5.14), even if they fork meanwhile.
 	if err := writeExisting(filepath.Join(dir, "cgroup.kill"), "1"); err == nil {
 		return nil
 	}
@@ -58,8 +58,8 @@ func killTree(dir string) error {
 	return errors.Join(errs...)
 }
 
-// killMember kills a process, if it is still the one that is in the group: its ID may
-// have become another's.
+// killMember kills a process if it is still a member of the cgroup: its PID may have
+// been reused.
 func killMember(dir string, pid int) error {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if errors.Is(err, unix.ESRCH) {
@@ -79,7 +79,7 @@ func killMember(dir string, pid int) error {
 	return nil
 }
 
-// processes lists a group's own processes; none for one that is gone.
+// processes lists the processes of a cgroup itself; none if it is gone.
 func processes(dir string) ([]int, error) {
 	text, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
 	if err != nil {
@@ -87,7 +87,7 @@ func processes(dir string) ([]int, error) {
 	}
 	var all []int
 	for line := range strings.FieldsSeq(string(text)) {
-		// Those of another PID namespace are shown as 0: not ours to kill.
+		// Processes of another PID namespace are listed as 0: not ours to kill.
 		if pid, err := strconv.Atoi(line); err == nil && pid > 0 {
 			all = append(all, pid)
 		}
@@ -95,7 +95,7 @@ func processes(dir string) ([]int, error) {
 	return all, nil
 }
 
-// writeExisting writes to a file of the kernel's, and makes none.
+// writeExisting writes to a cgroup file, and never creates one.
 func writeExisting(path, text string) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|syscall.O_CLOEXEC, 0)
 	if err != nil {

@@ -11,9 +11,8 @@ import (
 	"testing"
 )
 
-// TestEndKillsWhatIsInTheGroupsOfWhatEnded and nothing else of the pod, with real
-// processes in real groups.
-func TestEndKillsWhatIsInTheGroupsOfWhatEnded(t *testing.T) {
+// TestEndKillsOnlyProcessesOfEndedContainers runs real processes in real cgroups.
+func TestEndKillsOnlyProcessesOfEndedContainers(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("making cgroups needs root")
 	}
@@ -55,7 +54,7 @@ func TestEndKillsWhatIsInTheGroupsOfWhatEnded(t *testing.T) {
 	for _, cmd := range []*exec.Cmd{dead, below} {
 		var exit *exec.ExitError
 		if err := cmd.Wait(); !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
-			t.Errorf("a process of what ended: got %v, want that it was killed", err)
+			t.Errorf("a process of an ended container: got %v, want it killed", err)
 		}
 	}
 	for whose, cmd := range alive {

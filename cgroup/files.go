@@ -13,20 +13,20 @@ import (
 	"podd/internal/hugepage"
 )
 
-// ours are the controllers in whose hierarchies podd makes groups and sets
-// limits. The runtime makes those of the others for each container.
+// ours are the controllers in whose hierarchies podd creates cgroups and sets
+// limits. The runtime creates those of the others for each container.
 var ours = []string{"cpu", "cpuset", "memory", "pids", "hugetlb"}
 
-// reserved marks the limits of huge pages that were mapped and not touched yet:
-// beyond them mmap fails, instead of the process later. Kernels before 5.7 have
-// none.
+// reserved marks the limits of huge pages that are mapped but not touched yet:
+// with them mmap fails, instead of the process later. Kernels before 5.7 lack
+// them.
 const reserved = ".rsvd"
 
-// file is one setting of a group.
+// file is one setting of a cgroup.
 type file struct{ controller, name, value string }
 
-// files are the settings that limits stand for, in the order in which the kernel
-// takes them.
+// files converts limits into settings, in the order in which the kernel accepts
+// them.
 func (t *Tree) files(l Limits) []file {
 	var all []file
 	add := func(controller, name, value string) {
@@ -75,7 +75,7 @@ func (t *Tree) files(l Limits) []file {
 	return all
 }
 
-// apply writes what of to is not in from yet.
+// apply writes the settings of to that differ from those of from.
 func (t *Tree) apply(rel string, from, to Limits) error {
 	written := map[string]string{}
 	for _, f := range t.files(from) {
@@ -98,7 +98,7 @@ func (t *Tree) apply(rel string, from, to Limits) error {
 	return errors.Join(errs...)
 }
 
-// write sets one value; a file that is not there is not made.
+// write sets one value; it does not create a missing file.
 func write(path, value string) error {
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {
@@ -108,13 +108,14 @@ func write(path, value string) error {
 	return errors.Join(err, f.Close())
 }
 
-// dirs are the directories of a group in the hierarchies in which podd makes it.
+// dirs returns the directories of a cgroup in the hierarchies in which podd
+// creates it.
 func (t *Tree) dirs(rel string) []string {
 	var all []string
 	seen := map[string]bool{}
 	for _, name := range ours {
-		// The group of a new cpuset is empty until its parents are set up: the
-		// runtime does that.
+		// A new cpuset is empty until its parents are set up: the runtime does
+		// that.
 		mount, ok := t.facts.Controllers[name]
 		if ok && !seen[mount] && (name != "cpuset" || t.facts.Version == V2) {
 			seen[mount] = true
@@ -124,8 +125,8 @@ func (t *Tree) dirs(rel string) []string {
 	return all
 }
 
-// mkdir makes a group, but not its parents. made says that it was not there in
-// one of the hierarchies.
+// mkdir creates a cgroup, but not its parents. made is true if it was missing
+// in one of the hierarchies.
 func (t *Tree) mkdir(rel string) (made bool, err error) {
 	for _, dir := range t.dirs(rel) {
 		switch err := os.Mkdir(dir, 0o755); {
@@ -138,7 +139,8 @@ func (t *Tree) mkdir(rel string) (made bool, err error) {
 	return made, nil
 }
 
-// there says whether a group is in all hierarchies in which podd makes it.
+// there reports whether a cgroup exists in all hierarchies in which podd
+// creates it.
 func (t *Tree) there(rel string) bool {
 	for _, dir := range t.dirs(rel) {
 		if _, err := os.Lstat(dir); err != nil {
@@ -148,8 +150,8 @@ func (t *Tree) there(rel string) bool {
 	return true
 }
 
-// delegate lets the groups below rel be bounded: on v2 a controller works only
-// where the parent passes it on.
+// delegate enables the controllers for the cgroups below rel: on v2 a
+// controller works only where the parent delegates it.
 func (t *Tree) delegate(rel string) error {
 	if t.facts.Version != V2 {
 		return nil
@@ -168,8 +170,8 @@ func (t *Tree) delegate(rel string) error {
 		if !have[name] || passed[name] {
 			continue
 		}
-		// One by one: a controller that cannot be passed on (a cpu controller
-		// below which a realtime process runs) must not keep back the others.
+		// One by one: a controller that cannot be delegated (cpu, above a
+		// realtime process) must not keep back the others.
 		if err := write(filepath.Join(dir, "cgroup.subtree_control"), "+"+name); err != nil {
 			errs = append(errs, fmt.Errorf("delegate controller %s from %s: %w", name, dir, err))
 		}
@@ -189,7 +191,8 @@ func words(path string) (map[string]bool, error) {
 	return all, nil
 }
 
-// levels are a group's parents from the top, and itself: /a/b gives /a, /a/b.
+// levels returns a cgroup's parents from the top, and itself: /a/b gives /a,
+// /a/b.
 func levels(rel string) []string {
 	var all []string
 	at := ""
@@ -202,5 +205,6 @@ func levels(rel string) []string {
 
 func number(n int64) string { return strconv.FormatInt(n, 10) }
 
-// gone says that a directory is missing, whichever way the kernel says so.
+// gone reports whether a directory is missing, in either of the kernel's ways
+// to report it.
 func gone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENODEV) }

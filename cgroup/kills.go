@@ -12,10 +12,10 @@ import (
 	"podd/internal/pod"
 )
 
-// Kills is how many processes of a pod the kernel has killed for want of memory
-// since the pod's group was made, those in groups below it that are gone
-// included. It is 0 where there is no such group, and on v1, where the count is
-// of one group alone.
+// Kills returns how many processes of a pod the OOM killer has killed since the
+// pod's cgroup was created, including those in cgroups below it that are gone.
+// It is 0 if there is no such cgroup, and on v1, which counts each cgroup
+// alone.
 func (t *Tree) Kills(uid pod.UID) (int64, error) {
 	if t.facts.Version != V2 || uid == "" {
 		return 0, nil
@@ -37,7 +37,7 @@ func (t *Tree) Kills(uid pod.UID) (int64, error) {
 				return strconv.ParseInt(strings.TrimSpace(n), 10, 64)
 			}
 		}
-		return 0, fmt.Errorf("memory.events of %s counts no kills", rel)
+		return 0, fmt.Errorf("memory.events of %s has no oom_kill", rel)
 	}
 	return 0, nil
 }

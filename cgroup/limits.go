@@ -12,47 +12,49 @@ import (
 	"podd/internal/pod"
 )
 
-// ResourcePIDs is the name of processes in lists of what a node has; it is no
-// resource that pods request.
+// ResourcePIDs is the name of process IDs in a node's resource lists; pods
+// cannot request it.
 const ResourcePIDs v1.ResourceName = "pid"
 
-// Settings are what the node's configuration says of groups. The zero value
-// makes groups without limits but those of the pods.
+// Settings are the cgroup settings of the node's configuration. With the zero
+// value only pods have limits.
 type Settings struct {
 	// NoCPUQuota leaves CPU limits unenforced (cpuCFSQuota: false).
 	NoCPUQuota bool
 	// CPUPeriod is cpuCFSQuotaPeriod; 0 is 100 ms.
 	CPUPeriod time.Duration
-	// PodPIDs is podPidsLimit: how many processes and threads a pod may have; 0
-	// or less is no limit.
+	// PodPIDs is podPidsLimit, the maximum number of processes and threads of a
+	// pod; 0 or less means no limit.
 	PodPIDs int64
-	// Pods bounds all pods together: cpu (a weight), memory, ResourcePIDs and
-	// huge pages; nil for no bounds.
+	// Pods limits all pods together: cpu (a weight), memory, ResourcePIDs and
+	// huge pages; nil means no limits.
 	Pods v1.ResourceList
-	// Log takes what does not keep pods from running; nil drops it.
+	// Log receives problems that do not keep pods from running; nil discards
+	// them.
 	Log *slog.Logger
 }
 
-// Limits are what a group is held to. A field that is 0 is left as the kernel
-// has it.
+// Limits are the limits of a cgroup. A field that is 0 is left as the kernel
+// sets it.
 type Limits struct {
-	// CPUShares is the weight, 1024 for a processor (also on v2).
+	// CPUShares is the CPU weight, 1024 per CPU (on v2, too).
 	CPUShares int64
-	// CPUQuota and CPUPeriod are microseconds; a quota of -1 is no limit.
+	// CPUQuota and CPUPeriod are in microseconds; a quota of -1 means no limit.
 	CPUQuota, CPUPeriod int64
 	// Memory is in bytes.
 	Memory int64
 	PIDs   int64
-	// HugePages is bytes by the size of a page in bytes; sizes that are not in
-	// it are bounded to 0 when AllPages is set, else left alone.
+	// HugePages is the limit in bytes by page size in bytes. Sizes that it lacks
+	// are limited to 0 if AllPages is set, else left alone.
 	HugePages map[int64]int64
 	AllPages  bool
 }
 
-// PodLimits is what upstream's ResourceConfigForPod makes of a pod
-// (pkg/kubelet/cm/helpers_linux.go): requests and limits by the API's sums, or
-// the pod's own, overhead included. A quota or memory limit is set only where
-// every container has one, for otherwise the sum bounds nothing that was meant.
+// PodLimits computes a pod's limits as upstream's ResourceConfigForPod does
+// (pkg/kubelet/cm/helpers_linux.go): from the API's sums of requests and limits,
+// or the pod-level ones, overhead included. A quota or memory limit is set only
+// if every container has one; otherwise the sum would also limit containers that
+// are meant to have no limit.
 func PodLimits(s Settings, p *v1.Pod) Limits {
 	cpuLimited, memoryLimited := true, true
 	requests := helper.PodRequests(p, helper.PodResourcesOptions{})
@@ -84,7 +86,7 @@ func PodLimits(s Settings, p *v1.Pod) Limits {
 	return l
 }
 
-// rootLimits bound all pods together.
+// rootLimits are the limits of all pods together.
 func rootLimits(list v1.ResourceList) Limits {
 	if list == nil {
 		return Limits{}
@@ -108,7 +110,7 @@ func hugePages(list v1.ResourceList) map[int64]int64 {
 	for name, q := range list {
 		size, ok, err := hugepage.Size(name)
 		if !ok || err != nil {
-			continue // validation refuses a pod with a wrong one
+			continue // validation rejects a pod with an invalid one
 		}
 		if pages == nil {
 			pages = map[int64]int64{}
@@ -118,12 +120,12 @@ func hugePages(list v1.ResourceList) map[int64]int64 {
 	return pages
 }
 
-// raised is the greater of both in each field: what a group may be held to while
+// raised returns the greater of both in each field: the limits of a cgroup while
 // those within it change from one to the other.
 func raised(from, to Limits) Limits {
 	out := to
 	out.CPUShares = max(from.CPUShares, to.CPUShares)
-	// No limit, -1 or not set, is more than any.
+	// No limit (-1, or not set) is greater than any.
 	if from.CPUQuota <= 0 || to.CPUQuota > 0 && from.CPUQuota > to.CPUQuota {
 		out.CPUQuota, out.CPUPeriod = from.CPUQuota, from.CPUPeriod
 	}

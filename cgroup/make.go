@@ -13,11 +13,10 @@ import (
 	"podd/internal/pod"
 )
 
-// Ensure makes a pod's group with its limits, and those above it: to be called
-// before the runtime makes the pod's sandbox, and again whenever it may be gone.
-// A group that is as it should be costs a look. One that was there already gets
-// the limits of p. Calls for one pod must not overlap; for different pods they
-// may.
+// Ensure creates a pod's cgroup with its limits, and those above it. Call it before
+// the runtime creates the pod's sandbox, and again whenever the cgroup may be gone.
+// If it is as it should be, Ensure costs a few system calls. An existing one gets the
+// limits of p. Calls for one pod must not overlap; for different pods they may.
 func (t *Tree) Ensure(ctx context.Context, p *v1.Pod) error {
 	name, rel := t.place(p)
 	want := PodLimits(t.settings, p)
@@ -29,7 +28,7 @@ func (t *Tree) Ensure(ctx context.Context, p *v1.Pod) error {
 		return err
 	}
 	err := t.make(ctx, name, rel, want)
-	if errors.Is(err, fs.ErrNotExist) { // somebody removed what is above it
+	if errors.Is(err, fs.ErrNotExist) { // a parent was removed meanwhile
 		if err = t.prepare(ctx, true); err == nil {
 			err = t.make(ctx, name, rel, want)
 		}
@@ -37,14 +36,14 @@ func (t *Tree) Ensure(ctx context.Context, p *v1.Pod) error {
 	if err != nil {
 		return fmt.Errorf("make cgroup %s: %w", rel, err)
 	}
-	t.note(p, want)
+	t.record(p, want)
 	t.weighBurstable(ctx)
 	return nil
 }
 
-// Raise lets a running pod have the greater of what it has and what p says, in
-// each resource: before its containers are resized. Update then holds it to p.
-// Both are Ensure's in whom they may be called by.
+// Raise gives a running pod the greater of what it has and what p specifies, in each
+// resource: before its containers are resized. Update then applies p. Concurrency is
+// as with Ensure.
 func (t *Tree) Raise(ctx context.Context, p *v1.Pod) error {
 	have, known := t.known(p.UID)
 	if !known {
@@ -53,9 +52,9 @@ func (t *Tree) Raise(ctx context.Context, p *v1.Pod) error {
 	return t.change(ctx, p, raised(have, PodLimits(t.settings, p)))
 }
 
-// Update holds a running pod to what p says. A limit that p no longer has stays as it
-// was: so does upstream. A memory limit below the pod's usage is rejected by the
-// kernel on v1 and kills on v2: ask Usage first.
+// Update applies the limits of p to a running pod. A limit that p no longer has stays
+// as it was, as upstream. A memory limit below the pod's usage is rejected by the
+// kernel on v1, and triggers OOM kills on v2: check Usage first.
 func (t *Tree) Update(ctx context.Context, p *v1.Pod) error {
 	return t.change(ctx, p, PodLimits(t.settings, p))
 }
@@ -71,12 +70,12 @@ func (t *Tree) change(ctx context.Context, p *v1.Pod, want Limits) error {
 	if err := t.apply(rel, have, want); err != nil {
 		return err
 	}
-	t.note(p, want)
+	t.record(p, want)
 	t.weighBurstable(ctx)
 	return nil
 }
 
-// place is the pod's group as CRI names it, and its path.
+// place returns the pod's cgroup as CRI names it, and its path.
 func (t *Tree) place(p *v1.Pod) (name, rel string) {
 	name = t.Parent(p)
 	if t.driver == Systemd {
@@ -85,7 +84,7 @@ func (t *Tree) place(p *v1.Pod) (name, rel string) {
 	return name, name
 }
 
-// make makes one group with its limits; its parent must be there.
+// make creates one cgroup with its limits; its parent must exist.
 func (t *Tree) make(ctx context.Context, name, rel string, l Limits) error {
 	if t.driver == Systemd {
 		if err := t.startSlice(ctx, name, l); err != nil {
@@ -98,7 +97,7 @@ func (t *Tree) make(ctx context.Context, name, rel string, l Limits) error {
 	return t.apply(rel, Limits{}, l)
 }
 
-// startSlice makes a slice, or gives the one that is there its properties.
+// startSlice creates a slice, or sets the properties of an existing one.
 func (t *Tree) startSlice(ctx context.Context, name string, l Limits) error {
 	parent := path.Base(path.Dir(slicePath(name)))
 	if parent == "/" {
@@ -112,7 +111,7 @@ func (t *Tree) startSlice(ctx context.Context, name string, l Limits) error {
 	return t.units.set(ctx, name, props)
 }
 
-// prepare makes the groups above the pods', once, and again when asked to.
+// prepare creates the cgroups above the pods', once, and again if requested.
 func (t *Tree) prepare(ctx context.Context, again bool) error {
 	t.prepMu.Lock()
 	defer t.prepMu.Unlock()
@@ -122,14 +121,14 @@ func (t *Tree) prepare(ctx context.Context, again bool) error {
 	t.prepared = false
 	above := levels(t.rootRel())
 	if err := t.delegate("/"); err != nil {
-		t.complain(err)
+		t.warn(err)
 	}
 	for i, rel := range above {
 		l := Limits{CPUShares: rootLimits(t.settings.Pods).CPUShares}
 		if i == len(above)-1 {
 			l = rootLimits(t.settings.Pods)
 		} else if t.there(rel) {
-			l = Limits{} // somebody else's, who gave it its share
+			l = Limits{} // not podd's alone: keep the weight it has
 		}
 		if err := t.prepareOne(ctx, rel, l); err != nil {
 			return err
@@ -141,14 +140,14 @@ func (t *Tree) prepare(ctx context.Context, again bool) error {
 		}
 	}
 	t.mu.Lock()
-	t.burstable = 0 // nothing is known to be written
+	t.burstable = 0 // unknown after the cgroups were recreated
 	t.mu.Unlock()
 	t.prepared = true
 	return nil
 }
 
-// prepareOne makes one group above the pods'. Limits that cannot be set, such as
-// one below what the pods use already, do not keep pods from running.
+// prepareOne creates one cgroup above the pods'. Limits that cannot be set, such as
+// one below what the pods already use, do not keep pods from running.
 func (t *Tree) prepareOne(ctx context.Context, rel string, l Limits) error {
 	if t.driver == Systemd {
 		if err := t.startSlice(ctx, path.Base(rel), l); err != nil {
@@ -159,22 +158,22 @@ func (t *Tree) prepareOne(ctx context.Context, rel string, l Limits) error {
 		return fmt.Errorf("make cgroup %s: %w", rel, err)
 	}
 	if err := t.apply(rel, Limits{}, l); err != nil {
-		t.complain(err)
+		t.warn(err)
 	}
 	if err := t.delegate(rel); err != nil {
-		t.complain(err)
+		t.warn(err)
 	}
 	return nil
 }
 
-// complain logs what does not keep pods from running.
-func (t *Tree) complain(err error) {
+// warn logs problems that do not keep pods from running.
+func (t *Tree) warn(err error) {
 	if t.settings.Log != nil {
 		t.settings.Log.Warn("cannot set up a cgroup above the pods", "error", err)
 	}
 }
 
-// rootRel is the path of the group above all pods.
+// rootRel returns the path of the cgroup above all pods.
 func (t *Tree) rootRel() string {
 	if t.driver == Systemd {
 		return slicePath(sliceName(strings.Split(strings.Trim(t.root, "/"), "/")))
@@ -182,7 +181,7 @@ func (t *Tree) rootRel() string {
 	return path.Clean(t.root)
 }
 
-// tier is the path of a QoS class' group.
+// tier returns the path of a QoS class's cgroup.
 func (t *Tree) tier(class v1.PodQOSClass) string {
 	parts := append(strings.Split(strings.Trim(t.root, "/"), "/"), strings.ToLower(string(class)))
 	if t.driver == Systemd {
@@ -191,9 +190,9 @@ func (t *Tree) tier(class v1.PodQOSClass) string {
 	return "/" + path.Join(parts...)
 }
 
-// weighBurstable gives the burstable class the weight of what its pods request
-// together; the guaranteed ones are its siblings and best effort has the least.
-// One at a time: of several pods that come at once, the last writes for all.
+// weighBurstable sets the weight of the burstable class to the sum of its pods'
+// requests; the guaranteed pods are its siblings, and best effort has the minimum.
+// One at a time: of several pods that start at once, the last one writes for all.
 func (t *Tree) weighBurstable(ctx context.Context) {
 	t.weighMu.Lock()
 	defer t.weighMu.Unlock()
@@ -204,7 +203,7 @@ func (t *Tree) weighBurstable(ctx context.Context) {
 		return
 	}
 	if err := t.weigh(ctx, want); err != nil {
-		t.complain(err)
+		t.warn(err)
 		return
 	}
 	t.mu.Lock()
@@ -223,7 +222,7 @@ func (t *Tree) weigh(ctx context.Context, shares int64) error {
 	return t.apply(rel, Limits{}, l)
 }
 
-// burstableShares sums up; with mu held.
+// burstableShares sums up the requests; the caller holds mu.
 func (t *Tree) burstableShares() int64 {
 	sum := int64(0)
 	for _, g := range t.pods {

@@ -60,12 +60,12 @@ func TestPodLimits(t *testing.T) {
 	}
 }
 
-// fakeUnits records what systemd is asked for.
+// fakeUnits records the calls to systemd.
 type fakeUnits struct {
 	calls []string
 	known map[string]bool
 	fail  error
-	// stopped, if not nil, is called with the name of each unit that is stopped.
+	// stopped, if not nil, is called with the name of each stopped unit.
 	stopped func(name string)
 }
 
@@ -92,7 +92,7 @@ func (f *fakeUnits) stop(_ context.Context, name string) error {
 	return f.fail
 }
 
-// values are the limits among properties.
+// values formats the properties that are limits.
 func values(props []dbus.Property) string {
 	var all []string
 	for _, p := range props {
@@ -103,8 +103,8 @@ func values(props []dbus.Property) string {
 	return strings.Join(all, "")
 }
 
-// aV2Mount is a directory that looks like the hierarchy of cgroup v2 with the
-// given groups in it.
+// aV2Mount makes a directory that looks like a cgroup v2 hierarchy with the given
+// cgroups.
 func aV2Mount(t *testing.T, groups ...string) (Facts, func(rel, name string) string) {
 	t.Helper()
 	mount := t.TempDir()
@@ -130,7 +130,7 @@ func aV2Mount(t *testing.T, groups ...string) (Facts, func(rel, name string) str
 	}
 }
 
-func TestSystemdIsToldAndTheFilesAreWritten(t *testing.T) {
+func TestLimitsAreSetInSystemdAndInTheFiles(t *testing.T) {
 	const root = "/podd.slice/podd-kubepods.slice"
 	const podRel = root + "/podd-kubepods-burstable.slice/podd-kubepods-burstable-pod0f_a1.slice"
 	facts, read := aV2Mount(t, root, "/podd.slice", root+"/podd-kubepods-burstable.slice", root+"/podd-kubepods-besteffort.slice", podRel)
@@ -158,7 +158,7 @@ func TestSystemdIsToldAndTheFilesAreWritten(t *testing.T) {
 		}
 	}
 	if got := read(root, "cgroup.subtree_control"); !strings.Contains(got, "+") {
-		t.Errorf("controllers passed on: got %q", got)
+		t.Errorf("delegated controllers: got %q", got)
 	}
 
 	fake.calls = nil
@@ -182,9 +182,9 @@ func TestSystemdIsToldAndTheFilesAreWritten(t *testing.T) {
 	}
 }
 
-// TestTheFilesSayTheQuotaThatSystemdIsTold: they said the one before rounding, in
-// which on v1 a container, rounded by runc, did not fit.
-func TestTheFilesSayTheQuotaThatSystemdIsTold(t *testing.T) {
+// TestFilesHaveTheQuotaAsSystemdRoundsIt: a pod's file once had the quota before
+// rounding, and on v1 a container's, which runc rounds up, exceeded it.
+func TestFilesHaveTheQuotaAsSystemdRoundsIt(t *testing.T) {
 	for name, c := range map[string]struct {
 		driver        Driver
 		quota, period int64
@@ -209,12 +209,12 @@ func TestTheFilesSayTheQuotaThatSystemdIsTold(t *testing.T) {
 	}
 }
 
-func TestHugePagesAreBoundedTakenAndReserved(t *testing.T) {
+func TestHugePagesAreLimitedInUseAndReserved(t *testing.T) {
 	for version, limit := range map[Version]string{V1: "limit_in_bytes", V2: "max"} {
 		mount := t.TempDir()
 		tree := NewTree(Facts{Version: version, Mounts: []string{mount}, Controllers: map[string]string{"hugetlb": mount}}, Cgroupfs, DefaultRoot, Settings{})
 		tree.pageSizes = []int64{2 << 20, 1 << 30}
-		want := map[string]string{"hugetlb.2MB." + limit: "4194304", "hugetlb.2MB.rsvd." + limit: "4194304", "hugetlb.1GB." + limit: "0"} // and no rsvd: an old kernel's
+		want := map[string]string{"hugetlb.2MB." + limit: "4194304", "hugetlb.2MB.rsvd." + limit: "4194304", "hugetlb.1GB." + limit: "0"} // without rsvd, as on an old kernel
 		for name := range want {
 			if err := os.WriteFile(filepath.Join(mount, name), nil, 0o644); err != nil {
 				t.Fatal(err)
@@ -262,7 +262,8 @@ func TestRaised(t *testing.T) {
 	}
 }
 
-// The real hierarchies of this machine, whichever version they are.
+// TestGroupsOfPodsOnRealHierarchies uses those of this machine, of either
+// version.
 func TestGroupsOfPodsOnRealHierarchies(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("making cgroups needs root")
@@ -303,7 +304,7 @@ func TestGroupsOfPodsOnRealHierarchies(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	t.Logf("two groups and those above them took %v", time.Since(began))
+	t.Logf("two cgroups and those above them took %v", time.Since(began))
 	v2 := facts.Version == V2
 	pick := func(one, two string) string {
 		if v2 {
@@ -338,7 +339,7 @@ func TestGroupsOfPodsOnRealHierarchies(t *testing.T) {
 	if err := tree.Ensure(t.Context(), second); err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("a look took %v", time.Since(began))
+	t.Logf("Ensure of an existing cgroup took %v", time.Since(began))
 	if err := tree.Remove(t.Context(), "b2"); err != nil {
 		t.Fatal(err)
 	}
@@ -357,7 +358,7 @@ func TestGroupsOfPodsOnRealHierarchies(t *testing.T) {
 	check(root+"/burstable/podb1", "memory.limit_in_bytes", "memory.max", "33554432")
 	check(root+"/burstable", "cpu.shares", "cpu.weight", pick("1024", "39"))
 
-	// Whoever removed everything meanwhile: it is made again.
+	// Removed by somebody else: Ensure creates it again.
 	if err := tree.RemoveRoot(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -367,14 +368,14 @@ func TestGroupsOfPodsOnRealHierarchies(t *testing.T) {
 	check(root+"/podg1", "memory.limit_in_bytes", "memory.max", "67108864")
 }
 
-// What differs in any field is another limit.
+// TestSameLimits changes one field at a time.
 func TestSameLimits(t *testing.T) {
 	pages := func(n int64) map[int64]int64 { return map[int64]int64{2 << 20: n} }
 	a := Limits{CPUShares: 1, CPUQuota: 2, CPUPeriod: 3, Memory: 4, PIDs: 5, HugePages: pages(6), AllPages: true}
 	b := a
 	b.HugePages = pages(6)
 	if !same(a, b) {
-		t.Errorf("got %+v and %+v told apart", a, b)
+		t.Errorf("got %+v and %+v as different", a, b)
 	}
 	for name, change := range map[string]func(*Limits){
 		"shares": func(l *Limits) { l.CPUShares++ }, "quota": func(l *Limits) { l.CPUQuota++ }, "period": func(l *Limits) { l.CPUPeriod++ },
@@ -383,7 +384,7 @@ func TestSameLimits(t *testing.T) {
 	} {
 		c := a
 		if change(&c); same(a, c) {
-			t.Errorf("%s: got %+v and %+v called the same", name, a, c)
+			t.Errorf("%s: got %+v and %+v as the same", name, a, c)
 		}
 	}
 }

@@ -7,43 +7,43 @@ import (
 	"podd/internal/pod"
 )
 
-// codeKilled is the exit code of a container that was killed, for its memory or
-// otherwise.
+// codeKilled is the exit code of a container that was killed by SIGKILL, by the
+// OOM killer or otherwise.
 const codeKilled = 137
 
-// OOMWitness knows which containers the kernel killed for their memory where the
-// runtime came too late to see it: under systemd, on cgroup v2, a container's
-// group is gone as soon as its last process is, and with memory.oom.group all of
-// them go at once; containerd, which asks that group, then says Error. The pod's
-// group is podd's own, outlives its containers and counts their kills too. Make it
-// with NewOOMWitness.
+// OOMWitness detects OOM kills that the runtime missed: under systemd, on cgroup
+// v2, a container's cgroup is removed as soon as its last process exits, and
+// memory.oom.group kills all of them at once; containerd, which reads that cgroup,
+// then reports Error. The pod's cgroup is podd's own, outlives its containers and
+// counts their OOM kills, too. Create it with NewOOMWitness.
 type OOMWitness struct {
-	// kills is how many processes of a pod were killed so.
+	// kills returns how many processes of a pod the OOM killer has killed.
 	kills func(pod.UID) (int64, error)
 	log   *slog.Logger
 
-	mu   sync.Mutex // guards what follows; held while kills reads a small file of the kernel's
+	mu   sync.Mutex // guards what follows; held while kills reads a small cgroup file
 	pods map[pod.UID]*oomKills
 }
 
-// oomKills are the containers of a pod that ended by a kill, by ID: whether for
-// memory. counted is how many kills that explains.
+// oomKills are the containers of a pod that ended by SIGKILL, by ID, and whether
+// the OOM killer sent it. counted is the number of OOM kills that they account
+// for.
 type oomKills struct {
 	dead    map[string]bool
 	counted int64
 }
 
-// NewOOMWitness returns a witness that asks kills, such as Tree.Kills, how many
-// processes of a pod the kernel has killed for want of memory.
+// NewOOMWitness returns a witness; kills, such as Tree.Kills, returns how many
+// processes of a pod the OOM killer has killed.
 func NewOOMWitness(kills func(pod.UID) (int64, error), log *slog.Logger) *OOMWitness {
 	return &OOMWitness{kills: kills, log: log, pods: map[pod.UID]*oomKills{}}
 }
 
-// Attribute names what the kernel did in seen, which is what was observed of a
-// pod now; of one pod one call at a time. A kill by somebody else within the
-// same look as one for memory is taken for one of those, and so is a later one
-// if between the two the kernel killed a process that its container survived:
-// CRI's own words are no better in that.
+// Attribute sets the reason OOMKilled in seen, the pod's latest observation, where
+// it applies. Calls for one pod must not overlap. A SIGKILL from elsewhere between
+// the same two observations as an OOM kill is taken for one, and so is a later
+// SIGKILL if in between the OOM killer killed a process that its container
+// survived: CRI's own reason is no more precise.
 func (w *OOMWitness) Attribute(uid pod.UID, seen *pod.Observed) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

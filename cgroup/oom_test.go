@@ -14,7 +14,7 @@ func TestAKillThatTheRuntimeMissedIsOOMKilled(t *testing.T) {
 	dead := func(id string, code int32, reason string) pod.Container {
 		return pod.Container{ID: id, State: pod.ContainerExited, ExitCode: code, Reason: reason}
 	}
-	look := func(what string, all []pod.Container, want ...string) {
+	attribute := func(what string, all []pod.Container, want ...string) {
 		t.Helper()
 		seen := pod.Observed{Containers: append([]pod.Container(nil), all...)}
 		w.Attribute("u", &seen)
@@ -25,29 +25,29 @@ func TestAKillThatTheRuntimeMissedIsOOMKilled(t *testing.T) {
 		}
 	}
 	a, b, c := dead("a", 137, "Error"), dead("b", 137, "Error"), dead("c", 137, "OOMKilled")
-	look("nothing died", []pod.Container{{ID: "a", State: pod.ContainerRunning}}, "")
-	look("killed by somebody", []pod.Container{a}, "Error")
+	attribute("nothing exited", []pod.Container{{ID: "a", State: pod.ContainerRunning}}, "")
+	attribute("SIGKILL from elsewhere", []pod.Container{a}, "Error")
 	kills = 2
-	look("another by the kernel", []pod.Container{b, a}, "OOMKilled", "Error")
-	look("again", []pod.Container{b, a}, "OOMKilled", "Error")
+	attribute("an OOM kill of another", []pod.Container{b, a}, "OOMKilled", "Error")
+	attribute("again", []pod.Container{b, a}, "OOMKilled", "Error")
 	kills = 4
-	look("one that the runtime saw", []pod.Container{c, b}, "OOMKilled", "OOMKilled")
-	look("that explains the kills", []pod.Container{dead("d", 137, "Error"), c}, "Error", "OOMKilled")
+	attribute("an OOM kill that the runtime reports", []pod.Container{c, b}, "OOMKilled", "OOMKilled")
+	attribute("which accounts for the kills", []pod.Container{dead("d", 137, "Error"), c}, "Error", "OOMKilled")
 	kills = 6
-	look("another code", []pod.Container{dead("e", 1, "Error")}, "Error")
+	attribute("another exit code", []pod.Container{dead("e", 1, "Error")}, "Error")
 	kills, fails = 9, errors.New("no such file")
-	look("no count to be had", []pod.Container{dead("f", 137, "Error")}, "Error")
-	look("the pod is gone", nil)
+	attribute("the count cannot be read", []pod.Container{dead("f", 137, "Error")}, "Error")
+	attribute("the pod is gone", nil)
 	if len(w.pods) != 0 {
-		t.Errorf("of a pod that is gone something is kept: %v", w.pods)
+		t.Errorf("the pod is gone, but its state is kept: %v", w.pods)
 	}
-	// A podd that was started again knows of no kill yet.
+	// A restarted podd knows of no kill yet.
 	kills, fails = 3, nil
-	look("after a restart", []pod.Container{dead("b", 137, "Error")}, "OOMKilled")
-	look("after a restart", []pod.Container{dead("g", 137, "Error"), b}, "Error", "OOMKilled")
-	// The pod's group was made anew, and counts from nothing.
+	attribute("after a restart", []pod.Container{dead("b", 137, "Error")}, "OOMKilled")
+	attribute("after a restart", []pod.Container{dead("g", 137, "Error"), b}, "Error", "OOMKilled")
+	// The pod's cgroup was recreated and counts from zero.
 	kills = 0
-	look("a new group", []pod.Container{dead("h", 137, "Error")}, "Error")
+	attribute("a new group", []pod.Container{dead("h", 137, "Error")}, "Error")
 	kills = 1
-	look("a kill in it", []pod.Container{dead("i", 137, "Error")}, "OOMKilled")
+	attribute("an OOM kill in it", []pod.Container{dead("i", 137, "Error")}, "OOMKilled")
 }

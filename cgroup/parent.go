@@ -9,10 +9,10 @@ import (
 	"podd/internal/pod"
 )
 
-// DefaultRoot is where podd's groups are, as the cgroupfs driver writes it.
+// DefaultRoot is the root of podd's cgroups, in the cgroupfs driver's notation.
 const DefaultRoot = "/podd/kubepods"
 
-// Parent is the group of one pod, in the form that CRI's cgroup_parent takes for
+// Parent returns a pod's cgroup in the form that CRI's cgroup_parent takes for
 // the driver: a path (cgroupfs) or the name of a slice (systemd).
 func Parent(driver Driver, root string, p *v1.Pod) string {
 	return parent(driver, root, pod.QOSClass(p), p.UID)
@@ -30,8 +30,8 @@ func parent(driver Driver, root string, class v1.PodQOSClass, uid pod.UID) strin
 	return sliceName(parts)
 }
 
-// sliceName joins with dashes, which are systemd's slashes; dashes of a part
-// itself become underscores, as the kubelet does.
+// sliceName joins parts with dashes, systemd's separator of levels; dashes
+// within a part become underscores, as the kubelet does.
 func sliceName(parts []string) string {
 	escaped := make([]string, len(parts))
 	for i, part := range parts {
@@ -40,7 +40,8 @@ func sliceName(parts []string) string {
 	return strings.Join(escaped, "-") + ".slice"
 }
 
-// slicePath is where a slice is in the hierarchy: every dash is a parent.
+// slicePath returns a slice's path in the hierarchy: each dash stands for a
+// parent.
 func slicePath(name string) string {
 	stem := strings.TrimSuffix(name, ".slice")
 	p := "/"

@@ -23,7 +23,7 @@ import (
 
 var classes = []v1.PodQOSClass{v1.PodQOSGuaranteed, v1.PodQOSBurstable, v1.PodQOSBestEffort}
 
-// Tree is podd's part of the hierarchies.
+// Tree is podd's subtree of the cgroup hierarchies.
 type Tree struct {
 	facts     Facts
 	driver    Driver
@@ -32,25 +32,25 @@ type Tree struct {
 	units     units
 	pageSizes []int64
 
-	prepMu   sync.Mutex // held while the groups above the pods' are made
+	prepMu   sync.Mutex // held while the cgroups above the pods' are created
 	prepared bool       // guarded by prepMu
 
-	weighMu sync.Mutex // held by who writes the burstable class' weight
+	weighMu sync.Mutex // held while the weight of the burstable class is written
 
 	mu        sync.Mutex // guards what follows
 	pods      map[pod.UID]group
-	burstable int64 // shares last written; 0 for not known
+	burstable int64 // shares last written; 0 if unknown
 }
 
-// group is what this podd made of a pod's group.
+// group is what this process has set on a pod's cgroup.
 type group struct {
 	limits Limits
-	// burstableMilli is the pod's request, if it is of that class.
+	// burstableMilli is the pod's CPU request if its QoS class is Burstable.
 	burstableMilli int64
 }
 
-// NewTree takes the driver that the runtime uses, which CRI's RuntimeConfig
-// tells, and the root as the cgroupfs driver writes it. It touches nothing.
+// NewTree takes the runtime's driver, as CRI's RuntimeConfig reports it, and the
+// root in the cgroupfs driver's notation. It touches nothing.
 func NewTree(facts Facts, driver Driver, root string, settings Settings) *Tree {
 	return &Tree{
 		facts: facts, driver: driver, root: root, settings: settings, units: &bus{},
@@ -65,7 +65,7 @@ func (t *Tree) known(uid pod.UID) (Limits, bool) {
 	return g.limits, ok
 }
 
-func (t *Tree) note(p *v1.Pod, l Limits) {
+func (t *Tree) record(p *v1.Pod, l Limits) {
 	g := group{limits: l}
 	if pod.QOSClass(p) == v1.PodQOSBurstable {
 		requests := helper.PodRequests(p, helper.PodResourcesOptions{})
@@ -76,13 +76,13 @@ func (t *Tree) note(p *v1.Pod, l Limits) {
 	t.pods[p.UID] = g
 }
 
-// Parent is Parent for this tree.
+// Parent returns the pod's cgroup; see the function Parent.
 func (t *Tree) Parent(p *v1.Pod) string { return Parent(t.driver, t.root, p) }
 
-// Remove removes what is left of a pod's groups, in every hierarchy and whatever
-// its class was; nothing left is no error. It must be called after the pod's
-// last sandbox is gone: a group with a process in it stays, with an error that
-// names it, and so do its parents.
+// Remove removes what is left of a pod's cgroups, in every hierarchy and for
+// every QoS class; if nothing is left, it returns nil. Call it after the pod's
+// last sandbox is gone: a cgroup that still has a process is kept, with its
+// parents, and the error names it.
 func (t *Tree) Remove(ctx context.Context, uid pod.UID) error {
 	if uid == "" || strings.ContainsAny(string(uid), "/\x00") {
 		return fmt.Errorf("remove cgroup of pod: bad UID %q", uid)
@@ -105,7 +105,7 @@ func (t *Tree) Remove(ctx context.Context, uid pod.UID) error {
 				errs = append(errs, fmt.Errorf("remove cgroup %s: %w", dir, err))
 			}
 		}
-		// systemd would keep the unit of a slice that it did not stop itself.
+		// systemd keeps the unit of a slice that it did not stop itself.
 		if t.driver == Systemd && there && len(errs) == 0 {
 			if err := t.units.stop(ctx, name); err != nil {
 				errs = append(errs, err)
@@ -122,8 +122,9 @@ func (t *Tree) Remove(ctx context.Context, uid pod.UID) error {
 	return errors.Join(errs...)
 }
 
-// RemoveRoot removes what is left of the whole tree, parents included, as far as
-// no process is in it: for the end of everything, not for the end of a pod.
+// RemoveRoot removes what is left of the whole tree, parents included, except for
+// cgroups that still have a process. It is for tearing the node down, not for
+// ending a pod.
 func (t *Tree) RemoveRoot(ctx context.Context) error {
 	uids, err := t.Pods()
 	errs := []error{err}
@@ -135,7 +136,7 @@ func (t *Tree) RemoveRoot(ctx context.Context) error {
 		if err := removeTree(dir); err != nil {
 			errs = append(errs, fmt.Errorf("remove cgroup %s: %w", dir, err))
 		}
-		// The parents are ours only as long as they are empty.
+		// The parents are removed only if they are empty: others may use them.
 		for up := filepath.Dir(dir); up != mount && strings.HasPrefix(up, mount); up = filepath.Dir(up) {
 			if syscall.Rmdir(up) != nil {
 				break
@@ -148,9 +149,9 @@ func (t *Tree) RemoveRoot(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// stopAbove has systemd forget the slices above the pods' that are gone, lowest
-// first. One whose directory cannot be removed is somebody else's too; that it is
-// there says nothing, for systemd makes it anew when a slice below it stops.
+// stopAbove stops the slices above the pods' that are gone, lowest first. A slice
+// whose directory cannot be removed is also used by others. That a directory
+// exists proves nothing: systemd recreates it when a slice below it stops.
 func (t *Tree) stopAbove(ctx context.Context) error {
 	var errs []error
 	above := append(levels(t.rootRel()), t.tier(v1.PodQOSBurstable), t.tier(v1.PodQOSBestEffort))
@@ -166,13 +167,13 @@ func (t *Tree) stopAbove(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Pods lists the UIDs that have a group in any hierarchy, sorted. With the
-// systemd driver dashes of a UID come back as underscores: compare with Matches.
+// Pods lists the UIDs of pods with a cgroup in any hierarchy, sorted. With the
+// systemd driver, dashes in a UID come back as underscores: compare with Matches.
 func (t *Tree) Pods() ([]pod.UID, error) {
 	found := map[pod.UID]struct{}{}
 	var errs []error
 	for _, class := range classes {
-		// A UID that cannot be one shows where the others are, and how named.
+		// An empty UID gives the parent directory and the prefix of the names.
 		name := parent(t.driver, t.root, class, "")
 		dir, prefix := filepath.Dir(name), "pod"
 		if t.driver == Systemd {
@@ -200,14 +201,14 @@ func (t *Tree) Pods() ([]pod.UID, error) {
 	return uids, errors.Join(errs...)
 }
 
-// Matches says whether a name that Pods returned is that pod's.
+// Matches reports whether a name that Pods returned is that of the pod uid.
 func Matches(listed, uid pod.UID) bool {
 	return listed == uid || string(listed) == strings.ReplaceAll(string(uid), "-", "_")
 }
 
-// removeTree removes a group and those below it, lowest first. A group is a
-// directory of files that vanish with it: only rmdir works, and only when no
-// process is in it (EBUSY).
+// removeTree removes a cgroup and those below it, lowest first. The files of a
+// cgroup vanish with its directory: only rmdir works, and only when no process is
+// in it (EBUSY).
 func removeTree(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if gone(err) {

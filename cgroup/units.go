@@ -11,21 +11,21 @@ import (
 	godbus "github.com/godbus/dbus/v5"
 )
 
-// unitTimeout bounds one question to systemd, which answers within milliseconds
+// unitTimeout bounds one call to systemd, which responds within milliseconds
 // unless the machine is in trouble.
 const unitTimeout = 10 * time.Second
 
 // units are systemd's slices.
 type units interface {
-	// start makes a transient slice, or says that it is there.
+	// start creates a transient slice; made is false if it already exists.
 	start(ctx context.Context, name string, props []dbus.Property) (made bool, err error)
 	set(ctx context.Context, name string, props []dbus.Property) error
-	// stop ends a slice; one that systemd does not know is no error.
+	// stop stops a slice; it is no error if systemd does not know it.
 	stop(ctx context.Context, name string) error
 }
 
-// bus speaks to systemd. The connection is made when first needed, and again
-// after systemd lost it.
+// bus is the connection to systemd, made on first use, and again after systemd
+// closed it.
 type bus struct {
 	mu   sync.Mutex // guards conn
 	conn *dbus.Conn
@@ -37,8 +37,8 @@ func (b *bus) connect(ctx context.Context) (*dbus.Conn, error) {
 	if b.conn != nil && b.conn.Connected() {
 		return b.conn, nil
 	}
-	// The context would end the connection, not the attempt. Root reaches
-	// systemd also where no bus runs.
+	// A cancelled context would close the connection, not only end the attempt.
+	// Root reaches systemd even where no D-Bus daemon runs.
 	conn, err := dbus.NewWithContext(context.WithoutCancel(ctx))
 	if err != nil {
 		return nil, fmt.Errorf("connect to systemd: %w", err)
@@ -114,8 +114,8 @@ func isBusError(err error, name string) bool {
 	return ok && e.Name == name
 }
 
-// sliceProperties are what a new slice is started with: as runc's driver for
-// systemd has it, so that the runtime and podd agree on what a pod's slice is.
+// sliceProperties are the properties of a new slice, the same as those of runc's
+// systemd driver, so that the runtime and podd agree on a pod's slice.
 func sliceProperties(parent, description string) []dbus.Property {
 	props := []dbus.Property{
 		dbus.PropDescription(description),
@@ -129,8 +129,8 @@ func sliceProperties(parent, description string) []dbus.Property {
 	return props
 }
 
-// properties are limits in systemd's words. What it has no word for is written
-// to the files.
+// properties converts limits into properties of a slice. Limits without a
+// property are written to the files only.
 func (t *Tree) properties(l Limits) []dbus.Property {
 	var props []dbus.Property
 	v2 := t.facts.Version == V2
@@ -156,8 +156,8 @@ func (t *Tree) properties(l Limits) []dbus.Property {
 	return props
 }
 
-// quotaPerSecond is microseconds a second, in whole steps of 10 ms: systemd
-// rounds to those by itself, but down.
+// quotaPerSecond returns microseconds per second, rounded up to 10 ms: systemd
+// has that granularity, but rounds down.
 func quotaPerSecond(quota, period int64) uint64 {
 	if quota < 0 {
 		return 1<<64 - 1 // infinity
@@ -166,8 +166,8 @@ func quotaPerSecond(quota, period int64) uint64 {
 	return (n + 9_999) / 10_000 * 10_000
 }
 
-// systemdQuota is the quota that systemd makes of one, for the files: on v1 the
-// kernel rejects a limit of a container above that of its pod, and runc rounds a
+// systemdQuota returns a quota as systemd rounds it, for the files: on v1 the
+// kernel rejects a container's limit above that of its pod, and runc rounds a
 // container's in the same way.
 func systemdQuota(quota, period int64) int64 {
 	if quota <= 0 {

@@ -11,9 +11,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Usage is the memory in bytes that a pod uses, or one container of it when its
-// runtime ID is given, page cache included: what the kernel compares with a
-// limit.
+// Usage returns the memory usage of a pod in bytes, or of one of its containers
+// if its runtime ID is given. It includes the page cache, as the kernel
+// compares it with a limit.
 func (t *Tree) Usage(p *v1.Pod, containerID string) (int64, error) {
 	mount, ok := t.facts.Controllers["memory"]
 	if !ok {
@@ -38,15 +38,15 @@ func (t *Tree) Usage(p *v1.Pod, containerID string) (int64, error) {
 	return strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
 }
 
-// MemoryLimit is what a pod's group is held to and what p asks for, in bytes; 0
-// for none.
+// MemoryLimit returns the current memory limit of a pod's cgroup and the one
+// that p specifies, in bytes; 0 means none.
 func (t *Tree) MemoryLimit(p *v1.Pod) (now, next int64) {
 	have, _ := t.known(p.UID)
 	return have.Memory, PodLimits(t.settings, p).Memory
 }
 
-// containerDir is a container's group: runtimes name it after the container,
-// with a prefix and a suffix under systemd.
+// containerDir returns a container's cgroup: runtimes name it after the
+// container's ID, with a prefix and a suffix under systemd.
 func containerDir(dir, id string) (string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
