@@ -30,7 +30,7 @@ const (
 	retryPath   = "/retry"
 )
 
-// client asks the daemon, over its socket.
+// client queries the daemon over its socket.
 type client struct {
 	socket string
 	http   *http.Client
@@ -48,48 +48,48 @@ func newClient(stateDir string) *client {
 	return c
 }
 
-// pods calls each with the node's pods: once, or with watch after every change
+// pods calls each with the node's pods: once, or with watch after every change,
 // until ctx ends or each returns an error.
 func (c *client) pods(ctx context.Context, watch bool, each func(server.Listing) error) error {
 	return c.get(ctx, podsPath, watching(url.Values{}, watch), decoded(each))
 }
 
-// listPods asks for the node's pods once.
+// listPods returns the node's pods.
 func (c *client) listPods(ctx context.Context) (server.Listing, error) {
 	var l server.Listing
 	err := c.get(ctx, podsPath, url.Values{}, func(decode func(any) error) error { return decode(&l) })
 	return l, err
 }
 
-// events calls each with the events of a pod, or of all if it has no name: once,
-// or with watch after every change until ctx ends or each returns an error.
+// events calls each with the events of a pod, or all events if name is empty:
+// once, or with watch after every change, until ctx ends or each returns an
+// error.
 func (c *client) events(ctx context.Context, name podName, watch bool, each func(v1.EventList) error) error {
 	return c.get(ctx, eventsPath, watching(name.query(), watch), decoded(each))
 }
 
-// listEvents asks for the events of a pod once.
+// listEvents returns the events of a pod.
 func (c *client) listEvents(ctx context.Context, name podName) ([]v1.Event, error) {
 	list := v1.EventList{Items: []v1.Event{}}
 	err := c.get(ctx, eventsPath, name.query(), func(decode func(any) error) error { return decode(&list) })
 	return list.Items, err
 }
 
-// objects asks for the node's ConfigMaps and Secrets, which come without their
-// values.
+// objects returns the node's ConfigMaps and Secrets, without their values.
 func (c *client) objects(ctx context.Context) (all []server.ObjectInfo, err error) {
 	err = c.get(ctx, objectsPath, url.Values{}, func(decode func(any) error) error { return decode(&all) })
 	return all, err
 }
 
-// volumes asks where a pod's volumes are on the host.
+// volumes returns where a pod's volumes are on the host.
 func (c *client) volumes(ctx context.Context, uid pod.UID) ([]server.Volume, error) {
 	var answer server.Volumes
 	err := c.get(ctx, volumesPath, url.Values{"uid": {string(uid)}}, func(decode func(any) error) error { return decode(&answer) })
 	return answer.Volumes, err
 }
 
-// retry asks that pods be tried again: ?pod=namespace/name, which may be given
-// many times, or ?all, perhaps of ?namespace.
+// retry requests a retry of pods: ?pod=namespace/name, repeatable, or ?all,
+// optionally with ?namespace.
 func (c *client) retry(ctx context.Context, query url.Values) (server.Retried, error) {
 	var answer server.Retried
 	err := c.post(ctx, retryPath, query, &answer)
@@ -103,7 +103,7 @@ func watching(query url.Values, watch bool) url.Values {
 	return query
 }
 
-// decoded is each of get for answers of one type.
+// decoded adapts each, for responses of one type, to the each of get.
 func decoded[T any](each func(T) error) func(func(any) error) error {
 	return func(decode func(any) error) error {
 		var answer T
@@ -114,7 +114,7 @@ func decoded[T any](each func(T) error) func(func(any) error) error {
 	}
 }
 
-// post asks for a change, and reads the answer into v.
+// post requests a change, and decodes the response into v.
 func (c *client) post(ctx context.Context, path string, query url.Values, v any) error {
 	resp, err := c.ask(ctx, http.MethodPost, path, query)
 	if err != nil {
@@ -127,8 +127,8 @@ func (c *client) post(ctx context.Context, path string, query url.Values, v any)
 	return nil
 }
 
-// ask sends a request and returns a good answer; its body is the caller's to
-// close.
+// ask sends a request and returns a successful response; the caller closes its
+// body.
 func (c *client) ask(ctx context.Context, method, path string, query url.Values) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, "http://podd"+path+"?"+query.Encode(), nil)
 	if err != nil {
@@ -142,12 +142,12 @@ func (c *client) ask(ctx context.Context, method, path string, query url.Values)
 		return resp, nil
 	}
 	defer func() { _ = resp.Body.Close() }()
-	body, _ := io.ReadAll(io.LimitReader(resp.Body, 1024)) // only for the message
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, 1024)) // for the error message
 	return nil, fmt.Errorf("ask the daemon for %s: %s: %s", path, resp.Status, strings.TrimSpace(string(body)))
 }
 
-// get reads one answer, or with watch one after the other until ctx ends or each
-// returns an error. decode reads the next one into what it likes.
+// get reads one response, or with watch one after the other, until ctx ends or
+// each returns an error. decode decodes the next one into its argument.
 func (c *client) get(ctx context.Context, path string, query url.Values, each func(decode func(any) error) error) error {
 	watch := query.Has("watch")
 	resp, err := c.ask(ctx, http.MethodGet, path, query)
@@ -164,7 +164,7 @@ func (c *client) get(ctx context.Context, path string, query url.Values, each fu
 		})
 		switch {
 		case ctx.Err() != nil && watch:
-			return nil // that is how a person ends it
+			return nil // the user interrupted the watch
 		case ctx.Err() != nil:
 			return errInterrupted
 		case decodeErr != nil && watch:
@@ -177,7 +177,7 @@ func (c *client) get(ctx context.Context, path string, query url.Values, each fu
 	}
 }
 
-// explain says what to do when nobody answers.
+// explain says what to do when the daemon does not respond.
 func (c *client) explain(err error) error {
 	switch {
 	case errors.Is(err, context.Canceled):

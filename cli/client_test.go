@@ -10,11 +10,12 @@ import (
 	"time"
 )
 
-// A command that was ended while the daemon did not answer ended with a stack
-// trace, and with the exit code of wrong usage.
+// TestACommandThatIsEndedBeforeItsAnswerFailsQuietly: a command that was
+// interrupted while the daemon did not respond once ended with a stack trace
+// and the exit code of wrong usage.
 func TestACommandThatIsEndedBeforeItsAnswerFailsQuietly(t *testing.T) {
 	dir := t.TempDir()
-	l, err := net.Listen("unix", filepath.Join(dir, "podd.sock")) // takes connections and says nothing
+	l, err := net.Listen("unix", filepath.Join(dir, "podd.sock")) // accepts connections and never responds
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +35,7 @@ func TestACommandThatIsEndedBeforeItsAnswerFailsQuietly(t *testing.T) {
 		err := ask(ctx)
 		failed, ok := errors.AsType[*ExitError](err)
 		if !ok || failed.Code != 1 || failed.Error() != "" {
-			t.Errorf("%s: got %v, want exit code 1 and no words", name, err)
+			t.Errorf("%s: got %v, want exit code 1 and no message", name, err)
 		}
 		cancel()
 	}

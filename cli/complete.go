@@ -9,13 +9,13 @@ import (
 	"podd/server"
 )
 
-// completionTimeout is for a shell that waits with its prompt: nothing rather
-// than late.
+// completionTimeout is short, since the shell's prompt blocks: better no
+// completions than late ones.
 const completionTimeout = time.Second
 
-// CompletePods are the names of the node's pods that begin with what was written:
-// of one namespace or, if that is empty, of all; as namespace/name once a slash
-// was written. None when podd does not answer within a second.
+// CompletePods returns the names of the node's pods that begin with written, of
+// one namespace or, if that is empty, of all; as namespace/name once a slash was
+// written. It returns none if podd does not respond within a second.
 func CompletePods(ctx context.Context, stateDir, namespace, written string) []string {
 	var names []string
 	for _, info := range podsToComplete(ctx, stateDir) {
@@ -31,8 +31,8 @@ func CompletePods(ctx context.Context, stateDir, namespace, written string) []st
 	return names
 }
 
-// CompleteNamespaces are the namespaces of the node's pods. None when podd does
-// not answer within a second.
+// CompleteNamespaces returns the namespaces of the node's pods, or none if podd
+// does not respond within a second.
 func CompleteNamespaces(ctx context.Context, stateDir string) []string {
 	var all []string
 	for _, info := range podsToComplete(ctx, stateDir) {

@@ -12,14 +12,14 @@ import (
 	"podd/server"
 )
 
-// DescribeOptions are what podd describe was asked.
+// DescribeOptions are the options of podd describe.
 type DescribeOptions struct {
 	StateDir string
-	// Pods are names as a person says them, or their beginnings; none is all, of
-	// Namespace if that is set.
+	// Pods are names as given on the command line, or prefixes; none means all,
+	// of Namespace if that is set.
 	Pods      []string
 	Namespace string
-	// Output is json, yaml, or nothing for what a person reads.
+	// Output is json, yaml, or empty for text.
 	Output string
 }
 
@@ -59,7 +59,7 @@ func (o *DescribeOptions) Run(ctx context.Context, out io.Writer) error {
 	return nil
 }
 
-// find are the pods that were asked for, each once, with their problems.
+// find returns the selected pods, each once, with their problems.
 func (o *DescribeOptions) find(all server.Listing, names []podName) (server.Listing, error) {
 	if len(names) == 0 {
 		return podFilter{namespace: o.Namespace}.apply(all), nil
@@ -80,8 +80,8 @@ func (o *DescribeOptions) find(all server.Listing, names []podName) (server.List
 	return found, nil
 }
 
-// encode is the answer for programs: that of podd ps --events, for any number of
-// pods.
+// encode writes the output for programs: that of podd ps --events, for any
+// number of pods.
 func (o *DescribeOptions) encode(ctx context.Context, c *client, out io.Writer, found server.Listing) error {
 	answer := described{podList(found), []v1.Event{}}
 	for _, info := range found.Pods {
@@ -94,7 +94,7 @@ func (o *DescribeOptions) encode(ctx context.Context, c *client, out io.Writer, 
 	return WriteObject(out, o.Output, answer)
 }
 
-// describe asks for what else there is to say of a pod.
+// describe fetches what else podd describe shows of a pod.
 func (c *client) describe(ctx context.Context, info server.PodInfo, all server.Listing) (*description, error) {
 	name := nameOf(info.Pod)
 	d := &description{PodInfo: info, now: time.Now()}

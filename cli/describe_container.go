@@ -10,7 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// containers are those of one kind, with their statuses.
+// containers writes the containers of one kind, with their statuses.
 func (d *description) containers(s *sheet, title string, all []v1.Container, statuses []v1.ContainerStatus) {
 	if len(all) == 0 {
 		return
@@ -36,7 +36,7 @@ func (d *description) containers(s *sheet, title string, all []v1.Container, sta
 	}
 }
 
-// origin is what the container is made of, and its ports.
+// origin writes the container's ID, image and ports.
 func origin(s *sheet, c *v1.Container, status *v1.ContainerStatus) {
 	if status != nil {
 		s.field(2, "Container ID", status.ContainerID)
@@ -80,7 +80,8 @@ func seccompProfile(s *sheet, level int, profile *v1.SeccompProfile) {
 	}
 }
 
-// texts are words of a command line, a line each, or as many as they have.
+// texts writes the words of a command line, one per line; a word with line
+// breaks takes several.
 func texts(s *sheet, title string, all []string) {
 	if len(all) == 0 {
 		return
@@ -93,8 +94,8 @@ func texts(s *sheet, title string, all []string) {
 	}
 }
 
-// containerState is what the container does, how the one before it ended, and,
-// which kubectl does not have, for what it waits or is not ready.
+// containerState writes the container's state, how the previous one ended, and,
+// beyond kubectl, what it waits for or why it is not ready.
 func (d *description) containerState(s *sheet, status *v1.ContainerStatus) {
 	state(s, "State", status.State)
 	if status.LastTerminationState.Terminated != nil {
@@ -182,7 +183,7 @@ func probe(p *v1.Probe) string {
 	return "unknown " + numbers
 }
 
-// mounts are the container's, by path.
+// mounts writes the container's mounts, sorted by path.
 func mounts(s *sheet, c *v1.Container) {
 	s.heading(2, "Mounts", len(c.VolumeMounts) == 0)
 	byPath := func(a, b v1.VolumeMount) int { return strings.Compare(a.MountPath, b.MountPath) }

@@ -11,8 +11,8 @@ import (
 	"podd/internal/pod"
 )
 
-// environment is what the manifest says of a container's variables: literal values,
-// and of all others where they come from. Nothing here has read a Secret.
+// environment writes a container's variables as the manifest has them: literal
+// values, and the sources of all others. Nothing here has read a Secret.
 func (d *description) environment(s *sheet, c *v1.Container) {
 	if len(c.EnvFrom) > 0 {
 		s.line(2, "Environment Variables from:")
@@ -50,8 +50,8 @@ func optionality(optional bool) string { return fmt.Sprintf("Optional: %t", opti
 
 func isSet(b *bool) bool { return b != nil && *b }
 
-// valueFrom is the value, where the pod itself has it, or else whence it comes; and
-// whether that may be missing.
+// valueFrom returns the value, if the pod itself has it, or else its source; and
+// whether that is optional.
 func (d *description) valueFrom(c *v1.Container, from *v1.EnvVarSource) (value, note string) {
 	switch {
 	case from.FieldRef != nil:
@@ -71,8 +71,8 @@ func (d *description) valueFrom(c *v1.Container, from *v1.EnvVarSource) (value, 
 	return "<unknown>", ""
 }
 
-// field is a field of the downward API: the pod's own, or the newest address in
-// its status.
+// field resolves a field of the downward API: from the pod, or its newest status
+// for addresses.
 func field(p *v1.Pod, path string) string {
 	if value, ok := pod.Field(p, path); ok {
 		return value
@@ -95,7 +95,7 @@ func field(p *v1.Pod, path string) string {
 	return strings.Join(all, ",")
 }
 
-// amount is a request or limit in units of the divisor, rounded up.
+// amount returns a request or limit in units of the divisor, rounded up.
 func amount(p *v1.Pod, c *v1.Container, ref *v1.ResourceFieldSelector) string {
 	if ref.ContainerName != "" {
 		if c, _ = pod.ContainerSpec(&p.Spec, ref.ContainerName); c == nil {

@@ -18,18 +18,19 @@ import (
 	"podd/server"
 )
 
-// description is all that podd describe says of a pod.
+// description is everything that podd describe shows of a pod.
 type description struct {
 	server.PodInfo
-	// volumes are where the pod's volumes are on the host, as far as podd says.
+	// volumes are the locations of the pod's volumes on the host, as far as podd
+	// reports them.
 	volumes  []server.Volume
 	events   []v1.Event
 	problems []string
 	now      time.Time
 }
 
-// write writes the fields that kubectl describe has, in its order and layout, and
-// podd's own before the events: the manifest, and what is wrong with it.
+// write writes the fields of kubectl describe, in its order and layout, and before
+// the events podd's own: the manifest, and its problems.
 func (d *description) write(w io.Writer) error {
 	s := newSheet()
 	d.header(s)
@@ -58,7 +59,7 @@ func (d *description) write(w io.Writer) error {
 	return s.writeTo(w)
 }
 
-// header is who the pod is and where.
+// header writes the pod's identity and node.
 func (d *description) header(s *sheet) {
 	p := d.Pod
 	s.field(0, "Name", p.Name)
@@ -83,7 +84,7 @@ func (d *description) header(s *sheet) {
 	s.values(0, "Annotations", annotations(p.Annotations))
 }
 
-// state is how the pod is, and its addresses.
+// state writes the pod's status and its addresses.
 func (d *description) state(s *sheet) {
 	p := d.Pod
 	if p.DeletionTimestamp != nil && p.Status.Phase != v1.PodFailed && p.Status.Phase != v1.PodSucceeded {
@@ -115,7 +116,7 @@ func (d *description) state(s *sheet) {
 	}
 }
 
-// conditions are kubectl's two columns, and why one is as it is.
+// conditions writes kubectl's two columns, and the reason of each.
 func (d *description) conditions(s *sheet) {
 	p := d.Pod
 	if len(p.Spec.ReadinessGates) > 0 {
@@ -167,7 +168,7 @@ func (d *description) writeEvents(s *sheet) {
 	}
 }
 
-// since is how long ago that was, as kubectl has it.
+// since formats the time since t as kubectl does.
 func (d *description) since(t metav1.Time) string {
 	if t.IsZero() {
 		return "<unknown>"
@@ -182,10 +183,10 @@ func stamp(t metav1.Time) string {
 	return t.Format(time.RFC1123Z)
 }
 
-// mostOfAnnotation is how much of a line of an annotation is shown, as in kubectl.
-const mostOfAnnotation = 140
+// maxAnnotation is how much of each line of an annotation is shown, as in kubectl.
+const maxAnnotation = 140
 
-// annotations leave out the one in which kubectl keeps a whole manifest.
+// annotations omits the one in which kubectl keeps a whole manifest.
 func annotations(m map[string]string) []string {
 	var all []string
 	for _, key := range slices.Sorted(maps.Keys(m)) {
@@ -193,13 +194,13 @@ func annotations(m map[string]string) []string {
 			continue
 		}
 		value := strings.TrimSuffix(m[key], "\n")
-		if len(key)+len(value)+2 <= mostOfAnnotation && !strings.Contains(value, "\n") {
+		if len(key)+len(value)+2 <= maxAnnotation && !strings.Contains(value, "\n") {
 			all = append(all, key+": "+value)
 			continue
 		}
 		all = append(all, key+":")
 		for line := range strings.SplitSeq(value, "\n") {
-			all = append(all, "  "+shorten(line, mostOfAnnotation))
+			all = append(all, "  "+shorten(line, maxAnnotation))
 		}
 	}
 	return all

@@ -9,8 +9,8 @@ import (
 	"text/tabwriter"
 )
 
-// sheet is a page in the layout of kubectl describe: a level is two spaces, and
-// the values of fields that stand together are aligned.
+// sheet is a page in the layout of kubectl describe: a level is two spaces, and the
+// values of adjacent fields are aligned.
 type sheet struct {
 	text  bytes.Buffer
 	cells *tabwriter.Writer
@@ -22,17 +22,18 @@ func newSheet() *sheet {
 	return s
 }
 
-// line writes cells beside each other.
+// line writes cells side by side.
 func (s *sheet) line(level int, cells ...string) {
 	clean := make([]string, len(cells))
 	for i, cell := range cells {
 		clean[i] = oneLine(cell)
 	}
-	// A buffer takes everything.
+	// Writing to a buffer cannot fail.
 	_, _ = io.WriteString(s.cells, strings.Repeat("  ", level)+strings.Join(clean, "\t")+"\n")
 }
 
-// field writes a name and its value; further lines of the value go below its first.
+// field writes a name and its value; continuation lines of the value are aligned
+// with its first.
 func (s *sheet) field(level int, name, value string) {
 	name += ":"
 	for line := range strings.SplitSeq(strings.TrimRight(value, "\n"), "\n") {
@@ -41,15 +42,15 @@ func (s *sheet) field(level int, name, value string) {
 	}
 }
 
-// optional is field for a value that may be missing, and is then not mentioned.
+// optional is field, but omits a missing value.
 func (s *sheet) optional(level int, name, value string) {
 	if value != "" {
 		s.field(level, name, value)
 	}
 }
 
-// heading is a name whose values are the lines below it; <none> says that there are
-// none.
+// heading writes a name whose values are on the following lines; <none> if there
+// are none.
 func (s *sheet) heading(level int, name string, empty bool) {
 	if empty {
 		s.line(level, name+":", none)
@@ -58,7 +59,7 @@ func (s *sheet) heading(level int, name string, empty bool) {
 	s.line(level, name+":")
 }
 
-// values writes them below each other, beside the name of the field.
+// values writes one value per line, beside the name of the field.
 func (s *sheet) values(level int, name string, all []string) {
 	if len(all) == 0 {
 		all = []string{none}
@@ -70,7 +71,7 @@ func (s *sheet) values(level int, name string, all []string) {
 	}
 }
 
-// pairs are key=value, sorted.
+// pairs returns key=value, sorted.
 func pairs(m map[string]string) []string {
 	var all []string
 	for _, key := range slices.Sorted(maps.Keys(m)) {
@@ -79,8 +80,7 @@ func pairs(m map[string]string) []string {
 	return all
 }
 
-// writeTo writes what was put on the sheet, without the spaces that empty values
-// leave at the ends of lines.
+// writeTo writes the sheet without the trailing spaces that empty values leave.
 func (s *sheet) writeTo(w io.Writer) error {
 	if err := s.cells.Flush(); err != nil {
 		return err

@@ -18,7 +18,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// aDescription reads a pod of testdata/describe; times are told in UTC meanwhile.
+// aDescription reads a pod of testdata/describe; times are printed in UTC.
 func aDescription(t *testing.T, file string) *description {
 	t.Helper()
 	zone := time.Local
@@ -52,9 +52,10 @@ func golden(t *testing.T, file, got string) {
 	}
 }
 
-// TestDescribeHasKubectlsFieldsAndLayout, for every part of a pod: of the same file
-// kubectl 1.36 prints the same lines, but for podd's own (Bound To, Manifest), the
-// indentation of VolumeAttributes, and a limit of ephemeral storage that is not set.
+// TestDescribeHasKubectlsFieldsAndLayout, for every part of a pod: kubectl 1.36
+// prints the same lines for the same file, except for podd's own (Bound To,
+// Manifest), the indentation of VolumeAttributes, and a limit of ephemeral storage
+// that is not set.
 func TestDescribeHasKubectlsFieldsAndLayout(t *testing.T) {
 	d := aDescription(t, "everything")
 	d.Origin = "/etc/podd/manifests/shop.yaml"
@@ -79,8 +80,8 @@ func TestDescribeHasKubectlsFieldsAndLayout(t *testing.T) {
 	golden(t, "describe/everything", out.String())
 }
 
-// TestDescribeSaysWhyAPodIsNotAllRight: what waits says for what, what is not ready
-// why, and what is wrong with the manifest is there, too.
+// TestDescribeSaysWhyAPodIsNotAllRight: why containers wait or are not ready, and
+// what is wrong with the manifest.
 func TestDescribeSaysWhyAPodIsNotAllRight(t *testing.T) {
 	d := aDescription(t, "waiting")
 	d.Causes = map[string]string{"b": "Readiness probe failed: \x1b[31mno"}
@@ -92,8 +93,8 @@ func TestDescribeSaysWhyAPodIsNotAllRight(t *testing.T) {
 	golden(t, "describe/waiting", out.String())
 }
 
-// TestANameThatNoPodHasMeansThoseThatBeginWithIt, as kubectl describe has it.
-func TestANameThatNoPodHasMeansThoseThatBeginWithIt(t *testing.T) {
+// TestANameThatNoPodHasIsAPrefix, as in kubectl describe.
+func TestANameThatNoPodHasIsAPrefix(t *testing.T) {
 	var all []server.PodInfo
 	for _, name := range []string{"default/web", "default/web-2", "apps/web-3", "apps/static-vm"} {
 		ns, n, _ := strings.Cut(name, "/")

@@ -12,7 +12,7 @@ import (
 	"podd/server"
 )
 
-// writeVolumes writes each volume as the manifest has it, and where it is on the
+// writeVolumes writes each volume as the manifest has it, and its location on the
 // host.
 func (d *description) writeVolumes(s *sheet) {
 	all := d.Pod.Spec.Volumes
@@ -29,8 +29,8 @@ func (d *description) writeVolumes(s *sheet) {
 	}
 }
 
-// boundTo is where on the host a volume is, and on what; nothing where its fields
-// have said all of it.
+// boundTo returns a volume's location on the host and its file system; empty if
+// the volume's own fields already say it.
 func boundTo(v *v1.Volume, at server.Volume) string {
 	switch {
 	case at.Message != "":
@@ -45,7 +45,7 @@ func boundTo(v *v1.Volume, at server.Volume) string {
 	return at.Path
 }
 
-// volume writes the fields that kubectl has of the kind.
+// volume writes the fields that kubectl shows for the kind.
 func (s *sheet) volume(v *v1.Volume) {
 	switch {
 	case v.HostPath != nil:
@@ -81,7 +81,7 @@ func (s *sheet) volume(v *v1.Volume) {
 	}
 }
 
-// claimed are the kinds whose content somebody else provides.
+// claimed writes the kinds whose content is provisioned elsewhere.
 func (s *sheet) claimed(v *v1.Volume) {
 	switch {
 	case v.PersistentVolumeClaim != nil:
@@ -102,7 +102,7 @@ func (s *sheet) claimed(v *v1.Volume) {
 	}
 }
 
-// source writes the kind and its fields, names and values in turn.
+// source writes the kind and its fields; names and values alternate.
 func (s *sheet) source(kind string, fields ...string) {
 	s.field(2, "Type", kind)
 	for pair := range slices.Chunk(fields, 2) {
@@ -174,7 +174,7 @@ func (s *sheet) claimTemplate(claim *v1.PersistentVolumeClaimTemplate) {
 	}
 }
 
-// sourceName is the manifest's word for a kind that podd cannot do more with.
+// sourceName returns the field name of a kind without a layout of its own.
 func sourceName(source *v1.VolumeSource) string {
 	fields := reflect.ValueOf(source).Elem()
 	for i := range fields.NumField() {

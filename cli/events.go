@@ -15,11 +15,11 @@ import (
 	"podd/server"
 )
 
-// EventsOptions are what podd events was asked.
+// EventsOptions are the options of podd events.
 type EventsOptions struct {
 	StateDir string
-	// Namespace and Pod (a name as a person says it) leave out all others; empty
-	// is all.
+	// Namespace and Pod (a name as given on the command line) select events;
+	// empty means all.
 	Namespace, Pod string
 	// Output is json, yaml, or nothing for the table.
 	Output string
@@ -48,8 +48,7 @@ func (o *EventsOptions) Run(ctx context.Context, out, errOut io.Writer) error {
 	})
 }
 
-// exists returns an error that says which pods are meant, perhaps, when there
-// is none of that name.
+// exists returns an error with suggestions if there is no pod of that name.
 func (c *client) exists(ctx context.Context, name podName) error {
 	l, err := c.listPods(ctx)
 	if err != nil {
@@ -61,12 +60,12 @@ func (c *client) exists(ctx context.Context, name podName) error {
 	return name.missing(l)
 }
 
-// eventPrinter prints the daemon's answers one after the other.
+// eventPrinter prints the daemon's responses one after the other.
 type eventPrinter struct {
 	*EventsOptions
 	name   podName
-	shown  map[string]int32 // by name: how many repeats were shown
-	headed bool             // the table has its heading
+	shown  map[string]int32 // by name: the count last shown
+	headed bool             // the heading is printed
 	table  table
 }
 
@@ -97,11 +96,12 @@ func (p *eventPrinter) print(out io.Writer, list v1.EventList) error {
 	return p.table.write(out, rows)
 }
 
-// freshEvents are those that were not shown yet, or not that often.
+// freshEvents returns the events that are new, or have repeated, since they
+// were shown.
 func freshEvents(all []v1.Event, shown map[string]int32) []v1.Event {
 	var fresh []v1.Event
 	before := maps.Clone(shown)
-	clear(shown) // what the daemon forgot is forgotten here
+	clear(shown) // drop what the daemon dropped
 	for _, e := range all {
 		key := e.Namespace + "/" + e.Name
 		if count, ok := before[key]; !ok || count < e.Count {
@@ -112,7 +112,7 @@ func freshEvents(all []v1.Event, shown map[string]int32) []v1.Event {
 	return fresh
 }
 
-// eventRows are the columns of kubectl events.
+// eventRows returns the columns of kubectl events.
 func eventRows(all []v1.Event, heading bool, now time.Time) [][]string {
 	var rows [][]string
 	if heading {
@@ -130,7 +130,7 @@ func eventRows(all []v1.Event, heading bool, now time.Time) [][]string {
 	return rows
 }
 
-// container is "/name" of the container that an event is about, if of one.
+// container returns "/name" of the container that an event is about, if any.
 func container(e *v1.Event) string {
 	if name := events.ContainerOf(e); name != "" {
 		return "/" + name

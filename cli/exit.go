@@ -2,21 +2,20 @@ package cli
 
 import "fmt"
 
-// Exit codes of commands beyond 0 and 1, which mean success and an error that was
-// told.
+// Exit codes besides 0 for success and 1 for an error that was reported.
 const (
 	ExitUsage     = 2 // wrong flags or arguments
-	ExitNotServed = 3 // podd is not running, or does not answer
+	ExitNotServed = 3 // podd is not running, or does not respond
 )
 
 // ExitError is an error with an exit code of its own.
 type ExitError struct {
 	Code int
-	// Err is what to say; nil when everything was said already.
+	// Err is what to print; nil if everything was printed already.
 	Err error
 }
 
-// Error may be empty: then there is nothing to print.
+// Error may return "": then there is nothing to print.
 func (e *ExitError) Error() string {
 	if e.Err == nil {
 		return ""
@@ -26,11 +25,11 @@ func (e *ExitError) Error() string {
 
 func (e *ExitError) Unwrap() error { return e.Err }
 
-// errInterrupted is of a command that was ended before it had its answer; who
-// ended it knows.
+// errInterrupted is the error of a command that was interrupted before the
+// response; it is silent, as the user knows.
 var errInterrupted = &ExitError{Code: 1}
 
-// UsageErrorf is an error of wrong flags or arguments.
+// UsageErrorf returns an error about wrong flags or arguments.
 func UsageErrorf(format string, args ...any) error {
 	return &ExitError{Code: ExitUsage, Err: fmt.Errorf(format, args...)}
 }

@@ -15,20 +15,20 @@ import (
 	"podd/server"
 )
 
-// GetOptions are what podd get was asked.
+// GetOptions are the options of podd get.
 type GetOptions struct {
 	StateDir string
-	// Resource is what a person calls the kind: configmaps, cm, secret, …
+	// Resource is the kind as given on the command line: configmaps, cm, secret, …
 	Resource string
-	// Namespace and Names (with or without namespace/) leave out all others; empty
-	// is all.
+	// Namespace and Names (with or without namespace/) select objects; empty means
+	// all.
 	Namespace string
 	Names     []string
-	// Output is wide, json, yaml, name, or nothing for the table.
+	// Output is wide, json, yaml, name, or empty for the table.
 	Output string
 }
 
-// getResource is a kind that podd get knows.
+// getResource is a kind that podd get supports.
 type getResource struct {
 	kind, singular, plural, short string
 	columns                       []getColumn
@@ -38,7 +38,7 @@ type getResource struct {
 type getColumn struct {
 	title string
 	cell  func(i *server.ObjectInfo) string
-	// wide is shown with -o wide only.
+	// wide columns are shown with -o wide only.
 	wide bool
 }
 
@@ -49,7 +49,8 @@ var getResources = []getResource{
 	{"PersistentVolumeClaim", "persistentvolumeclaim", "persistentvolumeclaims", "pvc", claimColumns()},
 }
 
-// Resources are the kinds that podd get knows, by the names that kubectl completes.
+// Resources returns the kinds that podd get supports, by the names that kubectl
+// completes.
 func Resources() []string {
 	var all []string
 	for _, r := range getResources {
@@ -67,7 +68,7 @@ func resourceOf(name string) (getResource, error) {
 	return getResource{}, UsageErrorf("podd get has no %q: it lists %s (podd ps lists pods)", name, strings.Join(Resources(), ", "))
 }
 
-// Run prints the objects, as kubectl get does, but never what they hold.
+// Run prints the objects as kubectl get does, but never their values.
 func (o *GetOptions) Run(ctx context.Context, out, errOut io.Writer) error {
 	r, err := resourceOf(o.Resource)
 	if err != nil {
@@ -87,7 +88,7 @@ func (o *GetOptions) Run(ctx context.Context, out, errOut io.Writer) error {
 	return nil
 }
 
-// choose leaves what was asked for; missing are the names that there are not.
+// choose returns the selected objects; missing are the names that were not found.
 func (o *GetOptions) choose(r getResource, all []server.ObjectInfo) (found []server.ObjectInfo, missing []string) {
 	all = slices.DeleteFunc(all, func(i server.ObjectInfo) bool {
 		return i.Kind != r.kind || o.Namespace != "" && i.Namespace != "" && i.Namespace != o.Namespace
@@ -130,7 +131,7 @@ func (o *GetOptions) print(out, errOut io.Writer, r getResource, found []server.
 	return t.write(out, o.rows(r, found, time.Now()))
 }
 
-// within says which namespace was asked for, if any.
+// within names the selected namespace, if any.
 func (o *GetOptions) within() string {
 	if o.Namespace == "" {
 		return ""
@@ -138,7 +139,7 @@ func (o *GetOptions) within() string {
 	return fmt.Sprintf(" in namespace %q", o.Namespace)
 }
 
-// rows are kubectl's columns, and who uses the object.
+// rows returns kubectl's columns, and who uses the object.
 func (o *GetOptions) rows(r getResource, found []server.ObjectInfo, now time.Time) [][]string {
 	columns := []getColumn{{"NAME", func(i *server.ObjectInfo) string { return i.Name }, false}}
 	if o.Namespace == "" && pod.Namespaced(r.kind) {
@@ -171,7 +172,7 @@ func (o *GetOptions) rows(r getResource, found []server.ObjectInfo, now time.Tim
 	return rows
 }
 
-// valueColumns are those of objects with keys.
+// valueColumns returns the columns of objects with keys.
 func valueColumns() []getColumn {
 	return []getColumn{
 		{"DATA", func(i *server.ObjectInfo) string { return fmt.Sprint(len(i.Keys)) }, false},
@@ -179,7 +180,7 @@ func valueColumns() []getColumn {
 	}
 }
 
-// someOf is a list as kubectl writes one; <none> for none.
+// someOf formats a list as kubectl does; <none> if it is empty.
 func someOf(all []string) string {
 	if len(all) == 0 {
 		return "<none>"
@@ -201,8 +202,8 @@ func originOf(i *server.ObjectInfo) string {
 	return i.Origin
 }
 
-// listedObject is an object to whoever reads the API's: without data, which the
-// command does not get to see.
+// listedObject is an object in the API's form, but without its data, which the
+// command never receives.
 type listedObject struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`

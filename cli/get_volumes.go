@@ -6,7 +6,7 @@ import (
 	"podd/server"
 )
 
-// stored is a column of what has a StorageInfo.
+// stored makes a column of objects that have a StorageInfo.
 func stored(title string, cell func(*server.StorageInfo) string) getColumn {
 	return getColumn{title: title, cell: func(i *server.ObjectInfo) string {
 		if i.Storage == nil {

@@ -14,13 +14,13 @@ import (
 	"podd/images/archive"
 )
 
-// slowImport is after which time a person is told that an import goes on.
+// slowImport is how long an import runs before it is announced at a terminal.
 const slowImport = time.Second
 
-// ImportProgress is how imports of archives are told: to a person at a terminal one
-// line each, with size and seconds, and only warnings as log lines; to all
-// others by the log alone, and the function is nil. It may be called by many
-// goroutines at once.
+// ImportProgress returns how imports of archives are reported: at a terminal by one
+// line each, with size and duration, while the log is reduced to warnings;
+// elsewhere by the log alone, and the function is nil. It is safe for concurrent
+// use.
 func ImportProgress(stderr *os.File, log *slog.Logger) (func(archive.Progress), *slog.Logger) {
 	if !isTerminal(stderr) {
 		return nil, log
@@ -28,8 +28,8 @@ func ImportProgress(stderr *os.File, log *slog.Logger) (func(archive.Progress), 
 	return importProgress(stderr), slog.New(warnings{log.Handler()})
 }
 
-// importProgress writes a line at the end of each import, and one before when it
-// takes long. Lines are whole, since others write to the same terminal.
+// importProgress writes a line at the end of each import, and one before if it
+// takes long. Each line is one write, since others write to the same terminal.
 func importProgress(w io.Writer) func(archive.Progress) {
 	var mu sync.Mutex
 	slow := map[string]*time.Timer{}
@@ -52,7 +52,7 @@ func importProgress(w io.Writer) func(archive.Progress) {
 	}
 }
 
-// bytesOf is a size as people say it, in powers of 1000.
+// bytesOf formats a size in powers of 1000.
 func bytesOf(n int64) string {
 	for _, unit := range []struct {
 		size float64

@@ -51,7 +51,7 @@ func TestWithoutATerminalImportsAreInTheLog(t *testing.T) {
 	quiet := slog.New(warnings{slog.NewTextHandler(&b, nil)}).With("a", 1)
 	quiet.Info("imported images")
 	if b.Len() > 0 {
-		t.Errorf("a person is told twice: %s", b.String())
+		t.Errorf("reported twice: %s", b.String())
 	}
 	if quiet.Warn("cannot import images"); b.Len() == 0 {
 		t.Error("a warning was lost")

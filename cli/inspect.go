@@ -13,14 +13,14 @@ import (
 	"podd/server"
 )
 
-// InspectOptions are what podd inspect was asked.
+// InspectOptions are the options of podd inspect.
 type InspectOptions struct {
 	StateDir string
-	// Pod is a name as a person says it, or the beginning of one pod's.
+	// Pod is a name as given on the command line, or a prefix that only one pod has.
 	Pod, Namespace string
-	// Container is one of the pod's; empty is all.
+	// Container is one of the pod's; empty means all.
 	Container string
-	// Output is json, yaml, or nothing for what a person reads.
+	// Output is json, yaml, or empty for text.
 	Output string
 }
 
@@ -52,7 +52,8 @@ func (o *InspectOptions) Run(ctx context.Context, out io.Writer) error {
 	return writeInspection(out, answer, widthOf(out))
 }
 
-// one is the only pod that is meant. Of two generations of a pod it is the newer.
+// one returns the only pod that n selects. Of two generations of a pod it is the
+// newer.
 func (n podName) one(l server.Listing) (server.PodInfo, error) {
 	found := n.find(l.Pods)
 	if len(found) > 1 {
@@ -85,7 +86,8 @@ func hasContainer(info server.PodInfo, name string) error {
 	return fmt.Errorf("pod %s has no container %s: it has %s", nameOf(info.Pod), printable(name), printable(strings.Join(names, ", ")))
 }
 
-// inspect asks what the runtime was given for a pod, or for a container of it.
+// inspect returns what the runtime was given for a pod, or for one of its
+// containers.
 func (c *client) inspect(ctx context.Context, info server.PodInfo, container string) (inspect.Pod, error) {
 	var answer inspect.Pod
 	query := url.Values{"uid": {string(info.Pod.UID)}, "container": {container}}
@@ -93,7 +95,7 @@ func (c *client) inspect(ctx context.Context, info server.PodInfo, container str
 	return answer, err
 }
 
-// writeInspection writes a table for each container. What differs is marked.
+// writeInspection writes a table for each container, with differences marked.
 func writeInspection(out io.Writer, p inspect.Pod, width int) error {
 	s := newSheet()
 	s.field(0, "Pod", p.Namespace+"/"+p.Name)
@@ -122,7 +124,7 @@ func writeInspection(out io.Writer, p inspect.Pod, width int) error {
 	return nil
 }
 
-// about is what is known of the container besides its name.
+// about describes the container besides its name.
 func about(c *inspect.Container) string {
 	if c.ID == "" {
 		return ""
@@ -137,11 +139,11 @@ func about(c *inspect.Container) string {
 	return text + ")"
 }
 
-// mostOfCell is how much of a cell a person is shown, in characters; -o json has it
-// all. The last column may be longer, as nothing stands beside it.
+// maxCell limits the characters of a cell; -o json has all of them. The last column
+// may be longer, since nothing follows it.
 const (
-	mostOfCell = 44
-	mostOfLast = 400
+	maxCell     = 44
+	maxLastCell = 400
 )
 
 func inspectionRows(c *inspect.Container) [][]string {
@@ -160,7 +162,7 @@ func inspectionRows(c *inspect.Container) [][]string {
 		if runtime == "" && r.Differs {
 			runtime = none
 		}
-		rows = append(rows, []string{mark, "  " + shorten(oneLine(r.Name), mostOfCell), shorten(oneLine(r.Manifest), mostOfCell), shorten(oneLine(runtime), mostOfLast)})
+		rows = append(rows, []string{mark, "  " + shorten(oneLine(r.Name), maxCell), shorten(oneLine(r.Manifest), maxCell), shorten(oneLine(runtime), maxLastCell)})
 	}
 	return rows
 }

@@ -16,8 +16,8 @@ import (
 	"podd/server"
 )
 
-// TestInspectIsATableWithItsDifferencesMarked, of a container that containerd told of,
-// in a pod that asks for something else in two places, and of one that is not there.
+// TestInspectIsATableWithItsDifferencesMarked uses a container as containerd reports
+// it, in a pod whose manifest differs in two places, and one that does not exist yet.
 func TestInspectIsATableWithItsDifferencesMarked(t *testing.T) {
 	read := func(name string, into any) {
 		text, err := os.ReadFile("../inspect/testdata/" + name)
@@ -46,12 +46,11 @@ func TestInspectIsATableWithItsDifferencesMarked(t *testing.T) {
 	}
 	golden(t, "inspect", out.String())
 	if b, _ := json.Marshal(rows); !strings.Contains(string(b), `"differs":true`) {
-		t.Errorf("programs are not told: %s", b)
+		t.Errorf("the JSON lacks the differences: %s", b)
 	}
 }
 
-// TestInspectTakesOnePod: the newer of two generations, and no beginning that many
-// have.
+// TestInspectTakesOnePod: the newer of two generations, and no ambiguous prefix.
 func TestInspectTakesOnePod(t *testing.T) {
 	at := func(name string, ending bool) server.PodInfo {
 		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}

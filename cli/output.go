@@ -9,7 +9,8 @@ import (
 )
 
 // WriteObject writes v as json or yaml, with the field names of its JSON form. As
-// yaml it begins a document, so that many of a watch can be told apart.
+// yaml it starts with a document separator, so that the documents of a watch can
+// be told apart.
 func WriteObject(w io.Writer, format string, v any) error {
 	b, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {

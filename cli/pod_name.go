@@ -13,11 +13,12 @@ import (
 	"podd/server"
 )
 
-// podName is how a person calls a pod: its name, or its manifest's, to which a
-// static pod's has the node's name added; with or without a namespace.
+// podName is a pod's name as given on the command line: its own, or its
+// manifest's, to which the node's name is added for a static pod; with or
+// without a namespace.
 type podName struct{ namespace, name string }
 
-// parsePodName reads name or namespace/name; namespace is that of -n.
+// parsePodName parses name or namespace/name; namespace is the value of -n.
 func parsePodName(arg, namespace string) (podName, error) {
 	ns, name, qualified := strings.Cut(arg, "/")
 	if !qualified {
@@ -44,7 +45,7 @@ func parsePodNames(args []string, namespace string) ([]podName, error) {
 	return names, nil
 }
 
-// query asks the socket for what is of that pod.
+// query selects the pod in a request to the socket.
 func (n podName) query() url.Values {
 	return url.Values{"name": {n.name}, "namespace": {n.namespace}}
 }
@@ -60,26 +61,26 @@ func (n podName) matches(p *v1.Pod) bool {
 	return (n.namespace == "" || n.namespace == p.Namespace) && (n.name == p.Name || n.name == manifestName(p))
 }
 
-// find are the pods that are meant: those of that name or, where there are none,
-// those whose names begin with it, as kubectl describe has it.
+// find returns the pods of that name or, if there are none, those with the name
+// as a prefix, as in kubectl describe.
 func (n podName) find(all []server.PodInfo) []server.PodInfo {
-	var exact, begun []server.PodInfo
+	var exact, prefixed []server.PodInfo
 	for _, info := range all {
 		switch p := info.Pod; {
 		case n.matches(p):
 			exact = append(exact, info)
 		case (n.namespace == "" || n.namespace == p.Namespace) && n.name != "" && strings.HasPrefix(p.Name, n.name):
-			begun = append(begun, info)
+			prefixed = append(prefixed, info)
 		}
 	}
 	if len(exact) > 0 {
 		return exact
 	}
-	return begun
+	return prefixed
 }
 
-// concerns says whether the problem is with that pod, or with a manifest of its
-// name, in case no pod could be read from it.
+// concerns reports whether the problem is about that pod, or about a manifest
+// of its name from which no pod could be decoded.
 func (n podName) concerns(p pod.Problem, node string) bool {
 	ns, name, known := strings.Cut(p.Pod, "/")
 	if !known {
@@ -90,7 +91,7 @@ func (n podName) concerns(p pod.Problem, node string) bool {
 	return (n.namespace == "" || n.namespace == ns) && (n.name == name || node != "" && n.name == strings.TrimSuffix(name, "-"+node))
 }
 
-// manifestName is the name in a static pod's manifest.
+// manifestName returns the name in a static pod's manifest.
 func manifestName(p *v1.Pod) string {
 	if p.Spec.NodeName == "" || p.Annotations[pod.AnnotationSource] == string(pod.SourceAPIServer) {
 		return p.Name
@@ -98,14 +99,14 @@ func manifestName(p *v1.Pod) string {
 	return strings.TrimSuffix(p.Name, "-"+p.Spec.NodeName)
 }
 
-// known says whether a pod, or a problem, is meant.
+// known reports whether n selects a pod or a problem.
 func (n podName) known(l server.Listing) bool {
 	node := nodeOf(l)
 	return slices.ContainsFunc(l.Pods, func(i server.PodInfo) bool { return n.matches(i.Pod) }) ||
 		slices.ContainsFunc(l.Problems, func(p pod.Problem) bool { return n.concerns(p, node) })
 }
 
-// nodeOf is this node's name, as its pods say it.
+// nodeOf returns this node's name, taken from its pods.
 func nodeOf(l server.Listing) string {
 	for _, info := range l.Pods {
 		if info.Pod.Spec.NodeName != "" {
@@ -115,8 +116,8 @@ func nodeOf(l server.Listing) string {
 	return ""
 }
 
-// missing is the error for a name that no pod has: what is wrong with its
-// manifest, or which are meant, perhaps.
+// missing returns the error for a name that no pod has: the problem of its
+// manifest, or suggestions.
 func (n podName) missing(l server.Listing) error {
 	node := nodeOf(l)
 	for _, p := range l.Problems {
@@ -127,7 +128,7 @@ func (n podName) missing(l server.Listing) error {
 	return n.unknown(l.Pods)
 }
 
-// unknown is the error for a name that no pod has: which are meant, perhaps.
+// unknown returns the error for a name that no pod has, with suggestions.
 func (n podName) unknown(pods []server.PodInfo) error {
 	if len(pods) == 0 {
 		return fmt.Errorf("no pod %s: this node has no pods", n)

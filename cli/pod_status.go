@@ -10,7 +10,7 @@ import (
 	"podd/internal/pod"
 )
 
-// summary is what a row of the table says of a pod's containers.
+// summary is what a row of the table shows of a pod's containers.
 type summary struct {
 	status       string
 	ready, total int
@@ -18,8 +18,8 @@ type summary struct {
 	lastRestart  time.Time
 }
 
-// summarize reads a pod as kubectl get pods does: the status is the reason that
-// tells most, of the pod, of its init containers, of its containers.
+// summarize condenses a pod as kubectl get pods does: the status is the most
+// specific reason of the pod, its init containers, and its containers.
 func summarize(p *v1.Pod) summary {
 	s := summary{status: string(p.Status.Phase), total: len(p.Spec.Containers)}
 	if p.Status.Reason != "" {
@@ -54,9 +54,8 @@ func sidecar(p *v1.Pod, name string) bool {
 	return kind == pod.SidecarContainer
 }
 
-// init looks at the init containers up to the first that has not completed yet, and
-// says whether there is one. The others after it have nothing to tell, in kubectl
-// neither.
+// init considers the init containers up to the first that has not completed, and
+// reports whether there is one. Those after it are ignored, as in kubectl.
 func (s *summary) init(p *v1.Pod) bool {
 	for i := range p.Spec.InitContainers {
 		if pod.IsSidecar(&p.Spec.InitContainers[i]) {
@@ -87,7 +86,7 @@ func (s *summary) init(p *v1.Pod) bool {
 }
 
 // forgetInit drops the restarts of init containers that have completed, as kubectl
-// does; those of sidecars count on.
+// does; those of sidecars still count.
 func (s *summary) forgetInit(p *v1.Pod) {
 	s.restarts, s.lastRestart = 0, time.Time{}
 	for i := range p.Status.InitContainerStatuses {
@@ -99,7 +98,7 @@ func (s *summary) forgetInit(p *v1.Pod) {
 
 func (s *summary) regular(p *v1.Pod) {
 	running, failed := false, ""
-	// From the last to the first, so that the first one's word stays.
+	// From the last to the first, so that the first one's reason wins.
 	for i := len(p.Status.ContainerStatuses) - 1; i >= 0; i-- {
 		cs := &p.Status.ContainerStatuses[i]
 		s.count(cs)

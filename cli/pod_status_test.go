@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestStatusColumn: the words are those of kubectl get pods for the same pod.
+// TestStatusColumn expects the words of kubectl get pods for the same pod.
 func TestStatusColumn(t *testing.T) {
 	always := v1.ContainerRestartPolicyAlways
 	yes := true
@@ -47,7 +47,7 @@ func TestStatusColumn(t *testing.T) {
 		{"reason of the pod", v1.Pod{Status: v1.PodStatus{Phase: v1.PodFailed, Reason: "Evicted"}}, "Evicted", 0, 0},
 		{"running", v1.Pod{Spec: v1.PodSpec{Containers: make([]v1.Container, 1)}, Status: v1.PodStatus{Phase: v1.PodRunning,
 			ContainerStatuses: []v1.ContainerStatus{cs("a", run)}}}, "Running", 1, 1},
-		{"first one's word stays", v1.Pod{Spec: v1.PodSpec{Containers: make([]v1.Container, 2)}, Status: v1.PodStatus{Phase: v1.PodPending,
+		{"the first one's reason wins", v1.Pod{Spec: v1.PodSpec{Containers: make([]v1.Container, 2)}, Status: v1.PodStatus{Phase: v1.PodPending,
 			ContainerStatuses: []v1.ContainerStatus{cs("a", wait("ErrImagePull")), cs("b", wait("ContainerCreating"))}}}, "ErrImagePull", 0, 2},
 		{"killed by a signal", v1.Pod{Status: v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{cs("a", end("", 0, 9))}}}, "Signal:9", 0, 0},
 		{"exit code alone", v1.Pod{Status: v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{cs("a", end("", 3, 0))}}}, "ExitCode:3", 0, 0},
@@ -67,7 +67,7 @@ func TestStatusColumn(t *testing.T) {
 				ContainerStatuses: []v1.ContainerStatus{cs("a", run)}}}, "Running", 2, 2},
 		{"sidecar not started", with(side, []v1.ContainerStatus{unstarted(cs("s", run))}, nil, cs("a", wait("PodInitializing"))), "Init:0/1", 0, 2},
 		{"sidecar crashes before the others", with(side, []v1.ContainerStatus{unstarted(cs("s", end("Error", 1, 0)))}, nil, cs("a", wait("PodInitializing"))), "Init:Error", 0, 2},
-		{"all init containers through, nothing made", with([]v1.Container{{Name: "i"}}, []v1.ContainerStatus{cs("i", end("Completed", 0, 0))}, nil, cs("a", wait("PodInitializing"))), "PodInitializing", 0, 1},
+		{"all init containers completed, no container created", with([]v1.Container{{Name: "i"}}, []v1.ContainerStatus{cs("i", end("Completed", 0, 0))}, nil, cs("a", wait("PodInitializing"))), "PodInitializing", 0, 1},
 		{"sidecar restarts beside a running one", with(side, []v1.ContainerStatus{unstarted(cs("s", wait("CrashLoopBackOff")))}, initialized, cs("a", run)), "Init:CrashLoopBackOff", 1, 2},
 		{"sidecar started, not ready", with(side, []v1.ContainerStatus{unready(cs("s", run))}, initialized, cs("a", run)), "Running", 1, 2},
 		{"sidecar ended well", with(side, []v1.ContainerStatus{cs("s", end("Completed", 0, 0))}, initialized, cs("a", end("Completed", 0, 0))), "Completed", 0, 2},

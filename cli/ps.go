@@ -15,16 +15,17 @@ import (
 	"podd/server"
 )
 
-// PsOptions are what podd ps was asked.
+// PsOptions are the options of podd ps.
 type PsOptions struct {
 	StateDir string
-	// Namespace and Pods (names as a person says them) leave out all others;
-	// empty is all.
+	// Namespace and Pods (names as given on the command line) select pods; empty
+	// means all.
 	Namespace string
 	Pods      []string
-	// Events is one pod that is shown more closely: its containers and its events.
+	// Events selects one pod that is shown in detail: its containers and its
+	// events.
 	Events string
-	// Output is wide, json, yaml, or nothing for the table.
+	// Output is wide, json, yaml, or empty for the table.
 	Output string
 	Watch  bool
 }
@@ -63,13 +64,13 @@ func (o *PsOptions) Run(ctx context.Context, out, errOut io.Writer) error {
 	})
 }
 
-// podFilter is which pods were asked for; nothing is all.
+// podFilter selects pods; empty means all.
 type podFilter struct {
 	namespace string
 	names     []podName
 }
 
-// apply leaves what was asked for.
+// apply returns the selected pods.
 func (f podFilter) apply(l server.Listing) server.Listing {
 	wanted := func(p *v1.Pod) bool {
 		return (f.namespace == "" || f.namespace == p.Namespace) &&
@@ -94,7 +95,7 @@ func (f podFilter) apply(l server.Listing) server.Listing {
 	return only
 }
 
-// psList is a v1.PodList to whoever reads one, and has the problems too.
+// psList decodes as a v1.PodList, and has the problems, too.
 type psList struct {
 	metav1.TypeMeta `json:",inline"`
 	metav1.ListMeta `json:"metadata"`
@@ -102,7 +103,8 @@ type psList struct {
 	Problems        []pod.Problem `json:"problems"`
 }
 
-// annotationOrigin says, in the output of podd ps, where a pod's manifest is.
+// annotationOrigin is the annotation that names a pod's manifest in the output
+// of podd ps.
 const annotationOrigin = "podd/origin"
 
 func podList(l server.Listing) psList {
@@ -119,7 +121,7 @@ func podList(l server.Listing) psList {
 	return list
 }
 
-// watchStream writes what changed, line by line, for a reader that is a program.
+// watchStream writes changes line by line, for programs.
 type watchStream struct {
 	view
 	before []string

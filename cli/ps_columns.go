@@ -28,27 +28,28 @@ var psColumns = []psColumn{
 	{header: "UID", wide: true, value: func(p *psPod) string { return string(p.UID) }},
 }
 
-// none is the cell of what a pod does not have, as kubectl writes it.
+// none is the cell for a missing value, as in kubectl.
 const none = "<none>"
 
 // psColumn is a column of podd ps.
 type psColumn struct {
 	header string
-	// wide is for -o wide only.
+	// wide columns are shown with -o wide only.
 	wide bool
-	// value is what the cell says of a pod.
+	// value returns the cell for a pod.
 	value func(*psPod) string
-	// changes is, of the value, what a watch through a pipe writes the row again for:
-	// not what changes by itself, such as an age. nil for nothing.
+	// changes returns that part of the value on whose change a watch into a pipe
+	// writes the row again: not what changes with time, such as an age. nil means
+	// nothing.
 	changes func(*psPod) string
 }
 
-// psPod is a pod and what the columns say of it.
+// psPod is a pod and the values of its columns.
 type psPod struct {
 	*v1.Pod
 	summary
 	origin string
-	kept   bool // runs in its last good version
+	kept   bool // its last good version runs
 	now    time.Time
 }
 
@@ -99,7 +100,7 @@ func (v view) heading() []string {
 	return cells
 }
 
-// row is a line of the table; key leaves out what changes by itself.
+// row is a line of the table; key leaves out what changes with time.
 type row struct {
 	cells []string
 	key   string

@@ -11,7 +11,8 @@ import (
 	"podd/internal/pod"
 )
 
-// TestAWatchWritesARowAgainWhenSomethingChanged: not when only time went by.
+// TestAWatchWritesARowAgainWhenSomethingChanged: and not because time has
+// passed.
 func TestAWatchWritesARowAgainWhenSomethingChanged(t *testing.T) {
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	start := metav1.NewTime(now.Add(-time.Hour))

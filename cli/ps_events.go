@@ -35,7 +35,7 @@ func (o *PsOptions) describe(ctx context.Context, out, errOut io.Writer) error {
 	switch o.Output {
 	case "json", "yaml":
 		if o.Watch {
-			break // of a pod that is being watched, what happens to it
+			break // the pod is being watched: print its events
 		}
 		if len(l.Pods) == 0 {
 			return name.missing(all)
@@ -58,8 +58,8 @@ func (o *PsOptions) describe(ctx context.Context, out, errOut io.Writer) error {
 	return e.Run(ctx, out, errOut)
 }
 
-// describe writes what kubectl describe would say of pods, short of their specs:
-// the rows of the table, each container, and the conditions that do not hold.
+// describe writes what kubectl describe would, except the specs: the rows of the
+// table, each container, and the conditions that are not met.
 func (v view) describe(w io.Writer, l server.Listing, now time.Time) error {
 	if err := v.writeTable(w, l, now); err != nil {
 		return err
@@ -101,9 +101,8 @@ func textOf(lines []line) []string {
 	return all
 }
 
-// containerLines say of each container how it is, and how often it was restarted:
-// init containers in their order, regular ones, and ephemeral
-// ones.
+// containerLines returns the state and restarts of each container: init
+// containers in their order, then regular ones, then ephemeral ones.
 func containerLines(info server.PodInfo, now time.Time) []string {
 	p, lines := info.Pod, []string(nil)
 	add := func(kind string, all []v1.ContainerStatus) {
@@ -125,8 +124,8 @@ func containerLines(info server.PodInfo, now time.Time) []string {
 	return lines
 }
 
-// containerLine says what a container does, whether it is ready, and how the one
-// before it ended.
+// containerLine describes a container's state and readiness, and how the
+// previous one ended.
 func containerLine(cs *v1.ContainerStatus, kind, cause string, now time.Time) string {
 	var parts []string
 	switch s := cs.State; {
@@ -165,8 +164,8 @@ func containerLine(cs *v1.ContainerStatus, kind, cause string, now time.Time) st
 	return strings.Join(parts, "; ")
 }
 
-// conditionLines are the conditions that keep a pod from being all right. What
-// Ready says, ContainersReady need not say again.
+// conditionLines returns the conditions that are not met. ContainersReady is
+// omitted if Ready says the same.
 func conditionLines(p *v1.Pod, now time.Time) []string {
 	if p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed {
 		return nil
@@ -190,7 +189,7 @@ func conditionLines(p *v1.Pod, now time.Time) []string {
 	return lines
 }
 
-// described is the answer of podd ps --events for programs.
+// described is the output of podd ps --events for programs.
 type described struct {
 	psList
 	Events []v1.Event `json:"events"`

@@ -12,7 +12,7 @@ import (
 	"podd/server"
 )
 
-// TestDescribe: everything about one pod that keeps it from being all right.
+// TestDescribe checks the description of a pod with many things wrong.
 func TestDescribe(t *testing.T) {
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	ago := func(d time.Duration) metav1.Time { return metav1.NewTime(now.Add(-d)) }

@@ -14,11 +14,11 @@ import (
 	"podd/server"
 )
 
-// line is a sentence below the table; key leaves out what changes by itself.
+// line is a sentence below the table; key leaves out what changes with time.
 type line struct{ text, key string }
 
-// reasons say of each container that ought to run why it does not, and of each
-// pod that ended for a reason of its own, which.
+// reasons says why containers that should run do not, and why pods ended that
+// have a reason of their own.
 func (v view) reasons(l server.Listing, now time.Time) []line {
 	var lines []line
 	for _, info := range l.Pods {
@@ -41,7 +41,7 @@ func (v view) reasons(l server.Listing, now time.Time) []line {
 		}
 		for _, cs := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
 			if p.Status.Reason != "" && neverRan(&cs) {
-				continue // the pod's reason says why, and the exit code of it is made up
+				continue // the pod's reason says why, and the exit code is synthetic
 			}
 			if reason, text, key := why(&cs, info.Causes[cs.Name], now); reason != "" {
 				say(cs.Name, reason, text+lookedFor(p.Namespace, text), key)
@@ -51,7 +51,8 @@ func (v view) reasons(l server.Listing, now time.Time) []line {
 	return lines
 }
 
-// unready says of each container that runs and is not ready what its probe says.
+// unready returns, for each container that runs and is not ready, the message of
+// its probe.
 func unready(l server.Listing) []line {
 	var lines []line
 	for _, info := range l.Pods {
@@ -71,7 +72,7 @@ func unready(l server.Listing) []line {
 
 var missingObject = regexp.MustCompile(`\b(configmap|secret) "([^"]+)" not found$`)
 
-// lookedFor says what would help a container that lacks a ConfigMap or Secret.
+// lookedFor says what to do for a container that lacks a ConfigMap or Secret.
 func lookedFor(namespace, message string) string {
 	found := missingObject.FindStringSubmatch(message)
 	if found == nil {
@@ -81,15 +82,15 @@ func lookedFor(namespace, message string) string {
 	return fmt.Sprintf(" (put a %s %s of namespace %s beside the manifests: the container starts when it is there)", kind, found[2], namespace)
 }
 
-// neverRan says that a container of a pod that ended was never made: the API has
-// an exit code for it all the same.
+// neverRan reports whether a container of an ended pod was never created: the
+// API has an exit code for it nevertheless.
 func neverRan(cs *v1.ContainerStatus) bool {
 	t := cs.State.Terminated
 	return t != nil && t.Reason == pod.ReasonContainerStatusUnknown && cs.ContainerID == "" && t.ContainerID == "" && t.StartedAt.IsZero()
 }
 
-// why a container does not run; no reason for one that does, that is done, or
-// that is being made. The cause is that of events.Causes.
+// why says why a container does not run; the reason is empty if it runs, has
+// completed, or is being created. cause is that of events.Causes.
 func why(cs *v1.ContainerStatus, cause string, now time.Time) (reason, text, key string) {
 	if cause != "" {
 		cause += "; "
@@ -97,7 +98,7 @@ func why(cs *v1.ContainerStatus, cause string, now time.Time) (reason, text, key
 	switch waiting, ended := cs.State.Waiting, cs.State.Terminated; {
 	case ended != nil && (ended.ExitCode != 0 || ended.Signal != 0):
 		unnamed := *ended
-		unnamed.Reason = "" // the line has it already
+		unnamed.Reason = "" // the line already has it
 		text, key = exited(&unnamed, "", now)
 		return ending(ended), cause + text, ending(ended) + cause + key
 	case waiting == nil || waiting.Message == "" && (waiting.Reason == "" || waiting.Reason == pod.ReasonContainerCreating || waiting.Reason == pod.ReasonPodInitializing):
@@ -112,8 +113,8 @@ func why(cs *v1.ContainerStatus, cause string, now time.Time) (reason, text, key
 	}
 }
 
-// exited is how and when a container ended, what follows (if said), and its last
-// words.
+// exited says how and when a container ended, then (if not empty), and its
+// termination message.
 func exited(t *v1.ContainerStateTerminated, then string, now time.Time) (text, key string) {
 	text = fmt.Sprintf("exited with code %d", t.ExitCode)
 	if t.Signal != 0 {
@@ -144,7 +145,7 @@ func problemLines(l server.Listing) []line {
 	return lines
 }
 
-// describeProblem is the problem and what became of its pod or object.
+// describeProblem returns the problem, and what it means for its pod or object.
 func describeProblem(p pod.Problem) string {
 	text := p.String()
 	switch {

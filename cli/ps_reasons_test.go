@@ -57,7 +57,7 @@ func TestAPersonSeesWhyAContainerDoesNotRun(t *testing.T) {
 		{"reason without message", aContainer(wait("ErrImageNeverPull", ""), none), "default/p0: c: ErrImageNeverPull"},
 		{"crashes", aContainer(wait("CrashLoopBackOff", "back-off 20s restarting failed container=c pod=p0"), end(1, 0, "Error", "no\nroom\n")),
 			"default/p0: c: CrashLoopBackOff: exited with code 1 3m ago; back-off 20s: no room"},
-		{"crashes for want of memory", aContainer(wait("CrashLoopBackOff", "back-off 20s restarting failed container=c"), end(137, 0, "OOMKilled", "")),
+		{"crashes out of memory", aContainer(wait("CrashLoopBackOff", "back-off 20s restarting failed container=c"), end(137, 0, "OOMKilled", "")),
 			"default/p0: c: CrashLoopBackOff: exited with code 137 (OOMKilled) 3m ago; back-off 20s"},
 		{"has ended", aContainer(end(137, 0, "OOMKilled", ""), none), "default/p0: c: OOMKilled: exited with code 137 3m ago"},
 		{"was killed", aContainer(end(0, 9, "", ""), none), "default/p0: c: Signal:9: killed by signal 9 3m ago"},
@@ -78,9 +78,9 @@ func TestAPersonSeesWhyAContainerDoesNotRun(t *testing.T) {
 	}
 }
 
-// A crash loop for a probe's sake showed nothing but exit code 137, and a
-// container that is not ready nothing at all: who wanted to know had to read
-// through the events.
+// TestAPersonSeesWhatAProbeSaid: once a crash loop caused by a probe showed
+// only exit code 137, and a container that was not ready nothing at all; the
+// reason was only in the events.
 func TestAPersonSeesWhatAProbeSaid(t *testing.T) {
 	now := time.Now()
 	running := v1.ContainerState{Running: &v1.ContainerStateRunning{}}
@@ -115,14 +115,14 @@ Not ready:
 	}
 }
 
-// TestManyReasonsAreBounded: a node without network has one for every pod.
+// TestManyReasonsAreBounded: on a node without network every pod has one.
 func TestManyReasonsAreBounded(t *testing.T) {
 	s := aContainer(v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: "ContainerCreating", Message: "no network"}}, v1.ContainerState{})
 	var all []v1.PodStatus
-	for range mostReasons + 3 {
+	for range maxReasons + 3 {
 		all = append(all, s)
 	}
-	for wide, want := range map[bool]int{false: mostReasons, true: mostReasons + 3} {
+	for wide, want := range map[bool]int{false: maxReasons, true: maxReasons + 3} {
 		var b strings.Builder
 		if err := (view{wide: wide}).write(&b, aListing(all...), time.Now()); err != nil {
 			t.Fatal(err)

@@ -11,17 +11,17 @@ import (
 // view is how a listing is shown to a person.
 type view struct {
 	wide bool
-	// width of the terminal, at which sentences are wrapped; 0 for never.
+	// width is the terminal's, at which sentences are wrapped; 0 means never.
 	width int
-	// filtered: not all pods were asked for.
+	// filtered is true if not all pods were requested.
 	filtered bool
 }
 
 const (
-	// mostReasons and mostReason (in characters) bound what is said below the
-	// table without -o wide.
-	mostReasons = 10
-	mostReason  = 400
+	// maxReasons and maxReason (in characters) limit the text below the table
+	// without -o wide.
+	maxReasons = 10
+	maxReason  = 400
 )
 
 // write writes the table, why containers do not run, and the problems.
@@ -55,12 +55,12 @@ func (v view) write(w io.Writer, l server.Listing, now time.Time) error {
 
 func (v view) section(w io.Writer, lines []line) {
 	shown := lines
-	if !v.wide && len(lines) > mostReasons {
-		shown = lines[:mostReasons]
+	if !v.wide && len(lines) > maxReasons {
+		shown = lines[:maxReasons]
 	}
 	for _, l := range shown {
 		if !v.wide {
-			l.text = shorten(l.text, mostReason)
+			l.text = shorten(l.text, maxReason)
 		}
 		paragraph(w, 2, l.text, v.width)
 	}

@@ -8,18 +8,17 @@ import (
 	"net/url"
 )
 
-// RetryOptions are what podd retry was asked.
+// RetryOptions are the options of podd retry.
 type RetryOptions struct {
 	StateDir string
-	// Pods are names as a person says them. With All, it is every pod that waits
-	// for anything, of Namespace if that is set.
+	// Pods are names as given on the command line. All selects every pod that
+	// waits for anything, of Namespace if that is set.
 	Pods      []string
 	Namespace string
 	All       bool
 }
 
-// Run has the daemon end the waiting times of the pods, and prints which are tried
-// again.
+// Run makes the daemon end the pods' back-offs, and prints which pods are retried.
 func (o *RetryOptions) Run(ctx context.Context, out io.Writer) error {
 	c := newClient(o.StateDir)
 	query := url.Values{"all": {""}, "namespace": {o.Namespace}}
@@ -46,7 +45,7 @@ func (o *RetryOptions) Run(ctx context.Context, out io.Writer) error {
 	return nil
 }
 
-// find asks for the full names of the pods that are meant.
+// find returns the full names of the selected pods, as a query.
 func (o *RetryOptions) find(ctx context.Context, c *client) (url.Values, error) {
 	names, err := parsePodNames(o.Pods, o.Namespace)
 	if err != nil {

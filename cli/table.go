@@ -7,17 +7,16 @@ import (
 	"unicode/utf8"
 )
 
-// table aligns columns, three spaces between them, as kubectl does. What was
-// written once keeps its place: a later call of write goes on with the columns
-// at least as wide, so that a watch stays one table.
+// table aligns columns, three spaces between them, as kubectl does. Columns
+// never shrink between calls of write, so that a watch stays one table.
 type table struct {
 	widths []int
-	// width is where the last column is wrapped; 0 for never.
+	// width is where the last column is wrapped; 0 means never.
 	width int
 }
 
-// leastMessage is the narrowest last column that wrapping makes readable.
-const leastMessage = 30
+// minMessage is the narrowest last column that is still readable when wrapped.
+const minMessage = 30
 
 func (t *table) write(w io.Writer, rows [][]string) error {
 	for _, row := range rows {
@@ -36,7 +35,7 @@ func (t *table) write(w io.Writer, rows [][]string) error {
 			indent += t.widths[i] + 3
 		}
 		last := row[len(row)-1]
-		if t.width-indent >= leastMessage {
+		if t.width-indent >= minMessage {
 			last = strings.Join(wrap(last, t.width-indent), "\n"+strings.Repeat(" ", indent))
 		}
 		b.WriteString(strings.TrimRight(last, " ") + "\n")

@@ -6,13 +6,13 @@ import (
 	"golang.org/x/term"
 )
 
-// isTerminal says whether a person looks at w.
+// isTerminal reports whether w is a terminal.
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(interface{ Fd() uintptr })
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// widthOf is how many characters fit a line of the terminal that w is, or 0.
+// widthOf returns the width of the terminal w in characters, or 0.
 func widthOf(w io.Writer) int {
 	f, ok := w.(interface{ Fd() uintptr })
 	if !ok {

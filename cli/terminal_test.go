@@ -18,13 +18,12 @@ import (
 	"podd/server"
 )
 
-// hostileText is what a manifest, a name of a file or a message of a program may
-// have, to change what a person sees: colours, the title of the window, a line that
-// podd never wrote, what is written backwards.
+// hostileText is what a manifest, a file's name or a program's message may contain to
+// manipulate a terminal: colours, the window's title, a forged line, reversed text.
 const hostileText = "x\x1b[31m\x1b]0;title\x07\u009b2J\rgone\nNAMESPACE   forged\v\f\b\u202eback\u2066\u2028y"
 
-// corrupt makes every text of a value the hostile one, and one of every list, map
-// and pointer.
+// corrupt sets every string of a value to the hostile text, and gives every list, map
+// and pointer one element.
 func corrupt(v reflect.Value, depth int) {
 	const deepest = 9
 	if depth > deepest {
@@ -54,8 +53,8 @@ func corrupt(v reflect.Value, depth int) {
 	}
 }
 
-// hostilePods are pods in which everything is hostile: one for each kind of volume,
-// as what prints one looks at no other, in each state.
+// hostilePods returns pods in which everything is hostile: one per kind of volume,
+// since only one kind is printed of each, and in each state.
 func hostilePods() []*v1.Pod {
 	var all []*v1.Pod
 	for i := range reflect.TypeFor[v1.VolumeSource]().NumField() {
@@ -85,8 +84,8 @@ func hostilePods() []*v1.Pod {
 	return all
 }
 
-// TestNothingThatIsPrintedDrivesATerminal: whatever manifests, files and programs say,
-// a person sees podd's lines in podd's colours.
+// TestNothingThatIsPrintedDrivesATerminal: whatever manifests, files and programs
+// contain, podd's output has only podd's own lines and colours.
 func TestNothingThatIsPrintedDrivesATerminal(t *testing.T) {
 	now := time.Now()
 	problem := pod.Problem{Origin: hostileText, Line: 1, Field: hostileText, Message: hostileText, Hint: hostileText, Pod: "a/" + hostileText, Object: hostileText}
@@ -144,7 +143,7 @@ func TestNothingThatIsPrintedDrivesATerminal(t *testing.T) {
 			}
 		}
 		if !strings.Contains(out.String(), "forged") {
-			t.Errorf("%s: nothing that is hostile was printed:\n%s", name, out.String())
+			t.Errorf("%s: the hostile text was not printed at all:\n%s", name, out.String())
 		}
 	}
 }

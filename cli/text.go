@@ -8,11 +8,11 @@ import (
 	"unicode/utf8"
 )
 
-// paragraph writes s, indented, the lines after the first two spaces more; it
-// wraps at width, or never if that is 0.
+// paragraph writes s indented, continuation lines by two more spaces, wrapped at
+// width, or never if that is 0.
 func paragraph(w io.Writer, indent int, s string, width int) {
 	lines := []string{s}
-	if room := width - indent - 2; room >= leastMessage {
+	if room := width - indent - 2; room >= minMessage {
 		lines = wrap(s, room)
 	}
 	for i, line := range lines {
@@ -20,8 +20,8 @@ func paragraph(w io.Writer, indent int, s string, width int) {
 	}
 }
 
-// wrap splits s into lines of at most width characters, at spaces; a longer word
-// has a line of its own, so that it can be copied whole.
+// wrap splits s at spaces into lines of at most width characters; a longer word
+// gets a line of its own, so that it can be copied whole.
 func wrap(s string, width int) []string {
 	var lines []string
 	line, room := "", 0
@@ -47,7 +47,7 @@ func shorten(s string, n int) string {
 	return string([]rune(s)[:n-2]) + " …"
 }
 
-// Count is "1 pod", or "2 pods".
+// Count returns "1 pod", or "2 pods".
 func Count(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
@@ -55,13 +55,13 @@ func Count(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// oneLine keeps a message in its row.
+// oneLine makes a message fit into its row.
 func oneLine(s string) string {
 	return printable(strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r == '\n' || r == '\r' || r == '\t' }), " "))
 }
 
-// printable replaces what could drive a terminal, begin a line, or have it read
-// backwards: names of files and messages of programs come from outside.
+// printable replaces characters that could control a terminal, start a new line,
+// or reverse text: names of files and messages of programs are not trusted.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || unicode.In(r, unicode.Bidi_Control, unicode.Zl, unicode.Zp) {

@@ -12,19 +12,19 @@ import (
 	"podd/podconfig/manifest"
 )
 
-// ValidateOptions are what podd validate was asked.
+// ValidateOptions are the options of podd validate.
 type ValidateOptions struct {
-	// Paths are files, directories, or - for the standard input.
+	// Paths are files, directories, or - for standard input.
 	Paths []string
-	// Node is the name of the node that the pods are for; empty for this machine's.
+	// Node is the name of the pods' node; empty means this machine's.
 	Node string
-	// Output is json, yaml, or nothing for sentences.
+	// Output is json, yaml, or empty for text.
 	Output     string
 	Validation manifest.Validation
 }
 
-// Run prints what is wrong with the manifests. The error is silent, with exit code
-// 1, if anything is.
+// Run prints the manifests' problems. If there are any, the error is silent, with
+// exit code 1.
 func (o *ValidateOptions) Run(in io.Reader, out io.Writer) error {
 	node := o.Node
 	if node == "" {
@@ -81,7 +81,7 @@ func printVerdict(w io.Writer, v file.Verdict) {
 	fmt.Fprintf(w, "%s: %s\n", strings.Join(good, ", "), cmp.Or(countProblems(tally(v.Problems)), "all good"))
 }
 
-// tally counts what keeps pods from running, and what does not.
+// tally counts problems that keep pods from running, and warnings.
 func tally(problems []pod.Problem) (wrong, warnings int) {
 	for _, p := range problems {
 		if p.Warning {
@@ -93,7 +93,7 @@ func tally(problems []pod.Problem) (wrong, warnings int) {
 	return wrong, warnings
 }
 
-// countProblems is "2 problems, 1 warning", or nothing.
+// countProblems returns "2 problems, 1 warning", or "".
 func countProblems(wrong, warnings int) string {
 	var parts []string
 	if wrong > 0 {

@@ -7,7 +7,8 @@ import (
 	"podd/server"
 )
 
-// PrintVersion writes a version as a line, or as output says: json or yaml.
+// PrintVersion writes a version as a line, or in the given format: json or
+// yaml.
 func PrintVersion(w io.Writer, v server.Version, output string) error {
 	if output != "" {
 		return WriteObject(w, output, v)
