@@ -24,26 +24,26 @@ import (
 )
 
 const (
-	// criNamespace is containerd's namespace of everything that CRI sees.
+	// criNamespace is containerd's namespace of everything visible through CRI.
 	criNamespace = "k8s.io"
-	// nameless is what containerd puts before the tag of an image that its
-	// archive does not name in full.
+	// nameless is the prefix by which containerd completes the tag of an image
+	// that its archive does not name in full.
 	nameless = "podd.invalid/nameless"
 )
 
-// pinnedLabel makes CRI report an image as pinned, which keeps the kubelet's and
-// podd's garbage collection off. Both parts are containerd's (others use another
-// value, which does nothing).
+// pinnedLabel makes CRI report an image as pinned, which excludes it from the
+// kubelet's and podd's garbage collection. Key and value are containerd's; it
+// ignores other values.
 var pinnedLabel = map[string]string{"io.cri-containerd.pinned": "pinned"}
 
-// Containerd imports archives into a containerd by its own API, for CRI has no
-// call for that. The work is containerd's: podd sends the file and is told the
-// names, through containerd's transfer service. (Its client library, which does
-// the same and much else, would cost podd 4.3 MB of binary and 2.6 MB of RSS.)
+// Containerd imports archives into containerd through its own API, since CRI
+// has no call for that. containerd does the work: podd streams the file to its
+// transfer service and receives the names. (Its client library would do the
+// same, but cost podd 4.3 MB of binary and 2.6 MB of RSS.)
 type Containerd struct{ conn *grpc.ClientConn }
 
-// DialContainerd makes a connection to containerd's socket, which is not used
-// before the first call.
+// DialContainerd returns a client of containerd's socket; it connects with the
+// first call.
 func DialContainerd(socket string) (*Containerd, error) {
 	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -58,8 +58,9 @@ func DialContainerd(socket string) (*Containerd, error) {
 func (c *Containerd) Import(ctx context.Context, file string) ([]string, error) {
 	refs, err := c.importOnce(ctx, file)
 	if status.Code(err) == codes.NotFound && ctx.Err() == nil {
-		// What is missing may be missing in the archive, or was taken away by
-		// containerd's own collection, which other imports and removals start.
+		// Content that is not found may be missing in the archive, or was
+		// removed by containerd's own garbage collection, which other imports
+		// and removals trigger.
 		refs, err = c.importOnce(ctx, file)
 	}
 	if _, blamed := errors.AsType[*InvalidError](err); err != nil && !blamed {
@@ -68,14 +69,14 @@ func (c *Containerd) Import(ctx context.Context, file string) ([]string, error) 
 	return refs, err
 }
 
-// importOnce returns errors of containerd as they are.
+// importOnce returns containerd's errors unchanged.
 func (c *Containerd) importOnce(ctx context.Context, file string) ([]string, error) {
 	f, err := os.Open(file)
 	if err != nil {
 		return nil, &InvalidError{File: file, Reason: "cannot be read: " + err.Error()}
 	}
 	defer f.Close()
-	// Ends the streams on every way out.
+	// Ends the streams on every return.
 	ctx, cancel := context.WithCancel(metadata.AppendToOutgoingContext(ctx, "containerd-namespace", criNamespace))
 	defer cancel()
 
@@ -108,7 +109,7 @@ func (c *Containerd) importOnce(ctx context.Context, file string) ([]string, err
 	return c.named(ctx, file, <-saved)
 }
 
-// transferRequest asks for the import of one stream into the image store.
+// transferRequest is the request to import a stream into the image store.
 func transferRequest(content, progress string) (*transferapi.TransferRequest, error) {
 	p := platforms.DefaultSpec()
 	here := &types.Platform{OS: p.OS, Architecture: p.Architecture, Variant: p.Variant}
@@ -131,7 +132,7 @@ func transferRequest(content, progress string) (*transferapi.TransferRequest, er
 	}, nil
 }
 
-// pack makes an Any as containerd's, whose type URL is the bare name.
+// pack wraps m in an Any as containerd does, with the bare name as type URL.
 func pack(m proto.Message) (*anypb.Any, error) {
 	value, err := proto.Marshal(m)
 	if err != nil {
@@ -140,8 +141,8 @@ func pack(m proto.Message) (*anypb.Any, error) {
 	return &anypb.Any{TypeUrl: string(proto.MessageName(m)), Value: value}, nil
 }
 
-// named gives images the names that pods use (busybox:1 becomes the full name
-// that a pod's busybox:1 stands for), and refuses an archive without a name.
+// named gives images the names that pods use (busybox:1 becomes its full name),
+// and rejects an archive without names.
 func (c *Containerd) named(ctx context.Context, file string, saved []string) ([]string, error) {
 	store := imagesapi.NewImagesClient(c.conn)
 	var refs []string
@@ -162,8 +163,8 @@ func (c *Containerd) named(ctx context.Context, file string, saved []string) ([]
 	return refs, nil
 }
 
-// fullName makes the name of an image as pods use it from what an archive calls
-// it; empty for what is no name.
+// fullName returns the full name of an image from its name in an archive; empty
+// if that is not an image reference.
 func fullName(ref string) string {
 	if strings.HasPrefix(ref, nameless) {
 		return ""
@@ -171,7 +172,7 @@ func fullName(ref string) string {
 	return imageref.Full(ref)
 }
 
-// rename moves an image to another name; to none, it removes it.
+// rename renames an image, or removes it if to is empty.
 func rename(ctx context.Context, store imagesapi.ImagesClient, from, to string) error {
 	if to != "" {
 		old, err := store.Get(ctx, &imagesapi.GetImageRequest{Name: from})
@@ -194,8 +195,8 @@ func rename(ctx context.Context, store imagesapi.ImagesClient, from, to string) 
 	return err
 }
 
-// blame sorts errors of an import: containerd that is away or full is not the
-// file's fault, nearly everything else is.
+// blame classifies errors of an import: if containerd is unavailable or the
+// disk is full, the file is not at fault; nearly all others are.
 func blame(file string, err error) error {
 	text := status.Convert(err).Message()
 	switch code := status.Code(err); {

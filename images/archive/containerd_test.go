@@ -34,7 +34,7 @@ import (
 	"podd/images/archive"
 )
 
-// aContainerd starts the bundle's containerd in directories of the test's own.
+// aContainerd starts the bundled containerd in directories of the test.
 func aContainerd(t *testing.T) (socket string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -85,7 +85,7 @@ func aContainerd(t *testing.T) (socket string) {
 	}
 }
 
-// anImage is an image of one file, for that architecture.
+// anImage returns an image with one file, for the architecture.
 func anImage(t *testing.T, arch string) v1.Image {
 	t.Helper()
 	var layer bytes.Buffer
@@ -115,7 +115,7 @@ func anImage(t *testing.T, arch string) v1.Image {
 	return img
 }
 
-// dockerArchive is what docker save writes.
+// dockerArchive returns what docker save writes.
 func dockerArchive(t *testing.T, ref, arch string) []byte {
 	t.Helper()
 	tag, err := name.NewTag(ref)
@@ -129,8 +129,8 @@ func dockerArchive(t *testing.T, ref, arch string) []byte {
 	return out.Bytes()
 }
 
-// ociArchive is an OCI layout in a tar, its image named by ref alone, as skopeo
-// and buildah write it.
+// ociArchive returns an OCI layout in a tar whose image is named by ref alone,
+// as skopeo and buildah write it.
 func ociArchive(t *testing.T, ref string) []byte {
 	t.Helper()
 	img := mutate.ConfigMediaType(mutate.MediaType(anImage(t, runtime.GOARCH), types.OCIManifestSchema1), types.OCIConfigJSON)
@@ -210,7 +210,7 @@ func TestImportIntoContainerd(t *testing.T) {
 			t.Errorf("%s: got %v, %v, want %s", filepath.Base(file), refs, err, ref)
 			continue
 		}
-		// CRI learns of the image by an event, a moment later.
+		// containerd's CRI plugin learns of the image through an event, a moment later.
 		if image := await(t, cri, ref); image == nil || !image.Pinned {
 			t.Errorf("%s: CRI reports %v, want it pinned", ref, image)
 		}
@@ -230,7 +230,7 @@ func TestImportIntoContainerd(t *testing.T) {
 	} {
 		_, err := c.Import(t.Context(), c2.file)
 		if _, bad := errors.AsType[*archive.InvalidError](err); !bad || !strings.Contains(err.Error(), c2.want) {
-			t.Errorf("%s: got %v, want a InvalidError with %q", what, err, c2.want)
+			t.Errorf("%s: got %v, want an InvalidError with %q", what, err, c2.want)
 		}
 	}
 }
@@ -283,7 +283,7 @@ func TestImportOfALargeArchiveIsStreamed(t *testing.T) {
 func TestImportWithoutContainerdBlamesTheMoment(t *testing.T) {
 	c, err := archive.DialContainerd(filepath.Join(t.TempDir(), "none.sock"))
 	if err != nil {
-		return // refused at once, which is as good
+		return // rejected at once, which is as good
 	}
 	defer c.Close()
 	file := save(t, "a.tar", dockerArchive(t, "registry.test/plain:1", runtime.GOARCH), func(w io.Writer) io.WriteCloser { return plain{w} })

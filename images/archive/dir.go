@@ -15,12 +15,11 @@ import (
 	"podd/internal/pod"
 )
 
-// retryAfter is when an import that failed for the runtime's sake, not the
-// archive's, is tried again.
+// retryAfter is the delay before an import is retried that failed because of the runtime.
 const retryAfter = 5 * time.Second
 
-// InvalidError says that a file cannot be imported as it is: trying again
-// before it changes is of no use.
+// InvalidError reports that a file cannot be imported; a retry before it changes is
+// useless.
 type InvalidError struct {
 	File string
 	// Reason is a sentence without the file's name.
@@ -31,27 +30,26 @@ func (e *InvalidError) Error() string {
 	return fmt.Sprintf("image archive %s: %s", e.File, e.Reason)
 }
 
-// Importer brings one archive into the runtime, pinned, and returns the names of
-// its images, at least one. An *InvalidError blames the file; any other error
-// blames the moment.
+// Importer imports one archive into the runtime, pins its images, and returns their
+// names, at least one. An *InvalidError blames the file; any other error is temporary.
 type Importer interface {
 	Import(ctx context.Context, file string) ([]string, error)
 }
 
-// ImageLookup says what the runtime has: nil for an image that the runtime does not have.
+// ImageLookup queries the runtime: nil if it does not have the image.
 type ImageLookup interface {
 	ImageStatus(ctx context.Context, ref string) (*pod.Image, error)
 }
 
-// Config is what an Dir needs; all but Extra, Log, Registerer,
-// Progress and Imported must be set.
+// Config configures a Dir; all but Extra, Log, Registerer, Progress and Imported must be
+// set.
 type Config struct {
-	// Dir is the image directory; it is made if it is not there.
+	// Dir is the image directory; it is created if it is missing.
 	Dir string
 	// Extra are further directories, such as the one that comes with podd's
 	// package; they may be missing.
 	Extra []string
-	// StateFile remembers what was imported; below --root-dir.
+	// StateFile records what was imported; below --root-dir.
 	StateFile string
 	Importer  Importer
 	Images    ImageLookup
@@ -135,7 +133,8 @@ func (d *Dir) Run(ctx context.Context) error {
 	}
 }
 
-// Recheck makes Run compare with the images of the runtime, as after it was replaced.
+// Recheck makes Run compare its records with the runtime's images, as after the runtime
+// was replaced.
 func (d *Dir) Recheck() {
 	d.mu.Lock()
 	d.recheck = true
@@ -157,14 +156,14 @@ func (d *Dir) Missing(ref string) {
 	d.wake()
 }
 
-// Holds says whether an image, by any spelling of its name, came from an archive that
+// Holds reports whether an image, by any spelling of its name, came from an archive that
 // still exists.
 func (d *Dir) Holds(ref string) bool {
 	name := imageref.Full(ref)
 	return name != "" && slices.ContainsFunc(d.state.refs(), func(known string) bool { return imageref.Full(known) == name })
 }
 
-// Refs are the names of the images that came from archives that still exist.
+// Refs returns the names of the images from archives that still exist.
 func (d *Dir) Refs() []string { return d.state.refs() }
 
 // Wait blocks until all present archives are imported, so that an image that is

@@ -19,8 +19,8 @@ import (
 	"podd/internal/pod"
 )
 
-// store plays a runtime's image store: an archive's content is the name of its
-// image, or says what is wrong.
+// store is a fake image store: an archive's content is the name of its image,
+// or says what is wrong.
 type store struct {
 	mu       sync.Mutex
 	has      map[string]bool
@@ -66,7 +66,7 @@ func (s *store) files() []string {
 	return slices.Clone(s.imported)
 }
 
-// importing runs an Dir over dir until the test ends or stop is called.
+// importing runs a Dir over dir until the test ends or stop is called.
 func importing(t *testing.T, s *store, dir string) (d *Dir, stop func()) {
 	t.Helper()
 	d = New(Config{Dir: dir, StateFile: filepath.Join(dir, "../state.json"), Importer: s, Images: s})
@@ -83,7 +83,7 @@ func settled(t *testing.T, d *Dir) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := d.Wait(ctx); err != nil {
-		t.Fatal("the image directory did not come to rest")
+		t.Fatal("the image directory did not settle")
 	}
 }
 
@@ -159,8 +159,8 @@ func TestRestartImportsNothingAgainUnlessTheRuntimeLostIt(t *testing.T) {
 	}
 }
 
-// TestAnImageThatIsMissedComesBack: somebody removed it while podd runs, and a
-// pod needs it (containerd/containerd#10270).
+// TestAnImageThatIsMissedComesBack: it was removed while podd runs, and a pod
+// needs it (containerd/containerd#10270).
 func TestAnImageThatIsMissedComesBack(t *testing.T) {
 	dir, s := imageDir(t), newStore()
 	put(t, dir, "a.tar", "localhost/a:1", time.Minute)
@@ -169,13 +169,13 @@ func TestAnImageThatIsMissedComesBack(t *testing.T) {
 	d.Missing("localhost/other:1")
 	settled(t, d)
 	if got := s.files(); len(got) != 1 {
-		t.Errorf("after a look for another image: imported %v, want it once", got)
+		t.Errorf("after another image was missed: imported %v, want it once", got)
 	}
 	s.mu.Lock()
 	s.has = map[string]bool{}
 	s.mu.Unlock()
 	d.Missing("localhost/a:1")
-	settled(t, d) // a pull waits for as long
+	settled(t, d) // as a pull does
 	if got := s.files(); len(got) != 2 {
 		t.Errorf("after it was missed: imported %v, want it twice", got)
 	}
@@ -193,7 +193,7 @@ func TestNewArchiveIsImportedWhenItIsComplete(t *testing.T) {
 	if _, err := f.WriteString("localhost/sl"); err != nil {
 		t.Fatal(err)
 	}
-	// Another file makes it look; the one being written must be left alone.
+	// Another file triggers a sync; the one being written must be left alone.
 	put(t, dir, "x.new", "localhost/moved:1", 0)
 	if err := os.Rename(filepath.Join(dir, "x.new"), filepath.Join(dir, "moved.tar")); err != nil {
 		t.Fatal(err)
@@ -261,9 +261,9 @@ func TestRuntimeThatIsAwayIsNotTheArchivesFault(t *testing.T) {
 	}
 }
 
-// A directory that cannot be made was two lines of log a second, and no problem
-// for anybody to see.
-func TestADirectoryThatCannotBeIsAProblemSaidOnce(t *testing.T) {
+// TestADirectoryThatCannotBeCreatedIsAProblemReportedOnce: a directory that could not be
+// created once meant two log lines per second, and no problem to see.
+func TestADirectoryThatCannotBeCreatedIsAProblemReportedOnce(t *testing.T) {
 	dir := t.TempDir()
 	at := filepath.Join(dir, "images")
 	if err := os.WriteFile(at, nil, 0o600); err != nil {
@@ -284,7 +284,7 @@ func TestADirectoryThatCannotBeIsAProblemSaidOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	if d.sync(t.Context()); len(d.Problems()) > 0 {
-		t.Errorf("problems of a directory that is well: %v", d.Problems())
+		t.Errorf("problems of a good directory: %v", d.Problems())
 	}
 }
 
@@ -306,7 +306,7 @@ func TestDirectoryThatIsReplacedIsWatchedAgain(t *testing.T) {
 	}
 }
 
-// defaultRegistry is what a short name means, by the grammar of references.
+// defaultRegistry returns the registry that a short name implies.
 func defaultRegistry(t *testing.T) string {
 	t.Helper()
 	named, err := reference.ParseNormalizedNamed("busybox")
@@ -321,7 +321,7 @@ func TestNamesOfImages(t *testing.T) {
 		"busybox:1":              defaultRegistry(t) + "/library/busybox:1",
 		"localhost/podd/web:1":   "localhost/podd/web:1",
 		"registry.test/a/b":      "registry.test/a/b:latest",
-		nameless + ":latest":     "", // what containerd makes of a bare tag
+		nameless + ":latest":     "", // containerd's name for a bare tag
 		"registry.test/UPPER:1":  "",
 		"registry.test:5000/a:2": "registry.test:5000/a:2",
 	} {
@@ -331,8 +331,8 @@ func TestNamesOfImages(t *testing.T) {
 	}
 }
 
-// TestAnArchiveHoldsUpPullsForSecondsOnly: nothing imports here, as while one
-// archive takes long.
+// TestAnArchiveHoldsUpPullsForSecondsOnly: nothing runs the Dir, as if one archive took
+// long.
 func TestAnArchiveHoldsUpPullsForSecondsOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := New(Config{Dir: t.TempDir()})

@@ -9,8 +9,8 @@ import (
 	"podd/internal/pod"
 )
 
-// one imports an archive unless that was done. The error is of the kind that
-// goes away; a bad archive is a problem, not an error.
+// one imports an archive unless it was imported before. Its errors are
+// temporary; a bad archive is a problem, not an error.
 func (d *Dir) one(ctx context.Context, f file, recheck bool) error {
 	d.mu.Lock()
 	refused := d.failed[f.path] == f.shape
@@ -49,8 +49,8 @@ func (d *Dir) one(ctx context.Context, f file, recheck bool) error {
 	return err
 }
 
-// have says whether the runtime has all images of an archive that was imported
-// before, in this shape or with this content.
+// have reports whether the runtime has all images of an archive that was
+// imported before, with this shape or this content.
 func (d *Dir) have(ctx context.Context, f file, recheck bool) (bool, error) {
 	known, ok := d.state.get(f.path)
 	if !ok {
@@ -61,7 +61,7 @@ func (d *Dir) have(ctx context.Context, f file, recheck bool) (bool, error) {
 		if err != nil || digest != known.Digest {
 			return false, nil
 		}
-		known.Shape = f.shape // touched, copied anew, restored: the same content
+		known.Shape = f.shape // touched, copied or restored: the content is the same
 		d.state.put(f.path, known)
 		recheck = true
 	}
@@ -94,7 +94,7 @@ func (d *Dir) imported(f file, refs []string, took time.Duration) error {
 	if err == nil {
 		err = d.state.put(f.path, record{Shape: f.shape, Digest: digest, Refs: refs})
 	}
-	if err != nil { // the next start imports again, nothing worse
+	if err != nil { // only means another import at the next start
 		d.log.Warn("cannot save which archives were imported", "file", f.path, "error", err)
 	}
 	if d.cfg.Imported != nil {
@@ -109,7 +109,7 @@ func (d *Dir) progress(p Progress) {
 	}
 }
 
-// problem notes what is wrong, and logs it when that is news.
+// problem records a problem, and logs it if it is new.
 func (d *Dir) problem(path string, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -122,8 +122,8 @@ func (d *Dir) problem(path string, err error) {
 	d.log.Warn("cannot import images", "from", path, "error", err)
 }
 
-// forgetProblems drops what was said of files that are gone, and of directories
-// that are well.
+// forgetProblems drops problems of files that are gone, and of directories that
+// are good again.
 func (d *Dir) forgetProblems(there map[string]struct{}) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -7,9 +7,9 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// Receiving says how many bytes of all that containerd is pulling now have come,
-// and how many those downloads have in all. Parts whose turn has not come are in
-// neither: the second number grows.
+// Receiving returns how many bytes of containerd's current downloads have been
+// received, and their total. Layers that are not being downloaded yet are in
+// neither, so the total grows.
 func (c *Containerd) Receiving(ctx context.Context) (received, total int64, err error) {
 	ctx = metadata.AppendToOutgoingContext(ctx, "containerd-namespace", criNamespace)
 	r, err := contentapi.NewContentClient(c.conn).ListStatuses(ctx, &contentapi.ListStatusesRequest{})

@@ -13,22 +13,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// settleAfter is when a file that is being written is checked again, if it is not
-// closed before.
+// settleAfter is after how long a file that is being written is checked again, unless
+// it is closed before.
 const settleAfter = 2 * time.Second
 
 // suffixes are those of archives; other files are ignored.
 var suffixes = []string{".tar", ".tar.gz", ".tgz", ".tar.zst"}
 
-// file is one of an image directory.
+// file is a file of an image directory.
 type file struct {
 	path  string
 	shape shape
 }
 
 // candidates lists the archives, smallest first, so that the sandbox image does not
-// wait for a large one. Files that may still be written are left out; next says for how
-// long.
+// wait for a large one. Files that may still be written are left out; next is when to
+// check them again.
 func (d *Dir) candidates(closed map[string]struct{}, now time.Time) (found []file, next time.Duration) {
 	there := map[string]struct{}{}
 	for _, dir := range append([]string{d.cfg.Dir}, d.cfg.Extra...) {
@@ -45,7 +45,7 @@ func (d *Dir) candidates(closed map[string]struct{}, now time.Time) (found []fil
 			}
 			info, err := os.Stat(path)
 			if err != nil || !info.Mode().IsRegular() {
-				continue // a link to nowhere, a directory, a pipe
+				continue // a dangling link, a directory, a pipe
 			}
 			there[path] = struct{}{}
 			if wait := beingWritten(path, info, now); wait > 0 && !d.state.knows(path, shapeOf(info)) {
@@ -62,7 +62,8 @@ func (d *Dir) candidates(closed map[string]struct{}, now time.Time) (found []fil
 	return found, next
 }
 
-// list reads an image directory. The first one is made, others may be missing.
+// list reads an image directory. The first one is created if it is missing; others
+// may be missing.
 func (d *Dir) list(dir string) ([]fs.DirEntry, error) {
 	if dir == d.cfg.Dir {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -79,15 +80,15 @@ func (d *Dir) list(dir string) ([]fs.DirEntry, error) {
 	return entries, nil
 }
 
-// beingWritten says how long to leave a file alone, or 0: the kernel gives a read
-// lease only on a file that nobody has open for writing. On a filesystem without
-// leases the age decides.
+// beingWritten returns for how long to leave a file alone, or 0: the kernel grants a
+// read lease only on a file that nobody has open for writing. On a filesystem without
+// leases the file's age decides.
 func beingWritten(path string, info fs.FileInfo, now time.Time) time.Duration {
 	f, err := os.Open(path)
 	if err != nil {
-		return 0 // importing it will say why
+		return 0 // the import will report why
 	}
-	defer f.Close() // which gives the lease back
+	defer f.Close() // which releases the lease
 	_, err = unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_RDLCK)
 	switch age := now.Sub(info.ModTime()); {
 	case err == nil:

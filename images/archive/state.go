@@ -16,7 +16,7 @@ import (
 	"podd/internal/imageref"
 )
 
-// shape is what changes whenever a file does, without reading it.
+// shape changes whenever a file does, without reading it.
 type shape struct {
 	Size int64 `json:"size"`
 	// ModTime in nanoseconds since 1970.
@@ -34,8 +34,8 @@ type record struct {
 	Refs   []string `json:"images"`
 }
 
-// state is a small file: which archive gave which images. Losing it costs
-// an import of each, nothing else, so a bad one is simply begun anew.
+// state is a small file: which archive provided which images. Losing it only
+// costs another import of each, so a corrupt one is replaced.
 type state struct {
 	path string
 
@@ -43,7 +43,7 @@ type state struct {
 	byID map[string]record
 }
 
-// stateFile has a version, so that a later podd can read an older one's.
+// stateFile has a version, so that a later podd can read an older file.
 type stateFile struct {
 	Version int               `json:"version"`
 	Files   map[string]record `json:"files"`
@@ -69,8 +69,8 @@ func (s *state) get(path string) (record, bool) {
 	return r, ok
 }
 
-// had says whether an image, in the runtime's or in a person's spelling, came
-// from an archive.
+// had reports whether an image, by the runtime's or a user's spelling, came from
+// an archive.
 func (s *state) had(ref string) bool {
 	name := imageref.Full(ref)
 	s.mu.Lock()
@@ -88,7 +88,7 @@ func (s *state) knows(path string, shape shape) bool {
 	return ok && r.Shape == shape
 }
 
-// put notes an archive, forgets those that are gone, and writes the file.
+// put records an archive, drops those that are gone, and writes the file.
 func (s *state) put(path string, r record) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,7 +121,7 @@ func digestFile(path string) (string, error) {
 	return hex.EncodeToString(sum.Sum(nil)), nil
 }
 
-// refs are the names of all images that came from archives that are still there.
+// refs returns the names of all images from archives that still exist.
 func (s *state) refs() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

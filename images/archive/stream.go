@@ -13,21 +13,20 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// sendChunk is what goes into one message: containerd grants twice as much at a
-// time.
+// sendChunk is the size of a message: containerd grants twice as much at a time.
 const sendChunk = 32 << 10
 
-// errReadArchive marks errors of this side's reading.
+// errReadArchive marks errors of reading the file, as opposed to containerd's.
 var errReadArchive = errors.New("read archive")
 
-// stream is one of containerd's byte streams: named by its maker, and referred
-// to by that name in other calls.
+// stream is one of containerd's byte streams: its creator names it, and other
+// calls refer to it by that name.
 type stream struct {
 	id     string
 	client streamingapi.Streaming_StreamClient
 }
 
-// openStream makes a stream and waits until containerd knows its name.
+// openStream creates a stream and waits until containerd knows its name.
 func openStream(ctx context.Context, conn *grpc.ClientConn, kind string) (*stream, error) {
 	client, err := streamingapi.NewStreamingClient(conn).Stream(ctx)
 	if err != nil {
@@ -41,7 +40,7 @@ func openStream(ctx context.Context, conn *grpc.ClientConn, kind string) (*strea
 	if err := client.Send(hello); err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
-	// The acknowledgement; after a failed Send it brings the reason.
+	// The acknowledgement; after a failed Send it is the reason.
 	if _, err := client.Recv(); err != nil {
 		return nil, err
 	}
@@ -49,7 +48,7 @@ func openStream(ctx context.Context, conn *grpc.ClientConn, kind string) (*strea
 }
 
 // send sends all of r, as much at a time as containerd grants, and closes its
-// side. It returns when that is done, when containerd wants no more, or with ctx.
+// side. It returns when that is done, when containerd needs no more, or with ctx.
 func (s *stream) send(ctx context.Context, r io.Reader) error {
 	defer s.client.CloseSend()
 	buf := make([]byte, sendChunk)
@@ -88,7 +87,7 @@ func (s *stream) send(ctx context.Context, r io.Reader) error {
 }
 
 // saved reads a transfer's progress to its end and returns the names of the
-// images that were stored.
+// stored images.
 func (s *stream) saved() []string {
 	var names []string
 	for {

@@ -71,7 +71,8 @@ func (d *Dir) watchOnce(ctx context.Context) error {
 	}
 }
 
-// events notes the files that are complete, and says whether a directory went.
+// events records the files that are complete, and reports whether a directory is
+// gone.
 func (d *Dir) events(buf []byte, dirs map[int32]string) (gone bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
