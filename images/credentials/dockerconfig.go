@@ -10,8 +10,8 @@ import (
 	"podd/internal/pod"
 )
 
-// dockerEntry is the value of one registry in a docker configuration. The
-// kubelet reads no tokens from there; docker writes them, so podd does.
+// dockerEntry is the entry of one registry in a docker configuration. The
+// kubelet ignores the tokens; docker writes them, so podd reads them.
 type dockerEntry struct {
 	Username      string `json:"username"`
 	Password      string `json:"password"`
@@ -20,11 +20,11 @@ type dockerEntry struct {
 	RegistryToken string `json:"registrytoken"`
 }
 
-// auth is what CRI takes; ok is false for an entry that says nothing, as docker
-// leaves one behind when the secret is with a helper.
+// auth converts the entry to CRI's; ok is false if it is empty, as docker
+// leaves it when a credential helper has the secret.
 func (e dockerEntry) auth() (auth pod.RegistryAuth, ok bool, err error) {
 	switch {
-	case e.IdentityToken != "": // docker prefers it, and containerd only looks at it without a user name
+	case e.IdentityToken != "": // docker prefers it, and containerd ignores it if there is a user name
 		return pod.RegistryAuth{IdentityToken: e.IdentityToken}, true, nil
 	case e.RegistryToken != "":
 		return pod.RegistryAuth{RegistryToken: e.RegistryToken}, true, nil
@@ -36,8 +36,8 @@ func (e dockerEntry) auth() (auth pod.RegistryAuth, ok bool, err error) {
 	}
 }
 
-// decodeAuth reads base64("user:password"), padded or not. Its errors never
-// quote what they read.
+// decodeAuth decodes base64("user:password"), padded or not. Its errors never
+// quote the input.
 func decodeAuth(field string) (user, password string, err error) {
 	raw, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(strings.TrimSpace(field), "="))
 	if err != nil {
@@ -53,13 +53,13 @@ func decodeAuth(field string) (user, password string, err error) {
 // dockerFile is a docker configuration of either format.
 type dockerFile struct {
 	index authIndex
-	// wrong are sentences about entries that are of no use.
+	// wrong are messages about entries that cannot be used.
 	wrong []string
 }
 
-// parseDockerConfig reads config.json (auths below "auths"), or .dockercfg and
-// the Secret of that type (legacy: the auths themselves). One bad entry costs
-// only itself.
+// parseDockerConfig reads config.json (entries below "auths"), or, if legacy,
+// .dockercfg and the Secret of that type (entries at the top level). A bad
+// entry does not affect the others.
 func parseDockerConfig(data []byte, legacy bool) (*dockerFile, error) {
 	var file struct {
 		Auths       map[string]json.RawMessage `json:"auths"`
@@ -71,13 +71,13 @@ func parseDockerConfig(data []byte, legacy bool) (*dockerFile, error) {
 		into = &file.Auths
 	}
 	if err := json.Unmarshal(data, into); err != nil {
-		return nil, errors.New("is not JSON of the shape that docker login writes") // the error may quote a secret
+		return nil, errors.New("is not JSON in the format that docker login writes") // the error may quote a secret
 	}
 	d := &dockerFile{}
 	for _, key := range sortedKeys(file.Auths) {
 		var entry dockerEntry
 		if json.Unmarshal(file.Auths[key], &entry) != nil {
-			d.wrong = append(d.wrong, fmt.Sprintf("the credentials for %s are not of the shape that docker login writes", key))
+			d.wrong = append(d.wrong, fmt.Sprintf("the credentials for %s are not in the format that docker login writes", key))
 			continue
 		}
 		auth, ok, err := entry.auth()

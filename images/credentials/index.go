@@ -10,19 +10,19 @@ import (
 
 // authIndex finds credentials by an image's repository. The zero value is empty.
 type authIndex struct {
-	// keys are backwards in alphabetical order, so that of two that begin alike
-	// the longer is tried first, and a name before a glob.
+	// keys are in reverse alphabetical order, so that of two with a common
+	// prefix the longer is tried first, and a name before a glob.
 	keys  []string
 	where map[string]location
 	auths map[string][]pod.RegistryAuth
 }
 
-// add takes one more set of credentials for a key of a docker configuration: a
-// registry's host, a URL, or a host with a path.
+// add adds credentials for a key of a docker configuration: a registry's host, a
+// URL, or a host with a path.
 func (x *authIndex) add(key string, auth pod.RegistryAuth) error {
 	short := strings.TrimPrefix(strings.TrimPrefix(key, "https://"), "http://")
 	host, rest, _ := strings.Cut(short, "/")
-	if v, after, ok := strings.Cut(rest, "/"); ok && (v == "v1" || v == "v2") { // the API's version says nothing about the place
+	if v, after, ok := strings.Cut(rest, "/"); ok && (v == "v1" || v == "v2") { // the API's version is not part of the path
 		rest = after
 	}
 	if rest != "" {
@@ -46,7 +46,7 @@ func (x *authIndex) add(key string, auth pod.RegistryAuth) error {
 }
 
 // lookup returns all credentials for a repository (registry/path, without tag),
-// the ones for the narrowest place first.
+// the most specific first.
 func (x *authIndex) lookup(repo string) []pod.RegistryAuth {
 	at, err := parseLocation(repo)
 	if err != nil {

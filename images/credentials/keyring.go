@@ -20,36 +20,36 @@ import (
 	"podd/internal/pod"
 )
 
-// maxDockerConfig bounds what is read of a docker configuration, in bytes.
+// maxDockerConfig is the maximum size of a docker configuration in bytes.
 const maxDockerConfig = 1 << 20
 
-// Recorder takes events of a pod as a whole.
+// Recorder records events of a pod as a whole.
 type Recorder interface {
 	Event(p *v1.Pod, eventType, reason, message string)
 }
 
-// Config is what a Keyring is made of. All may be empty.
+// Config configures a Keyring. All fields are optional.
 type Config struct {
-	// RootDir, WorkDir and Home are where a docker configuration is looked for,
-	// in this order, and / after them, as the kubelet does; empty leaves one out.
+	// RootDir, WorkDir and Home are searched for a docker configuration, in this
+	// order and then /, as in the kubelet; empty ones are skipped.
 	RootDir, WorkDir, Home string
 	// Providers are the credential provider plugins.
 	Providers *Providers
-	// Secret reads a Secret of a pod's namespace. Without it, none exists.
+	// Secret returns a Secret of a pod's namespace. If nil, no Secrets exist.
 	Secret   func(namespace, name string) (*v1.Secret, error)
 	Recorder Recorder
 	Log      *slog.Logger
 }
 
-// Keyring knows the credentials that this node has: those of a pod's own
-// imagePullSecrets, then those of the node's docker configuration, then those
-// that plugins give. It may be used from many goroutines.
+// Keyring provides the node's credentials: those of a pod's own imagePullSecrets,
+// then those of the node's docker configuration, then those of the plugins. It is
+// safe for concurrent use.
 type Keyring struct {
 	cfg Config
 	log *slog.Logger
 
 	mu sync.Mutex // guards everything below
-	// looked is what the places looked like when file was read.
+	// looked is the shape of the searched files when file was read.
 	looked   map[string]fileShape
 	file     *dockerFile
 	problems []pod.Problem
@@ -61,7 +61,7 @@ type fileShape struct {
 	modTime time.Time
 }
 
-// New makes a Keyring; it reads nothing yet.
+// New returns a Keyring; it reads nothing yet.
 func New(cfg Config) *Keyring {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -69,9 +69,9 @@ func New(cfg Config) *Keyring {
 	return &Keyring{cfg: cfg, log: cfg.Log, file: &dockerFile{}}
 }
 
-// Lookup finds the credentials for an image reference and a pod, to be tried in
+// Lookup returns the credentials for an image reference and a pod, to be tried in
 // this order; none for an anonymous pull. It blocks for plugins, at most a minute
-// each. An error says which source could not be asked; what the others gave is
+// each. An error names the sources that failed; the credentials of the others are
 // returned with it, and the pull should go on: the image may need none.
 func (k *Keyring) Lookup(ctx context.Context, ref string, p *v1.Pod) ([]pod.RegistryAuth, error) {
 	named, err := reference.ParseNormalizedNamed(ref)
@@ -88,15 +88,15 @@ func (k *Keyring) Lookup(ctx context.Context, ref string, p *v1.Pod) ([]pod.Regi
 	return auths, err
 }
 
-// Problems are what is wrong with the node's docker configuration.
+// Problems returns the problems of the node's docker configuration.
 func (k *Keyring) Problems() []pod.Problem {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return slices.Clone(k.problems)
 }
 
-// fromSecrets looks into the Secrets that the pod names. One that is missing is
-// an event, as in the kubelet, and the pull goes on.
+// fromSecrets returns the credentials of the Secrets that the pod names. A missing
+// Secret is an event, as in the kubelet, and the pull goes on.
 func (k *Keyring) fromSecrets(repo string, p *v1.Pod) ([]pod.RegistryAuth, error) {
 	var index authIndex
 	var missing []string
@@ -126,11 +126,11 @@ func (k *Keyring) fromSecrets(repo string, p *v1.Pod) ([]pod.RegistryAuth, error
 	return index.lookup(repo), errors.Join(errs...)
 }
 
-var errSecretEntries = errors.New("some of its entries are not used: each is to be as docker login writes it without a credential helper")
+var errSecretEntries = errors.New("some of its entries are not used: each must have the format that docker login writes without a credential helper")
 
-// addSecret takes the credentials of a Secret of one of the two types that hold
-// any; another type holds none. Its errors quote nothing of it, not even the names
-// of registries, in which there may be a password.
+// addSecret adds the credentials of a Secret of one of the two types that have
+// any; other types are ignored. Its errors quote nothing of it, not even the names
+// of registries, which may contain a password.
 func addSecret(index *authIndex, s *v1.Secret) error {
 	data, legacy := s.Data[v1.DockerConfigJsonKey], false
 	switch s.Type {
@@ -160,8 +160,8 @@ func addSecret(index *authIndex, s *v1.Secret) error {
 	return nil
 }
 
-// places are where a docker configuration may be, in order: every config.json
-// comes before every .dockercfg.
+// places returns where a docker configuration may be, in order: every config.json
+// before every .dockercfg.
 func (k *Keyring) places() []string {
 	var all []string
 	add := func(dir string, name ...string) {
@@ -179,8 +179,8 @@ func (k *Keyring) places() []string {
 	return all
 }
 
-// dockerConfig is the first of the places that can be read, read again when any
-// of them changed since. That costs a stat of each.
+// dockerConfig returns the first configuration that can be read, and reads it
+// again if any of the searched files has changed. That costs a stat of each.
 func (k *Keyring) dockerConfig() *dockerFile {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -153,7 +153,7 @@ func TestDockerConfigurationIsFoundWhereTheKubeletSearches(t *testing.T) {
 	ask("work")
 	write(t, root+"/config.json", `{"auths": `+entry("root")+`}`)
 	ask("root")
-	// Changed, broken, gone: each is seen at the next pull.
+	// Changed, broken, gone: the next pull notices each.
 	write(t, root+"/config.json", `{"auths": `+entry("changed")+`}`)
 	ask("changed")
 	write(t, root+"/config.json", `{"auths": `)
@@ -189,7 +189,7 @@ func (n *podNotes) Event(_ *v1.Pod, eventType, reason, message string) {
 	*n = append(*n, eventType+" "+reason+" "+message)
 }
 
-func TestSecretsComeFirstAndAMissingOneIsSaid(t *testing.T) {
+func TestSecretsComeFirstAndAMissingOneIsReported(t *testing.T) {
 	root := t.TempDir()
 	write(t, root+"/config.json", `{"auths": {"reg.test": {"auth": "`+b64("node:x")+`"}}}`)
 	var events podNotes
@@ -225,7 +225,7 @@ func TestSecretsComeFirstAndAMissingOneIsSaid(t *testing.T) {
 		t.Errorf("got %q, want the narrowest secret's, the other's, the node's", users(got))
 	}
 	if err == nil || !strings.Contains(err.Error(), "broken") || !strings.Contains(err.Error(), "partly") || strings.Contains(err.Error(), "topsecret") {
-		t.Errorf("error: got %v, want the broken secrets named, and nothing of them", err)
+		t.Errorf("error: got %v, want the broken Secrets named, and none of their contents", err)
 	}
 	want := []string{"Warning FailedToRetrieveImagePullSecret Unable to retrieve some image pull secrets (gone, lost); attempting to pull the image may not succeed."}
 	if !slices.Equal(events, want) {

@@ -8,19 +8,19 @@ import (
 	"strings"
 )
 
-// dockerHub is how docker's files call its own registry, whatever an
-// image's name says (docker.io, or nothing at all).
+// dockerHub is the name of docker's own registry in docker's files, however an
+// image's name spells it (docker.io, or not at all).
 const dockerHub = "index.docker.io"
 
-// location is a registry or a part of one: a host, each part of which may be a
-// glob, a port, and the beginning of a path. It is what matchImages and the keys
-// of docker's files hold.
+// location is a registry or a part of one: a host, whose labels may be globs, a
+// port, and a path prefix. matchImages and the keys of docker's files have this
+// form.
 type location struct {
-	parts      []string // of the host, between dots
+	parts      []string // labels of the host
 	port, path string
 }
 
-// parseLocation reads host[:port][/path], without a scheme.
+// parseLocation parses host[:port][/path], without a scheme.
 func parseLocation(s string) (location, error) {
 	u, err := url.Parse("https://" + s)
 	if err != nil {
@@ -39,9 +39,9 @@ func parseLocation(s string) (location, error) {
 	return l, nil
 }
 
-// covers says whether an image's repository lies in l, by the kubelet's rules
-// (pkg/credentialprovider/keyring.go, URLsMatch): ports are equal, hosts have as
-// many parts and each matches, the path is a prefix.
+// covers reports whether an image's repository is in l, by the kubelet's rules
+// (pkg/credentialprovider/keyring.go, URLsMatch): equal ports, the same number
+// of labels in the host, each matching, and the path as a prefix.
 func (l location) covers(repo location) bool {
 	if l.port != repo.port || len(l.parts) != len(repo.parts) || !strings.HasPrefix(repo.path, l.path) {
 		return false
@@ -54,7 +54,7 @@ func (l location) covers(repo location) bool {
 	return true
 }
 
-// isDefaultRegistry says whether an image comes from docker's own registry, by
+// isDefaultRegistry reports whether an image is from docker's own registry, by
 // its name.
 func isDefaultRegistry(repo string) bool {
 	first, _, more := strings.Cut(repo, "/")

@@ -11,7 +11,8 @@ type providerMetrics struct {
 	duration *prometheus.HistogramVec
 }
 
-// newProviderMetrics has the kubelet's names; hash is of the configuration.
+// newProviderMetrics registers metrics with the kubelet's names; hash is that
+// of the configuration.
 func newProviderMetrics(reg prometheus.Registerer, hash string) *providerMetrics {
 	m := &providerMetrics{
 		errors: prometheus.NewCounterVec(prometheus.CounterOpts{

@@ -25,39 +25,40 @@ import (
 )
 
 const (
-	// providerTimeout is how long a plugin may take; the kubelet's.
+	// providerTimeout bounds a run of a plugin, as in the kubelet.
 	providerTimeout = time.Minute
 	// providerWait is how long its children may keep its output open after that.
 	providerWait = 2 * time.Second
-	// maxProviderOutput and maxProviderErrors bound what is kept of a plugin's
-	// output, in bytes.
+	// maxProviderOutput and maxProviderErrors limit how much of a plugin's
+	// output is kept, in bytes.
 	maxProviderOutput = 1 << 20
 	maxProviderErrors = 512
 	// globalKey is the cache key of credentials for every image.
 	globalKey = "<global>"
 )
 
-// ProvidersConfig names the plugins of a node; Log and Registerer may be nil.
+// ProvidersConfig configures the plugins of a node; Log and Registerer may be
+// nil.
 type ProvidersConfig struct {
 	// Config is a CredentialProviderConfig, or a directory with several.
 	Config string
-	// BinDir is where the programs are.
+	// BinDir has the plugins' executables.
 	BinDir     string
 	Log        *slog.Logger
 	Registerer prometheus.Registerer
 }
 
-// Providers are credential provider plugins: programs that are told an image on
-// their standard input and answer with credentials (KEP-2133).
+// Providers are credential provider plugins: executables that read a request for
+// an image on standard input and respond with credentials (KEP-2133).
 type Providers struct {
 	log     *slog.Logger
 	all     []*provider
 	metrics *providerMetrics
 }
 
-// LoadProviders reads and checks the configuration once, as the kubelet does,
-// and that the programs are there. The error is for a person, one line for each
-// thing that is wrong.
+// LoadProviders reads and validates the configuration once, as the kubelet does,
+// and checks that the executables exist. The error is meant for users, one line
+// per problem.
 func LoadProviders(cfg ProvidersConfig) (*Providers, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -90,8 +91,8 @@ func LoadProviders(cfg ProvidersConfig) (*Providers, error) {
 	return ps, errors.Join(missing...)
 }
 
-// lookup asks every plugin that is for that repository. Where several give
-// credentials for the same place, the earlier one's come first.
+// lookup runs every plugin that matches the repository. If several return
+// credentials for the same location, those of the earlier one come first.
 func (ps *Providers) lookup(ctx context.Context, repo string) ([]pod.RegistryAuth, error) {
 	at, err := parseLocation(repo)
 	if err != nil {
@@ -129,7 +130,7 @@ type provider struct {
 	program string
 	match   []location
 	metrics *providerMetrics
-	// flight has one process for one image at a time.
+	// flight limits each image to one process at a time.
 	flight singleflight.Group
 
 	mu    sync.Mutex
@@ -150,14 +151,14 @@ func (p *provider) matches(repo location) bool {
 	return false
 }
 
-// provide answers from the cache, or runs the plugin.
+// provide returns cached credentials, or runs the plugin.
 func (p *provider) provide(ctx context.Context, repo string) (map[string]providerv1.AuthConfig, error) {
 	registry, _, _ := strings.Cut(repo, "/")
 	if auths, ok := p.cachedFor(time.Now(), repo, registry, globalKey); ok {
 		return auths, nil
 	}
-	// Others may wait for the same answer: one who gives up must not take it
-	// from them. The plugin has its own limit.
+	// Others may wait for the same response: if one gives up, they must still
+	// get it. The plugin has its own timeout.
 	answer := p.flight.DoChan(repo, func() (any, error) { return p.run(context.WithoutCancel(ctx), repo) })
 	var response *providerv1.CredentialProviderResponse
 	select {
@@ -212,7 +213,7 @@ func (p *provider) keep(now time.Time, key string, auths map[string]providerv1.A
 	}
 }
 
-// run runs the plugin and reads its answer.
+// run runs the plugin and decodes its response.
 func (p *provider) run(ctx context.Context, repo string) (*providerv1.CredentialProviderResponse, error) {
 	request, err := json.Marshal(&providerv1.CredentialProviderRequest{
 		TypeMeta: metav1.TypeMeta{APIVersion: p.config.APIVersion, Kind: "CredentialProviderRequest"}, Image: repo,
@@ -244,9 +245,9 @@ func (p *provider) run(ctx context.Context, repo string) (*providerv1.Credential
 	return p.decode(out)
 }
 
-// pluginError is of a plugin that failed. What it said on standard error is for
-// podd's log alone: it may hold secrets, and the error becomes an event and a
-// status that everybody may read.
+// pluginError reports a plugin that failed. Its standard error goes only to
+// podd's log: it may contain secrets, and the error becomes part of an event and
+// a status that everybody may read.
 type pluginError struct {
 	program string
 	err     error
@@ -263,7 +264,7 @@ func (e *pluginError) Error() string {
 
 func (e *pluginError) Unwrap() error { return e.err }
 
-// decode reads an answer. Its errors never quote it: it may hold secrets.
+// decode decodes a response. Its errors never quote it: it may contain secrets.
 func (p *provider) decode(out *boundedBuffer) (*providerv1.CredentialProviderResponse, error) {
 	if out.full {
 		return nil, fmt.Errorf("its response is longer than %d bytes", maxProviderOutput)
@@ -282,8 +283,8 @@ func (p *provider) decode(out *boundedBuffer) (*providerv1.CredentialProviderRes
 
 func short(s string) string { return s[:min(len(s), 100)] }
 
-// boundedBuffer takes everything and keeps the first limit bytes. Its buffer is
-// not embedded: a promoted ReadFrom would go past the limit.
+// boundedBuffer accepts everything and keeps the first limit bytes. Its buffer
+// is not embedded, since a promoted ReadFrom would bypass the limit.
 type boundedBuffer struct {
 	buf   bytes.Buffer
 	limit int

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// plugins makes a directory of plugins and a configuration; each plugin is a
+// plugins creates a directory of plugins and a configuration; each plugin is a
 // shell script.
 func plugins(t *testing.T, config string, scripts map[string]string) ProvidersConfig {
 	t.Helper()
@@ -32,12 +32,12 @@ func aProvider(name, match string, more ...string) string {
 	return fmt.Sprintf("- name: %s\n  apiVersion: credentialprovider.kubelet.k8s.io/v1\n  matchImages: [%q]\n  defaultCacheDuration: 1h\n%s", name, match, strings.Join(more, ""))
 }
 
-// answer is a plugin's response.
+// answer returns a plugin's response.
 func answer(key, auths string) string {
 	return fmt.Sprintf(`{"apiVersion": "credentialprovider.kubelet.k8s.io/v1", "kind": "CredentialProviderResponse", "cacheKeyType": %q, "auth": %s}`, key, auths)
 }
 
-func TestPluginIsAskedOncePerCacheKey(t *testing.T) {
+func TestPluginRunsOncePerCacheKey(t *testing.T) {
 	for _, tc := range []struct {
 		key  string
 		runs int
@@ -82,10 +82,10 @@ func TestPluginAnswersExpire(t *testing.T) {
 	p.keep(now, "reg.test", nil, time.Hour)
 	p.keep(now, "never", nil, 0)
 	if _, ok := p.cachedFor(now.Add(time.Hour), "x", "reg.test"); !ok {
-		t.Error("gone within its time")
+		t.Error("expired too early")
 	}
 	if _, ok := p.cachedFor(now.Add(time.Hour+1), "reg.test"); ok {
-		t.Error("there after its time")
+		t.Error("still cached after its expiry")
 	}
 	if _, ok := p.cachedFor(now, "never"); ok {
 		t.Error("kept an answer with duration 0")
@@ -96,7 +96,7 @@ func TestPluginAnswersExpire(t *testing.T) {
 	}
 }
 
-func TestBadPluginIsSaidAndHurtsNoOther(t *testing.T) {
+func TestBadPluginIsReportedAndAffectsNoOther(t *testing.T) {
 	good := "cat <<'END'\n" + answer("Image", `{"reg.test": {"username": "good", "password": "p"}}`) + "\nEND\n"
 	for name, tc := range map[string]struct{ script, want string }{
 		"fails":     {"echo no token >&2; exit 3", "exit status 3; its output is in podd's log"},

@@ -16,20 +16,22 @@ import (
 
 const (
 	kindProviderConfig = "CredentialProviderConfig"
-	// maxProviderConfig bounds what is read of one file, in bytes.
+	// maxProviderConfig is the maximum size of one file, in bytes.
 	maxProviderConfig = 1 << 20
 )
 
-// configVersions are those of CredentialProviderConfig, providerVersions those
-// of what is said to plugins. Within each, the versions are written alike.
+// configVersions are the API versions of CredentialProviderConfig,
+// providerVersions those of plugins' requests and responses. All versions have
+// the same form.
 var (
 	configVersions   = []string{"kubelet.config.k8s.io/v1", "kubelet.config.k8s.io/v1beta1", "kubelet.config.k8s.io/v1alpha1"}
 	providerVersions = []string{"credentialprovider.kubelet.k8s.io/v1", "credentialprovider.kubelet.k8s.io/v1beta1", "credentialprovider.kubelet.k8s.io/v1alpha1"}
 )
 
 // readProviders reads the configuration of credential provider plugins: a file,
-// or all *.json, *.yaml and *.yml of a directory by name. The hash is of their
-// content, as the kubelet's metric has it. The error lists all that is wrong.
+// or all *.json, *.yaml and *.yml of a directory, sorted by name. The hash is
+// that of their content, as in the kubelet's metric. The error lists all
+// problems.
 func readProviders(path string) (all []configv1.CredentialProvider, hash string, err error) {
 	files, err := providerFiles(path)
 	if err != nil {
@@ -43,7 +45,7 @@ func readProviders(path string) (all []configv1.CredentialProvider, hash string,
 		if err != nil {
 			return nil, "", err
 		}
-		_ = binary.Write(sum, binary.BigEndian, uint64(len(data))) // a hash takes everything
+		_ = binary.Write(sum, binary.BigEndian, uint64(len(data))) // writing to a hash cannot fail
 		sum.Write(data)
 		config, err := decodeProviders(data)
 		if err != nil {
@@ -76,7 +78,7 @@ func providerFiles(path string) ([]string, error) {
 	if !info.IsDir() {
 		return []string{path}, nil
 	}
-	entries, err := os.ReadDir(path) // by name
+	entries, err := os.ReadDir(path) // sorted by name
 	if err != nil {
 		return nil, fmt.Errorf("read the configuration of credential providers: %w", err)
 	}
@@ -117,8 +119,8 @@ func decodeProviders(data []byte) (*configv1.CredentialProviderConfig, error) {
 	return config, nil
 }
 
-// checkProvider says what is wrong with one provider, each with the field before
-// it; the rules are the kubelet's (pkg/credentialprovider/plugin/config.go).
+// checkProvider returns the problems of one provider, each prefixed with its
+// field; the rules are the kubelet's (pkg/credentialprovider/plugin/config.go).
 func checkProvider(p *configv1.CredentialProvider) []string {
 	var wrong []string
 	say := func(field, format string, args ...any) {
