@@ -27,8 +27,8 @@ const (
 	// fullStep is how many bytes are freed for a pull that found the disk full
 	// although usage is below the thresholds.
 	fullStep = 2 << 30
-	// sayAgain is the interval of events about a disk that stays full: repeating them
-	// every five minutes tells nothing new.
+	// sayAgain is the interval of events about a disk that stays full: every five
+	// minutes would be too often.
 	sayAgain = 30 * time.Minute
 )
 
@@ -53,8 +53,8 @@ type Config struct {
 	Policy  Policy
 	// Disk reads the usage of the images' file system.
 	Disk func(ctx context.Context) (Disk, error)
-	// Wanted returns the images that manifests name and those of the image directory.
-	// It is false until every source of pods is ready: nothing is removed before.
+	// Wanted returns the images that manifests name and those of the image directory,
+	// and false until every source of pods is ready: nothing is removed before.
 	Wanted func() ([]string, bool)
 	// Usage summarizes what uses the space on a disk that stays full.
 	Usage      func(ctx context.Context) string
@@ -77,7 +77,7 @@ type Collector struct {
 	again  time.Duration // until the next collection, if that is sooner than usual
 	full   bool          // a pull found the disk full since the last collection
 	failed bool          // the last collection failed
-	said   time.Time     // of the last event about a disk that stays full
+	said   time.Time     // when an event last reported a disk that stays full
 }
 
 // New returns a Collector; it starts nothing.
@@ -156,7 +156,7 @@ func (c *Collector) collectAndReport(ctx context.Context, began time.Time) {
 		c.failed = false
 		return
 	case errors.Is(err, context.Canceled), errors.Is(err, pod.ErrUnavailable):
-		return // says nothing about the images
+		return // no failure of image garbage collection
 	case c.failed && time.Since(c.said) >= sayAgain:
 		c.said = time.Now()
 		c.event("ImageGCFailed", err.Error())
@@ -165,8 +165,8 @@ func (c *Collector) collectAndReport(ctx context.Context, began time.Time) {
 	c.log.Warn("image garbage collection failed", "error", err)
 }
 
-// Collect removes images that are too old, and those that must make room. began is
-// since when podd observes the use of images: MaxAge counts from then at the earliest.
+// Collect removes images that are too old, and those that must make room. began is when
+// podd started to observe the use of images: MaxAge counts from then at the earliest.
 // The error is meant for users.
 func (c *Collector) Collect(ctx context.Context, began time.Time) error {
 	wanted, complete := c.cfg.Wanted()
@@ -227,9 +227,9 @@ func (c *Collector) observe(ctx context.Context, wanted []string, now time.Time)
 	return in, nil
 }
 
-// makeRoom removes one image after the other until the file system has enough room.
-// The sizes of images do not tell how much that frees: layers are shared, and the sizes
-// are those of the compressed layers.
+// makeRoom removes images one by one until the file system has enough room. Their sizes
+// do not tell how much that frees: layers are shared, and sizes are those of compressed
+// layers.
 func (c *Collector) makeRoom(ctx context.Context, removable []*pod.Image, young int) error {
 	disk, err := c.cfg.Disk(ctx)
 	if err != nil {
@@ -244,7 +244,7 @@ func (c *Collector) makeRoom(ctx context.Context, removable []*pod.Image, young 
 	want := c.cfg.Policy.goal(disk)
 	if c.full && want == 0 && c.cfg.Policy.High < 100 {
 		// The failed pull has released what it had written: usage is below the
-		// thresholds again, but there is not enough room for that image.
+		// thresholds again, but that image still does not fit.
 		want = min(disk.Available+fullStep, disk.Capacity)
 		if len(removable) == 0 {
 			return nil
@@ -274,7 +274,7 @@ func (c *Collector) makeRoom(ctx context.Context, removable []*pod.Image, young 
 	if disk.Available >= want || c.cfg.Policy.goal(disk) == 0 {
 		return nil
 	}
-	if young > 0 { // as all of them are when podd starts
+	if young > 0 { // so is every image when podd has just started
 		c.again = max(c.cfg.Policy.MinAge, time.Second)
 		return nil
 	}
@@ -291,8 +291,8 @@ func (c *Collector) remove(ctx context.Context, i *pod.Image, why string) error 
 	return nil
 }
 
-// stillFull reports that there is not enough room although no unused image is left,
-// and what uses the room.
+// stillFull reports that there is not enough room although no unused image is left, and
+// what uses the space.
 func (c *Collector) stillFull(ctx context.Context, before, now Disk) error {
 	var freed uint64
 	if now.Available > before.Available {

@@ -1,10 +1,10 @@
-// Package gc removes images that nobody uses: the longest unused first when
-// their file system runs full, and at any time those that are too old.
+// Package gc removes unused images: those unused for longest first when their file
+// system runs full, and at any time those that are too old.
 //
-//	Collector.Run, every 5 minutes ──► what there is, who uses it ──► input.removable   pure: which may go, in order
-//	   ▲ Soon: a pull found no room                                      │
-//	                                                                     ▼
-//	                                              remove one, check the file system, until there is room
+//	Collector.Run, every 5 minutes ──► images and their users ──► input.removable   pure: which may be removed, in order
+//	   ▲ Soon: a pull found the disk full                            │
+//	                                                                 ▼
+//	                                          remove one, check the file system, until there is room
 //
 // Promises:
 //

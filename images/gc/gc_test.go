@@ -40,8 +40,8 @@ func TestWhenRoomIsMade(t *testing.T) {
 		{"never", Policy{High: 100, Low: 80, MinFree: gib}, Disk{Capacity: 100 * gib}, 0},
 		{"always", Policy{High: 0, Low: 0}, Disk{Capacity: 100, Available: 100}, 100},
 	} {
-		// Divided before it is multiplied, so that no disk is too large: off by
-		// less than a hundred bytes.
+		// Divided before it is multiplied, so that no disk overflows: off by less
+		// than a hundred bytes.
 		if got := tc.policy.goal(tc.disk); got > tc.available || tc.available-got > 100 {
 			t.Errorf("%s: got %d, want %d", tc.name, got, tc.available)
 		}
@@ -103,7 +103,7 @@ type diskful struct {
 	fails    map[string]error
 	down     error
 	capacity uint64
-	others   uint64   // bytes of the disk that are no images
+	others   uint64   // bytes of the disk used otherwise
 	theirs   []string // images of other agents' containers
 	removed  []string
 	events   []string
@@ -121,7 +121,7 @@ func (s *diskful) ContainerImages(context.Context) (own, others []string, err er
 	return s.used, s.theirs, s.down
 }
 
-// wait lets time pass, and changes something then.
+// wait lets time pass, then changes something.
 func (s *diskful) wait(d time.Duration, change func()) {
 	time.Sleep(d)
 	synctest.Wait()
@@ -159,7 +159,7 @@ func (s *diskful) NodeEvent(eventType, reason, message string) {
 	s.events = append(s.events, eventType+" "+reason+" "+message)
 }
 
-// gone are the images that were removed, said the events.
+// gone returns the removed images, according to the events.
 func (s *diskful) gone() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -209,14 +209,14 @@ func TestRoomIsMadeWithTheLeastRecentlyUsed(t *testing.T) {
 			t.Errorf("within the least age: got %v removed", s.gone())
 		}
 		s.wait(0, func() { s.used = []string{"i0", "i3"} })
-		s.wait(2*time.Minute, nil) // 100 % used; i3 was used now
+		s.wait(2*time.Minute, nil) // 100 % used; i3 was just used
 		if want := []string{"i2", "i4"}; !slices.Equal(s.gone(), want) {
-			t.Errorf("got %v removed, want %v: the first seen go first, down to 80 %%", s.gone(), want)
+			t.Errorf("got %v removed, want %v: those seen first go first, down to 80 %%", s.gone(), want)
 		}
 		s.wait(0, func() { s.used, s.others = nil, s.others+400 })
 		s.wait(period, nil)
 		if want := []string{"i2", "i4", "i5", "i6", "i7", "i0"}; !slices.Equal(s.gone(), want) {
-			t.Errorf("got %v removed, want %v: what was used in the last round goes last, what a manifest names never", s.gone(), want)
+			t.Errorf("got %v removed, want %v: the most recently used goes last, what a manifest names never", s.gone(), want)
 		}
 		if len(s.said()) != 0 {
 			t.Errorf("events: got %q", s.said())
@@ -227,8 +227,9 @@ func TestRoomIsMadeWithTheLeastRecentlyUsed(t *testing.T) {
 	})
 }
 
-// TestImagesThatMayBeAnothersStay: of those on a shared runtime that no container
-// names now, only the ones that podd has used itself are known to be its own.
+// TestImagesThatMayBeAnothersStay: of the images on a shared runtime that no
+// container uses now, only those that podd has used itself are known to be its
+// own.
 func TestImagesThatMayBeAnothersStay(t *testing.T) {
 	s := &diskful{capacity: 1000, others: 600}
 	for i := range 4 {
@@ -244,7 +245,7 @@ func TestImagesThatMayBeAnothersStay(t *testing.T) {
 	})
 }
 
-func TestNothingIsRemovedBeforeAllSourcesSpoke(t *testing.T) {
+func TestNothingIsRemovedBeforeAllSourcesAreReady(t *testing.T) {
 	s := &diskful{capacity: 1000, images: []*pod.Image{anImage("a", func(i *pod.Image) { i.Size = 950 })}}
 	cfg := s.config()
 	var spoken atomic.Bool
@@ -253,13 +254,13 @@ func TestNothingIsRemovedBeforeAllSourcesSpoke(t *testing.T) {
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		if len(s.gone()) != 0 {
-			t.Fatal("removed while a source was silent")
+			t.Fatal("removed while a source was not ready")
 		}
 		spoken.Store(true)
 		time.Sleep(period)
 		synctest.Wait()
 		if len(s.gone()) != 1 {
-			t.Error("not removed after it spoke")
+			t.Error("not removed after it was ready")
 		}
 	})
 }
@@ -279,7 +280,7 @@ func TestOldImagesGoHoweverMuchRoomThereIs(t *testing.T) {
 		s.wait(0, func() { s.used, s.images = nil, append(s.images, anImage("pulled")) })
 		s.wait(period, nil)
 		if !slices.Equal(s.gone(), []string{"a"}) {
-			t.Fatalf("got %v removed, want a only: b was used a moment ago, pulled is new", s.gone())
+			t.Fatalf("got %v removed, want a only: b was just used, pulled is new", s.gone())
 		}
 		time.Sleep(70 * time.Minute)
 		synctest.Wait()
@@ -292,7 +293,7 @@ func TestOldImagesGoHoweverMuchRoomThereIs(t *testing.T) {
 	})
 }
 
-func TestADiskFullOfOtherThingsIsSaidOnceInAWhile(t *testing.T) {
+func TestADiskFullOfOtherThingsIsReportedOnceInAWhile(t *testing.T) {
 	s := &diskful{capacity: 1000 * gib, others: 950 * gib, images: []*pod.Image{anImage("a", func(i *pod.Image) { i.Size = 10 * gib })}}
 	cfg := s.config()
 	cfg.Usage = func(context.Context) string { return "Pods have it." }
@@ -314,13 +315,13 @@ func TestADiskFullOfOtherThingsIsSaidOnceInAWhile(t *testing.T) {
 			t.Errorf("got event %q", e)
 		}
 	}
-	// The kubelet says each of them 24 times in two hours.
+	// The kubelet emits each of them 24 times in two hours.
 	if free < 2 || free > 6 || failed < 1 || failed > 5 {
 		t.Errorf("got %d FreeDiskSpaceFailed and %d ImageGCFailed in two hours", free, failed)
 	}
 }
 
-func TestWhatCannotBeRemovedIsPassedOver(t *testing.T) {
+func TestImagesThatCannotBeRemovedAreSkipped(t *testing.T) {
 	s := &diskful{capacity: 1000, fails: map[string]error{"a": errors.New("read-only file system")}}
 	for _, id := range []string{"a", "b"} {
 		s.images = append(s.images, anImage(id, func(i *pod.Image) { i.Size = 450 }))
@@ -334,7 +335,7 @@ func TestWhatCannotBeRemovedIsPassedOver(t *testing.T) {
 	})
 }
 
-func TestAFullDiskIsSeenToAtOnceAndNotInALoop(t *testing.T) {
+func TestAFullDiskTriggersACollectionAtOnceAndNotInALoop(t *testing.T) {
 	s := &diskful{capacity: 1000, images: []*pod.Image{anImage("a", func(i *pod.Image) { i.Size = 950 })}}
 	cfg := s.config()
 	var looks atomic.Int32
@@ -353,7 +354,7 @@ func TestAFullDiskIsSeenToAtOnceAndNotInALoop(t *testing.T) {
 		}
 		synctest.Wait()
 		if n := looks.Load() - before; n > 1 {
-			t.Errorf("got %d looks in 10 s", n)
+			t.Errorf("got %d collections in 10 s", n)
 		}
 	})
 }
@@ -372,8 +373,8 @@ func TestNoCapacityAndNoRuntime(t *testing.T) {
 	})
 }
 
-// TestAPullThatFillsTheDiskGetsRoom although the disk is not full once it has
-// failed and what it wrote is gone.
+// TestAPullThatFillsTheDiskGetsRoom although the disk is no longer full once the
+// pull has failed and its data is gone.
 func TestAPullThatFillsTheDiskGetsRoom(t *testing.T) {
 	s := &diskful{capacity: 20 * gib, images: []*pod.Image{
 		anImage("a", func(i *pod.Image) { i.Size = gib }), anImage("b", func(i *pod.Image) { i.Size = gib }), anImage("c", func(i *pod.Image) { i.Size = gib }),

@@ -8,20 +8,20 @@ import (
 	"podd/internal/pod"
 )
 
-// Policy says when images that nobody uses are removed.
+// Policy determines when unused images are removed.
 type Policy struct {
 	// High and Low are percentages of the images' file system: at High or above
-	// images are removed until Low is reached. High 100 never begins.
+	// images are removed until usage is at Low. 100 for High disables this.
 	High, Low int
-	// MinAge is how long an image is left alone after it was first seen.
+	// MinAge is how long an image is kept after it was first seen.
 	MinAge time.Duration
-	// MaxAge is how long an image that nobody uses may stay, however much room
-	// there is; 0 for ever.
+	// MaxAge is how long an unused image is kept, however much room there is; 0
+	// means forever.
 	MaxAge time.Duration
-	// MinFree in bytes: with less, images are removed whatever the percentages
-	// say, until a quarter more than that is free. It is never more than a fifth
-	// of the file system. 0 is none. It is podd's own (the kubelet has it not):
-	// 15 % of a disk of 8 GiB do not hold one image and what is unpacked of it
+	// MinFree is in bytes: if less is free, images are removed whatever the
+	// percentages are, until a quarter more than that is free. It is at most a
+	// fifth of the file system; 0 disables it. The kubelet has no such setting:
+	// 15 % of a disk of 8 GiB do not hold one image and its unpacked layers
 	// (kubernetes/kubernetes#66961, #83668).
 	MinFree uint64
 }
@@ -32,11 +32,11 @@ type Disk struct {
 	Capacity, Available uint64
 }
 
-// Used in percent, as the kubelet counts.
+// Used returns the usage in percent, as the kubelet computes it.
 func (d Disk) Used() int { return 100 - int(d.Available*100/d.Capacity) }
 
-// goal says how many bytes must become available; 0 when there is room enough.
-// Capacity is not 0.
+// goal returns how many bytes must become available; 0 if enough are. Capacity
+// is not 0.
 func (p Policy) goal(d Disk) uint64 {
 	if p.High >= 100 {
 		return 0
@@ -51,17 +51,17 @@ func (p Policy) goal(d Disk) uint64 {
 	return want
 }
 
-// record is what is remembered of an image while it is there.
+// record is what podd remembers of an image while it exists.
 type record struct {
 	firstSeen time.Time
-	// lastUsed is when a container of it was last seen; zero for never, since
-	// this podd runs.
+	// lastUsed is when a container of it was last seen; zero if not since podd
+	// started.
 	lastUsed time.Time
-	// mine: a container of podd's or a manifest named it, since this podd runs.
+	// mine: one of podd's containers or a manifest named it since podd started.
 	mine bool
 }
 
-// age is how long nobody has used the image, as far as podd knows.
+// age is for how long the image is known to be unused.
 func (u record) age(now time.Time) time.Duration {
 	if u.lastUsed.After(u.firstSeen) {
 		return now.Sub(u.lastUsed)
@@ -69,24 +69,24 @@ func (u record) age(now time.Time) time.Duration {
 	return now.Sub(u.firstSeen)
 }
 
-// input is all that a decision about images rests on.
+// input is everything that a decision about images depends on.
 type input struct {
 	images []*pod.Image
-	// kept are names and IDs, all that a container, dead or alive, was made of,
-	// a manifest names, or the image directory holds; names in full.
+	// kept are the full names and the IDs that a container, dead or alive, was
+	// created from, a manifest names, or the image directory holds.
 	kept   map[string]bool
 	memory map[string]record // by image ID
 	policy Policy
 	now    time.Time
-	// shared: other agents use this runtime. What podd never used may be theirs,
-	// also while no container of theirs shows it.
+	// shared: other agents use this runtime. Images that podd never used may be
+	// theirs, even while none of their containers uses them.
 	shared bool
 }
 
-// removable are the images that may go, in the order in which they should: the
-// longest unused first, and of those never used the first seen. Of images that
-// are too old, old says so; young are so many that nobody needs and that may not
-// go yet.
+// removable returns the images that may be removed, in this order: those unused
+// for longest first, and of those never used the ones seen first. old marks
+// those that are too old; young is the number of unused images that are younger
+// than MinAge.
 func (in input) removable() (all []*pod.Image, old map[string]bool, young int) {
 	old = map[string]bool{}
 	for _, i := range in.images {
@@ -110,15 +110,15 @@ func (in input) removable() (all []*pod.Image, old map[string]bool, young int) {
 	return all, old, young
 }
 
-// keeps says whether anybody needs an image, under any of its names.
+// keeps reports whether an image is needed, under any of its names.
 func (in input) keeps(i *pod.Image) bool {
 	return in.kept[i.ID] ||
 		slices.ContainsFunc(i.Tags, func(s string) bool { return in.kept[s] }) ||
 		slices.ContainsFunc(i.Digests, func(s string) bool { return in.kept[s] })
 }
 
-// remember brings the memory up to date: images that are new or gone, those in
-// use now, and those of which podd has had a use.
+// remember updates the memory: images that are new or gone, those in use now,
+// and those that podd itself has used.
 func remember(memory map[string]record, in input, used, mine map[string]bool) {
 	there := map[string]bool{}
 	for _, i := range in.images {
