@@ -6,23 +6,23 @@ import (
 	"podd/internal/pod"
 )
 
-// Archives are what the image directory holds. *archive.Dir is one.
+// Archives is the image directory, implemented by *archive.Dir.
 type Archives interface {
-	// Missing is told of an image that somebody needs and the runtime does not
+	// Missing reports an image that is needed and that the runtime does not
 	// have. It must not block.
 	Missing(ref string)
-	// WaitBriefly waits a bounded time for the archives that are being imported,
-	// and not at all where none can be. Its error is ctx's.
+	// WaitBriefly waits a bounded time for the imports in progress; it returns
+	// at once if this runtime cannot import. Its error is ctx's.
 	WaitBriefly(ctx context.Context) error
-	// Holds says whether an image came from an archive that is still there.
+	// Holds reports whether an image came from an archive that still exists.
 	Holds(ref string) bool
 }
 
-// archivesFirst lets a pull wait for the archives that are being imported: the
-// image may be among them, and on a first start it usually is. An image that
-// came from an archive and was removed since comes from there again. What an
-// archive holds is never asked of a registry, also not by policy Always: it is
-// there so that no registry is needed.
+// archivesFirst makes a pull wait for the imports in progress: they may include
+// the image, and on a first start they usually do. An image from an archive
+// that was removed since is imported again. An image that an archive holds is
+// never requested from a registry, not even with policy Always: archives exist
+// so that no registry is needed.
 type archivesFirst struct {
 	Runtime
 	archives Archives

@@ -12,7 +12,7 @@ import (
 	"podd/internal/pod"
 )
 
-// shelf plays an image directory whose import takes its time.
+// shelf is a fake image directory with a slow import.
 type shelf struct {
 	holds map[string]bool
 	takes time.Duration
@@ -42,7 +42,7 @@ func (s *shelf) WaitBriefly(ctx context.Context) error {
 
 func (s *shelf) Holds(ref string) bool { return s.holds[ref] }
 
-func TestAnImageOfAnArchiveIsAskedOfNoRegistry(t *testing.T) {
+func TestAnImageOfAnArchiveIsPulledFromNoRegistry(t *testing.T) {
 	for name, tc := range map[string]struct {
 		holds  bool
 		policy v1.PullPolicy
@@ -77,14 +77,15 @@ func TestAnImageOfAnArchiveIsAskedOfNoRegistry(t *testing.T) {
 					t.Errorf("got pulls of %q, want %q", got, tc.pulled)
 				}
 				if told := tc.policy == v1.PullIfNotPresent; told != slices.Contains(s.missing, "reg.test/a:1") {
-					t.Errorf("the archives were told of %q", s.missing)
+					t.Errorf("images reported as missing: %q", s.missing)
 				}
 			})
 		})
 	}
 }
 
-// An archive that is still named and whose image cannot be had goes the usual way.
+// TestAnArchiveWhoseImageIsLostDoesNotKeepAPodFromIt: an image that its archive no
+// longer provides is pulled as any other.
 func TestAnArchiveWhoseImageIsLostDoesNotKeepAPodFromIt(t *testing.T) {
 	s := &shelf{holds: map[string]bool{"reg.test/a:1": true}}
 	inBubble(t, PullConfig{Archives: s}, func(t *testing.T, b *bench) {

@@ -5,12 +5,13 @@
 // which image, with which volumes? It checks locally (one call an image at most) or
 // reports that a pull is in progress; pulls run in the background and wake the
 // waiting pods when they end.
-// Packages below: credentials finds what a pull authenticates with, archive imports
+//
+// Subpackages: credentials finds what a pull authenticates with, archive imports
 // the archives of the image directory, gc removes unused images.
 //
 //	worker ──Ensure──► Puller ──ImageStatus──► runtime
 //	                     │ queue ─► at most MaxParallel, and MaxPerRegistry of one registry
-//	                     │          (those that take long may be set not to count)
+//	                     │          (long ones may be configured not to count)
 //	   ▲                 ▼
 //	   └──Wake── result, back-off per pod and image (10 s doubling to 300 s)
 //
@@ -23,7 +24,7 @@
 //     says what caused it.
 //   - One pull serves all pods that want the same image with the same
 //     credentials at the same time; it is cancelled when none of them wants it
-//     any more.
-//   - A pull has no deadline: the runtime ends one that makes no progress
-//     (containerd after 5 minutes), and only the runtime can see progress.
+//     any longer.
+//   - A pull has no deadline: the runtime cancels one that makes no progress
+//     (containerd after 5 minutes), and only the runtime sees the progress.
 package images

@@ -12,7 +12,7 @@ import (
 	"podd/internal/pod"
 )
 
-// ask is one image that a container needs.
+// ask is a container's request for one image.
 type ask struct {
 	key    wantKey
 	pod    *v1.Pod
@@ -20,8 +20,8 @@ type ask struct {
 	policy v1.PullPolicy
 }
 
-// asksOf are the images of the image volumes that a container mounts, in the
-// order of its volumeMounts and each once, and its own image as the last.
+// asksOf returns the requests of a container: the images of the image volumes that
+// it mounts, in the order of its volumeMounts and each once, then its own image.
 func asksOf(p *v1.Pod, c *v1.Container) []ask {
 	var out []ask
 	asked := map[string]bool{}
@@ -46,16 +46,16 @@ func imageVolume(p *v1.Pod, name string) *v1.ImageVolumeSource {
 	return nil
 }
 
-// Ensure says whether the images that a container needs are there, by their pull
-// policies: its own, and those of the image volumes that it mounts. It starts
-// pulls where they are due, of all of them at the same time. It blocks for one
-// local look-up of each at most, and for none while a pull is under way. A state
-// that is not ready carries the kubelet's reason and message; the pod is woken
-// when a pull ends, and may ask at RetryAt, where that is set, to hear how far it
-// is.
+// Ensure reports whether the images that a container needs are present, according to
+// their pull policies: its own, and those of the image volumes that it mounts. It
+// starts the pulls that are due, all at the same time. It blocks for at most one
+// local lookup per image, and for none while a pull is in progress. A state that is
+// not ready carries the kubelet's reason and message. The pod is woken when a pull
+// ends, and may call Ensure at RetryAt, if set, for its progress.
 //
-// With policy Always each success is good for one start of a container: the next
-// asks the registry again. Errors are only those of a runtime that does not answer.
+// With policy Always each successful pull serves one start of a container; the next
+// start checks the registry again. It returns an error only if the runtime does not
+// respond.
 func (l *Puller) Ensure(ctx context.Context, p *v1.Pod, c *v1.Container) (pod.ImageState, error) {
 	asks := asksOf(p, c)
 	states := make([]pod.ImageState, len(asks))
@@ -76,9 +76,9 @@ func (l *Puller) Ensure(ctx context.Context, p *v1.Pod, c *v1.Container) (pod.Im
 	return out, nil
 }
 
-// together is one answer for all that a container needs, its own image being the
-// last. Of several that cannot be had the last volume's is told, as the kubelet
-// does, which asks for the container's own image only after those.
+// together combines the states of all images that a container needs, its own being
+// the last. If several cannot be pulled, that of the last volume is reported, as in
+// the kubelet, which pulls the container's own image after those.
 func together(asks []ask, states []pod.ImageState) pod.ImageState {
 	own := len(states) - 1
 	out, retry := states[own], states[own].RetryAt
@@ -102,8 +102,7 @@ func together(asks []ask, states []pod.ImageState) pod.ImageState {
 	return out
 }
 
-// rank is how much a state keeps a container from being made: not at all, for
-// now, or for a reason.
+// rank orders states by how they block a container: ready, in progress, failed.
 func rank(st pod.ImageState) int {
 	switch {
 	case st.Ready:
@@ -122,13 +121,13 @@ func earliest(a, b time.Time) time.Time {
 	return a
 }
 
-// ensureOne is Ensure of one image. What was found is kept until the container
-// has all that it needs.
+// ensureOne is Ensure for one image. A present image is remembered until the
+// container has all that it needs.
 func (l *Puller) ensureOne(ctx context.Context, a ask) (pod.ImageState, error) {
 	ref, err := imageref.WithTag(a.image)
 	if err != nil {
 		msg := fmt.Sprintf("Failed to apply default image tag %q: %v", a.image, err)
-		return l.tell(a, pod.ImageState{Reason: pod.ReasonInvalidImageName, Message: msg}, "InspectFailed", msg), nil
+		return l.settle(a, pod.ImageState{Reason: pod.ReasonInvalidImageName, Message: msg}, "InspectFailed", msg), nil
 	}
 	if st, ok := l.recall(ctx, a); ok {
 		return st, nil
@@ -142,7 +141,7 @@ func (l *Puller) ensureOne(ctx context.Context, a ask) (pod.ImageState, error) {
 		return pod.ImageState{}, fmt.Errorf("look up image %q: %w", a.image, err)
 	case err != nil:
 		msg := fmt.Sprintf("Failed to inspect image %q: %v", a.image, err)
-		return l.tell(a, pod.ImageState{Reason: pod.ReasonImageInspectError, Message: bounded(msg), RetryAt: time.Now().Add(inspectRetry)}, "InspectFailed", msg), nil
+		return l.settle(a, pod.ImageState{Reason: pod.ReasonImageInspectError, Message: bounded(msg), RetryAt: time.Now().Add(inspectRetry)}, "InspectFailed", msg), nil
 	case img != nil:
 		l.found(a, img)
 		l.metrics.asked(a.policy, "true", "false")
@@ -151,12 +150,12 @@ func (l *Puller) ensureOne(ctx context.Context, a ask) (pod.ImageState, error) {
 	case a.policy == v1.PullNever:
 		l.metrics.asked(a.policy, "false", "unknown")
 		msg := fmt.Sprintf("Container image %q is not present with pull policy of Never", a.image)
-		return l.tell(a, pod.ImageState{Reason: pod.ReasonErrImageNeverPull, Message: msg, RetryAt: time.Now().Add(inspectRetry)}, pod.ReasonErrImageNeverPull, msg), nil
+		return l.settle(a, pod.ImageState{Reason: pod.ReasonErrImageNeverPull, Message: msg, RetryAt: time.Now().Add(inspectRetry)}, pod.ReasonErrImageNeverPull, msg), nil
 	}
 	return l.pull(a, ref, "false"), nil
 }
 
-// recall answers from what is under way or has ended.
+// recall returns the state of a pull that is in progress or has ended.
 func (l *Puller) recall(ctx context.Context, a ask) (pod.ImageState, bool) {
 	l.mu.Lock()
 	w := l.wants[a.key]
@@ -190,7 +189,7 @@ func (l *Puller) recall(ctx context.Context, a ask) (pod.ImageState, bool) {
 	return st, true
 }
 
-// pull joins or starts a pull, or says that it is too early for one.
+// pull joins or starts a pull, or returns the back-off.
 func (l *Puller) pull(a ask, ref, present string) pod.ImageState {
 	l.mu.Lock()
 	w := l.wantLocked(a)
@@ -214,12 +213,12 @@ func (l *Puller) pull(a ask, ref, present string) pod.ImageState {
 	l.mu.Unlock()
 	l.metrics.asked(a.policy, present, "true")
 	l.event(a.pod, a.key, v1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", a.image))
-	l.wake() // only now, so that no result comes before the event that announces it
+	l.wake() // last, so that no result precedes its Pulling event
 	return st
 }
 
-// tell remembers a state that no pull will change, and says it once.
-func (l *Puller) tell(a ask, st pod.ImageState, event, msg string) pod.ImageState {
+// settle records a state that no pull will change, and emits its event once.
+func (l *Puller) settle(a ask, st pod.ImageState, event, msg string) pod.ImageState {
 	l.mu.Lock()
 	w := l.wantLocked(a)
 	first := w.told.Reason != st.Reason || w.told.Message != st.Message
@@ -232,7 +231,7 @@ func (l *Puller) tell(a ask, st pod.ImageState, event, msg string) pod.ImageStat
 	return st
 }
 
-// found keeps an image that is there.
+// found records an image that is present.
 func (l *Puller) found(a ask, img *pod.Image) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -248,15 +247,16 @@ func (l *Puller) wantLocked(a ask) *want {
 	return w
 }
 
-// failed says why a container cannot be made; whose image it is makes no difference.
+// failed emits the event that a container cannot be created; it does not matter
+// whose image it is.
 func (l *Puller) failed(a ask, reason string) {
 	if l.cfg.Recorder != nil {
 		l.cfg.Recorder.ContainerEvent(a.pod, a.key.container, v1.EventTypeWarning, "Failed", "Error: "+reason)
 	}
 }
 
-// event is about a container's image, or about a volume's, which the kubelet says
-// of the pod.
+// event emits an event for a container's image, or for a volume's, which the kubelet
+// attributes to the pod.
 func (l *Puller) event(p *v1.Pod, key wantKey, eventType, reason, message string) {
 	switch {
 	case l.cfg.Recorder == nil:
@@ -271,8 +271,8 @@ func readyState(img *pod.Image) pod.ImageState {
 	return pod.ImageState{Ready: true, Ref: img.ID, UID: img.UID, Username: img.Username}
 }
 
-// waitingState is what is shown while a pull is under way: what was told
-// before, as the kubelet does, or that the container is being made.
+// waitingState is the state while a pull is in progress: the previous one, as in the
+// kubelet, or ContainerCreating.
 func waitingState(told pod.ImageState) pod.ImageState {
 	if told.Reason == "" {
 		told.Reason = pod.ReasonContainerCreating

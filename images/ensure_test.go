@@ -13,8 +13,8 @@ import (
 	"podd/internal/pod"
 )
 
-// withVolumes is a pod whose containers a and b mount the image volumes v1, v2 … of
-// the references.
+// withVolumes returns a pod whose containers a and b mount the image volumes v1, v2
+// … with these references.
 func withVolumes(own v1.PullPolicy, policy v1.PullPolicy, references ...string) *v1.Pod {
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: "web"}}
 	app := v1.Container{Name: "a", Image: "localhost/app:1", ImagePullPolicy: own}
@@ -139,8 +139,8 @@ func TestContainerWaitsForItsVolumesImageWithTheKubeletsReason(t *testing.T) {
 	}
 }
 
-// The last of several volumes that fail is told, as the kubelet does, and a failure
-// before what is still under way.
+// TestWhichOfSeveralImagesIsReported: of several volumes that fail the last one, as
+// in the kubelet, and failures before pulls in progress.
 func TestWhichOfSeveralImagesIsReported(t *testing.T) {
 	soon, late := time.Unix(1, 0), time.Unix(2, 0)
 	ready := pod.ImageState{Ready: true, Ref: "x"}

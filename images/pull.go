@@ -16,14 +16,14 @@ import (
 	"podd/internal/pod"
 )
 
-// errNobodyWaits is why a pull was cancelled.
+// errNobodyWaits is the cause of a cancelled pull.
 var errNobodyWaits = errors.New("no pod is waiting for it any longer")
 
-// opKey: a pod with Secrets of its own may have credentials that others do not,
-// and one pod's must not pull for another.
+// opKey identifies a pull. A pod with Secrets of its own may have credentials that
+// others lack, and must not pull for them.
 type opKey struct{ ref, secrets string }
 
-// secretsOf tells apart whose Secrets a pod's pulls use; empty for the node's
+// secretsOf returns whose Secrets a pod's pulls use; empty for the node's
 // credentials alone.
 func secretsOf(p *v1.Pod) string {
 	var names []string
@@ -46,21 +46,21 @@ type op struct {
 	asked    time.Time
 	started  time.Time               // zero while it is in the queue
 	cancel   context.CancelCauseFunc // nil while it is in the queue
-	// placeless: it took long and gave its place to another; overdue will see to
-	// that, and is nil where none may.
-	placeless bool
-	overdue   *time.Timer
+	// slotless: it took long and gave its slot to another; overdue is the timer
+	// for that, nil if pulls keep their slots.
+	slotless bool
+	overdue  *time.Timer
 }
 
 const (
-	// longPull is after which time a pull gives up its place.
+	// longPull is after how long a pull gives up its slot.
 	longPull = 30 * time.Second
-	// longPulls is how many times MaxParallel and MaxPerRegistry there may be
-	// pulls in all.
+	// longPulls bounds all pulls together, as a multiple of MaxParallel and
+	// MaxPerRegistry.
 	longPulls = 4
 )
 
-// result is how a pull ended.
+// result is the outcome of a pull.
 type result struct {
 	image   *pod.Image
 	took    time.Duration
@@ -68,7 +68,7 @@ type result struct {
 	retryAt time.Time
 }
 
-// joinLocked makes a container wait for a pull of that reference.
+// joinLocked adds a container to those that wait for a pull of the reference.
 func (l *Puller) joinLocked(key wantKey, w *want, ref string) {
 	k := opKey{ref: ref}
 	if l.cfg.Keyring != nil {
@@ -85,7 +85,8 @@ func (l *Puller) joinLocked(key wantKey, w *want, ref string) {
 	w.op = o
 }
 
-// dropWantLocked ends one container's interest, and the pull with the last.
+// dropWantLocked removes a container's interest, and cancels the pull with the last
+// one.
 func (l *Puller) dropWantLocked(key wantKey) {
 	w := l.wants[key]
 	if w == nil {
@@ -110,9 +111,10 @@ func (l *Puller) dropWantLocked(key wantKey) {
 	l.metrics.waiting.Set(float64(len(l.queue)))
 }
 
-// dispatch starts what may start: the first in the queue whose registry has a
-// place left. It returns when the rate limit lets the next one start; 0 where
-// that is not what the queue waits for. Pulls end with ctx.
+// dispatch starts the pulls that may start, in the order of the queue, skipping
+// registries without a free slot. It returns after how long the rate limit allows
+// the next one; 0 if the queue does not wait for the rate limit. Pulls end with
+// ctx.
 func (l *Puller) dispatch(ctx context.Context, running *sync.WaitGroup) (again time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -136,7 +138,7 @@ func (l *Puller) dispatch(ctx context.Context, running *sync.WaitGroup) (again t
 	return 0
 }
 
-// startLocked takes a place for a pull and returns the pull itself.
+// startLocked takes a slot for a pull and returns the function that pulls.
 func (l *Puller) startLocked(ctx context.Context, o *op) (pull func()) {
 	pullCtx, cancel := context.WithCancelCause(ctx)
 	o.cancel, o.started = cancel, time.Now()
@@ -148,7 +150,7 @@ func (l *Puller) startLocked(ctx context.Context, o *op) (pull func()) {
 	if l.cfg.Overtake {
 		o.overdue = time.AfterFunc(longPull, func() {
 			l.mu.Lock()
-			l.leavePlaceLocked(o)
+			l.releaseSlotLocked(o)
 			l.mu.Unlock()
 			l.wake()
 		})
@@ -166,12 +168,12 @@ func (l *Puller) startLocked(ctx context.Context, o *op) (pull func()) {
 	}
 }
 
-// leavePlaceLocked gives a pull's place to the next; a second time does nothing.
-func (l *Puller) leavePlaceLocked(o *op) {
-	if o.placeless {
+// releaseSlotLocked frees a pull's slot; calling it again does nothing.
+func (l *Puller) releaseSlotLocked(o *op) {
+	if o.slotless {
 		return
 	}
-	o.placeless = true
+	o.slotless = true
 	l.active--
 	if l.perReg[o.registry]--; l.perReg[o.registry] == 0 {
 		delete(l.perReg, o.registry)
@@ -219,11 +221,11 @@ func (l *Puller) tryAll(ctx context.Context, ref string, auths []pod.RegistryAut
 			break
 		}
 	}
-	return "", utilerrors.NewAggregate(errs) // the kubelet's way to write several
+	return "", utilerrors.NewAggregate(errs) // formatted as in the kubelet
 }
 
-// finish gives a pull's result to who still waits, and its place to the next. ctx
-// is Run's.
+// finish hands a pull's result to those that still wait, and frees its slot. ctx is
+// Run's.
 func (l *Puller) finish(ctx context.Context, o *op, r result) {
 	now := time.Now()
 	total := now.Sub(o.asked)
@@ -232,7 +234,7 @@ func (l *Puller) finish(ctx context.Context, o *op, r result) {
 	if l.allReg[o.registry]--; l.allReg[o.registry] == 0 {
 		delete(l.allReg, o.registry)
 	}
-	l.leavePlaceLocked(o)
+	l.releaseSlotLocked(o)
 	if o.overdue != nil {
 		o.overdue.Stop()
 	}
@@ -242,14 +244,14 @@ func (l *Puller) finish(ctx context.Context, o *op, r result) {
 	waiting := o.wanted
 	o.wanted = nil
 	if r.err != nil && ctx.Err() != nil {
-		waiting = nil // podd ends; the next one asks again
+		waiting = nil // podd is stopping; the next one pulls again
 	}
 	failed := map[backoffKey]bool{}
 	for key, w := range waiting {
 		w.op = nil
 		mine := r
 		if r.err != nil {
-			mine.retryAt = l.noteFailureLocked(key, w, r.err, now, failed)
+			mine.retryAt = l.recordFailureLocked(key, w, r.err, now, failed)
 		}
 		w.done = &mine
 	}
@@ -262,9 +264,10 @@ func (l *Puller) finish(ctx context.Context, o *op, r result) {
 	l.announce(o, waiting, r, total)
 }
 
-// noteFailureLocked lengthens the back-off, once a pod and image, and returns
-// when the pod should ask again. A runtime that went away is nobody's fault.
-func (l *Puller) noteFailureLocked(key wantKey, w *want, err error, now time.Time, done map[backoffKey]bool) time.Time {
+// recordFailureLocked increases the back-off, once per pod and image, and returns
+// when the pod should try again. An unavailable runtime does not count as a failure
+// of the image.
+func (l *Puller) recordFailureLocked(key wantKey, w *want, err error, now time.Time, done map[backoffKey]bool) time.Time {
 	if errors.Is(err, pod.ErrUnavailable) {
 		return now.Add(afterUnavailable)
 	}
@@ -278,7 +281,7 @@ func (l *Puller) noteFailureLocked(key wantKey, w *want, err error, now time.Tim
 	return now.Add(showErrPull)
 }
 
-// announce says how a pull ended: log, metrics, events, and the wakes last.
+// announce reports the end of a pull: log, metrics, events, and last the wake-ups.
 func (l *Puller) announce(o *op, waiting map[wantKey]*want, r result, total time.Duration) {
 	var size uint64
 	if r.image != nil {

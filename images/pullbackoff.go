@@ -14,24 +14,26 @@ const (
 	backoffForget = 2 * backoffMax
 )
 
-// backoffKey: what one pod could not pull does not hold back another.
+// backoffKey identifies a back-off: a pull that fails for one pod does not delay
+// another.
 type backoffKey struct {
 	uid   pod.UID
 	image string
 }
 
-// backoff is how long one pod waits before it pulls one image again.
+// backoff is the delay before a pod pulls an image again.
 type backoff struct {
 	delay time.Duration
 	since time.Time
-	// cause and message of the last failure, the message with its reason before.
+	// cause and message of the last failure; the message is prefixed with its
+	// reason.
 	cause   cause
 	message string
 }
 
-// next is the wait after one more failure. A failure of another cause is
-// another story (the registry is back and now wants credentials) and begins
-// anew; a registry that says how long it wants to be left alone is.
+// next returns the back-off after one more failure. A failure with another cause
+// starts anew (say, the registry is back and now requires credentials); a
+// registry's Retry-After takes precedence if it is longer.
 func (b backoff) next(now time.Time, why cause, hint time.Duration, message string) backoff {
 	delay := backoffFirst
 	if b.delay > 0 && b.cause == why && now.Sub(b.since) < backoffForget {
@@ -42,8 +44,8 @@ func (b backoff) next(now time.Time, why cause, hint time.Duration, message stri
 
 func (b backoff) until() time.Time { return b.since.Add(b.delay) }
 
-// bucket is a token bucket: burst at once, then qps a second. The zero value
-// has no limit.
+// bucket is a token bucket: burst at once, then qps per second. The zero value
+// does not limit.
 type bucket struct {
 	qps    float64
 	burst  float64
@@ -59,7 +61,7 @@ func newBucket(qps float64, burst int) bucket {
 	return bucket{qps: qps, burst: b, tokens: b}
 }
 
-// take takes a token, or says after which time there will be one.
+// take takes a token, or returns after how long there will be one.
 func (b *bucket) take(now time.Time) time.Duration {
 	if b.qps == 0 {
 		return 0

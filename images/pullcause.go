@@ -9,8 +9,8 @@ import (
 	"github.com/distribution/reference"
 )
 
-// cause is what a pull failed of: a small closed set, for the metric, the advice
-// and the back-off.
+// cause is why a pull failed: a small closed set, for the metric, the hint and
+// the back-off.
 type cause string
 
 const (
@@ -28,9 +28,9 @@ const (
 	causeOther        cause = "other"
 )
 
-// causes tells by what the runtime wrote, for CRI has one code for all of them.
-// The texts are containerd's, Go's network code's and registries'; CRI-O's
-// share most. The first row that fits counts.
+// causes classifies by the runtime's message, since CRI has one code for all of
+// them. The texts are those of containerd, Go's network packages and registries;
+// CRI-O shares most. The first match counts.
 var causes = []struct {
 	cause  cause
 	words  []string
@@ -60,15 +60,15 @@ var causes = []struct {
 		"the registry has no such image: check its name and tag"},
 }
 
-// causeOf sorts a failed pull of an image. Names decide nothing: the image's own
-// (acme/app-tls:1 would be a fault of TLS), addresses, and what is quoted, which
-// the registry may have chosen.
+// causeOf classifies a failed pull of an image. What names contain is ignored:
+// the image's own name (acme/app-tls:1 would look like a TLS error), addresses,
+// and quoted text, which the registry may control.
 func causeOf(image string, err error) (cause, string) {
 	text := chosen.ReplaceAllString(strings.ToLower(err.Error()), "")
 	text = spellings(image).ReplaceAllString(text, " ")
 	for _, row := range causes {
 		if row.cause == causeDiskFull && strings.Contains(text, "unexpected status") {
-			continue // it is the registry's disk, or a lie: podd would make room for it
+			continue // the registry's own disk, or a lie that would make podd remove images
 		}
 		for _, w := range row.words {
 			if strings.Contains(text, w) {
@@ -79,10 +79,10 @@ func causeOf(image string, err error) (cause, string) {
 	return causeOther, ""
 }
 
-// chosen are addresses and quoted texts.
+// chosen matches addresses and quoted text.
 var chosen = regexp.MustCompile(`[a-z]+://[^\s"]+|"(?:[^"\\]|\\.)*"`)
 
-// spellings matches the names that an image goes by in errors, as whole words.
+// spellings matches the spellings of an image's name in errors, as whole words.
 func spellings(image string) *regexp.Regexp {
 	names := []string{image}
 	if named, err := reference.ParseNormalizedNamed(image); err == nil {
@@ -97,8 +97,8 @@ func spellings(image string) *regexp.Regexp {
 
 var retryAfter = regexp.MustCompile(`(?i)retry[- ]after["']?[:=]?\s*["']?(\d{1,6})`)
 
-// retryHint is how long the registry asks to wait, where the runtime passes that
-// on (containerd does not); 0 otherwise. What it may ask for is bounded.
+// retryHint returns how long the registry asks to wait, if the runtime passes
+// that on (containerd does not); else 0. It is bounded.
 func retryHint(err error) time.Duration {
 	m := retryAfter.FindStringSubmatch(err.Error())
 	if m == nil {

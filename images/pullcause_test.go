@@ -15,7 +15,7 @@ import (
 	"podd/internal/pod"
 )
 
-// What containerd 2.4 writes, read off a real one.
+// TestTheCauseOfAFailedPullIsReported uses the messages of a real containerd 2.4.
 func TestTheCauseOfAFailedPullIsReported(t *testing.T) {
 	const resolve = `failed to pull and unpack image "reg.test/app:1": failed to resolve reference "reg.test/app:1": `
 	for text, want := range map[string]cause{
@@ -42,9 +42,9 @@ func TestTheCauseOfAFailedPullIsReported(t *testing.T) {
 	}
 }
 
-// An image's name, and whatever else a registry can choose, had a say: names that
-// end in tls were told to be a fault of TLS, and a registry that wrote of a full
-// disk made podd remove this node's images.
+// TestNamesAndWhatARegistryWritesDecideNoCause: a name that ends in tls was once
+// reported as a TLS error, and a registry that mentioned a full disk made podd
+// remove this node's images.
 func TestNamesAndWhatARegistryWritesDecideNoCause(t *testing.T) {
 	const status = "failed to resolve image: unexpected status from HEAD request to https://docker.io/v2/acme/app/manifests/1: 500 Internal Server Error"
 	for text, want := range map[string]struct {
@@ -122,9 +122,9 @@ func TestRetryEndsTheBackOffOfOnePod(t *testing.T) {
 	})
 }
 
-// TestABackOffPunishesNoOtherImage of the same registry, nor another pod's try
-// at the same one.
-func TestABackOffPunishesNoOtherImage(t *testing.T) {
+// TestABackOffDelaysNoOtherImage of the same registry, nor another pod's pull
+// of the same image.
+func TestABackOffDelaysNoOtherImage(t *testing.T) {
 	inBubble(t, PullConfig{}, func(t *testing.T, b *bench) {
 		b.rt.set("reg.test/bad:1", 0, errors.New("429 Too Many Requests"))
 		for range 5 {
@@ -196,7 +196,7 @@ func TestOnePodsSecretsPullForNoOther(t *testing.T) {
 	}
 }
 
-// authRuntime wants one user's credentials.
+// authRuntime requires one user's credentials.
 type authRuntime struct {
 	*fakeRegistry
 	user string
@@ -247,8 +247,8 @@ func TestAFullDiskIsReported(t *testing.T) {
 	})
 }
 
-// TestLargeImagesHoldUpNoSmallOne of the same registry, where nobody bounded how
-// many may be pulled at a time (kubernetes/kubernetes#108405).
+// TestLargeImagesHoldUpNoSmallOne of the same registry, when the number of
+// parallel pulls is not configured (kubernetes/kubernetes#108405).
 func TestLargeImagesHoldUpNoSmallOne(t *testing.T) {
 	for _, overtake := range []bool{true, false} {
 		inBubble(t, PullConfig{MaxParallel: 5, Overtake: overtake}, func(t *testing.T, b *bench) {
@@ -286,8 +286,8 @@ func TestLargeImagesHoldUpNoSmallOne(t *testing.T) {
 	}
 }
 
-// What failed long ago says nothing about now: after twice the longest wait the
-// back-off begins anew. Until then it doubles, up to five minutes.
+// TestABackOffIsForgottenAfterTwiceItsLongest: after twice the maximum without a
+// failure the back-off starts anew. Until then it doubles, up to five minutes.
 func TestABackOffIsForgottenAfterTwiceItsLongest(t *testing.T) {
 	now := time.Now()
 	b := backoff{}
@@ -304,7 +304,8 @@ func TestABackOffIsForgottenAfterTwiceItsLongest(t *testing.T) {
 	}
 }
 
-// A pause saves up one burst, not a burst for each second of it.
+// TestTheRateLimitSavesUpNoMoreThanABurst: a pause of any length allows one
+// burst.
 func TestTheRateLimitSavesUpNoMoreThanABurst(t *testing.T) {
 	now := time.Now()
 	b := newBucket(2, 3)

@@ -30,24 +30,24 @@ type Runtime interface {
 	PullImage(ctx context.Context, ref string, auth *pod.RegistryAuth, annotations map[string]string) (string, error)
 }
 
-// Waker is told that a pod's image came, or did not.
+// Waker is called when a pull for a pod has succeeded or failed.
 type Waker interface{ Wake(uid pod.UID) }
 
-// Recorder takes events.
+// Recorder records events.
 type Recorder interface {
-	// Event is about the pod: the image is a volume's.
+	// Event attributes to the pod: the image is a volume's.
 	Event(p *v1.Pod, eventType, reason, message string)
 	ContainerEvent(p *v1.Pod, container, eventType, reason, message string)
 }
 
-// Keyring finds the credentials for an image and a pod, to be tried in order;
-// none means that the pull is anonymous. An error names the sources that could
-// not be asked; what the others gave is returned with it and used.
+// Keyring returns the credentials for an image and a pod, to be tried in order;
+// none means an anonymous pull. An error names the sources that failed; the
+// credentials of the others are returned with it and used.
 type Keyring interface {
 	Lookup(ctx context.Context, ref string, p *v1.Pod) ([]pod.RegistryAuth, error)
 }
 
-// PullConfig is what a Puller is made of.
+// PullConfig configures a Puller.
 type PullConfig struct {
 	Runtime Runtime
 	Waker   Waker
@@ -57,31 +57,31 @@ type PullConfig struct {
 	Archives   Archives
 	Log        *slog.Logger
 	Registerer prometheus.Registerer
-	// Progress says how many bytes of all that is being pulled have come, in this
-	// moment; it may be nil. It gets a second.
+	// Progress returns how many bytes of the current downloads have been received,
+	// and their total; it may be nil. It has a second to respond.
 	Progress func(ctx context.Context) (received, total int64, err error)
-	// DiskFull is told of a pull that failed for want of space. It may be nil
-	// and must not block.
+	// DiskFull is called when a pull failed because the disk is full. It may be
+	// nil and must not block.
 	DiskFull func()
-	// MaxParallel pulls at a time; 0 is 5. 1 is one after the other
-	// (serializeImagePulls).
+	// MaxParallel is the maximum number of parallel pulls; 0 means 5, and 1 one at
+	// a time (serializeImagePulls).
 	MaxParallel int
-	// MaxPerRegistry of them from one registry, so that others find a place; 0
-	// is half of MaxParallel, rounded up.
+	// MaxPerRegistry is the maximum number of parallel pulls from one registry, so
+	// that others find a slot; 0 means half of MaxParallel, rounded up.
 	MaxPerRegistry int
-	// Overtake lets a pull that takes long give its place to the next one, so that
-	// three large images do not delay a small one of the same registry
-	// (kubernetes/kubernetes#108405); there are never more than four times
-	// MaxParallel, and four times MaxPerRegistry of one.
+	// Overtake lets a long pull give up its slot, so that three large images do
+	// not delay a small one of the same registry (kubernetes/kubernetes#108405).
+	// There are never more than four times MaxParallel pulls, and four times
+	// MaxPerRegistry from one registry.
 	Overtake bool
-	// QPS bounds how many pulls start in a second, Burst how many at once after
-	// a pause (registryPullQPS, registryBurst); QPS 0 is no bound.
+	// QPS limits how many pulls start per second, Burst how many at once after a
+	// pause (registryPullQPS, registryBurst); 0 means no limit.
 	QPS   float64
 	Burst int
 }
 
-// Puller pulls images for pods. Make it with NewPuller and Run it: before that,
-// pulls only queue up.
+// Puller pulls images for pods. Create it with NewPuller and Run it: before that,
+// pulls are only queued.
 type Puller struct {
 	cfg     PullConfig
 	log     *slog.Logger
@@ -93,32 +93,32 @@ type Puller struct {
 	wants   map[wantKey]*want
 	backoff map[backoffKey]backoff
 	ops     map[opKey]*op
-	queue   []*op          // not started, in the order of asking
-	total   int            // pulls under way
-	active  int            // of them, those that hold a place
-	perReg  map[string]int // of those, by registry
-	allReg  map[string]int // of all, by registry
+	queue   []*op          // not started, in order of request
+	total   int            // pulls in progress
+	active  int            // those of them that hold a slot
+	perReg  map[string]int // the active ones by registry
+	allReg  map[string]int // all by registry
 	rate    bucket
 }
 
-// wantKey is a container that needs an image: its own, or that of a volume which
-// it mounts.
+// wantKey identifies a container that needs an image: its own, or that of a volume
+// that it mounts.
 type wantKey struct {
 	uid               pod.UID
 	container, volume string
 }
 
-// want is one image that a container needs and waits for, or has and waits for
-// another.
+// want is one image that a container needs: being pulled, or present while others
+// are being pulled.
 type want struct {
 	pod   *v1.Pod
 	image string
-	op    *op     // under way, or nil
-	done  *result // a failure that was not told yet, or a success that was not used yet; or nil
+	op    *op     // in progress, or nil
+	done  *result // a failure not reported yet, or a success not used yet; or nil
 	told  pod.ImageState
 }
 
-// NewPuller makes a Puller; it starts nothing.
+// NewPuller returns a Puller; it starts nothing.
 func NewPuller(cfg PullConfig) *Puller {
 	if cfg.MaxParallel <= 0 {
 		cfg.MaxParallel = 5
@@ -139,7 +139,7 @@ func NewPuller(cfg PullConfig) *Puller {
 	}
 }
 
-// Run starts pulls until ctx ends, which cancels those under way, and returns
+// Run starts pulls until ctx ends, which cancels those in progress, and returns
 // when all of them have ended. It is called once.
 func (l *Puller) Run(ctx context.Context) error {
 	var running sync.WaitGroup
@@ -166,8 +166,8 @@ func (l *Puller) wake() {
 	}
 }
 
-// Forget gives up everything that a pod asked for. A pull that nobody else
-// wants is cancelled.
+// Forget drops everything that a pod requested. A pull that nobody else needs is
+// cancelled.
 func (l *Puller) Forget(uid pod.UID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -183,7 +183,7 @@ func (l *Puller) Forget(uid pod.UID) {
 	}
 }
 
-// Retry forgets a pod's back-offs, so that its next Ensure pulls at once. The
+// Retry resets a pod's back-offs, so that its next Ensure pulls at once. The
 // caller wakes the pod.
 func (l *Puller) Retry(uid pod.UID) {
 	l.mu.Lock()
@@ -196,7 +196,7 @@ func (l *Puller) Retry(uid pod.UID) {
 }
 
 // Imported reports images that were imported (package archive): pods that wait for
-// one are woken, whatever their back-off.
+// one are woken, even in back-off.
 func (l *Puller) Imported(refs []string) {
 	names := map[string]bool{}
 	for _, r := range refs {
@@ -217,8 +217,8 @@ func (l *Puller) Imported(refs []string) {
 	}
 }
 
-// pullFailure is the reason and message for a failed pull. Two reasons of CRI's
-// own come as a prefix of the text (k8s.io/cri-api/pkg/errors).
+// pullFailure returns the reason and message of a failed pull. Two of CRI's own
+// reasons are prefixes of the error's text (k8s.io/cri-api/pkg/errors).
 func pullFailure(image string, err error) (reason, message string) {
 	text := err.Error()
 	if rest, ok := strings.CutPrefix(text, pod.ReasonRegistryUnavailable); ok {

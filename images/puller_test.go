@@ -17,7 +17,7 @@ import (
 	"podd/internal/pod"
 )
 
-// fakeRegistry is a registry, and the images that were pulled from it; references are as asked for.
+// fakeRegistry is a registry, and the runtime that pulls from it; references are as requested.
 type fakeRegistry struct {
 	mu       sync.Mutex
 	local    map[string]*pod.Image
@@ -109,7 +109,7 @@ func (n *notes) woken(uid pod.UID) int {
 	return n.wakes[uid]
 }
 
-// bench is a puller in a bubble.
+// bench is a puller in a synctest bubble.
 type bench struct {
 	*Puller
 	rt    *fakeRegistry
@@ -151,7 +151,7 @@ func TestPresentImageCostsOneLookupAndNoPull(t *testing.T) {
 			t.Errorf("got %+v, want it ready", st)
 		}
 		if b.rt.lookups != 1 || len(b.rt.pulled()) != 0 {
-			t.Errorf("got %d looks and pulls %v, want one look", b.rt.lookups, b.rt.pulled())
+			t.Errorf("got %d lookups and pulls %v, want one lookup", b.rt.lookups, b.rt.pulled())
 		}
 	})
 }
@@ -209,7 +209,7 @@ func TestPullEndsWithAWakeAndIsNotRepeated(t *testing.T) {
 			t.Errorf("after the pull: got %+v", st)
 		}
 		if len(b.rt.pulled()) != 1 || b.rt.lookups != looks {
-			t.Errorf("got %v pulls, %d more looks; want the result of the one", b.rt.pulled(), b.rt.lookups-looks)
+			t.Errorf("got %v pulls, %d more lookups; want the result of the one", b.rt.pulled(), b.rt.lookups-looks)
 		}
 		if st := b.ask(t, "a", "localhost/app", v1.PullAlways); st.Ready {
 			t.Errorf("the next container with policy Always: got %+v, want a new pull", st)
@@ -232,12 +232,12 @@ func TestFailedPullBacksOffAsTheKubeletDoes(t *testing.T) {
 			failed := time.Now()
 			st := b.ask(t, "a", image, v1.PullIfNotPresent)
 			if st.Reason != "ErrImagePull" || st.Message != "no such thing" || st.RetryAt.IsZero() {
-				t.Fatalf("first look after the failure: got %+v, want ErrImagePull", st)
+				t.Fatalf("first sync after the failure: got %+v, want ErrImagePull", st)
 			}
 			time.Sleep(time.Until(st.RetryAt))
 			st = b.ask(t, "a", image, v1.PullIfNotPresent)
 			if st.Reason != "ImagePullBackOff" || st.Message != `Back-off pulling image "localhost/none:1": ErrImagePull: no such thing` {
-				t.Fatalf("second look: got %+v, want ImagePullBackOff", st)
+				t.Fatalf("second sync: got %+v, want ImagePullBackOff", st)
 			}
 			if got := st.RetryAt.Sub(failed); got != wait {
 				t.Errorf("back-off: got %v, want %v", got, wait)
@@ -260,7 +260,7 @@ func TestFailedPullBacksOffAsTheKubeletDoes(t *testing.T) {
 		if backoffs != 7 {
 			t.Errorf("BackOff events: got %d, want one for each of 7 back-offs", backoffs)
 		}
-		// Another pod's try is its own.
+		// Another pod has a back-off of its own.
 		if st := b.ask(t, "b", image, v1.PullIfNotPresent); st.Reason != "ContainerCreating" {
 			t.Errorf("another pod: got %+v", st)
 		}
@@ -283,7 +283,7 @@ func TestWhileRetryingTheOldReasonStays(t *testing.T) {
 	})
 }
 
-func TestOneBadRegistryNeverHoldsThePool(t *testing.T) {
+func TestOneBadRegistryNeverTakesAllSlots(t *testing.T) {
 	inBubble(t, PullConfig{MaxParallel: 5}, func(t *testing.T, b *bench) {
 		for i := range 20 {
 			image := fmt.Sprintf("bad.test/app:%d", i)
@@ -369,7 +369,7 @@ func TestRateLimit(t *testing.T) {
 	})
 }
 
-func TestRuntimeThatWentAwayIsNoFailureOfTheImage(t *testing.T) {
+func TestAnUnavailableRuntimeIsNoFailureOfTheImage(t *testing.T) {
 	inBubble(t, PullConfig{}, func(t *testing.T, b *bench) {
 		b.rt.set("localhost/app:1", 0, fmt.Errorf("dial: %w", pod.ErrUnavailable))
 		b.ask(t, "a", "localhost/app:1", v1.PullIfNotPresent)
@@ -385,12 +385,12 @@ func TestRuntimeThatWentAwayIsNoFailureOfTheImage(t *testing.T) {
 		}
 		b.rt.down = pod.ErrUnavailable
 		if _, err := b.Ensure(t.Context(), &v1.Pod{}, &v1.Container{Image: "localhost/app:1"}); !errors.Is(err, pod.ErrUnavailable) {
-			t.Errorf("look-up without a runtime: got %v", err)
+			t.Errorf("lookup without a runtime: got %v", err)
 		}
 	})
 }
 
-func TestImportedImageWakesWhoWaits(t *testing.T) {
+func TestImportedImageWakesWaitingPods(t *testing.T) {
 	inBubble(t, PullConfig{}, func(t *testing.T, b *bench) {
 		b.ask(t, "a", "localhost/app:1", v1.PullNever)
 		b.rt.set("localhost/other:1", 0, errors.New("no"))

@@ -42,7 +42,7 @@ func newPullMetrics(reg prometheus.Registerer) *pullMetrics {
 			Name: "podd_image_pulls_running", Help: "Image pulls under way.",
 		}),
 		waiting: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "podd_image_pulls_waiting", Help: "Image pulls that wait for a place or for the rate limit.",
+			Name: "podd_image_pulls_waiting", Help: "Image pulls that wait for a slot or for the rate limit.",
 		}),
 	}
 	if reg != nil {
@@ -51,8 +51,8 @@ func newPullMetrics(reg prometheus.Registerer) *pullMetrics {
 	return m
 }
 
-// asked counts a container's question; present and pull are true, false or
-// unknown, as the kubelet has them.
+// asked counts a request for an image; present and pull are true, false or
+// unknown, as in the kubelet.
 func (m *pullMetrics) asked(policy v1.PullPolicy, present, pull string) {
 	m.ensured.WithLabelValues(strings.ToLower(string(policy)), present, pull).Inc()
 }
@@ -70,7 +70,7 @@ func (m *pullMetrics) ended(took time.Duration, size uint64, err error, why caus
 	}
 }
 
-// sizeBucket is the kubelet's label for an image's size.
+// sizeBucket returns the kubelet's label for an image's size.
 func sizeBucket(size uint64) string {
 	const mb, gb = 1 << 20, 1 << 30
 	for _, b := range []struct {

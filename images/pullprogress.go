@@ -10,19 +10,19 @@ import (
 )
 
 const (
-	// progressAfter is when a pull is long enough to be reported, progressEvery how
-	// often: the report goes into the pod's status.
+	// progressAfter is after how long a pull's progress is reported, progressEvery
+	// how often: the report goes into the pod's status.
 	progressAfter = 10 * time.Second
 	progressEvery = 30 * time.Second
-	// progressPatience bounds the question how far it is.
-	progressPatience = time.Second
+	// progressTimeout bounds the query of the progress.
+	progressTimeout = time.Second
 )
 
-// busy is what one who waits for a pull can be told of it.
+// busy is the data for the progress of a pull, started or queued.
 type busy struct {
 	running bool
 	since   time.Time
-	// active pulls are under way in all, fromSame of them from its registry.
+	// active pulls are in progress in all, fromSame of them from its registry.
 	active, fromSame int
 	registry         string
 }
@@ -35,8 +35,8 @@ func (l *Puller) busyLocked(o *op) busy {
 	return b
 }
 
-// withProgress adds to a first pull's state how far it is, and when to say so
-// again; a repeated one's state says what it failed of before.
+// withProgress adds its progress to the state of a first pull, and when to update
+// it; the state of a repeated pull says why the previous one failed.
 func (l *Puller) withProgress(ctx context.Context, st pod.ImageState, image string, b busy) pod.ImageState {
 	if st.Reason != pod.ReasonContainerCreating {
 		return st
@@ -55,7 +55,7 @@ func (l *Puller) withProgress(ctx context.Context, st pod.ImageState, image stri
 	if l.cfg.Progress == nil {
 		return st
 	}
-	ctx, cancel := context.WithTimeout(ctx, progressPatience)
+	ctx, cancel := context.WithTimeout(ctx, progressTimeout)
 	defer cancel()
 	received, total, err := l.cfg.Progress(ctx)
 	if err != nil || total == 0 {
