@@ -9,15 +9,15 @@ import (
 	"podd/internal/pod"
 )
 
-// Input is what Compare compares.
+// Input is the input of Compare.
 type Input struct {
 	Pod       *v1.Pod
 	Container *v1.Container
-	// Spec is what the runtime was given, whole.
+	// Spec is the complete specification that the runtime was given.
 	Spec *specs.Spec
-	// OnNode says of a namespace that the specification names by its path whether it
-	// is the node's own; known is false where nobody can tell any more. Nil: nobody
-	// can.
+	// OnNode reports whether a namespace that the specification names by path is the
+	// node's own; known is false if that can no longer be determined. If nil, it
+	// never can.
 	OnNode func(specs.LinuxNamespace) (own, known bool)
 }
 
@@ -34,8 +34,8 @@ type comparison struct {
 	rows    []Row
 }
 
-// Compare returns the rows for a container, section by section, with nothing secret
-// in them.
+// Compare returns the rows for a container, section by section, without values of
+// Secrets.
 func Compare(in Input) []Row {
 	x := &comparison{Input: in, process: in.Spec.Process, linux: in.Spec.Linux, security: effective(in.Pod, in.Container)}
 	if x.process == nil {
@@ -60,7 +60,7 @@ func Compare(in Input) []Row {
 	return x.rows
 }
 
-// row adds what both say, and whether they differ.
+// row adds what manifest and runtime have, and whether they differ.
 func (x *comparison) row(name, manifest, runtime string, differs bool) {
 	if manifest == "" && runtime == "" && !differs {
 		return
@@ -68,13 +68,13 @@ func (x *comparison) row(name, manifest, runtime string, differs bool) {
 	x.rows = append(x.rows, Row{Section: x.section, Name: name, Manifest: manifest, Runtime: runtime, Differs: differs})
 }
 
-// asked is row for a wish that holds if both are the same; no wish is always met.
+// asked adds a row that differs if the manifest has a value and the runtime another.
 func (x *comparison) asked(name, manifest, runtime string) {
 	x.row(name, manifest, runtime, manifest != "" && manifest != runtime)
 }
 
-// effective is the container's security context, with the pod's values for what the
-// container does not set.
+// effective returns the container's security context, with the pod's values for
+// unset fields.
 func effective(p *v1.Pod, c *v1.Container) v1.SecurityContext {
 	out := pod.SecurityContext(p, c)
 	if sc := p.Spec.SecurityContext; sc != nil && out.AppArmorProfile == nil {

@@ -17,7 +17,8 @@ import (
 	"podd/internal/mask"
 )
 
-// recorded is a container of testdata/pod.yaml, and what containerd 2.4 told of it.
+// recorded returns a container of testdata/pod.yaml, and what containerd 2.4
+// reported of it.
 func recorded(t *testing.T, container string) inspect.Input {
 	t.Helper()
 	read := func(name string) []byte {
@@ -69,7 +70,7 @@ func TestWhatARealContainerdWasGivenIsWhatThePodAsksFor(t *testing.T) {
 
 func of[T any](v T) *T { return &v }
 
-// TestEachDifferenceIsFound, on either side, in its own row and no other.
+// TestEachDifferenceIsFound, on either side, in its own row and in no other.
 func TestEachDifferenceIsFound(t *testing.T) {
 	type input = inspect.Input
 	sc := func(in *input) *v1.SecurityContext { return in.Container.SecurityContext }
@@ -120,8 +121,8 @@ func TestEachDifferenceIsFound(t *testing.T) {
 	}
 }
 
-// TestWhatThePodDoesNotAskForDoesNotDiffer: what is left to image and runtime, and
-// optional variables.
+// TestWhatThePodDoesNotAskForDoesNotDiffer: settings left to the image and the
+// runtime, and optional variables.
 func TestWhatThePodDoesNotAskForDoesNotDiffer(t *testing.T) {
 	in := recorded(t, "bound")
 	in.Container.Command, in.Container.WorkingDir = nil, ""
@@ -133,10 +134,10 @@ func TestWhatThePodDoesNotAskForDoesNotDiffer(t *testing.T) {
 	}
 }
 
-// TestNoValueOfASecretIsInTheAnswer, whichever way it came into the container: as
-// its own variable, in another one, in the command line, in a path, or all of a
-// Secret at once.
-func TestNoValueOfASecretIsInTheAnswer(t *testing.T) {
+// TestNoValueOfASecretIsInTheResult, however it came into the container: as a
+// variable of its own, in another one, in the command line, in a path, or with a
+// whole Secret.
+func TestNoValueOfASecretIsInTheResult(t *testing.T) {
 	const secret = "not-a-literal-secret"
 	for name, change := range map[string]func(in *inspect.Input){
 		"a variable from a key": func(in *inspect.Input) {
@@ -164,7 +165,7 @@ func TestNoValueOfASecretIsInTheAnswer(t *testing.T) {
 			in.Container.Env[1] = v1.EnvVar{Name: "TOKEN", ValueFrom: &v1.EnvVarSource{SecretKeyRef: &v1.SecretKeySelector{Key: "token"}}}
 			in.Container.Command[2] = "another"
 		},
-		"what a runtime notes, and its hooks": func(in *inspect.Input) {
+		"a runtime's annotations and hooks": func(in *inspect.Input) {
 			in.Container.Env[1] = v1.EnvVar{Name: "TOKEN", ValueFrom: &v1.EnvVarSource{SecretKeyRef: &v1.SecretKeySelector{Key: "token"}}}
 			in.Spec.Annotations["io.kubernetes.cri-o.Cmd"] = "sh -c echo " + secret
 			in.Spec.Hooks = &specs.Hooks{Poststop: []specs.Hook{{Path: "/hook", Env: []string{"TOKEN=" + secret}}}}
@@ -179,19 +180,19 @@ func TestNoValueOfASecretIsInTheAnswer(t *testing.T) {
 			t.Fatal(err)
 		}
 		if strings.Contains(string(text), secret) {
-			t.Errorf("%s: the answer has it: %s", name, text)
+			t.Errorf("%s: the result has it: %s", name, text)
 		}
 		if !slices.Contains(answer.Spec.Process.Env, "TOKEN="+mask.Value) {
 			t.Errorf("%s: got %q", name, answer.Spec.Process.Env)
 		}
 		if after, _ := json.Marshal(in.Spec); string(after) != string(before) {
-			t.Errorf("%s: masking changed what it was given", name)
+			t.Errorf("%s: masking changed its input", name)
 		}
 	}
 }
 
-// TestWhatTheManifestHasLiterallyIsShown, and nothing else of the environment: also
-// not what an image or a field gave it.
+// TestWhatTheManifestHasLiterallyIsShown, and nothing else of the environment: not
+// even values from the image or a field.
 func TestWhatTheManifestHasLiterallyIsShown(t *testing.T) {
 	in := recorded(t, "bound")
 	got := inspect.Masked(in)
@@ -208,8 +209,8 @@ func TestWhatTheManifestHasLiterallyIsShown(t *testing.T) {
 	}
 }
 
-// TestAReferenceToAVariableOfTheImageStaysAsItIs: the pod does not have it, unless a
-// whole object of the pod does.
+// TestAReferenceToAVariableOfTheImageStaysAsItIs: the pod does not have it, unless
+// its envFrom does.
 func TestAReferenceToAVariableOfTheImageStaysAsItIs(t *testing.T) {
 	in := recorded(t, "bound")
 	in.Container.Env[1].Value, in.Spec.Process.Env[3] = "$(PATH):/x", "TOKEN=$(PATH):/x"
@@ -231,7 +232,7 @@ func TestAReferenceToAVariableOfTheImageStaysAsItIs(t *testing.T) {
 	}
 }
 
-// TestASpecificationThatLacksEverythingIsCompared: a runtime may tell anything.
+// TestASpecificationThatLacksEverythingIsCompared: a runtime may report anything.
 func TestASpecificationThatLacksEverythingIsCompared(t *testing.T) {
 	in := recorded(t, "bound")
 	in.Spec = &specs.Spec{}

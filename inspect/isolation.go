@@ -32,7 +32,7 @@ func (x *comparison) seccomp() {
 	x.row("seccompProfile", wanted, given, confined != (x.linux.Seccomp != nil))
 }
 
-// labels are those of the Linux security modules.
+// labels compares those of the Linux security modules.
 func (x *comparison) labels() {
 	if a := x.security.AppArmorProfile; a != nil {
 		wanted := string(a.Type)
@@ -60,7 +60,7 @@ func (x *comparison) labels() {
 	x.row("seLinuxOptions", wanted, x.process.SelinuxLabel, false)
 }
 
-// paths are those of /proc and /sys that the process does not see, or cannot write.
+// paths compares the masked and read-only paths of /proc and /sys.
 func (x *comparison) paths() {
 	wanted := ""
 	open := x.privileged()
@@ -73,7 +73,7 @@ func (x *comparison) paths() {
 	x.row("procMount: read-only", wanted, list(readonly), open != (len(readonly) == 0))
 }
 
-// compareNamespaces says whose namespaces the container is in: the node's, its
+// compareNamespaces compares whose namespaces the container is in: the node's, its
 // pod's, or its own.
 func (x *comparison) compareNamespaces() {
 	spec := &x.Pod.Spec
@@ -111,7 +111,7 @@ func (x *comparison) compareNamespaces() {
 	}
 }
 
-// namespace is whose it is ("" where nobody knows), and its path if it has one.
+// namespace returns whose it is ("" if unknown), and its path if it has one.
 func (x *comparison) namespace(kind specs.LinuxNamespaceType) (whose, path string) {
 	at := slices.IndexFunc(x.linux.Namespaces, func(n specs.LinuxNamespace) bool { return n.Type == kind })
 	if at < 0 {
@@ -120,7 +120,7 @@ func (x *comparison) namespace(kind specs.LinuxNamespaceType) (whose, path strin
 	n := x.linux.Namespaces[at]
 	switch {
 	case n.Path == "" && kind == specs.UserNamespace:
-		return "pod", "" // with the IDs that its pod has
+		return "pod", "" // with its pod's IDs
 	case n.Path == "":
 		return "container", ""
 	case x.OnNode == nil:
@@ -136,8 +136,8 @@ func (x *comparison) namespace(kind specs.LinuxNamespaceType) (whose, path strin
 	return "pod", n.Path
 }
 
-// compareDevices are the nodes that the runtime makes beyond the standard ones, and
-// which the cgroup lets it use.
+// compareDevices compares the devices beyond the standard ones, and which ones the
+// cgroup permits.
 func (x *comparison) compareDevices() {
 	for _, d := range x.Container.VolumeDevices {
 		given := ""
@@ -165,15 +165,15 @@ func (x *comparison) compareDevices() {
 	x.row("rules", "", strings.Join(few(rules), "; "), false)
 }
 
-// mostDevices is how many of a privileged container's devices are listed: it has
-// all of the node.
-const mostDevices = 10
+// maxDevices is how many of a privileged container's devices are listed: it has
+// all of the node's.
+const maxDevices = 10
 
 func few(all []string) []string {
-	if len(all) <= mostDevices {
+	if len(all) <= maxDevices {
 		return all
 	}
-	return append(all[:mostDevices], fmt.Sprintf("and %d more", len(all)-mostDevices))
+	return append(all[:maxDevices], fmt.Sprintf("and %d more", len(all)-maxDevices))
 }
 
 func device(d *specs.LinuxDevice) string { return fmt.Sprintf("%s %d:%d", d.Type, d.Major, d.Minor) }

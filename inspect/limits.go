@@ -14,7 +14,7 @@ import (
 	"podd/internal/pod"
 )
 
-// compareLimits is the cgroup and what it allows.
+// compareLimits compares the cgroup and its limits.
 func (x *comparison) compareLimits() {
 	uid := string(x.Pod.UID)
 	path := x.linux.CgroupsPath
@@ -39,7 +39,7 @@ func (x *comparison) compareLimits() {
 	}
 }
 
-// limit is the container's, or the pod's own where it has none.
+// limit returns the container's limit, or the pod's own if it has none.
 func (x *comparison) limit(name v1.ResourceName) resource.Quantity {
 	if q, ok := x.Container.Resources.Limits[name]; ok && !q.IsZero() {
 		return q
@@ -93,7 +93,7 @@ func (x *comparison) memory() {
 	x.row("limits.memory", shown(limit), given, most != limit.Value())
 }
 
-// shown is a quantity as it was written; nothing for none.
+// shown formats a quantity as it was written; "" if it is not set.
 func shown(q resource.Quantity) string {
 	if q.IsZero() {
 		return ""

@@ -12,14 +12,14 @@ import (
 	"podd/internal/pod"
 )
 
-// Masked is the specification as it may be shown: a copy, where it differs.
+// Masked returns the specification with masked values: a copy of what differs.
 func Masked(in Input) *specs.Spec {
 	x := &comparison{Input: in, process: in.Spec.Process}
 	out := *in.Spec
 	if x.process != nil {
 		process := *x.process
 		process.Args, _ = x.commandLine()
-		process.CommandLine = "" // of another system; it would have the same values
+		process.CommandLine = "" // Windows only; it would have the same values
 		process.Env = slices.Clone(process.Env)
 		for i, entry := range process.Env {
 			name, value, _ := strings.Cut(entry, "=")
@@ -51,8 +51,8 @@ func Masked(in Input) *specs.Spec {
 	return &out
 }
 
-// secret says that a text, which a runtime may have made of anything, has a value in
-// it that may be a Secret's.
+// secret reports whether a text, of whatever origin, contains a value that may be a
+// Secret's.
 func (x *comparison) secret(text string) bool {
 	if x.process == nil {
 		return false
@@ -63,7 +63,8 @@ func (x *comparison) secret(text string) bool {
 	})
 }
 
-// maybeSecret says that a variable's value may be, or contain, that of a Secret.
+// maybeSecret reports whether a variable's value may be, or contain, that of a
+// Secret.
 func (x *comparison) maybeSecret(name string) bool {
 	at := declared(x.Container, name)
 	if at < 0 {
@@ -85,16 +86,16 @@ func maskedAll(env []string) []string {
 	return out
 }
 
-// commandLine is the runtime's command line as it may be shown, and whether it is
-// the manifest's: a word that names variables with the values of those alone that
-// the manifest has literally. What the manifest leaves to the image is shown.
+// commandLine returns the runtime's command line with masked values, and whether it
+// is the manifest's. In words with variables, only values that the manifest has
+// literally are shown. Words that the manifest leaves to the image are shown.
 func (x *comparison) commandLine() (words []string, met bool) {
 	if x.process == nil {
 		return nil, true
 	}
 	wanted := slices.Concat(x.Container.Command, x.Container.Args)
 	words = slices.Clone(x.process.Args)
-	// The image's own words come before those of the manifest, if there are any.
+	// If the manifest has no command, the image's entrypoint comes first.
 	ahead := len(words) - len(wanted)
 	if ahead < 0 {
 		for i := range words {
@@ -116,7 +117,7 @@ func (x *comparison) commandLine() (words []string, met bool) {
 	return words, met
 }
 
-// shown are the values of variables as they may be shown.
+// shown masks the values of variables.
 func (x *comparison) shown(all lookup) lookup {
 	return func(name string) (string, bool) {
 		value, ok := all(name)
@@ -124,8 +125,8 @@ func (x *comparison) shown(all lookup) lookup {
 	}
 }
 
-// source is where a mount's content is on the host, as it may be shown: a path that
-// variables were put into only if the manifest has their values literally.
+// source returns where a mount's content is on the host; a path with expanded
+// variables only if the manifest has their values literally.
 func (x *comparison) source(m *specs.Mount) string {
 	for i := range x.Container.VolumeMounts {
 		v := &x.Container.VolumeMounts[i]

@@ -9,7 +9,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// compareMounts is each mount of the manifest, and what else the runtime mounts.
+// compareMounts compares each mount of the manifest, and lists what else the
+// runtime mounts.
 func (x *comparison) compareMounts() {
 	known := map[string]bool{}
 	for i := range x.Container.VolumeMounts {
@@ -36,7 +37,7 @@ func (x *comparison) compareMounts() {
 	}
 }
 
-// mountAt is the last mount at a path, which is the one that is seen.
+// mountAt returns the last mount at a path, which hides the others.
 func (x *comparison) mountAt(path string) *specs.Mount {
 	for i, m := range slices.Backward(x.Spec.Mounts) {
 		if "/"+strings.Trim(m.Destination, "/") == path {
@@ -46,7 +47,7 @@ func (x *comparison) mountAt(path string) *specs.Mount {
 	return nil
 }
 
-// wish is what the manifest says of a mount.
+// wish describes a mount of the manifest.
 func wish(m *v1.VolumeMount) string {
 	words := []string{"volume " + m.Name}
 	if m.SubPath != "" {
@@ -71,7 +72,8 @@ func mounted(m *specs.Mount, source string) string {
 	return fmt.Sprintf("%s (%s: %s)", source, m.Type, strings.Join(m.Options, ","))
 }
 
-// meets says whether the mount's options are what the manifest asks for.
+// meets reports whether the mount's options are those that the manifest asks
+// for.
 func meets(m *v1.VolumeMount, given *specs.Mount) bool {
 	has := func(option string) bool { return slices.Contains(given.Options, option) }
 	if m.ReadOnly != (has("ro") || has("rro")) {

@@ -10,7 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// compareProcess is what runs, as whom, where.
+// compareProcess compares the command, the user and the working directory.
 func (x *comparison) compareProcess() {
 	c := x.Container
 	shown, met := x.commandLine()
@@ -36,7 +36,8 @@ func (x *comparison) compareProcess() {
 	x.row("rlimits", "", list(rlimits), false)
 }
 
-// groups are fsGroup and the supplemental ones; an image may add its own.
+// groups compares fsGroup and the supplemental groups; an image may add its
+// own.
 func (x *comparison) groups() {
 	var wanted, given []string
 	if sc := x.Pod.Spec.SecurityContext; sc != nil {
@@ -54,7 +55,7 @@ func (x *comparison) groups() {
 	x.row("groups", list(wanted), list(given), missing)
 }
 
-// comparePrivileges is what the process may.
+// comparePrivileges compares the privileges of the process.
 func (x *comparison) comparePrivileges() {
 	sc := x.security
 	if x.privileged() {
@@ -75,7 +76,8 @@ func (x *comparison) comparePrivileges() {
 	x.paths()
 }
 
-// capabilities are those of the bounding set: what the process can ever have.
+// capabilities compares those of the bounding set: all that the process can
+// ever have.
 func (x *comparison) capabilities() {
 	var given []string
 	if caps := x.process.Capabilities; caps != nil {
@@ -125,7 +127,7 @@ func number(n *int64) string {
 	return strconv.FormatInt(*n, 10)
 }
 
-// quoted is a command line, words with spaces in quotes.
+// quoted formats a command line, with words with spaces in quotes.
 func quoted(words []string) string {
 	out := make([]string, len(words))
 	for i, w := range words {

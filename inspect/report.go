@@ -2,7 +2,7 @@ package inspect
 
 import specs "github.com/opencontainers/runtime-spec/specs-go"
 
-// Pod is the answer for a pod.
+// Pod is the result for a pod.
 type Pod struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
@@ -12,7 +12,7 @@ type Pod struct {
 	Containers []Container `json:"containers"`
 }
 
-// Container is the answer for one container.
+// Container is the result for one container.
 type Container struct {
 	Name string `json:"name"`
 	// ID is the runtime's; empty for a container that does not exist.
@@ -22,20 +22,21 @@ type Container struct {
 	// Message says why there are no rows.
 	Message string `json:"message,omitempty"`
 	Rows    []Row  `json:"rows,omitempty"`
-	// Spec is what the runtime says it gave its OCI runtime, with masked values.
+	// Spec is what the runtime reports that it gave its OCI runtime, with masked
+	// values.
 	Spec *specs.Spec `json:"runtimeSpec,omitempty"`
 }
 
-// Row is one thing that manifest and runtime speak about.
+// Row is one setting of the manifest, of the runtime, or of both.
 type Row struct {
 	Section string `json:"section"`
 	Name    string `json:"name"`
-	// Manifest is what it asks for, in its words; empty where it does not say.
+	// Manifest is what the manifest asks for, in its words; empty if it does not
+	// say.
 	Manifest string `json:"manifest,omitempty"`
-	// Runtime is what it was given; empty for nothing.
+	// Runtime is what the runtime was given; empty for nothing.
 	Runtime string `json:"runtime,omitempty"`
-	// Differs says that the runtime was given something else than the manifest asks
-	// for.
+	// Differs is true if the runtime was not given what the manifest asks for.
 	Differs bool `json:"differs,omitempty"`
 }
 

@@ -10,7 +10,8 @@ import (
 	"podd/internal/pod"
 )
 
-// compareVariables is the environment, in the runtime's order, and what it lacks.
+// compareVariables compares the environment, in the runtime's order, and lists
+// missing variables.
 func (x *comparison) compareVariables() {
 	given := map[string]bool{}
 	for _, entry := range x.process.Env {
@@ -33,8 +34,8 @@ func (x *comparison) compareVariables() {
 	}
 }
 
-// declared is the index of the variable that holds, the last of its name; -1 for
-// none.
+// declared returns the index of the effective variable, the last of its name; -1 if
+// there is none.
 func declared(c *v1.Container, name string) int {
 	for i, e := range slices.Backward(c.Env) {
 		if e.Name == name {
@@ -44,7 +45,7 @@ func declared(c *v1.Container, name string) int {
 	return -1
 }
 
-// from says whence a variable may come that the manifest does not name.
+// from says where a variable may come from that the manifest does not name.
 func (x *comparison) from() string {
 	if len(x.Container.EnvFrom) > 0 {
 		return "(envFrom, or the image's)"
@@ -52,7 +53,7 @@ func (x *comparison) from() string {
 	return "" // the image's, or the runtime's
 }
 
-// origin is what the manifest says of a variable.
+// origin describes the manifest's value or source of a variable.
 func origin(e *v1.EnvVar) string {
 	from := e.ValueFrom
 	switch {
@@ -72,7 +73,7 @@ func origin(e *v1.EnvVar) string {
 	return ""
 }
 
-// optional says that a variable may be missing.
+// optional reports whether a variable may be missing.
 func optional(e *v1.EnvVar) bool {
 	from := e.ValueFrom
 	switch {
@@ -88,7 +89,7 @@ func optional(e *v1.EnvVar) bool {
 	return false
 }
 
-// variable is a value as it may be shown.
+// variable returns a value, masked unless it is literal.
 func (x *comparison) variable(name, value string) string {
 	if value == "" || x.literal(name, value) {
 		return value
@@ -96,21 +97,20 @@ func (x *comparison) variable(name, value string) string {
 	return mask.Value
 }
 
-// literal says that the manifest has this value of the variable itself, word for
-// word: nothing can have been put into it.
+// literal reports whether the manifest has exactly this value for the variable:
+// nothing can have been expanded into it.
 func (x *comparison) literal(name, value string) bool {
 	at := declared(x.Container, name)
 	return at >= 0 && x.Container.Env[at].ValueFrom == nil && x.Container.Env[at].Value == value
 }
 
-// lookup is a variable's value, as pod.Expand asks for it.
+// lookup returns a variable's value, for pod.Expand.
 type lookup func(name string) (value string, ok bool)
 
-// expansion is by which values a text of the manifest becomes what the runtime was
-// given; nil if it does by none. Variables count that the pod has, and not those of
-// the image: which is which only the manifest knows, unless it takes whole objects.
-// before is the index of the variable whose value the text is: it sees those before
-// it.
+// expansion returns the lookup with which text, from the manifest, expands to
+// given, the runtime's; nil if none does. Only the pod's variables count, not the
+// image's: only the manifest tells them apart, unless it has envFrom. before is the
+// index of the variable whose value text is: it sees only those before it.
 func (x *comparison) expansion(given, text string, before int) lookup {
 	declaredOnly := func(name string) (string, bool) {
 		if at := declared(x.Container, name); at < 0 || at >= before {
@@ -135,7 +135,7 @@ func (x *comparison) expansion(given, text string, before int) lookup {
 	return nil
 }
 
-// given is a variable's value in the runtime.
+// given returns a variable's value in the runtime.
 func (x *comparison) given(name string) (string, bool) {
 	for _, entry := range slices.Backward(x.process.Env) {
 		if n, value, _ := strings.Cut(entry, "="); n == name {
