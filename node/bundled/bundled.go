@@ -1,6 +1,6 @@
-// Package bundled puts the container runtime that comes with podd (bundle) and its
-// pod network (cni) together: what "podd runtime" becomes, what "podd run" starts,
-// and what "podd runtime stop" ends.
+// Package bundled combines the bundled container runtime (bundle) with its pod
+// network (cni): what "podd runtime" executes, "podd run" starts, and "podd
+// runtime stop" stops.
 package bundled
 
 import (
@@ -17,18 +17,21 @@ import (
 	"podd/internal/instance"
 )
 
-// Runtime says which bundled runtime is meant: the flags of "podd runtime".
+// Runtime identifies the bundled runtime of an instance: the flags of "podd
+// runtime".
 type Runtime struct {
-	// RootDir and StateDir are podd's; BinDir is that of the runtime's binaries,
-	// empty for where bundle.Find finds them; ConfigDir need not exist.
+	// RootDir and StateDir are podd's. BinDir has the runtime's binaries; if
+	// empty, bundle.Find finds them. ConfigDir need not exist.
 	RootDir, StateDir, BinDir, ConfigDir string
-	// PodCIDR are the addresses of pods; Bridge is the name of their network.
+	// PodCIDR is the range of pods' addresses; Bridge is the name of their
+	// network.
 	PodCIDR, Bridge string
-	// SandboxImage holds a pod's namespaces. LogLevel is containerd's.
+	// SandboxImage is the image of the containers that hold pods' namespaces.
+	// LogLevel is containerd's.
 	SandboxImage, LogLevel string
 }
 
-// Args are the flags of a "podd runtime" that is this one.
+// Args returns the flags with which "podd runtime" runs this one.
 func (r *Runtime) Args() []string {
 	return []string{
 		"--root-dir=" + r.RootDir, "--state-dir=" + r.StateDir, "--runtime-dir=" + r.BinDir, "--runtime-config-dir=" + r.ConfigDir,
@@ -36,11 +39,11 @@ func (r *Runtime) Args() []string {
 	}
 }
 
-// cniConfDir is the runtime's directory of network configurations: one for each
-// root directory, so that an administrator's own survives a boot.
+// cniConfDir is the runtime's directory of network configurations: one per root
+// directory, so that an administrator's configuration survives a boot.
 func (r *Runtime) cniConfDir() string { return filepath.Join(r.RootDir, "cni/net.d") }
 
-// Network is its default pod network, by the plugins in binDir.
+// Network returns the default pod network, with the plugins in binDir.
 func (r *Runtime) Network(binDir string, log *slog.Logger) (*cni.Network, error) {
 	cidr, err := netip.ParsePrefix(r.PodCIDR)
 	if err != nil {
@@ -55,7 +58,7 @@ func (r *Runtime) Network(binDir string, log *slog.Logger) (*cni.Network, error)
 	}, log)
 }
 
-// Prepare takes the directories, which it resolves, writes everything that the
+// Prepare resolves and claims the directories, writes everything that the
 // runtime reads, and returns its settings.
 func (r *Runtime) Prepare(ctx context.Context, log *slog.Logger) (*bundle.Settings, error) {
 	if os.Geteuid() != 0 {

@@ -1,5 +1,5 @@
-// Package capacity finds what the machine has and what of it pods may have, as the
-// kubelet reckons (pkg/kubelet/nodestatus, pkg/kubelet/cm).
+// Package capacity determines the machine's capacity and what of it is allocatable
+// to pods, as the kubelet does (pkg/kubelet/nodestatus, pkg/kubelet/cm).
 package capacity
 
 import (
@@ -19,21 +19,21 @@ import (
 	"podd/internal/hugepage"
 )
 
-// Resources are what Find found out. They are read-only.
+// Resources is the result of Find. It is read-only.
 type Resources struct {
 	// Capacity and Allocatable have cpu, memory, ephemeral-storage, pods, and
-	// hugepages- of each size.
+	// hugepages-<size> for each size.
 	Capacity, Allocatable v1.ResourceList
-	// Bounds are what all pods together are held to by cgroups.
+	// Bounds are the limits that cgroups enforce on all pods together.
 	Bounds v1.ResourceList
-	// Memory and Swap are in bytes; 0 where unknown.
+	// Memory and Swap are in bytes; 0 if unknown.
 	Memory, Swap int64
-	// Kernel is its release; empty where unknown.
+	// Kernel is the kernel's release; empty if unknown.
 	Kernel string
 }
 
-// Find asks the machine; call it once, at start. It is an error to reserve more
-// than it has.
+// Find queries the machine; call it once, at start. It is an error to reserve more
+// than the capacity.
 func Find(cfg *config.Config) (Resources, error) {
 	r := Resources{Capacity: v1.ResourceList{
 		v1.ResourceCPU:  *resource.NewQuantity(int64(processors()), resource.DecimalSI),
@@ -66,7 +66,7 @@ func Find(cfg *config.Config) (Resources, error) {
 	return r, r.reserve(cfg)
 }
 
-// reserve subtracts what pods may not have.
+// reserve subtracts what is reserved from allocatable.
 func (r *Resources) reserve(cfg *config.Config) error {
 	reserved := cfg.Reserved.DeepCopy()
 	for signal, name := range map[string]v1.ResourceName{"memory.available": v1.ResourceMemory, "nodefs.available": v1.ResourceEphemeralStorage} {
@@ -82,7 +82,7 @@ func (r *Resources) reserve(cfg *config.Config) error {
 		}
 	}
 	r.Allocatable = less(r.Capacity, reserved)
-	// Huge pages are set aside in memory, and nobody else can have it.
+	// Huge pages are allocated from memory, which is then not available to others.
 	memory := r.Allocatable[v1.ResourceMemory]
 	for name, amount := range r.Capacity {
 		if strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix) {
@@ -98,7 +98,7 @@ func (r *Resources) reserve(cfg *config.Config) error {
 	return nil
 }
 
-// less is from without what is reserved of it, never below nothing.
+// less returns from without what is reserved of it, never below zero.
 func less(from, reserved v1.ResourceList) v1.ResourceList {
 	out := v1.ResourceList{}
 	for name, amount := range from {
@@ -111,7 +111,8 @@ func less(from, reserved v1.ResourceList) v1.ResourceList {
 	return out
 }
 
-// thresholdOf is an eviction threshold in bytes; the configuration was checked.
+// thresholdOf returns an eviction threshold in bytes; the configuration has been
+// validated.
 func thresholdOf(threshold string, capacity resource.Quantity) int64 {
 	if text, ok := strings.CutSuffix(threshold, "%"); ok {
 		part, _ := strconv.ParseFloat(text, 32)
@@ -121,7 +122,7 @@ func thresholdOf(threshold string, capacity resource.Quantity) int64 {
 	return q.Value()
 }
 
-// maxPods is the lesser of the two bounds.
+// maxPods returns the lower of maxPods and podsPerCore.
 func maxPods(cfg *config.Config, processors int) int {
 	if cfg.PodsPerCore > 0 {
 		return min(cfg.MaxPods, cfg.PodsPerCore*processors)
@@ -129,7 +130,8 @@ func maxPods(cfg *config.Config, processors int) int {
 	return cfg.MaxPods
 }
 
-// processors are the machine's, also where podd itself is bound to some of them.
+// processors returns the machine's number of CPUs, even if podd itself is bound to
+// some of them.
 func processors() int {
 	text, err := os.ReadFile("/sys/devices/system/cpu/online")
 	if err != nil {
@@ -151,7 +153,8 @@ func processors() int {
 	return n
 }
 
-// maxPIDs is how many processes and threads the machine can have; 0 if unknown.
+// maxPIDs returns how many processes and threads the machine can have; 0 if
+// unknown.
 func maxPIDs(dir string) int64 {
 	pids, threads := readInt(filepath.Join(dir, "pid_max")), readInt(filepath.Join(dir, "threads-max"))
 	if pids == 0 || threads == 0 {
@@ -169,8 +172,7 @@ func readInt(file string) int64 {
 	return n
 }
 
-// statfsAbove asks for the file system of a directory that is perhaps yet to be
-// made.
+// statfsAbove queries the file system of a directory that may not exist yet.
 func statfsAbove(dir string, st *unix.Statfs_t) error {
 	for {
 		err := unix.Statfs(dir, st)

@@ -48,7 +48,7 @@ func TestWhatPodsMayHave(t *testing.T) {
 		}
 		for resource, want := range c.want {
 			got := r.Allocatable[resource]
-			if diff := got.Value() - want.Value(); diff < -1024 || diff > 1024 || resource == v1.ResourceCPU && got.Cmp(want) != 0 { // a part is a 32-bit float's, upstream's too
+			if diff := got.Value() - want.Value(); diff < -1024 || diff > 1024 || resource == v1.ResourceCPU && got.Cmp(want) != 0 { // percentages are 32-bit floats, upstream too
 				t.Errorf("%s: %s: got %s, want %s", name, resource, got.String(), want.String())
 			}
 		}
@@ -89,6 +89,6 @@ func TestKernelsNumbers(t *testing.T) {
 		t.Errorf("processes: got %d, want 1000", got)
 	}
 	if got := maxPIDs(filepath.Join(dir, "none")); got != 0 {
-		t.Errorf("a kernel that does not say: got %d", got)
+		t.Errorf("a kernel without the limit: got %d", got)
 	}
 }

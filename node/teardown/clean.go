@@ -19,8 +19,8 @@ import (
 )
 
 // cleanUp removes what outlives the processes, as far as it is known to be this
-// podd's. Nothing is deleted below a mount. The records go last: what failed is
-// tried again by another podd runtime stop.
+// podd's. Nothing below a mount is deleted. The records are removed last: another
+// podd runtime stop retries what failed.
 func (p *Podd) cleanUp(ctx context.Context) error {
 	facts, err := cgroup.Detect()
 	if err != nil {
@@ -28,8 +28,8 @@ func (p *Podd) cleanUp(ctx context.Context) error {
 	}
 	trees := []*cgroup.Tree{cgroup.NewTree(facts, cgroup.Cgroupfs, p.CgroupRoot, cgroup.Settings{})}
 	if facts.Systemd {
-		// Of either driver: which one the runtime used is not known any more, and it
-		// may have been told another one in between.
+		// For both drivers: which one the runtime used is no longer known, and it
+		// may have changed in between.
 		trees = append(trees, cgroup.NewTree(facts, cgroup.Systemd, p.CgroupRoot, cgroup.Settings{}))
 	}
 	errs := []error{p.removeVolumes(ctx, trees), wipe.Tree(ctx, p.RootDir, "ended"), wipe.Tree(ctx, p.RootDir, "allocated")}
@@ -58,9 +58,8 @@ func (p *Podd) removeNetwork(ctx context.Context) error {
 	return err
 }
 
-// removeVolumes takes away the volumes of the pods that were ended; what they
-// held outside of podd's directories (hostPath) is not touched, nor what may still
-// be in use.
+// removeVolumes removes the volumes of the pods that were ended, but neither
+// anything outside podd's directories (hostPath) nor what may still be in use.
 func (p *Podd) removeVolumes(ctx context.Context, trees []*cgroup.Tree) error {
 	mounter, err := volumes.New(volumes.Options{RootDir: p.RootDir}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 	if err != nil {
@@ -84,8 +83,8 @@ func (p *Podd) removeVolumes(ctx context.Context, trees []*cgroup.Tree) error {
 	return errors.Join(errs...)
 }
 
-// removePod asks the kernel first whether a process of the pod is there: whoever
-// made it, its volumes are in use.
+// removePod first checks the pod's cgroups: if a process is left, whoever started
+// it, its volumes are in use.
 func removePod(ctx context.Context, mounter *volumes.Mounter, trees []*cgroup.Tree, uid pod.UID) error {
 	var errs []error
 	for _, tree := range trees {
@@ -97,8 +96,8 @@ func removePod(ctx context.Context, mounter *volumes.Mounter, trees []*cgroup.Tr
 	return mounter.Remove(ctx, uid)
 }
 
-// removeState removes from the state directory what podd and its runtime make in
-// it, and then it, if somebody has not put something else there.
+// removeState removes from the state directory what podd and its runtime create in
+// it, and then the directory, unless others have put something there.
 func (p *Podd) removeState(ctx context.Context) error {
 	var errs []error
 	for _, path := range append(bundle.Traces(p.StateDir), agentTraces(p.StateDir)...) {
@@ -121,8 +120,8 @@ func (p *Podd) removeState(ctx context.Context) error {
 	return os.Remove(p.StateDir)
 }
 
-// agentTraces is what podd run makes in its state directory, podd runtime's records
-// and leases included.
+// agentTraces returns what podd run creates in its state directory, including podd
+// runtime's records and leases.
 func agentTraces(stateDir string) []string {
 	var all []string
 	for _, name := range []string{"podd.sock", "podd.sock.lock", "probes", "last-good", "objects", "cni", "runtime.json", "runtime.json.new"} {

@@ -11,7 +11,8 @@ import (
 	"podd/node/bundled"
 )
 
-// A mount that came after all were looked for is not deleted below.
+// TestTheDeletionOfTheStateDirectoryStopsAtAMount that appeared after the mount
+// table was read.
 func TestTheDeletionOfTheStateDirectoryStopsAtAMount(t *testing.T) {
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {

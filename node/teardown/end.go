@@ -21,12 +21,12 @@ import (
 	"podd/cri/spec"
 )
 
-// reviveLimit is how long a runtime may take to start: it reads all that it
-// knows of its containers first, which takes half a minute on a full machine.
+// reviveLimit is how long a runtime may take to start: it loads all its containers
+// first, which takes half a minute on a full machine.
 const reviveLimit = 2 * time.Minute
 
-// reviveForPods starts the runtime once more if it is gone and left pods behind:
-// it alone knows all that they hold (network, mounts, tasks, its own records).
+// reviveForPods starts the runtime once more if it is gone and has left pods behind:
+// only it knows all their resources (network, mounts, tasks, its own records).
 func (p *Podd) reviveForPods(ctx context.Context) error {
 	if _, err := bundle.Listener(bundle.Socket(p.StateDir)); err == nil {
 		return nil
@@ -48,18 +48,18 @@ func (p *Podd) reviveForPods(ctx context.Context) error {
 		OnReady: func(int, time.Time) { settle(errReady) },
 		OnDown:  settle,
 	})
-	// Run leaves the runtime running when the context ends.
+	// Run leaves the runtime running when ctx ends.
 	if err := supervisor.Run(ctx); !errors.Is(err, errReady) {
 		return fmt.Errorf("%s holds what pods left behind, and the container runtime, which could remove it, does not start: %w", p.StateDir, err)
 	}
 	return nil
 }
 
-// errReady is the good end of reviveForPods.
+// errReady is the successful end of reviveForPods.
 var errReady = errors.New("the container runtime is ready")
 
-// keptBySystemd refuses to end what systemd would start again, under the hands of
-// who takes its network and mounts away.
+// keptBySystemd returns an error if systemd would restart the process that listens
+// on a socket, while its network and mounts are being removed.
 func keptBySystemd(socket string) error {
 	pid, err := bundle.Listener(socket)
 	if err != nil || pid <= 1 {
@@ -67,7 +67,7 @@ func keptBySystemd(socket string) error {
 	}
 	groups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
 	if err != nil {
-		return nil // it has just ended
+		return nil // it has just exited
 	}
 	if unit := unitOf(string(groups)); unit != "" {
 		return fmt.Errorf("systemd would start %s again: systemctl stop podd.service podd-runtime.service, and then this", unit)
@@ -75,7 +75,7 @@ func keptBySystemd(socket string) error {
 	return nil
 }
 
-// unitOf is podd's unit that a process is the service of, by its cgroups.
+// unitOf returns podd's unit whose service a process is, by its cgroups.
 func unitOf(groups string) string {
 	for group := range strings.Lines(groups) {
 		if unit := path.Base(strings.TrimSpace(group)); unit == "podd.service" || unit == "podd-runtime.service" {
@@ -85,7 +85,7 @@ func unitOf(groups string) string {
 	return ""
 }
 
-// endListener ends the process that listens on a socket, by SIGTERM.
+// endListener terminates the process that listens on a socket, by SIGTERM.
 func (p *Podd) endListener(ctx context.Context, socket, what string) error {
 	pid, err := bundle.Listener(socket)
 	if err != nil || pid <= 1 || pid == os.Getpid() {
@@ -101,7 +101,7 @@ func (p *Podd) endListener(ctx context.Context, socket, what string) error {
 		return fmt.Errorf("end %s (process %d): %w", what, pid, err)
 	}
 	for limit := time.Now().Add(30 * time.Second); time.Now().Before(limit) && ctx.Err() == nil; {
-		// Readable once the process is gone.
+		// Readable once the process has exited.
 		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 1000)
 		if err == nil && n > 0 {
 			return nil
@@ -110,13 +110,14 @@ func (p *Podd) endListener(ctx context.Context, socket, what string) error {
 	return fmt.Errorf("%s (process %d) does not exit; find out why, or end it with kill -9", what, pid)
 }
 
-// callLimit bounds each call to the runtime that ends something, grace period aside.
+// callLimit bounds each call to the runtime that ends something, in addition to the
+// grace period.
 const callLimit = time.Minute
 
-// endPods ends all containers, each with its pod's grace period, and then stops
-// and removes all sandboxes, four at a time: by the agent's calls, but in an order of
-// its own. The agent ends a pod by its spec, which nobody has here, and runs preStop
-// hooks; here everything goes, whoever made it.
+// endPods stops all containers, each with its pod's grace period, and then stops and
+// removes all sandboxes, four at a time. It uses the agent's calls, but in an order
+// of its own: the agent ends a pod by its spec, which is not known here, and runs
+// preStop hooks; here everything is stopped, whoever created it.
 func endPods(ctx context.Context, socket string, out io.Writer) error {
 	conn, err := cri.Connect("unix://"+socket, callLimit, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 	if err != nil {
@@ -148,7 +149,7 @@ func endPods(ctx context.Context, socket string, out io.Writer) error {
 	return group.Wait()
 }
 
-// tell says what is about to end, and how long that may take.
+// tell prints what is about to end, and how long that may take.
 func tell(out io.Writer, pods int, running []cri.Held) {
 	longest := time.Duration(0)
 	for _, c := range running {
@@ -161,7 +162,7 @@ func tell(out io.Writer, pods int, running []cri.Held) {
 	fmt.Fprintln(out)
 }
 
-// endContainers ends what runs: a sandbox that is stopped kills its containers.
+// endContainers stops running containers: stopping a sandbox would kill them.
 func endContainers(ctx context.Context, runtime *cri.Client, running []cri.Held) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for _, c := range running {
@@ -183,7 +184,7 @@ func mountsBelow(dir string) ([]*mountinfo.Info, error) {
 	return mounts, nil
 }
 
-// count is a number of something, in the singular or plural.
+// count formats a number of things, in the singular or plural.
 func count(n int, what string) string {
 	if n != 1 {
 		what += "s"

@@ -14,8 +14,8 @@ import (
 	"podd/cri/critest"
 )
 
-// twoPods run on a runtime: db and web, with a container each that is called so, of
-// which db's says how much grace it has.
+// twoPods returns a runtime with the pods db and web, each with a container of the
+// same name; db's records its grace period.
 func twoPods(t *testing.T) *critest.Server {
 	t.Helper()
 	srv := critest.New(t)
@@ -49,7 +49,8 @@ func twoPods(t *testing.T) *critest.Server {
 	return srv
 }
 
-// A sandbox that is stopped kills its containers: a database got no stop signal.
+// TestRuntimeStopGivesContainersTheirGrace: stopping a sandbox kills its
+// containers, and a database once got no stop signal.
 func TestRuntimeStopGivesContainersTheirGrace(t *testing.T) {
 	srv := twoPods(t)
 	srv.ResetCalls()
@@ -111,8 +112,8 @@ func TestRuntimeStopNamesWhatDoesNotEnd(t *testing.T) {
 	}
 }
 
-// systemd starts again what is ended under it, and the rest was taken away under
-// the hands of that.
+// TestWhatSystemdKeepsIsNotEnded: systemd restarted what was stopped, and its
+// files were then removed while in use.
 func TestWhatSystemdKeepsIsNotEnded(t *testing.T) {
 	for groups, want := range map[string]string{
 		"0::/system.slice/podd.service\n":                                         "podd.service",

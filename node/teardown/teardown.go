@@ -1,6 +1,6 @@
-// Package teardown ends a podd for good, from the outside: the process, its pods,
-// the bundled runtime, and then what outlives them. It goes by what podd recorded about
-// itself (internal/instance), and needs no podd that runs.
+// Package teardown ends a podd for good, from outside: the process, its pods, the
+// bundled runtime, and then what outlives them. It relies on what podd recorded about
+// itself (internal/instance), and needs no running podd.
 package teardown
 
 import (
@@ -14,21 +14,21 @@ import (
 	"podd/node/bundled"
 )
 
-// Podd is the podd that is to be ended. The caller is root.
+// Podd is the podd to end. The caller is root.
 type Podd struct {
 	// Runtime has the directories and the network that podd recorded.
 	bundled.Runtime
 	// Found is what podd recorded about itself.
 	Found instance.Found
-	// CgroupRoot is the group that the pods' are below.
+	// CgroupRoot is the cgroup above the pods'.
 	CgroupRoot string
-	// Out is told what is done.
+	// Out receives messages about what is done.
 	Out io.Writer
 }
 
-// End goes from the top down: podd would start again what is ended under it. It
-// blocks for as long as the pods' grace periods and the runtime take. What could
-// not be taken away is named by the error, and is taken up by another End.
+// End works from the top down: podd would restart what is ended below it. It blocks
+// for as long as the pods' grace periods and the runtime take. The error names what
+// could not be removed; another End retries that.
 func (p *Podd) End(ctx context.Context) error {
 	agent, runtime := filepath.Join(p.StateDir, "podd.sock"), bundle.Socket(p.StateDir)
 	for _, socket := range []string{agent, runtime} {
@@ -47,7 +47,7 @@ func (p *Podd) End(ctx context.Context) error {
 			return err
 		}
 	}
-	// From here on to the end of this process nobody starts in these directories.
+	// From here on until this process exits, nothing can start in these directories.
 	if err := p.Found.Lock(); err != nil {
 		return err
 	}
@@ -67,8 +67,8 @@ func (p *Podd) endRuntime(ctx context.Context, socket string) error {
 	return p.endListener(ctx, socket, "the container runtime")
 }
 
-// knownUsers is an error where somebody uses the directories who would not be ended:
-// pods would lose their volumes under their hands.
+// knownUsers returns an error if the directories are used by a process that End would
+// not end: pods would lose volumes that are in use.
 func (p *Podd) knownUsers(agentSocket, runtimeSocket string) error {
 	agent, runtime, err := p.Found.Users()
 	if err != nil {
