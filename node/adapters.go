@@ -16,13 +16,13 @@ import (
 	"podd/podfs"
 )
 
-// observer attributes OOM kills to the containers that the kernel killed.
+// observer attributes OOM kills to containers.
 type observer struct {
 	*cri.Client
 	oom *cgroup.OOMWitness
 }
 
-// Observe is the client's, with OOM kills that the runtime did not report.
+// Observe is the client's Observe, with OOM kills that the runtime did not report.
 func (o observer) Observe(ctx context.Context, uid pod.UID) (pod.Observed, error) {
 	seen, err := o.Client.Observe(ctx, uid)
 	if err == nil {
@@ -35,7 +35,7 @@ func (o observer) Observe(ctx context.Context, uid pod.UID) (pod.Observed, error
 // none.
 type sandboxes struct {
 	*cri.Client
-	network *cni.Network // nil where the network is not podd's to look after
+	network *cni.Network // nil if podd does not manage the network
 	failed  poke
 }
 
@@ -53,7 +53,7 @@ func (s sandboxes) RunSandbox(ctx context.Context, req pod.SandboxRequest) (stri
 			return id, pod.WithReason("NetworkNotReady", why)
 		}
 	}
-	// Without the runtime's own sentence, which names another sandbox each time.
+	// Without the runtime's own message, which names another sandbox each time.
 	return id, pod.WithReason("NetworkNotReady", fmt.Errorf(
 		"%w: the container runtime has found no CNI configuration; put one into its CNI directory", pod.ErrNetworkNotReady))
 }
@@ -83,19 +83,19 @@ func (p poke) on(err error) {
 	}
 }
 
-// waker wakes pods of the agent because of something that happens now.
+// waker wakes pods because of something that happened just now.
 type waker struct{ agent *agent.Agent }
 
 func (w waker) Wake(uid pod.UID) { w.agent.Wake(uid, time.Time{}) }
 
-// lister lists the runtime's pods, and removes the links to logs of containers that
-// somebody else has removed.
+// lister lists the runtime's pods, and removes links to logs of containers that were
+// removed by others.
 type lister struct {
 	*cri.Client
 	files *podfs.Files
 }
 
-// Summaries forgets the containers that the list does not have.
+// Summaries also forgets the containers that are not in the list.
 func (l lister) Summaries(ctx context.Context) ([]pod.Summary, error) {
 	mark := l.files.Mark()
 	listed, err := l.Client.Summaries(ctx)

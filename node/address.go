@@ -7,9 +7,9 @@ import (
 	"podd/config"
 )
 
-// addresses are the configured ones, or the address that this machine would use to
-// reach others now; none if it has no route. They are looked up for Facts, and for
-// the statuses before that.
+// addresses returns the configured ones, or the address that this machine would
+// now use to reach others; none if it has no route. They are looked up for Facts,
+// and for the statuses before that.
 func addresses(cfg *config.Config) []string {
 	if len(cfg.NodeIPs) > 0 {
 		return texts(cfg.NodeIPs)

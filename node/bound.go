@@ -21,7 +21,7 @@ func (n *Node) volumesOf(p *v1.Pod) []server.Volume {
 	}
 	table, err := mountinfo.GetMounts(nil)
 	if err != nil {
-		n.log.Debug("cannot read the mount table", "error", err) // places are known without it
+		n.log.Debug("cannot read the mount table", "error", err) // paths are known without it
 	}
 	var all []server.Volume
 	for i := range p.Spec.Volumes {
@@ -45,7 +45,7 @@ func (n *Node) volumesOf(p *v1.Pod) []server.Volume {
 // podDir exists is read from its parent directory.
 func bound(name, path, podDir string, table []*mountinfo.Info) server.Volume {
 	v := server.Volume{Name: name, Path: path}
-	for _, m := range table { // of mounts on each other the last is seen
+	for _, m := range table { // of stacked mounts the last is visible
 		if m.Mountpoint == path {
 			v.Source, v.FSType = m.Source, m.FSType
 		}

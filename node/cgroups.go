@@ -14,14 +14,14 @@ import (
 	"podd/internal/pod"
 )
 
-// cgroupTree is the part of the hierarchies with podd's pods, for a driver.
+// cgroupTree returns podd's part of the cgroup hierarchies, for a driver.
 func (n *Node) cgroupTree(driver cgroup.Driver) *cgroup.Tree {
 	return cgroup.NewTree(n.hierarchies, driver, cgroupRoot(n.cfg), cgroup.Settings{
 		NoCPUQuota: !n.cfg.CPUQuota, CPUPeriod: n.cfg.CPUQuotaPeriod, PodPIDs: n.cfg.PodPIDsLimit, Pods: n.resources.Bounds, Log: n.log,
 	})
 }
 
-// cgroupRoot is the cgroup that contains those of all pods.
+// cgroupRoot returns the cgroup above those of all pods.
 func cgroupRoot(cfg *config.Config) string {
 	if cfg.CgroupRoot == "" {
 		return cgroup.DefaultRoot
@@ -36,16 +36,17 @@ type podCgroups struct {
 	failed poke
 }
 
-// RemoveCgroup reports a cgroup that cannot be removed: its process may be one that
-// the runtime has lost.
+// RemoveCgroup reports a cgroup that cannot be removed: it may have a process that
+// the runtime has lost track of.
 func (c podCgroups) RemoveCgroup(ctx context.Context, p *v1.Pod) error {
 	err := c.Tree.Remove(ctx, p.UID)
 	c.failed.on(err)
 	return err
 }
 
-// Leftover compares what the tree shows of a UID: systemd's names replace its dashes.
-// Pods that another podd created on this runtime may have theirs in the same place.
+// Leftover returns the pods that have a cgroup and are not known. UIDs are compared
+// as the tree lists them: in systemd's names underscores replace their dashes. Pods
+// that another podd created on this runtime may have theirs in the same place.
 func (c podCgroups) Leftover(ctx context.Context, known []pod.UID) ([]pod.UID, error) {
 	all, err := c.client.PodUIDs(ctx)
 	if err != nil {
@@ -69,8 +70,8 @@ type resizer struct {
 	*admission.Gate
 }
 
-// RaiseCgroup and HoldCgroup are for resizes: before and after those of the
-// containers.
+// RaiseCgroup and HoldCgroup are for resizes: before and after the containers are
+// resized.
 func (c podCgroups) RaiseCgroup(ctx context.Context, p *v1.Pod) error {
 	return c.Tree.Raise(ctx, p)
 }
@@ -79,7 +80,7 @@ func (c podCgroups) HoldCgroup(ctx context.Context, p *v1.Pod) error {
 	return c.Tree.Update(ctx, p)
 }
 
-// MemoryUsage is in bytes, of the pod if containerID is empty.
+// MemoryUsage returns bytes, of the pod if containerID is empty.
 func (c podCgroups) MemoryUsage(p *v1.Pod, containerID string) (int64, error) {
 	return c.Tree.Usage(p, containerID)
 }

@@ -11,11 +11,11 @@ import (
 	"podd/objects"
 )
 
-// contentKey is what makes the contents of objects comparable with those that an
-// earlier podd of this boot wrote down with containers; nil where there is no such
-// key. It is never on a disk: with it, a Secret of few possible values could be
-// guessed from what the runtime keeps. So where the state directory is on one, a
-// restart of podd hides changes, as it does for manifests with Secrets (ADR 0023).
+// contentKey makes hashes of objects' contents comparable with those that an
+// earlier podd of this boot recorded with containers; nil if there is no such key.
+// It is never on a disk: with it, a Secret with few possible values could be
+// guessed from what the runtime stores. If the state directory is on one, changes
+// across a restart of podd go unnoticed, as for manifests with Secrets (ADR 0023).
 func (n *Node) contentKey() []byte {
 	key, err := keyIn(filepath.Join(n.cfg.StateDir, "objects"))
 	if err != nil {

@@ -9,30 +9,30 @@ import (
 	"podd/status"
 )
 
-// Facts are what is known of the node only after the runtime has responded for the
-// first time. They are read-only, and do not change while podd runs.
+// Facts are what is known of the node only once the runtime has responded for the
+// first time. They do not change while podd runs, and are read-only.
 type Facts struct {
 	// Runtime is the runtime's name and version.
 	Runtime cri.Version
 	// CgroupDriver is the runtime's if it reports one, else the configured one.
 	CgroupDriver cgroup.Driver
-	// Handlers are those that a RuntimeClass may name, with the features of each
-	// (recursive read-only mounts, user namespaces); empty if the runtime does not
-	// report them.
+	// Handlers are the runtime handlers that a RuntimeClass may name, with their
+	// features (recursive read-only mounts, user namespaces); empty if the runtime
+	// does not report them.
 	Handlers []cri.Handler
-	// RecursiveReadOnly is the default handler's.
+	// RecursiveReadOnly: the default handler supports recursive read-only mounts.
 	RecursiveReadOnly bool
 	// StrictGroups: the runtime honours supplementalGroupsPolicy Strict.
 	StrictGroups bool
-	// Addresses are the node's, primary first, at most one of each family; none if it
+	// Addresses are the node's, primary first, at most one per IP family; none if it
 	// has no network. Everything that shows them to pods or users uses these.
 	Addresses []string
 }
 
-// imports says whether image archives can be imported into this runtime.
+// imports reports whether image archives can be imported into this runtime.
 func (f Facts) imports() bool { return f.Runtime.Name == "containerd" }
 
-// status are those that statuses show.
+// status returns the facts that statuses show.
 func (f Facts) status() status.Options {
 	return status.Options{RuntimeName: f.Runtime.Name, HostIPs: slices.Clone(f.Addresses), RecursiveReadOnly: f.RecursiveReadOnly}
 }

@@ -21,7 +21,7 @@ import (
 	"podd/systemd"
 )
 
-// greeter is as much of a Node as greets a runtime.
+// greeter returns as much of a Node as greeting a runtime requires.
 func greeter(t *testing.T, srv *critest.Server) *Node {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
@@ -56,7 +56,7 @@ func TestFactsAreWhatTheRuntimeSaysAtTheGreeting(t *testing.T) {
 	select {
 	case <-n.runtimeUp:
 	default:
-		t.Error("nobody was told that the runtime is there")
+		t.Error("the runtime was not reported as available")
 	}
 }
 
@@ -68,15 +68,15 @@ func TestPartsAreGivenWheneverTheyAreAskedFor(t *testing.T) {
 		t.Error("before the greeting: got parts")
 	}
 	n.ready <- agent.Parts{HostIP: hostNetworkIP}
-	for range 3 { // a list that fails is asked for again
+	for range 3 { // a failed list is requested again
 		if p, err := n.greeted(t.Context()); err != nil || p.HostIP != hostNetworkIP {
 			t.Fatalf("got %v (%v), want the parts", p, err)
 		}
 	}
 }
 
-// TestTheNewestRuntimeCounts: before the greeting a runtime may be started again
-// and again, and nobody reads.
+// TestTheNewestRuntimeCounts: before the greeting a runtime may be restarted several
+// times while nothing reads.
 func TestTheNewestRuntimeCounts(t *testing.T) {
 	n := &Node{runtimeUp: make(chan time.Time, 1)}
 	for i := range 3 {
@@ -87,8 +87,8 @@ func TestTheNewestRuntimeCounts(t *testing.T) {
 	}
 }
 
-// TestWrongConfigurationIsReportedThoughTheRuntimeIsAway: the first stage checks all of
-// it.
+// TestWrongConfigurationIsReportedThoughTheRuntimeIsAway: the first stage validates all
+// of it.
 func TestWrongConfigurationIsReportedThoughTheRuntimeIsAway(t *testing.T) {
 	for name, tc := range map[string]struct {
 		edit func(*config.Config)

@@ -80,8 +80,8 @@ func (n *Node) bundledRuntime() (*bundled.Runtime, error) {
 	return r, err
 }
 
-// noteRuntime reports a runtime that became ready, and when its process started.
-// Nobody reads that before the greeting; the newest counts.
+// noteRuntime records when the process of a runtime that became ready started.
+// Nothing reads it before the greeting; the newest one counts.
 func (n *Node) noteRuntime(began time.Time) {
 	select {
 	case <-n.runtimeUp:
@@ -147,7 +147,7 @@ func (n *Node) greet(ctx context.Context) (Facts, error) {
 func (n *Node) greeted(ctx context.Context) (agent.Parts, error) {
 	select {
 	case p := <-n.ready:
-		n.ready <- p // for who asks again; capacity 1
+		n.ready <- p // for the next call; capacity 1
 		return p, nil
 	case <-time.After(time.Second):
 		return agent.Parts{}, fmt.Errorf("list pods: %w", pod.ErrUnavailable)
@@ -157,8 +157,8 @@ func (n *Node) greeted(ctx context.Context) (agent.Parts, error) {
 }
 
 // renewNetwork sets up what all pods of the default network share, if the runtime is
-// already running: an older podd may have set up less, and the reload of a firewall
-// may have removed it. A runtime that is started later does so itself.
+// already running: an older podd may have set up less, and reloading a firewall may
+// have removed it. A runtime that starts later does so itself.
 func (n *Node) renewNetwork(ctx context.Context) {
 	if n.network == nil {
 		return
@@ -176,7 +176,7 @@ func (n *Node) recovered() {
 	n.agent.WakeAll()
 	select {
 	case n.runtimeBack <- struct{}{}:
-	default: // one is waiting to be read
+	default: // one is pending already
 	}
 	if n.supervisor == nil {
 		n.noteRuntime(time.Time{})

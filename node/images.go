@@ -127,7 +127,8 @@ func (n *parts) imageDisk(ctx context.Context) (gc.Disk, error) {
 	return d, nil
 }
 
-// wantedImages are those that a pod or the image directory refers to.
+// wantedImages returns the images that a pod or the image directory refers to, and
+// false until every source is ready.
 func (n *parts) wantedImages() ([]string, bool) {
 	all := n.archives.Refs()
 	if n.network != nil {
@@ -179,7 +180,7 @@ func (n *parts) diskUsage(ctx context.Context) string {
 	return "Of the used space: " + strings.Join(parts, ", ") + "."
 }
 
-// archives are those of the image directory, if the runtime can import any.
+// archives is the image directory, if the runtime can import archives.
 type archives struct {
 	*archive.Dir
 	imports bool // into this runtime
@@ -187,7 +188,7 @@ type archives struct {
 
 func (a archives) WaitBriefly(ctx context.Context) error {
 	if !a.imports {
-		return nil // nobody imports
+		return nil // nothing can be imported
 	}
 	return a.Dir.WaitBriefly(ctx)
 }

@@ -71,13 +71,14 @@ func (i inspector) container(ctx context.Context, p *v1.Pod, c *v1.Container) (i
 	}
 	in := inspect.Input{Pod: p, Container: c, Spec: got.Spec}
 	if got.State == pod.ContainerRunning {
-		in.OnNode = onNode // the process of a dead one's namespace may be another by now
+		in.OnNode = onNode // a dead container's PID may have been reused
 	}
 	out.Rows, out.Spec = inspect.Compare(in), inspect.Masked(in)
 	return out, nil
 }
 
-// containerID is the newest container's, as the status has it: runtime://id.
+// containerID returns the ID of the newest container, taken from the status:
+// runtime://id.
 func containerID(p *v1.Pod, name string) string {
 	for _, all := range [][]v1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses, p.Status.EphemeralContainerStatuses} {
 		for i := range all {
@@ -96,8 +97,8 @@ var namespaceFiles = map[specs.LinuxNamespaceType]string{
 	specs.UTSNamespace: "uts", specs.UserNamespace: "user", specs.CgroupNamespace: "cgroup", specs.TimeNamespace: "time",
 }
 
-// onNode says whether a namespace is podd's own, which is the node's. That is unknown
-// if its process has exited.
+// onNode reports whether a namespace is podd's own, which is the node's. That is
+// unknown if its process has exited.
 func onNode(n specs.LinuxNamespace) (own, known bool) {
 	own, known = sameFile(n.Path, "/proc/self/ns/"+namespaceFiles[n.Type])
 	return own, known

@@ -14,7 +14,7 @@ import (
 	"podd/internal/pod"
 )
 
-// told is what a runtime tells, by container ID.
+// told is a fake runtime's responses, by container ID.
 type told map[string]error
 
 func (r told) Inspect(_ context.Context, id string) (cri.Inspection, error) {
@@ -25,8 +25,8 @@ func (r told) Inspect(_ context.Context, id string) (cri.Inspection, error) {
 	return got, r[id]
 }
 
-// TestInspectAsksForEachContainerThatIsThere, and says of the others why there is
-// nothing to compare.
+// TestInspectAsksForEachContainerThatIsThere, and says why there is nothing to
+// compare for the others.
 func TestInspectAsksForEachContainerThatIsThere(t *testing.T) {
 	p := &v1.Pod{}
 	p.Namespace, p.Name, p.UID = "default", "web", "uid"
@@ -52,7 +52,7 @@ func TestInspectAsksForEachContainerThatIsThere(t *testing.T) {
 		}
 	}
 	if _, err := i.pod(t.Context(), p, ""); !errors.Is(err, pod.ErrUnavailable) {
-		t.Errorf("a runtime that is away: got %v", err)
+		t.Errorf("an unavailable runtime: got %v", err)
 	}
 }
 

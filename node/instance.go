@@ -16,7 +16,7 @@ import (
 	"podd/volumes"
 )
 
-// instanceBytes is the length of an identity: enough that no two are ever the same.
+// instanceBytes is the length of an identity, enough for it to be unique.
 const instanceBytes = 8
 
 // instanceID returns the ID of the instance that owns a root directory. Everything
@@ -78,7 +78,7 @@ func makeInstance(rootDir, file string) error {
 }
 
 // settleEndpoint returns an error if pods still run on the runtime of the last start
-// and the endpoint is another now: they would run twice.
+// and the endpoint has changed: they would run twice.
 func (n *Node) settleEndpoint() error {
 	file := filepath.Join(n.cfg.RootDir, "endpoint")
 	now := realSocket(n.conn.Endpoint())
@@ -107,8 +107,8 @@ func (n *Node) settleEndpoint() error {
 	return nil
 }
 
-// realSocket is the endpoint with the symlinks in its socket's path resolved, as far
-// as it exists: /var/run is /run.
+// realSocket returns the endpoint with the symlinks in its socket's path resolved,
+// as far as it exists: /var/run is /run.
 func realSocket(endpoint string) string {
 	path := strings.TrimPrefix(endpoint, "unix://")
 	if dir, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil {
@@ -117,8 +117,8 @@ func realSocket(endpoint string) string {
 	return "unix://" + path
 }
 
-// runningPods are podd's pods with processes in their cgroups, whichever runtime and
-// cgroup driver created these.
+// runningPods returns podd's pods with processes in their cgroups, whichever runtime
+// and cgroup driver created these.
 func (n *Node) runningPods() ([]pod.UID, error) {
 	uids, err := volumes.Pods(n.cfg.RootDir)
 	errs := []error{err}

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestAnIdentityIsMadeOnceAndKept: also by two at once, and a file that holds
-// none is refused with what to do.
+// TestAnIdentityIsMadeOnceAndKept: also by two processes at once. A file
+// without one is rejected with what to do.
 func TestAnIdentityIsMadeOnceAndKept(t *testing.T) {
 	root := filepath.Join(t.TempDir(), "root")
 	var ids [8]string
@@ -41,7 +41,7 @@ func TestAnIdentityIsMadeOnceAndKept(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := instanceID(root); err == nil || !strings.Contains(err.Error(), file) || !strings.Contains(err.Error(), "remove") {
-			t.Errorf("%q: got %v, want a sentence that names the file", text, err)
+			t.Errorf("%q: got %v, want an error that names the file", text, err)
 		}
 	}
 }

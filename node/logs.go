@@ -13,8 +13,8 @@ import (
 	"podd/logrotate"
 )
 
-// logsListed is how long a list of running containers is used while no pod's status
-// changes: every start and end changes one.
+// logsListed is for how long a list of running containers is used while no pod's
+// status changes: every start and exit changes one.
 const logsListed = time.Minute
 
 // runningLogs caches the list of logs while nothing happens: with 58 pods, a list
@@ -70,7 +70,7 @@ func sizeOf(ctx context.Context, dir string) (size int64, complete bool) {
 		}
 		var s unix.Stat_t
 		if err != nil || unix.Lstat(path, &s) != nil {
-			return nil // gone meanwhile
+			return nil // removed meanwhile
 		}
 		if s.Dev != top.Dev { // a volume's own mount
 			if e.IsDir() {

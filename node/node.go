@@ -45,7 +45,7 @@ type Config struct {
 	Kubelet *config.Config
 	// RuntimeDir, Bridge and SandboxImage are the bundled runtime's.
 	RuntimeDir, Bridge, SandboxImage string
-	// ImageDir has archives to import; "" is images in the root directory.
+	// ImageDir has archives to import; "" means images in the root directory.
 	ImageDir string
 	// ContainerLogsDir has links to the containers' logs.
 	ContainerLogsDir string
@@ -85,8 +85,8 @@ type Node struct {
 	pleg         *pleg.Relister
 	server       *server.Server
 
-	// supervisor is nil if an endpoint is configured; somebody else starts the
-	// runtime then. network is nil if that runtime is not the bundled one.
+	// supervisor is nil if an endpoint is configured: the runtime is then started by
+	// others. network is nil if that runtime is not the bundled one.
 	supervisor *bundle.Supervisor
 	network    *cni.Network
 
@@ -147,8 +147,8 @@ func New(c Config) (*Node, error) {
 	return n, nil
 }
 
-// newSources builds the sources of pods, in the order in which they get a name that
-// two of them desire.
+// newSources builds the sources of pods; if two desire the same name, the earlier
+// one gets it.
 func (n *Node) newSources() []podconfig.Source {
 	var sources []podconfig.Source
 	if n.cfg.StaticPodPath != "" {

@@ -24,7 +24,7 @@ func (u objectUser) Changed(uid pod.UID) {
 	u.agent.ObjectsChanged(uid)
 }
 
-// driverUser hears of a CSI driver that a pod waits for.
+// driverUser is notified of a CSI driver that a pod waits for.
 type driverUser struct{ of *parts }
 
 func (u driverUser) Changed(uid pod.UID) {
@@ -86,7 +86,7 @@ func storageOfClaim(c *v1.PersistentVolumeClaim, state claims.ClaimState) *serve
 	return s
 }
 
-// describeStorage says of a volume what is said of its claim, too.
+// describeStorage describes a volume, for itself and for its claim.
 func describeStorage(s *server.StorageInfo, v *v1.PersistentVolume) {
 	s.Capacity = v.Spec.Capacity.Storage().String()
 	short := map[v1.PersistentVolumeAccessMode]string{v1.ReadWriteOnce: "RWO", v1.ReadOnlyMany: "ROX", v1.ReadWriteMany: "RWX", v1.ReadWriteOncePod: "RWOP"}

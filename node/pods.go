@@ -26,9 +26,9 @@ import (
 )
 
 // hostNetworkIP is where probes and hooks without a host reach containers on the
-// node's own network: the local system, where a program that only listens on
-// 127.0.0.1 is healthy. A kubelet without an apiserver has no address for such pods
-// in their status, and dials an empty host, which is the same (pkg/kubelet,
+// node's own network: loopback, so that a program that only listens on 127.0.0.1 is
+// healthy. A kubelet without an apiserver has no address for such pods in their
+// status, and dials an empty host, which is the same (pkg/kubelet,
 // generateAPIPodStatus; its HTTP hooks fail there). An empty host would also be sent
 // as the Host header, which many servers reject.
 const hostNetworkIP = "127.0.0.1"
@@ -93,7 +93,7 @@ func (n *Node) assemble(facts Facts) (*parts, error) {
 	n.problems.add(p.archives.Problems)
 	p.prober = prober.New(prober.Config{
 		Execer: p.client, Waker: wake, Events: n.recorder,
-		// What is known of containers is worth nothing after a boot, as they are gone.
+		// Probe results are only valid within a boot: containers do not survive it.
 		StateDir: filepath.Join(n.cfg.StateDir, "probes"),
 		Log:      n.log, Metrics: n.registry, PerProbe: n.probeMetrics,
 	})
@@ -118,7 +118,7 @@ func (n *Node) dirs() podfs.Dirs {
 	return podfs.Dirs{Root: n.cfg.RootDir, PodLogs: n.cfg.PodLogsDir, ContainerLogs: n.own.ContainerLogsDir}
 }
 
-// inputs is what computes the environment of pods.
+// inputs returns what computes the environment of pods.
 func (n *parts) inputs() *podenv.Resolver {
 	cfg := n.cfg
 	return podenv.New(podenv.Config{
@@ -129,7 +129,7 @@ func (n *parts) inputs() *podenv.Resolver {
 	})
 }
 
-// configuredResolvConf is nil for the default, for which podenv looks for
+// configuredResolvConf returns nil for the default, for which podenv looks for
 // systemd-resolved's real file.
 func configuredResolvConf(path string) *string {
 	if path == "/etc/resolv.conf" {
@@ -138,7 +138,7 @@ func configuredResolvConf(path string) *string {
 	return &path
 }
 
-// forAgent are the agent's parts.
+// forAgent returns the agent's parts.
 func (n *parts) forAgent() agent.Parts {
 	groups := podCgroups{n.cgroups, n.client, n.callFailed}
 	return agent.Parts{
@@ -149,7 +149,7 @@ func (n *parts) forAgent() agent.Parts {
 	}
 }
 
-// start runs the second stage in g, except for what waits until pods were adopted.
+// start runs the second stage in g, except for what waits until pods are adopted.
 // started is a time before this podd's first call to the runtime.
 func (n *parts) start(ctx context.Context, g *errgroup.Group, started time.Time) {
 	if n.network != nil {
@@ -193,7 +193,7 @@ func (n *parts) awaitSandboxImage(ctx context.Context) {
 		_ = n.archives.WaitBriefly(ctx)
 	}()
 	if n.network == nil {
-		return // a runtime with a sandbox image of its own
+		return // the runtime has a sandbox image of its own
 	}
 	for {
 		if image, err := n.client.ImageStatus(ctx, n.own.SandboxImage); err == nil && image != nil {

@@ -11,11 +11,11 @@ import (
 	"podd/internal/pod"
 )
 
-// reasonManifest is the kubelet's reason for a pod of a manifest that is not
-// valid (pkg/kubelet/events, FailedValidation).
+// reasonManifest is the kubelet's reason for a pod whose manifest is invalid
+// (pkg/kubelet/events, FailedValidation).
 const reasonManifest = "FailedValidation"
 
-// reasonWarning is podd's own, for a manifest that runs and is probably not what its
+// reasonWarning is podd's own, for a manifest that runs but is probably not what its
 // author meant.
 const reasonWarning = "ManifestWarning"
 
@@ -48,7 +48,7 @@ func (n *Node) tellProblems(ctx context.Context) error {
 	}
 }
 
-// concerned is the pod that a problem is about, or else its manifest.
+// concerned returns the pod that a problem is about, or else its manifest.
 func concerned(p pod.Problem) (namespace, name string) {
 	if namespace, name, ok := strings.Cut(p.Pod, "/"); ok {
 		return namespace, name
@@ -64,7 +64,7 @@ type problems struct {
 	of []func() []pod.Problem // guarded by mu
 }
 
-// add has what of returns listed, too.
+// add adds a function that returns problems.
 func (p *problems) add(of func() []pod.Problem) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -82,7 +82,7 @@ func (p *problems) list() []pod.Problem {
 	return all
 }
 
-// pendingUnmounts are the mounts that could not be unmounted.
+// pendingUnmounts returns the mounts that could not be unmounted yet.
 func (n *parts) pendingUnmounts() []pod.Problem {
 	var all []pod.Problem
 	for _, d := range n.volumes.PendingUnmounts() {

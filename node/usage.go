@@ -18,9 +18,9 @@ import (
 	"podd/volumes/usage"
 )
 
-// layers says where containers write: containerd tells the directory, for its numbers
-// are as old as its stats_collect_period, of the bundled one ten minutes. Another
-// runtime tells its numbers.
+// layers locates containers' writable layers: containerd reports the directory, since
+// its statistics are as old as stats_collect_period, ten minutes for the bundled one.
+// Other runtimes report statistics.
 type layers struct {
 	client     *cri.Client
 	containerd bool
@@ -41,7 +41,7 @@ func (l layers) Layer(ctx context.Context, id string) (usage.Layer, error) {
 	return usage.Layer{Used: usage.Amount{Bytes: u.Bytes, Inodes: u.Inodes}, On: u.On}, err
 }
 
-// dir is empty where containerd does not tell.
+// dir is empty if containerd does not report it.
 func (l layers) dir(ctx context.Context, id string) string {
 	conn, err := grpc.NewClient(l.client.Endpoint(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -55,7 +55,8 @@ func (l layers) dir(ctx context.Context, id string) string {
 	return dir
 }
 
-// limits watches pods, unless the configuration says that nobody does.
+// limits returns what watches pods' storage limits, or nil if the configuration
+// disables that.
 func (n *parts) limits() agent.Limits {
 	if !n.cfg.LimitStorage {
 		return nil
@@ -63,8 +64,8 @@ func (n *parts) limits() agent.Limits {
 	return n.meter
 }
 
-// summary is the kubelet's /stats/summary, with what podd has of it: storage, of the
-// node and of pods, for server.Config. storage is false if nothing is to be measured.
+// summary is the kubelet's /stats/summary, as far as podd has it, for server.Config:
+// storage of the node and of pods. storage is false if nothing is to be measured.
 func (n *Node) summary(ctx context.Context, storage bool) (any, error) {
 	parts := n.second.Load()
 	if parts == nil {
@@ -83,7 +84,7 @@ func (n *Node) summary(ctx context.Context, storage bool) (any, error) {
 	return out, nil
 }
 
-// active are the pods that have not run to their end.
+// active returns the pods that have not completed.
 func (n *Node) active() []*v1.Pod {
 	var all []*v1.Pod
 	for _, p := range n.status.Pods() {
@@ -94,7 +95,7 @@ func (n *Node) active() []*v1.Pod {
 	return all
 }
 
-// bootTime is when the machine started, to the second.
+// bootTime returns when the machine booted, to the second.
 func bootTime() metav1.Time {
 	var up unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &up); err != nil {

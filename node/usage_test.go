@@ -16,16 +16,16 @@ import (
 func TestStorageIsLimitedUnlessTheConfigurationForbidsIt(t *testing.T) {
 	p := &parts{Node: &Node{cfg: &config.Config{}}, meter: usage.New(usage.Config{})}
 	if p.limits() != nil {
-		t.Error("with localStorageCapacityIsolation: false somebody watches")
+		t.Error("with localStorageCapacityIsolation: false storage is watched")
 	}
 	p.cfg.LimitStorage = true
 	if p.limits() == nil {
-		t.Error("nobody watches")
+		t.Error("storage is not watched")
 	}
 }
 
-// TestTheSummaryHasNoPodThatHasRunToItsEnd: and there is none before the runtime has
-// answered.
+// TestTheSummaryHasNoPodThatHasRunToItsEnd, and there is none before the runtime has
+// responded.
 func TestTheSummaryHasNoPodThatHasRunToItsEnd(t *testing.T) {
 	n := &Node{cfg: &config.Config{}, status: status.NewWriter(status.Config{})}
 	for uid, over := range map[pod.UID]bool{"runs": false, "over": true} {
@@ -36,9 +36,9 @@ func TestTheSummaryHasNoPodThatHasRunToItsEnd(t *testing.T) {
 		t.Errorf("got %d pods", len(got))
 	}
 	if _, err := n.summary(t.Context(), true); err == nil {
-		t.Error("there is a summary before the runtime has answered")
+		t.Error("there is a summary before the runtime has responded")
 	}
 	if up := time.Since(bootTime().Time); up <= 0 || up > 100*365*24*time.Hour {
-		t.Errorf("the machine started %v ago", up)
+		t.Errorf("the machine booted %v ago", up)
 	}
 }

@@ -28,7 +28,7 @@ func userNamespaces(cfg *config.Config, dirs podfs.Dirs, ownRuntime bool, log *s
 		if ranges != nil {
 			return ranges, nil
 		}
-		if ownRuntime { // which works below StateDir
+		if ownRuntime { // whose state is below StateDir
 			if err := reachable(cfg.StateDir); err != nil {
 				return nil, fmt.Errorf("can't set `spec.hostUsers: false`: %w", err)
 			}
@@ -58,9 +58,9 @@ func userNamespaces(cfg *config.Config, dirs podfs.Dirs, ownRuntime bool, log *s
 	}
 }
 
-// reachable is nil if any user may traverse dir and its parents. Root in a pod's user
-// namespace is an ordinary user, and its root file system is below; runc only reports
-// that permission was denied.
+// reachable returns nil if any user may traverse dir and its parents. Root in a pod's
+// user namespace is an ordinary user, and its root file system is below dir; runc
+// would only report that permission was denied.
 func reachable(dir string) error {
 	for at := dir; ; at = filepath.Dir(at) {
 		info, err := os.Stat(at)

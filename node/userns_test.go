@@ -8,7 +8,7 @@ import (
 )
 
 func TestADirectoryThatIsClosedToThePodsUsersIsNamed(t *testing.T) {
-	dir, err := os.MkdirTemp("/tmp", "reachable") // t.TempDir lies below a closed one
+	dir, err := os.MkdirTemp("/tmp", "reachable") // t.TempDir is below a closed one
 	if err != nil {
 		t.Fatal(err)
 	}
