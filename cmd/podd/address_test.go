@@ -18,12 +18,12 @@ import (
 	"podd/server"
 )
 
-// nodeAddress is given to a network of the test's own.
+// nodeAddress is assigned in a network namespace of the test.
 const nodeAddress = "10.209.7.1"
 
-// TestEnvAndStatusNameOneNodeAddressWhenPoddStartsBeforeTheNetwork: a machine that
-// boots may have no address when podd starts. The environment of its containers had
-// none for good then, while their status had the one that came.
+// TestEnvAndStatusNameOneNodeAddressWhenPoddStartsBeforeTheNetwork: a booting
+// machine may have no address when podd starts. Once the environment of its
+// containers then never got one, while their status did.
 func TestEnvAndStatusNameOneNodeAddressWhenPoddStartsBeforeTheNetwork(t *testing.T) {
 	d := newDaemon(t, 0)
 	d.attr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
@@ -32,7 +32,7 @@ func TestEnvAndStatusNameOneNodeAddressWhenPoddStartsBeforeTheNetwork(t *testing
 		", env: [{name: NODE, valueFrom: {fieldRef: {fieldPath: status.hostIP}}}]}]\n")
 	d.start()
 	var web *v1.Pod
-	d.await("the pod shows though the runtime has not answered", func() bool {
+	d.await("the pod shows though the runtime has not responded", func() bool {
 		web = d.onlyPod()
 		return web != nil && d.srv.Count("Version") > 0
 	})
@@ -60,7 +60,8 @@ func TestEnvAndStatusNameOneNodeAddressWhenPoddStartsBeforeTheNetwork(t *testing
 	d.stop()
 }
 
-// addNetwork gives the network namespace of a process an address and a way out.
+// addNetwork sets up an address and a default route in the network namespace of
+// a process.
 func addNetwork(t *testing.T, pid int) {
 	t.Helper()
 	must := func(err error) {
@@ -84,8 +85,8 @@ func addNetwork(t *testing.T, pid int) {
 	must(at.RouteAdd(&netlink.Route{LinkIndex: lo.Attrs().Index, Src: net.ParseIP(nodeAddress)}))
 }
 
-// onlyPod asks the socket, which needs no network: nil while there is no answer,
-// or no pod.
+// onlyPod queries the socket, which needs no network; it is nil while there is
+// no response, or no pod.
 func (d *daemon) onlyPod() *v1.Pod {
 	client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(d.dir, "state", "podd.sock"))

@@ -51,8 +51,8 @@ with it.`,
 	return cmd
 }
 
-// kubeletFlagError explains flags of the kubelet's that podd does not have. It
-// is for the commands that take the kubelet's flags.
+// kubeletFlagError explains kubelet flags that podd does not have, for commands
+// that accept the kubelet's flags.
 func kubeletFlagError(cmd *cobra.Command, err error) error {
 	return &cli.ExitError{Code: cli.ExitUsage, Err: config.FlagError(cmd.Flags(), err)}
 }

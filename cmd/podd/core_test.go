@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// aborted lets a process leave as large a core file as it likes, aborts it, and
-// says whether it left one. done is closed at its end.
+// aborted lifts a process's limit of core files, aborts it, and reports whether it
+// left one. done is closed when it has exited.
 func aborted(t *testing.T, cmd *exec.Cmd, done <-chan struct{}) bool {
 	t.Helper()
 	all := unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY}
@@ -24,13 +24,13 @@ func aborted(t *testing.T, cmd *exec.Cmd, done <-chan struct{}) bool {
 	select {
 	case <-done:
 	case <-time.After(patience):
-		t.Fatal("it does not end")
+		t.Fatal("it does not exit")
 	}
 	return cmd.ProcessState.Sys().(syscall.WaitStatus).CoreDump()
 }
 
-// TestPoddLeavesNoCoreFile, in which its Secrets would be; another program that is
-// aborted in the same way does, and what podd starts may.
+// TestPoddLeavesNoCoreFile: it would contain Secrets. Another program that is
+// aborted in the same way does leave one, and processes that podd starts may.
 func TestPoddLeavesNoCoreFile(t *testing.T) {
 	t.Setenv("GOTRACEBACK", "crash")
 	some := unix.Rlimit{Cur: 4096, Max: unix.RLIM_INFINITY}
@@ -51,7 +51,7 @@ func TestPoddLeavesNoCoreFile(t *testing.T) {
 		t.Skip("no program leaves a core file on this machine")
 	}
 	d.start()
-	d.await("podd answers", func() bool { return d.pods() != nil })
+	d.await("podd responds", func() bool { return d.pods() != nil })
 	var mine, podds unix.Rlimit
 	if err := errors.Join(unix.Prlimit(0, unix.RLIMIT_CORE, nil, &mine), unix.Prlimit(d.cmd.Process.Pid, unix.RLIMIT_CORE, nil, &podds)); err != nil {
 		t.Fatal(err)

@@ -19,24 +19,24 @@ import (
 	"podd/internal/perftest"
 )
 
-// TestAPodStartsInSoManyCalls holds what a pod asks of the runtime, so that it
-// does not grow unseen: each call is a fraction of a millisecond of podd's and of
-// the runtime's, and those before the last start are the pod's waiting time.
+// TestAPodStartsInSoManyCalls bounds the runtime calls of a pod's start, so that
+// they do not grow unnoticed: each takes podd and the runtime a fraction of a
+// millisecond, and those before the last start delay the pod.
 func TestAPodStartsInSoManyCalls(t *testing.T) {
 	d := newDaemon(t, 0)
 	for i := range 3 {
 		d.srv.Script(fmt.Sprintf("init-%d", i), critest.Script{ExitAfter: 20 * time.Millisecond})
 	}
 	d.start()
-	d.await("podd answers", func() bool { return d.pods() != nil })
+	d.await("podd responds", func() bool { return d.pods() != nil })
 	d.write("warm")
 	d.await("the first pod runs", func() bool { return d.running() == 1 })
-	d.settle(3 * time.Second) // the relister looks once more when its stream is surely open
+	d.settle(3 * time.Second) // pleg relists once more when its event stream is certainly open
 
 	image := "image: " + testImage
 	for i, c := range []struct {
 		name, spec string
-		most       int // calls; a look more than usual is 2
+		most       int // calls; one more sync than usual takes 2
 		makes      int // containers
 	}{
 		{"one", "containers: [{name: one, " + image + "}]", 12 + 2, 1},
@@ -54,7 +54,7 @@ func TestAPodStartsInSoManyCalls(t *testing.T) {
 		}
 		t.Logf("%s: %d calls, %v", c.name, d.srv.Count(""), got)
 		if got["RunPodSandbox"] != 1 || got["CreateContainer"] != c.makes || got["StartContainer"] != c.makes || got["ImageStatus"] > c.makes {
-			t.Errorf("%s: want one sandbox, and one create, one start and one look at the image for each of %d containers", c.name, c.makes)
+			t.Errorf("%s: want one sandbox, and one create, one start and one image lookup for each of %d containers", c.name, c.makes)
 		}
 		if n := d.srv.Count(""); n > c.most {
 			t.Errorf("%s: %d calls, want %d at most", c.name, n, c.most)
@@ -62,10 +62,10 @@ func TestAPodStartsInSoManyCalls(t *testing.T) {
 	}
 }
 
-// TestAProbeCostsAQuarterMoreThanABareRequestAtMost: fifty pods of ten containers,
-// each asked once a second whether it is ready, by the real binary, against the
-// processor time of a client that makes the same five hundred requests with Go's
-// own HTTP client and does nothing else.
+// TestAProbeCostsAQuarterMoreThanABareRequestAtMost runs the real binary with
+// fifty pods of ten containers, each with a readiness probe every second, and
+// compares its CPU time with that of a client that makes the same five hundred
+// requests with Go's HTTP client and does nothing else.
 func TestAProbeCostsAQuarterMoreThanABareRequestAtMost(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes a minute")
@@ -83,13 +83,13 @@ func TestAProbeCostsAQuarterMoreThanABareRequestAtMost(t *testing.T) {
 		d.put(name, "apiVersion: v1\nkind: Pod\nmetadata: {name: "+name+"}\nspec:\n  dnsPolicy: Default\n  containers:\n"+list.String())
 	}
 	const span = 3 * time.Second
-	var asked [2][]float64 // in each turn, by podd and by the bare client
+	var asked [2][]float64 // by podd and by the bare client, per round
 	each := func(pid, whose int) time.Duration {
 		runs, cpu := target.counts(t)[whose], processor(t, pid)
 		time.Sleep(span)
 		cpu, runs = processor(t, pid)-cpu, target.counts(t)[whose]-runs
 		if runs == 0 {
-			t.Fatalf("nobody asked within %v", span)
+			t.Fatalf("no requests within %v", span)
 		}
 		asked[whose] = append(asked[whose], float64(runs)/span.Seconds())
 		return cpu / time.Duration(runs)
@@ -103,10 +103,10 @@ func TestAProbeCostsAQuarterMoreThanABareRequestAtMost(t *testing.T) {
 	}, func() time.Duration {
 		pid, stop := target.ask(t, pods*containers)
 		defer stop()
-		time.Sleep(2500 * time.Millisecond) // each has asked once
+		time.Sleep(2500 * time.Millisecond) // each probe has run once
 		return each(pid, 1)
 	})
-	t.Logf("processor time of one probe: %v; probes a second %.0f, requests of the bare client %.0f", got, asked[0], asked[1])
+	t.Logf("CPU time of one probe: %v; probes a second %.0f, requests of the bare client %.0f", got, asked[0], asked[1])
 	if r := got.Ratio(); r > 1.25 {
 		t.Errorf("a probe costs %.2f times a bare request, want 1.25 times at most", r)
 	}
@@ -125,7 +125,7 @@ func TestAProbeCostsAQuarterMoreThanABareRequestAtMost(t *testing.T) {
 	}
 }
 
-// bareServer is testdata/bare, built as podd is: without the race detector.
+// bareServer is testdata/bare, built as podd is, without the race detector.
 type bareServer struct {
 	binary string
 	port   int
@@ -152,7 +152,7 @@ func serveBare(t *testing.T, dir string) *bareServer {
 	return b
 }
 
-// run starts it; it ends with its input: by stop, or with the test.
+// run starts it. It exits at the end of its input: by stop, or with the test.
 func (b *bareServer) run(t *testing.T, cmd *exec.Cmd) (in io.Writer, stop func()) {
 	t.Helper()
 	pipe, err := cmd.StdinPipe()
@@ -170,7 +170,7 @@ func (b *bareServer) run(t *testing.T, cmd *exec.Cmd) (in io.Writer, stop func()
 	return pipe, stop
 }
 
-// counts are the requests so far, of podd's probes and of the bare client's.
+// counts returns the requests so far, of podd's probes and of the bare client.
 func (b *bareServer) counts(t *testing.T) (n [2]int) {
 	t.Helper()
 	if _, err := fmt.Fprintln(b.in); err != nil {
@@ -182,7 +182,7 @@ func (b *bareServer) counts(t *testing.T) (n [2]int) {
 	return n
 }
 
-// ask has a bare client make that many requests a second.
+// ask starts a bare client that makes rate requests per second.
 func (b *bareServer) ask(t *testing.T, rate int) (pid int, stop func()) {
 	t.Helper()
 	cmd := exec.Command(b.binary, "ask", strconv.Itoa(b.port), strconv.Itoa(rate))
@@ -199,7 +199,7 @@ func processor(t *testing.T, pid int) time.Duration {
 	return d
 }
 
-// ready is how many pods are.
+// ready returns how many pods are ready.
 func (d *daemon) ready() (n int) {
 	for _, p := range d.pods() {
 		for _, c := range p.Status.Conditions {

@@ -10,12 +10,12 @@ import (
 	"podd/internal/instance"
 )
 
-// addSocket gives a command the flag that says where the daemon listens.
+// addSocket adds the flag for the daemon's socket to a command.
 func addSocket(cmd *cobra.Command, stateDir *string) {
 	cmd.Flags().StringVar(stateDir, "state-dir", instance.DefaultStateDir, "`directory` of the daemon's socket")
 }
 
-// addNamespace gives a command -n and -A.
+// addNamespace adds -n and -A to a command.
 func addNamespace(cmd *cobra.Command, stateDir, namespace *string) {
 	cmd.Flags().StringVarP(namespace, "namespace", "n", "", "only of this `namespace`")
 	cmd.Flags().BoolP("all-namespaces", "A", false, "of all namespaces, which is the default")
@@ -25,7 +25,7 @@ func addNamespace(cmd *cobra.Command, stateDir, namespace *string) {
 	}) // the flag exists
 }
 
-// addOutput gives a command -o with the formats it knows, and their completion.
+// addOutput adds -o to a command, with its formats and their completion.
 func addOutput(cmd *cobra.Command, output *string, formats ...string) {
 	cmd.Flags().StringVarP(output, "output", "o", "", "output `format`: "+strings.Join(formats, ", "))
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp)) // the flag exists
@@ -37,7 +37,7 @@ func addOutput(cmd *cobra.Command, output *string, formats ...string) {
 	}
 }
 
-// completePods completes names of pods that run now.
+// completePods completes names of running pods.
 func completePods(stateDir, namespace *string) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, written string) ([]string, cobra.ShellCompDirective) {
 		names := cli.CompletePods(cmd.Context(), *stateDir, *namespace, written)
@@ -46,7 +46,7 @@ func completePods(stateDir, namespace *string) cobra.CompletionFunc {
 	}
 }
 
-// completeOnePod is completePods for commands that take one.
+// completeOnePod is completePods for commands that accept one.
 func completeOnePod(stateDir, namespace *string) cobra.CompletionFunc {
 	many := completePods(stateDir, namespace)
 	return func(cmd *cobra.Command, args []string, written string) ([]string, cobra.ShellCompDirective) {

@@ -36,7 +36,7 @@ Exit codes: 0, 1 for an error, 2 for wrong usage, 3 when podd is not running.`,
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.Resource, o.Names = args[0], args[1:]
-			if kind, name, ok := strings.Cut(args[0], "/"); ok { // as kubectl takes it
+			if kind, name, ok := strings.Cut(args[0], "/"); ok { // as in kubectl
 				o.Resource, o.Names = kind, append([]string{name}, args[1:]...)
 			}
 			return o.Run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())

@@ -14,24 +14,24 @@ import (
 	"podd/podconfig/manifest/hostile"
 )
 
-// measured, in the environment, makes the test binary a launcher that says what
-// the command of its arguments took.
+// measured is an environment variable that makes the test binary run the command
+// in its arguments and print its cost.
 const measured = "PODD_TEST_MEASURE"
 
-// measure runs a command and prints its peak of memory, in KiB, and its processor
-// time. It is a process of its own since the peak of a process begins with that of
-// the one that forks it, and that of a whole test is large.
+// measure runs a command and prints its peak memory in KiB and its CPU time. It is
+// a process of its own since a process's peak starts at that of the process that
+// forked it, and that of a whole test is large.
 func measure(args []string) int {
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
-	_ = cmd.Run() // an exit code of 1 says that there are problems
+	_ = cmd.Run() // an exit code of 1 means that there are problems
 	u := cmd.ProcessState.SysUsage().(*syscall.Rusage)
 	fmt.Printf("\n%d %d\n", u.Maxrss, u.Utime.Nano()+u.Stime.Nano())
 	return 0
 }
 
-// worst are the hostile inputs that cost the most of their kind; all of them are
-// decoded in podconfig/manifest.
+// worst are the most expensive hostile inputs of each kind; podconfig/manifest
+// decodes all of them.
 var worst = []string{
 	"pods", "documents", "null documents", "JSON objects", "heavy pods", "heavy broken pods", "PodList of nothing", "containers: {}",
 	"container's env: {name: E, valueFrom: {configMapKeyRef: {name: a, key: b}}}", "node selector: k%d: v", "unknown fields: k%d: v",
@@ -39,10 +39,10 @@ var worst = []string{
 	"configMap volumes", "projected items", "keys of a Secret's texts", "a List of ConfigMaps", "one field again and again", "a long text", "a long annotation", "comments behind", "indented deeper and deeper",
 }
 
-// TestNoInputCostsMoreThan300MiB has the binary validate 10 MiB of what costs the
-// most. What time it takes is the machine's: make bench holds it to five seconds,
-// on a quiet one; that it grows with the size alone holds everywhere
-// (podconfig/manifest/hostile, TestNoTextCostsTheSquareOfItsSize).
+// TestNoInputCostsMoreThan300MiB makes the binary validate 10 MiB of the most
+// expensive inputs. The time depends on the machine: make bench limits it to five
+// seconds on a quiet one. That it grows only linearly with the size is tested
+// everywhere (podconfig/manifest/hostile, TestNoTextCostsTheSquareOfItsSize).
 func TestNoInputCostsMoreThan300MiB(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes a minute")
@@ -71,9 +71,9 @@ func TestNoInputCostsMoreThan300MiB(t *testing.T) {
 		if _, scan := fmt.Sscan(lines[len(lines)-1], &peak, &took); err != nil || scan != nil {
 			t.Fatalf("%s: %v, %s", name, err, out)
 		}
-		t.Logf("%4d MiB, %v of a processor: %s", peak>>10, time.Duration(took).Round(10*time.Millisecond), name)
+		t.Logf("%4d MiB, %v of CPU time: %s", peak>>10, time.Duration(took).Round(10*time.Millisecond), name)
 		if !strings.Contains(string(out), "problem") {
-			t.Errorf("%s: podd has nothing to say: %s", name, out)
+			t.Errorf("%s: podd reports no problem: %s", name, out)
 		}
 		if os.Getenv("PODD_BENCH") != "" && time.Duration(took) > 5*time.Second {
 			t.Errorf("%s: %v, want five seconds at most", name, time.Duration(took))

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestUnderTheNameKubeletUnknownFieldsAreReported starts the binary as kubelets are
-// started, with a manifest that they run and that podd run refuses.
+// TestUnderTheNameKubeletUnknownFieldsAreReported starts the binary as a kubelet is
+// started, with a manifest that kubelets run and podd run rejects.
 func TestUnderTheNameKubeletUnknownFieldsAreReported(t *testing.T) {
 	d := newDaemon(t, 0)
 	d.kubelet = true

@@ -9,8 +9,8 @@ import (
 	"podd/config"
 )
 
-// newLogger is the daemon's log, as the configuration wants it. The libraries
-// that log with klog or log write to it too.
+// newLogger returns the daemon's log, as configured. Libraries that log with
+// klog or log write to it, too.
 func newLogger(c *config.Config, w io.Writer) *slog.Logger {
 	options := &slog.HandlerOptions{Level: c.LogLevel}
 	var h slog.Handler = slog.NewTextHandler(w, options)

@@ -8,8 +8,8 @@ import (
 	"podd/bundle"
 )
 
-// lowerOOMScore makes podd one of the last processes that the kernel takes
-// when memory runs out. A machine that does not allow it is no obstacle.
+// lowerOOMScore makes podd one of the last processes that the OOM killer
+// selects. It is no error if the machine does not permit that.
 func lowerOOMScore(score int, log *slog.Logger) {
 	if score < 0 && !bundle.MayLowerOOMScore() {
 		log.Info("cannot lower podd's OOM score: this machine does not permit it", "wanted", score)

@@ -26,16 +26,16 @@ func main() {
 func execute(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	// The first signal asks for an orderly end, a second one does not ask.
+	// The first signal shuts podd down in an orderly way, a second one kills it.
 	context.AfterFunc(ctx, stop)
 	name, rest := filepath.Base(args[0]), args[1:]
 	if name == "kubelet" {
-		// kubeadm asks the kubelet for its version, and reads this form.
+		// kubeadm runs kubelet --version and parses this form.
 		if len(rest) == 1 && (rest[0] == "--version" || rest[0] == "--version=true") {
 			fmt.Printf("Kubernetes %s\n", thisVersion().Kubernetes)
 			return 0
 		}
-		// Static pods that kubelets run go on running, unless a flag says otherwise.
+		// Static pods that run on a kubelet also run here, unless a flag says otherwise.
 		rest = append([]string{"run", "--" + flagValidation + "=" + string(manifest.Warn)}, rest...)
 	}
 	root := newRootCmd()
@@ -100,7 +100,7 @@ unknown fields in manifests instead of rejecting the pods.`,
 	return root
 }
 
-// checkUsage gives wrong arguments the exit code of wrong flags.
+// checkUsage makes wrong arguments exit with the code of wrong flags.
 func checkUsage(cmd *cobra.Command) {
 	if args := cmd.Args; args != nil {
 		cmd.Args = func(cmd *cobra.Command, given []string) error {

@@ -25,26 +25,26 @@ import (
 
 const (
 	testImage = "localhost/podd/busybox:1"
-	callTakes = 5 * time.Millisecond // of a runtime that is not in memory only
+	callTakes = 5 * time.Millisecond // as on a real runtime
 )
 
-// daemon is a podd run of its own process, on a runtime in memory.
+// daemon is a podd run in a process of its own, on an in-memory runtime.
 type daemon struct {
 	t    *testing.T
 	srv  *critest.Server
-	dir  string // everything of it is below
+	dir  string // contains everything of it
 	http string // the read-only port
 	cmd  *exec.Cmd
-	// kubelet is the name under which it is started, instead of podd run.
+	// kubelet: it is started under this name, instead of podd run.
 	kubelet bool
 	// attr, if set, is how the process is started.
 	attr *syscall.SysProcAttr
-	log  *bytes.Buffer // read it only once the process has ended
+	log  *bytes.Buffer // read it only once the process has exited
 	done chan struct{}
 }
 
-// buildPodd builds the binary as it is shipped, without the race detector, or takes
-// the one that PODD_TEST_BINARY names, as make test does, which has just built it.
+// buildPodd builds the binary as it is shipped, without the race detector, or uses
+// the one that PODD_TEST_BINARY names, which make test has just built.
 func buildPodd(t *testing.T, dir string) {
 	t.Helper()
 	if built := os.Getenv("PODD_TEST_BINARY"); built != "" {
@@ -100,7 +100,7 @@ healthzPort: 0
 	return d
 }
 
-// removeCgroups removes what podd keeps over a stop: the groups above the pods'.
+// removeCgroups removes the cgroups above the pods', which podd keeps when it stops.
 func removeCgroups(t *testing.T, root string) {
 	facts, err := cgroup.Detect()
 	if err == nil {
@@ -155,7 +155,7 @@ func (d *daemon) start() {
 	})
 }
 
-// stop sends TERM, waits for the end and says what was logged.
+// stop sends SIGTERM, waits for the exit and returns the log.
 func (d *daemon) stop() (log string) {
 	d.t.Helper()
 	if err := d.cmd.Process.Signal(unix.SIGTERM); err != nil {
@@ -178,7 +178,7 @@ func (d *daemon) pods() []v1.Pod {
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return nil // not up yet
+		return nil // not listening yet
 	}
 	defer resp.Body.Close()
 	var list v1.PodList
@@ -198,7 +198,7 @@ func (d *daemon) running() int {
 	return n
 }
 
-// patience is when a test gives up: it decides about nothing but what hangs.
+// patience is the timeout of every wait: only a hang takes that long.
 const patience = 5 * time.Minute
 
 func (d *daemon) await(what string, ok func() bool) {
@@ -210,7 +210,7 @@ func (d *daemon) await(what string, ok func() bool) {
 	}
 }
 
-// write puts a pod of one container in place.
+// write creates the manifest of a pod with one container.
 func (d *daemon) write(name string) {
 	d.t.Helper()
 	d.put(name, fmt.Sprintf(`apiVersion: v1
@@ -222,7 +222,7 @@ spec:
 `, name, name, testImage))
 }
 
-// put puts a manifest in place as one should: whole, by rename.
+// put creates a manifest atomically, by rename.
 func (d *daemon) put(name, text string) {
 	d.t.Helper()
 	half := filepath.Join(d.dir, "half")
@@ -234,11 +234,11 @@ func (d *daemon) put(name, text string) {
 	}
 }
 
-// settle waits until the runtime is asked nothing any more for that long.
+// settle waits until the runtime has had no calls for that long.
 func (d *daemon) settle(quiet time.Duration) {
 	d.t.Helper()
 	last, since := -1, time.Now()
-	d.await("the runtime is left alone", func() bool {
+	d.await("the runtime has no calls", func() bool {
 		if n := d.srv.Count(""); n != last {
 			last, since = n, time.Now()
 		}
@@ -246,8 +246,8 @@ func (d *daemon) settle(quiet time.Duration) {
 	})
 }
 
-// TestThreeHundredPodsInADirectory runs the real binary on a runtime whose every
-// call takes 5 ms, and beside it one that has no pods. PODD_IDLE=5m watches them
+// TestThreeHundredPodsInADirectory runs the real binary on a runtime whose calls
+// take 5 ms each, and beside it one without pods. PODD_IDLE=5m observes them for
 // that long.
 func TestThreeHundredPodsInADirectory(t *testing.T) {
 	if testing.Short() {
@@ -266,7 +266,7 @@ func TestThreeHundredPodsInADirectory(t *testing.T) {
 	t.Logf("%d pods Running after %v", many, time.Since(began).Round(10*time.Millisecond))
 
 	t.Run("cost little more than none while nothing happens", func(t *testing.T) { idle(t, d, none) })
-	t.Run("one crash is answered without a wait", d.crashes)
+	t.Run("one crash is handled without a wait", d.crashes)
 	log := d.stop()
 	if n := len(d.srv.RunningContainers()); n != many {
 		t.Errorf("%d containers run after podd has stopped, want %d", n, many)
@@ -278,8 +278,8 @@ func TestThreeHundredPodsInADirectory(t *testing.T) {
 }
 
 // idle compares a podd with many pods with one that has none, both left alone for
-// the same minute: what it uses more is less than a tenth of what it used to start
-// those pods. One look at each pod every ten seconds would be as much.
+// the same minute: what it uses in addition is less than a tenth of what it used to
+// start those pods. One sync of each pod every ten seconds would use as much.
 func idle(t *testing.T, d, none *daemon) {
 	window := time.Minute
 	if s := os.Getenv("PODD_IDLE"); s != "" {
@@ -301,36 +301,36 @@ func idle(t *testing.T, d, none *daemon) {
 	if share > 0.1 {
 		t.Errorf("an idle minute costs %.2f of what the start of these pods did, want a tenth at most", share)
 	}
-	// Lists of everything are due now and then, for both and not at the same moment;
-	// looks at pods would be hundreds.
+	// Relists are due now and then, for both and at different times; syncs of pods
+	// would be hundreds of calls.
 	if most := 10 * (1 + int(window/time.Minute)); calls-base > most {
-		t.Errorf("%d runtime calls, and %d without pods: somebody looks at pods that rest", calls, base)
+		t.Errorf("%d runtime calls, and %d without pods: idle pods are synced", calls, base)
 	}
 }
 
-// crashes: from a container's end to its successor's start it takes no longer than
-// the calls that are made meanwhile, give or take what podd thinks in between. The
-// control is a client that makes as many calls and thinks nothing.
+// crashes checks that from a container's exit to its successor's start it takes no
+// longer than the calls in between, apart from podd's own work. The control is a
+// client that makes as many calls and does nothing else.
 func (d *daemon) crashes(t *testing.T) {
 	const most = 8
 	calls := 0
-	d.crash("p1", &calls) // and the first one finds nothing in caches
+	d.crash("p1", &calls) // the first one fills the caches
 	next := 0
 	got := perftest.Compare(9, 2, func() time.Duration {
 		next += 30
 		return d.crash(fmt.Sprintf("p%d", next), &calls)
 	}, func() time.Duration { return d.srv.Bare(calls) })
-	t.Logf("from a container's end to its successor's start, %d calls: %v", calls, got)
+	t.Logf("from a container's exit to its successor's start, %d calls: %v", calls, got)
 	if calls > most {
-		t.Errorf("a crash is answered with %d calls, want %d at most", calls, most)
+		t.Errorf("a crash takes %d calls, want %d at most", calls, most)
 	}
 	if r := got.Ratio(); r > 2 {
-		t.Errorf("a crash is answered after %.2f times what its calls take: something waits", r)
+		t.Errorf("a crash takes %.2f times as long as its calls: something waits", r)
 	}
 }
 
-// crash ends a container and says how long it took until its successor ran, by
-// the runtime's own clock, and how many calls were made until then.
+// crash makes a container exit and returns how long it took until its successor ran,
+// by the runtime's clock, and how many calls were made until then.
 func (d *daemon) crash(name string, calls *int) time.Duration {
 	d.t.Helper()
 	d.settle(200 * time.Millisecond)
@@ -355,7 +355,7 @@ func (d *daemon) crash(name string, calls *int) time.Duration {
 	return started.Sub(began)
 }
 
-// TestRunClearsWhatARebootLeft: the runtime's state is gone, the disk is not.
+// TestRunClearsWhatARebootLeft: the runtime's state is gone, what is on disk is not.
 func TestRunClearsWhatARebootLeft(t *testing.T) {
 	d := newDaemon(t, 0)
 	left := filepath.Join(d.dir, "root", "pods", "0c9a7a6e-left")
@@ -364,24 +364,24 @@ func TestRunClearsWhatARebootLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := unix.Mount("tmpfs", mounted, "tmpfs", 0, "size=64k"); err != nil {
-		t.Skipf("this machine lets nobody mount: %v", err)
+		t.Skipf("this machine does not permit mounts: %v", err)
 	}
 	t.Cleanup(func() { _ = unix.Unmount(mounted, unix.MNT_DETACH) })
-	if err := os.WriteFile(filepath.Join(mounted, "data"), []byte("of a pod long gone"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(mounted, "data"), []byte("of an orphaned pod"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	d.write("web")
 	d.start()
-	d.await("the leftover is gone", func() bool {
+	d.await("the orphaned pod is cleaned up", func() bool {
 		_, err := os.Lstat(left)
 		return os.IsNotExist(err)
 	})
-	d.await("the wanted pod runs", func() bool { return d.running() == 1 })
+	d.await("the desired pod runs", func() bool { return d.running() == 1 })
 	d.stop()
 }
 
-// TestStopDoesNotWaitForACreateThatHangs: the runtime keeps what comes of it for
-// the next start. That it waits for five seconds is seen in simulated time
+// TestStopDoesNotWaitForACreateThatHangs: the next start of podd finds what the
+// runtime creates. That podd waits for five seconds is tested in simulated time
 // (agent's TestStopIsQuickWhateverPodsDo).
 func TestStopDoesNotWaitForACreateThatHangs(t *testing.T) {
 	d := newDaemon(t, 0)
@@ -389,7 +389,7 @@ func TestStopDoesNotWaitForACreateThatHangs(t *testing.T) {
 	d.write("web")
 	d.start()
 	d.await("the sandbox is being made", func() bool { return d.srv.Count("RunPodSandbox") == 1 })
-	d.stop() // although the create goes on for ever
+	d.stop() // although the create never returns
 	release()
 	d.start()
 	d.await("the pod runs", func() bool { return d.running() == 1 })

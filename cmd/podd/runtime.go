@@ -12,7 +12,7 @@ import (
 	"podd/node/bundled"
 )
 
-// runtimeFlags are what "podd runtime" takes.
+// runtimeFlags are the flags of "podd runtime".
 type runtimeFlags struct{ bundled.Runtime }
 
 func (f *runtimeFlags) register(cmd *cobra.Command) {

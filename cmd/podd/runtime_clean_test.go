@@ -17,12 +17,12 @@ import (
 	"podd/internal/instance"
 )
 
-// place is where a podd was: its directories with something in them.
+// place is where a podd was: its directories with some content.
 type place struct {
 	t    *testing.T
 	dir  string
 	dirs instance.Dirs
-	// bridge and cgroup names are this test's alone.
+	// bridge and cgroups are names that only this test uses.
 	bridge, cgroups string
 }
 
@@ -51,7 +51,7 @@ func (p *place) write(file string) {
 	}
 }
 
-// used notes what podd run and podd runtime do when they start.
+// used records what podd run and podd runtime record when they start.
 func (p *place) used(endpoint string) *place {
 	p.t.Helper()
 	err := errors.Join(os.MkdirAll(p.dirs.State, 0o755),
@@ -63,12 +63,12 @@ func (p *place) used(endpoint string) *place {
 	return p
 }
 
-// stop runs podd runtime stop in this process, which is no podd that could start
-// a runtime for pods that one left.
+// stop runs podd runtime stop in this process, whose binary is not podd and could not
+// start a runtime for orphaned pods.
 func (p *place) stop(args ...string) (string, error) {
 	p.t.Helper()
 	if left, err := mountinfo.GetMounts(mountinfo.PrefixFilter(p.dir + "/run")); err != nil || len(left) > 0 {
-		p.t.Fatalf("there are mounts that a runtime would be started for: %v, %v", left, err)
+		p.t.Fatalf("there are mounts for which a runtime would be started: %v, %v", left, err)
 	}
 	var out strings.Builder
 	cmd := newRuntimeStopCmd()
@@ -122,7 +122,7 @@ func (p *place) refused(err error, words ...string) {
 	p.t.Helper()
 	for _, w := range words {
 		if err == nil || !strings.Contains(err.Error(), w) {
-			p.t.Errorf("got %v, want a refusal with %q", err, w)
+			p.t.Errorf("got %v, want an error with %q", err, w)
 		}
 	}
 }
@@ -132,7 +132,7 @@ func TestStopRemovesWhatPoddRecordedAndNoMore(t *testing.T) {
 	p.write("lib/pods/u1/volumes/kubernetes.io~empty-dir/scratch/file")
 	p.write("run/podd/manifests/mine.yaml")
 	p.write("run/podd/last-good/manifests/of-a-secret")
-	// The runtime writes it anew, and says there whose directory it is.
+	// The runtime rewrites it, and names the directory there.
 	out, err := p.stop("--state-dir", p.dirs.State)
 	if err != nil || !strings.Contains(out, "manifests in it is not podd's") {
 		t.Errorf("got %q, %v", out, err)
@@ -145,8 +145,8 @@ func TestStopRemovesWhatPoddRecordedAndNoMore(t *testing.T) {
 	p.stays("run/podd/manifests/mine.yaml")
 }
 
-// A directory that no podd recorded anything in was wiped for a flag's sake:
-// /run/containerd, a home directory.
+// TestStopLeavesDirectoriesOfOthersAlone: a directory without any record of podd's was
+// once wiped because of a flag: /run/containerd, a home directory.
 func TestStopLeavesDirectoriesOfOthersAlone(t *testing.T) {
 	p := newPlace(t).used("")
 	p.write("home/file")
@@ -166,7 +166,8 @@ func TestStopLeavesDirectoriesOfOthersAlone(t *testing.T) {
 	p.stays("home/file", "other/lib/images/b.tar", "lib/runtime.json", "run/podd/containerd/state")
 }
 
-// Images and archives lay in the state directory and went with it.
+// TestStopRejectsNestedDirectories: images and archives were in the state directory and
+// once were deleted with it.
 func TestStopRejectsNestedDirectories(t *testing.T) {
 	p := newPlace(t)
 	p.write("run/podd/root/images/a.tar")
@@ -177,18 +178,18 @@ func TestStopRejectsNestedDirectories(t *testing.T) {
 	p.stays("run/podd/root/images/a.tar", "lib/images/a.tar")
 }
 
-// The mount table knows /run/podd only: by /var/run/podd nothing was mounted
-// there, and the deletion walked into mounts.
+// TestStopSeesMountsBehindALinkToTheDirectory: the mount table only has /run/podd. For
+// /var/run/podd no mounts were found, and the deletion once reached into them.
 func TestStopSeesMountsBehindALinkToTheDirectory(t *testing.T) {
 	p := newPlace(t)
-	// A note of this boot by a runtime that has ended, and with it its locks.
+	// A record of this boot by a runtime that has exited, and released its locks.
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, dir := range []string{p.dirs.Root, p.dirs.State} {
-		note := fmt.Sprintf(`{"root": %q, "state": %q, "bridge": %q, "podCIDR": "10.206.0.0/24", "boot": %q}`, p.dirs.Root, p.dirs.State, p.bridge, strings.TrimSpace(string(boot)))
-		if err := os.WriteFile(dir+"/runtime.json", []byte(note), 0o600); err != nil {
+		record := fmt.Sprintf(`{"root": %q, "state": %q, "bridge": %q, "podCIDR": "10.206.0.0/24", "boot": %q}`, p.dirs.Root, p.dirs.State, p.bridge, strings.TrimSpace(string(boot)))
+		if err := os.WriteFile(dir+"/runtime.json", []byte(record), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -196,19 +197,20 @@ func TestStopSeesMountsBehindALinkToTheDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	precious := p.bind("run/podd/containerd/rootfs")
-	// What holds a mount was left by a runtime that was killed; none can be started.
+	// The mount was left by a runtime that was killed; none can be started.
 	buildPodd(t, p.dir)
 	cmd := exec.Command(p.dir+"/podd", "runtime", "stop", "--root-dir", p.dirs.Root, "--state-dir", p.dir+"/var-run/podd", "--runtime-dir", t.TempDir())
 	out, err := cmd.CombinedOutput()
 	if err == nil || !strings.Contains(string(out), p.dirs.State+" holds what pods left behind") {
-		t.Errorf("got %v, want a refusal for what is mounted:\n%s", err, out)
+		t.Errorf("got %v, want an error that names the mounts:\n%s", err, out)
 	}
 	p.stays(precious, "lib/runtime.json")
-	// If the mount comes in between, the deletion itself stops there (node/teardown).
+	// If the mount appears in between, the deletion itself stops there (node/teardown).
 }
 
-// A volume that stayed mounted was a pending unmount of a podd that had ended: stop was
-// content, and make uninstall told to delete the directory, data and all.
+// TestStopFailsWithTheNameOfAVolumeThatStaysMounted: it is a pending unmount of a podd
+// that had exited. Once stop did not mind, and make uninstall said to delete the
+// directory, data and all.
 func TestStopFailsWithTheNameOfAVolumeThatStaysMounted(t *testing.T) {
 	p := newPlace(t).used("")
 	precious := p.bind("lib/pods/u1/volumes/kubernetes.io~empty-dir/scratch")
@@ -228,7 +230,8 @@ func TestStopFailsWithTheNameOfAVolumeThatStaysMounted(t *testing.T) {
 	p.gone("lib/pods/u1", "lib/runtime.json")
 }
 
-// Volumes of pods that another runtime runs were wiped under their hands.
+// TestStopLeavesVolumesOfPodsThatMayRun: volumes of pods that another runtime runs were
+// once deleted while in use.
 func TestStopLeavesVolumesOfPodsThatMayRun(t *testing.T) {
 	p := newPlace(t).used("unix:///run/other/containerd.sock")
 	p.write("lib/pods/u1/volumes/kubernetes.io~empty-dir/scratch/file")
@@ -236,7 +239,7 @@ func TestStopLeavesVolumesOfPodsThatMayRun(t *testing.T) {
 	p.refused(err, "unix:///run/other/containerd.sock")
 	p.stays("lib/pods/u1/volumes/kubernetes.io~empty-dir/scratch/file")
 
-	// Whoever made them: a process is in the pod's cgroup.
+	// Whoever created it: a process is in the pod's cgroup.
 	p.used("")
 	facts, err := cgroup.Detect()
 	if err != nil {
@@ -265,7 +268,8 @@ func TestStopLeavesVolumesOfPodsThatMayRun(t *testing.T) {
 	p.gone("lib/pods/u1")
 }
 
-// A podd with another state directory had the volumes of its running pods wiped.
+// TestStopRejectsDirectoriesThatAreInUse: the volumes of the running pods of a podd
+// with another state directory were once deleted.
 func TestStopRejectsDirectoriesThatAreInUse(t *testing.T) {
 	p := newPlace(t)
 	p.write("lib/pods/u1/file")
@@ -290,7 +294,7 @@ func TestStopRejectsDirectoriesThatAreInUse(t *testing.T) {
 	p.stays("lib/pods/u1/file")
 }
 
-// holdRoot is the other process of the test above: TestMain becomes it.
+// holdRoot is the other process of the test above: TestMain runs it.
 func holdRoot(dirs string) int {
 	root, state, _ := strings.Cut(dirs, ":")
 	if err := instance.ClaimAgent(instance.Agent{Dirs: instance.Dirs{Root: root, State: state}}); err != nil {
@@ -301,7 +305,7 @@ func holdRoot(dirs string) int {
 	select {}
 }
 
-func TestStopBelievesNoBridgeAgainstTheNote(t *testing.T) {
+func TestStopRejectsABridgeThatContradictsTheRecord(t *testing.T) {
 	p := newPlace(t).used("")
 	_, err := p.stop("--root-dir", p.dirs.Root, "--bridge", "lo")
 	p.refused(err, "--bridge lo", "has "+p.bridge)

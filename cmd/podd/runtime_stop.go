@@ -53,7 +53,7 @@ Where systemd keeps podd running, stop the units first.`,
 	return cmd
 }
 
-// find finds the podd that is meant, and sets the flags to what it recorded.
+// find finds the podd to stop, and sets the flags to what it recorded.
 func (f *runtimeFlags) find(given *pflag.FlagSet, cgroupRoot *string) (instance.Found, error) {
 	if os.Geteuid() != 0 {
 		return instance.Found{}, errors.New("stopping the container runtime needs root")

@@ -33,8 +33,8 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// TestScripts runs the command line against a daemon that is our own server on
-// a socket, with pods that do not change.
+// TestScripts runs the command line against a real server on a socket, with pods
+// that do not change.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
@@ -115,7 +115,7 @@ func (full fakePods) Pods() []*v1.Pod {
 	if !full {
 		return nil
 	}
-	// Ages are shown in minutes here: seconds pass between the answer and its print.
+	// Ages are shown in minutes: seconds pass between the response and its output.
 	ago := func(d time.Duration) metav1.Time { return metav1.NewTime(time.Now().Add(-d)) }
 	at := func(ns, name string, s v1.PodStatus, images ...string) *v1.Pod {
 		start := ago(3*time.Hour + time.Minute)
@@ -145,7 +145,7 @@ func (full fakePods) Pods() []*v1.Pod {
 
 func fakeInspect(_ context.Context, p *v1.Pod, container string) (any, error) {
 	if p.Name != "web" {
-		return nil, errors.New("the runtime is away")
+		return nil, errors.New("the runtime is not available")
 	}
 	answer := inspect.Pod{Namespace: p.Namespace, Name: p.Name, UID: string(p.UID), Runtime: "containerd v2"}
 	for _, c := range []inspect.Container{

@@ -39,8 +39,8 @@ Exit codes: 0, also with warnings, 1 if there is any problem, 2 for wrong usage.
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			limitHeap()
-			// Nothing has to be put in order at the end: a signal ends this at once,
-			// whether it waits for input or is busy with it.
+			// No cleanup is needed: a signal ends this at once, whether it waits for
+			// input or is processing it.
 			signal.Reset(os.Interrupt, syscall.SIGTERM)
 			o.Paths = args
 			return o.Run(cmd.InOrStdin(), cmd.OutOrStdout())

@@ -16,11 +16,12 @@ var (
 	commit  = ""
 )
 
-// kubernetesVersion is the release whose API, defaults and validation podd has.
+// kubernetesVersion is the release whose API, defaulting and validation podd
+// uses.
 const kubernetesVersion = "v1.36.3"
 
-// thisVersion is what this binary was built from; without the build's help, what
-// Go recorded.
+// thisVersion is what this binary was built from; if the build did not set it,
+// what Go recorded.
 func thisVersion() server.Version {
 	v := server.Version{
 		Version: version, Commit: commit, Kubernetes: kubernetesVersion,

@@ -11,10 +11,10 @@ import (
 	"podd/config"
 )
 
-// TestEveryConfigFieldIsNamedByWhoWiresIt: config's own tests see to it that a field
-// which is called honoured reaches Config; this one, that the code here names
-// each of Config's fields. What is then done with it is not seen here: that is what
-// the tests of the package prove which honours it.
+// TestEveryConfigFieldIsNamedByWhoWiresIt: config's own tests check that a field
+// which is called honoured reaches Config; this one, that the code here names each
+// of Config's fields. What that code does with it is tested in the package that
+// honours it.
 func TestEveryConfigFieldIsNamedByWhoWiresIt(t *testing.T) {
 	inACluster := map[string]bool{"CertDir": true}
 	var files []string
@@ -40,7 +40,7 @@ func TestEveryConfigFieldIsNamedByWhoWiresIt(t *testing.T) {
 		used := regexp.MustCompile(`\b(cfg|c)\.` + f.Name + `\b`).MatchString(source.String())
 		masked := f.Name == "Kubelet" // shown through Masked
 		if !used && !masked && !inACluster[f.Name] {
-			t.Errorf("Config.%s is read by nobody: wire it, or call its field ignored in config.Fields and take it out of Config", f.Name)
+			t.Errorf("Config.%s is not read: wire it, or mark its field as ignored in config.Fields and remove it from Config", f.Name)
 		}
 	}
 }

@@ -1,9 +1,10 @@
-// Command bare is what podd's probes are compared with: a server that counts, and
-// a client that asks it the same things at the same pace and does nothing else.
+// Command bare is the control for podd's probes: a server that counts requests,
+// and a client that makes the same requests at the same rate and does nothing
+// else.
 //
-//	bare serve          prints its port; answers each line of its input with how
-//	                    many requests there were on /podd and on /bare
-//	bare ask PORT N     asks /bare N times a second until its input ends
+//	bare serve          prints its port; for each line of input it prints how
+//	                    many requests /podd and /bare have had
+//	bare ask PORT N     requests /bare N times per second until its input ends
 package main
 
 import (
