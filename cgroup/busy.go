@@ -86,7 +86,7 @@ func populated(dir string) (bool, error) {
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return false, unlessGone(err)
+		return false, ignoreGone(err)
 	}
 	for _, e := range entries {
 		if !e.IsDir() {
@@ -99,7 +99,7 @@ func populated(dir string) (bool, error) {
 	return false, nil
 }
 
-func unlessGone(err error) error {
+func ignoreGone(err error) error {
 	if gone(err) {
 		return nil
 	}

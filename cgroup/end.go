@@ -26,7 +26,7 @@ func (t *Tree) End(uid pod.UID, ids []string) error {
 		for _, mount := range t.facts.Mounts {
 			dir := filepath.Join(mount, rel)
 			entries, err := os.ReadDir(dir)
-			errs = append(errs, unlessGone(err))
+			errs = append(errs, ignoreGone(err))
 			for _, e := range entries {
 				if e.IsDir() && slices.ContainsFunc(ids, func(id string) bool { return id != "" && strings.Contains(e.Name(), id) }) {
 					errs = append(errs, killTree(filepath.Join(dir, e.Name())))
@@ -44,7 +44,7 @@ func killTree(dir string) error {
 		return nil
 	}
 	entries, err := os.ReadDir(dir)
-	errs := []error{unlessGone(err)}
+	errs := []error{ignoreGone(err)}
 	for _, e := range entries {
 		if e.IsDir() {
 			errs = append(errs, killTree(filepath.Join(dir, e.Name())))
@@ -83,7 +83,7 @@ func killMember(dir string, pid int) error {
 func processes(dir string) ([]int, error) {
 	text, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
 	if err != nil {
-		return nil, unlessGone(err)
+		return nil, ignoreGone(err)
 	}
 	var all []int
 	for line := range strings.FieldsSeq(string(text)) {

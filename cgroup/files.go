@@ -13,9 +13,9 @@ import (
 	"podd/internal/hugepage"
 )
 
-// ours are the controllers in whose hierarchies podd creates cgroups and sets
+// managed are the controllers in whose hierarchies podd creates cgroups and sets
 // limits. The runtime creates those of the others for each container.
-var ours = []string{"cpu", "cpuset", "memory", "pids", "hugetlb"}
+var managed = []string{"cpu", "cpuset", "memory", "pids", "hugetlb"}
 
 // reserved marks the limits of huge pages that are mapped but not touched yet:
 // with them mmap fails, instead of the process later. Kernels before 5.7 lack
@@ -113,7 +113,7 @@ func write(path, value string) error {
 func (t *Tree) dirs(rel string) []string {
 	var all []string
 	seen := map[string]bool{}
-	for _, name := range ours {
+	for _, name := range managed {
 		// A new cpuset is empty until its parents are set up: the runtime does
 		// that.
 		mount, ok := t.facts.Controllers[name]
@@ -139,9 +139,9 @@ func (t *Tree) mkdir(rel string) (made bool, err error) {
 	return made, nil
 }
 
-// there reports whether a cgroup exists in all hierarchies in which podd
+// exists reports whether a cgroup exists in all hierarchies in which podd
 // creates it.
-func (t *Tree) there(rel string) bool {
+func (t *Tree) exists(rel string) bool {
 	for _, dir := range t.dirs(rel) {
 		if _, err := os.Lstat(dir); err != nil {
 			return false
@@ -166,7 +166,7 @@ func (t *Tree) delegate(rel string) error {
 		return err
 	}
 	var errs []error
-	for _, name := range ours {
+	for _, name := range managed {
 		if !have[name] || passed[name] {
 			continue
 		}

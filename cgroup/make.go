@@ -21,7 +21,7 @@ func (t *Tree) Ensure(ctx context.Context, p *v1.Pod) error {
 	name, rel := t.place(p)
 	want := PodLimits(t.settings, p)
 	have, known := t.known(p.UID)
-	if known && same(have, want) && t.there(rel) {
+	if known && same(have, want) && t.exists(rel) {
 		return nil
 	}
 	if err := t.prepare(ctx, false); err != nil {
@@ -37,7 +37,7 @@ func (t *Tree) Ensure(ctx context.Context, p *v1.Pod) error {
 		return fmt.Errorf("make cgroup %s: %w", rel, err)
 	}
 	t.record(p, want)
-	t.weighBurstable(ctx)
+	t.updateBurstableWeight(ctx)
 	return nil
 }
 
@@ -71,7 +71,7 @@ func (t *Tree) change(ctx context.Context, p *v1.Pod, want Limits) error {
 		return err
 	}
 	t.record(p, want)
-	t.weighBurstable(ctx)
+	t.updateBurstableWeight(ctx)
 	return nil
 }
 
@@ -127,7 +127,7 @@ func (t *Tree) prepare(ctx context.Context, again bool) error {
 		l := Limits{CPUShares: rootLimits(t.settings.Pods).CPUShares}
 		if i == len(above)-1 {
 			l = rootLimits(t.settings.Pods)
-		} else if t.there(rel) {
+		} else if t.exists(rel) {
 			l = Limits{} // not podd's alone: keep the weight it has
 		}
 		if err := t.prepareOne(ctx, rel, l); err != nil {
@@ -135,7 +135,7 @@ func (t *Tree) prepare(ctx context.Context, again bool) error {
 		}
 	}
 	for _, class := range []v1.PodQOSClass{v1.PodQOSBurstable, v1.PodQOSBestEffort} {
-		if err := t.prepareOne(ctx, t.tier(class), Limits{CPUShares: pod.MinCPUShares}); err != nil {
+		if err := t.prepareOne(ctx, t.classPath(class), Limits{CPUShares: pod.MinCPUShares}); err != nil {
 			return err
 		}
 	}
@@ -181,8 +181,8 @@ func (t *Tree) rootRel() string {
 	return path.Clean(t.root)
 }
 
-// tier returns the path of a QoS class's cgroup.
-func (t *Tree) tier(class v1.PodQOSClass) string {
+// classPath returns the path of a QoS class's cgroup.
+func (t *Tree) classPath(class v1.PodQOSClass) string {
 	parts := append(strings.Split(strings.Trim(t.root, "/"), "/"), strings.ToLower(string(class)))
 	if t.driver == Systemd {
 		return slicePath(sliceName(parts))
@@ -190,19 +190,19 @@ func (t *Tree) tier(class v1.PodQOSClass) string {
 	return "/" + path.Join(parts...)
 }
 
-// weighBurstable sets the weight of the burstable class to the sum of its pods'
+// updateBurstableWeight sets the weight of the burstable class to the sum of its pods'
 // requests; the guaranteed pods are its siblings, and best effort has the minimum.
 // One at a time: of several pods that start at once, the last one writes for all.
-func (t *Tree) weighBurstable(ctx context.Context) {
-	t.weighMu.Lock()
-	defer t.weighMu.Unlock()
+func (t *Tree) updateBurstableWeight(ctx context.Context) {
+	t.weightMu.Lock()
+	defer t.weightMu.Unlock()
 	t.mu.Lock()
 	want, have := t.burstableShares(), t.burstable
 	t.mu.Unlock()
 	if want == have {
 		return
 	}
-	if err := t.weigh(ctx, want); err != nil {
+	if err := t.setBurstableWeight(ctx, want); err != nil {
 		t.warn(err)
 		return
 	}
@@ -211,9 +211,9 @@ func (t *Tree) weighBurstable(ctx context.Context) {
 	t.burstable = want
 }
 
-func (t *Tree) weigh(ctx context.Context, shares int64) error {
+func (t *Tree) setBurstableWeight(ctx context.Context, shares int64) error {
 	l := Limits{CPUShares: shares}
-	rel := t.tier(v1.PodQOSBurstable)
+	rel := t.classPath(v1.PodQOSBurstable)
 	if t.driver == Systemd {
 		if err := t.units.set(ctx, path.Base(rel), t.properties(l)); err != nil {
 			return err

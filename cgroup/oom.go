@@ -83,7 +83,7 @@ func (w *OOMWitness) Attribute(uid pod.UID, seen *pod.Observed) {
 func (w *OOMWitness) read(uid pod.UID) int64 {
 	n, err := w.kills(uid)
 	if err != nil {
-		w.log.Debug("cannot tell whether the kernel killed a container for memory", "uid", uid, "error", err)
+		w.log.Debug("cannot determine whether a container was OOM killed", "uid", uid, "error", err)
 		return 0
 	}
 	return n

@@ -35,7 +35,7 @@ type Tree struct {
 	prepMu   sync.Mutex // held while the cgroups above the pods' are created
 	prepared bool       // guarded by prepMu
 
-	weighMu sync.Mutex // held while the weight of the burstable class is written
+	weightMu sync.Mutex // held while the weight of the burstable class is written
 
 	mu        sync.Mutex // guards what follows
 	pods      map[pod.UID]group
@@ -85,7 +85,7 @@ func (t *Tree) Parent(p *v1.Pod) string { return Parent(t.driver, t.root, p) }
 // parents, and the error names it.
 func (t *Tree) Remove(ctx context.Context, uid pod.UID) error {
 	if uid == "" || strings.ContainsAny(string(uid), "/\x00") {
-		return fmt.Errorf("remove cgroup of pod: bad UID %q", uid)
+		return fmt.Errorf("remove cgroup of pod: invalid UID %q", uid)
 	}
 	var errs []error
 	for _, class := range classes {
@@ -117,7 +117,7 @@ func (t *Tree) Remove(ctx context.Context, uid pod.UID) error {
 	used := t.burstable != 0
 	t.mu.Unlock()
 	if used {
-		t.weighBurstable(ctx)
+		t.updateBurstableWeight(ctx)
 	}
 	return errors.Join(errs...)
 }
@@ -154,7 +154,7 @@ func (t *Tree) RemoveRoot(ctx context.Context) error {
 // exists proves nothing: systemd recreates it when a slice below it stops.
 func (t *Tree) stopAbove(ctx context.Context) error {
 	var errs []error
-	above := append(levels(t.rootRel()), t.tier(v1.PodQOSBurstable), t.tier(v1.PodQOSBestEffort))
+	above := append(levels(t.rootRel()), t.classPath(v1.PodQOSBurstable), t.classPath(v1.PodQOSBestEffort))
 	for _, rel := range slices.Backward(above) {
 		used := slices.ContainsFunc(t.facts.Mounts, func(mount string) bool {
 			err := syscall.Rmdir(filepath.Join(mount, rel))

@@ -101,7 +101,7 @@ func awaitJob(ctx context.Context, done <-chan string, doing string) error {
 	select {
 	case result := <-done:
 		if result != "done" {
-			return fmt.Errorf("%s: systemd's job ended with %q", doing, result)
+			return fmt.Errorf("%s: systemd job ended with %q", doing, result)
 		}
 		return nil
 	case <-ctx.Done():
