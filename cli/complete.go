@@ -13,18 +13,18 @@ import (
 // completions than late ones.
 const completionTimeout = time.Second
 
-// CompletePods returns the names of the node's pods that begin with written, of
+// CompletePods returns the names of the node's pods that begin with toComplete, of
 // one namespace or, if that is empty, of all; as namespace/name once a slash was
 // written. It returns none if podd does not respond within a second.
-func CompletePods(ctx context.Context, stateDir, namespace, written string) []string {
+func CompletePods(ctx context.Context, stateDir, namespace, toComplete string) []string {
 	var names []string
 	for _, info := range podsToComplete(ctx, stateDir) {
 		p := info.Pod
 		name := p.Name
-		if strings.Contains(written, "/") {
+		if strings.Contains(toComplete, "/") {
 			name = p.Namespace + "/" + p.Name
 		}
-		if (namespace == "" || namespace == p.Namespace) && strings.HasPrefix(name, written) {
+		if (namespace == "" || namespace == p.Namespace) && strings.HasPrefix(name, toComplete) {
 			names = append(names, name)
 		}
 	}

@@ -157,7 +157,7 @@ func (o *GetOptions) rows(r getResource, found []server.ObjectInfo, now time.Tim
 	ofKind(true)
 	columns = append(columns, getColumn{"ORIGIN", func(i *server.ObjectInfo) string { return printable(originOf(i)) }, true})
 	if pod.Namespaced(r.kind) {
-		columns = append(columns, getColumn{"USED BY", func(i *server.ObjectInfo) string { return someOf(i.UsedBy) }, false})
+		columns = append(columns, getColumn{"USED BY", func(i *server.ObjectInfo) string { return joined(i.UsedBy) }, false})
 	}
 	rows := make([][]string, 1+len(found))
 	for _, c := range columns {
@@ -176,12 +176,12 @@ func (o *GetOptions) rows(r getResource, found []server.ObjectInfo, now time.Tim
 func valueColumns() []getColumn {
 	return []getColumn{
 		{"DATA", func(i *server.ObjectInfo) string { return fmt.Sprint(len(i.Keys)) }, false},
-		{"KEYS", func(i *server.ObjectInfo) string { return someOf(i.Keys) }, true},
+		{"KEYS", func(i *server.ObjectInfo) string { return joined(i.Keys) }, true},
 	}
 }
 
-// someOf formats a list as kubectl does; <none> if it is empty.
-func someOf(all []string) string {
+// joined formats a list as kubectl does; <none> if it is empty.
+func joined(all []string) string {
 	if len(all) == 0 {
 		return "<none>"
 	}

@@ -44,7 +44,7 @@ func (v view) reasons(l server.Listing, now time.Time) []line {
 				continue // the pod's reason says why, and the exit code is synthetic
 			}
 			if reason, text, key := why(&cs, info.Causes[cs.Name], now); reason != "" {
-				say(cs.Name, reason, text+lookedFor(p.Namespace, text), key)
+				say(cs.Name, reason, text+missingObjectHint(p.Namespace, text), key)
 			}
 		}
 	}
@@ -72,8 +72,8 @@ func unready(l server.Listing) []line {
 
 var missingObject = regexp.MustCompile(`\b(configmap|secret) "([^"]+)" not found$`)
 
-// lookedFor says what to do for a container that lacks a ConfigMap or Secret.
-func lookedFor(namespace, message string) string {
+// missingObjectHint says what to do for a container that lacks a ConfigMap or Secret.
+func missingObjectHint(namespace, message string) string {
 	found := missingObject.FindStringSubmatch(message)
 	if found == nil {
 		return ""
