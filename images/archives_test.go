@@ -76,7 +76,7 @@ func TestAnImageOfAnArchiveIsPulledFromNoRegistry(t *testing.T) {
 				if got := b.rt.pulled(); !slices.Equal(got, tc.pulled) {
 					t.Errorf("got pulls of %q, want %q", got, tc.pulled)
 				}
-				if told := tc.policy == v1.PullIfNotPresent; told != slices.Contains(s.missing, "reg.test/a:1") {
+				if missing := tc.policy == v1.PullIfNotPresent; missing != slices.Contains(s.missing, "reg.test/a:1") {
 					t.Errorf("images reported as missing: %q", s.missing)
 				}
 			})

@@ -12,18 +12,18 @@ import (
 	"podd/internal/pod"
 )
 
-// ask is a container's request for one image.
-type ask struct {
+// request is a container's request for one image.
+type request struct {
 	key    wantKey
 	pod    *v1.Pod
 	image  string
 	policy v1.PullPolicy
 }
 
-// asksOf returns the requests of a container: the images of the image volumes that
+// requestsOf returns the requests of a container: the images of the image volumes that
 // it mounts, in the order of its volumeMounts and each once, then its own image.
-func asksOf(p *v1.Pod, c *v1.Container) []ask {
-	var out []ask
+func requestsOf(p *v1.Pod, c *v1.Container) []request {
+	var out []request
 	asked := map[string]bool{}
 	for i := range c.VolumeMounts {
 		name := c.VolumeMounts[i].Name
@@ -32,9 +32,9 @@ func asksOf(p *v1.Pod, c *v1.Container) []ask {
 			continue
 		}
 		asked[name] = true
-		out = append(out, ask{wantKey{p.UID, c.Name, name}, p, source.Reference, source.PullPolicy})
+		out = append(out, request{wantKey{p.UID, c.Name, name}, p, source.Reference, source.PullPolicy})
 	}
-	return append(out, ask{wantKey{p.UID, c.Name, ""}, p, c.Image, c.ImagePullPolicy})
+	return append(out, request{wantKey{p.UID, c.Name, ""}, p, c.Image, c.ImagePullPolicy})
 }
 
 func imageVolume(p *v1.Pod, name string) *v1.ImageVolumeSource {
@@ -57,29 +57,29 @@ func imageVolume(p *v1.Pod, name string) *v1.ImageVolumeSource {
 // start checks the registry again. It returns an error only if the runtime does not
 // respond.
 func (l *Puller) Ensure(ctx context.Context, p *v1.Pod, c *v1.Container) (pod.ImageState, error) {
-	asks := asksOf(p, c)
-	states := make([]pod.ImageState, len(asks))
-	for i, a := range asks {
+	requests := requestsOf(p, c)
+	states := make([]pod.ImageState, len(requests))
+	for i, a := range requests {
 		var err error
 		if states[i], err = l.ensureOne(ctx, a); err != nil {
 			return pod.ImageState{}, err
 		}
 	}
-	out := together(asks, states)
+	out := combine(requests, states)
 	if out.Ready {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		for _, a := range asks {
+		for _, a := range requests {
 			l.dropWantLocked(a.key)
 		}
 	}
 	return out, nil
 }
 
-// together combines the states of all images that a container needs, its own being
+// combine combines the states of all images that a container needs, its own being
 // the last. If several cannot be pulled, that of the last volume is reported, as in
 // the kubelet, which pulls the container's own image after those.
-func together(asks []ask, states []pod.ImageState) pod.ImageState {
+func combine(requests []request, states []pod.ImageState) pod.ImageState {
 	own := len(states) - 1
 	out, retry := states[own], states[own].RetryAt
 	for _, st := range states[:own] {
@@ -93,7 +93,7 @@ func together(asks []ask, states []pod.ImageState) pod.ImageState {
 		return out
 	}
 	out = states[own]
-	for i, a := range asks[:own] {
+	for i, a := range requests[:own] {
 		if out.Volumes == nil {
 			out.Volumes = make(map[string]string)
 		}
@@ -123,7 +123,7 @@ func earliest(a, b time.Time) time.Time {
 
 // ensureOne is Ensure for one image. A present image is remembered until the
 // container has all that it needs.
-func (l *Puller) ensureOne(ctx context.Context, a ask) (pod.ImageState, error) {
+func (l *Puller) ensureOne(ctx context.Context, a request) (pod.ImageState, error) {
 	ref, err := imageref.WithTag(a.image)
 	if err != nil {
 		msg := fmt.Sprintf("Failed to apply default image tag %q: %v", a.image, err)
@@ -156,7 +156,7 @@ func (l *Puller) ensureOne(ctx context.Context, a ask) (pod.ImageState, error) {
 }
 
 // recall returns the state of a pull that is in progress or has ended.
-func (l *Puller) recall(ctx context.Context, a ask) (pod.ImageState, bool) {
+func (l *Puller) recall(ctx context.Context, a request) (pod.ImageState, bool) {
 	l.mu.Lock()
 	w := l.wants[a.key]
 	switch {
@@ -168,7 +168,7 @@ func (l *Puller) recall(ctx context.Context, a ask) (pod.ImageState, bool) {
 		l.mu.Unlock()
 		return pod.ImageState{}, false
 	case w.op != nil:
-		st, busy := waitingState(w.told), l.busyLocked(w.op)
+		st, busy := waitingState(w.reported), l.busyLocked(w.op)
 		l.mu.Unlock()
 		return l.withProgress(ctx, st, a.image, busy), true
 	case w.done == nil:
@@ -182,22 +182,22 @@ func (l *Puller) recall(ctx context.Context, a ask) (pod.ImageState, bool) {
 	}
 	w.done = nil
 	reason, msg := pullFailure(w.image, r.err)
-	w.told = pod.ImageState{Reason: reason, Message: msg, RetryAt: r.retryAt}
-	st := w.told
+	w.reported = pod.ImageState{Reason: reason, Message: msg, RetryAt: r.retryAt}
+	st := w.reported
 	l.mu.Unlock()
 	l.failed(a, reason)
 	return st, true
 }
 
 // pull joins or starts a pull, or returns the back-off.
-func (l *Puller) pull(a ask, ref, present string) pod.ImageState {
+func (l *Puller) pull(a request, ref, present string) pod.ImageState {
 	l.mu.Lock()
 	w := l.wantLocked(a)
 	if b, ok := l.backoff[backoffKey{a.key.uid, a.image}]; ok && time.Now().Before(b.until()) {
 		msg := fmt.Sprintf("Back-off pulling image %q", a.image)
-		first := w.told.Reason != pod.ReasonImagePullBackOff || !w.told.RetryAt.Equal(b.until())
-		w.told = pod.ImageState{Reason: pod.ReasonImagePullBackOff, Message: bounded(msg + ": " + b.message), RetryAt: b.until()}
-		st := w.told
+		first := w.reported.Reason != pod.ReasonImagePullBackOff || !w.reported.RetryAt.Equal(b.until())
+		w.reported = pod.ImageState{Reason: pod.ReasonImagePullBackOff, Message: bounded(msg + ": " + b.message), RetryAt: b.until()}
+		st := w.reported
 		l.mu.Unlock()
 		if first {
 			l.event(a.pod, a.key, v1.EventTypeNormal, "BackOff", msg)
@@ -206,7 +206,7 @@ func (l *Puller) pull(a ask, ref, present string) pod.ImageState {
 		return st
 	}
 	l.joinLocked(a.key, w, ref)
-	st := waitingState(w.told)
+	st := waitingState(w.reported)
 	if st.Reason == pod.ReasonContainerCreating {
 		st.RetryAt = time.Now().Add(progressAfter)
 	}
@@ -218,11 +218,11 @@ func (l *Puller) pull(a ask, ref, present string) pod.ImageState {
 }
 
 // settle records a state that no pull will change, and emits its event once.
-func (l *Puller) settle(a ask, st pod.ImageState, event, msg string) pod.ImageState {
+func (l *Puller) settle(a request, st pod.ImageState, event, msg string) pod.ImageState {
 	l.mu.Lock()
 	w := l.wantLocked(a)
-	first := w.told.Reason != st.Reason || w.told.Message != st.Message
-	w.told = st
+	first := w.reported.Reason != st.Reason || w.reported.Message != st.Message
+	w.reported = st
 	l.mu.Unlock()
 	if first {
 		l.event(a.pod, a.key, v1.EventTypeWarning, event, bounded(msg))
@@ -232,13 +232,13 @@ func (l *Puller) settle(a ask, st pod.ImageState, event, msg string) pod.ImageSt
 }
 
 // found records an image that is present.
-func (l *Puller) found(a ask, img *pod.Image) {
+func (l *Puller) found(a request, img *pod.Image) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.wantLocked(a).done = &result{image: img}
 }
 
-func (l *Puller) wantLocked(a ask) *want {
+func (l *Puller) wantLocked(a request) *want {
 	w := l.wants[a.key]
 	if w == nil {
 		w = &want{pod: a.pod, image: a.image}
@@ -249,7 +249,7 @@ func (l *Puller) wantLocked(a ask) *want {
 
 // failed emits the event that a container cannot be created; it does not matter
 // whose image it is.
-func (l *Puller) failed(a ask, reason string) {
+func (l *Puller) failed(a request, reason string) {
 	if l.cfg.Recorder != nil {
 		l.cfg.Recorder.ContainerEvent(a.pod, a.key.container, v1.EventTypeWarning, "Failed", "Error: "+reason)
 	}
@@ -273,10 +273,10 @@ func readyState(img *pod.Image) pod.ImageState {
 
 // waitingState is the state while a pull is in progress: the previous one, as in the
 // kubelet, or ContainerCreating.
-func waitingState(told pod.ImageState) pod.ImageState {
-	if told.Reason == "" {
-		told.Reason = pod.ReasonContainerCreating
+func waitingState(reported pod.ImageState) pod.ImageState {
+	if reported.Reason == "" {
+		reported.Reason = pod.ReasonContainerCreating
 	}
-	told.RetryAt = time.Time{}
-	return told
+	reported.RetryAt = time.Time{}
+	return reported
 }

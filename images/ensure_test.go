@@ -72,7 +72,7 @@ func TestImagesOfVolumesArePulledWithTheContainersOwnAndOnceEach(t *testing.T) {
 			t.Errorf("pulls: got %v, want each once", got)
 		}
 		if b.askFor(t, p, 0).Ready {
-			t.Error("a restart with policy Always did not ask the registry again")
+			t.Error("a restart with policy Always did not check the registry again")
 		}
 	})
 }
@@ -165,8 +165,8 @@ func TestWhichOfSeveralImagesIsReported(t *testing.T) {
 		"no volumes, own image is bad": {[]pod.ImageState{fails("own")}, pod.ReasonErrImagePull, "own", soon},
 	} {
 		t.Run(name, func(t *testing.T) {
-			asks := make([]ask, len(c.states))
-			got := together(asks, c.states)
+			requests := make([]request, len(c.states))
+			got := combine(requests, c.states)
 			if got.Ready != (c.reason == "") || got.Reason != c.reason || got.Message != c.message || !got.RetryAt.Equal(c.retry) {
 				t.Errorf("got %+v", got)
 			}

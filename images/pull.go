@@ -183,16 +183,16 @@ func (l *Puller) releaseSlotLocked(o *op) {
 // fetch pulls with each of the credentials until one works, and inspects the image.
 func (l *Puller) fetch(ctx context.Context, ref string, p *v1.Pod) (*pod.Image, error) {
 	var auths []pod.RegistryAuth
-	var unasked error
+	var keyringErr error
 	if l.cfg.Keyring != nil {
-		if auths, unasked = l.cfg.Keyring.Lookup(ctx, ref, p); ctx.Err() != nil {
+		if auths, keyringErr = l.cfg.Keyring.Lookup(ctx, ref, p); ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
 	}
 	id, err := l.tryAll(ctx, ref, auths, p.Annotations)
 	switch {
-	case err != nil && unasked != nil:
-		return nil, fmt.Errorf("%w; without some credentials: %s", err, bounded(unasked.Error()))
+	case err != nil && keyringErr != nil:
+		return nil, fmt.Errorf("%w; without some credentials: %s", err, bounded(keyringErr.Error()))
 	case err != nil:
 		return nil, err
 	}

@@ -233,16 +233,16 @@ func TestAllCredentialsAreTriedInOrder(t *testing.T) {
 }
 
 func TestAFullDiskIsReported(t *testing.T) {
-	told := 0
-	inBubble(t, PullConfig{DiskFull: func() { told++ }}, func(t *testing.T, b *bench) {
+	reported := 0
+	inBubble(t, PullConfig{DiskFull: func() { reported++ }}, func(t *testing.T, b *bench) {
 		b.rt.set("reg.test/app:1", 0, errors.New("write: no space left on device"))
 		b.rt.set("reg.test/other:1", 0, errors.New("not found"))
 		b.ask(t, "a", "reg.test/app:1", v1.PullIfNotPresent)
 		b.ask(t, "b", "reg.test/other:1", v1.PullIfNotPresent)
 		synctest.Wait()
 		st := b.ask(t, "a", "reg.test/app:1", v1.PullIfNotPresent)
-		if told != 1 || !strings.Contains(st.Message, "disk is full") {
-			t.Errorf("told %d times, message %q", told, st.Message)
+		if reported != 1 || !strings.Contains(st.Message, "disk is full") {
+			t.Errorf("reported %d times, message %q", reported, st.Message)
 		}
 	})
 }

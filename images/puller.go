@@ -111,11 +111,11 @@ type wantKey struct {
 // want is one image that a container needs: being pulled, or present while others
 // are being pulled.
 type want struct {
-	pod   *v1.Pod
-	image string
-	op    *op     // in progress, or nil
-	done  *result // a failure not reported yet, or a success not used yet; or nil
-	told  pod.ImageState
+	pod      *v1.Pod
+	image    string
+	op       *op     // in progress, or nil
+	done     *result // a failure not reported yet, or a success not used yet; or nil
+	reported pod.ImageState
 }
 
 // NewPuller returns a Puller; it starts nothing.

@@ -18,8 +18,8 @@ import (
 const (
 	// period is the kubelet's (pkg/kubelet/kubelet.go, ImageGCPeriod).
 	period = 5 * time.Minute
-	// atOnce is the shortest time between two collections on request.
-	atOnce = 30 * time.Second
+	// minInterval is the shortest time between two collections on request.
+	minInterval = 30 * time.Second
 	// sourcesPending is the retry while a source of pods is not ready.
 	sourcesPending = 10 * time.Second
 	// timeout bounds one collection.
@@ -27,9 +27,9 @@ const (
 	// fullStep is how many bytes are freed for a pull that found the disk full
 	// although usage is below the thresholds.
 	fullStep = 2 << 30
-	// sayAgain is the interval of events about a disk that stays full: every five
+	// repeatEvents is the interval of events about a disk that stays full: every five
 	// minutes would be too often.
-	sayAgain = 30 * time.Minute
+	repeatEvents = 30 * time.Minute
 )
 
 // Runtime is what a Collector needs of the container runtime.
@@ -72,12 +72,12 @@ type Collector struct {
 	poke    chan struct{}
 
 	// Run's own.
-	memory map[string]record
-	shared bool          // containers of other agents were seen
-	again  time.Duration // until the next collection, if that is sooner than usual
-	full   bool          // a pull found the disk full since the last collection
-	failed bool          // the last collection failed
-	said   time.Time     // when an event last reported a disk that stays full
+	memory   map[string]record
+	shared   bool          // containers of other agents were seen
+	again    time.Duration // until the next collection, if that is sooner than usual
+	full     bool          // a pull found the disk full since the last collection
+	failed   bool          // the last collection failed
+	reported time.Time     // when an event last reported a disk that stays full
 }
 
 // New returns a Collector; it starts nothing.
@@ -131,7 +131,7 @@ func (c *Collector) Run(ctx context.Context) error {
 		case <-again:
 		case <-c.poke:
 			c.full = true
-			if wait := atOnce - time.Since(last); wait > 0 {
+			if wait := minInterval - time.Since(last); wait > 0 {
 				select {
 				case <-time.After(wait):
 				case <-ctx.Done():
@@ -157,8 +157,8 @@ func (c *Collector) collectAndReport(ctx context.Context, began time.Time) {
 		return
 	case errors.Is(err, context.Canceled), errors.Is(err, pod.ErrUnavailable):
 		return // no failure of image garbage collection
-	case c.failed && time.Since(c.said) >= sayAgain:
-		c.said = time.Now()
+	case c.failed && time.Since(c.reported) >= repeatEvents:
+		c.reported = time.Now()
 		c.event("ImageGCFailed", err.Error())
 	}
 	c.failed = true
@@ -307,7 +307,7 @@ func (c *Collector) stillFull(ctx context.Context, before, now Disk) error {
 			text += " " + who
 		}
 	}
-	if !c.failed || time.Since(c.said) >= sayAgain {
+	if !c.failed || time.Since(c.reported) >= repeatEvents {
 		c.event("FreeDiskSpaceFailed", text)
 	}
 	return errors.New(text)

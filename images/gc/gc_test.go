@@ -166,7 +166,7 @@ func (s *diskful) gone() []string {
 	return slices.Clone(s.removed)
 }
 
-func (s *diskful) said() []string {
+func (s *diskful) reported() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.events)
@@ -218,8 +218,8 @@ func TestRoomIsMadeWithTheLeastRecentlyUsed(t *testing.T) {
 		if want := []string{"i2", "i4", "i5", "i6", "i7", "i0"}; !slices.Equal(s.gone(), want) {
 			t.Errorf("got %v removed, want %v: the most recently used goes last, what a manifest names never", s.gone(), want)
 		}
-		if len(s.said()) != 0 {
-			t.Errorf("events: got %q", s.said())
+		if len(s.reported()) != 0 {
+			t.Errorf("events: got %q", s.reported())
 		}
 		if n := testutil.ToFloat64(c.removed.WithLabelValues("space")); n != 6 {
 			t.Errorf("metric: got %v, want 6", n)
@@ -305,7 +305,7 @@ func TestADiskFullOfOtherThingsIsReportedOnceInAWhile(t *testing.T) {
 		t.Errorf("removed: got %v", s.gone())
 	}
 	free, failed := 0, 0
-	for _, e := range s.said() {
+	for _, e := range s.reported() {
 		switch {
 		case strings.HasPrefix(e, "Warning FreeDiskSpaceFailed Insufficient free disk space on the node's image filesystem (9") && strings.HasSuffix(e, " Pods have it."):
 			free++
@@ -362,13 +362,13 @@ func TestAFullDiskTriggersACollectionAtOnceAndNotInALoop(t *testing.T) {
 func TestNoCapacityAndNoRuntime(t *testing.T) {
 	s := &diskful{}
 	collecting(t, s.config(), func(*Collector) {
-		if !slices.Equal(s.said(), []string{"Warning InvalidDiskCapacity invalid capacity 0 on image filesystem"}) {
-			t.Errorf("got events %q", s.said())
+		if !slices.Equal(s.reported(), []string{"Warning InvalidDiskCapacity invalid capacity 0 on image filesystem"}) {
+			t.Errorf("got events %q", s.reported())
 		}
 		s.wait(0, func() { s.events, s.down = nil, fmt.Errorf("list: %w", pod.ErrUnavailable) })
 		s.wait(time.Hour, nil)
-		if len(s.said()) != 0 {
-			t.Errorf("runtime away: got events %q", s.said())
+		if len(s.reported()) != 0 {
+			t.Errorf("runtime away: got events %q", s.reported())
 		}
 	})
 }
@@ -391,8 +391,8 @@ func TestAPullThatFillsTheDiskGetsRoom(t *testing.T) {
 		}
 		c.Soon()
 		s.wait(time.Hour, nil)
-		if len(s.gone()) != 2 || len(s.said()) != 0 {
-			t.Errorf("got %v removed, events %q", s.gone(), s.said())
+		if len(s.gone()) != 2 || len(s.reported()) != 0 {
+			t.Errorf("got %v removed, events %q", s.gone(), s.reported())
 		}
 	})
 }
