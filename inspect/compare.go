@@ -68,8 +68,8 @@ func (x *comparison) row(name, manifest, runtime string, differs bool) {
 	x.rows = append(x.rows, Row{Section: x.section, Name: name, Manifest: manifest, Runtime: runtime, Differs: differs})
 }
 
-// asked adds a row that differs if the manifest has a value and the runtime another.
-func (x *comparison) asked(name, manifest, runtime string) {
+// expect adds a row that differs if the manifest has a value and the runtime another.
+func (x *comparison) expect(name, manifest, runtime string) {
 	x.row(name, manifest, runtime, manifest != "" && manifest != runtime)
 }
 

@@ -22,12 +22,12 @@ func (x *comparison) compareProcess() {
 		}
 	}
 	x.row("command", manifest, quoted(shown), !met)
-	x.asked("workingDir", c.WorkingDir, x.process.Cwd)
-	x.asked("runAsUser", number(x.security.RunAsUser), strconv.Itoa(int(x.process.User.UID)))
-	x.asked("runAsGroup", number(x.security.RunAsGroup), strconv.Itoa(int(x.process.User.GID)))
+	x.expect("workingDir", c.WorkingDir, x.process.Cwd)
+	x.expect("runAsUser", number(x.security.RunAsUser), strconv.Itoa(int(x.process.User.UID)))
+	x.expect("runAsGroup", number(x.security.RunAsGroup), strconv.Itoa(int(x.process.User.GID)))
 	x.groups()
 	if c.TTY || x.process.Terminal {
-		x.asked("tty", strconv.FormatBool(c.TTY), strconv.FormatBool(x.process.Terminal))
+		x.expect("tty", strconv.FormatBool(c.TTY), strconv.FormatBool(x.process.Terminal))
 	}
 	var rlimits []string
 	for _, r := range x.process.Rlimits {
@@ -66,11 +66,11 @@ func (x *comparison) comparePrivileges() {
 	if sc.AllowPrivilegeEscalation != nil {
 		wanted = strconv.FormatBool(*sc.AllowPrivilegeEscalation)
 	}
-	x.asked("allowPrivilegeEscalation", wanted, strconv.FormatBool(!x.process.NoNewPrivileges))
+	x.expect("allowPrivilegeEscalation", wanted, strconv.FormatBool(!x.process.NoNewPrivileges))
 	if wanted = ""; sc.ReadOnlyRootFilesystem != nil {
 		wanted = strconv.FormatBool(*sc.ReadOnlyRootFilesystem)
 	}
-	x.asked("readOnlyRootFilesystem", wanted, strconv.FormatBool(x.Spec.Root != nil && x.Spec.Root.Readonly))
+	x.expect("readOnlyRootFilesystem", wanted, strconv.FormatBool(x.Spec.Root != nil && x.Spec.Root.Readonly))
 	x.seccomp()
 	x.labels()
 	x.paths()
