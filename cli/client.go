@@ -143,7 +143,7 @@ func (c *client) ask(ctx context.Context, method, path string, query url.Values)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, 1024)) // for the error message
-	return nil, fmt.Errorf("ask the daemon for %s: %s: %s", path, resp.Status, strings.TrimSpace(string(body)))
+	return nil, fmt.Errorf("request %s from the daemon: %s: %s", path, resp.Status, strings.TrimSpace(string(body)))
 }
 
 // get reads one response, or with watch one after the other, until ctx ends or
@@ -168,7 +168,7 @@ func (c *client) get(ctx context.Context, path string, query url.Values, each fu
 		case ctx.Err() != nil:
 			return errInterrupted
 		case decodeErr != nil && watch:
-			return &ExitError{ExitNotServed, fmt.Errorf("the daemon at %s went away", c.socket)}
+			return &ExitError{ExitNotServed, fmt.Errorf("the daemon at %s has stopped", c.socket)}
 		case decodeErr != nil:
 			return fmt.Errorf("read the daemon's response: %w", decodeErr)
 		case err != nil || !watch:
@@ -189,7 +189,7 @@ func (c *client) explain(err error) error {
 	case errors.Is(err, fs.ErrPermission):
 		err = fmt.Errorf("only root may talk to podd: %s: permission denied. Try again with sudo", c.socket)
 	default:
-		err = fmt.Errorf("ask the daemon on %s: %w", c.socket, err)
+		err = fmt.Errorf("query the daemon at %s: %w", c.socket, err)
 	}
 	return &ExitError{ExitNotServed, err}
 }

@@ -67,7 +67,7 @@ func printVerdict(w io.Writer, v file.Verdict) {
 		if n > most {
 			names += fmt.Sprintf(" and %d more", n-most)
 		}
-		fmt.Fprintf(w, "left out: %s\n    podd run takes %s\n", printable(names), file.Patterns)
+		fmt.Fprintf(w, "left out: %s\n    podd run reads %s\n", printable(names), file.Patterns)
 	}
 	good := []string{Count(v.Files, "file"), Count(len(v.Pods), "valid pod")}
 	for _, kind := range []struct {

@@ -16,13 +16,12 @@ func newConfigCmd() *cobra.Command {
 	flags := &config.Flags{}
 	cmd := &cobra.Command{
 		Use:   "config",
-		Short: "Print the effective configuration, or what each field does",
+		Short: "Print the effective configuration, or explain its fields",
 		Long: `Print the configuration that podd run would use with the same flags: the file
-merged with drop-ins, flags and defaults, secrets masked. Mistakes are printed
-and the exit code is 1.
+merged with drop-ins, flags and defaults, with secrets masked. If there are errors,
+they are printed and the exit code is 1.
 
-With --explain, list every field of KubeletConfiguration with what podd does
-with it.`,
+With --explain, list every field of KubeletConfiguration and how podd treats it.`,
 		Example: `  podd config --explain
   podd config --explain -o json
   podd config --config /etc/podd/config.yaml`,
@@ -44,7 +43,7 @@ with it.`,
 			return cli.WriteObject(cmd.OutOrStdout(), output, c.Masked())
 		},
 	}
-	cmd.Flags().BoolVar(&explain, "explain", false, "list every field with what podd does with it")
+	cmd.Flags().BoolVar(&explain, "explain", false, "list every field and how podd treats it")
 	flags.Bind(cmd.Flags())
 	cmd.SetFlagErrorFunc(kubeletFlagError)
 	addOutput(cmd, &output, "json", "yaml")

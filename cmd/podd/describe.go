@@ -16,10 +16,10 @@ probes, environment and mounts, conditions, volumes, events. podd adds where eac
 volume is on this host ("Bound To"), why a container waits or is not ready, the
 manifest, and what is wrong with it.
 
-A pod is called by its name or its manifest's, with or without namespace/; what is
-no pod's name means all pods whose names begin with it. Without names: all pods.
-Values that the manifest itself has are shown, those of ConfigMaps and Secrets
-never. With -o json and -o yaml the output is that of podd ps --events.
+POD is a pod's name or the name in its manifest, with or without namespace/; if there
+is no such pod, all pods whose names begin with it are shown. Without arguments, all
+pods are shown. Values in the manifest itself are shown, values of ConfigMaps and
+Secrets never. With -o json and -o yaml the output is that of podd ps --events.
 
 Exit codes: 0, 1 for an error, 2 for wrong usage, 3 when podd is not running.`,
 		Example: `  podd describe web

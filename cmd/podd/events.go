@@ -11,11 +11,11 @@ func newEventsCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "events [POD]",
 		Short: "List what happened to the pods of this node",
-		Long: `List the events of the pods of this node, the newest at the end. podd keeps
-the newest 1000 in memory, at most 50 of one pod; a restart of podd forgets them.
-Repeats are counted, and after nine events of a pod with the same reason and
-different messages further ones are combined into one.
-A pod is called by its name or its manifest's, with or without namespace/.
+		Long: `List the events of the pods of this node, the newest last. podd keeps the newest
+1000 in memory, at most 50 of each pod; they are lost when podd restarts. Repeated
+events are counted, and after nine events of a pod with the same reason and
+different messages, further ones are combined into one.
+POD is a pod's name or the name in its manifest, with or without namespace/.
 
 Exit codes: 0, 1 for an error, 2 for wrong usage, 3 when podd is not running.`,
 		Example: `  podd events

@@ -17,8 +17,8 @@ func addSocket(cmd *cobra.Command, stateDir *string) {
 
 // addNamespace adds -n and -A to a command.
 func addNamespace(cmd *cobra.Command, stateDir, namespace *string) {
-	cmd.Flags().StringVarP(namespace, "namespace", "n", "", "only of this `namespace`")
-	cmd.Flags().BoolP("all-namespaces", "A", false, "of all namespaces, which is the default")
+	cmd.Flags().StringVarP(namespace, "namespace", "n", "", "only this `namespace`")
+	cmd.Flags().BoolP("all-namespaces", "A", false, "all namespaces (the default)")
 	cmd.MarkFlagsMutuallyExclusive("namespace", "all-namespaces")
 	_ = cmd.RegisterFlagCompletionFunc("namespace", func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 		return cli.CompleteNamespaces(cmd.Context(), *stateDir), cobra.ShellCompDirectiveNoFileComp

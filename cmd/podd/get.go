@@ -13,13 +13,13 @@ func newGetCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "get configmaps|secrets|pv|pvc [NAME...]",
 		Short: "List the ConfigMaps, Secrets, PersistentVolumes and claims of this node",
-		Long: `List what podd has read beside the pods' manifests, as kubectl get does: how many
-keys ConfigMaps and Secrets have, which claim has which PersistentVolume, and why not
-(REASON); how old this version is, and which pods name it. With -o wide also where
-the document is, and which keys there are.
+		Long: `List the objects that podd has read besides pods, as kubectl get does: how many keys
+ConfigMaps and Secrets have, which claim is bound to which PersistentVolume or why it
+is not (REASON), the age of the current version, and which pods use the object. -o wide
+also shows the manifest and the keys.
 
-What ConfigMaps and Secrets hold is never shown: not by -o json or -o yaml either, and
-podd's socket does not tell it. An object is called by its name, with or without
+The values of ConfigMaps and Secrets are never shown, not even with -o json or -o yaml:
+podd's socket does not serve them. NAME is an object's name, with or without
 namespace/.
 
 Exit codes: 0, 1 for an error, 2 for wrong usage, 3 when podd is not running.`,

@@ -13,15 +13,15 @@ func newInspectCmd() *cobra.Command {
 		Short: "Compare what the container runtime was given with what the manifest asks for",
 		Long: `Show, for each container of a pod, what the container runtime really gave its OCI
 runtime (user, capabilities, seccomp, namespaces, cgroup, limits, mounts, devices,
-environment) beside what the manifest asks for. A line that differs is marked
-with "!". containerd and CRI-O tell this; of another runtime the command says that
-it does not.
+environment) beside what the manifest asks for. Lines that differ are marked
+with "!". containerd and CRI-O report this; if a runtime does not, the command says
+so.
 
-Values of Secrets are never shown: of the environment only what the manifest has
-literally is, everything else is <masked>, in command lines and with -o json too.
-With -o json and -o yaml there is also the OCI specification itself (runtimeSpec).
+Values of Secrets are never shown: of the environment, only values that the manifest
+has literally are shown, all others are <masked>, also in command lines and with
+-o json. -o json and -o yaml include the OCI specification itself (runtimeSpec).
 
-A pod is called by its name or its manifest's, or by the beginning of one pod's
+POD is a pod's name, the name in its manifest, or an unambiguous prefix of a pod's
 name, with or without namespace/.
 
 Exit codes: 0, 1 for an error, 2 for wrong usage, 3 when podd is not running.`,

@@ -25,6 +25,6 @@ func limitHeap() {
 // a limit, the attribute ends with execve, and containers keep theirs.
 func forbidCores(log *slog.Logger) {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
-		log.Warn("cannot forbid core files: one of podd may contain Secrets", "error", err)
+		log.Warn("cannot disable core files: one of podd would contain Secrets", "error", err)
 	}
 }

@@ -12,17 +12,17 @@ func newPsCmd() *cobra.Command {
 		Use:     "ps [POD...]",
 		Aliases: []string{"pods"},
 		Short:   "List the pods of this node, and what is wrong with them",
-		Long: `List the pods of this node as kubectl get pods would; below them, why containers
-do not run or are not ready, and then the manifests that podd could not use, with
-file, line and what to do. A pod whose manifest was broken by an edit keeps running in
-its last good version, and is marked as such.
+		Long: `List the pods of this node as kubectl get pods does; then why containers do not run
+or are not ready, and the manifests that podd could not use, with file, line and what
+to do. A pod whose manifest was broken by an edit keeps running in its last good
+version, and is marked as such.
 
 With --events one pod is shown in detail: each of its containers, the conditions
-that are not met, and what happened to it. podd describe shows all there is.
+that are not met, and its events. podd describe shows everything.
 
-A pod is called by its name or its manifest's, with or without namespace/.
-With -o json and -o yaml the output is a PodList that has, besides the API's own
-fields, the list "problems".
+POD is a pod's name or the name in its manifest, with or without namespace/.
+With -o json and -o yaml the output is a PodList with the additional field
+"problems".
 
 Exit codes: 0, 1 for an error, 2 for wrong usage, 3 when podd is not running.`,
 		Example: `  podd ps

@@ -11,12 +11,12 @@ func newRetryCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "retry POD...",
 		Short: "Retry waiting pods at once",
-		Long: `Retry pods at once: what waits in CrashLoopBackOff or ImagePullBackOff, or
-because its node had no room, is retried now, and its back-off is reset.
-Running containers are left alone. A pod that has completed (Succeeded or Failed)
-and is given by its name runs once more.
+		Long: `Retry pods at once: containers in CrashLoopBackOff or ImagePullBackOff, and pods
+that were rejected for lack of resources, are retried now, and their back-offs are
+reset. Running containers are left alone. A pod that has completed (Succeeded or
+Failed) runs once more if it is named.
 
-A pod is called by its name or its manifest's, with or without namespace/.
+POD is a pod's name or the name in its manifest, with or without namespace/.
 
 Exit codes: 0, 1 for an error, 2 for wrong usage, 3 when podd is not running.`,
 		Example: `  podd retry web
@@ -39,6 +39,6 @@ Exit codes: 0, 1 for an error, 2 for wrong usage, 3 when podd is not running.`,
 	}
 	addSocket(cmd, &o.StateDir)
 	addNamespace(cmd, &o.StateDir, &o.Namespace)
-	cmd.Flags().BoolVar(&o.All, "all", false, "all pods that wait for anything, with -n those of that namespace")
+	cmd.Flags().BoolVar(&o.All, "all", false, "all pods that wait for anything, of the namespace of -n if given")
 	return cmd
 }

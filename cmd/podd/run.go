@@ -40,13 +40,13 @@ func newRunCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Run the pods of this machine",
-		Long: `Run the pods that the manifest directory and the manifest URL name, and keep them
-running. The flags are the kubelet's; the file of --config is a
-KubeletConfiguration (see podd config --explain).
+		Long: `Run the pods of the manifest directory and the manifest URL, and keep them running.
+The flags are the kubelet's; --config is a KubeletConfiguration (see podd config
+--explain).
 
 Without --container-runtime-endpoint podd uses its bundled containerd: it adopts
-the one that runs, or starts it. Stopping podd stops no pod and no runtime;
-podd run again takes them up where they are.`,
+a running one, or starts it. Stopping podd stops neither pods nor runtime; the next
+podd run adopts them.`,
 		Example: `  # standalone: manifests in /etc/podd/manifests, http://127.0.0.1:10255/metrics
   podd run
 

@@ -37,7 +37,7 @@ default pod network for this machine, then become containerd.
 
 "podd run" starts this by itself when no runtime is configured and none is
 running, and adopts one that is. Run it on its own (as podd-runtime.service does)
-to start and stop podd and the runtime apart. Pods go on running either way.`,
+to start and stop podd and the runtime separately. Pods keep running either way.`,
 		Example: `  # in the foreground, with the default places
   podd runtime
 

@@ -18,19 +18,19 @@ func newRuntimeStopCmd() *cobra.Command {
 	flags, cgroupRoot := &runtimeFlags{}, ""
 	cmd := &cobra.Command{
 		Use:   "stop",
-		Short: "End all pods, the container runtime and podd itself",
-		Long: `End all pods, the bundled container runtime and the podd that uses it, and remove
-what they made on this machine: network, volumes of pods, cgroups, the state
-directory. Manifests, images and logs are kept. Which pods have completed is
-forgotten, so they run again if podd is started again. A runtime that is gone
-(killed, say) and left pods behind is started again for the clean-up.
+		Short: "Stop all pods, the container runtime and podd itself",
+		Long: `Stop all pods, the bundled container runtime and the podd that uses it, and remove
+what they created on this machine: network, volumes of pods, cgroups, the state
+directory. Manifests, images and logs are kept. Completed pods run again if podd is
+started again. A runtime that is gone (killed, for example) and left pods behind is
+started again to clean up.
 
-podd records in its directories what belongs to it: to stop a podd with other
-directories than the default ones, either flag is enough. If a volume cannot be
+podd records in its directories what belongs to it: to stop a podd with
+directories other than the defaults, either flag is enough. If a volume cannot be
 unmounted, the process that holds it is named; nothing behind a mount is deleted.
 
-Each container gets its pod's grace period, all at the same time; preStop hooks are
-not run. To run them, remove the manifests first and wait until podd ps is empty.
+All containers get their pod's grace period at the same time; preStop hooks are not
+run. To run them, remove the manifests first and wait until podd ps is empty.
 Where systemd keeps podd running, stop the units first.`,
 		Example: `  podd runtime stop
 

@@ -16,15 +16,15 @@ func newValidateCmd() *cobra.Command {
 		Use:   "validate FILE|DIRECTORY|-...",
 		Short: "Check manifests without running them",
 		Long: `Check manifests as podd run would: syntax, unknown fields, the apiserver's own
-validation, the rules of pods without an apiserver, fields that podd does not
-honour yet, and names that two of the given pods share. Nothing is asked of a
-daemon or a runtime. Of a directory, the files that podd run would take are
-checked: *.yaml, *.yml, *.json and *.manifest; what is left out is named. "-" is
-the standard input.
+validation, the rules for pods without an apiserver, fields that podd does not
+honour yet, and names that two of the given pods share. It needs neither a daemon
+nor a runtime. In a directory, the files that podd run would read are checked:
+*.yaml, *.yml, *.json and *.manifest; others are listed as left out. "-" is
+standard input.
 
 Each problem is one line, "file:line: field: what is wrong", and below it,
-indented, what to do. A warning is about a pod that runs as it is written, which
-is probably not what was meant, or about a document that no pod here needs.
+indented, what to do. A warning is about a pod that runs as written, which is
+probably not what was meant, or about a document that none of the pods needs.
 
 Exit codes: 0, also with warnings, 1 if there is any problem, 2 for wrong usage.`,
 		Example: `  podd validate /etc/podd/manifests
@@ -33,7 +33,7 @@ Exit codes: 0, also with warnings, 1 if there is any problem, 2 for wrong usage.
   podd validate -o json web.yaml`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return cli.UsageErrorf("give the manifests to check: files, directories, or - for the standard input")
+				return cli.UsageErrorf("give the manifests to check: files, directories, or - for standard input")
 			}
 			return nil
 		},

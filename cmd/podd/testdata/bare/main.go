@@ -55,8 +55,8 @@ func serve() {
 	}
 }
 
-// ask has one goroutine a probe, each with its own second and, as a probe, its own
-// connection each time.
+// ask spreads the requests over the second, and, like a probe, uses a new
+// connection for each.
 func ask(url string, n int) {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Second}
 	for i := range n {
