@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -97,8 +96,6 @@ type Node struct {
 	runtimeBack chan struct{}
 	// ready receives the agent's parts, once.
 	ready chan agent.Parts
-	// second is the second stage, for requests to the server; nil until it is built.
-	second atomic.Pointer[parts]
 }
 
 // New builds the first stage, bottom up, and starts nothing. Its errors are those of
@@ -194,9 +191,6 @@ func (n *Node) newServer() {
 		Causes:  n.recorder.Causes,
 		Objects: n.listObjects,
 		Retry:   n.agent.Retry,
-		Volumes: n.volumesOf,
-		Inspect: n.inspect,
-		Summary: n.summary,
 		Configz: func() any { return map[string]any{"kubeletconfig": n.cfg.Masked()} },
 		Health:  n.checks(),
 		Changes: []func() (<-chan struct{}, func()){n.status.Changes, n.recorder.Watch, n.config.Changes},

@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -63,23 +62,19 @@ func (n *parts) limits() agent.Limits {
 	return n.meter
 }
 
-// summary is the kubelet's /stats/summary, with what podd has of it: storage, of the
-// node and of pods, for server.Config. storage is false if nothing is to be measured.
-func (n *Node) summary(ctx context.Context, storage bool) (any, error) {
-	parts := n.second.Load()
-	if parts == nil {
-		return nil, errors.New("the container runtime has not responded yet: `podd ps` and /readyz?verbose say more")
-	}
-	out := &stats.Summary{Node: stats.NodeStats{NodeName: n.cfg.NodeName, StartTime: bootTime()}, Pods: []stats.PodStats{}}
+// Summary is server.Runtime's: of the kubelet's /stats/summary the storage, of the node
+// and of pods.
+func (a answers) Summary(ctx context.Context, storage bool) (any, error) {
+	out := &stats.Summary{Node: stats.NodeStats{NodeName: a.cfg.NodeName, StartTime: bootTime()}, Pods: []stats.PodStats{}}
 	if !storage {
 		return out, nil
 	}
-	fs, err := parts.meter.NodeFS()
+	fs, err := a.meter.NodeFS()
 	if err != nil {
 		return nil, err
 	}
 	out.Node.Fs = &fs
-	out.Pods = parts.meter.Pods(ctx, n.active())
+	out.Pods = a.meter.Pods(ctx, a.active())
 	return out, nil
 }
 

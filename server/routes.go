@@ -60,11 +60,7 @@ func (s *Server) podsGroup(list func([]*v1.Pod) *v1.PodList, bounds ...middlewar
 
 // statsGroup has the kubelet's statistics.
 func (s *Server) statsGroup(bounds ...middleware) group {
-	var summary http.Handler
-	if s.config.Summary != nil {
-		summary = http.HandlerFunc(s.summary)
-	}
-	return group{middleware: append([]middleware{readOnly}, bounds...), routes: []route{{"/stats/summary", summary}}}
+	return group{middleware: append([]middleware{readOnly}, bounds...), routes: []route{{"/stats/summary", http.HandlerFunc(s.summary)}}}
 }
 
 // configGroup is the kubelet's /configz.
@@ -82,16 +78,9 @@ func (s *Server) cliGroup() group {
 	if s.config.Objects != nil {
 		objects = s.answer(func(*http.Request) any { return append([]ObjectInfo{}, s.config.Objects()...) })
 	}
-	var volumes, inspect http.Handler
-	if s.config.Volumes != nil {
-		volumes = http.HandlerFunc(s.volumes)
-	}
-	if s.config.Inspect != nil {
-		inspect = http.HandlerFunc(s.inspect)
-	}
 	return group{middleware: []middleware{readOnly}, routes: []route{
-		{"/podd/v1/volumes", volumes},
-		{"/podd/v1/inspect", inspect},
+		{"/podd/v1/volumes", http.HandlerFunc(s.volumes)},
+		{"/podd/v1/inspect", http.HandlerFunc(s.inspect)},
 		{"/podd/v1/pods", s.watchable(func(*http.Request) any { return s.listing() })},
 		{"/podd/v1/problems", s.answer(func(*http.Request) any { return s.problems() })},
 		{"/podd/v1/events", s.watchable(s.events)},
