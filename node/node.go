@@ -175,7 +175,7 @@ func (n *Node) newAgent(sources []podconfig.Source) {
 	}
 	n.agent = agent.New(agent.Config{
 		Greeted: n.greeted, Logs: n.files, Status: n.status, Events: n.recorder, Objects: n.objects,
-		Sources: names, BackOff: policy, LogRemovals: filepath.Join(n.cfg.RootDir, "graves"),
+		Sources: names, BackOff: policy, LogRemovals: n.logRemovalsDir(),
 		Ended: filepath.Join(n.cfg.RootDir, "ended"), Allocated: filepath.Join(n.cfg.RootDir, "allocated"), Log: n.log, Metrics: n.registry,
 	})
 	n.pleg = pleg.New(pleg.Config{Waker: n.agent, Recovered: n.recovered, Log: n.log, Metrics: n.registry})
@@ -217,6 +217,7 @@ func (n *Node) Run(ctx context.Context) error {
 		n.server.Close()
 		return err
 	}
+	n.adoptLogRemovals()
 	if err := n.settleEndpoint(); err != nil {
 		n.server.Close()
 		return err
