@@ -191,6 +191,7 @@ func (n *Node) newServer() {
 		Causes:  n.recorder.Causes,
 		Objects: n.listObjects,
 		Retry:   n.agent.Retry,
+		Drain:   n.agent.Drain,
 		Configz: func() any { return map[string]any{"kubeletconfig": n.cfg.Masked()} },
 		Health:  n.checks(),
 		Changes: []func() (<-chan struct{}, func()){n.status.Changes, n.recorder.Watch, n.config.Changes},

@@ -19,7 +19,7 @@ func (s *Server) apis() []api {
 	return []api{{
 		name: "socket", network: "unix", address: s.config.Socket,
 		guard:  []middleware{noBody},
-		groups: []group{s.healthGroup(), s.metricsGroup(), s.podsGroup(podList), s.statsGroup(), s.configGroup(), s.cliGroup(), s.profilesGroup(), s.retryGroup()},
+		groups: []group{s.healthGroup(), s.metricsGroup(), s.podsGroup(podList), s.statsGroup(), s.configGroup(), s.cliGroup(), s.profilesGroup(), s.changesGroup()},
 	}, {
 		name: "readonly", network: "tcp", address: s.config.ReadOnlyAddress, field: "readOnlyPort",
 		guard:  port,
@@ -99,13 +99,16 @@ func (s *Server) profilesGroup() group {
 	}}
 }
 
-// retryGroup changes the node's state.
-func (s *Server) retryGroup() group {
-	var retry http.Handler
+// changesGroup changes the node's state.
+func (s *Server) changesGroup() group {
+	var retry, drain http.Handler
 	if s.config.Retry != nil {
 		retry = http.HandlerFunc(s.retry)
 	}
-	return group{middleware: []middleware{postOnly}, routes: []route{{"/retry", retry}}}
+	if s.config.Drain != nil {
+		drain = s.stream(http.HandlerFunc(s.drain))
+	}
+	return group{middleware: []middleware{postOnly}, routes: []route{{"/retry", retry}, {"/podd/v1/drain", drain}}}
 }
 
 // exposition serves metrics; nil for none.

@@ -47,6 +47,10 @@ type Config struct {
 	// Retry resets the back-off of a pod, for POST /retry on the socket; false if the
 	// pod is gone. Without it there is no such route.
 	Retry func(pod.UID) bool
+	// Drain ends all pods, and keeps them ended until ctx ends; the channel is closed once
+	// none is left. For POST /podd/v1/drain on the socket. Without it there is no such
+	// route.
+	Drain func(ctx context.Context) (drained <-chan struct{})
 	// Objects are what pods refer to, without any values, sorted; nil:
 	// there is no such route.
 	Objects func() []ObjectInfo

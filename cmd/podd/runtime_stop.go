@@ -29,9 +29,11 @@ podd records in its directories what belongs to it: to stop a podd with other
 directories than the default ones, either flag is enough. If a volume cannot be
 unmounted, the process that holds it is named; nothing behind a mount is deleted.
 
-Each container gets its pod's grace period, all at the same time; preStop hooks are
-not run. To run them, remove the manifests first and wait until podd ps is empty.
-Where systemd keeps podd running, stop the units first.`,
+If podd runs, it stops its pods itself, all at the same time, with their preStop hooks
+and grace periods. Whatever is left then, or if podd does not run, is ended through the
+container runtime: with the grace periods, and without hooks. Where systemd keeps podd
+running, stop the units first; to have the hooks run there, remove the manifests before
+that and wait until podd ps is empty.`,
 		Example: `  podd runtime stop
 
   # of several podds

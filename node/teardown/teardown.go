@@ -26,7 +26,8 @@ type Podd struct {
 	Out io.Writer
 }
 
-// End goes from the top down: podd would start again what is ended under it. It
+// End goes from the top down: podd stops its pods, if it runs, and is ended before what
+// is left of them: it would start that again. It
 // blocks for as long as the pods' grace periods and the runtime take. What could
 // not be taken away is named by the error, and is taken up by another End.
 func (p *Podd) End(ctx context.Context) error {
@@ -39,7 +40,13 @@ func (p *Podd) End(ctx context.Context) error {
 	if err := p.knownUsers(agent, runtime); err != nil {
 		return err
 	}
-	if err := p.endListener(ctx, agent, "podd"); err != nil {
+	release := func() {}
+	if p.Found.Runtime != nil {
+		release = p.drain(ctx, agent, runtime)
+	}
+	err := p.endListener(ctx, agent, "podd")
+	release()
+	if err != nil {
 		return err
 	}
 	if p.Found.Runtime != nil {
