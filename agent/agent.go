@@ -32,6 +32,8 @@ type Agent struct {
 
 	again chan struct{} // capacity 1: what was kept on disk is to be looked at
 
+	drained chan struct{} // capacity 1: a drain has begun or ended
+
 	poke  chan struct{}
 	freed chan struct{} // a pod has released resources of the node
 
@@ -41,10 +43,11 @@ type Agent struct {
 
 	mu       sync.Mutex // guards what any goroutine may request
 	workers  map[pod.UID]*worker
-	unknown  map[pod.UID]bool      // woken, without a worker
-	foreign  map[pod.UID]bool      // another agent's, not observed again
-	rejected map[pod.UID]rejection // desired, and not admitted
-	settled  bool                  // every source is ready, and its running pods have workers
+	unknown  map[pod.UID]bool       // woken, without a worker
+	foreign  map[pod.UID]bool       // another agent's, not observed again
+	rejected map[pod.UID]rejection  // desired, and not admitted
+	drains   map[chan struct{}]bool // requests to end all pods, and whether they wait for that
+	settled  bool                   // every source is ready, and its running pods have workers
 
 	// What follows belongs to the sync loop's goroutine.
 	desired   map[pod.UID]*pod.Desired
@@ -97,6 +100,8 @@ func New(cfg Config) *Agent {
 		last:        make(map[pod.UID]*pod.Desired),
 		rejected:    make(map[pod.UID]rejection),
 		again:       make(chan struct{}, 1),
+		drained:     make(chan struct{}, 1),
+		drains:      make(map[chan struct{}]bool),
 		kept:        make(map[pod.UID]bool),
 		poke:        make(chan struct{}, 1),
 		freed:       make(chan struct{}, 1),
@@ -153,6 +158,8 @@ func (a *Agent) Run(ctx context.Context, updates <-chan pod.Update) error {
 		case pong := <-a.ping:
 			close(pong)
 			continue
+		case <-a.drained:
+			a.room = true
 		}
 		a.reconcile(ctx)
 	}
@@ -210,6 +217,10 @@ func (a *Agent) noLongerDesired(d *pod.Desired) {
 func (a *Agent) reconcile(ctx context.Context) {
 	if !a.recovered {
 		a.reportAway()
+		return
+	}
+	if a.draining() {
+		a.drain(ctx)
 		return
 	}
 	a.endOrphans(ctx)

@@ -12,27 +12,22 @@ import (
 	"podd/server"
 )
 
-// volumesOf returns where a pod's volumes are on the host; none before the runtime
-// has responded for the first time.
-func (n *Node) volumesOf(p *v1.Pod) []server.Volume {
-	parts := n.second.Load()
-	if parts == nil {
-		return nil
-	}
+// Volumes implements server.Runtime.
+func (a answers) Volumes(p *v1.Pod) []server.Volume {
 	table, err := mountinfo.GetMounts(nil)
 	if err != nil {
-		n.log.Debug("cannot read the mount table", "error", err) // paths are known without it
+		a.log.Debug("cannot read the mount table", "error", err) // paths are known without it
 	}
 	var all []server.Volume
 	for i := range p.Spec.Volumes {
 		name := p.Spec.Volumes[i].Name
-		path, err := parts.volumes.Path(p, name)
+		path, err := a.volumes.Path(p, name)
 		if err != nil {
 			all = append(all, server.Volume{Name: name, Message: err.Error()})
 			continue
 		}
-		v := bound(name, path, parts.volumes.PodDir(p.UID), table)
-		if b := parts.volumes.Bound(p, name); b != nil {
+		v := bound(name, path, a.volumes.PodDir(p.UID), table)
+		if b := a.volumes.Bound(p, name); b != nil {
 			v.PersistentVolume = b.Volume.Name
 		}
 		all = append(all, v)

@@ -105,7 +105,7 @@ func (n *Node) followRuntime(ctx context.Context, g *errgroup.Group, started tim
 	if err != nil {
 		return err
 	}
-	n.second.Store(p)
+	n.server.Attach(answers{p})
 	p.start(ctx, g, started)
 	if facts.imports() {
 		p.awaitSandboxImage(ctx)

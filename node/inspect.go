@@ -25,13 +25,9 @@ type inspector struct {
 	}
 }
 
-// inspect is server.Config.Inspect.
-func (n *Node) inspect(ctx context.Context, p *v1.Pod, container string) (any, error) {
-	parts := n.second.Load()
-	if parts == nil {
-		return nil, errors.New("the container runtime has not responded yet: `podd ps` and /readyz?verbose say more")
-	}
-	return inspector{parts.facts.Runtime, parts.client}.pod(ctx, p, container)
+// Inspect implements server.Runtime.
+func (a answers) Inspect(ctx context.Context, p *v1.Pod, container string) (any, error) {
+	return inspector{a.facts.Runtime, a.client}.pod(ctx, p, container)
 }
 
 // pod inspects all containers in turn, or the named one.

@@ -64,14 +64,3 @@ func TestANamespaceIsComparedWithTheNodes(t *testing.T) {
 		}
 	}
 }
-
-// TestBeforeTheRuntimeHasRespondedThereIsNothingToInspect, and no volume yet.
-func TestBeforeTheRuntimeHasRespondedThereIsNothingToInspect(t *testing.T) {
-	n := &Node{}
-	if _, err := n.inspect(t.Context(), &v1.Pod{}, ""); err == nil || !strings.Contains(err.Error(), "has not responded yet") {
-		t.Errorf("got %v", err)
-	}
-	if got := n.volumesOf(&v1.Pod{}); got != nil {
-		t.Errorf("got %v", got)
-	}
-}

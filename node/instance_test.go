@@ -1,11 +1,14 @@
 package node
 
 import (
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
+
+	"podd/config"
 )
 
 // TestAnIdentityIsMadeOnceAndKept: also by two processes at once. A file
@@ -57,5 +60,19 @@ func TestASocketBehindASymlinkIsTheSame(t *testing.T) {
 	a, b := realSocket("unix://"+dir+"/run/x.sock"), realSocket("unix://"+dir+"/var-run/x.sock")
 	if a != b || a != "unix://"+dir+"/run/x.sock" {
 		t.Errorf("got %s and %s, want one", a, b)
+	}
+}
+
+// TestLogsThatAnEarlierPoddWasToRemoveAreTakenOver: an earlier podd kept its
+// checkpoints in another directory.
+func TestLogsThatAnEarlierPoddWasToRemoveAreTakenOver(t *testing.T) {
+	n := &Node{cfg: &config.Config{RootDir: t.TempDir()}, log: slog.New(slog.DiscardHandler)}
+	n.adoptLogRemovals() // nothing there
+	if err := os.MkdirAll(filepath.Join(n.cfg.RootDir, "graves", "uid.json"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	n.adoptLogRemovals()
+	if _, err := os.Stat(filepath.Join(n.logRemovalsDir(), "uid.json")); err != nil {
+		t.Error(err)
 	}
 }

@@ -2,7 +2,9 @@ package node
 
 import (
 	"context"
+	"errors"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -87,4 +89,16 @@ func sizeOf(ctx context.Context, dir string) (size int64, complete bool) {
 func sameDisk(a, b string) bool {
 	var x, y unix.Stat_t
 	return unix.Stat(a, &x) == nil && unix.Stat(b, &y) == nil && x.Dev == y.Dev
+}
+
+// logRemovalsDir has the checkpoints of logs to be removed.
+func (n *Node) logRemovalsDir() string { return filepath.Join(n.cfg.RootDir, "log-removals") }
+
+// adoptLogRemovals moves the checkpoints of an earlier podd, which kept them in another
+// directory.
+func (n *Node) adoptLogRemovals() {
+	err := os.Rename(filepath.Join(n.cfg.RootDir, "graves"), n.logRemovalsDir())
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		n.log.Warn("cannot move the checkpoints of an earlier podd: the logs of pods that it removed last stay", "error", err)
+	}
 }

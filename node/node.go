@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -97,8 +96,6 @@ type Node struct {
 	runtimeBack chan struct{}
 	// ready receives the agent's parts, once.
 	ready chan agent.Parts
-	// second is the second stage, for requests to the server; nil until it is built.
-	second atomic.Pointer[parts]
 }
 
 // New builds the first stage, bottom up, and starts nothing. Its errors are those of
@@ -178,7 +175,7 @@ func (n *Node) newAgent(sources []podconfig.Source) {
 	}
 	n.agent = agent.New(agent.Config{
 		Greeted: n.greeted, Logs: n.files, Status: n.status, Events: n.recorder, Objects: n.objects,
-		Sources: names, BackOff: policy, LogRemovals: filepath.Join(n.cfg.RootDir, "graves"),
+		Sources: names, BackOff: policy, LogRemovals: n.logRemovalsDir(),
 		Ended: filepath.Join(n.cfg.RootDir, "ended"), Allocated: filepath.Join(n.cfg.RootDir, "allocated"), Log: n.log, Metrics: n.registry,
 	})
 	n.pleg = pleg.New(pleg.Config{Waker: n.agent, Recovered: n.recovered, Log: n.log, Metrics: n.registry})
@@ -194,9 +191,7 @@ func (n *Node) newServer() {
 		Causes:  n.recorder.Causes,
 		Objects: n.listObjects,
 		Retry:   n.agent.Retry,
-		Volumes: n.volumesOf,
-		Inspect: n.inspect,
-		Summary: n.summary,
+		Drain:   n.agent.Drain,
 		Configz: func() any { return map[string]any{"kubeletconfig": n.cfg.Masked()} },
 		Health:  n.checks(),
 		Changes: []func() (<-chan struct{}, func()){n.status.Changes, n.recorder.Watch, n.config.Changes},
@@ -223,6 +218,7 @@ func (n *Node) Run(ctx context.Context) error {
 		n.server.Close()
 		return err
 	}
+	n.adoptLogRemovals()
 	if err := n.settleEndpoint(); err != nil {
 		n.server.Close()
 		return err

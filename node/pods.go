@@ -55,6 +55,9 @@ type parts struct {
 	callFailed chan struct{} // poked when a sandbox or container could not be started, or a cgroup not be removed
 }
 
+// answers implements server.Runtime with the second stage.
+type answers struct{ *parts }
+
 // assemble builds the second stage, bottom up, and starts none of it.
 func (n *Node) assemble(facts Facts) (*parts, error) {
 	p := &parts{Node: n, facts: facts, imported: make(chan struct{}, 1), callFailed: make(chan struct{}, 1)}

@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -64,23 +63,19 @@ func (n *parts) limits() agent.Limits {
 	return n.meter
 }
 
-// summary is the kubelet's /stats/summary, as far as podd has it, for server.Config:
-// storage of the node and of pods. storage is false if nothing is to be measured.
-func (n *Node) summary(ctx context.Context, storage bool) (any, error) {
-	parts := n.second.Load()
-	if parts == nil {
-		return nil, errors.New("the container runtime has not responded yet: `podd ps` and /readyz?verbose say more")
-	}
-	out := &stats.Summary{Node: stats.NodeStats{NodeName: n.cfg.NodeName, StartTime: bootTime()}, Pods: []stats.PodStats{}}
+// Summary implements server.Runtime: the kubelet's /stats/summary, as far as podd has
+// it, which is the storage of the node and of pods.
+func (a answers) Summary(ctx context.Context, storage bool) (any, error) {
+	out := &stats.Summary{Node: stats.NodeStats{NodeName: a.cfg.NodeName, StartTime: bootTime()}, Pods: []stats.PodStats{}}
 	if !storage {
 		return out, nil
 	}
-	fs, err := parts.meter.NodeFS()
+	fs, err := a.meter.NodeFS()
 	if err != nil {
 		return nil, err
 	}
 	out.Node.Fs = &fs
-	out.Pods = parts.meter.Pods(ctx, n.active())
+	out.Pods = a.meter.Pods(ctx, a.active())
 	return out, nil
 }
 

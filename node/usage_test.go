@@ -24,8 +24,6 @@ func TestStorageIsLimitedUnlessTheConfigurationForbidsIt(t *testing.T) {
 	}
 }
 
-// TestTheSummaryHasNoPodThatHasRunToItsEnd, and there is none before the runtime has
-// responded.
 func TestTheSummaryHasNoPodThatHasRunToItsEnd(t *testing.T) {
 	n := &Node{cfg: &config.Config{}, status: status.NewWriter(status.Config{})}
 	for uid, over := range map[pod.UID]bool{"runs": false, "over": true} {
@@ -34,9 +32,6 @@ func TestTheSummaryHasNoPodThatHasRunToItsEnd(t *testing.T) {
 	}
 	if got := n.active(); len(got) != 1 || got[0].UID != "runs" {
 		t.Errorf("got %d pods", len(got))
-	}
-	if _, err := n.summary(t.Context(), true); err == nil {
-		t.Error("there is a summary before the runtime has responded")
 	}
 	if up := time.Since(bootTime().Time); up <= 0 || up > 100*365*24*time.Hour {
 		t.Errorf("the machine booted %v ago", up)

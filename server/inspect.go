@@ -33,11 +33,17 @@ type Volume struct {
 	Message string `json:"message,omitempty"`
 }
 
-// volumes answers with the volumes of the pod ?uid.
+// volumes answers with the volumes of the pod ?uid: none before there is a Runtime.
 func (s *Server) volumes(w http.ResponseWriter, r *http.Request) {
-	if p := s.podOf(w, r); p != nil {
-		s.json(w, r, Volumes{append([]Volume{}, s.config.Volumes(p)...)})
+	p := s.podOf(w, r)
+	if p == nil {
+		return
 	}
+	all := []Volume{}
+	if runtime, err := s.attachedRuntime(); err == nil {
+		all = append(all, runtime.Volumes(p)...)
+	}
+	s.json(w, r, Volumes{all})
 }
 
 // inspect answers with what the runtime was given for the pod ?uid, or for one
@@ -54,7 +60,11 @@ func (s *Server) inspect(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, stop := context.WithTimeout(r.Context(), inspectTimeout)
 	defer stop()
-	answer, err := s.config.Inspect(ctx, p, container)
+	var answer any
+	runtime, err := s.attachedRuntime()
+	if err == nil {
+		answer, err = runtime.Inspect(ctx, p, container)
+	}
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		http.Error(w, err.Error(), http.StatusGatewayTimeout)

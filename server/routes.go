@@ -19,7 +19,7 @@ func (s *Server) apis() []api {
 	return []api{{
 		name: "socket", network: "unix", address: s.config.Socket,
 		guard:  []middleware{noBody},
-		groups: []group{s.healthGroup(), s.metricsGroup(), s.podsGroup(podList), s.statsGroup(), s.configGroup(), s.cliGroup(), s.profilesGroup(), s.retryGroup()},
+		groups: []group{s.healthGroup(), s.metricsGroup(), s.podsGroup(podList), s.statsGroup(), s.configGroup(), s.cliGroup(), s.profilesGroup(), s.changesGroup()},
 	}, {
 		name: "readonly", network: "tcp", address: s.config.ReadOnlyAddress, field: "readOnlyPort",
 		guard:  port,
@@ -60,11 +60,7 @@ func (s *Server) podsGroup(list func([]*v1.Pod) *v1.PodList, bounds ...middlewar
 
 // statsGroup has the kubelet's statistics.
 func (s *Server) statsGroup(bounds ...middleware) group {
-	var summary http.Handler
-	if s.config.Summary != nil {
-		summary = http.HandlerFunc(s.summary)
-	}
-	return group{middleware: append([]middleware{readOnly}, bounds...), routes: []route{{"/stats/summary", summary}}}
+	return group{middleware: append([]middleware{readOnly}, bounds...), routes: []route{{"/stats/summary", http.HandlerFunc(s.summary)}}}
 }
 
 // configGroup is the kubelet's /configz.
@@ -82,16 +78,9 @@ func (s *Server) cliGroup() group {
 	if s.config.Objects != nil {
 		objects = s.answer(func(*http.Request) any { return append([]ObjectInfo{}, s.config.Objects()...) })
 	}
-	var volumes, inspect http.Handler
-	if s.config.Volumes != nil {
-		volumes = http.HandlerFunc(s.volumes)
-	}
-	if s.config.Inspect != nil {
-		inspect = http.HandlerFunc(s.inspect)
-	}
 	return group{middleware: []middleware{readOnly}, routes: []route{
-		{"/podd/v1/volumes", volumes},
-		{"/podd/v1/inspect", inspect},
+		{"/podd/v1/volumes", http.HandlerFunc(s.volumes)},
+		{"/podd/v1/inspect", http.HandlerFunc(s.inspect)},
 		{"/podd/v1/pods", s.watchable(func(*http.Request) any { return s.listing() })},
 		{"/podd/v1/problems", s.answer(func(*http.Request) any { return s.problems() })},
 		{"/podd/v1/events", s.watchable(s.events)},
@@ -110,13 +99,16 @@ func (s *Server) profilesGroup() group {
 	}}
 }
 
-// retryGroup changes the node's state.
-func (s *Server) retryGroup() group {
-	var retry http.Handler
+// changesGroup changes the node's state.
+func (s *Server) changesGroup() group {
+	var retry, drain http.Handler
 	if s.config.Retry != nil {
 		retry = http.HandlerFunc(s.retry)
 	}
-	return group{middleware: []middleware{postOnly}, routes: []route{{"/retry", retry}}}
+	if s.config.Drain != nil {
+		drain = s.stream(http.HandlerFunc(s.drain))
+	}
+	return group{middleware: []middleware{postOnly}, routes: []route{{"/retry", retry}, {"/podd/v1/drain", drain}}}
 }
 
 // exposition serves metrics; nil for none.

@@ -47,21 +47,13 @@ type Config struct {
 	// Retry resets the back-off of a pod, for POST /retry on the socket; false if the
 	// pod is gone. Without it there is no such route.
 	Retry func(pod.UID) bool
+	// Drain ends all pods, and keeps them ended until ctx ends; the channel is closed once
+	// none is left. For POST /podd/v1/drain on the socket. Without it there is no such
+	// route.
+	Drain func(ctx context.Context) (drained <-chan struct{})
 	// Objects are what pods refer to, without any values, sorted; nil:
 	// there is no such route.
 	Objects func() []ObjectInfo
-	// Volumes are where those of a pod are on the host, for podd describe. It does
-	// not wait for a volume, however dead what is behind it. Nil: there is no such
-	// route.
-	Volumes func(*v1.Pod) []Volume
-	// Inspect asks the runtime what it was given for a pod, or for one container of
-	// it, and returns it as JSON is made of it, without secrets. Nil: there is no
-	// such route.
-	Inspect func(ctx context.Context, p *v1.Pod, container string) (any, error)
-	// Summary is /stats/summary as JSON is made of it: statistics of the node and its
-	// pods, and without storage nothing that must be measured. It waits for no volume,
-	// however dead what is behind it. Nil: there is no such route.
-	Summary func(ctx context.Context, storage bool) (any, error)
 	// Configz is what /configz shows as JSON: the configuration without secrets,
 	// under the key kubeletconfig as the kubelet does.
 	Configz func() any
@@ -108,6 +100,10 @@ type Server struct {
 	// stopping is closed when Run's context ends.
 	stopping chan struct{}
 
+	// runtime may be read once attached is closed.
+	runtime  Runtime
+	attached chan struct{}
+
 	listeners []listener
 	lock      *lock
 }
@@ -125,7 +121,7 @@ func New(c Config) *Server {
 	}
 	s := &Server{
 		config: c, log: c.Log, metrics: newMetrics(c.Metrics), health: newHealth(c.Health),
-		lists: make(chan struct{}, maxLists), stopping: make(chan struct{}),
+		lists: make(chan struct{}, maxLists), stopping: make(chan struct{}), attached: make(chan struct{}),
 	}
 	s.paths = firstWords(s.apis())
 	return s

@@ -64,14 +64,12 @@ func start(t *testing.T, change func(*Config)) (*Server, *node) {
 			return []*v1.Event{{Reason: "Started", Message: ns + "/" + name}}
 		},
 		Configz: func() any { return map[string]any{"kubeletconfig": map[string]string{"staticPodPath": "/x"}} },
-		Volumes: func(*v1.Pod) []Volume { return []Volume{{Name: "data", Path: "/d"}} },
-		Summary: func(context.Context, bool) (any, error) { return map[string]string{"node": "n"}, nil },
-		Inspect: func(_ context.Context, p *v1.Pod, c string) (any, error) { return p.Name + c, nil },
 	}
 	if change != nil {
 		change(&c)
 	}
 	s := New(c)
+	s.Attach(&fakeRuntime{})
 	if err := s.Listen(); err != nil {
 		t.Fatal(err)
 	}

@@ -29,9 +29,11 @@ podd records in its directories what belongs to it: to stop a podd with
 directories other than the defaults, either flag is enough. If a volume cannot be
 unmounted, the process that holds it is named; nothing behind a mount is deleted.
 
-All containers get their pod's grace period at the same time; preStop hooks are not
-run. To run them, remove the manifests first and wait until podd ps is empty.
-Where systemd keeps podd running, stop the units first.`,
+A running podd stops its pods itself, all at the same time, with their preStop hooks
+and grace periods. What is left then, or if podd does not run, is stopped through the
+container runtime, with grace periods but without hooks. Where systemd keeps podd
+running, stop the units first; to run the hooks there, remove the manifests before that
+and wait until podd ps is empty.`,
 		Example: `  podd runtime stop
 
   # of several podds

@@ -83,8 +83,6 @@ func startDaemon(ts *testscript.TestScript, _ bool, args []string) {
 			}
 			return fakeObjects()
 		},
-		Inspect: fakeInspect,
-		Volumes: func(p *v1.Pod) []server.Volume { return []server.Volume{{Name: "data", Path: "/srv/data"}} },
 		Events: func(ns, name string) []*v1.Event {
 			var all []*v1.Event
 			for _, e := range fakeEvents() {
@@ -95,6 +93,7 @@ func startDaemon(ts *testscript.TestScript, _ bool, args []string) {
 			return all
 		},
 	})
+	s.Attach(fakeRuntime{})
 	ts.Check(s.Listen())
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -143,7 +142,17 @@ func (full fakePods) Pods() []*v1.Pod {
 	}
 }
 
-func fakeInspect(_ context.Context, p *v1.Pod, container string) (any, error) {
+type fakeRuntime struct{}
+
+func (fakeRuntime) Volumes(*v1.Pod) []server.Volume {
+	return []server.Volume{{Name: "data", Path: "/srv/data"}}
+}
+
+func (fakeRuntime) Summary(context.Context, bool) (any, error) {
+	return nil, errors.New("not used here")
+}
+
+func (fakeRuntime) Inspect(_ context.Context, p *v1.Pod, container string) (any, error) {
 	if p.Name != "web" {
 		return nil, errors.New("the runtime is not available")
 	}

@@ -146,6 +146,7 @@ var arrows = map[string]map[string]string{
 	"node/teardown": {
 		"node/bundled":      "what is ended",
 		"bundle":            "who listens, what it leaves",
+		"server":            "what podd answers when it has stopped its pods",
 		"cgroup":            "pods' groups",
 		"cri":               "ends what the runtime has",
 		"cri/spec":          "a Client's options",

@@ -114,17 +114,34 @@ func (p *Podd) endListener(ctx context.Context, socket, what string) error {
 // grace period.
 const callLimit = time.Minute
 
-// endPods stops all containers, each with its pod's grace period, and then stops and
-// removes all sandboxes, four at a time. It uses the agent's calls, but in an order
-// of its own: the agent ends a pod by its spec, which is not known here, and runs
-// preStop hooks; here everything is stopped, whoever created it.
-func endPods(ctx context.Context, socket string, out io.Writer) error {
+// everything returns what the runtime has, whoever created it.
+func everything(ctx context.Context, socket string) (sandboxes []cri.Held, running []cri.Held, err error) {
+	runtime, conn, err := connect(socket)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer conn.Close()
+	return runtime.Everybodys(ctx)
+}
+
+func connect(socket string) (*cri.Client, *cri.Conn, error) {
 	conn, err := cri.Connect("unix://"+socket, callLimit, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	if err != nil {
+		return nil, nil, err
+	}
+	return cri.NewClient(conn, spec.Options{}), conn, nil
+}
+
+// endPods stops all containers, each with its pod's grace period, and then stops and
+// removes all sandboxes, four at a time: what podd has not stopped itself, because it
+// does not run, or hangs, or because others created it. No preStop hooks run, since
+// the pods' specs are not known here.
+func endPods(ctx context.Context, socket string, out io.Writer) error {
+	runtime, conn, err := connect(socket)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	runtime := cri.NewClient(conn, spec.Options{})
 	sandboxes, running, err := runtime.Everybodys(ctx)
 	if err != nil || len(sandboxes) == 0 {
 		return err
@@ -151,13 +168,9 @@ func endPods(ctx context.Context, socket string, out io.Writer) error {
 
 // tell prints what is about to end, and how long that may take.
 func tell(out io.Writer, pods int, running []cri.Held) {
-	longest := time.Duration(0)
-	for _, c := range running {
-		longest = max(longest, c.GracePeriod)
-	}
 	fmt.Fprintf(out, "ending %s", count(pods, "pod"))
 	if len(running) > 0 {
-		fmt.Fprintf(out, " (%s running, which may take %v)", count(len(running), "container"), longest)
+		fmt.Fprintf(out, " (%s running, which may take %v)", count(len(running), "container"), longest(running))
 	}
 	fmt.Fprintln(out)
 }

@@ -26,9 +26,10 @@ type Podd struct {
 	Out io.Writer
 }
 
-// End works from the top down: podd would restart what is ended below it. It blocks
-// for as long as the pods' grace periods and the runtime take. The error names what
-// could not be removed; another End retries that.
+// End works from the top down: a running podd stops its pods, and exits before what is
+// left of them is ended, since it would restart that. End blocks for as long as the
+// pods' grace periods and the runtime take. The error names what could not be removed;
+// another End retries that.
 func (p *Podd) End(ctx context.Context) error {
 	agent, runtime := filepath.Join(p.StateDir, "podd.sock"), bundle.Socket(p.StateDir)
 	for _, socket := range []string{agent, runtime} {
@@ -39,7 +40,13 @@ func (p *Podd) End(ctx context.Context) error {
 	if err := p.knownUsers(agent, runtime); err != nil {
 		return err
 	}
-	if err := p.endListener(ctx, agent, "podd"); err != nil {
+	release := func() {}
+	if p.Found.Runtime != nil {
+		release = p.drain(ctx, agent, runtime)
+	}
+	err := p.endListener(ctx, agent, "podd")
+	release()
+	if err != nil {
 		return err
 	}
 	if p.Found.Runtime != nil {

@@ -108,7 +108,7 @@ func (e *env) signal(sig unix.Signal) {
 
 func (e *env) scope() testnode.Scope {
 	scope := e.node.Scope([]int{e.podd.Pid()}, e.paths...)
-	scope.LogRemovals = filepath.Join(e.node.Root(), "graves")
+	scope.LogRemovals = filepath.Join(e.node.Root(), "log-removals")
 	return scope
 }
 

@@ -72,7 +72,7 @@ func TestAnImageVolumeHasTheFilesOfItsImage(t *testing.T) {
 	image := host + "/shop/files:1"
 	e.forget(image)
 	e.write("files.yaml", e.mounting("files",
-		`echo x >> /out/files.starts; ls /all > /out/all; ls /part/busybox > /out/part; touch /all/x 2> /out/refused || :; touch /part/x && : > /out/written; [ $(wc -l < /out/files.starts) -gt 1 ] || exit 1`,
+		`echo x >> /out/files.starts; ls /all > /out/all; ls /part/busybox > /out/part; touch /all/x 2> /out/refused || :; touch /part/x && : > /out/written; [ $(wc -l < /out/files.starts) -gt 1 ] || exit 1; : > /out/second`,
 		image, "bin"))
 	e.waitPod("files", "restarted", func(p *corev1.Pod) error {
 		for _, c := range p.Status.ContainerStatuses {
@@ -82,6 +82,7 @@ func TestAnImageVolumeHasTheFilesOfItsImage(t *testing.T) {
 		}
 		return nil
 	})
+	e.mark("second") // it writes the files anew after its restart was seen
 	if got := e.contents("all"); !strings.Contains(got, "bin\n") {
 		t.Errorf("the volume has %q, want the image's directories", got)
 	}

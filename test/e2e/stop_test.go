@@ -102,3 +102,30 @@ func TestRuntimeStopDeletesNothingThatIsInUse(t *testing.T) {
 	e.start() // what was removed is made again
 	e.ready("one")
 }
+
+// TestRuntimeStopRunsPreStopHooks: podd stops its pods itself, as if their manifests had
+// been removed, and starts none of them while it is being ended; a hook may take as long
+// as the grace period.
+func TestRuntimeStopRunsPreStopHooks(t *testing.T) {
+	e := prepare(t)
+	// The runtime is podd's own, so that it records what it creates.
+	if err := e.node.Containerd.Signal(unix.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	e.start()
+	hook := `    lifecycle: {preStop: {exec: {command: [/bin/sh, -c, "sleep 1; : > /out/hook"]}}}` + "\n  volumes:"
+	e.write("one.yaml", strings.Replace(e.podOf("one", "trap ': > /out/term; exit 0' TERM; while :; do : > /out/life$(ls /out | grep -c term); sleep 0.1; done"), "  volumes:", hook, 1))
+	e.write("two.yaml", e.resting("two"))
+	e.ready("one")
+	e.ready("two")
+	e.mayEnd = true
+	out, err := e.stopAll("--root-dir", e.node.Root())
+	if err != nil || strings.Count(out, "ending 2 pods") != 1 {
+		t.Errorf("podd runtime stop: %v\n%s", err, out)
+	}
+	if !e.marked("hook") || !e.marked("term") || e.marked("life1") {
+		t.Errorf("hook has run: %v, told to end: %v, started again: %v; want the hook, then the end, and no start", e.marked("hook"), e.marked("term"), e.marked("life1"))
+	}
+	e.start()
+	e.ready("one")
+}

@@ -79,7 +79,7 @@ func TestWhoTakesAPlaceEndsWhatItsKilledHolderLeft(t *testing.T) {
 func TestALeakOfEachKindIsFound(t *testing.T) {
 	place := aPlace(t)
 	scope := Scope{Place: place, LeaseDir: filepath.Join(place.Dir, "leases"), Paths: []string{filepath.Join(place.Dir, "pods")}, Mine: []int{os.Getpid()}}
-	scope.LogRemovals = filepath.Join(place.Dir, "graves")
+	scope.LogRemovals = filepath.Join(place.Dir, "log-removals")
 	var err error
 	if scope.Ports, err = watchPorts(t.Context(), place.Bridge); err != nil {
 		t.Fatal(err)
@@ -103,13 +103,13 @@ func TestALeakOfEachKindIsFound(t *testing.T) {
 		{KindPath, "/pods/uid-7", func(t *testing.T) func() {
 			return leakFile(t, filepath.Join(place.Dir, "pods", "uid-7", "etc-hosts"), "")
 		}},
-		{KindPath, "/graves/uid-7.json, due", func(t *testing.T) func() {
+		{KindPath, "/log-removals/uid-7.json, due", func(t *testing.T) func() {
 			return leakFile(t, filepath.Join(scope.LogRemovals, "uid-7.json"), aLogRemoval(-time.Second))
 		}},
-		{KindPath, "/graves/uid-8.json, due", func(t *testing.T) func() {
+		{KindPath, "/log-removals/uid-8.json, due", func(t *testing.T) func() {
 			return leakFile(t, filepath.Join(scope.LogRemovals, "uid-8.json"), aLogRemoval(time.Hour))
 		}},
-		{KindPath, "/graves/uid-9.json", func(t *testing.T) func() {
+		{KindPath, "/log-removals/uid-9.json", func(t *testing.T) func() {
 			return leakFile(t, filepath.Join(scope.LogRemovals, "uid-9.json"), "{")
 		}},
 	} {
@@ -136,7 +136,7 @@ func TestALeakOfEachKindIsFound(t *testing.T) {
 // TestLogsThatStayForShippersAreNoLeak: podd keeps those of a gone pod for a minute.
 func TestLogsThatStayForShippersAreNoLeak(t *testing.T) {
 	place := aPlace(t)
-	scope := Scope{Place: place, LeaseDir: filepath.Join(place.Dir, "leases"), LogRemovals: filepath.Join(place.Dir, "graves")}
+	scope := Scope{Place: place, LeaseDir: filepath.Join(place.Dir, "leases"), LogRemovals: filepath.Join(place.Dir, "log-removals")}
 	before := take(t, scope)
 	leakFile(t, filepath.Join(scope.LogRemovals, "uid-7.json"), aLogRemoval(logsStay/2))
 	if left := Left(before, take(t, scope)); len(left) != 0 {

@@ -1,0 +1,92 @@
+package teardown
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"podd/bundle"
+	"podd/cri"
+	"podd/server"
+)
+
+// drainSlack is how long podd may take to stop its pods, in addition to their longest
+// grace period.
+const drainSlack = 30 * time.Second
+
+// drain makes podd stop its pods, with their preStop hooks and in its own order, and
+// blocks until none is left, at most for their grace periods and drainSlack. podd
+// starts no pods until release is called. endPods stops what is left.
+func (p *Podd) drain(ctx context.Context, agent, runtime string) (release func()) {
+	release = func() {}
+	if pid, err := bundle.Listener(agent); err != nil || pid <= 1 {
+		return release
+	}
+	sandboxes, running, err := everything(ctx, runtime)
+	if err != nil || len(sandboxes) == 0 {
+		return release // endPods reports the error
+	}
+	tell(p.Out, len(sandboxes), running)
+	ctx, cancel := context.WithCancel(ctx)
+	drained := make(chan error, 1)
+	go func() { drained <- askToDrain(ctx, agent) }()
+	limit := longest(running) + drainSlack
+	select {
+	case err = <-drained:
+	case <-time.After(limit):
+		err = fmt.Errorf("it has not finished after %v", limit)
+	}
+	if err != nil && ctx.Err() == nil && !errors.Is(err, errNoDrain) {
+		fmt.Fprintf(p.Out, "podd does not stop its pods by itself (%v): they are ended through the container runtime\n", err)
+	}
+	return cancel
+}
+
+// errNoDrain is the error for an older podd, which cannot drain.
+var errNoDrain = errors.New("it has no such request")
+
+// askToDrain requests the drain and returns when no pod is left. Its connection stays
+// open until ctx ends.
+func askToDrain(ctx context.Context, socket string) error {
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "unix", socket)
+	}}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://podd/podd/v1/drain", http.NoBody)
+	if err != nil {
+		return err
+	}
+	response, err := (&http.Client{Transport: transport}).Do(r)
+	if err != nil {
+		return err
+	}
+	context.AfterFunc(ctx, func() { _ = response.Body.Close() })
+	switch response.StatusCode {
+	case http.StatusOK:
+	case http.StatusNotFound:
+		return errNoDrain
+	default:
+		return fmt.Errorf("it responded %s", response.Status)
+	}
+	var answer server.Drained
+	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil {
+		return err
+	}
+	if !answer.Drained {
+		return errors.New("it still has pods")
+	}
+	return nil
+}
+
+// longest returns the longest grace period.
+func longest(running []cri.Held) time.Duration {
+	var all time.Duration
+	for _, c := range running {
+		all = max(all, c.GracePeriod)
+	}
+	return all
+}

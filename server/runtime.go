@@ -1,0 +1,42 @@
+package server
+
+import (
+	"context"
+	"errors"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// Runtime responds to what cannot be known before the container runtime has responded
+// for the first time. Its methods may be called concurrently.
+type Runtime interface {
+	// Volumes are where those of a pod are on the host, for podd describe. It does not
+	// wait for a volume, even if the server of its mount is dead.
+	Volumes(*v1.Pod) []Volume
+	// Inspect asks the runtime what it was given for a pod, or for one container of it,
+	// and returns what is to be encoded as JSON, without secrets.
+	Inspect(ctx context.Context, p *v1.Pod, container string) (any, error)
+	// Summary returns what /stats/summary encodes as JSON: statistics of the node and its
+	// pods; without storage it omits whatever must be measured. It does not wait for a
+	// volume, even if the server of its mount is dead.
+	Summary(ctx context.Context, storage bool) (any, error)
+}
+
+// Attach adds the Runtime. Until then, requests that need it get 503 with the reason.
+// To be called once at most, at any time.
+func (s *Server) Attach(r Runtime) {
+	s.runtime = r
+	close(s.attached)
+}
+
+var errNotAttached = errors.New("the container runtime has not responded yet: `podd ps` and /readyz?verbose say more")
+
+// attachedRuntime fails before Attach.
+func (s *Server) attachedRuntime() (Runtime, error) {
+	select {
+	case <-s.attached:
+		return s.runtime, nil
+	default:
+		return nil, errNotAttached
+	}
+}
