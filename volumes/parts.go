@@ -114,7 +114,19 @@ func (m *Mounter) setUpPart(ctx context.Context, o *setUp, i int) {
 	m.mu.Lock()
 	o.parts[i].at = time.Now()
 	m.mu.Unlock()
-	m.endPart(o, i, m.setUpOne(ctx, o.pod, &o.pod.Spec.Volumes[i]))
+	m.endPart(o, i, m.setUpAlone(ctx, o.pod, &o.pod.Spec.Volumes[i]))
+}
+
+// setUpAlone is setUpOne; of a live volume, while nobody else writes it.
+func (m *Mounter) setUpAlone(ctx context.Context, p *v1.Pod, v *v1.Volume) error {
+	if k := m.kindOf(v); k != nil && k.live {
+		unlock, err := m.lockLive(ctx, p.UID)
+		if err != nil {
+			return err
+		}
+		defer unlock()
+	}
+	return m.setUpOne(ctx, p, v)
 }
 
 func (m *Mounter) beginAll(o *setUp) {
