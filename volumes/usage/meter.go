@@ -54,6 +54,8 @@ type Config struct {
 	// Stats are what a volume's driver says of it; pod.ErrNoStats for a volume that is
 	// to be measured here. It may block (volumes.Mounter.Stats).
 	Stats func(ctx context.Context, p *v1.Pod, volume string) (pod.VolumeStats, error)
+	// Driver names the CSI driver of a volume, "" for none (volumes.Mounter.DriverOf).
+	Driver func(p *v1.Pod, volume string) string
 	// Dirs has the pods' directories and logs.
 	Dirs podfs.Dirs
 	// Status is a pod with its newest status; nil for none. It must not block.
@@ -79,6 +81,7 @@ type Meter struct {
 	places chan struct{}
 	fresh  time.Duration // positive
 	looks  struct{ walked, counted atomic.Int64 }
+	asking asking
 
 	mu       sync.Mutex // guards readings
 	readings map[key]*reading

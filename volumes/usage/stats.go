@@ -144,7 +144,12 @@ func (m *Meter) volumeSource(p *v1.Pod, v *v1.Volume) source {
 // driverOf is what a volume's driver says, which tells the pod when it is bad:
 // upstream's event, and as often as its own.
 func (m *Meter) driverOf(ctx context.Context, p *v1.Pod, v *v1.Volume) (f figures, err error) {
+	leave, err := m.asking.place(ctx, m.cfg.Driver(p, v.Name))
+	if err != nil {
+		return f, err
+	}
 	s, err := m.cfg.Stats(ctx, p, v.Name)
+	leave()
 	if err != nil {
 		return f, err
 	}
