@@ -121,6 +121,47 @@ func TestEachDifferenceIsFound(t *testing.T) {
 	}
 }
 
+// TestAVolumeThatIsAlwaysReadOnlyNeedsNoWordInTheManifest: it differs where the runtime
+// was given it writable.
+func TestAVolumeThatIsAlwaysReadOnlyNeedsNoWordInTheManifest(t *testing.T) {
+	for name, c := range map[string]struct {
+		source v1.VolumeSource
+		always bool
+	}{
+		"configMap":          {v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{}}, true},
+		"secret":             {v1.VolumeSource{Secret: &v1.SecretVolumeSource{}}, true},
+		"projected":          {v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{}}, true},
+		"downwardAPI":        {v1.VolumeSource{DownwardAPI: &v1.DownwardAPIVolumeSource{}}, true},
+		"image":              {v1.VolumeSource{Image: &v1.ImageVolumeSource{}}, true},
+		"a read-only claim":  {v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ReadOnly: true}}, true},
+		"a claim":            {v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{}}, false},
+		"a read-only driver": {v1.VolumeSource{CSI: &v1.CSIVolumeSource{ReadOnly: of(true)}}, true},
+		"a driver":           {v1.VolumeSource{CSI: &v1.CSIVolumeSource{}}, false},
+		"emptyDir":           {v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}, false},
+	} {
+		for _, given := range []string{"ro", "rw"} {
+			in := recorded(t, "bound")
+			for i := range in.Pod.Spec.Volumes {
+				if v := &in.Pod.Spec.Volumes[i]; v.Name == "out" {
+					v.VolumeSource = c.source
+				}
+			}
+			for i := range in.Spec.Mounts {
+				if m := &in.Spec.Mounts[i]; m.Destination == "/out" {
+					m.Options = []string{"rbind", "rprivate", given}
+				}
+			}
+			var want []string
+			if c.always != (given == "ro") {
+				want = []string{"mounts: /out"}
+			}
+			if got := differing(inspect.Compare(in)); !slices.Equal(got, want) {
+				t.Errorf("%s given %s: got %q to differ, want %q", name, given, got, want)
+			}
+		}
+	}
+}
+
 // TestWhatThePodDoesNotAskForDoesNotDiffer: settings left to the image and the
 // runtime, and optional variables.
 func TestWhatThePodDoesNotAskForDoesNotDiffer(t *testing.T) {

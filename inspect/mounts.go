@@ -22,7 +22,7 @@ func (x *comparison) compareMounts() {
 			x.row(path, wish(m), "", true)
 			continue
 		}
-		x.row(path, wish(m), mounted(given, x.source(given)), !meets(m, given))
+		x.row(path, wish(m), mounted(given, x.source(given)), !meets(m, x.readOnly(m), given))
 	}
 	for i := range x.Spec.Mounts {
 		m := &x.Spec.Mounts[i]
@@ -35,6 +35,18 @@ func (x *comparison) compareMounts() {
 		}
 		x.row(m.Destination, manifest, mounted(m, m.Source), false)
 	}
+}
+
+// readOnly says whether a mount is to be read-only: it is also where its volume is
+// always, as those with values are (upstream's Attributes.ReadOnly).
+func (x *comparison) readOnly(m *v1.VolumeMount) bool {
+	for i := range x.Pod.Spec.Volumes {
+		if v := &x.Pod.Spec.Volumes[i]; v.Name == m.Name {
+			return m.ReadOnly || v.ConfigMap != nil || v.Secret != nil || v.Projected != nil || v.DownwardAPI != nil || v.Image != nil ||
+				v.CSI != nil && v.CSI.ReadOnly != nil && *v.CSI.ReadOnly || v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ReadOnly
+		}
+	}
+	return m.ReadOnly
 }
 
 // mountAt returns the last mount at a path, which hides the others.
@@ -74,9 +86,9 @@ func mounted(m *specs.Mount, source string) string {
 
 // meets reports whether the mount's options are those that the manifest asks
 // for.
-func meets(m *v1.VolumeMount, given *specs.Mount) bool {
+func meets(m *v1.VolumeMount, readOnly bool, given *specs.Mount) bool {
 	has := func(option string) bool { return slices.Contains(given.Options, option) }
-	if m.ReadOnly != (has("ro") || has("rro")) {
+	if readOnly != (has("ro") || has("rro")) {
 		return false
 	}
 	if m.RecursiveReadOnly != nil && *m.RecursiveReadOnly == v1.RecursiveReadOnlyEnabled && !has("rro") {

@@ -38,7 +38,7 @@ func (n *Node) listObjects() []server.ObjectInfo {
 	bindings := n.objects.Bindings()
 	for _, use := range n.objects.List() {
 		key := use.Key()
-		info := server.ObjectInfo{Kind: key.Kind, Namespace: key.Namespace, Name: key.Name, UsedBy: use.Pods, Origin: use.Origin, Line: use.Line, Seen: use.Seen}
+		info := server.ObjectInfo{Kind: key.Kind, Namespace: key.Namespace, Name: key.Name, UsedBy: use.Pods, Origin: use.Origin, Line: use.Line, Seen: use.Since}
 		switch {
 		case use.Secret != nil:
 			info.Type, info.Immutable = string(use.Secret.Type), use.Secret.Immutable

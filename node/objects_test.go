@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
@@ -33,5 +34,20 @@ func TestListsOfObjectsHaveKeysAndNoValues(t *testing.T) {
 		`{"kind":"Secret","namespace":"shop","name":"one","type":"Opaque","keys":["password"],"usedBy":["shop/web"],"origin":"/m/keys.yaml","line":7}]`
 	if got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+// TestAnEditLeavesTheAgeOfAnObject that podd get shows.
+func TestAnEditLeavesTheAgeOfAnObject(t *testing.T) {
+	n := &Node{objects: objects.New(objects.Config{Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry()})}
+	first := time.Unix(1000, 0)
+	for i, value := range []string{"1", "2"} {
+		n.objects.Replace([]*pod.Object{{
+			ConfigMap: &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "one"}, Data: map[string]string{"k": value}},
+			Seen:      first.Add(time.Duration(i) * time.Hour),
+		}})
+		if got := n.listObjects()[0].Seen; !got.Equal(first) {
+			t.Errorf("version %s: known since %v, want %v", value, got, first)
+		}
 	}
 }

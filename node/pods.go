@@ -81,7 +81,7 @@ func (n *Node) assemble(facts Facts) (*parts, error) {
 	}
 	n.problems.add(p.pendingUnmounts)
 	p.meter = usage.New(usage.Config{
-		Path: p.volumes.Path, Stats: p.volumes.Stats, Dirs: n.dirs().WithDefaults(), Status: n.status.Pod, Layers: layers{p.client, facts.imports()},
+		Path: p.volumes.Path, Stats: p.volumes.Stats, Driver: p.volumes.DriverOf, Dirs: n.dirs().WithDefaults(), Status: n.status.Pod, Layers: layers{p.client, facts.imports()},
 		Events: n.recorder, Fresh: n.cfg.VolumeStatsAggPeriod, Counted: projects.Used, Log: n.log,
 	})
 	n.registry.MustRegister(p.meter.Collector(n.active))

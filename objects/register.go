@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -89,6 +90,9 @@ type Use struct {
 	*pod.Object
 	// Pods are namespace/names, sorted.
 	Pods []string
+	// Since is when this Store's sources first noticed an object of that key; an edit
+	// leaves it.
+	Since time.Time
 }
 
 // List returns all objects, by namespace, kind and name.
@@ -100,7 +104,7 @@ func (s *Store) List() []Use {
 	})
 	list := make([]Use, 0, len(keys))
 	for _, key := range keys {
-		use := Use{Object: s.entries[key].object}
+		use := Use{Object: s.entries[key].object, Since: s.entries[key].since}
 		for uid := range s.users[key] {
 			use.Pods = append(use.Pods, s.pods[uid].name)
 		}

@@ -57,10 +57,12 @@ type Store struct {
 	saving   sync.Mutex // held while the bindings are written; taken before mu
 }
 
-// entry is an object with the hash of its content.
+// entry is an object with the hash of its content, and since when there is one of its
+// key.
 type entry struct {
 	object  *pod.Object
 	content uint64
+	since   time.Time
 }
 
 // named is a registered pod and what it names.
@@ -120,7 +122,10 @@ func (s *Store) Replace(all []*pod.Object) {
 		before, there := s.entries[key]
 		e := before
 		if before.object != o {
-			e = entry{object: o, content: s.contentOf(o)}
+			e = entry{object: o, content: s.contentOf(o), since: o.Seen}
+		}
+		if there {
+			e.since = before.since
 		}
 		if there && immutable(before.object) && (e.content != before.content || !immutable(o)) {
 			problems = append(problems, s.refusedLocked(o))

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
@@ -100,6 +102,39 @@ func TestOnlyThoseHearWhoNameWhatChanged(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestAnObjectIsAsOldAsItsName: an edit leaves its age, be it refused, told by another
+// source or of another kind of content; one that was removed and comes back begins anew.
+func TestAnObjectIsAsOldAsItsName(t *testing.T) {
+	s, began := newStore(), time.Unix(1000, 0)
+	at := func(o *pod.Object, minutes int) *pod.Object {
+		o.Seen = began.Add(time.Duration(minutes) * time.Minute)
+		return o
+	}
+	fixed := at(secret("s1", "1"), 0)
+	fixed.Secret.Immutable = new(true)
+	elsewhere := at(configMap("c1", "2"), 9)
+	elsewhere.Source, elsewhere.Origin = pod.SourceHTTP, "http://there"
+	for i, step := range []struct {
+		all  []*pod.Object
+		want map[string]int // minutes, by name
+	}{
+		{[]*pod.Object{at(configMap("c1", "1"), 0), fixed}, map[string]int{"c1": 0, "s1": 0}},
+		{[]*pod.Object{at(configMap("c1", "2"), 5), at(secret("s1", "2"), 5), at(configMap("c2", "1"), 5)}, map[string]int{"c1": 0, "s1": 0, "c2": 5}},
+		{[]*pod.Object{elsewhere, fixed}, map[string]int{"c1": 0, "s1": 0}},
+		{[]*pod.Object{fixed}, map[string]int{"s1": 0}},
+		{[]*pod.Object{at(configMap("c1", "2"), 20), fixed}, map[string]int{"c1": 20, "s1": 0}},
+	} {
+		s.Replace(step.all)
+		got := map[string]int{}
+		for _, use := range s.List() {
+			got[use.Key().Name] = int(use.Since.Sub(began).Minutes())
+		}
+		if !maps.Equal(got, step.want) {
+			t.Errorf("step %d: known since minute %v, want %v", i, got, step.want)
+		}
+	}
 }
 
 func TestRegistrationFollowsThePod(t *testing.T) {

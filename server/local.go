@@ -44,7 +44,7 @@ type ObjectInfo struct {
 	// not 0.
 	Origin string `json:"origin,omitempty"`
 	Line   int    `json:"line,omitempty"`
-	// Seen is when this version of it was first seen.
+	// Seen is when it was first seen, by this podd; an edit leaves it.
 	Seen time.Time `json:"seen"`
 }
 

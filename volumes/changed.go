@@ -160,7 +160,7 @@ func (m *Mounter) bringUpToDate(ctx context.Context, l *livePod) (ok bool) {
 	o := &setUp{pod: l.pod, since: time.Now()}
 	m.mu.Unlock()
 	ok = true
-	_ = m.inTurn(ctx, o, func(ctx context.Context, o *setUp) error { // its error is the end of ctx
+	_ = m.inTurn(ctx, o, lockKey{pod: o.pod.UID, live: true}, func(ctx context.Context, o *setUp) error { // its error is the end of ctx
 		if m.held(l) {
 			return nil
 		}

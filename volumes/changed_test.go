@@ -526,7 +526,7 @@ func TestStoppingEndsWhatIsUnderWay(t *testing.T) {
 	s := newStore(aConfigMap("app", "a", "1"))
 	m := newMounter(t, s.into)
 	mustSetUp(t, m, aPod("u1", fromConfigMap("c", "app")))
-	unlock, err := m.lock(t.Context(), "u1")
+	unlock, err := m.lockLive(t.Context(), "u1")
 	if err != nil {
 		t.Fatal(err)
 	}

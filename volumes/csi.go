@@ -108,6 +108,21 @@ func (m *Mounter) Stats(ctx context.Context, p *v1.Pod, volume string) (pod.Volu
 	return d.stats(ctx, t.dir)
 }
 
+// DriverOf names the CSI driver of one of the pod's volumes, "" for a volume of another
+// kind and one that is not known. It does not block.
+func (m *Mounter) DriverOf(p *v1.Pod, volume string) string {
+	v := volumeNamed(p, volume)
+	if v == nil {
+		return ""
+	}
+	k, t, err := m.find(p, v)
+	if err != nil || k.plugin != csiPlugin {
+		return ""
+	}
+	of := ofDriver(t)
+	return of.Driver()
+}
+
 // releaser is a driver that somebody else mounts for: only that one may unmount.
 type releaser interface {
 	// release has the volume of a directory taken away, before anything is unmounted

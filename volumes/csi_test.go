@@ -206,6 +206,11 @@ func TestOnlyCSIDriversMeasureVolumes(t *testing.T) {
 			t.Errorf("%s: got %+v, %v, want what its driver says", name, s, err)
 		}
 	}
+	for name, want := range map[string]string{"inline": "x", "bound": "x", "scratch": "", "unbound": "", "none": ""} {
+		if got := m.DriverOf(p, name); got != want {
+			t.Errorf("%s: got driver %q, want %q", name, got, want)
+		}
+	}
 	if want := []string{"measure inline", "measure bound"}; !slices.Equal(f.calls, want) {
 		t.Errorf("the driver heard %q, want %q", f.calls, want)
 	}

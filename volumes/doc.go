@@ -32,7 +32,8 @@
 //   - The root directory is resolved once, in New, so that a root behind a
 //     symbolic link compares equal to the mount table (kubernetes/kubernetes#51835).
 //   - Volumes with values (configMap, secret, downwardAPI, projected) follow their
-//     sources beside the syncs: Changed and Follow never wait, and however often
+//     sources beside the syncs, also while another volume of the pod hangs:
+//     Changed and Follow never wait, and however often
 //     something changes, it is written as often as there is time for, and last with
 //     what is newest. Readers see a version whole (package payload). What cannot be
 //     brought up to date serves on, and so does what a pod has that is being stopped

@@ -123,7 +123,7 @@ func (m *Mounter) begin(ctx context.Context, p *v1.Pod) (o *setUp, begun []<-cha
 // work carries a set-up out and wakes the pod, if it was told to wait.
 func (m *Mounter) work(ctx context.Context, o *setUp) {
 	defer o.cancel(nil)
-	err := m.inTurn(ctx, o, m.setUpAll)
+	err := m.inTurn(ctx, o, lockKey{pod: o.pod.UID}, m.setUpAll)
 	m.mu.Lock()
 	o.err = err
 	o.quietLocked()
@@ -135,8 +135,8 @@ func (m *Mounter) work(ctx context.Context, o *setUp) {
 	}
 }
 
-// inTurn does the work with a place among the set-ups at work, and the pod's lock.
-func (m *Mounter) inTurn(ctx context.Context, o *setUp, work func(context.Context, *setUp) error) error {
+// inTurn does the work with a place among the set-ups at work, and the lock.
+func (m *Mounter) inTurn(ctx context.Context, o *setUp, lock lockKey, work func(context.Context, *setUp) error) error {
 	select {
 	case m.places <- struct{}{}:
 	case <-ctx.Done():
@@ -145,23 +145,23 @@ func (m *Mounter) inTurn(ctx context.Context, o *setUp, work func(context.Contex
 	leave := sync.OnceFunc(func() { <-m.places })
 	defer leave()
 	defer time.AfterFunc(longSetUp, leave).Stop()
-	unlock, err := m.lock(ctx, o.pod.UID)
+	unlock, err := m.take(ctx, lock)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	m.setWorking(o.pod.UID, o)
-	defer m.setWorking(o.pod.UID, nil)
+	m.setWorking(lock, o)
+	defer m.setWorking(lock, nil)
 	return work(ctx, o)
 }
 
-func (m *Mounter) setWorking(uid pod.UID, o *setUp) {
+func (m *Mounter) setWorking(lock lockKey, o *setUp) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if o == nil {
-		delete(m.working, uid)
+		delete(m.working, lock)
 	} else {
-		m.working[uid] = o
+		m.working[lock] = o
 	}
 }
 

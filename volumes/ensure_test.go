@@ -135,17 +135,22 @@ func share(name, server string) v1.Volume {
 }
 
 // withSlow runs the test in a bubble, with a Mounter that has the slow kind.
-func withSlow(t *testing.T, test func(*testing.T, *Mounter, *slow)) {
+func withSlow(t *testing.T, test func(*testing.T, *Mounter, *slow), change ...func(*Options)) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &slow{gates: map[string]chan struct{}{}, deaf: map[string]bool{}, wakes: map[pod.UID]int{}}
-		m := newMounter(t, func(o *Options) { o.Waker = s })
-		m.kinds = append([]kind{{
-			plugin: "test/slow", managed: true, waits: true, driver: s,
-			handles: func(v *v1.VolumeSource) bool { return v.NFS != nil },
-			path:    func(t target) string { return t.dir },
-		}}, m.kinds...)
+		m := newMounter(t, append(change, func(o *Options) { o.Waker = s })...)
+		s.into(m)
 		test(t, m, s)
 	})
+}
+
+// into has a Mounter that has just been made use the slow kind.
+func (s *slow) into(m *Mounter) {
+	m.kinds = append([]kind{{
+		plugin: "test/slow", managed: true, waits: true, driver: s,
+		handles: func(v *v1.VolumeSource) bool { return v.NFS != nil },
+		path:    func(t target) string { return t.dir },
+	}}, m.kinds...)
 }
 
 func mustWait(t *testing.T, m *Mounter, p *v1.Pod) pod.VolumeState {

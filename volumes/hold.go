@@ -39,7 +39,7 @@ func (m *Mounter) unhold(uid pod.UID, l *livePod) {
 }
 
 // held says whether the pod's live volumes must stay as they are, and notes that there
-// was something to write. The pod's lock is held: who calls Hold and then Mounts finds
+// was something to write. The lock of the live volumes is held: who calls Hold and then Mounts finds
 // that nothing is written from then on.
 func (m *Mounter) held(l *livePod) bool {
 	m.mu.Lock()

@@ -60,9 +60,9 @@ type Mounter struct {
 	unmounts *unmounts
 
 	mu       sync.Mutex // guards what follows
-	locks    map[pod.UID]*podLock
+	locks    map[lockKey]*podLock
 	setUps   map[pod.UID]*setUp                     // under way, or ended and not told
-	working  map[pod.UID]*setUp                     // those that have their pod's lock, given up or not
+	working  map[lockKey]*setUp                     // those that have that lock, given up or not
 	ready    map[pod.UID]map[string]string          // volume name → plugin, what this Mounter has set up
 	bound    map[pod.UID]map[string]pod.BoundVolume // of those that are ready, where they have a claim
 	released map[pod.UID]bool                       // by Release: they use nothing any more
@@ -116,9 +116,9 @@ func New(o Options, log *slog.Logger, reg prometheus.Registerer) (*Mounter, erro
 		places:   make(chan struct{}, parallelSetUps),
 		owner:    newOwner(o.Events),
 		unmounts: newUnmounts(),
-		locks:    map[pod.UID]*podLock{},
+		locks:    map[lockKey]*podLock{},
 		setUps:   map[pod.UID]*setUp{},
-		working:  map[pod.UID]*setUp{},
+		working:  map[lockKey]*setUp{},
 		ready:    map[pod.UID]map[string]string{},
 		bound:    map[pod.UID]map[string]pod.BoundVolume{},
 		released: map[pod.UID]bool{},

@@ -42,10 +42,10 @@ func (m *Mounter) Mounts(p *v1.Pod, c *v1.Container, subPaths []string) ([]pod.M
 		err    error
 	}
 	done := make(chan outcome, 1)
-	m.setWorking(p.UID, o)
+	m.setWorking(lockKey{pod: p.UID}, o)
 	go func() {
 		defer unlock()
-		defer m.setWorking(p.UID, nil)
+		defer m.setWorking(lockKey{pod: p.UID}, nil)
 		mounts, err := m.mountsOf(o, c, subPaths)
 		done <- outcome{mounts, err}
 	}()
@@ -96,7 +96,7 @@ func (m *Mounter) mountOf(p *v1.Pod, c *v1.Container, index int, sub string) (po
 	case volume.Image != nil:
 		image = imageMount(volume, sub)
 	case sub != "":
-		hostPath, err = m.bindSubPath(subPath{
+		hostPath, err = m.bindPart(k, subPath{
 			volume: t, content: hostPath, path: sub, container: c.Name, index: index,
 		})
 		if err != nil {
@@ -126,6 +126,18 @@ func (m *Mounter) mountOf(p *v1.Pod, c *v1.Container, index int, sub string) (po
 		Propagation:       propagation,
 		SELinuxRelabel:    k.managed,
 	}, nil
+}
+
+// bindPart is bindSubPath; of a live volume, while nobody writes it.
+func (m *Mounter) bindPart(k *kind, s subPath) (string, error) {
+	if k.live {
+		unlock, err := m.lockLive(context.Background(), s.volume.pod.UID)
+		if err != nil {
+			return "", err
+		}
+		defer unlock()
+	}
+	return m.bindSubPath(s)
 }
 
 // ofSubPath says in the manifest's words which subPath an error is about.

@@ -2,6 +2,7 @@ package volumes
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -9,9 +10,10 @@ import (
 	"podd/internal/pod"
 )
 
-// parallelVolumes is how many of one pod's volumes may wait at a time for what is not
-// podd's own. One that hangs keeps its place, and a thread with it: a pod starts with
-// all of its volumes or not at all, and must not take more threads of podd than that.
+// parallelVolumes is how many of one pod's volumes are at work at a time, of those that
+// may wait for what is not podd's own. One that takes longer than longSetUp waits for
+// something, and gives its place up: those that hang, of which each takes a thread, are
+// bounded by the pod's own number of volumes.
 const parallelVolumes = 8
 
 // part is the set-up of one of a pod's volumes. Mounter.mu guards it.
@@ -85,7 +87,7 @@ func (m *Mounter) mayWait(p *v1.Pod, v *v1.Volume) bool {
 }
 
 // setUpBeside is setUpPart after those volumes that come first, and with one of the
-// places.
+// places, for as long as that counts as work.
 func (m *Mounter) setUpBeside(ctx context.Context, o *setUp, i int, first []<-chan struct{}, places chan struct{}) {
 	for _, done := range first {
 		select {
@@ -95,7 +97,9 @@ func (m *Mounter) setUpBeside(ctx context.Context, o *setUp, i int, first []<-ch
 	}
 	select {
 	case places <- struct{}{}:
-		defer func() { <-places }()
+		leave := sync.OnceFunc(func() { <-places })
+		defer leave()
+		defer time.AfterFunc(longSetUp, leave).Stop()
 	case <-ctx.Done():
 	}
 	m.setUpPart(ctx, o, i)
@@ -110,7 +114,19 @@ func (m *Mounter) setUpPart(ctx context.Context, o *setUp, i int) {
 	m.mu.Lock()
 	o.parts[i].at = time.Now()
 	m.mu.Unlock()
-	m.endPart(o, i, m.setUpOne(ctx, o.pod, &o.pod.Spec.Volumes[i]))
+	m.endPart(o, i, m.setUpAlone(ctx, o.pod, &o.pod.Spec.Volumes[i]))
+}
+
+// setUpAlone is setUpOne; of a live volume, while nobody else writes it.
+func (m *Mounter) setUpAlone(ctx context.Context, p *v1.Pod, v *v1.Volume) error {
+	if k := m.kindOf(v); k != nil && k.live {
+		unlock, err := m.lockLive(ctx, p.UID)
+		if err != nil {
+			return err
+		}
+		defer unlock()
+	}
+	return m.setUpOne(ctx, p, v)
 }
 
 func (m *Mounter) beginAll(o *setUp) {

@@ -107,8 +107,8 @@ func TestAFailureWhileOthersGoOnWakesAPodThatWaits(t *testing.T) {
 	})
 }
 
-// TestThePlacesOfAPodAreBounded: those that hang keep theirs, what does not wait for
-// anybody needs none, and the end of the pod all the same waits for none.
+// TestThePlacesOfAPodAreBounded: what does not wait for anybody needs none, and the end of
+// the pod all the same waits for none.
 func TestThePlacesOfAPodAreBounded(t *testing.T) {
 	withSlow(t, func(t *testing.T, m *Mounter, s *slow) {
 		s.hang("dead", false)
@@ -135,6 +135,43 @@ func TestThePlacesOfAPodAreBounded(t *testing.T) {
 		if len(m.setUps)+len(m.working)+len(m.locks) > 0 || now != 0 || most != parallelVolumes {
 			t.Errorf("something is left of it: %v %v %v, %d at work", m.setUps, m.working, m.locks, now)
 		}
+	})
+}
+
+// TestVolumesThatHangGiveTheirPlacesUp: however many do, the others are set up, failures
+// are told and tried again, and however often the pod tries, each is at work once.
+func TestVolumesThatHangGiveTheirPlacesUp(t *testing.T) {
+	withSlow(t, func(t *testing.T, m *Mounter, s *slow) {
+		const hung = 3*parallelVolumes + 1
+		release := s.hang("dead", true)
+		defer release()
+		s.breaks(map[string]error{"full": errors.New("no space")})
+		volumes := []v1.Volume{}
+		for i := range hung {
+			volumes = append(volumes, share(fmt.Sprint("n", i), "dead"))
+		}
+		p := aPod("u1", append(volumes, share("q", "quick"), share("f", "full"))...)
+		_, _ = m.Ensure(t.Context(), p) // whose turn comes first, is open
+		time.Sleep(hung / parallelVolumes * longSetUp)
+		for range 100 {
+			_, err := m.Ensure(t.Context(), p)
+			mustSay(t, err, `volume "f" : no space`)
+			time.Sleep(time.Second)
+		}
+		if !exists(m.PodDir("u1") + "/volumes/test~slow/q") {
+			t.Error("a volume whose server answers is not set up")
+		}
+		if most, now := s.atWork(); now != hung || most > hung+2 {
+			t.Errorf("%d volumes at work, and %d at a time, want each of %d once", now, most, hung)
+		}
+		s.breaks(nil)
+		release()
+		synctest.Wait()
+		_, err := m.Ensure(t.Context(), p) // how it has ended
+		mustSay(t, err, `volume "f" : no space`)
+		mustBeReady(t, m, p)
+		mustTearDown(t, m, "u1")
+		mustBeGone(t, m, "u1")
 	})
 }
 

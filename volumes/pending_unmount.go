@@ -114,7 +114,7 @@ func (m *Mounter) duePending(now time.Time) []pod.UID {
 func (m *Mounter) retry(ctx context.Context, uid pod.UID) {
 	within, cancel := context.WithTimeoutCause(ctx, patience, errPatience)
 	defer cancel()
-	unlock, err := m.lock(within, uid)
+	unlock, err := m.lockAll(within, uid)
 	if err != nil {
 		m.postpone(uid)
 		return

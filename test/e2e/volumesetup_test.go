@@ -81,6 +81,51 @@ func TestAVolumeThatHangsKeepsNoOtherOfItsPodFromBeingSetUp(t *testing.T) {
 	e.ended("many")
 }
 
+// TestValuesAreFollowedWhileAnotherVolumeHangsAfterARestart of podd: a container ends, so
+// that its pod's volumes are asked for, one of them has died, and the others follow what
+// they are made of.
+func TestValuesAreFollowedWhileAnotherVolumeHangsAfterARestart(t *testing.T) {
+	e := begin(t)
+	path := filepath.Join(e.podd.Dir, "served")
+	if err := os.Mkdir(path, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	server := e.serve(path)
+	e.write("objects.yaml", objectsOf("original"))
+	e.write("late.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: late}\ndata: {value: late}\n")
+	e.write("many.yaml", strings.Replace(e.vars().Replace(besideDead), "mv /out/many.new /out/many;", "mv /out/many.new /out/many; while [ ! -e /out/end ]; do sleep 0.1; done; exit 1;", 1))
+	e.mark("many")
+	p := e.ready("many")
+	e.stop()
+	server.dies()
+	e.start()
+	if err := os.WriteFile(filepath.Join(e.out, "end"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	e.waitPod("many", "ended", func(p *v1.Pod) error {
+		if c := p.Status.ContainerStatuses; len(c) != 1 || c[0].State.Running != nil {
+			return fmt.Errorf("got %+v", c)
+		}
+		return nil
+	})
+	value := filepath.Join(e.node.Root(), "pods", string(p.UID), "volumes/kubernetes.io~configmap/c/value")
+	for _, next := range []string{"changed", "again", "once more"} {
+		e.write("objects.yaml", objectsOf(next))
+		e.eventually("the value "+next, func(context.Context) error {
+			if got, err := os.ReadFile(value); err != nil || string(got) != next {
+				return fmt.Errorf("got %q (%v)", got, err)
+			}
+			return nil
+		})
+	}
+	if p = e.waitPod("many", "is known", func(*v1.Pod) error { return nil }); p.Status.ContainerStatuses[0].RestartCount != 0 {
+		t.Error("its container has started without one of its volumes")
+	}
+	server.gone()
+	e.remove("many.yaml")
+	e.ended("many")
+}
+
 // exists waits for files of the host.
 func (e *env) exists(paths ...string) {
 	e.Helper()

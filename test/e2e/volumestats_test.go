@@ -37,6 +37,9 @@ func TestAVolumeWithAClaimHasMetrics(t *testing.T) {
 	if n := strings.Count(string(body), `persistentvolumeclaim="mine"`); n != 6 {
 		t.Errorf("the claim has %d series, want 6", n)
 	}
+	if took := `kubelet_volume_metric_collection_duration_seconds_count{metric_source="statfs"} 1`; !strings.Contains(string(body), took) {
+		t.Errorf("there is no %s", took)
+	}
 	body, err = testnode.GetLoopback(t.Context(), e.podd.ReadOnlyPort(), "/stats/summary")
 	if err != nil {
 		t.Fatal(err)

@@ -33,7 +33,8 @@
 // which may be as old as the runtime lets it become.
 //
 // A mount whose server is dead lets everybody hang who asks it, and so does a driver
-// until its call's time is over. Each volume is therefore measured in a goroutine of
+// until its call's time is over. A driver is asked of a few volumes at a time, whatever
+// others do. Each volume is therefore measured in a goroutine of
 // its own, of which there is never a second one: who asks waits for a moment, and gets
 // what was known before, or nothing.
 package usage

@@ -3,6 +3,7 @@ package usage
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -182,6 +183,79 @@ func TestADriverThatIsAwayLeavesNoNumbers(t *testing.T) {
 		time.Sleep(2 * m.fresh)
 		if got, u := m.Claims(t.Context(), pods), used(m.Pods(t.Context(), pods)[0]); len(got) != 0 || len(u) != 0 {
 			t.Errorf("got %v and %v, want nothing", got, u)
+		}
+	})
+}
+
+// TestADriverIsAskedOfAFewVolumesAtATime: of all of them in the end, each once, and another
+// driver's volumes do not wait for that.
+func TestADriverIsAskedOfAFewVolumesAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const volumes, takes = 100, 30 * time.Second
+		d, p := newDisk(), aPod()
+		var now, most atomic.Int32
+		for i := range volumes {
+			slow, quick := fmt.Sprint("slow/", i), fmt.Sprint("quick/", i)
+			d.drivers[slow] = func(context.Context) (pod.VolumeStats, error) {
+				most.Store(max(most.Load(), now.Add(1)))
+				defer now.Add(-1)
+				time.Sleep(takes)
+				return ofADriver, nil
+			}
+			d.drivers[quick] = says(ofADriver)
+			p.Spec.Volumes = append(p.Spec.Volumes, claimed(slow, slow), claimed(quick, quick))
+		}
+		m, pods := d.stated(fine), []*v1.Pod{p}
+		if n := len(m.Claims(t.Context(), pods)); n != volumes {
+			t.Errorf("at first there are figures of %d volumes, want those of the quick driver's %d", n, volumes)
+		}
+		time.Sleep(volumes / parallelAsks * takes)
+		synctest.Wait()
+		began := time.Now()
+		if n := len(m.Claims(t.Context(), pods)); n < volumes || time.Since(began) > moment {
+			t.Errorf("while it is asked there are figures of %d volumes, after %v", n, time.Since(began))
+		}
+		time.Sleep(takes)
+		d.mu.Lock()
+		for i := range volumes {
+			if slow := fmt.Sprint("slow/", i); d.calls[slow] == 0 {
+				t.Errorf("nobody asked of %s", slow)
+			}
+		}
+		d.mu.Unlock()
+		if got := most.Load(); got != parallelAsks {
+			t.Errorf("the driver was asked of %d volumes at a time, want %d", got, parallelAsks)
+		}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if len(m.asking.drivers) > 0 {
+			t.Errorf("%v are remembered that nobody asks", m.asking.drivers)
+		}
+	})
+}
+
+// TestWhoGivesUpWaitingForADriverTakesNoPlace of those that come after.
+func TestWhoGivesUpWaitingForADriverTakesNoPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var a asking
+		var leave []func()
+		for range parallelAsks {
+			l, err := a.place(t.Context(), "d")
+			if err != nil {
+				t.Fatal(err)
+			}
+			leave = append(leave, l)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if _, err := a.place(ctx, "d"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v, want that it waits in vain", err)
+		}
+		for _, l := range leave {
+			l()
+		}
+		if len(a.drivers) > 0 {
+			t.Errorf("%v are remembered", a.drivers)
 		}
 	})
 }

@@ -61,6 +61,17 @@ func (d *disk) Stats(ctx context.Context, _ *v1.Pod, volume string) (pod.VolumeS
 	return ask(ctx)
 }
 
+// driverOf is NAME for a volume NAME/N that has a driver.
+func (d *disk) driverOf(_ *v1.Pod, volume string) string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.drivers[volume] == nil {
+		return ""
+	}
+	name, _, _ := strings.Cut(volume, "/")
+	return name
+}
+
 func (d *disk) Event(p *v1.Pod, eventType, reason, message string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -101,7 +112,7 @@ func (d *disk) run(ids ...string) {
 
 func (d *disk) limits(log *bytes.Buffer) *Meter {
 	l := New(Config{
-		Path: func(_ *v1.Pod, volume string) (string, error) { return volume, nil }, Stats: d.Stats, Dirs: podfs.Dirs{Root: "/none", PodLogs: "/logs"},
+		Path: func(_ *v1.Pod, volume string) (string, error) { return volume, nil }, Stats: d.Stats, Driver: d.driverOf, Dirs: podfs.Dirs{Root: "/none", PodLogs: "/logs"},
 		Status: d.status, Layers: d, Events: d, Log: slog.New(slog.NewTextHandler(log, nil)),
 	})
 	l.size = func(ctx context.Context, dir string, _ int64) (Amount, error) {

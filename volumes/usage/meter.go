@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 
 	"podd/internal/pod"
@@ -54,6 +55,8 @@ type Config struct {
 	// Stats are what a volume's driver says of it; pod.ErrNoStats for a volume that is
 	// to be measured here. It may block (volumes.Mounter.Stats).
 	Stats func(ctx context.Context, p *v1.Pod, volume string) (pod.VolumeStats, error)
+	// Driver names the CSI driver of a volume, "" for none (volumes.Mounter.DriverOf).
+	Driver func(p *v1.Pod, volume string) string
 	// Dirs has the pods' directories and logs.
 	Dirs podfs.Dirs
 	// Status is a pod with its newest status; nil for none. It must not block.
@@ -79,6 +82,9 @@ type Meter struct {
 	places chan struct{}
 	fresh  time.Duration // positive
 	looks  struct{ walked, counted atomic.Int64 }
+	asking asking
+	// durations are of the kubelet's name.
+	durations *prometheus.HistogramVec
 
 	mu       sync.Mutex // guards readings
 	readings map[key]*reading
@@ -86,7 +92,10 @@ type Meter struct {
 
 // New returns a Meter. It starts nothing.
 func New(c Config) *Meter {
-	m := &Meter{cfg: c, size: treeSize, statfs: statfs, places: make(chan struct{}, places), fresh: c.Fresh, readings: map[key]*reading{}}
+	m := &Meter{
+		cfg: c, size: treeSize, statfs: statfs, places: make(chan struct{}, places), fresh: c.Fresh, durations: newDurations(),
+		readings: map[key]*reading{},
+	}
 	if m.fresh <= 0 {
 		m.fresh = time.Minute // of what is no volume
 	}
@@ -97,13 +106,27 @@ func New(c Config) *Meter {
 // system's own count where that is to be believed.
 func (m *Meter) directory(ctx context.Context, p *v1.Pod, v *v1.Volume, dir string, enough int64) (Amount, error) {
 	if mayBeCounted(p, v) && m.cfg.Counted != nil {
+		began := time.Now()
 		if bytes, inodes, known := m.cfg.Counted(dir); known {
+			m.took("fsquota", began)
 			m.looks.counted.Add(1)
 			return Amount{bytes, inodes}, nil
 		}
 	}
 	m.looks.walked.Add(1)
+	return m.walk(ctx, dir, enough)
+}
+
+// walk is the size of a directory that the kubelet, too, measures by walking it.
+func (m *Meter) walk(ctx context.Context, dir string, enough int64) (Amount, error) {
+	defer m.took("du", time.Now())
 	return m.size(ctx, dir, enough)
+}
+
+// hosts is what a pod's hosts file takes.
+func (m *Meter) hosts(uid pod.UID) (Amount, error) {
+	defer m.took("du", time.Now())
+	return filesSize(m.cfg.Dirs.Hosts(uid))
 }
 
 // mayBeCounted is upstream's rule: outside of a user namespace whoever owns a file may

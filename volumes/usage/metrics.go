@@ -2,6 +2,7 @@ package usage
 
 import (
 	"context"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
@@ -32,13 +33,28 @@ func gauge(name, help string) *prometheus.Desc {
 var looks = prometheus.NewDesc("podd_volume_looks_total",
 	"Times that a volume that is a directory of its pod's was measured: walked, or counted by the file system (project quotas).", []string{"method"}, nil)
 
+// newDurations are upstream's (VolumeStatCalDuration), with a CSI driver's name or du,
+// fsquota, statfs or block for what measured.
+func newDurations() *prometheus.HistogramVec {
+	return prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "kubelet_volume_metric_collection_duration_seconds", Help: "Duration in seconds to calculate volume stats", Buckets: prometheus.DefBuckets,
+	}, []string{"metric_source"})
+}
+
+// took notes how long something measured that began then, well or not. What waited for
+// its turn had not begun.
+func (m *Meter) took(source string, began time.Time) {
+	m.durations.WithLabelValues(source).Observe(time.Since(began).Seconds())
+}
+
 type collector struct {
 	meter *Meter
 	pods  func() []*v1.Pod
 }
 
 // Collector has kubelet_volume_stats_*, the statistics of the pods' volumes with a
-// claim, and how volumes were measured. A scrape measures what Claims would.
+// claim, and how volumes were measured, and how long that took. A scrape measures what
+// Claims would.
 func (m *Meter) Collector(pods func() []*v1.Pod) prometheus.Collector { return &collector{m, pods} }
 
 func (c *collector) Describe(out chan<- *prometheus.Desc) {
@@ -47,12 +63,15 @@ func (c *collector) Describe(out chan<- *prometheus.Desc) {
 		out <- g.desc
 	}
 	out <- abnormal
+	c.meter.durations.Describe(out)
 }
 
 func (c *collector) Collect(out chan<- prometheus.Metric) {
 	out <- prometheus.MustNewConstMetric(looks, prometheus.CounterValue, float64(c.meter.looks.walked.Load()), "walked")
 	out <- prometheus.MustNewConstMetric(looks, prometheus.CounterValue, float64(c.meter.looks.counted.Load()), "counted")
-	for _, v := range c.meter.Claims(context.Background(), c.pods()) {
+	claims := c.meter.Claims(context.Background(), c.pods())
+	c.meter.durations.Collect(out) // with what has just been measured
+	for _, v := range claims {
 		send := func(d *prometheus.Desc, value float64) {
 			out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, v.PVCRef.Namespace, v.PVCRef.Name)
 		}

@@ -98,7 +98,7 @@ func claimOf(p *v1.Pod, v *v1.Volume) *stats.PVCReference {
 // statistics.
 func (m *Meter) sourcesOf(p *v1.Pod) []source {
 	sources := []source{{key{p.UID, hostsOf}, func(context.Context) (figures, time.Duration, error) {
-		used, err := filesSize(m.cfg.Dirs.Hosts(p.UID))
+		used, err := m.hosts(p.UID)
 		return figures{FsStats: stats.FsStats{UsedBytes: number(used.Bytes), InodesUsed: number(used.Inodes)}}, 0, err
 	}}}
 	for i := range p.Spec.Volumes {
@@ -111,7 +111,7 @@ func (m *Meter) sourcesOf(p *v1.Pod) []source {
 		l := &layer{meter: m, id: containerID(c)}
 		sources = append(sources,
 			source{key{p.UID, logsOf(c.Name)}, func(ctx context.Context) (figures, time.Duration, error) {
-				return m.tree(ctx, logs, func(ctx context.Context) (Amount, error) { return m.size(ctx, logs, unbounded) })
+				return m.tree(ctx, logs, func(ctx context.Context) (Amount, error) { return m.walk(ctx, logs, unbounded) })
 			}},
 			source{key{p.UID, layerOf(l.id)}, l.read})
 	}
@@ -133,10 +133,13 @@ func (m *Meter) volumeSource(p *v1.Pod, v *v1.Volume) source {
 		if claimOf(p, v) == nil && !isMount(path) {
 			return m.tree(ctx, path, func(ctx context.Context) (Amount, error) { return m.directory(ctx, p, v, path, unbounded) })
 		}
+		began := time.Now()
 		if size, device := deviceSize(path); device { // what is in it, only the pod knows
+			m.took("block", began)
 			return figures{FsStats: fileSystem{capacity: size}.with(Amount{}, metav1.Time{})}, 0, nil
 		}
 		fs, err := m.statfs(path)
+		m.took("statfs", began)
 		return figures{FsStats: fs.with(fs.used(), metav1.Time{})}, 0, err
 	}}
 }
@@ -144,7 +147,17 @@ func (m *Meter) volumeSource(p *v1.Pod, v *v1.Volume) source {
 // driverOf is what a volume's driver says, which tells the pod when it is bad:
 // upstream's event, and as often as its own.
 func (m *Meter) driverOf(ctx context.Context, p *v1.Pod, v *v1.Volume) (f figures, err error) {
+	driver := m.cfg.Driver(p, v.Name)
+	leave, err := m.asking.place(ctx, driver)
+	if err != nil {
+		return f, err
+	}
+	began := time.Now()
 	s, err := m.cfg.Stats(ctx, p, v.Name)
+	leave()
+	if driver != "" {
+		m.took(driver, began)
+	}
 	if err != nil {
 		return f, err
 	}

@@ -200,8 +200,8 @@ kubelet_volume_stats_inodes_used{namespace="default",persistentvolumeclaim="web-
 	if err := testutil.GatherAndCompare(reg, strings.NewReader(want), "kubelet_volume_stats_available_bytes", "kubelet_volume_stats_inodes_used"); err != nil {
 		t.Error(err)
 	}
-	if n, err := testutil.GatherAndCount(reg); err != nil || n != 14 {
-		t.Errorf("got %d series (%v), want six for each claim, and how volumes were measured", n, err)
+	if n, err := testutil.GatherAndCount(reg); err != nil || n != 15 {
+		t.Errorf("got %d series (%v), want six for each claim, how volumes were measured, and how long that took", n, err)
 	}
 }
 

@@ -43,7 +43,7 @@ func newWatch(m *Meter, p *v1.Pod) *watch {
 		}
 	}
 	hosts := &part{what: "the hosts file", used: func(context.Context, int64) (Amount, error) {
-		return filesSize(m.cfg.Dirs.Hosts(p.UID))
+		return m.hosts(p.UID)
 	}}
 	if w.add(hosts, first) { // and whenever a container has a limit the pod has one
 		w.followed = first
@@ -74,7 +74,7 @@ func (m *Meter) volumePart(p *v1.Pod, v *v1.Volume) *part {
 func (m *Meter) logPart(p *v1.Pod, container string) *part {
 	dir := filepath.Join(m.cfg.Dirs.Logs(p.Namespace, p.Name, p.UID), container)
 	return &part{what: fmt.Sprintf("the logs of container %q", container), container: container,
-		used: func(ctx context.Context, enough int64) (Amount, error) { return m.size(ctx, dir, enough) }}
+		used: func(ctx context.Context, enough int64) (Amount, error) { return m.walk(ctx, dir, enough) }}
 }
 
 func (m *Meter) layerPart(container, id string) *part {
