@@ -75,18 +75,18 @@ func TestAProjectIsOfOneDirectory(t *testing.T) {
 	}
 	log := &bytes.Buffer{}
 	f := newFileSystem()
-	f.counts[first] = count{inodes: 1}
-	f.counts[first+3] = count{limited: true}
-	f.counts[first+4] = count{bytes: 1}
+	f.counts[firstID] = count{inodes: 1}
+	f.counts[firstID+3] = count{limited: true}
+	f.counts[firstID+4] = count{bytes: 1}
 	p := on(f, log, named, filepath.Join(root, "none"))
 	a, b := directory(t, root, "a"), directory(t, root, "b")
 	p.Assign(a)
 	p.Assign(b)
 	p.Assign(a)
-	if f.of[a] != (attributes{first + 5, true}) || f.of[b] != (attributes{first + 6, true}) {
+	if f.of[a] != (attributes{firstID + 5, true}) || f.of[b] != (attributes{firstID + 6, true}) {
 		t.Errorf("got %+v, want the first two IDs that are free", f.of)
 	}
-	f.counts[first+5] = count{12288, 3, false}
+	f.counts[firstID+5] = count{12288, 3, false}
 	if n, inodes, known := p.Used(a); n != 12288 || inodes != 3 || !known {
 		t.Errorf("got %d bytes, %d inodes (%v)", n, inodes, known)
 	}
@@ -104,16 +104,16 @@ func TestARestartKnowsProjectsByTheirDirectories(t *testing.T) {
 	again := on(f, log)
 	again.Assign(b)
 	again.Assign(a)
-	if f.of[a].project != first || f.of[b].project != first+1 {
+	if f.of[a].project != firstID || f.of[b].project != firstID+1 {
 		t.Errorf("got %+v", f.of)
 	}
 	if _, _, known := again.Used(a); !known {
 		t.Error("a podd that started again does not know a directory of its own")
 	}
-	delete(f.counts, first) // with the last of its files
+	delete(f.counts, firstID) // with the last of its files
 	c := directory(t, root, "c")
 	on(f, log).Assign(c)
-	if f.of[c].project != first {
+	if f.of[c].project != firstID {
 		t.Errorf("got project %d, want the one that was given back", f.of[c].project)
 	}
 }
@@ -129,7 +129,7 @@ func TestManyAtOnceHaveDifferentProjects(t *testing.T) {
 	all.Wait()
 	seen := map[uint32]bool{}
 	for dir, a := range f.of {
-		if seen[a.project] || a.project < first {
+		if seen[a.project] || a.project < firstID {
 			t.Errorf("%s has project %d", dir, a.project)
 		}
 		seen[a.project] = true
@@ -146,9 +146,9 @@ func TestWhoseNumberIsNotToBeBelieved(t *testing.T) {
 	for name, tc := range map[string]struct{ dir, above attributes }{
 		"none":               {},
 		"an administrator's": {attributes{7, true}, attributes{}},
-		"from above":         {attributes{first, true}, attributes{first, true}},
-		"nothing inherits":   {attributes{first, false}, attributes{}},
-		"beyond podd's":      {attributes{first + ids, true}, attributes{}},
+		"from above":         {attributes{firstID, true}, attributes{firstID, true}},
+		"nothing inherits":   {attributes{firstID, false}, attributes{}},
+		"beyond podd's":      {attributes{firstID + numIDs, true}, attributes{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root, f, log := t.TempDir(), newFileSystem(), &bytes.Buffer{}
@@ -176,8 +176,8 @@ func TestWithoutQuotasNothingIsSaid(t *testing.T) {
 		fails, refuses error
 		said           bool
 	}{
-		"no quotas":  {fails: errNone},
-		"no ioctl":   {refuses: errNone},
+		"no quotas":  {fails: errUnsupported},
+		"no ioctl":   {refuses: errUnsupported},
 		"it fails":   {fails: unix.EIO, said: true},
 		"it refuses": {refuses: unix.EPERM, said: true},
 	} {
@@ -198,14 +198,14 @@ func TestWithoutQuotasNothingIsSaid(t *testing.T) {
 
 func TestTheSearchForAProjectEnds(t *testing.T) {
 	f, log := newFileSystem(), &bytes.Buffer{}
-	for i := range uint32(mostTried) {
-		f.counts[first+i] = count{inodes: 1}
+	for i := range uint32(maxTries) {
+		f.counts[firstID+i] = count{inodes: 1}
 	}
 	p, dir := on(f, log), t.TempDir()
-	if err := p.assign(dir); err == nil || f.asked != mostTried {
+	if err := p.assign(dir); err == nil || f.asked != maxTries {
 		t.Errorf("got %v after %d", err, f.asked)
 	}
-	if err := p.assign(dir); err != nil || f.of[dir].project != first+mostTried {
+	if err := p.assign(dir); err != nil || f.of[dir].project != firstID+maxTries {
 		t.Errorf("got %v, project %d: want the search to go on where it ended", err, f.of[dir].project)
 	}
 }
@@ -230,7 +230,7 @@ func TestTheKernelHere(t *testing.T) {
 	p := New(slog.New(slog.DiscardHandler))
 	dir := t.TempDir()
 	err := p.assign(dir)
-	if errors.Is(err, errNone) {
+	if errors.Is(err, errUnsupported) {
 		if _, _, known := p.Used(dir); known {
 			t.Error("there are no quotas, and a number")
 		}
