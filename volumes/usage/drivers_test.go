@@ -148,7 +148,7 @@ func TestADriverThatHangsHoldsUpNobody(t *testing.T) {
 			if len(u) != 2 || u["alive"] != 600 || u["plain"] != 60 {
 				t.Fatalf("ask %d: got %v, want the two that answer", i, u)
 			}
-			if took := time.Since(began); i == 0 && took != moment || i > 0 && took != 0 {
+			if took := time.Since(began); i == 0 && took != readWait || i > 0 && took != 0 {
 				t.Fatalf("ask %d took %v, want a moment, and once", i, took)
 			}
 			time.Sleep(time.Second)

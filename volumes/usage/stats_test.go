@@ -83,7 +83,7 @@ func TestNothingIsMeasuredMoreOftenThanItServes(t *testing.T) {
 		d.used = map[string]int64{"data": 1, "huge": 2}
 		m, pods := d.stated(fine), []*v1.Pod{aPod(empty("data", "", ""), empty("huge", "", ""))}
 		began := time.Now()
-		if u := used(m.Pods(t.Context(), pods)[0]); len(u) != 1 || u["data"] != 1 || time.Since(began) != moment {
+		if u := used(m.Pods(t.Context(), pods)[0]); len(u) != 1 || u["data"] != 1 || time.Since(began) != readWait {
 			t.Errorf("at first: got %v after %v, want what is there after a moment", u, time.Since(began))
 		}
 		time.Sleep(3 * time.Second)
@@ -134,7 +134,7 @@ func TestADeadMountHoldsUpNobody(t *testing.T) {
 			if u := used(m.Pods(t.Context(), pods)[0]); len(u) != 1 || u["fine"] != 60 {
 				t.Fatalf("got %v, want the one that answers", u)
 			}
-			if took := time.Since(began); took > moment || i > 0 && took > 0 && asked.Load() == 1 && stuck.Load() != 1 {
+			if took := time.Since(began); took > readWait || i > 0 && took > 0 && asked.Load() == 1 && stuck.Load() != 1 {
 				t.Errorf("it took %v", took)
 			}
 			time.Sleep(time.Minute)
