@@ -44,7 +44,7 @@ func TestScratchSpaceOfAPodInAUserNamespaceIsCounted(t *testing.T) {
 			for _, dir := range a.dirs {
 				got = append(got, filepath.Base(dir))
 			}
-			if slices.Sort(got); !slices.Equal(got, tc.want) { // set-ups may be made in any order
+			if slices.Sort(got); !slices.Equal(got, tc.want) { // setups may be made in any order
 				t.Errorf("got %v, want %v", got, tc.want)
 			}
 			if !exists(m.dirs.Volume("1", emptyDirPlugin, "a")) {

@@ -27,7 +27,7 @@ type slow struct {
 	broken map[string]error // by server: what it answers, at once
 	takes  time.Duration    // each
 	calls  []string
-	now    int // set-ups under way
+	now    int // setups under way
 	most   int
 	wakes  map[pod.UID]int
 }
@@ -105,7 +105,7 @@ func (s *slow) breaks(servers map[string]error) {
 	s.broken = servers
 }
 
-// atWork is how many set-ups are under way, and were at most.
+// atWork is how many setups are under way, and were at most.
 func (s *slow) atWork() (most, now int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -140,7 +140,7 @@ func withSlow(t *testing.T, test func(*testing.T, *Mounter, *slow)) {
 		s := &slow{gates: map[string]chan struct{}{}, deaf: map[string]bool{}, wakes: map[pod.UID]int{}}
 		m := newMounter(t, func(o *Options) { o.Waker = s })
 		m.kinds = append([]kind{{
-			plugin: "test/slow", managed: true, waits: true, driver: s,
+			plugin: "test/slow", managed: true, mayBlock: true, driver: s,
 			handles: func(v *v1.VolumeSource) bool { return v.NFS != nil },
 			path:    func(t target) string { return t.dir },
 		}}, m.kinds...)
@@ -188,8 +188,8 @@ func TestASlowSetUpGoesOnBesideAndItsEndWakesThePod(t *testing.T) {
 		p := aPod("u1", empty("e"), share("n", "nas"))
 		began := time.Now()
 		state := mustWait(t, m, p)
-		if took := time.Since(began); took != atOnce {
-			t.Errorf("the first Ensure took %v, want %v", took, atOnce)
+		if took := time.Since(began); took != ensureWait {
+			t.Errorf("the first Ensure took %v, want %v", took, ensureWait)
 		}
 		want := "volumes are being set up: [n], waiting for volume \"n\" since 00:00:00 (" + m.PodDir("u1") + "/volumes/test~slow/n)"
 		if state.Message != want || !state.RetryAt.Equal(began.Add(overdue)) {
@@ -360,7 +360,7 @@ func TestSetUpsAreBoundedAndThoseThatHangGiveTheirPlacesUp(t *testing.T) {
 		}
 		synctest.Wait()
 		if s.most != parallelSetUps {
-			t.Errorf("%d set-ups at work, want %d", s.most, parallelSetUps)
+			t.Errorf("%d setups at work, want %d", s.most, parallelSetUps)
 		}
 		quick := aPod("quick", empty("e"))
 		mustWait(t, m, quick)
@@ -370,8 +370,8 @@ func TestSetUpsAreBoundedAndThoseThatHangGiveTheirPlacesUp(t *testing.T) {
 		mustBeReady(t, m, quick)
 		release()
 		synctest.Wait()
-		if len(m.places) != 0 || s.now != 0 {
-			t.Errorf("%d places taken by %d set-ups, want none", len(m.places), s.now)
+		if len(m.slots) != 0 || s.now != 0 {
+			t.Errorf("%d slots taken by %d setups, want none", len(m.slots), s.now)
 		}
 	})
 }
@@ -404,7 +404,7 @@ func TestEnsureEndsWithItsContextAndTheSetUpDoesNot(t *testing.T) {
 		p := aPod("u1", share("n", "nas"))
 		why := errors.New("the pod is being stopped")
 		ctx, cancel := context.WithCancelCause(t.Context())
-		time.AfterFunc(atOnce/2, func() { cancel(why) })
+		time.AfterFunc(ensureWait/2, func() { cancel(why) })
 		if _, err := m.Ensure(ctx, p); !errors.Is(err, why) {
 			t.Errorf("got %v, want the context's cause", err)
 		}
@@ -451,7 +451,7 @@ func TestAPodSaysWhichOfItsVolumesItWaitsFor(t *testing.T) {
 		mustSay(t, errors.New(mustWait(t, m, p).Message), `[a b], waiting for volume "a" since 00:00:00 (`, `), volume "b" since 00:00:00 (`)
 		time.Sleep(time.Minute)
 		first()
-		time.Sleep(atOnce)
+		time.Sleep(ensureWait)
 		synctest.Wait()
 		s.mustHaveWoken(t, "u1", 1)
 		mustSay(t, errors.New(mustWait(t, m, p).Message), `[b], waiting for volume "b" since 00:00:00 (`)

@@ -11,9 +11,9 @@ import (
 	"podd/internal/pod"
 )
 
-// podLock serialises the calls for one pod; it is dropped by its last user.
+// podLock serializes the calls for one pod; its last user drops it.
 type podLock struct {
-	held  chan struct{} // capacity 1: full while somebody has it
+	held  chan struct{} // capacity 1: full while the lock is held
 	users int           // guarded by Mounter.mu
 }
 
@@ -47,14 +47,14 @@ func (m *Mounter) lock(ctx context.Context, uid pod.UID) (unlock func(), err err
 	}, nil
 }
 
-// patience is how long a set-up may take to notice that its pod is gone. One that
-// hangs in the kernel never does.
+// patience is how long a canceled setup may take to return. One that hangs in the
+// kernel does not.
 const patience = time.Second
 
 var errPatience = errors.New("it does not finish")
 
-// takeOver cancels the set-up of the pod's volumes in progress and takes the pod's
-// lock. A set-up that does not finish within patience is a hungError.
+// takeOver cancels the setup of the pod's volumes in progress and takes the pod's
+// lock. If the setup does not return within patience, the error is a hungError.
 func (m *Mounter) takeOver(ctx context.Context, uid pod.UID) (unlock func(), err error) {
 	m.giveUp(uid, errPodGone)
 	for {
@@ -70,17 +70,17 @@ func (m *Mounter) takeOver(ctx context.Context, uid pod.UID) (unlock func(), err
 	}
 }
 
-// hungError is a set-up that does not come to its end: podd itself holds what it is
-// at. Nothing of the pod may be deleted meanwhile.
+// hungError is a setup that does not return, so podd itself holds the volume. Nothing of
+// the pod may be deleted meanwhile.
 type hungError struct {
-	waits []string // what it is at, since when, and behind which mount
+	waits []string // which volumes, since when, and behind which mounts
 }
 
 func (e *hungError) Error() string {
 	return fmt.Sprintf("%s: process %d (podd) holds it until whoever serves that answers, or is ended", strings.Join(e.waits, "; "), os.Getpid())
 }
 
-// hung is the set-up that has the pod's lock; nil for none.
+// hung returns a hungError if a setup holds the pod's lock, or nil.
 func (m *Mounter) hung(uid pod.UID) error {
 	m.mu.Lock()
 	o := m.working[uid]
@@ -92,9 +92,9 @@ func (m *Mounter) hung(uid pod.UID) error {
 	m.mu.Unlock()
 	hung := &hungError{}
 	for _, w := range waits {
-		hung.waits = append(hung.waits, fmt.Sprintf("the set-up of volume %q, started at %s, hangs%s", w.volume, w.since.Format(time.TimeOnly), m.behind(o.pod, w.volume)))
+		hung.waits = append(hung.waits, fmt.Sprintf("the set-up of volume %q, started at %s, hangs%s", w.volume, w.since.Format(time.TimeOnly), m.describeMount(o.pod, w.volume)))
 	}
-	if len(waits) == 0 { // before the first
+	if len(waits) == 0 { // before the first volume
 		hung.waits = []string{fmt.Sprintf("the set-up of the pod's volumes, started at %s, hangs", o.since.Format(time.TimeOnly))}
 	}
 	return hung

@@ -86,7 +86,7 @@ func TestWhyAShareIsNotMounted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			fakePrograms(t, tc.programs)
-			if tc.programs == nil && helper("mount.nfs") {
+			if tc.programs == nil && hasHelper("mount.nfs") {
 				t.Skip("mount.nfs is installed here")
 			}
 			m := newMounter(t)
@@ -194,25 +194,25 @@ func TestAnUnmountEndsWithWhoeverWaits(t *testing.T) {
 func TestAPodThatCompletedHasLeft(t *testing.T) {
 	m := newMounter(t)
 	p := aPod("1", empty("e"))
-	if !m.left("1") || !m.left("../x") {
+	if !m.hasLeft("1") || !m.hasLeft("../x") {
 		t.Error("one that was never there is there")
 	}
 	mustSetUp(t, m, p)
-	if m.left("1") {
+	if m.hasLeft("1") {
 		t.Error("one that is set up has left")
 	}
 	if err := m.Release(t.Context(), "1"); err != nil {
 		t.Fatal(err)
 	}
-	if !m.left("1") {
+	if !m.hasLeft("1") {
 		t.Error("one that has completed is still there")
 	}
 	mustSetUp(t, m, p)
-	if m.left("1") {
+	if m.hasLeft("1") {
 		t.Error("one that runs again has left")
 	}
 	mustTearDown(t, m, "1")
-	if !m.left("1") {
+	if !m.hasLeft("1") {
 		t.Error("one that is gone is there")
 	}
 	if _, err := os.Lstat(m.PodDir(pod.UID("1"))); err == nil {

@@ -14,11 +14,11 @@ import (
 // full takes all turns of changes of ownership.
 func full(o *owner) (release func()) {
 	for range parallelOwners {
-		o.turns <- struct{}{}
+		o.slots <- struct{}{}
 	}
 	return func() {
 		for range parallelOwners {
-			<-o.turns
+			<-o.slots
 		}
 	}
 }
@@ -71,14 +71,14 @@ func TestATurnThatHangsIsGivenToOthers(t *testing.T) {
 		o := newOwner(nil)
 		var dones []func()
 		for range parallelOwners {
-			done, err := o.turn(t.Context())
+			done, err := o.acquire(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
 			dones = append(dones, done)
 		}
 		began := time.Now()
-		done, err := o.turn(t.Context())
+		done, err := o.acquire(t.Context())
 		if took := time.Since(began); err != nil || took != longSetUp {
 			t.Errorf("the next waited %v (%v), want %v", took, err, longSetUp)
 		}
@@ -86,13 +86,13 @@ func TestATurnThatHangsIsGivenToOthers(t *testing.T) {
 		for _, done := range dones {
 			done()
 		}
-		if len(o.turns) != 0 {
-			t.Errorf("%d turns are taken", len(o.turns))
+		if len(o.slots) != 0 {
+			t.Errorf("%d slots are taken", len(o.slots))
 		}
 		release := full(o)
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(errPodGone)
-		if _, err := o.turn(ctx); !errors.Is(err, errPodGone) {
+		if _, err := o.acquire(ctx); !errors.Is(err, errPodGone) {
 			t.Errorf("got %v, want the context's cause", err)
 		}
 		release()

@@ -37,7 +37,7 @@ func TestAVolumeThatHangsKeepsNoOtherOfItsPodFromBeingSetUp(t *testing.T) {
 
 func TestVolumesThatWaitTakeAsLongAsTheSlowestOfThem(t *testing.T) {
 	withSlow(t, func(t *testing.T, m *Mounter, s *slow) {
-		s.takes = atOnce / 2
+		s.takes = ensureWait / 2
 		began := time.Now()
 		mustBeReady(t, m, aPod("u1", share("a", "nas"), empty("e"), share("b", "nas"), share("c", "nas"), share("d", "nas")))
 		if took := time.Since(began); took != s.takes {
@@ -89,7 +89,7 @@ func TestAFailureWhileOthersGoOnWakesAPodThatWaits(t *testing.T) {
 		p := aPod("u1", share("a", "one"), share("b", "two"))
 		mustWait(t, m, p)
 		first()
-		time.Sleep(2 * atOnce)
+		time.Sleep(2 * ensureWait)
 		s.mustHaveWoken(t, "u1", 1)
 		_, err := m.Ensure(t.Context(), p)
 		mustSay(t, err, `volume "a" : no such share`)
@@ -151,7 +151,7 @@ func TestAHostPathWaitsForTheOneThatMakesIt(t *testing.T) {
 
 func TestWhichHostPathsComeFirst(t *testing.T) {
 	m := newMounter(t)
-	got := m.madeFirst(aPod("u1",
+	got := m.prerequisites(aPod("u1",
 		host("0", "/a/b", v1.HostPathDirectoryOrCreate), host("1", "/a/b/c", v1.HostPathFileOrCreate), host("2", "/a", v1.HostPathDirectory),
 		host("3", "/a/bc", v1.HostPathDirectory), host("4", "/a/b/c/", v1.HostPathFile), empty("5"), host("6", "/a/b", v1.HostPathUnset),
 		host("7", "/", v1.HostPathDirectory)))

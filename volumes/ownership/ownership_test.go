@@ -133,7 +133,7 @@ func TestAnInterruptedChangeIsDoneAgain(t *testing.T) {
 	why := errors.New("the pod goes")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	turns := 0
-	v := Volume{Dir: dir, Group: group, OnRootMismatch: true, Turn: func(context.Context) (func(), error) {
+	v := Volume{Dir: dir, Group: group, OnRootMismatch: true, Acquire: func(context.Context) (func(), error) {
 		if turns++; turns == 4 {
 			cancel(why)
 		}
@@ -142,7 +142,7 @@ func TestAnInterruptedChangeIsDoneAgain(t *testing.T) {
 	if err := v.Own(ctx); !errors.Is(err, why) {
 		t.Fatalf("got %v, want the context's cause", err)
 	}
-	v.Turn = nil
+	v.Acquire = nil
 	mustOwn(t, v)
 	for i := range 3 {
 		if gid, _ := stat(t, fmt.Sprintf("%s%d/file", dir, i)); gid != group {
