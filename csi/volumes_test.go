@@ -215,7 +215,7 @@ func TestAccessModesAreConvertedAsUpstreamDoes(t *testing.T) {
 	} {
 		for i, can := range []map[csipb.NodeServiceCapability_RPC_Type]bool{nil, {manyWrite: true}} {
 			p := &plan{record: &record{}, modes: []v1.PersistentVolumeAccessMode{given}}
-			p.settle(can)
+			p.setCapabilities(can)
 			if got := p.accessMode(); got != want[i] {
 				t.Errorf("%s, %v: got %v, want %v", given, can, got, want[i])
 			}
@@ -261,7 +261,7 @@ func TestSecretsGoToTheDriverAndNowhereElse(t *testing.T) {
 }
 
 func TestALongMessageOfADriverIsCut(t *testing.T) {
-	err := clean(status.Error(codes.Internal, strings.Repeat("é", 5000)), nil)
+	err := redacted(status.Error(codes.Internal, strings.Repeat("é", 5000)), nil)
 	if len(err.Error()) > maxMessage+100 || status.Code(err) != codes.Internal {
 		t.Errorf("got %d bytes, code %v", len(err.Error()), status.Code(err))
 	}
