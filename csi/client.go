@@ -25,11 +25,11 @@ import (
 // callTimeout bounds an operation on a volume (upstream's csiTimeout).
 const callTimeout = 2 * time.Minute
 
-// maxAnswer bounds what a driver may answer, in bytes.
-const maxAnswer = 4 << 20
+// maxResponse bounds a driver's response, in bytes.
+const maxResponse = 4 << 20
 
-// connect is a connection to a socket, which the first call makes. Where nobody
-// listens, calls fail at once.
+// connect returns a client for a socket; the first call connects. If nothing listens on
+// the socket, calls fail at once.
 func connect(path string) (*grpc.ClientConn, error) {
 	return grpc.NewClient("passthrough:///"+path,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -41,12 +41,12 @@ func connect(path string) (*grpc.ClientConn, error) {
 			Backoff:           backoff.Config{BaseDelay: 10 * time.Millisecond, Multiplier: 2, Jitter: 0.2, MaxDelay: time.Second},
 			MinConnectTimeout: upstreamTimes.dial,
 		}),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxResponse)),
 	)
 }
 
-// session is a conversation with a driver: a few calls about one volume. Sessions
-// are rare, and a connection that nobody keeps needs no care when drivers restart.
+// session is a connection to a driver for a few calls about one volume. Sessions are
+// rare, and a connection that is not kept needs no handling of driver restarts.
 type session struct {
 	node  csipb.NodeClient
 	conn  *grpc.ClientConn
@@ -54,7 +54,7 @@ type session struct {
 	count func(method string, started time.Time, err error)
 }
 
-// open begins a session, and asks what the driver can.
+// open opens a session and gets the driver's capabilities.
 func (v *Volumes) open(ctx context.Context, d *driver) (*session, error) {
 	conn, err := connect(d.endpoint)
 	if err != nil {
@@ -64,12 +64,12 @@ func (v *Volumes) open(ctx context.Context, d *driver) (*session, error) {
 		node: csipb.NewNodeClient(conn), conn: conn, can: map[csipb.NodeServiceCapability_RPC_Type]bool{},
 		count: func(method string, started time.Time, err error) { v.metrics.observe(d.name, method, started, err) },
 	}
-	answer, err := call(ctx, s, s.node.NodeGetCapabilities, &csipb.NodeGetCapabilitiesRequest{})
+	response, err := call(ctx, s, s.node.NodeGetCapabilities, &csipb.NodeGetCapabilitiesRequest{})
 	if err != nil {
 		conn.Close()
 		return nil, err
 	}
-	for _, c := range answer.GetCapabilities() {
+	for _, c := range response.GetCapabilities() {
 		s.can[c.GetRpc().GetType()] = true
 	}
 	return s, nil
@@ -77,45 +77,45 @@ func (v *Volumes) open(ctx context.Context, d *driver) (*session, error) {
 
 func (s *session) close() { _ = s.conn.Close() }
 
-// call calls a method of the driver. Its error names the method, and shows none of the
-// secrets in the request.
+// call calls a method of the driver. Its error names the method and has the secrets of
+// the request masked.
 func call[Q proto.Message, A any](ctx context.Context, s *session, method func(context.Context, Q, ...grpc.CallOption) (A, error), request Q) (A, error) {
 	name := strings.TrimSuffix(string(request.ProtoReflect().Descriptor().Name()), "Request")
 	started := time.Now()
-	answer, err := method(ctx, request)
+	response, err := method(ctx, request)
 	s.count(name, started, err)
 	if err != nil {
 		var secrets map[string]string
 		if q, ok := any(request).(interface{ GetSecrets() map[string]string }); ok {
 			secrets = q.GetSecrets()
 		}
-		return answer, fmt.Errorf("%s: %w", name, clean(err, secrets))
+		return response, fmt.Errorf("%s: %w", name, redacted(err, secrets))
 	}
-	return answer, nil
+	return response, nil
 }
 
-// maxMessage bounds what is shown of a driver's message, in bytes.
+// maxMessage is the length to which a driver's message is truncated, in bytes.
 const maxMessage = 1000
 
-// clean is a driver's error without the values of secrets, and not longer than
-// people read. Its code stays.
-func clean(err error, secrets map[string]string) error {
+// redacted returns a driver's error with its code, with the values of secrets masked and
+// the message truncated.
+func redacted(err error, secrets map[string]string) error {
 	s, ok := status.FromError(err)
 	if !ok {
 		return err
 	}
-	return status.Error(s.Code(), bounded(masked(s.Message(), secrets)))
+	return status.Error(s.Code(), truncated(masked(s.Message(), secrets)))
 }
 
-// bounded is a text of a driver's as it may be shown.
-func bounded(text string) string {
+// truncated returns a driver's message as valid UTF-8 of bounded length.
+func truncated(text string) string {
 	if len(text) > maxMessage {
 		text = text[:maxMessage] + "…"
 	}
 	return strings.ToValidUTF8(text, "�")
 }
 
-// masked is a text without the values, as they are or in base64.
+// masked returns a text with the values masked, both as they are and in base64.
 func masked(text string, secrets map[string]string) string {
 	var forms []string
 	for _, value := range secrets {
@@ -134,8 +134,9 @@ func masked(text string, secrets map[string]string) string {
 	return strings.NewReplacer(pairs...).Replace(text)
 }
 
-// final says that the operation is for sure not in progress any more: the driver
-// has refused it (upstream's isFinalError, after CSI's and gRPC's documents).
+// final says whether the operation is certainly no longer in progress because the driver
+// has rejected it (upstream's isFinalError, which follows the CSI and gRPC
+// specifications).
 func final(err error) bool {
 	switch code, called := codeOf(err); code {
 	case codes.Canceled, codes.DeadlineExceeded, codes.Unavailable, codes.ResourceExhausted, codes.Aborted:
@@ -145,7 +146,8 @@ func final(err error) bool {
 	}
 }
 
-// codeOf is what a driver answered; called is false for an error that is no answer.
+// codeOf returns the gRPC status code of a call; called is false for an error that is
+// not from a call.
 func codeOf(err error) (code codes.Code, called bool) {
 	s, called := errors.AsType[interface {
 		error

@@ -15,7 +15,7 @@ import (
 	"podd/internal/pod"
 )
 
-func TestADriverThatRefusesAVolumeIsNotAskedToGiveItBack(t *testing.T) {
+func TestARejectedVolumeIsNotUnpublished(t *testing.T) {
 	n, f := withDriver(t, stages)
 	v := n.persistent("a", driverName, "h")
 	f.on("NodeStageVolume", func(context.Context) error { return status.Error(codes.InvalidArgument, "no such share") })
@@ -32,8 +32,8 @@ func TestADriverThatRefusesAVolumeIsNotAskedToGiveItBack(t *testing.T) {
 	wantCalls(t, f, "Stage", "Stage", "Publish", "Unstage")
 }
 
-// The driver may have done it before it crashed.
-func TestADriverThatCrashesInBetweenIsAskedToGiveTheVolumeBack(t *testing.T) {
+// The driver may have published the volume before it crashed.
+func TestAVolumeWhoseDriverCrashedIsUnpublished(t *testing.T) {
 	n, f := withDriver(t, stages)
 	v := n.persistent("a", driverName, "h")
 	f.on("NodePublishVolume", func(context.Context) error {
@@ -42,7 +42,7 @@ func TestADriverThatCrashesInBetweenIsAskedToGiveTheVolumeBack(t *testing.T) {
 		return status.Error(codes.Unavailable, "gone")
 	})
 	if _, err := n.SetUp(t.Context(), v); err == nil {
-		t.Fatal("a driver that crashed has set a volume up")
+		t.Fatal("SetUp succeeded although the driver crashed")
 	}
 	eventually(t, "the driver is forgotten", func() bool { return len(n.Drivers()) == 0 })
 	err := n.TearDown(t.Context(), v.Dir)
@@ -50,7 +50,7 @@ func TestADriverThatCrashesInBetweenIsAskedToGiveTheVolumeBack(t *testing.T) {
 		t.Fatalf("got %v", err)
 	}
 	if _, err := readRecord(v.Dir); err != nil {
-		t.Fatalf("the volume is forgotten: %v", err)
+		t.Fatalf("the record is gone: %v", err)
 	}
 	again := newFake(t, driverName, stages).serve().register(n)
 	if uid := <-n.woken; uid != pod.UID("a") {
@@ -60,7 +60,7 @@ func TestADriverThatCrashesInBetweenIsAskedToGiveTheVolumeBack(t *testing.T) {
 	wantCalls(t, again, "Unpublish", "Unstage")
 }
 
-func TestADriverThatHangsHoldsUpItsOwnVolumeAlone(t *testing.T) {
+func TestADriverThatHangsBlocksOnlyItsOwnVolume(t *testing.T) {
 	n := newNode(t, "")
 	slow := newFake(t, driverName).serve().register(n)
 	quick := newFake(t, "quick.example.com").serve().register(n)
@@ -100,16 +100,16 @@ func TestASetUpEndsWithItsPod(t *testing.T) {
 	if _, err := n.SetUp(ctx, v); err == nil {
 		t.Fatal("it was set up")
 	}
-	n.mustTearDown(v) // which asks for it back: nobody knows
+	n.mustTearDown(v) // unpublishes: the volume may have been published
 	wantCalls(t, f, "Publish", "Unpublish")
 }
 
 // What an earlier podd left is found on disk.
-func TestVolumesOfAnEarlierPoddAreTakenBack(t *testing.T) {
+func TestVolumesOfAnEarlierPoddAreUnpublished(t *testing.T) {
 	n, f := withDriver(t, stages)
 	v := n.persistent("a", driverName, "h")
 	n.mustSetUp(v)
-	n.stop() // and its memory is gone
+	n.stop() // the next one starts without its memory
 	next := newNode(t, n.root)
 	next.has(driverName)
 	next.mustTearDown(v)
@@ -122,7 +122,7 @@ func TestAStagedVolumeWithoutUsersIsUnstagedWhenItsDriverRegisters(t *testing.T)
 	n.mustSetUp(v)
 	n.mustSetUp(used)
 	n.stop()
-	if err := os.RemoveAll(v.Dir); err != nil { // as if killed after the record went
+	if err := os.RemoveAll(v.Dir); err != nil { // as if killed after the record was removed
 		t.Fatal(err)
 	}
 	next := newNode(t, n.root)
@@ -134,8 +134,8 @@ func TestAStagedVolumeWithoutUsersIsUnstagedWhenItsDriverRegisters(t *testing.T)
 	next.mustTearDown(used)
 }
 
-// After a boot the directories are there, and no mounts.
-func TestAVolumeIsStagedAgainAfterABoot(t *testing.T) {
+// After a reboot the directories exist, but no mounts.
+func TestAVolumeIsStagedAgainAfterAReboot(t *testing.T) {
 	n, f := withDriver(t, stages)
 	v := n.persistent("a", driverName, "h")
 	n.mustSetUp(v)
@@ -146,7 +146,7 @@ func TestAVolumeIsStagedAgainAfterABoot(t *testing.T) {
 	wantCalls(t, f, "Stage", "Publish", "Stage", "Publish")
 }
 
-func TestNothingOfADriversIsDeleted(t *testing.T) {
+func TestFilesLeftByADriverAreNotDeleted(t *testing.T) {
 	n, f := withDriver(t, stages)
 	v := n.persistent("a", driverName, "h")
 	n.mustSetUp(v)
@@ -163,7 +163,7 @@ func TestNothingOfADriversIsDeleted(t *testing.T) {
 	}
 }
 
-func TestARecordThatNobodyCanReadIsToldAndKept(t *testing.T) {
+func TestAnUnreadableRecordIsReportedAndKept(t *testing.T) {
 	n, _ := withDriver(t)
 	dir := n.volumeDir("a", "v")
 	if err := os.MkdirAll(dir, 0o750); err != nil {

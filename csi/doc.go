@@ -1,10 +1,10 @@
-// Package csi has the volumes that CSI node plugins make: it registers the drivers
-// whose sockets appear, as the kubelet does (pluginregistration/v1), and calls them
-// (CSI's Node service).
+// Package csi sets up and tears down volumes through CSI node plugins: it registers the
+// drivers whose sockets appear, as the kubelet does (pluginregistration/v1), and calls
+// their Node service.
 //
-// It leaves to others: which volumes a pod has and when (package volumes), what is
-// mounted into containers, and CSI's Controller service: nothing is provisioned,
-// attached or deleted.
+// It leaves to others: which volumes a pod has and when they are needed (package
+// volumes), and what is mounted into containers. It does not call CSI's Controller
+// service: nothing is provisioned, attached or deleted.
 //
 //	<root-dir>/plugins_registry/*.sock                                the registrars' sockets
 //	<root-dir>/plugins/kubernetes.io/csi/<driver>/<sha256 of the handle>/
@@ -16,20 +16,20 @@
 //
 // # Promises
 //
-//   - The record of a volume is written before its driver is asked for it, and goes
-//     after the driver has given it back: whatever podd was killed in, TearDown and
-//     Run finish it. The users of a staged volume are the pods' records; the last one
-//     unstages it.
-//   - Nothing that a driver made is deleted: podd removes empty directories and its
-//     own records. What a driver leaves is in the way, and told.
-//   - A call is bounded (2 minutes, the kubelet's). A driver that is away or hangs
-//     holds up its own volumes alone; when it registers, who waits for it is told at
-//     once. Nothing polls: the directory is watched.
-//   - A driver is known by the name that its registrar and itself agree on. One that
-//     does not keep to that is refused, and pods that want that name hear why.
-//   - The values of Secrets go to the driver and nowhere else: what a driver says
-//     about a failed call is shown without them.
+//   - The record of a volume is written before the first call for it and removed after
+//     the driver has unpublished it: wherever podd was killed, TearDown and Run finish
+//     the work. The users of a staged volume are the pods with a record of it; when the
+//     last one goes, the volume is unstaged.
+//   - Nothing that a driver created is deleted: podd removes empty directories and its
+//     own records only. What a driver leaves behind is an error.
+//   - Every call has a timeout (2 minutes, as in the kubelet). A driver that is
+//     unavailable or hangs blocks its own volumes only; when it registers, the pods that
+//     wait for it are woken at once. Nothing polls: the directory is watched.
+//   - The registrar and the driver must agree on the driver's name. Otherwise the driver
+//     is rejected, and pods that wait for that name report why.
+//   - The values of Secrets are sent to the driver only, and masked in its error
+//     messages.
 //
-// All methods are safe for concurrent use. Calls for one volume (a driver's handle)
-// wait for one another.
+// All methods are safe for concurrent use. Calls for one volume (a driver's handle) are
+// serialized.
 package csi

@@ -35,7 +35,7 @@ type fake struct {
 
 	t   *testing.T
 	dir string // of its own socket
-	// name is the registrar's word, and says the driver's, if it is another.
+	// name is what the registrar says; says is what the driver says, if that differs.
 	name, says string
 	kind       string
 	versions   []string
@@ -61,10 +61,10 @@ func newFake(t *testing.T, name string, can ...csipb.NodeServiceCapability_RPC_T
 	return f
 }
 
-// endpoint is the driver's socket.
+// endpoint returns the path of the driver's socket.
 func (f *fake) endpoint() string { return filepath.Join(f.dir, "csi.sock") }
 
-// serve has the driver listen.
+// serve starts the driver.
 func (f *fake) serve() *fake {
 	s := grpc.NewServer()
 	csipb.RegisterIdentityServer(s, f)
@@ -73,7 +73,7 @@ func (f *fake) serve() *fake {
 	return f
 }
 
-// register has the registrar listen in the node's directory.
+// register starts the registrar in the node's directory.
 func (f *fake) register(n *testNode) *fake {
 	s := grpc.NewServer()
 	registration.RegisterRegistrationServer(s, registrar{f: f})
@@ -97,7 +97,7 @@ func (f *fake) listen(s *grpc.Server, path string) {
 	f.ends = append(f.ends, s.Stop)
 }
 
-// stop ends driver and registrar: their sockets go.
+// stop stops driver and registrar, which removes their sockets.
 func (f *fake) stop() {
 	f.mu.Lock()
 	ends := f.ends
@@ -108,17 +108,17 @@ func (f *fake) stop() {
 	}
 }
 
-// on has a method do something first; an error of that is its answer.
+// on has a method call do first; an error of do is the method's response.
 func (f *fake) on(method string, do func(context.Context) error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.hooks[method] = do
 }
 
-// errLies has a driver say that it did what it did not.
+// errLies has a method report success without doing anything.
 var errLies = errors.New("")
 
-// called notes a call, and does what on says.
+// called records a call and runs its hook.
 func (f *fake) called(ctx context.Context, method string, request proto.Message) error {
 	f.mu.Lock()
 	f.calls = append(f.calls, request)
@@ -130,7 +130,7 @@ func (f *fake) called(ctx context.Context, method string, request proto.Message)
 	return hook(ctx)
 }
 
-// heard are the calls about volumes so far, by name.
+// heard returns the names of the calls about volumes so far.
 func (f *fake) heard() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -144,7 +144,7 @@ func (f *fake) heard() []string {
 	return names
 }
 
-// last is the last request of a type.
+// last returns the last request of a type.
 func last[T proto.Message](f *fake) T {
 	f.t.Helper()
 	f.mu.Lock()
@@ -230,7 +230,7 @@ func (f *fake) NodeGetVolumeStats(ctx context.Context, q *csipb.NodeGetVolumeSta
 	return f.stats, err
 }
 
-// testNode is a node with podd's part.
+// testNode is a node that runs Volumes.
 type testNode struct {
 	*Volumes
 	t       *testing.T
@@ -265,7 +265,7 @@ func (o *testObjects) Secret(namespace, name string) (*v1.Secret, error) {
 
 func (n *testNode) Changed(uid pod.UID) { n.woken <- uid }
 
-// newNode is a node that is started; root is "" for a new one.
+// newNode returns a running node; root is "" for a new root directory.
 func newNode(t *testing.T, root string, change ...func(*Volumes)) *testNode {
 	t.Helper()
 	if root == "" {
@@ -294,7 +294,7 @@ func newNode(t *testing.T, root string, change ...func(*Volumes)) *testNode {
 	return n
 }
 
-// eventually waits for what happens beside.
+// eventually waits for something that happens in the background.
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); !is(); time.Sleep(time.Millisecond) {
@@ -333,7 +333,7 @@ func (n *testNode) volumeDir(uid, name string) string {
 	return filepath.Join(n.root, "pods", uid, "volumes/kubernetes.io~csi", name)
 }
 
-// allow adds a driver's document for volumes of these modes.
+// allow adds a CSIDriver with these volumeLifecycleModes.
 func (n *testNode) allow(name string, change func(*storagev1.CSIDriverSpec), modes ...storagev1.VolumeLifecycleMode) {
 	no := false
 	d := &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: storagev1.CSIDriverSpec{AttachRequired: &no, VolumeLifecycleModes: modes}}

@@ -7,7 +7,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// metrics carry upstream's name.
+// metrics has upstream's metric.
 type metrics struct{ operations *prometheus.HistogramVec }
 
 func newMetrics(reg prometheus.Registerer) *metrics {

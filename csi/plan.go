@@ -17,17 +17,17 @@ import (
 	"podd/internal/pod"
 )
 
-// plan is what is asked of a driver for one volume of a pod.
+// plan has the parameters of the calls for one volume of a pod.
 type plan struct {
 	*record
-	places
+	paths
 	driver string
 	pod    *v1.Pod
 
-	// context is the volume's own, and podInfo what the driver wants to know besides
-	// when it publishes.
+	// context is the volume context; podInfo is added to it on publish if the driver
+	// asks for that (podInfoOnMount).
 	context, podInfo map[string]string
-	// secretRefs are by what they are for; secrets are their values.
+	// secretRefs are the Secrets by call; secrets are their values.
 	secretRefs map[purpose]v1.SecretReference
 	secrets    map[purpose]map[string]string
 	fsType     string
@@ -38,11 +38,11 @@ type plan struct {
 	capacity   int64 // in bytes; 0 where unknown
 	policy     storagev1.FSGroupPolicy
 
-	// What depends on what the driver can.
+	// These depend on the driver's capabilities.
 	stages, mountsGroup, expands, singleWriter bool
 }
 
-// purpose is the call that a Secret is for, in upstream's words.
+// purpose is the call that a Secret is for, as in upstream's error messages.
 type purpose string
 
 const (
@@ -51,10 +51,11 @@ const (
 	forExpand  purpose = "NodeExpandSecretRef"
 )
 
-// plan says what to ask, or why not. Errors are upstream's.
+// plan returns the plan for a volume, or upstream's error if the driver may not be used
+// for it.
 func (v *Volumes) plan(volume *pod.CSIVolume) (*plan, error) {
 	r := recordOf(volume, v.nodeName)
-	p := &plan{record: r, places: placesOf(v.root, volume.Dir, r), driver: r.DriverName, pod: volume.Pod,
+	p := &plan{record: r, paths: pathsOf(v.root, volume.Dir, r), driver: r.DriverName, pod: volume.Pod,
 		secretRefs: map[purpose]v1.SecretReference{}, readOnly: volume.ReadOnly, policy: storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy}
 	if err := checkName(p.driver); err != nil {
 		return nil, err
@@ -67,7 +68,7 @@ func (v *Volumes) plan(volume *pod.CSIVolume) (*plan, error) {
 		return nil, err
 	}
 	if doc != nil {
-		p.obey(doc)
+		p.configure(doc)
 	}
 	if volume.Inline != nil {
 		p.inline(volume.Inline)
@@ -77,8 +78,9 @@ func (v *Volumes) plan(volume *pod.CSIVolume) (*plan, error) {
 	return p, nil
 }
 
-// checkMode says whether the driver's document allows such volumes. Without one only
-// persistent volumes are, as upstream, and podd does not wait for an attacher then.
+// checkMode checks whether the CSIDriver object allows such volumes. As upstream, without
+// one only persistent volumes are allowed; podd then assumes that they need not be
+// attached.
 func checkMode(doc *storagev1.CSIDriver, r *record) error {
 	mode := storagev1.VolumeLifecycleMode(r.VolumeLifecycleMode)
 	switch {
@@ -103,8 +105,8 @@ func modesOf(doc *storagev1.CSIDriver) []storagev1.VolumeLifecycleMode {
 	return doc.Spec.VolumeLifecycleModes
 }
 
-// obey takes what a driver's document asks for.
-func (p *plan) obey(doc *storagev1.CSIDriver) {
+// configure applies a CSIDriver object.
+func (p *plan) configure(doc *storagev1.CSIDriver) {
 	if doc.Spec.FSGroupPolicy != nil {
 		p.policy = *doc.Spec.FSGroupPolicy
 	}
@@ -148,7 +150,7 @@ func (p *plan) persist(pv *v1.PersistentVolume) {
 	}
 }
 
-// getSecrets looks the Secrets up.
+// getSecrets gets the values of the Secrets.
 func (p *plan) getSecrets(objects Objects) error {
 	p.secrets = map[purpose]map[string]string{}
 	for _, what := range slices.Sorted(maps.Keys(p.secretRefs)) {
@@ -166,15 +168,15 @@ func (p *plan) getSecrets(objects Objects) error {
 	return nil
 }
 
-// settle decides what depends on what the driver can.
-func (p *plan) settle(can map[csipb.NodeServiceCapability_RPC_Type]bool) {
+// setCapabilities sets what depends on the driver's capabilities.
+func (p *plan) setCapabilities(can map[csipb.NodeServiceCapability_RPC_Type]bool) {
 	p.stages = p.persistent() && can[csipb.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME]
 	p.mountsGroup = can[csipb.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP]
 	p.expands = p.persistent() && can[csipb.NodeServiceCapability_RPC_EXPAND_VOLUME]
 	p.singleWriter = can[csipb.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER]
 }
 
-// group is the pod's fsGroup, or nil.
+// group returns the pod's fsGroup, or nil.
 func (p *plan) group() *int64 {
 	if p.pod.Spec.SecurityContext == nil {
 		return nil
@@ -182,8 +184,8 @@ func (p *plan) group() *int64 {
 	return p.pod.Spec.SecurityContext.FSGroup
 }
 
-// podOwns is upstream's rule for who gives files to the fsGroup: podd, unless the
-// driver or its policy says otherwise.
+// podOwns says whether podd applies the fsGroup to the volume's files, by upstream's
+// rules, rather than the driver or nobody.
 func (p *plan) podOwns() bool {
 	if p.group() == nil || p.mountsGroup || p.Block || p.readOnly {
 		return false
@@ -200,8 +202,8 @@ func (p *plan) podOwns() bool {
 	return !p.persistent() || slices.Contains(p.modes, v1.ReadWriteOnce) || slices.Contains(p.modes, v1.ReadWriteOncePod)
 }
 
-// capability is how the volume is to be used; withGroup for the calls that may mount
-// it.
+// capability returns the volume capability; withGroup is for the calls that may mount the
+// volume.
 func (p *plan) capability(flags []string, withGroup bool) *csipb.VolumeCapability {
 	c := &csipb.VolumeCapability{AccessMode: &csipb.VolumeCapability_AccessMode{Mode: p.accessMode()}}
 	if p.Block {
@@ -216,7 +218,7 @@ func (p *plan) capability(flags []string, withGroup bool) *csipb.VolumeCapabilit
 	return c
 }
 
-// accessMode is the first of the volume's, as upstream converts it.
+// accessMode returns the first access mode of the volume, converted as upstream does.
 func (p *plan) accessMode() csipb.VolumeCapability_AccessMode_Mode {
 	mode := v1.ReadWriteOnce
 	if len(p.modes) > 0 {
@@ -235,33 +237,33 @@ func (p *plan) accessMode() csipb.VolumeCapability_AccessMode_Mode {
 	return csipb.VolumeCapability_AccessMode_SINGLE_NODE_WRITER
 }
 
-// begin records the pod as a user of the volume, before anybody is asked for it.
+// begin records the pod as a user of the volume, before the driver is called.
 func (p *plan) begin(boot string) error {
 	if err := os.MkdirAll(filepath.Dir(p.target), 0o750); err != nil {
 		return err
 	}
 	p.State, p.Boot = idle, boot
 	if old, err := readRecord(p.dir); err == nil {
-		p.State = old.State // it may be published, and is still to be given back
+		p.State = old.State // it may be published, and must then be unpublished
 	}
 	return p.write(p.dir)
 }
 
-// otherIn says that the volume's directory has another volume, of an earlier version of
-// its PersistentVolume.
-func (p *plan) otherIn() bool {
+// dirHasOther says whether the directory is of another CSI volume, from an earlier version
+// of the PersistentVolume.
+func (p *plan) dirHasOther() bool {
 	r, err := readRecord(p.dir)
 	return err == nil && r.key() != p.key()
 }
 
-// isSetUp says that the volume is recorded, and its driver was asked for it.
+// isSetUp says whether the volume is recorded and its driver was called for it.
 func (p *plan) isSetUp() bool {
 	r, err := readRecord(p.dir)
 	return err == nil && r.key() == p.key() && r.State != idle
 }
 
-// isPublished says that an earlier podd has published the volume, and that it is
-// still there.
+// isPublished says whether an earlier podd has published the volume and it is still
+// mounted.
 func (p *plan) isPublished(boot string) bool {
 	r, err := readRecord(p.dir)
 	if err != nil || r.key() != p.key() || r.State != done || r.Boot != boot {

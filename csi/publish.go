@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// stage has the volume staged, unless it is.
+// stage has the volume staged, unless it already is.
 func (v *Volumes) stage(ctx context.Context, s *session, p *plan) error {
 	if !p.stages {
 		return nil
@@ -39,7 +39,7 @@ func (v *Volumes) stage(ctx context.Context, s *session, p *plan) error {
 	case err == nil:
 		r.State = done
 		return r.write(p.staged)
-	case final(err) && removeEmpty(p.staging) == nil: // nothing is there
+	case final(err) && removeEmpty(p.staging) == nil: // nothing to unstage
 		return errors.Join(err, removeRecord(p.staged))
 	}
 	return err
@@ -69,16 +69,16 @@ func (v *Volumes) publish(ctx context.Context, s *session, p *plan) error {
 	case err == nil:
 		p.State = done
 		return p.write(p.dir)
-	case final(err) && removeEmpty(p.target) == nil: // nothing is there that could be given back
+	case final(err) && removeEmpty(p.target) == nil: // nothing to unpublish
 		p.State = idle
 		return errors.Join(err, p.write(p.dir))
 	}
 	return err
 }
 
-// expand has the volume's file system grow where its PersistentVolume says that it is
-// larger than what the volume was last expanded to. A driver that cannot is not asked,
-// and one that says that there is nothing to expand is believed.
+// expand has the driver expand the volume's file system if the capacity of its
+// PersistentVolume is larger than that of the last expansion, and the driver supports
+// that. An infeasible expansion is logged and not retried.
 func (v *Volumes) expand(ctx context.Context, s *session, p *plan) error {
 	if !p.stages || !p.expands || p.readOnly || p.capacity <= p.Capacity {
 		return nil
@@ -101,8 +101,8 @@ func (v *Volumes) expand(ctx context.Context, s *session, p *plan) error {
 	return r.write(p.staged)
 }
 
-// infeasible says that asking again is of no use (upstream's isInfeasibleError), nor
-// now: FailedPrecondition is of a volume that does not grow while in use.
+// infeasible says whether retrying is pointless (upstream's isInfeasibleError). It
+// includes FailedPrecondition: the volume cannot be expanded while in use.
 func infeasible(err error) bool {
 	code, _ := codeOf(err)
 	switch code {

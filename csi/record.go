@@ -16,8 +16,8 @@ import (
 	"podd/internal/pod"
 )
 
-// record is what is on disk of a volume, in a file of upstream's name. The first
-// keys are upstream's.
+// record is the checkpoint of a volume, in a file of upstream's name. The first keys are
+// upstream's.
 type record struct {
 	SpecVolID           string `json:"specVolID,omitempty"`
 	VolumeHandle        string `json:"volumeHandle"`
@@ -26,30 +26,31 @@ type record struct {
 	AttachmentID        string `json:"attachmentID,omitempty"`
 	VolumeLifecycleMode string `json:"volumeLifecycleMode,omitempty"`
 
-	// Block says that it is a device.
+	// Block says that volumeMode is Block.
 	Block bool `json:"podd/block,omitempty"`
-	// State is how far its driver got, in the boot of that ID.
+	// State is how far the driver got, during the boot with the ID Boot.
 	State state  `json:"podd/state,omitempty"`
 	Boot  string `json:"podd/boot,omitempty"`
 	// Capacity is what the volume was last expanded to, in bytes.
 	Capacity int64 `json:"podd/capacity,omitempty"`
 }
 
-// state is how far a driver got with a volume.
+// state is how far a driver got with staging or publishing a volume.
 type state string
 
 const (
-	// idle: the driver was not asked yet, or has refused for good.
+	// idle: the driver was not called yet, or has rejected the call (see final).
 	idle state = "idle"
-	// begun: it was asked, and may have done it.
+	// begun: the driver was called, and may have succeeded.
 	begun state = "begun"
-	// done: it said that it did.
+	// done: the call has succeeded.
 	done state = "done"
 )
 
 const recordFile = "vol_data.json"
 
-// readRecord reads the record in a directory; fs.ErrNotExist where there is none.
+// readRecord reads the record in a directory; the error is fs.ErrNotExist if there is
+// none.
 func readRecord(dir string) (*record, error) {
 	content, err := os.ReadFile(filepath.Join(dir, recordFile))
 	if err != nil {
@@ -76,7 +77,7 @@ func (r *record) write(dir string) error {
 	return atomicfile.Write(filepath.Join(dir, recordFile), append(content, '\n'), 0o640)
 }
 
-// remove removes a record, and its directory if nothing else is in it.
+// removeRecord removes a record and its directory, which must then be empty.
 func removeRecord(dir string) error {
 	if err := os.Remove(filepath.Join(dir, recordFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -84,8 +85,8 @@ func removeRecord(dir string) error {
 	return removeEmpty(dir)
 }
 
-// removeEmpty removes a file system's entry that holds nothing: neither files, nor a
-// mount. It is success where there is none.
+// removeEmpty removes a file or an empty directory that is not a mount point. A missing
+// one is success.
 func removeEmpty(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -93,7 +94,7 @@ func removeEmpty(path string) error {
 	return nil
 }
 
-// recordOf is a volume's record before anything was done.
+// recordOf returns a volume's initial record.
 func recordOf(v *pod.CSIVolume, node string) *record {
 	r := &record{SpecVolID: v.Name, DriverName: v.Driver(), NodeName: node, Block: v.Block()}
 	if v.Inline != nil {
@@ -107,46 +108,47 @@ func recordOf(v *pod.CSIVolume, node string) *record {
 	return r
 }
 
-// persistent says that the volume lives beyond its pod, and may be staged.
+// persistent says whether the volume outlives its pod, and may be staged.
 func (r *record) persistent() bool {
 	return r.VolumeLifecycleMode == string(storagev1.VolumeLifecyclePersistent)
 }
 
-// key tells volumes apart.
+// key identifies the volume.
 func (r *record) key() string { return r.DriverName + "^" + r.VolumeHandle }
 
 func hashed(prefix, text string) string {
 	return fmt.Sprintf("%s%x", prefix, sha256.Sum256([]byte(text)))
 }
 
-// places are where a volume is, as upstream has it.
-type places struct {
-	// target is where it is published, and dir where that is recorded.
+// paths are the paths of a volume, the same as upstream's.
+type paths struct {
+	// target is where it is published; dir has the record of that.
 	target, dir string
-	// staging is where it is staged, and staged where that is recorded.
+	// staging is where it is staged; staged has the record of that.
 	staging, staged string
 }
 
-func placesOf(root, dir string, r *record) places {
+func pathsOf(root, dir string, r *record) paths {
 	plugin := filepath.Join(root, "plugins", pluginName)
 	if !r.Block {
 		staged := filepath.Join(plugin, r.DriverName, hashed("", r.VolumeHandle))
-		return places{target: filepath.Join(dir, "mount"), dir: dir, staging: filepath.Join(staged, "globalmount"), staged: staged}
+		return paths{target: filepath.Join(dir, "mount"), dir: dir, staging: filepath.Join(staged, "globalmount"), staged: staged}
 	}
 	devices := filepath.Join(plugin, "volumeDevices")
-	return places{
+	return paths{
 		target: filepath.Join(devices, "publish", r.SpecVolID, string(uidOf(dir))), dir: dir,
 		staging: filepath.Join(devices, "staging", r.SpecVolID), staged: filepath.Join(devices, r.SpecVolID, "data"),
 	}
 }
 
-// uidOf is the pod with the volume's directory: <pods>/<uid>/volumes/<plugin>/<name>.
+// uidOf returns the pod of a volume's directory: <pods>/<uid>/volumes/<plugin>/<name>.
 func uidOf(dir string) pod.UID {
 	return pod.UID(filepath.Base(filepath.Dir(filepath.Dir(filepath.Dir(dir)))))
 }
 
-// users are the other directories of pods' volumes that have the same volume.
-func (v *Volumes) users(r *record, but string) ([]string, error) {
+// users returns the directories of all pods' volumes with the same CSI volume, except
+// one.
+func (v *Volumes) users(r *record, except string) ([]string, error) {
 	files, err := filepath.Glob(filepath.Join(v.root, "pods", "*", "volumes", "kubernetes.io~csi", "*", recordFile))
 	if err != nil {
 		return nil, err
@@ -154,14 +156,14 @@ func (v *Volumes) users(r *record, but string) ([]string, error) {
 	var all []string
 	for _, file := range files {
 		dir := filepath.Dir(file)
-		if dir == but {
+		if dir == except {
 			continue
 		}
 		other, err := readRecord(dir)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
-		if err != nil { // it may be one
+		if err != nil { // it may be a user
 			return nil, err
 		}
 		if other.key() == r.key() && other.Block == r.Block {
@@ -171,7 +173,7 @@ func (v *Volumes) users(r *record, but string) ([]string, error) {
 	return all, nil
 }
 
-// bootID tells this boot from others: mounts do not outlive it.
+// bootID identifies this boot, because mounts do not survive a reboot.
 func bootID() string {
 	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {

@@ -17,11 +17,11 @@ import (
 
 var errRemoved = errors.New("the socket was removed meanwhile")
 
-// maxDriverName is CSI's bound, in bytes.
+// maxDriverName is CSI's limit, in bytes.
 const maxDriverName = 63
 
-// register registers the driver behind a socket, and tries again until it succeeds
-// or ctx ends, with the socket.
+// register registers the driver behind a socket. It retries until it succeeds or ctx
+// ends, which it does when the socket is removed.
 func (r *registry) register(ctx context.Context, path string, s *socket) {
 	for delay := r.times.firstRetry; ; delay = min(2*delay, r.times.lastRetry) {
 		name, err := r.attempt(ctx, path, s)
@@ -39,7 +39,7 @@ func (r *registry) register(ctx context.Context, path string, s *socket) {
 	}
 }
 
-// attempt is one registration; name is who it said it is, if it did.
+// attempt tries to register once; name is the driver's name, if the registrar told it.
 func (r *registry) attempt(ctx context.Context, path string, s *socket) (name string, err error) {
 	conn, err := connect(path)
 	if err != nil {
@@ -66,14 +66,15 @@ func (r *registry) attempt(ctx context.Context, path string, s *socket) (name st
 	}
 	within, cancel = context.WithTimeout(ctx, r.times.notify)
 	defer cancel()
-	if _, said := client.NotifyRegistrationStatus(within, status); said != nil && err == nil {
+	if _, notifyErr := client.NotifyRegistrationStatus(within, status); notifyErr != nil && err == nil {
 		r.remove(path)
-		err = fmt.Errorf("failed to send registration status at socket %s: %w", path, said)
+		err = fmt.Errorf("failed to send registration status at socket %s: %w", path, notifyErr)
 	}
 	return info.GetName(), err
 }
 
-// check makes the driver of what a registrar says of it, and asks the driver itself.
+// check validates what a registrar says about its driver, and asks the driver itself for
+// its identity and its node ID.
 func (r *registry) check(ctx context.Context, path string, info *registration.PluginInfo) (*driver, error) {
 	if info.GetType() != registration.CSIPlugin {
 		return nil, fmt.Errorf("no handler registered for plugin type: %s at socket %s", shorten(info.GetType()), path)
@@ -102,18 +103,18 @@ func (r *registry) check(ctx context.Context, path string, info *registration.Pl
 	}
 	node, err := csipb.NewNodeClient(conn).NodeGetInfo(ctx, &csipb.NodeGetInfoRequest{})
 	if err != nil {
-		return nil, fmt.Errorf("plugin registration failed with err: NodeGetInfo of the driver at %s: %w", d.endpoint, clean(err, nil))
+		return nil, fmt.Errorf("plugin registration failed with err: NodeGetInfo of the driver at %s: %w", d.endpoint, redacted(err, nil))
 	}
 	d.nodeID = node.GetNodeId()
 	return d, nil
 }
 
-// checkIdentity asks the driver who it is: its volumes must not be served by
-// another.
+// checkIdentity checks the driver's own name: its volumes must not be served by another
+// driver.
 func checkIdentity(ctx context.Context, conn *grpc.ClientConn, d *driver) error {
 	who, err := csipb.NewIdentityClient(conn).GetPluginInfo(ctx, &csipb.GetPluginInfoRequest{})
 	if err != nil {
-		return fmt.Errorf("plugin registration failed with err: GetPluginInfo of the driver at %s: %w", d.endpoint, clean(err, nil))
+		return fmt.Errorf("plugin registration failed with err: GetPluginInfo of the driver at %s: %w", d.endpoint, redacted(err, nil))
 	}
 	if who.GetName() != d.name {
 		return fmt.Errorf("plugin validation failed with err: the driver at %s says that it is %q, and its registrar that it is %q", d.endpoint, shorten(who.GetName()), d.name)
@@ -121,8 +122,8 @@ func checkIdentity(ctx context.Context, conn *grpc.ClientConn, d *driver) error 
 	return nil
 }
 
-// checkName is upstream's rule for the name of a driver (ValidateCSIDriverName),
-// which becomes the name of a directory.
+// checkName checks the name of a driver, which becomes the name of a directory, by
+// upstream's rule (ValidateCSIDriverName).
 func checkName(name string) error {
 	if len(name) > maxDriverName {
 		return fmt.Errorf("plugin validation failed with err: driver name %q: must be no more than %d characters", shorten(name), maxDriverName)
@@ -133,13 +134,12 @@ func checkName(name string) error {
 	return nil
 }
 
-// newer compares versions that check has found good.
+// newer says whether version a is higher than b; both are valid.
 func newer(a, b string) bool {
 	return version.MustParseGeneric(b).LessThan(version.MustParseGeneric(a))
 }
 
-// awaitReady waits for a connection: a socket's file is there before somebody
-// listens.
+// awaitReady waits for a connection: a socket's file exists before its server listens.
 func awaitReady(ctx context.Context, conn *grpc.ClientConn, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

@@ -13,27 +13,28 @@ import (
 	"podd/internal/pod"
 )
 
-// Waker is told of pods whose volumes can get on: a driver that they wait for has
-// registered, or a volume that they owe is given back. It must not block.
+// Waker is called for pods whose volumes can make progress: a driver that they wait for
+// has registered, or a teardown that continued in the background has succeeded. It must
+// not block.
 type Waker interface{ Changed(uid pod.UID) }
 
-// registry is the drivers that are registered, and who waits for others.
+// registry has the registered drivers, and the pods that wait for others.
 type registry struct {
 	dir   string
 	log   *slog.Logger
 	waker Waker
-	// registered is called, beside, when a driver has registered.
+	// registered is called after a driver has registered.
 	registered func(name string)
 	times      times
 
 	mu      sync.Mutex // guards what follows
 	sockets map[string]*socket
 	drivers map[string]*driver
-	// waiting are the pods that asked for a driver that was not there.
+	// waiting has the pods that wait for a driver, by its name.
 	waiting map[string]map[pod.UID]bool
 }
 
-// times bound the steps of a registration; they are the kubelet's.
+// times are the timeouts and the backoff of a registration.
 type times struct {
 	dial, info, node, notify time.Duration
 	firstRetry, lastRetry    time.Duration
@@ -47,19 +48,19 @@ var upstreamTimes = times{
 // driver is a registered driver. It is immutable.
 type driver struct {
 	name string
-	// endpoint is the path of the driver's socket, and registrar that of the
-	// socket that registered it.
+	// endpoint is the path of the driver's socket, registrar the path of the socket
+	// that registered it.
 	endpoint, registrar string
 	version             string
 	nodeID              string
 }
 
-// socket is a registrar's, while its file is there.
+// socket is a registrar's socket, as long as its file exists.
 type socket struct {
 	file   fs.FileInfo
 	cancel context.CancelFunc
-	// name and problem are of the last attempt that failed: who it said it is, if it
-	// did, and why it is not registered.
+	// name and problem are from the last failed attempt: the driver's name, if known, and
+	// why it is not registered.
 	name, problem string
 }
 
@@ -70,8 +71,8 @@ func newRegistry(dir string, waker Waker, log *slog.Logger) *registry {
 	}
 }
 
-// driver finds a registered driver. For one that is not there the error says why,
-// and the pod is told when it comes.
+// driver returns a registered driver. If it is not registered, the error says why, and
+// the pod is woken once it is.
 func (r *registry) driver(name string, uid pod.UID) (*driver, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -79,7 +80,7 @@ func (r *registry) driver(name string, uid pod.UID) (*driver, error) {
 		return d, nil
 	}
 	r.waitLocked(name, uid)
-	// Upstream's words, and then what podd knows.
+	// Upstream's message, followed by the reason.
 	err := fmt.Errorf("driver name %s not found in the list of registered CSI drivers", name)
 	for _, path := range slices.Sorted(maps.Keys(r.sockets)) {
 		if s := r.sockets[path]; s.problem != "" && (s.name == name || s.name == "") {
@@ -89,7 +90,8 @@ func (r *registry) driver(name string, uid pod.UID) (*driver, error) {
 	return nil, fmt.Errorf("%w (it registers with a socket in %s)", err, r.dir)
 }
 
-// wait has a pod told when a driver registers: one that is registered may be away.
+// wait has a pod woken when a driver registers again: a registered one may be
+// unavailable.
 func (r *registry) wait(name string, uid pod.UID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -117,8 +119,8 @@ func (r *registry) forget(uid pod.UID) {
 	}
 }
 
-// add registers a driver, and returns who waited for it. A name that another socket
-// holds is refused, as upstream does unless its version is higher.
+// add registers a driver and wakes the pods that wait for it. As upstream, it rejects a
+// name that another socket has registered, unless the version is higher.
 func (r *registry) add(s *socket, d *driver) error {
 	r.mu.Lock()
 	if r.sockets[d.registrar] != s {
@@ -142,7 +144,7 @@ func (r *registry) add(s *socket, d *driver) error {
 	return nil
 }
 
-// remove forgets the driver that a socket has registered.
+// remove unregisters the driver that a socket has registered.
 func (r *registry) remove(path string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -154,7 +156,7 @@ func (r *registry) remove(path string) {
 	}
 }
 
-// fail notes why a socket is not registered; it says whether that is news.
+// fail records why a socket is not registered; news says whether that has changed.
 func (r *registry) fail(s *socket, name string, err error) (news bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -163,7 +165,7 @@ func (r *registry) fail(s *socket, name string, err error) (news bool) {
 	return news
 }
 
-// names are the registered drivers, sorted.
+// names returns the names of the registered drivers, sorted.
 func (r *registry) names() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

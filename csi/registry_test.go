@@ -54,18 +54,18 @@ func TestADriverInADirectoryIsFound(t *testing.T) {
 	n.has(driverName)
 }
 
-// registerAs is fake.register with another file.
+// registerAs is fake.register with another name of the socket.
 func registerAs(f *fake, n *testNode, file string) {
 	s := grpc.NewServer()
 	registration.RegisterRegistrationServer(s, registrar{f: f})
 	f.listen(s, filepath.Join(n.registry.dir, file))
 }
 
-// What a driver does wrong, and what its registrar and its pods hear.
-func TestADriverThatIsNotWhatItShouldBeIsRefusedWithAReason(t *testing.T) {
+// The registrar and the pods that wait for the driver get the reason.
+func TestAnInvalidDriverIsRejectedWithAReason(t *testing.T) {
 	for name, tc := range map[string]struct {
 		spoil func(*fake)
-		// heard is what the registrar is told, empty for nothing; said what a pod is.
+		// heard is the error for the registrar, empty for none; said the one for a pod.
 		heard, said string
 	}{
 		"lies about its name": {func(f *fake) { f.says = "other.example.com" },
@@ -74,7 +74,7 @@ func TestADriverThatIsNotWhatItShouldBeIsRefusedWithAReason(t *testing.T) {
 			"no handler registered for plugin type: DevicePlugin", "no handler registered for plugin type: DevicePlugin"},
 		"has no version": {func(f *fake) { f.versions = nil },
 			"empty array for supported versions", "empty array"},
-		"is of the future": {func(f *fake) { f.versions = []string{"2.0.0"} },
+		"has an unsupported version": {func(f *fake) { f.versions = []string{"2.0.0"} },
 			"could not find a highest supported version", "could not find a highest"},
 		"does not know its node": {func(f *fake) {
 			f.on("NodeGetInfo", func(context.Context) error { return status.Error(codes.Internal, "no such node") })
@@ -109,7 +109,7 @@ func TestADriverThatIsNotWhatItShouldBeIsRefusedWithAReason(t *testing.T) {
 	}
 }
 
-func TestADriverThatGetsBetterIsRegisteredWithoutANewSocket(t *testing.T) {
+func TestAFailedRegistrationIsRetriedOnTheSameSocket(t *testing.T) {
 	n := newNode(t, "")
 	f := newFake(t, driverName)
 	f.on("NodeGetInfo", func(context.Context) error { return status.Error(codes.Unavailable, "starting") })
@@ -121,8 +121,8 @@ func TestADriverThatGetsBetterIsRegisteredWithoutANewSocket(t *testing.T) {
 	n.has(driverName)
 }
 
-// A socket's file is there before anybody listens, and after a crash with nobody at all.
-func TestASocketWithoutAListenerIsTriedAgain(t *testing.T) {
+// A socket's file exists before its server listens, and stays behind after a crash.
+func TestASocketWithoutAListenerIsRetried(t *testing.T) {
 	n := newNode(t, "", func(v *Volumes) { v.registry.times.dial = 50 * time.Millisecond })
 	f := newFake(t, driverName).serve()
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: f.registrar(n)})
@@ -142,7 +142,7 @@ func TestASocketWithoutAListenerIsTriedAgain(t *testing.T) {
 	n.has(driverName)
 }
 
-func TestASecondDriverOfTheSameNameIsRefusedUnlessItIsNewer(t *testing.T) {
+func TestASecondDriverOfTheSameNameIsRejectedUnlessItIsNewer(t *testing.T) {
 	n := newNode(t, "")
 	newFake(t, driverName).serve().register(n)
 	n.has(driverName)
@@ -163,7 +163,7 @@ func TestASecondDriverOfTheSameNameIsRefusedUnlessItIsNewer(t *testing.T) {
 	}
 }
 
-func TestPodsThatWaitForADriverAreToldWhenItRegisters(t *testing.T) {
+func TestPodsThatWaitForADriverAreWokenWhenItRegisters(t *testing.T) {
 	n := newNode(t, "")
 	_, err := n.SetUp(t.Context(), n.persistent("a", driverName, "h"))
 	want := "kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: driver name disk.example.com not found in the list of registered CSI drivers"
@@ -182,7 +182,7 @@ func TestPodsThatWaitForADriverAreToldWhenItRegisters(t *testing.T) {
 	}
 }
 
-func TestANotificationForNobodyIsForgottenWithThePod(t *testing.T) {
+func TestAPodStopsWaitingForADriverWhenItIsTornDown(t *testing.T) {
 	n := newNode(t, "")
 	if _, err := n.registry.driver(driverName, "a"); err == nil {
 		t.Fatal("found")

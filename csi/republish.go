@@ -7,15 +7,15 @@ import (
 	"podd/internal/pod"
 )
 
-// republishPeriod is how often a driver that asks for it (requiresRepublish) is
-// called again; the kubelet does so at each sync of a pod, a minute or so apart.
+// republishPeriod is how often a volume is published again if its driver asks for that
+// (requiresRepublish); the kubelet does so at each sync of a pod, about once a minute.
 const republishPeriod = time.Minute
 
-// republished is a volume that its driver wants to be asked for again and again.
+// republished is a volume that is published periodically.
 type republished struct{ timer *time.Timer }
 
-// Follow has a volume that an earlier podd has set up published again and again, if
-// its driver asks for that. It does not block.
+// Follow has a volume that an earlier podd has set up published periodically, if its
+// driver asks for that. It does not block.
 func (v *Volumes) Follow(volume pod.CSIVolume) {
 	if p, err := v.plan(&volume); err == nil && p.republish && p.isSetUp() {
 		v.follow(volume, p)
@@ -34,7 +34,7 @@ func (v *Volumes) follow(volume pod.CSIVolume, p *plan) {
 		v.mu.Lock()
 		mine := v.republished[p.dir] == r
 		if mine {
-			delete(v.republished, p.dir) // SetUp follows it anew
+			delete(v.republished, p.dir) // setUp schedules the next
 		}
 		v.mu.Unlock()
 		if mine {
@@ -43,7 +43,7 @@ func (v *Volumes) follow(volume pod.CSIVolume, p *plan) {
 	})
 }
 
-// publishAgain publishes a volume once more; what is mounted serves on if it fails.
+// publishAgain publishes a volume again; if that fails, what is mounted stays.
 func (v *Volumes) publishAgain(volume pod.CSIVolume) {
 	_, err := v.setUp(context.Background(), volume, true)
 	if err != nil {
@@ -53,7 +53,7 @@ func (v *Volumes) publishAgain(volume pod.CSIVolume) {
 	}
 }
 
-// stopRepublish ends what follow began.
+// stopRepublish undoes follow.
 func (v *Volumes) stopRepublish(dir string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

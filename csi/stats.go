@@ -10,11 +10,11 @@ import (
 	"podd/internal/pod"
 )
 
-// Stats asks the driver of the volume in a directory, which SetUp has set up. It
-// blocks as long as the driver takes, at most 2 minutes. The error is pod.ErrNoStats
-// where the driver does not measure volumes, and another one where it is away: as
-// with the kubelet, such a volume has no numbers then. Those of its file system may
-// be another thing's (a directory of a disk that the driver shares out).
+// Stats gets the usage of the volume of a directory, which SetUp has set up, from its
+// driver. It blocks as long as the driver takes, at most 2 minutes. The error is
+// pod.ErrNoStats if the driver does not report usage. If the driver is unavailable, it is
+// another error: as in the kubelet, the volume then has no statistics, because statfs may
+// be misleading (for a directory on a disk that the driver shares among volumes).
 func (v *Volumes) Stats(ctx context.Context, dir string) (pod.VolumeStats, error) {
 	s, err := v.stats(ctx, dir)
 	if err != nil && !errors.Is(err, pod.ErrNoStats) {
@@ -45,24 +45,24 @@ func (v *Volumes) stats(ctx context.Context, dir string) (pod.VolumeStats, error
 	if !s.can[csipb.NodeServiceCapability_RPC_GET_VOLUME_STATS] {
 		return pod.VolumeStats{}, pod.ErrNoStats
 	}
-	request := &csipb.NodeGetVolumeStatsRequest{VolumeId: r.VolumeHandle, VolumePath: placesOf(v.root, dir, r).target}
-	answer, err := call(ctx, s, s.node.NodeGetVolumeStats, request)
+	request := &csipb.NodeGetVolumeStatsRequest{VolumeId: r.VolumeHandle, VolumePath: pathsOf(v.root, dir, r).target}
+	response, err := call(ctx, s, s.node.NodeGetVolumeStats, request)
 	if err != nil {
 		return pod.VolumeStats{}, err
 	}
-	return statsOf(answer, s.can[csipb.NodeServiceCapability_RPC_VOLUME_CONDITION])
+	return statsOf(response, s.can[csipb.NodeServiceCapability_RPC_VOLUME_CONDITION])
 }
 
-// statsOf is upstream's reading of an answer: without a condition there must be
-// numbers, and an answer's condition counts where the driver watches that.
-func statsOf(answer *csipb.NodeGetVolumeStatsResponse, watches bool) (out pod.VolumeStats, err error) {
-	if watches {
-		c := answer.GetVolumeCondition()
-		out.Condition = &pod.VolumeCondition{Abnormal: c.GetAbnormal(), Message: bounded(c.GetMessage())}
-	} else if answer.GetUsage() == nil {
+// statsOf converts a response as upstream does: the condition counts only if the driver
+// has the VOLUME_CONDITION capability, and the usage is required only if it has not.
+func statsOf(response *csipb.NodeGetVolumeStatsResponse, hasCondition bool) (out pod.VolumeStats, err error) {
+	if hasCondition {
+		c := response.GetVolumeCondition()
+		out.Condition = &pod.VolumeCondition{Abnormal: c.GetAbnormal(), Message: truncated(c.GetMessage())}
+	} else if response.GetUsage() == nil {
 		return out, errors.New("NodeGetVolumeStats: the driver answers without a usage")
 	}
-	for _, u := range answer.GetUsage() {
+	for _, u := range response.GetUsage() {
 		switch u.GetUnit() {
 		case csipb.VolumeUsage_BYTES:
 			out.AvailableBytes, out.CapacityBytes, out.UsedBytes = u.GetAvailable(), u.GetTotal(), u.GetUsed()

@@ -15,7 +15,7 @@ import (
 	"podd/internal/pod"
 )
 
-// published is a node with a volume of a driver that answers so.
+// published returns a node with a published volume, whose driver gives this response.
 func published(t *testing.T, answer *csipb.NodeGetVolumeStatsResponse, can ...csipb.NodeServiceCapability_RPC_Type) (*testNode, *fake, pod.CSIVolume) {
 	n, f := withDriver(t, can...)
 	f.stats = answer
@@ -33,9 +33,8 @@ var (
 	someInodes = &csipb.VolumeUsage{Unit: csipb.VolumeUsage_INODES, Available: 10, Total: 30, Used: 20}
 )
 
-// TestADriverIsAskedHowFullAndHowWellAVolumeIs, and what it says is read as upstream
-// does.
-func TestADriverIsAskedHowFullAndHowWellAVolumeIs(t *testing.T) {
+// Responses are interpreted as upstream does.
+func TestStatsAreTheDriversUsageAndCondition(t *testing.T) {
 	type capabilities = []csipb.NodeServiceCapability_RPC_Type
 	inBytes := pod.VolumeStats{AvailableBytes: 1, CapacityBytes: 3, UsedBytes: 2}
 	whole := inBytes
@@ -48,16 +47,16 @@ func TestADriverIsAskedHowFullAndHowWellAVolumeIs(t *testing.T) {
 		want   pod.VolumeStats
 		err    string
 	}{
-		"bytes and inodes":         {usageOf(someBytes, someInodes), capabilities{measures}, whole, ""},
-		"bytes alone":              {usageOf(someBytes), capabilities{measures}, inBytes, ""},
-		"a condition":              {usageOf(someInodes, someBytes), capabilities{measures, watches}, watched, ""},
-		"a condition alone":        {usageOf(), capabilities{measures, watches}, pod.VolumeStats{Condition: bad}, ""},
-		"no word of its condition": {&csipb.NodeGetVolumeStatsResponse{}, capabilities{measures, watches}, pod.VolumeStats{Condition: &pod.VolumeCondition{}}, ""},
-		"an unknown unit":          {usageOf(someBytes, &csipb.VolumeUsage{Unit: 7, Total: 9}), capabilities{measures}, inBytes, ""},
-		"nothing at all":           {usageOf(), capabilities{measures}, pod.VolumeStats{}, "kubernetes.io/csi: NodeGetVolumeStats: the driver answers without a usage"},
-		"a driver that cannot":     {usageOf(someBytes), nil, pod.VolumeStats{}, pod.ErrNoStats.Error()},
-		"one that only watches":    {usageOf(someBytes), capabilities{watches}, pod.VolumeStats{}, pod.ErrNoStats.Error()},
-		"a message without an end": {&csipb.NodeGetVolumeStatsResponse{VolumeCondition: &csipb.VolumeCondition{Message: strings.Repeat("x", 5000)}}, capabilities{measures, watches}, pod.VolumeStats{Condition: &pod.VolumeCondition{Message: strings.Repeat("x", maxMessage) + "…"}}, ""},
+		"bytes and inodes":             {usageOf(someBytes, someInodes), capabilities{measures}, whole, ""},
+		"bytes alone":                  {usageOf(someBytes), capabilities{measures}, inBytes, ""},
+		"a condition":                  {usageOf(someInodes, someBytes), capabilities{measures, watches}, watched, ""},
+		"a condition alone":            {usageOf(), capabilities{measures, watches}, pod.VolumeStats{Condition: bad}, ""},
+		"no condition in the response": {&csipb.NodeGetVolumeStatsResponse{}, capabilities{measures, watches}, pod.VolumeStats{Condition: &pod.VolumeCondition{}}, ""},
+		"an unknown unit":              {usageOf(someBytes, &csipb.VolumeUsage{Unit: 7, Total: 9}), capabilities{measures}, inBytes, ""},
+		"nothing at all":               {usageOf(), capabilities{measures}, pod.VolumeStats{}, "kubernetes.io/csi: NodeGetVolumeStats: the driver answers without a usage"},
+		"without the capability":       {usageOf(someBytes), nil, pod.VolumeStats{}, pod.ErrNoStats.Error()},
+		"only VOLUME_CONDITION":        {usageOf(someBytes), capabilities{watches}, pod.VolumeStats{}, pod.ErrNoStats.Error()},
+		"a very long message":          {&csipb.NodeGetVolumeStatsResponse{VolumeCondition: &csipb.VolumeCondition{Message: strings.Repeat("x", 5000)}}, capabilities{measures, watches}, pod.VolumeStats{Condition: &pod.VolumeCondition{Message: strings.Repeat("x", maxMessage) + "…"}}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n, f, v := published(t, c.answer, c.can...)
@@ -78,9 +77,8 @@ func TestADriverIsAskedHowFullAndHowWellAVolumeIs(t *testing.T) {
 	}
 }
 
-// TestADriverThatIsAwayHasNoNumbers: that is an error other than pod.ErrNoStats, after
-// which nobody takes the file system's numbers for the volume's.
-func TestADriverThatIsAwayHasNoNumbers(t *testing.T) {
+// The error must not be pod.ErrNoStats, after which the caller would use statfs.
+func TestAnUnavailableDriverHasNoStats(t *testing.T) {
 	n, f, v := published(t, usageOf(someBytes), measures)
 	want := func(what, text string) {
 		t.Helper()
@@ -99,13 +97,11 @@ func TestADriverThatIsAwayHasNoNumbers(t *testing.T) {
 	want("one that is gone", "driver name "+driverName+" not found in the list of registered CSI drivers")
 }
 
-// TestADriverIsNotAskedOfWhatItHasNotPublished: it could only say that there is no such
-// volume.
-func TestADriverIsNotAskedOfWhatItHasNotPublished(t *testing.T) {
+func TestADriverIsNotAskedForStatsOfAnUnpublishedVolume(t *testing.T) {
 	n, f := withDriver(t, measures)
 	v := n.persistent("a", driverName, "h")
 	if _, err := n.Stats(t.Context(), v.Dir); err == nil || errors.Is(err, pod.ErrNoStats) {
-		t.Errorf("a volume that nobody has set up: got %v", err)
+		t.Errorf("a volume that was never set up: got %v", err)
 	}
 	f.on("NodePublishVolume", func(context.Context) error { return status.Error(codes.DeadlineExceeded, "later") })
 	if _, err := n.SetUp(t.Context(), v); err == nil {
@@ -113,6 +109,6 @@ func TestADriverIsNotAskedOfWhatItHasNotPublished(t *testing.T) {
 	}
 	f.on("NodeGetVolumeStats", func(context.Context) error { t.Error("the driver was asked"); return nil })
 	if _, err := n.Stats(t.Context(), v.Dir); err == nil || !strings.Contains(err.Error(), "not published") {
-		t.Errorf("a volume that may yet come: got %v", err)
+		t.Errorf("a volume that could not be published yet: got %v", err)
 	}
 }

@@ -14,19 +14,19 @@ import (
 	"podd/internal/pod"
 )
 
-// tearDown is one under way.
+// tearDown is a teardown in progress.
 type tearDown struct {
-	done   chan struct{} // closed at its end
-	err    error         // after done
-	waited bool          // guarded by Volumes.mu: whoever waited has left
+	done      chan struct{} // closed at its end
+	err       error         // valid once done is closed
+	abandoned bool          // guarded by Volumes.mu: TearDown has stopped waiting for it
 }
 
-// TearDown has the volume of a directory unpublished, and unstaged if nobody else
-// uses it. The pod need not be known. It waits for the driver for a moment (10 s) and
-// while ctx lasts; a call that takes longer goes on, and when it has succeeded the pod
-// is told (Waker), as it is when a driver that is missing comes. Calling it again
-// joins what is under way. Success means that nothing of the driver's is there any
-// more; after an error nothing below the directory may be unmounted or deleted.
+// TearDown has the volume of a directory unpublished, and unstaged if no other pod uses
+// it. The pod need not be known. It waits for the driver for 10 s at most, or until ctx
+// ends; the work then continues in the background, and its success wakes the pod (Waker),
+// as does the registration of a missing driver. Calling it again joins a teardown in
+// progress. Success means that nothing of the driver's is left; after an error, nothing
+// below the directory may be unmounted or deleted.
 func (v *Volumes) TearDown(ctx context.Context, dir string) error {
 	v.stopRepublish(dir)
 	o := v.join(ctx, dir)
@@ -39,7 +39,7 @@ func (v *Volumes) TearDown(ctx context.Context, dir string) error {
 	case <-ctx.Done():
 	}
 	v.mu.Lock()
-	o.waited = true
+	o.abandoned = true
 	v.mu.Unlock()
 	select {
 	case <-o.done:
@@ -52,12 +52,12 @@ func (v *Volumes) TearDown(ctx context.Context, dir string) error {
 	return fmt.Errorf("%s: the volume's driver has not given it back yet: the call goes on", pluginName)
 }
 
-// join begins a teardown, unless one is under way.
+// join returns the teardown in progress, or starts one.
 func (v *Volumes) join(ctx context.Context, dir string) *tearDown {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if o := v.tearDowns[dir]; o != nil {
-		o.waited = false
+		o.abandoned = false
 		return o
 	}
 	o := &tearDown{done: make(chan struct{})}
@@ -65,31 +65,32 @@ func (v *Volumes) join(ctx context.Context, dir string) *tearDown {
 	go func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), v.timeout)
 		defer cancel()
-		err := v.giveBack(ctx, dir)
+		err := v.doTearDown(ctx, dir)
 		v.mu.Lock()
 		delete(v.tearDowns, dir)
 		o.err = err
 		close(o.done)
-		tell := o.waited && err == nil
+		wake := o.abandoned && err == nil
 		v.mu.Unlock()
-		if tell {
+		if wake {
 			v.waker.Changed(uidOf(dir))
 		}
 	}()
 	return o
 }
 
-// giveBack is the work of a teardown.
-func (v *Volumes) giveBack(ctx context.Context, dir string) error {
+// doTearDown unpublishes the volume, unstages it if it was the last user, and removes the
+// record.
+func (v *Volumes) doTearDown(ctx context.Context, dir string) error {
 	r, err := readRecord(dir)
-	if errors.Is(err, fs.ErrNotExist) { // its driver was never asked
+	if errors.Is(err, fs.ErrNotExist) { // its driver was never called
 		return v.leftover(removeEmpty(filepath.Join(dir, "mount")), "a driver that is not known")
 	}
 	if err != nil {
 		return err
 	}
-	p := placesOf(v.root, dir, r)
-	unlock, err := v.turns.take(ctx, r.key())
+	p := pathsOf(v.root, dir, r)
+	unlock, err := v.locks.lock(ctx, r.key())
 	if err != nil {
 		return fmt.Errorf("%s: another call for the volume does not end: %w", pluginName, err)
 	}
@@ -99,19 +100,19 @@ func (v *Volumes) giveBack(ctx context.Context, dir string) error {
 		return err
 	}
 	if staged || r.State != idle {
-		if err := v.askBack(ctx, r, p, staged); err != nil {
+		if err := v.unpublish(ctx, r, p, staged); err != nil {
 			return err
 		}
 	}
-	if r.Block { // other pods may have devices there
+	if r.Block { // fails if other pods have devices there
 		_ = os.Remove(filepath.Dir(p.target))
 	}
 	v.registry.forget(uidOf(dir))
 	return removeRecord(dir)
 }
 
-// lastUser says that the volume is staged and used by nobody else.
-func (v *Volumes) lastUser(r *record, p places) (bool, error) {
+// lastUser says whether the volume is staged and no other pod uses it.
+func (v *Volumes) lastUser(r *record, p paths) (bool, error) {
 	if !r.persistent() {
 		return false, nil
 	}
@@ -125,8 +126,8 @@ func (v *Volumes) lastUser(r *record, p places) (bool, error) {
 	return err == nil && len(users) == 0, err
 }
 
-// askBack has the driver give the volume back.
-func (v *Volumes) askBack(ctx context.Context, r *record, p places, staged bool) error {
+// unpublish has the driver unpublish the volume, and unstage it if staged is set.
+func (v *Volumes) unpublish(ctx context.Context, r *record, p paths, staged bool) error {
 	d, err := v.registry.driver(r.DriverName, uidOf(p.dir))
 	if err != nil {
 		return fmt.Errorf("%s: Unmounter.TearDownAt failed to get CSI client: %w", pluginName, err)
@@ -152,8 +153,8 @@ func (v *Volumes) askBack(ctx context.Context, r *record, p places, staged bool)
 	return v.unstage(ctx, s, r, p)
 }
 
-// unstage has the driver unstage a volume that nobody uses; its turn is taken.
-func (v *Volumes) unstage(ctx context.Context, s *session, r *record, p places) error {
+// unstage has the driver unstage a volume that no pod uses; the volume's lock is held.
+func (v *Volumes) unstage(ctx context.Context, s *session, r *record, p paths) error {
 	if s.can[csipb.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME] {
 		_, err := call(ctx, s, s.node.NodeUnstageVolume, &csipb.NodeUnstageVolumeRequest{VolumeId: r.VolumeHandle, StagingTargetPath: p.staging})
 		if err != nil {
@@ -169,7 +170,7 @@ func (v *Volumes) unstage(ctx context.Context, s *session, r *record, p places) 
 	return removeEmpty(filepath.Dir(p.staged))
 }
 
-// leftover says what a driver has left where it should have left nothing.
+// leftover wraps the error for a path that the driver should have left empty.
 func (v *Volumes) leftover(err error, driver string) error {
 	if err == nil {
 		return nil
@@ -177,15 +178,15 @@ func (v *Volumes) leftover(err error, driver string) error {
 	return fmt.Errorf("%s: %s has left something behind: %w: unmount it, or move it away, by hand", pluginName, driver, err)
 }
 
-// unstageUnused has a driver unstage what it has staged and nobody uses: a podd was
-// killed in between.
+// unstageUnused has a driver unstage volumes that no pod uses, which a podd leaves that is
+// killed between unpublish and unstage.
 func (v *Volumes) unstageUnused(ctx context.Context, driver string) {
 	var dirs []string
 	for _, pattern := range []string{
 		filepath.Join(v.root, "plugins", pluginName, driver, "*", recordFile),
 		filepath.Join(v.root, "plugins", pluginName, "volumeDevices", "*", "data", recordFile),
 	} {
-		files, _ := filepath.Glob(pattern) // the only error is of the pattern
+		files, _ := filepath.Glob(pattern) // fails only for a bad pattern
 		for _, file := range files {
 			dirs = append(dirs, filepath.Dir(file))
 		}
@@ -204,12 +205,12 @@ func (v *Volumes) unstageIfUnused(ctx context.Context, driver, dir string) error
 	}
 	ctx, cancel := context.WithTimeout(ctx, v.timeout)
 	defer cancel()
-	unlock, err := v.turns.take(ctx, r.key())
+	unlock, err := v.locks.lock(ctx, r.key())
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	p := placesOf(v.root, "", r)
+	p := pathsOf(v.root, "", r)
 	if last, err := v.lastUser(r, p); err != nil || !last {
 		return err
 	}

@@ -16,23 +16,22 @@ import (
 	"podd/internal/pod"
 )
 
-// pluginName is upstream's, with which its errors begin.
+// pluginName is upstream's name of the plugin, the prefix of its errors.
 const pluginName = "kubernetes.io/csi"
 
-// patience is how long TearDown waits for a driver; its call goes on after that.
+// patience is how long TearDown waits for a driver; the call continues after that.
 const patience = 10 * time.Second
 
-// Objects has the API's objects that volumes are made with. The error for one that
-// is not there is of the class pod.ErrNotFound; nobody may change what is returned.
-// It must not block.
+// Objects returns the CSIDrivers and Secrets of volumes. The error for a missing one is
+// of class pod.ErrNotFound. The returned objects must not be modified. It must not block.
 type Objects interface {
 	CSIDriver(name string) (*storagev1.CSIDriver, error)
 	Secret(namespace, name string) (*v1.Secret, error)
 }
 
-// Config is what Volumes are made of.
+// Config configures Volumes.
 type Config struct {
-	// RootDir is podd's --root-dir; it is made when missing.
+	// RootDir is podd's --root-dir; it is created if missing.
 	RootDir  string
 	NodeName string
 	Objects  Objects
@@ -41,7 +40,7 @@ type Config struct {
 	Metrics  prometheus.Registerer
 }
 
-// Volumes are the node's CSI volumes. Make it with New; Run registers drivers.
+// Volumes manages the node's CSI volumes. Create it with New; Run registers drivers.
 type Volumes struct {
 	root, nodeName, boot string
 	objects              Objects
@@ -49,7 +48,7 @@ type Volumes struct {
 	registry             *registry
 	log                  *slog.Logger
 	metrics              *metrics
-	turns                turns
+	locks                keyLocks // by record.key
 	timeout, patience    time.Duration
 
 	mu          sync.Mutex // guards what follows
@@ -57,8 +56,8 @@ type Volumes struct {
 	republished map[string]*republished
 }
 
-// New makes the root directory and those of drivers if they are missing, as drivers' pods
-// expect, and resolves it. It starts nothing.
+// New creates the root directory and the directories for drivers, which the drivers' pods
+// expect to exist, and resolves the root. It starts nothing.
 func New(c Config) (*Volumes, error) {
 	if err := os.MkdirAll(c.RootDir, 0o750); err != nil {
 		return nil, fmt.Errorf("make the root directory: %w", err)
@@ -85,7 +84,7 @@ func New(c Config) (*Volumes, error) {
 }
 
 // Run registers the drivers whose sockets appear in <root-dir>/plugins_registry, and
-// unstages what nobody uses, until ctx ends, whose cause it returns.
+// unstages volumes that no pod uses, until ctx ends. It returns ctx's cause.
 func (v *Volumes) Run(ctx context.Context) error {
 	var work sync.WaitGroup
 	v.registry.registered = func(name string) {
@@ -97,22 +96,22 @@ func (v *Volumes) Run(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// Drivers are the names of those that are registered, sorted.
+// Drivers returns the names of the registered drivers, sorted.
 func (v *Volumes) Drivers() []string { return v.registry.names() }
 
-// SetUp has a volume staged, if its driver does that, and published at the place
-// that Path tells. It blocks as long as the driver takes, at most 2 minutes, and until ctx
-// ends; then, and after an error, the driver may still be at it, which TearDown
-// cares for. Calling it again is right after any outcome.
+// SetUp has a volume staged, if its driver supports that, and published at Path. It
+// blocks as long as the driver takes, at most 2 minutes, or until ctx ends. After an error
+// the driver may still be working on it, which TearDown handles. SetUp may be called
+// again after any outcome.
 //
-// podOwns says that the volume's files are to be given to the pod's fsGroup, which the
-// driver does not do. Errors are in upstream's words, and show no value of a Secret.
-// When a driver that is missing comes, the pod is told (Waker).
+// podOwns says that the caller must apply the pod's fsGroup to the volume's files,
+// because the driver does not. Errors have upstream's wording, and Secrets' values are
+// masked in them. When a missing driver registers, the pod is woken (Waker).
 func (v *Volumes) SetUp(ctx context.Context, volume pod.CSIVolume) (podOwns bool, err error) {
 	return v.setUp(ctx, volume, false)
 }
 
-// setUp is SetUp, or does it again for a volume that is set up, if it still is.
+// setUp is SetUp; with again it publishes a volume again, unless it was torn down.
 func (v *Volumes) setUp(ctx context.Context, volume pod.CSIVolume, again bool) (podOwns bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, v.timeout)
 	defer cancel()
@@ -123,19 +122,19 @@ func (v *Volumes) setUp(ctx context.Context, volume pod.CSIVolume, again bool) (
 	d, err := v.registry.driver(p.driver, volume.Pod.UID)
 	if err != nil {
 		if !again && p.isPublished(v.boot) {
-			return false, nil // an earlier podd did it; the driver is not needed for that
+			return false, nil // by an earlier podd: the driver is not needed
 		}
 		return false, fmt.Errorf("%s: mounter.SetUpAt failed to get CSI client: %w", pluginName, err)
 	}
 	if err := p.getSecrets(v.objects); err != nil {
 		return false, err
 	}
-	if p.otherIn() {
+	if p.dirHasOther() {
 		if err := v.TearDown(ctx, volume.Dir); err != nil {
 			return false, err
 		}
 	}
-	unlock, err := v.turns.take(ctx, p.key())
+	unlock, err := v.locks.lock(ctx, p.key())
 	if err != nil {
 		return false, fmt.Errorf("%s: another call for the volume does not end: %w", pluginName, err)
 	}
@@ -149,16 +148,17 @@ func (v *Volumes) setUp(ctx context.Context, volume pod.CSIVolume, again bool) (
 		return false, fmt.Errorf("%s: %w", pluginName, err)
 	}
 	defer s.close()
-	p.settle(s.can)
-	if err := v.make(ctx, s, p); err != nil {
+	p.setCapabilities(s.can)
+	if err := v.stageAndPublish(ctx, s, p); err != nil {
 		return false, fmt.Errorf("%s: %w", pluginName, err)
 	}
 	v.follow(volume, p)
 	return p.podOwns(), nil
 }
 
-// make stages and publishes; the volume's turn is taken.
-func (v *Volumes) make(ctx context.Context, s *session, p *plan) error {
+// stageAndPublish stages, publishes and expands the volume; the volume's lock is
+// held.
+func (v *Volumes) stageAndPublish(ctx context.Context, s *session, p *plan) error {
 	if err := p.begin(v.boot); err != nil {
 		return err
 	}
@@ -171,7 +171,7 @@ func (v *Volumes) make(ctx context.Context, s *session, p *plan) error {
 	return v.expand(ctx, s, p)
 }
 
-// Path is where SetUp has a volume published. It is pure.
+// Path returns where SetUp has a volume published. It is pure.
 func (v *Volumes) Path(volume pod.CSIVolume) string {
-	return placesOf(v.root, volume.Dir, recordOf(&volume, "")).target
+	return pathsOf(v.root, volume.Dir, recordOf(&volume, "")).target
 }

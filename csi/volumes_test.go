@@ -28,7 +28,7 @@ const (
 	manyWrite = csipb.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER
 )
 
-// withDriver is a node with a driver that has registered.
+// withDriver returns a node with a registered driver.
 func withDriver(t *testing.T, can ...csipb.NodeServiceCapability_RPC_Type) (*testNode, *fake) {
 	n := newNode(t, "")
 	f := newFake(t, driverName, can...).serve().register(n)
@@ -43,7 +43,7 @@ func wantCalls(t *testing.T, f *fake, want ...string) {
 	}
 }
 
-func TestAnInlineVolumeIsPublishedAndTakenBack(t *testing.T) {
+func TestAnInlineVolumeIsPublishedAndUnpublished(t *testing.T) {
 	n, f := withDriver(t, stages)
 	n.allow(driverName, func(s *storagev1.CSIDriverSpec) { yes := true; s.PodInfoOnMount = &yes }, storagev1.VolumeLifecycleEphemeral)
 	v := n.inline("uid-1", driverName)
@@ -73,7 +73,7 @@ func TestAnInlineVolumeIsPublishedAndTakenBack(t *testing.T) {
 	}
 	n.mustTearDown(v)
 	if back := last[*csipb.NodeUnpublishVolumeRequest](f); back.VolumeId != q.VolumeId || back.TargetPath != q.TargetPath {
-		t.Errorf("taken back: got %v", back)
+		t.Errorf("unpublished: got %v", back)
 	}
 	wantCalls(t, f, "Publish", "Unpublish")
 }
@@ -100,7 +100,7 @@ func TestAPersistentVolumeIsStagedOnceAndUnstagedByItsLastUser(t *testing.T) {
 	}
 }
 
-func TestADriverThatDoesNotStageIsNotAsked(t *testing.T) {
+func TestADriverWithoutTheCapabilityDoesNotStage(t *testing.T) {
 	n, f := withDriver(t)
 	v := n.persistent("a", driverName, "h")
 	n.mustSetUp(v)
@@ -129,7 +129,7 @@ func TestABlockVolumeIsPublishedAsADevice(t *testing.T) {
 	}
 }
 
-func TestWhatADocumentAllows(t *testing.T) {
+func TestVolumesThatACSIDriverObjectAllows(t *testing.T) {
 	no, yes := false, true
 	for name, tc := range map[string]struct {
 		doc        *storagev1.CSIDriverSpec
@@ -165,7 +165,7 @@ func TestWhatADocumentAllows(t *testing.T) {
 	}
 }
 
-func TestWhoGivesFilesToTheFSGroup(t *testing.T) {
+func TestWhoAppliesTheFSGroup(t *testing.T) {
 	group := int64(4321)
 	policy := func(p storagev1.FSGroupPolicy) *storagev1.FSGroupPolicy { return &p }
 	for name, tc := range map[string]struct {
@@ -215,7 +215,7 @@ func TestAccessModesAreConvertedAsUpstreamDoes(t *testing.T) {
 	} {
 		for i, can := range []map[csipb.NodeServiceCapability_RPC_Type]bool{nil, {manyWrite: true}} {
 			p := &plan{record: &record{}, modes: []v1.PersistentVolumeAccessMode{given}}
-			p.settle(can)
+			p.setCapabilities(can)
 			if got := p.accessMode(); got != want[i] {
 				t.Errorf("%s, %v: got %v, want %v", given, can, got, want[i])
 			}
@@ -260,14 +260,14 @@ func TestSecretsGoToTheDriverAndNowhereElse(t *testing.T) {
 	})
 }
 
-func TestALongMessageOfADriverIsCut(t *testing.T) {
-	err := clean(status.Error(codes.Internal, strings.Repeat("é", 5000)), nil)
+func TestALongMessageOfADriverIsTruncated(t *testing.T) {
+	err := redacted(status.Error(codes.Internal, strings.Repeat("é", 5000)), nil)
 	if len(err.Error()) > maxMessage+100 || status.Code(err) != codes.Internal {
 		t.Errorf("got %d bytes, code %v", len(err.Error()), status.Code(err))
 	}
 }
 
-func TestAVolumeGrowsWhenItsPersistentVolumeDoes(t *testing.T) {
+func TestAVolumeIsExpandedWithItsPersistentVolume(t *testing.T) {
 	n, f := withDriver(t, stages, expands)
 	size := func(v pod.CSIVolume, text string) pod.CSIVolume {
 		v.Persistent.Spec.Capacity = v1.ResourceList{v1.ResourceStorage: resource.MustParse(text)}
@@ -292,7 +292,7 @@ func TestAVolumeGrowsWhenItsPersistentVolumeDoes(t *testing.T) {
 	}
 }
 
-func TestAVolumeIsPublishedAgainWhereItsDriverWantsThat(t *testing.T) {
+func TestRequiresRepublish(t *testing.T) {
 	n, f := withDriver(t)
 	n.allow(driverName, func(s *storagev1.CSIDriverSpec) { yes := true; s.RequiresRepublish = &yes }, storagev1.VolumeLifecycleEphemeral)
 	v := n.inline("a", driverName)

@@ -14,11 +14,11 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// rewatch is when a directory that could not be watched is tried again.
+// rewatch is the delay before watching the directory is retried.
 const rewatch = time.Second
 
-// run registers what appears in the directory, and forgets what goes, until ctx
-// ends.
+// run registers the drivers whose sockets appear in the directory, and unregisters those
+// whose sockets are removed, until ctx ends.
 func (r *registry) run(ctx context.Context) {
 	var work sync.WaitGroup
 	defer work.Wait()
@@ -34,7 +34,7 @@ func (r *registry) run(ctx context.Context) {
 	}
 }
 
-// watch returns when the directory is gone, or notifications were lost.
+// watch returns when the directory is removed or notifications were lost.
 func (r *registry) watch(ctx context.Context, work *sync.WaitGroup) error {
 	if err := os.MkdirAll(r.dir, 0o750); err != nil {
 		return err
@@ -84,15 +84,15 @@ func each(dir string, found func(path string)) error {
 	return nil
 }
 
-// found begins to register a socket, and looks into a directory, as upstream does:
-// what begins with a dot is somebody's who is not done yet.
+// found starts to register a socket, and watches a directory. As upstream, it ignores
+// names that begin with a dot: those are still being created.
 func (r *registry) found(ctx context.Context, w *fsnotify.Watcher, work *sync.WaitGroup, path string) {
 	if strings.HasPrefix(filepath.Base(path), ".") {
 		return
 	}
 	info, err := os.Lstat(path)
 	switch {
-	case err != nil: // it went, which the next event says
+	case err != nil: // removed again, which another event reports
 	case info.IsDir():
 		err = w.Add(path)
 		if err == nil {
@@ -106,8 +106,8 @@ func (r *registry) found(ctx context.Context, w *fsnotify.Watcher, work *sync.Wa
 	}
 }
 
-// begin begins to register a socket, unless that is what is known already: a file may
-// be seen and told of.
+// begin starts to register a socket, unless it is already known: a file may be both listed
+// and notified.
 func (r *registry) begin(ctx context.Context, work *sync.WaitGroup, path string, file fs.FileInfo) {
 	r.mu.Lock()
 	old := r.sockets[path]
@@ -124,7 +124,7 @@ func (r *registry) begin(ctx context.Context, work *sync.WaitGroup, path string,
 	work.Go(func() { r.register(ctx, path, s) })
 }
 
-// drop ends what is done for a socket, and what it has registered.
+// drop ends the registration of a socket and unregisters its driver.
 func (r *registry) drop(path string) {
 	r.mu.Lock()
 	s := r.sockets[path]
@@ -136,7 +136,7 @@ func (r *registry) drop(path string) {
 	}
 }
 
-// dropAll is drop for all: what is there is found again.
+// dropAll drops all sockets; the next watch finds those that exist.
 func (r *registry) dropAll() {
 	r.mu.Lock()
 	var paths []string

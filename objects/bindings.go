@@ -16,27 +16,27 @@ import (
 	"podd/objects/claims"
 )
 
-// bindingsFile is what Config.Bindings has, in JSON.
+// bindingsFile is the content of Config.Bindings, in JSON.
 type bindingsFile struct {
 	Version  int             `json:"version"`
 	Bindings []bindingRecord `json:"bindings"`
 }
 
-// bindingsVersion is that of a file which this podd reads and writes.
+// bindingsVersion is the version of the file that this podd reads and writes.
 const bindingsVersion = 1
 
 type bindingRecord struct {
 	Volume    string `json:"volume"`
 	Namespace string `json:"namespace"`
 	Claim     string `json:"claim"`
-	// Owner is the pod of an ephemeral volume, Holder the one that has the volume
-	// to itself.
+	// Owner is the pod of an ephemeral volume, Holder the pod that uses a
+	// ReadWriteOncePod volume.
 	Owner  pod.UID `json:"owner,omitempty"`
 	Holder pod.UID `json:"holder,omitempty"`
 }
 
-// loadClaims reads what an earlier podd has bound. A file that cannot be read is
-// set aside and told of: claims are then bound anew.
+// loadClaims reads the bindings of an earlier podd. A file that cannot be read is set
+// aside and reported as a problem; claims are then bound anew.
 func loadClaims(cfg Config) claimTable {
 	t := claimTable{node: cfg.Node, path: cfg.Bindings, bound: map[string]claims.Ref{}, unseen: map[string]bool{}, holders: map[string]pod.UID{}}
 	if t.path == "" {
@@ -82,7 +82,7 @@ func readBindings(path string) ([]bindingRecord, error) {
 	return f.Bindings, nil
 }
 
-// saveClaims writes the bindings, if they are others than those on disk.
+// saveClaims writes the bindings if they have changed since the last write.
 func (s *Store) saveClaims() error {
 	s.saving.Lock()
 	defer s.saving.Unlock()
@@ -108,8 +108,8 @@ func (s *Store) saveClaims() error {
 	return nil
 }
 
-// writeBindings returns once the disk has them: what a pod writes to its volume next may
-// outlive a power failure, after which another claim must not get that volume.
+// writeBindings returns once the bindings are on disk: what a pod writes to its volume
+// next may survive a power failure, after which no other claim may get the volume.
 func writeBindings(path string, records []bindingRecord) error {
 	text, err := json.Marshal(bindingsFile{Version: bindingsVersion, Bindings: records})
 	if err != nil {

@@ -16,23 +16,23 @@ import (
 	"podd/objects/claims"
 )
 
-// claimTable is which claim has which volume. Store.mu guards it.
+// claimTable has the bindings of claims and volumes. Store.mu guards it.
 type claimTable struct {
 	node map[string]string
-	// bound and unseen are claims.Input's.
+	// bound and unseen are as in claims.Input.
 	bound  map[string]claims.Ref
 	unseen map[string]bool
-	// holders are the pods that use a volume which only one may, by its name.
+	// holders are the pods that use ReadWriteOncePod volumes, by name of the volume.
 	holders map[string]pod.UID
 	// made are claims of registered pods' ephemeral volumes, the oldest first.
 	made []claims.Claim
-	// now is what came of all of that.
+	// now is the current result of claims.Bind.
 	now claims.Result
-	// problems are those of claims, broken the one of the file on disk.
+	// problems are problems of claims, broken a problem of the file.
 	problems, broken []pod.Problem
 
 	path string
-	// version counts changes of what is on disk; saved is the one that is there.
+	// version counts changes of what is to be on disk; saved is the version on disk.
 	version, saved int
 }
 
@@ -40,8 +40,8 @@ func claimKey(namespace, name string) pod.ObjectKey {
 	return pod.ObjectKey{Kind: pod.KindPersistentVolumeClaim, Namespace: namespace, Name: name}
 }
 
-// claimsOf are the claims of a pod's ephemeral volumes, as upstream's controller
-// makes them.
+// claimsOf returns the claims of a pod's ephemeral volumes, as upstream's controller
+// creates them.
 func claimsOf(p *v1.Pod) []claims.Claim {
 	var all []claims.Claim
 	for i := range p.Spec.Volumes {
@@ -60,26 +60,26 @@ func claimsOf(p *v1.Pod) []claims.Claim {
 	return all
 }
 
-// add takes in the claims of a pod and says whether there are any.
+// add adds the claims of a pod and says whether there are any.
 func (t *claimTable) add(made []claims.Claim) bool {
 	t.made = append(t.made, made...)
 	return len(made) > 0
 }
 
-// remove forgets those of a pod and says whether there were any.
+// remove removes the claims of a pod and says whether there were any.
 func (t *claimTable) remove(uid pod.UID) bool {
 	before := len(t.made)
 	t.made = slices.DeleteFunc(t.made, func(c claims.Claim) bool { return c.Owner == uid })
 	return len(t.made) < before
 }
 
-// heldBy says that the pod has the claim's volume to itself.
+// heldBy says whether the pod holds the claim's ReadWriteOncePod volume.
 func (t *claimTable) heldBy(key pod.ObjectKey, uid pod.UID) bool {
 	state := t.now.Claims[claims.Key{Namespace: key.Namespace, Name: key.Name}]
 	return key.Kind == pod.KindPersistentVolumeClaim && state.VolumeName != "" && t.holders[state.VolumeName] == uid
 }
 
-// bindLocked binds anew, after documents or pods came or went.
+// bindLocked computes the bindings after documents or pods have changed.
 func (s *Store) bindLocked() {
 	t := &s.claims
 	in := claims.Input{Bound: t.bound, Unseen: t.unseen, Node: t.node}
@@ -94,7 +94,7 @@ func (s *Store) bindLocked() {
 			taken[claims.Key{Namespace: o.Claim.Namespace, Name: o.Claim.Name}] = true
 		}
 	}
-	for _, c := range t.made { // a name that is taken stays so until who has it is gone
+	for _, c := range t.made { // a name belongs to its first claim until that is gone
 		if key := (claims.Key{Namespace: c.Namespace, Name: c.Name}); !taken[key] {
 			in.Claims = append(in.Claims, c)
 			taken[key] = true
@@ -102,7 +102,7 @@ func (s *Store) bindLocked() {
 	}
 	before := t.now
 	for key, state := range before.Claims {
-		if !taken[key] { // its document was there, and is not waited for any more
+		if !taken[key] { // the claim was removed: its volume is no longer waited for
 			delete(t.unseen, state.VolumeName)
 		}
 	}
@@ -122,12 +122,12 @@ func (s *Store) bindLocked() {
 			s.changedLocked(claimKey(key.Namespace, key.Name))
 		}
 	}
-	s.noteRenamedLocked()
+	s.findRenamedLocked()
 }
 
-// noteRenamedLocked are the problems of claims that name another volume than the
-// one that they have: as upstream's spec is, a binding is for good.
-func (s *Store) noteRenamedLocked() {
+// findRenamedLocked updates the problems of claims whose volumeName is not the volume that
+// they are bound to: as in upstream, the spec of a bound claim is immutable.
+func (s *Store) findRenamedLocked() {
 	t := &s.claims
 	old := t.problems
 	t.problems = nil
@@ -145,9 +145,9 @@ func (s *Store) noteRenamedLocked() {
 			Message: fmt.Sprintf("spec is immutable after creation: the claim is bound to volume %q", state.VolumeName),
 			Hint:    "give the claim for the other volume another name, and have pods name that",
 		}
-		for _, said := range old {
-			if said.Origin == p.Origin && said.Line == p.Line && said.Message == p.Message {
-				p.Since = said.Since
+		for _, known := range old {
+			if known.Origin == p.Origin && known.Line == p.Line && known.Message == p.Message {
+				p.Since = known.Since
 			}
 		}
 		t.problems = append(t.problems, p)
@@ -155,10 +155,9 @@ func (s *Store) noteRenamedLocked() {
 	slices.SortFunc(t.problems, func(a, b pod.Problem) int { return strings.Compare(a.Object, b.Object) })
 }
 
-// Claim is what one of the pod's volumes that has a claim (pod.ClaimName) is bound
-// to. The errors are the kubelet's, and say besides what it does not know: why the
-// claim is not bound. The class of one that is not there is pod.ErrNotFound. It
-// does not block.
+// Claim returns what one of the pod's volumes with a claim (pod.ClaimName) is bound to.
+// The errors are the kubelet's, and add why the claim is not bound. The error for a
+// missing claim is of class pod.ErrNotFound. It does not block.
 func (s *Store) Claim(p *v1.Pod, v *v1.Volume) (pod.BoundVolume, error) {
 	name := pod.ClaimName(p, v)
 	s.mu.Lock()
@@ -187,8 +186,8 @@ func (s *Store) Claim(p *v1.Pod, v *v1.Volume) (pod.BoundVolume, error) {
 	return b, nil
 }
 
-// claimLocked is the claim of that name, nil for none. One that was not made for
-// the pod's ephemeral volume is an error (component-helpers, storage/ephemeral).
+// claimLocked returns the claim of that name, or nil. For an ephemeral volume, a claim
+// that does not belong to the pod is an error (component-helpers, storage/ephemeral).
 func (s *Store) claimLocked(p *v1.Pod, v *v1.Volume, name string) (*v1.PersistentVolumeClaim, error) {
 	e, at := s.entries[claimKey(p.Namespace, name)], -1
 	if e.object == nil {
@@ -205,19 +204,19 @@ func (s *Store) claimLocked(p *v1.Pod, v *v1.Volume, name string) (*v1.Persisten
 	return nil, nil
 }
 
-// errInUse is upstream's (operationexecutor).
+// errInUse is upstream's error (operationexecutor).
 var errInUse = errors.New("volume uses the ReadWriteOncePod access mode and is already in use by another pod")
 
-// Use says that the pod is about to use what Claim returned, and returns once that
-// binding is on disk. A volume that only one pod may use is refused while another
-// has it, which left says is no longer so once it has nothing on the node any more.
-// It may block for as long as the disk does.
-func (s *Store) Use(b pod.BoundVolume, uid pod.UID, left func(pod.UID) bool) error {
+// Use says that the pod is about to use what Claim returned, and returns once the binding
+// is on disk. It fails for a ReadWriteOncePod volume that another pod holds; hasLeft says
+// whether that pod has nothing on the node any more, and so no longer holds it. It blocks
+// as long as the disk takes.
+func (s *Store) Use(b pod.BoundVolume, uid pod.UID, hasLeft func(pod.UID) bool) error {
 	name := b.Volume.Name
 	s.mu.Lock()
 	holder, held := s.claims.holders[name]
 	s.mu.Unlock()
-	gone := held && holder != uid && left(holder)
+	gone := held && holder != uid && hasLeft(holder)
 	s.mu.Lock()
 	if now, still := s.claims.holders[name]; b.SinglePod() && (!still || now != uid) {
 		if still && !(gone && now == holder) {
@@ -231,22 +230,22 @@ func (s *Store) Use(b pod.BoundVolume, uid pod.UID, left func(pod.UID) bool) err
 	return s.saveClaims()
 }
 
-// Bindings is what became of each volume and each claim, those of ephemeral volumes
-// too. Nobody may change it.
+// Bindings returns the state of each volume and each claim, including those of ephemeral
+// volumes. The result must not be modified.
 func (s *Store) Bindings() claims.Result {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.claims.now
 }
 
-// MadeClaim is the claim of a registered pod's ephemeral volume, and who names it.
+// MadeClaim is the claim of a registered pod's ephemeral volume, with its users.
 type MadeClaim struct {
 	*v1.PersistentVolumeClaim
-	// Users are namespace/names.
+	// Users are pods as namespace/name.
 	Users []string
 }
 
-// MadeClaims are the claims of ephemeral volumes, by namespace and name.
+// MadeClaims returns the claims of ephemeral volumes, sorted by namespace and name.
 func (s *Store) MadeClaims() []MadeClaim {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -35,7 +35,8 @@ func aClaim(name string) *pod.Object {
 	return &pod.Object{Claim: &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, Spec: claimSpec()}}
 }
 
-// claimant is a pod with a volume of a claim; without one, it has an ephemeral one.
+// claimant returns a pod with a volume of a claim; if claim is empty, with an ephemeral
+// volume.
 func claimant(uid, claim string) (*v1.Pod, *v1.Volume) {
 	p := userOf(uid)
 	v := v1.Volume{Name: "data", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}}
@@ -47,8 +48,8 @@ func claimant(uid, claim string) (*v1.Pod, *v1.Volume) {
 	return p, &p.Spec.Volumes[0]
 }
 
-// TestAPodHearsWhenItsClaimMayHaveAVolume: whatever document was missing.
-func TestAPodHearsWhenItsClaimMayHaveAVolume(t *testing.T) {
+// It does not matter which of the documents was missing.
+func TestAPodIsNotifiedWhenItsClaimCanBeBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
@@ -94,7 +95,7 @@ func TestAMissingClaimIsNotFound(t *testing.T) {
 	}
 }
 
-// persistent is a store that keeps its bindings in a file.
+// persistent returns a store that keeps its bindings in a file.
 func persistent(t *testing.T, path string) *Store {
 	t.Helper()
 	return New(Config{Bindings: path, Node: map[string]string{v1.LabelHostname: "n1"}, Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry()})
@@ -109,8 +110,7 @@ func use(t *testing.T, s *Store, p *v1.Pod, v *v1.Volume) error {
 	return s.Use(b, p.UID, func(pod.UID) bool { return false })
 }
 
-// TestABindingSurvivesARestart, also where the documents come one after the other and
-// another volume would now be the better one.
+// Also if the documents come one after the other and another volume would now match better.
 func TestABindingSurvivesARestart(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "made", "bindings.json")
 	s := persistent(t, path)
@@ -120,7 +120,7 @@ func TestABindingSurvivesARestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	after := persistent(t, path)
-	after.Replace([]*pod.Object{aVolume("v1"), aClaim("c1")}) // of one source; v2 is another's
+	after.Replace([]*pod.Object{aVolume("v1"), aClaim("c1")}) // from one source; v2 is from another
 	if b, err := after.Claim(p, v); err == nil {
 		t.Fatalf("got %s, and its data is elsewhere", b.Volume.Name)
 	}
@@ -133,9 +133,8 @@ func TestABindingSurvivesARestart(t *testing.T) {
 	}
 }
 
-// TestAClaimWhoseVolumeIsGoneIsBoundAnewOnceItWasRemoved, also where podd did not run
-// when the volume went: by then nobody else can tell that it will not come.
-func TestAClaimWhoseVolumeIsGoneIsBoundAnewOnceItWasRemoved(t *testing.T) {
+// Also if podd did not run when the volume was removed, and so waits for it to appear.
+func TestALostClaimIsBoundAnewOnceItWasRemoved(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "bindings.json")
 	s := persistent(t, path)
 	p, v := claimant("a", "c1")
@@ -155,7 +154,7 @@ func TestAClaimWhoseVolumeIsGoneIsBoundAnewOnceItWasRemoved(t *testing.T) {
 	}
 }
 
-// TestABindingIsGoneFromDiskWithItsVolumeAndClaim, though no pod asks for either again.
+// No pod asks for either again.
 func TestABindingIsGoneFromDiskWithItsVolumeAndClaim(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "bindings.json")
 	synctest.Test(t, func(t *testing.T) {
@@ -181,7 +180,7 @@ func TestABindingIsGoneFromDiskWithItsVolumeAndClaim(t *testing.T) {
 	})
 }
 
-func TestABrokenFileOfBindingsIsSetAside(t *testing.T) {
+func TestABrokenBindingsFileIsSetAside(t *testing.T) {
 	for name, text := range map[string]string{"half": `{"version":1,"bindings":[{"vol`, "newer": `{"version":2}`, "empty": "", "binary": "\x00\x01"} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "bindings.json")
@@ -207,8 +206,8 @@ func TestABrokenFileOfBindingsIsSetAside(t *testing.T) {
 	}
 }
 
-// TestNoVolumeIsUsedThatIsNotKept: another podd could give it to another claim.
-func TestNoVolumeIsUsedThatIsNotKept(t *testing.T) {
+// Otherwise the next podd could bind the volume to another claim.
+func TestAVolumeIsNotUsedBeforeItsBindingIsOnDisk(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "bindings")
 	s := persistent(t, filepath.Join(dir, "b.json"))
 	p, v := claimant("a", "c1")
@@ -227,8 +226,8 @@ func TestNoVolumeIsUsedThatIsNotKept(t *testing.T) {
 	}
 }
 
-// TestAVolumeForOnePodAtATime has upstream's sentence for the second.
-func TestAVolumeForOnePodAtATime(t *testing.T) {
+// The second pod gets upstream's error.
+func TestAReadWriteOncePodVolumeHasOnePod(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "bindings.json")
 	s := persistent(t, path)
 	all := []*pod.Object{aVolume("v1", v1.ReadWriteOncePod), aClaim("c1")}
@@ -261,8 +260,8 @@ func TestAVolumeForOnePodAtATime(t *testing.T) {
 	}
 }
 
-// TestSeveralPodsHaveAVolumeOfOneNode: ReadWriteOnce means one node.
-func TestSeveralPodsHaveAVolumeOfOneNode(t *testing.T) {
+// ReadWriteOnce means one node.
+func TestSeveralPodsShareAReadWriteOnceVolume(t *testing.T) {
 	s := newStore()
 	s.Replace([]*pod.Object{aVolume("v1"), aClaim("c1")})
 	for _, uid := range []string{"a", "b"} {
@@ -273,7 +272,7 @@ func TestSeveralPodsHaveAVolumeOfOneNode(t *testing.T) {
 	}
 }
 
-func TestWhoeverWaitsForTheOnlyPodHearsOfItsEnd(t *testing.T) {
+func TestThePodThatWaitsForAReadWriteOncePodVolumeIsNotified(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
@@ -297,7 +296,7 @@ func TestWhoeverWaitsForTheOnlyPodHearsOfItsEnd(t *testing.T) {
 	})
 }
 
-func TestAnEphemeralVolumeHasAClaimOfItsPod(t *testing.T) {
+func TestAnEphemeralVolumeHasAClaimOwnedByItsPod(t *testing.T) {
 	s := newStore()
 	s.Replace([]*pod.Object{aVolume("v1")})
 	p, v := claimant("1", "")

@@ -17,23 +17,23 @@ import (
 // KeySize is the size of Config.Key, in bytes.
 const KeySize = 32
 
-// keyOf is the key of a Store, with what names it for others; none if it is this
-// process' own.
+// keyOf returns the key of a Store and its epoch, which identifies the key without
+// revealing it. Without a configured key, it is random and the epoch empty.
 func keyOf(cfg *Config) (key []byte, epoch string) {
 	if len(cfg.Key) < KeySize {
 		key = make([]byte, KeySize)
 		_, _ = rand.Read(key) // it never fails
 		return key, ""
 	}
-	const named = 8 // bytes
+	const size = 8 // of the epoch, in bytes
 	h := hmac.New(sha256.New, cfg.Key)
 	_, _ = io.WriteString(h, "epoch")
-	return cfg.Key, hex.EncodeToString(h.Sum(nil)[:named])
+	return cfg.Key, hex.EncodeToString(h.Sum(nil)[:size])
 }
 
-// contentOf is a number for what a pod can see of an object: its data, a Secret's
-// type, the spec and labels of a volume or claim. Without the key, the number of a
-// Secret says nothing about it.
+// contentOf returns a keyed hash of what a pod can see of an object: its data, a Secret's
+// type, the spec and labels of a volume or claim. Without the key, the hash of a Secret
+// reveals nothing about it.
 func (s *Store) contentOf(o *pod.Object) uint64 {
 	h := hmac.New(sha256.New, s.key)
 	add := func(text string) {
@@ -68,15 +68,15 @@ func (s *Store) contentOf(o *pod.Object) uint64 {
 		add(key)
 		add(o.ConfigMap.Data[key])
 	}
-	add("") // no key: where the other map begins
+	add("") // not a valid key: separates the two maps
 	addAll(o.ConfigMap.BinaryData)
 	return sum()
 }
 
-// textOf is the same for values that are the same.
+// textOf serializes values: equal values have equal texts.
 func textOf(values ...any) string {
 	text, err := json.Marshal(values)
-	if err != nil { // no API type has what JSON cannot say
+	if err != nil { // never for API types
 		panic(err)
 	}
 	return string(text)

@@ -1,7 +1,6 @@
-// Package objects stores the ConfigMaps, Secrets, PersistentVolumes and claims that
-// pods need, and notifies the pods whose objects changed. It gets all of them from the
-// sources of manifests; what they are used for (variables, volumes, pulls) is up to
-// others.
+// Package objects stores the ConfigMaps, Secrets, PersistentVolumes and claims that pods
+// need, and notifies the pods whose objects have changed. The objects come from the
+// sources of manifests; their use (variables, volumes, pulls) is up to other packages.
 //
 //	podconfig ─Replace─► Store ─ConfigMap, Secret, Claim─► podenv, volumes, images/credentials
 //	                      │ ▲
@@ -9,17 +8,18 @@
 //
 // Promises:
 //
-//   - Nothing is polled: a Replace tells each registered pod that names an object
-//     which came, changed or went, and no other.
-//   - Listeners are called from Run's goroutine alone, outside locks; changes that
-//     come while one is called make one call together.
-//   - Who was registered before it read an object hears of every later change of it.
-//   - Which claim has which volume is decided by package claims, whenever volumes or
-//     claims change; it is on disk before a pod uses one (Use).
-//   - An immutable object keeps its content until it goes, as the API promises.
-//   - No error, log, metric or list has a value of a Secret.
+//   - Nothing is polled: a Replace notifies the registered pods that reference an object
+//     that was added, changed or removed, and no others.
+//   - Listeners are called from Run's goroutine only, without locks held; changes that
+//     occur during a call are coalesced into one further call.
+//   - A pod that is registered before it reads an object is notified of every later
+//     change of it.
+//   - Package claims binds claims to volumes whenever volumes or claims change. A binding
+//     is on disk before a pod uses it (Use).
+//   - An immutable object keeps its content until it is removed, as the API promises.
+//   - No error, log, metric or list contains a value of a Secret.
 //
-// Of an apiserver, which has more objects than one node needs, only those will be
-// watched that a registered pod names: from its first Register to its last
+// An apiserver has more objects than one node needs; of those, only the objects that
+// registered pods reference will be watched, from the first Register to the last
 // Unregister.
 package objects

@@ -11,8 +11,8 @@ import (
 	"podd/internal/pod"
 )
 
-// Register records which objects a pod names: from now on, the listeners are called
-// for their changes. It replaces what was registered for the same UID.
+// Register records which objects a pod references: from now on, the listeners are called
+// when they change. It replaces an earlier registration of the same UID.
 func (s *Store) Register(p *v1.Pod) {
 	keys, made := pod.ObjectsOf(p), claimsOf(p)
 	s.mu.Lock()
@@ -21,7 +21,7 @@ func (s *Store) Register(p *v1.Pod) {
 	if len(keys) == 0 {
 		return
 	}
-	s.pods[p.UID] = named{name: p.Namespace + "/" + p.Name, keys: keys}
+	s.pods[p.UID] = registered{name: p.Namespace + "/" + p.Name, keys: keys}
 	for _, key := range keys {
 		if s.users[key] == nil {
 			s.users[key] = make(map[pod.UID]bool)
@@ -34,16 +34,16 @@ func (s *Store) Register(p *v1.Pod) {
 	}
 }
 
-// Unregister forgets a pod; one that is not registered is no error. The claims of
-// its ephemeral volumes go with it, and those who wait for a volume that one pod at
-// a time may use hear of it.
+// Unregister removes a pod; one that is not registered is ignored. The claims of its
+// ephemeral volumes are removed, too, and the pods that wait for a ReadWriteOncePod volume
+// that it held are notified.
 func (s *Store) Unregister(uid pod.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	left := s.pods[uid].keys
+	keys := s.pods[uid].keys
 	had := s.unregisterLocked(uid)
 	delete(s.changed, uid)
-	for _, key := range left {
+	for _, key := range keys {
 		if s.claims.heldBy(key, uid) {
 			s.changedLocked(key)
 		}
@@ -54,7 +54,7 @@ func (s *Store) Unregister(uid pod.UID) {
 	s.pokeLocked()
 }
 
-// unregisterLocked says whether claims went with the pod.
+// unregisterLocked removes a pod and says whether it had claims of ephemeral volumes.
 func (s *Store) unregisterLocked(uid pod.UID) (claims bool) {
 	for _, key := range s.pods[uid].keys {
 		delete(s.users[key], uid)
@@ -66,9 +66,8 @@ func (s *Store) unregisterLocked(uid pod.UID) (claims bool) {
 	return s.claims.remove(uid)
 }
 
-// Contents tells the content of each object that a registered pod names and that
-// is there: the number is another where the content is (pod.Contents). What a claim
-// is bound to is no content.
+// Contents returns a hash of the content of each existing object that a registered pod
+// references (pod.Contents). It does not cover what a claim is bound to.
 func (s *Store) Contents(uid pod.UID) map[pod.ObjectKey]uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -81,21 +80,21 @@ func (s *Store) Contents(uid pod.UID) map[pod.ObjectKey]uint64 {
 	return all
 }
 
-// Epoch names the key of the numbers of Contents: those of an earlier Store with the
-// same can be compared with this one's. Empty where no other's can.
+// Epoch identifies the key of the hashes that Contents returns: hashes from Stores with
+// the same epoch are comparable. It is empty if the key is this Store's own.
 func (s *Store) Epoch() string { return s.epoch }
 
-// Use is an object and who names it.
+// Use is an object and the pods that reference it.
 type Use struct {
 	*pod.Object
-	// Pods are namespace/names, sorted.
+	// Pods are pods as namespace/name, sorted.
 	Pods []string
 	// Since is when this Store's sources first noticed an object of that key; an edit
 	// leaves it.
 	Since time.Time
 }
 
-// List returns all objects, by namespace, kind and name.
+// List returns all objects, sorted by namespace, kind and name.
 func (s *Store) List() []Use {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -16,29 +16,29 @@ import (
 	"podd/internal/pod"
 )
 
-// Listener is called for a pod whose objects changed. It must not block for long:
-// others are notified after it.
+// Listener is notified of a pod whose objects have changed. It must not block for long,
+// because others are notified after it.
 type Listener interface {
 	Changed(uid pod.UID)
 }
 
 // Config configures a Store.
 type Config struct {
-	// Bindings is the file that says which claim has which volume; it and its
-	// directory need not be there. "" keeps that in memory alone.
+	// Bindings is the file for the bindings of claims; it and its directory need not
+	// exist. "" keeps them in memory only.
 	Bindings string
-	// Node has the labels of the node, for the nodeAffinity of volumes; nil takes
-	// any volume for one of the node.
+	// Node has the labels of the node, for the nodeAffinity of volumes; with nil, every
+	// volume matches.
 	Node    map[string]string
 	Log     *slog.Logger
 	Metrics prometheus.Registerer
-	// Key, of KeySize bytes, makes the numbers of Contents those of every Store that
-	// has it. None: a number means nothing beyond this process.
+	// Key, of KeySize bytes, makes the hashes of Contents comparable among all Stores
+	// that have it. Without it they are valid in this process only.
 	Key []byte
 }
 
-// Store is the node's ConfigMaps, Secrets, PersistentVolumes and claims. Any
-// goroutine may call its methods; none but Run and Use blocks.
+// Store stores the node's ConfigMaps, Secrets, PersistentVolumes and claims. Its methods
+// are safe for concurrent use; only Run and Use block.
 type Store struct {
 	log     *slog.Logger
 	metrics *metrics
@@ -48,7 +48,7 @@ type Store struct {
 
 	mu      sync.Mutex // guards everything below
 	entries map[pod.ObjectKey]entry
-	pods    map[pod.UID]named
+	pods    map[pod.UID]registered
 	users   map[pod.ObjectKey]map[pod.UID]bool
 	// changed are the pods whose listeners are still to be called.
 	changed  map[pod.UID]bool
@@ -57,16 +57,16 @@ type Store struct {
 	saving   sync.Mutex // held while the bindings are written; taken before mu
 }
 
-// entry is an object with the hash of its content, and since when there is one of its
-// key.
+// entry is an object with the hash of its content, and since when there has been an object
+// with its key.
 type entry struct {
 	object  *pod.Object
 	content uint64
 	since   time.Time
 }
 
-// named is a registered pod and what it names.
-type named struct {
+// registered is a registered pod and the objects that it references.
+type registered struct {
 	name string // namespace/name
 	keys []pod.ObjectKey
 }
@@ -76,15 +76,15 @@ func New(cfg Config) *Store {
 	key, epoch := keyOf(&cfg)
 	return &Store{
 		log: cfg.Log, metrics: newMetrics(cfg.Metrics), key: key, epoch: epoch, poke: make(chan struct{}, 1),
-		entries: make(map[pod.ObjectKey]entry), pods: make(map[pod.UID]named),
+		entries: make(map[pod.ObjectKey]entry), pods: make(map[pod.UID]registered),
 		users: make(map[pod.ObjectKey]map[pod.UID]bool), changed: make(map[pod.UID]bool),
 		claims: loadClaims(cfg),
 	}
 }
 
-// Run calls the listeners, in their order, until ctx ends, and then keeps on disk which
-// claims have which volumes: a claim that is gone must not be bound again to what it
-// had, by the podd after this one, when another of its name comes.
+// Run notifies the listeners in their order, and then writes changed bindings to disk,
+// until ctx ends. The removal of a binding must be on disk, too: otherwise, after a
+// restart of podd, a new claim of the same name would get the old one's volume.
 func (s *Store) Run(ctx context.Context, listeners ...Listener) error {
 	failed := ""
 	for {
@@ -103,15 +103,15 @@ func (s *Store) Run(ctx context.Context, listeners ...Listener) error {
 			}
 		}
 		err := s.saveClaims()
-		if err != nil && err.Error() != failed { // Use tries again, and tells the pod
+		if err != nil && err.Error() != failed { // Use retries and reports the error to the pod
 			s.log.Warn("cannot write the bindings of claims", "error", err)
 		}
 		failed = fmt.Sprint(err)
 	}
 }
 
-// Replace sets all objects, one for each key. It may be called with the same ones
-// again.
+// Replace sets all objects, at most one for each key. It may be called with the same
+// objects again.
 func (s *Store) Replace(all []*pod.Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,7 +128,7 @@ func (s *Store) Replace(all []*pod.Object) {
 			e.since = before.since
 		}
 		if there && immutable(before.object) && (e.content != before.content || !immutable(o)) {
-			problems = append(problems, s.refusedLocked(o))
+			problems = append(problems, s.immutableLocked(o))
 			e = before
 		}
 		next[key] = e
@@ -147,7 +147,7 @@ func (s *Store) Replace(all []*pod.Object) {
 	s.pokeLocked()
 }
 
-// pokeLocked has Run tell those of whom something changed, and keep what is bound.
+// pokeLocked wakes Run if there are changes to notify of or bindings to write.
 func (s *Store) pokeLocked() {
 	if len(s.changed) == 0 && s.claims.version == s.claims.saved {
 		return
@@ -158,7 +158,7 @@ func (s *Store) pokeLocked() {
 	}
 }
 
-// changedLocked records the pods that name an object as changed.
+// changedLocked marks the pods that reference an object for notification.
 func (s *Store) changedLocked(key pod.ObjectKey) {
 	s.metrics.changes.WithLabelValues(key.Kind).Inc()
 	for uid := range s.users[key] {
@@ -166,18 +166,18 @@ func (s *Store) changedLocked(key pod.ObjectKey) {
 	}
 }
 
-// refusedLocked is the problem of a document that would change an immutable object,
-// which is rejected.
-func (s *Store) refusedLocked(o *pod.Object) pod.Problem {
+// immutableLocked returns the problem for a document that would change an immutable
+// object, which is rejected.
+func (s *Store) immutableLocked(o *pod.Object) pod.Problem {
 	key := o.Key()
 	p := pod.Problem{
 		Origin: o.Origin, Line: o.Line, Since: o.Seen, KeptRunning: true,
 		Message: fmt.Sprintf("%s %s/%s is immutable: its content cannot be changed", key.Kind, key.Namespace, key.Name),
 		Hint:    "give the changed one another name, and have pods name that; or remove the document, and then add it again",
 	}
-	for _, said := range s.problems {
-		if said.Origin == p.Origin && said.Message == p.Message {
-			p.Since = said.Since
+	for _, known := range s.problems {
+		if known.Origin == p.Origin && known.Message == p.Message {
+			p.Since = known.Since
 			return p
 		}
 	}
@@ -188,16 +188,16 @@ func (s *Store) refusedLocked(o *pod.Object) pod.Problem {
 	return p
 }
 
-// Problems are the changes of immutable objects that were rejected, and of claims
-// that are bound already.
+// Problems returns the rejected changes of immutable objects and of bound claims, and the
+// problem of a bindings file that could not be read.
 func (s *Store) Problems() []pod.Problem {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Concat(s.problems, s.claims.problems, s.claims.broken)
 }
 
-// ConfigMap returns one, which must not be modified. The error for one that does not
-// exist is a pod.ErrNotFound, in the kubelet's words.
+// ConfigMap returns a ConfigMap, which must not be modified. The error for a missing one
+// is of class pod.ErrNotFound, with the kubelet's wording.
 func (s *Store) ConfigMap(namespace, name string) (*v1.ConfigMap, error) {
 	o := s.get(pod.ObjectKey{Kind: pod.KindConfigMap, Namespace: namespace, Name: name})
 	if o == nil {
@@ -206,7 +206,7 @@ func (s *Store) ConfigMap(namespace, name string) (*v1.ConfigMap, error) {
 	return o.ConfigMap, nil
 }
 
-// Secret is ConfigMap for a Secret.
+// Secret is like ConfigMap, for a Secret.
 func (s *Store) Secret(namespace, name string) (*v1.Secret, error) {
 	o := s.get(pod.ObjectKey{Kind: pod.KindSecret, Namespace: namespace, Name: name})
 	if o == nil {
@@ -215,7 +215,7 @@ func (s *Store) Secret(namespace, name string) (*v1.Secret, error) {
 	return o.Secret, nil
 }
 
-// CSIDriver is ConfigMap for a CSIDriver.
+// CSIDriver is like ConfigMap, for a CSIDriver.
 func (s *Store) CSIDriver(name string) (*storagev1.CSIDriver, error) {
 	o := s.get(pod.ObjectKey{Kind: pod.KindCSIDriver, Name: name})
 	if o == nil {

@@ -31,8 +31,8 @@ func secret(name, value string) *pod.Object {
 	return &pod.Object{Secret: &v1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, Data: map[string][]byte{"k": []byte(value)}}, Origin: "secrets.yaml", Line: 3}
 }
 
-// userOf is a pod whose variables are all of these ConfigMaps' and Secrets' keys;
-// a Secret's name begins with s.
+// userOf returns a pod with envFrom of these ConfigMaps and Secrets; a Secret's name
+// begins with s.
 func userOf(uid string, names ...string) *v1.Pod {
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "pod-" + uid, UID: pod.UID(uid)}, Spec: v1.PodSpec{Containers: []v1.Container{{}}}}
 	for _, name := range names {
@@ -46,7 +46,7 @@ func userOf(uid string, names ...string) *v1.Pod {
 	return p
 }
 
-// heard notes who was told; entered and leave, if set, hold each call.
+// heard records the pods notified; entered and leave, if set, block each call.
 type heard struct {
 	uids           []pod.UID
 	entered, leave chan struct{}
@@ -60,8 +60,8 @@ func (h *heard) Changed(uid pod.UID) {
 	}
 }
 
-// TestOnlyThoseHearWhoNameWhatChanged, be it that it came, changed or went.
-func TestOnlyThoseHearWhoNameWhatChanged(t *testing.T) {
+// Adding, changing and removing an object count as changes.
+func TestOnlyPodsThatReferenceAChangedObjectAreNotified(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
@@ -162,9 +162,9 @@ func TestRegistrationFollowsThePod(t *testing.T) {
 	})
 }
 
-// TestChangesWhileAListenerIsBusyAreOneCall: a writer of a thousand versions a
-// second is not held up, and the last one is told.
-func TestChangesWhileAListenerIsBusyAreOneCall(t *testing.T) {
+// A writer of a thousand versions a second is not blocked, and the last version is
+// notified.
+func TestChangesWhileAListenerIsBusyAreCoalesced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
@@ -192,7 +192,7 @@ func TestChangesWhileAListenerIsBusyAreOneCall(t *testing.T) {
 	})
 }
 
-func TestWhatIsNotThereIsSaidInTheKubeletsWords(t *testing.T) {
+func TestAMissingObjectIsTheKubeletsError(t *testing.T) {
 	s := newStore()
 	s.Replace([]*pod.Object{configMap("both", "1"), secret("both", "2")})
 	c, err := s.ConfigMap("shop", "both")
@@ -213,7 +213,7 @@ func TestWhatIsNotThereIsSaidInTheKubeletsWords(t *testing.T) {
 	}
 }
 
-func TestAnImmutableObjectKeepsItsContentUntilItGoes(t *testing.T) {
+func TestAnImmutableObjectKeepsItsContentUntilItIsRemoved(t *testing.T) {
 	s, yes, no := newStore(), true, false
 	at := func(value string, flag *bool) *pod.Object {
 		o := secret("s1", value)
@@ -266,8 +266,8 @@ func TestListsSayWhoUsesWhat(t *testing.T) {
 	}
 }
 
-// TestContentsAreNumberedByWhatPodsSee, and only of what the pod names and is there.
-func TestContentsAreNumberedByWhatPodsSee(t *testing.T) {
+// Contents has only objects that the pod references and that exist.
+func TestContentsAreHashesOfWhatPodsSee(t *testing.T) {
 	s := newStore()
 	s.Register(userOf("a", "c1", "s1", "missing"))
 	s.Replace([]*pod.Object{configMap("c1", "1"), secret("s1", "1"), configMap("c2", "1")})
@@ -278,21 +278,20 @@ func TestContentsAreNumberedByWhatPodsSee(t *testing.T) {
 	}
 	s.Replace([]*pod.Object{configMap("c1", "2"), secret("s1", "1")})
 	if second := s.Contents("a"); second[c1] == first[c1] {
-		t.Error("another content has the same number")
+		t.Error("other content has the same hash")
 	}
 	s.Replace(nil)
 	if gone := s.Contents("a"); len(gone) > 0 {
-		t.Errorf("objects that are gone: got %v", gone)
+		t.Errorf("removed objects: got %v", gone)
 	}
 	s.Replace([]*pod.Object{configMap("c1", "1")})
 	if back := s.Contents("a"); back[c1] != first[c1] {
-		t.Error("the same content that came back has another number")
+		t.Error("the same content, added again, has another hash")
 	}
 }
 
-// TestContentsAreComparedAcrossStoresOfOneKeyOnly: a podd that starts compares with
-// what an earlier one wrote down.
-func TestContentsAreComparedAcrossStoresOfOneKeyOnly(t *testing.T) {
+// A podd that starts compares with the hashes that an earlier one recorded.
+func TestContentsAreComparableAmongStoresWithTheSameKey(t *testing.T) {
 	key := func(b byte) []byte { return slices.Repeat([]byte{b}, KeySize) }
 	of := func(key []byte, value string) (epoch string, content uint64) {
 		s := New(Config{Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(), Key: key})

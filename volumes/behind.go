@@ -9,8 +9,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// waitsFor says, after a separator, which volumes a set-up is at and since when; nothing
-// before the first one's turn.
+// waitsFor says, after a separator, which volumes a setup waits for and since when; it is
+// empty if there are none.
 func (m *Mounter) waitsFor(p *v1.Pod, waits []waited, separator string) string {
 	var all strings.Builder
 	for i, w := range waits {
@@ -19,15 +19,15 @@ func (m *Mounter) waitsFor(p *v1.Pod, waits []waited, separator string) string {
 		} else {
 			all.WriteString(", ")
 		}
-		fmt.Fprintf(&all, "volume %q since %s%s", w.volume, w.since.Format(time.TimeOnly), m.behind(p, w.volume))
+		fmt.Fprintf(&all, "volume %q since %s%s", w.volume, w.since.Format(time.TimeOnly), m.describeMount(p, w.volume))
 	}
 	return all.String()
 }
 
-// behind says what one waits for whom a volume lets wait: its path, and the mount that
-// has it. Only the mount table is asked, which answers also for a dead mount. It is
-// empty where there is nothing to say.
-func (m *Mounter) behind(p *v1.Pod, volume string) string {
+// describeMount returns a volume's path and the mount that it is on, in parentheses, or
+// nothing if the path is not known. It reads the mount table only, which does not hang
+// on a dead mount.
+func (m *Mounter) describeMount(p *v1.Pod, volume string) string {
 	path, err := m.Path(p, volume)
 	if err != nil {
 		return ""
@@ -35,12 +35,12 @@ func (m *Mounter) behind(p *v1.Pod, volume string) string {
 	at := &mountinfo.Info{Mountpoint: ""}
 	_, err = mountinfo.GetMounts(func(i *mountinfo.Info) (skip, stop bool) {
 		inside := path == i.Mountpoint || strings.HasPrefix(path, strings.TrimSuffix(i.Mountpoint, "/")+"/")
-		if inside && len(i.Mountpoint) >= len(at.Mountpoint) { // of mounts on each other the last is seen
+		if inside && len(i.Mountpoint) >= len(at.Mountpoint) { // of stacked mounts, the last is visible
 			at = i
 		}
 		return true, false
 	})
-	// What is still to be mounted in the pod's directory is not on what has that.
+	// A volume that is not mounted yet is not on the mount of the pod's directory.
 	unmounted := strings.HasPrefix(path, m.PodDir(p.UID)+"/") && !strings.HasPrefix(at.Mountpoint, m.PodDir(p.UID)+"/")
 	if err != nil || at.Mountpoint == "" || unmounted {
 		return fmt.Sprintf(" (%s)", path)

@@ -11,7 +11,7 @@ import (
 	"podd/internal/pod"
 )
 
-// Upstream's back-off of a volume that cannot be set up (goroutinemap,
+// Upstream's backoff for volumes that cannot be set up (goroutinemap,
 // exponentialbackoff).
 const (
 	firstRefresh = 500 * time.Millisecond // doubles to
@@ -26,28 +26,26 @@ type livePod struct {
 	holds     int                           // see Hold
 	missed    bool                          // something changed while held
 
-	// Of the goroutine that brings the volumes up to date; it ends when there is
-	// nothing to do.
-	changed chan struct{} // capacity 1: something changed since it last looked
+	// The goroutine that updates the volumes. It ends when there is nothing to do.
+	changed chan struct{} // capacity 1: something changed since the last update
 	cancel  context.CancelCauseFunc
-	done    chan struct{} // closed at its end; nil: none is at work
+	done    chan struct{} // closed at its end; nil: it does not run
 }
 
-// Changed says that something that the pod's volumes are made of has changed. It
-// never blocks; the volumes follow beside the syncs: however often it is called
-// meanwhile, they are then written once more, with what is newest. A pod whose
-// volumes are not set up is none of its business. Errors become events of the pod,
-// and what is mounted serves on.
+// Changed says that a source of the pod's live volumes has changed. It never blocks: the
+// volumes are updated in the background, once for any number of calls meanwhile, with
+// the newest content. Volumes that are not set up are ignored. Errors become events of
+// the pod, and the volume keeps its last content.
 func (m *Mounter) Changed(uid pod.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.changedLocked(uid)
 }
 
-// Follow takes p as the newest version of a pod that has a sandbox, and Changed
-// for it if it is another than before: labels may have changed, or podd was
-// restarted. It never blocks, and must not be called once the pod's volumes are
-// torn down or released. It does nothing after Stopping.
+// Follow records p as the newest version of a pod that has a sandbox. If it differs
+// from the last, it is also Changed: labels may have changed, or podd was restarted. It
+// never blocks, and must not be called once the pod's volumes are torn down or released.
+// After Stopping it does nothing.
 func (m *Mounter) Follow(p *v1.Pod) {
 	m.followCSI(p)
 	m.mu.Lock()
@@ -62,11 +60,11 @@ func (m *Mounter) Follow(p *v1.Pod) {
 	}
 }
 
-// Stopping says that the pod is being stopped: its volumes follow nothing any more, and
-// nobody is told that what they are made of is gone. That of a pod that is removed goes
-// with it, and what no container will start with needs no change, as for the kubelet
-// (populator, findAndAddNewPods). It holds until TearDown, or the next Ensure. It never
-// blocks, and cancels what is under way.
+// Stopping says that the pod is being stopped: its live volumes are no longer updated,
+// and missing objects no longer reported. Objects are often removed together with their
+// pod, and the kubelet does not update volumes of such pods either (populator,
+// findAndAddNewPods). This lasts until TearDown or the next Ensure. It never blocks, and
+// cancels updates in progress.
 func (m *Mounter) Stopping(uid pod.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -74,7 +72,7 @@ func (m *Mounter) Stopping(uid pod.UID) {
 	m.forgetLocked(uid, errPodGone)
 }
 
-// registerLocked notes a pod that has live volumes.
+// registerLocked records a pod that has live volumes.
 func (m *Mounter) registerLocked(p *v1.Pod) {
 	if l := m.live[p.UID]; l != nil {
 		l.pod = p
@@ -104,8 +102,8 @@ func (m *Mounter) changedLocked(uid pod.UID) {
 	}
 }
 
-// forgetLocked ends what is done for a pod's live volumes, and returns what is
-// closed when it has ended.
+// forgetLocked ends the updates of a pod's live volumes. The returned channel, nil if
+// none are in progress, is closed when they have ended.
 func (m *Mounter) forgetLocked(uid pod.UID, why error) (done chan struct{}) {
 	l := m.live[uid]
 	if l == nil {
@@ -118,7 +116,7 @@ func (m *Mounter) forgetLocked(uid pod.UID, why error) (done chan struct{}) {
 	return l.done
 }
 
-// follow brings the pod's volumes up to date until nothing has changed since.
+// follow updates the pod's volumes until nothing has changed since.
 func (m *Mounter) follow(ctx context.Context, l *livePod, done chan struct{}) {
 	defer close(done)
 	delay := firstRefresh
@@ -131,7 +129,7 @@ func (m *Mounter) follow(ctx context.Context, l *livePod, done chan struct{}) {
 			return
 		}
 		again = nil
-		if m.bringUpToDate(ctx, l) {
+		if m.update(ctx, l) {
 			delay = firstRefresh
 			continue
 		}
@@ -140,8 +138,8 @@ func (m *Mounter) follow(ctx context.Context, l *livePod, done chan struct{}) {
 	}
 }
 
-// moreToFollow says whether follow has anything to wait for; if not, the next
-// change begins another.
+// moreToFollow says whether follow has anything to wait for; if not, the next change
+// starts another goroutine.
 func (m *Mounter) moreToFollow(l *livePod, again bool) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -153,14 +151,13 @@ func (m *Mounter) moreToFollow(l *livePod, again bool) bool {
 	return false
 }
 
-// bringUpToDate refreshes the pod's live volumes once; ok is false where trying
-// again may help.
-func (m *Mounter) bringUpToDate(ctx context.Context, l *livePod) (ok bool) {
+// update refreshes the pod's live volumes once; ok is false if a retry may help.
+func (m *Mounter) update(ctx context.Context, l *livePod) (ok bool) {
 	m.mu.Lock()
 	o := &setUp{pod: l.pod, since: time.Now()}
 	m.mu.Unlock()
 	ok = true
-	_ = m.inTurn(ctx, o, lockKey{pod: o.pod.UID, live: true}, func(ctx context.Context, o *setUp) error { // its error is the end of ctx
+	_ = m.withSlotAndLock(ctx, o, lockKey{pod: o.pod.UID, live: true}, func(ctx context.Context, o *setUp) error { // fails only if ctx ends
 		if m.held(l) {
 			return nil
 		}
@@ -173,7 +170,7 @@ func (m *Mounter) bringUpToDate(ctx context.Context, l *livePod) (ok bool) {
 			if ctx.Err() != nil {
 				return nil
 			}
-			m.tellStale(o.pod, v, err)
+			m.reportStale(o.pod, v, err)
 			_, static := errors.AsType[collectError](err)
 			ok = ok && static
 		}
@@ -182,8 +179,8 @@ func (m *Mounter) bringUpToDate(ctx context.Context, l *livePod) (ok bool) {
 	return ok
 }
 
-// refreshOne brings one volume up to date, if it is a live one that is set up, by
-// this podd or an earlier one.
+// refreshOne refreshes one volume, if it is a live one that this podd or an earlier one
+// has set up.
 func (m *Mounter) refreshOne(ctx context.Context, o *setUp, v *v1.Volume) error {
 	k := m.kindOf(v)
 	if k == nil || !k.live || ctx.Err() != nil || safeName("volume name", v.Name) != nil {
@@ -191,7 +188,7 @@ func (m *Mounter) refreshOne(ctx context.Context, o *setUp, v *v1.Volume) error 
 	}
 	t := m.targetFor(o.pod, v, k)
 	ready := m.isReady(o.pod.UID, v.Name)
-	if l, isLive := k.driver.(*live); !ready && (!isLive || m.owes(o.pod.UID) || !l.found(t)) {
+	if l, isLive := k.driver.(*live); !ready && (!isLive || m.hasPendingUnmount(o.pod.UID) || !l.found(t)) {
 		return nil
 	}
 	m.setVolume(o, v.Name)
@@ -203,16 +200,16 @@ func (m *Mounter) refreshOne(ctx context.Context, o *setUp, v *v1.Volume) error 
 	return err
 }
 
-// owes says that an earlier life of the pod is not removed yet.
-func (m *Mounter) owes(uid pod.UID) bool {
+// hasPendingUnmount says whether what an earlier run of the pod left is not removed yet.
+func (m *Mounter) hasPendingUnmount(uid pod.UID) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	_, pending := m.pending[uid]
 	return pending
 }
 
-// tellStale tells the pod that a volume serves on as it is, in upstream's words.
-func (m *Mounter) tellStale(p *v1.Pod, v *v1.Volume, err error) {
+// reportStale records an event, in upstream's words, that a volume could not be updated.
+func (m *Mounter) reportStale(p *v1.Pod, v *v1.Volume, err error) {
 	if m.options.Events != nil {
 		m.options.Events.Event(p, v1.EventTypeWarning, "FailedMount", setUpFailed(v, err).Error())
 	}

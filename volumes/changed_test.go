@@ -20,7 +20,7 @@ import (
 	"podd/internal/pod"
 )
 
-// mustFollow tells of a change and waits until the pod's volumes have followed.
+// mustFollow calls Changed and waits until the pod's volumes are updated.
 func mustFollow(t *testing.T, m *Mounter, uid pod.UID) {
 	t.Helper()
 	m.Changed(uid)
@@ -41,7 +41,7 @@ func settle(t *testing.T, m *Mounter, uid pod.UID) {
 	select {
 	case <-done:
 	case <-time.After(time.Minute):
-		t.Fatal("the volumes do not come to an end")
+		t.Fatal("the update does not end")
 	}
 }
 
@@ -84,12 +84,12 @@ func TestANewVersionOfThePodReachesItsDownwardVolumes(t *testing.T) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.live["u1"].done != nil {
-		t.Error("the same version was taken for a change")
+		t.Error("the same version of the pod caused an update")
 	}
 }
 
-// The number of writes is bounded by how long one takes: there is no queue.
-func TestAThousandChangesInARowEndWithTheLastAndAreWrittenTwice(t *testing.T) {
+// There is no queue of changes.
+func TestAThousandChangesDuringAWriteCauseOneMore(t *testing.T) {
 	withStore(t, func(t *testing.T, m *Mounter, s *store) {
 		p := aPod("u1", fromConfigMap("c", "app"))
 		mustSetUp(t, m, p)
@@ -106,7 +106,7 @@ func TestAThousandChangesInARowEndWithTheLastAndAreWrittenTwice(t *testing.T) {
 		synctest.Wait()
 		mustHold(t, volumeDir(m, "u1", "configmap", "c"), map[string]string{"n": "1000"})
 		if writes := s.looked() - before; writes != 2 {
-			t.Errorf("written %d times, want twice: what was under way, and the last", writes)
+			t.Errorf("written %d times, want twice: the one in progress, and the last version", writes)
 		}
 	}, aConfigMap("app", "n", "0"))
 }
@@ -152,7 +152,7 @@ func TestAnImmutableObjectIsNotRefreshed(t *testing.T) {
 	s.put(aConfigMap("app", "a", "2"))
 	s.put(aSecret("key", "a", "2"))
 	mustFollow(t, m, "u1")
-	mustSetUp(t, m, p) // a container starts again
+	mustSetUp(t, m, p) // a container restarts
 	mustSetUp(t, m, aPod("u2", volumes...))
 	for uid, want := range map[pod.UID]string{"u1": "1", "u2": "2"} {
 		mustHold(t, volumeDir(m, uid, "configmap", "c"), map[string]string{"a": want})
@@ -164,13 +164,12 @@ func TestAnImmutableObjectIsNotRefreshed(t *testing.T) {
 	mustFollow(t, m, "u2")
 	mustHold(t, volumeDir(m, "u2", "configmap", "c"), map[string]string{"a": "3"})
 	mustTearDown(t, m, "u1")
-	mustSetUp(t, m, p) // its next life
+	mustSetUp(t, m, p) // its next run
 	mustHold(t, volumeDir(m, "u1", "configmap", "c"), map[string]string{"a": "4"})
 }
 
-// Without its object a volume serves on, and the pod hears of it. Nothing is tried
-// again until something changes.
-func TestAnObjectThatGoesWhileThePodRunsLeavesItsFiles(t *testing.T) {
+// The pod gets an event. Nothing is retried until something changes.
+func TestAVolumeKeepsItsContentWhenItsObjectIsRemoved(t *testing.T) {
 	withStore(t, func(t *testing.T, m *Mounter, s *store) {
 		p := aPod("u1", fromConfigMap("c", "app"), fromSecret("s", "key"))
 		mustSetUp(t, m, p)
@@ -186,9 +185,9 @@ func TestAnObjectThatGoesWhileThePodRunsLeavesItsFiles(t *testing.T) {
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		if s.looked() != looks {
-			t.Error("it was looked for without a reason")
+			t.Error("the object was read although nothing has changed")
 		}
-		mustBeReady(t, m, p) // a container starts again, with what is there
+		mustBeReady(t, m, p) // a container restarts with the last content
 		mustHold(t, volumeDir(m, "u1", "configmap", "c"), map[string]string{"a": "1"})
 		mustHold(t, volumeDir(m, "u1", "secret", "s"), map[string]string{"a": "2"})
 		s.put(aConfigMap("app", "a", "3"))
@@ -216,7 +215,7 @@ func TestAnOptionalObjectComesAndGoes(t *testing.T) {
 	}
 }
 
-// stubborn is a live kind, in place of NFS, whose refresh fails or hangs.
+// stubborn is a live kind whose refresh fails or hangs; it replaces NFS.
 type stubborn struct {
 	*slow
 	err     error
@@ -245,7 +244,7 @@ func withStubborn(t *testing.T, test func(*testing.T, *Mounter, *stubborn, *stor
 	})
 }
 
-func TestARefreshThatFailsIsTriedAgainWithABackOff(t *testing.T) {
+func TestARefreshThatFailsIsRetriedWithBackoff(t *testing.T) {
 	withStubborn(t, func(t *testing.T, m *Mounter, d *stubborn, events *store) {
 		p := aPod("u1", share("n", "quick"))
 		mustBeReady(t, m, p)
@@ -259,27 +258,27 @@ func TestARefreshThatFailsIsTriedAgainWithABackOff(t *testing.T) {
 			after = append(after, at.Sub(began).Round(time.Millisecond))
 		}
 		if want := "[0s 500ms 1.5s 3.5s 7.5s 15.5s 31.5s 1m3.5s 2m7.5s 4m9.5s 6m11.5s]"; fmt.Sprint(after) != want {
-			t.Errorf("tried after %v, want %v", after, want)
+			t.Errorf("retried after %v, want %v", after, want)
 		}
 		if told := events.told(); len(told) != len(d.tries) || told[0] != `Warning FailedMount: MountVolume.SetUp failed for volume "n" : the disk is full` {
 			t.Errorf("events %q", told)
 		}
 		d.err = nil
 		tries := len(d.tries)
-		m.Changed("u1") // a change is not held up by the back-off
+		m.Changed("u1") // a change is not delayed by the backoff
 		synctest.Wait()
 		if len(d.tries) != tries+1 {
-			t.Error("a change waits for the back-off")
+			t.Error("a change waits for the backoff")
 		}
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		if len(d.tries) != tries+1 || m.live["u1"].done != nil {
-			t.Error("it goes on after it has succeeded")
+			t.Error("it is retried after it has succeeded")
 		}
 	})
 }
 
-func TestARefreshThatHangsHoldsUpNobodyElse(t *testing.T) {
+func TestARefreshThatHangsBlocksNoOtherPod(t *testing.T) {
 	withStubborn(t, func(t *testing.T, m *Mounter, d *stubborn, _ *store) {
 		ctx, stop := context.WithCancel(t.Context())
 		ran := make(chan error)
@@ -294,14 +293,14 @@ func TestARefreshThatHangsHoldsUpNobodyElse(t *testing.T) {
 		for _, p := range pods {
 			m.Changed(p.UID)
 		}
-		time.Sleep(longSetUp) // those that hang give up their places
+		time.Sleep(longSetUp) // those that hang release their slots
 		synctest.Wait()
 		other := aPod("other", empty("e"))
 		mustBeReady(t, m, other)
 		began := time.Now()
 		mustTearDown(t, m, "u0")
 		if took := time.Since(began); took != patience {
-			t.Errorf("its own end took %v, want %v", took, patience)
+			t.Errorf("its own teardown took %v, want %v", took, patience)
 		}
 		if d := m.PendingUnmounts(); len(d) != 1 || !strings.Contains(d[0].Message, `the set-up of volume "n"`) {
 			t.Errorf("got pending unmounts %+v", d)
@@ -317,7 +316,7 @@ func TestARefreshThatHangsHoldsUpNobodyElse(t *testing.T) {
 	})
 }
 
-func TestVolumesFollowNothingAfterTheirPodsEndAndAfterRun(t *testing.T) {
+func TestVolumesAreNotUpdatedAfterTheirPodsEndOrAfterRun(t *testing.T) {
 	for name, end := range map[string]func(*Mounter, context.Context, pod.UID) error{
 		"TearDown": (*Mounter).TearDown, "Remove": (*Mounter).Remove, "Release": (*Mounter).Release,
 		"the end of Run": func(m *Mounter, ctx context.Context, _ pod.UID) error {
@@ -337,7 +336,7 @@ func TestVolumesFollowNothingAfterTheirPodsEndAndAfterRun(t *testing.T) {
 				ended := make(chan error)
 				go func() { ended <- end(m, t.Context(), "u1") }()
 				synctest.Wait()
-				m.Changed("u1") // while it waits for the one under way
+				m.Changed("u1") // while an update is in progress
 				release()
 				if err := <-ended; err != nil {
 					t.Error(err)
@@ -357,15 +356,14 @@ func TestVolumesFollowNothingAfterTheirPodsEndAndAfterRun(t *testing.T) {
 				mustTearDown(t, m, "u1")
 				mustBeGone(t, m, "u1")
 				if len(m.live)+len(m.locks)+len(m.working) > 0 {
-					t.Errorf("something is remembered of it: %v %v %v", m.live, m.locks, m.working)
+					t.Errorf("state is left: %v %v %v", m.live, m.locks, m.working)
 				}
 			}, aConfigMap("app", "a", "1"), aSecret("app", "a", "1"))
 		})
 	}
 }
 
-// A change while the pod is set up is not lost.
-func TestAChangeDuringTheSetUpIsSeen(t *testing.T) {
+func TestAChangeDuringSetupIsNotLost(t *testing.T) {
 	withStore(t, func(t *testing.T, m *Mounter, s *store) {
 		release := s.hold()
 		p := aPod("u1", fromConfigMap("c", "app"), fromSecret("s", "key"))
@@ -422,8 +420,7 @@ func TestPodsComeAndGoWhileTheirObjectsChange(t *testing.T) {
 	}
 }
 
-// What is left of a pod's last life is nothing to be brought up to date.
-func TestARemainOfTheLastLifeIsNotFollowed(t *testing.T) {
+func TestVolumesWithAPendingUnmountAreNotUpdated(t *testing.T) {
 	s := newStore(aSecret("key", "a", "1"))
 	m := newMounter(t, s.into)
 	p := aPod("u1", fromSecret("s", "key"))
@@ -440,9 +437,9 @@ func TestARemainOfTheLastLifeIsNotFollowed(t *testing.T) {
 	mustBeGone(t, m, "u1")
 }
 
-// What an earlier podd has set up is recognised: nothing is mounted twice, and it
-// follows its objects before any container starts again.
-func TestARestartedPoddTakesValuesUpWhereTheyAre(t *testing.T) {
+// Volumes that an earlier podd has set up are recognized: nothing is mounted twice, and
+// they are updated before any container restarts.
+func TestARestartedPoddContinuesUpdates(t *testing.T) {
 	s := newStore(aConfigMap("app", "a", "1"), aSecret("key", "a", "1"))
 	m := newMounter(t, s.into)
 	p := aPod("u1", fromConfigMap("c", "app"), fromSecret("s", "key"), fromConfigMap("late", "none"))
@@ -460,7 +457,7 @@ func TestARestartedPoddTakesValuesUpWhereTheyAre(t *testing.T) {
 	later.Follow(p)
 	settle(t, later, "u1")
 	if now, _ := os.Readlink(c + "/..data"); now != version {
-		t.Error("what had not changed was written again")
+		t.Error("unchanged content was written again")
 	}
 	s.put(aConfigMap("app", "a", "2"))
 	s.put(aConfigMap("none", "a", "2"))
@@ -469,7 +466,7 @@ func TestARestartedPoddTakesValuesUpWhereTheyAre(t *testing.T) {
 	mustHold(t, c, map[string]string{"a": "2"})
 	mustHold(t, k, map[string]string{"a": "2"})
 	if _, err := os.Stat(volumeDir(m, "u1", "configmap", "late")); err == nil {
-		t.Error("a volume was set up that nobody has asked for")
+		t.Error("a volume was set up without Ensure")
 	}
 	s.put(aConfigMap("app", "a", "3"))
 	s.put(aConfigMap("none", "a", "3"))
@@ -485,9 +482,9 @@ func TestARestartedPoddTakesValuesUpWhereTheyAre(t *testing.T) {
 	mustBeGone(t, later, "u1")
 }
 
-// TestAPodThatIsBeingStoppedMissesNothing: it is not told that an object is gone which
-// was removed with it, nor changed any more, until it comes back.
-func TestAPodThatIsBeingStoppedMissesNothing(t *testing.T) {
+// It gets no events of objects that were removed with it, and no updates, until it comes
+// back.
+func TestAPodThatIsBeingStoppedIsNotUpdated(t *testing.T) {
 	s := newStore(aConfigMap("app", "a", "1"))
 	m := newMounter(t, s.into)
 	p := aPod("u1", fromConfigMap("c", "app"))
@@ -496,7 +493,7 @@ func TestAPodThatIsBeingStoppedMissesNothing(t *testing.T) {
 	s.drop("ConfigMap", "app")
 	mustFollow(t, m, "u1")
 	if told := s.told(); len(told) != 1 {
-		t.Fatalf("got events %q, want that the ConfigMap is gone", told)
+		t.Fatalf("got events %q, want that the ConfigMap is missing", told)
 	}
 	m.Stopping("u1")
 	next := p.DeepCopy()
@@ -517,12 +514,12 @@ func TestAPodThatIsBeingStoppedMissesNothing(t *testing.T) {
 	mustFollow(t, m, "u1")
 	mustHold(t, dir, map[string]string{"a": "3"})
 	if len(m.ending) > 0 {
-		t.Errorf("%v are remembered", m.ending)
+		t.Errorf("state is left: %v", m.ending)
 	}
 }
 
-// TestStoppingEndsWhatIsUnderWay: a change that came before, and waits for its turn.
-func TestStoppingEndsWhatIsUnderWay(t *testing.T) {
+// An earlier change still waits for the pod's lock.
+func TestStoppingCancelsUpdates(t *testing.T) {
 	s := newStore(aConfigMap("app", "a", "1"))
 	m := newMounter(t, s.into)
 	mustSetUp(t, m, aPod("u1", fromConfigMap("c", "app")))
@@ -543,8 +540,8 @@ func TestStoppingEndsWhatIsUnderWay(t *testing.T) {
 	}
 }
 
-// TestAnEnsureThatWasCancelledDoesNotUndoStopping: the sync that made it ran meanwhile.
-func TestAnEnsureThatWasCancelledDoesNotUndoStopping(t *testing.T) {
+// The sync that called Ensure was still running.
+func TestACanceledEnsureDoesNotUndoStopping(t *testing.T) {
 	m := newMounter(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -11,18 +11,18 @@ import (
 	"podd/internal/pod"
 )
 
-// Claims knows which PersistentVolumes claims have.
+// Claims resolves claims to PersistentVolumes.
 type Claims interface {
-	// Claim is what a volume that has a claim (pod.ClaimName) is bound to; the error
-	// says why it is not. It must not block.
+	// Claim returns what a volume with a claim (pod.ClaimName) is bound to; the error
+	// says why it is not bound. It must not block.
 	Claim(p *v1.Pod, v *v1.Volume) (pod.BoundVolume, error)
-	// Use is called before a pod uses what Claim returned, and may refuse that. left
-	// says that another pod has nothing on the node any more. It may take as long as
-	// a disk does.
-	Use(b pod.BoundVolume, uid pod.UID, left func(pod.UID) bool) error
+	// Use is called before a pod uses what Claim returned, and may reject that. hasLeft
+	// says whether another pod has nothing on the node any more. It may block on the
+	// disk.
+	Use(b pod.BoundVolume, uid pod.UID, hasLeft func(pod.UID) bool) error
 }
 
-// noClaims stands for Options.Claims on a node that reads none.
+// noClaims is used if Options.Claims is nil.
 type noClaims struct{}
 
 func (noClaims) Claim(p *v1.Pod, v *v1.Volume) (pod.BoundVolume, error) {
@@ -31,8 +31,8 @@ func (noClaims) Claim(p *v1.Pod, v *v1.Volume) (pod.BoundVolume, error) {
 
 func (noClaims) Use(pod.BoundVolume, pod.UID, func(pod.UID) bool) error { return nil }
 
-// find finds the kind of a volume: its own, or that of the PersistentVolume which
-// its claim has. A volume that is set up stays what it is.
+// find returns the kind of a volume, or that of the PersistentVolume that its claim is
+// bound to. For a volume that is set up, a later change of the binding is ignored.
 func (m *Mounter) find(p *v1.Pod, v *v1.Volume) (*kind, target, error) {
 	if pod.ClaimName(p, v) == "" {
 		k := m.kindOf(v)
@@ -48,7 +48,7 @@ func (m *Mounter) find(p *v1.Pod, v *v1.Volume) (*kind, target, error) {
 			return nil, target{}, err
 		}
 	}
-	k := m.kindBehind(b.Volume)
+	k := m.kindOfPV(b.Volume)
 	if k == nil {
 		return nil, target{}, fmt.Errorf("podd cannot use PersistentVolume %s: it is of kind %s", b.Volume.Name, sourceName(&b.Volume.Spec.PersistentVolumeSource))
 	}
@@ -57,31 +57,31 @@ func (m *Mounter) find(p *v1.Pod, v *v1.Volume) (*kind, target, error) {
 	return k, t, nil
 }
 
-// kindBehind finds the kind of a PersistentVolume, or nil.
-func (m *Mounter) kindBehind(v *v1.PersistentVolume) *kind {
+// kindOfPV returns the kind of a PersistentVolume, or nil.
+func (m *Mounter) kindOfPV(v *v1.PersistentVolume) *kind {
 	for i := range m.kinds {
-		if m.kinds[i].behind != nil && m.kinds[i].behind(&v.Spec.PersistentVolumeSource) {
+		if m.kinds[i].handlesPV != nil && m.kinds[i].handlesPV(&v.Spec.PersistentVolumeSource) {
 			return &m.kinds[i]
 		}
 	}
 	return nil
 }
 
-// mayUse says whether the pod may use the volume that a claim has, in the way in
-// which its containers do.
+// mayUse checks whether the pod may use the PersistentVolume of its claim, with the
+// volumeMode that its containers ask for.
 func (m *Mounter) mayUse(k *kind, t target) error {
 	if err := checkMode(t); err != nil {
 		return err
 	}
-	if t.bound.Block() && !k.blocks {
+	if t.bound.Block() && !k.supportsBlock {
 		return fmt.Errorf("PersistentVolume %s has volumeMode Block, which volumes of kind %s cannot have", t.bound.Volume.Name,
 			sourceName(&t.bound.Volume.Spec.PersistentVolumeSource))
 	}
-	return m.options.Claims.Use(*t.bound, t.pod.UID, m.left)
+	return m.options.Claims.Use(*t.bound, t.pod.UID, m.hasLeft)
 }
 
-// left says that nothing of a pod is on disk, or that it has completed.
-func (m *Mounter) left(uid pod.UID) bool {
+// hasLeft says whether a pod has nothing on disk, or has completed.
+func (m *Mounter) hasLeft(uid pod.UID) bool {
 	m.mu.Lock()
 	released := m.released[uid]
 	m.mu.Unlock()
@@ -92,8 +92,8 @@ func (m *Mounter) left(uid pod.UID) bool {
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// checkMode refuses in upstream's words what containers would do with the wrong kind
-// of volume.
+// checkMode rejects, in upstream's words, volumeMounts of a block volume and
+// volumeDevices of a file system.
 func checkMode(t target) error {
 	name, block := t.volume.Name, t.bound.Block()
 	for c := range pod.ContainerSpecs(&t.pod.Spec) {
@@ -111,7 +111,7 @@ func checkMode(t target) error {
 	return nil
 }
 
-// boundOf is what a volume that is set up is bound to.
+// boundOf returns what a volume that is set up is bound to.
 func (m *Mounter) boundOf(uid pod.UID, volume string) (pod.BoundVolume, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -119,8 +119,8 @@ func (m *Mounter) boundOf(uid pod.UID, volume string) (pod.BoundVolume, bool) {
 	return b, ok
 }
 
-// Bound is what one of the pod's volumes is bound to, as far as that is known: nil
-// for a volume without a claim, and for one whose claim has no volume.
+// Bound returns what one of the pod's volumes is bound to; nil for a volume without a
+// claim, and for one whose claim is not bound.
 func (m *Mounter) Bound(p *v1.Pod, volume string) *pod.BoundVolume {
 	v := volumeNamed(p, volume)
 	if v == nil || pod.ClaimName(p, v) == "" {
@@ -132,8 +132,8 @@ func (m *Mounter) Bound(p *v1.Pod, volume string) *pod.BoundVolume {
 	return nil
 }
 
-// Devices says which devices one of the pod's containers has: those of its
-// volumeDevices. Ensure must have said that they are ready. Errors are
+// Devices returns the devices of one of the pod's containers: those of its
+// volumeDevices. Ensure must have reported the volumes as ready. Errors are
 // *pod.ReasonError with CreateContainerConfigError.
 func (m *Mounter) Devices(p *v1.Pod, c *v1.Container) ([]pod.Device, error) {
 	var all []pod.Device

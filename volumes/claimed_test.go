@@ -17,7 +17,7 @@ import (
 	"podd/internal/pod"
 )
 
-// claimed are the volumes that claims have.
+// claimed are the volumes of claims, by name of the claim.
 type claimed map[string]*v1.PersistentVolume
 
 func (c claimed) Claim(p *v1.Pod, v *v1.Volume) (pod.BoundVolume, error) {
@@ -57,7 +57,7 @@ func fsType(t string) func(*v1.PersistentVolumeSpec) {
 	return func(s *v1.PersistentVolumeSpec) { s.Local.FSType = &t }
 }
 
-// claims is a volume with a claim of its name.
+// claims returns a volume with a claim of the same name.
 func claims(name string) v1.Volume {
 	return v1.Volume{Name: name, VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: name}}}
 }
@@ -67,7 +67,7 @@ func readOnly(v v1.Volume) v1.Volume {
 	return v
 }
 
-// mountOf is what is mounted at a path; nil for nothing.
+// mountOf returns the mount at a path, or nil.
 func mountOf(t *testing.T, path string) *mountinfo.Info {
 	t.Helper()
 	infos, err := mountinfo.GetMounts(mountinfo.SingleEntryFilter(path))
@@ -80,8 +80,7 @@ func mountOf(t *testing.T, path string) *mountinfo.Info {
 	return infos[len(infos)-1]
 }
 
-// TestALocalDirectoryOutlivesItsPods: it is bound, written to, unbound, and its files
-// are there for the next.
+// It is bind-mounted, written to and unmounted, and its files exist for the next pod.
 func TestALocalDirectoryOutlivesItsPods(t *testing.T) {
 	disk := mkdir(t, filepath.Join(tempDir(t), "disk"))
 	write(t, filepath.Join(disk, "canary"), "alive")
@@ -106,7 +105,7 @@ func TestALocalDirectoryOutlivesItsPods(t *testing.T) {
 	}
 }
 
-// TestARestartFindsWhatIsMounted and unmounts it, whether it knows the claim or not.
+// It also unmounts it, whether it knows the claim or not.
 func TestARestartFindsWhatIsMounted(t *testing.T) {
 	disk := mkdir(t, filepath.Join(tempDir(t), "disk"))
 	write(t, filepath.Join(disk, "canary"), "alive")
@@ -127,7 +126,7 @@ func TestARestartFindsWhatIsMounted(t *testing.T) {
 	mustBe(t, filepath.Join(disk, "canary"), "alive")
 }
 
-func TestAVolumeThatIsSetUpStaysWhatItIs(t *testing.T) {
+func TestAVolumeThatIsSetUpKeepsItsBinding(t *testing.T) {
 	dir := tempDir(t)
 	first, second := mkdir(t, filepath.Join(dir, "first")), mkdir(t, filepath.Join(dir, "second"))
 	volumes := claimed{"data": {}}
@@ -135,7 +134,7 @@ func TestAVolumeThatIsSetUpStaysWhatItIs(t *testing.T) {
 	m := newMounter(t, withClaims(volumes))
 	p := withMounts(aPod("1", claims("data")), v1.VolumeMount{Name: "data", MountPath: "/data"})
 	mustSetUp(t, m, p)
-	delete(volumes, "data") // the document is gone, or broken
+	delete(volumes, "data") // removed from the manifest, or the manifest is broken
 	mustSetUp(t, m, p)
 	if mounts := mustMounts(t, m, p); mounts[0].HostPath != first {
 		t.Errorf("got %+v", mounts)
@@ -144,11 +143,11 @@ func TestAVolumeThatIsSetUpStaysWhatItIs(t *testing.T) {
 	volumes["data"] = localDisk("disk", second)
 	mustSetUp(t, m, p)
 	if b := m.Bound(p, "data"); b == nil || b.Volume.Spec.Local == nil {
-		t.Errorf("the pod's next life has the old volume: %+v", b)
+		t.Errorf("the pod's next run has the old volume: %+v", b)
 	}
 }
 
-func TestAVolumeOfAHostPathIsUsedWhereItIs(t *testing.T) {
+func TestAHostPathPersistentVolumeIsUsedInPlace(t *testing.T) {
 	dir := tempDir(t)
 	kind := v1.HostPathDirectoryOrCreate
 	volume := &v1.PersistentVolume{}
@@ -198,8 +197,8 @@ func TestAMountThatFailsLeavesNothingMounted(t *testing.T) {
 	}
 }
 
-// TestWhatALocalVolumeIsNot has upstream's words.
-func TestWhatALocalVolumeIsNot(t *testing.T) {
+// With upstream's messages.
+func TestUnsuitableLocalVolumesAreRejected(t *testing.T) {
 	dir := tempDir(t)
 	file := filepath.Join(dir, "file")
 	write(t, file, "")
@@ -210,7 +209,7 @@ func TestWhatALocalVolumeIsNot(t *testing.T) {
 	}{
 		"missing":            {localDisk("d", filepath.Join(dir, "none")), nil, []string{`path "` + dir + `/none" does not exist`}},
 		"a file":             {localDisk("d", file), nil, []string{"only directory and block device are supported"}},
-		"no device":          {localDisk("d", dir, asBlock), nil, []string{"is a directory, not a block device"}},
+		"not a device":       {localDisk("d", dir, asBlock), nil, []string{"is a directory, not a block device"}},
 		"a character device": {localDisk("d", "/dev/null"), nil, []string{"only directory and block device are supported"}},
 		"a device that is mounted": {localDisk("d", dir, asBlock), func(p *v1.Pod) *v1.Pod {
 			return withMounts(p, v1.VolumeMount{Name: "data", MountPath: "/data"})
@@ -243,14 +242,13 @@ func TestWhatALocalVolumeIsNot(t *testing.T) {
 				p = tc.use(p)
 			}
 			mustSay(t, ensure(t, m, p), append(tc.want, `MountVolume.SetUp failed for volume "data"`)...)
-			mustSetUp(t, m, aPod("2", empty("other"))) // which is unharmed
+			mustSetUp(t, m, aPod("2", empty("other"))) // other pods are not affected
 		})
 	}
 }
 
-// TestTheFirstPodGivesALocalVolumeToItsGroup, as upstream's plugin; a later one is
-// told where it wants another.
-func TestTheFirstPodGivesALocalVolumeToItsGroup(t *testing.T) {
+// As in upstream's plugin; a later pod with another fsGroup gets a warning.
+func TestTheFirstPodsFSGroupIsAppliedToALocalVolume(t *testing.T) {
 	disk := mkdir(t, filepath.Join(tempDir(t), "disk"))
 	write(t, filepath.Join(disk, "file"), "")
 	told := newStore()
@@ -273,7 +271,7 @@ func TestTheFirstPodGivesALocalVolumeToItsGroup(t *testing.T) {
 	}
 }
 
-// loop is a block device with a file of that size behind it.
+// loop returns a loop device of that size.
 func loop(t *testing.T, megabytes int64) string {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -297,7 +295,7 @@ func loop(t *testing.T, megabytes int64) string {
 	return device
 }
 
-// TestAnEmptyDeviceIsFormattedOnce, and shared by the pods of the node.
+// It is shared by the pods of the node.
 func TestAnEmptyDeviceIsFormattedOnce(t *testing.T) {
 	device := loop(t, 64)
 	m := newMounter(t, withClaims(claimed{"data": localDisk("disk", device, options("noatime"))}))
@@ -308,7 +306,7 @@ func TestAnEmptyDeviceIsFormattedOnce(t *testing.T) {
 		t.Fatalf("got %+v", got)
 	}
 	write(t, filepath.Join(dir("1"), "canary"), "alive")
-	mustSetUp(t, m, aPod("2", readOnly(claims("data")))) // beside one that writes
+	mustSetUp(t, m, aPod("2", readOnly(claims("data")))) // while another pod has it read-write
 	mustBe(t, filepath.Join(dir("2"), "canary"), "alive")
 	if err := os.WriteFile(filepath.Join(dir("2"), "new"), nil, 0o600); !errors.Is(err, unix.EROFS) {
 		t.Errorf("got %v", err)
@@ -329,8 +327,7 @@ func TestAnEmptyDeviceIsFormattedOnce(t *testing.T) {
 	mustTearDown(t, m, "4")
 }
 
-// TestADeviceWithSomethingElseIsNotFormatted, whatever it is.
-func TestADeviceWithSomethingElseIsNotFormatted(t *testing.T) {
+func TestADeviceThatIsNotEmptyIsNotFormatted(t *testing.T) {
 	for name, tc := range map[string]struct {
 		fill func(t *testing.T, device string)
 		want string
@@ -371,7 +368,7 @@ func raw(t *testing.T, device string, data []byte) {
 	}
 }
 
-// first is how a device begins.
+// first returns the first bytes of a device.
 func first(t *testing.T, device string) string {
 	t.Helper()
 	f, err := os.Open(device)
@@ -386,12 +383,12 @@ func first(t *testing.T, device string) string {
 	return string(data)
 }
 
-// TestWhatBlkidCannotSayIsNotFormatted: only its silence is.
-func TestWhatBlkidCannotSayIsNotFormatted(t *testing.T) {
+// Only a device for which blkid prints nothing, with the right exit status, is formatted.
+func TestADeviceThatBlkidCannotIdentifyIsNotFormatted(t *testing.T) {
 	for name, script := range map[string]string{
-		"an error with its status of nothing": "echo 'blkid: error: /dev/x: Input/output error' >&2; exit 2",
-		"several things at once":              "exit 8",
-		"nothing, and no status":              "exit 0",
+		"an error with the status for empty": "echo 'blkid: error: /dev/x: Input/output error' >&2; exit 2",
+		"several things at once":             "exit 8",
+		"no output, and success":             "exit 0",
 	} {
 		t.Run(name, func(t *testing.T) {
 			fakePrograms(t, map[string]string{"blkid": script, "mkfs.ext4": "echo formatted > $DIR/formatted"})
@@ -420,8 +417,7 @@ func TestADeviceReachesTheContainer(t *testing.T) {
 	mustBeGone(t, m, "1")
 }
 
-// fakePrograms puts shell scripts before the node's programs, and a directory of
-// their own into $DIR.
+// fakePrograms puts shell scripts first in $PATH, and a directory for them into $DIR.
 func fakePrograms(t *testing.T, scripts map[string]string) (dir string) {
 	t.Helper()
 	bin, dir := t.TempDir(), t.TempDir()

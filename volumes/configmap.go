@@ -9,8 +9,8 @@ import (
 	"podd/internal/pod"
 )
 
-// configMaps is the kind of volumes with a ConfigMap's keys, on disk as the
-// kubelet's: ConfigMaps are no secrets, and their memory would be nobody's.
+// configMaps returns the kind of volumes with a ConfigMap's keys. They are on disk, as
+// with the kubelet: they are not secret, and a tmpfs would be charged to no pod.
 func configMaps() kind {
 	return liveKind("kubernetes.io/configmap", func(s *v1.VolumeSource) bool { return s.ConfigMap != nil }, &live{
 		collect: func(t target) (files, error) {
@@ -23,8 +23,8 @@ func configMaps() kind {
 // keys says which of an object's keys become files.
 type keys struct {
 	object   string
-	items    []v1.KeyToPath // none: all keys, by their names
-	mode     *int32         // of what has none of its own
+	items    []v1.KeyToPath // empty: all keys, by their names
+	mode     *int32         // for items without a mode
 	optional *bool
 }
 

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// assigned are the directories that the file system was to count.
+// assigned records the directories that got a project.
 type assigned struct {
 	t    *testing.T
 	dirs []string
@@ -20,16 +20,16 @@ func (a *assigned) Assign(dir string) {
 	a.dirs = append(a.dirs, dir)
 }
 
-// TestScratchSpaceOfAPodInAUserNamespaceIsCounted, from the beginning on; not that of
-// others, which could change it, nor what is on no disk or no scratch space.
-func TestScratchSpaceOfAPodInAUserNamespaceIsCounted(t *testing.T) {
+// Not those of other pods, which could change their project, nor volumes in memory or of
+// another kind.
+func TestEmptyDirsOfAPodInAUserNamespaceGetAProject(t *testing.T) {
 	yes, no := true, false
 	for name, tc := range map[string]struct {
 		hostUsers *bool
 		want      []string
 	}{
 		"the host's users": {&yes, nil},
-		"as it is":         {nil, nil},
+		"by default":       {nil, nil},
 		"its own":          {&no, []string{".new-a", ".new-b"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -44,11 +44,11 @@ func TestScratchSpaceOfAPodInAUserNamespaceIsCounted(t *testing.T) {
 			for _, dir := range a.dirs {
 				got = append(got, filepath.Base(dir))
 			}
-			if slices.Sort(got); !slices.Equal(got, tc.want) { // set-ups may be made in any order
+			if slices.Sort(got); !slices.Equal(got, tc.want) { // in any order
 				t.Errorf("got %v, want %v", got, tc.want)
 			}
 			if !exists(m.dirs.Volume("1", emptyDirPlugin, "a")) {
-				t.Error("the volume is not there")
+				t.Error("the volume does not exist")
 			}
 		})
 	}

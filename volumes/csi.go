@@ -17,40 +17,39 @@ import (
 // csiPlugin is upstream's name.
 const csiPlugin = "kubernetes.io/csi"
 
-// CSI has the volumes that CSI drivers make.
+// CSI sets up and tears down the volumes of CSI drivers.
 type CSI interface {
-	// SetUp makes a volume, as a driver's setUp does; podOwns says that its files are
-	// to be given to the pod's fsGroup.
+	// SetUp sets up a volume, as driver.setUp; podOwns says that the caller must apply
+	// the pod's fsGroup to its files.
 	SetUp(ctx context.Context, v pod.CSIVolume) (podOwns bool, err error)
-	// Path is where it is then. It is pure.
+	// Path returns where SetUp has published the volume. It is pure.
 	Path(v pod.CSIVolume) string
-	// Follow says that an earlier podd may have set a volume up for a pod that is
-	// still there. It must not block.
+	// Follow says that an earlier podd may have set up this volume of a running pod.
+	// It must not block.
 	Follow(v pod.CSIVolume)
-	// TearDown has the driver give back what it made for a directory, as a release
-	// does.
+	// TearDown has the driver unpublish the volume of a directory, as
+	// releaser.release.
 	TearDown(ctx context.Context, dir string) error
-	// Stats asks the driver how full the volume of a directory is, as Mounter.Stats
-	// does.
+	// Stats asks the driver for the usage of the volume of a directory, as
+	// Mounter.Stats.
 	Stats(ctx context.Context, dir string) (pod.VolumeStats, error)
 }
 
-// csiVolume is a volume of a CSI driver, inline or of a PersistentVolume: the driver
-// makes it and takes it away.
+// csiVolume is a volume that a CSI driver publishes, inline or of a PersistentVolume.
 type csiVolume struct{ csi CSI }
 
 func csiVolumes(c CSI) kind {
 	return kind{
-		plugin: csiPlugin, managed: true, waits: true, blocks: true,
-		handles: func(s *v1.VolumeSource) bool { return s.CSI != nil },
-		behind:  func(s *v1.PersistentVolumeSource) bool { return s.CSI != nil },
-		path:    func(t target) string { return c.Path(ofDriver(t)) },
-		driver:  csiVolume{c},
+		plugin: csiPlugin, managed: true, mayBlock: true, supportsBlock: true,
+		handles:   func(s *v1.VolumeSource) bool { return s.CSI != nil },
+		handlesPV: func(s *v1.PersistentVolumeSource) bool { return s.CSI != nil },
+		path:      func(t target) string { return c.Path(csiVolumeOf(t)) },
+		driver:    csiVolume{c},
 	}
 }
 
-// ofDriver is the volume as its driver's.
-func ofDriver(t target) pod.CSIVolume {
+// csiVolumeOf converts a target for package csi.
+func csiVolumeOf(t target) pod.CSIVolume {
 	v := pod.CSIVolume{Pod: t.pod, Name: t.volume.Name, Dir: t.dir, Inline: t.volume.CSI, ReadOnly: t.readOnly()}
 	if t.bound != nil {
 		v.Name, v.Persistent = t.bound.Volume.Name, t.bound.Volume
@@ -58,10 +57,10 @@ func ofDriver(t target) pod.CSIVolume {
 	return v
 }
 
-// setUp makes a driver's volume, and gives it to the pod's fsGroup where the driver
-// does not.
+// setUp has the driver publish the volume, and applies the pod's fsGroup unless the
+// driver does.
 func (d csiVolume) setUp(ctx context.Context, t target) error {
-	v := ofDriver(t)
+	v := csiVolumeOf(t)
 	podOwns, err := d.csi.SetUp(ctx, v)
 	if err != nil || !podOwns {
 		return err
@@ -69,8 +68,8 @@ func (d csiVolume) setUp(ctx context.Context, t target) error {
 	return t.owner.own(ctx, t, d.csi.Path(v))
 }
 
-// refresh leaves the volume as it is: its driver is asked once, and again where it
-// wants that (requiresRepublish), which is not a restart's matter.
+// refresh does nothing: a driver is called again only if it asks for that
+// (requiresRepublish), independently of container restarts.
 func (csiVolume) refresh(context.Context, target) error { return nil }
 
 // tearDown has nothing to do after release.
@@ -84,14 +83,14 @@ func (d csiVolume) stats(ctx context.Context, dir string) (pod.VolumeStats, erro
 	return d.csi.Stats(ctx, dir)
 }
 
-// measurer is a driver whose volumes somebody else than their file system measures.
+// measurer is a driver that reports the usage of its volumes itself.
 type measurer interface {
 	stats(ctx context.Context, dir string) (pod.VolumeStats, error)
 }
 
-// Stats are what the driver of one of the pod's volumes says of it. It blocks as long
-// as a CSI driver may take, 2 minutes. The error is pod.ErrNoStats for volumes that
-// nobody but their file system measures.
+// Stats returns the usage of one of the pod's volumes as its driver reports it. It
+// blocks as long as a CSI driver may take, 2 minutes. The error is pod.ErrNoStats for
+// volumes that are to be measured through their file system.
 func (m *Mounter) Stats(ctx context.Context, p *v1.Pod, volume string) (pod.VolumeStats, error) {
 	v := volumeNamed(p, volume)
 	if v == nil {
@@ -108,8 +107,8 @@ func (m *Mounter) Stats(ctx context.Context, p *v1.Pod, volume string) (pod.Volu
 	return d.stats(ctx, t.dir)
 }
 
-// DriverOf names the CSI driver of one of the pod's volumes, "" for a volume of another
-// kind and one that is not known. It does not block.
+// DriverOf returns the name of the CSI driver of one of the pod's volumes, or "" for a
+// volume of another kind and one that is not known. It does not block.
 func (m *Mounter) DriverOf(p *v1.Pod, volume string) string {
 	v := volumeNamed(p, volume)
 	if v == nil {
@@ -119,20 +118,21 @@ func (m *Mounter) DriverOf(p *v1.Pod, volume string) string {
 	if err != nil || k.plugin != csiPlugin {
 		return ""
 	}
-	of := ofDriver(t)
+	of := csiVolumeOf(t)
 	return of.Driver()
 }
 
-// releaser is a driver that somebody else mounts for: only that one may unmount.
+// releaser is a driver whose volumes are mounted by an external process, which alone may
+// unmount them.
 type releaser interface {
-	// release has the volume of a directory taken away, before anything is unmounted
-	// but subPaths of the pod. After an error nothing at or below it is unmounted or
+	// release has the volume of a directory unmounted, before anything but the pod's
+	// subPaths is unmounted. After an error, nothing at or below dir is unmounted or
 	// deleted.
 	release(ctx context.Context, dir string) error
 }
 
-// release has those who mounted volumes of the pod take them away, and returns the
-// directories of those that did not.
+// release releases the pod's volumes with a releaser, and returns the directories of
+// those for which that failed.
 func (m *Mounter) release(ctx context.Context, uid pod.UID) (kept []string, err error) {
 	var errs []error
 	for i := range m.kinds {
@@ -155,7 +155,7 @@ func (m *Mounter) release(ctx context.Context, uid pod.UID) (kept []string, err 
 	return kept, errors.Join(errs...)
 }
 
-// followCSI tells of the pod's volumes of CSI drivers.
+// followCSI calls CSI.Follow for the pod's CSI volumes.
 func (m *Mounter) followCSI(p *v1.Pod) {
 	for i := range p.Spec.Volumes {
 		v := &p.Spec.Volumes[i]
@@ -163,13 +163,13 @@ func (m *Mounter) followCSI(p *v1.Pod) {
 			continue
 		}
 		if k, t, err := m.find(p, v); err == nil && k.plugin == csiPlugin {
-			m.options.CSI.Follow(ofDriver(t))
+			m.options.CSI.Follow(csiVolumeOf(t))
 		}
 	}
 }
 
-// unmountSubPaths unmounts the pod's subPaths: they keep volumes busy for whoever
-// has mounted those.
+// unmountSubPaths unmounts the pod's subPaths, which would keep its volumes busy when
+// external drivers unmount them.
 func (m *Mounter) unmountSubPaths(ctx context.Context, uid pod.UID) error {
 	if dir := podfs.SubPathsIn(m.dirs.Pod(uid)); exists(dir) {
 		return m.unmountBelow(ctx, dir, nil)
@@ -177,7 +177,7 @@ func (m *Mounter) unmountSubPaths(ctx context.Context, uid pod.UID) error {
 	return nil
 }
 
-// noCSI stands for Options.CSI where nobody registers drivers.
+// noCSI is used if Options.CSI is nil.
 type noCSI struct{}
 
 func (noCSI) SetUp(_ context.Context, v pod.CSIVolume) (bool, error) {

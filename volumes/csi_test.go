@@ -81,7 +81,7 @@ func ofCSI(name string) v1.Volume {
 	return v1.Volume{Name: name, VolumeSource: v1.VolumeSource{CSI: &v1.CSIVolumeSource{Driver: "x"}}}
 }
 
-func TestACSIVolumeIsItsDriversToMountAndToUnmount(t *testing.T) {
+func TestACSIVolumeIsMountedAndUnmountedByItsDriver(t *testing.T) {
 	f := &fakeCSI{}
 	m := newMounter(t, func(o *Options) { o.CSI = f })
 	yes := true
@@ -125,7 +125,7 @@ func TestAPersistentVolumeOfADriverIsFoundByItsClaim(t *testing.T) {
 	}
 }
 
-func TestACSIVolumeIsGivenToTheFSGroupWhereItsDriverDoesNot(t *testing.T) {
+func TestTheFSGroupOfACSIVolumeIsAppliedUnlessItsDriverDoes(t *testing.T) {
 	for _, podOwns := range []bool{true, false} {
 		f := &fakeCSI{podOwns: podOwns}
 		m := newMounter(t, func(o *Options) { o.CSI = f })
@@ -134,15 +134,15 @@ func TestACSIVolumeIsGivenToTheFSGroupWhereItsDriverDoesNot(t *testing.T) {
 		mustSetUp(t, m, p)
 		var st unix.Stat_t
 		if err := unix.Stat(mustMounts(t, m, p)[0].HostPath, &st); err != nil || (st.Gid == 4321) != podOwns {
-			t.Errorf("podd's to do: %v; got group %d (%v)", podOwns, st.Gid, err)
+			t.Errorf("applied by podd: %v; got group %d (%v)", podOwns, st.Gid, err)
 		}
 		mustTearDown(t, m, "a")
 	}
 }
 
-// The mount of a driver that is away is neither unmounted nor deleted; everything else
-// of the pod is unmounted, and the rest goes when the driver is back.
-func TestADriverThatIsAwayHoldsUpItsOwnVolumeAlone(t *testing.T) {
+// The mount of an unavailable driver is neither unmounted nor deleted. The pod's other
+// volumes are unmounted, and the rest is removed when the driver is back.
+func TestAnUnavailableDriverBlocksOnlyItsOwnVolume(t *testing.T) {
 	f := &fakeCSI{}
 	m := newMounter(t, func(o *Options) { o.CSI = f })
 	p := withMounts(aPod("a", ofCSI("data"), empty("scratch", memory)), v1.VolumeMount{Name: "data", MountPath: "/data"})
@@ -179,7 +179,7 @@ func TestADriverThatIsAwayHoldsUpItsOwnVolumeAlone(t *testing.T) {
 	mustBeGone(t, m, "a")
 }
 
-// podd runtime stop registers no drivers.
+// As in podd runtime stop, which registers no drivers.
 func TestWithoutDriversACSIVolumeIsKept(t *testing.T) {
 	f := &fakeCSI{}
 	m := newMounter(t, func(o *Options) { o.CSI = f })
@@ -193,9 +193,8 @@ func TestWithoutDriversACSIVolumeIsKept(t *testing.T) {
 	mustBeGone(t, m, "a")
 }
 
-// TestOnlyCSIDriversMeasureVolumes, inline and behind a claim; the others are their file
-// system's.
-func TestOnlyCSIDriversMeasureVolumes(t *testing.T) {
+// Both inline volumes and those of claims.
+func TestOnlyCSIDriversReportStats(t *testing.T) {
 	f := &fakeCSI{}
 	volume := &v1.PersistentVolume{}
 	volume.Name, volume.Spec.CSI = "disk", &v1.CSIPersistentVolumeSource{Driver: "x", VolumeHandle: "h"}
@@ -212,14 +211,14 @@ func TestOnlyCSIDriversMeasureVolumes(t *testing.T) {
 		}
 	}
 	if want := []string{"measure inline", "measure bound"}; !slices.Equal(f.calls, want) {
-		t.Errorf("the driver heard %q, want %q", f.calls, want)
+		t.Errorf("the driver got %q, want %q", f.calls, want)
 	}
 	if _, err := m.Stats(t.Context(), p, "scratch"); !errors.Is(err, pod.ErrNoStats) {
 		t.Errorf("an emptyDir: got %v, want ErrNoStats", err)
 	}
 	for _, name := range []string{"unbound", "none"} {
 		if _, err := m.Stats(t.Context(), p, name); err == nil || errors.Is(err, pod.ErrNoStats) {
-			t.Errorf("%s: got %v, want that there is none", name, err)
+			t.Errorf("%s: got %v, want an error", name, err)
 		}
 	}
 }

@@ -15,8 +15,8 @@ import (
 	"podd/internal/pod"
 )
 
-// deadMount is a mount whose server answers nothing, and the end of that server,
-// after which all that was asked fails.
+// deadMount returns a mount whose server does not answer; abort ends the server, after
+// which all pending requests fail.
 func deadMount(t *testing.T) (path string, abort func()) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -45,16 +45,16 @@ func deadMount(t *testing.T) (path string, abort func()) {
 	return path, abort
 }
 
-// TestADeadMountHoldsUpItsOwnPodAlone: the set-up that looks at it, and the subPath that
-// is opened to be bound; neither the pod's syncs nor its end wait for it, what it waits
-// for is said, and when the mount is given up nothing is left.
-func TestADeadMountHoldsUpItsOwnPodAlone(t *testing.T) {
+// One pod's setup stats the mount, the other's subPath is opened below it. Neither the
+// syncs nor the teardown of the pods block, the messages name the mount, and when the
+// server has ended nothing is left.
+func TestADeadMountBlocksOnlyItsOwnPod(t *testing.T) {
 	path, abort := deadMount(t)
 	m := newMounter(t)
 	typed, sub := aPod("u1", host("h", path, v1.HostPathDirectory), empty("e")), aPod("u2", host("h", path, ""), empty("e"))
 	mustSay(t, errors.New(mustWait(t, m, typed).Message), `waiting for volume "h" since `, "("+path+", on fuse.dead from nobody mounted at "+path+")")
 
-	mustBeReady(t, m, sub) // whose hostPath is of no type
+	mustBeReady(t, m, sub) // a hostPath without a type is not checked
 	c := &v1.Container{Name: "c", VolumeMounts: []v1.VolumeMount{{Name: "h", MountPath: "/h", SubPath: "sub"}}}
 	for range 2 {
 		began := time.Now()
@@ -87,8 +87,7 @@ func TestADeadMountHoldsUpItsOwnPodAlone(t *testing.T) {
 	mustBeGone(t, m, "u2")
 }
 
-// TestAPendingUnmountIsOneEvent, however often it is retried, also of a pod that nobody
-// knows any more.
+// However often it is retried, and also for a pod that is no longer known.
 func TestAPendingUnmountIsOneEvent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		told := &store{}
@@ -105,7 +104,7 @@ func TestAPendingUnmountIsOneEvent(t *testing.T) {
 		time.Sleep(time.Hour)
 		for _, d := range m.PendingUnmounts() {
 			if d.Tries < 20 {
-				t.Errorf("%s: it was tried %d times in an hour", d.UID, d.Tries)
+				t.Errorf("%s: %d attempts in an hour", d.UID, d.Tries)
 			}
 		}
 		got := told.told()
@@ -120,13 +119,12 @@ func TestAPendingUnmountIsOneEvent(t *testing.T) {
 	})
 }
 
-// kept is a kind whose volumes never go.
+// kept is a driver whose teardown always fails.
 type kept struct{ imageVolume }
 
 func (kept) tearDown(context.Context, string) error { return errors.New("it is kept") }
 
-// TestASearchForAHolderThatWasCutOffSaysSo: what was found before still stands then.
-func TestASearchForAHolderThatWasCutOffSaysSo(t *testing.T) {
+func TestASearchForAHolderReportsItsTimeout(t *testing.T) {
 	for limit, complete := range map[time.Duration]bool{-time.Second: false, time.Minute: true} {
 		if holder, inTime := findHolder("/no/such/mount", limit); holder != "" || inTime != complete {
 			t.Errorf("in %v: got %q, in time %v, want %v", limit, holder, inTime, complete)

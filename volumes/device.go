@@ -13,17 +13,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// devices mounts the file systems of block devices, each for as many pods as want
-// it: the kernel knows that they are one.
+// devices mounts the file systems of block devices, once for each pod that uses one. The
+// kernel shares one superblock among the mounts.
 type devices struct {
 	mu    sync.Mutex
-	locks map[uint64]chan struct{} // by number; guarded by mu
+	locks map[uint64]chan struct{} // by device number; guarded by mu
 }
 
 func newDevices() *devices { return &devices{locks: map[uint64]chan struct{}{}} }
 
-// lock takes a device for whoever looks at what it has, and returns what gives it
-// back. There are as many locks as devices were ever mounted.
+// lock locks a device while it is probed, formatted, checked and mounted. Locks are never
+// dropped: there is one for each device ever mounted.
 func (d *devices) lock(ctx context.Context, device uint64) (unlock func(), err error) {
 	d.mu.Lock()
 	held := d.locks[device]
@@ -41,8 +41,8 @@ func (d *devices) lock(ctx context.Context, device uint64) (unlock func(), err e
 }
 
 // mount mounts the file system of the device at path at the target, as upstream does
-// (mount-utils, SafeFormatAndMount): one that is empty is formatted, any other
-// checked before its first mount.
+// (mount-utils, SafeFormatAndMount): an empty device is formatted, any other is checked
+// before its first mount.
 func (d *devices) mount(ctx context.Context, path string, t target) error {
 	var st unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil {
@@ -69,7 +69,7 @@ func (d *devices) mount(ctx context.Context, path string, t target) error {
 	}
 	options, after := slices.Clone(t.bound.Volume.Spec.MountOptions), false
 	if t.readOnly() {
-		// One who writes has it already: then only this mount can be read-only.
+		// Already mounted read-write: then only this mount can be made read-only.
 		if after = inUse != nil && !slices.Contains(splitOptions(inUse.VFSOptions), "ro"); !after {
 			options = append(options, "ro")
 		}
@@ -89,7 +89,7 @@ func (d *devices) mount(ctx context.Context, path string, t target) error {
 	return fmt.Errorf("local: failed to mount device %s at %s (fstype: %s), error %w", path, t.dir, fsType, err)
 }
 
-// deviceInUse is a mount of the device, or nil.
+// deviceInUse returns a mount of the device, or nil.
 func deviceInUse(device uint64) (*mountinfo.Info, error) {
 	major, minor := int(unix.Major(device)), int(unix.Minor(device))
 	found, err := mountinfo.GetMounts(func(i *mountinfo.Info) (skip, stop bool) {
@@ -105,9 +105,8 @@ func deviceInUse(device uint64) (*mountinfo.Info, error) {
 	return found[0], nil
 }
 
-// prepareDevice checks the file system of a device, or makes one where there is
-// nothing at all, and returns what it has. What changes the device is not ended
-// before it is done, whatever becomes of the pod.
+// prepareDevice checks the file system of a device, or formats the device if it is empty,
+// and returns the type. What modifies the device is not interrupted when ctx ends.
 func prepareDevice(ctx context.Context, path, fsType string, readOnly bool) (found string, err error) {
 	found, err = probeDevice(ctx, path)
 	switch {
@@ -123,8 +122,9 @@ func prepareDevice(ctx context.Context, path, fsType string, readOnly bool) (fou
 	return found, check(context.WithoutCancel(ctx), path)
 }
 
-// probeDevice says what a device has: a file system's type, something else, or
-// nothing. Only silence counts as nothing: it is what is formatted.
+// probeDevice returns what a device contains: the type of its file system, a description
+// of something else, or "" for an empty device. Only a device for which blkid prints
+// nothing counts as empty, because that gets formatted.
 func probeDevice(ctx context.Context, path string) (string, error) {
 	out, err := run(ctx, "blkid", "-p", "-s", "TYPE", "-s", "PTTYPE", "-o", "export", path)
 	const nothing = 2
@@ -162,17 +162,17 @@ func format(ctx context.Context, path, fsType string) error {
 	return nil
 }
 
-// check has fsck repair what it can without being asked.
+// check has fsck repair what it can without asking.
 func check(ctx context.Context, path string) error {
 	_, err := run(ctx, "fsck", "-a", path)
 	const uncorrected = 4
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() == uncorrected {
 		return fmt.Errorf("'fsck' found errors on device %s but could not correct them: %w", path, err)
 	}
-	return nil // corrected, or without a check for that type: the mount will tell
+	return nil // corrected, or fsck cannot check this type: the mount shows
 }
 
-// exported are the lines NAME=value of blkid.
+// exported parses blkid's NAME=value lines.
 func exported(text string) map[string]string {
 	tags := map[string]string{}
 	for line := range strings.Lines(text) {

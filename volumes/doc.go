@@ -6,51 +6,51 @@
 // files of podfs.
 //
 // It leaves to others: mounting into the container (the runtime does that, called by
-// cri), the size of emptyDirs on disk (package usage measures them, and all that a pod
-// takes; a sizeLimit is enforced here on tmpfs only), and all decisions when.
+// cri), the size of emptyDirs on disk (package usage measures them and the rest of a
+// pod's storage; here a sizeLimit is enforced on tmpfs only), and every decision about
+// when to do what.
 //
 // # Promises
 //
-//   - The record is the mount table and the directory tree. Nothing else is
-//     kept, so Ensure and TearDown after a crash are the same as at first.
-//   - Ensure waits for a moment only. A set-up that takes longer goes on beside the
-//     pod's syncs, and its end wakes the pod. A volume that hangs or fails keeps no
-//     other of its pod from being set up. One that hangs holds up its own pod alone, and
-//     not that one's end: TearDown gives it up, deletes nothing under
-//     it, and the rest is a PendingUnmount. The same holds for a subPath whose
-//     volume hangs (Mounts). What is waited for, since when, and behind which mount,
-//     the state, the event and the PendingUnmount say.
+//   - The actual state is the mount table and the directory tree, and is stored
+//     nowhere else. Ensure and TearDown therefore work the same after a crash.
+//   - Ensure waits only briefly. A longer setup continues in the background, and its
+//     end wakes the pod. A volume that hangs or fails does not keep the pod's other
+//     volumes from being set up. A volume that hangs blocks only its own pod, and not
+//     that pod's termination: TearDown abandons the setup, deletes nothing under it,
+//     and leaves a PendingUnmount. This includes a subPath whose volume hangs
+//     (Mounts). The state, the event and the PendingUnmount all say which volume is
+//     waited for, since when, and behind which mount.
 //   - TearDown unmounts what the mount table shows below the pod's directory,
 //     then deletes the directory without ever crossing a mount. An unmount
-//     that fails stops the deletion: what a mount leads to may be somebody's
-//     data (kubernetes/kubernetes#60987). The pod ends all the same; what is
-//     left is a PendingUnmount, shown by PendingUnmounts and retried by Run.
-//   - No directory is orphaned under a running podd: whatever makes something in one
-//     holds the pod's lock, which TearDown takes, and what TearDown does not remove is
-//     a PendingUnmount. What an earlier podd left is found by the agent at its start,
-//     and what it keeps then, as processes still run, again when those may have ended.
+//     that fails stops the deletion: a mount may lead to somebody's data
+//     (kubernetes/kubernetes#60987). The pod terminates anyway; what remains is a
+//     PendingUnmount, listed by PendingUnmounts and retried by Run.
+//   - A running podd orphans no directory: whatever creates something in one holds
+//     the pod's lock, which TearDown takes, and what TearDown cannot remove is a
+//     PendingUnmount. The agent finds what an earlier podd left when it starts. What
+//     it must keep because processes still use it, it tries again once those may have
+//     ended.
 //   - The root directory is resolved once, in New, so that a root behind a
 //     symbolic link compares equal to the mount table (kubernetes/kubernetes#51835).
-//   - Volumes with values (configMap, secret, downwardAPI, projected) follow their
-//     sources beside the syncs, also while another volume of the pod hangs:
-//     Changed and Follow never wait, and however often
-//     something changes, it is written as often as there is time for, and last with
-//     what is newest. Readers see a version whole (package payload). What cannot be
-//     brought up to date serves on, and so does what a pod has that is being stopped
-//     (Stopping). The values of Secrets are on no disk, in no
-//     error and in no log.
-//   - Mount propagation works on a host whose mounts are private, too: a volume of
-//     podd's own becomes a shared mount where a container asks for it, until the end
-//     of the pod.
+//   - Live volumes (configMap, secret, downwardAPI, projected) follow their sources
+//     in the background, also while another volume of the pod hangs: Changed and Follow
+//     never block, frequent changes are coalesced, and the newest is always written last.
+//     Readers see whole versions only (package payload). A volume that cannot be updated
+//     stays mounted with its last content, as do the volumes of a pod that is being
+//     stopped (Stopping). The values of Secrets reach no disk, error or log.
+//   - Mount propagation also works on a host whose mounts are private: where a
+//     container asks for it, a volume below podd's root becomes a shared mount until
+//     the pod is torn down.
 //   - A subPath cannot leave its volume, whatever links a container plants in
-//     it: the kernel resolves it (openat2, RESOLVE_BENEATH) and what is mounted
-//     is the file that was opened, not its name. While a container that mounts a part
-//     of a volume with values starts (Hold), that volume stays as it is.
+//     it: the kernel resolves it (openat2, RESOLVE_BENEATH), and what is mounted
+//     is the opened file, not its name. While a container that mounts a subPath of a
+//     live volume starts (Hold), that volume is not updated.
 //
-// All methods of Mounter are safe for concurrent use; calls for one pod wait for one
-// another, calls for different pods do not (except for a slot among the set-ups in
-// progress, which one that hangs frees).
+// All methods of Mounter are safe for concurrent use. Calls for one pod are
+// serialized; calls for different pods are not, except that the number of concurrent
+// setups is bounded (one that hangs gives its slot back).
 //
-// What a new kind of volume needs is in kind.go: a line in kinds, and a driver
-// with set-up, refresh and teardown.
+// To add a kind of volume, see kind.go: a line in kinds, and a driver with setUp,
+// refresh and tearDown.
 package volumes

@@ -7,8 +7,8 @@ import (
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 )
 
-// downwardAPIs is the kind of volumes that tell a pod of itself. They are in
-// memory, as the kubelet's: annotations may be as private as Secrets.
+// downwardAPIs returns the kind of volumes with fields of their pod. They are in memory,
+// as in the kubelet: annotations may be as confidential as Secrets.
 func downwardAPIs(memory *tmpfs) kind {
 	return liveKind("kubernetes.io/downward-api", func(s *v1.VolumeSource) bool { return s.DownwardAPI != nil }, &live{
 		memory: memory,

@@ -23,8 +23,8 @@ import (
 // emptyDir is scratch space that lives as long as the pod: a directory, a tmpfs
 // or a hugetlbfs.
 //
-// On disk a sizeLimit is not enforced here: package usage measures, and the agent
-// evicts, as the kubelet does.
+// The sizeLimit of a directory is not enforced here: package usage measures it, and the
+// agent evicts the pod, as the kubelet does.
 type emptyDir struct {
 	nodeMemory int64 // bytes
 	memory     *tmpfs
@@ -33,7 +33,7 @@ type emptyDir struct {
 
 const emptyDirPlugin = "kubernetes.io/empty-dir"
 
-// emptyDirs is the kind; nodeMemory is in bytes, projects may be nil.
+// emptyDirs returns the kind; nodeMemory is in bytes, projects may be nil.
 func emptyDirs(nodeMemory int64, memory *tmpfs, projects Projects) kind {
 	return kind{
 		plugin:  emptyDirPlugin,
@@ -44,15 +44,15 @@ func emptyDirs(nodeMemory int64, memory *tmpfs, projects Projects) kind {
 	}
 }
 
-// isEmptyDir takes a volume without any source too: that is the API's default.
+// isEmptyDir is also true for a volume without any source: the API's default.
 func isEmptyDir(s *v1.VolumeSource) bool {
 	return s.EmptyDir != nil || *s == v1.VolumeSource{}
 }
 
-// refresh makes anew what is missing.
+// refresh recreates what is missing.
 func (e *emptyDir) refresh(ctx context.Context, t target) error { return e.setUp(ctx, t) }
 
-// tearDown has nothing to do: there is only the directory, and a mount.
+// tearDown has nothing to do: there is only the directory and perhaps a mount.
 func (*emptyDir) tearDown(context.Context, string) error { return nil }
 
 func (e *emptyDir) setUp(ctx context.Context, t target) error {
@@ -60,7 +60,7 @@ func (e *emptyDir) setUp(ctx context.Context, t target) error {
 	if source == nil {
 		source = &v1.EmptyDirVolumeSource{}
 	}
-	if err := makeDir(ctx, t, e.count); err != nil {
+	if err := makeDir(ctx, t, e.assignProject); err != nil {
 		return err
 	}
 	switch {
@@ -75,10 +75,9 @@ func (e *emptyDir) setUp(ctx context.Context, t target) error {
 	}
 }
 
-// makeDir makes the directory 0777 whatever the umask, and the pod's
-// fsGroup its group. It gets its name last, so that after a crash a directory
-// of that name is a finished one, and what containers did to its mode since is
-// left alone. Before that, made is called with it, unless it is nil.
+// makeDir creates the volume's directory with mode 0777 and the pod's fsGroup, and
+// renames it into place last: a directory of that name is complete, and the mode that
+// containers may have given it is kept. Before the rename it calls made, unless nil.
 func makeDir(ctx context.Context, t target, made func(t target, dir string)) error {
 	if _, err := os.Lstat(t.dir); err == nil {
 		return nil
@@ -111,7 +110,7 @@ func fsGroup(p *v1.Pod) *int64 {
 	return p.Spec.SecurityContext.FSGroup
 }
 
-// tmpfsSize is the smallest of the sizeLimit, the pod's memory limit (where
+// tmpfsSize returns the smallest of the sizeLimit, the pod's memory limit (if
 // every container has one) and the node's memory, in bytes.
 func (e *emptyDir) tmpfsSize(p *v1.Pod, source *v1.EmptyDirVolumeSource) int64 {
 	size := e.nodeMemory
@@ -124,8 +123,8 @@ func (e *emptyDir) tmpfsSize(p *v1.Pod, source *v1.EmptyDirVolumeSource) int64 {
 	return size
 }
 
-// podMemoryLimit is the limit of the pod's cgroup, if it has one: upstream's
-// rule is that one container without a limit leaves the whole pod without.
+// podMemoryLimit returns the limit of the pod's cgroup, if it has one. As upstream, a
+// pod with a container without a limit has none.
 func podMemoryLimit(p *v1.Pod) (int64, bool) {
 	all := true
 	limits := resources.PodLimits(p, resources.PodResourcesOptions{
@@ -158,7 +157,7 @@ func mountHugePages(t target, medium v1.StorageMedium) error {
 	if err != nil || group == nil {
 		return err
 	}
-	return os.Chmod(t.dir, 0o775|fs.ModeSetgid) // a mount of it takes no setgid
+	return os.Chmod(t.dir, 0o775|fs.ModeSetgid) // its mount options cannot set setgid
 }
 
 func checkHugePages(dir string, want int64) error {
@@ -172,11 +171,11 @@ func checkHugePages(dir string, want int64) error {
 	return nil
 }
 
-// hugePageSize is the size that the medium names, which a container must
-// request; for HugePages without a size, the only one that containers request.
+// hugePageSize returns the page size that the medium names, which a container must
+// request; for HugePages without a size, the only size that containers request.
 func hugePageSize(p *v1.Pod, medium v1.StorageMedium) (int64, error) {
 	requested := map[int64]bool{}
-	note := func(list v1.ResourceList) error {
+	add := func(list v1.ResourceList) error {
 		for name := range list {
 			size, ok, err := hugepage.Size(name)
 			if err != nil {
@@ -189,12 +188,12 @@ func hugePageSize(p *v1.Pod, medium v1.StorageMedium) (int64, error) {
 		return nil
 	}
 	for c := range pod.ContainerSpecs(&p.Spec) {
-		if err := note(c.Resources.Requests); err != nil {
+		if err := add(c.Resources.Requests); err != nil {
 			return 0, err
 		}
 	}
 	if p.Spec.Resources != nil {
-		if err := note(p.Spec.Resources.Requests); err != nil {
+		if err := add(p.Spec.Resources.Requests); err != nil {
 			return 0, err
 		}
 	}
@@ -225,8 +224,8 @@ func namedPageSize(medium v1.StorageMedium, requested map[int64]bool) (int64, er
 	return size.Value(), nil
 }
 
-// isMounted says whether a file system of that type is mounted at dir. Another
-// type there is an error: mounting over it would hide what somebody put there.
+// isMounted says whether a file system of that type is mounted at dir. One of another
+// type is an error: mounting over it would hide its content.
 func isMounted(dir string, magic int64) (bool, error) {
 	mounted, err := mountinfo.Mounted(dir)
 	if err != nil || !mounted {

@@ -13,16 +13,16 @@ import (
 )
 
 const (
-	// atOnce is how long the first Ensure waits for the set-up that it began:
-	// most take less than a millisecond, and then nobody has to come back.
-	atOnce = 250 * time.Millisecond
-	// longSetUp is how long a set-up counts as work. One that takes longer waits
-	// for something, and must not keep others waiting with it.
+	// ensureWait is how long the first Ensure waits for the setup that it started.
+	// Most take less than a millisecond, which saves another sync.
+	ensureWait = 250 * time.Millisecond
+	// longSetUp is how long a setup keeps its slot. A longer one waits for something
+	// external and must not delay other pods.
 	longSetUp = time.Second
-	// overdue is when a pod is told that its volumes do not come (upstream's
+	// overdue is when Ensure reports a setup in progress as an error (upstream's
 	// podAttachAndMountTimeout).
 	overdue = 2*time.Minute + 3*time.Second
-	// parallelSetUps is how many are at work at a time.
+	// parallelSetUps bounds the setups in progress.
 	parallelSetUps = 16
 )
 
@@ -31,36 +31,34 @@ var (
 	errStopping = errors.New("podd is stopping")
 )
 
-// setUp is the set-up of one pod's volumes, beside the syncs.
+// setUp is the setup of one pod's volumes, in the background.
 type setUp struct {
 	pod    *v1.Pod
 	since  time.Time
 	cancel context.CancelCauseFunc
 	done   chan struct{} // closed at its end
-	err    error         // how it ended; after done
+	err    error         // valid once done is closed
 
 	// Guarded by Mounter.mu.
-	parts  []part        // by the index of the pod's volumes; none before they begin
-	active int           // parts that have not ended
-	idle   chan struct{} // closed when the last of them has
-	again  chan int      // parts to begin again; has room for all
-	waited bool          // somebody was told that it goes on
-	news   bool          // a part has ended since
-	tell   *time.Timer
+	parts     []part        // by index of the pod's volumes; nil before they start
+	active    int           // parts that have not ended
+	idle      chan struct{} // closed when the last part has ended
+	retries   chan int      // parts to start again; has room for all
+	waited    bool          // Ensure has returned while it was in progress
+	news      bool          // a part has ended since
+	wakeTimer *time.Timer   // see endPart
 }
 
-// Ensure says whether every volume of the pod exists, and the pod's directory,
-// and begins to set them up where they may not. It never waits long: for a
-// moment after it has begun (atOnce, and while ctx lasts), and not at all while
-// that goes on, whose end wakes the pod. A state that is not ready says what is
-// waited for, and until when.
+// Ensure says whether the pod's directory and all of its volumes are set up, and
+// starts to set them up if they are not. It waits briefly (ensureWait, or until ctx
+// ends) for a setup that it started, and not at all for one in progress, whose end
+// wakes the pod. A state that is not ready says what it waits for, and until when.
 //
 // Calling it again is cheap and changes nothing. Errors are *pod.ReasonError with
-// FailedMount; they say which volume and why, all of them at once and in the pod's
-// order, and trying again later is right: also while other volumes are still being set
-// up, which goes on. A set-up that does not come to its end in two minutes is one too,
-// and goes on. A pod that comes back while TearDown still owes the end
-// of its last life waits for it: an emptyDir begins empty.
+// FailedMount. They name every volume that failed and why, in the pod's order, and may
+// be retried later, even while other volumes are still being set up. A setup that has
+// not ended within two minutes is an error, too, but continues. If the pod has a
+// pending unmount, that is finished first: an emptyDir starts empty.
 func (m *Mounter) Ensure(ctx context.Context, p *v1.Pod) (pod.VolumeState, error) {
 	if err := safeName("pod UID", string(p.UID)); err != nil {
 		return pod.VolumeState{}, pod.WithReason("FailedMount", err)
@@ -75,13 +73,13 @@ func (m *Mounter) Ensure(ctx context.Context, p *v1.Pod) (pod.VolumeState, error
 	return m.outcome(o)
 }
 
-// awaitMoment waits until all of begun are closed, but not for longer than atOnce. The
-// error is ctx's cause.
+// awaitMoment waits until all of begun are closed, for at most ensureWait. The error
+// is ctx's cause.
 func awaitMoment(ctx context.Context, begun []<-chan struct{}) error {
 	if len(begun) == 0 {
 		return nil
 	}
-	moment := time.NewTimer(atOnce)
+	moment := time.NewTimer(ensureWait)
 	defer moment.Stop()
 	for _, done := range begun {
 		select {
@@ -95,10 +93,10 @@ func awaitMoment(ctx context.Context, begun []<-chan struct{}) error {
 	return nil
 }
 
-// begin returns the set-up of the pod that is under way, or whose end nobody was
-// told of yet; otherwise it begins one. Of one under way, it begins again what has
-// failed. begun are closed when what it began has ended. None is begun once ctx has
-// ended: who ends it, and then says Stopping, is not overtaken.
+// begin returns the pod's setup that is in progress or whose result was not returned
+// yet, and starts one otherwise. Of one in progress, it retries the failed parts. begun
+// are closed when what it started has ended. It starts nothing once ctx has ended, so
+// that a caller can cancel ctx and then call Stopping.
 func (m *Mounter) begin(ctx context.Context, p *v1.Pod) (o *setUp, begun []<-chan struct{}) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -106,9 +104,9 @@ func (m *Mounter) begin(ctx context.Context, p *v1.Pod) (o *setUp, begun []<-cha
 		return nil, nil
 	}
 	if o := m.setUps[p.UID]; o != nil {
-		return o, o.againLocked()
+		return o, o.retryFailedLocked()
 	}
-	// It outlives the sync that asked for it.
+	// The setup outlives the sync that started it.
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	o = &setUp{pod: p, since: time.Now(), cancel: cancel, done: make(chan struct{})}
 	m.setUps[p.UID] = o
@@ -120,13 +118,13 @@ func (m *Mounter) begin(ctx context.Context, p *v1.Pod) (o *setUp, begun []<-cha
 	return o, []<-chan struct{}{o.done}
 }
 
-// work carries a set-up out and wakes the pod, if it was told to wait.
+// work performs a setup and wakes the pod if it was told to wait.
 func (m *Mounter) work(ctx context.Context, o *setUp) {
 	defer o.cancel(nil)
-	err := m.inTurn(ctx, o, lockKey{pod: o.pod.UID}, m.setUpAll)
+	err := m.withSlotAndLock(ctx, o, lockKey{pod: o.pod.UID}, m.setUpAll)
 	m.mu.Lock()
 	o.err = err
-	o.quietLocked()
+	o.stopWakeTimerLocked()
 	close(o.done)
 	wake := o.waited && m.setUps[o.pod.UID] == o
 	m.mu.Unlock()
@@ -135,14 +133,14 @@ func (m *Mounter) work(ctx context.Context, o *setUp) {
 	}
 }
 
-// inTurn does the work with a place among the set-ups at work, and the lock.
-func (m *Mounter) inTurn(ctx context.Context, o *setUp, lock lockKey, work func(context.Context, *setUp) error) error {
+// withSlotAndLock does the work with one of the slots and the lock.
+func (m *Mounter) withSlotAndLock(ctx context.Context, o *setUp, lock lockKey, work func(context.Context, *setUp) error) error {
 	select {
-	case m.places <- struct{}{}:
+	case m.slots <- struct{}{}:
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	leave := sync.OnceFunc(func() { <-m.places })
+	leave := sync.OnceFunc(func() { <-m.slots })
 	defer leave()
 	defer time.AfterFunc(longSetUp, leave).Stop()
 	unlock, err := m.take(ctx, lock)
@@ -165,7 +163,7 @@ func (m *Mounter) setWorking(lock lockKey, o *setUp) {
 	}
 }
 
-// outcome is what came of a set-up so far; its end is told once.
+// outcome returns the result of a setup so far; its final result is returned once.
 func (m *Mounter) outcome(o *setUp) (pod.VolumeState, error) {
 	m.mu.Lock()
 	select {
@@ -182,12 +180,12 @@ func (m *Mounter) outcome(o *setUp) (pod.VolumeState, error) {
 	m.mu.Unlock()
 	late := o.since.Add(overdue)
 	if !time.Now().Before(late) {
-		// Upstream's words, of event and error.
+		// Upstream's wording of the event and the error.
 		errs = append(errs, fmt.Errorf(
 			"Unable to attach or mount volumes: unmounted volumes=%v, unattached volumes=[], failed to process volumes=[]: %w%s",
 			missing, context.DeadlineExceeded, m.waitsFor(o.pod, waits, ": ")))
 	}
-	if len(errs) > 0 { // the rest goes on
+	if len(errs) > 0 { // the other parts continue
 		return pod.VolumeState{}, pod.WithReason("FailedMount", errors.Join(errs...))
 	}
 	return pod.VolumeState{Message: fmt.Sprintf("volumes are being set up: %v%s", missing, m.waitsFor(o.pod, waits, ", ")), RetryAt: late}, nil
@@ -204,8 +202,8 @@ func (m *Mounter) missingLocked(p *v1.Pod) []string {
 	return names
 }
 
-// giveUp cancels the set-up of a pod's volumes, if one is under way, and what
-// brings them up to date; whoever asks from now on begins another.
+// giveUp cancels the setup of a pod's volumes that is in progress, if any, and the
+// updates of its live volumes. The next Ensure starts anew.
 func (m *Mounter) giveUp(uid pod.UID, why error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -216,7 +214,7 @@ func (m *Mounter) giveUp(uid pod.UID, why error) {
 	}
 }
 
-// giveUpAll is giveUp for every pod; it returns when all have ended, or after
+// giveUpAll is giveUp for every pod. It waits until all have ended, for at most
 // patience.
 func (m *Mounter) giveUpAll() {
 	m.mu.Lock()

@@ -17,18 +17,18 @@ import (
 	"podd/internal/pod"
 )
 
-// slow is a kind whose set-up takes as long as the test says. The source is
-// NFS; its server names the gate.
+// slow is a kind whose setup takes as long as the test says. It replaces NFS; the server
+// is the name of the gate.
 type slow struct {
 	mu     sync.Mutex
-	gates  map[string]chan struct{} // closed to go on; none: at once
-	deaf   map[string]bool          // does not heed its context
+	gates  map[string]chan struct{} // setups wait until closed; none: no wait
+	deaf   map[string]bool          // by gate: setups ignore their context
 	fails  error
-	broken map[string]error // by server: what it answers, at once
-	takes  time.Duration    // each
+	broken map[string]error // by server: its error, returned at once
+	takes  time.Duration    // duration of each setup
 	calls  []string
-	now    int // set-ups under way
-	most   int
+	now    int // setups in progress
+	most   int // maximum of now
 	wakes  map[pod.UID]int
 }
 
@@ -98,15 +98,15 @@ func (s *slow) hang(server string, deaf bool) (release func()) {
 	return sync.OnceFunc(func() { close(gate) })
 }
 
-// breaks says which servers answer with an error from now on.
+// breaks sets the servers' errors.
 func (s *slow) breaks(servers map[string]error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.broken = servers
 }
 
-// atWork is how many set-ups are under way, and were at most.
-func (s *slow) atWork() (most, now int) {
+// inProgress returns the number of setups in progress, and its maximum.
+func (s *slow) inProgress() (most, now int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.most, s.now
@@ -147,7 +147,7 @@ func withSlow(t *testing.T, test func(*testing.T, *Mounter, *slow), change ...fu
 // into has a Mounter that has just been made use the slow kind.
 func (s *slow) into(m *Mounter) {
 	m.kinds = append([]kind{{
-		plugin: "test/slow", managed: true, waits: true, driver: s,
+		plugin: "test/slow", managed: true, mayBlock: true, driver: s,
 		handles: func(v *v1.VolumeSource) bool { return v.NFS != nil },
 		path:    func(t target) string { return t.dir },
 	}}, m.kinds...)
@@ -157,7 +157,7 @@ func mustWait(t *testing.T, m *Mounter, p *v1.Pod) pod.VolumeState {
 	t.Helper()
 	state, err := m.Ensure(t.Context(), p)
 	if err != nil || state.Ready || state.Message == "" {
-		t.Fatalf("Ensure: got %+v (%v), want that it goes on", state, err)
+		t.Fatalf("Ensure: got %+v (%v), want a setup in progress", state, err)
 	}
 	return state
 }
@@ -169,7 +169,7 @@ func mustBeReady(t *testing.T, m *Mounter, p *v1.Pod) {
 	}
 }
 
-func TestWhatIsQuickIsDoneWithinTheFirstEnsure(t *testing.T) {
+func TestQuickSetupsAreDoneWithinTheFirstEnsure(t *testing.T) {
 	withSlow(t, func(t *testing.T, m *Mounter, s *slow) {
 		p := aPod("u1", empty("e"), host("h", "/", v1.HostPathDirectory), share("n", "quick"))
 		began := time.Now()
@@ -187,25 +187,25 @@ func TestWhatIsQuickIsDoneWithinTheFirstEnsure(t *testing.T) {
 	})
 }
 
-func TestASlowSetUpGoesOnBesideAndItsEndWakesThePod(t *testing.T) {
+func TestASlowSetupContinuesInTheBackgroundAndItsEndWakesThePod(t *testing.T) {
 	withSlow(t, func(t *testing.T, m *Mounter, s *slow) {
 		release := s.hang("nas", false)
 		p := aPod("u1", empty("e"), share("n", "nas"))
 		began := time.Now()
 		state := mustWait(t, m, p)
-		if took := time.Since(began); took != atOnce {
-			t.Errorf("the first Ensure took %v, want %v", took, atOnce)
+		if took := time.Since(began); took != ensureWait {
+			t.Errorf("the first Ensure took %v, want %v", took, ensureWait)
 		}
 		want := "volumes are being set up: [n], waiting for volume \"n\" since 00:00:00 (" + m.PodDir("u1") + "/volumes/test~slow/n)"
 		if state.Message != want || !state.RetryAt.Equal(began.Add(overdue)) {
 			t.Errorf("got %+v, want %q until %v", state, want, began.Add(overdue))
 		}
 		later := time.Now()
-		for range 3 { // one at a time, and none waits for it
+		for range 3 { // starts no second setup, and does not wait for the first
 			mustWait(t, m, p)
 		}
 		if took := time.Since(later); took != 0 {
-			t.Errorf("Ensure waited %v for a set-up that was under way", took)
+			t.Errorf("Ensure waited %v for a setup in progress", took)
 		}
 		s.mustHaveWoken(t, "u1", 0)
 		release()
@@ -218,7 +218,7 @@ func TestASlowSetUpGoesOnBesideAndItsEndWakesThePod(t *testing.T) {
 	})
 }
 
-func TestAFailureOfASlowSetUpIsToldOnceAndTriedAgain(t *testing.T) {
+func TestAFailureOfASlowSetupIsReportedOnceAndRetried(t *testing.T) {
 	withSlow(t, func(t *testing.T, m *Mounter, s *slow) {
 		release := s.hang("nas", false)
 		s.fails = errors.New("no such share")
@@ -238,7 +238,7 @@ func TestAFailureOfASlowSetUpIsToldOnceAndTriedAgain(t *testing.T) {
 	})
 }
 
-func TestASetUpThatDoesNotEndIsToldInTheKubeletsWordsAndGoesOn(t *testing.T) {
+func TestAnOverdueSetupIsTheKubeletsErrorAndContinues(t *testing.T) {
 	withSlow(t, func(t *testing.T, m *Mounter, s *slow) {
 		release := s.hang("nas", false)
 		p := aPod("u1", empty("e"), share("n", "nas"))
@@ -258,7 +258,7 @@ func TestASetUpThatDoesNotEndIsToldInTheKubeletsWordsAndGoesOn(t *testing.T) {
 	})
 }
 
-func TestAPodThatGoesGivesItsSetUpUp(t *testing.T) {
+func TestTheEndOfAPodCancelsItsSetup(t *testing.T) {
 	for name, end := range map[string]func(*Mounter, context.Context, pod.UID) error{
 		"TearDown": (*Mounter).TearDown, "Remove": (*Mounter).Remove, "Release": (*Mounter).Release,
 	} {
@@ -272,7 +272,7 @@ func TestAPodThatGoesGivesItsSetUpUp(t *testing.T) {
 					t.Fatal(err)
 				}
 				if took := time.Since(began); took != 0 {
-					t.Errorf("it waited %v for a set-up that ends when it is told to", took)
+					t.Errorf("it waited %v for a setup that heeds its context", took)
 				}
 				synctest.Wait()
 				s.mustHaveWoken(t, "u1", 0)
@@ -282,14 +282,14 @@ func TestAPodThatGoesGivesItsSetUpUp(t *testing.T) {
 				mustTearDown(t, m, "u1")
 				mustBeGone(t, m, "u1")
 				if len(m.setUps)+len(m.working)+len(m.locks) > 0 {
-					t.Errorf("something is remembered of it: %v %v %v", m.setUps, m.working, m.locks)
+					t.Errorf("state is left: %v %v %v", m.setUps, m.working, m.locks)
 				}
 			})
 		})
 	}
 }
 
-func TestASetUpThatHangsHoldsUpNeitherItsPodsEndNorAnybodyElse(t *testing.T) {
+func TestASetupThatHangsBlocksNeitherItsPodsEndNorOtherPods(t *testing.T) {
 	withSlow(t, func(t *testing.T, m *Mounter, s *slow) {
 		ctx, stop := context.WithCancel(t.Context())
 		ran := make(chan error)
@@ -303,12 +303,12 @@ func TestASetUpThatHangsHoldsUpNeitherItsPodsEndNorAnybodyElse(t *testing.T) {
 		began := time.Now()
 		mustTearDown(t, m, "u2")
 		if took := time.Since(began); took != 0 {
-			t.Errorf("another pod's end took %v", took)
+			t.Errorf("the teardown of another pod took %v", took)
 		}
 
 		mustTearDown(t, m, "u1")
 		if took := time.Since(began); took != patience {
-			t.Errorf("its own end took %v, want %v", took, patience)
+			t.Errorf("its own teardown took %v, want %v", took, patience)
 		}
 		pending := m.PendingUnmounts()
 		if len(pending) != 1 || pending[0].UID != "u1" {
@@ -316,10 +316,10 @@ func TestASetUpThatHangsHoldsUpNeitherItsPodsEndNorAnybodyElse(t *testing.T) {
 		}
 		mustSay(t, errors.New(pending[0].Message), `the set-up of volume "n"`, "hangs", fmt.Sprintf("process %d (podd) holds it", os.Getpid()), "deletes nothing until then")
 		if _, err := os.Stat(m.PodDir("u1") + "/volumes/kubernetes.io~empty-dir/e"); err != nil {
-			t.Errorf("deleted under a set-up: %v", err)
+			t.Errorf("deleted under a setup: %v", err)
 		}
 		time.Sleep(10 * time.Minute)
-		mustWait(t, m, p) // it comes back, and waits for its last life
+		mustWait(t, m, p) // the pod comes back, and waits for the pending unmount
 
 		release()
 		time.Sleep(lastRetry)
@@ -327,11 +327,11 @@ func TestASetUpThatHangsHoldsUpNeitherItsPodsEndNorAnybodyElse(t *testing.T) {
 		s.mustHaveWoken(t, "u1", 1)
 		mustBeReady(t, m, p)
 		if n := len(m.PendingUnmounts()); n != 0 {
-			t.Errorf("%d pending unmounts are left", n)
+			t.Errorf("%d pending unmounts left", n)
 		}
 		mustTearDown(t, m, "u1")
 		mustBeGone(t, m, "u1")
-		// The other pod's life, the rest of the first one, and a whole second one.
+		// The other pod's run, the rest of the first run of this one, and its second run.
 		s.mustHaveDone(t, "set up n", "set up n", "tear down n", "tear down n", "set up n", "tear down n")
 		stop()
 		if err := <-ran; !errors.Is(err, context.Canceled) {
@@ -340,7 +340,7 @@ func TestASetUpThatHangsHoldsUpNeitherItsPodsEndNorAnybodyElse(t *testing.T) {
 	})
 }
 
-func TestWhatAGivenUpSetUpMakesLaterIsRemovedToo(t *testing.T) {
+func TestWhatAnAbandonedSetupCreatesLaterIsRemoved(t *testing.T) {
 	withSlow(t, func(t *testing.T, m *Mounter, s *slow) {
 		ctx, stop := context.WithCancel(t.Context())
 		ran := make(chan error)
@@ -357,7 +357,7 @@ func TestWhatAGivenUpSetUpMakesLaterIsRemovedToo(t *testing.T) {
 	})
 }
 
-func TestSetUpsAreBoundedAndThoseThatHangGiveTheirPlacesUp(t *testing.T) {
+func TestSetupsAreBoundedAndThoseThatHangReleaseTheirSlots(t *testing.T) {
 	withSlow(t, func(t *testing.T, m *Mounter, s *slow) {
 		release := s.hang("dead", true)
 		for i := range parallelSetUps + 1 {
@@ -365,7 +365,7 @@ func TestSetUpsAreBoundedAndThoseThatHangGiveTheirPlacesUp(t *testing.T) {
 		}
 		synctest.Wait()
 		if s.most != parallelSetUps {
-			t.Errorf("%d set-ups at work, want %d", s.most, parallelSetUps)
+			t.Errorf("%d setups in progress, want %d", s.most, parallelSetUps)
 		}
 		quick := aPod("quick", empty("e"))
 		mustWait(t, m, quick)
@@ -375,13 +375,13 @@ func TestSetUpsAreBoundedAndThoseThatHangGiveTheirPlacesUp(t *testing.T) {
 		mustBeReady(t, m, quick)
 		release()
 		synctest.Wait()
-		if len(m.places) != 0 || s.now != 0 {
-			t.Errorf("%d places taken by %d set-ups, want none", len(m.places), s.now)
+		if len(m.slots) != 0 || s.now != 0 {
+			t.Errorf("%d slots taken by %d setups, want none", len(m.slots), s.now)
 		}
 	})
 }
 
-func TestTheEndOfRunGivesSetUpsUp(t *testing.T) {
+func TestTheEndOfRunCancelsSetups(t *testing.T) {
 	for _, deaf := range []bool{false, true} {
 		t.Run(fmt.Sprint("deaf ", deaf), func(t *testing.T) {
 			withSlow(t, func(t *testing.T, m *Mounter, s *slow) {
@@ -403,13 +403,13 @@ func TestTheEndOfRunGivesSetUpsUp(t *testing.T) {
 	}
 }
 
-func TestEnsureEndsWithItsContextAndTheSetUpDoesNot(t *testing.T) {
+func TestEnsureEndsWithItsContextAndTheSetupDoesNot(t *testing.T) {
 	withSlow(t, func(t *testing.T, m *Mounter, s *slow) {
 		release := s.hang("nas", false)
 		p := aPod("u1", share("n", "nas"))
 		why := errors.New("the pod is being stopped")
 		ctx, cancel := context.WithCancelCause(t.Context())
-		time.AfterFunc(atOnce/2, func() { cancel(why) })
+		time.AfterFunc(ensureWait/2, func() { cancel(why) })
 		if _, err := m.Ensure(ctx, p); !errors.Is(err, why) {
 			t.Errorf("got %v, want the context's cause", err)
 		}
@@ -422,7 +422,7 @@ func TestEnsureEndsWithItsContextAndTheSetUpDoesNot(t *testing.T) {
 }
 
 // A teardown that fails keeps the directory, as an unmount that fails does.
-func TestATearDownThatFailsIsAPendingUnmount(t *testing.T) {
+func TestATeardownThatFailsIsAPendingUnmount(t *testing.T) {
 	withSlow(t, func(t *testing.T, m *Mounter, s *slow) {
 		p := aPod("u1", share("n", "quick"))
 		mustBeReady(t, m, p)
@@ -433,7 +433,7 @@ func TestATearDownThatFailsIsAPendingUnmount(t *testing.T) {
 			t.Errorf("got %+v, want a pending unmount that says so", d)
 		}
 		if _, err := os.Stat(m.PodDir("u1") + "/volumes/test~slow/n"); err != nil {
-			t.Errorf("deleted all the same: %v", err)
+			t.Errorf("the directory was deleted: %v", err)
 		}
 		broken.err = nil
 		mustTearDown(t, m, "u1")
@@ -448,15 +448,14 @@ type failing struct {
 
 func (f *failing) tearDown(context.Context, string) error { return f.err }
 
-// TestAPodSaysWhichOfItsVolumesItWaitsFor: also when that is another one by now.
-func TestAPodSaysWhichOfItsVolumesItWaitsFor(t *testing.T) {
+func TestTheStateSaysWhichVolumesItWaitsFor(t *testing.T) {
 	withSlow(t, func(t *testing.T, m *Mounter, s *slow) {
 		first, second := s.hang("one", false), s.hang("two", false)
 		p := aPod("u1", share("a", "one"), share("b", "two"))
 		mustSay(t, errors.New(mustWait(t, m, p).Message), `[a b], waiting for volume "a" since 00:00:00 (`, `), volume "b" since 00:00:00 (`)
 		time.Sleep(time.Minute)
 		first()
-		time.Sleep(atOnce)
+		time.Sleep(ensureWait)
 		synctest.Wait()
 		s.mustHaveWoken(t, "u1", 1)
 		mustSay(t, errors.New(mustWait(t, m, p).Message), `[b], waiting for volume "b" since 00:00:00 (`)

@@ -18,8 +18,8 @@ import (
 	"podd/internal/pod"
 )
 
-// newMounter works on a root of the test's own; whatever the test leaves
-// mounted there is unmounted at its end.
+// newMounter returns a Mounter on a root directory of the test's own; whatever the test
+// leaves mounted there is unmounted at its end.
 func newMounter(t *testing.T, change ...func(*Options)) *Mounter {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -36,8 +36,8 @@ func newMounter(t *testing.T, change ...func(*Options)) *Mounter {
 	return m
 }
 
-// tempDir is t.TempDir with its links resolved, from which everything mounted
-// is taken before it is deleted.
+// tempDir is t.TempDir with its links resolved; everything mounted there is unmounted
+// before it is deleted.
 func tempDir(t *testing.T) string {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
@@ -91,7 +91,7 @@ func mustSetUp(t *testing.T, m *Mounter, p *v1.Pod) {
 	}
 }
 
-// ensure asks until the pod's volumes are ready, or do not come.
+// ensure calls Ensure until the pod's volumes are ready or have failed.
 func ensure(t testing.TB, m *Mounter, p *v1.Pod) error {
 	t.Helper()
 	for {
@@ -112,7 +112,7 @@ func mustMounts(t *testing.T, m *Mounter, p *v1.Pod) []pod.Mount {
 	return mounts
 }
 
-// subPaths are those of the pod's first container, which has no expressions.
+// subPaths returns the subPaths of the pod's first container, which has no expressions.
 func subPaths(p *v1.Pod) []string {
 	var out []string
 	for _, m := range p.Spec.Containers[0].VolumeMounts {

@@ -6,14 +6,14 @@ import (
 	"podd/internal/pod"
 )
 
-// Hold keeps the pod's live volumes as they are until release is called, if the
-// container mounts a part of one (subPath). What is bound for it is a file of the
-// version in use; once a newer one has replaced that, the kernel refuses to bind it
-// again, and the container cannot start (kubernetes/kubernetes#68211). To be called
-// before Mounts, and released as soon as the container was started or was not; changes
-// that come meanwhile are written then. It never blocks.
+// Hold suspends updates of the pod's live volumes until release is called, if the
+// container mounts a subPath of one. The subPath is a bind mount of a file of the
+// current version; once a newer version has replaced it, the kernel rejects another
+// bind of it and the container cannot start (kubernetes/kubernetes#68211). Call it
+// before Mounts, and release as soon as the container has started or failed to; changes
+// that were held are written then. It never blocks.
 func (m *Mounter) Hold(p *v1.Pod, c *v1.Container) (release func()) {
-	if !m.mountsPartOfLive(p, c) {
+	if !m.mountsLiveSubPath(p, c) {
 		return func() {}
 	}
 	m.mu.Lock()
@@ -38,9 +38,9 @@ func (m *Mounter) unhold(uid pod.UID, l *livePod) {
 	}
 }
 
-// held says whether the pod's live volumes must stay as they are, and notes that there
-// was something to write. The lock of the live volumes is held: who calls Hold and then Mounts finds
-// that nothing is written from then on.
+// held says whether updates of the pod's live volumes are suspended, and if so records
+// that one was missed. The lock of the live volumes is held, so after Hold and then Mounts
+// nothing is written.
 func (m *Mounter) held(l *livePod) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -48,7 +48,7 @@ func (m *Mounter) held(l *livePod) bool {
 	return l.holds > 0
 }
 
-func (m *Mounter) mountsPartOfLive(p *v1.Pod, c *v1.Container) bool {
+func (m *Mounter) mountsLiveSubPath(p *v1.Pod, c *v1.Container) bool {
 	for i := range c.VolumeMounts {
 		mount := &c.VolumeMounts[i]
 		if mount.SubPath == "" && mount.SubPathExpr == "" {

@@ -8,14 +8,14 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// A file that was bound for a subPath cannot be bound again once an update has
-// replaced it: a container whose start an edit came into failed, and backed off.
+// The file of a subPath cannot be bind-mounted again once an update has replaced it: a
+// container failed and backed off if its object was edited while it started.
 func TestAChangeWhileAContainerStartsIsWrittenAfterwards(t *testing.T) {
 	s := newStore(aConfigMap("app", "key", "one"))
 	m := newMounter(t, s.into)
 	p := withMounts(aPod("u1", fromConfigMap("v", "app")), v1.VolumeMount{Name: "v", MountPath: "/m", SubPath: "key"})
 	mustSetUp(t, m, p)
-	// As the runtime does, which binds it for the container.
+	// The runtime bind-mounts it again for the container.
 	start := func() error {
 		place, again := mustMounts(t, m, p)[0].HostPath, t.TempDir()+"/again"
 		s.put(aConfigMap("app", "key", "two"))
@@ -33,7 +33,7 @@ func TestAChangeWhileAContainerStartsIsWrittenAfterwards(t *testing.T) {
 	release := m.Hold(p, &p.Spec.Containers[0])
 	other := m.Hold(p, &p.Spec.Containers[0]) // of another container
 	if err := start(); err != nil {
-		t.Errorf("bind what was mounted: %v", err)
+		t.Errorf("bind the mounted subPath: %v", err)
 	}
 	other()
 	dir := volumeDir(m, "u1", "configmap", "v")
@@ -46,12 +46,12 @@ func TestAChangeWhileAContainerStartsIsWrittenAfterwards(t *testing.T) {
 	s.put(aConfigMap("app", "key", "one"))
 	mustFollow(t, m, "u1")
 	if err := start(); err == nil {
-		t.Error("without a hold it can be bound too: this test shows nothing any more")
+		t.Error("it can be bound without a hold: this test no longer shows anything")
 	}
 }
 
-// Whoever mounts no part of a live volume has nothing that an update could take away.
-func TestOnlyPartsOfLiveVolumesAreHeld(t *testing.T) {
+// An update cannot break other mounts.
+func TestOnlySubPathsOfLiveVolumesAreHeld(t *testing.T) {
 	s := newStore(aConfigMap("app", "key", "one"))
 	m := newMounter(t, s.into)
 	p := withMounts(aPod("u1", fromConfigMap("v", "app"), empty("e")),

@@ -9,18 +9,17 @@ import (
 	"time"
 )
 
-// Limits of the search for a holder, which happens only when an unmount failed, at
-// most once per attempt.
+// Limits of the search for the process that holds a mount. It runs only after an unmount
+// has failed, at most once per attempt.
 const (
 	searchTime = time.Second
-	// patientSearch is for a user who waits for the result.
-	patientSearch = 5 * time.Second
+	// longSearchTime is for a user who waits for the result.
+	longSearchTime = 5 * time.Second
 )
 
-// findHolder names a process that uses what is mounted at path: one with an open
-// file, its working directory or its root there; otherwise, one whose own mount
-// namespace has the path as a mount. Empty if none was found; inTime says whether it
-// looked at all of them.
+// findHolder describes a process that uses the mount at path: one with an open file,
+// its working directory or its root there, or else one whose mount namespace has the
+// mount, too. It is empty if none was found; inTime says whether all were checked.
 func findHolder(path string, limit time.Duration) (holder string, inTime bool) {
 	deadline := time.Now().Add(limit)
 	pids := processes()

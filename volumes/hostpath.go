@@ -12,20 +12,20 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// hostPath is a file or directory of the host. Nothing is made for it below the
-// pod's directory, so nothing of it is ever unmounted or deleted.
+// hostPath is a file or directory of the host. It has nothing below the pod's
+// directory, so it is never unmounted or deleted.
 type hostPath struct{}
 
 const hostPathPlugin = "kubernetes.io/host-path"
 
 func hostPaths() kind {
 	return kind{
-		plugin:  hostPathPlugin,
-		waits:   true,
-		handles: func(s *v1.VolumeSource) bool { return s.HostPath != nil },
-		behind:  func(s *v1.PersistentVolumeSource) bool { return s.HostPath != nil },
-		path:    func(t target) string { return hostPathOf(t).Path },
-		driver:  hostPath{},
+		plugin:    hostPathPlugin,
+		mayBlock:  true,
+		handles:   func(s *v1.VolumeSource) bool { return s.HostPath != nil },
+		handlesPV: func(s *v1.PersistentVolumeSource) bool { return s.HostPath != nil },
+		path:      func(t target) string { return hostPathOf(t).Path },
+		driver:    hostPath{},
 	}
 }
 
@@ -36,12 +36,12 @@ func hostPathOf(t target) *v1.HostPathVolumeSource {
 	return t.volume.HostPath
 }
 
-// madeFirst are, by the index of the pod's volumes, the earlier hostPaths that may make
-// what a later one looks for: manifests have the directory made by one volume, and a
-// file in it by the next. Each is nil where nothing comes first.
-func (m *Mounter) madeFirst(p *v1.Pod) [][]int {
+// prerequisites returns, for each of the pod's volumes, the indexes of earlier hostPaths
+// that may create its path or a part of it: manifests have one volume create a directory
+// and the next a file in it.
+func (m *Mounter) prerequisites(p *v1.Pod) [][]int {
 	first := make([][]int, len(p.Spec.Volumes))
-	paths := make([]string, len(p.Spec.Volumes)) // that may be made
+	paths := make([]string, len(p.Spec.Volumes)) // those that may be created
 	for i := range p.Spec.Volumes {
 		k, t, err := m.find(p, &p.Spec.Volumes[i])
 		if err != nil || k.plugin != hostPathPlugin {
@@ -49,7 +49,7 @@ func (m *Mounter) madeFirst(p *v1.Pod) [][]int {
 		}
 		source := hostPathOf(t)
 		if source.Type == nil || *source.Type == v1.HostPathUnset {
-			continue // which looks for nothing
+			continue // nothing is checked
 		}
 		path := filepath.Clean(source.Path)
 		for j, made := range paths[:i] {
@@ -64,13 +64,13 @@ func (m *Mounter) madeFirst(p *v1.Pod) [][]int {
 	return first
 }
 
-// within says whether a path is another, or below it; both are cleaned.
+// within says whether path is dir or below it; both are cleaned.
 func within(path, dir string) bool {
 	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
 }
 
-// refresh does not check again: what a pod, or its owner, does to the path later must
-// not keep a container from restarting.
+// refresh does not check the type again: later changes of the path must not keep a
+// container from restarting.
 func (hostPath) refresh(context.Context, target) error { return nil }
 
 // tearDown leaves the host's data alone.
@@ -88,13 +88,13 @@ func (hostPath) setUp(_ context.Context, t target) error {
 		return makeHostPath(source.Path, *source.Type)
 	}
 	if err != nil {
-		return isNot(source.Path, *source.Type, err.Error())
+		return typeMismatch(source.Path, *source.Type, err.Error())
 	}
 	return checkHostPath(source.Path, *source.Type, info.Mode())
 }
 
-// makeHostPath makes what the type says may be made. Modes and the rule that a
-// file's parents are not made are the API's documentation of HostPathType.
+// makeHostPath creates what the type allows to be created. The modes, and that a file's
+// parents are not created, are from the API's documentation of HostPathType.
 func makeHostPath(path string, want v1.HostPathType) error {
 	switch want {
 	case v1.HostPathDirectoryOrCreate:
@@ -112,20 +112,20 @@ func makeHostPath(path string, want v1.HostPathType) error {
 		}
 		return f.Close()
 	}
-	return isNot(path, want, "it does not exist")
+	return typeMismatch(path, want, "it does not exist")
 }
 
-// isNot says in upstream's words what a path is not, and then why.
-func isNot(path string, want v1.HostPathType, why string) error {
-	words, ok := hostPathWords[want]
+// typeMismatch is upstream's error for a path of the wrong type, followed by the reason.
+func typeMismatch(path string, want v1.HostPathType, why string) error {
+	words, ok := hostPathTypes[want]
 	if !ok {
 		return fmt.Errorf("hostPath %s: %q is not a type of hostPath; use one of DirectoryOrCreate, Directory, FileOrCreate, File, Socket, CharDevice, BlockDevice, or none", path, want)
 	}
 	return fmt.Errorf("hostPath type check failed: %s is not %s: %s", path, words, why)
 }
 
-// hostPathWords says what each type wants to find.
-var hostPathWords = map[v1.HostPathType]string{
+// hostPathTypes describes what each type requires, as describe does.
+var hostPathTypes = map[v1.HostPathType]string{
 	v1.HostPathDirectoryOrCreate: "a directory",
 	v1.HostPathDirectory:         "a directory",
 	v1.HostPathFileOrCreate:      "a file",
@@ -136,10 +136,10 @@ var hostPathWords = map[v1.HostPathType]string{
 }
 
 func checkHostPath(path string, want v1.HostPathType, found fs.FileMode) error {
-	if describe(found) == hostPathWords[want] {
+	if describe(found) == hostPathTypes[want] {
 		return nil
 	}
-	return isNot(path, want, "it is "+describe(found))
+	return typeMismatch(path, want, "it is "+describe(found))
 }
 
 func describe(mode fs.FileMode) string {

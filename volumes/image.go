@@ -8,9 +8,9 @@ import (
 	"podd/internal/pod"
 )
 
-// imageVolume is the content of an image, read-only. The runtime mounts it when a
-// container is made, so nothing of it is on the host before, and nothing below the
-// pod's directory ever: images has it pulled for each container that mounts it.
+// imageVolume is the content of an image, read-only. The runtime mounts it when it
+// creates a container, so there is never anything below the pod's directory; package
+// images pulls it for each container that mounts it.
 type imageVolume struct{}
 
 func imageVolumes() kind {
@@ -28,8 +28,8 @@ func (imageVolume) refresh(context.Context, target) error { return nil }
 
 func (imageVolume) tearDown(context.Context, string) error { return nil }
 
-// imageMount is what the runtime is asked to mount of an image volume. It resolves
-// the subPath within the image; nothing can be made there that is missing.
+// imageMount is the mount of an image volume that the runtime is asked for. The runtime
+// resolves the subPath within the image, which must exist.
 func imageMount(v *v1.Volume, subPath string) pod.ImageMount {
 	return pod.ImageMount{Volume: v.Name, Reference: v.Image.Reference, SubPath: subPath}
 }

@@ -10,8 +10,8 @@ import (
 	"podd/internal/pod"
 )
 
-// kinds are those that podd has. A new one is a line here, and a file that has
-// its kind value, its driver and nothing of any other.
+// kinds lists the volume kinds that podd supports. To add one, add a line here and a
+// file with its kind value and its driver.
 func kinds(o Options) []kind {
 	memory := &tmpfs{}
 	return []kind{
@@ -28,70 +28,70 @@ func kinds(o Options) []kind {
 	}
 }
 
-// kind is one kind of volume: what it is called, where its content lies, and what
-// makes it. It keeps no state: what was made lies on disk or in the mount table.
+// kind is one kind of volume: its name, the location of its content, and its driver.
+// It is stateless: all state is on disk or in the mount table.
 type kind struct {
-	// plugin is upstream's name, which is also the directory's and the metric's:
-	// kubernetes.io/empty-dir. No two kinds share one.
+	// plugin is upstream's plugin name, such as kubernetes.io/empty-dir, also used for
+	// the directory and the metrics. It is unique.
 	plugin string
-	// managed says that the content is for the pod's containers, which may have it
-	// relabelled.
+	// managed says that the volume is managed by podd: the runtime may relabel its
+	// content for the containers (SELinux).
 	managed bool
-	// live says that the content follows objects or the pod while it runs, and is
-	// podd's alone to write: containers have it read-only. What cannot be brought up
-	// to date serves on as it is.
+	// live says that the content follows objects or the pod while it runs. Only podd
+	// writes to it: containers get it read-only. If an update fails, the last content
+	// stays.
 	live bool
-	// waits says that a set-up may wait for what is not podd's own: a server, a driver,
-	// somebody's disk. One that does holds up no other volume of its pod.
-	waits bool
-	// handles says whether a volume is of this kind; nil for what only a
-	// PersistentVolume can be. behind says it of a PersistentVolume; nil for what none
-	// can be, and blocks that such a volume may be a device (volumeMode Block), which
-	// is then at path.
-	handles func(*v1.VolumeSource) bool
-	behind  func(*v1.PersistentVolumeSource) bool
-	blocks  bool
-	// path is where the content lies on the host, once setUp has succeeded. It is
-	// pure; target.dir for most, and empty for what only the runtime can mount.
+	// mayBlock says that setUp may wait for something outside podd: a server, a driver,
+	// a disk. Such volumes are set up in parallel to the pod's others.
+	mayBlock bool
+	// handles says whether a volume is of this kind; nil for a kind that exists only as
+	// PersistentVolume. handlesPV does the same for a PersistentVolume; nil for a kind
+	// that cannot be one. supportsBlock says that volumeMode Block is supported; path is
+	// then the device.
+	handles       func(*v1.VolumeSource) bool
+	handlesPV     func(*v1.PersistentVolumeSource) bool
+	supportsBlock bool
+	// path is where the content is on the host once setUp has succeeded. It is pure:
+	// target.dir for most kinds, empty if only the runtime can mount the volume.
 	path func(target) string
 	driver
 }
 
-// driver makes the volumes of a kind, and takes them away. Its methods are called
-// beside the syncs, one at a time for each volume; a set-up or refresh in parallel to
-// those of other volumes, of the same pod too if the kind waits. Each may take its time: that holds up its own pod alone. Where it waits,
-// it should end with ctx, which ends with the pod; what does not is left alone
-// until it returns (PendingUnmount). Each may be called again after any outcome, and after
-// a crash.
+// driver sets up and tears down the volumes of a kind. Its methods are called outside
+// the syncs, one at a time for each volume, in parallel for different pods and, if the
+// kind may block, for the volumes of one pod. They may take long, which blocks their
+// own pod only. They should return when ctx ends, which it does with the pod; one that
+// does not is left alone until it returns (PendingUnmount). Each may be called again
+// after any outcome and after a crash.
 type driver interface {
-	// setUp makes the volume exist. The error says why it cannot: it is told as an
-	// event of the pod, and setUp is called again after a back-off.
+	// setUp sets the volume up. Its error becomes an event of the pod, and setUp is
+	// called again after a backoff.
 	setUp(ctx context.Context, t target) error
-	// refresh brings up to date what this Mounter has set up before: at a later
-	// start of the pod's containers.
+	// refresh updates what this Mounter has set up before, when containers of the pod
+	// start later.
 	refresh(ctx context.Context, t target) error
-	// tearDown undoes what setUp made beyond the directory: nothing for most. dir is
-	// target.dir; the pod may not be known any more. Every mount below the pod's
-	// directory was unmounted before, and the directory is deleted afterwards,
-	// whatever the kind. It is called for each volume that has a directory.
+	// tearDown undoes what setUp did besides the directory: nothing for most kinds. dir
+	// is target.dir; the pod may be unknown by then. It is called for each volume that
+	// has a directory, after every mount below the pod's directory was unmounted and
+	// before the directory is deleted.
 	tearDown(ctx context.Context, dir string) error
 }
 
-// target is the volume that a kind is asked about.
+// target is the volume that a driver works on.
 type target struct {
 	pod    *v1.Pod
 	volume *v1.Volume
 	// dir is <pod's directory>/volumes/<plugin>/<name>; a kind that needs a
-	// directory of its own makes it there.
+	// directory creates it there.
 	dir string
-	// bound is what the volume's claim has; nil for a volume without one.
+	// bound is what the volume's claim is bound to; nil for a volume without a claim.
 	bound *pod.BoundVolume
-	// values has what live kinds are made of, and owner changes to the fsGroup.
+	// values is where live kinds get their content; owner applies the fsGroup.
 	values values
 	owner  *owner
 }
 
-// readOnly says that no container may write to the volume.
+// readOnly says that the volume is read-only for all containers.
 func (t target) readOnly() bool {
 	if csi := t.volume.CSI; csi != nil {
 		return csi.ReadOnly != nil && *csi.ReadOnly
@@ -99,7 +99,7 @@ func (t target) readOnly() bool {
 	return t.bound != nil && t.bound.ReadOnly
 }
 
-// kindOf finds the kind of a volume without a claim, or nil.
+// kindOf returns the kind of a volume without a claim, or nil.
 func (m *Mounter) kindOf(v *v1.Volume) *kind {
 	for i := range m.kinds {
 		if m.kinds[i].handles != nil && m.kinds[i].handles(&v.VolumeSource) {
@@ -109,8 +109,8 @@ func (m *Mounter) kindOf(v *v1.Volume) *kind {
 	return nil
 }
 
-// sourceName is the manifest's word for a volume's kind ("nfs", "configMap"); source
-// is a pointer to a struct that has a field for each.
+// sourceName returns the name of the source that is set, as in the manifest ("nfs",
+// "configMap"); source points to a struct with a field for each.
 func sourceName(source any) string {
 	fields := reflect.ValueOf(source).Elem()
 	for i := range fields.NumField() {

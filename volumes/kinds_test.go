@@ -19,7 +19,7 @@ import (
 	"podd/internal/pod"
 )
 
-// volumeDir is where the volume of a pod lies, by upstream's name of its kind.
+// volumeDir returns the directory of a pod's volume, by upstream's name of its plugin.
 func volumeDir(m *Mounter, uid pod.UID, plugin, name string) string {
 	return m.PodDir(uid) + "/volumes/kubernetes.io~" + plugin + "/" + name
 }
@@ -34,7 +34,7 @@ func mustHold(t *testing.T, dir string, want map[string]string) {
 			return err
 		}
 		name := strings.TrimPrefix(path, root)
-		text, err := os.ReadFile(filepath.Join(dir, name)) // by its link
+		text, err := os.ReadFile(filepath.Join(dir, name)) // through its link
 		got[name] = string(text)
 		return err
 	})
@@ -89,7 +89,7 @@ func TestItemsChooseKeysPathsAndModes(t *testing.T) {
 	}
 }
 
-func TestDownwardVolumeTellsOfThePod(t *testing.T) {
+func TestDownwardAPIVolumeHasFieldsOfThePod(t *testing.T) {
 	m := newMounter(t, newStore().into)
 	v := fromPod("d", "labels", "metadata.labels", "sub/name", "metadata.name")
 	v.DownwardAPI.Items = append(v.DownwardAPI.Items, v1.DownwardAPIVolumeFile{
@@ -101,18 +101,18 @@ func TestDownwardVolumeTellsOfThePod(t *testing.T) {
 	mustHaveMode(t, dir+"/cpu", 0o400)
 }
 
-func TestOfTwoProjectedFilesAtOnePathTheLaterSourcesWins(t *testing.T) {
+func TestTheLaterOfTwoProjectedSourcesWins(t *testing.T) {
 	m := newMounter(t, newStore(aConfigMap("one", "a", "first", "b", "first"), aSecret("two", "a", "second")).into)
 	mustSetUp(t, m, aPod("u1", projected("p", partConfigMap("one"), partSecret("two"), partPod("b", "metadata.name"))))
 	mustHold(t, volumeDir(m, "u1", "projected", "p"), map[string]string{"a": "second", "b": "web"})
 }
 
-func TestAFileThatIsAnothersDirectoryIsRefused(t *testing.T) {
+func TestAFileThatIsAnothersDirectoryIsRejected(t *testing.T) {
 	m := newMounter(t, newStore(aConfigMap("one", "a", "1")).into)
 	mustSay(t, ensure(t, m, aPod("u1", projected("p", partConfigMap("one"), partPod("a/b", "metadata.name")))), `"a/b"`, `"a" is a file of the volume`)
 }
 
-func TestWhatIsMissingIsToldInUpstreamsWords(t *testing.T) {
+func TestMissingSourcesAreUpstreamsErrors(t *testing.T) {
 	yes := true
 	nowhere := []v1.KeyToPath{{Key: "k", Path: "p"}}
 	token := v1.VolumeProjection{ServiceAccountToken: &v1.ServiceAccountTokenProjection{Path: "t"}}
@@ -121,7 +121,7 @@ func TestWhatIsMissingIsToldInUpstreamsWords(t *testing.T) {
 	const failed = `MountVolume.SetUp failed for volume "v" : `
 	for name, c := range map[string]struct {
 		volume v1.Volume
-		words  string // "" for none: the volume is there
+		words  string // "": no error
 	}{
 		"configMap":           {fromConfigMap("v", "none"), failed + `configmap "none" not found`},
 		"configMap's key":     {fromConfigMap("v", "app", func(s *v1.ConfigMapVolumeSource) { s.Items = nowhere }), failed + "configmap references non-existent config key: k"},
@@ -163,11 +163,11 @@ func TestANodeWithoutObjectsHasNone(t *testing.T) {
 	mustSay(t, err, `configmap "a" not found`, `secret "b" not found`, "tells pods nothing of themselves")
 }
 
-// Whatever may hold a secret is in memory, in one mount that is never swapped.
+// Whatever may contain a secret is in memory, in one mount that is never swapped.
 func TestSecretsNeverReachADisk(t *testing.T) {
 	m := newMounter(t, newStore(aConfigMap("app", "a", "1"), aSecret("key", "password", "hunter2-on-no-disk")).into)
 	p := aPod("u1", fromConfigMap("c", "app"), fromSecret("s", "key"), fromPod("d", "n", "metadata.name"), projected("p", partSecret("key")))
-	for range 3 { // a Mounter that knows nothing, as after a restart, too
+	for range 3 { // also by a new Mounter, as after a restart
 		mustSetUp(t, m, p)
 		m.ready = map[pod.UID]map[string]string{}
 	}
@@ -271,8 +271,8 @@ func TestValuesBelongToTheFSGroup(t *testing.T) {
 	}
 }
 
-// TestItemsThatMultiplyAKeyAreRefusedBeforeTheyFillTheNode: in memory or on the disk.
-func TestItemsThatMultiplyAKeyAreRefusedBeforeTheyFillTheNode(t *testing.T) {
+// They would fill the node's memory or disk.
+func TestItemsThatRepeatAKeyTooOftenAreRejected(t *testing.T) {
 	m := newMounter(t, newStore(aConfigMap("app", "a", strings.Repeat("x", 1<<20)), aSecret("key", "a", strings.Repeat("y", 1<<20))).into)
 	var items []v1.KeyToPath
 	for i := range 10_000 {
@@ -285,7 +285,7 @@ func TestItemsThatMultiplyAKeyAreRefusedBeforeTheyFillTheNode(t *testing.T) {
 		err := ensure(t, m, aPod("u-"+plugin, v))
 		mustSay(t, err, "its files have 10000 MiB together, more than the 96 MiB that such a volume may have")
 		if _, err := os.Stat(volumeDir(m, pod.UID("u-"+plugin), plugin, "v")); !os.IsNotExist(err) {
-			t.Errorf("%s: something was made of it (%v)", plugin, err)
+			t.Errorf("%s: something was written (%v)", plugin, err)
 		}
 		mustTearDown(t, m, pod.UID("u-"+plugin))
 	}
@@ -294,8 +294,8 @@ func TestItemsThatMultiplyAKeyAreRefusedBeforeTheyFillTheNode(t *testing.T) {
 	mustBeGone(t, m, "u2")
 }
 
-// The runtime cannot make a directory in what the container has read-only.
-func TestMountPointsOfOtherVolumesAreMadeInValues(t *testing.T) {
+// The runtime cannot create a directory in a volume that is mounted read-only.
+func TestMountPointsOfOtherVolumesAreCreatedInLiveVolumes(t *testing.T) {
 	m := newMounter(t, newStore(aConfigMap("app", "a", "1")).into)
 	at := func(volume, path string) v1.VolumeMount { return v1.VolumeMount{Name: volume, MountPath: path} }
 	p := withMounts(aPod("u1", fromConfigMap("c", "app"), empty("e")),
@@ -312,11 +312,11 @@ func TestMountPointsOfOtherVolumesAreMadeInValues(t *testing.T) {
 		t.Errorf("got %v", entries)
 	}
 	if below, _ := os.ReadDir(dir + "/cache"); len(below) != 0 {
-		t.Errorf("what lies within another mount is that one's: got %v", below)
+		t.Errorf("a mount point within another mount belongs to that one: got %v", below)
 	}
 }
 
-func TestSubPathOfAValueIsOneVersionForTheLifeOfAContainer(t *testing.T) {
+func TestSubPathOfALiveVolumeIsOneVersionForTheLifeOfAContainer(t *testing.T) {
 	for plugin, v := range map[string]v1.Volume{"configmap": fromConfigMap("v", "app"), "secret": fromSecret("v", "app"), "projected": projected("v", partSecret("app"))} {
 		t.Run(plugin, func(t *testing.T) {
 			s := newStore(aConfigMap("app", "key", "one"), aSecret("app", "key", "one"))
@@ -330,7 +330,7 @@ func TestSubPathOfAValueIsOneVersionForTheLifeOfAContainer(t *testing.T) {
 			mustFollow(t, m, "u1")
 			mustBe(t, mounts[0].HostPath, "one")
 			mustBe(t, mounts[1].HostPath+"/key", "two")
-			mustBe(t, mustMounts(t, m, p)[0].HostPath, "two") // the container starts again
+			mustBe(t, mustMounts(t, m, p)[0].HostPath, "two") // the container restarts
 			mustTearDown(t, m, "u1")
 			mustBeGone(t, m, "u1")
 		})
@@ -338,7 +338,7 @@ func TestSubPathOfAValueIsOneVersionForTheLifeOfAContainer(t *testing.T) {
 }
 
 // A privileged container may remount a volume and plant links in it.
-func TestSubPathOfAValueCannotLeaveItsVolume(t *testing.T) {
+func TestSubPathOfALiveVolumeCannotLeaveItsVolume(t *testing.T) {
 	m := newMounter(t, newStore(aConfigMap("app", "key", "one")).into)
 	outside := tempDir(t)
 	write(t, outside+"/secret", "not yours")
@@ -365,7 +365,7 @@ func TestSubPathOfAValueCannotLeaveItsVolume(t *testing.T) {
 	}
 }
 
-// tenVolumes are what the price of a pod with values is measured with.
+// tenVolumes returns the volumes for the benchmark.
 func tenVolumes() (*store, []v1.Volume) {
 	s := newStore()
 	var out []v1.Volume
@@ -380,7 +380,7 @@ func tenVolumes() (*store, []v1.Volume) {
 	return s, append(out, projected("p", partConfigMap("c0"), partSecret("s0"), partPod("name", "metadata.name")), empty("e"))
 }
 
-// Of its set-up alone; BenchmarkPodWithoutVolumes is set-up and removal.
+// It measures setup only; BenchmarkPodWithoutVolumes measures setup and teardown.
 func BenchmarkPodWithTenVolumes(b *testing.B) {
 	s, volumes := tenVolumes()
 	o := Options{RootDir: b.TempDir()}

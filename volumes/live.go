@@ -11,21 +11,21 @@ import (
 	"podd/volumes/payload"
 )
 
-// maxLive bounds the files of a live volume, in bytes: a hundred of the largest
-// objects. Items may show one key ten thousand times.
+// maxLive bounds the total size of a live volume's files, in bytes: nearly a hundred of
+// the largest objects. Without it, items could repeat one key ten thousand times.
 const maxLive = 96 << 20
 
-// sizeLive is the size of a live volume's tmpfs, in bytes: two versions, and what the
-// file system takes for names and pages that are not full. Only podd writes there.
+// sizeLive is the size of a live volume's tmpfs, in bytes: two versions, plus the
+// overhead for names and partly filled pages. Only podd writes there.
 const sizeLive = 256 << 20
 
-// files are a live volume's, by their paths, cleaned.
+// files are the files of a live volume by their cleaned paths.
 type files map[string]payload.File
 
-// put adds a file, instead of one that an earlier source has put there.
+// put adds a file, replacing one of an earlier source.
 func (f files) put(name string, data []byte, modes ...*int32) {
 	mode := v1.ConfigMapVolumeSourceDefaultMode
-	for _, m := range modes { // the nearest last
+	for _, m := range modes { // the most specific last
 		if m != nil {
 			mode = *m
 		}
@@ -33,7 +33,7 @@ func (f files) put(name string, data []byte, modes ...*int32) {
 	f[path.Clean(name)] = payload.File{Data: data, Mode: uint32(mode)}
 }
 
-// fit refuses files that are too many bytes together.
+// fit rejects files whose total size exceeds maxLive.
 func (f files) fit() error {
 	size := 0
 	for name := range f {
@@ -45,16 +45,16 @@ func (f files) fit() error {
 	return nil
 }
 
-// live makes the volumes whose files follow something: one version, swapped for
-// the next in one step.
+// live is the driver of volumes whose files follow their sources: a version is swapped
+// for the next atomically.
 type live struct {
-	memory *tmpfs // nil for the disk
-	// collect says what the files are. It does not block. Its error is told to the
-	// pod, and nothing is written: another try makes sense when a source changes.
+	memory *tmpfs // nil: on disk
+	// collect returns the files. It does not block. After an error, which the pod
+	// reports, nothing is written until a source changes.
 	collect func(target) (files, error)
 }
 
-// collectError is that the files are not known: time alone changes nothing.
+// collectError is an error of collect: retrying is useless until a source changes.
 type collectError struct{ error }
 
 func (e collectError) Unwrap() error { return e.error }
@@ -84,11 +84,10 @@ func (l *live) setUp(ctx context.Context, t target) error {
 
 func (l *live) refresh(ctx context.Context, t target) error { return l.setUp(ctx, t) }
 
-// tearDown has nothing to do: there is only the directory, and a mount.
+// tearDown has nothing to do: there is only the directory and perhaps a mount.
 func (*live) tearDown(context.Context, string) error { return nil }
 
-// found says that an earlier podd has set the volume up, and that it is still
-// there.
+// found says whether an earlier podd has set the volume up and it still exists.
 func (l *live) found(t target) bool {
 	if l.memory != nil {
 		if mounted, err := isMounted(t.dir, unix.TMPFS_MAGIC); err != nil || !mounted {
@@ -98,7 +97,7 @@ func (l *live) found(t target) bool {
 	return payload.InUse(t.dir)
 }
 
-// liveKind is a kind of such volumes.
+// liveKind returns a kind of live volumes.
 func liveKind(plugin string, handles func(*v1.VolumeSource) bool, l *live) kind {
 	return kind{
 		plugin: plugin, managed: true, live: true, handles: handles, driver: l,

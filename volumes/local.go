@@ -15,18 +15,17 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// localVolume is a directory or block device of the node, as a PersistentVolume. A
-// directory is bound below the pod's directory, and the file system of a device
-// mounted there; a device that is wanted as one stays where it is. Unmounting is all
-// that its end takes.
+// localVolume is a PersistentVolume of type local: a directory or block device of the
+// node. Below the pod's directory, a directory is bind-mounted and the file system of a
+// device is mounted; for volumeMode Block, the device is used at its own path.
 type localVolume struct{ devices *devices }
 
 const localPlugin = "kubernetes.io/local-volume"
 
 func localVolumes(d *devices) kind {
 	return kind{
-		plugin: localPlugin, managed: true, waits: true, blocks: true,
-		behind: func(s *v1.PersistentVolumeSource) bool { return s.Local != nil },
+		plugin: localPlugin, managed: true, mayBlock: true, supportsBlock: true,
+		handlesPV: func(s *v1.PersistentVolumeSource) bool { return s.Local != nil },
 		path: func(t target) string {
 			if t.bound.Block() {
 				return t.bound.Volume.Spec.Local.Path
@@ -37,13 +36,13 @@ func localVolumes(d *devices) kind {
 	}
 }
 
-// refresh leaves what is mounted as it is.
+// refresh does nothing: what is mounted stays.
 func (localVolume) refresh(context.Context, target) error { return nil }
 
-// tearDown has nothing to do: what the pod wrote is the volume's.
+// tearDown has nothing to do: the volume is unmounted before, and its data stays.
 func (localVolume) tearDown(context.Context, string) error { return nil }
 
-// setUp does what upstream's local plugin does, with its words for what is not there.
+// setUp mounts the volume as upstream's local plugin does, with its error messages.
 func (l localVolume) setUp(ctx context.Context, t target) error {
 	path := t.bound.Volume.Spec.Local.Path
 	info, err := os.Stat(path)
@@ -79,7 +78,7 @@ func (l localVolume) setUp(ctx context.Context, t target) error {
 	return l.own(ctx, t)
 }
 
-// bindDirectory binds a directory to the volume's, without what is mounted below it.
+// bindDirectory bind-mounts a directory at the volume's, without its submounts.
 func bindDirectory(ctx context.Context, path string, t target) error {
 	if options := t.bound.Volume.Spec.MountOptions; len(options) > 0 {
 		options = slices.Concat([]string{"bind"}, options)
@@ -100,13 +99,13 @@ func bindDirectory(ctx context.Context, path string, t target) error {
 	return nil
 }
 
-// makeReadOnly makes one mount read-only, and leaves what else holds for it.
+// makeReadOnly remounts one mount read-only and keeps its other flags.
 func makeReadOnly(dir string) error {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
 		return err
 	}
-	// The flags of statfs(2) have the values of mount(2), but for this one.
+	// The flags of statfs(2) have the values of those of mount(2), except relatime.
 	const relatime, kept = 0x1000, unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC | unix.MS_NOATIME | unix.MS_NODIRATIME
 	flags := uintptr(st.Flags) & kept
 	if st.Flags&relatime != 0 {
@@ -118,8 +117,8 @@ func makeReadOnly(dir string) error {
 	return nil
 }
 
-// own gives the volume to the pod's fsGroup, if it is the first pod that has it; of
-// others, one that wants another group is told.
+// own applies the pod's fsGroup if no other pod has the volume mounted; otherwise it
+// warns of a group that differs.
 func (localVolume) own(ctx context.Context, t target) error {
 	group := fsGroup(t.pod)
 	if group == nil || t.readOnly() {
@@ -143,8 +142,7 @@ func (localVolume) own(ctx context.Context, t target) error {
 	return nil
 }
 
-// sharedWithPods says whether another pod has what is mounted at the target mounted,
-// too.
+// sharedWithPods says whether another pod has mounted the same volume.
 func sharedWithPods(t target) (bool, error) {
 	table, err := mountinfo.GetMounts(nil)
 	if err != nil {

@@ -12,18 +12,18 @@ import (
 	"podd/internal/pod"
 )
 
-// lockKey is what a lock is of: a pod, or its live volumes alone. Who has the pod's may
-// hang with one of its volumes, and the live ones are written meanwhile. Whoever takes
+// lockKey names a lock: that of a pod, or that of its live volumes. The holder of a pod's
+// lock may hang with one of its volumes; the live ones are updated meanwhile. Whoever takes
 // both takes the pod's first.
 type lockKey struct {
 	pod  pod.UID
 	live bool
 }
 
-// podLock serialises the calls for one pod, or for its live volumes; it is dropped by
-// its last user.
+// podLock serializes the calls for one pod, or for its live volumes; its last user drops
+// it.
 type podLock struct {
-	held  chan struct{} // capacity 1: full while somebody has it
+	held  chan struct{} // capacity 1: full while the lock is held
 	users int           // guarded by Mounter.mu
 }
 
@@ -80,14 +80,14 @@ func (m *Mounter) take(ctx context.Context, of lockKey) (unlock func(), err erro
 	}, nil
 }
 
-// patience is how long a set-up may take to notice that its pod is gone. One that
-// hangs in the kernel never does.
+// patience is how long a canceled setup may take to return. One that hangs in the
+// kernel does not.
 const patience = time.Second
 
 var errPatience = errors.New("it does not finish")
 
-// takeOver cancels the set-up of the pod's volumes in progress and takes the pod's
-// locks. A set-up that does not finish within patience is a hungError.
+// takeOver cancels the setup of the pod's volumes in progress and takes the pod's
+// locks. If the setup does not return within patience, the error is a hungError.
 func (m *Mounter) takeOver(ctx context.Context, uid pod.UID) (unlock func(), err error) {
 	m.giveUp(uid, errPodGone)
 	for {
@@ -103,17 +103,18 @@ func (m *Mounter) takeOver(ctx context.Context, uid pod.UID) (unlock func(), err
 	}
 }
 
-// hungError is a set-up that does not come to its end: podd itself holds what it is
-// at. Nothing of the pod may be deleted meanwhile.
+// hungError is a setup that does not return, so podd itself holds the volume. Nothing of
+// the pod may be deleted meanwhile.
 type hungError struct {
-	waits []string // what it is at, since when, and behind which mount
+	waits []string // which volumes, since when, and behind which mounts
 }
 
 func (e *hungError) Error() string {
 	return fmt.Sprintf("%s: process %d (podd) holds it until whoever serves that answers, or is ended", strings.Join(e.waits, "; "), os.Getpid())
 }
 
-// hung is the set-up that has the pod's lock, or that of its live volumes; nil for none.
+// hung returns a hungError if a setup holds the pod's lock, or that of its live volumes,
+// or nil.
 func (m *Mounter) hung(uid pod.UID) error {
 	m.mu.Lock()
 	o := cmp.Or(m.working[lockKey{pod: uid}], m.working[lockKey{pod: uid, live: true}])
@@ -125,9 +126,9 @@ func (m *Mounter) hung(uid pod.UID) error {
 	m.mu.Unlock()
 	hung := &hungError{}
 	for _, w := range waits {
-		hung.waits = append(hung.waits, fmt.Sprintf("the set-up of volume %q, started at %s, hangs%s", w.volume, w.since.Format(time.TimeOnly), m.behind(o.pod, w.volume)))
+		hung.waits = append(hung.waits, fmt.Sprintf("the set-up of volume %q, started at %s, hangs%s", w.volume, w.since.Format(time.TimeOnly), m.describeMount(o.pod, w.volume)))
 	}
-	if len(waits) == 0 { // before the first
+	if len(waits) == 0 { // before the first volume
 		hung.waits = []string{fmt.Sprintf("the set-up of the pod's volumes, started at %s, hangs", o.since.Format(time.TimeOnly))}
 	}
 	return hung

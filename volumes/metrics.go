@@ -6,12 +6,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics carry upstream's names where upstream has one.
+// metrics has upstream's names where upstream has the metric.
 type metrics struct {
 	operations *prometheus.HistogramVec
 }
 
-// counts is what the gauges show, asked at each scrape.
+// counts is what the gauges show, computed at each scrape.
 type counts struct {
 	volumes map[string]int // by plugin
 	pending int
@@ -46,7 +46,7 @@ var (
 		"Pod directories that could not be removed yet, because something is still mounted or in use in them.", nil, nil)
 )
 
-// gauges reads its values at the scrape, so that nothing has to keep them.
+// gauges computes its values at each scrape.
 type gauges struct{ now func() counts }
 
 func (g *gauges) Describe(out chan<- *prometheus.Desc) {

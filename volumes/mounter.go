@@ -18,29 +18,30 @@ import (
 	"podd/podfs"
 )
 
-// Options are what a Mounter needs to know of the node.
+// Options configures a Mounter.
 type Options struct {
-	// RootDir is podd's --root-dir; it is made when missing and may be, or lie
-	// behind, a symbolic link.
+	// RootDir is podd's --root-dir. It is created if missing, and its path may contain
+	// symbolic links.
 	RootDir string
 	// NodeMemory bounds a tmpfs without any other limit, in bytes; 0 means the
 	// machine's memory.
 	NodeMemory int64
-	// RecursiveReadOnly says that the runtime can make submounts read-only too.
+	// RecursiveReadOnly says that the runtime supports recursive read-only mounts.
 	RecursiveReadOnly bool
-	// Objects and Downward have what volumes with values are made of; nil for none.
+	// Objects and Downward provide the content of live volumes; nil for none.
 	Objects  Objects
 	Downward Downward
-	// CSI has the volumes of CSI drivers; nil for a podd that none registers with.
+	// CSI sets up CSI volumes; nil if no driver can register.
 	CSI CSI
-	// Claims has what claims are bound to; nil for none.
+	// Claims resolves claims to PersistentVolumes; nil for none.
 	Claims Claims
-	// Projects counts what is in emptyDirs of pods with hostUsers: false; nil does not.
+	// Projects assigns project quotas to emptyDirs of pods with hostUsers: false; may be
+	// nil.
 	Projects Projects
-	// Events tells of volumes that cannot be brought up to date, of changes of
-	// ownership that take long, and of pending unmounts; nil tells nobody.
+	// Events reports volumes that cannot be updated, slow changes of ownership, and
+	// pending unmounts; may be nil.
 	Events Events
-	// Waker is told when a set-up that a pod waits for has ended; it may be nil.
+	// Waker is called when a setup that a pod waits for has ended; may be nil.
 	Waker Waker
 }
 
@@ -55,27 +56,27 @@ type Mounter struct {
 	log      *slog.Logger
 	metrics  *metrics
 	poke     chan struct{} // capacity 1: an unmount is pending
-	places   chan struct{} // of set-ups at work
+	slots    chan struct{} // bound the setups in progress
 	owner    *owner
 	unmounts *unmounts
 
 	mu       sync.Mutex // guards what follows
 	locks    map[lockKey]*podLock
-	setUps   map[pod.UID]*setUp                     // under way, or ended and not told
-	working  map[lockKey]*setUp                     // those that have that lock, given up or not
-	ready    map[pod.UID]map[string]string          // volume name → plugin, what this Mounter has set up
-	bound    map[pod.UID]map[string]pod.BoundVolume // of those that are ready, where they have a claim
-	released map[pod.UID]bool                       // by Release: they use nothing any more
-	ending   map[pod.UID]bool                       // by Stopping: their volumes follow nothing any more
+	setUps   map[pod.UID]*setUp                     // in progress, or ended with a result not yet returned by Ensure
+	working  map[lockKey]*setUp                     // those that hold that lock, abandoned ones included
+	ready    map[pod.UID]map[string]string          // volume name → plugin, set up by this Mounter
+	bound    map[pod.UID]map[string]pod.BoundVolume // what ready volumes with a claim are bound to
+	released map[pod.UID]bool                       // Release was called: nothing is in use
+	ending   map[pod.UID]bool                       // Stopping was called: volumes are no longer updated
 	live     map[pod.UID]*livePod
-	pods     map[pod.UID]*v1.Pod // that were set up or followed, for events
+	pods     map[pod.UID]*v1.Pod // those set up or followed, for events
 	pending  map[pod.UID]*PendingUnmount
-	stopping bool // Run has ended: volumes follow nothing any more
+	stopping bool // Run has ended: volumes are no longer updated
 }
 
-// New makes the root directory if it is missing and resolves it. It starts
-// nothing; Run retries what TearDown could not finish, and its end gives up the
-// set-ups under way.
+// New creates the root directory if it is missing and resolves it. It starts
+// nothing; Run retries what TearDown could not finish, and cancels the setups in
+// progress when it ends.
 func New(o Options, log *slog.Logger, reg prometheus.Registerer) (*Mounter, error) {
 	if err := os.MkdirAll(o.RootDir, 0o750); err != nil {
 		return nil, fmt.Errorf("make the root directory: %w", err)
@@ -113,7 +114,7 @@ func New(o Options, log *slog.Logger, reg prometheus.Registerer) (*Mounter, erro
 		kinds:    kinds(o),
 		log:      log,
 		poke:     make(chan struct{}, 1),
-		places:   make(chan struct{}, parallelSetUps),
+		slots:    make(chan struct{}, parallelSetUps),
 		owner:    newOwner(o.Events),
 		unmounts: newUnmounts(),
 		locks:    map[lockKey]*podLock{},
@@ -131,12 +132,12 @@ func New(o Options, log *slog.Logger, reg prometheus.Registerer) (*Mounter, erro
 	return m, nil
 }
 
-// Pods lists the UIDs that have something on disk, wanted or not, in no
-// particular order. Those that nobody wants go to TearDown.
+// Pods lists the UIDs that have something on disk, desired or orphaned, in no
+// particular order. The caller tears down the orphaned ones.
 func (m *Mounter) Pods() ([]pod.UID, error) { return podsBelow(m.dirs.Pods()) }
 
-// Pods is Mounter.Pods of a root directory that has no Mounter yet, and perhaps no
-// pods.
+// Pods is Mounter.Pods for a root directory without a Mounter. It may not have a pods
+// directory yet.
 func Pods(rootDir string) ([]pod.UID, error) {
 	uids, err := podsBelow((podfs.Dirs{Root: rootDir}).Pods())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -159,8 +160,8 @@ func podsBelow(dir string) ([]pod.UID, error) {
 	return uids, nil
 }
 
-// safeName refuses what would lead somewhere else as a component of a path.
-// Validation has refused it long before; a mistake there must not delete files.
+// safeName rejects names that are not a single path component. Validation has done so
+// long before; a bug there must not delete files.
 func safeName(what, name string) error {
 	if name == "" || name == "." || name == ".." || strings.ContainsAny(name, "/\x00") {
 		return fmt.Errorf("%s %q cannot be the name of a directory", what, name)

@@ -14,14 +14,14 @@ import (
 	"podd/internal/pod"
 )
 
-// Mounts says how the pod's volumes are bound into one of its containers, in
-// the order of its volumeMounts. subPaths are theirs, by the same index, with
-// variables expanded; nil for none. Ensure must have said that they are ready.
-// subPaths are made when missing and bound below the pod's directory, which is
-// why this can fail for reasons of the disk; calling it again for a restarted
-// container is right and reuses what still fits. It blocks for patience at most: what
-// hangs, as the subPath of a dead mount does, is an error, and goes on. Errors are
-// *pod.ReasonError with CreateContainerConfigError.
+// Mounts returns the mounts of one of the pod's containers, in the order of its
+// volumeMounts. subPaths are theirs by the same index, with variables expanded; nil for
+// none. Ensure must have reported the volumes as ready. A missing subPath is created,
+// and each is bind-mounted below the pod's directory, which may fail. Calling it again
+// for a restarted container reuses the bind mounts that are still right. It blocks for
+// patience at most: a subPath that hangs, as on a dead mount, is an error, and the work
+// continues in the background. Errors are *pod.ReasonError with
+// CreateContainerConfigError.
 func (m *Mounter) Mounts(p *v1.Pod, c *v1.Container, subPaths []string) ([]pod.Mount, error) {
 	if len(c.VolumeMounts) == 0 {
 		return nil, nil
@@ -33,7 +33,7 @@ func (m *Mounter) Mounts(p *v1.Pod, c *v1.Container, subPaths []string) ([]pod.M
 		return nil, pod.WithReason(pod.ReasonCreateContainerConfigError, cmp.Or(m.hung(p.UID), err))
 	}
 	o := &setUp{pod: p, since: time.Now()}
-	if !slices.ContainsFunc(subPaths, func(sub string) bool { return sub != "" }) { // nothing is looked at
+	if !slices.ContainsFunc(subPaths, func(sub string) bool { return sub != "" }) { // cannot block
 		defer unlock()
 		return m.mountsOf(o, c, subPaths)
 	}
@@ -57,7 +57,7 @@ func (m *Mounter) Mounts(p *v1.Pod, c *v1.Container, subPaths []string) ([]pod.M
 	}
 }
 
-// mountsOf does the work of Mounts; the pod's lock is held.
+// mountsOf returns the mounts of a container; the pod's lock is held.
 func (m *Mounter) mountsOf(o *setUp, c *v1.Container, subPaths []string) ([]pod.Mount, error) {
 	mounts := make([]pod.Mount, 0, len(c.VolumeMounts))
 	for i := range c.VolumeMounts {
@@ -89,7 +89,7 @@ func (m *Mounter) mountOf(p *v1.Pod, c *v1.Container, index int, sub string) (po
 
 	sub, err = checkSubPath(sub)
 	if err != nil {
-		return pod.Mount{}, ofSubPath(wanted, c, err)
+		return pod.Mount{}, subPathError(wanted, c, err)
 	}
 	var image pod.ImageMount
 	switch {
@@ -100,7 +100,7 @@ func (m *Mounter) mountOf(p *v1.Pod, c *v1.Container, index int, sub string) (po
 			volume: t, content: hostPath, path: sub, container: c.Name, index: index,
 		})
 		if err != nil {
-			return pod.Mount{}, ofSubPath(wanted, c, err)
+			return pod.Mount{}, subPathError(wanted, c, err)
 		}
 	}
 	recursive, err := recursiveReadOnly(wanted, m.options.RecursiveReadOnly)
@@ -111,7 +111,7 @@ func (m *Mounter) mountOf(p *v1.Pod, c *v1.Container, index int, sub string) (po
 	if err != nil {
 		return pod.Mount{}, err
 	}
-	// What is elsewhere on the host is the administrator's to share or not.
+	// The propagation of other host paths is up to the administrator.
 	if propagation != "" && strings.HasPrefix(hostPath, m.PodDir(p.UID)+"/") {
 		if err := shareMounts(hostPath); err != nil {
 			return pod.Mount{}, err
@@ -128,7 +128,7 @@ func (m *Mounter) mountOf(p *v1.Pod, c *v1.Container, index int, sub string) (po
 	}, nil
 }
 
-// bindPart is bindSubPath; of a live volume, while nobody writes it.
+// bindPart is bindSubPath; for a live volume, while nobody writes it.
 func (m *Mounter) bindPart(k *kind, s subPath) (string, error) {
 	if k.live {
 		unlock, err := m.lockLive(context.Background(), s.volume.pod.UID)
@@ -140,8 +140,8 @@ func (m *Mounter) bindPart(k *kind, s subPath) (string, error) {
 	return m.bindSubPath(s)
 }
 
-// ofSubPath says in the manifest's words which subPath an error is about.
-func ofSubPath(m *v1.VolumeMount, c *v1.Container, err error) error {
+// subPathError adds the subPath as it is written in the manifest to an error.
+func subPathError(m *v1.VolumeMount, c *v1.Container, err error) error {
 	if m.SubPathExpr != "" {
 		return fmt.Errorf("subPathExpr %q of volume %q for container %q: %w", m.SubPathExpr, m.Name, c.Name, err)
 	}
@@ -157,8 +157,8 @@ func volumeNamed(p *v1.Pod, name string) *v1.Volume {
 	return nil
 }
 
-// recursiveReadOnly decides as upstream documents for recursiveReadOnly:
-// IfPossible asks the runtime, Enabled insists.
+// recursiveReadOnly follows the API's documentation of recursiveReadOnly: IfPossible
+// depends on the runtime's support, Enabled requires it.
 func recursiveReadOnly(m *v1.VolumeMount, supported bool) (bool, error) {
 	if m.RecursiveReadOnly == nil || *m.RecursiveReadOnly == v1.RecursiveReadOnlyDisabled {
 		return false, nil
@@ -192,8 +192,8 @@ func propagationOf(m *v1.VolumeMount, c *v1.Container) (v1.MountPropagationMode,
 	case v1.MountPropagationHostToContainer:
 		return mode, nil
 	case v1.MountPropagationBidirectional:
-		// Validation says so too. What such a container mounts appears on the
-		// host, so the rule is worth a second lock.
+		// Validation checks this, too. It is checked again because what such a container
+		// mounts appears on the host.
 		if s := c.SecurityContext; s == nil || s.Privileged == nil || !*s.Privileged {
 			return "", fmt.Errorf("volume %q: Bidirectional mount propagation is available only to privileged containers, and %q is not", m.Name, c.Name)
 		}

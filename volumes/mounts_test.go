@@ -30,7 +30,7 @@ func TestMountsNameHostAndContainerPaths(t *testing.T) {
 	}
 }
 
-// TestImageVolumeIsLeftToTheRuntime: nothing of it is on the host, and nobody writes to it.
+// It has nothing on the host, and is read-only.
 func TestImageVolumeIsLeftToTheRuntime(t *testing.T) {
 	m := newMounter(t)
 	p := withMounts(aPod("u1", v1.Volume{Name: "model", VolumeSource: v1.VolumeSource{Image: &v1.ImageVolumeSource{Reference: "r/model:1"}}}),
@@ -79,15 +79,15 @@ func TestRecursiveReadOnly(t *testing.T) {
 		want      bool
 		says      string
 	}{
-		"not asked":                {v1.VolumeMount{ReadOnly: true}, true, false, ""},
+		"not requested":            {v1.VolumeMount{ReadOnly: true}, true, false, ""},
 		"disabled":                 {v1.VolumeMount{ReadOnly: true, RecursiveReadOnly: mode("Disabled")}, true, false, ""},
-		"if possible, it is":       {v1.VolumeMount{ReadOnly: true, RecursiveReadOnly: mode("IfPossible"), MountPropagation: &none}, true, true, ""},
-		"if possible, it is not":   {v1.VolumeMount{ReadOnly: true, RecursiveReadOnly: mode("IfPossible")}, false, false, ""},
+		"if possible, supported":   {v1.VolumeMount{ReadOnly: true, RecursiveReadOnly: mode("IfPossible"), MountPropagation: &none}, true, true, ""},
+		"if possible, unsupported": {v1.VolumeMount{ReadOnly: true, RecursiveReadOnly: mode("IfPossible")}, false, false, ""},
 		"enabled":                  {v1.VolumeMount{ReadOnly: true, RecursiveReadOnly: mode("Enabled")}, true, true, ""},
 		"enabled, unsupported":     {v1.VolumeMount{ReadOnly: true, RecursiveReadOnly: mode("Enabled")}, false, false, "not supported by the runtime"},
 		"writable":                 {v1.VolumeMount{RecursiveReadOnly: mode("Enabled")}, true, false, "not read-only"},
 		"with propagation":         {v1.VolumeMount{ReadOnly: true, RecursiveReadOnly: mode("Enabled"), MountPropagation: &h2c}, true, false, "not compatible"},
-		"a mode that nobody knows": {v1.VolumeMount{ReadOnly: true, RecursiveReadOnly: mode("Maybe")}, true, false, "unknown"},
+		"an unknown mode":          {v1.VolumeMount{ReadOnly: true, RecursiveReadOnly: mode("Maybe")}, true, false, "unknown"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := recursiveReadOnly(&c.mount, c.supported)
@@ -116,7 +116,7 @@ func subPathPod(uid, sub string, v v1.Volume) *v1.Pod {
 	return withMounts(aPod(uid, v), v1.VolumeMount{Name: v.Name, MountPath: "/m", SubPath: sub})
 }
 
-func TestSubPathIsMadeWithTheVolumesModeAndBound(t *testing.T) {
+func TestSubPathIsCreatedWithTheVolumesModeAndBound(t *testing.T) {
 	m := newMounter(t)
 	p := subPathPod("u1", "a/b", empty("e"))
 	mustSetUp(t, m, p)
@@ -169,11 +169,11 @@ func TestSubPathCannotLeaveItsVolume(t *testing.T) {
 		})
 	}
 	if entries, _ := os.ReadDir(outside); len(entries) != 1 {
-		t.Errorf("something was made outside: %v", entries)
+		t.Errorf("something was created outside: %v", entries)
 	}
 }
 
-func TestSubPathIsWhatWasOpenedNotWhatItsNameBecomes(t *testing.T) {
+func TestSubPathIsTheOpenedFileWhateverItsNameBecomes(t *testing.T) {
 	m := newMounter(t)
 	outside := tempDir(t)
 	volume := mkdir(t, filepath.Join(tempDir(t), "v"))
@@ -203,7 +203,7 @@ func TestSubPathIsWhatWasOpenedNotWhatItsNameBecomes(t *testing.T) {
 	for range 300 {
 		mounts, err := m.Mounts(p, &p.Spec.Containers[0], subPaths(p))
 		if err != nil {
-			continue // refused, or gone for a moment
+			continue // rejected, or briefly missing
 		}
 		var got unix.Stat_t
 		if err := unix.Stat(mounts[0].HostPath, &got); err != nil {
@@ -245,7 +245,7 @@ func TestSubPathThatChangedIsBoundAnew(t *testing.T) {
 	mustBe(t, mustMounts(t, m, p)[0].HostPath, "a file now")
 }
 
-// TestAnErrorOfASubPathShowsNoValue: an expression may have variables with Secrets.
+// An expression may have variables with values of Secrets.
 func TestAnErrorOfASubPathShowsNoValue(t *testing.T) {
 	m, volume := newMounter(t), tempDir(t)
 	write(t, volume+"/hunter2", "a file")

@@ -13,9 +13,8 @@ import (
 	"podd/internal/pod"
 )
 
-// makeMountPoints makes the directories in a volume at which other volumes of a
-// container are mounted: the runtime cannot make them where the container has the
-// volume read-only.
+// makeMountPoints creates the directories in a volume at which a container mounts other
+// volumes: the runtime cannot create them if the container mounts the volume read-only.
 func makeMountPoints(t target) error {
 	points := nested(t.pod, t.volume.Name)
 	if len(points) == 0 {
@@ -28,7 +27,7 @@ func makeMountPoints(t target) error {
 	defer unix.Close(root)
 	for _, point := range points {
 		fd, err := openBeneath(root, point)
-		if err == nil { // perhaps a file: a mount of one, for which it serves
+		if err == nil { // may be a file, for the mount of a file
 			unix.Close(fd)
 			continue
 		}
@@ -42,8 +41,8 @@ func makeMountPoints(t target) error {
 	return nil
 }
 
-// nested are the paths within a volume at which the pod's containers mount
-// something else; what lies within another is that one's.
+// nested returns the paths within a volume at which the pod's containers mount other
+// volumes. Deeper mounts belong to the volume that they are nested in.
 func nested(p *v1.Pod, volume string) []string {
 	var out []string
 	for c := range pod.ContainerSpecs(&p.Spec) {
@@ -61,7 +60,8 @@ func nested(p *v1.Pod, volume string) []string {
 	return out
 }
 
-// below are the container's mounts below a path, and not below one another.
+// below returns the container's mounts below a path, without those nested in another of
+// them.
 func below(c *v1.Container, root string) []string {
 	prefix := strings.TrimSuffix(root, "/") + "/"
 	var points []string

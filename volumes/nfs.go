@@ -13,14 +13,13 @@ import (
 	"podd/internal/pod"
 )
 
-// nfsVolume is a directory of an NFS server, mounted below the pod's directory for
-// as long as the pod is there. Mounting and unmounting may take as long as the
-// server; that holds up the pod alone.
+// nfsVolume is an NFS export, mounted below the pod's directory until the pod is torn
+// down. Mounting and unmounting may block on the server, which blocks this pod only.
 type nfsVolume struct{}
 
 const nfsPlugin = "kubernetes.io/nfs"
 
-// mountedNFS says whether a mount point is that of an nfs volume, which podd mounted.
+// mountedNFS says whether a mount point is one of an NFS volume that podd mounted.
 func (m *Mounter) mountedNFS(point string) bool {
 	rel, ok := strings.CutPrefix(point, m.dirs.Pods()+"/")
 	uid, _, _ := strings.Cut(rel, "/")
@@ -29,18 +28,18 @@ func (m *Mounter) mountedNFS(point string) bool {
 
 func nfsVolumes() kind {
 	return kind{
-		plugin:  nfsPlugin,
-		waits:   true,
-		handles: func(s *v1.VolumeSource) bool { return s.NFS != nil },
-		behind:  func(s *v1.PersistentVolumeSource) bool { return s.NFS != nil },
-		path:    func(t target) string { return t.dir },
-		driver:  nfsVolume{},
+		plugin:    nfsPlugin,
+		mayBlock:  true,
+		handles:   func(s *v1.VolumeSource) bool { return s.NFS != nil },
+		handlesPV: func(s *v1.PersistentVolumeSource) bool { return s.NFS != nil },
+		path:      func(t target) string { return t.dir },
+		driver:    nfsVolume{},
 	}
 }
 
 func (nfsVolume) refresh(context.Context, target) error { return nil }
 
-// tearDown has nothing to do: the mount is gone.
+// tearDown has nothing to do: the volume is unmounted before.
 func (nfsVolume) tearDown(context.Context, string) error { return nil }
 
 func (nfsVolume) setUp(ctx context.Context, t target) error {
@@ -49,7 +48,7 @@ func (nfsVolume) setUp(ctx context.Context, t target) error {
 		return err
 	}
 	const program = "mount.nfs"
-	if !helper(program) {
+	if !hasHelper(program) {
 		return errors.New("the node cannot mount NFS: the program " + program + " is missing; install the package nfs-common (Debian, Ubuntu) or nfs-utils (Fedora, SUSE)")
 	}
 	source, options := nfsMount(t)
@@ -59,12 +58,12 @@ func (nfsVolume) setUp(ctx context.Context, t target) error {
 	return nil
 }
 
-// nfsMount is what is mounted, and how.
+// nfsMount returns the source and the options of the mount.
 func nfsMount(t target) (source string, options []string) {
 	nfs := t.volume.NFS
 	readOnly := nfs != nil && nfs.ReadOnly
 	if t.bound != nil {
-		nfs, readOnly = t.bound.Volume.Spec.NFS, t.readOnly() // upstream asks the claim's volume alone
+		nfs, readOnly = t.bound.Volume.Spec.NFS, t.readOnly() // as upstream, not the PersistentVolume's nfs.readOnly
 		options = slices.Clone(t.bound.Volume.Spec.MountOptions)
 	}
 	if readOnly {

@@ -25,8 +25,8 @@ func shareVolume(options ...string) *v1.PersistentVolume {
 	return v
 }
 
-// TestHowAShareIsMounted: with upstream's arguments, by a mount(8) of the test's.
-func TestHowAShareIsMounted(t *testing.T) {
+// With upstream's arguments, by a fake mount(8).
+func TestNFSIsMountedWithUpstreamsArguments(t *testing.T) {
 	claim := claims("share")
 	for name, tc := range map[string]struct {
 		volume v1.Volume
@@ -36,7 +36,7 @@ func TestHowAShareIsMounted(t *testing.T) {
 		"in a pod":              {nfsShare("filer", "/export", false), nil, "-t nfs -- filer:/export "},
 		"read-only":             {nfsShare("filer", "/export", true), nil, "-t nfs -o ro -- filer:/export "},
 		"an IPv6 address":       {nfsShare("fd00::1", "/export", false), nil, "-t nfs -- [fd00::1]:/export "},
-		"behind a claim":        {claim, claimed{"share": shareVolume("nfsvers=4.1", "hard")}, "-t nfs -o nfsvers=4.1,hard -- filer:/export "},
+		"of a claim":            {claim, claimed{"share": shareVolume("nfsvers=4.1", "hard")}, "-t nfs -o nfsvers=4.1,hard -- filer:/export "},
 		"a read-only claim":     {readOnly(claims("share")), claimed{"share": shareVolume("soft")}, "-t nfs -o soft,ro -- filer:/export "},
 		"a path with a dash":    {nfsShare("-o", "/x", false), nil, "-t nfs -- -o:/x "},
 		"nothing of the volume": {claim, claimed{"share": shareVolume()}, "-t nfs -- filer:/export "},
@@ -55,9 +55,8 @@ func TestHowAShareIsMounted(t *testing.T) {
 	}
 }
 
-// TestAShareIsMountedOnce, also by a podd that starts again, and unmounted before
-// anything is deleted.
-func TestAShareIsMountedOnce(t *testing.T) {
+// Also after a restart of podd; it is unmounted before anything is deleted.
+func TestNFSIsMountedOnce(t *testing.T) {
 	export := mkdir(t, filepath.Join(tempDir(t), "export"))
 	write(t, filepath.Join(export, "canary"), "alive")
 	real := "/bin/mount"
@@ -75,7 +74,7 @@ func TestAShareIsMountedOnce(t *testing.T) {
 	mustBe(t, filepath.Join(export, "canary"), "alive")
 }
 
-func TestWhyAShareIsNotMounted(t *testing.T) {
+func TestErrorsOfMountingNFS(t *testing.T) {
 	for name, tc := range map[string]struct {
 		programs map[string]string
 		want     []string
@@ -86,7 +85,7 @@ func TestWhyAShareIsNotMounted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			fakePrograms(t, tc.programs)
-			if tc.programs == nil && helper("mount.nfs") {
+			if tc.programs == nil && hasHelper("mount.nfs") {
 				t.Skip("mount.nfs is installed here")
 			}
 			m := newMounter(t)
@@ -97,9 +96,9 @@ func TestWhyAShareIsNotMounted(t *testing.T) {
 	}
 }
 
-// TestAServerThatHangsHoldsUpItsOwnPodAlone: others are set up meanwhile, the pod
-// says what it waits for, and its end ends the programs.
-func TestAServerThatHangsHoldsUpItsOwnPodAlone(t *testing.T) {
+// Other pods are set up meanwhile, the state says what it waits for, and the pod's
+// teardown ends the programs.
+func TestAnNFSServerThatHangsBlocksOnlyItsOwnPod(t *testing.T) {
 	said := fakePrograms(t, map[string]string{"mount.nfs": "", "mount": `sleep 1000 & echo $! > $DIR/child; echo $$ > $DIR/new; mv $DIR/new $DIR/pid; wait`})
 	m := newMounter(t)
 	state, err := m.Ensure(t.Context(), aPod("1", nfsShare("filer", "/export", false)))
@@ -117,12 +116,13 @@ func waitFor(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	for end := time.Now().Add(10 * time.Second); !done(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("%s does not come", what)
+			t.Fatalf("timed out waiting for %s", what)
 		}
 	}
 }
 
-// hangingUnmounts is a kernel that does not come back, unless it is forced to.
+// hangingUnmounts replaces unmount(2) with a call that does not return, unless it is
+// forced and heeds that.
 func hangingUnmounts(m *Mounter, heeds bool) (calls chan int, release func()) {
 	calls, over := make(chan int, 100), make(chan struct{})
 	m.unmounts.timeout = 20 * time.Millisecond
@@ -137,9 +137,9 @@ func hangingUnmounts(m *Mounter, heeds bool) (calls chan int, release func()) {
 	return calls, func() { close(over) }
 }
 
-// TestAnUnmountThatHangsEndsThePodAllTheSame: nothing is deleted below it, it is
-// shown, and tried again without another call that hangs.
-func TestAnUnmountThatHangsEndsThePodAllTheSame(t *testing.T) {
+// Nothing is deleted below the mount, the pending unmount is listed, and it is retried
+// without a second call that hangs.
+func TestAnUnmountThatHangsDoesNotBlockTheTeardown(t *testing.T) {
 	disk := mkdir(t, filepath.Join(tempDir(t), "disk"))
 	write(t, filepath.Join(disk, "canary"), "alive")
 	m := newMounter(t, withClaims(claimed{"data": localDisk("disk", disk)}))
@@ -153,7 +153,7 @@ func TestAnUnmountThatHangsEndsThePodAllTheSame(t *testing.T) {
 	made := len(calls)
 	mustTearDown(t, m, "1")
 	if len(calls) != made || made != 1 {
-		t.Errorf("%d calls hang, and then %d: want one, and none that forces: the disk is somebody's", made, len(calls))
+		t.Errorf("%d calls hang, and then %d: want one, not forced, as podd has not mounted the disk", made, len(calls))
 	}
 	mustBe(t, filepath.Join(disk, "canary"), "alive")
 	release()
@@ -163,7 +163,7 @@ func TestAnUnmountThatHangsEndsThePodAllTheSame(t *testing.T) {
 	mustBe(t, filepath.Join(disk, "canary"), "alive")
 }
 
-func TestAServerThatIsGoneIsGivenUp(t *testing.T) {
+func TestUnmountOfADeadServerIsForced(t *testing.T) {
 	disk := mkdir(t, filepath.Join(tempDir(t), "disk"))
 	m := newMounter(t)
 	mustSetUp(t, m, aPod("1", empty("e")))
@@ -177,7 +177,7 @@ func TestAServerThatIsGoneIsGivenUp(t *testing.T) {
 	mustBeGone(t, m, "1")
 }
 
-func TestAnUnmountEndsWithWhoeverWaits(t *testing.T) {
+func TestAnUnmountEndsWithItsContext(t *testing.T) {
 	m := newMounter(t)
 	_, release := hangingUnmounts(m, false)
 	defer release()
@@ -190,32 +190,32 @@ func TestAnUnmountEndsWithWhoeverWaits(t *testing.T) {
 	}
 }
 
-// TestAPodThatCompletedHasLeft, for a volume of one pod at a time.
-func TestAPodThatCompletedHasLeft(t *testing.T) {
+// It no longer holds a ReadWriteOncePod volume.
+func TestACompletedPodHasLeft(t *testing.T) {
 	m := newMounter(t)
 	p := aPod("1", empty("e"))
-	if !m.left("1") || !m.left("../x") {
-		t.Error("one that was never there is there")
+	if !m.hasLeft("1") || !m.hasLeft("../x") {
+		t.Error("a pod that never existed has not left")
 	}
 	mustSetUp(t, m, p)
-	if m.left("1") {
-		t.Error("one that is set up has left")
+	if m.hasLeft("1") {
+		t.Error("a pod that is set up has left")
 	}
 	if err := m.Release(t.Context(), "1"); err != nil {
 		t.Fatal(err)
 	}
-	if !m.left("1") {
-		t.Error("one that has completed is still there")
+	if !m.hasLeft("1") {
+		t.Error("a completed pod has not left")
 	}
 	mustSetUp(t, m, p)
-	if m.left("1") {
-		t.Error("one that runs again has left")
+	if m.hasLeft("1") {
+		t.Error("a pod that runs again has left")
 	}
 	mustTearDown(t, m, "1")
-	if !m.left("1") {
-		t.Error("one that is gone is there")
+	if !m.hasLeft("1") {
+		t.Error("a removed pod has not left")
 	}
 	if _, err := os.Lstat(m.PodDir(pod.UID("1"))); err == nil {
-		t.Error("its directory is there")
+		t.Error("its directory exists")
 	}
 }

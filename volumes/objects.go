@@ -8,23 +8,23 @@ import (
 	"podd/internal/pod"
 )
 
-// Objects has the API's objects that volumes are made of. The error for one that
-// is not there is of the class pod.ErrNotFound; nobody may change what is
-// returned. It must not block.
+// Objects returns the ConfigMaps and Secrets for live volumes. The error for a missing
+// one is of class pod.ErrNotFound. The returned objects must not be modified. It must
+// not block.
 type Objects interface {
 	ConfigMap(namespace, name string) (*v1.ConfigMap, error)
 	Secret(namespace, name string) (*v1.Secret, error)
 }
 
-// Downward has what a pod's volumes say of the pod itself. It must not block.
+// Downward provides the values of downwardAPI volumes. It must not block.
 type Downward interface {
-	// Field is a fieldRef's value.
+	// Field returns the value of a fieldRef.
 	Field(p *v1.Pod, path string) (string, error)
-	// Resource is a resourceFieldRef's value, of the container that it names.
+	// Resource returns the value of a resourceFieldRef for the container that it names.
 	Resource(p *v1.Pod, ref *v1.ResourceFieldSelector) (string, error)
 }
 
-// noObjects stands for Options.Objects on a node that reads none.
+// noObjects is used if Options.Objects is nil.
 type noObjects struct{}
 
 func (noObjects) ConfigMap(_, name string) (*v1.ConfigMap, error) {
@@ -35,14 +35,14 @@ func (noObjects) Secret(_, name string) (*v1.Secret, error) {
 	return nil, fmt.Errorf("secret %q %w", name, pod.ErrNotFound)
 }
 
-// values is what the files of a live volume come from.
+// values provides the content of live volumes.
 type values struct {
 	objects  Objects
 	downward Downward // nil for none
 }
 
-// podObjects are the objects as one pod sees them: an immutable one stays as its
-// volumes had it first, whatever its source makes of it.
+// podObjects are the objects as one pod sees them: an immutable object keeps the content
+// that the pod's volumes got first, even if its source changes it.
 type podObjects struct {
 	m   *Mounter
 	uid pod.UID

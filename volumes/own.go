@@ -13,12 +13,12 @@ import (
 	"podd/volumes/ownership"
 )
 
-// Events tells of what happens to pods. It must not block.
+// Events records events of pods. It must not block.
 type Events interface {
 	Event(p *v1.Pod, eventType, reason, message string)
 }
 
-// Upstream's pace of telling how far a change of ownership is, and its event.
+// When upstream reports the progress of a change of ownership, and its event.
 const (
 	firstProgress = 30 * time.Second
 	laterProgress = 60 * time.Second
@@ -26,22 +26,21 @@ const (
 	reasonOwnership = "VolumePermissionChangeInProgress"
 )
 
-// parallelOwners is how many changes of ownership work on their files at a time.
+// parallelOwners bounds the changes of ownership in progress.
 const parallelOwners = 4
 
-// owner gives volumes to their pods' fsGroup.
+// owner applies the fsGroup of pods to their volumes.
 type owner struct {
-	turns  chan struct{}
+	slots  chan struct{}
 	events Events
 }
 
 func newOwner(events Events) *owner {
-	return &owner{turns: make(chan struct{}, parallelOwners), events: events}
+	return &owner{slots: make(chan struct{}, parallelOwners), events: events}
 }
 
-// own gives what lies at dir, which is or becomes the target's content, to the
-// pod's fsGroup, if it has one. It may take long, tells of that, and ends with
-// ctx: with the pod.
+// own applies the pod's fsGroup, if it has one, to dir, which is or becomes the target's
+// content. It may take long, which it reports with events, and ends with ctx.
 func (o *owner) own(ctx context.Context, t target, dir string) error {
 	group := fsGroup(t.pod)
 	if group == nil {
@@ -49,30 +48,29 @@ func (o *owner) own(ctx context.Context, t target, dir string) error {
 	}
 	policy := t.pod.Spec.SecurityContext.FSGroupChangePolicy
 	var files atomic.Int64
-	told := o.watch(t, &files)
-	defer told()
+	stop := o.watch(t, &files)
+	defer stop()
 	return ownership.Volume{
 		Dir: dir, Group: *group, OnRootMismatch: policy != nil && *policy == v1.FSGroupChangeOnRootMismatch,
-		Turn: o.turn, Files: &files,
+		Acquire: o.acquire, Files: &files,
 	}.Own(ctx)
 }
 
-// turn waits for a turn. One that takes longer than work does waits for a disk,
-// and must not keep others waiting with it.
-func (o *owner) turn(ctx context.Context) (done func(), err error) {
+// acquire waits for a slot. A slot that is held for longer than longSetUp is given to
+// others: its holder waits for a disk and must not delay them.
+func (o *owner) acquire(ctx context.Context) (done func(), err error) {
 	select {
-	case o.turns <- struct{}{}:
+	case o.slots <- struct{}{}:
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	leave := sync.OnceFunc(func() { <-o.turns })
+	leave := sync.OnceFunc(func() { <-o.slots })
 	long := time.AfterFunc(longSetUp, leave)
 	return func() { long.Stop(); leave() }, nil
 }
 
-// watch tells of a change that takes long, in upstream's words, until told is
-// called.
-func (o *owner) watch(t target, files *atomic.Int64) (told func()) {
+// watch reports a change that takes long with upstream's events, until stop is called.
+func (o *owner) watch(t target, files *atomic.Int64) (stop func()) {
 	if o.events == nil {
 		return func() {}
 	}

@@ -11,19 +11,19 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// full takes all turns of changes of ownership.
+// full takes all slots.
 func full(o *owner) (release func()) {
 	for range parallelOwners {
-		o.turns <- struct{}{}
+		o.slots <- struct{}{}
 	}
 	return func() {
 		for range parallelOwners {
-			<-o.turns
+			<-o.slots
 		}
 	}
 }
 
-func TestALongChangeOfOwnershipIsToldInUpstreamsWords(t *testing.T) {
+func TestALongChangeOfOwnershipHasUpstreamsEvents(t *testing.T) {
 	withStore(t, func(t *testing.T, m *Mounter, s *store) {
 		group := int64(2000)
 		p := aPod("u1", empty("e"))
@@ -32,7 +32,7 @@ func TestALongChangeOfOwnershipIsToldInUpstreamsWords(t *testing.T) {
 		mustWait(t, m, p)
 		time.Sleep(29 * time.Second)
 		if told := s.told(); len(told) > 0 {
-			t.Errorf("told too soon: %q", told)
+			t.Errorf("events too early: %q", told)
 		}
 		time.Sleep(2*time.Minute + 2*time.Second)
 		release()
@@ -48,7 +48,7 @@ func TestALongChangeOfOwnershipIsToldInUpstreamsWords(t *testing.T) {
 	})
 }
 
-func TestAChangeOfOwnershipEndsWithItsPodAndHoldsUpNobodyElse(t *testing.T) {
+func TestAChangeOfOwnershipEndsWithItsPodAndBlocksNoOther(t *testing.T) {
 	withStore(t, func(t *testing.T, m *Mounter, _ *store) {
 		group := int64(2000)
 		p := aPod("u1", empty("e"))
@@ -59,26 +59,26 @@ func TestAChangeOfOwnershipEndsWithItsPodAndHoldsUpNobodyElse(t *testing.T) {
 		began := time.Now()
 		mustTearDown(t, m, "u1")
 		if took := time.Since(began); took != 0 {
-			t.Errorf("its end took %v", took)
+			t.Errorf("the teardown took %v", took)
 		}
 		mustBeGone(t, m, "u1")
 		release()
 	})
 }
 
-func TestATurnThatHangsIsGivenToOthers(t *testing.T) {
+func TestASlotWhoseHolderHangsIsReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := newOwner(nil)
 		var dones []func()
 		for range parallelOwners {
-			done, err := o.turn(t.Context())
+			done, err := o.acquire(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
 			dones = append(dones, done)
 		}
 		began := time.Now()
-		done, err := o.turn(t.Context())
+		done, err := o.acquire(t.Context())
 		if took := time.Since(began); err != nil || took != longSetUp {
 			t.Errorf("the next waited %v (%v), want %v", took, err, longSetUp)
 		}
@@ -86,13 +86,13 @@ func TestATurnThatHangsIsGivenToOthers(t *testing.T) {
 		for _, done := range dones {
 			done()
 		}
-		if len(o.turns) != 0 {
-			t.Errorf("%d turns are taken", len(o.turns))
+		if len(o.slots) != 0 {
+			t.Errorf("%d slots are taken", len(o.slots))
 		}
 		release := full(o)
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(errPodGone)
-		if _, err := o.turn(ctx); !errors.Is(err, errPodGone) {
+		if _, err := o.acquire(ctx); !errors.Is(err, errPodGone) {
 			t.Errorf("got %v, want the context's cause", err)
 		}
 		release()

@@ -10,41 +10,41 @@ import (
 	"podd/internal/pod"
 )
 
-// parallelVolumes is how many of one pod's volumes are at work at a time, of those that
-// may wait for what is not podd's own. One that takes longer than longSetUp waits for
-// something, and gives its place up: those that hang, of which each takes a thread, are
-// bounded by the pod's own number of volumes.
+// parallelVolumes bounds the volumes of one pod that are set up in parallel, of those that
+// may block. One that takes longer than longSetUp is waiting for something, and gives up
+// its slot: those that hang, each of which occupies a thread, are bounded by the number of
+// the pod's volumes.
 const parallelVolumes = 8
 
-// part is the set-up of one of a pod's volumes. Mounter.mu guards it.
+// part is the setup of one of a pod's volumes. Mounter.mu guards it.
 type part struct {
-	active bool          // it has not ended: it is at work, or waits for its turn
-	at     time.Time     // since when it is at work; zero while it is not
-	done   chan struct{} // closed at its end
-	err    error         // how it failed
-	told   bool          // somebody was told of that
+	active   bool          // it has not ended: it runs, or waits for a slot
+	at       time.Time     // when it started to run; zero while it does not
+	done     chan struct{} // closed at its end
+	err      error         // why it failed
+	reported bool          // Ensure has returned err
 }
 
-// setUpVolumes sets all of the pod's volumes up, and returns when each has come to its
-// end, well or not. Those that may wait for a server, a driver or a foreign disk do
-// that side by side, each alone: what hangs or fails keeps no other from being set up.
-// The others are made here, one after the other: each takes less than a millisecond of
-// CPU, and side by side ten of them took as long (BenchmarkPodWithTenVolumes).
+// setUpVolumes sets up all of the pod's volumes and returns when every one has succeeded
+// or failed. Volumes that may block on a server, a driver or a disk are set up in
+// parallel, so that one that hangs or fails does not keep the others from being set up.
+// The rest are set up here, one after the other: each takes less than a millisecond of
+// CPU, and in parallel ten of them took as long (BenchmarkPodWithTenVolumes).
 func (m *Mounter) setUpVolumes(ctx context.Context, o *setUp) {
 	volumes := o.pod.Spec.Volumes
 	if len(volumes) == 0 {
 		return
 	}
 	m.beginAll(o)
-	places, first := make(chan struct{}, parallelVolumes), m.madeFirst(o.pod)
-	beside := func(i int) {
-		ready := m.endsOf(o, first[i])
-		go m.setUpBeside(ctx, o, i, ready, places)
+	slots, before := make(chan struct{}, parallelVolumes), m.prerequisites(o.pod)
+	inParallel := func(i int) {
+		ready := m.doneOf(o, before[i])
+		go m.setUpInParallel(ctx, o, i, ready, slots)
 	}
 	var here []int
 	for i := range volumes {
-		if m.mayWait(o.pod, &volumes[i]) {
-			beside(i)
+		if m.mayBlock(o.pod, &volumes[i]) {
+			inParallel(i)
 		} else {
 			here = append(here, i)
 		}
@@ -54,9 +54,9 @@ func (m *Mounter) setUpVolumes(ctx context.Context, o *setUp) {
 	}
 	for {
 		select {
-		case i := <-o.again:
-			if m.mayWait(o.pod, &volumes[i]) {
-				beside(i)
+		case i := <-o.retries:
+			if m.mayBlock(o.pod, &volumes[i]) {
+				inParallel(i)
 			} else {
 				go m.setUpPart(ctx, o, i)
 			}
@@ -66,38 +66,37 @@ func (m *Mounter) setUpVolumes(ctx context.Context, o *setUp) {
 	}
 }
 
-// endsOf is closed when those parts have ended.
-func (m *Mounter) endsOf(o *setUp, parts []int) (ends []<-chan struct{}) {
+// doneOf returns the done channels of some parts.
+func (m *Mounter) doneOf(o *setUp, parts []int) (done []<-chan struct{}) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, i := range parts {
-		ends = append(ends, o.parts[i].done)
+		done = append(done, o.parts[i].done)
 	}
-	return ends
+	return done
 }
 
-// mayWait says whether a volume may be made of something that is not podd's own, which
-// may not answer.
-func (m *Mounter) mayWait(p *v1.Pod, v *v1.Volume) bool {
+// mayBlock says whether setting the volume up may block on something outside podd.
+func (m *Mounter) mayBlock(p *v1.Pod, v *v1.Volume) bool {
 	if pod.ClaimName(p, v) != "" {
-		return true // its binding is written to the disk, too
+		return true // writing its binding to disk may block, too
 	}
 	k := m.kindOf(v)
-	return k != nil && k.waits
+	return k != nil && k.mayBlock
 }
 
-// setUpBeside is setUpPart after those volumes that come first, and with one of the
-// places, for as long as that counts as work.
-func (m *Mounter) setUpBeside(ctx context.Context, o *setUp, i int, first []<-chan struct{}, places chan struct{}) {
-	for _, done := range first {
+// setUpInParallel is setUpPart once the prerequisites are done and a slot is free, which
+// it keeps for longSetUp at most.
+func (m *Mounter) setUpInParallel(ctx context.Context, o *setUp, i int, prerequisites []<-chan struct{}, slots chan struct{}) {
+	for _, done := range prerequisites {
 		select {
 		case <-done:
 		case <-ctx.Done():
 		}
 	}
 	select {
-	case places <- struct{}{}:
-		leave := sync.OnceFunc(func() { <-places })
+	case slots <- struct{}{}:
+		leave := sync.OnceFunc(func() { <-slots })
 		defer leave()
 		defer time.AfterFunc(longSetUp, leave).Stop()
 	case <-ctx.Done():
@@ -105,7 +104,7 @@ func (m *Mounter) setUpBeside(ctx context.Context, o *setUp, i int, first []<-ch
 	m.setUpPart(ctx, o, i)
 }
 
-// setUpPart sets one volume up, unless the set-up was given up.
+// setUpPart sets up one volume, unless the setup was canceled.
 func (m *Mounter) setUpPart(ctx context.Context, o *setUp, i int) {
 	if ctx.Err() != nil {
 		m.endPart(o, i, context.Cause(ctx))
@@ -133,7 +132,7 @@ func (m *Mounter) beginAll(o *setUp) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	n := len(o.pod.Spec.Volumes)
-	o.parts, o.idle, o.again = make([]part, n), make(chan struct{}), make(chan int, n)
+	o.parts, o.idle, o.retries = make([]part, n), make(chan struct{}), make(chan int, n)
 	for i := range o.parts {
 		o.beginLocked(i)
 	}
@@ -144,8 +143,8 @@ func (o *setUp) beginLocked(i int) {
 	o.active++
 }
 
-// endPart notes how a part has ended. A pod that waits for others is told of it, unless
-// they end in a moment, too.
+// endPart records the result of a part. If Ensure has reported the setup as in progress,
+// the pod is woken to see the result, after a short delay in which other parts may end.
 func (m *Mounter) endPart(o *setUp, i int, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -157,15 +156,15 @@ func (m *Mounter) endPart(o *setUp, i int, err error) {
 		close(o.idle)
 		return
 	}
-	if o.waited && o.tell == nil && m.options.Waker != nil {
-		o.tell = time.AfterFunc(atOnce, func() { m.tellNews(o) })
+	if o.waited && o.wakeTimer == nil && m.options.Waker != nil {
+		o.wakeTimer = time.AfterFunc(ensureWait, func() { m.wakeForNews(o) })
 	}
 }
 
-// tellNews wakes a pod that was not told yet of how parts of its set-up have ended.
-func (m *Mounter) tellNews(o *setUp) {
+// wakeForNews wakes the pod if parts of its setup have ended since the last Ensure.
+func (m *Mounter) wakeForNews(o *setUp) {
 	m.mu.Lock()
-	o.tell = nil
+	o.wakeTimer = nil
 	wake := o.news && o.active > 0 && m.setUps[o.pod.UID] == o
 	m.mu.Unlock()
 	if wake {
@@ -173,48 +172,49 @@ func (m *Mounter) tellNews(o *setUp) {
 	}
 }
 
-// quietLocked ends what endPart has begun: all of it has ended.
-func (o *setUp) quietLocked() {
-	if o.tell != nil {
-		o.tell.Stop()
-		o.tell = nil
+// stopWakeTimerLocked stops the timer of endPart: the whole setup has ended.
+func (o *setUp) stopWakeTimerLocked() {
+	if o.wakeTimer != nil {
+		o.wakeTimer.Stop()
+		o.wakeTimer = nil
 	}
 }
 
-// againLocked begins those parts again that have failed, which somebody was told,
-// while others go on. The channels are closed at their ends.
-func (o *setUp) againLocked() (begun []<-chan struct{}) {
+// retryFailedLocked starts the failed parts whose error was reported again, while others
+// are in progress. It returns their done channels.
+func (o *setUp) retryFailedLocked() (begun []<-chan struct{}) {
 	if o.active == 0 {
-		return nil // it has not come to them, or is over
+		return nil // the parts have not started yet, or all have ended
 	}
 	for i := range o.parts {
-		if p := &o.parts[i]; !p.active && p.err != nil && p.told {
+		if p := &o.parts[i]; !p.active && p.err != nil && p.reported {
 			o.beginLocked(i)
 			begun = append(begun, p.done)
-			o.again <- i // setUpVolumes reads it until none is active
+			o.retries <- i // setUpVolumes reads it until none is active
 		}
 	}
 	return begun
 }
 
-// failedLocked is why volumes are not set up, in the pod's order; who asks tells.
+// failedLocked returns the errors of failed parts in the pod's order and marks them as
+// reported.
 func (o *setUp) failedLocked() (errs []error) {
 	for i := range o.parts {
 		if p := &o.parts[i]; p.err != nil && !p.active {
-			p.told = true
+			p.reported = true
 			errs = append(errs, setUpFailed(&o.pod.Spec.Volumes[i], p.err))
 		}
 	}
 	return errs
 }
 
-// waited is a volume that something waits for, and since when.
+// waited is a volume that a setup waits for, and since when.
 type waited struct {
 	volume string
 	since  time.Time
 }
 
-// waitsLocked are the volumes that a set-up is at, in the pod's order.
+// waitsLocked returns the volumes whose parts are running, in the pod's order.
 func (o *setUp) waitsLocked() (waits []waited) {
 	for i := range o.parts {
 		if at := o.parts[i].at; !at.IsZero() {
@@ -224,7 +224,7 @@ func (o *setUp) waitsLocked() (waits []waited) {
 	return waits
 }
 
-// setVolume notes which volume is worked on where that is one after the other.
+// setVolume records the volume that is worked on, where they are not set up in parallel.
 func (m *Mounter) setVolume(o *setUp, name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -15,8 +15,7 @@ import (
 	"podd/internal/pod"
 )
 
-// TestAVolumeThatHangsKeepsNoOtherOfItsPodFromBeingSetUp, wherever it stands.
-func TestAVolumeThatHangsKeepsNoOtherOfItsPodFromBeingSetUp(t *testing.T) {
+func TestAVolumeThatHangsDoesNotBlockOthersOfItsPod(t *testing.T) {
 	withSlow(t, func(t *testing.T, m *Mounter, s *slow) {
 		release := s.hang("dead", true)
 		p := aPod("u1", share("n", "dead"), empty("e"), share("q", "quick"), host("h", "/", v1.HostPathDirectory))
@@ -35,9 +34,9 @@ func TestAVolumeThatHangsKeepsNoOtherOfItsPodFromBeingSetUp(t *testing.T) {
 	})
 }
 
-func TestVolumesThatWaitTakeAsLongAsTheSlowestOfThem(t *testing.T) {
+func TestVolumesThatMayBlockAreSetUpInParallel(t *testing.T) {
 	withSlow(t, func(t *testing.T, m *Mounter, s *slow) {
-		s.takes = atOnce / 2
+		s.takes = ensureWait / 2
 		began := time.Now()
 		mustBeReady(t, m, aPod("u1", share("a", "nas"), empty("e"), share("b", "nas"), share("c", "nas"), share("d", "nas")))
 		if took := time.Since(began); took != s.takes {
@@ -46,9 +45,8 @@ func TestVolumesThatWaitTakeAsLongAsTheSlowestOfThem(t *testing.T) {
 	})
 }
 
-// TestAVolumeThatFailsIsToldAndTriedAgainBesideOneThatHangs: each time that the pod
-// tries again, and not by itself.
-func TestAVolumeThatFailsIsToldAndTriedAgainBesideOneThatHangs(t *testing.T) {
+// It is retried by each Ensure, and not otherwise.
+func TestAVolumeThatFailsIsReportedAndRetriedWhileAnotherHangs(t *testing.T) {
 	withSlow(t, func(t *testing.T, m *Mounter, s *slow) {
 		release := s.hang("dead", false)
 		s.breaks(map[string]error{"full": errors.New("no space"), "gone": errors.New("no such share")})
@@ -67,10 +65,10 @@ func TestAVolumeThatFailsIsToldAndTriedAgainBesideOneThatHangs(t *testing.T) {
 			}
 			time.Sleep(time.Minute / 2)
 		}
-		s.mustHaveWoken(t, "u1", 0) // it knows all of that
+		s.mustHaveWoken(t, "u1", 0) // it has been told of all failures
 		s.breaks(nil)
 		if _, err := m.Ensure(t.Context(), p); err == nil {
-			t.Error("the hostPath came by itself")
+			t.Error("the hostPath was set up without a retry")
 		}
 		p.Spec.Volumes[2].HostPath.Path = "/"
 		mustSay(t, errors.New(mustWait(t, m, p).Message), `being set up: [n], waiting for volume "n" since 00:00:00`)
@@ -81,19 +79,18 @@ func TestAVolumeThatFailsIsToldAndTriedAgainBesideOneThatHangs(t *testing.T) {
 	})
 }
 
-// TestAFailureWhileOthersGoOnWakesAPodThatWaits, once.
-func TestAFailureWhileOthersGoOnWakesAPodThatWaits(t *testing.T) {
+func TestAFailureWhileOthersAreInProgressWakesThePodOnce(t *testing.T) {
 	withSlow(t, func(t *testing.T, m *Mounter, s *slow) {
 		first, second := s.hang("one", false), s.hang("two", false)
 		s.breaks(map[string]error{"one": errors.New("no such share")})
 		p := aPod("u1", share("a", "one"), share("b", "two"))
 		mustWait(t, m, p)
 		first()
-		time.Sleep(2 * atOnce)
+		time.Sleep(2 * ensureWait)
 		s.mustHaveWoken(t, "u1", 1)
 		_, err := m.Ensure(t.Context(), p)
 		mustSay(t, err, `volume "a" : no such share`)
-		_, err = m.Ensure(t.Context(), p) // tries again
+		_, err = m.Ensure(t.Context(), p) // retries
 		mustSay(t, err, `volume "a" : no such share`)
 		time.Sleep(time.Minute)
 		s.mustHaveWoken(t, "u1", 1)
@@ -107,9 +104,9 @@ func TestAFailureWhileOthersGoOnWakesAPodThatWaits(t *testing.T) {
 	})
 }
 
-// TestThePlacesOfAPodAreBounded: what does not wait for anybody needs none, and the end of
-// the pod all the same waits for none.
-func TestThePlacesOfAPodAreBounded(t *testing.T) {
+// Volumes that cannot block need no slot, and the teardown of the pod does not wait for
+// any.
+func TestTheVolumesOfAPodInProgressAreBounded(t *testing.T) {
 	withSlow(t, func(t *testing.T, m *Mounter, s *slow) {
 		s.hang("dead", false)
 		volumes := []v1.Volume{}
@@ -118,8 +115,8 @@ func TestThePlacesOfAPodAreBounded(t *testing.T) {
 		}
 		p := aPod("u1", append(volumes, empty("e"))...)
 		mustWait(t, m, p)
-		if most, _ := s.atWork(); most != parallelVolumes {
-			t.Errorf("%d volumes at work at a time, want %d", most, parallelVolumes)
+		if most, _ := s.inProgress(); most != parallelVolumes {
+			t.Errorf("%d volumes in progress at a time, want %d", most, parallelVolumes)
 		}
 		if _, err := os.Stat(m.PodDir("u1") + "/volumes/kubernetes.io~empty-dir/e"); err != nil {
 			t.Error(err)
@@ -127,13 +124,13 @@ func TestThePlacesOfAPodAreBounded(t *testing.T) {
 		began := time.Now()
 		mustTearDown(t, m, "u1")
 		if took := time.Since(began); took != 0 {
-			t.Errorf("its end took %v", took)
+			t.Errorf("the teardown took %v", took)
 		}
 		mustBeGone(t, m, "u1")
 		synctest.Wait()
-		most, now := s.atWork()
+		most, now := s.inProgress()
 		if len(m.setUps)+len(m.working)+len(m.locks) > 0 || now != 0 || most != parallelVolumes {
-			t.Errorf("something is left of it: %v %v %v, %d at work", m.setUps, m.working, m.locks, now)
+			t.Errorf("state is left: %v %v %v, %d in progress", m.setUps, m.working, m.locks, now)
 		}
 	})
 }
@@ -161,7 +158,7 @@ func TestVolumesThatHangGiveTheirPlacesUp(t *testing.T) {
 		if !exists(m.PodDir("u1") + "/volumes/test~slow/q") {
 			t.Error("a volume whose server answers is not set up")
 		}
-		if most, now := s.atWork(); now != hung || most > hung+2 {
+		if most, now := s.inProgress(); now != hung || most > hung+2 {
 			t.Errorf("%d volumes at work, and %d at a time, want each of %d once", now, most, hung)
 		}
 		s.breaks(nil)
@@ -175,9 +172,9 @@ func TestVolumesThatHangGiveTheirPlacesUp(t *testing.T) {
 	})
 }
 
-// TestAHostPathWaitsForTheOneThatMakesIt: a directory, and a file in it, as the API's
-// documentation has them; in parallel the file's would not find the directory.
-func TestAHostPathWaitsForTheOneThatMakesIt(t *testing.T) {
+// A directory, and a file in it, as in the API's documentation: in parallel, the file's
+// volume might not find the directory.
+func TestAHostPathWaitsForTheOneThatCreatesIt(t *testing.T) {
 	m := newMounter(t)
 	for i := range 20 {
 		dir := filepath.Join(tempDir(t), "made", fmt.Sprint(i))
@@ -186,9 +183,9 @@ func TestAHostPathWaitsForTheOneThatMakesIt(t *testing.T) {
 	}
 }
 
-func TestWhichHostPathsComeFirst(t *testing.T) {
+func TestPrerequisitesOfHostPaths(t *testing.T) {
 	m := newMounter(t)
-	got := m.madeFirst(aPod("u1",
+	got := m.prerequisites(aPod("u1",
 		host("0", "/a/b", v1.HostPathDirectoryOrCreate), host("1", "/a/b/c", v1.HostPathFileOrCreate), host("2", "/a", v1.HostPathDirectory),
 		host("3", "/a/bc", v1.HostPathDirectory), host("4", "/a/b/c/", v1.HostPathFile), empty("5"), host("6", "/a/b", v1.HostPathUnset),
 		host("7", "/", v1.HostPathDirectory)))

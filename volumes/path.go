@@ -8,9 +8,9 @@ import (
 	"podd/internal/pod"
 )
 
-// Path is where the content of one of the pod's volumes is on the host; Ensure
-// must have said that it is ready. Whoever reads there reads what containers wrote, and may
-// have linked elsewhere.
+// Path returns where the content of one of the pod's volumes is on the host. Ensure must
+// have reported the volumes as ready. The content is untrusted: containers may have
+// planted symbolic links in it.
 func (m *Mounter) Path(p *v1.Pod, volume string) (string, error) {
 	v := volumeNamed(p, volume)
 	if v == nil {
@@ -26,5 +26,5 @@ func (m *Mounter) Path(p *v1.Pod, volume string) (string, error) {
 	return "", fmt.Errorf("volume %q is not on the node before a container mounts it", volume)
 }
 
-// PodDir is <root-dir>/pods/<uid>, the root resolved. It need not exist.
+// PodDir returns <root-dir>/pods/<uid> with the root resolved. It need not exist.
 func (m *Mounter) PodDir(uid pod.UID) string { return m.dirs.Pod(uid) }

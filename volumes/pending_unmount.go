@@ -22,10 +22,11 @@ type PendingUnmount struct {
 	UID pod.UID `json:"uid"`
 	// Path is the pod's directory.
 	Path string `json:"path"`
-	// Message says what prevents the removal, which process holds it, as far as could
-	// be found, and what to do.
+	// Message says what prevents the removal, which process holds the mount, if it was
+	// found, and what to do.
 	Message string `json:"message"`
-	// Since is the first attempt, Tries their number, RetryAt the next.
+	// Since is the time of the first attempt, Tries the number of attempts, RetryAt the
+	// time of the next.
 	Since   time.Time `json:"since"`
 	Tries   int       `json:"tries"`
 	RetryAt time.Time `json:"retryAt"`
@@ -36,7 +37,7 @@ const (
 	lastRetry  = 2 * time.Minute
 )
 
-// PendingUnmounts lists what could not be removed yet, oldest first.
+// PendingUnmounts lists the pending unmounts, oldest first.
 func (m *Mounter) PendingUnmounts() []PendingUnmount {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -48,8 +49,8 @@ func (m *Mounter) PendingUnmounts() []PendingUnmount {
 	return pending
 }
 
-// Run retries pending unmounts until ctx ends; it sleeps while there are none. Then it gives
-// up the set-ups that are under way. It returns ctx's cause.
+// Run retries pending unmounts until ctx ends, then cancels the setups in progress. It
+// sleeps while nothing is due. It returns ctx's cause.
 func (m *Mounter) Run(ctx context.Context) error {
 	defer m.giveUpAll()
 	for {
@@ -62,7 +63,7 @@ func (m *Mounter) Run(ctx context.Context) error {
 			return context.Cause(ctx)
 		case <-m.poke:
 		case <-due:
-			var work sync.WaitGroup // one that hangs holds up those due with it for its patience alone
+			var work sync.WaitGroup // one that hangs delays the others by patience at most
 			for _, uid := range m.duePending(time.Now()) {
 				work.Go(func() { m.retry(ctx, uid) })
 			}
@@ -71,8 +72,8 @@ func (m *Mounter) Run(ctx context.Context) error {
 	}
 }
 
-// RetryUnmount has a pending unmount of the pod retried at once: what was in the way
-// may be gone. It never blocks, and does nothing where none is pending.
+// RetryUnmount has the pod's pending unmount retried at once, because what blocked it
+// may be gone. It never blocks, and does nothing if no unmount is pending.
 func (m *Mounter) RetryUnmount(uid pod.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -110,7 +111,7 @@ func (m *Mounter) duePending(now time.Time) []pod.UID {
 	return uids
 }
 
-// retry retries one pending unmount, unless it was finished meanwhile.
+// retry retries one pending unmount, unless another call has finished it.
 func (m *Mounter) retry(ctx context.Context, uid pod.UID) {
 	within, cancel := context.WithTimeoutCause(ctx, patience, errPatience)
 	defer cancel()
@@ -120,10 +121,10 @@ func (m *Mounter) retry(ctx context.Context, uid pod.UID) {
 		return
 	}
 	defer unlock()
-	_ = m.finishUnmount(ctx, uid) // settled: logged there, and tried again
+	_ = m.finishUnmount(ctx, uid) // settle has logged the error and set the next retry
 }
 
-// postpone delays the retry of a pending unmount of a pod that another call works on.
+// postpone delays the retry of a pending unmount whose pod's lock is held.
 func (m *Mounter) postpone(uid pod.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -132,8 +133,8 @@ func (m *Mounter) postpone(uid pod.UID) {
 	}
 }
 
-// finishUnmount tries to remove what is pending of the pod, if anything. The pod's
-// lock is held.
+// finishUnmount retries the pod's pending unmount, if it has one. The pod's lock is
+// held.
 func (m *Mounter) finishUnmount(ctx context.Context, uid pod.UID) error {
 	m.mu.Lock()
 	_, pending := m.pending[uid]
@@ -172,7 +173,7 @@ func (m *Mounter) settle(uid pod.UID, err error) {
 	why, complete := reason(err, searchTime)
 	d.Message = why + "; podd retries and deletes nothing until then"
 	if old != nil && !complete && strings.HasPrefix(old.Message, err.Error()) {
-		d.Message = old.Message // a busy machine hides the process for once
+		d.Message = old.Message // on a busy machine, this search may have been too short
 	}
 	delay := firstRetry
 	if old != nil {
@@ -183,11 +184,11 @@ func (m *Mounter) settle(uid pod.UID, err error) {
 	m.mu.Lock()
 	m.pending[uid] = d
 	m.mu.Unlock()
-	if old == nil || old.Message != d.Message { // say it once, not at each attempt
+	if old == nil || old.Message != d.Message { // log once, not at each attempt
 		m.log.Warn("cannot remove pod directory: retrying", "uid", uid, "path", d.Path, "reason", d.Message)
 	}
 	if old == nil {
-		m.tellPending(uid, d.Message)
+		m.reportPending(uid, d.Message)
 	}
 	select {
 	case m.poke <- struct{}{}:
@@ -195,9 +196,9 @@ func (m *Mounter) settle(uid pod.UID, err error) {
 	}
 }
 
-// tellPending makes an event of a pending unmount, once. That of a pod that nobody
-// knows any more is about its UID.
-func (m *Mounter) tellPending(uid pod.UID, message string) {
+// reportPending records an event for a new pending unmount. For a pod that is no longer
+// known, the event has the UID only.
+func (m *Mounter) reportPending(uid pod.UID, message string) {
 	if m.options.Events == nil {
 		return
 	}
@@ -210,10 +211,10 @@ func (m *Mounter) tellPending(uid pod.UID, message string) {
 	m.options.Events.Event(p, v1.EventTypeWarning, "FailedUnMount", message) // upstream's reason
 }
 
-// reason says what prevents the removal, what holds it as far as can be found in the
-// given time, and what to do; complete is false if that time was too short.
+// reason says what prevents the removal, which process holds the mount, and what to do.
+// complete is false if the search for the process ran out of time.
 func reason(err error, search time.Duration) (text string, complete bool) {
-	path := inTheWay(err)
+	path := blockingMount(err)
 	if path == "" {
 		return err.Error(), true
 	}
@@ -224,8 +225,8 @@ func reason(err error, search time.Duration) (text string, complete bool) {
 	return err.Error() + "; the process that holds it was not found", complete
 }
 
-// inTheWay is the mount that an error is about; empty for other errors.
-func inTheWay(err error) string {
+// blockingMount returns the mount point that an error is about; empty for other errors.
+func blockingMount(err error) string {
 	if busy, ok := errors.AsType[*busyError](err); ok {
 		return busy.path
 	}

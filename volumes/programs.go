@@ -17,9 +17,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// run runs a program of the node and returns what it wrote. It ends with ctx, with
-// all its children, unless the kernel holds one. The error of a program that failed
-// is *exec.ExitError's, with its words.
+// run runs a program of the node and returns its output. When ctx ends, the program and
+// its children are killed; one in an uninterruptible sleep lives on. If the program
+// fails, the error wraps *exec.ExitError and includes its output.
 func run(ctx context.Context, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -43,8 +43,8 @@ func run(ctx context.Context, name string, args ...string) (string, error) {
 // helperDirs are where mount(8) looks for mount.TYPE.
 var helperDirs = []string{"/sbin", "/usr/sbin", "/sbin/fs.d", "/sbin/fs"}
 
-// helper says whether mount(8) finds the program that mounts a type.
-func helper(program string) bool {
+// hasHelper says whether mount(8) finds the program that mounts a type.
+func hasHelper(program string) bool {
 	if slices.ContainsFunc(helperDirs, func(dir string) bool { return exists(filepath.Join(dir, program)) }) {
 		return true
 	}
@@ -52,8 +52,8 @@ func helper(program string) bool {
 	return err == nil
 }
 
-// mountProgram mounts with mount(8), which knows every type's options. What may be
-// half mounted after an error is unmounted again.
+// mountProgram mounts with mount(8), which knows the options of every type. After an
+// error, it unmounts what may have been mounted.
 func mountProgram(ctx context.Context, source, dir, fsType string, options []string) error {
 	args := []string{}
 	if fsType != "" {
@@ -75,15 +75,15 @@ func mountProgram(ctx context.Context, source, dir, fsType string, options []str
 	return err
 }
 
-// mountedAt says whether something is mounted at dir. It reads the mount table, and
-// nothing of what is mounted, whose server may be gone.
+// mountedAt says whether something is mounted at dir. It reads the mount table only,
+// since the mount's server may be dead.
 func mountedAt(dir string) (bool, error) {
 	infos, err := mountinfo.GetMounts(mountinfo.SingleEntryFilter(dir))
 	return len(infos) > 0, err
 }
 
-// makeMountPoint makes a volume's directory, and says whether something is mounted
-// there already.
+// makeMountPoint creates a volume's directory, unless something is already mounted
+// there.
 func makeMountPoint(dir string) (mounted bool, err error) {
 	if mounted, err = mountedAt(dir); mounted || err != nil {
 		return mounted, err

@@ -7,9 +7,9 @@ import (
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 )
 
-// projections is the kind of volumes that put several sources into one directory,
-// in memory as a Secret may be among them. Of two files at one path, the later
-// source's wins, as the kubelet has it.
+// projections returns the kind of volumes that project several sources into one
+// directory, in memory since a Secret may be among them. If two sources have the same
+// path, the later one wins, as in the kubelet.
 func projections(memory *tmpfs) kind {
 	return liveKind("kubernetes.io/projected", func(s *v1.VolumeSource) bool { return s.Projected != nil }, &live{
 		memory: memory,

@@ -9,11 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// shareMounts prepares a path of podd's own for a container that has it with mount
-// propagation: a runtime refuses one whose mount is not shared, which is how it is
-// where the host's root is a private mount, as in a container or without systemd. The
-// kubelet makes its whole root directory shared when it starts; here the mount is of
-// the one volume, and goes with it.
+// shareMounts prepares a volume below podd's root for mount propagation into a
+// container. Runtimes reject propagation from a mount that is not shared, and on a host
+// whose root mount is private (in a container, or without systemd) none is. The kubelet
+// makes its whole root directory shared when it starts; here the shared mount is of one
+// volume and goes with it.
 func shareMounts(path string) error {
 	over, err := mountOver(path)
 	if err != nil {
@@ -30,7 +30,7 @@ func shareMounts(path string) error {
 	return wrapMount("shared propagation", path, unix.Mount("", path, "", unix.MS_SHARED|unix.MS_REC, ""))
 }
 
-// mountOver is the mount that a path is on: of those at the longest path, the last.
+// mountOver returns the mount that a path is on: the last one at the longest mount point.
 func mountOver(path string) (*mountinfo.Info, error) {
 	parents, err := mountinfo.GetMounts(mountinfo.ParentsFilter(path))
 	if err != nil {

@@ -10,8 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// private makes a directory a mount of its own that is not shared, as / is on a host
-// without systemd.
+// private makes a directory a private mount, as / is on a host without systemd.
 func private(t *testing.T, dir string) {
 	t.Helper()
 	if err := unix.Mount(dir, dir, "", unix.MS_BIND, ""); err != nil {
@@ -23,9 +22,8 @@ func private(t *testing.T, dir string) {
 	}
 }
 
-// TestPropagationWorksWhereTheHostSharesNoMounts: a runtime refuses a bind with
-// propagation of what is on a private mount.
-func TestPropagationWorksWhereTheHostSharesNoMounts(t *testing.T) {
+// Runtimes reject propagation from a private mount.
+func TestPropagationWorksOnAHostWithPrivateMounts(t *testing.T) {
 	m := newMounter(t, func(o *Options) { private(t, o.RootDir) })
 	h2c, both, yes, dir := v1.MountPropagationHostToContainer, v1.MountPropagationBidirectional, true, tempDir(t)
 	private(t, dir)
@@ -48,12 +46,12 @@ func TestPropagationWorksWhereTheHostSharesNoMounts(t *testing.T) {
 			t.Errorf("%s: got %+v (%v), want shared %v", mounts[i].ContainerPath, over, err, shared)
 		}
 	}
-	// A container that is restarted, or another one, adds nothing.
+	// A restarted container, or another one, adds no mounts.
 	mustMounts(t, m, p)
 	if after, err := mountsBelow(m.PodDir("u1")); err != nil || len(after) != len(before) || len(after) != 3 {
 		t.Errorf("got the mounts %q (%v), then %q, want three", before, err, after)
 	}
-	// What a container leaves mounted there goes with the pod, and its content stays.
+	// What a container leaves mounted there is unmounted with the pod, and its content stays.
 	canary := filepath.Join(dir, "canary")
 	in := filepath.Join(mounts[0].HostPath, "in")
 	if err := os.WriteFile(canary, nil, 0o600); err != nil {

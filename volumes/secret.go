@@ -6,7 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// secrets is the kind of volumes with a Secret's keys, which never reach a disk.
+// secrets returns the kind of volumes with a Secret's keys, which never reach a disk.
 func secrets(memory *tmpfs) kind {
 	return liveKind("kubernetes.io/secret", func(s *v1.VolumeSource) bool { return s.Secret != nil }, &live{
 		memory: memory,

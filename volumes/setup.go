@@ -13,7 +13,7 @@ import (
 	"podd/internal/pod"
 )
 
-// setUpAll does the work; the pod's lock is held.
+// setUpAll sets up the pod's directory and volumes; the pod's lock is held.
 func (m *Mounter) setUpAll(ctx context.Context, o *setUp) error {
 	p := o.pod
 	if ctx.Err() != nil {
@@ -52,7 +52,7 @@ func (m *Mounter) setUpOne(ctx context.Context, p *v1.Pod, v *v1.Volume) error {
 			m.metrics.observe(k.plugin, "volume_mount", start, err)
 		}
 		if err != nil && k.live && ctx.Err() == nil {
-			m.Changed(p.UID) // which tells of it, and tries again
+			m.Changed(p.UID) // reports the error and retries
 			return nil
 		}
 		return err
@@ -64,7 +64,7 @@ func (m *Mounter) setUpOne(ctx context.Context, p *v1.Pod, v *v1.Volume) error {
 	}
 	err = k.setUp(ctx, t)
 	m.metrics.observe(k.plugin, "volume_mount", start, err)
-	if err == nil && ctx.Err() == nil { // what was given up belongs to no life of the pod
+	if err == nil && ctx.Err() == nil { // a canceled setup must not mark a later one's volumes ready
 		m.markReady(p.UID, v.Name, k.plugin)
 		m.markBound(t)
 	}
@@ -87,7 +87,7 @@ func (m *Mounter) markReady(uid pod.UID, volume, plugin string) {
 	m.ready[uid][volume] = plugin
 }
 
-// markBound notes what a volume is bound to, for as long as it is ready.
+// markBound records what a volume is bound to, for as long as it is ready.
 func (m *Mounter) markBound(t target) {
 	if t.bound == nil {
 		return
@@ -100,7 +100,7 @@ func (m *Mounter) markBound(t target) {
 	m.bound[t.pod.UID][t.volume.Name] = *t.bound
 }
 
-// unmarkLocked forgets what is ready of a pod.
+// unmarkLocked marks none of the pod's volumes as ready.
 func (m *Mounter) unmarkLocked(uid pod.UID) {
 	delete(m.ready, uid)
 	delete(m.bound, uid)

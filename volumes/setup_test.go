@@ -73,7 +73,7 @@ func TestEmptyDirBelongsToTheFSGroup(t *testing.T) {
 func TestMemoryEmptyDirIsOneTmpfsHoweverOftenItIsSetUp(t *testing.T) {
 	m := newMounter(t)
 	p := aPod("u1", empty("tmp", memory))
-	for range 3 { // a Mounter that knows nothing, as after a restart, too
+	for range 3 { // also by a new Mounter, as after a restart
 		mustSetUp(t, m, p)
 		m.ready = map[pod.UID]map[string]string{}
 	}
@@ -106,13 +106,13 @@ func TestTmpfsSize(t *testing.T) {
 		limit string
 		want  int64
 	}{
-		"nothing said: the node's memory":             {limited(""), "", 1024 * Mi},
-		"sizeLimit":                                   {limited(""), "64Mi", 64 * Mi},
-		"sizeLimit above the node's memory":           {limited(""), "4Gi", 1024 * Mi},
-		"the pod's memory limit":                      {limited("100Mi", "28Mi"), "", 128 * Mi},
-		"sizeLimit above the pod's limit":             {limited("100Mi"), "200Mi", 100 * Mi},
-		"one container without limit: the pod has no": {limited("100Mi", ""), "", 1024 * Mi},
-		"a limit of the pod itself":                   {podLevel, "", 96 * Mi},
+		"no limit: the node's memory":                   {limited(""), "", 1024 * Mi},
+		"sizeLimit":                                     {limited(""), "64Mi", 64 * Mi},
+		"sizeLimit above the node's memory":             {limited(""), "4Gi", 1024 * Mi},
+		"the pod's memory limit":                        {limited("100Mi", "28Mi"), "", 128 * Mi},
+		"sizeLimit above the pod's limit":               {limited("100Mi"), "200Mi", 100 * Mi},
+		"one container without limit: the pod has none": {limited("100Mi", ""), "", 1024 * Mi},
+		"a limit of the pod itself":                     {podLevel, "", 96 * Mi},
 	} {
 		t.Run(name, func(t *testing.T) {
 			source := &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory}
@@ -213,7 +213,7 @@ func TestHostPathTypes(t *testing.T) {
 	for _, c := range []struct {
 		path string
 		kind v1.HostPathType
-		says []string // nothing: it is right
+		says []string // nil: no error
 	}{
 		{dir, "", nil},
 		{none, "", nil},
@@ -263,9 +263,9 @@ func TestHostPathTypes(t *testing.T) {
 	mustBe(t, file, "mine")
 }
 
-// The type is looked at when the volume is first set up: what a pod, or its
-// owner, makes of the path later must not keep a container from starting again.
-func TestTheTypeOfAHostPathIsLookedAtOnce(t *testing.T) {
+// The type is checked when the volume is first set up: later changes of the path must not
+// keep a container from restarting.
+func TestTheTypeOfAHostPathIsCheckedOnce(t *testing.T) {
 	m := newMounter(t)
 	path := mkdir(t, filepath.Join(tempDir(t), "d"))
 	p := aPod("u1", host("v", path, v1.HostPathDirectory))
@@ -276,10 +276,10 @@ func TestTheTypeOfAHostPathIsLookedAtOnce(t *testing.T) {
 	write(t, path, "a file now")
 	mustSetUp(t, m, p)
 	mustTearDown(t, m, "u1")
-	mustSay(t, ensure(t, m, p), "is not a directory") // its next life
+	mustSay(t, ensure(t, m, p), "is not a directory") // its next run
 }
 
-func TestHostPathOrCreateMakesItWithTheModesOfTheAPI(t *testing.T) {
+func TestHostPathOrCreateUsesTheModesOfTheAPI(t *testing.T) {
 	old := syscall.Umask(0o022)
 	defer syscall.Umask(old)
 	m := newMounter(t)
@@ -305,14 +305,14 @@ func TestEveryBadVolumeIsNamedAtOnce(t *testing.T) {
 	mustSay(t, err, `"share"`, "kind fc", `"gone"`, "/nowhere/at/all", `"odd"`, "Paper")
 }
 
-func TestNamesThatLeadElsewhereAreRefused(t *testing.T) {
+func TestUnsafeNamesAreRejected(t *testing.T) {
 	m := newMounter(t)
 	for _, uid := range []string{"", ".", "..", "a/b"} {
 		if err := ensure(t, m, aPod(uid)); err == nil {
-			t.Errorf("Ensure took UID %q", uid)
+			t.Errorf("Ensure accepted UID %q", uid)
 		}
 		if err := m.TearDown(t.Context(), pod.UID(uid)); err == nil {
-			t.Errorf("TearDown took UID %q", uid)
+			t.Errorf("TearDown accepted UID %q", uid)
 		}
 	}
 	mustSay(t, ensure(t, m, aPod("u1", empty(".."))), "volume name")

@@ -14,21 +14,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// subPath is a part of a volume that one container mounts.
+// subPath is a subPath of a volume that one container mounts.
 type subPath struct {
 	volume    target
-	content   string // where the volume lies on the host
-	path      string // within it
+	content   string // where the volume is on the host
+	path      string // within the volume
 	container string
 	index     int // of the volumeMount
 }
 
-// errLeaves does not say where to: that would tell a pod about the host.
+// errLeaves does not say where the path leads: that would leak facts about the host.
 var errLeaves = errors.New("it points outside the volume")
 
-// checkSubPath is the path within a volume, cleaned, or "" for the volume. Neither
-// its errors nor those of the rest show the path: variables with Secrets may be part
-// of it. Who has the manifest's words adds those.
+// checkSubPath returns the cleaned path within a volume, or "" for the whole volume. The
+// errors in this file do not show the path, which may include the values of Secrets
+// through variables; subPathError adds the unexpanded one.
 func checkSubPath(sub string) (string, error) {
 	if sub == "" {
 		return "", nil
@@ -47,9 +47,9 @@ func checkSubPath(sub string) (string, error) {
 	return path.Clean(sub), nil
 }
 
-// bindSubPath binds the subPath to a place below the pod's directory and
-// returns that place. Containers of the pod may change the volume meanwhile:
-// only the opened file is trusted, never a path seen before.
+// bindSubPath bind-mounts the subPath below the pod's directory and returns the mount
+// point. Containers of the pod may change the volume meanwhile, so only the opened file
+// is trusted, never a path that was checked before.
 func (m *Mounter) bindSubPath(s subPath) (string, error) {
 	volume, err := unix.Open(s.content, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -66,36 +66,36 @@ func (m *Mounter) bindSubPath(s subPath) (string, error) {
 		return "", err
 	}
 	defer unix.Close(fd)
-	place, err := m.subPathPlace(s)
+	point, err := m.subPathMountPoint(s)
 	if err != nil {
 		return "", err
 	}
-	bound, err := sameMount(place, fd)
+	bound, err := sameMount(point, fd)
 	if err != nil || bound {
-		return place, err
+		return point, err
 	}
-	if err := makePlace(place, fd); err != nil {
+	if err := makeSubPathMountPoint(point, fd); err != nil {
 		return "", err
 	}
-	// Not recursive, as the kubelet's.
+	// Not recursive, as in the kubelet.
 	source := "/proc/self/fd/" + strconv.Itoa(fd)
-	if err := unix.Mount(source, place, "", unix.MS_BIND, ""); err != nil {
-		return "", fmt.Errorf("bind to %s: %w", place, err)
+	if err := unix.Mount(source, point, "", unix.MS_BIND, ""); err != nil {
+		return "", fmt.Errorf("bind to %s: %w", point, err)
 	}
-	return place, nil
+	return point, nil
 }
 
-func (m *Mounter) subPathPlace(s subPath) (string, error) {
+func (m *Mounter) subPathMountPoint(s subPath) (string, error) {
 	if err := safeName("container name", s.container); err != nil {
 		return "", err
 	}
 	return m.dirs.SubPath(s.volume.pod.UID, s.volume.volume.Name, s.container, s.index), nil
 }
 
-// sameMount says whether the file behind fd is already mounted at place. What
-// else is mounted there is unmounted: the subPath may be another since.
-func sameMount(place string, fd int) (bool, error) {
-	mounted, err := mountinfo.Mounted(place)
+// sameMount says whether the file behind fd is already mounted at point. Anything else
+// there is unmounted: the subPath may lead to another file by now.
+func sameMount(point string, fd int) (bool, error) {
+	mounted, err := mountinfo.Mounted(point)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
@@ -106,49 +106,49 @@ func sameMount(place string, fd int) (bool, error) {
 	if err := unix.Fstat(fd, &want); err != nil {
 		return false, err
 	}
-	if err := unix.Lstat(place, &have); err != nil {
-		return false, &fs.PathError{Op: "lstat", Path: place, Err: err}
+	if err := unix.Lstat(point, &have); err != nil {
+		return false, &fs.PathError{Op: "lstat", Path: point, Err: err}
 	}
 	if want.Dev == have.Dev && want.Ino == have.Ino {
 		return true, nil
 	}
-	if err := unix.Unmount(place, unix.UMOUNT_NOFOLLOW); err != nil {
-		return false, fmt.Errorf("unmount the previous bind mount on %s: %w", place, err)
+	if err := unix.Unmount(point, unix.UMOUNT_NOFOLLOW); err != nil {
+		return false, fmt.Errorf("unmount the previous bind mount on %s: %w", point, err)
 	}
 	return false, nil
 }
 
-// makePlace makes the mount point: a directory for a directory, an empty file
-// for everything else.
-func makePlace(place string, fd int) error {
+// makeSubPathMountPoint creates the mount point: a directory for a directory, an empty
+// file for everything else.
+func makeSubPathMountPoint(point string, fd int) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(place), 0o750); err != nil {
+	if err := os.MkdirAll(filepath.Dir(point), 0o750); err != nil {
 		return err
 	}
 	isDir := st.Mode&unix.S_IFMT == unix.S_IFDIR
-	if info, err := os.Lstat(place); err == nil && info.IsDir() != isDir {
-		if err := os.Remove(place); err != nil { // left from a mount of the other type
+	if info, err := os.Lstat(point); err == nil && info.IsDir() != isDir {
+		if err := os.Remove(point); err != nil { // left by a mount of the other type
 			return err
 		}
 	}
 	if isDir {
-		if err := os.Mkdir(place, 0o750); err != nil && !errors.Is(err, fs.ErrExist) {
+		if err := os.Mkdir(point, 0o750); err != nil && !errors.Is(err, fs.ErrExist) {
 			return err
 		}
 		return nil
 	}
-	f, err := os.OpenFile(place, os.O_CREATE|os.O_WRONLY, 0o640)
+	f, err := os.OpenFile(point, os.O_CREATE|os.O_WRONLY, 0o640)
 	if err != nil {
 		return err
 	}
 	return f.Close()
 }
 
-// openBeneath opens what the path names within dir. Links within the volume are
-// followed (ConfigMaps are made of them); the kernel refuses any step out.
+// openBeneath opens a path within dir. Links within the volume are followed (ConfigMaps
+// consist of them); the kernel rejects any that leads out.
 func openBeneath(dir int, name string) (int, error) {
 	fd, err := unix.Openat2(dir, name, &unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_CLOEXEC,
@@ -165,9 +165,9 @@ func openBeneath(dir int, name string) (int, error) {
 	return fd, nil
 }
 
-// makeBeneath makes the missing directories of the path, with the mode of the
-// volume's root (upstream's choice: a container that may write to the volume
-// may write to its subPath).
+// makeBeneath creates the missing directories of the path, with the mode of the volume's
+// root as upstream does: a container that may write to the volume may then write to its
+// subPath.
 func makeBeneath(volume int, name string) error {
 	var root unix.Stat_t
 	if err := unix.Fstat(volume, &root); err != nil {
@@ -195,8 +195,8 @@ func makeBeneath(volume int, name string) error {
 	return unix.Close(parent)
 }
 
-// makeStep makes one directory and returns it opened. It never follows a link
-// and changes the mode of nothing that it did not make.
+// makeStep creates one directory and opens it. It never follows a link, and changes the
+// mode of nothing that it did not create.
 func makeStep(parent int, name string, mode uint32) (int, error) {
 	if err := unix.Mkdirat(parent, name, mode&0o777); err != nil {
 		if errors.Is(err, unix.EEXIST) {

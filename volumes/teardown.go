@@ -22,11 +22,11 @@ import (
 
 // TearDown unmounts what is mounted below the pod's directory and deletes the
 // directory. No container of the pod may be running; the pod need not be known, and a
-// missing directory is success. A set-up in progress is cancelled.
+// missing directory is success. A setup in progress is cancelled.
 //
 // What cannot be unmounted or deleted does not block the pod: it becomes a
-// PendingUnmount, TearDown returns nil, and Run retries it. An error is returned only
-// if retrying is up to the caller: ctx has ended, or the UID is invalid.
+// PendingUnmount, TearDown returns nil, and Run retries it. It returns an error only
+// if ctx has ended or the UID is invalid: then retrying is up to the caller.
 func (m *Mounter) TearDown(ctx context.Context, uid pod.UID) error {
 	if err := safeName("pod UID", string(uid)); err != nil {
 		return err
@@ -44,8 +44,8 @@ func (m *Mounter) TearDown(ctx context.Context, uid pod.UID) error {
 	return nil
 }
 
-// Remove is TearDown for a caller that does not wait: what cannot be unmounted or
-// deleted is an error that names the volume and what holds it.
+// Remove is TearDown without retries: if something cannot be unmounted or deleted, the
+// error names the volume and the process that holds it.
 func (m *Mounter) Remove(ctx context.Context, uid pod.UID) error {
 	if err := safeName("pod UID", string(uid)); err != nil {
 		return err
@@ -55,17 +55,17 @@ func (m *Mounter) Remove(ctx context.Context, uid pod.UID) error {
 		return err
 	}
 	what := "the directory of pod " + string(uid)
-	if volume := m.dirs.VolumeOf(uid, inTheWay(err)); volume != "" {
+	if volume := m.dirs.VolumeOf(uid, blockingMount(err)); volume != "" {
 		what = fmt.Sprintf("volume %q of pod %s", volume, uid)
 	}
-	why, _ := reason(err, patientSearch)
+	why, _ := reason(err, longSearchTime)
 	return fmt.Errorf("%s is kept: %s", what, why)
 }
 
-// Release unmounts what is mounted below the pod's directory and deletes nothing: for
-// a completed pod that is still desired, so that a tmpfs uses no memory. What cannot
-// be unmounted now is left to TearDown. No container of the pod may run, now or
-// later.
+// Release unmounts what is mounted below the pod's directory and deletes nothing. It is
+// for a completed pod that is still desired, so that its tmpfs mounts free their memory.
+// What cannot be unmounted now is left to TearDown. No container of the pod may run, now
+// or later.
 func (m *Mounter) Release(ctx context.Context, uid pod.UID) error {
 	if err := safeName("pod UID", string(uid)); err != nil {
 		return err
@@ -87,8 +87,8 @@ func (m *Mounter) Release(ctx context.Context, uid pod.UID) error {
 	return m.unmount(ctx, uid)
 }
 
-// Discard is Release, and deletes the pod's emptyDirs besides: for a pod that was
-// ended for what it takes of the node. Nothing that is mounted there is deleted.
+// Discard is Release and also deletes the pod's emptyDirs: for an evicted pod, to
+// reclaim its disk space. It deletes nothing that is mounted there.
 func (m *Mounter) Discard(ctx context.Context, uid pod.UID) error {
 	if err := m.Release(ctx, uid); err != nil {
 		return err
@@ -102,7 +102,8 @@ func (m *Mounter) Discard(ctx context.Context, uid pod.UID) error {
 	return wipe.Tree(ctx, filepath.Dir(scratch), filepath.Base(scratch))
 }
 
-// removeAlone removes what the pod has while no set-up is in progress.
+// removeAlone cancels the setup in progress, takes the pod's lock, and removes the
+// pod's volumes and directory.
 func (m *Mounter) removeAlone(ctx context.Context, uid pod.UID) error {
 	unlock, err := m.takeOver(ctx, uid)
 	if err != nil {
@@ -134,8 +135,8 @@ func (m *Mounter) remove(ctx context.Context, uid pod.UID) error {
 	return err
 }
 
-// unmount has those who mounted something for the pod unmount it, unmounts the rest of
-// what is mounted below the pod's directory, and then has the kinds undo the rest.
+// unmount has the external drivers unmount their volumes, unmounts everything else
+// below the pod's directory, and then calls tearDown of each kind.
 func (m *Mounter) unmount(ctx context.Context, uid pod.UID) error {
 	if err := m.unmountSubPaths(ctx, uid); err != nil {
 		return err
@@ -159,9 +160,9 @@ func (m *Mounter) unmount(ctx context.Context, uid pod.UID) error {
 	return errors.Join(errs...)
 }
 
-// mayBeMounted saves reading the mount table, whose cost grows with the mounts of the
-// node. All mounts are in one of these two directories; if there is another one,
-// wipe.Tree stops at it.
+// mayBeMounted saves reading the mount table, whose cost grows with the number of
+// mounts on the node. All mounts are in one of these two directories; wipe.Tree stops at
+// any other.
 func (m *Mounter) mayBeMounted(uid pod.UID) bool {
 	return exists(m.dirs.Volumes(uid)) || exists(m.dirs.SubPaths(uid))
 }
@@ -179,7 +180,7 @@ func (m *Mounter) observeUnmounts(uid pod.UID, start time.Time, err error) {
 	}
 }
 
-// busyError is an unmount that the kernel rejected.
+// busyError is an unmount(2) that failed.
 type busyError struct {
 	path string
 	err  error
@@ -188,9 +189,9 @@ type busyError struct {
 func (e *busyError) Error() string { return fmt.Sprintf("unmount %s: %v", e.path, e.err) }
 func (e *busyError) Unwrap() error { return e.err }
 
-// unmountBelow unmounts until the mount table shows nothing at or below dir but what
-// is kept. The table is authoritative: an unmount may remove others, too (propagation),
-// and one that failed may succeed after another.
+// unmountBelow unmounts until the mount table shows nothing at or below dir except
+// kept. It reads the table again each time: an unmount may remove other mounts
+// (propagation), and one that failed may succeed after another.
 func (m *Mounter) unmountBelow(ctx context.Context, dir string, kept []string) error {
 	for before := -1; ; {
 		points, err := mountsBelow(dir)
@@ -222,7 +223,7 @@ func (m *Mounter) unmountAll(ctx context.Context, points []string) error {
 		err := m.unmounts.unmount(ctx, point, m.mountedNFS(point))
 		switch {
 		case err == nil, errors.Is(err, unix.ENOENT):
-		case errors.Is(err, unix.EINVAL): // no longer a mount: it was removed with another
+		case errors.Is(err, unix.EINVAL): // no longer a mount: removed together with another
 		default:
 			errs = append(errs, &busyError{point, err})
 		}
@@ -230,8 +231,8 @@ func (m *Mounter) unmountAll(ctx context.Context, points []string) error {
 	return errors.Join(errs...)
 }
 
-// mountsBelow lists the mount points at and below dir in the order of unmounting:
-// subPath binds first, then the rest, each newest first.
+// mountsBelow lists the mount points at and below dir in the order in which they are to
+// be unmounted: subPath binds first, then the rest, each newest first.
 func mountsBelow(dir string) ([]string, error) {
 	infos, err := mountinfo.GetMounts(func(i *mountinfo.Info) (skip, stop bool) {
 		return i.Mountpoint != dir && !strings.HasPrefix(i.Mountpoint, dir+"/"), false

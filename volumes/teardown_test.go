@@ -21,8 +21,7 @@ import (
 	"podd/internal/wipe"
 )
 
-// kubernetes/kubernetes#60987: clean-up scripts and clean-up code went through
-// mounts and wiped what lay behind them.
+// kubernetes/kubernetes#60987: cleanup deleted data behind mounts.
 func TestIssue60987DataBehindAForeignMountSurvives(t *testing.T) {
 	m := newMounter(t)
 	data := tempDir(t)
@@ -49,7 +48,7 @@ func TestIssue60987DataBehindAMountThatCannotBeUnmountedSurvives(t *testing.T) {
 	}
 	holder := hold(t, dir+"/mnt")
 	if err := m.TearDown(t.Context(), "u1"); err != nil {
-		t.Fatalf("a pending unmount must not hold the pod up: %v", err)
+		t.Fatalf("a pending unmount must not block the pod: %v", err)
 	}
 	mustBe(t, data+"/precious", "kept")
 	mustBe(t, dir+"/own", "the pod's") // an unmount that fails stops the deletion
@@ -131,8 +130,8 @@ func TestStackedMountsAllGo(t *testing.T) {
 	mustBeGone(t, m, "u1")
 }
 
-// kubernetes/kubernetes#51835: the mount table names resolved paths, the
-// configuration does not.
+// kubernetes/kubernetes#51835: the mount table has resolved paths, the configuration has
+// not.
 func TestRootDirBehindASymlink(t *testing.T) {
 	dir := tempDir(t)
 	mkdir(t, dir+"/real")
@@ -161,7 +160,7 @@ func TestTearDownOfNothingIsSuccess(t *testing.T) {
 	}
 }
 
-func TestOrphanOfAnEarlierPoddIsTornDownByTheMountTableAlone(t *testing.T) {
+func TestOrphanOfAnEarlierPoddIsTornDownFromTheMountTable(t *testing.T) {
 	m := newMounter(t)
 	p := withMounts(aPod("u1", empty("tmp", memory), empty("disk")), v1.VolumeMount{Name: "tmp", MountPath: "/m", SubPath: "s"})
 	mustSetUp(t, m, p)
@@ -180,7 +179,7 @@ func TestOrphanOfAnEarlierPoddIsTornDownByTheMountTableAlone(t *testing.T) {
 	mustBeGone(t, later, "u1")
 }
 
-func TestPodThatComesBackWaitsForTheDebtOfItsLastLife(t *testing.T) {
+func TestPodThatComesBackWaitsForItsPendingUnmount(t *testing.T) {
 	m := newMounter(t)
 	p := aPod("u1", empty("tmp", memory))
 	mustSetUp(t, m, p)
@@ -192,14 +191,14 @@ func TestPodThatComesBackWaitsForTheDebtOfItsLastLife(t *testing.T) {
 	release(t, holder)
 	mustSetUp(t, m, p)
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
-		t.Errorf("an emptyDir begins empty, got %v (%v)", entries, err)
+		t.Errorf("an emptyDir starts empty, got %v (%v)", entries, err)
 	}
 	if len(m.PendingUnmounts()) > 0 {
 		t.Errorf("pending unmounts left: %+v", m.PendingUnmounts())
 	}
 }
 
-func TestImmutableFileIsADebtWithItsName(t *testing.T) {
+func TestImmutableFileIsNamedInThePendingUnmount(t *testing.T) {
 	m := newMounter(t)
 	mustSetUp(t, m, aPod("u1", empty("e")))
 	file := m.PodDir("u1") + "/volumes/kubernetes.io~empty-dir/e/fixed"
@@ -261,7 +260,7 @@ func TestTearDownOfAWideTreeEndsWithItsContext(t *testing.T) {
 		t.Errorf("got %v, want the context's error", err)
 	}
 	if len(m.PendingUnmounts()) > 0 {
-		t.Error("an interrupted TearDown is not pending: the caller tries again")
+		t.Error("an interrupted TearDown must not be pending: the caller retries")
 	}
 	mustTearDown(t, m, "u1")
 	mustBeGone(t, m, "u1")
@@ -313,7 +312,7 @@ func release(t *testing.T, c *exec.Cmd) {
 	_ = c.Wait() // killed
 }
 
-// runUntil lets Run retry until done, its first retry being two seconds away.
+// runUntil runs Run until done; the first retry is after two seconds.
 func runUntil(t *testing.T, m *Mounter, done func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -348,8 +347,8 @@ func BenchmarkPodWithoutVolumes(b *testing.B) {
 	}
 }
 
-// Whatever the mount table says or hides, the deletion itself stops at a mount,
-// of the same file system too.
+// Whatever the mount table shows, the deletion itself stops at a mount, even of the same
+// file system.
 func TestIssue60987DeletionNeverCrossesAMount(t *testing.T) {
 	m := newMounter(t)
 	for name, data := range map[string]string{"same file system": mkdir(t, m.dirs.Pods()+"/../data"), "another": mountedTmpfs(t)} {
@@ -378,9 +377,8 @@ func mountedTmpfs(t *testing.T) string {
 	return dir
 }
 
-// TestReleasedPodHoldsNoMemoryAndKeepsItsMessages: a pod that has run to its
-// end is shown with its termination messages until its manifest goes.
-func TestReleasedPodHoldsNoMemoryAndKeepsItsMessages(t *testing.T) {
+// A completed pod is shown with its termination messages until its manifest is removed.
+func TestReleaseFreesMemoryAndKeepsTerminationMessages(t *testing.T) {
 	m := newMounter(t)
 	mustSetUp(t, m, aPod("u1", empty("mem", memory), empty("disk")))
 	dir := m.PodDir("u1")
@@ -388,7 +386,7 @@ func TestReleasedPodHoldsNoMemoryAndKeepsItsMessages(t *testing.T) {
 	write(t, dir+"/volumes/kubernetes.io~empty-dir/disk/data", "on disk")
 	mkdir(t, dir+"/containers/web")
 	write(t, dir+"/containers/web/1", "bye")
-	for range 2 { // again is no error
+	for range 2 { // may be repeated
 		if err := m.Release(t.Context(), "u1"); err != nil {
 			t.Fatal(err)
 		}
@@ -405,8 +403,8 @@ func TestReleasedPodHoldsNoMemoryAndKeepsItsMessages(t *testing.T) {
 	}
 }
 
-// TestAnEvictedPodGivesItsEmptyDirsBack, and nothing that is mounted in them.
-func TestAnEvictedPodGivesItsEmptyDirsBack(t *testing.T) {
+// It deletes nothing that is mounted in them.
+func TestDiscardDeletesEmptyDirs(t *testing.T) {
 	m, owners := newMounter(t), tempDir(t)
 	write(t, owners+"/canary", "not podd's")
 	mustSetUp(t, m, aPod("u1", empty("mem", memory), empty("disk"), host("h", owners, v1.HostPathDirectory)))
@@ -418,30 +416,30 @@ func TestAnEvictedPodGivesItsEmptyDirsBack(t *testing.T) {
 	if err := unix.Mount(owners, inside, "", unix.MS_BIND, ""); err != nil {
 		t.Fatal(err)
 	}
-	busy, err := os.Open(inside) // and cannot be unmounted
+	busy, err := os.Open(inside) // keeps it from being unmounted
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := m.Discard(t.Context(), "u1"); err == nil {
-		t.Error("it does not say that something is still mounted there")
+		t.Error("got no error, but something is still mounted there")
 	}
 	mustBe(t, scratch+"/disk/a/data", "too much")
 	if err := busy.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // again is no error
+	for range 2 { // may be repeated
 		if err := m.Discard(t.Context(), "u1"); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if _, err := os.Lstat(scratch); !os.IsNotExist(err) {
-		t.Errorf("the emptyDirs are still there (%v)", err)
+		t.Errorf("the emptyDirs still exist (%v)", err)
 	}
 	mustBe(t, owners+"/canary", "not podd's")
 	mustBe(t, dir+"/containers/web/1", "bye")
 	mustSetUp(t, m, aPod("u1", empty("disk"))) // podd retry
 	if _, err := os.Stat(scratch + "/disk/a"); !os.IsNotExist(err) {
-		t.Errorf("the next life begins with what the last one left (%v)", err)
+		t.Errorf("the next run starts with files of the last one (%v)", err)
 	}
 	mustTearDown(t, m, "u1")
 	mustBeGone(t, m, "u1")

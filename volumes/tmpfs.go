@@ -9,16 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tmpfs mounts file systems in memory, which is never swapped to a disk where the
-// kernel can be told so.
+// tmpfs mounts tmpfs file systems, with noswap where the kernel supports it.
 type tmpfs struct {
-	// swappable is set once the kernel (before 6.4) has refused noswap.
+	// swappable is set once the kernel (before 6.4) has rejected noswap.
 	swappable atomic.Bool
 }
 
-// mount mounts one of at most size bytes at dir, unless one is there already. The
-// mode is the kernel's default of 1777, which is what users of the kubelet find,
-// and setgid where the volume has a group.
+// mount mounts a tmpfs of size bytes at dir, unless there is one already. The mode is
+// the kernel's default 1777, as with the kubelet, plus setgid if the volume has a group.
 func (m *tmpfs) mount(dir string, size int64, group *int64) error {
 	if done, err := isMounted(dir, unix.TMPFS_MAGIC); done || err != nil {
 		return err

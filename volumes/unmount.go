@@ -9,21 +9,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// unmountTime is how long an unmount may take (upstream's unMountTimeout is a
-// minute, in which its pod can do nothing else). Then a server is taken for gone.
-const unmountTime = 10 * time.Second
+// unmountTimeout is how long an unmount may take; after that, its server is considered
+// dead. Upstream's unMountTimeout is a minute, which blocks its pod.
+const unmountTimeout = 10 * time.Second
 
-// errNoAnswer is an unmount that does not come back.
+// errNoAnswer is an unmount that does not return.
 var errNoAnswer = errors.New("the unmount does not come back: its server, or its disk, does not answer")
 
-// unmounts are calls of unmount(2), each of which may hang in the kernel: one that
-// does keeps a thread, and is not made again meanwhile.
+// unmounts calls unmount(2), which may hang in the kernel. A call that hangs occupies a
+// thread, so it is not repeated while it does.
 type unmounts struct {
 	call    func(point string, flags int) error
 	timeout time.Duration
 
-	mu    sync.Mutex
-	under map[attempt]bool // way; guarded by mu
+	mu         sync.Mutex
+	inProgress map[attempt]bool // guarded by mu
 }
 
 type attempt struct {
@@ -32,14 +32,14 @@ type attempt struct {
 }
 
 func newUnmounts() *unmounts {
-	return &unmounts{call: unix.Unmount, timeout: unmountTime, under: map[attempt]bool{}}
+	return &unmounts{call: unix.Unmount, timeout: unmountTimeout, inProgress: map[attempt]bool{}}
 }
 
-// unmount unmounts what is mounted at a point. Where that takes too long, and force is
-// allowed, the kernel is told to give up what waits for the server (MNT_FORCE, which
-// only network and FUSE file systems heed, and which upstream uses then, too). That
-// breaks off requests of the whole file system, also through other mounts of it: it
-// is for what podd itself has mounted, not for binds of somebody's directories.
+// unmount unmounts what is mounted at a point. If that takes too long and force is set,
+// it retries with MNT_FORCE, as upstream does, which aborts requests that wait for the
+// server; only network and FUSE file systems support it. It aborts requests of the whole
+// file system, also those through its other mounts. It is therefore only for file
+// systems that podd itself has mounted, not for bind mounts of the host's directories.
 func (u *unmounts) unmount(ctx context.Context, point string, force bool) error {
 	err := u.attempt(ctx, point, 0)
 	if !force || !errors.Is(err, errNoAnswer) {
@@ -51,8 +51,8 @@ func (u *unmounts) unmount(ctx context.Context, point string, force bool) error 
 	return err
 }
 
-// attempt calls unmount(2) once, unless an earlier call hangs. Its error is the
-// kernel's, errNoAnswer or the cause of ctx.
+// attempt calls unmount(2) once, unless an earlier call still hangs. Its error is the
+// kernel's, errNoAnswer or ctx's cause.
 func (u *unmounts) attempt(ctx context.Context, point string, flags int) error {
 	at := attempt{point, flags}
 	if !u.begin(at) {
@@ -61,7 +61,7 @@ func (u *unmounts) attempt(ctx context.Context, point string, flags int) error {
 	done := make(chan error, 1)
 	go func() {
 		err := u.call(point, flags|unix.UMOUNT_NOFOLLOW)
-		u.end(at) // first: who hears of it may unmount the next mount at this point
+		u.end(at) // before done: the caller may then unmount the next mount at this point
 		done <- err
 	}()
 	late := time.NewTimer(u.timeout)
@@ -79,15 +79,15 @@ func (u *unmounts) attempt(ctx context.Context, point string, flags int) error {
 func (u *unmounts) begin(at attempt) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.under[at] {
+	if u.inProgress[at] {
 		return false
 	}
-	u.under[at] = true
+	u.inProgress[at] = true
 	return true
 }
 
 func (u *unmounts) end(at attempt) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	delete(u.under, at)
+	delete(u.inProgress, at)
 }

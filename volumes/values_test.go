@@ -12,11 +12,11 @@ import (
 	"podd/internal/pod"
 )
 
-// store is Objects, Downward and Events of a test.
+// store implements Objects, Downward and Events.
 type store struct {
 	mu      sync.Mutex
 	objects map[pod.ObjectKey]*pod.Object
-	gate    chan struct{} // if set, every look waits until it is closed
+	gate    chan struct{} // if set, every get waits until it is closed
 	looks   int
 	events  []string
 }
@@ -154,7 +154,7 @@ func fromSecret(name, object string, change ...func(*v1.SecretVolumeSource)) v1.
 	return v1.Volume{Name: name, VolumeSource: v1.VolumeSource{Secret: source}}
 }
 
-// fromPod takes paths and the fields they say.
+// fromPod takes pairs of a path and a field.
 func fromPod(name string, pairs ...string) v1.Volume {
 	return v1.Volume{Name: name, VolumeSource: v1.VolumeSource{DownwardAPI: &v1.DownwardAPIVolumeSource{Items: fields(pairs...)}}}
 }
@@ -183,5 +183,5 @@ func partPod(pairs ...string) v1.VolumeProjection {
 	return v1.VolumeProjection{DownwardAPI: &v1.DownwardAPIProjection{Items: fields(pairs...)}}
 }
 
-// sorted names of a map.
+// names returns the sorted keys of a map.
 func names[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -13,15 +13,15 @@ import (
 // Key is a claim's name.
 type Key struct{ Namespace, Name string }
 
-// Ref is who a volume is bound to.
+// Ref refers to the claim that a volume is bound to.
 type Ref struct {
 	Key
-	// Owner is the pod for whose ephemeral volume the claim is; empty for the claim
-	// of a document.
+	// Owner is the pod if the claim is of an ephemeral volume; empty for a claim from a
+	// manifest.
 	Owner pod.UID
 }
 
-// Claim is a claim and, if it is one of an ephemeral volume, its pod.
+// Claim is a claim and, if it is of an ephemeral volume, the pod that owns it.
 type Claim struct {
 	*v1.PersistentVolumeClaim
 	Owner pod.UID
@@ -29,21 +29,21 @@ type Claim struct {
 
 func (c Claim) ref() Ref { return Ref{Key{c.Namespace, c.Name}, c.Owner} }
 
-// Input is everything that bindings depend on. Bind changes nothing of it.
+// Input is everything that bindings depend on. Bind does not modify it.
 type Input struct {
-	// Volumes and Claims have one entry for each name, in any order.
+	// Volumes and Claims have unique names, in any order.
 	Volumes []*v1.PersistentVolume
 	Claims  []Claim
-	// Bound is who had which volume, by its name.
+	// Bound has the current bindings, by name of the volume.
 	Bound map[string]Ref
-	// Unseen are volumes of Bound that may still come: nobody has said yet what
-	// there is.
+	// Unseen are volumes of Bound that may still appear, because not all sources have
+	// been read.
 	Unseen map[string]bool
-	// Node has the labels of the node; nil takes any volume for one of the node.
+	// Node has the labels of the node; with nil, every volume matches.
 	Node map[string]string
 }
 
-// Result is what Bind makes of it.
+// Result is the result of Bind.
 type Result struct {
 	// Bound is the next Input.Bound.
 	Bound map[string]Ref
@@ -52,24 +52,24 @@ type Result struct {
 	Volumes map[string]VolumeState
 }
 
-// ClaimState is what became of a claim.
+// ClaimState is the state of a claim.
 type ClaimState struct {
 	Phase v1.PersistentVolumeClaimPhase
-	// VolumeName is what a claim is bound to that is Bound or Lost; Volume is nil
-	// where that is not there.
+	// VolumeName is the volume of a claim that is Bound or Lost; Volume is nil if it does
+	// not exist.
 	VolumeName string
 	Volume     *v1.PersistentVolume
-	// Message says why the claim is not bound, or why its volume is of no use here;
-	// else empty.
+	// Message says why the claim is not bound, or why its volume cannot be used on this
+	// node; empty otherwise.
 	Message string
-	// Elsewhere says that the volume is bound and cannot be reached from this node.
+	// Elsewhere says that the claim is bound to a volume that this node cannot access.
 	Elsewhere bool
 }
 
-// VolumeState is what became of a volume.
+// VolumeState is the state of a volume.
 type VolumeState struct {
 	Phase v1.PersistentVolumePhase
-	// Ref is who has it, unless it is Available.
+	// Ref is the claim that it is bound to, unless it is Available.
 	Ref Ref
 }
 
@@ -106,7 +106,7 @@ type binder struct {
 	Result
 }
 
-// keep takes over what was bound.
+// keep keeps the existing bindings.
 func (b *binder) keep() {
 	for _, name := range slices.Sorted(maps.Keys(b.in.Bound)) {
 		ref := b.in.Bound[name]
@@ -114,9 +114,9 @@ func (b *binder) keep() {
 		wanted := claim.PersistentVolumeClaim != nil && claim.Owner == ref.Owner
 		switch {
 		case volume == nil && !wanted && !b.in.Unseen[name]:
-			continue // both are gone
+			continue // both were removed
 		case volume != nil && volume.Spec.ClaimRef != nil && !reservedFor(volume, ref.Key):
-			continue // who owns the volume gives it to another
+			continue // the volume's claimRef names another claim
 		}
 		b.Bound[name] = ref
 		if _, twice := b.Claims[ref.Key]; !wanted || twice {
@@ -130,7 +130,7 @@ func (b *binder) keep() {
 	}
 }
 
-// each looks for a volume for each claim that has none.
+// each calls look for each claim that is not bound, and binds it to the volume found.
 func (b *binder) each(order []Key, look func(Claim) (*v1.PersistentVolume, string)) {
 	for _, key := range order {
 		if state, said := b.Claims[key]; said && state.Phase != v1.ClaimPending {

@@ -72,8 +72,7 @@ func selectFast(c *v1.PersistentVolumeClaim) {
 	c.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"disk": "fast"}}
 }
 
-// TestAClaimFindsItsVolume is upstream's choice (FindMatchingVolume,
-// syncUnboundClaim), and what it says where there is none.
+// The choice and the messages are upstream's (FindMatchingVolume, syncUnboundClaim).
 func TestAClaimFindsItsVolume(t *testing.T) {
 	type volumes = []*v1.PersistentVolume
 	for name, tc := range map[string]struct {
@@ -88,28 +87,28 @@ func TestAClaimFindsItsVolume(t *testing.T) {
 			`no persistent volumes available for this claim and no storage class is set (volume "small": requested PV is too small)`},
 		"none at all":             {nil, claim("c", "2Gi"), "", "no persistent volumes available for this claim and no storage class is set"},
 		"of its class":            {volumes{volume("plain", "1Gi"), volume("classy", "5Gi", volumeClass("fast"))}, claim("c", "1Gi", class("fast")), "classy", ""},
-		"no class is no class":    {volumes{volume("classy", "1Gi", volumeClass("fast"))}, claim("c", "1Gi"), "", `(volume "classy": storageClassName does not match)`},
+		"no class matches none":   {volumes{volume("classy", "1Gi", volumeClass("fast"))}, claim("c", "1Gi"), "", `(volume "classy": storageClassName does not match)`},
 		"a class without volumes": {nil, claim("c", "1Gi", class("fast")), "", `nothing provisions volumes of storage class "fast" here`},
-		"the class of old": {volumes{volume("a", "1Gi", func(v *v1.PersistentVolume) {
+		"the class as annotation": {volumes{volume("a", "1Gi", func(v *v1.PersistentVolume) {
 			v.Annotations = map[string]string{v1.BetaStorageClassAnnotation: "fast"}
 		})}, claim("c", "1Gi", class("fast")), "a", ""},
 		"every access mode": {volumes{volume("a", "1Gi")}, claim("c", "1Gi", modes(v1.ReadWriteOnce, v1.ReadWriteMany)), "", "incompatible accessMode"},
 		"the fewest access modes before the smallest": {volumes{volume("many", "1Gi", volumeModes(v1.ReadWriteOnce, v1.ReadWriteMany)), volume("one", "9Gi")},
 			claim("c", "1Gi"), "one", ""},
-		"a device":                    {volumes{volume("files", "1Gi"), volume("device", "5Gi", volumeBlock)}, claim("c", "1Gi", claimBlock), "device", ""},
-		"a device for files":          {volumes{volume("device", "5Gi", volumeBlock)}, claim("c", "1Gi"), "", "incompatible volumeMode"},
-		"by its labels":               {volumes{volume("slow", "1Gi"), volume("quick", "5Gi", fast)}, claim("c", "1Gi", selectFast), "quick", ""},
-		"by labels that none has":     {volumes{volume("slow", "1Gi")}, claim("c", "1Gi", selectFast), "", "its labels do not match the selector"},
-		"reserved before the better":  {volumes{volume("a", "1Gi"), volume("b", "9Gi", reserve("c"), volumeClass("x"))}, claim("c", "1Gi"), "b", ""},
-		"reserved and too small":      {volumes{volume("b", "1Gi", reserve("c"))}, claim("c", "2Gi"), "", `volume "b": requested PV is too small`},
-		"reserved for another":        {volumes{volume("a", "1Gi", reserve("d"))}, claim("c", "1Gi"), "", "already bound to a different claim (shop/d)"},
-		"by name":                     {volumes{volume("a", "1Gi"), volume("b", "9Gi")}, claim("c", "1Gi", wants("b")), "b", ""},
-		"by a name that is not there": {volumes{volume("a", "1Gi")}, claim("c", "1Gi", wants("b")), "", `persistentvolume "b" not found`},
-		"by name and too small":       {volumes{volume("b", "1Gi")}, claim("c", "2Gi", wants("b")), "", `Cannot bind to requested volume "b": requested PV is too small`},
-		"by name, of another class":   {volumes{volume("b", "1Gi")}, claim("c", "1Gi", wants("b"), class("x")), "", `Cannot bind to requested volume "b": storageClassName does not match`},
-		"by name, reserved":           {volumes{volume("b", "1Gi", reserve("d"))}, claim("c", "1Gi", wants("b")), "", `volume "b" already bound to a different claim (shop/d)`},
-		"by name of one another":      {volumes{volume("b", "1Gi", reserve("c"))}, claim("c", "2Gi", wants("b"), class("x")), "b", ""},
-		"of this node":                {volumes{volume("a", "1Gi", on("n2")), volume("b", "9Gi", on("n1"))}, claim("c", "1Gi"), "b", ""},
+		"a device":                   {volumes{volume("files", "1Gi"), volume("device", "5Gi", volumeBlock)}, claim("c", "1Gi", claimBlock), "device", ""},
+		"a device for files":         {volumes{volume("device", "5Gi", volumeBlock)}, claim("c", "1Gi"), "", "incompatible volumeMode"},
+		"by its labels":              {volumes{volume("slow", "1Gi"), volume("quick", "5Gi", fast)}, claim("c", "1Gi", selectFast), "quick", ""},
+		"by labels without a match":  {volumes{volume("slow", "1Gi")}, claim("c", "1Gi", selectFast), "", "its labels do not match the selector"},
+		"reserved before the better": {volumes{volume("a", "1Gi"), volume("b", "9Gi", reserve("c"), volumeClass("x"))}, claim("c", "1Gi"), "b", ""},
+		"reserved and too small":     {volumes{volume("b", "1Gi", reserve("c"))}, claim("c", "2Gi"), "", `volume "b": requested PV is too small`},
+		"reserved for another":       {volumes{volume("a", "1Gi", reserve("d"))}, claim("c", "1Gi"), "", "already bound to a different claim (shop/d)"},
+		"by name":                    {volumes{volume("a", "1Gi"), volume("b", "9Gi")}, claim("c", "1Gi", wants("b")), "b", ""},
+		"by the name of no volume":   {volumes{volume("a", "1Gi")}, claim("c", "1Gi", wants("b")), "", `persistentvolume "b" not found`},
+		"by name and too small":      {volumes{volume("b", "1Gi")}, claim("c", "2Gi", wants("b")), "", `Cannot bind to requested volume "b": requested PV is too small`},
+		"by name, of another class":  {volumes{volume("b", "1Gi")}, claim("c", "1Gi", wants("b"), class("x")), "", `Cannot bind to requested volume "b": storageClassName does not match`},
+		"by name, reserved":          {volumes{volume("b", "1Gi", reserve("d"))}, claim("c", "1Gi", wants("b")), "", `volume "b" already bound to a different claim (shop/d)`},
+		"both by name":               {volumes{volume("b", "1Gi", reserve("c"))}, claim("c", "2Gi", wants("b"), class("x")), "b", ""},
+		"of this node":               {volumes{volume("a", "1Gi", on("n2")), volume("b", "9Gi", on("n1"))}, claim("c", "1Gi"), "b", ""},
 		"of another node": {volumes{volume("a", "1Gi", on("n2"))}, claim("c", "1Gi"), "",
 			"no matching NodeSelectorTerms: the volume's nodeAffinity is for another node"},
 	} {
@@ -126,7 +125,7 @@ func TestAClaimFindsItsVolume(t *testing.T) {
 	}
 }
 
-func TestAVolumeThatIsNamedAndOfAnotherNodeSaysSo(t *testing.T) {
+func TestANamedVolumeOfAnotherNodeIsBoundWithAMessage(t *testing.T) {
 	r := Bind(Input{Volumes: []*v1.PersistentVolume{volume("a", "1Gi", on("n2"))}, Claims: []Claim{claim("c", "1Gi", wants("a"))},
 		Node: map[string]string{v1.LabelHostname: "n1"}})
 	got := r.Claims[Key{"shop", "c"}]
@@ -134,11 +133,11 @@ func TestAVolumeThatIsNamedAndOfAnotherNodeSaysSo(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 	if got := Bind(Input{Volumes: []*v1.PersistentVolume{volume("a", "1Gi", on("n2"))}, Claims: []Claim{claim("c", "1Gi")}}); got.Claims[Key{"shop", "c"}].Elsewhere {
-		t.Error("a node that is not known takes any volume for one of its own")
+		t.Error("without the node's labels, a volume must match")
 	}
 }
 
-func TestOneClaimAVolume(t *testing.T) {
+func TestAVolumeIsBoundToOneClaim(t *testing.T) {
 	in := Input{Volumes: []*v1.PersistentVolume{volume("a", "1Gi"), volume("b", "2Gi")}, Claims: []Claim{claim("z", "1Gi", wants("a")), claim("y", "1Gi"), claim("x", "1Gi")}}
 	got := Bind(in)
 	if got.Claims[Key{"shop", "z"}].VolumeName != "a" || got.Claims[Key{"shop", "x"}].VolumeName != "b" {
@@ -149,8 +148,7 @@ func TestOneClaimAVolume(t *testing.T) {
 	}
 }
 
-// TestABindingSurvives walks through what may be edited.
-func TestABindingSurvives(t *testing.T) {
+func TestABindingSurvivesEdits(t *testing.T) {
 	key := Key{"shop", "c"}
 	before := Bind(Input{Volumes: []*v1.PersistentVolume{volume("a", "5Gi")}, Claims: []Claim{claim("c", "1Gi")}})
 	for name, tc := range map[string]struct {
@@ -158,7 +156,7 @@ func TestABindingSurvives(t *testing.T) {
 		claim  string // its volume
 		phase  v1.PersistentVolumeClaimPhase
 		volume v1.PersistentVolumePhase
-		bound  bool // a is still somebody's
+		bound  bool // volume a is still bound
 	}{
 		"a better volume":           {Input{Volumes: []*v1.PersistentVolume{volume("a", "5Gi"), volume("b", "1Gi")}, Claims: []Claim{claim("c", "1Gi")}}, "a", v1.ClaimBound, v1.VolumeBound, true},
 		"a larger wish":             {Input{Volumes: []*v1.PersistentVolume{volume("a", "5Gi")}, Claims: []Claim{claim("c", "9Gi")}}, "a", v1.ClaimBound, v1.VolumeBound, true},
@@ -188,8 +186,8 @@ func TestABindingSurvives(t *testing.T) {
 	}
 }
 
-// TestAReleasedVolumeIsKept for a claim of that name, and for an ephemeral volume's
-// pod.
+// It is kept for a claim of the same name, and for the same pod if the claim was of an
+// ephemeral volume.
 func TestAReleasedVolumeIsKept(t *testing.T) {
 	of := func(uid string) Claim {
 		c := claim("web-scratch", "1Gi")
@@ -215,7 +213,7 @@ func TestAReleasedVolumeIsKept(t *testing.T) {
 	}
 }
 
-func TestManyVolumesAreNotAllNamed(t *testing.T) {
+func TestTheMessageNamesOnlyAFewVolumes(t *testing.T) {
 	in := Input{Claims: []Claim{claim("c", "5Gi")}}
 	for _, name := range []string{"f", "e", "d", "c", "b", "a"} {
 		in.Volumes = append(in.Volumes, volume(name, "1Gi"))

@@ -13,7 +13,7 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 )
 
-// named is the volume that a claim names.
+// named returns the volume that a claim names.
 func (b *binder) named(c Claim) (*v1.PersistentVolume, string) {
 	name := c.Spec.VolumeName
 	if name == "" {
@@ -26,7 +26,7 @@ func (b *binder) named(c Claim) (*v1.PersistentVolume, string) {
 	if holder := b.holder(v, c); holder != "" {
 		return nil, fmt.Sprintf("volume %q already bound to a different claim (%s)", name, holder)
 	}
-	if v.Spec.ClaimRef == nil { // where both name one another, nothing is asked
+	if v.Spec.ClaimRef == nil { // if both name each other, nothing else is checked
 		if why := unfit(v, c); why != "" {
 			return nil, fmt.Sprintf("Cannot bind to requested volume %q: %s", name, why)
 		}
@@ -34,7 +34,7 @@ func (b *binder) named(c Claim) (*v1.PersistentVolume, string) {
 	return v, ""
 }
 
-// reserved is the volume that names the claim.
+// reserved returns the volume that names the claim.
 func (b *binder) reserved(c Claim) (*v1.PersistentVolume, string) {
 	if c.Spec.VolumeName != "" {
 		return nil, ""
@@ -47,7 +47,7 @@ func (b *binder) reserved(c Claim) (*v1.PersistentVolume, string) {
 	return nil, ""
 }
 
-// best is the best of the volumes that nobody has, or why there is none.
+// best returns the best available volume, or says why there is none.
 func (b *binder) best(c Claim) (*v1.PersistentVolume, string) {
 	if c.Spec.VolumeName != "" {
 		return nil, ""
@@ -72,7 +72,8 @@ func (b *binder) best(c Claim) (*v1.PersistentVolume, string) {
 	return nil, none(c, whys)
 }
 
-// none says in the PV controller's words that there is no volume, and then why not.
+// none returns the PV controller's message for a claim without a volume, followed by the
+// reasons.
 func none(c Claim, whys []string) string {
 	text := "no persistent volumes available for this claim and no storage class is set"
 	if class := classOf(c.Annotations, c.Spec.StorageClassName); class != "" {
@@ -89,8 +90,8 @@ func none(c Claim, whys []string) string {
 	return text + " (" + strings.Join(whys, "; ") + ")"
 }
 
-// candidates are all volumes, the best first: those with the fewest access modes,
-// of these the smallest, and then by name.
+// candidates returns all volumes, the best first: sorted by number of access modes, size
+// and name.
 func (b *binder) candidates() []*v1.PersistentVolume {
 	if b.sorted == nil {
 		b.sorted = slices.SortedFunc(slices.Values(b.in.Volumes), func(x, y *v1.PersistentVolume) int {
@@ -101,7 +102,7 @@ func (b *binder) candidates() []*v1.PersistentVolume {
 	return b.sorted
 }
 
-// holder is who else has a volume, or is to have it; "" for nobody.
+// holder returns the other claim that a volume is bound to or reserved for; "" if none.
 func (b *binder) holder(v *v1.PersistentVolume, c Claim) string {
 	if ref, taken := b.Bound[v.Name]; taken && ref != c.ref() {
 		return ref.Namespace + "/" + ref.Name
@@ -117,7 +118,7 @@ func reservedFor(v *v1.PersistentVolume, key Key) bool {
 	return to != nil && to.Name == key.Name && to.Namespace == key.Namespace
 }
 
-// unfit says in the PV controller's words why a volume does not do for a claim.
+// unfit says, in the PV controller's words, why a volume does not satisfy a claim.
 func unfit(v *v1.PersistentVolume, c Claim) string {
 	wanted, has := c.Spec.Resources.Requests[v1.ResourceStorage], v.Spec.Capacity[v1.ResourceStorage]
 	switch {
@@ -138,7 +139,7 @@ func unfit(v *v1.PersistentVolume, c Claim) string {
 	return ""
 }
 
-// classOf is a storage class; the annotation, from before there was a field, wins.
+// classOf returns the storage class; the annotation, which predates the field, wins.
 func classOf(annotations map[string]string, class *string) string {
 	if old, ok := annotations[v1.BetaStorageClassAnnotation]; ok {
 		return old
@@ -168,7 +169,7 @@ func selects(c Claim, v *v1.PersistentVolume) bool {
 	return err == nil && selector.Matches(labels.Set(v.Labels))
 }
 
-// errElsewhere is upstream's sentence, and what it means.
+// errElsewhere is upstream's message, followed by its meaning.
 var errElsewhere = errors.New("no matching NodeSelectorTerms: the volume's nodeAffinity is for another node")
 
 func checkNode(v *v1.PersistentVolume, node map[string]string) error {

@@ -1,12 +1,12 @@
-// Package ownership gives a volume's files to a pod's fsGroup, as the API has it
-// of pod.spec.securityContext.fsGroup: everything in the volume belongs to the
+// Package ownership applies a pod's fsGroup to a volume's files, as the API documents for
+// pod.spec.securityContext.fsGroup: everything in the volume belongs to the
 // group, which may read it (and write, unless the volume is read-only), and
-// directories are setgid, so that what is made later belongs to the group too.
+// directories are setgid, so that files created later belong to the group, too.
 //
-// Containers may own what is there and change it meanwhile. Nothing is reached by
-// its path but the volume's root: no symbolic link is followed, no mount crossed,
-// and what is changed is the file that was looked at, not its name.
+// Containers may modify the volume meanwhile. Only the volume's root is opened by its
+// path: no symbolic link is followed, no mount is crossed, and a change applies to the
+// file that was opened, not to its name.
 //
-// The root comes last: an interrupted change shows there, and OnRootMismatch does
-// it again.
+// The root is changed last: after an interruption it still mismatches, so that
+// OnRootMismatch changes the volume again.
 package ownership

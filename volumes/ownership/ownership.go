@@ -17,8 +17,8 @@ const (
 	searchable = 0o110
 )
 
-// Mode is what becomes of a mode (the kernel's bits, without the type) in a
-// volume that has an fsGroup.
+// Mode adds the group's permissions to a mode (permission bits without the type), as for
+// files in a volume with an fsGroup.
 func Mode(mode uint32, dir, readOnly bool) uint32 {
 	if readOnly {
 		mode |= readable
@@ -35,21 +35,22 @@ func Mode(mode uint32, dir, readOnly bool) uint32 {
 type Volume struct {
 	Dir   string
 	Group int64
-	// ReadOnly gives the group no right to write.
+	// ReadOnly gives the group no write permission.
 	ReadOnly bool
-	// OnRootMismatch leaves everything as it is where the root is as it should be
-	// (fsGroupChangePolicy).
+	// OnRootMismatch changes nothing if the root already has the right group and
+	// permissions (fsGroupChangePolicy).
 	OnRootMismatch bool
-	// Turn, if set, is waited for before each batch of files; done gives it back.
-	Turn func(context.Context) (done func(), err error)
-	// Files, if set, counts those that were looked at.
+	// Acquire, if set, is called before each batch of files, and done after it, to bound
+	// parallel work.
+	Acquire func(context.Context) (done func(), err error)
+	// Files, if set, counts the files that were processed.
 	Files *atomic.Int64
 }
 
-// Own gives everything in the volume to the group. It blocks as long as the disk
-// takes, or until ctx ends, whose cause is the error then. A file that may not be
-// changed (an immutable one) is left as it is, as upstream's does; one that goes
-// meanwhile is none of the volume's. Calling it again is right after any outcome.
+// Own gives everything in the volume to the group. It blocks as long as the disk takes,
+// or until ctx ends; the error is then ctx's cause. As upstream, it skips a file that
+// cannot be changed (an immutable one). It also skips one that disappears meanwhile. It
+// may be called again after any outcome.
 func (v Volume) Own(ctx context.Context) error {
 	root, err := unix.Open(v.Dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -68,8 +69,8 @@ func (v Volume) Own(ctx context.Context) error {
 	return err
 }
 
-// matches says whether the root has the group, and at least the rights that Own
-// gives it.
+// matches says whether the root has the group, and at least the permissions that Own
+// would set.
 func (v *Volume) matches(root int) (bool, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(root, &st); err != nil {
@@ -79,8 +80,8 @@ func (v *Volume) matches(root int) (bool, error) {
 	return int64(st.Gid) == v.Group && Mode(mode, true, v.ReadOnly) == mode, nil
 }
 
-// change changes one file, which may have been opened for its path only; dir says
-// that it is a directory.
+// change sets group and mode of one file, which may be opened with O_PATH; dir says that
+// it is a directory.
 func (v *Volume) change(fd int) (dir bool, err error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
@@ -95,21 +96,21 @@ func (v *Volume) change(fd int) (dir bool, err error) {
 	if foreign {
 		err = unix.Fchownat(fd, "", -1, int(v.Group), unix.AT_EMPTY_PATH)
 	}
-	if kind == unix.S_IFLNK { // its mode means nothing
-		return dir, tolerable(err)
+	if kind == unix.S_IFLNK { // its mode is ignored
+		return dir, ignoreUnchangeable(err)
 	}
 	mode := st.Mode & 0o7777
 	want := Mode(mode, dir, v.ReadOnly)
-	if want != mode || foreign && mode&(unix.S_ISUID|unix.S_ISGID) != 0 { // which a chown takes away
+	if want != mode || foreign && mode&(unix.S_ISUID|unix.S_ISGID) != 0 { // chown clears these bits
 		if err := unix.Chmod("/proc/self/fd/"+strconv.Itoa(fd), want); err != nil {
-			return dir, tolerable(err)
+			return dir, ignoreUnchangeable(err)
 		}
 	}
-	return dir, tolerable(err)
+	return dir, ignoreUnchangeable(err)
 }
 
-// tolerable is nil for a file that the file system does not let anybody change.
-func tolerable(err error) error {
+// ignoreUnchangeable drops the errors for files that nobody can change.
+func ignoreUnchangeable(err error) error {
 	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EROFS) {
 		return nil
 	}

@@ -57,7 +57,7 @@ func mustOwn(t *testing.T, v Volume) {
 	}
 }
 
-func TestEverythingBelongsToTheGroupWithItsRights(t *testing.T) {
+func TestEverythingGetsTheGroupAndItsPermissions(t *testing.T) {
 	asRoot(t)
 	for _, c := range []struct {
 		readOnly        bool
@@ -68,7 +68,7 @@ func TestEverythingBelongsToTheGroupWithItsRights(t *testing.T) {
 		put(t, dir+"sub/", 0o700)
 		put(t, dir+"sub/file", 0o600)
 		put(t, dir+"suid", 0o4711)
-		put(t, dir+"enough", 0o4770) // a chown takes the bit away
+		put(t, dir+"enough", 0o4770) // chown clears the setuid bit
 		if err := unix.Mkfifo(dir+"fifo", 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -85,19 +85,19 @@ func TestEverythingBelongsToTheGroupWithItsRights(t *testing.T) {
 	}
 }
 
-func TestOnRootMismatchLooksAtTheRootAlone(t *testing.T) {
+func TestOnRootMismatchChecksOnlyTheRoot(t *testing.T) {
 	asRoot(t)
 	for name, c := range map[string]struct {
 		gid     int
 		mode    uint32
 		changes bool
 	}{
-		"as it should be":  {group, 0o2770, false},
-		"with more rights": {group, 0o2777, false},
+		"matching":         {group, 0o2770, false},
+		"more permissions": {group, 0o2777, false},
 		"another group":    {group + 1, 0o2770, true},
 		"no setgid":        {group, 0o770, true},
-		"less rights":      {group, 0o2750, true},
-		"no right to pass": {group, 0o2760, true},
+		"less permissions": {group, 0o2750, true},
+		"not searchable":   {group, 0o2760, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "v") + "/"
@@ -120,9 +120,9 @@ func TestOnRootMismatchLooksAtTheRootAlone(t *testing.T) {
 	}
 }
 
-// An interrupted change must be seen at the root, or OnRootMismatch would skip
-// the rest for good.
-func TestAnInterruptedChangeIsDoneAgain(t *testing.T) {
+// An interrupted change must leave the root unchanged, or OnRootMismatch would never
+// change the rest.
+func TestAnInterruptedChangeIsRepeated(t *testing.T) {
 	asRoot(t)
 	dir := filepath.Join(t.TempDir(), "v") + "/"
 	put(t, dir, 0o700)
@@ -133,7 +133,7 @@ func TestAnInterruptedChangeIsDoneAgain(t *testing.T) {
 	why := errors.New("the pod goes")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	turns := 0
-	v := Volume{Dir: dir, Group: group, OnRootMismatch: true, Turn: func(context.Context) (func(), error) {
+	v := Volume{Dir: dir, Group: group, OnRootMismatch: true, Acquire: func(context.Context) (func(), error) {
 		if turns++; turns == 4 {
 			cancel(why)
 		}
@@ -142,7 +142,7 @@ func TestAnInterruptedChangeIsDoneAgain(t *testing.T) {
 	if err := v.Own(ctx); !errors.Is(err, why) {
 		t.Fatalf("got %v, want the context's cause", err)
 	}
-	v.Turn = nil
+	v.Acquire = nil
 	mustOwn(t, v)
 	for i := range 3 {
 		if gid, _ := stat(t, fmt.Sprintf("%s%d/file", dir, i)); gid != group {
@@ -151,7 +151,7 @@ func TestAnInterruptedChangeIsDoneAgain(t *testing.T) {
 	}
 }
 
-func TestNothingOutsideOfTheVolumeIsTouched(t *testing.T) {
+func TestNothingOutsideTheVolumeIsChanged(t *testing.T) {
 	asRoot(t)
 	base := t.TempDir() + "/"
 	dir, outside := base+"v/", base+"outside/"
@@ -185,9 +185,8 @@ func TestNothingOutsideOfTheVolumeIsTouched(t *testing.T) {
 	}
 }
 
-// A container that swaps a directory for a link while the volume is changed must
-// not lead the change out of it.
-func TestATreeThatIsSwappedForALinkMeanwhileLeadsNowhere(t *testing.T) {
+// A container may replace a directory with a link while the volume is changed.
+func TestADirectoryReplacedByALinkIsNotFollowed(t *testing.T) {
 	asRoot(t)
 	base := t.TempDir() + "/"
 	dir, outside := base+"v/", base+"outside/"
@@ -208,7 +207,7 @@ func TestATreeThatIsSwappedForALinkMeanwhileLeadsNowhere(t *testing.T) {
 	})
 	for range 500 {
 		if err := (Volume{Dir: dir, Group: group}).Own(t.Context()); err != nil {
-			t.Errorf("a change beside: %v", err)
+			t.Errorf("a concurrent change: %v", err)
 			break
 		}
 	}
@@ -219,7 +218,7 @@ func TestATreeThatIsSwappedForALinkMeanwhileLeadsNowhere(t *testing.T) {
 	}
 }
 
-func TestATreeDeeperThanAPathMayBeLongIsChanged(t *testing.T) {
+func TestATreeDeeperThanTheLongestPathIsChanged(t *testing.T) {
 	asRoot(t)
 	base := filepath.Join(t.TempDir(), "v")
 	put(t, base+"/", 0o700)
@@ -247,7 +246,7 @@ func TestATreeDeeperThanAPathMayBeLongIsChanged(t *testing.T) {
 	}
 }
 
-func TestAFileThatNobodyMayChangeDoesNotStopTheRest(t *testing.T) {
+func TestAnImmutableFileIsSkipped(t *testing.T) {
 	asRoot(t)
 	dir := filepath.Join(t.TempDir(), "v") + "/"
 	put(t, dir, 0o700)

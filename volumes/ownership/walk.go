@@ -13,18 +13,18 @@ import (
 )
 
 const (
-	// batch is how many files are changed in one turn.
+	// batch is how many files are changed between two calls of Acquire.
 	batch = 1024
-	// longPath is what one call resolves at most; the kernel takes 4095 bytes.
+	// longPath bounds the path of one openat2, in bytes; the kernel's limit is 4095.
 	longPath = 3000
 )
 
-// within keeps a resolution inside of the volume.
+// within keeps path resolution inside the volume.
 const within = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV
 
-// walk changes everything below root, and not root. What is to be read is kept as
-// paths, and opened from the root each time: a tree may be deeper than there are
-// descriptors.
+// walk changes everything below root, but not root. It keeps directories that are still
+// to be read as paths and opens them from the root: a tree may be deeper than the limit
+// of open files.
 func (v *Volume) walk(ctx context.Context, root int) error {
 	pending := []string{"."}
 	for len(pending) > 0 {
@@ -41,8 +41,8 @@ func (v *Volume) walk(ctx context.Context, root int) error {
 	return nil
 }
 
-// directory changes what lies in a directory and returns the names of the
-// directories there.
+// directory changes the entries of a directory and returns the names of its
+// subdirectories.
 func (v *Volume) directory(ctx context.Context, root int, dir string) (below []string, err error) {
 	fd, err := open(root, dir)
 	if gone(err) {
@@ -61,10 +61,10 @@ func (v *Volume) directory(ctx context.Context, root int, dir string) (below []s
 	}
 }
 
-// batch changes the next files of a directory, within one turn.
+// batch changes the next files of a directory.
 func (v *Volume) batch(ctx context.Context, f *os.File, below *[]string) (more bool, err error) {
-	if v.Turn != nil {
-		done, err := v.Turn(ctx)
+	if v.Acquire != nil {
+		done, err := v.Acquire(ctx)
 		if err != nil {
 			return false, err
 		}
@@ -92,7 +92,7 @@ func (v *Volume) batch(ctx context.Context, f *os.File, below *[]string) (more b
 	return true, nil
 }
 
-// entry changes one file of a directory.
+// entry changes one entry of a directory.
 func (v *Volume) entry(parent int, name string) (dir bool, err error) {
 	fd, err := unix.Openat2(parent, name, &unix.OpenHow{Flags: unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: within})
 	if gone(err) {
@@ -105,17 +105,17 @@ func (v *Volume) entry(parent int, name string) (dir bool, err error) {
 	return v.change(fd)
 }
 
-// open opens a directory below root, a stretch of the path at a time.
+// open opens a directory below root, in steps of at most longPath.
 func open(root int, dir string) (int, error) {
 	at := root
 	for {
-		stretch, rest := dir, ""
+		step, rest := dir, ""
 		if len(dir) > longPath {
 			if cut := strings.LastIndexByte(dir[:longPath], '/'); cut > 0 {
-				stretch, rest = dir[:cut], dir[cut+1:]
+				step, rest = dir[:cut], dir[cut+1:]
 			}
 		}
-		fd, err := unix.Openat2(at, stretch, &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: within})
+		fd, err := unix.Openat2(at, step, &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: within})
 		if at != root {
 			unix.Close(at)
 		}
@@ -126,8 +126,8 @@ func open(root int, dir string) (int, error) {
 	}
 }
 
-// gone says that what had the name is none of the volume's: it was removed, or
-// replaced by a link, or something is mounted there.
+// gone says whether an entry is no longer part of the volume: it was removed, replaced by
+// a link, or mounted over.
 func gone(err error) bool {
 	for _, e := range []error{unix.ENOENT, unix.ELOOP, unix.ENOTDIR, unix.EXDEV} {
 		if errors.Is(err, e) {

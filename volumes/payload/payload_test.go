@@ -20,7 +20,7 @@ import (
 
 func text(data string) File { return File{Data: []byte(data), Mode: 0o644} }
 
-// version is a payload all of whose files say the same.
+// version returns a payload whose files all have the same content.
 func version(n int) map[string]File {
 	one := fmt.Sprintf("version %d", n)
 	return map[string]File{"a": text(one), "sub/b": text(one), "sub/deep/c": text(one), fmt.Sprintf("only-%d", n): text(one)}
@@ -35,7 +35,7 @@ func mustWrite(t *testing.T, dir string, files map[string]File) (changed bool) {
 	return changed
 }
 
-// mustShow checks what readers see, by the paths that programs use.
+// mustShow checks what readers see.
 func mustShow(t *testing.T, dir string, files map[string]File) {
 	t.Helper()
 	if err := shows(dir, files); err != nil {
@@ -66,7 +66,7 @@ func shows(dir string, files map[string]File) error {
 	return nil
 }
 
-// mustBeClean checks that there is one version, and no name without a reason.
+// mustBeClean checks that there is one version, and nothing else but its links.
 func mustBeClean(t *testing.T, dir string, files map[string]File) {
 	t.Helper()
 	inUse, err := os.Readlink(filepath.Join(dir, dataLink))
@@ -100,28 +100,28 @@ func TestTheLayoutIsUpstreams(t *testing.T) {
 	dir := t.TempDir()
 	files := map[string]File{"key": text("1"), "sub/key": text("2")}
 	if InUse(dir) {
-		t.Error("an empty directory has a version in use")
+		t.Error("InUse is true for an empty directory")
 	}
 	if !mustWrite(t, dir, files) {
-		t.Error("the first version changed nothing")
+		t.Error("the first version: changed is false")
 	}
 	mustShow(t, dir, files)
 	mustBeClean(t, dir, files)
 	for name, want := range map[string]string{"key": "..data/key", "sub": "..data/sub"} {
 		if to, err := os.Readlink(filepath.Join(dir, name)); err != nil || to != want {
-			t.Errorf("%s leads to %q (%v), want %q", name, to, err, want)
+			t.Errorf("%s points to %q (%v), want %q", name, to, err, want)
 		}
 	}
 	to, _ := os.Readlink(filepath.Join(dir, "..data"))
 	if at, err := time.Parse("..2006_01_02_15_04_05", to[:strings.LastIndexByte(to, '.')]); err != nil || time.Since(at) > time.Hour {
-		t.Errorf("..data leads to %q: %v", to, err)
+		t.Errorf("..data points to %q: %v", to, err)
 	}
 	if !InUse(dir) {
-		t.Error("InUse does not see the version")
+		t.Error("InUse is false")
 	}
 }
 
-func TestModesAreWhatTheyShouldBeWhateverTheUmask(t *testing.T) {
+func TestModesDoNotDependOnTheUmask(t *testing.T) {
 	old := syscall.Umask(0o077)
 	defer syscall.Umask(old)
 	dir := t.TempDir()
@@ -161,14 +161,14 @@ func TestEqualContentChangesNothingOnDisk(t *testing.T) {
 	mustWrite(t, dir, version(1))
 	before := snapshot(t, dir)
 	if mustWrite(t, dir, version(1)) {
-		t.Error("Write says that it changed something")
+		t.Error("Write reports a change")
 	}
 	if after := snapshot(t, dir); !maps.Equal(before, after) {
 		t.Errorf("got %v, had %v", after, before)
 	}
 }
 
-// snapshot is every file's inode and time of change.
+// snapshot returns every file's inode and time of change.
 func snapshot(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -186,7 +186,7 @@ func snapshot(t *testing.T, dir string) map[string]string {
 	return out
 }
 
-func TestAnythingElseThanEqualContentIsWritten(t *testing.T) {
+func TestDifferentContentIsWritten(t *testing.T) {
 	base := map[string]File{"a": text("one"), "sub/b": text("two")}
 	for name, change := range map[string]func(dir string, files map[string]File) error{
 		"another text":      func(_ string, f map[string]File) error { f["a"] = text("ONE"); return nil },
@@ -235,7 +235,7 @@ func TestAnythingElseThanEqualContentIsWritten(t *testing.T) {
 
 func relink(path, to string) error { return errors.Join(os.Remove(path), os.Symlink(to, path)) }
 
-func TestPathsThatLeadElsewhereAreRefused(t *testing.T) {
+func TestInvalidPathsAreRejected(t *testing.T) {
 	for path, words := range map[string]string{
 		"":                               "must not be empty",
 		"/etc/passwd":                    "must be relative path",
@@ -261,14 +261,14 @@ func TestPathsThatLeadElsewhereAreRefused(t *testing.T) {
 	}
 }
 
-func TestOrdinaryNamesThatLookOddAreTaken(t *testing.T) {
+func TestUnusualNamesAreAccepted(t *testing.T) {
 	dir := t.TempDir()
 	files := map[string]File{".hidden": text("1"), "a..b": text("2"), "x/..y": text("3"), strings.Repeat("n", 255): text("4")}
 	mustWrite(t, dir, files)
 	mustShow(t, dir, files)
 }
 
-func TestCollidingPathsAreRefused(t *testing.T) {
+func TestCollidingPathsAreRejected(t *testing.T) {
 	for _, paths := range [][]string{{"a", "a/b"}, {"a", "./a"}, {"a/b", "a//b"}, {"a/b", "a/b/c"}} {
 		files := map[string]File{}
 		for _, p := range paths {
@@ -297,7 +297,7 @@ func TestMountPointsOfOtherVolumesStay(t *testing.T) {
 	}
 }
 
-// faults fails one step, or that one and all after it (a crash).
+// faults makes one step fail, or also all after it (a crash).
 type faults struct {
 	at    int
 	crash bool
@@ -319,12 +319,12 @@ func writeWith(t *testing.T, dir string, files map[string]File, f *faults) (bool
 	return w.write(t.Context(), files)
 }
 
-func TestAStepThatFailsLeavesTheOldVersionWholeAndNothingBehind(t *testing.T) {
+func TestAFailedStepLeavesTheOldVersionAndNoLeftovers(t *testing.T) {
 	eachFault(t, false, func(t *testing.T, dir string, f *faults, changed bool, err error) {
 		if err == nil {
-			t.Fatal("no error is told")
+			t.Fatal("got no error")
 		}
-		if changed { // it failed at tidying up
+		if changed { // removing the old version failed
 			mustShow(t, dir, version(2))
 			return
 		}
@@ -333,7 +333,7 @@ func TestAStepThatFailsLeavesTheOldVersionWholeAndNothingBehind(t *testing.T) {
 	})
 }
 
-func TestACrashAtAnyStepShowsAWholeVersionAndIsRepaired(t *testing.T) {
+func TestACrashAtAnyStepLeavesAWholeVersionAndIsRepaired(t *testing.T) {
 	eachFault(t, true, func(t *testing.T, dir string, f *faults, _ bool, _ error) {
 		old, new := shows(dir, version(1)), shows(dir, version(2))
 		if old != nil && new != nil {
@@ -342,8 +342,7 @@ func TestACrashAtAnyStepShowsAWholeVersionAndIsRepaired(t *testing.T) {
 	})
 }
 
-// eachFault goes from version 1 to 2 with a fault at each of the steps that takes,
-// and then repairs it.
+// eachFault updates version 1 to 2 with a fault at each step, and then repairs it.
 func eachFault(t *testing.T, crash bool, check func(*testing.T, string, *faults, bool, error)) {
 	for at := 1; ; at++ {
 		dir, f := t.TempDir(), &faults{at: at, crash: crash}
@@ -360,13 +359,13 @@ func eachFault(t *testing.T, crash bool, check func(*testing.T, string, *faults,
 			mustWrite(t, dir, version(2))
 			mustShow(t, dir, version(2))
 			mustBeClean(t, dir, version(2))
-			mustWrite(t, dir, version(1)) // whatever was left must not hold up the next
+			mustWrite(t, dir, version(1)) // leftovers must not break the next Write
 			mustBeClean(t, dir, version(1))
 		})
 	}
 }
 
-func TestTheFirstVersionFailsAsAWholeToo(t *testing.T) {
+func TestAFailedFirstVersionLeavesNothing(t *testing.T) {
 	for at := 1; ; at++ {
 		dir, f := t.TempDir(), &faults{at: at}
 		_, err := writeWith(t, dir, version(1), f)
@@ -382,7 +381,7 @@ func TestTheFirstVersionFailsAsAWholeToo(t *testing.T) {
 	}
 }
 
-func TestAFullDiskLeavesTheOldVersionWhole(t *testing.T) {
+func TestAFullDiskLeavesTheOldVersion(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("mounts need root")
 	}
@@ -411,7 +410,7 @@ func TestAFullDiskLeavesTheOldVersionWhole(t *testing.T) {
 	mustShow(t, dir, small)
 }
 
-func TestReadersNeverSeeHalfOfAVersion(t *testing.T) {
+func TestReadersSeeWholeVersionsOnly(t *testing.T) {
 	dir := t.TempDir()
 	mustWrite(t, dir, version(0))
 	var stop atomic.Bool
@@ -435,7 +434,7 @@ func TestReadersNeverSeeHalfOfAVersion(t *testing.T) {
 	readers.Wait()
 }
 
-// readPair reads two files of one version, as a program does that watches ..data.
+// readPair reads two files of one version, as programs that watch ..data do.
 func readPair(dir string) error {
 	root, err := os.OpenRoot(filepath.Join(dir, "..data"))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -11,16 +11,16 @@ import (
 // File is one file of a payload.
 type File struct {
 	Data []byte
-	// Mode are its permissions, up to 0777.
+	// Mode has the permission bits, up to 0777.
 	Mode uint32
 }
 
 const (
-	maxName = 255  // the kernel's bound for a name
-	maxPath = 4096 // upstream's for a path
+	maxName = 255  // the kernel's limit
+	maxPath = 4096 // upstream's limit
 )
 
-// tree is a payload by directories.
+// tree is a directory of a payload.
 type tree struct {
 	files map[string]File
 	dirs  map[string]*tree
@@ -28,8 +28,8 @@ type tree struct {
 
 func newTree() *tree { return &tree{files: map[string]File{}, dirs: map[string]*tree{}} }
 
-// grow makes a tree of the files, or says which path cannot be.
-func grow(files map[string]File) (*tree, error) {
+// buildTree arranges the files by directory. The error names the first invalid path.
+func buildTree(files map[string]File) (*tree, error) {
 	root := newTree()
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		if err := check(name); err != nil {
@@ -62,13 +62,13 @@ func (t *tree) put(name string, f File) error {
 	return t.dirs[first].put(rest, f)
 }
 
-// has says whether the tree has something of that name.
+// has says whether the tree has a file or directory of that name.
 func (t *tree) has(name string) bool {
 	_, isFile := t.files[name]
 	return isFile || t.dirs[name] != nil
 }
 
-// names are those of its files and directories, sorted.
+// names returns the names of its files and directories, sorted.
 func (t *tree) names() []string {
 	return slices.Sorted(func(yield func(string) bool) {
 		for name := range t.files {
@@ -84,8 +84,8 @@ func (t *tree) names() []string {
 	})
 }
 
-// check refuses what would lead out of the volume, or into what is reserved.
-// Validation has done so long before; the words are upstream's.
+// check rejects paths that lead out of the volume or are reserved. Validation has done so
+// long before; the messages are upstream's.
 func check(name string) error {
 	switch {
 	case name == "":
@@ -114,5 +114,5 @@ func check(name string) error {
 	return nil
 }
 
-// reserved says that a name in the volume's root is this package's.
+// reserved says whether a name in the volume's root is reserved for this package.
 func reserved(name string) bool { return strings.HasPrefix(name, "..") }

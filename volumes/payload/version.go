@@ -11,11 +11,12 @@ import (
 	"podd/volumes/ownership"
 )
 
-// dirMode lets everybody into the directories: the modes of the files say who may
-// read.
+// dirMode makes directories accessible to everybody: the modes of the files control who
+// may read them.
 const dirMode = 0o755
 
-// mode is what a file or directory is to have: with a group, its rights too.
+// mode returns the mode of a file or directory, with the group's permissions if there is
+// a group.
 func (w *writer) mode(mode uint32, dir bool) uint32 {
 	if w.group == nil {
 		return mode
@@ -23,8 +24,8 @@ func (w *writer) mode(mode uint32, dir bool) uint32 {
 	return ownership.Mode(mode, dir, true)
 }
 
-// directory makes a directory with all that is in the tree. What it makes is
-// nobody's but podd's until it is done.
+// directory writes a directory with its tree. It sets the mode last, so that only podd
+// can enter the directory before it is complete.
 func (w *writer) directory(parent int, name string, t *tree) error {
 	if err := w.step("mkdir", func() error { return unix.Mkdirat(parent, name, 0o700) }); err != nil {
 		return fmt.Errorf("make directory %s: %w", name, err)
@@ -44,7 +45,7 @@ func (w *writer) directory(parent int, name string, t *tree) error {
 			return err
 		}
 	}
-	if err := w.give(fd, w.mode(dirMode, true)); err != nil {
+	if err := w.own(fd, w.mode(dirMode, true)); err != nil {
 		return fmt.Errorf("set owner and mode of directory %s: %w", name, err)
 	}
 	return nil
@@ -64,14 +65,14 @@ func (w *writer) file(dir int, name string, f File) error {
 	if err := w.step("write", func() error { _, err := file.Write(f.Data); return err }); err != nil {
 		return err
 	}
-	if err := w.give(fd, w.mode(f.Mode, false)); err != nil {
+	if err := w.own(fd, w.mode(f.Mode, false)); err != nil {
 		return err
 	}
 	return w.step("close", file.Close)
 }
 
-// give sets group and mode, whatever the umask and the directory made of them.
-func (w *writer) give(fd int, mode uint32) error {
+// own sets group and mode, regardless of the umask and the directory's setgid bit.
+func (w *writer) own(fd int, mode uint32) error {
 	return w.step("own", func() error {
 		if w.group != nil {
 			if err := unix.Fchown(fd, -1, int(*w.group)); err != nil {
@@ -82,8 +83,8 @@ func (w *writer) give(fd int, mode uint32) error {
 	})
 }
 
-// same says whether the version of that name is what the tree would make: its
-// files, their content, modes and group.
+// same says whether the version of that name equals the tree: its files, their content,
+// modes and group.
 func (w *writer) same(name string, t *tree) bool { return w.sameDir(w.top, name, t) }
 
 func (w *writer) sameDir(parent int, name string, t *tree) bool {
@@ -93,7 +94,7 @@ func (w *writer) sameDir(parent int, name string, t *tree) bool {
 	}
 	defer unix.Close(fd)
 	names, err := list(fd)
-	if err != nil || len(names) != len(t.files)+len(t.dirs) || !w.looks(fd, w.mode(dirMode, true), unix.S_IFDIR) {
+	if err != nil || len(names) != len(t.files)+len(t.dirs) || !w.matches(fd, w.mode(dirMode, true), unix.S_IFDIR) {
 		return false
 	}
 	for name, f := range t.files {
@@ -116,7 +117,7 @@ func (w *writer) sameFile(dir int, name string, want File) bool {
 	}
 	f := os.NewFile(uintptr(fd), name)
 	defer f.Close()
-	if !w.looks(fd, w.mode(want.Mode, false), unix.S_IFREG) {
+	if !w.matches(fd, w.mode(want.Mode, false), unix.S_IFREG) {
 		return false
 	}
 	have := make([]byte, len(want.Data)+1)
@@ -124,8 +125,8 @@ func (w *writer) sameFile(dir int, name string, want File) bool {
 	return err != nil && n == len(want.Data) && bytes.Equal(have[:n], want.Data)
 }
 
-// looks compares type, mode and group.
-func (w *writer) looks(fd int, mode, kind uint32) bool {
+// matches compares type, mode and group.
+func (w *writer) matches(fd int, mode, kind uint32) bool {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return false

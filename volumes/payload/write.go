@@ -19,36 +19,36 @@ import (
 const (
 	dataLink = "..data"
 	newLink  = "..data_tmp"
-	versions = "..2006_01_02_15_04_05." // and a number
+	versions = "..2006_01_02_15_04_05." // followed by a random number
 )
 
-// Write makes files, by their paths, the content of dir, a directory that is
-// there; group, unless nil, owns what is made and may read it. changed says that
-// readers see another version than before. An error leaves the version in use as
-// it was; with changed, what could not be done is to remove the one before, which
-// the next Write tries again.
+// Write makes files, by their paths, the content of dir, an existing directory. group,
+// unless nil, owns what is written and may read it. changed says that readers see
+// another version than before. After an error without changed, the current version is
+// as it was; after one with changed, only leftovers of the previous version could not be
+// removed, which the next Write retries.
 func Write(ctx context.Context, dir string, files map[string]File, group *int64) (changed bool, err error) {
 	w := &writer{dir: dir, group: group}
 	return w.write(ctx, files)
 }
 
-// InUse says whether dir has a version that readers see.
+// InUse says whether dir has a current version.
 func InUse(dir string) bool {
 	info, err := os.Stat(filepath.Join(dir, dataLink))
 	return err == nil && info.IsDir()
 }
 
-// writer is one Write.
+// writer performs one Write.
 type writer struct {
 	dir   string
 	group *int64
-	top   int // dir, opened
-	// fault fails a step on purpose, in tests.
+	top   int // descriptor of dir
+	// fault injects errors into steps, in tests.
 	fault func(step string) error
 }
 
 func (w *writer) write(ctx context.Context, files map[string]File) (changed bool, err error) {
-	t, err := grow(files)
+	t, err := buildTree(files)
 	if err != nil {
 		return false, err
 	}
@@ -64,21 +64,21 @@ func (w *writer) write(ctx context.Context, files map[string]File) (changed bool
 	stale := w.sweep(ctx, names, old)
 	if old != "" && w.same(old, t) {
 		linked, err := w.link(t)
-		removed, dropErr := w.drop(names, t)
-		return len(linked) > 0 || removed, errors.Join(stale, err, dropErr)
+		removed, unlinkErr := w.unlinkStale(names, t)
+		return len(linked) > 0 || removed, errors.Join(stale, err, unlinkErr)
 	}
 	if err := w.replace(ctx, t); err != nil {
 		return false, err
 	}
-	_, err = w.drop(names, t)
+	_, err = w.unlinkStale(names, t)
 	if old != "" {
 		err = errors.Join(err, w.wipe(ctx, old))
 	}
 	return true, errors.Join(stale, err)
 }
 
-// version is the name of the directory that is in use; empty for none that this
-// package would have made.
+// version returns the name of the current version's directory; empty if there is none,
+// or ..data is not a link that this package writes.
 func (w *writer) version() string {
 	name, err := readlink(w.top, dataLink)
 	if err != nil || !reserved(name) || strings.Contains(name, "/") || name == ".." || name == dataLink || name == newLink {
@@ -87,8 +87,8 @@ func (w *writer) version() string {
 	return name
 }
 
-// sweep removes what earlier calls did not get to: all that is reserved and not
-// in use.
+// sweep removes what earlier calls left: everything reserved that is not the current
+// version.
 func (w *writer) sweep(ctx context.Context, names []string, inUse string) error {
 	var errs []error
 	for _, name := range names {
@@ -97,7 +97,7 @@ func (w *writer) sweep(ctx context.Context, names []string, inUse string) error 
 		}
 		if name == dataLink {
 			if _, err := readlink(w.top, name); err == nil {
-				continue // leads nowhere: the rename replaces it
+				continue // a foreign link: the rename replaces it
 			}
 		}
 		errs = append(errs, w.wipe(ctx, name))
@@ -105,14 +105,15 @@ func (w *writer) sweep(ctx context.Context, names []string, inUse string) error 
 	return errors.Join(errs...)
 }
 
-// replace makes the tree the version in use, or nothing.
+// replace writes the tree and makes it the current version; after an error, it removes
+// what it wrote.
 func (w *writer) replace(ctx context.Context, t *tree) error {
 	name := time.Now().UTC().Format(versions) + fmt.Sprint(rand.Uint32())
 	err := w.directory(w.top, name, t)
 	var linked []string
 	if err == nil {
-		// Before the swap, as they may not fit the disk: until then the new ones lead to
-		// nothing, which is what their readers find anyway.
+		// Before the swap, because the disk may be full. Until the swap the new links
+		// dangle: readers of a new file do not find it, as before.
 		linked, err = w.link(t)
 	}
 	if err == nil {
@@ -125,22 +126,22 @@ func (w *writer) replace(ctx context.Context, t *tree) error {
 		return nil
 	}
 	for _, made := range append(linked, newLink) {
-		_ = w.step("undo link", func() error { return unix.Unlinkat(w.top, made, 0) }) // the next call tries too
+		_ = w.step("undo link", func() error { return unix.Unlinkat(w.top, made, 0) }) // the next Write retries
 	}
 	_ = w.wipe(ctx, name)
 	return fmt.Errorf("write a new version of %s: %w", w.dir, err)
 }
 
-// link makes the links of the root that are missing, and says which.
+// link creates the missing links of the root and returns their names.
 func (w *writer) link(t *tree) (made []string, err error) {
 	for _, name := range t.names() {
 		to := dataLink + "/" + name
 		found, err := readlink(w.top, name)
-		if err == nil && found == to || isDir(w.top, name) { // a directory: a mount point, or made for a subPath
+		if err == nil && found == to || isDir(w.top, name) { // a directory is a mount point, or was created for a subPath
 			continue
 		}
 		if !errors.Is(err, unix.ENOENT) {
-			if err := w.step("remove what is no link", func() error { return unix.Unlinkat(w.top, name, 0) }); err != nil {
+			if err := w.step("remove non-link", func() error { return unix.Unlinkat(w.top, name, 0) }); err != nil {
 				return made, fmt.Errorf("replace %s: %w", name, err)
 			}
 		}
@@ -152,8 +153,8 @@ func (w *writer) link(t *tree) (made []string, err error) {
 	return made, nil
 }
 
-// drop removes the links of the root that lead to nothing any more.
-func (w *writer) drop(names []string, t *tree) (any bool, err error) {
+// unlinkStale removes the links of the root whose file is no longer there.
+func (w *writer) unlinkStale(names []string, t *tree) (any bool, err error) {
 	var errs []error
 	for _, name := range names {
 		if reserved(name) || t.has(name) {
@@ -175,7 +176,7 @@ func (w *writer) wipe(ctx context.Context, name string) error {
 	return w.step("wipe", func() error { return wipe.Tree(ctx, w.dir, name) })
 }
 
-// step does one thing on disk.
+// step performs one change on disk, unless a test makes it fail.
 func (w *writer) step(what string, do func() error) error {
 	if w.fault != nil {
 		if err := w.fault(what); err != nil {

@@ -1,21 +1,23 @@
-// Package quota asks the kernel what a directory takes of its file system, where that
-// has project quotas (ext4, xfs), instead of walking the tree.
+// Package quota gets the disk usage of a directory from the kernel, on file systems with
+// project quotas (ext4, xfs), instead of walking the tree.
 //
-// A directory gets a project ID of its own while it is empty, which all that is made in
-// it inherits; the file system then counts by that ID, also what was deleted and is
-// still open. No limit is set: as upstream (KEP-1029) quotas only measure.
+// A directory is assigned a project ID of its own while it is empty, which everything
+// created in it inherits. The file system then accounts usage by that ID, including
+// files that are deleted but still open. No limit is set: as in upstream (KEP-1029),
+// quotas only monitor.
 //
-// # Whose number is to be believed
+// # Which pods it is safe for
 //
-// The owner of a file may change its project ID, and so take it out of the count,
-// unless it is in a user namespace of its own: there the kernel refuses. Callers must
-// therefore use this for pods with hostUsers: false alone, upstream's rule, too.
+// The owner of a file may change its project ID, and so take the file out of the
+// accounting, unless the owner is in a user namespace, where the kernel rejects that.
+// Callers must therefore use this only for pods with hostUsers: false, as upstream does.
 //
-// # Where it is kept
+// # Where the ID is stored
 //
-// The ID is kept in the directory, and nowhere else, so that it survives podd. The file
-// system's count says which IDs are in use: a directory of its own counts as long as it
-// exists, and the last file of an ID that is deleted gives it back. IDs with a limit,
-// and those in /etc/projects and /etc/projid, are somebody's and left alone; so is a
-// directory in a project of somebody's, whose limit it is to count for.
+// The ID is stored in the directory's inode only, so it survives a restart of podd. The
+// quota's inode count says which IDs are in use: it includes the directory as long as
+// that exists, and becomes zero when the last file with the ID is deleted. IDs with a
+// limit, and those in /etc/projects and /etc/projid, belong to others and are not used.
+// A directory that already inherits a project keeps it, because the project's limit is to
+// apply to it.
 package quota

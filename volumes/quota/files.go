@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// named are the project IDs that the files of projects(5) and projid(5) give to
-// somebody: ID:DIRECTORY and NAME:ID. What is no such line is nobody's.
+// named returns the project IDs that the files of projects(5) and projid(5) assign, with
+// lines ID:DIRECTORY and NAME:ID. Other lines are ignored.
 func (p *Projects) named() (map[uint32]bool, error) {
 	taken := map[uint32]bool{}
 	for _, file := range p.files {
@@ -23,7 +23,7 @@ func (p *Projects) named() (map[uint32]bool, error) {
 		}
 		for line := range strings.Lines(string(text)) {
 			one, other, _ := strings.Cut(strings.TrimSpace(line), ":")
-			for _, field := range []string{one, other} { // of the two, the one that is a number
+			for _, field := range []string{one, other} { // whichever is a number
 				if id, err := strconv.ParseUint(strings.TrimSpace(field), 10, 32); err == nil {
 					taken[uint32(id)] = true
 				}

@@ -8,14 +8,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Of linux/fs.h and linux/quota.h, where package unix has none. The ioctls are those of
-// the architectures with asm-generic/ioctl.h, all that podd is built for.
+// From linux/fs.h and linux/quota.h; package unix lacks them. The ioctl numbers are those
+// of architectures with asm-generic/ioctl.h, which covers all that podd is built for.
 const (
 	getAttributes = 0x801c581f // FS_IOC_FSGETXATTR
 	setAttributes = 0x401c5820 // FS_IOC_FSSETXATTR
 	projInherit   = 0x200      // FS_XFLAG_PROJINHERIT
 
-	getProjectQuota = 0x800007<<8 | 2 // QCMD(Q_GETQUOTA, PRJQUOTA), which xfs answers, too
+	getProjectQuota = 0x800007<<8 | 2 // QCMD(Q_GETQUOTA, PRJQUOTA), also for xfs
 )
 
 // fsxattr is struct fsxattr.
@@ -33,8 +33,8 @@ type dqblk struct {
 	_                                 [4]byte
 }
 
-// linux is the kernel that runs. Quotas are asked by a file of theirs
-// (quotactl_fd, of Linux 5.14): no block device has to be found.
+// linux is the running kernel. It queries quotas through an open file (quotactl_fd, since
+// Linux 5.14), so that the block device need not be found.
 type linux struct{}
 
 func (linux) attributes(dir *os.File) (attributes, error) {
@@ -60,10 +60,10 @@ func (linux) count(dir *os.File, id uint32) (count, error) {
 	switch errno {
 	case 0:
 		return count{int64(q.curSpace), int64(q.curInodes), q.hardBlocks|q.softBlocks|q.hardInodes|q.softInodes != 0}, nil
-	case unix.ENOENT: // xfs has nothing of that project
+	case unix.ENOENT: // xfs: nothing has that project ID
 		return count{}, nil
 	}
-	return count{}, unlessNone(dir, "quotactl", errno)
+	return count{}, callError(dir, "quotactl", errno)
 }
 
 func control(dir *os.File, request uintptr, x *fsxattr) error {
@@ -71,15 +71,15 @@ func control(dir *os.File, request uintptr, x *fsxattr) error {
 	if errno == 0 {
 		return nil
 	}
-	return unlessNone(dir, "ioctl", errno)
+	return callError(dir, "ioctl", errno)
 }
 
-// unlessNone tells a kernel or file system without project quotas, or with quotas that
-// are off (ESRCH), from one that fails.
-func unlessNone(dir *os.File, call string, errno unix.Errno) error {
-	for _, none := range []unix.Errno{unix.ENOSYS, unix.ENOTTY, unix.EOPNOTSUPP, unix.EINVAL, unix.ESRCH} {
-		if errors.Is(errno, none) {
-			return errNone
+// callError returns errUnsupported for a kernel or file system without project quotas, or
+// with quotas turned off (ESRCH), and the failure otherwise.
+func callError(dir *os.File, call string, errno unix.Errno) error {
+	for _, unsupported := range []unix.Errno{unix.ENOSYS, unix.ENOTTY, unix.EOPNOTSUPP, unix.EINVAL, unix.ESRCH} {
+		if errors.Is(errno, unsupported) {
+			return errUnsupported
 		}
 	}
 	return &os.PathError{Op: call, Path: dir.Name(), Err: errno}

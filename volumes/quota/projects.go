@@ -13,62 +13,62 @@ import (
 )
 
 const (
-	// first is the lowest project ID that podd gives, and ids how many there are. They
-	// are far from those that people choose and that upstream starts with (1048577),
-	// and, as its own, positive numbers of 32 bits.
-	first = 0x70000000
-	ids   = 1 << 20
-	// mostTried bounds the search for an ID that nobody uses.
-	mostTried = 1 << 14
+	// firstID is the lowest project ID that podd assigns, and numIDs how many there are.
+	// They are far from those that administrators choose and that upstream starts with
+	// (1048577) and, like upstream's, fit into 31 bits.
+	firstID = 0x70000000
+	numIDs  = 1 << 20
+	// maxTries bounds the search for a free ID.
+	maxTries = 1 << 14
 )
 
-// errNone is a file system without project quotas.
-var errNone = errors.New("no project quotas")
+// errUnsupported says that the file system has no project quotas.
+var errUnsupported = errors.New("no project quotas")
 
-// attributes are those of a directory that matter here.
+// attributes are the file attributes of a directory that matter here.
 type attributes struct {
-	project  uint32 // 0 is every file's without one
-	inherits bool   // what is made in it gets its project
+	project  uint32 // 0: none
+	inherits bool   // new entries inherit the project
 }
 
-// count is what a file system counts for a project, and whether it has a limit.
+// count is the usage that a file system accounts for a project, and whether the project
+// has a limit.
 type count struct {
 	bytes, inodes int64
 	limited       bool
 }
 
-// kernel is what the kernel is asked; errors are errNone where it has no such thing.
+// kernel has the system calls; they return errUnsupported without project quotas.
 type kernel interface {
 	attributes(dir *os.File) (attributes, error)
 	setProject(dir *os.File, id uint32) error
 	count(dir *os.File, id uint32) (count, error)
 }
 
-// Projects gives directories projects. All methods are safe for concurrent use; they
-// block as long as the file system takes.
+// Projects assigns projects to directories. All methods are safe for concurrent use;
+// they block as long as the file system takes.
 type Projects struct {
 	kernel kernel
-	files  []string // that name projects of others
+	files  []string // with projects of others
 	log    *slog.Logger
 
-	mu   sync.Mutex // of two searches each finds another ID
-	next uint32     // where the search goes on, from first; guarded by mu
+	mu   sync.Mutex // held while an ID is chosen and assigned
+	next uint32     // where the search continues, relative to firstID; guarded by mu
 }
 
-// New asks nothing yet. Nil is a *Projects that gives and knows none.
+// New makes no system call yet. A nil *Projects assigns nothing and knows no usage.
 func New(log *slog.Logger) *Projects {
 	return &Projects{kernel: linux{}, files: []string{"/etc/projects", "/etc/projid"}, log: log}
 }
 
-// Assign gives a directory, which must be empty, a project of its own. It keeps the one
-// that it has, and leaves alone what is in a project of somebody's. Where there are no
-// project quotas it does nothing; where it fails that is logged: what has no project is
-// measured in another way.
+// Assign assigns a project of its own to a directory, which must be empty. A directory
+// that already has a project, also an inherited one, keeps it. Without project quotas it
+// does nothing. A failure is only logged, because usage can also be measured by a walk.
 func (p *Projects) Assign(dir string) {
 	if p == nil {
 		return
 	}
-	if err := p.assign(dir); err != nil && !errors.Is(err, errNone) {
+	if err := p.assign(dir); err != nil && !errors.Is(err, errUnsupported) {
 		p.log.Warn("cannot have the file system count what a volume takes: it will be walked", "path", dir, "error", err)
 	}
 }
@@ -89,9 +89,9 @@ func (p *Projects) assign(path string) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for range mostTried {
-		id := first + p.next
-		p.next = (p.next + 1) % ids
+	for range maxTries {
+		id := firstID + p.next
+		p.next = (p.next + 1) % numIDs
 		if taken[id] {
 			continue
 		}
@@ -100,15 +100,15 @@ func (p *Projects) assign(path string) error {
 			return fmt.Errorf("ask for the quota of project %d: %w", id, err)
 		}
 		if n == (count{}) {
-			return p.kernel.setProject(dir, id) // from now on its count is not 0
+			return p.kernel.setProject(dir, id) // from now on its inode count is not 0
 		}
 	}
-	return fmt.Errorf("the next %d project IDs from %d on are all in use", mostTried, first)
+	return fmt.Errorf("the next %d project IDs from %d on are all in use", maxTries, firstID)
 }
 
-// Used is what a directory and all that was made in it take of the file system, in
-// bytes of whole blocks and in inodes. known is false where it has no project of its
-// own from Assign, or the kernel no number: then its tree tells.
+// Used returns the disk usage of a directory and its content, in bytes of whole blocks and
+// in inodes. known is false if Assign has not assigned a project to it, or the kernel
+// cannot tell: then the caller must walk the tree.
 func (p *Projects) Used(dir string) (bytes, inodes int64, known bool) {
 	if p == nil {
 		return 0, 0, false
@@ -117,7 +117,7 @@ func (p *Projects) Used(dir string) (bytes, inodes int64, known bool) {
 	switch {
 	case err == nil:
 		return n.bytes, n.inodes, true
-	case !errors.Is(err, errNone) && !errors.Is(err, fs.ErrNotExist):
+	case !errors.Is(err, errUnsupported) && !errors.Is(err, fs.ErrNotExist):
 		p.log.Debug("the file system does not say what a volume takes: it is walked", "path", dir, "error", err)
 	}
 	return 0, 0, false
@@ -133,8 +133,8 @@ func (p *Projects) used(path string) (count, error) {
 	if err != nil {
 		return count{}, err
 	}
-	if !has.inherits || has.project < first || has.project >= first+ids {
-		return count{}, errNone
+	if !has.inherits || has.project < firstID || has.project >= firstID+numIDs {
+		return count{}, errUnsupported
 	}
 	above, err := open(filepath.Dir(path))
 	if err != nil {
@@ -142,12 +142,12 @@ func (p *Projects) used(path string) (count, error) {
 	}
 	defer above.Close()
 	if parent, err := p.kernel.attributes(above); err != nil || parent.project == has.project {
-		return count{}, errors.Join(errNone, err) // not of this directory alone
+		return count{}, errors.Join(errUnsupported, err) // the project is not this directory's alone
 	}
 	return p.kernel.count(dir, has.project)
 }
 
-// open opens a directory, and nothing that a link leads to.
+// open opens a directory without following a link.
 func open(path string) (*os.File, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {

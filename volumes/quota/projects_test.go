@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fileSystem counts by project, as ext4 and xfs do, what tests say.
+// fileSystem is a fake file system with project quotas.
 type fileSystem struct {
 	mu      sync.Mutex
 	of      map[string]attributes
@@ -65,9 +65,9 @@ func directory(t *testing.T, in, name string) string {
 	return dir
 }
 
-// TestAProjectIsOfOneDirectory: not one that anybody uses, has limited or named, and a
+// A project ID is not assigned if it is in use, has a limit or is named in a file, and a
 // directory that has one keeps it.
-func TestAProjectIsOfOneDirectory(t *testing.T) {
+func TestADirectoryGetsAFreeProjectID(t *testing.T) {
 	root := t.TempDir()
 	named := filepath.Join(root, "projects")
 	if err := os.WriteFile(named, []byte("# a comment: 1879048192\n1879048193:/srv/a:b\n\nshop:1879048194\nnonsense\n-7:x\n99999999999:y\n"), 0o600); err != nil {
@@ -75,18 +75,18 @@ func TestAProjectIsOfOneDirectory(t *testing.T) {
 	}
 	log := &bytes.Buffer{}
 	f := newFileSystem()
-	f.counts[first] = count{inodes: 1}
-	f.counts[first+3] = count{limited: true}
-	f.counts[first+4] = count{bytes: 1}
+	f.counts[firstID] = count{inodes: 1}
+	f.counts[firstID+3] = count{limited: true}
+	f.counts[firstID+4] = count{bytes: 1}
 	p := on(f, log, named, filepath.Join(root, "none"))
 	a, b := directory(t, root, "a"), directory(t, root, "b")
 	p.Assign(a)
 	p.Assign(b)
 	p.Assign(a)
-	if f.of[a] != (attributes{first + 5, true}) || f.of[b] != (attributes{first + 6, true}) {
+	if f.of[a] != (attributes{firstID + 5, true}) || f.of[b] != (attributes{firstID + 6, true}) {
 		t.Errorf("got %+v, want the first two IDs that are free", f.of)
 	}
-	f.counts[first+5] = count{12288, 3, false}
+	f.counts[firstID+5] = count{12288, 3, false}
 	if n, inodes, known := p.Used(a); n != 12288 || inodes != 3 || !known {
 		t.Errorf("got %d bytes, %d inodes (%v)", n, inodes, known)
 	}
@@ -95,30 +95,29 @@ func TestAProjectIsOfOneDirectory(t *testing.T) {
 	}
 }
 
-// TestARestartKnowsProjectsByTheirDirectories, and gives none of them again before it is
-// given back.
-func TestARestartKnowsProjectsByTheirDirectories(t *testing.T) {
+// Their IDs are not assigned again before the directories are deleted.
+func TestProjectsOfAnEarlierPoddAreKnown(t *testing.T) {
 	root, f, log := t.TempDir(), newFileSystem(), &bytes.Buffer{}
 	a, b := directory(t, root, "a"), directory(t, root, "b")
 	on(f, log).Assign(a)
 	again := on(f, log)
 	again.Assign(b)
 	again.Assign(a)
-	if f.of[a].project != first || f.of[b].project != first+1 {
+	if f.of[a].project != firstID || f.of[b].project != firstID+1 {
 		t.Errorf("got %+v", f.of)
 	}
 	if _, _, known := again.Used(a); !known {
-		t.Error("a podd that started again does not know a directory of its own")
+		t.Error("after a restart, the usage of a directory is not known")
 	}
-	delete(f.counts, first) // with the last of its files
+	delete(f.counts, firstID) // its last file was deleted
 	c := directory(t, root, "c")
 	on(f, log).Assign(c)
-	if f.of[c].project != first {
-		t.Errorf("got project %d, want the one that was given back", f.of[c].project)
+	if f.of[c].project != firstID {
+		t.Errorf("got project %d, want the free one", f.of[c].project)
 	}
 }
 
-func TestManyAtOnceHaveDifferentProjects(t *testing.T) {
+func TestConcurrentAssignsGetDifferentProjects(t *testing.T) {
 	root, f, log := t.TempDir(), newFileSystem(), &bytes.Buffer{}
 	p := on(f, log)
 	var all sync.WaitGroup
@@ -129,7 +128,7 @@ func TestManyAtOnceHaveDifferentProjects(t *testing.T) {
 	all.Wait()
 	seen := map[uint32]bool{}
 	for dir, a := range f.of {
-		if seen[a.project] || a.project < first {
+		if seen[a.project] || a.project < firstID {
 			t.Errorf("%s has project %d", dir, a.project)
 		}
 		seen[a.project] = true
@@ -139,16 +138,15 @@ func TestManyAtOnceHaveDifferentProjects(t *testing.T) {
 	}
 }
 
-// TestWhoseNumberIsNotToBeBelieved: directories without a project, in one of
-// somebody's, in one that is not theirs alone, or that does not reach what is made in
-// them.
-func TestWhoseNumberIsNotToBeBelieved(t *testing.T) {
+// Directories without a project, with one of others, with one that is inherited, or that
+// new files do not inherit.
+func TestTheUsageOfForeignProjectsIsNotUsed(t *testing.T) {
 	for name, tc := range map[string]struct{ dir, above attributes }{
 		"none":               {},
 		"an administrator's": {attributes{7, true}, attributes{}},
-		"from above":         {attributes{first, true}, attributes{first, true}},
-		"nothing inherits":   {attributes{first, false}, attributes{}},
-		"beyond podd's":      {attributes{first + ids, true}, attributes{}},
+		"from above":         {attributes{firstID, true}, attributes{firstID, true}},
+		"nothing inherits":   {attributes{firstID, false}, attributes{}},
+		"beyond podd's":      {attributes{firstID + numIDs, true}, attributes{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root, f, log := t.TempDir(), newFileSystem(), &bytes.Buffer{}
@@ -157,11 +155,11 @@ func TestWhoseNumberIsNotToBeBelieved(t *testing.T) {
 			f.counts[tc.dir.project] = count{1, 1, false}
 			p := on(f, log)
 			if _, _, known := p.Used(dir); known {
-				t.Error("its number is believed")
+				t.Error("the usage is known")
 			}
 			p.Assign(dir)
 			if tc.dir.project != 0 && f.of[dir] != tc.dir {
-				t.Errorf("it was taken out of its project: %+v", f.of[dir])
+				t.Errorf("its project has changed: %+v", f.of[dir])
 			}
 			if log.Len() > 0 {
 				t.Errorf("log: %s", log)
@@ -170,16 +168,16 @@ func TestWhoseNumberIsNotToBeBelieved(t *testing.T) {
 	}
 }
 
-// TestWithoutQuotasNothingIsSaid, since most file systems have none; what fails is said.
-func TestWithoutQuotasNothingIsSaid(t *testing.T) {
+// Most file systems have no quotas; only failures are logged.
+func TestMissingQuotasAreNotLogged(t *testing.T) {
 	for name, tc := range map[string]struct {
 		fails, refuses error
 		said           bool
 	}{
-		"no quotas":  {fails: errNone},
-		"no ioctl":   {refuses: errNone},
-		"it fails":   {fails: unix.EIO, said: true},
-		"it refuses": {refuses: unix.EPERM, said: true},
+		"no quotas":   {fails: errUnsupported},
+		"no ioctl":    {refuses: errUnsupported},
+		"count fails": {fails: unix.EIO, said: true},
+		"set fails":   {refuses: unix.EPERM, said: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f, log := newFileSystem(), &bytes.Buffer{}
@@ -187,7 +185,7 @@ func TestWithoutQuotasNothingIsSaid(t *testing.T) {
 			p, dir := on(f, log), t.TempDir()
 			p.Assign(dir)
 			if _, _, known := p.Used(dir); known {
-				t.Error("there is a number")
+				t.Error("the usage is known")
 			}
 			if said := log.Len() > 0; said != tc.said {
 				t.Errorf("log: %q", log)
@@ -196,17 +194,17 @@ func TestWithoutQuotasNothingIsSaid(t *testing.T) {
 	}
 }
 
-func TestTheSearchForAProjectEnds(t *testing.T) {
+func TestTheSearchForAProjectIDIsBounded(t *testing.T) {
 	f, log := newFileSystem(), &bytes.Buffer{}
-	for i := range uint32(mostTried) {
-		f.counts[first+i] = count{inodes: 1}
+	for i := range uint32(maxTries) {
+		f.counts[firstID+i] = count{inodes: 1}
 	}
 	p, dir := on(f, log), t.TempDir()
-	if err := p.assign(dir); err == nil || f.asked != mostTried {
+	if err := p.assign(dir); err == nil || f.asked != maxTries {
 		t.Errorf("got %v after %d", err, f.asked)
 	}
-	if err := p.assign(dir); err != nil || f.of[dir].project != first+mostTried {
-		t.Errorf("got %v, project %d: want the search to go on where it ended", err, f.of[dir].project)
+	if err := p.assign(dir); err != nil || f.of[dir].project != firstID+maxTries {
+		t.Errorf("got %v, project %d: want the search to continue where it ended", err, f.of[dir].project)
 	}
 }
 
@@ -224,15 +222,15 @@ func TestADirectoryThatIsALinkIsNotFollowed(t *testing.T) {
 	}
 }
 
-// TestTheKernelHere answers, or has no project quotas for the tests' directory; what it
-// has must then count a file.
-func TestTheKernelHere(t *testing.T) {
+// It may have no project quotas for the test's directory. If it has, they must count a
+// file.
+func TestTheRunningKernel(t *testing.T) {
 	p := New(slog.New(slog.DiscardHandler))
 	dir := t.TempDir()
 	err := p.assign(dir)
-	if errors.Is(err, errNone) {
+	if errors.Is(err, errUnsupported) {
 		if _, _, known := p.Used(dir); known {
-			t.Error("there are no quotas, and a number")
+			t.Error("there are no quotas, but the usage is known")
 		}
 		return
 	}

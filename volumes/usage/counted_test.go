@@ -13,29 +13,29 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// TestTheFileSystemsCountIsBelievedOfPodsInUserNamespacesAlone: another one may take
-// its files out of the count. The pod ends in the same words either way.
-func TestTheFileSystemsCountIsBelievedOfPodsInUserNamespacesAlone(t *testing.T) {
+// Other pods could take their files out of the project. The message of the eviction is
+// the same.
+func TestProjectQuotasAreUsedOnlyForPodsInUserNamespaces(t *testing.T) {
 	const mib = 1 << 20
 	yes, no := true, false
 	for name, tc := range map[string]struct {
 		hostUsers *bool
 		counts    bool // the directory has a project
 		exceeds   bool
-		looks     int // of the walk
+		walks     int
 	}{
 		"the host's users": {&yes, true, false, 5},
-		"as it is":         {nil, true, false, 5},
+		"by default":       {nil, true, false, 5},
 		"its own":          {&no, true, true, 0},
 		"without quotas":   {&no, false, false, 5},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				d := newDisk() // on which a walk finds nothing
+				d := newDisk() // a walk finds nothing
 				m := d.limits(&bytes.Buffer{})
 				m.cfg.Counted = func(dir string) (int64, int64, bool) {
 					if dir != "data" {
-						t.Errorf("it is asked for %s", dir)
+						t.Errorf("Counted was called for %s", dir)
 					}
 					return 11 * mib, 2, tc.counts
 				}
@@ -47,16 +47,16 @@ func TestTheFileSystemsCountIsBelievedOfPodsInUserNamespacesAlone(t *testing.T) 
 				if exceeded != tc.exceeds || exceeded && e.Message != `Usage of EmptyDir volume "data" exceeds the limit "10Mi". ` {
 					t.Errorf("got %+v (%v)", e, exceeded)
 				}
-				if len(d.looks["data"]) != tc.looks {
-					t.Errorf("it was walked %d times, want %d", len(d.looks["data"]), tc.looks)
+				if len(d.walks["data"]) != tc.walks {
+					t.Errorf("it was walked %d times, want %d", len(d.walks["data"]), tc.walks)
 				}
 			})
 		})
 	}
 }
 
-// TestTheCountIsInTheStatistics, and how often that saved a walk in the metrics.
-func TestTheCountIsInTheStatistics(t *testing.T) {
+// The metrics have how often it was used.
+func TestStatisticsUseProjectQuotas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDisk()
 		d.used = map[string]int64{"walked": 30}

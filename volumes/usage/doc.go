@@ -1,40 +1,38 @@
-// Package usage measures what pods take of the node's disks: their volumes, the
-// writable layers and logs of their containers, and their hosts files. On that rest
-// two things.
+// Package usage measures the disk usage of pods: their volumes, the writable layers and
+// logs of their containers, and their hosts files. It has two purposes.
 //
-// The limits that the kernel does not enforce: sizeLimit of emptyDirs on disk, and
-// limits.ephemeral-storage of containers and pods, as the kubelet's eviction manager
-// has them. Meter.Watch says which one a pod exceeds; the agent ends the pod. A pod
-// without such a limit has no part in it. (On tmpfs and huge pages the kernel
-// enforces the sizeLimit: package volumes.)
+// Limits that the kernel does not enforce: the sizeLimit of emptyDirs on disk, and
+// limits.ephemeral-storage of containers and pods, as in the kubelet's eviction manager.
+// Meter.Watch says which limit a pod exceeds; the agent evicts the pod. A pod without
+// such a limit is not watched. (On tmpfs and huge pages the kernel enforces the
+// sizeLimit: package volumes.)
 //
-// Statistics: Meter.Pods and Meter.Claims measure when somebody asks, and at no other
-// time.
+// Statistics: Meter.Pods and Meter.Claims measure on request only.
 //
 // # What is measured, and how often
 //
-// Directories are measured as du does: the blocks of all that lies in them, not
-// behind mounts, and not what was deleted and is still open. Mounts of their own are
-// asked for their numbers (statfs). Of a volume that a CSI driver makes and measures
-// the driver's numbers count, and no others: while it is away or does not answer,
-// there are none, as with the kubelet. For a limit that is never done more often than
-// every 10 s, the pace of upstream's eviction, and for statistics than once a minute,
-// upstream's volumeStatsAggPeriod; and it takes at most a fiftieth of the time: a
-// tree that takes a second is looked at once in a minute. A look for a limit ends as
-// soon as the limit is exceeded, so what costs much is only a tree of very many small
-// files below a large limit.
+// Directories are measured as du does: the blocks of everything in them, excluding
+// mounts and files that are deleted but still open. Volumes that are mounts are measured
+// with statfs. For a volume whose CSI driver reports its usage, only the driver's numbers
+// count: while the driver is unavailable, there are none, as with the kubelet.
 //
-// An emptyDir of a pod in a user namespace need not be walked where its file system
-// counts for itself (package quota, Config.Counted), which has also what was deleted and
-// is still open. Other pods could change that count.
+// A directory is measured at most every 10 s for a limit, the period of upstream's
+// eviction manager, and at most once a minute for statistics, upstream's
+// volumeStatsAggPeriod. Measuring takes at most a fiftieth of the time: a tree that takes
+// a second is measured about once a minute. A walk for a limit ends as soon as the limit
+// is exceeded, so only a tree with very many small files below a large limit is
+// expensive.
 //
-// The writable layer of a container is a directory as any other where the runtime
-// tells where it is. Where only the runtime can say what it takes, its number counts,
-// which may be as old as the runtime lets it become.
+// An emptyDir of a pod in a user namespace is not walked if its file system has a
+// project quota for it (package quota, Config.Counted), which also includes files that
+// are deleted but still open. Pods outside of user namespaces could manipulate that
+// count.
 //
-// A mount whose server is dead lets everybody hang who asks it, and so does a driver
-// until its call's time is over. A driver is asked of a few volumes at a time, whatever
-// others do. Each volume is therefore measured in a goroutine of
-// its own, of which there is never a second one: who asks waits for a moment, and gets
-// what was known before, or nothing.
+// The writable layer of a container is measured like any other directory if the runtime
+// says where it is. Otherwise the runtime's own number is used, which may be stale.
+//
+// A mount whose server is dead blocks everyone who accesses it, and a driver may block
+// until its call times out. A driver is asked about a few volumes at a time, independently
+// of the others. Each volume is therefore measured in its own goroutine, at
+// most one at a time. Callers wait briefly, and get the last known result or none.
 package usage

@@ -20,26 +20,26 @@ import (
 	"podd/podfs"
 )
 
-// says is a driver that answers so.
+// says returns a driver with these stats.
 func says(s pod.VolumeStats) func(context.Context) (pod.VolumeStats, error) {
 	return func(context.Context) (pod.VolumeStats, error) { return s, nil }
 }
 
 var ofADriver = pod.VolumeStats{CapacityBytes: 1000, UsedBytes: 600, AvailableBytes: 400, Inodes: 50, InodesUsed: 20, InodesFree: 30}
 
-// notFileSystem fails where the file system of one of these volumes is asked.
+// notFileSystem returns a Meter that fails the test if statfs is called for one of these
+// volumes.
 func (d *disk) notFileSystem(t *testing.T, volumes ...string) *Meter {
 	return d.stated(func(path string) error {
 		if slices.Contains(volumes, path) {
-			t.Errorf("the file system of %s was asked", path)
+			t.Errorf("statfs was called for %s", path)
 		}
 		return nil
 	})
 }
 
-// TestAVolumesDriverSaysHowFullItIs, instead of the file system, for volumes with a claim
-// and inline ones; where it does not measure, the file system does.
-func TestAVolumesDriverSaysHowFullItIs(t *testing.T) {
+// For volumes with a claim and inline ones. Without the driver's stats, statfs is used.
+func TestStatisticsAreTheDrivers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDisk()
 		d.drivers["mine"], d.drivers["inline"] = says(ofADriver), says(pod.VolumeStats{UsedBytes: 5})
@@ -47,7 +47,7 @@ func TestAVolumesDriverSaysHowFullItIs(t *testing.T) {
 		p := aPod(claimed("mine", "claim"), inline, claimed("plain", "other"))
 		got := d.notFileSystem(t, "mine", "inline").Pods(t.Context(), []*v1.Pod{p})[0]
 		if u := used(got); len(u) != 3 || u["mine"] != 600 || u["inline"] != 5 || u["plain"] != 60 {
-			t.Fatalf("got %v, want the drivers' words of theirs, and the file system's of the third", u)
+			t.Fatalf("got %v, want the drivers' stats for two, and statfs for the third", u)
 		}
 		mine := got.VolumeStats[0]
 		if *mine.CapacityBytes != 1000 || *mine.AvailableBytes != 400 || *mine.Inodes != 50 || *mine.InodesUsed != 20 || *mine.InodesFree != 30 ||
@@ -55,14 +55,14 @@ func TestAVolumesDriverSaysHowFullItIs(t *testing.T) {
 			t.Errorf("got %+v", mine)
 		}
 		if *got.EphemeralStorage.UsedBytes != 0 {
-			t.Errorf("a driver's volume is part of the node's: %d", *got.EphemeralStorage.UsedBytes)
+			t.Errorf("a driver's volume counts as ephemeral storage: %d", *got.EphemeralStorage.UsedBytes)
 		}
 	})
 }
 
-// TestAnAbnormalVolumeIsInTheMetricsAndAnEvent, with upstream's names and words; of a
-// volume whose driver does not watch it nothing is said.
-func TestAnAbnormalVolumeIsInTheMetricsAndAnEvent(t *testing.T) {
+// With upstream's names and messages. A volume whose driver does not report its condition
+// has neither.
+func TestAnAbnormalVolumeHasAMetricAndAnEvent(t *testing.T) {
 	d := newDisk()
 	d.drivers["silent"] = says(ofADriver)
 	for name, c := range map[string]pod.VolumeCondition{"fine": {Message: "volume is normal"}, "broken": {Abnormal: true, Message: "a disk is missing"}} {
@@ -95,13 +95,12 @@ kubelet_volume_stats_health_status_abnormal{namespace="default",persistentvolume
 		t.Errorf("the others: got %v and %v", h, health["silent"])
 	}
 	if want := []string{"web Warning VolumeConditionAbnormal Volume broken: a disk is missing"}; !slices.Equal(d.events, want) {
-		t.Errorf("events: got %q, want %q, once for one answer", d.events, want)
+		t.Errorf("events: got %q, want %q, once for one response", d.events, want)
 	}
 }
 
-// TestADriverIsAskedNoMoreOftenThanItsAnswerServes: however many ask, and not at all while
-// nobody does.
-func TestADriverIsAskedNoMoreOftenThanItsAnswerServes(t *testing.T) {
+// However many requests there are, and not at all without requests.
+func TestADriverIsNotCalledWhileItsStatsAreFresh(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDisk()
 		d.drivers["mine"] = says(ofADriver)
@@ -113,20 +112,20 @@ func TestADriverIsAskedNoMoreOftenThanItsAnswerServes(t *testing.T) {
 		}
 		before := d.calls["mine"]
 		if before < 5 || before > 11 {
-			t.Errorf("the driver was asked %d times in ten minutes, want once in one to two", before)
+			t.Errorf("the driver was called %d times in ten minutes, want once in one to two", before)
 		}
 		time.Sleep(time.Hour)
 		if n := d.calls["mine"]; n != before {
-			t.Errorf("the driver was asked %d times while nobody wanted to know", n-before)
+			t.Errorf("the driver was called %d times without a request", n-before)
 		}
 	})
 }
 
-// TestADriverThatHangsHoldsUpNobody: who asks waits a moment, for one call that is under
-// way not again; the others are there; and what the driver says when it is back counts.
-func TestADriverThatHangsHoldsUpNobody(t *testing.T) {
+// A request waits a moment for a call that it starts, and not for one in progress. The
+// other volumes have statistics, and so has this one once the driver is back.
+func TestADriverThatHangsBlocksNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const patience = 2 * time.Minute // of who asks drivers
+		const patience = 2 * time.Minute // the timeout of the driver's call
 		d := newDisk()
 		var back atomic.Bool
 		d.drivers["dead"] = func(ctx context.Context) (pod.VolumeStats, error) {
@@ -147,15 +146,15 @@ func TestADriverThatHangsHoldsUpNobody(t *testing.T) {
 			began := time.Now()
 			u := used(m.Pods(t.Context(), pods)[0])
 			if len(u) != 2 || u["alive"] != 600 || u["plain"] != 60 {
-				t.Fatalf("ask %d: got %v, want the two that answer", i, u)
+				t.Fatalf("ask %d: got %v, want the other two", i, u)
 			}
-			if took := time.Since(began); i == 0 && took != moment || i > 0 && took != 0 {
+			if took := time.Since(began); i == 0 && took != readWait || i > 0 && took != 0 {
 				t.Fatalf("ask %d took %v, want a moment, and once", i, took)
 			}
 			time.Sleep(time.Second)
 		}
 		if n := d.calls["dead"]; n != 1 {
-			t.Errorf("the driver that hangs was asked %d times, want once at a time", n)
+			t.Errorf("the driver that hangs was called %d times, want once at a time", n)
 		}
 		back.Store(true)
 		time.Sleep(patience + 2*m.fresh)
@@ -165,9 +164,8 @@ func TestADriverThatHangsHoldsUpNobody(t *testing.T) {
 	})
 }
 
-// TestADriverThatIsAwayLeavesNoNumbers: neither its last ones nor the file system's,
-// which may be of another thing.
-func TestADriverThatIsAwayLeavesNoNumbers(t *testing.T) {
+// Neither its last stats are used nor statfs, which may be misleading.
+func TestAnUnavailableDriverLeavesNoStatistics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDisk()
 		d.drivers["mine"] = says(ofADriver)
@@ -212,7 +210,7 @@ func TestADriverIsAskedOfAFewVolumesAtATime(t *testing.T) {
 		time.Sleep(volumes / parallelAsks * takes)
 		synctest.Wait()
 		began := time.Now()
-		if n := len(m.Claims(t.Context(), pods)); n < volumes || time.Since(began) > moment {
+		if n := len(m.Claims(t.Context(), pods)); n < volumes || time.Since(began) > readWait {
 			t.Errorf("while it is asked there are figures of %d volumes, after %v", n, time.Since(began))
 		}
 		time.Sleep(takes)

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// limited is a container, with a limit unless that is empty.
+// limited returns a container, with a limit unless that is empty.
 func limited(name, limit string) v1.Container {
 	c := v1.Container{Name: name}
 	if limit != "" {
@@ -24,9 +24,8 @@ func limited(name, limit string) v1.Container {
 
 const logs = "/logs/default_web_u1/"
 
-// TestAPodOverItsLimitOfEphemeralStorageIsFound, in the order and the words of
-// upstream's localStorageEviction.
-func TestAPodOverItsLimitOfEphemeralStorageIsFound(t *testing.T) {
+// In the order and with the messages of upstream's localStorageEviction.
+func TestAPodThatExceedsItsEphemeralStorageLimit(t *testing.T) {
 	const mib = 1 << 20
 	one := []v1.Container{limited("web", "10Mi")}
 	two := []v1.Container{limited("web", "10Mi"), limited("side", "5Mi")}
@@ -42,7 +41,7 @@ func TestAPodOverItsLimitOfEphemeralStorageIsFound(t *testing.T) {
 		signal     string
 	}{
 		"the writable layer":      {one, nil, map[string]int64{"/layer/web-1": 10*mib + 1}, ofPod("10Mi"), "ephemeralpodfs.limit"},
-		"just all of it":          {one, nil, map[string]int64{"/layer/web-1": 10 * mib}, "", ""},
+		"exactly the limit":       {one, nil, map[string]int64{"/layer/web-1": 10 * mib}, "", ""},
 		"the logs":                {one, nil, map[string]int64{logs + "web": 11 * mib}, ofPod("10Mi"), "ephemeralpodfs.limit"},
 		"an emptyDir":             {one, []v1.Volume{data}, map[string]int64{"data": 11 * mib}, ofPod("10Mi"), "ephemeralpodfs.limit"},
 		"a configMap":             {one, []v1.Volume{config}, map[string]int64{"config": 11 * mib}, ofPod("10Mi"), "ephemeralpodfs.limit"},
@@ -74,9 +73,8 @@ func TestAPodOverItsLimitOfEphemeralStorageIsFound(t *testing.T) {
 	}
 }
 
-// TestALayerOfItsOwnFileSystemIsNotTheContainers, as with the kubelet's dedicated image
-// file system; it is the pod's all the same.
-func TestALayerOfItsOwnFileSystemIsNotTheContainers(t *testing.T) {
+// As with the kubelet's dedicated image file system: it counts for the pod's limit only.
+func TestALayerOnAnotherFileSystemDoesNotCountForItsContainer(t *testing.T) {
 	root := t.TempDir()
 	if err := os.Mkdir(root+"/pods", 0o755); err != nil {
 		t.Fatal(err)
@@ -102,10 +100,10 @@ func TestALayerOfItsOwnFileSystemIsNotTheContainers(t *testing.T) {
 	}
 }
 
-// TestTheContainersThatRunAreWatched: one that started anew has a new layer, and what
-// one that ended wrote counts no longer. Where its layer is is asked once; of what it
-// takes, where only the runtime knows, each time.
-func TestTheContainersThatRunAreWatched(t *testing.T) {
+// A restarted container has a new layer, and the layer of one that has exited no longer
+// counts. The runtime is asked once for a layer's directory, and each time for the usage
+// of a layer without one.
+func TestOnlyRunningContainersAreWatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, log := newDisk(), &bytes.Buffer{}
 		d.used = map[string]int64{"/layer/web-1": 4 << 20, "/layer/web-2": 4 << 20}
@@ -122,10 +120,10 @@ func TestTheContainersThatRunAreWatched(t *testing.T) {
 		p.Spec.Containers = []v1.Container{limited("web", "7Mi"), limited("side", "1Mi")}
 		e, exceeded := d.limits(log).Watch(t.Context(), p)
 		if took := time.Since(began); !exceeded || took != 100*time.Second || !strings.HasPrefix(e.Message, "Pod ephemeral") {
-			t.Errorf("got %q (%v) after %v, want the pod's limit at the look after 100s", e.Message, exceeded, took)
+			t.Errorf("got %q (%v) after %v, want the pod's limit at the measurement after 100s", e.Message, exceeded, took)
 		}
 		if d.asked["web-1"] != 1 || d.asked["web-2"] != 1 || d.asked["side-1"] < 2 {
-			t.Errorf("it was asked %v, want once for each directory", d.asked)
+			t.Errorf("the runtime was asked %v, want once for each directory", d.asked)
 		}
 		if log.Len() > 0 {
 			t.Errorf("log: %s", log)

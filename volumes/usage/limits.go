@@ -12,23 +12,25 @@ import (
 )
 
 const (
-	// period is upstream's between two looks of its eviction manager
-	// (evictionMonitoringPeriod in pkg/kubelet/kubelet.go).
+	// period is the least time between two measurements of a part, upstream's
+	// evictionMonitoringPeriod (pkg/kubelet/kubelet.go).
 	period = 10 * time.Second
-	// grace is what containers get, upstream's immediateEvictionGracePeriodSeconds.
+	// grace is the grace period of the containers, upstream's
+	// immediateEvictionGracePeriodSeconds.
 	grace = time.Second
 )
 
 // bound is one limit of a pod.
 type bound struct {
 	bytes int64
-	// signal is the reason's name in the kubelet's metrics, message its words.
+	// signal is the eviction signal in the kubelet's metrics, message the kubelet's
+	// eviction message.
 	signal, message string
-	counts          func(*part) bool
+	counts          func(*part) bool // whether a part counts towards the limit
 }
 
-// boundsOf are in the order in which upstream checks them (localStorageEviction in
-// pkg/kubelet/eviction).
+// boundsOf returns the pod's limits in the order in which upstream checks them
+// (localStorageEviction in pkg/kubelet/eviction).
 func boundsOf(p *v1.Pod) []bound {
 	var all []bound
 	for i := range p.Spec.Volumes {
@@ -42,15 +44,15 @@ func boundsOf(p *v1.Pod) []bound {
 			func(c *part) bool { return c.volume == v.Name },
 		})
 	}
-	// That of a pod is the sum of those containers that have one, and is compared with
-	// what all of them take; a limit of 0 is one.
+	// The limit of a pod is the sum of its containers' limits, and is compared with the
+	// usage of all containers, also those without a limit. A limit of 0 counts.
 	if q, found := resources.PodLimits(p, resources.PodResourcesOptions{})[v1.ResourceEphemeralStorage]; found {
 		all = append(all, bound{
 			q.Value(), "ephemeralpodfs.limit", fmt.Sprintf("Pod ephemeral local storage usage exceeds the total limit of containers %s. ", q.String()),
 			func(*part) bool { return true },
 		})
 	}
-	for i := range p.Spec.Containers { // not of init containers and sidecars
+	for i := range p.Spec.Containers { // as upstream, without init containers and sidecars
 		c := &p.Spec.Containers[i]
 		if q := c.Resources.Limits.StorageEphemeral(); !q.IsZero() {
 			all = append(all, bound{
@@ -62,12 +64,12 @@ func boundsOf(p *v1.Pod) []bound {
 	return all
 }
 
-// Limited says whether the pod has a limit to watch.
+// Limited says whether the pod has a limit for Watch.
 func (*Meter) Limited(p *v1.Pod) bool { return boundsOf(p) != nil }
 
-// Watch blocks until the pod exceeds one of its limits, and says so in upstream's
-// words; or until ctx ends, at once for a pod without a limit: then exceeded is
-// false. Nothing of the pod need exist yet.
+// Watch blocks until the pod exceeds one of its limits, and returns upstream's eviction
+// message. exceeded is false if ctx has ended, or at once for a pod without a limit. The
+// pod's directories need not exist yet.
 func (m *Meter) Watch(ctx context.Context, p *v1.Pod) (e pod.Eviction, exceeded bool) {
 	w := newWatch(m, p)
 	for len(w.bounds) > 0 {
@@ -79,7 +81,7 @@ func (m *Meter) Watch(ctx context.Context, p *v1.Pod) (e pod.Eviction, exceeded 
 			w.follow()
 			continue
 		}
-		w.look(ctx, due)
+		w.measure(ctx, due)
 		if b := w.exceeded(); b != nil {
 			g := grace
 			return pod.Eviction{Signal: b.signal, Grace: &g, Message: b.message}, true
@@ -88,7 +90,7 @@ func (m *Meter) Watch(ctx context.Context, p *v1.Pod) (e pod.Eviction, exceeded 
 	return pod.Eviction{}, false
 }
 
-// sleepUntil is false if ctx ended before.
+// sleepUntil returns false if ctx ends before.
 func sleepUntil(ctx context.Context, at time.Time) bool {
 	t := time.NewTimer(time.Until(at))
 	defer t.Stop()

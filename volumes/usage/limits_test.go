@@ -32,24 +32,24 @@ func aPod(volumes ...v1.Volume) *v1.Pod {
 	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: "u1"}, Spec: v1.PodSpec{Volumes: volumes}}
 }
 
-// disk is a node's volumes: how much is in each, how long it takes to find out,
-// and when each was looked at.
+// disk is a fake of a node's volumes: the usage of each, how long measuring it takes, and
+// when it was measured.
 type disk struct {
 	mu    sync.Mutex
 	used  map[string]int64
 	takes map[string]time.Duration
 	fails error
-	looks map[string][]time.Time
+	walks map[string][]time.Time
 	pod   *v1.Pod          // as Status has it
 	layer map[string]Layer // by container ID; asked counts
 	asked map[string]int
 
 	drivers map[string]func(context.Context) (pod.VolumeStats, error) // by volume
-	calls   map[string]int                                            // of these
+	calls   map[string]int                                            // of drivers
 	events  []string
 }
 
-// Stats is what a volume's driver says, if it has one.
+// Stats returns the stats of a volume's driver, if it has one.
 func (d *disk) Stats(ctx context.Context, _ *v1.Pod, volume string) (pod.VolumeStats, error) {
 	d.mu.Lock()
 	ask := d.drivers[volume]
@@ -95,7 +95,7 @@ func (d *disk) Layer(_ context.Context, id string) (Layer, error) {
 	return l, nil
 }
 
-// run has containers run, NAME under the ID NAME-N.
+// run sets the running containers; the ID of container NAME is NAME-N.
 func (d *disk) run(ids ...string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -117,7 +117,7 @@ func (d *disk) limits(log *bytes.Buffer) *Meter {
 	})
 	l.size = func(ctx context.Context, dir string, _ int64) (Amount, error) {
 		d.mu.Lock()
-		d.looks[dir] = append(d.looks[dir], time.Now())
+		d.walks[dir] = append(d.walks[dir], time.Now())
 		takes := d.takes[dir]
 		d.mu.Unlock()
 		select {
@@ -139,27 +139,27 @@ func (d *disk) fill(volume string, bytes int64) {
 }
 
 func newDisk() *disk {
-	return &disk{used: map[string]int64{}, takes: map[string]time.Duration{}, looks: map[string][]time.Time{}, layer: map[string]Layer{}, asked: map[string]int{},
+	return &disk{used: map[string]int64{}, takes: map[string]time.Duration{}, walks: map[string][]time.Time{}, layer: map[string]Layer{}, asked: map[string]int{},
 		drivers: map[string]func(context.Context) (pod.VolumeStats, error){}, calls: map[string]int{}}
 }
 
-func TestAVolumeOverItsLimitIsFoundAtTheNextLook(t *testing.T) {
+func TestAVolumeOverItsLimitIsFoundAtTheNextMeasurement(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, began := newDisk(), time.Now()
-		d.fill("data", 10<<20) // all that it may have
+		d.fill("data", 10<<20) // exactly the limit
 		time.AfterFunc(25*time.Second, func() { d.fill("data", 10<<20+1) })
 		e, exceeded := d.limits(&bytes.Buffer{}).Watch(t.Context(), aPod(empty("other", "1Gi", ""), empty("data", "10Mi", "")))
 		if !exceeded || e.Message != `Usage of EmptyDir volume "data" exceeds the limit "10Mi". ` || e.Signal != "emptydirfs.limit" || *e.Grace != time.Second {
 			t.Errorf("got %+v (%v)", e, exceeded)
 		}
 		if took := time.Since(began); took != 30*time.Second {
-			t.Errorf("found after %v, want the look after 30s", took)
+			t.Errorf("found after %v, want the measurement after 30s", took)
 		}
 	})
 }
 
-// TestWhatTakesLongIsDoneSeldom: and keeps nobody else from being looked at.
-func TestWhatTakesLongIsDoneSeldom(t *testing.T) {
+// It does not delay other measurements.
+func TestASlowMeasurementIsRare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDisk()
 		d.takes["huge"] = 10 * time.Minute
@@ -172,26 +172,26 @@ func TestWhatTakesLongIsDoneSeldom(t *testing.T) {
 		}
 		all.Go(func() { l.Watch(ctx, aPod(empty("small", "1Mi", ""))) })
 		all.Wait()
-		if got := len(d.looks["huge"]); got != 3 {
+		if got := len(d.walks["huge"]); got != 3 {
 			t.Errorf("three trees of ten minutes were walked %d times in an hour, want once each", got)
 		}
-		if got := len(d.looks["small"]); got != 359 {
-			t.Errorf("the small volume beside them was looked at %d times, want every 10 s", got)
+		if got := len(d.walks["small"]); got != 359 {
+			t.Errorf("the small volume was measured %d times, want every 10 s", got)
 		}
 	})
 }
 
-func TestTheWatchOverOneVolumeDoesNotWaitForAnother(t *testing.T) {
+func TestAVolumeDoesNotWaitForASlowOneOfItsPod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDisk()
 		d.takes["huge"] = 3 * time.Second
 		ctx, stop := context.WithTimeout(t.Context(), 10*time.Minute)
 		defer stop()
 		d.limits(&bytes.Buffer{}).Watch(ctx, aPod(empty("huge", "1Ti", ""), empty("small", "1Mi", "")))
-		if got := len(d.looks["small"]); got < 50 {
-			t.Errorf("the small volume was looked at %d times in ten minutes, want every 10 s", got)
+		if got := len(d.walks["small"]); got < 50 {
+			t.Errorf("the small volume was measured %d times in ten minutes, want every 10 s", got)
 		}
-		if got := len(d.looks["huge"]); got != 4 {
+		if got := len(d.walks["huge"]); got != 4 {
 			t.Errorf("the huge one was walked %d times, want once in 150 s", got)
 		}
 	})
@@ -203,27 +203,27 @@ func TestNothingIsWatchedWithoutALimit(t *testing.T) {
 	d := newDisk()
 	l := d.limits(&bytes.Buffer{})
 	if l.Limited(none) {
-		t.Error("a pod without a limit on disk is to be watched")
+		t.Error("Limited is true for a pod without a limit on disk")
 	}
-	if _, exceeded := l.Watch(t.Context(), none); exceeded || len(d.looks) != 0 {
-		t.Errorf("got %v and looks at %v", exceeded, d.looks)
+	if _, exceeded := l.Watch(t.Context(), none); exceeded || len(d.walks) != 0 {
+		t.Errorf("got %v and measured %v", exceeded, d.walks)
 	}
 	if !l.Limited(aPod(empty("a", "1Mi", ""))) {
-		t.Error("a pod with a limit is not to be watched")
+		t.Error("Limited is false for a pod with a limit")
 	}
 }
 
-func TestTheWatchEndsWithItsContextAndSaysAnErrorOnce(t *testing.T) {
+func TestTheWatchEndsWithItsContextAndLogsAnErrorOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, log := newDisk(), &bytes.Buffer{}
 		d.fails = errors.New("the disk is gone")
 		ctx, stop := context.WithTimeout(t.Context(), 55*time.Second)
 		defer stop()
 		if _, exceeded := d.limits(log).Watch(ctx, aPod(empty("data", "1Mi", ""))); exceeded {
-			t.Error("it exceeds its limit although nobody could measure it")
+			t.Error("the limit is exceeded although measuring failed")
 		}
-		if got := strings.Count(log.String(), "the disk is gone"); got != 1 || len(d.looks["data"]) != 5 {
-			t.Errorf("%d looks, told %d times: %s", len(d.looks["data"]), got, log)
+		if got := strings.Count(log.String(), "the disk is gone"); got != 1 || len(d.walks["data"]) != 5 {
+			t.Errorf("%d measurements, logged %d times: %s", len(d.walks["data"]), got, log)
 		}
 	})
 }

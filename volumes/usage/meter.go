@@ -17,59 +17,59 @@ import (
 )
 
 const (
-	// share: a look that took t is not repeated before share·t.
+	// share: a measurement that took t is not repeated within share·t.
 	share = 50
-	// places is how many looks go on at a time; one that takes longer than longLook
-	// does not count, for it must not keep others waiting.
-	places   = 2
-	longLook = time.Second
+	// slots bounds the measurements in progress. One that takes longer than
+	// longMeasurement gives its slot back, so that it does not delay others.
+	slots           = 2
+	longMeasurement = time.Second
 )
 
 // Layers says where the writable layers of containers are.
 type Layers interface {
-	// Layer is that of the container with this ID. It may call the runtime, and
-	// blocks no longer than that does. An unknown container is pod.ErrNotFound.
+	// Layer returns the layer of the container with this ID. It may block on a call of
+	// the runtime. The error for an unknown container is pod.ErrNotFound.
 	Layer(ctx context.Context, id string) (Layer, error)
 }
 
-// Layer is what a container writes outside of its volumes.
+// Layer is a container's writable layer.
 type Layer struct {
-	// Dir is a directory of the host with what was written, and nothing of the image;
-	// empty if only the runtime can measure it. It never changes.
+	// Dir is the directory on the host with the files written, without the image's;
+	// empty if only the runtime can measure the layer. It never changes.
 	Dir string
-	// Used is the runtime's own number, without a Dir.
+	// Used is the usage that the runtime reports, if Dir is empty.
 	Used Amount
-	// On is a path on the file system that has it.
+	// On is a path on the layer's file system.
 	On string
 }
 
-// Events tells of volumes whose drivers say that something is wrong with them.
+// Events records events of volumes that their drivers report as abnormal.
 type Events interface {
 	Event(p *v1.Pod, eventType, reason, message string)
 }
 
 // Config says where pods' storage is. All fields are required.
 type Config struct {
-	// Path is where the content of a volume is on the host (volumes.Mounter.Path).
+	// Path returns where the content of a volume is on the host (volumes.Mounter.Path).
 	Path func(p *v1.Pod, volume string) (string, error)
-	// Stats are what a volume's driver says of it; pod.ErrNoStats for a volume that is
-	// to be measured here. It may block (volumes.Mounter.Stats).
+	// Stats returns the usage that a volume's driver reports; pod.ErrNoStats for a
+	// volume that is to be measured here. It may block (volumes.Mounter.Stats).
 	Stats func(ctx context.Context, p *v1.Pod, volume string) (pod.VolumeStats, error)
 	// Driver names the CSI driver of a volume, "" for none (volumes.Mounter.DriverOf).
 	Driver func(p *v1.Pod, volume string) string
 	// Dirs has the pods' directories and logs.
 	Dirs podfs.Dirs
-	// Status is a pod with its newest status; nil for none. It must not block.
+	// Status returns a pod with its newest status, or nil. It must not block.
 	Status func(pod.UID) *v1.Pod
 	Layers Layers
 	Events Events
-	// Fresh is how long a reading for statistics serves, upstream's
-	// volumeStatsAggPeriod; up to twice as long, so that not all are due at once. If it
-	// is negative, volumes have no statistics.
+	// Fresh is how long a reading for statistics is valid, upstream's
+	// volumeStatsAggPeriod; with jitter up to twice as long, so that not all expire at
+	// once. If it is negative, volumes have no statistics.
 	Fresh time.Duration
-	// Counted is what the file system itself counts for an emptyDir on disk of a pod in
-	// a user namespace (quota.Projects.Used), in bytes and inodes; known is false where
-	// the tree is to be walked. Nil knows nothing.
+	// Counted returns the project quota's usage, in bytes and inodes, of an emptyDir on
+	// disk of a pod in a user namespace (quota.Projects.Used); known is false if the tree
+	// is to be walked. It may be nil.
 	Counted func(dir string) (bytes, inodes int64, known bool)
 	Log     *slog.Logger
 }
@@ -79,11 +79,12 @@ type Meter struct {
 	cfg    Config
 	size   func(ctx context.Context, dir string, enough int64) (Amount, error)
 	statfs func(path string) (fileSystem, error)
-	places chan struct{}
+	slots  chan struct{}
 	fresh  time.Duration // positive
-	looks  struct{ walked, counted atomic.Int64 }
-	asking asking
-	// durations are of the kubelet's name.
+	// measured counts measurements of directories, by method.
+	measured struct{ walked, counted atomic.Int64 }
+	asking   asking
+	// durations is the kubelet's metric of that name.
 	durations *prometheus.HistogramVec
 
 	mu       sync.Mutex // guards readings
@@ -93,70 +94,71 @@ type Meter struct {
 // New returns a Meter. It starts nothing.
 func New(c Config) *Meter {
 	m := &Meter{
-		cfg: c, size: treeSize, statfs: statfs, places: make(chan struct{}, places), fresh: c.Fresh, durations: newDurations(),
+		cfg: c, size: treeSize, statfs: statfs, slots: make(chan struct{}, slots), fresh: c.Fresh, durations: newDurations(),
 		readings: map[key]*reading{},
 	}
 	if m.fresh <= 0 {
-		m.fresh = time.Minute // of what is no volume
+		m.fresh = time.Minute // for layers, logs and hosts files
 	}
 	return m
 }
 
-// directory is what a volume takes that is a directory of the pod's, by the file
-// system's own count where that is to be believed.
+// directory returns the usage of a volume that is a directory below the pod's, from the
+// project quota if that is trustworthy.
 func (m *Meter) directory(ctx context.Context, p *v1.Pod, v *v1.Volume, dir string, enough int64) (Amount, error) {
 	if mayBeCounted(p, v) && m.cfg.Counted != nil {
 		began := time.Now()
 		if bytes, inodes, known := m.cfg.Counted(dir); known {
 			m.took("fsquota", began)
-			m.looks.counted.Add(1)
+			m.measured.counted.Add(1)
 			return Amount{bytes, inodes}, nil
 		}
 	}
-	m.looks.walked.Add(1)
+	m.measured.walked.Add(1)
 	return m.walk(ctx, dir, enough)
 }
 
-// walk is the size of a directory that the kubelet, too, measures by walking it.
+// walk returns the size of a directory that the kubelet, too, measures by walking it.
 func (m *Meter) walk(ctx context.Context, dir string, enough int64) (Amount, error) {
 	defer m.took("du", time.Now())
 	return m.size(ctx, dir, enough)
 }
 
-// hosts is what a pod's hosts file takes.
+// hosts returns the size of a pod's hosts file.
 func (m *Meter) hosts(uid pod.UID) (Amount, error) {
 	defer m.took("du", time.Now())
 	return filesSize(m.cfg.Dirs.Hosts(uid))
 }
 
-// mayBeCounted is upstream's rule: outside of a user namespace whoever owns a file may
-// take it out of the count.
+// mayBeCounted says whether the project quota of a volume is trustworthy. As upstream,
+// that requires a user namespace: outside of one, the owner of a file may take it out of
+// the project.
 func mayBeCounted(p *v1.Pod, v *v1.Volume) bool {
 	return p.Spec.HostUsers != nil && !*p.Spec.HostUsers && v.EmptyDir != nil && v.EmptyDir.Medium == v1.StorageMediumDefault
 }
 
-// inTurn has one of the places while it measures; took is without waiting for that.
-func (m *Meter) inTurn(ctx context.Context, measure func() error) (took time.Duration, err error) {
+// withSlot calls measure with one of the slots; took does not include the wait for it.
+func (m *Meter) withSlot(ctx context.Context, measure func() error) (took time.Duration, err error) {
 	select {
-	case m.places <- struct{}{}:
+	case m.slots <- struct{}{}:
 	case <-ctx.Done():
 		return 0, context.Cause(ctx)
 	}
-	leave := sync.OnceFunc(func() { <-m.places })
+	leave := sync.OnceFunc(func() { <-m.slots })
 	defer leave()
-	defer time.AfterFunc(longLook, leave).Stop()
+	defer time.AfterFunc(longMeasurement, leave).Stop()
 	began := time.Now()
 	err = measure()
 	return time.Since(began), err
 }
 
-// layer is the writable layer of one container, once it is known where it is.
+// layer measures the writable layer of one container.
 type layer struct {
 	meter *Meter
 	id    string
 	known Layer
-	// separate: it is not on the file system of the pods' directories, the kubelet's
-	// dedicated image file system.
+	// separate: it is not on the file system of the pods' directories, but on what the
+	// kubelet calls a dedicated image file system.
 	separate bool
 }
 
@@ -180,8 +182,8 @@ func (l *layer) used(ctx context.Context, enough int64) (Amount, error) {
 	return l.meter.size(ctx, l.known.Dir, enough)
 }
 
-// running are the statuses of a pod's containers that run, the only ones whose layers
-// and logs the kubelet counts.
+// running returns the statuses of the pod's running containers. As in the kubelet, only
+// their layers and logs count.
 func running(p *v1.Pod) []v1.ContainerStatus {
 	if p == nil {
 		return nil
@@ -197,13 +199,13 @@ func running(p *v1.Pod) []v1.ContainerStatus {
 	return all
 }
 
-// containerID is the runtime's: the status has it as runtime://id.
+// containerID returns the runtime's ID; the status has runtime://id.
 func containerID(c v1.ContainerStatus) string {
 	_, id, _ := strings.Cut(c.ContainerID, "://")
 	return id
 }
 
-// ephemeral says that a volume is part of a pod's ephemeral storage
+// ephemeral says whether a volume is part of the pod's ephemeral storage
 // (IsLocalEphemeralVolume in upstream's pkg/volume/util).
 func ephemeral(v *v1.Volume) bool {
 	return v.ConfigMap != nil || v.EmptyDir != nil && v.EmptyDir.Medium == v1.StorageMediumDefault

@@ -9,7 +9,7 @@ import (
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// volumeGauges are upstream's, of every volume with a claim.
+// volumeGauges are upstream's metrics of volumes with a claim.
 var volumeGauges = []struct {
 	desc  *prometheus.Desc
 	value func(stats.FsStats) *uint64
@@ -22,15 +22,15 @@ var volumeGauges = []struct {
 	{gauge("inodes_used", "Number of used inodes in the volume"), func(s stats.FsStats) *uint64 { return s.InodesUsed }},
 }
 
-// abnormal is of a volume whose driver watches its condition.
+// abnormal is upstream's metric of volumes whose driver reports their condition.
 var abnormal = gauge("health_status_abnormal", "Abnormal volume health status. The count is either 1 or 0. 1 indicates the volume is unhealthy, 0 indicates volume is healthy")
 
 func gauge(name, help string) *prometheus.Desc {
 	return prometheus.NewDesc("kubelet_volume_stats_"+name, help, []string{"namespace", "persistentvolumeclaim"}, nil)
 }
 
-// looks are how often volumes that are directories were measured.
-var looks = prometheus.NewDesc("podd_volume_looks_total",
+// measurements counts how often directories of volumes were measured.
+var measurements = prometheus.NewDesc("podd_volume_looks_total",
 	"Times that a volume that is a directory of its pod's was measured: walked, or counted by the file system (project quotas).", []string{"method"}, nil)
 
 // newDurations are upstream's (VolumeStatCalDuration), with a CSI driver's name or du,
@@ -52,13 +52,13 @@ type collector struct {
 	pods  func() []*v1.Pod
 }
 
-// Collector has kubelet_volume_stats_*, the statistics of the pods' volumes with a
-// claim, and how volumes were measured, and how long that took. A scrape measures what
-// Claims would.
+// Collector returns a collector of kubelet_volume_stats_*, the statistics of the pods'
+// volumes with a claim, and of how volumes were measured and how long that took. A scrape
+// measures as Claims does.
 func (m *Meter) Collector(pods func() []*v1.Pod) prometheus.Collector { return &collector{m, pods} }
 
 func (c *collector) Describe(out chan<- *prometheus.Desc) {
-	out <- looks
+	out <- measurements
 	for _, g := range volumeGauges {
 		out <- g.desc
 	}
@@ -67,8 +67,8 @@ func (c *collector) Describe(out chan<- *prometheus.Desc) {
 }
 
 func (c *collector) Collect(out chan<- prometheus.Metric) {
-	out <- prometheus.MustNewConstMetric(looks, prometheus.CounterValue, float64(c.meter.looks.walked.Load()), "walked")
-	out <- prometheus.MustNewConstMetric(looks, prometheus.CounterValue, float64(c.meter.looks.counted.Load()), "counted")
+	out <- prometheus.MustNewConstMetric(measurements, prometheus.CounterValue, float64(c.meter.measured.walked.Load()), "walked")
+	out <- prometheus.MustNewConstMetric(measurements, prometheus.CounterValue, float64(c.meter.measured.counted.Load()), "counted")
 	claims := c.meter.Claims(context.Background(), c.pods())
 	c.meter.durations.Collect(out) // with what has just been measured
 	for _, v := range claims {

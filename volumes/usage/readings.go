@@ -12,45 +12,45 @@ import (
 )
 
 const (
-	// moment is how long one who asks waits for readings under way.
-	moment = time.Second
-	// forgotten is when a reading goes that nobody asks for any more.
-	forgotten = 10 * time.Minute
+	// readWait is how long a caller waits for readings in progress.
+	readWait = time.Second
+	// forgetAfter is how long a reading is kept that nobody requests.
+	forgetAfter = 10 * time.Minute
 )
 
-// key is what a reading is of: something of a pod.
+// key identifies a reading.
 type key struct {
 	pod  pod.UID
 	what string
 }
 
-// source is something that can be read. read may hang; took is the time in which it
-// kept the disk busy.
+// source is something that can be measured. read may hang; took is how long it kept the
+// disk busy.
 type source struct {
 	key
 	read func(ctx context.Context) (f figures, took time.Duration, err error)
 }
 
-// figures are what was read: how much there is, and how well a volume is whose driver
-// knows.
+// figures are the result of a reading: usage, and the condition of a volume if its driver
+// reports that.
 type figures struct {
 	stats.FsStats
 	health *stats.VolumeHealthStats
 }
 
-// reading is the last outcome of a source. Guarded by Meter.mu.
+// reading is the last result of a source. Guarded by Meter.mu.
 type reading struct {
-	busy  chan struct{} // closed at the end of the read under way; nil for none
-	until time.Time     // the outcome serves until then
-	asked time.Time     // by somebody, at last
-	known *figures
-	said  string // the last error
+	busy    chan struct{} // closed at the end of the read in progress; nil for none
+	until   time.Time     // when the result expires
+	asked   time.Time     // the last request
+	known   *figures
+	lastErr string
 }
 
-// readAll returns what is known of the sources, having read what is not fresh. It
-// waits a moment at most.
+// readAll returns what is known of the sources. It reads those that have expired, and
+// waits at most readWait.
 func (m *Meter) readAll(ctx context.Context, all []source) map[key]figures {
-	over := time.NewTimer(moment)
+	over := time.NewTimer(readWait)
 	defer over.Stop()
 wait:
 	for _, busy := range m.beginAll(ctx, all) {
@@ -73,8 +73,8 @@ wait:
 	return known
 }
 
-// beginAll begins the reads that are due, but for those under way, and returns what
-// tells of their ends. One that hung before is not waited for.
+// beginAll starts the reads that are due, except those in progress, and returns channels
+// that are closed at their ends. A read that was in progress before is not waited for.
 func (m *Meter) beginAll(ctx context.Context, all []source) (begun []chan struct{}) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -89,18 +89,18 @@ func (m *Meter) beginAll(ctx context.Context, all []source) (begun []chan struct
 		if r.busy == nil && !now.Before(r.until) {
 			r.busy = make(chan struct{})
 			begun = append(begun, r.busy)
-			go m.read(context.WithoutCancel(ctx), s, r) // its outcome serves whoever asks
+			go m.read(context.WithoutCancel(ctx), s, r) // the result is shared with other callers
 		}
 	}
 	for k, r := range m.readings {
-		if r.busy == nil && now.Sub(r.asked) > forgotten {
+		if r.busy == nil && now.Sub(r.asked) > forgetAfter {
 			delete(m.readings, k)
 		}
 	}
 	return begun
 }
 
-// read reads one source, and hangs with it.
+// read reads one source; it hangs if the source does.
 func (m *Meter) read(ctx context.Context, s source, r *reading) {
 	f, took, err := s.read(ctx)
 	f.Time = metav1.Now()
@@ -110,12 +110,12 @@ func (m *Meter) read(ctx context.Context, s source, r *reading) {
 	r.busy = nil
 	r.until = time.Now().Add(max(m.fresh+rand.N(m.fresh), share*took))
 	if err == nil {
-		r.known, r.said = &f, ""
+		r.known, r.lastErr = &f, ""
 		return
 	}
 	r.known = nil
-	if r.said != err.Error() {
-		r.said = err.Error()
+	if r.lastErr != err.Error() {
+		r.lastErr = err.Error()
 		m.cfg.Log.Debug("no statistics of a pod's storage", "uid", s.pod, "what", s.what, "error", err)
 	}
 }

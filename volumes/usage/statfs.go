@@ -10,13 +10,14 @@ import (
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// fileSystem is what a file system has and what of it is free, in bytes and inodes.
+// fileSystem is the size of a file system and how much of it is free, in bytes and
+// inodes.
 type fileSystem struct {
 	capacity, free, available int64
 	inodes, inodesFree        int64
 }
 
-// statfs asks the file system that has path. It hangs with it.
+// statfs queries the file system at path; it hangs if the file system does.
 func statfs(path string) (fileSystem, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(path, &st); err != nil {
@@ -29,10 +30,10 @@ func statfs(path string) (fileSystem, error) {
 	}, nil
 }
 
-// used is what all its users take of it.
+// used returns the total usage of the file system.
 func (f fileSystem) used() Amount { return Amount{f.capacity - f.free, f.inodes - f.inodesFree} }
 
-// with is the API's form of a file system of which somebody takes the amount.
+// with returns the API's form of the file system, with the given usage.
 func (f fileSystem) with(used Amount, at metav1.Time) stats.FsStats {
 	return stats.FsStats{
 		Time: at, AvailableBytes: number(f.available), CapacityBytes: number(f.capacity), UsedBytes: number(used.Bytes),
@@ -45,8 +46,7 @@ func number(n int64) *uint64 {
 	return &u
 }
 
-// sameDevice says that two paths are on one file system; also where that cannot be
-// found out.
+// sameDevice says whether two paths are on one file system; true if that is unknown.
 func sameDevice(a, b string) bool {
 	one, oneErr := deviceOf(a)
 	other, otherErr := deviceOf(b)
@@ -59,10 +59,10 @@ func deviceOf(path string) (uint64, error) {
 	return st.Dev, err
 }
 
-// isMount says that something of another file system is mounted at path.
+// isMount says whether another file system is mounted at path.
 func isMount(path string) bool { return !sameDevice(path, filepath.Dir(path)) }
 
-// deviceSize is how many bytes the block device at path has; device is false for
+// deviceSize returns the size of the block device at path, in bytes; device is false for
 // anything else.
 func deviceSize(path string) (size int64, device bool) {
 	var st unix.Stat_t

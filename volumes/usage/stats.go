@@ -14,17 +14,17 @@ import (
 	"podd/internal/pod"
 )
 
-// unbounded is a limit that ends no look.
+// unbounded as the limit of a walk never ends it.
 const unbounded = 1 << 62
 
-// What a reading is of.
+// What a reading measures (key.what).
 const hostsOf = "hosts"
 
 func volumeOf(v *v1.Volume) string   { return "volume " + v.Name }
 func logsOf(container string) string { return "logs " + container }
 func layerOf(id string) string       { return "layer " + id }
 
-// NodeFS is the file system of the pods' directories.
+// NodeFS returns the statistics of the file system with the pods' directories.
 func (m *Meter) NodeFS() (stats.FsStats, error) {
 	fs, err := m.statfs(m.cfg.Dirs.Pods())
 	if err != nil {
@@ -33,11 +33,11 @@ func (m *Meter) NodeFS() (stats.FsStats, error) {
 	return fs.with(fs.used(), metav1.Now()), nil
 }
 
-// Pods returns the storage of pods, in their order: their volumes, and what their
-// running containers have written and logged. What is fresh (Config.Fresh) is not
-// measured again. It waits a second at most: what is not there by then
-// shows as it was before, or, if it was never measured, not at all; a later call has
-// it. It never waits for a mount that hangs.
+// Pods returns the storage statistics of pods, in their order: their volumes, and the
+// writable layers and logs of their running containers. A fresh reading (Config.Fresh)
+// is reused. It waits a second at most, also if a mount hangs: a reading that is not
+// done by then has its previous value, or none if there is none, and a later call
+// returns the new one.
 func (m *Meter) Pods(ctx context.Context, pods []*v1.Pod) []stats.PodStats {
 	var sources []source
 	for _, p := range pods {
@@ -56,8 +56,8 @@ func (m *Meter) Pods(ctx context.Context, pods []*v1.Pod) []stats.PodStats {
 	return out
 }
 
-// Claims are those of the pods' volumes that have a claim, one for each claim, as
-// Pods has them.
+// Claims returns the statistics of the pods' volumes with a claim, one for each claim, as
+// Pods does.
 func (m *Meter) Claims(ctx context.Context, pods []*v1.Pod) []stats.VolumeStats {
 	var sources []source
 	of := map[key]*stats.PVCReference{}
@@ -83,19 +83,19 @@ func (m *Meter) Claims(ctx context.Context, pods []*v1.Pod) []stats.VolumeStats 
 	return out
 }
 
-// claimOf is the claim of a volume, or nil.
+// claimOf returns the claim of a volume, or nil.
 func claimOf(p *v1.Pod, v *v1.Volume) *stats.PVCReference {
 	switch {
 	case v.PersistentVolumeClaim != nil:
 		return &stats.PVCReference{Name: v.PersistentVolumeClaim.ClaimName, Namespace: p.Namespace}
-	case v.Ephemeral != nil: // upstream's name of such a claim
+	case v.Ephemeral != nil: // upstream's name for its claim
 		return &stats.PVCReference{Name: p.Name + "-" + v.Name, Namespace: p.Namespace}
 	}
 	return nil
 }
 
-// sourcesOf are all that a pod has. As upstream, hostPaths and images have no
-// statistics.
+// sourcesOf returns the sources of a pod's statistics. As upstream, hostPaths and images
+// have none.
 func (m *Meter) sourcesOf(p *v1.Pod) []source {
 	sources := []source{{key{p.UID, hostsOf}, func(context.Context) (figures, time.Duration, error) {
 		used, err := m.hosts(p.UID)
@@ -118,8 +118,8 @@ func (m *Meter) sourcesOf(p *v1.Pod) []source {
 	return sources
 }
 
-// volumeSource asks a volume's driver, or a mount of its own, for its numbers, and
-// measures a directory of the pod's.
+// volumeSource measures a volume: through its driver, with statfs if it is a mount, or by
+// its tree if it is a directory below the pod's.
 func (m *Meter) volumeSource(p *v1.Pod, v *v1.Volume) source {
 	return source{key{p.UID, volumeOf(v)}, func(ctx context.Context) (figures, time.Duration, error) {
 		f, err := m.driverOf(ctx, p, v)
@@ -134,7 +134,7 @@ func (m *Meter) volumeSource(p *v1.Pod, v *v1.Volume) source {
 			return m.tree(ctx, path, func(ctx context.Context) (Amount, error) { return m.directory(ctx, p, v, path, unbounded) })
 		}
 		began := time.Now()
-		if size, device := deviceSize(path); device { // what is in it, only the pod knows
+		if size, device := deviceSize(path); device { // its usage is known to the pod only
 			m.took("block", began)
 			return figures{FsStats: fileSystem{capacity: size}.with(Amount{}, metav1.Time{})}, 0, nil
 		}
@@ -144,8 +144,8 @@ func (m *Meter) volumeSource(p *v1.Pod, v *v1.Volume) source {
 	}}
 }
 
-// driverOf is what a volume's driver says, which tells the pod when it is bad:
-// upstream's event, and as often as its own.
+// driverOf returns what a volume's driver reports. If the condition is abnormal, it
+// records an event each time, as upstream does.
 func (m *Meter) driverOf(ctx context.Context, p *v1.Pod, v *v1.Volume) (f figures, err error) {
 	driver := m.cfg.Driver(p, v.Name)
 	leave, err := m.asking.place(ctx, driver)
@@ -174,9 +174,9 @@ func (m *Meter) driverOf(ctx context.Context, p *v1.Pod, v *v1.Volume) (f figure
 	return f, nil
 }
 
-// tree is a directory in its turn, with what it takes.
+// tree measures a directory with one of the slots.
 func (m *Meter) tree(ctx context.Context, dir string, takes func(context.Context) (Amount, error)) (f figures, took time.Duration, err error) {
-	took, err = m.inTurn(ctx, func() error {
+	took, err = m.withSlot(ctx, func() error {
 		on, err := m.statfs(dir)
 		if err != nil {
 			return err
@@ -188,10 +188,10 @@ func (m *Meter) tree(ctx context.Context, dir string, takes func(context.Context
 	return f, took, err
 }
 
-// read is a container's layer for statistics.
+// read measures a container's layer for statistics.
 func (l *layer) read(ctx context.Context) (f figures, took time.Duration, err error) {
 	m := l.meter
-	took, err = m.inTurn(ctx, func() error {
+	took, err = m.withSlot(ctx, func() error {
 		used, err := l.used(ctx, unbounded)
 		if err != nil {
 			return err

@@ -21,7 +21,7 @@ import (
 	"podd/podfs"
 )
 
-// stated is the statistics of d, whose file systems have 100 blocks, by statfs.
+// stated returns a Meter of d with a fake statfs: file systems of 100 blocks.
 func (d *disk) stated(statfs func(path string) error) *Meter {
 	m := d.limits(&bytes.Buffer{})
 	m.statfs = func(path string) (fileSystem, error) {
@@ -44,7 +44,7 @@ func used(s stats.PodStats) map[string]uint64 {
 	return all
 }
 
-func TestAPodsStorageIsWhatItsPartsTake(t *testing.T) {
+func TestStatisticsOfAPod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDisk()
 		d.used = map[string]int64{"data": 1000, "memory": 200, logs + "web": 30, "/layer/web-1": 4}
@@ -58,7 +58,7 @@ func TestAPodsStorageIsWhatItsPartsTake(t *testing.T) {
 		}
 		s := got[0]
 		if u := used(s); len(u) != 3 || u["data"] != 1000 || u["memory"] != 200 || u["mine"] != 60 {
-			t.Errorf("volumes: got %v, want those but the hostPath, and of the claim's what its file system has in use", u)
+			t.Errorf("volumes: got %v, want all but the hostPath, with the usage of the file system for the claim's", u)
 		}
 		mine := s.VolumeStats[2]
 		if *mine.CapacityBytes != 100 || *mine.AvailableBytes != 30 || *mine.InodesUsed != 3 || *mine.Inodes != 10 || *mine.InodesFree != 7 ||
@@ -66,7 +66,7 @@ func TestAPodsStorageIsWhatItsPartsTake(t *testing.T) {
 			t.Errorf("the claim's: got %+v", mine)
 		}
 		if e := s.EphemeralStorage; *e.UsedBytes != 1034 || *e.CapacityBytes != 100 || e.Time.IsZero() {
-			t.Errorf("ephemeral storage: got %d of %d, want what is on the disk, 1034", *e.UsedBytes, *e.CapacityBytes)
+			t.Errorf("ephemeral storage: got %d of %d, want the sum of what is on disk, 1034", *e.UsedBytes, *e.CapacityBytes)
 		}
 		if c := s.Containers; len(c) != 1 || c[0].Name != "web" || *c[0].Rootfs.UsedBytes != 4 || *c[0].Logs.UsedBytes != 30 {
 			t.Errorf("containers: got %+v", c)
@@ -74,16 +74,15 @@ func TestAPodsStorageIsWhatItsPartsTake(t *testing.T) {
 	})
 }
 
-// TestNothingIsMeasuredMoreOftenThanItServes: however many ask, and not at all while
-// nobody does.
-func TestNothingIsMeasuredMoreOftenThanItServes(t *testing.T) {
+// However many requests there are, and not at all without requests.
+func TestFreshReadingsAreReused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDisk()
 		d.takes["huge"] = 3 * time.Second
 		d.used = map[string]int64{"data": 1, "huge": 2}
 		m, pods := d.stated(fine), []*v1.Pod{aPod(empty("data", "", ""), empty("huge", "", ""))}
 		began := time.Now()
-		if u := used(m.Pods(t.Context(), pods)[0]); len(u) != 1 || u["data"] != 1 || time.Since(began) != moment {
+		if u := used(m.Pods(t.Context(), pods)[0]); len(u) != 1 || u["data"] != 1 || time.Since(began) != readWait {
 			t.Errorf("at first: got %v after %v, want what is there after a moment", u, time.Since(began))
 		}
 		time.Sleep(3 * time.Second)
@@ -93,29 +92,28 @@ func TestNothingIsMeasuredMoreOftenThanItServes(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 		}
-		if n := len(d.looks["data"]); n < 5 || n > 11 {
+		if n := len(d.walks["data"]); n < 5 || n > 11 {
 			t.Errorf("the small one was measured %d times in ten minutes, want once in one to two", n)
 		}
-		if n := len(d.looks["huge"]); n < 4 || n > 5 {
+		if n := len(d.walks["huge"]); n < 4 || n > 5 {
 			t.Errorf("the one of three seconds was measured %d times in ten minutes, want once in two and a half", n)
 		}
-		before := len(d.looks["data"])
+		before := len(d.walks["data"])
 		time.Sleep(time.Hour)
-		if n := len(d.looks["data"]); n != before {
-			t.Errorf("it was measured %d times while nobody asked", n-before)
+		if n := len(d.walks["data"]); n != before {
+			t.Errorf("it was measured %d times without a request", n-before)
 		}
 		m.Pods(t.Context(), nil)
 		if n := len(m.readings); n != 0 {
-			t.Errorf("%d readings are kept that nobody asks for", n)
+			t.Errorf("%d readings are kept that nobody requests", n)
 		}
 		synctest.Wait()
 	})
 }
 
-// TestADeadMountHoldsUpNobody (a statfs on one never returns): the others are there, it
-// is left out, one goroutine is stuck in it however often somebody asks, and when it
-// comes back it is there.
-func TestADeadMountHoldsUpNobody(t *testing.T) {
+// A statfs on one does not return. The other volumes have statistics, this one is left
+// out until it is back, and only one goroutine hangs, however many requests there are.
+func TestADeadMountBlocksNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, alive := newDisk(), make(chan struct{})
 		var stuck, asked atomic.Int32
@@ -132,15 +130,15 @@ func TestADeadMountHoldsUpNobody(t *testing.T) {
 		for i := range 100 {
 			began := time.Now()
 			if u := used(m.Pods(t.Context(), pods)[0]); len(u) != 1 || u["fine"] != 60 {
-				t.Fatalf("got %v, want the one that answers", u)
+				t.Fatalf("got %v, want the other one", u)
 			}
-			if took := time.Since(began); took > moment || i > 0 && took > 0 && asked.Load() == 1 && stuck.Load() != 1 {
+			if took := time.Since(began); took > readWait || i > 0 && took > 0 && asked.Load() == 1 && stuck.Load() != 1 {
 				t.Errorf("it took %v", took)
 			}
 			time.Sleep(time.Minute)
 		}
 		if asked.Load() != 1 || stuck.Load() != 1 {
-			t.Errorf("it was asked %d times, and %d goroutines are stuck in it, want one", asked.Load(), stuck.Load())
+			t.Errorf("statfs was called %d times, and %d goroutines hang in it, want one", asked.Load(), stuck.Load())
 		}
 		close(alive)
 		synctest.Wait()
@@ -150,7 +148,7 @@ func TestADeadMountHoldsUpNobody(t *testing.T) {
 	})
 }
 
-func TestWhatCannotBeMeasuredAnyMoreIsLeftOut(t *testing.T) {
+func TestAReadingThatFailsIsLeftOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var gone error
 		m := newDisk().stated(func(path string) error {
@@ -173,13 +171,12 @@ func TestWhatCannotBeMeasuredAnyMoreIsLeftOut(t *testing.T) {
 			}
 		}
 		if n := strings.Count(log.String(), "stale file handle"); n != 1 {
-			t.Errorf("it was told %d times: %s", n, &log)
+			t.Errorf("it was logged %d times: %s", n, &log)
 		}
 	})
 }
 
-// TestVolumesWithAClaimHaveMetrics, under upstream's names; a claim that two pods have
-// has one of each.
+// With upstream's names; a claim that two pods use has one of each.
 func TestVolumesWithAClaimHaveMetrics(t *testing.T) {
 	other := aPod(claimed("x", "claim"), v1.Volume{Name: "scratch", VolumeSource: v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}})
 	other.UID = "u2"
@@ -205,8 +202,8 @@ kubelet_volume_stats_inodes_used{namespace="default",persistentvolumeclaim="web-
 	}
 }
 
-// TestABlockDeviceHasItsCapacityAlone, as upstream's: statfs would tell of /dev.
-func TestABlockDeviceHasItsCapacityAlone(t *testing.T) {
+// As in upstream: statfs would return the numbers of /dev.
+func TestABlockDeviceHasOnlyItsCapacity(t *testing.T) {
 	devices, err := filepath.Glob("/sys/class/block/*/size")
 	if err != nil {
 		t.Fatal(err)
@@ -227,14 +224,14 @@ func TestABlockDeviceHasItsCapacityAlone(t *testing.T) {
 		m.cfg.Path = func(*v1.Pod, string) (string, error) { return "/dev/" + name, nil }
 		got := m.Claims(t.Context(), []*v1.Pod{aPod(claimed("mine", "claim"))})
 		if len(got) != 1 || *got[0].CapacityBytes != uint64(sectors*512) || *got[0].UsedBytes+*got[0].AvailableBytes+*got[0].Inodes != 0 {
-			t.Errorf("%s: got %+v, want its capacity alone", name, got)
+			t.Errorf("%s: got %+v, want its capacity only", name, got)
 		}
 		return
 	}
 	t.Skip("no block device here that may be opened")
 }
 
-func TestWithoutStatisticsOfVolumesTheRestIsThere(t *testing.T) {
+func TestOtherStatisticsWithoutThoseOfVolumes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDisk()
 		d.used = map[string]int64{logs + "web": 30}

@@ -6,7 +6,7 @@ import (
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// podStats is a pod as far as it is known.
+// podStats returns the statistics of a pod as far as they are known.
 func podStats(p *v1.Pod, known map[key]figures) stats.PodStats {
 	out := stats.PodStats{
 		PodRef:     stats.PodReference{Name: p.Name, Namespace: p.Namespace, UID: string(p.UID)},
@@ -35,8 +35,8 @@ func podStats(p *v1.Pod, known map[key]figures) stats.PodStats {
 	return out
 }
 
-// ephemeralStorage is what a pod takes of the node's own file system, as the limits
-// count it: writable layers, logs, hosts file, and the volumes that are part of it.
+// ephemeralStorage returns the pod's usage of ephemeral storage, as it counts for limits:
+// writable layers, logs, the hosts file, and local ephemeral volumes.
 func ephemeralStorage(p *v1.Pod, node stats.FsStats, known map[key]figures) *stats.FsStats {
 	what := []string{hostsOf}
 	for i := range p.Spec.Volumes {

@@ -12,46 +12,44 @@ import (
 )
 
 const (
-	// maxDepth bounds the descriptors in use; a container nests directories as deep
-	// as it likes.
+	// maxDepth bounds the descriptors in use; a container may nest directories deeper.
 	maxDepth = 100
-	// maxShelved bounds the memory for directories that lie deeper.
+	// maxShelved bounds the memory for directories deeper than that.
 	maxShelved = 1 << 14
 	batch      = 1024
 )
 
-// errEnough ends a walk that knows all that it was to find out.
+// errEnough ends a walk once the limit is exceeded.
 var errEnough = errors.New("enough")
 
-// Amount is what something takes of a file system.
+// Amount is an amount of disk usage.
 type Amount struct {
-	// Bytes are those of whole blocks.
+	// Bytes counts whole blocks.
 	Bytes, Inodes int64
 }
 
 func (a Amount) plus(b Amount) Amount { return Amount{a.Bytes + b.Bytes, a.Inodes + b.Inodes} }
 
-// walk adds up a tree by descriptors, so that no directory that is replaced by a
-// link meanwhile leads it elsewhere.
+// walk adds up a tree. It opens directories by descriptors, so that one that is replaced
+// by a link meanwhile is not followed.
 type walk struct {
 	root    int
 	dev     uint64
 	used    Amount
-	shares  float64 // of inodes with several names, each name's part
+	shares  float64 // sum of 1/nlink over the names of files with hard links
 	enough  int64   // bytes
 	shelved []*branch
 }
 
-// branch is the way to a directory.
+// branch is the path to a directory.
 type branch struct {
 	above *branch
 	name  string
 }
 
-// treeSize is what a directory and all below it take of its file system. It ends
-// where that is more than enough bytes. What goes while it is counted is not
-// counted; a directory that is not there takes nothing. It blocks as long as the
-// disk takes, or until ctx is done.
+// treeSize returns the usage of a directory and everything below it. It stops once that
+// exceeds enough bytes. What is removed during the walk may not be counted; a missing
+// directory uses nothing. It blocks as long as the disk takes, or until ctx ends.
 func treeSize(ctx context.Context, dir string, enough int64) (Amount, error) {
 	root, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) {
@@ -81,7 +79,7 @@ func treeSize(ctx context.Context, dir string, enough int64) (Amount, error) {
 	return w.used, err
 }
 
-// directory adds what a directory has in it.
+// directory adds the entries of a directory.
 func (w *walk) directory(ctx context.Context, f *os.File, at *branch, depth int) error {
 	for {
 		names, err := f.Readdirnames(batch)
@@ -91,7 +89,7 @@ func (w *walk) directory(ctx context.Context, f *os.File, at *branch, depth int)
 			}
 		}
 		switch {
-		case errors.Is(err, io.EOF), errors.Is(err, unix.ENOENT): // at its end, or deleted
+		case errors.Is(err, io.EOF), errors.Is(err, unix.ENOENT): // at the end, or the directory was deleted
 			return nil
 		case err != nil:
 			return fmt.Errorf("read a directory below %s: %w", f.Name(), err)
@@ -101,9 +99,8 @@ func (w *walk) directory(ctx context.Context, f *os.File, at *branch, depth int)
 	}
 }
 
-// entry adds one thing that a directory has in it. A file with several names counts
-// for its part at each: all of them are in this volume, for a link does not cross a
-// mount.
+// entry adds one entry of a directory. A file with hard links counts in equal parts at
+// each name: all are in this volume, because hard links do not cross mounts.
 func (w *walk) entry(ctx context.Context, dir *os.File, name string, at *branch, depth int) error {
 	var st unix.Stat_t
 	err := unix.Fstatat(int(dir.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT)
@@ -136,14 +133,14 @@ func (w *walk) entry(ctx context.Context, dir *os.File, name string, at *branch,
 	}
 	child, err := openDir(int(dir.Fd()), name)
 	if err != nil {
-		return unlessMoved(err)
+		return ignoreMoved(err)
 	}
 	f := os.NewFile(uintptr(child), dir.Name())
 	defer f.Close()
 	return w.directory(ctx, f, here, depth+1)
 }
 
-// deep adds what is in a directory that lay too deep.
+// deep adds the entries of a directory that was shelved as too deep.
 func (w *walk) deep(ctx context.Context, at *branch) error {
 	var names []string
 	for b := at; b != nil; b = b.above {
@@ -156,7 +153,7 @@ func (w *walk) deep(ctx context.Context, at *branch) error {
 			_ = unix.Close(fd)
 		}
 		if err != nil {
-			return unlessMoved(err)
+			return ignoreMoved(err)
 		}
 		fd = next
 	}
@@ -165,7 +162,7 @@ func (w *walk) deep(ctx context.Context, at *branch) error {
 	return w.directory(ctx, f, at, 0)
 }
 
-// openDir opens a directory, and nothing that is a link or mounted there.
+// openDir opens a directory without following a link or crossing a mount.
 func openDir(dir int, name string) (int, error) {
 	return unix.Openat2(dir, name, &unix.OpenHow{
 		Flags:   unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC,
@@ -173,8 +170,9 @@ func openDir(dir int, name string) (int, error) {
 	})
 }
 
-// unlessMoved drops the errors that say that the directory is no more, or another's.
-func unlessMoved(err error) error {
+// ignoreMoved drops the errors for a directory that was removed, replaced or mounted
+// over.
+func ignoreMoved(err error) error {
 	for _, moved := range []error{unix.ENOENT, unix.ENOTDIR, unix.ELOOP, unix.EXDEV, unix.EAGAIN} {
 		if errors.Is(err, moved) {
 			return nil
@@ -183,8 +181,8 @@ func unlessMoved(err error) error {
 	return fmt.Errorf("open a directory: %w", err)
 }
 
-// filesSize is what the files at the paths take; those that are not there take
-// nothing, and so does what is no file.
+// filesSize returns the usage of the regular files at the paths; anything else, and a
+// missing file, uses nothing.
 func filesSize(paths ...string) (Amount, error) {
 	var all Amount
 	for _, path := range paths {

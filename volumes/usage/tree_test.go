@@ -35,7 +35,7 @@ func size(t *testing.T, dir string, enough int64) int64 {
 	return got.Bytes
 }
 
-// du is what the kubelet counts, by the program that it takes after.
+// du runs du, after which the kubelet measures.
 func du(t *testing.T, dir string) int64 {
 	t.Helper()
 	out, err := exec.Command("du", "-sx", "--block-size=1", dir).Output()
@@ -49,7 +49,7 @@ func du(t *testing.T, dir string) int64 {
 	return n
 }
 
-func TestATreeTakesWhatDuSays(t *testing.T) {
+func TestTheSizeOfATreeIsThatOfDu(t *testing.T) {
 	dir, outside := t.TempDir(), t.TempDir()
 	fill(t, outside+"/much", 1<<10)
 	fill(t, dir+"/a/b/file", 100)
@@ -101,11 +101,11 @@ func TestWhatIsMountedInAVolumeIsNotCounted(t *testing.T) {
 	}
 	fill(t, dir+"/tmpfs/much", 4<<10)
 	if got := size(t, dir, all); got > 1<<20 {
-		t.Errorf("got %d bytes, want those of the directories alone", got)
+		t.Errorf("got %d bytes, want those of the directories only", got)
 	}
 }
 
-func TestALookEndsWhenTheLimitIsExceeded(t *testing.T) {
+func TestAWalkEndsWhenTheLimitIsExceeded(t *testing.T) {
 	dir := t.TempDir()
 	for i := range 10 {
 		fill(t, fmt.Sprintf("%s/%d", dir, i), 1<<10)
@@ -115,7 +115,7 @@ func TestALookEndsWhenTheLimitIsExceeded(t *testing.T) {
 	}
 }
 
-func TestNothingTakesNothing(t *testing.T) {
+func TestAMissingDirectoryUsesNothing(t *testing.T) {
 	if got := size(t, t.TempDir()+"/none", all); got != 0 {
 		t.Errorf("got %d", got)
 	}
@@ -129,8 +129,8 @@ func TestNothingTakesNothing(t *testing.T) {
 	}
 }
 
-// TestADeepTreeTakesFewDescriptors: it is counted to its end all the same.
-func TestADeepTreeTakesFewDescriptors(t *testing.T) {
+// It is still measured completely.
+func TestADeepTreeNeedsFewDescriptors(t *testing.T) {
 	dir := t.TempDir()
 	const depth = 1000
 	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
@@ -179,7 +179,7 @@ func TestADeepTreeTakesFewDescriptors(t *testing.T) {
 	}
 }
 
-func TestALookEndsWithItsContext(t *testing.T) {
+func TestAWalkEndsWithItsContext(t *testing.T) {
 	dir := t.TempDir()
 	fill(t, dir+"/a", 1)
 	ctx, stop := context.WithCancelCause(t.Context())

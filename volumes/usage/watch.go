@@ -10,27 +10,27 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// part is one thing that a pod takes of the node's disk. Each has its own pace, so
-// that a large one does not keep the others from being looked at.
+// part is one part of a pod's disk usage. Each has its own schedule, so that a large one
+// does not delay the others.
 type part struct {
-	what string // for the log, and one of a kind in the pod
-	// volume and container are whose it is; empty for the pod's own.
+	what string // for the log; unique in the pod
+	// volume and container say what it belongs to; both empty for the pod itself.
 	volume, container string
 	layer             *layer // if it is one
 	used              func(ctx context.Context, enough int64) (Amount, error)
 
-	bytes int64     // at the last look
-	next  time.Time // when it is looked at
-	said  string    // the last error
+	bytes   int64     // at the last measurement
+	next    time.Time // of the next measurement
+	lastErr string
 }
 
-// watch is what Watch knows of its pod.
+// watch is the state of a Watch.
 type watch struct {
 	meter  *Meter
 	pod    *v1.Pod
 	bounds []bound
 	parts  []*part
-	// followed is when the containers are looked up next; zero if none of them counts.
+	// followed is when the containers are listed next; zero if none of them counts.
 	followed time.Time
 }
 
@@ -45,13 +45,13 @@ func newWatch(m *Meter, p *v1.Pod) *watch {
 	hosts := &part{what: "the hosts file", used: func(context.Context, int64) (Amount, error) {
 		return m.hosts(p.UID)
 	}}
-	if w.add(hosts, first) { // and whenever a container has a limit the pod has one
+	if w.add(hosts, first) { // if a container has a limit, the pod has one, too
 		w.followed = first
 	}
 	return w
 }
 
-// add has a part looked at from then on, unless it counts for no limit.
+// add has a part measured from then on, if it counts towards a limit.
 func (w *watch) add(p *part, from time.Time) bool {
 	p.next = from
 	counts := slices.ContainsFunc(w.bounds, func(b bound) bool { return b.counts(p) })
@@ -82,7 +82,7 @@ func (m *Meter) layerPart(container, id string) *part {
 	return &part{what: fmt.Sprintf("what container %q (%s) has written", container, id), container: container, layer: l, used: l.used}
 }
 
-// follow has the containers looked at that run now, and no others.
+// follow replaces the containers' parts with those of the containers that run now.
 func (w *watch) follow() {
 	now := time.Now()
 	w.followed = now.Add(period)
@@ -101,7 +101,7 @@ func (w *watch) follow() {
 	}
 }
 
-// next is the part that is looked at next, and when; nil: the containers are.
+// next returns the part that is measured next, and when; nil means follow.
 func (w *watch) next() (due *part, at time.Time) {
 	at = w.followed
 	for _, p := range w.parts {
@@ -112,26 +112,26 @@ func (w *watch) next() (due *part, at time.Time) {
 	return due, at
 }
 
-// look measures a part. What cannot be measured counts as it did.
-func (w *watch) look(ctx context.Context, p *part) {
+// measure measures a part. If that fails, the last measurement stays.
+func (w *watch) measure(ctx context.Context, p *part) {
 	var used Amount
 	enough := w.enough(p)
-	took, err := w.meter.inTurn(ctx, func() (err error) {
+	took, err := w.meter.withSlot(ctx, func() (err error) {
 		used, err = p.used(ctx, enough)
 		return err
 	})
 	switch {
 	case err == nil:
-		p.bytes, p.said = used.Bytes, ""
-	case ctx.Err() == nil && err.Error() != p.said:
-		p.said = err.Error()
+		p.bytes, p.lastErr = used.Bytes, ""
+	case ctx.Err() == nil && err.Error() != p.lastErr:
+		p.lastErr = err.Error()
 		w.meter.cfg.Log.Warn("cannot measure storage of a pod: its limit is not enforced meanwhile",
 			"pod", w.pod.Namespace+"/"+w.pod.Name, "uid", w.pod.UID, "what", p.what, "error", err)
 	}
 	p.next = time.Now().Add(max(period, share*took))
 }
 
-// enough is how many bytes a part may take before a limit is exceeded.
+// enough returns how many bytes a part may use before a limit is exceeded.
 func (w *watch) enough(p *part) int64 {
 	least := int64(-1)
 	for i := range w.bounds {
