@@ -54,7 +54,7 @@ func TestAVolumeWhoseDriverCrashedIsUnpublished(t *testing.T) {
 	}
 	again := newFake(t, driverName, stages).serve().register(n)
 	if uid := <-n.woken; uid != pod.UID("a") {
-		t.Errorf("told %s", uid)
+		t.Errorf("woke %s", uid)
 	}
 	n.mustTearDown(v)
 	wantCalls(t, again, "Unpublish", "Unstage")
@@ -73,7 +73,7 @@ func TestADriverThatHangsBlocksOnlyItsOwnVolume(t *testing.T) {
 	slow.on("NodeUnpublishVolume", func(context.Context) error { <-release; return nil })
 	n.patience = 50 * time.Millisecond
 	for range 2 { // the second joins the first
-		if err := n.TearDown(t.Context(), v.Dir); err == nil || !strings.Contains(err.Error(), "has not given it back yet") {
+		if err := n.TearDown(t.Context(), v.Dir); err == nil || !strings.Contains(err.Error(), "has not unpublished it yet") {
 			t.Fatalf("got %v", err)
 		}
 	}
@@ -82,7 +82,7 @@ func TestADriverThatHangsBlocksOnlyItsOwnVolume(t *testing.T) {
 	wantCalls(t, quick, "Publish", "Unpublish")
 	close(release)
 	if uid := <-n.woken; uid != pod.UID("a") {
-		t.Errorf("told %s", uid)
+		t.Errorf("woke %s", uid)
 	}
 	n.mustTearDown(v)
 	wantCalls(t, slow, "Publish", "Unpublish")

@@ -84,10 +84,10 @@ func (r *registry) driver(name string, uid pod.UID) (*driver, error) {
 	err := fmt.Errorf("driver name %s not found in the list of registered CSI drivers", name)
 	for _, path := range slices.Sorted(maps.Keys(r.sockets)) {
 		if s := r.sockets[path]; s.problem != "" && (s.name == name || s.name == "") {
-			return nil, fmt.Errorf("%w: what registers at %s is refused: %s", err, path, s.problem)
+			return nil, fmt.Errorf("%w: the driver that registers at %s is rejected: %s", err, path, s.problem)
 		}
 	}
-	return nil, fmt.Errorf("%w (it registers with a socket in %s)", err, r.dir)
+	return nil, fmt.Errorf("%w (drivers register with a socket in %s)", err, r.dir)
 }
 
 // wait has a pod woken when a driver registers again: a registered one may be

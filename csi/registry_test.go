@@ -33,7 +33,7 @@ func TestADriverIsFoundAtTheStartAndLater(t *testing.T) {
 	n := newNode(t, root)
 	n.has(driverName)
 	if s := <-first.status; !s.PluginRegistered || s.Error != "" {
-		t.Errorf("the registrar heard %v", s)
+		t.Errorf("the registrar got %v", s)
 	}
 	second := newFake(t, "other.example.com").serve().register(n)
 	n.has("other.example.com")
@@ -95,7 +95,7 @@ func TestAnInvalidDriverIsRejectedWithAReason(t *testing.T) {
 			f.serve().register(n)
 			if tc.heard != "" {
 				if s := <-f.status; s.PluginRegistered || !strings.Contains(s.Error, tc.heard) {
-					t.Errorf("the registrar heard %v, want %q", s, tc.heard)
+					t.Errorf("the registrar got %v, want %q", s, tc.heard)
 				}
 			}
 			eventually(t, "a pod hears why", func() bool {
@@ -150,13 +150,13 @@ func TestASecondDriverOfTheSameNameIsRejectedUnlessItIsNewer(t *testing.T) {
 	second.serve()
 	registerAs(second, n, "second.sock")
 	if s := <-second.status; s.PluginRegistered || !strings.Contains(s.Error, "another driver with the same name is already registered") {
-		t.Errorf("the registrar heard %v", s)
+		t.Errorf("the registrar got %v", s)
 	}
 	third := newFake(t, driverName).serve()
 	third.versions = []string{"1.1.0"}
 	registerAs(third, n, "third.sock")
 	if s := <-third.status; !s.PluginRegistered {
-		t.Errorf("the registrar of the newer one heard %v", s)
+		t.Errorf("the registrar of the newer one got %v", s)
 	}
 	if d, err := n.registry.driver(driverName, ""); err != nil || d.endpoint != third.endpoint() {
 		t.Errorf("got %+v, %v, want the newer one", d, err)
@@ -174,11 +174,11 @@ func TestPodsThatWaitForADriverAreWokenWhenItRegisters(t *testing.T) {
 	n.has("other.example.com")
 	newFake(t, driverName, csipb.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME).serve().register(n)
 	if uid := <-n.woken; uid != pod.UID("a") {
-		t.Errorf("told %s", uid)
+		t.Errorf("woke %s", uid)
 	}
 	n.mustSetUp(n.persistent("a", driverName, "h"))
 	if len(n.woken) > 0 {
-		t.Errorf("told of more: %s", <-n.woken)
+		t.Errorf("also woke %s", <-n.woken)
 	}
 }
 

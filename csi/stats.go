@@ -60,7 +60,7 @@ func statsOf(response *csipb.NodeGetVolumeStatsResponse, hasCondition bool) (out
 		c := response.GetVolumeCondition()
 		out.Condition = &pod.VolumeCondition{Abnormal: c.GetAbnormal(), Message: truncated(c.GetMessage())}
 	} else if response.GetUsage() == nil {
-		return out, errors.New("NodeGetVolumeStats: the driver answers without a usage")
+		return out, errors.New("NodeGetVolumeStats: the driver's response has no usage")
 	}
 	for _, u := range response.GetUsage() {
 		switch u.GetUnit() {

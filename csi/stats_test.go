@@ -53,7 +53,7 @@ func TestStatsAreTheDriversUsageAndCondition(t *testing.T) {
 		"a condition alone":            {usageOf(), capabilities{measures, watches}, pod.VolumeStats{Condition: bad}, ""},
 		"no condition in the response": {&csipb.NodeGetVolumeStatsResponse{}, capabilities{measures, watches}, pod.VolumeStats{Condition: &pod.VolumeCondition{}}, ""},
 		"an unknown unit":              {usageOf(someBytes, &csipb.VolumeUsage{Unit: 7, Total: 9}), capabilities{measures}, inBytes, ""},
-		"nothing at all":               {usageOf(), capabilities{measures}, pod.VolumeStats{}, "kubernetes.io/csi: NodeGetVolumeStats: the driver answers without a usage"},
+		"nothing at all":               {usageOf(), capabilities{measures}, pod.VolumeStats{}, "kubernetes.io/csi: NodeGetVolumeStats: the driver's response has no usage"},
 		"without the capability":       {usageOf(someBytes), nil, pod.VolumeStats{}, pod.ErrNoStats.Error()},
 		"only VOLUME_CONDITION":        {usageOf(someBytes), capabilities{watches}, pod.VolumeStats{}, pod.ErrNoStats.Error()},
 		"a very long message":          {&csipb.NodeGetVolumeStatsResponse{VolumeCondition: &csipb.VolumeCondition{Message: strings.Repeat("x", 5000)}}, capabilities{measures, watches}, pod.VolumeStats{Condition: &pod.VolumeCondition{Message: strings.Repeat("x", maxMessage) + "…"}}, ""},

@@ -49,7 +49,7 @@ func (v *Volumes) TearDown(ctx context.Context, dir string) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	return fmt.Errorf("%s: the volume's driver has not given it back yet: the call goes on", pluginName)
+	return fmt.Errorf("%s: the volume's driver has not unpublished it yet: the call continues", pluginName)
 }
 
 // join returns the teardown in progress, or starts one.
@@ -84,7 +84,7 @@ func (v *Volumes) join(ctx context.Context, dir string) *tearDown {
 func (v *Volumes) doTearDown(ctx context.Context, dir string) error {
 	r, err := readRecord(dir)
 	if errors.Is(err, fs.ErrNotExist) { // its driver was never called
-		return v.leftover(removeEmpty(filepath.Join(dir, "mount")), "a driver that is not known")
+		return v.leftover(removeEmpty(filepath.Join(dir, "mount")), "an unknown driver")
 	}
 	if err != nil {
 		return err
@@ -92,7 +92,7 @@ func (v *Volumes) doTearDown(ctx context.Context, dir string) error {
 	p := pathsOf(v.root, dir, r)
 	unlock, err := v.locks.lock(ctx, r.key())
 	if err != nil {
-		return fmt.Errorf("%s: another call for the volume does not end: %w", pluginName, err)
+		return fmt.Errorf("%s: another call for the volume is still in progress: %w", pluginName, err)
 	}
 	defer unlock()
 	staged, err := v.lastUser(r, p)

@@ -136,7 +136,7 @@ func (v *Volumes) setUp(ctx context.Context, volume pod.CSIVolume, again bool) (
 	}
 	unlock, err := v.locks.lock(ctx, p.key())
 	if err != nil {
-		return false, fmt.Errorf("%s: another call for the volume does not end: %w", pluginName, err)
+		return false, fmt.Errorf("%s: another call for the volume is still in progress: %w", pluginName, err)
 	}
 	defer unlock()
 	if again && !p.isSetUp() {

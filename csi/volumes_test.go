@@ -39,7 +39,7 @@ func withDriver(t *testing.T, can ...csipb.NodeServiceCapability_RPC_Type) (*tes
 func wantCalls(t *testing.T, f *fake, want ...string) {
 	t.Helper()
 	if got := f.heard(); !slices.Equal(got, want) {
-		t.Errorf("the driver heard %v, want %v", got, want)
+		t.Errorf("the driver got %v, want %v", got, want)
 	}
 }
 
@@ -159,7 +159,7 @@ func TestVolumesThatACSIDriverObjectAllows(t *testing.T) {
 				t.Errorf("got %v, want %q", err, tc.want)
 			}
 			if asked := len(f.heard()) > 0; asked != (tc.want == "") {
-				t.Errorf("the driver heard %v", f.heard())
+				t.Errorf("the driver got %v", f.heard())
 			}
 		})
 	}

@@ -48,9 +48,9 @@ func loadClaims(cfg Config) claimTable {
 		if moved := os.Rename(t.path, aside); moved != nil {
 			err = errors.Join(err, moved)
 		}
-		cfg.Log.Warn("cannot read which claims have which volumes: binding them anew", "file", t.path, "kept", aside, "err", err)
+		cfg.Log.Warn("cannot read the bindings of claims: binding them anew", "file", t.path, "kept", aside, "err", err)
 		t.broken = []pod.Problem{{Origin: t.path, Since: time.Now(),
-			Message: "cannot read which claims have which volumes: " + err.Error(),
+			Message: "cannot read the bindings of claims: " + err.Error(),
 			Hint:    "they are bound anew; compare podd get pvc with " + aside + ", and restart podd once that is right"}}
 		return t
 	}
@@ -77,7 +77,7 @@ func readBindings(path string) ([]bindingRecord, error) {
 		return nil, err
 	}
 	if f.Version != bindingsVersion {
-		return nil, fmt.Errorf("version %d is not %d, which this podd reads", f.Version, bindingsVersion)
+		return nil, fmt.Errorf("unsupported version %d: this podd reads version %d", f.Version, bindingsVersion)
 	}
 	return f.Bindings, nil
 }
@@ -100,7 +100,7 @@ func (s *Store) saveClaims() error {
 	}
 	slices.SortFunc(records, func(a, b bindingRecord) int { return cmp.Compare(a.Volume, b.Volume) })
 	if err := writeBindings(path, records); err != nil {
-		return fmt.Errorf("cannot keep which claims have which volumes: %w", err)
+		return fmt.Errorf("cannot save the bindings of claims: %w", err)
 	}
 	s.mu.Lock()
 	t.saved = version

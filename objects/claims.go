@@ -143,7 +143,7 @@ func (s *Store) findRenamedLocked() {
 		p := pod.Problem{
 			Origin: e.object.Origin, Line: e.object.Line, Field: "spec.volumeName", Object: e.object.Key().String(), Since: time.Now(), KeptRunning: true,
 			Message: fmt.Sprintf("spec is immutable after creation: the claim is bound to volume %q", state.VolumeName),
-			Hint:    "give the claim for the other volume another name, and have pods name that",
+			Hint:    "give the claim for the other volume another name, and have pods refer to that",
 		}
 		for _, known := range old {
 			if known.Origin == p.Origin && known.Line == p.Line && known.Message == p.Message {

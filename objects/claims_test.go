@@ -75,7 +75,7 @@ func TestAPodIsNotifiedWhenItsClaimCanBeBound(t *testing.T) {
 			s.Replace(step.all)
 			synctest.Wait()
 			if got := fmt.Sprint(h.uids); got != step.told {
-				t.Errorf("step %d: told %v, want %v", i, got, step.told)
+				t.Errorf("step %d: notified %v, want %v", i, got, step.told)
 			}
 			b, err := s.Claim(p, v)
 			switch {
@@ -215,7 +215,7 @@ func TestAVolumeIsNotUsedBeforeItsBindingIsOnDisk(t *testing.T) {
 	if err := os.WriteFile(dir, nil, 0o600); err != nil { // a file is in the way
 		t.Fatal(err)
 	}
-	if err := use(t, s, p, v); err == nil || !strings.Contains(err.Error(), "cannot keep which claims have which volumes") {
+	if err := use(t, s, p, v); err == nil || !strings.Contains(err.Error(), "cannot save the bindings of claims") {
 		t.Errorf("got %v", err)
 	}
 	if err := os.Remove(dir); err != nil {
@@ -291,7 +291,7 @@ func TestThePodThatWaitsForAReadWriteOncePodVolumeIsNotified(t *testing.T) {
 		s.Unregister("a")
 		synctest.Wait()
 		if got := fmt.Sprint(h.uids); got != "[b]" {
-			t.Errorf("told %v", got)
+			t.Errorf("notified %v", got)
 		}
 	})
 }

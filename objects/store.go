@@ -104,7 +104,7 @@ func (s *Store) Run(ctx context.Context, listeners ...Listener) error {
 		}
 		err := s.saveClaims()
 		if err != nil && err.Error() != failed { // Use retries and reports the error to the pod
-			s.log.Warn("cannot write the bindings of claims", "error", err)
+			s.log.Warn("cannot save the bindings of claims", "error", err)
 		}
 		failed = fmt.Sprint(err)
 	}
@@ -173,7 +173,7 @@ func (s *Store) immutableLocked(o *pod.Object) pod.Problem {
 	p := pod.Problem{
 		Origin: o.Origin, Line: o.Line, Since: o.Seen, KeptRunning: true,
 		Message: fmt.Sprintf("%s %s/%s is immutable: its content cannot be changed", key.Kind, key.Namespace, key.Name),
-		Hint:    "give the changed one another name, and have pods name that; or remove the document, and then add it again",
+		Hint:    "give the changed object another name, and have pods refer to that; or remove the document, and then add it again",
 	}
 	for _, known := range s.problems {
 		if known.Origin == p.Origin && known.Message == p.Message {
@@ -184,7 +184,7 @@ func (s *Store) immutableLocked(o *pod.Object) pod.Problem {
 	if p.Since.IsZero() {
 		p.Since = time.Now()
 	}
-	s.log.Warn("refusing to change an immutable object", "kind", key.Kind, "object", key.Namespace+"/"+key.Name, "origin", o.Origin)
+	s.log.Warn("rejecting a change of an immutable object", "kind", key.Kind, "object", key.Namespace+"/"+key.Name, "origin", o.Origin)
 	return p
 }
 

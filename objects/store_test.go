@@ -98,7 +98,7 @@ func TestOnlyPodsThatReferenceAChangedObjectAreNotified(t *testing.T) {
 			s.Replace(step.all)
 			synctest.Wait()
 			if got := fmt.Sprint(h.uids); got != step.want {
-				t.Errorf("step %d: told %v, want %v", i, got, step.want)
+				t.Errorf("step %d: notified %v, want %v", i, got, step.want)
 			}
 		}
 	})
@@ -148,7 +148,7 @@ func TestRegistrationFollowsThePod(t *testing.T) {
 		s.Replace([]*pod.Object{configMap("c1", "1")})
 		synctest.Wait()
 		if len(h.uids) > 0 {
-			t.Errorf("an object that the pod no longer names: told %v", h.uids)
+			t.Errorf("an object that the pod no longer names: notified %v", h.uids)
 		}
 		s.Replace([]*pod.Object{configMap("c2", "1")})
 		synctest.Wait()
@@ -157,7 +157,7 @@ func TestRegistrationFollowsThePod(t *testing.T) {
 		s.Replace(nil)
 		synctest.Wait()
 		if len(h.uids) != 1 || len(s.users) != 0 || len(s.pods) != 0 {
-			t.Errorf("told %v, left %v and %v: want once, and nothing left", h.uids, s.users, s.pods)
+			t.Errorf("notified %v, left %v and %v: want once, and nothing left", h.uids, s.users, s.pods)
 		}
 	})
 }
@@ -185,7 +185,7 @@ func TestChangesWhileAListenerIsBusyAreCoalesced(t *testing.T) {
 		h.leave <- struct{}{}
 		synctest.Wait()
 		if len(h.uids) != 2 {
-			t.Errorf("told %d times, want 2", len(h.uids))
+			t.Errorf("notified %d times, want 2", len(h.uids))
 		}
 		stop()
 		<-ended

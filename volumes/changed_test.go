@@ -302,7 +302,7 @@ func TestARefreshThatHangsBlocksNoOtherPod(t *testing.T) {
 		if took := time.Since(began); took != patience {
 			t.Errorf("its own teardown took %v, want %v", took, patience)
 		}
-		if d := m.PendingUnmounts(); len(d) != 1 || !strings.Contains(d[0].Message, `the set-up of volume "n"`) {
+		if d := m.PendingUnmounts(); len(d) != 1 || !strings.Contains(d[0].Message, `the setup of volume "n"`) {
 			t.Errorf("got pending unmounts %+v", d)
 		}
 		close(d.refuses)

@@ -145,7 +145,7 @@ func (m *Mounter) Devices(p *v1.Pod, c *v1.Container) ([]pod.Device, error) {
 		}
 		k, t, err := m.find(p, v)
 		if err == nil && t.bound == nil {
-			err = fmt.Errorf("volume %q is no block device", wanted.Name)
+			err = fmt.Errorf("volume %q is not a block device", wanted.Name)
 		}
 		if err != nil {
 			return nil, pod.WithReason(pod.ReasonCreateContainerConfigError, err)

@@ -189,7 +189,7 @@ func (noCSI) Path(v pod.CSIVolume) string { return filepath.Join(v.Dir, "mount")
 func (noCSI) Follow(pod.CSIVolume) {}
 
 func (noCSI) Stats(context.Context, string) (pod.VolumeStats, error) {
-	return pod.VolumeStats{}, errors.New("nobody registers CSI drivers")
+	return pod.VolumeStats{}, errors.New("no CSI drivers are registered")
 }
 
 func (noCSI) TearDown(_ context.Context, dir string) error {

@@ -59,7 +59,7 @@ func TestADeadMountBlocksOnlyItsOwnPod(t *testing.T) {
 	for range 2 {
 		began := time.Now()
 		_, err := m.Mounts(sub, c, []string{"sub"})
-		mustSay(t, err, `the set-up of volume "h"`, "hangs (", path, fmt.Sprintf("process %d (podd) holds it", os.Getpid()))
+		mustSay(t, err, `the setup of volume "h"`, "hangs (", path, fmt.Sprintf("process %d (podd) holds it", os.Getpid()))
 		if took := time.Since(began); took > 5*patience || pod.ReasonOf(err, "") != pod.ReasonCreateContainerConfigError {
 			t.Errorf("got %v after %v", err, took)
 		}
@@ -79,7 +79,7 @@ func TestADeadMountBlocksOnlyItsOwnPod(t *testing.T) {
 		t.Fatalf("got pending unmounts %+v, want both pods'", pending)
 	}
 	for _, d := range pending {
-		mustSay(t, errors.New(d.Message), `the set-up of volume "h"`, path, "deletes nothing until then")
+		mustSay(t, errors.New(d.Message), `the setup of volume "h"`, path, "deletes nothing until then")
 	}
 	abort()
 	runUntil(t, m, func() bool { return len(m.PendingUnmounts()) == 0 })

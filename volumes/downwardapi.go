@@ -21,7 +21,7 @@ func downwardAPIs(memory *tmpfs) kind {
 
 func (f files) downward(t target, items []v1.DownwardAPIVolumeFile, mode *int32) error {
 	if t.values.downward == nil {
-		return errors.New("this node tells pods nothing of themselves")
+		return errors.New("this node does not provide downward API fields")
 	}
 	var errs []error
 	for i := range items {

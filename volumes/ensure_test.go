@@ -314,7 +314,7 @@ func TestASetupThatHangsBlocksNeitherItsPodsEndNorOtherPods(t *testing.T) {
 		if len(pending) != 1 || pending[0].UID != "u1" {
 			t.Fatalf("got pending unmounts %+v, want the pod's", pending)
 		}
-		mustSay(t, errors.New(pending[0].Message), `the set-up of volume "n"`, "hangs", fmt.Sprintf("process %d (podd) holds it", os.Getpid()), "deletes nothing until then")
+		mustSay(t, errors.New(pending[0].Message), `the setup of volume "n"`, "hangs", fmt.Sprintf("process %d (podd) holds it", os.Getpid()), "deletes nothing until then")
 		if _, err := os.Stat(m.PodDir("u1") + "/volumes/kubernetes.io~empty-dir/e"); err != nil {
 			t.Errorf("deleted under a setup: %v", err)
 		}

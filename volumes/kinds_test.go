@@ -160,7 +160,7 @@ func TestMissingSourcesAreUpstreamsErrors(t *testing.T) {
 func TestANodeWithoutObjectsHasNone(t *testing.T) {
 	m := newMounter(t)
 	err := ensure(t, m, aPod("u1", fromConfigMap("c", "a"), fromSecret("s", "b"), fromPod("d", "n", "metadata.name")))
-	mustSay(t, err, `configmap "a" not found`, `secret "b" not found`, "tells pods nothing of themselves")
+	mustSay(t, err, `configmap "a" not found`, `secret "b" not found`, "does not provide downward API fields")
 }
 
 // Whatever may contain a secret is in memory, in one mount that is never swapped.
@@ -283,7 +283,7 @@ func TestItemsThatRepeatAKeyTooOftenAreRejected(t *testing.T) {
 		"secret":    fromSecret("v", "key", func(s *v1.SecretVolumeSource) { s.Items = items }),
 	} {
 		err := ensure(t, m, aPod("u-"+plugin, v))
-		mustSay(t, err, "its files have 10000 MiB together, more than the 96 MiB that such a volume may have")
+		mustSay(t, err, "its files have 10000 MiB in total, more than the limit of 96 MiB")
 		if _, err := os.Stat(volumeDir(m, pod.UID("u-"+plugin), plugin, "v")); !os.IsNotExist(err) {
 			t.Errorf("%s: something was written (%v)", plugin, err)
 		}

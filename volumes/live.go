@@ -40,7 +40,7 @@ func (f files) fit() error {
 		size += len(f[name].Data)
 	}
 	if size > maxLive {
-		return fmt.Errorf("its files have %d MiB together, more than the %d MiB that such a volume may have: show fewer keys with items", size>>20, maxLive>>20)
+		return fmt.Errorf("its files have %d MiB in total, more than the limit of %d MiB: project fewer keys with items", size>>20, maxLive>>20)
 	}
 	return nil
 }

@@ -55,7 +55,7 @@ func (l localVolume) setUp(ctx context.Context, t target) error {
 	device := info.Mode()&fs.ModeDevice != 0 && info.Mode()&fs.ModeCharDevice == 0
 	switch {
 	case t.bound.Block() && !device:
-		return fmt.Errorf("%s is %s, not a block device, as which PersistentVolume %s has it (volumeMode)", path, describe(info.Mode()), t.bound.Volume.Name)
+		return fmt.Errorf("%s is %s, not a block device, but PersistentVolume %s has volumeMode Block", path, describe(info.Mode()), t.bound.Volume.Name)
 	case t.bound.Block():
 		return nil
 	case !device && !info.IsDir():

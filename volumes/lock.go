@@ -110,7 +110,7 @@ type hungError struct {
 }
 
 func (e *hungError) Error() string {
-	return fmt.Sprintf("%s: process %d (podd) holds it until whoever serves that answers, or is ended", strings.Join(e.waits, "; "), os.Getpid())
+	return fmt.Sprintf("%s: process %d (podd) holds it until its server responds or is stopped", strings.Join(e.waits, "; "), os.Getpid())
 }
 
 // hung returns a hungError if a setup holds the pod's lock, or that of its live volumes,
@@ -126,10 +126,10 @@ func (m *Mounter) hung(uid pod.UID) error {
 	m.mu.Unlock()
 	hung := &hungError{}
 	for _, w := range waits {
-		hung.waits = append(hung.waits, fmt.Sprintf("the set-up of volume %q, started at %s, hangs%s", w.volume, w.since.Format(time.TimeOnly), m.describeMount(o.pod, w.volume)))
+		hung.waits = append(hung.waits, fmt.Sprintf("the setup of volume %q, started at %s, hangs%s", w.volume, w.since.Format(time.TimeOnly), m.describeMount(o.pod, w.volume)))
 	}
 	if len(waits) == 0 { // before the first volume
-		hung.waits = []string{fmt.Sprintf("the set-up of the pod's volumes, started at %s, hangs", o.since.Format(time.TimeOnly))}
+		hung.waits = []string{fmt.Sprintf("the setup of the pod's volumes, started at %s, hangs", o.since.Format(time.TimeOnly))}
 	}
 	return hung
 }

@@ -147,7 +147,7 @@ func TestAnUnmountThatHangsDoesNotBlockTheTeardown(t *testing.T) {
 	calls, release := hangingUnmounts(m, false)
 	mustTearDown(t, m, "1")
 	pending := m.PendingUnmounts()
-	if len(pending) != 1 || !strings.Contains(pending[0].Message, "does not answer") {
+	if len(pending) != 1 || !strings.Contains(pending[0].Message, "does not respond") {
 		t.Fatalf("got %+v", pending)
 	}
 	made := len(calls)

@@ -100,7 +100,7 @@ func (m *Mounter) markBound(t target) {
 	m.bound[t.pod.UID][t.volume.Name] = *t.bound
 }
 
-// unmarkLocked marks none of the pod's volumes as ready.
+// unmarkLocked marks all of the pod's volumes as not ready.
 func (m *Mounter) unmarkLocked(uid pod.UID) {
 	delete(m.ready, uid)
 	delete(m.bound, uid)

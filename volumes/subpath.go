@@ -202,15 +202,15 @@ func makeStep(parent int, name string, mode uint32) (int, error) {
 		if errors.Is(err, unix.EEXIST) {
 			return -1, errors.New("a part of it is a dangling symbolic link")
 		}
-		return -1, fmt.Errorf("make a directory of it: %w", err)
+		return -1, fmt.Errorf("create one of its directories: %w", err)
 	}
 	fd, err := unix.Openat(parent, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return -1, fmt.Errorf("open a directory of it: %w", err)
+		return -1, fmt.Errorf("open one of its directories: %w", err)
 	}
 	if err := unix.Fchmod(fd, mode); err != nil { // mkdir obeyed the umask
 		unix.Close(fd)
-		return -1, fmt.Errorf("set the mode of a directory of it: %w", err)
+		return -1, fmt.Errorf("set the mode of one of its directories: %w", err)
 	}
 	return fd, nil
 }

@@ -14,7 +14,7 @@ import (
 const unmountTimeout = 10 * time.Second
 
 // errNoAnswer is an unmount that does not return.
-var errNoAnswer = errors.New("the unmount does not come back: its server, or its disk, does not answer")
+var errNoAnswer = errors.New("the unmount does not return: its server or disk does not respond")
 
 // unmounts calls unmount(2), which may hang in the kernel. A call that hangs occupies a
 // thread, so it is not repeated while it does.

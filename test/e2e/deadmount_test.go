@@ -129,7 +129,7 @@ func TestADeadMountHoldsUpItsOwnPodAloneAndShows(t *testing.T) {
 	e.write("sub.yaml", withMount(e.resting("sub"), path, "", ", subPath: sub"))
 	e.write("plain.yaml", withMount(e.resting("plain"), path, "", ""))
 	e.shows(`waiting for volume "dead" since `)
-	e.shows(`the set-up of volume "dead"`)
+	e.shows(`the setup of volume "dead"`)
 	if text := e.run("describe", "typed"); !strings.Contains(text, `waiting for volume "dead" since `) || !strings.Contains(text, "fuse.fuseserver") {
 		t.Errorf("podd describe does not say what is waited for:\n%s", text)
 	}

@@ -47,9 +47,9 @@ func (t *tree) put(name string, f File) error {
 	_, isFile := t.files[first]
 	switch {
 	case !deeper && isFile:
-		return fmt.Errorf("another file of the volume has it too")
+		return fmt.Errorf("another file of the volume has the same path")
 	case !deeper && t.dirs[first] != nil:
-		return fmt.Errorf("another file of the volume lies below it")
+		return fmt.Errorf("another file of the volume is below it")
 	case deeper && isFile:
 		return fmt.Errorf("%q is a file of the volume, not a directory", first)
 	case !deeper:

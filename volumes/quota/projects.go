@@ -69,7 +69,7 @@ func (p *Projects) Assign(dir string) {
 		return
 	}
 	if err := p.assign(dir); err != nil && !errors.Is(err, errUnsupported) {
-		p.log.Warn("cannot have the file system count what a volume takes: it will be walked", "path", dir, "error", err)
+		p.log.Warn("cannot assign a project quota to a volume: its usage is measured by walking it", "path", dir, "error", err)
 	}
 }
 
@@ -118,7 +118,7 @@ func (p *Projects) Used(dir string) (bytes, inodes int64, known bool) {
 	case err == nil:
 		return n.bytes, n.inodes, true
 	case !errors.Is(err, errUnsupported) && !errors.Is(err, fs.ErrNotExist):
-		p.log.Debug("the file system does not say what a volume takes: it is walked", "path", dir, "error", err)
+		p.log.Debug("cannot get the project quota of a volume: walking it", "path", dir, "error", err)
 	}
 	return 0, 0, false
 }

@@ -72,7 +72,7 @@ func TestStatisticsUseProjectQuotas(t *testing.T) {
 		reg := prometheus.NewRegistry()
 		reg.MustRegister(m.Collector(func() []*v1.Pod { return nil }))
 		want := `
-# HELP podd_volume_looks_total Times that a volume that is a directory of its pod's was measured: walked, or counted by the file system (project quotas).
+# HELP podd_volume_looks_total Measurements of volumes that are directories of their pod, by method: walked, or counted by the file system (project quotas).
 # TYPE podd_volume_looks_total counter
 podd_volume_looks_total{method="counted"} 1
 podd_volume_looks_total{method="walked"} 1

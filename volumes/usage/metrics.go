@@ -31,7 +31,7 @@ func gauge(name, help string) *prometheus.Desc {
 
 // measurements counts how often directories of volumes were measured.
 var measurements = prometheus.NewDesc("podd_volume_looks_total",
-	"Times that a volume that is a directory of its pod's was measured: walked, or counted by the file system (project quotas).", []string{"method"}, nil)
+	"Measurements of volumes that are directories of their pod, by method: walked, or counted by the file system (project quotas).", []string{"method"}, nil)
 
 // newDurations are upstream's (VolumeStatCalDuration), with a CSI driver's name or du,
 // fsquota, statfs or block for what measured.

@@ -79,7 +79,7 @@ func (m *Meter) logPart(p *v1.Pod, container string) *part {
 
 func (m *Meter) layerPart(container, id string) *part {
 	l := &layer{meter: m, id: id}
-	return &part{what: fmt.Sprintf("what container %q (%s) has written", container, id), container: container, layer: l, used: l.used}
+	return &part{what: fmt.Sprintf("the writable layer of container %q (%s)", container, id), container: container, layer: l, used: l.used}
 }
 
 // follow replaces the containers' parts with those of the containers that run now.
@@ -125,7 +125,7 @@ func (w *watch) measure(ctx context.Context, p *part) {
 		p.bytes, p.lastErr = used.Bytes, ""
 	case ctx.Err() == nil && err.Error() != p.lastErr:
 		p.lastErr = err.Error()
-		w.meter.cfg.Log.Warn("cannot measure storage of a pod: its limit is not enforced meanwhile",
+		w.meter.cfg.Log.Warn("cannot measure storage of a pod: its limit is not enforced until that succeeds",
 			"pod", w.pod.Namespace+"/"+w.pod.Name, "uid", w.pod.UID, "what", p.what, "error", err)
 	}
 	p.next = time.Now().Add(max(period, share*took))
