@@ -114,7 +114,7 @@ func TestValuesAreFollowedWhileASubPathHangs(t *testing.T) {
 	p.Spec.Containers = []v1.Container{*c}
 	release := m.Hold(p, c)
 	_, err := m.Mounts(p, c, []string{"sub", "a"})
-	mustSay(t, err, `the set-up of volume "h"`, "hangs")
+	mustSay(t, err, `the setup of volume "h"`, "hangs")
 	s.put(aConfigMap("app", "a", "2"))
 	m.Changed("u1")
 	settle(t, m, "u1")
