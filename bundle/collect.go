@@ -50,7 +50,7 @@ type LeaksConfig struct {
 	Network                       Network
 	// Ready receives each time that the runtime became ready when its process
 	// began; zero for unknown. Failed receives after a sandbox or container could
-	// not be started, or a pod's cgroup not be removed.
+	// not be started, or a sandbox or a pod's cgroup not be removed.
 	Ready  <-chan time.Time
 	Failed <-chan struct{}
 	// Stopped is called after leaked shims and their containers were stopped. It must
