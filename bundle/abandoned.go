@@ -7,28 +7,33 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
+	"time"
 
 	containersapi "github.com/containerd/containerd/api/services/containers/v1"
 	leasesapi "github.com/containerd/containerd/api/services/leases/v1"
 )
 
-// DeleteAbandoned deletes what CreateContainer calls of CRI's left in a containerd that
-// goes on, and returns how many: a call that fails while the disk is full cannot write
-// that it gives up, neither its container's record nor its lease, and both hold the
-// container's snapshot, the one until containerd is restarted, the other for a day.
+// DeleteAbandoned deletes what calls of CRI's that create a container or sandbox, or
+// remove a sandbox, left in a containerd that goes on, and returns how many: a call that
+// fails while the disk is full cannot write that it gives up, neither the record of what
+// it made nor the lease, and both hold its snapshot, the one until containerd is
+// restarted, the other for a day or for ever.
 //
-// inUse says whether CRI has a directory for the container: CreateContainer makes it
-// before record and lease and removes it after them, so that no call is at work on
-// what has none. Errors do not
-// stop the rest.
-func (c Containerd) DeleteAbandoned(ctx context.Context, inUse func(id string) bool) (deleted int, err error) {
+// inUse says whether CRI has a directory for a container or sandbox: a call makes it
+// before record and lease and removes it after them, so that no call is at work on a
+// container that has none. before is by when a call that began earlier is over. Errors
+// do not stop the rest.
+func (c Containerd) DeleteAbandoned(ctx context.Context, inUse func(id string) bool, before time.Time) (deleted int, err error) {
 	var errs []error
 	records, err := c.abandonedRecords(ctx, inUse)
 	errs = append(errs, err)
-	for _, id := range records {
+	boxes, err := c.abandonedSandboxes(ctx, before)
+	errs = append(errs, err)
+	for _, id := range slices.Concat(records, boxes) {
 		if err := c.deleteRecords(withNamespace(ctx, criNamespace), id); err != nil {
-			errs = append(errs, fmt.Errorf("delete the record of container %s, which CRI has given up: %w", id, err))
+			errs = append(errs, fmt.Errorf("delete the record of %s, which CRI has given up: %w", id, err))
 			continue
 		}
 		deleted++
@@ -40,7 +45,7 @@ func (c Containerd) DeleteAbandoned(ctx context.Context, inUse func(id string) b
 }
 
 // abandonedRecords are the IDs of CRI's containers that CRI does not list, without a
-// process. Those of sandboxes are not among them.
+// process. Of sandboxes, see abandonedSandboxes.
 func (c Containerd) abandonedRecords(ctx context.Context, inUse func(id string) bool) ([]string, error) {
 	r, err := containersapi.NewContainersClient(c.Conn).List(withNamespace(ctx, criNamespace),
 		&containersapi.ListContainersRequest{Filters: []string{`labels."io.cri-containerd.kind"==container`}})
@@ -67,7 +72,8 @@ func (c Containerd) abandonedRecords(ctx context.Context, inUse func(id string) 
 // unpacks has other names.
 var containerID = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
-// abandonedLeases are the IDs of leases of calls that hold a container's snapshot.
+// abandonedLeases are the IDs of leases of calls that hold the snapshot of a container or
+// sandbox.
 func (c Containerd) abandonedLeases(ctx context.Context, inUse func(id string) bool) ([]string, error) {
 	ctx = withNamespace(ctx, criNamespace)
 	client := leasesapi.NewLeasesClient(c.Conn)
@@ -94,11 +100,13 @@ func (c Containerd) abandonedLeases(ctx context.Context, inUse func(id string) b
 	return ids, nil
 }
 
-// criContainer reports whether CRI has a directory for the container with this ID.
-func (s *Settings) criContainer(id string) bool {
+// criHas reports whether CRI has a directory for the container or sandbox with this ID.
+func (s *Settings) criHas(id string) bool {
 	for _, base := range []string{s.RootDir, s.StateDir} {
-		if _, err := os.Lstat(filepath.Join(base, criPlugin, "containers", id)); !errors.Is(err, os.ErrNotExist) {
-			return true // also where it cannot be told
+		for _, kind := range []string{"containers", "sandboxes"} {
+			if _, err := os.Lstat(filepath.Join(base, criPlugin, kind, id)); !errors.Is(err, os.ErrNotExist) {
+				return true // also where it cannot be told
+			}
 		}
 	}
 	return false

@@ -50,7 +50,7 @@ type LeaksConfig struct {
 	Network                       Network
 	// Ready receives each time that the runtime became ready when its process
 	// began; zero for unknown. Failed receives after a sandbox or container could
-	// not be started, or a pod's cgroup not be removed.
+	// not be started, or a sandbox or a pod's cgroup not be removed.
 	Ready  <-chan time.Time
 	Failed <-chan struct{}
 	// Stopped is called after leaked shims and their containers were stopped. It must
@@ -179,10 +179,13 @@ func (l *Leaks) collect(ctx context.Context, containerd Containerd, began time.T
 	if l.cfg.Lister.Shared() {
 		before = slack // another podd's calls are at work, whenever this one started
 	}
-	// Shims first: they may hold network namespaces.
+	// By its age alone, also what an earlier podd's calls left: containerd may still be
+	// giving them up.
+	failed = !l.deleteAbandoned(ctx, containerd, slack)
+	// Shims before the network: they may hold network namespaces.
 	failed = !l.collectShims(ctx, containerd, Remains{
 		Before: before, UnownedBefore: latest(before, agoByAnyClock(now, l.cfg.Started, unownedSlack)), RuntimeBegan: began, Running: running,
-	})
+	}) || failed
 	// A sandbox has its network before it is listed, and a call whose client is
 	// gone may still succeed: its network is not to be taken from under it.
 	busy = slices.ContainsFunc(all, func(id string) bool { return !slices.Contains(listed, id) })
@@ -226,13 +229,6 @@ func (l *Leaks) collectShims(ctx context.Context, containerd Containerd, remains
 		return false
 	}
 	s := &Settings{BinDir: binDir, RootDir: l.cfg.RootDir, StateDir: l.cfg.StateDir}
-	abandoned, notDeleted := containerd.DeleteAbandoned(ctx, s.criContainer)
-	if notDeleted != nil && ctx.Err() == nil {
-		l.log.Warn("cannot delete all records and leases of failed calls", "error", notDeleted)
-	}
-	if abandoned > 0 {
-		l.log.Info("deleted records and leases of failed calls", "count", abandoned)
-	}
 	got, err := s.CollectShims(ctx, containerd, remains)
 	if err != nil && ctx.Err() == nil {
 		l.log.Warn("cannot stop all leaked shims", "error", err)
@@ -241,7 +237,21 @@ func (l *Leaks) collectShims(ctx context.Context, containerd Containerd, remains
 		l.log.Info("stopped leaked shims", "shims", got.Shims, "containers", got.Containers, "directories", got.Directories, "sockets", got.Sockets)
 		l.cfg.Stopped()
 	}
-	return err == nil && notDeleted == nil
+	return err == nil
+}
+
+// deleteAbandoned returns false if not everything could be deleted. before is that of
+// Containerd.DeleteAbandoned.
+func (l *Leaks) deleteAbandoned(ctx context.Context, containerd Containerd, before time.Time) (ok bool) {
+	s := &Settings{RootDir: l.cfg.RootDir, StateDir: l.cfg.StateDir}
+	deleted, err := containerd.DeleteAbandoned(ctx, s.criHas, before)
+	if err != nil && ctx.Err() == nil {
+		l.log.Warn("cannot delete all records and leases of failed calls", "error", err)
+	}
+	if deleted > 0 {
+		l.log.Info("deleted records and leases of failed calls", "count", deleted)
+	}
+	return err == nil
 }
 
 func sleep(ctx context.Context, d time.Duration) {

@@ -58,6 +58,14 @@ func (s sandboxes) RunSandbox(ctx context.Context, req pod.SandboxRequest) (stri
 		"%w: the container runtime has found no CNI configuration; put one into its CNI directory", pod.ErrNetworkNotReady))
 }
 
+// RemoveSandbox reports a sandbox that cannot be removed: the runtime may have forgotten
+// it, and not its record.
+func (s sandboxes) RemoveSandbox(ctx context.Context, id string) error {
+	err := s.Client.RemoveSandbox(ctx, id)
+	s.failed.on(err)
+	return err
+}
+
 // containers reports failed starts.
 type containers struct {
 	*cri.Client

@@ -52,7 +52,7 @@ type parts struct {
 	keep      housekeeping
 
 	imported   chan struct{} // poked when images were imported from the image directory
-	callFailed chan struct{} // poked when a sandbox or container could not be started, or a cgroup not be removed
+	callFailed chan struct{} // poked when a sandbox or container could not be started, or a sandbox or cgroup not be removed
 }
 
 // answers implements server.Runtime with the second stage.

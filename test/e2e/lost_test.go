@@ -193,6 +193,46 @@ func TestWhatAFailedCallCouldNotTakeBackIsDeleted(t *testing.T) {
 	}
 }
 
+// TestWhatAFailedSandboxCouldNotTakeBackIsDeleted: as with containers, so with sandboxes.
+// What a call is at work on, and what runs, stays.
+func TestWhatAFailedSandboxCouldNotTakeBackIsDeleted(t *testing.T) {
+	e := begin(t)
+	e.write("held.yaml", e.holding("held", "first"))
+	held := e.ready("held")
+	records := func() []string {
+		t.Helper()
+		all, err := e.node.CRI.SandboxRecords(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	before := records()
+	layered, recorded, atWork, err := e.node.CRI.AbandonSandboxes(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.write("fails.yaml", strings.Replace(e.resting("fails"), "/bin/sh", "/no/such", 1))
+	e.eventually("wait until what the calls left is deleted", func(ctx context.Context) error {
+		snapshots, err := e.node.CRI.Snapshots(ctx)
+		if now := records(); slices.Contains(now, layered) || slices.Contains(now, recorded) || slices.Contains(snapshots, layered) {
+			return errors.New("it is there")
+		}
+		return err
+	})
+	for _, id := range append(before, atWork) {
+		if !slices.Contains(records(), id) {
+			t.Errorf("the record of sandbox %s, which runs or is just made, is gone", id)
+		}
+	}
+	if err := e.node.CRI.GiveUp(t.Context(), atWork); err != nil {
+		t.Error(err)
+	}
+	if now := e.ready("held"); containerID(now, "main") != containerID(held, "main") {
+		t.Error("the pod that ran has another container")
+	}
+}
+
 // criDirs are what CRI keeps on disk of a container: what outlives a boot, and
 // what does not.
 func (e *env) criDirs(id string) []string {

@@ -2,23 +2,14 @@ package testnode
 
 import (
 	"context"
-	"crypto/rand"
-	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"time"
 
-	containersapi "github.com/containerd/containerd/api/services/containers/v1"
-	leasesapi "github.com/containerd/containerd/api/services/leases/v1"
-	snapshotsapi "github.com/containerd/containerd/api/services/snapshots/v1"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -73,103 +64,6 @@ func (c *CRI) Sandboxes(ctx context.Context) ([]*runtimeapi.PodSandbox, error) {
 		return nil, fmt.Errorf("list sandboxes: %w", err)
 	}
 	return list.GetItems(), nil
-}
-
-// BreakOff leaves what a call leaves that containerd is killed in: a lease that ends
-// after a day, and a writable layer that nothing else holds. It returns their names.
-func (c *CRI) BreakOff(ctx context.Context) (lease, snapshot string, err error) {
-	ctx = metadata.AppendToOutgoingContext(ctx, "containerd-namespace", "k8s.io")
-	snapshot = "broke-off-" + rand.Text()
-	lease, err = c.hold(ctx, snapshot)
-	return lease, snapshot, err
-}
-
-// Abandon leaves what two calls of CRI's leave that fail on a full disk: a container's
-// record with its writable layer, and a lease that holds one. It returns the layers'
-// names, of which the first is the container's ID.
-func (c *CRI) Abandon(ctx context.Context) (recorded, leased string, err error) {
-	ctx = metadata.AppendToOutgoingContext(ctx, "containerd-namespace", "k8s.io")
-	id := func() string { return fmt.Sprintf("%x", sha256.Sum256([]byte(rand.Text()))) }
-	recorded, leased = id(), id()
-	_, err = containersapi.NewContainersClient(c.conn).Create(ctx, &containersapi.CreateContainerRequest{Container: &containersapi.Container{
-		ID: recorded, Labels: map[string]string{"io.cri-containerd.kind": "container"},
-		Runtime:     &containersapi.Container_Runtime{Name: "io.containerd.runc.v2"},
-		Snapshotter: "overlayfs", SnapshotKey: recorded,
-	}})
-	if err != nil {
-		return "", "", fmt.Errorf("record a container: %w", err)
-	}
-	_, err = snapshotsapi.NewSnapshotsClient(c.conn).Prepare(ctx, &snapshotsapi.PrepareSnapshotRequest{Snapshotter: "overlayfs", Key: recorded})
-	if err != nil {
-		return "", "", fmt.Errorf("make a writable layer: %w", err)
-	}
-	_, err = c.hold(ctx, leased)
-	return recorded, leased, err
-}
-
-// hold makes a writable layer that a lease of its own holds for a day.
-func (c *CRI) hold(ctx context.Context, snapshot string) (lease string, err error) {
-	lease = "broke-off-" + rand.Text()
-	_, err = leasesapi.NewLeasesClient(c.conn).Create(ctx, &leasesapi.CreateRequest{
-		ID: lease, Labels: map[string]string{"containerd.io/gc.expire": time.Now().Add(24 * time.Hour).Format(time.RFC3339)},
-	})
-	if err != nil {
-		return "", fmt.Errorf("take a lease: %w", err)
-	}
-	_, err = snapshotsapi.NewSnapshotsClient(c.conn).Prepare(metadata.AppendToOutgoingContext(ctx, "containerd-lease", lease),
-		&snapshotsapi.PrepareSnapshotRequest{Snapshotter: "overlayfs", Key: snapshot})
-	if err != nil {
-		return "", fmt.Errorf("make a writable layer: %w", err)
-	}
-	return lease, nil
-}
-
-// GiveBack deletes a lease and what only it holds.
-func (c *CRI) GiveBack(ctx context.Context, lease string) error {
-	ctx = metadata.AppendToOutgoingContext(ctx, "containerd-namespace", "k8s.io")
-	if _, err := leasesapi.NewLeasesClient(c.conn).Delete(ctx, &leasesapi.DeleteRequest{ID: lease, Sync: true}); err != nil {
-		return fmt.Errorf("delete lease %s: %w", lease, err)
-	}
-	return nil
-}
-
-// Leases are the IDs of all leases.
-func (c *CRI) Leases(ctx context.Context) ([]string, error) {
-	ctx = metadata.AppendToOutgoingContext(ctx, "containerd-namespace", "k8s.io")
-	r, err := leasesapi.NewLeasesClient(c.conn).List(ctx, &leasesapi.ListRequest{})
-	if err != nil {
-		return nil, fmt.Errorf("list leases: %w", err)
-	}
-	ids := make([]string, len(r.Leases))
-	for i, l := range r.Leases {
-		ids[i] = l.ID
-	}
-	return ids, nil
-}
-
-// Snapshots are the names of all writable layers, with containerd's default
-// snapshotter; none of a runtime that is not containerd.
-func (c *CRI) Snapshots(ctx context.Context) ([]string, error) {
-	ctx = metadata.AppendToOutgoingContext(ctx, "containerd-namespace", "k8s.io")
-	stream, err := snapshotsapi.NewSnapshotsClient(c.conn).List(ctx, &snapshotsapi.ListSnapshotsRequest{Snapshotter: "overlayfs"})
-	if err != nil {
-		return nil, fmt.Errorf("list snapshots: %w", err)
-	}
-	var names []string
-	for {
-		some, err := stream.Recv()
-		if errors.Is(err, io.EOF) || status.Code(err) == codes.Unimplemented {
-			return names, nil
-		}
-		if err != nil {
-			return nil, fmt.Errorf("list snapshots: %w", err)
-		}
-		for _, s := range some.Info {
-			if s.Kind == snapshotsapi.Kind_ACTIVE {
-				names = append(names, s.Name)
-			}
-		}
-	}
 }
 
 // Containers lists all containers.

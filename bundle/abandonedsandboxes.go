@@ -1,0 +1,103 @@
+package bundle
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	containersapi "github.com/containerd/containerd/api/services/containers/v1"
+	leasesapi "github.com/containerd/containerd/api/services/leases/v1"
+	sandboxapi "github.com/containerd/containerd/api/services/sandbox/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// abandonedSandboxes are the IDs of sandboxes of which containerd keeps a record, or
+// CRI's lease, without a process, and that CRI does not list: no call is at work on them.
+//
+// RunPodSandbox takes a lease of the sandbox's ID before it makes anything, and releases
+// it last when it gives up; RemovePodSandbox releases it while CRI still lists the
+// sandbox. Therefore records are listed first, then leases, then sandboxes. A lease that
+// is older than before is one that could not be released either: no call takes so long.
+// (containerd's internal/cri/server and its podsandbox: a failed Start forgets the
+// container whose record it could not delete, and then the sandbox is removed without it.
+// Its record of the sandbox is the last thing that RemovePodSandbox deletes, after CRI has
+// forgotten it.)
+func (c Containerd) abandonedSandboxes(ctx context.Context, before time.Time) ([]string, error) {
+	left, err := c.sandboxRecords(ctx)
+	if err != nil {
+		return nil, err
+	}
+	leases, err := c.sandboxLeases(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for id, taken := range leases {
+		if taken.Before(before) {
+			left[id] = true
+		} else {
+			delete(left, id)
+		}
+	}
+	r, err := runtimeapi.NewRuntimeServiceClient(c.Conn).ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("list sandboxes: %w", err)
+	}
+	for _, sandbox := range r.Items {
+		delete(left, sandbox.Id)
+	}
+	var ids []string
+	for _, id := range slices.Sorted(maps.Keys(left)) {
+		known, err := c.Record(ctx, criNamespace, id)
+		if err != nil {
+			return ids, fmt.Errorf("ask containerd for %s: %w", id, err)
+		}
+		if known.Unlisted && !known.Task {
+			ids = append(ids, id)
+		}
+	}
+	return ids, nil
+}
+
+// sandboxRecords are the IDs of the sandboxes of which containerd has a record as a
+// sandbox, or as the container that holds its namespaces, and that CRI made.
+func (c Containerd) sandboxRecords(ctx context.Context) (map[string]bool, error) {
+	ctx = withNamespace(ctx, criNamespace)
+	boxes, err := sandboxapi.NewStoreClient(c.Conn).List(ctx, &sandboxapi.StoreListRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("list containerd's sandboxes: %w", err)
+	}
+	holders, err := containersapi.NewContainersClient(c.Conn).List(ctx,
+		&containersapi.ListContainersRequest{Filters: []string{`labels."io.cri-containerd.kind"==sandbox`}})
+	if err != nil {
+		return nil, fmt.Errorf("list the containers of containerd's sandboxes: %w", err)
+	}
+	ids := map[string]bool{}
+	for _, box := range boxes.List {
+		// CRI's own, which it notes there from the start (podsandbox.MetadataKey).
+		if _, byCRI := box.Extensions["metadata"]; byCRI && containerID.MatchString(box.SandboxID) {
+			ids[box.SandboxID] = true
+		}
+	}
+	for _, holder := range holders.Containers {
+		ids[holder.ID] = true
+	}
+	return ids, nil
+}
+
+// sandboxLeases are CRI's leases of sandboxes, by the sandbox's ID, with the time when
+// they were taken.
+func (c Containerd) sandboxLeases(ctx context.Context) (map[string]time.Time, error) {
+	r, err := leasesapi.NewLeasesClient(c.Conn).List(withNamespace(ctx, criNamespace), &leasesapi.ListRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("list containerd's leases: %w", err)
+	}
+	taken := map[string]time.Time{}
+	for _, l := range r.Leases {
+		if _, ofCall := l.Labels[leaseExpires]; !ofCall && containerID.MatchString(l.ID) {
+			taken[l.ID] = l.CreatedAt.AsTime()
+		}
+	}
+	return taken, nil
+}
