@@ -120,9 +120,7 @@ func TestWhatASlowShimCreatesAfterItsCallFailedIsCollected(t *testing.T) {
 		}
 		return nil
 	})
-	frozen := shims(t, func(args []string) bool {
-		return slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, e.node.Dir+"/") })
-	})
+	frozen := e.shims()
 	for _, pid := range frozen {
 		_ = unix.Kill(pid, unix.SIGSTOP)
 	}
