@@ -18,7 +18,7 @@ import (
 
 // filler decodes nodes into Go values strictly and records the line of each field
 // path. It agrees with upstream's strict JSON decoder on what is valid
-// (TestFillAgreesWithUpstreamsDecoder), but continues after a fault and knows its
+// (TestStructureAgreesWithUpstreamsDecoder), but continues after a fault and knows its
 // position.
 type filler struct {
 	lines map[string]int
