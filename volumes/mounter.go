@@ -57,6 +57,7 @@ type Mounter struct {
 	metrics  *metrics
 	poke     chan struct{} // capacity 1: an unmount is pending
 	slots    chan struct{} // bound the setups in progress
+	threads  chan struct{} // bound the volumes being set up that may block, hung ones included
 	owner    *owner
 	unmounts *unmounts
 
@@ -115,6 +116,7 @@ func New(o Options, log *slog.Logger, reg prometheus.Registerer) (*Mounter, erro
 		log:      log,
 		poke:     make(chan struct{}, 1),
 		slots:    make(chan struct{}, parallelSetUps),
+		threads:  make(chan struct{}, maxThreads),
 		owner:    newOwner(o.Events),
 		unmounts: newUnmounts(),
 		locks:    map[lockKey]*podLock{},

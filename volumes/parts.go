@@ -12,9 +12,13 @@ import (
 
 // parallelVolumes bounds the volumes of one pod that are set up in parallel, of those that
 // may block. One that takes longer than longSetUp is waiting for something, and gives up
-// its slot: those that hang, each of which occupies a thread, are bounded by the number of
-// the pod's volumes.
+// its slot (see maxThreads).
 const parallelVolumes = 8
+
+// maxThreads bounds the volumes of all pods that are being set up and may block. Each that
+// hangs occupies a thread, and Go's runtime aborts the process at 10,000; before that, new
+// volumes of these kinds wait until one of the hung ones returns.
+const maxThreads = 1000
 
 // part is the setup of one of a pod's volumes. Mounter.mu guards it.
 type part struct {
@@ -85,8 +89,8 @@ func (m *Mounter) mayBlock(p *v1.Pod, v *v1.Volume) bool {
 	return k != nil && k.mayBlock
 }
 
-// setUpInParallel is setUpPart once the prerequisites are done and a slot is free, which
-// it keeps for longSetUp at most.
+// setUpInParallel is setUpPart once the prerequisites are done, a slot is free, which it
+// keeps for longSetUp at most, and a thread, which it keeps until it returns.
 func (m *Mounter) setUpInParallel(ctx context.Context, o *setUp, i int, prerequisites []<-chan struct{}, slots chan struct{}) {
 	for _, done := range prerequisites {
 		select {
@@ -99,6 +103,11 @@ func (m *Mounter) setUpInParallel(ctx context.Context, o *setUp, i int, prerequi
 		leave := sync.OnceFunc(func() { <-slots })
 		defer leave()
 		defer time.AfterFunc(longSetUp, leave).Stop()
+	case <-ctx.Done():
+	}
+	select {
+	case m.threads <- struct{}{}:
+		defer func() { <-m.threads }()
 	case <-ctx.Done():
 	}
 	m.setUpPart(ctx, o, i)

@@ -172,6 +172,41 @@ func TestVolumesThatHangGiveTheirPlacesUp(t *testing.T) {
 	})
 }
 
+// However many volumes of however many pods hang, the process has threads left; volumes
+// that cannot block are set up, and the rest follow when the server is back.
+func TestVolumesThatHangAreBoundedOnTheNode(t *testing.T) {
+	withSlow(t, func(t *testing.T, m *Mounter, s *slow) {
+		const threads = 11
+		m.threads = make(chan struct{}, threads)
+		release := s.hang("dead", true)
+		defer release()
+		var pods []*v1.Pod
+		for i := range 3 {
+			var volumes []v1.Volume
+			for j := range 2 * parallelVolumes {
+				volumes = append(volumes, share(fmt.Sprint("n", j), "dead"))
+			}
+			p := aPod(fmt.Sprint("u", i), append(volumes, empty("e"))...)
+			pods = append(pods, p)
+			mustWait(t, m, p)
+		}
+		time.Sleep(time.Minute)
+		if most, now := s.inProgress(); most != threads || now != threads {
+			t.Errorf("%d volumes in progress, %d at a time, want %d", now, most, threads)
+		}
+		for _, p := range pods {
+			if !exists(m.PodDir(p.UID) + "/volumes/kubernetes.io~empty-dir/e") {
+				t.Errorf("pod %s: the emptyDir is not set up", p.UID)
+			}
+		}
+		release()
+		synctest.Wait()
+		for _, p := range pods {
+			mustBeReady(t, m, p)
+		}
+	})
+}
+
 // A directory, and a file in it, as in the API's documentation: in parallel, the file's
 // volume might not find the directory.
 func TestAHostPathWaitsForTheOneThatCreatesIt(t *testing.T) {
