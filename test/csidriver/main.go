@@ -1,7 +1,7 @@
 // Command csidriver is a CSI driver for tests, with its registrar: upstream's mock
 // driver (which was csi-test's, and checks what it is asked), around which there are
-// real mounts, since it makes none. A volume is a directory below -data, which stays
-// when the volume goes.
+// real mounts, since it makes none. A volume is a directory below -data, or a link to a
+// device there, which stays when the volume goes.
 //
 // Its module is its own: nothing of it is part of podd.
 package main
@@ -103,7 +103,7 @@ type driver struct {
 
 func (d *driver) NodeStageVolume(ctx context.Context, q *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
 	answer, err := d.Service.NodeStageVolume(ctx, q)
-	if err == nil {
+	if err == nil && q.VolumeCapability.GetBlock() == nil {
 		err = d.bind(d.volume(q.VolumeId), q.StagingTargetPath)
 	}
 	return answer, err
@@ -120,6 +120,9 @@ func (d *driver) NodePublishVolume(ctx context.Context, q *csi.NodePublishVolume
 	answer, err := d.Service.NodePublishVolume(ctx, q)
 	if err != nil {
 		return nil, err
+	}
+	if q.VolumeCapability.GetBlock() != nil {
+		return answer, d.bindDevice(d.volume(q.VolumeId), q.TargetPath)
 	}
 	from := q.StagingTargetPath
 	if from == "" {
@@ -148,6 +151,9 @@ func (d *driver) NodeGetVolumeStats(ctx context.Context, q *csi.NodeGetVolumeSta
 		return nil, err
 	}
 	used, inodes, err := size(d.volume(q.VolumeId))
+	if errors.Is(err, unix.ENOTDIR) {
+		return answer, nil // a device, whose use only the pod knows
+	}
 	if err != nil {
 		return nil, status.Error(codes.Internal, err.Error())
 	}
@@ -192,6 +198,27 @@ func (d *driver) bind(from, to string) error {
 	return nil
 }
 
+// bindDevice puts a device where the mock has made a directory.
+func (d *driver) bindDevice(link, to string) error {
+	device, err := filepath.EvalSymlinks(link)
+	if err == nil && same(device, to) {
+		return nil // it is there
+	}
+	if err == nil {
+		err = os.Remove(to)
+	}
+	if err == nil {
+		err = os.WriteFile(to, nil, 0o600)
+	}
+	if err == nil {
+		err = unix.Mount(device, to, "", unix.MS_BIND, "")
+	}
+	if err != nil {
+		return status.Error(codes.Internal, fmt.Sprintf("publish %s at %s: %v", link, to, err))
+	}
+	return nil
+}
+
 func same(a, b string) bool {
 	x, err := os.Stat(a)
 	if err != nil {
@@ -211,7 +238,13 @@ func unmount(path string) error {
 
 // DirExists, Mkdir, RemoveAll and Rename are what the mock does with directories;
 // nothing is ever removed through a mount.
-func (d *driver) DirExists(path string) (bool, error) { return service.OSDirIO{}.DirExists(path) }
+func (d *driver) DirExists(path string) (bool, error) {
+	_, err := os.Stat(path) // a device is published as a file
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
 
 func (d *driver) Mkdir(path string) error { return os.Mkdir(path, 0o755) }
 

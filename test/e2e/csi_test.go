@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -237,4 +238,52 @@ func (d *csiDriver) count(call string) int {
 		d.Fatal(err)
 	}
 	return strings.Count(string(text), call)
+}
+
+// TestADeviceOfACSIDriverReachesItsContainers: two pods have the device, one read-only,
+// over a restart of podd, and what is written is on the device. The driver is asked for
+// it once, and takes it back with the last pod.
+func TestADeviceOfACSIDriverReachesItsContainers(t *testing.T) {
+	e := begin(t)
+	device := loopDevice(t, 8)
+	d := e.newCSIDriver("block.csi.example.com")
+	if err := errors.Join(os.Mkdir(d.data(), 0o755), os.Symlink(device, filepath.Join(d.data(), "1"))); err != nil {
+		t.Fatal(err)
+	}
+	d.start()
+	text := strings.ReplaceAll(claimOfDriver, "${DRIVER}", d.name)
+	e.write("disk.yaml", strings.ReplaceAll(text, "spec:\n", "spec:\n  volumeMode: Block\n"))
+	with := func(name, script, more string) string {
+		text := e.podOf(name, script+"; ${REST}") + "  - name: data\n    persistentVolumeClaim: {claimName: data" + more + "}\n"
+		return strings.Replace(text, "    volumeMounts:", "    volumeDevices: [{name: data, devicePath: /dev/xvda}]\n    volumeMounts:", 1)
+	}
+	e.write("writer.yaml", with("writer", "test -b /dev/xvda && printf 'raw words' > /dev/xvda && sync && : > /out/writer", ""))
+	e.mark("writer")
+	writer := e.ready("writer")
+	e.kill()
+	e.start()
+	e.write("reader.yaml", with("reader", "{ head -c 9 /dev/xvda; echo; (: > /dev/xvda) 2>/dev/null && echo written || echo refused; } > /out/read.tmp; mv /out/read.tmp /out/read", ", readOnly: true"))
+	e.mark("read")
+	if got := strings.Fields(e.contents("read")); !slices.Equal(got, []string{"raw", "words", "refused"}) {
+		t.Errorf("the reader: got %q", got)
+	}
+	reader := e.ready("reader")
+	if after := e.ready("writer"); containerID(after, "main") != containerID(writer, "main") {
+		t.Error("the first pod's container did not stay as it was")
+	}
+	if n := d.count("NodeStageVolume 1"); n != 1 {
+		t.Errorf("staged %d times, want once", n)
+	}
+	e.remove("writer.yaml")
+	e.gone(string(writer.UID))
+	if d.count("NodeUnstageVolume") > 0 {
+		t.Error("unstaged while another pod uses it")
+	}
+	e.remove("reader.yaml")
+	e.gone(string(reader.UID))
+	d.said("NodeUnstageVolume 1: <nil>")
+	text2, err := os.ReadFile(device)
+	if err != nil || !strings.HasPrefix(string(text2), "raw words") {
+		t.Errorf("the device has %.9q (%v), want what the pod wrote", text2, err)
+	}
 }
