@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -24,10 +25,25 @@ type csiDriver struct {
 	cmd               *exec.Cmd
 }
 
+// csiDriverBinary builds the driver once for all tests, which run side by side.
+var csiDriverBinary = sync.OnceValues(func() (string, error) {
+	repo, err := testnode.RepoRoot()
+	if err != nil {
+		return "", err
+	}
+	binary := filepath.Join(base, "csidriver")
+	cmd := exec.Command("go", "build", "-o", binary, ".")
+	cmd.Dir, cmd.Env = filepath.Join(repo, "test/csidriver"), append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build the CSI driver: %w\n%s", err, out)
+	}
+	return binary, nil
+})
+
 // newCSIDriver builds the driver and starts nothing.
 func (e *env) newCSIDriver(name string) *csiDriver {
 	e.Helper()
-	repo, err := testnode.RepoRoot()
+	binary, err := csiDriverBinary()
 	if err != nil {
 		e.Fatal(err)
 	}
@@ -35,12 +51,7 @@ func (e *env) newCSIDriver(name string) *csiDriver {
 	if err != nil {
 		e.Fatal(err)
 	}
-	d := &csiDriver{env: e, dir: dir, binary: filepath.Join(base, "csidriver"), name: name}
-	cmd := exec.Command("go", "build", "-o", d.binary, ".")
-	cmd.Dir, cmd.Env = filepath.Join(repo, "test/csidriver"), append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		e.Fatalf("build the CSI driver: %v\n%s", err, out)
-	}
+	d := &csiDriver{env: e, dir: dir, binary: binary, name: name}
 	e.Cleanup(func() { d.end(unix.SIGKILL); os.RemoveAll(dir) })
 	return d
 }
