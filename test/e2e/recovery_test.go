@@ -60,17 +60,35 @@ func (e *env) identities() map[string]string {
 	return ids
 }
 
-// TestKillingPoddInTheMiddleOfABurstLosesNoPodAndDoublesNone: wherever the
-// kill strikes, every pod runs afterwards, and none ever ran twice at once.
-func TestKillingPoddInTheMiddleOfABurstLosesNoPodAndDoublesNone(t *testing.T) {
-	e := begin(t)
-	var names []string
+// burst writes the manifests of twenty pods, and returns their names.
+func (e *env) burst(prefix string) (names []string) {
+	e.Helper()
 	for i := range 20 {
-		names = append(names, fmt.Sprintf("k%d", i))
+		names = append(names, fmt.Sprintf("%s%d", prefix, i))
 	}
 	for _, name := range names {
 		e.write(name+".yaml", e.holding(name, name))
 	}
+	return names
+}
+
+// allRunOnce waits until the pods run, and fails for each that ran twice at once.
+func (e *env) allRunOnce(names []string) {
+	e.Helper()
+	e.mark(names...)
+	for _, name := range names {
+		e.ready(name)
+		if e.twice(name) {
+			e.Errorf("%s ran twice at once", name)
+		}
+	}
+}
+
+// TestKillingPoddInTheMiddleOfABurstLosesNoPodAndDoublesNone: wherever the
+// kill strikes, every pod runs afterwards, and none ever ran twice at once.
+func TestKillingPoddInTheMiddleOfABurstLosesNoPodAndDoublesNone(t *testing.T) {
+	e := begin(t)
+	names := e.burst("k")
 	for _, after := range []int{2, 8} {
 		e.eventually(fmt.Sprintf("wait for %d pods", after), func(context.Context) error {
 			n := len(slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !e.marked(name) }))
@@ -82,13 +100,7 @@ func TestKillingPoddInTheMiddleOfABurstLosesNoPodAndDoublesNone(t *testing.T) {
 		e.kill()
 		e.start()
 	}
-	e.mark(names...)
-	for _, name := range names {
-		e.ready(name)
-		if e.twice(name) {
-			t.Errorf("%s ran twice at once", name)
-		}
-	}
+	e.allRunOnce(names)
 	// And nothing but the wanted: a container that was made and forgotten
 	// would be a second one of its pod. (One that the runtime ended because
 	// podd's call broke off may still be listed, as any last one is.)
@@ -107,13 +119,7 @@ func TestKillingPoddInTheMiddleOfABurstLosesNoPodAndDoublesNone(t *testing.T) {
 // they then create, nobody waits for any more: neither may it hold up its pod, nor stay.
 func TestWhatASlowShimCreatesAfterItsCallFailedIsCollected(t *testing.T) {
 	e := begin(t)
-	var names []string
-	for i := range 20 {
-		names = append(names, fmt.Sprintf("s%d", i))
-	}
-	for _, name := range names {
-		e.write(name+".yaml", e.holding(name, name))
-	}
+	names := e.burst("s")
 	e.eventually("wait for the first pod", func(context.Context) error {
 		if !slices.ContainsFunc(names, e.marked) {
 			return errors.New("none has started")
@@ -134,13 +140,7 @@ func TestWhatASlowShimCreatesAfterItsCallFailedIsCollected(t *testing.T) {
 	e.start()
 	// containerd waits for 10 s, and podd looks when it starts and 10 s later.
 	defer time.AfterFunc(25*time.Second, thaw).Stop()
-	e.mark(names...)
-	for _, name := range names {
-		e.ready(name)
-		if e.twice(name) {
-			t.Errorf("%s ran twice at once", name)
-		}
-	}
+	e.allRunOnce(names)
 }
 
 // TestKillingPoddWhileAPodEndsForgetsNothing: the pod's work is finished, its
