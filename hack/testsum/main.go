@@ -1,8 +1,9 @@
 // Command testsum runs "go test -json ARGS…" and prints what a person wants of
 // it: a line for each package, and everything that a failed test said. Counts
 // are kept in the file -total over several runs; -sum prints those of the cases
-// (subtests) and then, as its last line, "N passed, N failed, N skipped", the tests
-// that they are within, and fails if any did. Without root it fails too, since what
+// (subtests), once more what each failed test complained of, and then, as its last
+// line, "N passed, N failed, N skipped", the tests that they are within, and fails if
+// any did. Without root it fails too, since what
 // needs root was skipped: that is no pass.
 //
 // gotestsum (v1.13.0 was tried) would spare the reading of events only. Its closing
@@ -22,20 +23,27 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"regexp"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
-// counts are of test functions; Cases are of their subtests.
+// counts are of test functions; Cases are of their subtests. Complaints are what failed
+// ones said, in short.
 type counts struct {
 	Passed, Failed, Skipped int
-	Cases                   *counts `json:",omitempty"`
+	Cases                   *counts  `json:",omitempty"`
+	Complaints              []string `json:",omitempty"`
 }
 
 // plus adds up.
 func (c counts) plus(d counts) counts {
-	sum := counts{Passed: c.Passed + d.Passed, Failed: c.Failed + d.Failed, Skipped: c.Skipped + d.Skipped}
+	sum := counts{
+		Passed: c.Passed + d.Passed, Failed: c.Failed + d.Failed, Skipped: c.Skipped + d.Skipped,
+		Complaints: slices.Concat(c.Complaints, d.Complaints),
+	}
 	if c.Cases != nil || d.Cases != nil {
 		cases := deref(c.Cases).plus(deref(d.Cases))
 		sum.Cases = &cases
@@ -98,6 +106,7 @@ func (c *counts) take(e event, held map[string][]string, w io.Writer) {
 		if e.Test == "" {
 			if e.Action == "fail" && e.FailedBuild != "" {
 				c.Failed++ // a package that does not build has no test to count
+				c.Complaints = append(c.Complaints, "failed to build: "+e.Package)
 			}
 			return
 		}
@@ -117,9 +126,44 @@ func (c *counts) take(e event, held map[string][]string, w io.Writer) {
 		case "fail":
 			of.Failed++
 			fmt.Fprint(w, strings.Join(held[id], ""))
+			c.Complaints = append(c.Complaints, complaint(e.Package+" "+e.Test, held[id]))
 		}
 		delete(held, id)
 	}
+}
+
+const (
+	// longestComplaint bounds the lines of a test's complaint.
+	longestComplaint = 12
+	// linesOfOne bounds those of a message in it, such as a log of many lines.
+	linesOfOne = 3
+)
+
+// said matches the first line of what a test says, or of what ended it.
+var said = regexp.MustCompile(`^(\s+\S+\.go:\d+: |panic: |WARNING: DATA RACE|fatal error: )`)
+
+// complaint shortens what a failed test printed to what a person looks for first: the
+// last of its messages, each by its first lines. It is found even where a log has only
+// its end.
+func complaint(test string, printed []string) string {
+	var lines []string
+	left := 0
+	for line := range strings.SplitSeq(strings.Join(printed, ""), "\n") {
+		switch {
+		case said.MatchString(line):
+			left = linesOfOne
+		case strings.HasPrefix(line, "---"), strings.HasPrefix(line, "==="): // go test's own
+			left = 0
+		}
+		if left > 0 && strings.TrimSpace(line) != "" {
+			lines = append(lines, "    "+strings.TrimSpace(line))
+			left--
+		}
+	}
+	if extra := len(lines) - longestComplaint; extra > 0 {
+		lines = lines[extra:]
+	}
+	return strings.Join(append([]string{"failed: " + test}, lines...), "\n")
 }
 
 // add adds to the counts in a file and returns their sum. Runs beside one another
@@ -174,7 +218,11 @@ func run() error {
 		if err := errors.Join(err, os.Remove(*total)); err != nil {
 			return err
 		}
-		fmt.Printf("cases within the tests: %v\n%v\n", deref(all.Cases), all)
+		fmt.Printf("cases within the tests: %v\n", deref(all.Cases))
+		for _, complaint := range all.Complaints {
+			fmt.Println(complaint)
+		}
+		fmt.Println(all)
 		return verdict(all, os.Geteuid() == 0)
 	}
 	cmd := exec.Command("go", append([]string{"test", "-json"}, flag.Args()...)...)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -14,7 +15,7 @@ func TestReportShowsFailuresAndCountsAll(t *testing.T) {
 {"Action":"pass","Package":"p","Test":"TestGood"}
 {"Action":"pass","Package":"p","Test":"TestGood/one"}
 {"Action":"pass","Package":"p","Test":"TestGood/two"}
-{"Action":"output","Package":"p","Test":"TestBad","Output":"bad_test.go:1: got 1, want 2\n"}
+{"Action":"output","Package":"p","Test":"TestBad","Output":"    bad_test.go:1: got 1, want 2\n"}
 {"Action":"fail","Package":"p","Test":"TestBad"}
 {"Action":"output","Package":"p","Test":"TestLater","Output":"needs root\n"}
 {"Action":"skip","Package":"p","Test":"TestLater"}
@@ -25,13 +26,45 @@ func TestReportShowsFailuresAndCountsAll(t *testing.T) {
 `
 	var out bytes.Buffer
 	got, err := report(strings.NewReader(events), &out)
-	if want := (counts{Passed: 1, Failed: 2, Skipped: 1, Cases: &counts{Passed: 2}}); err != nil || !reflect.DeepEqual(got, want) {
+	want := counts{
+		Passed: 1, Failed: 2, Skipped: 1, Cases: &counts{Passed: 2},
+		Complaints: []string{"failed: p TestBad\n    bad_test.go:1: got 1, want 2", "failed to build: q"},
+	}
+	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, %v, want %+v", got, err, want)
 	}
 	for text, want := range map[string]bool{"noise": false, "got 1, want 2": true, "needs root": true, "FAIL\tp": true, "syntax error": true} {
 		if strings.Contains(out.String(), text) != want {
 			t.Errorf("%q shown: want %t in\n%s", text, want, &out)
 		}
+	}
+}
+
+// TestAComplaintIsWhatTheTestSaid and not the log around it.
+func TestAComplaintIsWhatTheTestSaid(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		printed []string
+		want    string
+	}{
+		{"nothing", nil, "failed: p TestX"},
+		{
+			"an error before a log", []string{"=== RUN   TestX\n", "    x_test.go:9: got 1\n", "    env_test.go:5: the end of podd's log:\n", "        a\n", "        b\n", "        c\n", "--- FAIL: TestX\n"},
+			"failed: p TestX\n    x_test.go:9: got 1\n    env_test.go:5: the end of podd's log:\n    a\n    b",
+		},
+		{
+			"a message of two lines", []string{"    x_test.go:9: got 1\n        want 2\n", "--- FAIL: TestX\n"},
+			"failed: p TestX\n    x_test.go:9: got 1\n    want 2",
+		},
+		{"a panic", []string{"panic: index out of range\n", "\n", "goroutine 1:\n", "more\n"}, "failed: p TestX\n    panic: index out of range\n    goroutine 1:\n    more"},
+	} {
+		if got := complaint("p TestX", c.printed); got != c.want {
+			t.Errorf("%s: got\n%s\nwant\n%s", c.name, got, c.want)
+		}
+	}
+	many := complaint("p TestX", slices.Repeat([]string{"    x_test.go:9: again\n"}, 1000))
+	if n := strings.Count(many, "\n"); n != longestComplaint {
+		t.Errorf("got %d lines, want %d", n, longestComplaint)
 	}
 }
 
