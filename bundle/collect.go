@@ -129,6 +129,7 @@ func (l *Leaks) Run(ctx context.Context) error {
 			busy, failed = l.collect(ctx, containerd, began, notRunning)
 		case <-l.cfg.Failed:
 			pace.since = time.Now()
+			l.log.Debug("a call to the runtime failed: its leftovers will be collected")
 		case <-ctx.Done():
 			return nil
 		}
@@ -173,6 +174,7 @@ func (l *Leaks) collect(ctx context.Context, containerd Containerd, began time.T
 		l.log.Warn("cannot look for leftovers of lost sandboxes", "error", err)
 		return false, true
 	}
+	l.log.Debug("collecting leftovers of failed calls", "everything", bool(scope))
 	now := time.Now()
 	slack := agoByAnyClock(now, l.cfg.Started, collectSlack)
 	before := latest(slack, began, l.cfg.Started)

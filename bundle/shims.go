@@ -156,7 +156,7 @@ func (c *shimCollection) shims(ctx context.Context) error {
 			continue
 		}
 		found, ok := c.shimOf(pid)
-		if !ok {
+		if !ok || c.remains.Running[found.id] {
 			continue
 		}
 		errs = append(errs, c.endShim(ctx, found))
