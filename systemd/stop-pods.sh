@@ -23,8 +23,9 @@ end_pods() {
 	"$podd" run --config="$config" --pod-manifest-path="$own/empty" >"$own/log" 2>&1 &
 	agent=$!
 	for _ in $(seq 120); do
+		runs=yes; kill -0 "$agent" 2>/dev/null || runs= # before the look: it may end the last pod and exit
 		left=$(pods) && [ -z "$left" ] && break
-		kill -0 "$agent" 2>/dev/null || break
+		[ -n "$runs" ] || break
 		sleep 1
 	done
 	kill "$agent" 2>/dev/null

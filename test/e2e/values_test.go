@@ -91,7 +91,7 @@ spec:
       mv /out/follower.tmp /out/follower;
       while :; do
         for f in /c/value /s/value /p/plain /p/secret; do v=$(cat $f) && touch /out/saw-$(echo $f | tr / -)-$v; done;
-        echo $(cat /once) > /out/once; sleep 0.05;
+        cat /once > /out/once.tmp && mv /out/once.tmp /out/once; sleep 0.05;
       done"]
     volumeMounts:
     - {name: out, mountPath: /out}
