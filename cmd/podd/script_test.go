@@ -42,8 +42,28 @@ func TestScripts(t *testing.T) {
 		RequireUniqueNames:  true,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"daemon": startDaemon,
+			"until":  runUntil,
 		},
 	})
+}
+
+// runUntil runs a program that does not end by itself until it has written a line that
+// matches, and then ends it: until REGEXP PROGRAM ARGS… What it wrote is for stdout and
+// stderr, as after exec.
+func runUntil(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: until REGEXP PROGRAM ARGS...")
+	}
+	const script = `line=$1; shift
+		"$@" >until.out 2>until.err & pid=$!
+		for _ in $(seq 1200); do # a minute, for what takes a tenth of a second
+			grep -Eqe "$line" until.out until.err && break
+			sleep 0.05
+		done
+		kill $pid; wait $pid
+		cat until.out; cat until.err >&2
+		grep -Eqe "$line" until.out until.err`
+	ts.Check(ts.Exec("sh", append([]string{"-c", script, "until"}, args...)...))
 }
 
 func fakeObjects() []server.ObjectInfo {
