@@ -14,7 +14,10 @@ import (
 )
 
 // podd is the subject.
-type podd struct{ *testnode.Podd }
+type podd struct {
+	*testnode.Podd
+	begun time.Time // its last start
+}
 
 func newPodd(node *testnode.Node, binary string) (*podd, error) {
 	path, err := filepath.Abs(binary)
@@ -27,10 +30,11 @@ func newPodd(node *testnode.Node, binary string) (*podd, error) {
 	b := node.Bundle
 	b.Podd = path
 	p, err := testnode.NewPodd(node.Place, b, filepath.Join(node.Dir, "podd"))
-	return &podd{p}, err
+	return &podd{Podd: p}, err
 }
 
 func (p *podd) start(ctx context.Context) error {
+	p.begun = time.Now()
 	if err := p.Start(); err != nil {
 		return err
 	}

@@ -147,7 +147,6 @@ func (b *bench) all(ctx context.Context) error {
 			return fmt.Errorf("at rest, %s: %w", column, err)
 		}
 	}
-	// podd's own figures side by side: each in a podd that was started for it.
 	if b.agents[colPodd] != nil {
 		b.say("at rest with objects: %s", colPodd)
 		if err := b.block(ctx, colPodd, 0, []part{{"at rest with objects", 1, b.atRestWithObjects}}); err != nil {

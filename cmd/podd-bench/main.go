@@ -33,8 +33,9 @@ type options struct {
 }
 
 // plan is how often and how long: about five minutes for the floor and as much
-// for podd, ten with a kubelet, two with its apiserver, and five minutes at rest for each. The floor's
-// best burst has always been between widths 4 and 8. At rest podd's own jobs of
+// for podd, ten with a kubelet, two with its apiserver, and five minutes at rest
+// for each, sixteen more for podd with objects. The floor's best burst has
+// always been between widths 4 and 8. At rest podd's own jobs of
 // every five minutes (the relist, the images' disk) are inside.
 type plan struct {
 	// turns is how often each column has its turn; the counts below are in each.
@@ -54,7 +55,7 @@ func (o options) plan() plan {
 		return plan{turns: 1, ones: 5, inits: 3, restarts: 3, deletes: 1, bursts: 1, burstSize: 50, idlePods: 58, shares: 5, volumes: 5, updates: 1, updatesOfOne: 3000,
 			settle: 5 * time.Second, idle: 15 * time.Second, widths: []int{6}}
 	}
-	return plan{turns: 3, ones: 5, inits: 3, restarts: 3, deletes: 2, bursts: 1, burstSize: 50, idlePods: 58, shares: 15, volumes: 7, updates: 1, updatesOfOne: 10_000,
+	return plan{turns: 3, ones: 5, inits: 3, restarts: 3, deletes: 2, bursts: 1, burstSize: 50, idlePods: 58, shares: 15, volumes: 20, updates: 1, updatesOfOne: 10_000,
 		settle: 10 * time.Second, idle: idleOfAJob + 10*time.Second, widths: []int{4, 8}}
 }
 

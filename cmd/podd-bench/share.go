@@ -88,7 +88,7 @@ func (b *bench) relayed(ctx context.Context) (*podd, *relay, error) {
 		return nil, nil, errors.Join(err, r.close())
 	}
 	inner.Args = []string{"--root-dir", filepath.Join(dir, "root"), "--container-runtime-endpoint", "unix://" + socket}
-	p := &podd{inner}
+	p := &podd{Podd: inner}
 	if err := p.start(ctx); err != nil {
 		return nil, nil, errors.Join(err, p.stop(), r.close())
 	}

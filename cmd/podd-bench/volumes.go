@@ -100,12 +100,22 @@ func (b *bench) tenVolumes(ctx context.Context, column string, round int) error 
 	return nil
 }
 
-// atRestWithObjects is atRest with a ConfigMap and a Secret in every pod.
+// atRestWithObjects measures a node at rest with a ConfigMap and a Secret in every pod, and
+// then the same podd with the same number of pods without: what podd does in its first
+// minutes only would make a figure of two processes' starts.
 func (b *bench) atRestWithObjects(ctx context.Context, column string, _ int) error {
+	begun := b.agents[column].(*podd).begun
+	if err := sleep(ctx, time.Until(begun.Add(b.plan.idle))); err != nil {
+		return err
+	}
 	if ok, err := b.giveObjects(column); !ok || err != nil {
 		return err
 	}
-	return b.rest(ctx, column, shape{script: script, volumes: volumesOfTwo}, restRows{idle: rowIdleObjects, rss: rowRSSObjects})
+	err := b.rest(ctx, column, shape{script: script, volumes: volumesOfTwo}, restRows{idle: rowIdleObjects, rss: rowRSSObjects})
+	if err != nil {
+		return err
+	}
+	return b.rest(ctx, column, plain, restRows{idle: rowIdleControl, rss: rowRSSControl})
 }
 
 // reads is the first argument of this program as the first process of a container
