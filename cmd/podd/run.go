@@ -85,6 +85,7 @@ podd run adopts them.`,
 			if err != nil {
 				return err
 			}
+			go unmapStart(cmd.Context(), log)
 			return n.Run(cmd.Context())
 		},
 	}
