@@ -72,6 +72,23 @@ func (s *set) merge(snaps map[pod.Source]Snapshot) (removes, rest []pod.Update, 
 	return removes, rest, losers
 }
 
+// static returns the pods of all sources but the apiserver, and whether each of these is
+// ready.
+func (s *set) static() (pods []*pod.Desired, complete bool) {
+	complete = true
+	for _, name := range s.order {
+		if name == pod.SourceAPIServer {
+			continue
+		}
+		_, ready := s.said[name]
+		complete = complete && ready
+		for _, d := range s.told[name] {
+			pods = append(pods, d)
+		}
+	}
+	return pods, complete
+}
+
 // change is the operation that leads from had to want, of one UID.
 func change(had, want *pod.Desired) pod.Op {
 	switch {

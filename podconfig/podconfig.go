@@ -20,7 +20,10 @@ type Config struct {
 	Sources []Source
 	// Objects receives what pods refer to; may be nil.
 	Objects Objects
-	Log     *slog.Logger
+	// Static, if not nil, is called with the pods of all sources but the apiserver, after
+	// each change; complete says that each of these sources is ready. It must not block.
+	Static func(pods []*pod.Desired, complete bool)
+	Log    *slog.Logger
 	// Registerer for the metrics; nil for none.
 	Registerer prometheus.Registerer
 }
@@ -30,6 +33,7 @@ type Config struct {
 type PodConfig struct {
 	sources []Source
 	objects Objects
+	static  func(pods []*pod.Desired, complete bool)
 	order   []pod.Source
 	log     *slog.Logger
 	metrics *metrics
@@ -63,7 +67,7 @@ func New(cfg Config) *PodConfig {
 		log = slog.New(slog.DiscardHandler)
 	}
 	return &PodConfig{
-		sources: cfg.Sources, objects: cfg.Objects, order: order, log: log, metrics: m,
+		sources: cfg.Sources, objects: cfg.Objects, static: cfg.Static, order: order, log: log, metrics: m,
 		updates: make(chan pod.Update), poke: make(chan struct{}, 1), set: newSet(order),
 		inbox: map[pod.Source]Snapshot{}, reported: map[pod.Source][]pod.Problem{}, failures: map[pod.Source]pod.Problem{},
 		list: problemList{log: log, metrics: m, since: map[problemKey]pod.Problem{}}, seen: map[pod.Source]bool{},
@@ -202,6 +206,9 @@ func (c *PodConfig) deliver(ctx context.Context) error {
 		removes, rest, losers := c.set.merge(snaps)
 		changed := c.set.objects.merge(c.order)
 		c.publish(snaps, losers)
+		if c.static != nil {
+			c.static(c.set.static())
+		}
 		if err := c.send(ctx, removes); err != nil {
 			return err
 		}

@@ -24,20 +24,6 @@ const (
 	messageRestartRule = "container exited with restart policy rule"
 )
 
-// ours are the conditions that the node agent writes; all others are carried
-// over from the previous status untouched.
-var ours = map[v1.PodConditionType]bool{
-	v1.PodReadyToStartContainers: true,
-	v1.PodInitialized:            true,
-	v1.PodReady:                  true,
-	v1.ContainersReady:           true,
-	v1.PodScheduled:              true,
-	v1.PodResizePending:          true,
-	v1.PodResizeInProgress:       true,
-	v1.DisruptionTarget:          true,
-	v1.AllContainersRestarting:   true,
-}
-
 // verdict is a condition before it has its times.
 type verdict struct {
 	status          v1.ConditionStatus
@@ -49,7 +35,7 @@ var yes = verdict{status: v1.ConditionTrue}
 // conditions sets the pod's conditions, in the kubelet's order.
 func (c *computation) conditions(s *v1.PodStatus) {
 	for _, old := range c.previous.Conditions {
-		if !ours[old.Type] {
+		if !pod.OwnsCondition(old.Type) {
 			s.Conditions = append(s.Conditions, old)
 		}
 	}

@@ -17,6 +17,9 @@ import (
 // Config is what a Writer is made of.
 type Config struct {
 	Options Options
+	// Gone, which may be nil, is called with the last version of a pod that is forgotten.
+	// It must not block.
+	Gone func(last *v1.Pod)
 	// Log may be nil: then nothing is logged.
 	Log *slog.Logger
 	// Metrics may be nil: then nothing is counted.
@@ -28,6 +31,7 @@ type Config struct {
 // anybody at any time; none blocks on a reader.
 type Writer struct {
 	log     *slog.Logger
+	gone    func(last *v1.Pod)
 	metrics *metrics
 	changes broadcast.Broadcaster
 
@@ -49,6 +53,7 @@ func NewWriter(c Config) *Writer {
 	}
 	return &Writer{
 		log:     c.Log,
+		gone:    c.Gone,
 		metrics: newMetrics(c.Metrics),
 		options: c.Options,
 		pods:    map[pod.UID]entry{},
@@ -75,9 +80,14 @@ func (w *Writer) Report(r pod.Report) {
 	old, options := w.pods[uid], w.options
 	w.mu.Unlock()
 
-	var previous v1.PodStatus
+	// A pod of an apiserver has the last status of an earlier podd, and the newest of what
+	// others say of it.
+	previous := r.Desired.Pod.Status
 	if old.pod != nil {
 		previous = old.pod.Status
+		if r.Desired.Source == pod.SourceAPIServer {
+			previous.Conditions = withOthers(previous.Conditions, r.Desired.Pod.Status.Conditions)
+		}
 	}
 	next := options.Compute(r, previous)
 	if old.pod != nil && sameSpec(old.pod, r.Desired.Pod) && Equal(&previous, &next) {
@@ -93,6 +103,24 @@ func (w *Writer) Report(r pod.Report) {
 	w.pods[uid] = entry{pod: &p, origin: r.Desired.Origin}
 	w.metrics.moved(previous.Phase, next.Phase)
 	w.changed()
+}
+
+// withOthers returns podd's own of some conditions, and those of others of what an
+// apiserver has: also that another disrupts the pod, where podd does not.
+func withOthers(own, theirs []v1.PodCondition) []v1.PodCondition {
+	var out []v1.PodCondition
+	disrupts := slices.ContainsFunc(own, func(c v1.PodCondition) bool { return c.Type == v1.DisruptionTarget })
+	for _, c := range theirs {
+		if !pod.OwnsCondition(c.Type) || c.Type == v1.DisruptionTarget && !disrupts {
+			out = append(out, c)
+		}
+	}
+	for _, c := range own {
+		if pod.OwnsCondition(c.Type) {
+			out = append(out, c)
+		}
+	}
+	return out
 }
 
 // sameSpec compares what an apiserver's UPDATE can change of a pod. Static pods
@@ -112,15 +140,22 @@ func (w *Writer) logChange(p *v1.Pod, before v1.PodPhase) {
 
 // Forget drops the pod. Nothing happens if it is not known.
 func (w *Writer) Forget(uid pod.UID) {
+	e, ok := w.take(uid)
+	if ok && w.gone != nil {
+		w.gone(e.pod)
+	}
+}
+
+func (w *Writer) take(uid pod.UID) (e entry, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	e, ok := w.pods[uid]
-	if !ok {
-		return
+	if e, ok = w.pods[uid]; !ok {
+		return e, false
 	}
 	delete(w.pods, uid)
 	w.metrics.moved(e.pod.Status.Phase, "")
 	w.changed()
+	return e, true
 }
 
 func (w *Writer) changed() {
@@ -185,7 +220,7 @@ func Equal(a, b *v1.PodStatus) bool {
 }
 
 func sameConditions(a, b []v1.PodCondition) bool {
-	for t := range ours {
+	for _, t := range pod.OwnConditions {
 		x, y := condition(a, t), condition(b, t)
 		if (x == nil) != (y == nil) {
 			return false

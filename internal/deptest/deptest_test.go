@@ -96,7 +96,7 @@ func TestTheGuardCanFail(t *testing.T) {
 	}{
 		"the kubelet itself":     {CheckClosure(one("k8s.io/kubernetes/pkg/kubelet")), "has no row in allowedUpstream"},
 		"typed clientset":        {CheckClosure(one("k8s.io/client-go/kubernetes/typed/core/v1")), "33 MB"},
-		"other client-go":        {CheckClosure(one("k8s.io/client-go/tools/cache")), "add a row"},
+		"other client-go":        {CheckClosure(one("k8s.io/client-go/dynamic")), "add a row"},
 		"cadvisor":               {CheckClosure(one("github.com/google/cadvisor/manager")), "housekeeping"},
 		"libcontainer":           {CheckClosure(one("github.com/opencontainers/runc/libcontainer")), "bundle"},
 		"the importer is named":  {CheckClosure([]Package{{ImportPath: "podd/x", Imports: []string{"testing"}}, {ImportPath: "testing"}}), "imported by podd/x"},

@@ -55,6 +55,9 @@ const (
 	AnnotationSidecar = "podd/sidecar"
 )
 
+// FromCluster says that a pod is an apiserver's, by the annotation that its source sets.
+func FromCluster(p *v1.Pod) bool { return p.Annotations[AnnotationSource] == string(SourceAPIServer) }
+
 // Desired is a pod as its source desires it: defaulted, validated, with its final
 // name, namespace and UID. It is immutable once sent.
 type Desired struct {

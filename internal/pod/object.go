@@ -15,6 +15,9 @@ type ObjectKey struct {
 	Kind string
 	// Namespace is empty for a PersistentVolume or CSIDriver, which belongs to none.
 	Namespace, Name string
+	// Cluster: it is an apiserver's, which pods of that apiserver refer to, and not one of
+	// the manifests.
+	Cluster bool
 }
 
 // String is the key as people see it: ConfigMap default/settings.
@@ -91,7 +94,7 @@ func (o *Object) Key() ObjectKey {
 // names them: those of its variables, of its volumes and of its image pulls,
 // optional ones among them. A PersistentVolume is named by a claim, not by a pod.
 func ObjectsOf(p *v1.Pod) []ObjectKey {
-	n := namedObjects{namespace: p.Namespace, seen: map[ObjectKey]bool{}}
+	n := namedObjects{namespace: p.Namespace, cluster: FromCluster(p), seen: map[ObjectKey]bool{}}
 	for i := range p.Spec.ImagePullSecrets {
 		n.add(KindSecret, p.Spec.ImagePullSecrets[i].Name)
 	}
@@ -107,12 +110,13 @@ func ObjectsOf(p *v1.Pod) []ObjectKey {
 
 type namedObjects struct {
 	namespace string
+	cluster   bool
 	seen      map[ObjectKey]bool
 	keys      []ObjectKey
 }
 
 func (n *namedObjects) add(kind, name string) {
-	key := ObjectKey{Kind: kind, Namespace: n.namespace, Name: name}
+	key := ObjectKey{Kind: kind, Namespace: n.namespace, Name: name, Cluster: n.cluster}
 	if !Namespaced(kind) {
 		key.Namespace = ""
 	}

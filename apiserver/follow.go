@@ -1,0 +1,193 @@
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+)
+
+// retries is the pace at which an apiserver that fails is asked again. The kubelet's
+// goes up to a minute, which is how long pods then wait after an outage.
+var retries = wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 8, Cap: 10 * time.Second}
+
+// FollowPods calls set with all pods that are bound to a node, as soon as they are
+// known and again after each change; the pods are read-only. While the apiserver does
+// not respond, set is called with the reason, once for each, and the pods stay what they
+// were. Calls of set never overlap. FollowPods blocks until ctx ends.
+func (c *Client) FollowPods(ctx context.Context, node string, set func(pods []*v1.Pod, err error)) {
+	follow(ctx, selection{c.core, "pods", metav1.NamespaceAll, fields.OneTermEqualSelector("spec.nodeName", node)}, &v1.Pod{}, set)
+}
+
+// FollowNode is FollowPods for the Node of that name; set is called with none if there
+// is none.
+func (c *Client) FollowNode(ctx context.Context, name string, set func(nodes []*v1.Node, err error)) {
+	follow(ctx, selection{c.core, "nodes", metav1.NamespaceAll, named(name)}, &v1.Node{}, set)
+}
+
+// FollowConfigMap is FollowNode for a ConfigMap.
+func (c *Client) FollowConfigMap(ctx context.Context, namespace, name string, set func(all []*v1.ConfigMap, err error)) {
+	follow(ctx, selection{c.core, "configmaps", namespace, named(name)}, &v1.ConfigMap{}, set)
+}
+
+// FollowSecret is FollowNode for a Secret.
+func (c *Client) FollowSecret(ctx context.Context, namespace, name string, set func(all []*v1.Secret, err error)) {
+	follow(ctx, selection{c.core, "secrets", namespace, named(name)}, &v1.Secret{}, set)
+}
+
+// FollowServices is FollowPods for the Services that have an address, of all namespaces.
+func (c *Client) FollowServices(ctx context.Context, set func(all []*v1.Service, err error)) {
+	addressed := fields.AndSelectors(
+		fields.OneTermNotEqualSelector("spec.clusterIP", v1.ClusterIPNone), fields.OneTermNotEqualSelector("spec.clusterIP", ""))
+	follow(ctx, selection{c.core, "services", metav1.NamespaceAll, addressed}, &v1.Service{}, set)
+}
+
+func named(name string) fields.Selector {
+	return fields.OneTermEqualSelector(metav1.ObjectNameField, name)
+}
+
+// object is what can be followed: a pointer to one of the API's types.
+type object interface {
+	runtime.Object
+	metav1.Object
+}
+
+// selection is which objects to follow.
+type selection struct {
+	client              rest.Interface
+	resource, namespace string
+	fields              fields.Selector
+}
+
+func follow[T object](ctx context.Context, of selection, example T, set func([]T, error)) {
+	s := &store[T]{set: set}
+	lists := &lister{ListWatch: cache.NewListWatchFromClient(of.client, of.resource, of.namespace, of.fields), heard: s.heard}
+	pace := retries
+	// What it would log about requests, lister tells.
+	ctx = klog.NewContext(ctx, klog.New(nil))
+	cache.NewReflectorWithOptions(lists, example, s, cache.ReflectorOptions{Name: "podd " + of.resource, Backoff: &pace}).RunWithContext(ctx)
+}
+
+// lister tells how each request of a Reflector went: of itself it only logs that.
+type lister struct {
+	*cache.ListWatch
+	heard func(err error)
+}
+
+// ListWithContext implements cache.ListerWatcherWithContext.
+func (l *lister) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+	all, err := l.ListWatch.ListWithContext(ctx, options)
+	if ctx.Err() == nil {
+		l.heard(err)
+	}
+	return all, err
+}
+
+// WatchWithContext implements cache.ListerWatcherWithContext.
+func (l *lister) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+	w, err := l.ListWatch.WatchWithContext(ctx, options)
+	if ctx.Err() == nil {
+		l.heard(err)
+	}
+	return w, err
+}
+
+// store is a cache.ReflectorStore that passes whole sets on. All its methods are called
+// by the Reflector's goroutine.
+type store[T object] struct {
+	set   func([]T, error)
+	known map[types.UID]T
+	// ready: there was a whole list.
+	ready bool
+	err   string
+}
+
+func (s *store[T]) heard(err error) {
+	err = withoutURL(err)
+	switch {
+	case err == nil && s.err != "":
+		s.err = ""
+		s.tell()
+	case err != nil && err.Error() != s.err:
+		s.err = err.Error()
+		s.set(nil, err)
+	}
+}
+
+// withoutURL returns why a request failed. The URL of a list or watch has a timeout that
+// is another each time, so that the same reason would be told again and again.
+func withoutURL(err error) error {
+	var of *url.Error
+	if errors.As(err, &of) {
+		return of.Err
+	}
+	return err
+}
+
+func (s *store[T]) tell() {
+	if s.ready {
+		s.set(slices.Collect(maps.Values(s.known)), nil)
+	}
+}
+
+func (s *store[T]) put(o any) error {
+	t, ok := o.(T)
+	if !ok {
+		return fmt.Errorf("the apiserver sent a %T", o)
+	}
+	s.known[t.GetUID()] = t
+	return nil
+}
+
+// Add implements cache.ReflectorStore, as do the following.
+func (s *store[T]) Add(o any) error {
+	if err := s.put(o); err != nil {
+		return err
+	}
+	s.tell()
+	return nil
+}
+
+// Update is Add.
+func (s *store[T]) Update(o any) error { return s.Add(o) }
+
+// Delete removes one.
+func (s *store[T]) Delete(o any) error {
+	if gone, ok := o.(cache.DeletedFinalStateUnknown); ok {
+		o = gone.Obj
+	}
+	if t, ok := o.(T); ok {
+		delete(s.known, t.GetUID())
+		s.tell()
+	}
+	return nil
+}
+
+// Replace is called with the first list, and with later ones after an interruption.
+func (s *store[T]) Replace(all []any, _ string) error {
+	s.known, s.ready = make(map[types.UID]T, len(all)), true
+	for _, o := range all {
+		if err := s.put(o); err != nil {
+			return err
+		}
+	}
+	s.tell()
+	return nil
+}
+
+// Resync does nothing: there is no resync period.
+func (s *store[T]) Resync() error { return nil }

@@ -1,0 +1,150 @@
+package events
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"time"
+
+	"golang.org/x/time/rate"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Client writes events to an apiserver. The methods return the apiserver's errors
+// (k8s.io/apimachinery/pkg/api/errors).
+type Client interface {
+	CreateEvent(ctx context.Context, e *v1.Event) error
+	// PatchEvent applies a strategic merge patch.
+	PatchEvent(ctx context.Context, namespace, name string, patch []byte) error
+}
+
+const (
+	// firstUploadRetry doubles up to lastUploadRetry while the apiserver does not answer.
+	firstUploadRetry = 500 * time.Millisecond
+	lastUploadRetry  = 10 * time.Second
+	// tooOld is when the apiserver itself forgets an event (--event-ttl).
+	tooOld = time.Hour
+)
+
+// Uploader sends a Recorder's events to an apiserver: each as it is by then, however often
+// it was repeated meanwhile. Create it with NewUploader, and Run it once.
+type Uploader struct {
+	recorder *Recorder
+	client   Client
+	limit    *rate.Limiter
+	log      *slog.Logger
+	// sent are the versions that the apiserver has, by namespace/name. Events are
+	// immutable, so a version is a pointer.
+	sent map[string]*v1.Event
+}
+
+// NewUploader returns an Uploader. qps and burst bound its requests, as eventRecordQPS and
+// eventBurst do; qps 0 is no bound.
+func NewUploader(r *Recorder, client Client, qps float64, burst int, log *slog.Logger) *Uploader {
+	limit := rate.Limit(qps)
+	if qps == 0 {
+		limit = rate.Inf
+	}
+	return &Uploader{recorder: r, client: client, limit: rate.NewLimiter(limit, max(burst, 1)), log: log, sent: map[string]*v1.Event{}}
+}
+
+// Run sends events until ctx ends. While the apiserver does not answer, events wait in the
+// Recorder.
+func (u *Uploader) Run(ctx context.Context) error {
+	changes, stop := u.recorder.Watch()
+	defer stop()
+	var delay time.Duration
+	for {
+		var again <-chan time.Time
+		if err := u.sendAll(ctx); err != nil {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			if delay == 0 {
+				u.log.Warn("cannot send events to the apiserver: trying again", "error", err)
+			}
+			delay = min(max(2*delay, firstUploadRetry), lastUploadRetry)
+			again = time.After(delay)
+		} else {
+			delay = 0
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-again:
+		case <-changes:
+			if again != nil { // that more has happened is no reason to ask sooner
+				select {
+				case <-again:
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+			}
+		}
+	}
+}
+
+// sendAll sends what the apiserver does not have, and stops at the first event for which it
+// does not answer.
+func (u *Uploader) sendAll(ctx context.Context) error {
+	all := u.recorder.List(Filter{})
+	there := make(map[string]bool, len(all))
+	for _, e := range all {
+		id := e.Namespace + "/" + e.Name
+		there[id] = true
+		// Without a UID it is about a manifest, of which the apiserver has no pod.
+		if e.InvolvedObject.UID == "" || u.sent[id] == e || time.Since(e.LastTimestamp.Time) > tooOld {
+			continue
+		}
+		if err := u.limit.Wait(ctx); err != nil {
+			return err
+		}
+		if err := u.send(ctx, e, u.sent[id] != nil); err != nil {
+			return err
+		}
+		u.sent[id] = e
+	}
+	for id := range u.sent {
+		if !there[id] {
+			delete(u.sent, id)
+		}
+	}
+	return nil
+}
+
+// send sends one event. One that the apiserver refuses, because its namespace is being
+// deleted say, is not sent again: that would not change.
+func (u *Uploader) send(ctx context.Context, e *v1.Event, known bool) error {
+	var err error
+	if known {
+		err = u.repeat(ctx, e)
+	}
+	if !known || apierrors.IsNotFound(err) {
+		err = u.client.CreateEvent(ctx, e)
+		if apierrors.IsAlreadyExists(err) { // an answer was lost
+			err = u.repeat(ctx, e)
+		}
+	}
+	var refused apierrors.APIStatus
+	if errors.As(err, &refused) && !apierrors.IsTooManyRequests(err) && !apierrors.IsInternalError(err) && !apierrors.IsServiceUnavailable(err) {
+		u.log.Debug("the apiserver refuses an event", "event", e.Namespace+"/"+e.Name, "reason", refused.Status().Reason, "error", err)
+		return nil
+	}
+	return err
+}
+
+// repeat tells the apiserver of repeats of an event that it has.
+func (u *Uploader) repeat(ctx context.Context, e *v1.Event) error {
+	patch, err := json.Marshal(struct {
+		Count         int32       `json:"count"`
+		LastTimestamp metav1.Time `json:"lastTimestamp"`
+		Message       string      `json:"message"`
+	}{e.Count, e.LastTimestamp, e.Message})
+	if err != nil {
+		return err
+	}
+	return u.client.PatchEvent(ctx, e.Namespace, e.Name, patch)
+}

@@ -1,0 +1,174 @@
+package events_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"podd/events"
+)
+
+// server keeps events as an apiserver does.
+type server struct {
+	mu       sync.Mutex
+	events   map[string]v1.Event
+	requests int
+	away     bool
+	refuses  bool
+}
+
+func (s *server) request() error {
+	s.requests++
+	switch {
+	case s.away:
+		return errors.New("connection refused")
+	case s.refuses:
+		return apierrors.NewForbidden(schema.GroupResource{Resource: "events"}, "x", errors.New("the namespace is being terminated"))
+	}
+	return nil
+}
+
+func (s *server) CreateEvent(_ context.Context, e *v1.Event) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.request(); err != nil {
+		return err
+	}
+	if _, there := s.events[e.Name]; there {
+		return apierrors.NewAlreadyExists(schema.GroupResource{Resource: "events"}, e.Name)
+	}
+	s.events[e.Name] = *e
+	return nil
+}
+
+func (s *server) PatchEvent(_ context.Context, _, name string, patch []byte) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.request(); err != nil {
+		return err
+	}
+	e, there := s.events[name]
+	if !there {
+		return apierrors.NewNotFound(schema.GroupResource{Resource: "events"}, name)
+	}
+	if err := json.Unmarshal(patch, &e); err != nil {
+		return err
+	}
+	s.events[name] = e
+	return nil
+}
+
+func (s *server) set(change func()) { s.mu.Lock(); defer s.mu.Unlock(); change() }
+
+func (s *server) counts() map[string]int32 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := map[string]int32{}
+	for _, e := range s.events {
+		all[e.Reason+" "+e.Message] = e.Count
+	}
+	return all
+}
+
+// asked is how many requests there were.
+func (s *server) asked() (n int) {
+	s.set(func() { n = s.requests })
+	return n
+}
+
+func uploading(t *testing.T, run func(r *events.Recorder, s *server)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		r, s := events.New(events.Config{Node: "node0"}), &server{events: map[string]v1.Event{}}
+		u := events.NewUploader(r, s, 50, 100, slog.New(slog.DiscardHandler))
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- u.Run(ctx) }()
+		run(r, s)
+		cancel()
+		<-done
+	})
+}
+
+func uploaded() *v1.Pod {
+	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "uid-1"}}
+}
+
+func TestEventsAndTheirRepeatsReachTheApiserver(t *testing.T) {
+	uploading(t, func(r *events.Recorder, s *server) {
+		r.Event(uploaded(), "Normal", "Pulled", "one")
+		time.Sleep(time.Second)
+		for range 5 {
+			r.Event(uploaded(), "Warning", "BackOff", "again")
+			time.Sleep(time.Second)
+		}
+		got := s.counts()
+		if len(got) != 2 || got["Pulled one"] != 1 || got["BackOff again"] != 5 {
+			t.Errorf("got %v", got)
+		}
+		if s.asked() != 6 {
+			t.Errorf("got %d requests", s.asked())
+		}
+	})
+}
+
+func TestAfterAnOutageEventsAreSentAsTheyAreThen(t *testing.T) {
+	uploading(t, func(r *events.Recorder, s *server) {
+		s.set(func() { s.away = true })
+		for i := range 100 {
+			r.Event(uploaded(), "Warning", "BackOff", "again")
+			time.Sleep(time.Second) // an event's name is its time
+			r.Event(uploaded(), "Normal", "Pulled", fmt.Sprint(i%3))
+		}
+		if s.asked() > 20 {
+			t.Errorf("%d requests in 100 s of an outage", s.asked())
+		}
+		s.set(func() { s.away, s.requests = false, 0 })
+		time.Sleep(time.Minute)
+		if got := s.counts(); got["BackOff again"] != 100 || len(got) != 4 || s.asked() != 4 {
+			t.Errorf("got %v with %d requests", got, s.asked())
+		}
+	})
+}
+
+func TestAnEventThatIsRefusedHoldsUpNoOther(t *testing.T) {
+	uploading(t, func(r *events.Recorder, s *server) {
+		s.set(func() { s.refuses = true })
+		r.Event(uploaded(), "Normal", "Pulled", "refused")
+		time.Sleep(time.Hour)
+		if s.asked() != 1 {
+			t.Errorf("got %d requests", s.asked())
+		}
+		s.set(func() { s.refuses = false })
+		r.Event(uploaded(), "Normal", "Created", "taken")
+		r.ManifestEvent("shop", "broken", "Warning", "InvalidManifest", "not sent")
+		time.Sleep(time.Second)
+		if got := s.counts(); len(got) != 1 || got["Created taken"] != 1 {
+			t.Errorf("got %v", got)
+		}
+	})
+}
+
+func TestAnEventThatTheApiserverHasForgottenIsCreatedAgain(t *testing.T) {
+	uploading(t, func(r *events.Recorder, s *server) {
+		r.Event(uploaded(), "Warning", "BackOff", "again")
+		time.Sleep(time.Second)
+		s.set(func() { clear(s.events) })
+		r.Event(uploaded(), "Warning", "BackOff", "again")
+		time.Sleep(time.Second)
+		if got := s.counts(); got["BackOff again"] != 2 {
+			t.Errorf("got %v", got)
+		}
+	})
+}

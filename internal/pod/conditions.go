@@ -1,0 +1,18 @@
+package pod
+
+import (
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// OwnConditions are the conditions of pods that the node agent writes; what others write is
+// carried over untouched. DisruptionTarget is written by either (upstream's
+// PodConditionSharedByKubelet). Read-only.
+var OwnConditions = []v1.PodConditionType{
+	v1.PodReadyToStartContainers, v1.PodInitialized, v1.PodReady, v1.ContainersReady, v1.PodScheduled,
+	v1.PodResizePending, v1.PodResizeInProgress, v1.DisruptionTarget, v1.AllContainersRestarting,
+}
+
+// OwnsCondition says that a condition is one of OwnConditions.
+func OwnsCondition(of v1.PodConditionType) bool { return slices.Contains(OwnConditions, of) }

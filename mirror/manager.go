@@ -1,0 +1,246 @@
+package mirror
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"podd/internal/pod"
+)
+
+// Client changes pods in an apiserver. The methods return the apiserver's errors
+// (k8s.io/apimachinery/pkg/api/errors).
+type Client interface {
+	CreatePod(ctx context.Context, p *v1.Pod) error
+	// DeletePod deletes the pod's object at once, if it has that UID.
+	DeletePod(ctx context.Context, namespace, name string, uid pod.UID) error
+}
+
+const (
+	// firstRetry doubles up to lastRetry for a pod that the apiserver refuses or does not
+	// take.
+	firstRetry = time.Second
+	lastRetry  = 5 * time.Minute
+)
+
+// Config is what a Manager is made of.
+type Config struct {
+	Client Client
+	// Node is this node's Node; not called before Run.
+	Node func() *v1.Node
+	// Here says that something of a static pod is still on the node.
+	Here func(pod.UID) bool
+	Log  *slog.Logger
+}
+
+// Manager maintains the mirror pods. Create it with New, and Run it once; the other methods
+// may be called by anybody at any time, and none blocks.
+type Manager struct {
+	cfg  Config
+	poke chan struct{} // capacity 1
+
+	mu sync.Mutex
+	// static are the desired pods of the other sources, by name; complete says that each of
+	// these sources is ready.
+	static   map[name]*v1.Pod
+	complete bool
+	// mirrors are the apiserver's, by name; known says that it has answered.
+	mirrors map[name]*v1.Pod
+	known   bool
+
+	// failures belong to Run.
+	failures map[name]failure
+}
+
+// name is that of a pod.
+type name struct{ namespace, name string }
+
+func nameOf(p *v1.Pod) name { return name{p.Namespace, p.Name} }
+
+func (n name) String() string { return n.namespace + "/" + n.name }
+
+// failure is of a request about a pod.
+type failure struct {
+	hash  string // of the static pod that it was for
+	text  string
+	delay time.Duration
+	until time.Time
+}
+
+// New returns a Manager that knows no pods.
+func New(cfg Config) *Manager {
+	return &Manager{cfg: cfg, poke: make(chan struct{}, 1), failures: make(map[name]failure)}
+}
+
+// Desired takes all pods of the sources other than the apiserver; complete says that each of
+// these sources is ready.
+func (m *Manager) Desired(pods []*pod.Desired, complete bool) {
+	static := make(map[name]*v1.Pod, len(pods))
+	for _, d := range pods {
+		static[nameOf(d.Pod)] = d.Pod
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.static, m.complete = static, complete
+	m.Wake()
+}
+
+// Seen takes all of the apiserver's pods of this node.
+func (m *Manager) Seen(pods []*v1.Pod) {
+	mirrors := make(map[name]*v1.Pod)
+	for _, p := range pods {
+		if _, ok := p.Annotations[v1.MirrorPodAnnotationKey]; ok {
+			mirrors[nameOf(p)] = p
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.mirrors, m.known = mirrors, true
+	m.Wake()
+}
+
+// Wake has the mirror pods compared anew: a pod has gone from the node.
+func (m *Manager) Wake() {
+	select {
+	case m.poke <- struct{}{}:
+	default:
+	}
+}
+
+// Run maintains the mirror pods until ctx ends. The Node must be registered.
+func (m *Manager) Run(ctx context.Context) error {
+	for {
+		var timer <-chan time.Time
+		if next := m.sync(ctx); !next.IsZero() {
+			timer = time.After(time.Until(next))
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-m.poke:
+		case <-timer:
+		}
+	}
+}
+
+// step is a request to make.
+type step struct {
+	of     name
+	delete *v1.Pod // nil to create
+	create *v1.Pod
+}
+
+// sync makes the requests that are due, and returns when the next one is; zero for none.
+func (m *Manager) sync(ctx context.Context) (next time.Time) {
+	steps := m.steps()
+	now := time.Now()
+	for of := range m.failures {
+		if _, due := steps[of]; !due {
+			delete(m.failures, of)
+		}
+	}
+	for of, s := range steps {
+		last := m.failures[of]
+		if hash := s.hash(); last.hash == hash && last.until.After(now) {
+			if next.IsZero() || last.until.Before(next) {
+				next = last.until
+			}
+			continue
+		} else if last.hash != hash {
+			last = failure{hash: hash}
+		}
+		err := m.do(ctx, s)
+		if ctx.Err() != nil {
+			return time.Time{}
+		}
+		if err == nil {
+			delete(m.failures, of)
+			continue
+		}
+		if last.text != err.Error() {
+			last.text = err.Error()
+			m.cfg.Log.Warn("cannot show a static pod in the cluster: it runs all the same", "pod", of.String(), "error", err)
+		}
+		last.delay = min(max(2*last.delay, firstRetry), lastRetry)
+		last.until = time.Now().Add(last.delay)
+		m.failures[of] = last
+		if next.IsZero() || last.until.Before(next) {
+			next = last.until
+		}
+	}
+	return next
+}
+
+// steps are the requests that make the mirror pods what they should be. A mirror pod whose
+// source may only be late is left alone.
+func (m *Manager) steps() map[name]step {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	steps := make(map[name]step)
+	if !m.known {
+		return steps
+	}
+	for of, mirror := range m.mirrors {
+		hash := mirror.Annotations[v1.MirrorPodAnnotationKey]
+		static := m.static[of]
+		switch {
+		case static != nil && hashOf(static) == hash && mirror.DeletionTimestamp == nil:
+		case static == nil && (!m.complete || m.cfg.Here(pod.UID(hash))):
+		default:
+			steps[of] = step{of: of, delete: mirror}
+		}
+	}
+	for of, static := range m.static {
+		if m.mirrors[of] == nil {
+			steps[of] = step{of: of, create: static}
+		}
+	}
+	return steps
+}
+
+// hash says of which static pod a step is.
+func (s step) hash() string {
+	if s.delete != nil {
+		return "-" + string(s.delete.UID)
+	}
+	return hashOf(s.create)
+}
+
+func hashOf(static *v1.Pod) string { return static.Annotations[pod.AnnotationHash] }
+
+// do makes a request. That it has nothing to do any more is no error: what the apiserver has
+// will be seen.
+func (m *Manager) do(ctx context.Context, s step) error {
+	if s.delete != nil {
+		err := m.cfg.Client.DeletePod(ctx, s.of.namespace, s.of.name, s.delete.UID)
+		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+			return nil
+		}
+		return err
+	}
+	err := m.cfg.Client.CreatePod(ctx, mirrorOf(s.create, m.cfg.Node()))
+	if apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	return err
+}
+
+// mirrorOf returns the mirror pod of a static pod.
+func mirrorOf(static *v1.Pod, node *v1.Node) *v1.Pod {
+	annotations := maps.Clone(static.Annotations)
+	annotations[v1.MirrorPodAnnotationKey] = hashOf(static)
+	controller := true
+	return &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: static.Namespace, Name: static.Name, Labels: static.Labels, Annotations: annotations,
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID, Controller: &controller}},
+		},
+		Spec: static.Spec,
+	}
+}

@@ -1,0 +1,188 @@
+package mirror
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"podd/internal/pod"
+)
+
+// server is an apiserver that shows its pods to a Manager after each change.
+type server struct {
+	mu      sync.Mutex
+	manager *Manager
+	pods    map[string]*v1.Pod
+	refuse  error
+	calls   []string
+	serial  int
+}
+
+func (s *server) CreatePod(_ context.Context, p *v1.Pod) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls = append(s.calls, "create "+p.Name)
+	if s.refuse != nil {
+		return s.refuse
+	}
+	if s.pods[p.Name] != nil {
+		return apierrors.NewAlreadyExists(schema.GroupResource{Resource: "pods"}, p.Name)
+	}
+	s.serial++
+	stored := p.DeepCopy()
+	stored.UID = pod.UID(fmt.Sprintf("mirror-%d", s.serial))
+	s.pods[p.Name] = stored
+	s.show()
+	return nil
+}
+
+func (s *server) DeletePod(_ context.Context, _, name string, uid pod.UID) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls = append(s.calls, fmt.Sprintf("delete %s %s", name, uid))
+	if s.pods[name] == nil || s.pods[name].UID != uid {
+		return apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, name)
+	}
+	delete(s.pods, name)
+	s.show()
+	return nil
+}
+
+func (s *server) show() {
+	var all []*v1.Pod
+	for _, p := range s.pods {
+		all = append(all, p)
+	}
+	s.manager.Seen(all)
+}
+
+func (s *server) took() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	calls := s.calls
+	s.calls = nil
+	return calls
+}
+
+func static(name, hash string) *pod.Desired {
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: pod.UID(hash), Annotations: map[string]string{pod.AnnotationHash: hash}}}
+	p.Spec.NodeName = "node"
+	return &pod.Desired{Pod: p, Source: pod.SourceFile}
+}
+
+// run starts a Manager beside a server; here are the UIDs of pods that are still on the node.
+func run(t *testing.T, here map[pod.UID]bool) *server {
+	t.Helper()
+	s := &server{pods: map[string]*v1.Pod{}}
+	s.manager = New(Config{
+		Client: s, Node: func() *v1.Node { return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node", UID: "node-uid"}} },
+		Here: func(uid pod.UID) bool { return here[uid] }, Log: slog.New(slog.DiscardHandler),
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.manager.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-ended })
+	return s
+}
+
+func expect(t *testing.T, s *server, what string, want ...string) {
+	t.Helper()
+	synctest.Wait()
+	if got := s.took(); !slices.Equal(got, want) {
+		t.Errorf("%s: got %q, want %q", what, got, want)
+	}
+}
+
+func TestAMirrorPodFollowsItsStaticPod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		here := map[pod.UID]bool{}
+		s := run(t, here)
+		s.manager.Desired([]*pod.Desired{static("web", "1")}, true)
+		expect(t, s, "before the apiserver has answered")
+		s.manager.Seen(nil)
+		expect(t, s, "a new static pod", "create web")
+		m := s.pods["web"]
+		owner := m.OwnerReferences[0]
+		if m.Annotations[v1.MirrorPodAnnotationKey] != "1" || owner.Kind != "Node" || owner.UID != "node-uid" || !*owner.Controller || m.Spec.NodeName != "node" {
+			t.Errorf("got %+v", m)
+		}
+		s.manager.Desired([]*pod.Desired{static("web", "2")}, true)
+		expect(t, s, "an edited one", "delete web mirror-1", "create web")
+		here["2"] = true
+		s.manager.Desired(nil, true)
+		expect(t, s, "a removed one that still ends")
+		delete(here, "2")
+		s.manager.Wake()
+		expect(t, s, "one that has gone", "delete web mirror-2")
+	})
+}
+
+func TestAMirrorPodThatSomebodyDeletesIsCreatedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := run(t, nil)
+		s.manager.Desired([]*pod.Desired{static("web", "1")}, true)
+		s.manager.Seen(nil)
+		expect(t, s, "at first", "create web")
+		s.mu.Lock()
+		s.pods["web"] = s.pods["web"].DeepCopy()
+		s.pods["web"].DeletionTimestamp = &metav1.Time{Time: time.Now()}
+		s.show()
+		s.mu.Unlock()
+		expect(t, s, "its deletion was requested", "delete web mirror-1", "create web")
+		s.mu.Lock()
+		delete(s.pods, "web")
+		s.show()
+		s.mu.Unlock()
+		expect(t, s, "it was deleted at once", "create web")
+	})
+}
+
+func TestAMirrorPodWhoseSourceIsLateStays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := run(t, nil)
+		p := static("web", "1").Pod
+		p.UID, p.Annotations = "mirror-9", map[string]string{v1.MirrorPodAnnotationKey: "1"}
+		other := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "of-the-cluster", UID: "x"}}
+		s.pods["web"], s.pods["of-the-cluster"] = p, other
+		s.manager.Seen([]*v1.Pod{p, other})
+		s.manager.Desired(nil, false)
+		expect(t, s, "before its source is ready")
+		s.manager.Desired(nil, true)
+		expect(t, s, "then", "delete web mirror-9")
+	})
+}
+
+func TestARefusedMirrorPodIsTriedMoreAndMoreRarely(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := run(t, nil)
+		s.refuse = errors.New("pod may not reference secrets")
+		s.manager.Seen(nil)
+		s.manager.Desired([]*pod.Desired{static("web", "1")}, true)
+		expect(t, s, "at once", "create web")
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if n := len(s.took()); n < 15 || n > 25 {
+			t.Errorf("tried %d times in an hour, want about 20", n)
+		}
+		s.manager.Desired([]*pod.Desired{static("web", "2")}, true)
+		expect(t, s, "an edit", "create web")
+		s.mu.Lock()
+		s.refuse = nil
+		s.mu.Unlock()
+		time.Sleep(firstRetry)
+		expect(t, s, "when it is taken", "create web")
+		time.Sleep(time.Hour)
+		expect(t, s, "later")
+	})
+}

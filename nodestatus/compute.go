@@ -1,0 +1,154 @@
+package nodestatus
+
+import (
+	"maps"
+	"runtime"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Facts are what does not change while podd runs.
+type Facts struct {
+	// Name is the Node's; Hostname its label and address.
+	Name, Hostname string
+	// Labels are the configured ones, Taints and Unschedulable those of a new Node.
+	Labels        map[string]string
+	Taints        []v1.Taint
+	Unschedulable bool
+	ProviderID    string
+	// Addresses are IP addresses, primary first.
+	Addresses             []string
+	Capacity, Allocatable v1.ResourceList
+	System                v1.NodeSystemInfo
+	// Port is that of the kubelet's API; 0 for none.
+	Port     int32
+	Handlers []v1.NodeRuntimeHandler
+	// StrictGroups: the runtime supports supplementalGroupsPolicy Strict.
+	StrictGroups bool
+}
+
+// State is what may change.
+type State struct {
+	// NotReady says why the node is not ready; nil if it is.
+	NotReady error
+	// MemoryPressure, DiskPressure and PIDPressure are the conditions of these names.
+	MemoryPressure, DiskPressure, PIDPressure bool
+	Images                                    []v1.ContainerImage
+}
+
+// The labels that upstream still sets beside those that replaced them.
+const (
+	labelOSBeta   = "beta.kubernetes.io/os"
+	labelArchBeta = "beta.kubernetes.io/arch"
+)
+
+// annotationControllerAttach says that the attach-detach controller attaches volumes, and
+// not the node.
+const annotationControllerAttach = "volumes.kubernetes.io/controller-managed-attach-detach"
+
+// defaultLabels are those that the node agent sets itself; the configured ones take
+// precedence.
+func (f *Facts) defaultLabels() map[string]string {
+	return map[string]string{
+		v1.LabelHostname:   f.Hostname,
+		v1.LabelOSStable:   runtime.GOOS,
+		v1.LabelArchStable: runtime.GOARCH,
+		labelOSBeta:        runtime.GOOS,
+		labelArchBeta:      runtime.GOARCH,
+	}
+}
+
+// newNode returns the Node to register.
+func (f *Facts) newNode(s State, now metav1.Time) *v1.Node {
+	labels := f.defaultLabels()
+	maps.Copy(labels, f.Labels)
+	n := &v1.Node{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: f.Name, Labels: labels, Annotations: map[string]string{annotationControllerAttach: "true"},
+		},
+		Spec: v1.NodeSpec{Taints: slices.Clone(f.Taints), Unschedulable: f.Unschedulable, ProviderID: f.ProviderID},
+	}
+	f.update(n, s, now)
+	return n
+}
+
+// adopt sets in an existing Node what a new one would have and the node agent owns. Other
+// labels, and taints, are the cluster's, once the Node exists (NodeRestriction allows the
+// agent no others either).
+func (f *Facts) adopt(n *v1.Node) {
+	if n.Labels == nil {
+		n.Labels = map[string]string{}
+	}
+	configured := f.defaultLabels()
+	for key := range configured {
+		if value, ok := f.Labels[key]; ok {
+			configured[key] = value
+		}
+	}
+	for _, key := range []string{v1.LabelTopologyZone, v1.LabelTopologyRegion, v1.LabelInstanceTypeStable} {
+		if value, ok := f.Labels[key]; ok {
+			configured[key] = value
+		}
+	}
+	maps.Copy(n.Labels, configured)
+	if n.Annotations == nil {
+		n.Annotations = map[string]string{}
+	}
+	n.Annotations[annotationControllerAttach] = "true"
+}
+
+// update sets the status of a Node. Conditions of others stay, as do resources that podd
+// does not know (extended ones).
+func (f *Facts) update(n *v1.Node, s State, now metav1.Time) {
+	st := &n.Status
+	st.Addresses = f.addresses()
+	st.Capacity, st.Allocatable = withOthers(f.Capacity, st.Capacity), withOthers(f.Allocatable, st.Allocatable)
+	st.NodeInfo = f.System
+	st.NodeInfo.OperatingSystem, st.NodeInfo.Architecture = runtime.GOOS, runtime.GOARCH
+	st.DaemonEndpoints = v1.NodeDaemonEndpoints{KubeletEndpoint: v1.DaemonEndpoint{Port: f.Port}}
+	st.Images = s.Images
+	st.RuntimeHandlers = f.Handlers
+	strict := f.StrictGroups
+	st.Features = &v1.NodeFeatures{SupplementalGroupsPolicy: &strict}
+	for _, c := range f.conditions(s, st.Capacity) {
+		setCondition(st, c, now)
+	}
+}
+
+// withOthers adds to what podd knows of resources what another has said of others.
+func withOthers(known, old v1.ResourceList) v1.ResourceList {
+	out := known.DeepCopy()
+	for name, amount := range old {
+		if _, ok := known[name]; !ok && !native(name) {
+			out[name] = amount
+		}
+	}
+	return out
+}
+
+// addresses are in the kubelet's order: the IP addresses, then the host's name.
+func (f *Facts) addresses() []v1.NodeAddress {
+	var out []v1.NodeAddress
+	for _, ip := range f.Addresses {
+		out = append(out, v1.NodeAddress{Type: v1.NodeInternalIP, Address: ip})
+	}
+	return append(out, v1.NodeAddress{Type: v1.NodeHostName, Address: f.Hostname})
+}
+
+// changed says whether two statuses differ in more than the time of the last heartbeat.
+func changed(a, b *v1.NodeStatus) bool {
+	return !equality.Semantic.DeepEqual(withoutHeartbeats(a), withoutHeartbeats(b))
+}
+
+func withoutHeartbeats(s *v1.NodeStatus) *v1.NodeStatus {
+	out := *s
+	out.Conditions = slices.Clone(s.Conditions)
+	for i := range out.Conditions {
+		out.Conditions[i].LastHeartbeatTime = metav1.Time{}
+	}
+	slices.SortFunc(out.Conditions, byType)
+	return &out
+}

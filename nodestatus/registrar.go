@@ -1,0 +1,305 @@
+package nodestatus
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+)
+
+// NodeClient reads and writes this node's Node.
+type NodeClient interface {
+	// FollowNode calls set with the Node of that name, if there is one, after each
+	// change, and with the reason while that cannot be known. It blocks until ctx ends.
+	FollowNode(ctx context.Context, name string, set func(nodes []*v1.Node, err error))
+	CreateNode(ctx context.Context, node *v1.Node) (*v1.Node, error)
+	Node(ctx context.Context, name string) (*v1.Node, error)
+	PatchNode(ctx context.Context, name string, patch []byte, subresource ...string) (*v1.Node, error)
+}
+
+// Config is what a Registrar is made of.
+type Config struct {
+	Client NodeClient
+	Facts  Facts
+	// State is called before each status; it may block for seconds.
+	State func(ctx context.Context) State
+	// Event records an event about the node; eventType is v1's Normal or Warning.
+	Event func(eventType, reason, message string)
+	// Register is registerNode: without it an existing Node is maintained, and none
+	// created.
+	Register bool
+	// UpdateFrequency is the time between computations of the state (nodeStatusUpdateFrequency,
+	// 10 s), ReportFrequency that between reports of one that does not change
+	// (nodeStatusReportFrequency, 5 min).
+	UpdateFrequency, ReportFrequency time.Duration
+	Log                              *slog.Logger
+}
+
+// Registrar registers the node and keeps its status up to date. Create it with New, and
+// Run it once; the other methods may be called by anybody at any time.
+type Registrar struct {
+	cfg  Config
+	log  *slog.Logger
+	poke chan struct{} // capacity 1
+	// registered is closed when the Node exists.
+	registered chan struct{}
+
+	mu   sync.Mutex
+	node *v1.Node // the newest that was seen; nil for none
+	// registration is the last one that was not nil.
+	registration *v1.Node
+
+	// The rest belongs to Run.
+	reported time.Time     // when the status was last sent
+	delay    time.Duration // of the next report, so that nodes do not report together
+	told     string        // the last error that was logged
+}
+
+// New returns a Registrar; nothing is requested before Run.
+func New(cfg Config) *Registrar {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Registrar{cfg: cfg, log: cfg.Log, poke: make(chan struct{}, 1), registered: make(chan struct{})}
+}
+
+// Node returns the newest version of the Node that was seen, or nil. It is read-only.
+func (r *Registrar) Node() *v1.Node {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.node
+}
+
+// Registration returns the Node as it was last seen, also after somebody has deleted it; nil
+// before it was registered. It is read-only.
+func (r *Registrar) Registration() *v1.Node {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.registration
+}
+
+// Registered returns a channel that is closed once the Node has been registered.
+func (r *Registrar) Registered() <-chan struct{} { return r.registered }
+
+// Poke has the state computed now. It never blocks.
+func (r *Registrar) Poke() {
+	select {
+	case r.poke <- struct{}{}:
+	default:
+	}
+}
+
+// Run registers the node and maintains its status until ctx ends.
+func (r *Registrar) Run(ctx context.Context) error {
+	if err := r.register(ctx); err != nil {
+		return err
+	}
+	close(r.registered)
+	var follower sync.WaitGroup
+	defer follower.Wait()
+	follower.Go(func() { r.cfg.Client.FollowNode(ctx, r.cfg.Facts.Name, r.seen) })
+	for {
+		r.sync(ctx)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-r.poke:
+		case <-time.After(r.cfg.UpdateFrequency):
+		}
+	}
+}
+
+const (
+	// firstRegistration is the time between attempts to register, at first; it doubles up
+	// to lastRegistration, as the kubelet's.
+	firstRegistration = 200 * time.Millisecond
+	lastRegistration  = 7 * time.Second
+)
+
+// register creates the Node or adopts the existing one; it returns when that is done.
+func (r *Registrar) register(ctx context.Context) error {
+	for wait := firstRegistration; ; wait = min(2*wait, lastRegistration) {
+		err := r.tryRegister(ctx)
+		if err == nil {
+			r.told = ""
+			return nil
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		r.failed("cannot register this node with the apiserver: trying again", err)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(wait):
+		}
+	}
+}
+
+func (r *Registrar) tryRegister(ctx context.Context) error {
+	if r.cfg.Register {
+		created, err := r.cfg.Client.CreateNode(ctx, r.cfg.Facts.newNode(r.cfg.State(ctx), metav1.Now()))
+		if err == nil {
+			r.log.Info("node registered", "node", created.Name)
+			r.keep(created)
+			r.sent()
+			return nil
+		}
+		if !apierrors.IsAlreadyExists(err) {
+			return err
+		}
+	}
+	existing, err := r.cfg.Client.Node(ctx, r.cfg.Facts.Name)
+	if err != nil {
+		return err
+	}
+	next := existing.DeepCopy()
+	r.cfg.Facts.adopt(next)
+	if !equality.Semantic.DeepEqual(existing, next) {
+		if next, err = r.patch(ctx, existing, next); err != nil {
+			return err
+		}
+	}
+	r.log.Info("node was registered before", "node", next.Name)
+	r.keep(next)
+	return nil
+}
+
+func (r *Registrar) patch(ctx context.Context, from, to *v1.Node) (*v1.Node, error) {
+	patch, err := nodePatch(from, to)
+	if err != nil {
+		return nil, err
+	}
+	return r.cfg.Client.PatchNode(ctx, from.Name, patch, "status")
+}
+
+// keep records a version of the Node, unless a newer one is known.
+func (r *Registrar) keep(n *v1.Node) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.node == nil || newer(n, r.node) {
+		r.node, r.registration = n, n
+	}
+}
+
+// newer says that a is another Node than b, or not an older version of it.
+func newer(a, b *v1.Node) bool {
+	order, err := resourceversion.CompareResourceVersion(a.ResourceVersion, b.ResourceVersion)
+	return a.UID != b.UID || err != nil || order >= 0
+}
+
+// seen takes what FollowNode tells.
+func (r *Registrar) seen(nodes []*v1.Node, err error) {
+	if err != nil {
+		return // the pods' source reports that the apiserver does not respond
+	}
+	r.mu.Lock()
+	old := r.node
+	switch {
+	case len(nodes) == 0:
+		r.node = nil
+	case old == nil || newer(nodes[0], old):
+		r.node, r.registration = nodes[0], nodes[0]
+	}
+	now, gone := r.node, old != nil && len(nodes) == 0
+	r.mu.Unlock()
+	switch {
+	case gone:
+		r.log.Warn("the Node was deleted: its pods are being deleted by the cluster; restart podd to register this node again", "node", r.cfg.Facts.Name)
+	case old != nil && now != nil && old.Spec.Unschedulable != now.Spec.Unschedulable:
+		reason := "NodeSchedulable"
+		if now.Spec.Unschedulable {
+			reason = "NodeNotSchedulable"
+		}
+		r.event(reason)
+	}
+	// Somebody else may have written its status: the cluster says Unknown of a node whose
+	// lease was not renewed.
+	r.Poke()
+}
+
+func (r *Registrar) event(reason string) {
+	r.cfg.Event(v1.EventTypeNormal, reason, "Node "+r.cfg.Facts.Name+" status is now: "+reason)
+}
+
+// sync sends the status if it changed or has not been sent for long.
+func (r *Registrar) sync(ctx context.Context) {
+	base := r.Node()
+	if base == nil {
+		return
+	}
+	next := base.DeepCopy()
+	r.cfg.Facts.update(next, r.cfg.State(ctx), metav1.Now())
+	differs := changed(&base.Status, &next.Status)
+	if !differs && time.Since(r.reported) < r.cfg.ReportFrequency+r.delay {
+		return
+	}
+	stored, err := r.patch(ctx, base, next)
+	if err != nil {
+		if ctx.Err() == nil {
+			r.failed("cannot send the node's status to the apiserver: trying again", err)
+		}
+		return
+	}
+	if r.told != "" {
+		r.told = ""
+		r.log.Info("the node's status is sent again")
+	}
+	r.keep(stored)
+	r.sent()
+	if !differs {
+		r.delay = 0
+	}
+	for _, reason := range transitions(&base.Status, &stored.Status) {
+		r.event(reason)
+	}
+}
+
+// sent records that the status was sent. The next report of one that does not change
+// comes between half and one and a half of the frequency later.
+func (r *Registrar) sent() {
+	r.reported = time.Now()
+	r.delay = time.Duration((rand.Float64() - 0.5) * float64(r.cfg.ReportFrequency))
+}
+
+func (r *Registrar) failed(what string, err error) {
+	if r.told != err.Error() {
+		r.told = err.Error()
+		r.log.Warn(what, "node", r.cfg.Facts.Name, "error", fmt.Sprint(err))
+	}
+}
+
+// transitions returns the reasons of the events about conditions that changed, the
+// kubelet's.
+func transitions(before, after *v1.NodeStatus) []string {
+	old := map[v1.NodeConditionType]v1.ConditionStatus{}
+	for _, c := range before.Conditions {
+		old[c.Type] = c.Status
+	}
+	names := map[v1.NodeConditionType][2]string{
+		v1.NodeReady:          {"NodeReady", "NodeNotReady"},
+		v1.NodeMemoryPressure: {"NodeHasInsufficientMemory", "NodeHasSufficientMemory"},
+		v1.NodeDiskPressure:   {"NodeHasDiskPressure", "NodeHasNoDiskPressure"},
+		v1.NodePIDPressure:    {"NodeHasInsufficientPID", "NodeHasSufficientPID"},
+	}
+	var reasons []string
+	for _, c := range after.Conditions {
+		reason, ok := names[c.Type]
+		switch {
+		case !ok || old[c.Type] == c.Status:
+		case c.Status == v1.ConditionTrue:
+			reasons = append(reasons, reason[0])
+		case c.Status == v1.ConditionFalse:
+			reasons = append(reasons, reason[1])
+		}
+	}
+	return reasons
+}

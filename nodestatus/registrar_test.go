@@ -1,0 +1,326 @@
+package nodestatus
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+)
+
+// server is an apiserver with one Node and one Lease.
+type server struct {
+	mu       sync.Mutex
+	node     *v1.Node
+	lease    *coordinationv1.Lease
+	version  int
+	away     bool
+	requests []string
+	watchers []func([]*v1.Node, error)
+}
+
+func (s *server) request(what string) error {
+	if s.away {
+		return errors.New("connection refused")
+	}
+	s.requests = append(s.requests, what)
+	return nil
+}
+
+// did returns the requests since the last call.
+func (s *server) did() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := s.requests
+	s.requests = nil
+	return out
+}
+
+// write changes the Node as the cluster does, and tells those who watch; nil deletes it.
+func (s *server) write(change func(n *v1.Node) *v1.Node) (written *v1.Node) {
+	s.mu.Lock()
+	if s.node != nil {
+		s.node = s.node.DeepCopy()
+	}
+	s.node = change(s.node)
+	s.version++
+	var all []*v1.Node
+	if s.node != nil {
+		s.node.ResourceVersion = strconv.Itoa(s.version)
+		all = append(all, s.node)
+	}
+	watchers, written := slices.Clone(s.watchers), s.node
+	s.mu.Unlock()
+	for _, tell := range watchers {
+		tell(all, nil)
+	}
+	return written
+}
+
+func (s *server) FollowNode(ctx context.Context, _ string, set func([]*v1.Node, error)) {
+	s.mu.Lock()
+	s.watchers = append(s.watchers, set)
+	s.mu.Unlock()
+	s.write(func(n *v1.Node) *v1.Node { return n })
+	<-ctx.Done()
+}
+
+func (s *server) Node(_ context.Context, name string) (*v1.Node, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.request("get"); err != nil {
+		return nil, err
+	}
+	if s.node == nil {
+		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "nodes"}, name)
+	}
+	return s.node, nil
+}
+
+func (s *server) CreateNode(_ context.Context, n *v1.Node) (*v1.Node, error) {
+	s.mu.Lock()
+	err, there := s.request("create"), s.node != nil
+	s.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	if there {
+		return nil, apierrors.NewAlreadyExists(schema.GroupResource{Resource: "nodes"}, n.Name)
+	}
+	return s.write(func(*v1.Node) *v1.Node {
+		out := n.DeepCopy()
+		out.UID = types.UID("uid-" + strconv.Itoa(s.version))
+		return out
+	}), nil
+}
+
+func (s *server) PatchNode(_ context.Context, _ string, patch []byte, subresource ...string) (*v1.Node, error) {
+	s.mu.Lock()
+	err := s.request("patch " + strings.Join(subresource, "/"))
+	s.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	return s.write(func(n *v1.Node) *v1.Node {
+		before, _ := json.Marshal(n)
+		after, err := strategicpatch.StrategicMergePatch(before, patch, v1.Node{})
+		out := &v1.Node{}
+		if err = errors.Join(err, json.Unmarshal(after, out)); err != nil {
+			panic(err)
+		}
+		return out
+	}), nil
+}
+
+func facts() Facts {
+	return Facts{
+		Name: "node0", Hostname: "node0", Addresses: []string{"10.0.0.1", "fd00::1"},
+		Labels: map[string]string{"disk": "ssd"}, Taints: []v1.Taint{{Key: "only", Effect: v1.TaintEffectNoSchedule}},
+		Capacity: v1.ResourceList{
+			v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("4Gi"),
+			v1.ResourcePods: resource.MustParse("110"), v1.ResourceEphemeralStorage: resource.MustParse("10Gi"),
+		},
+	}
+}
+
+// bed runs a Registrar in a bubble; state is what it finds.
+type bed struct {
+	t      *testing.T
+	server *server
+	*Registrar
+
+	mu     sync.Mutex
+	state  State
+	events []string
+}
+
+func registering(t *testing.T, s *server, run func(b *bed)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		b := &bed{t: t, server: s}
+		b.Registrar = New(Config{
+			Client: s, Facts: facts(), Register: true, UpdateFrequency: 10 * time.Second, ReportFrequency: 5 * time.Minute,
+			State: func(context.Context) State { b.mu.Lock(); defer b.mu.Unlock(); return b.state },
+			Event: func(_, reason, _ string) { b.mu.Lock(); defer b.mu.Unlock(); b.events = append(b.events, reason) },
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- b.Run(ctx) }()
+		run(b)
+		cancel()
+		<-done
+	})
+}
+
+func (b *bed) set(s State) { b.mu.Lock(); defer b.mu.Unlock(); b.state = s }
+
+func (b *bed) want(what string, requests ...string) {
+	b.t.Helper()
+	if got := b.server.did(); !slices.Equal(got, requests) {
+		b.t.Errorf("%s: got requests %q, want %q", what, got, requests)
+	}
+}
+
+// node is the Node as the server has it.
+func (b *bed) node() *v1.Node {
+	b.server.mu.Lock()
+	defer b.server.mu.Unlock()
+	return b.server.node
+}
+
+// happened are the reasons of the events so far.
+func (b *bed) happened() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.events)
+}
+
+func (b *bed) condition(t v1.NodeConditionType) v1.NodeCondition {
+	b.t.Helper()
+	for _, c := range b.node().Status.Conditions {
+		if c.Type == t {
+			return c
+		}
+	}
+	b.t.Fatalf("no condition %s in %+v", t, b.node().Status.Conditions)
+	return v1.NodeCondition{}
+}
+
+func TestANodeIsRegisteredAndThenCostsNothingWhileNothingChanges(t *testing.T) {
+	registering(t, &server{}, func(b *bed) {
+		time.Sleep(time.Second)
+		b.want("start", "create")
+		n := b.node()
+		if n.Labels["disk"] != "ssd" || n.Labels[v1.LabelHostname] != "node0" || len(n.Spec.Taints) != 1 || len(n.Status.Addresses) != 3 {
+			b.t.Errorf("got %+v", n)
+		}
+		if ready := b.condition(v1.NodeReady); ready.Status != v1.ConditionTrue || ready.Message != "kubelet is posting ready status" {
+			b.t.Errorf("got %+v", ready)
+		}
+		b.server.did()
+		since := b.condition(v1.NodeReady).LastTransitionTime
+		time.Sleep(time.Hour)
+		reports := b.server.did()
+		if len(reports) < 11 || len(reports) > 13 {
+			b.t.Errorf("got %d requests in an hour, want one in five minutes", len(reports))
+		}
+		ready := b.condition(v1.NodeReady)
+		if time.Since(ready.LastHeartbeatTime.Time) > 10*time.Minute || !ready.LastTransitionTime.Equal(&since) {
+			b.t.Errorf("got %+v", ready)
+		}
+	})
+}
+
+func TestAChangeOfReadinessIsToldAtTheNextLookAndAtOnceWhenPoked(t *testing.T) {
+	registering(t, &server{}, func(b *bed) {
+		time.Sleep(5 * time.Second)
+		b.server.did()
+		b.set(State{NotReady: errors.New("container runtime is down: no answer"), MemoryPressure: true})
+		time.Sleep(6 * time.Second)
+		b.want("the next look", "patch status")
+		if c := b.condition(v1.NodeReady); c.Status != v1.ConditionFalse || c.Reason != "KubeletNotReady" || c.Message != "container runtime is down: no answer" {
+			b.t.Errorf("got %+v", c)
+		}
+		b.set(State{})
+		b.Poke()
+		time.Sleep(time.Second)
+		b.want("poked", "patch status")
+		if want := []string{"NodeHasInsufficientMemory", "NodeNotReady", "NodeHasSufficientMemory", "NodeReady"}; !slices.Equal(b.happened(), want) {
+			b.t.Errorf("got events %q, want %q", b.happened(), want)
+		}
+	})
+}
+
+// The cluster says Unknown of a node that it has not heard of for long.
+func TestWhatTheClusterSaidOfASilentNodeIsCorrectedAtOnce(t *testing.T) {
+	registering(t, &server{}, func(b *bed) {
+		time.Sleep(time.Second)
+		b.server.did()
+		b.server.write(func(n *v1.Node) *v1.Node {
+			for i := range n.Status.Conditions {
+				n.Status.Conditions[i].Status, n.Status.Conditions[i].Reason = v1.ConditionUnknown, "NodeStatusUnknown"
+			}
+			return n
+		})
+		time.Sleep(time.Second)
+		b.want("corrected", "patch status")
+		if c := b.condition(v1.NodeReady); c.Status != v1.ConditionTrue {
+			b.t.Errorf("got %+v", c)
+		}
+	})
+}
+
+func TestCordonsAreEventsAndStay(t *testing.T) {
+	registering(t, &server{}, func(b *bed) {
+		time.Sleep(time.Second)
+		b.server.write(func(n *v1.Node) *v1.Node { n.Spec.Unschedulable = true; return n })
+		time.Sleep(time.Second)
+		b.server.write(func(n *v1.Node) *v1.Node { n.Spec.Unschedulable = false; return n })
+		time.Sleep(time.Minute)
+		if want := []string{"NodeNotSchedulable", "NodeSchedulable"}; !slices.Equal(b.happened(), want) {
+			b.t.Errorf("got events %q, want %q", b.happened(), want)
+		}
+		b.want("nothing else", "create")
+	})
+}
+
+func TestAnExistingNodeKeepsWhatOthersSaidOfIt(t *testing.T) {
+	s := &server{node: &v1.Node{}}
+	s.node.Name, s.node.UID = "node0", "old"
+	s.node.Labels = map[string]string{"team": "a", "disk": "hdd"}
+	s.node.Spec.Unschedulable = true
+	s.node.Status.Capacity = v1.ResourceList{"example.com/gpu": resource.MustParse("1"), "hugepages-2Mi": resource.MustParse("1Gi")}
+	s.node.Status.Addresses = []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "10.9.9.9"}}
+	registering(t, s, func(b *bed) {
+		time.Sleep(time.Second)
+		b.want("start", "create", "get", "patch status", "patch status")
+		n := b.node()
+		if n.UID != "old" || n.Labels["team"] != "a" || n.Labels["disk"] != "hdd" || n.Labels[v1.LabelOSStable] != "linux" || !n.Spec.Unschedulable || len(n.Spec.Taints) > 0 {
+			b.t.Errorf("got %+v", n)
+		}
+		if _, ok := n.Status.Capacity["example.com/gpu"]; !ok {
+			b.t.Error("a resource of others is gone")
+		}
+		if _, ok := n.Status.Capacity["hugepages-2Mi"]; ok {
+			b.t.Error("huge pages that the machine does not have are still there")
+		}
+		if a := n.Status.Addresses; len(a) != 3 || a[0].Address != "10.0.0.1" || a[1].Address != "fd00::1" {
+			b.t.Errorf("got addresses %+v", a)
+		}
+	})
+}
+
+func TestRegistrationWaitsForAnApiserverThatIsAway(t *testing.T) {
+	registering(t, &server{away: true}, func(b *bed) {
+		time.Sleep(10 * time.Minute)
+		b.want("away")
+		b.server.mu.Lock()
+		b.server.away = false
+		b.server.mu.Unlock()
+		time.Sleep(lastRegistration + time.Second)
+		b.want("back", "create")
+	})
+}
+
+func TestANodeThatWasDeletedIsNotRegisteredBehindItsOperatorsBack(t *testing.T) {
+	registering(t, &server{}, func(b *bed) {
+		time.Sleep(time.Second)
+		b.server.did()
+		b.server.write(func(*v1.Node) *v1.Node { return nil })
+		time.Sleep(time.Hour)
+		b.want("deleted")
+	})
+}

@@ -1,0 +1,181 @@
+package podlogs
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// record is a line of a log file, n seconds after start.
+func record(n int, stream, tag, text string) string {
+	return fmt.Sprintf("%s %s %s %s\n", start.Add(time.Duration(n)*time.Second).Format(time.RFC3339Nano), stream, tag, text)
+}
+
+func logFile(t *testing.T, records ...string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "0.log")
+	if err := os.WriteFile(path, []byte(strings.Join(records, "")), 0o640); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestTheOptionsOfKubectlLogs(t *testing.T) {
+	path := logFile(t,
+		record(0, "stdout", "F", "one"), record(1, "stderr", "F", "two"), "garbage\n", record(2, "stdout", "P", "thr"),
+		record(3, "stderr", "F", "between"), record(4, "stdout", "F", "ee"), record(5, "stdout", "F:x", ""))
+	for name, c := range map[string]struct {
+		options func(o *Options)
+		want    string
+	}{
+		"all":         {func(*Options) {}, "one\ntwo\nthrbetween\nee\n\n"},
+		"tail":        {func(o *Options) { o.Tail = 2 }, "ee\n\n"},
+		"tail 0":      {func(o *Options) { o.Tail = 0 }, ""},
+		"tail of all": {func(o *Options) { o.Tail = 1000 }, "one\ntwo\nthrbetween\nee\n\n"},
+		"since":       {func(o *Options) { o.Since = start.Add(3 * time.Second) }, "between\nee\n\n"},
+		"limit":       {func(o *Options) { o.LimitBytes = 6 }, "one\ntw"},
+		"limit 0":     {func(o *Options) { o.LimitBytes = 0 }, ""},
+		"timestamps": {func(o *Options) { o.Timestamps = true }, "2026-01-02T03:04:05.000000000Z one\n2026-01-02T03:04:06.000000000Z two\n" +
+			"2026-01-02T03:04:07.000000000Z thr2026-01-02T03:04:08.000000000Z between\nee\n2026-01-02T03:04:10.000000000Z \n"},
+	} {
+		o := All
+		c.options(&o)
+		var out bytes.Buffer
+		if err := Read(t.Context(), Log{path, nil}, o, &out, &out); err != nil || out.String() != c.want {
+			t.Errorf("%s: got %q, %v, want %q", name, &out, err, c.want)
+		}
+	}
+	var one, two bytes.Buffer
+	if err := Read(t.Context(), Log{path, nil}, All, nil, &two); err != nil || two.String() != "two\nbetween\n" {
+		t.Errorf("stderr alone: got %q, %v", &two, err)
+	}
+	if err := Read(t.Context(), Log{path, nil}, All, &one, nil); err != nil || one.String() != "one\nthree\n\n" {
+		t.Errorf("stdout alone: got %q, %v", &one, err)
+	}
+}
+
+func TestTailOfLongFiles(t *testing.T) {
+	var all []string
+	for i := range 10000 {
+		all = append(all, record(i, "stdout", "F", fmt.Sprintf("line %d %s", i, strings.Repeat("x", i%50))))
+	}
+	path := logFile(t, all...)
+	for _, n := range []int64{1, 2, 999, 1000, 9999, 10000, 10001} {
+		o := All
+		o.Tail = n
+		var out bytes.Buffer
+		if err := Read(t.Context(), Log{path, nil}, o, &out, &out); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := int64(strings.Count(out.String(), "\n")), min(n, 10000); got != want {
+			t.Errorf("tail %d: got %d lines", n, got)
+		}
+	}
+}
+
+func TestErrorsOfFiles(t *testing.T) {
+	if err := Read(t.Context(), Log{filepath.Join(t.TempDir(), "none"), nil}, All, io.Discard, io.Discard); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("got %v", err)
+	}
+	path := logFile(t, strings.Repeat("x", maxLine+1)+"\n")
+	if err := Read(t.Context(), Log{path, nil}, All, io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), "has a line of more than") {
+		t.Errorf("a line without end: got %v", err)
+	}
+	failing := writer(func([]byte) (int, error) { return 0, io.ErrClosedPipe })
+	if err := Read(t.Context(), Log{logFile(t, record(0, "stdout", "F", "x")), nil}, All, failing, failing); !errors.Is(err, io.ErrClosedPipe) {
+		t.Errorf("a reader that is gone: got %v", err)
+	}
+}
+
+type writer func([]byte) (int, error)
+
+func (w writer) Write(p []byte) (int, error) { return w(p) }
+
+// safe is a buffer that a test reads while it is written.
+type safe struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *safe) Write(p []byte) (int, error) { s.mu.Lock(); defer s.mu.Unlock(); return s.b.Write(p) }
+func (s *safe) String() string              { s.mu.Lock(); defer s.mu.Unlock(); return s.b.String() }
+
+// A follower sees each line once, in order, while the file is rotated under it and what
+// writes is slow to let go of the old one; and it ends with the container.
+func TestFollowingAcrossRotations(t *testing.T) {
+	path := logFile(t)
+	file, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended, done := make(chan struct{}), make(chan error, 1)
+	var out safe
+	o := All
+	o.Follow = true
+	go func() { done <- Read(t.Context(), Log{path, ended}, o, &out, &out) }()
+	var want strings.Builder
+	write := func(n int) {
+		text := record(n, "stdout", "F", fmt.Sprint(n))
+		half := len(text) / 2
+		for _, part := range []string{text[:half], text[half:]} {
+			if _, err := file.WriteString(part); err != nil {
+				t.Error(err)
+			}
+		}
+		fmt.Fprintln(&want, n)
+	}
+	for n := range 300 {
+		write(n)
+		for n == 0 && out.String() == "" { // it has opened the first file
+			time.Sleep(time.Millisecond)
+		}
+		if n%50 != 25 {
+			continue
+		}
+		if err := os.Rename(path, fmt.Sprintf("%s.%d", path, n)); err != nil {
+			t.Fatal(err)
+		}
+		write(n + 1000)
+		next, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(n + 2000) // into the old one
+		_ = file.Close()
+		file = next
+		time.Sleep(2 * settle) // rotations are minutes apart
+	}
+	close(ended)
+	select {
+	case err := <-done:
+		if err != nil || out.String() != want.String() {
+			t.Errorf("got %v and\n%s\nwant\n%s", err, out.String(), want.String())
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("it does not end with the container")
+	}
+}
+
+func TestAFollowerThatIsCancelledReturns(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	o := All
+	o.Follow = true
+	done := make(chan error, 1)
+	path := logFile(t, record(0, "stdout", "F", "x"))
+	go func() { done <- Read(ctx, Log{path, make(chan struct{})}, o, io.Discard, io.Discard) }()
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,214 @@
+package kubeletapi
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+)
+
+// Reviewer asks an apiserver.
+type Reviewer interface {
+	// ReviewToken returns whose a token is; authenticated is false for nobody's.
+	ReviewToken(ctx context.Context, token string) (user authenticationv1.UserInfo, authenticated bool, err error)
+	// ReviewAccess says whether a user may do something.
+	ReviewAccess(ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec) (allowed bool, err error)
+}
+
+// Config is what a Guard is made of.
+type Config struct {
+	// Node is the Node's name.
+	Node string
+	// Anonymous lets requests without credentials in, as system:anonymous.
+	Anonymous bool
+	// Tokens says that bearer tokens are reviewed, and TokenTTL how long an answer serves.
+	Tokens   bool
+	TokenTTL time.Duration
+	// Review says that access is reviewed; otherwise whoever is authenticated may do
+	// everything. AllowedTTL and DeniedTTL are how long an answer serves.
+	Review                bool
+	AllowedTTL, DeniedTTL time.Duration
+	// ClientCAs returns who signs client certificates; nil for nobody.
+	ClientCAs func() *x509.CertPool
+	Reviewer  Reviewer
+	Log       *slog.Logger
+}
+
+// patience bounds a question to the apiserver: a request must not wait for one that hangs.
+const patience = 10 * time.Second
+
+// Guard lets requests pass that are authenticated and authorized.
+type Guard struct {
+	cfg    Config
+	log    *slog.Logger
+	tokens *cache[[sha256.Size]byte, *user]
+	access *cache[accessKey, bool]
+}
+
+// user is who a request is from.
+type user struct {
+	name, uid string
+	groups    []string
+	extra     map[string]authorizationv1.ExtraValue
+}
+
+var anonymous = &user{name: "system:anonymous", groups: []string{"system:unauthenticated"}}
+
+const groupAuthenticated = "system:authenticated"
+
+// NewGuard returns a Guard with empty caches.
+func NewGuard(c Config) *Guard {
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Guard{cfg: c, log: c.Log, tokens: newCache[[sha256.Size]byte, *user](), access: newCache[accessKey, bool]()}
+}
+
+// Wrap returns a handler that answers 401 and 403 in the kubelet's words, and otherwise
+// calls next.
+func (g *Guard) Wrap(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		u, err := g.authenticate(r)
+		if err != nil {
+			g.log.Info("refused a request: its sender is not known", "path", r.URL.Path, "from", r.RemoteAddr, "error", err)
+		}
+		if u == nil {
+			refuse(w, http.StatusUnauthorized, "Unauthorized")
+			return
+		}
+		a := accessOf(r)
+		allowed, err := g.authorize(r.Context(), u, a)
+		switch {
+		case err != nil:
+			g.log.Warn("refused a request: the apiserver does not say whether it is allowed", "path", r.URL.Path, "user", u.name, "error", err)
+			refuse(w, http.StatusInternalServerError, fmt.Sprintf("Authorization error (user=%s, verb=%s, resource=nodes, subresource=%s)", u.name, a.verb, a.subresources[0]))
+		case !allowed:
+			refuse(w, http.StatusForbidden, fmt.Sprintf("Forbidden (user=%s, verb=%s, resource=nodes, subresource(s)=%v)\n", u.name, a.verb, a.subresources))
+		default:
+			next.ServeHTTP(w, r)
+		}
+	})
+}
+
+// refuse writes a text as it is: who asks may have chosen a part of it.
+func refuse(w http.ResponseWriter, code int, text string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(code)
+	_, _ = w.Write([]byte(text))
+}
+
+// authenticate returns who a request is from; nil for nobody. Wrong credentials are not
+// taken for none: they are not anonymous.
+func (g *Guard) authenticate(r *http.Request) (*user, error) {
+	if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
+		u, err := g.certificate(r.TLS.PeerCertificates)
+		if u != nil || err != nil && r.Header.Get("Authorization") == "" {
+			return u, err
+		}
+	}
+	if token, ok := bearer(r); ok {
+		if !g.cfg.Tokens {
+			return nil, errors.New("bearer tokens are not accepted (authentication.webhook.enabled)")
+		}
+		return g.token(r.Context(), token)
+	}
+	if g.cfg.Anonymous {
+		return anonymous, nil
+	}
+	return nil, nil
+}
+
+// certificate returns the user that a client certificate names: its common name, in the
+// groups of its organizations.
+func (g *Guard) certificate(chain []*x509.Certificate) (*user, error) {
+	if g.cfg.ClientCAs == nil {
+		return nil, nil
+	}
+	roots := g.cfg.ClientCAs()
+	if roots == nil {
+		return nil, nil
+	}
+	intermediates := x509.NewCertPool()
+	for _, c := range chain[1:] {
+		intermediates.AddCert(c)
+	}
+	if _, err := chain[0].Verify(x509.VerifyOptions{
+		Roots: roots, Intermediates: intermediates, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}); err != nil {
+		return nil, fmt.Errorf("client certificate of %q: %w", chain[0].Subject.CommonName, err)
+	}
+	if chain[0].Subject.CommonName == "" {
+		return nil, errors.New("the client certificate has no common name")
+	}
+	return &user{name: chain[0].Subject.CommonName, groups: append(append([]string{}, chain[0].Subject.Organization...), groupAuthenticated)}, nil
+}
+
+func bearer(r *http.Request) (token string, ok bool) {
+	scheme, token, ok := strings.Cut(strings.TrimSpace(r.Header.Get("Authorization")), " ")
+	return strings.TrimSpace(token), ok && strings.EqualFold(scheme, "bearer") && strings.TrimSpace(token) != ""
+}
+
+// token returns whose a token is. Tokens are kept as their hashes.
+func (g *Guard) token(ctx context.Context, token string) (*user, error) {
+	return g.tokens.get(ctx, sha256.Sum256([]byte(token)), func(ctx context.Context) (*user, time.Duration, error) {
+		ctx, cancel := context.WithTimeout(ctx, patience)
+		defer cancel()
+		info, authenticated, err := g.cfg.Reviewer.ReviewToken(ctx, token)
+		if err != nil {
+			return nil, 0, fmt.Errorf("review a token: %w", err)
+		}
+		if !authenticated {
+			return nil, g.cfg.TokenTTL, nil
+		}
+		u := &user{name: info.Username, uid: info.UID, groups: info.Groups, extra: map[string]authorizationv1.ExtraValue{}}
+		for key, value := range info.Extra {
+			u.extra[key] = authorizationv1.ExtraValue(value)
+		}
+		return u, g.cfg.TokenTTL, nil
+	})
+}
+
+// accessKey identifies an answer about access.
+type accessKey struct{ user, verb, subresource string }
+
+// authorize says whether a user may do one of what a request can be taken for.
+func (g *Guard) authorize(ctx context.Context, u *user, a access) (bool, error) {
+	if !g.cfg.Review {
+		return true, nil
+	}
+	for _, subresource := range a.subresources {
+		allowed, err := g.mayAccess(ctx, u, a.verb, subresource)
+		if allowed || err != nil {
+			return allowed, err
+		}
+	}
+	return false, nil
+}
+
+func (g *Guard) mayAccess(ctx context.Context, u *user, verb, subresource string) (bool, error) {
+	identity := fmt.Sprintf("%q %q %q %q", u.name, u.uid, u.groups, u.extra)
+	return g.access.get(ctx, accessKey{identity, verb, subresource}, func(ctx context.Context) (bool, time.Duration, error) {
+		ctx, cancel := context.WithTimeout(ctx, patience)
+		defer cancel()
+		allowed, err := g.cfg.Reviewer.ReviewAccess(ctx, authorizationv1.SubjectAccessReviewSpec{
+			User: u.name, UID: u.uid, Groups: u.groups, Extra: u.extra,
+			ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: verb, Version: "v1", Resource: "nodes", Subresource: subresource, Name: g.cfg.Node},
+		})
+		if err != nil {
+			return false, 0, fmt.Errorf("review access: %w", err)
+		}
+		if allowed {
+			return true, g.cfg.AllowedTTL, nil
+		}
+		return false, g.cfg.DeniedTTL, nil
+	})
+}

@@ -1,0 +1,251 @@
+package status
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+
+	"podd/internal/pod"
+)
+
+// PodClient changes pods in an apiserver. The methods return the apiserver's errors
+// (k8s.io/apimachinery/pkg/api/errors).
+type PodClient interface {
+	PatchPodStatus(ctx context.Context, namespace, name string, patch []byte) (*v1.Pod, error)
+	// DeletePod deletes the pod's object at once, if it has that UID.
+	DeletePod(ctx context.Context, namespace, name string, uid pod.UID) error
+}
+
+const (
+	// parallelUploads bounds the requests at a time.
+	parallelUploads = 10
+	// firstUploadRetry doubles up to lastUploadRetry for a pod whose upload fails.
+	firstUploadRetry = 500 * time.Millisecond
+	lastUploadRetry  = 10 * time.Second
+)
+
+// Uploader makes the statuses of pods in an apiserver what a Writer has, and deletes the
+// objects of pods that were to be deleted and are gone from the node. Create it with
+// NewUploader, and Run it once. The other methods may be called by anybody at any time;
+// none blocks.
+//
+// Only the newest status of a pod is sent, one request at a time for each pod; after an
+// outage, one for each pod that changed.
+type Uploader struct {
+	client PodClient
+	writer *Writer
+	log    *slog.Logger
+	poke   chan struct{} // capacity 1
+
+	mu   sync.Mutex
+	pods map[pod.UID]*upload
+}
+
+// upload is what is known of a pod that the apiserver has.
+type upload struct {
+	// own is the UID that the pod has on this node: another one than the apiserver's for a
+	// mirror pod, which shows a static pod.
+	own    pod.UID
+	theirs *v1.Pod // the newest version seen
+	// last is podd's last version of a pod of which nothing is left on the node.
+	last *v1.Pod
+	// ours and settled are what the last completed comparison was of.
+	ours, settled *v1.Pod
+
+	busy    bool // a request is in progress
+	absent  bool // the apiserver does not have it any more
+	delay   time.Duration
+	retryAt time.Time // zero: at once
+	told    string    // the last error that was logged
+}
+
+// NewUploader returns an Uploader that knows no pods.
+func NewUploader(client PodClient, writer *Writer, log *slog.Logger) *Uploader {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	return &Uploader{client: client, writer: writer, log: log, poke: make(chan struct{}, 1), pods: map[pod.UID]*upload{}}
+}
+
+// Seen takes the apiserver's pods of this node, all of them. Those that are missing are
+// gone there.
+func (u *Uploader) Seen(pods []*v1.Pod) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	there := make(map[pod.UID]bool, len(pods))
+	for _, p := range pods {
+		there[p.UID] = true
+		known := u.pods[p.UID]
+		if known == nil {
+			u.pods[p.UID] = &upload{own: ownUID(p), theirs: p}
+		} else if newer(p, known.theirs) {
+			known.theirs = p
+		}
+	}
+	for uid, known := range u.pods {
+		if known.absent = !there[uid]; known.absent && !known.busy {
+			delete(u.pods, uid)
+		}
+	}
+	u.wake()
+}
+
+func ownUID(p *v1.Pod) pod.UID {
+	if hash := p.Annotations[v1.MirrorPodAnnotationKey]; hash != "" {
+		return pod.UID(hash)
+	}
+	return p.UID
+}
+
+// newer says that a is not an older version than b.
+func newer(a, b *v1.Pod) bool {
+	order, err := resourceversion.CompareResourceVersion(a.ResourceVersion, b.ResourceVersion)
+	return err != nil || order >= 0
+}
+
+// Gone says that nothing is left of a pod on this node; last is its last version with
+// its final status. If its deletion was requested, the object is deleted after that
+// status was uploaded.
+func (u *Uploader) Gone(last *v1.Pod) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if known := u.pods[last.UID]; known != nil {
+		known.last, known.retryAt = last, time.Time{}
+		u.wake()
+	}
+}
+
+func (u *Uploader) wake() {
+	select {
+	case u.poke <- struct{}{}:
+	default:
+	}
+}
+
+// Run uploads until ctx ends.
+func (u *Uploader) Run(ctx context.Context) error {
+	changes, stop := u.writer.Changes()
+	defer stop()
+	var work sync.WaitGroup
+	defer work.Wait()
+	slots := make(chan struct{}, parallelUploads)
+	for {
+		var timer <-chan time.Time
+		if at := u.dispatch(ctx, &work, slots); !at.IsZero() {
+			timer = time.After(time.Until(at))
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-changes:
+		case <-u.poke:
+		case <-timer:
+		}
+	}
+}
+
+// dispatch starts what is due, and returns when the next retry is; zero for none.
+func (u *Uploader) dispatch(ctx context.Context, work *sync.WaitGroup, slots chan struct{}) (next time.Time) {
+	now := time.Now()
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for uid, known := range u.pods {
+		ours := known.last
+		if ours == nil {
+			ours = u.writer.Pod(known.own)
+		}
+		switch {
+		case ours == nil, known.busy, known.ours == ours && known.settled == known.theirs && known.last == nil:
+			continue
+		case known.retryAt.After(now):
+			if next.IsZero() || known.retryAt.Before(next) {
+				next = known.retryAt
+			}
+			continue
+		}
+		known.busy = true
+		theirs, last := known.theirs, known.last != nil
+		work.Go(func() {
+			select {
+			case slots <- struct{}{}:
+				defer func() { <-slots }()
+			case <-ctx.Done():
+				return
+			}
+			after, err := u.upload(ctx, theirs, ours, last)
+			u.done(uid, sent{ours, last}, after, err)
+		})
+	}
+	return next
+}
+
+// upload sends what differs, and returns the apiserver's version after that; nil if the
+// pod is not there any more.
+func (u *Uploader) upload(ctx context.Context, theirs, ours *v1.Pod, gone bool) (after *v1.Pod, err error) {
+	patch, err := Patch(theirs, ours.Status)
+	if err != nil {
+		return theirs, err
+	}
+	after = theirs
+	if patch != nil {
+		after, err = u.client.PatchPodStatus(ctx, ours.Namespace, ours.Name, patch)
+		if err != nil {
+			return theirs, fmt.Errorf("update the pod's status in the apiserver: %w", err)
+		}
+	}
+	if gone && after.DeletionTimestamp != nil {
+		if err := u.client.DeletePod(ctx, ours.Namespace, ours.Name, ours.UID); err != nil {
+			return after, fmt.Errorf("delete the pod's object in the apiserver: %w", err)
+		}
+		u.log.Info("pod deleted from the apiserver", "pod", ours.Namespace+"/"+ours.Name, "uid", ours.UID)
+		return nil, nil
+	}
+	return after, nil
+}
+
+// sent is what an upload was of; last says that nothing was left of the pod by then.
+type sent struct {
+	ours *v1.Pod
+	last bool
+}
+
+// done records how an upload went.
+func (u *Uploader) done(uid pod.UID, s sent, after *v1.Pod, err error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	defer u.wake()
+	known := u.pods[uid]
+	known.busy = false
+	switch {
+	case known.absent, apierrors.IsNotFound(err), apierrors.IsConflict(err), err == nil && after == nil:
+		// There is none any more, or another pod has its name: what podd has is of no
+		// interest to anybody.
+		delete(u.pods, uid)
+		return
+	case err != nil:
+		known.delay = min(max(2*known.delay, firstUploadRetry), lastUploadRetry)
+		known.retryAt = time.Now().Add(known.delay)
+		if known.told != err.Error() {
+			known.told = err.Error()
+			u.log.Warn("cannot tell the apiserver of a pod: trying again", "pod", s.ours.Namespace+"/"+s.ours.Name, "uid", uid, "error", err)
+		}
+	default:
+		known.delay, known.retryAt, known.told = 0, time.Time{}, ""
+	}
+	if newer(after, known.theirs) {
+		known.theirs = after
+	}
+	if err == nil {
+		known.ours, known.settled = s.ours, after
+		if s.last && known.last == s.ours {
+			// Its deletion was not requested: the object stays, as it is.
+			known.last = nil
+		}
+	}
+}

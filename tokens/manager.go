@@ -1,0 +1,221 @@
+package tokens
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	v1 "k8s.io/api/core/v1"
+
+	"podd/internal/pod"
+)
+
+// Client requests tokens.
+type Client interface {
+	RequestToken(ctx context.Context, namespace, account string, request *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error)
+}
+
+// Listener is notified of a pod whose tokens have changed, or cannot be had. It must not
+// block for long.
+type Listener interface {
+	Changed(uid pod.UID)
+}
+
+const (
+	// defaultSeconds is the life of a token whose projection does not say.
+	defaultSeconds = 3600
+	// maxAge is when a token is renewed at the latest, and jitter how much earlier that
+	// happens at most (pkg/kubelet/token).
+	maxAge = 24 * time.Hour
+	jitter = 10 * time.Second
+	// firstRetry doubles up to lastRetry for a token that cannot be had.
+	firstRetry = 500 * time.Millisecond
+	lastRetry  = time.Minute
+	// parallel bounds the requests at a time.
+	parallel = 10
+)
+
+// key identifies a token.
+type key struct {
+	pod      pod.UID
+	account  string
+	audience string
+	seconds  int64
+}
+
+// token is a token that a pod has, or is to get. Manager.mu guards it.
+type token struct {
+	of *v1.Pod
+	// value is empty while there is none; it is of no use after expires.
+	value   string
+	expires time.Time
+	err     error // of the last request
+	busy    bool  // a request is in progress
+	due     time.Time
+	delay   time.Duration
+}
+
+// Manager has the tokens of the node's pods. Create it with New, and Run it once; the other
+// methods may be called by anybody at any time, and none blocks.
+type Manager struct {
+	client Client
+	log    *slog.Logger
+	poke   chan struct{} // capacity 1
+
+	mu  sync.Mutex
+	all map[key]*token
+}
+
+// New returns a Manager without tokens.
+func New(client Client, log *slog.Logger) *Manager {
+	return &Manager{client: client, log: log, poke: make(chan struct{}, 1), all: make(map[key]*token)}
+}
+
+// errNotYet is the error of a token that was just requested.
+var errNotYet = errors.New("the apiserver has not issued it yet")
+
+// Token returns the token of a pod's projection. If there is none yet, it is requested, and
+// the pod is notified.
+func (m *Manager) Token(p *v1.Pod, s *v1.ServiceAccountTokenProjection) (string, error) {
+	k := key{p.UID, accountOf(p), s.Audience, defaultSeconds}
+	if s.ExpirationSeconds != nil {
+		k.seconds = *s.ExpirationSeconds
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	t := m.all[k]
+	if t == nil {
+		t = &token{of: p}
+		m.all[k] = t
+		m.wake()
+	}
+	if t.value != "" && time.Now().Before(t.expires) {
+		return t.value, nil
+	}
+	err := t.err
+	if err == nil {
+		err = errNotYet
+	}
+	return "", fmt.Errorf("failed to fetch token: %w", err)
+}
+
+func accountOf(p *v1.Pod) string {
+	if p.Spec.ServiceAccountName != "" {
+		return p.Spec.ServiceAccountName
+	}
+	return "default"
+}
+
+// Forget forgets the tokens of a pod.
+func (m *Manager) Forget(uid pod.UID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for k := range m.all {
+		if k.pod == uid {
+			delete(m.all, k)
+		}
+	}
+}
+
+func (m *Manager) wake() {
+	select {
+	case m.poke <- struct{}{}:
+	default:
+	}
+}
+
+// Run requests and renews tokens, and notifies the listeners in their order, until ctx ends.
+func (m *Manager) Run(ctx context.Context, listeners ...Listener) error {
+	var work sync.WaitGroup
+	defer work.Wait()
+	slots := make(chan struct{}, parallel)
+	for {
+		var timer <-chan time.Time
+		if next := m.dispatch(ctx, &work, slots, listeners); !next.IsZero() {
+			timer = time.After(time.Until(next))
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-m.poke:
+		case <-timer:
+		}
+	}
+}
+
+// dispatch starts the requests that are due, and returns when the next one is; zero if
+// none is known.
+func (m *Manager) dispatch(ctx context.Context, work *sync.WaitGroup, slots chan struct{}, listeners []Listener) (next time.Time) {
+	now := time.Now()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for k, t := range m.all {
+		switch {
+		case t.busy:
+		case t.due.After(now):
+			if next.IsZero() || t.due.Before(next) {
+				next = t.due
+			}
+		default:
+			t.busy = true
+			work.Go(func() {
+				select {
+				case slots <- struct{}{}:
+					defer func() { <-slots }()
+				case <-ctx.Done():
+					return
+				}
+				if changed := m.request(ctx, k, t); changed {
+					for _, l := range listeners {
+						l.Changed(k.pod)
+					}
+				}
+				m.wake()
+			})
+		}
+	}
+	return next
+}
+
+// request requests a token once. changed says whether the pod is to look again.
+func (m *Manager) request(ctx context.Context, k key, t *token) (changed bool) {
+	r := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
+		ExpirationSeconds: &k.seconds,
+		BoundObjectRef:    &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: t.of.Name, UID: t.of.UID},
+	}}
+	if k.audience != "" {
+		r.Spec.Audiences = []string{k.audience}
+	}
+	asked := time.Now()
+	got, err := m.client.RequestToken(ctx, t.of.Namespace, k.account, r)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	t.busy = false
+	if err != nil {
+		t.delay = min(max(2*t.delay, firstRetry), lastRetry)
+		t.due = time.Now().Add(t.delay)
+		changed = t.value == "" && (t.err == nil || t.err.Error() != err.Error())
+		if ctx.Err() == nil && (t.err == nil || t.err.Error() != err.Error()) {
+			m.log.Warn("cannot get a service account token: trying again", "pod", t.of.Namespace+"/"+t.of.Name, "account", k.account, "error", err)
+		}
+		t.err = err
+		return changed
+	}
+	// By the monotonic clock from here on: the apiserver's clock is another, and this one
+	// may be set.
+	life := time.Duration(k.seconds) * time.Second
+	if until := got.Status.ExpirationTimestamp.Sub(asked); until > 0 && until < life {
+		life = until
+	}
+	t.value, t.err, t.delay, t.expires = got.Status.Token, nil, 0, asked.Add(life)
+	t.due = asked.Add(min(life*8/10, maxAge) - rand.N(jitter))
+	if !t.due.After(asked) {
+		t.due = asked.Add(life / 2)
+	}
+	return true
+}

@@ -1,0 +1,158 @@
+package tokens
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"podd/internal/pod"
+)
+
+// server issues numbered tokens, unless it is away.
+type server struct {
+	mu     sync.Mutex
+	issued []authenticationv1.TokenRequest
+	away   bool
+	asked  int
+}
+
+func (s *server) RequestToken(_ context.Context, namespace, account string, r *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asked++
+	if s.away {
+		return nil, errors.New("connection refused")
+	}
+	out := r.DeepCopy()
+	s.issued = append(s.issued, *out)
+	out.Status.Token = fmt.Sprintf("%s/%s %d", namespace, account, len(s.issued))
+	out.Status.ExpirationTimestamp = metav1.NewTime(time.Now().Add(time.Duration(*r.Spec.ExpirationSeconds) * time.Second))
+	return out, nil
+}
+
+func (s *server) set(away bool) { s.mu.Lock(); defer s.mu.Unlock(); s.away = away }
+
+func (s *server) count() int { s.mu.Lock(); defer s.mu.Unlock(); return s.asked }
+
+type notified struct {
+	mu sync.Mutex
+	n  int
+}
+
+func (c *notified) Changed(pod.UID) { c.mu.Lock(); defer c.mu.Unlock(); c.n++ }
+
+func (c *notified) take() int {
+	synctest.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := c.n
+	c.n = 0
+	return n
+}
+
+func managing(t *testing.T, run func(m *Manager, s *server, c *notified)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s, c := &server{}, &notified{}
+		m := New(s, slog.New(slog.DiscardHandler))
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- m.Run(ctx, c) }()
+		run(m, s, c)
+		cancel()
+		<-done
+	})
+}
+
+func web() *v1.Pod {
+	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "uid-1"}, Spec: v1.PodSpec{ServiceAccountName: "robot"}}
+}
+
+func projection(seconds int64) *v1.ServiceAccountTokenProjection {
+	return &v1.ServiceAccountTokenProjection{Audience: "vault", ExpirationSeconds: &seconds, Path: "token"}
+}
+
+func TestATokenIsOfThePodAndItsAccount(t *testing.T) {
+	managing(t, func(m *Manager, s *server, c *notified) {
+		p := web()
+		if _, err := m.Token(p, projection(600)); !errors.Is(err, errNotYet) {
+			t.Errorf("at first: got %v", err)
+		}
+		if n := c.take(); n != 1 {
+			t.Errorf("notified %d times", n)
+		}
+		for range 3 {
+			if got, err := m.Token(p, projection(600)); got != "shop/robot 1" || err != nil {
+				t.Errorf("got %q, %v", got, err)
+			}
+		}
+		r := s.issued[0].Spec
+		if len(s.issued) != 1 || r.BoundObjectRef.UID != "uid-1" || r.BoundObjectRef.Kind != "Pod" || r.BoundObjectRef.Name != "web" || r.Audiences[0] != "vault" || *r.ExpirationSeconds != 600 {
+			t.Errorf("got %+v", s.issued)
+		}
+	})
+}
+
+func TestATokenIsRenewedWhenAFifthOfItsLifeIsLeftAndOnceADay(t *testing.T) {
+	for seconds, every := range map[int64]time.Duration{3600: 48 * time.Minute, 7 * 24 * 3600: 24 * time.Hour} {
+		managing(t, func(m *Manager, s *server, c *notified) {
+			p := web()
+			_, _ = m.Token(p, projection(seconds))
+			time.Sleep(every - jitter - time.Second)
+			if n := s.count(); n != 1 {
+				t.Errorf("%d s: asked %d times before it is due", seconds, n)
+			}
+			c.take()
+			time.Sleep(jitter + 2*time.Second)
+			if got, err := m.Token(p, projection(seconds)); got != "shop/robot 2" || err != nil || c.take() != 1 {
+				t.Errorf("%d s: got %q, %v", seconds, got, err)
+			}
+		})
+	}
+}
+
+func TestAnOldTokenServesUntilItExpiresWhileTheApiserverIsAway(t *testing.T) {
+	managing(t, func(m *Manager, s *server, c *notified) {
+		p := web()
+		_, _ = m.Token(p, projection(600))
+		synctest.Wait()
+		s.set(true)
+		time.Sleep(599 * time.Second)
+		if got, err := m.Token(p, projection(600)); got != "shop/robot 1" || err != nil {
+			t.Errorf("got %q, %v", got, err)
+		}
+		time.Sleep(2 * time.Second)
+		if got, err := m.Token(p, projection(600)); got != "" || err == nil || err.Error() != "failed to fetch token: connection refused" {
+			t.Errorf("expired: got %q, %v", got, err)
+		}
+		if n := s.count(); n > 20 {
+			t.Errorf("asked %d times in two minutes", n)
+		}
+		s.set(false)
+		time.Sleep(lastRetry + time.Second)
+		if got, err := m.Token(p, projection(600)); got != "shop/robot 2" || err != nil {
+			t.Errorf("back: got %q, %v", got, err)
+		}
+	})
+}
+
+func TestTokensOfAPodThatIsGoneAreNotRenewed(t *testing.T) {
+	managing(t, func(m *Manager, s *server, c *notified) {
+		_, _ = m.Token(web(), projection(600))
+		synctest.Wait()
+		m.Forget("uid-1")
+		time.Sleep(24 * time.Hour)
+		if n := s.count(); n != 1 {
+			t.Errorf("asked %d times", n)
+		}
+	})
+}
