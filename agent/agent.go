@@ -50,12 +50,15 @@ type Agent struct {
 	settled  bool                   // every source is ready, and its running pods have workers
 
 	// What follows belongs to the sync loop's goroutine.
-	desired   map[pod.UID]*pod.Desired
-	ready     map[pod.Source]bool      // sources whose first update came
-	orphans   map[pod.UID]pod.Summary  // running pods without a worker so far
-	last      map[pod.UID]*pod.Desired // the specs of orphans, as far as known
-	room      bool                     // something terminated or changed since admission was last retried
-	forgot    int                      // sources whose removed pods had their checkpoints dropped
+	desired map[pod.UID]*pod.Desired
+	ready   map[pod.Source]bool      // sources whose first update came
+	orphans map[pod.UID]pod.Summary  // running pods without a worker so far
+	last    map[pod.UID]*pod.Desired // the specs of orphans, as far as known
+	// deleted are the pods whose deletion was requested, for as long as their source lists
+	// them; nil once nothing is left of one.
+	deleted   map[pod.UID]*pod.Desired
+	room      bool // something terminated or changed since admission was last retried
+	forgot    int  // sources whose removed pods had their checkpoints dropped
 	recovered bool
 	swept     bool
 	kept      map[pod.UID]bool // left on disk, while processes run
@@ -98,6 +101,7 @@ func New(cfg Config) *Agent {
 		ready:       make(map[pod.Source]bool),
 		orphans:     make(map[pod.UID]pod.Summary),
 		last:        make(map[pod.UID]*pod.Desired),
+		deleted:     make(map[pod.UID]*pod.Desired),
 		rejected:    make(map[pod.UID]rejection),
 		again:       make(chan struct{}, 1),
 		drained:     make(chan struct{}, 1),
@@ -187,7 +191,9 @@ func (a *Agent) apply(u pod.Update) {
 			continue
 		}
 		a.noLongerDesired(d)
-		if deleted {
+		if u.Op == pod.OpRemove {
+			delete(a.deleted, d.UID())
+		} else {
 			a.delete(d)
 		}
 	}
@@ -223,6 +229,7 @@ func (a *Agent) reconcile(ctx context.Context) {
 		a.drain(ctx)
 		return
 	}
+	a.endDeleted(ctx)
 	a.endOrphans(ctx)
 	a.forgetGone()
 	a.sweepOnce(ctx)

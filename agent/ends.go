@@ -38,6 +38,26 @@ func newEnds(dir string) *checkpoints[kept] {
 	})
 }
 
+// endedBefore returns how a pod ended under an earlier podd: its checkpoint or, where the
+// machine has lost that, what the apiserver shows. Such a pod must not run again.
+func (a *Agent) endedBefore(d *pod.Desired) (k kept, ended bool) {
+	if k, ended = a.ends.of(d.UID()); ended {
+		return k, true
+	}
+	shown := &d.Pod.Status
+	if d.Source != pod.SourceAPIServer || shown.Phase != v1.PodSucceeded && shown.Phase != v1.PodFailed {
+		return kept{}, false
+	}
+	k = kept{UID: d.UID(), Source: d.Source}
+	if shown.StartTime != nil {
+		k.StartTime = shown.StartTime.Time
+	}
+	if shown.Phase == v1.PodFailed && shown.Reason != "" {
+		k.Reason, k.Message = shown.Reason, shown.Message
+	}
+	return k, true
+}
+
 // End terminates a pod for good although it is desired: it becomes Failed with the
 // end's reason, and stays so across restarts of podd until its source removes it. The
 // first of several ends counts; a later one may only shorten the grace period. A pod

@@ -63,9 +63,9 @@ func (n *node) lacks(p *v1.Pod) (err error) {
 	for i := range p.Spec.Volumes {
 		switch v := &p.Spec.Volumes[i]; {
 		case v.ConfigMap != nil:
-			_, err = n.store.ConfigMap(p.Namespace, v.ConfigMap.Name)
+			_, err = n.store.ConfigMap(p, v.ConfigMap.Name)
 		case v.Secret != nil:
-			_, err = n.store.Secret(p.Namespace, v.Secret.SecretName)
+			_, err = n.store.Secret(p, v.Secret.SecretName)
 		}
 		if err != nil {
 			return pod.WithReason("FailedMount", fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", p.Spec.Volumes[i].Name, err))
@@ -78,7 +78,7 @@ func (n *node) lacks(p *v1.Pod) (err error) {
 // fails is in back-off until Retry.
 func (n *node) pullWithSecrets(p *v1.Pod) pod.ImageState {
 	for _, ref := range p.Spec.ImagePullSecrets {
-		if _, err := n.store.Secret(p.Namespace, ref.Name); err != nil || n.held[p.UID] {
+		if _, err := n.store.Secret(p, ref.Name); err != nil || n.held[p.UID] {
 			n.held[p.UID] = true
 			return pod.ImageState{Reason: pod.ReasonImagePullBackOff, Message: "no credentials"}
 		}

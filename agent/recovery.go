@@ -75,7 +75,7 @@ func (a *Agent) reportAway() {
 	now := time.Now()
 	for _, d := range a.desired {
 		r := pod.Report{Desired: d, Observed: pod.Observed{UID: d.UID(), At: now}, At: now}
-		if k, ended := a.ends.of(d.UID()); ended {
+		if k, ended := a.endedBefore(d); ended {
 			r.Observed, r.StartTime = k.complete(r.Observed), k.StartTime
 			r.Failed, r.Reason, r.Message = k.Reason != "", k.Reason, k.Message
 		} else {
@@ -95,6 +95,23 @@ func (a *Agent) endOrphans(ctx context.Context) {
 				d = orphan(g)
 			}
 			a.start(ctx, d, "no manifest describes it")
+		}
+	}
+}
+
+// endDeleted has the pods whose deletion was requested and that have no worker leave
+// nothing on the node, which their source waits for: most of them never ran here, or ran
+// before podd was restarted.
+func (a *Agent) endDeleted(ctx context.Context) {
+	for uid, d := range a.deleted {
+		if d == nil {
+			continue // nothing is left of it
+		}
+		a.mu.Lock()
+		known := a.workers[uid] != nil
+		a.mu.Unlock()
+		if !known {
+			a.start(ctx, d, "its deletion was requested")
 		}
 	}
 }

@@ -96,7 +96,7 @@ func newWorker(a *Agent, d *pod.Desired) *worker {
 	if granted := w.allocation.Granted; granted != nil {
 		w.memory.Before = granted.Pod
 	}
-	if k, ended := a.ends.of(d.UID()); ended {
+	if k, ended := a.endedBefore(d); ended {
 		w.startTime = k.StartTime
 		if k.Reason != "" {
 			w.mail.End = &k.End

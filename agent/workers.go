@@ -31,8 +31,12 @@ func (a *Agent) startMissing(ctx context.Context, missing []*pod.Desired) {
 }
 
 // delete requests the termination of a pod that its source still lists, with the
-// given grace period; a later request may shorten it.
+// given grace period; a later request may shorten it. Without a worker, one is started
+// for that (endDeleted), once.
 func (a *Agent) delete(d *pod.Desired) {
+	if done, known := a.deleted[d.UID()]; !known || done != nil {
+		a.deleted[d.UID()] = d
+	}
 	a.mu.Lock()
 	w := a.workers[d.UID()]
 	a.mu.Unlock()
@@ -87,6 +91,9 @@ func (a *Agent) forget(w *worker) {
 	a.mu.Lock()
 	delete(a.workers, w.uid)
 	a.mu.Unlock()
+	if a.deleted[w.uid] != nil {
+		a.deleted[w.uid] = nil
+	}
 	a.room = true
 	a.wakeDeferred()
 	a.LookAgain()

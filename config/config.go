@@ -50,6 +50,27 @@ type Config struct {
 	CertDir    string
 	NodeLabels map[string]string
 
+	// Kubeconfig is the path of the file with an apiserver; empty for a podd that is not
+	// the node of a cluster, for which the rest of this group means nothing.
+	Kubeconfig string
+	// APIQPS 0 is no limit.
+	APIQPS   float32
+	APIBurst int
+	// EventQPS and EventBurst are the same for events alone.
+	EventQPS   float64
+	EventBurst int
+	// LeaseDuration is when the cluster considers a silent node dead.
+	LeaseDuration time.Duration
+	// StatusUpdateFrequency is the time between looks at the node's state,
+	// StatusReportFrequency that between reports of one that does not change.
+	StatusUpdateFrequency, StatusReportFrequency time.Duration
+	// API is the kubelet's API.
+	API KubeletAPI
+	// RegisterNode: a Node is created if there is none. ProviderID is that of the machine
+	// in its cloud; empty for none.
+	RegisterNode bool
+	ProviderID   string
+
 	// StaticPodPath is a directory or a file; empty without a file source.
 	StaticPodPath string
 	// StaticPodURL is empty without an HTTP source. The header may hold secrets.

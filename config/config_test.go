@@ -143,14 +143,14 @@ func TestMistakesInFlags(t *testing.T) {
 		{"--eviction-hard=memory.free<1Gi", "--eviction-hard: memory.free: is not a signal: give one of memory.available, nodefs.available, nodefs.inodesFree, imagefs.available, imagefs.inodesFree, containerfs.available, containerfs.inodesFree, allocatableMemory.available, pid.available"},
 		{"--enforce-node-allocatable=nothing", `--enforce-node-allocatable: "nothing" is not known: give pods or none`},
 		{"--cgroups-per-qos=false", "--cgroups-per-qos: false is not supported: pods always get cgroups by QoS class; leave it out"},
-		{"--register-with-taints=a", `--register-with-taints: "a" is not a taint: give key=value:NoSchedule, :PreferNoSchedule or :NoExecute`},
+		{"--register-with-taints=a", `invalid argument "a" for "--register-with-taints" flag: "a" is not a taint: give key=value:NoSchedule, :PreferNoSchedule or :NoExecute`},
 		{"--image-credential-provider-config=/x", "--image-credential-provider-config: has no effect without --image-credential-provider-bin-dir: give both"},
 		{"--maximum-dead-containers=100", `invalid argument "100" for "--maximum-dead-containers" flag: podd keeps one dead container of each name as long as its pod is there, which is -1: omit the flag`},
 		{"--max-pods=many", `invalid argument "many" for "--max-pods" flag: "many" is not an integer`},
 		{"--node-ip=1.2.3", `--node-ip: "1.2.3" is not an IP address`},
 		{"--node-ip=10.0.0.1,10.0.0.2", `--node-ip: "10.0.0.1,10.0.0.2": give one address, or one of each family`},
 		{"--node-labels=a", `--node-labels: "a" is not a label: give key=value`},
-		{"--kubeconfig=/x", "--kubeconfig: this version of podd runs standalone and cannot join a cluster: omit the flag"},
+		{"--bootstrap-kubeconfig=/x", "--bootstrap-kubeconfig: podd cannot request its own certificate yet: give a kubeconfig with a client certificate or a token"},
 		{"--read-only-port=99999", "--read-only-port: 99999 is not a port: give one from 1 to 65535, or 0 for none"},
 		{"--root-dir=", "--root-dir: is empty: give a directory"},
 	}
@@ -180,9 +180,9 @@ kubeAPIQPS: 0
 		t.Fatal(err)
 	}
 	want := []string{
-		"FILE:4: authentication.anonymous.enabled: is not supported: " + needsHTTPS,
+		"FILE:4: authentication.anonymous.enabled: has no effect without an apiserver (--kubeconfig)",
 		"FILE:9: failSwapOn: is not supported: podd runs with swap on; containers get none of it where the kernel can bound it",
-		"FILE:10: kubeAPIQPS: is not supported: " + needsCluster,
+		"FILE:10: kubeAPIQPS: has no effect without an apiserver (--kubeconfig)",
 		"--pod-infra-container-image: has no effect: the sandbox image is the runtime's own setting",
 		"FILE:3: evictionHard: is only subtracted from what pods may request: " + needsEviction,
 		"--cert-dir: has no effect without an apiserver",
@@ -240,6 +240,12 @@ func TestHonouredFieldsReachConfig(t *testing.T) {
 		"allowedUnsafeSysctls": `["net.core.somaxconn"]`, "cpuCFSQuota": `false`, "cpuCFSQuotaPeriod": `"7ms"`, "enforceNodeAllocatable": `["none"]`,
 		"evictionHard": `{"memory.available": "7Mi"}`, "kubeReserved": `{"cpu": "7m"}`, "maxPods": `7`, "memorySwap.swapBehavior": `"LimitedSwap"`,
 		"mergeDefaultEvictionSettings": `true`, "podPidsLimit": `7`, "podsPerCore": `7`, "singleProcessOOMKill": `true`, "systemReserved": `{"memory": "7Mi"}`,
+		"authentication.anonymous.enabled": `true`, "authentication.webhook.cacheTTL": `7s`, "authentication.webhook.enabled": `false`,
+		"authentication.x509.clientCAFile": `"/x"`, "authorization.mode": `AlwaysAllow`, "authorization.webhook.cacheAuthorizedTTL": `7s`,
+		"authorization.webhook.cacheUnauthorizedTTL": `7s`, "port": `7`, "tlsCertFile": "/x\ntlsPrivateKeyFile: /y", "tlsPrivateKeyFile": "/x\ntlsCertFile: /y", "tlsMinVersion": `VersionTLS13`,
+		"tlsCipherSuites": `[TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256]`,
+		"eventBurst":      `7`, "eventRecordQPS": `7`, "kubeAPIBurst": `7`, "kubeAPIQPS": `7`, "nodeLeaseDurationSeconds": `7`, "nodeStatusReportFrequency": `"7s"`, "nodeStatusUpdateFrequency": `"7s"`,
+		"providerID": `"x"`, "registerNode": `false`, "registerWithTaints": `[{key: a, effect: NoSchedule}]`,
 	}
 	base := head + "readOnlyPort: 10255\nstaticPodURL: http://x/\nevictionHard: {nodefs.available: 5%}\n"
 	before, err := load(t, base, "--hostname-override=n")
@@ -258,7 +264,7 @@ func TestHonouredFieldsReachConfig(t *testing.T) {
 		outer, inner, nested := strings.Cut(f.Path, ".")
 		line := outer + ": " + value
 		if nested {
-			line = outer + ": {" + inner + ": " + value + "}"
+			line = outer + ": {" + strings.ReplaceAll(inner, ".", ": {") + ": " + value + strings.Repeat("}", strings.Count(f.Path, "."))
 		}
 		body := strings.ReplaceAll(base, "\n"+outer+":", "\n#")
 		after, err := load(t, body+line+"\n", "--hostname-override=n")
@@ -422,4 +428,23 @@ func leaves(t reflect.Type, path string) []string {
 		}
 	}
 	return []string{path}
+}
+
+// Without a frequency of reports of its own, a status is reported as often as it is
+// computed, if that is configured (upstream's SetDefaults_KubeletConfiguration).
+func TestTheFrequencyOfReportsFollowsThatOfLooks(t *testing.T) {
+	for body, want := range map[string][2]time.Duration{
+		"":                                 {10 * time.Second, 5 * time.Minute},
+		"nodeStatusUpdateFrequency: 20s\n": {20 * time.Second, 20 * time.Second},
+		"nodeStatusUpdateFrequency: 20s\nnodeStatusReportFrequency: 1m\n": {20 * time.Second, time.Minute},
+		"nodeStatusReportFrequency: 1m\n":                                 {10 * time.Second, time.Minute},
+	} {
+		c, err := load(t, head+body, "--hostname-override=n", "--kubeconfig=/x")
+		if err != nil || len(c.Warnings) > 0 {
+			t.Fatal(err, c.Warnings)
+		}
+		if c.StatusUpdateFrequency != want[0] || c.StatusReportFrequency != want[1] {
+			t.Errorf("%q: got %v and %v, want %v", body, c.StatusUpdateFrequency, c.StatusReportFrequency, want)
+		}
+	}
 }

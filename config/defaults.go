@@ -33,6 +33,8 @@ func setDefaults(kc *kubeletv1beta1.KubeletConfiguration) {
 	}
 	pointer(&kc.SerializeImagePulls, kc.MaxParallelImagePulls != nil && *kc.MaxParallelImagePulls < 2)
 	setResourceDefaults(kc)
+	setClusterDefaults(kc)
+	setAPIDefaults(kc)
 	pointer(&kc.CrashLoopBackOff.MaxContainerRestartPeriod, metav1.Duration{Duration: 300 * time.Second})
 	pointer(&kc.SeccompDefault, false)
 	pointer(&kc.LocalStorageCapacityIsolation, true)

@@ -27,6 +27,8 @@ type Field struct {
 	// Remark says why it is not honoured, or where podd differs.
 	Remark string `json:"remark,omitempty"`
 
+	// cluster says that it has no effect without an apiserver.
+	cluster bool
 	// harmless says that the value asks for what podd does anyway.
 	harmless func(*kubeletv1beta1.KubeletConfiguration) bool
 }
@@ -47,6 +49,10 @@ func honoured(path, flag, remark string) Field {
 	return Field{Path: path, Honoured: true, Flag: flag, Remark: remark}
 }
 
+func inCluster(path, flag, remark string) Field {
+	return Field{Path: path, Honoured: true, cluster: true, Flag: flag, Remark: remark}
+}
+
 func ignored(path, flag, why string) Field { return Field{Path: path, Flag: flag, Remark: why} }
 
 // Fields is every field of KubeletConfiguration, in alphabetical order. A test
@@ -55,13 +61,13 @@ var Fields = withDefaults([]Field{
 	honoured("address", "address", "of the read-only port; podd's default is loopback, the kubelet's 0.0.0.0"),
 	honoured("allowedUnsafeSysctls", "allowed-unsafe-sysctls", ""),
 	honoured("apiVersion", "", "must be "+apiVersion),
-	ignored("authentication.anonymous.enabled", "anonymous-auth", needsHTTPS),
-	ignored("authentication.webhook.cacheTTL", "authentication-token-webhook-cache-ttl", needsHTTPS),
-	ignored("authentication.webhook.enabled", "authentication-token-webhook", needsHTTPS),
-	ignored("authentication.x509.clientCAFile", "client-ca-file", needsHTTPS),
-	ignored("authorization.mode", "authorization-mode", needsHTTPS),
-	ignored("authorization.webhook.cacheAuthorizedTTL", "authorization-webhook-cache-authorized-ttl", needsHTTPS),
-	ignored("authorization.webhook.cacheUnauthorizedTTL", "authorization-webhook-cache-unauthorized-ttl", needsHTTPS),
+	inCluster("authentication.anonymous.enabled", "anonymous-auth", ""),
+	inCluster("authentication.webhook.cacheTTL", "authentication-token-webhook-cache-ttl", ""),
+	inCluster("authentication.webhook.enabled", "authentication-token-webhook", ""),
+	inCluster("authentication.x509.clientCAFile", "client-ca-file", ""),
+	inCluster("authorization.mode", "authorization-mode", ""),
+	inCluster("authorization.webhook.cacheAuthorizedTTL", "authorization-webhook-cache-authorized-ttl", ""),
+	inCluster("authorization.webhook.cacheUnauthorizedTTL", "authorization-webhook-cache-unauthorized-ttl", ""),
 	honoured("cgroupDriver", "cgroup-driver", "only for a runtime that does not name its own driver"),
 	honoured("cgroupRoot", "cgroup-root", "podd's default is its own root, the kubelet's is /"),
 	honoured("cgroupsPerQOS", "cgroups-per-qos", "must be true"),
@@ -89,8 +95,8 @@ var Fields = withDefaults([]Field{
 	ignored("enableSystemLogHandler", "", needsHTTPS),
 	ignored("enableSystemLogQuery", "", needsHTTPS),
 	honoured("enforceNodeAllocatable", "enforce-node-allocatable", "pods and none; podd limits no cgroup but its pods'"),
-	ignored("eventBurst", "event-burst", needsCluster),
-	ignored("eventRecordQPS", "event-qps", needsCluster),
+	inCluster("eventBurst", "event-burst", ""),
+	inCluster("eventRecordQPS", "event-qps", "0 for no limit"),
 	honoured("evictionHard", "eviction-hard", "only as what is subtracted from allocatable: "+needsEviction),
 	ignored("evictionMaxPodGracePeriod", "eviction-max-pod-grace-period", needsEviction),
 	ignored("evictionMinimumReclaim", "eviction-minimum-reclaim", needsEviction),
@@ -116,8 +122,8 @@ var Fields = withDefaults([]Field{
 	ignored("iptablesMasqueradeBit", "", noIPTables),
 	ignored("kernelMemcgNotification", "kernel-memcg-notification", needsEviction),
 	honoured("kind", "", "must be "+kindConfig),
-	ignored("kubeAPIBurst", "kube-api-burst", needsCluster),
-	ignored("kubeAPIQPS", "kube-api-qps", needsCluster),
+	inCluster("kubeAPIBurst", "kube-api-burst", ""),
+	inCluster("kubeAPIQPS", "kube-api-qps", "0 for no limit; watches do not count"),
 	honoured("kubeReserved", "kube-reserved", ""),
 	ignored("kubeReservedCgroup", "kube-reserved-cgroup", needsResources),
 	ignored("kubeletCgroups", "kubelet-cgroups", "systemd, or whoever starts podd, chooses its cgroup"),
@@ -139,23 +145,23 @@ var Fields = withDefaults([]Field{
 	honoured("memorySwap.swapBehavior", "", ""),
 	ignored("memoryThrottlingFactor", "", needsResources),
 	honoured("mergeDefaultEvictionSettings", "", "for evictionHard"),
-	ignored("nodeLeaseDurationSeconds", "", needsCluster),
+	inCluster("nodeLeaseDurationSeconds", "", ""),
 	ignored("nodeStatusMaxImages", "node-status-max-images", needsCluster),
-	ignored("nodeStatusReportFrequency", "", needsCluster),
-	ignored("nodeStatusUpdateFrequency", "node-status-update-frequency", needsCluster),
+	inCluster("nodeStatusReportFrequency", "", ""),
+	inCluster("nodeStatusUpdateFrequency", "node-status-update-frequency", ""),
 	honoured("oomScoreAdj", "oom-score-adj", "lowered only where podd may"),
 	honoured("podCIDR", "pod-cidr", "of the default bridge; podd chooses one where it is not set"),
 	honoured("podLogsDir", "", ""),
 	honoured("podPidsLimit", "pod-max-pids", ""),
 	honoured("podsPerCore", "pods-per-core", ""),
-	ignored("port", "port", needsHTTPS),
+	inCluster("port", "port", ""),
 	ignored("preloadedImagesVerificationAllowlist", "", "podd does not record by whose credentials an image was pulled"),
 	ignored("protectKernelDefaults", "protect-kernel-defaults", "podd changes no kernel settings of the node"),
-	ignored("providerID", "provider-id", needsCluster),
+	inCluster("providerID", "provider-id", ""),
 	ignored("qosReserved", "qos-reserved", needsResources),
 	honoured("readOnlyPort", "read-only-port", "0 for none"),
-	ignored("registerNode", "register-node", needsCluster),
-	ignored("registerWithTaints", "register-with-taints", needsCluster),
+	inCluster("registerNode", "register-node", ""),
+	inCluster("registerWithTaints", "register-with-taints", "of a new node; static pods are exempt from taints"),
 	honoured("registryBurst", "registry-burst", ""),
 	honoured("registryPullQPS", "registry-qps", "0 for no limit"),
 	ignored("reservedMemory", "reserved-memory", needsResources),
@@ -180,11 +186,11 @@ var Fields = withDefaults([]Field{
 	ignored("systemCgroups", "system-cgroups", "podd moves no process that is not a container's"),
 	honoured("systemReserved", "system-reserved", ""),
 	ignored("systemReservedCgroup", "system-reserved-cgroup", needsResources),
-	ignored("tlsCertFile", "tls-cert-file", needsHTTPS),
-	ignored("tlsCipherSuites", "tls-cipher-suites", needsHTTPS),
+	inCluster("tlsCertFile", "tls-cert-file", ""),
+	inCluster("tlsCipherSuites", "tls-cipher-suites", ""),
 	ignored("tlsCurvePreferences", "", needsHTTPS),
-	ignored("tlsMinVersion", "tls-min-version", needsHTTPS),
-	ignored("tlsPrivateKeyFile", "tls-private-key-file", needsHTTPS),
+	inCluster("tlsMinVersion", "tls-min-version", ""),
+	inCluster("tlsPrivateKeyFile", "tls-private-key-file", ""),
 	ignored("topologyManagerPolicy", "topology-manager-policy", needsResources),
 	ignored("topologyManagerPolicyOptions", "topology-manager-policy-options", needsResources),
 	ignored("topologyManagerScope", "topology-manager-scope", needsResources),

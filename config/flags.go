@@ -27,7 +27,6 @@ type Flags struct {
 	kubeconfig, bootstrap string
 	hostname, nodeIP      string
 	nodeLabels            []string
-	taints                string
 
 	images imageFlags
 
@@ -79,7 +78,6 @@ func (f *Flags) Bind(fs *pflag.FlagSet) {
 	fs.StringVar(&f.hostname, "hostname-override", "", "`name` of this node, instead of the host's")
 	fs.StringVar(&f.nodeIP, "node-ip", "", "`address` of this node, or two of different families separated by a comma")
 	fs.StringSliceVar(&f.nodeLabels, "node-labels", nil, "`labels` of the node, key=value separated by commas, which pods may select by")
-	fs.StringVar(&f.taints, "register-with-taints", "", "`taints` of the node object (in a cluster only)")
 	f.images.bind(fs)
 	f.fields = fieldFlags()
 	for _, ff := range f.fields {
@@ -206,6 +204,29 @@ func fieldFlags() []*fieldFlag {
 		span("minimum-image-ttl-duration", "imageMinimumGCAge", "minimum age of an image before it is removed", func(c *kc) *time.Duration { return &c.ImageMinimumGCAge.Duration }),
 		text("container-log-max-size", "containerLogMaxSize", "size at which a container's log is rotated; -1 for never", func(c *kc) *string { return &c.ContainerLogMaxSize }),
 		numberp("container-log-max-files", "containerLogMaxFiles", "how many log files a container may have", func(c *kc) **int32 { return &c.ContainerLogMaxFiles }),
+		number("port", "port", "port of the kubelet's API", func(c *kc) *int32 { return &c.Port }),
+		text("tls-cert-file", "tlsCertFile", "serving certificate of the kubelet's API; without it podd makes one in --cert-dir", func(c *kc) *string { return &c.TLSCertFile }),
+		text("tls-private-key-file", "tlsPrivateKeyFile", "key of --tls-cert-file", func(c *kc) *string { return &c.TLSPrivateKeyFile }),
+		text("tls-min-version", "tlsMinVersion", "VersionTLS12 or VersionTLS13", func(c *kc) *string { return &c.TLSMinVersion }),
+		list("tls-cipher-suites", "tlsCipherSuites", "cipher suites for TLS 1.2, separated by commas", func(c *kc) *[]string { return &c.TLSCipherSuites }),
+		text("client-ca-file", "authentication.x509.clientCAFile", "who signs client certificates for the kubelet's API", func(c *kc) *string { return &c.Authentication.X509.ClientCAFile }),
+		boolp("anonymous-auth", "authentication.anonymous.enabled", "take requests without credentials as system:anonymous", func(c *kc) **bool { return &c.Authentication.Anonymous.Enabled }),
+		boolp("authentication-token-webhook", "authentication.webhook.enabled", "have the apiserver review bearer tokens", func(c *kc) **bool { return &c.Authentication.Webhook.Enabled }),
+		span("authentication-token-webhook-cache-ttl", "authentication.webhook.cacheTTL", "how long an answer about a token serves", func(c *kc) *time.Duration { return &c.Authentication.Webhook.CacheTTL.Duration }),
+		text("authorization-mode", "authorization.mode", "Webhook, which has the apiserver review access, or AlwaysAllow", func(c *kc) *string { return (*string)(&c.Authorization.Mode) }),
+		span("authorization-webhook-cache-authorized-ttl", "authorization.webhook.cacheAuthorizedTTL", "how long it serves that access is allowed", func(c *kc) *time.Duration { return &c.Authorization.Webhook.CacheAuthorizedTTL.Duration }),
+		span("authorization-webhook-cache-unauthorized-ttl", "authorization.webhook.cacheUnauthorizedTTL", "how long it serves that access is denied", func(c *kc) *time.Duration { return &c.Authorization.Webhook.CacheUnauthorizedTTL.Duration }),
+		boolp("register-node", "registerNode", "register this node with the apiserver", func(c *kc) **bool { return &c.RegisterNode }),
+		{name: "register-with-taints", field: "registerWithTaints", kind: "taints", usage: "taints of a new node object, key=value:effect separated by commas", apply: func(c *kc, s string) (err error) {
+			c.RegisterWithTaints, err = parseTaints(s)
+			return err
+		}},
+		text("provider-id", "providerID", "identity of this machine in its cloud, for the node object", func(c *kc) *string { return &c.ProviderID }),
+		numberp("kube-api-qps", "kubeAPIQPS", "requests to the apiserver per second; 0 for no limit", func(c *kc) **int32 { return &c.KubeAPIQPS }),
+		number("kube-api-burst", "kubeAPIBurst", "requests to the apiserver at once, above --kube-api-qps", func(c *kc) *int32 { return &c.KubeAPIBurst }),
+		numberp("event-qps", "eventRecordQPS", "events sent to the apiserver per second; 0 for no limit", func(c *kc) **int32 { return &c.EventRecordQPS }),
+		number("event-burst", "eventBurst", "events sent to the apiserver at once, above --event-qps", func(c *kc) *int32 { return &c.EventBurst }),
+		span("node-status-update-frequency", "nodeStatusUpdateFrequency", "how often the node's status is computed", func(c *kc) *time.Duration { return &c.NodeStatusUpdateFrequency.Duration }),
 		text("logging-format", "logging.format", "text or json", func(c *kc) *string { return &c.Logging.Format }),
 		{name: "v", field: "logging.verbosity", kind: "level", usage: "log verbosity; 4 and above also log each step", apply: func(c *kc, s string) error {
 			n, err := strconv.ParseUint(s, 10, 31)

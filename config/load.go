@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -43,6 +44,7 @@ func (f *Flags) Load() (*Config, error) {
 	c := &Config{File: docs[0].file, Kubelet: kc, RootDir: f.rootDir, StateDir: f.stateDir, CertDir: f.certDir}
 	c.Warnings = f.warnings(kc, lines)
 	c.LongPullsOvertaken = kc.MaxParallelImagePulls == nil && (kc.SerializeImagePulls == nil || !*kc.SerializeImagePulls)
+	address := cmp.Or(kc.Address, "0.0.0.0") // of the API for the cluster, as the kubelet's
 	setDefaults(kc)
 	check := &checker{where: func(field string) Problem { return place(lines, field) }}
 	check.check(kc)
@@ -51,6 +53,7 @@ func (f *Flags) Load() (*Config, error) {
 		return nil, &Error{check.problems}
 	}
 	c.fill(kc)
+	c.fillAPI(kc, address)
 	return c, nil
 }
 
@@ -150,10 +153,11 @@ func (f *Flags) own(c *Config, check *checker) {
 	fail := func(flag, format string, args ...any) {
 		check.problems = append(check.problems, Problem{Field: "--" + flag, Message: fmt.Sprintf(format, args...)})
 	}
-	for _, flag := range [][2]string{{"kubeconfig", f.kubeconfig}, {"bootstrap-kubeconfig", f.bootstrap}} {
-		if flag[1] != "" {
-			fail(flag[0], "this version of podd runs standalone and cannot join a cluster: omit the flag")
-		}
+	if f.bootstrap != "" {
+		fail("bootstrap-kubeconfig", "podd cannot request its own certificate yet: give a kubeconfig with a client certificate or a token")
+	}
+	if f.kubeconfig != "" {
+		c.Kubeconfig = absolute(f.kubeconfig, func() {})
 	}
 	f.images.own(c, fail)
 	c.RootDir = absolute(c.RootDir, func() { fail("root-dir", "is empty: give a directory") })
@@ -165,9 +169,6 @@ func (f *Flags) own(c *Config, check *checker) {
 	}
 	if c.NodeLabels, err = parseLabels(strings.Join(f.nodeLabels, ",")); err != nil {
 		fail("node-labels", "%v", err)
-	}
-	if c.Taints, err = parseTaints(f.taints); err != nil {
-		fail("register-with-taints", "%v", err)
 	}
 	name := f.hostname
 	if name == "" {
@@ -197,10 +198,14 @@ func (f *Flags) warnings(kc *kubeletv1beta1.KubeletConfiguration, lines map[stri
 	var all []string
 	for _, field := range Fields {
 		p, set := lines[field.Path]
-		if !set || field.Honoured || unset(kc, field.Path) || field.harmless != nil && field.harmless(kc) {
+		alone := field.cluster && f.kubeconfig == ""
+		if !set || field.Honoured && !alone || unset(kc, field.Path) || field.harmless != nil && field.harmless(kc) {
 			continue
 		}
 		p.Message = "is not supported: " + field.Remark
+		if alone {
+			p.Message = "has no effect without an apiserver (--kubeconfig)"
+		}
 		all = append(all, p.String())
 	}
 	for _, name := range f.ignored {
@@ -216,10 +221,7 @@ func (f *Flags) warnings(kc *kubeletv1beta1.KubeletConfiguration, lines map[stri
 		p.Message = wrong
 		all = append(all, p.String())
 	}
-	if f.taints != "" {
-		all = append(all, "--register-with-taints: has no effect without an apiserver: static pods are exempt from taints")
-	}
-	if f.certDir != instance.DefaultCertDir {
+	if f.kubeconfig == "" && f.certDir != instance.DefaultCertDir {
 		all = append(all, "--cert-dir: has no effect without an apiserver")
 	}
 	return all
@@ -258,6 +260,7 @@ func (c *Config) fill(kc *kubeletv1beta1.KubeletConfiguration) {
 	}
 	c.RegistryPullQPS, c.RegistryBurst = int(*kc.RegistryPullQPS), int(kc.RegistryBurst)
 	c.fillResources(kc)
+	c.fillCluster(kc)
 	c.fillImages(kc)
 	c.PodLogsDir = kc.PodLogsDir
 	c.OOMScoreAdj = int(*kc.OOMScoreAdj)

@@ -152,26 +152,3 @@ func (c *Config) fillResources(kc *kubeletv1beta1.KubeletConfiguration) {
 		}
 	}
 }
-
-// parseTaints reads key=value:effect,key:effect.
-func parseTaints(s string) ([]v1.Taint, error) {
-	var all []v1.Taint
-	for each := range strings.SplitSeq(s, ",") {
-		if each = strings.TrimSpace(each); each == "" {
-			continue
-		}
-		head, effect, ok := strings.Cut(each, ":")
-		key, val, _ := strings.Cut(head, "=")
-		t := v1.Taint{Key: key, Value: val, Effect: v1.TaintEffect(effect)}
-		switch t.Effect {
-		case v1.TaintEffectNoExecute, v1.TaintEffectNoSchedule, v1.TaintEffectPreferNoSchedule:
-		default:
-			ok = false
-		}
-		if !ok || key == "" {
-			return nil, fmt.Errorf("%q is not a taint: give key=value:NoSchedule, :PreferNoSchedule or :NoExecute", each)
-		}
-		all = append(all, t)
-	}
-	return all, nil
-}

@@ -73,6 +73,8 @@ func (c *checker) check(kc *kubeletv1beta1.KubeletConfiguration) {
 	c.images(kc)
 	c.network(kc)
 	c.resources(kc)
+	c.cluster(kc)
+	c.api(kc)
 	if n := *kc.OOMScoreAdj; n < -1000 || n > 1000 {
 		c.fail("oomScoreAdj", "%d is out of range: give a number from -1000 to 1000", n)
 	}

@@ -15,7 +15,7 @@
 //	container_create.go  CreateContainer, StartContainer
 //	container_stop.go    StopContainer, RemoveContainer
 //	container_update.go  UpdateContainer, ReopenContainerLog
-//	exec.go              ExecSync
+//	exec.go              ExecSync, and where sessions are served
 //	observe.go           Observe: one pod, complete  summary.go  Summaries: all pods, cheap
 //	memo.go              what an observation caches of a pod
 //	inspect.go           Inspect: one container, in the runtime's own words

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -52,4 +53,40 @@ func (c *Client) ExecSync(ctx context.Context, id string, cmd []string, timeout 
 	out := slices.Clone(r.Stdout[:min(len(r.Stdout), maxExecOutput)])
 	out = append(out, r.Stderr[:min(len(r.Stderr), maxExecOutput-len(out))]...)
 	return pod.ExecResult{ExitCode: r.ExitCode, Output: out}, nil
+}
+
+// SessionStreams are those of a session in a container. A terminal has no stderr of its own.
+type SessionStreams struct{ Stdin, Stdout, Stderr, TTY bool }
+
+// ExecURL prepares a command in a running container, and returns where the runtime serves
+// it over SPDY and WebSocket: once, to the first who connects, within a minute.
+//
+// Errors: pod.ErrNotFound for a container that does not exist, and the runtime's own for one
+// that does not run.
+func (c *Client) ExecURL(ctx context.Context, id string, cmd []string, s SessionStreams) (*url.URL, error) {
+	r, err := c.runtime.Exec(ctx, &runtimeapi.ExecRequest{ContainerId: id, Cmd: cmd, Stdin: s.Stdin, Stdout: s.Stdout, Stderr: s.Stderr, Tty: s.TTY})
+	return sessionURL("run a command in container "+id, r.GetUrl(), err)
+}
+
+// AttachURL is ExecURL for the streams of the container's own process.
+func (c *Client) AttachURL(ctx context.Context, id string, s SessionStreams) (*url.URL, error) {
+	r, err := c.runtime.Attach(ctx, &runtimeapi.AttachRequest{ContainerId: id, Stdin: s.Stdin, Stdout: s.Stdout, Stderr: s.Stderr, Tty: s.TTY})
+	return sessionURL("attach to container "+id, r.GetUrl(), err)
+}
+
+// PortForwardURL is ExecURL for connections to ports of a sandbox.
+func (c *Client) PortForwardURL(ctx context.Context, sandbox string, ports []int32) (*url.URL, error) {
+	r, err := c.runtime.PortForward(ctx, &runtimeapi.PortForwardRequest{PodSandboxId: sandbox, Port: ports})
+	return sessionURL("forward ports of sandbox "+sandbox, r.GetUrl(), err)
+}
+
+func sessionURL(what, text string, err error) (*url.URL, error) {
+	if err != nil {
+		return nil, mapError(what, err)
+	}
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme != "http" || u.Host == "" {
+		return nil, fmt.Errorf("%s: the runtime named %q, which is no http URL", what, text)
+	}
+	return u, nil
 }

@@ -254,7 +254,7 @@ func (o *testObjects) CSIDriver(name string) (*storagev1.CSIDriver, error) {
 	return nil, fmt.Errorf("csidriver %q %w", name, pod.ErrNotFound)
 }
 
-func (o *testObjects) Secret(namespace, name string) (*v1.Secret, error) {
+func (o *testObjects) SecretOf(namespace, name string) (*v1.Secret, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if s := o.secrets[namespace+"/"+name]; s != nil {

@@ -155,7 +155,7 @@ func (p *plan) getSecrets(objects Objects) error {
 	p.secrets = map[purpose]map[string]string{}
 	for _, what := range slices.Sorted(maps.Keys(p.secretRefs)) {
 		ref := p.secretRefs[what]
-		secret, err := objects.Secret(ref.Namespace, ref.Name)
+		secret, err := objects.SecretOf(ref.Namespace, ref.Name)
 		if err != nil {
 			return fmt.Errorf("fetching %s %s/%s failed: %w", what, ref.Namespace, ref.Name, err)
 		}

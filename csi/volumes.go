@@ -26,7 +26,7 @@ const patience = 10 * time.Second
 // of class pod.ErrNotFound. The returned objects must not be modified. It must not block.
 type Objects interface {
 	CSIDriver(name string) (*storagev1.CSIDriver, error)
-	Secret(namespace, name string) (*v1.Secret, error)
+	SecretOf(namespace, name string) (*v1.Secret, error)
 }
 
 // Config configures Volumes.

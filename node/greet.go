@@ -115,6 +115,9 @@ func (n *Node) followRuntime(ctx context.Context, g *errgroup.Group, started tim
 	}
 	n.ready <- p.forAgent()
 	p.keep.run(ctx, g)
+	if n.membership != nil {
+		n.membership.start(ctx, g, p)
+	}
 	n.notifier.Status("")
 	return n.pleg.Run(ctx, lister{p.client, n.files})
 }

@@ -83,6 +83,7 @@ type Node struct {
 	agent        *agent.Agent
 	pleg         *pleg.Relister
 	server       *server.Server
+	membership   *membership
 
 	// supervisor is nil if an endpoint is configured: the runtime is then started by
 	// others. network is nil if that runtime is not the bundled one.
@@ -120,8 +121,11 @@ func New(c Config) (*Node, error) {
 	n.warnOfBounds()
 	n.recorder = events.New(events.Config{Node: cfg.NodeName, Log: n.log, Metrics: n.registry})
 	n.status = status.NewWriter(status.Config{
-		Options: status.Options{HostIPs: addresses(cfg)}, Log: n.log, Metrics: n.registry,
+		Options: status.Options{HostIPs: addresses(cfg)}, Gone: n.gone, Log: n.log, Metrics: n.registry,
 	})
+	if n.membership, err = n.newMembership(); err != nil {
+		return nil, err
+	}
 	if err := n.connect(); err != nil {
 		return nil, err
 	}
@@ -130,18 +134,17 @@ func New(c Config) (*Node, error) {
 	}
 	n.objects = objects.New(objects.Config{
 		Bindings: filepath.Join(n.cfg.RootDir, "volume-bindings.json"), Node: admission.Labels(n.cfg.NodeName, n.cfg.NodeLabels),
-		Key: n.contentKey(), Log: n.log, Metrics: n.registry,
+		Remote: n.remote(), Key: n.contentKey(), Log: n.log, Metrics: n.registry,
 	})
 	if n.keyring, err = n.newKeyring(); err != nil {
 		return nil, err
 	}
 	n.files = podfs.New(n.dirs(), n.log)
 	sources := n.newSources()
-	n.config = podconfig.New(podconfig.Config{Sources: sources, Objects: n.objects, Log: n.log, Registerer: n.registry})
+	n.config = podconfig.New(podconfig.Config{Sources: sources, Objects: n.objects, Static: n.mirror(), Log: n.log, Registerer: n.registry})
 	n.problems = &problems{of: []func() []pod.Problem{n.config.Problems, n.objects.Problems, n.keyring.Problems}}
 	n.newAgent(sources)
-	n.newServer()
-	return n, nil
+	return n, n.newServer()
 }
 
 // newSources builds the sources of pods; if two desire the same name, the earlier
@@ -161,6 +164,9 @@ func (n *Node) newSources() []podconfig.Source {
 			VolatileDir: filepath.Join(n.cfg.StateDir, "last-good", "manifest-url"), Log: n.log,
 		}))
 	}
+	if n.membership != nil {
+		sources = append(sources, n.membership.source(n))
+	}
 	return sources
 }
 
@@ -174,15 +180,20 @@ func (n *Node) newAgent(sources []podconfig.Source) {
 		names[i] = s.Name()
 	}
 	n.agent = agent.New(agent.Config{
-		Greeted: n.greeted, Logs: n.files, Status: n.status, Events: n.recorder, Objects: n.objects,
+		Greeted: n.greeted, Logs: n.files, Status: n.status, Events: n.recorder, Objects: n.podObjects(),
 		Sources: names, BackOff: policy, LogRemovals: n.logRemovalsDir(),
 		Ended: filepath.Join(n.cfg.RootDir, "ended"), Allocated: filepath.Join(n.cfg.RootDir, "allocated"), Log: n.log, Metrics: n.registry,
 	})
 	n.pleg = pleg.New(pleg.Config{Waker: n.agent, Recovered: n.recovered, Log: n.log, Metrics: n.registry})
 }
 
-func (n *Node) newServer() {
+func (n *Node) newServer() error {
+	api, err := n.kubeletAPI()
+	if err != nil {
+		return err
+	}
 	n.server = server.New(server.Config{
+		KubeletAddress: api.address, KubeletTLS: api.tls, KubeletGuard: api.guard,
 		Socket: n.cfg.Socket(), ReadOnlyAddress: n.cfg.ReadOnlyAddress, HealthzAddress: n.cfg.HealthzAddress,
 		Version: n.own.Version, NodeName: n.cfg.NodeName, Pods: n.status, Problems: n.problems.list,
 		Events: func(namespace, name string) []*v1.Event {
@@ -197,6 +208,7 @@ func (n *Node) newServer() {
 		Changes: []func() (<-chan struct{}, func()){n.status.Changes, n.recorder.Watch, n.config.Changes},
 		Log:     n.log, Gather: n.registry, GatherProbes: n.probeMetrics, Metrics: n.registry,
 	})
+	return nil
 }
 
 // claim locks the root directory, and records what podd runtime stop needs.

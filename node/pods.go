@@ -74,7 +74,7 @@ func (n *Node) assemble(facts Facts) (*parts, error) {
 	projects := quota.New(n.log)
 	if p.volumes, err = volumes.New(volumes.Options{
 		RootDir: n.cfg.RootDir, NodeMemory: n.resources.Allocatable.Memory().Value(),
-		RecursiveReadOnly: facts.RecursiveReadOnly, Objects: n.objects, Claims: n.objects, Downward: podenv.Downward{Allocatable: n.resources.Allocatable},
+		RecursiveReadOnly: facts.RecursiveReadOnly, Objects: n.objects, Tokens: n.serviceAccountTokens(), Claims: n.objects, Downward: podenv.Downward{Allocatable: n.resources.Allocatable},
 		CSI: p.csi, Projects: projects, Events: n.recorder, Waker: wake,
 	}, n.log, n.registry); err != nil {
 		return nil, err
@@ -127,7 +127,7 @@ func (n *parts) inputs() *podenv.Resolver {
 	return podenv.New(podenv.Config{
 		NodeName: cfg.NodeName, NodeIPs: n.facts.Addresses, Allocatable: n.resources.Allocatable,
 		ClusterDNS: texts(cfg.ClusterDNS), ClusterDomain: cfg.ClusterDomain, ResolvConf: configuredResolvConf(cfg.ResolvConf),
-		CgroupParent: n.cgroups.Parent, Objects: n.objects, Volumes: n.volumes,
+		CgroupParent: n.cgroups.Parent, Objects: n.objects, Services: n.services(), Volumes: n.volumes,
 		UserNamespace: userNamespaces(cfg, n.dirs(), n.network != nil, n.log),
 	})
 }

@@ -30,8 +30,8 @@ func (s *Store) Register(p *v1.Pod) {
 	}
 	if s.claims.add(made) || had {
 		s.bindLocked()
-		s.pokeLocked()
 	}
+	s.pokeLocked()
 }
 
 // Unregister removes a pod; one that is not registered is ignored. The claims of its
@@ -73,7 +73,9 @@ func (s *Store) Contents(uid pod.UID) map[pod.ObjectKey]uint64 {
 	defer s.mu.Unlock()
 	all := make(map[pod.ObjectKey]uint64)
 	for _, key := range s.pods[uid].keys {
-		if e := s.entries[key]; e.object != nil && key.Kind != pod.KindPersistentVolumeClaim && key.Kind != pod.KindCSIDriver {
+		e := s.entryLocked(key)
+		key.Cluster = false // all of one pod are, or none is
+		if e.object != nil && key.Kind != pod.KindPersistentVolumeClaim && key.Kind != pod.KindCSIDriver {
 			all[key] = e.content
 		}
 	}

@@ -32,6 +32,8 @@ type Config struct {
 	Node    map[string]string
 	Log     *slog.Logger
 	Metrics prometheus.Registerer
+	// Remote has the objects of the pods of an apiserver; nil if there is none.
+	Remote Remote
 	// Key, of KeySize bytes, makes the hashes of Contents comparable among all Stores
 	// that have it. Without it they are valid in this process only.
 	Key []byte
@@ -45,11 +47,14 @@ type Store struct {
 	key     []byte
 	epoch   string
 	poke    chan struct{} // capacity 1
+	remote  Remote        // nil for none
 
 	mu      sync.Mutex // guards everything below
 	entries map[pod.ObjectKey]entry
 	pods    map[pod.UID]registered
 	users   map[pod.ObjectKey]map[pod.UID]bool
+	// followed are the objects of an apiserver that registered pods reference.
+	followed map[pod.ObjectKey]*followed
 	// changed are the pods whose listeners are still to be called.
 	changed  map[pod.UID]bool
 	problems []pod.Problem
@@ -78,7 +83,7 @@ func New(cfg Config) *Store {
 		log: cfg.Log, metrics: newMetrics(cfg.Metrics), key: key, epoch: epoch, poke: make(chan struct{}, 1),
 		entries: make(map[pod.ObjectKey]entry), pods: make(map[pod.UID]registered),
 		users: make(map[pod.ObjectKey]map[pod.UID]bool), changed: make(map[pod.UID]bool),
-		claims: loadClaims(cfg),
+		claims: loadClaims(cfg), remote: cfg.Remote, followed: make(map[pod.ObjectKey]*followed),
 	}
 }
 
@@ -87,7 +92,10 @@ func New(cfg Config) *Store {
 // restart of podd, a new claim of the same name would get the old one's volume.
 func (s *Store) Run(ctx context.Context, listeners ...Listener) error {
 	failed := ""
+	var followers sync.WaitGroup
+	defer followers.Wait()
 	for {
+		s.follow(ctx, &followers)
 		select {
 		case <-s.poke:
 		case <-ctx.Done():
@@ -147,9 +155,10 @@ func (s *Store) Replace(all []*pod.Object) {
 	s.pokeLocked()
 }
 
-// pokeLocked wakes Run if there are changes to notify of or bindings to write.
+// pokeLocked wakes Run if there are changes to notify of, bindings to write, or objects to
+// follow or to follow no longer.
 func (s *Store) pokeLocked() {
-	if len(s.changed) == 0 && s.claims.version == s.claims.saved {
+	if len(s.changed) == 0 && s.claims.version == s.claims.saved && s.followsLocked() {
 		return
 	}
 	select {
@@ -196,23 +205,46 @@ func (s *Store) Problems() []pod.Problem {
 	return slices.Concat(s.problems, s.claims.problems, s.claims.broken)
 }
 
-// ConfigMap returns a ConfigMap, which must not be modified. The error for a missing one
-// is of class pod.ErrNotFound, with the kubelet's wording.
-func (s *Store) ConfigMap(namespace, name string) (*v1.ConfigMap, error) {
-	o := s.get(pod.ObjectKey{Kind: pod.KindConfigMap, Namespace: namespace, Name: name})
-	if o == nil {
-		return nil, fmt.Errorf("configmap %q %w", name, pod.ErrNotFound)
+// ConfigMap returns a ConfigMap of a pod's namespace, from where the pod comes from: an
+// apiserver or manifests. It must not be modified. The error for a missing one is of class
+// pod.ErrNotFound, with the kubelet's wording.
+func (s *Store) ConfigMap(p *v1.Pod, name string) (*v1.ConfigMap, error) {
+	o, err := s.named(p, pod.KindConfigMap, name)
+	if err != nil {
+		return nil, fmt.Errorf("configmap %q %w", name, err)
 	}
 	return o.ConfigMap, nil
 }
 
 // Secret is like ConfigMap, for a Secret.
-func (s *Store) Secret(namespace, name string) (*v1.Secret, error) {
+func (s *Store) Secret(p *v1.Pod, name string) (*v1.Secret, error) {
+	o, err := s.named(p, pod.KindSecret, name)
+	if err != nil {
+		return nil, fmt.Errorf("secret %q %w", name, err)
+	}
+	return o.Secret, nil
+}
+
+// SecretOf is like Secret, for one of the manifests in any namespace.
+func (s *Store) SecretOf(namespace, name string) (*v1.Secret, error) {
 	o := s.get(pod.ObjectKey{Kind: pod.KindSecret, Namespace: namespace, Name: name})
 	if o == nil {
 		return nil, fmt.Errorf("secret %q %w", name, pod.ErrNotFound)
 	}
 	return o.Secret, nil
+}
+
+func (s *Store) named(p *v1.Pod, kind, name string) (*pod.Object, error) {
+	key := pod.ObjectKey{Kind: kind, Namespace: p.Namespace, Name: name, Cluster: pod.FromCluster(p)}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.unknownLocked(key); err != nil {
+		return nil, err
+	}
+	if o := s.entryLocked(key).object; o != nil {
+		return o, nil
+	}
+	return nil, pod.ErrNotFound
 }
 
 // CSIDriver is like ConfigMap, for a CSIDriver.

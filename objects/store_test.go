@@ -179,7 +179,7 @@ func TestChangesWhileAListenerIsBusyAreCoalesced(t *testing.T) {
 		}
 		h.leave <- struct{}{}
 		<-h.entered
-		if got, err := s.ConfigMap("shop", "c1"); err != nil || got.Data["k"] != "999" {
+		if got, err := s.ConfigMap(in("shop"), "c1"); err != nil || got.Data["k"] != "999" {
 			t.Errorf("at the second call: got %v, %v, want the last version", got, err)
 		}
 		h.leave <- struct{}{}
@@ -195,19 +195,19 @@ func TestChangesWhileAListenerIsBusyAreCoalesced(t *testing.T) {
 func TestAMissingObjectIsTheKubeletsError(t *testing.T) {
 	s := newStore()
 	s.Replace([]*pod.Object{configMap("both", "1"), secret("both", "2")})
-	c, err := s.ConfigMap("shop", "both")
+	c, err := s.ConfigMap(in("shop"), "both")
 	if err != nil || c.Data["k"] != "1" {
 		t.Errorf("got %v, %v", c, err)
 	}
-	sec, err := s.Secret("shop", "both")
+	sec, err := s.Secret(in("shop"), "both")
 	if err != nil || string(sec.Data["k"]) != "2" {
 		t.Errorf("got %v, %v", sec, err)
 	}
-	_, err = s.ConfigMap("default", "both")
+	_, err = s.ConfigMap(in("default"), "both")
 	if !errors.Is(err, pod.ErrNotFound) || err.Error() != `configmap "both" not found` {
 		t.Errorf("got %v", err)
 	}
-	_, err = s.Secret("shop", "none")
+	_, err = s.Secret(in("shop"), "none")
 	if !errors.Is(err, pod.ErrNotFound) || err.Error() != `secret "none" not found` {
 		t.Errorf("got %v", err)
 	}
@@ -234,7 +234,7 @@ func TestAnImmutableObjectKeepsItsContentUntilItIsRemoved(t *testing.T) {
 		}
 		s.Replace(all)
 		got := ""
-		if sec, err := s.Secret("shop", "s1"); err == nil {
+		if sec, err := s.Secret(in("shop"), "s1"); err == nil {
 			got = string(sec.Data["k"])
 		}
 		problems := s.Problems()
@@ -314,4 +314,9 @@ func TestContentsAreComparableAmongStoresWithTheSameKey(t *testing.T) {
 			t.Errorf("no key: got %q %x", e, c)
 		}
 	}
+}
+
+// in is a pod of a namespace, from a manifest.
+func in(namespace string) *v1.Pod {
+	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace}}
 }

@@ -13,10 +13,14 @@ import (
 )
 
 // environment is a container's variables in the order in which the pod
-// declares them, those of whole objects first, with references expanded and
-// sources resolved. A later variable may use an earlier one; a name declared
+// declares them, those of whole objects first and those of Services last, with
+// references expanded and sources resolved. A later variable may use an earlier one; a name declared
 // twice keeps the last value at the first one's place.
 func (r *Resolver) environment(p *v1.Pod, c *v1.Container, podIPs []string) (env pod.Environment, err error) {
+	services, err := r.cfg.Services.variables(p)
+	if err != nil {
+		return env, err
+	}
 	objects := r.objectsFor(p)
 	for _, from := range c.EnvFrom {
 		if err := objects.all(from, &env); err != nil {
@@ -29,7 +33,13 @@ func (r *Resolver) environment(p *v1.Pod, c *v1.Container, podIPs []string) (env
 		ok := true
 		switch from := e.ValueFrom; {
 		case e.Value != "" || from == nil:
-			value = env.Expand(e.Value)
+			value = pod.Expand(e.Value, func(name string) (string, bool) {
+				if v, own := env.Values[name]; own {
+					return v, true
+				}
+				v, ok := services.Values[name]
+				return v, ok
+			})
 		case from.ConfigMapKeyRef != nil:
 			value, ok, err = objects.ofConfigMap(from.ConfigMapKeyRef)
 		case from.SecretKeyRef != nil:
@@ -44,6 +54,11 @@ func (r *Resolver) environment(p *v1.Pod, c *v1.Container, podIPs []string) (env
 		}
 		if ok {
 			env.Set(e.Name, value)
+		}
+	}
+	for _, name := range services.Names {
+		if _, own := env.Values[name]; !own {
+			env.Set(name, services.Values[name])
 		}
 	}
 	return env, nil

@@ -13,22 +13,22 @@ import (
 	"podd/internal/pod"
 )
 
-// Objects has the API's objects that variables come from. The error for one
+// Objects has the API's objects that a pod's variables come from, of its namespace. The error for one
 // that is not there is of the class pod.ErrNotFound; nobody may change what is
 // returned.
 type Objects interface {
-	ConfigMap(namespace, name string) (*v1.ConfigMap, error)
-	Secret(namespace, name string) (*v1.Secret, error)
+	ConfigMap(p *v1.Pod, name string) (*v1.ConfigMap, error)
+	Secret(p *v1.Pod, name string) (*v1.Secret, error)
 }
 
 // noObjects stands for Config.Objects where there are none.
 type noObjects struct{}
 
-func (noObjects) ConfigMap(_, name string) (*v1.ConfigMap, error) {
+func (noObjects) ConfigMap(_ *v1.Pod, name string) (*v1.ConfigMap, error) {
 	return nil, fmt.Errorf("configmap %q %w", name, pod.ErrNotFound)
 }
 
-func (noObjects) Secret(_, name string) (*v1.Secret, error) {
+func (noObjects) Secret(_ *v1.Pod, name string) (*v1.Secret, error) {
 	return nil, fmt.Errorf("secret %q %w", name, pod.ErrNotFound)
 }
 
@@ -38,41 +38,41 @@ func (noObjects) Secret(_, name string) (*v1.Secret, error) {
 // Its errors are the kubelet's to the word, and none has a value.
 type objectReader struct {
 	objects    Objects
-	namespace  string
+	pod        *v1.Pod
 	configMaps map[string]*v1.ConfigMap
 	secrets    map[string]*v1.Secret
 }
 
 func (r *Resolver) objectsFor(p *v1.Pod) *objectReader {
 	return &objectReader{
-		objects: r.cfg.Objects, namespace: p.Namespace,
+		objects: r.cfg.Objects, pod: p,
 		configMaps: make(map[string]*v1.ConfigMap), secrets: make(map[string]*v1.Secret),
 	}
 }
 
 // configMap is nil for one that is optional and not there.
 func (o *objectReader) configMap(name string, optional *bool) (*v1.ConfigMap, error) {
-	return readOnce(o.configMaps, o.objects.ConfigMap, [2]string{o.namespace, name}, optional)
+	return readOnce(o.configMaps, o.objects.ConfigMap, o.pod, name, optional)
 }
 
 // secret is nil for one that is optional and not there.
 func (o *objectReader) secret(name string, optional *bool) (*v1.Secret, error) {
-	return readOnce(o.secrets, o.objects.Secret, [2]string{o.namespace, name}, optional)
+	return readOnce(o.secrets, o.objects.Secret, o.pod, name, optional)
 }
 
-// readOnce gets what at, a namespace and a name, says, unless it was read before.
-func readOnce[T any](read map[string]*T, get func(namespace, name string) (*T, error), at [2]string, optional *bool) (*T, error) {
-	if object := read[at[1]]; object != nil {
+// readOnce gets a pod's object of that name, unless it was read before.
+func readOnce[T any](read map[string]*T, get func(p *v1.Pod, name string) (*T, error), p *v1.Pod, name string, optional *bool) (*T, error) {
+	if object := read[name]; object != nil {
 		return object, nil
 	}
-	object, err := get(at[0], at[1])
+	object, err := get(p, name)
 	switch {
 	case errors.Is(err, pod.ErrNotFound) && isTrue(optional):
 		return nil, nil
 	case err != nil:
 		return nil, err
 	}
-	read[at[1]] = object
+	read[name] = object
 	return object, nil
 }
 
@@ -137,14 +137,14 @@ func (o *objectReader) noKey(kind, name, key string, optional *bool) error {
 	if isTrue(optional) {
 		return nil
 	}
-	return fmt.Errorf("couldn't find key %v in %s %v/%v", key, kind, o.namespace, name)
+	return fmt.Errorf("couldn't find key %v in %s %v/%v", key, kind, o.pod.Namespace, name)
 }
 
 // usable rejects a value that no variable can have. In the kubelet it fails later: in
 // gRPC, or in the kernel.
 func (o *objectReader) usable(kind, name, key, value string) error {
 	if strings.ContainsRune(value, 0) || !utf8.ValidString(value) {
-		return fmt.Errorf("couldn't use key %v in %s %v/%v: its value is not text, and cannot be a variable's: mount it as a volume", key, kind, o.namespace, name)
+		return fmt.Errorf("couldn't use key %v in %s %v/%v: its value is not text, and cannot be a variable's: mount it as a volume", key, kind, o.pod.Namespace, name)
 	}
 	return nil
 }

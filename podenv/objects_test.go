@@ -17,7 +17,7 @@ import (
 // time that "moving" is read it has another value.
 type objects struct{ reads *int }
 
-func (o objects) ConfigMap(_, name string) (*v1.ConfigMap, error) {
+func (o objects) ConfigMap(_ *v1.Pod, name string) (*v1.ConfigMap, error) {
 	if err := known("configmap", name); err != nil {
 		return nil, err
 	}
@@ -28,7 +28,7 @@ func (o objects) ConfigMap(_, name string) (*v1.ConfigMap, error) {
 	return &v1.ConfigMap{Data: map[string]string{"b": "2", "a": "1"}, BinaryData: map[string][]byte{"bin": {1}}}, nil
 }
 
-func (objects) Secret(_, name string) (*v1.Secret, error) {
+func (objects) Secret(_ *v1.Pod, name string) (*v1.Secret, error) {
 	if err := known("secret", name); err != nil {
 		return nil, err
 	}

@@ -45,6 +45,8 @@ type Config struct {
 
 	// Objects has the ConfigMaps and Secrets; nil for none.
 	Objects Objects
+	// Services are the cluster's; nil for a node without one.
+	Services *Services
 	// Volumes is for variables out of files (fileKeyRef); nil rejects these.
 	Volumes Volumes
 }

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -17,6 +18,8 @@ type api struct {
 	// network and address are those of net.Listen; an empty address disables the
 	// listener. field is the field of KubeletConfiguration that sets a port.
 	network, address, field string
+	// tls is nil for plain HTTP.
+	tls *tls.Config
 	// guard applies to every request before routing, in this order.
 	guard  []middleware
 	groups []group

@@ -81,6 +81,7 @@ func TestBeforeTheRuntimeHasRespondedRequestsSayWhatIsMissing(t *testing.T) {
 
 // fakeRuntime has one volume for each pod.
 type fakeRuntime struct {
+	logs    string // a directory
 	hangs   bool
 	result  error  // of Inspect and Summary
 	storage []bool // whether it was asked for, of each Summary

@@ -28,6 +28,17 @@ func (s *Server) apis() []api {
 		name: "healthz", network: "tcp", address: s.config.HealthzAddress, field: "healthzPort",
 		guard:  port,
 		groups: []group{s.healthGroup()},
+	}, {
+		name: "kubelet", network: "tcp", address: s.config.KubeletAddress, field: "port", tls: s.config.KubeletTLS,
+		guard:  []middleware{s.config.KubeletGuard},
+		groups: []group{s.healthGroup(), s.metricsGroup(), s.podsGroup(podList, s.few), s.statsGroup(), s.configGroup(), s.profilesGroup(), s.containersGroup(), s.sessionsGroup()},
+	}}
+}
+
+// containersGroup is for kubectl, by way of the apiserver.
+func (s *Server) containersGroup() group {
+	return group{middleware: []middleware{readOnly, noBody}, routes: []route{
+		{"/containerLogs/{namespace}/{pod}/{container}", s.stream(http.HandlerFunc(s.containerLogs))},
 	}}
 }
 

@@ -3,8 +3,11 @@ package server
 import (
 	"context"
 	"errors"
+	"net/url"
 
 	v1 "k8s.io/api/core/v1"
+
+	"podd/podlogs"
 )
 
 // Runtime responds to what cannot be known before the container runtime has responded
@@ -16,6 +19,17 @@ type Runtime interface {
 	// Inspect asks the runtime what it was given for a pod, or for one container of it,
 	// and returns what is to be encoded as JSON, without secrets.
 	Inspect(ctx context.Context, p *v1.Pod, container string) (any, error)
+	// Log returns where the log of a pod's container is, by the container's ID.
+	Log(ctx context.Context, p *v1.Pod, containerID string) (podlogs.Log, error)
+	// Exec, Attach and PortForward return where the runtime serves a session, once and for
+	// a short while: a command in a container, the streams of its own process,
+	// connections to ports of a pod.
+	Exec(ctx context.Context, containerID string, command []string, of Streams) (*url.URL, error)
+	Attach(ctx context.Context, containerID string, of Streams) (*url.URL, error)
+	PortForward(ctx context.Context, p *v1.Pod, ports []int32) (*url.URL, error)
+	// Run runs a command in a container and returns what it wrote; a command that fails
+	// is an error.
+	Run(ctx context.Context, containerID string, command []string) ([]byte, error)
 	// Summary returns what /stats/summary encodes as JSON: statistics of the node and its
 	// pods; without storage it omits whatever must be measured. It does not wait for a
 	// volume, even if the server of its mount is dead.

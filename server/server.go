@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -31,6 +32,12 @@ type Config struct {
 	// Socket is a path, and required. ReadOnlyAddress and HealthzAddress are host:port,
 	// or empty for none.
 	Socket, ReadOnlyAddress, HealthzAddress string
+
+	// KubeletAddress is host:port of the kubelet's API, or empty for none; KubeletTLS and
+	// KubeletGuard, which lets authorized requests pass, are required with it.
+	KubeletAddress string
+	KubeletTLS     *tls.Config
+	KubeletGuard   func(next http.Handler) http.Handler
 
 	// NodeName is one of the host names that the ports accept.
 	NodeName string
@@ -95,6 +102,8 @@ type Server struct {
 	metrics *metrics
 	health  *health
 	lists   chan struct{} // of places for lists of pods on the port
+	// sessions are places for sessions in containers.
+	sessions chan struct{}
 	// paths are the first words of the routes of all APIs.
 	paths map[string]bool
 	// stopping is closed when Run's context ends.
@@ -114,6 +123,15 @@ type listener struct {
 	api
 }
 
+// serve serves the API until the server is shut down.
+func (l listener) serve(server *http.Server) error {
+	if l.tls == nil {
+		return server.Serve(l.Listener)
+	}
+	server.TLSConfig = l.tls
+	return server.ServeTLS(l.Listener, "", "")
+}
+
 // New returns a server that does not listen yet.
 func New(c Config) *Server {
 	if c.Log == nil {
@@ -121,7 +139,7 @@ func New(c Config) *Server {
 	}
 	s := &Server{
 		config: c, log: c.Log, metrics: newMetrics(c.Metrics), health: newHealth(c.Health),
-		lists: make(chan struct{}, maxLists), stopping: make(chan struct{}), attached: make(chan struct{}),
+		lists: make(chan struct{}, maxLists), sessions: make(chan struct{}, maxSessions), stopping: make(chan struct{}), attached: make(chan struct{}),
 	}
 	s.paths = firstWords(s.apis())
 	return s
@@ -171,7 +189,7 @@ func (s *Server) Run(ctx context.Context) error {
 	for _, l := range s.listeners {
 		server := s.httpServer(requests, l)
 		wg.Go(func() {
-			if err := server.Serve(l.Listener); !errors.Is(err, http.ErrServerClosed) {
+			if err := l.serve(server); !errors.Is(err, http.ErrServerClosed) {
 				cancel(fmt.Errorf("serve on %s: %w", l.Addr(), err))
 			}
 		})

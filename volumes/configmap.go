@@ -35,7 +35,7 @@ func (k keys) mayBeMissing(err error) bool {
 func (k keys) isOptional() bool { return k.optional != nil && *k.optional }
 
 func (f files) configMap(t target, k keys) error {
-	object, err := t.values.objects.ConfigMap(t.pod.Namespace, k.object)
+	object, err := t.values.objects.ConfigMap(t.pod, k.object)
 	if k.mayBeMissing(err) {
 		return nil
 	}

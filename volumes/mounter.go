@@ -31,6 +31,8 @@ type Options struct {
 	// Objects and Downward provide the content of live volumes; nil for none.
 	Objects  Objects
 	Downward Downward
+	// Tokens provides service account tokens; nil without an apiserver.
+	Tokens Tokens
 	// CSI sets up CSI volumes; nil if no driver can register.
 	CSI CSI
 	// Claims resolves claims to PersistentVolumes; nil for none.

@@ -8,12 +8,12 @@ import (
 	"podd/internal/pod"
 )
 
-// Objects returns the ConfigMaps and Secrets for live volumes. The error for a missing
+// Objects returns the ConfigMaps and Secrets for a pod's live volumes, of its namespace. The error for a missing
 // one is of class pod.ErrNotFound. The returned objects must not be modified. It must
 // not block.
 type Objects interface {
-	ConfigMap(namespace, name string) (*v1.ConfigMap, error)
-	Secret(namespace, name string) (*v1.Secret, error)
+	ConfigMap(p *v1.Pod, name string) (*v1.ConfigMap, error)
+	Secret(p *v1.Pod, name string) (*v1.Secret, error)
 }
 
 // Downward provides the values of downwardAPI volumes. It must not block.
@@ -27,11 +27,11 @@ type Downward interface {
 // noObjects is used if Options.Objects is nil.
 type noObjects struct{}
 
-func (noObjects) ConfigMap(_, name string) (*v1.ConfigMap, error) {
+func (noObjects) ConfigMap(_ *v1.Pod, name string) (*v1.ConfigMap, error) {
 	return nil, fmt.Errorf("configmap %q %w", name, pod.ErrNotFound)
 }
 
-func (noObjects) Secret(_, name string) (*v1.Secret, error) {
+func (noObjects) Secret(_ *v1.Pod, name string) (*v1.Secret, error) {
 	return nil, fmt.Errorf("secret %q %w", name, pod.ErrNotFound)
 }
 
@@ -39,35 +39,33 @@ func (noObjects) Secret(_, name string) (*v1.Secret, error) {
 type values struct {
 	objects  Objects
 	downward Downward // nil for none
+	tokens   Tokens   // nil for none
 }
 
 // podObjects are the objects as one pod sees them: an immutable object keeps the content
 // that the pod's volumes got first, even if its source changes it.
-type podObjects struct {
-	m   *Mounter
-	uid pod.UID
-}
+type podObjects struct{ m *Mounter }
 
-func (o podObjects) ConfigMap(namespace, name string) (*v1.ConfigMap, error) {
-	key := pod.ObjectKey{Kind: pod.KindConfigMap, Namespace: namespace, Name: name}
-	if kept := o.m.immutable(o.uid, key); kept != nil {
+func (o podObjects) ConfigMap(p *v1.Pod, name string) (*v1.ConfigMap, error) {
+	key := pod.ObjectKey{Kind: pod.KindConfigMap, Namespace: p.Namespace, Name: name}
+	if kept := o.m.immutable(p.UID, key); kept != nil {
 		return kept.ConfigMap, nil
 	}
-	c, err := o.m.options.Objects.ConfigMap(namespace, name)
+	c, err := o.m.options.Objects.ConfigMap(p, name)
 	if err == nil && c.Immutable != nil && *c.Immutable {
-		o.m.keepImmutable(o.uid, key, &pod.Object{ConfigMap: c})
+		o.m.keepImmutable(p.UID, key, &pod.Object{ConfigMap: c})
 	}
 	return c, err
 }
 
-func (o podObjects) Secret(namespace, name string) (*v1.Secret, error) {
-	key := pod.ObjectKey{Kind: pod.KindSecret, Namespace: namespace, Name: name}
-	if kept := o.m.immutable(o.uid, key); kept != nil {
+func (o podObjects) Secret(p *v1.Pod, name string) (*v1.Secret, error) {
+	key := pod.ObjectKey{Kind: pod.KindSecret, Namespace: p.Namespace, Name: name}
+	if kept := o.m.immutable(p.UID, key); kept != nil {
 		return kept.Secret, nil
 	}
-	s, err := o.m.options.Objects.Secret(namespace, name)
+	s, err := o.m.options.Objects.Secret(p, name)
 	if err == nil && s.Immutable != nil && *s.Immutable {
-		o.m.keepImmutable(o.uid, key, &pod.Object{Secret: s})
+		o.m.keepImmutable(p.UID, key, &pod.Object{Secret: s})
 	}
 	return s, err
 }

@@ -36,7 +36,7 @@ func (f files) projection(t target, s *v1.VolumeProjection) error {
 	case s.DownwardAPI != nil:
 		return f.downward(t, s.DownwardAPI.Items, mode)
 	case s.ServiceAccountToken != nil:
-		return noAPIServer("serviceAccountToken", "issues tokens")
+		return f.token(t, s.ServiceAccountToken, mode)
 	case s.ClusterTrustBundle != nil:
 		return noAPIServer("clusterTrustBundle", "has trust bundles")
 	case s.PodCertificate != nil:

@@ -18,7 +18,7 @@ func secrets(memory *tmpfs) kind {
 }
 
 func (f files) secret(t target, k keys) error {
-	object, err := t.values.objects.Secret(t.pod.Namespace, k.object)
+	object, err := t.values.objects.Secret(t.pod, k.object)
 	if k.mayBeMissing(err) {
 		return nil
 	}

@@ -73,16 +73,16 @@ func (s *store) get(kind, namespace, name string) (*pod.Object, error) {
 	return nil, pod.ErrNotFound
 }
 
-func (s *store) ConfigMap(namespace, name string) (*v1.ConfigMap, error) {
-	o, err := s.get(pod.KindConfigMap, namespace, name)
+func (s *store) ConfigMap(p *v1.Pod, name string) (*v1.ConfigMap, error) {
+	o, err := s.get(pod.KindConfigMap, p.Namespace, name)
 	if err != nil {
 		return nil, fmt.Errorf("configmap %q %w", name, err)
 	}
 	return o.ConfigMap, nil
 }
 
-func (s *store) Secret(namespace, name string) (*v1.Secret, error) {
-	o, err := s.get(pod.KindSecret, namespace, name)
+func (s *store) Secret(p *v1.Pod, name string) (*v1.Secret, error) {
+	o, err := s.get(pod.KindSecret, p.Namespace, name)
 	if err != nil {
 		return nil, fmt.Errorf("secret %q %w", name, err)
 	}

@@ -162,7 +162,8 @@ func (full fakePods) Pods() []*v1.Pod {
 	}
 }
 
-type fakeRuntime struct{}
+// fakeRuntime has no containers: nobody asks it for logs and sessions.
+type fakeRuntime struct{ server.Runtime }
 
 func (fakeRuntime) Volumes(*v1.Pod) []server.Volume {
 	return []server.Volume{{Name: "data", Path: "/srv/data"}}

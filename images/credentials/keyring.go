@@ -35,8 +35,8 @@ type Config struct {
 	RootDir, WorkDir, Home string
 	// Providers are the credential provider plugins.
 	Providers *Providers
-	// Secret returns a Secret of a pod's namespace. If nil, no Secrets exist.
-	Secret   func(namespace, name string) (*v1.Secret, error)
+	// Secret returns a Secret of the pod's namespace. If nil, no Secrets exist.
+	Secret   func(p *v1.Pod, name string) (*v1.Secret, error)
 	Recorder Recorder
 	Log      *slog.Logger
 }
@@ -109,7 +109,7 @@ func (k *Keyring) fromSecrets(repo string, p *v1.Pod) ([]pod.RegistryAuth, error
 			missing = append(missing, ref.Name)
 			continue
 		}
-		secret, err := k.cfg.Secret(p.Namespace, ref.Name)
+		secret, err := k.cfg.Secret(p, ref.Name)
 		if err != nil {
 			k.log.Info("cannot read image pull secret: pulling without it", "pod", p.Namespace+"/"+p.Name, "error", err)
 			missing = append(missing, ref.Name)

@@ -193,8 +193,8 @@ func TestSecretsComeFirstAndAMissingOneIsReported(t *testing.T) {
 	root := t.TempDir()
 	write(t, root+"/config.json", `{"auths": {"reg.test": {"auth": "`+b64("node:x")+`"}}}`)
 	var events podNotes
-	k := New(Config{RootDir: root, Recorder: &events, Secret: func(namespace, name string) (*v1.Secret, error) {
-		s := &v1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	k := New(Config{RootDir: root, Recorder: &events, Secret: func(p *v1.Pod, name string) (*v1.Secret, error) {
+		s := &v1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: name}}
 		switch name {
 		case "new":
 			s.Type = v1.SecretTypeDockerConfigJson

@@ -156,6 +156,27 @@ func TestTheGroupMayReadAndIsSetBeforeReadersSeeIt(t *testing.T) {
 	}
 }
 
+func TestAFileMayBelongToAUser(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("changing owners needs root")
+	}
+	dir := t.TempDir()
+	files := map[string]File{"token": {Data: []byte("x"), Mode: 0o600, UID: 1234}, "other": text("y")}
+	mustWrite(t, dir, files)
+	for name, want := range map[string]uint32{"token": 1234, "other": 0} {
+		info, err := os.Stat(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if uid := info.Sys().(*syscall.Stat_t).Uid; uid != want {
+			t.Errorf("%s belongs to %d, want %d", name, uid, want)
+		}
+	}
+	if mustWrite(t, dir, files) {
+		t.Error("equal content with an owner: changed")
+	}
+}
+
 func TestEqualContentChangesNothingOnDisk(t *testing.T) {
 	dir := t.TempDir()
 	mustWrite(t, dir, version(1))
@@ -192,7 +213,7 @@ func TestDifferentContentIsWritten(t *testing.T) {
 		"another text":      func(_ string, f map[string]File) error { f["a"] = text("ONE"); return nil },
 		"a longer text":     func(_ string, f map[string]File) error { f["a"] = text("one more"); return nil },
 		"a shorter text":    func(_ string, f map[string]File) error { f["a"] = text("on"); return nil },
-		"another mode":      func(_ string, f map[string]File) error { f["a"] = File{[]byte("one"), 0o600}; return nil },
+		"another mode":      func(_ string, f map[string]File) error { f["a"] = File{Data: []byte("one"), Mode: 0o600}; return nil },
 		"a file more":       func(_ string, f map[string]File) error { f["sub/c"] = text("x"); return nil },
 		"a file less":       func(_ string, f map[string]File) error { delete(f, "sub/b"); return nil },
 		"a directory less":  func(_ string, f map[string]File) error { delete(f, "sub/b"); f["sub"] = text("two"); return nil },

@@ -13,6 +13,8 @@ type File struct {
 	Data []byte
 	// Mode has the permission bits, up to 0777.
 	Mode uint32
+	// UID owns the file; 0 for root.
+	UID int64
 }
 
 const (

@@ -45,7 +45,7 @@ func (w *writer) directory(parent int, name string, t *tree) error {
 			return err
 		}
 	}
-	if err := w.own(fd, w.mode(dirMode, true)); err != nil {
+	if err := w.own(fd, 0, w.mode(dirMode, true)); err != nil {
 		return fmt.Errorf("set owner and mode of directory %s: %w", name, err)
 	}
 	return nil
@@ -65,17 +65,21 @@ func (w *writer) file(dir int, name string, f File) error {
 	if err := w.step("write", func() error { _, err := file.Write(f.Data); return err }); err != nil {
 		return err
 	}
-	if err := w.own(fd, w.mode(f.Mode, false)); err != nil {
+	if err := w.own(fd, f.UID, w.mode(f.Mode, false)); err != nil {
 		return err
 	}
 	return w.step("close", file.Close)
 }
 
-// own sets group and mode, regardless of the umask and the directory's setgid bit.
-func (w *writer) own(fd int, mode uint32) error {
+// own sets owner, group and mode, regardless of the umask and the directory's setgid bit.
+func (w *writer) own(fd int, uid int64, mode uint32) error {
 	return w.step("own", func() error {
+		group := -1
 		if w.group != nil {
-			if err := unix.Fchown(fd, -1, int(*w.group)); err != nil {
+			group = int(*w.group)
+		}
+		if group >= 0 || uid != 0 {
+			if err := unix.Fchown(fd, int(uid), group); err != nil {
 				return err
 			}
 		}
@@ -94,7 +98,7 @@ func (w *writer) sameDir(parent int, name string, t *tree) bool {
 	}
 	defer unix.Close(fd)
 	names, err := list(fd)
-	if err != nil || len(names) != len(t.files)+len(t.dirs) || !w.matches(fd, w.mode(dirMode, true), unix.S_IFDIR) {
+	if err != nil || len(names) != len(t.files)+len(t.dirs) || !w.matches(fd, 0, w.mode(dirMode, true), unix.S_IFDIR) {
 		return false
 	}
 	for name, f := range t.files {
@@ -117,7 +121,7 @@ func (w *writer) sameFile(dir int, name string, want File) bool {
 	}
 	f := os.NewFile(uintptr(fd), name)
 	defer f.Close()
-	if !w.matches(fd, w.mode(want.Mode, false), unix.S_IFREG) {
+	if !w.matches(fd, want.UID, w.mode(want.Mode, false), unix.S_IFREG) {
 		return false
 	}
 	have := make([]byte, len(want.Data)+1)
@@ -125,13 +129,13 @@ func (w *writer) sameFile(dir int, name string, want File) bool {
 	return err != nil && n == len(want.Data) && bytes.Equal(have[:n], want.Data)
 }
 
-// matches compares type, mode and group.
-func (w *writer) matches(fd int, mode, kind uint32) bool {
+// matches compares type, mode, owner and group.
+func (w *writer) matches(fd int, uid int64, mode, kind uint32) bool {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return false
 	}
-	return st.Mode == mode|kind && (w.group == nil || int64(st.Gid) == *w.group)
+	return st.Mode == mode|kind && int64(st.Uid) == uid && (w.group == nil || int64(st.Gid) == *w.group)
 }
 
 func openDir(parent int, name string) (int, error) {

@@ -1,0 +1,171 @@
+package config
+
+import (
+	"crypto/tls"
+	"fmt"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
+)
+
+// setClusterDefaults fills what only the node of a cluster has, with the kubelet's values.
+func setClusterDefaults(kc *kubeletv1beta1.KubeletConfiguration) {
+	pointer(&kc.KubeAPIQPS, 50)
+	value(&kc.KubeAPIBurst, 100)
+	pointer(&kc.EventRecordQPS, 50)
+	value(&kc.EventBurst, 100)
+	value(&kc.NodeLeaseDurationSeconds, 40)
+	pointer(&kc.RegisterNode, true)
+	// Without a frequency of its own, a status that does not change is reported every five
+	// minutes; with one, as often as it is looked at, as upstream has it.
+	if kc.NodeStatusReportFrequency.Duration == 0 {
+		kc.NodeStatusReportFrequency.Duration = 5 * time.Minute
+		if given := kc.NodeStatusUpdateFrequency.Duration; given != 0 {
+			kc.NodeStatusReportFrequency.Duration = given
+		}
+	}
+	duration(&kc.NodeStatusUpdateFrequency, 10*time.Second)
+}
+
+// cluster judges what only the node of a cluster has.
+func (c *checker) cluster(kc *kubeletv1beta1.KubeletConfiguration) {
+	if *kc.KubeAPIQPS < 0 {
+		c.fail("kubeAPIQPS", "%d is negative: give 0 for no limit", *kc.KubeAPIQPS)
+	}
+	if kc.KubeAPIBurst < 1 {
+		c.fail("kubeAPIBurst", "%d is not positive", kc.KubeAPIBurst)
+	}
+	if *kc.EventRecordQPS < 0 {
+		c.fail("eventRecordQPS", "%d is negative: give 0 for no limit", *kc.EventRecordQPS)
+	}
+	if kc.EventBurst < 1 {
+		c.fail("eventBurst", "%d is not positive", kc.EventBurst)
+	}
+	if kc.NodeLeaseDurationSeconds < 1 {
+		c.fail("nodeLeaseDurationSeconds", "%d is not positive", kc.NodeLeaseDurationSeconds)
+	}
+	for field, d := range map[string]time.Duration{
+		"nodeStatusUpdateFrequency": kc.NodeStatusUpdateFrequency.Duration, "nodeStatusReportFrequency": kc.NodeStatusReportFrequency.Duration,
+	} {
+		if d < time.Second {
+			c.fail(field, "%s is too short: give 1s or more", d)
+		}
+	}
+}
+
+// fillCluster translates what was checked.
+func (c *Config) fillCluster(kc *kubeletv1beta1.KubeletConfiguration) {
+	c.EventQPS, c.EventBurst = float64(*kc.EventRecordQPS), int(kc.EventBurst)
+	c.APIQPS, c.APIBurst = float32(*kc.KubeAPIQPS), int(kc.KubeAPIBurst)
+	c.LeaseDuration = time.Duration(kc.NodeLeaseDurationSeconds) * time.Second
+	c.StatusUpdateFrequency, c.StatusReportFrequency = kc.NodeStatusUpdateFrequency.Duration, kc.NodeStatusReportFrequency.Duration
+	c.RegisterNode, c.ProviderID = *kc.RegisterNode, kc.ProviderID
+	c.Taints = kc.RegisterWithTaints
+}
+
+// parseTaints reads key=value:effect,key:effect.
+func parseTaints(s string) ([]v1.Taint, error) {
+	var all []v1.Taint
+	for each := range strings.SplitSeq(s, ",") {
+		if each = strings.TrimSpace(each); each == "" {
+			continue
+		}
+		head, effect, ok := strings.Cut(each, ":")
+		key, val, _ := strings.Cut(head, "=")
+		t := v1.Taint{Key: key, Value: val, Effect: v1.TaintEffect(effect)}
+		switch t.Effect {
+		case v1.TaintEffectNoExecute, v1.TaintEffectNoSchedule, v1.TaintEffectPreferNoSchedule:
+		default:
+			ok = false
+		}
+		if !ok || key == "" {
+			return nil, fmt.Errorf("%q is not a taint: give key=value:NoSchedule, :PreferNoSchedule or :NoExecute", each)
+		}
+		all = append(all, t)
+	}
+	return all, nil
+}
+
+// KubeletAPI is how the kubelet's API is served and who may use it.
+type KubeletAPI struct {
+	// Address is host:port.
+	Address string
+	// Port is that of Address.
+	Port int32
+	// CertFile and KeyFile are both paths, or both empty: podd makes a certificate.
+	CertFile, KeyFile string
+	// MinVersion and CipherSuites are of crypto/tls; no suites are its own choice.
+	MinVersion   uint16
+	CipherSuites []uint16
+	// ClientCAFile is empty where client certificates count for nothing.
+	ClientCAFile      string
+	Anonymous, Tokens bool
+	TokenTTL          time.Duration
+	// Review says that access is reviewed; otherwise all who are known may do everything.
+	Review                bool
+	AllowedTTL, DeniedTTL time.Duration
+}
+
+// defaultAPIPort is upstream's KubeletPort.
+const defaultAPIPort = 10250
+
+func setAPIDefaults(kc *kubeletv1beta1.KubeletConfiguration) {
+	value(&kc.Port, defaultAPIPort)
+	pointer(&kc.Authentication.Anonymous.Enabled, false)
+	pointer(&kc.Authentication.Webhook.Enabled, true)
+	duration(&kc.Authentication.Webhook.CacheTTL, 2*time.Minute)
+	value(&kc.Authorization.Mode, kubeletv1beta1.KubeletAuthorizationModeWebhook)
+	duration(&kc.Authorization.Webhook.CacheAuthorizedTTL, 5*time.Minute)
+	duration(&kc.Authorization.Webhook.CacheUnauthorizedTTL, 30*time.Second)
+	value(&kc.TLSMinVersion, "VersionTLS12")
+}
+
+var tlsVersions = map[string]uint16{"VersionTLS12": tls.VersionTLS12, "VersionTLS13": tls.VersionTLS13}
+
+// cipherSuite returns a suite that crypto/tls takes for secure, by its name.
+func cipherSuite(name string) (id uint16, ok bool) {
+	for _, s := range tls.CipherSuites() {
+		if s.Name == name {
+			return s.ID, true
+		}
+	}
+	return 0, false
+}
+
+func (c *checker) api(kc *kubeletv1beta1.KubeletConfiguration) {
+	if kc.Port < 1 || kc.Port > 65535 {
+		c.fail("port", "%d is not a port: give one from 1 to 65535", kc.Port)
+	}
+	if (kc.TLSCertFile == "") != (kc.TLSPrivateKeyFile == "") {
+		c.fail("tlsCertFile", "has no effect without tlsPrivateKeyFile, nor that without it: give both")
+	}
+	switch kc.Authorization.Mode {
+	case kubeletv1beta1.KubeletAuthorizationModeAlwaysAllow, kubeletv1beta1.KubeletAuthorizationModeWebhook:
+	default:
+		c.fail("authorization.mode", "%q is not known: give Webhook or AlwaysAllow", kc.Authorization.Mode)
+	}
+	if _, ok := tlsVersions[kc.TLSMinVersion]; !ok {
+		c.fail("tlsMinVersion", "%q is not supported: give VersionTLS12 or VersionTLS13", kc.TLSMinVersion)
+	}
+	for i, name := range kc.TLSCipherSuites {
+		if _, ok := cipherSuite(name); !ok {
+			c.fail(fmt.Sprintf("tlsCipherSuites[%d]", i), "%q is not a cipher suite that is taken for secure, such as TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", name)
+		}
+	}
+}
+
+func (c *Config) fillAPI(kc *kubeletv1beta1.KubeletConfiguration, address string) {
+	a := &c.API
+	a.Address, a.Port = hostPort(address, kc.Port), kc.Port
+	a.CertFile, a.KeyFile, a.ClientCAFile = kc.TLSCertFile, kc.TLSPrivateKeyFile, kc.Authentication.X509.ClientCAFile
+	a.MinVersion = tlsVersions[kc.TLSMinVersion]
+	for _, name := range kc.TLSCipherSuites {
+		id, _ := cipherSuite(name) // was checked
+		a.CipherSuites = append(a.CipherSuites, id)
+	}
+	a.Anonymous, a.Tokens, a.TokenTTL = *kc.Authentication.Anonymous.Enabled, *kc.Authentication.Webhook.Enabled, kc.Authentication.Webhook.CacheTTL.Duration
+	a.Review = kc.Authorization.Mode == kubeletv1beta1.KubeletAuthorizationModeWebhook
+	a.AllowedTTL, a.DeniedTTL = kc.Authorization.Webhook.CacheAuthorizedTTL.Duration, kc.Authorization.Webhook.CacheUnauthorizedTTL.Duration
+}

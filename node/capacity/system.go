@@ -1,0 +1,42 @@
+package capacity
+
+import (
+	"os"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// System identifies this machine, its boot and its operating system, as far as it says:
+// machine-id(5), the firmware's UUID, boot ID, os-release(5). The rest of the fields are
+// not the machine's to say.
+func System() v1.NodeSystemInfo {
+	return v1.NodeSystemInfo{
+		MachineID:  firstOf("/etc/machine-id", "/var/lib/dbus/machine-id"),
+		SystemUUID: firstOf("/sys/class/dmi/id/product_uuid", "/proc/device-tree/vm,uuid", "/etc/machine-id"),
+		BootID:     firstOf("/proc/sys/kernel/random/boot_id"),
+		OSImage:    osImage("/etc/os-release", "/usr/lib/os-release"),
+	}
+}
+
+// firstOf is the content of the first of some files that has any, without white space
+// around it.
+func firstOf(files ...string) string {
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if s := strings.Trim(string(text), " \t\n\x00"); err == nil && s != "" {
+			return s
+		}
+	}
+	return ""
+}
+
+// osImage is PRETTY_NAME; "Unknown" as in cAdvisor if there is none.
+func osImage(files ...string) string {
+	for line := range strings.Lines(firstOf(files...)) {
+		if value, ok := strings.CutPrefix(strings.TrimSpace(line), "PRETTY_NAME="); ok {
+			return strings.Trim(value, `"'`)
+		}
+	}
+	return "Unknown"
+}

@@ -1,0 +1,250 @@
+package node
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+	v1 "k8s.io/api/core/v1"
+
+	"podd/apiserver"
+	"podd/events"
+	"podd/internal/pod"
+	"podd/mirror"
+	"podd/node/capacity"
+	"podd/nodestatus"
+	"podd/objects"
+	podsource "podd/podconfig/apiserver"
+	"podd/podenv"
+	"podd/server/kubeletapi"
+	"podd/status"
+	"podd/tokens"
+	"podd/volumes"
+)
+
+// membership is what only the node of a cluster has; nil for a podd that stands alone.
+type membership struct {
+	client    *apiserver.Client
+	uploader  *status.Uploader
+	tokens    *tokens.Manager
+	services  *podenv.Services
+	mirrors   *mirror.Manager
+	registrar *nodestatus.Registrar // built at the greeting
+}
+
+// newMembership reads the kubeconfig. The apiserver need not respond: what this node runs
+// of other sources runs without it.
+func (n *Node) newMembership() (*membership, error) {
+	if n.cfg.Kubeconfig == "" {
+		return nil, nil
+	}
+	client, err := apiserver.Connect(apiserver.Config{
+		Kubeconfig: n.cfg.Kubeconfig, UserAgent: "podd/" + n.own.Version.Version, QPS: n.cfg.APIQPS, Burst: n.cfg.APIBurst,
+	})
+	if err != nil {
+		return nil, err
+	}
+	m := &membership{
+		client: client, uploader: status.NewUploader(client, n.status, n.log), tokens: tokens.New(client, n.log), services: podenv.NewServices(),
+	}
+	m.mirrors = mirror.New(mirror.Config{
+		Client: client, Node: func() *v1.Node { return m.registrar.Registration() }, Here: func(uid pod.UID) bool { return n.status.Pod(uid) != nil }, Log: n.log,
+	})
+	return m, nil
+}
+
+// kubeletAPI is how the kubelet's API is served; the zero value without an apiserver.
+type kubeletAPI struct {
+	address string
+	tls     *tls.Config
+	guard   func(next http.Handler) http.Handler
+}
+
+func (n *Node) kubeletAPI() (a kubeletAPI, err error) {
+	if n.membership == nil {
+		return a, nil
+	}
+	c := &n.cfg.API
+	var certificate *kubeletapi.Certificate
+	if c.CertFile != "" {
+		certificate, err = kubeletapi.ConfiguredCertificate(c.CertFile, c.KeyFile)
+	} else {
+		certificate, err = kubeletapi.SelfSigned(n.cfg.CertDir, n.cfg.NodeName, addresses(n.cfg))
+	}
+	if err != nil {
+		return a, err
+	}
+	guard := kubeletapi.Config{
+		Node: n.cfg.NodeName, Anonymous: c.Anonymous, Tokens: c.Tokens, TokenTTL: c.TokenTTL,
+		Review: c.Review, AllowedTTL: c.AllowedTTL, DeniedTTL: c.DeniedTTL, Reviewer: n.membership.client, Log: n.log,
+	}
+	if c.ClientCAFile != "" {
+		authorities, err := kubeletapi.ClientAuthorities(c.ClientCAFile)
+		if err != nil {
+			return a, err
+		}
+		guard.ClientCAs = authorities.Pool
+	}
+	return kubeletAPI{
+		address: c.Address, guard: kubeletapi.NewGuard(guard).Wrap,
+		// Whose certificates count is the guard's to say: a request may have a token instead.
+		tls: &tls.Config{GetCertificate: certificate.Get, ClientAuth: tls.RequestClientCert, MinVersion: c.MinVersion, CipherSuites: c.CipherSuites},
+	}, nil
+}
+
+// remote returns the objects of the apiserver; nil without one.
+func (n *Node) remote() objects.Remote {
+	if n.membership == nil {
+		return nil
+	}
+	return n.membership.client
+}
+
+// serviceAccountTokens returns those of the apiserver; nil without one.
+func (n *Node) serviceAccountTokens() volumes.Tokens {
+	if n.membership == nil {
+		return nil
+	}
+	return n.membership.tokens
+}
+
+// services returns those of the cluster; nil without one.
+func (n *Node) services() *podenv.Services {
+	if n.membership == nil {
+		return nil
+	}
+	return n.membership.services
+}
+
+// mirror passes the static pods on, which a cluster is shown.
+func (n *Node) mirror() func(pods []*pod.Desired, complete bool) {
+	if n.membership == nil {
+		return nil
+	}
+	return n.membership.mirrors.Desired
+}
+
+// podObjects are what pods reference: objects, and tokens of service accounts.
+type podObjects struct {
+	*objects.Store
+	tokens *tokens.Manager // nil for none
+}
+
+func (n *Node) podObjects() podObjects {
+	o := podObjects{Store: n.objects}
+	if n.membership != nil {
+		o.tokens = n.membership.tokens
+	}
+	return o
+}
+
+// Unregister forgets what was known for a pod.
+func (o podObjects) Unregister(uid pod.UID) {
+	o.Store.Unregister(uid)
+	if o.tokens != nil {
+		o.tokens.Forget(uid)
+	}
+}
+
+// gone passes a pod that was forgotten to the uploader.
+func (n *Node) gone(last *v1.Pod) {
+	if n.membership != nil {
+		n.membership.uploader.Gone(last)
+		n.membership.mirrors.Wake()
+	}
+}
+
+// source returns the source of the pods that are bound to this node.
+func (m *membership) source(n *Node) *podsource.Source {
+	return podsource.New(podsource.Config{Lister: m, NodeName: n.cfg.NodeName, Server: m.client.Server(), Log: n.log})
+}
+
+// FollowPods implements podsource.Lister: the uploader sees what the source sees.
+func (m *membership) FollowPods(ctx context.Context, node string, set func([]*v1.Pod, error)) {
+	m.client.FollowPods(ctx, node, func(pods []*v1.Pod, err error) {
+		if err == nil {
+			m.uploader.Seen(pods)
+			m.mirrors.Seen(pods)
+		}
+		set(pods, err)
+	})
+}
+
+// start registers the node, and maintains what the cluster sees of it and its pods.
+func (m *membership) start(ctx context.Context, g *errgroup.Group, p *parts) {
+	m.registrar = nodestatus.New(nodestatus.Config{
+		Client: m.client, Facts: p.nodeFacts(), State: p.nodeState, Event: p.recorder.NodeEvent, Register: p.cfg.RegisterNode,
+		UpdateFrequency: p.cfg.StatusUpdateFrequency, ReportFrequency: p.cfg.StatusReportFrequency, Log: p.log,
+	})
+	lease := nodestatus.NewLease(nodestatus.LeaseConfig{
+		Client: m.client, Name: p.cfg.NodeName, Duration: p.cfg.LeaseDuration, Node: m.registrar.Node, Log: p.log,
+	})
+	start(ctx, g, "node status", m.registrar.Run)
+	start(ctx, g, "node lease", lease.Run)
+	start(ctx, g, "pod statuses", m.uploader.Run)
+	start(ctx, g, "event uploads", events.NewUploader(p.recorder, m.client, p.cfg.EventQPS, p.cfg.EventBurst, p.log).Run)
+	start(ctx, g, "mirror pods", func(ctx context.Context) error {
+		select {
+		case <-m.registrar.Registered():
+			return m.mirrors.Run(ctx)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	})
+	start(ctx, g, "services", func(ctx context.Context) error { return m.services.Run(ctx, m.client) })
+	start(ctx, g, "service account tokens", func(ctx context.Context) error { return m.tokens.Run(ctx, objectUser{p.agent, p.volumes}) })
+}
+
+// nodeFacts are what the Node says of this machine.
+func (n *parts) nodeFacts() nodestatus.Facts {
+	f := nodestatus.Facts{
+		Name: n.cfg.NodeName, Hostname: n.cfg.NodeName, Labels: n.cfg.NodeLabels, Taints: n.cfg.Taints, ProviderID: n.cfg.ProviderID,
+		Addresses: n.facts.Addresses, Capacity: n.resources.Capacity, Allocatable: n.resources.Allocatable,
+		Port: n.cfg.API.Port, System: capacity.System(), StrictGroups: n.facts.StrictGroups,
+	}
+	f.System.KernelVersion = n.resources.Kernel
+	f.System.ContainerRuntimeVersion = n.facts.Runtime.Name + "://" + strings.TrimPrefix(n.facts.Runtime.Version, "v")
+	f.System.KubeletVersion = n.own.Version.Kubernetes + "+podd"
+	if n.resources.Swap > 0 {
+		f.System.Swap = &v1.NodeSwapStatus{Capacity: &n.resources.Swap}
+	}
+	for _, h := range n.facts.Handlers {
+		f.Handlers = append(f.Handlers, v1.NodeRuntimeHandler{
+			Name: h.Name, Features: &v1.NodeRuntimeHandlerFeatures{RecursiveReadOnlyMounts: &h.RecursiveReadOnly, UserNamespaces: &h.UserNamespaces},
+		})
+	}
+	return f
+}
+
+// nodeState is what of the Node may change.
+func (n *parts) nodeState(ctx context.Context) nodestatus.State {
+	return nodestatus.State{NotReady: n.notReady(ctx)}
+}
+
+// notReady says why the node is not ready, in the kubelet's words where it has some.
+func (n *parts) notReady(ctx context.Context) error {
+	if n.supervisor != nil {
+		if err := n.supervisor.Healthy(); err != nil {
+			return fmt.Errorf("container runtime is down: %w", err)
+		}
+	}
+	s, err := n.conn.Status(ctx)
+	if err != nil {
+		return fmt.Errorf("container runtime is down: %w", n.silence(err))
+	}
+	var why []error
+	if !s.Runtime.OK {
+		why = append(why, fmt.Errorf("container runtime not ready: RuntimeReady=false reason:%s message:%s", s.Runtime.Reason, s.Runtime.Message))
+	}
+	if err := n.pleg.Healthy(); err != nil {
+		why = append(why, fmt.Errorf("PLEG is not healthy: %w", err))
+	}
+	if !s.Network.OK {
+		why = append(why, fmt.Errorf("container runtime network not ready: NetworkReady=false reason:%s message:%s", s.Network.Reason, s.Network.Message))
+	}
+	return errors.Join(why...)
+}

@@ -1,0 +1,49 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+
+	v1 "k8s.io/api/core/v1"
+
+	"podd/cri"
+	"podd/internal/pod"
+	"podd/server"
+)
+
+// Exec implements server.Runtime.
+func (a answers) Exec(ctx context.Context, containerID string, command []string, of server.Streams) (*url.URL, error) {
+	return a.client.ExecURL(ctx, containerID, command, cri.SessionStreams(of))
+}
+
+// Attach implements server.Runtime.
+func (a answers) Attach(ctx context.Context, containerID string, of server.Streams) (*url.URL, error) {
+	return a.client.AttachURL(ctx, containerID, cri.SessionStreams(of))
+}
+
+// PortForward implements server.Runtime.
+func (a answers) PortForward(ctx context.Context, p *v1.Pod, ports []int32) (*url.URL, error) {
+	seen, err := a.client.Observe(ctx, p.UID)
+	if err != nil {
+		return nil, fmt.Errorf("find the sandbox of pod %s/%s: %w", p.Namespace, p.Name, err)
+	}
+	for i := range seen.Sandboxes {
+		if b := &seen.Sandboxes[i]; b.Ready {
+			return a.client.PortForwardURL(ctx, b.ID, ports)
+		}
+	}
+	return nil, fmt.Errorf("%w: pod %s/%s is not running", pod.ErrNotFound, p.Namespace, p.Name)
+}
+
+// Run implements server.Runtime.
+func (a answers) Run(ctx context.Context, containerID string, command []string) ([]byte, error) {
+	got, err := a.client.ExecSync(ctx, containerID, command, 0)
+	if err != nil {
+		return nil, err
+	}
+	if got.ExitCode != 0 {
+		return nil, fmt.Errorf("command terminated with exit code %d: %s", got.ExitCode, got.Output)
+	}
+	return got.Output, nil
+}

@@ -1,0 +1,163 @@
+package objects
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"podd/internal/pod"
+)
+
+// Remote follows single objects of an apiserver. Each method calls set with the object of
+// that name, if there is one, as soon as that is known and after each change, and with the
+// reason while it cannot be known. Calls never overlap. They block until ctx ends.
+type Remote interface {
+	FollowConfigMap(ctx context.Context, namespace, name string, set func([]*v1.ConfigMap, error))
+	FollowSecret(ctx context.Context, namespace, name string, set func([]*v1.Secret, error))
+}
+
+// followed is an object of an apiserver that a registered pod references. Store.mu guards
+// it.
+type followed struct {
+	stop context.CancelFunc
+	// known: the apiserver has answered; entry is its last answer, without an object if it
+	// has none.
+	known bool
+	entry entry
+	// err is why the apiserver does not answer.
+	err error
+}
+
+// errNotAsked is the error of an object of which the apiserver has not said anything yet.
+var errNotAsked = errors.New("is not known yet: the apiserver has not answered")
+
+// unknownLocked returns why it cannot be said whether there is an object; nil if it can.
+func (s *Store) unknownLocked(key pod.ObjectKey) error {
+	if !key.Cluster {
+		return nil
+	}
+	switch f := s.followed[key]; {
+	case f == nil || !f.known && f.err == nil:
+		return errNotAsked
+	case !f.known:
+		return fmt.Errorf("is not known yet: %w", f.err)
+	}
+	return nil
+}
+
+// entryLocked returns what is known of an object; nothing for one that does not exist.
+func (s *Store) entryLocked(key pod.ObjectKey) entry {
+	if !key.Cluster {
+		return s.entries[key]
+	}
+	if f := s.followed[key]; f != nil {
+		return f.entry
+	}
+	return entry{}
+}
+
+// follows says that an object is one to follow.
+func (s *Store) follows(key pod.ObjectKey) bool {
+	return s.remote != nil && key.Cluster && (key.Kind == pod.KindConfigMap || key.Kind == pod.KindSecret)
+}
+
+// followsLocked says that what is followed is what registered pods reference.
+func (s *Store) followsLocked() bool {
+	if s.remote == nil {
+		return true
+	}
+	n := 0
+	for key := range s.users {
+		if !s.follows(key) {
+			continue
+		}
+		if s.followed[key] == nil {
+			return false
+		}
+		n++
+	}
+	return n == len(s.followed)
+}
+
+// follow begins to follow what registered pods reference by now, and ends what none does.
+func (s *Store) follow(ctx context.Context, work *sync.WaitGroup) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key, f := range s.followed {
+		if len(s.users[key]) == 0 {
+			f.stop()
+			delete(s.followed, key)
+		}
+	}
+	for key := range s.users {
+		if !s.follows(key) || s.followed[key] != nil {
+			continue
+		}
+		ctx, stop := context.WithCancel(ctx)
+		f := &followed{stop: stop}
+		s.followed[key] = f
+		work.Go(func() {
+			defer stop()
+			s.followOne(ctx, key, f)
+		})
+	}
+}
+
+// followOne follows an object until ctx ends. One that is immutable need not be followed
+// any further.
+func (s *Store) followOne(ctx context.Context, key pod.ObjectKey, f *followed) {
+	if key.Kind == pod.KindSecret {
+		s.remote.FollowSecret(ctx, key.Namespace, key.Name, func(all []*v1.Secret, err error) {
+			var o *pod.Object
+			if len(all) > 0 {
+				o = &pod.Object{Secret: all[0], Source: pod.SourceAPIServer, Seen: time.Now()}
+			}
+			s.answered(key, f, o, err)
+		})
+		return
+	}
+	s.remote.FollowConfigMap(ctx, key.Namespace, key.Name, func(all []*v1.ConfigMap, err error) {
+		var o *pod.Object
+		if len(all) > 0 {
+			o = &pod.Object{ConfigMap: all[0], Source: pod.SourceAPIServer, Seen: time.Now()}
+		}
+		s.answered(key, f, o, err)
+	})
+}
+
+// answered records what the apiserver says of an object. While it does not answer, the last
+// answer counts.
+func (s *Store) answered(key pod.ObjectKey, f *followed, o *pod.Object, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.followed[key] != f {
+		return // no pod references it any more, or again
+	}
+	before, was := f.entry, f.known
+	if err != nil {
+		f.err = err
+		if !was { // the pods that wait for it show the reason
+			s.changedLocked(key)
+			s.pokeLocked()
+		}
+		return
+	}
+	f.known, f.err, f.entry = true, nil, entry{object: o}
+	if o != nil {
+		f.entry.content, f.entry.since = s.contentOf(o), o.Seen
+		if before.object != nil {
+			f.entry.since = before.since
+		}
+		if immutable(o) {
+			f.stop()
+		}
+	}
+	if !was || (before.object == nil) != (o == nil) || before.content != f.entry.content {
+		s.changedLocked(key)
+		s.pokeLocked()
+	}
+}

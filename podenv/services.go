@@ -1,0 +1,116 @@
+package podenv
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+
+	"podd/internal/pod"
+)
+
+// Services are a cluster's, as far as pods get variables of them. Make one with
+// NewServices, and Run it once; nil is for a node without a cluster, which has none.
+type Services struct {
+	mu    sync.Mutex
+	all   []*v1.Service
+	known bool
+}
+
+// NewServices returns Services of which nothing is known yet.
+func NewServices() *Services { return &Services{} }
+
+// ServiceLister follows Services.
+type ServiceLister interface {
+	// FollowServices calls set with all Services that have an address after each change,
+	// and with the reason while they cannot be had. Calls never overlap. It blocks until
+	// ctx ends.
+	FollowServices(ctx context.Context, set func(all []*v1.Service, err error))
+}
+
+// Run follows the Services until ctx ends.
+func (s *Services) Run(ctx context.Context, from ServiceLister) error {
+	from.FollowServices(ctx, func(all []*v1.Service, err error) {
+		if err != nil {
+			return // the pods' source reports that the apiserver does not respond
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.all, s.known = all, true
+	})
+	return ctx.Err()
+}
+
+func (s *Services) list() (all []*v1.Service, known bool) {
+	if s == nil {
+		return nil, true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.all, s.known
+}
+
+// masterService is the one of namespace default that every pod has variables of.
+const masterService = "kubernetes"
+
+// errServicesUnknown is the kubelet's.
+var errServicesUnknown = errors.New("services have not yet been read at least once, cannot construct envvars")
+
+// variables are those of the Services of a pod's namespace, unless it does not want them
+// (enableServiceLinks), and of kubernetes, in the order of their names. A pod of the cluster
+// needs them; one of a manifest has those that are known.
+func (s *Services) variables(p *v1.Pod) (env pod.Environment, err error) {
+	all, known := s.list()
+	if !known && pod.FromCluster(p) {
+		return env, errServicesUnknown
+	}
+	links := p.Spec.EnableServiceLinks == nil || *p.Spec.EnableServiceLinks
+	chosen := map[string]*v1.Service{}
+	for _, svc := range all {
+		switch {
+		case svc.Spec.ClusterIP == "" || svc.Spec.ClusterIP == v1.ClusterIPNone || len(svc.Spec.Ports) == 0:
+		case links && svc.Namespace == p.Namespace:
+			chosen[svc.Name] = svc
+		case svc.Namespace == v1.NamespaceDefault && svc.Name == masterService && chosen[svc.Name] == nil:
+			chosen[svc.Name] = svc
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(chosen)) {
+		setService(&env, chosen[name])
+	}
+	return env, nil
+}
+
+// setService sets the variables of one Service: its address, and those that Docker's links
+// had (pkg/kubelet/envvars).
+func setService(env *pod.Environment, s *v1.Service) {
+	variable := func(text string) string { return strings.ToUpper(strings.ReplaceAll(text, "-", "_")) }
+	prefix, ip := variable(s.Name), s.Spec.ClusterIP
+	env.Set(prefix+"_SERVICE_HOST", ip)
+	env.Set(prefix+"_SERVICE_PORT", strconv.Itoa(int(s.Spec.Ports[0].Port)))
+	for _, p := range s.Spec.Ports {
+		if p.Name != "" {
+			env.Set(prefix+"_SERVICE_PORT_"+variable(p.Name), strconv.Itoa(int(p.Port)))
+		}
+	}
+	for i, p := range s.Spec.Ports {
+		protocol, port := cmp.Or(string(p.Protocol), string(v1.ProtocolTCP)), strconv.Itoa(int(p.Port))
+		url := strings.ToLower(protocol) + "://" + net.JoinHostPort(ip, port)
+		if i == 0 {
+			env.Set(prefix+"_PORT", url)
+		}
+		of := fmt.Sprintf("%s_PORT_%s_%s", prefix, port, strings.ToUpper(protocol))
+		env.Set(of, url)
+		env.Set(of+"_PROTO", strings.ToLower(protocol))
+		env.Set(of+"_PORT", port)
+		env.Set(of+"_ADDR", ip)
+	}
+}

@@ -1,0 +1,222 @@
+package server
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"podd/internal/pod"
+	"podd/podlogs"
+)
+
+// containerLogs is the kubelet's /containerLogs/{namespace}/{pod}/{container}, with the
+// options of v1.PodLogOptions as its query.
+func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
+	options, previous, streams, err := logOptions(r.URL.Query(), time.Now())
+	if err != nil {
+		complain(w, http.StatusUnprocessableEntity, err.Error())
+		return
+	}
+	p := s.podNamed(r.PathValue("namespace"), r.PathValue("pod"))
+	if p == nil {
+		http.Error(w, "pod does not exist", http.StatusNotFound)
+		return
+	}
+	name := r.PathValue("container")
+	if c, _ := pod.ContainerSpec(&p.Spec, name); c == nil {
+		http.Error(w, fmt.Sprintf("container %q not found in pod %q", name, p.Name), http.StatusNotFound)
+		return
+	}
+	id, err := logOf(p, name, previous)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	runtime, err := s.attachedRuntime()
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	log, err := runtime.Log(r.Context(), p, id)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	out := &flushed{w: w, controller: http.NewResponseController(w), each: options.Follow}
+	w.Header().Set("Content-Type", "text/plain")
+	var stdout, stderr io.Writer = out, out
+	switch streams {
+	case v1.LogStreamStdout:
+		stderr = nil
+	case v1.LogStreamStderr:
+		stdout = nil
+	}
+	err = podlogs.Read(r.Context(), log, options, stdout, stderr)
+	switch {
+	case err == nil || r.Context().Err() != nil:
+	case out.began:
+		s.log.Debug("a log was broken off", "pod", p.Namespace+"/"+p.Name, "container", name, "error", err)
+	case errors.Is(err, fs.ErrNotExist):
+		http.Error(w, fmt.Sprintf("the log of container %q in pod %q is not there any more", name, p.Name), http.StatusNotFound)
+	default:
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+	}
+}
+
+// complain answers in JSON, as the kubelet does for a bad query.
+func complain(w http.ResponseWriter, code int, message string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(map[string]string{"message": message})
+}
+
+func (s *Server) podNamed(namespace, name string) *v1.Pod {
+	for _, p := range s.config.Pods.Pods() {
+		if p.Namespace == namespace && p.Name == name {
+			return p
+		}
+	}
+	return nil
+}
+
+// logOptions reads a query. Upstream's rules are in pkg/apis/core/validation
+// (ValidatePodLogOptions).
+func logOptions(q url.Values, now time.Time) (o podlogs.Options, previous bool, streams string, err error) {
+	o = podlogs.All
+	parse := func(key string, to func(text string) error) {
+		if text := q.Get(key); text != "" && err == nil {
+			if wrong := to(text); wrong != nil {
+				err = fmt.Errorf("%s: %q %w", key, text, wrong)
+			}
+		}
+	}
+	flag := func(to *bool) func(string) error {
+		return func(text string) (err error) {
+			if *to, err = strconv.ParseBool(text); err != nil {
+				return errors.New("is neither true nor false")
+			}
+			return nil
+		}
+	}
+	number := func(least int64, to func(n int64)) func(string) error {
+		return func(text string) error {
+			n, err := strconv.ParseInt(text, 10, 64)
+			if err != nil || n < least {
+				return fmt.Errorf("is not an integer of at least %d", least)
+			}
+			to(n)
+			return nil
+		}
+	}
+	parse("follow", flag(&o.Follow))
+	parse("previous", flag(&previous))
+	parse("timestamps", flag(&o.Timestamps))
+	parse("tailLines", number(0, func(n int64) { o.Tail = n }))
+	parse("limitBytes", number(1, func(n int64) { o.LimitBytes = n }))
+	parse("sinceSeconds", number(1, func(n int64) { o.Since = now.Add(-time.Duration(min(n, int64(now.Unix()))) * time.Second) }))
+	parse("sinceTime", func(text string) error {
+		at, err := time.Parse(time.RFC3339, text)
+		if err != nil {
+			return errors.New("is not a time as in RFC 3339")
+		}
+		o.Since = at
+		return nil
+	})
+	if err == nil && q.Get("sinceTime") != "" && q.Get("sinceSeconds") != "" {
+		err = errors.New("at most one of `sinceTime` or `sinceSeconds` may be specified")
+	}
+	parse("stream", func(text string) error {
+		switch text {
+		case v1.LogStreamAll, v1.LogStreamStdout, v1.LogStreamStderr:
+			streams = text
+			return nil
+		}
+		return errors.New("is not All, Stdout or Stderr")
+	})
+	if err == nil && o.Tail >= 0 && streams != "" && streams != v1.LogStreamAll {
+		err = errors.New("`tailLines` and specific `stream` are mutually exclusive for now")
+	}
+	return o, previous, streams, err
+}
+
+// logOf returns the ID of the container whose log is meant: the newest of that name that has
+// one, or the one before. The errors are the kubelet's (validateContainerLogStatus).
+func logOf(p *v1.Pod, name string, previous bool) (id string, err error) {
+	c := statusOf(p, name)
+	if c == nil {
+		return "", fmt.Errorf("container %q in pod %q is not available", name, p.Name)
+	}
+	last := c.LastTerminationState.Terminated
+	switch now := c.State; {
+	case previous && (last == nil || last.ContainerID == ""):
+		return "", fmt.Errorf("previous terminated container %q in pod %q not found", name, p.Name)
+	case previous:
+		return bare(last.ContainerID), nil
+	case now.Running != nil && c.ContainerID != "":
+		return bare(c.ContainerID), nil
+	case now.Terminated != nil && now.Terminated.ContainerID != "":
+		return bare(now.Terminated.ContainerID), nil
+	case last != nil && last.ContainerID != "":
+		return bare(last.ContainerID), nil
+	case now.Terminated != nil:
+		return "", fmt.Errorf("container %q in pod %q is terminated", name, p.Name)
+	case now.Waiting != nil:
+		why := now.Waiting.Reason
+		switch why {
+		case pod.ReasonErrImagePull:
+			why = "image can't be pulled"
+		case pod.ReasonImagePullBackOff:
+			why = "trying and failing to pull image"
+		}
+		return "", fmt.Errorf("container %q in pod %q is waiting to start: %s", name, p.Name, why)
+	}
+	return "", fmt.Errorf("container %q in pod %q is waiting to start - no logs yet", name, p.Name)
+}
+
+func statusOf(p *v1.Pod, name string) *v1.ContainerStatus {
+	for _, all := range [][]v1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses, p.Status.EphemeralContainerStatuses} {
+		for i := range all {
+			if all[i].Name == name {
+				return &all[i]
+			}
+		}
+	}
+	return nil
+}
+
+// bare is a container's ID without the runtime's name.
+func bare(id string) string {
+	if u, err := url.Parse(id); err == nil && u.Host != "" {
+		return u.Host
+	}
+	return id
+}
+
+// flushed writes a response that a client may be slow to read, each write with a deadline of
+// its own; each says that each is flushed.
+type flushed struct {
+	w          http.ResponseWriter
+	controller *http.ResponseController
+	each       bool
+	began      bool
+}
+
+func (f *flushed) Write(p []byte) (int, error) {
+	f.began = true
+	if err := f.controller.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
+		return 0, err
+	}
+	n, err := f.w.Write(p)
+	if err == nil && f.each {
+		err = f.controller.Flush()
+	}
+	return n, err
+}

@@ -1,0 +1,58 @@
+package volumes
+
+import (
+	"path"
+
+	v1 "k8s.io/api/core/v1"
+
+	"podd/internal/pod"
+	"podd/volumes/payload"
+)
+
+// Tokens returns the service account tokens of projections. The error for one that is not
+// there yet says why; the pod is Changed when it is. It must not block.
+type Tokens interface {
+	Token(p *v1.Pod, s *v1.ServiceAccountTokenProjection) (string, error)
+}
+
+// token adds a service account token. Only the user of the pod's containers, if they have
+// one in common, may read it, and an fsGroup's members; without either, everybody in the
+// containers may (KEP-1205, file permission).
+func (f files) token(t target, s *v1.ServiceAccountTokenProjection, mode *int32) error {
+	if t.values.tokens == nil {
+		return noAPIServer("serviceAccountToken", "issues tokens")
+	}
+	token, err := t.values.tokens.Token(t.pod, s)
+	if err != nil {
+		return err
+	}
+	user, common := commonUser(t.pod)
+	if common || fsGroup(t.pod) != nil {
+		private := int32(0o600)
+		mode = &private
+	}
+	f.put(s.Path, []byte(token), mode)
+	if common {
+		f[path.Clean(s.Path)] = payload.File{Data: []byte(token), Mode: uint32(*mode), UID: user}
+	}
+	return nil
+}
+
+// commonUser returns the user that all of a pod's containers run as, if the pod says so.
+func commonUser(p *v1.Pod) (uid int64, common bool) {
+	first := true
+	for c := range pod.ContainerSpecs(&p.Spec) {
+		var of *int64
+		if s := p.Spec.SecurityContext; s != nil {
+			of = s.RunAsUser
+		}
+		if s := c.SecurityContext; s != nil && s.RunAsUser != nil {
+			of = s.RunAsUser
+		}
+		if of == nil || !first && *of != uid {
+			return 0, false
+		}
+		uid, first = *of, false
+	}
+	return uid, !first
+}
