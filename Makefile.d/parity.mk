@@ -23,6 +23,11 @@ upstream = \
 		mv "$$$1.$$$$" "$$$1"; \
 	fi
 
+# A kube-apiserver with its etcd in one process, for the tests of a node of a cluster, too: $$apiserver.
+apiserver = $(call upstream,apiserver,test/cluster/apiserver,.,test/cluster/apiserver/main.go)
+# Upstream's kubectl, which these tests use as people do: $$kubectl.
+kubectl = $(call upstream,kubectl,test/cluster/kubectl,k8s.io/kubernetes/cmd/kubectl,)
+
 # Builds what both targets need and leaves the kubelet's path in $kubelet.
 define parity_prepare
 set -e; \
@@ -34,7 +39,7 @@ endef
 parity: build runtime ## compare podd with upstream's kubelet, in some 350 scenarios (SCENARIO=pattern, AGENT=podd|kubelet|none, V=1)
 	@$(call need,parity); $(need_pods)
 	@$(parity_prepare); \
-	$(call upstream,apiserver,test/cluster/apiserver,.,test/cluster/apiserver/main.go); \
+	$(apiserver); \
 	(cd test/parity && $(GO) build -o ../../build/podd-parity .); \
 	exec build/podd-parity -kubelet "$$kubelet" -apiserver "$$apiserver" -fixture build/parity-fixture \
 		$(if $(SCENARIO),-scenario '$(SCENARIO)',$(if $(AGENT),,-results test/parity/RESULTS.md)) \

@@ -28,8 +28,8 @@ type APIServer struct {
 	// storage, keys, certificate, log. Port is the one that it serves.
 	Binary, Dir string
 	Port        int
-	// Args are added to the command line.
-	Args []string
+	// Args are added to the command line. Nodes may join, with NodeKubeconfig.
+	Args, Nodes []string
 
 	token  string
 	client *Client
@@ -98,28 +98,47 @@ func (a *APIServer) flags() []string {
 		"--service-account-issuer=" + a.URL(), "--service-account-key-file=" + a.path("accounts.pem"),
 		"--service-account-signing-key-file=" + a.path("accounts.pem"), "--service-cluster-ip-range=10.96.0.0/16",
 		"--allow-privileged=true", "--endpoint-reconciler-type=none",
+		"--kubelet-client-certificate=" + a.path("client.crt"), "--kubelet-client-key=" + a.path("client.key"), "--kubelet-preferred-address-types=InternalIP",
 		// There is nobody to make service accounts: with this plugin no pod could be created.
-		"--disable-admission-plugins=ServiceAccount",
+		"--disable-admission-plugins=ServiceAccount", "--enable-admission-plugins=NodeRestriction",
 	}
 }
 
-// prepare makes what the flags name.
+// prepare makes what the flags name, at the first start: who had a token or a certificate
+// has it after a restart, too.
 func (a *APIServer) prepare() error {
+	a.client = nil
+	if a.token != "" {
+		return nil
+	}
 	if err := os.MkdirAll(a.Dir, 0o700); err != nil {
 		return err
 	}
 	random := make([]byte, 16)
 	_, _ = rand.Read(random) // never fails
-	a.token, a.client = hex.EncodeToString(random), nil
+	a.token = hex.EncodeToString(random)
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
 		return err
 	}
+	if err := a.makeClientCertificate(); err != nil {
+		return err
+	}
 	text := pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})
 	return errors.Join(
-		os.WriteFile(a.path("tokens.csv"), []byte(a.token+",admin,admin,system:masters\n"), 0o600),
+		os.WriteFile(a.path("tokens.csv"), []byte(a.tokens()), 0o600),
 		os.WriteFile(a.path("accounts.pem"), text, 0o600),
 	)
+}
+
+// tokens are the administrator's and those of Nodes, each of which may do what a node
+// agent may (the Node authorizer).
+func (a *APIServer) tokens() string {
+	text := a.token + ",admin,admin,system:masters\n"
+	for _, node := range a.Nodes {
+		text += fmt.Sprintf("%s-%s,system:node:%s,%s,system:nodes\n", a.token, node, node, node)
+	}
+	return text
 }
 
 // URL is where it serves.
@@ -141,6 +160,10 @@ func (a *APIServer) Running() bool {
 	}
 }
 
+// impatience is when the apiserver is told a second time to end: at the first it waits for
+// clients that watch something, a minute long, at the second it exits.
+const impatience = 2 * time.Second
+
 // Stop ends the apiserver and returns when it is gone, at most 20 s later.
 func (a *APIServer) Stop() error {
 	if !a.Running() {
@@ -149,7 +172,13 @@ func (a *APIServer) Stop() error {
 	err := a.cmd.Process.Signal(unix.SIGTERM)
 	select {
 	case <-a.done:
-	case <-time.After(20 * time.Second):
+		return err
+	case <-time.After(impatience):
+		err = errors.Join(err, a.cmd.Process.Signal(unix.SIGTERM))
+	}
+	select {
+	case <-a.done:
+	case <-time.After(20*time.Second - impatience):
 		err = errors.Join(err, a.cmd.Process.Kill())
 		<-a.done
 	}
@@ -163,14 +192,21 @@ func (a *APIServer) LogTail() string {
 }
 
 // Kubeconfig writes the file by which another program is an administrator.
-func (a *APIServer) Kubeconfig(path string) error {
+func (a *APIServer) Kubeconfig(path string) error { return a.kubeconfig(path, "admin", a.token) }
+
+// NodeKubeconfig writes the file by which an agent is one of Nodes.
+func (a *APIServer) NodeKubeconfig(path, node string) error {
+	return a.kubeconfig(path, "system:node:"+node, a.token+"-"+node)
+}
+
+func (a *APIServer) kubeconfig(path, user, token string) error {
 	text := fmt.Sprintf(`apiVersion: v1
 kind: Config
 clusters: [{name: test, cluster: {server: %q, certificate-authority: %q}}]
-users: [{name: admin, user: {token: %q}}]
-contexts: [{name: test, context: {cluster: test, user: admin}}]
+users: [{name: %[3]q, user: {token: %[4]q}}]
+contexts: [{name: test, context: {cluster: test, user: %[3]q}}]
 current-context: test
-`, a.URL(), a.path("certs/apiserver.crt"), a.token)
+`, a.URL(), a.path("certs/apiserver.crt"), user, token)
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		return fmt.Errorf("write a kubeconfig: %w", err)
 	}

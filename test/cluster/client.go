@@ -56,6 +56,10 @@ var kinds = map[string]struct {
 	"PersistentVolume":      {"/api/v1", "persistentvolumes", true},
 	"PersistentVolumeClaim": {"/api/v1", "persistentvolumeclaims", false},
 	"CSIDriver":             {"/apis/storage.k8s.io/v1", "csidrivers", true},
+	"Node":                  {"/api/v1", "nodes", true},
+	"ServiceAccount":        {"/api/v1", "serviceaccounts", false},
+	"Service":               {"/api/v1", "services", false},
+	"Lease":                 {"/apis/coordination.k8s.io/v1", "leases", false},
 }
 
 // locate is the path of an object's collection, and its name.
@@ -109,6 +113,43 @@ func (c *Client) Delete(ctx context.Context, object Object) error {
 		return err
 	}
 	_, err = c.do(ctx, http.MethodDelete, collection+"/"+name, nil)
+	return err
+}
+
+// Get reads the object that a document names into another value of its type.
+func (c *Client) Get(ctx context.Context, object Object, into any) error {
+	collection, name, err := locate(object)
+	if err != nil {
+		return err
+	}
+	text, err := c.get(ctx, collection+"/"+name)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(text, into); err != nil {
+		return fmt.Errorf("decode %s: %w", name, err)
+	}
+	return nil
+}
+
+// Raw is the answer to a GET of a path.
+func (c *Client) Raw(ctx context.Context, path string) ([]byte, error) { return c.get(ctx, path) }
+
+// PutStatus replaces the status of the object that a document names by that of value.
+func (c *Client) PutStatus(ctx context.Context, object Object, value any) error {
+	collection, name, err := locate(object)
+	if err != nil {
+		return err
+	}
+	text, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	var whole Object
+	if err := json.Unmarshal(text, &whole); err != nil {
+		return err
+	}
+	_, err = c.do(ctx, http.MethodPut, collection+"/"+name+"/status", whole)
 	return err
 }
 

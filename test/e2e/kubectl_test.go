@@ -1,0 +1,220 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"podd/test/e2e/testnode"
+)
+
+// kubectl returns a command of upstream's kubectl as an administrator.
+func (m *member) kubectl(ctx context.Context, args ...string) *exec.Cmd {
+	m.Helper()
+	binary := os.Getenv("PODD_TEST_KUBECTL")
+	if binary == "" {
+		m.Skip("PODD_TEST_KUBECTL is not set: make test sets it to upstream's kubectl")
+	}
+	config := filepath.Join(m.podd.Dir, "admin.kubeconfig")
+	if err := m.server.Kubeconfig(config); err != nil {
+		m.Fatal(err)
+	}
+	c := exec.CommandContext(ctx, binary, append([]string{"--kubeconfig=" + config, "--cache-dir=" + m.podd.Dir}, args...)...)
+	c.WaitDelay = 10 * time.Second
+	return c
+}
+
+// says runs kubectl to its end and returns what it prints.
+func (m *member) says(args ...string) (stdout string, err error) {
+	m.Helper()
+	ctx, cancel := context.WithTimeout(m.Context(), patience)
+	defer cancel()
+	c := m.kubectl(ctx, args...)
+	var out, errs bytes.Buffer
+	c.Stdout, c.Stderr = &out, &errs
+	if err = c.Run(); err != nil {
+		err = fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, errs.String())
+	}
+	return out.String(), err
+}
+
+// watched is what a command has written so far.
+type watched struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (w *watched) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.text.Write(p)
+}
+
+func (w *watched) String() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.text.String()
+}
+
+// goesOn starts kubectl and ends it with the test; what it writes is in the result.
+func (m *member) goesOn(args ...string) *watched {
+	m.Helper()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(m.Context()))
+	out := &watched{}
+	c := m.kubectl(ctx, args...)
+	c.Stdout, c.Stderr = out, out
+	if err := c.Start(); err != nil {
+		cancel()
+		m.Fatal(err)
+	}
+	m.Cleanup(func() { cancel(); _ = c.Wait() })
+	return out
+}
+
+func (m *member) contains(what string, out fmt.Stringer, want string) {
+	m.Helper()
+	m.eventually(what, func(context.Context) error {
+		if got := out.String(); !strings.Contains(got, want) {
+			return fmt.Errorf("got %q, want %q in it", got, want)
+		}
+		return nil
+	})
+}
+
+func TestKubectlRunsCommandsInAPodAndReadsItsLogs(t *testing.T) {
+	m := join(t)
+	m.bind(strings.Replace(m.podOf("shell", "echo hello; : > /out/shell; trap 'exit 0' TERM; while read line; do echo got $line; done; ${REST}"),
+		"    image:", "    stdin: true\n    image:", 1))
+	m.shown("shell", "ready", isReady)
+	if out, err := m.says("exec", "shell", "--", "sh", "-c", "echo out; echo err >&2; cat /proc/1/comm"); err != nil || out != "out\nsh\n" {
+		t.Errorf("exec: got %q, %v", out, err)
+	}
+	var exit *exec.ExitError
+	if _, err := m.says("exec", "shell", "--", "sh", "-c", "exit 7"); !errors.As(err, &exit) || exit.ExitCode() != 7 {
+		t.Errorf("exec of a command that fails: got %v, want its exit code, 7", err)
+	}
+	if _, err := m.says("exec", "shell", "-c", "nobody", "--", "true"); err == nil || !strings.Contains(err.Error(), "nobody") {
+		t.Errorf("exec in no container: got %v", err)
+	}
+	in := m.kubectl(t.Context(), "exec", "-i", "shell", "--", "cat")
+	in.Stdin = strings.NewReader(strings.Repeat("0123456789abcdef", 1<<16))
+	if out, err := in.Output(); err != nil || len(out) != 1<<20 {
+		t.Errorf("a mebibyte through cat: got %d bytes, %v", len(out), err)
+	}
+
+	log := m.goesOn("logs", "-f", "shell")
+	m.contains("logs -f begins", log, "hello\n")
+	attach := m.kubectl(t.Context(), "attach", "-i", "shell")
+	stdin, err := attach.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	attached := &watched{}
+	attach.Stdout, attach.Stderr = attached, attached
+	if err := attach.Start(); err != nil {
+		t.Fatal(err)
+	}
+	m.eventually("an attached client is heard", func(context.Context) error { // a line that was sent before it was attached is lost
+		if _, err := io.WriteString(stdin, "ping\n"); err != nil {
+			return err
+		}
+		if !strings.Contains(log.String(), "got ping") || !strings.Contains(attached.String(), "got ping") {
+			return fmt.Errorf("the log is %q, attach has %q", log.String(), attached.String())
+		}
+		return nil
+	})
+	_ = attach.Process.Kill()
+	_ = attach.Wait()
+	if out, err := m.says("logs", "--tail=1", "shell"); err != nil || out != "got ping\n" {
+		t.Errorf("logs --tail=1: got %q, %v", out, err)
+	}
+
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, []byte("copied"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.says("cp", file, "shell:/tmp/there"); err != nil {
+		t.Error(err)
+	}
+	if _, err := m.says("cp", "shell:/tmp/there", file+".back"); err != nil {
+		t.Error(err)
+	}
+	if back, err := os.ReadFile(file + ".back"); err != nil || string(back) != "copied" {
+		t.Errorf("cp there and back: got %q, %v", back, err)
+	}
+	if out, err := m.says("delete", "pod", "shell", "--wait=true"); err != nil || !strings.Contains(out, "deleted") {
+		t.Errorf("delete: got %q, %v", out, err)
+	}
+	m.contains("logs -f ends with its pod", log, "got ping")
+}
+
+func TestKubectlForwardsPortsAndDescribes(t *testing.T) {
+	m := join(t)
+	m.bind(m.podOf("web", "echo page > /tmp/index.html; : > /out/web; exec httpd -f -p 8080 -h /tmp"))
+	m.shown("web", "ready", isReady)
+	forward := m.goesOn("port-forward", "web", ":8080")
+	m.contains("port-forward listens", forward, "Forwarding from 127.0.0.1:")
+	_, rest, _ := strings.Cut(forward.String(), "127.0.0.1:")
+	port, _, _ := strings.Cut(rest, " ")
+	for range 3 {
+		answer, err := http.Get("http://127.0.0.1:" + port + "/index.html")
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(answer.Body)
+		_ = answer.Body.Close()
+		if err != nil || string(body) != "page\n" {
+			t.Errorf("through the forwarded port: got %q, %v", body, err)
+		}
+	}
+	if out, err := m.says("describe", "pod", "web"); err != nil || !strings.Contains(out, "Started") || !strings.Contains(out, "Running") {
+		t.Errorf("describe: got %q, %v", out, err)
+	}
+	if out, err := m.says("get", "node", m.podd.NodeName(), "-o", "wide"); err != nil || !strings.Contains(out, " Ready ") || !strings.Contains(out, "containerd://") {
+		t.Errorf("get node: got %q, %v", out, err)
+	}
+	if _, err := m.says("cordon", m.podd.NodeName()); err != nil {
+		t.Error(err)
+	}
+	if out, err := m.says("drain", m.podd.NodeName(), "--force", "--ignore-daemonsets"); err != nil || !strings.Contains(out, "drained") {
+		t.Errorf("drain: got %q, %v", out, err)
+	}
+	m.gone("web")
+}
+
+func TestAnEphemeralContainerIsStartedInARunningPod(t *testing.T) {
+	m := join(t)
+	m.bind(m.resting("web"))
+	m.shown("web", "ready", isReady)
+	if _, err := m.says("debug", "web", "--image="+testnode.ImageBusybox, "--image-pull-policy=Never", "--container=probe", "--profile=general", "--", "sh", "-c", "echo debugging; sleep 1"); err != nil {
+		t.Fatal(err)
+	}
+	p := m.shown("web", "with an ephemeral container that has ended", func(p *v1.Pod) error {
+		for _, c := range p.Status.EphemeralContainerStatuses {
+			if c.Name == "probe" && c.State.Terminated != nil {
+				return nil
+			}
+		}
+		return fmt.Errorf("its ephemeral containers are %+v", p.Status.EphemeralContainerStatuses)
+	})
+	if p.Status.ContainerStatuses[0].RestartCount != 0 {
+		t.Error("the pod was restarted")
+	}
+	if out, err := m.says("logs", "web", "-c", "probe"); err != nil || out != "debugging\n" {
+		t.Errorf("its log: got %q, %v", out, err)
+	}
+	m.delete("web")
+	m.gone("web")
+}
