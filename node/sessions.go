@@ -12,6 +12,20 @@ import (
 	"podd/server"
 )
 
+// Running implements server.Runtime.
+func (a answers) Running(ctx context.Context, p *v1.Pod, container string) (string, error) {
+	seen, err := a.client.Observe(ctx, p.UID)
+	if err != nil {
+		return "", fmt.Errorf("find container %s of pod %s/%s: %w", container, p.Namespace, p.Name, err)
+	}
+	for i := range seen.Containers {
+		if c := &seen.Containers[i]; c.Name == container && c.State == pod.ContainerRunning {
+			return c.ID, nil
+		}
+	}
+	return "", fmt.Errorf("%w: container %s of pod %s/%s is not running", pod.ErrNotFound, container, p.Namespace, p.Name)
+}
+
 // Exec implements server.Runtime.
 func (a answers) Exec(ctx context.Context, containerID string, command []string, of server.Streams) (*url.URL, error) {
 	return a.client.ExecURL(ctx, containerID, command, cri.SessionStreams(of))

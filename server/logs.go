@@ -35,14 +35,19 @@ func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, fmt.Sprintf("container %q not found in pod %q", name, p.Name), http.StatusNotFound)
 		return
 	}
-	id, err := logOf(p, name, previous)
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
-		return
-	}
 	runtime, err := s.attachedRuntime()
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	id, err := logOf(p, name, previous)
+	if err != nil && !previous {
+		if now, failure := runtime.Running(r.Context(), p, name); failure == nil {
+			id, err = now, nil // it runs, and its status does not say so yet
+		}
+	}
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
 	log, err := runtime.Log(r.Context(), p, id)

@@ -51,7 +51,7 @@ func TestContainerLogs(t *testing.T) {
 	}
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}
 	p.Spec.InitContainers = []v1.Container{{Name: "init"}}
-	for _, name := range []string{"main", "first", "pulling", "creating", "lost", "unknown"} {
+	for _, name := range []string{"main", "first", "pulling", "creating", "lost", "unknown", "new"} {
 		p.Spec.Containers = append(p.Spec.Containers, v1.Container{Name: name})
 	}
 	p.Status.InitContainerStatuses = []v1.ContainerStatus{{Name: "init", State: exitedAs("containerd://init")}}
@@ -60,6 +60,7 @@ func TestContainerLogs(t *testing.T) {
 		{Name: "first", ContainerID: "containerd://now", State: runsNow()},
 		{Name: "pulling", State: waitsFor("ImagePullBackOff")},
 		{Name: "creating", State: waitsFor("ContainerCreating")},
+		{Name: "new", State: waitsFor("ContainerCreating")},
 		{Name: "lost", State: exitedAs("containerd://gone")},
 	}
 	s := New(Config{Socket: filepath.Join(dir, "s"), Pods: onePod{p}})
@@ -79,6 +80,7 @@ func TestContainerLogs(t *testing.T) {
 		"shop/web/main?timestamps=true":         {200, "2026-01-02T03:04:05.000000000Z the newest\n"},
 		"shop/web/main?follow=true&tailLines=1": {200, "the newest\n"},
 		"shop/web/main?stream=Stderr":           {200, ""},
+		"shop/web/new":                          {200, "the newest\n"}, // runs, and the status does not say so yet
 		"shop/web/init":                         {200, "done\n"},
 		"shop/web/first?previous=true":          {400, `previous terminated container "first" in pod "web" not found`},
 		"shop/web/pulling":                      {400, `container "pulling" in pod "web" is waiting to start: trying and failing to pull image`},

@@ -19,7 +19,7 @@ func (s *Server) apis() []api {
 	return []api{{
 		name: "socket", network: "unix", address: s.config.Socket,
 		guard:  []middleware{noBody},
-		groups: []group{s.healthGroup(), s.metricsGroup(), s.podsGroup(podList), s.statsGroup(), s.configGroup(), s.cliGroup(), s.profilesGroup(), s.changesGroup()},
+		groups: []group{s.healthGroup(), s.metricsGroup(), s.podsGroup(podList), s.statsGroup(), s.configGroup(), s.cliGroup(), s.profilesGroup(), s.changesGroup(), s.containersGroup(), s.sessionsGroup()},
 	}, {
 		name: "readonly", network: "tcp", address: s.config.ReadOnlyAddress, field: "readOnlyPort",
 		guard:  port,

@@ -19,6 +19,9 @@ type Runtime interface {
 	// Inspect asks the runtime what it was given for a pod, or for one container of it,
 	// and returns what is to be encoded as JSON, without secrets.
 	Inspect(ctx context.Context, p *v1.Pod, container string) (any, error)
+	// Running returns the ID of the container of that name that runs; the error wraps
+	// pod.ErrNotFound if none does.
+	Running(ctx context.Context, p *v1.Pod, container string) (id string, err error)
 	// Log returns where the log of a pod's container is, by the container's ID.
 	Log(ctx context.Context, p *v1.Pod, containerID string) (podlogs.Log, error)
 	// Exec, Attach and PortForward return where the runtime serves a session, once and for

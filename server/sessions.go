@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -114,8 +115,10 @@ func (s *Server) portForward(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
 	}
-	target, err := runtime.PortForward(r.Context(), p, ports)
-	s.session(w, r, target, err)
+	ctx, end := s.whileRunning(r.Context(), p)
+	defer end()
+	target, err := runtime.PortForward(ctx, p, ports)
+	s.session(w, r.WithContext(ctx), target, err)
 }
 
 // run is /run: a command in a container, and what it wrote.
@@ -183,20 +186,43 @@ func (s *Server) container(w http.ResponseWriter, r *http.Request) (rt Runtime, 
 	if !ok {
 		return nil, "", false
 	}
-	name := r.PathValue("container")
-	if c := statusOf(p, name); c != nil && c.State.Running != nil {
-		id = bare(c.ContainerID)
-	}
-	if id == "" {
-		http.Error(w, fmt.Sprintf("container not found (%q)", name), http.StatusNotFound)
-		return nil, "", false
-	}
 	rt, err := s.attachedRuntime()
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return nil, "", false
 	}
-	return rt, id, true
+	// The runtime is asked, not the pod's status, which is late by what it takes to compute.
+	name := r.PathValue("container")
+	id, err = rt.Running(r.Context(), p, name)
+	switch {
+	case errors.Is(err, pod.ErrNotFound):
+		http.Error(w, fmt.Sprintf("container not found (%q)", name), http.StatusNotFound)
+	case err != nil:
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+	}
+	return rt, id, err == nil
+}
+
+// whileRunning returns a context that ends with the pod, whose sandbox keeps no connection
+// from being forwarded into nothing.
+func (s *Server) whileRunning(ctx context.Context, p *v1.Pod) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	changes, stop := s.subscribe()
+	go func() {
+		defer stop()
+		for {
+			now := s.podNamed(p.Namespace, p.Name)
+			if now == nil || now.UID != p.UID || now.Status.Phase == v1.PodSucceeded || now.Status.Phase == v1.PodFailed {
+				cancel()
+			}
+			select {
+			case <-changes:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return ctx, cancel
 }
 
 // session passes a request on to the runtime's own server, and returns when that is over.

@@ -50,6 +50,17 @@ func (s *sessions) Run(_ context.Context, id string, command []string) ([]byte, 
 	return []byte("done\n"), err
 }
 
+// Running goes by the pod's status, and knows a container "new" that is not in it yet.
+func (f *fakeRuntime) Running(_ context.Context, p *v1.Pod, container string) (string, error) {
+	if container == "new" {
+		return "now", nil
+	}
+	if c := statusOf(p, container); c != nil && c.State.Running != nil {
+		return bare(c.ContainerID), nil
+	}
+	return "", pod.ErrNotFound
+}
+
 func (f *fakeRuntime) Exec(context.Context, string, []string, Streams) (*url.URL, error) {
 	return nil, f.result
 }
@@ -166,6 +177,49 @@ func TestASessionEndsWithPodd(t *testing.T) {
 	api, s, _, ended := sessionServer(t)
 	_, _, in := upgrade(t, api, "POST", "/attach/shop/web/main?output=1")
 	close(s.stopping)
+	<-ended
+	if _, err := in.ReadByte(); err == nil {
+		t.Error("the client's connection is still open")
+	}
+}
+
+// endingPod is a pod that is removed when gone is closed.
+type endingPod struct {
+	onePod
+	gone chan struct{}
+}
+
+func (e endingPod) Pods() []*v1.Pod {
+	select {
+	case <-e.gone:
+		return nil
+	default:
+		return e.onePod.Pods()
+	}
+}
+
+func TestForwardedPortsEndWithTheirPodAndNotBefore(t *testing.T) {
+	api, s, rt, ended := sessionServer(t)
+	one, ok := s.config.Pods.(onePod)
+	if !ok {
+		t.Fatal("the server has other pods than its test")
+	}
+	gone, changed := make(chan struct{}), make(chan struct{}, 1)
+	s.config.Pods = endingPod{one, gone}
+	s.config.Changes = []func() (<-chan struct{}, func()){func() (<-chan struct{}, func()) { return changed, func() {} }}
+	conn, response, in := upgrade(t, api, "POST", "/portForward/shop/web")
+	if <-rt.asked; response.StatusCode != http.StatusSwitchingProtocols {
+		t.Fatal(response.Status)
+	}
+	changed <- struct{}{} // something else
+	if _, err := io.WriteString(conn, "x"); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := in.ReadByte(); err != nil || got != 'x' {
+		t.Fatalf("got %q, %v", got, err)
+	}
+	close(gone)
+	changed <- struct{}{}
 	<-ended
 	if _, err := in.ReadByte(); err == nil {
 		t.Error("the client's connection is still open")
