@@ -127,9 +127,9 @@ func (c *client) post(ctx context.Context, path string, query url.Values, v any)
 	return nil
 }
 
-// ask sends a request and returns a successful response; the caller closes its
+// asked sends a request and returns the response, whatever it says; the caller closes its
 // body.
-func (c *client) ask(ctx context.Context, method, path string, query url.Values) (*http.Response, error) {
+func (c *client) asked(ctx context.Context, method, path string, query url.Values) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, "http://podd"+path+"?"+query.Encode(), nil)
 	if err != nil {
 		return nil, err
@@ -137,6 +137,16 @@ func (c *client) ask(ctx context.Context, method, path string, query url.Values)
 	resp, err := c.http.Do(req)
 	if err != nil {
 		return nil, c.explain(err)
+	}
+	return resp, nil
+}
+
+// ask sends a request and returns a successful response; the caller closes its
+// body.
+func (c *client) ask(ctx context.Context, method, path string, query url.Values) (*http.Response, error) {
+	resp, err := c.asked(ctx, method, path, query)
+	if err != nil {
+		return nil, err
 	}
 	if resp.StatusCode == http.StatusOK {
 		return resp, nil

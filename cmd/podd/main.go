@@ -68,6 +68,8 @@ unknown fields in manifests instead of rejecting the pods.`,
   podd ps                                  # what runs, and what is wrong with manifests
   podd describe web                        # everything about a pod
   podd inspect web                         # what the container runtime was really given
+  podd logs -f web                         # what a pod writes
+  podd exec -it web -- sh                  # a shell in a pod
   podd events web                          # what happened to a pod`,
 		SilenceUsage:      true,
 		SilenceErrors:     true,
@@ -93,8 +95,8 @@ unknown fields in manifests instead of rejecting the pods.`,
 		}
 	}
 	add("daemon", newRunCmd(), newRuntimeCmd())
-	add("look", newPsCmd(), newGetCmd(), newDescribeCmd(), newInspectCmd(), newEventsCmd())
-	add("act", newRetryCmd())
+	add("look", newPsCmd(), newGetCmd(), newDescribeCmd(), newInspectCmd(), newEventsCmd(), newLogsCmd())
+	add("act", newExecCmd(), newAttachCmd(), newCopyCmd(), newPortForwardCmd(), newRetryCmd())
 	add("check", newValidateCmd(), newConfigCmd(), newVersionCmd())
 	checkUsage(root)
 	return root

@@ -1,0 +1,272 @@
+package cli
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/url"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"podd/server"
+)
+
+// CopyOptions are the options of podd cp, kubectl's.
+type CopyOptions struct {
+	StateDir, Namespace string
+	// From and To are files or directories: PATH of this machine, [NAMESPACE/]POD:PATH of a
+	// container. One of them is each.
+	From, To string
+	// Container is one of the pod's; empty is the default one.
+	Container string
+	// NoPreserve gives what is copied into a container the owner and the modes that new
+	// files have there.
+	NoPreserve bool
+}
+
+// place is where a file is: in a pod, or here if pod is empty.
+type place struct{ pod, path string }
+
+func parsePlace(text string) (place, error) {
+	pod, in, remote := strings.Cut(text, ":")
+	switch {
+	case !remote || strings.HasPrefix(text, "/") || strings.HasPrefix(text, "."):
+		if text == "" {
+			return place{}, UsageErrorf("give a path")
+		}
+		return place{path: text}, nil
+	case pod == "" || in == "" || strings.Count(pod, "/") > 1:
+		return place{}, UsageErrorf("%q: give [[NAMESPACE/]POD:]PATH, a path of this machine with a colon as ./PATH", printable(text))
+	}
+	return place{pod, in}, nil
+}
+
+// Run copies; what it left out, it says on errs.
+func (o *CopyOptions) Run(ctx context.Context, errs io.Writer) error {
+	from, err := parsePlace(o.From)
+	if err != nil {
+		return err
+	}
+	to, err := parsePlace(o.To)
+	if err != nil {
+		return err
+	}
+	if (from.pod == "") == (to.pod == "") {
+		return UsageErrorf("give one path of a pod, [NAMESPACE/]POD:PATH, and one of this machine")
+	}
+	if to.pod != "" { // before a pod is looked for
+		if _, err := os.Lstat(from.path); err != nil {
+			return err
+		}
+	}
+	c := newClient(o.StateDir)
+	t, err := c.target(ctx, from.pod+to.pod, o.Namespace, o.Container, errs)
+	if err != nil {
+		return err
+	}
+	if to.pod != "" {
+		err = o.upload(ctx, t, from.path, to.path)
+	} else {
+		err = o.download(ctx, t, from.path, to.path, errs)
+	}
+	if err != nil && strings.Contains(err.Error(), "executable file not found") {
+		err = fmt.Errorf("%w: podd cp runs tar in the container, whose image has none", err)
+	}
+	return err
+}
+
+// target is a container in which commands are run.
+type target struct {
+	client *client
+	path   string // of its sessions, after /exec
+}
+
+// target finds a container of a pod. Which one it took is told on errs if there is a choice.
+func (c *client) target(ctx context.Context, podName, namespace, container string, errs io.Writer) (*target, error) {
+	name, err := parsePodName(podName, namespace)
+	if err != nil {
+		return nil, err
+	}
+	all, err := c.listPods(ctx)
+	if err != nil {
+		return nil, err
+	}
+	info, err := name.one(all)
+	if err != nil {
+		return nil, err
+	}
+	if container, err = oneContainer(info, container, errs); err != nil {
+		return nil, err
+	}
+	return &target{c, sessionPath(info, container)}, nil
+}
+
+// sessionPath is where sessions of a container are, after /exec or /attach.
+func sessionPath(info server.PodInfo, container string) string {
+	return fmt.Sprintf("/%s/%s/%s", url.PathEscape(info.Pod.Namespace), url.PathEscape(info.Pod.Name), url.PathEscape(container))
+}
+
+// run runs a command to its end. What it says on standard error is part of the error of a
+// command that failed.
+func (t *target) run(ctx context.Context, in io.Reader, out io.Writer, words ...string) error {
+	said := &head{}
+	session := &command{stdin: in, stdout: out, stderr: said, outcomeWithin: 2 * time.Second}
+	conn, err := t.client.open(ctx, "/exec"+t.path, commandProtocol, session.query(url.Values{"command": words}))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	err = session.run(ctx, conn)
+	text := strings.ReplaceAll(strings.TrimSpace(string(said.text)), "\n", "; ")
+	switch exit := (*ExitError)(nil); {
+	case errors.As(err, &exit):
+		return &commandError{words[0], fmt.Sprintf("failed with exit code %d", exit.Code), text}
+	case errors.Is(err, errNoOutcome):
+		return &commandError{words[0], "ended before it had read everything", text}
+	}
+	return err
+}
+
+// commandError is the failure of a command that podd ran for its own purpose.
+type commandError struct{ name, how, said string }
+
+func (e *commandError) Error() string {
+	if e.said == "" {
+		return e.name + " in the container " + e.how
+	}
+	return fmt.Sprintf("%s in the container %s: %s", e.name, e.how, printable(e.said))
+}
+
+// head keeps the beginning of what is written to it.
+type head struct{ text []byte }
+
+func (h *head) Write(p []byte) (int, error) {
+	h.text = append(h.text, p[:min(len(p), 1024-len(h.text))]...)
+	return len(p), nil
+}
+
+// upload copies from here into a container.
+func (o *CopyOptions) upload(ctx context.Context, t *target, from, to string) error {
+	var failed *commandError
+	switch err := t.run(ctx, nil, io.Discard, "test", "-d", to); {
+	case err == nil: // into that directory
+		name, err := filepath.Abs(from)
+		if err != nil {
+			return err
+		}
+		to = path.Join(to, filepath.Base(name))
+	case !errors.As(err, &failed):
+		return err
+	}
+	words := []string{"tar"}
+	if o.NoPreserve {
+		words = append(words, "--no-same-permissions", "--no-same-owner")
+	}
+	words = append(words, "-xmf", "-")
+	if dir := path.Dir(to); dir != "." {
+		words = append(words, "-C", dir)
+	}
+	in, out := io.Pipe()
+	packed := make(chan error, 1)
+	go func() {
+		err := pack(out, from, path.Base(to))
+		_ = out.CloseWithError(err)
+		packed <- err
+	}()
+	err := t.run(ctx, in, io.Discard, words...)
+	_ = in.CloseWithError(io.ErrClosedPipe) // tar may end before it has read everything
+	if failure := <-packed; failure != nil && !errors.Is(failure, io.ErrClosedPipe) {
+		return failure
+	}
+	return err
+}
+
+// pack writes a file or a directory as an archive in which it is called name.
+func pack(to io.Writer, from, name string) error {
+	archive := tar.NewWriter(to)
+	from = filepath.Clean(from)
+	if real, err := filepath.EvalSymlinks(from); err == nil {
+		from = real // what is named is copied, not a link to it
+	}
+	err := filepath.WalkDir(from, func(p string, _ fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		below, err := filepath.Rel(from, p)
+		if err != nil {
+			return err
+		}
+		return packOne(archive, p, path.Join(name, filepath.ToSlash(below)))
+	})
+	return errors.Join(err, archive.Close())
+}
+
+func packOne(archive *tar.Writer, from, name string) error {
+	info, err := os.Lstat(from)
+	if err != nil {
+		return err
+	}
+	link := ""
+	switch {
+	case info.Mode()&fs.ModeSymlink != 0:
+		if link, err = os.Readlink(from); err != nil {
+			return err
+		}
+	case info.Mode()&fs.ModeSocket != 0:
+		return nil // tar has none
+	}
+	header, err := tar.FileInfoHeader(info, link)
+	if err != nil {
+		return err
+	}
+	header.Name = name
+	if err := archive.WriteHeader(header); err != nil || !info.Mode().IsRegular() {
+		return err
+	}
+	f, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	if _, err = io.CopyN(archive, f, header.Size); errors.Is(err, io.EOF) {
+		err = fmt.Errorf("%s became shorter while it was copied", from)
+	}
+	return err
+}
+
+// download copies from a container to here.
+func (o *CopyOptions) download(ctx context.Context, t *target, from, to string, errs io.Writer) error {
+	if info, err := os.Stat(to); err == nil && info.IsDir() && path.Base(path.Clean(from)) != "." && path.Clean(from) != "/" {
+		to = filepath.Join(to, path.Base(path.Clean(from)))
+	}
+	if strings.HasPrefix(from, "-") {
+		from = "./" + from // is no option
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	in, out := io.Pipe()
+	ran := make(chan error, 1)
+	go func() {
+		err := t.run(ctx, nil, out, "tar", "cf", "-", from)
+		_ = out.CloseWithError(err)
+		ran <- err
+	}()
+	u := &unpacker{prefix: strings.TrimPrefix(path.Clean(from), "/"), to: filepath.Clean(to), errs: errs}
+	failure := u.unpack(in)
+	if failure == nil || errors.Is(failure, errNothingSent) {
+		_, _ = io.Copy(io.Discard, in) // what tar pads its archive with, until it ends
+	} else {
+		cancel()
+	}
+	_ = in.CloseWithError(io.ErrClosedPipe)
+	if err, failed := <-ran, (*commandError)(nil); failure == nil || errors.As(err, &failed) {
+		return err
+	}
+	return failure
+}

@@ -1,0 +1,155 @@
+package cli
+
+import (
+	"archive/tar"
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestPlacesOfFiles(t *testing.T) {
+	for text, want := range map[string]place{
+		"web:/etc/hosts": {"web", "/etc/hosts"}, "shop/web:a b": {"shop/web", "a b"}, "web:a:b": {"web", "a:b"},
+		"/etc/a:b": {"", "/etc/a:b"}, "./a:b": {"", "./a:b"}, "plain": {"", "plain"}, "../x:y": {"", "../x:y"},
+	} {
+		if got, err := parsePlace(text); err != nil || got != want {
+			t.Errorf("%q: got %+v, %v, want %+v", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"", ":x", "web:", "a/b/c:x"} {
+		if got, err := parsePlace(text); err == nil {
+			t.Errorf("%q: got %+v, want an error", text, got)
+		}
+	}
+}
+
+// archiveOf makes one of entries as a container might send them.
+func archiveOf(t *testing.T, entries ...tar.Header) *bytes.Buffer {
+	t.Helper()
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	for _, h := range entries {
+		content := ""
+		if h.Typeflag == tar.TypeReg {
+			content = "content of " + h.Name
+			h.Size = int64(len(content))
+		}
+		if err := w.WriteHeader(&h); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write([]byte(content)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return &b
+}
+
+// tree lists what is below a directory.
+func tree(t *testing.T, dir string) (all []string) {
+	t.Helper()
+	if err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
+		if err == nil && p != dir {
+			info, _ := d.Info()
+			all = append(all, fmt.Sprintf("%s %v", strings.TrimPrefix(p, dir+"/"), info.Mode()))
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func TestNothingOfAnArchiveComesToLieElsewhere(t *testing.T) {
+	reg := func(name string) tar.Header { return tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o4755} }
+	for _, c := range []struct {
+		name    string
+		entries []tar.Header
+		fails   string
+		want    []string
+		warns   string
+	}{
+		{"a directory", []tar.Header{{Name: "data/d/", Typeflag: tar.TypeDir, Mode: 0o755}, reg("data/d/f")}, "", []string{"to drwxr-xr-x", "to/d drwxr-xr-x", "to/d/f -rwxr-xr-x"}, ""},
+		{"a file", []tar.Header{reg("data")}, "", []string{"to -rwxr-xr-x"}, ""},
+		{"with a slash", []tar.Header{reg("/data/f")}, "", []string{"to drwxr-xr-x", "to/f -rwxr-xr-x"}, ""},
+		{"dots", []tar.Header{reg("data/../../evil")}, "which is not in data", nil, ""},
+		{"another name", []tar.Header{reg("evil")}, "which is not in data", nil, ""},
+		{"a name that begins alike", []tar.Header{reg("database")}, "which is not in data", nil, ""},
+		{"a link and a file through it", []tar.Header{{Name: "data/l", Typeflag: tar.TypeSymlink, Linkname: "/etc"}, reg("data/l/f")}, "",
+			[]string{"to drwxr-xr-x", "to/l drwxr-xr-x", "to/l/f -rwxr-xr-x"}, `skipping symlink: "data/l" -> "/etc"`},
+		{"a hard link", []tar.Header{{Name: "data/l", Typeflag: tar.TypeLink, Linkname: "data"}}, "", nil, `skipping "data/l"`},
+		{"a device", []tar.Header{{Name: "data/d", Typeflag: tar.TypeBlock, Devmajor: 8}}, "", nil, `skipping "data/d"`},
+		{"nothing", nil, "the container sent nothing", nil, ""},
+	} {
+		dir := t.TempDir()
+		var warned bytes.Buffer
+		u := &unpacker{prefix: "data", to: filepath.Join(dir, "to"), errs: &warned}
+		err := u.unpack(archiveOf(t, c.entries...))
+		if (c.fails == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), c.fails) {
+			t.Errorf("%s: got %v, want %q", c.name, err, c.fails)
+		}
+		if got := tree(t, dir); !slices.Equal(got, c.want) {
+			t.Errorf("%s: got %q, want %q", c.name, got, c.want)
+		}
+		if !strings.Contains(warned.String(), c.warns) || c.warns == "" && warned.Len() > 0 {
+			t.Errorf("%s: warned %q, want %q", c.name, &warned, c.warns)
+		}
+	}
+}
+
+func TestALinkThatLeadsOutIsNotWrittenThrough(t *testing.T) {
+	dir, outside := t.TempDir(), t.TempDir()
+	if err := errors.Join(os.Mkdir(filepath.Join(dir, "to"), 0o755), os.Symlink(outside, filepath.Join(dir, "to", "l"))); err != nil {
+		t.Fatal(err)
+	}
+	u := &unpacker{prefix: "data", to: filepath.Join(dir, "to"), errs: &bytes.Buffer{}}
+	if err := u.unpack(archiveOf(t, tar.Header{Name: "data/l/f", Typeflag: tar.TypeReg})); err == nil {
+		t.Error("it was written")
+	}
+	if got := tree(t, outside); len(got) > 0 {
+		t.Errorf("outside is %q", got)
+	}
+}
+
+func TestATruncatedArchiveIsAnError(t *testing.T) {
+	whole := archiveOf(t, tar.Header{Name: "data", Typeflag: tar.TypeReg})
+	u := &unpacker{prefix: "data", to: filepath.Join(t.TempDir(), "to"), errs: &bytes.Buffer{}}
+	if err := u.unpack(bytes.NewReader(whole.Bytes()[:515])); err == nil {
+		t.Error("no error")
+	}
+	u.prefix = "data"
+	if err := u.unpack(strings.NewReader(strings.Repeat("no archive ", 100))); err == nil {
+		t.Error("no error")
+	}
+}
+
+func TestWhatIsPackedUnpacksToTheSame(t *testing.T) {
+	from, dir := t.TempDir(), t.TempDir()
+	if err := errors.Join(os.MkdirAll(from+"/a/b", 0o755), os.WriteFile(from+"/a/b/f", []byte("text"), 0o640), os.WriteFile(from+"/x", nil, 0o755), os.Symlink("x", from+"/l")); err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	if err := pack(&b, from, "name"); err != nil {
+		t.Fatal(err)
+	}
+	var warned bytes.Buffer
+	u := &unpacker{prefix: "name", to: filepath.Join(dir, "to"), errs: &warned}
+	if err := u.unpack(&b); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"to drwxr-xr-x", "to/a drwxr-xr-x", "to/a/b drwxr-xr-x", "to/a/b/f -rw-r-----", "to/x -rwxr-xr-x"}
+	if got := tree(t, dir); !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if !strings.Contains(warned.String(), `"name/l" -> "x"`) {
+		t.Errorf("warned %q", &warned)
+	}
+}

@@ -1,0 +1,230 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/moby/spdystream"
+	v1 "k8s.io/api/core/v1"
+
+	"podd/internal/pod"
+)
+
+// PortForwardOptions are the options of podd port-forward, kubectl's.
+type PortForwardOptions struct {
+	StateDir, Namespace string
+	// Pod is a name as given on the command line.
+	Pod string
+	// Ports are [LOCAL:]REMOTE; a remote one may be the name of a container's port, a local
+	// one is any if it is 0 or empty.
+	Ports []string
+	// Addresses are those to listen on: IP addresses, or localhost.
+	Addresses []string
+}
+
+// forwarded is a port of a pod and the one that it is to have here; 0 for any.
+type forwarded struct{ local, remote uint16 }
+
+// Run forwards connections until ctx ends, or the pod or podd does.
+func (o *PortForwardOptions) Run(ctx context.Context, out, errs io.Writer) error {
+	name, err := parsePodName(o.Pod, o.Namespace)
+	if err != nil {
+		return err
+	}
+	c := newClient(o.StateDir)
+	all, err := c.listPods(ctx)
+	if err != nil {
+		return err
+	}
+	info, err := name.one(all)
+	if err != nil {
+		return err
+	}
+	var ports []forwarded
+	for _, text := range o.Ports {
+		p, err := parsePorts(text, &info.Pod.Spec)
+		if err != nil {
+			return err
+		}
+		ports = append(ports, p)
+	}
+	conn, err := c.open(ctx, fmt.Sprintf("/portForward/%s/%s", url.PathEscape(info.Pod.Namespace), url.PathEscape(info.Pod.Name)), forwardProtocol, url.Values{})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	f := &forwarder{conn: conn, errs: errs}
+	for _, p := range ports {
+		if err := f.listen(o.Addresses, p, out); err != nil {
+			f.close()
+			return err
+		}
+	}
+	select {
+	case <-ctx.Done():
+	case <-conn.CloseChan():
+		err = errors.New("lost connection to pod")
+	}
+	f.close()
+	return err
+}
+
+// parsePorts reads [LOCAL:]REMOTE.
+func parsePorts(text string, spec *v1.PodSpec) (f forwarded, err error) {
+	local, remote, two := strings.Cut(text, ":")
+	if !two {
+		remote = local
+	}
+	n, err := strconv.ParseUint(remote, 10, 16)
+	if err != nil || n == 0 {
+		if n = portNamed(spec, remote); n == 0 {
+			return f, UsageErrorf("%q: give [LOCAL:]REMOTE, where REMOTE is a port from 1 to 65535 or the name of a container's port", printable(text))
+		}
+		if !two {
+			local = strconv.FormatUint(n, 10)
+		}
+	}
+	f.remote = uint16(n)
+	if local == "" {
+		return f, nil
+	}
+	m, err := strconv.ParseUint(local, 10, 16)
+	if err != nil {
+		return f, UsageErrorf("%q: give [LOCAL:]REMOTE, where LOCAL is a port from 0 to 65535", printable(text))
+	}
+	f.local = uint16(m)
+	return f, nil
+}
+
+func portNamed(spec *v1.PodSpec, name string) uint64 {
+	for c := range pod.ContainerSpecs(spec) {
+		for _, p := range c.Ports {
+			if p.Name == name && name != "" {
+				return uint64(p.ContainerPort)
+			}
+		}
+	}
+	return 0
+}
+
+// forwarder forwards connections over one session.
+type forwarder struct {
+	conn *spdystream.Connection
+	errs io.Writer
+
+	listeners []net.Listener
+	work      sync.WaitGroup
+
+	mu      sync.Mutex // guards what follows
+	request int
+}
+
+func (f *forwarder) close() {
+	for _, l := range f.listeners {
+		_ = l.Close()
+	}
+	_ = f.conn.Close()
+	f.work.Wait()
+}
+
+// listen listens on a port of each address, all of which then have the same.
+func (f *forwarder) listen(addresses []string, p forwarded, out io.Writer) error {
+	var ips []string
+	for _, a := range addresses {
+		if a == "localhost" {
+			ips = append(ips, "127.0.0.1", "::1")
+			continue
+		}
+		if net.ParseIP(a) == nil {
+			return UsageErrorf("--address %s: give IP addresses or localhost", printable(a))
+		}
+		ips = append(ips, a)
+	}
+	var failures []error
+	for _, ip := range ips {
+		l, err := net.Listen("tcp", net.JoinHostPort(ip, strconv.Itoa(int(p.local))))
+		if err != nil {
+			failures = append(failures, err)
+			continue
+		}
+		address, ok := l.Addr().(*net.TCPAddr)
+		if !ok {
+			_ = l.Close()
+			continue
+		}
+		p.local = uint16(address.Port)
+		f.listeners = append(f.listeners, l)
+		_, _ = fmt.Fprintf(out, "Forwarding from %s -> %d\n", l.Addr(), p.remote)
+		f.work.Go(func() { f.accept(l, p, out) })
+	}
+	if len(failures) == len(ips) {
+		return fmt.Errorf("unable to listen on any of the requested ports: %w", errors.Join(failures...))
+	}
+	return nil
+}
+
+func (f *forwarder) accept(l net.Listener, p forwarded, out io.Writer) {
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		_, _ = fmt.Fprintf(out, "Handling connection for %d\n", p.local)
+		f.work.Go(func() {
+			defer func() { _ = conn.Close() }()
+			if err := f.forward(conn, p); err != nil {
+				_, _ = fmt.Fprintf(f.errs, "an error occurred forwarding %d -> %d: %v\n", p.local, p.remote, err)
+			}
+		})
+	}
+}
+
+// forward passes one connection, in two streams: its bytes, and what went wrong.
+func (f *forwarder) forward(conn net.Conn, p forwarded) error {
+	f.mu.Lock()
+	f.request++
+	headers := http.Header{}
+	headers.Set(v1.PortHeader, strconv.Itoa(int(p.remote)))
+	headers.Set(v1.PortForwardRequestIDHeader, strconv.Itoa(f.request))
+	f.mu.Unlock()
+	open := func(kind string) (*spdystream.Stream, error) {
+		h := headers.Clone()
+		h.Set(v1.StreamType, kind)
+		s, err := f.conn.CreateStream(h, nil, false)
+		if err != nil {
+			return nil, err
+		}
+		return s, s.Wait()
+	}
+	wrong, err := open(v1.StreamTypeError)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = wrong.Reset() }()
+	_ = wrong.Close() // nothing is written to it
+	data, err := open(v1.StreamTypeData)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = data.Reset() }()
+	said := make(chan error, 1)
+	go func() {
+		text, err := io.ReadAll(io.LimitReader(wrong, 4<<10))
+		if err == nil && len(text) > 0 {
+			err = errors.New(printable(string(text)))
+		}
+		said <- err
+	}()
+	from := copying(conn, data)
+	go func() { _, _ = io.Copy(data, conn); _ = data.Close() }()
+	<-from // the pod has nothing more to say
+	return <-said
+}

@@ -1,0 +1,348 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// command is one of podd's commands, for this test's podd.
+func (e *env) command(ctx context.Context, name string, args ...string) *exec.Cmd {
+	c := exec.CommandContext(ctx, e.podd.Binary, append([]string{name, "--state-dir", e.node.State()}, args...)...)
+	c.WaitDelay = 10 * time.Second
+	return c
+}
+
+// prints runs one of podd's commands to its end and returns its standard output.
+func (e *env) prints(name string, args ...string) (string, error) {
+	e.Helper()
+	ctx, cancel := context.WithTimeout(e.Context(), patience)
+	defer cancel()
+	out, err := e.command(ctx, name, args...).Output()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		err = fmt.Errorf("podd %s %q: %w: %s", name, args, err, exit.Stderr)
+	}
+	return string(out), err
+}
+
+// background starts one of podd's commands and ends it with the test.
+func (e *env) background(name string, args ...string) (out *watched, done <-chan struct{}) {
+	e.Helper()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(e.Context()))
+	out = &watched{}
+	c := e.command(ctx, name, args...)
+	c.Stdout, c.Stderr = out, out
+	if err := c.Start(); err != nil {
+		cancel()
+		e.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() { _ = c.Wait(); close(ended) }()
+	e.Cleanup(func() { cancel(); <-ended })
+	return out, ended
+}
+
+func (e *env) has(what string, out fmt.Stringer, want string) {
+	e.Helper()
+	e.eventually(what, func(context.Context) error {
+		if got := out.String(); !strings.Contains(got, want) {
+			return fmt.Errorf("got %q, want %q in it", got, want)
+		}
+		return nil
+	})
+}
+
+func TestLogsOfPodsAreReadAndFollowed(t *testing.T) {
+	e := begin(t)
+	e.write("web.yaml", e.podOf("web", "echo one; echo two; : > /out/web; while [ ! -e /out/go ]; do sleep 0.05; done; echo three; exit 1"))
+	e.write("other.yaml", e.podOf("other", "echo other; : > /out/other; ${REST}"))
+	e.mark("web", "other")
+	if got, err := e.prints("logs", "web"); err != nil || got != "one\ntwo\n" {
+		t.Errorf("got %q, %v", got, err)
+	}
+	if got, err := e.prints("logs", "--prefix", "--tail=1", "web", "other"); err != nil ||
+		got != fmt.Sprintf("[pod/web-%[1]s/main] two\n[pod/other-%[1]s/main] other\n", e.podd.NodeName()) {
+		t.Errorf("of two pods: got %q, %v", got, err)
+	}
+	follow, ended := e.background("logs", "-f", "--tail=1", "web")
+	e.has("follow begins", follow, "two\n")
+	if err := os.WriteFile(e.out+"/go", nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-ended:
+	case <-time.After(patience):
+		t.Error("follow did not end with its container")
+	}
+	if got := follow.String(); got != "two\nthree\n" {
+		t.Errorf("followed: got %q", got)
+	}
+	e.eventually("the last life's log is there", func(context.Context) error {
+		if got, err := e.prints("logs", "--previous", "web"); err != nil || got != "one\ntwo\nthree\n" {
+			return fmt.Errorf("got %q, %w", got, err)
+		}
+		return nil
+	})
+	if _, err := e.prints("logs", "web", "-c", "none"); err == nil || !strings.Contains(err.Error(), "has no container none: it has main") {
+		t.Errorf("got %v", err)
+	}
+	if _, err := e.prints("logs", "--since=1s", "--since-time=2026-01-01T00:00:00Z", "web"); err == nil || !strings.Contains(err.Error(), "at most one of --since and --since-time") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestACommandRunsInAContainer(t *testing.T) {
+	e := begin(t)
+	e.write("web.yaml", e.resting("web"))
+	e.mark("web")
+	if got, err := e.prints("exec", "web", "--", "sh", "-c", "echo out; echo err >&2"); err != nil || got != "out\n" {
+		t.Errorf("got %q, %v", got, err)
+	}
+	var exit *exec.ExitError
+	if _, err := e.prints("exec", "web", "--", "sh", "-c", "exit 7"); !errors.As(err, &exit) || exit.ExitCode() != 7 || !strings.Contains(err.Error(), "command terminated with exit code 7") {
+		t.Errorf("a command that fails: got %v", err)
+	}
+	if _, err := e.prints("exec", "web", "--", "/no/such/command"); err == nil || !strings.Contains(err.Error(), "no such file") {
+		t.Errorf("a command that is not there: got %v", err)
+	}
+	in := e.command(t.Context(), "exec", "-i", "web", "--", "cat")
+	in.Stdin = strings.NewReader(strings.Repeat("0123456789abcdef", 1<<16))
+	if out, err := in.Output(); err != nil || len(out) != 1<<20 {
+		t.Errorf("a mebibyte through cat: got %d bytes, %v", len(out), err)
+	}
+	hangs := e.command(t.Context(), "exec", "web", "--", "sh", "-c", ": > /out/began; exec sleep 3600")
+	if err := hangs.Start(); err != nil {
+		t.Fatal(err)
+	}
+	e.mark("began")
+	_ = hangs.Process.Signal(unix.SIGINT)
+	if err := hangs.Wait(); err == nil {
+		t.Error("a command that was interrupted ended well")
+	}
+}
+
+func TestAContainersOwnProcessIsAttachedTo(t *testing.T) {
+	e := begin(t)
+	manifest := e.podOf("web", "while read line; do echo got $line; [ $line != end ] || exit 3; done")
+	e.write("web.yaml", strings.Replace(manifest, "  - name: main\n", "  - name: main\n    stdin: true\n", 1))
+	e.write("deaf.yaml", e.resting("deaf"))
+	e.mark("deaf")
+	e.ready("web")
+	watcher, ended := e.background("attach", "web")
+	attached := e.command(t.Context(), "attach", "-i", "web")
+	in, err := attached.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := &watched{}
+	attached.Stdout = out
+	if err := attached.Start(); err != nil {
+		t.Fatal(err)
+	}
+	enter := func(line string) {
+		t.Helper()
+		if _, err := io.WriteString(in, line+"\n"); err != nil {
+			t.Fatal(err)
+		}
+		e.has("the process answers", out, "got "+line)
+	}
+	enter("one")
+	e.eventually("whoever else is attached sees it, too", func(context.Context) error {
+		enter("again") // it may have come to be attached after the first line
+		if got := watcher.String(); !strings.Contains(got, "got again") {
+			return fmt.Errorf("got %q", got)
+		}
+		return nil
+	})
+	enter("end")
+	_ = in.Close()
+	if err := attached.Wait(); err != nil {
+		t.Errorf("the end of the process: got %v", err)
+	}
+	select {
+	case <-ended:
+	case <-time.After(patience):
+		t.Error("the other one did not end with the process")
+	}
+	if _, err := e.prints("attach", "-i", "deaf"); err == nil || !strings.Contains(err.Error(), "has no standard input") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestFilesAreCopiedToAndFromAContainer(t *testing.T) {
+	e := begin(t)
+	e.write("web.yaml", e.resting("web"))
+	e.mark("web")
+	dir := t.TempDir()
+	big := strings.Repeat("0123456789abcdef", 1<<16)
+	if err := errors.Join(os.MkdirAll(dir+"/site/sub", 0o755), os.WriteFile(dir+"/site/sub/big", []byte(big), 0o640), os.WriteFile(dir+"/site/run", []byte("#!/bin/sh\n"), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	cp := func(from, to string) {
+		t.Helper()
+		if _, err := e.prints("cp", from, to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cp(dir+"/site", "web:/tmp/renamed") // to a name that is not there yet
+	cp(dir+"/site", "web:/tmp")         // into a directory
+	cp(dir+"/site/run", "web:/tmp/file")
+	if got, err := e.prints("exec", "web", "--", "sh", "-c", "cd /tmp; find renamed site file | sort; stat -c %a site/sub/big file"); err != nil ||
+		got != "file\nrenamed\nrenamed/run\nrenamed/sub\nrenamed/sub/big\nsite\nsite/run\nsite/sub\nsite/sub/big\n640\n755\n" {
+		t.Errorf("in the container: %q, %v", got, err)
+	}
+	cp("web:/tmp/site", dir+"/back")
+	cp("web:/tmp/site/run", dir) // into a directory
+	for name, want := range map[string]string{"/back/sub/big": big, "/back/run": "#!/bin/sh\n", "/run": "#!/bin/sh\n"} {
+		if got, err := os.ReadFile(dir + name); err != nil || string(got) != want {
+			t.Errorf("%s: got %d bytes, %v, want %d", name, len(got), err, len(want))
+		}
+	}
+	for _, c := range []struct{ from, to, want string }{
+		{"web:/none", dir, "tar in the container failed with exit code 1: tar: /none: No such file or directory; tar: error exit delayed"},
+		{dir + "/none", "web:/tmp", "no such file or directory"},
+		{dir + "/site", "web:/none/deep", ": tar: can't change directory to '/none'"},
+		{dir + "/site", "nobody:/tmp", "nobody"},
+	} {
+		if _, err := e.prints("cp", c.from, c.to); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("cp %s %s: got %v, want %q", c.from, c.to, err, c.want)
+		}
+	}
+}
+
+func TestPortsOfAPodAreForwarded(t *testing.T) {
+	e := begin(t)
+	e.write("web.yaml", e.podOf("web", "echo page > /tmp/index.html; : > /out/web; exec httpd -f -p 127.0.0.1:8080 -h /tmp"))
+	e.mark("web")
+	out, ended := e.background("port-forward", "web", ":8080", "0:9")
+	e.has("it listens", out, "-> 9")
+	_, rest, _ := strings.Cut(out.String(), "Forwarding from 127.0.0.1:")
+	port, _, _ := strings.Cut(rest, " ")
+	for range 20 {
+		answer, err := http.Get("http://127.0.0.1:" + port + "/index.html")
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(answer.Body)
+		_ = answer.Body.Close()
+		if err != nil || string(body) != "page\n" {
+			t.Errorf("got %q, %v", body, err)
+		}
+	}
+	// Nobody listens on port 9 of the pod: that connection ends, and the others go on.
+	if n := strings.LastIndex(out.String(), "Forwarding from 127.0.0.1:"); n >= 0 {
+		refused, _, _ := strings.Cut(out.String()[n+len("Forwarding from 127.0.0.1:"):], " ")
+		if _, err := http.Get("http://127.0.0.1:" + refused); err == nil {
+			t.Error("port 9 answered")
+		}
+	}
+	e.has("it says so", out, "an error occurred forwarding")
+	if _, err := http.Get("http://127.0.0.1:" + port + "/index.html"); err != nil {
+		t.Error(err)
+	}
+	e.remove("web.yaml")
+	select {
+	case <-ended:
+	case <-time.After(patience):
+		t.Error("it goes on without its pod")
+	}
+}
+
+// terminal is a pseudo terminal.
+func terminal(t *testing.T) (master, slave *os.File) {
+	t.Helper()
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = master.Close() })
+	if err := unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	n, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if slave, err = os.OpenFile("/dev/pts/"+strconv.Itoa(n), os.O_RDWR|unix.O_NOCTTY, 0); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = slave.Close() })
+	return master, slave
+}
+
+func resize(t *testing.T, terminal *os.File, width, height uint16) {
+	t.Helper()
+	if err := unix.IoctlSetWinsize(int(terminal.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Col: width, Row: height}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAShellInATerminal(t *testing.T) {
+	e := begin(t)
+	e.write("web.yaml", e.resting("web"))
+	e.mark("web")
+	master, slave := terminal(t)
+	resize(t, master, 91, 37)
+	before, err := unix.IoctlGetTermios(int(slave.Fd()), unix.TCGETS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := e.command(t.Context(), "exec", "-it", "web", "--", "sh")
+	c.Stdin, c.Stdout, c.Stderr = slave, slave, slave
+	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	shown := &watched{}
+	go func() { _, _ = io.Copy(shown, master) }()
+	enter := func(text string) {
+		t.Helper()
+		if _, err := io.WriteString(master, text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e.has("the shell prompts", shown, "# ")
+	enter("stty size\r")
+	e.has("it has the terminal's size", shown, "37 91")
+	resize(t, master, 120, 50)
+	e.eventually("it has the new size", func(context.Context) error {
+		enter("stty size\r")
+		time.Sleep(100 * time.Millisecond) // the shell's answer, which is asked for again
+		if !strings.Contains(shown.String(), "50 120") {
+			return fmt.Errorf("got %q", shown)
+		}
+		return nil
+	})
+	enter("sleep 3600; echo woken-$?\r")
+	e.eventually("Ctrl-C ends the command and not the shell", func(context.Context) error {
+		enter("\x03")
+		time.Sleep(100 * time.Millisecond)
+		enter("echo still-$((1+1))\r")
+		time.Sleep(100 * time.Millisecond)
+		if !strings.Contains(shown.String(), "still-2") {
+			return fmt.Errorf("got %q", shown)
+		}
+		return nil
+	})
+	enter("exit 5\r")
+	var exit *exec.ExitError
+	if err := c.Wait(); !errors.As(err, &exit) || exit.ExitCode() != 5 {
+		t.Errorf("got %v, want exit code 5; the terminal shows %q", err, shown)
+	}
+	after, err := unix.IoctlGetTermios(int(slave.Fd()), unix.TCGETS)
+	if err != nil || *after != *before {
+		t.Errorf("the terminal is not as it was before: %+v, was %+v, %v", after, before, err)
+	}
+}
