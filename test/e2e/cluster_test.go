@@ -29,6 +29,12 @@ type member struct {
 // join starts an apiserver and a podd with its kubeconfig.
 func join(t *testing.T) *member {
 	t.Helper()
+	return joinWith(t, func(map[string]any) {})
+}
+
+// joinWith changes podd's configuration before it starts.
+func joinWith(t *testing.T, change func(config map[string]any)) *member {
+	t.Helper()
 	binary := os.Getenv("PODD_TEST_APISERVER")
 	if binary == "" {
 		t.Skip("PODD_TEST_APISERVER is not set: make test sets it to a kube-apiserver")
@@ -50,6 +56,7 @@ func join(t *testing.T) *member {
 		t.Fatal(err)
 	}
 	e.podd.Config["address"] = nil // of all ports; the apiserver comes by the node's address
+	change(e.podd.Config)
 	e.podd.Args = append(e.podd.Args, "--kubeconfig="+kubeconfig, "--client-ca-file="+m.server.ClientCA(),
 		"--cert-dir="+filepath.Join(e.podd.Dir, "pki"), "--port="+strconv.Itoa(e.node.Port+9))
 	e.start()

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -217,4 +218,59 @@ func TestAnEphemeralContainerIsStartedInARunningPod(t *testing.T) {
 	}
 	m.delete("web")
 	m.gone("web")
+}
+
+func TestResourcesAndLabelsOfARunningPodAreChangedInPlace(t *testing.T) {
+	m := join(t)
+	m.bind(strings.NewReplacer("    image:", "    resources: {requests: {cpu: 50m, memory: 32Mi}, limits: {cpu: 100m, memory: 64Mi}}\n    image:",
+		"    volumeMounts: [", "    volumeMounts: [{name: about, mountPath: /about}, ",
+		"  volumes:\n", "  volumes:\n  - name: about\n    downwardAPI: {items: [{path: labels, fieldRef: {fieldPath: metadata.labels}}]}\n").Replace(
+		m.podOf("web", "until grep -q 'tier=\"front\"' /about/labels; do sleep 0.05; done; : > /out/labelled; ${REST}")))
+	before := m.shown("web", "ready", isReady)
+	if _, err := m.says("patch", "pod", "web", "--subresource=resize", "-p", `{"spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": "60m"}, "limits": {"cpu": "200m"}}}]}}`); err != nil {
+		t.Fatal(err)
+	}
+	after := m.shown("web", "with its new limit in force", func(p *v1.Pod) error {
+		if c := p.Status.ContainerStatuses[0]; c.Resources == nil || c.Resources.Limits.Cpu().String() != "200m" || c.AllocatedResources.Cpu().String() != "60m" {
+			return fmt.Errorf("its resources are %+v", c.Resources)
+		}
+		return nil
+	})
+	if now := after.Status.ContainerStatuses[0]; now.RestartCount != 0 || now.ContainerID != before.Status.ContainerStatuses[0].ContainerID {
+		t.Errorf("the container is another one: %+v", now)
+	}
+	if after.Status.ObservedGeneration != after.Generation || after.Generation == before.Generation {
+		t.Errorf("observed generation %d of %d, before %d", after.Status.ObservedGeneration, after.Generation, before.Generation)
+	}
+	if _, err := m.says("label", "pod", "web", "tier=front"); err != nil {
+		t.Fatal(err)
+	}
+	m.mark("labelled")
+	if _, err := m.says("delete", "pod", "web", "--grace-period=1"); err != nil {
+		t.Error(err)
+	}
+	m.gone("web")
+}
+
+func TestACriticalPodOfTheClusterTakesTheRoomOfAnother(t *testing.T) {
+	m := joinWith(t, func(config map[string]any) {
+		config["kubeReserved"] = map[string]any{"cpu": fmt.Sprintf("%dm", 1000*runtime.NumCPU()-300)}
+		config["enforceNodeAllocatable"] = []string{"none"}
+	})
+	asking := func(manifest, cpu string) string {
+		return strings.Replace(manifest, "    image:", "    resources: {requests: {cpu: "+cpu+"}}\n    image:", 1)
+	}
+	m.bind(asking(m.resting("usual"), "200m"))
+	m.shown("usual", "ready", isReady)
+	m.bind(asking(m.resting("late"), "200m"))
+	if p := m.shown("late", "rejected", isIn(v1.PodFailed)); p.Status.Reason != "OutOfcpu" || !strings.Contains(p.Status.Message, "requested: 200, used: 200, capacity: 300") {
+		t.Errorf("got %s: %s", p.Status.Reason, p.Status.Message)
+	}
+	m.bind(asking(m.podOf("critical", ": > /out/critical; ${REST}", "priorityClassName: system-node-critical"), "200m"))
+	m.shown("critical", "ready", isReady)
+	if p := m.shown("usual", "ended", isIn(v1.PodFailed)); p.Status.Reason != "Preempting" || condition(p, v1.DisruptionTarget) != v1.ConditionTrue {
+		t.Errorf("got %s: %s, conditions %+v", p.Status.Reason, p.Status.Message, p.Status.Conditions)
+	}
+	m.delete("usual", "late", "critical")
+	m.gone("usual", "late", "critical")
 }
