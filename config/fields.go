@@ -201,15 +201,6 @@ var Fields = withDefaults([]Field{
 	honoured("volumeStatsAggPeriod", "volume-stats-agg-period", "how long what was measured serves; nothing is measured while nobody asks"),
 })
 
-// otherFlags are flags of the kubelet's that stand for no field and that podd
-// does not have.
-var otherFlags = []string{
-	"cloud-provider", "cloud-config", "exit-on-lock-contention", "experimental-allocatable-ignore-eviction",
-	"experimental-mounter-path",
-	"lock-file", "log-flush-frequency", "log-json-info-buffer-size", "log-json-split-stream",
-	"log-text-info-buffer-size", "log-text-split-stream", "runtime-cgroups",
-}
-
 // kubeletFlags maps every flag of the kubelet's to the field that it stands
 // for, or "".
 var kubeletFlags = func() map[string]string {
@@ -219,7 +210,7 @@ var kubeletFlags = func() map[string]string {
 			all[f.Flag] = f.Path
 		}
 	}
-	for _, name := range otherFlags {
+	for name := range otherFlags {
 		all[name] = ""
 	}
 	return all

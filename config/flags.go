@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"sort"
 	"strconv"
 	"strings"
 	"time"
@@ -16,7 +15,6 @@ import (
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 
 	"podd/internal/instance"
-	"podd/internal/suggest"
 )
 
 // Flags are the flags of podd run. Bind them to a flag set, parse, then Load.
@@ -33,7 +31,7 @@ type Flags struct {
 	// fields are the flags that stand for fields of the configuration file.
 	fields []*fieldFlag
 	// ignored are the flags that were given and have no effect.
-	ignored []string
+	ignored []*ignoredFlag
 }
 
 // fieldFlag is a flag that overrides one field of the configuration file. It
@@ -91,65 +89,8 @@ func (f *Flags) Bind(fs *pflag.FlagSet) {
 		}
 	}
 	for name, why := range withoutEffect {
-		fs.Var(&ignoredFlag{flags: f, name: name}, name, "no effect in podd: "+why)
-		_ = fs.MarkHidden(name) // fails only for a flag that was not added
+		f.ignore(fs, name, why)
 	}
-}
-
-// withoutEffect are flags that kubeadm and its templates pass or passed, and
-// that mean nothing to a node agent that has neither dockershim nor a pause
-// image of its own. They are accepted with a warning.
-var withoutEffect = map[string]string{
-	"pod-infra-container-image": "the sandbox image is the runtime's own setting",
-	"container-runtime":         "every runtime is reached through CRI",
-	"network-plugin":            "the runtime calls CNI itself",
-	"cni-bin-dir":               "the runtime knows its CNI plugins",
-	"cni-conf-dir":              "the runtime knows its CNI configuration",
-	"cni-cache-dir":             "the runtime keeps the CNI cache",
-	"allow-privileged":          "privileged containers are always allowed",
-	"cadvisor-port":             "there is no cAdvisor in podd",
-}
-
-type ignoredFlag struct {
-	flags *Flags
-	name  string
-}
-
-func (i *ignoredFlag) String() string { return "" }
-func (i *ignoredFlag) Type() string   { return "string" }
-func (i *ignoredFlag) Set(string) error {
-	if !slices.Contains(i.flags.ignored, i.name) {
-		i.flags.ignored = append(i.flags.ignored, i.name)
-	}
-	return nil
-}
-
-// FlagError says what to do about an error of parsing: whether an unknown flag
-// is one of the kubelet's that podd does not have, or a slip. Other errors come
-// back as they are. It is for cobra's SetFlagErrorFunc.
-func FlagError(fs *pflag.FlagSet, err error) error {
-	unknown, ok := errors.AsType[*pflag.NotExistError](err)
-	if !ok {
-		return err
-	}
-	name := unknown.GetSpecifiedName()
-	if field, ok := kubeletFlags[name]; ok {
-		if field == "" {
-			return fmt.Errorf("--%s is a flag of the kubelet that podd does not have: omit it", name)
-		}
-		return fmt.Errorf("--%s is a flag of the kubelet that podd does not have: omit it, and see the field %s in: podd config --explain", name, field)
-	}
-	var names []string
-	fs.VisitAll(func(f *pflag.Flag) {
-		if !f.Hidden {
-			names = append(names, f.Name)
-		}
-	})
-	sort.Strings(names)
-	if hint := suggest.Name(name, names); hint != "" && len(name) > 1 {
-		return fmt.Errorf("--%s is not a flag: did you mean --%s?", name, hint)
-	}
-	return fmt.Errorf("%w: see --help for the list", err)
 }
 
 type kc = kubeletv1beta1.KubeletConfiguration

@@ -115,14 +115,20 @@ var keptDead = map[string]string{
 	"minimum-container-ttl-duration":        "0s",
 }
 
-// fixedFlag takes one value.
-type fixedFlag struct{ only string }
+// fixedFlag takes one value, and others only if they are ignored.
+type fixedFlag struct {
+	only    string
+	ignored *ignoredFlag
+}
 
 func (f *fixedFlag) String() string { return "" }
 func (f *fixedFlag) Type() string   { return "string" }
 func (f *fixedFlag) Set(s string) error {
-	if s == f.only || s+"s" == f.only {
+	switch {
+	case s == f.only || s+"s" == f.only:
 		return nil
+	case f.ignored != nil:
+		return f.ignored.Set(s)
 	}
 	return fmt.Errorf("podd keeps one dead container of each name as long as its pod is there, which is %s: omit the flag", f.only)
 }

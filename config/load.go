@@ -208,8 +208,8 @@ func (f *Flags) warnings(kc *kubeletv1beta1.KubeletConfiguration, lines map[stri
 		}
 		all = append(all, p.String())
 	}
-	for _, name := range f.ignored {
-		all = append(all, fmt.Sprintf("--%s: has no effect: %s", name, withoutEffect[name]))
+	for _, flag := range f.ignored {
+		all = append(all, fmt.Sprintf("--%s: has no effect: %s", flag.name, flag.why))
 	}
 	if _, set := lines["evictionHard"]; set {
 		p := place(lines, "evictionHard")

@@ -22,7 +22,10 @@ func TestUnderTheNameKubeletUnknownFieldsAreReported(t *testing.T) {
 			t.Errorf("podd ps: got %v, %s, want %s", err, out, want)
 		}
 	}
-	if log := d.stop(); !strings.Contains(log, "manifest warning") || !strings.Contains(log, "metadata.component") {
-		t.Errorf("the log has no warning: %s", log)
+	log := d.stop()
+	for _, want := range []string{"manifest warning", "metadata.component", "--runonce: has no effect: ", "--feature-gates: has no effect: podd has no feature gates"} {
+		if !strings.Contains(log, want) {
+			t.Errorf("the log has no warning %q: %s", want, log)
+		}
 	}
 }

@@ -38,7 +38,7 @@ func execute(args []string) int {
 		// Static pods that run on a kubelet also run here, unless a flag says otherwise.
 		rest = append([]string{"run", "--" + flagValidation + "=" + string(manifest.Warn)}, rest...)
 	}
-	root := newRootCmd()
+	root := newRootCmd(name == "kubelet")
 	root.SetArgs(rest)
 	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
@@ -54,15 +54,16 @@ func execute(args []string) int {
 	return code
 }
 
-func newRootCmd() *cobra.Command {
+func newRootCmd(asKubelet bool) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "podd",
 		Short: "Run Kubernetes pods on this machine",
 		Long: `podd is a Kubernetes node agent. Put Pod manifests into a directory and they
 run, on a real container runtime, without a control plane.
 
-Invoked under the name kubelet it behaves as podd run, and warns about
-unknown fields in manifests instead of rejecting the pods.`,
+Invoked under the name kubelet it behaves as podd run, and warns about unknown
+fields in manifests, and about flags of the kubelet that podd does not have, instead
+of rejecting them.`,
 		Example: `  podd run                                 # run the pods of /etc/podd/manifests
   podd validate /etc/podd/manifests/*.yaml # check manifests without running them
   podd ps                                  # what runs, and what is wrong with manifests
@@ -94,7 +95,7 @@ unknown fields in manifests instead of rejecting the pods.`,
 			root.AddCommand(c)
 		}
 	}
-	add("daemon", newRunCmd(), newRuntimeCmd())
+	add("daemon", newRunCmd(asKubelet), newRuntimeCmd())
 	add("look", newPsCmd(), newGetCmd(), newDescribeCmd(), newInspectCmd(), newEventsCmd(), newLogsCmd())
 	add("act", newExecCmd(), newAttachCmd(), newCopyCmd(), newPortForwardCmd(), newRetryCmd())
 	add("check", newValidateCmd(), newConfigCmd(), newVersionCmd())

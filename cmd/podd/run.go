@@ -33,8 +33,8 @@ func bindValidation(fs *pflag.FlagSet, v *manifest.Validation, usage string) {
 
 const flagValidation = "manifest-validation"
 
-// newRunCmd is "podd run".
-func newRunCmd() *cobra.Command {
+// newRunCmd is "podd run", or the whole of podd under the name kubelet.
+func newRunCmd(asKubelet bool) *cobra.Command {
 	var kubelet config.Flags
 	var own node.Config
 	cmd := &cobra.Command{
@@ -90,6 +90,9 @@ podd run adopts them.`,
 		},
 	}
 	kubelet.Bind(cmd.Flags())
+	if asKubelet {
+		kubelet.BindKubelet(cmd.Flags())
+	}
 	bindNode(cmd.Flags(), &own)
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return &cli.ExitError{Code: cli.ExitUsage, Err: config.FlagError(cmd.Flags(), err)}

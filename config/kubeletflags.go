@@ -1,0 +1,162 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"sort"
+
+	"github.com/spf13/pflag"
+	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
+
+	"podd/internal/suggest"
+)
+
+// withoutEffect are flags that kubeadm and its templates pass or passed, and
+// that mean nothing to a node agent that has neither dockershim nor a pause
+// image of its own. They are accepted with a warning under every name.
+var withoutEffect = map[string]string{
+	"pod-infra-container-image": "the sandbox image is the runtime's own setting",
+	"container-runtime":         "every runtime is reached through CRI",
+	"network-plugin":            "the runtime calls CNI itself",
+	"cni-bin-dir":               "the runtime knows its CNI plugins",
+	"cni-conf-dir":              "the runtime knows its CNI configuration",
+	"cni-cache-dir":             "the runtime keeps the CNI cache",
+	"allow-privileged":          "privileged containers are always allowed",
+	"cadvisor-port":             "there is no cAdvisor in podd",
+}
+
+const (
+	noCAdvisor  = "there is no cAdvisor in podd"
+	ownLogger   = "podd's log has one format for each of --logging-format, and no buffer"
+	noExitLocks = "podd locks its own directories"
+)
+
+// otherFlag is a flag of the kubelet's that stands for no field and that podd does not have.
+type otherFlag struct {
+	why     string
+	boolean bool
+}
+
+var otherFlags = map[string]otherFlag{
+	"application-metrics-count-limit":          {noCAdvisor, false},
+	"boot-id-file":                             {noCAdvisor, false},
+	"cloud-config":                             {"podd knows no clouds", false},
+	"cloud-provider":                           {"podd knows no clouds: a cloud controller manager initializes the node", false},
+	"container-hints":                          {noCAdvisor, false},
+	"containerd":                               {noCAdvisor, false},
+	"containerd-namespace":                     {noCAdvisor, false},
+	"enable-load-reader":                       {noCAdvisor, true},
+	"event-storage-age-limit":                  {noCAdvisor, false},
+	"event-storage-event-limit":                {noCAdvisor, false},
+	"exit-on-lock-contention":                  {noExitLocks, true},
+	"experimental-allocatable-ignore-eviction": {"eviction thresholds are always subtracted from allocatable", true},
+	"experimental-mounter-path":                {"podd mounts by itself", false},
+	"global-housekeeping-interval":             {noCAdvisor, false},
+	"housekeeping-interval":                    {noCAdvisor, false},
+	"lock-file":                                {noExitLocks, false},
+	"log-cadvisor-usage":                       {noCAdvisor, true},
+	"log-flush-frequency":                      {ownLogger, false},
+	"log-json-info-buffer-size":                {ownLogger, false},
+	"log-json-split-stream":                    {ownLogger, true},
+	"log-text-info-buffer-size":                {ownLogger, false},
+	"log-text-split-stream":                    {ownLogger, true},
+	"machine-id-file":                          {noCAdvisor, false},
+	"maximum-dead-containers":                  {"podd keeps the last container of each name", false},
+	"maximum-dead-containers-per-container":    {"podd keeps the last container of each name", false},
+	"minimum-container-ttl-duration":           {"podd keeps the last container of each name", false},
+	"runtime-cgroups":                          {"the runtime's cgroup is found by its process", false},
+	"storage-driver-buffer-duration":           {noCAdvisor, false},
+	"storage-driver-db":                        {noCAdvisor, false},
+	"storage-driver-host":                      {noCAdvisor, false},
+	"storage-driver-password":                  {noCAdvisor, false},
+	"storage-driver-secure":                    {noCAdvisor, true},
+	"storage-driver-table":                     {noCAdvisor, false},
+	"storage-driver-user":                      {noCAdvisor, false},
+	"vmodule":                                  {"podd's log has one level: --v", false},
+}
+
+// BindKubelet adds the flags of the kubelet's that podd does not have, hidden: each of them
+// is a warning that names it. It is for a podd that is started in the kubelet's place; call
+// it after Bind. Under its own name podd rejects them (FlagError).
+func (f *Flags) BindKubelet(fs *pflag.FlagSet) {
+	for name, path := range kubeletFlags {
+		if flag := fs.Lookup(name); flag != nil {
+			if fixed, ok := flag.Value.(*fixedFlag); ok {
+				fixed.ignored = &ignoredFlag{flags: f, name: name, why: otherFlags[name].why}
+			}
+			continue
+		}
+		if path == "" {
+			other := otherFlags[name]
+			f.ignore(fs, name, other.why)
+			noValue(fs, name, other.boolean)
+			continue
+		}
+		i := slices.IndexFunc(Fields, func(field Field) bool { return field.Path == path })
+		f.ignore(fs, name, Fields[i].Remark)
+		noValue(fs, name, isBool(path))
+	}
+}
+
+// noValue lets a flag that is true or false be given without a value.
+func noValue(fs *pflag.FlagSet, name string, boolean bool) {
+	if boolean {
+		fs.Lookup(name).NoOptDefVal = "true"
+	}
+}
+
+// isBool says that a field of KubeletConfiguration is true or false.
+func isBool(path string) bool {
+	t := at(reflect.ValueOf(&kubeletv1beta1.KubeletConfiguration{}), path).Type()
+	return t.Kind() == reflect.Bool || t.Kind() == reflect.Pointer && t.Elem().Kind() == reflect.Bool
+}
+
+// ignoredFlag is a flag that has no effect.
+type ignoredFlag struct {
+	flags     *Flags
+	name, why string
+}
+
+func (f *Flags) ignore(fs *pflag.FlagSet, name, why string) {
+	fs.Var(&ignoredFlag{flags: f, name: name, why: why}, name, "no effect in podd: "+why)
+	_ = fs.MarkHidden(name) // fails only for a flag that was not added
+}
+
+func (i *ignoredFlag) String() string { return "" }
+func (i *ignoredFlag) Type() string   { return "string" }
+func (i *ignoredFlag) Set(string) error {
+	if !slices.Contains(i.flags.ignored, i) {
+		i.flags.ignored = append(i.flags.ignored, i)
+	}
+	return nil
+}
+
+// FlagError says what to do about an error of parsing: whether an unknown flag
+// is one of the kubelet's that podd does not have, or a slip. Other errors come
+// back as they are. It is for cobra's SetFlagErrorFunc.
+func FlagError(fs *pflag.FlagSet, err error) error {
+	unknown, ok := errors.AsType[*pflag.NotExistError](err)
+	if !ok {
+		return err
+	}
+	name := unknown.GetSpecifiedName()
+	if field, ok := kubeletFlags[name]; ok {
+		if field == "" {
+			return fmt.Errorf("--%s is a flag of the kubelet that podd does not have: omit it", name)
+		}
+		return fmt.Errorf("--%s is a flag of the kubelet that podd does not have: omit it, and see the field %s in: podd config --explain", name, field)
+	}
+	var names []string
+	fs.VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden {
+			names = append(names, f.Name)
+		}
+	})
+	sort.Strings(names)
+	if hint := suggest.Name(name, names); hint != "" && len(name) > 1 {
+		return fmt.Errorf("--%s is not a flag: did you mean --%s?", name, hint)
+	}
+	return fmt.Errorf("%w: see --help for the list", err)
+}
