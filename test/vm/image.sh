@@ -20,7 +20,7 @@ die() {
 . "$repo/hack/need.sh"
 
 suite=bookworm
-packages=systemd,systemd-sysv,dbus,udev,kmod,apparmor,iproute2,iptables,nftables,curl,jq,make,procps,e2fsprogs,nfs-common,nfs-kernel-server,prometheus,initramfs-tools,linux-image-cloud-amd64
+packages=systemd,systemd-sysv,dbus,udev,kmod,apparmor,iproute2,iptables,nftables,curl,jq,make,procps,e2fsprogs,xfsprogs,nfs-common,nfs-kernel-server,prometheus,initramfs-tools,linux-image-cloud-amd64
 
 hash=$(cat "$here/image.sh" "$here/guest/podd-vm-test.service" | sha256sum | cut -c1-16)
 cache=${PODD_CACHE:-${HOME:-/root}/.cache/podd-vm}

@@ -95,6 +95,7 @@ var checksV1 = []string{
 	"systemd-forgets-the-slices-of-pods-that-ended",
 	"nfs-volume-is-mounted-and-unmounted",
 	"dead-nfs-server-holds-up-its-own-pods-alone",
+	"project-quotas-of-xfs-count",
 	"uninstall-leaves-nothing-running",
 }
 
@@ -112,6 +113,7 @@ func TestVMCgroupV1(t *testing.T) {
 var checksVolumes = []string{
 	"nfs-volume-is-mounted-and-unmounted",
 	"dead-nfs-server-holds-up-its-own-pods-alone",
+	"project-quotas-of-xfs-count",
 	"project-quota-measures-an-emptydir",
 }
 
@@ -221,6 +223,7 @@ cp -a build/podd "$tree/src/build/"
 cp -a build/runtime/bin "$tree/src/build/runtime/"
 cp -a build/images/pause.tar build/images/web.tar "$tree/src/build/images/"
 cp -a build/images/busybox.tar test/vm/guest/*.sh test/vm/guest/apparmor-profile test/vm/guest/manifests "$tree/"
+CGO_ENABLED=0 ${GO:-go} test -c -o "$tree/quota.test" ./volumes/quota
 size=$(du -sk "$tree" | cut -f1)
 PATH=$PATH:/usr/sbin:/sbin mkfs.ext4 -q -L payload -O ^has_journal -d "$tree" "$tree.img" "$((size * 11 / 10 + 16384))k" >/dev/null`
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", script)

@@ -87,11 +87,27 @@ quota() {
 	echo "project $id, counted $(counted) times"
 }
 
+# quota_of_xfs runs the tests of podd's package quota on a new xfs: with project quotas,
+# where the kernel must count, and without, where podd must see that it does not.
+quota_of_xfs() {
+	mkdir -p /srv/xfs && truncate -s 512M /srv/xfs.img && mkfs.xfs -q /srv/xfs.img || return 1
+	for each in prjquota noquota; do
+		mount -o loop,$each /srv/xfs.img /srv/xfs || return 1
+		TMPDIR=/srv/xfs PODD_TEST_QUOTAS=$each /payload/quota.test -test.run TestTheRunningKernel -test.v >/tmp/xfs.out 2>&1
+		status=$?
+		umount /srv/xfs
+		[ $status = 0 ] && grep -q "^--- PASS" /tmp/xfs.out || { cat /tmp/xfs.out; return 1; }
+		echo "$each: $(sed -n 's/.*projects_test.go:[0-9]*: //p' /tmp/xfs.out)"
+	done
+	rm /srv/xfs.img
+}
+
 # What has nothing to do with cgroups the machine with cgroup v1 does, which is through
 # first: both run side by side.
 nfs() {
 	check nfs-volume-is-mounted-and-unmounted share
 	check dead-nfs-server-holds-up-its-own-pods-alone dead_server
+	check project-quotas-of-xfs-count quota_of_xfs
 }
 quotas() { check project-quota-measures-an-emptydir quota; }
 
