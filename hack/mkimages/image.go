@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -25,8 +26,10 @@ import (
 // digest, not the hour of the build.
 var epoch = time.Unix(0, 0).UTC()
 
-// image is one layer of files and the configuration to run them with.
+// image is one layer of files, on top of one of others if there is a base, and the
+// configuration to run them with.
 type image struct {
+	base   []byte // a tar
 	files  []file
 	config v1.Config
 }
@@ -68,19 +71,33 @@ func (i *image) layer() ([]byte, error) {
 	return buf.Bytes(), nil
 }
 
+// layers are at least one: an image of the base alone has no other.
+func (i *image) layers() ([][]byte, error) {
+	if i.base != nil && len(i.files) == 0 {
+		return [][]byte{i.base}, nil
+	}
+	own, err := i.layer()
+	if err != nil || i.base == nil {
+		return [][]byte{own}, err
+	}
+	return [][]byte{i.base, own}, nil
+}
+
 func (i *image) build() (v1.Image, error) {
-	layer, err := i.layer()
+	img := mutate.MediaType(empty.Image, types.OCIManifestSchema1)
+	img = mutate.ConfigMediaType(img, types.OCIConfigJSON)
+	layers, err := i.layers()
 	if err != nil {
 		return nil, err
 	}
-	img := mutate.MediaType(empty.Image, types.OCIManifestSchema1)
-	img = mutate.ConfigMediaType(img, types.OCIConfigJSON)
-	img, err = mutate.Append(img, mutate.Addendum{
-		Layer:   static.NewLayer(layer, types.OCIUncompressedLayer),
-		History: v1.History{Created: v1.Time{Time: epoch}, CreatedBy: "podd hack/mkimages"},
-	})
-	if err != nil {
-		return nil, err
+	for _, layer := range layers {
+		img, err = mutate.Append(img, mutate.Addendum{
+			Layer:   static.NewLayer(layer, types.OCIUncompressedLayer),
+			History: v1.History{Created: v1.Time{Time: epoch}, CreatedBy: "podd hack/mkimages"},
+		})
+		if err != nil {
+			return nil, err
+		}
 	}
 	cf, err := img.ConfigFile()
 	if err != nil {
@@ -91,41 +108,57 @@ func (i *image) build() (v1.Image, error) {
 	return mutate.ConfigFile(img, cf)
 }
 
-// write makes the archive: the OCI image layout in a tar, with the image's name
-// in the annotations that containerd and others read.
+// write makes the archive of one image.
 func (i *image) write(path, name string) error {
-	img, err := i.build()
-	if err != nil {
-		return err
+	return writeArchive(path, []named{{[]string{name}, i}})
+}
+
+// named is an image with its names.
+type named struct {
+	names []string
+	image *image
+}
+
+// writeArchive makes an archive of images: the OCI image layout in a tar, with the images'
+// names in the annotations that containerd and others read. What several images have in
+// common is in it once.
+func writeArchive(path string, images []named) error {
+	index := v1.IndexManifest{SchemaVersion: 2, MediaType: types.OCIImageIndex}
+	content := map[string][]byte{}
+	for _, n := range images {
+		img, err := n.image.build()
+		if err != nil {
+			return err
+		}
+		blobs, manifest, err := blobsOf(img)
+		if err != nil {
+			return err
+		}
+		maps.Copy(content, blobs)
+		for _, name := range n.names {
+			index.Manifests = append(index.Manifests, v1.Descriptor{
+				MediaType: types.OCIManifestSchema1,
+				Size:      int64(len(blobs[manifest])),
+				Digest:    v1.Hash{Algorithm: "sha256", Hex: manifest},
+				Platform:  &v1.Platform{OS: "linux", Architecture: runtime.GOARCH},
+				Annotations: map[string]string{
+					"io.containerd.image.name":          name,
+					"org.opencontainers.image.ref.name": name,
+				},
+			})
+		}
 	}
-	blobs, manifest, err := blobsOf(img)
-	if err != nil {
-		return err
-	}
-	index, err := json.Marshal(v1.IndexManifest{
-		SchemaVersion: 2,
-		MediaType:     types.OCIImageIndex,
-		Manifests: []v1.Descriptor{{
-			MediaType: types.OCIManifestSchema1,
-			Size:      int64(len(blobs[manifest])),
-			Digest:    v1.Hash{Algorithm: "sha256", Hex: manifest},
-			Platform:  &v1.Platform{OS: "linux", Architecture: runtime.GOARCH},
-			Annotations: map[string]string{
-				"io.containerd.image.name":          name,
-				"org.opencontainers.image.ref.name": name,
-			},
-		}},
-	})
+	text, err := json.Marshal(index)
 	if err != nil {
 		return err
 	}
 	archive := &image{files: []file{
 		{path: "oci-layout", mode: 0o644, content: []byte(`{"imageLayoutVersion":"1.0.0"}`)},
-		{path: "index.json", mode: 0o644, content: index},
+		{path: "index.json", mode: 0o644, content: text},
 		{path: "blobs", mode: 0o755}, {path: "blobs/sha256", mode: 0o755},
 	}}
-	for digest, content := range blobs {
-		archive.files = append(archive.files, file{path: "blobs/sha256/" + digest, mode: 0o644, content: content})
+	for digest, blob := range content {
+		archive.files = append(archive.files, file{path: "blobs/sha256/" + digest, mode: 0o644, content: blob})
 	}
 	data, err := archive.layer()
 	if err != nil {

@@ -16,8 +16,19 @@ func run() error {
 	pause := flag.String("pause", "", "static pause binary")
 	web := flag.String("web", "", "static web binary")
 	busybox := flag.String("busybox", "", "static busybox binary")
-	out := flag.String("out", "build/images", "directory for the archives")
+	out := flag.String("out", "build/images", "directory for the archives, or the file of those of upstream's tests")
+	var suite suiteFiles
+	flag.StringVar(&suite.base, "suite-base", "", "tar of a small Debian: makes the images of upstream's tests instead")
+	flag.StringVar(&suite.agnhost, "agnhost", "", "upstream's static agnhost")
+	flag.StringVar(&suite.nnp, "nnp", "", "static program that prints its effective user")
 	flag.Parse()
+	if suite.base != "" {
+		images, err := suite.images()
+		if err != nil {
+			return err
+		}
+		return writeArchive(*out, images)
+	}
 	if *pause == "" || *web == "" || *busybox == "" {
 		return errors.New("-pause, -web and -busybox are all needed")
 	}

@@ -30,12 +30,18 @@ type APIServer struct {
 	Port        int
 	// Args are added to the command line. Nodes may join, with NodeKubeconfig.
 	Args, Nodes []string
+	// Accounts says that somebody makes service accounts and signs nodes' certificates: a
+	// controller manager. Without one, no pod could be created that must have an account.
+	Accounts bool
 
 	token  string
 	client *Client
 	cmd    *exec.Cmd
 	done   chan struct{}
 }
+
+// serviceCIDR is where Services have their addresses. Nothing routes them: there is no kube-proxy.
+const serviceCIDR = "10.96.0.0/16"
 
 // startTimeout is for a machine that does much else: alone it takes five seconds.
 const startTimeout = 3 * time.Minute
@@ -92,16 +98,19 @@ func (a *APIServer) ready(ctx context.Context) (err error) {
 // flags are what every test wants. The certificate is the apiserver's own: it makes
 // one for loopback.
 func (a *APIServer) flags() []string {
-	return []string{
+	flags := []string{
 		"--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", "--secure-port=" + strconv.Itoa(a.Port),
 		"--cert-dir=" + a.path("certs"), "--token-auth-file=" + a.path("tokens.csv"), "--authorization-mode=Node,RBAC",
 		"--service-account-issuer=" + a.URL(), "--service-account-key-file=" + a.path("accounts.pem"),
-		"--service-account-signing-key-file=" + a.path("accounts.pem"), "--service-cluster-ip-range=10.96.0.0/16",
+		"--service-account-signing-key-file=" + a.path("accounts.pem"), "--service-cluster-ip-range=" + serviceCIDR,
 		"--allow-privileged=true", "--endpoint-reconciler-type=none",
 		"--kubelet-client-certificate=" + a.path("client.crt"), "--kubelet-client-key=" + a.path("client.key"), "--kubelet-preferred-address-types=InternalIP",
-		// There is nobody to make service accounts: with this plugin no pod could be created.
-		"--disable-admission-plugins=ServiceAccount", "--enable-admission-plugins=NodeRestriction",
+		"--enable-admission-plugins=NodeRestriction",
 	}
+	if !a.Accounts {
+		return append(flags, "--disable-admission-plugins=ServiceAccount")
+	}
+	return append(flags, "--client-ca-file="+a.ClientCA())
 }
 
 // prepare makes what the flags name, at the first start: who had a token or a certificate

@@ -49,8 +49,13 @@ func (a *APIServer) makeClientCertificate() error {
 	if err != nil {
 		return err
 	}
+	authoritySecret, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		return err
+	}
 	write := func(file, kind string, der []byte) error {
 		return os.WriteFile(a.path(file), pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600)
 	}
-	return errors.Join(write("client-ca.crt", "CERTIFICATE", ca), write("client.crt", "CERTIFICATE", signed), write("client.key", "EC PRIVATE KEY", secret))
+	return errors.Join(write("client-ca.crt", "CERTIFICATE", ca), write("client-ca.key", "EC PRIVATE KEY", authoritySecret),
+		write("client.crt", "CERTIFICATE", signed), write("client.key", "EC PRIVATE KEY", secret))
 }

@@ -1,0 +1,137 @@
+package conformance
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+)
+
+// spec is a test in ginkgo's JSON report: the part of ginkgo's types that is needed here.
+type spec struct {
+	ContainerHierarchyTexts []string
+	LeafNodeType            string
+	LeafNodeText            string
+	State                   string
+	RunTime                 time.Duration
+	Failure                 struct{ Message string }
+}
+
+// name is what ginkgo matches expressions against.
+func (s *spec) name() string {
+	return strings.Join(slices.DeleteFunc(append(slices.Clone(s.ContainerHierarchyTexts), s.LeafNodeText), func(t string) bool { return t == "" }), " ")
+}
+
+// complaint is the first line of why it failed.
+func (s *spec) complaint() string {
+	line, _, _ := strings.Cut(strings.TrimSpace(s.Failure.Message), "\n")
+	return fmt.Sprintf("%.300s", line)
+}
+
+func readReport(path string) ([]spec, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var reports []struct{ SpecReports []spec }
+	if err := json.Unmarshal(text, &reports); err != nil {
+		return nil, fmt.Errorf("read %s: %w", path, err)
+	}
+	var specs []spec
+	for _, r := range reports {
+		specs = append(specs, r.SpecReports...)
+	}
+	return specs, nil
+}
+
+// readExpected reads lines "NAME # reason"; empty ones, and those that begin with #, are
+// not counted.
+func readExpected(path string) (map[string]string, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read the tests that cannot pass: %w", err)
+	}
+	expected := map[string]string{}
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		name, reason, ok := strings.Cut(line, " # ")
+		if !ok {
+			return nil, fmt.Errorf("%s: %q has no reason: write it behind \" # \"", path, line)
+		}
+		expected[strings.TrimSpace(name)] = strings.TrimSpace(reason)
+	}
+	return expected, nil
+}
+
+// result is what came of a run.
+type result struct {
+	passed, skipped int
+	// failed should not have; excused were expected to; surprises passed and were not.
+	failed, excused, surprises []spec
+	expected                   map[string]string
+	took                       time.Duration
+}
+
+// judge sorts the tests. Ginkgo reports those that were not chosen as skipped, without a
+// message; a test that skipped itself has one. Set-up that failed counts as a test.
+func judge(specs []spec, expected map[string]string) *result {
+	r := &result{expected: expected}
+	for _, s := range specs {
+		_, mayFail := expected[s.name()]
+		switch {
+		case s.State == "passed" && s.LeafNodeType != "It":
+		case s.State == "passed":
+			r.passed++
+			if mayFail {
+				r.surprises = append(r.surprises, s)
+			}
+		case s.State == "pending", s.State == "skipped" && s.Failure.Message == "":
+		case s.State == "skipped":
+			r.skipped++
+		case mayFail:
+			r.excused = append(r.excused, s)
+		default:
+			r.failed = append(r.failed, s)
+		}
+	}
+	return r
+}
+
+func (r *result) print(out io.Writer) {
+	fmt.Fprintf(out, "\n%d passed, %d failed, %d failed as expected, %d skipped themselves, in %s\n",
+		r.passed, len(r.failed), len(r.excused), r.skipped, r.took.Round(time.Second))
+	for _, s := range r.failed {
+		fmt.Fprintf(out, "\nFAILED %s (%.0f s)\n  %s\n", nameOf(&s), s.RunTime.Seconds(), s.complaint())
+	}
+	for _, s := range r.excused {
+		fmt.Fprintf(out, "\nfailed as expected: %s\n  %s\n  because: %s\n", s.name(), s.complaint(), r.expected[s.name()])
+	}
+	for _, s := range r.surprises {
+		fmt.Fprintf(out, "\nPASSED, though it is listed as one that cannot: %s\n  listed because: %s\n", s.name(), r.expected[s.name()])
+	}
+}
+
+// nameOf is the name of a test, or of the part of the suite around the tests.
+func nameOf(s *spec) string {
+	if name := s.name(); name != "" {
+		return name
+	}
+	return "[" + s.LeafNodeType + "]"
+}
+
+func (r *result) err() error {
+	switch {
+	case len(r.failed) > 0:
+		return fmt.Errorf("%d of upstream's tests failed", len(r.failed))
+	case r.passed == 0:
+		return errors.New("no test ran: nothing matches the expressions")
+	}
+	return nil
+}

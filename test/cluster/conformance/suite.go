@@ -1,0 +1,104 @@
+package conformance
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Suite is one run of upstream's tests.
+type Suite struct {
+	// Ginkgo is ginkgo's command, Tests the binary e2e.test, Kubeconfig that of an
+	// administrator, Out the directory of the results.
+	Ginkgo, Tests, Kubeconfig, Out string
+	// Focus and Skip are regular expressions of tests' names.
+	Focus, Skip string
+	// Procs is how many tests run at once.
+	Procs int
+	// Expected is the file of the tests that cannot pass.
+	Expected string
+}
+
+// limit is for the whole run: ginkgo's own is an hour.
+const limit = 6 * time.Hour
+
+// interrupted is how long ginkgo may take to write its report when it is told to end.
+const interrupted = time.Minute
+
+func (s *Suite) reportFile() string { return filepath.Join(s.Out, "report.json") }
+func (s *Suite) outputFile() string { return filepath.Join(s.Out, "output.txt") }
+
+// Run runs the tests and prints to out how far they are and what came of them. It
+// returns an error if a test failed that can pass, and if there was none.
+func (s *Suite) Run(ctx context.Context, out io.Writer) error {
+	expected, err := readExpected(s.Expected)
+	if err != nil {
+		return err
+	}
+	if err := os.Remove(s.reportFile()); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	begin := time.Now()
+	ran := s.ginkgo(ctx, out)
+	took := time.Since(begin)
+	specs, err := readReport(s.reportFile())
+	if err != nil {
+		return errors.Join(ran, fmt.Errorf("the tests ended without a report (see %s): %w", s.outputFile(), err))
+	}
+	result := judge(specs, expected)
+	result.took = took
+	result.print(out)
+	text, err := os.Create(filepath.Join(s.Out, "results.txt"))
+	if err != nil {
+		return err
+	}
+	result.print(text)
+	return errors.Join(text.Close(), result.err())
+}
+
+// ginkgo runs the tests; its error says nothing about them, only about the run.
+func (s *Suite) ginkgo(ctx context.Context, out io.Writer) error {
+	output, err := os.Create(s.outputFile())
+	if err != nil {
+		return err
+	}
+	defer func() { _ = output.Close() }()
+	cmd := exec.CommandContext(ctx, s.Ginkgo,
+		"--procs="+strconv.Itoa(s.Procs), "--timeout="+limit.String(), "--no-color", "--silence-skips", "-v", "--keep-going",
+		"--focus="+s.Focus, "--skip="+s.Skip, "--json-report="+filepath.Base(s.reportFile()), "--output-dir="+s.Out, s.Tests, "--",
+		"--kubeconfig="+s.Kubeconfig, "--provider=skeleton", "--num-nodes=1", "--node-os-distro=debian", "--report-dir="+s.Out)
+	cmd.Dir = s.Out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is told below
+	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGINT) }
+	cmd.WaitDelay = interrupted
+	read, write := io.Pipe()
+	cmd.Stdout, cmd.Stderr = write, write
+	told := make(chan struct{})
+	go func() {
+		defer close(told)
+		progress := &progress{out: out}
+		lines := bufio.NewScanner(io.TeeReader(read, output))
+		lines.Buffer(nil, 16<<20)
+		for lines.Scan() {
+			progress.line(lines.Text())
+		}
+		_, _ = io.Copy(output, read) // after a line that is longer than that
+	}()
+	err = cmd.Run()
+	_ = write.Close()
+	<-told
+	if _, ok := errors.AsType[*exec.ExitError](err); ok && ctx.Err() == nil {
+		return nil // tests failed, or there are none: the report tells
+	}
+	return err
+}
