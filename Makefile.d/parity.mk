@@ -10,8 +10,8 @@
 PARITY_KUBELET := v1.36.3
 parity_version := -X k8s.io/component-base/version.gitVersion=$(PARITY_KUBELET) -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36
 
-# $(call upstream,NAME,MODULE,PACKAGE,SOURCE) builds one of upstream's programs from a module of its own, once
-# for each state of its go.sum and SOURCE, and leaves its path in $NAME.
+# $(call upstream,NAME,MODULE,PACKAGE,SOURCE,COMMAND) builds one of upstream's programs from a module of its own, once
+# for each state of its go.sum and SOURCE, and leaves its path in $NAME. COMMAND is go's: build, if it is not said.
 upstream = \
 	sum=$$({ cat $2/go.sum $4; echo '$(parity_version)'; } | sha256sum | cut -c1-12); \
 	cache="$${XDG_CACHE_HOME:-$${HOME:+$$HOME/.cache}}"; \
@@ -19,7 +19,7 @@ upstream = \
 	if [ ! -x "$$$1" ]; then \
 		echo "building upstream's $1 $(PARITY_KUBELET), once, into $$$1" >&2; \
 		mkdir -p "$$(dirname "$$$1")"; \
-		(cd $2 && CGO_ENABLED=0 $(GO) build -trimpath -o "$$$1.$$$$" -ldflags '-s -w $(parity_version)' $3); \
+		(cd $2 && CGO_ENABLED=0 $(GO) $(or $5,build) -trimpath -o "$$$1.$$$$" -ldflags '-s -w $(parity_version)' $3); \
 		mv "$$$1.$$$$" "$$$1"; \
 	fi
 
@@ -28,10 +28,13 @@ apiserver = $(call upstream,apiserver,test/cluster/apiserver,.,test/cluster/apis
 # Upstream's kubectl, which these tests use as people do: $$kubectl.
 kubectl = $(call upstream,kubectl,test/cluster/kubectl,k8s.io/kubernetes/cmd/kubectl,)
 
+# Upstream's kubelet: $$kubelet.
+kubelet = $(call upstream,kubelet,test/parity/kubelet,k8s.io/kubernetes/cmd/kubelet,)
+
 # Builds what both targets need and leaves the kubelet's path in $kubelet.
 define parity_prepare
 set -e; \
-$(call upstream,kubelet,test/parity/kubelet,k8s.io/kubernetes/cmd/kubelet,); \
+$(kubelet); \
 (cd test/parity && CGO_ENABLED=0 $(GO) build -o ../../build/parity-fixture ./fixture)
 endef
 

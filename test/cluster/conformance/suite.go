@@ -66,8 +66,21 @@ func (s *Suite) Run(ctx context.Context, out io.Writer) error {
 	return errors.Join(text.Close(), result.err())
 }
 
+// link gives the tests' binary the name by which ginkgo knows that it is built already.
+func (s *Suite) link() (string, error) {
+	path := filepath.Join(s.Out, "e2e.test")
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return "", err
+	}
+	return path, os.Symlink(s.Tests, path)
+}
+
 // ginkgo runs the tests; its error says nothing about them, only about the run.
 func (s *Suite) ginkgo(ctx context.Context, out io.Writer) error {
+	tests, err := s.link()
+	if err != nil {
+		return err
+	}
 	output, err := os.Create(s.outputFile())
 	if err != nil {
 		return err
@@ -75,7 +88,7 @@ func (s *Suite) ginkgo(ctx context.Context, out io.Writer) error {
 	defer func() { _ = output.Close() }()
 	cmd := exec.CommandContext(ctx, s.Ginkgo,
 		"--procs="+strconv.Itoa(s.Procs), "--timeout="+limit.String(), "--no-color", "--silence-skips", "-v", "--keep-going",
-		"--focus="+s.Focus, "--skip="+s.Skip, "--json-report="+filepath.Base(s.reportFile()), "--output-dir="+s.Out, s.Tests, "--",
+		"--focus="+s.Focus, "--skip="+s.Skip, "--json-report="+filepath.Base(s.reportFile()), "--output-dir="+s.Out, tests, "--",
 		"--kubeconfig="+s.Kubeconfig, "--provider=skeleton", "--num-nodes=1", "--node-os-distro=debian", "--report-dir="+s.Out)
 	cmd.Dir = s.Out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is told below

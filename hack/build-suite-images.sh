@@ -1,0 +1,51 @@
+#!/bin/sh
+# Builds the images of upstream's end-to-end tests as one archive, once for each state of
+# what they are made of, and prints its path. $1 is upstream's agnhost, built.
+#
+# The tests' images come from registries; these have the same names, and the programs that
+# the tests call: a small Debian in place of Alpine and busybox. Its sh is bash: dash and
+# busybox drop variables whose names are no shell's, such as data-1, which tests read.
+set -eu
+
+here=$(cd "$(dirname "$0")" && pwd)
+repo=$(dirname "$here")
+go=${GO:-go}
+agnhost=$1
+suite=${PODD_DEBIAN_SUITE:-bookworm}
+packages=bash,bind9-dnsutils,busybox,curl,iproute2,iputils-ping,netcat-openbsd,procps,socat,wget
+
+die() { echo "make conformance: $*" >&2; exit 1; }
+# shellcheck source=hack/need.sh
+. "$here/need.sh"
+
+hash=$({
+	basename "$agnhost"
+	cat "$here"/mkimages/*.go "$here"/images/nnp/*.go "$0"
+} | sha256sum | cut -c1-12)
+cache=${XDG_CACHE_HOME:-${HOME:+$HOME/.cache}}
+cache=${cache:-$repo/build}/podd
+out=$cache/suite-images-$hash.tar
+if [ -s "$out" ]; then
+	echo "$out"
+	exit 0
+fi
+
+need_go
+need_deb mmdebstrap mmdebstrap debian-archive-keyring /usr/share/keyrings/debian-archive-keyring.gpg
+mkdir -p "$cache"
+work=$(mktemp -d "$cache/suite-images.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+echo "building the images of upstream's tests, once, into $out" >&2
+# shellcheck disable=SC2016 # $1 is for the hook
+mmdebstrap --quiet --mode=root --variant=minbase --format=tar --skip=output/dev --include="$packages" \
+	--dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
+	--customize-hook='ln -sf bash "$1/bin/sh"' \
+	--customize-hook='rm -rf "$1"/var/lib/apt/lists/* "$1"/var/cache/apt/*.bin "$1"/etc/hostname "$1"/etc/resolv.conf' \
+	"$suite" "$work/base.tar" ${PODD_DEBIAN_MIRROR:-} >&2
+(cd "$repo" && CGO_ENABLED=0 "$go" build -trimpath -buildvcs=false -ldflags '-s -w -buildid=' -o "$work/nnp" ./hack/images/nnp)
+(cd "$repo" && "$go" run ./hack/mkimages -suite-base "$work/base.tar" -agnhost "$agnhost" -nnp "$work/nnp" -out "$work/images.tar")
+mv "$work/images.tar" "$out"
+for old in "$cache"/suite-images-????????????.tar; do
+	[ "$old" = "$out" ] || rm -f "$old"
+done
+echo "$out"
