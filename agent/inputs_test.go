@@ -26,8 +26,11 @@ func (in inputs) Container(p *v1.Pod, c *v1.Container, sandboxIPs []string) (out
 	}
 	if len(c.Env)+len(c.EnvFrom) > 0 {
 		in.disk.Lock()
-		store := in.store
+		store, silent := in.store, in.silent
 		in.disk.Unlock()
+		if silent {
+			return out, fmt.Errorf("configmap %q is not known yet: %w", "settings", pod.ErrAwaited)
+		}
 		fromObjects, err := podenv.New(podenv.Config{Objects: store}).Container(p, c, nil)
 		if err != nil {
 			if in.lacking != nil {

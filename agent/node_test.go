@@ -29,6 +29,7 @@ type node struct {
 	disk     sync.Mutex       // guards what follows down to events
 	objects  []*pod.Object    // that the sources have
 	store    *objects.Store   // this podd's
+	silent   bool             // the apiserver has not answered yet when an object is looked up
 	held     map[pod.UID]bool // pulls that failed because a Secret is missing
 	removed  map[string]int   // logs, by pod name
 	tears    time.Duration    // how long TearDown takes

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -34,13 +35,36 @@ func (w *worker) objectsChanged() {
 // heedObjects says, after each sync, whether the pod's objects may change what is
 // to be done. One that changed during a sync which lacked it is not missed.
 func (w *worker) heedObjects() {
-	heeds := w.tries > 0 || w.named != nil && w.memory.AwaitsObjects(w.named)
+	heeds := w.tries > 0 || !w.awaiting.IsZero() || w.named != nil && w.memory.AwaitsObjects(w.named)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.heeding = heeds
 	if heeds && w.mail.objects {
 		w.orderLocked()
 	}
+}
+
+// answerGrace is how long the apiserver may take to answer before a pod that waits for
+// nothing else is said to have failed: every first pod of an account or with a new
+// ConfigMap waits for a moment.
+const answerGrace = 5 * time.Second
+
+// awaits says whether an error is nothing but answers of the apiserver that are still to
+// come, which takes no more than answerGrace. Each wakes the pod.
+func (w *worker) awaits(v *view, err error) bool {
+	if !pod.IsAwaited(err) {
+		w.awaiting = time.Time{}
+		return false
+	}
+	if w.awaiting.IsZero() {
+		w.awaiting = time.Now()
+	}
+	until := w.awaiting.Add(answerGrace)
+	if !time.Now().Before(until) {
+		return false
+	}
+	v.wakeBy(until)
+	return true
 }
 
 // registerObjects names the pod's objects, before it looks for them.

@@ -3,6 +3,7 @@ package agent_test
 import (
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 
@@ -58,6 +59,20 @@ func (s *scenario) doObjects(words []string) error {
 	return nil
 }
 
+// doAnswers: unanswered, nothing is known of any object; answered, pods are notified.
+func (s *scenario) doAnswers(words []string) error {
+	s.disk.Lock()
+	s.silent = words[0] == "unanswered"
+	wants := maps.Clone(s.wants[pod.SourceFile])
+	s.disk.Unlock()
+	for _, d := range wants {
+		if words[0] == "answered" {
+			s.podd.agent.ObjectsChanged(d.UID())
+		}
+	}
+	return nil
+}
+
 // lacks says which object of a pod's volumes is not there.
 func (n *node) lacks(p *v1.Pod) (err error) {
 	for i := range p.Spec.Volumes {
@@ -66,6 +81,9 @@ func (n *node) lacks(p *v1.Pod) (err error) {
 			_, err = n.store.ConfigMap(p, v.ConfigMap.Name)
 		case v.Secret != nil:
 			_, err = n.store.Secret(p, v.Secret.SecretName)
+		}
+		if n.silent {
+			err = fmt.Errorf("configmap is not known yet: %w", pod.ErrAwaited)
 		}
 		if err != nil {
 			return pod.WithReason("FailedMount", fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", p.Spec.Volumes[i].Name, err))

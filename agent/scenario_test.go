@@ -105,7 +105,7 @@ func (s *scenario) words() map[string]story.Word {
 		{"dies", "POD/CONTAINER [code=N] [after=DURATION]", s.doLife}, {"lives", "POD/CONTAINER", s.doLife},
 		{"probe", "POD/CONTAINER KIND=RESULT…", s.doLife}, {"hook", "POD/CONTAINER KIND WHAT", s.doLife},
 		{"end", "POD REASON [grace=DURATION]", s.doLife}, {"update", "FILE", s.doLife}, {"delete", "POD [grace=DURATION]", s.doLife},
-		{"objects", "[[secret/]NAME=VALUE]…", s.doObjects},
+		{"objects", "[[secret/]NAME=VALUE]…", s.doObjects}, {"unanswered answered", "", s.doAnswers},
 		{"retry admit", "POD", s.doLife}, {"reject", "POD REASON", s.doLife}, {"preempt", "POD VICTIM", s.doLife},
 		{"exit", "POD/CONTAINER code=N", s.doHarm}, {"lose rm-container", "POD/CONTAINER", s.doHarm},
 		{"late-sandbox kill-sandbox rm-pod vanish stubborn busy", "POD", s.doHarm}, {"stray foreign", "POD SOURCE", s.doHarm},

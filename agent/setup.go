@@ -125,10 +125,14 @@ func (w *worker) ensureVolumes(ctx context.Context, v *view) (ready bool, err er
 	}
 	state, err := w.agent.cfg.Volumes.Ensure(ctx, v.granted.Pod)
 	w.mounted, w.unmounted = state.Ready && err == nil, state.Message
-	if err != nil {
-		if ctx.Err() != nil {
-			return false, err
-		}
+	awaits := w.awaits(v, err)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return false, err
+	case awaits:
+		w.unmounted = err.Error()
+		return false, nil
+	case err != nil:
 		w.event(v.granted, "", pod.ReasonOf(err, "FailedMount"), err.Error())
 		return false, toldError{err}
 	}

@@ -45,6 +45,9 @@ func (w *worker) start(ctx context.Context, v *view) (did bool, err error) {
 		if errors.Is(err, pod.ErrUnavailable) || ctx.Err() != nil {
 			return did, err
 		}
+		if w.awaits(v, err) {
+			continue
+		}
 		reason := pod.ReasonOf(err, pod.ReasonCreateContainerError)
 		w.log.Debug("cannot start container", "container", st.Container.Name, "reason", reason, "error", err)
 		w.event(d, st.Container.Name, "Failed", "Error: "+err.Error())

@@ -47,6 +47,7 @@ type worker struct {
 	named     *v1.Pod   // whose objects are registered; nil for none
 	mounted   bool      // the volumes are ready
 	unmounted string    // what the pod waits for until then
+	awaiting  time.Time // since when nothing but the apiserver's answers is missing; zero if they are not
 	released  bool      // network, volumes and cgroup of a completed pod are released
 	created   bool      // this podd created a sandbox
 	leave     func()    // frees the slot among the sandboxes being started; nil for none

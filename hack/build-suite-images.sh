@@ -3,8 +3,10 @@
 # what they are made of, and prints its path. $1 is upstream's agnhost, built.
 #
 # The tests' images come from registries; these have the same names, and the programs that
-# the tests call: a small Debian in place of Alpine and busybox. Its sh is bash: dash and
-# busybox drop variables whose names are no shell's, such as data-1, which tests read.
+# the tests call: a small Debian in place of Alpine and busybox. What it has not in /bin is
+# busybox's, as is /bin/sh, whose messages a test reads; but sh, as found by PATH, is bash:
+# Debian's busybox drops variables whose names are no shell's, such as data-1, and a test
+# reads those.
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -37,9 +39,12 @@ work=$(mktemp -d "$cache/suite-images.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 echo "building the images of upstream's tests, once, into $out" >&2
 # shellcheck disable=SC2016 # $1 is for the hook
+applets='chroot "$1" busybox --list | while read -r a; do [ -e "$1/bin/$a" ] || ln -s busybox "$1/bin/$a"; done'
+# shellcheck disable=SC2016
 mmdebstrap --quiet --mode=root --variant=minbase --format=tar --skip=output/dev --include="$packages" \
 	--dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
-	--customize-hook='ln -sf bash "$1/bin/sh"' \
+	--customize-hook="$applets" \
+	--customize-hook='ln -sf busybox "$1/bin/sh"; ln -s /bin/bash "$1/usr/local/bin/sh"' \
 	--customize-hook='rm -rf "$1"/var/lib/apt/lists/* "$1"/var/cache/apt/*.bin "$1"/etc/hostname "$1"/etc/resolv.conf' \
 	"$suite" "$work/base.tar" ${PODD_DEBIAN_MIRROR:-} >&2
 (cd "$repo" && CGO_ENABLED=0 "$go" build -trimpath -buildvcs=false -ldflags '-s -w -buildid=' -o "$work/nnp" ./hack/images/nnp)

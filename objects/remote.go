@@ -2,7 +2,6 @@ package objects
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -33,7 +32,7 @@ type followed struct {
 }
 
 // errNotAsked is the error of an object of which the apiserver has not said anything yet.
-var errNotAsked = errors.New("is not known yet: the apiserver has not answered")
+var errNotAsked = fmt.Errorf("is not known yet: %w", pod.ErrAwaited)
 
 // unknownLocked returns why it cannot be said whether there is an object; nil if it can.
 func (s *Store) unknownLocked(key pod.ObjectKey) error {

@@ -1,8 +1,8 @@
 package tokens
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -76,11 +76,8 @@ func New(client Client, log *slog.Logger) *Manager {
 	return &Manager{client: client, log: log, poke: make(chan struct{}, 1), all: make(map[key]*token)}
 }
 
-// errNotYet is the error of a token that was just requested.
-var errNotYet = errors.New("the apiserver has not issued it yet")
-
 // Token returns the token of a pod's projection. If there is none yet, it is requested, and
-// the pod is notified.
+// the pod is notified; until then the error is of class pod.ErrAwaited.
 func (m *Manager) Token(p *v1.Pod, s *v1.ServiceAccountTokenProjection) (string, error) {
 	k := key{p.UID, accountOf(p), s.Audience, defaultSeconds}
 	if s.ExpirationSeconds != nil {
@@ -97,11 +94,7 @@ func (m *Manager) Token(p *v1.Pod, s *v1.ServiceAccountTokenProjection) (string,
 	if t.value != "" && time.Now().Before(t.expires) {
 		return t.value, nil
 	}
-	err := t.err
-	if err == nil {
-		err = errNotYet
-	}
-	return "", fmt.Errorf("failed to fetch token: %w", err)
+	return "", fmt.Errorf("failed to fetch token: %w", cmp.Or(t.err, pod.ErrAwaited))
 }
 
 func accountOf(p *v1.Pod) string {

@@ -84,7 +84,7 @@ func projection(seconds int64) *v1.ServiceAccountTokenProjection {
 func TestATokenIsOfThePodAndItsAccount(t *testing.T) {
 	managing(t, func(m *Manager, s *server, c *notified) {
 		p := web()
-		if _, err := m.Token(p, projection(600)); !errors.Is(err, errNotYet) {
+		if _, err := m.Token(p, projection(600)); !errors.Is(err, pod.ErrAwaited) {
 			t.Errorf("at first: got %v", err)
 		}
 		if n := c.take(); n != 1 {

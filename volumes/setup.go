@@ -63,7 +63,9 @@ func (m *Mounter) setUpOne(ctx context.Context, p *v1.Pod, v *v1.Volume) error {
 		}
 	}
 	err = k.setUp(ctx, t)
-	m.metrics.observe(k.plugin, "volume_mount", start, err)
+	if !pod.IsAwaited(err) {
+		m.metrics.observe(k.plugin, "volume_mount", start, err)
+	}
 	if err == nil && ctx.Err() == nil { // a canceled setup must not mark a later one's volumes ready
 		m.markReady(p.UID, v.Name, k.plugin)
 		m.markBound(t)

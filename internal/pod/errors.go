@@ -26,6 +26,9 @@ var (
 	ErrImageVolume = errors.New("an image volume cannot be mounted")
 	// ErrTimeout: a command in a container did not exit in time.
 	ErrTimeout = errors.New("timed out")
+	// ErrAwaited: the apiserver has been asked for what is missing, and has not answered
+	// yet. The pod is woken when it has.
+	ErrAwaited = errors.New("the apiserver has not answered yet")
 	// ErrUnimplemented: the runtime responds, but does not have this call.
 	ErrUnimplemented = errors.New("the container runtime does not have this call")
 )
@@ -63,3 +66,28 @@ type NameReservedError struct{ Holder string }
 
 func (e *NameReservedError) Error() string { return ErrNameReserved.Error() + " (" + e.Holder + ")" }
 func (e *NameReservedError) Unwrap() error { return ErrNameReserved }
+
+// IsAwaited says whether everything that is wrong is an ErrAwaited: a moment later
+// nothing may be wrong. Joined errors and aggregates count as awaited if all of theirs are.
+func IsAwaited(err error) bool {
+	switch e := err.(type) {
+	case nil:
+		return false
+	case interface{ Unwrap() []error }:
+		return allAwaited(e.Unwrap())
+	case interface{ Errors() []error }: // of apimachinery
+		return allAwaited(e.Errors())
+	case interface{ Unwrap() error }:
+		return IsAwaited(e.Unwrap())
+	}
+	return err == ErrAwaited
+}
+
+func allAwaited(errs []error) bool {
+	for _, err := range errs {
+		if !IsAwaited(err) {
+			return false
+		}
+	}
+	return len(errs) > 0
+}
