@@ -14,7 +14,7 @@ repo=$(dirname "$here")
 go=${GO:-go}
 agnhost=$1
 suite=${PODD_DEBIAN_SUITE:-bookworm}
-packages=bash,bind9-dnsutils,busybox,curl,iproute2,iputils-ping,netcat-openbsd,procps,socat,wget
+packages=bash,bind9-dnsutils,busybox-static,curl,iproute2,iputils-ping,netcat-openbsd,procps,socat,wget
 
 die() { echo "make conformance: $*" >&2; exit 1; }
 # shellcheck source=hack/need.sh
