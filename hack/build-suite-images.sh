@@ -39,7 +39,7 @@ work=$(mktemp -d "$cache/suite-images.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 echo "building the images of upstream's tests, once, into $out" >&2
 # shellcheck disable=SC2016 # $1 is for the hook
-applets='chroot "$1" busybox --list | while read -r a; do [ -e "$1/bin/$a" ] || ln -s busybox "$1/bin/$a"; done'
+applets='chroot "$1" busybox --list | while read -r a; do [ -e "$1/bin/$a" ] || [ -L "$1/bin/$a" ] || ln -s busybox "$1/bin/$a"; done'
 # shellcheck disable=SC2016
 mmdebstrap --quiet --mode=root --variant=minbase --format=tar --skip=output/dev --include="$packages" \
 	--dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \

@@ -26,10 +26,10 @@ func (s *spec) name() string {
 	return strings.Join(slices.DeleteFunc(append(slices.Clone(s.ContainerHierarchyTexts), s.LeafNodeText), func(t string) bool { return t == "" }), " ")
 }
 
-// complaint is the first line of why it failed.
+// complaint is the beginning of why it failed, in one line: the first lines of what gomega
+// says are no more than "Timed out" or "Expected".
 func (s *spec) complaint() string {
-	line, _, _ := strings.Cut(strings.TrimSpace(s.Failure.Message), "\n")
-	return fmt.Sprintf("%.300s", line)
+	return fmt.Sprintf("%.300s", strings.Join(strings.Fields(s.Failure.Message), " "))
 }
 
 func readReport(path string) ([]spec, error) {

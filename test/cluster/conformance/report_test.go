@@ -56,7 +56,7 @@ func TestATestThatFailsIsToldWithItsFirstComplaint(t *testing.T) {
 2 passed, 2 failed, 1 failed as expected, 1 skipped themselves, in 0s
 
 FAILED [sig-node] Pods should end (3 s)
-  timed out waiting
+  timed out waiting for the pod
 
 FAILED [SynchronizedAfterSuite] (0 s)
   oh
