@@ -11,6 +11,7 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"podd/internal/pod"
 )
@@ -36,6 +37,11 @@ const (
 	// firstRetry doubles up to lastRetry for a token that cannot be had.
 	firstRetry = 500 * time.Millisecond
 	lastRetry  = time.Minute
+	// bindingGrace is how long an apiserver may refuse a token to a node for a pod that was
+	// just bound to it: its authorizer and its admission learn of that by watches of their own.
+	// It is asked again after bindingRetry, which doubles.
+	bindingGrace = 2 * time.Second
+	bindingRetry = 50 * time.Millisecond
 	// parallel bounds the requests at a time.
 	parallel = 10
 )
@@ -51,6 +57,8 @@ type key struct {
 // token is a token that a pod has, or is to get. Manager.mu guards it.
 type token struct {
 	of *v1.Pod
+	// since is when it was first asked for.
+	since time.Time
 	// value is empty while there is none; it is of no use after expires.
 	value   string
 	expires time.Time
@@ -87,7 +95,7 @@ func (m *Manager) Token(p *v1.Pod, s *v1.ServiceAccountTokenProjection) (string,
 	defer m.mu.Unlock()
 	t := m.all[k]
 	if t == nil {
-		t = &token{of: p}
+		t = &token{of: p, since: time.Now()}
 		m.all[k] = t
 		m.wake()
 	}
@@ -190,14 +198,7 @@ func (m *Manager) request(ctx context.Context, k key, t *token) (changed bool) {
 	defer m.mu.Unlock()
 	t.busy = false
 	if err != nil {
-		t.delay = min(max(2*t.delay, firstRetry), lastRetry)
-		t.due = time.Now().Add(t.delay)
-		changed = t.value == "" && (t.err == nil || t.err.Error() != err.Error())
-		if ctx.Err() == nil && (t.err == nil || t.err.Error() != err.Error()) {
-			m.log.Warn("cannot get a service account token: trying again", "pod", t.of.Namespace+"/"+t.of.Name, "account", k.account, "error", err)
-		}
-		t.err = err
-		return changed
+		return m.failedLocked(ctx, t, err)
 	}
 	// By the monotonic clock from here on: the apiserver's clock is another, and this one
 	// may be set.
@@ -211,4 +212,21 @@ func (m *Manager) request(ctx context.Context, k key, t *token) (changed bool) {
 		t.due = asked.Add(life / 2)
 	}
 	return true
+}
+
+// failedLocked notes why a token could not be had, and when to ask again.
+func (m *Manager) failedLocked(ctx context.Context, t *token, err error) (changed bool) {
+	if apierrors.IsForbidden(err) && time.Since(t.since) < bindingGrace {
+		t.delay = max(2*t.delay, bindingRetry)
+		t.due = time.Now().Add(t.delay)
+		return false
+	}
+	t.delay = min(max(2*t.delay, firstRetry), lastRetry)
+	t.due = time.Now().Add(t.delay)
+	news := t.err == nil || t.err.Error() != err.Error()
+	if ctx.Err() == nil && news {
+		m.log.Warn("cannot get a service account token: trying again", "pod", t.of.Namespace+"/"+t.of.Name, "account", accountOf(t.of), "error", err)
+	}
+	t.err = err
+	return t.value == "" && news
 }

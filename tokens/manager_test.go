@@ -12,7 +12,9 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"podd/internal/pod"
 )
@@ -22,6 +24,7 @@ type server struct {
 	mu     sync.Mutex
 	issued []authenticationv1.TokenRequest
 	away   bool
+	refuse time.Time // until when nodes have no relationship with any pod
 	asked  int
 }
 
@@ -31,6 +34,9 @@ func (s *server) RequestToken(_ context.Context, namespace, account string, r *a
 	s.asked++
 	if s.away {
 		return nil, errors.New("connection refused")
+	}
+	if time.Now().Before(s.refuse) {
+		return nil, apierrors.NewForbidden(schema.GroupResource{Resource: "serviceaccounts"}, account, errors.New("no relationship found between node and this object"))
 	}
 	out := r.DeepCopy()
 	s.issued = append(s.issued, *out)
@@ -100,6 +106,28 @@ func TestATokenIsOfThePodAndItsAccount(t *testing.T) {
 			t.Errorf("got %+v", s.issued)
 		}
 	})
+}
+
+// The apiserver's authorizer learns a moment later than the node which pods are bound to it.
+func TestARefusalIsNoFailureOfAPodThatWasJustBound(t *testing.T) {
+	for _, c := range []struct {
+		refuses time.Duration
+		failed  bool
+	}{{30 * time.Millisecond, false}, {time.Second, false}, {time.Hour, true}} {
+		managing(t, func(m *Manager, s *server, n *notified) {
+			s.refuse = time.Now().Add(c.refuses)
+			p := web()
+			_, _ = m.Token(p, projection(600))
+			time.Sleep(bindingGrace - time.Millisecond)
+			if _, err := m.Token(p, projection(600)); err != nil && !errors.Is(err, pod.ErrAwaited) || (err != nil) != c.failed {
+				t.Errorf("refused for %v: got %v within the grace", c.refuses, err)
+			}
+			time.Sleep(bindingGrace)
+			if _, err := m.Token(p, projection(600)); apierrors.IsForbidden(err) != c.failed || n.take() != 1 {
+				t.Errorf("refused for %v: got %v after the grace", c.refuses, err)
+			}
+		})
+	}
 }
 
 func TestATokenIsRenewedWhenAFifthOfItsLifeIsLeftAndOnceADay(t *testing.T) {
