@@ -11,6 +11,8 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -45,6 +47,7 @@ const requestTimeout = time.Minute
 type Client struct {
 	server                                            string
 	core, coordination, authentication, authorization rest.Interface
+	storage, node                                     rest.Interface
 }
 
 // Connect reads the kubeconfig. It makes no request: an apiserver that does not respond
@@ -62,7 +65,9 @@ func Connect(c Config) (*Client, error) {
 		loaded.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(c.QPS, max(c.Burst, 1))
 	}
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{v1.AddToScheme, authenticationv1.AddToScheme, authorizationv1.AddToScheme, coordinationv1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{
+		v1.AddToScheme, authenticationv1.AddToScheme, authorizationv1.AddToScheme, coordinationv1.AddToScheme, storagev1.AddToScheme, nodev1.AddToScheme,
+	} {
 		if err := add(scheme); err != nil {
 			return nil, fmt.Errorf("register the API's types: %w", err)
 		}
@@ -83,6 +88,8 @@ func Connect(c Config) (*Client, error) {
 		{"/apis", coordinationv1.SchemeGroupVersion, &client.coordination},
 		{"/apis", authenticationv1.SchemeGroupVersion, &client.authentication},
 		{"/apis", authorizationv1.SchemeGroupVersion, &client.authorization},
+		{"/apis", storagev1.SchemeGroupVersion, &client.storage},
+		{"/apis", nodev1.SchemeGroupVersion, &client.node},
 	} {
 		if *group.client, err = restClient(loaded, shared, group.path, group.version); err != nil {
 			return nil, fmt.Errorf("kubeconfig %s: %w", c.Kubeconfig, err)

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -47,6 +49,16 @@ func (c *Client) FollowConfigMap(ctx context.Context, namespace, name string, se
 // FollowSecret is FollowNode for a Secret.
 func (c *Client) FollowSecret(ctx context.Context, namespace, name string, set func(all []*v1.Secret, err error)) {
 	follow(ctx, selection{c.core, "secrets", namespace, named(name)}, &v1.Secret{}, set)
+}
+
+// FollowCSIDriver is FollowNode for a CSIDriver.
+func (c *Client) FollowCSIDriver(ctx context.Context, name string, set func(all []*storagev1.CSIDriver, err error)) {
+	follow(ctx, selection{c.storage, "csidrivers", metav1.NamespaceAll, named(name)}, &storagev1.CSIDriver{}, set)
+}
+
+// FollowRuntimeClass is FollowNode for a RuntimeClass.
+func (c *Client) FollowRuntimeClass(ctx context.Context, name string, set func(all []*nodev1.RuntimeClass, err error)) {
+	follow(ctx, selection{c.node, "runtimeclasses", metav1.NamespaceAll, named(name)}, &nodev1.RuntimeClass{}, set)
 }
 
 // FollowServices is FollowPods for the Services that have an address, of all namespaces.

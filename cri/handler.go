@@ -10,9 +10,8 @@ import (
 	"podd/internal/pod"
 )
 
-// Handler is the runtime's handler for a pod, "" for the default one. A standalone
-// node has no RuntimeClass objects: a pod's runtimeClassName is the name of a
-// handler. The runtime's handlers are queried each time, by a call that only such
+// Handler is the runtime's handler for a pod of a manifest, "" for the default one. There
+// are no RuntimeClass objects: a pod's runtimeClassName is the name of a handler. The runtime's handlers are queried each time, by a call that only such
 // pods, and those with a user namespace, need: it may have been restarted with
 // another configuration. The error for a missing one has the reason
 // CreatePodSandboxError.
@@ -32,6 +31,24 @@ func (c *Client) Handler(ctx context.Context, p *v1.Pod) (string, error) {
 		return "", pod.WithReason(pod.ReasonCreatePodSandboxError, err)
 	}
 	return name, nil
+}
+
+// HandlerOfClass is the runtime's handler for a pod whose RuntimeClass names that one. As
+// with a kubelet, it is the runtime that says whether it has it, when the sandbox is created.
+func (c *Client) HandlerOfClass(ctx context.Context, p *v1.Pod, handler string) (string, error) {
+	if !ownUsers(p) {
+		return handler, nil
+	}
+	status, err := c.Status(ctx)
+	if err == nil {
+		if h, _ := status.handler(handler); !h.UserNamespaces {
+			err = fmt.Errorf("can't set `spec.hostUsers: false`, RuntimeClass handler %q does not support user namespaces", handler)
+		}
+	}
+	if err != nil {
+		return "", pod.WithReason(pod.ReasonCreatePodSandboxError, err)
+	}
+	return handler, nil
 }
 
 // supports is nil if the handler of that name exists, and supports a user namespace

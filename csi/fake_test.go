@@ -245,7 +245,7 @@ type testObjects struct {
 	secrets map[string]*v1.Secret
 }
 
-func (o *testObjects) CSIDriver(name string) (*storagev1.CSIDriver, error) {
+func (o *testObjects) CSIDriver(_ context.Context, _ *v1.Pod, name string) (*storagev1.CSIDriver, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if d := o.drivers[name]; d != nil {
@@ -254,7 +254,7 @@ func (o *testObjects) CSIDriver(name string) (*storagev1.CSIDriver, error) {
 	return nil, fmt.Errorf("csidriver %q %w", name, pod.ErrNotFound)
 }
 
-func (o *testObjects) SecretOf(namespace, name string) (*v1.Secret, error) {
+func (o *testObjects) SecretOf(_ context.Context, _ *v1.Pod, namespace, name string) (*v1.Secret, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if s := o.secrets[namespace+"/"+name]; s != nil {

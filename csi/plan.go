@@ -1,6 +1,7 @@
 package csi
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -53,14 +54,14 @@ const (
 
 // plan returns the plan for a volume, or upstream's error if the driver may not be used
 // for it.
-func (v *Volumes) plan(volume *pod.CSIVolume) (*plan, error) {
+func (v *Volumes) plan(ctx context.Context, volume *pod.CSIVolume) (*plan, error) {
 	r := recordOf(volume, v.nodeName)
 	p := &plan{record: r, paths: pathsOf(v.root, volume.Dir, r), driver: r.DriverName, pod: volume.Pod,
 		secretRefs: map[purpose]v1.SecretReference{}, readOnly: volume.ReadOnly, policy: storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy}
 	if err := checkName(p.driver); err != nil {
 		return nil, err
 	}
-	doc, err := v.objects.CSIDriver(p.driver)
+	doc, err := v.objects.CSIDriver(ctx, volume.Pod, p.driver)
 	if err != nil && !errors.Is(err, pod.ErrNotFound) {
 		return nil, err
 	}
@@ -151,11 +152,11 @@ func (p *plan) persist(pv *v1.PersistentVolume) {
 }
 
 // getSecrets gets the values of the Secrets.
-func (p *plan) getSecrets(objects Objects) error {
+func (p *plan) getSecrets(ctx context.Context, objects Objects) error {
 	p.secrets = map[purpose]map[string]string{}
 	for _, what := range slices.Sorted(maps.Keys(p.secretRefs)) {
 		ref := p.secretRefs[what]
-		secret, err := objects.SecretOf(ref.Namespace, ref.Name)
+		secret, err := objects.SecretOf(ctx, p.pod, ref.Namespace, ref.Name)
 		if err != nil {
 			return fmt.Errorf("fetching %s %s/%s failed: %w", what, ref.Namespace, ref.Name, err)
 		}

@@ -17,7 +17,9 @@ type republished struct{ timer *time.Timer }
 // Follow has a volume that an earlier podd has set up published periodically, if its
 // driver asks for that. It does not block.
 func (v *Volumes) Follow(volume pod.CSIVolume) {
-	if p, err := v.plan(&volume); err == nil && p.republish && p.isSetUp() {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel() // what is not known yet is looked for the next time
+	if p, err := v.plan(ctx, &volume); err == nil && p.republish && p.isSetUp() {
 		v.follow(volume, p)
 	}
 }

@@ -22,11 +22,13 @@ const pluginName = "kubernetes.io/csi"
 // patience is how long TearDown waits for a driver; the call continues after that.
 const patience = 10 * time.Second
 
-// Objects returns the CSIDrivers and Secrets of volumes. The error for a missing one is
-// of class pod.ErrNotFound. The returned objects must not be modified. It must not block.
+// Objects returns the CSIDrivers and Secrets of volumes: for a pod of an apiserver, those
+// of the apiserver. The error for a missing one is of class pod.ErrNotFound. The returned
+// objects must not be modified. The calls may block until the apiserver has answered, or
+// until ctx ends.
 type Objects interface {
-	CSIDriver(name string) (*storagev1.CSIDriver, error)
-	SecretOf(namespace, name string) (*v1.Secret, error)
+	CSIDriver(ctx context.Context, p *v1.Pod, name string) (*storagev1.CSIDriver, error)
+	SecretOf(ctx context.Context, p *v1.Pod, namespace, name string) (*v1.Secret, error)
 }
 
 // Config configures Volumes.
@@ -115,7 +117,7 @@ func (v *Volumes) SetUp(ctx context.Context, volume pod.CSIVolume) (podOwns bool
 func (v *Volumes) setUp(ctx context.Context, volume pod.CSIVolume, again bool) (podOwns bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, v.timeout)
 	defer cancel()
-	p, err := v.plan(&volume)
+	p, err := v.plan(ctx, &volume)
 	if err != nil {
 		return false, fmt.Errorf("%s: %w", pluginName, err)
 	}
@@ -126,7 +128,7 @@ func (v *Volumes) setUp(ctx context.Context, volume pod.CSIVolume, again bool) (
 		}
 		return false, fmt.Errorf("%s: mounter.SetUpAt failed to get CSI client: %w", pluginName, err)
 	}
-	if err := p.getSecrets(v.objects); err != nil {
+	if err := p.getSecrets(ctx, v.objects); err != nil {
 		return false, err
 	}
 	if p.dirHasOther() {

@@ -7,12 +7,15 @@ import (
 	"log/slog"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+
 	"podd/agent"
 	"podd/bundle"
 	"podd/cgroup"
 	"podd/cni"
 	"podd/cri"
 	"podd/internal/pod"
+	"podd/objects"
 	"podd/podfs"
 )
 
@@ -36,9 +39,24 @@ func (o observer) Observe(ctx context.Context, uid pod.UID) (pod.Observed, error
 type sandboxes struct {
 	*cri.Client
 	network *cni.Network // nil if podd does not manage the network
+	objects *objects.Store
 	failed  poke
 }
 
+// Handler returns the runtime handler of a pod. A pod of an apiserver names a RuntimeClass,
+// any other one a handler.
+func (s sandboxes) Handler(ctx context.Context, p *v1.Pod) (string, error) {
+	if !pod.FromCluster(p) || p.Spec.RuntimeClassName == nil || *p.Spec.RuntimeClassName == "" {
+		return s.Client.Handler(ctx, p)
+	}
+	class, err := s.objects.RuntimeClass(ctx, p)
+	if err != nil {
+		return "", pod.WithReason(pod.ReasonCreatePodSandboxError, err)
+	}
+	return s.Client.HandlerOfClass(ctx, p, class.Handler)
+}
+
+// RunSandbox explains a network that is not ready.
 func (s sandboxes) RunSandbox(ctx context.Context, req pod.SandboxRequest) (string, error) {
 	id, err := s.Client.RunSandbox(ctx, req)
 	s.failed.on(err)

@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
 
+	"podd/admission"
 	"podd/apiserver"
 	"podd/events"
 	"podd/internal/pod"
@@ -33,7 +35,8 @@ type membership struct {
 	tokens    *tokens.Manager
 	services  *podenv.Services
 	mirrors   *mirror.Manager
-	registrar *nodestatus.Registrar // built at the greeting
+	registrar *nodestatus.Registrar   // built at the greeting
+	node      atomic.Pointer[v1.Node] // the newest that was seen
 }
 
 // newMembership reads the kubeconfig. The apiserver need not respond: what this node runs
@@ -102,6 +105,21 @@ func (n *Node) remote() objects.Remote {
 		return nil
 	}
 	return n.membership.client
+}
+
+// nodeLabels returns what tells the labels of this Node in the apiserver; nil for a podd that
+// stands alone.
+func (n *Node) nodeLabels() func() map[string]string {
+	m := n.membership
+	if m == nil {
+		return nil
+	}
+	return func() map[string]string {
+		if of := m.node.Load(); of != nil {
+			return of.Labels
+		}
+		return admission.Labels(n.cfg.NodeName, n.cfg.NodeLabels) // what it is registered with
+	}
 }
 
 // serviceAccountTokens returns those of the apiserver; nil without one.
@@ -177,7 +195,7 @@ func (m *membership) FollowPods(ctx context.Context, node string, set func([]*v1
 // start registers the node, and maintains what the cluster sees of it and its pods.
 func (m *membership) start(ctx context.Context, g *errgroup.Group, p *parts) {
 	m.registrar = nodestatus.New(nodestatus.Config{
-		Client: m.client, Facts: p.nodeFacts(), State: p.nodeState, Event: p.recorder.NodeEvent, Register: p.cfg.RegisterNode,
+		Client: m.client, Facts: p.nodeFacts(), State: p.nodeState, Event: p.recorder.NodeEvent, Seen: m.node.Store, Register: p.cfg.RegisterNode,
 		UpdateFrequency: p.cfg.StatusUpdateFrequency, ReportFrequency: p.cfg.StatusReportFrequency, Log: p.log,
 	})
 	lease := nodestatus.NewLease(nodestatus.LeaseConfig{

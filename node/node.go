@@ -134,7 +134,7 @@ func New(c Config) (*Node, error) {
 	}
 	n.objects = objects.New(objects.Config{
 		Bindings: filepath.Join(n.cfg.RootDir, "volume-bindings.json"), Node: admission.Labels(n.cfg.NodeName, n.cfg.NodeLabels),
-		Remote: n.remote(), Key: n.contentKey(), Log: n.log, Metrics: n.registry,
+		Remote: n.remote(), Labels: n.nodeLabels(), Key: n.contentKey(), Log: n.log, Metrics: n.registry,
 	})
 	if n.keyring, err = n.newKeyring(); err != nil {
 		return nil, err

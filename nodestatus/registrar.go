@@ -33,6 +33,9 @@ type Config struct {
 	State func(ctx context.Context) State
 	// Event records an event about the node; eventType is v1's Normal or Warning.
 	Event func(eventType, reason, message string)
+	// Seen is called with each newer version of the Node, which is read-only; may be nil. It
+	// must not block.
+	Seen func(node *v1.Node)
 	// Register is registerNode: without it an existing Node is maintained, and none
 	// created.
 	Register bool
@@ -186,7 +189,14 @@ func (r *Registrar) keep(n *v1.Node) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.node == nil || newer(n, r.node) {
-		r.node, r.registration = n, n
+		r.setLocked(n)
+	}
+}
+
+func (r *Registrar) setLocked(n *v1.Node) {
+	r.node, r.registration = n, n
+	if r.cfg.Seen != nil {
+		r.cfg.Seen(n)
 	}
 }
 
@@ -207,7 +217,7 @@ func (r *Registrar) seen(nodes []*v1.Node, err error) {
 	case len(nodes) == 0:
 		r.node = nil
 	case old == nil || newer(nodes[0], old):
-		r.node, r.registration = nodes[0], nodes[0]
+		r.setLocked(nodes[0])
 	}
 	now, gone := r.node, old != nil && len(nodes) == 0
 	r.mu.Unlock()

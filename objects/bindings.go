@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,6 +21,9 @@ import (
 type bindingsFile struct {
 	Version  int             `json:"version"`
 	Bindings []bindingRecord `json:"bindings"`
+	// Holders are the pods that use ReadWriteOncePod volumes of an apiserver, by the name
+	// of the volume.
+	Holders map[string]pod.UID `json:"clusterHolders,omitempty"`
 }
 
 // bindingsVersion is the version of the file that this podd reads and writes.
@@ -38,11 +42,11 @@ type bindingRecord struct {
 // loadClaims reads the bindings of an earlier podd. A file that cannot be read is set
 // aside and reported as a problem; claims are then bound anew.
 func loadClaims(cfg Config) claimTable {
-	t := claimTable{node: cfg.Node, path: cfg.Bindings, bound: map[string]claims.Ref{}, unseen: map[string]bool{}, holders: map[string]pod.UID{}}
+	t := claimTable{node: cfg.Node, path: cfg.Bindings, bound: map[string]claims.Ref{}, unseen: map[string]bool{}, holders: map[string]pod.UID{}, remoteHolders: map[string]pod.UID{}}
 	if t.path == "" {
 		return t
 	}
-	records, err := readBindings(t.path)
+	f, err := readBindings(t.path)
 	if err != nil {
 		aside := t.path + ".broken"
 		if moved := os.Rename(t.path, aside); moved != nil {
@@ -54,7 +58,8 @@ func loadClaims(cfg Config) claimTable {
 			Hint:    "they are bound anew; compare podd get pvc with " + aside + ", and restart podd once that is right"}}
 		return t
 	}
-	for _, r := range records {
+	maps.Copy(t.remoteHolders, f.Holders)
+	for _, r := range f.Bindings {
 		t.bound[r.Volume] = claims.Ref{Key: claims.Key{Namespace: r.Namespace, Name: r.Claim}, Owner: r.Owner}
 		t.unseen[r.Volume] = true
 		if r.Holder != "" {
@@ -64,22 +69,21 @@ func loadClaims(cfg Config) claimTable {
 	return t
 }
 
-func readBindings(path string) ([]bindingRecord, error) {
+func readBindings(path string) (f bindingsFile, err error) {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+		return f, nil
 	}
 	if err != nil {
-		return nil, err
+		return f, err
 	}
-	var f bindingsFile
 	if err := json.Unmarshal(text, &f); err != nil {
-		return nil, err
+		return f, err
 	}
 	if f.Version != bindingsVersion {
-		return nil, fmt.Errorf("unsupported version %d: this podd reads version %d", f.Version, bindingsVersion)
+		return f, fmt.Errorf("unsupported version %d: this podd reads version %d", f.Version, bindingsVersion)
 	}
-	return f.Bindings, nil
+	return f, nil
 }
 
 // saveClaims writes the bindings if they have changed since the last write.
@@ -93,13 +97,14 @@ func (s *Store) saveClaims() error {
 	for volume, ref := range t.bound {
 		records = append(records, bindingRecord{Volume: volume, Namespace: ref.Namespace, Claim: ref.Name, Owner: ref.Owner, Holder: t.holders[volume]})
 	}
+	f := bindingsFile{Version: bindingsVersion, Bindings: records, Holders: maps.Clone(t.remoteHolders)}
 	done := version == t.saved || path == ""
 	s.mu.Unlock()
 	if done {
 		return nil
 	}
 	slices.SortFunc(records, func(a, b bindingRecord) int { return cmp.Compare(a.Volume, b.Volume) })
-	if err := writeBindings(path, records); err != nil {
+	if err := writeBindings(path, f); err != nil {
 		return fmt.Errorf("cannot save the bindings of claims: %w", err)
 	}
 	s.mu.Lock()
@@ -110,8 +115,8 @@ func (s *Store) saveClaims() error {
 
 // writeBindings returns once the bindings are on disk: what a pod writes to its volume
 // next may survive a power failure, after which no other claim may get the volume.
-func writeBindings(path string, records []bindingRecord) error {
-	text, err := json.Marshal(bindingsFile{Version: bindingsVersion, Bindings: records})
+func writeBindings(path string, f bindingsFile) error {
+	text, err := json.Marshal(f)
 	if err != nil {
 		return err
 	}

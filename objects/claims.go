@@ -24,6 +24,8 @@ type claimTable struct {
 	unseen map[string]bool
 	// holders are the pods that use ReadWriteOncePod volumes, by name of the volume.
 	holders map[string]pod.UID
+	// remoteHolders is the same for the volumes of an apiserver.
+	remoteHolders map[string]pod.UID
 	// made are claims of registered pods' ephemeral volumes, the oldest first.
 	made []claims.Claim
 	// now is the current result of claims.Bind.
@@ -159,6 +161,9 @@ func (s *Store) findRenamedLocked() {
 // The errors are the kubelet's, and add why the claim is not bound. The error for a
 // missing claim is of class pod.ErrNotFound. It does not block.
 func (s *Store) Claim(p *v1.Pod, v *v1.Volume) (pod.BoundVolume, error) {
+	if pod.FromCluster(p) {
+		return s.remoteClaim(p, v)
+	}
 	name := pod.ClaimName(p, v)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -177,7 +182,7 @@ func (s *Store) Claim(p *v1.Pod, v *v1.Volume) (pod.BoundVolume, error) {
 	case state.Volume == nil:
 		return pod.BoundVolume{}, fail(errors.New(state.Message))
 	case state.Elsewhere:
-		return pod.BoundVolume{}, fmt.Errorf("MountVolume.NodeAffinity check failed for volume %q : %s", state.VolumeName, state.Message)
+		return pod.BoundVolume{}, elsewhere(state.VolumeName, state.Message)
 	}
 	b := pod.BoundVolume{Volume: state.Volume, Claim: claim}
 	if v.PersistentVolumeClaim != nil {
@@ -187,7 +192,7 @@ func (s *Store) Claim(p *v1.Pod, v *v1.Volume) (pod.BoundVolume, error) {
 }
 
 // claimLocked returns the claim of that name, or nil. For an ephemeral volume, a claim
-// that does not belong to the pod is an error (component-helpers, storage/ephemeral).
+// that does not belong to the pod is an error.
 func (s *Store) claimLocked(p *v1.Pod, v *v1.Volume, name string) (*v1.PersistentVolumeClaim, error) {
 	e, at := s.entries[claimKey(p.Namespace, name)], -1
 	if e.object == nil {
@@ -195,13 +200,23 @@ func (s *Store) claimLocked(p *v1.Pod, v *v1.Volume, name string) (*v1.Persisten
 	}
 	switch {
 	case v.Ephemeral != nil && (e.object != nil || at >= 0 && s.claims.made[at].Owner != p.UID):
-		return nil, fmt.Errorf("PVC %s/%s was not created for pod %s/%s (pod is not owner)", p.Namespace, name, p.Namespace, p.Name)
+		return nil, notForPod(p, name)
 	case e.object != nil:
 		return e.object.Claim, nil
 	case at >= 0:
 		return s.claims.made[at].PersistentVolumeClaim, nil
 	}
 	return nil, nil
+}
+
+// notForPod is upstream's error (component-helpers, storage/ephemeral).
+func notForPod(p *v1.Pod, claim string) error {
+	return fmt.Errorf("PVC %s/%s was not created for pod %s/%s (pod is not owner)", p.Namespace, claim, p.Namespace, p.Name)
+}
+
+// elsewhere is upstream's error (operationexecutor).
+func elsewhere(volume, why string) error {
+	return fmt.Errorf("MountVolume.NodeAffinity check failed for volume %q : %s", volume, why)
 }
 
 // errInUse is upstream's error (operationexecutor).
@@ -213,17 +228,21 @@ var errInUse = errors.New("volume uses the ReadWriteOncePod access mode and is a
 // as long as the disk takes.
 func (s *Store) Use(b pod.BoundVolume, uid pod.UID, hasLeft func(pod.UID) bool) error {
 	name := b.Volume.Name
+	holders := s.claims.holders
+	if b.Cluster {
+		holders = s.claims.remoteHolders
+	}
 	s.mu.Lock()
-	holder, held := s.claims.holders[name]
+	holder, held := holders[name]
 	s.mu.Unlock()
 	gone := held && holder != uid && hasLeft(holder)
 	s.mu.Lock()
-	if now, still := s.claims.holders[name]; b.SinglePod() && (!still || now != uid) {
+	if now, still := holders[name]; b.SinglePod() && (!still || now != uid) {
 		if still && !(gone && now == holder) {
 			s.mu.Unlock()
 			return errInUse
 		}
-		s.claims.holders[name] = uid
+		holders[name] = uid
 		s.claims.version++
 	}
 	s.mu.Unlock()

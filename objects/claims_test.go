@@ -164,18 +164,18 @@ func TestABindingIsGoneFromDiskWithItsVolumeAndClaim(t *testing.T) {
 		go func() { _ = s.Run(ctx) }()
 		s.Replace([]*pod.Object{aVolume("v1"), aClaim("c1")})
 		synctest.Wait()
-		if all, err := readBindings(path); err != nil || len(all) != 1 {
-			t.Fatalf("got %+v, %v", all, err)
+		if f, err := readBindings(path); err != nil || len(f.Bindings) != 1 {
+			t.Fatalf("got %+v, %v", f, err)
 		}
 		s.Replace([]*pod.Object{aVolume("v1")})
 		synctest.Wait()
-		if all, err := readBindings(path); err != nil || len(all) != 1 {
-			t.Fatalf("a volume that is released: got %+v, %v", all, err)
+		if f, err := readBindings(path); err != nil || len(f.Bindings) != 1 {
+			t.Fatalf("a volume that is released: got %+v, %v", f, err)
 		}
 		s.Replace(nil)
 		synctest.Wait()
-		if all, err := readBindings(path); err != nil || len(all) > 0 {
-			t.Errorf("got %+v, %v", all, err)
+		if f, err := readBindings(path); err != nil || len(f.Bindings) > 0 {
+			t.Errorf("got %+v, %v", f, err)
 		}
 	})
 }

@@ -63,6 +63,9 @@ func (s *Store) contentOf(o *pod.Object) uint64 {
 	case o.Driver != nil:
 		add(textOf(o.Driver.Spec))
 		return sum()
+	case o.Class != nil:
+		add(o.Class.Handler)
+		return sum()
 	}
 	for _, key := range slices.Sorted(maps.Keys(o.ConfigMap.Data)) {
 		add(key)

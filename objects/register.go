@@ -15,19 +15,19 @@ import (
 // when they change. It replaces an earlier registration of the same UID.
 func (s *Store) Register(p *v1.Pod) {
 	keys, made := pod.ObjectsOf(p), claimsOf(p)
+	if pod.FromCluster(p) {
+		made = nil // the cluster makes them
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	had := s.unregisterLocked(p.UID)
+	s.needClaimsLocked(p.UID, keys)
 	if len(keys) == 0 {
 		return
 	}
 	s.pods[p.UID] = registered{name: p.Namespace + "/" + p.Name, keys: keys}
-	for _, key := range keys {
-		if s.users[key] == nil {
-			s.users[key] = make(map[pod.UID]bool)
-		}
-		s.users[key][p.UID] = true
-	}
+	s.useLocked(p.UID, keys)
+	s.needMoreLocked(p.UID)
 	if s.claims.add(made) || had {
 		s.bindLocked()
 	}
@@ -44,10 +44,11 @@ func (s *Store) Unregister(uid pod.UID) {
 	had := s.unregisterLocked(uid)
 	delete(s.changed, uid)
 	for _, key := range keys {
-		if s.claims.heldBy(key, uid) {
+		if s.claims.heldBy(key, uid) || s.holdsLocked(key, uid) {
 			s.changedLocked(key)
 		}
 	}
+	s.needClaimsLocked(uid, nil)
 	if had {
 		s.bindLocked()
 	}
@@ -56,14 +57,28 @@ func (s *Store) Unregister(uid pod.UID) {
 
 // unregisterLocked removes a pod and says whether it had claims of ephemeral volumes.
 func (s *Store) unregisterLocked(uid pod.UID) (claims bool) {
-	for _, key := range s.pods[uid].keys {
+	s.unuseLocked(uid, s.pods[uid].keys)
+	s.unuseLocked(uid, s.pods[uid].more)
+	delete(s.pods, uid)
+	return s.claims.remove(uid)
+}
+
+func (s *Store) useLocked(uid pod.UID, keys []pod.ObjectKey) {
+	for _, key := range keys {
+		if s.users[key] == nil {
+			s.users[key] = make(map[pod.UID]bool)
+		}
+		s.users[key][uid] = true
+	}
+}
+
+func (s *Store) unuseLocked(uid pod.UID, keys []pod.ObjectKey) {
+	for _, key := range keys {
 		delete(s.users[key], uid)
 		if len(s.users[key]) == 0 {
 			delete(s.users, key)
 		}
 	}
-	delete(s.pods, uid)
-	return s.claims.remove(uid)
 }
 
 // Contents returns a hash of the content of each existing object that a registered pod
@@ -75,7 +90,7 @@ func (s *Store) Contents(uid pod.UID) map[pod.ObjectKey]uint64 {
 	for _, key := range s.pods[uid].keys {
 		e := s.entryLocked(key)
 		key.Cluster = false // all of one pod are, or none is
-		if e.object != nil && key.Kind != pod.KindPersistentVolumeClaim && key.Kind != pod.KindCSIDriver {
+		if e.object != nil && (key.Kind == pod.KindConfigMap || key.Kind == pod.KindSecret) {
 			all[key] = e.content
 		}
 	}

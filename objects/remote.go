@@ -7,16 +7,21 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	storagev1 "k8s.io/api/storage/v1"
 
 	"podd/internal/pod"
 )
 
-// Remote follows single objects of an apiserver. Each method calls set with the object of
+// Remote has the objects of an apiserver. Each Follow calls set with the object of
 // that name, if there is one, as soon as that is known and after each change, and with the
 // reason while it cannot be known. Calls never overlap. They block until ctx ends.
 type Remote interface {
 	FollowConfigMap(ctx context.Context, namespace, name string, set func([]*v1.ConfigMap, error))
 	FollowSecret(ctx context.Context, namespace, name string, set func([]*v1.Secret, error))
+	FollowCSIDriver(ctx context.Context, name string, set func([]*storagev1.CSIDriver, error))
+	FollowRuntimeClass(ctx context.Context, name string, set func([]*nodev1.RuntimeClass, error))
+	ClaimReader
 }
 
 // followed is an object of an apiserver that a registered pod references. Store.mu guards
@@ -61,7 +66,7 @@ func (s *Store) entryLocked(key pod.ObjectKey) entry {
 
 // follows says that an object is one to follow.
 func (s *Store) follows(key pod.ObjectKey) bool {
-	return s.remote != nil && key.Cluster && (key.Kind == pod.KindConfigMap || key.Kind == pod.KindSecret)
+	return s.remote != nil && key.Cluster && key.Kind != pod.KindPersistentVolumeClaim
 }
 
 // followsLocked says that what is followed is what registered pods reference.
@@ -79,7 +84,7 @@ func (s *Store) followsLocked() bool {
 		}
 		n++
 	}
-	return n == len(s.followed)
+	return n == len(s.followed) && !s.claimsToReadLocked()
 }
 
 // follow begins to follow what registered pods reference by now, and ends what none does.
@@ -104,28 +109,35 @@ func (s *Store) follow(ctx context.Context, work *sync.WaitGroup) {
 			s.followOne(ctx, key, f)
 		})
 	}
+	s.readClaimsLocked(ctx, work)
 }
 
 // followOne follows an object until ctx ends. One that is immutable need not be followed
 // any further.
 func (s *Store) followOne(ctx context.Context, key pod.ObjectKey, f *followed) {
-	if key.Kind == pod.KindSecret {
-		s.remote.FollowSecret(ctx, key.Namespace, key.Name, func(all []*v1.Secret, err error) {
-			var o *pod.Object
-			if len(all) > 0 {
-				o = &pod.Object{Secret: all[0], Source: pod.SourceAPIServer, Seen: time.Now()}
-			}
-			s.answered(key, f, o, err)
-		})
-		return
+	switch key.Kind {
+	case pod.KindSecret:
+		s.remote.FollowSecret(ctx, key.Namespace, key.Name, answers(s, key, f, func(of *v1.Secret) pod.Object { return pod.Object{Secret: of} }))
+	case pod.KindCSIDriver:
+		s.remote.FollowCSIDriver(ctx, key.Name, answers(s, key, f, func(of *storagev1.CSIDriver) pod.Object { return pod.Object{Driver: of} }))
+	case pod.KindRuntimeClass:
+		s.remote.FollowRuntimeClass(ctx, key.Name, answers(s, key, f, func(of *nodev1.RuntimeClass) pod.Object { return pod.Object{Class: of} }))
+	default:
+		s.remote.FollowConfigMap(ctx, key.Namespace, key.Name, answers(s, key, f, func(of *v1.ConfigMap) pod.Object { return pod.Object{ConfigMap: of} }))
 	}
-	s.remote.FollowConfigMap(ctx, key.Namespace, key.Name, func(all []*v1.ConfigMap, err error) {
+}
+
+// answers passes what the apiserver says of one object to answered.
+func answers[T any](s *Store, key pod.ObjectKey, f *followed, object func(T) pod.Object) func([]T, error) {
+	return func(all []T, err error) {
 		var o *pod.Object
 		if len(all) > 0 {
-			o = &pod.Object{ConfigMap: all[0], Source: pod.SourceAPIServer, Seen: time.Now()}
+			made := object(all[0])
+			made.Source, made.Seen = pod.SourceAPIServer, time.Now()
+			o = &made
 		}
 		s.answered(key, f, o, err)
-	})
+	}
 }
 
 // answered records what the apiserver says of an object. While it does not answer, the last
@@ -136,6 +148,7 @@ func (s *Store) answered(key pod.ObjectKey, f *followed, o *pod.Object, err erro
 	if s.followed[key] != f {
 		return // no pod references it any more, or again
 	}
+	s.newsLocked()
 	before, was := f.entry, f.known
 	if err != nil {
 		f.err = err
@@ -159,4 +172,39 @@ func (s *Store) answered(key pod.ObjectKey, f *followed, o *pod.Object, err erro
 		s.changedLocked(key)
 		s.pokeLocked()
 	}
+}
+
+// newsLocked lets await look again.
+func (s *Store) newsLocked() {
+	close(s.news)
+	s.news = make(chan struct{})
+}
+
+// await blocks until done, which is called with the lock held, or until ctx ends.
+func (s *Store) await(ctx context.Context, done func() bool) {
+	for {
+		s.mu.Lock()
+		over, news := done(), s.news
+		s.mu.Unlock()
+		if over {
+			return
+		}
+		select {
+		case <-news:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// awaitKnown blocks until the apiserver has answered about an object that a registered pod
+// references, or cannot, or until ctx ends.
+func (s *Store) awaitKnown(ctx context.Context, key pod.ObjectKey) {
+	if !key.Cluster {
+		return
+	}
+	s.await(ctx, func() bool {
+		f := s.followed[key]
+		return f != nil && (f.known || f.err != nil) || len(s.users[key]) == 0
+	})
 }

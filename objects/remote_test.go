@@ -23,10 +23,12 @@ type apiserver struct {
 	mu         sync.Mutex
 	configMaps map[string]func([]*v1.ConfigMap, error)
 	secrets    map[string]func([]*v1.Secret, error)
+	more       map[string]func(error) // CSIDrivers and RuntimeClasses
+	stored
 }
 
 func newAPIServer() *apiserver {
-	return &apiserver{configMaps: map[string]func([]*v1.ConfigMap, error){}, secrets: map[string]func([]*v1.Secret, error){}}
+	return &apiserver{configMaps: map[string]func([]*v1.ConfigMap, error){}, secrets: map[string]func([]*v1.Secret, error){}, more: map[string]func(error){}}
 }
 
 func (a *apiserver) FollowConfigMap(ctx context.Context, namespace, name string, set func([]*v1.ConfigMap, error)) {
@@ -56,6 +58,9 @@ func (a *apiserver) followed() (names []string) {
 	defer a.mu.Unlock()
 	for name := range a.configMaps {
 		names = append(names, "configmap "+name)
+	}
+	for name := range a.more {
+		names = append(names, name)
 	}
 	for name := range a.secrets {
 		names = append(names, "secret "+name)
@@ -110,7 +115,7 @@ func inCluster(t *testing.T, run func(s *objects.Store, a *apiserver, c *changes
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		a, c := newAPIServer(), &changes{}
-		s := objects.New(objects.Config{Remote: a, Log: slog.New(slog.DiscardHandler)})
+		s := objects.New(objects.Config{Remote: a, Labels: func() map[string]string { return map[string]string{v1.LabelHostname: "here"} }, Log: slog.New(slog.DiscardHandler)})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- s.Run(ctx, c) }()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
 	storagev1 "k8s.io/api/storage/v1"
 
 	"podd/internal/pod"
@@ -34,6 +35,9 @@ type Config struct {
 	Metrics prometheus.Registerer
 	// Remote has the objects of the pods of an apiserver; nil if there is none.
 	Remote Remote
+	// Labels returns the labels of the Node in the apiserver, or nil while they are not
+	// known: those that volumes of the apiserver select. It must not block.
+	Labels func() map[string]string
 	// Key, of KeySize bytes, makes the hashes of Contents comparable among all Stores
 	// that have it. Without it they are valid in this process only.
 	Key []byte
@@ -48,6 +52,7 @@ type Store struct {
 	epoch   string
 	poke    chan struct{} // capacity 1
 	remote  Remote        // nil for none
+	labels  func() map[string]string
 
 	mu      sync.Mutex // guards everything below
 	entries map[pod.ObjectKey]entry
@@ -55,6 +60,10 @@ type Store struct {
 	users   map[pod.ObjectKey]map[pod.UID]bool
 	// followed are the objects of an apiserver that registered pods reference.
 	followed map[pod.ObjectKey]*followed
+	// remoteClaims are the claims of registered pods of an apiserver.
+	remoteClaims map[claimUse]*remoteClaim
+	// news is closed, and replaced, when the apiserver has answered.
+	news chan struct{}
 	// changed are the pods whose listeners are still to be called.
 	changed  map[pod.UID]bool
 	problems []pod.Problem
@@ -74,6 +83,8 @@ type entry struct {
 type registered struct {
 	name string // namespace/name
 	keys []pod.ObjectKey
+	// more are objects that the PersistentVolumes of its claims name.
+	more []pod.ObjectKey
 }
 
 // New returns an empty Store.
@@ -84,6 +95,7 @@ func New(cfg Config) *Store {
 		entries: make(map[pod.ObjectKey]entry), pods: make(map[pod.UID]registered),
 		users: make(map[pod.ObjectKey]map[pod.UID]bool), changed: make(map[pod.UID]bool),
 		claims: loadClaims(cfg), remote: cfg.Remote, followed: make(map[pod.ObjectKey]*followed),
+		labels: cfg.Labels, remoteClaims: make(map[claimUse]*remoteClaim), news: make(chan struct{}),
 	}
 }
 
@@ -225,17 +237,22 @@ func (s *Store) Secret(p *v1.Pod, name string) (*v1.Secret, error) {
 	return o.Secret, nil
 }
 
-// SecretOf is like Secret, for one of the manifests in any namespace.
-func (s *Store) SecretOf(namespace, name string) (*v1.Secret, error) {
-	o := s.get(pod.ObjectKey{Kind: pod.KindSecret, Namespace: namespace, Name: name})
-	if o == nil {
-		return nil, fmt.Errorf("secret %q %w", name, pod.ErrNotFound)
+// SecretOf is like Secret, for one of any namespace that a volume of the pod names. It
+// blocks until the apiserver has answered, or until ctx ends.
+func (s *Store) SecretOf(ctx context.Context, p *v1.Pod, namespace, name string) (*v1.Secret, error) {
+	o, err := s.awaited(ctx, pod.ObjectKey{Kind: pod.KindSecret, Namespace: namespace, Name: name, Cluster: pod.FromCluster(p)})
+	if err != nil {
+		return nil, fmt.Errorf("secret %q %w", name, err)
 	}
 	return o.Secret, nil
 }
 
 func (s *Store) named(p *v1.Pod, kind, name string) (*pod.Object, error) {
-	key := pod.ObjectKey{Kind: kind, Namespace: p.Namespace, Name: name, Cluster: pod.FromCluster(p)}
+	return s.find(pod.ObjectKey{Kind: kind, Namespace: p.Namespace, Name: name, Cluster: pod.FromCluster(p)})
+}
+
+// find returns an object; the error is pod.ErrNotFound, or why it is not known.
+func (s *Store) find(key pod.ObjectKey) (*pod.Object, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.unknownLocked(key); err != nil {
@@ -247,17 +264,27 @@ func (s *Store) named(p *v1.Pod, kind, name string) (*pod.Object, error) {
 	return nil, pod.ErrNotFound
 }
 
-// CSIDriver is like ConfigMap, for a CSIDriver.
-func (s *Store) CSIDriver(name string) (*storagev1.CSIDriver, error) {
-	o := s.get(pod.ObjectKey{Kind: pod.KindCSIDriver, Name: name})
-	if o == nil {
-		return nil, fmt.Errorf("csidriver %q %w", name, pod.ErrNotFound)
+// CSIDriver is like SecretOf, for a CSIDriver.
+func (s *Store) CSIDriver(ctx context.Context, p *v1.Pod, name string) (*storagev1.CSIDriver, error) {
+	o, err := s.awaited(ctx, pod.ObjectKey{Kind: pod.KindCSIDriver, Name: name, Cluster: pod.FromCluster(p)})
+	if err != nil {
+		return nil, fmt.Errorf("csidriver %q %w", name, err)
 	}
 	return o.Driver, nil
 }
 
-func (s *Store) get(key pod.ObjectKey) *pod.Object {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.entries[key].object
+// RuntimeClass is like SecretOf, for the RuntimeClass that a pod of an apiserver names.
+func (s *Store) RuntimeClass(ctx context.Context, p *v1.Pod) (*nodev1.RuntimeClass, error) {
+	name := *p.Spec.RuntimeClassName
+	o, err := s.awaited(ctx, pod.ObjectKey{Kind: pod.KindRuntimeClass, Name: name, Cluster: true})
+	if err != nil {
+		return nil, fmt.Errorf("runtimeclass.node.k8s.io %q %w", name, err)
+	}
+	return o.Class, nil
+}
+
+// awaited returns an object once it is known whether there is one.
+func (s *Store) awaited(ctx context.Context, key pod.ObjectKey) (*pod.Object, error) {
+	s.awaitKnown(ctx, key)
+	return s.find(key)
 }

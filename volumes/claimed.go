@@ -1,6 +1,7 @@
 package volumes
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -16,6 +17,9 @@ type Claims interface {
 	// Claim returns what a volume with a claim (pod.ClaimName) is bound to; the error
 	// says why it is not bound. It must not block.
 	Claim(p *v1.Pod, v *v1.Volume) (pod.BoundVolume, error)
+	// AwaitClaim is called before Claim when a volume is to be set up: it may have the claim
+	// read, and blocks until that is done or ctx ends.
+	AwaitClaim(ctx context.Context, p *v1.Pod, v *v1.Volume)
 	// Use is called before a pod uses what Claim returned, and may reject that. hasLeft
 	// says whether another pod has nothing on the node any more. It may block on the
 	// disk.
@@ -28,6 +32,8 @@ type noClaims struct{}
 func (noClaims) Claim(p *v1.Pod, v *v1.Volume) (pod.BoundVolume, error) {
 	return pod.BoundVolume{}, fmt.Errorf("persistentvolumeclaim %q %w", pod.ClaimName(p, v), pod.ErrNotFound)
 }
+
+func (noClaims) AwaitClaim(context.Context, *v1.Pod, *v1.Volume) {}
 
 func (noClaims) Use(pod.BoundVolume, pod.UID, func(pod.UID) bool) error { return nil }
 

@@ -1,6 +1,7 @@
 package volumes
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -56,6 +57,8 @@ func options(all ...string) func(*v1.PersistentVolumeSpec) {
 func fsType(t string) func(*v1.PersistentVolumeSpec) {
 	return func(s *v1.PersistentVolumeSpec) { s.Local.FSType = &t }
 }
+
+func (claimed) AwaitClaim(context.Context, *v1.Pod, *v1.Volume) {}
 
 // claims returns a volume with a claim of the same name.
 func claims(name string) v1.Volume {

@@ -41,6 +41,9 @@ func (m *Mounter) setUpOne(ctx context.Context, p *v1.Pod, v *v1.Volume) error {
 	if err := safeName("volume name", v.Name); err != nil {
 		return err
 	}
+	if pod.ClaimName(p, v) != "" && !m.isReady(p.UID, v.Name) {
+		m.options.Claims.AwaitClaim(ctx, p, v)
+	}
 	k, t, err := m.find(p, v)
 	if err != nil {
 		return err

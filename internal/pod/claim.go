@@ -22,6 +22,8 @@ type BoundVolume struct {
 	Claim  *v1.PersistentVolumeClaim
 	// ReadOnly is what the pod says of its volume: it must not write.
 	ReadOnly bool
+	// Cluster: both are an apiserver's.
+	Cluster bool
 }
 
 // Block says that the volume is a device, not a file system.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -13,7 +14,8 @@ import (
 type ObjectKey struct {
 	// Kind is one of the constants below.
 	Kind string
-	// Namespace is empty for a PersistentVolume or CSIDriver, which belongs to none.
+	// Namespace is empty for a PersistentVolume, CSIDriver or RuntimeClass, which belongs to
+	// none.
 	Namespace, Name string
 	// Cluster: it is an apiserver's, which pods of that apiserver refer to, and not one of
 	// the manifests.
@@ -35,13 +37,16 @@ const (
 	KindPersistentVolume      = "PersistentVolume"
 	KindPersistentVolumeClaim = "PersistentVolumeClaim"
 	KindCSIDriver             = "CSIDriver"
+	KindRuntimeClass          = "RuntimeClass"
 )
 
-// ObjectKinds are the kinds of Objects.
+// ObjectKinds are the kinds of Objects in manifests. A RuntimeClass is an apiserver's only.
 var ObjectKinds = []string{KindConfigMap, KindSecret, KindPersistentVolume, KindPersistentVolumeClaim, KindCSIDriver}
 
 // Namespaced says whether objects of a kind belong to a namespace.
-func Namespaced(kind string) bool { return kind != KindPersistentVolume && kind != KindCSIDriver }
+func Namespaced(kind string) bool {
+	return kind != KindPersistentVolume && kind != KindCSIDriver && kind != KindRuntimeClass
+}
 
 // APIVersion is the group and version of objects of a kind.
 func APIVersion(kind string) string {
@@ -60,6 +65,7 @@ type Object struct {
 	Volume    *v1.PersistentVolume
 	Claim     *v1.PersistentVolumeClaim
 	Driver    *storagev1.CSIDriver
+	Class     *nodev1.RuntimeClass
 	Source    Source
 	// Origin is where a person finds the document: a file's path or a URL.
 	Origin string
@@ -80,6 +86,8 @@ func (o *Object) meta() (kind string, m *metav1.ObjectMeta) {
 		return KindPersistentVolumeClaim, &o.Claim.ObjectMeta
 	case o.Driver != nil:
 		return KindCSIDriver, &o.Driver.ObjectMeta
+	case o.Class != nil:
+		return KindRuntimeClass, &o.Class.ObjectMeta
 	}
 	return KindConfigMap, &o.ConfigMap.ObjectMeta
 }
@@ -92,7 +100,8 @@ func (o *Object) Key() ObjectKey {
 
 // ObjectsOf are the objects that a pod names, each once, in the order in which it
 // names them: those of its variables, of its volumes and of its image pulls,
-// optional ones among them. A PersistentVolume is named by a claim, not by a pod.
+// optional ones among them. A PersistentVolume is named by a claim, not by a pod, and a
+// RuntimeClass by pods of an apiserver only: elsewhere, its name is that of a handler.
 func ObjectsOf(p *v1.Pod) []ObjectKey {
 	n := namedObjects{namespace: p.Namespace, cluster: FromCluster(p), seen: map[ObjectKey]bool{}}
 	for i := range p.Spec.ImagePullSecrets {
@@ -104,6 +113,9 @@ func ObjectsOf(p *v1.Pod) []ObjectKey {
 	}
 	for c := range ContainerSpecs(&p.Spec) {
 		n.variables(c)
+	}
+	if name := p.Spec.RuntimeClassName; n.cluster && name != nil {
+		n.add(KindRuntimeClass, *name)
 	}
 	return n.keys
 }

@@ -148,7 +148,7 @@ func (b *binder) each(order []Key, look func(Claim) (*v1.PersistentVolume, strin
 
 func (b *binder) bind(c Claim, v *v1.PersistentVolume) {
 	state := ClaimState{Phase: v1.ClaimBound, VolumeName: v.Name, Volume: v}
-	if err := checkNode(v, b.in.Node); err != nil {
+	if err := CheckNode(v, b.in.Node); err != nil {
 		state.Elsewhere, state.Message = true, err.Error()
 	}
 	b.Claims[c.ref().Key], b.Bound[v.Name] = state, c.ref()

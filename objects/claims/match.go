@@ -61,7 +61,7 @@ func (b *binder) best(c Claim) (*v1.PersistentVolume, string) {
 		if why == "" && !selects(c, v) {
 			why = "its labels do not match the selector"
 		}
-		if err := checkNode(v, b.in.Node); why == "" && err != nil {
+		if err := CheckNode(v, b.in.Node); why == "" && err != nil {
 			why = err.Error()
 		}
 		if why == "" {
@@ -172,7 +172,9 @@ func selects(c Claim, v *v1.PersistentVolume) bool {
 // errElsewhere is upstream's message, followed by its meaning.
 var errElsewhere = errors.New("no matching NodeSelectorTerms: the volume's nodeAffinity is for another node")
 
-func checkNode(v *v1.PersistentVolume, node map[string]string) error {
+// CheckNode says, in upstream's words, why a volume cannot be used on the node with these
+// labels; nil labels match every volume.
+func CheckNode(v *v1.PersistentVolume, node map[string]string) error {
 	affinity := v.Spec.NodeAffinity
 	if node == nil || affinity == nil || affinity.Required == nil {
 		return nil

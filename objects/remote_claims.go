@@ -1,0 +1,286 @@
+package objects
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"podd/internal/pod"
+	"podd/objects/claims"
+)
+
+// ClaimReader reads single claims and volumes of an apiserver, which is all that an
+// apiserver's Node authorizer lets a node do with them: it cannot watch them. Both block
+// until the apiserver has answered.
+type ClaimReader interface {
+	Claim(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error)
+	PersistentVolume(ctx context.Context, name string) (*v1.PersistentVolume, error)
+}
+
+const (
+	// firstRead is the time until a claim that is not bound is read again; it doubles up to
+	// lastRead. Claims are rarely waited for: the scheduler does so before it chooses a node.
+	firstRead = 250 * time.Millisecond
+	lastRead  = 4 * time.Second
+	// freshFor is how long an answer is good for another attempt to use a volume.
+	freshFor = time.Second
+	// unrelated is how long the apiserver may take to notice that a pod is this node's:
+	// before that, it forbids to read the pod's claims.
+	unrelated = 2 * time.Second
+)
+
+// protection is the finalizer that keeps a claim while pods use it.
+const protection = "kubernetes.io/pvc-protection"
+
+// claimUse is a pod's use of a claim. Each pod reads its claims itself, as with a kubelet: a
+// claim that was bound when an earlier pod came may be on its way out.
+type claimUse struct {
+	uid             pod.UID
+	namespace, name string
+}
+
+// remoteClaim is what the apiserver says of a claim. Store.mu guards it.
+type remoteClaim struct {
+	// wanted: somebody is to read it; stop ends who does, and is nil while nobody does.
+	wanted bool
+	stop   context.CancelFunc
+	// read is when the last answer came; zero before the first. bound is what the claim is
+	// bound to, and err why it cannot be used.
+	read  time.Time
+	bound pod.BoundVolume
+	err   error
+}
+
+// needClaimsLocked sets which claims a pod needs, by its keys.
+func (s *Store) needClaimsLocked(uid pod.UID, keys []pod.ObjectKey) {
+	if s.remote == nil {
+		return
+	}
+	needs := func(use claimUse) bool {
+		return slices.Contains(keys, pod.ObjectKey{Kind: pod.KindPersistentVolumeClaim, Namespace: use.namespace, Name: use.name, Cluster: true})
+	}
+	for use, c := range s.remoteClaims {
+		if use.uid == uid && !needs(use) {
+			c.end()
+			delete(s.remoteClaims, use)
+		}
+	}
+	for _, key := range keys {
+		use := claimUse{uid, key.Namespace, key.Name}
+		if key.Cluster && key.Kind == pod.KindPersistentVolumeClaim && s.remoteClaims[use] == nil {
+			s.remoteClaims[use] = &remoteClaim{wanted: true}
+		}
+	}
+}
+
+func (c *remoteClaim) end() {
+	if c.stop != nil {
+		c.stop()
+		c.stop = nil
+	}
+}
+
+// needMoreLocked has the pod use what the volumes of its claims name: their driver, and its
+// Secrets.
+func (s *Store) needMoreLocked(uid pod.UID) {
+	r, registered := s.pods[uid]
+	if !registered {
+		return
+	}
+	s.unuseLocked(uid, r.more)
+	r.more = nil
+	for use, c := range s.remoteClaims {
+		if use.uid == uid && c.bound.Volume != nil {
+			r.more = append(r.more, namedBy(c.bound.Volume)...)
+		}
+	}
+	s.useLocked(uid, r.more)
+	s.useLocked(uid, r.keys) // one may be among both
+	s.pods[uid] = r
+}
+
+// namedBy returns the objects that a volume of an apiserver names.
+func namedBy(v *v1.PersistentVolume) (keys []pod.ObjectKey) {
+	source := v.Spec.CSI
+	if source == nil {
+		return nil
+	}
+	keys = append(keys, pod.ObjectKey{Kind: pod.KindCSIDriver, Name: source.Driver, Cluster: true})
+	for _, ref := range []*v1.SecretReference{source.NodeStageSecretRef, source.NodePublishSecretRef, source.NodeExpandSecretRef} {
+		if ref != nil {
+			keys = append(keys, pod.ObjectKey{Kind: pod.KindSecret, Namespace: ref.Namespace, Name: ref.Name, Cluster: true})
+		}
+	}
+	return keys
+}
+
+// claimsToReadLocked says whether a claim is to be read and nobody does.
+func (s *Store) claimsToReadLocked() bool {
+	for _, c := range s.remoteClaims {
+		if c.wanted && c.stop == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// readClaimsLocked begins to read the claims that are wanted.
+func (s *Store) readClaimsLocked(ctx context.Context, work *sync.WaitGroup) {
+	for use, c := range s.remoteClaims {
+		if !c.wanted || c.stop != nil {
+			continue
+		}
+		ctx, stop := context.WithCancel(ctx)
+		c.stop = stop
+		work.Go(func() {
+			defer stop()
+			s.readClaim(ctx, use, c)
+		})
+	}
+}
+
+// readClaim reads a claim until it can be used, or ctx ends.
+func (s *Store) readClaim(ctx context.Context, use claimUse, c *remoteClaim) {
+	began := time.Now()
+	for delay := firstRead; ; delay = min(2*delay, lastRead) {
+		bound, err := s.lookUp(ctx, use)
+		if ctx.Err() != nil {
+			return
+		}
+		early := apierrors.IsForbidden(err) && time.Since(began) < unrelated
+		if !early && s.claimAnswered(use, c, bound, err) {
+			return
+		}
+		select {
+		case <-time.After(delay):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// lookUp reads a claim and the volume that it is bound to. Its errors are the kubelet's
+// (pkg/kubelet/volumemanager/populator), but for a claim that has lost its volume.
+func (s *Store) lookUp(ctx context.Context, use claimUse) (b pod.BoundVolume, err error) {
+	claim, err := s.remote.Claim(ctx, use.namespace, use.name)
+	if err != nil {
+		return b, fmt.Errorf("failed to fetch PVC from API server: %w", err)
+	}
+	name := claim.Spec.VolumeName
+	switch {
+	case claim.DeletionTimestamp != nil && !slices.Contains(claim.Finalizers, protection):
+		return b, errors.New("PVC is being deleted")
+	case claim.Status.Phase == v1.ClaimLost:
+		return b, fmt.Errorf("PVC is not bound: it has lost its volume %q", name)
+	case claim.Status.Phase != v1.ClaimBound:
+		return b, errors.New("PVC is not bound")
+	case name == "":
+		return b, errors.New("PVC has empty pvc.Spec.VolumeName")
+	}
+	volume, err := s.remote.PersistentVolume(ctx, name)
+	if err != nil {
+		return b, fmt.Errorf("failed to fetch PV %s from API server: %w", name, err)
+	}
+	switch ref := volume.Spec.ClaimRef; {
+	case ref == nil:
+		return b, fmt.Errorf("found PV object %s but it has a nil pv.Spec.ClaimRef indicating it is not yet bound to the claim", name)
+	case ref.UID != claim.UID:
+		return b, fmt.Errorf("found PV object %s but its pv.Spec.ClaimRef.UID %s does not point to claim.UID %s", name, ref.UID, claim.UID)
+	}
+	return pod.BoundVolume{Volume: volume, Claim: claim, Cluster: true}, nil
+}
+
+// claimAnswered records what the apiserver says of a claim, and says whether that is enough.
+// If the apiserver does not answer, its last answer counts, as long as the claim was bound.
+func (s *Store) claimAnswered(use claimUse, c *remoteClaim, bound pod.BoundVolume, err error) (enough bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.remoteClaims[use] != c {
+		return true
+	}
+	if c.bound.Volume == nil || !silent(err) {
+		if c.read.IsZero() || fmt.Sprint(c.err) != fmt.Sprint(err) {
+			s.changed[use.uid] = true
+		}
+		c.bound, c.err = bound, err
+		s.needMoreLocked(use.uid)
+	}
+	c.read = time.Now()
+	if enough = c.err == nil; enough {
+		c.wanted, c.stop = false, nil
+	}
+	s.newsLocked()
+	s.pokeLocked()
+	return enough
+}
+
+// silent says that lookUp has failed since the apiserver did not answer.
+func silent(err error) bool {
+	var answer apierrors.APIStatus
+	return errors.Unwrap(err) != nil && !errors.As(err, &answer)
+}
+
+// AwaitClaim has the claim of one of the pod's volumes read, if what is known of it is
+// older than a second, and blocks until the apiserver has answered, or until ctx ends. It
+// does nothing for pods of manifests.
+func (s *Store) AwaitClaim(ctx context.Context, p *v1.Pod, v *v1.Volume) {
+	use := claimUse{p.UID, p.Namespace, pod.ClaimName(p, v)}
+	asked := time.Now()
+	s.mu.Lock()
+	c := s.remoteClaims[use]
+	if !pod.FromCluster(p) || c == nil {
+		s.mu.Unlock()
+		return
+	}
+	if !c.wanted && asked.Sub(c.read) >= freshFor {
+		c.wanted = true
+		s.pokeLocked()
+	}
+	s.mu.Unlock()
+	s.await(ctx, func() bool {
+		return s.remoteClaims[use] != c || !c.read.IsZero() && (c.err != nil || !c.wanted)
+	})
+}
+
+// remoteClaim is Claim for a pod of an apiserver.
+func (s *Store) remoteClaim(p *v1.Pod, v *v1.Volume) (pod.BoundVolume, error) {
+	name := pod.ClaimName(p, v)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	fail := func(err error) (pod.BoundVolume, error) {
+		return pod.BoundVolume{}, fmt.Errorf("error processing PVC %s/%s: %w", p.Namespace, name, err)
+	}
+	c := s.remoteClaims[claimUse{p.UID, p.Namespace, name}]
+	switch {
+	case c == nil || c.read.IsZero():
+		return fail(errNotAsked)
+	case c.err != nil:
+		return fail(c.err)
+	case v.Ephemeral != nil && !metav1.IsControlledBy(c.bound.Claim, p):
+		return pod.BoundVolume{}, notForPod(p, name)
+	}
+	if s.labels != nil {
+		if err := claims.CheckNode(c.bound.Volume, s.labels()); err != nil {
+			return pod.BoundVolume{}, elsewhere(c.bound.Volume.Name, err.Error())
+		}
+	}
+	b := c.bound
+	if v.PersistentVolumeClaim != nil {
+		b.ReadOnly = v.PersistentVolumeClaim.ReadOnly
+	}
+	return b, nil
+}
+
+// holdsLocked says whether a pod of an apiserver holds the ReadWriteOncePod volume of a
+// claim.
+func (s *Store) holdsLocked(key pod.ObjectKey, uid pod.UID) bool {
+	c := s.remoteClaims[claimUse{uid, key.Namespace, key.Name}]
+	return c != nil && c.bound.Volume != nil && s.claims.remoteHolders[c.bound.Volume.Name] == uid
+}
