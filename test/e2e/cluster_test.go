@@ -26,8 +26,8 @@ type member struct {
 	server *cluster.APIServer
 }
 
-// join starts an apiserver and a podd with its kubeconfig.
-func join(t *testing.T) *member {
+// join starts an apiserver, with more arguments, and a podd with its kubeconfig.
+func join(t *testing.T, args ...string) *member {
 	t.Helper()
 	return joinWith(t, func(map[string]any) {})
 }
@@ -41,7 +41,7 @@ func joinWith(t *testing.T, change func(config map[string]any)) *member {
 	}
 	e := prepare(t)
 	m := &member{e, &cluster.APIServer{
-		Binary: binary, Dir: filepath.Join(e.podd.Dir, "apiserver"), Port: e.node.Port + 8, Nodes: []string{e.podd.NodeName()},
+		Binary: binary, Dir: filepath.Join(e.podd.Dir, "apiserver"), Port: e.node.Port + 8, Nodes: []string{e.podd.NodeName()}, Args: args,
 	}}
 	if err := m.server.Start(t.Context()); err != nil {
 		t.Fatal(err)

@@ -1,0 +1,155 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+
+	"podd/test/cluster"
+)
+
+// told waits until the apiserver has an event of a pod with these words.
+func (m *member) told(name, reason string, words ...string) {
+	m.Helper()
+	m.eventually("the apiserver has event "+reason+" of pod "+name, func(ctx context.Context) error {
+		text, err := m.server.Client().Raw(ctx, "/api/v1/namespaces/default/events?fieldSelector=involvedObject.name="+name)
+		var list v1.EventList
+		if err = errors.Join(err, json.Unmarshal(text, &list)); err != nil {
+			return err
+		}
+		var others []string
+		for _, e := range list.Items {
+			if e.Reason == reason && holdsAll(e.Message, words) {
+				return nil
+			}
+			others = append(others, e.Reason+": "+e.Message)
+		}
+		return fmt.Errorf("it has:\n%s", strings.Join(others, "\n"))
+	})
+}
+
+// apply gives the documents of a text to the apiserver.
+func (m *member) apply(text string) {
+	m.Helper()
+	for _, one := range strings.Split(text, "\n---\n") {
+		if strings.TrimSpace(one) == "" {
+			continue
+		}
+		if err := m.server.Client().Apply(m.Context(), m.document(one)); err != nil {
+			m.Fatal(err)
+		}
+	}
+}
+
+// bindClaim binds a claim to a volume, as the cluster's controller of volumes does.
+func (m *member) bindClaim(claim, volume string) {
+	m.Helper()
+	c, of := &v1.PersistentVolumeClaim{}, cluster.Object{"kind": "PersistentVolumeClaim", "metadata": map[string]any{"name": claim}}
+	v := cluster.Object{"kind": "PersistentVolume", "metadata": map[string]any{"name": volume}}
+	get := func() {
+		if err := m.server.Client().Get(m.Context(), of, c); err != nil {
+			m.Fatal(err)
+		}
+	}
+	get()
+	var whole cluster.Object
+	if err := m.server.Client().Get(m.Context(), v, &whole); err != nil {
+		m.Fatal(err)
+	}
+	whole["kind"], whole["apiVersion"] = "PersistentVolume", "v1"
+	whole["spec"].(map[string]any)["claimRef"] = map[string]any{"kind": "PersistentVolumeClaim", "namespace": "default", "name": claim, "uid": string(c.UID)}
+	c.Spec.VolumeName = volume
+	text, err := json.Marshal(c)
+	var changed cluster.Object
+	if err = errors.Join(err, json.Unmarshal(text, &changed)); err != nil {
+		m.Fatal(err)
+	}
+	changed["kind"], changed["apiVersion"] = "PersistentVolumeClaim", "v1"
+	for _, o := range []cluster.Object{whole, changed} {
+		if err := m.server.Client().Apply(m.Context(), o); err != nil {
+			m.Fatal(err)
+		}
+	}
+	get()
+	c.Status.Phase, c.Status.Capacity = v1.ClaimBound, c.Spec.Resources.Requests
+	if err := m.server.Client().PutStatus(m.Context(), of, c); err != nil {
+		m.Fatal(err)
+	}
+}
+
+// A claim that is bound while its pod waits, and an ephemeral volume whose claim the cluster
+// makes for the pod, on the two kinds of volumes that are a node's own.
+func TestPodsOfTheClusterHaveTheClaimsThatTheClusterBinds(t *testing.T) {
+	m := join(t)
+	host, other := t.TempDir(), t.TempDir()
+	// Documents of manifests are for static pods: this claim is nobody's here.
+	m.write("storage.yaml", disk("far", "1Gi", "hostPath: {path: "+t.TempDir()+"}")+claimOf("data"))
+	m.apply(disk("near", "1Gi", "hostPath: {path: "+host+"}\nstorageClassName: by-hand") +
+		disk("here", "1Gi", local(other, m.podd.NodeName())+"\nstorageClassName: by-hand") +
+		disk("there", "1Gi", local(other, "another")+"\nstorageClassName: by-hand") +
+		claimOf("away", "storageClassName: by-hand"))
+	m.bindClaim("away", "there")
+	write := func(name string) string {
+		return "echo " + name + " > /data/" + name + "; : > /out/" + name + "; ${REST}"
+	}
+	m.bind(withClaim(m.podOf("web", write("web")), "data"))
+	m.told("web", "FailedMount", `error processing PVC default/data: failed to fetch PVC from API server: persistentvolumeclaims "data" not found`)
+	m.apply(claimOf("data", "storageClassName: by-hand"))
+	m.told("web", "FailedMount", "error processing PVC default/data: PVC is not bound")
+	m.bindClaim("data", "near")
+	m.shown("web", "ready", isReady)
+
+	m.bind(withClaim(m.podOf("lost", write("lost")), "away"))
+	m.told("lost", "FailedMount", `MountVolume.NodeAffinity check failed for volume "there"`)
+
+	m.bind(with(m.podOf("own", write("own")), "ephemeral: {volumeClaimTemplate: {spec: {storageClassName: by-hand, accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}}"))
+	m.told("own", "FailedMount", "error processing PVC default/own-data: failed to fetch PVC")
+	own := m.shown("own", "pending", isIn(v1.PodPending))
+	m.apply(strings.Replace(claimOf("own-data", "storageClassName: by-hand"), "metadata: {name: own-data}",
+		fmt.Sprintf("metadata: {name: own-data, ownerReferences: [{apiVersion: v1, kind: Pod, name: own, uid: %s, controller: true}]}", own.UID), 1))
+	m.bindClaim("own-data", "here")
+	m.shown("own", "ready", isReady)
+	for path, want := range map[string]string{filepath.Join(host, "web"): "web\n", filepath.Join(other, "own"): "own\n"} {
+		if got, err := os.ReadFile(path); err != nil || string(got) != want {
+			t.Errorf("%s: got %q, %v", path, got, err)
+		}
+	}
+	m.delete("web", "lost", "own")
+	m.gone("web", "lost", "own")
+	m.remove("storage.yaml")
+	if err := m.waitNothingLeft(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// The admission of the apiserver rejects pods whose RuntimeClass does not exist; a class may go
+// later.
+func TestAPodOfTheClusterRunsWithTheHandlerOfItsRuntimeClass(t *testing.T) {
+	m := join(t, "--disable-admission-plugins=RuntimeClass")
+	class := cluster.Object{"kind": "RuntimeClass", "metadata": map[string]any{"name": "special"}}
+	document := func(handler string) string {
+		return "{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: special}, handler: " + handler + "}"
+	}
+	m.bind(m.podOf("web", ": > /out/web; ${REST}", "runtimeClassName: special", "overhead: {memory: 32Mi, cpu: 100m}"))
+	m.told("web", "FailedCreatePodSandBox", `Failed to create pod sandbox: `, `runtimeclass.node.k8s.io "special" not found`)
+	m.apply(document("unheard-of"))
+	m.told("web", "FailedCreatePodSandBox", `no runtime for "unheard-of" is configured`)
+	m.shown("web", "pending", isIn(v1.PodPending))
+	if m.marked("web") {
+		t.Error("it ran without its handler")
+	}
+	if err := m.server.Client().Delete(t.Context(), class); err != nil { // a handler cannot be changed
+		t.Fatal(err)
+	}
+	m.apply(document("runc"))
+	m.shown("web", "ready", isReady)
+	m.delete("web")
+	m.gone("web")
+}
