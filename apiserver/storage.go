@@ -4,6 +4,7 @@ import (
 	"context"
 
 	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 )
 
 // Claim returns a PersistentVolumeClaim, which a pod of this node must name.
@@ -22,4 +23,36 @@ func (c *Client) PersistentVolume(ctx context.Context, name string) (*v1.Persist
 	out := &v1.PersistentVolume{}
 	err := c.core.Get().Resource("persistentvolumes").Name(name).Do(ctx).Into(out)
 	return out, err
+}
+
+// VolumeAttachment returns a VolumeAttachment of this node.
+func (c *Client) VolumeAttachment(ctx context.Context, name string) (*storagev1.VolumeAttachment, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	out := &storagev1.VolumeAttachment{}
+	err := c.storage.Get().Resource("volumeattachments").Name(name).Do(ctx).Into(out)
+	return out, err
+}
+
+// CSINode returns the CSINode of that name, this node's.
+func (c *Client) CSINode(ctx context.Context, name string) (*storagev1.CSINode, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	out := &storagev1.CSINode{}
+	err := c.storage.Get().Resource("csinodes").Name(name).Do(ctx).Into(out)
+	return out, err
+}
+
+// CreateCSINode creates this node's CSINode.
+func (c *Client) CreateCSINode(ctx context.Context, n *storagev1.CSINode) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	return c.storage.Post().Resource("csinodes").Body(n).Do(ctx).Error()
+}
+
+// UpdateCSINode replaces this node's CSINode, unless it was changed meanwhile (409).
+func (c *Client) UpdateCSINode(ctx context.Context, n *storagev1.CSINode) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	return c.storage.Put().Resource("csinodes").Name(n.Name).Body(n).Do(ctx).Error()
 }

@@ -38,6 +38,11 @@ type plan struct {
 	republish  bool
 	capacity   int64 // in bytes; 0 where unknown
 	policy     storagev1.FSGroupPolicy
+	// publishContext is from the volume's attachment; tokens are those that the driver
+	// asks for, among the secrets with tokensAreSecrets.
+	publishContext   map[string]string
+	tokens           []storagev1.TokenRequest
+	tokensAreSecrets bool
 
 	// These depend on the driver's capabilities.
 	stages, mountsGroup, expands, singleWriter bool
@@ -68,6 +73,11 @@ func (v *Volumes) plan(ctx context.Context, volume *pod.CSIVolume) (*plan, error
 	if err := checkMode(doc, r); err != nil {
 		return nil, err
 	}
+	if pod.FromCluster(p.pod) {
+		p.needsCluster(doc)
+	} else if err := checkAlone(doc, r); err != nil {
+		return nil, err
+	}
 	if doc != nil {
 		p.configure(doc)
 	}
@@ -80,8 +90,8 @@ func (v *Volumes) plan(ctx context.Context, volume *pod.CSIVolume) (*plan, error
 }
 
 // checkMode checks whether the CSIDriver object allows such volumes. As upstream, without
-// one only persistent volumes are allowed; podd then assumes that they need not be
-// attached.
+// one only persistent volumes are allowed; for pods of manifests, podd then assumes that they
+// need not be attached.
 func checkMode(doc *storagev1.CSIDriver, r *record) error {
 	mode := storagev1.VolumeLifecycleMode(r.VolumeLifecycleMode)
 	switch {
@@ -91,6 +101,14 @@ func checkMode(doc *storagev1.CSIDriver, r *record) error {
 		return fmt.Errorf("mounter.SetupAt failed to check volume lifecycle mode: volume mode %q not supported by driver %s (no CSIDriver object): add its CSIDriver document with volumeLifecycleModes: [%s] to the manifests", mode, r.DriverName, mode)
 	case !slices.Contains(modesOf(doc), mode):
 		return fmt.Errorf("mounter.SetupAt failed to check volume lifecycle mode: volume mode %q not supported by driver %s (only supports %q)", mode, r.DriverName, modesOf(doc))
+	}
+	return nil
+}
+
+// checkAlone rejects, for a pod of a manifest, a driver that needs a cluster.
+func checkAlone(doc *storagev1.CSIDriver, r *record) error {
+	switch {
+	case doc == nil:
 	case r.persistent() && (doc.Spec.AttachRequired == nil || *doc.Spec.AttachRequired):
 		return fmt.Errorf("CSIDriver %s has attachRequired: true, and nothing attaches volumes without a cluster: write attachRequired: false if the driver's volumes are on this node", r.DriverName)
 	case len(doc.Spec.TokenRequests) > 0:

@@ -27,19 +27,21 @@ func (v *Volumes) stage(ctx context.Context, s *session, p *plan) error {
 	if err := os.MkdirAll(p.staging, 0o750); err != nil {
 		return err
 	}
-	r := &record{SpecVolID: p.SpecVolID, VolumeHandle: p.VolumeHandle, DriverName: p.driver, VolumeLifecycleMode: p.VolumeLifecycleMode, Block: p.Block, State: begun, Boot: v.boot}
+	r := &record{SpecVolID: p.SpecVolID, VolumeHandle: p.VolumeHandle, DriverName: p.driver, VolumeLifecycleMode: p.VolumeLifecycleMode, Block: p.Block, Attached: p.Attached, State: begun, Boot: v.boot}
 	if err := r.write(p.staged); err != nil {
 		return err
 	}
+	v.use(r, p.staged)
 	_, err = call(ctx, s, s.node.NodeStageVolume, &csipb.NodeStageVolumeRequest{
 		VolumeId: p.VolumeHandle, StagingTargetPath: p.staging, VolumeCapability: p.capability(p.flags, true),
-		Secrets: p.secrets[forStage], VolumeContext: p.context,
+		PublishContext: p.publishContext, Secrets: p.secrets[forStage], VolumeContext: p.context,
 	})
 	switch {
 	case err == nil:
 		r.State = done
 		return r.write(p.staged)
 	case final(err) && removeEmpty(p.staging) == nil: // nothing to unstage
+		v.unuse(r, p.staged)
 		return errors.Join(err, removeRecord(p.staged))
 	}
 	return err
@@ -55,7 +57,7 @@ func (v *Volumes) publish(ctx context.Context, s *session, p *plan) error {
 	}
 	request := &csipb.NodePublishVolumeRequest{
 		VolumeId: p.VolumeHandle, TargetPath: p.target, VolumeCapability: p.capability(p.flags, true), Readonly: p.readOnly,
-		Secrets: p.secrets[forPublish], VolumeContext: volumeContext,
+		PublishContext: p.publishContext, Secrets: p.secrets[forPublish], VolumeContext: volumeContext,
 	}
 	if p.stages {
 		request.StagingTargetPath = p.staging

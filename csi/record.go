@@ -26,6 +26,8 @@ type record struct {
 	AttachmentID        string `json:"attachmentID,omitempty"`
 	VolumeLifecycleMode string `json:"volumeLifecycleMode,omitempty"`
 
+	// Attached says that the cluster attaches the volume to this node.
+	Attached bool `json:"podd/attached,omitempty"`
 	// Block says that volumeMode is Block.
 	Block bool `json:"podd/block,omitempty"`
 	// State is how far the driver got, during the boot with the ID Boot.

@@ -105,7 +105,7 @@ func (r *registry) check(ctx context.Context, path string, info *registration.Pl
 	if err != nil {
 		return nil, fmt.Errorf("plugin registration failed with err: NodeGetInfo of the driver at %s: %w", d.endpoint, redacted(err, nil))
 	}
-	d.nodeID = node.GetNodeId()
+	d.nodeID, d.topology, d.maxVolumes = node.GetNodeId(), node.GetAccessibleTopology().GetSegments(), node.GetMaxVolumesPerNode()
 	return d, nil
 }
 

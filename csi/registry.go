@@ -25,7 +25,9 @@ type registry struct {
 	waker Waker
 	// registered is called after a driver has registered.
 	registered func(name string)
-	times      times
+	// changed is called after one has registered or was removed.
+	changed func()
+	times   times
 
 	mu      sync.Mutex // guards what follows
 	sockets map[string]*socket
@@ -53,6 +55,10 @@ type driver struct {
 	endpoint, registrar string
 	version             string
 	nodeID              string
+	// topology is what of the cluster's topology the node is; maxVolumes is the most that
+	// can be attached, 0 for no limit.
+	topology   map[string]string
+	maxVolumes int64
 }
 
 // socket is a registrar's socket, as long as its file exists.
@@ -66,7 +72,7 @@ type socket struct {
 
 func newRegistry(dir string, waker Waker, log *slog.Logger) *registry {
 	return &registry{
-		dir: dir, log: log, waker: waker, registered: func(string) {}, times: upstreamTimes,
+		dir: dir, log: log, waker: waker, registered: func(string) {}, changed: func() {}, times: upstreamTimes,
 		sockets: map[string]*socket{}, drivers: map[string]*driver{}, waiting: map[string]map[pod.UID]bool{},
 	}
 }
@@ -141,19 +147,21 @@ func (r *registry) add(s *socket, d *driver) error {
 		r.waker.Changed(uid)
 	}
 	r.registered(d.name)
+	r.changed()
 	return nil
 }
 
 // remove unregisters the driver that a socket has registered.
 func (r *registry) remove(path string) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	for name, d := range r.drivers {
 		if d.registrar == path {
 			delete(r.drivers, name)
 			r.log.Info("CSI driver unregistered", "driver", name, "endpoint", d.endpoint)
 		}
 	}
+	r.mu.Unlock()
+	r.changed()
 }
 
 // fail records why a socket is not registered; news says whether that has changed.
@@ -163,6 +171,17 @@ func (r *registry) fail(s *socket, name string, err error) (news bool) {
 	news = s.problem != err.Error()
 	s.name, s.problem = name, err.Error()
 	return news
+}
+
+// infos describes the registered drivers, sorted by name.
+func (r *registry) infos() (all []pod.CSIDriver) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(r.drivers)) {
+		d := r.drivers[name]
+		all = append(all, pod.CSIDriver{Name: name, NodeID: d.nodeID, Topology: d.topology, MaxVolumes: d.maxVolumes})
+	}
+	return all
 }
 
 // names returns the names of the registered drivers, sorted.

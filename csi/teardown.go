@@ -108,7 +108,11 @@ func (v *Volumes) doTearDown(ctx context.Context, dir string) error {
 		_ = os.Remove(filepath.Dir(p.target))
 	}
 	v.registry.forget(uidOf(dir))
-	return removeRecord(dir)
+	err = removeRecord(dir)
+	if err == nil {
+		v.unuse(r, dir)
+	}
+	return err
 }
 
 // lastUser says whether the volume is staged and no other pod uses it.
@@ -164,8 +168,12 @@ func (v *Volumes) unstage(ctx context.Context, s *session, r *record, p paths) e
 	if err := v.leftover(removeEmpty(p.staging), r.DriverName); err != nil {
 		return err
 	}
-	if err := removeRecord(p.staged); err != nil || !r.Block {
+	if err := removeRecord(p.staged); err != nil {
 		return err
+	}
+	v.unuse(r, p.staged)
+	if !r.Block {
+		return nil
 	}
 	return removeEmpty(filepath.Dir(p.staged))
 }
@@ -182,10 +190,7 @@ func (v *Volumes) leftover(err error, driver string) error {
 // killed between unpublish and unstage.
 func (v *Volumes) unstageUnused(ctx context.Context, driver string) {
 	var dirs []string
-	for _, pattern := range []string{
-		filepath.Join(v.root, "plugins", pluginName, driver, "*", recordFile),
-		filepath.Join(v.root, "plugins", pluginName, "volumeDevices", "*", "data", recordFile),
-	} {
+	for _, pattern := range v.stagedRecords(driver) {
 		files, _ := filepath.Glob(pattern) // fails only for a bad pattern
 		for _, file := range files {
 			dirs = append(dirs, filepath.Dir(file))
@@ -195,6 +200,14 @@ func (v *Volumes) unstageUnused(ctx context.Context, driver string) {
 		if err := v.unstageIfUnused(ctx, driver, dir); err != nil && ctx.Err() == nil {
 			v.log.Warn("cannot unstage a volume that nobody uses: its driver is asked again when it registers", "driver", driver, "dir", dir, "error", err)
 		}
+	}
+}
+
+// stagedRecords are patterns of the records of a driver's staged volumes, among others.
+func (v *Volumes) stagedRecords(driver string) []string {
+	return []string{
+		filepath.Join(v.root, "plugins", pluginName, driver, "*", recordFile),
+		filepath.Join(v.root, "plugins", pluginName, "volumeDevices", "*", "data", recordFile),
 	}
 }
 

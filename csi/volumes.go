@@ -38,6 +38,7 @@ type Config struct {
 	NodeName string
 	Objects  Objects
 	Waker    Waker
+	Cluster  Cluster // nil without one
 	Log      *slog.Logger
 	Metrics  prometheus.Registerer
 }
@@ -47,6 +48,7 @@ type Volumes struct {
 	root, nodeName, boot string
 	objects              Objects
 	waker                Waker
+	cluster              Cluster
 	registry             *registry
 	log                  *slog.Logger
 	metrics              *metrics
@@ -56,6 +58,8 @@ type Volumes struct {
 	mu          sync.Mutex // guards what follows
 	tearDowns   map[string]*tearDown
 	republished map[string]*republished
+	// inUse has the directories that need each attached volume.
+	inUse map[v1.UniqueVolumeName]map[string]bool
 }
 
 // New creates the root directory and the directories for drivers, which the drivers' pods
@@ -75,6 +79,10 @@ func New(c Config) (*Volumes, error) {
 		root: root, nodeName: c.NodeName, boot: bootID(), objects: c.Objects, waker: c.Waker, log: c.Log,
 		metrics: newMetrics(c.Metrics), timeout: callTimeout, patience: patience,
 		tearDowns: map[string]*tearDown{}, republished: map[string]*republished{},
+		cluster: c.Cluster, inUse: map[v1.UniqueVolumeName]map[string]bool{},
+	}
+	if v.cluster == nil {
+		v.cluster = noCluster{}
 	}
 	for _, dir := range []string{"plugins_registry", "plugins"} {
 		if err := os.MkdirAll(filepath.Join(root, dir), 0o750); err != nil {
@@ -82,6 +90,8 @@ func New(c Config) (*Volumes, error) {
 		}
 	}
 	v.registry = newRegistry(filepath.Join(root, "plugins_registry"), c.Waker, c.Log)
+	v.registry.changed = v.cluster.DriversChanged
+	v.loadInUse()
 	return v, nil
 }
 
@@ -97,6 +107,9 @@ func (v *Volumes) Run(ctx context.Context) error {
 	work.Wait()
 	return context.Cause(ctx)
 }
+
+// Registered returns the registered drivers, sorted by name.
+func (v *Volumes) Registered() []pod.CSIDriver { return v.registry.infos() }
 
 // Drivers returns the names of the registered drivers, sorted.
 func (v *Volumes) Drivers() []string { return v.registry.names() }
@@ -135,6 +148,9 @@ func (v *Volumes) setUp(ctx context.Context, volume pod.CSIVolume, again bool) (
 		if err := v.TearDown(ctx, volume.Dir); err != nil {
 			return false, err
 		}
+	}
+	if err := v.attach(ctx, p, again); err != nil {
+		return false, fmt.Errorf("%s: %w", pluginName, err)
 	}
 	unlock, err := v.locks.lock(ctx, p.key())
 	if err != nil {

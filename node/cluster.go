@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
@@ -19,6 +18,7 @@ import (
 	"podd/mirror"
 	"podd/node/capacity"
 	"podd/nodestatus"
+	"podd/nodestorage"
 	"podd/objects"
 	podsource "podd/podconfig/apiserver"
 	"podd/podenv"
@@ -35,8 +35,9 @@ type membership struct {
 	tokens    *tokens.Manager
 	services  *podenv.Services
 	mirrors   *mirror.Manager
-	registrar *nodestatus.Registrar   // built at the greeting
-	node      atomic.Pointer[v1.Node] // the newest that was seen
+	registrar *nodestatus.Registrar // built at the greeting
+	attached  *nodestorage.Attachments
+	drivers   *nodestorage.Drivers // built at the greeting
 }
 
 // newMembership reads the kubeconfig. The apiserver need not respond: what this node runs
@@ -53,6 +54,7 @@ func (n *Node) newMembership() (*membership, error) {
 	}
 	m := &membership{
 		client: client, uploader: status.NewUploader(client, n.status, n.log), tokens: tokens.New(client, n.log), services: podenv.NewServices(),
+		attached: nodestorage.NewAttachments(client),
 	}
 	m.mirrors = mirror.New(mirror.Config{
 		Client: client, Node: func() *v1.Node { return m.registrar.Registration() }, Here: func(uid pod.UID) bool { return n.status.Pod(uid) != nil }, Log: n.log,
@@ -115,7 +117,7 @@ func (n *Node) nodeLabels() func() map[string]string {
 		return nil
 	}
 	return func() map[string]string {
-		if of := m.node.Load(); of != nil {
+		if of := m.attached.Node(); of != nil {
 			return of.Labels
 		}
 		return admission.Labels(n.cfg.NodeName, n.cfg.NodeLabels) // what it is registered with
@@ -192,12 +194,17 @@ func (m *membership) FollowPods(ctx context.Context, node string, set func([]*v1
 	})
 }
 
-// start registers the node, and maintains what the cluster sees of it and its pods.
-func (m *membership) start(ctx context.Context, g *errgroup.Group, p *parts) {
+// build builds what needs the facts of the runtime, before anything of the second stage runs.
+func (m *membership) build(p *parts) {
 	m.registrar = nodestatus.New(nodestatus.Config{
-		Client: m.client, Facts: p.nodeFacts(), State: p.nodeState, Event: p.recorder.NodeEvent, Seen: m.node.Store, Register: p.cfg.RegisterNode,
+		Client: m.client, Facts: p.nodeFacts(), State: p.nodeState, Event: p.recorder.NodeEvent, Seen: m.attached.Seen, Register: p.cfg.RegisterNode,
 		UpdateFrequency: p.cfg.StatusUpdateFrequency, ReportFrequency: p.cfg.StatusReportFrequency, Log: p.log,
 	})
+	m.drivers = nodestorage.NewDrivers(nodestorage.DriversConfig{Client: m.client, Node: p.cfg.NodeName, Registered: p.csi.Registered, Log: p.log})
+}
+
+// start registers the node, and maintains what the cluster sees of it and its pods.
+func (m *membership) start(ctx context.Context, g *errgroup.Group, p *parts) {
 	lease := nodestatus.NewLease(nodestatus.LeaseConfig{
 		Client: m.client, Name: p.cfg.NodeName, Duration: p.cfg.LeaseDuration, Node: m.registrar.Node, Log: p.log,
 	})
@@ -209,6 +216,14 @@ func (m *membership) start(ctx context.Context, g *errgroup.Group, p *parts) {
 		select {
 		case <-m.registrar.Registered():
 			return m.mirrors.Run(ctx)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	})
+	start(ctx, g, "CSI drivers of the node", func(ctx context.Context) error {
+		select {
+		case <-m.registrar.Registered():
+			return m.drivers.Run(ctx)
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -240,7 +255,7 @@ func (n *parts) nodeFacts() nodestatus.Facts {
 
 // nodeState is what of the Node may change.
 func (n *parts) nodeState(ctx context.Context) nodestatus.State {
-	return nodestatus.State{NotReady: n.notReady(ctx)}
+	return nodestatus.State{NotReady: n.notReady(ctx), VolumesInUse: n.csi.InUse()}
 }
 
 // notReady says why the node is not ready, in the kubelet's words where it has some.

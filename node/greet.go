@@ -105,6 +105,9 @@ func (n *Node) followRuntime(ctx context.Context, g *errgroup.Group, started tim
 	if err != nil {
 		return err
 	}
+	if n.membership != nil {
+		n.membership.build(p)
+	}
 	n.server.Attach(answers{p})
 	p.start(ctx, g, started)
 	if facts.imports() {

@@ -67,7 +67,7 @@ func (n *Node) assemble(facts Facts) (*parts, error) {
 	wake := waker{n.agent}
 	var err error
 	if p.csi, err = csi.New(csi.Config{
-		RootDir: n.cfg.RootDir, NodeName: n.cfg.NodeName, Objects: n.objects, Waker: driverUser{p}, Log: n.log, Metrics: n.registry,
+		RootDir: n.cfg.RootDir, NodeName: n.cfg.NodeName, Objects: n.objects, Waker: driverUser{p}, Cluster: n.clusterStorage(), Log: n.log, Metrics: n.registry,
 	}); err != nil {
 		return nil, err
 	}

@@ -37,6 +37,8 @@ type State struct {
 	// MemoryPressure, DiskPressure and PIDPressure are the conditions of these names.
 	MemoryPressure, DiskPressure, PIDPressure bool
 	Images                                    []v1.ContainerImage
+	// VolumesInUse are the attached volumes that must not be detached, sorted.
+	VolumesInUse []v1.UniqueVolumeName
 }
 
 // The labels that upstream still sets beside those that replaced them.
@@ -110,6 +112,7 @@ func (f *Facts) update(n *v1.Node, s State, now metav1.Time) {
 	st.NodeInfo.OperatingSystem, st.NodeInfo.Architecture = runtime.GOOS, runtime.GOARCH
 	st.DaemonEndpoints = v1.NodeDaemonEndpoints{KubeletEndpoint: v1.DaemonEndpoint{Port: f.Port}}
 	st.Images = s.Images
+	st.VolumesInUse = s.VolumesInUse
 	st.RuntimeHandlers = f.Handlers
 	strict := f.StrictGroups
 	st.Features = &v1.NodeFeatures{SupplementalGroupsPolicy: &strict}

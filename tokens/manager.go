@@ -3,6 +3,7 @@ package tokens
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -12,6 +13,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"podd/internal/pod"
 )
@@ -62,8 +64,9 @@ type token struct {
 	// value is empty while there is none; it is of no use after expires.
 	value   string
 	expires time.Time
-	err     error // of the last request
-	busy    bool  // a request is in progress
+	stamp   metav1.Time // expires, by the apiserver's clock
+	err     error       // of the last request
+	busy    bool        // a request is in progress
 	due     time.Time
 	delay   time.Duration
 }
@@ -75,24 +78,55 @@ type Manager struct {
 	log    *slog.Logger
 	poke   chan struct{} // capacity 1
 
-	mu  sync.Mutex
-	all map[key]*token
+	mu   sync.Mutex
+	all  map[key]*token
+	news chan struct{} // closed, and replaced, after each request
 }
 
 // New returns a Manager without tokens.
 func New(client Client, log *slog.Logger) *Manager {
-	return &Manager{client: client, log: log, poke: make(chan struct{}, 1), all: make(map[key]*token)}
+	return &Manager{client: client, log: log, poke: make(chan struct{}, 1), all: make(map[key]*token), news: make(chan struct{})}
 }
 
 // Token returns the token of a pod's projection. If there is none yet, it is requested, and
 // the pod is notified; until then the error is of class pod.ErrAwaited.
 func (m *Manager) Token(p *v1.Pod, s *v1.ServiceAccountTokenProjection) (string, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	t, err := m.tokenLocked(p, s)
+	if err != nil {
+		return "", err
+	}
+	return t.value, nil
+}
+
+// Await is Token, but blocks until the token was requested, or ctx ends. It also returns
+// when the token expires.
+func (m *Manager) Await(ctx context.Context, p *v1.Pod, s *v1.ServiceAccountTokenProjection) (value string, expires metav1.Time, err error) {
+	for {
+		m.mu.Lock()
+		t, err := m.tokenLocked(p, s)
+		if err == nil {
+			value, expires = t.value, t.stamp
+		}
+		news := m.news
+		m.mu.Unlock()
+		if !errors.Is(err, pod.ErrAwaited) {
+			return value, expires, err
+		}
+		select {
+		case <-news:
+		case <-ctx.Done():
+			return "", expires, err
+		}
+	}
+}
+
+func (m *Manager) tokenLocked(p *v1.Pod, s *v1.ServiceAccountTokenProjection) (*token, error) {
 	k := key{p.UID, accountOf(p), s.Audience, defaultSeconds}
 	if s.ExpirationSeconds != nil {
 		k.seconds = *s.ExpirationSeconds
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	t := m.all[k]
 	if t == nil {
 		t = &token{of: p, since: time.Now()}
@@ -100,9 +134,9 @@ func (m *Manager) Token(p *v1.Pod, s *v1.ServiceAccountTokenProjection) (string,
 		m.wake()
 	}
 	if t.value != "" && time.Now().Before(t.expires) {
-		return t.value, nil
+		return t, nil
 	}
-	return "", fmt.Errorf("failed to fetch token: %w", cmp.Or(t.err, pod.ErrAwaited))
+	return nil, fmt.Errorf("failed to fetch token: %w", cmp.Or(t.err, pod.ErrAwaited))
 }
 
 func accountOf(p *v1.Pod) string {
@@ -196,6 +230,8 @@ func (m *Manager) request(ctx context.Context, k key, t *token) (changed bool) {
 	got, err := m.client.RequestToken(ctx, t.of.Namespace, k.account, r)
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	close(m.news)
+	m.news = make(chan struct{})
 	t.busy = false
 	if err != nil {
 		return m.failedLocked(ctx, t, err)
@@ -207,6 +243,7 @@ func (m *Manager) request(ctx context.Context, k key, t *token) (changed bool) {
 		life = until
 	}
 	t.value, t.err, t.delay, t.expires = got.Status.Token, nil, 0, asked.Add(life)
+	t.stamp = got.Status.ExpirationTimestamp
 	t.due = asked.Add(min(life*8/10, maxAge) - rand.N(jitter))
 	if !t.due.After(asked) {
 		t.due = asked.Add(life / 2)

@@ -124,6 +124,7 @@ var arrows = map[string]map[string]string{
 	"pleg":                {},
 	"apiserver":           {},
 	"nodestatus":          {},
+	"nodestorage":         {},
 	"mirror":              {},
 	"tokens":              {},
 	"podlogs":             {},

@@ -33,3 +33,13 @@ func (v *CSIVolume) Block() bool {
 	}
 	return mode != nil && *mode == v1.PersistentVolumeBlock
 }
+
+// CSIDriver is a driver that has registered on this node.
+type CSIDriver struct {
+	// Name is the driver's; NodeID is what it calls the node.
+	Name, NodeID string
+	// Topology is where in the cluster the node is, in the driver's terms: labels.
+	Topology map[string]string
+	// MaxVolumes is how many volumes of the driver can be attached; 0 for no limit.
+	MaxVolumes int64
+}

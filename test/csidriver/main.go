@@ -8,6 +8,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -35,9 +36,14 @@ func main() {
 	dir := flag.String("dir", "", "where its socket is made")
 	data := flag.String("data", "", "where volumes are kept")
 	registry := flag.String("registry", "", "plugins_registry")
+	attach := flag.Bool("attach", false, "volumes must be attached first, at most three; the node has a place in a topology")
 	flag.Parse()
 	d := &driver{data: *data}
-	d.Service = service.New(service.Config{DriverName: *name, DisableAttach: true, NodeExpansionRequired: true, NodeVolumeConditionRequired: true, PermissiveTargetPath: true, IO: d})
+	limit := int64(0)
+	if *attach {
+		limit = 3
+	}
+	d.Service = service.New(service.Config{DriverName: *name, DisableAttach: !*attach, AttachLimit: limit, EnableTopology: *attach, NodeExpansionRequired: true, NodeVolumeConditionRequired: true, PermissiveTargetPath: true, IO: d})
 	endpoint := filepath.Join(*dir, "csi.sock")
 	plugin := grpc.NewServer(grpc.UnaryInterceptor(tell))
 	csi.RegisterIdentityServer(plugin, d)
@@ -76,8 +82,25 @@ func tell(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler 
 	if v, ok := request.(interface{ GetVolumeId() string }); ok {
 		volume = v.GetVolumeId()
 	}
-	log.Printf("%s %s: %v", filepath.Base(info.FullMethod), volume, err)
+	log.Printf("%s %s: %v%s", filepath.Base(info.FullMethod), volume, err, tokensOf(request))
 	return answer, err
+}
+
+// tokensOf is what a request has of tokens of service accounts: their audiences.
+func tokensOf(request any) string {
+	v, ok := request.(interface{ GetVolumeContext() map[string]string })
+	if !ok {
+		return ""
+	}
+	var tokens map[string]struct{ Token, ExpirationTimestamp string }
+	if json.Unmarshal([]byte(v.GetVolumeContext()["csi.storage.k8s.io/serviceAccount.tokens"]), &tokens) != nil {
+		return ""
+	}
+	text := ""
+	for audience, token := range tokens {
+		text += fmt.Sprintf(" token for %q: %v until %v", audience, strings.HasPrefix(token.Token, "eyJ"), token.ExpirationTimestamp != "")
+	}
+	return text
 }
 
 // announced is the registrar.

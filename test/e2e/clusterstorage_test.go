@@ -2,15 +2,19 @@ package e2e
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 
 	"podd/test/cluster"
 )
@@ -152,4 +156,110 @@ func TestAPodOfTheClusterRunsWithTheHandlerOfItsRuntimeClass(t *testing.T) {
 	m.shown("web", "ready", isReady)
 	m.delete("web")
 	m.gone("web")
+}
+
+// get reads an object of the apiserver.
+func (m *member) get(kind, name string, into any) error {
+	return m.server.Client().Get(m.Context(), cluster.Object{"kind": kind, "metadata": map[string]any{"name": name}}, into)
+}
+
+// inUse waits until the Node says which volumes are in use.
+func (m *member) inUse(want ...v1.UniqueVolumeName) {
+	m.Helper()
+	m.eventually(fmt.Sprintf("the volumes %q are in use", want), func(context.Context) error {
+		var n v1.Node
+		err := m.get("Node", m.podd.NodeName(), &n)
+		if err == nil && !slices.Equal(n.Status.VolumesInUse, want) {
+			err = fmt.Errorf("it has %q", n.Status.VolumesInUse)
+		}
+		return err
+	})
+}
+
+// attach attaches a volume, as the cluster's controller of attachments and the driver's do
+// together.
+func (m *member) attach(driver, handle, volume string) {
+	m.Helper()
+	node := m.podd.NodeName()
+	attachment := fmt.Sprintf("csi-%x", sha256.Sum256([]byte(handle+driver+node)))
+	m.apply(fmt.Sprintf("{apiVersion: storage.k8s.io/v1, kind: VolumeAttachment, metadata: {name: %s}, spec: {attacher: %s, nodeName: %s, source: {persistentVolumeName: %s}}}", attachment, driver, node, volume))
+	var of storagev1.VolumeAttachment
+	if err := m.get("VolumeAttachment", attachment, &of); err != nil {
+		m.Fatal(err)
+	}
+	of.Status.Attached, of.Status.AttachmentMetadata = true, map[string]string{"device": "/dev/mock"}
+	if err := m.server.Client().PutStatus(m.Context(), cluster.Object{"kind": "VolumeAttachment", "metadata": map[string]any{"name": attachment}}, of); err != nil {
+		m.Fatal(err)
+	}
+	m.eventually("the Node has the attached volume", func(ctx context.Context) error { // podd writes its status, too
+		var n v1.Node
+		if err := m.get("Node", node, &n); err != nil {
+			return err
+		}
+		n.Status.VolumesAttached = []v1.AttachedVolume{{Name: v1.UniqueVolumeName("kubernetes.io/csi/" + driver + "^" + handle)}}
+		return m.server.Client().PutStatus(ctx, cluster.Object{"kind": "Node", "metadata": map[string]any{"name": node}}, n)
+	})
+}
+
+// A volume that must be attached: the node says that it is in use, waits, has what the
+// attacher said for the driver, and says that it is no longer in use once it is unmounted, also
+// across kills. The test is the controllers.
+func TestAPodOfTheClusterHasAnAttachedVolumeOfACSIDriver(t *testing.T) {
+	m := join(t)
+	d := m.newCSIDriver("attached.csi.example.com")
+	d.args = []string{"-attach"}
+	node, volume := m.podd.NodeName(), v1.UniqueVolumeName("kubernetes.io/csi/"+d.name+"^1")
+	m.apply("{apiVersion: v1, kind: ServiceAccount, metadata: {name: robot}}")
+	m.apply("{apiVersion: storage.k8s.io/v1, kind: CSIDriver, metadata: {name: " + d.name + "}, spec: {attachRequired: true, tokenRequests: [{audience: vault}]}}")
+	m.apply(strings.ReplaceAll(claimOfDriver, "${DRIVER}", d.name))
+	m.bindClaim("data", "disk")
+	m.bind(withClaim(m.podOf("web", "echo x >> /data/starts; : > /out/web; ${REST}", "serviceAccountName: robot"), "data"))
+	m.told("web", "FailedMount", "driver name "+d.name+" not found in the list of registered CSI drivers")
+	d.start()
+	m.eventually("the cluster knows the driver", func(context.Context) error {
+		var of storagev1.CSINode
+		var n v1.Node
+		if err := errors.Join(m.get("CSINode", node, &of), m.get("Node", node, &n)); err != nil {
+			return err
+		}
+		const key, place = "io.kubernetes.storage.mock/node", "some-mock-node"
+		if len(of.Spec.Drivers) != 1 || of.Spec.Drivers[0].Name != d.name || of.Spec.Drivers[0].NodeID == "" || *of.Spec.Drivers[0].Allocatable.Count != 3 ||
+			!slices.Equal(of.Spec.Drivers[0].TopologyKeys, []string{key}) || len(of.OwnerReferences) != 1 || of.OwnerReferences[0].UID != n.UID {
+			return fmt.Errorf("the CSINode is %+v of %+v", of.Spec, of.OwnerReferences)
+		}
+		want := fmt.Sprintf("{%q:%q}", d.name, of.Spec.Drivers[0].NodeID)
+		if got := n.Annotations["csi.volume.kubernetes.io/nodeid"]; got != want || n.Labels[key] != place {
+			return fmt.Errorf("the Node has %s and %v, want %s", got, n.Labels, want)
+		}
+		return nil
+	})
+	m.inUse(volume)
+	if m.marked("web") {
+		t.Error("it runs without its volume")
+	}
+	m.kill() // while it waits
+	m.start()
+	m.inUse(volume)
+	m.attach(d.name, "1", "disk")
+	m.shown("web", "ready", isReady)
+	d.said(`NodeStageVolume 1: <nil>`)
+	d.said(`NodePublishVolume 1: <nil> token for "vault": true until true`)
+	m.kill()
+	m.start()
+	m.bind(m.resting("marker"))
+	m.shown("marker", "ready", isReady)
+	m.inUse(volume)
+	m.delete("web", "marker")
+	m.gone("web", "marker")
+	d.said("NodeUnstageVolume 1: <nil>")
+	m.inUse()
+	d.end(unix.SIGTERM)
+	m.eventually("the cluster forgets the driver", func(context.Context) error {
+		var of storagev1.CSINode
+		err := m.get("CSINode", node, &of)
+		if err == nil && len(of.Spec.Drivers) > 0 {
+			err = fmt.Errorf("it has %+v", of.Spec.Drivers)
+		}
+		return err
+	})
 }

@@ -22,6 +22,7 @@ import (
 type csiDriver struct {
 	*env
 	binary, dir, name string
+	args              []string // more of the driver's
 	cmd               *exec.Cmd
 }
 
@@ -61,7 +62,7 @@ func (d *csiDriver) data() string { return filepath.Join(d.dir, "data") }
 
 func (d *csiDriver) start() {
 	d.Helper()
-	d.cmd = exec.Command(d.binary, "-name", d.name, "-dir", d.dir, "-data", d.data(), "-registry", filepath.Join(d.node.Root(), "plugins_registry"))
+	d.cmd = exec.Command(d.binary, append([]string{"-name", d.name, "-dir", d.dir, "-data", d.data(), "-registry", filepath.Join(d.node.Root(), "plugins_registry")}, d.args...)...)
 	log, err := os.OpenFile(filepath.Join(d.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		d.Fatal(err)

@@ -1,0 +1,184 @@
+package csi
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"podd/internal/pod"
+)
+
+// Cluster is what only a cluster can do for the volumes of its pods.
+type Cluster interface {
+	// InUse says that Volumes.InUse has changed. It must not block.
+	InUse()
+	// Attached blocks until a volume that is in use is attached to this node, or ctx ends,
+	// and returns the metadata of its VolumeAttachment, of that name.
+	Attached(ctx context.Context, volume v1.UniqueVolumeName, attachment string) (map[string]string, error)
+	// Token blocks until there is a token of the pod's service account, or ctx ends, or the
+	// apiserver refuses it.
+	Token(ctx context.Context, p *v1.Pod, s *v1.ServiceAccountTokenProjection) (token string, expires metav1.Time, err error)
+	// DriversChanged says that Volumes.Registered has changed. It must not block.
+	DriversChanged()
+}
+
+// noCluster is used if Config.Cluster is nil: volumes need not be attached then.
+type noCluster struct{}
+
+func (noCluster) InUse() {}
+
+func (noCluster) Attached(context.Context, v1.UniqueVolumeName, string) (map[string]string, error) {
+	return nil, errAlone
+}
+
+func (noCluster) Token(context.Context, *v1.Pod, *v1.ServiceAccountTokenProjection) (string, metav1.Time, error) {
+	return "", metav1.Time{}, errAlone
+}
+
+func (noCluster) DriversChanged() {}
+
+var errAlone = fmt.Errorf("this node has no apiserver: %w", pod.ErrUnavailable)
+
+// unique is upstream's name of a volume in the status of a Node.
+func (r *record) unique() v1.UniqueVolumeName {
+	return v1.UniqueVolumeName(pluginName + "/" + r.key())
+}
+
+// InUse returns the attached volumes that are mounted, may be, or are about to be: the
+// cluster must not detach them. It is sorted.
+func (v *Volumes) InUse() []v1.UniqueVolumeName {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return slices.Sorted(maps.Keys(v.inUse))
+}
+
+// use says that a directory, of a pod's volume or of a staged one, needs an attached volume.
+func (v *Volumes) use(r *record, dir string) {
+	if !r.Attached {
+		return
+	}
+	v.mu.Lock()
+	name := r.unique()
+	news := v.inUse[name] == nil
+	if news {
+		v.inUse[name] = map[string]bool{}
+	}
+	v.inUse[name][dir] = true
+	v.mu.Unlock()
+	if news {
+		v.cluster.InUse()
+	}
+}
+
+// unuse undoes use, once the directory's record is gone.
+func (v *Volumes) unuse(r *record, dir string) {
+	v.mu.Lock()
+	name := r.unique()
+	delete(v.inUse[name], dir)
+	news := v.inUse[name] != nil && len(v.inUse[name]) == 0
+	if news {
+		delete(v.inUse, name)
+	}
+	v.mu.Unlock()
+	if news {
+		v.cluster.InUse()
+	}
+}
+
+// loadInUse finds the volumes that an earlier podd has used.
+func (v *Volumes) loadInUse() {
+	for _, pattern := range append(v.stagedRecords("*"), filepath.Join(v.root, "pods", "*", "volumes", "kubernetes.io~csi", "*", recordFile)) {
+		files, _ := filepath.Glob(pattern) // fails only for a bad pattern
+		for _, file := range files {
+			if r, err := readRecord(filepath.Dir(file)); err == nil {
+				v.use(r, filepath.Dir(file))
+			}
+		}
+	}
+}
+
+// attach gets what only a cluster has for the volume: tokens, and its attachment, for which
+// it waits, but without the volume's lock: other pods' volumes may be unpublished meanwhile.
+func (v *Volumes) attach(ctx context.Context, p *plan, again bool) error {
+	if err := v.getTokens(ctx, p); err != nil || !p.Attached {
+		return err
+	}
+	if !again { // then there is a record
+		if err := v.announce(ctx, p); err != nil {
+			return err
+		}
+	}
+	metadata, err := v.cluster.Attached(ctx, p.unique(), p.AttachmentID)
+	p.publishContext = metadata
+	return err
+}
+
+// announce records that the volume is in use, so that TearDown undoes that.
+func (v *Volumes) announce(ctx context.Context, p *plan) error {
+	unlock, err := v.locks.lock(ctx, p.key())
+	if err != nil {
+		return fmt.Errorf("another call for the volume is still in progress: %w", err)
+	}
+	defer unlock()
+	if err := p.begin(v.boot); err != nil {
+		return err
+	}
+	v.use(p.record, p.dir)
+	return nil
+}
+
+// tokensKey is where drivers expect the tokens that they ask for (KEP-1855).
+const tokensKey = "csi.storage.k8s.io/serviceAccount.tokens"
+
+// getTokens gets the tokens that the driver asks for, in the context of the volume or,
+// if it wants that, among its secrets.
+func (v *Volumes) getTokens(ctx context.Context, p *plan) error {
+	if len(p.tokens) == 0 {
+		return nil
+	}
+	issued := map[string]authenticationv1.TokenRequestStatus{}
+	for _, r := range p.tokens {
+		token, expires, err := v.cluster.Token(ctx, p.pod, &v1.ServiceAccountTokenProjection{Audience: r.Audience, ExpirationSeconds: r.ExpirationSeconds})
+		if err != nil {
+			return fmt.Errorf("mounter.SetUpAt failed to get service account token attributes: %w", err)
+		}
+		issued[r.Audience] = authenticationv1.TokenRequestStatus{Token: token, ExpirationTimestamp: expires}
+	}
+	text, err := json.Marshal(issued)
+	if err != nil {
+		return err
+	}
+	if !p.tokensAreSecrets {
+		p.podInfo = maps.Clone(p.podInfo)
+		if p.podInfo == nil {
+			p.podInfo = map[string]string{}
+		}
+		p.podInfo[tokensKey] = string(text)
+		return nil
+	}
+	secrets := maps.Clone(p.secrets[forPublish])
+	if secrets == nil {
+		secrets = map[string]string{}
+	}
+	secrets[tokensKey] = string(text)
+	p.secrets[forPublish] = secrets
+	return nil
+}
+
+// needsCluster applies what of a CSIDriver only a cluster can do; without the object,
+// persistent volumes must be attached, as upstream.
+func (p *plan) needsCluster(doc *storagev1.CSIDriver) {
+	p.Attached = p.persistent() && (doc == nil || doc.Spec.AttachRequired == nil || *doc.Spec.AttachRequired)
+	if doc != nil {
+		p.tokens = doc.Spec.TokenRequests
+		p.tokensAreSecrets = doc.Spec.ServiceAccountTokenInSecrets != nil && *doc.Spec.ServiceAccountTokenInSecrets
+	}
+}

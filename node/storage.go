@@ -1,0 +1,38 @@
+package node
+
+import (
+	"context"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"podd/csi"
+	"podd/nodestorage"
+)
+
+// clusterStorage implements csi.Cluster.
+type clusterStorage struct {
+	*nodestorage.Attachments
+	m *membership
+}
+
+// clusterStorage returns what a cluster does for CSI volumes; nil without one.
+func (n *Node) clusterStorage() csi.Cluster {
+	if n.membership == nil {
+		return nil
+	}
+	return clusterStorage{n.membership.attached, n.membership}
+}
+
+// InUse has the Node's status written.
+func (s clusterStorage) InUse() {
+	if s.m.registrar != nil { // otherwise its first status has it
+		s.m.registrar.Poke()
+	}
+}
+
+func (s clusterStorage) Token(ctx context.Context, p *v1.Pod, projection *v1.ServiceAccountTokenProjection) (string, metav1.Time, error) {
+	return s.m.tokens.Await(ctx, p, projection)
+}
+
+func (s clusterStorage) DriversChanged() { s.m.drivers.Changed() }

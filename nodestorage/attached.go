@@ -1,0 +1,104 @@
+package nodestorage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+)
+
+// AttachmentClient reads a VolumeAttachment of this node. It blocks until the apiserver has
+// answered.
+type AttachmentClient interface {
+	VolumeAttachment(ctx context.Context, name string) (*storagev1.VolumeAttachment, error)
+}
+
+// Attachments knows which volumes the cluster has attached to this node. Create it with
+// NewAttachments; its methods may be called by anybody.
+type Attachments struct {
+	client AttachmentClient
+
+	mu   sync.Mutex
+	node *v1.Node      // the newest that was seen
+	news chan struct{} // closed, and replaced, with each
+}
+
+// NewAttachments returns an Attachments that has not seen the Node.
+func NewAttachments(client AttachmentClient) *Attachments {
+	return &Attachments{client: client, news: make(chan struct{})}
+}
+
+// Seen takes a newer version of the Node. It does not block.
+func (a *Attachments) Seen(node *v1.Node) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.node = node
+	close(a.news)
+	a.news = make(chan struct{})
+}
+
+// Node returns the newest version of the Node that was seen, or nil. It is read-only.
+func (a *Attachments) Node() *v1.Node {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.node
+}
+
+// Attached blocks until the apiserver knows that the volume is in use, and then until the
+// cluster says that it is attached, and returns the metadata of its VolumeAttachment: a volume
+// that the apiserver does not know to be in use may be detached at any time. Nothing is
+// polled: the Node is followed. The errors are the kubelet's; that of a wait that ctx has
+// ended says for what.
+func (a *Attachments) Attached(ctx context.Context, volume v1.UniqueVolumeName, attachment string) (map[string]string, error) {
+	for _, step := range []struct {
+		done func(*v1.NodeStatus) bool
+		what string
+	}{
+		{func(s *v1.NodeStatus) bool { return slices.Contains(s.VolumesInUse, volume) }, "the Node's status.volumesInUse to be written"},
+		{func(s *v1.NodeStatus) bool {
+			return slices.ContainsFunc(s.VolumesAttached, func(v v1.AttachedVolume) bool { return v.Name == volume })
+		}, "the cluster to attach it: the Node's status.volumesAttached does not have it"},
+	} {
+		if err := a.await(ctx, step.done); err != nil {
+			return nil, fmt.Errorf("volume %s: waiting for %s: %w", volume, step.what, err)
+		}
+	}
+	of, err := a.client.VolumeAttachment(ctx, attachment)
+	if err != nil {
+		return nil, fmt.Errorf("volume %s has GET error for volume attachment %s: %w", volume, attachment, err)
+	}
+	return of.Status.AttachmentMetadata, verify(of, volume)
+}
+
+func (a *Attachments) await(ctx context.Context, done func(*v1.NodeStatus) bool) error {
+	for {
+		a.mu.Lock()
+		node, news := a.node, a.news
+		a.mu.Unlock()
+		if node != nil && done(&node.Status) {
+			return nil
+		}
+		select {
+		case <-news:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// verify says why a volume is not attached, by its VolumeAttachment.
+func verify(of *storagev1.VolumeAttachment, volume v1.UniqueVolumeName) error {
+	switch {
+	case of.DeletionTimestamp != nil:
+		return fmt.Errorf("volume %s: its volume attachment %s is being deleted", volume, of.Name)
+	case of.Status.Attached:
+		return nil
+	case of.Status.AttachError != nil:
+		return errors.New(of.Status.AttachError.Message)
+	}
+	return fmt.Errorf("volume %s is not attached for volume attachment %s", volume, of.Name)
+}

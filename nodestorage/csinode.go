@@ -1,0 +1,242 @@
+package nodestorage
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"podd/internal/pod"
+)
+
+// DriversClient reads and writes what the cluster knows of this node's drivers. Its methods
+// block until the apiserver has answered.
+type DriversClient interface {
+	CSINode(ctx context.Context, name string) (*storagev1.CSINode, error)
+	CreateCSINode(ctx context.Context, n *storagev1.CSINode) error
+	// UpdateCSINode fails with 409 if the object was changed meanwhile.
+	UpdateCSINode(ctx context.Context, n *storagev1.CSINode) error
+	Node(ctx context.Context, name string) (*v1.Node, error)
+	PatchNode(ctx context.Context, name string, patch []byte, subresource ...string) (*v1.Node, error)
+}
+
+const (
+	// annotationNodeID has the node's IDs, by the name of the driver, as a JSON object.
+	annotationNodeID = "csi.volume.kubernetes.io/nodeid"
+
+	firstRetry = 500 * time.Millisecond // doubles to
+	lastRetry  = 2 * time.Minute
+)
+
+// DriversConfig configures Drivers.
+type DriversConfig struct {
+	Client DriversClient
+	// Node is the Node's name.
+	Node string
+	// Registered returns the registered drivers, sorted by name. It must not block.
+	Registered func() []pod.CSIDriver
+	Log        *slog.Logger
+}
+
+// Drivers shows the cluster which CSI drivers are registered: in the CSINode, and in the
+// Node's annotation and labels. Drivers of which podd knows nothing stay there: at the start
+// of podd, they have not registered yet. Create it with NewDrivers, and Run it once.
+type Drivers struct {
+	cfg  DriversConfig
+	poke chan struct{} // capacity 1
+
+	// The rest belongs to Run: the drivers that have been registered, and the last error.
+	known map[string]bool
+	told  string
+}
+
+// NewDrivers returns a Drivers; nothing is requested before Run.
+func NewDrivers(cfg DriversConfig) *Drivers {
+	return &Drivers{cfg: cfg, poke: make(chan struct{}, 1), known: map[string]bool{}}
+}
+
+// Changed says that the registered drivers have changed. It does not block.
+func (d *Drivers) Changed() {
+	select {
+	case d.poke <- struct{}{}:
+	default:
+	}
+}
+
+// Run keeps what the cluster knows up to date until ctx ends. The Node must exist.
+func (d *Drivers) Run(ctx context.Context) error {
+	for delay := time.Duration(0); ; {
+		err := d.sync(ctx)
+		var retry <-chan time.Time
+		if delay = min(max(2*delay, firstRetry), lastRetry); err != nil {
+			retry = time.After(delay)
+		} else {
+			delay = 0
+		}
+		if ctx.Err() == nil {
+			d.tell(err)
+		}
+		select {
+		case <-d.poke:
+		case <-retry:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (d *Drivers) tell(err error) {
+	if err != nil && err.Error() != d.told {
+		d.cfg.Log.Warn("cannot show the cluster this node's CSI drivers: trying again", "error", err)
+	}
+	d.told = ""
+	if err != nil {
+		d.told = err.Error()
+	}
+}
+
+// sync writes what differs. A driver is in the CSINode, where the scheduler finds it, once
+// what it says of the node is in the Node.
+func (d *Drivers) sync(ctx context.Context) error {
+	registered := d.cfg.Registered()
+	for i := range registered {
+		d.known[registered[i].Name] = true
+	}
+	node, err := d.cfg.Client.Node(ctx, d.cfg.Node)
+	if err != nil {
+		return fmt.Errorf("get the Node: %w", err)
+	}
+	registered, collisions := withoutCollisions(node, registered)
+	patch, err := d.nodePatch(node, registered)
+	if err != nil {
+		return err
+	}
+	if patch != nil {
+		if _, err := d.cfg.Client.PatchNode(ctx, d.cfg.Node, patch, "status"); err != nil {
+			return fmt.Errorf("write the Node's annotation and labels: %w", err)
+		}
+	}
+	return errors.Join(collisions, d.syncCSINode(ctx, node, registered))
+}
+
+// withoutCollisions returns the drivers whose topology agrees with the labels of the Node. The
+// error is about the others.
+func withoutCollisions(node *v1.Node, all []pod.CSIDriver) (rest []pod.CSIDriver, err error) {
+	var errs []error
+	for _, driver := range all {
+		agrees := true
+		for key, value := range driver.Topology {
+			if old, labeled := node.Labels[key]; labeled && old != value {
+				agrees = false
+				errs = append(errs, fmt.Errorf("driver %s: detected topology value collision: driver reported %q:%q but existing label is %q:%q", driver.Name, key, value, key, old))
+			}
+		}
+		if agrees {
+			rest = append(rest, driver)
+		}
+	}
+	return rest, errors.Join(errs...)
+}
+
+// stale says that a driver was registered and is no longer.
+func (d *Drivers) stale(name string, registered []pod.CSIDriver) bool {
+	return d.known[name] && !slices.ContainsFunc(registered, func(r pod.CSIDriver) bool { return r.Name == name })
+}
+
+// nodePatch returns the patch of the Node's annotation and labels; nil for none.
+func (d *Drivers) nodePatch(node *v1.Node, registered []pod.CSIDriver) ([]byte, error) {
+	ids := map[string]string{}
+	before := node.Annotations[annotationNodeID]
+	if before != "" {
+		if err := json.Unmarshal([]byte(before), &ids); err != nil {
+			ids = map[string]string{} // nothing of it can be used
+		}
+	}
+	maps.DeleteFunc(ids, func(name, _ string) bool { return d.stale(name, registered) })
+	labels := map[string]string{}
+	for _, driver := range registered {
+		ids[driver.Name] = driver.NodeID
+		for key, value := range driver.Topology {
+			if node.Labels[key] != value {
+				labels[key] = value
+			}
+		}
+	}
+	metadata := map[string]any{}
+	if len(labels) > 0 {
+		metadata["labels"] = labels
+	}
+	text, err := json.Marshal(ids)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case len(ids) == 0 && before != "":
+		metadata["annotations"] = map[string]any{annotationNodeID: nil}
+	case len(ids) > 0 && string(text) != before:
+		metadata["annotations"] = map[string]any{annotationNodeID: string(text)}
+	}
+	if len(metadata) == 0 {
+		return nil, nil
+	}
+	return json.Marshal(map[string]any{"metadata": metadata})
+}
+
+func (d *Drivers) syncCSINode(ctx context.Context, node *v1.Node, registered []pod.CSIDriver) error {
+	old, err := d.cfg.Client.CSINode(ctx, d.cfg.Node)
+	missing := apierrors.IsNotFound(err)
+	if err != nil && !missing {
+		return fmt.Errorf("get the CSINode: %w", err)
+	}
+	if missing {
+		made := &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: d.cfg.Node, OwnerReferences: []metav1.OwnerReference{
+			{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID},
+		}}}
+		made.Spec.Drivers = d.csiNodeDrivers(nil, registered)
+		if err := d.cfg.Client.CreateCSINode(ctx, made); err != nil {
+			return fmt.Errorf("create the CSINode: %w", err)
+		}
+		return nil
+	}
+	next := old.DeepCopy()
+	next.Spec.Drivers = d.csiNodeDrivers(old.Spec.Drivers, registered)
+	if equality.Semantic.DeepEqual(old.Spec, next.Spec) {
+		return nil
+	}
+	if err := d.cfg.Client.UpdateCSINode(ctx, next); err != nil {
+		return fmt.Errorf("update the CSINode: %w", err)
+	}
+	return nil
+}
+
+// csiNodeDrivers returns what a CSINode has to say, sorted by name.
+func (d *Drivers) csiNodeDrivers(old []storagev1.CSINodeDriver, registered []pod.CSIDriver) []storagev1.CSINodeDriver {
+	next := []storagev1.CSINodeDriver{} // required by the API, even if empty
+	for _, driver := range old {
+		if !d.known[driver.Name] {
+			next = append(next, driver)
+		}
+	}
+	for _, driver := range registered {
+		n := storagev1.CSINodeDriver{Name: driver.Name, NodeID: driver.NodeID, TopologyKeys: slices.Sorted(maps.Keys(driver.Topology))}
+		if driver.MaxVolumes > 0 {
+			count := int32(min(driver.MaxVolumes, math.MaxInt32))
+			n.Allocatable = &storagev1.VolumeNodeResources{Count: &count}
+		}
+		next = append(next, n)
+	}
+	slices.SortFunc(next, func(a, b storagev1.CSINodeDriver) int { return strings.Compare(a.Name, b.Name) })
+	return next
+}
