@@ -131,17 +131,21 @@ func (d *Drivers) sync(ctx context.Context) error {
 	return errors.Join(collisions, d.syncCSINode(ctx, node, registered))
 }
 
-// withoutCollisions returns the drivers whose topology agrees with the labels of the Node. The
-// error is about the others.
+// withoutCollisions returns the drivers whose topology agrees with the labels of the Node, and
+// with the drivers before them. The error is about the others.
 func withoutCollisions(node *v1.Node, all []pod.CSIDriver) (rest []pod.CSIDriver, err error) {
 	var errs []error
+	labels := maps.Clone(node.Labels)
 	for _, driver := range all {
 		agrees := true
 		for key, value := range driver.Topology {
-			if old, labeled := node.Labels[key]; labeled && old != value {
+			if old, labeled := labels[key]; labeled && old != value {
 				agrees = false
 				errs = append(errs, fmt.Errorf("driver %s: detected topology value collision: driver reported %q:%q but existing label is %q:%q", driver.Name, key, value, key, old))
 			}
+		}
+		if agrees && labels != nil {
+			maps.Copy(labels, driver.Topology)
 		}
 		if agrees {
 			rest = append(rest, driver)

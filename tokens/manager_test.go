@@ -184,3 +184,26 @@ func TestTokensOfAPodThatIsGoneAreNotRenewed(t *testing.T) {
 		}
 	})
 }
+
+func TestAwaitReturnsWithTheTokenOrTheReason(t *testing.T) {
+	managing(t, func(m *Manager, s *server, _ *notified) {
+		s.set(true)
+		if got, _, err := m.Await(context.Background(), web(), projection(600)); got != "" || err == nil || err.Error() != "failed to fetch token: connection refused" {
+			t.Errorf("away: got %q, %v", got, err)
+		}
+		s.set(false)
+		time.Sleep(time.Minute)
+		began := time.Now()
+		for range 2 { // the second time, it is there
+			got, expires, err := m.Await(context.Background(), web(), projection(900))
+			if got != "shop/robot 2" || err != nil || !expires.Time.Equal(began.Add(900*time.Second)) {
+				t.Errorf("got %q until %s, %v", got, expires, err)
+			}
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		if _, _, err := m.Await(ctx, web(), projection(1200)); !errors.Is(err, errNotYet) {
+			t.Errorf("canceled: got %v", err)
+		}
+	})
+}

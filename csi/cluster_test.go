@@ -1,0 +1,179 @@
+package csi
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	csipb "github.com/container-storage-interface/spec/lib/go/csi"
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"podd/internal/pod"
+)
+
+// testCluster attaches what it is told to.
+type testCluster struct {
+	mu       sync.Mutex
+	asked    []string // attachments
+	attached chan map[string]string
+	refused  error // for tokens
+}
+
+func (c *testCluster) InUse()          {}
+func (c *testCluster) DriversChanged() {}
+
+func (c *testCluster) Attached(ctx context.Context, volume v1.UniqueVolumeName, attachment string) (map[string]string, error) {
+	c.mu.Lock()
+	c.asked = append(c.asked, string(volume)+" "+attachment)
+	c.mu.Unlock()
+	select {
+	case metadata := <-c.attached:
+		c.attached <- metadata
+		return metadata, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+func (c *testCluster) Token(_ context.Context, p *v1.Pod, s *v1.ServiceAccountTokenProjection) (string, metav1.Time, error) {
+	return fmt.Sprintf("%s for %s", p.Spec.ServiceAccountName, s.Audience), metav1.Time{Time: time.Unix(1, 0)}, c.refused
+}
+
+// inCluster returns a node of a cluster with a registered driver.
+func inCluster(t *testing.T, root string, f *fake) (*testNode, *testCluster) {
+	c := &testCluster{attached: make(chan map[string]string, 1)}
+	n := newNode(t, root, func(v *Volumes) { v.cluster = c })
+	if f != nil {
+		f.register(n)
+		n.has(driverName)
+	}
+	return n, c
+}
+
+func ofCluster(v pod.CSIVolume) pod.CSIVolume {
+	v.Pod.Annotations = map[string]string{pod.AnnotationSource: string(pod.SourceAPIServer)}
+	return v
+}
+
+func (n *testNode) wantInUse(want ...v1.UniqueVolumeName) {
+	n.t.Helper()
+	if got := n.InUse(); !slices.Equal(got, want) {
+		n.t.Errorf("in use are %v, want %v", got, want)
+	}
+}
+
+const unique = v1.UniqueVolumeName("kubernetes.io/csi/" + driverName + "^h")
+
+func TestAVolumeIsInUseBeforeItIsAttachedUntilItIsUnstaged(t *testing.T) {
+	f := newFake(t, driverName, stages).serve()
+	n, c := inCluster(t, "", f) // without a CSIDriver, volumes must be attached
+	one, two := ofCluster(n.persistent("uid-1", driverName, "h")), ofCluster(n.persistent("uid-2", driverName, "h"))
+	done := make(chan error, 1)
+	go func() { _, err := n.SetUp(t.Context(), one); done <- err }()
+	eventually(t, "it is asked for", func() bool { c.mu.Lock(); defer c.mu.Unlock(); return len(c.asked) > 0 })
+	n.wantInUse(unique)
+	if want := fmt.Sprintf("%s csi-%x", unique, sha256.Sum256([]byte("h"+driverName+"node"))); c.asked[0] != want {
+		t.Errorf("asked for %s, want %s", c.asked[0], want)
+	}
+	wantCalls(t, f)
+	c.attached <- map[string]string{"device": "/dev/x"}
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if got := last[*csipb.NodeStageVolumeRequest](f).PublishContext["device"] + last[*csipb.NodePublishVolumeRequest](f).PublishContext["device"]; got != "/dev/x/dev/x" {
+		t.Errorf("the driver got %s", got)
+	}
+	n.mustSetUp(two)
+	n.mustTearDown(one)
+	n.wantInUse(unique)
+	n.stop()
+	again, _ := inCluster(t, n.root, nil)
+	again.wantInUse(unique)
+	again.has(driverName)
+	again.mustTearDown(two)
+	again.wantInUse()
+}
+
+func TestAVolumeThatIsNotAttachedIsNoLongerInUseWithoutItsPod(t *testing.T) {
+	f := newFake(t, driverName, stages).serve()
+	n, c := inCluster(t, "", f)
+	v := ofCluster(n.persistent("uid-1", driverName, "h"))
+	ctx, cancel := context.WithCancelCause(t.Context())
+	done := make(chan error, 1)
+	go func() { _, err := n.SetUp(ctx, v); done <- err }()
+	eventually(t, "it is asked for", func() bool { c.mu.Lock(); defer c.mu.Unlock(); return len(c.asked) > 0 })
+	gone := errors.New("the pod is gone")
+	cancel(gone)
+	if err := <-done; !errors.Is(err, gone) {
+		t.Errorf("got %v", err)
+	}
+	n.wantInUse(unique)
+	n.mustTearDown(v)
+	n.wantInUse()
+	wantCalls(t, f)
+}
+
+func TestWhatNeedNotBeAttachedIsNotInUse(t *testing.T) {
+	f := newFake(t, driverName, stages).serve()
+	n, c := inCluster(t, "", f)
+	n.allow(driverName, nil, storagev1.VolumeLifecyclePersistent, storagev1.VolumeLifecycleEphemeral) // attachRequired: false
+	n.mustSetUp(ofCluster(n.persistent("uid-1", driverName, "h")))
+	yes := true
+	n.allow(driverName, func(s *storagev1.CSIDriverSpec) { s.AttachRequired = &yes }, storagev1.VolumeLifecyclePersistent, storagev1.VolumeLifecycleEphemeral)
+	n.mustSetUp(ofCluster(n.inline("uid-2", driverName)))
+	n.wantInUse()
+	if len(c.asked) > 0 {
+		t.Errorf("asked for %v", c.asked)
+	}
+	// A pod of a manifest is not the cluster's.
+	if _, err := n.SetUp(t.Context(), n.persistent("uid-3", driverName, "other")); err == nil || !strings.Contains(err.Error(), "nothing attaches volumes without a cluster") {
+		t.Errorf("a pod of a manifest: got %v", err)
+	}
+}
+
+func TestADriverGetsTheTokensThatItAsksFor(t *testing.T) {
+	const tokens = `{"":{"token":"sa for ","expirationTimestamp":"1970-01-01T00:00:01Z"},"vault":{"token":"sa for vault","expirationTimestamp":"1970-01-01T00:00:01Z"}}`
+	f := newFake(t, driverName).serve()
+	n, c := inCluster(t, "", f)
+	asks := func(secret bool) func(*storagev1.CSIDriverSpec) {
+		return func(s *storagev1.CSIDriverSpec) {
+			s.TokenRequests, s.ServiceAccountTokenInSecrets = []storagev1.TokenRequest{{}, {Audience: "vault"}}, &secret
+		}
+	}
+	n.allow(driverName, asks(false), storagev1.VolumeLifecycleEphemeral)
+	n.mustSetUp(ofCluster(n.inline("uid-1", driverName)))
+	q := last[*csipb.NodePublishVolumeRequest](f)
+	if q.VolumeContext[tokensKey] != tokens || q.VolumeContext["size"] != "small" || len(q.Secrets) > 0 {
+		t.Errorf("got %v and secrets %v", q.VolumeContext, q.Secrets)
+	}
+	n.allow(driverName, asks(true), storagev1.VolumeLifecycleEphemeral)
+	n.mustSetUp(ofCluster(n.inline("uid-2", driverName)))
+	q = last[*csipb.NodePublishVolumeRequest](f)
+	if q.Secrets[tokensKey] != tokens || q.VolumeContext[tokensKey] != "" {
+		t.Errorf("as secrets: got %v and secrets %v", q.VolumeContext, q.Secrets)
+	}
+	c.refused = errors.New("no such account")
+	if _, err := n.SetUp(t.Context(), ofCluster(n.inline("uid-3", driverName))); err == nil || !strings.Contains(err.Error(), "no such account") {
+		t.Errorf("refused: got %v", err)
+	}
+	if _, err := n.SetUp(t.Context(), n.inline("uid-4", driverName)); err == nil || !strings.Contains(err.Error(), "tokenRequests, which only an apiserver can answer") {
+		t.Errorf("a pod of a manifest: got %v", err)
+	}
+}
+
+func TestWhatADriverSaysOfTheNodeIsKnown(t *testing.T) {
+	n, f := withDriver(t)
+	if got := n.Registered(); len(got) != 1 || got[0].Name != driverName || got[0].NodeID != "here" {
+		t.Errorf("got %+v", got)
+	}
+	f.stop()
+	eventually(t, "it is removed", func() bool { return len(n.Registered()) == 0 })
+}
