@@ -202,7 +202,7 @@ func TestAwaitReturnsWithTheTokenOrTheReason(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
-		if _, _, err := m.Await(ctx, web(), projection(1200)); !errors.Is(err, errNotYet) {
+		if _, _, err := m.Await(ctx, web(), projection(1200)); !errors.Is(err, pod.ErrAwaited) {
 			t.Errorf("canceled: got %v", err)
 		}
 	})

@@ -29,11 +29,11 @@ type member struct {
 // join starts an apiserver, with more arguments, and a podd with its kubeconfig.
 func join(t *testing.T, args ...string) *member {
 	t.Helper()
-	return joinWith(t, func(map[string]any) {})
+	return joinWith(t, func(map[string]any) {}, args...)
 }
 
-// joinWith changes podd's configuration before it starts.
-func joinWith(t *testing.T, change func(config map[string]any)) *member {
+// joinWith is join with a change of podd's configuration.
+func joinWith(t *testing.T, change func(config map[string]any), args ...string) *member {
 	t.Helper()
 	binary := os.Getenv("PODD_TEST_APISERVER")
 	if binary == "" {
