@@ -1,14 +1,14 @@
 package apiserver
 
 import (
-	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
-	"os"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/util/flowcontrol"
 )
 
@@ -26,11 +25,16 @@ import (
 type Config struct {
 	// Kubeconfig is the path of a kubeconfig file, whose current context is used.
 	Kubeconfig string
+	// Bootstrap is another one, or empty. With it the first need not be usable yet: then
+	// the apiserver is that of Bootstrap, and requests wait for credentials (Ready).
+	Bootstrap string
 	// UserAgent is "podd/VERSION".
 	UserAgent string
 	// QPS and Burst bound the requests other than watches; QPS 0 is no bound.
 	QPS   float32
 	Burst int
+	// Log may be nil.
+	Log *slog.Logger
 }
 
 // contentType is what podd and apiserver encode objects as. Protobuf costs a third of
@@ -45,18 +49,28 @@ const requestTimeout = time.Minute
 // Client makes a node's calls to one apiserver. Its methods may be called by any
 // goroutine; all block until the answer is there.
 type Client struct {
-	server                                            string
-	core, coordination, authentication, authorization rest.Interface
-	storage, node                                     rest.Interface
+	conn                                                            *connection
+	core, coordination, authentication, authorization, certificates rest.Interface
+	storage, node                                                   rest.Interface
 }
 
 // Connect reads the kubeconfig. It makes no request: an apiserver that does not respond
 // is no error.
 func Connect(c Config) (*Client, error) {
-	loaded, err := load(c.Kubeconfig)
+	from, err := load(c.Kubeconfig)
+	conn := &connection{kubeconfig: c.Kubeconfig, userAgent: c.UserAgent, strict: c.Bootstrap != "", log: c.Log, first: make(chan struct{})}
+	if conn.log == nil {
+		conn.log = slog.New(slog.DiscardHandler)
+	}
+	if c.Bootstrap != "" {
+		if conn.missing = Usable(c.Kubeconfig); conn.missing != nil {
+			from, err = load(c.Bootstrap)
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
+	loaded := rest.CopyConfig(from.config)
 	loaded.UserAgent = c.UserAgent
 	loaded.ContentType, loaded.AcceptContentTypes = contentType, contentType+","+runtime.ContentTypeJSON
 	loaded.WarningHandlerWithContext = rest.NoWarnings{} // of deprecated versions: for who wrote the object, not for the node
@@ -64,9 +78,22 @@ func Connect(c Config) (*Client, error) {
 	if c.QPS > 0 {
 		loaded.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(c.QPS, max(c.Burst, 1))
 	}
+	if conn.server, _, err = rest.DefaultServerUrlFor(loaded); err != nil {
+		return nil, fmt.Errorf("kubeconfig %s: %w", c.Kubeconfig, err)
+	}
+	if conn.missing == nil {
+		if _, err := conn.reload(); err != nil {
+			return nil, err
+		}
+	}
+	return newClient(c, loaded, conn)
+}
+
+// newClient makes the REST clients, whose requests all take one connection.
+func newClient(c Config, loaded *rest.Config, conn *connection) (*Client, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
-		v1.AddToScheme, authenticationv1.AddToScheme, authorizationv1.AddToScheme, coordinationv1.AddToScheme, storagev1.AddToScheme, nodev1.AddToScheme,
+		v1.AddToScheme, authenticationv1.AddToScheme, authorizationv1.AddToScheme, coordinationv1.AddToScheme, certificatesv1.AddToScheme, storagev1.AddToScheme, nodev1.AddToScheme,
 	} {
 		if err := add(scheme); err != nil {
 			return nil, fmt.Errorf("register the API's types: %w", err)
@@ -74,11 +101,8 @@ func Connect(c Config) (*Client, error) {
 	}
 	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
 	loaded.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
-	shared, err := rest.HTTPClientFor(loaded)
-	if err != nil {
-		return nil, fmt.Errorf("kubeconfig %s: %w", c.Kubeconfig, err)
-	}
-	client := &Client{server: loaded.Host}
+	shared := &http.Client{Transport: conn}
+	client := &Client{conn: conn}
 	for _, group := range []struct {
 		path    string
 		version schema.GroupVersion
@@ -90,10 +114,13 @@ func Connect(c Config) (*Client, error) {
 		{"/apis", authorizationv1.SchemeGroupVersion, &client.authorization},
 		{"/apis", storagev1.SchemeGroupVersion, &client.storage},
 		{"/apis", nodev1.SchemeGroupVersion, &client.node},
+		{"/apis", certificatesv1.SchemeGroupVersion, &client.certificates},
 	} {
-		if *group.client, err = restClient(loaded, shared, group.path, group.version); err != nil {
+		made, err := restClient(loaded, shared, group.path, group.version)
+		if err != nil {
 			return nil, fmt.Errorf("kubeconfig %s: %w", c.Kubeconfig, err)
 		}
+		*group.client = made
 	}
 	return client, nil
 }
@@ -104,23 +131,5 @@ func restClient(loaded *rest.Config, shared *http.Client, path string, version s
 	return rest.RESTClientForConfigAndClient(own, shared)
 }
 
-// load returns the kubeconfig's current context as a client's configuration.
-func load(path string) (*rest.Config, error) {
-	if _, err := os.Stat(path); err != nil {
-		return nil, fmt.Errorf("kubeconfig: %w", err)
-	}
-	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: path}
-	loaded, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{}).ClientConfig()
-	switch {
-	case clientcmd.IsEmptyConfig(err):
-		return nil, fmt.Errorf("kubeconfig %s is empty: it must name a cluster, a user and a current-context", path)
-	case err != nil:
-		return nil, fmt.Errorf("kubeconfig %s: %w", path, err)
-	case loaded.Host == "":
-		return nil, fmt.Errorf("kubeconfig %s: %w", path, errors.New("the current context's cluster has no server"))
-	}
-	return loaded, nil
-}
-
-// Server is the apiserver's URL.
-func (c *Client) Server() string { return c.server }
+// Server is the apiserver's URL, as it was when podd was started.
+func (c *Client) Server() string { return c.conn.server.String() }

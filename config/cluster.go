@@ -61,6 +61,7 @@ func (c *Config) fillCluster(kc *kubeletv1beta1.KubeletConfiguration) {
 	c.APIQPS, c.APIBurst = float32(*kc.KubeAPIQPS), int(kc.KubeAPIBurst)
 	c.LeaseDuration = time.Duration(kc.NodeLeaseDurationSeconds) * time.Second
 	c.StatusUpdateFrequency, c.StatusReportFrequency = kc.NodeStatusUpdateFrequency.Duration, kc.NodeStatusReportFrequency.Duration
+	c.RotateCertificates, c.API.RequestCertificate = kc.RotateCertificates, kc.ServerTLSBootstrap
 	c.RegisterNode, c.ProviderID = *kc.RegisterNode, kc.ProviderID
 	c.Taints = kc.RegisterWithTaints
 }
@@ -96,6 +97,9 @@ type KubeletAPI struct {
 	Port int32
 	// CertFile and KeyFile are both paths, or both empty: podd makes a certificate.
 	CertFile, KeyFile string
+	// RequestCertificate: podd requests its certificate from the cluster; that of CertFile
+	// serves until it is there.
+	RequestCertificate bool
 	// MinVersion and CipherSuites are of crypto/tls; no suites are its own choice.
 	MinVersion   uint16
 	CipherSuites []uint16

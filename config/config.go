@@ -53,6 +53,11 @@ type Config struct {
 	// Kubeconfig is the path of the file with an apiserver; empty for a podd that is not
 	// the node of a cluster, for which the rest of this group means nothing.
 	Kubeconfig string
+	// BootstrapKubeconfig is the path of one by which podd may request a client certificate,
+	// if Kubeconfig is not usable; empty for none.
+	BootstrapKubeconfig string
+	// RotateCertificates: podd renews its client certificate.
+	RotateCertificates bool
 	// APIQPS 0 is no limit.
 	APIQPS   float32
 	APIBurst int

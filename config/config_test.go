@@ -150,7 +150,7 @@ func TestMistakesInFlags(t *testing.T) {
 		{"--node-ip=1.2.3", `--node-ip: "1.2.3" is not an IP address`},
 		{"--node-ip=10.0.0.1,10.0.0.2", `--node-ip: "10.0.0.1,10.0.0.2": give one address, or one of each family`},
 		{"--node-labels=a", `--node-labels: "a" is not a label: give key=value`},
-		{"--bootstrap-kubeconfig=/x", "--bootstrap-kubeconfig: podd cannot request its own certificate yet: give a kubeconfig with a client certificate or a token"},
+		{"--bootstrap-kubeconfig=/x", "--bootstrap-kubeconfig: has no effect without --kubeconfig: give the file that podd is to write there"},
 		{"--read-only-port=99999", "--read-only-port: 99999 is not a port: give one from 1 to 65535, or 0 for none"},
 		{"--root-dir=", "--root-dir: is empty: give a directory"},
 	}
@@ -245,6 +245,7 @@ func TestHonouredFieldsReachConfig(t *testing.T) {
 		"authorization.webhook.cacheUnauthorizedTTL": `7s`, "port": `7`, "tlsCertFile": "/x\ntlsPrivateKeyFile: /y", "tlsPrivateKeyFile": "/x\ntlsCertFile: /y", "tlsMinVersion": `VersionTLS13`,
 		"tlsCipherSuites": `[TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256]`,
 		"eventBurst":      `7`, "eventRecordQPS": `7`, "kubeAPIBurst": `7`, "kubeAPIQPS": `7`, "nodeLeaseDurationSeconds": `7`, "nodeStatusReportFrequency": `"7s"`, "nodeStatusUpdateFrequency": `"7s"`,
+		"rotateCertificates": `true`, "serverTLSBootstrap": `true`,
 		"providerID": `"x"`, "registerNode": `false`, "registerWithTaints": `[{key: a, effect: NoSchedule}]`,
 	}
 	base := head + "readOnlyPort: 10255\nstaticPodURL: http://x/\nevictionHard: {nodefs.available: 5%}\n"

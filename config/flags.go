@@ -72,7 +72,7 @@ func (f *Flags) Bind(fs *pflag.FlagSet) {
 	fs.StringVar(&f.stateDir, "state-dir", instance.DefaultStateDir, "`directory` for what a reboot may clear: sockets, the bundled runtime's state")
 	fs.StringVar(&f.certDir, "cert-dir", instance.DefaultCertDir, "`directory` of certificates (in a cluster only)")
 	fs.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig `file` for reaching an apiserver")
-	fs.StringVar(&f.bootstrap, "bootstrap-kubeconfig", "", "`file` with a bootstrap token for an apiserver")
+	fs.StringVar(&f.bootstrap, "bootstrap-kubeconfig", "", "kubeconfig `file` by which a client certificate is requested, if --kubeconfig does not exist or its certificate has expired")
 	fs.StringVar(&f.hostname, "hostname-override", "", "`name` of this node, instead of the host's")
 	fs.StringVar(&f.nodeIP, "node-ip", "", "`address` of this node, or two of different families separated by a comma")
 	fs.StringSliceVar(&f.nodeLabels, "node-labels", nil, "`labels` of the node, key=value separated by commas, which pods may select by")
@@ -151,6 +151,8 @@ func fieldFlags() []*fieldFlag {
 		text("tls-min-version", "tlsMinVersion", "VersionTLS12 or VersionTLS13", func(c *kc) *string { return &c.TLSMinVersion }),
 		list("tls-cipher-suites", "tlsCipherSuites", "cipher suites for TLS 1.2, separated by commas", func(c *kc) *[]string { return &c.TLSCipherSuites }),
 		text("client-ca-file", "authentication.x509.clientCAFile", "who signs client certificates for the kubelet's API", func(c *kc) *string { return &c.Authentication.X509.ClientCAFile }),
+		boolv("rotate-certificates", "rotateCertificates", "renew the client certificate by requests to the cluster", func(c *kc) *bool { return &c.RotateCertificates }),
+		boolv("rotate-server-certificates", "serverTLSBootstrap", "request the serving certificate from the cluster", func(c *kc) *bool { return &c.ServerTLSBootstrap }),
 		boolp("anonymous-auth", "authentication.anonymous.enabled", "take requests without credentials as system:anonymous", func(c *kc) **bool { return &c.Authentication.Anonymous.Enabled }),
 		boolp("authentication-token-webhook", "authentication.webhook.enabled", "have the apiserver review bearer tokens", func(c *kc) **bool { return &c.Authentication.Webhook.Enabled }),
 		span("authentication-token-webhook-cache-ttl", "authentication.webhook.cacheTTL", "how long an answer about a token serves", func(c *kc) *time.Duration { return &c.Authentication.Webhook.CacheTTL.Duration }),
@@ -248,6 +250,17 @@ func pairs(name, field, sep, usage string, at func(*kc) *map[string]string) *fie
 			}
 			(*at(c))[key] = val
 		}
+		return nil
+	}}
+}
+
+func boolv(name, field, usage string, at func(*kc) *bool) *fieldFlag {
+	return &fieldFlag{name: name, field: field, kind: "bool", usage: usage, apply: func(c *kc, s string) error {
+		b, err := strconv.ParseBool(s)
+		if err != nil {
+			return fmt.Errorf("%q is neither true nor false", s)
+		}
+		*at(c) = b
 		return nil
 	}}
 }

@@ -122,7 +122,9 @@ func resolvePaths(kc *kubeletv1beta1.KubeletConfiguration, file string) {
 	if err != nil || file == StandaloneName {
 		return
 	}
-	for _, p := range []*string{&kc.StaticPodPath, &kc.PodLogsDir, kc.ResolverConfig} {
+	for _, p := range []*string{
+		&kc.StaticPodPath, &kc.PodLogsDir, kc.ResolverConfig, &kc.TLSCertFile, &kc.TLSPrivateKeyFile, &kc.Authentication.X509.ClientCAFile,
+	} {
 		if p != nil && *p != "" && !filepath.IsAbs(*p) {
 			*p = filepath.Join(dir, *p)
 		}
@@ -153,11 +155,14 @@ func (f *Flags) own(c *Config, check *checker) {
 	fail := func(flag, format string, args ...any) {
 		check.problems = append(check.problems, Problem{Field: "--" + flag, Message: fmt.Sprintf(format, args...)})
 	}
-	if f.bootstrap != "" {
-		fail("bootstrap-kubeconfig", "podd cannot request its own certificate yet: give a kubeconfig with a client certificate or a token")
-	}
 	if f.kubeconfig != "" {
 		c.Kubeconfig = absolute(f.kubeconfig, func() {})
+	}
+	if f.bootstrap != "" {
+		c.BootstrapKubeconfig = absolute(f.bootstrap, func() {})
+		if f.kubeconfig == "" {
+			fail("bootstrap-kubeconfig", "has no effect without --kubeconfig: give the file that podd is to write there")
+		}
 	}
 	f.images.own(c, fail)
 	c.RootDir = absolute(c.RootDir, func() { fail("root-dir", "is empty: give a directory") })

@@ -31,6 +31,8 @@ import (
 // membership is what only the node of a cluster has; nil for a podd that stands alone.
 type membership struct {
 	client    *apiserver.Client
+	identity  *clientIdentity
+	serving   *servingIdentity // nil where the serving certificate is not the cluster's
 	uploader  *status.Uploader
 	tokens    *tokens.Manager
 	services  *podenv.Services
@@ -47,13 +49,17 @@ func (n *Node) newMembership() (*membership, error) {
 		return nil, nil
 	}
 	client, err := apiserver.Connect(apiserver.Config{
-		Kubeconfig: n.cfg.Kubeconfig, UserAgent: "podd/" + n.own.Version.Version, QPS: n.cfg.APIQPS, Burst: n.cfg.APIBurst,
+		Kubeconfig: n.cfg.Kubeconfig, Bootstrap: n.cfg.BootstrapKubeconfig, UserAgent: n.userAgent(), QPS: n.cfg.APIQPS, Burst: n.cfg.APIBurst, Log: n.log,
 	})
 	if err != nil {
 		return nil, err
 	}
+	own, err := n.newClientIdentity(client)
+	if err != nil {
+		return nil, err
+	}
 	m := &membership{
-		client: client, uploader: status.NewUploader(client, n.status, n.log), tokens: tokens.New(client, n.log), services: podenv.NewServices(),
+		client: client, identity: own, uploader: status.NewUploader(client, n.status, n.log), tokens: tokens.New(client, n.log), services: podenv.NewServices(),
 		attached: nodestorage.NewAttachments(client),
 	}
 	m.mirrors = mirror.New(mirror.Config{
@@ -74,12 +80,7 @@ func (n *Node) kubeletAPI() (a kubeletAPI, err error) {
 		return a, nil
 	}
 	c := &n.cfg.API
-	var certificate *kubeletapi.Certificate
-	if c.CertFile != "" {
-		certificate, err = kubeletapi.ConfiguredCertificate(c.CertFile, c.KeyFile)
-	} else {
-		certificate, err = kubeletapi.SelfSigned(n.cfg.CertDir, n.cfg.NodeName, addresses(n.cfg))
-	}
+	certificate, err := n.servingCertificate()
 	if err != nil {
 		return a, err
 	}
@@ -88,7 +89,7 @@ func (n *Node) kubeletAPI() (a kubeletAPI, err error) {
 		Review: c.Review, AllowedTTL: c.AllowedTTL, DeniedTTL: c.DeniedTTL, Reviewer: n.membership.client, Log: n.log,
 	}
 	if c.ClientCAFile != "" {
-		authorities, err := kubeletapi.ClientAuthorities(c.ClientCAFile)
+		authorities, err := kubeletapi.ClientAuthorities(c.ClientCAFile, n.log)
 		if err != nil {
 			return a, err
 		}
@@ -97,7 +98,7 @@ func (n *Node) kubeletAPI() (a kubeletAPI, err error) {
 	return kubeletAPI{
 		address: c.Address, guard: kubeletapi.NewGuard(guard).Wrap,
 		// Whose certificates count is the guard's to say: a request may have a token instead.
-		tls: &tls.Config{GetCertificate: certificate.Get, ClientAuth: tls.RequestClientCert, MinVersion: c.MinVersion, CipherSuites: c.CipherSuites},
+		tls: &tls.Config{GetCertificate: certificate, ClientAuth: tls.RequestClientCert, MinVersion: c.MinVersion, CipherSuites: c.CipherSuites},
 	}, nil
 }
 
@@ -197,7 +198,10 @@ func (m *membership) FollowPods(ctx context.Context, node string, set func([]*v1
 // build builds what needs the facts of the runtime, before anything of the second stage runs.
 func (m *membership) build(p *parts) {
 	m.registrar = nodestatus.New(nodestatus.Config{
-		Client: m.client, Facts: p.nodeFacts(), State: p.nodeState, Event: p.recorder.NodeEvent, Seen: m.attached.Seen, Register: p.cfg.RegisterNode,
+		Client: m.client, Facts: p.nodeFacts(), State: func(ctx context.Context) nodestatus.State {
+			m.serving.look()
+			return p.nodeState(ctx)
+		}, Event: p.recorder.NodeEvent, Seen: m.attached.Seen, Register: p.cfg.RegisterNode,
 		UpdateFrequency: p.cfg.StatusUpdateFrequency, ReportFrequency: p.cfg.StatusReportFrequency, Log: p.log,
 	})
 	m.drivers = nodestorage.NewDrivers(nodestorage.DriversConfig{Client: m.client, Node: p.cfg.NodeName, Registered: p.csi.Registered, Log: p.log})
@@ -209,6 +213,9 @@ func (m *membership) start(ctx context.Context, g *errgroup.Group, p *parts) {
 		Client: m.client, Name: p.cfg.NodeName, Duration: p.cfg.LeaseDuration, Node: m.registrar.Node, Log: p.log,
 	})
 	start(ctx, g, "node status", m.registrar.Run)
+	if m.serving != nil {
+		start(ctx, g, "serving certificate", func(ctx context.Context) error { return m.serving.run(ctx, m.registrar) })
+	}
 	start(ctx, g, "node lease", lease.Run)
 	start(ctx, g, "pod statuses", m.uploader.Run)
 	start(ctx, g, "event uploads", events.NewUploader(p.recorder, m.client, p.cfg.EventQPS, p.cfg.EventBurst, p.log).Run)

@@ -143,6 +143,9 @@ func New(c Config) (*Node, error) {
 	sources := n.newSources()
 	n.config = podconfig.New(podconfig.Config{Sources: sources, Objects: n.objects, Static: n.mirror(), Log: n.log, Registerer: n.registry})
 	n.problems = &problems{of: []func() []pod.Problem{n.config.Problems, n.objects.Problems, n.keyring.Problems}}
+	if n.membership != nil {
+		n.problems.add(n.membership.problems)
+	}
 	n.newAgent(sources)
 	return n, n.newServer()
 }
@@ -243,6 +246,9 @@ func (n *Node) Run(ctx context.Context) error {
 	start(ctx, g, "systemd", func(ctx context.Context) error { return n.notifier.Run(ctx, n.watchdog) })
 	start(ctx, g, "pod configuration", n.config.Run)
 	start(ctx, g, "problems", n.tellProblems)
+	if n.membership != nil {
+		n.membership.identity.start(ctx, g)
+	}
 	if n.supervisor != nil {
 		start(ctx, g, "runtime supervisor", n.supervisor.Run)
 	}

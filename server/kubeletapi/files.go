@@ -10,6 +10,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/big"
 	"net"
 	"os"
@@ -36,15 +37,17 @@ type Certificate struct {
 	certFile, keyFile string
 	// make makes a new one; nil for one that somebody else keeps.
 	make func() error
+	log  *slog.Logger // nil for one that podd makes
 
 	mu      sync.Mutex
 	now     *tls.Certificate
 	version time.Time // of certFile
+	told    string    // why the newest version was not taken up
 }
 
 // ConfiguredCertificate reads tlsCertFile and tlsPrivateKeyFile.
-func ConfiguredCertificate(certFile, keyFile string) (*Certificate, error) {
-	c := &Certificate{certFile: certFile, keyFile: keyFile}
+func ConfiguredCertificate(certFile, keyFile string, log *slog.Logger) (*Certificate, error) {
+	c := &Certificate{certFile: certFile, keyFile: keyFile, log: log}
 	return c, c.load()
 }
 
@@ -88,9 +91,21 @@ func (c *Certificate) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 		}
 	}
 	if info, err := os.Stat(c.certFile); err == nil && !info.ModTime().Equal(c.version) {
-		_ = c.load() // what does not fit together yet is read at the next handshake
+		// What does not fit together yet is read at the next handshake.
+		tellOnce(c.log, &c.told, "cannot use the new serving certificate: going on with the last one", c.load())
 	}
 	return c.now, nil
+}
+
+// tellOnce logs an error unless it is the one that was logged last; nil ends it.
+func tellOnce(log *slog.Logger, told *string, message string, err error) {
+	switch {
+	case err == nil:
+		*told = ""
+	case err.Error() != *told && log != nil:
+		*told = err.Error()
+		log.Warn(message, "error", err)
+	}
 }
 
 func (c *Certificate) load() error {
@@ -149,15 +164,17 @@ func makeCertificate(certFile, keyFile, name string, ips []string) error {
 // changes.
 type Authorities struct {
 	file string
+	log  *slog.Logger
 
 	mu      sync.Mutex
 	pool    *x509.CertPool
 	version time.Time
+	told    string // why the newest version was not taken up
 }
 
 // ClientAuthorities reads clientCAFile.
-func ClientAuthorities(file string) (*Authorities, error) {
-	a := &Authorities{file: file}
+func ClientAuthorities(file string, log *slog.Logger) (*Authorities, error) {
+	a := &Authorities{file: file, log: log}
 	return a, a.load()
 }
 
@@ -166,7 +183,7 @@ func (a *Authorities) Pool() *x509.CertPool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if info, err := os.Stat(a.file); err == nil && !info.ModTime().Equal(a.version) {
-		_ = a.load()
+		tellOnce(a.log, &a.told, "cannot use the new clientCAFile: going on with the last one", a.load())
 	}
 	return a.pool
 }

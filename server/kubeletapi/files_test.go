@@ -47,7 +47,7 @@ func TestFilesAreReadAgainWhenTheyChange(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	c, err := ConfiguredCertificate(filepath.Join(dir, certificateName), filepath.Join(dir, keyName))
+	c, err := ConfiguredCertificate(filepath.Join(dir, certificateName), filepath.Join(dir, keyName), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func TestFilesAreReadAgainWhenTheyChange(t *testing.T) {
 
 func TestClientAuthorities(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "ca.crt")
-	if _, err := ClientAuthorities(file); err == nil {
+	if _, err := ClientAuthorities(file, nil); err == nil {
 		t.Error("no file: no error")
 	}
 	write := func(name string) {
@@ -83,7 +83,7 @@ func TestClientAuthorities(t *testing.T) {
 		}
 	}
 	write("one")
-	a, err := ClientAuthorities(file)
+	a, err := ClientAuthorities(file, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,197 @@
+package apiserver
+
+import (
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"time"
+
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/client-go/transport"
+	"k8s.io/client-go/util/connrotation"
+
+	"podd/internal/atomicfile"
+)
+
+// loaded is a kubeconfig's current context with the content of the files that it refers to.
+type loaded struct {
+	config *rest.Config
+	files  []string
+}
+
+// load reads a kubeconfig. Credentials are taken into memory, so that they change when podd
+// reads them again, and not in the middle of something.
+func load(path string) (*loaded, error) {
+	if _, err := os.Stat(path); err != nil {
+		return nil, fmt.Errorf("kubeconfig: %w", err)
+	}
+	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: path}
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{}).ClientConfig()
+	switch {
+	case clientcmd.IsEmptyConfig(err):
+		return nil, fmt.Errorf("kubeconfig %s is empty: it must name a cluster, a user and a current-context", path)
+	case err != nil:
+		return nil, fmt.Errorf("kubeconfig %s: %w", path, err)
+	case config.Host == "":
+		return nil, fmt.Errorf("kubeconfig %s: %w", path, errors.New("the current context's cluster has no server"))
+	}
+	l := &loaded{config: config}
+	for _, f := range []string{config.CAFile, config.CertFile, config.KeyFile, config.BearerTokenFile} {
+		if f != "" {
+			l.files = append(l.files, f)
+		}
+	}
+	if err := rest.LoadTLSFiles(config); err != nil {
+		return nil, fmt.Errorf("kubeconfig %s: %w", path, err)
+	}
+	// clientcmd has read the token of a file already.
+	config.CAFile, config.CertFile, config.KeyFile, config.BearerTokenFile = "", "", "", ""
+	return l, nil
+}
+
+// Usable returns why a kubeconfig cannot be used to authenticate now, in particular with a
+// client certificate that has expired; nil if it can.
+func Usable(path string) error {
+	l, err := load(path)
+	if err != nil {
+		return err
+	}
+	if err := expired(l.config); err != nil {
+		return fmt.Errorf("kubeconfig %s: %w", path, err)
+	}
+	return nil
+}
+
+// expired returns an error if the client certificate, if there is one, is of no use any
+// more.
+func expired(config *rest.Config) error {
+	if len(config.CertData) == 0 {
+		return nil
+	}
+	until, err := expiry(config.CertData)
+	switch {
+	case err != nil:
+		return fmt.Errorf("client certificate: %w", err)
+	case time.Now().After(until):
+		return fmt.Errorf("the client certificate expired at %s", until.UTC().Format(time.RFC3339))
+	}
+	return nil
+}
+
+// expiry returns when the first of the certificates of a PEM text to expire does so.
+func expiry(text []byte) (first time.Time, err error) {
+	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
+		if block.Type != "CERTIFICATE" {
+			continue
+		}
+		c, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return first, err
+		}
+		if first.IsZero() || c.NotAfter.Before(first) {
+			first = c.NotAfter
+		}
+	}
+	if first.IsZero() {
+		return first, errors.New("there is none")
+	}
+	return first, nil
+}
+
+// pair is a client certificate with its key, in PEM.
+type pair struct{ cert, key []byte }
+
+// with returns a configuration that authenticates by another client certificate, and by
+// nothing else.
+func (p pair) with(config *rest.Config) *rest.Config {
+	out := rest.AnonymousClientConfig(config)
+	out.CertData, out.KeyData = p.cert, p.key
+	return out
+}
+
+// credentials are how requests reach the apiserver, from one reading of the files.
+type credentials struct {
+	server    *url.URL
+	transport http.RoundTripper
+	close     func()
+	sum       [sha256.Size]byte
+}
+
+// newCredentials makes a transport of its own: those of client-go that depend on
+// certificates are never released.
+func newCredentials(config *rest.Config) (*credentials, error) {
+	config = rest.CopyConfig(config)
+	dialer := connrotation.NewDialer((&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext)
+	config.Dial = dialer.DialContext
+	conf, err := config.TransportConfig()
+	if err != nil {
+		return nil, err
+	}
+	tlsConfig, err := transport.TLSConfigFor(conf)
+	if err != nil {
+		return nil, err
+	}
+	server, _, err := rest.DefaultServerUrlFor(config)
+	if err != nil {
+		return nil, err
+	}
+	if conf.Proxy == nil {
+		conf.Proxy = http.ProxyFromEnvironment
+	}
+	base := utilnet.SetTransportDefaults(&http.Transport{
+		Proxy: conf.Proxy, TLSHandshakeTimeout: 10 * time.Second, TLSClientConfig: tlsConfig, MaxIdleConnsPerHost: 25,
+		DialContext: conf.DialHolder.Dial, DisableCompression: conf.DisableCompression,
+	})
+	c := &credentials{server: server, sum: sumOf(config)}
+	c.close = func() {
+		base.CloseIdleConnections()
+		dialer.CloseAll()
+	}
+	c.transport, err = transport.HTTPWrappersForConfig(conf, base)
+	return c, err
+}
+
+// sumOf identifies what credentials are made of.
+func sumOf(c *rest.Config) [sha256.Size]byte {
+	text := fmt.Appendf(nil, "%q %q %t %q %q %q %q %q %q %q %q", c.Host, c.ServerName, c.Insecure, c.CAData, c.CertData, c.KeyData, c.BearerToken,
+		c.Username, c.Password, c.Impersonate.UserName, c.Impersonate.Groups)
+	if e := c.ExecProvider; e != nil {
+		text = fmt.Appendf(text, "%q %q %q", e.Command, e.Args, e.Env)
+	}
+	return sha256.Sum256(text)
+}
+
+// WriteKubeconfig writes a kubeconfig for the cluster of another one, whose user has the
+// certificate and key of a file: upstream's names of contexts and users, which kubeadm
+// reads.
+func WriteKubeconfig(path, like, pemFile string) error {
+	l, err := load(like)
+	if err != nil {
+		return err
+	}
+	cluster := &clientcmdapi.Cluster{
+		Server: l.config.Host, InsecureSkipTLSVerify: l.config.Insecure, TLSServerName: l.config.ServerName, CertificateAuthorityData: l.config.CAData,
+	}
+	text, err := clientcmd.Write(clientcmdapi.Config{
+		Clusters:       map[string]*clientcmdapi.Cluster{"default-cluster": cluster},
+		AuthInfos:      map[string]*clientcmdapi.AuthInfo{"default-auth": {ClientCertificate: pemFile, ClientKey: pemFile}},
+		Contexts:       map[string]*clientcmdapi.Context{"default-context": {Cluster: "default-cluster", AuthInfo: "default-auth", Namespace: "default"}},
+		CurrentContext: "default-context",
+	})
+	if err != nil {
+		return err
+	}
+	if err := atomicfile.WriteDurably(path, text, 0o600); err != nil {
+		return fmt.Errorf("write kubeconfig %s: %w", path, err)
+	}
+	return nil
+}

@@ -1,0 +1,319 @@
+package identity
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"podd/internal/pod"
+)
+
+// Config is what a Rotation is made of.
+type Config struct {
+	Store *Store
+	// Signer is one of the signer names of certificates.k8s.io/v1 for kubelets.
+	Signer string
+	// Template returns what the certificate must say; nil while that is not known.
+	Template func() *x509.CertificateRequest
+	// Requester returns who is asked; valid says whether there is a valid certificate to
+	// ask with.
+	Requester func(valid bool) Requester
+	// Once: a certificate is requested where there is none, and none is renewed.
+	Once bool
+	// Issued is called with each new certificate, which is stored by then; nil for nobody.
+	Issued func(*Pair) error
+	Log    *slog.Logger
+	// Metrics may be nil.
+	Metrics *Metrics
+}
+
+const (
+	// The age at which a certificate is renewed, as a part of its life: from earliest, and
+	// up to spread later, so that nodes that were made together do not renew together
+	// (client-go's certificate manager).
+	earliest, spread = 0.7, 0.2
+	// A request that fails is made again after firstRetry, which doubles up to lastRetry;
+	// upstream's. One that was refused, after refusedRetry, which doubles up to
+	// lastRefusedRetry: upstream makes new ones as fast as others.
+	firstRetry, lastRetry          = 2 * time.Second, 32 * time.Second
+	refusedRetry, lastRefusedRetry = 32 * time.Second, 10 * time.Minute
+	// maxSleep bounds how late a clock that was set is noticed.
+	maxSleep = time.Hour
+)
+
+// Rotation keeps one certificate valid. Create it with New, and Run it once; the other
+// methods may be called by anybody at any time, and none blocks.
+type Rotation struct {
+	cfg  Config
+	log  *slog.Logger
+	poke chan struct{} // capacity 1
+
+	mu  sync.Mutex
+	now *Pair     // nil for none
+	due time.Time // when now is to be renewed
+	// problem is why there is no new certificate though it is time for one.
+	problem *pod.Problem
+}
+
+// New returns a Rotation with the pair that the Store has, or with initial (which may be
+// nil) if that is none or has expired.
+func New(cfg Config, initial *Pair) *Rotation {
+	r := &Rotation{cfg: cfg, log: cfg.Log.With("signer", cfg.Signer), poke: make(chan struct{}, 1)}
+	now := time.Now()
+	stored, err := cfg.Store.Current()
+	switch {
+	case err == nil && now.Before(stored.TLS.Leaf.NotAfter):
+		r.setLocked(stored)
+	case initial != nil:
+		r.setLocked(initial)
+		// As upstream: kubeadm gives a control plane's node more rights than a node has.
+		r.due = now
+	case err == nil:
+		r.setLocked(stored)
+	}
+	return r
+}
+
+// setLocked has a pair used. r.mu is held, or nobody else knows r.
+func (r *Rotation) setLocked(p *Pair) {
+	leaf := p.TLS.Leaf
+	life := leaf.NotAfter.Sub(leaf.NotBefore)
+	r.now, r.due = p, leaf.NotBefore.Add(time.Duration(float64(life)*(earliest+spread*rand.Float64())))
+	r.cfg.Metrics.expires(leaf.NotAfter)
+}
+
+// Current returns the newest certificate; nil if there is none that is valid.
+func (r *Rotation) Current() *tls.Certificate {
+	if p := r.Pair(); p != nil {
+		return p.TLS
+	}
+	return nil
+}
+
+// Pair is Current, with its texts.
+func (r *Rotation) Pair() *Pair {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.now == nil || time.Now().After(r.now.TLS.Leaf.NotAfter) {
+		return nil
+	}
+	return r.now
+}
+
+// Adopt has a certificate used that somebody else has put in the place of the last one.
+func (r *Rotation) Adopt(p *Pair) {
+	r.mu.Lock()
+	r.setLocked(p)
+	r.problem = nil
+	r.mu.Unlock()
+	r.Wake()
+}
+
+// Wake says that the Template may return something else.
+func (r *Rotation) Wake() {
+	select {
+	case r.poke <- struct{}{}:
+	default:
+	}
+}
+
+// Problems returns why there is no new certificate, if it is time for one.
+func (r *Rotation) Problems() []pod.Problem {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.problem == nil {
+		return nil
+	}
+	return []pod.Problem{*r.problem}
+}
+
+// Run renews the certificate in time until ctx ends.
+func (r *Rotation) Run(ctx context.Context) error {
+	var pause time.Duration // after the last attempt, if that failed
+	for ctx.Err() == nil {
+		template := r.cfg.Template()
+		if due := r.untilDue(template); due > 0 {
+			pause = 0
+			r.sleep(ctx, due)
+			continue
+		}
+		if err := r.renew(ctx, template); err != nil {
+			pause = backOff(pause, err)
+			r.sleep(ctx, pause)
+		}
+	}
+	return ctx.Err()
+}
+
+// sleep returns early if the Rotation is woken.
+func (r *Rotation) sleep(ctx context.Context, d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	select {
+	case <-ctx.Done():
+	case <-r.poke:
+	case <-time.After(d):
+	}
+}
+
+// backOff returns how long to wait after an attempt that failed, from how long that was
+// the last time.
+func backOff(last time.Duration, err error) time.Duration {
+	if _, refused := errors.AsType[*refusedError](err); refused {
+		return min(max(2*last, refusedRetry), lastRefusedRetry)
+	}
+	if errors.Is(err, errNeedless) {
+		return 0
+	}
+	return min(max(2*last, firstRetry), lastRetry)
+}
+
+// untilDue returns how long nothing is to be done, at most maxSleep; 0 if a new certificate
+// is to be requested now.
+func (r *Rotation) untilDue(template *x509.CertificateRequest) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	switch {
+	case template == nil:
+		return maxSleep
+	case r.now == nil, now.After(r.now.TLS.Leaf.NotAfter), !satisfies(r.now.TLS.Leaf, template):
+		return 0
+	case r.cfg.Once:
+		return maxSleep
+	}
+	return max(0, min(r.due.Sub(now), maxSleep))
+}
+
+// satisfies says that a certificate says all that it must. It may say more.
+func satisfies(c *x509.Certificate, template *x509.CertificateRequest) bool {
+	if c.Subject.CommonName != template.Subject.CommonName {
+		return false
+	}
+	ips := make([]string, len(c.IPAddresses))
+	for i, ip := range c.IPAddresses {
+		ips[i] = ip.String()
+	}
+	for _, ip := range template.IPAddresses {
+		if !slices.Contains(ips, ip.String()) {
+			return false
+		}
+	}
+	return contains(c.DNSNames, template.DNSNames) && contains(c.Subject.Organization, template.Subject.Organization)
+}
+
+func contains(all, some []string) bool {
+	return !slices.ContainsFunc(some, func(s string) bool { return !slices.Contains(all, s) })
+}
+
+// errNeedless ends the wait for a certificate that is not the one to wait for any more.
+var errNeedless = errors.New("another certificate is needed")
+
+// renew requests one certificate and has it used. It waits until the request is decided,
+// or another one is to be made.
+func (r *Rotation) renew(ctx context.Context, template *x509.CertificateRequest) error {
+	r.log.Info("requesting a certificate", "subject", template.Subject.CommonName)
+	next, err := r.requested(ctx, template)
+	if err == nil && !satisfies(next.TLS.Leaf, template) {
+		r.cfg.Store.decided()
+		err = &refusedError{fmt.Sprintf("the signer issued a certificate for %q, %q, %s, which is not what was requested", next.TLS.Leaf.Subject, next.TLS.Leaf.DNSNames, next.TLS.Leaf.IPAddresses)}
+	}
+	if err == nil {
+		err = r.use(next)
+	}
+	if err != nil && ctx.Err() == nil && !errors.Is(err, errNeedless) {
+		r.failed(err.Error(), hintOf(err))
+		r.cfg.Metrics.failed()
+	}
+	return err
+}
+
+func hintOf(err error) string {
+	if _, refused := errors.AsType[*refusedError](err); refused {
+		return "podd makes a new request later; ask whoever approves certificates of this cluster, and see kubectl get csr"
+	}
+	return "podd tries again by itself; check that the apiserver runs, and that the credentials of the kubeconfig or bootstrap kubeconfig may create CertificateSigningRequests"
+}
+
+// requested is Store.request, which ends early when something else is needed.
+func (r *Rotation) requested(ctx context.Context, template *x509.CertificateRequest) (*Pair, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var watcher sync.WaitGroup
+	defer watcher.Wait()
+	defer cancel(nil)
+	watcher.Go(func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-r.poke:
+				if now := r.cfg.Template(); r.untilDue(now) > 0 || !sameTemplate(now, template) {
+					cancel(errNeedless)
+					return
+				}
+			}
+		}
+	})
+	return r.cfg.Store.request(ctx, r.cfg.Requester(r.Pair() != nil), r.cfg.Signer, template, func(name string, err error) {
+		message := "waiting until the CertificateSigningRequest " + name + " is approved and its certificate issued"
+		if err != nil {
+			message += ": " + err.Error()
+		}
+		r.failed(message, "approve it, if no controller does: kubectl certificate approve "+name)
+	})
+}
+
+func sameTemplate(a, b *x509.CertificateRequest) bool {
+	return a != nil && a.Subject.String() == b.Subject.String() && slices.Equal(a.DNSNames, b.DNSNames) && fmt.Sprint(a.IPAddresses) == fmt.Sprint(b.IPAddresses)
+}
+
+// use stores a certificate, and has it used.
+func (r *Rotation) use(next *Pair) error {
+	if err := r.cfg.Store.Update(next, time.Now()); err != nil {
+		return err
+	}
+	r.cfg.Store.decided()
+	r.mu.Lock()
+	last := r.now
+	r.setLocked(next)
+	if now := time.Now(); r.due.Before(now) { // signers date certificates back, by more than a short life
+		r.due = now.Add(time.Duration(earliest * float64(next.TLS.Leaf.NotAfter.Sub(now))))
+	}
+	r.problem = nil
+	r.mu.Unlock()
+	if last != nil {
+		r.cfg.Metrics.rotated(time.Since(last.TLS.Leaf.NotBefore))
+	}
+	r.log.Info("got a new certificate", "file", r.cfg.Store.Path(), "expires", next.TLS.Leaf.NotAfter)
+	if r.cfg.Issued == nil {
+		return nil
+	}
+	if err := r.cfg.Issued(next); err != nil { // it is stored: the next start uses it
+		r.failed("the new certificate cannot be used: "+err.Error(), "restart podd once that is right")
+	}
+	return nil
+}
+
+// failed records why there is no new certificate.
+func (r *Rotation) failed(message, hint string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.problem != nil && r.problem.Message == message {
+		return
+	}
+	p := &pod.Problem{Origin: r.cfg.Store.Path(), Message: message, Hint: hint, Since: time.Now(), Warning: r.now != nil}
+	if r.now != nil && time.Now().After(r.now.TLS.Leaf.NotAfter) {
+		p.Warning, p.Message = false, fmt.Sprintf("the certificate expired at %s; %s", r.now.TLS.Leaf.NotAfter.UTC().Format(time.RFC3339), message)
+	}
+	r.problem = p
+	r.log.Warn("there is no new certificate yet", "why", p.Message, "hint", hint)
+}

@@ -1,0 +1,92 @@
+package filewatch
+
+import (
+	"context"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+const (
+	// settle is how long events are collected: a file and its key are replaced one after
+	// the other.
+	settle = 100 * time.Millisecond
+	// rewatch is the delay before a directory that cannot be watched, because it does not
+	// exist, is tried again.
+	rewatch = 5 * time.Second
+)
+
+// Watch calls changed after something has happened in the directories of files, and of what
+// they are links to; the files need not exist. It is for directories in which little
+// happens: changed is called for their other files, too. files is called again after each
+// call of changed. Calls never overlap. Watch blocks until ctx ends; its error says that
+// this machine offers no notifications.
+func Watch(ctx context.Context, files func() []string, changed func()) error {
+	w, err := fsnotify.NewWatcher()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = w.Close() }() // its descriptor is released in any case
+	for {
+		again := add(w, files())
+		if done, err := wait(ctx, w, again); done || err != nil {
+			return err
+		}
+		changed()
+	}
+}
+
+// add watches the directories of files, and only these. The channel fires when one that
+// cannot be watched is to be tried again; it is nil if there is none.
+func add(w *fsnotify.Watcher, files []string) (again <-chan time.Time) {
+	dirs := map[string]bool{}
+	for _, f := range files {
+		dirs[filepath.Dir(f)] = true
+		if target, err := filepath.EvalSymlinks(f); err == nil {
+			dirs[filepath.Dir(target)] = true
+		}
+	}
+	for _, old := range w.WatchList() {
+		if !dirs[old] {
+			_ = w.Remove(old) // it is gone, or will be
+		}
+	}
+	for dir := range dirs {
+		if slices.Contains(w.WatchList(), dir) {
+			continue
+		}
+		if err := w.Add(dir); err != nil {
+			again = time.After(rewatch)
+		}
+	}
+	return again
+}
+
+// wait returns once something has happened, and nothing more for settle, or at most ten
+// times that; done says that ctx has ended.
+func wait(ctx context.Context, w *fsnotify.Watcher, again <-chan time.Time) (done bool, err error) {
+	var quiet, latest <-chan time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return true, nil
+		case <-again:
+			return false, nil
+		case <-quiet:
+			return false, nil
+		case <-latest:
+			return false, nil
+		case <-w.Errors: // events were lost
+		case event := <-w.Events:
+			if event.Op == fsnotify.Chmod {
+				continue
+			}
+		}
+		quiet = time.After(settle)
+		if latest == nil {
+			latest = time.After(10 * settle)
+		}
+	}
+}
