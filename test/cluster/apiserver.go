@@ -104,13 +104,13 @@ func (a *APIServer) flags() []string {
 		"--service-account-issuer=" + a.URL(), "--service-account-key-file=" + a.path("accounts.pem"),
 		"--service-account-signing-key-file=" + a.path("accounts.pem"), "--service-cluster-ip-range=" + serviceCIDR,
 		"--allow-privileged=true", "--endpoint-reconciler-type=none",
-		"--kubelet-client-certificate=" + a.path("client.crt"), "--kubelet-client-key=" + a.path("client.key"), "--kubelet-preferred-address-types=InternalIP",
+		"--client-ca-file=" + a.ClientCA(), "--kubelet-client-certificate=" + a.path("client.crt"), "--kubelet-client-key=" + a.path("client.key"), "--kubelet-preferred-address-types=InternalIP",
 		"--enable-admission-plugins=NodeRestriction",
 	}
 	if !a.Accounts {
 		return append(flags, "--disable-admission-plugins=ServiceAccount")
 	}
-	return append(flags, "--client-ca-file="+a.ClientCA())
+	return flags
 }
 
 // prepare makes what the flags name, at the first start: who had a token or a certificate
@@ -140,10 +140,10 @@ func (a *APIServer) prepare() error {
 	)
 }
 
-// tokens are the administrator's and those of Nodes, each of which may do what a node
-// agent may (the Node authorizer).
+// tokens are the administrator's, that of a node that has no certificate yet, and those of
+// Nodes, each of which may do what a node agent may (the Node authorizer).
 func (a *APIServer) tokens() string {
-	text := a.token + ",admin,admin,system:masters\n"
+	text := a.token + ",admin,admin,system:masters\n" + a.token + "-bootstrap,system:bootstrap:test,bootstrap,system:bootstrappers\n"
 	for _, node := range a.Nodes {
 		text += fmt.Sprintf("%s-%s,system:node:%s,%s,system:nodes\n", a.token, node, node, node)
 	}

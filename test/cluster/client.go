@@ -62,7 +62,12 @@ var kinds = map[string]struct {
 	"Node":                  {"/api/v1", "nodes", true},
 	"ServiceAccount":        {"/api/v1", "serviceaccounts", false},
 	"Service":               {"/api/v1", "services", false},
-	"Lease":                 {"/apis/coordination.k8s.io/v1", "leases", false},
+	"ClusterRoleBinding":    {"/apis/rbac.authorization.k8s.io/v1", "clusterrolebindings", true},
+	"ClusterTrustBundle":    {"/apis/certificates.k8s.io/v1beta1", "clustertrustbundles", true},
+
+	"CertificateSigningRequest": {"/apis/certificates.k8s.io/v1", "certificatesigningrequests", true},
+
+	"Lease": {"/apis/coordination.k8s.io/v1", "leases", false},
 }
 
 // locate is the path of an object's collection, and its name.
@@ -144,16 +149,21 @@ func (c *Client) PutStatus(ctx context.Context, object Object, value any) error 
 	if err != nil {
 		return err
 	}
+	_, err = c.put(ctx, collection+"/"+name+"/status", value)
+	return err
+}
+
+// put replaces what is at a path by a value, and returns the answer.
+func (c *Client) put(ctx context.Context, path string, value any) ([]byte, error) {
 	text, err := json.Marshal(value)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var whole Object
 	if err := json.Unmarshal(text, &whole); err != nil {
-		return err
+		return nil, err
 	}
-	_, err = c.do(ctx, http.MethodPut, collection+"/"+name+"/status", whole)
-	return err
+	return c.do(ctx, http.MethodPut, path, whole)
 }
 
 // Gone returns when the apiserver has the object no more.

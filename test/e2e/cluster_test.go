@@ -35,6 +35,22 @@ func join(t *testing.T, args ...string) *member {
 // joinWith is join with a change of podd's configuration.
 func joinWith(t *testing.T, change func(config map[string]any), args ...string) *member {
 	t.Helper()
+	m := meet(t, args...)
+	change(m.podd.Config)
+	if err := m.server.NodeKubeconfig(m.kubeconfig(), m.podd.NodeName()); err != nil {
+		t.Fatal(err)
+	}
+	m.start()
+	return m
+}
+
+// kubeconfig is the path of podd's.
+func (m *member) kubeconfig() string { return filepath.Join(m.podd.Dir, "kubeconfig") }
+
+// meet starts an apiserver, with args, and prepares a podd whose kubeconfig does not exist
+// yet.
+func meet(t *testing.T, args ...string) *member {
+	t.Helper()
 	binary := os.Getenv("PODD_TEST_APISERVER")
 	if binary == "" {
 		t.Skip("PODD_TEST_APISERVER is not set: make test sets it to a kube-apiserver")
@@ -51,15 +67,9 @@ func joinWith(t *testing.T, change func(config map[string]any), args ...string) 
 			t.Error(err)
 		}
 	})
-	kubeconfig := filepath.Join(e.podd.Dir, "kubeconfig")
-	if err := m.server.NodeKubeconfig(kubeconfig, e.podd.NodeName()); err != nil {
-		t.Fatal(err)
-	}
 	e.podd.Config["address"] = nil // of all ports; the apiserver comes by the node's address
-	change(e.podd.Config)
-	e.podd.Args = append(e.podd.Args, "--kubeconfig="+kubeconfig, "--client-ca-file="+m.server.ClientCA(),
+	e.podd.Args = append(e.podd.Args, "--kubeconfig="+m.kubeconfig(), "--client-ca-file="+m.server.ClientCA(),
 		"--cert-dir="+filepath.Join(e.podd.Dir, "pki"), "--port="+strconv.Itoa(e.node.Port+9))
-	e.start()
 	return m
 }
 

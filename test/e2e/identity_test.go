@@ -1,0 +1,189 @@
+package e2e
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	v1 "k8s.io/api/core/v1"
+
+	"podd/test/cluster"
+)
+
+// requests returns the undecided CertificateSigningRequests of a signer.
+func (m *member) requests(ctx context.Context, signer string) (names []string, err error) {
+	text, err := m.server.Client().Raw(ctx, "/apis/certificates.k8s.io/v1/certificatesigningrequests")
+	var list certificatesv1.CertificateSigningRequestList
+	if err := errors.Join(err, json.Unmarshal(text, &list)); err != nil {
+		return nil, err
+	}
+	for _, r := range list.Items {
+		if r.Spec.SignerName == signer && len(r.Status.Conditions) == 0 {
+			names = append(names, r.Name)
+		}
+	}
+	return names, nil
+}
+
+// approve waits for a request to a signer, and issues a certificate for life.
+func (m *member) approve(signer string, life time.Duration) {
+	m.Helper()
+	m.eventually("a certificate of "+signer+" is requested", func(ctx context.Context) error {
+		names, err := m.requests(ctx, signer)
+		if err == nil && len(names) != 1 {
+			err = fmt.Errorf("there are the requests %q", names)
+		}
+		if err != nil {
+			return err
+		}
+		return m.server.Approve(ctx, names[0], life)
+	})
+}
+
+func (m *member) nodeIsReady() {
+	m.Helper()
+	m.eventually("the node is ready", func(ctx context.Context) error {
+		var n v1.Node
+		if err := m.server.Client().Get(ctx, cluster.Object{"kind": "Node", "metadata": map[string]any{"name": m.podd.NodeName()}}, &n); err != nil {
+			return err
+		}
+		for _, c := range n.Status.Conditions {
+			if c.Type == v1.NodeReady && c.Status == v1.ConditionTrue {
+				return nil
+			}
+		}
+		return fmt.Errorf("its conditions are %+v", n.Status.Conditions)
+	})
+}
+
+// pki is where podd keeps a certificate.
+func (m *member) pki(prefix string) string {
+	return filepath.Join(m.podd.Dir, "pki", prefix+"-current.pem")
+}
+
+// A node that has nothing but a bootstrap token gets its certificates, and renews the
+// client's while it is used.
+func TestANodeBootstrapsAndRenewsItsCertificates(t *testing.T) {
+	m := meet(t)
+	bootstrap := filepath.Join(m.podd.Dir, "bootstrap-kubeconfig")
+	if err := m.server.BootstrapKubeconfig(t.Context(), bootstrap); err != nil {
+		t.Fatal(err)
+	}
+	m.podd.Args = append(m.podd.Args, "--bootstrap-kubeconfig="+bootstrap, "--rotate-certificates", "--rotate-server-certificates")
+	m.start()
+	m.write("static.yaml", m.resting("static"))
+	m.mark("static") // what is not of the cluster does not wait for it
+	const life = 8 * time.Second
+	m.approve(certificatesv1.KubeAPIServerClientKubeletSignerName, life)
+	m.nodeIsReady()
+	first, err := os.Readlink(m.pki("kubelet-client"))
+	if err != nil || filepath.Base(first) == "kubelet-client-current.pem" {
+		t.Fatalf("got %q, %v", first, err)
+	}
+	if info, err := os.Stat(m.pki("kubelet-client")); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("got %v, %v", info, err)
+	}
+	address := "127.0.0.1:" + strconv.Itoa(m.node.Port+9)
+	if conn, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true}); err == nil {
+		_ = conn.Close()
+		t.Error("the API is served without a certificate")
+	}
+	m.approve(certificatesv1.KubeletServingSignerName, time.Hour)
+	m.bind(m.podOf("web", ": > /out/web; echo said; ${REST}"))
+	m.shown("web", "ready", isReady)
+	m.eventually("the API is served with the certificate", func(context.Context) error {
+		conn, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true})
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		leaf := conn.ConnectionState().PeerCertificates[0]
+		if leaf.Subject.CommonName != "system:node:"+m.podd.NodeName() || len(leaf.IPAddresses) == 0 || len(leaf.DNSNames) != 1 {
+			return fmt.Errorf("it is for %s, %v, %v", leaf.Subject, leaf.DNSNames, leaf.IPAddresses)
+		}
+		return nil
+	})
+	m.approve(certificatesv1.KubeAPIServerClientKubeletSignerName, time.Hour) // in time
+	m.eventually("the new certificate is stored", func(context.Context) error {
+		if now, err := os.Readlink(m.pki("kubelet-client")); err != nil || now == first {
+			return fmt.Errorf("it is %s, %v", now, err)
+		}
+		return nil
+	})
+	m.bind(m.resting("later"))
+	m.shown("later", "ready", isReady)
+	m.delete("web", "later")
+	m.gone("web", "later")
+	m.kill()
+	if err := os.Remove(bootstrap); err != nil { // as kubeadm does
+		t.Fatal(err)
+	}
+	m.start()
+	m.bind(m.resting("after"))
+	m.shown("after", "ready", isReady)
+	m.delete("after")
+	m.gone("after")
+}
+
+// A kubeconfig that is replaced takes effect at once; one that is broken changes nothing.
+func TestAReplacedKubeconfigTakesEffectAtOnce(t *testing.T) {
+	m := join(t)
+	m.nodeIsReady()
+	old, err := os.ReadFile(m.kubeconfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	replace := func(text string) {
+		t.Helper()
+		next := m.kubeconfig() + ".next"
+		if err := errors.Join(os.WriteFile(next, []byte(text), 0o600), os.Rename(next, m.kubeconfig())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	replace("clusters: [")
+	m.eventually("the problem is told", func(context.Context) error {
+		text, err := os.ReadFile(m.podd.LogFile())
+		if err == nil && !strings.Contains(string(text), "cannot use the new version of the kubeconfig") {
+			err = errors.New("not yet")
+		}
+		return err
+	})
+	m.bind(m.resting("broken"))
+	m.shown("broken", "ready", isReady)
+	// A certificate in the place of the token, and an apiserver with another address and
+	// another certificate authority in the place of the first.
+	cert, key, err := m.server.NodeCertificate(m.podd.NodeName(), time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.server.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	m.server.Port--
+	if err := os.RemoveAll(filepath.Join(m.server.Dir, "certs")); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.server.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	pem := filepath.Join(m.podd.Dir, "node.pem")
+	if err := os.WriteFile(pem, append(cert, key...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Replace(string(old), strconv.Itoa(m.server.Port+1), strconv.Itoa(m.server.Port), 1)
+	at := strings.Index(text, "{token:")
+	replace(text[:at] + fmt.Sprintf("{client-certificate: %q, client-key: %[1]q}}]", pem) + text[at+strings.Index(text[at:], "\n"):])
+	m.bind(m.resting("moved"))
+	m.shown("moved", "ready", isReady)
+	m.delete("broken", "moved")
+	m.gone("broken", "moved")
+}
