@@ -307,12 +307,12 @@ func (r *Rotation) use(next *Pair) error {
 func (r *Rotation) failed(message, hint string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.problem != nil && r.problem.Message == message {
-		return
-	}
 	p := &pod.Problem{Origin: r.cfg.Store.Path(), Message: message, Hint: hint, Since: time.Now(), Warning: r.now != nil}
 	if r.now != nil && time.Now().After(r.now.TLS.Leaf.NotAfter) {
 		p.Warning, p.Message = false, fmt.Sprintf("the certificate expired at %s; %s", r.now.TLS.Leaf.NotAfter.UTC().Format(time.RFC3339), message)
+	}
+	if r.problem != nil && r.problem.Message == p.Message {
+		return
 	}
 	r.problem = p
 	r.log.Warn("there is no new certificate yet", "why", p.Message, "hint", hint)
