@@ -2,9 +2,13 @@ package apiserver
 
 import (
 	"context"
+	"fmt"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
+	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 )
 
 // CreateSigningRequest creates a CertificateSigningRequest.
@@ -17,4 +21,21 @@ func (c *Client) CreateSigningRequest(ctx context.Context, r *certificatesv1.Cer
 // FollowSigningRequest is FollowNode for a CertificateSigningRequest.
 func (c *Client) FollowSigningRequest(ctx context.Context, name string, set func(all []*certificatesv1.CertificateSigningRequest, err error)) {
 	follow(ctx, selection{c.certificates, "certificatesigningrequests", metav1.NamespaceAll, named(name)}, &certificatesv1.CertificateSigningRequest{}, set)
+}
+
+// FollowTrustBundles is FollowNode for the ClusterTrustBundle of a name, or, if that is
+// empty, for all of a signer.
+func (c *Client) FollowTrustBundles(ctx context.Context, name, signer string, set func(all []*certificatesv1beta1.ClusterTrustBundle, err error)) {
+	which := named(name)
+	if name == "" {
+		which = fields.OneTermEqualSelector("spec.signerName", signer)
+	}
+	follow(ctx, selection{c.trust, "clustertrustbundles", metav1.NamespaceAll, which}, &certificatesv1beta1.ClusterTrustBundle{},
+		func(all []*certificatesv1beta1.ClusterTrustBundle, err error) {
+			if apierrors.IsNotFound(err) {
+				err = fmt.Errorf("%w: the apiserver does not serve clustertrustbundles of %s (feature gate ClusterTrustBundle, --runtime-config)",
+					err, certificatesv1beta1.SchemeGroupVersion)
+			}
+			set(all, err)
+		})
 }

@@ -9,6 +9,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
+	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
@@ -49,9 +50,9 @@ const requestTimeout = time.Minute
 // Client makes a node's calls to one apiserver. Its methods may be called by any
 // goroutine; all block until the answer is there.
 type Client struct {
-	conn                                                            *connection
-	core, coordination, authentication, authorization, certificates rest.Interface
-	storage, node                                                   rest.Interface
+	conn                                                                   *connection
+	core, coordination, authentication, authorization, certificates, trust rest.Interface
+	storage, node                                                          rest.Interface
 }
 
 // Connect reads the kubeconfig. It makes no request: an apiserver that does not respond
@@ -93,7 +94,8 @@ func Connect(c Config) (*Client, error) {
 func newClient(c Config, loaded *rest.Config, conn *connection) (*Client, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
-		v1.AddToScheme, authenticationv1.AddToScheme, authorizationv1.AddToScheme, coordinationv1.AddToScheme, certificatesv1.AddToScheme, storagev1.AddToScheme, nodev1.AddToScheme,
+		v1.AddToScheme, authenticationv1.AddToScheme, authorizationv1.AddToScheme, coordinationv1.AddToScheme,
+		certificatesv1.AddToScheme, certificatesv1beta1.AddToScheme, storagev1.AddToScheme, nodev1.AddToScheme,
 	} {
 		if err := add(scheme); err != nil {
 			return nil, fmt.Errorf("register the API's types: %w", err)
@@ -115,6 +117,7 @@ func newClient(c Config, loaded *rest.Config, conn *connection) (*Client, error)
 		{"/apis", storagev1.SchemeGroupVersion, &client.storage},
 		{"/apis", nodev1.SchemeGroupVersion, &client.node},
 		{"/apis", certificatesv1.SchemeGroupVersion, &client.certificates},
+		{"/apis", certificatesv1beta1.SchemeGroupVersion, &client.trust},
 	} {
 		made, err := restClient(loaded, shared, group.path, group.version)
 		if err != nil {

@@ -133,6 +133,14 @@ func (n *Node) serviceAccountTokens() volumes.Tokens {
 	return n.membership.tokens
 }
 
+// trustBundles returns those of the apiserver; nil without one.
+func (n *Node) trustBundles() volumes.TrustBundles {
+	if n.membership == nil {
+		return nil
+	}
+	return n.objects
+}
+
 // services returns those of the cluster; nil without one.
 func (n *Node) services() *podenv.Services {
 	if n.membership == nil {

@@ -74,7 +74,7 @@ func (n *Node) assemble(facts Facts) (*parts, error) {
 	projects := quota.New(n.log)
 	if p.volumes, err = volumes.New(volumes.Options{
 		RootDir: n.cfg.RootDir, NodeMemory: n.resources.Allocatable.Memory().Value(),
-		RecursiveReadOnly: facts.RecursiveReadOnly, Objects: n.objects, Tokens: n.serviceAccountTokens(), Claims: n.objects, Downward: podenv.Downward{Allocatable: n.resources.Allocatable},
+		RecursiveReadOnly: facts.RecursiveReadOnly, Objects: n.objects, Tokens: n.serviceAccountTokens(), TrustBundles: n.trustBundles(), Claims: n.objects, Downward: podenv.Downward{Allocatable: n.resources.Allocatable},
 		CSI: p.csi, Projects: projects, Events: n.recorder, Waker: wake,
 	}, n.log, n.registry); err != nil {
 		return nil, err

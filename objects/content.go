@@ -66,6 +66,9 @@ func (s *Store) contentOf(o *pod.Object) uint64 {
 	case o.Class != nil:
 		add(o.Class.Handler)
 		return sum()
+	case o.Bundles != nil:
+		add(textOf(o.Bundles))
+		return sum()
 	}
 	for _, key := range slices.Sorted(maps.Keys(o.ConfigMap.Data)) {
 		add(key)

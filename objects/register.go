@@ -90,11 +90,21 @@ func (s *Store) Contents(uid pod.UID) map[pod.ObjectKey]uint64 {
 	for _, key := range s.pods[uid].keys {
 		e := s.entryLocked(key)
 		key.Cluster = false // all of one pod are, or none is
-		if e.object != nil && (key.Kind == pod.KindConfigMap || key.Kind == pod.KindSecret) {
+		if e.object != nil && hasContent(key.Kind) {
 			all[key] = e.content
 		}
 	}
 	return all
+}
+
+// hasContent says that a pod is to be restarted when an object of a kind changes, if it
+// asks for that: not for a claim, a driver, or authorities, which programs read again.
+func hasContent(kind string) bool {
+	switch kind {
+	case pod.KindPersistentVolumeClaim, pod.KindCSIDriver, pod.KindRuntimeClass, pod.KindClusterTrustBundle, pod.KindTrustBundlesOf:
+		return false
+	}
+	return true
 }
 
 // Epoch identifies the key of the hashes that Contents returns: hashes from Stores with

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -21,6 +22,9 @@ type Remote interface {
 	FollowSecret(ctx context.Context, namespace, name string, set func([]*v1.Secret, error))
 	FollowCSIDriver(ctx context.Context, name string, set func([]*storagev1.CSIDriver, error))
 	FollowRuntimeClass(ctx context.Context, name string, set func([]*nodev1.RuntimeClass, error))
+	// FollowTrustBundles follows the ClusterTrustBundle of a name, or all of a signer: one
+	// of both is empty.
+	FollowTrustBundles(ctx context.Context, name, signer string, set func([]*certificatesv1beta1.ClusterTrustBundle, error))
 	ClaimReader
 }
 
@@ -116,6 +120,8 @@ func (s *Store) follow(ctx context.Context, work *sync.WaitGroup) {
 // any further.
 func (s *Store) followOne(ctx context.Context, key pod.ObjectKey, f *followed) {
 	switch key.Kind {
+	case pod.KindClusterTrustBundle, pod.KindTrustBundlesOf:
+		s.followBundles(ctx, key, f)
 	case pod.KindSecret:
 		s.remote.FollowSecret(ctx, key.Namespace, key.Name, answers(s, key, f, func(of *v1.Secret) pod.Object { return pod.Object{Secret: of} }))
 	case pod.KindCSIDriver:

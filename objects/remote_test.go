@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -24,11 +25,15 @@ type apiserver struct {
 	configMaps map[string]func([]*v1.ConfigMap, error)
 	secrets    map[string]func([]*v1.Secret, error)
 	more       map[string]func(error) // CSIDrivers and RuntimeClasses
+	bundles    map[string]func([]*certificatesv1beta1.ClusterTrustBundle, error)
 	stored
 }
 
 func newAPIServer() *apiserver {
-	return &apiserver{configMaps: map[string]func([]*v1.ConfigMap, error){}, secrets: map[string]func([]*v1.Secret, error){}, more: map[string]func(error){}}
+	return &apiserver{
+		configMaps: map[string]func([]*v1.ConfigMap, error){}, secrets: map[string]func([]*v1.Secret, error){}, more: map[string]func(error){},
+		bundles: map[string]func([]*certificatesv1beta1.ClusterTrustBundle, error){},
+	}
 }
 
 func (a *apiserver) FollowConfigMap(ctx context.Context, namespace, name string, set func([]*v1.ConfigMap, error)) {
@@ -37,6 +42,10 @@ func (a *apiserver) FollowConfigMap(ctx context.Context, namespace, name string,
 
 func (a *apiserver) FollowSecret(ctx context.Context, namespace, name string, set func([]*v1.Secret, error)) {
 	follow(ctx, &a.mu, a.secrets, namespace+"/"+name, set)
+}
+
+func (a *apiserver) FollowTrustBundles(ctx context.Context, name, signer string, set func([]*certificatesv1beta1.ClusterTrustBundle, error)) {
+	follow(ctx, &a.mu, a.bundles, name+" of "+signer, set)
 }
 
 func follow[T any](ctx context.Context, mu *sync.Mutex, all map[string]T, name string, set T) {
@@ -64,6 +73,9 @@ func (a *apiserver) followed() (names []string) {
 	}
 	for name := range a.secrets {
 		names = append(names, "secret "+name)
+	}
+	for name := range a.bundles {
+		names = append(names, "bundle "+name)
 	}
 	slices.Sort(names)
 	return names

@@ -126,6 +126,6 @@ func sourceName(source any) string {
 func (m *Mounter) targetFor(p *v1.Pod, v *v1.Volume, k *kind) target {
 	return target{
 		pod: p, volume: v, dir: m.dirs.Volume(p.UID, k.plugin, v.Name),
-		values: values{objects: podObjects{m}, downward: m.options.Downward, tokens: m.options.Tokens}, owner: m.owner,
+		values: values{objects: podObjects{m}, downward: m.options.Downward, tokens: m.options.Tokens, bundles: m.options.TrustBundles}, owner: m.owner,
 	}
 }

@@ -33,6 +33,8 @@ type Options struct {
 	Downward Downward
 	// Tokens provides service account tokens; nil without an apiserver.
 	Tokens Tokens
+	// TrustBundles provides ClusterTrustBundles; nil without an apiserver.
+	TrustBundles TrustBundles
 	// CSI sets up CSI volumes; nil if no driver can register.
 	CSI CSI
 	// Claims resolves claims to PersistentVolumes; nil for none.

@@ -38,8 +38,9 @@ func (noObjects) Secret(_ *v1.Pod, name string) (*v1.Secret, error) {
 // values provides the content of live volumes.
 type values struct {
 	objects  Objects
-	downward Downward // nil for none
-	tokens   Tokens   // nil for none
+	downward Downward     // nil for none
+	tokens   Tokens       // nil for none
+	bundles  TrustBundles // nil for none
 }
 
 // podObjects are the objects as one pod sees them: an immutable object keeps the content

@@ -38,7 +38,7 @@ func (f files) projection(t target, s *v1.VolumeProjection) error {
 	case s.ServiceAccountToken != nil:
 		return f.token(t, s.ServiceAccountToken, mode)
 	case s.ClusterTrustBundle != nil:
-		return noAPIServer("clusterTrustBundle", "has trust bundles")
+		return f.trustBundle(t, s.ClusterTrustBundle, mode)
 	case s.PodCertificate != nil:
 		return noAPIServer("podCertificate", "issues certificates")
 	}

@@ -26,16 +26,22 @@ func (f files) token(t target, s *v1.ServiceAccountTokenProjection, mode *int32)
 	if err != nil {
 		return err
 	}
+	f.private(t, s.Path, []byte(token), mode)
+	return nil
+}
+
+// private adds a file that the user of the pod's containers may read, or everybody if they
+// have none in common and there is no fsGroup.
+func (f files) private(t target, name string, data []byte, mode *int32) {
 	user, common := commonUser(t.pod)
 	if common || fsGroup(t.pod) != nil {
-		private := int32(0o600)
-		mode = &private
+		owners := int32(0o600)
+		mode = &owners
 	}
-	f.put(s.Path, []byte(token), mode)
+	f.put(name, data, mode)
 	if common {
-		f[path.Clean(s.Path)] = payload.File{Data: []byte(token), Mode: uint32(*mode), UID: user}
+		f[path.Clean(name)] = payload.File{Data: data, Mode: uint32(*mode), UID: user}
 	}
-	return nil
 }
 
 // commonUser returns the user that all of a pod's containers run as, if the pod says so.

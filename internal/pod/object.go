@@ -38,14 +38,22 @@ const (
 	KindPersistentVolumeClaim = "PersistentVolumeClaim"
 	KindCSIDriver             = "CSIDriver"
 	KindRuntimeClass          = "RuntimeClass"
+	KindClusterTrustBundle    = "ClusterTrustBundle"
+	// KindTrustBundlesOf are all ClusterTrustBundles of the signer that is the key's name.
+	KindTrustBundlesOf = "ClusterTrustBundles of"
 )
 
-// ObjectKinds are the kinds of Objects in manifests. A RuntimeClass is an apiserver's only.
+// ObjectKinds are the kinds of Objects that manifests may have; the others are an
+// apiserver's only.
 var ObjectKinds = []string{KindConfigMap, KindSecret, KindPersistentVolume, KindPersistentVolumeClaim, KindCSIDriver}
 
 // Namespaced says whether objects of a kind belong to a namespace.
 func Namespaced(kind string) bool {
-	return kind != KindPersistentVolume && kind != KindCSIDriver && kind != KindRuntimeClass
+	switch kind {
+	case KindPersistentVolume, KindCSIDriver, KindRuntimeClass, KindClusterTrustBundle, KindTrustBundlesOf:
+		return false
+	}
+	return true
 }
 
 // APIVersion is the group and version of objects of a kind.
@@ -66,13 +74,22 @@ type Object struct {
 	Claim     *v1.PersistentVolumeClaim
 	Driver    *storagev1.CSIDriver
 	Class     *nodev1.RuntimeClass
-	Source    Source
+	// Bundles are those that a key of ClusterTrustBundles means: an apiserver's.
+	Bundles []TrustBundle
+	Source  Source
 	// Origin is where a person finds the document: a file's path or a URL.
 	Origin string
 	// Line is where it begins there, from 1; 0 where unknown.
 	Line int
 	// Seen is when the source first noticed this version.
 	Seen time.Time
+}
+
+// TrustBundle is a ClusterTrustBundle, read-only.
+type TrustBundle struct {
+	Labels map[string]string
+	// PEM has the certificates of authorities, as somebody wrote them.
+	PEM string
 }
 
 // meta is the object's metadata, and what it is.
@@ -92,7 +109,7 @@ func (o *Object) meta() (kind string, m *metav1.ObjectMeta) {
 	return KindConfigMap, &o.ConfigMap.ObjectMeta
 }
 
-// Key is the object's name among all objects.
+// Key is the object's name among all objects that manifests may have.
 func (o *Object) Key() ObjectKey {
 	kind, m := o.meta()
 	return ObjectKey{Kind: kind, Namespace: m.Namespace, Name: m.Name}
@@ -158,7 +175,19 @@ func (n *namedObjects) volume(v *v1.Volume) {
 			if source.Secret != nil {
 				n.add(KindSecret, source.Secret.Name)
 			}
+			n.trustBundle(source.ClusterTrustBundle)
 		}
+	}
+}
+
+// trustBundle adds what only an apiserver has.
+func (n *namedObjects) trustBundle(s *v1.ClusterTrustBundleProjection) {
+	switch {
+	case s == nil || !n.cluster:
+	case s.Name != nil:
+		n.add(KindClusterTrustBundle, *s.Name)
+	case s.SignerName != nil:
+		n.add(KindTrustBundlesOf, *s.SignerName)
 	}
 }
 

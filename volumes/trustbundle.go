@@ -1,0 +1,23 @@
+package volumes
+
+import v1 "k8s.io/api/core/v1"
+
+// TrustBundles returns the certificates of projected ClusterTrustBundles, as PEM. The error
+// for missing ones says which; the pod is Changed when they are there, and when they
+// change. It must not block.
+type TrustBundles interface {
+	TrustAnchors(p *v1.Pod, s *v1.ClusterTrustBundleProjection) ([]byte, error)
+}
+
+// trustBundle adds a file of trust anchors, with the modes of a token, as upstream.
+func (f files) trustBundle(t target, s *v1.ClusterTrustBundleProjection, mode *int32) error {
+	if t.values.bundles == nil {
+		return noAPIServer("clusterTrustBundle", "has trust bundles")
+	}
+	anchors, err := t.values.bundles.TrustAnchors(t.pod, s)
+	if err != nil {
+		return err
+	}
+	f.private(t, s.Path, anchors, mode)
+	return nil
+}
