@@ -71,7 +71,7 @@ func Connect(c Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	loaded := rest.CopyConfig(from.config)
+	loaded := rest.CopyConfig(from)
 	loaded.UserAgent = c.UserAgent
 	loaded.ContentType, loaded.AcceptContentTypes = contentType, contentType+","+runtime.ContentTypeJSON
 	loaded.WarningHandlerWithContext = rest.NoWarnings{} // of deprecated versions: for who wrote the object, not for the node

@@ -34,9 +34,8 @@ type connection struct {
 	// first is closed when there are credentials.
 	first chan struct{}
 
-	mu    sync.Mutex
-	now   *credentials // nil before the first
-	files []string     // which are read besides the kubeconfig
+	mu  sync.Mutex
+	now *credentials // nil before the first
 	// own is the certificate of the kubeconfig, requested the one in its place.
 	own, requested *pair
 	// failure is why the kubeconfig's newest version cannot be used; missing is why there
@@ -92,19 +91,18 @@ func (c *connection) credentials(ctx context.Context) (*credentials, error) {
 // says whether the kubeconfig has another client certificate than before. If it cannot be
 // used, the old credentials stay.
 func (c *connection) reload() (otherCertificate bool, err error) {
-	l, err := load(c.kubeconfig)
+	config, err := load(c.kubeconfig)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err == nil {
-		own := &pair{l.config.CertData, l.config.KeyData}
+		own := &pair{config.CertData, config.KeyData}
 		otherCertificate = c.own != nil && !slices.Equal(own.cert, c.own.cert)
-		config := l.config
 		if c.requested != nil && !otherCertificate {
 			config = c.requested.with(config)
 		}
 		var next *credentials
 		if next, err = c.renewLocked(config); err == nil {
-			c.own, c.files, c.failure = own, l.files, nil
+			c.own, c.failure = own, nil
 			if otherCertificate {
 				c.requested = nil
 			}
@@ -138,17 +136,17 @@ func (c *connection) renewLocked(config *rest.Config) (*credentials, error) {
 
 // useRequested puts a client certificate in the place of the kubeconfig's.
 func (c *connection) useRequested(p pair) error {
-	l, err := load(c.kubeconfig)
+	config, err := load(c.kubeconfig)
 	if err != nil {
 		return err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	next, err := c.renewLocked(p.with(l.config))
+	next, err := c.renewLocked(p.with(config))
 	if err != nil {
 		return err
 	}
-	c.own, c.requested, c.files = &pair{l.config.CertData, l.config.KeyData}, &p, l.files
+	c.own, c.requested = &pair{config.CertData, config.KeyData}, &p
 	c.useLocked(next)
 	return nil
 }
@@ -172,18 +170,11 @@ func (c *connection) useLocked(next *credentials) {
 	go old.close() // closing many connections may take a while
 }
 
-func (c *connection) watched() []string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return append([]string{c.kubeconfig}, c.files...)
-}
-
 // Maintain reads the kubeconfig and the files that it refers to again whenever they change,
 // until ctx ends. It calls replaced after the kubeconfig was given another client
 // certificate than it had.
 func (c *Client) Maintain(ctx context.Context, replaced func()) error {
-	_ = c.Reload() // of what has changed since Connect; its error is a problem
-	err := filewatch.Watch(ctx, c.conn.watched, func() {
+	err := filewatch.Watch(ctx, func() []string { return filesOf(c.conn.kubeconfig) }, func() {
 		if other, err := c.conn.reload(); err == nil && other {
 			replaced()
 		}

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"path/filepath"
 	"time"
 
 	utilnet "k8s.io/apimachinery/pkg/util/net"
@@ -22,15 +23,9 @@ import (
 	"podd/internal/atomicfile"
 )
 
-// loaded is a kubeconfig's current context with the content of the files that it refers to.
-type loaded struct {
-	config *rest.Config
-	files  []string
-}
-
-// load reads a kubeconfig. Credentials are taken into memory, so that they change when podd
-// reads them again, and not in the middle of something.
-func load(path string) (*loaded, error) {
+// load reads a kubeconfig's current context. Credentials are taken into memory, so that they
+// change when podd reads them again, and not in the middle of something.
+func load(path string) (*rest.Config, error) {
 	if _, err := os.Stat(path); err != nil {
 		return nil, fmt.Errorf("kubeconfig: %w", err)
 	}
@@ -44,28 +39,49 @@ func load(path string) (*loaded, error) {
 	case config.Host == "":
 		return nil, fmt.Errorf("kubeconfig %s: %w", path, errors.New("the current context's cluster has no server"))
 	}
-	l := &loaded{config: config}
-	for _, f := range []string{config.CAFile, config.CertFile, config.KeyFile, config.BearerTokenFile} {
-		if f != "" {
-			l.files = append(l.files, f)
-		}
-	}
 	if err := rest.LoadTLSFiles(config); err != nil {
 		return nil, fmt.Errorf("kubeconfig %s: %w", path, err)
 	}
 	// clientcmd has read the token of a file already.
 	config.CAFile, config.CertFile, config.KeyFile, config.BearerTokenFile = "", "", "", ""
-	return l, nil
+	return config, nil
+}
+
+// filesOf returns a kubeconfig and the files that it refers to, also for one that cannot be
+// used because of them.
+func filesOf(path string) []string {
+	files := []string{path}
+	add := func(name string) {
+		if name != "" && !filepath.IsAbs(name) {
+			name = filepath.Join(filepath.Dir(path), name)
+		}
+		if name != "" {
+			files = append(files, name)
+		}
+	}
+	all, err := clientcmd.LoadFromFile(path)
+	if err != nil {
+		return files
+	}
+	for _, c := range all.Clusters {
+		add(c.CertificateAuthority)
+	}
+	for _, u := range all.AuthInfos {
+		add(u.ClientCertificate)
+		add(u.ClientKey)
+		add(u.TokenFile)
+	}
+	return files
 }
 
 // Usable returns why a kubeconfig cannot be used to authenticate now, in particular with a
 // client certificate that has expired; nil if it can.
 func Usable(path string) error {
-	l, err := load(path)
+	config, err := load(path)
 	if err != nil {
 		return err
 	}
-	if err := expired(l.config); err != nil {
+	if err := expired(config); err != nil {
 		return fmt.Errorf("kubeconfig %s: %w", path, err)
 	}
 	return nil
@@ -174,12 +190,12 @@ func sumOf(c *rest.Config) [sha256.Size]byte {
 // certificate and key of a file: upstream's names of contexts and users, which kubeadm
 // reads.
 func WriteKubeconfig(path, like, pemFile string) error {
-	l, err := load(like)
+	from, err := load(like)
 	if err != nil {
 		return err
 	}
 	cluster := &clientcmdapi.Cluster{
-		Server: l.config.Host, InsecureSkipTLSVerify: l.config.Insecure, TLSServerName: l.config.ServerName, CertificateAuthorityData: l.config.CAData,
+		Server: from.Host, InsecureSkipTLSVerify: from.Insecure, TLSServerName: from.ServerName, CertificateAuthorityData: from.CAData,
 	}
 	text, err := clientcmd.Write(clientcmdapi.Config{
 		Clusters:       map[string]*clientcmdapi.Cluster{"default-cluster": cluster},

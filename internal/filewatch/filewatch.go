@@ -18,10 +18,10 @@ const (
 	rewatch = 5 * time.Second
 )
 
-// Watch calls changed after something has happened in the directories of files, and of what
-// they are links to; the files need not exist. It is for directories in which little
-// happens: changed is called for their other files, too. files is called again after each
-// call of changed. Calls never overlap. Watch blocks until ctx ends; its error says that
+// Watch calls changed once it watches the directories of files, and of what they are links
+// to, and then after something has happened in them; the files need not exist. It is for
+// directories in which little happens: changed is called for their other files, too. files
+// is called again after each call of changed. Calls never overlap. Watch blocks until ctx ends; its error says that
 // this machine offers no notifications.
 func Watch(ctx context.Context, files func() []string, changed func()) error {
 	w, err := fsnotify.NewWatcher()
@@ -30,7 +30,11 @@ func Watch(ctx context.Context, files func() []string, changed func()) error {
 	}
 	defer func() { _ = w.Close() }() // its descriptor is released in any case
 	for {
-		again := add(w, files())
+		added, again := add(w, files())
+		if added { // they may have changed before
+			changed()
+			continue
+		}
 		if done, err := wait(ctx, w, again); done || err != nil {
 			return err
 		}
@@ -38,9 +42,10 @@ func Watch(ctx context.Context, files func() []string, changed func()) error {
 	}
 }
 
-// add watches the directories of files, and only these. The channel fires when one that
-// cannot be watched is to be tried again; it is nil if there is none.
-func add(w *fsnotify.Watcher, files []string) (again <-chan time.Time) {
+// add watches the directories of files, and only these; added says that one is new. The
+// channel fires when one that cannot be watched is to be tried again; it is nil if there is
+// none.
+func add(w *fsnotify.Watcher, files []string) (added bool, again <-chan time.Time) {
 	dirs := map[string]bool{}
 	for _, f := range files {
 		dirs[filepath.Dir(f)] = true
@@ -59,9 +64,11 @@ func add(w *fsnotify.Watcher, files []string) (again <-chan time.Time) {
 		}
 		if err := w.Add(dir); err != nil {
 			again = time.After(rewatch)
+		} else {
+			added = true
 		}
 	}
-	return again
+	return added, again
 }
 
 // wait returns once something has happened, and nothing more for settle, or at most ten
