@@ -1,7 +1,7 @@
 // Package apiserver is podd's connection to an apiserver: the kubeconfig, one HTTP
 // client, and the calls that a node makes, each a method of Client.
 //
-// It owns how podd authenticates, which encoding it speaks (protobuf) and the limits
+// It owns how podd authenticates, taking up new credentials while it runs, which encoding it speaks (protobuf) and the limits
 // on its requests. It leaves to others what is to be asked and when: podconfig/apiserver
 // follows the pods, status uploads their statuses, nodestatus maintains the Node and its
 // Lease.

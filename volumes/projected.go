@@ -1,6 +1,7 @@
 package volumes
 
 import (
+	"errors"
 	"fmt"
 
 	v1 "k8s.io/api/core/v1"
@@ -40,6 +41,9 @@ func (f files) projection(t target, s *v1.VolumeProjection) error {
 	case s.ClusterTrustBundle != nil:
 		return f.trustBundle(t, s.ClusterTrustBundle, mode)
 	case s.PodCertificate != nil:
+		if t.values.bundles != nil { // there is an apiserver
+			return errors.New("cannot project podCertificate: podd does not request certificates of pods yet")
+		}
 		return noAPIServer("podCertificate", "issues certificates")
 	}
 	return nil
