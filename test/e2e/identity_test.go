@@ -82,6 +82,7 @@ func TestANodeBootstrapsAndRenewsItsCertificates(t *testing.T) {
 	m.start()
 	m.write("static.yaml", m.resting("static"))
 	m.mark("static") // what is not of the cluster does not wait for it
+	m.problem("kubelet-client-current.pem", "waiting until the CertificateSigningRequest", "kubectl certificate approve")
 	const life = 8 * time.Second
 	m.approve(certificatesv1.KubeAPIServerClientKubeletSignerName, life)
 	m.nodeIsReady()
@@ -150,13 +151,7 @@ func TestAReplacedKubeconfigTakesEffectAtOnce(t *testing.T) {
 		}
 	}
 	replace("clusters: [")
-	m.eventually("the problem is told", func(context.Context) error {
-		text, err := os.ReadFile(m.podd.LogFile())
-		if err == nil && !strings.Contains(string(text), "cannot use the new version of the kubeconfig") {
-			err = errors.New("not yet")
-		}
-		return err
-	})
+	m.problem("kubeconfig", "podd goes on with the last version")
 	m.bind(m.resting("broken"))
 	m.shown("broken", "ready", isReady)
 	// A certificate in the place of the token, and an apiserver with another address and
