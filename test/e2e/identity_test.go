@@ -6,10 +6,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -154,31 +157,64 @@ func TestAReplacedKubeconfigTakesEffectAtOnce(t *testing.T) {
 	m.problem("kubeconfig", "podd goes on with the last version")
 	m.bind(m.resting("broken"))
 	m.shown("broken", "ready", isReady)
-	// A certificate in the place of the token, and an apiserver with another address and
-	// another certificate authority in the place of the first.
+	// A certificate in the place of the token, and another address.
 	cert, key, err := m.server.NodeCertificate(m.podd.NodeName(), time.Hour)
 	if err != nil {
-		t.Fatal(err)
-	}
-	if err := m.server.Stop(); err != nil {
-		t.Fatal(err)
-	}
-	m.server.Port--
-	if err := os.RemoveAll(filepath.Join(m.server.Dir, "certs")); err != nil {
-		t.Fatal(err)
-	}
-	if err := m.server.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	pem := filepath.Join(m.podd.Dir, "node.pem")
 	if err := os.WriteFile(pem, append(cert, key...), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	text := strings.Replace(string(old), strconv.Itoa(m.server.Port+1), strconv.Itoa(m.server.Port), 1)
+	port, passed := forward(t, strconv.Itoa(m.server.Port))
+	text := strings.Replace(string(old), strconv.Itoa(m.server.Port), port, 1)
 	at := strings.Index(text, "{token:")
 	replace(text[:at] + fmt.Sprintf("{client-certificate: %q, client-key: %[1]q}}]", pem) + text[at+strings.Index(text[at:], "\n"):])
+	m.eventually("the new address is used", func(context.Context) error {
+		if passed.Load() == 0 {
+			return errors.New("it is not")
+		}
+		return nil
+	})
 	m.bind(m.resting("moved"))
 	m.shown("moved", "ready", isReady)
 	m.delete("broken", "moved")
 	m.gone("broken", "moved")
+}
+
+// forward listens on a port of loopback, and passes its connections on to another one, which
+// it counts.
+func forward(t *testing.T, to string) (port string, passed *atomic.Int32) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	passed = &atomic.Int32{}
+	go func() {
+		for {
+			from, err := l.Accept()
+			if err != nil {
+				return
+			}
+			into, err := net.Dial("tcp", "127.0.0.1:"+to)
+			if err != nil {
+				_ = from.Close()
+				continue
+			}
+			passed.Add(1)
+			for _, way := range [][2]net.Conn{{from, into}, {into, from}} {
+				go func() {
+					_, _ = io.Copy(way[0], way[1])
+					_, _ = way[0].Close(), way[1].Close()
+				}()
+			}
+		}
+	}()
+	t.Cleanup(func() { _ = l.Close() })
+	_, port, err = net.SplitHostPort(l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return port, passed
 }
