@@ -206,7 +206,7 @@ func WriteKubeconfig(path, like, pemFile string) error {
 	if err != nil {
 		return err
 	}
-	if err := atomicfile.WriteDurably(path, text, 0o600); err != nil {
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), atomicfile.WriteDurably(path, text, 0o600)); err != nil {
 		return fmt.Errorf("write kubeconfig %s: %w", path, err)
 	}
 	return nil

@@ -147,6 +147,9 @@ func issued(parent context.Context, of Requester, name string, failing func(erro
 	of.FollowSigningRequest(ctx, name, func(all []*certificatesv1.CertificateSigningRequest, failure error) {
 		switch {
 		case ctx.Err() != nil: // it was decided
+		case apierrors.IsUnauthorized(failure): // others may be asked, by newer credentials
+			err = failure
+			stop()
 		case failure != nil:
 			failing(failure)
 		case len(all) == 0:
@@ -172,9 +175,9 @@ func decision(r *certificatesv1.CertificateSigningRequest) (cert []byte, done bo
 	for _, c := range r.Status.Conditions {
 		switch c.Type {
 		case certificatesv1.CertificateDenied:
-			return nil, true, &refusedError{fmt.Sprintf("the CertificateSigningRequest %s was denied (%s: %s)", r.Name, c.Reason, c.Message)}
+			return nil, true, &refusedError{fmt.Sprintf("the CertificateSigningRequest %s was denied (%.100s: %.500s)", r.Name, c.Reason, c.Message)}
 		case certificatesv1.CertificateFailed:
-			return nil, true, &refusedError{fmt.Sprintf("the signer cannot serve CertificateSigningRequest %s (%s: %s)", r.Name, c.Reason, c.Message)}
+			return nil, true, &refusedError{fmt.Sprintf("the signer cannot serve CertificateSigningRequest %s (%.100s: %.500s)", r.Name, c.Reason, c.Message)}
 		case certificatesv1.CertificateApproved:
 			approved = true
 		}

@@ -411,6 +411,46 @@ func TestACertificateThatIsGivenIsRenewedAtOnce(t *testing.T) {
 	})
 }
 
+// A bootstrap token may expire while a request waits: the same request is then followed by
+// another one.
+func TestARequestIsFollowedByNewCredentialsWhenTheOldAreRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSigner(t)
+		cfg := config(t, s)
+		var refused []string
+		cfg.Requester = func(bool) Requester {
+			if len(refused) < 2 {
+				return unauthorized{s, func(name string) { refused = append(refused, name) }}
+			}
+			return s
+		}
+		r := New(cfg, nil)
+		stop := running(t, r)
+		time.Sleep(time.Minute)
+		s.set(func() { s.life = time.Hour })
+		synctest.Wait()
+		if r.Current() == nil || s.count() != 1 {
+			t.Errorf("got %d requests, %v, %v", s.count(), r.Current(), r.Problems())
+		}
+		stop()
+		if len(refused) != 2 || refused[0] != refused[1] {
+			t.Errorf("followed were %q", refused)
+		}
+	})
+}
+
+// unauthorized accepts requests, and refuses to show what becomes of them.
+type unauthorized struct {
+	*signer
+	told func(name string)
+}
+
+func (u unauthorized) FollowSigningRequest(ctx context.Context, name string, set func([]*certificatesv1.CertificateSigningRequest, error)) {
+	u.told(name)
+	set(nil, apierrors.NewUnauthorized("expired"))
+	<-ctx.Done()
+}
+
 // The files are upstream's: another agent goes on with them.
 func TestTheStoreHasTheKubeletsFiles(t *testing.T) {
 	dir := t.TempDir()
