@@ -20,6 +20,7 @@ import (
 	"podd/podenv"
 	"podd/podfs"
 	"podd/prober"
+	"podd/stats"
 	"podd/volumes"
 	"podd/volumes/quota"
 	"podd/volumes/usage"
@@ -44,6 +45,7 @@ type parts struct {
 	csi       *csi.Volumes
 	volumes   *volumes.Mounter
 	meter     *usage.Meter
+	stats     *stats.Collector
 	admission *admission.Gate
 	archives  *archive.Dir
 	images    *images.Puller
@@ -85,6 +87,7 @@ func (n *Node) assemble(facts Facts) (*parts, error) {
 		Events: n.recorder, Fresh: n.cfg.VolumeStatsAggPeriod, Counted: projects.Used, Log: n.log,
 	})
 	n.registry.MustRegister(p.meter.Collector(n.active))
+	p.stats = p.newStats()
 	p.admission = admission.NewGate(&admission.Node{
 		Name: n.cfg.NodeName, Labels: admission.Labels(n.cfg.NodeName, n.cfg.NodeLabels), Taints: n.cfg.Taints,
 		Allocatable: n.resources.Allocatable, Sysctls: n.sysctls, StrictGroups: facts.StrictGroups,

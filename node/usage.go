@@ -2,18 +2,21 @@ package node
 
 import (
 	"context"
+	"io"
+	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"podd/agent"
 	"podd/bundle"
+	"podd/cgroup"
 	"podd/cri"
+	"podd/internal/pod"
+	"podd/stats"
+	"podd/stats/kernel"
 	"podd/volumes/usage"
 )
 
@@ -63,20 +66,54 @@ func (n *parts) limits() agent.Limits {
 	return n.meter
 }
 
-// Summary implements server.Runtime: the kubelet's /stats/summary, as far as podd has
-// it, which is the storage of the node and of pods.
-func (a answers) Summary(ctx context.Context, storage bool) (any, error) {
-	out := &stats.Summary{Node: stats.NodeStats{NodeName: a.cfg.NodeName, StartTime: bootTime()}, Pods: []stats.PodStats{}}
-	if !storage {
-		return out, nil
+// newStats returns what answers /stats/summary and the metrics of pods.
+func (n *parts) newStats() *stats.Collector {
+	sandboxImage := ""
+	if n.network != nil { // of another runtime it is not known
+		sandboxImage = n.own.SandboxImage
 	}
-	fs, err := a.meter.NodeFS()
+	return stats.New(stats.Config{
+		Node: n.cfg.NodeName, Kernel: kernel.New(kernel.Config{V2: n.hierarchies.Version == cgroup.V2, Controllers: n.hierarchies.Controllers}),
+		Root: n.cgroups.RootPath(), Groups: n.groups,
+		Identify: func(ctx context.Context) ([]pod.Identity, error) { return n.client.Identities(ctx, sandboxImage) },
+		Pods:     n.active, Storage: n.meter, Disk: n.dirs().WithDefaults().Pods(), RuntimePID: n.runtimePID,
+		Version: n.own.Version.Version, Log: n.log,
+	})
+}
+
+// groups lists the cgroups of pods.
+func (n *parts) groups() []stats.Group {
+	listed := n.cgroups.Groups()
+	all := make([]stats.Group, len(listed))
+	for i, g := range listed {
+		all[i] = stats.Group(g)
+	}
+	return all
+}
+
+// runtimePID returns the process that listens on the runtime's socket, 0 if that is
+// unknown.
+func (n *Node) runtimePID() int {
+	pid, err := bundle.Listener(strings.TrimPrefix(n.conn.Endpoint(), "unix://"))
 	if err != nil {
-		return nil, err
+		return 0
 	}
-	out.Node.Fs = &fs
-	out.Pods = a.meter.Pods(ctx, a.active())
-	return out, nil
+	return pid
+}
+
+// Summary implements server.Runtime.
+func (a answers) Summary(ctx context.Context, storage bool) (any, error) {
+	return a.stats.Summary(ctx, storage)
+}
+
+// ResourceMetrics implements server.Runtime.
+func (a answers) ResourceMetrics(ctx context.Context, w io.Writer) error {
+	return a.stats.Resource(ctx, w)
+}
+
+// CadvisorMetrics implements server.Runtime.
+func (a answers) CadvisorMetrics(ctx context.Context, w io.Writer) error {
+	return a.stats.Cadvisor(ctx, w)
 }
 
 // active returns the pods that have not completed.
@@ -88,13 +125,4 @@ func (n *Node) active() []*v1.Pod {
 		}
 	}
 	return all
-}
-
-// bootTime returns when the machine booted, to the second.
-func bootTime() metav1.Time {
-	var up unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &up); err != nil {
-		return metav1.Time{}
-	}
-	return metav1.NewTime(time.Now().Add(-time.Duration(up.Nano())).Round(time.Second))
 }

@@ -68,17 +68,20 @@ func (c *connections) closeOneLocked(last net.Conn) {
 	_ = last.Close() // its goroutine notices, and calls note
 }
 
-// few limits concurrent requests; further ones wait for a while.
-func (s *Server) few(next http.Handler) http.Handler {
+// few limits concurrent requests for lists; further ones wait for a while.
+func (s *Server) few(next http.Handler) http.Handler { return s.place(s.lists, "lists of pods", next) }
+
+// place lets a request in when there is a place; of says what for.
+func (s *Server) place(places chan struct{}, of string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		patience := time.NewTimer(listTimeout)
 		defer patience.Stop()
 		select {
-		case s.lists <- struct{}{}:
-			defer func() { <-s.lists }()
+		case places <- struct{}{}:
+			defer func() { <-places }()
 		case <-patience.C:
 			w.Header().Set("Retry-After", "1")
-			http.Error(w, "too many concurrent requests for lists of pods; try again", http.StatusServiceUnavailable)
+			http.Error(w, "too many concurrent requests for "+of+"; try again", http.StatusServiceUnavailable)
 			return
 		case <-r.Context().Done():
 			return

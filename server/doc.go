@@ -6,7 +6,7 @@
 // in Config.
 //
 //	socket (root only)    everything below, /configz, /podd/v1/…, /debug/pprof, POST /retry
-//	read-only port        /pods /runningpods/ /stats/summary /metrics /healthz /livez /readyz
+//	read-only port        /pods /runningpods/ /stats/summary /metrics/… /healthz /livez /readyz
 //	healthz port          /healthz /livez /readyz
 //
 // Each of them is an api: a guard for every request, and groups of routes with common
@@ -22,7 +22,8 @@
 //   - Confidential values in manifests (of env, and of headers and queries of probes and
 //     hooks) are shown on the socket and masked on the ports.
 //   - A port has at most 64 connections; one more closes the longest idle one. It serves
-//     two lists of pods concurrently.
+//     two lists of pods concurrently. Four expositions of pods' metrics are written at once,
+//     over all listeners.
 //   - Only the socket serves where a volume is, and what the runtime was given for a
 //     container, never with a Secret's value. The runtime is asked for 8 s at most.
 //   - No request holds a lock while it waits for its client; only one goroutine waits for

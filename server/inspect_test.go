@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -95,6 +96,22 @@ func (f *fakeRuntime) Inspect(ctx context.Context, p *v1.Pod, c string) (any, er
 		return nil, ctx.Err()
 	}
 	return p.Name + c, f.result
+}
+
+func (f *fakeRuntime) ResourceMetrics(_ context.Context, w io.Writer) error {
+	if f.result != nil {
+		return f.result
+	}
+	_, err := io.WriteString(w, "node_memory_working_set_bytes 1\n")
+	return err
+}
+
+func (f *fakeRuntime) CadvisorMetrics(_ context.Context, w io.Writer) error {
+	if f.result != nil {
+		return f.result
+	}
+	_, err := io.WriteString(w, strings.Repeat("container_last_seen 1\n", 1000))
+	return err
 }
 
 func (f *fakeRuntime) Summary(_ context.Context, storage bool) (any, error) {

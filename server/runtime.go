@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"io"
 	"net/url"
 
 	v1 "k8s.io/api/core/v1"
@@ -37,6 +38,11 @@ type Runtime interface {
 	// pods; without storage it omits whatever must be measured. It does not wait for a
 	// volume, even if the server of its mount is dead.
 	Summary(ctx context.Context, storage bool) (any, error)
+	// ResourceMetrics and CadvisorMetrics write /metrics/resource and /metrics/cadvisor in
+	// the text format of Prometheus. Having begun to write they return only errors of the
+	// writer.
+	ResourceMetrics(ctx context.Context, w io.Writer) error
+	CadvisorMetrics(ctx context.Context, w io.Writer) error
 }
 
 // Attach adds the Runtime. Until then, requests that need it get 503 with the reason.

@@ -102,6 +102,7 @@ type Server struct {
 	metrics *metrics
 	health  *health
 	lists   chan struct{} // of places for lists of pods on the port
+	scrapes chan struct{} // of places for metrics of pods
 	// sessions are places for sessions in containers.
 	sessions chan struct{}
 	// paths are the first words of the routes of all APIs.
@@ -139,7 +140,7 @@ func New(c Config) *Server {
 	}
 	s := &Server{
 		config: c, log: c.Log, metrics: newMetrics(c.Metrics), health: newHealth(c.Health),
-		lists: make(chan struct{}, maxLists), sessions: make(chan struct{}, maxSessions), stopping: make(chan struct{}), attached: make(chan struct{}),
+		lists: make(chan struct{}, maxLists), scrapes: make(chan struct{}, maxScrapes), sessions: make(chan struct{}, maxSessions), stopping: make(chan struct{}), attached: make(chan struct{}),
 	}
 	s.paths = firstWords(s.apis())
 	return s

@@ -122,7 +122,7 @@ func TestWhoAnswersWhat(t *testing.T) {
 	}{
 		{"/healthz", 200, 200, 200}, {"/healthz/ping", 200, 200, 200}, {"/livez", 200, 200, 200}, {"/readyz?verbose", 200, 200, 200},
 		{"/healthz/nothing", 404, 404, 404},
-		{"/pods", 200, 200, 404}, {"/runningpods/", 200, 200, 404}, {"/metrics", 200, 200, 404}, {"/metrics/probes", 200, 200, 404}, {"/configz", 200, 404, 404},
+		{"/pods", 200, 200, 404}, {"/runningpods/", 200, 200, 404}, {"/metrics", 200, 200, 404}, {"/metrics/probes", 200, 200, 404}, {"/metrics/resource", 200, 200, 404}, {"/metrics/cadvisor", 200, 200, 404}, {"/configz", 200, 404, 404},
 		{"/stats/summary", 200, 200, 404}, {"/stats/", 404, 404, 404},
 		{"/podd/v1/pods", 200, 404, 404}, {"/podd/v1/problems", 200, 404, 404}, {"/podd/v1/events", 200, 404, 404},
 		{"/podd/v1/objects", 200, 404, 404},

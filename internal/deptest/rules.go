@@ -154,6 +154,8 @@ var arrows = map[string]map[string]string{
 	"cni":                 {"internal/atomicfile": "the network's configuration", "internal/wipe": "deletes its leases", "cni/cnitest": "its own fake, for its tests"},
 	"cni/cnitest":         {},
 	"cgroup":              {"internal/hugepage": "their limits"},
+	"stats":               {"stats/kernel": "what it reads"},
+	"stats/kernel":        {},
 	"logrotate":           {},
 	"systemd":             {},
 	"userns":              {"podfs": "the layout of a pod's directory", "internal/atomicfile": "a pod's range of IDs"},
@@ -177,7 +179,7 @@ var arrows = map[string]map[string]string{
 	"node": all("puts the parts together",
 		"admission", "agent", "agent/backoff", "apiserver", "bundle", "cgroup", "cni", "config", "cri", "cri/spec", "csi", "events", "hooks", "identity", "images", "images/archive",
 		"images/credentials", "images/gc", "inspect", "internal/atomicfile", "internal/bytesize", "internal/instance", "logrotate", "mirror", "node/bundled", "node/capacity", "nodestatus", "nodestorage", "objects", "objects/claims", "pleg",
-		"podconfig", "podconfig/apiserver", "podconfig/file", "podconfig/http", "podconfig/manifest", "podenv", "podfs", "podlogs", "prober", "server", "server/kubeletapi", "status", "systemd", "tokens", "userns", "volumes", "volumes/quota", "volumes/usage",
+		"podconfig", "podconfig/apiserver", "podconfig/file", "podconfig/http", "podconfig/manifest", "podenv", "podfs", "podlogs", "prober", "server", "server/kubeletapi", "stats", "stats/kernel", "status", "systemd", "tokens", "userns", "volumes", "volumes/quota", "volumes/usage",
 		"cri/critest"), // its tests
 	"cmd/podd": all("commands on the parts",
 		"bundle", "cgroup", "cli", "cni", "config", "inspect", "internal/instance", "node", "node/bundled", "node/teardown", "podconfig/manifest", "server",

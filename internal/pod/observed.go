@@ -195,3 +195,15 @@ type Summary struct {
 	// Containers maps container ID to state.
 	Containers map[string]ContainerState
 }
+
+// Identity is what a sandbox or container of the runtime is. Nothing of it changes as long
+// as the ID exists.
+type Identity struct {
+	ID             string
+	UID            UID
+	Pod, Namespace string
+	// Container is its name; empty for a sandbox.
+	Container string
+	// Image is the pod's name of it; empty if the runtime does not say it of a sandbox.
+	Image string
+}

@@ -1,0 +1,236 @@
+package kernel
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"slices"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Config says where the kernel shows its numbers.
+type Config struct {
+	// V2 is false for v1 and hybrid hierarchies. Controllers maps each controller to its
+	// mount point.
+	V2          bool
+	Controllers map[string]string
+	// Proc and Sys are the mount points of procfs and sysfs; "" for the usual ones.
+	Proc, Sys string
+}
+
+// Reader reads cgroups and processes. Create it with New.
+type Reader struct {
+	cfg    Config
+	booted time.Time
+}
+
+// New returns a Reader; it reads nothing yet but the clock.
+func New(cfg Config) *Reader {
+	if cfg.Proc == "" {
+		cfg.Proc = "/proc"
+	}
+	if cfg.Sys == "" {
+		cfg.Sys = "/sys"
+	}
+	return &Reader{cfg: cfg, booted: bootTime()}
+}
+
+// Detail is how much of a cgroup is read: Usage is what /stats/summary shows, in about half
+// the time of All.
+type Detail int
+
+const (
+	Usage Detail = iota
+	All
+)
+
+// Cgroup reads a cgroup by its path in the hierarchies, "/" for the root, whose memory is
+// the machine's. It returns ErrGone if there is no such cgroup.
+func (r *Reader) Cgroup(rel string, detail Detail) (Sample, error) {
+	f := files.Get().(*file)
+	defer files.Put(f)
+	s := Sample{Time: time.Now()}
+	at, created, err := r.find(rel)
+	if err != nil {
+		return s, err
+	}
+	s.Created = created
+	in := &reads{file: f}
+	if r.cfg.V2 {
+		r.v2(in, at, detail, &s)
+	} else {
+		r.v1(in, at, detail, &s)
+	}
+	if in.err == nil && in.missed && !at.there() {
+		return s, ErrGone // what is not there would pass for a counter that began again
+	}
+	if in.err == nil && at.root {
+		r.machineMemory(in, &s)
+	}
+	return s, in.err
+}
+
+// place is a cgroup's directory in each hierarchy that has it, "" elsewhere. On v2 all are
+// in unified.
+type place struct {
+	root                                       bool
+	unified, cpu, cpuacct, memory, pids, blkio string
+}
+
+func (p *place) each() [6]string {
+	return [...]string{p.unified, p.cpu, p.cpuacct, p.memory, p.pids, p.blkio}
+}
+
+// there reports whether all directories that were found are still there.
+func (p *place) there() bool {
+	var st unix.Stat_t
+	for _, dir := range p.each() {
+		if dir != "" && unix.Stat(dir, &st) != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// find returns where a cgroup is and when it was made. On v1 it need not be in every
+// hierarchy: podd makes those of pods where it sets limits, the runtime the others.
+func (r *Reader) find(rel string) (p place, created time.Time, err error) {
+	p.root = rel == "/"
+	if p.root {
+		rel = ""
+	}
+	look := func(controller string) (string, error) {
+		mount, ok := r.cfg.Controllers[controller]
+		if !ok {
+			return "", nil
+		}
+		dir := mount + rel
+		switch at, err := r.created(dir); {
+		case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENODEV):
+			return "", nil
+		case err != nil:
+			return "", err
+		case created.IsZero() || at.Before(created):
+			created = at
+		}
+		return dir, nil
+	}
+	if r.cfg.V2 {
+		for controller := range r.cfg.Controllers { // all have one mount point
+			p.unified, err = look(controller)
+			break
+		}
+	} else {
+		var errs [5]error
+		p.cpu, errs[0] = look("cpu")
+		p.cpuacct, errs[1] = look("cpuacct")
+		p.memory, errs[2] = look("memory")
+		p.pids, errs[3] = look("pids")
+		p.blkio, errs[4] = look("blkio")
+		err = errors.Join(errs[:]...)
+	}
+	if err == nil && created.IsZero() {
+		err = ErrGone
+	}
+	return p, created, err
+}
+
+// created returns when a directory was made. It is modified by each cgroup made or removed
+// in it, the named file by nothing; both may be older than the machine's start by the
+// clock, which was set since.
+func (r *Reader) created(dir string) (time.Time, error) {
+	name := "cgroup.clone_children"
+	if r.cfg.V2 {
+		name = "cgroup.events"
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(dir, &st); err != nil {
+		return time.Time{}, err
+	}
+	at := time.Unix(st.Mtim.Unix())
+	if unix.Stat(dir+"/"+name, &st) == nil {
+		if t := time.Unix(st.Mtim.Unix()); t.Before(at) {
+			at = t
+		}
+	}
+	if at.Before(r.booted) {
+		at = r.booted
+	}
+	return at, nil
+}
+
+// processes counts the lines of cgroup.procs. Processes of another PID namespace are 0
+// there.
+func processes(text []byte, s *Sample) {
+	for line := range bytes.Lines(text) {
+		s.Processes++
+		if s.First == 0 {
+			s.First = int(parseNumber(line))
+		}
+	}
+}
+
+// device finds or adds the device "major:minor".
+func (s *Sample) device(name []byte) *Device {
+	a, b, ok := bytes.Cut(name, []byte{':'})
+	if !ok {
+		return nil
+	}
+	major, minor := parseNumber(a), parseNumber(b)
+	for i := range s.Devices {
+		if d := &s.Devices[i]; d.Major == major && d.Minor == minor {
+			return d
+		}
+	}
+	s.Devices = append(s.Devices, Device{Major: major, Minor: minor})
+	return &s.Devices[len(s.Devices)-1]
+}
+
+func (s *Sample) sortDevices() {
+	slices.SortFunc(s.Devices, func(a, b Device) int {
+		return cmp.Or(cmp.Compare(a.Major, b.Major), cmp.Compare(a.Minor, b.Minor))
+	})
+}
+
+// pressure reads a pressure file; nil without one.
+func (r *reads) pressure(name string) *Pressure {
+	text := r.text(name)
+	if len(text) == 0 {
+		return nil
+	}
+	var p Pressure
+	for line := range bytes.Lines(text) {
+		kind, rest, _ := bytes.Cut(bytes.TrimSpace(line), []byte{' '})
+		stall := &p.Some
+		if string(kind) == "full" {
+			stall = &p.Full
+		}
+		for field := range bytes.FieldsSeq(rest) {
+			name, value, _ := bytes.Cut(field, []byte{'='})
+			percent, _ := strconv.ParseFloat(string(value), 64)
+			switch string(name) {
+			case "avg10":
+				stall.Avg10 = percent
+			case "avg60":
+				stall.Avg60 = percent
+			case "avg300":
+				stall.Avg300 = percent
+			case "total":
+				stall.Total = parseNumber(value)
+			}
+		}
+	}
+	return &p
+}
+
+// bootTime returns when the machine started, by the clock as it is now.
+func bootTime() time.Time {
+	var up unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &up) != nil {
+		return time.Time{}
+	}
+	return time.Now().Add(-time.Duration(up.Nano()))
+}

@@ -1,0 +1,94 @@
+package stats
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strings"
+	"time"
+
+	"podd/internal/pod"
+)
+
+const (
+	// identifyTimeout bounds the question to the runtime within a reading.
+	identifyTimeout = 2 * time.Second
+	// askAgain is how long an ID that the runtime did not know is not asked for: it may
+	// be a process that the runtime has lost.
+	askAgain = 5 * time.Second
+)
+
+// names are what the sandboxes and containers with a cgroup are; that of an ID never
+// changes.
+type names struct {
+	byID map[string]pod.Identity
+	// pods are the names of pods, by key.
+	pods map[pod.UID]pod.Identity
+	// unknown are the IDs that the runtime did not know, and since when.
+	unknown map[string]time.Time
+}
+
+func newNames() names {
+	return names{map[string]pod.Identity{}, map[pod.UID]pod.Identity{}, map[string]time.Time{}}
+}
+
+// key is a UID as it is compared: systemd's names have underscores for dashes.
+func key(uid pod.UID) pod.UID { return pod.UID(strings.ReplaceAll(string(uid), "-", "_")) }
+
+// learn asks the runtime if a group is new. Without an answer the new ones are left out.
+func (n *names) learn(ctx context.Context, groups []Group, identify func(context.Context) ([]pod.Identity, error)) error {
+	if !n.needs(groups) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, identifyTimeout)
+	defer cancel()
+	all, err := identify(ctx)
+	if err != nil {
+		return fmt.Errorf("ask the runtime which containers it has: %w", err)
+	}
+	for _, one := range all {
+		n.byID[one.ID] = one
+		n.pods[key(one.UID)] = pod.Identity{UID: one.UID, Pod: one.Pod, Namespace: one.Namespace}
+	}
+	now := time.Now()
+	for _, g := range groups {
+		if _, ok := n.byID[g.ID]; g.ID != "" && !ok {
+			n.unknown[g.ID] = now
+		}
+	}
+	return nil
+}
+
+func (n *names) needs(groups []Group) bool {
+	for _, g := range groups {
+		if _, ok := n.byID[g.ID]; g.ID != "" && !ok && time.Since(n.unknown[g.ID]) >= askAgain {
+			return true
+		}
+	}
+	return false
+}
+
+// of returns what a group is. Above the pods that is nothing, and known.
+func (n *names) of(g Group) (who pod.Identity, known bool) {
+	switch {
+	case g.ID != "":
+		who, known = n.byID[g.ID]
+	case g.Pod != "":
+		who, known = n.pods[key(g.Pod)]
+	default:
+		known = true
+	}
+	return who, known
+}
+
+// forget drops what is not among the groups.
+func (n *names) forget(groups []Group) {
+	ids, uids := map[string]bool{}, map[pod.UID]bool{}
+	for _, g := range groups {
+		ids[g.ID] = true
+		uids[key(g.Pod)] = true
+	}
+	maps.DeleteFunc(n.byID, func(id string, _ pod.Identity) bool { return !ids[id] })
+	maps.DeleteFunc(n.unknown, func(id string, _ time.Time) bool { return !ids[id] })
+	maps.DeleteFunc(n.pods, func(uid pod.UID, _ pod.Identity) bool { return !uids[uid] })
+}

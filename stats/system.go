@@ -1,0 +1,98 @@
+package stats
+
+import (
+	"time"
+
+	api "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"podd/stats/kernel"
+)
+
+// daemon is a process that is measured by itself.
+type daemon struct {
+	pid     int
+	started time.Time
+}
+
+// system is one of the summary's system containers.
+type system struct {
+	name    string
+	started time.Time
+	measured
+}
+
+// systemLocked measures podd, the runtime and all pods. A daemon is measured by its cgroup
+// if it has one to itself, as a service of systemd does; podd and a runtime that it started
+// share theirs, which would say nothing about either: then its process is measured.
+func (c *Collector) systemLocked(snap *Snapshot) []system {
+	c.followRuntime()
+	own, theirs := c.cfg.Kernel.CgroupOf(c.own.pid), ""
+	if c.runtime.pid != 0 {
+		theirs = c.cfg.Kernel.CgroupOf(c.runtime.pid)
+	}
+	if own == theirs {
+		own, theirs = "", ""
+	}
+	var all []system
+	for _, d := range []struct {
+		name   string
+		pid    int
+		cgroup string
+	}{{api.SystemContainerKubelet, c.own.pid, own}, {api.SystemContainerRuntime, c.runtime.pid, theirs}} {
+		if d.pid == 0 {
+			continue
+		}
+		if s, ok := c.daemonLocked(d.name, d.pid, d.cgroup); ok {
+			all = append(all, s)
+		}
+	}
+	for i := range snap.all {
+		if m := &snap.all[i]; m.Path == c.cfg.Root {
+			all = append(all, system{api.SystemContainerPods, m.Created, *m})
+		}
+	}
+	return all
+}
+
+// followRuntime looks for the runtime's process if the known one has ended.
+func (c *Collector) followRuntime() {
+	if c.runtime.pid != 0 {
+		if p, err := c.cfg.Kernel.Process(c.runtime.pid); err == nil && p.Started.Equal(c.runtime.started) {
+			return
+		}
+	}
+	c.runtime = daemon{}
+	if c.cfg.RuntimePID == nil {
+		return
+	}
+	if pid := c.cfg.RuntimePID(); pid != 0 {
+		if p, err := c.cfg.Kernel.Process(pid); err == nil {
+			c.runtime = daemon{pid, p.Started}
+		}
+	}
+}
+
+// daemonLocked measures a daemon by its cgroup, or by its process if that is empty.
+func (c *Collector) daemonLocked(name string, pid int, cgroup string) (system, bool) {
+	p, err := c.cfg.Kernel.Process(pid)
+	if err != nil {
+		return system{}, false
+	}
+	s := system{name: name, started: p.Started}
+	if cgroup != "" {
+		if s.Sample, err = c.cfg.Kernel.Cgroup(cgroup, kernel.Usage); err != nil {
+			return system{}, false
+		}
+	} else {
+		s.Time = time.Now()
+		s.CPU = &kernel.CPU{Usage: p.CPU}
+		s.Memory = &kernel.Memory{
+			Usage: p.RSS, WorkingSet: p.RSS, RSS: p.RSS, Faults: p.Faults, MajorFaults: p.MajorFaults,
+			Limit: kernel.Unlimited, SwapLimit: kernel.Unlimited,
+		}
+	}
+	if s.CPU != nil {
+		s.rate = c.rates.observe(name, point{s.Time, s.CPU.Usage}, p.Started)
+	}
+	return s, true
+}
