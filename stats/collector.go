@@ -62,7 +62,7 @@ type Collector struct {
 	mu      sync.Mutex                // guards flights
 	flights map[kernel.Detail]*flight // readings under way
 
-	turn sync.Mutex // held by the one reading; guards what follows
+	turn chan struct{} // capacity 1; holds the one reading, which owns what follows
 	rates
 	names   names
 	runtime daemon
@@ -83,7 +83,7 @@ func New(cfg Config) *Collector {
 	}
 	c := &Collector{
 		cfg: cfg, machine: sync.OnceValue(cfg.Kernel.Machine), flights: map[kernel.Detail]*flight{},
-		names: newNames(), own: daemon{pid: os.Getpid()},
+		turn: make(chan struct{}, 1), names: newNames(), own: daemon{pid: os.Getpid()},
 	}
 	c.rates.of = map[string]*rate{}
 	return c
@@ -142,17 +142,17 @@ func (c *Collector) snapshot(ctx context.Context, detail kernel.Detail) (*Snapsh
 
 // fly reads for all who wait.
 func (c *Collector) fly(ctx context.Context, f *flight, detail kernel.Detail) {
-	c.turn.Lock()
-	f.snap = c.readLocked(ctx, detail)
-	c.turn.Unlock()
+	c.turn <- struct{}{}
+	f.snap = c.read(ctx, detail)
+	<-c.turn
 	c.mu.Lock()
 	delete(c.flights, detail)
 	c.mu.Unlock()
 	close(f.done)
 }
 
-// readLocked reads everything once.
-func (c *Collector) readLocked(ctx context.Context, detail kernel.Detail) *Snapshot {
+// read reads everything once; its caller has the turn.
+func (c *Collector) read(ctx context.Context, detail kernel.Detail) *Snapshot {
 	groups := c.cfg.Groups()
 	snap := &Snapshot{Time: time.Now(), all: make([]measured, 0, len(groups)+1)}
 	errs := []error{c.names.learn(ctx, groups, c.cfg.Identify)}
@@ -176,11 +176,11 @@ func (c *Collector) readLocked(ctx context.Context, detail kernel.Detail) *Snaps
 		snap.all = append(snap.all, m)
 	}
 	c.networks(snap.all)
-	snap.system = c.systemLocked(snap)
+	snap.system = c.measureSystem(snap)
 	c.rates.forget()
 	c.names.forget(groups)
 	snap.Err = errors.Join(errs...)
-	c.logLocked(snap.Err)
+	c.logOnce(snap.Err)
 	return snap
 }
 
@@ -199,8 +199,8 @@ func (c *Collector) networks(all []measured) {
 	}
 }
 
-// logLocked logs a problem once, not at each scrape.
-func (c *Collector) logLocked(err error) {
+// logOnce logs a problem once, not at each scrape.
+func (c *Collector) logOnce(err error) {
 	text := ""
 	if err != nil {
 		text = err.Error()

@@ -21,10 +21,10 @@ type system struct {
 	measured
 }
 
-// systemLocked measures podd, the runtime and all pods. A daemon is measured by its cgroup
+// measureSystem measures podd, the runtime and all pods. A daemon is measured by its cgroup
 // if it has one to itself, as a service of systemd does; podd and a runtime that it started
 // share theirs, which would say nothing about either: then its process is measured.
-func (c *Collector) systemLocked(snap *Snapshot) []system {
+func (c *Collector) measureSystem(snap *Snapshot) []system {
 	c.followRuntime()
 	own, theirs := c.cfg.Kernel.CgroupOf(c.own.pid), ""
 	if c.runtime.pid != 0 {
@@ -42,7 +42,7 @@ func (c *Collector) systemLocked(snap *Snapshot) []system {
 		if d.pid == 0 {
 			continue
 		}
-		if s, ok := c.daemonLocked(d.name, d.pid, d.cgroup); ok {
+		if s, ok := c.measureDaemon(d.name, d.pid, d.cgroup); ok {
 			all = append(all, s)
 		}
 	}
@@ -72,8 +72,8 @@ func (c *Collector) followRuntime() {
 	}
 }
 
-// daemonLocked measures a daemon by its cgroup, or by its process if that is empty.
-func (c *Collector) daemonLocked(name string, pid int, cgroup string) (system, bool) {
+// measureDaemon measures a daemon by its cgroup, or by its process if that is empty.
+func (c *Collector) measureDaemon(name string, pid int, cgroup string) (system, bool) {
 	p, err := c.cfg.Kernel.Process(pid)
 	if err != nil {
 		return system{}, false

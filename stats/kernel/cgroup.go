@@ -165,7 +165,7 @@ func (r *Reader) created(dir string) (time.Time, error) {
 // processes counts the lines of cgroup.procs. Processes of another PID namespace are 0
 // there.
 func processes(text []byte, s *Sample) {
-	for line := range bytes.Lines(text) {
+	for line := range bytes.FieldsSeq(text) {
 		s.Processes++
 		if s.First == 0 {
 			s.First = int(parseNumber(line))
