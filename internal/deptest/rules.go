@@ -154,7 +154,7 @@ var arrows = map[string]map[string]string{
 	"cni":                 {"internal/atomicfile": "the network's configuration", "internal/wipe": "deletes its leases", "cni/cnitest": "its own fake, for its tests"},
 	"cni/cnitest":         {},
 	"cgroup":              {"internal/hugepage": "their limits"},
-	"stats":               {"stats/kernel": "what it reads"},
+	"stats":               {"stats/kernel": "what it reads", "cgroup": "lists cgroups for its benchmark"},
 	"stats/kernel":        {},
 	"logrotate":           {},
 	"systemd":             {},

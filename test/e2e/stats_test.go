@@ -182,7 +182,7 @@ const (
 // each other, and with the kernel's files, read without podd before and after.
 func TestThreeFacesOfWhatAPodUses(t *testing.T) {
 	e := begin(t)
-	script := fmt.Sprintf("dd if=/dev/zero of=/dev/shm/held bs=1M count=%d; nc -l -p 7007 > /dev/null; : > /out/sent; : > /out/busy-ready; while :; do :; done", busyMemory>>20)
+	script := fmt.Sprintf("trap 'exit 0' TERM; dd if=/dev/zero of=/dev/shm/held bs=1M count=%d; nc -l -p 7007 > /dev/null; : > /out/sent; : > /out/busy-ready; while :; do :; done", busyMemory>>20)
 	text := strings.Replace(e.podOf("busy", script), "    volumeMounts:", "    resources: {requests: {cpu: 50m}, limits: {cpu: 200m, memory: 192Mi}}\n    volumeMounts:", 1)
 	e.write("busy.yaml", text)
 	p := e.ready("busy")
