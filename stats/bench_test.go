@@ -31,11 +31,16 @@ func BenchmarkScrape(b *testing.B) {
 	} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
+			var before, after syscall.Rusage
+			_ = syscall.Getrusage(syscall.RUSAGE_SELF, &before) // cannot fail
 			for b.Loop() {
 				if err := scrape(b.Context()); err != nil {
 					b.Fatal(err)
 				}
 			}
+			_ = syscall.Getrusage(syscall.RUSAGE_SELF, &after) // cannot fail
+			used := after.Utime.Nano() + after.Stime.Nano() - before.Utime.Nano() - before.Stime.Nano()
+			b.ReportMetric(float64(used)/1e6/float64(b.N), "cpu-ms/op")
 		})
 	}
 }

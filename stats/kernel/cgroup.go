@@ -60,9 +60,9 @@ func (r *Reader) Cgroup(rel string, detail Detail) (Sample, error) {
 	s.Created = created
 	in := &reads{file: f}
 	if r.cfg.V2 {
-		r.v2(in, at, detail, &s)
+		r.v2(in, &at, detail, &s)
 	} else {
-		r.v1(in, at, detail, &s)
+		r.v1(in, &at, detail, &s)
 	}
 	if in.err == nil && in.missed && !at.there() {
 		return s, ErrGone // what is not there would pass for a counter that began again
@@ -73,21 +73,17 @@ func (r *Reader) Cgroup(rel string, detail Detail) (Sample, error) {
 	return s, in.err
 }
 
-// place is a cgroup's directory in each hierarchy that has it, "" elsewhere. On v2 all are
-// in unified.
+// place is a cgroup's directory in each hierarchy; "" in one where it is not. On v2 it is
+// unified alone.
 type place struct {
 	root                                       bool
 	unified, cpu, cpuacct, memory, pids, blkio string
 }
 
-func (p *place) each() [6]string {
-	return [...]string{p.unified, p.cpu, p.cpuacct, p.memory, p.pids, p.blkio}
-}
-
-// there reports whether all directories that were found are still there.
+// there reports whether all its directories are still there.
 func (p *place) there() bool {
 	var st unix.Stat_t
-	for _, dir := range p.each() {
+	for _, dir := range []string{p.unified, p.cpu, p.cpuacct, p.memory, p.pids, p.blkio} {
 		if dir != "" && unix.Stat(dir, &st) != nil {
 			return false
 		}
@@ -95,44 +91,30 @@ func (p *place) there() bool {
 	return true
 }
 
-// find returns where a cgroup is and when it was made. On v1 it need not be in every
-// hierarchy: podd makes those of pods where it sets limits, the runtime the others.
+// find returns where a cgroup is, if it is there, and when it was made. On v1 it looks at
+// one hierarchy: of the others, those that lack the cgroup are taken out where it is read.
+// podd makes those of pods where it sets limits, the runtime the rest.
 func (r *Reader) find(rel string) (p place, created time.Time, err error) {
 	p.root = rel == "/"
 	if p.root {
 		rel = ""
 	}
-	look := func(controller string) (string, error) {
-		mount, ok := r.cfg.Controllers[controller]
-		if !ok {
-			return "", nil
+	in := func(controller string) string {
+		if mount, ok := r.cfg.Controllers[controller]; ok {
+			return mount + rel
 		}
-		dir := mount + rel
-		switch at, err := r.created(dir); {
-		case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENODEV):
-			return "", nil
-		case err != nil:
-			return "", err
-		case created.IsZero() || at.Before(created):
-			created = at
-		}
-		return dir, nil
+		return ""
 	}
+	var dir string
 	if r.cfg.V2 {
-		for controller := range r.cfg.Controllers { // all have one mount point
-			p.unified, err = look(controller)
-			break
-		}
+		p.unified = cmp.Or(in("memory"), in("cpu"))
+		dir = p.unified
 	} else {
-		var errs [5]error
-		p.cpu, errs[0] = look("cpu")
-		p.cpuacct, errs[1] = look("cpuacct")
-		p.memory, errs[2] = look("memory")
-		p.pids, errs[3] = look("pids")
-		p.blkio, errs[4] = look("blkio")
-		err = errors.Join(errs[:]...)
+		p.cpu, p.cpuacct, p.memory, p.pids, p.blkio = in("cpu"), in("cpuacct"), in("memory"), in("pids"), in("blkio")
+		dir = cmp.Or(p.memory, p.cpu, p.pids)
 	}
-	if err == nil && created.IsZero() {
+	created, err = r.created(dir)
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENODEV) {
 		err = ErrGone
 	}
 	return p, created, err

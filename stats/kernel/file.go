@@ -31,7 +31,11 @@ var files = sync.Pool{New: func() any { return &file{buf: make([]byte, 8<<10), p
 
 // read returns the content of dir/name until the next call. os.ReadFile would register
 // each file with the poller and allocate.
-func (f *file) read(dir, name string) ([]byte, error) {
+func (f *file) read(dir, name string) ([]byte, error) { return f.get(dir, name, false) }
+
+// get is read. With whole, the file is one that the kernel writes in one piece: what fits
+// into the buffer is all of it, and its end need not be read.
+func (f *file) get(dir, name string, whole bool) ([]byte, error) {
 	f.path = append(append(append(f.path[:0], dir...), '/'), name...)
 	fd, err := unix.Open(string(f.path), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	switch {
@@ -64,7 +68,9 @@ func (f *file) read(dir, name string) ([]byte, error) {
 		case got == 0:
 			return f.buf[:n], nil
 		}
-		n += got
+		if n += got; whole && n < len(f.buf) {
+			return f.buf[:n], nil
+		}
 	}
 }
 
@@ -100,14 +106,22 @@ type reads struct {
 }
 
 // number is that in a file; 0 if it is missing.
-func (r *reads) number(name string) uint64 { return parseNumber(r.text(name)) }
+func (r *reads) number(name string) uint64 {
+	return parseNumber(r.note(r.get(r.dir, name, true)))
+}
 
-// numbers calls found for each line "name number"; for none if the file is missing.
-func (r *reads) numbers(name string, found func(name []byte, n uint64)) { pairs(r.text(name), found) }
+// numbers calls found for each line "name number" of a file that the kernel writes in one
+// piece, and reports whether it is there.
+func (r *reads) numbers(name string, found func(name []byte, n uint64)) bool {
+	text := r.note(r.get(r.dir, name, true))
+	pairs(text, found)
+	return text != nil
+}
 
-// text is empty if the file is missing.
-func (r *reads) text(name string) []byte {
-	text, err := r.read(r.dir, name)
+// text is nil if the file is missing.
+func (r *reads) text(name string) []byte { return r.note(r.read(r.dir, name)) }
+
+func (r *reads) note(text []byte, err error) []byte {
 	switch {
 	case errors.Is(err, errMissing):
 		r.missed = true

@@ -11,26 +11,36 @@ const userHertz = 100
 
 const tick = uint64(time.Second / userHertz)
 
-// v1 reads a cgroup from a hierarchy per controller.
-func (r *Reader) v1(in *reads, at place, detail Detail, s *Sample) {
-	if at.cpuacct != "" {
-		in.dir, s.CPU = at.cpuacct, &CPU{}
-		s.CPU.Usage = in.number("cpuacct.usage")
+// v1 reads a cgroup from a hierarchy per controller, and takes those that lack it out of at.
+func (r *Reader) v1(in *reads, at *place, detail Detail, s *Sample) {
+	if in.dir = at.cpuacct; in.dir != "" {
+		if usage := in.text("cpuacct.usage"); usage != nil {
+			s.CPU = &CPU{Usage: parseNumber(usage)}
+		} else {
+			at.cpuacct = ""
+		}
 	}
-	if at.memory != "" {
-		in.dir, s.Memory = at.memory, &Memory{}
-		in.memoryV1(s.Memory)
+	if in.dir = at.memory; in.dir != "" {
+		s.Memory = &Memory{}
+		if !in.memoryV1(s.Memory) {
+			s.Memory, at.memory = nil, ""
+		}
 	}
-	if at.pids != "" {
-		in.dir = at.pids
-		processes(in.text("cgroup.procs"), s)
+	if in.dir = at.pids; in.dir != "" {
+		if members := in.text("cgroup.procs"); members != nil {
+			processes(members, s)
+		} else {
+			at.pids = ""
+		}
 	}
 	if detail == All && in.err == nil {
 		in.detailsV1(at, s)
+	} else {
+		at.cpu, at.blkio = "", "" // not read
 	}
 }
 
-func (r *reads) detailsV1(at place, s *Sample) {
+func (r *reads) detailsV1(at *place, s *Sample) {
 	if s.CPU != nil {
 		r.dir = at.cpuacct
 		r.numbers("cpuacct.stat", func(name []byte, n uint64) {
@@ -41,23 +51,20 @@ func (r *reads) detailsV1(at place, s *Sample) {
 				s.CPU.System = n * tick
 			}
 		})
-		if at.cpu != "" {
-			r.dir = at.cpu
-			r.schedulerV1(s.CPU)
-		}
+	}
+	if r.dir = at.cpu; r.dir != "" && (s.CPU == nil || !r.schedulerV1(s.CPU)) {
+		at.cpu = ""
 	}
 	if s.Memory != nil {
 		r.dir = at.memory
 		r.memoryDetailsV1(s.Memory)
 	}
-	if at.pids != "" {
-		r.dir = at.pids
+	if r.dir = at.pids; r.dir != "" {
 		s.Threads = r.number("pids.current")
 		s.ThreadsMax = limit(r.number("pids.max"))
 	}
-	if at.blkio != "" {
-		r.dir = at.blkio
-		r.devicesV1(s)
+	if r.dir = at.blkio; r.dir != "" && !r.devicesV1(s) {
+		at.blkio = ""
 	}
 }
 
@@ -69,7 +76,8 @@ func limit(n uint64) uint64 {
 	return n
 }
 
-func (r *reads) memoryV1(m *Memory) {
+// memoryV1 reports whether the cgroup is in this hierarchy, as the next ones do.
+func (r *reads) memoryV1(m *Memory) bool {
 	m.Usage = r.number("memory.usage_in_bytes")
 	m.Limit = r.number("memory.limit_in_bytes")
 	m.SwapLimit, m.MemorySwapLimit = Unlimited, Unlimited
@@ -79,7 +87,7 @@ func (r *reads) memoryV1(m *Memory) {
 			m.SwapLimit = both - min(both, m.Limit)
 		}
 	}
-	r.numbers("memory.stat", func(name []byte, n uint64) {
+	there := r.numbers("memory.stat", func(name []byte, n uint64) {
 		switch string(name) {
 		case "pgfault":
 			m.OwnFaults = n
@@ -104,6 +112,7 @@ func (r *reads) memoryV1(m *Memory) {
 		}
 	})
 	m.WorkingSet = m.Usage - min(m.Usage, m.InactiveFile)
+	return there
 }
 
 func (r *reads) memoryDetailsV1(m *Memory) {
@@ -118,8 +127,8 @@ func (r *reads) memoryDetailsV1(m *Memory) {
 	})
 }
 
-func (r *reads) schedulerV1(c *CPU) {
-	r.numbers("cpu.stat", func(name []byte, n uint64) {
+func (r *reads) schedulerV1(c *CPU) bool {
+	there := r.numbers("cpu.stat", func(name []byte, n uint64) {
 		switch string(name) {
 		case "nr_periods":
 			c.Periods = n
@@ -136,11 +145,12 @@ func (r *reads) schedulerV1(c *CPU) {
 	c.Shares = r.number("cpu.shares")
 	c.Period = r.number("cpu.cfs_period_us")
 	c.Quota = r.number("cpu.cfs_quota_us") // -1 for none
+	return there
 }
 
 // devicesV1 reads what the throttling layer counts, which sees every request whatever
 // scheduler the device has.
-func (r *reads) devicesV1(s *Sample) {
+func (r *reads) devicesV1(s *Sample) bool {
 	each := func(text []byte, read, write func(*Device, uint64)) {
 		for line := range bytes.Lines(text) {
 			name, rest, _ := bytes.Cut(bytes.TrimSpace(line), []byte{' '}) // major:minor Read 17
@@ -159,9 +169,11 @@ func (r *reads) devicesV1(s *Sample) {
 			}
 		}
 	}
-	each(r.text("blkio.throttle.io_service_bytes_recursive"),
-		func(d *Device, n uint64) { d.ReadBytes = n }, func(d *Device, n uint64) { d.WrittenBytes = n })
+	bytesText := r.text("blkio.throttle.io_service_bytes_recursive")
+	each(bytesText, func(d *Device, n uint64) { d.ReadBytes = n }, func(d *Device, n uint64) { d.WrittenBytes = n })
+	there := bytesText != nil
 	each(r.text("blkio.throttle.io_serviced_recursive"),
 		func(d *Device, n uint64) { d.Reads = n }, func(d *Device, n uint64) { d.Writes = n })
 	s.sortDevices()
+	return there
 }
