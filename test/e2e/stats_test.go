@@ -234,6 +234,13 @@ func TestThreeFacesOfWhatAPodUses(t *testing.T) {
 		t.Errorf("got %d processes, want the sandbox's and the shell", n)
 	}
 	e.restOf(f, of)
+	top := strings.Fields(e.run("top", "pods", "--containers", "--no-headers"))
+	if len(top) != 5 || top[1] != p.Name || top[2] != "main" || !strings.HasSuffix(top[3], "m") || top[3] == "0m" || top[4] < "48Mi" || top[4] > "62Mi" {
+		t.Errorf("podd top: got %v", top)
+	}
+	if top := strings.Fields(e.run("top", "node", "--no-headers")); len(top) != 5 || top[0] != e.podd.NodeName() || !strings.HasSuffix(top[4], "%") {
+		t.Errorf("podd top node: got %v", top)
+	}
 }
 
 // restOf checks what is not compared with a control.
