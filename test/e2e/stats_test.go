@@ -309,3 +309,23 @@ func (e *env) hasDevices() bool {
 	text, err := os.ReadFile(filepath.Join(facts.Controllers[controller], name))
 	return err == nil && strings.Contains(string(text), ":")
 }
+
+// TestUsageOfAPodOfTheClusterComesThroughTheApiserver: as metrics-server and Prometheus ask
+// for it, from the API that is authorized.
+func TestUsageOfAPodOfTheClusterComesThroughTheApiserver(t *testing.T) {
+	m := join(t)
+	m.bind(m.resting("measured"))
+	m.shown("measured", "ready", isReady)
+	for path, want := range map[string]string{
+		"metrics/resource":                       `pod_memory_working_set_bytes{namespace="default",pod="measured"} `,
+		"metrics/cadvisor":                       `,namespace="default",pod="measured",cpu="total"} `,
+		"stats/summary?only_cpu_and_memory=true": `"podRef":{"name":"measured","namespace":"default"`,
+	} {
+		got, err := m.server.Client().Raw(t.Context(), "/api/v1/nodes/"+m.podd.NodeName()+"/proxy/"+path)
+		if err != nil || !strings.Contains(string(got), want) {
+			t.Errorf("%s: got %.2000s, %v, want %s", path, got, err, want)
+		}
+	}
+	m.delete("measured")
+	m.gone("measured")
+}
