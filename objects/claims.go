@@ -246,6 +246,7 @@ func (s *Store) Use(b pod.BoundVolume, uid pod.UID, hasLeft func(pod.UID) bool) 
 		s.claims.version++
 	}
 	s.mu.Unlock()
+	s.dropHolders(hasLeft)
 	return s.saveClaims()
 }
 

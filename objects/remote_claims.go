@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -283,4 +284,21 @@ func (s *Store) remoteClaim(p *v1.Pod, v *v1.Volume) (pod.BoundVolume, error) {
 func (s *Store) holdsLocked(key pod.ObjectKey, uid pod.UID) bool {
 	c := s.remoteClaims[claimUse{uid, key.Namespace, key.Name}]
 	return c != nil && c.bound.Volume != nil && s.claims.remoteHolders[c.bound.Volume.Name] == uid
+}
+
+// dropHolders forgets pods that hold volumes of an apiserver and have left: unlike volumes of
+// manifests, nothing says when such a volume is gone.
+func (s *Store) dropHolders(hasLeft func(pod.UID) bool) {
+	s.mu.Lock()
+	holders := maps.Clone(s.claims.remoteHolders)
+	s.mu.Unlock()
+	maps.DeleteFunc(holders, func(_ string, uid pod.UID) bool { return !hasLeft(uid) })
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for volume, uid := range holders {
+		if s.claims.remoteHolders[volume] == uid && s.pods[uid].keys == nil {
+			delete(s.claims.remoteHolders, volume)
+			s.claims.version++
+		}
+	}
 }

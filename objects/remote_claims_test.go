@@ -3,6 +3,9 @@ package objects_test
 import (
 	"context"
 	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -341,4 +344,32 @@ func TestPodsOfManifestsAndOfTheClusterDoNotShareClaims(t *testing.T) {
 			t.Errorf("a static pod: got %v", err)
 		}
 	})
+}
+
+func TestAHolderOfAVolumeOfTheClusterIsOnDiskUntilItHasLeft(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "bindings.json")
+	left := map[pod.UID]bool{}
+	hasLeft := func(uid pod.UID) bool { return left[uid] }
+	held := func(name string) pod.BoundVolume {
+		v := remoteVolume(name, "1")
+		v.Spec.AccessModes = []v1.PersistentVolumeAccessMode{v1.ReadWriteOncePod}
+		return pod.BoundVolume{Volume: v, Cluster: true}
+	}
+	fresh := func() *objects.Store {
+		return objects.New(objects.Config{Bindings: path, Log: slog.New(slog.DiscardHandler)})
+	}
+	if err := fresh().Use(held("disk"), "one", hasLeft); err != nil {
+		t.Fatal(err)
+	}
+	after := fresh()
+	if err := after.Use(held("disk"), "two", hasLeft); err == nil {
+		t.Error("a restart of podd gave a second pod the volume")
+	}
+	left["one"] = true
+	if err := after.Use(held("other"), "three", hasLeft); err != nil {
+		t.Error(err)
+	}
+	if text, err := os.ReadFile(path); err != nil || strings.Contains(string(text), "disk") || !strings.Contains(string(text), "three") {
+		t.Errorf("on disk is %s, %v", text, err)
+	}
 }
