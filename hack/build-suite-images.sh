@@ -6,7 +6,7 @@
 # the tests call: a small Debian in place of Alpine and busybox. What it has not in /bin is
 # busybox's, as is /bin/sh, whose messages a test reads; but sh, as found by PATH, is bash:
 # Debian's busybox drops variables whose names are no shell's, such as data-1, and a test
-# reads those.
+# reads those. The package is not busybox-static, whose sh prefers its own nc to the real one.
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -14,7 +14,7 @@ repo=$(dirname "$here")
 go=${GO:-go}
 agnhost=$1
 suite=${PODD_DEBIAN_SUITE:-bookworm}
-packages=bash,bind9-dnsutils,busybox-static,curl,iproute2,iputils-ping,netcat-openbsd,procps,socat,wget
+packages=bash,bind9-dnsutils,busybox,curl,iproute2,iputils-ping,netcat-openbsd,procps,socat,wget
 
 die() { echo "make conformance: $*" >&2; exit 1; }
 # shellcheck source=hack/need.sh
