@@ -18,9 +18,9 @@ import (
 
 // Suite is one run of upstream's tests.
 type Suite struct {
-	// Ginkgo is ginkgo's command, Tests the binary e2e.test, Kubeconfig that of an
-	// administrator, Out the directory of the results.
-	Ginkgo, Tests, Kubeconfig, Out string
+	// Ginkgo is ginkgo's command, Tests the binary e2e.test, Kubectl what some tests call,
+	// Kubeconfig that of an administrator, Out the directory of the results.
+	Ginkgo, Tests, Kubectl, Kubeconfig, Out string
 	// Focus and Skip are regular expressions of tests' names.
 	Focus, Skip string
 	// Procs is how many tests run at once.
@@ -89,7 +89,7 @@ func (s *Suite) ginkgo(ctx context.Context, out io.Writer) error {
 	cmd := exec.CommandContext(ctx, s.Ginkgo,
 		"--procs="+strconv.Itoa(s.Procs), "--timeout="+limit.String(), "--no-color", "--silence-skips", "-v", "--keep-going",
 		"--focus="+s.Focus, "--skip="+s.Skip, "--json-report="+filepath.Base(s.reportFile()), "--output-dir="+s.Out, tests, "--",
-		"--kubeconfig="+s.Kubeconfig, "--provider=skeleton", "--num-nodes=1", "--node-os-distro=debian", "--report-dir="+s.Out)
+		"--kubeconfig="+s.Kubeconfig, "--kubectl-path="+s.Kubectl, "--provider=skeleton", "--num-nodes=1", "--node-os-distro=debian", "--report-dir="+s.Out)
 	cmd.Dir = s.Out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is told below
 	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGINT) }

@@ -153,7 +153,7 @@ addresses that work and there is no DNS: no kube-proxy runs. Logs are below
 
 // test runs upstream's tests; it fails if more fail than can be expected.
 func test(ctx context.Context, o *options, dir string, whole *cluster.Whole) error {
-	o.suite.Out = o.out
+	o.suite.Out, o.suite.Kubectl = o.out, o.kubectl
 	// In the directory of the test node, so that whoever sweeps it finds the processes.
 	o.suite.Kubeconfig = filepath.Join(dir, "suite.kubeconfig")
 	if err := whole.Server.Kubeconfig(o.suite.Kubeconfig); err != nil {
