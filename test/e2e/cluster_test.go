@@ -367,6 +367,16 @@ func TestAPodOfTheClusterHasItsTokenAndItsObjects(t *testing.T) {
 	}
 	apply("{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}, data: {level: high}}")
 	m.mark("level-high")
+	// Its token and ConfigMaps came a moment after the pod, which is no failure. By the time
+	// that a change of one has arrived, events have, too.
+	var events v1.EventList
+	text, err := m.server.Client().Raw(t.Context(), "/api/v1/namespaces/default/events?fieldSelector=involvedObject.name=access")
+	if err == nil {
+		err = json.Unmarshal(text, &events)
+	}
+	if err != nil || len(events.Items) == 0 || slices.ContainsFunc(events.Items, func(e v1.Event) bool { return e.Reason == "FailedMount" }) {
+		t.Errorf("got %v and the events %+v, want none of FailedMount", err, events.Items)
+	}
 	m.delete("access")
 	m.gone("access")
 }
