@@ -91,6 +91,9 @@ func run(ctx context.Context, o *options) (err error) {
 	}
 	whole, err := cluster.StartWhole(ctx, node, o.programs)
 	defer func() { err = errors.Join(err, keepLogs(node.Dir, o.out), whole.Close()) }()
+	if ctx.Err() != nil {
+		return errors.New("interrupted before the cluster was ready")
+	}
 	if err != nil {
 		return err
 	}
