@@ -20,7 +20,7 @@ func (c *Client) CreateSigningRequest(ctx context.Context, r *certificatesv1.Cer
 
 // FollowSigningRequest is FollowNode for a CertificateSigningRequest.
 func (c *Client) FollowSigningRequest(ctx context.Context, name string, set func(all []*certificatesv1.CertificateSigningRequest, err error)) {
-	follow(ctx, selection{c.certificates, "certificatesigningrequests", metav1.NamespaceAll, named(name)}, &certificatesv1.CertificateSigningRequest{}, set)
+	follow(ctx, selection{c.certificates, "certificatesigningrequests", metav1.NamespaceAll, named(name), 0}, &certificatesv1.CertificateSigningRequest{}, set)
 }
 
 // FollowTrustBundles is FollowNode for the ClusterTrustBundle of a name, or, if that is
@@ -30,7 +30,7 @@ func (c *Client) FollowTrustBundles(ctx context.Context, name, signer string, se
 	if name == "" {
 		which = fields.OneTermEqualSelector("spec.signerName", signer)
 	}
-	follow(ctx, selection{c.trust, "clustertrustbundles", metav1.NamespaceAll, which}, &certificatesv1beta1.ClusterTrustBundle{},
+	follow(ctx, selection{c.trust, "clustertrustbundles", metav1.NamespaceAll, which, 0}, &certificatesv1beta1.ClusterTrustBundle{},
 		func(all []*certificatesv1beta1.ClusterTrustBundle, err error) {
 			if apierrors.IsNotFound(err) {
 				err = fmt.Errorf("%w: the apiserver does not serve clustertrustbundles of %s (feature gate ClusterTrustBundle, --runtime-config)",

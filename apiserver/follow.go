@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -27,45 +28,53 @@ import (
 // goes up to a minute, which is how long pods then wait after an outage.
 var retries = wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 8, Cap: 10 * time.Second}
 
+// bindingGrace is how long a refusal of an object counts as no answer: a pod that was just
+// bound names it, and the apiserver's authorizer learns of that by a watch of its own, some
+// milliseconds later than the node. The node asks again after bindingRetry, which doubles.
+const (
+	bindingGrace = 2 * time.Second
+	bindingRetry = 50 * time.Millisecond
+)
+
 // FollowPods calls set with all pods that are bound to a node, as soon as they are
 // known and again after each change; the pods are read-only. While the apiserver does
 // not respond, set is called with the reason, once for each, and the pods stay what they
 // were. Calls of set never overlap. FollowPods blocks until ctx ends.
 func (c *Client) FollowPods(ctx context.Context, node string, set func(pods []*v1.Pod, err error)) {
-	follow(ctx, selection{c.core, "pods", metav1.NamespaceAll, fields.OneTermEqualSelector("spec.nodeName", node)}, &v1.Pod{}, set)
+	follow(ctx, selection{c.core, "pods", metav1.NamespaceAll, fields.OneTermEqualSelector("spec.nodeName", node), 0}, &v1.Pod{}, set)
 }
 
 // FollowNode is FollowPods for the Node of that name; set is called with none if there
 // is none.
 func (c *Client) FollowNode(ctx context.Context, name string, set func(nodes []*v1.Node, err error)) {
-	follow(ctx, selection{c.core, "nodes", metav1.NamespaceAll, named(name)}, &v1.Node{}, set)
+	follow(ctx, selection{c.core, "nodes", metav1.NamespaceAll, named(name), 0}, &v1.Node{}, set)
 }
 
 // FollowConfigMap is FollowNode for a ConfigMap.
 func (c *Client) FollowConfigMap(ctx context.Context, namespace, name string, set func(all []*v1.ConfigMap, err error)) {
-	follow(ctx, selection{c.core, "configmaps", namespace, named(name)}, &v1.ConfigMap{}, set)
+	follow(ctx, selection{c.core, "configmaps", namespace, named(name), bindingGrace}, &v1.ConfigMap{}, set)
 }
 
 // FollowSecret is FollowNode for a Secret.
 func (c *Client) FollowSecret(ctx context.Context, namespace, name string, set func(all []*v1.Secret, err error)) {
-	follow(ctx, selection{c.core, "secrets", namespace, named(name)}, &v1.Secret{}, set)
+	follow(ctx, selection{c.core, "secrets", namespace, named(name), bindingGrace}, &v1.Secret{}, set)
 }
 
 // FollowCSIDriver is FollowNode for a CSIDriver.
 func (c *Client) FollowCSIDriver(ctx context.Context, name string, set func(all []*storagev1.CSIDriver, err error)) {
-	follow(ctx, selection{c.storage, "csidrivers", metav1.NamespaceAll, named(name)}, &storagev1.CSIDriver{}, set)
+	follow(ctx, selection{c.storage, "csidrivers", metav1.NamespaceAll, named(name), 0}, &storagev1.CSIDriver{}, set)
 }
 
 // FollowRuntimeClass is FollowNode for a RuntimeClass.
 func (c *Client) FollowRuntimeClass(ctx context.Context, name string, set func(all []*nodev1.RuntimeClass, err error)) {
-	follow(ctx, selection{c.node, "runtimeclasses", metav1.NamespaceAll, named(name)}, &nodev1.RuntimeClass{}, set)
+	follow(ctx, selection{c.node, "runtimeclasses", metav1.NamespaceAll, named(name), 0}, &nodev1.RuntimeClass{}, set)
 }
 
 // FollowServices is FollowPods for the Services that have an address, of all namespaces.
 func (c *Client) FollowServices(ctx context.Context, set func(all []*v1.Service, err error)) {
 	addressed := fields.AndSelectors(
 		fields.OneTermNotEqualSelector("spec.clusterIP", v1.ClusterIPNone), fields.OneTermNotEqualSelector("spec.clusterIP", ""))
-	follow(ctx, selection{c.core, "services", metav1.NamespaceAll, addressed}, &v1.Service{}, set)
+	follow(ctx, selection{c.core, "services", metav1.NamespaceAll, addressed, 0}, &v1.Service{}, set)
 }
 
 func named(name string) fields.Selector {
@@ -83,11 +92,13 @@ type selection struct {
 	client              rest.Interface
 	resource, namespace string
 	fields              fields.Selector
+	// grace is how long a refusal is no answer.
+	grace time.Duration
 }
 
 func follow[T object](ctx context.Context, of selection, example T, set func([]T, error)) {
 	s := &store[T]{set: set}
-	lists := &lister{ListWatch: cache.NewListWatchFromClient(of.client, of.resource, of.namespace, of.fields), heard: s.heard}
+	lists := &lister{ListWatch: cache.NewListWatchFromClient(of.client, of.resource, of.namespace, of.fields), heard: s.heard, until: time.Now().Add(of.grace)}
 	pace := retries
 	// What it would log about requests, lister tells.
 	ctx = klog.NewContext(ctx, klog.New(nil))
@@ -98,11 +109,31 @@ func follow[T object](ctx context.Context, of selection, example T, set func([]T
 type lister struct {
 	*cache.ListWatch
 	heard func(err error)
+	// until is the end of the time in which a refusal is no answer.
+	until time.Time
+}
+
+// ask makes a request, and again for as long as a refusal is no answer.
+func (l *lister) ask(ctx context.Context, request func() error) error {
+	for delay := bindingRetry; ; delay *= 2 {
+		err := request()
+		if !apierrors.IsForbidden(err) || !time.Now().Add(delay).Before(l.until) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(delay):
+		}
+	}
 }
 
 // ListWithContext implements cache.ListerWatcherWithContext.
-func (l *lister) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-	all, err := l.ListWatch.ListWithContext(ctx, options)
+func (l *lister) ListWithContext(ctx context.Context, options metav1.ListOptions) (all runtime.Object, err error) {
+	err = l.ask(ctx, func() (err error) {
+		all, err = l.ListWatch.ListWithContext(ctx, options)
+		return err
+	})
 	if ctx.Err() == nil {
 		l.heard(err)
 	}
@@ -110,8 +141,11 @@ func (l *lister) ListWithContext(ctx context.Context, options metav1.ListOptions
 }
 
 // WatchWithContext implements cache.ListerWatcherWithContext.
-func (l *lister) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-	w, err := l.ListWatch.WatchWithContext(ctx, options)
+func (l *lister) WatchWithContext(ctx context.Context, options metav1.ListOptions) (w watch.Interface, err error) {
+	err = l.ask(ctx, func() (err error) {
+		w, err = l.ListWatch.WatchWithContext(ctx, options)
+		return err
+	})
 	if ctx.Err() == nil {
 		l.heard(err)
 	}

@@ -1,0 +1,79 @@
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+)
+
+// The apiserver's authorizer learns a moment later than the node which pods are bound to it.
+func TestARefusalOfAnObjectThatAPodWasJustBoundWithIsNoAnswer(t *testing.T) {
+	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, "settings", errors.New("no relationship found between node and this object"))
+	away := errors.New("connection refused")
+	for what, c := range map[string]struct {
+		grace, until time.Duration // of the error
+		err          error
+		want         error
+		after        time.Duration
+	}{
+		"refused for a moment":          {2 * time.Second, 30 * time.Millisecond, forbidden, nil, 50 * time.Millisecond},
+		"refused for a while":           {2 * time.Second, 300 * time.Millisecond, forbidden, nil, 350 * time.Millisecond},
+		"refused for good":              {2 * time.Second, time.Hour, forbidden, forbidden, 1550 * time.Millisecond},
+		"refused without a grace":       {0, time.Hour, forbidden, forbidden, 0},
+		"another error is told at once": {2 * time.Second, time.Hour, away, away, 0},
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				begin := time.Now()
+				answer := func() error {
+					if time.Since(begin) < c.until {
+						return c.err
+					}
+					return nil
+				}
+				var told []error
+				l := &lister{until: begin.Add(c.grace), heard: func(err error) { told = append(told, err) }, ListWatch: &cache.ListWatch{
+					ListWithContextFunc: func(context.Context, metav1.ListOptions) (runtime.Object, error) {
+						return &v1.ConfigMapList{}, answer()
+					},
+					WatchFuncWithContext: func(context.Context, metav1.ListOptions) (watch.Interface, error) {
+						return watch.NewFake(), answer()
+					},
+				}}
+				for _, request := range []func() error{
+					func() error { _, err := l.WatchWithContext(t.Context(), metav1.ListOptions{}); return err },
+					func() error { _, err := l.ListWithContext(t.Context(), metav1.ListOptions{}); return err },
+				} {
+					begin, told = time.Now(), nil
+					l.until = begin.Add(c.grace)
+					err := request()
+					if !errors.Is(err, c.want) || time.Since(begin) != c.after || len(told) != 1 || !errors.Is(told[0], c.want) {
+						t.Errorf("got %v after %v, told %v; want %v after %v", err, time.Since(begin), told, c.want, c.after)
+					}
+				}
+			})
+		})
+	}
+}
+
+func TestARequestThatIsRepeatedEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		l := &lister{until: time.Now().Add(bindingGrace)}
+		err := l.ask(ctx, func() error { return apierrors.NewForbidden(schema.GroupResource{}, "", nil) })
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
