@@ -91,8 +91,9 @@ func (s *Suite) ginkgo(ctx context.Context, out io.Writer) error {
 		"--focus="+s.Focus, "--skip="+s.Skip, "--json-report="+filepath.Base(s.reportFile()), "--output-dir="+s.Out, tests, "--",
 		"--kubeconfig="+s.Kubeconfig, "--kubectl-path="+s.Kubectl, "--provider=skeleton", "--num-nodes=1", "--node-os-distro=debian", "--report-dir="+s.Out)
 	cmd.Dir = s.Out
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is told below
-	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGINT) }
+	// Ctrl-C is passed on to all of them: ginkgo does not tell its processes.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGINT) }
 	cmd.WaitDelay = interrupted
 	read, write := io.Pipe()
 	cmd.Stdout, cmd.Stderr = write, write
@@ -108,6 +109,9 @@ func (s *Suite) ginkgo(ctx context.Context, out io.Writer) error {
 		_, _ = io.Copy(output, read) // after a line that is longer than that
 	}()
 	err = cmd.Run()
+	if cmd.Process != nil {
+		_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL) // who outlived it
+	}
 	_ = write.Close()
 	<-told
 	if _, ok := errors.AsType[*exec.ExitError](err); ok && ctx.Err() == nil {
