@@ -182,7 +182,9 @@ func (a *Agent) Healthy(ctx context.Context) error {
 
 // apply takes in an update of a source.
 func (a *Agent) apply(u pod.Update) {
-	a.ready[u.Source] = true
+	if !u.Provisional {
+		a.ready[u.Source] = true
+	}
 	a.room = a.room || u.Op != pod.OpAdd
 	for _, d := range u.Pods {
 		deleted := u.Op == pod.OpDelete || d.Pod.DeletionTimestamp != nil

@@ -36,6 +36,9 @@ type Config struct {
 	Burst int
 	// Log may be nil.
 	Log *slog.Logger
+	// Wrap wraps the transport of all requests, for tests that have no apiserver; nil for
+	// nothing.
+	Wrap func(http.RoundTripper) http.RoundTripper
 }
 
 // contentType is what podd and apiserver encode objects as. Protobuf costs a third of
@@ -104,6 +107,9 @@ func newClient(c Config, loaded *rest.Config, conn *connection) (*Client, error)
 	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
 	loaded.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
 	shared := &http.Client{Transport: conn}
+	if c.Wrap != nil {
+		shared.Transport = c.Wrap(conn)
+	}
 	client := &Client{conn: conn}
 	for _, group := range []struct {
 		path    string

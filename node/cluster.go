@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
@@ -59,13 +61,28 @@ func (n *Node) newMembership() (*membership, error) {
 		return nil, err
 	}
 	m := &membership{
-		client: client, identity: own, uploader: status.NewUploader(client, n.status, n.log), tokens: tokens.New(client, n.log), services: podenv.NewServices(),
+		client: client, identity: own, uploader: status.NewUploader(client, n.status, n.log), tokens: tokens.New(client, n.log),
+		services: podenv.NewServices(filepath.Join(n.clusterDir(), "services.json"), client.Server()),
 		attached: nodestorage.NewAttachments(client),
 	}
 	m.mirrors = mirror.New(mirror.Config{
 		Client: client, Node: func() *v1.Node { return m.registrar.Registration() }, Here: func(uid pod.UID) bool { return n.status.Pod(uid) != nil }, Log: n.log,
 	})
 	return m, nil
+}
+
+// clusterDir has what podd must know of the cluster when it starts without the apiserver.
+func (n *Node) clusterDir() string { return filepath.Join(n.cfg.RootDir, "cluster") }
+
+// leaveCluster removes what a cluster had given this node, which is not to come back if the
+// node joins one again.
+func (n *Node) leaveCluster() {
+	if n.membership != nil {
+		return
+	}
+	if err := os.RemoveAll(n.clusterDir()); err != nil {
+		n.log.Warn("cannot remove the stored pods of a cluster that this node has left", "error", err)
+	}
 }
 
 // kubeletAPI is how the kubelet's API is served; the zero value without an apiserver.
@@ -189,7 +206,9 @@ func (n *Node) gone(last *v1.Pod) {
 
 // source returns the source of the pods that are bound to this node.
 func (m *membership) source(n *Node) *podsource.Source {
-	return podsource.New(podsource.Config{Lister: m, NodeName: n.cfg.NodeName, Server: m.client.Server(), Log: n.log})
+	return podsource.New(podsource.Config{
+		Lister: m, NodeName: n.cfg.NodeName, Server: m.client.Server(), StateDir: filepath.Join(n.clusterDir(), "pods"), Log: n.log,
+	})
 }
 
 // FollowPods implements podsource.Lister: the uploader sees what the source sees.

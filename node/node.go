@@ -233,6 +233,7 @@ func (n *Node) Run(ctx context.Context) error {
 		n.server.Close()
 		return err
 	}
+	n.leaveCluster()
 	n.adoptLogRemovals()
 	if err := n.settleEndpoint(); err != nil {
 		n.server.Close()

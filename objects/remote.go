@@ -43,16 +43,17 @@ type followed struct {
 // errNotAsked is the error of an object of which the apiserver has not said anything yet.
 var errNotAsked = fmt.Errorf("is not known yet: %w", pod.ErrAwaited)
 
-// unknownLocked returns why it cannot be said whether there is an object; nil if it can.
+// unknownLocked returns why it cannot be said whether there is an object,
+// pod.ErrUnknown while the apiserver is away; nil if it can.
 func (s *Store) unknownLocked(key pod.ObjectKey) error {
 	if !key.Cluster {
 		return nil
 	}
 	switch f := s.followed[key]; {
 	case f == nil || !f.known && f.err == nil:
-		return errNotAsked
+		return errNotAsked // for a moment
 	case !f.known:
-		return fmt.Errorf("is not known yet: %w", f.err)
+		return pod.Unknown(fmt.Errorf("is not known yet: %w", f.err))
 	}
 	return nil
 }

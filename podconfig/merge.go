@@ -17,6 +17,8 @@ type set struct {
 	said map[pod.Source][]*pod.Desired
 	// told are the pods that the agent was told, by source and UID.
 	told map[pod.Source]map[pod.UID]*pod.Desired
+	// provisional are the sources whose last snapshot was.
+	provisional map[pod.Source]bool
 	// holders are the pods that were told, by name.
 	holders map[string]*pod.Desired
 	// objects are the same of ConfigMaps, Secrets, volumes and claims.
@@ -25,7 +27,7 @@ type set struct {
 
 func newSet(order []pod.Source) *set {
 	return &set{order: order, said: map[pod.Source][]*pod.Desired{},
-		told: map[pod.Source]map[pod.UID]*pod.Desired{}, holders: map[string]*pod.Desired{},
+		told: map[pod.Source]map[pod.UID]*pod.Desired{}, provisional: map[pod.Source]bool{}, holders: map[string]*pod.Desired{},
 		objects: objectSet{said: map[pod.Source][]*pod.Object{}}}
 }
 
@@ -38,8 +40,9 @@ func (s *set) merge(snaps map[pod.Source]Snapshot) (removes, rest []pod.Update, 
 		if snap.Incomplete {
 			continue
 		}
-		_, ready := s.said[name]
-		first[name] = !ready
+		_, spoke := s.said[name]
+		first[name] = !snap.Provisional && (!spoke || s.provisional[name])
+		s.provisional[name] = snap.Provisional
 		s.said[name] = snap.Pods
 		s.objects.said[name] = snap.Objects
 	}
@@ -61,11 +64,12 @@ func (s *set) merge(snaps map[pod.Source]Snapshot) (removes, rest []pod.Update, 
 		}
 		if gone := by[pod.OpRemove]; len(gone) > 0 {
 			slices.SortFunc(gone, byPlace)
-			removes = append(removes, pod.Update{Op: pod.OpRemove, Source: name, Pods: gone})
+			// With the first whole set, those that it adds come later: only then is it known.
+			removes = append(removes, pod.Update{Op: pod.OpRemove, Source: name, Pods: gone, Provisional: s.provisional[name] || first[name]})
 		}
 		for _, op := range []pod.Op{pod.OpAdd, pod.OpUpdate, pod.OpDelete, pod.OpReconcile} {
 			if len(by[op]) > 0 || op == pod.OpAdd && first[name] {
-				rest = append(rest, pod.Update{Op: op, Source: name, Pods: by[op]})
+				rest = append(rest, pod.Update{Op: op, Source: name, Pods: by[op], Provisional: s.provisional[name]})
 			}
 		}
 	}

@@ -242,7 +242,7 @@ func (c *PodConfig) awaitApplied(ctx context.Context, removes []pod.Update) erro
 	if len(removes) == 0 {
 		return nil
 	}
-	return c.send(ctx, []pod.Update{{Op: pod.OpRemove, Source: removes[0].Source}})
+	return c.send(ctx, []pod.Update{{Op: pod.OpRemove, Source: removes[0].Source, Provisional: removes[0].Provisional}})
 }
 
 func (c *PodConfig) take() map[pod.Source]Snapshot {
@@ -285,7 +285,7 @@ func (c *PodConfig) markSeen(snaps map[pod.Source]Snapshot) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for name, snap := range snaps {
-		if !snap.Incomplete {
+		if !snap.Incomplete && !snap.Provisional {
 			c.seen[name] = true
 		}
 	}

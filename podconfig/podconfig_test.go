@@ -322,3 +322,70 @@ func TestProblemsAreBoundedAndCounted(t *testing.T) {
 		}
 	})
 }
+
+// What a source had at an earlier contact runs, and says nothing about what else it wants.
+func TestStoredPodsDoNotMakeTheirSourceReady(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, api := newScript(pod.SourceFile), newScript(pod.SourceAPIServer)
+		w := start(t, nil, f, api)
+		type update struct {
+			op          pod.Op
+			source      pod.Source
+			provisional bool
+			pods        int
+		}
+		var got []update
+		go func() {
+			for u := range w.conf.Updates() {
+				got = append(got, update{u.Op, u.Source, u.Provisional, len(u.Pods)})
+			}
+		}()
+		expect := func(what string, want ...update) {
+			t.Helper()
+			synctest.Wait()
+			if fmt.Sprint(got) != fmt.Sprint(want) {
+				t.Errorf("%s: got %v, want %v", what, got, want)
+			}
+			got = nil
+		}
+		stored := func(p ...*pod.Desired) podconfig.Snapshot {
+			return podconfig.Snapshot{Pods: p, Provisional: true}
+		}
+		a, b, c := desired("api", "https://x", "a", "1"), desired("api", "https://x", "b", "2"), desired("api", "https://x", "c", "3")
+		static := desired("file", "f.yaml", "s", "4")
+		api.say <- stored(a, b)
+		expect("stored", update{pod.OpAdd, pod.SourceAPIServer, true, 2})
+		f.say <- pods(static)
+		expect("another source", update{pod.OpAdd, pod.SourceFile, false, 1})
+		if w.conf.Seen(pod.SourceAPIServer) || w.conf.SeenAll() || !w.conf.Seen(pod.SourceFile) {
+			t.Error("the source counts as ready")
+		}
+		api.say <- pods(b, c)
+		expect("the whole set", update{pod.OpRemove, pod.SourceAPIServer, true, 1}, update{pod.OpAdd, pod.SourceAPIServer, false, 1})
+		if !w.conf.SeenAll() {
+			t.Error("the source does not count as ready")
+		}
+		api.say <- pods(c)
+		expect("later", update{pod.OpRemove, pod.SourceAPIServer, false, 1})
+	})
+}
+
+func TestASourceWhoseStoredPodsAreAllThatItWantsBecomesReady(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := newScript(pod.SourceAPIServer)
+		w := start(t, nil, api)
+		last := make(chan pod.Update, 9)
+		go func() {
+			for u := range w.conf.Updates() {
+				last <- u
+			}
+		}()
+		a := desired("api", "https://x", "a", "1")
+		api.say <- podconfig.Snapshot{Pods: []*pod.Desired{a}, Provisional: true}
+		<-last
+		api.say <- pods(a)
+		if u := <-last; u.Op != pod.OpAdd || u.Provisional || len(u.Pods) != 0 {
+			t.Errorf("got %+v", u)
+		}
+	})
+}

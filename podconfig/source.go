@@ -22,6 +22,10 @@ type Snapshot struct {
 	// Objects are ignored, what the source wanted before stays, and it is not ready. Only
 	// the problems are taken.
 	Incomplete bool
+	// Provisional says that Pods are what the source had at an earlier contact, which was
+	// stored, while it cannot know its set: they run, the source is not ready, and nothing
+	// ends because it is not among them. No Snapshot that is not Incomplete precedes one.
+	Provisional bool
 }
 
 // Source is one way to learn which pods to run. Run blocks, sends a Snapshot

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -20,13 +21,18 @@ import (
 // Services are a cluster's, as far as pods get variables of them. Make one with
 // NewServices, and Run it once; nil is for a node without a cluster, which has none.
 type Services struct {
+	stored storedServices
+
 	mu    sync.Mutex
 	all   []*v1.Service
 	known bool
 }
 
-// NewServices returns Services of which nothing is known yet.
-func NewServices() *Services { return &Services{} }
+// NewServices returns Services of which nothing is known yet. They are stored in a file,
+// for a start without the apiserver of that URL; "" for no file.
+func NewServices(file, server string) *Services {
+	return &Services{stored: storedServices{file: file, server: server}}
+}
 
 // ServiceLister follows Services.
 type ServiceLister interface {
@@ -36,17 +42,39 @@ type ServiceLister interface {
 	FollowServices(ctx context.Context, set func(all []*v1.Service, err error))
 }
 
-// Run follows the Services until ctx ends.
+// Run follows the Services until ctx ends. Those that were stored count from ten seconds
+// after its start until the apiserver answers.
 func (s *Services) Run(ctx context.Context, from ServiceLister) error {
+	next := make(chan []*v1.Service, 1) // the newest that are not stored yet
+	var work sync.WaitGroup
+	defer work.Wait()
+	if s.stored.file != "" {
+		defer time.AfterFunc(storedAfter, s.useStored).Stop()
+		work.Go(func() { s.stored.keep(ctx, next) })
+	}
 	from.FollowServices(ctx, func(all []*v1.Service, err error) {
 		if err != nil {
 			return // the pods' source reports that the apiserver does not respond
 		}
 		s.mu.Lock()
-		defer s.mu.Unlock()
 		s.all, s.known = all, true
+		s.mu.Unlock()
+		select {
+		case <-next:
+		default:
+		}
+		next <- all // one goroutine at a time calls this
 	})
 	return ctx.Err()
+}
+
+func (s *Services) useStored() {
+	all, ok := s.stored.read()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if ok && !s.known {
+		s.all, s.known = all, true
+	}
 }
 
 func (s *Services) list() (all []*v1.Service, known bool) {

@@ -1,9 +1,16 @@
 package podenv
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -83,7 +90,7 @@ func TestAPodsOwnVariablesPrecedeThoseOfServicesAndMayNameThem(t *testing.T) {
 
 func TestAPodOfTheClusterWaitsForTheServicesAndAStaticPodDoesNot(t *testing.T) {
 	p := clusterPod("shop")
-	r := New(Config{Services: NewServices()})
+	r := New(Config{Services: NewServices("", "")})
 	if _, err := r.Container(p, &p.Spec.Containers[0], nil); !errors.Is(err, errServicesUnknown) {
 		t.Errorf("got %v, want %v", err, errServicesUnknown)
 	}
@@ -91,4 +98,87 @@ func TestAPodOfTheClusterWaitsForTheServicesAndAStaticPodDoesNot(t *testing.T) {
 	if got, err := r.Container(p, &p.Spec.Containers[0], nil); err != nil || len(got.Env.Names) > 0 {
 		t.Errorf("static: got %v, %v, want none", got.Env, err)
 	}
+}
+
+// followed is a ServiceLister that says what a test says.
+type followed chan []*v1.Service
+
+func (f followed) FollowServices(ctx context.Context, set func([]*v1.Service, error)) {
+	set(nil, errors.New("connection refused"))
+	for {
+		select {
+		case all := <-f:
+			set(all, nil)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func TestStoredServicesServeAPoddThatStartsWithoutItsApiserver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "cluster", "services.json")
+		p := clusterPod("shop")
+		run := func(server string, then func(r *Resolver, say followed)) {
+			s, say := NewServices(file, server), make(followed)
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan error)
+			go func() { done <- s.Run(ctx, say) }()
+			then(New(Config{Services: s}), say)
+			cancel()
+			<-done
+		}
+		env := func(r *Resolver) string {
+			got, err := r.Container(p, &p.Spec.Containers[0], nil)
+			return fmt.Sprint(got.Env.Values["DB_SERVICE_HOST"], got.Env.Values["DB_SERVICE_PORT_SQL"], " ", err)
+		}
+		unknown := " " + errServicesUnknown.Error()
+		run("https://a", func(r *Resolver, say followed) {
+			time.Sleep(time.Hour)
+			if got := env(r); got != unknown {
+				t.Errorf("nothing stored: got %q", got)
+			}
+			db := service("shop", "db", "10.96.0.7", v1.ServicePort{Name: "sql", Port: 5432})
+			db.Annotations = map[string]string{"secret": "of no use here"}
+			say <- []*v1.Service{db}
+			synctest.Wait()
+		})
+		run("https://a", func(r *Resolver, say followed) {
+			time.Sleep(9 * time.Second)
+			if got := env(r); got != unknown {
+				t.Errorf("it may answer yet: got %q", got)
+			}
+			time.Sleep(2 * time.Second)
+			if got := env(r); got != "10.96.0.75432 <nil>" {
+				t.Errorf("it is away: got %q", got)
+			}
+			say <- []*v1.Service{service("shop", "db", "10.96.0.8", v1.ServicePort{Name: "sql", Port: 5432})}
+			synctest.Wait()
+			if got := env(r); got != "10.96.0.85432 <nil>" {
+				t.Errorf("it is back: got %q", got)
+			}
+		})
+		run("https://b", func(r *Resolver, _ followed) {
+			time.Sleep(time.Minute)
+			if got := env(r); got != unknown {
+				t.Errorf("another cluster's: got %q", got)
+			}
+		})
+		if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("got %v, %v", info, err)
+		}
+		text, err := os.ReadFile(file)
+		if err != nil || strings.Contains(string(text), "of no use") {
+			t.Errorf("got %s, %v", text, err)
+		}
+		if err := os.WriteFile(file, text[:len(text)/2], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		run("https://a", func(r *Resolver, _ followed) {
+			time.Sleep(time.Minute)
+			if got := env(r); got != unknown {
+				t.Errorf("a damaged file: got %q", got)
+			}
+		})
+	})
 }

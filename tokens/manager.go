@@ -89,7 +89,8 @@ func New(client Client, log *slog.Logger) *Manager {
 }
 
 // Token returns the token of a pod's projection. If there is none yet, it is requested, and
-// the pod is notified; until then the error is of class pod.ErrAwaited.
+// the pod is notified; until then the error is of class pod.ErrAwaited. It is of class
+// pod.ErrUnknown while the apiserver is away.
 func (m *Manager) Token(p *v1.Pod, s *v1.ServiceAccountTokenProjection) (string, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -136,7 +137,17 @@ func (m *Manager) tokenLocked(p *v1.Pod, s *v1.ServiceAccountTokenProjection) (*
 	if t.value != "" && time.Now().Before(t.expires) {
 		return t, nil
 	}
-	return nil, fmt.Errorf("failed to fetch token: %w", cmp.Or(t.err, pod.ErrAwaited))
+	err := fmt.Errorf("failed to fetch token: %w", cmp.Or(t.err, pod.ErrAwaited))
+	if t.err == nil || refused(t.err) {
+		return nil, err
+	}
+	return nil, pod.Unknown(err)
+}
+
+// refused says that the apiserver has answered, and will not issue the token.
+func refused(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && status.Status().Code/100 == 4 && !apierrors.IsTooManyRequests(err)
 }
 
 func accountOf(p *v1.Pod) string {

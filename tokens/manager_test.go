@@ -207,3 +207,22 @@ func TestAwaitReturnsWithTheTokenOrTheReason(t *testing.T) {
 		}
 	})
 }
+
+func TestAnAnswerIsToldFromSilence(t *testing.T) {
+	pods := schema.GroupResource{Resource: "serviceaccounts"}
+	for _, c := range []struct {
+		err     error
+		refused bool
+	}{
+		{errors.New("connection refused"), false},
+		{apierrors.NewServiceUnavailable("starting"), false},
+		{apierrors.NewTooManyRequests("slow down", 1), false},
+		{apierrors.NewInternalError(errors.New("etcd")), false},
+		{apierrors.NewNotFound(pods, "robot"), true},
+		{apierrors.NewForbidden(pods, "robot", errors.New("another node's")), true},
+	} {
+		if got := refused(fmt.Errorf("request: %w", c.err)); got != c.refused {
+			t.Errorf("%v: got %t, want %t", c.err, got, c.refused)
+		}
+	}
+}

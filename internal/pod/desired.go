@@ -100,6 +100,9 @@ type Update struct {
 	Op     Op
 	Source Source
 	Pods   []*Desired
+	// Provisional says that the source does not know its whole set yet: it is not ready, and
+	// a pod that it has not named may still be one that it desires.
+	Provisional bool
 }
 
 // Problem is a problem of a manifest, described for the users who fix it.

@@ -29,9 +29,19 @@ var (
 	// ErrAwaited: the apiserver has been asked for what is missing, and has not answered
 	// yet. The pod is woken when it has.
 	ErrAwaited = errors.New("the apiserver has not answered yet")
+	// ErrUnknown: an apiserver would have to say, and cannot be asked; see Unknown.
+	ErrUnknown = errors.New("the apiserver does not answer")
 	// ErrUnimplemented: the runtime responds, but does not have this call.
 	ErrUnimplemented = errors.New("the container runtime does not have this call")
 )
+
+// Unknown gives an error the class ErrUnknown, and leaves its text.
+func Unknown(err error) error { return unknownError{err} }
+
+type unknownError struct{ error }
+
+func (e unknownError) Unwrap() error        { return e.error }
+func (e unknownError) Is(target error) bool { return target == ErrUnknown }
 
 // ReasonError is an error with the kubelet's reason (CreateContainerConfigError,
 // CreatePodSandboxError, FailedMount …), which becomes the container's waiting reason

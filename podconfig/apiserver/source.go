@@ -6,10 +6,12 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"podd/internal/pod"
 	"podd/podconfig"
@@ -28,67 +30,176 @@ type Config struct {
 	NodeName string
 	// Server is the apiserver's URL, as users see it.
 	Server string
+	// StateDir keeps the pods for a start without the apiserver; "" for none. It is the
+	// Source's alone, and made when needed.
+	StateDir string
 	// Log may be nil.
 	Log *slog.Logger
 }
 
+// silence is how long a Source that was just started waits for the apiserver before it
+// turns to the stored pods: a machine that boots has a network by then, and what was
+// deleted meanwhile is not started for nothing.
+const silence = 10 * time.Second
+
 // Source implements podconfig.Source.
 type Source struct {
-	cfg Config
-	log *slog.Logger
+	cfg    Config
+	log    *slog.Logger
+	stored stored
 	// pods are the last known, by UID.
-	pods    map[pod.UID]*pod.Desired
-	ready   bool
+	pods map[pod.UID]*pod.Desired
+	// ready: the apiserver has given its whole set. provisional: pods are the stored ones.
+	ready, provisional bool
+	// late: silence is over.
+	late    bool
 	failure *pod.Problem
+	// refused: failure is that this node may not know its pods.
+	refused bool
+	// unusable are the problems of stored files, until the apiserver answers.
+	unusable []pod.Problem
+	// over are the pods that have ended according to the apiserver; kept is what was last
+	// passed to be stored.
+	over map[pod.UID]bool
+	kept map[pod.UID]*pod.Desired
 }
 
-// New makes a Source; nothing is requested before Run.
+// New makes a Source; nothing is requested or read before Run.
 func New(cfg Config) *Source {
 	log := cfg.Log
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &Source{cfg: cfg, log: log.With("source", pod.SourceAPIServer, "server", cfg.Server)}
+	return &Source{
+		cfg: cfg, log: log.With("source", pod.SourceAPIServer, "server", cfg.Server),
+		stored: stored{dir: cfg.StateDir, server: cfg.Server, node: cfg.NodeName},
+	}
 }
 
 // Name is pod.SourceAPIServer.
 func (s *Source) Name() pod.Source { return pod.SourceAPIServer }
 
+// told is one call of a Lister.
+type told struct {
+	pods []*v1.Pod
+	err  error
+}
+
 // Run follows the pods until ctx ends.
 func (s *Source) Run(ctx context.Context, out chan<- podconfig.Snapshot) error {
-	s.cfg.Lister.FollowPods(ctx, s.cfg.NodeName, func(pods []*v1.Pod, err error) {
-		s.take(pods, err, time.Now())
+	var work sync.WaitGroup
+	defer work.Wait()
+	heard := make(chan told)
+	work.Go(func() {
+		s.cfg.Lister.FollowPods(ctx, s.cfg.NodeName, func(pods []*v1.Pod, err error) {
+			select {
+			case heard <- told{pods, err}:
+			case <-ctx.Done():
+			}
+		})
+	})
+	keeper := newKeeper(s.stored, s.log)
+	if s.cfg.StateDir != "" {
+		work.Go(func() { keeper.run(ctx) })
+	}
+	late := time.After(silence)
+	for {
+		select {
+		case t := <-heard:
+			s.take(t.pods, t.err, time.Now())
+		case <-late:
+			if s.late = true; s.ready {
+				continue // as nearly always
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		s.resort(time.Now())
 		select {
 		case out <- s.snapshot():
 		case <-ctx.Done():
+			return ctx.Err()
 		}
-	})
-	return ctx.Err()
+		if set := s.toKeep(); set != nil {
+			keeper.keep(set)
+		}
+	}
+}
+
+// resort turns to the stored pods if the apiserver does not answer. One that refuses this
+// node is there: the node may have been removed from the cluster.
+func (s *Source) resort(now time.Time) {
+	if s.ready || s.provisional || !s.late || s.refused {
+		return
+	}
+	var pods []*v1.Pod
+	pods, s.unusable = s.stored.read()
+	s.pods = make(map[pod.UID]*pod.Desired, len(pods))
+	for _, p := range pods {
+		seen, err := time.Parse(time.RFC3339Nano, p.Annotations[pod.AnnotationSeen])
+		if err != nil {
+			seen = now
+		}
+		s.pods[p.UID] = marked(p, s.cfg.Server, seen)
+	}
+	for i := range s.unusable {
+		s.unusable[i].Since = now
+	}
+	s.provisional = true
+	if s.failure == nil {
+		s.failed("it has not answered", now)
+	}
+	s.failure.KeptRunning = len(s.pods) > 0
+	s.log.Warn("the apiserver does not answer: running the pods that it had given this node", "pods", len(s.pods), "unusable", len(s.unusable))
+}
+
+// toKeep returns the set to store, if it is another one. What has ended, or is being
+// deleted, is not to run again.
+func (s *Source) toKeep() map[pod.UID]*pod.Desired {
+	if !s.ready {
+		return nil
+	}
+	set := maps.Clone(s.pods)
+	maps.DeleteFunc(set, func(uid pod.UID, d *pod.Desired) bool { return s.over[uid] || d.Pod.DeletionTimestamp != nil })
+	if s.kept != nil && maps.Equal(set, s.kept) {
+		return nil
+	}
+	s.kept = set
+	return set
 }
 
 // take applies what the Lister tells.
 func (s *Source) take(pods []*v1.Pod, err error, now time.Time) {
 	if err != nil {
-		if s.failure == nil {
-			s.failure = &pod.Problem{Origin: s.cfg.Server, Since: now, KeptRunning: len(s.pods) > 0,
-				Hint: "check that the apiserver runs, that the kubeconfig's server and certificates are right, and that this node may list and watch its pods"}
-		}
-		s.failure.Message = "cannot follow the pods of this node: " + err.Error()
+		s.refused = apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err)
+		s.failed(err.Error(), now)
 		return
 	}
 	if s.failure != nil {
 		s.log.Info("the apiserver responds again")
 		s.failure = nil
 	}
-	s.ready = true
+	s.ready, s.provisional, s.refused, s.unusable = true, false, false, nil
 	old := s.pods
-	s.pods = make(map[pod.UID]*pod.Desired, len(pods))
+	s.pods, s.over = make(map[pod.UID]*pod.Desired, len(pods)), map[pod.UID]bool{}
 	for _, p := range pods {
 		if _, mirror := p.Annotations[v1.MirrorPodAnnotationKey]; mirror {
 			continue
 		}
 		s.pods[p.UID] = s.desired(p, old[p.UID], now)
+		if p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed {
+			s.over[p.UID] = true
+		}
 	}
+}
+
+// failed records why the pods cannot be followed.
+func (s *Source) failed(why string, now time.Time) {
+	if s.failure == nil {
+		s.failure = &pod.Problem{Origin: s.cfg.Server, Since: now, KeptRunning: len(s.pods) > 0,
+			Hint: "check that the apiserver runs, that the kubeconfig's server and certificates are right, and that this node may list and watch its pods"}
+	}
+	s.failure.Message = "cannot follow the pods of this node: " + why
 }
 
 // desired is the pod in podd's terms: the same pointer if nothing of it changed but what
@@ -101,14 +212,19 @@ func (s *Source) desired(p *v1.Pod, old *pod.Desired, now time.Time) *pod.Desire
 	if old != nil {
 		seen = old.Seen
 	}
-	marked := *p // what follows the pods has p, too
-	marked.Annotations = maps.Clone(p.Annotations)
-	if marked.Annotations == nil {
-		marked.Annotations = map[string]string{}
+	return marked(p, s.cfg.Server, seen)
+}
+
+// marked is a pod with the annotations of its source.
+func marked(p *v1.Pod, server string, seen time.Time) *pod.Desired {
+	own := *p // what follows the pods has p, too
+	own.Annotations = maps.Clone(p.Annotations)
+	if own.Annotations == nil {
+		own.Annotations = map[string]string{}
 	}
-	marked.Annotations[pod.AnnotationSource] = string(pod.SourceAPIServer)
-	marked.Annotations[pod.AnnotationSeen] = seen.Format(time.RFC3339Nano)
-	return &pod.Desired{Pod: &marked, Source: pod.SourceAPIServer, Origin: s.cfg.Server, Seen: seen}
+	own.Annotations[pod.AnnotationSource] = string(pod.SourceAPIServer)
+	own.Annotations[pod.AnnotationSeen] = seen.Format(time.RFC3339Nano)
+	return &pod.Desired{Pod: &own, Source: pod.SourceAPIServer, Origin: server, Seen: seen}
 }
 
 // onlyOwnStatusDiffers compares a pod that desired has marked with a newer version.
@@ -138,7 +254,7 @@ func ofOthers(s *v1.PodStatus) v1.PodStatus {
 }
 
 func (s *Source) snapshot() podconfig.Snapshot {
-	snap := podconfig.Snapshot{Incomplete: !s.ready}
+	snap := podconfig.Snapshot{Incomplete: !s.ready && !s.provisional, Provisional: s.provisional, Problems: slices.Clone(s.unusable)}
 	for _, d := range s.pods {
 		snap.Pods = append(snap.Pods, d)
 	}

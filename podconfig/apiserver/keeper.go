@@ -1,0 +1,95 @@
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"podd/internal/pod"
+)
+
+const (
+	// savingPause is between two savings: a burst of changes is one.
+	savingPause = time.Second
+	// savingRetry is when one that failed, on a full disk perhaps, is tried again.
+	savingRetry = time.Minute
+)
+
+// keeper makes the stored pods those that it is given, in a goroutine of its own: a disk
+// must not delay a pod.
+type keeper struct {
+	stored stored
+	log    *slog.Logger
+	// next is the newest whole set, by UID; capacity 1. A set is not modified once sent.
+	next chan map[pod.UID]*pod.Desired
+}
+
+func newKeeper(s stored, log *slog.Logger) *keeper {
+	return &keeper{stored: s, log: log, next: make(chan map[pod.UID]*pod.Desired, 1)}
+}
+
+// keep replaces the set that is to be stored. It never blocks; only one goroutine calls it.
+func (k *keeper) keep(set map[pod.UID]*pod.Desired) {
+	select {
+	case <-k.next: // one that was not stored yet
+	default:
+	}
+	k.next <- set
+}
+
+// run stores until ctx ends.
+func (k *keeper) run(ctx context.Context) {
+	has := map[pod.UID]*pod.Desired{} // what was written by this podd
+	var retry <-chan time.Time
+	var set map[pod.UID]*pod.Desired
+	told := ""
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case set = <-k.next:
+		case <-retry:
+		}
+		retry = nil
+		err := k.save(set, has)
+		switch {
+		case err == nil:
+			told = ""
+		case err.Error() != told:
+			told = err.Error()
+			k.log.Warn("cannot store the pods of the cluster: after a reboot without the apiserver they would not run, or would run as they were before", "error", err)
+			fallthrough
+		default:
+			retry = time.After(savingRetry)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(savingPause):
+		}
+	}
+}
+
+// save writes what differs from has, and removes the others' files.
+func (k *keeper) save(set, has map[pod.UID]*pod.Desired) error {
+	var errs []error
+	for uid, d := range set {
+		if has[uid] == d {
+			continue
+		}
+		if err := k.stored.write(d.Pod); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", d.Name(), err))
+			continue
+		}
+		has[uid] = d
+	}
+	for uid := range has {
+		if set[uid] == nil {
+			delete(has, uid)
+		}
+	}
+	// One that could not be written stays as it was.
+	return errors.Join(append(errs, k.stored.retain(func(uid pod.UID) bool { return set[uid] != nil }))...)
+}

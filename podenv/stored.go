@@ -1,0 +1,102 @@
+package podenv
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"podd/internal/atomicfile"
+)
+
+const (
+	// storedAfter is how long the apiserver is waited for before what was stored counts, as
+	// for the pods (podconfig/apiserver).
+	storedAfter = 10 * time.Second
+	// savingPause is between two savings.
+	savingPause = time.Minute
+	// maxStoredBytes bounds the file: a hundred thousand Services.
+	maxStoredBytes = 32 << 20
+)
+
+// storedServices is a file with what variables need of the Services. Without it, no pod of
+// the cluster could start a container while the apiserver is away. A file that cannot be
+// read counts as none: pods wait then.
+type storedServices struct{ file, server string }
+
+// serviceRecord is the content of the file.
+type serviceRecord struct {
+	Server   string          `json:"server"`
+	Services []serviceValues `json:"services"`
+}
+
+type serviceValues struct {
+	Namespace string           `json:"namespace"`
+	Name      string           `json:"name"`
+	IP        string           `json:"ip"`
+	Ports     []v1.ServicePort `json:"ports"`
+}
+
+// keep stores what comes, until ctx ends.
+func (s storedServices) keep(ctx context.Context, next <-chan []*v1.Service) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case all := <-next:
+			_ = s.write(all) // what is there is older, and the next change tries again
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(savingPause):
+		}
+	}
+}
+
+func (s storedServices) write(all []*v1.Service) error {
+	r := serviceRecord{Server: s.server, Services: make([]serviceValues, 0, len(all))}
+	for _, svc := range all {
+		r.Services = append(r.Services, serviceValues{svc.Namespace, svc.Name, svc.Spec.ClusterIP, svc.Spec.Ports})
+	}
+	slices.SortFunc(r.Services, func(a, b serviceValues) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	text, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	if had, err := os.ReadFile(s.file); err == nil && bytes.Equal(had, text) {
+		return nil
+	}
+	if err := atomicfile.MkdirPrivate(filepath.Dir(s.file)); err != nil {
+		return err
+	}
+	return atomicfile.WriteDurably(s.file, text, 0o600)
+}
+
+// read returns what was stored; ok is false for nothing of this cluster.
+func (s storedServices) read() (all []*v1.Service, ok bool) {
+	f, err := os.Open(s.file)
+	if err != nil {
+		return nil, false
+	}
+	defer f.Close()
+	var r serviceRecord
+	if err := json.NewDecoder(io.LimitReader(f, maxStoredBytes)).Decode(&r); err != nil || r.Server != s.server {
+		return nil, false
+	}
+	for _, v := range r.Services {
+		svc := &v1.Service{Spec: v1.ServiceSpec{ClusterIP: v.IP, Ports: v.Ports}}
+		svc.Namespace, svc.Name = v.Namespace, v.Name
+		all = append(all, svc)
+	}
+	return all, true
+}

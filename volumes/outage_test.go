@@ -1,0 +1,81 @@
+package volumes
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+
+	"podd/internal/pod"
+)
+
+// apiserverAway is the store of a podd that cannot ask its apiserver.
+type apiserverAway struct {
+	*store
+	why error
+}
+
+func (a apiserverAway) ConfigMap(*v1.Pod, string) (*v1.ConfigMap, error) { return nil, a.why }
+
+func (a apiserverAway) Token(*v1.Pod, *v1.ServiceAccountTokenProjection) (string, error) {
+	return "", a.why
+}
+
+type tokenFor string
+
+func (s tokenFor) Token(*v1.Pod, *v1.ServiceAccountTokenProjection) (string, error) {
+	return string(s), nil
+}
+
+// A podd that was restarted while the apiserver is away restarts containers with the
+// volumes that they had; a machine that booted has none of them.
+func TestWithoutTheApiserverVolumesOfAnEarlierPoddCount(t *testing.T) {
+	p := aPod("uid-1",
+		v1.Volume{Name: "settings", VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "settings"}}}},
+		v1.Volume{Name: "access", VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{
+			{ServiceAccountToken: &v1.ServiceAccountTokenProjection{Path: "token"}},
+			{ConfigMap: &v1.ConfigMapProjection{LocalObjectReference: v1.LocalObjectReference{Name: "settings"}}},
+		}}}},
+	)
+	dir := tempDir(t)
+	objects := newStore(aConfigMap("settings", "level", "low"))
+	first := newMounter(t, objects.into, func(o *Options) { o.RootDir, o.Tokens = dir, tokenFor("t1") })
+	if err := ensure(t, first, p); err != nil {
+		t.Fatal(err)
+	}
+	content := func() (all string) {
+		for _, file := range []string{"kubernetes.io~configmap/settings/level", "kubernetes.io~projected/access/token", "kubernetes.io~projected/access/level"} {
+			text, err := os.ReadFile(filepath.Join(first.dirs.Pod(p.UID), "volumes", file))
+			all += fmt.Sprintf("%s %v,", text, err != nil)
+		}
+		return all
+	}
+	before := content()
+	if before != "low false,t1 false,low false," {
+		t.Fatalf("got %q", before)
+	}
+	other := p.DeepCopy()
+	other.UID = "uid-2"
+	for _, c := range []struct {
+		what string
+		why  error
+		pod  *v1.Pod
+		fit  bool
+	}{
+		{"it cannot be asked", pod.Unknown(errors.New("connection refused")), p, true},
+		{"it says no", fmt.Errorf("configmap %w", pod.ErrNotFound), p, false},
+		{"a pod that never had its volumes", pod.Unknown(errors.New("connection refused")), other, false},
+	} {
+		away := apiserverAway{newStore(), c.why}
+		m := newMounter(t, func(o *Options) { o.RootDir, o.Objects, o.Events, o.Downward, o.Tokens = dir, away, away, away, away })
+		if err := ensure(t, m, c.pod); (err == nil) != c.fit {
+			t.Errorf("%s: got %v, want ready: %t", c.what, err, c.fit)
+		}
+		if got := content(); got != before {
+			t.Errorf("%s: got %q, want %q", c.what, got, before)
+		}
+	}
+}
