@@ -17,6 +17,7 @@ func setClusterDefaults(kc *kubeletv1beta1.KubeletConfiguration) {
 	pointer(&kc.EventRecordQPS, 50)
 	value(&kc.EventBurst, 100)
 	value(&kc.NodeLeaseDurationSeconds, 40)
+	pointer(&kc.NodeStatusMaxImages, 50)
 	pointer(&kc.RegisterNode, true)
 	// Without a frequency of its own, a status that does not change is reported every five
 	// minutes; with one, as often as it is looked at, as upstream has it.
@@ -46,6 +47,9 @@ func (c *checker) cluster(kc *kubeletv1beta1.KubeletConfiguration) {
 	if kc.NodeLeaseDurationSeconds < 1 {
 		c.fail("nodeLeaseDurationSeconds", "%d is not positive", kc.NodeLeaseDurationSeconds)
 	}
+	if *kc.NodeStatusMaxImages < -1 {
+		c.fail("nodeStatusMaxImages", "%d is no number of images: give -1 for no limit", *kc.NodeStatusMaxImages)
+	}
 	for field, d := range map[string]time.Duration{
 		"nodeStatusUpdateFrequency": kc.NodeStatusUpdateFrequency.Duration, "nodeStatusReportFrequency": kc.NodeStatusReportFrequency.Duration,
 	} {
@@ -62,6 +66,7 @@ func (c *Config) fillCluster(kc *kubeletv1beta1.KubeletConfiguration) {
 	c.LeaseDuration = time.Duration(kc.NodeLeaseDurationSeconds) * time.Second
 	c.StatusUpdateFrequency, c.StatusReportFrequency = kc.NodeStatusUpdateFrequency.Duration, kc.NodeStatusReportFrequency.Duration
 	c.RotateCertificates, c.API.RequestCertificate = kc.RotateCertificates, kc.ServerTLSBootstrap
+	c.StatusMaxImages = int(*kc.NodeStatusMaxImages)
 	c.RegisterNode, c.ProviderID = *kc.RegisterNode, kc.ProviderID
 	c.Taints = kc.RegisterWithTaints
 }

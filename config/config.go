@@ -69,6 +69,8 @@ type Config struct {
 	// StatusUpdateFrequency is the time between looks at the node's state,
 	// StatusReportFrequency that between reports of one that does not change.
 	StatusUpdateFrequency, StatusReportFrequency time.Duration
+	// StatusMaxImages is how many images the Node shows; -1 is no limit.
+	StatusMaxImages int
 	// API is the kubelet's API.
 	API KubeletAPI
 	// RegisterNode: a Node is created if there is none. ProviderID is that of the machine

@@ -146,7 +146,7 @@ var Fields = withDefaults([]Field{
 	ignored("memoryThrottlingFactor", "", needsResources),
 	honoured("mergeDefaultEvictionSettings", "", "for evictionHard"),
 	inCluster("nodeLeaseDurationSeconds", "", ""),
-	ignored("nodeStatusMaxImages", "node-status-max-images", needsCluster),
+	inCluster("nodeStatusMaxImages", "node-status-max-images", "-1 for no limit"),
 	inCluster("nodeStatusReportFrequency", "", ""),
 	inCluster("nodeStatusUpdateFrequency", "node-status-update-frequency", ""),
 	honoured("oomScoreAdj", "oom-score-adj", "lowered only where podd may"),

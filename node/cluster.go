@@ -15,6 +15,7 @@ import (
 
 	"podd/admission"
 	"podd/apiserver"
+	"podd/cri"
 	"podd/events"
 	"podd/internal/pod"
 	"podd/mirror"
@@ -271,7 +272,7 @@ func (n *parts) nodeFacts() nodestatus.Facts {
 	f := nodestatus.Facts{
 		Name: n.cfg.NodeName, Hostname: n.cfg.NodeName, Labels: n.cfg.NodeLabels, Taints: n.cfg.Taints, ProviderID: n.cfg.ProviderID,
 		Addresses: n.facts.Addresses, Capacity: n.resources.Capacity, Allocatable: n.resources.Allocatable,
-		Port: n.cfg.API.Port, System: capacity.System(), StrictGroups: n.facts.StrictGroups,
+		Port: n.cfg.API.Port, System: capacity.System(), StrictGroups: n.facts.StrictGroups, Declared: declared,
 	}
 	f.System.KernelVersion = n.resources.Kernel
 	f.System.ContainerRuntimeVersion = n.facts.Runtime.Name + "://" + strings.TrimPrefix(n.facts.Runtime.Version, "v")
@@ -287,9 +288,40 @@ func (n *parts) nodeFacts() nodestatus.Facts {
 	return f
 }
 
+// declared are the features that podd has of those that nodes declare. Of the others,
+// InPlacePodVerticalScalingInitContainers is not there: init containers keep what they
+// started with. And ExtendWebSocketsToKubelet would have the apiserver leave to the node
+// the translation of streams, which runtimes do not speak.
+var declared = []string{"InPlacePodLevelResourcesVerticalScaling", "RestartAllContainersOnContainerExits"}
+
 // nodeState is what of the Node may change.
 func (n *parts) nodeState(ctx context.Context) nodestatus.State {
-	return nodestatus.State{NotReady: n.notReady(ctx), VolumesInUse: n.csi.InUse()}
+	return nodestatus.State{NotReady: n.notReady(ctx), VolumesInUse: n.csi.InUse(), Images: n.nodeImages.Now(ctx)}
+}
+
+// newNodeImages is asked by nobody but the node of a cluster.
+func (n *parts) newNodeImages() *nodestatus.Images {
+	return nodestatus.NewImages(nodestatus.ImagesConfig{
+		List: n.client.ListImages, Max: n.cfg.StatusMaxImages, MaxAge: n.cfg.StatusReportFrequency, Log: n.log,
+	})
+}
+
+// imageCalls are the runtime's calls that change which images there are.
+type imageCalls struct {
+	*cri.Client
+	changed func()
+}
+
+// PullImage pulls an image.
+func (c imageCalls) PullImage(ctx context.Context, ref string, auth *pod.RegistryAuth, annotations map[string]string) (string, error) {
+	defer c.changed()
+	return c.Client.PullImage(ctx, ref, auth, annotations)
+}
+
+// RemoveImage removes an image.
+func (c imageCalls) RemoveImage(ctx context.Context, image string) error {
+	defer c.changed()
+	return c.Client.RemoveImage(ctx, image)
 }
 
 // notReady says why the node is not ready, in the kubelet's words where it has some.

@@ -43,11 +43,12 @@ func (n *parts) newImages(waker images.Waker) error {
 	if err != nil {
 		return err
 	}
+	n.nodeImages = n.newNodeImages()
 	n.archives = n.newArchives(importer)
 	n.keep.collector = n.newCollector()
 	n.keep.rotator = n.newRotator()
 	n.images = images.NewPuller(images.PullConfig{
-		Runtime: n.client, Waker: waker, Recorder: n.recorder, Keyring: n.keyring, Archives: archives{n.archives, n.facts.imports()}, Log: n.log, Registerer: n.registry,
+		Runtime: imageCalls{n.client, n.nodeImages.Changed}, Waker: waker, Recorder: n.recorder, Keyring: n.keyring, Archives: archives{n.archives, n.facts.imports()}, Log: n.log, Registerer: n.registry,
 		MaxParallel: n.cfg.ParallelImagePulls, Overtake: n.cfg.LongPullsOvertaken, QPS: float64(n.cfg.RegistryPullQPS), Burst: n.cfg.RegistryBurst,
 		Progress: importer.Receiving, DiskFull: n.keep.collector.Soon,
 	})
@@ -67,6 +68,7 @@ func (n *parts) newArchives(importer archive.Importer) *archive.Dir {
 		Images:   n.client, Log: n.own.ImportLog, Registerer: n.registry, Progress: n.own.ImportProgress,
 		Imported: func(refs []string) {
 			n.images.Imported(refs)
+			n.nodeImages.Changed()
 			select {
 			case n.imported <- struct{}{}: // capacity 1
 			default:
@@ -99,7 +101,7 @@ func (n *Node) newKeyring() (*credentials.Keyring, error) {
 
 func (n *parts) newCollector() *gc.Collector {
 	return gc.New(gc.Config{
-		Runtime: n.client, Disk: n.imageDisk, Wanted: n.wantedImages, Usage: n.diskUsage,
+		Runtime: imageCalls{n.client, n.nodeImages.Changed}, Disk: n.imageDisk, Wanted: n.wantedImages, Usage: n.diskUsage,
 		Policy: gc.Policy{
 			High: n.cfg.ImageGCHighThreshold, Low: n.cfg.ImageGCLowThreshold,
 			MinAge: n.cfg.ImageMinimumGCAge, MaxAge: n.cfg.ImageMaximumGCAge, MinFree: leastFree,

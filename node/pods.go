@@ -17,6 +17,7 @@ import (
 	"podd/hooks"
 	"podd/images"
 	"podd/images/archive"
+	"podd/nodestatus"
 	"podd/podenv"
 	"podd/podfs"
 	"podd/prober"
@@ -49,9 +50,11 @@ type parts struct {
 	admission *admission.Gate
 	archives  *archive.Dir
 	images    *images.Puller
-	prober    *prober.Prober
-	hooks     *hooks.Runner
-	keep      housekeeping
+	// nodeImages are those that the Node shows.
+	nodeImages *nodestatus.Images
+	prober     *prober.Prober
+	hooks      *hooks.Runner
+	keep       housekeeping
 
 	imported   chan struct{} // poked when images were imported from the image directory
 	callFailed chan struct{} // poked when a sandbox or container could not be started, or a sandbox or cgroup not be removed

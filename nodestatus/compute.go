@@ -28,6 +28,9 @@ type Facts struct {
 	Handlers []v1.NodeRuntimeHandler
 	// StrictGroups: the runtime supports supplementalGroupsPolicy Strict.
 	StrictGroups bool
+	// Declared are the features that the scheduler and admission look for (KEP-5328), sorted
+	// and without doubles: the apiserver refuses the whole status otherwise.
+	Declared []string
 }
 
 // State is what may change.
@@ -115,6 +118,7 @@ func (f *Facts) update(n *v1.Node, s State, now metav1.Time) {
 	st.VolumesInUse = s.VolumesInUse
 	st.RuntimeHandlers = f.Handlers
 	strict := f.StrictGroups
+	st.DeclaredFeatures = f.Declared
 	st.Features = &v1.NodeFeatures{SupplementalGroupsPolicy: &strict}
 	for _, c := range f.conditions(s, st.Capacity) {
 		setCondition(st, c, now)

@@ -185,6 +185,15 @@ func TestANodeJoinsItsCluster(t *testing.T) {
 	if !strings.HasPrefix(i.ContainerRuntimeVersion, "containerd://") || !strings.HasPrefix(i.KubeletVersion, "v1.36") || i.BootID == "" || i.KernelVersion == "" || i.OSImage == "" {
 		t.Errorf("got %+v", i)
 	}
+	if want := []string{"InPlacePodLevelResourcesVerticalScaling", "RestartAllContainersOnContainerExits"}; !slices.Equal(n.Status.DeclaredFeatures, want) {
+		t.Errorf("declared features are %q, want %q", n.Status.DeclaredFeatures, want)
+	}
+	if f := n.Status.Features; f == nil || f.SupplementalGroupsPolicy == nil || !slices.ContainsFunc(n.Status.RuntimeHandlers, func(h v1.NodeRuntimeHandler) bool { return h.Name == "" }) {
+		t.Errorf("features are %+v, runtime handlers %+v", f, n.Status.RuntimeHandlers)
+	}
+	if all := n.Status.Images; len(all) == 0 || len(all) > 50 || len(all[0].Names) == 0 || !slices.IsSortedFunc(all, func(a, b v1.ContainerImage) int { return int(b.SizeBytes - a.SizeBytes) }) {
+		t.Errorf("images are %+v", all)
+	}
 	var l coordinationv1.Lease
 	m.eventually("the lease is the node's", func(ctx context.Context) error {
 		err := m.server.Client().Get(ctx, cluster.Object{"kind": "Lease", "metadata": map[string]any{"name": name, "namespace": "kube-node-lease"}}, &l)

@@ -1,0 +1,103 @@
+package nodestatus
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"podd/internal/pod"
+)
+
+// maxImageNames bounds the names of one image (pkg/kubelet/nodestatus,
+// MaxNamesPerImageInNodeStatus).
+const maxImageNames = 5
+
+// ImagesConfig is what Images are made of.
+type ImagesConfig struct {
+	// List asks the runtime.
+	List func(ctx context.Context) ([]*pod.Image, error)
+	// Max is nodeStatusMaxImages: -1 for no bound.
+	Max int
+	// MaxAge is when the runtime is asked again although podd has changed nothing: others
+	// may pull and remove images, too.
+	MaxAge time.Duration
+	Log    *slog.Logger
+}
+
+// Images are the images that the Node shows, for the scheduler, which prefers nodes that
+// have a pod's. The runtime is asked after a change of podd's own, and otherwise rarely. The
+// methods may be called by anybody at any time.
+type Images struct {
+	cfg ImagesConfig
+
+	mu    sync.Mutex
+	known []v1.ContainerImage
+	// asked is when known was asked for; zero if something has changed since.
+	asked time.Time
+	told  string
+}
+
+// NewImages returns Images of which nothing is known yet.
+func NewImages(cfg ImagesConfig) *Images {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Images{cfg: cfg}
+}
+
+// Changed says that an image came or went. It never blocks for long.
+func (i *Images) Changed() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.asked = time.Time{}
+}
+
+// Now returns the images, the largest first; those that were known last if the runtime does
+// not tell. It may block for as long as List.
+func (i *Images) Now(ctx context.Context) []v1.ContainerImage {
+	i.mu.Lock()
+	known, asked := i.known, i.asked
+	began := time.Now()
+	if !asked.IsZero() && began.Sub(asked) < i.cfg.MaxAge {
+		i.mu.Unlock()
+		return known
+	}
+	i.asked = began // what changes from now on may be missing
+	i.mu.Unlock()
+	all, err := i.cfg.List(ctx)
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if err != nil {
+		i.asked = time.Time{}
+		if ctx.Err() == nil && i.told != err.Error() {
+			i.told = err.Error()
+			i.cfg.Log.Warn("cannot list the images for the node's status: it shows the last known ones", "error", err)
+		}
+		return i.known
+	}
+	i.told, i.known = "", containerImages(all, i.cfg.Max)
+	return i.known
+}
+
+// containerImages are the API's, in an order that depends on nothing but the images: one
+// that changed by itself would be sent again and again.
+func containerImages(all []*pod.Image, bound int) []v1.ContainerImage {
+	all = slices.Clone(all)
+	slices.SortFunc(all, func(a, b *pod.Image) int {
+		return cmp.Or(cmp.Compare(b.Size, a.Size), cmp.Compare(a.ID, b.ID))
+	})
+	if bound >= 0 && len(all) > bound {
+		all = all[:bound]
+	}
+	out := make([]v1.ContainerImage, 0, len(all))
+	for _, image := range all {
+		names := slices.Concat(slices.Sorted(slices.Values(image.Digests)), slices.Sorted(slices.Values(image.Tags)))
+		out = append(out, v1.ContainerImage{Names: names[:min(len(names), maxImageNames)], SizeBytes: int64(image.Size)})
+	}
+	return out
+}
