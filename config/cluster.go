@@ -115,6 +115,10 @@ type KubeletAPI struct {
 	// Review says that access is reviewed; otherwise all who are known may do everything.
 	Review                bool
 	AllowedTTL, DeniedTTL time.Duration
+	// Debugging, DebugFlags, Profiling, SystemLogs and LogQuery are enableDebuggingHandlers,
+	// enableDebugFlagsHandler, enableProfilingHandler, enableSystemLogHandler and
+	// enableSystemLogQuery.
+	Debugging, DebugFlags, Profiling, SystemLogs, LogQuery bool
 }
 
 // defaultAPIPort is upstream's KubeletPort.
@@ -129,6 +133,11 @@ func setAPIDefaults(kc *kubeletv1beta1.KubeletConfiguration) {
 	duration(&kc.Authorization.Webhook.CacheAuthorizedTTL, 5*time.Minute)
 	duration(&kc.Authorization.Webhook.CacheUnauthorizedTTL, 30*time.Second)
 	value(&kc.TLSMinVersion, "VersionTLS12")
+	pointer(&kc.EnableDebuggingHandlers, true)
+	pointer(&kc.EnableDebugFlagsHandler, true)
+	pointer(&kc.EnableProfilingHandler, true)
+	pointer(&kc.EnableSystemLogHandler, true)
+	pointer(&kc.EnableSystemLogQuery, false)
 }
 
 var tlsVersions = map[string]uint16{"VersionTLS12": tls.VersionTLS12, "VersionTLS13": tls.VersionTLS13}
@@ -158,6 +167,9 @@ func (c *checker) api(kc *kubeletv1beta1.KubeletConfiguration) {
 	if _, ok := tlsVersions[kc.TLSMinVersion]; !ok {
 		c.fail("tlsMinVersion", "%q is not supported: give VersionTLS12 or VersionTLS13", kc.TLSMinVersion)
 	}
+	if *kc.EnableSystemLogQuery && !*kc.EnableSystemLogHandler {
+		c.fail("enableSystemLogQuery", "has no effect without enableSystemLogHandler: set that to true")
+	}
 	for i, name := range kc.TLSCipherSuites {
 		if _, ok := cipherSuite(name); !ok {
 			c.fail(fmt.Sprintf("tlsCipherSuites[%d]", i), "%q is not a cipher suite that is taken for secure, such as TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", name)
@@ -176,5 +188,7 @@ func (c *Config) fillAPI(kc *kubeletv1beta1.KubeletConfiguration, address string
 	}
 	a.Anonymous, a.Tokens, a.TokenTTL = *kc.Authentication.Anonymous.Enabled, *kc.Authentication.Webhook.Enabled, kc.Authentication.Webhook.CacheTTL.Duration
 	a.Review = kc.Authorization.Mode == kubeletv1beta1.KubeletAuthorizationModeWebhook
+	a.Debugging, a.DebugFlags, a.Profiling = *kc.EnableDebuggingHandlers, *kc.EnableDebugFlagsHandler, *kc.EnableProfilingHandler
+	a.SystemLogs, a.LogQuery = *kc.EnableSystemLogHandler, *kc.EnableSystemLogQuery
 	a.AllowedTTL, a.DeniedTTL = kc.Authorization.Webhook.CacheAuthorizedTTL.Duration, kc.Authorization.Webhook.CacheUnauthorizedTTL.Duration
 }

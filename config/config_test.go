@@ -243,6 +243,8 @@ func TestHonouredFieldsReachConfig(t *testing.T) {
 		"authentication.anonymous.enabled": `true`, "authentication.webhook.cacheTTL": `7s`, "authentication.webhook.enabled": `false`,
 		"authentication.x509.clientCAFile": `"/x"`, "authorization.mode": `AlwaysAllow`, "authorization.webhook.cacheAuthorizedTTL": `7s`,
 		"authorization.webhook.cacheUnauthorizedTTL": `7s`, "port": `7`, "tlsCertFile": "/x\ntlsPrivateKeyFile: /y", "tlsPrivateKeyFile": "/x\ntlsCertFile: /y", "tlsMinVersion": `VersionTLS13`,
+		"enableDebuggingHandlers": `false`, "enableDebugFlagsHandler": `false`, "enableProfilingHandler": `false`,
+		"enableSystemLogHandler": `false`, "enableSystemLogQuery": `true`,
 		"tlsCipherSuites": `[TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256]`,
 		"eventBurst":      `7`, "eventRecordQPS": `7`, "kubeAPIBurst": `7`, "kubeAPIQPS": `7`, "nodeLeaseDurationSeconds": `7`, "nodeStatusMaxImages": `7`, "nodeStatusReportFrequency": `"7s"`, "nodeStatusUpdateFrequency": `"7s"`,
 		"rotateCertificates": `true`, "serverTLSBootstrap": `true`,

@@ -165,6 +165,7 @@ func fieldFlags() []*fieldFlag {
 			return err
 		}},
 		text("provider-id", "providerID", "identity of this machine in its cloud, for the node object", func(c *kc) *string { return &c.ProviderID }),
+		boolp("enable-debugging-handlers", "enableDebuggingHandlers", "serve logs, sessions, profiles and the like on --port", func(c *kc) **bool { return &c.EnableDebuggingHandlers }),
 		numberp("node-status-max-images", "nodeStatusMaxImages", "images that the Node shows, the largest; -1 for no limit", func(c *kc) **int32 { return &c.NodeStatusMaxImages }),
 		numberp("kube-api-qps", "kubeAPIQPS", "requests to the apiserver per second; 0 for no limit", func(c *kc) **int32 { return &c.KubeAPIQPS }),
 		number("kube-api-burst", "kubeAPIBurst", "requests to the apiserver at once, above --kube-api-qps", func(c *kc) *int32 { return &c.KubeAPIBurst }),

@@ -275,10 +275,15 @@ func (c *Config) fill(kc *kubeletv1beta1.KubeletConfiguration) {
 	c.ReadOnlyAddress = hostPort(kc.Address, kc.ReadOnlyPort)
 	c.HealthzAddress = hostPort(kc.HealthzBindAddress, *kc.HealthzPort)
 	c.LogFormat = kc.Logging.Format
-	c.LogLevel = slog.LevelInfo
-	if kc.Logging.Verbosity >= 4 {
-		c.LogLevel = slog.LevelDebug
+	c.LogLevel = LevelOf(int(kc.Logging.Verbosity))
+}
+
+// LevelOf returns the level of a verbosity: --v, or what /debug/flags/v sets.
+func LevelOf(verbosity int) slog.Level {
+	if verbosity >= 4 {
+		return slog.LevelDebug
 	}
+	return slog.LevelInfo
 }
 
 func endpointURL(s string) string {

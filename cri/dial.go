@@ -182,6 +182,10 @@ func (c *Conn) deadline(name string, req any) time.Duration {
 			return 0 // the caller ends it
 		}
 		return time.Duration(r.GetTimeout())*time.Second + min(execGrace, c.requestTimeout)
+	case "CheckpointContainer":
+		if r, ok := req.(*runtimeapi.CheckpointContainerRequest); ok && r.GetTimeout() > 0 {
+			return time.Duration(r.GetTimeout())*time.Second + min(execGrace, c.requestTimeout)
+		}
 	case "StopContainer":
 		if r, ok := req.(*runtimeapi.StopContainerRequest); ok {
 			return time.Duration(r.GetTimeout())*time.Second + c.requestTimeout

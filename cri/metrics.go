@@ -85,6 +85,7 @@ var operationTypes = map[string]string{
 	"StartContainer":           "start_container",
 	"StopContainer":            "stop_container",
 	"RemoveContainer":          "remove_container",
+	"CheckpointContainer":      "checkpoint_container",
 	"ExecSync":                 "exec_sync",
 	"Exec":                     "exec",
 	"Attach":                   "attach",

@@ -25,6 +25,7 @@ import (
 	"podd/objects"
 	podsource "podd/podconfig/apiserver"
 	"podd/podenv"
+	"podd/server"
 	"podd/server/kubeletapi"
 	"podd/status"
 	"podd/tokens"
@@ -118,6 +119,17 @@ func (n *Node) kubeletAPI() (a kubeletAPI, err error) {
 		// Whose certificates count is the guard's to say: a request may have a token instead.
 		tls: &tls.Config{GetCertificate: certificate, ClientAuth: tls.RequestClientCert, MinVersion: c.MinVersion, CipherSuites: c.CipherSuites},
 	}, nil
+}
+
+// systemLogs are shown by the kubelet's API.
+const systemLogs = "/var/log"
+
+func (n *Node) kubeletOptions() server.Kubelet {
+	c := &n.cfg.API
+	return server.Kubelet{
+		Debugging: c.Debugging, DebugFlags: c.DebugFlags, Profiling: c.Profiling, SystemLogs: c.SystemLogs, LogQuery: c.LogQuery,
+		LogDir: systemLogs, Flags: n.own.Flags, SetVerbosity: n.own.SetVerbosity, CheckpointDir: filepath.Join(n.cfg.RootDir, "checkpoints"),
+	}
 }
 
 // remote returns the objects of the apiserver; nil without one.

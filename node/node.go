@@ -51,6 +51,10 @@ type Config struct {
 	Validation       manifest.Validation
 	Version          server.Version
 	Log              *slog.Logger
+	// Flags are those of the command line, without secrets; SetVerbosity sets Log's. Both
+	// may be nil.
+	Flags        func() map[string]string
+	SetVerbosity func(level int)
 	// ImportLog is the log of imports, which are also reported to ImportProgress, if
 	// set.
 	ImportLog      *slog.Logger
@@ -196,7 +200,7 @@ func (n *Node) newServer() error {
 		return err
 	}
 	n.server = server.New(server.Config{
-		KubeletAddress: api.address, KubeletTLS: api.tls, KubeletGuard: api.guard,
+		KubeletAddress: api.address, KubeletTLS: api.tls, KubeletGuard: api.guard, Kubelet: n.kubeletOptions(),
 		Socket: n.cfg.Socket(), ReadOnlyAddress: n.cfg.ReadOnlyAddress, HealthzAddress: n.cfg.HealthzAddress,
 		Version: n.own.Version, NodeName: n.cfg.NodeName, Pods: n.status, Problems: n.problems.list,
 		Events: func(namespace, name string) []*v1.Event {

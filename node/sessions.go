@@ -4,10 +4,13 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"path/filepath"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 
 	"podd/cri"
+	"podd/internal/atomicfile"
 	"podd/internal/pod"
 	"podd/server"
 )
@@ -60,4 +63,12 @@ func (a answers) Run(ctx context.Context, containerID string, command []string) 
 		return nil, fmt.Errorf("command terminated with exit code %d: %s", got.ExitCode, got.Output)
 	}
 	return got.Output, nil
+}
+
+// Checkpoint implements server.Runtime.
+func (a answers) Checkpoint(ctx context.Context, containerID, file string, timeout time.Duration) error {
+	if err := atomicfile.MkdirPrivate(filepath.Dir(file)); err != nil {
+		return err
+	}
+	return a.client.Checkpoint(ctx, containerID, file, timeout)
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
@@ -84,8 +85,9 @@ func TestBeforeTheRuntimeHasRespondedRequestsSayWhatIsMissing(t *testing.T) {
 type fakeRuntime struct {
 	logs    string // a directory
 	hangs   bool
-	result  error  // of Inspect and Summary
-	storage []bool // whether it was asked for, of each Summary
+	saved   []string // of each Checkpoint
+	result  error    // of Inspect and Summary
+	storage []bool   // whether it was asked for, of each Summary
 }
 
 func (*fakeRuntime) Volumes(*v1.Pod) []Volume { return []Volume{{Name: "data", Path: "/d"}} }
@@ -117,4 +119,9 @@ func (f *fakeRuntime) CadvisorMetrics(_ context.Context, w io.Writer) error {
 func (f *fakeRuntime) Summary(_ context.Context, storage bool) (any, error) {
 	f.storage = append(f.storage, storage)
 	return map[string]string{"node": "n"}, f.result
+}
+
+func (f *fakeRuntime) Checkpoint(_ context.Context, containerID, file string, timeout time.Duration) error {
+	f.saved = append(f.saved, fmt.Sprint(containerID, " ", file, " ", timeout))
+	return f.result
 }

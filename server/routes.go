@@ -2,7 +2,6 @@ package server
 
 import (
 	"net/http"
-	"net/http/pprof"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -31,7 +30,7 @@ func (s *Server) apis() []api {
 	}, {
 		name: "kubelet", network: "tcp", address: s.config.KubeletAddress, field: "port", tls: s.config.KubeletTLS,
 		guard:  []middleware{s.config.KubeletGuard},
-		groups: []group{s.healthGroup(), s.metricsGroup(), s.podsGroup(podList, s.few), s.statsGroup(), s.configGroup(), s.profilesGroup(), s.containersGroup(), s.sessionsGroup()},
+		groups: s.kubeletGroups(),
 	}}
 }
 
@@ -99,16 +98,6 @@ func (s *Server) cliGroup() group {
 		{"/podd/v1/events", s.watchable(s.events)},
 		{"/podd/v1/objects", objects},
 		{"/podd/v1/version", s.answer(func(*http.Request) any { return s.config.Version })},
-	}}
-}
-
-// profilesGroup is for profiling podd.
-func (s *Server) profilesGroup() group {
-	return group{middleware: []middleware{readOnly}, routes: []route{
-		{"/debug/pprof/", s.stream(http.HandlerFunc(pprof.Index))},
-		{"/debug/pprof/profile", s.stream(http.HandlerFunc(pprof.Profile))},
-		{"/debug/pprof/trace", s.stream(http.HandlerFunc(pprof.Trace))},
-		{"/debug/pprof/symbol", http.HandlerFunc(pprof.Symbol)},
 	}}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/url"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -34,6 +35,9 @@ type Runtime interface {
 	// Run runs a command in a container and returns what it wrote; a command that fails
 	// is an error.
 	Run(ctx context.Context, containerID string, command []string) ([]byte, error)
+	// Checkpoint writes a checkpoint of a container to a file on this node, within a time;
+	// 0 for the runtime's own.
+	Checkpoint(ctx context.Context, containerID, file string, timeout time.Duration) error
 	// Summary returns what /stats/summary encodes as JSON: statistics of the node and its
 	// pods; without storage it omits whatever must be measured. It does not wait for a
 	// volume, even if the server of its mount is dead.

@@ -38,6 +38,7 @@ type Config struct {
 	KubeletAddress string
 	KubeletTLS     *tls.Config
 	KubeletGuard   func(next http.Handler) http.Handler
+	Kubelet        Kubelet
 
 	// NodeName is one of the host names that the ports accept.
 	NodeName string
@@ -105,8 +106,11 @@ type Server struct {
 	scrapes chan struct{} // of places for metrics of pods
 	// sessions are places for sessions in containers.
 	sessions chan struct{}
+	// queries are places for queries of the journal.
+	queries chan struct{}
 	// paths are the first words of the routes of all APIs.
-	paths map[string]bool
+	paths   map[string]bool
+	started time.Time
 	// stopping is closed when Run's context ends.
 	stopping chan struct{}
 
@@ -139,8 +143,8 @@ func New(c Config) *Server {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	s := &Server{
-		config: c, log: c.Log, metrics: newMetrics(c.Metrics), health: newHealth(c.Health),
-		lists: make(chan struct{}, maxLists), scrapes: make(chan struct{}, maxScrapes), sessions: make(chan struct{}, maxSessions), stopping: make(chan struct{}), attached: make(chan struct{}),
+		config: c, started: time.Now(), log: c.Log, metrics: newMetrics(c.Metrics), health: newHealth(c.Health),
+		lists: make(chan struct{}, maxLists), scrapes: make(chan struct{}, maxScrapes), sessions: make(chan struct{}, maxSessions), queries: make(chan struct{}, parallelQueries), stopping: make(chan struct{}), attached: make(chan struct{}),
 	}
 	s.paths = firstWords(s.apis())
 	return s

@@ -9,16 +9,18 @@ import (
 	"podd/config"
 )
 
-// newLogger returns the daemon's log, as configured. Libraries that log with
-// klog or log write to it, too.
-func newLogger(c *config.Config, w io.Writer) *slog.Logger {
-	options := &slog.HandlerOptions{Level: c.LogLevel}
+// newLogger returns the daemon's log, as configured, and what sets its verbosity.
+// Libraries that log with klog or log write to it, too.
+func newLogger(c *config.Config, w io.Writer) (log *slog.Logger, setVerbosity func(v int)) {
+	var level slog.LevelVar
+	level.Set(c.LogLevel)
+	options := &slog.HandlerOptions{Level: &level}
 	var h slog.Handler = slog.NewTextHandler(w, options)
 	if c.LogFormat == "json" {
 		h = slog.NewJSONHandler(w, options)
 	}
-	log := slog.New(h)
+	log = slog.New(h)
 	slog.SetDefault(log)
 	klog.SetSlogLogger(log.With("from", "klog"))
-	return log
+	return log, func(v int) { level.Set(config.LevelOf(v)) }
 }

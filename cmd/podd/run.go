@@ -72,7 +72,7 @@ podd run adopts them.`,
 			if os.Geteuid() != 0 {
 				return errors.New("running pods needs root: use sudo, or the systemd service podd")
 			}
-			log := newLogger(cfg, os.Stderr)
+			log, setVerbosity := newLogger(cfg, os.Stderr)
 			for _, w := range cfg.Warnings {
 				log.Warn(w)
 			}
@@ -80,6 +80,7 @@ podd run adopts them.`,
 			lowerOOMScore(cfg.OOMScoreAdj, log)
 			forbidCores(log)
 			own.Kubelet, own.Version, own.Log = cfg, thisVersion(), log
+			own.Flags, own.SetVerbosity = func() map[string]string { return config.FlagValues(cmd.Flags()) }, setVerbosity
 			own.ImportProgress, own.ImportLog = cli.ImportProgress(os.Stderr, log)
 			n, err := node.New(own)
 			if err != nil {

@@ -1,0 +1,86 @@
+package server
+
+import (
+	"errors"
+	"io/fs"
+	"net/http"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// systemLogs is the kubelet's /logs/: the files of the log directory, and with LogQuery the
+// journal. Nothing outside of the directory is served, even if a link in it, which a pod
+// with the directory as its volume may make, leads there.
+func (s *Server) systemLogs(w http.ResponseWriter, r *http.Request) {
+	root, err := os.OpenRoot(s.config.Kubelet.LogDir)
+	if err != nil {
+		http.Error(w, "cannot open the log directory: "+err.Error(), http.StatusInternalServerError)
+		return
+	}
+	defer root.Close()
+	file := strings.TrimPrefix(r.URL.Path, "/logs")
+	if s.config.Kubelet.LogQuery {
+		query, err := parseLogQuery(r.URL.Query())
+		switch {
+		case err != nil:
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		case query == nil: // a file, or the list of them
+		case strings.Trim(file, "/") != "":
+			http.Error(w, "path not allowed in query mode", http.StatusNotAcceptable)
+			return
+		default:
+			if err := query.check(root); err != nil {
+				http.Error(w, err.Error(), http.StatusNotAcceptable)
+				return
+			}
+			if len(query.files) == 0 {
+				s.queryLogs(w, r, query, root)
+				return
+			}
+			file = "/" + strings.ReplaceAll(query.files[0], `\`, "/")
+		}
+	}
+	if file == "" { // so that the links of the listing are relative to the directory
+		http.Redirect(w, r, "/logs/", http.StatusMovedPermanently)
+		return
+	}
+	shown := r.Clone(r.Context())
+	shown.URL.Path, shown.URL.RawPath = file, ""
+	http.FileServerFS(plainFiles{root}).ServeHTTP(patient{w, &flushed{w: w, controller: http.NewResponseController(w)}}, shown)
+}
+
+// patient gives each write of a long response a deadline of its own.
+type patient struct {
+	http.ResponseWriter
+	out *flushed
+}
+
+// Write implements io.Writer.
+func (p patient) Write(b []byte) (int, error) { return p.out.Write(b) }
+
+// plainFiles are the regular files and directories below a root. Opening others may block
+// (a FIFO), or have the host do something (a device).
+type plainFiles struct{ root *os.Root }
+
+// Open implements fs.FS.
+func (p plainFiles) Open(name string) (fs.File, error) {
+	f, err := p.root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	if err != nil { // a link that leads out of it, too
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrPermission}
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() && !info.IsDir() {
+		err = errors.New("neither a file nor a directory")
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrPermission}
+	}
+	return f, nil
+}
