@@ -3,6 +3,8 @@ package server
 import (
 	"net/http"
 	"net/http/pprof"
+	"slices"
+	"strings"
 )
 
 // Kubelet is what of the kubelet's API is configurable.
@@ -27,13 +29,14 @@ type Kubelet struct {
 
 // kubeletGroups are the groups of the kubelet's API.
 func (s *Server) kubeletGroups() []group {
-	groups := []group{s.healthGroup(), s.metricsGroup(), s.podsGroup(podList, s.few), s.statsGroup()}
+	const podsAt = 0
+	groups := []group{s.podsGroup(podList, s.few), s.healthGroup(), s.metricsGroup(), s.statsGroup()}
 	k := &s.config.Kubelet
 	if !k.Debugging {
-		// There is no list of running pods either: upstream has both in one handler.
 		off := disabled("Debug endpoints are disabled.")
+		groups[podsAt].routes = slices.DeleteFunc(groups[podsAt].routes, func(r route) bool { return strings.HasPrefix(r.pattern, "/runningpods") })
 		return append(groups, group{routes: []route{
-			{"/run/", off}, {"/exec/", off}, {"/attach/", off}, {"/portForward/", off}, {"/containerLogs/", off}, {"/debug/pprof/", off}, {"/logs/", off},
+			{"/runningpods/", off}, {"/run/", off}, {"/exec/", off}, {"/attach/", off}, {"/portForward/", off}, {"/containerLogs/", off}, {"/debug/pprof/", off}, {"/logs/", off},
 		}})
 	}
 	groups = append(groups, s.configGroup(), s.containersGroup(), s.sessionsGroup(), s.checkpointGroup(), s.zpagesGroup())

@@ -71,7 +71,7 @@ func TestWhatIsSwitchedOffSaysSo(t *testing.T) {
 		{"no debugging", func(k *Kubelet) { k.Debugging = false }, map[string]int{
 			"/logs/": 405, "/logs/x": 405, "/debug/pprof/": 405, "/debug/pprof/cmdline": 405, "/debug/flags/v": 404, "/flagz": 404, "/statusz": 404, "/configz": 404,
 			"/containerLogs/default/a/c": 405, "/exec/default/a/c": 405, "/attach/default/a/c": 405, "/portForward/default/a": 405, "/run/default/a/c": 405,
-			"/pods": 200, "/healthz": 200,
+			"/pods": 200, "/healthz": 200, "/runningpods/": 405,
 		}},
 		{"no profiles", func(k *Kubelet) { k.Profiling = false }, map[string]int{"/debug/pprof/": 405, "/debug/pprof/heap": 405, "/logs/": 200}},
 		{"no flags", func(k *Kubelet) { k.DebugFlags = false }, map[string]int{"/debug/flags/v": 405, "/logs/": 200}},

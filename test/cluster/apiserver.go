@@ -28,13 +28,15 @@ type APIServer struct {
 	// storage, keys, certificate, log. Port is the one that it serves.
 	Binary, Dir string
 	Port        int
-	// Args are added to the command line. Nodes may join, with NodeKubeconfig.
-	Args, Nodes []string
+	// Args are added to the command line. Nodes may join, with NodeKubeconfig. Users have
+	// tokens, and no rights but those that a test gives them.
+	Args, Nodes, Users []string
 	// Accounts says that somebody makes service accounts and signs nodes' certificates: a
 	// controller manager. Without one, no pod could be created that must have an account.
 	Accounts bool
 
 	token  string
+	signer *signer
 	client *Client
 	cmd    *exec.Cmd
 	done   chan struct{}
@@ -147,8 +149,14 @@ func (a *APIServer) tokens() string {
 	for _, node := range a.Nodes {
 		text += fmt.Sprintf("%s-%s,system:node:%s,%s,system:nodes\n", a.token, node, node, node)
 	}
+	for _, user := range a.Users {
+		text += fmt.Sprintf("%s,%s,%s\n", a.UserToken(user), user, user)
+	}
 	return text
 }
+
+// UserToken is the token of one of Users.
+func (a *APIServer) UserToken(user string) string { return a.token + "-" + user }
 
 // URL is where it serves.
 func (a *APIServer) URL() string { return "https://127.0.0.1:" + strconv.Itoa(a.Port) }

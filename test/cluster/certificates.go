@@ -23,45 +23,78 @@ import (
 // --client-ca-file is. It is there after Start.
 func (a *APIServer) ClientCA() string { return a.path("client-ca.crt") }
 
-// makeClientCertificate makes an authority, and the certificate by which the apiserver is a
-// client of the nodes' agents.
-func (a *APIServer) makeClientCertificate() error {
-	authority := &x509.Certificate{
+// signer signs client certificates.
+type signer struct {
+	authority *x509.Certificate
+	key       *ecdsa.PrivateKey
+	der       []byte
+}
+
+func newSigner() (*signer, error) {
+	s := &signer{authority: &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
 		IsCA: true, KeyUsage: x509.KeyUsageCertSign, BasicConstraintsValid: true,
+	}}
+	var err error
+	if s.key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
+		return nil, err
 	}
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return err
+	if s.der, err = x509.CreateCertificate(rand.Reader, s.authority, s.authority, &s.key.PublicKey, s.key); err != nil {
+		return nil, fmt.Errorf("make an authority: %w", err)
 	}
-	own, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return err
+	return s, nil
+}
+
+// sign makes a certificate of a user, in groups.
+func (s *signer) sign(user string, groups ...string) (der []byte, key *ecdsa.PrivateKey, err error) {
+	if key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
+		return nil, nil, err
 	}
 	client := &x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "kube-apiserver-kubelet-client", Organization: []string{"system:masters"}},
-		NotBefore: authority.NotBefore, NotAfter: authority.NotAfter, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: user, Organization: groups},
+		NotBefore: s.authority.NotBefore, NotAfter: s.authority.NotAfter, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}
-	ca, err := x509.CreateCertificate(rand.Reader, authority, authority, &key.PublicKey, key)
-	if err != nil {
-		return fmt.Errorf("make an authority: %w", err)
+	if der, err = x509.CreateCertificate(rand.Reader, client, s.authority, &key.PublicKey, s.key); err != nil {
+		return nil, nil, fmt.Errorf("make a client certificate: %w", err)
 	}
-	signed, err := x509.CreateCertificate(rand.Reader, client, authority, &own.PublicKey, key)
+	return der, key, nil
+}
+
+// ClientCertificate makes a certificate of a user; right says that ClientCA has signed it,
+// and not another authority.
+func (a *APIServer) ClientCertificate(user string, right bool) (c tls.Certificate, err error) {
+	by := a.signer
+	if !right {
+		if by, err = newSigner(); err != nil {
+			return c, err
+		}
+	}
+	der, key, err := by.sign(user)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, err
+}
+
+// makeClientCertificate makes an authority, and the certificate by which the apiserver is a
+// client of the nodes' agents.
+func (a *APIServer) makeClientCertificate() (err error) {
+	if a.signer, err = newSigner(); err != nil {
+		return err
+	}
+	signed, own, err := a.signer.sign("kube-apiserver-kubelet-client", "system:masters")
 	if err != nil {
-		return fmt.Errorf("make a client certificate: %w", err)
+		return err
 	}
 	secret, err := x509.MarshalECPrivateKey(own)
 	if err != nil {
 		return err
 	}
-	authoritySecret, err := x509.MarshalECPrivateKey(key)
+	authoritySecret, err := x509.MarshalECPrivateKey(a.signer.key)
 	if err != nil {
 		return err
 	}
 	write := func(file, kind string, der []byte) error {
 		return os.WriteFile(a.path(file), pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600)
 	}
-	return errors.Join(write("client-ca.crt", "CERTIFICATE", ca), write("client-ca.key", "EC PRIVATE KEY", authoritySecret),
+	return errors.Join(write("client-ca.crt", "CERTIFICATE", a.signer.der), write("client-ca.key", "EC PRIVATE KEY", authoritySecret),
 		write("client.crt", "CERTIFICATE", signed), write("client.key", "EC PRIVATE KEY", secret))
 }
 
@@ -161,14 +194,9 @@ func (a *APIServer) NodeCertificate(node string, life time.Duration) (cert, key 
 
 // OtherAuthority returns the certificate, in PEM, of an authority that nobody trusts.
 func OtherAuthority() (string, error) {
-	made, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	s, err := newSigner()
 	if err != nil {
 		return "", err
 	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "other"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
-		IsCA: true, KeyUsage: x509.KeyUsageCertSign, BasicConstraintsValid: true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &made.PublicKey, made)
-	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})), err
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.der})), nil
 }

@@ -62,6 +62,7 @@ var kinds = map[string]struct {
 	"Node":                  {"/api/v1", "nodes", true},
 	"ServiceAccount":        {"/api/v1", "serviceaccounts", false},
 	"Service":               {"/api/v1", "services", false},
+	"ClusterRole":           {"/apis/rbac.authorization.k8s.io/v1", "clusterroles", true},
 	"ClusterRoleBinding":    {"/apis/rbac.authorization.k8s.io/v1", "clusterrolebindings", true},
 	"ClusterTrustBundle":    {"/apis/certificates.k8s.io/v1beta1", "clustertrustbundles", true},
 

@@ -51,13 +51,19 @@ func (m *member) kubeconfig() string { return filepath.Join(m.podd.Dir, "kubecon
 // yet.
 func meet(t *testing.T, args ...string) *member {
 	t.Helper()
+	return meetWith(t, nil, args...)
+}
+
+// meetWith is meet with users that have no rights.
+func meetWith(t *testing.T, users []string, args ...string) *member {
+	t.Helper()
 	binary := os.Getenv("PODD_TEST_APISERVER")
 	if binary == "" {
 		t.Skip("PODD_TEST_APISERVER is not set: make test sets it to a kube-apiserver")
 	}
 	e := prepare(t)
 	m := &member{e, &cluster.APIServer{
-		Binary: binary, Dir: filepath.Join(e.podd.Dir, "apiserver"), Port: e.node.Port + 8, Nodes: []string{e.podd.NodeName()}, Args: args,
+		Binary: binary, Dir: filepath.Join(e.podd.Dir, "apiserver"), Port: e.node.Port + 8, Nodes: []string{e.podd.NodeName()}, Users: users, Args: args,
 	}}
 	if err := m.server.Start(t.Context()); err != nil {
 		t.Fatal(err)
