@@ -5,6 +5,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // Claim returns a PersistentVolumeClaim, which a pod of this node must name.
@@ -55,4 +56,15 @@ func (c *Client) UpdateCSINode(ctx context.Context, n *storagev1.CSINode) error 
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	return c.storage.Put().Resource("csinodes").Name(n.Name).Body(n).Do(ctx).Error()
+}
+
+// PatchClaimStatus applies a strategic merge patch to the status of a claim, and returns the
+// claim as it is then.
+func (c *Client) PatchClaimStatus(ctx context.Context, namespace, name string, patch []byte) (*v1.PersistentVolumeClaim, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	out := &v1.PersistentVolumeClaim{}
+	err := c.core.Patch(types.StrategicMergePatchType).Namespace(namespace).Resource("persistentvolumeclaims").Name(name).SubResource("status").
+		Body(patch).Do(ctx).Into(out)
+	return out, err
 }

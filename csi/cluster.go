@@ -26,6 +26,7 @@ type Cluster interface {
 	// Token blocks until there is a token of the pod's service account, or ctx ends, or the
 	// apiserver refuses it.
 	Token(ctx context.Context, p *v1.Pod, s *v1.ServiceAccountTokenProjection) (token string, expires metav1.Time, err error)
+	Claims
 	// DriversChanged says that Volumes.Registered has changed. It must not block.
 	DriversChanged()
 }
@@ -41,6 +42,18 @@ func (noCluster) Attached(context.Context, v1.UniqueVolumeName, string) (map[str
 
 func (noCluster) Token(context.Context, *v1.Pod, *v1.ServiceAccountTokenProjection) (string, metav1.Time, error) {
 	return "", metav1.Time{}, errAlone
+}
+
+func (noCluster) Claim(context.Context, string, string) (*v1.PersistentVolumeClaim, error) {
+	return nil, errAlone
+}
+
+func (noCluster) PersistentVolume(context.Context, string) (*v1.PersistentVolume, error) {
+	return nil, errAlone
+}
+
+func (noCluster) PatchClaim(context.Context, *v1.PersistentVolumeClaim, *v1.PersistentVolumeClaim) (*v1.PersistentVolumeClaim, error) {
+	return nil, errAlone
 }
 
 func (noCluster) DriversChanged() {}

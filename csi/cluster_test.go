@@ -25,6 +25,9 @@ type testCluster struct {
 	asked    []string // attachments
 	attached chan map[string]string
 	refused  error // for tokens
+	claim    *v1.PersistentVolumeClaim
+	volume   *v1.PersistentVolume
+	patches  []string // what the resize was, after each
 }
 
 func (c *testCluster) InUse()          {}
@@ -45,6 +48,30 @@ func (c *testCluster) Attached(ctx context.Context, volume v1.UniqueVolumeName, 
 
 func (c *testCluster) Token(_ context.Context, p *v1.Pod, s *v1.ServiceAccountTokenProjection) (string, metav1.Time, error) {
 	return fmt.Sprintf("%s for %s", p.Spec.ServiceAccountName, s.Audience), metav1.Time{Time: time.Unix(1, 0)}, c.refused
+}
+
+func (c *testCluster) Claim(context.Context, string, string) (*v1.PersistentVolumeClaim, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.claim, nil
+}
+
+func (c *testCluster) PersistentVolume(context.Context, string) (*v1.PersistentVolume, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.volume, nil
+}
+
+func (c *testCluster) PatchClaim(_ context.Context, _, to *v1.PersistentVolumeClaim) (*v1.PersistentVolumeClaim, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.claim = to
+	text := string(to.Status.AllocatedResourceStatuses[v1.ResourceStorage]) + " " + to.Status.Capacity.Storage().String()
+	for _, condition := range to.Status.Conditions {
+		text += " " + string(condition.Type)
+	}
+	c.patches = append(c.patches, text)
+	return to, nil
 }
 
 // inCluster returns a node of a cluster with a registered driver.

@@ -14,6 +14,7 @@ import (
 	"github.com/moby/sys/mountinfo"
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"podd/internal/pod"
 )
@@ -38,6 +39,9 @@ type plan struct {
 	republish  bool
 	capacity   int64 // in bytes; 0 where unknown
 	policy     storagev1.FSGroupPolicy
+	// claim is the volume's in a cluster; size is that of its PersistentVolume.
+	claim *v1.PersistentVolumeClaim
+	size  resource.Quantity
 	// publishContext is from the volume's attachment; tokens are those that the driver
 	// asks for, among the secrets with tokensAreSecrets.
 	publishContext   map[string]string
@@ -61,7 +65,7 @@ const (
 // for it.
 func (v *Volumes) plan(ctx context.Context, volume *pod.CSIVolume) (*plan, error) {
 	r := recordOf(volume, v.nodeName)
-	p := &plan{record: r, paths: pathsOf(v.root, volume.Dir, r), driver: r.DriverName, pod: volume.Pod,
+	p := &plan{record: r, paths: pathsOf(v.root, volume.Dir, r), driver: r.DriverName, pod: volume.Pod, claim: volume.Claim,
 		secretRefs: map[purpose]v1.SecretReference{}, readOnly: volume.ReadOnly, policy: storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy}
 	if err := checkName(p.driver); err != nil {
 		return nil, err
@@ -158,7 +162,7 @@ func (p *plan) persist(pv *v1.PersistentVolume) {
 	source := pv.Spec.CSI
 	p.context, p.fsType, p.flags, p.modes = source.VolumeAttributes, source.FSType, pv.Spec.MountOptions, pv.Spec.AccessModes
 	if size, ok := pv.Spec.Capacity[v1.ResourceStorage]; ok {
-		p.capacity = size.Value()
+		p.capacity, p.size = size.Value(), size
 	}
 	for what, ref := range map[purpose]*v1.SecretReference{
 		forStage: source.NodeStageSecretRef, forPublish: source.NodePublishSecretRef, forExpand: source.NodeExpandSecretRef,

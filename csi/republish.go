@@ -8,18 +8,20 @@ import (
 )
 
 // republishPeriod is how often a volume is published again if its driver asks for that
-// (requiresRepublish); the kubelet does so at each sync of a pod, about once a minute.
+// (requiresRepublish), and the claim of a volume of a cluster is read, which may wait for the
+// node to expand what is mounted, and cannot be watched. The kubelet does both at each sync of
+// a pod, about once a minute.
 const republishPeriod = time.Minute
 
-// republished is a volume that is published periodically.
+// republished is a volume that is looked after periodically.
 type republished struct{ timer *time.Timer }
 
-// Follow has a volume that an earlier podd has set up published periodically, if its
-// driver asks for that. It does not block.
+// Follow has a volume that an earlier podd has set up looked after periodically: published
+// again, if its driver asks for that, and expanded, if its claim does. It does not block.
 func (v *Volumes) Follow(volume pod.CSIVolume) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel() // what is not known yet is looked for the next time
-	if p, err := v.plan(ctx, &volume); err == nil && p.republish && p.isSetUp() {
+	if p, err := v.plan(ctx, &volume); err == nil && (p.republish || p.resizes()) && p.isSetUp() {
 		v.follow(volume, p)
 	}
 }
@@ -27,21 +29,30 @@ func (v *Volumes) Follow(volume pod.CSIVolume) {
 func (v *Volumes) follow(volume pod.CSIVolume, p *plan) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if !p.republish || v.republished[p.dir] != nil {
+	if !p.republish && !p.resizes() || v.republished[p.dir] != nil {
 		return
 	}
 	r := &republished{}
 	v.republished[p.dir] = r
-	r.timer = time.AfterFunc(republishPeriod, func() {
+	r.timer = time.AfterFunc(v.period, func() {
 		v.mu.Lock()
 		mine := v.republished[p.dir] == r
 		if mine {
-			delete(v.republished, p.dir) // setUp schedules the next
+			delete(v.republished, p.dir)
 		}
 		v.mu.Unlock()
-		if mine {
+		if !mine {
+			return
+		}
+		if p.republish {
 			v.publishAgain(volume)
 		}
+		if p.resizes() {
+			if err := v.growMounted(context.Background(), volume); err != nil {
+				v.log.Warn("cannot expand a volume: it stays as it is", "driver", volume.Driver(), "volume", volume.Name, "error", err)
+			}
+		}
+		v.Follow(volume)
 	})
 }
 
@@ -51,7 +62,6 @@ func (v *Volumes) publishAgain(volume pod.CSIVolume) {
 	if err != nil {
 		v.log.Warn("cannot publish a volume again: it stays as it is", "driver", volume.Driver(), "volume", volume.Name,
 			"pod", volume.Pod.Namespace+"/"+volume.Pod.Name, "error", err)
-		v.Follow(volume)
 	}
 }
 

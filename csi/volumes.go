@@ -54,6 +54,7 @@ type Volumes struct {
 	metrics              *metrics
 	locks                keyLocks // by record.key
 	timeout, patience    time.Duration
+	period               time.Duration // see follow
 
 	mu          sync.Mutex // guards what follows
 	tearDowns   map[string]*tearDown
@@ -77,7 +78,7 @@ func New(c Config) (*Volumes, error) {
 	}
 	v := &Volumes{
 		root: root, nodeName: c.NodeName, boot: bootID(), objects: c.Objects, waker: c.Waker, log: c.Log,
-		metrics: newMetrics(c.Metrics), timeout: callTimeout, patience: patience,
+		metrics: newMetrics(c.Metrics), timeout: callTimeout, patience: patience, period: republishPeriod,
 		tearDowns: map[string]*tearDown{}, republished: map[string]*republished{},
 		cluster: c.Cluster, inUse: map[v1.UniqueVolumeName]map[string]bool{},
 	}
@@ -185,6 +186,9 @@ func (v *Volumes) stageAndPublish(ctx context.Context, s *session, p *plan) erro
 	}
 	if err := v.publish(ctx, s, p); err != nil {
 		return err
+	}
+	if p.claim != nil { // the cluster says when
+		return v.grow(ctx, s, p, p.claim, p.size)
 	}
 	return v.expand(ctx, s, p)
 }

@@ -6,6 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"podd/apiserver"
 	"podd/csi"
 	"podd/nodestorage"
 )
@@ -13,6 +14,7 @@ import (
 // clusterStorage implements csi.Cluster.
 type clusterStorage struct {
 	*nodestorage.Attachments
+	*apiserver.Client
 	m *membership
 }
 
@@ -21,7 +23,7 @@ func (n *Node) clusterStorage() csi.Cluster {
 	if n.membership == nil {
 		return nil
 	}
-	return clusterStorage{n.membership.attached, n.membership}
+	return clusterStorage{n.membership.attached, n.membership.client, n.membership}
 }
 
 // InUse has the Node's status written.
@@ -31,8 +33,15 @@ func (s clusterStorage) InUse() {
 	}
 }
 
+// Token waits for a token.
 func (s clusterStorage) Token(ctx context.Context, p *v1.Pod, projection *v1.ServiceAccountTokenProjection) (string, metav1.Time, error) {
 	return s.m.tokens.Await(ctx, p, projection)
 }
 
+// PatchClaim changes the status of a claim.
+func (s clusterStorage) PatchClaim(ctx context.Context, from, to *v1.PersistentVolumeClaim) (*v1.PersistentVolumeClaim, error) {
+	return nodestorage.PatchClaim(ctx, s.Client, from, to)
+}
+
+// DriversChanged has the CSINode written.
 func (s clusterStorage) DriversChanged() { s.m.drivers.Changed() }

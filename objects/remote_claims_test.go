@@ -33,25 +33,27 @@ type stored struct {
 }
 
 func (a *stored) Claim(_ context.Context, _, name string) (*v1.PersistentVolumeClaim, error) {
-	return answerOf(a, a.claims, "persistentvolumeclaims", name)
+	return answerOf(a, func() map[string]*v1.PersistentVolumeClaim { return a.claims }, "persistentvolumeclaims", name)
 }
 
 func (a *stored) PersistentVolume(_ context.Context, name string) (*v1.PersistentVolume, error) {
-	return answerOf(a, a.volumes, "persistentvolumes", name)
+	return answerOf(a, func() map[string]*v1.PersistentVolume { return a.volumes }, "persistentvolumes", name)
 }
 
-func answerOf[T any](a *stored, all map[string]*T, resource, name string) (*T, error) {
+func answerOf[T any](a *stored, all func() map[string]*T, resource, name string) (*T, error) {
 	a.lock.Lock()
 	defer a.lock.Unlock()
 	a.reads++
 	if a.away != nil {
 		return nil, a.away
 	}
-	if o := all[name]; o != nil {
+	if o := all()[name]; o != nil {
 		return o, nil
 	}
 	return nil, apierrors.NewNotFound(v1.Resource(resource), name)
 }
+
+func (a *stored) count() int { a.lock.Lock(); defer a.lock.Unlock(); return a.reads }
 
 // store changes what the apiserver has.
 func (a *stored) store(change func(*stored)) {
@@ -199,8 +201,8 @@ func TestAPodThatWaitsForItsClaimIsNotifiedWhenThatIsBound(t *testing.T) {
 		if got := c.take(); len(got) > 0 {
 			t.Errorf("nothing new: notified %v", got)
 		}
-		if a.reads < 15 || a.reads > 20 { // 0.25 s, doubling to 4 s
-			t.Errorf("read %d times in a minute", a.reads)
+		if n := a.count(); n < 15 || n > 20 { // 0.25 s, doubling to 4 s
+			t.Errorf("read %d times in a minute", n)
 		}
 		a.store(func(a *stored) {
 			a.claims = map[string]*v1.PersistentVolumeClaim{"data": remoteClaim("1", "disk")}
@@ -213,10 +215,10 @@ func TestAPodThatWaitsForItsClaimIsNotifiedWhenThatIsBound(t *testing.T) {
 		if b, err := s.Claim(p, &p.Spec.Volumes[0]); err != nil || b.Volume.Name != "disk" {
 			t.Errorf("got %+v, %v", b, err)
 		}
-		before := a.reads
+		before := a.count()
 		time.Sleep(time.Hour)
-		if a.reads != before {
-			t.Errorf("a bound claim was read %d times in an hour", a.reads-before)
+		if a.count() != before {
+			t.Errorf("a bound claim was read %d times in an hour", a.count()-before)
 		}
 	})
 }
@@ -237,8 +239,8 @@ func TestAClaimIsReadAnewForAnotherAttempt(t *testing.T) {
 		}
 		s.Register(p)
 		for range 3 {
-			if err := get(); err != nil || a.reads != 2 {
-				t.Errorf("got %v, %d reads, want one of the claim and one of its volume", err, a.reads)
+			if err := get(); err != nil || a.count() != 2 {
+				t.Errorf("got %v, %d reads, want one of the claim and one of its volume", err, a.count())
 			}
 		}
 		time.Sleep(time.Minute)
@@ -252,9 +254,9 @@ func TestAClaimIsReadAnewForAnotherAttempt(t *testing.T) {
 			t.Error("a claim that is gone is used")
 		}
 		s.Unregister("one")
-		before := a.reads
+		before := a.count()
 		time.Sleep(time.Minute)
-		if a.reads != before {
+		if a.count() != before {
 			t.Error("the claim is read for a pod that is gone")
 		}
 	})

@@ -53,6 +53,9 @@ func csiVolumeOf(t target) pod.CSIVolume {
 	v := pod.CSIVolume{Pod: t.pod, Name: t.volume.Name, Dir: t.dir, Inline: t.volume.CSI, ReadOnly: t.readOnly()}
 	if t.bound != nil {
 		v.Name, v.Persistent = t.bound.Volume.Name, t.bound.Volume
+		if t.bound.Cluster {
+			v.Claim = t.bound.Claim
+		}
 	}
 	return v
 }

@@ -13,6 +13,8 @@ type CSIVolume struct {
 	// One of the two is set.
 	Inline     *v1.CSIVolumeSource
 	Persistent *v1.PersistentVolume
+	// Claim is the claim of a persistent volume of a cluster.
+	Claim *v1.PersistentVolumeClaim
 	// ReadOnly is what the pod asks for.
 	ReadOnly bool
 }

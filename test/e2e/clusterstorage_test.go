@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"podd/test/cluster"
 )
@@ -201,6 +202,22 @@ func (m *member) attach(driver, handle, volume string) {
 	})
 }
 
+// expanded says that a claim's volume was expanded, and its file system is to be, as the
+// cluster's resizer does.
+func (m *member) expanded(name, size string) {
+	m.Helper()
+	var c v1.PersistentVolumeClaim
+	if err := m.get("PersistentVolumeClaim", name, &c); err != nil {
+		m.Fatal(err)
+	}
+	c.Status.AllocatedResources = v1.ResourceList{v1.ResourceStorage: resource.MustParse(size)}
+	c.Status.AllocatedResourceStatuses = map[v1.ResourceName]v1.ClaimResourceStatus{v1.ResourceStorage: v1.PersistentVolumeClaimNodeResizePending}
+	c.Status.Conditions = []v1.PersistentVolumeClaimCondition{{Type: v1.PersistentVolumeClaimFileSystemResizePending, Status: v1.ConditionTrue}}
+	if err := m.server.Client().PutStatus(m.Context(), cluster.Object{"kind": "PersistentVolumeClaim", "metadata": map[string]any{"name": name}}, c); err != nil {
+		m.Fatal(err)
+	}
+}
+
 // A volume that must be attached: the node says that it is in use, waits, has what the
 // attacher said for the driver, and says that it is no longer in use once it is unmounted, also
 // across kills. The test is the controllers.
@@ -211,8 +228,9 @@ func TestAPodOfTheClusterHasAnAttachedVolumeOfACSIDriver(t *testing.T) {
 	node, volume := m.podd.NodeName(), v1.UniqueVolumeName("kubernetes.io/csi/"+d.name+"^1")
 	m.apply("{apiVersion: v1, kind: ServiceAccount, metadata: {name: robot}}")
 	m.apply("{apiVersion: storage.k8s.io/v1, kind: CSIDriver, metadata: {name: " + d.name + "}, spec: {attachRequired: true, tokenRequests: [{audience: vault}]}}")
-	m.apply(strings.ReplaceAll(claimOfDriver, "${DRIVER}", d.name))
+	m.apply(strings.Replace(strings.ReplaceAll(claimOfDriver, "${DRIVER}", d.name), "capacity: {storage: 1Gi}", "capacity: {storage: 2Gi}", 1))
 	m.bindClaim("data", "disk")
+	m.expanded("data", "2Gi")
 	m.bind(withClaim(m.podOf("web", "echo x >> /data/starts; : > /out/web; ${REST}", "serviceAccountName: robot"), "data"))
 	m.told("web", "FailedMount", "driver name "+d.name+" not found in the list of registered CSI drivers")
 	d.start()
@@ -244,6 +262,12 @@ func TestAPodOfTheClusterHasAnAttachedVolumeOfACSIDriver(t *testing.T) {
 	m.shown("web", "ready", isReady)
 	d.said(`NodeStageVolume 1: <nil>`)
 	d.said(`NodePublishVolume 1: <nil> token for "vault": true until true`)
+	d.said("NodeExpandVolume 1: <nil>")
+	var claim v1.PersistentVolumeClaim
+	if err := m.get("PersistentVolumeClaim", "data", &claim); err != nil || claim.Status.Capacity.Storage().String() != "2Gi" ||
+		len(claim.Status.Conditions) > 0 || len(claim.Status.AllocatedResourceStatuses) > 0 || claim.Status.Phase != v1.ClaimBound {
+		t.Errorf("the claim is %+v, %v", claim.Status, err)
+	}
 	m.kill()
 	m.start()
 	m.bind(m.resting("marker"))

@@ -1,0 +1,102 @@
+package csi
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	csipb "github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"podd/internal/pod"
+)
+
+// sized returns a volume of a cluster with a claim: how large they are, and how far the
+// cluster is with its resize.
+func (n *testNode) sized(volume, claim string, resize v1.ClaimResourceStatus) pod.CSIVolume {
+	v := ofCluster(n.persistent("uid-1", driverName, "h"))
+	v.Persistent.Spec.Capacity = v1.ResourceList{v1.ResourceStorage: resource.MustParse(volume)}
+	v.Claim = &v1.PersistentVolumeClaim{}
+	v.Claim.Status.Capacity = v1.ResourceList{v1.ResourceStorage: resource.MustParse(claim)}
+	v.Claim.Status.Conditions = []v1.PersistentVolumeClaimCondition{{Type: v1.PersistentVolumeClaimFileSystemResizePending, Status: v1.ConditionTrue}, {Type: "Other"}}
+	if resize != "" {
+		v.Claim.Status.AllocatedResourceStatuses = map[v1.ResourceName]v1.ClaimResourceStatus{v1.ResourceStorage: resize}
+	}
+	return v
+}
+
+func TestAVolumeIsExpandedAsItIsMountedIfItsClaimWaitsForThat(t *testing.T) {
+	const pending, going, never = v1.PersistentVolumeClaimNodeResizePending, v1.PersistentVolumeClaimNodeResizeInProgress, v1.PersistentVolumeClaimNodeResizeInfeasible
+	can := []csipb.NodeServiceCapability_RPC_Type{stages, expands}
+	for name, c := range map[string]struct {
+		volume, claim string
+		resize        v1.ClaimResourceStatus
+		can           []csipb.NodeServiceCapability_RPC_Type
+		readOnly      bool
+		err           error // the driver's
+		calls         int
+		want          []string // patches
+		fails         bool
+	}{
+		"pending":        {volume: "2Gi", claim: "1Gi", resize: pending, can: can, calls: 1, want: []string{"NodeResizeInProgress 1Gi FileSystemResizePending Other", " 2Gi Other"}},
+		"interrupted":    {volume: "2Gi", claim: "1Gi", resize: going, can: can, calls: 1, want: []string{"NodeResizeInProgress 1Gi FileSystemResizePending Other", " 2Gi Other"}},
+		"without stages": {volume: "2Gi", claim: "1Gi", resize: pending, can: can[1:], calls: 1, want: []string{"NodeResizeInProgress 1Gi FileSystemResizePending Other", " 2Gi Other"}},
+		"not asked":      {volume: "2Gi", claim: "1Gi", can: can},
+		"infeasible":     {volume: "2Gi", claim: "1Gi", resize: never, can: can},
+		"large enough":   {volume: "2Gi", claim: "2Gi", resize: pending, can: can},
+		"cannot":         {volume: "2Gi", claim: "1Gi", resize: pending, can: can[:1]},
+		"read-only":      {volume: "2Gi", claim: "1Gi", resize: pending, can: can, readOnly: true},
+		"rejected": {volume: "2Gi", claim: "1Gi", resize: pending, can: can, err: status.Error(codes.OutOfRange, "too large"), calls: 1,
+			want: []string{"NodeResizeInProgress 1Gi FileSystemResizePending Other", "NodeResizeInfeasible 1Gi FileSystemResizePending Other NodeResizeError"}},
+		"failed": {volume: "2Gi", claim: "1Gi", resize: pending, can: can, err: status.Error(codes.Internal, "oops"), calls: 1, fails: true,
+			want: []string{"NodeResizeInProgress 1Gi FileSystemResizePending Other", "NodeResizeInProgress 1Gi FileSystemResizePending Other NodeResizeError"}},
+		"unknown outcome": {volume: "2Gi", claim: "1Gi", resize: pending, can: can, err: status.Error(codes.Unavailable, "away"), calls: 1, fails: true,
+			want: []string{"NodeResizeInProgress 1Gi FileSystemResizePending Other"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFake(t, driverName, c.can...).serve()
+			f.on("NodeExpandVolume", func(context.Context) error { return c.err })
+			n, cluster := inCluster(t, "", f)
+			n.allow(driverName, nil, storagev1.VolumeLifecyclePersistent)
+			v := n.sized(c.volume, c.claim, c.resize)
+			v.ReadOnly = c.readOnly
+			if _, err := n.SetUp(t.Context(), v); (err != nil) != c.fails {
+				t.Errorf("got %v", err)
+			}
+			calls := slices.DeleteFunc(f.heard(), func(name string) bool { return name != "Expand" })
+			if len(calls) != c.calls || !slices.Equal(cluster.patches, c.want) {
+				t.Errorf("got %d calls and %q, want %d and %q", len(calls), cluster.patches, c.calls, c.want)
+			}
+			if q := f; c.calls > 0 && last[*csipb.NodeExpandVolumeRequest](q).CapacityRange.RequiredBytes != 2<<30 {
+				t.Errorf("got %v", last[*csipb.NodeExpandVolumeRequest](q))
+			}
+		})
+	}
+}
+
+func TestAVolumeIsExpandedWhileItsPodRuns(t *testing.T) {
+	f := newFake(t, driverName, stages, expands).serve()
+	n, cluster := inCluster(t, "", f)
+	n.period = 5 * time.Millisecond
+	n.allow(driverName, nil, storagev1.VolumeLifecyclePersistent)
+	v := n.sized("1Gi", "1Gi", "")
+	larger := n.sized("2Gi", "1Gi", v1.PersistentVolumeClaimNodeResizePending)
+	cluster.claim, cluster.volume = v.Claim, v.Persistent
+	n.mustSetUp(v)
+	wantCalls(t, f, "Stage", "Publish")
+	cluster.mu.Lock()
+	cluster.claim, cluster.volume = larger.Claim, larger.Persistent
+	cluster.mu.Unlock()
+	eventually(t, "it is expanded", func() bool { cluster.mu.Lock(); defer cluster.mu.Unlock(); return len(cluster.patches) == 2 })
+	if got := cluster.patches[1]; got != " 2Gi Other" {
+		t.Errorf("got %q", got)
+	}
+	wantCalls(t, f, "Stage", "Publish", "Expand")
+	n.mustTearDown(v)
+	eventually(t, "it is no longer looked after", func() bool { n.mu.Lock(); defer n.mu.Unlock(); return len(n.republished) == 0 })
+}
