@@ -89,15 +89,7 @@ type target struct {
 
 // target finds a container of a pod. Which one it took is told on errs if there is a choice.
 func (c *client) target(ctx context.Context, podName, namespace, container string, errs io.Writer) (*target, error) {
-	name, err := parsePodName(podName, namespace)
-	if err != nil {
-		return nil, err
-	}
-	all, err := c.listPods(ctx)
-	if err != nil {
-		return nil, err
-	}
-	info, err := name.one(all)
+	info, err := c.onePod(ctx, podName, namespace)
 	if err != nil {
 		return nil, err
 	}

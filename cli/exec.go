@@ -37,16 +37,8 @@ type Streams struct {
 // Run runs the command, or attaches, and returns when it has ended: with an ExitError of its
 // own code if it failed.
 func (o *ExecOptions) Run(ctx context.Context, s Streams) error {
-	name, err := parsePodName(o.Pod, o.Namespace)
-	if err != nil {
-		return err
-	}
 	c := newClient(o.StateDir)
-	all, err := c.listPods(ctx)
-	if err != nil {
-		return err
-	}
-	info, err := name.one(all)
+	info, err := c.onePod(ctx, o.Pod, o.Namespace)
 	if err != nil {
 		return err
 	}

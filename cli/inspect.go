@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net/url"
-	"slices"
 	"strings"
 
 	"podd/inspect"
@@ -26,16 +25,8 @@ type InspectOptions struct {
 
 // Run prints what the runtime was given for a pod beside what its manifest asks for.
 func (o *InspectOptions) Run(ctx context.Context, out io.Writer) error {
-	name, err := parsePodName(o.Pod, o.Namespace)
-	if err != nil {
-		return err
-	}
 	c := newClient(o.StateDir)
-	all, err := c.listPods(ctx)
-	if err != nil {
-		return err
-	}
-	info, err := name.one(all)
+	info, err := c.onePod(ctx, o.Pod, o.Namespace)
 	if err != nil {
 		return err
 	}
@@ -50,26 +41,6 @@ func (o *InspectOptions) Run(ctx context.Context, out io.Writer) error {
 		return WriteObject(out, o.Output, answer)
 	}
 	return writeInspection(out, answer, widthOf(out))
-}
-
-// one returns the only pod that n selects. Of two generations of a pod it is the
-// newer.
-func (n podName) one(l server.Listing) (server.PodInfo, error) {
-	found := n.find(l.Pods)
-	if len(found) > 1 {
-		found = slices.DeleteFunc(found, func(i server.PodInfo) bool { return i.Pod.DeletionTimestamp != nil })
-	}
-	switch len(found) {
-	case 0:
-		return server.PodInfo{}, n.missing(l)
-	case 1:
-		return found[0], nil
-	}
-	var names []string
-	for _, info := range found {
-		names = append(names, info.Pod.Namespace+"/"+info.Pod.Name)
-	}
-	return server.PodInfo{}, fmt.Errorf("%s means %d pods: give one of %s", n, len(found), printable(strings.Join(names, ", ")))
 }
 
 func hasContainer(info server.PodInfo, name string) error {

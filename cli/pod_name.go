@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"net/url"
 	"slices"
@@ -152,4 +153,37 @@ func (n podName) unknown(pods []server.PodInfo) error {
 		all, more = all[:most], fmt.Sprintf(" and %d more, see podd ps", len(all)-most)
 	}
 	return fmt.Errorf("no pod %s: this node has %s%s", n, printable(strings.Join(all, ", ")), more)
+}
+
+// onePod returns the pod that a command is about, by its name as given on the command line.
+func (c *client) onePod(ctx context.Context, arg, namespace string) (server.PodInfo, error) {
+	name, err := parsePodName(arg, namespace)
+	if err != nil {
+		return server.PodInfo{}, err
+	}
+	all, err := c.listPods(ctx)
+	if err != nil {
+		return server.PodInfo{}, err
+	}
+	return name.one(all)
+}
+
+// one returns the only pod that n selects. Of two generations of a pod it is the
+// newer.
+func (n podName) one(l server.Listing) (server.PodInfo, error) {
+	found := n.find(l.Pods)
+	if len(found) > 1 {
+		found = slices.DeleteFunc(found, func(i server.PodInfo) bool { return i.Pod.DeletionTimestamp != nil })
+	}
+	switch len(found) {
+	case 0:
+		return server.PodInfo{}, n.missing(l)
+	case 1:
+		return found[0], nil
+	}
+	var names []string
+	for _, info := range found {
+		names = append(names, info.Pod.Namespace+"/"+info.Pod.Name)
+	}
+	return server.PodInfo{}, fmt.Errorf("%s means %d pods: give one of %s", n, len(found), printable(strings.Join(names, ", ")))
 }

@@ -35,16 +35,8 @@ type forwarded struct{ local, remote uint16 }
 
 // Run forwards connections until ctx ends, or the pod or podd does.
 func (o *PortForwardOptions) Run(ctx context.Context, out, errs io.Writer) error {
-	name, err := parsePodName(o.Pod, o.Namespace)
-	if err != nil {
-		return err
-	}
 	c := newClient(o.StateDir)
-	all, err := c.listPods(ctx)
-	if err != nil {
-		return err
-	}
-	info, err := name.one(all)
+	info, err := c.onePod(ctx, o.Pod, o.Namespace)
 	if err != nil {
 		return err
 	}

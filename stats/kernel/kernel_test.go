@@ -228,6 +228,9 @@ func TestInterfacesOfAProcess(t *testing.T) {
 }
 
 func TestProcessesAndTheMachine(t *testing.T) {
+	if up := time.Since(bootTime()); up <= 0 || up > 100*365*24*time.Hour {
+		t.Errorf("the machine booted %v ago", up)
+	}
 	r, _ := of(t, "v1.txtar")
 	p, err := r.Process(4711)
 	want := Process{Started: r.booted.Add(300 * time.Second), CPU: 3_000_000_000, RSS: 25 * uint64(os.Getpagesize()), Faults: 77, MajorFaults: 5}

@@ -84,16 +84,6 @@ func (m *member) goesOn(args ...string) *watched {
 	return out
 }
 
-func (m *member) contains(what string, out fmt.Stringer, want string) {
-	m.Helper()
-	m.eventually(what, func(context.Context) error {
-		if got := out.String(); !strings.Contains(got, want) {
-			return fmt.Errorf("got %q, want %q in it", got, want)
-		}
-		return nil
-	})
-}
-
 func TestKubectlRunsCommandsInAPodAndReadsItsLogs(t *testing.T) {
 	m := join(t)
 	m.bind(strings.Replace(m.podOf("shell", "echo hello; : > /out/shell; trap 'exit 0' TERM; while read line; do echo got $line; done; ${REST}"),
@@ -116,7 +106,7 @@ func TestKubectlRunsCommandsInAPodAndReadsItsLogs(t *testing.T) {
 	}
 
 	log := m.goesOn("logs", "-f", "shell")
-	m.contains("logs -f begins", log, "hello\n")
+	m.has("logs -f begins", log, "hello\n")
 	attach := m.kubectl(t.Context(), "attach", "-i", "shell")
 	stdin, err := attach.StdinPipe()
 	if err != nil {
@@ -158,7 +148,7 @@ func TestKubectlRunsCommandsInAPodAndReadsItsLogs(t *testing.T) {
 	if out, err := m.says("delete", "pod", "shell", "--wait=true"); err != nil || !strings.Contains(out, "deleted") {
 		t.Errorf("delete: got %q, %v", out, err)
 	}
-	m.contains("logs -f ends with its pod", log, "got ping")
+	m.has("logs -f ends with its pod", log, "got ping")
 }
 
 func TestKubectlForwardsPortsAndDescribes(t *testing.T) {
@@ -166,7 +156,7 @@ func TestKubectlForwardsPortsAndDescribes(t *testing.T) {
 	m.bind(m.podOf("web", "echo page > /tmp/index.html; : > /out/web; exec httpd -f -p 8080 -h /tmp"))
 	m.shown("web", "ready", isReady)
 	forward := m.goesOn("port-forward", "web", ":8080")
-	m.contains("port-forward listens", forward, "Forwarding from 127.0.0.1:")
+	m.has("port-forward listens", forward, "Forwarding from 127.0.0.1:")
 	_, rest, _ := strings.Cut(forward.String(), "127.0.0.1:")
 	port, _, _ := strings.Cut(rest, " ")
 	for range 3 {
