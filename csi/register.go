@@ -9,10 +9,11 @@ import (
 
 	csipb "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/connectivity"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/version"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	"podd/internal/pluginconn"
 )
 
 var errRemoved = errors.New("the socket was removed meanwhile")
@@ -46,7 +47,7 @@ func (r *registry) attempt(ctx context.Context, path string, s *socket) (name st
 		return "", err
 	}
 	defer conn.Close()
-	if err := awaitReady(ctx, conn, r.times.dial); err != nil {
+	if err := pluginconn.AwaitReady(ctx, conn, r.times.dial); err != nil {
 		return "", fmt.Errorf("dial failed at socket %s: %w", path, err)
 	}
 	client := registration.NewRegistrationClient(conn)
@@ -137,25 +138,6 @@ func checkName(name string) error {
 // newer says whether version a is higher than b; both are valid.
 func newer(a, b string) bool {
 	return version.MustParseGeneric(b).LessThan(version.MustParseGeneric(a))
-}
-
-// awaitReady waits for a connection: a socket's file exists before its server listens.
-func awaitReady(ctx context.Context, conn *grpc.ClientConn, limit time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	conn.Connect()
-	for {
-		state := conn.GetState()
-		if state == connectivity.Ready {
-			return nil
-		}
-		if state == connectivity.Idle {
-			conn.Connect()
-		}
-		if !conn.WaitForStateChange(ctx, state) {
-			return context.Cause(ctx)
-		}
-	}
 }
 
 func shorten(text string) string {
