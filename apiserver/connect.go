@@ -31,7 +31,10 @@ type Config struct {
 	Bootstrap string
 	// UserAgent is "podd/VERSION".
 	UserAgent string
-	// QPS and Burst bound the requests other than watches; QPS 0 is no bound.
+	// QPS and Burst bound the requests for pods and what they need, other than watches; QPS 0
+	// is no bound. As in the kubelet, what says that the node lives (its Lease and its Node),
+	// reviews of others' requests, and events, which have a bound of their own, never wait
+	// for them.
 	QPS   float32
 	Burst int
 	// Log may be nil.
@@ -55,7 +58,9 @@ const requestTimeout = time.Minute
 type Client struct {
 	conn                                                                   *connection
 	core, coordination, authentication, authorization, certificates, trust rest.Interface
-	storage, node                                                          rest.Interface
+	// prompt is core without the bound of QPS.
+	prompt        rest.Interface
+	storage, node rest.Interface
 }
 
 // Connect reads the kubeconfig. It makes no request: an apiserver that does not respond
@@ -111,21 +116,25 @@ func newClient(c Config, loaded *rest.Config, conn *connection) (*Client, error)
 		shared.Transport = c.Wrap(conn)
 	}
 	client := &Client{conn: conn}
+	prompt := rest.CopyConfig(loaded)
+	prompt.RateLimiter = nil
 	for _, group := range []struct {
+		of      *rest.Config
 		path    string
 		version schema.GroupVersion
 		client  *rest.Interface
 	}{
-		{"/api", v1.SchemeGroupVersion, &client.core},
-		{"/apis", coordinationv1.SchemeGroupVersion, &client.coordination},
-		{"/apis", authenticationv1.SchemeGroupVersion, &client.authentication},
-		{"/apis", authorizationv1.SchemeGroupVersion, &client.authorization},
-		{"/apis", storagev1.SchemeGroupVersion, &client.storage},
-		{"/apis", nodev1.SchemeGroupVersion, &client.node},
-		{"/apis", certificatesv1.SchemeGroupVersion, &client.certificates},
-		{"/apis", certificatesv1beta1.SchemeGroupVersion, &client.trust},
+		{loaded, "/api", v1.SchemeGroupVersion, &client.core},
+		{prompt, "/api", v1.SchemeGroupVersion, &client.prompt},
+		{prompt, "/apis", coordinationv1.SchemeGroupVersion, &client.coordination},
+		{prompt, "/apis", authenticationv1.SchemeGroupVersion, &client.authentication},
+		{prompt, "/apis", authorizationv1.SchemeGroupVersion, &client.authorization},
+		{loaded, "/apis", storagev1.SchemeGroupVersion, &client.storage},
+		{loaded, "/apis", nodev1.SchemeGroupVersion, &client.node},
+		{loaded, "/apis", certificatesv1.SchemeGroupVersion, &client.certificates},
+		{loaded, "/apis", certificatesv1beta1.SchemeGroupVersion, &client.trust},
 	} {
-		made, err := restClient(loaded, shared, group.path, group.version)
+		made, err := restClient(group.of, shared, group.path, group.version)
 		if err != nil {
 			return nil, fmt.Errorf("kubeconfig %s: %w", c.Kubeconfig, err)
 		}

@@ -123,7 +123,7 @@ var Fields = withDefaults([]Field{
 	ignored("kernelMemcgNotification", "kernel-memcg-notification", needsEviction),
 	honoured("kind", "", "must be "+kindConfig),
 	inCluster("kubeAPIBurst", "kube-api-burst", ""),
-	inCluster("kubeAPIQPS", "kube-api-qps", "0 for no limit; watches do not count"),
+	inCluster("kubeAPIQPS", "kube-api-qps", "0 for no limit; watches, events, reviews, the Lease and the Node do not count"),
 	honoured("kubeReserved", "kube-reserved", ""),
 	ignored("kubeReservedCgroup", "kube-reserved-cgroup", needsResources),
 	ignored("kubeletCgroups", "kubelet-cgroups", "systemd, or whoever starts podd, chooses its cgroup"),
