@@ -232,6 +232,35 @@ func TestNewCredentialsAreTakenUp(t *testing.T) {
 	}
 }
 
+// A request that has taken the credentials a moment before they are replaced makes no
+// connection with them, which nobody would close.
+func TestReplacedCredentialsMakeNoConnection(t *testing.T) {
+	p := newPlace(t)
+	f := files{t, t.TempDir()}
+	f.write("ca.crt", p.ca())
+	f.kubeconfig(p.URL, "{token: first}")
+	config, err := load(f.path("kubeconfig"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := newCredentials(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.close()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, p.URL+"/api/v1/nodes/n", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := c.transport.RoundTrip(request)
+	if err == nil {
+		_ = answer.Body.Close()
+	}
+	if !errors.Is(err, errReplaced) || p.last() != "" {
+		t.Errorf("got %v, and the apiserver was asked by %q", err, p.last())
+	}
+}
+
 // A node that has no credentials yet waits for them, and says so after a while.
 func TestRequestsWaitForTheFirstCredentials(t *testing.T) {
 	one := newPlace(t)

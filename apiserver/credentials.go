@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"context"
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/pem"
@@ -11,6 +12,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	utilnet "k8s.io/apimachinery/pkg/util/net"
@@ -146,8 +148,8 @@ type credentials struct {
 // certificates are never released.
 func newCredentials(config *rest.Config) (*credentials, error) {
 	config = rest.CopyConfig(config)
-	dialer := connrotation.NewDialer((&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext)
-	config.Dial = dialer.DialContext
+	connections := &connections{ConnectionTracker: connrotation.NewConnectionTracker()}
+	config.Dial = connections.dial
 	conf, err := config.TransportConfig()
 	if err != nil {
 		return nil, err
@@ -170,10 +172,41 @@ func newCredentials(config *rest.Config) (*credentials, error) {
 	c := &credentials{server: server, sum: sumOf(config)}
 	c.close = func() {
 		base.CloseIdleConnections()
-		dialer.CloseAll()
+		connections.close()
 	}
 	c.transport, err = transport.HTTPWrappersForConfig(conf, base)
 	return c, err
+}
+
+// connections are those that were made with credentials. Once they are closed there are no
+// more: a request that had just taken the credentials when they were replaced would have one
+// of its own, and a watch would go on by what may have been revoked.
+type connections struct {
+	*connrotation.ConnectionTracker
+	closed atomic.Bool
+}
+
+var errReplaced = errors.New("the credentials of this request were replaced while it was being made")
+
+func (c *connections) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	if c.closed.Load() {
+		return nil, errReplaced
+	}
+	conn, err := (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	conn = c.Track(conn)
+	if c.closed.Load() { // CloseAll may have been too early for this one
+		_ = conn.Close()
+		return nil, errReplaced
+	}
+	return conn, nil
+}
+
+func (c *connections) close() {
+	c.closed.Store(true)
+	c.CloseAll()
 }
 
 // sumOf identifies what credentials are made of.
