@@ -163,7 +163,7 @@ func (m *Manager) sync(ctx context.Context) (next time.Time) {
 			delete(m.failures, of)
 			continue
 		}
-		if last.text != err.Error() {
+		if last.text != err.Error() && !apierrors.IsNotFound(err) {
 			last.text = err.Error()
 			m.cfg.Log.Warn("cannot show a static pod in the cluster: it runs all the same", "pod", of.String(), "error", err)
 		}
@@ -215,11 +215,12 @@ func (s step) hash() string {
 func hashOf(static *v1.Pod) string { return static.Annotations[pod.AnnotationHash] }
 
 // do makes a request. That it has nothing to do any more is no error: what the apiserver has
-// will be seen.
+// will be seen. That a pod is not found is one: an apiserver that has only just started says
+// so of pods that it has, and the next one to be deleted may be seen much later.
 func (m *Manager) do(ctx context.Context, s step) error {
 	if s.delete != nil {
 		err := m.cfg.Client.DeletePod(ctx, s.of.namespace, s.of.name, s.delete.UID)
-		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		if apierrors.IsConflict(err) {
 			return nil
 		}
 		return err

@@ -186,3 +186,26 @@ func TestARefusedMirrorPodIsTriedMoreAndMoreRarely(t *testing.T) {
 		expect(t, s, "later")
 	})
 }
+
+// An apiserver that has only just started says so of pods that it has.
+func TestAMirrorPodThatIsNotFoundIsDeletedWhenItIs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := run(t, nil)
+		s.manager.Seen(nil)
+		s.manager.Desired([]*pod.Desired{static("web", "1")}, true)
+		expect(t, s, "at first", "create web")
+		s.mu.Lock()
+		there := s.pods["web"]
+		delete(s.pods, "web") // not found, and not seen to be gone
+		s.mu.Unlock()
+		s.manager.Desired(nil, true)
+		expect(t, s, "its static pod went", "delete web mirror-1")
+		s.mu.Lock()
+		s.pods["web"] = there
+		s.mu.Unlock()
+		time.Sleep(firstRetry)
+		expect(t, s, "once it is found", "delete web mirror-1")
+		time.Sleep(time.Hour)
+		expect(t, s, "later")
+	})
+}

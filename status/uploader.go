@@ -223,11 +223,17 @@ func (u *Uploader) done(uid pod.UID, s sent, after *v1.Pod, err error) {
 	known := u.pods[uid]
 	known.busy = false
 	switch {
-	case known.absent, apierrors.IsNotFound(err), apierrors.IsConflict(err), err == nil && after == nil:
+	case known.absent, apierrors.IsConflict(err), err == nil && after == nil:
 		// There is none any more, or another pod has its name: what podd has is of no
 		// interest to anybody.
 		delete(u.pods, uid)
 		return
+	case apierrors.IsNotFound(err):
+		// Whether it is gone, Seen says: an apiserver that has only just started does not
+		// find pods that it has (the admission plugin NodeRestriction looks for them in a
+		// cache, which is empty then), and who believed it would never delete the object.
+		known.delay = min(max(2*known.delay, firstUploadRetry), lastUploadRetry)
+		known.retryAt = time.Now().Add(known.delay)
 	case err != nil:
 		known.delay = min(max(2*known.delay, firstUploadRetry), lastUploadRetry)
 		known.retryAt = time.Now().Add(known.delay)

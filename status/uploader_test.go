@@ -236,6 +236,38 @@ func TestAPodIsDeletedOnceNothingIsLeftOfItAndNotBefore(t *testing.T) {
 	})
 }
 
+// An apiserver that has only just started says so of pods that it has.
+func TestAPodThatTheApiserverDoesNotFindIsDeletedWhenItDoes(t *testing.T) {
+	uploading(t, func(t *testing.T, s *server, w *status.Writer, u *status.Uploader) {
+		s.bind("web")
+		deleted := *s.pods["web"]
+		at := metav1.Now()
+		deleted.DeletionTimestamp = &at
+		s.store(&deleted)
+		u.Seen(s.list())
+		tell(s, w, "web", "the last word")
+		time.Sleep(time.Second)
+		s.did()
+		s.mu.Lock()
+		there := s.pods["web"].DeepCopy()
+		delete(s.pods, "web")
+		s.mu.Unlock()
+		w.Forget("uid-web")
+		time.Sleep(2 * time.Second)
+		if n := len(s.did()); n < 1 || n > 4 {
+			t.Errorf("got %d requests in 2 s for a pod that is not found, want one, repeated less and less often", n)
+		}
+		s.store(there)
+		time.Sleep(10 * time.Second)
+		if got := s.did(); len(got) != 1 || got[0] != "delete web" || len(s.list()) > 0 {
+			t.Errorf("got %q and %d pods, want it deleted once", got, len(s.list()))
+		}
+		u.Seen(s.list())
+		time.Sleep(time.Minute)
+		s.want("the apiserver has it no more")
+	})
+}
+
 func TestAPodThatIsGoneWhileItsLastStatusIsBeingSentIsDeleted(t *testing.T) {
 	uploading(t, func(t *testing.T, s *server, w *status.Writer, u *status.Uploader) {
 		s.bind("web")
