@@ -49,6 +49,9 @@ type Source struct {
 	stored stored
 	// pods are the last known, by UID.
 	pods map[pod.UID]*pod.Desired
+	// versions are the resource versions that these were compared with last: what podd
+	// writes of a status makes another one, of which nothing here changes.
+	versions map[pod.UID]string
 	// ready: the apiserver has given its whole set. provisional: pods are the stored ones.
 	ready, provisional bool
 	// late: silence is over.
@@ -134,6 +137,7 @@ func (s *Source) resort(now time.Time) {
 	}
 	var pods []*v1.Pod
 	pods, s.unusable = s.stored.read()
+	s.versions = nil
 	s.pods = make(map[pod.UID]*pod.Desired, len(pods))
 	for _, p := range pods {
 		seen, err := time.Parse(time.RFC3339Nano, p.Annotations[pod.AnnotationSeen])
@@ -180,13 +184,19 @@ func (s *Source) take(pods []*v1.Pod, err error, now time.Time) {
 		s.failure = nil
 	}
 	s.ready, s.provisional, s.refused, s.unusable = true, false, false, nil
-	old := s.pods
+	old, versions := s.pods, s.versions
+	s.versions = make(map[pod.UID]string, len(pods))
 	s.pods, s.over = make(map[pod.UID]*pod.Desired, len(pods)), map[pod.UID]bool{}
 	for _, p := range pods {
 		if _, mirror := p.Annotations[v1.MirrorPodAnnotationKey]; mirror {
 			continue
 		}
-		s.pods[p.UID] = s.desired(p, old[p.UID], now)
+		if same := old[p.UID]; same != nil && p.ResourceVersion != "" && versions[p.UID] == p.ResourceVersion {
+			s.pods[p.UID] = same
+		} else {
+			s.pods[p.UID] = s.desired(p, same, now)
+		}
+		s.versions[p.UID] = p.ResourceVersion
 		if p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed {
 			s.over[p.UID] = true
 		}
