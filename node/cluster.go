@@ -43,6 +43,7 @@ type membership struct {
 	mirrors   *mirror.Manager
 	registrar *nodestatus.Registrar // built at the greeting
 	attached  *nodestorage.Attachments
+	lease     *nodestatus.Lease
 	drivers   *nodestorage.Drivers // built at the greeting
 }
 
@@ -67,6 +68,9 @@ func (n *Node) newMembership() (*membership, error) {
 		services: podenv.NewServices(filepath.Join(n.clusterDir(), "services.json"), client.Server()),
 		attached: nodestorage.NewAttachments(client),
 	}
+	m.lease = nodestatus.NewLease(nodestatus.LeaseConfig{
+		Client: client, Name: n.cfg.NodeName, Duration: n.cfg.LeaseDuration, Node: func() *v1.Node { return m.registrar.Node() }, Log: n.log,
+	})
 	m.mirrors = mirror.New(mirror.Config{
 		Client: client, Node: func() *v1.Node { return m.registrar.Registration() }, Here: func(uid pod.UID) bool { return n.status.Pod(uid) != nil }, Log: n.log,
 	})
@@ -249,14 +253,11 @@ func (m *membership) build(p *parts) {
 
 // start registers the node, and maintains what the cluster sees of it and its pods.
 func (m *membership) start(ctx context.Context, g *errgroup.Group, p *parts) {
-	lease := nodestatus.NewLease(nodestatus.LeaseConfig{
-		Client: m.client, Name: p.cfg.NodeName, Duration: p.cfg.LeaseDuration, Node: m.registrar.Node, Log: p.log,
-	})
 	start(ctx, g, "node status", m.registrar.Run)
 	if m.serving != nil {
 		start(ctx, g, "serving certificate", func(ctx context.Context) error { return m.serving.run(ctx, m.registrar) })
 	}
-	start(ctx, g, "node lease", lease.Run)
+	start(ctx, g, "node lease", m.lease.Run)
 	start(ctx, g, "pod statuses", m.uploader.Run)
 	start(ctx, g, "event uploads", events.NewUploader(p.recorder, m.client, p.cfg.EventQPS, p.cfg.EventBurst, p.log).Run)
 	start(ctx, g, "mirror pods", func(ctx context.Context) error {

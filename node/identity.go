@@ -93,7 +93,7 @@ func (i *clientIdentity) start(ctx context.Context, g *errgroup.Group) {
 
 // problems are what keeps podd from having new credentials.
 func (m *membership) problems() []pod.Problem {
-	all := m.client.Problems()
+	all := append(m.client.Problems(), m.lease.Problems()...)
 	if m.identity.rotation != nil {
 		all = append(all, m.identity.rotation.Problems()...)
 	}

@@ -4,12 +4,16 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
+	"sync"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"podd/internal/pod"
 )
 
 // LeaseClient reads and writes the node's Lease.
@@ -33,12 +37,23 @@ type LeaseConfig struct {
 	Log  *slog.Logger
 }
 
-// Lease renews the node's Lease (KEP-589).
+// Lease renews the node's Lease (KEP-589), and notices if somebody else does, too: two
+// agents with one node's name both run its pods, and each overwrites what the other says.
 type Lease struct {
 	cfg LeaseConfig
 	// last is the Lease as the apiserver stored it; nil if that is not known.
 	last *coordinationv1.Lease
 	told string
+	// own are the times of renewal that the Lease may have by this podd: the last one that
+	// was stored, and later ones that may have been. Empty before the first.
+	own []time.Time
+	// foreign is the last time of renewal that was none of these; undisturbed counts the
+	// renewals since.
+	foreign     time.Time
+	undisturbed int
+
+	mu    sync.Mutex
+	rival time.Time // guarded by mu: since when another agent renews the Lease; zero for none
 }
 
 // NewLease returns a Lease; nothing is requested before Run.
@@ -47,6 +62,66 @@ func NewLease(cfg LeaseConfig) *Lease {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Lease{cfg: cfg}
+}
+
+// maxAttempts bounds how many renewals that may have been stored are remembered: those of
+// some hours.
+const maxAttempts = 1000
+
+// Problems returns the problem of a node whose Lease another agent renews, too.
+func (l *Lease) Problems() []pod.Problem {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.rival.IsZero() {
+		return nil
+	}
+	return []pod.Problem{{Origin: "node " + l.cfg.Name, Message: rivalMessage, Since: l.rival}}
+}
+
+const rivalMessage = "another agent uses the name of this node: both renew its lease and run its pods, and the cluster sees now one of them, now the other; " +
+	"stop one of them, or give it another name (--hostname-override) and credentials of its own"
+
+// met compares the Lease, as it was read, with what this podd has written. Somebody else's
+// time is seen twice before it counts: a backup of the cluster that was restored has an old
+// one.
+func (l *Lease) met(read *coordinationv1.Lease) {
+	if len(l.own) == 0 || read.Spec.RenewTime == nil {
+		return
+	}
+	at := read.Spec.RenewTime.Time
+	if slices.ContainsFunc(l.own, at.Equal) {
+		return
+	}
+	l.undisturbed = 0
+	before := l.foreign
+	if l.foreign = at; before.IsZero() || before.Equal(at) {
+		return
+	}
+	l.mu.Lock()
+	first := l.rival.IsZero()
+	if first {
+		l.rival = time.Now()
+	}
+	l.mu.Unlock()
+	if first {
+		l.cfg.Log.Error(rivalMessage, "node", l.cfg.Name)
+	}
+}
+
+// stored records that the apiserver has stored the newest renewal.
+func (l *Lease) stored() {
+	l.own = l.own[len(l.own)-1:]
+	if l.undisturbed++; l.undisturbed <= 4 { // that is the lease's whole duration
+		return
+	}
+	l.foreign = time.Time{}
+	l.mu.Lock()
+	gone := !l.rival.IsZero()
+	l.rival = time.Time{}
+	l.mu.Unlock()
+	if gone {
+		l.cfg.Log.Info("no other agent uses the name of this node any longer", "node", l.cfg.Name)
+	}
 }
 
 // leaseRetry is how soon a failed renewal is retried, at first; it doubles up to the
@@ -93,12 +168,22 @@ func (l *Lease) renewed() {
 
 // renew writes the present time into the Lease, and creates it if there is none. What
 // others wrote into it stays.
-func (l *Lease) renew(ctx context.Context) (err error) {
+func (l *Lease) renew(ctx context.Context) error {
+	known := l.last != nil
+	err := l.tryRenew(ctx)
+	if known && apierrors.IsConflict(err) {
+		err = l.tryRenew(ctx) // after a look at what has changed
+	}
+	return err
+}
+
+func (l *Lease) tryRenew(ctx context.Context) (err error) {
 	if l.last == nil {
 		l.last, err = l.cfg.Client.Lease(ctx, l.cfg.Name)
 		if apierrors.IsNotFound(err) {
 			l.last, err = l.cfg.Client.CreateLease(ctx, l.next(nil))
 			if err == nil {
+				l.stored()
 				return nil
 			}
 		}
@@ -106,12 +191,14 @@ func (l *Lease) renew(ctx context.Context) (err error) {
 			l.last = nil
 			return fmt.Errorf("get or create the node's lease: %w", err)
 		}
+		l.met(l.last)
 	}
 	l.last, err = l.cfg.Client.UpdateLease(ctx, l.next(l.last))
 	if err != nil {
 		l.last = nil
 		return fmt.Errorf("renew the node's lease: %w", err)
 	}
+	l.stored()
 	return nil
 }
 
@@ -121,7 +208,8 @@ func (l *Lease) next(last *coordinationv1.Lease) *coordinationv1.Lease {
 	if last != nil {
 		out = last.DeepCopy()
 	}
-	seconds, now := int32(l.cfg.Duration/time.Second), metav1.NowMicro()
+	seconds, now := int32(l.cfg.Duration/time.Second), metav1.NewMicroTime(time.Now().Truncate(time.Microsecond))
+	l.own = append(l.own[max(0, len(l.own)-maxAttempts):], now.Time)
 	out.Spec.HolderIdentity, out.Spec.LeaseDurationSeconds, out.Spec.RenewTime = &l.cfg.Name, &seconds, &now
 	if node := l.cfg.Node(); node != nil {
 		out.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}}

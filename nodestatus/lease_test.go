@@ -2,6 +2,8 @@ package nodestatus
 
 import (
 	"context"
+	"errors"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -40,7 +42,16 @@ func (s *server) UpdateLease(_ context.Context, l *coordinationv1.Lease) (*coord
 	if err := s.request("update lease"); err != nil {
 		return nil, err
 	}
+	if s.lease != nil && l.ResourceVersion != s.lease.ResourceVersion {
+		return nil, apierrors.NewConflict(schema.GroupResource{Resource: "leases"}, l.Name, errors.New("the object has been modified"))
+	}
+	l = l.DeepCopy()
+	s.leases++
+	l.ResourceVersion = strconv.Itoa(s.leases)
 	s.lease = l
+	if s.lost {
+		return nil, errors.New("connection reset")
+	}
 	return l, nil
 }
 
@@ -93,5 +104,62 @@ func TestALeaseThatCannotBeRenewedIsTriedSoonAgain(t *testing.T) {
 		if got := s.did(); len(got) < 2 || got[0] != "get lease" || got[1] != "update lease" {
 			t.Errorf("got requests %q", got)
 		}
+	})
+}
+
+// Two agents with one node's name: each says so, and no longer once the other is gone.
+func TestASecondAgentOfTheSameNameIsNoticedByBoth(t *testing.T) {
+	s := &server{}
+	synctest.Test(t, func(t *testing.T) {
+		run := func() (l *Lease, stop func()) {
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan error)
+			l = NewLease(LeaseConfig{Client: s, Name: "node0", Duration: 40 * time.Second, Node: func() *v1.Node { return nil }})
+			go func() { done <- l.Run(ctx) }()
+			return l, func() { cancel(); <-done }
+		}
+		one, stopOne := run()
+		time.Sleep(3 * time.Second)
+		two, stopTwo := run()
+		time.Sleep(time.Minute)
+		for name, l := range map[string]*Lease{"the first": one, "the second": two} {
+			if got := l.Problems(); len(got) != 1 || got[0].Origin != "node node0" {
+				t.Errorf("%s: got problems %+v", name, got)
+			}
+		}
+		stopTwo()
+		time.Sleep(time.Minute)
+		if got := one.Problems(); len(got) != 0 {
+			t.Errorf("the other is gone: got problems %+v", got)
+		}
+		stopOne()
+		// A restart follows its predecessor, and is no second agent.
+		three, stopThree := run()
+		time.Sleep(time.Minute)
+		if got := three.Problems(); len(got) != 0 {
+			t.Errorf("a restart: got problems %+v", got)
+		}
+		stopThree()
+	})
+}
+
+func TestRenewalsWhoseAnswersWereLostAreNoSecondAgent(t *testing.T) {
+	s := &server{}
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		l := NewLease(LeaseConfig{Client: s, Name: "node0", Duration: 40 * time.Second, Node: func() *v1.Node { return nil }})
+		go func() { done <- l.Run(ctx) }()
+		for range 20 {
+			s.mu.Lock()
+			s.lost = !s.lost
+			s.mu.Unlock()
+			time.Sleep(17 * time.Second)
+			if got := l.Problems(); len(got) != 0 {
+				t.Fatalf("got problems %+v", got)
+			}
+		}
+		cancel()
+		<-done
 	})
 }

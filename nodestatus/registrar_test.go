@@ -27,6 +27,8 @@ type server struct {
 	node     *v1.Node
 	lease    *coordinationv1.Lease
 	version  int
+	leases   int  // versions of the lease
+	lost     bool // the lease is stored, and the answer does not arrive
 	away     bool
 	requests []string
 	watchers []func([]*v1.Node, error)
