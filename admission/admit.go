@@ -112,10 +112,11 @@ func blockers(n *Node, p *v1.Pod, others []*v1.Pod) []pod.Verdict {
 	predicate := func(name, why string) {
 		all = append(all, reject(name, "Predicate %s failed: %s", name, why))
 	}
-	node := &v1.Node{Spec: v1.NodeSpec{Taints: n.Taints}}
-	node.Name, node.Labels = n.Name, n.Labels
-	if fits, _ := nodeaffinity.GetRequiredNodeAffinity(p).Match(node); !fits {
-		predicate(ReasonNodeAffinity, "node(s) didn't match Pod's node affinity/selector"+lacking(n.Labels, p.Spec.NodeSelector))
+	node := n.object(p)
+	if node != nil {
+		if fits, _ := nodeaffinity.GetRequiredNodeAffinity(p).Match(node); !fits {
+			predicate(ReasonNodeAffinity, "node(s) didn't match Pod's node affinity/selector"+n.lacking(node.Labels, p.Spec.NodeSelector))
+		}
 	}
 	if p.Spec.NodeName != "" && p.Spec.NodeName != n.Name {
 		predicate(ReasonNodeName, "node(s) didn't match the requested node name")
@@ -124,14 +125,14 @@ func blockers(n *Node, p *v1.Pod, others []*v1.Pod) []pod.Verdict {
 		predicate(ReasonNodePorts, fmt.Sprintf("node(s) didn't have free ports for the requested pod ports: "+
 			"host port %s is used by pod %s/%s: give one of them another hostPort, or remove one", port, holder.Namespace, holder.Name))
 	}
-	if !pod.IsStatic(p) && untolerated(n.Taints, p.Spec.Tolerations) {
+	if node != nil && !pod.IsStatic(p) && untolerated(node.Spec.Taints, p.Spec.Tolerations) {
 		predicate(ReasonTaints, "node(s) had taints that the pod didn't tolerate")
 	}
 	return all
 }
 
 // lacking names, for people, the labels of a selector that the node does not have.
-func lacking(labels, selector map[string]string) string {
+func (n *Node) lacking(labels, selector map[string]string) string {
 	var missing []string
 	for _, name := range slices.Sorted(maps.Keys(selector)) {
 		if have, ok := labels[name]; !ok || have != selector[name] {
@@ -141,7 +142,11 @@ func lacking(labels, selector map[string]string) string {
 	if len(missing) == 0 {
 		return ""
 	}
-	return ": the node is not labelled " + strings.Join(missing, ",") + " (--node-labels)"
+	how := "--node-labels"
+	if n.Seen != nil {
+		how = "kubectl label node"
+	}
+	return ": the node is not labelled " + strings.Join(missing, ",") + " (" + how + ")"
 }
 
 // untolerated looks for taints that end pods; others are the scheduler's.

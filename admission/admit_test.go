@@ -388,3 +388,36 @@ func TestAResizeOfWhatHasSwapIsInfeasible(t *testing.T) {
 		}
 	}
 }
+
+func TestLabelsAndTaintsAreThoseThatTheClusterHas(t *testing.T) {
+	var seen *v1.Node
+	n := &Node{
+		Name: "n", Labels: Labels("n", map[string]string{"color": "red"}), Seen: func() *v1.Node { return seen },
+		Allocatable: list("pods", "10"),
+		Taints:      []v1.Taint{{Key: "at-registration", Effect: v1.TaintEffectNoExecute}},
+	}
+	of := func(color string) *v1.Pod {
+		return with(aPod("a"), func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{"color": color} })
+	}
+	reason := func(p *v1.Pod) string { return Admit(n, p, nil).Reason }
+	static := with(of("blue"), func(p *v1.Pod) { p.Annotations = map[string]string{pod.AnnotationSource: "file"} })
+	if got := reason(of("blue")); got != "" {
+		t.Errorf("before the Node was seen, a pod that the scheduler has bound gets %q", got)
+	}
+	if got := reason(static); got != ReasonNodeAffinity {
+		t.Errorf("before the Node was seen, one of the node's own gets %q", got)
+	}
+	seen = &v1.Node{}
+	seen.Name, seen.Labels = "n", map[string]string{"color": "blue"}
+	if got := reason(of("blue")); got != "" {
+		t.Errorf("a label that the cluster has set: blue gets %q", got)
+	}
+	if got := reason(of("red")); got != ReasonNodeAffinity {
+		t.Errorf("a label that the cluster has changed: red gets %q", got)
+	}
+	seen = seen.DeepCopy()
+	seen.Spec.Taints = []v1.Taint{{Key: "later", Effect: v1.TaintEffectNoExecute}}
+	if got := reason(of("blue")); got != ReasonTaints {
+		t.Errorf("a taint that the cluster has set: blue gets %q", got)
+	}
+}

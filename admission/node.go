@@ -7,6 +7,8 @@ import (
 	"runtime"
 
 	v1 "k8s.io/api/core/v1"
+
+	"podd/internal/pod"
 )
 
 // Node is what admission asks of the node. It is read-only once handed over.
@@ -14,6 +16,12 @@ type Node struct {
 	Name   string
 	Labels map[string]string
 	Taints []v1.Taint
+	// Seen returns the Node as the cluster has it, whose labels and taints count instead: there,
+	// others change them. It may be nil, and return nil as long as none was seen: pods of the
+	// cluster are then not compared, since the scheduler did that when it bound them, and a
+	// node that boots would reject what ran on it. What it returns is only read. It must not
+	// block.
+	Seen func() *v1.Node
 	// Allocatable is what pods may request together: cpu, memory, pods and
 	// whatever else the node has. A resource with a slash in its name that is
 	// not in it is not the node's to count.
@@ -26,6 +34,22 @@ type Node struct {
 	// Swap says whether a container of a pod would get swap, for resizes; nil
 	// for none.
 	Swap func(p *v1.Pod, c *v1.Container) bool
+}
+
+// object is the Node that a pod's affinity and tolerations are compared with; nil if they
+// cannot be compared yet.
+func (n *Node) object(p *v1.Pod) *v1.Node {
+	if n.Seen != nil {
+		if seen := n.Seen(); seen != nil {
+			return seen
+		}
+		if !pod.IsStatic(p) {
+			return nil
+		}
+	}
+	node := &v1.Node{Spec: v1.NodeSpec{Taints: n.Taints}}
+	node.Name, node.Labels = n.Name, n.Labels
+	return node
 }
 
 // Labels are a node's own, as the kubelet sets them, with those that the

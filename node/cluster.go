@@ -144,6 +144,15 @@ func (n *Node) remote() objects.Remote {
 	return n.membership.client
 }
 
+// clusterNode returns what tells this Node as the apiserver has it; nil for a podd that stands
+// alone.
+func (n *Node) clusterNode() func() *v1.Node {
+	if n.membership == nil {
+		return nil
+	}
+	return n.membership.attached.Node
+}
+
 // nodeLabels returns what tells the labels of this Node in the apiserver; nil for a podd that
 // stands alone.
 func (n *Node) nodeLabels() func() map[string]string {
