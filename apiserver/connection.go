@@ -219,3 +219,32 @@ func (c *Client) Problems() []pod.Problem {
 	}
 	return []pod.Problem{*c.conn.failure}
 }
+
+// Reconnect has all requests from now on made over new connections, and ends those under
+// way: for a machine whose address has changed, from which nobody answers to the old one, and
+// which would wait for that a minute. The error is that of a kubeconfig that cannot be used;
+// the old connections stay then.
+func (c *Client) Reconnect() error { return c.conn.reconnect() }
+
+func (c *connection) reconnect() error {
+	config, err := load(c.kubeconfig)
+	if err != nil {
+		return fmt.Errorf("kubeconfig %s: %w", c.kubeconfig, err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.now == nil {
+		return nil
+	}
+	if c.requested != nil {
+		config = c.requested.with(config)
+	}
+	next, err := c.renewLocked(config)
+	if err != nil {
+		return fmt.Errorf("kubeconfig %s: %w", c.kubeconfig, err)
+	}
+	old := c.now
+	c.now = next
+	go old.close() // closing many connections may take a while
+	return nil
+}

@@ -19,6 +19,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -33,11 +34,14 @@ type place struct {
 	mu    sync.Mutex
 	users []string
 	open  int // connections
+	// peers are the clients' ends of those; watches are under way.
+	peers   map[string]bool
+	watches int
 }
 
 func newPlace(t *testing.T) *place {
 	t.Helper()
-	p := &place{}
+	p := &place{peers: map[string]bool{}}
 	p.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		user := r.Header.Get("Authorization")
 		if len(r.TLS.PeerCertificates) > 0 {
@@ -48,7 +52,9 @@ func newPlace(t *testing.T) *place {
 		p.mu.Unlock()
 		if r.URL.Query().Get("watch") != "" { // until the client is gone
 			w.(http.Flusher).Flush()
+			p.watch(1)
 			<-r.Context().Done()
+			p.watch(-1)
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
@@ -56,19 +62,27 @@ func newPlace(t *testing.T) *place {
 	}))
 	p.TLS = &tls.Config{ClientAuth: tls.RequestClientCert}
 	p.EnableHTTP2 = true
-	p.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+	p.Config.ConnState = func(of net.Conn, state http.ConnState) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		switch state {
 		case http.StateNew:
 			p.open++
+			p.peers[of.RemoteAddr().String()] = true
 		case http.StateClosed:
 			p.open--
+			delete(p.peers, of.RemoteAddr().String())
 		}
 	}
 	p.StartTLS()
 	t.Cleanup(p.Close)
 	return p
+}
+
+func (p *place) watch(more int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.watches += more
 }
 
 func (p *place) last() string {
@@ -258,6 +272,60 @@ func TestReplacedCredentialsMakeNoConnection(t *testing.T) {
 	}
 	if !errors.Is(err, errReplaced) || p.last() != "" {
 		t.Errorf("got %v, and the apiserver was asked by %q", err, p.last())
+	}
+}
+
+// TestConnectionsAreMadeAnewForAnotherAddress has requests and a watch under way, and a
+// requested certificate in use.
+func TestConnectionsAreMadeAnewForAnotherAddress(t *testing.T) {
+	p := newPlace(t)
+	f := files{t, t.TempDir()}
+	f.write("ca.crt", p.ca())
+	f.kubeconfig(p.URL, "{token: first}")
+	c, err := Connect(Config{Kubeconfig: f.path("kubeconfig"), UserAgent: "podd/1", Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, key := certify(t, "requested", time.Now().Add(time.Hour))
+	if err := c.Use(cert, key); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var parts sync.WaitGroup
+	defer parts.Wait()
+	defer cancel()
+	parts.Go(func() { c.FollowNode(ctx, "n", func([]*v1.Node, error) {}) })
+	peers := func() (all []string) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		for peer := range p.peers {
+			all = append(all, peer)
+		}
+		return all
+	}
+	watched := func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return p.watches > 0
+	}
+	until(t, "the node is watched", watched)
+	before := peers()
+	if err := c.Reconnect(); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the old connections are closed", func() bool {
+		return !slices.ContainsFunc(peers(), func(peer string) bool { return slices.Contains(before, peer) })
+	})
+	until(t, "the node is watched again", watched)
+	if _, err := c.Node(ctx, "n"); err != nil || !strings.HasPrefix(p.last(), "requested ") {
+		t.Errorf("got %v by %q", err, p.last())
+	}
+	f.write("kubeconfig", []byte("clusters: ["))
+	if err := c.Reconnect(); err == nil {
+		t.Error("a broken kubeconfig is no error")
+	}
+	if _, err := c.Node(ctx, "n"); err != nil {
+		t.Errorf("with a broken kubeconfig the old connections do not stay: %v", err)
 	}
 }
 

@@ -110,7 +110,7 @@ func requestsOfPodd(t *testing.T, file string, where machine) recorded {
 	t.Helper()
 	r := newRig(t)
 	imagesOfBoth(r.srv)
-	r.env.NodeName, r.env.NodeIPs = "node", []string{where.NodeIP}
+	r.env.NodeName, r.env.NodeIPs = "node", func() []string { return []string{where.NodeIP} }
 	r.opts.MemoryCapacity, r.opts.AllowNegativeOOMScore = where.Memory, true
 	r.env.Allocatable = v1.ResourceList{
 		v1.ResourceCPU:    *resource.NewQuantity(where.CPUs, resource.DecimalSI),

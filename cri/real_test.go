@@ -42,7 +42,7 @@ func TestRealRuntime(t *testing.T) {
 	}
 	l := &realLife{T: t, dir: t.TempDir(), look: newLook(), pod: talkative()}
 	l.env = podenv.New(podenv.Config{
-		NodeName: "node-1", NodeIPs: []string{"192.0.2.1"},
+		NodeName: "node-1", NodeIPs: func() []string { return []string{"192.0.2.1"} },
 		CgroupParent: func(p *v1.Pod) string { return "/podd-cri-test/besteffort/pod" + string(p.UID) },
 	})
 	dirs := podfs.Dirs{Root: filepath.Join(l.dir, "root"), PodLogs: filepath.Join(l.dir, "logs"), ContainerLogs: filepath.Join(l.dir, "links")}

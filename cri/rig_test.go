@@ -45,7 +45,7 @@ func newRig(t *testing.T, opts ...critest.Option) *rig {
 	dir := t.TempDir()
 	r := &rig{srv: srv, log: quiet, dir: dir, id: srv.AddImage(image)}
 	r.opts.Dirs = podfs.Dirs{Root: filepath.Join(dir, "root"), PodLogs: filepath.Join(dir, "pods"), ContainerLogs: filepath.Join(dir, "containers")}
-	r.env = podenv.Config{NodeName: "node-1", NodeIPs: []string{"192.0.2.1"}}
+	r.env = podenv.Config{NodeName: "node-1", NodeIPs: func() []string { return []string{"192.0.2.1"} }}
 	r.dial(t)
 	return r
 }

@@ -293,7 +293,7 @@ func (m *membership) start(ctx context.Context, g *errgroup.Group, p *parts) {
 func (n *parts) nodeFacts() nodestatus.Facts {
 	f := nodestatus.Facts{
 		Name: n.cfg.NodeName, Hostname: n.cfg.NodeName, Labels: n.cfg.NodeLabels, Taints: n.cfg.Taints, ProviderID: n.cfg.ProviderID,
-		Addresses: n.facts.Addresses, Capacity: n.resources.Capacity, Allocatable: n.resources.Allocatable,
+		Capacity: n.resources.Capacity, Allocatable: n.resources.Allocatable,
 		Port: n.cfg.API.Port, System: capacity.System(), StrictGroups: n.facts.StrictGroups, Declared: declared,
 	}
 	f.System.KernelVersion = n.resources.Kernel
@@ -318,7 +318,9 @@ var declared = []string{"InPlacePodLevelResourcesVerticalScaling", "RestartAllCo
 
 // nodeState is what of the Node may change.
 func (n *parts) nodeState(ctx context.Context) nodestatus.State {
-	return nodestatus.State{NotReady: n.notReady(ctx), VolumesInUse: n.csi.InUse(), Images: n.nodeImages.Now(ctx)}
+	n.lookForAddresses()
+	s := nodestatus.State{NotReady: n.notReady(ctx), Addresses: n.addresses.now(), VolumesInUse: n.csi.InUse(), Images: n.nodeImages.Now(ctx)}
+	return s
 }
 
 // newNodeImages is asked by nobody but the node of a cluster.

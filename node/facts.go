@@ -24,22 +24,19 @@ type Facts struct {
 	RecursiveReadOnly bool
 	// StrictGroups: the runtime honours supplementalGroupsPolicy Strict.
 	StrictGroups bool
-	// Addresses are the node's, primary first, at most one per IP family; none if it
-	// has no network. Everything that shows them to pods or users uses these.
-	Addresses []string
 }
 
 // imports reports whether image archives can be imported into this runtime.
 func (f Facts) imports() bool { return f.Runtime.Name == "containerd" }
 
-// status returns the facts that statuses show.
-func (f Facts) status() status.Options {
-	return status.Options{RuntimeName: f.Runtime.Name, HostIPs: slices.Clone(f.Addresses), RecursiveReadOnly: f.RecursiveReadOnly}
+// status returns the facts that statuses show, with the node's addresses.
+func (f Facts) status(addresses []string) status.Options {
+	return status.Options{RuntimeName: f.Runtime.Name, HostIPs: slices.Clone(addresses), RecursiveReadOnly: f.RecursiveReadOnly}
 }
 
 // learn queries a runtime that has responded for the other facts.
 func (n *Node) learn(ctx context.Context, version cri.Version) Facts {
-	f := Facts{Runtime: version, CgroupDriver: cgroup.Driver(n.cfg.CgroupDriver), Addresses: addresses(n.cfg)}
+	f := Facts{Runtime: version, CgroupDriver: cgroup.Driver(n.cfg.CgroupDriver)}
 	s, err := n.conn.Status(ctx)
 	if err != nil {
 		n.log.Info("runtime does not report its features", "error", err)

@@ -34,8 +34,9 @@ func greeter(t *testing.T, srv *critest.Server) *Node {
 	if err != nil {
 		t.Fatal(err)
 	}
+	cfg := &config.Config{CgroupDriver: "systemd", NodeIPs: []netip.Addr{netip.MustParseAddr("192.0.2.7")}}
 	return &Node{
-		cfg:  &config.Config{CgroupDriver: "systemd", NodeIPs: []netip.Addr{netip.MustParseAddr("192.0.2.7")}},
+		cfg: cfg, addresses: newNodeAddresses(func() []string { return addresses(cfg) }),
 		conn: conn, log: log, notifier: notifier, runtimeUp: make(chan time.Time, 1), ready: make(chan agent.Parts, 1),
 	}
 }
@@ -50,8 +51,8 @@ func TestFactsAreWhatTheRuntimeSaysAtTheGreeting(t *testing.T) {
 	if facts.Runtime.Name != "critest" || facts.imports() || facts.CgroupDriver != cgroup.Cgroupfs {
 		t.Errorf("got %+v, want the runtime's name and its driver, cgroupfs, over the configuration's", facts)
 	}
-	if !slices.Equal(facts.Addresses, []string{"192.0.2.7"}) || !slices.Equal(facts.status().HostIPs, facts.Addresses) {
-		t.Errorf("got %v, and %v in statuses, want the configured address", facts.Addresses, facts.status().HostIPs)
+	if now := n.addresses.now(); !slices.Equal(now, []string{"192.0.2.7"}) || !slices.Equal(facts.status(now).HostIPs, now) {
+		t.Errorf("got %v, and %v in statuses, want the configured address", now, facts.status(now).HostIPs)
 	}
 	select {
 	case <-n.runtimeUp:

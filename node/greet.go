@@ -99,7 +99,8 @@ func (n *Node) followRuntime(ctx context.Context, g *errgroup.Group, started tim
 	if err != nil {
 		return err
 	}
-	n.status.SetOptions(facts.status())
+	n.addresses.look()
+	n.status.SetOptions(facts.status(n.addresses.now()))
 	<-shared
 	p, err := n.assemble(facts)
 	if err != nil {

@@ -72,6 +72,7 @@ type Node struct {
 	resources   capacity.Resources
 	sysctls     admission.Sysctls
 	instance    string // the identity of this podd
+	addresses   *nodeAddresses
 
 	registry     *prometheus.Registry
 	probeMetrics *prometheus.Registry // what /metrics/probes shows
@@ -123,9 +124,10 @@ func New(c Config) (*Node, error) {
 		return nil, err
 	}
 	n.warnOfBounds()
+	n.addresses = newNodeAddresses(func() []string { return addresses(cfg) })
 	n.recorder = events.New(events.Config{Node: cfg.NodeName, Log: n.log, Metrics: n.registry})
 	n.status = status.NewWriter(status.Config{
-		Options: status.Options{HostIPs: addresses(cfg)}, Gone: n.gone, Log: n.log, Metrics: n.registry,
+		Options: status.Options{HostIPs: n.addresses.now()}, Gone: n.gone, Log: n.log, Metrics: n.registry,
 	})
 	if n.membership, err = n.newMembership(); err != nil {
 		return nil, err

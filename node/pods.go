@@ -131,7 +131,7 @@ func (n *Node) dirs() podfs.Dirs {
 func (n *parts) inputs() *podenv.Resolver {
 	cfg := n.cfg
 	return podenv.New(podenv.Config{
-		NodeName: cfg.NodeName, NodeIPs: n.facts.Addresses, Allocatable: n.resources.Allocatable,
+		NodeName: cfg.NodeName, NodeIPs: n.addresses.now, Allocatable: n.resources.Allocatable,
 		ClusterDNS: texts(cfg.ClusterDNS), ClusterDomain: cfg.ClusterDomain, ResolvConf: configuredResolvConf(cfg.ResolvConf),
 		CgroupParent: n.cgroups.Parent, Objects: n.objects, Services: n.services(), Volumes: n.volumes,
 		UserNamespace: userNamespaces(cfg, n.dirs(), n.network != nil, n.log),
@@ -154,7 +154,7 @@ func (n *parts) forAgent() agent.Parts {
 		Observer: observer{n.client, cgroup.NewOOMWitness(n.cgroups.Kills, n.log)}, Inputs: n.inputs(), Files: n.files,
 		Sandboxes: sandboxes{n.client, n.network, n.objects, n.callFailed}, Containers: containers{n.client, n.callFailed}, Images: n.images, Volumes: n.volumes,
 		Cgroups: groups, Admitter: n.admission, Limits: n.limits(), Resizer: resizer{groups, n.admission}, Probes: n.prober, Hooks: n.hooks,
-		HostIP: hostNetworkIP, NodeIPs: n.facts.Addresses,
+		HostIP: hostNetworkIP, NodeIPs: n.addresses.now(),
 	}
 }
 

@@ -15,12 +15,10 @@ type Facts struct {
 	// Name is the Node's; Hostname its label and address.
 	Name, Hostname string
 	// Labels are the configured ones, Taints and Unschedulable those of a new Node.
-	Labels        map[string]string
-	Taints        []v1.Taint
-	Unschedulable bool
-	ProviderID    string
-	// Addresses are IP addresses, primary first.
-	Addresses             []string
+	Labels                map[string]string
+	Taints                []v1.Taint
+	Unschedulable         bool
+	ProviderID            string
 	Capacity, Allocatable v1.ResourceList
 	System                v1.NodeSystemInfo
 	// Port is that of the kubelet's API; 0 for none.
@@ -37,6 +35,8 @@ type Facts struct {
 type State struct {
 	// NotReady says why the node is not ready; nil if it is.
 	NotReady error
+	// Addresses are IP addresses, primary first.
+	Addresses []string
 	// MemoryPressure, DiskPressure and PIDPressure are the conditions of these names.
 	MemoryPressure, DiskPressure, PIDPressure bool
 	Images                                    []v1.ContainerImage
@@ -109,7 +109,7 @@ func (f *Facts) adopt(n *v1.Node) {
 // does not know (extended ones).
 func (f *Facts) update(n *v1.Node, s State, now metav1.Time) {
 	st := &n.Status
-	st.Addresses = f.addresses()
+	st.Addresses = f.addresses(s.Addresses)
 	st.Capacity, st.Allocatable = withOthers(f.Capacity, st.Capacity), withOthers(f.Allocatable, st.Allocatable)
 	st.NodeInfo = f.System
 	st.NodeInfo.OperatingSystem, st.NodeInfo.Architecture = runtime.GOOS, runtime.GOARCH
@@ -137,9 +137,9 @@ func withOthers(known, old v1.ResourceList) v1.ResourceList {
 }
 
 // addresses are in the kubelet's order: the IP addresses, then the host's name.
-func (f *Facts) addresses() []v1.NodeAddress {
+func (f *Facts) addresses(ips []string) []v1.NodeAddress {
 	var out []v1.NodeAddress
-	for _, ip := range f.Addresses {
+	for _, ip := range ips {
 		out = append(out, v1.NodeAddress{Type: v1.NodeInternalIP, Address: ip})
 	}
 	return append(out, v1.NodeAddress{Type: v1.NodeHostName, Address: f.Hostname})

@@ -129,7 +129,7 @@ func (s *server) PatchNode(_ context.Context, _ string, patch []byte, subresourc
 
 func facts() Facts {
 	return Facts{
-		Name: "node0", Hostname: "node0", Addresses: []string{"10.0.0.1", "fd00::1"},
+		Name: "node0", Hostname: "node0",
 		Labels: map[string]string{"disk": "ssd"}, Taints: []v1.Taint{{Key: "only", Effect: v1.TaintEffectNoSchedule}},
 		Capacity: v1.ResourceList{
 			v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("4Gi"),
@@ -152,7 +152,7 @@ type bed struct {
 func registering(t *testing.T, s *server, run func(b *bed)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		b := &bed{t: t, server: s}
+		b := &bed{t: t, server: s, state: State{Addresses: []string{"10.0.0.1", "fd00::1"}}}
 		b.Registrar = New(Config{
 			Client: s, Facts: facts(), Register: true, UpdateFrequency: 10 * time.Second, ReportFrequency: 5 * time.Minute,
 			State: func(context.Context) State { b.mu.Lock(); defer b.mu.Unlock(); return b.state },
@@ -243,6 +243,22 @@ func TestAChangeOfReadinessIsToldAtTheNextLookAndAtOnceWhenPoked(t *testing.T) {
 		if want := []string{"NodeHasInsufficientMemory", "NodeNotReady", "NodeHasSufficientMemory", "NodeReady"}; !slices.Equal(b.happened(), want) {
 			b.t.Errorf("got events %q, want %q", b.happened(), want)
 		}
+	})
+}
+
+func TestAnotherAddressIsToldAtTheNextLook(t *testing.T) {
+	registering(t, &server{}, func(b *bed) {
+		time.Sleep(5 * time.Second)
+		b.server.did()
+		b.set(State{Addresses: []string{"10.0.0.2"}})
+		time.Sleep(6 * time.Second)
+		b.want("the next look", "patch status")
+		want := []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "10.0.0.2"}, {Type: v1.NodeHostName, Address: "node0"}}
+		if got := b.node().Status.Addresses; !slices.Equal(got, want) {
+			b.t.Errorf("got %+v, want %+v", got, want)
+		}
+		time.Sleep(time.Minute)
+		b.want("later")
 	})
 }
 

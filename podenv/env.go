@@ -94,15 +94,17 @@ func (r *Resolver) fieldValue(p *v1.Pod, path string, podIPs []string) (string, 
 	}
 	switch path {
 	case "status.hostIP":
-		if len(r.cfg.NodeIPs) == 0 {
+		ips := r.nodeIPs()
+		if len(ips) == 0 {
 			return "", fmt.Errorf("the node's address is not known: set --node-ip")
 		}
-		return r.cfg.NodeIPs[0], nil
+		return ips[0], nil
 	case "status.hostIPs":
-		if len(r.cfg.NodeIPs) == 0 {
+		ips := r.nodeIPs()
+		if len(ips) == 0 {
 			return "", fmt.Errorf("the node's address is not known: set --node-ip")
 		}
-		return strings.Join(r.cfg.NodeIPs, ","), nil
+		return strings.Join(ips, ","), nil
 	case "status.podIP":
 		if len(podIPs) == 0 {
 			return "", nil

@@ -38,7 +38,7 @@ func TestEnvironment(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "shop", UID: "u1", Labels: map[string]string{"b": "2", "a": "1"}, Annotations: map[string]string{"x/y": "quoted \"z\""}},
 		Spec:       v1.PodSpec{ServiceAccountName: "default"},
 	}
-	r := New(Config{NodeName: "node-1", NodeIPs: []string{"192.0.2.1", "2001:db8::1"}, Allocatable: quantities("4", "8Gi")})
+	r := New(Config{NodeName: "node-1", NodeIPs: func() []string { return []string{"192.0.2.1", "2001:db8::1"} }, Allocatable: quantities("4", "8Gi")})
 	for _, tc := range []struct {
 		name string
 		env  []v1.EnvVar
@@ -87,7 +87,7 @@ func TestAddressesAreInTheNodesOrder(t *testing.T) {
 		{[]string{"10.0.0.2", "fd00::2"}, []string{"2001:db8::1", "192.0.2.1"}, "fd00::2 fd00::2,10.0.0.2"},
 		{[]string{"fd00::2", "10.0.0.2", "10.0.0.3"}, []string{"192.0.2.1"}, "10.0.0.2 10.0.0.2,fd00::2"},
 	} {
-		in, err := New(Config{NodeIPs: tc.node}).Container(&v1.Pod{}, c, tc.reported)
+		in, err := New(Config{NodeIPs: func() []string { return tc.node }}).Container(&v1.Pod{}, c, tc.reported)
 		if got := in.Env.Values["P"] + " " + in.Env.Values["PS"]; err != nil || got != tc.want {
 			t.Errorf("%v on a node with %v: got %q, %v, want %q", tc.reported, tc.node, got, err, tc.want)
 		}

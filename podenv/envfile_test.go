@@ -62,7 +62,7 @@ func TestVariablesFromAFile(t *testing.T) {
 }
 
 func TestAddressesAreTheSandboxsOrTheNodes(t *testing.T) {
-	r := podenv.New(podenv.Config{NodeIPs: []string{"192.0.2.1"}})
+	r := podenv.New(podenv.Config{NodeIPs: func() []string { return []string{"192.0.2.1"} }})
 	c := &v1.Container{Name: "app", Env: []v1.EnvVar{
 		{Name: "IP", ValueFrom: &v1.EnvVarSource{FieldRef: &v1.ObjectFieldSelector{FieldPath: "status.podIP"}}},
 		{Name: "HOST", ValueFrom: &v1.EnvVarSource{FieldRef: &v1.ObjectFieldSelector{FieldPath: "status.hostIP"}}},

@@ -24,7 +24,7 @@ func (r *Resolver) dns(p *v1.Pod) (pod.DNS, []pod.Warning, error) {
 	}
 	var local []string
 	if none {
-		local = localResolvers(r.cfg.NodeIPs)
+		local = localResolvers(r.nodeIPs())
 	}
 	dns, notes := podDNS(p, node, local, r.cfg.ClusterDNS, r.cfg.ClusterDomain)
 	return dns, r.warnings(p, notes), nil

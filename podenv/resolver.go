@@ -23,8 +23,9 @@ type Volumes interface {
 type Config struct {
 	// NodeName is spec.nodeName for pods that do not carry it.
 	NodeName string
-	// NodeIPs, primary first, answer status.hostIP and status.hostIPs.
-	NodeIPs []string
+	// NodeIPs returns what answers status.hostIP and status.hostIPs now, primary first. It
+	// must not block, and may be nil for none.
+	NodeIPs func() []string
 	// Allocatable answers resourceFieldRef for limits that are not set.
 	Allocatable v1.ResourceList
 
@@ -53,6 +54,13 @@ type Config struct {
 
 // Resolver computes inputs. Make it with New.
 type Resolver struct{ cfg Config }
+
+func (r *Resolver) nodeIPs() []string {
+	if r.cfg.NodeIPs == nil {
+		return nil
+	}
+	return r.cfg.NodeIPs()
+}
 
 // New returns a Resolver of these facts.
 func New(cfg Config) *Resolver {
@@ -103,9 +111,9 @@ func (r *Resolver) userNamespace(p *v1.Pod) (*pod.IDRange, error) {
 func (r *Resolver) Container(p *v1.Pod, c *v1.Container, sandboxIPs []string) (in pod.ContainerInputs, err error) {
 	ips := sandboxIPs
 	if p.Spec.HostNetwork {
-		ips = r.cfg.NodeIPs
+		ips = r.nodeIPs()
 	}
-	if in.Env, err = r.environment(p, c, pod.PodIPs(ips, r.cfg.NodeIPs)); err != nil {
+	if in.Env, err = r.environment(p, c, pod.PodIPs(ips, r.nodeIPs())); err != nil {
 		return in, err
 	}
 	if in.SubPaths, err = subPaths(c, in.Env.Values); err != nil {

@@ -169,6 +169,26 @@ func (c *computation) addresses(s *v1.PodStatus) {
 	s.PodIP = ips[0]
 }
 
+// move gives the status of a pod the node's addresses, of which the pods on its network have
+// theirs.
+func (o Options) move(p *v1.Pod) {
+	s := &p.Status
+	if len(o.HostIPs) == 0 || s.HostIP == "" {
+		return // the next report sets the first ones
+	}
+	s.HostIP, s.HostIPs = o.HostIPs[0], nil
+	for _, ip := range o.HostIPs {
+		s.HostIPs = append(s.HostIPs, v1.HostIP{IP: ip})
+	}
+	if !p.Spec.HostNetwork || s.PodIP == "" {
+		return
+	}
+	s.PodIP, s.PodIPs = o.HostIPs[0], nil
+	for _, ip := range o.HostIPs {
+		s.PodIPs = append(s.PodIPs, v1.PodIP{IP: ip})
+	}
+}
+
 // seconds is the precision in which the API speaks; comparing finer times would
 // call a status changed that reads the same.
 func seconds(t time.Time) metav1.Time {

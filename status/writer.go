@@ -37,6 +37,8 @@ type Writer struct {
 
 	mu      sync.Mutex
 	options Options
+	// edition counts the options.
+	edition int
 	// pods holds immutable objects: a change puts a new one in place.
 	pods map[pod.UID]entry
 }
@@ -60,12 +62,31 @@ func NewWriter(c Config) *Writer {
 	}
 }
 
-// SetOptions changes what is written from the next report on: the runtime's name
-// is known only when the runtime first answers.
+// SetOptions changes what is written from the next report on: the runtime's name is known
+// only when the runtime first answers. The node's addresses also change in the statuses of
+// pods that have not ended, for which no report may come for long.
 func (w *Writer) SetOptions(o Options) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.options = o
+	w.edition++
+	moved := false
+	for uid, e := range w.pods {
+		if terminal(e.pod.Status.Phase) {
+			continue
+		}
+		p := *e.pod
+		p.Status = *p.Status.DeepCopy()
+		o.move(&p)
+		if !Equal(&e.pod.Status, &p.Status) {
+			e.pod = &p
+			w.pods[uid] = e
+			moved = true
+		}
+	}
+	if moved {
+		w.changed()
+	}
 }
 
 // Report computes the pod's status and keeps it if it says anything new. Reports
@@ -75,9 +96,15 @@ func (w *Writer) Report(r pod.Report) {
 	if r.Desired == nil {
 		return
 	}
+	for !w.reported(r) { // the options have changed meanwhile
+	}
+}
+
+// reported is one attempt at Report; false means that another one is needed.
+func (w *Writer) reported(r pod.Report) bool {
 	uid := r.Desired.UID()
 	w.mu.Lock()
-	old, options := w.pods[uid], w.options
+	old, options, edition := w.pods[uid], w.options, w.edition
 	w.mu.Unlock()
 
 	// A pod of an apiserver has the last status of an earlier podd, and the newest of what
@@ -90,19 +117,20 @@ func (w *Writer) Report(r pod.Report) {
 		}
 	}
 	next := options.Compute(r, previous)
-	if old.pod != nil && sameSpec(old.pod, r.Desired.Pod) && Equal(&previous, &next) {
-		return
+	same := old.pod != nil && sameSpec(old.pod, r.Desired.Pod) && Equal(&previous, &next)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.edition != edition || same {
+		return same && w.edition == edition
 	}
 	// A shallow copy: spec and metadata are as immutable as the original.
 	p := *r.Desired.Pod
 	p.Status = next
 	w.logChange(&p, previous.Phase)
-
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	w.pods[uid] = entry{pod: &p, origin: r.Desired.Origin}
 	w.metrics.moved(previous.Phase, next.Phase)
 	w.changed()
+	return true
 }
 
 // withOthers returns podd's own of some conditions, and those of others of what an

@@ -193,6 +193,41 @@ func TestOptionsCountFromTheNextReportOn(t *testing.T) {
 
 // What an apiserver's update changes of a pod is taken up though its status says
 // the same.
+func TestAnotherAddressOfTheNodeIsInTheStatusesAtOnce(t *testing.T) {
+	w := NewWriter(Config{Options: Options{HostIPs: []string{"192.0.2.1"}}})
+	onNode := func(s *scene) { s.Desired.Pod.Spec.HostNetwork = true }
+	w.Report(aScene(named("default", "a"), with("x", running(0, 2))))
+	w.Report(aScene(named("default", "b"), onNode, with("x", running(0, 2))))
+	w.Report(aScene(named("default", "ended"), func(s *scene) { s.Desired.Pod.Spec.RestartPolicy = v1.RestartPolicyNever }, with("x", exited(0, 0, 3))))
+	before := w.Pod("default-a")
+	if w.Pod("default-ended").Status.Phase != v1.PodSucceeded {
+		t.Fatalf("got %s", w.Pod("default-ended").Status.Phase)
+	}
+	changes, stop := w.Changes()
+	defer stop()
+	w.SetOptions(Options{HostIPs: []string{"192.0.2.2", "2001:db8::2"}})
+	if !poked(changes) {
+		t.Error("nobody is told")
+	}
+	a, b, ended := w.Pod("default-a").Status, w.Pod("default-b").Status, w.Pod("default-ended").Status
+	if a.HostIP != "192.0.2.2" || len(a.HostIPs) != 2 || a.HostIPs[1].IP != "2001:db8::2" || a.PodIP != before.Status.PodIP || a.Phase != v1.PodRunning {
+		t.Errorf("got %+v", a)
+	}
+	if b.HostIP != "192.0.2.2" || b.PodIP != "192.0.2.2" || len(b.PodIPs) != 2 {
+		t.Errorf("on the node's network: got %+v", b)
+	}
+	if ended.HostIP != "192.0.2.1" {
+		t.Errorf("a pod that has ended has moved to %s", ended.HostIP)
+	}
+	if before.Status.HostIP != "192.0.2.1" {
+		t.Error("what somebody reads was changed")
+	}
+	w.SetOptions(Options{HostIPs: []string{"192.0.2.2", "2001:db8::2"}})
+	if poked(changes) {
+		t.Error("the same addresses are announced")
+	}
+}
+
 func TestAnUpdateOfThePodIsTakenUp(t *testing.T) {
 	now := metav1.NewTime(at(90))
 	for name, change := range map[string]func(*v1.Pod){
