@@ -57,7 +57,7 @@ var errNoIP = errors.New("the command ip is not installed, without which podd do
 
 // ensureBridge creates the bridge, or adopts an existing one if that does no harm: the
 // plugin removes every address from it except for the pod CIDR's.
-func (n *Network) ensureBridge(ctx context.Context) error {
+func (n *Network) ensureBridge(ctx context.Context, cidr netip.Prefix) error {
 	b, err := n.inspectBridge(ctx)
 	if err != nil {
 		return err
@@ -81,7 +81,7 @@ func (n *Network) ensureBridge(ctx context.Context) error {
 	case b.kind != "bridge":
 		return fmt.Errorf("--bridge %s: there is a network interface of that name, which is not a bridge; choose another name", n.cfg.Bridge)
 	}
-	return n.harmless()
+	return n.harmless(cidr)
 }
 
 // others says whether a bridge is another podd's.
@@ -90,7 +90,7 @@ func (n *Network) others(b bridge) bool {
 }
 
 // harmless returns an error for a bridge with addresses that the plugin would remove.
-func (n *Network) harmless() error {
+func (n *Network) harmless(cidr netip.Prefix) error {
 	link, err := net.InterfaceByName(n.cfg.Bridge)
 	if err != nil {
 		return fmt.Errorf("inspect bridge %s: %w", n.cfg.Bridge, err)
@@ -99,7 +99,7 @@ func (n *Network) harmless() error {
 	if err != nil {
 		return fmt.Errorf("list the addresses of bridge %s: %w", n.cfg.Bridge, err)
 	}
-	own := netip.PrefixFrom(n.cfg.PodCIDR.Addr().Next(), n.cfg.PodCIDR.Bits())
+	own := netip.PrefixFrom(cidr.Addr().Next(), cidr.Bits())
 	for _, a := range addresses {
 		if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().Is4() && p != own {
 			return fmt.Errorf("bridge %s exists and was not created by podd; as the bridge of pods it would lose its address %s: choose another --bridge, or, if it is not needed, delete it: ip link delete %s",

@@ -52,7 +52,7 @@ func TestCollectUndoesOnlyWhatNobodyHas(t *testing.T) {
 		plugins.Answer(p, "ADD", `{"cniVersion":"1.0.0","ips":[{"address":"10.202.0.2/24"}]}`)
 	}
 	n := aNetwork(t, plugins)
-	if err := n.cfg.writeConf("nftables"); err != nil {
+	if err := n.cfg.writeConf("nftables", n.cfg.PodCIDR); err != nil {
 		t.Fatal(err)
 	}
 	attach(t, n, "alive", time.Minute)
@@ -108,7 +108,7 @@ func TestCollectGoesOnAfterAPluginFailed(t *testing.T) {
 		plugins.Answer(p, "ADD", `{"cniVersion":"1.0.0"}`)
 	}
 	n := aNetwork(t, plugins)
-	if err := n.cfg.writeConf("nftables"); err != nil {
+	if err := n.cfg.writeConf("nftables", n.cfg.PodCIDR); err != nil {
 		t.Fatal(err)
 	}
 	attach(t, n, "dead", time.Minute)

@@ -34,8 +34,13 @@ type Config struct {
 	// Owner tells this podd from others of the machine, and is written on the
 	// bridge: the root directory, resolved.
 	Owner string
-	// PodCIDR defaults to DefaultPodCIDR; IPv4, with room for at least one pod.
+	// PodCIDR is IPv4, with room for at least one pod. The zero value is that of
+	// Assigned, or else DefaultPodCIDR.
 	PodCIDR netip.Prefix
+	// Assigned is a file for the pod CIDR that a cluster gives to this node; see Await
+	// and Assign. Empty: none does. It should survive a boot, so that pods have a
+	// network before the cluster responds.
+	Assigned string
 	// BinDirs hold the plugins, first match wins.
 	BinDirs []string
 	// ConfDir is where the runtime reads the network's configuration.
@@ -58,9 +63,6 @@ func (c *Config) complete() error {
 	if c.Bridge == "" {
 		c.Bridge = DefaultBridge
 	}
-	if !c.PodCIDR.IsValid() {
-		c.PodCIDR = netip.MustParsePrefix(DefaultPodCIDR)
-	}
 	if c.CacheDir == "" {
 		c.CacheDir = "/var/lib/cni"
 	}
@@ -71,12 +73,12 @@ func (c *Config) complete() error {
 	if !bridgeName.MatchString(c.Bridge) {
 		errs = append(errs, fmt.Errorf("bridge name %q: a network interface has 1 to 15 letters, digits, dots, dashes or underscores, a letter first", c.Bridge))
 	}
-	if !c.PodCIDR.Addr().Is4() {
-		errs = append(errs, fmt.Errorf("pod CIDR %s: the default network is IPv4 only; for IPv6 put a CNI configuration of your own into %s", c.PodCIDR, c.ConfDir))
-	} else if c.PodCIDR.Bits() > 30 {
-		errs = append(errs, fmt.Errorf("pod CIDR %s has no room for a pod; the smallest is a /30", c.PodCIDR))
+	if c.PodCIDR.IsValid() {
+		if err := c.fits(c.PodCIDR); err != nil {
+			errs = append(errs, err)
+		}
 	}
-	if masked := c.PodCIDR.Masked(); masked != c.PodCIDR && c.PodCIDR.Addr().Is4() {
+	if masked := c.PodCIDR.Masked(); c.PodCIDR.IsValid() && masked != c.PodCIDR && c.PodCIDR.Addr().Is4() {
 		errs = append(errs, fmt.Errorf("pod CIDR %s has host bits set; did you mean %s?", c.PodCIDR, masked))
 	}
 	for what, dir := range map[string]string{"CNI configuration": c.ConfDir, "address lease": c.LeaseDir} {
@@ -87,10 +89,21 @@ func (c *Config) complete() error {
 	return errors.Join(errs...)
 }
 
+// fits says why pods cannot get their addresses from a network.
+func (c *Config) fits(cidr netip.Prefix) error {
+	switch {
+	case !cidr.Addr().Is4():
+		return fmt.Errorf("pod CIDR %s: the default network is IPv4 only; for IPv6 put a CNI configuration of your own into %s", cidr, c.ConfDir)
+	case cidr.Bits() > 30:
+		return fmt.Errorf("pod CIDR %s has no room for a pod; the smallest is a /30", cidr)
+	}
+	return nil
+}
+
 type object = map[string]any
 
 // conflist is the default network for the plugins. backend is portmap's.
-func (c *Config) conflist(backend string) ([]byte, error) {
+func (c *Config) conflist(backend string, cidr netip.Prefix) ([]byte, error) {
 	text, err := json.MarshalIndent(object{
 		"cniVersion": confVersion,
 		"name":       c.Bridge,
@@ -104,7 +117,7 @@ func (c *Config) conflist(backend string) ([]byte, error) {
 				"ipam": object{
 					"type":    "host-local",
 					"dataDir": c.LeaseDir,
-					"ranges":  [][]object{{{"subnet": c.PodCIDR.String()}}},
+					"ranges":  [][]object{{{"subnet": cidr.String()}}},
 				},
 			},
 			{
@@ -121,8 +134,8 @@ func (c *Config) confFile() string { return filepath.Join(c.ConfDir, confName) }
 
 // writeConf replaces the file in one step, and not at all when it says the same
 // already: the runtime watches the directory.
-func (c *Config) writeConf(backend string) error {
-	text, err := c.conflist(backend)
+func (c *Config) writeConf(backend string, cidr netip.Prefix) error {
+	text, err := c.conflist(backend, cidr)
 	if err != nil {
 		return fmt.Errorf("make the pod network's configuration: %w", err)
 	}

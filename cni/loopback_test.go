@@ -42,7 +42,7 @@ func podsDoNotReachLoopback(t *testing.T, backend string) {
 		t.Fatal(err)
 	}
 	if backend == "iptables" {
-		n.rules.find = func(tool string) string {
+		n.find = func(tool string) string {
 			if tool == "nft" {
 				return ""
 			}
@@ -90,7 +90,7 @@ func podsDoNotReachLoopback(t *testing.T, backend string) {
 
 	// Without the rules all of it is reached, IPv6 excepted: there the kernel itself
 	// takes nothing for ::1 that came from outside (RFC 4291, 2.5.3).
-	inNetNS(t, node, func() error { return n.rules.remove(t.Context()) })
+	inNetNS(t, node, func() error { return n.rules(n.cfg.PodCIDR).remove(t.Context()) })
 	open := reached(0)
 	for _, want := range []string{"TCP 127.0.0.1:", "UDP 127.0.0.1", "UDP 127.0.0.1, in VLAN 0"} {
 		if !slices.ContainsFunc(open, func(s string) bool { return strings.HasPrefix(s, want) }) {

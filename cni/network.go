@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,12 +20,12 @@ import (
 
 // Network is the default pod network of this node.
 type Network struct {
-	cfg   Config
-	log   *slog.Logger
-	rules *rules
-	cni   *libcni.CNIConfig
-	// proc is /proc, except in tests.
+	cfg Config
+	log *slog.Logger
+	cni *libcni.CNIConfig
+	// proc is /proc, except in tests, as find is findTool.
 	proc string
+	find func(tool string) string
 }
 
 // New checks the configuration and does nothing else.
@@ -40,21 +41,41 @@ func New(cfg Config, log *slog.Logger) (*Network, error) {
 		PluginDecoder: version.PluginDecoder{},
 	}
 	return &Network{
-		cfg: cfg, log: log, rules: newRules(cfg.Bridge, cfg.PodCIDR), proc: "/proc",
+		cfg: cfg, log: log, proc: "/proc", find: findTool,
 		cni: libcni.NewCNIConfigWithCacheDir(cfg.BinDirs, cfg.CacheDir, exec),
 	}, nil
+}
+
+// rules are the rules that pods of a pod CIDR share.
+func (n *Network) rules(cidr netip.Prefix) *rules {
+	r := newRules(n.cfg.Bridge, cidr)
+	r.find = n.find
+	return r
 }
 
 // SetUp writes the configuration of the default network and sets up what its pods
 // share: forwarding, the bridge and the rules. It is idempotent, and must be called
 // before the runtime starts. If the administrator's own configuration takes precedence,
-// the node's rules are left alone.
+// the node's rules are left alone. While the cluster is yet to assign the pod CIDR, there
+// is no network, which is no error.
 func (n *Network) SetUp(ctx context.Context) error {
-	backend, err := n.rules.backend()
+	cidr, err := n.cidr()
 	if err != nil {
 		return err
 	}
-	if err := n.cfg.writeConf(backend); err != nil {
+	if !cidr.IsValid() {
+		n.log.Info("the pod network waits for the podCIDR that the cluster gives to this node")
+		return n.withdraw()
+	}
+	if kept, err := n.keeps(cidr); err != nil || kept {
+		return err
+	}
+	rules := n.rules(cidr)
+	backend, err := rules.backend()
+	if err != nil {
+		return err
+	}
+	if err := n.cfg.writeConf(backend, cidr); err != nil {
 		return err
 	}
 	if own, err := n.inUse(); err != nil || !own {
@@ -63,10 +84,10 @@ func (n *Network) SetUp(ctx context.Context) error {
 	if err := n.forwarding(); err != nil {
 		return err
 	}
-	if err := n.ensureBridge(ctx); err != nil {
+	if err := n.ensureBridge(ctx, cidr); err != nil {
 		return err
 	}
-	remark, err := n.rules.apply(ctx)
+	remark, err := rules.apply(ctx)
 	if remark != "" {
 		n.log.Warn("the pod network may be blocked", "reason", remark)
 	}
@@ -84,7 +105,8 @@ func (n *Network) TearDown(ctx context.Context) (remark string, err error) {
 	if n.others(b) {
 		return fmt.Sprintf("network %s is kept: it belongs to another podd (%q)", n.cfg.Bridge, b.alias), nil
 	}
-	err = n.rules.remove(ctx)
+	cidr, err := n.cidr()
+	err = errors.Join(err, n.rules(cidr).remove(ctx))
 	if rmErr := os.Remove(n.cfg.confFile()); rmErr != nil && !errors.Is(rmErr, os.ErrNotExist) {
 		err = errors.Join(err, rmErr)
 	}
@@ -129,6 +151,9 @@ func (n *Network) load() (*libcni.NetworkConfigList, string, error) {
 		return nil, "", notReady("read the CNI configuration: %v", err)
 	}
 	if len(files) == 0 {
+		if cidr, err := n.cidr(); err == nil && !cidr.IsValid() {
+			return nil, "", notReady("this node has no podCIDR yet: the cluster assigns it (kube-controller-manager --allocate-node-cidrs), or --pod-cidr says it")
+		}
 		return nil, "", notReady("no CNI configuration in %s; \"podd runtime\" writes the default one at its start", n.cfg.ConfDir)
 	}
 	// The same order as containerd's: by name.

@@ -80,7 +80,7 @@ func TestReadyNamesWhatIsMissing(t *testing.T) {
 		}
 	}
 	expect("no directory", "no CNI configuration in "+n.cfg.ConfDir)
-	if err := n.cfg.writeConf("nftables"); err != nil {
+	if err := n.cfg.writeConf("nftables", n.cfg.PodCIDR); err != nil {
 		t.Fatal(err)
 	}
 	expect("default network", "")

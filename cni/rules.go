@@ -184,15 +184,24 @@ func (r *rules) remove(ctx context.Context) error {
 		r.removePortmap(ctx, nft)
 	}
 	if r.find("iptables") != "" {
-		for _, rule := range r.forwards() {
-			r.removeAll(ctx, []string{"FORWARD"}, rule)
-		}
-		r.removeAll(ctx, natPostrouting, r.masquerade())
+		r.removeShared(ctx)
 		for _, rule := range r.loopback() {
 			r.removeAll(ctx, rawPrerouting, rule)
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// removeShared removes the rules of iptables that name the pod CIDR, if there are any.
+// Those of nftables are in a table of the bridge's name, and replaced with it.
+func (r *rules) removeShared(ctx context.Context) {
+	if r.find("iptables") == "" || !r.cidr.IsValid() {
+		return
+	}
+	for _, rule := range r.forwards() {
+		r.removeAll(ctx, []string{"FORWARD"}, rule)
+	}
+	r.removeAll(ctx, natPostrouting, r.masquerade())
 }
 
 // removePortmap removes the tables that portmap never removes, once no hostPort

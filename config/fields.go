@@ -150,7 +150,7 @@ var Fields = withDefaults([]Field{
 	inCluster("nodeStatusReportFrequency", "", ""),
 	inCluster("nodeStatusUpdateFrequency", "node-status-update-frequency", ""),
 	honoured("oomScoreAdj", "oom-score-adj", "lowered only where podd may"),
-	honoured("podCIDR", "pod-cidr", "of the default bridge; podd chooses one where it is not set"),
+	honoured("podCIDR", "pod-cidr", "of the default bridge; without it the Node's podCIDR, or 10.88.0.0/16 without a cluster"),
 	honoured("podLogsDir", "", ""),
 	honoured("podPidsLimit", "pod-max-pids", ""),
 	honoured("podsPerCore", "pods-per-core", ""),

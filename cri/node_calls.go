@@ -116,3 +116,16 @@ func (c *Conn) RuntimeConfig(ctx context.Context) (RuntimeConfig, error) {
 	}
 	return RuntimeConfig{CgroupDriver: driver}, nil
 }
+
+// UpdateRuntimeConfig tells the runtime the pod CIDR of this node: networks in CIDR notation,
+// separated by commas. A runtime that makes pods' networks by configurations of its own ignores
+// it.
+func (c *Conn) UpdateRuntimeConfig(ctx context.Context, podCIDR string) error {
+	_, err := c.runtime.UpdateRuntimeConfig(ctx, &runtimeapi.UpdateRuntimeConfigRequest{
+		RuntimeConfig: &runtimeapi.RuntimeConfig{NetworkConfig: &runtimeapi.NetworkConfig{PodCidr: podCIDR}},
+	})
+	if err != nil {
+		return mapError("tell the runtime the pod CIDR", err)
+	}
+	return nil
+}

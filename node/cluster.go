@@ -45,6 +45,7 @@ type membership struct {
 	attached  *nodestorage.Attachments
 	lease     *nodestatus.Lease
 	drivers   *nodestorage.Drivers // built at the greeting
+	podCIDR   *podCIDR             // built at the greeting
 }
 
 // newMembership reads the kubeconfig. The apiserver need not respond: what this node runs
@@ -250,11 +251,12 @@ func (m *membership) FollowPods(ctx context.Context, node string, set func([]*v1
 
 // build builds what needs the facts of the runtime, before anything of the second stage runs.
 func (m *membership) build(p *parts) {
+	m.podCIDR = p.newPodCIDR()
 	m.registrar = nodestatus.New(nodestatus.Config{
 		Client: m.client, Facts: p.nodeFacts(), State: func(ctx context.Context) nodestatus.State {
 			m.serving.look()
 			return p.nodeState(ctx)
-		}, Event: p.recorder.NodeEvent, Seen: m.attached.Seen, Register: p.cfg.RegisterNode,
+		}, Event: p.recorder.NodeEvent, Seen: func(of *v1.Node) { m.attached.Seen(of); m.podCIDR.seen(of) }, Register: p.cfg.RegisterNode,
 		UpdateFrequency: p.cfg.StatusUpdateFrequency, ReportFrequency: p.cfg.StatusReportFrequency, Log: p.log,
 	})
 	m.drivers = nodestorage.NewDrivers(nodestorage.DriversConfig{Client: m.client, Node: p.cfg.NodeName, Registered: p.csi.Registered, Log: p.log})
@@ -267,6 +269,7 @@ func (m *membership) start(ctx context.Context, g *errgroup.Group, p *parts) {
 		start(ctx, g, "serving certificate", func(ctx context.Context) error { return m.serving.run(ctx, m.registrar) })
 	}
 	start(ctx, g, "node lease", m.lease.Run)
+	start(ctx, g, "pod CIDR", m.podCIDR.run)
 	start(ctx, g, "pod statuses", m.uploader.Run)
 	start(ctx, g, "event uploads", events.NewUploader(p.recorder, m.client, p.cfg.EventQPS, p.cfg.EventBurst, p.log).Run)
 	start(ctx, g, "mirror pods", func(ctx context.Context) error {
@@ -365,6 +368,9 @@ func (n *parts) notReady(ctx context.Context) error {
 	}
 	if err := n.pleg.Healthy(); err != nil {
 		why = append(why, fmt.Errorf("PLEG is not healthy: %w", err))
+	}
+	if err := n.membership.podCIDR.notReady(); err != nil {
+		why = append(why, err)
 	}
 	if !s.Network.OK {
 		why = append(why, fmt.Errorf("container runtime network not ready: NetworkReady=false reason:%s message:%s", s.Network.Reason, s.Network.Message))

@@ -10,7 +10,6 @@ import (
 
 	"podd/agent"
 	"podd/bundle"
-	"podd/cni"
 	"podd/cri"
 	"podd/internal/instance"
 	"podd/internal/pod"
@@ -71,7 +70,7 @@ func (n *Node) bundledRuntime() (*bundled.Runtime, error) {
 	}
 	r := &bundled.Runtime{
 		RootDir: n.cfg.RootDir, StateDir: n.cfg.StateDir, BinDir: binDir, ConfigDir: instance.DefaultConfigDir,
-		PodCIDR: cni.DefaultPodCIDR, Bridge: n.own.Bridge, SandboxImage: n.own.SandboxImage, LogLevel: "warn",
+		Bridge: n.own.Bridge, SandboxImage: n.own.SandboxImage, LogLevel: "warn",
 	}
 	if n.cfg.PodCIDR.IsValid() {
 		r.PodCIDR = n.cfg.PodCIDR.String()

@@ -241,7 +241,7 @@ func (n *Node) Run(ctx context.Context) error {
 	}
 	n.leaveCluster()
 	n.adoptLogRemovals()
-	if err := n.settleEndpoint(); err != nil {
+	if err := errors.Join(n.awaitPodCIDR(), n.settleEndpoint()); err != nil {
 		n.server.Close()
 		return err
 	}

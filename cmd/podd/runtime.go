@@ -20,7 +20,7 @@ func (f *runtimeFlags) register(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.StateDir, "state-dir", instance.DefaultStateDir, "directory for what a reboot may clear; the socket is containerd.sock in it")
 	cmd.Flags().StringVar(&f.BinDir, "runtime-dir", "", "directory of the runtime's binaries (default $"+bundle.EnvDir+", or found near podd)")
 	cmd.Flags().StringVar(&f.ConfigDir, "runtime-config-dir", instance.DefaultConfigDir, "directory of containerd.d/*.toml and certs.d, which need not exist")
-	cmd.Flags().StringVar(&f.PodCIDR, "pod-cidr", cni.DefaultPodCIDR, "addresses of pods in the default network")
+	cmd.Flags().StringVar(&f.PodCIDR, "pod-cidr", "", "addresses of pods in the default network (default what a cluster gives to this node, without one "+cni.DefaultPodCIDR+")")
 	cmd.Flags().StringVar(&f.Bridge, "bridge", cni.DefaultBridge, "bridge and name of the default network, unique on this machine")
 	cmd.Flags().StringVar(&f.SandboxImage, "sandbox-image", bundle.PauseImage, "image that holds a pod's namespaces")
 	cmd.Flags().StringVar(&f.LogLevel, "log-level", "warn", "containerd's: debug, info, warn or error")

@@ -75,6 +75,9 @@ func (f *runtimeFlags) find(given *pflag.FlagSet, cgroupRoot *string) (instance.
 			flag, is string
 			set      *string
 		}{{"bridge", r.Bridge, &f.Bridge}, {"pod-cidr", r.PodCIDR, &f.PodCIDR}} {
+			if recorded.is == "" {
+				continue // nobody chose one
+			}
 			if given.Changed(recorded.flag) && *recorded.set != recorded.is {
 				return found, fmt.Errorf("--%s %s: the podd with root directory %s has %s; omit the flag", recorded.flag, *recorded.set, found.Root, recorded.is)
 			}

@@ -31,6 +31,7 @@ type Server struct {
 	registry   map[string]Pull   // by normalised reference
 	scripts    map[string]func(attempt uint32) Script
 	execs      map[string]func(cmd []string) Exec
+	podCIDR    string
 	network    runtimeapi.RuntimeCondition
 	version    string
 	driver     runtimeapi.CgroupDriver
@@ -204,4 +205,19 @@ func (s *Server) Status(context.Context, *runtimeapi.StatusRequest) (*runtimeapi
 // RuntimeConfig answers cgroupfs.
 func (s *Server) RuntimeConfig(context.Context, *runtimeapi.RuntimeConfigRequest) (*runtimeapi.RuntimeConfigResponse, error) {
 	return &runtimeapi.RuntimeConfigResponse{Linux: &runtimeapi.LinuxRuntimeConfiguration{CgroupDriver: s.driver}}, nil
+}
+
+// UpdateRuntimeConfig notes the pod CIDR.
+func (s *Server) UpdateRuntimeConfig(_ context.Context, r *runtimeapi.UpdateRuntimeConfigRequest) (*runtimeapi.UpdateRuntimeConfigResponse, error) {
+	s.rt.Lock()
+	defer s.rt.Unlock()
+	s.podCIDR = r.GetRuntimeConfig().GetNetworkConfig().GetPodCidr()
+	return &runtimeapi.UpdateRuntimeConfigResponse{}, nil
+}
+
+// PodCIDR returns what UpdateRuntimeConfig was last called with.
+func (s *Server) PodCIDR() string {
+	s.rt.Lock()
+	defer s.rt.Unlock()
+	return s.podCIDR
 }

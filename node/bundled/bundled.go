@@ -4,6 +4,7 @@
 package bundled
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -23,8 +24,9 @@ type Runtime struct {
 	// RootDir and StateDir are podd's. BinDir has the runtime's binaries; if
 	// empty, bundle.Find finds them. ConfigDir need not exist.
 	RootDir, StateDir, BinDir, ConfigDir string
-	// PodCIDR is the range of pods' addresses; Bridge is the name of their
-	// network.
+	// PodCIDR is the range of pods' addresses; empty for the one that the cluster gives
+	// to this node, or without a cluster cni.DefaultPodCIDR. Bridge is the name of
+	// their network.
 	PodCIDR, Bridge string
 	// SandboxImage is the image of the containers that hold pods' namespaces.
 	// LogLevel is containerd's.
@@ -43,14 +45,21 @@ func (r *Runtime) Args() []string {
 // directory, so that an administrator's configuration survives a boot.
 func (r *Runtime) cniConfDir() string { return filepath.Join(r.RootDir, "cni/net.d") }
 
+// assigned is where it is recorded what a cluster gives to this node. It is in the directory
+// of all that podd stores of a cluster, which podd removes when it leaves that.
+func (r *Runtime) assigned() string { return filepath.Join(r.RootDir, "cluster/pod-cidr") }
+
 // Network returns the default pod network, with the plugins in binDir.
 func (r *Runtime) Network(binDir string, log *slog.Logger) (*cni.Network, error) {
-	cidr, err := netip.ParsePrefix(r.PodCIDR)
-	if err != nil {
-		return nil, fmt.Errorf("--pod-cidr %q is not a network such as %s", r.PodCIDR, cni.DefaultPodCIDR)
+	var cidr netip.Prefix
+	if r.PodCIDR != "" {
+		var err error
+		if cidr, err = netip.ParsePrefix(r.PodCIDR); err != nil {
+			return nil, fmt.Errorf("--pod-cidr %q is not a network such as %s", r.PodCIDR, cni.DefaultPodCIDR)
+		}
 	}
 	return cni.New(cni.Config{
-		Bridge: r.Bridge, Owner: r.RootDir, PodCIDR: cidr,
+		Bridge: r.Bridge, Owner: r.RootDir, PodCIDR: cidr, Assigned: r.assigned(),
 		BinDirs:  []string{binDir, "/opt/cni/bin"},
 		ConfDir:  r.cniConfDir(),
 		LeaseDir: filepath.Join(r.StateDir, "cni/leases"),
@@ -104,7 +113,8 @@ func (r *Runtime) Prepare(ctx context.Context, log *slog.Logger) (*bundle.Settin
 	if err := network.SetUp(ctx); err != nil {
 		return nil, err
 	}
+	cidr := cmp.Or(r.PodCIDR, "the cluster's, or the default one")
 	log.Info("starting containerd", "config", path, "bin", binDir, "cgroups", facts.Version, "cgroup_driver", facts.Driver,
-		"lower_oom_score", settings.LowerOOMScore, "pod_cidr", r.PodCIDR, "bridge", r.Bridge)
+		"lower_oom_score", settings.LowerOOMScore, "pod_cidr", cidr, "bridge", r.Bridge)
 	return settings, nil
 }

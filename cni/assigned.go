@@ -1,0 +1,166 @@
+package cni
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"podd/internal/atomicfile"
+)
+
+// maxAssigned bounds what is read of Config.Assigned: a prefix has 18 characters at most.
+const maxAssigned = 64
+
+// ErrAddressesInUse is the class of an assignment that pods with older addresses forbid.
+var ErrAddressesInUse = errors.New("pods of this node have addresses of another network")
+
+// cidr is where pods get their addresses from now: what was configured, or else what the
+// cluster has assigned, or else the default. It is invalid (the zero value) while the
+// cluster is yet to assign it.
+func (n *Network) cidr() (netip.Prefix, error) {
+	if n.cfg.PodCIDR.IsValid() {
+		return n.cfg.PodCIDR, nil
+	}
+	fallback := netip.MustParsePrefix(DefaultPodCIDR)
+	if n.cfg.Assigned == "" {
+		return fallback, nil
+	}
+	text, err := readStart(n.cfg.Assigned, maxAssigned)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fallback, nil
+	case err != nil:
+		return netip.Prefix{}, fmt.Errorf("read which pod CIDR the cluster has assigned: %w", err)
+	}
+	cidr, err := netip.ParsePrefix(strings.TrimSpace(text))
+	if err != nil || n.cfg.fits(cidr) != nil {
+		return netip.Prefix{}, nil // none yet, or damaged: the cluster says it again
+	}
+	return cidr, nil
+}
+
+// readStart reads at most limit bytes of a file.
+func readStart(path string, limit int) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	text := make([]byte, limit)
+	read, err := f.Read(text)
+	if err != nil && read == 0 {
+		return "", nil // empty
+	}
+	return string(text[:read]), nil
+}
+
+// Await has the network wait for the cluster's assignment (Assign), unless there was one,
+// also in an earlier run: until then SetUp makes no network. What pods of an earlier
+// network have is left alone. It does nothing if the pod CIDR was configured.
+func (n *Network) Await() error {
+	if n.cfg.PodCIDR.IsValid() || n.cfg.Assigned == "" || there(n.cfg.Assigned) {
+		return nil
+	}
+	return n.record("")
+}
+
+func (n *Network) record(text string) error {
+	if err := os.MkdirAll(filepath.Dir(n.cfg.Assigned), 0o700); err != nil {
+		return fmt.Errorf("record the pod CIDR that the cluster assigns: %w", err)
+	}
+	if err := atomicfile.WriteDurably(n.cfg.Assigned, []byte(text), 0o600); err != nil {
+		return fmt.Errorf("record the pod CIDR that the cluster assigns: %w", err)
+	}
+	return nil
+}
+
+// Assign makes the network that of the first IPv4 one of cidrs, which the cluster has given
+// to this node, and remembers it for later starts. Nothing is done if it is that already, and
+// where the administrator's own configuration takes precedence. While pods have addresses
+// outside of it, the error is of class ErrAddressesInUse and nothing has changed: the bridge
+// would lose the address by which they reach others. It must not be called concurrently with
+// SetUp.
+func (n *Network) Assign(ctx context.Context, cidrs []netip.Prefix) error {
+	if n.cfg.PodCIDR.IsValid() {
+		return fmt.Errorf("pod CIDR %s was configured (--pod-cidr): %v of the cluster cannot be used", n.cfg.PodCIDR, cidrs)
+	}
+	if _, file, err := n.load(); err == nil && file != n.cfg.confFile() {
+		return nil
+	}
+	i := slices.IndexFunc(cidrs, func(c netip.Prefix) bool { return c.Addr().Is4() })
+	if i < 0 {
+		return fmt.Errorf("the cluster gives this node the pod CIDR %v, and the default pod network is IPv4 only: give the cluster an IPv4 --cluster-cidr, or put a CNI configuration of your own into %s", cidrs, n.cfg.ConfDir)
+	}
+	cidr := cidrs[i].Masked()
+	if err := n.cfg.fits(cidr); err != nil {
+		return err
+	}
+	old, err := n.cidr()
+	if err != nil || old == cidr && there(n.cfg.confFile()) {
+		return err
+	}
+	stray, err := n.leasesOutside(cidr)
+	if err != nil {
+		return err
+	}
+	if len(stray) > 0 {
+		return fmt.Errorf("%w: the cluster gives this node the pod CIDR %s, and %d of its pods have other addresses (%s, for example): end the pods that are not on the node's own network (kubectl drain, and their static manifests), and it is taken up",
+			ErrAddressesInUse, cidr, len(stray), stray[0])
+	}
+	if old.IsValid() {
+		n.rules(old).removeShared(ctx)
+	}
+	if err := n.record(cidr.String() + "\n"); err != nil {
+		return err
+	}
+	return n.SetUp(ctx)
+}
+
+// leasesOutside returns the addresses that pods have outside of a network.
+func (n *Network) leasesOutside(cidr netip.Prefix) ([]netip.Addr, error) {
+	entries, err := os.ReadDir(filepath.Join(n.cfg.LeaseDir, n.cfg.Bridge))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("list address leases: %w", err)
+	}
+	var out []netip.Addr
+	for _, e := range entries {
+		if a, err := netip.ParseAddr(e.Name()); err == nil && !cidr.Contains(a) {
+			out = append(out, a)
+		}
+	}
+	return out, nil
+}
+
+// withdraw removes the configuration of an earlier network, for which no pod can be
+// started any more, unless pods have addresses of it, which only it can release.
+func (n *Network) withdraw() error {
+	held, err := n.leasesOutside(netip.Prefix{})
+	if err != nil || len(held) > 0 {
+		return err
+	}
+	if err := os.Remove(n.cfg.confFile()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove the pod network's configuration: %w", err)
+	}
+	return nil
+}
+
+// keeps says whether the network of an earlier start stays, because pods still have addresses
+// of it: the node has left its cluster, for example, and its pods run on.
+func (n *Network) keeps(cidr netip.Prefix) (bool, error) {
+	if n.cfg.PodCIDR.IsValid() || !there(n.cfg.confFile()) {
+		return false, nil
+	}
+	stray, err := n.leasesOutside(cidr)
+	if err != nil || len(stray) == 0 {
+		return false, err
+	}
+	n.log.Warn("the pod network stays as it was: pods have addresses of it; the new one is made when podd or its runtime is started without them",
+		"pod_cidr", cidr, "pods", len(stray), "address", stray[0])
+	return true, nil
+}
