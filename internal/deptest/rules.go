@@ -141,6 +141,7 @@ var arrows = map[string]map[string]string{
 	"images":              {"internal/imageref": "names of images", "internal/bytesize": "how far a pull is"},
 	"images/archive":      {"internal/imageref": "names of images", "internal/atomicfile": "remembers what was imported"},
 	"images/credentials":  {},
+	"images/records":      {"internal/atomicfile": "writes the records"},
 	"images/gc":           {"internal/imageref": "names of images", "internal/bytesize": "sizes in events"},
 	"internal/imageref":   {},
 	"internal/bytesize":   {},

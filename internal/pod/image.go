@@ -15,7 +15,16 @@ type Image struct {
 	Pinned bool
 }
 
-// RegistryAuth is one set of credentials for a registry, as CRI takes it.
+// RegistryAuth is one set of credentials for a registry, as CRI takes it, and where it
+// comes from.
 type RegistryAuth struct {
 	Username, Password, Auth, ServerAddress, IdentityToken, RegistryToken string
+	Source                                                                CredentialSource
+}
+
+// CredentialSource is the Secret that credentials come from, or, if Account, the service
+// account that they are for; zero for those of the node.
+type CredentialSource struct {
+	Account              bool
+	Namespace, Name, UID string
 }

@@ -1,0 +1,361 @@
+package records
+
+import (
+	"cmp"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
+
+	"podd/internal/pod"
+)
+
+// maxSecrets is up to how many Secrets a record grows by those of pods that did not need
+// to pull (the kubelet's limit); each pull may add one.
+const maxSecrets = 100
+
+// Config configures a Store; Log and Registerer may be nil.
+type Config struct {
+	// Root is podd's root directory.
+	Root   string
+	Policy Policy
+	// Key makes hashes of credentials comparable with those of an earlier podd of this
+	// boot. Without it, one is made for this podd alone: a Secret that was renamed must
+	// then be shown to the registry again, and nothing else.
+	Key        []byte
+	Log        *slog.Logger
+	Registerer prometheus.Registerer
+}
+
+// Store keeps the records of a node. It is safe for concurrent use; its methods block for
+// small files only.
+type Store struct {
+	cfg    Config
+	files  files
+	checks *prometheus.CounterVec
+
+	mu sync.Mutex // guards the files and what is below
+	// pulling counts the pulls of each image that this podd has begun.
+	pulling map[string]int
+}
+
+// New returns a Store; it reads nothing yet.
+func New(cfg Config) *Store {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if len(cfg.Key) == 0 {
+		cfg.Key = newKey()
+	}
+	s := &Store{
+		cfg: cfg, files: newFiles(cfg.Root), pulling: map[string]int{},
+		checks: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubelet_imagemanager_image_mustpull_checks_total",
+			Help: "Counter for how many times kubelet checked whether credentials need to be re-verified to access an image",
+		}, []string{"result"}),
+	}
+	if cfg.Registerer != nil {
+		cfg.Registerer.MustRegister(s.checks)
+	}
+	return s
+}
+
+// Begin records that a pull of the image, by the name that the runtime gets, begins.
+// Each call is followed by one of Pulled or Failed. With an error the pull must not begin:
+// nobody would know afterwards that podd had pulled the image.
+func (s *Store) Begin(image string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.pulling[image] == 0 {
+		if err := write(s.files.pulling, image, kubeletv1beta1.ImagePullIntent{TypeMeta: meta("ImagePullIntent"), Image: image}); err != nil {
+			return fmt.Errorf("record that the image is being pulled: %w", err)
+		}
+	}
+	s.pulling[image]++
+	return nil
+}
+
+// Pulled records that a pull has ended with the image of this ID, by these credentials;
+// nil for none. Those without a Source are the node's: every pod may use the image then.
+func (s *Store) Pulled(image, id string, by *pod.RegistryAuth) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.addLocked(image, id, s.credentials(by)); err != nil {
+		// The file of the pull stays, so that the image does not count as one that was
+		// there before.
+		s.cfg.Log.Warn("cannot record by whose credentials an image was pulled: pods must show theirs", "image", image, "error", err)
+		s.pulling[image]--
+		return
+	}
+	s.endLocked(image)
+}
+
+// Failed records that a pull has ended without the image.
+func (s *Store) Failed(image string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.endLocked(image)
+}
+
+func (s *Store) endLocked(image string) {
+	if s.pulling[image]--; s.pulling[image] > 0 {
+		return
+	}
+	delete(s.pulling, image)
+	if err := remove(s.files.pulling, image); err != nil {
+		s.cfg.Log.Warn("cannot remove the record of a pull that has ended", "image", image, "error", err)
+	}
+}
+
+// Interrupted returns the images whose pulls an earlier podd did not see the end of.
+func (s *Store) Interrupted() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []string
+	err := list(s.files.pulling, func(i kubeletv1beta1.ImagePullIntent) {
+		if s.pulling[i.Image] == 0 && i.Image != "" {
+			out = append(out, i.Image)
+		}
+	})
+	if err != nil {
+		s.cfg.Log.Warn("cannot read which images were being pulled when podd ended", "error", err)
+	}
+	return out
+}
+
+// Arrived records that an interrupted pull did end with the image of this ID: podd has
+// pulled it, and nobody knows by whose credentials.
+func (s *Store) Arrived(image, id string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.addLocked(image, id, nil); err != nil {
+		return err
+	}
+	if s.pulling[image] > 0 {
+		return nil // being pulled again
+	}
+	return remove(s.files.pulling, image)
+}
+
+// May reports whether a pod may use an image that is on the node, without pulling it
+// again: the policy does not ask, a pull with the node's credentials or without any has
+// succeeded, one for the pod's service account, or one with a Secret that is the pod's too:
+// one of the same name and UID, or with the same credentials. own are the pod's credentials, and it is only called if they
+// matter.
+func (s *Store) May(image, id string, own func() []pod.RegistryAuth) bool {
+	result := s.may(image, id, own)
+	s.checks.WithLabelValues(result).Inc()
+	return result == policyAllows || result == recordFound
+}
+
+// Results of checks, as in the kubelet's metric.
+const (
+	policyAllows     = "credentialPolicyAllowed"
+	recordFound      = "credentialRecordFound"
+	mustAuthenticate = "mustAuthenticate"
+	checkFailed      = "error"
+)
+
+func (s *Store) may(image, id string, own func() []pod.RegistryAuth) string {
+	if s.cfg.Policy.never {
+		return policyAllows
+	}
+	s.mu.Lock()
+	record, err := s.files.record(id)
+	begun := record != nil || s.pulling[image] > 0
+	if err == nil && !begun {
+		begun, err = s.files.intent(image)
+	}
+	s.mu.Unlock()
+	if err != nil {
+		s.cfg.Log.Warn("cannot read by whose credentials an image was pulled: pods must show theirs", "image", image, "error", err)
+		return checkFailed
+	}
+	if !s.cfg.Policy.verifies(image, begun) {
+		return policyAllows
+	}
+	if record == nil {
+		return mustAuthenticate
+	}
+	named, err := withoutTag(image)
+	if err != nil {
+		return checkFailed
+	}
+	known := record.CredentialMapping[named]
+	switch {
+	case known.NodePodsAccessible:
+		return recordFound
+	case len(known.KubernetesSecrets)+len(known.KubernetesServiceAccounts) == 0:
+		return mustAuthenticate
+	}
+	auths := own()
+	for i := range auths {
+		mine := s.credentials(&auths[i])
+		if !matches(&known, mine) {
+			continue
+		}
+		if len(known.KubernetesSecrets) < maxSecrets {
+			s.mu.Lock()
+			err := s.addLocked(image, id, mine)
+			s.mu.Unlock()
+			if err != nil {
+				s.cfg.Log.Warn("cannot record that a pod has used an image", "image", image, "error", err)
+			}
+		}
+		return recordFound
+	}
+	return mustAuthenticate
+}
+
+// matches reports whether credentials are of a known service account, of a known Secret, or
+// equal to those of one. A Secret whose content has changed still counts: the registry knows
+// the same owner (KEP-2535).
+func matches(known, mine *kubeletv1beta1.ImagePullCredentials) bool {
+	for _, account := range mine.KubernetesServiceAccounts {
+		if slices.Contains(known.KubernetesServiceAccounts, account) {
+			return true
+		}
+	}
+	for _, s := range mine.KubernetesSecrets {
+		if slices.ContainsFunc(known.KubernetesSecrets, func(k kubeletv1beta1.ImagePullSecret) bool {
+			return sameSecret(k, s) || k.CredentialHash != "" && k.CredentialHash == s.CredentialHash
+		}) {
+			return true
+		}
+	}
+	return false
+}
+
+func sameSecret(a, b kubeletv1beta1.ImagePullSecret) bool { return bySecret(a, b) == 0 }
+
+func bySecret(a, b kubeletv1beta1.ImagePullSecret) int {
+	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
+}
+
+// credentials is what a record has of credentials.
+func (s *Store) credentials(auth *pod.RegistryAuth) *kubeletv1beta1.ImagePullCredentials {
+	if auth == nil || auth.Source == (pod.CredentialSource{}) {
+		return &kubeletv1beta1.ImagePullCredentials{NodePodsAccessible: true}
+	}
+	from := auth.Source
+	if from.Account {
+		return &kubeletv1beta1.ImagePullCredentials{KubernetesServiceAccounts: []kubeletv1beta1.ImagePullServiceAccount{{
+			UID: from.UID, Namespace: from.Namespace, Name: from.Name,
+		}}}
+	}
+	return &kubeletv1beta1.ImagePullCredentials{KubernetesSecrets: []kubeletv1beta1.ImagePullSecret{{
+		UID: from.UID, Namespace: from.Namespace, Name: from.Name, CredentialHash: s.hash(*auth),
+	}}}
+}
+
+func (s *Store) hash(auth pod.RegistryAuth) string {
+	auth.Source = pod.CredentialSource{}
+	content, err := json.Marshal(auth)
+	if err != nil { // of strings: cannot be
+		return ""
+	}
+	mac := hmac.New(sha256.New, s.cfg.Key)
+	mac.Write(content)
+	return hex.EncodeToString(mac.Sum(nil))
+}
+
+// addLocked adds credentials to the record of an image, under the name by which a pod has
+// it; nil adds none, and makes the record if there is none. Nothing is written if nothing
+// changes.
+func (s *Store) addLocked(image, id string, by *kubeletv1beta1.ImagePullCredentials) error {
+	named, err := withoutTag(image)
+	if err != nil {
+		return fmt.Errorf("parse image name %q: %w", image, err)
+	}
+	record, err := s.files.record(id)
+	if err != nil {
+		s.cfg.Log.Warn("replacing a record of an image that cannot be read", "image", image, "error", err)
+	}
+	changed := record == nil
+	if record == nil {
+		record = &kubeletv1beta1.ImagePulledRecord{TypeMeta: meta("ImagePulledRecord"), ImageRef: id}
+	}
+	if by != nil {
+		merged, grown := merge(record.CredentialMapping[named], *by)
+		if grown {
+			if record.CredentialMapping == nil {
+				record.CredentialMapping = map[string]kubeletv1beta1.ImagePullCredentials{}
+			}
+			record.CredentialMapping[named], changed = merged, true
+		}
+	}
+	if !changed {
+		return nil
+	}
+	record.LastUpdatedTime = metav1.NewTime(time.Now())
+	return write(s.files.pulled, id, record)
+}
+
+// merge adds credentials to known ones, and reports whether that changed them.
+func merge(known, more kubeletv1beta1.ImagePullCredentials) (kubeletv1beta1.ImagePullCredentials, bool) {
+	if known.NodePodsAccessible {
+		return known, false
+	}
+	if more.NodePodsAccessible {
+		return kubeletv1beta1.ImagePullCredentials{NodePodsAccessible: true}, true
+	}
+	secrets, changed := slices.Clone(known.KubernetesSecrets), false
+	for _, s := range more.KubernetesSecrets {
+		if slices.Contains(secrets, s) {
+			continue
+		}
+		secrets = append(slices.DeleteFunc(secrets, func(k kubeletv1beta1.ImagePullSecret) bool { return sameSecret(k, s) }), s)
+		changed = true
+	}
+	slices.SortFunc(secrets, bySecret)
+	known.KubernetesSecrets = secrets
+	for _, a := range more.KubernetesServiceAccounts {
+		if !slices.Contains(known.KubernetesServiceAccounts, a) {
+			known.KubernetesServiceAccounts = append(slices.Clone(known.KubernetesServiceAccounts), a)
+			changed = true
+		}
+	}
+	return known, changed
+}
+
+// Prune removes the records of images that the runtime does not have: ids are those that it
+// had at began or later. Newer records stay.
+func (s *Store) Prune(ids []string, began time.Time) {
+	there := make(map[string]bool, len(ids))
+	for _, id := range ids {
+		there[id] = true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var gone []string
+	err := list(s.files.pulled, func(r kubeletv1beta1.ImagePulledRecord) {
+		// The file has seconds only.
+		if !there[r.ImageRef] && r.LastUpdatedTime.Time.Before(began.Truncate(time.Second)) {
+			gone = append(gone, r.ImageRef)
+		}
+	})
+	for _, id := range gone {
+		if removed := remove(s.files.pulled, id); removed != nil {
+			err = removed
+		}
+	}
+	if err != nil {
+		s.cfg.Log.Warn("cannot tidy up the records of pulled images", "error", err)
+	}
+}
+
+func newKey() []byte {
+	key := make([]byte, sha256.Size)
+	_, _ = rand.Read(key) // it never fails
+	return key
+}
