@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 
+	"podd/images/records"
 	"podd/internal/mask"
 )
 
@@ -140,6 +141,8 @@ type Config struct {
 
 	// ImageGCHighThreshold and ImageGCLowThreshold in percent; high 100 is never.
 	ImageGCHighThreshold, ImageGCLowThreshold int
+	// ImageAccess is for which images of the node a pod needs credentials.
+	ImageAccess records.Policy
 	// ImageMaximumGCAge 0 keeps images for ever.
 	ImageMinimumGCAge, ImageMaximumGCAge time.Duration
 	// ImageCredentialProviderConfig is a file or directory, both absolute paths,

@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
+
+	"podd/images/records"
 )
 
 // setImageDefaults: images and the logs of containers.
@@ -17,6 +19,7 @@ func setImageDefaults(kc *kubeletv1beta1.KubeletConfiguration) {
 	pointer(&kc.ImageGCHighThresholdPercent, 85)
 	pointer(&kc.ImageGCLowThresholdPercent, 80)
 	duration(&kc.ImageMinimumGCAge, 2*time.Minute)
+	value(&kc.ImagePullCredentialsVerificationPolicy, kubeletv1beta1.NeverVerifyPreloadedImages)
 	value(&kc.ContainerLogMaxSize, "10Mi")
 	pointer(&kc.ContainerLogMaxFiles, 5)
 	pointer(&kc.ContainerLogMaxWorkers, 1)
@@ -42,6 +45,9 @@ func (c *checker) images(kc *kubeletv1beta1.KubeletConfiguration) {
 		c.fail("imageMaximumGCAge", "%s is negative: give 0s to keep images without limit", most)
 	case most > 0 && most <= least:
 		c.fail("imageMaximumGCAge", "%s is not more than imageMinimumGCAge, %s", most, least)
+	}
+	if _, err := records.NewPolicy(kc.ImagePullCredentialsVerificationPolicy, kc.PreloadedImagesVerificationAllowlist); err != nil {
+		c.fail("imagePullCredentialsVerificationPolicy", "%v", err)
 	}
 	if _, err := logSize(kc.ContainerLogMaxSize); err != nil {
 		c.fail("containerLogMaxSize", "%v", err)
@@ -71,7 +77,8 @@ func logSize(s string) (int64, error) {
 func (c *Config) fillImages(kc *kubeletv1beta1.KubeletConfiguration) {
 	c.ImageGCHighThreshold, c.ImageGCLowThreshold = int(*kc.ImageGCHighThresholdPercent), int(*kc.ImageGCLowThresholdPercent)
 	c.ImageMinimumGCAge, c.ImageMaximumGCAge = kc.ImageMinimumGCAge.Duration, kc.ImageMaximumGCAge.Duration
-	c.ContainerLogMaxSize, _ = logSize(kc.ContainerLogMaxSize) // was checked
+	c.ImageAccess, _ = records.NewPolicy(kc.ImagePullCredentialsVerificationPolicy, kc.PreloadedImagesVerificationAllowlist) // was checked
+	c.ContainerLogMaxSize, _ = logSize(kc.ContainerLogMaxSize)                                                               // was checked
 	c.ContainerLogMaxFiles, c.ContainerLogMaxWorkers = int(*kc.ContainerLogMaxFiles), int(*kc.ContainerLogMaxWorkers)
 	c.ContainerLogMonitorInterval = kc.ContainerLogMonitorInterval.Duration
 }

@@ -143,16 +143,27 @@ func (l *Puller) ensureOne(ctx context.Context, a request) (pod.ImageState, erro
 		msg := fmt.Sprintf("Failed to inspect image %q: %v", a.image, err)
 		return l.settle(a, pod.ImageState{Reason: pod.ReasonImageInspectError, Message: bounded(msg), RetryAt: time.Now().Add(inspectRetry)}, "InspectFailed", msg), nil
 	case img != nil:
+		if err := l.adopt(ctx); err != nil {
+			return pod.ImageState{}, fmt.Errorf("look up images that were being pulled: %w", err)
+		}
+		if !l.mayUse(a, ref, img) {
+			return l.pullPresent(a, ref), nil
+		}
 		l.found(a, img)
 		l.metrics.asked(a.policy, "true", "false")
 		l.event(a.pod, a.key, v1.EventTypeNormal, "Pulled", fmt.Sprintf("Container image %q already present on machine and can be accessed by the pod", a.image))
 		return readyState(img), nil
 	case a.policy == v1.PullNever:
 		l.metrics.asked(a.policy, "false", "unknown")
-		msg := fmt.Sprintf("Container image %q is not present with pull policy of Never", a.image)
-		return l.settle(a, pod.ImageState{Reason: pod.ReasonErrImageNeverPull, Message: msg, RetryAt: time.Now().Add(inspectRetry)}, pod.ReasonErrImageNeverPull, msg), nil
+		return l.absent(a), nil
 	}
 	return l.pull(a, ref, "false"), nil
+}
+
+// absent is the state of an image that is not there and must not be pulled.
+func (l *Puller) absent(a request) pod.ImageState {
+	msg := fmt.Sprintf("Container image %q is not present with pull policy of Never", a.image)
+	return l.settle(a, pod.ImageState{Reason: pod.ReasonErrImageNeverPull, Message: msg, RetryAt: time.Now().Add(inspectRetry)}, pod.ReasonErrImageNeverPull, msg)
 }
 
 // recall returns the state of a pull that is in progress or has ended.

@@ -189,12 +189,26 @@ func (l *Puller) fetch(ctx context.Context, ref string, p *v1.Pod) (*pod.Image, 
 			return nil, context.Cause(ctx)
 		}
 	}
-	id, err := l.tryAll(ctx, ref, auths, p.Annotations)
+	ended, err := l.begin(ref)
+	if err != nil {
+		return nil, err
+	}
+	id, by, err := l.tryAll(ctx, ref, auths, p.Annotations)
+	img, err := l.inspect(ctx, ref, id, err)
+	ended(img, by)
 	switch {
 	case err != nil && keyringErr != nil:
 		return nil, fmt.Errorf("%w; without some credentials: %s", err, bounded(keyringErr.Error()))
 	case err != nil:
 		return nil, err
+	}
+	return img, nil
+}
+
+// inspect looks up an image that was pulled as id, if it was.
+func (l *Puller) inspect(ctx context.Context, ref, id string, pullErr error) (*pod.Image, error) {
+	if pullErr != nil {
+		return nil, pullErr
 	}
 	img, err := l.cfg.Runtime.ImageStatus(ctx, ref)
 	switch {
@@ -206,22 +220,25 @@ func (l *Puller) fetch(ctx context.Context, ref string, p *v1.Pod) (*pod.Image, 
 	return img, nil
 }
 
-func (l *Puller) tryAll(ctx context.Context, ref string, auths []pod.RegistryAuth, annotations map[string]string) (string, error) {
+// tryAll returns the ID of the image, and the credentials that it was pulled with; nil for
+// none.
+func (l *Puller) tryAll(ctx context.Context, ref string, auths []pod.RegistryAuth, annotations map[string]string) (id string, by *pod.RegistryAuth, err error) {
 	if len(auths) == 0 {
-		return l.cfg.Runtime.PullImage(ctx, ref, nil, annotations)
+		id, err = l.cfg.Runtime.PullImage(ctx, ref, nil, annotations)
+		return id, nil, err
 	}
 	var errs []error
 	for i := range auths {
 		id, err := l.cfg.Runtime.PullImage(ctx, ref, &auths[i], annotations)
 		if err == nil {
-			return id, nil
+			return id, &auths[i], nil
 		}
 		errs = append(errs, err)
 		if ctx.Err() != nil {
 			break
 		}
 	}
-	return "", utilerrors.NewAggregate(errs) // formatted as in the kubelet
+	return "", nil, utilerrors.NewAggregate(errs) // formatted as in the kubelet
 }
 
 // finish hands a pull's result to those that still wait, and frees its slot. ctx is

@@ -183,6 +183,8 @@ func (k keys) Lookup(_ context.Context, _ string, p *v1.Pod) ([]pod.RegistryAuth
 	return k.auths[p.Namespace], k.err
 }
 
+func (k keys) Own(_ string, p *v1.Pod) []pod.RegistryAuth { return k.auths[p.Namespace] }
+
 func TestOnePodsSecretsPullForNoOther(t *testing.T) {
 	one := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a"}}
 	other := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "b"}}

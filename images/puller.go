@@ -45,15 +45,19 @@ type Recorder interface {
 // credentials of the others are returned with it and used.
 type Keyring interface {
 	Lookup(ctx context.Context, ref string, p *v1.Pod) ([]pod.RegistryAuth, error)
+	// Own returns those of the pod's own Secrets. It must not block.
+	Own(ref string, p *v1.Pod) []pod.RegistryAuth
 }
 
 // PullConfig configures a Puller.
 type PullConfig struct {
 	Runtime Runtime
 	Waker   Waker
-	// Recorder, Keyring, Archives, Log and Registerer may be nil.
+	// Recorder, Keyring, Records, Archives, Log and Registerer may be nil. Without
+	// Records every pod may use every image of the node.
 	Recorder   Recorder
 	Keyring    Keyring
+	Records    Records
 	Archives   Archives
 	Log        *slog.Logger
 	Registerer prometheus.Registerer
@@ -99,6 +103,8 @@ type Puller struct {
 	perReg  map[string]int // the active ones by registry
 	allReg  map[string]int // all by registry
 	rate    bucket
+	// adopted: what earlier pulls left behind has been recorded.
+	adopted bool
 }
 
 // wantKey identifies a container that needs an image: its own, or that of a volume

@@ -48,7 +48,7 @@ func (n *parts) newImages(waker images.Waker) error {
 	n.keep.collector = n.newCollector()
 	n.keep.rotator = n.newRotator()
 	n.images = images.NewPuller(images.PullConfig{
-		Runtime: imageCalls{n.client, n.nodeImages.Changed}, Waker: waker, Recorder: n.recorder, Keyring: n.keyring, Archives: archives{n.archives, n.facts.imports()}, Log: n.log, Registerer: n.registry,
+		Runtime: imageCalls{n.client, n.nodeImages.Changed}, Waker: waker, Recorder: n.recorder, Keyring: n.keyring, Records: n.pullRecords, Archives: archives{n.archives, n.facts.imports()}, Log: n.log, Registerer: n.registry,
 		MaxParallel: n.cfg.ParallelImagePulls, Overtake: n.cfg.LongPullsOvertaken, QPS: float64(n.cfg.RegistryPullQPS), Burst: n.cfg.RegistryBurst,
 		Progress: importer.Receiving, DiskFull: n.keep.collector.Soon,
 	})
@@ -101,7 +101,7 @@ func (n *Node) newKeyring() (*credentials.Keyring, error) {
 
 func (n *parts) newCollector() *gc.Collector {
 	return gc.New(gc.Config{
-		Runtime: imageCalls{n.client, n.nodeImages.Changed}, Disk: n.imageDisk, Wanted: n.wantedImages, Usage: n.diskUsage,
+		Runtime: imageCalls{n.client, n.nodeImages.Changed}, Disk: n.imageDisk, Wanted: n.wantedImages, Usage: n.diskUsage, Known: n.pullRecords.Prune,
 		Policy: gc.Policy{
 			High: n.cfg.ImageGCHighThreshold, Low: n.cfg.ImageGCLowThreshold,
 			MinAge: n.cfg.ImageMinimumGCAge, MaxAge: n.cfg.ImageMaximumGCAge, MinFree: leastFree,

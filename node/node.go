@@ -23,6 +23,7 @@ import (
 	"podd/events"
 	"podd/images/archive"
 	"podd/images/credentials"
+	"podd/images/records"
 	"podd/internal/instance"
 	"podd/internal/pod"
 	"podd/node/capacity"
@@ -82,6 +83,7 @@ type Node struct {
 	config       *podconfig.PodConfig
 	objects      *objects.Store
 	keyring      *credentials.Keyring
+	pullRecords  *records.Store
 	problems     *problems
 	conn         *cri.Conn
 	files        *podfs.Files
@@ -138,9 +140,11 @@ func New(c Config) (*Node, error) {
 	if n.sysctls, err = admission.NewSysctls(n.resources.Kernel, cfg.UnsafeSysctls); err != nil {
 		return nil, fmt.Errorf("allowedUnsafeSysctls: %w", err)
 	}
+	key := n.contentKey()
+	n.pullRecords = records.New(records.Config{Root: cfg.RootDir, Policy: cfg.ImageAccess, Key: key, Log: n.log, Registerer: n.registry})
 	n.objects = objects.New(objects.Config{
 		Bindings: filepath.Join(n.cfg.RootDir, "volume-bindings.json"), Node: admission.Labels(n.cfg.NodeName, n.cfg.NodeLabels),
-		Remote: n.remote(), Labels: n.nodeLabels(), Key: n.contentKey(), Log: n.log, Metrics: n.registry,
+		Remote: n.remote(), Labels: n.nodeLabels(), Key: key, Log: n.log, Metrics: n.registry,
 	})
 	if n.keyring, err = n.newKeyring(); err != nil {
 		return nil, err

@@ -88,6 +88,18 @@ func (k *Keyring) Lookup(ctx context.Context, ref string, p *v1.Pod) ([]pod.Regi
 	return auths, err
 }
 
+// Own returns the credentials for an image reference that come from the pod's own
+// imagePullSecrets, which other pods may not have. It does not block; what cannot be used is
+// left out, and Lookup tells why.
+func (k *Keyring) Own(ref string, p *v1.Pod) []pod.RegistryAuth {
+	named, err := reference.ParseNormalizedNamed(ref)
+	if err != nil {
+		return nil
+	}
+	auths, _ := k.fromSecrets(named.Name(), p)
+	return auths
+}
+
 // Problems returns the problems of the node's docker configuration.
 func (k *Keyring) Problems() []pod.Problem {
 	k.mu.Lock()
@@ -115,7 +127,8 @@ func (k *Keyring) fromSecrets(repo string, p *v1.Pod) ([]pod.RegistryAuth, error
 			missing = append(missing, ref.Name)
 			continue
 		}
-		if err := addSecret(&index, secret); err != nil {
+		from := pod.CredentialSource{Namespace: p.Namespace, Name: ref.Name, UID: string(secret.UID)}
+		if err := addSecret(&index, secret, from); err != nil {
 			errs = append(errs, fmt.Errorf("image pull secret %s: %w", ref.Name, err))
 		}
 	}
@@ -129,9 +142,9 @@ func (k *Keyring) fromSecrets(repo string, p *v1.Pod) ([]pod.RegistryAuth, error
 var errSecretEntries = errors.New("some of its entries are not used: each must have the format that docker login writes without a credential helper")
 
 // addSecret adds the credentials of a Secret of one of the two types that have
-// any; other types are ignored. Its errors quote nothing of it, not even the names
+// any, as from there; other types are ignored. Its errors quote nothing of it, not even the names
 // of registries, which may contain a password.
-func addSecret(index *authIndex, s *v1.Secret) error {
+func addSecret(index *authIndex, s *v1.Secret, from pod.CredentialSource) error {
 	data, legacy := s.Data[v1.DockerConfigJsonKey], false
 	switch s.Type {
 	case v1.SecretTypeDockerConfigJson:
@@ -149,6 +162,7 @@ func addSecret(index *authIndex, s *v1.Secret) error {
 	}
 	for key, auths := range file.index.auths {
 		for _, a := range auths {
+			a.Source = from
 			if index.add(key, a) != nil {
 				return errSecretEntries
 			}

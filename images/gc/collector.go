@@ -47,7 +47,7 @@ type Recorder interface {
 	NodeEvent(eventType, reason, message string)
 }
 
-// Config configures a Collector; Usage, Recorder, Log and Registerer may be nil.
+// Config configures a Collector; Usage, Known, Recorder, Log and Registerer may be nil.
 type Config struct {
 	Runtime Runtime
 	Policy  Policy
@@ -57,7 +57,9 @@ type Config struct {
 	// and false until every source of pods is ready: nothing is removed before.
 	Wanted func() ([]string, bool)
 	// Usage summarizes what uses the space on a disk that stays full.
-	Usage      func(ctx context.Context) string
+	Usage func(ctx context.Context) string
+	// Known is told, at each collection, the IDs of the images that the runtime had then.
+	Known      func(ids []string, began time.Time)
 	Recorder   Recorder
 	Log        *slog.Logger
 	Registerer prometheus.Registerer
@@ -170,9 +172,17 @@ func (c *Collector) collectAndReport(ctx context.Context, began time.Time) {
 // The error is meant for users.
 func (c *Collector) Collect(ctx context.Context, began time.Time) error {
 	wanted, complete := c.cfg.Wanted()
-	in, err := c.observe(ctx, wanted, time.Now())
+	now := time.Now()
+	in, err := c.observe(ctx, wanted, now)
 	if err != nil {
 		return err
+	}
+	if c.cfg.Known != nil {
+		ids := make([]string, len(in.images))
+		for i, image := range in.images {
+			ids[i] = image.ID
+		}
+		c.cfg.Known(ids, now)
 	}
 	if !complete {
 		c.again = sourcesPending

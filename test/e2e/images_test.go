@@ -275,3 +275,65 @@ func TestAnArchiveThatIsNoneIsNamed(t *testing.T) {
 	e.write("one.yaml", e.resting("one"))
 	e.ready("one")
 }
+
+// TestAnImageThatASecretPulledIsNotUsedWithoutIt, although it is on the node: not while podd
+// runs, nor after it was killed; whoever has the same credentials in a Secret of another
+// name uses it without a pull (KEP-2535).
+func TestAnImageThatASecretPulledIsNotUsedWithoutIt(t *testing.T) {
+	e := begin(t)
+	var refused atomic.Int32
+	var pulls atomic.Int32
+	host := e.registryOf(map[string]v1.Image{"private/app:1": busybox(t, "private")}, func(h http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if user, password, _ := r.BasicAuth(); user != "owner" || password != "right" {
+				refused.Add(1)
+				w.Header().Set("WWW-Authenticate", `Basic realm="private"`)
+				w.WriteHeader(http.StatusUnauthorized)
+				return
+			}
+			if strings.Contains(r.URL.Path, "/manifests/") {
+				pulls.Add(1)
+			}
+			h.ServeHTTP(w, r)
+		})
+	})
+	image := host + "/private/app:1"
+	e.forget(image)
+	withSecret := func(pod, secret, password string) string {
+		config := fmt.Sprintf(`{"auths": {%q: {"username": "owner", "password": %q}}}`, host, password)
+		return "apiVersion: v1\nkind: Secret\nmetadata: {name: " + secret + "}\ntype: kubernetes.io/dockerconfigjson\nstringData:\n  .dockerconfigjson: '" + config + "'\n---\n" +
+			withImage(e.podOf(pod, ": > /out/"+pod+"; ${REST}", "imagePullSecrets: [{name: "+secret+"}]"), image)
+	}
+	e.write("owner.yaml", withSecret("owner", "registry", "right"))
+	e.mark("owner")
+	e.write("thief.yaml", withImage(e.podOf("thief", ": > /out/thief; ${REST}"), image))
+	e.write("never.yaml", withImage(e.podOf("never", ": > /out/never; ${REST}"), image+"\n    imagePullPolicy: Never"))
+	e.write("guess.yaml", withSecret("guess", "guessed", "wrong"))
+	noneOfThese := func(when string) {
+		t.Helper()
+		e.waiting("thief", "ErrImagePull", "ImagePullBackOff")
+		e.waiting("guess", "ErrImagePull", "ImagePullBackOff")
+		p := e.waiting("never", "ErrImageNeverPull")
+		if got := p.Status.ContainerStatuses[0].State.Waiting.Message; got != fmt.Sprintf("Container image %q is not present with pull policy of Never", image) {
+			t.Errorf("%s: got message %q, which must not tell that the image is there", when, got)
+		}
+		for _, name := range []string{"thief", "guess", "never"} {
+			if e.marked(name) {
+				t.Errorf("%s: %s runs with an image that another pod's Secret has pulled", when, name)
+			}
+		}
+	}
+	noneOfThese("at first")
+	if refused.Load() == 0 {
+		t.Error("the registry was not asked for those without its password")
+	}
+	before := pulls.Load()
+	e.write("friend.yaml", withSecret("friend", "by-another-name", "right"))
+	e.mark("friend")
+	if after := pulls.Load(); after != before {
+		t.Errorf("the registry was asked %d times for an image that is there and whose password the pod has", after-before)
+	}
+	e.kill()
+	e.start()
+	noneOfThese("after a restart of podd")
+}
