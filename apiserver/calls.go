@@ -58,6 +58,16 @@ func (c *Client) PatchEvent(ctx context.Context, namespace, name string, patch [
 	return c.prompt.Patch(types.StrategicMergePatchType).Namespace(namespace).Resource("events").Name(name).Body(patch).Do(ctx).Error()
 }
 
+// ServiceAccount returns a service account, from the apiserver's cache.
+func (c *Client) ServiceAccount(ctx context.Context, namespace, name string) (*v1.ServiceAccount, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	out := &v1.ServiceAccount{}
+	err := c.core.Get().Namespace(namespace).Resource("serviceaccounts").Name(name).
+		VersionedParams(&metav1.GetOptions{ResourceVersion: "0"}, metav1.ParameterCodec).Do(ctx).Into(out)
+	return out, err
+}
+
 // RequestToken requests a token of a service account.
 func (c *Client) RequestToken(ctx context.Context, namespace, account string, r *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)

@@ -19,9 +19,9 @@ import (
 // errNobodyWaits is the cause of a cancelled pull.
 var errNobodyWaits = errors.New("no pod is waiting for it any longer")
 
-// opKey identifies a pull. A pod with Secrets of its own may have credentials that
-// others lack, and must not pull for them.
-type opKey struct{ ref, secrets string }
+// opKey identifies a pull. A pod with Secrets of its own, or with a service account by which
+// plugins find credentials, may have some that others lack, and must not pull for them.
+type opKey struct{ ref, secrets, account string }
 
 // secretsOf returns whose Secrets a pod's pulls use; empty for the node's
 // credentials alone.
@@ -72,7 +72,7 @@ type result struct {
 func (l *Puller) joinLocked(key wantKey, w *want, ref string) {
 	k := opKey{ref: ref}
 	if l.cfg.Keyring != nil {
-		k.secrets = secretsOf(w.pod)
+		k.secrets, k.account = secretsOf(w.pod), l.cfg.Keyring.ByAccount(ref, w.pod)
 	}
 	o := l.ops[k]
 	if o == nil {

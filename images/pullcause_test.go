@@ -183,6 +183,8 @@ func (k keys) Lookup(_ context.Context, _ string, p *v1.Pod) ([]pod.RegistryAuth
 	return k.auths[p.Namespace], k.err
 }
 
+func (k keys) ByAccount(_ string, p *v1.Pod) string { return p.Spec.ServiceAccountName }
+
 func (k keys) Own(_ string, p *v1.Pod) []pod.RegistryAuth { return k.auths[p.Namespace] }
 
 func TestOnePodsSecretsPullForNoOther(t *testing.T) {

@@ -47,6 +47,8 @@ type Keyring interface {
 	Lookup(ctx context.Context, ref string, p *v1.Pod) ([]pod.RegistryAuth, error)
 	// Own returns those of the pod's own Secrets. It must not block.
 	Own(ref string, p *v1.Pod) []pod.RegistryAuth
+	// ByAccount returns the pod's service account if credentials depend on it; else "".
+	ByAccount(ref string, p *v1.Pod) string
 }
 
 // PullConfig configures a Puller.

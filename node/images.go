@@ -89,9 +89,13 @@ func (n *Node) newKeyring() (*credentials.Keyring, error) {
 		n.log.Debug("cannot determine the home directory: not looking for registry credentials in it", "error", err)
 	}
 	if n.cfg.ImageCredentialProviderConfig != "" {
-		cfg.Providers, err = credentials.LoadProviders(credentials.ProvidersConfig{
+		plugins := credentials.ProvidersConfig{
 			Config: n.cfg.ImageCredentialProviderConfig, BinDir: n.cfg.ImageCredentialProviderBinDir, Log: n.log, Registerer: n.registry,
-		})
+		}
+		if n.membership != nil {
+			plugins.Accounts = n.membership.client
+		}
+		cfg.Providers, err = credentials.LoadProviders(plugins)
 		if err != nil {
 			return nil, err
 		}

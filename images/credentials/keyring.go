@@ -53,6 +53,8 @@ type Keyring struct {
 	looked   map[string]fileShape
 	file     *dockerFile
 	problems []pod.Problem
+	// accounts are those by which pods have found credentials, by the pod's UID.
+	accounts map[pod.UID]pod.CredentialSource
 }
 
 // fileShape changes whenever a file does.
@@ -66,7 +68,7 @@ func New(cfg Config) *Keyring {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Keyring{cfg: cfg, log: cfg.Log, file: &dockerFile{}}
+	return &Keyring{cfg: cfg, log: cfg.Log, file: &dockerFile{}, accounts: map[pod.UID]pod.CredentialSource{}}
 }
 
 // Lookup returns the credentials for an image reference and a pod, to be tried in
@@ -82,14 +84,16 @@ func (k *Keyring) Lookup(ctx context.Context, ref string, p *v1.Pod) ([]pod.Regi
 	auths, err := k.fromSecrets(repo, p)
 	auths = append(auths, k.dockerConfig().index.lookup(repo)...)
 	if k.cfg.Providers != nil {
-		more, providerErr := k.cfg.Providers.lookup(ctx, repo)
+		more, providerErr := k.cfg.Providers.lookup(ctx, repo, p)
+		k.remember(p, more)
 		auths, err = append(auths, more...), errors.Join(err, providerErr)
 	}
 	return auths, err
 }
 
 // Own returns the credentials for an image reference that come from the pod's own
-// imagePullSecrets, which other pods may not have. It does not block; what cannot be used is
+// imagePullSecrets, which other pods may not have, and the Source of those that Lookup has
+// found by its service account since podd started. It does not block; what cannot be used is
 // left out, and Lookup tells why.
 func (k *Keyring) Own(ref string, p *v1.Pod) []pod.RegistryAuth {
 	named, err := reference.ParseNormalizedNamed(ref)
@@ -97,7 +101,21 @@ func (k *Keyring) Own(ref string, p *v1.Pod) []pod.RegistryAuth {
 		return nil
 	}
 	auths, _ := k.fromSecrets(named.Name(), p)
+	k.mu.Lock()
+	account, known := k.accounts[p.UID]
+	k.mu.Unlock()
+	if known && k.ByAccount(ref, p) != "" {
+		auths = append(auths, pod.RegistryAuth{Source: account})
+	}
 	return auths
+}
+
+func locate(ref string) (location, error) {
+	named, err := reference.ParseNormalizedNamed(ref)
+	if err != nil {
+		return location{}, err
+	}
+	return parseLocation(named.Name())
 }
 
 // Problems returns the problems of the node's docker configuration.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/singleflight"
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	configv1 "k8s.io/kubelet/config/v1"
 	providerv1 "k8s.io/kubelet/pkg/apis/credentialprovider/v1"
@@ -43,13 +44,16 @@ type ProvidersConfig struct {
 	// Config is a CredentialProviderConfig, or a directory with several.
 	Config string
 	// BinDir has the plugins' executables.
-	BinDir     string
+	BinDir string
+	// Accounts are those of the cluster; nil without one: plugins then get no tokens.
+	Accounts   Accounts
 	Log        *slog.Logger
 	Registerer prometheus.Registerer
 }
 
 // Providers are credential provider plugins: executables that read a request for
-// an image on standard input and respond with credentials (KEP-2133).
+// an image on standard input and respond with credentials (KEP-2133), those with tokenAttributes
+// for a pod's service account, of which they get a token (KEP-4412).
 type Providers struct {
 	log     *slog.Logger
 	all     []*provider
@@ -68,14 +72,14 @@ func LoadProviders(cfg ProvidersConfig) (*Providers, error) {
 	} else if !info.IsDir() {
 		return nil, fmt.Errorf("read the directory of credential provider plugins: %s is not a directory", cfg.BinDir)
 	}
-	configs, hash, err := readProviders(cfg.Config)
+	configs, hash, err := readProviders(cfg.Config, cfg.Accounts != nil)
 	if err != nil {
 		return nil, err
 	}
 	ps := &Providers{log: cfg.Log, metrics: newProviderMetrics(cfg.Registerer, hash)}
 	var missing []error
 	for i := range configs {
-		p := &provider{config: configs[i], program: filepath.Join(cfg.BinDir, configs[i].Name), metrics: ps.metrics, cache: map[string]cached{}}
+		p := &provider{config: configs[i], program: filepath.Join(cfg.BinDir, configs[i].Name), metrics: ps.metrics, accounts: cfg.Accounts, cache: map[string]cached{}}
 		for _, m := range configs[i].MatchImages {
 			l, err := parseLocation(m)
 			if err != nil {
@@ -93,7 +97,7 @@ func LoadProviders(cfg ProvidersConfig) (*Providers, error) {
 
 // lookup runs every plugin that matches the repository. If several return
 // credentials for the same location, those of the earlier one come first.
-func (ps *Providers) lookup(ctx context.Context, repo string) ([]pod.RegistryAuth, error) {
+func (ps *Providers) lookup(ctx context.Context, repo string, of *v1.Pod) ([]pod.RegistryAuth, error) {
 	at, err := parseLocation(repo)
 	if err != nil {
 		return nil, nil
@@ -104,7 +108,7 @@ func (ps *Providers) lookup(ctx context.Context, repo string) ([]pod.RegistryAut
 		if !p.matches(at) {
 			continue
 		}
-		auths, err := p.provide(ctx, repo)
+		auths, from, err := p.provide(ctx, repo, of)
 		if err != nil {
 			said := ""
 			if failed, ok := errors.AsType[*pluginError](err); ok {
@@ -115,7 +119,7 @@ func (ps *Providers) lookup(ctx context.Context, repo string) ([]pod.RegistryAut
 			continue
 		}
 		for _, key := range sortedKeys(auths) {
-			auth := pod.RegistryAuth{Username: auths[key].Username, Password: auths[key].Password}
+			auth := pod.RegistryAuth{Username: auths[key].Username, Password: auths[key].Password, Source: from}
 			if err := index.add(key, auth); err != nil {
 				errs = append(errs, fmt.Errorf("credential provider %s: %w", p.config.Name, err))
 			}
@@ -130,7 +134,9 @@ type provider struct {
 	program string
 	match   []location
 	metrics *providerMetrics
-	// flight limits each image to one process at a time.
+	// accounts are the cluster's; nil without tokenAttributes, or without a cluster.
+	accounts Accounts
+	// flight limits each image to one process at a time, for each account.
 	flight singleflight.Group
 
 	mu    sync.Mutex
@@ -151,27 +157,33 @@ func (p *provider) matches(repo location) bool {
 	return false
 }
 
-// provide returns cached credentials, or runs the plugin.
-func (p *provider) provide(ctx context.Context, repo string) (map[string]providerv1.AuthConfig, error) {
+// provide returns cached credentials, or runs the plugin; from is the service account that
+// they are for, if the plugin asks for one.
+func (p *provider) provide(ctx context.Context, repo string, of *v1.Pod) (auths map[string]providerv1.AuthConfig, from pod.CredentialSource, err error) {
+	who, asked, err := p.account(ctx, of)
+	if err != nil || !asked {
+		return nil, from, err
+	}
 	registry, _, _ := strings.Cut(repo, "/")
-	if auths, ok := p.cachedFor(time.Now(), repo, registry, globalKey); ok {
-		return auths, nil
+	scope := who.scope()
+	if auths, ok := p.cachedFor(time.Now(), scope+repo, scope+registry, scope+globalKey); ok {
+		return auths, who.source(), nil
 	}
 	// Others may wait for the same response: if one gives up, they must still
 	// get it. The plugin has its own timeout.
-	answer := p.flight.DoChan(repo, func() (any, error) { return p.run(context.WithoutCancel(ctx), repo) })
-	var response *providerv1.CredentialProviderResponse
+	answer := p.flight.DoChan(scope+repo, func() (any, error) { return p.ask(context.WithoutCancel(ctx), repo, who) })
+	var got *answered
 	select {
 	case r := <-answer:
 		if r.Err != nil {
-			return nil, r.Err
+			return nil, from, r.Err
 		}
-		response = r.Val.(*providerv1.CredentialProviderResponse)
+		got = r.Val.(*answered)
 	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+		return nil, from, context.Cause(ctx)
 	}
 	key := ""
-	switch response.CacheKeyType {
+	switch got.CacheKeyType {
 	case providerv1.ImagePluginCacheKeyType:
 		key = repo
 	case providerv1.RegistryPluginCacheKeyType:
@@ -179,14 +191,50 @@ func (p *provider) provide(ctx context.Context, repo string) (map[string]provide
 	case providerv1.GlobalPluginCacheKeyType:
 		key = globalKey
 	default:
-		return nil, fmt.Errorf("its response has the cacheKeyType %q, want Image, Registry or Global", response.CacheKeyType)
+		return nil, from, fmt.Errorf("its response has the cacheKeyType %q, want Image, Registry or Global", got.CacheKeyType)
 	}
-	keep := response.CacheDuration
+	keep := got.CacheDuration
 	if keep == nil {
 		keep = p.config.DefaultCacheDuration
 	}
-	p.keep(time.Now(), key, response.Auth, keep.Duration)
-	return response.Auth, nil
+	p.keep(time.Now(), scope+key, got.Auth, got.bounded(keep.Duration))
+	return got.Auth, who.source(), nil
+}
+
+// answered is a response, and when the token that it was given for expires; zero where that
+// does not matter.
+type answered struct {
+	*providerv1.CredentialProviderResponse
+	expires time.Time
+}
+
+// bounded is how long a response may be kept.
+func (a *answered) bounded(keep time.Duration) time.Duration {
+	if a.expires.IsZero() {
+		return keep
+	}
+	return min(keep, time.Until(a.expires))
+}
+
+// ask runs the plugin, with a token if it asks for one.
+func (p *provider) ask(ctx context.Context, repo string, who *account) (*answered, error) {
+	token, expires, err := p.token(ctx, who)
+	if err != nil {
+		return nil, err
+	}
+	response, err := p.run(ctx, repo, token, who.annotations())
+	if err != nil {
+		return nil, err
+	}
+	if who != nil && p.config.TokenAttributes.CacheType != configv1.TokenServiceAccountTokenCacheType {
+		expires = time.Time{}
+		for _, auth := range response.Auth {
+			if auth.Password == token {
+				return nil, errors.New("it returned the service account's token as the password, which only cacheType Token allows")
+			}
+		}
+	}
+	return &answered{response, expires}, nil
 }
 
 func (p *provider) cachedFor(now time.Time, keys ...string) (map[string]providerv1.AuthConfig, bool) {
@@ -214,9 +262,10 @@ func (p *provider) keep(now time.Time, key string, auths map[string]providerv1.A
 }
 
 // run runs the plugin and decodes its response.
-func (p *provider) run(ctx context.Context, repo string) (*providerv1.CredentialProviderResponse, error) {
+func (p *provider) run(ctx context.Context, repo, token string, annotations map[string]string) (*providerv1.CredentialProviderResponse, error) {
 	request, err := json.Marshal(&providerv1.CredentialProviderRequest{
 		TypeMeta: metav1.TypeMeta{APIVersion: p.config.APIVersion, Kind: "CredentialProviderRequest"}, Image: repo,
+		ServiceAccountToken: token, ServiceAccountAnnotations: annotations,
 	})
 	if err != nil {
 		return nil, err

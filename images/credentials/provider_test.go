@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	v1 "k8s.io/api/core/v1"
 )
 
 // plugins creates a directory of plugins and a configuration; each plugin is a
@@ -53,7 +55,7 @@ func TestPluginRunsOncePerCacheKey(t *testing.T) {
 			}
 			for range 2 {
 				for _, repo := range []string{"a.reg.test/x", "a.reg.test/y", "b.reg.test/x", "other.test/x"} {
-					got, err := ps.lookup(t.Context(), repo)
+					got, err := ps.lookup(t.Context(), repo, &v1.Pod{})
 					want := "u"
 					if repo == "other.test/x" {
 						want = ""
@@ -114,7 +116,7 @@ func TestBadPluginIsReportedAndAffectsNoOther(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := ps.lookup(t.Context(), "reg.test/x")
+			got, err := ps.lookup(t.Context(), "reg.test/x", &v1.Pod{})
 			if err == nil || !strings.Contains(err.Error(), tc.want) || !strings.Contains(err.Error(), "credential provider bad: ") || len(err.Error()) > 2000 {
 				t.Errorf("got %.300v, want %q in it", err, tc.want)
 			}
@@ -136,7 +138,7 @@ func TestPluginThatHangsIsGivenUpWithThePull(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := ps.lookup(ctx, "reg.test/x"); !errors.Is(err, context.DeadlineExceeded) { // long before the plugin ends
+	if _, err := ps.lookup(ctx, "reg.test/x", &v1.Pod{}); !errors.Is(err, context.DeadlineExceeded) { // long before the plugin ends
 		t.Errorf("got %v", err)
 	}
 }
@@ -153,7 +155,7 @@ func TestOnePluginProcessForManyPulls(t *testing.T) {
 	done := make(chan string)
 	for range 10 {
 		go func() {
-			got, err := ps.lookup(t.Context(), "reg.test/x")
+			got, err := ps.lookup(t.Context(), "reg.test/x", &v1.Pod{})
 			done <- fmt.Sprint(users(got), err)
 		}()
 	}

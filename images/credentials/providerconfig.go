@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/util/validation"
 	configv1 "k8s.io/kubelet/config/v1"
 	"sigs.k8s.io/yaml"
 )
@@ -32,7 +33,7 @@ var (
 // or all *.json, *.yaml and *.yml of a directory, sorted by name. The hash is
 // that of their content, as in the kubelet's metric. The error lists all
 // problems.
-func readProviders(path string) (all []configv1.CredentialProvider, hash string, err error) {
+func readProviders(path string, cluster bool) (all []configv1.CredentialProvider, hash string, err error) {
 	files, err := providerFiles(path)
 	if err != nil {
 		return nil, "", err
@@ -54,7 +55,7 @@ func readProviders(path string) (all []configv1.CredentialProvider, hash string,
 		}
 		for i := range config.Providers {
 			p := &config.Providers[i]
-			for _, w := range checkProvider(p) {
+			for _, w := range checkProvider(p, cluster) {
 				wrong = append(wrong, fmt.Errorf("%s: providers[%d].%s", file, i, w))
 			}
 			if before, ok := from[p.Name]; ok {
@@ -121,7 +122,7 @@ func decodeProviders(data []byte) (*configv1.CredentialProviderConfig, error) {
 
 // checkProvider returns the problems of one provider, each prefixed with its
 // field; the rules are the kubelet's (pkg/credentialprovider/plugin/config.go).
-func checkProvider(p *configv1.CredentialProvider) []string {
+func checkProvider(p *configv1.CredentialProvider, cluster bool) []string {
 	var wrong []string
 	say := func(field, format string, args ...any) {
 		wrong = append(wrong, field+": "+fmt.Sprintf(format, args...))
@@ -152,8 +153,44 @@ func checkProvider(p *configv1.CredentialProvider) []string {
 	case p.DefaultCacheDuration.Duration < 0:
 		say("defaultCacheDuration", "%s is negative", p.DefaultCacheDuration.Duration)
 	}
-	if p.TokenAttributes != nil {
+	switch {
+	case p.TokenAttributes == nil:
+	case !cluster:
 		say("tokenAttributes", "service account tokens come from a cluster, and this podd runs standalone: leave it out")
+	default:
+		checkTokens(p, func(field, format string, args ...any) { say("tokenAttributes"+field, format, args...) })
 	}
 	return wrong
+}
+
+// checkTokens is checkProvider for tokenAttributes.
+func checkTokens(p *configv1.CredentialProvider, say func(field, format string, args ...any)) {
+	t := p.TokenAttributes
+	if p.APIVersion != providerVersions[0] {
+		say("", "is for plugins of apiVersion %s only", providerVersions[0])
+	}
+	if t.ServiceAccountTokenAudience == "" {
+		say(".serviceAccountTokenAudience", "is missing: give the audience that the plugin's tokens are for")
+	}
+	switch {
+	case t.RequireServiceAccount == nil:
+		say(".requireServiceAccount", "is missing: give false if the plugin is also to be asked for pods without a service account")
+	case !*t.RequireServiceAccount && len(t.RequiredServiceAccountAnnotationKeys) > 0:
+		say(".requiredServiceAccountAnnotationKeys", "needs requireServiceAccount: true")
+	}
+	if !slices.Contains([]configv1.ServiceAccountTokenCacheType{configv1.ServiceAccountServiceAccountTokenCacheType, configv1.TokenServiceAccountTokenCacheType}, t.CacheType) {
+		say(".cacheType", "got %q, want ServiceAccount or Token", t.CacheType)
+	}
+	seen := map[string]bool{}
+	for _, keys := range [][]string{t.RequiredServiceAccountAnnotationKeys, t.OptionalServiceAccountAnnotationKeys} {
+		for _, key := range keys {
+			if errs := validation.IsQualifiedName(strings.ToLower(key)); len(errs) > 0 {
+				say("", "%q is not the key of an annotation: %s", key, strings.Join(errs, "; "))
+			}
+			if seen[key] {
+				say("", "the annotation %q is named twice", key)
+			}
+			seen[key] = true
+		}
+	}
 }
