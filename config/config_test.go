@@ -16,6 +16,8 @@ import (
 
 	"github.com/spf13/pflag"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
+
+	"podd/internal/instance"
 )
 
 const head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
@@ -194,6 +196,25 @@ kubeAPIQPS: 0
 	}
 	if c.NodeLabels["a"] != "b" {
 		t.Errorf("labels: got %v", c.NodeLabels)
+	}
+}
+
+// kubeadm looks for the client certificate where a kubelet has it, and names no --cert-dir.
+func TestUnderTheNameKubeletCertificatesAreWhereKubeadmLooks(t *testing.T) {
+	for asKubelet, want := range map[bool]string{false: instance.DefaultCertDir, true: "/var/lib/kubelet/pki"} {
+		var f Flags
+		fs := pflag.NewFlagSet("podd", pflag.ContinueOnError)
+		f.Bind(fs)
+		if asKubelet {
+			f.BindKubelet(fs)
+		}
+		c, err := f.Load()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.CertDir != want || len(c.Warnings) > 0 {
+			t.Errorf("as the kubelet %t: got %s, %q, want %s", asKubelet, c.CertDir, c.Warnings, want)
+		}
 	}
 }
 

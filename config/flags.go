@@ -19,12 +19,12 @@ import (
 
 // Flags are the flags of podd run. Bind them to a flag set, parse, then Load.
 type Flags struct {
-	configFile, configDir string
-	rootDir, stateDir     string
-	certDir               string
-	kubeconfig, bootstrap string
-	hostname, nodeIP      string
-	nodeLabels            []string
+	configFile, configDir   string
+	rootDir, stateDir       string
+	certDir, defaultCertDir string
+	kubeconfig, bootstrap   string
+	hostname, nodeIP        string
+	nodeLabels              []string
 
 	images imageFlags
 
@@ -70,6 +70,7 @@ func (f *Flags) Bind(fs *pflag.FlagSet) {
 	fs.StringVar(&f.configDir, "config-dir", "", "`directory` with drop-in *.conf files, merged over --config in lexical order")
 	fs.StringVar(&f.rootDir, "root-dir", instance.DefaultRootDir, "`directory` for what survives a reboot: pods, volumes, images to import")
 	fs.StringVar(&f.stateDir, "state-dir", instance.DefaultStateDir, "`directory` for what a reboot may clear: sockets, the bundled runtime's state")
+	f.defaultCertDir = instance.DefaultCertDir
 	fs.StringVar(&f.certDir, "cert-dir", instance.DefaultCertDir, "`directory` of certificates (in a cluster only)")
 	fs.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig `file` for reaching an apiserver")
 	fs.StringVar(&f.bootstrap, "bootstrap-kubeconfig", "", "kubeconfig `file` by which a client certificate is requested, if --kubeconfig does not exist or its certificate has expired")

@@ -77,10 +77,17 @@ var otherFlags = map[string]otherFlag{
 	"vmodule":                                  {"podd's log has one level: --v", false},
 }
 
+// KubeletCertDir is the kubelet's default of --cert-dir.
+const KubeletCertDir = "/var/lib/kubelet/pki"
+
 // BindKubelet adds the flags of the kubelet's that podd does not have, hidden: each of them
 // is a warning that names it. It is for a podd that is started in the kubelet's place; call
-// it after Bind. Under its own name podd rejects them (FlagError).
+// it after Bind. Under its own name podd rejects them (FlagError). Certificates are then by
+// default where kubeadm looks for them.
 func (f *Flags) BindKubelet(fs *pflag.FlagSet) {
+	certificates := fs.Lookup("cert-dir")
+	certificates.DefValue = KubeletCertDir
+	f.certDir, f.defaultCertDir = KubeletCertDir, KubeletCertDir
 	for name, path := range kubeletFlags {
 		if flag := fs.Lookup(name); flag != nil {
 			if fixed, ok := flag.Value.(*fixedFlag); ok {

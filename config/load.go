@@ -15,8 +15,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
-
-	"podd/internal/instance"
 )
 
 // Load reads the files that the flags name, merges, defaults and checks. The
@@ -226,7 +224,7 @@ func (f *Flags) warnings(kc *kubeletv1beta1.KubeletConfiguration, lines map[stri
 		p.Message = wrong
 		all = append(all, p.String())
 	}
-	if f.kubeconfig == "" && f.certDir != instance.DefaultCertDir {
+	if f.kubeconfig == "" && f.certDir != f.defaultCertDir {
 		all = append(all, "--cert-dir: has no effect without an apiserver")
 	}
 	return all
