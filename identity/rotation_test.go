@@ -34,9 +34,11 @@ type signer struct {
 	mu   sync.Mutex
 	life time.Duration // of what is issued at once; 0: requests wait
 	back time.Duration // by how much certificates are dated back
-	deny bool
-	away error // what requests get
-	all  map[string]*certificatesv1.CertificateSigningRequest
+	// ahead is by how much the requester's clock is.
+	ahead time.Duration
+	deny  bool
+	away  error // what requests get
+	all   map[string]*certificatesv1.CertificateSigningRequest
 	// changed is closed and replaced when a request changes.
 	changed chan struct{}
 	made    []time.Time
@@ -72,7 +74,7 @@ func (s *signer) issue(request []byte) []byte {
 	}
 	leaf := &x509.Certificate{
 		SerialNumber: big.NewInt(int64(len(s.made)) + 2), Subject: asked.Subject, DNSNames: asked.DNSNames, IPAddresses: asked.IPAddresses,
-		NotBefore: time.Now().Add(-s.back), NotAfter: time.Now().Add(s.life),
+		NotBefore: time.Now().Add(-s.back - s.ahead), NotAfter: time.Now().Add(s.life - s.ahead),
 	}
 	der, err := x509.CreateCertificate(rand.Reader, leaf, s.ca.Leaf, asked.PublicKey, s.ca.PrivateKey)
 	if err != nil {
@@ -400,13 +402,35 @@ func TestACertificateThatIsGivenIsRenewedAtOnce(t *testing.T) {
 		cfg.Once = true
 		r = New(cfg, nil)
 		running(t, r)
-		time.Sleep(999 * time.Hour)
+		time.Sleep(997 * time.Hour)
 		if s.count() != 2 {
 			t.Error("renewed without rotateCertificates")
 		}
-		time.Sleep(2 * time.Hour)
+		time.Sleep(4 * time.Hour)
 		if s.count() != 3 {
 			t.Error("not requested, and the last has expired")
+		}
+	})
+}
+
+// A machine may start with a clock that is years ahead: by it, whatever is issued has expired.
+func TestAClockThatIsAheadIsNoFloodOfRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSigner(t)
+		s.life, s.ahead = 1000*time.Hour, 10*365*24*time.Hour
+		r := New(config(t, s), nil)
+		running(t, r)
+		time.Sleep(24 * time.Hour)
+		if n := s.count(); n < 2 || n > 160 {
+			t.Errorf("%d requests a day", n)
+		}
+		if p := r.Problems(); len(p) != 1 || !strings.Contains(p[0].Message, "check the clocks of this machine") {
+			t.Errorf("got %v", p)
+		}
+		s.set(func() { s.ahead = 0 })
+		time.Sleep(lastRefusedRetry)
+		if r.Current() == nil || len(r.Problems()) > 0 {
+			t.Errorf("after the clock was set: got %v, %v", r.Current(), r.Problems())
 		}
 	})
 }
