@@ -27,6 +27,10 @@ type Config struct {
 	Requester func(valid bool) Requester
 	// Once: a certificate is requested where there is none, and none is renewed.
 	Once bool
+	// KeepInitial: the initial pair, if it is used, is stored as Run begins, as upstream's
+	// agent stores the one of its kubeconfig: "kubeadm init" has the kubeconfig name the
+	// Store's file instead, if that is there by then.
+	KeepInitial bool
 	// Issued is called with each new certificate, which is stored by then; nil for nobody.
 	Issued func(*Pair) error
 	Log    *slog.Logger
@@ -54,6 +58,8 @@ type Rotation struct {
 	cfg  Config
 	log  *slog.Logger
 	poke chan struct{} // capacity 1
+	// initial is what the Store does not have; nil for none.
+	initial *Pair
 
 	mu  sync.Mutex
 	now *Pair     // nil for none
@@ -73,6 +79,7 @@ func New(cfg Config, initial *Pair) *Rotation {
 		r.setLocked(stored)
 	case initial != nil:
 		r.setLocked(initial)
+		r.initial = initial
 		// As upstream: kubeadm gives a control plane's node more rights than a node has.
 		r.due = now
 	case err == nil:
@@ -136,6 +143,11 @@ func (r *Rotation) Problems() []pod.Problem {
 
 // Run renews the certificate in time until ctx ends.
 func (r *Rotation) Run(ctx context.Context) error {
+	if r.cfg.KeepInitial && r.initial != nil {
+		if err := r.cfg.Store.Update(r.initial, time.Now()); err != nil {
+			r.log.Warn("cannot store the kubeconfig's client certificate: it is used all the same", "error", err)
+		}
+	}
 	var pause time.Duration // after the last attempt, if that failed
 	for ctx.Err() == nil {
 		template := r.cfg.Template()

@@ -435,6 +435,36 @@ func TestAClockThatIsAheadIsNoFloodOfRequests(t *testing.T) {
 	})
 }
 
+// kubeadm has the kubeconfig name the Store's file, if there is one when the control plane
+// answers: long before a controller manager has approved a request.
+func TestACertificateThatIsGivenIsStoredAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSigner(t)
+		s.life = 1000 * time.Hour
+		cfg := config(t, s)
+		r := New(cfg, nil)
+		stop := running(t, r)
+		synctest.Wait()
+		given := r.Pair()
+		stop()
+		s.set(func() { s.life = 0 }) // nobody approves
+		for keep, want := range map[bool]error{false: os.ErrNotExist, true: nil} {
+			cfg.Store, cfg.KeepInitial = NewStore(t.TempDir(), ClientPrefix), keep
+			r := New(cfg, given)
+			stop := running(t, r)
+			synctest.Wait()
+			stored, err := cfg.Store.Current()
+			if !errors.Is(err, want) || err == nil && stored.TLS.Leaf.SerialNumber.Cmp(given.TLS.Leaf.SerialNumber) != 0 {
+				t.Errorf("keep %t: got %v, want %v", keep, err, want)
+			}
+			if len(r.Problems()) != 1 {
+				t.Errorf("keep %t: it is not renewed: %v", keep, r.Problems())
+			}
+			stop()
+		}
+	})
+}
+
 // A bootstrap token may expire while a request waits: the same request is then followed by
 // another one.
 func TestARequestIsFollowedByNewCredentialsWhenTheOldAreRefused(t *testing.T) {

@@ -66,7 +66,7 @@ func (n *Node) newClientIdentity(client *apiserver.Client) (*clientIdentity, err
 			}
 			return other
 		},
-		Issued: issued, Log: n.log, Metrics: identity.ClientMetrics(n.registry),
+		KeepInitial: true, Issued: issued, Log: n.log, Metrics: identity.ClientMetrics(n.registry),
 	}, initial)
 	if p := i.rotation.Pair(); p != nil {
 		return i, issued(p)
