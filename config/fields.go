@@ -36,7 +36,6 @@ type Field struct {
 // Why whole groups of fields are not honoured.
 const (
 	needsCluster   = "podd runs standalone; it belongs to joining a cluster"
-	needsHTTPS     = "the HTTPS API on port 10250 is not implemented yet; the read-only port and the local socket are"
 	needsResources = "CPU, memory and topology managers and reserved cgroups are not implemented yet"
 	needsEviction  = "podd does not evict pods for pressure on the node yet"
 	needsShutdown  = "graceful node shutdown is not implemented yet; systemd stops the containers"
@@ -91,7 +90,7 @@ var Fields = withDefaults([]Field{
 	inCluster("enableDebugFlagsHandler", "", ""),
 	inCluster("enableDebuggingHandlers", "enable-debugging-handlers", ""),
 	inCluster("enableProfilingHandler", "", "podd's own socket always serves profiles"),
-	ignored("enableServer", "enable-server", needsHTTPS),
+	ignored("enableServer", "enable-server", "the API is served wherever podd is the node of a cluster"),
 	inCluster("enableSystemLogHandler", "", "links that lead out of /var/log are not followed"),
 	inCluster("enableSystemLogQuery", "", "by journalctl"),
 	honoured("enforceNodeAllocatable", "enforce-node-allocatable", "pods and none; podd limits no cgroup but its pods'"),
@@ -181,14 +180,14 @@ var Fields = withDefaults([]Field{
 	honoured("staticPodPath", "pod-manifest-path", "a directory or a file"),
 	honoured("staticPodURL", "manifest-url", ""),
 	honoured("staticPodURLHeader", "manifest-url-header", ""),
-	ignored("streamingConnectionIdleTimeout", "streaming-connection-idle-timeout", needsHTTPS),
+	ignored("streamingConnectionIdleTimeout", "streaming-connection-idle-timeout", "sessions are the runtime's, whose own limit counts (containerd: stream_idle_timeout, 4h)"),
 	ignored("syncFrequency", "sync-frequency", "a pod is synced when something happens to it, not periodically"),
 	ignored("systemCgroups", "system-cgroups", "podd moves no process that is not a container's"),
 	honoured("systemReserved", "system-reserved", ""),
 	ignored("systemReservedCgroup", "system-reserved-cgroup", needsResources),
 	inCluster("tlsCertFile", "tls-cert-file", ""),
 	inCluster("tlsCipherSuites", "tls-cipher-suites", ""),
-	ignored("tlsCurvePreferences", "", needsHTTPS),
+	ignored("tlsCurvePreferences", "", "Go's own preferences count"),
 	inCluster("tlsMinVersion", "tls-min-version", ""),
 	inCluster("tlsPrivateKeyFile", "tls-private-key-file", ""),
 	ignored("topologyManagerPolicy", "topology-manager-policy", needsResources),
