@@ -1,0 +1,90 @@
+// Package unixserver has what podd's gRPC sockets have in common: who may connect, and
+// how much anybody may take.
+package unixserver
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"google.golang.org/grpc"
+)
+
+const (
+	// MaxConnections is how many clients a socket serves at a time; others wait.
+	MaxConnections = 64
+	// maxRequest bounds a request, in bytes. All are small.
+	maxRequest = 64 << 10
+	// maxCalls bounds the calls of one connection that are served at a time.
+	maxCalls = 16
+)
+
+// Options bound requests.
+func Options() []grpc.ServerOption {
+	return []grpc.ServerOption{grpc.MaxRecvMsgSize(maxRequest), grpc.MaxConcurrentStreams(maxCalls), grpc.MaxHeaderListSize(16 << 10)}
+}
+
+// Listen listens on a socket that only root may use, and makes its directory (0750). What
+// is there under its name is replaced, in one step: whoever watches for the socket finds one
+// that is listened on.
+func Listen(path string) (net.Listener, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+		return nil, err
+	}
+	half := path + ".new"
+	_ = os.Remove(half)
+	l, err := net.Listen("unix", half)
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", path, err)
+	}
+	l.(*net.UnixListener).SetUnlinkOnClose(false)
+	if err = os.Chmod(half, 0o600); err == nil {
+		err = os.Rename(half, path)
+	}
+	if err != nil {
+		l.Close()
+		_ = os.Remove(half)
+		return nil, err
+	}
+	return &limited{Listener: l, slots: make(chan struct{}, MaxConnections), closed: make(chan struct{})}, nil
+}
+
+// limited serves so many connections at a time.
+type limited struct {
+	net.Listener
+	slots  chan struct{}
+	once   sync.Once
+	closed chan struct{}
+}
+
+func (l *limited) Accept() (net.Conn, error) {
+	select {
+	case l.slots <- struct{}{}:
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+	c, err := l.Listener.Accept()
+	if err != nil {
+		<-l.slots
+		return nil, err
+	}
+	return &conn{Conn: c, free: sync.OnceFunc(func() { <-l.slots })}, nil
+}
+
+// Close ends Accept, also one that waits for a slot.
+func (l *limited) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return l.Listener.Close()
+}
+
+type conn struct {
+	net.Conn
+	free func()
+}
+
+func (c *conn) Close() error {
+	defer c.free()
+	return c.Conn.Close()
+}
