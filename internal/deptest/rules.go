@@ -147,6 +147,7 @@ var arrows = map[string]map[string]string{
 	"internal/bytesize":   {},
 	"config":              {"images/records": "whether a policy is one", "internal/instance": "default directories", "internal/suggest": "hints at misspelt fields and flags", "internal/mask": "the configuration as people may see it"},
 	"volumes":             {"internal/hugepage": "emptyDir on huge pages", "internal/wipe": "deletes pods' directories", "podfs": "the layout of a pod's directory", "volumes/payload": "writes ConfigMaps, Secrets and their like", "volumes/ownership": "gives volumes to the fsGroup"},
+	"devices":             {"internal/atomicfile": "who has which devices", "internal/unixserver": "where plugins register", "internal/pluginconn": "connects to them"},
 	"internal/unixserver": {},
 	"internal/pluginconn": {},
 	"csi":                 {"internal/pluginconn": "connects to drivers", "internal/atomicfile": "records of volumes", "internal/mask": "what a driver may say of Secrets"},

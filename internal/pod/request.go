@@ -33,6 +33,9 @@ type ContainerRequest struct {
 	Inputs        ContainerInputs
 	Mounts        []Mount
 	Devices       []Device
+	// Annotations and CDI are those of device plugins.
+	Annotations map[string]string
+	CDI         []string
 	// Contents are written down with a container that is to be made anew when they
 	// change; empty for any other.
 	Contents Contents
@@ -72,6 +75,23 @@ type Device struct {
 	ContainerPath string
 	// ReadOnly: the container may not write to it, nor make another node of it.
 	ReadOnly bool
+	// Permissions are of r, w and m; empty for those that ReadOnly means.
+	Permissions string
+}
+
+// ContainerDevices is what a container needs to have the devices of device plugins.
+type ContainerDevices struct {
+	// Ready: the container has its devices, if it requests any. Otherwise Reason and Message
+	// say what it waits for: ContainerCreating while they are being allocated.
+	Ready           bool
+	Reason, Message string
+	// Env are variables that the container's own take precedence over.
+	Env         map[string]string
+	Mounts      []Mount
+	Devices     []Device
+	Annotations map[string]string
+	// CDI are the qualified names of devices of the Container Device Interface.
+	CDI []string
 }
 
 // ImageMount is a volume whose content is an image.

@@ -1,0 +1,176 @@
+package devices
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"slices"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"podd/internal/atomicfile"
+	"podd/internal/pod"
+)
+
+// maxCheckpoint bounds the file that is read, in bytes.
+const maxCheckpoint = 256 << 20
+
+// sealed is the file: what was saved, and by what a damaged one is recognised.
+type sealed struct {
+	SHA256 string          `json:"sha256"`
+	Saved  json.RawMessage `json:"saved"`
+}
+
+type saved struct {
+	Version int `json:"version"`
+	// Resources are those that plugins had and that were not gone.
+	Resources []string                                     `json:"resources,omitempty"`
+	Pods      map[pod.UID]map[string]map[string]savedGrant `json:"pods,omitempty"`
+}
+
+type savedGrant struct {
+	IDs      []string           `json:"ids"`
+	Nodes    map[string][]int64 `json:"nodes,omitempty"`
+	Response []byte             `json:"response,omitempty"`
+}
+
+// saveIfNeeded saves what has changed without anybody who waits for that.
+func (m *Manager) saveIfNeeded() {
+	m.mu.Lock()
+	unsaved := m.unsaved
+	m.mu.Unlock()
+	if unsaved {
+		m.save()
+	}
+}
+
+// save writes the checkpoint. A pod that could not be written down runs all the same: a
+// podd that is restarted would not know what it has.
+func (m *Manager) save() {
+	m.saving.Lock()
+	defer m.saving.Unlock()
+	m.mu.Lock()
+	m.unsaved = false
+	content, err := m.contentLocked()
+	m.mu.Unlock()
+	if err == nil {
+		err = atomicfile.Write(m.file, content, 0o600)
+	}
+	if err != nil {
+		m.log.Error("cannot save which pods have which devices: a restart of podd forgets it", "file", m.file, "error", err)
+	}
+}
+
+func (m *Manager) contentLocked() ([]byte, error) {
+	s := saved{Version: 1, Pods: map[pod.UID]map[string]map[string]savedGrant{}}
+	for _, name := range slices.Sorted(maps.Keys(m.resources)) {
+		if r := m.resources[name]; r.known && !r.gone {
+			s.Resources = append(s.Resources, name)
+		}
+	}
+	for uid, o := range m.pods {
+		if len(o.containers) == 0 {
+			continue
+		}
+		s.Pods[uid] = map[string]map[string]savedGrant{}
+		for container, grants := range o.containers {
+			s.Pods[uid][container] = map[string]savedGrant{}
+			for name, g := range grants {
+				response, err := proto.Marshal(g.response)
+				if err != nil {
+					return nil, fmt.Errorf("encode the response of the plugin of %s: %w", name, err)
+				}
+				s.Pods[uid][container][name] = savedGrant{IDs: g.ids, Nodes: g.nodes, Response: response}
+			}
+		}
+	}
+	text, err := json.Marshal(s)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(sealed{SHA256: sum(text), Saved: text})
+}
+
+func sum(text []byte) string {
+	s := sha256.Sum256(text)
+	return hex.EncodeToString(s[:])
+}
+
+// restore reads the checkpoint. What of it is damaged is as if nothing were there.
+func (m *Manager) restore() {
+	s, err := read(m.file)
+	if errors.Is(err, fs.ErrNotExist) {
+		m.fresh, m.unsaved = true, true
+		return
+	}
+	pods := map[pod.UID]*owner{}
+	if err == nil {
+		pods, err = ownersOf(s)
+	}
+	if err != nil {
+		m.damaged = err.Error()
+		m.log.Error("cannot read which pods have which devices: assuming that none has any", "file", m.file, "error", err)
+		return
+	}
+	m.pods = pods
+	now := time.Now()
+	for _, name := range s.Resources {
+		if len(m.resources) < maxResources && extended(name) {
+			m.resources[name] = &resource{known: true, stopped: now}
+		}
+	}
+}
+
+func read(file string) (s saved, err error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return s, err
+	}
+	defer f.Close()
+	content, err := io.ReadAll(io.LimitReader(f, maxCheckpoint))
+	if err != nil {
+		return s, err
+	}
+	var outer sealed
+	if err := json.Unmarshal(content, &outer); err != nil {
+		return s, err
+	}
+	if sum(outer.Saved) != outer.SHA256 {
+		return s, errors.New("the checksum is wrong: the file was cut off or changed")
+	}
+	if err := json.Unmarshal(outer.Saved, &s); err != nil {
+		return s, err
+	}
+	if s.Version != 1 {
+		return s, fmt.Errorf("version %d of it is not known", s.Version)
+	}
+	return s, nil
+}
+
+func ownersOf(s saved) (map[pod.UID]*owner, error) {
+	pods := map[pod.UID]*owner{}
+	for uid, containers := range s.Pods {
+		o := &owner{containers: map[string]map[string]*grant{}}
+		for container, grants := range containers {
+			o.containers[container] = map[string]*grant{}
+			for name, g := range grants {
+				response := &pluginapi.ContainerAllocateResponse{}
+				if err := proto.Unmarshal(g.Response, response); err != nil {
+					return nil, fmt.Errorf("decode the response of the plugin of %s: %w", name, err)
+				}
+				slices.Sort(g.IDs)
+				o.containers[container][name] = &grant{ids: g.IDs, nodes: g.Nodes, response: response}
+			}
+		}
+		pods[uid] = o
+	}
+	return pods, nil
+}

@@ -1,0 +1,170 @@
+package devices
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+)
+
+func TestWhoMayNotRegister(t *testing.T) {
+	r := served(t, "")
+	r.serve(newFake("a"), "gpu.sock")
+	outside := filepath.Join(r.root, "outside.sock")
+	l, err := net.Listen("unix", outside)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for name, target := range map[string]string{"link": outside, "up": r.root} {
+		if err := os.Symlink(target, filepath.Join(r.dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(r.dir, "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct{ version, resource, endpoint, want string }{
+		"another version":           {"v1alpha", gpu, "gpu.sock", `requested API version "[v1alpha]" is not supported by kubelet. Supported version is ["v1beta1"]`},
+		"no domain":                 {"v1beta1", "gpu", "gpu.sock", `the ResourceName "gpu" is invalid`},
+		"Kubernetes' own":           {"v1beta1", "kubernetes.io/gpu", "gpu.sock", "is invalid"},
+		"a quota":                   {"v1beta1", "requests.example.com/gpu", "gpu.sock", "is invalid"},
+		"slashes":                   {"v1beta1", "example.com/../../gpu", "gpu.sock", "is invalid"},
+		"long":                      {"v1beta1", "example.com/" + strings.Repeat("x", 60000), "gpu.sock", "is invalid"},
+		"a path that leads out":     {"v1beta1", gpu, "../outside.sock", "is not the name of a socket in"},
+		"an absolute path":          {"v1beta1", gpu, outside, "is not the name of a socket in"},
+		"a link that leads out":     {"v1beta1", gpu, "link", "escapes"},
+		"a directory that does":     {"v1beta1", gpu, "up/outside.sock", "escapes"},
+		"no socket":                 {"v1beta1", gpu, "file", "is no socket"},
+		"nothing":                   {"v1beta1", gpu, "nothing", "no such file"},
+		"an empty name":             {"v1beta1", gpu, "", "is not the name of a socket in"},
+		"a request without a limit": {"v1beta1", gpu, strings.Repeat("x", 100000), "larger than max"},
+	} {
+		err := r.register(&pluginapi.RegisterRequest{Version: tc.version, ResourceName: tc.resource, Endpoint: tc.endpoint})
+		if err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: got %.300v, want %q", name, err, tc.want)
+		}
+	}
+	if len(r.resources) > 0 {
+		t.Errorf("got %v", r.resources)
+	}
+	r.registerAs(gpu, "gpu.sock")
+}
+
+func TestTheNumberOfResourcesIsBounded(t *testing.T) {
+	r := newRig(t, t.TempDir())
+	for i := range maxResources {
+		r.plug(fmt.Sprintf("example.com/gpu%d", i), newFake())
+	}
+	if err := r.adopt("example.com/more", &plugin{}, nil); err == nil {
+		t.Error("another one is taken")
+	}
+	r.resources["example.com/gpu7"].gone = true
+	if err := r.adopt("example.com/more", &plugin{}, nil); err != nil || len(r.resources) != maxResources {
+		t.Errorf("one is gone: got %v, %d", err, len(r.resources))
+	}
+}
+
+// What the node's own files are is nobody's to remove.
+func TestOnlyOldSocketsAreRemoved(t *testing.T) {
+	r := newRig(t, "")
+	if err := os.MkdirAll(filepath.Join(r.dir, "sub"), 0o750); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"old.sock", "sub/deep.sock", "../outside.sock"} {
+		l, err := net.Listen("unix", filepath.Join(r.dir, path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+	}
+	if err := errors.Join(os.WriteFile(filepath.Join(r.dir, "kubelet_internal_checkpoint"), nil, 0o600),
+		os.Symlink("../outside.sock", filepath.Join(r.dir, "link"))); err != nil {
+		t.Fatal(err)
+	}
+	r.removeSockets()
+	for path, stays := range map[string]bool{"old.sock": false, "sub/deep.sock": true, "../outside.sock": true, "link": true, "kubelet_internal_checkpoint": true} {
+		if _, err := os.Lstat(filepath.Join(r.dir, path)); (err == nil) != stays {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+}
+
+func TestWhatAPluginMayNotWantOfAContainer(t *testing.T) {
+	for name, tc := range map[string]struct {
+		response *pluginapi.ContainerAllocateResponse
+		ok       bool
+	}{
+		"nothing":           {&pluginapi.ContainerAllocateResponse{}, true},
+		"a variable":        {&pluginapi.ContainerAllocateResponse{Envs: map[string]string{"A": "b=c"}}, true},
+		"no name":           {&pluginapi.ContainerAllocateResponse{Envs: map[string]string{"": "b"}}, false},
+		"a name with =":     {&pluginapi.ContainerAllocateResponse{Envs: map[string]string{"A=B": "b"}}, false},
+		"NUL":               {&pluginapi.ContainerAllocateResponse{Envs: map[string]string{"A": "\x00"}}, false},
+		"a relative device": {&pluginapi.ContainerAllocateResponse{Devices: []*pluginapi.DeviceSpec{{HostPath: "dev/null", ContainerPath: "/dev/x"}}}, false},
+		"its place":         {&pluginapi.ContainerAllocateResponse{Devices: []*pluginapi.DeviceSpec{{HostPath: "/dev/null", ContainerPath: "x"}}}, false},
+		"permissions":       {&pluginapi.ContainerAllocateResponse{Devices: []*pluginapi.DeviceSpec{{HostPath: "/dev/null", ContainerPath: "/x", Permissions: "rx"}}}, false},
+		"a relative mount":  {&pluginapi.ContainerAllocateResponse{Mounts: []*pluginapi.Mount{{HostPath: "../etc", ContainerPath: "/x"}}}, false},
+		"a mount on a NUL":  {&pluginapi.ContainerAllocateResponse{Mounts: []*pluginapi.Mount{{HostPath: "/etc", ContainerPath: "/x\x00"}}}, false},
+	} {
+		if err := checkResponse(tc.response); (err == nil) != tc.ok {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+}
+
+// A response or a list without a limit ends the call, not podd.
+func TestWhatPluginsSendIsBounded(t *testing.T) {
+	r := served(t, "")
+	f := newFake("a")
+	f.respond = func(context.Context, []string) (*pluginapi.ContainerAllocateResponse, error) {
+		return &pluginapi.ContainerAllocateResponse{Envs: map[string]string{"A": strings.Repeat("x", maxResponse)}}, nil
+	}
+	r.serve(f, "gpu.sock")
+	r.registerAs(gpu, "gpu.sock")
+	r.eventually("it is listed", func() bool { all, _ := r.amount(gpu); return all == 1 })
+	p := aPod("p", gpu, "1")
+	var err error
+	r.eventually("it is refused", func() bool { _, err = r.Admit(p); return err != nil })
+	if !strings.Contains(err.Error(), "larger than max") {
+		t.Errorf("got %v", err)
+	}
+	var ids []string
+	for i := range 10000 {
+		ids = append(ids, fmt.Sprintf("%0*d", maxDeviceID, i))
+	}
+	f.lists <- healthy(ids...)
+	r.eventually("the plugin is dropped", func() bool { _, usable := r.amount(gpu); return usable == 0 })
+}
+
+func TestADamagedCheckpointIsSaid(t *testing.T) {
+	r := newRig(t, t.TempDir())
+	r.plug(gpu, newFake())
+	o := &owner{containers: map[string]map[string]*grant{"c": {gpu: {ids: []string{"a"}, response: &pluginapi.ContainerAllocateResponse{}}}}}
+	r.Manager.pods["uid-p"], r.resources[gpu].known = o, true
+	r.save()
+	whole, err := os.ReadFile(r.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if next := newRig(t, r.root); next.Health("uid-p") == nil || len(next.Problems()) > 0 || next.resources[gpu] == nil {
+		t.Errorf("a whole one: got %v, %v", next.Manager.pods, next.Problems())
+	}
+	for name, content := range map[string]string{
+		"cut off": string(whole[:len(whole)-10]), "empty": "", "another device": strings.Replace(string(whole), `"a"`, `"b"`, 1),
+		"of a later version": `{"sha256":"` + sum([]byte(`{"version":2}`)) + `","saved":{"version":2}}`,
+	} {
+		if err := os.WriteFile(r.file, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		next := newRig(t, r.root)
+		if len(next.Manager.pods) > 0 || len(next.Problems()) != 1 {
+			t.Errorf("%s: got %v, %v", name, next.Manager.pods, next.Problems())
+		}
+	}
+}

@@ -1,0 +1,101 @@
+package devices
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"podd/internal/unixserver"
+)
+
+// listen serves registrations on kubelet.sock, after it has removed the sockets of
+// plugins, which makes them register again. stop ends that.
+func (m *Manager) listen(work *sync.WaitGroup) (stop func(), err error) {
+	if err := os.MkdirAll(m.dir, 0o750); err != nil {
+		return nil, err
+	}
+	m.removeSockets()
+	listener, err := unixserver.Listen(filepath.Join(m.dir, "kubelet.sock"))
+	if err != nil {
+		return nil, err
+	}
+	server := grpc.NewServer(append(unixserver.Options(), grpc.ConnectionTimeout(m.times.dial))...)
+	pluginapi.RegisterRegistrationServer(server, registrations{m: m})
+	work.Go(func() {
+		if err := server.Serve(listener); err != nil && !errors.Is(err, net.ErrClosed) {
+			m.log.Error("device plugins cannot register any more", "error", err)
+		}
+	})
+	return server.Stop, nil
+}
+
+// removeSockets removes the sockets in the directory, and nothing else: no link, and
+// nothing in directories. Upstream does it for the same reason.
+func (m *Manager) removeSockets() {
+	entries, err := os.ReadDir(m.dir)
+	if err != nil {
+		m.log.Warn("cannot look for old sockets of device plugins", "dir", m.dir, "error", err)
+		return
+	}
+	for _, e := range entries {
+		if e.Type() != fs.ModeSocket {
+			continue
+		}
+		if err := os.Remove(filepath.Join(m.dir, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			m.log.Warn("cannot remove an old socket of a device plugin", "socket", e.Name(), "error", err)
+		}
+	}
+}
+
+type registrations struct {
+	pluginapi.UnimplementedRegistrationServer
+	m *Manager
+}
+
+// Register blocks until podd is connected to the plugin.
+func (s registrations) Register(ctx context.Context, r *pluginapi.RegisterRequest) (*pluginapi.Empty, error) {
+	began := time.Now()
+	err := checkPlugin(r.GetResourceName(), r.GetVersion())
+	endpoint := ""
+	if err == nil {
+		endpoint, err = s.m.endpoint(r.GetEndpoint())
+	}
+	if err == nil {
+		err = s.m.connect(ctx, r.GetResourceName(), endpoint)
+	}
+	if err != nil {
+		s.m.log.Warn("device plugin is rejected", "resource", shorten(r.GetResourceName()), "endpoint", shorten(r.GetEndpoint()), "error", err, "after", time.Since(began))
+		return nil, err
+	}
+	return &pluginapi.Empty{}, nil
+}
+
+// endpoint is the path of a plugin's socket, which must be in the directory, also where
+// links lead: a plugin says which of the node's sockets podd is to talk to.
+func (m *Manager) endpoint(name string) (string, error) {
+	if !filepath.IsLocal(name) {
+		return "", fmt.Errorf("the endpoint %q is not the name of a socket in %s", shorten(name), m.dir)
+	}
+	root, err := os.OpenRoot(m.dir)
+	if err != nil {
+		return "", err
+	}
+	defer root.Close()
+	info, err := root.Stat(name)
+	if err != nil {
+		return "", fmt.Errorf("look for the endpoint: %w", err)
+	}
+	if info.Mode().Type() != fs.ModeSocket {
+		return "", fmt.Errorf("the endpoint %q is no socket", shorten(name))
+	}
+	return filepath.Join(m.dir, name), nil
+}
