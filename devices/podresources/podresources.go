@@ -1,0 +1,147 @@
+// Package podresources serves the pod resources API (KEP-606, KEP-2043; podresources/v1) on
+// <root-dir>/pod-resources/kubelet.sock, by which monitoring agents and topology aware
+// schedulers learn which pod has which devices.
+//
+// It leaves to others what there is to say: pods are the status writer's, devices package
+// devices'. podd assigns no processors and no memory of its own to containers, so that these
+// lists are empty, as those of a kubelet with the policies "none"; it has no dynamic resources.
+// Only root may connect; requests are limited in rate as upstream's, in size and in number.
+package podresources
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
+	v1 "k8s.io/api/core/v1"
+	api "k8s.io/kubelet/pkg/apis/podresources/v1"
+
+	"podd/internal/pod"
+	"podd/internal/unixserver"
+)
+
+// Requests a second, and at once (upstream's DefaultQPS and DefaultBurstTokens).
+const (
+	qps   = 100
+	burst = 10
+)
+
+// Devices has what containers have. Its methods must not block.
+type Devices interface {
+	ContainerDevices(uid pod.UID, container string) []*api.ContainerDevices
+	AllocatableDevices() []*api.ContainerDevices
+}
+
+// Config configures a Server. All fields are required.
+type Config struct {
+	// Socket is its path; its directory is made.
+	Socket string
+	// Pods are those that have not ended. It must not block.
+	Pods    func() []*v1.Pod
+	Devices Devices
+	Log     *slog.Logger
+	Metrics prometheus.Registerer
+}
+
+// Server serves the API. Create it with New.
+type Server struct {
+	api.UnimplementedPodResourcesListerServer
+	cfg     Config
+	limit   *rate.Limiter
+	metrics *metrics
+}
+
+// New starts nothing.
+func New(c Config) *Server {
+	return &Server{cfg: c, limit: rate.NewLimiter(qps, burst), metrics: newMetrics(c.Metrics)}
+}
+
+// Run serves until ctx ends. That it cannot listen is logged: pods need none of this. It
+// returns nil.
+func (s *Server) Run(ctx context.Context) error {
+	l, err := unixserver.Listen(s.cfg.Socket)
+	if err != nil {
+		s.cfg.Log.Error("cannot serve the pod resources API", "error", err)
+		<-ctx.Done()
+		return nil
+	}
+	server := grpc.NewServer(append(unixserver.Options(), grpc.UnaryInterceptor(s.limited))...)
+	api.RegisterPodResourcesListerServer(server, s)
+	var ended sync.WaitGroup
+	ended.Go(func() {
+		if err := server.Serve(l); err != nil && !errors.Is(err, net.ErrClosed) {
+			s.cfg.Log.Error("the pod resources API is not served any more", "error", err)
+		}
+	})
+	<-ctx.Done()
+	server.Stop()
+	ended.Wait()
+	return nil
+}
+
+// limited is a grpc.UnaryServerInterceptor.
+func (s *Server) limited(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+	if !s.limit.Allow() {
+		return nil, grpcstatus.Error(codes.ResourceExhausted, "rejected by rate limit")
+	}
+	return handle(ctx, request)
+}
+
+// List returns the pods that have not ended, with the devices of their containers.
+func (s *Server) List(context.Context, *api.ListPodResourcesRequest) (*api.ListPodResourcesResponse, error) {
+	s.metrics.count(s.metrics.list)
+	r := &api.ListPodResourcesResponse{}
+	for _, p := range s.pods() {
+		r.PodResources = append(r.PodResources, s.of(p))
+	}
+	return r, nil
+}
+
+// Get returns one pod, by its name.
+func (s *Server) Get(_ context.Context, q *api.GetPodResourcesRequest) (*api.GetPodResourcesResponse, error) {
+	s.metrics.count(s.metrics.get)
+	for _, p := range s.pods() {
+		if p.Namespace == q.GetPodNamespace() && p.Name == q.GetPodName() {
+			return &api.GetPodResourcesResponse{PodResources: s.of(p)}, nil
+		}
+	}
+	s.metrics.getErrors.WithLabelValues(version).Inc()
+	return nil, fmt.Errorf("pod %s in namespace %s not found", q.GetPodName(), q.GetPodNamespace())
+}
+
+// GetAllocatableResources returns the devices that are healthy, whoever has them.
+func (s *Server) GetAllocatableResources(context.Context, *api.AllocatableResourcesRequest) (*api.AllocatableResourcesResponse, error) {
+	s.metrics.count(s.metrics.allocatable)
+	return &api.AllocatableResourcesResponse{Devices: s.cfg.Devices.AllocatableDevices()}, nil
+}
+
+// pods are sorted: two answers can be compared.
+func (s *Server) pods() []*v1.Pod {
+	all := slices.Clone(s.cfg.Pods())
+	slices.SortFunc(all, func(a, b *v1.Pod) int {
+		return strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name)
+	})
+	return all
+}
+
+// of are a pod's containers but for those that have run before the others: what these had,
+// others may have now.
+func (s *Server) of(p *v1.Pod) *api.PodResources {
+	r := &api.PodResources{Name: p.Name, Namespace: p.Namespace}
+	for c, kind := range pod.ContainerSpecs(&p.Spec) {
+		if kind == pod.RegularContainer || kind == pod.SidecarContainer {
+			r.Containers = append(r.Containers, &api.ContainerResources{Name: c.Name, Devices: s.cfg.Devices.ContainerDevices(p.UID, c.Name)})
+		}
+	}
+	return r
+}
