@@ -35,6 +35,7 @@ func Container(o Options, req pod.ContainerRequest) (*runtimeapi.ContainerConfig
 		Envs:        variables(req.Inputs.Env),
 		Mounts:      mounts(o, req, security.NamespaceOptions.UsernsOptions),
 		Devices:     devices(req),
+		CDIDevices:  cdiDevices(req.CDI),
 		Labels:      containerLabels(p, c),
 		Annotations: annotations,
 		LogPath:     podfs.ContainerLog(c.Name, req.RestartCount),
@@ -52,13 +53,24 @@ func Container(o Options, req pod.ContainerRequest) (*runtimeapi.ContainerConfig
 	return config, nil
 }
 
-// devices are those of volumes. What may be written to, a container may also make
+func cdiDevices(names []string) []*runtimeapi.CDIDevice {
+	var out []*runtimeapi.CDIDevice
+	for _, name := range names {
+		out = append(out, &runtimeapi.CDIDevice{Name: name})
+	}
+	return out
+}
+
+// devices are those of volumes and of device plugins. What may be written to, a container may also make
 // another node of (upstream's permissions).
 func devices(req pod.ContainerRequest) []*runtimeapi.Device {
 	var out []*runtimeapi.Device
 	for _, d := range req.Devices {
 		permissions := "mrw"
-		if d.ReadOnly {
+		switch {
+		case d.Permissions != "":
+			permissions = d.Permissions
+		case d.ReadOnly:
 			permissions = "r"
 		}
 		out = append(out, &runtimeapi.Device{HostPath: d.HostPath, ContainerPath: d.ContainerPath, Permissions: permissions})

@@ -68,17 +68,30 @@ func containerLabels(p *v1.Pod, c *v1.Container) map[string]string {
 	}
 }
 
+// foreign are the annotations of device plugins, without those by which podd recognises what
+// is its own.
+func foreign(annotations map[string]string) map[string]string {
+	a := map[string]string{}
+	for key, value := range annotations {
+		if !strings.HasPrefix(key, "podd/") && !strings.HasPrefix(key, "io.kubernetes.") && !strings.HasPrefix(key, "kubernetes.io/config.") {
+			a[key] = value
+		}
+	}
+	return a
+}
+
 // containerAnnotations are the kubelet's, and the sandbox's own source and start
 // time: a container whose making outlived its sandbox is podd's nevertheless.
 func containerAnnotations(o Options, req pod.ContainerRequest) (map[string]string, error) {
 	p, c := req.Pod, req.Container
-	a := map[string]string{
+	a := foreign(req.Annotations)
+	maps.Copy(a, map[string]string{
 		pod.AnnotationStartTime: req.StartTime.Format(time.RFC3339Nano),
 		AnnotationHash:          pod.ContainerHash(c),
 		AnnotationRestartCount:  strconv.Itoa(int(req.RestartCount)),
 		AnnotationMessagePath:   c.TerminationMessagePath,
 		AnnotationMessagePolicy: string(c.TerminationMessagePolicy),
-	}
+	})
 	sign(a, o.Instance)
 	preStop, ports, err := pod.KeptOf(c).Texts()
 	if err != nil {
