@@ -57,9 +57,13 @@ func (r *registry) attempt(ctx context.Context, path string, s *socket) (name st
 	if err != nil {
 		return "", fmt.Errorf("failed to get plugin info using RPC GetInfo at socket %s: %w", path, err)
 	}
-	d, err := r.check(ctx, path, info)
-	if err == nil {
-		err = r.add(s, d)
+	if info.GetType() == registration.DevicePlugin && r.devices != nil {
+		err = r.addDevice(ctx, path, s, info)
+	} else {
+		var d *driver
+		if d, err = r.check(ctx, path, info); err == nil {
+			err = r.add(s, d)
+		}
 	}
 	status := &registration.RegistrationStatus{PluginRegistered: err == nil}
 	if err != nil {
@@ -69,9 +73,41 @@ func (r *registry) attempt(ctx context.Context, path string, s *socket) (name st
 	defer cancel()
 	if _, notifyErr := client.NotifyRegistrationStatus(within, status); notifyErr != nil && err == nil {
 		r.remove(path)
+		r.removeDevice(s)
 		err = fmt.Errorf("failed to send registration status at socket %s: %w", path, notifyErr)
 	}
 	return info.GetName(), err
+}
+
+// addDevice registers a device plugin.
+func (r *registry) addDevice(ctx context.Context, path string, s *socket, info *registration.PluginInfo) error {
+	endpoint := strings.TrimPrefix(info.GetEndpoint(), "unix://")
+	if endpoint == "" {
+		endpoint = path
+	}
+	if err := r.devices.Register(ctx, info.GetName(), endpoint, info.GetSupportedVersions()); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	there := r.sockets[path] == s
+	s.name, s.problem, s.device = info.GetName(), "", endpoint
+	r.mu.Unlock()
+	if !there {
+		r.removeDevice(s)
+		return errRemoved
+	}
+	return nil
+}
+
+// removeDevice unregisters the device plugin that a socket has registered.
+func (r *registry) removeDevice(s *socket) {
+	r.mu.Lock()
+	name, endpoint := s.name, s.device
+	s.device = ""
+	r.mu.Unlock()
+	if endpoint != "" {
+		r.devices.Deregister(name, endpoint)
+	}
 }
 
 // check validates what a registrar says about its driver, and asks the driver itself for

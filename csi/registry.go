@@ -27,6 +27,7 @@ type registry struct {
 	registered func(name string)
 	// changed is called after one has registered or was removed.
 	changed func()
+	devices DevicePlugins // nil rejects them
 	times   times
 
 	mu      sync.Mutex // guards what follows
@@ -68,6 +69,15 @@ type socket struct {
 	// name and problem are from the last failed attempt: the driver's name, if known, and
 	// why it is not registered.
 	name, problem string
+	// device is the endpoint of the device plugin that it has registered; empty for none.
+	device string
+}
+
+// DevicePlugins are plugins whose registrars have sockets in the same directory.
+type DevicePlugins interface {
+	// Register blocks until the plugin has responded.
+	Register(ctx context.Context, name, endpoint string, versions []string) error
+	Deregister(name, endpoint string)
 }
 
 func newRegistry(dir string, waker Waker, log *slog.Logger) *registry {

@@ -39,8 +39,10 @@ type Config struct {
 	Objects  Objects
 	Waker    Waker
 	Cluster  Cluster // nil without one
-	Log      *slog.Logger
-	Metrics  prometheus.Registerer
+	// DevicePlugins has those that register in the same directory; nil rejects them.
+	DevicePlugins DevicePlugins
+	Log           *slog.Logger
+	Metrics       prometheus.Registerer
 }
 
 // Volumes manages the node's CSI volumes. Create it with New; Run registers drivers.
@@ -92,6 +94,7 @@ func New(c Config) (*Volumes, error) {
 	}
 	v.registry = newRegistry(filepath.Join(root, "plugins_registry"), c.Waker, c.Log)
 	v.registry.changed = v.cluster.DriversChanged
+	v.registry.devices = c.DevicePlugins
 	v.loadInUse()
 	return v, nil
 }
