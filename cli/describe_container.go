@@ -28,6 +28,7 @@ func (d *description) containers(s *sheet, title string, all []v1.Container, sta
 		texts(s, "Args", c.Args)
 		if status != nil {
 			d.containerState(s, status)
+			devices(s, status)
 		}
 		resources(s, 2, &c.Resources)
 		probes(s, c)
@@ -148,6 +149,21 @@ func resources(s *sheet, level int, r *v1.ResourceRequirements) {
 	}
 	list("Limits", r.Limits)
 	list("Requests", r.Requests)
+}
+
+// devices writes what the container has of device plugins, which kubectl does not.
+func devices(s *sheet, status *v1.ContainerStatus) {
+	if len(status.AllocatedResourcesStatus) == 0 {
+		return
+	}
+	s.line(2, "Devices:")
+	for _, of := range status.AllocatedResourcesStatus {
+		var all []string
+		for _, one := range of.Resources {
+			all = append(all, oneLine(string(one.ResourceID))+" ("+string(one.Health)+")")
+		}
+		s.field(3, string(of.Name), strings.Join(all, ", "))
+	}
 }
 
 func probes(s *sheet, c *v1.Container) {

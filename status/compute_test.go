@@ -465,3 +465,17 @@ func TestResourcesOfARunningContainer(t *testing.T) {
 		t.Errorf("below the least: got %v, want what was asked for", got)
 	}
 }
+
+// Devices are shown of the containers that go on, not of init containers, as the kubelet does.
+func TestTheHealthOfDevicesIsShown(t *testing.T) {
+	r := aScene(withInit("i", exited(0, 0, 3)), with("a", running(0, 5)), with("b", running(0, 5)))
+	health := []v1.ResourceStatus{{Name: "example.com/gpu", Resources: []v1.ResourceHealth{{ResourceID: "x", Health: v1.ResourceHealthStatusUnhealthy}}}}
+	r.Devices = map[string][]v1.ResourceStatus{"i": health, "a": health}
+	s := compute(r, v1.PodStatus{})
+	if got := s.ContainerStatuses[0].AllocatedResourcesStatus; cmp.Diff(health, got) != "" {
+		t.Errorf("got %v", got)
+	}
+	if s.ContainerStatuses[1].AllocatedResourcesStatus != nil || s.InitContainerStatuses[0].AllocatedResourcesStatus != nil {
+		t.Errorf("got %+v", s)
+	}
+}

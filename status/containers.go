@@ -67,6 +67,9 @@ func (c *computation) container(spec *v1.Container, old *v1.ContainerStatus, k k
 			}
 		}
 	}
+	if k == kindRegular {
+		s.AllocatedResourcesStatus = c.report.Devices[spec.Name]
+	}
 	c.wait(&s, k)
 	c.stillWaiting(&s, old)
 	if w := s.State.Waiting; hooked && w != nil && w.Message == "" && firstStart(w.Reason) {

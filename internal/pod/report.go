@@ -68,6 +68,9 @@ type Report struct {
 	// Allocated are the allocated resources, by container name, of a pod that was
 	// resized; nil for those of the spec.
 	Allocated map[string]v1.ResourceRequirements
+	// Devices are the devices of device plugins that containers have, by container name, with
+	// their health; nil for none.
+	Devices map[string][]v1.ResourceStatus
 	// Failed, Reason and Message are the pod's own (Evicted, DeadlineExceeded, a
 	// rejection …): with Failed, its phase is Failed with this reason, whatever its
 	// containers report.
