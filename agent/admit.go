@@ -53,8 +53,8 @@ func (a *Agent) admits(c plan.Candidate) bool {
 	return true
 }
 
-// reject reports a rejection, once until its reason changes, or terminates the pods
-// that are preempted for the pod.
+// reject reports a rejection, once until its reason changes, or what the pod waits for,
+// and terminates the pods that are preempted for it.
 func (a *Agent) reject(d *pod.Desired, before rejection, verdict pod.Verdict) {
 	now := time.Now()
 	next := rejection{Verdict: verdict, since: before.since}
@@ -65,11 +65,15 @@ func (a *Agent) reject(d *pod.Desired, before rejection, verdict pod.Verdict) {
 	a.rejected[d.UID()] = next
 	a.mu.Unlock()
 	r := pod.Report{Desired: d, Observed: pod.Observed{UID: d.UID(), At: now}, StartTime: next.since, At: now}
-	if len(verdict.Preempt) > 0 {
+	if verdict.Reason == "" {
+		message := verdict.Waits
+		if len(verdict.Preempt) > 0 {
+			message = "waiting for preempted pods to terminate"
+		}
 		for _, victim := range verdict.Preempt {
 			a.End(victim, preempting())
 		}
-		r.Waiting = waitingAll(d.Pod, "waiting for preempted pods to terminate")
+		r.Waiting = waitingAll(d.Pod, message)
 		a.cfg.Status.Report(r)
 		return
 	}
@@ -133,6 +137,10 @@ func (a *Agent) makeRoom() {
 	default:
 	}
 }
+
+// AdmitAgain says that what admission depends on has changed. Any goroutine may call it; it
+// never blocks.
+func (a *Agent) AdmitAgain() { a.makeRoom() }
 
 func (a *Agent) rejection(uid pod.UID) (r rejection, rejected bool) {
 	a.mu.Lock()

@@ -193,9 +193,22 @@ type Objects interface {
 	Epoch() string
 }
 
+// Devices has what pods were given of the node's device plugins.
+type Devices interface {
+	// Container returns what a container that is to be started needs to have its devices; a
+	// change of what is not ready wakes the pod. It may block until ctx ends.
+	Container(ctx context.Context, p *v1.Pod, c *v1.Container) (pod.ContainerDevices, error)
+	// Health is that of a pod's devices, by container; nil for none. A change wakes the pod.
+	Health(uid pod.UID) map[string][]v1.ResourceStatus
+	// Release says that nothing of the pod runs any more. It is idempotent.
+	Release(uid pod.UID)
+	// Retain releases what pods have that are not named.
+	Retain(keep map[pod.UID]bool)
+}
+
 // Admitter says whether the node admits a pod.
 type Admitter interface {
-	// Admit is pure. others are the pods that count against the node: admitted and
+	// Admit does not block. A verdict that is still to come has AdmitAgain called. others are the pods that count against the node: admitted and
 	// not completed, without the candidate.
 	Admit(p *v1.Pod, others []*v1.Pod) pod.Verdict
 }
@@ -216,6 +229,8 @@ type Parts struct {
 	Probes   Probes
 	Hooks    Hooks
 	Admitter Admitter
+	// Devices may be nil: there are no device plugins.
+	Devices Devices
 	// Limits may be nil: nothing is watched.
 	Limits Limits
 	// Resizer may be nil: every resize is granted, and only containers change.
@@ -236,6 +251,9 @@ func (p Parts) withDefaults() Parts {
 	}
 	if p.Admitter == nil {
 		p.Admitter = everyPod{}
+	}
+	if p.Devices == nil {
+		p.Devices = noDevices{}
 	}
 	if p.Limits == nil {
 		p.Limits = noLimits{}

@@ -69,7 +69,7 @@ func (w *worker) report(v *view, err error) {
 	}
 	r := pod.Report{
 		Desired: d, Phase: w.phase, Observed: w.kept.complete(v.seen), Probes: v.probes, Waiting: waiting, Starting: starting(v.hooks), StartTime: w.startTime,
-		Followed: followed(step.Memory.Killed),
+		Followed: followed(step.Memory.Killed), Devices: w.agent.cfg.Devices.Health(w.uid),
 	}
 	if step.End != nil {
 		r.Failed, r.Reason, r.Message = true, step.End.Reason, step.End.Message

@@ -82,6 +82,12 @@ func (w *worker) setup(v *view) setup {
 		// The directory is created with the volumes, and removed, with the mounts in
 		// it, when no process is left in the cgroup.
 		{name: "directory", remove: func(ctx context.Context) error { w.removeDirectory(ctx, v); return nil }},
+		// Given by admission, before there is a worker, and free when no process is left in
+		// the cgroup.
+		{
+			name: "devices", release: func(context.Context) error { w.agent.cfg.Devices.Release(w.uid); return nil },
+			remove: func(context.Context) error { w.agent.cfg.Devices.Release(w.uid); return nil },
+		},
 		{
 			name: "cgroup", do: func(ctx context.Context) (bool, error) { return done(w.ensureCgroup(ctx, v)) },
 			release: func(ctx context.Context) error { w.releaseCgroup(ctx, v); return nil },

@@ -124,7 +124,7 @@ func (w *worker) startOne(ctx context.Context, v *view, st plan.Start) (made boo
 }
 
 // create creates a container and returns what is known of it; an empty ID says that
-// its image is not available yet.
+// its image is not available yet, or a device.
 func (w *worker) create(ctx context.Context, v *view, st plan.Start) (made pod.Container, err error) {
 	cfg, d := &w.agent.cfg, v.granted
 	image, err := cfg.Images.Ensure(ctx, d.Pod, st.Container)
@@ -136,10 +136,19 @@ func (w *worker) create(ctx context.Context, v *view, st plan.Start) (made pod.C
 		return made, nil
 	}
 	w.imageCame()
+	devices, err := cfg.Devices.Container(ctx, d.Pod, st.Container)
+	if err != nil {
+		return made, pod.WithReason(pod.ReasonCreateContainerConfigError, err)
+	}
+	if !devices.Ready {
+		w.awaitDevices(d, st.Container.Name, &devices)
+		return made, nil
+	}
 	req, err := w.containerRequest(d, *v.step.Sandbox, st)
 	if err != nil {
 		return made, pod.WithReason(pod.ReasonCreateContainerConfigError, err)
 	}
+	withDevices(&req, &devices)
 	req.Image, req.Contents = image, w.written(v)
 	id, err := cfg.Containers.CreateContainer(ctx, req)
 	w.agent.metrics.imageVolumes.observe(req, err)

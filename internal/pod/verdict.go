@@ -57,7 +57,10 @@ type Verdict struct {
 	// Preempt are the pods that must end first for this one to fit, a critical
 	// one; it is admitted when they are gone.
 	Preempt []UID
+	// Waits says what has to happen before there is a verdict, after which admission is
+	// asked again; empty for a verdict.
+	Waits string
 }
 
 // Admitted says that the pod may start now.
-func (v Verdict) Admitted() bool { return v.Reason == "" && len(v.Preempt) == 0 }
+func (v Verdict) Admitted() bool { return v.Reason == "" && len(v.Preempt) == 0 && v.Waits == "" }
