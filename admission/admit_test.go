@@ -318,7 +318,7 @@ func TestSysctlsOfTheNode(t *testing.T) {
 
 func TestGateCountsRejections(t *testing.T) {
 	reg := prometheus.NewRegistry()
-	g := NewGate(aNode(), reg)
+	g := NewGate(aNode(), nil, reg)
 	g.Admit(tolerating(aPod("a", "example.com/gpu", "2")), nil)
 	g.Admit(tolerating(aPod("a", "cpu", "3")), nil)
 	g.Admit(tolerating(aPod("a")), nil)

@@ -7,7 +7,7 @@
 //	node name, host ports, taints (a critical pod may pre-empt others) ─► AppArmor
 //
 // Admit and AdmitResize are pure: they depend only on their arguments. Gate adds the
-// node's facts and counts rejections.
+// node's facts, has the devices of device plugins allocated, and counts rejections.
 //
 // The kubelet also checks, and podd need not: node-declared features (podd has all of
 // them), its feature gates, and pressure and shutdown of the node, which admission

@@ -8,25 +8,56 @@ import (
 	"podd/internal/pod"
 )
 
-// Gate asks Admit and AdmitResize with the node's facts and counts rejections.
+// Devices gives pods the devices of device plugins. Its methods must not block.
+type Devices interface {
+	// Admit gives a pod the devices that it requests. The error says why it cannot have
+	// them; waits, if it is not empty, what has to happen before that is known.
+	Admit(p *v1.Pod) (waits string, err error)
+	// Release takes from a pod what it has.
+	Release(uid pod.UID)
+}
+
+// Gate asks Admit and AdmitResize with the node's facts, gives the pods that are admitted
+// their devices, and counts rejections.
 type Gate struct {
 	node    *Node
+	devices Devices
 	metrics *metrics
 }
 
-// NewGate makes a Gate for a node. Its methods may be called from any goroutine
-// and do not block.
-func NewGate(node *Node, reg prometheus.Registerer) *Gate {
-	return &Gate{node: node, metrics: newMetrics(reg)}
+// NewGate makes a Gate for a node; devices may be nil. Its methods may be called from any
+// goroutine and do not block.
+func NewGate(node *Node, devices Devices, reg prometheus.Registerer) *Gate {
+	return &Gate{node: node, devices: devices, metrics: newMetrics(reg)}
 }
 
-// Admit is Admit for this node.
+// Admit is Admit for this node. Devices come last: what is rejected for another reason
+// reserves none. (The kubelet allocates before its predicates; a pod that fails both has the
+// other reason there.)
 func (g *Gate) Admit(p *v1.Pod, others []*v1.Pod) pod.Verdict {
 	v := Admit(g.node, p, others)
+	if g.devices != nil {
+		v = g.withDevices(p, v)
+	}
 	if v.Reason != "" {
 		g.metrics.rejected(v.Reason)
 	}
 	return v
+}
+
+func (g *Gate) withDevices(p *v1.Pod, v pod.Verdict) pod.Verdict {
+	if v.Reason != "" {
+		g.devices.Release(p.UID) // what it had waited for
+		return v
+	}
+	if !v.Admitted() {
+		return v
+	}
+	waits, err := g.devices.Admit(p)
+	if err != nil {
+		return reject(ReasonUnexpected, "Allocate failed due to %v, which is unexpected", err)
+	}
+	return pod.Verdict{Waits: waits}
 }
 
 // AdmitResize is AdmitResize for this node.

@@ -256,7 +256,7 @@ func (m *membership) build(p *parts) {
 		Client: m.client, Facts: p.nodeFacts(), State: func(ctx context.Context) nodestatus.State {
 			m.serving.look()
 			return p.nodeState(ctx)
-		}, Event: p.recorder.NodeEvent, Seen: func(of *v1.Node) { m.attached.Seen(of); m.podCIDR.seen(of) }, Register: p.cfg.RegisterNode,
+		}, Event: p.recorder.NodeEvent, Seen: func(of *v1.Node) { m.attached.Seen(of); m.podCIDR.seen(of) }, Register: p.cfg.RegisterNode, Fresh: p.devices.Fresh(),
 		UpdateFrequency: p.cfg.StatusUpdateFrequency, ReportFrequency: p.cfg.StatusReportFrequency, Log: p.log,
 	})
 	m.drivers = nodestorage.NewDrivers(nodestorage.DriversConfig{Client: m.client, Node: p.cfg.NodeName, Registered: p.csi.Registered, Log: p.log})
@@ -323,6 +323,7 @@ var declared = []string{"InPlacePodLevelResourcesVerticalScaling", "RestartAllCo
 func (n *parts) nodeState(ctx context.Context) nodestatus.State {
 	n.lookForAddresses()
 	s := nodestatus.State{NotReady: n.notReady(ctx), Addresses: n.addresses.now(), VolumesInUse: n.csi.InUse(), Images: n.nodeImages.Now(ctx)}
+	s.Devices, s.UsableDevices = n.devices.Resources()
 	return s
 }
 

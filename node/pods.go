@@ -14,6 +14,8 @@ import (
 	"podd/cri"
 	"podd/cri/spec"
 	"podd/csi"
+	"podd/devices"
+	"podd/devices/podresources"
 	"podd/hooks"
 	"podd/images"
 	"podd/images/archive"
@@ -44,6 +46,7 @@ type parts struct {
 	cgroups   *cgroup.Tree
 	client    *cri.Client
 	csi       *csi.Volumes
+	devices   *devices.Manager
 	volumes   *volumes.Mounter
 	meter     *usage.Meter
 	stats     *stats.Collector
@@ -71,8 +74,10 @@ func (n *Node) assemble(facts Facts) (*parts, error) {
 	p.client = cri.NewClient(n.conn, options)
 	wake := waker{n.agent}
 	var err error
+	p.devices = devices.New(devices.Config{RootDir: n.cfg.RootDir, Waker: deviceUser{p}, Log: n.log, Metrics: n.registry})
+	n.problems.add(p.devices.Problems)
 	if p.csi, err = csi.New(csi.Config{
-		RootDir: n.cfg.RootDir, NodeName: n.cfg.NodeName, Objects: n.objects, Waker: driverUser{p}, Cluster: n.clusterStorage(), Log: n.log, Metrics: n.registry,
+		RootDir: n.cfg.RootDir, NodeName: n.cfg.NodeName, Objects: n.objects, Waker: driverUser{p}, Cluster: n.clusterStorage(), DevicePlugins: p.devices, Log: n.log, Metrics: n.registry,
 	}); err != nil {
 		return nil, err
 	}
@@ -95,7 +100,7 @@ func (n *Node) assemble(facts Facts) (*parts, error) {
 		Name: n.cfg.NodeName, Labels: admission.Labels(n.cfg.NodeName, n.cfg.NodeLabels), Taints: n.cfg.Taints,
 		Allocatable: n.resources.Allocatable, Sysctls: n.sysctls, StrictGroups: facts.StrictGroups,
 		AppArmor: admission.HostAppArmor(), Swap: options.GetsSwap, Seen: n.clusterNode(),
-	}, n.registry)
+	}, p.devices, n.registry)
 	if err := p.newImages(wake); err != nil {
 		return nil, err
 	}
@@ -153,7 +158,7 @@ func (n *parts) forAgent() agent.Parts {
 	return agent.Parts{
 		Observer: observer{n.client, cgroup.NewOOMWitness(n.cgroups.Kills, n.log)}, Inputs: n.inputs(), Files: n.files,
 		Sandboxes: sandboxes{n.client, n.network, n.objects, n.callFailed}, Containers: containers{n.client, n.callFailed}, Images: n.images, Volumes: n.volumes,
-		Cgroups: groups, Admitter: n.admission, Limits: n.limits(), Resizer: resizer{groups, n.admission}, Probes: n.prober, Hooks: n.hooks,
+		Cgroups: groups, Admitter: n.admission, Devices: n.devices, Limits: n.limits(), Resizer: resizer{groups, n.admission}, Probes: n.prober, Hooks: n.hooks,
 		HostIP: hostNetworkIP, NodeIPs: n.addresses.now(),
 	}
 }
@@ -171,6 +176,10 @@ func (n *parts) start(ctx context.Context, g *errgroup.Group, started time.Time)
 	}
 	start(ctx, g, "objects", func(ctx context.Context) error { return n.objects.Run(ctx, objectUser{n.agent, n.volumes}) })
 	start(ctx, g, "volumes", n.volumes.Run)
+	start(ctx, g, "device plugins", n.devices.Run)
+	start(ctx, g, "pod resources", podresources.New(podresources.Config{
+		Socket: filepath.Join(n.cfg.RootDir, "pod-resources", "kubelet.sock"), Pods: n.active, Devices: n.devices, Log: n.log, Metrics: n.registry,
+	}).Run)
 	start(ctx, g, "CSI drivers", n.csi.Run)
 	start(ctx, g, "images", n.images.Run)
 	start(ctx, g, "prober", n.prober.Run)

@@ -7,6 +7,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -42,6 +43,9 @@ type State struct {
 	Images                                    []v1.ContainerImage
 	// VolumesInUse are the attached volumes that must not be detached, sorted.
 	VolumesInUse []v1.UniqueVolumeName
+	// Devices and UsableDevices are the capacity and the allocatable of device plugins'
+	// resources. Ones that are gone have 0.
+	Devices, UsableDevices v1.ResourceList
 }
 
 // The labels that upstream still sets beside those that replaced them.
@@ -111,6 +115,8 @@ func (f *Facts) update(n *v1.Node, s State, now metav1.Time) {
 	st := &n.Status
 	st.Addresses = f.addresses(s.Addresses)
 	st.Capacity, st.Allocatable = withOthers(f.Capacity, st.Capacity), withOthers(f.Allocatable, st.Allocatable)
+	maps.Copy(st.Capacity, s.Devices)
+	maps.Copy(st.Allocatable, s.UsableDevices)
 	st.NodeInfo = f.System
 	st.NodeInfo.OperatingSystem, st.NodeInfo.Architecture = runtime.GOOS, runtime.GOARCH
 	st.DaemonEndpoints = v1.NodeDaemonEndpoints{KubeletEndpoint: v1.DaemonEndpoint{Port: f.Port}}
@@ -128,12 +134,24 @@ func (f *Facts) update(n *v1.Node, s State, now metav1.Time) {
 // withOthers adds to what podd knows of resources what another has said of others.
 func withOthers(known, old v1.ResourceList) v1.ResourceList {
 	out := known.DeepCopy()
+	if out == nil {
+		out = v1.ResourceList{}
+	}
 	for name, amount := range old {
 		if _, ok := known[name]; !ok && !native(name) {
 			out[name] = amount
 		}
 	}
 	return out
+}
+
+// withoutExtended sets the extended resources of a list to 0.
+func withoutExtended(list v1.ResourceList) {
+	for name := range list {
+		if !native(name) {
+			list[name] = *resource.NewQuantity(0, resource.DecimalSI)
+		}
+	}
 }
 
 // addresses are in the kubelet's order: the IP addresses, then the host's name.

@@ -39,6 +39,9 @@ type Config struct {
 	// Register is registerNode: without it an existing Node is maintained, and none
 	// created.
 	Register bool
+	// Fresh: nothing is known of what the node had before. Extended resources of a Node that
+	// exists are then set to 0, as by the kubelet: their device plugins may be gone.
+	Fresh bool
 	// UpdateFrequency is the time between computations of the state (nodeStatusUpdateFrequency,
 	// 10 s), ReportFrequency that between reports of one that does not change
 	// (nodeStatusReportFrequency, 5 min).
@@ -166,6 +169,10 @@ func (r *Registrar) tryRegister(ctx context.Context) error {
 	}
 	next := existing.DeepCopy()
 	r.cfg.Facts.adopt(next)
+	if r.cfg.Fresh {
+		withoutExtended(next.Status.Capacity)
+		withoutExtended(next.Status.Allocatable)
+	}
 	if !equality.Semantic.DeepEqual(existing, next) {
 		if next, err = r.patch(ctx, existing, next); err != nil {
 			return err

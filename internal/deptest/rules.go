@@ -182,7 +182,7 @@ var arrows = map[string]map[string]string{
 	},
 	"node/capacity": {"config": "what is reserved", "cgroup": "the name of the bound of processes", "internal/hugepage": "pages that are set aside"},
 	"node": all("puts the parts together",
-		"admission", "agent", "agent/backoff", "apiserver", "bundle", "cgroup", "cni", "config", "cri", "cri/spec", "csi", "events", "hooks", "identity", "images", "images/archive",
+		"admission", "agent", "agent/backoff", "apiserver", "bundle", "cgroup", "cni", "config", "cri", "cri/spec", "csi", "devices", "devices/podresources", "events", "hooks", "identity", "images", "images/archive",
 		"images/credentials", "images/gc", "images/records", "inspect", "internal/atomicfile", "internal/bytesize", "internal/instance", "logrotate", "mirror", "node/bundled", "node/capacity", "nodestatus", "nodestorage", "objects", "objects/claims", "pleg",
 		"podconfig", "podconfig/apiserver", "podconfig/file", "podconfig/http", "podconfig/manifest", "podenv", "podfs", "podlogs", "prober", "server", "server/kubeletapi", "stats", "stats/kernel", "status", "systemd", "tokens", "userns", "volumes", "volumes/quota", "volumes/usage",
 		"cri/critest"), // its tests
