@@ -161,6 +161,7 @@ var arrows = map[string]map[string]string{
 	"cgroup":               {"internal/hugepage": "their limits"},
 	"stats":                {"stats/kernel": "what it reads", "cgroup": "lists cgroups for its benchmark"},
 	"stats/kernel":         {},
+	"eviction/threshold":   {},
 	"logrotate":            {},
 	"systemd":              {},
 	"userns":               {"podfs": "the layout of a pod's directory", "internal/atomicfile": "a pod's range of IDs"},
