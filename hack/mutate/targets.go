@@ -16,6 +16,7 @@ var targets = []target{
 	{dir: "agent/plan"},
 	{dir: "status", files: []string{"compute.go", "conditions.go", "containers.go", "phase.go", "probes.go", "resources.go", "writer.go"}},
 	{dir: "admission", files: []string{"admit.go", "ports.go", "preempt.go", "resize.go", "resources.go", "sysctls.go"}},
+	{dir: "eviction", files: []string{"message.go", "rank.go", "state.go"}},
 	{dir: "eviction/threshold"},
 	{dir: "devices", files: []string{"assign.go"}, skip: "Way|Restart|Register|Sends|Checkpoint|Sockets|Hour|Now|Many"},
 	{dir: "podconfig", files: []string{"changes.go", "merge.go"}},

@@ -161,6 +161,7 @@ var arrows = map[string]map[string]string{
 	"cgroup":               {"internal/hugepage": "their limits"},
 	"stats":                {"stats/kernel": "what it reads", "cgroup": "lists cgroups for its benchmark"},
 	"stats/kernel":         {},
+	"eviction":             {"eviction/threshold": "what is short, and how much of it is to be kept", "internal/bytesize": "sizes for people"},
 	"eviction/threshold":   {},
 	"logrotate":            {},
 	"systemd":              {},

@@ -1,0 +1,104 @@
+package eviction
+
+import (
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"podd/eviction/threshold"
+)
+
+// Observation is how much there is of something, in bytes, inodes or process IDs.
+type Observation struct {
+	Available, Capacity int64
+	// Time is when it was measured.
+	Time time.Time
+}
+
+// Observations are those of the signals that could be measured.
+type Observations map[threshold.Signal]Observation
+
+// state is what the decisions of one look depend on, besides its observations.
+type state struct {
+	thresholds []threshold.Threshold
+	transition time.Duration
+
+	// since is when each threshold, by its index, was first met; those that are not met
+	// are missing. unresolved are those that were acted on until what is to be reclaimed
+	// is there.
+	since      map[int]time.Time
+	unresolved map[int]bool
+	// seen is when each condition was last observed.
+	seen map[v1.NodeConditionType]time.Time
+}
+
+func newState(thresholds []threshold.Threshold, transition time.Duration) *state {
+	return &state{
+		thresholds: thresholds, transition: transition,
+		since: map[int]time.Time{}, unresolved: map[int]bool{}, seen: map[v1.NodeConditionType]time.Time{},
+	}
+}
+
+// conditionTypes are in the order of the Node's status.
+var conditionTypes = []v1.NodeConditionType{v1.NodeMemoryPressure, v1.NodeDiskPressure, v1.NodePIDPressure}
+
+// decision is what follows from observations.
+type decision struct {
+	// met are the thresholds that are met; act are those among them that call for
+	// something to be done, most urgent first.
+	met, act []*threshold.Threshold
+	// conditions hold, also those that were observed within the transition period.
+	conditions []v1.NodeConditionType
+}
+
+// next decides about new observations. A threshold without an observation is not met. The
+// order of the steps is that of upstream's synchronize.
+func (s *state) next(o Observations, now time.Time) (d decision) {
+	since, unresolved := map[int]time.Time{}, map[int]bool{}
+	for i := range s.thresholds {
+		t := &s.thresholds[i]
+		seen, known := o[t.Signal]
+		if !known || !t.Met(seen.Available, seen.Capacity, s.unresolved[i]) {
+			continue
+		}
+		first, before := s.since[i]
+		if !before {
+			first = now
+		}
+		since[i] = first
+		s.seen[t.Signal.Condition()] = now
+		d.met = append(d.met, t)
+		if now.Sub(first) >= t.Grace {
+			unresolved[i] = true
+			d.act = append(d.act, t)
+		}
+	}
+	s.since, s.unresolved = since, unresolved
+	for _, c := range conditionTypes {
+		if at, ok := s.seen[c]; ok && (now.Equal(at) || now.Sub(at) < s.transition) {
+			d.conditions = append(d.conditions, c)
+		}
+	}
+	return d
+}
+
+// relieved says whether no threshold of a disk is met any more, also counting what is to be
+// reclaimed.
+func (s *state) relieved(o Observations) bool {
+	return !slices.ContainsFunc(s.thresholds, func(t threshold.Threshold) bool {
+		seen, known := o[t.Signal]
+		return known && isDisk(t.Signal) && t.Met(seen.Available, seen.Capacity, true)
+	})
+}
+
+// signals are those that have a threshold.
+func (s *state) signals() []threshold.Signal {
+	var all []threshold.Signal
+	for i := range s.thresholds {
+		if !slices.Contains(all, s.thresholds[i].Signal) {
+			all = append(all, s.thresholds[i].Signal)
+		}
+	}
+	return all
+}
