@@ -73,6 +73,39 @@ func (r *Reader) Cgroup(rel string, detail Detail) (Sample, error) {
 	return s, in.err
 }
 
+// Memory reads the memory of a cgroup alone, as Cgroup does, with the machine's as the limit
+// of the root. It returns ErrGone if there is no such cgroup, or no accounting of memory.
+func (r *Reader) Memory(rel string) (Memory, error) {
+	f := files.Get().(*file)
+	defer files.Put(f)
+	mount, ok := r.cfg.Controllers["memory"]
+	if !ok {
+		return Memory{}, ErrGone
+	}
+	root := rel == "/"
+	if root {
+		rel = ""
+	}
+	in := &reads{file: f, dir: mount + rel}
+	m := &Memory{}
+	if r.cfg.V2 {
+		m = in.memoryV2(root)
+	} else if !in.memoryV1(m) {
+		m = nil
+	}
+	switch {
+	case in.err != nil:
+		return Memory{}, in.err
+	case m == nil:
+		return Memory{}, ErrGone
+	}
+	if root {
+		in.dir = r.cfg.Proc
+		m.Limit, _, _ = in.meminfo()
+	}
+	return *m, in.err
+}
+
 // place is a cgroup's directory in each hierarchy; "" in one where it is not. On v2 it is
 // unified alone.
 type place struct {

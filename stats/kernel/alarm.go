@@ -1,0 +1,179 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// Alarm has the kernel tell when memory runs short: on v1 when the usage of a cgroup crosses
+// a threshold (memory.usage_in_bytes in cgroup.event_control), on v2, which has no such
+// thresholds, when tasks stall for memory (a trigger of pressure stall information,
+// Documentation/accounting/psi.rst). It is a hint to look, and may come late or never.
+// Between alarms it costs nothing but a goroutine and a few descriptors for each cgroup.
+type Alarm struct {
+	r    *Reader
+	poke chan struct{} // capacity 1
+
+	mu    sync.Mutex // guards armed
+	armed map[string]*armed
+}
+
+// armed is what watches one cgroup.
+type armed struct {
+	at    uint64 // bytes of usage; 0 for a trigger
+	close func()
+}
+
+// coarse is by how much a threshold must have moved to be set anew: what the page cache
+// holds changes all the time.
+const coarse = 16 << 20
+
+// stall is the trigger: tasks that waited for memory for 150 ms within 2 s.
+const stall = "some 150000 2000000"
+
+// NewAlarm returns one that nothing is armed for; the caller closes it.
+func (r *Reader) NewAlarm() *Alarm {
+	return &Alarm{r: r, poke: make(chan struct{}, 1), armed: map[string]*armed{}}
+}
+
+// C receives when memory may be short.
+func (a *Alarm) C() <-chan struct{} { return a.poke }
+
+// Arm watches a cgroup, "/" for the machine, from which less than available bytes of its
+// limit are to be left. It replaces what was armed for that cgroup before.
+func (a *Alarm) Arm(rel string, available uint64) error {
+	at := uint64(0)
+	if !a.r.cfg.V2 {
+		m, err := a.r.Memory(rel)
+		if err != nil {
+			return err
+		}
+		if m.Limit >= Unlimited {
+			return errors.New("no limit of memory")
+		}
+		// The working set is the usage without inactive pages of files.
+		at = m.Limit - min(m.Limit, available) + (m.Usage - m.WorkingSet)
+		at -= at % uint64(unix.Getpagesize())
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	before := a.armed[rel]
+	if before != nil && max(before.at, at)-min(before.at, at) < coarse {
+		return nil
+	}
+	arm := a.usage
+	if a.r.cfg.V2 {
+		arm = a.trigger
+	}
+	next, err := arm(rel, at)
+	if err != nil {
+		return err
+	}
+	if before != nil {
+		before.close()
+	}
+	a.armed[rel] = next
+	return nil
+}
+
+// Close ends all of it.
+func (a *Alarm) Close() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for rel, w := range a.armed {
+		w.close()
+		delete(a.armed, rel)
+	}
+}
+
+func (a *Alarm) ring() {
+	select {
+	case a.poke <- struct{}{}:
+	default:
+	}
+}
+
+func (a *Alarm) dir(rel string) string {
+	if rel == "/" {
+		rel = ""
+	}
+	return a.r.cfg.Controllers["memory"] + rel
+}
+
+// usage registers an eventfd for a crossing of the usage.
+func (a *Alarm) usage(rel string, at uint64) (*armed, error) {
+	dir := a.dir(rel)
+	watched, err := os.Open(dir + "/memory.usage_in_bytes")
+	if err != nil {
+		return nil, err
+	}
+	defer watched.Close()
+	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		return nil, fmt.Errorf("make an eventfd: %w", err)
+	}
+	events := os.NewFile(uintptr(fd), "eventfd")
+	line := strconv.Itoa(fd) + " " + strconv.Itoa(int(watched.Fd())) + " " + strconv.FormatUint(at, 10)
+	if err := os.WriteFile(dir+"/cgroup.event_control", []byte(line), 0); err != nil {
+		_ = events.Close()
+		return nil, err
+	}
+	go func() {
+		var count [8]byte
+		for {
+			if _, err := events.Read(count[:]); err != nil {
+				return // closed
+			}
+			a.ring()
+		}
+	}()
+	return &armed{at: at, close: func() { _ = events.Close() }}, nil
+}
+
+// trigger sets a trigger of pressure. The kernel tells of it by POLLPRI, for which Go's poller
+// does not wait: an epoll instance of its own does, for which the poller waits.
+func (a *Alarm) trigger(rel string, _ uint64) (*armed, error) {
+	name := a.r.cfg.Proc + "/pressure/memory"
+	if rel != "/" {
+		name = a.dir(rel) + "/memory.pressure"
+	}
+	fd, err := unix.Open(name, unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: name, Err: err}
+	}
+	if _, err := unix.Write(fd, []byte(stall+"\x00")); err != nil {
+		_ = unix.Close(fd)
+		return nil, &os.PathError{Op: "write", Path: name, Err: err}
+	}
+	ep, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err == nil {
+		if err = errors.Join(unix.EpollCtl(ep, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLPRI, Fd: int32(fd)}), unix.SetNonblock(ep, true)); err != nil {
+			_ = unix.Close(ep)
+		}
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return nil, fmt.Errorf("wait for memory pressure: %w", err)
+	}
+	events := os.NewFile(uintptr(ep), "memory pressure")
+	go func() {
+		defer func() { _ = unix.Close(fd) }()
+		conn, err := events.SyscallConn()
+		for err == nil {
+			err = conn.Read(func(ep uintptr) bool {
+				var e [1]unix.EpollEvent
+				n, err := unix.EpollWait(int(ep), e[:], 0)
+				return n > 0 && err == nil
+			})
+			if err == nil {
+				a.ring()
+			}
+		}
+	}()
+	return &armed{close: func() { _ = events.Close() }}, nil
+}
