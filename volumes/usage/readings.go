@@ -42,18 +42,32 @@ type figures struct {
 type reading struct {
 	busy    chan struct{} // closed at the end of the read in progress; nil for none
 	until   time.Time     // when the result expires
+	chosen  time.Time     // when it expires for a choice
 	asked   time.Time     // the last request
 	known   *figures
 	lastErr string
 }
 
+// purpose is what readings are for: for statistics, they serve as long as configured, and
+// nobody waits longer than readWait; for a choice between pods they serve for a period, and
+// the caller waits for all of them, also those that were under way.
+type purpose bool
+
+const (
+	statistics purpose = false
+	choice     purpose = true
+)
+
 // readAll returns what is known of the sources. It reads those that have expired, and
-// waits at most readWait.
-func (m *Meter) readAll(ctx context.Context, all []source) map[key]figures {
+// waits as long as the purpose demands.
+func (m *Meter) readAll(ctx context.Context, all []source, why purpose) map[key]figures {
 	over := time.NewTimer(readWait)
 	defer over.Stop()
+	if why == choice {
+		over.Stop()
+	}
 wait:
-	for _, busy := range m.beginAll(ctx, all) {
+	for _, busy := range m.beginAll(ctx, all, why) {
 		select {
 		case <-busy:
 		case <-over.C:
@@ -74,8 +88,9 @@ wait:
 }
 
 // beginAll starts the reads that are due, except those in progress, and returns channels
-// that are closed at their ends. A read that was in progress before is not waited for.
-func (m *Meter) beginAll(ctx context.Context, all []source) (begun []chan struct{}) {
+// that are closed at their ends. A read that was in progress before is not waited for, but
+// for a choice.
+func (m *Meter) beginAll(ctx context.Context, all []source, why purpose) (begun []chan struct{}) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := time.Now()
@@ -86,10 +101,17 @@ func (m *Meter) beginAll(ctx context.Context, all []source) (begun []chan struct
 			m.readings[s.key] = r
 		}
 		r.asked = now
-		if r.busy == nil && !now.Before(r.until) {
+		due := r.until
+		if why == choice && r.chosen.Before(due) {
+			due = r.chosen
+		}
+		switch {
+		case r.busy == nil && !now.Before(due):
 			r.busy = make(chan struct{})
 			begun = append(begun, r.busy)
 			go m.read(context.WithoutCancel(ctx), s, r) // the result is shared with other callers
+		case r.busy != nil && why == choice:
+			begun = append(begun, r.busy)
 		}
 	}
 	for k, r := range m.readings {
@@ -108,6 +130,7 @@ func (m *Meter) read(ctx context.Context, s source, r *reading) {
 	defer m.mu.Unlock()
 	close(r.busy)
 	r.busy = nil
+	r.chosen = time.Now().Add(max(period, share*took))
 	r.until = time.Now().Add(max(m.fresh+rand.N(m.fresh), share*took))
 	if err == nil {
 		r.known, r.lastErr = &f, ""

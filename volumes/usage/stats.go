@@ -25,8 +25,11 @@ func logsOf(container string) string { return "logs " + container }
 func layerOf(id string) string       { return "layer " + id }
 
 // NodeFS returns the statistics of the file system with the pods' directories.
-func (m *Meter) NodeFS() (stats.FsStats, error) {
-	fs, err := m.statfs(m.cfg.Dirs.Pods())
+func (m *Meter) NodeFS() (stats.FsStats, error) { return m.FS(m.cfg.Dirs.Pods()) }
+
+// FS returns the statistics of the file system at path; it hangs if the file system does.
+func (m *Meter) FS(path string) (stats.FsStats, error) {
+	fs, err := m.statfs(path)
 	if err != nil {
 		return stats.FsStats{}, err
 	}
@@ -39,11 +42,21 @@ func (m *Meter) NodeFS() (stats.FsStats, error) {
 // done by then has its previous value, or none if there is none, and a later call
 // returns the new one.
 func (m *Meter) Pods(ctx context.Context, pods []*v1.Pod) []stats.PodStats {
+	return m.pods(ctx, pods, statistics)
+}
+
+// Measure is Pods for who must choose between pods: it measures what was not within the last
+// ten seconds, and waits until it is measured, or ctx ends.
+func (m *Meter) Measure(ctx context.Context, pods []*v1.Pod) []stats.PodStats {
+	return m.pods(ctx, pods, choice)
+}
+
+func (m *Meter) pods(ctx context.Context, pods []*v1.Pod, why purpose) []stats.PodStats {
 	var sources []source
 	for _, p := range pods {
 		sources = append(sources, m.sourcesOf(p)...)
 	}
-	known := m.readAll(ctx, sources)
+	known := m.readAll(ctx, sources, why)
 	node, err := m.NodeFS()
 	out := make([]stats.PodStats, 0, len(pods))
 	for _, p := range pods {
@@ -73,7 +86,7 @@ func (m *Meter) Claims(ctx context.Context, pods []*v1.Pod) []stats.VolumeStats 
 			}
 		}
 	}
-	known := m.readAll(ctx, sources)
+	known := m.readAll(ctx, sources, statistics)
 	var out []stats.VolumeStats
 	for _, s := range sources {
 		if f, ok := known[s.key]; ok {

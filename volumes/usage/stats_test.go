@@ -246,3 +246,30 @@ func TestOtherStatisticsWithoutThoseOfVolumes(t *testing.T) {
 		}
 	})
 }
+
+// TestWhoChoosesBetweenPodsWaitsForAFreshMeasurement, however fresh those for statistics may
+// be, but not more often than every ten seconds, nor than the disk can bear.
+func TestWhoChoosesBetweenPodsWaitsForAFreshMeasurement(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk()
+		d.takes["huge"] = 3 * time.Second
+		d.used = map[string]int64{"data": 1, "huge": 2}
+		m, pods := d.stated(fine), []*v1.Pod{aPod(empty("data", "", ""), empty("huge", "", ""))}
+		m.Pods(t.Context(), pods) // leaves the huge one under way
+		if u := used(m.Measure(t.Context(), pods)[0]); u["data"] != 1 || u["huge"] != 2 {
+			t.Errorf("got %v, want all of it", u)
+		}
+		time.Sleep(9 * time.Second)
+		d.used["data"] = 100
+		if u := used(m.Pods(t.Context(), pods)[0]); u["data"] != 1 {
+			t.Errorf("for statistics: got %v, want what is fresh enough", u)
+		}
+		time.Sleep(2 * time.Second)
+		if u := used(m.Measure(t.Context(), pods)[0]); u["data"] != 100 {
+			t.Errorf("got %v, want a new measurement", u)
+		}
+		if n := len(d.walks["huge"]); n != 1 {
+			t.Errorf("what took 3s was measured %d times within a quarter of a minute", n)
+		}
+	})
+}
