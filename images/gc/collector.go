@@ -72,6 +72,7 @@ type Collector struct {
 	log     *slog.Logger
 	removed *prometheus.CounterVec
 	poke    chan struct{}
+	all     chan chan<- reclaimed
 
 	// Run's own.
 	memory   map[string]record
@@ -88,7 +89,7 @@ func New(cfg Config) *Collector {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	c := &Collector{
-		cfg: cfg, log: cfg.Log, poke: make(chan struct{}, 1), memory: map[string]record{},
+		cfg: cfg, log: cfg.Log, poke: make(chan struct{}, 1), all: make(chan chan<- reclaimed), memory: map[string]record{},
 		removed: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubelet_image_garbage_collected_total",
 			Help: "Total number of images garbage collected by the kubelet, whether through disk usage or image age.",
@@ -109,12 +110,69 @@ func (c *Collector) Soon() {
 	}
 }
 
+// reclaimed is what a removal of all unused images came to.
+type reclaimed struct {
+	removed int
+	err     error
+}
+
+// RemoveUnused removes every image that nobody uses, but for those younger than MinAge, as the
+// kubelet does with a full disk. removed is how many. It waits for Run, which does it, until ctx ends.
+func (c *Collector) RemoveUnused(ctx context.Context) (removed int, err error) {
+	answer := make(chan reclaimed, 1)
+	select {
+	case c.all <- answer:
+	case <-ctx.Done():
+		return 0, context.Cause(ctx)
+	}
+	select {
+	case r := <-answer:
+		return r.removed, r.err
+	case <-ctx.Done():
+		return 0, context.Cause(ctx)
+	}
+}
+
+// removeAll is RemoveUnused in Run.
+func (c *Collector) removeAll(ctx context.Context) (r reclaimed) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	wanted, complete := c.cfg.Wanted()
+	in, err := c.observe(ctx, wanted, time.Now())
+	if err != nil || !complete { // whose images are wanted is not known yet
+		return reclaimed{err: err}
+	}
+	removable, _, _ := in.removable()
+	var errs []error
+	for _, i := range removable {
+		if err := c.remove(ctx, i, "space"); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		r.removed++
+	}
+	r.err = errors.Join(errs...)
+	return r
+}
+
 // Run collects every five minutes until ctx ends. It is called once, when the runtime
 // is ready.
 func (c *Collector) Run(ctx context.Context) error {
 	if c.cfg.Policy.High >= 100 && c.cfg.Policy.MaxAge == 0 {
-		<-ctx.Done() // disabled, as in the kubelet
-		return context.Cause(ctx)
+		// Disabled, as in the kubelet, but for a full disk: how old images are counts from
+		// here on.
+		wanted, _ := c.cfg.Wanted()
+		if _, err := c.observe(ctx, wanted, time.Now()); err != nil {
+			c.log.Debug("cannot list images: their age counts from the next time", "error", err)
+		}
+		for {
+			select {
+			case answer := <-c.all:
+				answer <- c.removeAll(ctx)
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}
 	}
 	began := time.Now()
 	tick := time.NewTicker(period)
@@ -131,6 +189,8 @@ func (c *Collector) Run(ctx context.Context) error {
 		select {
 		case <-tick.C:
 		case <-again:
+		case answer := <-c.all:
+			answer <- c.removeAll(ctx)
 		case <-c.poke:
 			c.full = true
 			if wait := minInterval - time.Since(last); wait > 0 {

@@ -396,3 +396,36 @@ func TestAPullThatFillsTheDiskGetsRoom(t *testing.T) {
 		}
 	})
 }
+
+// TestEverythingUnusedGoesOnRequest, also where collections are disabled, but nothing before
+// it is known what is wanted.
+func TestEverythingUnusedGoesOnRequest(t *testing.T) {
+	for _, high := range []int{85, 100} {
+		s := &diskful{capacity: 1000, images: []*pod.Image{
+			anImage("a", func(i *pod.Image) { i.Size = 5 }), anImage("b", func(i *pod.Image) { i.Size = 5 }), anImage("pinned", pinned), anImage("wanted"),
+		}}
+		cfg := s.config()
+		cfg.Policy.High, cfg.Policy.Low = high, 80
+		var spoken atomic.Bool
+		cfg.Wanted = func() ([]string, bool) { return []string{"reg.test/wanted:1"}, spoken.Load() }
+		ctx := context.WithoutCancel(t.Context()) // of no bubble
+		collecting(t, cfg, func(c *Collector) {
+			if n, err := c.RemoveUnused(ctx); n != 0 || err != nil {
+				t.Errorf("high %d: before a source was ready: removed %d, %v", high, n, err)
+			}
+			spoken.Store(true)
+			time.Sleep(cfg.Policy.MinAge + time.Second) // they were first seen above
+			if n, err := c.RemoveUnused(ctx); n != 2 || err != nil || len(s.gone()) != 2 {
+				t.Errorf("high %d: removed %d (%v), %v", high, n, s.gone(), err)
+			}
+			if n, err := c.RemoveUnused(ctx); n != 0 || err != nil {
+				t.Errorf("high %d: removed %d more, %v", high, n, err)
+			}
+		})
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := New((&diskful{}).config()).RemoveUnused(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("without Run: got %v", err)
+	}
+}
