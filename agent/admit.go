@@ -123,8 +123,8 @@ func (w *worker) finish(finished bool) {
 	w.mu.Lock()
 	changed := w.finished != finished
 	w.finished = finished
-	w.mu.Unlock()
 	w.released = w.released && finished
+	w.mu.Unlock()
 	if changed && finished {
 		w.agent.makeRoom()
 	}

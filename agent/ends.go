@@ -19,7 +19,7 @@ type kept struct {
 	pod.End
 	// StartTime is that of the pod.
 	StartTime time.Time `json:"startTime,omitzero"`
-	// Containers are the last ones of a completed pod, as far as its status shows
+	// Containers are the last ones of a pod that has ended, as far as its status shows
 	// them.
 	Containers []pod.Container `json:"containers,omitempty"`
 }
@@ -73,18 +73,19 @@ func (a *Agent) End(uid pod.UID, end pod.End) {
 }
 
 // endFor passes the node's decision to the worker; decided says that it is this one,
-// and no earlier one.
-func (w *worker) endFor(end pod.End) (decided bool) {
+// and no earlier one, news that it changes anything: an earlier one may get a shorter
+// grace period.
+func (w *worker) endFor(end pod.End) (decided, news bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	next, news := w.mail.Ended(end, time.Now())
 	if w.finished || !news {
-		return false
+		return false, false
 	}
 	decided = w.mail.End == nil && w.mail.Kill == nil
 	w.mail.Ending = next
 	w.endingLocked()
-	return decided
+	return decided, true
 }
 
 // keepEnd reports the termination of a pod and checkpoints it, once.

@@ -23,10 +23,12 @@ func (noLimits) Limited(*v1.Pod) bool                                    { retur
 func (noLimits) Watch(context.Context, *v1.Pod) (e pod.Eviction, _ bool) { return e, false }
 
 // Evict ends a pod for good (End) with the reason Evicted, for what it takes of the
-// node. Unlike the kubelet, which evicts none of the node's own pods, it spares only
-// those of the system's priorities, and says so by false; a pod without a worker,
-// or one that has ended, is left as it is, too. Any goroutine may call it; it never
-// blocks.
+// node. It spares only those of the system's priorities, and says so by false: for the
+// limits of single pods it evicts the node's own, too, unlike the kubelet. Who evicts for
+// the node's sake spares those itself (package eviction); a pod without a worker,
+// or one that has ended, is left as it is, too. One that is ending for another reason
+// gets the shorter grace period, and that counts as true: what it takes is given back
+// soon. Any goroutine may call it; it never blocks.
 func (a *Agent) Evict(uid pod.UID, e pod.Eviction) bool {
 	a.mu.Lock()
 	w := a.workers[uid]
@@ -42,11 +44,25 @@ func (a *Agent) Evict(uid pod.UID, e pod.Eviction) bool {
 		w.log.Warn("not evicting a pod of the system's priority", "signal", e.Signal, "message", e.Message)
 		return false
 	}
-	if !w.endFor(pod.End{Reason: pod.ReasonEvicted, Message: e.Message, Grace: e.Grace, Condition: e.Condition}) {
-		return false
+	decided, news := w.endFor(pod.End{Reason: pod.ReasonEvicted, Message: e.Message, Grace: e.Grace, Condition: e.Condition})
+	if decided {
+		a.metrics.evictions.WithLabelValues(e.Signal).Inc()
 	}
-	a.metrics.evictions.WithLabelValues(e.Signal).Inc()
-	return true
+	return news
+}
+
+// Released says whether nothing of a pod takes anything of the node any more: it has no
+// worker, or has ended and released its volumes and its cgroup. Any goroutine may call it.
+func (a *Agent) Released(uid pod.UID) bool {
+	a.mu.Lock()
+	w := a.workers[uid]
+	a.mu.Unlock()
+	if w == nil {
+		return true
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.finished && w.released
 }
 
 // watchLimits has a pod watched as long as it may run; it costs nothing for one

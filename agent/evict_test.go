@@ -84,6 +84,9 @@ func TestAPodOverItsLimitIsEvictedForGood(t *testing.T) {
 		if got, err := testutil.GatherAndCount(reg, "kubelet_evictions"); err != nil || got != 1 {
 			t.Errorf("got %d series of evictions (%v), want one", got, err)
 		}
+		if !s.podd.agent.Released(s.uidOf("data")) || s.podd.agent.Released(s.uidOf("system")) || !s.podd.agent.Released("nobody") {
+			t.Error("what was released is not what was evicted")
+		}
 		if uid := string(s.uidOf("data")); s.count("discarded", uid) == 0 {
 			t.Error("the node did not get the space back")
 		}
@@ -99,6 +102,18 @@ func TestAPodOverItsLimitIsEvictedForGood(t *testing.T) {
 		s.play("apply data.yaml; sleep 1s; expect data/web running; remove data; sleep 1s")
 		if w.watches("data") != nil {
 			t.Error("a removed pod is still watched")
+		}
+		// One that is ending anyway ends sooner, once, and is not counted.
+		s.play("apply data.yaml; sleep 1s; expect data/web running")
+		uid := s.uidOf("data")
+		minute := time.Minute
+		s.podd.agent.End(uid, pod.End{Reason: pod.ReasonDeadlineExceeded, Grace: &minute})
+		if !s.podd.agent.Evict(uid, eviction) || s.podd.agent.Evict(uid, eviction) {
+			t.Error("a pod that was ending did not end sooner once")
+		}
+		s.play("sleep 2s; expect data phase=Failed reason=DeadlineExceeded; remove data; sleep 1s; expect data gone")
+		if got, err := testutil.GatherAndCount(reg, "kubelet_evictions"); err != nil || got != 0 {
+			t.Errorf("got %d series of evictions (%v) of this podd, want none", got, err)
 		}
 		if s.podd.agent.Evict("nobody", eviction) {
 			t.Error("a pod that nobody knows was evicted")

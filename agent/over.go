@@ -37,15 +37,25 @@ func (k kept) complete(seen pod.Observed) pod.Observed {
 }
 
 // keepOver checkpoints that a pod has completed, and how its containers ended, as
-// long as the pod is desired: it does not depend on the runtime's records.
+// long as the pod is desired: it does not depend on the runtime's records, which go
+// when the disk is full. Of a pod that the node terminated, keepEnd has the rest.
 func (w *worker) keepOver(v *view) {
-	if !v.step.Over || v.step.End != nil {
+	if !v.step.Over {
 		return
 	}
-	w.over = true
 	checkpoint := w.kept
 	checkpoint.UID, checkpoint.Source, checkpoint.StartTime = w.uid, v.granted.Source, w.startTime
 	checkpoint, news := checkpoint.endings(v.granted, v.seen)
+	if end := v.step.End; end != nil {
+		if news {
+			checkpoint.End, w.kept = *end, checkpoint
+			if err := w.agent.ends.keep(checkpoint); err != nil {
+				w.log.Warn("cannot save how the containers of this pod ended: a restart of podd forgets it if the runtime does, too", "error", err)
+			}
+		}
+		return
+	}
+	w.over = true
 	if w.told.over && !news {
 		return
 	}

@@ -158,7 +158,9 @@ func (w *worker) release(ctx context.Context, v *view) error {
 		return nil
 	}
 	err := w.setup(v).release(ctx)
+	w.mu.Lock()
 	w.released = err == nil
+	w.mu.Unlock()
 	return err
 }
 

@@ -31,6 +31,7 @@ type worker struct {
 	postStarts map[string]*postStart   // by container ID
 	preStopped map[string]bool         // hooks that have started, by container ID
 	finished   bool                    // the pod has completed
+	released   bool                    // network, volumes and cgroup of a completed pod are released; run's goroutine alone changes it
 	deferred   bool                    // a resize waits for room
 	heeding    bool                    // a change of the pod's objects is to be looked at
 	// allocation has the allocated resources; only run's goroutine changes it, and
@@ -48,7 +49,6 @@ type worker struct {
 	mounted   bool      // the volumes are ready
 	unmounted string    // what the pod waits for until then
 	awaiting  time.Time // since when nothing but the apiserver's answers is missing; zero if they are not
-	released  bool      // network, volumes and cgroup of a completed pod are released
 	created   bool      // this podd created a sandbox
 	leave     func()    // frees the slot among the sandboxes being started; nil for none
 	// sandbox has the inputs of the pod's newest sandbox; nil until computed.
@@ -100,7 +100,7 @@ func newWorker(a *Agent, d *pod.Desired) *worker {
 	if k, ended := a.endedBefore(d); ended {
 		w.startTime = k.StartTime
 		if k.Reason != "" {
-			w.mail.End = &k.End
+			w.mail.End, w.kept = &k.End, k
 		} else {
 			w.over, w.kept, w.told.over = true, k, true
 		}
