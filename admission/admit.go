@@ -26,6 +26,7 @@ const (
 	ReasonTaints             = "TaintToleration"
 	ReasonAppArmor           = "AppArmor"
 	ReasonUnexpected         = "UnexpectedAdmissionError"
+	ReasonEvicted            = pod.ReasonEvicted // the node is under pressure
 	reasonInsufficient       = "OutOf"
 )
 
@@ -33,7 +34,7 @@ const (
 // the node, p not among them. It never fails, changes nothing and may be called
 // from any goroutine.
 func Admit(n *Node, p *v1.Pod, others []*v1.Pod) pod.Verdict {
-	for _, check := range []func(*Node, *v1.Pod) pod.Verdict{sysctls, osLabel, osField, groupsPolicy} {
+	for _, check := range []func(*Node, *v1.Pod) pod.Verdict{pressure, sysctls, osLabel, osField, groupsPolicy} {
 		if v := check(n, p); !v.Admitted() {
 			return v
 		}
@@ -46,6 +47,26 @@ func Admit(n *Node, p *v1.Pod, others []*v1.Pod) pod.Verdict {
 
 func reject(reason, format string, args ...any) pod.Verdict {
 	return pod.Verdict{Reason: reason, Message: fmt.Sprintf(format, args...)}
+}
+
+// pressure refuses pods that would make it worse, as the kubelet's eviction manager does:
+// under pressure of memory alone those of BestEffort that do not tolerate its taint, else all
+// but critical ones.
+func pressure(n *Node, p *v1.Pod) pod.Verdict {
+	if n.Pressure == nil || pod.IsCritical(p) {
+		return pod.Verdict{}
+	}
+	under := n.Pressure()
+	if len(under) == 0 {
+		return pod.Verdict{}
+	}
+	if len(under) == 1 && under[0] == v1.NodeMemoryPressure {
+		taint := &v1.Taint{Key: v1.TaintNodeMemoryPressure, Effect: v1.TaintEffectNoSchedule}
+		if pod.QOSClass(p) != v1.PodQOSBestEffort || tolerated(taint, p.Spec.Tolerations) {
+			return pod.Verdict{}
+		}
+	}
+	return reject(ReasonEvicted, "The node had condition: %v. ", under)
 }
 
 func sysctls(n *Node, p *v1.Pod) pod.Verdict {

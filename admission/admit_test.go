@@ -389,6 +389,50 @@ func TestAResizeOfWhatHasSwapIsInfeasible(t *testing.T) {
 	}
 }
 
+// TestUnderPressureOnlyThoseMayStartWhoDoNotMakeItWorse: as with the kubelet.
+func TestUnderPressureOnlyThoseMayStartWhoDoNotMakeItWorse(t *testing.T) {
+	bestEffort, burstable := aPod("b"), aPod("r", "cpu", "1m")
+	tolerant := with(aPod("t"), func(p *v1.Pod) {
+		p.Spec.Tolerations = []v1.Toleration{{Key: v1.TaintNodeMemoryPressure, Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoSchedule}}
+	})
+	others := with(aPod("o"), func(p *v1.Pod) {
+		p.Spec.Tolerations = []v1.Toleration{{Key: v1.TaintNodeDiskPressure, Operator: v1.TolerationOpExists}}
+	})
+	static, system := with(aPod("s"), fromFile), with(aPod("y"), func(p *v1.Pod) { p.Spec.Priority = new(int32(2000000000)) })
+	mirror := with(aPod("m"), func(p *v1.Pod) { p.Annotations[v1.MirrorPodAnnotationKey] = "x" })
+	all := []*v1.Pod{bestEffort, burstable, tolerant, others, static, system, mirror}
+	type conditions = []v1.NodeConditionType
+	for _, tc := range []struct {
+		under   conditions
+		refused string // by name
+		message string
+	}{
+		{nil, "", ""},
+		{conditions{v1.NodeMemoryPressure}, "b o", "The node had condition: [MemoryPressure]. "},
+		{conditions{v1.NodeDiskPressure}, "b r t o", "The node had condition: [DiskPressure]. "},
+		{conditions{v1.NodePIDPressure}, "b r t o", "The node had condition: [PIDPressure]. "},
+		{conditions{v1.NodeMemoryPressure, v1.NodePIDPressure}, "b r t o", "The node had condition: [MemoryPressure PIDPressure]. "},
+	} {
+		n := aNode()
+		n.Taints = nil
+		n.Pressure = func() []v1.NodeConditionType { return tc.under }
+		var refused []string
+		for _, p := range all {
+			v := Admit(n, p, nil)
+			if v.Admitted() {
+				continue
+			}
+			refused = append(refused, p.Name)
+			if v.Reason != ReasonEvicted || v.Message != tc.message {
+				t.Errorf("%v: %s: got %+v", tc.under, p.Name, v)
+			}
+		}
+		if got := strings.Join(refused, " "); got != tc.refused {
+			t.Errorf("%v: refused %s, want %s", tc.under, got, tc.refused)
+		}
+	}
+}
+
 func TestLabelsAndTaintsAreThoseThatTheClusterHas(t *testing.T) {
 	var seen *v1.Node
 	n := &Node{

@@ -31,6 +31,9 @@ type Node struct {
 	StrictGroups bool
 	// AppArmor says why profiles cannot be enforced; nil when they can.
 	AppArmor error
+	// Pressure returns the conditions of pressure that the node is under; nil for none
+	// ever. It must not block.
+	Pressure func() []v1.NodeConditionType
 	// Swap says whether a container of a pod would get swap, for resizes; nil
 	// for none.
 	Swap func(p *v1.Pod, c *v1.Container) bool
