@@ -12,6 +12,8 @@ import (
 
 	"podd/images/records"
 	"podd/internal/mask"
+
+	"podd/eviction/threshold"
 )
 
 // Standalone is the configuration of podd on one machine: what podd run uses
@@ -112,10 +114,10 @@ type Config struct {
 	SingleProcessOOMKill *bool
 	// MaxPods is at least 1; PodsPerCore 0 is no such bound.
 	MaxPods, PodsPerCore int
-	// Reserved is kubeReserved and systemReserved together; EvictionHard names
-	// what the node keeps free, by the kubelet's signals.
-	Reserved     v1.ResourceList
-	EvictionHard map[string]string
+	// Reserved is kubeReserved and systemReserved together.
+	Reserved v1.ResourceList
+	// Eviction is what the node keeps free.
+	Eviction Eviction
 	// EnforcePods says that the pods together are held to what is not reserved.
 	EnforcePods bool
 	// UnsafeSysctls are names and beginnings of names, with * at the end.
@@ -185,4 +187,15 @@ func (c *Config) Masked() *kubeletv1beta1.KubeletConfiguration {
 	}
 	kc.StaticPodURL = mask.URL(kc.StaticPodURL)
 	return kc
+}
+
+// Eviction are the settings of node-pressure eviction.
+type Eviction struct {
+	// Thresholds are most urgent first; none for no eviction.
+	Thresholds []threshold.Threshold
+	// Transition is evictionPressureTransitionPeriod, MaxGrace evictionMaxPodGracePeriod;
+	// negative for no bound.
+	Transition, MaxGrace time.Duration
+	// Alarm is kernelMemcgNotification.
+	Alarm bool
 }

@@ -138,7 +138,9 @@ func TestMistakes(t *testing.T) {
 
 func TestMistakesInFlags(t *testing.T) {
 	tests := []struct{ arg, want string }{
-		{"--eviction-soft=memory.available<1Gi", "--eviction-soft is a flag of the kubelet that podd does not have: omit it, and see the field evictionSoft in: podd config --explain"},
+		{"--cpu-manager-policy=static", "--cpu-manager-policy is a flag of the kubelet that podd does not have: omit it, and see the field cpuManagerPolicy in: podd config --explain"},
+		{"--eviction-soft=memory.available<1Gi", "--eviction-soft: memory.available: has no grace period: give it one in evictionSoftGracePeriod"},
+		{"--eviction-pressure-transition-period=-1s", "--eviction-pressure-transition-period: -1s is negative"},
 		{"--cloud-provider=external", "--cloud-provider is a flag of the kubelet that podd does not have: omit it"},
 		{"--pod-manifest-paht=/x", "--pod-manifest-paht is not a flag: did you mean --pod-manifest-path?"},
 		{"--eviction-hard=memory.available=1Gi", `invalid argument "memory.available=1Gi" for "--eviction-hard" flag: "memory.available=1Gi" is not a name and a value separated by <`},
@@ -171,9 +173,9 @@ func TestMistakesInFlags(t *testing.T) {
 
 // TestIgnoredFieldsAreSaid covers what kubeadm writes and passes.
 func TestIgnoredFieldsAreSaid(t *testing.T) {
-	c, err := load(t, head+`evictionHard: {memory.available: 100Mi}
+	c, err := load(t, head+`evictionHard: {memory.available: 100Mi, containerfs.available: 10%}
 authentication: {anonymous: {enabled: false}, webhook: {cacheTTL: 0s}}
-evictionPressureTransitionPeriod: 0s
+evictionPressureTransitionPeriod: 0s # the default
 memorySwap: {}
 logging: {flushFrequency: 0, options: {json: {infoBufferSize: "0"}}, verbosity: 0}
 failCgroupV1: false
@@ -188,7 +190,7 @@ kubeAPIQPS: 0
 		"FILE:9: failSwapOn: is not supported: podd runs with swap on; containers get none of it where the kernel can bound it",
 		"FILE:10: kubeAPIQPS: has no effect without an apiserver (--kubeconfig)",
 		"--pod-infra-container-image: has no effect: the sandbox image is the runtime's own setting",
-		"FILE:3: evictionHard: is only subtracted from what pods may request: " + needsEviction,
+		"FILE:3: evictionHard: containerfs.available has no effect: writable layers are on the images' file system, whose threshold is imagefs'",
 		"--cert-dir: has no effect without an apiserver",
 	}
 	if !slices.Equal(c.Warnings, want) {
@@ -262,6 +264,8 @@ func TestHonouredFieldsReachConfig(t *testing.T) {
 		"imageGCHighThresholdPercent": `97`, "imageGCLowThresholdPercent": `7`, "imageMaximumGCAge": `"7h"`, "imageMinimumGCAge": `"7m"`,
 		"imagePullCredentialsVerificationPolicy": `AlwaysVerify`, "preloadedImagesVerificationAllowlist": "[reg.test/a]\nimagePullCredentialsVerificationPolicy: NeverVerifyAllowlistedImages",
 		"allowedUnsafeSysctls": `["net.core.somaxconn"]`, "cpuCFSQuota": `false`, "cpuCFSQuotaPeriod": `"7ms"`, "enforceNodeAllocatable": `["none"]`,
+		"evictionSoft": "{pid.available: \"7\"}\nevictionSoftGracePeriod: {pid.available: 7s}", "evictionSoftGracePeriod": "{pid.available: 7s}\nevictionSoft: {pid.available: \"7\"}",
+		"evictionMinimumReclaim": `{"nodefs.available": "7Mi"}`, "evictionMaxPodGracePeriod": `7`, "evictionPressureTransitionPeriod": `"7m"`, "kernelMemcgNotification": `true`,
 		"evictionHard": `{"memory.available": "7Mi"}`, "kubeReserved": `{"cpu": "7m"}`, "maxPods": `7`, "memorySwap.swapBehavior": `"LimitedSwap"`,
 		"mergeDefaultEvictionSettings": `true`, "podPidsLimit": `7`, "podsPerCore": `7`, "singleProcessOOMKill": `true`, "systemReserved": `{"memory": "7Mi"}`,
 		"authentication.anonymous.enabled": `true`, "authentication.webhook.cacheTTL": `7s`, "authentication.webhook.enabled": `false`,
@@ -409,7 +413,7 @@ func TestExplain(t *testing.T) {
 	if err := Explain(&out, ""); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"FIELD", "evictionHard", needsEviction, "staticPodPath", "honoured", "20s"} {
+	for _, want := range []string{"FIELD", "evictionHard", needsShutdown, "staticPodPath", "honoured", "20s"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("table lacks %q", want)
 		}

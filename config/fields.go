@@ -37,7 +37,6 @@ type Field struct {
 const (
 	needsCluster   = "podd runs standalone; it belongs to joining a cluster"
 	needsResources = "CPU, memory and topology managers and reserved cgroups are not implemented yet"
-	needsEviction  = "podd does not evict pods for pressure on the node yet"
 	needsShutdown  = "graceful node shutdown is not implemented yet; systemd stops the containers"
 	noCadvisor     = "podd has no cAdvisor to configure"
 	noPlugin       = "volume plugins other than the built-in ones are not implemented yet"
@@ -96,12 +95,12 @@ var Fields = withDefaults([]Field{
 	honoured("enforceNodeAllocatable", "enforce-node-allocatable", "pods and none; podd limits no cgroup but its pods'"),
 	inCluster("eventBurst", "event-burst", ""),
 	inCluster("eventRecordQPS", "event-qps", "0 for no limit"),
-	honoured("evictionHard", "eviction-hard", "only as what is subtracted from allocatable: "+needsEviction),
-	ignored("evictionMaxPodGracePeriod", "eviction-max-pod-grace-period", needsEviction),
-	ignored("evictionMinimumReclaim", "eviction-minimum-reclaim", needsEviction),
-	ignored("evictionPressureTransitionPeriod", "eviction-pressure-transition-period", needsEviction),
-	ignored("evictionSoft", "eviction-soft", needsEviction),
-	ignored("evictionSoftGracePeriod", "eviction-soft-grace-period", needsEviction),
+	honoured("evictionHard", "eviction-hard", "static pods are never evicted, as with the kubelet; 0% for none"),
+	honoured("evictionMaxPodGracePeriod", "eviction-max-pod-grace-period", "negative for the pod's own"),
+	honoured("evictionMinimumReclaim", "eviction-minimum-reclaim", ""),
+	honoured("evictionPressureTransitionPeriod", "eviction-pressure-transition-period", "0s is 5m, as with the kubelet"),
+	honoured("evictionSoft", "eviction-soft", ""),
+	honoured("evictionSoftGracePeriod", "eviction-soft-grace-period", ""),
 	{Path: "failCgroupV1", Flag: "fail-cgroupv1", Remark: "podd runs on cgroup v1 and v2", harmless: func(c *kc) bool { return !*c.FailCgroupV1 }},
 	{Path: "failSwapOn", Flag: "fail-swap-on", Remark: "podd runs with swap on; containers get none of it where the kernel can bound it", harmless: func(c *kc) bool { return !*c.FailSwapOn }},
 	ignored("featureGates", "feature-gates", "podd has no feature gates"),
@@ -119,7 +118,7 @@ var Fields = withDefaults([]Field{
 		harmless: func(c *kc) bool { return c.ImageServiceEndpoint == c.ContainerRuntimeEndpoint }},
 	ignored("iptablesDropBit", "", noIPTables),
 	ignored("iptablesMasqueradeBit", "", noIPTables),
-	ignored("kernelMemcgNotification", "kernel-memcg-notification", needsEviction),
+	honoured("kernelMemcgNotification", "kernel-memcg-notification", "on cgroup v2 by pressure stall information, which the kubelet does not use"),
 	honoured("kind", "", "must be "+kindConfig),
 	inCluster("kubeAPIBurst", "kube-api-burst", ""),
 	inCluster("kubeAPIQPS", "kube-api-qps", "0 for no limit; watches, events, reviews, the Lease and the Node do not count"),

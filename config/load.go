@@ -214,11 +214,7 @@ func (f *Flags) warnings(kc *kubeletv1beta1.KubeletConfiguration, lines map[stri
 	for _, flag := range f.ignored {
 		all = append(all, fmt.Sprintf("--%s: has no effect: %s", flag.name, flag.why))
 	}
-	if _, set := lines["evictionHard"]; set {
-		p := place(lines, "evictionHard")
-		p.Message = "is only subtracted from what pods may request: " + needsEviction
-		all = append(all, p.String())
-	}
+	all = append(all, evictionWarnings(kc, lines)...)
 	if wrong := enforceWarning(kc.EnforceNodeAllocatable); wrong != "" {
 		p := place(lines, "enforceNodeAllocatable")
 		p.Message = wrong

@@ -1,17 +1,17 @@
 package config
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
+
+	"podd/eviction/threshold"
 )
 
 // Words of enforceNodeAllocatable and memorySwap.
@@ -38,6 +38,7 @@ func setResourceDefaults(kc *kubeletv1beta1.KubeletConfiguration) {
 		kc.EnforceNodeAllocatable = []string{enforcePods}
 	}
 	value(&kc.MemorySwap.SwapBehavior, noSwap)
+	value(&kc.EvictionPressureTransitionPeriod.Duration, 5*time.Minute)
 	switch {
 	case kc.EvictionHard == nil:
 		kc.EvictionHard = maps.Clone(defaultEvictionHard)
@@ -75,10 +76,12 @@ func (c *checker) resources(kc *kubeletv1beta1.KubeletConfiguration) {
 	}
 	c.reserved("kubeReserved", kc.KubeReserved)
 	c.reserved("systemReserved", kc.SystemReserved)
-	for _, signal := range slices.Sorted(maps.Keys(kc.EvictionHard)) {
-		if err := thresholdError(signal, kc.EvictionHard[signal]); err != nil {
-			c.fail("evictionHard", "%s: %v", signal, err)
-		}
+	_, mistakes := threshold.Parse(evictionSettings(kc))
+	for _, m := range mistakes {
+		c.fail(m.Field, "%s", m.Message)
+	}
+	if kc.EvictionPressureTransitionPeriod.Duration < 0 {
+		c.fail("evictionPressureTransitionPeriod", "%s is negative", kc.EvictionPressureTransitionPeriod.Duration)
 	}
 }
 
@@ -116,21 +119,30 @@ func (c *checker) reserved(field string, given map[string]string) {
 	}
 }
 
-var evictionSignals = []string{
-	"memory.available", "nodefs.available", "nodefs.inodesFree", "imagefs.available", "imagefs.inodesFree",
-	"containerfs.available", "containerfs.inodesFree", "allocatableMemory.available", "pid.available",
+// evictionSettings are the fields about node-pressure eviction.
+func evictionSettings(kc *kubeletv1beta1.KubeletConfiguration) threshold.Settings {
+	return threshold.Settings{
+		Hard: kc.EvictionHard, Soft: kc.EvictionSoft, SoftGrace: kc.EvictionSoftGracePeriod, MinReclaim: kc.EvictionMinimumReclaim,
+		EnforcePods: slices.Contains(kc.EnforceNodeAllocatable, enforcePods),
+	}
 }
 
-func thresholdError(signal, threshold string) error {
-	if !slices.Contains(evictionSignals, signal) {
-		return errors.New("is not a signal: give one of " + strings.Join(evictionSignals, ", "))
+// evictionWarnings say which thresholds count for nothing.
+func evictionWarnings(kc *kubeletv1beta1.KubeletConfiguration, lines map[string]Problem) []string {
+	var all []string
+	for _, f := range []struct {
+		field string
+		given map[string]string
+	}{{"evictionHard", kc.EvictionHard}, {"evictionSoft", kc.EvictionSoft}} {
+		for _, signal := range slices.Sorted(maps.Keys(f.given)) {
+			if threshold.Signal(signal).Ignored() {
+				p := place(lines, f.field)
+				p.Message = signal + " has no effect: writable layers are on the images' file system, whose threshold is imagefs'"
+				all = append(all, p.String())
+			}
+		}
 	}
-	text, percent := strings.CutSuffix(threshold, "%")
-	q, err := resource.ParseQuantity(text)
-	if err != nil || q.Sign() < 0 || percent && q.CmpInt64(100) > 0 {
-		return fmt.Errorf("%q is not an amount or a part: give one such as 100Mi or 10%%", threshold)
-	}
-	return nil
+	return all
 }
 
 // fillResources translates what was checked.
@@ -140,7 +152,10 @@ func (c *Config) fillResources(kc *kubeletv1beta1.KubeletConfiguration) {
 	c.LimitedSwap = kc.MemorySwap.SwapBehavior == limitedSwap
 	c.SingleProcessOOMKill = kc.SingleProcessOOMKill
 	c.MaxPods, c.PodsPerCore = int(kc.MaxPods), int(kc.PodsPerCore)
-	c.EvictionHard = kc.EvictionHard
+	c.Eviction.Thresholds, _ = threshold.Parse(evictionSettings(kc)) // was checked
+	c.Eviction.Transition = kc.EvictionPressureTransitionPeriod.Duration
+	c.Eviction.MaxGrace = time.Duration(kc.EvictionMaxPodGracePeriod) * time.Second
+	c.Eviction.Alarm = kc.KernelMemcgNotification
 	c.EnforcePods = slices.Contains(kc.EnforceNodeAllocatable, enforcePods)
 	c.UnsafeSysctls = kc.AllowedUnsafeSysctls
 	c.Reserved = v1.ResourceList{}

@@ -324,6 +324,7 @@ func (n *parts) nodeState(ctx context.Context) nodestatus.State {
 	n.lookForAddresses()
 	s := nodestatus.State{NotReady: n.notReady(ctx), Addresses: n.addresses.now(), VolumesInUse: n.csi.InUse(), Images: n.nodeImages.Now(ctx)}
 	s.Devices, s.UsableDevices = n.devices.Resources()
+	s.MemoryPressure, s.DiskPressure, s.PIDPressure = n.pressures()
 	return s
 }
 

@@ -118,6 +118,7 @@ func (n *Node) followRuntime(ctx context.Context, g *errgroup.Group, started tim
 	}
 	n.ready <- p.forAgent()
 	p.keep.run(ctx, g)
+	p.startEviction(ctx, g)
 	if n.membership != nil {
 		n.membership.start(ctx, g, p)
 	}

@@ -16,6 +16,7 @@ import (
 	"podd/csi"
 	"podd/devices"
 	"podd/devices/podresources"
+	"podd/eviction"
 	"podd/hooks"
 	"podd/images"
 	"podd/images/archive"
@@ -24,6 +25,7 @@ import (
 	"podd/podfs"
 	"podd/prober"
 	"podd/stats"
+	"podd/stats/kernel"
 	"podd/volumes"
 	"podd/volumes/quota"
 	"podd/volumes/usage"
@@ -49,7 +51,9 @@ type parts struct {
 	devices   *devices.Manager
 	volumes   *volumes.Mounter
 	meter     *usage.Meter
+	kernel    *kernel.Reader
 	stats     *stats.Collector
+	eviction  *eviction.Manager
 	admission *admission.Gate
 	archives  *archive.Dir
 	images    *images.Puller
@@ -95,11 +99,14 @@ func (n *Node) assemble(facts Facts) (*parts, error) {
 		Events: n.recorder, Fresh: n.cfg.VolumeStatsAggPeriod, Counted: projects.Used, Log: n.log,
 	})
 	n.registry.MustRegister(p.meter.Collector(n.active))
+	p.kernel = kernel.New(kernel.Config{V2: n.hierarchies.Version == cgroup.V2, Controllers: n.hierarchies.Controllers})
 	p.stats = p.newStats()
+	p.eviction = p.newEviction()
+	n.problems.add(p.eviction.Problems)
 	p.admission = admission.NewGate(&admission.Node{
 		Name: n.cfg.NodeName, Labels: admission.Labels(n.cfg.NodeName, n.cfg.NodeLabels), Taints: n.cfg.Taints,
 		Allocatable: n.resources.Allocatable, Sysctls: n.sysctls, StrictGroups: facts.StrictGroups,
-		AppArmor: admission.HostAppArmor(), Swap: options.GetsSwap, Seen: n.clusterNode(),
+		AppArmor: admission.HostAppArmor(), Swap: options.GetsSwap, Pressure: p.eviction.Conditions, Seen: n.clusterNode(),
 	}, p.devices, n.registry)
 	if err := p.newImages(wake); err != nil {
 		return nil, err

@@ -12,11 +12,9 @@ import (
 
 	"podd/agent"
 	"podd/bundle"
-	"podd/cgroup"
 	"podd/cri"
 	"podd/internal/pod"
 	"podd/stats"
-	"podd/stats/kernel"
 	"podd/volumes/usage"
 )
 
@@ -73,7 +71,7 @@ func (n *parts) newStats() *stats.Collector {
 		sandboxImage = n.own.SandboxImage
 	}
 	return stats.New(stats.Config{
-		Node: n.cfg.NodeName, Kernel: kernel.New(kernel.Config{V2: n.hierarchies.Version == cgroup.V2, Controllers: n.hierarchies.Controllers}),
+		Node: n.cfg.NodeName, Kernel: n.kernel,
 		Root: n.cgroups.RootPath(), Groups: n.groups,
 		Identify: func(ctx context.Context) ([]pod.Identity, error) { return n.client.Identities(ctx, sandboxImage) },
 		Pods:     n.active, Storage: n.meter, Disk: n.dirs().WithDefaults().Pods(), RuntimePID: n.runtimePID,

@@ -30,7 +30,14 @@ func newPodd(node *testnode.Node, binary string) (*podd, error) {
 	b := node.Bundle
 	b.Podd = path
 	p, err := testnode.NewPodd(node.Place, b, filepath.Join(node.Dir, "podd"))
-	return &podd{Podd: p}, err
+	if err != nil {
+		return nil, err
+	}
+	// The node is looked at, as everywhere, but evicts nobody on a full machine.
+	p.Config["evictionHard"] = map[string]string{
+		"memory.available": "1", "nodefs.available": "1", "nodefs.inodesFree": "1", "imagefs.available": "1", "imagefs.inodesFree": "1", "pid.available": "1",
+	}
+	return &podd{Podd: p}, nil
 }
 
 func (p *podd) start(ctx context.Context) error {

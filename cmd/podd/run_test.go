@@ -93,6 +93,7 @@ maxPods: 1000
 address: 127.0.0.1
 readOnlyPort: %d
 healthzPort: 0
+evictionHard: {memory.available: "1", nodefs.available: "1", imagefs.available: "1", pid.available: "1"} # this machine may be full
 `, d.srv.Endpoint(), d.manifests(), filepath.Join(dir, "logs"), root, port)
 	if err := os.WriteFile(filepath.Join(dir, "config.yaml"), []byte(config), 0o644); err != nil {
 		t.Fatal(err)

@@ -16,6 +16,7 @@ import (
 
 	"podd/cgroup"
 	"podd/config"
+	"podd/eviction/threshold"
 	"podd/internal/hugepage"
 )
 
@@ -69,10 +70,13 @@ func Find(cfg *config.Config) (Resources, error) {
 // reserve subtracts what is reserved from allocatable.
 func (r *Resources) reserve(cfg *config.Config) error {
 	reserved := cfg.Reserved.DeepCopy()
-	for signal, name := range map[string]v1.ResourceName{"memory.available": v1.ResourceMemory, "nodefs.available": v1.ResourceEphemeralStorage} {
-		if threshold, ok := cfg.EvictionHard[signal]; ok {
-			sum := reserved[name]
-			sum.Add(*resource.NewQuantity(thresholdOf(threshold, r.Capacity[name]), resource.BinarySI))
+	for i := range cfg.Eviction.Thresholds {
+		t := &cfg.Eviction.Thresholds[i]
+		if t.Hard() && (t.Signal == threshold.MemoryAvailable || t.Signal == threshold.NodeFSAvailable) {
+			name := t.Signal.Resource()
+			has, sum := r.Capacity[name], reserved[name]
+			kept := t.Value.Of(has.Value())
+			sum.Add(*resource.NewQuantity(kept.Value(), resource.BinarySI))
 			reserved[name] = sum
 		}
 	}
@@ -109,17 +113,6 @@ func less(from, reserved v1.ResourceList) v1.ResourceList {
 		out[name] = amount
 	}
 	return out
-}
-
-// thresholdOf returns an eviction threshold in bytes; the configuration has been
-// validated.
-func thresholdOf(threshold string, capacity resource.Quantity) int64 {
-	if text, ok := strings.CutSuffix(threshold, "%"); ok {
-		part, _ := strconv.ParseFloat(text, 32)
-		return int64(float64(capacity.Value()) * float64(float32(part)/100))
-	}
-	q := resource.MustParse(threshold)
-	return q.Value()
 }
 
 // maxPods returns the lower of maxPods and podsPerCore.

@@ -11,6 +11,7 @@ import (
 
 	"podd/cgroup"
 	"podd/config"
+	"podd/eviction/threshold"
 )
 
 func quantities(kv ...string) v1.ResourceList {
@@ -22,6 +23,13 @@ func quantities(kv ...string) v1.ResourceList {
 }
 
 func TestWhatPodsMayHave(t *testing.T) {
+	kept, mistakes := threshold.Parse(threshold.Settings{
+		Hard: map[string]string{"memory.available": "100Mi", "nodefs.available": "10%", "nodefs.inodesFree": "5%"}, EnforcePods: true,
+		Soft: map[string]string{"memory.available": "5Gi"}, SoftGrace: map[string]string{"memory.available": "1m"},
+	})
+	if mistakes != nil {
+		t.Fatal(mistakes)
+	}
 	capacity := quantities("cpu", "2", "memory", "10Gi", "ephemeral-storage", "100Gi", "pods", "110", "hugepages-2Mi", "1Gi")
 	for name, c := range map[string]struct {
 		cfg       config.Config
@@ -30,8 +38,8 @@ func TestWhatPodsMayHave(t *testing.T) {
 	}{
 		"nothing reserved": {config.Config{}, quantities("cpu", "2", "memory", "9Gi", "ephemeral-storage", "100Gi", "pods", "110", "hugepages-2Mi", "1Gi"), ""},
 		"reserved and kept free": {config.Config{
-			Reserved:     quantities("cpu", "500m", "memory", "1Gi", "pid", "100"),
-			EvictionHard: map[string]string{"memory.available": "100Mi", "nodefs.available": "10%", "nodefs.inodesFree": "5%"},
+			Reserved: quantities("cpu", "500m", "memory", "1Gi", "pid", "100"),
+			Eviction: config.Eviction{Thresholds: kept},
 		}, quantities("cpu", "1500m", "memory", "8092Mi", "ephemeral-storage", "90Gi", "pods", "110", "hugepages-2Mi", "1Gi"), ""},
 		"more than there is": {config.Config{Reserved: quantities("cpu", "3")}, nil, "3 of cpu is reserved and the machine has 2"},
 	} {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -52,15 +53,30 @@ func (k *Kubelet) PodLogs() string { return filepath.Join(k.Dir, "podlogs") }
 // not do in a container.
 func IdleNode() map[string]any {
 	return map[string]any{
-		"evictionHard": map[string]string{
-			"memory.available": "0%", "nodefs.available": "0%", "nodefs.inodesFree": "0%",
-			"imagefs.available": "0%", "imagefs.inodesFree": "0%", "pid.available": "0%",
-		},
+		"evictionHard":                NoEviction(),
 		"enforceNodeAllocatable":      []string{},
 		"oomScoreAdj":                 0, // may need a capability that a container lacks
 		"failSwapOn":                  false,
 		"imageGCHighThresholdPercent": 100,
 	}
+}
+
+// NoEviction is evictionHard of a node that evicts nobody: a test must not fail, and its
+// images not be removed, because the machine that it runs on is full.
+func NoEviction() map[string]string {
+	return map[string]string{
+		"memory.available": "0%", "nodefs.available": "0%", "nodefs.inodesFree": "0%",
+		"imagefs.available": "0%", "imagefs.inodesFree": "0%", "pid.available": "0%",
+	}
+}
+
+// noEvictionFlag is NoEviction for --eviction-hard.
+func noEvictionFlag() string {
+	var all []string
+	for signal, none := range NoEviction() {
+		all = append(all, signal+"<"+none)
+	}
+	return strings.Join(all, ",")
 }
 
 // NodeIP is an address of the machine for --node-ip, or loopback's: the kubelet looks a

@@ -102,6 +102,7 @@ func (p *Podd) config() map[string]any {
 		"podLogsDir":    p.PodLogs(),
 		"podCIDR":       p.Place.Subnet.String(),
 		"staticPodPath": p.Manifests(),
+		"evictionHard":  NoEviction(),
 	}
 	for k, v := range p.Config {
 		if v == nil {
@@ -123,7 +124,7 @@ func (p *Podd) args() ([]string, error) {
 	if p.Bare {
 		return append(args, "--pod-manifest-path", p.Manifests(), "--pod-cidr", p.Place.Subnet.String(),
 			"--cgroup-root", p.Place.CgroupRoot, "--healthz-port", strconv.Itoa(p.HealthPort()),
-			"--read-only-port", strconv.Itoa(p.ReadOnlyPort())), nil
+			"--read-only-port", strconv.Itoa(p.ReadOnlyPort()), "--eviction-hard", noEvictionFlag()), nil
 	}
 	text, err := yaml.Marshal(p.config())
 	if err != nil {

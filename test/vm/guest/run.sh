@@ -116,6 +116,8 @@ install_podd() {
 
 # install_again: the last field is what the kubelet refuses to start with on v1.
 install_again() {
+	# The disk of the machine is small: without thresholds of disks, no image is removed from it.
+	echo "evictionHard: {memory.available: 100Mi}" >>/etc/podd/config.yaml
 	echo "podPidsLimit: 500" >>/etc/podd/config.yaml
 	echo "systemReserved: {cpu: 200m, memory: 96Mi, pid: '1000'}" >>/etc/podd/config.yaml
 	echo "failCgroupV1: true" >>/etc/podd/config.yaml
