@@ -195,7 +195,7 @@ var arrows = map[string]map[string]string{
 
 	"test/chaos":          {"test/e2e/testnode": "the node that the faults strike", "test/e2e/whole": "what a whole version is"},
 	"test/cluster":        {"test/e2e/testnode": "how the tests wait, and the node of a whole cluster"},
-	"test/e2e":            {"test/e2e/testnode": "the node of the tests", "inspect": "what a runtime was really given", "cgroup": "where a pod's limits are to be read", "cni/cnitest": "packets past the pod network", "test/e2e/whole": "what a whole version is", "test/cluster": "the cluster of a podd that is a node"},
+	"test/e2e":            {"test/e2e/testnode": "the node of the tests", "inspect": "what a runtime was really given", "cgroup": "where a pod's limits are to be read", "cni/cnitest": "packets past the pod network", "test/e2e/whole": "what a whole version is", "test/cluster": "the cluster of a podd that is a node", "stats/kernel": "what this machine has left"},
 	"test/e2e/fuseserver": {},
 	"test/e2e/holder":     {},
 	"test/e2e/reader":     {"test/e2e/whole": "what a whole version is"},
