@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -39,6 +40,8 @@ type Config struct {
 	Burst int
 	// Log may be nil.
 	Log *slog.Logger
+	// Metrics gets rest_client_*; nil for none. One registry is for one Client.
+	Metrics prometheus.Registerer
 	// Wrap wraps the transport of all requests, for tests that have no apiserver; nil for
 	// nothing.
 	Wrap func(http.RoundTripper) http.RoundTripper
@@ -114,6 +117,9 @@ func newClient(c Config, loaded *rest.Config, conn *connection) (*Client, error)
 	shared := &http.Client{Transport: conn}
 	if c.Wrap != nil {
 		shared.Transport = c.Wrap(conn)
+	}
+	if c.Metrics != nil {
+		shared.Transport = counted{newMetrics(c.Metrics), shared.Transport, conn.server.Host}
 	}
 	client := &Client{conn: conn}
 	prompt := rest.CopyConfig(loaded)

@@ -4,7 +4,9 @@ import (
 	"context"
 	"path/filepath"
 	"slices"
+	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 
 	"podd/admission"
@@ -34,11 +36,30 @@ type podCgroups struct {
 	*cgroup.Tree
 	client *cri.Client
 	failed poke
+	// durations is by operation; Ensure of a cgroup that is as it should be counts as a
+	// creation, too.
+	durations *prometheus.HistogramVec
+}
+
+// cgroupDurations has the kubelet's name and operations.
+func cgroupDurations(reg prometheus.Registerer) *prometheus.HistogramVec {
+	h := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "kubelet_cgroup_manager_duration_seconds", Help: "Duration in seconds for cgroup manager operations. Broken down by method.",
+		Buckets: prometheus.DefBuckets,
+	}, []string{"operation_type"})
+	reg.MustRegister(h)
+	return h
+}
+
+// timed observes how long an operation has taken since begin.
+func (c podCgroups) timed(operation string, begin time.Time) {
+	c.durations.WithLabelValues(operation).Observe(time.Since(begin).Seconds())
 }
 
 // RemoveCgroup reports a cgroup that cannot be removed: it may have a process that
 // the runtime has lost track of.
 func (c podCgroups) RemoveCgroup(ctx context.Context, p *v1.Pod) error {
+	defer c.timed("destroy", time.Now())
 	err := c.Tree.Remove(ctx, p.UID)
 	c.failed.on(err)
 	return err
@@ -61,6 +82,7 @@ func (c podCgroups) Leftover(ctx context.Context, known []pod.UID) ([]pod.UID, e
 
 // EnsureCgroup creates the pod's cgroup before its sandbox.
 func (c podCgroups) EnsureCgroup(ctx context.Context, p *v1.Pod) error {
+	defer c.timed("create", time.Now())
 	return c.Tree.Ensure(ctx, p)
 }
 
@@ -73,10 +95,12 @@ type resizer struct {
 // RaiseCgroup and HoldCgroup are for resizes: before and after the containers are
 // resized.
 func (c podCgroups) RaiseCgroup(ctx context.Context, p *v1.Pod) error {
+	defer c.timed("update", time.Now())
 	return c.Tree.Raise(ctx, p)
 }
 
 func (c podCgroups) HoldCgroup(ctx context.Context, p *v1.Pod) error {
+	defer c.timed("update", time.Now())
 	return c.Tree.Update(ctx, p)
 }
 

@@ -55,7 +55,7 @@ func (n *Node) newMembership() (*membership, error) {
 		return nil, nil
 	}
 	client, err := apiserver.Connect(apiserver.Config{
-		Kubeconfig: n.cfg.Kubeconfig, Bootstrap: n.cfg.BootstrapKubeconfig, UserAgent: n.userAgent(), QPS: n.cfg.APIQPS, Burst: n.cfg.APIBurst, Log: n.log,
+		Kubeconfig: n.cfg.Kubeconfig, Bootstrap: n.cfg.BootstrapKubeconfig, UserAgent: n.userAgent(), QPS: n.cfg.APIQPS, Burst: n.cfg.APIBurst, Log: n.log, Metrics: n.registry,
 	})
 	if err != nil {
 		return nil, err

@@ -161,7 +161,7 @@ func configuredResolvConf(path string) *string {
 
 // forAgent returns the agent's parts.
 func (n *parts) forAgent() agent.Parts {
-	groups := podCgroups{n.cgroups, n.client, n.callFailed}
+	groups := podCgroups{n.cgroups, n.client, n.callFailed, cgroupDurations(n.registry)}
 	return agent.Parts{
 		Observer: observer{n.client, cgroup.NewOOMWitness(n.cgroups.Kills, n.log)}, Inputs: n.inputs(), Files: n.files,
 		Sandboxes: sandboxes{n.client, n.network, n.objects, n.callFailed}, Containers: containers{n.client, n.callFailed}, Images: n.images, Volumes: n.volumes,

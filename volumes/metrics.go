@@ -13,8 +13,10 @@ type metrics struct {
 
 // counts is what the gauges show, computed at each scrape.
 type counts struct {
-	volumes map[string]int // by plugin
-	pending int
+	// volumes are those that are set up, desired those of the pods that are to have theirs,
+	// by plugin.
+	volumes, desired map[string]int
+	pending          int
 }
 
 func newMetrics(reg prometheus.Registerer, now func() counts) *metrics {
@@ -56,8 +58,10 @@ func (g *gauges) Describe(out chan<- *prometheus.Desc) {
 
 func (g *gauges) Collect(out chan<- prometheus.Metric) {
 	c := g.now()
-	for plugin, n := range c.volumes {
-		out <- prometheus.MustNewConstMetric(totalVolumes, prometheus.GaugeValue, float64(n), plugin, "actual_state_of_world")
+	for state, volumes := range map[string]map[string]int{"actual_state_of_world": c.volumes, "desired_state_of_world": c.desired} {
+		for plugin, n := range volumes {
+			out <- prometheus.MustNewConstMetric(totalVolumes, prometheus.GaugeValue, float64(n), plugin, state)
+		}
 	}
 	out <- prometheus.MustNewConstMetric(totalPendingUnmounts, prometheus.GaugeValue, float64(c.pending))
 }
@@ -65,10 +69,25 @@ func (g *gauges) Collect(out chan<- prometheus.Metric) {
 func (m *Mounter) counts() counts {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	c := counts{volumes: map[string]int{}, pending: len(m.pending)}
+	c := counts{volumes: map[string]int{}, desired: map[string]int{}, pending: len(m.pending)}
 	for _, volumes := range m.ready {
 		for _, plugin := range volumes {
 			c.volumes[plugin]++
+		}
+	}
+	for uid, p := range m.pods {
+		if m.released[uid] || m.ending[uid] || m.pending[uid] != nil {
+			continue
+		}
+		for i := range p.Spec.Volumes {
+			v := &p.Spec.Volumes[i]
+			plugin, ready := m.ready[uid][v.Name]
+			if k := m.kindOf(v); !ready && k != nil {
+				plugin = k.plugin
+			}
+			if plugin != "" { // a claim's is known once the claim is bound
+				c.desired[plugin]++
+			}
 		}
 	}
 	return c

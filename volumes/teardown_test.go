@@ -280,12 +280,17 @@ podd_volume_debts 0
 # HELP volume_manager_total_volumes Number of volumes in Volume Manager
 # TYPE volume_manager_total_volumes gauge
 volume_manager_total_volumes{plugin_name="kubernetes.io/empty-dir",state="actual_state_of_world"} 2
+volume_manager_total_volumes{plugin_name="kubernetes.io/empty-dir",state="desired_state_of_world"} 2
 `), "podd_volume_debts", "volume_manager_total_volumes")
 	if err != nil {
 		t.Error(err)
 	}
 	if n := testutil.CollectAndCount(m.metrics.operations); n != 1 {
 		t.Errorf("storage_operation_duration_seconds: got %d series, want 1", n)
+	}
+	mustTearDown(t, m, "u1")
+	if n, err := testutil.GatherAndCount(reg, "volume_manager_total_volumes"); n != 0 || err != nil {
+		t.Errorf("after the last pod: got %d series, %v", n, err)
 	}
 }
 

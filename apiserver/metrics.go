@@ -1,0 +1,55 @@
+package apiserver
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// metrics have client-go's names and labels (component-base/metrics/prometheus/restclient),
+// which the alert KubeClientErrors and the dashboards of kubelets ask for.
+type metrics struct {
+	results *prometheus.CounterVec
+	latency *prometheus.HistogramVec
+}
+
+func newMetrics(reg prometheus.Registerer) *metrics {
+	m := &metrics{
+		results: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "rest_client_requests_total", Help: "Number of HTTP requests, partitioned by status code, method, and host.",
+		}, []string{"code", "method", "host"}),
+		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "rest_client_request_duration_seconds", Help: "Request latency in seconds. Broken down by verb, and host.",
+			Buckets: []float64{0.005, 0.025, 0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60},
+		}, []string{"verb", "host"}),
+	}
+	reg.MustRegister(m.results, m.latency)
+	return m
+}
+
+// noAnswer is the code of a request that no answer came to.
+const noAnswer = "<error>"
+
+// counted counts the requests of a transport. What is measured ends with the header of the
+// answer: that of a watch takes no longer than any other. The host is that of the
+// kubeconfig as podd read it at its start.
+type counted struct {
+	*metrics
+	next http.RoundTripper
+	host string
+}
+
+// RoundTrip implements http.RoundTripper.
+func (c counted) RoundTrip(r *http.Request) (*http.Response, error) {
+	begin := time.Now()
+	answer, err := c.next.RoundTrip(r)
+	code := noAnswer
+	if err == nil {
+		code = strconv.Itoa(answer.StatusCode)
+	}
+	c.results.WithLabelValues(code, r.Method, c.host).Inc()
+	c.latency.WithLabelValues(r.Method, c.host).Observe(time.Since(begin).Seconds())
+	return answer, err
+}
