@@ -10,14 +10,15 @@
 PARITY_KUBELET := v1.36.3
 parity_version := -X k8s.io/component-base/version.gitVersion=$(PARITY_KUBELET) -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36
 
-# $(call upstream,NAME,MODULE,PACKAGE,SOURCE,COMMAND) builds one of upstream's programs from a module of its own, once
-# for each state of its go.sum and SOURCE, and leaves its path in $NAME. COMMAND is go's: build, if it is not said.
+# $(call upstream,NAME,MODULE,PACKAGE,SOURCE,COMMAND,VERSION) builds one of upstream's programs from a module of its own, once
+# for each state of its go.sum and SOURCE, and leaves its path in $NAME. COMMAND is go's: build, if it is not said;
+# VERSION is the program's, if it is not Kubernetes'.
 upstream = \
 	sum=$$({ cat $2/go.sum $4; echo '$(parity_version)'; } | sha256sum | cut -c1-12); \
 	cache="$${XDG_CACHE_HOME:-$${HOME:+$$HOME/.cache}}"; \
-	$1="$${cache:-$$PWD/build}/podd/$1-$(PARITY_KUBELET)-$$sum"; \
+	$1="$${cache:-$$PWD/build}/podd/$1-$(or $6,$(PARITY_KUBELET))-$$sum"; \
 	if [ ! -x "$$$1" ]; then \
-		echo "building upstream's $1 $(PARITY_KUBELET), once, into $$$1" >&2; \
+		echo "building upstream's $1 $(or $6,$(PARITY_KUBELET)), once, into $$$1" >&2; \
 		mkdir -p "$$(dirname "$$$1")"; \
 		(cd $2 && CGO_ENABLED=0 $(GO) $(or $5,build) -trimpath -o "$$$1.$$$$" -ldflags '-s -w $(parity_version)' $3); \
 		mv "$$$1.$$$$" "$$$1"; \

@@ -108,6 +108,10 @@ func (a *APIServer) flags() []string {
 		"--allow-privileged=true", "--endpoint-reconciler-type=none",
 		"--client-ca-file=" + a.ClientCA(), "--kubelet-client-certificate=" + a.path("client.crt"), "--kubelet-client-key=" + a.path("client.key"), "--kubelet-preferred-address-types=InternalIP",
 		"--enable-admission-plugins=NodeRestriction",
+		// By these an apiserver behind this one knows on whose behalf it is asked.
+		"--requestheader-client-ca-file=" + a.path("front-proxy-ca.crt"), "--requestheader-allowed-names=" + frontProxy,
+		"--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group", "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+		"--proxy-client-cert-file=" + a.path("front-proxy.crt"), "--proxy-client-key-file=" + a.path("front-proxy.key"),
 	}
 	if !a.Accounts {
 		return append(flags, "--disable-admission-plugins=ServiceAccount")
@@ -132,7 +136,7 @@ func (a *APIServer) prepare() error {
 	if err != nil {
 		return err
 	}
-	if err := a.makeClientCertificate(); err != nil {
+	if err := errors.Join(a.makeClientCertificate(), a.makeFrontProxy()); err != nil {
 		return err
 	}
 	text := pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})
@@ -210,6 +214,11 @@ func (a *APIServer) LogTail() string {
 
 // Kubeconfig writes the file by which another program is an administrator.
 func (a *APIServer) Kubeconfig(path string) error { return a.kubeconfig(path, "admin", a.token) }
+
+// UserKubeconfig writes the file by which another program is one of Users.
+func (a *APIServer) UserKubeconfig(path, user string) error {
+	return a.kubeconfig(path, user, a.UserToken(user))
+}
 
 // NodeKubeconfig writes the file by which an agent is one of Nodes.
 func (a *APIServer) NodeKubeconfig(path, node string) error {

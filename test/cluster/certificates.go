@@ -79,7 +79,26 @@ func (a *APIServer) makeClientCertificate() (err error) {
 	if a.signer, err = newSigner(); err != nil {
 		return err
 	}
-	signed, own, err := a.signer.sign("kube-apiserver-kubelet-client", "system:masters")
+	return a.writeSigned(a.signer, "client-ca", "client", "kube-apiserver-kubelet-client", "system:masters")
+}
+
+// frontProxy is the name by which the apiserver is a client of apiservers behind it.
+const frontProxy = "front-proxy-client"
+
+// makeFrontProxy makes an authority of its own for that: who has one of its certificates
+// may speak for every user.
+func (a *APIServer) makeFrontProxy() error {
+	s, err := newSigner()
+	if err != nil {
+		return err
+	}
+	return a.writeSigned(s, "front-proxy-ca", "front-proxy", frontProxy)
+}
+
+// writeSigned writes an authority, and a certificate of a user that it signs, each with its
+// key, into files of these names.
+func (a *APIServer) writeSigned(s *signer, authority, leaf, user string, groups ...string) error {
+	signed, own, err := s.sign(user, groups...)
 	if err != nil {
 		return err
 	}
@@ -87,15 +106,15 @@ func (a *APIServer) makeClientCertificate() (err error) {
 	if err != nil {
 		return err
 	}
-	authoritySecret, err := x509.MarshalECPrivateKey(a.signer.key)
+	authoritySecret, err := x509.MarshalECPrivateKey(s.key)
 	if err != nil {
 		return err
 	}
 	write := func(file, kind string, der []byte) error {
 		return os.WriteFile(a.path(file), pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600)
 	}
-	return errors.Join(write("client-ca.crt", "CERTIFICATE", a.signer.der), write("client-ca.key", "EC PRIVATE KEY", authoritySecret),
-		write("client.crt", "CERTIFICATE", signed), write("client.key", "EC PRIVATE KEY", secret))
+	return errors.Join(write(authority+".crt", "CERTIFICATE", s.der), write(authority+".key", "EC PRIVATE KEY", authoritySecret),
+		write(leaf+".crt", "CERTIFICATE", signed), write(leaf+".key", "EC PRIVATE KEY", secret))
 }
 
 // Approve approves a CertificateSigningRequest and issues its certificate, which is valid

@@ -64,6 +64,8 @@ var kinds = map[string]struct {
 	"Service":               {"/api/v1", "services", false},
 	"ClusterRole":           {"/apis/rbac.authorization.k8s.io/v1", "clusterroles", true},
 	"ClusterRoleBinding":    {"/apis/rbac.authorization.k8s.io/v1", "clusterrolebindings", true},
+	"RoleBinding":           {"/apis/rbac.authorization.k8s.io/v1", "rolebindings", false},
+	"APIService":            {"/apis/apiregistration.k8s.io/v1", "apiservices", true},
 	"ClusterTrustBundle":    {"/apis/certificates.k8s.io/v1beta1", "clustertrustbundles", true},
 
 	"CertificateSigningRequest": {"/apis/certificates.k8s.io/v1", "certificatesigningrequests", true},

@@ -5,13 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
-	"os/exec"
 	"strconv"
-	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 
 	"podd/test/e2e/testnode"
@@ -27,7 +23,7 @@ type Controllers struct {
 	// PodCIDR is given to the one node.
 	PodCIDR netip.Prefix
 
-	programs []*program
+	programs []*Program
 }
 
 // Start runs both and returns when the namespace default has what pods need: an account,
@@ -38,19 +34,19 @@ func (c *Controllers) Start(ctx context.Context) error {
 		return err
 	}
 	accounts, ca := c.Server.path("accounts.pem"), c.Server.path("certs/apiserver.crt")
-	c.programs = []*program{
-		{name: "kube-controller-manager", binary: c.Manager, args: []string{
+	c.programs = []*Program{
+		{Name: "kube-controller-manager", Binary: c.Manager, Args: []string{
 			"--kubeconfig=" + kubeconfig, "--leader-elect=false", "--secure-port=0", "--use-service-account-credentials=true",
 			"--service-account-private-key-file=" + accounts, "--root-ca-file=" + ca,
 			"--cluster-signing-cert-file=" + c.Server.ClientCA(), "--cluster-signing-key-file=" + c.Server.path("client-ca.key"),
 			"--allocate-node-cidrs=true", "--cluster-cidr=" + c.PodCIDR.String(), "--node-cidr-mask-size=" + strconv.Itoa(c.PodCIDR.Bits()),
 			"--service-cluster-ip-range=" + serviceCIDR,
 		}},
-		{name: "kube-scheduler", binary: c.Scheduler, args: []string{"--kubeconfig=" + kubeconfig, "--leader-elect=false", "--secure-port=0"}},
+		{Name: "kube-scheduler", Binary: c.Scheduler, Args: []string{"--kubeconfig=" + kubeconfig, "--leader-elect=false", "--secure-port=0"}},
 	}
 	for _, p := range c.programs {
-		p.dir = c.Server.Dir
-		if err := p.start(); err != nil {
+		p.Dir = c.Server.Dir
+		if err := p.Start(); err != nil {
 			return errors.Join(err, c.Stop())
 		}
 	}
@@ -80,8 +76,8 @@ func (c *Controllers) ready(ctx context.Context) error {
 // Check returns an error if one of them has ended.
 func (c *Controllers) Check() error {
 	for _, p := range c.programs {
-		if !p.running() {
-			return fmt.Errorf("%s ended: %s", p.name, p.logTail())
+		if err := p.Check(); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -91,7 +87,7 @@ func (c *Controllers) Check() error {
 func (c *Controllers) Stop() error {
 	var errs []error
 	for _, p := range c.programs {
-		errs = append(errs, p.stop())
+		errs = append(errs, p.Stop())
 	}
 	return errors.Join(errs...)
 }
@@ -119,64 +115,4 @@ func (c *Controllers) NodeReady(ctx context.Context, name string) error {
 		}
 		return nil
 	})
-}
-
-// program is a process with a log of its name in dir.
-type program struct {
-	name, binary, dir string
-	args              []string
-
-	cmd  *exec.Cmd
-	done chan struct{}
-}
-
-func (p *program) log() string { return p.dir + "/" + p.name + ".log" }
-
-func (p *program) start() error {
-	log, err := os.Create(p.log())
-	if err != nil {
-		return fmt.Errorf("make the log of %s: %w", p.name, err)
-	}
-	defer func() { _ = log.Close() }()
-	p.cmd = exec.Command(p.binary, p.args...)
-	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = p.dir, log, log
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is the harness's
-	if err := p.cmd.Start(); err != nil {
-		return fmt.Errorf("start %s: %w", p.name, err)
-	}
-	p.done = make(chan struct{})
-	go func() { _ = p.cmd.Wait(); close(p.done) }()
-	return nil
-}
-
-func (p *program) running() bool {
-	if p.done == nil {
-		return false
-	}
-	select {
-	case <-p.done:
-		return false
-	default:
-		return true
-	}
-}
-
-// stop takes at most 10 s.
-func (p *program) stop() error {
-	if !p.running() {
-		return nil
-	}
-	err := p.cmd.Process.Signal(unix.SIGTERM)
-	select {
-	case <-p.done:
-	case <-time.After(10 * time.Second):
-		err = errors.Join(err, p.cmd.Process.Kill())
-		<-p.done
-	}
-	return err
-}
-
-func (p *program) logTail() string {
-	text, _ := os.ReadFile(p.log())
-	return string(text[max(0, len(text)-3000):])
 }
