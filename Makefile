@@ -73,8 +73,8 @@ test: build runtime check ## everything: check, unit tests with the race detecto
 	@$(call need,test); $(need_pods)
 	@[ "$$(id -u)" = 0 ] || echo "not root: what needs root is skipped, and this run will not count as passed" >&2
 	@echo "--- tests with the race detector; beside them those on the real container runtime"
-	@set -e; $(apiserver); $(kubectl); $(metricsserver); set +e; \
-	{ PODD_TEST_APISERVER="$$apiserver" PODD_TEST_KUBECTL="$$kubectl" PODD_TEST_METRICSSERVER="$$metricsserver" \
+	@set -e; $(apiserver); $(kubectl); $(metricsserver); $(prometheus); set +e; \
+	{ PODD_TEST_APISERVER="$$apiserver" PODD_TEST_KUBECTL="$$kubectl" PODD_TEST_METRICSSERVER="$$metricsserver" PODD_TEST_PROMETHEUS="$$prometheus" \
 		$(testsum) -- -count=1 -timeout 90m ./test/e2e/... ./podconfig/manifest/hostile || touch $(FAILED); } & \
 	CGO_ENABLED=1 $(testsum) -- -race -timeout 60m $$($(GO) list ./... | grep -v -e /test/e2e -e /test/vm$$) || touch $(FAILED); \
 	wait

@@ -157,7 +157,7 @@ func (p *Place) KillAll() error {
 }
 
 // upstreams are upstream's programs, whose names may end in a version.
-var upstreams = regexp.MustCompile(`/(kubelet|apiserver|controllermanager|scheduler|metricsserver|ginkgo|e2e\.test)[^/]*$`)
+var upstreams = regexp.MustCompile(`/(kubelet|apiserver|controllermanager|scheduler|metricsserver|prometheus|ginkgo|e2e\.test)[^/]*$`)
 
 // pids are those of the place's cgroups and those whose command line names its
 // directory, this process and its parents excepted.
