@@ -34,6 +34,8 @@ type APIServer struct {
 	// Accounts says that somebody makes service accounts and signs nodes' certificates: a
 	// controller manager. Without one, no pod could be created that must have an account.
 	Accounts bool
+	// Audit has the requests of nodes noted, for Requests.
+	Audit bool
 
 	token  string
 	signer *signer
@@ -113,6 +115,7 @@ func (a *APIServer) flags() []string {
 		"--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group", "--requestheader-extra-headers-prefix=X-Remote-Extra-",
 		"--proxy-client-cert-file=" + a.path("front-proxy.crt"), "--proxy-client-key-file=" + a.path("front-proxy.key"),
 	}
+	flags = append(flags, a.auditFlags()...)
 	if !a.Accounts {
 		return append(flags, "--disable-admission-plugins=ServiceAccount")
 	}
@@ -143,6 +146,7 @@ func (a *APIServer) prepare() error {
 	return errors.Join(
 		os.WriteFile(a.path("tokens.csv"), []byte(a.tokens()), 0o600),
 		os.WriteFile(a.path("accounts.pem"), text, 0o600),
+		os.WriteFile(a.path("audit-policy.yaml"), []byte(auditPolicy), 0o600),
 	)
 }
 

@@ -63,7 +63,7 @@ func meetWith(t *testing.T, users []string, args ...string) *member {
 	}
 	e := prepare(t)
 	m := &member{e, &cluster.APIServer{
-		Binary: binary, Dir: filepath.Join(e.podd.Dir, "apiserver"), Port: e.node.Port + 8, Nodes: []string{e.podd.NodeName()}, Users: users, Args: args,
+		Binary: binary, Dir: filepath.Join(e.podd.Dir, "apiserver"), Port: e.node.Port + 8, Nodes: []string{e.podd.NodeName()}, Users: users, Args: args, Audit: true,
 	}}
 	if err := m.server.Start(t.Context()); err != nil {
 		t.Fatal(err)
