@@ -210,6 +210,12 @@ func (a *APIServer) Stop() error {
 	return err
 }
 
+// Freeze stops the process, which keeps its connections and answers nothing, until Thaw.
+func (a *APIServer) Freeze() error { return a.cmd.Process.Signal(unix.SIGSTOP) }
+
+// Thaw lets a frozen process go on.
+func (a *APIServer) Thaw() error { return a.cmd.Process.Signal(unix.SIGCONT) }
+
 // LogTail is the end of what it wrote.
 func (a *APIServer) LogTail() string {
 	text, _ := os.ReadFile(a.path("apiserver.log"))

@@ -127,6 +127,27 @@ func (c *Client) Delete(ctx context.Context, object Object) error {
 	return err
 }
 
+// DeleteNow deletes a pod's object at once, as kubectl delete --force --grace-period=0 does:
+// the kubelet has not ended it.
+func (c *Client) DeleteNow(ctx context.Context, object Object) error {
+	collection, name, err := locate(object)
+	if err != nil {
+		return err
+	}
+	_, err = c.do(ctx, http.MethodDelete, collection+"/"+name+"?gracePeriodSeconds=0", nil)
+	return err
+}
+
+// Put replaces the object that a document names by value, which has its resourceVersion.
+func (c *Client) Put(ctx context.Context, object Object, value any) error {
+	collection, name, err := locate(object)
+	if err != nil {
+		return err
+	}
+	_, err = c.put(ctx, collection+"/"+name, value)
+	return err
+}
+
 // Get reads the object that a document names into another value of its type.
 func (c *Client) Get(ctx context.Context, object Object, into any) error {
 	collection, name, err := locate(object)

@@ -146,30 +146,14 @@ func TestAReplacedKubeconfigTakesEffectAtOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	replace := func(text string) {
-		t.Helper()
-		next := m.kubeconfig() + ".next"
-		if err := errors.Join(os.WriteFile(next, []byte(text), 0o600), os.Rename(next, m.kubeconfig())); err != nil {
-			t.Fatal(err)
-		}
-	}
-	replace("clusters: [")
+	m.replaceKubeconfig("clusters: [")
 	m.problem("kubeconfig", "podd goes on with the last version")
 	m.bind(m.resting("broken"))
 	m.shown("broken", "ready", isReady)
 	// A certificate in the place of the token, and another address.
-	cert, key, err := m.server.NodeCertificate(m.podd.NodeName(), time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pem := filepath.Join(m.podd.Dir, "node.pem")
-	if err := os.WriteFile(pem, append(cert, key...), 0o600); err != nil {
-		t.Fatal(err)
-	}
 	port, passed := forward(t, strconv.Itoa(m.server.Port))
 	text := strings.Replace(string(old), strconv.Itoa(m.server.Port), port, 1)
-	at := strings.Index(text, "{token:")
-	replace(text[:at] + fmt.Sprintf("{client-certificate: %q, client-key: %[1]q}}]", pem) + text[at+strings.Index(text[at:], "\n"):])
+	m.replaceKubeconfig(m.withCertificate(text, time.Hour))
 	m.eventually("the new address is used", func(context.Context) error {
 		if passed.Load() == 0 {
 			return errors.New("it is not")
@@ -180,6 +164,31 @@ func TestAReplacedKubeconfigTakesEffectAtOnce(t *testing.T) {
 	m.shown("moved", "ready", isReady)
 	m.delete("broken", "moved")
 	m.gone("broken", "moved")
+}
+
+// replaceKubeconfig replaces podd's kubeconfig in one step.
+func (m *member) replaceKubeconfig(text string) {
+	m.Helper()
+	next := m.kubeconfig() + ".next"
+	if err := errors.Join(os.WriteFile(next, []byte(text), 0o600), os.Rename(next, m.kubeconfig())); err != nil {
+		m.Fatal(err)
+	}
+}
+
+// withCertificate is a kubeconfig with a client certificate of that life in the place of its
+// token.
+func (m *member) withCertificate(kubeconfig string, life time.Duration) string {
+	m.Helper()
+	cert, key, err := m.server.NodeCertificate(m.podd.NodeName(), life)
+	if err != nil {
+		m.Fatal(err)
+	}
+	pem := filepath.Join(m.podd.Dir, "node.pem")
+	if err := os.WriteFile(pem, append(cert, key...), 0o600); err != nil {
+		m.Fatal(err)
+	}
+	before, rest, _ := strings.Cut(kubeconfig, "{token:")
+	return before + fmt.Sprintf("{client-certificate: %q, client-key: %[1]q}}]", pem) + rest[strings.Index(rest, "\n"):]
 }
 
 // forward listens on a port of loopback, and passes its connections on to another one, which
