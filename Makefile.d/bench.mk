@@ -1,11 +1,15 @@
 # The benchmark: podd against the raw CRI calls, and against upstream's kubelet
 # with KUBELET=/path/to/kubelet (the one that make parity built, where there is
 # one). BENCH takes further flags: make bench BENCH=--quick
+#   make bench BENCH='-only "bound pod,deployment,at rest in a cluster"'    as the node of a cluster alone
 #   make bench BENCH='--page FILE'    writes the table into a page, between its two lines that say "make bench"
 
 KUBELET ?= $(lastword $(sort $(filter-out %.new,$(wildcard $(HOME)/.cache/podd/kubelet-v*))))
 # Built by make parity, too: without it the kubelet's pods have no ConfigMaps, and its column none of their figures.
 APISERVER ?= $(lastword $(sort $(filter-out %.new,$(wildcard $(HOME)/.cache/podd/apiserver-v*))))
+# Built by make cluster: with them there are rows of podd, and of the kubelet, as the node of a whole cluster.
+CONTROLLERMANAGER ?= $(lastword $(sort $(filter-out %.new,$(wildcard $(HOME)/.cache/podd/controllermanager-v*))))
+SCHEDULER ?= $(lastword $(sort $(filter-out %.new,$(wildcard $(HOME)/.cache/podd/scheduler-v*))))
 
 # What five hundred probes a second cost, on the runtime of the unit tests: real
 # containers would take the processor that is measured.
@@ -23,5 +27,5 @@ bench: build runtime ## measure podd against the raw CRI calls and the kubelet (
 	@$(call need,bench); $(need_pods)
 	@CGO_ENABLED=0 $(GO) build -o build/podd-bench ./cmd/podd-bench
 	@status=0; $(if $(findstring -only,$(BENCH)),,$(bench_probes); $(bench_inputs);) \
-	build/podd-bench -kubelet '$(KUBELET)' -apiserver '$(APISERVER)' -report build/bench $(BENCH) || status=$$?; \
+	build/podd-bench -kubelet '$(KUBELET)' -apiserver '$(APISERVER)' -controller-manager '$(CONTROLLERMANAGER)' -scheduler '$(SCHEDULER)' -report build/bench $(BENCH) || status=$$?; \
 	exit $$status

@@ -153,6 +153,9 @@ func (b *bench) all(ctx context.Context) error {
 			return fmt.Errorf("at rest with objects: %w", err)
 		}
 	}
+	if err := b.wholeCluster(ctx); err != nil {
+		return err
+	}
 	if b.opts.podd == "" || !b.wants("share") {
 		return nil
 	}

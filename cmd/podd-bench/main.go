@@ -26,6 +26,7 @@ import (
 
 type options struct {
 	podd, kubelet, apiserver        string
+	controllerManager, scheduler    string
 	bundle, images, dir             string
 	quick, check                    bool
 	output, cpuProfile, heapProfile string
@@ -34,7 +35,7 @@ type options struct {
 
 // plan is how often and how long: about five minutes for the floor and as much
 // for podd, ten with a kubelet, two with its apiserver, and five minutes at rest
-// for each, sixteen more for podd with objects. The floor's best burst has
+// for each, sixteen more for podd with objects, and fifteen in clusters. The floor's best burst has
 // always been between widths 4 and 8. At rest podd's own jobs of
 // every five minutes (the relist, the images' disk) are inside.
 type plan struct {
@@ -46,16 +47,18 @@ type plan struct {
 	// volumes are the pairs of a pod with ten volumes and one without, updates the
 	// storms of updates of a ConfigMap, of so many each.
 	volumes, updates, updatesOfOne int
-	settle, idle                   time.Duration
-	widths                         []int
+	// deployments are those of fifty pods that come and go in a cluster.
+	deployments  int
+	settle, idle time.Duration
+	widths       []int
 }
 
 func (o options) plan() plan {
 	if o.quick {
-		return plan{turns: 1, ones: 5, inits: 3, restarts: 3, deletes: 1, bursts: 1, burstSize: 50, idlePods: 58, shares: 5, volumes: 5, updates: 1, updatesOfOne: 3000,
+		return plan{turns: 1, ones: 5, inits: 3, restarts: 3, deletes: 1, bursts: 1, burstSize: 50, idlePods: 58, shares: 5, volumes: 5, updates: 1, updatesOfOne: 3000, deployments: 1,
 			settle: 5 * time.Second, idle: 15 * time.Second, widths: []int{6}}
 	}
-	return plan{turns: 3, ones: 5, inits: 3, restarts: 3, deletes: 2, bursts: 1, burstSize: 50, idlePods: 58, shares: 15, volumes: 20, updates: 1, updatesOfOne: 10_000,
+	return plan{turns: 3, ones: 5, inits: 3, restarts: 3, deletes: 2, bursts: 1, burstSize: 50, idlePods: 58, shares: 15, volumes: 20, updates: 1, updatesOfOne: 10_000, deployments: 1,
 		settle: 10 * time.Second, idle: idleOfAJob + 10*time.Second, widths: []int{4, 8}}
 }
 
@@ -124,6 +127,8 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	fs.StringVar(&o.podd, "podd", "build/podd", "`path` of podd; empty measures the floor alone")
 	fs.StringVar(&o.kubelet, "kubelet", os.Getenv("KUBELET"), "`path` of upstream's kubelet, to measure it too (default $KUBELET)")
 	fs.StringVar(&o.apiserver, "apiserver", os.Getenv("APISERVER"), "`path` of a kube-apiserver, from which the kubelet has pods with volumes that static pods of it cannot have (default $APISERVER)")
+	fs.StringVar(&o.controllerManager, "controller-manager", os.Getenv("CONTROLLERMANAGER"), "`path` of a kube-controller-manager: with it, -apiserver and -scheduler there are rows of a whole cluster (default $CONTROLLERMANAGER)")
+	fs.StringVar(&o.scheduler, "scheduler", os.Getenv("SCHEDULER"), "`path` of a kube-scheduler (default $SCHEDULER)")
 	fs.StringVar(&o.bundle, "bundle", "build/runtime/bin", "`directory` of containerd, runc and the CNI plugins")
 	fs.StringVar(&o.images, "images", "build/images", "`directory` of the image archives")
 	fs.StringVar(&o.dir, "dir", filepath.Join(os.TempDir(), "podd-bench"), "working `directory`, emptied afterwards")

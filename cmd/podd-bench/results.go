@@ -33,6 +33,14 @@ const (
 	rowUpdatesLast = "a ConfigMap changed 1,000 times a second: the last version read"
 	rowUpdatesCPU  = "a ConfigMap changed 1,000 times a second: agent's CPU"
 
+	rowBound           = "one pod of a cluster: creation to first instruction"
+	rowBoundAfter      = "one pod of a cluster: the scheduler's binding to first instruction"
+	rowDeployment      = "a Deployment of 50: all Ready in the cluster"
+	rowScaled          = "a Deployment of 50 scaled to 0: no pod and no sandbox is left"
+	rowRSSCluster      = "resident memory at 58 pods of a cluster with 50 Secrets: agent"
+	rowIdleCluster     = "idle CPU at 58 pods of a cluster with 50 Secrets: agent"
+	rowRequestsCluster = "requests of an idle node in 5 minutes, besides its lease"
+
 	rowShareRuntime = "share of a start: in the runtime's three calls"
 	rowShareOwn     = "share of a start: podd's own"
 	rowShareLooks   = "share of a start: of podd's own, the runtime's answers to questions"
@@ -93,6 +101,13 @@ var rowList = []rowInfo{
 	{rowUpdate, "ms", 1000, []bar{{limit: 100, from: "volumes"}}},
 	{rowUpdatesLast, "ms", 1000, []bar{{limit: 100, from: "volumes"}}},
 	{rowUpdatesCPU, "millicores", 1, []bar{{limit: 500, from: "volumes"}}},
+	{rowBound, "ms", 1000, nil},
+	{rowBoundAfter, "ms", 1000, nil},
+	{rowDeployment, "s", 1, []bar{{limit: 1.2, ofFloor: true, from: "the cluster's node"}}},
+	{rowScaled, "s", 1, nil},
+	{rowRSSCluster, "MiB", 1, []bar{{limit: 55, from: "the cluster's node"}}},
+	{rowIdleCluster, "millicores", 1, nil},
+	{rowRequestsCluster, "requests", 1, []bar{{limit: 1, from: "the cluster's node"}}},
 	{rowShareRuntime, "ms", 1000, nil},
 	{rowShareOwn, "ms", 1000, nil},
 	{rowShareLooks, "ms", 1000, nil},
@@ -249,7 +264,10 @@ there already; what volumes add is the difference to a pod without them, started
 it. A kubelet takes no pod with ConfigMaps from a file: in these two rows it has both pods from
 a kube-apiserver beside it, bound to its node, and a start is counted from the request that
 creates the pod. The shares of a start are measured apart, behind a relay that times podd's
-calls and costs some tenths of a millisecond for each.
+calls and costs some tenths of a millisecond for each. In the rows of a cluster the agents are
+nodes of one of their own on the same machine, with apiserver, controller manager and scheduler,
+whose work is in their figures and not in the floor's: raw pods, without a cluster. When a pod
+was bound, and when all are Ready, is what a watch of the apiserver says.
 `
 
 func cell(columns map[string]stat, column string) string {

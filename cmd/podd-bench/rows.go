@@ -267,31 +267,45 @@ func sleep(ctx context.Context, d time.Duration) error {
 }
 
 func (b *bench) burst(ctx context.Context, column string, round int) error {
-	widths := []int{0}
 	if column == colFloor {
-		widths = b.plan.widths
+		best, err := b.rawBurst(ctx)
+		if err == nil {
+			b.add(rowBurst, column, best.Seconds())
+		}
+		return err
 	}
-	best := time.Duration(1<<63 - 1)
-	for _, width := range widths {
-		var names []string
-		for range b.plan.burstSize {
-			names = append(names, b.name("burst-"+column))
-		}
-		stopProfile := b.profileBurst(ctx, column, round)
-		begin, last, pods, err := b.startPods(ctx, column, width, names, plain)
-		err = errors.Join(err, stopProfile())
-		if err != nil {
-			return err
-		}
-		took := last.Sub(begin)
-		best = min(best, took)
-		if column == colFloor {
-			b.say("  at concurrency %d: %.2f s", width, took.Seconds())
-		}
-		if err := b.stopPods(ctx, column, names, pods); err != nil {
-			return err
-		}
+	stopProfile := b.profileBurst(ctx, column, round)
+	took, err := b.burstOf(ctx, column, 0)
+	if err = errors.Join(err, stopProfile()); err != nil {
+		return err
 	}
-	b.add(rowBurst, column, best.Seconds())
+	b.add(rowBurst, column, took.Seconds())
 	return nil
+}
+
+// rawBurst is the floor's best time for a burst, at the plan's widths.
+func (b *bench) rawBurst(ctx context.Context) (best time.Duration, err error) {
+	best = time.Duration(1<<63 - 1)
+	for _, width := range b.plan.widths {
+		took, err := b.burstOf(ctx, colFloor, width)
+		if err != nil {
+			return 0, err
+		}
+		b.say("  at concurrency %d: %.2f s", width, took.Seconds())
+		best = min(best, took)
+	}
+	return best, nil
+}
+
+// burstOf starts a burst of pods, and ends them when all have begun.
+func (b *bench) burstOf(ctx context.Context, column string, width int) (time.Duration, error) {
+	var names []string
+	for range b.plan.burstSize {
+		names = append(names, b.name("burst-"+column))
+	}
+	begin, last, pods, err := b.startPods(ctx, column, width, names, plain)
+	if err != nil {
+		return 0, err
+	}
+	return last.Sub(begin), b.stopPods(ctx, column, names, pods)
 }

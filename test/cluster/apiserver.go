@@ -216,6 +216,14 @@ func (a *APIServer) Freeze() error { return a.cmd.Process.Signal(unix.SIGSTOP) }
 // Thaw lets a frozen process go on.
 func (a *APIServer) Thaw() error { return a.cmd.Process.Signal(unix.SIGCONT) }
 
+// Pid is 0 when it does not run.
+func (a *APIServer) Pid() int {
+	if !a.Running() {
+		return 0
+	}
+	return a.cmd.Process.Pid
+}
+
 // LogTail is the end of what it wrote.
 func (a *APIServer) LogTail() string {
 	text, _ := os.ReadFile(a.path("apiserver.log"))

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"path"
+	"strings"
 	"time"
 
 	"podd/test/e2e/testnode"
@@ -66,6 +67,7 @@ var kinds = map[string]struct {
 	"ClusterRoleBinding":    {"/apis/rbac.authorization.k8s.io/v1", "clusterrolebindings", true},
 	"RoleBinding":           {"/apis/rbac.authorization.k8s.io/v1", "rolebindings", false},
 	"APIService":            {"/apis/apiregistration.k8s.io/v1", "apiservices", true},
+	"Deployment":            {"/apis/apps/v1", "deployments", false},
 	"ClusterTrustBundle":    {"/apis/certificates.k8s.io/v1beta1", "clustertrustbundles", true},
 
 	"CertificateSigningRequest": {"/apis/certificates.k8s.io/v1", "certificatesigningrequests", true},
@@ -188,6 +190,49 @@ func (c *Client) put(ctx context.Context, path string, value any) ([]byte, error
 		return nil, err
 	}
 	return c.do(ctx, http.MethodPut, path, whole)
+}
+
+// Follow calls seen with the type and the object of each event of a watch, those that are
+// there first, until it returns false. path is a collection's, with a query or without. An
+// apiserver ends a watch whose reader it finds slow: then it begins anew.
+func (c *Client) Follow(ctx context.Context, path string, seen func(event string, object json.RawMessage) (more bool)) error {
+	for {
+		if err := c.watch(ctx, path, seen); !errors.Is(err, io.EOF) {
+			return err
+		}
+	}
+}
+
+func (c *Client) watch(ctx context.Context, path string, seen func(event string, object json.RawMessage) (more bool)) error {
+	query := "?"
+	if strings.Contains(path, "?") {
+		query = "&"
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url+path+query+"watch=1", nil)
+	if err != nil {
+		return err
+	}
+	request.Header.Set("Authorization", "Bearer "+c.token)
+	response, err := (&http.Client{Transport: c.http.Transport}).Do(request) // which lasts as long as ctx
+	if err != nil {
+		return err
+	}
+	defer func() { _ = response.Body.Close() }()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("watch %s: %s", path, response.Status)
+	}
+	for events := json.NewDecoder(response.Body); ; {
+		var e struct {
+			Type   string
+			Object json.RawMessage
+		}
+		if err := events.Decode(&e); err != nil {
+			return fmt.Errorf("watch %s: %w", path, err)
+		}
+		if !seen(e.Type, e.Object) {
+			return nil
+		}
+	}
 }
 
 // Gone returns when the apiserver has the object no more.

@@ -20,6 +20,8 @@ import (
 // podd's place.
 type Programs struct {
 	APIServer, Manager, Scheduler, Kubelet string
+	// Audit has the node's requests noted (APIServer.Requests).
+	Audit bool
 }
 
 // Whole is a cluster of one node that is all there: apiserver, controllers, and podd or
@@ -30,6 +32,7 @@ type Whole struct {
 	Controllers *Controllers
 
 	name string
+	pid  func() int   // of the agent
 	stop func() error // of the agent
 	// check returns an error if the agent has ended.
 	check func() error
@@ -39,7 +42,7 @@ type Whole struct {
 // node takes pods. When it fails, Close is still to be called.
 func StartWhole(ctx context.Context, node *testnode.Node, programs Programs) (*Whole, error) {
 	w := &Whole{Node: node, name: "node" + strconv.Itoa(node.Number)}
-	w.Server = &APIServer{Binary: programs.APIServer, Dir: filepath.Join(node.Dir, "apiserver"), Port: node.Port + 8, Nodes: []string{w.name}, Accounts: true}
+	w.Server = &APIServer{Binary: programs.APIServer, Dir: filepath.Join(node.Dir, "apiserver"), Port: node.Port + 8, Nodes: []string{w.name}, Accounts: true, Audit: programs.Audit}
 	w.Controllers = &Controllers{Server: w.Server, Manager: programs.Manager, Scheduler: programs.Scheduler, PodCIDR: node.Subnet}
 	address, err := bridgeAddress(node)
 	if err != nil {
@@ -95,7 +98,7 @@ func (w *Whole) startPodd(args []string) error {
 	maps.Copy(p.Config, testnode.IdleNode())
 	p.Config["address"] = nil // of all ports; the apiserver comes by the node's address
 	p.Args = append(args, "--client-ca-file="+w.Server.ClientCA(), "--cert-dir="+filepath.Join(p.Dir, "pki"), "--port="+strconv.Itoa(w.Node.Port+9))
-	w.stop = func() error { return p.Signal(unix.SIGTERM) }
+	w.pid, w.stop = p.Pid, func() error { return p.Signal(unix.SIGTERM) }
 	w.check = func() error {
 		if ended, how := p.Ended(); ended {
 			return fmt.Errorf("podd ended (%s): %s", how, p.LogTail(3000))
@@ -113,7 +116,7 @@ func (w *Whole) startKubelet(ctx context.Context, binary string, args []string) 
 		"authorization":  map[string]any{"mode": "Webhook"},
 	}
 	k.Args = append(args, "--hostname-override="+w.name)
-	w.stop = k.Stop
+	w.pid, w.stop = k.Pid, k.Stop
 	w.check = func() error {
 		if k.Pid() == 0 {
 			return fmt.Errorf("the kubelet ended: %s", k.LogTail(3000))
@@ -122,6 +125,10 @@ func (w *Whole) startKubelet(ctx context.Context, binary string, args []string) 
 	}
 	return k.Start(ctx)
 }
+
+// Name is the node's. Pid is its agent's; 0 when it does not run.
+func (w *Whole) Name() string { return w.name }
+func (w *Whole) Pid() int     { return w.pid() }
 
 // Check returns an error if something has ended that should run.
 func (w *Whole) Check() error {
