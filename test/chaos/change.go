@@ -17,6 +17,10 @@ func (w *world) change(step int, rng *rand.Rand) error {
 	if rng.IntN(3) == 0 {
 		return w.changeObject(step, rng)
 	}
+	if w.member != nil && rng.IntN(2) == 0 {
+		w.changeBound(step, rng)
+		return nil
+	}
 	what := rng.IntN(10)
 	if len(w.desired) == most || len(w.desired) > 0 && what >= 4 && (what >= 7 || len(w.desired) > most/2) {
 		return w.changePod(step, what, rng)
@@ -47,6 +51,9 @@ func (w *world) changePod(step, what int, rng *rand.Rand) error {
 	i := rng.IntN(len(w.desired))
 	wish := w.desired[i]
 	switch {
+	case wish.bound:
+		w.changeBound(step, rng)
+		return nil
 	case what < 7:
 		w.say(step, "remove %s", wish.name)
 		w.desired = slices.Delete(w.desired, i, i+1)

@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -45,16 +46,16 @@ func TestAFewFaultsBreakNoPromise(t *testing.T) {
 // TestStepsFollowFromTheSeed: what comes, and what strikes, is drawn from seed
 // and step alone.
 func TestStepsFollowFromTheSeed(t *testing.T) {
-	drawn := map[string]bool{}
+	drawn, all := map[string]bool{}, slices.Concat(faults, memberFaults)
 	for step := range uint64(2000) {
-		a, b := draw(choices(7, step)), draw(choices(7, step))
+		a, b := draw(choices(7, step), all), draw(choices(7, step), all)
 		if a.name != b.name {
 			t.Fatalf("step %d: got %s, then %s", step, a.name, b.name)
 		}
 		drawn[a.name] = true
 	}
-	if len(drawn) != len(faults) {
-		t.Errorf("got %d of %d kinds of fault in 2000 draws", len(drawn), len(faults))
+	if len(drawn) != len(all) {
+		t.Errorf("got %d of %d kinds of fault in 2000 draws", len(drawn), len(all))
 	}
 	for _, k := range kinds {
 		made := func() *v1.Pod {

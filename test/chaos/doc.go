@@ -22,6 +22,16 @@
 // removed and put back among the faults. With -storm only pods with Secrets come, many
 // of them at a time, and the only fault is that podd is killed.
 //
+// With -apiserver the node is one of a cluster: pods that are bound to it come and go through
+// a real apiserver beside those of manifests, and the apiserver, with its etcd in the same
+// process, is killed and frozen, or a proxy before it answers with 429, 500, half a body,
+// silence or nothing. Then these are promises, too:
+//
+//   - podd deletes a pod from the apiserver only when its containers, sandboxes and
+//     directory are gone, and every pod whose deletion was requested is deleted;
+//   - once the apiserver is back, it shows each pod as it is, a mirror pod for each static
+//     one that may have one, and no other.
+//
 // Pods and faults are determined by the seed alone, and each step's choices by seed
 // and step, so that a failure is replayed up to its step; the timing depends on the
 // machine, and a failure that is a race may take more than one replay.

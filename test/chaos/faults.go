@@ -105,8 +105,8 @@ var faults = []fault{
 	}},
 }
 
-// draw chooses a fault by its weight.
-func draw(rng *rand.Rand) fault {
+// draw chooses one of some faults by its weight.
+func draw(rng *rand.Rand, faults []fault) fault {
 	sum := 0
 	for _, f := range faults {
 		sum += f.weight

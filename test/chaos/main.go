@@ -26,6 +26,8 @@ type options struct {
 	storm, kills int
 	length       time.Duration
 	bundle       testnode.Bundle
+	// apiserver is the path of a kube-apiserver; with it the node is one of a cluster.
+	apiserver string
 	// self is the static binary of this program, which containers run.
 	self string
 	// keep is where the logs of a failed run are left.
@@ -61,6 +63,7 @@ func parse(args []string) (options, error) {
 	f.IntVar(&o.storm, "storm", 0, "how many pods with Secrets come and go, with podd killed at random; no other faults")
 	f.DurationVar(&o.length, "for", 5*time.Minute, "how long they do, with -storm")
 	f.IntVar(&o.kills, "kills", 20, "how often podd is killed meanwhile")
+	f.StringVar(&o.apiserver, "apiserver", "", "a kube-apiserver: the node is one of a cluster then, which faults strike, too")
 	f.StringVar(&o.bundle.Podd, "podd", "build/podd", "the binary to test")
 	f.StringVar(&o.bundle.Bin, "bundle", "build/runtime/bin", "the bundled runtime")
 	f.StringVar(&o.bundle.Images, "images", "build/images", "the images' archives")
@@ -68,7 +71,7 @@ func parse(args []string) (options, error) {
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}
-	if f.NArg() > 0 || o.faults < 1 || o.settle < 1 || o.storm < 0 || o.kills < 0 || o.length <= 0 {
+	if f.NArg() > 0 || o.faults < 1 || o.settle < 1 || o.storm < 0 || o.kills < 0 || o.length <= 0 || o.storm > 0 && o.apiserver != "" {
 		return o, fmt.Errorf("usage: chaos [-seed N] [-faults N] [-settle N], each at least 1, or chaos -storm PODS [-seed N] [-for TIME] [-kills N]")
 	}
 	if o.seed == 0 {
@@ -106,6 +109,9 @@ func run(ctx context.Context, o options) (err error) {
 		err = w.end(ctx)
 	}
 	if err == nil {
+		if w.member != nil {
+			fmt.Fprintf(o.out, "chaos: podd deleted %d pods from the apiserver, with nothing left of each\n", w.member.deleted)
+		}
 		fmt.Fprintf(o.out, "chaos: %s in %v, %d pods came, %d faults left podd or the runtime dead, %d canaries were mounted in emptyDirs; every promise held\n",
 			o.what(), time.Since(began).Round(time.Second), w.made, w.deaths, w.bound)
 		return nil
@@ -121,6 +127,9 @@ func (o options) what() string {
 	if o.storm > 0 {
 		return fmt.Sprintf("%d pods with Secrets that come and go for %v, podd killed %d times", o.storm, o.length, o.kills)
 	}
+	if o.apiserver != "" {
+		return fmt.Sprintf("%d faults on a node of a cluster", o.faults)
+	}
 	return fmt.Sprintf("%d faults", o.faults)
 }
 
@@ -129,5 +138,9 @@ func (o options) replay(step int) string {
 	if o.storm > 0 {
 		return fmt.Sprintf("make chaos SEED=%d STORM=%d FOR=%v KILLS=%d", o.seed, o.storm, o.length, o.kills)
 	}
-	return fmt.Sprintf("make chaos SEED=%d FAULTS=%d", o.seed, max(step, 1))
+	replay := fmt.Sprintf("make chaos SEED=%d FAULTS=%d", o.seed, max(step, 1))
+	if o.apiserver != "" {
+		replay += " CLUSTER=1"
+	}
+	return replay
 }

@@ -41,6 +41,9 @@ func (w *world) never(ctx context.Context) error {
 	}
 	short, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
+	if err := w.deletedWithNothingLeft(short); err != nil {
+		return err
+	}
 	pods, err := w.podd.Pods(short)
 	if err != nil {
 		return nil // it is only just starting, or its runtime is
@@ -95,6 +98,9 @@ func (w *world) settle(ctx context.Context) error {
 	}
 	within, cancel := context.WithTimeout(ctx, patience+time.Duration(w.o.storm)*patienceOfAPod)
 	defer cancel()
+	if err := w.clusterAnswers(within); err != nil {
+		return fmt.Errorf("the apiserver does not come back: %w", err)
+	}
 	err := testnode.Poll(within, 200*time.Millisecond, func() error {
 		if err := w.never(within); err != nil {
 			return testnode.Stop(err)
@@ -178,7 +184,7 @@ func (w *world) atRest(ctx context.Context) error {
 			bad("container %s runs, and nobody wants it", name)
 		}
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, w.asTheClusterSees(ctx, held))...)
 }
 
 // asWanted says what of a pod is not as it comes to be when nothing strikes.
@@ -265,6 +271,10 @@ func lockedBy(f *os.File) bool {
 // end takes all pods away and waits until nothing of them is left.
 func (w *world) end(ctx context.Context) error {
 	for _, wish := range w.desired {
+		if wish.bound {
+			w.deletePod(wish)
+			continue
+		}
 		if _, err := w.podd.Delete(wish.file()); err != nil {
 			return err
 		}

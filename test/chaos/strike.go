@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 )
 
@@ -35,7 +36,11 @@ func (w *world) strike(ctx context.Context, step int, rng *rand.Rand) error {
 		}
 	}
 	time.Sleep(time.Duration(rng.IntN(600)) * time.Millisecond)
-	f := draw(rng)
+	all := faults
+	if w.member != nil {
+		all = slices.Concat(faults, memberFaults)
+	}
+	f := draw(rng, all)
 	meanwhile := func() error { return nil }
 	if rng.IntN(3) == 0 {
 		meanwhile = func() error { return w.change(step, rng) }

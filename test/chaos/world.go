@@ -26,6 +26,7 @@ type world struct {
 	// containers write, logs. disk is that disk, with the node on it.
 	dir, disk string
 	node      *testnode.Node
+	member    *member // nil unless the node is one of a cluster
 	podd      *testnode.Podd
 	before    testnode.Snapshot
 
@@ -50,6 +51,8 @@ type wish struct {
 	life string
 	lives,
 	port int
+	// bound: it is a pod of the cluster, and has no manifest.
+	bound bool
 	// own are the objects beside the pod in its file.
 	own []*object
 }
@@ -146,6 +149,11 @@ func (w *world) start(ctx context.Context) (err error) {
 			return err
 		}
 	}
+	if w.o.apiserver != "" {
+		if err := w.join(ctx); err != nil {
+			return err
+		}
+	}
 	if w.before, err = w.scope().Take(ctx); err != nil {
 		return err
 	}
@@ -167,6 +175,7 @@ func (w *world) close() error {
 	if w.podd != nil {
 		errs = append(errs, w.podd.Signal(unix.SIGKILL))
 	}
+	errs = append(errs, w.member.close())
 	if w.node != nil {
 		w.thaw()
 		errs = append(errs, w.node.KillAll(), w.node.Close())
@@ -189,7 +198,7 @@ func (w *world) keepLogs() error {
 		return err
 	}
 	var errs []error
-	for _, from := range []string{w.podd.LogFile(), w.node.Containerd.LogPath()} {
+	for _, from := range []string{w.podd.LogFile(), w.node.Containerd.LogPath(), filepath.Join(w.dir, "apiserver", "apiserver.log")} {
 		if _, err := os.Stat(from); err == nil {
 			errs = append(errs, copyFile(from, filepath.Join(to, filepath.Base(from)), 0o644))
 		}

@@ -216,6 +216,17 @@ func (a *APIServer) Freeze() error { return a.cmd.Process.Signal(unix.SIGSTOP) }
 // Thaw lets a frozen process go on.
 func (a *APIServer) Thaw() error { return a.cmd.Process.Signal(unix.SIGCONT) }
 
+// Kill ends the apiserver, and the etcd that is in it, as a crash would, and returns when it
+// is gone. What it has stored is there after the next Start.
+func (a *APIServer) Kill() error {
+	if !a.Running() {
+		return nil
+	}
+	err := a.cmd.Process.Kill()
+	<-a.done
+	return err
+}
+
 // Pid is 0 when it does not run.
 func (a *APIServer) Pid() int {
 	if !a.Running() {
