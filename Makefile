@@ -76,10 +76,12 @@ test: build runtime check ## everything: check, unit tests with the race detecto
 	@set -e; $(apiserver); $(kubectl); $(metricsserver); $(prometheus); set +e; \
 	{ PODD_TEST_APISERVER="$$apiserver" PODD_TEST_KUBECTL="$$kubectl" PODD_TEST_METRICSSERVER="$$metricsserver" PODD_TEST_PROMETHEUS="$$prometheus" \
 		$(testsum) -- -count=1 -timeout 90m ./test/e2e/... ./podconfig/manifest/hostile || touch $(FAILED); } & \
-	CGO_ENABLED=1 $(testsum) -- -race -timeout 60m $$($(GO) list ./... | grep -v -e /test/e2e -e /test/vm$$) || touch $(FAILED); \
+	CGO_ENABLED=1 $(testsum) -- -race -timeout 60m $$($(GO) list ./... | grep -v -e /test/e2e -e /test/vm$$ -e /test/kubeadm$$) || touch $(FAILED); \
 	wait
 	@echo "--- tests against upstream's kubelet"
 	@$(MAKE) --no-print-directory parity-ci || touch $(FAILED)
+	@echo "--- a cluster by upstream's kubeadm"
+	@$(MAKE) --no-print-directory kubeadm || touch $(FAILED)
 	@if [ -z "$(SKIP_VM)" ]; then \
 		echo "--- tests in virtual machines"; \
 		$(call need,test); $(need_vm); \

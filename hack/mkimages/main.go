@@ -21,7 +21,12 @@ func run() error {
 	flag.StringVar(&suite.base, "suite-base", "", "tar of a small Debian: makes the images of upstream's tests instead")
 	flag.StringVar(&suite.agnhost, "agnhost", "", "upstream's static agnhost")
 	flag.StringVar(&suite.nnp, "nnp", "", "static program that prints its effective user")
+	var of programs
+	flag.Var(&of, "program", "IMAGE=FILE: makes an image of a static program instead; may be repeated")
 	flag.Parse()
+	if len(of) > 0 {
+		return writeArchive(*out, of)
+	}
 	if suite.base != "" {
 		images, err := suite.images()
 		if err != nil {
