@@ -1,5 +1,7 @@
 # A cluster of two nodes that upstream's kubeadm makes, with podd in the kubelet's place.
 #   make kubeadm                         init, join, a pod, its logs, reset
+#   make certification                   upstream's [Conformance] tests in such a cluster
+#   make certification FOCUS='\[sig-apps\].*\[Conformance\]' PROCS=2
 # Upstream's programs and their images are made once, in some minutes, and kept in
 # ~/.cache/podd. Nodes are namespaces of this machine, which stays as it is.
 
@@ -28,3 +30,22 @@ kubeadm: build runtime ## a cluster of two podds by upstream's kubeadm, in names
 	@set -e; $(kubectl); $(kubeadm_programs); \
 	PODD_TEST_KUBECTL="$$kubectl" PODD_TEST_KUBEADM="$$kubeadm/kubeadm" PODD_TEST_KUBEADM_IMAGES="$$kubeadm_images" \
 		$(testsum) -- -count=1 -timeout 30m ./test/kubeadm
+
+# FOCUS, SKIP and PROCS have defaults for make conformance, which are not those of this target.
+certification_focus = $(if $(filter command environment,$(word 1,$(origin FOCUS))),$(FOCUS),\[Conformance\])
+certification_skip = $(if $(filter command environment,$(word 1,$(origin SKIP))),$(SKIP),\[Flaky\])
+
+.PHONY: certification
+certification: build runtime ## upstream's tests that certify a distribution, in kubeadm's cluster of two podds (FOCUS= SKIP= PROCS=)
+	@$(call need,$@); $(need_pods)
+	@set -e; $(kubectl); $(kubeadm_programs); \
+	$(call of_suite,agnhost,k8s.io/kubernetes/test/images/agnhost); \
+	$(call of_suite,ginkgo,github.com/onsi/ginkgo/v2/ginkgo); \
+	$(call of_suite,e2e,k8s.io/kubernetes/test/e2e,test -c); \
+	$(call of_suite,sampleapiserver,k8s.io/sample-apiserver); \
+	images=$$(hack/build-suite-images.sh "$$agnhost"); \
+	more=$$(hack/build-certification-images.sh "$$sampleapiserver" "$$kubeadm/etcd"); \
+	PODD_TEST_BINARY=$(CURDIR)/build/podd PODD_TEST_KUBECTL="$$kubectl" PODD_TEST_KUBEADM="$$kubeadm/kubeadm" PODD_TEST_KUBEADM_IMAGES="$$kubeadm_images" \
+	PODD_TEST_E2E="$$e2e" PODD_TEST_GINKGO="$$ginkgo" PODD_TEST_SUITE_IMAGES="$$images $$more" PODD_TEST_OUT=$(CURDIR)/build/certification \
+	PODD_TEST_FOCUS='$(certification_focus)' PODD_TEST_SKIP='$(certification_skip)' PODD_TEST_PROCS='$(PROCS)' \
+		$(GO) test -count=1 -timeout 7h -v -run TestADistributionOfPoddsIsConformant ./test/kubeadm

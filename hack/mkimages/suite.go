@@ -16,6 +16,7 @@ import (
 	"net"
 	"os"
 	"path"
+	"slices"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -51,10 +52,12 @@ func (s *suiteFiles) images() ([]named, error) {
 		return named{names, &image{base: base, files: files, config: config}}
 	}
 	page := []file{{path: "usr/share/web", mode: 0o755}, {path: "usr/share/web/index.html", mode: 0o644, content: []byte("Welcome to nginx!\n")}}
+	picture := append(slices.Clone(agnhost), file{path: "data.json", mode: 0o644, content: []byte(`{"image": "nautilus.jpg"}` + "\n")})
 	return []named{
 		of(nil, v1.Config{Cmd: []string{"sh"}}, "busybox:1.37.0-1", "glibc-dns-testing:2.0.0"),
 		of(agnhost, v1.Config{Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"}}, "agnhost:2.63.0", "agnhost:2.55"),
 		of(page, v1.Config{Cmd: []string{"busybox", "httpd", "-f", "-p", "80", "-h", "/usr/share/web"}}, "nginx:1.15-4", "nginx:1.27-0"),
+		of(picture, v1.Config{Entrypoint: []string{"/agnhost"}, Cmd: []string{"test-webserver"}}, "nautilus:1.8"),
 		of(nil, v1.Config{Cmd: []string{"id", "-u"}, User: "1234"}, "nonroot:1.5"),
 		of([]file{nnp}, v1.Config{Cmd: []string{"nnp"}}, "nonewprivs:1.4"),
 	}, nil

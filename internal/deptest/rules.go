@@ -203,7 +203,7 @@ var arrows = map[string]map[string]string{
 	"test/e2e/whole":      {},
 	"test/e2e/knock":      {"cni/cnitest": "packets past the pod network"},
 	"test/e2e/testnode":   {"bundle": "starts its runtime", "cni": "its pod network", "internal/instance": "its directories"},
-	"test/kubeadm":        {"test/e2e/testnode": "how the tests wait, and what the build has made", "bundle": "how podd is told where its runtime is"},
+	"test/kubeadm":        {"test/e2e/testnode": "how the tests wait, and what the build has made", "bundle": "how podd is told where its runtime is", "test/cluster/conformance": "upstream's tests, run and judged as in a cluster of one node"},
 	"test/vm":             {},
 	"hack/images/nnp":     {},
 	"hack/images/web":     {},

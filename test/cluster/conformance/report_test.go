@@ -55,6 +55,10 @@ func TestATestThatFailsIsToldWithItsFirstComplaint(t *testing.T) {
 	want := `
 2 passed, 2 failed, 1 failed as expected, 1 skipped themselves, in 0s
 
+owner     passed  failed  as expected  skipped
+(none)    0       1       0            1
+sig-node  2       1       1            0
+
 FAILED [sig-node] Pods should end (3 s)
   timed out waiting for the pod
 

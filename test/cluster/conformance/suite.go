@@ -27,6 +27,11 @@ type Suite struct {
 	Procs int
 	// Expected is the file of the tests that cannot pass.
 	Expected string
+	// Nodes is how many nodes the cluster has that take pods; 0 is one.
+	Nodes int
+	// Command makes the command that runs the tests, if that is not to be one of this
+	// process's own network: its files are the same. Its processes are killed as a group.
+	Command func(ctx context.Context, args ...string) *exec.Cmd
 }
 
 // limit is for the whole run: ginkgo's own is an hour.
@@ -75,6 +80,13 @@ func (s *Suite) link() (string, error) {
 	return path, os.Symlink(s.Tests, path)
 }
 
+func (s *Suite) command(ctx context.Context, args ...string) *exec.Cmd {
+	if s.Command != nil {
+		return s.Command(ctx, args...)
+	}
+	return exec.CommandContext(ctx, args[0], args[1:]...)
+}
+
 // ginkgo runs the tests; its error says nothing about them, only about the run.
 func (s *Suite) ginkgo(ctx context.Context, out io.Writer) error {
 	tests, err := s.link()
@@ -86,11 +98,11 @@ func (s *Suite) ginkgo(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	defer func() { _ = output.Close() }()
-	cmd := exec.CommandContext(ctx, s.Ginkgo,
+	// The directory is that of files which tests write to where they are.
+	cmd := s.command(ctx, "env", "--chdir="+s.Out, s.Ginkgo,
 		"--procs="+strconv.Itoa(s.Procs), "--timeout="+limit.String(), "--no-color", "--silence-skips", "-v", "--keep-going",
 		"--focus="+s.Focus, "--skip="+s.Skip, "--json-report="+filepath.Base(s.reportFile()), "--output-dir="+s.Out, tests, "--",
-		"--kubeconfig="+s.Kubeconfig, "--kubectl-path="+s.Kubectl, "--provider=skeleton", "--num-nodes=1", "--node-os-distro=debian", "--report-dir="+s.Out)
-	cmd.Dir = s.Out
+		"--kubeconfig="+s.Kubeconfig, "--kubectl-path="+s.Kubectl, "--provider=skeleton", "--num-nodes="+strconv.Itoa(max(1, s.Nodes)), "--node-os-distro=debian", "--report-dir="+s.Out)
 	// Ctrl-C is passed on to all of them: ginkgo does not tell its processes.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGINT) }

@@ -41,6 +41,7 @@ replace (
 require (
 	github.com/onsi/ginkgo/v2 v2.28.1
 	k8s.io/kubernetes v1.36.3
+	k8s.io/sample-apiserver v0.0.0
 )
 
 require (
