@@ -27,6 +27,10 @@ const (
 	lastUploadRetry  = 10 * time.Second
 	// tooOld is when the apiserver itself forgets an event (--event-ttl).
 	tooOld = time.Hour
+	// patience is how long an event of type Normal waits at most while the node is in a
+	// rush; lookAgain is when it is seen that there is none any more.
+	patience  = 10 * time.Second
+	lookAgain = time.Second
 )
 
 // Uploader sends a Recorder's events to an apiserver: each as it is by then, however often
@@ -35,20 +39,36 @@ type Uploader struct {
 	recorder *Recorder
 	client   Client
 	limit    *rate.Limiter
+	rush     func() bool
 	log      *slog.Logger
 	// sent are the versions that the apiserver has, by namespace/name. Events are
 	// immutable, so a version is a pointer.
 	sent map[string]*v1.Event
 }
 
-// NewUploader returns an Uploader. qps and burst bound its requests, as eventRecordQPS and
-// eventBurst do; qps 0 is no bound.
-func NewUploader(r *Recorder, client Client, qps float64, burst int, log *slog.Logger) *Uploader {
-	limit := rate.Limit(qps)
-	if qps == 0 {
+// UploaderConfig is what an Uploader is made of.
+type UploaderConfig struct {
+	Recorder *Recorder
+	Client   Client
+	// QPS and Burst bound its requests, as eventRecordQPS and eventBurst do; QPS 0 is no bound.
+	QPS   float64
+	Burst int
+	// Rush, which may be nil and must not block, says that the node has better to do: then
+	// events of type Normal wait, ten seconds at most.
+	Rush func() bool
+	Log  *slog.Logger
+}
+
+// NewUploader returns an Uploader.
+func NewUploader(c UploaderConfig) *Uploader {
+	limit := rate.Limit(c.QPS)
+	if c.QPS == 0 {
 		limit = rate.Inf
 	}
-	return &Uploader{recorder: r, client: client, limit: rate.NewLimiter(limit, max(burst, 1)), log: log, sent: map[string]*v1.Event{}}
+	if c.Rush == nil {
+		c.Rush = func() bool { return false }
+	}
+	return &Uploader{recorder: c.Recorder, client: c.Client, limit: rate.NewLimiter(limit, max(c.Burst, 1)), rush: c.Rush, log: c.Log, sent: map[string]*v1.Event{}}
 }
 
 // Run sends events until ctx ends. While the apiserver does not answer, events wait in the
@@ -59,7 +79,8 @@ func (u *Uploader) Run(ctx context.Context) error {
 	var delay time.Duration
 	for {
 		var again <-chan time.Time
-		if err := u.sendAll(ctx); err != nil {
+		waiting, err := u.sendAll(ctx)
+		if err != nil {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
@@ -70,6 +91,9 @@ func (u *Uploader) Run(ctx context.Context) error {
 			again = time.After(delay)
 		} else {
 			delay = 0
+			if waiting {
+				again = time.After(lookAgain)
+			}
 		}
 		select {
 		case <-ctx.Done():
@@ -88,8 +112,8 @@ func (u *Uploader) Run(ctx context.Context) error {
 }
 
 // sendAll sends what the apiserver does not have, and stops at the first event for which it
-// does not answer.
-func (u *Uploader) sendAll(ctx context.Context) error {
+// does not answer. waiting says that events are left that can wait.
+func (u *Uploader) sendAll(ctx context.Context) (waiting bool, err error) {
 	all := u.recorder.List(Filter{})
 	there := make(map[string]bool, len(all))
 	for _, e := range all {
@@ -99,11 +123,15 @@ func (u *Uploader) sendAll(ctx context.Context) error {
 		if e.InvolvedObject.UID == "" || u.sent[id] == e || time.Since(e.LastTimestamp.Time) > tooOld {
 			continue
 		}
+		if e.Type == v1.EventTypeNormal && time.Since(e.FirstTimestamp.Time) < patience && u.rush() {
+			waiting = true
+			continue
+		}
 		if err := u.limit.Wait(ctx); err != nil {
-			return err
+			return false, err
 		}
 		if err := u.send(ctx, e, u.sent[id] != nil); err != nil {
-			return err
+			return false, err
 		}
 		u.sent[id] = e
 	}
@@ -112,7 +140,7 @@ func (u *Uploader) sendAll(ctx context.Context) error {
 			delete(u.sent, id)
 		}
 	}
-	return nil
+	return waiting, nil
 }
 
 // send sends one event. One that the apiserver refuses, because its namespace is being

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -89,9 +90,14 @@ func (s *server) asked() (n int) {
 
 func uploading(t *testing.T, run func(r *events.Recorder, s *server)) {
 	t.Helper()
+	inARush(t, nil, run)
+}
+
+func inARush(t *testing.T, rush func() bool, run func(r *events.Recorder, s *server)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		r, s := events.New(events.Config{Node: "node0"}), &server{events: map[string]v1.Event{}}
-		u := events.NewUploader(r, s, 50, 100, slog.New(slog.DiscardHandler))
+		u := events.NewUploader(events.UploaderConfig{Recorder: r, Client: s, QPS: 50, Burst: 100, Rush: rush, Log: slog.New(slog.DiscardHandler)})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- u.Run(ctx) }()
@@ -169,6 +175,40 @@ func TestAnEventThatTheApiserverHasForgottenIsCreatedAgain(t *testing.T) {
 		time.Sleep(time.Second)
 		if got := s.counts(); got["BackOff again"] != 2 {
 			t.Errorf("got %v", got)
+		}
+	})
+}
+
+func TestInARushWarningsAreSentAndTheRestWaits(t *testing.T) {
+	var calm atomic.Bool
+	inARush(t, func() bool { return !calm.Load() }, func(r *events.Recorder, s *server) {
+		r.Event(uploaded(), "Normal", "Pulled", "one")
+		time.Sleep(time.Millisecond) // an event's name is its time
+		r.Event(uploaded(), "Warning", "Failed", "two")
+		time.Sleep(3 * time.Second)
+		if got := s.counts(); len(got) != 1 || got["Failed two"] != 1 {
+			t.Errorf("in the rush: got %v", got)
+		}
+		calm.Store(true)
+		time.Sleep(time.Second)
+		if got := s.counts(); len(got) != 2 || s.asked() != 2 {
+			t.Errorf("after it: got %v with %d requests", got, s.asked())
+		}
+	})
+}
+
+func TestARushThatDoesNotEndKeepsEventsTenSecondsAtMost(t *testing.T) {
+	inARush(t, func() bool { return true }, func(r *events.Recorder, s *server) {
+		for range 9 {
+			r.Event(uploaded(), "Normal", "Pulled", "again")
+			time.Sleep(time.Second)
+		}
+		if s.asked() != 0 {
+			t.Errorf("got %d requests", s.asked())
+		}
+		time.Sleep(2 * time.Second)
+		if got := s.counts(); got["Pulled again"] != 9 || s.asked() != 1 {
+			t.Errorf("got %v with %d requests", got, s.asked())
 		}
 	})
 }

@@ -271,7 +271,9 @@ func (m *membership) start(ctx context.Context, g *errgroup.Group, p *parts) {
 	start(ctx, g, "node lease", m.lease.Run)
 	start(ctx, g, "pod CIDR", m.podCIDR.run)
 	start(ctx, g, "pod statuses", m.uploader.Run)
-	start(ctx, g, "event uploads", events.NewUploader(p.recorder, m.client, p.cfg.EventQPS, p.cfg.EventBurst, p.log).Run)
+	start(ctx, g, "event uploads", events.NewUploader(events.UploaderConfig{
+		Recorder: p.recorder, Client: m.client, QPS: p.cfg.EventQPS, Burst: p.cfg.EventBurst, Rush: m.uploader.Rush, Log: p.log,
+	}).Run)
 	start(ctx, g, "mirror pods", func(ctx context.Context) error {
 		select {
 		case <-m.registrar.Registered():

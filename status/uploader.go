@@ -36,7 +36,8 @@ const (
 // none blocks.
 //
 // Only the newest status of a pod is sent, one request at a time for each pod; after an
-// outage, one for each pod that changed.
+// outage, one for each pod that changed. While many pods are starting, a status that says
+// no more than that its pod is among them waits for a newer one.
 type Uploader struct {
 	client PodClient
 	writer *Writer
@@ -45,6 +46,8 @@ type Uploader struct {
 
 	mu   sync.Mutex
 	pods map[pod.UID]*upload
+	// rushEnds is when a rush ends at the latest.
+	rushEnds time.Time
 }
 
 // upload is what is known of a pod that the apiserver has.
@@ -84,7 +87,7 @@ func (u *Uploader) Seen(pods []*v1.Pod) {
 		known := u.pods[p.UID]
 		if known == nil {
 			u.pods[p.UID] = &upload{own: ownUID(p), theirs: p}
-		} else if newer(p, known.theirs) {
+		} else if p.ResourceVersion != known.theirs.ResourceVersion && newer(p, known.theirs) {
 			known.theirs = p
 		}
 	}
@@ -150,22 +153,25 @@ func (u *Uploader) Run(ctx context.Context) error {
 	}
 }
 
-// dispatch starts what is due, and returns when the next retry is; zero for none.
+// dispatch starts what is due, and returns when the next is; zero for none.
 func (u *Uploader) dispatch(ctx context.Context, work *sync.WaitGroup, slots chan struct{}) (next time.Time) {
 	now := time.Now()
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	for uid, known := range u.pods {
-		ours := known.last
-		if ours == nil {
-			ours = u.writer.Pod(known.own)
-		}
-		switch {
-		case ours == nil, known.busy, known.ours == ours && known.settled == known.theirs && known.last == nil:
+	newest := u.newestLocked()
+	u.seeRushLocked(newest, now)
+	for uid, ours := range newest {
+		known := u.pods[uid]
+		if known.busy || known.ours == ours && known.settled == known.theirs && known.last == nil {
 			continue
-		case known.retryAt.After(now):
-			if next.IsZero() || known.retryAt.Before(next) {
-				next = known.retryAt
+		}
+		at := known.retryAt
+		if known.last == nil && now.Before(u.rushEnds) && isStarting(ours) {
+			at = later(at, ours.Status.StartTime.Add(patience))
+		}
+		if at.After(now) {
+			if next.IsZero() || at.Before(next) {
+				next = at
 			}
 			continue
 		}
@@ -183,6 +189,22 @@ func (u *Uploader) dispatch(ctx context.Context, work *sync.WaitGroup, slots cha
 		})
 	}
 	return next
+}
+
+// newestLocked returns podd's newest version of each pod of the apiserver's that podd has
+// or had.
+func (u *Uploader) newestLocked() map[pod.UID]*v1.Pod {
+	newest := make(map[pod.UID]*v1.Pod, len(u.pods))
+	for uid, known := range u.pods {
+		ours := known.last
+		if ours == nil {
+			ours = u.writer.Pod(known.own)
+		}
+		if ours != nil {
+			newest[uid] = ours
+		}
+	}
+	return newest
 }
 
 // upload sends what differs, and returns the apiserver's version after that; nil if the

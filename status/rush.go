@@ -1,0 +1,60 @@
+package status
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"podd/internal/pod"
+)
+
+const (
+	// manyPods is how many may be starting at a time before it is a rush.
+	manyPods = 10
+	// patience is for how long after its start began a pod counts as starting.
+	patience = 10 * time.Second
+)
+
+// Rush says that many pods are being started: from more than ten at a time on, until all of
+// them have started or have had ten seconds. The node's processors are then what those pods
+// wait for, and what can wait some seconds without anybody missing it should leave them
+// alone, here and in an apiserver beside. Anybody may call it at any time.
+func (u *Uploader) Rush() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return time.Now().Before(u.rushEnds)
+}
+
+// seeRushLocked sees whether a rush begins, goes on or is over.
+func (u *Uploader) seeRushLocked(pods map[pod.UID]*v1.Pod, now time.Time) {
+	starting, ends := 0, now
+	for _, p := range pods {
+		if !isStarting(p) {
+			continue
+		}
+		if end := p.Status.StartTime.Add(patience); end.After(now) {
+			starting++
+			ends = later(ends, end)
+		}
+	}
+	if starting > manyPods || now.Before(u.rushEnds) {
+		u.rushEnds = ends
+	}
+}
+
+// isStarting is whether a status says no more of a pod than that it starts: no container
+// has run, and nothing has failed.
+func isStarting(p *v1.Pod) bool {
+	s := &p.Status
+	if s.Phase != v1.PodPending || s.StartTime == nil || s.Reason != "" || s.Message != "" || p.DeletionTimestamp != nil {
+		return false
+	}
+	for _, list := range [][]v1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses} {
+		for i := range list {
+			if w := list[i].State.Waiting; w == nil || w.Reason != pod.ReasonContainerCreating && w.Reason != pod.ReasonPodInitializing {
+				return false
+			}
+		}
+	}
+	return true
+}
