@@ -21,8 +21,7 @@ import (
 )
 
 // member is what the world has besides if the node is one of a cluster: a real
-// kube-apiserver, with its etcd in the same process, and a proxy through which podd
-// reaches it. The test itself goes to the apiserver without the proxy, and does later what
+// kube-apiserver, with an etcd of its own, and a proxy through which podd reaches it. The test itself goes to the apiserver without the proxy, and does later what
 // an apiserver that is away does not do for it now.
 type member struct {
 	server *cluster.APIServer
@@ -43,7 +42,7 @@ func (w *world) join(ctx context.Context) (err error) {
 	m := &member{leaving: map[string]*wish{}}
 	w.member = m
 	node := w.podd.NodeName()
-	m.server = &cluster.APIServer{Binary: w.o.apiserver, Dir: filepath.Join(w.dir, "apiserver"), Port: w.node.Port + portServer, Nodes: []string{node}}
+	m.server = &cluster.APIServer{Binary: w.o.apiserver, Dir: filepath.Join(w.dir, "apiserver"), Port: w.node.Port + portServer, Nodes: []string{node}, OwnEtcd: true}
 	if err := m.server.Start(ctx); err != nil {
 		return err
 	}
@@ -161,21 +160,24 @@ func (w *world) changeBound(step int, rng *rand.Rand) {
 
 // memberFaults strike the cluster around the node.
 var memberFaults = []fault{
-	{"kill apiserver and etcd", 14, func(ctx context.Context, w *world, rng *rand.Rand, meanwhile func() error) (string, error) {
-		long := time.Duration(rng.IntN(8000)) * time.Millisecond
-		if err := w.member.server.Kill(); err != nil {
-			return "", err
-		}
-		err := meanwhile()
-		time.Sleep(long)
-		return "for " + long.String(), errors.Join(err, w.member.server.Start(ctx))
+	{"kill the apiserver", 8, func(ctx context.Context, w *world, rng *rand.Rand, meanwhile func() error) (string, error) {
+		return w.withoutServer(ctx, rng, meanwhile, w.member.server.Kill)
 	}},
-	{"freeze apiserver and etcd", 10, func(_ context.Context, w *world, rng *rand.Rand, meanwhile func() error) (string, error) {
+	{"kill etcd", 8, func(ctx context.Context, w *world, rng *rand.Rand, meanwhile func() error) (string, error) {
+		return w.withoutServer(ctx, rng, meanwhile, w.member.server.Etcd.Kill)
+	}},
+	{"kill apiserver and etcd", 8, func(ctx context.Context, w *world, rng *rand.Rand, meanwhile func() error) (string, error) {
+		return w.withoutServer(ctx, rng, meanwhile, func() error { return errors.Join(w.member.server.Kill(), w.member.server.Etcd.Kill()) })
+	}},
+	{"freeze the apiserver", 6, func(_ context.Context, w *world, rng *rand.Rand, meanwhile func() error) (string, error) {
 		return freeze(w.member.server.Pid(), rng, meanwhile)
 	}},
+	{"freeze etcd", 6, func(_ context.Context, w *world, rng *rand.Rand, meanwhile func() error) (string, error) {
+		return freeze(w.member.server.Etcd.Pid(), rng, meanwhile)
+	}},
 	{"kill podd, apiserver and etcd", 8, func(ctx context.Context, w *world, rng *rand.Rand, meanwhile func() error) (string, error) {
-		return "", errors.Join(w.member.server.Kill(), w.without(ctx, rng, meanwhile, func() error { return w.podd.Signal(unix.SIGKILL) }),
-			w.member.server.Start(ctx))
+		return "", errors.Join(w.member.server.Kill(), w.member.server.Etcd.Kill(),
+			w.without(ctx, rng, meanwhile, func() error { return w.podd.Signal(unix.SIGKILL) }), w.member.server.Resume(ctx))
 	}},
 	{"have the apiserver answer badly", 20, func(_ context.Context, w *world, rng *rand.Rand, meanwhile func() error) (string, error) {
 		how := spoilt(1 + rng.IntN(len(spoiltNames)-1))
@@ -186,6 +188,17 @@ var memberFaults = []fault{
 		w.member.proxy.spoil(sound)
 		return fmt.Sprintf("(%s) for %v", how, long), err
 	}},
+}
+
+// withoutServer takes the apiserver, its etcd or both away for up to eight seconds.
+func (w *world) withoutServer(ctx context.Context, rng *rand.Rand, meanwhile, kill func() error) (string, error) {
+	long := time.Duration(rng.IntN(8000)) * time.Millisecond
+	if err := kill(); err != nil {
+		return "", err
+	}
+	err := meanwhile()
+	time.Sleep(long)
+	return "for " + long.String(), errors.Join(err, w.member.server.Resume(ctx))
 }
 
 // deletedWithNothingLeft: when podd has deleted a pod from the apiserver, nothing of it is on
@@ -284,8 +297,8 @@ func (w *world) clusterAnswers(ctx context.Context) error {
 		return nil
 	}
 	w.member.proxy.spoil(sound)
-	if !w.member.server.Running() {
-		return w.member.server.Start(ctx)
+	if err := w.member.server.Resume(ctx); err != nil {
+		return err
 	}
 	return testnode.Poll(ctx, 100*time.Millisecond, func() error { return w.member.pay(ctx) })
 }

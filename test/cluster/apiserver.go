@@ -36,6 +36,10 @@ type APIServer struct {
 	Accounts bool
 	// Audit has the requests of nodes noted, for Requests.
 	Audit bool
+	// OwnEtcd has etcd run as a process of its own, Etcd, which fails without the apiserver.
+	// Start starts it where it does not run, and Stop ends it.
+	OwnEtcd bool
+	Etcd    Program
 
 	token  string
 	signer *signer
@@ -58,6 +62,9 @@ func (a *APIServer) Start(ctx context.Context) error {
 	if err := a.prepare(); err != nil {
 		return fmt.Errorf("prepare the apiserver: %w", err)
 	}
+	if err := a.startEtcd(); err != nil {
+		return err
+	}
 	log, err := os.Create(a.path("apiserver.log"))
 	if err != nil {
 		return fmt.Errorf("make the apiserver's log: %w", err)
@@ -73,16 +80,41 @@ func (a *APIServer) Start(ctx context.Context) error {
 	go func() { _ = a.cmd.Wait(); close(a.done) }()
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	err = testnode.Poll(ctx, 50*time.Millisecond, func() error {
+	if err := a.await(ctx); err != nil {
+		return errors.Join(fmt.Errorf("%w: %s", err, a.LogTail()), a.Stop())
+	}
+	return nil
+}
+
+// await returns when the apiserver is ready, or has ended.
+func (a *APIServer) await(ctx context.Context) error {
+	return testnode.Poll(ctx, 50*time.Millisecond, func() error {
 		if !a.Running() {
 			return testnode.Stop(errors.New("the apiserver ended"))
 		}
 		return a.ready(ctx)
 	})
-	if err != nil {
-		return errors.Join(fmt.Errorf("%w: %s", err, a.LogTail()), a.Stop())
+}
+
+// Resume starts again what of the apiserver and its etcd does not run, and returns when the
+// apiserver is ready.
+func (a *APIServer) Resume(ctx context.Context) error {
+	if !a.Running() {
+		return a.Start(ctx)
 	}
-	return nil
+	if err := a.startEtcd(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	return a.await(ctx)
+}
+
+func (a *APIServer) startEtcd() error {
+	if !a.OwnEtcd || a.Etcd.Pid() != 0 {
+		return nil
+	}
+	return a.Etcd.Start()
 }
 
 // ready says whether the apiserver serves, and the namespace default is there.
@@ -115,6 +147,9 @@ func (a *APIServer) flags() []string {
 		"--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group", "--requestheader-extra-headers-prefix=X-Remote-Extra-",
 		"--proxy-client-cert-file=" + a.path("front-proxy.crt"), "--proxy-client-key-file=" + a.path("front-proxy.key"),
 	}
+	if a.OwnEtcd {
+		flags = append(flags, "--etcd-servers=unix://localhost:2379") // a socket in the working directory of both
+	}
 	flags = append(flags, a.auditFlags()...)
 	if !a.Accounts {
 		return append(flags, "--disable-admission-plugins=ServiceAccount")
@@ -132,6 +167,7 @@ func (a *APIServer) prepare() error {
 	if err := os.MkdirAll(a.Dir, 0o700); err != nil {
 		return err
 	}
+	a.Etcd = Program{Name: "etcd", Binary: a.Binary, Dir: a.Dir, Args: []string{"etcd"}}
 	random := make([]byte, 16)
 	_, _ = rand.Read(random) // never fails
 	a.token = hex.EncodeToString(random)
@@ -189,8 +225,10 @@ func (a *APIServer) Running() bool {
 // clients that watch something, a minute long, at the second it exits.
 const impatience = 2 * time.Second
 
-// Stop ends the apiserver and returns when it is gone, at most 20 s later.
-func (a *APIServer) Stop() error {
+// Stop ends the apiserver and its etcd and returns when they are gone, at most 30 s later.
+func (a *APIServer) Stop() error { return errors.Join(a.stop(), a.Etcd.Stop()) }
+
+func (a *APIServer) stop() error {
 	if !a.Running() {
 		return nil
 	}
@@ -216,8 +254,8 @@ func (a *APIServer) Freeze() error { return a.cmd.Process.Signal(unix.SIGSTOP) }
 // Thaw lets a frozen process go on.
 func (a *APIServer) Thaw() error { return a.cmd.Process.Signal(unix.SIGCONT) }
 
-// Kill ends the apiserver, and the etcd that is in it, as a crash would, and returns when it
-// is gone. What it has stored is there after the next Start.
+// Kill ends the apiserver, and the etcd that is in it, if it has none of its own, as a crash
+// would, and returns when it is gone. What it has stored is there after the next Start.
 func (a *APIServer) Kill() error {
 	if !a.Running() {
 		return nil

@@ -77,6 +77,24 @@ func (p *Program) Stop() error {
 	return err
 }
 
+// Kill ends the process as a crash would, and returns when it is gone.
+func (p *Program) Kill() error {
+	if !p.running() {
+		return nil
+	}
+	err := p.cmd.Process.Kill()
+	<-p.done
+	return err
+}
+
+// Pid is 0 when it does not run.
+func (p *Program) Pid() int {
+	if !p.running() {
+		return 0
+	}
+	return p.cmd.Process.Pid
+}
+
 // LogTail is the end of what it wrote.
 func (p *Program) LogTail() string {
 	text, _ := os.ReadFile(p.log())

@@ -5,12 +5,19 @@
 // What it stores is in the directory etcd below the working directory, where the
 // sockets of etcd are too: it listens on no port but the one of --secure-port. All
 // arguments are kube-apiserver's; --etcd-servers is added.
+//
+// "apiserver etcd" is that etcd alone, until it is told to end, and an apiserver whose
+// arguments have --etcd-servers starts none: then the one can fail without the other.
 package main
 
 import (
 	"fmt"
 	"net/url"
 	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
 
 	"go.etcd.io/etcd/server/v3/embed"
 	"k8s.io/component-base/cli"
@@ -28,16 +35,31 @@ const (
 )
 
 func main() {
+	args := os.Args[1:]
+	if slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "--etcd-servers=") }) {
+		os.Exit(serve(args))
+	}
 	etcd, err := store("etcd")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "start etcd:", err)
 		os.Exit(1)
 	}
-	command := app.NewAPIServerCommand()
-	command.SetArgs(append([]string{"--etcd-servers=" + clients}, os.Args[1:]...))
-	code := cli.Run(command)
+	if slices.Equal(args, []string{"etcd"}) {
+		told := make(chan os.Signal, 1)
+		signal.Notify(told, os.Interrupt, syscall.SIGTERM)
+		<-told
+		etcd.Close()
+		return
+	}
+	code := serve(append([]string{"--etcd-servers=" + clients}, args...))
 	etcd.Close()
 	os.Exit(code)
+}
+
+func serve(args []string) int {
+	command := app.NewAPIServerCommand()
+	command.SetArgs(args)
+	return cli.Run(command)
 }
 
 // store starts an etcd that syncs nothing to the disk and returns when it answers.
