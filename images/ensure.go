@@ -70,7 +70,7 @@ func (l *Puller) Ensure(ctx context.Context, p *v1.Pod, c *v1.Container) (pod.Im
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		for _, a := range requests {
-			l.dropWantLocked(a.key)
+			l.dropWantLocked(a.key, errNobodyWaits)
 		}
 	}
 	return out, nil
@@ -175,7 +175,7 @@ func (l *Puller) recall(ctx context.Context, a request) (pod.ImageState, bool) {
 		l.mu.Unlock()
 		return pod.ImageState{}, false
 	case w.image != a.image: // an in-place update of the image
-		l.dropWantLocked(a.key)
+		l.dropWantLocked(a.key, errNobodyWaits)
 		l.mu.Unlock()
 		return pod.ImageState{}, false
 	case w.op != nil:

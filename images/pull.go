@@ -1,6 +1,7 @@
 package images
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,8 +17,12 @@ import (
 	"podd/internal/pod"
 )
 
-// errNobodyWaits is the cause of a cancelled pull.
-var errNobodyWaits = errors.New("no pod is waiting for it any longer")
+// Why a pull is cancelled.
+var (
+	errNobodyWaits = errors.New("no pod is waiting for it any longer")
+	errImported    = errors.New("the image was imported from an archive")
+	errStopping    = errors.New("podd is stopping")
+)
 
 // opKey identifies a pull. A pod with Secrets of its own, or with a service account by which
 // plugins find credentials, may have some that others lack, and must not pull for them.
@@ -46,6 +51,7 @@ type op struct {
 	asked    time.Time
 	started  time.Time               // zero while it is in the queue
 	cancel   context.CancelCauseFunc // nil while it is in the queue
+	dropped  error                   // why the last container lost its interest; nil while one has it
 	// slotless: it took long and gave its slot to another; overdue is the timer
 	// for that, nil if pulls keep their slots.
 	slotless bool
@@ -86,8 +92,8 @@ func (l *Puller) joinLocked(key wantKey, w *want, ref string) {
 }
 
 // dropWantLocked removes a container's interest, and cancels the pull with the last
-// one.
-func (l *Puller) dropWantLocked(key wantKey) {
+// one, for the reason given.
+func (l *Puller) dropWantLocked(key wantKey, why error) {
 	w := l.wants[key]
 	if w == nil {
 		return
@@ -103,8 +109,8 @@ func (l *Puller) dropWantLocked(key wantKey) {
 	}
 	// A later request starts a new pull.
 	delete(l.ops, o.key)
-	if o.cancel != nil {
-		o.cancel(errNobodyWaits)
+	if o.dropped = why; o.cancel != nil {
+		o.cancel(why)
 		return
 	}
 	l.queue = slices.DeleteFunc(l.queue, func(q *op) bool { return q == o })
@@ -315,8 +321,10 @@ func (l *Puller) announce(o *op, waiting map[wantKey]*want, r result, total time
 	switch {
 	case r.err == nil:
 		l.log.Info("image pulled", "image", o.key.ref, "took", r.took.Truncate(time.Millisecond), "bytes", size)
+	case len(waiting) == 0 && errors.Is(o.dropped, errImported):
+		l.log.Info("image was imported from an archive while it was being pulled: its pull is cancelled, pods start with the imported one", "image", o.key.ref)
 	case len(waiting) == 0:
-		l.log.Info("image pull cancelled", "image", o.key.ref, "why", errNobodyWaits)
+		l.log.Info("image pull cancelled", "image", o.key.ref, "why", cmp.Or(o.dropped, errStopping))
 	default:
 		l.log.Debug("cannot pull image", "image", o.key.ref, "error", bounded(r.err.Error()))
 	}

@@ -181,7 +181,7 @@ func (l *Puller) Forget(uid pod.UID) {
 	defer l.mu.Unlock()
 	for k := range l.wants {
 		if k.uid == uid {
-			l.dropWantLocked(k)
+			l.dropWantLocked(k, errNobodyWaits)
 		}
 	}
 	for k := range l.backoff {
@@ -204,7 +204,7 @@ func (l *Puller) Retry(uid pod.UID) {
 }
 
 // Imported reports images that were imported (package archive): pods that wait for
-// one are woken, even in back-off.
+// one are woken, even in back-off, and a pull of it is cancelled.
 func (l *Puller) Imported(refs []string) {
 	names := map[string]bool{}
 	for _, r := range refs {
@@ -215,7 +215,7 @@ func (l *Puller) Imported(refs []string) {
 	for k, w := range l.wants {
 		if ref, err := imageref.WithTag(w.image); err == nil && names[imageref.Full(ref)] {
 			delete(l.backoff, backoffKey{k.uid, w.image})
-			l.dropWantLocked(k)
+			l.dropWantLocked(k, errImported)
 			wake = append(wake, k.uid)
 		}
 	}

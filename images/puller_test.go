@@ -1,9 +1,11 @@
 package images
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -409,6 +411,37 @@ func TestImportedImageWakesWaitingPods(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestACancelledPullIsLoggedWithItsReason: an image that came from an archive meanwhile is
+// no fault, and no pod has left.
+func TestACancelledPullIsLoggedWithItsReason(t *testing.T) {
+	const image = "localhost/big:1"
+	for want, cancel := range map[string]func(b *bench){
+		`level=INFO msg="image was imported from an archive while it was being pulled: its pull is cancelled, pods start with the imported one" image=` + image: func(b *bench) {
+			b.Imported([]string{image})
+		},
+		`level=INFO msg="image pull cancelled" image=` + image + ` why="no pod is waiting for it any longer"`: func(b *bench) { b.Forget("a") },
+		`level=INFO msg="image pull cancelled" image=` + image + ` why="podd is stopping"`:                    func(*bench) {},
+	} {
+		var log bytes.Buffer
+		plain := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+			if a.Key == slog.TimeKey {
+				return slog.Attr{}
+			}
+			return a
+		}}))
+		inBubble(t, PullConfig{Log: plain}, func(t *testing.T, b *bench) {
+			b.rt.set(image, time.Hour, nil)
+			b.ask(t, "a", image, v1.PullIfNotPresent)
+			synctest.Wait()
+			cancel(b)
+			synctest.Wait()
+		})
+		if got := log.String(); got != want+"\n" {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
 }
 
 func TestCRIsOwnReasons(t *testing.T) {
