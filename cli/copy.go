@@ -11,6 +11,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -28,6 +29,9 @@ type CopyOptions struct {
 	// NoPreserve gives what is copied into a container the owner and the modes that new
 	// files have there.
 	NoPreserve bool
+	// Retries is how often a copy from a container whose session breaks off is resumed;
+	// negative for as often as it takes.
+	Retries int
 }
 
 // place is where a file is: in a pod, or here if pod is empty.
@@ -118,15 +122,18 @@ func (t *target) run(ctx context.Context, in io.Reader, out io.Writer, words ...
 	text := strings.ReplaceAll(strings.TrimSpace(string(said.text)), "\n", "; ")
 	switch exit := (*ExitError)(nil); {
 	case errors.As(err, &exit):
-		return &commandError{words[0], fmt.Sprintf("failed with exit code %d", exit.Code), text}
+		return &commandError{words[0], fmt.Sprintf("failed with exit code %d", exit.Code), text, true}
 	case errors.Is(err, errNoOutcome):
-		return &commandError{words[0], "ended before it had read everything", text}
+		return &commandError{words[0], "ended before it had read everything", text, false}
 	}
 	return err
 }
 
 // commandError is the failure of a command that podd ran for its own purpose.
-type commandError struct{ name, how, said string }
+type commandError struct {
+	name, how, said string
+	exited          bool // it told its exit code
+}
 
 func (e *commandError) Error() string {
 	if e.said == "" {
@@ -245,7 +252,7 @@ func (o *CopyOptions) download(ctx context.Context, t *target, from, to string, 
 	in, out := io.Pipe()
 	ran := make(chan error, 1)
 	go func() {
-		err := t.run(ctx, nil, out, "tar", "cf", "-", from)
+		err := o.resuming(ctx, from, out, errs, func(to io.Writer, words ...string) error { return t.run(ctx, nil, to, words...) })
 		_ = out.CloseWithError(err)
 		ran <- err
 	}()
@@ -261,4 +268,66 @@ func (o *CopyOptions) download(ctx context.Context, t *target, from, to string, 
 		return err
 	}
 	return failure
+}
+
+const (
+	// fromByte has tar write its archive once more, and passes on what begins with a byte of
+	// it, the first being 1. Where the shell can, it fails with tar.
+	fromByte = `(set -o pipefail) 2>/dev/null && set -o pipefail; tar cf - "$1" | tail -c "+$2"`
+	// beforeRetry is how long podd cp waits for a session that had brought nothing: podd may
+	// be starting.
+	beforeRetry = time.Second
+)
+
+// resuming has tar in the container write an archive to a writer. Like kubectl, it resumes
+// one whose session breaks off, where it did, Retries times: the archive is the same again
+// if what it is of is. tar's own failure is final, and so is what podd refuses.
+func (o *CopyOptions) resuming(ctx context.Context, from string, to, errs io.Writer, run func(to io.Writer, words ...string) error) error {
+	counted := &counter{to: to}
+	words := []string{"tar", "cf", "-", from}
+	for retry := 1; ; retry++ {
+		before := counted.n
+		err := run(counted, words...)
+		if err == nil || ctx.Err() != nil || !brokeOff(err) || o.Retries >= 0 && retry > o.Retries {
+			return err
+		}
+		if counted.n > 0 {
+			words = []string{"sh", "-c", fromByte, "sh", from, strconv.FormatInt(counted.n+1, 10)}
+		}
+		_, _ = fmt.Fprintf(errs, "%v: resuming at byte %d (retry %s)\n", err, counted.n, o.ofRetries(retry))
+		if counted.n > before {
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(beforeRetry):
+		}
+	}
+}
+
+func (o *CopyOptions) ofRetries(n int) string {
+	if o.Retries < 0 {
+		return strconv.Itoa(n)
+	}
+	return fmt.Sprintf("%d of %d", n, o.Retries)
+}
+
+// brokeOff says whether it was the session that failed, not what was asked for.
+func brokeOff(err error) bool {
+	var failed *commandError
+	var refused answer
+	return !(errors.As(err, &failed) && failed.exited) && !errors.As(err, &refused)
+}
+
+// counter counts what it has passed on.
+type counter struct {
+	to io.Writer
+	n  int64
+}
+
+func (c *counter) Write(p []byte) (int, error) {
+	n, err := c.to.Write(p)
+	c.n += int64(n)
+	return n, err
 }

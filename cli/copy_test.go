@@ -5,12 +5,15 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 )
 
 func TestPlacesOfFiles(t *testing.T) {
@@ -151,5 +154,70 @@ func TestWhatIsPackedUnpacksToTheSame(t *testing.T) {
 	}
 	if !strings.Contains(warned.String(), `"name/l" -> "x"`) {
 		t.Errorf("warned %q", &warned)
+	}
+}
+
+// TestACopyResumesWhereItsSessionBrokeOff, with tar, sh and tail of this machine as the
+// container's.
+func TestACopyResumesWhereItsSessionBrokeOff(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(dir+"/it's", bytes.Repeat([]byte("0123456789abcdef"), 1<<12), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	whole, err := exec.Command("tar", "cf", "-", dir).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	broken, final := errors.New("broken"), error(&commandError{name: "tar", how: "failed", exited: true})
+	for name, tt := range map[string]struct {
+		retries int
+		breaks  []int // after so many bytes
+		last    error // of the attempt after those
+		want    error
+		told    string
+	}{
+		"whole":               {},
+		"never":               {breaks: []int{1000}, want: broken},
+		"often enough":        {retries: 2, breaks: []int{1000, 1}, told: "broken: resuming at byte 1000 (retry 1 of 2)\nbroken: resuming at byte 1001 (retry 2 of 2)\n"},
+		"once too often":      {retries: 1, breaks: []int{1000, 1}, want: broken, told: "broken: resuming at byte 1000 (retry 1 of 1)\n"},
+		"as often as it must": {retries: -1, breaks: []int{512, 512, 40000}, told: "broken: resuming at byte 512 (retry 1)\nbroken: resuming at byte 1024 (retry 2)\nbroken: resuming at byte 41024 (retry 3)\n"},
+		"nothing came":        {retries: -1, breaks: []int{0}, told: "broken: resuming at byte 0 (retry 1)\n"},
+		"tar's own failure":   {retries: -1, last: final, want: final},
+		"a refusal":           {retries: -1, last: answer("no such pod"), want: answer("no such pod")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var got, errs bytes.Buffer
+				o := &CopyOptions{Retries: tt.retries}
+				attempt := 0
+				err := o.resuming(t.Context(), dir, &got, &errs, func(to io.Writer, words ...string) error {
+					out, err := exec.Command(words[0], words[1:]...).Output()
+					if err != nil {
+						t.Fatalf("%q: %v", words, err)
+					}
+					if attempt++; attempt <= len(tt.breaks) {
+						_, _ = to.Write(out[:tt.breaks[attempt-1]])
+						return broken
+					}
+					_, _ = to.Write(out)
+					return tt.last
+				})
+				if !errors.Is(err, tt.want) || errs.String() != tt.told {
+					t.Errorf("got %v and %q, want %v and %q", err, errs.String(), tt.want, tt.told)
+				}
+				if tt.want == nil && !bytes.Equal(got.Bytes(), whole) {
+					t.Errorf("got %d bytes, want the archive's %d", got.Len(), len(whole))
+				}
+			})
+		})
+	}
+}
+
+func TestACommandWhoseOutcomeIsNotToldHasNotSucceeded(t *testing.T) {
+	if err := readOutcome(strings.NewReader("")); !errors.Is(err, errBrokenOff) {
+		t.Errorf("got %v", err)
+	}
+	if err := readOutcome(strings.NewReader(`{"metadata":{},"status":"Success"}`)); err != nil {
+		t.Errorf("got %v", err)
 	}
 }

@@ -74,10 +74,15 @@ func upgrade(ctx context.Context, conn net.Conn, target, protocol string) (net.C
 	if response.StatusCode != http.StatusSwitchingProtocols {
 		text, _ := io.ReadAll(io.LimitReader(response.Body, 1024)) // for the error message
 		_ = response.Body.Close()
-		return nil, errors.New(printable(strings.TrimSpace(string(text))))
+		return nil, answer(printable(strings.TrimSpace(string(text))))
 	}
 	return &buffered{conn, in}, nil
 }
+
+// answer is an error that the daemon or the runtime told, unlike that of a connection.
+type answer string
+
+func (a answer) Error() string { return string(a) }
 
 // buffered is a connection of which a reader has read ahead.
 type buffered struct {
@@ -197,15 +202,22 @@ func stream(conn *spdystream.Connection, kind string) (*spdystream.Stream, error
 	return s, s.Wait()
 }
 
-// readOutcome reads how a command ended: a Status.
+// errBrokenOff is that of a session that ended before its command: with podd, the runtime or
+// the connection between them.
+var errBrokenOff = errors.New("the session broke off before the command ended")
+
+// readOutcome reads how a command ended: a Status, also of one that succeeded.
 func readOutcome(from io.Reader) error {
 	text, err := io.ReadAll(io.LimitReader(from, 64<<10))
-	if err != nil || len(text) == 0 {
+	if err != nil {
 		return err
+	}
+	if len(text) == 0 { // a connection that breaks off ends its streams
+		return errBrokenOff
 	}
 	var s metav1.Status
 	if err := json.Unmarshal(text, &s); err != nil {
-		return errors.New(printable(string(text)))
+		return answer(printable(string(text)))
 	}
 	if s.Status == metav1.StatusSuccess {
 		return nil
@@ -217,5 +229,5 @@ func readOutcome(from io.Reader) error {
 			}
 		}
 	}
-	return errors.New(printable(s.Message))
+	return answer(printable(s.Message))
 }

@@ -90,6 +90,10 @@ flags of kubectl cp. One of FROM and TO is a path of this machine, the other is
 [NAMESPACE/]POD:PATH. As with kubectl, tar must be in the container. Out of a container
 come files and directories, and no links.
 
+A copy from a container whose session breaks off, with podd or the runtime, is resumed
+where it did with --retries, which takes sh and tail in the container, too. What changes
+there in the meantime may be copied in part old, in part new.
+
 ` + aboutSessions + `Exit codes: 0, 1 for an error, 2 for wrong usage, 3 when podd is not running.`,
 		Example: `  podd cp ./site web:/usr/share/nginx/html
   podd cp apps/db:/var/log/db.log /tmp/db.log -c main`,
@@ -103,6 +107,7 @@ come files and directories, and no links.
 	addNamespace(cmd, &o.StateDir, &o.Namespace)
 	cmd.Flags().StringVarP(&o.Container, "container", "c", "", "to or from this `container`")
 	cmd.Flags().BoolVar(&o.NoPreserve, "no-preserve", false, "do not keep owner and modes of what is copied into the container")
+	cmd.Flags().IntVar(&o.Retries, "retries", 0, "resume a copy from a container that breaks off at most this often: 0 for never, a negative `number` for as often as it takes")
 	return cmd
 }
 

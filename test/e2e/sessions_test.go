@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -219,6 +220,53 @@ func TestFilesAreCopiedToAndFromAContainer(t *testing.T) {
 		if _, err := e.prints("cp", c.from, c.to); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("cp %s %s: got %v, want %q", c.from, c.to, err, c.want)
 		}
+	}
+}
+
+// TestACopyFromAContainerGoesOnAfterPoddWasKilled: tar stops in the middle, podd is killed
+// and started again; kubectl cp's --retries resumes there. A command of which nobody tells
+// how it ended did not succeed.
+func TestACopyFromAContainerGoesOnAfterPoddWasKilled(t *testing.T) {
+	e := begin(t)
+	// The container's own tar sends half of its archive, and the rest only once it is asked again.
+	halting := "#!/bin/sh\nbusybox tar \"$@\" > $3.tar; head -c 500000 $3.tar; [ -e /out/again ] || { : > /out/half${3##*/}; sleep 1000; }; tail -c +500001 $3.tar\n"
+	e.write("web.yaml", e.podOf("web", fmt.Sprintf("rm /bin/tar; printf '%%s' %s > /bin/tar; chmod +x /bin/tar; seq 150000 | tee /tmp/1 > /tmp/2; : > /out/web; ${REST}", "'"+halting+"'")))
+	e.mark("web")
+	dir := t.TempDir()
+	once, onceEnded := e.background("cp", "web:/tmp/1", dir+"/once")
+	resumed, ended := e.background("cp", "--retries=-1", "web:/tmp/2", dir+"/big")
+	e.mark("half1", "half2")
+	e.eventually("some of it has come", func(context.Context) error {
+		info, err := os.Stat(dir + "/big")
+		if err == nil && info.Size() == 0 {
+			err = errors.New("nothing yet")
+		}
+		return err
+	})
+	if err := os.WriteFile(filepath.Join(e.out, "again"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	e.kill()
+	e.start()
+	for _, done := range []<-chan struct{}{ended, onceEnded} {
+		select {
+		case <-done:
+		case <-time.After(patience):
+			t.Fatalf("it does not end: %s", resumed)
+		}
+	}
+	want := &strings.Builder{}
+	for i := range 150000 {
+		_, _ = fmt.Fprintln(want, i+1)
+	}
+	if got, err := os.ReadFile(dir + "/big"); err != nil || string(got) != want.String() {
+		t.Errorf("got %d bytes, %v, want %d", len(got), err, want.Len())
+	}
+	if got := resumed.String(); !strings.Contains(got, ": resuming at byte ") || strings.Contains(got, " byte 0 ") {
+		t.Errorf("it says %q", got)
+	}
+	if got := once.String(); !strings.Contains(got, "podd cp: ") || !strings.Contains(got, "the session broke off before the command ended") {
+		t.Errorf("without retries it says %q", got)
 	}
 }
 
