@@ -194,25 +194,24 @@ func (b *bench) deployment(ctx context.Context, column string, w *cluster.Whole)
 		return err
 	}
 	name := b.name("deployment-" + column)
-	ready := make(chan error, 1)
-	var last time.Time
-	go func() {
-		ready <- w.Server.Client().Follow(ctx, "/api/v1/namespaces/default/pods?labelSelector=app%3D"+name, func() func(string, json.RawMessage) bool {
-			all := map[string]bool{}
-			return func(_ string, text json.RawMessage) bool {
-				var p v1.Pod
-				if json.Unmarshal(text, &p) == nil && shownReady(p) {
-					all[p.Name], last = true, time.Now()
-				}
-				return len(all) < b.plan.burstSize
-			}
-		}())
-	}()
-	agent, err := perftest.CPUTime(w.Pid())
-	if err != nil {
+	if err := b.scaleUp(ctx, column, w, name); err != nil {
 		return err
 	}
-	server, err := perftest.CPUTime(w.Server.Pid())
+	if err := b.scaleToNothing(ctx, column, w, name); err != nil {
+		return err
+	}
+	if column == colPodd {
+		if err := b.nothingLeaked(ctx, scope, before); err != nil {
+			return err
+		}
+	}
+	return w.Server.Client().Delete(ctx, cluster.Object{"kind": "Deployment", "metadata": map[string]any{"name": name}})
+}
+
+// scaleUp creates a Deployment and measures until all its pods are Ready.
+func (b *bench) scaleUp(ctx context.Context, column string, w *cluster.Whole, name string) error {
+	ready := b.followReady(ctx, w, name)
+	before, err := spentIn(w)
 	if err != nil {
 		return err
 	}
@@ -220,29 +219,68 @@ func (b *bench) deployment(ctx context.Context, column string, w *cluster.Whole)
 	if err := w.Server.Client().Create(ctx, b.deploymentOf(name, b.plan.burstSize)); err != nil {
 		return err
 	}
-	if err := <-ready; err != nil {
-		return errors.Join(fmt.Errorf("wait for %d pods: %w", b.plan.burstSize, err), w.Check())
+	all := <-ready
+	if all.err != nil {
+		return errors.Join(fmt.Errorf("wait for %d pods: %w", b.plan.burstSize, all.err), w.Check())
 	}
-	b.add(rowDeployment, column, last.Sub(begin).Seconds())
+	took := all.at.Sub(begin).Seconds()
+	b.add(rowDeployment, column, took)
 	requests, err := w.Server.Requests(w.Name(), begin)
 	if err != nil {
 		return err
 	}
-	agentNow, err := perftest.CPUTime(w.Pid())
+	after, err := spentIn(w)
 	if err != nil {
 		return err
 	}
-	serverNow, err := perftest.CPUTime(w.Server.Pid())
-	if err != nil {
-		return err
+	b.say("  in %.1f s; of the processor's the agent had %.1f s, apiserver and etcd %.1f s; the node's requests: %v", took,
+		(after.agent - before.agent).Seconds(), (after.server - before.server).Seconds(), counted(requests))
+	return nil
+}
+
+// readiness is when the last of a Deployment's pods was seen Ready.
+type readiness struct {
+	at  time.Time
+	err error
+}
+
+// followReady follows a Deployment's pods until all are Ready.
+func (b *bench) followReady(ctx context.Context, w *cluster.Whole, name string) <-chan readiness {
+	done := make(chan readiness, 1)
+	go func() {
+		var last time.Time
+		all := map[string]bool{}
+		err := w.Server.Client().Follow(ctx, "/api/v1/namespaces/default/pods?labelSelector=app%3D"+name, func(_ string, text json.RawMessage) bool {
+			var p v1.Pod
+			if json.Unmarshal(text, &p) == nil && shownReady(p) {
+				all[p.Name], last = true, time.Now()
+			}
+			return len(all) < b.plan.burstSize
+		})
+		done <- readiness{last, err}
+	}()
+	return done
+}
+
+// spent is the time that a cluster's programs have had of the processor: the node's agent,
+// and the apiserver with its etcd.
+type spent struct{ agent, server time.Duration }
+
+func spentIn(w *cluster.Whole) (s spent, err error) {
+	if s.agent, err = perftest.CPUTime(w.Pid()); err != nil {
+		return s, err
 	}
-	b.say("  in %.1f s; of the processor's the agent had %.1f s, apiserver and etcd %.1f s; the node's requests: %v", last.Sub(begin).Seconds(),
-		(agentNow - agent).Seconds(), (serverNow - server).Seconds(), counted(requests))
-	begin = time.Now()
+	s.server, err = perftest.CPUTime(w.Server.Pid())
+	return s, err
+}
+
+// scaleToNothing scales a Deployment to 0 and measures until nothing of its pods is left.
+func (b *bench) scaleToNothing(ctx context.Context, column string, w *cluster.Whole, name string) error {
+	begin := time.Now()
 	if err := w.Server.Client().Apply(ctx, b.deploymentOf(name, 0)); err != nil {
 		return err
 	}
-	err = testnode.Poll(ctx, 20*time.Millisecond, func() error {
+	err := testnode.Poll(ctx, 20*time.Millisecond, func() error {
 		text, err := w.Server.Client().Raw(ctx, "/api/v1/namespaces/default/pods?limit=1&labelSelector=app%3D"+name)
 		var list v1.PodList
 		if err = errors.Join(err, json.Unmarshal(text, &list)); err == nil && len(list.Items) > 0 {
@@ -257,12 +295,7 @@ func (b *bench) deployment(ctx context.Context, column string, w *cluster.Whole)
 		return fmt.Errorf("scaled to 0: %w", err)
 	}
 	b.add(rowScaled, column, time.Since(begin).Seconds())
-	if column == colPodd {
-		if err := b.nothingLeaked(ctx, scope, before); err != nil {
-			return err
-		}
-	}
-	return w.Server.Client().Delete(ctx, cluster.Object{"kind": "Deployment", "metadata": map[string]any{"name": name}})
+	return nil
 }
 
 // counted is how many requests there were of each kind.
