@@ -2,7 +2,7 @@ package podresources
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// version is the API's, the label of every metric.
+// version is that of the API with all these calls, the label of its metrics.
 const version = "v1"
 
 // metrics are the kubelet's.

@@ -1,5 +1,5 @@
-// Package podresources serves the pod resources API (KEP-606, KEP-2043; podresources/v1) on
-// <root-dir>/pod-resources/kubelet.sock, by which monitoring agents and topology aware
+// Package podresources serves the pod resources API (KEP-606, KEP-2043; podresources/v1, and
+// List of v1alpha1) on <root-dir>/pod-resources/kubelet.sock, by which monitoring agents and topology aware
 // schedulers learn which pod has which devices.
 //
 // It leaves to others what there is to say: pods are the status writer's, devices package
@@ -25,6 +25,7 @@ import (
 	grpcstatus "google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 	api "k8s.io/kubelet/pkg/apis/podresources/v1"
+	alpha "k8s.io/kubelet/pkg/apis/podresources/v1alpha1"
 
 	"podd/internal/pod"
 	"podd/internal/unixserver"
@@ -77,6 +78,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	server := grpc.NewServer(append(unixserver.Options(), grpc.UnaryInterceptor(s.limited))...)
 	api.RegisterPodResourcesListerServer(server, s)
+	alpha.RegisterPodResourcesListerServer(server, alphaServer{s: s})
 	var ended sync.WaitGroup
 	ended.Go(func() {
 		if err := server.Serve(l); err != nil && !errors.Is(err, net.ErrClosed) {

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 	api "k8s.io/kubelet/pkg/apis/podresources/v1"
+	alpha "k8s.io/kubelet/pkg/apis/podresources/v1alpha1"
 
 	"podd/internal/pod"
 	"podd/internal/unixserver"
@@ -45,6 +46,7 @@ func aPod(name string) *v1.Pod {
 
 type rig struct {
 	client  api.PodResourcesListerClient
+	alpha   alpha.PodResourcesListerClient
 	socket  string
 	metrics *prometheus.Registry
 }
@@ -67,7 +69,7 @@ func serve(t *testing.T) *rig {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	r.client = api.NewPodResourcesListerClient(conn)
+	r.client, r.alpha = api.NewPodResourcesListerClient(conn), alpha.NewPodResourcesListerClient(conn)
 	return r
 }
 
@@ -98,6 +100,25 @@ kubelet_pod_resources_endpoint_requests_total{server_api_version="v1"} 4
 	}
 	if info, err := os.Stat(r.socket); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the socket is %v, %v", info, err)
+	}
+}
+
+// TestAnAgentOfTheFirstAPI asks the same socket, and learns what that has: no sidecars.
+func TestAnAgentOfTheFirstAPI(t *testing.T) {
+	r := serve(t)
+	list, err := r.alpha.List(t.Context(), &alpha.ListPodResourcesRequest{}, grpc.WaitForReady(true))
+	if err != nil || len(list.PodResources) != 2 || list.PodResources[0].Name != "db" || list.PodResources[1].Namespace != "default" {
+		t.Fatalf("got %v, %v", list, err)
+	}
+	c := list.PodResources[1].Containers
+	if len(c) != 1 || c[0].Name != "main" || len(c[0].Devices) != 1 || c[0].Devices[0].ResourceName != "example.com/gpu" || c[0].Devices[0].DeviceIds[0] != "web-main" {
+		t.Errorf("got %v", c)
+	}
+	if err := testutil.GatherAndCompare(r.metrics, strings.NewReader(`# HELP kubelet_pod_resources_endpoint_requests_total Requests to the pod resources API.
+# TYPE kubelet_pod_resources_endpoint_requests_total counter
+kubelet_pod_resources_endpoint_requests_total{server_api_version="v1alpha1"} 1
+`), "kubelet_pod_resources_endpoint_requests_total"); err != nil {
+		t.Error(err)
 	}
 }
 
