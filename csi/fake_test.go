@@ -235,6 +235,7 @@ type testNode struct {
 	*Volumes
 	t       *testing.T
 	objects *testObjects
+	events  *testEvents
 	woken   chan pod.UID
 	stop    func()
 }
@@ -263,6 +264,24 @@ func (o *testObjects) SecretOf(_ context.Context, _ *v1.Pod, namespace, name str
 	return nil, fmt.Errorf("secret %q %w", name, pod.ErrNotFound)
 }
 
+// testEvents are the events of pods.
+type testEvents struct {
+	mu   sync.Mutex
+	told []string
+}
+
+func (e *testEvents) Event(p *v1.Pod, eventType, reason, message string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.told = append(e.told, fmt.Sprintf("%s: %s %s %s", p.UID, eventType, reason, message))
+}
+
+func (e *testEvents) all() []string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Clone(e.told)
+}
+
 func (n *testNode) Changed(uid pod.UID) { n.woken <- uid }
 
 // newNode returns a running node; root is "" for a new root directory.
@@ -275,10 +294,10 @@ func newNode(t *testing.T, root string, change ...func(*Volumes)) *testNode {
 		}
 		t.Cleanup(func() { os.RemoveAll(root) })
 	}
-	n := &testNode{t: t, woken: make(chan pod.UID, 100), objects: &testObjects{drivers: map[string]*storagev1.CSIDriver{}, secrets: map[string]*v1.Secret{}}}
+	n := &testNode{t: t, woken: make(chan pod.UID, 100), events: &testEvents{}, objects: &testObjects{drivers: map[string]*storagev1.CSIDriver{}, secrets: map[string]*v1.Secret{}}}
 	var err error
 	if n.Volumes, err = New(Config{
-		RootDir: root, NodeName: "node", Objects: n.objects, Waker: n, Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Metrics: prometheus.NewRegistry(),
+		RootDir: root, NodeName: "node", Objects: n.objects, Waker: n, Events: n.events, Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Metrics: prometheus.NewRegistry(),
 	}); err != nil {
 		t.Fatal(err)
 	}

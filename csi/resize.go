@@ -54,6 +54,7 @@ func (v *Volumes) grow(ctx context.Context, s *session, p *plan, claim *v1.Persi
 	}
 	_, err = call(ctx, s, s.node.NodeExpandVolume, request)
 	if err == nil {
+		v.events.Event(p.pod, v1.EventTypeNormal, "FileSystemResizeSuccessful", fmt.Sprintf("MountVolume.NodeExpandVolume succeeded for volume %q %s", p.SpecVolID, v.nodeName)) // upstream's
 		if _, err = v.cluster.PatchClaim(ctx, claim, expanded(claim, size)); err == nil {
 			v.log.Info("CSI volume expanded", "driver", p.driver, "volume", p.SpecVolID, "size", size.String())
 		}

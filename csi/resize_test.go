@@ -30,6 +30,9 @@ func (n *testNode) sized(volume, claim string, resize v1.ClaimResourceStatus) po
 	return v
 }
 
+// resized is the kubelet's event.
+const resized = `Normal FileSystemResizeSuccessful MountVolume.NodeExpandVolume succeeded for volume "pv" node`
+
 func TestAVolumeIsExpandedAsItIsMountedIfItsClaimWaitsForThat(t *testing.T) {
 	const pending, going, never = v1.PersistentVolumeClaimNodeResizePending, v1.PersistentVolumeClaimNodeResizeInProgress, v1.PersistentVolumeClaimNodeResizeInfeasible
 	can := []csipb.NodeServiceCapability_RPC_Type{stages, expands}
@@ -72,6 +75,13 @@ func TestAVolumeIsExpandedAsItIsMountedIfItsClaimWaitsForThat(t *testing.T) {
 			if len(calls) != c.calls || !slices.Equal(cluster.patches, c.want) {
 				t.Errorf("got %d calls and %q, want %d and %q", len(calls), cluster.patches, c.calls, c.want)
 			}
+			var told []string
+			if c.calls > 0 && c.err == nil {
+				told = append(told, "uid-1: "+resized)
+			}
+			if got := n.events.all(); !slices.Equal(got, told) {
+				t.Errorf("the pod has events %q, want %q", got, told)
+			}
 			if q := f; c.calls > 0 && last[*csipb.NodeExpandVolumeRequest](q).CapacityRange.RequiredBytes != 2<<30 {
 				t.Errorf("got %v", last[*csipb.NodeExpandVolumeRequest](q))
 			}
@@ -97,6 +107,9 @@ func TestAVolumeIsExpandedWhileItsPodRuns(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 	wantCalls(t, f, "Stage", "Publish", "Expand")
+	if got := n.events.all(); len(got) != 1 || got[0] != string(v.Pod.UID)+": "+resized {
+		t.Errorf("the pod has events %q", got)
+	}
 	n.mustTearDown(v)
 	eventually(t, "it is no longer looked after", func() bool { n.mu.Lock(); defer n.mu.Unlock(); return len(n.republished) == 0 })
 }

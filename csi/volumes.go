@@ -31,6 +31,11 @@ type Objects interface {
 	SecretOf(ctx context.Context, p *v1.Pod, namespace, name string) (*v1.Secret, error)
 }
 
+// Events records events of pods. It must not block.
+type Events interface {
+	Event(p *v1.Pod, eventType, reason, message string)
+}
+
 // Config configures Volumes.
 type Config struct {
 	// RootDir is podd's --root-dir; it is created if missing.
@@ -38,6 +43,7 @@ type Config struct {
 	NodeName string
 	Objects  Objects
 	Waker    Waker
+	Events   Events
 	Cluster  Cluster // nil without one
 	// DevicePlugins has those that register in the same directory; nil rejects them.
 	DevicePlugins DevicePlugins
@@ -50,6 +56,7 @@ type Volumes struct {
 	root, nodeName, boot string
 	objects              Objects
 	waker                Waker
+	events               Events
 	cluster              Cluster
 	registry             *registry
 	log                  *slog.Logger
@@ -79,7 +86,7 @@ func New(c Config) (*Volumes, error) {
 		return nil, fmt.Errorf("resolve the root directory: %w", err)
 	}
 	v := &Volumes{
-		root: root, nodeName: c.NodeName, boot: bootID(), objects: c.Objects, waker: c.Waker, log: c.Log,
+		root: root, nodeName: c.NodeName, boot: bootID(), objects: c.Objects, waker: c.Waker, events: c.Events, log: c.Log,
 		metrics: newMetrics(c.Metrics), timeout: callTimeout, patience: patience, period: republishPeriod,
 		tearDowns: map[string]*tearDown{}, republished: map[string]*republished{},
 		cluster: c.Cluster, inUse: map[v1.UniqueVolumeName]map[string]bool{},

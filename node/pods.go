@@ -81,7 +81,7 @@ func (n *Node) assemble(facts Facts) (*parts, error) {
 	p.devices = devices.New(devices.Config{RootDir: n.cfg.RootDir, Waker: deviceUser{p}, Log: n.log, Metrics: n.registry})
 	n.problems.add(p.devices.Problems)
 	if p.csi, err = csi.New(csi.Config{
-		RootDir: n.cfg.RootDir, NodeName: n.cfg.NodeName, Objects: n.objects, Waker: driverUser{p}, Cluster: n.clusterStorage(), DevicePlugins: p.devices, Log: n.log, Metrics: n.registry,
+		RootDir: n.cfg.RootDir, NodeName: n.cfg.NodeName, Objects: n.objects, Waker: driverUser{p}, Events: n.recorder, Cluster: n.clusterStorage(), DevicePlugins: p.devices, Log: n.log, Metrics: n.registry,
 	}); err != nil {
 		return nil, err
 	}

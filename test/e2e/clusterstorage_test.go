@@ -263,6 +263,7 @@ func TestAPodOfTheClusterHasAnAttachedVolumeOfACSIDriver(t *testing.T) {
 	d.said(`NodeStageVolume 1: <nil>`)
 	d.said(`NodePublishVolume 1: <nil> token for "vault": true until true`)
 	d.said("NodeExpandVolume 1: <nil>")
+	m.told("web", "FileSystemResizeSuccessful", `MountVolume.NodeExpandVolume succeeded for volume "disk" `+node)
 	var claim v1.PersistentVolumeClaim
 	if err := m.get("PersistentVolumeClaim", "data", &claim); err != nil || claim.Status.Capacity.Storage().String() != "2Gi" ||
 		len(claim.Status.Conditions) > 0 || len(claim.Status.AllocatedResourceStatuses) > 0 || claim.Status.Phase != v1.ClaimBound {
