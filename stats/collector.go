@@ -153,6 +153,7 @@ func (c *Collector) fly(ctx context.Context, f *flight, detail kernel.Detail) {
 
 // read reads everything once; its caller has the turn.
 func (c *Collector) read(ctx context.Context, detail kernel.Detail) *Snapshot {
+	begun := time.Now()
 	groups := c.cfg.Groups()
 	snap := &Snapshot{Time: time.Now(), all: make([]measured, 0, len(groups)+1)}
 	errs := []error{c.names.learn(ctx, groups, c.cfg.Identify)}
@@ -171,7 +172,11 @@ func (c *Collector) read(ctx context.Context, detail kernel.Detail) *Snapshot {
 		}
 		m := measured{Group: g, Sample: s, who: who}
 		if s.CPU != nil {
-			m.rate = c.rates.observe(g.Path, point{s.Time, s.CPU.Usage}, s.Created)
+			born := s.Created
+			if born.After(begun.Add(-least)) {
+				born = s.Time // a cgroup of any age may be new to the kernel's memory, with all that it has used
+			}
+			m.rate = c.rates.observe(g.Path, point{s.Time, s.CPU.Usage}, born)
 		}
 		snap.all = append(snap.all, m)
 	}

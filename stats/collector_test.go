@@ -402,6 +402,29 @@ func TestRequestsAtOnceShareAReading(t *testing.T) {
 	})
 }
 
+// TestARateDoesNotBeginAtACgroupThatIsNewToTheKernelsMemoryOnly: its directory seems to be
+// made as it is read, and what it has used in its life was not used since.
+func TestARateDoesNotBeginAtACgroupThatIsNewToTheKernelsMemoryOnly(t *testing.T) {
+	each(t, func(t *testing.T, v2 bool) {
+		const main = "/kubepods/podu-1/main1"
+		for age, want := range map[time.Duration]uint64{0: 25e8, time.Minute: 0} {
+			m := newMachine(t, v2)
+			c := m.collector()
+			dir := filepath.Join(m.dir, "cgroup", main)
+			at := time.Now().Add(-age)
+			if err := os.Chtimes(dir, at, at); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := c.Summary(t.Context(), true); err != nil {
+				t.Fatal(err)
+			}
+			if got := c.rates.of[main].base.usage; got != want {
+				t.Errorf("%v old: its rate begins at %d, want %d", age, got, want)
+			}
+		}
+	})
+}
+
 func TestRatesAreOfTheTimeSinceAnEarlierRequest(t *testing.T) {
 	start := time.Unix(1000, 0)
 	type ask struct{ at, used, want float64 } // seconds, of CPU, cores; -1 for none

@@ -9,7 +9,8 @@ const Unlimited = uint64(1) << 62
 // Sample is what a cgroup, with those below it, has used. Counters begin when the cgroup
 // was made.
 type Sample struct {
-	// Time is when it was read, Created when the cgroup was made.
+	// Time is when it was read, Created when the cgroup was made, or later: the kernel notes
+	// when it first looked a directory up since it last dropped it from memory.
 	Time, Created time.Time
 	// CPU and Memory are nil without their controllers.
 	CPU    *CPU
