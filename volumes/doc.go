@@ -26,6 +26,9 @@
 //     that fails stops the deletion: a mount may lead to somebody's data
 //     (kubernetes/kubernetes#60987). The pod terminates anyway; what remains is a
 //     PendingUnmount, listed by PendingUnmounts and retried by Run.
+//   - A server that does not respond keeps no container of an ending pod alive, as far as
+//     podd has mounted the volume: AbortRequests has the container's requests fail. What
+//     podd asks to find that out keeps no mount busy.
 //   - A running podd orphans no directory: whatever creates something in one holds
 //     the pod's lock, which TearDown takes, and what TearDown cannot remove is a
 //     PendingUnmount. The agent finds what an earlier podd left when it starts. What

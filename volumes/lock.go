@@ -12,12 +12,13 @@ import (
 	"podd/internal/pod"
 )
 
-// lockKey names a lock: that of a pod, or that of its live volumes. The holder of a pod's
-// lock may hang with one of its volumes; the live ones are updated meanwhile. Whoever takes
-// both takes the pod's first.
+// lockKey names a lock: that of a pod, that of its live volumes, or that of AbortRequests.
+// The holder of a pod's lock may hang with one of its volumes; the live ones are updated
+// meanwhile. Whoever takes both takes the pod's first.
 type lockKey struct {
-	pod  pod.UID
-	live bool
+	pod    pod.UID
+	live   bool
+	aborts bool
 }
 
 // podLock serializes the calls for one pod, or for its live volumes; its last user drops
@@ -90,6 +91,7 @@ var errPatience = errors.New("it does not finish")
 // locks. If the setup does not return within patience, the error is a hungError.
 func (m *Mounter) takeOver(ctx context.Context, uid pod.UID) (unlock func(), err error) {
 	m.giveUp(uid, errPodGone)
+	m.awaitAborts(ctx, uid)
 	for {
 		within, cancel := context.WithTimeoutCause(ctx, patience, errPatience)
 		unlock, err := m.lockAll(within, uid)
@@ -100,6 +102,16 @@ func (m *Mounter) takeOver(ctx context.Context, uid pod.UID) (unlock func(), err
 		if hung := m.hung(uid); hung != nil { // anything else finishes
 			return nil, hung
 		}
+	}
+}
+
+// awaitAborts waits, for patience at most, for the end of AbortRequests, which keeps
+// mounts of the pod busy for moments.
+func (m *Mounter) awaitAborts(ctx context.Context, uid pod.UID) {
+	within, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if unlock, err := m.take(within, lockKey{pod: uid, aborts: true}); err == nil {
+		unlock()
 	}
 }
 

@@ -64,6 +64,7 @@ type Mounter struct {
 	threads  chan struct{} // bound the volumes being set up that may block, hung ones included
 	owner    *owner
 	unmounts *unmounts
+	ask      func(point string) (answer <-chan error) // askServer
 
 	mu       sync.Mutex // guards what follows
 	locks    map[lockKey]*podLock
@@ -123,6 +124,7 @@ func New(o Options, log *slog.Logger, reg prometheus.Registerer) (*Mounter, erro
 		threads:  make(chan struct{}, maxThreads),
 		owner:    newOwner(o.Events),
 		unmounts: newUnmounts(),
+		ask:      askServer,
 		locks:    map[lockKey]*podLock{},
 		setUps:   map[pod.UID]*setUp{},
 		working:  map[lockKey]*setUp{},

@@ -29,6 +29,7 @@ type unmounts struct {
 type attempt struct {
 	point string
 	flags int
+	keep  bool // what is mounted
 }
 
 func newUnmounts() *unmounts {
@@ -41,26 +42,36 @@ func newUnmounts() *unmounts {
 // file system, also those through its other mounts. It is therefore only for file
 // systems that podd itself has mounted, not for bind mounts of the host's directories.
 func (u *unmounts) unmount(ctx context.Context, point string, force bool) error {
-	err := u.attempt(ctx, point, 0)
+	err := u.attempt(ctx, attempt{point: point})
 	if !force || !errors.Is(err, errNoAnswer) {
 		return err
 	}
-	if forced := u.attempt(ctx, point, unix.MNT_FORCE); !errors.Is(forced, errNoAnswer) {
+	if forced := u.attempt(ctx, attempt{point: point, flags: unix.MNT_FORCE}); !errors.Is(forced, errNoAnswer) {
 		return forced
+	}
+	return err
+}
+
+// abort aborts the requests that wait for the server of what is mounted at a point, and
+// leaves it mounted, so that this can be repeated. Like a forced unmount, it is only for
+// file systems that podd itself has mounted.
+func (u *unmounts) abort(ctx context.Context, point string) error {
+	err := u.attempt(ctx, attempt{point: point, flags: unix.MNT_FORCE, keep: true})
+	if errors.Is(err, unix.EBUSY) { // after the requests were aborted
+		return nil
 	}
 	return err
 }
 
 // attempt calls unmount(2) once, unless an earlier call still hangs. Its error is the
 // kernel's, errNoAnswer or ctx's cause.
-func (u *unmounts) attempt(ctx context.Context, point string, flags int) error {
-	at := attempt{point, flags}
+func (u *unmounts) attempt(ctx context.Context, at attempt) error {
 	if !u.begin(at) {
 		return errNoAnswer
 	}
 	done := make(chan error, 1)
 	go func() {
-		err := u.call(point, flags|unix.UMOUNT_NOFOLLOW)
+		err := u.try(at)
 		u.end(at) // before done: the caller may then unmount the next mount at this point
 		done <- err
 	}()
@@ -74,6 +85,19 @@ func (u *unmounts) attempt(ctx context.Context, point string, flags int) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+}
+
+// try calls unmount(2). To keep the mount, it is open meanwhile, and therefore busy, in
+// a way (O_PATH) that asks no server.
+func (u *unmounts) try(at attempt) error {
+	if at.keep {
+		open, err := unix.Open(at.point, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(open)
+	}
+	return u.call(at.point, at.flags|unix.UMOUNT_NOFOLLOW)
 }
 
 func (u *unmounts) begin(at attempt) bool {

@@ -1,0 +1,147 @@
+package volumes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
+
+	"podd/internal/pod"
+)
+
+const (
+	// answerTimeout is how long a server may take to answer a question; after that, it is
+	// considered dead.
+	answerTimeout = 10 * time.Second
+	// askPeriod is the time between two questions to a server that answers.
+	askPeriod = 10 * time.Second
+	// abortPeriod is the time between two aborts. A process makes several requests before
+	// it exits, one after another: write, commit, close.
+	abortPeriod = 2 * time.Second
+	// abortedPause follows a question that was aborted with the other requests. The next
+	// one has the rest of abortPeriod to be answered.
+	abortedPause = abortPeriod / 2
+)
+
+// errAborted is a question that was aborted, by this podd or somebody else (umount -f):
+// the kernel's ERESTARTSYS, which only then gets as far as a process.
+const errAborted = unix.Errno(512)
+
+// AbortRequests is called while a pod that is being ended has a process that was killed
+// and does not exit. It may be waiting in the kernel for the server of an NFS volume that
+// no longer responds, for ever: a process that exits closes its files, which writes what
+// is in them, and no signal ends that. While the server of one of the pod's NFS volumes
+// does not answer, AbortRequests aborts all requests that wait for it, also those of other
+// pods, since they share a connection. What they were to write is lost. It calls tell
+// when it begins to, once for each volume, with the reason.
+//
+// It blocks until ctx ends, which it should as soon as the process has exited, or returns
+// at once if the pod has no such volume. Calls for one pod wait for each other; TearDown,
+// Release and Discard wait for them briefly.
+func (m *Mounter) AbortRequests(ctx context.Context, uid pod.UID, tell func(why string)) {
+	unlock, err := m.take(ctx, lockKey{pod: uid, aborts: true})
+	if err != nil {
+		return
+	}
+	defer unlock()
+	mounts, err := m.nfsMounts(uid)
+	if err != nil {
+		m.log.Warn("cannot look for servers that do not respond: a process of the pod may wait for one", "uid", uid, "error", err)
+		return
+	}
+	var all sync.WaitGroup
+	for _, at := range mounts {
+		all.Go(func() { m.abortWhileDead(ctx, at, tell) })
+	}
+	all.Wait()
+}
+
+// nfsMounts returns the mounts of the pod's NFS volumes, also those of claims.
+func (m *Mounter) nfsMounts(uid pod.UID) ([]*mountinfo.Info, error) {
+	dir := m.dirs.Volume(uid, nfsPlugin, "")
+	mounts, err := mountinfo.GetMounts(func(i *mountinfo.Info) (skip, stop bool) { return filepath.Dir(i.Mountpoint) != dir, false })
+	if err != nil {
+		return nil, fmt.Errorf("read the mount table: %w", err)
+	}
+	return mounts, nil
+}
+
+// abortWhileDead asks a server again and again, and aborts the requests that wait for it
+// while it does not answer, until ctx ends.
+func (m *Mounter) abortWhileDead(ctx context.Context, at *mountinfo.Info, tell func(why string)) {
+	var question <-chan error // that is not answered yet; nil for none
+	dead, told := false, false
+	overdue := time.NewTimer(answerTimeout)
+	defer overdue.Stop()
+	for ctx.Err() == nil {
+		if question == nil {
+			question = m.ask(at.Mountpoint)
+		}
+		select {
+		case err := <-question:
+			question = nil
+			if errors.Is(err, errAborted) {
+				sleep(ctx, abortedPause)
+				continue
+			}
+			dead = false
+			sleep(ctx, askPeriod)
+			overdue.Reset(answerTimeout)
+		case <-overdue.C:
+			if dead = true; !told {
+				told = true
+				tell(fmt.Sprintf("the server of NFS volume %q (%s) does not respond: the requests that wait for it are aborted, and data that was not written yet is lost",
+					filepath.Base(at.Mountpoint), at.Source))
+			}
+			m.abort(ctx, at.Mountpoint)
+			overdue.Reset(abortPeriod)
+		case <-ctx.Done():
+		}
+	}
+	if dead && question != nil { // it would wait for the server for ever
+		m.abort(ctx, at.Mountpoint)
+	}
+}
+
+// abort aborts the requests that wait for a server, also when ctx has ended: the mount is
+// not busy afterwards.
+func (m *Mounter) abort(ctx context.Context, point string) {
+	within, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), patience, errPatience)
+	defer cancel()
+	if err := m.unmounts.abort(within, point); err != nil {
+		m.log.Warn("cannot abort the requests that wait for a server", "mount", point, "error", err)
+	}
+}
+
+// askServer asks what is mounted at a point how full it is, which NFS has its server
+// answer each time. The answer may never come. What is waiting is a copy of the mount:
+// the mount itself can be unmounted meanwhile.
+func askServer(point string) <-chan error {
+	answer := make(chan error, 1)
+	go func() {
+		answer <- func() error {
+			copied, err := unix.OpenTree(unix.AT_FDCWD, point, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT)
+			if err != nil {
+				return err
+			}
+			defer unix.Close(copied)
+			var full unix.Statfs_t
+			return unix.Fstatfs(copied, &full)
+		}()
+	}()
+	return answer
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
