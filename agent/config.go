@@ -88,6 +88,12 @@ type Volumes interface {
 	Mounts(p *v1.Pod, c *v1.Container, subPaths []string) ([]pod.Mount, error)
 	// Devices returns the devices of the container's volumeDevices.
 	Devices(p *v1.Pod, c *v1.Container) ([]pod.Device, error)
+	// AbortRequests is called while a container of a pod that is being ended does not end
+	// although it was killed. It aborts the requests that wait for a server of one of
+	// the pod's volumes, as long as that server does not respond, and then says so by
+	// tell, once for each volume. It blocks until ctx ends, unless there is nothing to
+	// watch, and not much longer.
+	AbortRequests(ctx context.Context, uid pod.UID, tell func(why string))
 	TearDown(ctx context.Context, uid pod.UID) error
 	// Release unmounts and deletes nothing: the pod has completed.
 	Release(ctx context.Context, uid pod.UID) error

@@ -21,6 +21,9 @@
 //     sandbox) stays Failed over restarts of podd, until its source removes it.
 //   - Stopping a container (hook, turn, signal) goes on outside the worker's syncs:
 //     a later decision may shorten it, and none runs its hook again.
+//   - A container that was killed and does not end, because it waits for a volume's
+//     server that no longer responds, is helped to its end (Volumes.AbortRequests) if
+//     its pod ends, too. One that is to be restarted waits.
 //   - A postStart hook runs outside the syncs too, and ends with its container.
 //   - The set-up of volumes goes on outside the syncs where it takes long, and ends
 //     with its pod. The order in which everything that a pod has on the node is set

@@ -230,6 +230,7 @@ func (noVolumes) Hold(*v1.Pod, *v1.Container) func() { return func() {} }
 
 func (noVolumes) Mounts(*v1.Pod, *v1.Container, []string) ([]pod.Mount, error) { return nil, nil }
 func (noVolumes) Devices(*v1.Pod, *v1.Container) ([]pod.Device, error)         { return nil, nil }
+func (noVolumes) AbortRequests(context.Context, pod.UID, func(string))         {}
 func (noVolumes) TearDown(context.Context, pod.UID) error                      { return nil }
 func (noVolumes) EnsureCgroup(context.Context, *v1.Pod) error                  { return nil }
 func (noVolumes) RemoveCgroup(context.Context, *v1.Pod) error                  { return nil }

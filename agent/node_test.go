@@ -43,6 +43,8 @@ type node struct {
 	reports  map[string]int          // how many, by pod name
 	status   map[string]v1.PodStatus // by pod name
 	events   map[string]int          // "shop BackOff"
+	dead     map[string]bool         // pods whose volumes' server is dead
+	aborting map[string]int          // calls of AbortRequests in progress, by pod name
 
 	warnings []pod.Warning // of each sandbox
 	lacking  func()        // is called when a container lacked an object; nil for nothing
@@ -84,7 +86,7 @@ func newNode(r *fakeRuntime) *node {
 	n := &node{
 		fakeRuntime: r, logRemovals: r.t.TempDir(), ended: r.t.TempDir(), allocations: r.t.TempDir(), gate: newGate(), hooks: newHooks(r), sources: []pod.Source{pod.SourceFile, pod.SourceHTTP},
 		mounts: make(map[pod.UID]bool), released: make(map[pod.UID]int), cgroup: make(map[pod.UID]bool),
-		images: make(map[string]*fakeImage), removed: make(map[string]int), report: make(map[string]pod.Report), status: make(map[string]v1.PodStatus), taken: make(map[string]pod.UID), reports: make(map[string]int), events: make(map[string]int),
+		images: make(map[string]*fakeImage), removed: make(map[string]int), report: make(map[string]pod.Report), status: make(map[string]v1.PodStatus), taken: make(map[string]pod.UID), reports: make(map[string]int), events: make(map[string]int), dead: make(map[string]bool), aborting: make(map[string]int),
 		wants: map[pod.Source]map[string]*pod.Desired{pod.SourceFile: {}, pod.SourceHTTP: {}, pod.SourceAPIServer: {}},
 		spoke: make(map[pod.Source]bool),
 	}

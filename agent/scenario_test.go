@@ -99,7 +99,7 @@ func (s *scenario) words() map[string]story.Word {
 		{"start-agent stop-agent restart-agent kill-agent", "", s.doAgent},
 		{"speak silent", "SOURCE", s.doSource}, {"apply", "FILE… [http|api]", s.doSource}, {"remove", "POD [http|api]", s.doSource},
 		{"stop-runtime start-runtime", "", s.doFault}, {"fail", "N CALL [POD]", s.doFault}, {"unstick", "", s.doFault},
-		{"hang release stick ignore obey", "CALL POD", s.doFault},
+		{"hang release stick ignore obey", "CALL POD", s.doFault}, {"dead-server", "POD", s.doFault},
 		{"slow-list slow-unmount ahead", "DURATION", s.doTime}, {"pull", "POD DURATION", s.doTime},
 		{"golden", "POD FILE", s.doExpect}, {"expect", "POD FACT…", s.doExpect},
 		{"dies", "POD/CONTAINER [code=N] [after=DURATION]", s.doLife}, {"lives", "POD/CONTAINER", s.doLife},
@@ -171,6 +171,11 @@ func (s *scenario) doFault(words []string) error {
 		return err
 	case "hang":
 		s.faults.Hang(call)
+	case "dead-server":
+		s.disk.Lock()
+		defer s.disk.Unlock()
+		s.dead[call] = true
+		s.faults.Hang("StopContainer " + call)
 	case "release":
 		s.faults.Release(call)
 	case "stick":
@@ -375,6 +380,10 @@ func (s *scenario) fact(what, key string) string {
 	switch key {
 	case "waiting":
 		return report.Waiting[ctr].Reason
+	case "aborting":
+		s.disk.Lock()
+		defer s.disk.Unlock()
+		return fmt.Sprint(s.node.aborting[name])
 	case "logs":
 		s.disk.Lock()
 		defer s.disk.Unlock()

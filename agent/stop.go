@@ -26,6 +26,9 @@ type stopping struct {
 	done   chan struct{}
 	err    error
 	cancel context.CancelFunc
+	// watched says that abortRequests is in progress. It belongs to the worker's
+	// goroutine.
+	watched bool
 	// podIP is where the hook reaches its pod, and after are the terminations that
 	// come first. Both are set before it begins and not changed while it is in
 	// progress.
@@ -89,7 +92,7 @@ var errNews = errors.New("the pod changed while it was being stopped")
 // meanwhile: woken, stop returns errNews.
 func (w *worker) stop(ctx context.Context, v *view) error {
 	step := &v.step
-	w.beginStops(v.granted, v.seen, step.Stop)
+	w.beginStops(v)
 	if err := w.awaitStops(ctx, v); err != nil {
 		return err
 	}
@@ -104,9 +107,11 @@ func (w *worker) stop(ctx context.Context, v *view) error {
 }
 
 // beginStops starts the stops that have not started, and shortens those that have.
-func (w *worker) beginStops(d *pod.Desired, seen pod.Observed, stops []plan.Stop) {
+func (w *worker) beginStops(v *view) {
+	d := v.granted
+	ending := v.step.Phase == pod.PhaseTerminating || v.step.Over
 	var begin []plan.Stop
-	for _, s := range stops {
+	for _, s := range v.step.Stop {
 		op := w.stops[s.ID]
 		switch {
 		case op == nil:
@@ -122,10 +127,14 @@ func (w *worker) beginStops(d *pod.Desired, seen pod.Observed, stops []plan.Stop
 			op.done = make(chan struct{})
 			begin = append(begin, s)
 		}
+		if ending && !op.watched {
+			op.watched = true
+			w.spawn(func(ctx context.Context) { w.abortRequests(ctx, d, s.Name, op) })
+		}
 	}
 	for _, s := range begin {
 		op := w.stops[s.ID]
-		op.podIP, op.after = w.podIP(seen, s.ID), nil
+		op.podIP, op.after = w.podIP(v.seen, s.ID), nil
 		for _, id := range s.After {
 			if first := w.stops[id]; first != nil {
 				op.after = append(op.after, first)
@@ -231,6 +240,41 @@ func (w *worker) stopOne(ctx context.Context, d *pod.Desired, s plan.Stop, op *s
 		}
 	}
 	return context.Cause(ctx)
+}
+
+// killTime is how long a container may take to end after SIGKILL was due.
+const killTime = 10 * time.Second
+
+// abortRequests helps a container to its end that does not end although it was killed:
+// its processes may wait for a server that no longer responds. It blocks until the
+// container has ended or ctx ends, whichever calls to stop it fail meanwhile. A pod that
+// goes on may wait: what it has not written yet would be lost.
+func (w *worker) abortRequests(ctx context.Context, d *pod.Desired, container string, op *stopping) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-op.ended:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	for {
+		left, pulled := op.left()
+		due := left.Until.Add(killTime)
+		if !time.Now().Before(due) {
+			break
+		}
+		if wait(ctx, pulled, due); ctx.Err() != nil {
+			return
+		}
+	}
+	w.agent.cfg.Volumes.AbortRequests(ctx, w.uid, func(why string) {
+		w.log.Warn("container does not end although it was killed", "container", container, "reason", why)
+		if d.Pod.Name != "" {
+			w.agent.cfg.Events.ContainerEvent(d.Pod, container, v1.EventTypeWarning, "FailedKillPod", "Container "+container+" does not end although it was killed: "+why)
+		}
+	})
 }
 
 // pruneStops gives up the stops of containers that have exited, for whatever reason:
