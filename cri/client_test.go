@@ -212,6 +212,25 @@ func TestErrorClasses(t *testing.T) {
 	}
 }
 
+// It is an operator who has to find out what it waits for.
+func TestAContainerThatDoesNotDieIsMoreThanALateAnswer(t *testing.T) {
+	r := newRig(t)
+	r.timeout = 200 * time.Millisecond
+	r.dial(t)
+	p := aPod("web")
+	id := r.start(t, p, r.sandbox(t, p, 0), 0)
+	defer r.srv.Hang("StopContainer")()
+	err := r.StopContainer(t.Context(), id, 0)
+	if want := "its processes wait in the kernel for a device or a server"; !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v, want deadline exceeded and %q", err, want)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := r.StopContainer(ctx, id, 0); !errors.Is(err, context.Canceled) || strings.Contains(err.Error(), "kernel") {
+		t.Errorf("got %v, want that it was canceled", err)
+	}
+}
+
 func TestCreateWhoseAnswerIsLostIsFoundAgain(t *testing.T) {
 	r := newRig(t)
 	p := aPod("web")

@@ -2,6 +2,8 @@ package cri
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"math"
 	"time"
 
@@ -10,14 +12,18 @@ import (
 
 // StopContainer sends the stop signal, and KILL after grace (rounded up to whole
 // seconds; 0 kills at once). It blocks until the container is dead. A container that
-// does not exist counts as stopped.
+// does not exist counts as stopped. One that does not die is a context.DeadlineExceeded.
 func (c *Client) StopContainer(ctx context.Context, id string, grace time.Duration) error {
 	seconds := int64(math.Ceil(max(grace, 0).Seconds()))
 	_, err := c.runtime.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: id, Timeout: seconds})
-	if err := mapError("stop container "+short(id), err); err != nil && !gone(err) {
-		return err
+	err = mapError("stop container "+short(id), err)
+	switch {
+	case err == nil || gone(err):
+		return nil
+	case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
+		return fmt.Errorf("%w: it was to be killed and has not exited: its processes wait in the kernel for a device or a server, or the runtime hangs", err)
 	}
-	return nil
+	return err
 }
 
 // RemoveContainer removes a container that does not run, but none of its files. A
