@@ -15,8 +15,9 @@ import (
 )
 
 // drainSlack is how long podd may take to stop its pods, in addition to their longest
-// grace period.
-const drainSlack = 30 * time.Second
+// grace period. Half a minute of it may go by until podd has a container end that waits
+// for a server that does not respond, which nobody else does.
+const drainSlack = time.Minute
 
 // drain makes podd stop its pods, with their preStop hooks and in its own order, and
 // blocks until none is left, at most for their grace periods and drainSlack. podd
