@@ -40,12 +40,16 @@ dead() {
 		}
 	NFT
 }
+# writes_hang: a process that ends waits for the server, since it writes what is in its
+# files first; a signal would not end that.
+writes_hang() { grep -qs nfs_wb_all /proc/[0-9]*/stack; }
 # dead_server: podd starts and runs beside it, a pod that waits for it says so, one
 # that has it ends all the same, and when the server is back nothing is left of it all.
 dead_server() {
 	drop share && within 90 ready share || return 1
 	dir=$(directory share)
 	dead
+	within 30 writes_hang || { echo "nobody waits for the server"; return 1; }
 	systemctl restart podd.service && drop beside && rm $manifests/share.yaml || return 1
 	removed=$(date +%s)
 	within 60 ready beside || { echo "another pod waits, too"; pod beside .status; return 1; }
