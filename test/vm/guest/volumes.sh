@@ -44,7 +44,8 @@ dead() {
 # files first; a signal would not end that.
 writes_hang() { grep -qs nfs_wb_all /proc/[0-9]*/stack; }
 # dead_server: podd starts and runs beside it, a pod that waits for it says so, one
-# that has it ends all the same, and when the server is back nothing is left of it all.
+# that has it ends all the same and says what that costs, and when the server is back
+# nothing is left of it all.
 dead_server() {
 	drop share && within 90 ready share || return 1
 	dir=$(directory share)
@@ -55,6 +56,7 @@ dead_server() {
 	within 60 ready beside || { echo "another pod waits, too"; pod beside .status; return 1; }
 	within 120 gone share && within 60 [ ! -e "$dir" ] || { podd describe share-podd-vm; podd ps; return 1; }
 	removed=$(($(date +%s) - removed))
+	journalctl -b -u podd.service -o cat | grep "type=Warning reason=FailedKillPod.*127.0.0.1:/srv/nfs.* does not respond" || { echo "nobody was told"; return 1; }
 	drop waits
 	within 60 shown waits 'waiting for volume "share"' && ready beside && ! ready waits || { podd describe waits-podd-vm; return 1; }
 	nft delete table inet dead
