@@ -75,9 +75,11 @@ func (m *Mounter) nfsMounts(uid pod.UID) ([]*mountinfo.Info, error) {
 // while it does not answer, until ctx ends.
 func (m *Mounter) abortWhileDead(ctx context.Context, at *mountinfo.Info, tell func(why string)) {
 	var question <-chan error // that is not answered yet; nil for none
+	silent := 0               // ticks since the last answer
 	dead, told := false, false
-	overdue := time.NewTimer(answerTimeout)
-	defer overdue.Stop()
+	// Counted, a time in which podd itself was stopped is no more than one tick.
+	tick := time.NewTicker(abortPeriod)
+	defer tick.Stop()
 	for ctx.Err() == nil {
 		if question == nil {
 			question = m.ask(at.Mountpoint)
@@ -89,17 +91,19 @@ func (m *Mounter) abortWhileDead(ctx context.Context, at *mountinfo.Info, tell f
 				sleep(ctx, abortedPause)
 				continue
 			}
-			dead = false
 			sleep(ctx, askPeriod)
-			overdue.Reset(answerTimeout)
-		case <-overdue.C:
+			silent, dead = 0, false
+			tick.Reset(abortPeriod)
+		case <-tick.C:
+			if silent++; silent < int(answerTimeout/abortPeriod) {
+				continue
+			}
 			if dead = true; !told {
 				told = true
 				tell(fmt.Sprintf("the server of NFS volume %q (%s) does not respond: the requests that wait for it are aborted, and data that was not written yet is lost",
 					filepath.Base(at.Mountpoint), at.Source))
 			}
 			m.abort(ctx, at.Mountpoint)
-			overdue.Reset(abortPeriod)
 		case <-ctx.Done():
 		}
 	}

@@ -172,6 +172,23 @@ func TestAQuestionThatSomebodyElseAbortedIsNoAnswer(t *testing.T) {
 	})
 }
 
+// As by a SIGSTOP: the wait is over, and no answer could be heard.
+func TestAServerIsNotDeadBecausePoddStoodStill(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMounter(t)
+		f, _ := withFiler(t, m)
+		m.ask = func(string) <-chan error {
+			answer := make(chan error, 1)
+			time.Sleep(time.Minute) // in the loop
+			time.AfterFunc(time.Second, func() { answer <- nil })
+			return answer
+		}
+		defer f.aborting(m)()
+		time.Sleep(time.Hour)
+		f.mustHave(0, 0)
+	})
+}
+
 // A server that fails is not one that does not respond.
 func TestAnErrorIsAnAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
