@@ -223,6 +223,7 @@ func TestStopIsQuickWhateverPodsDo(t *testing.T) {
 		{"stubborn shop; remove shop; sleep 1s", time.Second},
 		{"hang RunSandbox shop; kill-sandbox shop; sleep 3s", 6 * time.Second},
 		{"hang StopContainer shop; remove shop; sleep 1s", time.Second},
+		{"hang StopContainer shop; remove shop; sleep 1m; expect shop aborting=1", time.Second},
 		{"hang CreateContainer shop; exit shop/web code=1; sleep 1s", 6 * time.Second},
 		{"pull shop 1h; exit shop/web code=1; sleep 1s", time.Second},
 		{"stop-runtime; remove shop; sleep 1s", time.Second},
