@@ -136,7 +136,10 @@ func TestACommandRunsInAContainer(t *testing.T) {
 
 func TestAContainersOwnProcessIsAttachedTo(t *testing.T) {
 	e := begin(t)
-	manifest := e.podOf("web", "while read line; do echo got $line; [ $line != end ] || exit 3; done")
+	// It ends without a last word: who is attached with standard input may not be shown what a
+	// container prints as it ends. containerd 2.4 removes that client as soon as one of the two
+	// outputs has ended, whatever the other one still holds (ContainerIO.Attach). The log has it.
+	manifest := e.podOf("web", "while read line; do [ $line != end ] || exit 3; echo got $line; done")
 	e.write("web.yaml", strings.Replace(manifest, "  - name: main\n", "  - name: main\n    stdin: true\n", 1))
 	e.write("deaf.yaml", e.resting("deaf"))
 	e.mark("deaf")
@@ -157,9 +160,9 @@ func TestAContainersOwnProcessIsAttachedTo(t *testing.T) {
 		if _, err := io.WriteString(in, line+"\n"); err != nil {
 			t.Fatal(err)
 		}
-		e.has("the process answers", out, "got "+line)
 	}
 	enter("one")
+	e.has("the process answers", out, "got one")
 	e.eventually("whoever else is attached sees it, too", func(context.Context) error {
 		enter("again") // it may have come to be attached after the first line
 		if got := watcher.String(); !strings.Contains(got, "got again") {
