@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -47,25 +48,47 @@ func (c Containerd) DeleteAbandoned(ctx context.Context, inUse func(id string) b
 // abandonedRecords are the IDs of CRI's containers that CRI does not list, without a
 // process. Of sandboxes, see abandonedSandboxes.
 func (c Containerd) abandonedRecords(ctx context.Context, inUse func(id string) bool) ([]string, error) {
-	r, err := containersapi.NewContainersClient(c.Conn).List(withNamespace(ctx, criNamespace),
-		&containersapi.ListContainersRequest{Filters: []string{`labels."io.cri-containerd.kind"==container`}})
+	all, err := c.containerIDs(ctx, "container")
 	if err != nil {
 		return nil, fmt.Errorf("list containerd's containers: %w", err)
 	}
 	var ids []string
-	for _, container := range r.Containers {
-		if inUse(container.ID) {
+	for _, id := range all {
+		if inUse(id) {
 			continue
 		}
-		known, err := c.Record(ctx, criNamespace, container.ID)
+		known, err := c.Record(ctx, criNamespace, id)
 		if err != nil {
-			return ids, fmt.Errorf("ask containerd for %s: %w", container.ID, err)
+			return ids, fmt.Errorf("ask containerd for %s: %w", id, err)
 		}
 		if known.Unlisted && !known.Task {
-			ids = append(ids, container.ID)
+			ids = append(ids, id)
 		}
 	}
 	return ids, nil
+}
+
+// containerIDs are the IDs of all containers that CRI made of a kind: container or sandbox.
+// The records come one by one: together, those of 58 pods are some megabytes, nearly all
+// of it specs.
+func (c Containerd) containerIDs(ctx context.Context, kind string) (ids []string, err error) {
+	ctx, cancel := context.WithCancel(withNamespace(ctx, criNamespace))
+	defer cancel()
+	stream, err := containersapi.NewContainersClient(c.Conn).ListStream(ctx,
+		&containersapi.ListContainersRequest{Filters: []string{`labels."io.cri-containerd.kind"==` + kind}})
+	if err != nil {
+		return nil, err
+	}
+	for {
+		m, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return ids, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		ids = append(ids, m.GetContainer().GetID())
+	}
 }
 
 // containerID is what CRI names a container, and its snapshot. What an image pull

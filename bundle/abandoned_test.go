@@ -2,6 +2,7 @@ package bundle
 
 import (
 	"context"
+	"io"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -53,10 +54,7 @@ func (m memory) Invoke(ctx context.Context, method string, args, reply any, _ ..
 	if m.mute != "" && strings.HasSuffix(method, m.mute) {
 		return status.Error(codes.Unavailable, "no answer")
 	}
-	out, _ := metadata.FromOutgoingContext(ctx)
-	if got := out.Get("containerd-namespace"); !strings.HasPrefix(method, "/runtime.v1.") && !slices.Equal(got, []string{"k8s.io"}) {
-		m.t.Errorf("%s in the namespace %q", method, got)
-	}
+	m.checkNamespace(ctx, method)
 	answer := m.list(args)
 	if answer == nil {
 		answer = m.one(args)
@@ -65,6 +63,48 @@ func (m memory) Invoke(ctx context.Context, method string, args, reply any, _ ..
 		return status.Error(codes.NotFound, "there is none")
 	}
 	proto.Merge(reply.(proto.Message), answer)
+	return nil
+}
+
+// NewStream answers ListStream, of containers.
+func (m memory) NewStream(ctx context.Context, _ *grpc.StreamDesc, method string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
+	m.checkNamespace(ctx, method)
+	return &containerStream{memory: m, broken: m.mute != "" && strings.HasSuffix(method, m.mute)}, nil
+}
+
+func (m memory) checkNamespace(ctx context.Context, method string) {
+	out, _ := metadata.FromOutgoingContext(ctx)
+	if got := out.Get("containerd-namespace"); !strings.HasPrefix(method, "/runtime.v1.") && !slices.Equal(got, []string{"k8s.io"}) {
+		m.t.Errorf("%s in the namespace %q", method, got)
+	}
+}
+
+// containerStream sends the containers that were asked for, one by one.
+type containerStream struct {
+	grpc.ClientStream
+	memory
+	left []string
+	// broken: the stream is lost before its end.
+	broken bool
+}
+
+func (s *containerStream) SendMsg(request any) error {
+	filter := request.(*containersapi.ListContainersRequest).Filters[0]
+	s.left = s.those(func(k *keeps) bool { return `labels."io.cri-containerd.kind"==`+k.kind == filter })
+	return nil
+}
+
+func (s *containerStream) CloseSend() error { return nil }
+
+func (s *containerStream) RecvMsg(reply any) error {
+	switch {
+	case len(s.left) == 0 && s.broken:
+		return status.Error(codes.Unavailable, "no answer")
+	case len(s.left) == 0:
+		return io.EOF
+	}
+	reply.(*containersapi.ListContainerMessage).Container = s.container(s.left[0])
+	s.left = s.left[1:]
 	return nil
 }
 
@@ -79,12 +119,6 @@ func (m memory) list(args any) proto.Message {
 				box.Extensions = nil
 			}
 			r.List = append(r.List, box)
-		}
-		return r
-	case *containersapi.ListContainersRequest:
-		r := &containersapi.ListContainersResponse{}
-		for _, id := range m.those(func(k *keeps) bool { return `labels."io.cri-containerd.kind"==`+k.kind == req.Filters[0] }) {
-			r.Containers = append(r.Containers, m.container(id))
 		}
 		return r
 	case *leasesapi.ListRequest:
@@ -203,7 +237,7 @@ func TestWhatAFailedSandboxLeftIsDeletedWhenNoCallIsAtWork(t *testing.T) {
 }
 
 func TestNothingOfASandboxIsDeletedWithoutAnAnswer(t *testing.T) {
-	for _, method := range []string{"Store/List", "Containers/List", "Leases/List", "ListPodSandbox", "Tasks/Get", "PodSandboxStatus"} {
+	for _, method := range []string{"Store/List", "Containers/ListStream", "Leases/List", "ListPodSandbox", "Tasks/Get", "PodSandboxStatus"} {
 		there := keeps{box: true, kind: "sandbox", snapshot: true}
 		want := there
 		m := memory{t: t, of: map[string]*keeps{someID: &there}, mute: method}

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	containersapi "github.com/containerd/containerd/api/services/containers/v1"
 	leasesapi "github.com/containerd/containerd/api/services/leases/v1"
 	sandboxapi "github.com/containerd/containerd/api/services/sandbox/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -63,13 +62,11 @@ func (c Containerd) abandonedSandboxes(ctx context.Context, before time.Time) ([
 // sandboxRecords are the IDs of the sandboxes of which containerd has a record as a
 // sandbox, or as the container that holds its namespaces, and that CRI made.
 func (c Containerd) sandboxRecords(ctx context.Context) (map[string]bool, error) {
-	ctx = withNamespace(ctx, criNamespace)
-	boxes, err := sandboxapi.NewStoreClient(c.Conn).List(ctx, &sandboxapi.StoreListRequest{})
+	boxes, err := sandboxapi.NewStoreClient(c.Conn).List(withNamespace(ctx, criNamespace), &sandboxapi.StoreListRequest{})
 	if err != nil {
 		return nil, fmt.Errorf("list containerd's sandboxes: %w", err)
 	}
-	holders, err := containersapi.NewContainersClient(c.Conn).List(ctx,
-		&containersapi.ListContainersRequest{Filters: []string{`labels."io.cri-containerd.kind"==sandbox`}})
+	holders, err := c.containerIDs(ctx, "sandbox")
 	if err != nil {
 		return nil, fmt.Errorf("list the containers of containerd's sandboxes: %w", err)
 	}
@@ -80,8 +77,8 @@ func (c Containerd) sandboxRecords(ctx context.Context) (map[string]bool, error)
 			ids[box.SandboxID] = true
 		}
 	}
-	for _, holder := range holders.Containers {
-		ids[holder.ID] = true
+	for _, id := range holders {
+		ids[id] = true
 	}
 	return ids, nil
 }
