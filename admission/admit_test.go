@@ -465,3 +465,51 @@ func TestLabelsAndTaintsAreThoseThatTheClusterHas(t *testing.T) {
 		t.Errorf("a taint that the cluster has set: blue gets %q", got)
 	}
 }
+
+// TestTheClustersNodeIsReadAgainBeforeItKeepsAPodOut: the watch of the Node may be behind that
+// of the pods (kubernetes/kubernetes#133997).
+func TestTheClustersNodeIsReadAgainBeforeItKeepsAPodOut(t *testing.T) {
+	labelled := &v1.Node{}
+	labelled.Labels = map[string]string{"disk": "hdd"}
+	tainted := &v1.Node{Spec: v1.NodeSpec{Taints: []v1.Taint{{Key: "gone", Effect: v1.TaintEffectNoExecute}}}}
+	selects := func(p *v1.Pod) { p.Spec.NodeSelector = labelled.Labels }
+	for name, tc := range map[string]struct {
+		pod           *v1.Pod
+		before, after *v1.Node
+		reads         int
+		reason        string
+	}{
+		"a label that was just set":            {pod: with(aPod("a"), selects), before: &v1.Node{}, after: labelled, reads: 1},
+		"a label that it does not have":        {pod: with(aPod("a"), selects), before: &v1.Node{}, after: &v1.Node{}, reads: 1, reason: ReasonNodeAffinity},
+		"a taint that was just removed":        {pod: aPod("a"), before: tainted, after: &v1.Node{}, reads: 1},
+		"a taint":                              {pod: aPod("a"), before: tainted, after: tainted, reads: 1, reason: ReasonTaints},
+		"one that fits":                        {pod: with(aPod("a"), selects), before: labelled},
+		"one that does not for another reason": {pod: aPod("a", "cpu", "3"), before: labelled, reason: "OutOfcpu"},
+		"a static one":                         {pod: with(with(aPod("a"), selects), fromFile), before: &v1.Node{}, reason: ReasonNodeAffinity},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := aNode()
+			seen, reads := tc.before, 0
+			n.Seen = func() *v1.Node { return seen }
+			n.Reread = func(pod.UID) string {
+				if seen == tc.after && reads > 0 {
+					return ""
+				}
+				reads++
+				return "the Node"
+			}
+			g := NewGate(n, nil, prometheus.NewRegistry())
+			got := g.Admit(tc.pod, nil)
+			if got.Waits != "" {
+				if got.Admitted() || got.Reason != "" {
+					t.Errorf("got %+v while the Node is read", got)
+				}
+				seen = tc.after
+				got = g.Admit(tc.pod, nil)
+			}
+			if got.Reason != tc.reason || got.Waits != "" || reads != tc.reads {
+				t.Errorf("got %+v after %d reads, want %q after %d", got, reads, tc.reason, tc.reads)
+			}
+		})
+	}
+}

@@ -36,6 +36,11 @@ func NewGate(node *Node, devices Devices, reg prometheus.Registerer) *Gate {
 // other reason there.)
 func (g *Gate) Admit(p *v1.Pod, others []*v1.Pod) pod.Verdict {
 	v := Admit(g.node, p, others)
+	if (v.Reason == ReasonNodeAffinity || v.Reason == ReasonTaints) && g.node.Reread != nil && !pod.IsStatic(p) {
+		if waits := g.node.Reread(p.UID); waits != "" {
+			return pod.Verdict{Waits: waits}
+		}
+	}
 	if g.devices != nil {
 		v = g.withDevices(p, v)
 	}

@@ -22,6 +22,10 @@ type Node struct {
 	// node that boots would reject what ran on it. What it returns is only read. It must not
 	// block.
 	Seen func() *v1.Node
+	// Reread has the Node of Seen read again before a pod of the cluster is rejected by it. It
+	// returns what the pod waits for until that is done, and empty then; nil for none. It must
+	// not block.
+	Reread func(uid pod.UID) (waits string)
 	// Allocatable is what pods may request together: cpu, memory, pods and
 	// whatever else the node has. A resource with a slash in its name that is
 	// not in it is not the node's to count.

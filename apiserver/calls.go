@@ -108,6 +108,15 @@ func (c *Client) Node(ctx context.Context, name string) (*v1.Node, error) {
 	return out, err
 }
 
+// CurrentNode returns the Node of that name as it is now, past the apiserver's cache.
+func (c *Client) CurrentNode(ctx context.Context, name string) (*v1.Node, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	out := &v1.Node{}
+	err := c.prompt.Get().Resource("nodes").Name(name).Do(ctx).Into(out)
+	return out, err
+}
+
 // CreateNode creates a Node and returns it as stored.
 func (c *Client) CreateNode(ctx context.Context, node *v1.Node) (*v1.Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)

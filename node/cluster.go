@@ -154,6 +154,18 @@ func (n *Node) clusterNode() func() *v1.Node {
 	return n.membership.attached.Node
 }
 
+// reread returns what has this Node read again before it keeps a pod out; nil for a podd that
+// stands alone.
+func (n *Node) reread() func(pod.UID) string {
+	m := n.membership
+	if m == nil {
+		return nil
+	}
+	read := func(ctx context.Context) (*v1.Node, error) { return m.client.CurrentNode(ctx, n.cfg.NodeName) }
+	keep := func(of *v1.Node) { m.registrar.Keep(of) }
+	return nodestatus.NewReread(read, keep, func() { n.agent.AdmitAgain() }, n.log).For
+}
+
 // nodeLabels returns what tells the labels of this Node in the apiserver; nil for a podd that
 // stands alone.
 func (n *Node) nodeLabels() func() map[string]string {

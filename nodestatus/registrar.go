@@ -155,7 +155,7 @@ func (r *Registrar) tryRegister(ctx context.Context) error {
 		created, err := r.cfg.Client.CreateNode(ctx, r.cfg.Facts.newNode(r.cfg.State(ctx), metav1.Now()))
 		if err == nil {
 			r.log.Info("node registered", "node", created.Name)
-			r.keep(created)
+			r.Keep(created)
 			r.sent()
 			return nil
 		}
@@ -179,7 +179,7 @@ func (r *Registrar) tryRegister(ctx context.Context) error {
 		}
 	}
 	r.log.Info("node was registered before", "node", next.Name)
-	r.keep(next)
+	r.Keep(next)
 	return nil
 }
 
@@ -191,8 +191,8 @@ func (r *Registrar) patch(ctx context.Context, from, to *v1.Node) (*v1.Node, err
 	return r.cfg.Client.PatchNode(ctx, from.Name, patch, "status")
 }
 
-// keep records a version of the Node, unless a newer one is known.
-func (r *Registrar) keep(n *v1.Node) {
+// Keep records a version of the Node, unless a newer one is known. It does not block.
+func (r *Registrar) Keep(n *v1.Node) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.node == nil || newer(n, r.node) {
@@ -270,7 +270,7 @@ func (r *Registrar) sync(ctx context.Context) {
 		r.told = ""
 		r.log.Info("the node's status is sent again")
 	}
-	r.keep(stored)
+	r.Keep(stored)
 	r.sent()
 	if !differs {
 		r.delay = 0
