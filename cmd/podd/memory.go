@@ -1,9 +1,12 @@
 package main
 
 import (
+	"context"
 	"log/slog"
 	"os"
 	"runtime/debug"
+	"runtime/metrics"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -17,6 +20,40 @@ const gcPercent = 50
 func limitHeap() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
+	}
+}
+
+const (
+	// startIsOver is when little of the program and of the heap that only the start needed
+	// is used any more.
+	startIsOver = time.Minute
+	// returnPeriod is how often podd looks for more that it does not use.
+	returnPeriod = 5 * time.Minute
+	// returnFrom is from how many bytes of free heap on a garbage collection is worth it.
+	returnFrom = 1 << 20
+)
+
+// returnMemory returns what podd does not use to the machine, until ctx ends: what only its
+// start needed, and later what a burst of pods or a rare job left. The Go runtime on its own
+// keeps free heap for the next burst, some 3 MiB on a node where there is none.
+func returnMemory(ctx context.Context, log *slog.Logger) {
+	for wait := startIsOver; ; wait = returnPeriod {
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return
+		}
+		unmapUnused(log)
+		returnHeap()
+	}
+}
+
+// returnHeap returns free heap, unless there is little.
+func returnHeap() {
+	free := []metrics.Sample{{Name: "/memory/classes/heap/free:bytes"}}
+	metrics.Read(free)
+	if v := free[0].Value; v.Kind() != metrics.KindUint64 || v.Uint64() >= returnFrom {
+		debug.FreeOSMemory()
 	}
 }
 

@@ -86,7 +86,7 @@ podd run adopts them.`,
 			if err != nil {
 				return err
 			}
-			go unmapStart(cmd.Context(), log)
+			go returnMemory(cmd.Context(), log)
 			return n.Run(cmd.Context())
 		},
 	}

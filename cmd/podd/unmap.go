@@ -2,38 +2,28 @@ package main
 
 import (
 	"bufio"
-	"context"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"strconv"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// startIsOver is when little of the program that only its start needed is used any more.
-const startIsOver = time.Minute
-
-// unmapStart gives up the pages of the program itself that were mapped for its start: some
+// unmapUnused gives up the pages of the program itself that are mapped: after its start some
 // 17 MiB, since the kernel maps sixteen pages around each one that is touched. What is used
 // again is mapped again, out of the page cache, within microseconds. The kernel may then
 // reclaim the rest as it does other pages of files; until it does, the machine has no more
 // free memory than before, but podd's resident memory is what podd uses.
-func unmapStart(ctx context.Context, log *slog.Logger) {
-	select {
-	case <-time.After(startIsOver):
-	case <-ctx.Done():
-		return
-	}
+func unmapUnused(log *slog.Logger) {
 	exe, err := os.Readlink("/proc/self/exe")
 	if err == nil {
 		err = unmapProgram(exe)
 	}
 	if err != nil {
-		log.Debug("cannot unmap what of the program only its start needed", "error", err)
+		log.Debug("cannot unmap what of the program is not used", "error", err)
 	}
 }
 
