@@ -344,25 +344,48 @@ func TestATokenReviewThatHangsIsARefusalInTime(t *testing.T) {
 	m.nodeIsReady()
 }
 
+// label sets the Node's label example.com/rack.
+func (m *member) label(value string) {
+	m.Helper()
+	var n v1.Node
+	node := cluster.Object{"apiVersion": "v1", "kind": "Node", "metadata": map[string]any{"name": m.podd.NodeName()}}
+	m.eventually("the Node is labelled "+value, func(ctx context.Context) error { // podd may write it at the same time
+		if err := m.server.Client().Get(ctx, node, &n); err != nil {
+			return err
+		}
+		n.Labels["example.com/rack"] = value
+		return m.server.Client().Put(ctx, node, &n)
+	})
+}
+
+// Whoever labels a node has pods bound to it at once: none of them is rejected, whichever of
+// the two podd is told first.
+func TestAPodThatIsBoundForALabelJustSetIsNotRejected(t *testing.T) {
+	m := join(t)
+	m.nodeIsReady()
+	for i := range 12 {
+		name := fmt.Sprint("web", i)
+		pod := m.podOf(name, "${REST}", fmt.Sprintf("nodeSelector: {example.com/rack: %q}", name))
+		m.label(name)
+		m.bind(pod)
+		m.shown(name, "ready", func(p *v1.Pod) error {
+			if p.Status.Phase == v1.PodFailed {
+				t.Fatalf("%s: %s", p.Status.Reason, p.Status.Message)
+			}
+			return isReady(p)
+		})
+		m.delete(name)
+		m.gone(name)
+	}
+}
+
 // What the scheduler has bound by a label that somebody gave to the Node runs again after a
 // boot, when podd hears of the pods before it has seen the Node
 // (https://issues.k8s.io/92067).
 func TestPodsWithALabelOfTheClusterRunAgainAfterABoot(t *testing.T) {
 	m := join(t)
 	m.nodeIsReady()
-	label := func(value string) {
-		t.Helper()
-		var n v1.Node
-		node := cluster.Object{"apiVersion": "v1", "kind": "Node", "metadata": map[string]any{"name": m.podd.NodeName()}}
-		m.eventually("the Node is labelled "+value, func(ctx context.Context) error { // podd may write it at the same time
-			if err := m.server.Client().Get(ctx, node, &n); err != nil {
-				return err
-			}
-			n.Labels["example.com/rack"] = value
-			return m.server.Client().Put(ctx, node, &n)
-		})
-	}
-	label("one")
+	m.label("one")
 	var names []string
 	for i := range 5 {
 		name := fmt.Sprint("web", i)
