@@ -48,7 +48,7 @@ func (c Containerd) DeleteAbandoned(ctx context.Context, inUse func(id string) b
 // abandonedRecords are the IDs of CRI's containers that CRI does not list, without a
 // process. Of sandboxes, see abandonedSandboxes.
 func (c Containerd) abandonedRecords(ctx context.Context, inUse func(id string) bool) ([]string, error) {
-	all, err := c.containerIDs(ctx, "container")
+	all, err := c.containerIDs(ctx, "container", nil)
 	if err != nil {
 		return nil, fmt.Errorf("list containerd's containers: %w", err)
 	}
@@ -68,14 +68,18 @@ func (c Containerd) abandonedRecords(ctx context.Context, inUse func(id string) 
 	return ids, nil
 }
 
-// containerIDs are the IDs of all containers that CRI made of a kind: container or sandbox.
+// containerIDs are the IDs of all containers that CRI made of a kind, container or sandbox,
+// other than these.
 // The records come one by one: together, those of 58 pods are some megabytes, nearly all
 // of it specs.
-func (c Containerd) containerIDs(ctx context.Context, kind string) (ids []string, err error) {
+func (c Containerd) containerIDs(ctx context.Context, kind string, except []string) (ids []string, err error) {
 	ctx, cancel := context.WithCancel(withNamespace(ctx, criNamespace))
 	defer cancel()
-	stream, err := containersapi.NewContainersClient(c.Conn).ListStream(ctx,
-		&containersapi.ListContainersRequest{Filters: []string{`labels."io.cri-containerd.kind"==` + kind}})
+	filter := `labels."io.cri-containerd.kind"==` + kind
+	if len(except) > 0 {
+		filter += "," + others(except)
+	}
+	stream, err := containersapi.NewContainersClient(c.Conn).ListStream(ctx, &containersapi.ListContainersRequest{Filters: []string{filter}})
 	if err != nil {
 		return nil, err
 	}

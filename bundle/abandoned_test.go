@@ -2,6 +2,7 @@ package bundle
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"maps"
 	"path/filepath"
@@ -90,8 +91,18 @@ type containerStream struct {
 
 func (s *containerStream) SendMsg(request any) error {
 	filter := request.(*containersapi.ListContainersRequest).Filters[0]
-	s.left = s.those(func(k *keeps) bool { return `labels."io.cri-containerd.kind"==`+k.kind == filter })
+	s.left = slices.DeleteFunc(s.those(func(k *keeps) bool { return k.kind != "" }), func(id string) bool { return !passes(filter, id, s.of[id]) })
 	return nil
+}
+
+// passes applies a filter of containerd's, of which it knows what podd uses.
+func passes(filter, id string, k *keeps) bool {
+	for _, selector := range strings.Split(filter, ",") {
+		if other, ok := strings.CutPrefix(selector, "id!="); ok && other == id || !ok && selector != `labels."io.cri-containerd.kind"==`+k.kind {
+			return false
+		}
+	}
+	return true
 }
 
 func (s *containerStream) CloseSend() error { return nil }
@@ -114,6 +125,9 @@ func (m memory) list(args any) proto.Message {
 	case *sandboxapi.StoreListRequest:
 		r := &sandboxapi.StoreListResponse{}
 		for _, id := range m.those(func(k *keeps) bool { return k.box }) {
+			if len(req.Filters) > 0 && !passes(req.Filters[0], id, m.of[id]) {
+				continue
+			}
 			box := &types.Sandbox{SandboxID: id, Extensions: map[string]*anypb.Any{"metadata": {}}}
 			if m.of[id].foreign {
 				box.Extensions = nil
@@ -233,6 +247,32 @@ func TestWhatAFailedSandboxLeftIsDeletedWhenNoCallIsAtWork(t *testing.T) {
 				t.Errorf("deleted %d, %v, kept %+v; want %d, %+v", deleted, err, tc.there, tc.deleted, tc.want)
 			}
 		})
+	}
+}
+
+// TestWhatCRIListsIsNotReadAgain: the records of a node's running sandboxes are megabytes.
+func TestWhatCRIListsIsNotReadAgain(t *testing.T) {
+	lost := strings.Repeat("f", 64)
+	m := memory{t: t, of: map[string]*keeps{lost: {box: true, kind: "sandbox", snapshot: true}}}
+	var listed []string
+	for i := range 3 {
+		id := fmt.Sprintf("%064x", i)
+		m.of[id] = &keeps{box: true, kind: "sandbox", listed: true}
+		listed = append(listed, id)
+	}
+	containerd := Containerd{Conn: m}
+	if got, err := containerd.Sandboxes(t.Context(), listed); err != nil || !slices.Equal(got, []string{lost}) {
+		t.Errorf("other than those that are listed: got %q, %v", got, err)
+	}
+	if got, err := containerd.Sandboxes(t.Context(), nil); err != nil || len(got) != 4 {
+		t.Errorf("all: got %q, %v", got, err)
+	}
+	if got, err := containerd.containerIDs(t.Context(), "sandbox", listed); err != nil || !slices.Equal(got, []string{lost}) {
+		t.Errorf("their containers: got %q, %v", got, err)
+	}
+	deleted, err := containerd.DeleteAbandoned(t.Context(), func(id string) bool { return id != lost }, time.Now().Add(-collectSlack))
+	if err != nil || deleted != 1 || m.of[lost].box || m.of[lost].kind != "" || !m.of[listed[0]].box {
+		t.Errorf("deleted %d, %v: %+v", deleted, err, m.of[lost])
 	}
 }
 

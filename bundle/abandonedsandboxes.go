@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	leasesapi "github.com/containerd/containerd/api/services/leases/v1"
 	sandboxapi "github.com/containerd/containerd/api/services/sandbox/v1"
+	"github.com/containerd/containerd/api/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -24,7 +26,11 @@ import (
 // Its record of the sandbox is the last thing that RemovePodSandbox deletes, after CRI has
 // forgotten it.)
 func (c Containerd) abandonedSandboxes(ctx context.Context, before time.Time) ([]string, error) {
-	left, err := c.sandboxRecords(ctx)
+	listed, err := c.listedSandboxes(ctx) // what it lists now is not abandoned, whatever becomes of it meanwhile
+	if err != nil {
+		return nil, err
+	}
+	left, err := c.sandboxRecords(ctx, listed)
 	if err != nil {
 		return nil, err
 	}
@@ -39,12 +45,11 @@ func (c Containerd) abandonedSandboxes(ctx context.Context, before time.Time) ([
 			delete(left, id)
 		}
 	}
-	r, err := runtimeapi.NewRuntimeServiceClient(c.Conn).ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
-	if err != nil {
-		return nil, fmt.Errorf("list sandboxes: %w", err)
+	if listed, err = c.listedSandboxes(ctx); err != nil {
+		return nil, err
 	}
-	for _, sandbox := range r.Items {
-		delete(left, sandbox.Id)
+	for _, id := range listed {
+		delete(left, id)
 	}
 	var ids []string
 	for _, id := range slices.Sorted(maps.Keys(left)) {
@@ -59,19 +64,32 @@ func (c Containerd) abandonedSandboxes(ctx context.Context, before time.Time) ([
 	return ids, nil
 }
 
-// sandboxRecords are the IDs of the sandboxes of which containerd has a record as a
-// sandbox, or as the container that holds its namespaces, and that CRI made.
-func (c Containerd) sandboxRecords(ctx context.Context) (map[string]bool, error) {
-	boxes, err := sandboxapi.NewStoreClient(c.Conn).List(withNamespace(ctx, criNamespace), &sandboxapi.StoreListRequest{})
+// listedSandboxes are the IDs of the sandboxes that CRI lists.
+func (c Containerd) listedSandboxes(ctx context.Context) ([]string, error) {
+	r, err := runtimeapi.NewRuntimeServiceClient(c.Conn).ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
 	if err != nil {
-		return nil, fmt.Errorf("list containerd's sandboxes: %w", err)
+		return nil, fmt.Errorf("list sandboxes: %w", err)
 	}
-	holders, err := c.containerIDs(ctx, "sandbox")
+	ids := make([]string, len(r.Items))
+	for i, sandbox := range r.Items {
+		ids[i] = sandbox.Id
+	}
+	return ids, nil
+}
+
+// sandboxRecords are the IDs of the sandboxes, other than these, of which containerd has a
+// record as a sandbox, or as the container that holds its namespaces, and that CRI made.
+func (c Containerd) sandboxRecords(ctx context.Context, except []string) (map[string]bool, error) {
+	boxes, err := c.sandboxes(ctx, except)
+	if err != nil {
+		return nil, err
+	}
+	holders, err := c.containerIDs(ctx, "sandbox", except)
 	if err != nil {
 		return nil, fmt.Errorf("list the containers of containerd's sandboxes: %w", err)
 	}
 	ids := map[string]bool{}
-	for _, box := range boxes.List {
+	for _, box := range boxes {
 		// CRI's own, which it notes there from the start (podsandbox.MetadataKey).
 		if _, byCRI := box.Extensions["metadata"]; byCRI && containerID.MatchString(box.SandboxID) {
 			ids[box.SandboxID] = true
@@ -97,4 +115,30 @@ func (c Containerd) sandboxLeases(ctx context.Context) (map[string]time.Time, er
 		}
 	}
 	return taken, nil
+}
+
+// sandboxes are containerd's records of sandboxes other than these.
+func (c Containerd) sandboxes(ctx context.Context, except []string) ([]*types.Sandbox, error) {
+	request := &sandboxapi.StoreListRequest{}
+	if len(except) > 0 {
+		request.Filters = []string{others(except)}
+	}
+	r, err := sandboxapi.NewStoreClient(c.Conn).List(withNamespace(ctx, criNamespace), request)
+	if err != nil {
+		return nil, fmt.Errorf("list containerd's sandboxes: %w", err)
+	}
+	return r.List, nil
+}
+
+// others is containerd's filter of what has none of these IDs. Each record has a whole spec:
+// those of a node's 58 sandboxes are some megabytes, to learn that nothing was left behind.
+func others(ids []string) string {
+	var b strings.Builder
+	for i, id := range ids {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString("id!=" + id)
+	}
+	return b.String()
 }

@@ -159,9 +159,9 @@ func (l *Leaks) collect(ctx context.Context, containerd Containerd, began time.T
 		sleep(ctx, listAgain)
 		listed, err = l.cfg.Lister.SandboxIDs(ctx)
 	}
-	var all []string
+	var unlisted []string
 	if err == nil {
-		all, err = containerd.Sandboxes(ctx)
+		unlisted, err = containerd.Sandboxes(ctx, listed)
 	}
 	var running map[string]bool
 	if err == nil && scope == notRunning {
@@ -190,11 +190,11 @@ func (l *Leaks) collect(ctx context.Context, containerd Containerd, began time.T
 	}) || failed
 	// A sandbox has its network before it is listed, and a call whose client is
 	// gone may still succeed: its network is not to be taken from under it.
-	busy = slices.ContainsFunc(all, func(id string) bool { return !slices.Contains(listed, id) })
+	busy = len(unlisted) > 0
 	if busy {
 		before = slack
 	}
-	l.cfg.Network.Collect(ctx, append(listed, all...), before)
+	l.cfg.Network.Collect(ctx, append(listed, unlisted...), before)
 	return busy, failed
 }
 

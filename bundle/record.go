@@ -140,15 +140,15 @@ func (c Containerd) Running(ctx context.Context) (map[string]bool, error) {
 	return ids, nil
 }
 
-// Sandboxes are the IDs of all sandboxes of CRI, also of those that it lists
+// Sandboxes are the IDs of CRI's sandboxes other than these, also of those that it lists
 // not yet or no longer, because a call is at work on them.
-func (c Containerd) Sandboxes(ctx context.Context) ([]string, error) {
-	r, err := sandboxapi.NewStoreClient(c.Conn).List(withNamespace(ctx, criNamespace), &sandboxapi.StoreListRequest{})
+func (c Containerd) Sandboxes(ctx context.Context, except []string) ([]string, error) {
+	boxes, err := c.sandboxes(ctx, except)
 	if err != nil {
-		return nil, fmt.Errorf("list containerd's sandboxes: %w", err)
+		return nil, err
 	}
-	ids := make([]string, len(r.List))
-	for i, s := range r.List {
+	ids := make([]string, len(boxes))
+	for i, s := range boxes {
 		ids[i] = s.SandboxID
 	}
 	return ids, nil
