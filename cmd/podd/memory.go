@@ -27,8 +27,9 @@ const (
 	// startIsOver is when little of the program and of the heap that only the start needed
 	// is used any more.
 	startIsOver = time.Minute
-	// returnPeriod is how often podd looks for more that it does not use.
-	returnPeriod = 5 * time.Minute
+	// returnPeriod is how often podd looks for more that it does not use: as often as the Go
+	// runtime collects garbage where little is allocated.
+	returnPeriod = 2 * time.Minute
 	// returnFrom is from how many bytes of free heap on a garbage collection is worth it.
 	returnFrom = 1 << 20
 )
