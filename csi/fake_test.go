@@ -264,7 +264,7 @@ func (o *testObjects) SecretOf(_ context.Context, _ *v1.Pod, namespace, name str
 	return nil, fmt.Errorf("secret %q %w", name, pod.ErrNotFound)
 }
 
-// testEvents are the events of pods.
+// testEvents are the events of pods and of claims.
 type testEvents struct {
 	mu   sync.Mutex
 	told []string
@@ -274,6 +274,12 @@ func (e *testEvents) Event(p *v1.Pod, eventType, reason, message string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.told = append(e.told, fmt.Sprintf("%s: %s %s %s", p.UID, eventType, reason, message))
+}
+
+func (e *testEvents) ClaimEvent(c *v1.PersistentVolumeClaim, eventType, reason, message string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.told = append(e.told, fmt.Sprintf("claim %s: %s %s %s", c.Name, eventType, reason, message))
 }
 
 func (e *testEvents) all() []string {

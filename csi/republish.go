@@ -2,7 +2,10 @@ package csi
 
 import (
 	"context"
+	"fmt"
 	"time"
+
+	v1 "k8s.io/api/core/v1"
 
 	"podd/internal/pod"
 )
@@ -50,6 +53,8 @@ func (v *Volumes) follow(volume pod.CSIVolume, p *plan) {
 		if p.resizes() {
 			if err := v.growMounted(context.Background(), volume); err != nil {
 				v.log.Warn("cannot expand a volume: it stays as it is", "driver", volume.Driver(), "volume", volume.Name, "error", err)
+				v.events.Event(volume.Pod, v1.EventTypeWarning, "VolumeResizeFailed",
+					fmt.Sprintf("NodeExpandVolume.NodeExpandVolume failed for volume %q : %v", volume.Persistent.Name, err)) // upstream's
 			}
 		}
 		v.Follow(volume)

@@ -38,7 +38,14 @@ func (p *plan) resizes() bool { return p.claim != nil && !p.readOnly }
 // claim, if that waits for it; the volume's lock is held. An error means that the volume has
 // its old size, and that it is to be tried again.
 func (v *Volumes) grow(ctx context.Context, s *session, p *plan, claim *v1.PersistentVolumeClaim, size resource.Quantity) error {
-	if !p.expands || p.readOnly || !awaitsNode(claim) || claim.Status.Capacity.Storage().Cmp(size) >= 0 {
+	if !p.expands || claim.Status.Capacity.Storage().Cmp(size) >= 0 {
+		return nil
+	}
+	if p.readOnly {
+		v.tellResize(p, claim, v1.EventTypeWarning, "FileSystemResizeFailed", fmt.Sprintf("MountVolume.NodeExpandVolume failed for volume %q requested read-only file system", p.SpecVolID))
+		return nil
+	}
+	if !awaitsNode(claim) {
 		return nil
 	}
 	claim, err := v.cluster.PatchClaim(ctx, claim, withResize(claim, v1.PersistentVolumeClaimNodeResizeInProgress))
@@ -54,7 +61,7 @@ func (v *Volumes) grow(ctx context.Context, s *session, p *plan, claim *v1.Persi
 	}
 	_, err = call(ctx, s, s.node.NodeExpandVolume, request)
 	if err == nil {
-		v.events.Event(p.pod, v1.EventTypeNormal, "FileSystemResizeSuccessful", fmt.Sprintf("MountVolume.NodeExpandVolume succeeded for volume %q %s", p.SpecVolID, v.nodeName)) // upstream's
+		v.tellResize(p, claim, v1.EventTypeNormal, "FileSystemResizeSuccessful", fmt.Sprintf("MountVolume.NodeExpandVolume succeeded for volume %q %s", p.SpecVolID, v.nodeName))
 		if _, err = v.cluster.PatchClaim(ctx, claim, expanded(claim, size)); err == nil {
 			v.log.Info("CSI volume expanded", "driver", p.driver, "volume", p.SpecVolID, "size", size.String())
 		}
@@ -71,6 +78,12 @@ func (v *Volumes) grow(ctx context.Context, s *session, p *plan, claim *v1.Persi
 		return nil
 	}
 	return err
+}
+
+// tellResize records an event of the pod and of the claim; reasons and messages are upstream's.
+func (v *Volumes) tellResize(p *plan, claim *v1.PersistentVolumeClaim, eventType, reason, message string) {
+	v.events.Event(p.pod, eventType, reason, message)
+	v.events.ClaimEvent(claim, eventType, reason, message)
 }
 
 // growMounted expands a volume that is mounted, if its claim waits for that.

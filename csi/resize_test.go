@@ -3,6 +3,7 @@ package csi
 import (
 	"context"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -22,6 +23,7 @@ func (n *testNode) sized(volume, claim string, resize v1.ClaimResourceStatus) po
 	v := ofCluster(n.persistent("uid-1", driverName, "h"))
 	v.Persistent.Spec.Capacity = v1.ResourceList{v1.ResourceStorage: resource.MustParse(volume)}
 	v.Claim = &v1.PersistentVolumeClaim{}
+	v.Claim.Name = "data"
 	v.Claim.Status.Capacity = v1.ResourceList{v1.ResourceStorage: resource.MustParse(claim)}
 	v.Claim.Status.Conditions = []v1.PersistentVolumeClaimCondition{{Type: v1.PersistentVolumeClaimFileSystemResizePending, Status: v1.ConditionTrue}, {Type: "Other"}}
 	if resize != "" {
@@ -30,8 +32,12 @@ func (n *testNode) sized(volume, claim string, resize v1.ClaimResourceStatus) po
 	return v
 }
 
-// resized is the kubelet's event.
-const resized = `Normal FileSystemResizeSuccessful MountVolume.NodeExpandVolume succeeded for volume "pv" node`
+// The kubelet's events.
+const (
+	resized      = `Normal FileSystemResizeSuccessful MountVolume.NodeExpandVolume succeeded for volume "pv" node`
+	notResized   = `Warning FileSystemResizeFailed MountVolume.NodeExpandVolume failed for volume "pv" requested read-only file system`
+	resizeFailed = `Warning VolumeResizeFailed NodeExpandVolume.NodeExpandVolume failed for volume "pv" : `
+)
 
 func TestAVolumeIsExpandedAsItIsMountedIfItsClaimWaitsForThat(t *testing.T) {
 	const pending, going, never = v1.PersistentVolumeClaimNodeResizePending, v1.PersistentVolumeClaimNodeResizeInProgress, v1.PersistentVolumeClaimNodeResizeInfeasible
@@ -76,17 +82,41 @@ func TestAVolumeIsExpandedAsItIsMountedIfItsClaimWaitsForThat(t *testing.T) {
 				t.Errorf("got %d calls and %q, want %d and %q", len(calls), cluster.patches, c.calls, c.want)
 			}
 			var told []string
-			if c.calls > 0 && c.err == nil {
-				told = append(told, "uid-1: "+resized)
+			switch {
+			case c.readOnly:
+				told = []string{"uid-1: " + notResized, "claim data: " + notResized}
+			case c.calls > 0 && c.err == nil:
+				told = []string{"uid-1: " + resized, "claim data: " + resized}
 			}
 			if got := n.events.all(); !slices.Equal(got, told) {
-				t.Errorf("the pod has events %q, want %q", got, told)
+				t.Errorf("the pod and its claim have events %q, want %q", got, told)
 			}
 			if q := f; c.calls > 0 && last[*csipb.NodeExpandVolumeRequest](q).CapacityRange.RequiredBytes != 2<<30 {
 				t.Errorf("got %v", last[*csipb.NodeExpandVolumeRequest](q))
 			}
 		})
 	}
+}
+
+// TestAPodIsToldThatItsVolumeIsNotExpandedWhileItRuns: it goes on with the size that it has.
+func TestAPodIsToldThatItsVolumeIsNotExpandedWhileItRuns(t *testing.T) {
+	f := newFake(t, driverName, stages, expands).serve()
+	f.on("NodeExpandVolume", func(context.Context) error { return status.Error(codes.Internal, "oops") })
+	n, cluster := inCluster(t, "", f)
+	n.period = 5 * time.Millisecond
+	n.allow(driverName, nil, storagev1.VolumeLifecyclePersistent)
+	v := n.sized("1Gi", "1Gi", "")
+	larger := n.sized("2Gi", "1Gi", v1.PersistentVolumeClaimNodeResizePending)
+	cluster.claim, cluster.volume = v.Claim, v.Persistent
+	n.mustSetUp(v)
+	cluster.mu.Lock()
+	cluster.claim, cluster.volume = larger.Claim, larger.Persistent
+	cluster.mu.Unlock()
+	eventually(t, "the pod is told", func() bool { return len(n.events.all()) > 0 })
+	if got := n.events.all()[0]; !strings.HasPrefix(got, string(v.Pod.UID)+": "+resizeFailed) || !strings.Contains(got, "oops") {
+		t.Errorf("the pod has the event %q", got)
+	}
+	n.mustTearDown(v)
 }
 
 func TestAVolumeIsExpandedWhileItsPodRuns(t *testing.T) {
@@ -107,8 +137,8 @@ func TestAVolumeIsExpandedWhileItsPodRuns(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 	wantCalls(t, f, "Stage", "Publish", "Expand")
-	if got := n.events.all(); len(got) != 1 || got[0] != string(v.Pod.UID)+": "+resized {
-		t.Errorf("the pod has events %q", got)
+	if got, want := n.events.all(), []string{string(v.Pod.UID) + ": " + resized, "claim data: " + resized}; !slices.Equal(got, want) {
+		t.Errorf("the pod and its claim have events %q, want %q", got, want)
 	}
 	n.mustTearDown(v)
 	eventually(t, "it is no longer looked after", func() bool { n.mu.Lock(); defer n.mu.Unlock(); return len(n.republished) == 0 })

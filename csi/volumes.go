@@ -34,6 +34,7 @@ type Objects interface {
 // Events records events of pods. It must not block.
 type Events interface {
 	Event(p *v1.Pod, eventType, reason, message string)
+	ClaimEvent(claim *v1.PersistentVolumeClaim, eventType, reason, message string)
 }
 
 // Config configures Volumes.

@@ -150,7 +150,8 @@ func (r *Recorder) record(object v1.ObjectReference, eventType, reason, message 
 	if object.UID == "" {
 		return
 	}
-	r.log.Log(context.Background(), level, "event", "pod", object.Namespace+"/"+object.Name, "uid", object.UID,
+	name := strings.TrimPrefix(object.Namespace+"/"+object.Name, "/")
+	r.log.Log(context.Background(), level, "event", strings.ToLower(object.Kind), name, "uid", object.UID,
 		"type", eventType, "reason", reason, "message", event.Message, "count", event.Count)
 }
 

@@ -20,10 +20,10 @@ import (
 	"podd/test/cluster"
 )
 
-// told waits until the apiserver has an event of a pod with these words.
+// told waits until the apiserver has an event of a pod, or of something else, with these words.
 func (m *member) told(name, reason string, words ...string) {
 	m.Helper()
-	m.eventually("the apiserver has event "+reason+" of pod "+name, func(ctx context.Context) error {
+	m.eventually("the apiserver has event "+reason+" of "+name, func(ctx context.Context) error {
 		text, err := m.server.Client().Raw(ctx, "/api/v1/namespaces/default/events?fieldSelector=involvedObject.name="+name)
 		var list v1.EventList
 		if err = errors.Join(err, json.Unmarshal(text, &list)); err != nil {
@@ -263,7 +263,9 @@ func TestAPodOfTheClusterHasAnAttachedVolumeOfACSIDriver(t *testing.T) {
 	d.said(`NodeStageVolume 1: <nil>`)
 	d.said(`NodePublishVolume 1: <nil> token for "vault": true until true`)
 	d.said("NodeExpandVolume 1: <nil>")
-	m.told("web", "FileSystemResizeSuccessful", `MountVolume.NodeExpandVolume succeeded for volume "disk" `+node)
+	for _, of := range []string{"web", "data"} { // the pod and its claim
+		m.told(of, "FileSystemResizeSuccessful", `MountVolume.NodeExpandVolume succeeded for volume "disk" `+node)
+	}
 	var claim v1.PersistentVolumeClaim
 	if err := m.get("PersistentVolumeClaim", "data", &claim); err != nil || claim.Status.Capacity.Storage().String() != "2Gi" ||
 		len(claim.Status.Conditions) > 0 || len(claim.Status.AllocatedResourceStatuses) > 0 || claim.Status.Phase != v1.ClaimBound {
