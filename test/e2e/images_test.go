@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -61,72 +60,13 @@ func (e *env) registryOf(images map[string]v1.Image, wrap func(http.Handler) htt
 	defer push.Close()
 	for tag, image := range images {
 		repo, version, _ := strings.Cut(tag, ":")
-		if err := pushImage(push.URL+"/v2/"+repo, version, image); err != nil {
+		if err := testnode.Push(push.URL+"/v2/"+repo, version, image); err != nil {
 			e.Fatal(err)
 		}
 	}
 	server := httptest.NewServer(wrap(handler))
 	e.Cleanup(server.Close)
 	return strings.TrimPrefix(server.URL, "http://")
-}
-
-// pushImage speaks the little of the registry's protocol that a push needs.
-func pushImage(repo, tag string, image v1.Image) error {
-	layers, err := image.Layers()
-	if err != nil {
-		return err
-	}
-	for _, layer := range layers {
-		digest, err := layer.Digest()
-		if err != nil {
-			return err
-		}
-		blob, err := layer.Compressed()
-		if err != nil {
-			return err
-		}
-		if err := send(http.MethodPost, repo+"/blobs/uploads/?digest="+digest.String(), "application/octet-stream", blob); err != nil {
-			return err
-		}
-	}
-	config, err := image.RawConfigFile()
-	if err != nil {
-		return err
-	}
-	digest, err := image.ConfigName()
-	if err != nil {
-		return err
-	}
-	if err := send(http.MethodPost, repo+"/blobs/uploads/?digest="+digest.String(), "application/octet-stream", bytes.NewReader(config)); err != nil {
-		return err
-	}
-	manifest, err := image.RawManifest()
-	if err != nil {
-		return err
-	}
-	media, err := image.MediaType()
-	if err != nil {
-		return err
-	}
-	return send(http.MethodPut, repo+"/manifests/"+tag, string(media), bytes.NewReader(manifest))
-}
-
-func send(method, url, media string, body io.Reader) error {
-	req, err := http.NewRequest(method, url, body)
-	if err != nil {
-		return err
-	}
-	req.Header.Set("Content-Type", media)
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = resp.Body.Close() }()
-	if resp.StatusCode != http.StatusCreated {
-		text, _ := io.ReadAll(resp.Body)
-		return fmt.Errorf("%s %s: %s: %.300s", method, url, resp.Status, text)
-	}
-	return nil
 }
 
 // forget removes an image from the runtime when the test is over.

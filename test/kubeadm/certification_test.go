@@ -33,8 +33,10 @@ func TestADistributionOfPoddsIsConformant(t *testing.T) {
 		t.Fatalf("PODD_TEST_PROCS: %v", err)
 	}
 	plane, worker, _, _ := b.cluster(t, strings.Fields(images)...)
+	registry := upstreamImages(t)
 	for _, m := range []*machine{plane, worker} {
 		b.pin(m)
+		m.mirror(registry)
 		t.Cleanup(func() { m.keepLogs(out) })
 	}
 	plane.run("kubectl", "taint", "node", plane.name, "node-role.kubernetes.io/control-plane-")

@@ -1,7 +1,10 @@
 package testnode
 
 import (
+	"bytes"
 	"fmt"
+	"io"
+	"net/http"
 	"os/exec"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -26,4 +29,64 @@ func ReadImage(dir, archive string) (v1.Image, error) {
 		return nil, fmt.Errorf("no image in %s", archive)
 	}
 	return index.Image(list.Manifests[0].Digest)
+}
+
+// Push pushes an image to a repository, as http://host:port/v2/name. It speaks the little of the
+// registry's protocol that takes: the library's own client has dependencies that podd has not.
+func Push(repo, tag string, image v1.Image) error {
+	layers, err := image.Layers()
+	if err != nil {
+		return err
+	}
+	for _, layer := range layers {
+		digest, err := layer.Digest()
+		if err != nil {
+			return err
+		}
+		blob, err := layer.Compressed()
+		if err != nil {
+			return err
+		}
+		if err := send(http.MethodPost, repo+"/blobs/uploads/?digest="+digest.String(), "application/octet-stream", blob); err != nil {
+			return err
+		}
+	}
+	config, err := image.RawConfigFile()
+	if err != nil {
+		return err
+	}
+	digest, err := image.ConfigName()
+	if err != nil {
+		return err
+	}
+	if err := send(http.MethodPost, repo+"/blobs/uploads/?digest="+digest.String(), "application/octet-stream", bytes.NewReader(config)); err != nil {
+		return err
+	}
+	manifest, err := image.RawManifest()
+	if err != nil {
+		return err
+	}
+	media, err := image.MediaType()
+	if err != nil {
+		return err
+	}
+	return send(http.MethodPut, repo+"/manifests/"+tag, string(media), bytes.NewReader(manifest))
+}
+
+func send(method, url, media string, body io.Reader) error {
+	req, err := http.NewRequest(method, url, body)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", media)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode != http.StatusCreated {
+		text, _ := io.ReadAll(resp.Body)
+		return fmt.Errorf("%s %s: %s: %.300s", method, url, resp.Status, text)
+	}
+	return nil
 }
