@@ -109,6 +109,10 @@ func logDir(t *testing.T) string {
 		os.WriteFile(filepath.Join(dir, "app", "app.log"), []byte("of the app\n"), 0o600),
 		os.WriteFile(filepath.Join(dir, "plain.log"), []byte("plain\n"), 0o600),
 		os.Symlink("syslog", filepath.Join(dir, "inside")),
+		os.Symlink(filepath.Join(dir, "app", "app.log"), filepath.Join(dir, "within")),
+		os.Symlink(filepath.Join(dir, "app"), filepath.Join(dir, "pods")),
+		os.Symlink(dir+"-of-others", filepath.Join(dir, "beside")),
+		os.Symlink(filepath.Join(dir, "gone"), filepath.Join(dir, "dangling")),
 		os.Symlink("/etc/passwd", filepath.Join(dir, "absolute")),
 		os.Symlink("../../../../../../etc", filepath.Join(dir, "up")),
 		unix.Mkfifo(filepath.Join(dir, "fifo"), 0o600),
@@ -124,7 +128,8 @@ func TestSystemLogsAreThoseOfTheLogDirectoryAlone(t *testing.T) {
 	h, _, _ := kubeletOf(t, func(k *Kubelet) { k.LogDir = logDir(t) })
 	for path, want := range map[string]string{
 		"/logs/syslog": "200 a line", "/logs/app/app.log": "200 of the app", "/logs/inside": "200 a line", "/logs/": `<a href="app/">`, "/logs/app/": "app.log",
-		"/logs": "301", "/logs/app": "301", "/logs/none": "404", "/logs/absolute": "403", "/logs/up/passwd": "403", "/logs/fifo": "403",
+		"/logs": "301", "/logs/app": "301", "/logs/none": "404", "/logs/absolute": "403",
+		"/logs/within": "200 of the app", "/logs/pods/app.log": "200 of the app", "/logs/pods/": "app.log", "/logs/beside": "403", "/logs/dangling": "40", "/logs/up/passwd": "403", "/logs/fifo": "403",
 		"/logs/%2e%2e/%2e%2e/etc/passwd": "40", "/logs/..%2f..%2fetc%2fpasswd": "40", "/logs//etc/passwd": "",
 		"/logs/syslog?query=x": "200 a line", // queries are off
 	} {

@@ -5,14 +5,16 @@ import (
 	"io/fs"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
 // systemLogs is the kubelet's /logs/: the files of the log directory, and with LogQuery the
-// journal. Nothing outside of the directory is served, even if a link in it, which a pod
-// with the directory as its volume may make, leads there.
+// journal. Links are followed within the directory (containers/ has absolute ones, to pods/).
+// Nothing outside of it is served, even if a link in it, which a pod with the directory as its
+// volume may make, leads there.
 func (s *Server) systemLogs(w http.ResponseWriter, r *http.Request) {
 	root, err := os.OpenRoot(s.config.Kubelet.LogDir)
 	if err != nil {
@@ -67,7 +69,14 @@ type plainFiles struct{ root *os.Root }
 
 // Open implements fs.FS.
 func (p plainFiles) Open(name string) (fs.File, error) {
-	f, err := p.root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	f, err := p.open(name)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		// The root follows no absolute link, wherever it leads. It is asked for the target,
+		// too: whoever changes links meanwhile gains nothing.
+		if target, ok := p.target(name); ok {
+			f, err = p.open(target)
+		}
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
@@ -83,4 +92,22 @@ func (p plainFiles) Open(name string) (fs.File, error) {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrPermission}
 	}
 	return f, nil
+}
+
+func (p plainFiles) open(name string) (*os.File, error) {
+	return p.root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
+}
+
+// target is where the links of a name lead to, if that is below the root.
+func (p plainFiles) target(name string) (string, bool) {
+	dir, err := filepath.EvalSymlinks(p.root.Name())
+	if err != nil {
+		return "", false
+	}
+	path, err := filepath.EvalSymlinks(filepath.Join(dir, name))
+	if err != nil {
+		return "", false
+	}
+	rel, err := filepath.Rel(dir, path)
+	return rel, err == nil && filepath.IsLocal(rel)
 }
