@@ -254,6 +254,12 @@ func (m *machine) testWork(from netip.Prefix) {
 	if said := m.run("kubectl", "logs", "deployment/work"); said != "at work\n" {
 		m.Errorf("its log is %q", said)
 	}
+	// As operators' tools read it, by the link in /var/log/containers of the node.
+	of := pods.Items[0]
+	link := fmt.Sprintf("%s_%s_work-%s.log", of.Name, of.Namespace, strings.TrimPrefix(of.Status.ContainerStatuses[0].ContainerID, "containerd://"))
+	if said := m.run("kubectl", "get", "--raw", "/api/v1/nodes/worker/proxy/logs/containers/"+link); !strings.HasSuffix(said, " stdout F at work\n") {
+		m.Errorf("%s is %q", link, said)
+	}
 	for _, addon := range []string{"daemonset/kube-proxy", "deployment/coredns"} {
 		m.run("kubectl", "-n", "kube-system", "rollout", "status", "--timeout=2m", addon)
 	}
