@@ -27,35 +27,65 @@ const (
 	// startIsOver is when little of the program and of the heap that only the start needed
 	// is used any more.
 	startIsOver = time.Minute
-	// returnPeriod is how often podd looks for more that it does not use: as often as the Go
-	// runtime collects garbage where little is allocated.
-	returnPeriod = 2 * time.Minute
+	// lookPeriod is how often podd looks whether there is more that it does not use.
+	lookPeriod = 30 * time.Second
 	// returnFrom is from how many bytes of free heap on a garbage collection is worth it.
 	returnFrom = 1 << 20
 )
 
 // returnMemory returns what podd does not use to the machine, until ctx ends: what only its
-// start needed, and later what a burst of pods or a rare job left. The Go runtime on its own
-// keeps free heap for the next burst, some 3 MiB on a node where there is none.
+// start needed, and later what a burst of pods or a rare job left, when it has not been needed
+// for half a minute. The Go runtime on its own keeps free heap for the next burst, some 3 MiB
+// on a node where there is none.
 func returnMemory(ctx context.Context, log *slog.Logger) {
-	for wait := startIsOver; ; wait = returnPeriod {
+	var heap heapLook
+	for wait := startIsOver; ; wait = lookPeriod {
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
 			return
 		}
+		if wait != startIsOver && !heap.idle() {
+			continue
+		}
 		unmapUnused(log)
-		returnHeap()
+		heap.giveBack()
 	}
 }
 
-// returnHeap returns free heap, unless there is little.
-func returnHeap() {
-	free := []metrics.Sample{{Name: "/memory/classes/heap/free:bytes"}}
-	metrics.Read(free)
-	if v := free[0].Value; v.Kind() != metrics.KindUint64 || v.Uint64() >= returnFrom {
-		debug.FreeOSMemory()
+// heapLook is what the heap was like when podd last looked.
+type heapLook struct {
+	collections uint64
+	// kept is what was free after the last return: the Go runtime does not return everything.
+	kept uint64
+}
+
+// idle says that free heap is worth returning, and that no garbage was collected since the last
+// look: it was free then, too, and little has been allocated.
+func (h *heapLook) idle() bool {
+	before := h.collections
+	collections, free := heapNow()
+	h.collections = collections
+	return free >= h.kept+returnFrom && collections == before
+}
+
+// giveBack returns all free heap.
+func (h *heapLook) giveBack() {
+	debug.FreeOSMemory()
+	h.collections, h.kept = heapNow()
+}
+
+// heapNow is how often garbage was collected, and how many bytes of the heap are free and not
+// returned.
+func heapNow() (collections, free uint64) {
+	now := []metrics.Sample{{Name: "/gc/cycles/total:gc-cycles"}, {Name: "/memory/classes/heap/free:bytes"}}
+	metrics.Read(now)
+	for i, value := range []*uint64{&collections, &free} {
+		if now[i].Value.Kind() == metrics.KindUint64 { // a later Go may have no such figure
+			*value = now[i].Value.Uint64()
+		}
 	}
+	return collections, free
 }
 
 // forbidCores keeps this process's memory, which contains Secrets, out of core
