@@ -22,7 +22,7 @@ die() { echo "make conformance: $*" >&2; exit 1; }
 
 hash=$({
 	basename "$agnhost"
-	cat "$here"/mkimages/*.go "$here"/images/nnp/*.go "$0"
+	cat "$here"/mkimages/*.go "$here"/images/nnp/*.go "$here"/images/pause/pause.c "$0"
 } | sha256sum | cut -c1-12)
 cache=${XDG_CACHE_HOME:-${HOME:+$HOME/.cache}}
 cache=${cache:-$repo/build}/podd
@@ -33,7 +33,7 @@ if [ -s "$out" ]; then
 fi
 
 need_go
-need_deb mmdebstrap mmdebstrap debian-archive-keyring /usr/share/keyrings/debian-archive-keyring.gpg
+need_deb gcc gcc libc6-dev /usr/include/stdlib.h mmdebstrap mmdebstrap debian-archive-keyring /usr/share/keyrings/debian-archive-keyring.gpg
 mkdir -p "$cache"
 work=$(mktemp -d "$cache/suite-images.XXXXXX")
 trap 'rm -rf "$work"' EXIT
@@ -48,7 +48,8 @@ mmdebstrap --quiet --mode=root --variant=minbase --format=tar --skip=output/dev 
 	--customize-hook='rm -rf "$1"/var/lib/apt/lists/* "$1"/var/cache/apt/*.bin "$1"/etc/hostname "$1"/etc/resolv.conf' \
 	"$suite" "$work/base.tar" ${PODD_DEBIAN_MIRROR:-} >&2
 (cd "$repo" && CGO_ENABLED=0 "$go" build -trimpath -buildvcs=false -ldflags '-s -w -buildid=' -o "$work/nnp" ./hack/images/nnp)
-(cd "$repo" && "$go" run ./hack/mkimages -suite-base "$work/base.tar" -agnhost "$agnhost" -nnp "$work/nnp" -out "$work/images.tar")
+gcc -Os -Wall -Wextra -Werror -static -s -Wl,--build-id=none -o "$work/pause" "$here/images/pause/pause.c"
+(cd "$repo" && "$go" run ./hack/mkimages -pause "$work/pause" -suite-base "$work/base.tar" -agnhost "$agnhost" -nnp "$work/nnp" -out "$work/images.tar")
 mv "$work/images.tar" "$out"
 for old in "$cache"/suite-images-????????????.tar; do
 	[ "$old" = "$out" ] || rm -f "$old"

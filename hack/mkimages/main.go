@@ -24,6 +24,7 @@ func run() error {
 	var of programs
 	flag.Var(&of, "program", "IMAGE=FILE: makes an image of a static program instead; may be repeated")
 	flag.Parse()
+	suite.pause = *pause
 	if len(of) > 0 {
 		return writeArchive(*out, of)
 	}

@@ -24,7 +24,7 @@ import (
 
 // suiteFiles are what the images of upstream's end-to-end tests are made of. Upstream's
 // own come from registries; these have the same names and what the tests use of them.
-type suiteFiles struct{ base, agnhost, nnp string }
+type suiteFiles struct{ base, agnhost, nnp, pause string }
 
 const suiteRegistry = "registry.k8s.io/e2e-test-images/"
 
@@ -38,6 +38,11 @@ func (s *suiteFiles) images() ([]named, error) {
 	if err != nil {
 		return nil, err
 	}
+	served, err := registryFiles(s.pause)
+	if err != nil {
+		return nil, err
+	}
+	agnhost = append(agnhost, served...)
 	nnp, err := binary(s.nnp)
 	if err != nil {
 		return nil, err
@@ -91,6 +96,34 @@ func agnhostFiles(base []byte, program string) ([]file, error) {
 			return nil, err
 		}
 		files = append(files, file{path: name, mode: 0o644, content: append(content, more...)})
+	}
+	return files, nil
+}
+
+// registryFiles are the directory of agnhost's fake-registry-server, with the one image that the
+// tests pull from it (test/images/agnhost/fakeregistryserver): a tag is a file with a digest,
+// and what has a digest is in sha256/ab/abcdef…/data.
+func registryFiles(pause string) ([]file, error) {
+	const dir = "var/registry/pause"
+	of, err := pauseImage(pause)
+	if err != nil {
+		return nil, err
+	}
+	img, err := of.build()
+	if err != nil {
+		return nil, err
+	}
+	blobs, manifest, err := blobsOf(img)
+	if err != nil {
+		return nil, err
+	}
+	files := []file{{path: dir + "/manifests/testing", mode: 0o644, content: []byte("sha256:" + manifest + "\n")}}
+	for digest, content := range blobs {
+		kind := "blobs"
+		if digest == manifest {
+			kind = "manifests"
+		}
+		files = append(files, file{path: path.Join(dir, kind, "sha256", digest[:2], digest, "data"), mode: 0o644, content: content})
 	}
 	return files, nil
 }

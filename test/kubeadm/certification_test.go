@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"podd/test/cluster/conformance"
+	"podd/test/cluster/registry"
 )
 
 // suitePauses are upstream's names of the image that every node here has.
@@ -33,10 +34,13 @@ func TestADistributionOfPoddsIsConformant(t *testing.T) {
 		t.Fatalf("PODD_TEST_PROCS: %v", err)
 	}
 	plane, worker, _, _ := b.cluster(t, strings.Fields(images)...)
-	registry := upstreamImages(t)
+	pulled, err := registry.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, m := range []*machine{plane, worker} {
 		b.pin(m)
-		m.mirror(registry)
+		m.mirror(pulled)
 		t.Cleanup(func() { m.keepLogs(out) })
 	}
 	plane.run("kubectl", "taint", "node", plane.name, "node-role.kubernetes.io/control-plane-")

@@ -5,11 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"podd/test/cluster/registry"
 	"podd/test/e2e/testnode"
 )
 
@@ -46,6 +51,33 @@ func importSuite(ctx context.Context, node *testnode.Node, archive string) error
 		}
 	}
 	return nil
+}
+
+// agnhost is the image of a node's that a test pulls nevertheless.
+const agnhost = "e2e-test-images/agnhost:2.63.0"
+
+// serveSuite has the node's runtime pull upstream's images from here, as long as this process
+// runs: those that tests pull whatever the node has.
+func serveSuite(node *testnode.Node, archive string) error {
+	dir, err := os.MkdirTemp(node.Dir, "pulled-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	image, err := testnode.ReadNamed(dir, archive, registry.Host+"/"+agnhost)
+	if err != nil {
+		return err
+	}
+	images, err := registry.New(map[string]v1.Image{agnhost: image})
+	if err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return fmt.Errorf("serve upstream's images: %w", err)
+	}
+	go func() { _ = http.Serve(listener, images) }()
+	return registry.Mirror(node.ConfigDir(), listener.Addr().String())
 }
 
 // keepLogs copies the logs of a cluster's programs out of the test node, which is removed.

@@ -88,6 +88,9 @@ func run(ctx context.Context, o *options) (err error) {
 		if err := importSuite(ctx, node, o.images); err != nil {
 			return err
 		}
+		if err := serveSuite(node, o.images); err != nil {
+			return err
+		}
 	}
 	whole, err := cluster.StartWhole(ctx, node, o.programs)
 	defer func() { err = errors.Join(err, keepLogs(node.Dir, o.out), whole.Close()) }()

@@ -14,21 +14,44 @@ import (
 // ReadImage returns the first image of an OCI archive, which it unpacks into
 // dir: the image reads its layers there.
 func ReadImage(dir, archive string) (v1.Image, error) {
+	index, list, err := readArchive(dir, archive)
+	if err != nil {
+		return nil, err
+	}
+	return index.Image(list[0].Digest)
+}
+
+// ReadNamed returns the image of an OCI archive that has this name. It unpacks the archive as
+// ReadImage does.
+func ReadNamed(dir, archive, name string) (v1.Image, error) {
+	index, list, err := readArchive(dir, archive)
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range list {
+		if m.Annotations["io.containerd.image.name"] == name {
+			return index.Image(m.Digest)
+		}
+	}
+	return nil, fmt.Errorf("no image %s in %s", name, archive)
+}
+
+func readArchive(dir, archive string) (v1.ImageIndex, []v1.Descriptor, error) {
 	if out, err := exec.Command("tar", "-xf", archive, "-C", dir).CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("unpack %s: %w: %s", archive, err, out)
+		return nil, nil, fmt.Errorf("unpack %s: %w: %s", archive, err, out)
 	}
 	index, err := layout.ImageIndexFromPath(dir)
 	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", archive, err)
+		return nil, nil, fmt.Errorf("read %s: %w", archive, err)
 	}
 	list, err := index.IndexManifest()
 	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", archive, err)
+		return nil, nil, fmt.Errorf("read %s: %w", archive, err)
 	}
 	if len(list.Manifests) == 0 {
-		return nil, fmt.Errorf("no image in %s", archive)
+		return nil, nil, fmt.Errorf("no image in %s", archive)
 	}
-	return index.Image(list.Manifests[0].Digest)
+	return index, list.Manifests, nil
 }
 
 // Push pushes an image to a repository, as http://host:port/v2/name. It speaks the little of the
