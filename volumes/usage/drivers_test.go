@@ -110,12 +110,12 @@ func TestADriverIsNotCalledWhileItsStatsAreFresh(t *testing.T) {
 			m.Claims(t.Context(), pods)
 			time.Sleep(time.Second)
 		}
-		before := d.calls["mine"]
+		before := d.called("mine")
 		if before < 5 || before > 11 {
 			t.Errorf("the driver was called %d times in ten minutes, want once in one to two", before)
 		}
 		time.Sleep(time.Hour)
-		if n := d.calls["mine"]; n != before {
+		if n := d.called("mine"); n != before {
 			t.Errorf("the driver was called %d times without a request", n-before)
 		}
 	})
@@ -153,7 +153,7 @@ func TestADriverThatHangsBlocksNobody(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 		}
-		if n := d.calls["dead"]; n != 1 {
+		if n := d.called("dead"); n != 1 {
 			t.Errorf("the driver that hangs was called %d times, want once at a time", n)
 		}
 		back.Store(true)
@@ -214,13 +214,11 @@ func TestADriverIsAskedOfAFewVolumesAtATime(t *testing.T) {
 			t.Errorf("while it is asked there are figures of %d volumes, after %v", n, time.Since(began))
 		}
 		time.Sleep(takes)
-		d.mu.Lock()
 		for i := range volumes {
-			if slow := fmt.Sprint("slow/", i); d.calls[slow] == 0 {
+			if slow := fmt.Sprint("slow/", i); d.called(slow) == 0 {
 				t.Errorf("nobody asked of %s", slow)
 			}
 		}
-		d.mu.Unlock()
 		if got := most.Load(); got != parallelAsks {
 			t.Errorf("the driver was asked of %d volumes at a time, want %d", got, parallelAsks)
 		}

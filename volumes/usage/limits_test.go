@@ -61,6 +61,13 @@ func (d *disk) Stats(ctx context.Context, _ *v1.Pod, volume string) (pod.VolumeS
 	return ask(ctx)
 }
 
+// called is how often the driver of a volume was asked.
+func (d *disk) called(volume string) int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.calls[volume]
+}
+
 // driverOf is NAME for a volume NAME/N that has a driver.
 func (d *disk) driverOf(_ *v1.Pod, volume string) string {
 	d.mu.Lock()
