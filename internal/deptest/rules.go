@@ -203,7 +203,7 @@ var arrows = map[string]map[string]string{
 	"test/e2e/whole":      {},
 	"test/e2e/knock":      {"cni/cnitest": "packets past the pod network"},
 	"test/e2e/testnode":   {"bundle": "starts its runtime", "cni": "its pod network", "internal/instance": "its directories"},
-	"test/kubeadm":        {"test/e2e/testnode": "how the tests wait, and what the build has made", "bundle": "how podd is told where its runtime is", "test/cluster/conformance": "upstream's tests, run and judged as in a cluster of one node"},
+	"test/kubeadm":        {"test/e2e/testnode": "how the tests wait, and what the build has made", "bundle": "how podd is told where its runtime is", "test/cluster/conformance": "upstream's tests, run and judged as in a cluster of one node", "test/cluster/registry": "what those tests pull"},
 	"test/vm":             {},
 	"hack/images/nnp":     {},
 	"hack/images/web":     {},
@@ -212,7 +212,8 @@ var arrows = map[string]map[string]string{
 	"hack/testsum":        {},
 
 	"test/cluster/conformance": {},
-	"test/cluster/up":          {"test/cluster": "what it starts", "test/cluster/conformance": "upstream's tests", "test/e2e/testnode": "the machine's part of the node"},
+	"test/cluster/registry":    {"test/e2e/testnode": "how an image is pushed"},
+	"test/cluster/up":          {"test/cluster": "what it starts", "test/cluster/conformance": "upstream's tests", "test/cluster/registry": "what they pull", "test/e2e/testnode": "the machine's part of the node"},
 }
 
 // all is a row of packages that are imported for one reason.
