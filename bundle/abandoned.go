@@ -69,9 +69,8 @@ func (c Containerd) abandonedRecords(ctx context.Context, inUse func(id string) 
 }
 
 // containerIDs are the IDs of all containers that CRI made of a kind, container or sandbox,
-// other than these.
-// The records come one by one: together, those of 58 pods are some megabytes, nearly all
-// of it specs.
+// except these. The records come one by one: together, those of 58 pods are some megabytes,
+// nearly all of it specs.
 func (c Containerd) containerIDs(ctx context.Context, kind string, except []string) (ids []string, err error) {
 	ctx, cancel := context.WithCancel(withNamespace(ctx, criNamespace))
 	defer cancel()

@@ -30,6 +30,13 @@ type testCluster struct {
 	patches  []string // what the resize was, after each
 }
 
+// has makes the claim and the PersistentVolume of v the cluster's.
+func (c *testCluster) has(v pod.CSIVolume) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.claim, c.volume = v.Claim, v.Persistent
+}
+
 func (c *testCluster) InUse()          {}
 func (c *testCluster) DriversChanged() {}
 

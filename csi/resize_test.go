@@ -107,11 +107,9 @@ func TestAPodIsToldThatItsVolumeIsNotExpandedWhileItRuns(t *testing.T) {
 	n.allow(driverName, nil, storagev1.VolumeLifecyclePersistent)
 	v := n.sized("1Gi", "1Gi", "")
 	larger := n.sized("2Gi", "1Gi", v1.PersistentVolumeClaimNodeResizePending)
-	cluster.claim, cluster.volume = v.Claim, v.Persistent
+	cluster.has(v)
 	n.mustSetUp(v)
-	cluster.mu.Lock()
-	cluster.claim, cluster.volume = larger.Claim, larger.Persistent
-	cluster.mu.Unlock()
+	cluster.has(larger)
 	eventually(t, "the pod is told", func() bool { return len(n.events.all()) > 0 })
 	if got := n.events.all()[0]; !strings.HasPrefix(got, string(v.Pod.UID)+": "+resizeFailed) || !strings.Contains(got, "oops") {
 		t.Errorf("the pod has the event %q", got)
@@ -126,12 +124,10 @@ func TestAVolumeIsExpandedWhileItsPodRuns(t *testing.T) {
 	n.allow(driverName, nil, storagev1.VolumeLifecyclePersistent)
 	v := n.sized("1Gi", "1Gi", "")
 	larger := n.sized("2Gi", "1Gi", v1.PersistentVolumeClaimNodeResizePending)
-	cluster.claim, cluster.volume = v.Claim, v.Persistent
+	cluster.has(v)
 	n.mustSetUp(v)
 	wantCalls(t, f, "Stage", "Publish")
-	cluster.mu.Lock()
-	cluster.claim, cluster.volume = larger.Claim, larger.Persistent
-	cluster.mu.Unlock()
+	cluster.has(larger)
 	eventually(t, "it is expanded", func() bool { cluster.mu.Lock(); defer cluster.mu.Unlock(); return len(cluster.patches) == 2 })
 	if got := cluster.patches[1]; got != " 2Gi Other" {
 		t.Errorf("got %q", got)

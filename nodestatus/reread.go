@@ -17,8 +17,8 @@ const rereadKept = time.Minute
 
 // Reread reads the Node once more before a pod is rejected for the Node's labels or taints: the
 // watch of the Node may be behind that of the pods, and whoever labels a node has pods bound
-// to it at once. (kubernetes/kubernetes#133997.) Create it with
-// NewReread; its methods may be called by anybody, and do not block.
+// to it at once (kubernetes/kubernetes#133997). Create it with NewReread; For may be called by
+// anybody.
 type Reread struct {
 	read  func(context.Context) (*v1.Node, error)
 	keep  func(*v1.Node)
@@ -37,7 +37,8 @@ func NewReread(read func(context.Context) (*v1.Node, error), keep func(*v1.Node)
 	return &Reread{read: read, keep: keep, again: again, log: log, of: map[pod.UID]time.Time{}}
 }
 
-// For returns what a pod waits for while the Node is being read for it, and begins to read it.
+// For returns what a pod waits for while the Node is being read for it, and begins to read it;
+// it does not block.
 // When that is over it returns the empty string once: the pod may be judged by the newest
 // version there is, which is that of the watch if the apiserver does not answer.
 func (r *Reread) For(uid pod.UID) (waits string) {
