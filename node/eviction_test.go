@@ -5,6 +5,7 @@ import (
 	"context"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -21,7 +22,8 @@ import (
 	"podd/volumes/usage"
 )
 
-// ofThisMachine measures this machine, with a temporary directory as podd's root.
+// ofThisMachine measures this machine, with a temporary directory as podd's root and a
+// cgroup root where no other podd of the machine has its pods.
 func ofThisMachine(t testing.TB, log *slog.Logger) *pressured {
 	t.Helper()
 	dir := t.TempDir()
@@ -33,7 +35,7 @@ func ofThisMachine(t testing.TB, log *slog.Logger) *pressured {
 	if err := os.MkdirAll(dirs.Pods(), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	n := &Node{cfg: &config.Config{RootDir: dir}, hierarchies: found, log: log}
+	n := &Node{cfg: &config.Config{RootDir: dir, CgroupRoot: "/podd-test-" + filepath.Base(filepath.Dir(dir))}, hierarchies: found, log: log}
 	p := &parts{
 		Node: n, cgroups: n.cgroupTree(cgroup.Cgroupfs), meter: usage.New(usage.Config{Dirs: dirs}),
 		kernel: kernel.New(kernel.Config{V2: found.Version == cgroup.V2, Controllers: found.Controllers}),

@@ -179,13 +179,14 @@ func TestRuntimeStopDoesNotWaitForADeadMount(t *testing.T) {
 	e.shows(`waiting for volume "dead" since `)
 	e.mayEnd = true
 	at := time.Now()
-	out, err := e.stopAll("--root-dir", e.node.Root())
+	own := []string{"--root-dir", e.node.Root(), "--state-dir", e.node.State()}
+	out, err := e.stopAll(own...)
 	t.Logf("with a dead mount: %v after %v\n%s", err, time.Since(at), out)
 	if took := time.Since(at); took > patience {
 		t.Errorf("it took %v", took)
 	}
 	server.gone()
-	if out, err := e.stopAll("--root-dir", e.node.Root()); err != nil {
+	if out, err := e.stopAll(own...); err != nil {
 		t.Errorf("once the server is gone: %v\n%s", err, out)
 	}
 	if left, err := os.ReadDir(filepath.Join(e.node.Root(), "pods")); err == nil && len(left) > 0 {

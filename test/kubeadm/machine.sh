@@ -5,6 +5,11 @@ dir=$1 name=$2
 mount --make-rprivate /
 mount -t proc proc /proc
 hostname "$name"
+# A podd of the machine around this one, also one that was killed, has mounts where this
+# one's will be: not here.
+awk '$5 ~ "^/(run/podd|var/lib/(podd|kubelet))(/|$)" {print $5}' /proc/self/mountinfo | sort -r | while read -r at; do
+	umount -l "$at"
+done
 for d in etc var/lib opt; do
 	mkdir -p "$dir/upper/$d" "$dir/work/$d"
 	mount -t overlay overlay -o "lowerdir=/$d,upperdir=$dir/upper/$d,workdir=$dir/work/$d" "/$d"
