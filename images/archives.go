@@ -2,6 +2,7 @@ package images
 
 import (
 	"context"
+	"errors"
 
 	"podd/internal/pod"
 )
@@ -17,6 +18,9 @@ type Archives interface {
 	// Holds reports whether an image came from an archive that still exists.
 	Holds(ref string) bool
 }
+
+// errNotAsked is the error of a pull that ended while it waited for imports.
+var errNotAsked = errors.New("waiting for images to be imported from archives")
 
 // archivesFirst makes a pull wait for the imports in progress: they may include
 // the image, and on a first start they usually do. An image from an archive
@@ -38,7 +42,7 @@ func (a archivesFirst) ImageStatus(ctx context.Context, ref string) (*pod.Image,
 
 func (a archivesFirst) PullImage(ctx context.Context, ref string, auth *pod.RegistryAuth, annotations map[string]string) (string, error) {
 	if err := a.archives.WaitBriefly(ctx); err != nil {
-		return "", err
+		return "", errors.Join(errNotAsked, err)
 	}
 	if a.archives.Holds(ref) {
 		if image, err := a.Runtime.ImageStatus(ctx, ref); err == nil && image != nil {

@@ -1,10 +1,13 @@
 package images
 
 import (
+	"bytes"
 	"context"
+	"log/slog"
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -98,4 +101,29 @@ func TestAnArchiveWhoseImageIsLostDoesNotKeepAPodFromIt(t *testing.T) {
 			t.Errorf("got pulls of %q, want one", got)
 		}
 	})
+}
+
+// TestAnImageThatWasOnlyWaitedForIsNoCancelledPull: on a first start each pod waits for the
+// image directory, and nothing was asked of a registry.
+func TestAnImageThatWasOnlyWaitedForIsNoCancelledPull(t *testing.T) {
+	const image = "localhost/app:1"
+	var log bytes.Buffer
+	inBubble(t, PullConfig{Archives: &shelf{takes: time.Second}, Log: slog.New(slog.NewTextHandler(&log, nil))}, func(t *testing.T, b *bench) {
+		b.ask(t, "a", image, v1.PullIfNotPresent)
+		synctest.Wait()
+		b.rt.mu.Lock()
+		b.rt.local[image] = &pod.Image{ID: "sha256:archived"}
+		b.rt.mu.Unlock()
+		b.Imported([]string{image})
+		synctest.Wait()
+		if st := b.ask(t, "a", image, v1.PullIfNotPresent); !st.Ready {
+			t.Errorf("got %+v, want it ready", st)
+		}
+		if got := b.rt.pulled(); len(got) > 0 {
+			t.Errorf("got pulls of %q", got)
+		}
+	})
+	if log.Len() > 0 {
+		t.Errorf("logged %s", &log)
+	}
 }

@@ -321,6 +321,8 @@ func (l *Puller) announce(o *op, waiting map[wantKey]*want, r result, total time
 	switch {
 	case r.err == nil:
 		l.log.Info("image pulled", "image", o.key.ref, "took", r.took.Truncate(time.Millisecond), "bytes", size)
+	case len(waiting) == 0 && errors.Is(o.dropped, errImported) && errors.Is(r.err, errNotAsked):
+		l.log.Debug("image was imported from an archive: it is not pulled", "image", o.key.ref)
 	case len(waiting) == 0 && errors.Is(o.dropped, errImported):
 		l.log.Info("image was imported from an archive while it was being pulled: its pull is cancelled, pods start with the imported one", "image", o.key.ref)
 	case len(waiting) == 0:

@@ -18,6 +18,13 @@ import (
 // retryAfter is the delay before an import is retried that failed because of the runtime.
 const retryAfter = 5 * time.Second
 
+// seenPatience bounds the wait for CRI to show an imported image, seenAgain is between two
+// looks. CRI has no event for it.
+const (
+	seenPatience = 2 * time.Second
+	seenAgain    = 5 * time.Millisecond
+)
+
 // InvalidError reports that a file cannot be imported; a retry before it changes is
 // useless.
 type InvalidError struct {

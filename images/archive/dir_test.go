@@ -26,6 +26,8 @@ type store struct {
 	has      map[string]bool
 	imported []string
 	down     error
+	// late is how many looks after its import an image is not shown yet.
+	late int
 	// poke is sent to after each import.
 	poke chan struct{}
 }
@@ -55,6 +57,10 @@ func (s *store) ImageStatus(_ context.Context, ref string) (*pod.Image, error) {
 		return nil, s.down
 	}
 	if !s.has[ref] {
+		return nil, nil
+	}
+	if s.late > 0 {
+		s.late--
 		return nil, nil
 	}
 	return &pod.Image{ID: ref}, nil
@@ -178,6 +184,35 @@ func TestAnImageThatIsMissedComesBack(t *testing.T) {
 	settled(t, d) // as a pull does
 	if got := s.files(); len(got) != 2 {
 		t.Errorf("after it was missed: imported %v, want it twice", got)
+	}
+}
+
+// TestAnImageIsReportedOnceTheRuntimeShowsIt: a pod that is woken for it looks for it, and
+// had it imported a second time.
+func TestAnImageIsReportedOnceTheRuntimeShowsIt(t *testing.T) {
+	dir, s := imageDir(t), newStore()
+	s.late = 3
+	put(t, dir, "a.tar", "localhost/a:1", time.Minute)
+	shown := make(chan bool, 2)
+	var d *Dir
+	d = New(Config{Dir: dir, StateFile: filepath.Join(dir, "../state.json"), Importer: s, Images: s, Imported: func(refs []string) {
+		image, err := s.ImageStatus(t.Context(), refs[0])
+		if image == nil {
+			d.Missing(refs[0])
+		}
+		shown <- image != nil && err == nil
+	}})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = d.Run(ctx) }()
+	settled(t, d)
+	cancel()
+	<-done
+	if !<-shown {
+		t.Error("the image is reported before the runtime shows it")
+	}
+	if got := s.files(); len(got) != 1 {
+		t.Errorf("imported %v, want it once", got)
 	}
 }
 

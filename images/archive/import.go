@@ -34,7 +34,7 @@ func (d *Dir) one(ctx context.Context, f file, recheck bool) error {
 	d.progress(Progress{File: f.path, Size: f.shape.Size, Done: true, Refs: refs, Err: err, Took: time.Since(began)})
 	d.metrics.observe(err, time.Since(began))
 	if err == nil {
-		return d.imported(f, refs, time.Since(began))
+		return d.imported(ctx, f, refs, time.Since(began))
 	}
 	if ctx.Err() != nil {
 		return err
@@ -84,7 +84,8 @@ func (d *Dir) have(ctx context.Context, f file, recheck bool) (bool, error) {
 	return len(missing) == 0, nil
 }
 
-func (d *Dir) imported(f file, refs []string, took time.Duration) error {
+func (d *Dir) imported(ctx context.Context, f file, refs []string, took time.Duration) error {
+	d.untilSeen(ctx, refs)
 	d.mu.Lock()
 	delete(d.problems, f.path)
 	delete(d.failed, f.path)
@@ -101,6 +102,26 @@ func (d *Dir) imported(f file, refs []string, took time.Duration) error {
 		d.cfg.Imported(refs)
 	}
 	return nil
+}
+
+// untilSeen blocks until CRI shows the images, two seconds at most: its image service hears
+// of an import from containerd's events, some milliseconds later. A pod that is woken
+// before that would find its image missing, and have it imported again.
+func (d *Dir) untilSeen(ctx context.Context, refs []string) {
+	ctx, cancel := context.WithTimeout(ctx, seenPatience)
+	defer cancel()
+	for _, ref := range refs {
+		for {
+			if image, err := d.cfg.Images.ImageStatus(ctx, ref); err != nil || image != nil {
+				break
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(seenAgain):
+			}
+		}
+	}
 }
 
 func (d *Dir) progress(p Progress) {
