@@ -70,7 +70,7 @@ func Traces(stateDir string) []string {
 	s := Settings{StateDir: stateDir}
 	all := []string{s.shimDir(), notifySocket(Socket(stateDir))}
 	for _, name := range []string{"containerd", "containerd.lock", "containerd.log", "containerd.log.1", "containerd.sock", "containerd.sock.ttrpc",
-		"containerd.toml", "containerd.toml.new", "runc", "s"} {
+		"containerd.toml", "containerd.toml.new", "pause-seccomp.json", "pause-seccomp.json.new", "runc", "s"} {
 		all = append(all, filepath.Join(stateDir, name))
 	}
 	return all

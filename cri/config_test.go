@@ -18,6 +18,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"podd/cri/critest"
+	"podd/cri/spec"
 	"podd/internal/perftest"
 	"podd/internal/pod"
 )
@@ -64,6 +65,26 @@ func TestSandboxConfiguration(t *testing.T) {
 	} {
 		if !got {
 			t.Errorf("%s is wrong in %v", what, c)
+		}
+	}
+}
+
+// TestASandboxHasTheProfileOfThePauseProcess, unless something else than the bundled runtime
+// starts it.
+func TestASandboxHasTheProfileOfThePauseProcess(t *testing.T) {
+	p := &v1.Pod{}
+	for name, tc := range map[string]struct{ profile, handler, want string }{
+		"of the bundled runtime": {profile: "/run/podd/pause.json", want: "Localhost /run/podd/pause.json"},
+		"of another handler":     {profile: "/run/podd/pause.json", handler: "kata", want: "RuntimeDefault "},
+		"of another runtime":     {want: "RuntimeDefault "},
+	} {
+		c, err := spec.Sandbox(spec.Options{PauseProfile: tc.profile}, pod.SandboxRequest{Pod: p, Handler: tc.handler})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := c.Linux.SecurityContext.Seccomp
+		if got := s.ProfileType.String() + " " + s.LocalhostRef; got != tc.want {
+			t.Errorf("%s: got %q, want %q", name, got, tc.want)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package cri
 
 import (
 	"context"
+	"encoding/json"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -92,6 +93,26 @@ func (c *Conn) Status(ctx context.Context) (Status, error) {
 	}
 	s.StrictGroups = r.GetFeatures().GetSupplementalGroupsPolicy()
 	return s, nil
+}
+
+// DefaultRuntime returns the program that runs containers of the default handler: the path
+// of runc, or of what is there in its place. It is "" for a runtime that does not report it;
+// containerd does, as information for people, whose form no specification promises.
+func (c *Conn) DefaultRuntime(ctx context.Context) (string, error) {
+	r, err := c.runtime.Status(ctx, &runtimeapi.StatusRequest{Verbose: true})
+	if err != nil {
+		return "", mapError("ask the runtime for its settings", err)
+	}
+	var settings struct {
+		Containerd struct {
+			DefaultRuntimeName string
+			Runtimes           map[string]struct{ Options struct{ BinaryName string } }
+		}
+	}
+	if err := json.Unmarshal([]byte(r.GetInfo()["config"]), &settings); err != nil {
+		return "", nil // another runtime, or another form
+	}
+	return settings.Containerd.Runtimes[settings.Containerd.DefaultRuntimeName].Options.BinaryName, nil
 }
 
 // RuntimeConfig is what the runtime reports of its own configuration.

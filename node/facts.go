@@ -1,9 +1,13 @@
 package node
 
 import (
+	"cmp"
 	"context"
+	"fmt"
+	"path/filepath"
 	"slices"
 
+	"podd/bundle"
 	"podd/cgroup"
 	"podd/cri"
 	"podd/status"
@@ -24,6 +28,8 @@ type Facts struct {
 	RecursiveReadOnly bool
 	// StrictGroups: the runtime honours supplementalGroupsPolicy Strict.
 	StrictGroups bool
+	// PauseProfile is the seccomp profile of sandboxes; "" for the runtime's default.
+	PauseProfile string
 }
 
 // imports reports whether image archives can be imported into this runtime.
@@ -51,8 +57,33 @@ func (n *Node) learn(ctx context.Context, version cri.Version) Facts {
 		f.CgroupDriver = cgroup.Driver(rc.CgroupDriver)
 		n.log.Debug("cgroup driver", "driver", rc.CgroupDriver)
 	}
+	f.PauseProfile = n.pauseProfile(ctx)
 	if !f.imports() {
 		n.log.Info("ignoring the image directory: archives can only be imported into containerd", "runtime", version.Name)
 	}
 	return f
+}
+
+// pauseProfile writes the seccomp profile of the pause process, if it is known how that one
+// is started and what it needs: by the bundled runtime, whose settings an administrator may
+// have changed, from podd's own image.
+func (n *Node) pauseProfile(ctx context.Context) (path string) {
+	if n.network == nil || n.own.SandboxImage != bundle.PauseImage {
+		return ""
+	}
+	programs, err := bundle.Find(n.own.RuntimeDir)
+	var runs string
+	if err == nil {
+		runs, err = n.conn.DefaultRuntime(ctx)
+	}
+	if own := filepath.Join(programs, "runc"); err == nil && runs != own {
+		err = fmt.Errorf("containers are run by %s instead of %s", cmp.Or(runs, "an unknown program"), own)
+	}
+	if err == nil {
+		path, err = bundle.WritePauseProfile(n.cfg.StateDir)
+	}
+	if err != nil {
+		n.log.Info("sandboxes get the runtime's default seccomp profile, which costs processor time when a pod starts", "why", err)
+	}
+	return path
 }

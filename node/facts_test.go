@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -13,7 +14,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"podd/agent"
+	"podd/bundle"
 	"podd/cgroup"
+	"podd/cni"
 	"podd/config"
 	"podd/cri"
 	"podd/cri/critest"
@@ -117,5 +120,51 @@ func TestProblemsOfPartsThatCameLaterAreListed(t *testing.T) {
 	p.add(of("a mount"))
 	if got := p.list(); len(got) != 2 || got[0].Origin != "a manifest" || got[1].Origin != "a mount" {
 		t.Errorf("got %v", got)
+	}
+}
+
+// TestThePauseProfileIsForWhatPoddKnows: podd's own image, which podd's own runc starts.
+func TestThePauseProfileIsForWhatPoddKnows(t *testing.T) {
+	programs := t.TempDir()
+	for _, name := range []string{"containerd", "containerd-shim-runc-v2", "runc", "bridge", "host-local", "portmap", "loopback"} {
+		if err := os.WriteFile(filepath.Join(programs, name), nil, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	runs := func(path string) string {
+		return `{"containerd": {"defaultRuntimeName": "r", "runtimes": {"r": {"options": {"BinaryName": "` + path + `"}}}}}`
+	}
+	own := runs(filepath.Join(programs, "runc"))
+	for name, tc := range map[string]struct {
+		settings, image string
+		foreign, want   bool
+	}{
+		"the bundled runtime":             {settings: own, image: bundle.PauseImage, want: true},
+		"another image":                   {settings: own, image: "registry.test/pause:1"},
+		"a runtime that somebody has":     {settings: own, image: bundle.PauseImage, foreign: true},
+		"another program in containerd.d": {settings: runs("/usr/bin/crun"), image: bundle.PauseImage},
+		"settings that nobody knows":      {settings: "{}", image: bundle.PauseImage},
+	} {
+		t.Run(name, func(t *testing.T) {
+			srv := critest.New(t)
+			srv.SetInfo("config", tc.settings)
+			n := greeter(t, srv)
+			n.cfg.StateDir = t.TempDir()
+			n.own.RuntimeDir, n.own.SandboxImage = programs, tc.image
+			if !tc.foreign {
+				n.network = &cni.Network{}
+			}
+			facts, err := n.greet(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			files, err := filepath.Glob(filepath.Join(n.cfg.StateDir, "*"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !tc.want && (facts.PauseProfile != "" || len(files) > 0) || tc.want && !slices.Equal(files, []string{facts.PauseProfile}) {
+				t.Errorf("got the profile %q, and files %q", facts.PauseProfile, files)
+			}
+		})
 	}
 }

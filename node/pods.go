@@ -74,7 +74,7 @@ type answers struct{ *parts }
 func (n *Node) assemble(facts Facts) (*parts, error) {
 	p := &parts{Node: n, facts: facts, imported: make(chan struct{}, 1), callFailed: make(chan struct{}, 1)}
 	p.cgroups = n.cgroupTree(facts.CgroupDriver)
-	options := n.specOptions()
+	options := n.specOptions(facts)
 	p.client = cri.NewClient(n.conn, options)
 	wake := waker{n.agent}
 	var err error
@@ -123,14 +123,14 @@ func (n *Node) assemble(facts Facts) (*parts, error) {
 }
 
 // specOptions are the node's settings for sandboxes and containers.
-func (n *Node) specOptions() spec.Options {
+func (n *Node) specOptions(facts Facts) spec.Options {
 	cfg := n.cfg
 	return spec.Options{
 		Instance: n.instance, Dirs: n.dirs(),
 		CgroupV2: n.hierarchies.Version == cgroup.V2, MemoryCapacity: n.resources.Memory,
 		NoCPUCFSQuota: !cfg.CPUQuota, CPUCFSQuotaPeriod: cfg.CPUQuotaPeriod, SingleProcessOOMKill: cfg.SingleProcessOOMKill,
 		LimitedSwap: cfg.LimitedSwap, SwapCapacity: n.resources.Swap,
-		AllowNegativeOOMScore: bundle.MayLowerOOMScore(), SeccompDefault: cfg.SeccompDefault,
+		AllowNegativeOOMScore: bundle.MayLowerOOMScore(), SeccompDefault: cfg.SeccompDefault, PauseProfile: facts.PauseProfile,
 	}.WithDefaults()
 }
 

@@ -37,6 +37,7 @@ type Server struct {
 	driver     runtimeapi.CgroupDriver
 	handlers   []*runtimeapi.RuntimeHandler
 	features   *runtimeapi.RuntimeFeatures
+	info       map[string]string // of Status, when it is verbose
 	noEvents   bool
 	maxMessage int
 	loseEvents bool
@@ -183,16 +184,28 @@ func (s *Server) SetNetworkReady(ready bool) {
 	}
 }
 
+// SetInfo sets a part of what Status adds when it is verbose.
+func (s *Server) SetInfo(key, text string) {
+	s.rt.Lock()
+	defer s.rt.Unlock()
+	s.info = map[string]string{key: text}
+}
+
 // Version answers with the CRI version of the options.
 func (s *Server) Version(context.Context, *runtimeapi.VersionRequest) (*runtimeapi.VersionResponse, error) {
 	return &runtimeapi.VersionResponse{Version: "0.1.0", RuntimeName: "critest", RuntimeVersion: "v0.0.0", RuntimeApiVersion: s.version}, nil
 }
 
 // Status answers ready, and whether the network is.
-func (s *Server) Status(context.Context, *runtimeapi.StatusRequest) (*runtimeapi.StatusResponse, error) {
+func (s *Server) Status(_ context.Context, r *runtimeapi.StatusRequest) (*runtimeapi.StatusResponse, error) {
 	s.rt.Lock()
 	defer s.rt.Unlock()
+	var info map[string]string
+	if r.Verbose {
+		info = s.info
+	}
 	return &runtimeapi.StatusResponse{
+		Info: info,
 		Status: &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{
 			{Type: runtimeapi.RuntimeReady, Status: true},
 			{Type: runtimeapi.NetworkReady, Status: s.network.Status, Reason: s.network.Reason, Message: s.network.Message},

@@ -49,6 +49,9 @@ type Options struct {
 	// oom_score_adj (CAP_SYS_RESOURCE). Without it no score is below 0.
 	AllowNegativeOOMScore bool
 
+	// PauseProfile is the seccomp profile, a file, of sandboxes of the default handler; ""
+	// is the runtime's own default, which those of other handlers have.
+	PauseProfile string
 	// SeccompDefault makes RuntimeDefault the profile of containers that name none.
 	SeccompDefault bool
 	// SeccompRoot holds Localhost profiles; "" is <Dirs.Root>/seccomp.

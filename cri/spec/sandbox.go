@@ -21,7 +21,7 @@ func Sandbox(o Options, req pod.SandboxRequest) (*runtimeapi.PodSandboxConfig, e
 		Labels:       podLabels(p),
 		Annotations:  podAnnotations(p, o.Instance, req.Source, req.StartTime),
 	}
-	security, err := sandboxSecurity(p)
+	security, err := sandboxSecurity(o, p, req.Handler)
 	if err != nil {
 		return nil, err
 	}

@@ -37,14 +37,17 @@ func namespaces(p *v1.Pod) *runtimeapi.NamespaceOption {
 	return n
 }
 
-// sandboxSecurity is the sandbox's own security context.
-func sandboxSecurity(p *v1.Pod) (*runtimeapi.LinuxSandboxSecurityContext, error) {
+// sandboxSecurity is the security context of a sandbox of that handler.
+func sandboxSecurity(o Options, p *v1.Pod, handler string) (*runtimeapi.LinuxSandboxSecurityContext, error) {
 	s := &runtimeapi.LinuxSandboxSecurityContext{
 		NamespaceOptions: namespaces(p),
 		Privileged:       hasPrivileged(p),
 		// The pause process needs no more, whatever its containers ask for
 		// (kubernetes/kubernetes#84623).
 		Seccomp: &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault},
+	}
+	if o.PauseProfile != "" && handler == "" {
+		s.Seccomp = &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Localhost, LocalhostRef: o.PauseProfile}
 	}
 	sc := p.Spec.SecurityContext
 	if sc == nil {

@@ -200,6 +200,90 @@ func TestRootInAPodWithAUserNamespaceIsNobodyOutside(t *testing.T) {
 	}
 }
 
+// TestThePauseProcessMayDoLittle: its seccomp profile is podd's own, and enough for pods with
+// a process namespace, users or a network of one kind or another. A sandbox with a
+// privileged container has none, as with the kubelet.
+func TestThePauseProcessMayDoLittle(t *testing.T) {
+	e := begin(t)
+	pods := map[string][]string{
+		"plain": nil, "host": {"hostNetwork: true"},
+		"users": {"hostUsers: false"}, "user": {"securityContext: {runAsUser: 1000, runAsGroup: 1000, supplementalGroups: [7]}"},
+	}
+	for name, spec := range pods {
+		e.write(name+".yaml", e.podOf(name, "${REST}", spec...))
+	}
+	const orphan = "(sh -c 'sleep 0.1 & exit 0'); sleep 0.5; ps > /out/shared.tmp; mv /out/shared.tmp /out/shared; ${REST}"
+	e.write("shared.yaml", e.podOf("shared", orphan, "shareProcessNamespace: true"))
+	pods["shared"] = nil
+	e.write("privileged.yaml", strings.Replace(e.resting("privileged"), "name: main", "name: main\n    securityContext: {privileged: true}", 1))
+	for name := range pods {
+		e.ready(name)
+		info := e.pauseOf(name)
+		allowed := 0
+		for _, s := range info.RuntimeSpec.Linux.Seccomp.Syscalls {
+			allowed += len(s.Names)
+		}
+		if s := e.status(info.Pid, "Seccomp"); s != "2" || allowed == 0 || allowed > 80 {
+			t.Errorf("%s: the pause process is in mode %s with %d system calls, want a filter (2) with 80 at most", name, s, allowed)
+		}
+	}
+	e.mark("shared")
+	if left := e.contents("shared"); !strings.Contains(left, "/pause") || strings.Contains(left, "[sleep]") || strings.Contains(left, "{sleep}") {
+		t.Errorf("in the shared process namespace, where the pause process takes in orphans:\n%s", left)
+	}
+	e.ready("privileged")
+	if s := e.status(e.pauseOf("privileged").Pid, "Seccomp"); s != "0" {
+		t.Errorf("of a privileged pod: the pause process is in mode %s, want none (0)", s)
+	}
+}
+
+// pause is what the runtime reports of a sandbox's own process.
+type pause struct {
+	Pid         int
+	RuntimeSpec struct {
+		Linux struct {
+			Seccomp struct{ Syscalls []struct{ Names []string } }
+		}
+	}
+}
+
+// pauseOf is that of a pod that runs, found by the name in its manifest.
+func (e *env) pauseOf(name string) (info pause) {
+	e.Helper()
+	boxes, err := e.node.CRI.Sandboxes(e.Context())
+	if err != nil {
+		e.Fatal(err)
+	}
+	for _, box := range boxes {
+		if box.Metadata.Name != name+"-"+e.podd.NodeName() {
+			continue
+		}
+		r, err := e.node.CRI.Runtime.PodSandboxStatus(e.Context(), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: box.Id, Verbose: true})
+		if err == nil {
+			err = json.Unmarshal([]byte(r.Info["info"]), &info)
+		}
+		if err != nil || info.Pid == 0 {
+			e.Fatalf("the runtime does not report the process of %s: %v", name, err)
+		}
+	}
+	return info
+}
+
+// status is a line of the kernel's about a process.
+func (e *env) status(pid int, key string) string {
+	e.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		e.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if value, ok := strings.CutPrefix(line, key+":"); ok {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
 // mapping reads "0 FIRST LENGTH".
 func mapping(t *testing.T, text string) (first, length int) {
 	t.Helper()
