@@ -253,7 +253,8 @@ func columnsOf(results []result) []string {
 }
 
 // footnote is what a reader of the table must know.
-const footnote = `The floor is the raw calls that a pod cannot do without; no agent runs beside it. A start is
+const footnote = `The floor is the raw calls that a pod cannot do without; no agent runs beside it. Its sandboxes have
+the runtime's default seccomp profile, as the kubelet's have, podd's a smaller one (ADR 0029). A start is
 counted from the rename of the manifest into place (floor: from the first call) to the first
 instruction of the container, which makes a file. A deletion is counted from the removal of
 the manifests (floor: from the call that stops the containers) to the runtime's event. podd

@@ -107,7 +107,8 @@ func (c *CRI) Exec(ctx context.Context, container string, command ...string) (st
 
 // FloorPod is a pod of one container as an agent would ask the runtime for it:
 // the same labels, annotations, cgroup parent, log directory, DNS and mounts
-// as podd's, so that the runtime has the same work.
+// as podd's, so that the runtime has the same work. Its sandbox has the runtime's
+// default seccomp profile, as the kubelet's has; podd's has a smaller one (ADR 0029).
 type FloorPod struct {
 	Name, UID string
 	Image     string
