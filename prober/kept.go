@@ -138,6 +138,21 @@ func (k *kept) changed(uid pod.UID) {
 	}
 }
 
+// forgotten removes a pod's file at once: a podd that is killed before the next write
+// would leave it to the next one, which cannot tell for keepFor that the pod is gone. A
+// write that is under way may make it anew, and the one after that removes it.
+func (k *kept) forgotten(uid pod.UID) {
+	if k.dir == "" {
+		return
+	}
+	_ = os.Remove(k.path(uid)) // repeated, and told of, by that write
+	k.changed(uid)
+}
+
+func (k *kept) path(uid pod.UID) string {
+	return filepath.Join(k.dir, url.PathEscape(string(uid))+".json")
+}
+
 // run writes until ctx ends, and then once more.
 func (k *kept) run(ctx context.Context, results func(pod.UID) pod.ProbeResults) {
 	expired := time.NewTimer(keepFor)
@@ -181,8 +196,7 @@ func (k *kept) write(results func(pod.UID) pod.ProbeResults) {
 	k.mu.Unlock()
 	var wrong error
 	for uid := range dirty {
-		path := filepath.Join(k.dir, url.PathEscape(string(uid))+".json")
-		if err := writeKept(path, results(uid)); err != nil {
+		if err := writeKept(k.path(uid), results(uid)); err != nil {
 			wrong = errors.Join(wrong, err)
 		}
 	}

@@ -58,6 +58,26 @@ func TestResultsAreWrittenOnChangeOnlyAndGoWithTheirPod(t *testing.T) {
 	})
 }
 
+// TestAPoddThatIsKilledAfterAPodWasForgottenLeavesNoFileOfIt: the next one would keep it
+// for minutes, in case the pod comes back.
+func TestAPoddThatIsKilledAfterAPodWasForgottenLeavesNoFileOfIt(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "probes")
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, dir)
+		b.succeed()
+		b.sync(aPod("a", nil, every(1), nil), "a1")
+		b.at(sec)
+		if got := filesIn(t, dir); len(got) != 1 {
+			t.Errorf("got %v, want the file of a", got)
+		}
+		b.Forget("a")
+		if got := filesIn(t, dir); len(got) != 0 { // whatever happens to podd from here
+			t.Errorf("got %v, want nothing", got)
+		}
+		b.stop()
+	})
+}
+
 // TestAHostileUIDStaysInTheDirectory.
 func TestAHostileUIDStaysInTheDirectory(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a", "probes")

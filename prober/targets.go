@@ -206,7 +206,7 @@ func (p *Prober) snapshot(uid pod.UID) pod.ProbeResults { return p.Results(uid) 
 func (p *Prober) Forget(uid pod.UID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.kept.changed(uid)
+	p.kept.forgotten(uid)
 	pp := p.pods[uid]
 	if pp == nil {
 		return
