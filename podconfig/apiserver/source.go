@@ -5,6 +5,7 @@ import (
 	"context"
 	"log/slog"
 	"maps"
+	"regexp"
 	"slices"
 	"sync"
 	"time"
@@ -176,7 +177,7 @@ func (s *Source) toKeep() map[pod.UID]*pod.Desired {
 func (s *Source) take(pods []*v1.Pod, err error, now time.Time) {
 	if err != nil {
 		s.refused = apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err)
-		s.failed(err.Error(), now)
+		s.failed(reason(err), now)
 		return
 	}
 	if s.failure != nil {
@@ -202,6 +203,14 @@ func (s *Source) take(pods []*v1.Pod, err error, now time.Time) {
 		}
 	}
 }
+
+// ofOneAttempt is what differs between two attempts that fail alike: the number of an
+// HTTP/2 stream, and the port on this side.
+var ofOneAttempt = regexp.MustCompile(`stream ID \d+; |\[?[0-9a-fA-F.:]+\]?:\d+->`)
+
+// reason is the text of an error without that: the same failure again is no news to who
+// reads the log.
+func reason(err error) string { return ofOneAttempt.ReplaceAllString(err.Error(), "") }
 
 // failed records why the pods cannot be followed.
 func (s *Source) failed(why string, now time.Time) {

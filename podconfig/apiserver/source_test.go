@@ -130,3 +130,30 @@ func TestWhileTheApiserverIsAwayItsPodsStay(t *testing.T) {
 		}
 	})
 }
+
+// The list of problems tells one from another by its message, and logs what comes and goes.
+func TestAnApiserverThatBreaksOffEachStreamIsOneProblem(t *testing.T) {
+	for want, attempts := range map[string][]string{
+		"list: stream error: INTERNAL_ERROR; received from peer": {
+			"list: stream error: stream ID 7; INTERNAL_ERROR; received from peer",
+			"list: stream error: stream ID 113; INTERNAL_ERROR; received from peer",
+		},
+		"read tcp 10.0.0.9:6443: connection reset by peer": {
+			"read tcp 10.0.0.1:40112->10.0.0.9:6443: connection reset by peer",
+			"read tcp 10.0.0.1:40116->10.0.0.9:6443: connection reset by peer",
+		},
+		"write tcp [fd00::9]:6443: broken pipe": {
+			"write tcp [fd00::1]:40112->[fd00::9]:6443: broken pipe",
+			"write tcp [fd00::1]:51000->[fd00::9]:6443: broken pipe",
+		},
+	} {
+		following(t, func(say script, next func() podconfig.Snapshot) {
+			for _, attempt := range attempts {
+				say.fails(attempt)
+				if got := next().Problems[0].Message; got != "cannot follow the pods of this node: "+want {
+					t.Errorf("after %q: got %q, want the end %q", attempt, got, want)
+				}
+			}
+		})
+	}
+}
