@@ -215,7 +215,8 @@ func TestANodeJoinsItsCluster(t *testing.T) {
 
 func TestAPodOfTheClusterRunsAndGoesWhenItIsDeleted(t *testing.T) {
 	m := join(t)
-	m.bind(m.podOf("web", ": > /out/web; trap 'echo bye > /out/bye; exit 0' TERM; while :; do sleep 3600 & wait; done"))
+	m.bind(m.podOf("web", "trap 'echo bye > /out/bye; exit 0' TERM; : > /out/web; while :; do sleep 3600 & wait; done"))
+	m.mark("web") // it would not be told of its end before its trap is there
 	p := m.shown("web", "ready", isReady)
 	if p.Status.PodIP == "" || p.Status.HostIP == "" || p.Status.StartTime == nil || p.Status.QOSClass != v1.PodQOSBestEffort || !p.Status.ContainerStatuses[0].Ready {
 		t.Errorf("got %+v", p.Status)
