@@ -108,6 +108,7 @@ func TestAPodThatRanToItsEndNeverRunsAgain(t *testing.T) {
 		}
 		return nil
 	})
+	e.podGone("retried") // what is back at once was only saved by an editor
 	e.write("retried.yaml", e.once("retried", "OnFailure", 1))
 	e.phase("retried", v1.PodSucceeded, 0)
 	for name, want := range map[string]int{"good": 2, "bad": 2, "retried": 3} {
