@@ -3,6 +3,7 @@ package images
 import (
 	"context"
 	"errors"
+	"time"
 
 	"podd/internal/pod"
 )
@@ -15,9 +16,20 @@ type Archives interface {
 	// WaitBriefly waits a bounded time for the imports in progress; it returns
 	// at once if this runtime cannot import. Its error is ctx's.
 	WaitBriefly(ctx context.Context) error
+	// Importing reports whether archives remain that may hold an image. It must not
+	// block.
+	Importing() bool
 	// Holds reports whether an image came from an archive that still exists.
 	Holds(ref string) bool
 }
+
+const (
+	// importPatience is for how long archives that are being imported keep a pod from
+	// being told that an image which it must not pull is not there.
+	importPatience = 10 * time.Second
+	// importLook is when it is looked up again, should it not have come from one of them.
+	importLook = time.Second
+)
 
 // errNotAsked is the error of a pull that ended while it waited for imports.
 var errNotAsked = errors.New("waiting for images to be imported from archives")

@@ -5,7 +5,9 @@ import (
 	"context"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,6 +22,8 @@ type shelf struct {
 	holds map[string]bool
 	takes time.Duration
 	then  func()
+
+	importing atomic.Bool
 
 	mu      sync.Mutex
 	missing []string // guarded by mu
@@ -44,6 +48,8 @@ func (s *shelf) WaitBriefly(ctx context.Context) error {
 }
 
 func (s *shelf) Holds(ref string) bool { return s.holds[ref] }
+
+func (s *shelf) Importing() bool { return s.importing.Load() }
 
 func TestAnImageOfAnArchiveIsPulledFromNoRegistry(t *testing.T) {
 	for name, tc := range map[string]struct {
@@ -125,5 +131,51 @@ func TestAnImageThatWasOnlyWaitedForIsNoCancelledPull(t *testing.T) {
 	})
 	if log.Len() > 0 {
 		t.Errorf("logged %s", &log)
+	}
+}
+
+// TestAnImageThatIsBeingImportedIsNotToldToBeAbsent: nor for ever, if the archives turn out
+// not to have it, or one is never complete.
+func TestAnImageThatIsBeingImportedIsNotToldToBeAbsent(t *testing.T) {
+	const image = "localhost/app:1"
+	for name, tc := range map[string]struct {
+		meanwhile func(s *shelf, b *bench)
+		want      string
+	}{
+		"it is imported": {func(s *shelf, b *bench) {
+			b.rt.set(image, 0, nil)
+			b.rt.mu.Lock()
+			b.rt.local[image] = &pod.Image{ID: "sha256:archived"}
+			b.rt.mu.Unlock()
+			b.Imported([]string{image})
+			s.importing.Store(false)
+		}, "Normal Pulled"},
+		"no archive has it": {func(s *shelf, _ *bench) { s.importing.Store(false) }, "Warning ErrImageNeverPull"},
+		"an import hangs":   {func(*shelf, *bench) { time.Sleep(importPatience) }, "Warning ErrImageNeverPull"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &shelf{}
+			s.importing.Store(true)
+			inBubble(t, PullConfig{Archives: s}, func(t *testing.T, b *bench) {
+				for range 3 {
+					if st := b.ask(t, "p", image, v1.PullNever); st.Ready || st.Reason != pod.ReasonContainerCreating || time.Until(st.RetryAt) != importLook {
+						t.Errorf("while archives are imported: got %+v", st)
+					}
+					time.Sleep(importLook)
+				}
+				if len(b.notes.events) > 0 {
+					t.Errorf("got events %q", b.notes.events)
+				}
+				tc.meanwhile(s, b)
+				st := b.ask(t, "p", image, v1.PullNever)
+				if ready := tc.want == "Normal Pulled"; st.Ready != ready || len(b.notes.events) == 0 || !strings.HasPrefix(b.notes.events[0], tc.want) {
+					t.Errorf("after that: got %+v and events %q, want %s", st, b.notes.events, tc.want)
+				}
+				s.importing.Store(true)
+				if again := b.ask(t, "p", image, v1.PullNever); again.Ready != st.Ready || again.Reason != st.Reason {
+					t.Errorf("with the next archive: got %+v, want %+v", again, st)
+				}
+			})
+		})
 	}
 }

@@ -135,6 +135,7 @@ func (l *Puller) ensureOne(ctx context.Context, a request) (pod.ImageState, erro
 	if a.policy == v1.PullAlways {
 		return l.pull(a, ref, "unknown"), nil
 	}
+	importing := l.cfg.Archives != nil && l.cfg.Archives.Importing() // before the lookup, which may come too early
 	img, err := l.cfg.Runtime.ImageStatus(ctx, ref)
 	switch {
 	case errors.Is(err, pod.ErrUnavailable) || ctx.Err() != nil:
@@ -154,10 +155,33 @@ func (l *Puller) ensureOne(ctx context.Context, a request) (pod.ImageState, erro
 		l.event(a.pod, a.key, v1.EventTypeNormal, "Pulled", fmt.Sprintf("Container image %q already present on machine and can be accessed by the pod", a.image))
 		return readyState(img), nil
 	case a.policy == v1.PullNever:
+		if importing {
+			if st, wait := l.awaitImport(a); wait {
+				return st, nil
+			}
+		}
 		l.metrics.asked(a.policy, "false", "unknown")
 		return l.absent(a), nil
 	}
 	return l.pull(a, ref, "false"), nil
+}
+
+// awaitImport is the state of an image that must not be pulled and may be among those that
+// are being imported, as on a first start; wait is false once that has taken too long, or
+// after the pod was told that there is none. Imported wakes the pod.
+func (l *Puller) awaitImport(a request) (st pod.ImageState, wait bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	w, now := l.wantLocked(a), time.Now()
+	if w.awaiting.IsZero() {
+		w.awaiting = now
+	}
+	if w.reported.Reason != "" || now.Sub(w.awaiting) >= importPatience {
+		return st, false
+	}
+	st = waitingState(w.reported)
+	st.RetryAt = now.Add(importLook)
+	return st, true
 }
 
 // absent is the state of an image that is not there and must not be pulled.

@@ -124,6 +124,8 @@ type want struct {
 	op       *op     // in progress, or nil
 	done     *result // a failure not reported yet, or a success not used yet; or nil
 	reported pod.ImageState
+	// awaiting is since when the image may yet come from an archive; zero for never.
+	awaiting time.Time
 }
 
 // NewPuller returns a Puller; it starts nothing.

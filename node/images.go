@@ -198,3 +198,5 @@ func (a archives) WaitBriefly(ctx context.Context) error {
 	}
 	return a.Dir.WaitBriefly(ctx)
 }
+
+func (a archives) Importing() bool { return a.imports && a.Dir.Importing() }

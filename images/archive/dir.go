@@ -189,6 +189,13 @@ func (d *Dir) Wait(ctx context.Context) error {
 	}
 }
 
+// Importing reports whether Wait would block.
+func (d *Dir) Importing() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return !d.isDone
+}
+
 // waitPatience bounds how long a large archive may delay the pulls of other images.
 const waitPatience = 10 * time.Second
 
