@@ -32,7 +32,7 @@ func (a *Agent) recover(ctx context.Context, out chan<- found) {
 			return
 		}
 		delay := min(retryDelay(try), time.Second)
-		if try%60 == 0 {
+		if try%60 == 1 { // one failure is a runtime that has only just begun to listen
 			a.log.Warn("waiting for the runtime to list its pods", "error", f.err, "retry_in", delay)
 		}
 		sleep(ctx, delay-time.Since(asked)) // after a long wait for a response, retry at once
