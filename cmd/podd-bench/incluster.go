@@ -41,7 +41,9 @@ func newInCluster(node *testnode.Node, binary, apiserver string) *inCluster {
 	k.Args = []string{"--hostname-override", inClusterNode, "--node-ip", testnode.NodeIP(), "--kubeconfig", filepath.Join(node.Dir, "kubeconfig")}
 	return &inCluster{
 		kubelet: k, objects: map[string]string{}, created: map[string]cluster.Object{},
-		server: &cluster.APIServer{Binary: apiserver, Dir: filepath.Join(node.Dir, "apiserver"), Port: node.Port + 8},
+		// In the directory of a whole cluster's apiserver this Node would be there, too, when
+		// that cluster's turn comes, and its scheduler would bind pods to it.
+		server: &cluster.APIServer{Binary: apiserver, Dir: filepath.Join(node.Dir, "apiserver-of-kubelet"), Port: node.Port + 8},
 	}
 }
 
