@@ -15,6 +15,10 @@ import (
 // change lets a pod or an object come, go, or become another.
 func (w *world) change(step int, rng *rand.Rand) error {
 	if rng.IntN(3) == 0 {
+		if w.member != nil && rng.IntN(2) == 0 {
+			w.changeClusterObject(step, rng)
+			return nil
+		}
 		return w.changeObject(step, rng)
 	}
 	if w.member != nil && rng.IntN(2) == 0 {

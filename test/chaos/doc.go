@@ -22,9 +22,10 @@
 // removed and put back among the faults. With -storm only pods with Secrets come, many
 // of them at a time, and the only fault is that podd is killed.
 //
-// With -apiserver the node is one of a cluster: pods that are bound to it come and go through
-// a real apiserver beside those of manifests, and the apiserver, its etcd, or both, are killed
-// and frozen, or a proxy before it answers with 429, 500, half a body, silence or nothing. Then these are promises, too:
+// With -apiserver the node is one of a cluster: pods that are bound to it come and go
+// through a real apiserver beside those of manifests, with ConfigMaps and Secrets of the
+// cluster, and the apiserver, its etcd, or both, are killed and frozen, or a proxy before it
+// answers with 429, 500, half a body, silence or nothing. Then these are promises, too:
 //
 //   - podd deletes a pod from the apiserver only when its containers, sandboxes and
 //     directory are gone, and every pod whose deletion was requested is deleted;

@@ -21,11 +21,14 @@ import (
 )
 
 // member is what the world has besides if the node is one of a cluster: a real
-// kube-apiserver, with an etcd of its own, and a proxy through which podd reaches it. The test itself goes to the apiserver without the proxy, and does later what
-// an apiserver that is away does not do for it now.
+// kube-apiserver, with an etcd of its own, and a proxy through which podd reaches it. The test
+// itself goes to the apiserver without the proxy, and does later what an apiserver that is away
+// does not do for it now.
 type member struct {
 	server *cluster.APIServer
 	proxy  *proxy
+	// objects are those of the cluster that its pods may name.
+	objects []*object
 	// owed is what is still to be requested, in this order.
 	owed []func(ctx context.Context) error
 	// leaving are the pods whose deletion was requested, by UID.
@@ -39,12 +42,17 @@ const portServer, portAPI, portProxy = 2, 3, 4
 
 // join makes the node one of a cluster.
 func (w *world) join(ctx context.Context) (err error) {
-	m := &member{leaving: map[string]*wish{}}
+	m := &member{leaving: map[string]*wish{}, objects: sharedObjects()}
 	w.member = m
 	node := w.podd.NodeName()
 	m.server = &cluster.APIServer{Binary: w.o.apiserver, Dir: filepath.Join(w.dir, "apiserver"), Port: w.node.Port + portServer, Nodes: []string{node}, OwnEtcd: true}
 	if err := m.server.Start(ctx); err != nil {
 		return err
+	}
+	for _, o := range m.objects {
+		if err := m.server.Client().Apply(ctx, o.document()); err != nil {
+			return err
+		}
 	}
 	kubeconfig := filepath.Join(w.dir, "kubeconfig")
 	if err := m.server.NodeKubeconfig(kubeconfig, node); err != nil {
@@ -148,7 +156,7 @@ func (w *world) changeBound(step int, rng *rand.Rand) {
 		w.deletePod(wish)
 		return
 	}
-	k := plainKinds[rng.IntN(len(plainKinds))]
+	k := boundKinds[rng.IntN(len(boundKinds))]
 	wish := &wish{kind: k, name: fmt.Sprintf("c-%s-%d", k.name, w.made), lives: step * 100, bound: true}
 	for wish.port = w.node.Port + 5; slices.ContainsFunc(w.desired, wish.samePort); wish.port++ {
 	}

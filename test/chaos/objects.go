@@ -114,7 +114,11 @@ func (w *world) restoreObjects() error {
 
 // version is the newest of an object that the pod names.
 func (w *world) version(wish *wish, name string) (int, error) {
-	for _, o := range slices.Concat(w.objects, wish.own) {
+	shared := w.objects
+	if wish.bound {
+		shared = w.member.objects
+	}
+	for _, o := range slices.Concat(shared, wish.own) {
 		if o.name == name {
 			return o.version, nil
 		}

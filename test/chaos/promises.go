@@ -96,6 +96,7 @@ func (w *world) settle(ctx context.Context) error {
 	if err := w.restoreObjects(); err != nil {
 		return err
 	}
+	w.member.restoreObjects()
 	within, cancel := context.WithTimeout(ctx, patience+time.Duration(w.o.storm)*patienceOfAPod)
 	defer cancel()
 	if err := w.clusterAnswers(within); err != nil {
