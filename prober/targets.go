@@ -204,9 +204,13 @@ func (p *Prober) snapshot(uid pod.UID) pod.ProbeResults { return p.Results(uid) 
 // Forget removes everything of a removed pod: runs, results, what was saved of it,
 // and its metrics. An unknown one is no error.
 func (p *Prober) Forget(uid pod.UID) {
+	p.forget(uid)
+	p.kept.forgotten(uid) // without the lock: a slow disk delays no probe
+}
+
+func (p *Prober) forget(uid pod.UID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.kept.forgotten(uid)
 	pp := p.pods[uid]
 	if pp == nil {
 		return
