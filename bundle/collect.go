@@ -83,7 +83,7 @@ type collectPace struct {
 //
 // A call that broke off leaves things at once, or as late as a slow machine lets its
 // shim do what the call asked for; so the waits double. The last collection finds what
-// only its age tells: the socket of a shim that was killed.
+// only its age tells: what CRI does not list and containerd has a record of.
 func (p collectPace) next(now time.Time, busy, failed bool) time.Duration {
 	const last = collectSlack + collectAgain
 	elapsed := now.Sub(p.since)

@@ -66,7 +66,7 @@ type Remains struct {
 	// Before is by when a call that began earlier is over: what is older is left.
 	Before time.Time
 	// UnownedBefore is the same for what no call can be creating according to
-	// containerd's records; never earlier than Before.
+	// containerd's records, and for sockets; never earlier than Before.
 	UnownedBefore time.Time
 	// RuntimeBegan is when the runtime's process began: what is older and CRI does not
 	// list is nothing that it is creating.
@@ -275,7 +275,8 @@ func (c *shimCollection) deleteTaskless(ctx context.Context, namespace, id, dir 
 }
 
 // sockets removes those that nobody listens on; their names are hashes. A shim
-// that ends by itself removes its own.
+// that ends by itself removes its own, and "shim start" listens as soon as it has
+// made one, so that a socket that refuses is nobody's, whatever the records say.
 func (c *shimCollection) sockets(ctx context.Context) error {
 	dir := c.s.shimDir()
 	entries, err := os.ReadDir(dir)
@@ -289,7 +290,7 @@ func (c *shimCollection) sockets(ctx context.Context) error {
 	for _, e := range entries {
 		path := filepath.Join(dir, e.Name())
 		info, err := os.Lstat(path)
-		if err != nil || info.Mode()&os.ModeSocket == 0 || !info.ModTime().Before(c.remains.Before) || !refuses(ctx, path) {
+		if err != nil || info.Mode()&os.ModeSocket == 0 || !info.ModTime().Before(c.remains.UnownedBefore) || !refuses(ctx, path) {
 			continue
 		}
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {

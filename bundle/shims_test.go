@@ -271,3 +271,14 @@ func TestWhatNoCallCanBeCreatingIsCollectedSoon(t *testing.T) {
 		})
 	}
 }
+
+// TestSocketOfAShimThatWasKilledGoesSoon: it is its shim that removes a socket.
+func TestSocketOfAShimThatWasKilledGoesSoon(t *testing.T) {
+	s := someSettings(t)
+	dead := deadSocket(t, s)
+	now := time.Now()
+	got, err := s.CollectShims(t.Context(), knows(), Remains{Before: now.Add(-time.Minute), UnownedBefore: now.Add(time.Second)})
+	if err != nil || got != (CollectedShims{Sockets: 1}) || exists(dead) {
+		t.Errorf("got %+v, %v; it is there: %v; want one socket, and it gone", got, err, exists(dead))
+	}
+}

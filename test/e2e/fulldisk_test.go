@@ -45,6 +45,18 @@ func TestASandboxThatFailsWhileNothingCanBeWrittenLeavesNothing(t *testing.T) {
 	})
 }
 
+// TestAShimThatIsKilledWhileItsSandboxIsMadeLeavesNothing: neither its socket, which
+// itself would have removed.
+func TestAShimThatIsKilledWhileItsSandboxIsMadeLeavesNothing(t *testing.T) {
+	e := begin(t)
+	running := e.shims()
+	e.write("killed.yaml", e.resting("killed"))
+	if err := unix.Kill(e.caught(running), unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	e.ready("killed")
+}
+
 // failsUnwritten writes a pod, has its sandbox fail when nothing can be written, and
 // returns when the pod runs. It returns the sandbox's ID; "" if it failed too early.
 func (e *env) failsUnwritten(name string) (sandbox string) {
@@ -86,13 +98,27 @@ func (e *env) caught(running []int) int {
 	e.Helper()
 	for end := time.Now().Add(patience); time.Now().Before(end); {
 		for _, pid := range e.shims() {
-			if !slices.Contains(running, pid) && unix.Kill(pid, unix.SIGSTOP) == nil {
+			if !slices.Contains(running, pid) && e.leftByItsStarter(pid) && unix.Kill(pid, unix.SIGSTOP) == nil {
 				return pid
 			}
 		}
 	}
 	e.Fatal("no shim was started")
 	return 0
+}
+
+// leftByItsStarter waits until "shim start" has ended: its end sends SIGHUP to a shim
+// that is stopped by then, as to every stopped process of a group that it orphans, and
+// the shim would die of it. It returns false if the shim is gone.
+func (e *env) leftByItsStarter(pid int) bool {
+	parent := testnode.ParentOf(pid)
+	args, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", parent))
+	if strings.HasSuffix(string(args), "\x00start\x00") {
+		for starter := parent; parent == starter; {
+			parent = testnode.ParentOf(pid)
+		}
+	}
+	return parent != 0
 }
 
 // containerdLog is all that the node's containerd has logged.

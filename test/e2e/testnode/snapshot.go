@@ -296,12 +296,12 @@ func (s Scope) processes(context.Context) ([]string, error) {
 // begun says whether one of the harness's own processes is the parent. What is not
 // running has the process ID 0, which is the parent of init.
 func (s Scope) begun(pid int) bool {
-	parent := parentOf(pid)
+	parent := ParentOf(pid)
 	return parent != 0 && slices.Contains(s.Mine, parent)
 }
 
-// parentOf is 0 for a process that is gone.
-func parentOf(pid int) int {
+// ParentOf is 0 for a process that is gone.
+func ParentOf(pid int) int {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0
