@@ -85,7 +85,7 @@ func TestConfigMapsAndSecretsAreFilesBesideStaticPods(t *testing.T) {
 	if p := e.ready("app"); p.UID != before.UID || p.Status.ContainerStatuses[0].RestartCount != 0 {
 		t.Errorf("an edit of the settings restarted the pod: %s", describe(p))
 	}
-	e.exec(e.ready("app"), "app", "/bin/sh", "-c", "kill -TERM 1") // restart on demand
+	e.terminate(e.ready("app"), "app") // restart on demand
 	e.mark("up-high")
 
 	for _, tt := range []struct {

@@ -306,7 +306,7 @@ func TestPodsOfThisMachineHaveTheDevicesOfAPlugin(t *testing.T) {
 	if err := os.Remove(filepath.Join(e.out, "web.has")); err != nil {
 		t.Fatal(err)
 	}
-	e.exec(web, "main", "kill", "1")
+	e.terminate(web, "main")
 	e.eventually("the container is restarted", func(context.Context) error {
 		text, err := os.ReadFile(filepath.Join(e.out, "web.has"))
 		if err == nil && strings.TrimSpace(string(text)) != has {

@@ -459,6 +459,14 @@ func (e *env) exec(p *v1.Pod, container string, command ...string) string {
 	return out
 }
 
+// terminate sends the first process of a pod's container SIGTERM and waits for its end.
+func (e *env) terminate(p *v1.Pod, container string) {
+	e.Helper()
+	if err := e.node.CRI.Terminate(e.Context(), containerID(p, container)); err != nil {
+		e.Fatal(err)
+	}
+}
+
 // httpGet asks an address once.
 func httpGet(ctx context.Context, hostPort string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)

@@ -105,6 +105,16 @@ func (c *CRI) Exec(ctx context.Context, container string, command ...string) (st
 	return string(out.Stdout), nil
 }
 
+// Terminate sends a container's first process SIGTERM and waits for its end, ten seconds at
+// most, after which it is killed. A kill that is executed in the container may be killed
+// itself, with all that the end of the first process kills.
+func (c *CRI) Terminate(ctx context.Context, container string) error {
+	if _, err := c.Runtime.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: container, Timeout: 10}); err != nil {
+		return fmt.Errorf("terminate container %s: %w", container, err)
+	}
+	return nil
+}
+
 // FloorPod is a pod of one container as an agent would ask the runtime for it:
 // the same labels, annotations, cgroup parent, log directory, DNS and mounts
 // as podd's, so that the runtime has the same work. Its sandbox has the runtime's
