@@ -400,9 +400,9 @@ func TestAPodOfTheClusterHasItsTokenAndItsObjects(t *testing.T) {
 func TestLogsOfAPodComeThroughTheApiserver(t *testing.T) {
 	m := join(t)
 	m.bind(m.podOf("speaker", "echo first; echo second; : > /out/said; exit 3", "restartPolicy: Always"))
-	m.shown("speaker", "restarted", func(p *v1.Pod) error {
-		if c := p.Status.ContainerStatuses; len(c) != 1 || c[0].RestartCount < 1 {
-			return errors.New("not restarted")
+	m.shown("speaker", "restarted and ended again", func(p *v1.Pod) error {
+		if c := p.Status.ContainerStatuses; len(c) != 1 || c[0].RestartCount < 1 || c[0].State.Running != nil {
+			return errors.New("not ended twice")
 		}
 		return nil
 	})

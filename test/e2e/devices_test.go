@@ -196,7 +196,7 @@ func (e *env) wanting(name, resource, count string) string {
 func (e *env) healthOf(name string, health v1.ResourceHealthStatus) (id string) {
 	e.Helper()
 	e.waitPod(name, "with a device that is "+string(health), func(p *v1.Pod) error {
-		all := p.Status.ContainerStatuses[0].AllocatedResourcesStatus
+		all := firstContainer(p).AllocatedResourcesStatus
 		if len(all) != 1 || len(all[0].Resources) != 1 || all[0].Resources[0].Health != health {
 			return fmt.Errorf("it has %v", all)
 		}
@@ -396,7 +396,7 @@ spec:
 	}
 	healthy := func(want v1.ResourceHealthStatus) {
 		e.waitPod("user", "with devices that are "+string(want), func(p *v1.Pod) error {
-			all := p.Status.ContainerStatuses[0].AllocatedResourcesStatus
+			all := firstContainer(p).AllocatedResourcesStatus
 			if len(all) == 0 {
 				return errors.New("it has none")
 			}

@@ -407,6 +407,15 @@ func (e *env) waiting(name string, reasons ...string) *v1.Pod {
 	})
 }
 
+// firstContainer is the status of a pod's first container; empty before podd has asked the
+// runtime for the first time.
+func firstContainer(p *v1.Pod) v1.ContainerStatus {
+	if len(p.Status.ContainerStatuses) == 0 {
+		return v1.ContainerStatus{}
+	}
+	return p.Status.ContainerStatuses[0]
+}
+
 func condition(p *v1.Pod, kind v1.PodConditionType) v1.ConditionStatus {
 	for _, c := range p.Status.Conditions {
 		if c.Type == kind {

@@ -277,7 +277,7 @@ func TestALayerThatNeverEndsGoesWithItsPod(t *testing.T) {
 	e.write("other.yaml", e.resting("other"))
 	e.ready("other")
 	e.waitPod("endless", "its message says how far the pull is", func(p *corev1.Pod) error {
-		if w := p.Status.ContainerStatuses[0].State.Waiting; w == nil || !strings.Contains(w.Message, "Pulling image") || !strings.Contains(w.Message, " B of ") {
+		if w := firstContainer(p).State.Waiting; w == nil || !strings.Contains(w.Message, "Pulling image") || !strings.Contains(w.Message, " B of ") {
 			return fmt.Errorf("waiting: %+v", w)
 		}
 		return nil

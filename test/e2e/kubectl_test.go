@@ -153,7 +153,8 @@ func TestKubectlRunsCommandsInAPodAndReadsItsLogs(t *testing.T) {
 
 func TestKubectlForwardsPortsAndDescribes(t *testing.T) {
 	m := join(t)
-	m.bind(m.podOf("web", "echo page > /tmp/index.html; : > /out/web; exec httpd -f -p 8080 -h /tmp"))
+	m.bind(withFields(m.podOf("web", "echo page > /tmp/index.html; : > /out/web; exec httpd -f -p 8080 -h /tmp"),
+		"readinessProbe: {tcpSocket: {port: 8080}, periodSeconds: 1}"))
 	m.shown("web", "ready", isReady)
 	forward := m.goesOn("port-forward", "web", ":8080")
 	m.has("port-forward listens", forward, "Forwarding from 127.0.0.1:")
@@ -221,7 +222,7 @@ func TestResourcesAndLabelsOfARunningPodAreChangedInPlace(t *testing.T) {
 		t.Fatal(err)
 	}
 	after := m.shown("web", "with its new limit in force", func(p *v1.Pod) error {
-		if c := p.Status.ContainerStatuses[0]; c.Resources == nil || c.Resources.Limits.Cpu().String() != "200m" || c.AllocatedResources.Cpu().String() != "60m" {
+		if c := firstContainer(p); c.Resources == nil || c.Resources.Limits.Cpu().String() != "200m" || c.AllocatedResources.Cpu().String() != "60m" {
 			return fmt.Errorf("its resources are %+v", c.Resources)
 		}
 		return nil

@@ -119,7 +119,7 @@ func TestAFailedHookIsShownAndTheContainerTriedAgain(t *testing.T) {
 // restart of podd does not start it again.
 func TestWhatTheNodeEndedStaysEnded(t *testing.T) {
 	e := begin(t)
-	e.write("job.yaml", e.told("job", "activeDeadlineSeconds: 2\nterminationGracePeriodSeconds: 5", nil, []string{"name: main\n" + says("up", "ends", "0")}))
+	e.write("job.yaml", e.told("job", "activeDeadlineSeconds: 6\nterminationGracePeriodSeconds: 5", nil, []string{"name: main\n" + says("up", "ends", "0")}))
 	failed := func(p *v1.Pod) error {
 		if p.Status.Phase != v1.PodFailed || p.Status.Reason != "DeadlineExceeded" {
 			return errors.New(describe(p))

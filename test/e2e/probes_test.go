@@ -61,7 +61,7 @@ func (e *env) restarted(name string, n int32) *v1.Pod {
 // TestAFailedLivenessProbeRestartsItsContainer, asked in each of the four ways.
 func TestAFailedLivenessProbeRestartsItsContainer(t *testing.T) {
 	e := begin(t)
-	how := "periodSeconds: 1, timeoutSeconds: 5, failureThreshold: 1, terminationGracePeriodSeconds: 1}"
+	how := "initialDelaySeconds: 2, periodSeconds: 1, timeoutSeconds: 30, failureThreshold: 1, terminationGracePeriodSeconds: 1}"
 	e.write("http.yaml", e.web("http", "livenessProbe: {httpGet: {path: /healthz, port: 8080}, "+how))
 	e.write("grpc.yaml", e.web("grpc", "livenessProbe: {grpc: {port: 9090, service: any}, "+how))
 	e.write("exec.yaml", withFields(e.podOf("exec", "${REST}"),
@@ -251,7 +251,7 @@ func TestHooksAreRun(t *testing.T) {
 // direction.
 func TestARestartOfPoddFlapsNoReadiness(t *testing.T) {
 	e := begin(t)
-	probe := "readinessProbe: {httpGet: {path: /healthz, port: 8080}, periodSeconds: 3, failureThreshold: 1}"
+	probe := "readinessProbe: {httpGet: {path: /healthz, port: 8080}, periodSeconds: 3, timeoutSeconds: 30, failureThreshold: 1}"
 	startup := "startupProbe: {httpGet: {path: /, port: 8080}, periodSeconds: 1, failureThreshold: 30}"
 	e.sick("unready", true)
 	e.write("ready.yaml", e.web("ready", probe, startup))

@@ -283,7 +283,7 @@ func TestAManifestRemovedAndPutBackRunsAgain(t *testing.T) {
 		return nil
 	})
 	e.write("phoenix.yaml", text)
-	e.waitPod("phoenix", "running in a container", func(p *v1.Pod) error {
+	second := e.waitPod("phoenix", "running in a container", func(p *v1.Pod) error {
 		if condition(p, v1.PodReady) != v1.ConditionTrue {
 			return errors.New(describe(p))
 		}
@@ -293,6 +293,9 @@ func TestAManifestRemovedAndPutBackRunsAgain(t *testing.T) {
 		}
 		return nil
 	})
+	if containerID(second, "main") != id {
+		e.mark("life1")
+	}
 	// Now with a pause that no settle time hides.
 	e.remove("phoenix.yaml")
 	e.eventually("the lock is being given back", func(context.Context) error {

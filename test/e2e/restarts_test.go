@@ -3,6 +3,8 @@ package e2e
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -50,15 +52,19 @@ func TestOneContainersEndRestartsAllInPlace(t *testing.T) {
 		"name: net\nrestartPolicy: Always\n" + says("net", "net-ends", "0"),
 	}, []string{
 		"name: source\nrestartPolicy: Never\nrestartPolicyRules: [{action: RestartAllContainers, exitCodes: {operator: In, values: [42]}}]\n" +
-			"command: [/bin/sh, -c, \"if [ -e /out/again ]; then touch /out/third; ${REST}; fi; sleep 1; touch /out/again; exit 42\"]",
+			"command: [/bin/sh, -c, \"if [ -e /out/again ]; then touch /out/third; ${REST}; fi; until [ -e /out/go ]; do sleep 0.05; done; touch /out/again; exit 42\"]",
 		"name: web\n" + says("web", "web-ends", "0"),
 	}))
 	before := e.waitPod("all", "running", func(p *v1.Pod) error {
-		if e.marked("again") || p.Status.Phase != v1.PodRunning {
+		if p.Status.Phase != v1.PodRunning {
 			return errors.New(describe(p))
 		}
 		return nil
 	})
+	e.order("first", "net", "web")
+	if err := os.WriteFile(filepath.Join(e.out, "go"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
 	e.mark("third")
 	after := e.waitPod("all", "restarted", func(p *v1.Pod) error {
 		for _, c := range append(p.Status.ContainerStatuses, p.Status.InitContainerStatuses...) {

@@ -70,8 +70,13 @@ func TestLogsOfPodsAreReadAndFollowed(t *testing.T) {
 	e.write("web.yaml", e.podOf("web", "echo one; echo two; : > /out/web; while [ ! -e /out/go ]; do sleep 0.05; done; echo three; exit 1"))
 	e.write("other.yaml", e.podOf("other", "echo other; : > /out/other; ${REST}"))
 	e.mark("web", "other")
-	if got, err := e.prints("logs", "web"); err != nil || got != "one\ntwo\n" {
-		t.Errorf("got %q, %v", got, err)
+	for name, want := range map[string]string{"web": "one\ntwo\n", "other": "other\n"} {
+		e.eventually("what "+name+" has said is in its log", func(context.Context) error {
+			if got, err := e.prints("logs", name); err != nil || got != want {
+				return fmt.Errorf("got %q, %w", got, err)
+			}
+			return nil
+		})
 	}
 	if got, err := e.prints("logs", "--prefix", "--tail=1", "web", "other"); err != nil ||
 		got != fmt.Sprintf("[pod/web-%[1]s/main] two\n[pod/other-%[1]s/main] other\n", e.podd.NodeName()) {
@@ -275,8 +280,9 @@ func TestACopyFromAContainerGoesOnAfterPoddWasKilled(t *testing.T) {
 
 func TestPortsOfAPodAreForwarded(t *testing.T) {
 	e := begin(t)
-	e.write("web.yaml", e.podOf("web", "echo page > /tmp/index.html; : > /out/web; exec httpd -f -p 127.0.0.1:8080 -h /tmp"))
-	e.mark("web")
+	e.write("web.yaml", withFields(e.podOf("web", "echo page > /tmp/index.html; exec httpd -f -p 127.0.0.1:8080 -h /tmp"),
+		"readinessProbe: {exec: {command: [wget, -q, -O, /dev/null, http://127.0.0.1:8080/index.html]}, periodSeconds: 1, timeoutSeconds: 30}"))
+	e.ready("web")
 	out, ended := e.background("port-forward", "web", ":8080", "0:9")
 	e.has("it listens", out, "-> 9")
 	_, rest, _ := strings.Cut(out.String(), "Forwarding from 127.0.0.1:")
