@@ -10,11 +10,11 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// ending is the manifest of a pod that takes a second for its hook and one more
+// ending is the manifest of a pod that takes two seconds for its hook and two more
 // to end, and says when it does what.
 func (e *env) ending(name, word string) string {
 	return e.told(name, "terminationGracePeriodSeconds: 20", nil, []string{
-		"name: main\nlifecycle: {preStop: {exec: {command: [/bin/sh, -c, 'echo " + word + "-hook >> /out/order; sleep 1']}}}\n" + says(word, word+"-ends", "1"),
+		"name: main\nlifecycle: {preStop: {exec: {command: [/bin/sh, -c, 'echo " + word + "-hook >> /out/order; sleep 2']}}}\n" + says(word, word+"-ends", "2"),
 	})
 }
 

@@ -86,7 +86,7 @@ func TestANodeBootstrapsAndRenewsItsCertificates(t *testing.T) {
 	m.write("static.yaml", m.resting("static"))
 	m.mark("static") // what is not of the cluster does not wait for it
 	m.problem("kubelet-client-current.pem", "waiting until the CertificateSigningRequest", "kubectl certificate approve")
-	const life = 8 * time.Second
+	const life = 20 * time.Second // in which a slow machine gets to the renewal
 	m.approve(certificatesv1.KubeAPIServerClientKubeletSignerName, life)
 	m.nodeIsReady()
 	first, err := os.Readlink(m.pki("kubelet-client"))
