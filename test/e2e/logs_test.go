@@ -36,7 +36,8 @@ func logFiles(dir string) (names []string, size int64) {
 }
 
 // TestALogIsRotatedWithoutLosingALine: the container writes numbered lines at
-// such a pace that no file is removed; together they have each number once.
+// such a pace that no file is removed; together they have each number once, and so has
+// what podd logs -f prints (kubernetes/kubernetes#115701: it stopped at a rotation).
 func TestALogIsRotatedWithoutLosingALine(t *testing.T) {
 	e := prepare(t)
 	e.podd.Config["containerLogMaxSize"] = "64Ki"
@@ -48,7 +49,8 @@ func TestALogIsRotatedWithoutLosingALine(t *testing.T) {
 		"i=0; while [ $i -lt %d ]; do i=$((i+1)); echo line $i of a log that is rotated while it is written; [ $((i%%30)) -gt 0 ] || sleep 0.07; done; : > /out/counted; ${REST}", lines)))
 	p := e.ready("counter")
 	dir := e.logDir(p, "main")
-	// Somebody follows the first file, as podd logs -f does.
+	printed, _ := e.background("logs", "-f", "counter")
+	// Somebody follows the first file.
 	var follower *os.File
 	e.eventually("the log is there", func(context.Context) (err error) {
 		follower, err = os.Open(filepath.Join(dir, "0.log"))
@@ -80,16 +82,22 @@ func TestALogIsRotatedWithoutLosingALine(t *testing.T) {
 		}
 		all.WriteString(text)
 	}
-	n := 0
-	for line := range strings.Lines(all.String()) {
-		n++
-		if want := fmt.Sprintf("stdout F line %d of a log", n); !strings.Contains(line, want) {
-			t.Fatalf("line %d: got %q", n, line)
+	each := func(text, begin string) {
+		t.Helper()
+		n := 0
+		for line := range strings.Lines(text) {
+			n++
+			if want := fmt.Sprintf("%sline %d of a log", begin, n); !strings.Contains(line, want) {
+				t.Fatalf("line %d: got %q", n, line)
+			}
+		}
+		if n != lines {
+			t.Errorf("got %d lines, want %d", n, lines)
 		}
 	}
-	if n != lines {
-		t.Errorf("got %d lines in %v, want %d", n, names, lines)
-	}
+	each(all.String(), "stdout F ")
+	e.has("podd logs -f goes on to the last line", printed, fmt.Sprintf("line %d of a log", lines))
+	each(printed.String(), "")
 	e.counted(`podd_container_log_rotations_total{result="ok"} `)
 }
 
