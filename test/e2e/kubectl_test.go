@@ -153,7 +153,7 @@ func TestKubectlRunsCommandsInAPodAndReadsItsLogs(t *testing.T) {
 
 func TestKubectlForwardsPortsAndDescribes(t *testing.T) {
 	m := join(t)
-	m.bind(withFields(m.podOf("web", "echo page > /tmp/index.html; : > /out/web; exec httpd -f -p 8080 -h /tmp"),
+	m.bind(withFields(m.podOf("web", "echo page > /tmp/index.html; exec httpd -f -p 8080 -h /tmp"),
 		"readinessProbe: {tcpSocket: {port: 8080}, periodSeconds: 1}"))
 	m.shown("web", "ready", isReady)
 	forward := m.goesOn("port-forward", "web", ":8080")

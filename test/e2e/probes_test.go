@@ -77,7 +77,7 @@ func TestAFailedLivenessProbeRestartsItsContainer(t *testing.T) {
 	for name := range said {
 		e.ready(name)
 	}
-	time.Sleep(2500 * time.Millisecond) // a few runs of each
+	time.Sleep(4500 * time.Millisecond) // a few runs of each, after their delay
 	for name := range said {
 		e.restarted(name, 0)
 		e.sick(name, true)
