@@ -69,10 +69,12 @@ func TestFindSaysWhereItSearchedAndWhatToDo(t *testing.T) {
 func aSettings(t *testing.T) *Settings {
 	t.Helper()
 	dir := t.TempDir()
-	return &Settings{
+	s := &Settings{
 		BinDir: "/opt/podd bin", RootDir: filepath.Join(dir, "root"), StateDir: filepath.Join(dir, "state"),
 		ConfigDir: "/etc/podd", CNIConfDir: filepath.Join(dir, "net.d"), SandboxImage: PauseImage, LogLevel: "warn",
 	}
+	t.Cleanup(func() { _ = os.RemoveAll(s.shimDir()) }) // of a long state directory it is elsewhere
+	return s
 }
 
 func TestConfigFollowsTheMachine(t *testing.T) {
