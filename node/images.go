@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -114,6 +115,8 @@ func (n *parts) newCollector() *gc.Collector {
 	})
 }
 
+var errNoImageDisk = errors.New("the container runtime does not say where its images are")
+
 // imageDisk is the file system of the runtime's images.
 func (n *parts) imageDisk(ctx context.Context) (gc.Disk, error) {
 	found, _, err := n.client.ImageFsInfo(ctx)
@@ -121,7 +124,7 @@ func (n *parts) imageDisk(ctx context.Context) (gc.Disk, error) {
 		return gc.Disk{}, err
 	}
 	if len(found) == 0 {
-		return gc.Disk{}, fmt.Errorf("the container runtime does not say where its images are")
+		return gc.Disk{}, errNoImageDisk
 	}
 	d := gc.Disk{Mountpoint: found[0].Mountpoint}
 	var fs unix.Statfs_t

@@ -9,6 +9,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"podd/agent"
 	"podd/bundle"
@@ -74,9 +76,35 @@ func (n *parts) newStats() *stats.Collector {
 		Node: n.cfg.NodeName, Kernel: n.kernel,
 		Root: n.cgroups.RootPath(), Groups: n.groups,
 		Identify: func(ctx context.Context) ([]pod.Identity, error) { return n.client.Identities(ctx, sandboxImage) },
-		Pods:     n.active, Storage: n.meter, Disk: n.dirs().WithDefaults().Pods(), RuntimePID: n.runtimePID,
+		Pods:     n.active, Storage: n.meter, Images: n.runtimeDisks, Disk: n.dirs().WithDefaults().Pods(), RuntimePID: n.runtimePID,
 		Version: n.own.Version.Version, Log: n.log,
 	})
+}
+
+// runtimeDisks measures the file systems of images and of containers' writable layers, which
+// are one unless the runtime tells them apart.
+func (n *parts) runtimeDisks(ctx context.Context) (*statsapi.RuntimeStats, error) {
+	images, containers, err := n.client.ImageFsInfo(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if len(images) == 0 {
+		return nil, errNoImageDisk
+	}
+	if len(containers) == 0 {
+		containers = images
+	}
+	return &statsapi.RuntimeStats{ImageFs: n.disk(images[0]), ContainerFs: n.disk(containers[0])}, nil
+}
+
+// disk adds what podd sees of a file system to what the runtime says of its own part.
+func (n *parts) disk(u cri.FsUsage) *statsapi.FsStats {
+	out, err := n.meter.FS(u.Mountpoint)
+	if err != nil { // not in podd's mount namespace
+		out = statsapi.FsStats{}
+	}
+	out.Time, out.UsedBytes, out.InodesUsed = metav1.NewTime(u.At), &u.Used, &u.Inodes
+	return &out
 }
 
 // groups lists the cgroups of pods.

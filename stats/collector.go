@@ -44,6 +44,9 @@ type Config struct {
 	// Pods are those that have not completed, with their newest status.
 	Pods    func() []*v1.Pod
 	Storage Storage
+	// Images measures the file systems of images and of containers' writable layers. It
+	// waits for the runtime; its answer is shared with nobody.
+	Images func(context.Context) (*api.RuntimeStats, error)
 	// Disk is a path on the file system of pods' directories and layers.
 	Disk string
 	// RuntimePID returns the runtime's process, 0 if unknown.

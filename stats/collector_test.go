@@ -129,8 +129,14 @@ func (m *machine) collector() *Collector {
 			return m.groups
 		},
 		Identify: func(context.Context) ([]pod.Identity, error) { m.asked.Add(1); return m.known, m.fails },
-		Pods:     func() []*v1.Pod { return m.pods }, Storage: disks{m.pods}, Disk: m.dir, Version: "v0",
+		Pods:     func() []*v1.Pod { return m.pods }, Storage: disks{m.pods}, Images: m.images, Disk: m.dir, Version: "v0",
 	})
+}
+
+// images is the runtime's answer, or its failure.
+func (m *machine) images(context.Context) (*api.RuntimeStats, error) {
+	used := uint64(60)
+	return &api.RuntimeStats{ImageFs: &api.FsStats{UsedBytes: &used}}, m.fails
 }
 
 // disks measure 7 bytes for each container that runs.
@@ -212,6 +218,9 @@ func TestTheSummaryHasWhatPodsUse(t *testing.T) {
 		if r := s.Node.Rlimit; *r.MaxPID != 1000 || *r.NumOfRunningProcesses != 77 || *s.Node.Fs.UsedBytes != 50 {
 			t.Errorf("rlimit: got %+v", r)
 		}
+		if *s.Node.Runtime.ImageFs.UsedBytes != 60 {
+			t.Errorf("images: got %+v", s.Node.Runtime.ImageFs)
+		}
 		if len(s.Pods) != 1 || len(s.Pods[0].Containers) != 1 {
 			t.Fatalf("got %+v", s.Pods)
 		}
@@ -237,7 +246,7 @@ func TestTheSummaryHasWhatPodsUse(t *testing.T) {
 		}
 
 		s, err = c.Summary(t.Context(), false)
-		if err != nil || s.Node.Fs != nil || s.Node.Network != nil || len(s.Pods) != 1 || s.Pods[0].Containers[0].Rootfs != nil {
+		if err != nil || s.Node.Fs != nil || s.Node.Runtime != nil || s.Node.Network != nil || len(s.Pods) != 1 || s.Pods[0].Containers[0].Rootfs != nil {
 			t.Errorf("only CPU and memory: got %+v, %v", s, err)
 		}
 		if k := s.Pods[0].Containers[0]; k.StartTime.Unix() != 1_700_000_000 || *k.CPU.UsageCoreNanoSeconds != 25e8 {
@@ -341,6 +350,9 @@ func TestTheRuntimeIsAskedForWhatIsNewOnly(t *testing.T) {
 	value(t, all, "container_last_seen", "container", "main")
 	if v := value(t, all, "container_scrape_error"); v != 1 || len(all["container_last_seen"].Metric) != 6 {
 		t.Errorf("error %v, %d cgroups, want all but the new one", v, len(all["container_last_seen"].Metric))
+	}
+	if s, err := c.Summary(t.Context(), true); err != nil || len(s.Pods) != 1 || s.Node.Fs == nil || s.Node.Runtime != nil {
+		t.Errorf("a summary without the runtime: got %+v, %v, want all but its file systems", s, err)
 	}
 	m.fails = nil
 	m.known = append(m.known, pod.Identity{ID: "new1", UID: "u-1", Pod: "web", Namespace: "shop", Container: "new"})

@@ -17,9 +17,9 @@ type family struct {
 	values    func(r *row, out func(value float64, extra string))
 }
 
-// families are those that the kubelet has cAdvisor collect, but for what takes a look at each
-// process (open files, sockets, limits), what is always 0 or -1 there (load averages, task
-// states, health), and I/O times and merges, which cgroups do not count.
+// families are those that the kubelet has cAdvisor collect, but for what is always 0 or -1
+// there (load averages, task states, health), and I/O times and merges, which cgroups do not
+// count.
 var families = []family{
 	ofIO("container_fs_reads_bytes_total", "Cumulative count of bytes read", func(d *kernel.Device) uint64 { return d.ReadBytes }),
 	ofIO("container_fs_reads_total", "Cumulative count of reads completed", func(d *kernel.Device) uint64 { return d.Reads }),
@@ -85,6 +85,13 @@ var families = []family{
 	ofNetwork("container_network_transmit_packets_dropped_total", "Cumulative count of packets dropped while transmitting", func(n *kernel.Interface) uint64 { return n.TxDropped }),
 	ofNetwork("container_network_transmit_errors_total", "Cumulative count of errors encountered while transmitting", func(n *kernel.Interface) uint64 { return n.TxErrors }),
 
+	ofTasks("container_file_descriptors", "Number of open file descriptors for the container.", func(s *kernel.Sample) uint64 { return s.OpenFiles }),
+	ofTasks("container_sockets", "Number of open sockets for the container.", func(s *kernel.Sample) uint64 { return s.OpenSockets }),
+	{name: "container_ulimits_soft", kind: gauge, help: "Soft ulimit values for the container root process. Unlimited if -1, except priority and nice", values: func(r *row, out func(float64, string)) {
+		if r.MaxOpenFiles != 0 {
+			out(float64(r.MaxOpenFiles), `ulimit="max_open_files"`)
+		}
+	}},
 	ofTasks("container_processes", "Number of processes running inside the container.", func(s *kernel.Sample) uint64 { return s.Processes }),
 	ofTasks("container_threads", "Number of threads running inside the container", func(s *kernel.Sample) uint64 { return s.Threads }),
 	ofTasks("container_threads_max", "Maximum number of threads allowed inside the container, infinity if value is zero", func(s *kernel.Sample) uint64 { return s.ThreadsMax }),

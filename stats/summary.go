@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -31,6 +32,7 @@ func (c *Collector) Summary(ctx context.Context, storage bool) (*api.Summary, er
 	if err := c.addNode(snap, &out.Node); err != nil {
 		return nil, err
 	}
+	c.addImages(ctx, &out.Node)
 	out.Pods = c.withStorage(ctx, snap, out.Pods)
 	return out, nil
 }
@@ -78,6 +80,22 @@ func (c *Collector) addNode(snap *Snapshot, node *api.NodeStats) error {
 		node.SystemContainers[i].IO = ioOf(&snap.system[i].measured)
 	}
 	return nil
+}
+
+// imagesTimeout bounds the question to the runtime for its file systems.
+const imagesTimeout = 2 * time.Second
+
+// addImages adds what the runtime says of its file systems, if it does: the rest of the
+// summary does not need the runtime.
+func (c *Collector) addImages(ctx context.Context, node *api.NodeStats) {
+	ctx, cancel := context.WithTimeout(ctx, imagesTimeout)
+	defer cancel()
+	stats, err := c.cfg.Images(ctx)
+	if err != nil {
+		c.cfg.Log.Debug("the summary has no file system of images", "error", err)
+		return
+	}
+	node.Runtime = stats
 }
 
 // podUsage returns the pods with a cgroup that have a container which runs, in the order of

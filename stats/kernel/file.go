@@ -25,6 +25,9 @@ const maxFile = 1 << 20
 type file struct {
 	buf  []byte
 	path []byte
+	// pids and names are of Reader.open.
+	pids  []int
+	names []string
 }
 
 var files = sync.Pool{New: func() any { return &file{buf: make([]byte, 8<<10), path: make([]byte, 0, 256)} }}

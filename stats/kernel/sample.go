@@ -21,6 +21,10 @@ type Sample struct {
 	First     int
 	// Threads are also those of cgroups below; ThreadsMax is 0 for no limit.
 	Threads, ThreadsMax uint64
+	// OpenFiles and OpenSockets, which are files, too, are counted as Processes are.
+	// MaxOpenFiles is the soft limit of First: -1 for none, 0 if unknown.
+	OpenFiles, OpenSockets uint64
+	MaxOpenFiles           int64
 	// Devices are what was read and written, sorted by device.
 	Devices []Device
 	// CPUPressure, MemoryPressure and IOPressure are nil where the kernel does not have

@@ -29,6 +29,9 @@ func (r *Reader) v1(in *reads, at *place, detail Detail, s *Sample) {
 	if in.dir = at.pids; in.dir != "" {
 		if members := in.text("cgroup.procs"); members != nil {
 			processes(members, s)
+			if detail == All {
+				r.open(in.file, members, s)
+			}
 		} else {
 			at.pids = ""
 		}

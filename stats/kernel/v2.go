@@ -13,7 +13,11 @@ func (r *Reader) v2(in *reads, at *place, detail Detail, s *Sample) {
 	in.dir = at.unified
 	s.CPU = in.cpuV2()
 	s.Memory = in.memoryV2(at.root)
-	processes(in.text("cgroup.procs"), s)
+	members := in.text("cgroup.procs")
+	processes(members, s)
+	if detail == All {
+		r.open(in.file, members, s)
+	}
 	if !at.root { // the machine's is in /proc, on v1, too
 		s.CPUPressure = in.pressure("cpu.pressure")
 		s.MemoryPressure = in.pressure("memory.pressure")

@@ -276,6 +276,7 @@ func TestThreeFacesOfWhatAPodUses(t *testing.T) {
 	if n := *s.ProcessStats.ProcessCount; n != 2 {
 		t.Errorf("got %d processes, want the sandbox's and the shell", n)
 	}
+	e.opened(p, f, of)
 	e.restOf(f, of)
 	top := strings.Fields(e.run("top", "pods", "--containers", "--no-headers"))
 	if len(top) != 5 || top[1] != p.Name || top[2] != "main" || !strings.HasSuffix(top[3], "m") || top[3] == "0m" {
@@ -285,6 +286,20 @@ func TestThreeFacesOfWhatAPodUses(t *testing.T) {
 	}
 	if top := strings.Fields(e.run("top", "node", "--no-headers")); len(top) != 5 || top[0] != e.podd.NodeName() || !strings.HasSuffix(top[4], "%") {
 		t.Errorf("podd top node: got %v", top)
+	}
+}
+
+// opened compares what the shell has open, and may have, with what it sees of itself.
+func (e *env) opened(p *v1.Pod, f faces, of []string) {
+	e.Helper()
+	fields := strings.Fields(e.exec(p, "main", "sh", "-c", "ls /proc/1/fd | wc -l; ls -l /proc/1/fd | grep -c socket; grep 'open files' /proc/1/limits | awk '{print $4}'"))
+	if len(fields) != 3 {
+		e.Fatalf("got %q, want three numbers", fields)
+	}
+	for i, name := range []string{"container_file_descriptors", "container_sockets", "container_ulimits_soft"} {
+		if want, err := strconv.ParseFloat(fields[i], 64); err != nil || e.series(f.cadvisor, name, of...) != want {
+			e.Errorf("%s: want %v, which the container sees, %v", name, fields[i], err)
+		}
 	}
 }
 
@@ -325,6 +340,9 @@ func (e *env) restOf(f faces, of []string) {
 	n := f.summary.Node
 	if n.CPU == nil || *n.CPU.UsageCoreNanoSeconds == 0 || n.Memory == nil || *n.Memory.WorkingSetBytes == 0 || n.Memory.AvailableBytes == nil || n.Swap == nil || n.Network == nil || *n.Rlimit.NumOfRunningProcesses == 0 {
 		e.Errorf("node: got %+v", n)
+	}
+	if r := n.Runtime; r == nil || r.ImageFs == nil || r.ContainerFs == nil || *r.ImageFs.UsedBytes == 0 || *r.ImageFs.InodesUsed == 0 || *r.ImageFs.CapacityBytes < *r.ImageFs.UsedBytes || *r.ContainerFs.UsedBytes != *r.ImageFs.UsedBytes {
+		e.Errorf("file systems of the runtime: got %+v", r)
 	}
 	system := map[string]bool{}
 	for _, s := range n.SystemContainers {

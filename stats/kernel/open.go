@@ -1,0 +1,73 @@
+package kernel
+
+import (
+	"bytes"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxLinks bounds in how many open files of a cgroup a reading looks for sockets: a container
+// may open any number of them.
+const maxLinks = 1 << 16
+
+// open counts what the processes named in the text of cgroup.procs have open, and reads the
+// limit of the first. A process that ends meanwhile counts for what was seen of it.
+func (r *Reader) open(f *file, members []byte, s *Sample) {
+	f.pids = f.pids[:0]
+	for line := range bytes.FieldsSeq(members) {
+		if pid := int(parseNumber(line)); pid != 0 {
+			f.pids = append(f.pids, pid)
+		}
+	}
+	links := maxLinks
+	for _, pid := range f.pids {
+		r.openOf(f, pid, s, &links)
+	}
+	if s.First != 0 {
+		limits, _ := f.read(r.cfg.Proc+"/"+strconv.Itoa(s.First), "limits") // without it they are unknown
+		s.MaxOpenFiles = maxOpenFiles(limits)
+	}
+}
+
+// openOf adds what one process has open. Of files it reads no more than the names that the
+// kernel gives them: to look at one may hang with the server of its file system.
+func (r *Reader) openOf(f *file, pid int, s *Sample, links *int) {
+	dir, err := unix.Open(r.cfg.Proc+"/"+strconv.Itoa(pid)+"/fd", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return
+	}
+	defer func() { _ = unix.Close(dir) }()
+	var link [len("socket:")]byte
+	for {
+		n, err := unix.ReadDirent(dir, f.buf)
+		if err != nil || n <= 0 {
+			return
+		}
+		f.names = f.names[:0]
+		_, _, f.names = unix.ParseDirent(f.buf[:n], -1, f.names)
+		s.OpenFiles += uint64(len(f.names))
+		for _, name := range f.names {
+			if *links--; *links < 0 {
+				break
+			}
+			if n, err := unix.Readlinkat(dir, name, link[:]); err == nil && string(link[:n]) == "socket:" {
+				s.OpenSockets++
+			}
+		}
+	}
+}
+
+// maxOpenFiles reads the soft limit in /proc/PID/limits.
+func maxOpenFiles(limits []byte) int64 {
+	for line := range bytes.Lines(limits) {
+		if rest, ok := bytes.CutPrefix(line, []byte("Max open files")); ok {
+			soft, _, _ := bytes.Cut(bytes.TrimSpace(rest), []byte{' '})
+			if string(soft) == "unlimited" {
+				return -1
+			}
+			return int64(parseNumber(soft))
+		}
+	}
+	return 0
+}
