@@ -1,7 +1,7 @@
 // Package podlogs reads the logs of containers, which the runtime writes in CRI's format
 // (a line each: time, stream, tag, text) and podd rotates.
 //
-//	file ──lines──► Read ──text──► stdout, stderr
+//	file ──lines──► Reader ──text──► stdout, stderr
 //	 ▲ renamed by rotation, and made anew
 //
 // It owns what the options of kubectl logs mean for these files, and following one across

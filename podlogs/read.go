@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+	"golang.org/x/sys/unix"
 )
 
 // Options are those of kubectl logs (v1.PodLogOptions).
@@ -39,7 +40,8 @@ const timeFormat = "2006-01-02T15:04:05.000000000Z07:00"
 // may write a last line into it.
 const settle = 100 * time.Millisecond
 
-// maxLine bounds a line of a file, in bytes; runtimes split at 16 KiB.
+// maxLine bounds what is held of a line of a file, in bytes: a longer one is written as it is
+// read. Runtimes split at 16 KiB, unless they are told not to.
 const maxLine = 1 << 20
 
 // Log is where the log of a container is.
@@ -49,74 +51,116 @@ type Log struct {
 	Ended <-chan struct{}
 }
 
-// Read writes the log of a container to out and errs, which may be the same; nil leaves that
-// stream out.
-//
-// The error is ctx's, out's or that of the file; a file that is not there is
-// fs.ErrNotExist. Lines that are not in CRI's format are left out.
-func Read(ctx context.Context, l Log, o Options, out, errs io.Writer) error {
-	path := l.Path
-	file, err := os.Open(path)
+// Reader reads a log once. Create it with Open.
+type Reader struct {
+	options Options
+	path    string
+	file    *os.File
+	ended   <-chan struct{}
+	watch   *fsnotify.Watcher
+	// size is how much of the file is read where nothing is followed.
+	size int64
+	out  map[string]io.Writer
+	left int64 // bytes to write; negative for no bound
+	// pending is the beginning of a line whose end is not read yet; long is a line that was
+	// too long to be held, whose beginning is written.
+	pending []byte
+	long    *line
+	// open is the stream whose last line was partial.
+	open map[string]bool
+}
+
+// Open opens a log, whose lines of this moment a Reader without Follow reads and no others. A
+// file that is not there is fs.ErrNotExist. Close must be called.
+func Open(l Log, o Options) (*Reader, error) {
+	file, err := openRegular(l.Path)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	r := &reader{options: o, path: path, file: file, left: o.LimitBytes, out: map[string]io.Writer{stdout: out, stderr: errs}}
-	defer func() { _ = r.file.Close() }()
-	if out == nil {
-		delete(r.out, stdout)
+	r := &Reader{options: o, path: l.Path, file: file, ended: l.Ended, left: o.LimitBytes, open: map[string]bool{}}
+	if err := r.begin(); err != nil {
+		r.Close()
+		return nil, err
 	}
-	if errs == nil {
-		delete(r.out, stderr)
+	return r, nil
+}
+
+// openRegular opens a file that is one. Others may be in its place where a pod writes to the
+// directory of logs, and opening a FIFO would block.
+func openRegular(path string) (*os.File, error) {
+	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
 	}
-	if o.Follow {
+	info, err := file.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is not a regular file", path)
+	}
+	if err != nil {
+		_ = file.Close()
+		return nil, err
+	}
+	return file, nil
+}
+
+// begin goes to where the reading begins.
+func (r *Reader) begin() error {
+	if r.options.Follow {
 		// Before the first look, so that nothing is missed between the two.
+		var err error
 		if r.watch, err = fsnotify.NewWatcher(); err != nil {
-			return fmt.Errorf("watch %s: %w", path, err)
+			return fmt.Errorf("watch %s: %w", r.path, err)
 		}
-		defer func() { _ = r.watch.Close() }()
-		if err := r.watch.Add(filepath.Dir(path)); err != nil {
-			return fmt.Errorf("watch %s: %w", path, err)
+		if err := r.watch.Add(filepath.Dir(r.path)); err != nil {
+			return fmt.Errorf("watch %s: %w", r.path, err)
 		}
 	}
-	start, err := tailOffset(file, o.Tail)
+	start, end, err := tailOffset(r.file, r.options.Tail)
 	if err != nil {
 		return err
 	}
-	if _, err := file.Seek(start, io.SeekStart); err != nil {
-		return err
+	r.size = end - start
+	_, err = r.file.Seek(start, io.SeekStart)
+	return err
+}
+
+// Close closes the log.
+func (r *Reader) Close() {
+	_ = r.file.Close()
+	if r.watch != nil {
+		_ = r.watch.Close()
 	}
-	err = r.run(ctx, l.Ended)
+}
+
+// Copy writes the log to out and errs, which may be the same; nil leaves that stream out. It
+// is called once, and returns at the log's end; with Follow, when the container has ended. The
+// error is ctx's, out's or that of the file. Lines that are not in CRI's format are left out.
+func (r *Reader) Copy(ctx context.Context, out, errs io.Writer) error {
+	r.out = map[string]io.Writer{}
+	if out != nil {
+		r.out[stdout] = out
+	}
+	if errs != nil {
+		r.out[stderr] = errs
+	}
+	err := r.run(ctx)
 	if errors.Is(err, errLimit) {
 		return nil
 	}
 	return err
 }
 
-// errLimit ends a Read that has written as much as it may.
+// errLimit ends a Copy that has written as much as it may.
 var errLimit = errors.New("the limit is reached")
 
-type reader struct {
-	options Options
-	path    string
-	file    *os.File
-	watch   *fsnotify.Watcher
-	out     map[string]io.Writer
-	left    int64 // bytes to write; negative for no bound
-	// pending is the beginning of a line whose end is not written yet.
-	pending []byte
-	// open is the stream whose last line was partial.
-	open map[string]bool
-}
-
-func (r *reader) run(ctx context.Context, ended <-chan struct{}) error {
-	r.open = map[string]bool{}
+func (r *Reader) run(ctx context.Context) error {
+	if !r.options.Follow {
+		return r.drain(ctx, io.LimitReader(r.file, r.size))
+	}
 	for {
-		over := !r.options.Follow || closed(ended) // before the look: what it wrote is there
-		if err := r.drain(ctx); err != nil {
+		over := closed(r.ended) // before the look: what it wrote is there
+		if err := r.drain(ctx, r.file); err != nil {
 			return err
-		}
-		if !r.options.Follow {
-			return nil
 		}
 		switch next, err := r.replaced(); {
 		case err != nil:
@@ -132,7 +176,7 @@ func (r *reader) run(ctx context.Context, ended <-chan struct{}) error {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-ended:
+		case <-r.ended:
 		case err := <-r.watch.Errors:
 			if !errors.Is(err, fsnotify.ErrEventOverflow) { // after which it is looked at anyway
 				return fmt.Errorf("watch %s: %w", r.path, err)
@@ -152,7 +196,7 @@ func closed(c <-chan struct{}) bool {
 }
 
 // replaced returns the file at the path if it is another one than the one being read.
-func (r *reader) replaced() (*os.File, error) {
+func (r *Reader) replaced() (*os.File, error) {
 	now, err := os.Stat(r.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil // between a rotation's two steps, or removed with its container
@@ -167,7 +211,7 @@ func (r *reader) replaced() (*os.File, error) {
 	if os.SameFile(now, have) {
 		return nil, nil
 	}
-	next, err := os.Open(r.path)
+	next, err := openRegular(r.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -175,50 +219,76 @@ func (r *reader) replaced() (*os.File, error) {
 }
 
 // follow reads the old file to its end, and goes on with the next.
-func (r *reader) follow(ctx context.Context, next *os.File) error {
+func (r *Reader) follow(ctx context.Context, next *os.File) error {
 	select {
 	case <-time.After(settle):
 	case <-ctx.Done():
 	}
-	err := r.drain(ctx)
+	err := r.drain(ctx, r.file)
 	_ = r.file.Close()
-	r.file, r.pending = next, nil
+	r.file, r.pending, r.long = next, nil, nil
 	return err
 }
 
-// drain writes what the file has from here on.
-func (r *reader) drain(ctx context.Context) error {
-	lines := bufio.NewReaderSize(r.file, 64<<10)
+// drain writes what a file has from here on.
+func (r *Reader) drain(ctx context.Context, from io.Reader) error {
+	lines := bufio.NewReaderSize(from, 64<<10)
 	for ctx.Err() == nil {
 		part, err := lines.ReadSlice('\n')
 		switch {
-		case len(r.pending)+len(part) > maxLine:
-			return fmt.Errorf("%s has a line of more than %d bytes", r.path, maxLine)
-		case errors.Is(err, bufio.ErrBufferFull), errors.Is(err, io.EOF) && len(part) > 0:
-			r.pending = append(r.pending, part...)
-			continue
-		case errors.Is(err, io.EOF):
-			return nil
-		case err != nil:
+		case err != nil && !errors.Is(err, bufio.ErrBufferFull) && !errors.Is(err, io.EOF):
 			return err
+		case len(part) == 0:
+			return nil
 		}
-		if len(r.pending) > 0 {
-			part = append(r.pending, part...)
-			r.pending = r.pending[:0]
-		}
-		l, err := parseLine(part)
-		if err != nil {
-			continue
-		}
-		if err := r.write(l); err != nil {
+		if err := r.take(part, err == nil); err != nil {
 			return err
 		}
 	}
 	return context.Cause(ctx)
 }
 
+// take writes a part of a line, or keeps it until the line is whole.
+func (r *Reader) take(part []byte, last bool) error {
+	if r.long != nil {
+		return r.goOn(part, last)
+	}
+	if len(r.pending) > 0 || !last {
+		r.pending = append(r.pending, part...)
+		part = r.pending
+	}
+	long := len(part) > maxLine
+	if !last && !long {
+		return nil
+	}
+	r.pending = r.pending[:0]
+	l, err := parseLine(part)
+	if !last {
+		r.long = &line{stream: l.stream, at: l.at, partial: l.partial} // of no stream if it is not CRI's
+	}
+	if err != nil {
+		return nil
+	}
+	return r.write(l)
+}
+
+// goOn writes what follows of a long line.
+func (r *Reader) goOn(part []byte, last bool) error {
+	l := *r.long
+	if last {
+		r.long = nil
+		if l.partial {
+			part = bytes.TrimSuffix(part, []byte{'\n'})
+		}
+	}
+	if out, wanted := r.out[l.stream]; wanted && !l.at.Before(r.options.Since) {
+		return r.bytes(out, part)
+	}
+	return nil
+}
+
 // write writes a line to its stream.
-func (r *reader) write(l line) error {
+func (r *Reader) write(l line) error {
 	begins := !r.open[l.stream]
 	r.open[l.stream] = l.partial
 	out, wanted := r.out[l.stream]
@@ -233,7 +303,7 @@ func (r *reader) write(l line) error {
 	return r.bytes(out, l.text)
 }
 
-func (r *reader) bytes(out io.Writer, text []byte) error {
+func (r *Reader) bytes(out io.Writer, text []byte) error {
 	limited := r.left >= 0 && int64(len(text)) >= r.left
 	if limited {
 		text = text[:r.left]
@@ -251,35 +321,35 @@ func (r *reader) bytes(out io.Writer, text []byte) error {
 	return nil
 }
 
-// tailOffset returns where the last lines of a file begin; negative is for all of it. An
-// unfinished line at the end counts as one.
-func tailOffset(f *os.File, lines int64) (int64, error) {
-	if lines < 0 {
-		return 0, nil
-	}
+// tailOffset returns where the last lines of a file begin, and where it ends; negative is for
+// all of it. An unfinished line at the end counts as one.
+func tailOffset(f *os.File, lines int64) (start, end int64, err error) {
 	info, err := f.Stat()
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	end := info.Size()
-	if lines == 0 {
-		return end, nil
+	end = info.Size()
+	switch {
+	case lines < 0:
+		return 0, end, nil
+	case lines == 0:
+		return end, end, nil
 	}
 	buf := make([]byte, 64<<10)
 	for at := end; at > 0; {
 		n := min(int64(len(buf)), at)
 		at -= n
 		if _, err := f.ReadAt(buf[:n], at); err != nil && !errors.Is(err, io.EOF) {
-			return 0, err
+			return 0, 0, err
 		}
 		for i := bytes.LastIndexByte(buf[:n], '\n'); i >= 0; i = bytes.LastIndexByte(buf[:i], '\n') {
 			if at+int64(i) == end-1 {
 				continue // the end of the last line
 			}
 			if lines--; lines == 0 {
-				return at + int64(i) + 1, nil
+				return at + int64(i) + 1, end, nil
 			}
 		}
 	}
-	return 0, nil
+	return 0, end, nil
 }

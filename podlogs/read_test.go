@@ -13,6 +13,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -20,6 +22,16 @@ var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 // record is a line of a log file, n seconds after start.
 func record(n int, stream, tag, text string) string {
 	return fmt.Sprintf("%s %s %s %s\n", start.Add(time.Duration(n)*time.Second).Format(time.RFC3339Nano), stream, tag, text)
+}
+
+// read opens a log and writes it.
+func read(ctx context.Context, l Log, o Options, out, errs io.Writer) error {
+	r, err := Open(l, o)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	return r.Copy(ctx, out, errs)
 }
 
 func logFile(t *testing.T, records ...string) string {
@@ -52,15 +64,15 @@ func TestTheOptionsOfKubectlLogs(t *testing.T) {
 		o := All
 		c.options(&o)
 		var out bytes.Buffer
-		if err := Read(t.Context(), Log{path, nil}, o, &out, &out); err != nil || out.String() != c.want {
+		if err := read(t.Context(), Log{path, nil}, o, &out, &out); err != nil || out.String() != c.want {
 			t.Errorf("%s: got %q, %v, want %q", name, &out, err, c.want)
 		}
 	}
 	var one, two bytes.Buffer
-	if err := Read(t.Context(), Log{path, nil}, All, nil, &two); err != nil || two.String() != "two\nbetween\n" {
+	if err := read(t.Context(), Log{path, nil}, All, nil, &two); err != nil || two.String() != "two\nbetween\n" {
 		t.Errorf("stderr alone: got %q, %v", &two, err)
 	}
-	if err := Read(t.Context(), Log{path, nil}, All, &one, nil); err != nil || one.String() != "one\nthree\n\n" {
+	if err := read(t.Context(), Log{path, nil}, All, &one, nil); err != nil || one.String() != "one\nthree\n\n" {
 		t.Errorf("stdout alone: got %q, %v", &one, err)
 	}
 }
@@ -75,7 +87,7 @@ func TestTailOfLongFiles(t *testing.T) {
 		o := All
 		o.Tail = n
 		var out bytes.Buffer
-		if err := Read(t.Context(), Log{path, nil}, o, &out, &out); err != nil {
+		if err := read(t.Context(), Log{path, nil}, o, &out, &out); err != nil {
 			t.Fatal(err)
 		}
 		if got, want := int64(strings.Count(out.String(), "\n")), min(n, 10000); got != want {
@@ -85,16 +97,71 @@ func TestTailOfLongFiles(t *testing.T) {
 }
 
 func TestErrorsOfFiles(t *testing.T) {
-	if err := Read(t.Context(), Log{filepath.Join(t.TempDir(), "none"), nil}, All, io.Discard, io.Discard); !errors.Is(err, fs.ErrNotExist) {
+	if err := read(t.Context(), Log{filepath.Join(t.TempDir(), "none"), nil}, All, io.Discard, io.Discard); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v", err)
 	}
-	path := logFile(t, strings.Repeat("x", maxLine+1)+"\n")
-	if err := Read(t.Context(), Log{path, nil}, All, io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), "has a line of more than") {
-		t.Errorf("a line without end: got %v", err)
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := unix.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := read(t.Context(), Log{pipe, nil}, All, io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), "is not a regular file") {
+		t.Errorf("a FIFO, which nobody writes to: got %v", err)
 	}
 	failing := writer(func([]byte) (int, error) { return 0, io.ErrClosedPipe })
-	if err := Read(t.Context(), Log{logFile(t, record(0, "stdout", "F", "x")), nil}, All, failing, failing); !errors.Is(err, io.ErrClosedPipe) {
+	if err := read(t.Context(), Log{logFile(t, record(0, "stdout", "F", "x")), nil}, All, failing, failing); !errors.Is(err, io.ErrClosedPipe) {
 		t.Errorf("a reader that is gone: got %v", err)
+	}
+}
+
+// TestALineOfAnyLengthIsWritten: a runtime that does not split lines.
+func TestALineOfAnyLengthIsWritten(t *testing.T) {
+	long := strings.Repeat("0123456789abcdef", maxLine/8)
+	path := logFile(t, record(0, "stdout", "F", "before"), record(1, "stderr", "F", "e"+long), record(2, "stdout", "P", "p"+long),
+		strings.Repeat("x", 3*maxLine)+"\n", record(3, "stdout", "F", "q"), record(4, "stderr", "F", "after"))
+	const at = "2026-01-02T03:04:0"
+	o := All
+	o.Timestamps = true
+	var out, errs bytes.Buffer
+	if err := read(t.Context(), Log{path, nil}, o, &out, &errs); err != nil {
+		t.Fatal(err)
+	}
+	if want := at + "5.000000000Z before\n" + at + "7.000000000Z p" + long + "q\n"; out.String() != want {
+		t.Errorf("stdout: got %d bytes, want %d", out.Len(), len(want))
+	}
+	if want := at + "6.000000000Z e" + long + "\n" + at + "9.000000000Z after\n"; errs.String() != want {
+		t.Errorf("stderr: got %d bytes, want %d", errs.Len(), len(want))
+	}
+	o.Since = start.Add(3 * time.Second)
+	out.Reset()
+	if err := read(t.Context(), Log{path, nil}, o, &out, io.Discard); err != nil || out.String() != "q\n" {
+		t.Errorf("since after the long ones: got %d bytes, %v", out.Len(), err)
+	}
+}
+
+// TestWithoutFollowOnlyWhatIsThereIsRead: a container that writes faster than a client reads
+// makes no log endless, and the last line no two.
+func TestWithoutFollowOnlyWhatIsThereIsRead(t *testing.T) {
+	for tail, want := range map[int64]string{-1: "0\n1\n", 1: "1\n", 0: ""} {
+		path := logFile(t, record(0, "stdout", "F", "0"), record(1, "stdout", "F", "1"))
+		o := All
+		o.Tail = tail
+		r, err := Open(Log{path, nil}, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		file, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := file.WriteString(record(2, "stdout", "F", "2")); err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		if err := r.Copy(t.Context(), &out, &out); err != nil || out.String() != want {
+			t.Errorf("tail %d: got %q, %v, want %q", tail, &out, err, want)
+		}
+		r.Close()
+		_ = file.Close()
 	}
 }
 
@@ -123,7 +190,7 @@ func TestFollowingAcrossRotations(t *testing.T) {
 	var out safe
 	o := All
 	o.Follow = true
-	go func() { done <- Read(t.Context(), Log{path, ended}, o, &out, &out) }()
+	go func() { done <- read(t.Context(), Log{path, ended}, o, &out, &out) }()
 	var want strings.Builder
 	write := func(n int) {
 		text := record(n, "stdout", "F", fmt.Sprint(n))
@@ -173,7 +240,7 @@ func TestAFollowerThatIsCancelledReturns(t *testing.T) {
 	o.Follow = true
 	done := make(chan error, 1)
 	path := logFile(t, record(0, "stdout", "F", "x"))
-	go func() { done <- Read(ctx, Log{path, make(chan struct{})}, o, io.Discard, io.Discard) }()
+	go func() { done <- read(ctx, Log{path, make(chan struct{})}, o, io.Discard, io.Discard) }()
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
