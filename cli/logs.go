@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -203,7 +204,13 @@ func (c *client) log(ctx context.Context, l logRef, query url.Values, read func(
 		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1024)) // for the error message
 		return errors.New(strings.TrimSpace(string(text)))
 	}
-	return read(resp.Body)
+	if err := read(resp.Body); err != nil {
+		if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) {
+			err = &ExitError{ExitNotServed, fmt.Errorf("the log of %s/%s is not complete: the daemon at %s has stopped, or cannot read it any more", l.pod.Name, l.container, c.socket)}
+		}
+		return err
+	}
+	return nil
 }
 
 // logPrinter writes logs side by side, each line as a whole.

@@ -215,8 +215,18 @@ func (f *forwarder) forward(conn net.Conn, p forwarded) error {
 		}
 		said <- err
 	}()
-	from := copying(conn, data)
-	go func() { _, _ = io.Copy(data, conn); _ = data.Close() }()
-	<-from // the pod has nothing more to say
+	from, broken := copying(conn, data), make(chan struct{})
+	go func() {
+		defer func() { _ = data.Close() }()
+		if _, err := io.Copy(data, conn); err != nil {
+			close(broken)
+		}
+	}()
+	select {
+	case <-from: // the pod has nothing more to say, or nobody listens
+	case <-broken:
+	}
+	// What the pod still sends would fill the session, and with it what the error stream says.
+	_ = data.Reset()
 	return <-said
 }

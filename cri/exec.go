@@ -36,16 +36,8 @@ const maxExecReply = 4 << 20
 // pod.ErrNotFound for a container that does not exist, and the runtime's own for a
 // command that could not be started.
 func (c *Client) ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (pod.ExecResult, error) {
-	seconds := int64(math.Ceil(max(timeout, 0).Seconds()))
-	r, err := c.runtime.ExecSync(ctx, &runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: cmd, Timeout: seconds}, grpc.MaxCallRecvMsgSize(maxExecReply))
+	r, err := c.execute(ctx, id, cmd, timeout)
 	if err != nil {
-		if status.Code(err) == codes.ResourceExhausted {
-			return pod.ExecResult{}, fmt.Errorf("%q wrote more than %d MiB", strings.Join(cmd, " "), maxExecReply>>20)
-		}
-		err = mapError("", err)
-		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-			err = fmt.Errorf("command %w: %q timed out after %s", pod.ErrTimeout, strings.Join(cmd, " "), timeout)
-		}
 		return pod.ExecResult{}, err
 	}
 	// Copied, so that a large output is not kept in memory for the sake of its
@@ -53,6 +45,31 @@ func (c *Client) ExecSync(ctx context.Context, id string, cmd []string, timeout 
 	out := slices.Clone(r.Stdout[:min(len(r.Stdout), maxExecOutput)])
 	out = append(out, r.Stderr[:min(len(r.Stderr), maxExecOutput-len(out))]...)
 	return pod.ExecResult{ExitCode: r.ExitCode, Output: out}, nil
+}
+
+// Run is ExecSync without a timeout, for somebody who wants to read all of the output.
+func (c *Client) Run(ctx context.Context, id string, cmd []string) (pod.ExecResult, error) {
+	r, err := c.execute(ctx, id, cmd, 0)
+	if err != nil {
+		return pod.ExecResult{}, err
+	}
+	return pod.ExecResult{ExitCode: r.ExitCode, Output: append(r.Stdout, r.Stderr...)}, nil
+}
+
+func (c *Client) execute(ctx context.Context, id string, cmd []string, timeout time.Duration) (*runtimeapi.ExecSyncResponse, error) {
+	seconds := int64(math.Ceil(max(timeout, 0).Seconds()))
+	r, err := c.runtime.ExecSync(ctx, &runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: cmd, Timeout: seconds}, grpc.MaxCallRecvMsgSize(maxExecReply))
+	if err == nil {
+		return r, nil
+	}
+	if status.Code(err) == codes.ResourceExhausted {
+		return nil, fmt.Errorf("%q wrote more than %d MiB", strings.Join(cmd, " "), maxExecReply>>20)
+	}
+	err = mapError("", err)
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		err = fmt.Errorf("command %w: %q timed out after %s", pod.ErrTimeout, strings.Join(cmd, " "), timeout)
+	}
+	return nil, err
 }
 
 // SessionStreams are those of a session in a container. A terminal has no stderr of its own.

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -36,11 +37,17 @@ func (a answers) Log(ctx context.Context, p *v1.Pod, containerID string) (podlog
 	return podlogs.Log{}, fmt.Errorf("the runtime does not have container %s any more", containerID)
 }
 
-// awaitEnd returns when a container that ran is not shown as running any more, or ctx ends.
+// awaitEnd returns when a container that ran has ended, or ctx ends.
 func (a answers) awaitEnd(ctx context.Context, uid pod.UID, containerID string) {
 	changes, stop := a.status.Changes()
 	defer stop()
-	for shownRunning(a.status.Pod(uid), containerID) {
+	for {
+		switch p := a.status.Pod(uid); {
+		case shownEnded(p, containerID):
+			return
+		case !shownRunning(p, containerID) && !a.runs(ctx, uid, containerID):
+			return // it was replaced twice meanwhile
+		}
 		select {
 		case <-changes:
 		case <-ctx.Done():
@@ -49,13 +56,34 @@ func (a answers) awaitEnd(ctx context.Context, uid pod.UID, containerID string) 
 	}
 }
 
+// runs asks the runtime: the status shows a container as waiting while its postStart hook
+// runs. What the runtime does not say is taken for a yes.
+func (a answers) runs(ctx context.Context, uid pod.UID, containerID string) bool {
+	seen, err := a.client.Observe(ctx, uid)
+	return err != nil || slices.ContainsFunc(seen.Containers, func(c pod.Container) bool {
+		return c.ID == containerID && c.State == pod.ContainerRunning
+	})
+}
+
+// shownEnded says that a pod is gone, or shows that a container of it has ended.
+func shownEnded(p *v1.Pod, containerID string) bool {
+	return p == nil || anyStatus(p, func(c *v1.ContainerStatus) bool {
+		return c.State.Terminated != nil && is(c.State.Terminated.ContainerID, containerID) ||
+			c.LastTerminationState.Terminated != nil && is(c.LastTerminationState.Terminated.ContainerID, containerID)
+	})
+}
+
 func shownRunning(p *v1.Pod, containerID string) bool {
-	if p == nil {
-		return false
-	}
+	return anyStatus(p, func(c *v1.ContainerStatus) bool { return c.State.Running != nil && is(c.ContainerID, containerID) })
+}
+
+// is compares an ID of a status with the runtime's.
+func is(shown, containerID string) bool { return strings.HasSuffix(shown, "://"+containerID) }
+
+func anyStatus(p *v1.Pod, has func(*v1.ContainerStatus) bool) bool {
 	for _, all := range [][]v1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses, p.Status.EphemeralContainerStatuses} {
 		for i := range all {
-			if all[i].State.Running != nil && strings.HasSuffix(all[i].ContainerID, "://"+containerID) {
+			if has(&all[i]) {
 				return true
 			}
 		}

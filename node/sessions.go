@@ -55,7 +55,7 @@ func (a answers) PortForward(ctx context.Context, p *v1.Pod, ports []int32) (*ur
 
 // Run implements server.Runtime.
 func (a answers) Run(ctx context.Context, containerID string, command []string) ([]byte, error) {
-	got, err := a.client.ExecSync(ctx, containerID, command, 0)
+	got, err := a.client.Run(ctx, containerID, command)
 	if err != nil {
 		return nil, err
 	}

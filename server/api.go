@@ -51,7 +51,7 @@ func (s *Server) handler(a api) http.Handler {
 		}
 	}
 	mux.Handle("/", readOnly(http.HandlerFunc(http.NotFound)))
-	return s.metrics.count(a.name, s.paths, wrap(mux, a.guard))
+	return s.metrics.count(a.name, s.paths, promptBody(wrap(mux, a.guard)))
 }
 
 func wrap(h http.Handler, all []middleware) http.Handler {

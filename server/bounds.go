@@ -87,7 +87,7 @@ func (s *Server) place(places chan struct{}, of string, next http.Handler) http.
 			return
 		}
 		// A response that is not read would block other requests.
-		if err := http.NewResponseController(w).SetWriteDeadline(time.Now().Add(listTimeout)); err != nil {
+		if err := s.limit(w, listTimeout); err != nil {
 			s.log.Debug("cannot set a write deadline", "path", r.URL.Path, "error", err)
 		}
 		next.ServeHTTP(w, r)

@@ -15,7 +15,7 @@ import (
 // memory of a container's processes, and what they have open, as an archive on this node.
 func (s *Server) checkpointGroup() group {
 	return group{middleware: []middleware{postOnly, noBody}, routes: []route{
-		{"/checkpoint/{namespace}/{pod}/{container}", s.stream(s.bounded(s.checkpoint))},
+		{"/checkpoint/{namespace}/{pod}/{container}", s.stream(s.bounded(s.slow(s.checkpoint)))},
 	}}
 }
 

@@ -2,7 +2,6 @@ package server
 
 import (
 	"net/http"
-	"time"
 )
 
 // Drained is the response of POST /podd/v1/drain.
@@ -20,12 +19,11 @@ func (s *Server) drain(w http.ResponseWriter, r *http.Request) {
 	case <-r.Context().Done():
 		return
 	}
-	out := http.NewResponseController(w)
-	if err := out.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
+	if err := s.limit(w, writeTimeout); err != nil {
 		s.log.Debug("cannot set the deadline of a response", "error", err)
 	}
 	s.json(w, r, Drained{true})
-	if out.Flush() == nil {
+	if http.NewResponseController(w).Flush() == nil {
 		<-r.Context().Done()
 	}
 }

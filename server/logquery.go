@@ -174,7 +174,7 @@ func (s *Server) queryLogs(w http.ResponseWriter, r *http.Request, q *logQuery, 
 	defer cancel()
 	w.Header().Set("Content-Type", "text/plain;charset=UTF-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	out := &flushed{w: w, controller: http.NewResponseController(w)}
+	out := &flushed{ResponseWriter: w, s: s}
 	journal, others := q.split(ctx)
 	if len(journal) > 0 {
 		if err := runInto(ctx, out, "journalctl", q.arguments(journal)...); err != nil {

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -55,7 +56,23 @@ func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	out := &flushed{w: w, controller: http.NewResponseController(w), each: options.Follow}
+	opened, err := podlogs.Open(log, options)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		http.Error(w, fmt.Sprintf("the log of container %q in pod %q is not there any more", name, p.Name), http.StatusNotFound)
+		return
+	case err != nil:
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	defer opened.Close()
+	s.sendLog(w, r, opened, options.Follow, streams)
+}
+
+// sendLog writes a log. Whoever follows one gets the header at once, and may wait for a line
+// for as long as none is written.
+func (s *Server) sendLog(w http.ResponseWriter, r *http.Request, log *podlogs.Reader, follow bool, streams string) {
+	out := &flushed{ResponseWriter: w, s: s, each: follow}
 	w.Header().Set("Content-Type", "text/plain")
 	var stdout, stderr io.Writer = out, out
 	switch streams {
@@ -64,16 +81,18 @@ func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
 	case v1.LogStreamStderr:
 		stdout = nil
 	}
-	err = podlogs.Read(r.Context(), log, options, stdout, stderr)
-	switch {
-	case err == nil || r.Context().Err() != nil:
-	case out.began:
-		s.log.Debug("a log was broken off", "pod", p.Namespace+"/"+p.Name, "container", name, "error", err)
-	case errors.Is(err, fs.ErrNotExist):
-		http.Error(w, fmt.Sprintf("the log of container %q in pod %q is not there any more", name, p.Name), http.StatusNotFound)
-	default:
-		http.Error(w, err.Error(), http.StatusInternalServerError)
+	if follow {
+		if _, err := out.Write(nil); err != nil {
+			return
+		}
+		defer func() { _ = s.limit(w, writeTimeout) }() // for the end of the response
 	}
+	err := log.Copy(r.Context(), stdout, stderr)
+	if err == nil || r.Context().Err() != nil && !errors.Is(context.Cause(r.Context()), errStopping) {
+		return // at its end, or the client has gone
+	}
+	s.log.Debug("a log was broken off", "path", r.URL.Path, "error", err)
+	panic(http.ErrAbortHandler) // the client must not take a part for the whole
 }
 
 // complain answers in JSON, as the kubelet does for a bad query.
@@ -205,23 +224,25 @@ func bare(id string) string {
 	return id
 }
 
-// flushed writes a response that a client may be slow to read, each write with a deadline of
-// its own; each says that each is flushed.
+// flushed is a response that a client may be slow to read: each write has a deadline of its
+// own. With each, each is flushed, and there is no deadline between two of them.
 type flushed struct {
-	w          http.ResponseWriter
-	controller *http.ResponseController
-	each       bool
-	began      bool
+	http.ResponseWriter
+	s    *Server
+	each bool
 }
 
+// Write implements io.Writer.
 func (f *flushed) Write(p []byte) (int, error) {
-	f.began = true
-	if err := f.controller.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
+	if err := f.s.limit(f.ResponseWriter, writeTimeout); err != nil {
 		return 0, err
 	}
-	n, err := f.w.Write(p)
+	n, err := f.ResponseWriter.Write(p)
 	if err == nil && f.each {
-		err = f.controller.Flush()
+		err = errors.Join(http.NewResponseController(f.ResponseWriter).Flush(), f.s.limit(f.ResponseWriter, 0))
 	}
 	return n, err
 }
+
+// Unwrap is for http.ResponseController.
+func (f *flushed) Unwrap() http.ResponseWriter { return f.ResponseWriter }

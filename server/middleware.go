@@ -1,6 +1,9 @@
 package server
 
-import "net/http"
+import (
+	"net/http"
+	"time"
+)
 
 // readOnly rejects requests that would change something, although no handler does.
 func readOnly(next http.Handler) http.Handler {
@@ -26,8 +29,21 @@ func postOnly(next http.Handler) http.Handler {
 	})
 }
 
-// noBody rejects requests with a body. No handler reads it, and waiting for the end of
-// a slow one would block the connection.
+// bodyTimeout is how long a request's body may take to come. No handler reads a long one, and
+// after it has answered, the connection would wait for the rest.
+const bodyTimeout = 2 * time.Second
+
+// promptBody bounds the wait for bodies, also for those of requests that are refused.
+func promptBody(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ContentLength != 0 {
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout)) // every connection has one
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// noBody rejects requests with a body, which no handler reads.
 func noBody(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength != 0 {

@@ -36,7 +36,7 @@ func (s *Server) sessionsGroup() group {
 		return []route{{path + "/{namespace}/{pod}" + rest, h}, {path + "/{namespace}/{pod}/{uid}" + rest, h}}
 	}
 	routes := append(both("/exec", "/{container}", s.exec), both("/attach", "/{container}", s.attach)...)
-	routes = append(routes, both("/run", "/{container}", s.run)...)
+	routes = append(routes, both("/run", "/{container}", s.slow(s.run))...)
 	return group{middleware: []middleware{noBody}, routes: append(routes, both("/portForward", "", s.portForward)...)}
 }
 
@@ -235,8 +235,7 @@ func (s *Server) session(w http.ResponseWriter, r *http.Request, target *url.URL
 		http.Error(w, err.Error(), code)
 		return
 	}
-	controller := http.NewResponseController(w)
-	if err := errors.Join(controller.SetReadDeadline(time.Time{}), controller.SetWriteDeadline(time.Time{})); err != nil {
+	if err := errors.Join(http.NewResponseController(w).SetReadDeadline(time.Time{}), s.limit(w, 0)); err != nil {
 		s.log.Debug("cannot lift the deadlines of a session", "path", r.URL.Path, "error", err)
 	}
 	proxy := &httputil.ReverseProxy{

@@ -38,6 +38,57 @@ func (s *Server) stream(next http.Handler) http.Handler {
 	})
 }
 
+// limit sets the deadline of writing a response; zero is for none. Over HTTP/2 a deadline ends
+// the stream when it passes, whether anything is being written or not: a response that waits
+// for something must have none meanwhile.
+func (s *Server) limit(w http.ResponseWriter, d time.Duration) error {
+	var at time.Time
+	if d > 0 {
+		at = time.Now().Add(d)
+	}
+	return http.NewResponseController(w).SetWriteDeadline(at)
+}
+
+// slow is middleware for handlers that may take longer than writeTimeout until they write
+// their answer, which then gets that time.
+func (s *Server) slow(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if err := s.limit(w, 0); err != nil {
+			s.log.Debug("cannot lift the deadline of a response", "path", r.URL.Path, "error", err)
+		}
+		next(&late{ResponseWriter: w, s: s}, r)
+	}
+}
+
+// late is a response whose deadline begins with its first byte.
+type late struct {
+	http.ResponseWriter
+	s     *Server
+	begun bool
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (l *late) WriteHeader(code int) {
+	l.begin()
+	l.ResponseWriter.WriteHeader(code)
+}
+
+// Write implements io.Writer.
+func (l *late) Write(p []byte) (int, error) {
+	l.begin()
+	return l.ResponseWriter.Write(p)
+}
+
+// Unwrap is for http.ResponseController.
+func (l *late) Unwrap() http.ResponseWriter { return l.ResponseWriter }
+
+func (l *late) begin() {
+	if !l.begun {
+		l.begun = true
+		_ = l.s.limit(l.ResponseWriter, writeTimeout) // without one, the client may be slow
+	}
+}
+
 // watchable responds once, or with ?watch with one JSON value per line, a new one after
 // each change, until the client disconnects or podd stops.
 func (s *Server) watchable(value func(*http.Request) any) http.Handler {
@@ -59,7 +110,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, value func(*http.
 	w.Header().Set("Content-Type", "application/json")
 	for {
 		// A client that does not read for that long is gone.
-		err := out.SetWriteDeadline(time.Now().Add(writeTimeout))
+		err := s.limit(w, writeTimeout)
 		if err == nil {
 			err = json.NewEncoder(w).Encode(value(r))
 		}

@@ -51,17 +51,8 @@ func (s *Server) systemLogs(w http.ResponseWriter, r *http.Request) {
 	}
 	shown := r.Clone(r.Context())
 	shown.URL.Path, shown.URL.RawPath = file, ""
-	http.FileServerFS(plainFiles{root}).ServeHTTP(patient{w, &flushed{w: w, controller: http.NewResponseController(w)}}, shown)
+	http.FileServerFS(plainFiles{root}).ServeHTTP(&flushed{ResponseWriter: w, s: s}, shown)
 }
-
-// patient gives each write of a long response a deadline of its own.
-type patient struct {
-	http.ResponseWriter
-	out *flushed
-}
-
-// Write implements io.Writer.
-func (p patient) Write(b []byte) (int, error) { return p.out.Write(b) }
 
 // plainFiles are the regular files and directories below a root. Opening others may block
 // (a FIFO), or have the host do something (a device).
