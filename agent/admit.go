@@ -26,7 +26,7 @@ type rejection struct {
 func (a *Agent) candidate(d *pod.Desired) plan.Candidate {
 	c := plan.Candidate{Desired: d}
 	_, c.Runs = a.orphans[d.UID()]
-	_, c.Ended = a.ends.of(d.UID())
+	_, c.Ended = a.endedBefore(d)
 	if before, rejected := a.rejection(d.UID()); rejected {
 		c.Rejected = &before.Verdict
 	}

@@ -210,10 +210,11 @@ func (a *Agent) noLongerDesired(d *pod.Desired) {
 	uid := d.UID()
 	delete(a.desired, uid)
 	rejected := a.forgetRejection(uid)
-	if rejected || !a.recovered {
-		a.cfg.Status.Forget(uid)
+	if !a.recovered {
+		a.cfg.Status.Drop(uid) // it may run; the worker that ends it reports that
 	}
 	if rejected {
+		a.cfg.Status.Forget(uid)
 		a.orphans[uid] = pod.Summary{UID: uid, Name: d.Pod.Name, Namespace: d.Pod.Namespace, Source: d.Source}
 	}
 	if _, runs := a.orphans[uid]; runs || !a.recovered {

@@ -151,10 +151,13 @@ type Logs interface {
 	RemoveLogs(p *v1.Pod) error
 }
 
-// StatusSink receives a pod's state after each sync. Neither method may block.
+// StatusSink receives a pod's state after each sync. None of the methods may block.
 type StatusSink interface {
 	Report(r pod.Report)
+	// Forget says that nothing of a pod is left on the node.
 	Forget(uid pod.UID)
+	// Drop says that nothing is known of a pod any more; some of it may be on the node.
+	Drop(uid pod.UID)
 }
 
 // Recorder records events; eventType is v1's Normal or Warning, reason the kubelet's

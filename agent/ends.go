@@ -44,6 +44,11 @@ func (a *Agent) endedBefore(d *pod.Desired) (k kept, ended bool) {
 	if k, ended = a.ends.of(d.UID()); ended {
 		return k, true
 	}
+	return shownEnded(d)
+}
+
+// shownEnded returns how a pod has ended by what the apiserver shows.
+func shownEnded(d *pod.Desired) (k kept, ended bool) {
 	shown := &d.Pod.Status
 	if d.Source != pod.SourceAPIServer || shown.Phase != v1.PodSucceeded && shown.Phase != v1.PodFailed {
 		return kept{}, false
@@ -105,6 +110,9 @@ func (w *worker) keepEnd(d *pod.Desired, end *pod.End) {
 	}
 	if err := w.agent.ends.keep(kept{UID: w.uid, Source: d.Source, End: *end, StartTime: w.startTime}); err != nil {
 		w.log.Warn("cannot save that the node terminated this pod: a restart of podd forgets it", "reason", end.Reason, "error", err)
+	}
+	if w.kept.Reason != "" {
+		return // by what the apiserver has shown
 	}
 	w.log.Info("node is terminating the pod", "reason", end.Reason, "message", end.Message)
 	if eventType := endEvents[end.Reason]; eventType != "" {

@@ -119,9 +119,19 @@ func (a *fakeAPI) edit(name string, edit func(*v1.Pod)) {
 func (a *fakeAPI) remove(name string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	p := a.pods[name].DeepCopy()
-	a.storeLocked("DELETED", p)
+	a.removeLocked(name)
+}
+
+func (a *fakeAPI) removeLocked(name string) {
+	a.storeLocked("DELETED", a.pods[name].DeepCopy())
 	delete(a.pods, name)
+}
+
+// pod is the newest version of one; nil if it is not there.
+func (a *fakeAPI) pod(name string) *v1.Pod {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.pods[name].DeepCopy()
 }
 
 func (a *fakeAPI) storeLocked(what string, p *v1.Pod) {
@@ -218,6 +228,12 @@ func (a *fakeAPI) serveLocked(r *http.Request) (*http.Response, error) {
 	p := a.pods[words[0]]
 	if p == nil {
 		return answer(http.StatusNotFound, rawStatus(http.StatusNotFound, metav1.StatusReasonNotFound).Raw), nil
+	}
+	if r.Method == http.MethodDelete && len(words) == 1 {
+		a.count["delete "+p.Name]++
+		text, _ := json.Marshal(p)
+		a.removeLocked(p.Name)
+		return answer(http.StatusOK, text), nil
 	}
 	if r.Method != http.MethodPatch || len(words) != 2 || words[1] != "status" {
 		a.t.Errorf("unexpected request: %s %s", r.Method, r.URL)

@@ -17,6 +17,8 @@ type mail struct {
 	retry bool
 	// objects reports, once, that one of the pod's came, changed or went.
 	objects bool
+	// over reports, once, that somebody else ended the pod in the apiserver, without a reason.
+	over bool
 	// room reports, once, that the node has more room than before.
 	room bool
 	// synced is when the last sync began; an older hint is stale.
@@ -35,6 +37,22 @@ func (w *worker) update(d *pod.Desired) {
 	}
 	w.mail.desired = d
 	w.orderLocked()
+	if k, ended := shownEnded(d); ended && !w.finished && w.mail.Kill == nil && w.mail.End == nil {
+		w.endedElsewhereLocked(k)
+	}
+}
+
+// endedElsewhereLocked heeds that the apiserver shows a pod as ended that has not ended here:
+// whoever wrote that has its controller replace the pod. Podd's own writes come when it has.
+func (w *worker) endedElsewhereLocked(k kept) {
+	if k.Reason == "" {
+		w.mail.over = true
+		return
+	}
+	if next, news := w.mail.Ended(k.End, time.Now()); news {
+		w.mail.Ending = next
+		w.endingLocked()
+	}
 }
 
 // desired is the newest spec that was left for the worker.
@@ -159,6 +177,6 @@ func (w *worker) take(now time.Time) mail {
 		}
 	}
 	in := w.mail
-	w.mail.retry, w.mail.objects, w.mail.room = false, false, false
+	w.mail.retry, w.mail.objects, w.mail.room, w.mail.over = false, false, false, false
 	return in
 }

@@ -253,6 +253,8 @@ func (n *node) Forget(uid pod.UID) {
 	}
 }
 
+func (n *node) Drop(uid pod.UID) { n.Forget(uid) }
+
 func (n *node) SetUp(_ context.Context, p *v1.Pod) error {
 	n.disk.Lock()
 	defer n.disk.Unlock()

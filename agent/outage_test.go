@@ -30,7 +30,13 @@ type clustered struct {
 	*scenario
 	api  *fakeAPI
 	dir  string // of the stored pods
-	stop func()
+	halt func() // ends podd, and nothing else
+}
+
+// stop ends podd and the machine.
+func (c *clustered) stop() {
+	c.halt()
+	c.end()
 }
 
 const kubeconfigText = `{apiVersion: v1, kind: Config, current-context: c, clusters: [{name: c, cluster: {server: "http://apiserver.test"}}],
@@ -38,6 +44,13 @@ users: [{name: u, user: {token: t}}], contexts: [{name: c, context: {cluster: c,
 
 // boot starts a machine on which nothing runs, and its podd.
 func boot(t *testing.T, api *fakeAPI, dir string) *clustered {
+	t.Helper()
+	return newNode(newFakeRuntime(t)).join(api, dir, nil)
+}
+
+// join starts a podd on a machine; greeted, if it is not nil, is when its runtime answers.
+func (n *node) join(api *fakeAPI, dir string, greeted <-chan struct{}) *clustered {
+	t := n.t
 	t.Helper()
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
 	if err := os.WriteFile(kubeconfig, []byte(kubeconfigText), 0o600); err != nil {
@@ -47,7 +60,6 @@ func boot(t *testing.T, api *fakeAPI, dir string) *clustered {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := newNode(newFakeRuntime(t))
 	n.sources = []pod.Source{pod.SourceAPIServer}
 	c := &clustered{scenario: &scenario{node: n, began: time.Now(), files: map[string][]byte{}}, api: api, dir: dir}
 	var uploader *status.Uploader
@@ -56,7 +68,20 @@ func boot(t *testing.T, api *fakeAPI, dir string) *clustered {
 	uploader = status.NewUploader(client, writer, log)
 	source := podsource.New(podsource.Config{Lister: seen{client, uploader}, NodeName: "node0", Server: client.Server(), StateDir: dir, Log: log})
 	conf := podconfig.New(podconfig.Config{Sources: []podconfig.Source{source}, Log: log})
-	n.edit = func(_ context.Context, _ *podd, cfg *agent.Config) { cfg.Status = both{n, writer} }
+	n.edit = func(_ context.Context, _ *podd, cfg *agent.Config) {
+		cfg.Status = both{n, writer}
+		if greeted != nil {
+			parts := cfg.Parts
+			cfg.Greeted = func(context.Context) (agent.Parts, error) {
+				select {
+				case <-greeted:
+					return parts, nil
+				default:
+					return agent.Parts{}, pod.ErrUnavailable
+				}
+			}
+		}
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	n.start()
 	ended := make(chan struct{}, 3)
@@ -68,12 +93,12 @@ func boot(t *testing.T, api *fakeAPI, dir string) *clustered {
 		}
 		ended <- struct{}{}
 	}()
-	c.stop = func() {
+	c.halt = func() {
 		cancel()
 		for range 3 {
 			<-ended
 		}
-		c.end()
+		n.stop(false)
 	}
 	return c
 }
@@ -86,6 +111,7 @@ type both struct {
 
 func (b both) Report(r pod.Report) { b.node.Report(r); b.Writer.Report(r) }
 func (b both) Forget(uid pod.UID)  { b.node.Forget(uid); b.Writer.Forget(uid) }
+func (b both) Drop(uid pod.UID)    { b.node.Drop(uid); b.Writer.Drop(uid) }
 
 // seen has the uploader see what the source sees, as node has it.
 type seen struct {

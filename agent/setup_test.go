@@ -428,6 +428,7 @@ type reports struct{ last pod.Report }
 
 func (r *reports) Report(report pod.Report) { r.last = report }
 func (r *reports) Forget(pod.UID)           {}
+func (r *reports) Drop(pod.UID)             {}
 
 // runPod runs an agent that has the world's pod to run, until the test ends.
 func (w *world) runPod(t *testing.T) (a *Agent, status *reports, updates chan pod.Update, d *pod.Desired) {

@@ -101,6 +101,7 @@ func (w *worker) decide(in mail, seen pod.Observed, now time.Time) *view {
 	if in.retry {
 		w.forgive()
 	}
+	w.over = w.over || in.over
 	if in.objects {
 		w.memory = w.memory.ObjectsChanged()
 	}

@@ -198,7 +198,7 @@ func (u *Uploader) newestLocked() map[pod.UID]*v1.Pod {
 	for uid, known := range u.pods {
 		ours := known.last
 		if ours == nil {
-			ours = u.writer.Pod(known.own)
+			ours = u.writer.Observed(known.own)
 		}
 		if ours != nil {
 			newest[uid] = ours

@@ -46,6 +46,8 @@ type Writer struct {
 type entry struct {
 	pod    *v1.Pod
 	origin string
+	// unseen: nothing is known but that the pod is desired (pod.Report.Unseen).
+	unseen bool
 }
 
 // NewWriter returns an empty Writer.
@@ -110,14 +112,14 @@ func (w *Writer) reported(r pod.Report) bool {
 	// A pod of an apiserver has the last status of an earlier podd, and the newest of what
 	// others say of it.
 	previous := r.Desired.Pod.Status
-	if old.pod != nil {
+	if old.pod != nil && !old.unseen {
 		previous = old.pod.Status
 		if r.Desired.Source == pod.SourceAPIServer {
 			previous.Conditions = withOthers(previous.Conditions, r.Desired.Pod.Status.Conditions)
 		}
 	}
 	next := options.Compute(r, previous)
-	same := old.pod != nil && sameSpec(old.pod, r.Desired.Pod) && Equal(&previous, &next)
+	same := old.pod != nil && old.unseen == r.Unseen && sameSpec(old.pod, r.Desired.Pod) && Equal(&old.pod.Status, &next)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.edition != edition || same {
@@ -127,8 +129,12 @@ func (w *Writer) reported(r pod.Report) bool {
 	p := *r.Desired.Pod
 	p.Status = next
 	w.logChange(&p, previous.Phase)
-	w.pods[uid] = entry{pod: &p, origin: r.Desired.Origin}
-	w.metrics.moved(previous.Phase, next.Phase)
+	w.pods[uid] = entry{pod: &p, origin: r.Desired.Origin, unseen: r.Unseen}
+	shown := v1.PodPhase("")
+	if old.pod != nil {
+		shown = old.pod.Status.Phase
+	}
+	w.metrics.moved(shown, next.Phase)
 	w.changed()
 	return true
 }
@@ -166,7 +172,12 @@ func (w *Writer) logChange(p *v1.Pod, before v1.PodPhase) {
 		"from", string(before), "to", string(p.Status.Phase))
 }
 
-// Forget drops the pod. Nothing happens if it is not known.
+// Drop drops the pod, of which something may be on the node. Nothing happens if it is not
+// known.
+func (w *Writer) Drop(uid pod.UID) { w.take(uid) }
+
+// Forget drops the pod, of which nothing is on the node any more. Nothing happens if it is
+// not known.
 func (w *Writer) Forget(uid pod.UID) {
 	e, ok := w.take(uid)
 	if ok && w.gone != nil {
@@ -223,6 +234,17 @@ func (w *Writer) Pod(uid pod.UID) *v1.Pod {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.pods[uid].pod
+}
+
+// Observed is Pod, but nil while nothing is known of the pod but that it is desired: what Pod
+// says of it then is for people, and not for an apiserver that may know more.
+func (w *Writer) Observed(uid pod.UID) *v1.Pod {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if e := w.pods[uid]; !e.unseen {
+		return e.pod
+	}
+	return nil
 }
 
 // Origin is where a person finds the pod's manifest: a path or a URL; empty for

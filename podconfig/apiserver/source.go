@@ -198,7 +198,7 @@ func (s *Source) take(pods []*v1.Pod, err error, now time.Time) {
 			s.pods[p.UID] = s.desired(p, same, now)
 		}
 		s.versions[p.UID] = p.ResourceVersion
-		if p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed {
+		if ended(p) {
 			s.over[p.UID] = true
 		}
 	}
@@ -222,9 +222,10 @@ func (s *Source) failed(why string, now time.Time) {
 }
 
 // desired is the pod in podd's terms: the same pointer if nothing of it changed but what
-// podd itself wrote of its status, which is most of what a watch shows.
+// podd itself wrote of its status, which is most of what a watch shows. That the pod has ended
+// somebody else may have written, too.
 func (s *Source) desired(p *v1.Pod, old *pod.Desired, now time.Time) *pod.Desired {
-	if old != nil && (old.Pod.ResourceVersion == p.ResourceVersion || onlyOwnStatusDiffers(old.Pod, p)) {
+	if old != nil && (old.Pod.ResourceVersion == p.ResourceVersion || ended(old.Pod) == ended(p) && onlyOwnStatusDiffers(old.Pod, p)) {
 		return old
 	}
 	seen := now
@@ -232,6 +233,10 @@ func (s *Source) desired(p *v1.Pod, old *pod.Desired, now time.Time) *pod.Desire
 		seen = old.Seen
 	}
 	return marked(p, s.cfg.Server, seen)
+}
+
+func ended(p *v1.Pod) bool {
+	return p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed
 }
 
 // marked is a pod with the annotations of its source.
