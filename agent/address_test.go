@@ -21,7 +21,7 @@ func TestPodsAreAskedInTheNodesFamily(t *testing.T) {
 		"the host's network":            {[]string{"192.0.2.1"}, pod.Sandbox{HostNetwork: true}, "127.0.0.1"},
 		"no network yet":                {[]string{"192.0.2.1"}, pod.Sandbox{}, ""},
 	} {
-		w := &worker{agent: &Agent{cfg: Config{Parts: Parts{HostIP: "127.0.0.1", NodeIPs: tc.node}}}}
+		w := &worker{agent: &Agent{cfg: Config{Parts: Parts{HostIP: func() string { return "127.0.0.1" }, NodeIPs: tc.node}}}}
 		if got := w.addressOf(&tc.sandbox); got != tc.want {
 			t.Errorf("%s: got %q, want %q", name, got, tc.want)
 		}

@@ -244,8 +244,9 @@ type Parts struct {
 	Limits Limits
 	// Resizer may be nil: every resize is granted, and only containers change.
 	Resizer Resizer
-	// HostIP is where pods on the host's network are reached; empty if unknown.
-	HostIP string
+	// HostIP is where pods on the host's network are reached now; empty if unknown. It must
+	// not block.
+	HostIP func() string
 	// NodeIPs are the node's addresses: the first one's family is the one in which
 	// the other pods are reached, if they have both.
 	NodeIPs []string
@@ -260,6 +261,9 @@ func (p Parts) withDefaults() Parts {
 	}
 	if p.Admitter == nil {
 		p.Admitter = everyPod{}
+	}
+	if p.HostIP == nil {
+		p.HostIP = func() string { return "" }
 	}
 	if p.Devices == nil {
 		p.Devices = noDevices{}

@@ -143,7 +143,7 @@ func (w *worker) addressOf(s *pod.Sandbox) string {
 		return ips[0]
 	}
 	if s.HostNetwork {
-		return w.agent.cfg.HostIP
+		return w.agent.cfg.HostIP()
 	}
 	return ""
 }

@@ -9,6 +9,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"podd/internal/pod"
 )
 
 // A podd that is restarted together with its runtime tells the apiserver nothing of pods that
@@ -103,6 +105,25 @@ func TestAPodThatWasRejectedIsNotAdmittedAfterARestart(t *testing.T) {
 		defer c.disk.Unlock()
 		if n := c.events["rejected OutOfcpu"]; n > 0 {
 			t.Errorf("got %d events", n)
+		}
+	})
+}
+
+// A pod that has not got as far as a sandbox began when it was first taken up, also for its
+// deadline.
+func TestTheDeadlineOfAPodThatWaitsGoesOnAcrossARestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api, dir := newFakeAPI(t), filepath.Join(t.TempDir(), "pods")
+		api.create("late", "")
+		api.edit("late", func(p *v1.Pod) {
+			deadline, began := int64(600), metav1.NewTime(time.Now().Add(-9*time.Minute))
+			p.Spec.ActiveDeadlineSeconds, p.Status.StartTime = &deadline, &began
+		})
+		c := boot(t, api, dir)
+		defer c.stop()
+		time.Sleep(2 * time.Minute)
+		if p := api.pod("late"); p.Status.Phase != v1.PodFailed || p.Status.Reason != pod.ReasonDeadlineExceeded {
+			t.Errorf("got %s, %s", p.Status.Phase, p.Status.Reason)
 		}
 	})
 }

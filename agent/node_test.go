@@ -110,7 +110,7 @@ func (n *node) start() {
 	cfg := agent.Config{
 		Parts: agent.Parts{
 			Observer: c, Inputs: inputs{n}, Sandboxes: c, Containers: c, Images: n, Volumes: disk{n}, Cgroups: n, Files: n,
-			Probes: n.prober, Hooks: n.hooks, Admitter: n.gate, Resizer: n.resizer, HostIP: "192.0.2.1",
+			Probes: n.prober, Hooks: n.hooks, Admitter: n.gate, Resizer: n.resizer, HostIP: func() string { return "192.0.2.1" },
 		},
 		Logs: n, Status: n, Events: n, Sources: n.sources, Log: slog.New(slog.NewTextHandler(logTo{n.t}, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Metrics: prometheus.NewRegistry(), ParallelStarts: 4, LogRemovals: n.logRemovals, Ended: n.ended, Allocated: n.allocations,

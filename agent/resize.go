@@ -197,7 +197,8 @@ func (w *worker) reportResize(r *pod.Report) {
 		}
 	}
 	if a.Waits() {
-		r.Desired, r.Allocated = a.Desired, allocation.Of(a.Granted.Pod).Containers
+		granted := allocation.Of(a.Granted.Pod)
+		r.Desired, r.Allocated, r.AllocatedPod = a.Desired, granted.Containers, granted.Pod
 	}
 }
 

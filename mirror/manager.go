@@ -34,9 +34,12 @@ type Config struct {
 	Client Client
 	// Node is this node's Node; not called before Run.
 	Node func() *v1.Node
-	// Here says that something of a static pod is still on the node.
-	Here func(pod.UID) bool
-	Log  *slog.Logger
+	// Status is that of a static pod of which something is on the node, without a phase if that
+	// is not known; nil otherwise.
+	Status func(pod.UID) *v1.PodStatus
+	// Changes subscribes to changes of Status, until stop is called.
+	Changes func() (changes <-chan struct{}, stop func())
+	Log     *slog.Logger
 }
 
 // Manager maintains the mirror pods. Create it with New, and Run it once; the other methods
@@ -115,6 +118,8 @@ func (m *Manager) Wake() {
 
 // Run maintains the mirror pods until ctx ends. The Node must be registered.
 func (m *Manager) Run(ctx context.Context) error {
+	changes, stop := m.cfg.Changes()
+	defer stop()
 	for {
 		var timer <-chan time.Time
 		if next := m.sync(ctx); !next.IsZero() {
@@ -124,6 +129,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-m.poke:
+		case <-changes:
 		case <-timer:
 		}
 	}
@@ -190,8 +196,8 @@ func (m *Manager) steps() map[name]step {
 		hash := mirror.Annotations[v1.MirrorPodAnnotationKey]
 		static := m.static[of]
 		switch {
-		case static != nil && hashOf(static) == hash && mirror.DeletionTimestamp == nil:
-		case static == nil && (!m.complete || m.cfg.Here(pod.UID(hash))):
+		case static != nil && hashOf(static) == hash && mirror.DeletionTimestamp == nil && !m.again(mirror, pod.UID(hash)):
+		case static == nil && (!m.complete || m.cfg.Status(pod.UID(hash)) != nil):
 		default:
 			steps[of] = step{of: of, delete: mirror}
 		}
@@ -203,6 +209,15 @@ func (m *Manager) steps() map[name]step {
 	}
 	return steps
 }
+
+// again says that a static pod runs whose mirror pod has ended: it was rejected before, or
+// retried. The phase of an object that has ended cannot change any more.
+func (m *Manager) again(mirror *v1.Pod, uid pod.UID) bool {
+	s := m.cfg.Status(uid)
+	return s != nil && s.Phase != "" && over(&mirror.Status) && !over(s)
+}
+
+func over(s *v1.PodStatus) bool { return s.Phase == v1.PodSucceeded || s.Phase == v1.PodFailed }
 
 // hash says of which static pod a step is.
 func (s step) hash() string {

@@ -27,6 +27,7 @@ type server struct {
 	refuse  error
 	calls   []string
 	serial  int
+	changes chan struct{}
 }
 
 func (s *server) CreatePod(_ context.Context, p *v1.Pod) error {
@@ -81,13 +82,14 @@ func static(name, hash string) *pod.Desired {
 	return &pod.Desired{Pod: p, Source: pod.SourceFile}
 }
 
-// run starts a Manager beside a server; here are the UIDs of pods that are still on the node.
-func run(t *testing.T, here map[pod.UID]bool) *server {
+// run starts a Manager beside a server; here are the statuses of pods that are on the node.
+func run(t *testing.T, here map[pod.UID]*v1.PodStatus) *server {
 	t.Helper()
-	s := &server{pods: map[string]*v1.Pod{}}
+	s := &server{pods: map[string]*v1.Pod{}, changes: make(chan struct{}, 1)}
 	s.manager = New(Config{
 		Client: s, Node: func() *v1.Node { return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node", UID: "node-uid"}} },
-		Here: func(uid pod.UID) bool { return here[uid] }, Log: slog.New(slog.DiscardHandler),
+		Status: func(uid pod.UID) *v1.PodStatus { return here[uid] }, Changes: func() (<-chan struct{}, func()) { return s.changes, func() {} },
+		Log: slog.New(slog.DiscardHandler),
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -106,7 +108,7 @@ func expect(t *testing.T, s *server, what string, want ...string) {
 
 func TestAMirrorPodFollowsItsStaticPod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		here := map[pod.UID]bool{}
+		here := map[pod.UID]*v1.PodStatus{}
 		s := run(t, here)
 		s.manager.Desired([]*pod.Desired{static("web", "1")}, true)
 		expect(t, s, "before the apiserver has answered")
@@ -119,7 +121,7 @@ func TestAMirrorPodFollowsItsStaticPod(t *testing.T) {
 		}
 		s.manager.Desired([]*pod.Desired{static("web", "2")}, true)
 		expect(t, s, "an edited one", "delete web mirror-1", "create web")
-		here["2"] = true
+		here["2"] = &v1.PodStatus{Phase: v1.PodRunning}
 		s.manager.Desired(nil, true)
 		expect(t, s, "a removed one that still ends")
 		delete(here, "2")
@@ -145,6 +147,32 @@ func TestAMirrorPodThatSomebodyDeletesIsCreatedAgain(t *testing.T) {
 		s.show()
 		s.mu.Unlock()
 		expect(t, s, "it was deleted at once", "create web")
+	})
+}
+
+// A static pod that was rejected at first, or is retried, runs again; the object that shows
+// it has ended, and cannot say so.
+func TestAMirrorPodThatHasEndedIsMadeAnewWhenItsPodRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		here := map[pod.UID]*v1.PodStatus{"1": {Phase: v1.PodFailed}}
+		s := run(t, here)
+		s.manager.Seen(nil)
+		s.manager.Desired([]*pod.Desired{static("web", "1")}, true)
+		expect(t, s, "at first", "create web")
+		s.mu.Lock()
+		s.pods["web"] = s.pods["web"].DeepCopy()
+		s.pods["web"].Status.Phase = v1.PodFailed
+		s.show()
+		s.mu.Unlock()
+		expect(t, s, "both have ended")
+		for _, phase := range []v1.PodPhase{"", v1.PodSucceeded} {
+			here["1"] = &v1.PodStatus{Phase: phase}
+			s.changes <- struct{}{}
+			expect(t, s, "its phase is "+string(phase))
+		}
+		here["1"] = &v1.PodStatus{Phase: v1.PodPending}
+		s.changes <- struct{}{}
+		expect(t, s, "it starts over", "delete web mirror-1", "create web")
 	})
 }
 

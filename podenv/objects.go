@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -140,11 +139,11 @@ func (o *objectReader) noKey(kind, name, key string, optional *bool) error {
 	return fmt.Errorf("couldn't find key %v in %s %v/%v", key, kind, o.pod.Namespace, name)
 }
 
-// usable rejects a value that no variable can have. In the kubelet it fails later: in
-// gRPC, or in the kernel.
+// usable rejects a value that no variable can have. In the kubelet it fails later, in the
+// kernel. Bytes that are no UTF-8 can be a variable's (kubernetes/kubernetes#139192).
 func (o *objectReader) usable(kind, name, key, value string) error {
-	if strings.ContainsRune(value, 0) || !utf8.ValidString(value) {
-		return fmt.Errorf("couldn't use key %v in %s %v/%v: its value is not text, and cannot be a variable's: mount it as a volume", key, kind, o.pod.Namespace, name)
+	if strings.ContainsRune(value, 0) {
+		return fmt.Errorf("couldn't use key %v in %s %v/%v: its value has a NUL byte, which no variable can have: mount it as a volume", key, kind, o.pod.Namespace, name)
 	}
 	return nil
 }

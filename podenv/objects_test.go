@@ -100,9 +100,9 @@ func TestVariablesFromObjects(t *testing.T) {
 		{"env uses envFrom", both(allOf("there", "", false), v1.EnvVar{Name: "V", Value: "$(a)$(b)"}), "a=1 b=2 V=12", ""},
 		{"what came of an object is not expanded", both(allOfSecret("there", "$(x)", false)), "$(x)odd.name-1=odd $(x)s=secret", ""},
 		{"all of one version", both(allOf("moving", "", false), v1.EnvVar{Name: "V", ValueFrom: keyOf("moving", "b", false)}), "a=1 b=1 V=1", ""},
-		{"no text", one(keyOfSecret("binary", "s", false)), "", "couldn't use key s in Secret default/binary: its value is not text, and cannot be a variable's: mount it as a volume"},
-		{"a NUL", one(keyOfSecret("binary", "nul", true)), "", "couldn't use key nul in Secret default/binary: its value is not text, and cannot be a variable's: mount it as a volume"},
-		{"no text among all keys", all(allOfSecret("binary", "", false)), "", "couldn't use key nul in Secret default/binary: its value is not text, and cannot be a variable's: mount it as a volume"},
+		{"no text", one(keyOfSecret("binary", "s", false)), "V=topsecret\xff", ""},
+		{"a NUL", one(keyOfSecret("binary", "nul", true)), "", "couldn't use key nul in Secret default/binary: its value has a NUL byte, which no variable can have: mount it as a volume"},
+		{"a NUL among all keys", all(allOfSecret("binary", "", false)), "", "couldn't use key nul in Secret default/binary: its value has a NUL byte, which no variable can have: mount it as a volume"},
 		{"text beside it", one(keyOfSecret("binary", "text", false)), "V=fine", ""},
 	} {
 		in, err := New(Config{Objects: objects{new(int)}}).Container(webPod(v1.PodSpec{}), &tc.c, nil)

@@ -50,7 +50,7 @@ func (o Options) Compute(r pod.Report, previous v1.PodStatus) v1.PodStatus {
 		NominatedNodeName:           c.previous.NominatedNodeName,
 	}
 	c.addresses(&s)
-	s.AllocatedResources, s.Resources = podResources(c.pod, r.Allocated)
+	s.AllocatedResources, s.Resources = podResources(c.pod, r.Allocated, r.AllocatedPod)
 	s.InitContainerStatuses = c.containers(c.pod.Spec.InitContainers, c.previous.InitContainerStatuses, kindInit)
 	s.ContainerStatuses = c.containers(c.pod.Spec.Containers, c.previous.ContainerStatuses, kindRegular)
 	s.EphemeralContainerStatuses = c.containers(ephemeral(c.pod), c.previous.EphemeralContainerStatuses, kindEphemeral)

@@ -9,11 +9,12 @@ import (
 )
 
 // podResources are what the pod as a whole was granted: its own where it names
-// them, else what its containers need together. granted replaces the resources
-// of containers of that name.
-func podResources(p *v1.Pod, granted map[string]v1.ResourceRequirements) (allocated v1.ResourceList, all *v1.ResourceRequirements) {
+// them, else what its containers need together. granted, unless it is empty, replaces the
+// resources of containers of that name, and whole those of the pod.
+func podResources(p *v1.Pod, granted map[string]v1.ResourceRequirements, whole *v1.ResourceRequirements) (allocated v1.ResourceList, all *v1.ResourceRequirements) {
 	if len(granted) > 0 {
 		p = &v1.Pod{Spec: p.Spec}
+		p.Spec.Resources = whole
 		p.Spec.InitContainers = withGranted(p.Spec.InitContainers, granted)
 		p.Spec.Containers = withGranted(p.Spec.Containers, granted)
 	}

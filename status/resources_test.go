@@ -99,10 +99,10 @@ func TestResourcesOfTheWholePodCountInitContainersAndOverhead(t *testing.T) {
 		Containers: []v1.Container{{Name: "a", Resources: cpu("3")}},
 		Overhead:   v1.ResourceList{v1.ResourceCPU: resource.MustParse("250m")},
 	}}
-	if got, _ := podResources(p, nil); got.Cpu().String() != "8250m" {
+	if got, _ := podResources(p, nil, nil); got.Cpu().String() != "8250m" {
 		t.Errorf("got %s, want 8250m: large beside proxy, and the overhead", got.Cpu())
 	}
-	if got, _ := podResources(p, map[string]v1.ResourceRequirements{"large": cpu("1")}); got.Cpu().String() != "5250m" {
+	if got, _ := podResources(p, map[string]v1.ResourceRequirements{"large": cpu("1")}, nil); got.Cpu().String() != "5250m" {
 		t.Errorf("large shrunk: got %s, want 5250m: proxy, a and the overhead", got.Cpu())
 	}
 	if p.Spec.InitContainers[2].Resources.Requests.Cpu().String() != "6" {

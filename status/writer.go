@@ -143,18 +143,24 @@ func (w *Writer) reported(r pod.Report) bool {
 // apiserver has: also that another disrupts the pod, where podd does not.
 func withOthers(own, theirs []v1.PodCondition) []v1.PodCondition {
 	var out []v1.PodCondition
-	disrupts := slices.ContainsFunc(own, func(c v1.PodCondition) bool { return c.Type == v1.DisruptionTarget })
+	disrupts := slices.ContainsFunc(own, func(c v1.PodCondition) bool { return c.Type == v1.DisruptionTarget && isOwn(&c) })
 	for _, c := range theirs {
 		if !pod.OwnsCondition(c.Type) || c.Type == v1.DisruptionTarget && !disrupts {
 			out = append(out, c)
 		}
 	}
 	for _, c := range own {
-		if pod.OwnsCondition(c.Type) {
+		if isOwn(&c) {
 			out = append(out, c)
 		}
 	}
 	return out
+}
+
+// isOwn says that podd has set a condition. DisruptionTarget is also the scheduler's and
+// controllers', who take it back when they do not disrupt the pod after all.
+func isOwn(c *v1.PodCondition) bool {
+	return pod.OwnsCondition(c.Type) && (c.Type != v1.DisruptionTarget || c.Reason == v1.PodReasonTerminationByKubelet)
 }
 
 // sameSpec compares what an apiserver's UPDATE can change of a pod. Static pods

@@ -65,6 +65,9 @@ type Report struct {
 	// Conditions are added to the pod's (DisruptionTarget, PodResizePending,
 	// PodResizeInProgress, AllContainersRestarting); the worker decides when.
 	Conditions []v1.PodCondition
+	// AllocatedPod are those of the pod as a whole where Allocated is set; nil if it names
+	// none.
+	AllocatedPod *v1.ResourceRequirements
 	// Allocated are the allocated resources, by container name, of a pod that was
 	// resized; nil for those of the spec.
 	Allocated map[string]v1.ResourceRequirements
