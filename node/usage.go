@@ -103,7 +103,10 @@ func (n *parts) disk(u cri.FsUsage) *statsapi.FsStats {
 	if err != nil { // not in podd's mount namespace
 		out = statsapi.FsStats{}
 	}
-	out.Time, out.UsedBytes, out.InodesUsed = metav1.NewTime(u.At), &u.Used, &u.Inodes
+	out.Time, out.UsedBytes, out.InodesUsed = metav1.Now(), nil, nil
+	if u.Used > 0 { // containerd says 0 until it has measured, with the time of the question
+		out.Time, out.UsedBytes, out.InodesUsed = metav1.NewTime(u.At), &u.Used, &u.Inodes
+	}
 	return &out
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -106,6 +107,36 @@ func TestLogsOfPodsAreReadAndFollowed(t *testing.T) {
 	}
 	if _, err := e.prints("logs", "--since=1s", "--since-time=2026-01-01T00:00:00Z", "web"); err == nil || !strings.Contains(err.Error(), "at most one of --since and --since-time") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestALogIsFollowedWhileAHookRuns: until its postStart hook has ended, a container runs and is
+// shown as one that is being created.
+func TestALogIsFollowedWhileAHookRuns(t *testing.T) {
+	e := begin(t)
+	e.write("web.yaml", withFields(e.podOf("web", "echo one; : > /out/web; while [ ! -e /out/go ]; do sleep 0.05; done; echo two; ${REST}"),
+		`lifecycle: {postStart: {exec: {command: [sh, -c, "while [ ! -e /out/hooked ]; do sleep 0.05; done"]}}}`))
+	e.mark("web")
+	follow, ended := e.background("logs", "-f", "web")
+	e.has("follow begins", follow, "one\n")
+	if err := os.WriteFile(e.out+"/go", nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	e.has("follow goes on", follow, "one\ntwo\n")
+	if err := os.WriteFile(e.out+"/hooked", nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	e.ready("web")
+	select {
+	case <-ended:
+		t.Error("it ended before its container")
+	default:
+	}
+	e.remove("web.yaml")
+	select {
+	case <-ended:
+	case <-time.After(patience):
+		t.Error("it goes on without its container")
 	}
 }
 
@@ -280,7 +311,7 @@ func TestACopyFromAContainerGoesOnAfterPoddWasKilled(t *testing.T) {
 
 func TestPortsOfAPodAreForwarded(t *testing.T) {
 	e := begin(t)
-	e.write("web.yaml", withFields(e.podOf("web", "echo page > /tmp/index.html; exec httpd -f -p 127.0.0.1:8080 -h /tmp"),
+	e.write("web.yaml", withFields(e.podOf("web", "echo page > /tmp/index.html; dd if=/dev/zero of=/tmp/big bs=1M count=48; exec httpd -f -p 127.0.0.1:8080 -h /tmp"),
 		"readinessProbe: {exec: {command: [wget, -q, -O, /dev/null, http://127.0.0.1:8080/index.html]}, periodSeconds: 1, timeoutSeconds: 30}"))
 	e.ready("web")
 	out, ended := e.background("port-forward", "web", ":8080", "0:9")
@@ -306,7 +337,22 @@ func TestPortsOfAPodAreForwarded(t *testing.T) {
 		}
 	}
 	e.has("it says so", out, "an error occurred forwarding")
-	if _, err := http.Get("http://127.0.0.1:" + port + "/index.html"); err != nil {
+	// One that nobody reads to its end does not hang the others.
+	for range 3 {
+		conn, err := net.Dial("tcp", "127.0.0.1:"+port)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = fmt.Fprint(conn, "GET /big HTTP/1.0\r\n\r\n")
+		if err == nil {
+			_, err = io.ReadFull(conn, make([]byte, 1024))
+		}
+		if err = errors.Join(err, conn.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	client := http.Client{Timeout: patience}
+	if _, err := client.Get("http://127.0.0.1:" + port + "/index.html"); err != nil {
 		t.Error(err)
 	}
 	e.remove("web.yaml")
