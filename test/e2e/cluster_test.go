@@ -497,3 +497,18 @@ func TestAPodHasVariablesOfTheServicesOfItsNamespace(t *testing.T) {
 		return nil
 	})
 }
+
+// TestAPodOnTheNodesNetworkIsProbedWhereItsServicesReachIt: at the node's address, as by a
+// kubelet of a cluster. What listens there alone is healthy.
+func TestAPodOnTheNodesNetworkIsProbedWhereItsServicesReachIt(t *testing.T) {
+	m := join(t)
+	port := m.node.Port + 4
+	script := fmt.Sprintf("mkdir /tmp/w; echo hello > /tmp/w/index.html; httpd -p $HOST_IP:%d -h /tmp/w; : > /out/web; ${REST}", port)
+	probe := fmt.Sprintf("readinessProbe: {httpGet: {path: /index.html, port: %d}, periodSeconds: 1, timeoutSeconds: 30}", port)
+	m.bind(withFields(m.podOf("web", script, "hostNetwork: true"), probe, "env: [{name: HOST_IP, valueFrom: {fieldRef: {fieldPath: status.hostIP}}}]"))
+	if p := m.shown("web", "ready", isReady); p.Status.PodIP != p.Status.HostIP {
+		t.Errorf("podIP %s, hostIP %s", p.Status.PodIP, p.Status.HostIP)
+	}
+	m.delete("web")
+	m.gone("web")
+}
