@@ -22,7 +22,7 @@ die() { echo "make conformance: $*" >&2; exit 1; }
 
 hash=$({
 	basename "$agnhost"
-	cat "$here"/mkimages/*.go "$here"/images/nnp/*.go "$here"/images/pause/pause.c "$0"
+	cat "$here"/mkimages/*.go "$here"/images/nnp/*.go "$here"/images/hostpathplugin/*.go "$here"/images/pause/pause.c "$0"
 } | sha256sum | cut -c1-12)
 cache=${XDG_CACHE_HOME:-${HOME:+$HOME/.cache}}
 cache=${cache:-$repo/build}/podd
@@ -47,9 +47,9 @@ mmdebstrap --quiet --mode=root --variant=minbase --format=tar --skip=output/dev 
 	--customize-hook='ln -sf busybox "$1/bin/sh"; ln -s /bin/bash "$1/usr/local/bin/sh"' \
 	--customize-hook='rm -rf "$1"/var/lib/apt/lists/* "$1"/var/cache/apt/*.bin "$1"/etc/hostname "$1"/etc/resolv.conf' \
 	"$suite" "$work/base.tar" ${PODD_DEBIAN_MIRROR:-} >&2
-(cd "$repo" && CGO_ENABLED=0 "$go" build -trimpath -buildvcs=false -ldflags '-s -w -buildid=' -o "$work/nnp" ./hack/images/nnp)
+(cd "$repo" && CGO_ENABLED=0 "$go" build -trimpath -buildvcs=false -ldflags '-s -w -buildid=' -o "$work/" ./hack/images/nnp ./hack/images/hostpathplugin)
 gcc -Os -Wall -Wextra -Werror -static -s -Wl,--build-id=none -o "$work/pause" "$here/images/pause/pause.c"
-(cd "$repo" && "$go" run ./hack/mkimages -pause "$work/pause" -suite-base "$work/base.tar" -agnhost "$agnhost" -nnp "$work/nnp" -out "$work/images.tar")
+(cd "$repo" && "$go" run ./hack/mkimages -pause "$work/pause" -suite-base "$work/base.tar" -agnhost "$agnhost" -nnp "$work/nnp" -hostpath "$work/hostpathplugin" -out "$work/images.tar")
 mv "$work/images.tar" "$out"
 for old in "$cache"/suite-images-????????????.tar; do
 	[ "$old" = "$out" ] || rm -f "$old"

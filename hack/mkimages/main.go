@@ -21,6 +21,7 @@ func run() error {
 	flag.StringVar(&suite.base, "suite-base", "", "tar of a small Debian: makes the images of upstream's tests instead")
 	flag.StringVar(&suite.agnhost, "agnhost", "", "upstream's static agnhost")
 	flag.StringVar(&suite.nnp, "nnp", "", "static program that prints its effective user")
+	flag.StringVar(&suite.hostpath, "hostpath", "", "static program that joins connections for the tests' drivers")
 	var of programs
 	flag.Var(&of, "program", "IMAGE=FILE: makes an image of a static program instead; may be repeated")
 	flag.Parse()

@@ -24,9 +24,13 @@ import (
 
 // suiteFiles are what the images of upstream's end-to-end tests are made of. Upstream's
 // own come from registries; these have the same names and what the tests use of them.
-type suiteFiles struct{ base, agnhost, nnp, pause string }
+type suiteFiles struct{ base, agnhost, nnp, hostpath, pause string }
 
-const suiteRegistry = "registry.k8s.io/e2e-test-images/"
+const (
+	suiteRegistry = "registry.k8s.io/e2e-test-images/"
+	// hostpathImage has the newest version of test/e2e/testing-manifests/storage-csi.
+	hostpathImage = "registry.k8s.io/sig-storage/hostpathplugin:v1.17.1"
+)
 
 // images are those of Kubernetes 1.36 (test/utils/image/manifest.go).
 func (s *suiteFiles) images() ([]named, error) {
@@ -48,6 +52,11 @@ func (s *suiteFiles) images() ([]named, error) {
 		return nil, err
 	}
 	nnp.path, nnp.mode = "usr/local/bin/nnp", 0o6755 // set-uid, set-gid
+	hostpath, err := binary(s.hostpath)
+	if err != nil {
+		return nil, err
+	}
+	hostpath.path = "hostpathplugin"
 	environment := []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 	of := func(files []file, config v1.Config, names ...string) named {
 		config.Env = environment
@@ -65,6 +74,7 @@ func (s *suiteFiles) images() ([]named, error) {
 		of(picture, v1.Config{Entrypoint: []string{"/agnhost"}, Cmd: []string{"test-webserver"}}, "nautilus:1.8"),
 		of(nil, v1.Config{Cmd: []string{"id", "-u"}, User: "1234"}, "nonroot:1.5"),
 		of([]file{nnp}, v1.Config{Cmd: []string{"nnp"}}, "nonewprivs:1.4"),
+		{[]string{hostpathImage}, &image{base: base, files: []file{hostpath}, config: v1.Config{Env: environment}}},
 	}, nil
 }
 
