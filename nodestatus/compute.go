@@ -110,12 +110,13 @@ func (f *Facts) adopt(n *v1.Node) {
 }
 
 // update sets the status of a Node. Conditions of others stay, as do resources that podd
-// does not know (extended ones).
+// does not know (extended ones): others write their capacity, all of which is allocatable.
 func (f *Facts) update(n *v1.Node, s State, now metav1.Time) {
 	st := &n.Status
 	st.Addresses = f.addresses(s.Addresses)
-	st.Capacity, st.Allocatable = withOthers(f.Capacity, st.Capacity), withOthers(f.Allocatable, st.Allocatable)
+	st.Capacity = withOthers(f.Capacity, st.Capacity)
 	maps.Copy(st.Capacity, s.Devices)
+	st.Allocatable = withOthers(f.Allocatable, st.Capacity)
 	maps.Copy(st.Allocatable, s.UsableDevices)
 	st.NodeInfo = f.System
 	st.NodeInfo.OperatingSystem, st.NodeInfo.Architecture = runtime.GOOS, runtime.GOARCH
@@ -131,13 +132,13 @@ func (f *Facts) update(n *v1.Node, s State, now metav1.Time) {
 	}
 }
 
-// withOthers adds to what podd knows of resources what another has said of others.
-func withOthers(known, old v1.ResourceList) v1.ResourceList {
+// withOthers adds to what podd knows of resources what a list says of others.
+func withOthers(known, list v1.ResourceList) v1.ResourceList {
 	out := known.DeepCopy()
 	if out == nil {
 		out = v1.ResourceList{}
 	}
-	for name, amount := range old {
+	for name, amount := range list {
 		if _, ok := known[name]; !ok && !native(name) {
 			out[name] = amount
 		}

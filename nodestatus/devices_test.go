@@ -50,3 +50,26 @@ func TestAFreshNodeHasNoneOfItsFormerDevices(t *testing.T) {
 		t.Errorf("got %v", n.Status.Capacity)
 	}
 }
+
+// Whoever advertises an extended resource writes its capacity, and nothing else.
+func TestAnExtendedResourceIsAllocatableAsLongAsItIsInTheCapacity(t *testing.T) {
+	const dongle = "example.com/dongle"
+	registering(t, &server{}, func(b *bed) {
+		time.Sleep(time.Second)
+		for _, n := range []string{"4", "2", ""} {
+			b.server.write(func(of *v1.Node) *v1.Node {
+				delete(of.Status.Capacity, dongle)
+				if n != "" {
+					of.Status.Capacity[dongle] = resource.MustParse(n)
+				}
+				return of
+			})
+			time.Sleep(time.Second)
+			c, has := b.node().Status.Capacity[dongle]
+			a, usable := b.node().Status.Allocatable[dongle]
+			if has != (n != "") || usable != has || a.Cmp(c) != 0 || has && c.String() != n {
+				b.t.Errorf("capacity %q: got %s (%t), allocatable %s (%t)", n, &c, has, &a, usable)
+			}
+		}
+	})
+}
