@@ -19,15 +19,20 @@ func setClusterDefaults(kc *kubeletv1beta1.KubeletConfiguration) {
 	value(&kc.NodeLeaseDurationSeconds, 40)
 	pointer(&kc.NodeStatusMaxImages, 50)
 	pointer(&kc.RegisterNode, true)
-	// Without a frequency of its own, a status that does not change is reported every five
-	// minutes; with one, as often as it is looked at, as upstream has it.
-	if kc.NodeStatusReportFrequency.Duration == 0 {
-		kc.NodeStatusReportFrequency.Duration = 5 * time.Minute
-		if given := kc.NodeStatusUpdateFrequency.Duration; given != 0 {
-			kc.NodeStatusReportFrequency.Duration = given
-		}
-	}
+	setReportFrequency(kc)
 	duration(&kc.NodeStatusUpdateFrequency, 10*time.Second)
+}
+
+// setReportFrequency has a status that does not change reported every five minutes, or, if it
+// is configured how often it is looked at, as often as that, as upstream.
+func setReportFrequency(kc *kubeletv1beta1.KubeletConfiguration) {
+	if kc.NodeStatusReportFrequency.Duration != 0 {
+		return
+	}
+	kc.NodeStatusReportFrequency.Duration = 5 * time.Minute
+	if given := kc.NodeStatusUpdateFrequency.Duration; given != 0 {
+		kc.NodeStatusReportFrequency.Duration = given
+	}
 }
 
 // cluster judges what only the node of a cluster has.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -85,6 +86,56 @@ func TestFlagsWinOverDropInsWinOverFile(t *testing.T) {
 	}
 	if len(c.ClusterDNS) != 1 || c.ClusterDNS[0].String() != "10.0.0.10" {
 		t.Errorf("clusterDNS: got %v, want the drop-in's list alone", c.ClusterDNS)
+	}
+}
+
+// The kubelet defaults the file of --config before it merges others into it.
+func TestADropInChangesOneDefaultAndLeavesTheOthers(t *testing.T) {
+	for name, tc := range map[string]struct {
+		base, dropIn string
+		flags        []string
+		hard         map[string]string
+		report       time.Duration
+	}{
+		"a threshold": {
+			dropIn: "evictionHard: {memory.available: 500Mi}\n", report: 5 * time.Minute,
+			hard: map[string]string{"memory.available": "500Mi", "nodefs.available": "10%", "nodefs.inodesFree": "5%", "imagefs.available": "15%", "imagefs.inodesFree": "5%"},
+		},
+		"a threshold less": {
+			dropIn: "evictionHard: {memory.available: null}\n", report: 5 * time.Minute,
+			hard: map[string]string{"nodefs.available": "10%", "nodefs.inodesFree": "5%", "imagefs.available": "15%", "imagefs.inodesFree": "5%"},
+		},
+		"a threshold beside the file's": {
+			base: "evictionHard: {nodefs.available: 1%}\n", dropIn: "evictionHard: {memory.available: 500Mi}\n", report: 5 * time.Minute,
+			hard: map[string]string{"memory.available": "500Mi", "nodefs.available": "1%"},
+		},
+		"a threshold and the defaults": {
+			base: "evictionHard: {nodefs.available: 1%}\nmergeDefaultEvictionSettings: true\n", dropIn: "evictionHard: {memory.available: 500Mi}\n", report: 5 * time.Minute,
+			hard: map[string]string{"memory.available": "500Mi", "nodefs.available": "1%", "nodefs.inodesFree": "5%", "imagefs.available": "15%", "imagefs.inodesFree": "5%"},
+		},
+		"a flag": {
+			dropIn: "evictionHard: {memory.available: 500Mi}\n", flags: []string{"--eviction-hard=nodefs.available<2%", "--node-status-update-frequency=20s"}, report: 5 * time.Minute,
+			hard: map[string]string{"nodefs.available": "2%"},
+		},
+		"a frequency":      {base: "evictionHard: {}\n", dropIn: "nodeStatusUpdateFrequency: 20s\n", hard: map[string]string{}, report: 5 * time.Minute},
+		"the file's other": {base: "evictionHard: {}\nnodeStatusUpdateFrequency: 30s\n", dropIn: "nodeStatusUpdateFrequency: 20s\n", hard: map[string]string{}, report: 30 * time.Second},
+		"pulls":            {base: "evictionHard: {}\n", dropIn: "serializeImagePulls: true\n", hard: map[string]string{}, report: 5 * time.Minute},
+	} {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, "10-a.conf"), []byte(head+tc.dropIn), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c, err := load(t, head+tc.base, append(tc.flags, "--hostname-override=n", "--kubeconfig=/x", "--config-dir="+dir)...)
+		if err != nil || len(c.Warnings) > 0 {
+			t.Errorf("%s: %v, %+v", name, err, c)
+			continue
+		}
+		if got := c.Kubelet.EvictionHard; !maps.Equal(got, tc.hard) {
+			t.Errorf("%s: got thresholds %v, want %v", name, got, tc.hard)
+		}
+		if c.StatusReportFrequency != tc.report {
+			t.Errorf("%s: got reports every %s, want %s", name, c.StatusReportFrequency, tc.report)
+		}
 	}
 }
 

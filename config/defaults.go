@@ -49,6 +49,26 @@ func setDefaults(kc *kubeletv1beta1.KubeletConfiguration) {
 	}
 }
 
+// settle writes those defaults of the first file into it that depend on what else it says: what
+// drop-in files and flags say then changes them one by one, as in the kubelet, which defaults
+// that file first. serializeImagePulls and maxParallelImagePulls are not among them: with
+// podd's defaults a drop-in file that has pulls serialized would contradict the first one.
+func settle(tree map[string]any) error {
+	kc, err := decodeTree(tree)
+	if err != nil {
+		return err
+	}
+	setEvictionHard(kc)
+	setReportFrequency(kc)
+	thresholds := map[string]any{}
+	for signal, amount := range kc.EvictionHard {
+		thresholds[signal] = amount
+	}
+	tree["evictionHard"] = thresholds
+	tree["nodeStatusReportFrequency"] = kc.NodeStatusReportFrequency.Duration.String()
+	return nil
+}
+
 func duration(d *metav1.Duration, otherwise time.Duration) {
 	if d.Duration == 0 {
 		d.Duration = otherwise

@@ -14,7 +14,8 @@
 //   - Order of precedence, later wins: the kubelet's defaults (in a few places
 //     podd's own, said in Fields), the file of --config, the files of
 //     --config-dir in lexical order, flags. Without --config the file is the
-//     embedded standalone.yaml.
+//     embedded standalone.yaml. A default that depends on other fields looks at
+//     the first file only: one threshold in a drop-in file leaves the others.
 //   - Nothing is dropped in silence. An unknown field or flag is an error; a
 //     field that podd knows and does not honour is in Config.Warnings.
 //   - All mistakes are reported at once, each as one sentence.

@@ -25,8 +25,13 @@ func (f *Flags) Load() (*Config, error) {
 		return nil, err
 	}
 	tree, lines := map[string]any{}, map[string]Problem{}
-	for _, d := range docs {
+	for i, d := range docs {
 		merge(tree, d.tree)
+		if i == 0 {
+			if err := settle(tree); err != nil {
+				return nil, &Error{[]Problem{{File: d.file, Message: err.Error()}}}
+			}
+		}
 		for field, line := range d.lines {
 			lines[field] = Problem{File: d.file, Line: line, Field: field}
 		}

@@ -39,6 +39,10 @@ func setResourceDefaults(kc *kubeletv1beta1.KubeletConfiguration) {
 	}
 	value(&kc.MemorySwap.SwapBehavior, noSwap)
 	value(&kc.EvictionPressureTransitionPeriod.Duration, 5*time.Minute)
+	setEvictionHard(kc)
+}
+
+func setEvictionHard(kc *kubeletv1beta1.KubeletConfiguration) {
 	switch {
 	case kc.EvictionHard == nil:
 		kc.EvictionHard = maps.Clone(defaultEvictionHard)
