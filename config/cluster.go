@@ -145,16 +145,47 @@ func setAPIDefaults(kc *kubeletv1beta1.KubeletConfiguration) {
 	pointer(&kc.EnableSystemLogQuery, false)
 }
 
-var tlsVersions = map[string]uint16{"VersionTLS12": tls.VersionTLS12, "VersionTLS13": tls.VersionTLS13}
+var tlsVersions = map[string]uint16{
+	"VersionTLS10": tls.VersionTLS10, "VersionTLS11": tls.VersionTLS11, "VersionTLS12": tls.VersionTLS12, "VersionTLS13": tls.VersionTLS13,
+}
 
-// cipherSuite returns a suite that crypto/tls takes for secure, by its name.
-func cipherSuite(name string) (id uint16, ok bool) {
+// cipherSuites are those of crypto/tls by their names, two of them also by older names, which
+// upstream still takes and hardening guides list. insecureSuites are not taken for secure.
+var cipherSuites, insecureSuites = func() (all, insecure map[string]uint16) {
+	all, insecure = map[string]uint16{
+		"TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305":   tls.TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
+		"TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305": tls.TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256,
+	}, map[string]uint16{}
 	for _, s := range tls.CipherSuites() {
-		if s.Name == name {
-			return s.ID, true
+		all[s.Name] = s.ID
+	}
+	for _, s := range tls.InsecureCipherSuites() {
+		all[s.Name], insecure[s.Name] = s.ID, s.ID
+	}
+	return all, insecure
+}()
+
+// tlsWarnings are about what is served though it is insecure, and what cannot be chosen.
+func tlsWarnings(kc *kubeletv1beta1.KubeletConfiguration, lines map[string]Problem) []string {
+	var all []string
+	warn := func(field, message string) {
+		p := place(lines, field)
+		p.Message = message
+		all = append(all, p.String())
+	}
+	if v := tlsVersions[kc.TLSMinVersion]; v != 0 && v < tls.VersionTLS12 {
+		warn("tlsMinVersion", kc.TLSMinVersion+" is insecure, and is served to clients that have nothing newer: give VersionTLS12, unless there are such")
+	}
+	if kc.TLSMinVersion == "VersionTLS13" && len(kc.TLSCipherSuites) > 0 {
+		warn("tlsCipherSuites", "has no effect with VersionTLS13, whose suites cannot be chosen")
+		return all
+	}
+	for i, name := range kc.TLSCipherSuites {
+		if _, ok := insecureSuites[name]; ok {
+			warn(fmt.Sprintf("tlsCipherSuites[%d]", i), name+" is insecure, and is served to clients that have nothing better: leave it out, unless there are such")
 		}
 	}
-	return 0, false
+	return all
 }
 
 func (c *checker) api(kc *kubeletv1beta1.KubeletConfiguration) {
@@ -170,14 +201,14 @@ func (c *checker) api(kc *kubeletv1beta1.KubeletConfiguration) {
 		c.fail("authorization.mode", "%q is not known: give Webhook or AlwaysAllow", kc.Authorization.Mode)
 	}
 	if _, ok := tlsVersions[kc.TLSMinVersion]; !ok {
-		c.fail("tlsMinVersion", "%q is not supported: give VersionTLS12 or VersionTLS13", kc.TLSMinVersion)
+		c.fail("tlsMinVersion", "%q is not supported: give VersionTLS12 or VersionTLS13, or one of the insecure VersionTLS10 and VersionTLS11", kc.TLSMinVersion)
 	}
 	if *kc.EnableSystemLogQuery && !*kc.EnableSystemLogHandler {
 		c.fail("enableSystemLogQuery", "has no effect without enableSystemLogHandler: set that to true")
 	}
 	for i, name := range kc.TLSCipherSuites {
-		if _, ok := cipherSuite(name); !ok {
-			c.fail(fmt.Sprintf("tlsCipherSuites[%d]", i), "%q is not a cipher suite that is taken for secure, such as TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", name)
+		if _, ok := cipherSuites[name]; !ok {
+			c.fail(fmt.Sprintf("tlsCipherSuites[%d]", i), "%q is not a cipher suite, such as TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", name)
 		}
 	}
 }
@@ -188,8 +219,7 @@ func (c *Config) fillAPI(kc *kubeletv1beta1.KubeletConfiguration, address string
 	a.CertFile, a.KeyFile, a.ClientCAFile = kc.TLSCertFile, kc.TLSPrivateKeyFile, kc.Authentication.X509.ClientCAFile
 	a.MinVersion = tlsVersions[kc.TLSMinVersion]
 	for _, name := range kc.TLSCipherSuites {
-		id, _ := cipherSuite(name) // was checked
-		a.CipherSuites = append(a.CipherSuites, id)
+		a.CipherSuites = append(a.CipherSuites, cipherSuites[name]) // was checked
 	}
 	a.Anonymous, a.Tokens, a.TokenTTL = *kc.Authentication.Anonymous.Enabled, *kc.Authentication.Webhook.Enabled, kc.Authentication.Webhook.CacheTTL.Duration
 	a.Review = kc.Authorization.Mode == kubeletv1beta1.KubeletAuthorizationModeWebhook

@@ -39,7 +39,7 @@ type Config struct {
 	// that podd honours. Header values in it are secrets: show Masked instead.
 	Kubelet *kubeletv1beta1.KubeletConfiguration
 	// Warnings are sentences to log once at start: fields that are set and not
-	// honoured, flags without effect.
+	// honoured, flags without effect, settings that are insecure.
 	Warnings []string
 
 	// NodeName is a DNS subdomain in lower case.

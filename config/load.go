@@ -225,6 +225,9 @@ func (f *Flags) warnings(kc *kubeletv1beta1.KubeletConfiguration, lines map[stri
 		p.Message = wrong
 		all = append(all, p.String())
 	}
+	if f.kubeconfig != "" {
+		all = append(all, tlsWarnings(kc, lines)...)
+	}
 	if f.kubeconfig == "" && f.certDir != f.defaultCertDir {
 		all = append(all, "--cert-dir: has no effect without an apiserver")
 	}
