@@ -1,27 +1,85 @@
 package node
 
 import (
+	"context"
+	"errors"
 	"net"
 	"net/netip"
 	"slices"
 	"sync"
+	"time"
 
 	"podd/config"
 )
 
-// nodeAddresses are the node's, primary first, at most one per IP family; none if it has no
+// nodeAddresses are the node's, primary first: those of --node-ip, or one; none if it has no
 // network. Everything that shows them to pods or users uses these. They are looked up when
 // podd starts and when the runtime has responded, and in a cluster with each of the Node's
 // states, as a kubelet's: the machine may have got another one (DHCP, another network).
 type nodeAddresses struct {
-	find func() []string
+	// find is told what the node's name stands for.
+	find func(named []netip.Addr) []string
+	// resolve asks what the node's name stands for; nil if that does not matter.
+	resolve func(ctx context.Context) ([]netip.Addr, error)
+	// asked is closed when that was asked once.
+	asked chan struct{}
 
 	mu    sync.Mutex
-	known []string // replaced, never changed
+	known []string     // replaced, never changed
+	named []netip.Addr // the last answer of resolve
 }
 
-func newNodeAddresses(find func() []string) *nodeAddresses {
-	return &nodeAddresses{find: find, known: find()}
+func newNodeAddresses(find func([]netip.Addr) []string, resolve func(context.Context) ([]netip.Addr, error)) *nodeAddresses {
+	a := &nodeAddresses{find: find, resolve: resolve, asked: make(chan struct{}), known: find(nil)}
+	if resolve == nil {
+		close(a.asked)
+	}
+	return a
+}
+
+const (
+	// firstAnswer bounds the time for which the Node's first state waits for the resolver,
+	// lastAnswer that of an answer for which nothing waits.
+	firstAnswer = 2 * time.Second
+	lastAnswer  = 30 * time.Second
+)
+
+// run asks again and again what the node's name stands for, until ctx ends. A slow resolver
+// delays nobody: look takes the last answer.
+func (a *nodeAddresses) run(ctx context.Context, every time.Duration) error {
+	if a.resolve == nil {
+		return nil
+	}
+	a.ask(ctx, firstAnswer)
+	close(a.asked)
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(every):
+		}
+		a.ask(ctx, lastAnswer)
+	}
+}
+
+func (a *nodeAddresses) ask(ctx context.Context, limit time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	named, err := a.resolve(ctx)
+	if e, ok := errors.AsType[*net.DNSError](err); err != nil && (!ok || !e.IsNotFound) {
+		return // a resolver that is away says nothing about the name
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.named = named
+}
+
+// await waits until it was asked once what the node's name stands for; not for long.
+func (a *nodeAddresses) await(ctx context.Context) {
+	select {
+	case <-a.asked:
+	case <-ctx.Done():
+	}
 }
 
 // now returns the addresses, which are read-only. It does not block.
@@ -34,7 +92,10 @@ func (a *nodeAddresses) now() []string {
 // look looks them up and says whether they have changed. A machine that has none at the
 // moment keeps the last ones: a cable that is out is no new address.
 func (a *nodeAddresses) look() bool {
-	found := a.find()
+	a.mu.Lock()
+	named := a.named
+	a.mu.Unlock()
+	found := a.find(named)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(found) == 0 || slices.Equal(found, a.known) {
@@ -60,13 +121,77 @@ func (n *parts) lookForAddresses() {
 	n.agent.WakeAll()
 }
 
-// addresses returns the configured ones, or the address that this machine would
-// now use to reach others; none if it has no route.
-func addresses(cfg *config.Config) []string {
+// resolver returns what resolves the node's name; nil if that does not matter: without a
+// cluster nobody else has to agree, and podd starts without a word to the network.
+func resolver(cfg *config.Config) func(context.Context) ([]netip.Addr, error) {
+	if cfg.Kubeconfig == "" || len(cfg.NodeIPs) > 0 {
+		return nil
+	}
+	return func(ctx context.Context) ([]netip.Addr, error) {
+		return net.DefaultResolver.LookupNetIP(ctx, "ip", cfg.NodeName)
+	}
+}
+
+// addresses returns the configured ones, or the one that a kubelet finds: the node's name, if
+// that is an address; what the name stands for, if this machine has it; the address that it
+// would now use to reach others. There is none if it has no route.
+func addresses(cfg *config.Config, named []netip.Addr) []string {
 	if len(cfg.NodeIPs) > 0 {
 		return texts(cfg.NodeIPs)
 	}
-	var out []string
+	ip, err := netip.ParseAddr(cfg.NodeName)
+	if err != nil && len(named) > 0 {
+		ip = choose(onInterfaces(named, interfaceAddresses()))
+	}
+	if !ip.IsValid() {
+		ip = choose(routed())
+	}
+	if !ip.IsValid() {
+		return nil
+	}
+	return []string{ip.String()}
+}
+
+// choose returns the first address that others can reach, of IPv4 if there is one; not valid
+// for none.
+func choose(from []netip.Addr) (chosen netip.Addr) {
+	for _, ip := range from {
+		switch ip = ip.Unmap(); {
+		case !ip.IsGlobalUnicast(): // loopback, multicast, of the link
+		case ip.Is4():
+			return ip
+		case !chosen.IsValid():
+			chosen = ip
+		}
+	}
+	return chosen
+}
+
+// onInterfaces returns those addresses that are also this machine's.
+func onInterfaces(all, local []netip.Addr) []netip.Addr {
+	var own []netip.Addr
+	for _, ip := range all {
+		if slices.Contains(local, ip.Unmap()) {
+			own = append(own, ip)
+		}
+	}
+	return own
+}
+
+func interfaceAddresses() []netip.Addr {
+	all, _ := net.InterfaceAddrs() // without them, no name stands for this machine
+	var out []netip.Addr
+	for _, a := range all {
+		if prefix, err := netip.ParsePrefix(a.String()); err == nil {
+			out = append(out, prefix.Addr().Unmap())
+		}
+	}
+	return out
+}
+
+// routed returns the addresses from which this machine would now reach others.
+func routed() []netip.Addr {
+	var out []netip.Addr
 	// Connecting a datagram socket sends nothing: it only picks the route. The
 	// addresses are of documentation networks (RFC 5737, RFC 3849).
 	for _, target := range []string{"192.0.2.1:9", "[2001:db8::1]:9"} {
@@ -74,8 +199,8 @@ func addresses(cfg *config.Config) []string {
 		if err != nil {
 			continue
 		}
-		if local, ok := conn.LocalAddr().(*net.UDPAddr); ok && !local.IP.IsLoopback() {
-			out = append(out, local.IP.String())
+		if local, ok := conn.LocalAddr().(*net.UDPAddr); ok {
+			out = append(out, local.AddrPort().Addr())
 		}
 		_ = conn.Close()
 	}

@@ -1,13 +1,140 @@
 package node
 
 import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
 	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	"podd/config"
 )
+
+// list reads addresses that are separated by spaces.
+func list(s string) []netip.Addr {
+	var all []netip.Addr
+	for _, f := range strings.Fields(s) {
+		all = append(all, netip.MustParseAddr(f))
+	}
+	return all
+}
+
+func TestTheNodesNameSaysWhichOfTheMachinesAddressesIsTheNodes(t *testing.T) {
+	const local = "127.0.0.1 10.0.0.5 192.168.7.5 fd00::5 fe80::5 ::1"
+	for named, want := range map[string]string{
+		"192.168.7.5":                  "192.168.7.5",
+		"fd00::5 192.168.7.5":          "192.168.7.5",
+		"::ffff:192.168.7.5":           "192.168.7.5",
+		"fd00::5":                      "fd00::5",
+		"203.0.113.1 10.0.0.5":         "10.0.0.5",
+		"203.0.113.1":                  "invalid IP",
+		"127.0.0.1 ::1 fe80::5":        "invalid IP",
+		"127.0.0.1 ::1 fd00::5":        "fd00::5",
+		"":                             "invalid IP",
+		"10.0.0.5 192.168.7.5 0.0.0.0": "10.0.0.5",
+	} {
+		if got := choose(onInterfaces(list(named), list(local))); got.String() != want {
+			t.Errorf("a name for %s: got %s, want %s", named, got, want)
+		}
+	}
+	for routed, want := range map[string]string{"10.0.0.5 fd00::5": "10.0.0.5", "169.254.1.2 fd00::5": "fd00::5", "fe80::5": "invalid IP"} {
+		if got := choose(list(routed)); got.String() != want {
+			t.Errorf("routes from %s: got %s, want %s", routed, got, want)
+		}
+	}
+}
+
+func TestANodeNamedByAnAddressHasThatOne(t *testing.T) {
+	if got := addresses(&config.Config{NodeName: "10.9.8.7"}, list("192.168.7.5")); !slices.Equal(got, []string{"10.9.8.7"}) {
+		t.Errorf("got %q", got)
+	}
+}
+
+// The machine's own addresses are found without being told.
+func TestOneAddressIsFoundWhereTheNameStandsForSeveral(t *testing.T) {
+	all := interfaceAddresses()
+	want := choose(all)
+	if !want.IsValid() {
+		t.Skip("this machine has no address but loopback's")
+	}
+	if got := addresses(&config.Config{NodeName: "n"}, all); !slices.Equal(got, []string{want.String()}) {
+		t.Errorf("got %q, want %s", got, want)
+	}
+}
+
+func TestASlowResolverDelaysNothingAndItsLastAnswerStays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		type answer struct {
+			after time.Duration
+			named []netip.Addr
+			err   error
+		}
+		var next atomic.Pointer[answer]
+		next.Store(&answer{after: 5 * time.Second, named: list("10.0.0.5")})
+		resolve := func(ctx context.Context) ([]netip.Addr, error) {
+			n := next.Load()
+			select {
+			case <-time.After(n.after):
+				return n.named, n.err
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		}
+		a := newNodeAddresses(func(named []netip.Addr) []string {
+			if ip := choose(named); ip.IsValid() {
+				return []string{ip.String()}
+			}
+			return []string{"192.0.2.1"}
+		}, resolve)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- a.run(ctx, 10*time.Second) }()
+		defer func() { cancel(); <-done }()
+		look := func(what, want string, wait time.Duration) {
+			t.Helper()
+			started := time.Now()
+			a.await(ctx)
+			a.look()
+			if took := time.Since(started); took != wait || !slices.Equal(a.now(), []string{want}) {
+				t.Errorf("%s: got %q after %s, want %s after %s", what, a.now(), took, want, wait)
+			}
+		}
+		look("the first state", "192.0.2.1", firstAnswer)
+		time.Sleep(11 * time.Second) // it was asked a second ago
+		look("while it is asked", "192.0.2.1", 0)
+		time.Sleep(10 * time.Second)
+		look("it has answered", "10.0.0.5", 0)
+		next.Store(&answer{err: errors.New("server misbehaving")})
+		time.Sleep(time.Minute)
+		look("it fails", "10.0.0.5", 0)
+		next.Store(&answer{after: time.Hour})
+		time.Sleep(time.Minute)
+		look("it is silent", "10.0.0.5", 0)
+		next.Store(&answer{err: &net.DNSError{IsNotFound: true}})
+		time.Sleep(time.Minute)
+		look("the name is gone", "192.0.2.1", 0)
+	})
+}
+
+func TestOnlyTheNodeOfAClusterAsksWhatItsNameStandsFor(t *testing.T) {
+	for _, cfg := range []*config.Config{{}, {Kubeconfig: "/x", NodeIPs: list("10.0.0.5")}} {
+		if resolver(cfg) != nil {
+			t.Errorf("%+v: the resolver is asked", cfg)
+		}
+	}
+	if resolver(&config.Config{Kubeconfig: "/x", NodeName: "n"}) == nil {
+		t.Error("the node of a cluster does not ask")
+	}
+}
 
 func TestTheNodesAddressesFollowTheMachines(t *testing.T) {
 	found := []string{"192.0.2.1"}
-	a := newNodeAddresses(func() []string { return found })
+	a := newNodeAddresses(func([]netip.Addr) []string { return found }, nil)
 	for _, step := range []struct {
 		what    string
 		found   []string

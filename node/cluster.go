@@ -347,6 +347,7 @@ var declared = []string{"InPlacePodLevelResourcesVerticalScaling", "RestartAllCo
 
 // nodeState is what of the Node may change.
 func (n *parts) nodeState(ctx context.Context) nodestatus.State {
+	n.addresses.await(ctx)
 	n.lookForAddresses()
 	s := nodestatus.State{NotReady: n.notReady(ctx), Addresses: n.addresses.now(), VolumesInUse: n.csi.InUse(), Images: n.nodeImages.Now(ctx)}
 	s.Devices, s.UsableDevices = n.devices.Resources()

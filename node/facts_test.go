@@ -39,7 +39,7 @@ func greeter(t *testing.T, srv *critest.Server) *Node {
 	}
 	cfg := &config.Config{CgroupDriver: "systemd", NodeIPs: []netip.Addr{netip.MustParseAddr("192.0.2.7")}}
 	return &Node{
-		cfg: cfg, addresses: newNodeAddresses(func() []string { return addresses(cfg) }),
+		cfg: cfg, addresses: newNodeAddresses(func(named []netip.Addr) []string { return addresses(cfg, named) }, nil),
 		conn: conn, log: log, notifier: notifier, runtimeUp: make(chan time.Time, 1), ready: make(chan agent.Parts, 1),
 	}
 }

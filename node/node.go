@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"path/filepath"
 	"time"
 
@@ -126,7 +127,7 @@ func New(c Config) (*Node, error) {
 		return nil, err
 	}
 	n.warnOfBounds()
-	n.addresses = newNodeAddresses(func() []string { return addresses(cfg) })
+	n.addresses = newNodeAddresses(func(named []netip.Addr) []string { return addresses(cfg, named) }, resolver(cfg))
 	n.recorder = events.New(events.Config{Node: cfg.NodeName, Log: n.log, Metrics: n.registry})
 	n.status = status.NewWriter(status.Config{
 		Options: status.Options{HostIPs: n.addresses.now()}, Gone: n.gone, Log: n.log, Metrics: n.registry,
@@ -259,6 +260,7 @@ func (n *Node) Run(ctx context.Context) error {
 	start(ctx, g, "problems", n.tellProblems)
 	if n.membership != nil {
 		n.membership.identity.start(ctx, g)
+		start(ctx, g, "address of the node's name", func(ctx context.Context) error { return n.addresses.run(ctx, n.cfg.StatusUpdateFrequency) })
 	}
 	if n.supervisor != nil {
 		start(ctx, g, "runtime supervisor", n.supervisor.Run)
