@@ -45,7 +45,8 @@ type Config struct {
 	// NodeName is a DNS subdomain in lower case.
 	NodeName string
 	// NodeIPs are those of --node-ip, at most one of each family; empty when
-	// the node's addresses are to be found out.
+	// the node's address is to be found out, and the unspecified one of the
+	// family that it should have, alone.
 	NodeIPs []netip.Addr
 	// RootDir holds what survives a boot, StateDir what a boot may forget.
 	RootDir, StateDir string

@@ -206,6 +206,8 @@ func TestMistakesInFlags(t *testing.T) {
 		{"--max-pods=many", `invalid argument "many" for "--max-pods" flag: "many" is not an integer`},
 		{"--node-ip=1.2.3", `--node-ip: "1.2.3" is not an IP address`},
 		{"--node-ip=10.0.0.1,10.0.0.2", `--node-ip: "10.0.0.1,10.0.0.2": give one address, or one of each family`},
+		{"--node-ip=10.0.0.1,::", `--node-ip: "10.0.0.1,::": 0.0.0.0 and :: are no addresses of a node: give both addresses`},
+		{"--node-ip=10.0.0.1,::ffff:10.0.0.2", `--node-ip: "10.0.0.1,::ffff:10.0.0.2": give one address, or one of each family`},
 		{"--node-labels=a", `--node-labels: "a" is not a label: give key=value`},
 		{"--bootstrap-kubeconfig=/x", "--bootstrap-kubeconfig: has no effect without --kubeconfig: give the file that podd is to write there"},
 		{"--read-only-port=99999", "--read-only-port: 99999 is not a port: give one from 1 to 65535, or 0 for none"},

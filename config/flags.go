@@ -75,7 +75,7 @@ func (f *Flags) Bind(fs *pflag.FlagSet) {
 	fs.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig `file` for reaching an apiserver")
 	fs.StringVar(&f.bootstrap, "bootstrap-kubeconfig", "", "kubeconfig `file` by which a client certificate is requested, if --kubeconfig does not exist or its certificate has expired")
 	fs.StringVar(&f.hostname, "hostname-override", "", "`name` of this node, instead of the host's")
-	fs.StringVar(&f.nodeIP, "node-ip", "", "`address` of this node, or two of different families separated by a comma")
+	fs.StringVar(&f.nodeIP, "node-ip", "", "`address` of this node, or two of different families separated by a comma; 0.0.0.0 or :: has one of that family found")
 	fs.StringSliceVar(&f.nodeLabels, "node-labels", nil, "`labels` of the node, key=value separated by commas, which pods may select by")
 	f.images.bind(fs)
 	f.fields = fieldFlags()
@@ -315,7 +315,10 @@ func parseNodeIPs(s string) ([]netip.Addr, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%q is not an IP address", part)
 		}
-		all = append(all, ip)
+		all = append(all, ip.Unmap())
+	}
+	if len(all) == 2 && (all[0].IsUnspecified() || all[1].IsUnspecified()) {
+		return nil, fmt.Errorf("%q: 0.0.0.0 and :: are no addresses of a node: give both addresses", s)
 	}
 	if len(all) > 2 || len(all) == 2 && all[0].Is4() == all[1].Is4() {
 		return nil, fmt.Errorf("%q: give one address, or one of each family", s)

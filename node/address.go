@@ -124,7 +124,7 @@ func (n *parts) lookForAddresses() {
 // resolver returns what resolves the node's name; nil if that does not matter: without a
 // cluster nobody else has to agree, and podd starts without a word to the network.
 func resolver(cfg *config.Config) func(context.Context) ([]netip.Addr, error) {
-	if cfg.Kubeconfig == "" || len(cfg.NodeIPs) > 0 {
+	if given, _ := configured(cfg); cfg.Kubeconfig == "" || len(given) > 0 {
 		return nil
 	}
 	return func(ctx context.Context) ([]netip.Addr, error) {
@@ -132,19 +132,29 @@ func resolver(cfg *config.Config) func(context.Context) ([]netip.Addr, error) {
 	}
 }
 
+// configured returns the addresses of --node-ip; without any, whether one of IPv6 should be
+// found before one of IPv4.
+func configured(cfg *config.Config) (given []netip.Addr, six bool) {
+	if len(cfg.NodeIPs) == 1 && cfg.NodeIPs[0].IsUnspecified() {
+		return nil, cfg.NodeIPs[0].Is6()
+	}
+	return cfg.NodeIPs, false
+}
+
 // addresses returns the configured ones, or the one that a kubelet finds: the node's name, if
 // that is an address; what the name stands for, if this machine has it; the address that it
 // would now use to reach others. There is none if it has no route.
 func addresses(cfg *config.Config, named []netip.Addr) []string {
-	if len(cfg.NodeIPs) > 0 {
-		return texts(cfg.NodeIPs)
+	given, six := configured(cfg)
+	if len(given) > 0 {
+		return texts(given)
 	}
 	ip, err := netip.ParseAddr(cfg.NodeName)
 	if err != nil && len(named) > 0 {
-		ip = choose(onInterfaces(named, interfaceAddresses()))
+		ip = choose(onInterfaces(named, interfaceAddresses()), six)
 	}
 	if !ip.IsValid() {
-		ip = choose(routed())
+		ip = choose(routed(), six)
 	}
 	if !ip.IsValid() {
 		return nil
@@ -152,13 +162,13 @@ func addresses(cfg *config.Config, named []netip.Addr) []string {
 	return []string{ip.String()}
 }
 
-// choose returns the first address that others can reach, of IPv4 if there is one; not valid
-// for none.
-func choose(from []netip.Addr) (chosen netip.Addr) {
+// choose returns the first address that others can reach, of the wanted family if there is
+// one; not valid for none.
+func choose(from []netip.Addr, six bool) (chosen netip.Addr) {
 	for _, ip := range from {
 		switch ip = ip.Unmap(); {
 		case !ip.IsGlobalUnicast(): // loopback, multicast, of the link
-		case ip.Is4():
+		case ip.Is6() == six:
 			return ip
 		case !chosen.IsValid():
 			chosen = ip

@@ -38,13 +38,36 @@ func TestTheNodesNameSaysWhichOfTheMachinesAddressesIsTheNodes(t *testing.T) {
 		"":                             "invalid IP",
 		"10.0.0.5 192.168.7.5 0.0.0.0": "10.0.0.5",
 	} {
-		if got := choose(onInterfaces(list(named), list(local))); got.String() != want {
+		if got := choose(onInterfaces(list(named), list(local)), false); got.String() != want {
 			t.Errorf("a name for %s: got %s, want %s", named, got, want)
 		}
 	}
 	for routed, want := range map[string]string{"10.0.0.5 fd00::5": "10.0.0.5", "169.254.1.2 fd00::5": "fd00::5", "fe80::5": "invalid IP"} {
-		if got := choose(list(routed)); got.String() != want {
+		if got := choose(list(routed), false); got.String() != want {
 			t.Errorf("routes from %s: got %s, want %s", routed, got, want)
+		}
+	}
+}
+
+// --node-ip=:: was published as the node's address.
+func TestAnUnspecifiedAddressChoosesTheFamily(t *testing.T) {
+	of := func(ip string) *config.Config {
+		return &config.Config{Kubeconfig: "/x", NodeName: "n", NodeIPs: list(ip)}
+	}
+	four, six := choose(interfaceAddresses(), false), choose(interfaceAddresses(), true)
+	for ip, want := range map[string]netip.Addr{"0.0.0.0": four, "::": six} {
+		if resolver(of(ip)) == nil {
+			t.Errorf("--node-ip=%s: the node's name is not looked up", ip)
+		}
+		if got := addresses(of(ip), interfaceAddresses()); want.IsValid() && !slices.Equal(got, []string{want.String()}) {
+			t.Errorf("--node-ip=%s: got %q, want %s", ip, got, want)
+		} else if slices.Contains(got, ip) {
+			t.Errorf("--node-ip=%s is published", ip)
+		}
+	}
+	for from, want := range map[string]string{"10.0.0.5 fd00::5": "fd00::5", "fe80::5 10.0.0.5": "10.0.0.5"} {
+		if got := choose(list(from), true); got.String() != want {
+			t.Errorf("IPv6 of %s: got %s, want %s", from, got, want)
 		}
 	}
 }
@@ -58,7 +81,7 @@ func TestANodeNamedByAnAddressHasThatOne(t *testing.T) {
 // The machine's own addresses are found without being told.
 func TestOneAddressIsFoundWhereTheNameStandsForSeveral(t *testing.T) {
 	all := interfaceAddresses()
-	want := choose(all)
+	want := choose(all, false)
 	if !want.IsValid() {
 		t.Skip("this machine has no address but loopback's")
 	}
@@ -86,7 +109,7 @@ func TestASlowResolverDelaysNothingAndItsLastAnswerStays(t *testing.T) {
 			}
 		}
 		a := newNodeAddresses(func(named []netip.Addr) []string {
-			if ip := choose(named); ip.IsValid() {
+			if ip := choose(named, false); ip.IsValid() {
 				return []string{ip.String()}
 			}
 			return []string{"192.0.2.1"}
