@@ -151,6 +151,7 @@ func (r *Registrar) register(ctx context.Context) error {
 }
 
 func (r *Registrar) tryRegister(ctx context.Context) error {
+	var forbidden error
 	if r.cfg.Register {
 		created, err := r.cfg.Client.CreateNode(ctx, r.cfg.Facts.newNode(r.cfg.State(ctx), metav1.Now()))
 		if err == nil {
@@ -159,11 +160,18 @@ func (r *Registrar) tryRegister(ctx context.Context) error {
 			r.sent()
 			return nil
 		}
-		if !apierrors.IsAlreadyExists(err) {
+		switch {
+		case apierrors.IsAlreadyExists(err):
+		case apierrors.IsForbidden(err): // also of a Node that exists: nothing looks further then
+			forbidden = err
+		default:
 			return err
 		}
 	}
 	existing, err := r.cfg.Client.Node(ctx, r.cfg.Facts.Name)
+	if forbidden != nil && apierrors.IsNotFound(err) {
+		return forbidden
+	}
 	if err != nil {
 		return err
 	}

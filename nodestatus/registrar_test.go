@@ -23,15 +23,17 @@ import (
 
 // server is an apiserver with one Node and one Lease.
 type server struct {
-	mu       sync.Mutex
-	node     *v1.Node
-	lease    *coordinationv1.Lease
-	version  int
-	leases   int  // versions of the lease
-	lost     bool // the lease is stored, and the answer does not arrive
-	away     bool
-	requests []string
-	watchers []func([]*v1.Node, error)
+	mu      sync.Mutex
+	node    *v1.Node
+	lease   *coordinationv1.Lease
+	version int
+	leases  int  // versions of the lease
+	lost    bool // the lease is stored, and the answer does not arrive
+	away    bool
+	// forbidden is why Nodes may not be created.
+	forbidden error
+	requests  []string
+	watchers  []func([]*v1.Node, error)
 }
 
 func (s *server) request(what string) error {
@@ -98,6 +100,9 @@ func (s *server) CreateNode(_ context.Context, n *v1.Node) (*v1.Node, error) {
 	s.mu.Unlock()
 	if err != nil {
 		return nil, err
+	}
+	if s.forbidden != nil {
+		return nil, s.forbidden
 	}
 	if there {
 		return nil, apierrors.NewAlreadyExists(schema.GroupResource{Resource: "nodes"}, n.Name)
@@ -319,6 +324,26 @@ func TestAnExistingNodeKeepsWhatOthersSaidOfIt(t *testing.T) {
 			b.t.Errorf("got addresses %+v", a)
 		}
 	})
+}
+
+// Who may create Nodes is asked before whether there is one.
+func TestAnExistingNodeIsAdoptedByWhoMayNotCreateOne(t *testing.T) {
+	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "node0", errors.New("a policy"))
+	existing := &v1.Node{}
+	existing.Name, existing.UID = "node0", "old"
+	registering(t, &server{node: existing, forbidden: forbidden}, func(b *bed) {
+		time.Sleep(time.Second)
+		b.want("start", "create", "get", "patch status", "patch status")
+		if n := b.node(); n.UID != "old" || n.Labels[v1.LabelHostname] != "node0" || len(n.Status.Conditions) == 0 {
+			b.t.Errorf("got %+v", n)
+		}
+	})
+	r := New(Config{
+		Client: &server{forbidden: forbidden}, Facts: facts(), Register: true, State: func(context.Context) State { return State{} },
+	})
+	if err := r.tryRegister(t.Context()); !errors.Is(err, forbidden) {
+		t.Errorf("without a Node: got %v, want %v", err, forbidden)
+	}
 }
 
 func TestRegistrationWaitsForAnApiserverThatIsAway(t *testing.T) {
