@@ -67,6 +67,7 @@ type Registrar struct {
 	reported time.Time     // when the status was last sent
 	delay    time.Duration // of the next report, so that nodes do not report together
 	told     string        // the last error that was logged
+	rebooted bool          // an event has told that
 }
 
 // New returns a Registrar; nothing is requested before Run.
@@ -255,12 +256,24 @@ func (r *Registrar) event(reason string) {
 	r.cfg.Event(v1.EventTypeNormal, reason, "Node "+r.cfg.Facts.Name+" status is now: "+reason)
 }
 
+// tellReboot records, once, that the machine was booted since the Node's status was last
+// written, with the kubelet's words.
+func (r *Registrar) tellReboot(before string) {
+	now := r.cfg.Facts.System.BootID
+	if r.rebooted || before == "" || before == now {
+		return
+	}
+	r.rebooted = true
+	r.cfg.Event(v1.EventTypeWarning, "Rebooted", fmt.Sprintf("Node %s has been rebooted, boot id: %s", r.cfg.Facts.Name, now))
+}
+
 // sync sends the status if it changed or has not been sent for long.
 func (r *Registrar) sync(ctx context.Context) {
 	base := r.Node()
 	if base == nil {
 		return
 	}
+	r.tellReboot(base.Status.NodeInfo.BootID)
 	next := base.DeepCopy()
 	r.cfg.Facts.update(next, r.cfg.State(ctx), metav1.Now())
 	differs := changed(&base.Status, &next.Status)

@@ -140,6 +140,7 @@ func facts() Facts {
 			v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("4Gi"),
 			v1.ResourcePods: resource.MustParse("110"), v1.ResourceEphemeralStorage: resource.MustParse("10Gi"),
 		},
+		System: v1.NodeSystemInfo{BootID: "boot-2"},
 	}
 }
 
@@ -151,7 +152,8 @@ type bed struct {
 
 	mu     sync.Mutex
 	state  State
-	events []string
+	events []string // their reasons
+	said   []string // their types and messages
 }
 
 func registering(t *testing.T, s *server, run func(b *bed)) {
@@ -161,7 +163,11 @@ func registering(t *testing.T, s *server, run func(b *bed)) {
 		b.Registrar = New(Config{
 			Client: s, Facts: facts(), Register: true, UpdateFrequency: 10 * time.Second, ReportFrequency: 5 * time.Minute,
 			State: func(context.Context) State { b.mu.Lock(); defer b.mu.Unlock(); return b.state },
-			Event: func(_, reason, _ string) { b.mu.Lock(); defer b.mu.Unlock(); b.events = append(b.events, reason) },
+			Event: func(eventType, reason, message string) {
+				b.mu.Lock()
+				defer b.mu.Unlock()
+				b.events, b.said = append(b.events, reason), append(b.said, eventType+": "+message)
+			},
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
@@ -343,6 +349,28 @@ func TestAnExistingNodeIsAdoptedByWhoMayNotCreateOne(t *testing.T) {
 	})
 	if err := r.tryRegister(t.Context()); !errors.Is(err, forbidden) {
 		t.Errorf("without a Node: got %v, want %v", err, forbidden)
+	}
+}
+
+func TestAMachineThatWasRebootedSaysSoOnce(t *testing.T) {
+	for before, want := range map[string][]string{"": nil, "boot-2": nil, "boot-1": {"Rebooted"}} {
+		existing := &v1.Node{}
+		existing.Name, existing.Status.NodeInfo.BootID = "node0", before
+		registering(t, &server{node: existing}, func(b *bed) {
+			time.Sleep(time.Second)
+			b.server.write(func(n *v1.Node) *v1.Node { n.Status.NodeInfo.BootID = before; return n }) // what somebody restored
+			time.Sleep(time.Hour)
+			told := slices.DeleteFunc(b.happened(), func(reason string) bool { return reason != "Rebooted" })
+			if !slices.Equal(told, want) {
+				b.t.Errorf("after %q: got events %q, want %q", before, b.happened(), want)
+			}
+			if message := "Warning: Node node0 has been rebooted, boot id: boot-2"; len(want) > 0 && !slices.Contains(b.said, message) {
+				b.t.Errorf("got %q, want %q", b.said, message)
+			}
+			if got := b.node().Status.NodeInfo.BootID; got != "boot-2" {
+				b.t.Errorf("got the boot ID %s", got)
+			}
+		})
 	}
 }
 
