@@ -10,6 +10,9 @@ import (
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 )
 
+// externalCloud is the value of --cloud-provider that upstream has left.
+const externalCloud = "external"
+
 // setClusterDefaults fills what only the node of a cluster has, with the kubelet's values.
 func setClusterDefaults(kc *kubeletv1beta1.KubeletConfiguration) {
 	pointer(&kc.KubeAPIQPS, 50)

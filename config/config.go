@@ -81,6 +81,9 @@ type Config struct {
 	// in its cloud; empty for none.
 	RegisterNode bool
 	ProviderID   string
+	// ExternalCloud: a cloud controller manager initializes the Node and says which
+	// addresses it has.
+	ExternalCloud bool
 
 	// StaticPodPath is a directory or a file; empty without a file source.
 	StaticPodPath string

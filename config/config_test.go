@@ -192,7 +192,8 @@ func TestMistakesInFlags(t *testing.T) {
 		{"--cpu-manager-policy=static", "--cpu-manager-policy is a flag of the kubelet that podd does not have: omit it, and see the field cpuManagerPolicy in: podd config --explain"},
 		{"--eviction-soft=memory.available<1Gi", "--eviction-soft: memory.available: has no grace period: give it one in evictionSoftGracePeriod"},
 		{"--eviction-pressure-transition-period=-1s", "--eviction-pressure-transition-period: -1s is negative"},
-		{"--cloud-provider=external", "--cloud-provider is a flag of the kubelet that podd does not have: omit it"},
+		{"--cloud-config=/x", "--cloud-config is a flag of the kubelet that podd does not have: omit it"},
+		{"--cloud-provider=aws", `--cloud-provider: "aws" is not supported: give external, for a cloud controller manager, or leave it out`},
 		{"--pod-manifest-paht=/x", "--pod-manifest-paht is not a flag: did you mean --pod-manifest-path?"},
 		{"--eviction-hard=memory.available=1Gi", `invalid argument "memory.available=1Gi" for "--eviction-hard" flag: "memory.available=1Gi" is not a name and a value separated by <`},
 		{"--kube-reserved=gpu=1", "--kube-reserved: gpu cannot be reserved: give cpu, memory, ephemeral-storage or pid"},
@@ -251,6 +252,35 @@ kubeAPIQPS: 0
 	}
 	if c.NodeLabels["a"] != "b" {
 		t.Errorf("labels: got %v", c.NodeLabels)
+	}
+}
+
+// As the kubelet: external is what is left of --cloud-provider, and empty is none.
+func TestAnExternalCloudProviderIsTheNodes(t *testing.T) {
+	for _, tc := range []struct {
+		args    []string
+		want    bool
+		warning string
+	}{
+		{[]string{"--kubeconfig=/x"}, false, ""},
+		{[]string{"--kubeconfig=/x", "--cloud-provider="}, false, ""},
+		{[]string{"--kubeconfig=/x", "--cloud-provider=external"}, true, ""},
+		{[]string{"--cloud-provider=external"}, true, "--cloud-provider: has no effect without an apiserver"},
+	} {
+		var f Flags
+		fs := pflag.NewFlagSet("kubelet", pflag.ContinueOnError)
+		f.Bind(fs)
+		f.BindKubelet(fs)
+		if err := fs.Parse(append(tc.args, "--hostname-override=n")); err != nil {
+			t.Fatal(err)
+		}
+		c, err := f.Load()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.ExternalCloud != tc.want || strings.Join(c.Warnings, "\n") != tc.warning {
+			t.Errorf("%q: got %t, %q, want %t, %q", tc.args, c.ExternalCloud, c.Warnings, tc.want, tc.warning)
+		}
 	}
 }
 

@@ -24,6 +24,7 @@ type Flags struct {
 	certDir, defaultCertDir string
 	kubeconfig, bootstrap   string
 	hostname, nodeIP        string
+	cloudProvider           string
 	nodeLabels              []string
 
 	images imageFlags
@@ -76,6 +77,7 @@ func (f *Flags) Bind(fs *pflag.FlagSet) {
 	fs.StringVar(&f.bootstrap, "bootstrap-kubeconfig", "", "kubeconfig `file` by which a client certificate is requested, if --kubeconfig does not exist or its certificate has expired")
 	fs.StringVar(&f.hostname, "hostname-override", "", "`name` of this node, instead of the host's")
 	fs.StringVar(&f.nodeIP, "node-ip", "", "`address` of this node, or two of different families separated by a comma; 0.0.0.0 or :: has one of that family found")
+	fs.StringVar(&f.cloudProvider, "cloud-provider", "", "external: a cloud controller manager initializes the node and says which addresses it has (in a cluster only)")
 	fs.StringSliceVar(&f.nodeLabels, "node-labels", nil, "`labels` of the node, key=value separated by commas, which pods may select by")
 	f.images.bind(fs)
 	f.fields = fieldFlags()

@@ -43,7 +43,6 @@ var otherFlags = map[string]otherFlag{
 	"application-metrics-count-limit":          {noCAdvisor, false},
 	"boot-id-file":                             {noCAdvisor, false},
 	"cloud-config":                             {"podd knows no clouds", false},
-	"cloud-provider":                           {"podd knows no clouds: a cloud controller manager initializes the node", false},
 	"container-hints":                          {noCAdvisor, false},
 	"containerd":                               {noCAdvisor, false},
 	"containerd-namespace":                     {noCAdvisor, false},

@@ -175,6 +175,10 @@ func (f *Flags) own(c *Config, check *checker) {
 	if c.NodeIPs, err = parseNodeIPs(f.nodeIP); err != nil {
 		fail("node-ip", "%v", err)
 	}
+	if f.cloudProvider != "" && f.cloudProvider != externalCloud {
+		fail("cloud-provider", "%q is not supported: give external, for a cloud controller manager, or leave it out", f.cloudProvider)
+	}
+	c.ExternalCloud = f.cloudProvider == externalCloud
 	if c.NodeLabels, err = parseLabels(strings.Join(f.nodeLabels, ",")); err != nil {
 		fail("node-labels", "%v", err)
 	}
@@ -227,6 +231,9 @@ func (f *Flags) warnings(kc *kubeletv1beta1.KubeletConfiguration, lines map[stri
 	}
 	if f.kubeconfig != "" {
 		all = append(all, tlsWarnings(kc, lines)...)
+	}
+	if f.kubeconfig == "" && f.cloudProvider != "" {
+		all = append(all, "--cloud-provider: has no effect without an apiserver")
 	}
 	if f.kubeconfig == "" && f.certDir != f.defaultCertDir {
 		all = append(all, "--cert-dir: has no effect without an apiserver")

@@ -9,11 +9,13 @@ import (
 	"sync"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+
 	"podd/config"
 )
 
 // nodeAddresses are the node's, primary first: those of --node-ip, or one; none if it has no
-// network. Everything that shows them to pods or users uses these. They are looked up when
+// network; or those that a cloud controller manager has given the Node. Everything that shows them to pods or users uses these. They are looked up when
 // podd starts and when the runtime has responded, and in a cluster with each of the Node's
 // states, as a kubelet's: the machine may have got another one (DHCP, another network).
 type nodeAddresses struct {
@@ -27,6 +29,7 @@ type nodeAddresses struct {
 	mu    sync.Mutex
 	known []string     // replaced, never changed
 	named []netip.Addr // the last answer of resolve
+	given []string     // those of the Node, where others say which it has
 }
 
 func newNodeAddresses(find func([]netip.Addr) []string, resolve func(context.Context) ([]netip.Addr, error)) *nodeAddresses {
@@ -93,9 +96,11 @@ func (a *nodeAddresses) now() []string {
 // moment keeps the last ones: a cable that is out is no new address.
 func (a *nodeAddresses) look() bool {
 	a.mu.Lock()
-	named := a.named
+	named, found := a.named, a.given
 	a.mu.Unlock()
-	found := a.find(named)
+	if len(found) == 0 {
+		found = a.find(named)
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(found) == 0 || slices.Equal(found, a.known) {
@@ -103,6 +108,41 @@ func (a *nodeAddresses) look() bool {
 	}
 	a.known = found
 	return true
+}
+
+// follow takes the addresses that others have given the Node, if they have, from the next look
+// on.
+func (a *nodeAddresses) follow(given []v1.NodeAddress) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.given = hostIPs(given)
+}
+
+// hostIPs returns the addresses of a Node that its pods have, as upstream's GetNodeHostIPs:
+// internal ones before external ones, the first, and one of the other family.
+func hostIPs(of []v1.NodeAddress) (ips []string) {
+	var first netip.Addr
+	for _, kind := range []v1.NodeAddressType{v1.NodeInternalIP, v1.NodeExternalIP} {
+		for _, a := range of {
+			ip, err := netip.ParseAddr(a.Address)
+			switch {
+			case a.Type != kind || err != nil:
+			case !first.IsValid():
+				first, ips = ip, []string{ip.String()}
+			case len(ips) == 1 && ip.Is4() != first.Is4():
+				ips = append(ips, ip.String())
+			}
+		}
+	}
+	return ips
+}
+
+// seenAddresses has the node's addresses follow the Node's, where a cloud controller manager
+// sets these. It does not block.
+func (n *parts) seenAddresses(of *v1.Node) {
+	if n.cfg.ExternalCloud {
+		n.addresses.follow(of.Status.Addresses)
+	}
 }
 
 // lookForAddresses has pods' statuses follow the node's addresses. What runs keeps the

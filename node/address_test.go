@@ -12,6 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+
 	"podd/config"
 )
 
@@ -142,6 +144,26 @@ func TestASlowResolverDelaysNothingAndItsLastAnswerStays(t *testing.T) {
 		time.Sleep(time.Minute)
 		look("the name is gone", "192.0.2.1", 0)
 	})
+}
+
+func TestPodsHaveTheAddressesThatACloudHasGivenTheNode(t *testing.T) {
+	a := newNodeAddresses(func([]netip.Addr) []string { return []string{"192.0.2.1"} }, nil)
+	internal, external, name := v1.NodeInternalIP, v1.NodeExternalIP, v1.NodeHostName
+	for _, step := range []struct {
+		given []v1.NodeAddress
+		want  []string
+	}{
+		{[]v1.NodeAddress{{Type: name, Address: "n"}}, []string{"192.0.2.1"}},
+		{[]v1.NodeAddress{{Type: external, Address: "203.0.113.7"}, {Type: internal, Address: "10.0.0.7"}, {Type: name, Address: "n"}}, []string{"10.0.0.7"}},
+		{[]v1.NodeAddress{{Type: internal, Address: "10.0.0.7"}, {Type: internal, Address: "10.0.0.8"}, {Type: external, Address: "2001:db8::7"}, {Type: internal, Address: "fd00::7"}}, []string{"10.0.0.7", "fd00::7"}},
+		{[]v1.NodeAddress{{Type: external, Address: "203.0.113.7"}}, []string{"203.0.113.7"}},
+		{[]v1.NodeAddress{{Type: internal, Address: "10.9.8.7"}}, []string{"10.9.8.7"}},
+	} {
+		a.follow(step.given)
+		if a.look(); !slices.Equal(a.now(), step.want) {
+			t.Errorf("%+v: got %q, want %q", step.given, a.now(), step.want)
+		}
+	}
 }
 
 func TestOnlyTheNodeOfAClusterAsksWhatItsNameStandsFor(t *testing.T) {

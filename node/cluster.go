@@ -280,7 +280,7 @@ func (m *membership) build(p *parts) {
 		Client: m.client, Facts: p.nodeFacts(), State: func(ctx context.Context) nodestatus.State {
 			m.serving.look()
 			return p.nodeState(ctx)
-		}, Event: p.recorder.NodeEvent, Seen: func(of *v1.Node) { m.attached.Seen(of); m.podCIDR.seen(of) }, Register: p.cfg.RegisterNode, Fresh: p.devices.Fresh(),
+		}, Event: p.recorder.NodeEvent, Seen: func(of *v1.Node) { m.attached.Seen(of); m.podCIDR.seen(of); p.seenAddresses(of) }, Register: p.cfg.RegisterNode, Fresh: p.devices.Fresh(),
 		UpdateFrequency: p.cfg.StatusUpdateFrequency, ReportFrequency: p.cfg.StatusReportFrequency, Log: p.log,
 	})
 	m.drivers = nodestorage.NewDrivers(nodestorage.DriversConfig{Client: m.client, Node: p.cfg.NodeName, Registered: p.csi.Registered, Log: p.log})
@@ -322,6 +322,7 @@ func (m *membership) start(ctx context.Context, g *errgroup.Group, p *parts) {
 func (n *parts) nodeFacts() nodestatus.Facts {
 	f := nodestatus.Facts{
 		Name: n.cfg.NodeName, Hostname: n.cfg.NodeName, Labels: n.cfg.NodeLabels, Taints: n.cfg.Taints, ProviderID: n.cfg.ProviderID,
+		Cloud: n.cfg.ExternalCloud, NodeIPs: n.cfg.NodeIPs,
 		Capacity: n.resources.Capacity, Allocatable: n.resources.Allocatable,
 		Port: n.cfg.API.Port, System: capacity.System(), StrictGroups: n.facts.StrictGroups, Declared: declared,
 	}

@@ -2,8 +2,10 @@ package nodestatus
 
 import (
 	"maps"
+	"net/netip"
 	"runtime"
 	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -16,10 +18,15 @@ type Facts struct {
 	// Name is the Node's; Hostname its label and address.
 	Name, Hostname string
 	// Labels are the configured ones, Taints and Unschedulable those of a new Node.
-	Labels                map[string]string
-	Taints                []v1.Taint
-	Unschedulable         bool
-	ProviderID            string
+	Labels        map[string]string
+	Taints        []v1.Taint
+	Unschedulable bool
+	ProviderID    string
+	// Cloud: a cloud controller manager initializes the Node, and says which addresses it has.
+	Cloud bool
+	// NodeIPs are the configured addresses, of which one that is unspecified asks for any of
+	// its family. They matter to such a manager only.
+	NodeIPs               []netip.Addr
 	Capacity, Allocatable v1.ResourceList
 	System                v1.NodeSystemInfo
 	// Port is that of the kubelet's API; 0 for none.
@@ -58,6 +65,13 @@ const (
 // not the node.
 const annotationControllerAttach = "volumes.kubernetes.io/controller-managed-attach-detach"
 
+// What upstream's k8s.io/cloud-provider/api calls so: the annotation tells a cloud controller
+// manager the configured addresses, and the taint goes when it has initialized the Node.
+const (
+	annotationProvidedNodeIP = "alpha.kubernetes.io/provided-node-ip"
+	taintUninitialized       = "node.cloudprovider.kubernetes.io/uninitialized"
+)
+
 // defaultLabels are those that the node agent sets itself; the configured ones take
 // precedence.
 func (f *Facts) defaultLabels() map[string]string {
@@ -79,6 +93,9 @@ func (f *Facts) newNode(s State, now metav1.Time) *v1.Node {
 			Name: f.Name, Labels: labels, Annotations: map[string]string{annotationControllerAttach: "true"},
 		},
 		Spec: v1.NodeSpec{Taints: slices.Clone(f.Taints), Unschedulable: f.Unschedulable, ProviderID: f.ProviderID},
+	}
+	if f.Cloud {
+		n.Spec.Taints = append(n.Spec.Taints, v1.Taint{Key: taintUninitialized, Value: "true", Effect: v1.TaintEffectNoSchedule})
 	}
 	f.update(n, s, now)
 	return n
@@ -107,13 +124,33 @@ func (f *Facts) adopt(n *v1.Node) {
 		n.Annotations = map[string]string{}
 	}
 	n.Annotations[annotationControllerAttach] = "true"
+	f.provide(n)
+}
+
+// provide tells a cloud controller manager the configured addresses.
+func (f *Facts) provide(n *v1.Node) {
+	var given []string
+	for _, ip := range f.NodeIPs {
+		if !ip.IsUnspecified() {
+			given = append(given, ip.String())
+		}
+	}
+	if !f.Cloud || len(given) == 0 {
+		delete(n.Annotations, annotationProvidedNodeIP)
+		return
+	}
+	if n.Annotations == nil {
+		n.Annotations = map[string]string{}
+	}
+	n.Annotations[annotationProvidedNodeIP] = strings.Join(given, ",")
 }
 
 // update sets the status of a Node. Conditions of others stay, as do resources that podd
 // does not know (extended ones): others write their capacity, all of which is allocatable.
 func (f *Facts) update(n *v1.Node, s State, now metav1.Time) {
 	st := &n.Status
-	st.Addresses = f.addresses(s.Addresses)
+	f.provide(n)
+	st.Addresses = f.addresses(st.Addresses, s.Addresses)
 	st.Capacity = withOthers(f.Capacity, st.Capacity)
 	maps.Copy(st.Capacity, s.Devices)
 	st.Allocatable = withOthers(f.Allocatable, st.Capacity)
@@ -155,8 +192,16 @@ func withoutExtended(list v1.ResourceList) {
 	}
 }
 
-// addresses are in the kubelet's order: the IP addresses, then the host's name.
-func (f *Facts) addresses(ips []string) []v1.NodeAddress {
+// addresses are in the kubelet's order: the IP addresses, then the host's name. Those that the
+// Node has stay where a cloud controller manager sets them, which is what tells of IP
+// addresses, too, if none are configured.
+func (f *Facts) addresses(old []v1.NodeAddress, ips []string) []v1.NodeAddress {
+	switch {
+	case f.Cloud && len(old) > 0:
+		return old
+	case f.Cloud && len(f.NodeIPs) == 0:
+		ips = nil
+	}
 	var out []v1.NodeAddress
 	for _, ip := range ips {
 		out = append(out, v1.NodeAddress{Type: v1.NodeInternalIP, Address: ip})

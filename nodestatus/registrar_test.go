@@ -158,10 +158,15 @@ type bed struct {
 
 func registering(t *testing.T, s *server, run func(b *bed)) {
 	t.Helper()
+	registeringAs(t, s, facts(), run)
+}
+
+func registeringAs(t *testing.T, s *server, of Facts, run func(b *bed)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		b := &bed{t: t, server: s, state: State{Addresses: []string{"10.0.0.1", "fd00::1"}}}
 		b.Registrar = New(Config{
-			Client: s, Facts: facts(), Register: true, UpdateFrequency: 10 * time.Second, ReportFrequency: 5 * time.Minute,
+			Client: s, Facts: of, Register: true, UpdateFrequency: 10 * time.Second, ReportFrequency: 5 * time.Minute,
 			State: func(context.Context) State { b.mu.Lock(); defer b.mu.Unlock(); return b.state },
 			Event: func(eventType, reason, message string) {
 				b.mu.Lock()

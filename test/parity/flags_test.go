@@ -26,7 +26,7 @@ var given = map[string]string{
 // special are flags of which other values make sense than of their kind.
 var special = map[string]string{
 	"cpu-cfs-quota-period": "7ms", "eviction-hard": "memory.available<1Mi", "eviction-soft": "memory.available<1Mi", "kube-reserved": "cpu=7m", "system-reserved": "cpu=7m",
-	"pod-max-pids": "7", "tls-min-version": "VersionTLS12", "logging-format": "text",
+	"pod-max-pids": "7", "tls-min-version": "VersionTLS12", "logging-format": "text", "cloud-provider": "external",
 }
 
 // otherwise are flags that podd has, and of which it honours one value only.
