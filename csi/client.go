@@ -6,20 +6,18 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"net"
 	"slices"
 	"strings"
 	"time"
 
 	csipb "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"podd/internal/mask"
+	"podd/internal/pluginconn"
 )
 
 // callTimeout bounds an operation on a volume (upstream's csiTimeout).
@@ -28,22 +26,8 @@ const callTimeout = 2 * time.Minute
 // maxResponse bounds a driver's response, in bytes.
 const maxResponse = 4 << 20
 
-// connect returns a client for a socket; the first call connects. If nothing listens on
-// the socket, calls fail at once.
-func connect(path string) (*grpc.ClientConn, error) {
-	return grpc.NewClient("passthrough:///"+path,
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithAuthority("localhost"),
-		grpc.WithContextDialer(func(ctx context.Context, path string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", path)
-		}),
-		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: 10 * time.Millisecond, Multiplier: 2, Jitter: 0.2, MaxDelay: time.Second},
-			MinConnectTimeout: upstreamTimes.dial,
-		}),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxResponse)),
-	)
-}
+// connect returns a client for a socket (pluginconn.Dial).
+func connect(path string) (*grpc.ClientConn, error) { return pluginconn.Dial(path, maxResponse) }
 
 // session is a connection to a driver for a few calls about one volume. Sessions are
 // rare, and a connection that is not kept needs no handling of driver restarts.

@@ -136,7 +136,7 @@ func (v *Volumes) attach(ctx context.Context, p *plan, again bool) error {
 
 // announce records that the volume is in use, so that TearDown undoes that.
 func (v *Volumes) announce(ctx context.Context, p *plan) error {
-	unlock, err := v.locks.lock(ctx, p.key())
+	unlock, err := v.locks.Lock(ctx, p.key())
 	if err != nil {
 		return fmt.Errorf("another call for the volume is still in progress: %w", err)
 	}

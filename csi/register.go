@@ -30,7 +30,7 @@ func (r *registry) register(ctx context.Context, path string, s *socket) {
 			return
 		}
 		if r.fail(s, name, err) {
-			r.log.Warn("cannot register CSI driver: trying again", "socket", path, "driver", name, "error", err)
+			r.log.Warn("cannot register plugin: trying again", "socket", path, "plugin", shorten(name), "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -57,8 +57,8 @@ func (r *registry) attempt(ctx context.Context, path string, s *socket) (name st
 	if err != nil {
 		return "", fmt.Errorf("failed to get plugin info using RPC GetInfo at socket %s: %w", path, err)
 	}
-	if info.GetType() == registration.DevicePlugin && r.devices != nil {
-		err = r.addDevice(ctx, path, s, info)
+	if handler := r.handlers[info.GetType()]; handler != nil {
+		err = r.pass(ctx, path, s, info, handler)
 	} else {
 		var d *driver
 		if d, err = r.check(ctx, path, info); err == nil {
@@ -73,40 +73,40 @@ func (r *registry) attempt(ctx context.Context, path string, s *socket) (name st
 	defer cancel()
 	if _, notifyErr := client.NotifyRegistrationStatus(within, status); notifyErr != nil && err == nil {
 		r.remove(path)
-		r.removeDevice(s)
+		r.takeBack(s)
 		err = fmt.Errorf("failed to send registration status at socket %s: %w", path, notifyErr)
 	}
 	return info.GetName(), err
 }
 
-// addDevice registers a device plugin.
-func (r *registry) addDevice(ctx context.Context, path string, s *socket, info *registration.PluginInfo) error {
+// pass passes a plugin of another kind on to its handler.
+func (r *registry) pass(ctx context.Context, path string, s *socket, info *registration.PluginInfo, handler PluginHandler) error {
 	endpoint := strings.TrimPrefix(info.GetEndpoint(), "unix://")
 	if endpoint == "" {
 		endpoint = path
 	}
-	if err := r.devices.Register(ctx, info.GetName(), endpoint, info.GetSupportedVersions()); err != nil {
+	if err := handler.Register(ctx, info.GetName(), endpoint, info.GetSupportedVersions()); err != nil {
 		return err
 	}
 	r.mu.Lock()
 	there := r.sockets[path] == s
-	s.name, s.problem, s.device = info.GetName(), "", endpoint
+	s.name, s.problem, s.handler, s.endpoint = info.GetName(), "", handler, endpoint
 	r.mu.Unlock()
 	if !there {
-		r.removeDevice(s)
+		r.takeBack(s)
 		return errRemoved
 	}
 	return nil
 }
 
-// removeDevice unregisters the device plugin that a socket has registered.
-func (r *registry) removeDevice(s *socket) {
+// takeBack unregisters the plugin of another kind that a socket has registered, if any.
+func (r *registry) takeBack(s *socket) {
 	r.mu.Lock()
-	name, endpoint := s.name, s.device
-	s.device = ""
+	name, handler, endpoint := s.name, s.handler, s.endpoint
+	s.handler = nil
 	r.mu.Unlock()
-	if endpoint != "" {
-		r.devices.Deregister(name, endpoint)
+	if handler != nil {
+		handler.Deregister(name, endpoint)
 	}
 }
 

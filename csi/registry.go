@@ -27,8 +27,10 @@ type registry struct {
 	registered func(name string)
 	// changed is called after one has registered or was removed.
 	changed func()
-	devices DevicePlugins // nil rejects them
-	times   times
+	// handlers are those of plugins of other kinds, by registration's type; another type is
+	// rejected.
+	handlers map[string]PluginHandler
+	times    times
 
 	mu      sync.Mutex // guards what follows
 	sockets map[string]*socket
@@ -69,13 +71,16 @@ type socket struct {
 	// name and problem are from the last failed attempt: the driver's name, if known, and
 	// why it is not registered.
 	name, problem string
-	// device is the endpoint of the device plugin that it has registered; empty for none.
-	device string
+	// handler has the plugin of another kind that it has registered, with this endpoint; nil
+	// for none.
+	handler  PluginHandler
+	endpoint string
 }
 
-// DevicePlugins are plugins whose registrars have sockets in the same directory.
-type DevicePlugins interface {
-	// Register blocks until the plugin has responded.
+// PluginHandler has the plugins of one other kind, whose registrars have sockets in the same
+// directory.
+type PluginHandler interface {
+	// Register may block until the plugin has responded. Its error is for the plugin.
 	Register(ctx context.Context, name, endpoint string, versions []string) error
 	Deregister(name, endpoint string)
 }

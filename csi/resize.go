@@ -109,7 +109,7 @@ func (v *Volumes) growMounted(ctx context.Context, volume pod.CSIVolume) error {
 	if err != nil {
 		return err
 	}
-	unlock, err := v.locks.lock(ctx, p.key())
+	unlock, err := v.locks.Lock(ctx, p.key())
 	if err != nil {
 		return err
 	}

@@ -90,7 +90,7 @@ func (v *Volumes) doTearDown(ctx context.Context, dir string) error {
 		return err
 	}
 	p := pathsOf(v.root, dir, r)
-	unlock, err := v.locks.lock(ctx, r.key())
+	unlock, err := v.locks.Lock(ctx, r.key())
 	if err != nil {
 		return fmt.Errorf("%s: another call for the volume is still in progress: %w", pluginName, err)
 	}
@@ -218,7 +218,7 @@ func (v *Volumes) unstageIfUnused(ctx context.Context, driver, dir string) error
 	}
 	ctx, cancel := context.WithTimeout(ctx, v.timeout)
 	defer cancel()
-	unlock, err := v.locks.lock(ctx, r.key())
+	unlock, err := v.locks.Lock(ctx, r.key())
 	if err != nil {
 		return err
 	}

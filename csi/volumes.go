@@ -13,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 
+	"podd/internal/keylock"
 	"podd/internal/pod"
 )
 
@@ -46,10 +47,11 @@ type Config struct {
 	Waker    Waker
 	Events   Events
 	Cluster  Cluster // nil without one
-	// DevicePlugins has those that register in the same directory; nil rejects them.
-	DevicePlugins DevicePlugins
-	Log           *slog.Logger
-	Metrics       prometheus.Registerer
+	// Plugins has those of other kinds that register in the same directory, by their type in
+	// registration's API; others are rejected.
+	Plugins map[string]PluginHandler
+	Log     *slog.Logger
+	Metrics prometheus.Registerer
 }
 
 // Volumes manages the node's CSI volumes. Create it with New; Run registers drivers.
@@ -62,7 +64,7 @@ type Volumes struct {
 	registry             *registry
 	log                  *slog.Logger
 	metrics              *metrics
-	locks                keyLocks // by record.key
+	locks                keylock.Locks // by record.key
 	timeout, patience    time.Duration
 	period               time.Duration // see follow
 
@@ -102,7 +104,7 @@ func New(c Config) (*Volumes, error) {
 	}
 	v.registry = newRegistry(filepath.Join(root, "plugins_registry"), c.Waker, c.Log)
 	v.registry.changed = v.cluster.DriversChanged
-	v.registry.devices = c.DevicePlugins
+	v.registry.handlers = c.Plugins
 	v.loadInUse()
 	return v, nil
 }
@@ -164,7 +166,7 @@ func (v *Volumes) setUp(ctx context.Context, volume pod.CSIVolume, again bool) (
 	if err := v.attach(ctx, p, again); err != nil {
 		return false, fmt.Errorf("%s: %w", pluginName, err)
 	}
-	unlock, err := v.locks.lock(ctx, p.key())
+	unlock, err := v.locks.Lock(ctx, p.key())
 	if err != nil {
 		return false, fmt.Errorf("%s: another call for the volume is still in progress: %w", pluginName, err)
 	}

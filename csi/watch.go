@@ -133,7 +133,7 @@ func (r *registry) drop(path string) {
 	if s != nil {
 		s.cancel()
 		r.remove(path)
-		r.removeDevice(s)
+		r.takeBack(s)
 	}
 }
 

@@ -1,15 +1,10 @@
 package devices
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
-	"os"
 	"slices"
 	"time"
 
@@ -18,16 +13,8 @@ import (
 
 	"podd/internal/atomicfile"
 	"podd/internal/pod"
+	"podd/internal/sealed"
 )
-
-// maxCheckpoint bounds the file that is read, in bytes.
-const maxCheckpoint = 256 << 20
-
-// sealed is the file: what was saved, and by what a damaged one is recognised.
-type sealed struct {
-	SHA256 string          `json:"sha256"`
-	Saved  json.RawMessage `json:"saved"`
-}
 
 type saved struct {
 	Version int `json:"version"`
@@ -92,16 +79,7 @@ func (m *Manager) contentLocked() ([]byte, error) {
 			}
 		}
 	}
-	text, err := json.Marshal(s)
-	if err != nil {
-		return nil, err
-	}
-	return json.Marshal(sealed{SHA256: sum(text), Saved: text})
-}
-
-func sum(text []byte) string {
-	s := sha256.Sum256(text)
-	return hex.EncodeToString(s[:])
+	return sealed.Encode(s)
 }
 
 // restore reads the checkpoint. What of it is damaged is as if nothing were there.
@@ -130,23 +108,7 @@ func (m *Manager) restore() {
 }
 
 func read(file string) (s saved, err error) {
-	f, err := os.Open(file)
-	if err != nil {
-		return s, err
-	}
-	defer f.Close()
-	content, err := io.ReadAll(io.LimitReader(f, maxCheckpoint))
-	if err != nil {
-		return s, err
-	}
-	var outer sealed
-	if err := json.Unmarshal(content, &outer); err != nil {
-		return s, err
-	}
-	if sum(outer.Saved) != outer.SHA256 {
-		return s, errors.New("the checksum is wrong: the file was cut off or changed")
-	}
-	if err := json.Unmarshal(outer.Saved, &s); err != nil {
+	if err := sealed.Read(file, &s); err != nil {
 		return s, err
 	}
 	if s.Version != 1 {

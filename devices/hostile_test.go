@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"podd/internal/sealed"
 )
 
 func TestWhoMayNotRegister(t *testing.T) {
@@ -152,12 +154,16 @@ func TestADamagedCheckpointIsSaid(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	later, err := sealed.Encode(saved{Version: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
 	if next := newRig(t, r.root); next.Health("uid-p") == nil || len(next.Problems()) > 0 || next.resources[gpu] == nil {
 		t.Errorf("a whole one: got %v, %v", next.Manager.pods, next.Problems())
 	}
 	for name, content := range map[string]string{
 		"cut off": string(whole[:len(whole)-10]), "empty": "", "another device": strings.Replace(string(whole), `"a"`, `"b"`, 1),
-		"of a later version": `{"sha256":"` + sum([]byte(`{"version":2}`)) + `","saved":{"version":2}}`,
+		"of a later version": string(later),
 	} {
 		if err := os.WriteFile(r.file, []byte(content), 0o600); err != nil {
 			t.Fatal(err)

@@ -4,13 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"sync"
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/backoff"
-	"google.golang.org/grpc/credentials/insecure"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"podd/internal/pluginconn"
@@ -55,18 +52,7 @@ func (m *Manager) connect(ctx context.Context, name, endpoint string) error {
 }
 
 func (m *Manager) dial(ctx context.Context, endpoint string) (*plugin, *pluginapi.DevicePluginOptions, error) {
-	conn, err := grpc.NewClient("passthrough:///"+endpoint,
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithAuthority("localhost"),
-		grpc.WithContextDialer(func(ctx context.Context, path string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", path)
-		}),
-		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: 10 * time.Millisecond, Multiplier: 2, Jitter: 0.2, MaxDelay: time.Second},
-			MinConnectTimeout: m.times.dial,
-		}),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxResponse)),
-	)
+	conn, err := pluginconn.Dial(endpoint, maxResponse)
 	if err != nil {
 		return nil, nil, fmt.Errorf("failed to dial device plugin: %w", err)
 	}

@@ -14,6 +14,8 @@ import (
 	quantity "k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"podd/internal/pluginconn"
 )
 
 const (
@@ -183,10 +185,4 @@ func (m *Manager) Resources() (capacity, allocatable v1.ResourceList) {
 	return capacity, allocatable
 }
 
-func shorten(text string) string {
-	const most = 1000
-	if len(text) > most {
-		return strings.ToValidUTF8(text[:most], "") + "…"
-	}
-	return text
-}
+func shorten(text string) string { return pluginconn.Shorten(text) }

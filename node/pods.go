@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"podd/admission"
 	"podd/agent"
@@ -92,7 +93,7 @@ func (n *Node) assemble(facts Facts) (*parts, error) {
 	p.devices = devices.New(devices.Config{RootDir: n.cfg.RootDir, Waker: deviceUser{p}, Log: n.log, Metrics: n.registry})
 	n.problems.add(p.devices.Problems)
 	if p.csi, err = csi.New(csi.Config{
-		RootDir: n.cfg.RootDir, NodeName: n.cfg.NodeName, Objects: n.objects, Waker: driverUser{p}, Events: n.recorder, Cluster: n.clusterStorage(), DevicePlugins: p.devices, Log: n.log, Metrics: n.registry,
+		RootDir: n.cfg.RootDir, NodeName: n.cfg.NodeName, Objects: n.objects, Waker: driverUser{p}, Events: n.recorder, Cluster: n.clusterStorage(), Plugins: map[string]csi.PluginHandler{registration.DevicePlugin: p.devices}, Log: n.log, Metrics: n.registry,
 	}); err != nil {
 		return nil, err
 	}

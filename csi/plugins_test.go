@@ -38,7 +38,7 @@ func (p *plugins) list() string {
 
 func TestADevicePluginOfTheDirectoryIsPassedOn(t *testing.T) {
 	p := &plugins{}
-	n := newNode(t, "", func(v *Volumes) { v.registry.devices = p })
+	n := newNode(t, "", func(v *Volumes) { v.registry.handlers = map[string]PluginHandler{registration.DevicePlugin: p} })
 	f := newFake(t, "gpu.example.com")
 	f.kind = registration.DevicePlugin
 	f.serve().register(n)
