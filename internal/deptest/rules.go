@@ -148,6 +148,7 @@ var arrows = map[string]map[string]string{
 	"config":               {"images/records": "whether a policy is one", "internal/instance": "default directories", "internal/suggest": "hints at misspelt fields and flags", "internal/mask": "the configuration as people may see it", "eviction/threshold": "what the node keeps free"},
 	"volumes":              {"internal/hugepage": "emptyDir on huge pages", "internal/wipe": "deletes pods' directories", "podfs": "the layout of a pod's directory", "volumes/payload": "writes ConfigMaps, Secrets and their like", "volumes/ownership": "gives volumes to the fsGroup"},
 	"devices":              {"internal/atomicfile": "who has which devices", "internal/unixserver": "where plugins register", "internal/pluginconn": "connects to them", "internal/sealed": "the format of its checkpoint"},
+	"dra":                  {"internal/atomicfile": "which pods use which claims", "internal/keylock": "one call at a time for a claim", "internal/pluginconn": "connects to drivers", "internal/sealed": "the format of its checkpoint"},
 	"devices/podresources": {"internal/unixserver": "its socket"},
 	"internal/unixserver":  {},
 	"internal/pluginconn":  {},
@@ -230,5 +231,6 @@ func all(reason string, packages ...string) map[string]string {
 
 // dictated are what CheckShape lets pass, by file and name, and why.
 var dictated = map[string]string{
-	"cri/dial.go intercept": "grpc.UnaryClientInterceptor",
+	"cri/dial.go intercept":    "grpc.UnaryClientInterceptor",
+	"dra/metrics.go intercept": "grpc.UnaryClientInterceptor",
 }

@@ -1,0 +1,92 @@
+package dra
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"podd/internal/atomicfile"
+	"podd/internal/pod"
+	"podd/internal/sealed"
+)
+
+type saved struct {
+	Version int          `json:"version"`
+	Claims  []savedClaim `json:"claims"`
+}
+
+type savedClaim struct {
+	Namespace  string              `json:"namespace"`
+	Name       string              `json:"name"`
+	UID        types.UID           `json:"uid"`
+	Allocation string              `json:"allocation"`
+	Pods       []pod.UID           `json:"pods"`
+	Drivers    map[string][]device `json:"drivers"`
+}
+
+// save writes the checkpoint if anything has changed. It blocks until the disk has it: what
+// is written down must be known after a power failure.
+func (m *Manager) save() error {
+	m.saving.Lock()
+	defer m.saving.Unlock()
+	m.mu.Lock()
+	revision, unchanged := m.revision, m.revision == m.written
+	content, err := sealed.Encode(m.savedLocked())
+	m.mu.Unlock()
+	if unchanged {
+		return nil
+	}
+	if err == nil {
+		err = atomicfile.WriteDurably(m.file, content, 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("checkpoint ResourceClaim state: %w", err)
+	}
+	m.mu.Lock()
+	m.written = revision
+	m.mu.Unlock()
+	return nil
+}
+
+func (m *Manager) savedLocked() saved {
+	s := saved{Version: 1, Claims: []savedClaim{}}
+	for _, key := range slices.Sorted(maps.Keys(m.claims)) {
+		c := m.claims[key]
+		s.Claims = append(s.Claims, savedClaim{
+			Namespace: c.namespace, Name: c.name, UID: c.uid, Allocation: c.allocation,
+			Pods: slices.Sorted(maps.Keys(c.pods)), Drivers: c.drivers,
+		})
+	}
+	return s
+}
+
+// restore reads the checkpoint. One that is damaged is as if nothing were there.
+func (m *Manager) restore() {
+	var s saved
+	err := sealed.Read(m.file, &s)
+	if errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	if err == nil && s.Version != 1 {
+		err = fmt.Errorf("version %d of it is not known", s.Version)
+	}
+	if err != nil {
+		m.damaged = err.Error()
+		m.log.Error("cannot read which pods use which ResourceClaims: nobody unprepares those of an earlier podd", "file", m.file, "error", err)
+		return
+	}
+	for _, of := range s.Claims {
+		c := &claim{namespace: of.Namespace, name: of.Name, uid: of.UID, allocation: of.Allocation, pods: map[pod.UID]bool{}, drivers: of.Drivers}
+		if c.drivers == nil {
+			c.drivers = map[string][]device{}
+		}
+		for _, uid := range of.Pods {
+			c.pods[uid] = true
+		}
+		m.claims[c.key()] = c
+	}
+}

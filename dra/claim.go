@@ -1,0 +1,206 @@
+package dra
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
+
+	"podd/internal/pod"
+)
+
+// maxResults bounds the devices of one claim; the API's own bound is 32
+// (AllocationResultsMaxSize).
+const maxResults = 1024
+
+// claim is a ResourceClaim that pods use. Its fields are changed by who has its gate, under
+// Manager.mu; name, uid and the drivers' names never are.
+type claim struct {
+	namespace, name string
+	uid             types.UID
+	// allocation identifies the devices that it was allocated.
+	allocation string
+	pods       map[pod.UID]bool
+	// drivers have what each has prepared; there is an entry for each that has a part in the
+	// allocation.
+	drivers map[string][]device
+	// prepared: by this podd.
+	prepared bool
+	failure  string // why it could not be unprepared
+}
+
+// device is one that a driver has prepared.
+type device struct {
+	Pool     string   `json:"pool,omitempty"`
+	Name     string   `json:"name,omitempty"`
+	Share    *string  `json:"share,omitempty"`
+	Requests []string `json:"requests,omitempty"`
+	CDI      []string `json:"cdi,omitempty"`
+}
+
+// of says that a device is for a request of its claim; "" is for any.
+func (d *device) of(request string) bool {
+	return request == "" || len(d.Requests) == 0 ||
+		slices.ContainsFunc(d.Requests, func(r string) bool { return base(r) == base(request) })
+}
+
+// base is the request of which another may be an alternative, "request/subrequest"
+// (upstream's BaseRequestRef).
+func base(request string) string {
+	request, _, _ = strings.Cut(request, "/")
+	return request
+}
+
+func keyOf(namespace, name string) string { return namespace + "/" + name }
+
+func (c *claim) key() string { return keyOf(c.namespace, c.name) }
+
+func (c *claim) message() *drapb.Claim {
+	return &drapb.Claim{Namespace: c.namespace, Uid: string(c.uid), Name: c.name}
+}
+
+// uses says that a pod has something to do with claims.
+func uses(p *v1.Pod) bool {
+	return len(p.Spec.ResourceClaims) > 0 || p.Status.ExtendedResourceClaimStatus != nil
+}
+
+// nameOf is the name of the ResourceClaim of one of a pod's claims; empty if none was made,
+// since none is needed. generated says that it must be the pod's own. Rules and errors are
+// those of upstream's resourceclaim.Name.
+func nameOf(p *v1.Pod, c *v1.PodResourceClaim) (name string, generated bool, err error) {
+	switch {
+	case c.ResourceClaimName != nil:
+		return *c.ResourceClaimName, false, nil
+	case c.ResourceClaimTemplateName == nil:
+		return "", false, fmt.Errorf(`pod "%s/%s", spec.resourceClaim %q: none of the supported fields are set`, p.Namespace, p.Name, c.Name)
+	}
+	for _, s := range p.Status.ResourceClaimStatuses {
+		if s.Name != c.Name {
+			continue
+		}
+		if s.ResourceClaimName == nil {
+			return "", true, nil
+		}
+		return *s.ResourceClaimName, true, nil
+	}
+	return "", false, fmt.Errorf(`pod "%s/%s": ResourceClaim not created yet`, p.Namespace, p.Name)
+}
+
+// wanted reads the claims of a pod from the cluster and checks that the pod may use them and
+// that their drivers are there. Nothing is remembered of one that fails. The order of the
+// checks and their errors are upstream's.
+func (m *Manager) wanted(ctx context.Context, p *v1.Pod) (all []*claim, err error) {
+	add := func(name string, generated bool) error {
+		if name == "" || slices.ContainsFunc(all, func(c *claim) bool { return c.name == name }) {
+			return nil
+		}
+		c, err := m.fetch(ctx, p, name, generated)
+		if err != nil {
+			return err
+		}
+		all = append(all, c)
+		return m.haveDrivers(p.UID, c)
+	}
+	for i := range p.Spec.ResourceClaims {
+		name, generated, err := nameOf(p, &p.Spec.ResourceClaims[i])
+		if err == nil {
+			err = add(name, generated)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	if s := p.Status.ExtendedResourceClaimStatus; s != nil {
+		if err := add(s.ResourceClaimName, false); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+func (m *Manager) fetch(ctx context.Context, p *v1.Pod, name string, generated bool) (*claim, error) {
+	of, err := m.cluster.ResourceClaim(ctx, p.Namespace, name)
+	if err != nil {
+		return nil, fmt.Errorf("fetch ResourceClaim %s: %w", name, err)
+	}
+	if generated && !metav1.IsControlledBy(of, p) {
+		return nil, fmt.Errorf("ResourceClaim %s/%s was not created for Pod %s/%s (Pod is not owner)", of.Namespace, of.Name, p.Namespace, p.Name)
+	}
+	if !slices.ContainsFunc(of.Status.ReservedFor, func(r resourcev1.ResourceClaimConsumerReference) bool { return r.UID == p.UID }) {
+		return nil, fmt.Errorf("pod %s (%s) is not allowed to use ResourceClaim %s (%s)", p.Name, p.UID, name, of.UID)
+	}
+	c, err := newClaim(p.Namespace, name, of)
+	if err != nil {
+		return nil, fmt.Errorf("ResourceClaim %s: %w", name, err)
+	}
+	return c, nil
+}
+
+func newClaim(namespace, name string, of *resourcev1.ResourceClaim) (*claim, error) {
+	if of.Status.Allocation == nil {
+		return nil, errors.New("not allocated")
+	}
+	results := of.Status.Allocation.Devices.Results
+	if len(results) > maxResults {
+		return nil, fmt.Errorf("%d devices are allocated, and %d are the most", len(results), maxResults)
+	}
+	c := &claim{namespace: namespace, name: name, uid: of.UID, pods: map[pod.UID]bool{}, drivers: map[string][]device{}}
+	for i := range results {
+		c.drivers[results[i].Driver] = nil
+	}
+	var err error
+	c.allocation, err = identity(results)
+	return c, err
+}
+
+// identity tells one allocation from another.
+func identity(results []resourcev1.DeviceRequestAllocationResult) (string, error) {
+	var which [][5]string
+	for i := range results {
+		r := &results[i]
+		one := [5]string{r.Request, r.Driver, r.Pool, r.Device}
+		if r.ShareID != nil {
+			one[4] = string(*r.ShareID)
+		}
+		which = append(which, one)
+	}
+	text, err := json.Marshal(which)
+	s := sha256.Sum256(text)
+	return hex.EncodeToString(s[:]), err
+}
+
+// haveDrivers says whether the drivers of a claim are registered; the pod is woken when a
+// missing one is.
+func (m *Manager) haveDrivers(uid pod.UID, c *claim) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, driver := range slices.Sorted(maps.Keys(c.drivers)) {
+		if _, err := m.instanceLocked(driver); err != nil {
+			m.awaitLocked(driver, uid)
+			return err
+		}
+	}
+	return nil
+}
+
+// usersLocked are the pods with a device of a driver: any, or one of those named.
+func (m *Manager) usersLocked(driver string, devices map[deviceKey]bool) map[pod.UID]bool {
+	users := map[pod.UID]bool{}
+	for _, c := range m.claims {
+		if slices.ContainsFunc(c.drivers[driver], func(d device) bool { return devices == nil || devices[deviceKey{d.Pool, d.Name}] }) {
+			maps.Copy(users, c.pods)
+		}
+	}
+	return users
+}

@@ -1,0 +1,202 @@
+package dra
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	resourcev1 "k8s.io/api/resource/v1"
+
+	"podd/internal/keylock"
+	"podd/internal/pod"
+)
+
+// Cluster is the apiserver. Both calls block until it has answered, or ctx ends.
+type Cluster interface {
+	ResourceClaim(ctx context.Context, namespace, name string) (*resourcev1.ResourceClaim, error)
+	// DeleteResourceSlices deletes those of a node, of one driver, or of all for "".
+	DeleteResourceSlices(ctx context.Context, node, driver string) error
+}
+
+// Waker is told of pods that can make progress, or whose devices have another health. It must
+// not block.
+type Waker interface{ Changed(uid pod.UID) }
+
+// Config configures a Manager. All fields are required.
+type Config struct {
+	// RootDir is podd's --root-dir; it exists.
+	RootDir  string
+	NodeName string
+	Cluster  Cluster
+	Waker    Waker
+	Log      *slog.Logger
+	Metrics  prometheus.Registerer
+}
+
+// times are the deadlines and waits.
+type times struct {
+	call time.Duration // of a driver
+	// away is how long a driver may be away before its ResourceSlices are deleted.
+	away                 time.Duration
+	firstWipe, lastWipe  time.Duration // between attempts to delete them
+	leftovers            time.Duration // between attempts to unprepare what gone pods had
+	healthRetry, healthy time.Duration // until another stream; how long what one says holds
+}
+
+// Upstream's: defaultClientCallTimeout, defaultWipingDelay, wipeResourceSlices,
+// defaultReconcilePeriod, DRAPluginManager.add and DefaultHealthTimeout.
+var upstreamTimes = times{
+	call: 45 * time.Second, away: 30 * time.Second, firstWipe: time.Second, lastWipe: 5 * time.Minute,
+	leftovers: time.Minute, healthRetry: 5 * time.Second, healthy: 30 * time.Second,
+}
+
+// Manager has the node's drivers, and the claims that pods use. Create it with New.
+type Manager struct {
+	file, node string
+	cluster    Cluster
+	waker      Waker
+	log        *slog.Logger
+	metrics    *metrics
+	times      times
+	poke       chan struct{} // capacity 1: there are tasks, or other deadlines
+
+	gates  keylock.Locks // by claim.key: who calls drivers for a claim
+	saving sync.Mutex    // held while the checkpoint is written
+
+	mu sync.Mutex // guards what follows
+	// claims are those that pods use, by key. Whoever changes one has its gate, too.
+	claims map[string]*claim
+	// drivers are the registered instances of each, the oldest first.
+	drivers map[string][]*instance
+	// known are the drivers that metrics may name.
+	known map[string]bool
+	// waiting are the pods that wait for a driver, by its name.
+	waiting map[string]map[pod.UID]bool
+	// leftovers are pods that are gone and whose claims are still to be unprepared.
+	leftovers map[pod.UID]bool
+	retryAt   time.Time // when that is tried
+	retrying  bool
+	// wipes are the drivers that are away, and when their ResourceSlices are to be deleted;
+	// wiping has those for which that is in progress.
+	wipes  map[string]time.Time
+	wiping map[string]*wipe
+	tasks  []func(context.Context) // for Run to start
+	// revision counts changes of what is written down; written is that of the file.
+	revision, written uint64
+	damaged           string // why the checkpoint cannot be used
+}
+
+// New reads the checkpoint. It starts nothing.
+func New(c Config) *Manager {
+	m := &Manager{
+		file: filepath.Join(c.RootDir, "dra.json"), node: c.NodeName, cluster: c.Cluster, waker: c.Waker, log: c.Log,
+		times: upstreamTimes, poke: make(chan struct{}, 1),
+		claims: map[string]*claim{}, drivers: map[string][]*instance{}, known: map[string]bool{},
+		waiting: map[string]map[pod.UID]bool{}, leftovers: map[pod.UID]bool{}, wipes: map[string]time.Time{}, wiping: map[string]*wipe{},
+	}
+	m.metrics = newMetrics(c.Metrics, m.inUse)
+	m.restore()
+	return m
+}
+
+// Run watches over drivers until ctx ends, which leaves everything prepared. It returns nil.
+func (m *Manager) Run(ctx context.Context) error {
+	var work sync.WaitGroup
+	defer work.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		if next := m.expire(time.Now()); next.IsZero() {
+			timer.Stop()
+		} else {
+			timer.Reset(time.Until(next))
+		}
+		m.mu.Lock()
+		tasks := m.tasks
+		m.tasks = nil
+		m.mu.Unlock()
+		for _, task := range tasks {
+			work.Go(func() { task(ctx) })
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-m.poke:
+		case <-timer.C:
+		}
+	}
+}
+
+// Problems are those for `podd ps`.
+func (m *Manager) Problems() (all []pod.Problem) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.damaged != "" {
+		all = append(all, pod.Problem{Origin: m.file, Warning: true,
+			Message: "it is not known which pods use which ResourceClaims: " + m.damaged,
+			Hint:    "what was prepared before podd was started is unprepared by nobody: restart the pods with claims, and their drivers"})
+	}
+	for _, key := range slices.Sorted(maps.Keys(m.claims)) {
+		if c := m.claims[key]; c.failure != "" {
+			all = append(all, pod.Problem{Origin: "ResourceClaim " + key, Warning: true,
+				Message: "its pod has ended and it cannot be unprepared: " + c.failure,
+				Hint:    "the pod's end is not reported before; look at the driver"})
+		}
+	}
+	return all
+}
+
+// taskLocked has Run start a task.
+func (m *Manager) taskLocked(task func(context.Context)) {
+	m.tasks = append(m.tasks, task)
+	m.pokeRun()
+}
+
+func (m *Manager) pokeRun() {
+	select {
+	case m.poke <- struct{}{}:
+	default:
+	}
+}
+
+// tell wakes pods; the lock must be free.
+func (m *Manager) tell(pods map[pod.UID]bool) {
+	for uid := range pods {
+		m.waker.Changed(uid)
+	}
+}
+
+// expire does what is due at now and returns when something will be; zero for never.
+func (m *Manager) expire(now time.Time) (next time.Time) {
+	m.mu.Lock()
+	due := func(at time.Time) bool {
+		if !now.Before(at) {
+			return true
+		}
+		if next.IsZero() || at.Before(next) {
+			next = at
+		}
+		return false
+	}
+	for driver, at := range m.wipes {
+		if due(at) {
+			delete(m.wipes, driver)
+			m.wipeLocked(driver)
+		}
+	}
+	if len(m.leftovers) > 0 && !m.retrying && due(m.retryAt) {
+		m.retrying = true
+		m.taskLocked(m.retryLeftovers)
+	}
+	stale := m.expireHealthLocked(due)
+	m.mu.Unlock()
+	m.tell(stale)
+	return next
+}

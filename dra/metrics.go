@@ -1,0 +1,88 @@
+package dra
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// metrics are the kubelet's. Their label for drivers is bounded by maxDrivers.
+type metrics struct{ operations, calls *prometheus.HistogramVec }
+
+// anyDriver stands for all of them together.
+const anyDriver = "<any>"
+
+var inUseDesc = prometheus.NewDesc("dra_resource_claims_in_use",
+	"ResourceClaims that are prepared, by driver and, as <any>, in all: one may have devices of several drivers.", []string{"driver_name"}, nil)
+
+// newMetrics registers them; inUse counts the prepared claims of each driver.
+func newMetrics(reg prometheus.Registerer, inUse func() map[string]int) *metrics {
+	buckets := prometheus.ExponentialBucketsRange(.1, 40, 15)
+	m := &metrics{
+		operations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "dra_operations_duration_seconds", Help: "How long it took to prepare or unprepare all claims of a pod.", Buckets: buckets,
+		}, []string{"operation_name", "is_error"}),
+		calls: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "dra_grpc_operations_duration_seconds", Help: "How long drivers took to respond to calls.", Buckets: buckets,
+		}, []string{"driver_name", "method_name", "grpc_status_code"}),
+	}
+	reg.MustRegister(m.operations, m.calls, inUseCollector{inUse})
+	return m
+}
+
+func (m *metrics) operation(name string, began time.Time, err error) {
+	m.operations.WithLabelValues(name, strconv.FormatBool(err != nil)).Observe(time.Since(began).Seconds())
+}
+
+// measured measures the calls of one driver.
+type measured struct {
+	driver string
+	calls  *prometheus.HistogramVec
+}
+
+func (d measured) intercept(ctx context.Context, method string, q, r any, conn *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	began := time.Now()
+	err := call(ctx, method, q, r, conn, opts...)
+	code := status.Code(err)
+	if code > codes.Unauthenticated { // a driver may send any number
+		code = codes.Unknown
+	}
+	d.calls.WithLabelValues(d.driver, method, code.String()).Observe(time.Since(began).Seconds())
+	return err
+}
+
+func (m *metrics) forget(driver string) {
+	m.calls.DeletePartialMatch(prometheus.Labels{"driver_name": driver})
+}
+
+// inUse counts the claims that are prepared.
+func (m *Manager) inUse() map[string]int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	counts := map[string]int{anyDriver: 0}
+	for _, c := range m.claims {
+		if !c.prepared {
+			continue
+		}
+		counts[anyDriver]++
+		for driver := range c.drivers {
+			counts[driver]++
+		}
+	}
+	return counts
+}
+
+type inUseCollector struct{ inUse func() map[string]int }
+
+func (inUseCollector) Describe(to chan<- *prometheus.Desc) { to <- inUseDesc }
+
+func (c inUseCollector) Collect(to chan<- prometheus.Metric) {
+	for driver, n := range c.inUse() {
+		to <- prometheus.MustNewConstMetric(inUseDesc, prometheus.GaugeValue, float64(n), driver)
+	}
+}

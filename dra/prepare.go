@@ -1,0 +1,190 @@
+package dra
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
+
+	"podd/internal/pluginconn"
+	"podd/internal/pod"
+)
+
+// Prepare has the claims of a pod prepared by their drivers, as far as this podd has not done
+// so yet. It is called before the pod's sandbox is made, and may be repeated. It blocks while
+// it reads the claims, while other pods' calls about them are in progress and while the
+// drivers work, or until ctx ends. The error is for people, in upstream's words; the pod is
+// woken when a driver that it lacks is there.
+func (m *Manager) Prepare(ctx context.Context, p *v1.Pod) error {
+	if !uses(p) {
+		return nil
+	}
+	began := time.Now()
+	err := m.prepare(ctx, p)
+	m.metrics.operation("PrepareResources", began, err)
+	if err != nil {
+		return fmt.Errorf("prepare dynamic resources: %w", err)
+	}
+	return nil
+}
+
+func (m *Manager) prepare(ctx context.Context, p *v1.Pod) error {
+	wanted, err := m.wanted(ctx, p)
+	if err != nil || len(wanted) == 0 {
+		return err
+	}
+	var keys []string
+	for _, c := range wanted {
+		keys = append(keys, c.key())
+	}
+	leave, err := m.enter(ctx, keys)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	todo, err := m.refer(p.UID, wanted)
+	if err == nil {
+		err = m.save()
+	}
+	if err != nil || len(todo) == 0 {
+		return err
+	}
+	for _, driver := range driversOf(todo) {
+		if err := m.prepareWith(ctx, p.UID, driver, withDriver(todo, driver)); err != nil {
+			return err
+		}
+	}
+	m.mu.Lock()
+	for _, c := range todo {
+		c.prepared = true
+	}
+	m.revision++
+	m.forgetLocked(p.UID)
+	m.mu.Unlock()
+	return m.save()
+}
+
+// enter takes the gates of claims, always in one order.
+func (m *Manager) enter(ctx context.Context, keys []string) (leave func(), err error) {
+	var held []func()
+	leave = func() {
+		for _, unlock := range held {
+			unlock()
+		}
+	}
+	keys = slices.Clone(keys)
+	slices.Sort(keys)
+	for _, key := range slices.Compact(keys) {
+		unlock, err := m.gates.Lock(ctx, key)
+		if err != nil {
+			leave()
+			return nil, err
+		}
+		held = append(held, unlock)
+	}
+	return leave, nil
+}
+
+// refer adds a pod to the users of its claims, whose gates the caller has, and returns those
+// that are still to be prepared. After an error nothing is changed.
+func (m *Manager) refer(uid pod.UID, wanted []*claim) (todo []*claim, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, c := range wanted {
+		old := m.claims[c.key()]
+		switch {
+		case old == nil:
+		case old.uid != c.uid:
+			return nil, fmt.Errorf("old ResourceClaim with same name %s and different UID %s still exists (previous pod force-deleted?!)", c.name, old.uid)
+		case old.allocation != c.allocation:
+			return nil, fmt.Errorf("ResourceClaim %s was allocated anew, and what a previous pod had of it is still prepared (previous pod force-deleted?!)", c.name)
+		}
+	}
+	delete(m.leftovers, uid)
+	for _, c := range wanted {
+		if old := m.claims[c.key()]; old != nil {
+			c = old
+		} else {
+			m.claims[c.key()] = c
+		}
+		if !c.pods[uid] {
+			c.pods[uid] = true
+			m.revision++
+		}
+		c.failure = ""
+		if !c.prepared {
+			todo = append(todo, c)
+		}
+	}
+	return todo, nil
+}
+
+// driversOf are the names of the drivers of claims, sorted.
+func driversOf(claims []*claim) []string {
+	names := map[string]bool{}
+	for _, c := range claims {
+		for driver := range c.drivers {
+			names[driver] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+func withDriver(claims []*claim, driver string) (some []*claim) {
+	for _, c := range claims {
+		if _, has := c.drivers[driver]; has {
+			some = append(some, c)
+		}
+	}
+	return some
+}
+
+// prepareWith has one driver prepare its part of claims, whose gates the caller has.
+func (m *Manager) prepareWith(ctx context.Context, uid pod.UID, driver string, claims []*claim) error {
+	i, err := m.instance(driver)
+	if err != nil {
+		m.await(driver, uid)
+		return err
+	}
+	within, cancel := context.WithTimeout(ctx, m.times.call)
+	defer cancel()
+	request := &drapb.NodePrepareResourcesRequest{}
+	for _, c := range claims {
+		request.Claims = append(request.Claims, c.message())
+	}
+	response, err := i.api.NodePrepareResources(within, request)
+	if err != nil {
+		m.await(driver, uid)
+		return failed(ctx, "NodePrepareResources", err)
+	}
+	prepared, err := prepared(claims, response)
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for n, c := range claims {
+		c.drivers[driver] = prepared[n]
+	}
+	m.revision++
+	return nil
+}
+
+func (m *Manager) await(driver string, uid pod.UID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.awaitLocked(driver, uid)
+}
+
+// failed is the error of a call that a driver did not answer, or answered by an error.
+func failed(ctx context.Context, method string, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return errors.New(method + ": " + pluginconn.Shorten(err.Error()))
+}

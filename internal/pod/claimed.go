@@ -1,0 +1,28 @@
+package pod
+
+import (
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+)
+
+// ClaimedResource says that what a container requests of an extended resource was allocated
+// by a ResourceClaim that the scheduler made for the pod (KEP-5004): neither device plugins
+// nor the node's own sums have to do with it. Resources of other kinds never are, whatever the
+// pod's status says (upstream's IsDRAExtendedResourceName).
+func ClaimedResource(p *v1.Pod, container string, name v1.ResourceName) bool {
+	s := p.Status.ExtendedResourceClaimStatus
+	if s == nil || !claimable(string(name)) {
+		return false
+	}
+	return slices.ContainsFunc(s.RequestMappings, func(m v1.ContainerExtendedResourceRequest) bool {
+		return m.ContainerName == container && m.ResourceName == string(name)
+	})
+}
+
+func claimable(name string) bool {
+	return strings.HasPrefix(name, resourcev1.ResourceDeviceClassPrefix) ||
+		strings.Contains(name, "/") && !strings.Contains(name, v1.ResourceDefaultNamespacePrefix) && !strings.HasPrefix(name, v1.DefaultResourceRequestsPrefix)
+}
