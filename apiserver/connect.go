@@ -14,6 +14,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -62,8 +63,8 @@ type Client struct {
 	conn                                                                   *connection
 	core, coordination, authentication, authorization, certificates, trust rest.Interface
 	// prompt is core without the bound of QPS.
-	prompt        rest.Interface
-	storage, node rest.Interface
+	prompt                  rest.Interface
+	storage, node, resource rest.Interface
 }
 
 // Connect reads the kubeconfig. It makes no request: an apiserver that does not respond
@@ -106,7 +107,7 @@ func newClient(c Config, loaded *rest.Config, conn *connection) (*Client, error)
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
 		v1.AddToScheme, authenticationv1.AddToScheme, authorizationv1.AddToScheme, coordinationv1.AddToScheme,
-		certificatesv1.AddToScheme, certificatesv1beta1.AddToScheme, storagev1.AddToScheme, nodev1.AddToScheme,
+		certificatesv1.AddToScheme, certificatesv1beta1.AddToScheme, storagev1.AddToScheme, nodev1.AddToScheme, resourcev1.AddToScheme,
 	} {
 		if err := add(scheme); err != nil {
 			return nil, fmt.Errorf("register the API's types: %w", err)
@@ -137,6 +138,7 @@ func newClient(c Config, loaded *rest.Config, conn *connection) (*Client, error)
 		{prompt, "/apis", authorizationv1.SchemeGroupVersion, &client.authorization},
 		{loaded, "/apis", storagev1.SchemeGroupVersion, &client.storage},
 		{loaded, "/apis", nodev1.SchemeGroupVersion, &client.node},
+		{loaded, "/apis", resourcev1.SchemeGroupVersion, &client.resource},
 		{loaded, "/apis", certificatesv1.SchemeGroupVersion, &client.certificates},
 		{loaded, "/apis", certificatesv1beta1.SchemeGroupVersion, &client.trust},
 	} {
