@@ -1,11 +1,15 @@
 package admission
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	quantity "k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/component-helpers/resource"
+
+	"podd/internal/pod"
 )
 
 // shortage is a resource of which the node has too little left, in the units of
@@ -28,7 +32,7 @@ func shortages(n *Node, p *v1.Pod, others []*v1.Pod) []shortage {
 	}
 	used := map[v1.ResourceName]int64{}
 	for _, other := range others {
-		sum := resource.PodRequests(other, resource.PodResourcesOptions{})
+		sum := resource.PodRequests(withoutClaimed(other), resource.PodResourcesOptions{})
 		for name := range sum {
 			used[name] += amount(sum, name)
 		}
@@ -50,10 +54,23 @@ func shortages(n *Node, p *v1.Pod, others []*v1.Pod) []shortage {
 	return all
 }
 
+// withoutClaimed is a pod without what a ResourceClaim stands for: the scheduler has counted
+// its devices, and the node has none of that resource (upstream's removeMissingExtendedResources).
+func withoutClaimed(p *v1.Pod) *v1.Pod {
+	if p.Status.ExtendedResourceClaimStatus == nil {
+		return p
+	}
+	p = p.DeepCopy()
+	for c := range pod.ContainerSpecs(&p.Spec) {
+		maps.DeleteFunc(c.Resources.Requests, func(name v1.ResourceName, _ quantity.Quantity) bool { return pod.ClaimedResource(p, c.Name, name) })
+	}
+	return p
+}
+
 // requests is what a pod needs of the node by upstream's sum, without what its
 // containers ask of kinds that the node does not count.
 func requests(n *Node, p *v1.Pod) v1.ResourceList {
-	sum := resource.PodRequests(p, resource.PodResourcesOptions{ExcludeOverhead: true})
+	sum := resource.PodRequests(withoutClaimed(p), resource.PodResourcesOptions{ExcludeOverhead: true})
 	for name := range sum {
 		if _, counted := n.Allocatable[name]; !counted && extended(name) {
 			delete(sum, name)

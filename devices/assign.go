@@ -28,7 +28,7 @@ type item struct {
 
 // requestsOf are a pod's, in the order in which containers are started; counts says
 // whether a resource is one of device plugins. Limits count: extended resources cannot be
-// overcommitted.
+// overcommitted. What a ResourceClaim stands for is not of device plugins.
 func requestsOf(p *v1.Pod, counts func(resource string) bool) (all []request) {
 	for c, kind := range pod.ContainerSpecs(&p.Spec) {
 		if kind == pod.EphemeralContainer {
@@ -36,7 +36,7 @@ func requestsOf(p *v1.Pod, counts func(resource string) bool) (all []request) {
 		}
 		for _, name := range slices.Sorted(maps.Keys(c.Resources.Limits)) {
 			q := c.Resources.Limits[name]
-			if q.Value() > 0 && counts(string(name)) {
+			if q.Value() > 0 && counts(string(name)) && !pod.ClaimedResource(p, c.Name, name) {
 				all = append(all, request{c.Name, string(name), q.Value(), kind == pod.InitContainer})
 			}
 		}

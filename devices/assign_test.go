@@ -131,3 +131,12 @@ func TestPrefer(t *testing.T) {
 		}
 	}
 }
+
+// What a ResourceClaim stands for is its driver's to give (KEP-5004).
+func TestAClaimedResourceIsNotOfDevicePlugins(t *testing.T) {
+	p := aPod("web", gpu, "1", "example.com/other", "1")
+	p.Status.ExtendedResourceClaimStatus = &v1.PodExtendedResourceClaimStatus{RequestMappings: []v1.ContainerExtendedResourceRequest{{ContainerName: "c", ResourceName: gpu}}}
+	if got := requestsOf(p, extended); len(got) != 1 || got[0].resource != "example.com/other" {
+		t.Errorf("got %v", got)
+	}
+}
