@@ -3,8 +3,8 @@
 // schedulers learn which pod has which devices.
 //
 // It leaves to others what there is to say: pods are the status writer's, devices package
-// devices'. podd assigns no processors and no memory of its own to containers, so that these
-// lists are empty, as those of a kubelet with the policies "none"; it has no dynamic resources.
+// devices', claims package dra's. podd assigns no processors and no memory of its own to containers, so that these
+// lists are empty, as those of a kubelet with the policies "none".
 // Only root may connect; requests are limited in rate as upstream's, in size and in number.
 package podresources
 
@@ -43,13 +43,20 @@ type Devices interface {
 	AllocatableDevices() []*api.ContainerDevices
 }
 
-// Config configures a Server. All fields are required.
+// Claims has what containers have by ResourceClaims. Its method must not block.
+type Claims interface {
+	Resources(p *v1.Pod, c *v1.Container) []*api.DynamicResource
+}
+
+// Config configures a Server. All fields but those with a default are required.
 type Config struct {
 	// Socket is its path; its directory is made.
 	Socket string
 	// Pods are those that have not ended. It must not block.
 	Pods    func() []*v1.Pod
 	Devices Devices
+	// Claims may be nil: there are no ResourceClaims.
+	Claims  Claims
 	Log     *slog.Logger
 	Metrics prometheus.Registerer
 }
@@ -142,7 +149,11 @@ func (s *Server) of(p *v1.Pod) *api.PodResources {
 	r := &api.PodResources{Name: p.Name, Namespace: p.Namespace}
 	for c, kind := range pod.ContainerSpecs(&p.Spec) {
 		if kind == pod.RegularContainer || kind == pod.SidecarContainer {
-			r.Containers = append(r.Containers, &api.ContainerResources{Name: c.Name, Devices: s.cfg.Devices.ContainerDevices(p.UID, c.Name)})
+			one := &api.ContainerResources{Name: c.Name, Devices: s.cfg.Devices.ContainerDevices(p.UID, c.Name)}
+			if s.cfg.Claims != nil {
+				one.DynamicResources = s.cfg.Claims.Resources(p, c)
+			}
+			r.Containers = append(r.Containers, one)
 		}
 	}
 	return r

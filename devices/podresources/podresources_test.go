@@ -35,6 +35,10 @@ func (all) AllocatableDevices() []*api.ContainerDevices {
 	return []*api.ContainerDevices{{ResourceName: "example.com/gpu", DeviceIds: []string{"a"}}}
 }
 
+func (all) Resources(p *v1.Pod, c *v1.Container) []*api.DynamicResource {
+	return []*api.DynamicResource{{ClaimName: "claim-of-" + c.Name, ClaimNamespace: p.Namespace}}
+}
+
 func aPod(name string) *v1.Pod {
 	always := v1.ContainerRestartPolicyAlways
 	p := &v1.Pod{}
@@ -59,7 +63,7 @@ func serve(t *testing.T) *rig {
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	r := &rig{socket: filepath.Join(dir, "pod-resources", "kubelet.sock"), metrics: prometheus.NewRegistry()}
-	s := New(Config{Socket: r.socket, Pods: func() []*v1.Pod { return []*v1.Pod{aPod("web"), aPod("db")} }, Devices: all{}, Log: slog.New(slog.DiscardHandler), Metrics: r.metrics})
+	s := New(Config{Socket: r.socket, Pods: func() []*v1.Pod { return []*v1.Pod{aPod("web"), aPod("db")} }, Devices: all{}, Claims: all{}, Log: slog.New(slog.DiscardHandler), Metrics: r.metrics})
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = s.Run(ctx) }()
@@ -80,7 +84,7 @@ func TestWhatAnAgentLearns(t *testing.T) {
 		t.Fatalf("got %v, %v", list, err)
 	}
 	// What an init container had, others may have now.
-	if c := list.PodResources[1].Containers; len(c) != 2 || c[0].Name != "beside" || c[1].Name != "main" || c[1].Devices[0].DeviceIds[0] != "web-main" {
+	if c := list.PodResources[1].Containers; len(c) != 2 || c[0].Name != "beside" || c[1].Name != "main" || c[1].Devices[0].DeviceIds[0] != "web-main" || c[1].DynamicResources[0].ClaimName != "claim-of-main" {
 		t.Errorf("got %v", c)
 	}
 	if one, err := r.client.Get(t.Context(), &api.GetPodResourcesRequest{PodName: "web", PodNamespace: "default"}); err != nil || one.PodResources.Name != "web" {
