@@ -77,6 +77,7 @@ func (a *Agent) reject(d *pod.Desired, before rejection, verdict pod.Verdict) {
 		a.cfg.Status.Report(r)
 		return
 	}
+	a.cfg.Claims.Drop(d.UID()) // what it had before it was rejected, after a reboot
 	// The numbers in the message change with every pod that starts or terminates.
 	if before.Reason != verdict.Reason {
 		a.cfg.Events.Event(d.Pod, v1.EventTypeWarning, verdict.Reason, verdict.Message)

@@ -240,6 +240,8 @@ type Parts struct {
 	Admitter Admitter
 	// Devices may be nil: there are no device plugins.
 	Devices Devices
+	// Claims may be nil: no pod has any.
+	Claims Claims
 	// Limits may be nil: nothing is watched.
 	Limits Limits
 	// Resizer may be nil: every resize is granted, and only containers change.
@@ -267,6 +269,9 @@ func (p Parts) withDefaults() Parts {
 	}
 	if p.Devices == nil {
 		p.Devices = noDevices{}
+	}
+	if p.Claims == nil {
+		p.Claims = noClaims{}
 	}
 	if p.Limits == nil {
 		p.Limits = noLimits{}

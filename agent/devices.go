@@ -39,8 +39,8 @@ func withDevices(req *pod.ContainerRequest, devices *pod.ContainerDevices) {
 	req.Annotations, req.CDI = devices.Annotations, devices.CDI
 }
 
-// retainDevices has those of pods released that were removed while no podd ran.
-func (a *Agent) retainDevices() {
+// retain has the devices and claims of pods released that were removed while no podd ran.
+func (a *Agent) retain() {
 	keep := make(map[pod.UID]bool)
 	for uid := range a.orphans {
 		keep[uid] = true
@@ -54,4 +54,5 @@ func (a *Agent) retainDevices() {
 	}
 	a.mu.Unlock()
 	a.cfg.Devices.Retain(keep)
+	a.cfg.Claims.Retain(keep)
 }

@@ -43,10 +43,10 @@ func (w *worker) note(d *pod.Desired, seen pod.Observed, now time.Time) {
 }
 
 // report passes what is known to status, with the failures of this sync's starts,
-// unless nothing changed.
+// unless nothing changed, or it is withheld.
 func (w *worker) report(v *view, err error) {
 	d, step := v.granted, &v.step
-	if d.Pod.Name == "" {
+	if d.Pod.Name == "" || w.withheld {
 		return
 	}
 	waiting := maps.Clone(step.Waiting)
@@ -72,7 +72,7 @@ func (w *worker) report(v *view, err error) {
 	}
 	r := pod.Report{
 		Desired: d, Phase: w.phase, Observed: w.kept.complete(v.seen), Probes: v.probes, Waiting: waiting, Starting: starting(v.hooks), StartTime: w.startTime,
-		Followed: followed(step.Memory.Killed), Devices: w.agent.cfg.Devices.Health(w.uid),
+		Followed: followed(step.Memory.Killed), Devices: w.deviceHealth(d.Pod),
 	}
 	if step.End != nil {
 		r.Failed, r.Reason, r.Message = true, step.End.Reason, step.End.Message

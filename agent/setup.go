@@ -97,6 +97,12 @@ func (w *worker) setup(v *view) setup {
 			name: "volumes", do: func(ctx context.Context) (bool, error) { return w.ensureVolumes(ctx, v) },
 			release: func(ctx context.Context) error { w.releaseVolumes(ctx, v); return nil },
 		},
+		// Unprepared before the pod's end is reported, as a rule; a pod that has no status to
+		// report, or none that is new, leaves it to this step.
+		{
+			name: "claims", do: func(ctx context.Context) (bool, error) { return done(w.prepareClaims(ctx, v)) },
+			remove: func(ctx context.Context) error { return w.agent.cfg.Claims.Unprepare(ctx, w.uid) },
+		},
 		{name: "place", do: func(ctx context.Context) (bool, error) { return done(w.takePlace(ctx)) }},
 		// The user namespace is recorded in the directory, and removed with it.
 		{name: "inputs and user namespace", do: func(ctx context.Context) (bool, error) {

@@ -144,6 +144,9 @@ func (w *worker) create(ctx context.Context, v *view, st plan.Start) (made pod.C
 		w.awaitDevices(d, st.Container.Name, &devices)
 		return made, nil
 	}
+	if err := w.withClaims(d, st.Container, &devices); err != nil {
+		return made, err
+	}
 	req, err := w.containerRequest(d, *v.step.Sandbox, st)
 	if err != nil {
 		return made, pod.WithReason(pod.ReasonCreateContainerConfigError, err)

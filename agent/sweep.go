@@ -32,7 +32,7 @@ func (a *Agent) sweepOnce(ctx context.Context) {
 		return
 	}
 	a.swept = true
-	a.retainDevices()
+	a.retain()
 	known := slices.Collect(maps.Keys(a.orphans))
 	known = slices.AppendSeq(known, maps.Keys(a.desired))
 	a.wg.Go(func() { a.sweep(ctx, known) })

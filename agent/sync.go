@@ -32,6 +32,9 @@ func (w *worker) sync(ctx context.Context) (wakeAt time.Time, again bool) {
 	w.adoptCgroup(ctx, v)
 	w.followVolumes(v)
 	w.watchLimits(v)
+	if err := w.unprepareClaims(ctx, v); err != nil {
+		return w.failed(ctx, "unprepare the claims of the pod", err), errors.Is(context.Cause(ctx), errEnded)
+	}
 	w.report(v, nil)
 	if v.step.Finished {
 		if err := w.release(ctx, v); err != nil {

@@ -46,6 +46,7 @@ type worker struct {
 	over      bool      // the pod has completed, now or before
 	kept      kept      // the checkpoint of that
 	named     *v1.Pod   // whose objects are registered; nil for none
+	withheld  bool      // the pod has ended, and its claims are not unprepared: no report is made
 	mounted   bool      // the volumes are ready
 	unmounted string    // what the pod waits for until then
 	awaiting  time.Time // since when nothing but the apiserver's answers is missing; zero if they are not

@@ -1,0 +1,99 @@
+package agent
+
+import (
+	"context"
+	"maps"
+
+	v1 "k8s.io/api/core/v1"
+
+	"podd/internal/pod"
+)
+
+// Claims prepares and unprepares the ResourceClaims of pods (package dra). A driver that a
+// call lacked wakes the pod when it is there.
+type Claims interface {
+	// Prepare is called before each sandbox of a pod. It blocks while drivers work, or until
+	// ctx ends.
+	Prepare(ctx context.Context, p *v1.Pod) error
+	// Container returns the names of the CDI devices that a container gets.
+	Container(p *v1.Pod, c *v1.Container) (cdi []string, err error)
+	// Health is that of a pod's devices, by container; nil for none. A change wakes the pod.
+	Health(p *v1.Pod) map[string][]v1.ResourceStatus
+	// Holds says that there is something to unprepare.
+	Holds(uid pod.UID) bool
+	// Unprepare is called when nothing of the pod runs any more. It is idempotent, and blocks
+	// while drivers work, or until ctx ends.
+	Unprepare(ctx context.Context, uid pod.UID) error
+	// Drop is Unprepare for a pod without a worker. It does not block.
+	Drop(uid pod.UID)
+	// Retain drops the pods that are not named. It does not block.
+	Retain(keep map[pod.UID]bool)
+}
+
+// noClaims stands for Parts.Claims where there are none.
+type noClaims struct{}
+
+func (noClaims) Prepare(context.Context, *v1.Pod) error             { return nil }
+func (noClaims) Container(*v1.Pod, *v1.Container) ([]string, error) { return nil, nil }
+func (noClaims) Health(*v1.Pod) map[string][]v1.ResourceStatus      { return nil }
+func (noClaims) Holds(pod.UID) bool                                 { return false }
+func (noClaims) Unprepare(context.Context, pod.UID) error           { return nil }
+func (noClaims) Drop(pod.UID)                                       {}
+func (noClaims) Retain(map[pod.UID]bool)                            {}
+
+// prepareClaims has the claims of a pod prepared for its next sandbox.
+func (w *worker) prepareClaims(ctx context.Context, v *view) error {
+	err := w.agent.cfg.Claims.Prepare(ctx, v.granted.Pod)
+	if err != nil && ctx.Err() == nil {
+		w.event(v.granted, "", "FailedPrepareDynamicResources", "Failed to prepare dynamic resources: "+err.Error())
+		return toldError{err}
+	}
+	return err
+}
+
+// unprepareClaims unprepares the claims of a pod that has ended, once its containers and its
+// sandbox have stopped. Until that has succeeded no report is made: the status would be the
+// last one, by which the cluster takes the claims as free and gives their devices to others.
+func (w *worker) unprepareClaims(ctx context.Context, v *view) error {
+	ended := (v.step.Over || v.in.Kill != nil) && !anyMayRun(&v.seen)
+	w.withheld = ended && w.agent.cfg.Claims.Holds(w.uid)
+	if !w.withheld || len(v.step.Stop)+len(v.step.StopSandboxes) > 0 {
+		return nil
+	}
+	err := w.agent.cfg.Claims.Unprepare(ctx, w.uid)
+	w.withheld = err != nil
+	return err
+}
+
+// anyMayRun says that a container of a pod runs, or may do so for all the runtime knows.
+func anyMayRun(seen *pod.Observed) bool {
+	for i := range seen.Containers {
+		if s := seen.Containers[i].State; s == pod.ContainerRunning || s == pod.ContainerUnknown {
+			return true
+		}
+	}
+	return false
+}
+
+// withClaims adds to a container's devices those that it has by claims.
+func (w *worker) withClaims(d *pod.Desired, c *v1.Container, devices *pod.ContainerDevices) error {
+	more, err := w.agent.cfg.Claims.Container(d.Pod, c)
+	if err != nil {
+		return pod.WithReason(pod.ReasonCreateContainerConfigError, err)
+	}
+	devices.CDI = append(devices.CDI, more...)
+	return nil
+}
+
+// deviceHealth is the health of all devices of a pod, by container; nil for none.
+func (w *worker) deviceHealth(p *v1.Pod) map[string][]v1.ResourceStatus {
+	all, claimed := w.agent.cfg.Devices.Health(w.uid), w.agent.cfg.Claims.Health(p)
+	if len(all) == 0 {
+		return claimed
+	}
+	all = maps.Clone(all)
+	for container, more := range claimed {
+		all[container] = append(all[container], more...)
+	}
+	return all
+}
