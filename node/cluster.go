@@ -314,6 +314,14 @@ func (m *membership) start(ctx context.Context, g *errgroup.Group, p *parts) {
 			return ctx.Err()
 		}
 	})
+	start(ctx, g, "ResourceSlices", func(ctx context.Context) error {
+		select {
+		case <-m.registrar.Registered():
+			p.claims.Wipe(ctx)
+		case <-ctx.Done():
+		}
+		return nil
+	})
 	start(ctx, g, "services", func(ctx context.Context) error { return m.services.Run(ctx, m.client) })
 	start(ctx, g, "service account tokens", func(ctx context.Context) error { return m.tokens.Run(ctx, objectUser{p.agent, p.volumes}) })
 }

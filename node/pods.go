@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"podd/admission"
 	"podd/agent"
@@ -17,6 +16,7 @@ import (
 	"podd/csi"
 	"podd/devices"
 	"podd/devices/podresources"
+	"podd/dra"
 	"podd/eviction"
 	"podd/hooks"
 	"podd/images"
@@ -61,6 +61,7 @@ type parts struct {
 	client    *cri.Client
 	csi       *csi.Volumes
 	devices   *devices.Manager
+	claims    *dra.Manager // nil without a cluster
 	volumes   *volumes.Mounter
 	meter     *usage.Meter
 	kernel    *kernel.Reader
@@ -92,8 +93,9 @@ func (n *Node) assemble(facts Facts) (*parts, error) {
 	var err error
 	p.devices = devices.New(devices.Config{RootDir: n.cfg.RootDir, Waker: deviceUser{p}, Log: n.log, Metrics: n.registry})
 	n.problems.add(p.devices.Problems)
+	p.newClaims()
 	if p.csi, err = csi.New(csi.Config{
-		RootDir: n.cfg.RootDir, NodeName: n.cfg.NodeName, Objects: n.objects, Waker: driverUser{p}, Events: n.recorder, Cluster: n.clusterStorage(), Plugins: map[string]csi.PluginHandler{registration.DevicePlugin: p.devices}, Log: n.log, Metrics: n.registry,
+		RootDir: n.cfg.RootDir, NodeName: n.cfg.NodeName, Objects: n.objects, Waker: driverUser{p}, Events: n.recorder, Cluster: n.clusterStorage(), Plugins: p.plugins(), Log: n.log, Metrics: n.registry,
 	}); err != nil {
 		return nil, err
 	}
@@ -177,7 +179,7 @@ func (n *parts) forAgent() agent.Parts {
 	return agent.Parts{
 		Observer: observer{n.client, cgroup.NewOOMWitness(n.cgroups.Kills, n.log)}, Inputs: n.inputs(), Files: n.files,
 		Sandboxes: sandboxes{n.client, n.network, n.objects, n.callFailed}, Containers: containers{n.client, n.callFailed}, Images: n.images, Volumes: n.volumes,
-		Cgroups: groups, Admitter: n.admission, Devices: n.devices, Limits: n.limits(), Resizer: resizer{groups, n.admission}, Probes: n.prober, Hooks: n.hooks,
+		Cgroups: groups, Admitter: n.admission, Devices: n.devices, Claims: n.podClaims(), Limits: n.limits(), Resizer: resizer{groups, n.admission}, Probes: n.prober, Hooks: n.hooks,
 		HostIP: n.hostIP, NodeIPs: n.addresses.now(),
 	}
 }
@@ -197,8 +199,11 @@ func (n *parts) start(ctx context.Context, g *errgroup.Group, started time.Time)
 	start(ctx, g, "volumes", n.volumes.Run)
 	start(ctx, g, "device plugins", n.devices.Run)
 	start(ctx, g, "pod resources", podresources.New(podresources.Config{
-		Socket: filepath.Join(n.cfg.RootDir, "pod-resources", "kubelet.sock"), Pods: n.active, Devices: n.devices, Log: n.log, Metrics: n.registry,
+		Socket: filepath.Join(n.cfg.RootDir, "pod-resources", "kubelet.sock"), Pods: n.active, Devices: n.devices, Claims: n.shownClaims(), Log: n.log, Metrics: n.registry,
 	}).Run)
+	if n.claims != nil {
+		start(ctx, g, "DRA drivers", n.claims.Run)
+	}
 	start(ctx, g, "CSI drivers", n.csi.Run)
 	start(ctx, g, "images", n.images.Run)
 	start(ctx, g, "prober", n.prober.Run)

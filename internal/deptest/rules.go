@@ -187,7 +187,7 @@ var arrows = map[string]map[string]string{
 	},
 	"node/capacity": {"config": "what is reserved", "eviction/threshold": "what the node keeps free", "cgroup": "the name of the bound of processes", "internal/hugepage": "pages that are set aside"},
 	"node": all("puts the parts together",
-		"admission", "agent", "agent/backoff", "apiserver", "bundle", "cgroup", "cni", "config", "cri", "cri/spec", "csi", "devices", "devices/podresources", "events", "eviction", "eviction/threshold", "hooks", "identity", "images", "images/archive",
+		"admission", "agent", "agent/backoff", "apiserver", "bundle", "cgroup", "cni", "config", "cri", "cri/spec", "csi", "devices", "devices/podresources", "dra", "events", "eviction", "eviction/threshold", "hooks", "identity", "images", "images/archive",
 		"images/credentials", "images/gc", "images/records", "inspect", "internal/atomicfile", "internal/bytesize", "internal/instance", "logrotate", "mirror", "node/bundled", "node/capacity", "nodestatus", "nodestorage", "objects", "objects/claims", "pleg",
 		"podconfig", "podconfig/apiserver", "podconfig/file", "podconfig/http", "podconfig/manifest", "podenv", "podfs", "podlogs", "prober", "server", "server/kubeletapi", "stats", "stats/kernel", "status", "systemd", "tokens", "userns", "volumes", "volumes/quota", "volumes/usage",
 		"cri/critest"), // its tests
