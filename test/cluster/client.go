@@ -60,6 +60,8 @@ var kinds = map[string]struct {
 	"CSINode":               {"/apis/storage.k8s.io/v1", "csinodes", true},
 	"VolumeAttachment":      {"/apis/storage.k8s.io/v1", "volumeattachments", true},
 	"RuntimeClass":          {"/apis/node.k8s.io/v1", "runtimeclasses", true},
+	"ResourceClaim":         {"/apis/resource.k8s.io/v1", "resourceclaims", false},
+	"ResourceSlice":         {"/apis/resource.k8s.io/v1", "resourceslices", true},
 	"Node":                  {"/api/v1", "nodes", true},
 	"ServiceAccount":        {"/api/v1", "serviceaccounts", false},
 	"Service":               {"/api/v1", "services", false},
