@@ -151,7 +151,8 @@ func resources(s *sheet, level int, r *v1.ResourceRequirements) {
 	list("Requests", r.Requests)
 }
 
-// devices writes what the container has of device plugins, which kubectl does not.
+// devices writes what the container has of device plugins and by ResourceClaims, which kubectl
+// does not.
 func devices(s *sheet, status *v1.ContainerStatus) {
 	if len(status.AllocatedResourcesStatus) == 0 {
 		return
@@ -160,7 +161,11 @@ func devices(s *sheet, status *v1.ContainerStatus) {
 	for _, of := range status.AllocatedResourcesStatus {
 		var all []string
 		for _, one := range of.Resources {
-			all = append(all, oneLine(string(one.ResourceID))+" ("+string(one.Health)+")")
+			health := string(one.Health)
+			if one.Message != nil && *one.Message != "" {
+				health += ": " + oneLine(*one.Message)
+			}
+			all = append(all, oneLine(string(one.ResourceID))+" ("+health+")")
 		}
 		s.field(3, string(of.Name), strings.Join(all, ", "))
 	}

@@ -124,13 +124,13 @@ func TestDescribeNamesDevicesAndTheirHealth(t *testing.T) {
 	s := newSheet()
 	devices(s, &v1.ContainerStatus{})
 	devices(s, &v1.ContainerStatus{AllocatedResourcesStatus: []v1.ResourceStatus{{
-		Name: "example.com/gpu", Resources: []v1.ResourceHealth{{ResourceID: "a\n\x1b[31m", Health: v1.ResourceHealthStatusHealthy}, {ResourceID: "b", Health: v1.ResourceHealthStatusUnknown}},
+		Name: "example.com/gpu", Resources: []v1.ResourceHealth{{ResourceID: "a\n\x1b[31m", Health: v1.ResourceHealthStatusHealthy}, {ResourceID: "b", Health: v1.ResourceHealthStatusUnknown, Message: new("hot\n\x1b[31m")}},
 	}}})
 	var out strings.Builder
 	if err := s.writeTo(&out); err != nil {
 		t.Fatal(err)
 	}
-	if text := out.String(); !strings.Contains(text, "Devices:\n") || !strings.Contains(text, "example.com/gpu:  a") || !strings.Contains(text, " (Healthy), b (Unknown)\n") || strings.Contains(text, "\x1b") {
+	if text := out.String(); !strings.Contains(text, "Devices:\n") || !strings.Contains(text, "example.com/gpu:  a") || !strings.Contains(text, " (Healthy), b (Unknown: hot") || strings.Contains(text, "\x1b") {
 		t.Errorf("got %q", text)
 	}
 }
