@@ -129,14 +129,19 @@ func (w *worker) ensureCgroup(ctx context.Context, v *view) error {
 }
 
 // ensureVolumes sets up what a sandbox or a container needs on disk, once in this
-// worker's life: the mounter recognises the mounts of an earlier podd. If that takes
-// long, it is not ready, and wakes the worker when it is.
+// worker's life, and again for an ephemeral container that mounts what no other does: the
+// mounter recognises the mounts of an earlier podd. If that takes long, it is not ready,
+// and wakes the worker when it is.
 func (w *worker) ensureVolumes(ctx context.Context, v *view) (ready bool, err error) {
-	if w.mounted {
+	used := pod.UsedVolumes(v.granted.Pod)
+	if w.mounted != nil && !beyond(used, w.mounted) {
 		return true, nil
 	}
 	state, err := w.agent.cfg.Volumes.Ensure(ctx, v.granted.Pod)
-	w.mounted, w.unmounted = state.Ready && err == nil, state.Message
+	w.mounted, w.unmounted = nil, state.Message
+	if state.Ready && err == nil {
+		w.mounted = used
+	}
 	awaits := w.awaits(v, err)
 	switch {
 	case err != nil && ctx.Err() != nil:
@@ -148,10 +153,20 @@ func (w *worker) ensureVolumes(ctx context.Context, v *view) (ready bool, err er
 		w.event(v.granted, "", pod.ReasonOf(err, "FailedMount"), err.Error())
 		return false, toldError{err}
 	}
-	if !w.mounted {
+	if w.mounted == nil {
 		v.wakeBy(state.RetryAt)
 	}
-	return w.mounted, nil
+	return w.mounted != nil, nil
+}
+
+// beyond says whether some of the names are not among the known.
+func beyond(names, known map[string]bool) bool {
+	for name := range names {
+		if !known[name] {
+			return true
+		}
+	}
+	return false
 }
 
 // followVolumes keeps the volumes of a pod that runs at its newest version, also
@@ -248,7 +263,7 @@ func (w *worker) releaseSandboxes(ctx context.Context, v *view) error {
 // releaseVolumes keeps what is on disk, as long as the pod is there, but for one
 // that was evicted: the node is to get the space back.
 func (w *worker) releaseVolumes(ctx context.Context, v *view) {
-	w.mounted = false
+	w.mounted = nil
 	release := w.agent.cfg.Volumes.Release
 	if end := v.step.End; end != nil && end.Reason == pod.ReasonEvicted {
 		release = w.agent.cfg.Volumes.Discard

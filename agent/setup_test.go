@@ -220,6 +220,40 @@ func TestASetupIsDoneOnceHoweverOftenItIsAskedFor(t *testing.T) {
 	}
 }
 
+// Its volumes are set up when the pod is, but for those that nobody mounts.
+func TestVolumesAreSetUpAgainForAnEphemeralContainerThatMountsAnother(t *testing.T) {
+	node := newWorld(t)
+	w, v := node.podOf()
+	look := func(volumes ...string) {
+		p := v.granted.Pod.DeepCopy()
+		c := v1.EphemeralContainer{}
+		for _, name := range volumes {
+			c.VolumeMounts = append(c.VolumeMounts, v1.VolumeMount{Name: name})
+		}
+		p.Spec.EphemeralContainers = append(p.Spec.EphemeralContainers, c)
+		v.granted = &pod.Desired{Pod: p}
+		for range 2 {
+			if ready, err := w.ensureVolumes(t.Context(), v); !ready || err != nil {
+				t.Fatalf("got ready %v (%v)", ready, err)
+			}
+		}
+	}
+	look("data")
+	node.mustHaveCalled("Ensure")
+	look("data")
+	look()
+	node.mustHaveCalled()
+	node.fail["Ensure"] = errors.New("it is not there")
+	v.granted.Pod.Spec.EphemeralContainers[0].VolumeMounts[0].Name = "late"
+	if ready, err := w.ensureVolumes(t.Context(), v); ready || err == nil {
+		t.Errorf("got ready %v (%v), want the error", ready, err)
+	}
+	delete(node.fail, "Ensure")
+	node.calls = nil
+	look("late")
+	node.mustHaveCalled("Ensure")
+}
+
 // createSandboxAlone is createSandbox without its checks.
 func (w *worker) createSandboxAlone(ctx context.Context, v *view) (bool, error) {
 	defer w.leavePlace()

@@ -42,16 +42,16 @@ type worker struct {
 	phase     pod.Phase
 	memory    plan.Memory
 	startTime time.Time
-	since     time.Time // the same on the monotonic clock
-	over      bool      // the pod has completed, now or before
-	kept      kept      // the checkpoint of that
-	named     *v1.Pod   // whose objects are registered; nil for none
-	withheld  bool      // the pod has ended, and its claims are not unprepared: no report is made
-	mounted   bool      // the volumes are ready
-	unmounted string    // what the pod waits for until then
-	awaiting  time.Time // since when nothing but the apiserver's answers is missing; zero if they are not
-	created   bool      // this podd created a sandbox
-	leave     func()    // frees the slot among the sandboxes being started; nil for none
+	since     time.Time       // the same on the monotonic clock
+	over      bool            // the pod has completed, now or before
+	kept      kept            // the checkpoint of that
+	named     *v1.Pod         // whose objects are registered; nil for none
+	withheld  bool            // the pod has ended, and its claims are not unprepared: no report is made
+	mounted   map[string]bool // the volumes that are ready: those that containers used then; nil if not all are
+	unmounted string          // what the pod waits for until then
+	awaiting  time.Time       // since when nothing but the apiserver's answers is missing; zero if they are not
+	created   bool            // this podd created a sandbox
+	leave     func()          // frees the slot among the sandboxes being started; nil for none
 	// sandbox has the inputs of the pod's newest sandbox; nil until computed.
 	sandbox *pod.SandboxInputs
 	tries   int // syncs in a row that failed

@@ -9,6 +9,7 @@ import (
 	"github.com/moby/sys/mountinfo"
 	v1 "k8s.io/api/core/v1"
 
+	"podd/internal/pod"
 	"podd/server"
 )
 
@@ -19,8 +20,13 @@ func (a answers) Volumes(p *v1.Pod) []server.Volume {
 		a.log.Debug("cannot read the mount table", "error", err) // paths are known without it
 	}
 	var all []server.Volume
+	used := pod.UsedVolumes(p)
 	for i := range p.Spec.Volumes {
 		name := p.Spec.Volumes[i].Name
+		if !used[name] {
+			all = append(all, server.Volume{Name: name, Message: "not set up: no container mounts it"})
+			continue
+		}
 		path, err := a.volumes.Path(p, name)
 		if err != nil {
 			all = append(all, server.Volume{Name: name, Message: err.Error()})

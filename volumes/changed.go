@@ -161,8 +161,12 @@ func (m *Mounter) update(ctx context.Context, l *livePod) (ok bool) {
 		if m.held(l) {
 			return nil
 		}
+		used := pod.UsedVolumes(o.pod)
 		for i := range o.pod.Spec.Volumes {
 			v := &o.pod.Spec.Volumes[i]
+			if !used[v.Name] {
+				continue
+			}
 			err := m.refreshOne(ctx, o, v)
 			if err == nil {
 				continue

@@ -65,6 +65,17 @@ func claims(name string) v1.Volume {
 	return v1.Volume{Name: name, VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: name}}}
 }
 
+// asDevices gives the pod's volumes with a claim to its container as devices.
+func asDevices(p *v1.Pod) *v1.Pod {
+	p.Spec.InitContainers = nil
+	for i := range p.Spec.Volumes {
+		if v := &p.Spec.Volumes[i]; v.PersistentVolumeClaim != nil {
+			p.Spec.Containers[0].VolumeDevices = append(p.Spec.Containers[0].VolumeDevices, v1.VolumeDevice{Name: v.Name, DevicePath: "/dev/" + v.Name})
+		}
+	}
+	return p
+}
+
 func readOnly(v v1.Volume) v1.Volume {
 	v.PersistentVolumeClaim.ReadOnly = true
 	return v
@@ -212,7 +223,7 @@ func TestUnsuitableLocalVolumesAreRejected(t *testing.T) {
 	}{
 		"missing":            {localDisk("d", filepath.Join(dir, "none")), nil, []string{`path "` + dir + `/none" does not exist`}},
 		"a file":             {localDisk("d", file), nil, []string{"only directory and block device are supported"}},
-		"not a device":       {localDisk("d", dir, asBlock), nil, []string{"is a directory, not a block device"}},
+		"not a device":       {localDisk("d", dir, asBlock), asDevices, []string{"is a directory, not a block device"}},
 		"a character device": {localDisk("d", "/dev/null"), nil, []string{"only directory and block device are supported"}},
 		"a device that is mounted": {localDisk("d", dir, asBlock), func(p *v1.Pod) *v1.Pod {
 			return withMounts(p, v1.VolumeMount{Name: "data", MountPath: "/data"})
@@ -226,7 +237,7 @@ func TestUnsuitableLocalVolumesAreRejected(t *testing.T) {
 			v.Name, v.Spec.HostPath = "d", &v1.HostPathVolumeSource{Path: dir}
 			asBlock(&v.Spec)
 			return v
-		}(), nil, []string{"PersistentVolume d has volumeMode Block, which volumes of kind hostPath cannot have"}},
+		}(), asDevices, []string{"PersistentVolume d has volumeMode Block, which volumes of kind hostPath cannot have"}},
 		"of a kind that podd does not have": {func() *v1.PersistentVolume {
 			v := &v1.PersistentVolume{}
 			v.Name, v.Spec.ISCSI = "d", &v1.ISCSIPersistentVolumeSource{}
@@ -408,11 +419,10 @@ func TestADeviceThatBlkidCannotIdentifyIsNotFormatted(t *testing.T) {
 func TestADeviceReachesTheContainer(t *testing.T) {
 	device := loop(t, 8)
 	m := newMounter(t, withClaims(claimed{"disk": localDisk("a", device, asBlock), "look": localDisk("b", device, asBlock)}))
-	p := aPod("1", claims("disk"), readOnly(claims("look")))
-	p.Spec.Containers[0].VolumeDevices = []v1.VolumeDevice{{Name: "disk", DevicePath: "/dev/xvda"}, {Name: "look", DevicePath: "/dev/xvdb"}}
+	p := asDevices(aPod("1", claims("disk"), readOnly(claims("look"))))
 	mustSetUp(t, m, p)
 	got, err := m.Devices(p, &p.Spec.Containers[0])
-	want := fmt.Sprint([]pod.Device{{HostPath: device, ContainerPath: "/dev/xvda"}, {HostPath: device, ContainerPath: "/dev/xvdb", ReadOnly: true}})
+	want := fmt.Sprint([]pod.Device{{HostPath: device, ContainerPath: "/dev/disk"}, {HostPath: device, ContainerPath: "/dev/look", ReadOnly: true}})
 	if err != nil || fmt.Sprint(got) != want {
 		t.Errorf("got %v, %v, want %v", got, err, want)
 	}

@@ -14,6 +14,8 @@
 //
 //   - The actual state is the mount table and the directory tree, and is stored
 //     nowhere else. Ensure and TearDown therefore work the same after a crash.
+//   - What no container of a pod uses (pod.UsedVolumes) is not set up, whatever is wrong
+//     with it.
 //   - Ensure waits only briefly. A longer setup continues in the background, and its
 //     end wakes the pod. A volume that hangs or fails does not keep the pod's other
 //     volumes from being set up. A volume that hangs blocks only its own pod, and not

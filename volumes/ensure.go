@@ -49,8 +49,8 @@ type setUp struct {
 	wakeTimer *time.Timer   // see endPart
 }
 
-// Ensure says whether the pod's directory and all of its volumes are set up, and
-// starts to set them up if they are not. It waits briefly (ensureWait, or until ctx
+// Ensure says whether the pod's directory and all of its volumes that a container uses
+// (pod.UsedVolumes) are set up, and starts to set them up if they are not. It waits briefly (ensureWait, or until ctx
 // ends) for a setup that it started, and not at all for one in progress, whose end
 // wakes the pod. A state that is not ready says what it waits for, and until when.
 //
@@ -191,12 +191,14 @@ func (m *Mounter) outcome(o *setUp) (pod.VolumeState, error) {
 	return pod.VolumeState{Message: fmt.Sprintf("volumes are being set up: %v%s", missing, m.waitsFor(o.pod, waits, ", ")), RetryAt: late}, nil
 }
 
-// missingLocked names the pod's volumes that this Mounter has not set up.
+// missingLocked names the volumes that the pod's containers use and this Mounter has not
+// set up.
 func (m *Mounter) missingLocked(p *v1.Pod) []string {
-	names := []string{}
+	names, used := []string{}, pod.UsedVolumes(p)
 	for i := range p.Spec.Volumes {
-		if _, ok := m.ready[p.UID][p.Spec.Volumes[i].Name]; !ok {
-			names = append(names, p.Spec.Volumes[i].Name)
+		name := p.Spec.Volumes[i].Name
+		if _, ok := m.ready[p.UID][name]; !ok && used[name] {
+			names = append(names, name)
 		}
 	}
 	return names

@@ -58,10 +58,25 @@ func tempDir(t *testing.T) string {
 	return dir
 }
 
+// aPod returns a pod with a container that mounts nothing, and one that has all of its
+// volumes.
 func aPod(uid string, volumes ...v1.Volume) *v1.Pod {
-	return &v1.Pod{
+	p := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: types.UID(uid), Labels: map[string]string{"app": "shop"}},
 		Spec:       v1.PodSpec{Volumes: volumes, Containers: []v1.Container{{Name: "c"}}},
+	}
+	use(p)
+	return p
+}
+
+// use has an init container use all of the pod's volumes.
+func use(p *v1.Pod) {
+	all := v1.Container{Name: "all"}
+	for i := range p.Spec.Volumes {
+		all.VolumeMounts = append(all.VolumeMounts, v1.VolumeMount{Name: p.Spec.Volumes[i].Name, MountPath: "/" + p.Spec.Volumes[i].Name})
+	}
+	if len(p.Spec.Volumes) > 0 {
+		p.Spec.InitContainers = []v1.Container{all}
 	}
 }
 

@@ -38,11 +38,14 @@ func hostPathOf(t target) *v1.HostPathVolumeSource {
 
 // prerequisites returns, for each of the pod's volumes, the indexes of earlier hostPaths
 // that may create its path or a part of it: manifests have one volume create a directory
-// and the next a file in it.
-func (m *Mounter) prerequisites(p *v1.Pod) [][]int {
+// and the next a file in it. Those that no container uses are not set up.
+func (m *Mounter) prerequisites(p *v1.Pod, used map[string]bool) [][]int {
 	first := make([][]int, len(p.Spec.Volumes))
 	paths := make([]string, len(p.Spec.Volumes)) // those that may be created
 	for i := range p.Spec.Volumes {
+		if !used[p.Spec.Volumes[i].Name] {
+			continue
+		}
 		k, t, err := m.find(p, &p.Spec.Volumes[i])
 		if err != nil || k.plugin != hostPathPlugin {
 			continue

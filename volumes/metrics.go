@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"podd/internal/pod"
 )
 
 // metrics has upstream's names where upstream has the metric.
@@ -79,8 +81,12 @@ func (m *Mounter) counts() counts {
 		if m.released[uid] || m.ending[uid] || m.pending[uid] != nil {
 			continue
 		}
+		used := pod.UsedVolumes(p)
 		for i := range p.Spec.Volumes {
 			v := &p.Spec.Volumes[i]
+			if !used[v.Name] {
+				continue
+			}
 			plugin, ready := m.ready[uid][v.Name]
 			if k := m.kindOf(v); !ready && k != nil {
 				plugin = k.plugin

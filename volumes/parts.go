@@ -20,7 +20,8 @@ const parallelVolumes = 8
 // volumes of these kinds wait until one of the hung ones returns.
 const maxThreads = 1000
 
-// part is the setup of one of a pod's volumes. Mounter.mu guards it.
+// part is the setup of one of a pod's volumes, zero for one that no container uses.
+// Mounter.mu guards it.
 type part struct {
 	active   bool          // it has not ended: it runs, or waits for a slot
 	at       time.Time     // when it started to run; zero while it does not
@@ -29,27 +30,29 @@ type part struct {
 	reported bool          // Ensure has returned err
 }
 
-// setUpVolumes sets up all of the pod's volumes and returns when every one has succeeded
-// or failed. Volumes that may block on a server, a driver or a disk are set up in
+// setUpVolumes sets up the volumes that the pod's containers use and returns when every
+// one has succeeded or failed. Volumes that may block on a server, a driver or a disk are set up in
 // parallel, so that one that hangs or fails does not keep the others from being set up.
 // The rest are set up here, one after the other: each takes less than a millisecond of
 // CPU, and in parallel ten of them took as long (BenchmarkPodWithTenVolumes).
 func (m *Mounter) setUpVolumes(ctx context.Context, o *setUp) {
 	volumes := o.pod.Spec.Volumes
-	if len(volumes) == 0 {
+	used := pod.UsedVolumes(o.pod)
+	if !m.beginAll(o, used) {
 		return
 	}
-	m.beginAll(o)
-	slots, before := make(chan struct{}, parallelVolumes), m.prerequisites(o.pod)
+	slots, before := make(chan struct{}, parallelVolumes), m.prerequisites(o.pod, used)
 	inParallel := func(i int) {
 		ready := m.doneOf(o, before[i])
 		go m.setUpInParallel(ctx, o, i, ready, slots)
 	}
 	var here []int
 	for i := range volumes {
-		if m.mayBlock(o.pod, &volumes[i]) {
+		switch {
+		case !used[volumes[i].Name]:
+		case m.mayBlock(o.pod, &volumes[i]):
 			inParallel(i)
-		} else {
+		default:
 			here = append(here, i)
 		}
 	}
@@ -137,14 +140,19 @@ func (m *Mounter) setUpAlone(ctx context.Context, p *v1.Pod, v *v1.Volume) error
 	return m.setUpOne(ctx, p, v)
 }
 
-func (m *Mounter) beginAll(o *setUp) {
+// beginAll marks the parts of the volumes that are used as active, and says whether there
+// are any.
+func (m *Mounter) beginAll(o *setUp, used map[string]bool) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	n := len(o.pod.Spec.Volumes)
 	o.parts, o.idle, o.retries = make([]part, n), make(chan struct{}), make(chan int, n)
 	for i := range o.parts {
-		o.beginLocked(i)
+		if used[o.pod.Spec.Volumes[i].Name] {
+			o.beginLocked(i)
+		}
 	}
+	return o.active > 0
 }
 
 func (o *setUp) beginLocked(i int) {

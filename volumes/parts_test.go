@@ -220,10 +220,11 @@ func TestAHostPathWaitsForTheOneThatCreatesIt(t *testing.T) {
 
 func TestPrerequisitesOfHostPaths(t *testing.T) {
 	m := newMounter(t)
-	got := m.prerequisites(aPod("u1",
+	p := aPod("u1",
 		host("0", "/a/b", v1.HostPathDirectoryOrCreate), host("1", "/a/b/c", v1.HostPathFileOrCreate), host("2", "/a", v1.HostPathDirectory),
 		host("3", "/a/bc", v1.HostPathDirectory), host("4", "/a/b/c/", v1.HostPathFile), empty("5"), host("6", "/a/b", v1.HostPathUnset),
-		host("7", "/", v1.HostPathDirectory)))
+		host("7", "/", v1.HostPathDirectory))
+	got := m.prerequisites(p, pod.UsedVolumes(p))
 	want := [][]int{nil, {0}, {0, 1}, nil, {0, 1}, nil, nil, {0, 1}}
 	if !slices.EqualFunc(got, want, slices.Equal[[]int]) {
 		t.Errorf("got %v, want %v", got, want)

@@ -48,11 +48,15 @@ type need struct {
 	key    string // "" for the object alone
 }
 
-// needs are what a pod cannot do without, in the order of its spec.
+// needs are what a pod cannot do without, in the order of its spec. It can do without a
+// volume that none of its containers uses.
 func needs(p *v1.Pod) []need {
 	l := needList{namespace: p.Namespace}
+	used := pod.UsedVolumes(p)
 	for i := range p.Spec.Volumes {
-		l.volume(fmt.Sprintf("spec.volumes[%d]", i), &p.Spec.Volumes[i].VolumeSource)
+		if v := &p.Spec.Volumes[i]; used[v.Name] {
+			l.volume(fmt.Sprintf("spec.volumes[%d]", i), &v.VolumeSource)
+		}
 	}
 	visitContainers(p, func(path string, c *v1.Container) {
 		for i, e := range c.EnvFrom {

@@ -23,7 +23,7 @@ func TestWhatAPodWouldWaitForIsReportedOnce(t *testing.T) {
 		return v1.PodSpec{Containers: []v1.Container{{Env: []v1.EnvVar{{ValueFrom: from}, {ValueFrom: from}}}}}
 	}
 	volume := func(source v1.VolumeSource) v1.PodSpec {
-		return v1.PodSpec{Volumes: []v1.Volume{{VolumeSource: source}}}
+		return v1.PodSpec{Volumes: []v1.Volume{{Name: "v", VolumeSource: source}}, Containers: []v1.Container{{VolumeMounts: []v1.VolumeMount{{Name: "v"}}}}}
 	}
 	for what, tt := range map[string]struct {
 		spec v1.PodSpec
@@ -44,7 +44,8 @@ func TestWhatAPodWouldWaitForIsReportedOnce(t *testing.T) {
 			[]string{"spec.initContainers[0].envFrom[1].configMapRef: none of these files has the ConfigMap default/x: the pod would wait for it (write one, or make the reference optional)"}},
 		"a volume": {volume(v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "password", Items: []v1.KeyToPath{{Key: "password"}, {Key: "user"}}}}),
 			[]string{`spec.volumes[0].secret: the Secret default/password has no key "user": the pod would wait for it (add it, or make the reference optional)`}},
-		"an optional volume": {spec: volume(v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: name("x"), Optional: &optional}})},
+		"a volume that no container mounts": {spec: v1.PodSpec{Volumes: []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "x"}}}}}},
+		"an optional volume":                {spec: volume(v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: name("x"), Optional: &optional}})},
 		"a projected one": {volume(v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{
 			{ConfigMap: &v1.ConfigMapProjection{LocalObjectReference: name("settings")}}, {Secret: &v1.SecretProjection{LocalObjectReference: name("y")}}}}}),
 			[]string{"spec.volumes[0].projected.sources[1].secret: none of these files has the Secret default/y: the pod would wait for it (write one, or make the reference optional)"}},

@@ -202,6 +202,7 @@ func TestADriverIsAskedOfAFewVolumesAtATime(t *testing.T) {
 			}
 			d.drivers[quick] = says(ofADriver)
 			p.Spec.Volumes = append(p.Spec.Volumes, claimed(slow, slow), claimed(quick, quick))
+			use(p)
 		}
 		m, pods := d.stated(fine), []*v1.Pod{p}
 		if n := len(m.Claims(t.Context(), pods)); n != volumes {

@@ -29,7 +29,18 @@ func empty(name, limit string, medium v1.StorageMedium) v1.Volume {
 }
 
 func aPod(volumes ...v1.Volume) *v1.Pod {
-	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: "u1"}, Spec: v1.PodSpec{Volumes: volumes}}
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: "u1"}, Spec: v1.PodSpec{Volumes: volumes}}
+	use(p)
+	return p
+}
+
+// use has a container mount all of the pod's volumes.
+func use(p *v1.Pod) {
+	all := v1.Container{Name: "all"}
+	for i := range p.Spec.Volumes {
+		all.VolumeMounts = append(all.VolumeMounts, v1.VolumeMount{Name: p.Spec.Volumes[i].Name})
+	}
+	p.Spec.InitContainers = []v1.Container{all}
 }
 
 // disk is a fake of a node's volumes: the usage of each, how long measuring it takes, and

@@ -76,9 +76,10 @@ func (m *Meter) Claims(ctx context.Context, pods []*v1.Pod) []stats.VolumeStats 
 	of := map[key]*stats.PVCReference{}
 	seen := map[stats.PVCReference]bool{}
 	for _, p := range pods {
+		used := pod.UsedVolumes(p)
 		for i := range p.Spec.Volumes {
 			v := &p.Spec.Volumes[i]
-			if ref := claimOf(p, v); ref != nil && !seen[*ref] && m.cfg.Fresh >= 0 {
+			if ref := claimOf(p, v); ref != nil && used[v.Name] && !seen[*ref] && m.cfg.Fresh >= 0 {
 				seen[*ref] = true
 				s := m.volumeSource(p, v)
 				of[s.key] = ref
@@ -107,15 +108,16 @@ func claimOf(p *v1.Pod, v *v1.Volume) *stats.PVCReference {
 	return nil
 }
 
-// sourcesOf returns the sources of a pod's statistics. As upstream, hostPaths and images
-// have none.
+// sourcesOf returns the sources of a pod's statistics. As upstream, hostPaths, images and
+// what no container uses have none.
 func (m *Meter) sourcesOf(p *v1.Pod) []source {
 	sources := []source{{key{p.UID, hostsOf}, func(context.Context) (figures, time.Duration, error) {
 		used, err := m.hosts(p.UID)
 		return figures{FsStats: stats.FsStats{UsedBytes: number(used.Bytes), InodesUsed: number(used.Inodes)}}, 0, err
 	}}}
+	used := pod.UsedVolumes(p)
 	for i := range p.Spec.Volumes {
-		if v := &p.Spec.Volumes[i]; v.HostPath == nil && v.Image == nil && m.cfg.Fresh >= 0 {
+		if v := &p.Spec.Volumes[i]; used[v.Name] && v.HostPath == nil && v.Image == nil && m.cfg.Fresh >= 0 {
 			sources = append(sources, m.volumeSource(p, v))
 		}
 	}
