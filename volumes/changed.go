@@ -174,6 +174,9 @@ func (m *Mounter) update(ctx context.Context, l *livePod) (ok bool) {
 			if ctx.Err() != nil {
 				return nil
 			}
+			if pod.IsAwaited(err) { // the apiserver's answer changes it again
+				continue
+			}
 			m.reportStale(o.pod, v, err)
 			_, static := errors.AsType[collectError](err)
 			ok = ok && static
@@ -197,7 +200,9 @@ func (m *Mounter) refreshOne(ctx context.Context, o *setUp, v *v1.Volume) error 
 	}
 	m.setVolume(o, v.Name)
 	err := k.refresh(ctx, t)
-	m.metrics.observe(k.plugin, "volume_mount", o.since, err)
+	if !pod.IsAwaited(err) {
+		m.metrics.observe(k.plugin, "volume_mount", o.since, err)
+	}
 	if err == nil && !ready && ctx.Err() == nil {
 		m.markReady(o.pod.UID, v.Name, k.plugin)
 	}

@@ -6,7 +6,10 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	v1 "k8s.io/api/core/v1"
 
 	"podd/internal/pod"
@@ -78,4 +81,42 @@ func TestWithoutTheApiserverVolumesOfAnEarlierPoddCount(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", c.what, got, before)
 		}
 	}
+}
+
+// awaitedTokens is the tokens of a podd that has just been started: each is requested when it
+// is first asked for, and the answer comes later.
+type awaitedTokens struct{ answer string }
+
+func (a *awaitedTokens) Token(*v1.Pod, *v1.ServiceAccountTokenProjection) (string, error) {
+	if a.answer == "" {
+		return "", fmt.Errorf("failed to fetch token: %w", pod.ErrAwaited)
+	}
+	return a.answer, nil
+}
+
+func TestARestartedPoddDoesNotReportWhatTheApiserverHasNotAnsweredYet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, dir := newStore(), tempDir(t)
+		p := aPod("u1", v1.Volume{Name: "access", VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{
+			Sources: []v1.VolumeProjection{{ServiceAccountToken: &v1.ServiceAccountTokenProjection{Path: "token"}}},
+		}}})
+		mustBeReady(t, newMounter(t, s.into, func(o *Options) { o.RootDir, o.Tokens = dir, tokenFor("t1") }), p)
+
+		tokens := &awaitedTokens{}
+		m := newMounter(t, s.into, func(o *Options) { o.RootDir, o.Tokens = dir, tokens })
+		m.Follow(p)
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if told := s.told(); len(told) > 0 {
+			t.Errorf("got the events %q, want none", told)
+		}
+		if n := testutil.CollectAndCount(m.metrics.operations); n > 0 {
+			t.Errorf("%d kinds of operations are counted, want none", n)
+		}
+		mustHold(t, volumeDir(m, "u1", "projected", "access"), map[string]string{"token": "t1"})
+		tokens.answer = "t2"
+		m.Changed(p.UID)
+		synctest.Wait()
+		mustHold(t, volumeDir(m, "u1", "projected", "access"), map[string]string{"token": "t2"})
+	})
 }

@@ -51,7 +51,7 @@ func (m *Mounter) setUpOne(ctx context.Context, p *v1.Pod, v *v1.Volume) error {
 	start := time.Now()
 	if m.isReady(p.UID, v.Name) {
 		err := k.refresh(ctx, t)
-		if err != nil {
+		if err != nil && !pod.IsAwaited(err) {
 			m.metrics.observe(k.plugin, "volume_mount", start, err)
 		}
 		if err != nil && k.live && ctx.Err() == nil {

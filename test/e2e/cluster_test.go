@@ -383,8 +383,12 @@ func TestAPodOfTheClusterHasItsTokenAndItsObjects(t *testing.T) {
 	}
 	apply("{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}, data: {level: high}}")
 	m.mark("level-high")
-	// Its token and ConfigMaps came a moment after the pod, which is no failure. By the time
-	// that a change of one has arrived, events have, too.
+	m.stop()
+	m.start()
+	apply("{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}, data: {level: middle}}")
+	m.mark("level-middle")
+	// Its token and ConfigMaps came a moment after the pod, and after podd's restart, which is
+	// no failure. By the time that a change of one has arrived, events have, too.
 	var events v1.EventList
 	text, err := m.server.Client().Raw(t.Context(), "/api/v1/namespaces/default/events?fieldSelector=involvedObject.name=access")
 	if err == nil {
