@@ -20,10 +20,11 @@ const republishPeriod = time.Minute
 type republished struct{ timer *time.Timer }
 
 // Follow has a volume that an earlier podd has set up looked after periodically: published
-// again, if its driver asks for that, and expanded, if its claim does. It does not block.
+// again, if its driver asks for that, and expanded, if its claim does. It does not block: it
+// does nothing while it is not known what the driver asks for, and is called again then.
 func (v *Volumes) Follow(volume pod.CSIVolume) {
 	ctx, cancel := context.WithCancel(context.Background())
-	cancel() // what is not known yet is looked for the next time
+	cancel()
 	if p, err := v.plan(ctx, &volume); err == nil && (p.republish || p.resizes()) && p.isSetUp() {
 		v.follow(volume, p)
 	}

@@ -32,14 +32,20 @@ type livePod struct {
 	done    chan struct{} // closed at its end; nil: it does not run
 }
 
-// Changed says that a source of the pod's live volumes has changed. It never blocks: the
-// volumes are updated in the background, once for any number of calls meanwhile, with
-// the newest content. Volumes that are not set up are ignored. Errors become events of
-// the pod, and the volume keeps its last content.
+// Changed says that an object that the pod's volumes name is known now or has changed. It
+// never blocks: live volumes are updated in the background, once for any number of calls
+// meanwhile, with the newest content. Volumes that are not set up are ignored. Errors
+// become events of the pod, and the volume keeps its last content. CSI volumes of an
+// earlier podd are followed once their claim and their driver's CSIDriver are known.
 func (m *Mounter) Changed(uid pod.UID) {
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	m.changedLocked(uid)
+	p := m.pods[uid]
+	over := m.ending[uid] || m.released[uid] || m.stopping
+	m.mu.Unlock()
+	if p != nil && !over {
+		m.followCSI(p)
+	}
 }
 
 // Follow records p as the newest version of a pod that has a sandbox. If it differs

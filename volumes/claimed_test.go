@@ -32,6 +32,19 @@ func (c claimed) Claim(p *v1.Pod, v *v1.Volume) (pod.BoundVolume, error) {
 	return b, nil
 }
 
+// awaitedClaims is claimed once the apiserver has answered.
+type awaitedClaims struct {
+	claimed
+	answered bool
+}
+
+func (c *awaitedClaims) Claim(p *v1.Pod, v *v1.Volume) (pod.BoundVolume, error) {
+	if !c.answered {
+		return pod.BoundVolume{}, fmt.Errorf("PVC is not known yet: %w", pod.ErrAwaited)
+	}
+	return c.claimed.Claim(p, v)
+}
+
 func (claimed) Use(pod.BoundVolume, pod.UID, func(pod.UID) bool) error { return nil }
 
 func withClaims(c Claims) func(*Options) { return func(o *Options) { o.Claims = c } }

@@ -24,8 +24,8 @@ type CSI interface {
 	SetUp(ctx context.Context, v pod.CSIVolume) (podOwns bool, err error)
 	// Path returns where SetUp has published the volume. It is pure.
 	Path(v pod.CSIVolume) string
-	// Follow says that an earlier podd may have set up this volume of a running pod.
-	// It must not block.
+	// Follow says that an earlier podd may have set up this volume of a running pod. It
+	// is called again when what it could not find out may be known. It must not block.
 	Follow(v pod.CSIVolume)
 	// TearDown has the driver unpublish the volume of a directory, as
 	// releaser.release.
@@ -158,7 +158,7 @@ func (m *Mounter) release(ctx context.Context, uid pod.UID) (kept []string, err 
 	return kept, errors.Join(errs...)
 }
 
-// followCSI calls CSI.Follow for the pod's CSI volumes.
+// followCSI calls CSI.Follow for the pod's CSI volumes, as far as they are known.
 func (m *Mounter) followCSI(p *v1.Pod) {
 	for i := range p.Spec.Volumes {
 		v := &p.Spec.Volumes[i]

@@ -125,6 +125,32 @@ func TestAPersistentVolumeOfADriverIsFoundByItsClaim(t *testing.T) {
 	}
 }
 
+// After a restart of podd, the apiserver has not answered when the pod is synced, and a quiet
+// pod is not synced again.
+func TestCSIVolumesOfAnEarlierPoddAreFollowedOnceTheApiserverHasAnswered(t *testing.T) {
+	volume := &v1.PersistentVolume{}
+	volume.Name, volume.Spec.CSI = "disk", &v1.CSIPersistentVolumeSource{Driver: "x", VolumeHandle: "h"}
+	f, c := &fakeCSI{}, &awaitedClaims{claimed: claimed{"data": volume}}
+	m := newMounter(t, func(o *Options) { o.CSI = f }, withClaims(c))
+	must := func(when string, want ...string) {
+		t.Helper()
+		if !slices.Equal(f.followed, want) {
+			t.Errorf("%s: followed are %q, want %q", when, f.followed, want)
+		}
+		f.followed = nil
+	}
+	m.Changed("a")
+	must("before the pod is known")
+	m.Follow(aPod("a", claims("data"), ofCSI("inline")))
+	must("before the claim is known", "inline")
+	c.answered = true
+	m.Changed("a")
+	must("once it is", "disk", "inline")
+	m.Stopping("a")
+	m.Changed("a")
+	must("once the pod ends")
+}
+
 func TestTheFSGroupOfACSIVolumeIsAppliedUnlessItsDriverDoes(t *testing.T) {
 	for _, podOwns := range []bool{true, false} {
 		f := &fakeCSI{podOwns: podOwns}
