@@ -3,6 +3,7 @@ package cri
 import (
 	"context"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -42,6 +43,24 @@ func (c *Client) logOf(k *runtimeapi.Container) string {
 	return filepath.Join(dir, podfs.ContainerLog(l[spec.LabelContainerName], int32(k.Metadata.GetAttempt())))
 }
 
+// HasUsed says whether there is a container of the pod, a dead one too, with the image of
+// that ID, as its own or as a volume.
+func (c *Client) HasUsed(ctx context.Context, uid pod.UID, imageID string) (bool, error) {
+	r, err := c.runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{
+		LabelSelector: map[string]string{spec.LabelPodUID: string(uid)},
+	}})
+	if err != nil {
+		return false, mapError("list containers", err)
+	}
+	return slices.ContainsFunc(r.Containers, func(k *runtimeapi.Container) bool { return slices.Contains(imagesOf(k), imageID) }), nil
+}
+
+// imagesOf are the IDs and names of a container's images.
+func imagesOf(k *runtimeapi.Container) []string {
+	mounted := strings.Split(k.Annotations[pod.AnnotationImageVolumes], ",")
+	return append(mounted, k.ImageId, k.ImageRef, k.Image.GetImage(), k.Image.GetUserSpecifiedImage())
+}
+
 // ContainerImages are the IDs and names of the images of all containers that the
 // runtime knows, dead ones too, by one call: those of this podd's, with the images
 // that they mount as volumes, and those of others. A name may occur more than once.
@@ -55,8 +74,7 @@ func (c *Client) ContainerImages(ctx context.Context) (own, others []string, err
 		if _, podds := k.Annotations[pod.AnnotationStartTime]; podds && c.maker(pod.UID(k.Labels[spec.LabelPodUID]), k.Annotations) == "" {
 			images = &own
 		}
-		mounted := strings.Split(k.Annotations[pod.AnnotationImageVolumes], ",")
-		for _, name := range append(mounted, k.ImageId, k.ImageRef, k.Image.GetImage(), k.Image.GetUserSpecifiedImage()) {
+		for _, name := range imagesOf(k) {
 			if name != "" {
 				*images = append(*images, name)
 			}

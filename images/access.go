@@ -2,6 +2,8 @@ package images
 
 import (
 	"context"
+	"fmt"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -19,17 +21,40 @@ type Records interface {
 	Arrived(image, id string) error
 }
 
-// mayUse reports whether a pod may use an image that is on the node.
-func (l *Puller) mayUse(a request, ref string, img *pod.Image) bool {
+// mayUse reports whether a pod may use an image that is on the node. If not, unknown says
+// which of the pod's Secrets, by which it might, the apiserver has not said anything of.
+// Until it has, as when podd was restarted while it is away, a pod may use what it has used
+// before. The error is of a runtime that does not respond.
+func (l *Puller) mayUse(ctx context.Context, a request, ref string, img *pod.Image) (may bool, unknown, err error) {
 	if l.cfg.Records == nil {
-		return true
+		return true, nil, nil
 	}
-	return l.cfg.Records.May(ref, img.ID, func() []pod.RegistryAuth {
-		if l.cfg.Keyring == nil {
-			return nil
+	may = l.cfg.Records.May(ref, img.ID, func() (own []pod.RegistryAuth) {
+		if l.cfg.Keyring != nil {
+			own, unknown = l.cfg.Keyring.Own(ref, a.pod)
 		}
-		return l.cfg.Keyring.Own(ref, a.pod)
+		return own
 	})
+	if may || unknown == nil {
+		return may, nil, nil
+	}
+	if l.cfg.HasUsed != nil {
+		may, err = l.cfg.HasUsed(ctx, a.key.uid, img.ID)
+	}
+	return may, unknown, err
+}
+
+// awaitSecrets is the state of an image that is there, while it is not known whether the pod
+// has credentials for it. An answer of the apiserver wakes the pod.
+func (l *Puller) awaitSecrets(a request, unknown error) pod.ImageState {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	st := waitingState(l.wantLocked(a).reported)
+	if !pod.IsAwaited(unknown) {
+		st = pod.ImageState{Reason: pod.ReasonContainerCreating, Message: bounded(fmt.Sprintf("Waiting for the credentials to use image %q: %v", a.image, unknown))}
+	}
+	st.RetryAt = time.Now().Add(inspectRetry)
+	return st
 }
 
 // pullPresent pulls an image that is on the node by the pod's own credentials, which is

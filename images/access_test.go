@@ -1,6 +1,9 @@
 package images
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -27,8 +30,14 @@ func newRecords(t *testing.T, root string) *records.Store {
 // whom the pods of namespace owner have.
 func withRecords(t *testing.T, of *records.Store, test func(t *testing.T, b *bench)) {
 	t.Helper()
-	own := map[string][]pod.RegistryAuth{"owner": {{Username: "right", Source: pod.CredentialSource{Namespace: "owner", Name: "s", UID: "1"}}}}
-	inBubble(t, PullConfig{Keyring: keys{auths: own}, Records: of}, func(t *testing.T, b *bench) {
+	withKeys(t, keys{auths: ofOwner}, of, nil, test)
+}
+
+var ofOwner = map[string][]pod.RegistryAuth{"owner": {{Username: "right", Source: pod.CredentialSource{Namespace: "owner", Name: "s", UID: "1"}}}}
+
+func withKeys(t *testing.T, k keys, of *records.Store, used func(context.Context, pod.UID, string) (bool, error), test func(t *testing.T, b *bench)) {
+	t.Helper()
+	inBubble(t, PullConfig{Keyring: k, Records: of, HasUsed: used}, func(t *testing.T, b *bench) {
 		b.cfg.Runtime = authRuntime{b.rt, "right"}
 		test(t, b)
 	})
@@ -65,6 +74,52 @@ func TestAnImageOfAnotherPodsSecretIsNotUsedWithoutIt(t *testing.T) {
 		}
 		if after := len(b.rt.pulled()); after != before {
 			t.Errorf("the owner's image was pulled again: %v", b.rt.pulled())
+		}
+	})
+}
+
+// While the apiserver is away, or has not answered yet.
+func TestAPresentImageIsNotPulledWhileThePodsSecretIsNotKnown(t *testing.T) {
+	const image = "reg.test/app:1"
+	var unknown error
+	var users []pod.UID
+	used := func(_ context.Context, uid pod.UID, id string) (bool, error) {
+		return id == "sha256:"+image && slices.Contains(users, uid), nil
+	}
+	withKeys(t, keys{auths: ofOwner, unknown: &unknown}, newRecords(t, t.TempDir()), used, func(t *testing.T, b *bench) {
+		b.in(t, "owner", image, v1.PullIfNotPresent)
+		synctest.Wait()
+		if st := b.in(t, "owner", image, v1.PullIfNotPresent); !st.Ready {
+			t.Fatalf("the owner: %+v", st)
+		}
+		pulls := len(b.rt.pulled())
+		for why, message := range map[error]string{
+			fmt.Errorf("secret %q is not known yet: %w", "s", pod.ErrAwaited):              "",
+			fmt.Errorf("secret %q %w", "s", pod.Unknown(errors.New("connection refused"))): `Waiting for the credentials to use image "reg.test/app:1": secret "s" connection refused`,
+		} {
+			unknown = why
+			for _, policy := range []v1.PullPolicy{v1.PullIfNotPresent, v1.PullNever} {
+				users = nil
+				st := b.in(t, "owner", image, policy)
+				if st.Ready || st.Reason != pod.ReasonContainerCreating || st.Message != message || !st.RetryAt.After(time.Now()) {
+					t.Errorf("%v, %s: a pod that has not run gets %+v, want it to wait and say %q", why, policy, st, message)
+				}
+				users = []pod.UID{pod.UID("owner" + string(policy))}
+				if st := b.in(t, "owner", image, policy); !st.Ready {
+					t.Errorf("%v, %s: a pod that has run it gets %+v", why, policy, st)
+				}
+			}
+		}
+		unknown, users = nil, nil
+		if st := b.in(t, "owner", image, v1.PullIfNotPresent); !st.Ready {
+			t.Errorf("once it is known: %+v", st)
+		}
+		if n := len(b.rt.pulled()); n != pulls {
+			t.Errorf("it was pulled again: %v", b.rt.pulled())
+		}
+		unknown = nil
+		if st := b.in(t, "thief", image, v1.PullNever); st.Reason != pod.ReasonErrImageNeverPull {
+			t.Errorf("a pod without the Secret: got %+v", st)
 		}
 	})
 }

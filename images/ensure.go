@@ -147,7 +147,13 @@ func (l *Puller) ensureOne(ctx context.Context, a request) (pod.ImageState, erro
 		if err := l.adopt(ctx); err != nil {
 			return pod.ImageState{}, fmt.Errorf("look up images that were being pulled: %w", err)
 		}
-		if !l.mayUse(a, ref, img) {
+		may, unknown, err := l.mayUse(ctx, a, ref, img)
+		switch {
+		case err != nil:
+			return pod.ImageState{}, fmt.Errorf("look up what the pod has used: %w", err)
+		case !may && unknown != nil:
+			return l.awaitSecrets(a, unknown), nil
+		case !may:
 			return l.pullPresent(a, ref), nil
 		}
 		l.found(a, img)

@@ -175,8 +175,9 @@ func TestALongPullSaysHowFarItIs(t *testing.T) {
 
 // keys is a keyring by namespace.
 type keys struct {
-	auths map[string][]pod.RegistryAuth
-	err   error
+	auths   map[string][]pod.RegistryAuth
+	err     error
+	unknown *error // what Own does not know
 }
 
 func (k keys) Lookup(_ context.Context, _ string, p *v1.Pod) ([]pod.RegistryAuth, error) {
@@ -185,7 +186,12 @@ func (k keys) Lookup(_ context.Context, _ string, p *v1.Pod) ([]pod.RegistryAuth
 
 func (k keys) ByAccount(_ string, p *v1.Pod) string { return p.Spec.ServiceAccountName }
 
-func (k keys) Own(_ string, p *v1.Pod) []pod.RegistryAuth { return k.auths[p.Namespace] }
+func (k keys) Own(_ string, p *v1.Pod) ([]pod.RegistryAuth, error) {
+	if k.unknown != nil && *k.unknown != nil {
+		return nil, *k.unknown
+	}
+	return k.auths[p.Namespace], nil
+}
 
 func TestOnePodsSecretsPullForNoOther(t *testing.T) {
 	one := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a"}}

@@ -45,8 +45,9 @@ type Recorder interface {
 // credentials of the others are returned with it and used.
 type Keyring interface {
 	Lookup(ctx context.Context, ref string, p *v1.Pod) ([]pod.RegistryAuth, error)
-	// Own returns those of the pod's own Secrets. It must not block.
-	Own(ref string, p *v1.Pod) []pod.RegistryAuth
+	// Own returns those of the pod's own Secrets. It must not block. The error says that
+	// the apiserver has still to say whether there are more; the pod is woken when it does.
+	Own(ref string, p *v1.Pod) (auths []pod.RegistryAuth, unknown error)
 	// ByAccount returns the pod's service account if credentials depend on it; else "".
 	ByAccount(ref string, p *v1.Pod) string
 }
@@ -63,6 +64,9 @@ type PullConfig struct {
 	Archives   Archives
 	Log        *slog.Logger
 	Registerer prometheus.Registerer
+	// HasUsed says whether the runtime has a container of the pod with an image of that ID,
+	// dead ones too; it may be nil.
+	HasUsed func(ctx context.Context, uid pod.UID, imageID string) (bool, error)
 	// Progress returns how many bytes of the current downloads have been received,
 	// and their total; it may be nil. It has a second to respond.
 	Progress func(ctx context.Context) (received, total int64, err error)

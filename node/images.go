@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
 
 	"podd/images"
 	"podd/images/archive"
@@ -51,7 +52,7 @@ func (n *parts) newImages(waker images.Waker) error {
 	n.images = images.NewPuller(images.PullConfig{
 		Runtime: imageCalls{n.client, n.nodeImages.Changed}, Waker: waker, Recorder: n.recorder, Keyring: n.keyring, Records: n.pullRecords, Archives: archives{n.archives, n.facts.imports()}, Log: n.log, Registerer: n.registry,
 		MaxParallel: n.cfg.ParallelImagePulls, Overtake: n.cfg.LongPullsOvertaken, QPS: float64(n.cfg.RegistryPullQPS), Burst: n.cfg.RegistryBurst,
-		Progress: importer.Receiving, DiskFull: n.keep.collector.Soon,
+		HasUsed: n.client.HasUsed, Progress: importer.Receiving, DiskFull: n.keep.collector.Soon,
 	})
 	return nil
 }
@@ -81,7 +82,10 @@ func (n *parts) newArchives(importer archive.Importer) *archive.Dir {
 // newKeyring reads the configuration of credential provider plugins, if there is
 // one.
 func (n *Node) newKeyring() (*credentials.Keyring, error) {
-	cfg := credentials.Config{RootDir: n.cfg.RootDir, Secret: n.objects.Secret, Recorder: n.recorder, Log: n.log}
+	cfg := credentials.Config{RootDir: n.cfg.RootDir, Recorder: n.recorder, Log: n.log}
+	cfg.Secret = func(ctx context.Context, p *v1.Pod, name string) (*v1.Secret, error) {
+		return n.objects.SecretOf(ctx, p, p.Namespace, name)
+	}
 	var err error
 	if cfg.WorkDir, err = os.Getwd(); err != nil {
 		n.log.Info("cannot determine the working directory: not looking for registry credentials in it", "error", err)

@@ -20,6 +20,10 @@ import (
 	"podd/internal/pod"
 )
 
+// secretPatience is how long a pull waits for the apiserver's first answer about the
+// Secrets that it is to use (the kubelet: a second, of a watch that has not synced).
+const secretPatience = 2 * time.Second
+
 // maxDockerConfig is the maximum size of a docker configuration in bytes.
 const maxDockerConfig = 1 << 20
 
@@ -35,8 +39,10 @@ type Config struct {
 	RootDir, WorkDir, Home string
 	// Providers are the credential provider plugins.
 	Providers *Providers
-	// Secret returns a Secret of the pod's namespace. If nil, no Secrets exist.
-	Secret   func(p *v1.Pod, name string) (*v1.Secret, error)
+	// Secret returns a Secret of the pod's namespace. It blocks until it is known whether
+	// there is one, or until ctx ends; the error is then pod.ErrAwaited or pod.ErrUnknown.
+	// If nil, no Secrets exist.
+	Secret   func(ctx context.Context, p *v1.Pod, name string) (*v1.Secret, error)
 	Recorder Recorder
 	Log      *slog.Logger
 }
@@ -73,7 +79,7 @@ func New(cfg Config) *Keyring {
 
 // Lookup returns the credentials for an image reference and a pod, to be tried in
 // this order; none for an anonymous pull. It blocks for plugins, at most a minute
-// each. An error names the sources that failed; the credentials of the others are
+// each, and for an apiserver that has not answered yet, at most secretPatience. An error names the sources that failed; the credentials of the others are
 // returned with it, and the pull should go on: the image may need none.
 func (k *Keyring) Lookup(ctx context.Context, ref string, p *v1.Pod) ([]pod.RegistryAuth, error) {
 	named, err := reference.ParseNormalizedNamed(ref)
@@ -81,7 +87,10 @@ func (k *Keyring) Lookup(ctx context.Context, ref string, p *v1.Pod) ([]pod.Regi
 		return nil, fmt.Errorf("parse image name %q: %w", ref, err)
 	}
 	repo := named.Name()
-	auths, err := k.fromSecrets(repo, p)
+	within, cancel := context.WithTimeout(ctx, secretPatience)
+	auths, missing, err := k.fromSecrets(within, repo, p)
+	cancel()
+	k.reportMissing(p, missing)
 	auths = append(auths, k.dockerConfig().index.lookup(repo)...)
 	if k.cfg.Providers != nil {
 		more, providerErr := k.cfg.Providers.lookup(ctx, repo, p)
@@ -94,20 +103,32 @@ func (k *Keyring) Lookup(ctx context.Context, ref string, p *v1.Pod) ([]pod.Regi
 // Own returns the credentials for an image reference that come from the pod's own
 // imagePullSecrets, which other pods may not have, and the Source of those that Lookup has
 // found by its service account since podd started. It does not block; what cannot be used is
-// left out, and Lookup tells why.
-func (k *Keyring) Own(ref string, p *v1.Pod) []pod.RegistryAuth {
+// left out, and Lookup tells why. The error says which Secrets the apiserver has not said
+// anything of: there may be more credentials.
+func (k *Keyring) Own(ref string, p *v1.Pod) (auths []pod.RegistryAuth, unknown error) {
 	named, err := reference.ParseNormalizedNamed(ref)
 	if err != nil {
-		return nil
+		return nil, nil
 	}
-	auths, _ := k.fromSecrets(named.Name(), p)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	auths, missing, _ := k.fromSecrets(ctx, named.Name(), p)
+	var errs []error
+	missing = slices.DeleteFunc(missing, func(m missingSecret) bool {
+		unknown := errors.Is(m.err, pod.ErrAwaited) || errors.Is(m.err, pod.ErrUnknown)
+		if unknown {
+			errs = append(errs, m.err)
+		}
+		return unknown
+	})
+	k.reportMissing(p, missing)
 	k.mu.Lock()
 	account, known := k.accounts[p.UID]
 	k.mu.Unlock()
 	if known && k.ByAccount(ref, p) != "" {
 		auths = append(auths, pod.RegistryAuth{Source: account})
 	}
-	return auths
+	return auths, errors.Join(errs...)
 }
 
 func locate(ref string) (location, error) {
@@ -125,24 +146,28 @@ func (k *Keyring) Problems() []pod.Problem {
 	return slices.Clone(k.problems)
 }
 
-// fromSecrets returns the credentials of the Secrets that the pod names. A missing
-// Secret is an event, as in the kubelet, and the pull goes on.
-func (k *Keyring) fromSecrets(repo string, p *v1.Pod) ([]pod.RegistryAuth, error) {
+// missingSecret is a Secret that a pod names, and why there is none.
+type missingSecret struct {
+	name string
+	err  error
+}
+
+// fromSecrets returns the credentials of the Secrets that the pod names, and those that
+// are missing.
+func (k *Keyring) fromSecrets(ctx context.Context, repo string, p *v1.Pod) (auths []pod.RegistryAuth, missing []missingSecret, err error) {
 	var index authIndex
-	var missing []string
 	var errs []error
 	for _, ref := range p.Spec.ImagePullSecrets {
 		if ref.Name == "" {
 			continue
 		}
 		if k.cfg.Secret == nil {
-			missing = append(missing, ref.Name)
+			missing = append(missing, missingSecret{ref.Name, pod.ErrNotFound})
 			continue
 		}
-		secret, err := k.cfg.Secret(p, ref.Name)
+		secret, err := k.cfg.Secret(ctx, p, ref.Name)
 		if err != nil {
-			k.log.Info("cannot read image pull secret: pulling without it", "pod", p.Namespace+"/"+p.Name, "error", err)
-			missing = append(missing, ref.Name)
+			missing = append(missing, missingSecret{ref.Name, err})
 			continue
 		}
 		from := pod.CredentialSource{Namespace: p.Namespace, Name: ref.Name, UID: string(secret.UID)}
@@ -150,11 +175,22 @@ func (k *Keyring) fromSecrets(repo string, p *v1.Pod) ([]pod.RegistryAuth, error
 			errs = append(errs, fmt.Errorf("image pull secret %s: %w", ref.Name, err))
 		}
 	}
-	if len(missing) > 0 && k.cfg.Recorder != nil {
-		k.cfg.Recorder.Event(p, v1.EventTypeWarning, "FailedToRetrieveImagePullSecret", fmt.Sprintf(
-			"Unable to retrieve some image pull secrets (%s); attempting to pull the image may not succeed.", strings.Join(missing, ", ")))
+	return index.lookup(repo), missing, errors.Join(errs...)
+}
+
+// reportMissing records an event of missing Secrets, as the kubelet does; the pull goes on.
+func (k *Keyring) reportMissing(p *v1.Pod, missing []missingSecret) {
+	var names []string
+	for _, m := range missing {
+		if k.cfg.Secret != nil {
+			k.log.Info("cannot read image pull secret: pulling without it", "pod", p.Namespace+"/"+p.Name, "error", m.err)
+		}
+		names = append(names, m.name)
 	}
-	return index.lookup(repo), errors.Join(errs...)
+	if len(names) > 0 && k.cfg.Recorder != nil {
+		k.cfg.Recorder.Event(p, v1.EventTypeWarning, "FailedToRetrieveImagePullSecret", fmt.Sprintf(
+			"Unable to retrieve some image pull secrets (%s); attempting to pull the image may not succeed.", strings.Join(names, ", ")))
+	}
 }
 
 var errSecretEntries = errors.New("some of its entries are not used: each must have the format that docker login writes without a credential helper")

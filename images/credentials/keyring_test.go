@@ -1,13 +1,17 @@
 package credentials
 
 import (
+	"context"
 	"encoding/base64"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -183,6 +187,64 @@ func TestHostileDockerConfigurationDoesNotBlock(t *testing.T) {
 	}
 }
 
+// A Secret of a cluster is followed since its pod came, or podd was restarted: the apiserver
+// may not have answered yet, or be away.
+func TestAPullWaitsForASecretOfWhichNothingIsKnownYet(t *testing.T) {
+	secret := &v1.Secret{Type: v1.SecretTypeDockerConfigJson,
+		Data: map[string][]byte{v1.DockerConfigJsonKey: []byte(`{"auths": {"reg.test": {"auth": "` + b64("secret:x") + `"}}}`)}}
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns"}, Spec: v1.PodSpec{ImagePullSecrets: []v1.LocalObjectReference{{Name: "a"}, {Name: "b"}}}}
+	for what, c := range map[string]struct {
+		after time.Duration // zero: never
+		away  bool
+		want  string
+		took  time.Duration
+		told  int
+	}{
+		"it comes":                  {after: 50 * time.Millisecond, want: "secret secret", took: 50 * time.Millisecond},
+		"it comes late":             {after: time.Minute, took: secretPatience, told: 1},
+		"the apiserver is away":     {away: true, told: 1},
+		"it does not answer at all": {took: secretPatience, told: 1},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var events podNotes
+			known := make(chan struct{})
+			if c.after > 0 {
+				time.AfterFunc(c.after, func() { close(known) })
+			}
+			k := New(Config{Recorder: &events, Secret: func(ctx context.Context, _ *v1.Pod, name string) (*v1.Secret, error) {
+				if c.away {
+					return nil, pod.Unknown(errors.New("connection refused"))
+				}
+				select {
+				case <-known:
+					return secret, nil
+				case <-ctx.Done():
+				}
+				select {
+				case <-known:
+					return secret, nil
+				default:
+					return nil, fmt.Errorf("secret %q is not known yet: %w", name, pod.ErrAwaited)
+				}
+			}})
+			if auths, unknown := k.Own("reg.test/app:1", p); len(auths) > 0 || unknown == nil || len(events) > 0 {
+				t.Errorf("%s: before, the pod's own are %v (%v), events %q; want none, and that it is not known", what, auths, unknown, events)
+			}
+			began := time.Now()
+			auths, err := k.Lookup(t.Context(), "reg.test/app:1", p)
+			if took := time.Since(began); err != nil || users(auths) != c.want || took != c.took || len(events) != c.told {
+				t.Errorf("%s: got %q (%v) after %v, events %q; want %q after %v, %d events", what, users(auths), err, took, events, c.want, c.took, c.told)
+			}
+			if c.after > 0 {
+				time.Sleep(c.after)
+				if auths, unknown := k.Own("reg.test/app:1", p); users(auths) != "secret secret" || unknown != nil {
+					t.Errorf("%s: then the pod's own are %v (%v)", what, auths, unknown)
+				}
+			}
+		})
+	}
+}
+
 type podNotes []string
 
 func (n *podNotes) Event(_ *v1.Pod, eventType, reason, message string) {
@@ -193,7 +255,7 @@ func TestSecretsComeFirstAndAMissingOneIsReported(t *testing.T) {
 	root := t.TempDir()
 	write(t, root+"/config.json", `{"auths": {"reg.test": {"auth": "`+b64("node:x")+`"}}}`)
 	var events podNotes
-	k := New(Config{RootDir: root, Recorder: &events, Secret: func(p *v1.Pod, name string) (*v1.Secret, error) {
+	k := New(Config{RootDir: root, Recorder: &events, Secret: func(_ context.Context, p *v1.Pod, name string) (*v1.Secret, error) {
 		s := &v1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: name}}
 		switch name {
 		case "new":
