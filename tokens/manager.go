@@ -44,6 +44,8 @@ const (
 	// It is asked again after bindingRetry, which doubles.
 	bindingGrace = 2 * time.Second
 	bindingRetry = 50 * time.Millisecond
+	// maxSleep bounds how late it is noticed that the machine was suspended.
+	maxSleep = time.Minute
 	// parallel bounds the requests at a time.
 	parallel = 10
 )
@@ -63,12 +65,24 @@ type token struct {
 	since time.Time
 	// value is empty while there is none; it is of no use after expires.
 	value   string
-	expires time.Time
+	expires moment
 	stamp   metav1.Time // expires, by the apiserver's clock
 	err     error       // of the last request
 	busy    bool        // a request is in progress
-	due     time.Time
+	due     moment
 	delay   time.Duration
+}
+
+// moment is a time by both of the machine's clocks: the monotonic one, as the other may be
+// set, and that, as the monotonic one stands still while the machine is suspended.
+type moment struct{ monotonic, wall time.Time }
+
+// momentAt returns the moment of a time that has a monotonic reading.
+func momentAt(t time.Time) moment { return moment{t, t.Round(0)} }
+
+// reached says whether it is past by either of the clocks.
+func (m moment) reached(now time.Time) bool {
+	return !m.monotonic.After(now) || !m.wall.After(now.Round(0))
 }
 
 // Manager has the tokens of the node's pods. Create it with New, and Run it once; the other
@@ -134,8 +148,11 @@ func (m *Manager) tokenLocked(p *v1.Pod, s *v1.ServiceAccountTokenProjection) (*
 		m.all[k] = t
 		m.wake()
 	}
-	if t.value != "" && time.Now().Before(t.expires) {
+	switch {
+	case t.value != "" && !t.expires.reached(time.Now()):
 		return t, nil
+	case t.value != "":
+		m.wake() // it may be early, by one of the clocks
 	}
 	err := fmt.Errorf("failed to fetch token: %w", cmp.Or(t.err, pod.ErrAwaited))
 	if t.err == nil || refused(t.err) {
@@ -183,7 +200,7 @@ func (m *Manager) Run(ctx context.Context, listeners ...Listener) error {
 	for {
 		var timer <-chan time.Time
 		if next := m.dispatch(ctx, &work, slots, listeners); !next.IsZero() {
-			timer = time.After(time.Until(next))
+			timer = time.After(min(time.Until(next), maxSleep))
 		}
 		select {
 		case <-ctx.Done():
@@ -203,9 +220,9 @@ func (m *Manager) dispatch(ctx context.Context, work *sync.WaitGroup, slots chan
 	for k, t := range m.all {
 		switch {
 		case t.busy:
-		case t.due.After(now):
-			if next.IsZero() || t.due.Before(next) {
-				next = t.due
+		case !t.due.reached(now):
+			if next.IsZero() || t.due.monotonic.Before(next) {
+				next = t.due.monotonic
 			}
 		default:
 			t.busy = true
@@ -247,17 +264,16 @@ func (m *Manager) request(ctx context.Context, k key, t *token) (changed bool) {
 	if err != nil {
 		return m.failedLocked(ctx, t, err)
 	}
-	// By the monotonic clock from here on: the apiserver's clock is another, and this one
-	// may be set.
+	// By this machine's clocks from here on: the apiserver's is another.
 	life := time.Duration(k.seconds) * time.Second
 	if until := got.Status.ExpirationTimestamp.Sub(asked); until > 0 && until < life {
 		life = until
 	}
-	t.value, t.err, t.delay, t.expires = got.Status.Token, nil, 0, asked.Add(life)
+	t.value, t.err, t.delay, t.expires = got.Status.Token, nil, 0, momentAt(asked.Add(life))
 	t.stamp = got.Status.ExpirationTimestamp
-	t.due = asked.Add(min(life*8/10, maxAge) - rand.N(jitter))
-	if !t.due.After(asked) {
-		t.due = asked.Add(life / 2)
+	t.due = momentAt(asked.Add(min(life*8/10, maxAge) - rand.N(jitter)))
+	if t.due.reached(asked) {
+		t.due = momentAt(asked.Add(life / 2))
 	}
 	return true
 }
@@ -266,11 +282,11 @@ func (m *Manager) request(ctx context.Context, k key, t *token) (changed bool) {
 func (m *Manager) failedLocked(ctx context.Context, t *token, err error) (changed bool) {
 	if apierrors.IsForbidden(err) && time.Since(t.since) < bindingGrace {
 		t.delay = max(2*t.delay, bindingRetry)
-		t.due = time.Now().Add(t.delay)
+		t.due = momentAt(time.Now().Add(t.delay))
 		return false
 	}
 	t.delay = min(max(2*t.delay, firstRetry), lastRetry)
-	t.due = time.Now().Add(t.delay)
+	t.due = momentAt(time.Now().Add(t.delay))
 	news := t.err == nil || t.err.Error() != err.Error()
 	if ctx.Err() == nil && news {
 		m.log.Warn("cannot get a service account token: trying again", "pod", t.of.Namespace+"/"+t.of.Name, "account", accountOf(t.of), "error", err)

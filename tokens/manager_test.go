@@ -198,6 +198,48 @@ func TestTokensAreRenewedInTimeWhateverTheClocksSay(t *testing.T) {
 	}
 }
 
+// suspend has the machine's wall clock go on for d while the monotonic one stands still: to
+// the tokens, whatever they remember was that much earlier by the wall clock.
+func (m *Manager) suspend(d time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, t := range m.all {
+		t.expires.wall, t.due.wall = t.expires.wall.Add(-d), t.due.wall.Add(-d)
+	}
+}
+
+func TestAfterASuspendTokensAreRenewedWithinAMinuteAndExpiredOnesNotUsed(t *testing.T) {
+	for _, c := range []struct {
+		sleeps  time.Duration
+		expired bool
+	}{{55 * time.Minute, false}, {2 * time.Hour, true}} {
+		managing(t, func(m *Manager, s *server, n *notified) {
+			p := web()
+			_, _ = m.Token(p, projection(3607))
+			time.Sleep(10*time.Minute + 5*time.Second)
+			n.take()
+			m.suspend(c.sleeps - 10*time.Minute)
+			time.Sleep(time.Minute)
+			if got, err := m.Token(p, projection(3607)); got != "shop/robot 2" || err != nil || n.take() != 1 {
+				t.Errorf("a minute after %v: got %q, %v", c.sleeps, got, err)
+			}
+			m.suspend(c.sleeps)
+			got, err := m.Token(p, projection(3607)) // which asks for another, if it has expired
+			if c.expired != errors.Is(err, pod.ErrAwaited) || c.expired != (n.take() == 1) {
+				t.Errorf("after %v: got %q, %v", c.sleeps, got, err)
+			}
+			if got, err := m.Token(p, projection(3607)); c.expired != (got == "shop/robot 3") || err != nil {
+				t.Errorf("after %v: then got %q, %v", c.sleeps, got, err)
+			}
+			m.suspend(-3 * time.Hour) // somebody sets the clock back
+			time.Sleep(50 * time.Minute)
+			if _, err := m.Token(p, projection(3607)); err != nil || n.take() == 0 {
+				t.Errorf("with a clock that is behind: got %v, or no other token", err)
+			}
+		})
+	}
+}
+
 func TestTokensOfAPodThatIsGoneAreNotRenewed(t *testing.T) {
 	managing(t, func(m *Manager, s *server, c *notified) {
 		_, _ = m.Token(web(), projection(600))
