@@ -35,7 +35,7 @@ type kind struct {
 	// the directory and the metrics. It is unique.
 	plugin string
 	// managed says that the volume is managed by podd: the runtime may relabel its
-	// content for the containers (SELinux).
+	// content for the containers (SELinux), if it is not mounted read-only.
 	managed bool
 	// live says that the content follows objects or the pod while it runs. Only podd
 	// writes to it: containers get it read-only. If an update fails, the last content

@@ -117,14 +117,15 @@ func (m *Mounter) mountOf(p *v1.Pod, c *v1.Container, index int, sub string) (po
 			return pod.Mount{}, err
 		}
 	}
+	readOnly := t.readOnly()
 	return pod.Mount{
 		HostPath:          hostPath,
 		Image:             image,
 		ContainerPath:     path.Join("/", wanted.MountPath),
-		ReadOnly:          wanted.ReadOnly || k.live || volume.Image != nil || t.readOnly(),
+		ReadOnly:          wanted.ReadOnly || k.live || volume.Image != nil || readOnly,
 		RecursiveReadOnly: recursive,
 		Propagation:       propagation,
-		SELinuxRelabel:    k.managed,
+		SELinuxRelabel:    k.managed && !readOnly, // the runtime could not
 	}, nil
 }
 

@@ -287,3 +287,29 @@ func TestSubPathsAreChecked(t *testing.T) {
 		}
 	}
 }
+
+// A relabel of what is mounted read-only on the host fails, and with it the container.
+func TestOnlyWhatIsNotMountedReadOnlyIsRelabelled(t *testing.T) {
+	yes, disk := true, mkdir(t, filepath.Join(tempDir(t), "disk"))
+	of := &v1.PersistentVolume{}
+	of.Name, of.Spec.CSI = "pv", &v1.CSIPersistentVolumeSource{Driver: "x", VolumeHandle: "h"}
+	m := newMounter(t, func(o *Options) { o.CSI = &fakeCSI{} },
+		withClaims(claimed{"local": localDisk("a", disk), "local-ro": localDisk("b", disk), "driver": of, "driver-ro": of}), newStore(aSecret("key", "a", "1")).into)
+	inline := ofCSI("inline-ro")
+	inline.CSI.ReadOnly = &yes
+	p := aPod("u1", claims("local"), readOnly(claims("local-ro")), claims("driver"), readOnly(claims("driver-ro")), ofCSI("inline"), inline,
+		fromSecret("secret", "key"), empty("empty"))
+	want := map[string]bool{"local": true, "driver": true, "inline": true, "secret": true, "empty": true}
+	mustSetUp(t, m, p)
+	all := &p.Spec.InitContainers[0]
+	all.VolumeMounts[len(all.VolumeMounts)-1].ReadOnly = true // for the container alone
+	mounts, err := m.Mounts(p, all, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, v := range p.Spec.Volumes {
+		if got := mounts[i].SELinuxRelabel; got != want[v.Name] {
+			t.Errorf("%s: got %v, want %v", v.Name, got, want[v.Name])
+		}
+	}
+}
