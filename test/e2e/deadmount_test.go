@@ -200,7 +200,7 @@ func TestRuntimeStopDoesNotWaitForADeadMount(t *testing.T) {
 func TestADeadMountHoldsUpNoStatistics(t *testing.T) {
 	e := begin(t)
 	text := strings.Replace(e.podOf("web", "dd if=/dev/zero of=/data/file bs=1M count=8; dd if=/dev/zero of=/file bs=1M count=4; : > /out/web; ${REST}"),
-		"mountPath: /out}]", "mountPath: /out}, {name: data, mountPath: /data}]", 1) +
+		"mountPath: /out}]", "mountPath: /out}, {name: data, mountPath: /data}, {name: dead, mountPath: /dead}, {name: memory, mountPath: /memory}]", 1) +
 		"  - name: data\n    emptyDir: {}\n  - name: dead\n    emptyDir: {}\n  - name: memory\n    emptyDir: {medium: Memory}\n"
 	e.write("web.yaml", text)
 	e.mark("web")

@@ -24,6 +24,8 @@ spec:
     volumeMounts:
     - {name: dead, mountPath: /dead}
     - {name: out, mountPath: /out}
+    - {name: made, mountPath: /made}
+    - {name: file, mountPath: /file}
     - {name: c, mountPath: /c}
     - {name: s, mountPath: /s}
     - {name: e, mountPath: /e}
