@@ -118,7 +118,7 @@ func TestADeadMountHoldsUpItsOwnPodAloneAndShows(t *testing.T) {
 		t.Fatal(err)
 	}
 	server := e.serve(path)
-	e.write("user.yaml", withMount(e.podOf("user", "cat /dead/file > /out/user; while :; do cat /dead/file; done >/dev/null"), path, "Directory", ""))
+	e.write("user.yaml", withMount(e.podOf("user", "cat /dead/file > /out/.user; mv /out/.user /out/user; while :; do cat /dead/file; done >/dev/null"), path, "Directory", ""))
 	e.mark("user")
 	e.ready("user")
 	e.write("idle.yaml", withMount(e.resting("idle"), path, "Directory", ", subPath: sub"))
@@ -171,7 +171,7 @@ func TestRuntimeStopDoesNotWaitForADeadMount(t *testing.T) {
 	}
 	server := e.serve(path)
 	e.start()
-	e.write("user.yaml", withMount(e.podOf("user", "cat /dead/file > /out/user; while :; do cat /dead/file; done >/dev/null"), path, "Directory", ""))
+	e.write("user.yaml", withMount(e.podOf("user", "cat /dead/file > /out/.user; mv /out/.user /out/user; while :; do cat /dead/file; done >/dev/null"), path, "Directory", ""))
 	e.mark("user")
 	e.ready("user")
 	server.dies()

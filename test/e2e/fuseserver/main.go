@@ -4,6 +4,8 @@
 // says "silent" and answers no more: everything that somebody asks of the mount hangs,
 // as with a file server that is gone. It never falls silent over a request that it has
 // taken: who waits for that one the kernel does not let be killed (request_wait_answer).
+// Nor does it let who closes a file for the first time, before it knows that the server wants
+// to hear nothing of that (fuse_flush): whoever is to be killed must have closed one before.
 //
 // usage: fuseserver DIR
 package main
