@@ -7,13 +7,15 @@ import (
 	"errors"
 	"flag"
 	"io"
+	"io/fs"
 	"log"
 	"net"
+	"os"
 	"strings"
 )
 
 func main() {
-	endpoint := flag.String("endpoint", "", "unix:// and the path of a socket")
+	endpoint := flag.String("endpoint", "", "the path of a socket")
 	proxy := flag.String("proxy-endpoint", "", "tcp:// and an address")
 	// Upstream's options for other purposes.
 	flag.String("drivername", "", "not used")
@@ -44,10 +46,16 @@ func join(endpoint, proxy string) error {
 	}
 }
 
+// listen takes the path of a socket for an endpoint, too, and its place from one that was left.
 func listen(endpoint string) (net.Listener, error) {
 	network, address, ok := strings.Cut(endpoint, "://")
 	if !ok {
-		return nil, errors.New("endpoint " + endpoint + " has no ://")
+		network, address = "unix", endpoint
+	}
+	if network == "unix" {
+		if err := os.Remove(address); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
 	}
 	return net.Listen(network, address)
 }
