@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,6 +22,9 @@ type Suite struct {
 	// Ginkgo is ginkgo's command, Tests the binary e2e.test, Kubectl what some tests call,
 	// Kubeconfig that of an administrator, Out the directory of the results.
 	Ginkgo, Tests, Kubectl, Kubeconfig, Out string
+	// Root is the node's root directory, where tests have plugins register; empty for the
+	// kubelet's usual one.
+	Root string
 	// Focus and Skip are regular expressions of tests' names.
 	Focus, Skip string
 	// Procs is how many tests run at once.
@@ -102,7 +106,7 @@ func (s *Suite) ginkgo(ctx context.Context, out io.Writer) error {
 	cmd := s.command(ctx, "env", "--chdir="+s.Out, s.Ginkgo,
 		"--procs="+strconv.Itoa(s.Procs), "--timeout="+limit.String(), "--no-color", "--silence-skips", "-v", "--keep-going",
 		"--focus="+s.Focus, "--skip="+s.Skip, "--json-report="+filepath.Base(s.reportFile()), "--output-dir="+s.Out, tests, "--",
-		"--kubeconfig="+s.Kubeconfig, "--kubectl-path="+s.Kubectl, "--provider=skeleton", "--num-nodes="+strconv.Itoa(max(1, s.Nodes)), "--node-os-distro=debian", "--report-dir="+s.Out)
+		"--kubeconfig="+s.Kubeconfig, "--kubectl-path="+s.Kubectl, "--kubelet-root-dir="+cmp.Or(s.Root, "/var/lib/kubelet"), "--provider=skeleton", "--num-nodes="+strconv.Itoa(max(1, s.Nodes)), "--node-os-distro=debian", "--report-dir="+s.Out)
 	// Ctrl-C is passed on to all of them: ginkgo does not tell its processes.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGINT) }

@@ -165,6 +165,10 @@ func test(ctx context.Context, o *options, dir string, whole *cluster.Whole) err
 	if err := whole.Server.Kubeconfig(o.suite.Kubeconfig); err != nil {
 		return err
 	}
+	o.suite.Root = whole.Node.Root()
+	if o.programs.Kubelet != "" {
+		o.suite.Root = filepath.Join(dir, "kubelet", "root") // testnode.NewKubelet's
+	}
 	err := o.suite.Run(ctx, os.Stdout)
 	return errors.Join(err, whole.Check())
 }
