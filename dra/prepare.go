@@ -146,21 +146,13 @@ func withDriver(claims []*claim, driver string) (some []*claim) {
 
 // prepareWith has one driver prepare its part of claims, whose gates the caller has.
 func (m *Manager) prepareWith(ctx context.Context, uid pod.UID, driver string, claims []*claim) error {
-	i, err := m.instance(driver)
-	if err != nil {
-		m.await(driver, uid)
+	var response *drapb.NodePrepareResourcesResponse
+	err := m.call(ctx, uid, driver, "NodePrepareResources", func(ctx context.Context, api drapb.DRAPluginClient) (err error) {
+		response, err = api.NodePrepareResources(ctx, &drapb.NodePrepareResourcesRequest{Claims: messages(claims)})
 		return err
-	}
-	within, cancel := context.WithTimeout(ctx, m.times.call)
-	defer cancel()
-	request := &drapb.NodePrepareResourcesRequest{}
-	for _, c := range claims {
-		request.Claims = append(request.Claims, c.message())
-	}
-	response, err := i.api.NodePrepareResources(within, request)
+	})
 	if err != nil {
-		m.await(driver, uid)
-		return failed(ctx, "NodePrepareResources", err)
+		return err
 	}
 	prepared, err := prepared(claims, response)
 	if err != nil {
@@ -175,16 +167,30 @@ func (m *Manager) prepareWith(ctx context.Context, uid pod.UID, driver string, c
 	return nil
 }
 
-func (m *Manager) await(driver string, uid pod.UID) {
+// call calls a driver for a pod, which waits for it if it is not there, does not answer, or
+// answers by an error.
+func (m *Manager) call(ctx context.Context, uid pod.UID, driver, method string, do func(context.Context, drapb.DRAPluginClient) error) error {
+	i, err := m.instance(driver)
+	if err == nil {
+		within, cancel := context.WithTimeout(ctx, m.times.call)
+		defer cancel()
+		if err = do(within, i.api); err == nil {
+			return nil
+		}
+		err = errors.New(method + ": " + pluginconn.Shorten(err.Error()))
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.awaitLocked(driver, uid)
+	return err
 }
 
-// failed is the error of a call that a driver did not answer, or answered by an error.
-func failed(ctx context.Context, method string, err error) error {
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
+func messages(claims []*claim) (all []*drapb.Claim) {
+	for _, c := range claims {
+		all = append(all, c.message())
 	}
-	return errors.New(method + ": " + pluginconn.Shorten(err.Error()))
+	return all
 }

@@ -118,21 +118,13 @@ func (m *Manager) leave(uid pod.UID, still func() bool) (last []*claim) {
 
 // unprepareWith has one driver unprepare its part of claims, whose gates the caller has.
 func (m *Manager) unprepareWith(ctx context.Context, uid pod.UID, driver string, claims []*claim) error {
-	i, err := m.instance(driver)
-	if err != nil {
-		m.await(driver, uid)
+	var response *drapb.NodeUnprepareResourcesResponse
+	err := m.call(ctx, uid, driver, "NodeUnprepareResources", func(ctx context.Context, api drapb.DRAPluginClient) (err error) {
+		response, err = api.NodeUnprepareResources(ctx, &drapb.NodeUnprepareResourcesRequest{Claims: messages(claims)})
 		return err
-	}
-	within, cancel := context.WithTimeout(ctx, m.times.call)
-	defer cancel()
-	request := &drapb.NodeUnprepareResourcesRequest{}
-	for _, c := range claims {
-		request.Claims = append(request.Claims, c.message())
-	}
-	response, err := i.api.NodeUnprepareResources(within, request)
+	})
 	if err != nil {
-		m.await(driver, uid)
-		return failed(ctx, "NodeUnprepareResources", err)
+		return err
 	}
 	return complete("NodeUnprepareResources", claims, response.GetClaims())
 }
