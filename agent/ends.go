@@ -50,7 +50,7 @@ func (a *Agent) endedBefore(d *pod.Desired) (k kept, ended bool) {
 // shownEnded returns how a pod has ended by what the apiserver shows.
 func shownEnded(d *pod.Desired) (k kept, ended bool) {
 	shown := &d.Pod.Status
-	if d.Source != pod.SourceAPIServer || shown.Phase != v1.PodSucceeded && shown.Phase != v1.PodFailed {
+	if d.Source != pod.SourceAPIServer || !pod.Over(shown.Phase) {
 		return kept{}, false
 	}
 	k = kept{UID: d.UID(), Source: d.Source}

@@ -214,10 +214,8 @@ func (m *Manager) steps() map[name]step {
 // retried. The phase of an object that has ended cannot change any more.
 func (m *Manager) again(mirror *v1.Pod, uid pod.UID) bool {
 	s := m.cfg.Status(uid)
-	return s != nil && s.Phase != "" && over(&mirror.Status) && !over(s)
+	return s != nil && s.Phase != "" && pod.Over(mirror.Status.Phase) && !pod.Over(s.Phase)
 }
-
-func over(s *v1.PodStatus) bool { return s.Phase == v1.PodSucceeded || s.Phase == v1.PodFailed }
 
 // hash says of which static pod a step is.
 func (s step) hash() string {

@@ -59,7 +59,7 @@ func (o Options) Compute(r pod.Report, previous v1.PodStatus) v1.PodStatus {
 	}
 	c.probed(&s)
 	c.phase(&s)
-	if terminal(s.Phase) {
+	if pod.Over(s.Phase) {
 		c.endContainers(&s)
 	}
 	c.limitMessages(&s)

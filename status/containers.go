@@ -130,7 +130,7 @@ func (c *computation) absent(spec *v1.Container, old *v1.ContainerStatus, k kind
 		VolumeMounts: c.volumeMounts(spec),
 	}
 	if old != nil {
-		if c.restartingAll() && old.State.Waiting == nil && !c.ending() && !terminal(c.previous.Phase) {
+		if c.restartingAll() && old.State.Waiting == nil && !c.ending() && !pod.Over(c.previous.Phase) {
 			return removedToRestart(s, old)
 		}
 		if old.State.Terminated != nil {

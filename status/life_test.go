@@ -36,7 +36,7 @@ func TestPhaseTable(t *testing.T) {
 					fmt.Fprintf(&table, " %-10s", got.Phase)
 					anyRuns := slices.Contains([]string{i.word, s.word, m.word}, "running")
 					switch {
-					case terminal(got.Phase) && anyRuns:
+					case pod.Over(got.Phase) && anyRuns:
 						t.Errorf("%s %s %s under %s: %s although a container runs", i.word, s.word, m.word, p, got.Phase)
 					case got.Phase == v1.PodSucceeded && (m.word != "exit0" || p == always):
 						t.Errorf("%s %s %s under %s: Succeeded", i.word, s.word, m.word, p)

@@ -7,6 +7,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
+
+	"podd/internal/pod"
 )
 
 // Patch returns the strategic merge patch that makes the status of a pod in the
@@ -15,7 +17,7 @@ import (
 // (upstream's status manager, mergePodStatus). The patch names the pod's UID, so that the
 // apiserver refuses it for another pod of that name.
 func Patch(theirs *v1.Pod, computed v1.PodStatus) ([]byte, error) {
-	if terminal(theirs.Status.Phase) && !terminal(computed.Phase) {
+	if pod.Over(theirs.Status.Phase) && !pod.Over(computed.Phase) {
 		return nil, nil
 	}
 	merged := *computed.DeepCopy()

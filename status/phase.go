@@ -11,7 +11,7 @@ import (
 // A terminal phase is final. It is also withheld while a container may still
 // run: others take it as the sign that what the pod held is free.
 func (c *computation) phase(s *v1.PodStatus) {
-	if terminal(c.previous.Phase) {
+	if pod.Over(c.previous.Phase) {
 		s.Phase, s.Reason, s.Message = c.previous.Phase, c.previous.Reason, c.previous.Message
 		return
 	}
@@ -20,21 +20,19 @@ func (c *computation) phase(s *v1.PodStatus) {
 	if c.report.Failed {
 		ended = v1.PodFailed
 	}
-	if !terminal(ended) || !c.mayRun() {
+	if !pod.Over(ended) || !c.mayRun() {
 		s.Phase, s.Reason, s.Message = ended, c.report.Reason, c.report.Message
 		return
 	}
 	switch {
 	case c.previous.Phase != "":
 		s.Phase = c.previous.Phase
-	case terminal(s.Phase) && c.anyRegularCreated():
+	case pod.Over(s.Phase) && c.anyRegularCreated():
 		s.Phase = v1.PodRunning
-	case terminal(s.Phase):
+	case pod.Over(s.Phase):
 		s.Phase = v1.PodPending
 	}
 }
-
-func terminal(p v1.PodPhase) bool { return p == v1.PodSucceeded || p == v1.PodFailed }
 
 // mayRun says that a container of the pod runs, or may do so for all we know.
 func (c *computation) mayRun() bool {

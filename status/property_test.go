@@ -40,7 +40,7 @@ func TestWhateverIsReported(t *testing.T) {
 }
 
 func violated(r *pod.Report, before, now *v1.PodStatus) string {
-	if terminal(before.Phase) && now.Phase != before.Phase {
+	if pod.Over(before.Phase) && now.Phase != before.Phase {
 		return fmt.Sprintf("went from %s to %s", before.Phase, now.Phase)
 	}
 	if now.Phase == "" || now.StartTime == nil || now.QOSClass == "" {
@@ -66,7 +66,7 @@ func violated(r *pod.Report, before, now *v1.PodStatus) string {
 				return cs.Name + " is ready and waits"
 			case cs.State.Terminated != nil && last != nil && last.ContainerID != "" && last.ContainerID == cs.State.Terminated.ContainerID:
 				return cs.Name + " is its own predecessor"
-			case terminal(now.Phase) && !terminal(before.Phase) && cs.State.Running != nil:
+			case pod.Over(now.Phase) && !pod.Over(before.Phase) && cs.State.Running != nil:
 				return cs.Name + " runs in a pod that ended"
 			}
 		}

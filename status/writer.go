@@ -74,7 +74,7 @@ func (w *Writer) SetOptions(o Options) {
 	w.edition++
 	moved := false
 	for uid, e := range w.pods {
-		if terminal(e.pod.Status.Phase) {
+		if pod.Over(e.pod.Status.Phase) {
 			continue
 		}
 		p := *e.pod

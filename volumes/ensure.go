@@ -50,8 +50,8 @@ type setUp struct {
 }
 
 // Ensure says whether the pod's directory and all of its volumes that a container uses
-// (pod.UsedVolumes) are set up, and starts to set them up if they are not. It waits briefly (ensureWait, or until ctx
-// ends) for a setup that it started, and not at all for one in progress, whose end
+// (pod.UsedVolumes) are set up, and starts to set them up if they are not. It waits briefly
+// (ensureWait, or until ctx ends) for a setup that it started, and not at all for one in progress, whose end
 // wakes the pod. A state that is not ready says what it waits for, and until when.
 //
 // Calling it again is cheap and changes nothing. Errors are *pod.ReasonError with

@@ -79,8 +79,8 @@ func New(cfg Config) *Keyring {
 
 // Lookup returns the credentials for an image reference and a pod, to be tried in
 // this order; none for an anonymous pull. It blocks for plugins, at most a minute
-// each, and for an apiserver that has not answered yet, at most secretPatience. An error names the sources that failed; the credentials of the others are
-// returned with it, and the pull should go on: the image may need none.
+// each, and for an apiserver that has not answered yet, at most secretPatience. An error
+// names the sources that failed; the credentials of the others are returned with it, and the pull should go on: the image may need none.
 func (k *Keyring) Lookup(ctx context.Context, ref string, p *v1.Pod) ([]pod.RegistryAuth, error) {
 	named, err := reference.ParseNormalizedNamed(ref)
 	if err != nil {

@@ -198,7 +198,7 @@ func (s *Source) take(pods []*v1.Pod, err error, now time.Time) {
 			s.pods[p.UID] = s.desired(p, same, now)
 		}
 		s.versions[p.UID] = p.ResourceVersion
-		if ended(p) {
+		if pod.Over(p.Status.Phase) {
 			s.over[p.UID] = true
 		}
 	}
@@ -225,7 +225,7 @@ func (s *Source) failed(why string, now time.Time) {
 // podd itself wrote of its status, which is most of what a watch shows. That the pod has ended
 // somebody else may have written, too.
 func (s *Source) desired(p *v1.Pod, old *pod.Desired, now time.Time) *pod.Desired {
-	if old != nil && (old.Pod.ResourceVersion == p.ResourceVersion || ended(old.Pod) == ended(p) && onlyOwnStatusDiffers(old.Pod, p)) {
+	if old != nil && (old.Pod.ResourceVersion == p.ResourceVersion || pod.Over(old.Pod.Status.Phase) == pod.Over(p.Status.Phase) && onlyOwnStatusDiffers(old.Pod, p)) {
 		return old
 	}
 	seen := now
@@ -233,10 +233,6 @@ func (s *Source) desired(p *v1.Pod, old *pod.Desired, now time.Time) *pod.Desire
 		seen = old.Seen
 	}
 	return marked(p, s.cfg.Server, seen)
-}
-
-func ended(p *v1.Pod) bool {
-	return p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed
 }
 
 // marked is a pod with the annotations of its source.
