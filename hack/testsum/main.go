@@ -69,10 +69,11 @@ type event struct {
 }
 
 // report reads events until their end. Output of a test is held back until its
-// result is known; only a failure's is shown.
-func report(r io.Reader, w io.Writer) (counts, error) {
+// result is known; only a failure's is shown. Where live is set, that of a test
+// that is no case of another is shown as it comes.
+func report(r io.Reader, w io.Writer, live bool) (counts, error) {
 	var c counts
-	held := map[string][]string{}
+	held := output{w: w, live: live, of: map[name][]string{}}
 	lines := bufio.NewReader(r)
 	for {
 		line, err := lines.ReadBytes('\n')
@@ -81,7 +82,7 @@ func report(r io.Reader, w io.Writer) (counts, error) {
 			if json.Unmarshal(line, &e) != nil {
 				fmt.Fprintf(w, "%s", line) // not an event: a complaint of the go command
 			} else {
-				c.take(e, held, w)
+				c.take(e, held)
 			}
 		}
 		if errors.Is(err, io.EOF) {
@@ -93,14 +94,44 @@ func report(r io.Reader, w io.Writer) (counts, error) {
 	}
 }
 
-func (c *counts) take(e event, held map[string][]string, w io.Writer) {
-	id := e.Package + " " + e.Test
+// output is what tests have printed that have no result yet.
+type output struct {
+	w    io.Writer
+	live bool
+	of   map[name][]string
+}
+
+// name is a test's.
+type name struct{ pkg, test string }
+
+func (n name) isCase() bool { return strings.Contains(n.test, "/") }
+
+func (o output) take(id name, text string) {
+	o.of[id] = append(o.of[id], text)
+	if o.shown(id) && !strings.HasPrefix(text, "===") { // go test's own, of whose turn it is
+		fmt.Fprint(o.w, text)
+	}
+}
+
+// shown is whether what the test prints is shown as it comes.
+func (o output) shown(id name) bool { return o.live && !id.isCase() }
+
+// end shows what was held back, if it is wanted, and forgets it.
+func (o output) end(id name, wanted bool) {
+	if wanted && !o.shown(id) {
+		fmt.Fprint(o.w, strings.Join(o.of[id], ""))
+	}
+	delete(o.of, id)
+}
+
+func (c *counts) take(e event, held output) {
+	id := name{e.Package, e.Test}
 	switch e.Action {
 	case "output", "build-output":
 		if e.Test != "" {
-			held[id] = append(held[id], e.Output)
+			held.take(id, e.Output)
 		} else if e.Output != "PASS\n" && !strings.Contains(e.Output, "[no test files]") {
-			fmt.Fprint(w, e.Output)
+			fmt.Fprint(held.w, e.Output)
 		}
 	case "pass", "skip", "fail":
 		if e.Test == "" {
@@ -111,7 +142,7 @@ func (c *counts) take(e event, held map[string][]string, w io.Writer) {
 			return
 		}
 		of := c
-		if strings.Contains(e.Test, "/") {
+		if id.isCase() {
 			if c.Cases == nil {
 				c.Cases = &counts{}
 			}
@@ -122,13 +153,11 @@ func (c *counts) take(e event, held map[string][]string, w io.Writer) {
 			of.Passed++
 		case "skip":
 			of.Skipped++
-			fmt.Fprint(w, strings.Join(held[id], ""))
 		case "fail":
 			of.Failed++
-			fmt.Fprint(w, strings.Join(held[id], ""))
-			c.Complaints = append(c.Complaints, complaint(e.Package+" "+e.Test, held[id]))
+			c.Complaints = append(c.Complaints, complaint(e.Package+" "+e.Test, held.of[id]))
 		}
-		delete(held, id)
+		held.end(id, e.Action != "pass")
 	}
 }
 
@@ -211,6 +240,7 @@ func verdict(all counts, root bool) error {
 func run() error {
 	total := flag.String("total", "", "file that keeps the counts")
 	dir := flag.String("dir", "", "module in which to run, where it is not this one")
+	live := flag.Bool("live", false, "show what the tests print as it comes; that of their cases only if they fail")
 	sum := flag.Bool("sum", false, "print the counts and remove the file")
 	flag.Parse()
 	if *sum {
@@ -234,7 +264,7 @@ func run() error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	c, err := report(out, os.Stdout)
+	c, err := report(out, os.Stdout, *live)
 	ended := cmd.Wait()
 	if ended != nil && c.Failed == 0 {
 		c.Failed++ // it ended for another reason than a test: that is no pass

@@ -25,7 +25,7 @@ func TestReportShowsFailuresAndCountsAll(t *testing.T) {
 {"Action":"fail","Package":"q","FailedBuild":"q"}
 `
 	var out bytes.Buffer
-	got, err := report(strings.NewReader(events), &out)
+	got, err := report(strings.NewReader(events), &out, false)
 	want := counts{
 		Passed: 1, Failed: 2, Skipped: 1, Cases: &counts{Passed: 2},
 		Complaints: []string{"failed: p TestBad\n    bad_test.go:1: got 1, want 2", "failed to build: q"},
@@ -36,6 +36,29 @@ func TestReportShowsFailuresAndCountsAll(t *testing.T) {
 	for text, want := range map[string]bool{"noise": false, "got 1, want 2": true, "needs root": true, "FAIL\tp": true, "syntax error": true} {
 		if strings.Contains(out.String(), text) != want {
 			t.Errorf("%q shown: want %t in\n%s", text, want, &out)
+		}
+	}
+}
+
+// TestLiveOutputIsShownOnceAndBeforeTheResult and only of tests, not of their cases.
+func TestLiveOutputIsShownOnceAndBeforeTheResult(t *testing.T) {
+	const events = `{"Action":"output","Package":"a/p","Test":"TestLong","Output":"=== RUN   TestLong\n"}
+{"Action":"output","Package":"a/p","Test":"TestLong","Output":"    first\n"}
+{"Action":"output","Package":"a/p","Test":"TestLong/good","Output":"    of a good case\n"}
+{"Action":"pass","Package":"a/p","Test":"TestLong/good"}
+{"Action":"output","Package":"a/p","Test":"TestLong/bad","Output":"    of a bad case\n"}
+`
+	const end = `{"Action":"fail","Package":"a/p","Test":"TestLong/bad"}
+{"Action":"output","Package":"a/p","Test":"TestLong","Output":"    last\n"}
+{"Action":"fail","Package":"a/p","Test":"TestLong"}
+`
+	for events, want := range map[string]string{
+		events:       "    first\n",
+		events + end: "    first\n    of a bad case\n    last\n",
+	} {
+		var out bytes.Buffer
+		if _, err := report(strings.NewReader(events), &out, true); err != nil || out.String() != want {
+			t.Errorf("got %q, %v, want %q", &out, err, want)
 		}
 	}
 }
