@@ -56,38 +56,45 @@ check: ## format, vet and lint
 	@cd test/parity && ../../build/staticcheck ./...
 
 # Tests that change the machine (network, cgroups, mounts) run one package at a
-# time, beside those that use little of it but its processors. A stage that fails
-# does not keep the next from running: the counts, and the file FAILED for what is
-# not even a count, decide at the end. What measures podd's own processor time runs
-# without the race detector.
+# time, beside those that use little of it but its processors: first the unit tests,
+# which have the race detector, then the virtual machines, which give way to others.
+# A stage that fails does not keep the next from running: the counts, and the file
+# FAILED for what is not even a count, decide at the end. What measures podd's own
+# processor time runs without the race detector.
 #
-# The timeouts are for what hangs: no machine is too slow for them. Virtual
-# machines get what their own boot tells (test/vm). Where a test runs podd itself,
+# The timeouts are for what hangs: each is about three times what two processors
+# need, and whichever expires is heard of within the 90 minutes that CI has. Virtual
+# machines get what their own boot tells (test/vm), too. Where a test runs podd itself,
 # it runs the one that make build has just made.
 TOTAL := build/test-total.json
 FAILED := build/test-failed
 testsum = PODD_TEST_BINARY=$(CURDIR)/build/podd $(GO) run ./hack/testsum -total $(TOTAL)
+# again makes a further target beside what uses the build: that is not made again.
+again = $(MAKE) --no-print-directory -o build -o runtime
 
 .PHONY: test
 test: build runtime check ## everything: check, unit tests with the race detector, real containers, virtual machines
 	@rm -f $(TOTAL) $(FAILED)
 	@$(call need,test); $(need_pods)
 	@[ "$$(id -u)" = 0 ] || echo "not root: what needs root is skipped, and this run will not count as passed" >&2
-	@echo "--- tests with the race detector; beside them those on the real container runtime"
-	@set -e; $(apiserver); $(kubectl); $(metricsserver); $(prometheus); set +e; \
-	{ PODD_TEST_APISERVER="$$apiserver" PODD_TEST_KUBECTL="$$kubectl" PODD_TEST_METRICSSERVER="$$metricsserver" PODD_TEST_PROMETHEUS="$$prometheus" \
-		$(testsum) -- -count=1 -timeout 90m ./test/e2e/... ./podconfig/manifest/hostile || touch $(FAILED); } & \
-	CGO_ENABLED=1 $(testsum) -- -race -timeout 60m $$($(GO) list ./... | grep -v -e /test/e2e -e /test/vm$$ -e /test/kubeadm$$) || touch $(FAILED); \
-	wait
-	@echo "--- tests against upstream's kubelet"
-	@$(MAKE) --no-print-directory parity-ci || touch $(FAILED)
-	@echo "--- a cluster by upstream's kubeadm"
-	@$(MAKE) --no-print-directory kubeadm || touch $(FAILED)
-	@if [ -z "$(SKIP_VM)" ]; then \
+	@$(call need,test); [ -n "$(SKIP_VM)" ] || $(need_vm); \
+	set -e; $(apiserver); $(kubectl); $(metricsserver); $(prometheus); set +e; \
+	{ \
+		echo "--- tests on the real container runtime"; \
+		PODD_TEST_APISERVER="$$apiserver" PODD_TEST_KUBECTL="$$kubectl" PODD_TEST_METRICSSERVER="$$metricsserver" PODD_TEST_PROMETHEUS="$$prometheus" \
+			$(testsum) -- -count=1 -timeout 45m ./test/e2e/... ./podconfig/manifest/hostile || touch $(FAILED); \
+		echo "--- tests against upstream's kubelet"; \
+		$(again) parity-ci || touch $(FAILED); \
+		echo "--- a cluster by upstream's kubeadm"; \
+		$(again) kubeadm || touch $(FAILED); \
+	} & \
+	echo "--- tests with the race detector"; \
+	CGO_ENABLED=1 $(testsum) -- -race -timeout 40m $$($(GO) list ./... | grep -v -e /test/e2e -e /test/vm$$ -e /test/kubeadm$$) || touch $(FAILED); \
+	if [ -z "$(SKIP_VM)" ]; then \
 		echo "--- tests in virtual machines"; \
-		$(call need,test); $(need_vm); \
-		PODD_TEST_VM=1 $(testsum) -- -count=1 -timeout 0 ./test/vm || touch $(FAILED); \
-	fi
+		nice -n 5 env PODD_TEST_VM=1 $(testsum) -live -- -count=1 -timeout 50m ./test/vm || touch $(FAILED); \
+	fi; \
+	wait
 	@$(testsum) -sum && [ ! -e $(FAILED) ]
 
 .PHONY: clean

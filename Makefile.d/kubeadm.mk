@@ -29,7 +29,7 @@ kubeadm: build runtime ## a cluster of two podds by upstream's kubeadm, in names
 	@$(call need,$@); $(need_pods)
 	@set -e; $(kubectl); $(kubeadm_programs); \
 	PODD_TEST_KUBECTL="$$kubectl" PODD_TEST_KUBEADM="$$kubeadm/kubeadm" PODD_TEST_KUBEADM_IMAGES="$$kubeadm_images" \
-		$(testsum) -- -count=1 -timeout 30m ./test/kubeadm
+		$(testsum) -- -count=1 -timeout 15m ./test/kubeadm
 
 # FOCUS, SKIP and PROCS have defaults for make conformance, which are not those of this target.
 certification_focus = $(if $(filter command environment,$(word 1,$(origin FOCUS))),$(FOCUS),\[Conformance\])
