@@ -50,6 +50,9 @@ func (g *Gate) Admit(p *v1.Pod, others []*v1.Pod) pod.Verdict {
 	return v
 }
 
+// Rejected counts a pod that was rejected after its admission.
+func (g *Gate) Rejected(reason string) { g.metrics.rejected(reason) }
+
 func (g *Gate) withDevices(p *v1.Pod, v pod.Verdict) pod.Verdict {
 	if v.Reason != "" {
 		g.devices.Release(p.UID) // what it had waited for

@@ -15,6 +15,7 @@ import (
 type everyPod struct{}
 
 func (everyPod) Admit(*v1.Pod, []*v1.Pod) pod.Verdict { return pod.Verdict{} }
+func (everyPod) Rejected(string)                      {}
 
 // rejection is why a desired pod has no worker.
 type rejection struct {

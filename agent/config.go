@@ -220,6 +220,9 @@ type Admitter interface {
 	// Admit does not block. A verdict that is still to come has AdmitAgain called. others are the pods that count against the node: admitted and
 	// not completed, without the candidate.
 	Admit(p *v1.Pod, others []*v1.Pod) pod.Verdict
+	// Rejected counts a pod that was admitted and turns out to be none for this node. It
+	// does not block.
+	Rejected(reason string)
 }
 
 // Parts are what an Agent runs pods with. All fields but those with a default are

@@ -59,6 +59,8 @@ func (s *deviceStock) Admit(*v1.Pod, []*v1.Pod) pod.Verdict {
 	return s.verdict
 }
 
+func (*deviceStock) Rejected(string) {}
+
 func (s *deviceStock) set(change func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -135,6 +135,7 @@ var endEvents = map[string]string{
 	pod.ReasonEvicted:          v1.EventTypeWarning,
 	pod.ReasonPreempting:       v1.EventTypeWarning,
 	pod.ReasonSandboxLost:      v1.EventTypeWarning,
+	pod.ReasonAttachLimit:      v1.EventTypeWarning,
 }
 
 // preempting is the end of a pod that is preempted for a critical one, in the words
@@ -146,6 +147,16 @@ func preempting() pod.End {
 			Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonTerminationByKubelet,
 			Message: "Pod was preempted by Kubelet to accommodate a critical pod.",
 		},
+	}
+}
+
+// noRoomForVolumes is the end of a pod of whose volumes the node has too many already, in
+// the kubelet's words (KEP-4876): its controller makes another one, which the scheduler
+// puts elsewhere.
+func noRoomForVolumes(err error) pod.End {
+	return pod.End{
+		Reason:  pod.ReasonAttachLimit,
+		Message: "Pod was rejected: Node has reached its volume attachment limit, rejecting pod. " + err.Error(),
 	}
 }
 

@@ -149,6 +149,11 @@ func (w *worker) ensureVolumes(ctx context.Context, v *view) (ready bool, err er
 	case awaits:
 		w.unmounted = err.Error()
 		return false, nil
+	case errors.Is(err, pod.ErrAttachLimit):
+		if decided, _ := w.endFor(noRoomForVolumes(err)); decided {
+			w.agent.cfg.Admitter.Rejected(pod.ReasonAttachLimit)
+		}
+		return false, nil
 	case err != nil:
 		w.event(v.granted, "", pod.ReasonOf(err, "FailedMount"), err.Error())
 		return false, toldError{err}

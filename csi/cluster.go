@@ -3,6 +3,7 @@ package csi
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -131,6 +132,23 @@ func (v *Volumes) attach(ctx context.Context, p *plan, again bool) error {
 	}
 	metadata, err := v.cluster.Attached(ctx, p.unique(), p.AttachmentID)
 	p.publishContext = metadata
+	if errors.Is(err, pod.ErrAttachLimit) {
+		return v.full(ctx, p, err)
+	}
+	return err
+}
+
+// full has the cluster know how many volumes the node has room for, before it hears that
+// this one is too many and looks for another node (KEP-4876). As upstream, that goes for
+// drivers alone whose limit changes: of another one the class of the error is dropped, and
+// the pod waits.
+func (v *Volumes) full(ctx context.Context, p *plan, err error) error {
+	if !p.limitChanges {
+		return errors.New(err.Error())
+	}
+	if again := v.Refresh(context.WithoutCancel(ctx), p.driver); again != nil {
+		v.log.Warn("cannot ask a CSI driver how many volumes can be attached", "driver", p.driver, "error", again)
+	}
 	return err
 }
 
@@ -191,6 +209,7 @@ func (v *Volumes) getTokens(ctx context.Context, p *plan) error {
 func (p *plan) needsCluster(doc *storagev1.CSIDriver) {
 	p.Attached = p.persistent() && (doc == nil || doc.Spec.AttachRequired == nil || *doc.Spec.AttachRequired)
 	if doc != nil {
+		p.limitChanges = doc.Spec.NodeAllocatableUpdatePeriodSeconds != nil
 		p.tokens = doc.Spec.TokenRequests
 		p.tokensAreSecrets = doc.Spec.ServiceAccountTokenInSecrets != nil && *doc.Spec.ServiceAccountTokenInSecrets
 	}

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	csipb "github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,6 +25,8 @@ import (
 type testCluster struct {
 	mu       sync.Mutex
 	asked    []string // attachments
+	full     error    // for attachments
+	changes  int      // of the registered drivers
 	attached chan map[string]string
 	refused  error // for tokens
 	claim    *v1.PersistentVolumeClaim
@@ -37,13 +41,22 @@ func (c *testCluster) has(v pod.CSIVolume) {
 	c.claim, c.volume = v.Claim, v.Persistent
 }
 
-func (c *testCluster) InUse()          {}
-func (c *testCluster) DriversChanged() {}
+func (c *testCluster) InUse() {}
+
+func (c *testCluster) DriversChanged() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.changes++
+}
 
 func (c *testCluster) Attached(ctx context.Context, volume v1.UniqueVolumeName, attachment string) (map[string]string, error) {
 	c.mu.Lock()
 	c.asked = append(c.asked, string(volume)+" "+attachment)
+	full := c.full
 	c.mu.Unlock()
+	if full != nil {
+		return nil, full
+	}
 	select {
 	case metadata := <-c.attached:
 		c.attached <- metadata
@@ -84,7 +97,7 @@ func (c *testCluster) PatchClaim(_ context.Context, _, to *v1.PersistentVolumeCl
 // inCluster returns a node of a cluster with a registered driver.
 func inCluster(t *testing.T, root string, f *fake) (*testNode, *testCluster) {
 	c := &testCluster{attached: make(chan map[string]string, 1)}
-	n := newNode(t, root, func(v *Volumes) { v.cluster = c })
+	n := newNode(t, root, func(v *Volumes) { v.cluster, v.registry.changed = c, c.DriversChanged })
 	if f != nil {
 		f.register(n)
 		n.has(driverName)
@@ -153,6 +166,77 @@ func TestAVolumeThatIsNotAttachedIsNoLongerInUseWithoutItsPod(t *testing.T) {
 	n.mustTearDown(v)
 	n.wantInUse()
 	wantCalls(t, f)
+}
+
+func (n *testNode) wantLimit(want int64) {
+	n.t.Helper()
+	if got := n.Registered(); len(got) != 1 || got[0].MaxVolumes != want || got[0].NodeID != "here" {
+		n.t.Errorf("registered is %+v, want a limit of %d", got, want)
+	}
+}
+
+// TestADriversLimitIsReadAgain and the cluster told if it is another; what else the driver
+// says stays as it was.
+func TestADriversLimitIsReadAgain(t *testing.T) {
+	f := newFake(t, driverName).serve()
+	n, c := inCluster(t, "", f)
+	n.wantLimit(0)
+	told := func() int { c.mu.Lock(); defer c.mu.Unlock(); return c.changes }
+	before := told()
+	refresh := func(limit int64) error {
+		f.mu.Lock()
+		f.limit, f.nodeID = limit, "elsewhere"
+		f.mu.Unlock()
+		return n.Refresh(t.Context(), driverName)
+	}
+	for i, limit := range []int64{5, 5, 2} {
+		if err := refresh(limit); err != nil {
+			t.Fatal(err)
+		}
+		n.wantLimit(limit)
+		if got, want := told()-before, []int{1, 1, 2}[i]; got != want {
+			t.Errorf("after %d the cluster was told %d times, want %d", limit, got, want)
+		}
+	}
+	f.on("NodeGetInfo", func(context.Context) error { return status.Error(codes.Internal, "not now") })
+	if err := refresh(9); err == nil || !strings.Contains(err.Error(), "not now") {
+		t.Errorf("got %v", err)
+	}
+	n.wantLimit(2)
+	if err := n.Refresh(t.Context(), "nobody"); err != nil {
+		t.Errorf("one that is not registered: got %v", err)
+	}
+}
+
+// TestANodeWithoutRoomForAVolumeSaysSo only for drivers whose limit changes; how many there
+// is room for is read first.
+func TestANodeWithoutRoomForAVolumeSaysSo(t *testing.T) {
+	yes, period := true, int64(10)
+	for name, c := range map[string]struct {
+		changes *int64
+		limit   int64 // afterwards
+		is      bool
+	}{
+		"that changes":       {&period, 1, true},
+		"that never changes": {nil, 0, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFake(t, driverName, stages).serve()
+			n, cluster := inCluster(t, "", f)
+			n.allow(driverName, func(s *storagev1.CSIDriverSpec) {
+				s.AttachRequired, s.NodeAllocatableUpdatePeriodSeconds = &yes, c.changes
+			}, storagev1.VolumeLifecyclePersistent)
+			f.mu.Lock()
+			f.limit = 1
+			f.mu.Unlock()
+			cluster.full = fmt.Errorf("volume x: %w: no slots", pod.ErrAttachLimit)
+			_, err := n.SetUp(t.Context(), ofCluster(n.persistent("uid-1", driverName, "h")))
+			if errors.Is(err, pod.ErrAttachLimit) != c.is || err == nil || err.Error() != "kubernetes.io/csi: "+cluster.full.Error() {
+				t.Errorf("got %v", err)
+			}
+			n.wantLimit(c.limit)
+		})
+	}
 }
 
 func TestWhatNeedNotBeAttachedIsNotInUse(t *testing.T) {

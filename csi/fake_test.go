@@ -42,8 +42,11 @@ type fake struct {
 	can        []csipb.NodeServiceCapability_RPC_Type
 	stats      *csipb.NodeGetVolumeStatsResponse
 
-	mu    sync.Mutex
-	calls []proto.Message
+	mu sync.Mutex
+	// nodeID and limit are what it says of the node.
+	nodeID string
+	limit  int64
+	calls  []proto.Message
 	// hooks are called before a method does anything, by its name.
 	hooks  map[string]func(context.Context) error
 	status chan *registration.RegistrationStatus
@@ -55,7 +58,7 @@ func newFake(t *testing.T, name string, can ...csipb.NodeServiceCapability_RPC_T
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fake{t: t, dir: dir, name: name, says: name, kind: registration.CSIPlugin, versions: []string{"1.0.0"}, can: can,
+	f := &fake{t: t, dir: dir, name: name, says: name, kind: registration.CSIPlugin, versions: []string{"1.0.0"}, can: can, nodeID: "here",
 		hooks: map[string]func(context.Context) error{}, status: make(chan *registration.RegistrationStatus, 100)}
 	t.Cleanup(func() { f.stop(); os.RemoveAll(dir) })
 	return f
@@ -180,7 +183,10 @@ func (f *fake) GetPluginInfo(ctx context.Context, q *csipb.GetPluginInfoRequest)
 }
 
 func (f *fake) NodeGetInfo(ctx context.Context, q *csipb.NodeGetInfoRequest) (*csipb.NodeGetInfoResponse, error) {
-	return &csipb.NodeGetInfoResponse{NodeId: "here"}, f.called(ctx, "NodeGetInfo", q)
+	err := f.called(ctx, "NodeGetInfo", q)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return &csipb.NodeGetInfoResponse{NodeId: f.nodeID, MaxVolumesPerNode: f.limit}, err
 }
 
 func (f *fake) NodeGetCapabilities(ctx context.Context, q *csipb.NodeGetCapabilitiesRequest) (*csipb.NodeGetCapabilitiesResponse, error) {

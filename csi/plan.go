@@ -42,6 +42,9 @@ type plan struct {
 	// claim is the volume's in a cluster; size is that of its PersistentVolume.
 	claim *v1.PersistentVolumeClaim
 	size  resource.Quantity
+	// limitChanges says that how many volumes can be attached changes, so that the cluster
+	// may try to attach too many.
+	limitChanges bool
 	// publishContext is from the volume's attachment; tokens are those that the driver
 	// asks for, among the secrets with tokensAreSecrets.
 	publishContext   map[string]string

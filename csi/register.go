@@ -138,12 +138,55 @@ func (r *registry) check(ctx context.Context, path string, info *registration.Pl
 	if err := checkIdentity(ctx, conn, d); err != nil {
 		return nil, err
 	}
+	if err := d.look(ctx, conn); err != nil {
+		return nil, fmt.Errorf("plugin registration failed with err: %w", err)
+	}
+	return d, nil
+}
+
+// look asks the driver what the node is to it.
+func (d *driver) look(ctx context.Context, conn *grpc.ClientConn) error {
 	node, err := csipb.NewNodeClient(conn).NodeGetInfo(ctx, &csipb.NodeGetInfoRequest{})
 	if err != nil {
-		return nil, fmt.Errorf("plugin registration failed with err: NodeGetInfo of the driver at %s: %w", d.endpoint, redacted(err, nil))
+		return fmt.Errorf("NodeGetInfo of the driver at %s: %w", d.endpoint, redacted(err, nil))
 	}
 	d.nodeID, d.topology, d.maxVolumes = node.GetNodeId(), node.GetAccessibleTopology().GetSegments(), node.GetMaxVolumesPerNode()
-	return d, nil
+	return nil
+}
+
+// refresh asks a registered driver again how many volumes can be attached. Nothing else of
+// what it says of the node is taken over before it registers again: an apiserver allows no
+// other change of a driver in a CSINode.
+func (r *registry) refresh(ctx context.Context, name string) error {
+	r.mu.Lock()
+	before := r.drivers[name]
+	r.mu.Unlock()
+	if before == nil {
+		return nil // it is asked when it registers
+	}
+	ctx, cancel := context.WithTimeout(ctx, r.times.node)
+	defer cancel()
+	conn, err := connect(before.endpoint)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	now := *before
+	if err := now.look(ctx, conn); err != nil {
+		return err
+	}
+	now.nodeID, now.topology = before.nodeID, before.topology
+	r.mu.Lock()
+	news := r.drivers[name] == before && now.maxVolumes != before.maxVolumes
+	if news {
+		r.drivers[name] = &now
+	}
+	r.mu.Unlock()
+	if news {
+		r.log.Info("CSI driver has another limit of attached volumes", "driver", name, "max_volumes", now.maxVolumes, "before", before.maxVolumes)
+		r.changed()
+	}
+	return nil
 }
 
 // checkIdentity checks the driver's own name: its volumes must not be served by another

@@ -125,6 +125,13 @@ func (v *Volumes) Run(ctx context.Context) error {
 // Registered returns the registered drivers, sorted by name.
 func (v *Volumes) Registered() []pod.CSIDriver { return v.registry.infos() }
 
+// Refresh asks a registered driver again how many volumes can be attached, and has the
+// cluster told if that has changed. It blocks until the driver has answered, for 2 minutes
+// at most.
+func (v *Volumes) Refresh(ctx context.Context, driver string) error {
+	return v.registry.refresh(ctx, driver)
+}
+
 // Drivers returns the names of the registered drivers, sorted.
 func (v *Volumes) Drivers() []string { return v.registry.names() }
 

@@ -283,7 +283,7 @@ func (m *membership) build(p *parts) {
 		}, Event: p.recorder.NodeEvent, Seen: func(of *v1.Node) { m.attached.Seen(of); m.podCIDR.seen(of); p.seenAddresses(of) }, Register: p.cfg.RegisterNode, Fresh: p.devices.Fresh(),
 		UpdateFrequency: p.cfg.StatusUpdateFrequency, ReportFrequency: p.cfg.StatusReportFrequency, Log: p.log,
 	})
-	m.drivers = nodestorage.NewDrivers(nodestorage.DriversConfig{Client: m.client, Node: p.cfg.NodeName, Registered: p.csi.Registered, Log: p.log})
+	m.drivers = nodestorage.NewDrivers(nodestorage.DriversConfig{Client: m.client, Node: p.cfg.NodeName, Registered: p.csi.Registered, Refresh: p.csi.Refresh, Log: p.log})
 }
 
 // start registers the node, and maintains what the cluster sees of it and its pods.

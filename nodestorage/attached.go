@@ -7,8 +7,11 @@ import (
 	"slices"
 	"sync"
 
+	"google.golang.org/grpc/codes"
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+
+	"podd/internal/pod"
 )
 
 // AttachmentClient reads a VolumeAttachment of this node. It blocks until the apiserver has
@@ -52,20 +55,22 @@ func (a *Attachments) Node() *v1.Node {
 // cluster says that it is attached, and returns the metadata of its VolumeAttachment: a volume
 // that the apiserver does not know to be in use may be detached at any time. Nothing is
 // polled: the Node is followed. The errors are the kubelet's; that of a wait that ctx has
-// ended says for what.
+// ended says for what, and why the cluster does not attach it, as far as it says; it is of
+// class pod.ErrAttachLimit if the node has too many volumes.
 func (a *Attachments) Attached(ctx context.Context, volume v1.UniqueVolumeName, attachment string) (map[string]string, error) {
-	for _, step := range []struct {
-		done func(*v1.NodeStatus) bool
-		what string
-	}{
-		{func(s *v1.NodeStatus) bool { return slices.Contains(s.VolumesInUse, volume) }, "the Node's status.volumesInUse to be written"},
-		{func(s *v1.NodeStatus) bool {
-			return slices.ContainsFunc(s.VolumesAttached, func(v v1.AttachedVolume) bool { return v.Name == volume })
-		}, "the cluster to attach it: the Node's status.volumesAttached does not have it"},
-	} {
-		if err := a.await(ctx, step.done); err != nil {
-			return nil, fmt.Errorf("volume %s: waiting for %s: %w", volume, step.what, err)
+	err := a.await(ctx, func(s *v1.NodeStatus) bool { return slices.Contains(s.VolumesInUse, volume) })
+	if err != nil {
+		return nil, fmt.Errorf("volume %s: waiting for the Node's status.volumesInUse to be written: %w", volume, err)
+	}
+	err = a.await(ctx, func(s *v1.NodeStatus) bool {
+		return slices.ContainsFunc(s.VolumesAttached, func(v v1.AttachedVolume) bool { return v.Name == volume })
+	})
+	if err != nil {
+		err = fmt.Errorf("volume %s: waiting for the cluster to attach it: the Node's status.volumesAttached does not have it: %w", volume, err)
+		if refused := a.refusal(ctx, attachment); refused != nil {
+			err = fmt.Errorf("%w: %w", err, refused)
 		}
+		return nil, err
 	}
 	of, err := a.client.VolumeAttachment(ctx, attachment)
 	if err != nil {
@@ -88,6 +93,23 @@ func (a *Attachments) await(ctx context.Context, done func(*v1.NodeStatus) bool)
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// refusal is why the cluster does not attach a volume for which ctx's deadline has passed;
+// nil if it does not say.
+func (a *Attachments) refusal(ctx context.Context, attachment string) error {
+	if !errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
+		return nil // nobody waits for it any more
+	}
+	of, err := a.client.VolumeAttachment(context.WithoutCancel(ctx), attachment)
+	if err != nil || of.Status.AttachError == nil {
+		return nil // the wait's error says enough
+	}
+	said := of.Status.AttachError
+	if code := said.ErrorCode; code != nil && *code == int32(codes.ResourceExhausted) {
+		return fmt.Errorf("%w: %s", pod.ErrAttachLimit, said.Message)
+	}
+	return errors.New(said.Message)
 }
 
 // verify says why a volume is not attached, by its VolumeAttachment.

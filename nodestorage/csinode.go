@@ -10,6 +10,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -30,6 +31,9 @@ type DriversClient interface {
 	UpdateCSINode(ctx context.Context, n *storagev1.CSINode) error
 	Node(ctx context.Context, name string) (*v1.Node, error)
 	PatchNode(ctx context.Context, name string, patch []byte, subresource ...string) (*v1.Node, error)
+	// FollowCSIDriver calls set with the CSIDriver of that name, or none, after each change,
+	// and with an error while the apiserver does not say. It blocks until ctx ends.
+	FollowCSIDriver(ctx context.Context, name string, set func(all []*storagev1.CSIDriver, err error))
 }
 
 const (
@@ -47,7 +51,10 @@ type DriversConfig struct {
 	Node string
 	// Registered returns the registered drivers, sorted by name. It must not block.
 	Registered func() []pod.CSIDriver
-	Log        *slog.Logger
+	// Refresh asks a registered driver again how many volumes can be attached; if that has
+	// changed, Registered is another and Changed is called. It may block.
+	Refresh func(ctx context.Context, driver string) error
+	Log     *slog.Logger
 }
 
 // Drivers shows the cluster which CSI drivers are registered: in the CSINode, and in the
@@ -57,14 +64,16 @@ type Drivers struct {
 	cfg  DriversConfig
 	poke chan struct{} // capacity 1
 
-	// The rest belongs to Run: the drivers that have been registered, and the last error.
-	known map[string]bool
-	told  string
+	// The rest belongs to Run: the drivers that have been registered, what ends the
+	// following of each one's limit, and the last error.
+	known  map[string]bool
+	limits map[string]context.CancelFunc
+	told   string
 }
 
 // NewDrivers returns a Drivers; nothing is requested before Run.
 func NewDrivers(cfg DriversConfig) *Drivers {
-	return &Drivers{cfg: cfg, poke: make(chan struct{}, 1), known: map[string]bool{}}
+	return &Drivers{cfg: cfg, poke: make(chan struct{}, 1), known: map[string]bool{}, limits: map[string]context.CancelFunc{}}
 }
 
 // Changed says that the registered drivers have changed. It does not block.
@@ -77,7 +86,10 @@ func (d *Drivers) Changed() {
 
 // Run keeps what the cluster knows up to date until ctx ends. The Node must exist.
 func (d *Drivers) Run(ctx context.Context) error {
+	var work sync.WaitGroup
+	defer work.Wait()
 	for delay := time.Duration(0); ; {
+		d.followLimits(ctx, &work)
 		err := d.sync(ctx)
 		var retry <-chan time.Time
 		if delay = min(max(2*delay, firstRetry), lastRetry); err != nil {

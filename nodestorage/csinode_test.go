@@ -27,6 +27,10 @@ type cluster struct {
 	drivers []pod.CSIDriver
 	away    error
 	writes  int
+
+	follows   map[string]func([]*storagev1.CSIDriver, error)
+	refreshed map[string]int
+	refusal   error // of what is refreshed
 }
 
 func (c *cluster) CSINode(context.Context, string) (*storagev1.CSINode, error) {
@@ -108,7 +112,7 @@ func (c *cluster) shows() string {
 func running(t *testing.T, c *cluster, run func(d *Drivers, set func(...pod.CSIDriver))) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		d := NewDrivers(DriversConfig{Client: c, Node: "n", Registered: c.registered, Log: slog.New(slog.DiscardHandler)})
+		d := NewDrivers(DriversConfig{Client: c, Node: "n", Registered: c.registered, Refresh: c.refresh, Log: slog.New(slog.DiscardHandler)})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- d.Run(ctx) }()
@@ -124,7 +128,7 @@ func running(t *testing.T, c *cluster, run func(d *Drivers, set func(...pod.CSID
 }
 
 func newCluster() *cluster {
-	return &cluster{node: &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "1", Labels: map[string]string{}, Annotations: map[string]string{}}}}
+	return &cluster{follows: map[string]func([]*storagev1.CSIDriver, error){}, refreshed: map[string]int{}, node: &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "1", Labels: map[string]string{}, Annotations: map[string]string{}}}}
 }
 
 func TestTheClusterKnowsTheRegisteredDrivers(t *testing.T) {

@@ -31,6 +31,9 @@ var (
 	ErrAwaited = errors.New("the apiserver has not answered yet")
 	// ErrUnknown: an apiserver would have to say, and cannot be asked; see Unknown.
 	ErrUnknown = errors.New("the apiserver does not answer")
+	// ErrAttachLimit: the cluster cannot attach a volume to this node, which has no room
+	// for another one of its driver.
+	ErrAttachLimit = errors.New("the node has no room for another volume of this driver")
 	// ErrUnimplemented: the runtime responds, but does not have this call.
 	ErrUnimplemented = errors.New("the container runtime does not have this call")
 )

@@ -14,6 +14,7 @@ const (
 	ReasonDeadlineExceeded = "DeadlineExceeded"
 	ReasonPreempting       = "Preempting"
 	ReasonSandboxLost      = "SandboxLost"
+	ReasonAttachLimit      = "VolumeAttachmentLimitExceeded"
 )
 
 // End is the node's decision that a pod which its source still wants must stop
@@ -43,7 +44,7 @@ type Eviction struct {
 // begun, none of those for which it rejects one.
 func EndsForGood(reason string) bool {
 	switch reason {
-	case ReasonEvicted, ReasonDeadlineExceeded, ReasonPreempting, ReasonSandboxLost:
+	case ReasonEvicted, ReasonDeadlineExceeded, ReasonPreempting, ReasonSandboxLost, ReasonAttachLimit:
 		return true
 	}
 	return false

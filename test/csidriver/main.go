@@ -18,6 +18,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -163,6 +164,25 @@ func (d *driver) NodeUnpublishVolume(ctx context.Context, q *csi.NodeUnpublishVo
 		return &csi.NodeUnpublishVolumeResponse{}, nil // the mock forgets inline volumes when it ends
 	}
 	return answer, err
+}
+
+// NodeGetInfo is the mock's; a file beside the volumes may have another limit of them.
+func (d *driver) NodeGetInfo(ctx context.Context, q *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
+	answer, err := d.Service.NodeGetInfo(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	text, err := os.ReadFile(d.data + ".limit")
+	if errors.Is(err, fs.ErrNotExist) {
+		return answer, nil
+	}
+	if err == nil {
+		answer.MaxVolumesPerNode, err = strconv.ParseInt(string(text), 10, 64)
+	}
+	if err != nil {
+		return nil, status.Error(codes.Internal, err.Error())
+	}
+	return answer, nil
 }
 
 // NodeGetVolumeStats is the mock's, which knows a volume's size alone, with what lies in

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -177,9 +178,9 @@ func (m *member) inUse(want ...v1.UniqueVolumeName) {
 	})
 }
 
-// attach attaches a volume, as the cluster's controller of attachments and the driver's do
-// together.
-func (m *member) attach(driver, handle, volume string) {
+// answerAttachment makes the VolumeAttachment of a volume, as the cluster's controller of
+// attachments does, with the status that the driver's writes.
+func (m *member) answerAttachment(driver, handle, volume string, status storagev1.VolumeAttachmentStatus) {
 	m.Helper()
 	node := m.podd.NodeName()
 	attachment := fmt.Sprintf("csi-%x", sha256.Sum256([]byte(handle+driver+node)))
@@ -188,10 +189,17 @@ func (m *member) attach(driver, handle, volume string) {
 	if err := m.get("VolumeAttachment", attachment, &of); err != nil {
 		m.Fatal(err)
 	}
-	of.Status.Attached, of.Status.AttachmentMetadata = true, map[string]string{"device": "/dev/mock"}
+	of.Status = status
 	if err := m.server.Client().PutStatus(m.Context(), cluster.Object{"kind": "VolumeAttachment", "metadata": map[string]any{"name": attachment}}, of); err != nil {
 		m.Fatal(err)
 	}
+}
+
+// attach attaches a volume, as the two do together.
+func (m *member) attach(driver, handle, volume string) {
+	m.Helper()
+	node := m.podd.NodeName()
+	m.answerAttachment(driver, handle, volume, storagev1.VolumeAttachmentStatus{Attached: true, AttachmentMetadata: map[string]string{"device": "/dev/mock"}})
 	m.eventually("the Node has the attached volume", func(ctx context.Context) error { // podd writes its status, too
 		var n v1.Node
 		if err := m.get("Node", node, &n); err != nil {
@@ -289,4 +297,60 @@ func TestAPodOfTheClusterHasAnAttachedVolumeOfACSIDriver(t *testing.T) {
 		}
 		return err
 	})
+}
+
+// limit waits until the cluster knows how many volumes of a driver the node has room for.
+func (m *member) limit(driver string, want int32) {
+	m.Helper()
+	m.eventually(fmt.Sprintf("the node has room for %d volumes", want), func(context.Context) error {
+		var of storagev1.CSINode
+		err := m.get("CSINode", m.podd.NodeName(), &of)
+		if err == nil && (len(of.Spec.Drivers) != 1 || of.Spec.Drivers[0].Name != driver || *of.Spec.Drivers[0].Allocatable.Count != want) {
+			err = fmt.Errorf("the CSINode is %+v", of.Spec)
+		}
+		return err
+	})
+}
+
+// How many volumes can be attached changes behind the cluster's back, say by network cards
+// that take the same slots (KEP-4876): the driver is asked again, and a pod that came too
+// soon fails, so that its controller makes another one, instead of waiting for ever.
+func TestAPodForWhoseVolumeTheNodeHasNoRoomFailsAndTheClusterLearnsTheLimit(t *testing.T) {
+	m := join(t)
+	d := m.newCSIDriver("full.csi.example.com")
+	d.args = []string{"-attach"}
+	m.apply("{apiVersion: storage.k8s.io/v1, kind: CSIDriver, metadata: {name: " + d.name + "}, spec: {attachRequired: true, nodeAllocatableUpdatePeriodSeconds: 10}}")
+	m.apply(strings.ReplaceAll(claimOfDriver, "${DRIVER}", d.name))
+	m.bindClaim("data", "disk")
+	d.start()
+	m.limit(d.name, 3)
+	m.bind(withClaim(m.podOf("web", ": > /out/web; ${REST}"), "data"))
+	m.bind(m.resting("other"))
+	m.shown("other", "ready", isReady)
+	m.inUse(v1.UniqueVolumeName("kubernetes.io/csi/" + d.name + "^1"))
+	exhausted := int32(codes.ResourceExhausted)
+	m.answerAttachment(d.name, "1", "disk", storagev1.VolumeAttachmentStatus{AttachError: &storagev1.VolumeError{Message: "no free slot", ErrorCode: &exhausted}})
+	for _, limit := range []int32{2, 1} {
+		if err := os.WriteFile(d.data()+".limit", fmt.Append(nil, limit), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		m.limit(d.name, limit)
+	}
+	m.shown("web", "pending", isIn(v1.PodPending))
+	p := m.shown("web", "failed", isIn(v1.PodFailed)) // two minutes after its start
+	if p.Status.Reason != "VolumeAttachmentLimitExceeded" || !holdsAll(p.Status.Message, []string{"Pod was rejected: Node has reached its volume attachment limit", `volume "disk"`, "no free slot"}) {
+		t.Errorf("the pod is %s", describe(p))
+	}
+	m.told("web", "VolumeAttachmentLimitExceeded", "Node has reached its volume attachment limit", "no free slot")
+	m.inUse()
+	m.kill()
+	m.start()
+	m.bind(m.resting("marker"))
+	m.shown("marker", "ready", isReady)
+	m.shown("web", "still failed", isIn(v1.PodFailed))
+	if m.marked("web") {
+		t.Error("it has run without its volume")
+	}
+	m.delete("web", "other", "marker")
+	m.gone("web", "other", "marker")
 }

@@ -1,0 +1,88 @@
+package nodestorage
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	storagev1 "k8s.io/api/storage/v1"
+)
+
+// followLimits has the registered drivers asked how many volumes can be attached, as often
+// as each wants that (KEP-4876), and those that have gone no longer. What it starts is in
+// work, until ctx ends.
+func (d *Drivers) followLimits(ctx context.Context, work *sync.WaitGroup) {
+	registered := map[string]bool{}
+	for _, driver := range d.cfg.Registered() {
+		name := driver.Name
+		registered[name] = true
+		if d.limits[name] == nil {
+			within, cancel := context.WithCancel(ctx)
+			d.limits[name] = cancel
+			work.Go(func() { d.keepLimit(within, name) })
+		}
+	}
+	for name, cancel := range d.limits {
+		if !registered[name] {
+			cancel()
+			delete(d.limits, name)
+		}
+	}
+}
+
+// keepLimit has a driver asked as often as its CSIDriver says, until ctx ends. While the
+// apiserver is away, that is as often as it has said last.
+func (d *Drivers) keepLimit(ctx context.Context, name string) {
+	periods := make(chan time.Duration)
+	var work sync.WaitGroup
+	defer work.Wait()
+	work.Go(func() {
+		d.cfg.Client.FollowCSIDriver(ctx, name, func(all []*storagev1.CSIDriver, err error) {
+			if err != nil {
+				return
+			}
+			select {
+			case periods <- periodOf(all):
+			case <-ctx.Done():
+			}
+		})
+	})
+	var period time.Duration
+	ticker := time.NewTicker(time.Hour)
+	ticker.Stop()
+	defer ticker.Stop()
+	told := ""
+	for {
+		select {
+		case next := <-periods:
+			if next == period {
+				continue
+			}
+			if period = next; period > 0 {
+				ticker.Reset(period)
+			} else {
+				ticker.Stop()
+			}
+		case <-ticker.C:
+			err := d.cfg.Refresh(ctx, name)
+			if err != nil && err.Error() != told && ctx.Err() == nil {
+				d.cfg.Log.Warn("cannot ask a CSI driver how many volumes can be attached: the cluster goes by what it said last", "driver", name, "error", err)
+			}
+			told = ""
+			if err != nil {
+				told = err.Error()
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// periodOf is how often the driver of a CSIDriver wants to be asked; 0 for not at all. An
+// apiserver allows no less than ten seconds.
+func periodOf(all []*storagev1.CSIDriver) time.Duration {
+	if len(all) == 0 || all[0].Spec.NodeAllocatableUpdatePeriodSeconds == nil {
+		return 0
+	}
+	return time.Duration(*all[0].Spec.NodeAllocatableUpdatePeriodSeconds) * time.Second
+}
