@@ -87,7 +87,7 @@ func (d *description) header(s *sheet) {
 // state writes the pod's status and its addresses.
 func (d *description) state(s *sheet) {
 	p := d.Pod
-	if p.DeletionTimestamp != nil && p.Status.Phase != v1.PodFailed && p.Status.Phase != v1.PodSucceeded {
+	if p.DeletionTimestamp != nil && !pod.Over(p.Status.Phase) {
 		s.field(0, "Status", "Terminating (lasts "+d.since(*p.DeletionTimestamp)+")")
 		if grace := p.DeletionGracePeriodSeconds; grace != nil {
 			s.field(0, "Termination Grace Period", fmt.Sprintf("%ds", *grace))

@@ -37,7 +37,7 @@ func summarize(p *v1.Pod) summary {
 	case p.DeletionTimestamp == nil:
 	case p.Status.Reason == "NodeLost":
 		s.status = "Unknown"
-	case p.Status.Phase != v1.PodSucceeded && p.Status.Phase != v1.PodFailed:
+	case !pod.Over(p.Status.Phase):
 		s.status = "Terminating"
 	}
 	return s

@@ -167,7 +167,7 @@ func containerLine(cs *v1.ContainerStatus, kind, cause string, now time.Time) st
 // conditionLines returns the conditions that are not met. ContainersReady is
 // omitted if Ready says the same.
 func conditionLines(p *v1.Pod, now time.Time) []string {
-	if p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed {
+	if pod.Over(p.Status.Phase) {
 		return nil
 	}
 	good := []v1.PodConditionType{v1.PodScheduled, v1.PodReadyToStartContainers, v1.PodInitialized, v1.ContainersReady, v1.PodReady}

@@ -154,7 +154,7 @@ func (o *pressured) removeEnded(ctx context.Context) (removed int, err error) {
 	var errs []error
 	for _, s := range all {
 		p := o.status.Pod(s.UID)
-		if p == nil || p.Status.Phase != v1.PodFailed && p.Status.Phase != v1.PodSucceeded || !o.agent.Released(s.UID) {
+		if p == nil || !pod.Over(p.Status.Phase) || !o.agent.Released(s.UID) {
 			continue // how its containers ended may not be recorded yet
 		}
 		for id, state := range s.Containers {

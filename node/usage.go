@@ -149,7 +149,7 @@ func (a answers) CadvisorMetrics(ctx context.Context, w io.Writer) error {
 func (n *Node) active() []*v1.Pod {
 	var all []*v1.Pod
 	for _, p := range n.status.Pods() {
-		if p.Status.Phase != v1.PodSucceeded && p.Status.Phase != v1.PodFailed {
+		if !pod.Over(p.Status.Phase) {
 			all = append(all, p)
 		}
 	}

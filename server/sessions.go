@@ -212,7 +212,7 @@ func (s *Server) whileRunning(ctx context.Context, p *v1.Pod) (context.Context, 
 		defer stop()
 		for {
 			now := s.podNamed(p.Namespace, p.Name)
-			if now == nil || now.UID != p.UID || now.Status.Phase == v1.PodSucceeded || now.Status.Phase == v1.PodFailed {
+			if now == nil || now.UID != p.UID || pod.Over(now.Status.Phase) {
 				cancel()
 			}
 			select {
