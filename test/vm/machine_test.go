@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -257,14 +258,15 @@ func TestAMachineThatStandsStillIsGivenUp(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r, w := io.Pipe()
-				go func() {
+				var guest sync.WaitGroup
+				guest.Go(func() {
 					for _, line := range c.says {
 						time.Sleep(c.every)
 						if _, err := fmt.Fprintln(w, line); err != nil {
 							return // nobody reads any more
 						}
 					}
-				}()
+				})
 				p := patience{began: time.Now(), heard: time.Now()}
 				got := results{of: map[string]result{}}
 				err := got.read(r, &p, t.Logf)
@@ -272,6 +274,7 @@ func TestAMachineThatStandsStillIsGivenUp(t *testing.T) {
 					t.Errorf("read returned %v after %v, want after %v", err, took, c.after)
 				}
 				r.Close()
+				guest.Wait()
 			})
 		})
 	}
