@@ -58,6 +58,7 @@ check: ## format, vet and lint
 # Tests that change the machine (network, cgroups, mounts) run one package at a
 # time, beside those that use little of it but its processors: first the unit tests,
 # which have the race detector, then the virtual machines, which give way to others.
+# The scenarios against the kubelet want the machine for themselves.
 # A stage that fails does not keep the next from running: the counts, and the file
 # FAILED for what is not even a count, decide at the end. What measures podd's own
 # processor time runs without the race detector.
@@ -79,22 +80,19 @@ test: build runtime check ## everything: check, unit tests with the race detecto
 	@[ "$$(id -u)" = 0 ] || echo "not root: what needs root is skipped, and this run will not count as passed" >&2
 	@$(call need,test); [ -n "$(SKIP_VM)" ] || $(need_vm); \
 	set -e; $(apiserver); $(kubectl); $(metricsserver); $(prometheus); set +e; \
-	{ \
-		echo "--- tests on the real container runtime"; \
-		PODD_TEST_APISERVER="$$apiserver" PODD_TEST_KUBECTL="$$kubectl" PODD_TEST_METRICSSERVER="$$metricsserver" PODD_TEST_PROMETHEUS="$$prometheus" \
-			$(testsum) -- -count=1 -timeout 45m ./test/e2e/... ./podconfig/manifest/hostile || touch $(FAILED); \
-		echo "--- tests against upstream's kubelet"; \
-		$(again) parity-ci || touch $(FAILED); \
-		echo "--- a cluster by upstream's kubeadm"; \
-		$(again) kubeadm || touch $(FAILED); \
-	} & \
-	echo "--- tests with the race detector"; \
+	echo "--- tests on the real container runtime, and beside them those with the race detector"; \
+	{ PODD_TEST_APISERVER="$$apiserver" PODD_TEST_KUBECTL="$$kubectl" PODD_TEST_METRICSSERVER="$$metricsserver" PODD_TEST_PROMETHEUS="$$prometheus" \
+		$(testsum) -- -count=1 -timeout 45m ./test/e2e/... ./podconfig/manifest/hostile || touch $(FAILED); } & \
 	CGO_ENABLED=1 $(testsum) -- -race -timeout 40m $$($(GO) list ./... | grep -v -e /test/e2e -e /test/vm$$ -e /test/kubeadm$$) || touch $(FAILED); \
 	if [ -z "$(SKIP_VM)" ]; then \
 		echo "--- tests in virtual machines"; \
 		nice -n 5 env PODD_TEST_VM=1 $(testsum) -live -- -count=1 -timeout 50m ./test/vm || touch $(FAILED); \
 	fi; \
 	wait
+	@echo "--- tests against upstream's kubelet"
+	@$(again) parity-ci || touch $(FAILED)
+	@echo "--- a cluster by upstream's kubeadm"
+	@$(again) kubeadm || touch $(FAILED)
 	@$(testsum) -sum && [ ! -e $(FAILED) ]
 
 .PHONY: clean

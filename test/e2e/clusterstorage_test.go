@@ -338,7 +338,7 @@ func TestAPodForWhoseVolumeTheNodeHasNoRoomFailsAndTheClusterLearnsTheLimit(t *t
 	}
 	m.shown("web", "pending", isIn(v1.PodPending))
 	p := m.shown("web", "failed", isIn(v1.PodFailed)) // two minutes after its start
-	if p.Status.Reason != "VolumeAttachmentLimitExceeded" || !holdsAll(p.Status.Message, []string{"Pod was rejected: Node has reached its volume attachment limit", `volume "disk"`, "no free slot"}) {
+	if p.Status.Reason != "VolumeAttachmentLimitExceeded" || !holdsAll(p.Status.Message, []string{"Pod was rejected: Node has reached its volume attachment limit", `volume "data"`, "no free slot"}) {
 		t.Errorf("the pod is %s", describe(p))
 	}
 	m.told("web", "VolumeAttachmentLimitExceeded", "Node has reached its volume attachment limit", "no free slot")
