@@ -17,6 +17,10 @@ type everyPod struct{}
 func (everyPod) Admit(*v1.Pod, []*v1.Pod) pod.Verdict { return pod.Verdict{} }
 func (everyPod) Rejected(string)                      {}
 
+// rejectedPrefix is how the message of a rejected pod begins; that of the event begins
+// without it, as the kubelet's (rejectPod).
+const rejectedPrefix = "Pod was rejected: "
+
 // rejection is why a desired pod has no worker.
 type rejection struct {
 	pod.Verdict
@@ -84,7 +88,7 @@ func (a *Agent) reject(d *pod.Desired, before rejection, verdict pod.Verdict) {
 		a.cfg.Events.Event(d.Pod, v1.EventTypeWarning, verdict.Reason, verdict.Message)
 		a.log.Info("pod rejected", "pod", d.Name(), "uid", d.UID(), "reason", verdict.Reason, "message", verdict.Message)
 	}
-	r.Failed, r.Reason, r.Message = true, verdict.Reason, "Pod was rejected: "+verdict.Message
+	r.Failed, r.Reason, r.Message = true, verdict.Reason, rejectedPrefix+verdict.Message
 	a.cfg.Status.Report(r)
 }
 

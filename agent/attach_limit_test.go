@@ -47,9 +47,12 @@ func TestAPodForWhoseVolumesTheNodeHasNoRoomFails(t *testing.T) {
 		}
 		s.files["full.yaml"] = []byte("metadata: {name: full}\nspec: {containers: [{name: web, image: web}]}")
 		s.play("restart-agent; speak http; apply full.yaml; sleep 1m; expect full phase=Failed reason=VolumeAttachmentLimitExceeded event:VolumeAttachmentLimitExceeded=1; expect full/web started=0")
-		const want = "Pod was rejected: Node has reached its volume attachment limit, rejecting pod. disk: the node has no room for another volume of this driver: no slots"
-		if r := s.reported("full"); r.Message != want {
+		const want = "Node has reached its volume attachment limit, rejecting pod. disk: the node has no room for another volume of this driver: no slots"
+		if r := s.reported("full"); r.Message != "Pod was rejected: "+want {
 			t.Errorf("the message is %q", r.Message)
+		}
+		if s.count("full", "VolumeAttachmentLimitExceeded: "+want) != 1 {
+			t.Errorf("events: got %v", s.events)
 		}
 		if len(c.rejected) != 1 || c.rejected[0] != pod.ReasonAttachLimit {
 			t.Errorf("counted are %q", c.rejected)

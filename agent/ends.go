@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -116,7 +117,7 @@ func (w *worker) keepEnd(d *pod.Desired, end *pod.End) {
 	}
 	w.log.Info("node is terminating the pod", "reason", end.Reason, "message", end.Message)
 	if eventType := endEvents[end.Reason]; eventType != "" {
-		w.agent.cfg.Events.Event(d.Pod, eventType, end.Reason, end.Message)
+		w.agent.cfg.Events.Event(d.Pod, eventType, end.Reason, strings.TrimPrefix(end.Message, rejectedPrefix))
 	}
 }
 
@@ -156,7 +157,7 @@ func preempting() pod.End {
 func noRoomForVolumes(err error) pod.End {
 	return pod.End{
 		Reason:  pod.ReasonAttachLimit,
-		Message: "Pod was rejected: Node has reached its volume attachment limit, rejecting pod. " + err.Error(),
+		Message: rejectedPrefix + "Node has reached its volume attachment limit, rejecting pod. " + err.Error(),
 	}
 }
 

@@ -420,11 +420,12 @@ func (n *node) ContainerEvent(p *v1.Pod, _, eventType, reason, message string) {
 	n.Event(p, eventType, reason, message)
 }
 
-func (n *node) Event(p *v1.Pod, eventType, reason, _ string) {
+func (n *node) Event(p *v1.Pod, eventType, reason, message string) {
 	n.disk.Lock()
 	defer n.disk.Unlock()
 	n.events[p.Name+" "+reason]++
 	n.events[p.Name+" "+eventType+" "+reason]++
+	n.events[p.Name+" "+reason+": "+message]++
 }
 
 func (n *node) mustNotRun(uid pod.UID, what string) {
