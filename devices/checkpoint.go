@@ -82,7 +82,7 @@ func (m *Manager) contentLocked() ([]byte, error) {
 	return sealed.Encode(s)
 }
 
-// restore reads the checkpoint. What of it is damaged is as if nothing were there.
+// restore reads the checkpoint. One that is damaged is set aside, and as if nothing were there.
 func (m *Manager) restore() {
 	s, err := read(m.file)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -94,8 +94,11 @@ func (m *Manager) restore() {
 		pods, err = ownersOf(s)
 	}
 	if err != nil {
+		var moved error
+		m.aside, moved = atomicfile.SetAside(m.file)
+		err = errors.Join(err, moved)
 		m.damaged = err.Error()
-		m.log.Error("cannot read which pods have which devices: assuming that none has any", "file", m.file, "error", err)
+		m.log.Error("cannot read which pods have which devices: assuming that none has any", "file", m.file, "kept", m.aside, "error", err)
 		return
 	}
 	m.pods = pods

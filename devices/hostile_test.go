@@ -172,5 +172,9 @@ func TestADamagedCheckpointIsSaid(t *testing.T) {
 		if len(next.Manager.pods) > 0 || len(next.Problems()) != 1 {
 			t.Errorf("%s: got %v, %v", name, next.Manager.pods, next.Problems())
 		}
+		next.save()
+		if kept, err := os.ReadFile(r.file + ".broken"); err != nil || string(kept) != content {
+			t.Errorf("%s: kept is %q, %v", name, kept, err)
+		}
 	}
 }

@@ -64,7 +64,7 @@ func (m *Manager) savedLocked() saved {
 	return s
 }
 
-// restore reads the checkpoint. One that is damaged is as if nothing were there.
+// restore reads the checkpoint. One that is damaged is set aside, and as if nothing were there.
 func (m *Manager) restore() {
 	var s saved
 	err := sealed.Read(m.file, &s)
@@ -75,8 +75,11 @@ func (m *Manager) restore() {
 		err = fmt.Errorf("version %d of it is not known", s.Version)
 	}
 	if err != nil {
+		var moved error
+		m.aside, moved = atomicfile.SetAside(m.file)
+		err = errors.Join(err, moved)
 		m.damaged = err.Error()
-		m.log.Error("cannot read which pods use which ResourceClaims: nobody unprepares those of an earlier podd", "file", m.file, "error", err)
+		m.log.Error("cannot read which pods use which ResourceClaims: nobody unprepares those of an earlier podd", "file", m.file, "kept", m.aside, "error", err)
 		return
 	}
 	for _, of := range s.Claims {

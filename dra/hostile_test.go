@@ -168,5 +168,12 @@ func TestADamagedCheckpointIsSaid(t *testing.T) {
 		if all := next.Problems(); next.Holds(p.UID) || len(all) != 1 || !strings.Contains(all[0].Hint, "is unprepared by nobody") {
 			t.Errorf("%s: got %v, %v", name, next.claims, all)
 		}
+		next.revision++
+		if err := next.save(); err != nil {
+			t.Fatal(err)
+		}
+		if kept, err := os.ReadFile(r.file + ".broken"); err != nil || string(kept) != content {
+			t.Errorf("%s: kept is %q, %v", name, kept, err)
+		}
 	}
 }

@@ -48,10 +48,8 @@ func loadClaims(cfg Config) claimTable {
 	}
 	f, err := readBindings(t.path)
 	if err != nil {
-		aside := t.path + ".broken"
-		if moved := os.Rename(t.path, aside); moved != nil {
-			err = errors.Join(err, moved)
-		}
+		aside, moved := atomicfile.SetAside(t.path)
+		err = errors.Join(err, moved)
 		cfg.Log.Warn("cannot read the bindings of claims: binding them anew", "file", t.path, "kept", aside, "err", err)
 		t.broken = []pod.Problem{{Origin: t.path, Since: time.Now(),
 			Message: "cannot read the bindings of claims: " + err.Error(),

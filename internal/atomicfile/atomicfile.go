@@ -33,6 +33,18 @@ func WriteDurably(path string, content []byte, mode os.FileMode) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
+// SetAside renames a file that cannot be used to its path with ".broken" appended, so that
+// the next Write does not destroy what an operator, or an earlier or later version of podd,
+// may still read in it; an earlier such file is replaced. It returns that path, or the
+// original one if the file is still there because of the error.
+func SetAside(path string) (string, error) {
+	aside := path + ".broken"
+	if err := os.Rename(path, aside); err != nil {
+		return path, err
+	}
+	return aside, nil
+}
+
 func write(path string, content []byte, mode os.FileMode, settle func(*os.File) error) error {
 	half := path + ".new"
 	f, err := os.OpenFile(half, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
