@@ -76,6 +76,11 @@ func (p *play) holds(ctx context.Context, f story.Fact) (bool, string, error) {
 	default:
 		err = fmt.Errorf("nothing is known of a pod called %s", f.Key)
 	}
+	if err == nil && f.Holds(found) && container != "" && (f.Key == "ready" && found == "true" || f.Key == "state" && found == "running") {
+		if listens, err := p.listens(ctx, podName, container); err != nil || !listens {
+			return false, "before its trap", err
+		}
+	}
 	return f.Holds(found), found, err
 }
 
