@@ -95,10 +95,11 @@ func (m *Manager) restore() {
 	}
 	if err != nil {
 		var moved error
-		m.aside, moved = atomicfile.SetAside(m.file)
+		m.broken, moved = atomicfile.SetAside(m.file)
+		m.unsaved = moved == nil // a podd that finds no file takes itself for the first one
 		err = errors.Join(err, moved)
 		m.damaged = err.Error()
-		m.log.Error("cannot read which pods have which devices: assuming that none has any", "file", m.file, "kept", m.aside, "error", err)
+		m.log.Error("cannot read which pods have which devices: assuming that none has any", "file", m.file, "hint", m.broken, "error", err)
 		return
 	}
 	m.pods = pods

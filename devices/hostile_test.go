@@ -172,9 +172,31 @@ func TestADamagedCheckpointIsSaid(t *testing.T) {
 		if len(next.Manager.pods) > 0 || len(next.Problems()) != 1 {
 			t.Errorf("%s: got %v, %v", name, next.Manager.pods, next.Problems())
 		}
-		next.save()
+		next.saveIfNeeded() // as soon as Run runs
+		if last := newRig(t, r.root); last.Fresh() {
+			t.Errorf("%s: the podd after it takes itself for the first one", name)
+		}
 		if kept, err := os.ReadFile(r.file + ".broken"); err != nil || string(kept) != content {
 			t.Errorf("%s: kept is %q, %v", name, kept, err)
 		}
+	}
+}
+
+// It is there to be copied: podd must not overwrite it before a pod gets a device.
+func TestADamagedCheckpointThatCannotBeSetAsideStays(t *testing.T) {
+	r := newRig(t, "")
+	if err := os.WriteFile(r.file, []byte("damaged"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(r.file+".broken", 0o700); err != nil { // in the way
+		t.Fatal(err)
+	}
+	next := newRig(t, r.root)
+	if all := next.Problems(); len(all) != 1 || !strings.Contains(all[0].Hint, "copy "+r.file+" before podd overwrites it") || next.Fresh() {
+		t.Errorf("got %v", all)
+	}
+	next.saveIfNeeded()
+	if content, err := os.ReadFile(r.file); err != nil || string(content) != "damaged" {
+		t.Errorf("got %q, %v", content, err)
 	}
 }

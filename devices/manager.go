@@ -79,7 +79,7 @@ type Manager struct {
 	unsaved    bool
 	fresh      bool   // there was no checkpoint
 	damaged    string // why the checkpoint cannot be used
-	aside      string // where it was kept
+	broken     string // where it is then, a clause
 	deaf       string // why plugins cannot register
 }
 
@@ -154,7 +154,7 @@ func (m *Manager) Problems() (all []pod.Problem) {
 	if m.damaged != "" {
 		all = append(all, pod.Problem{Origin: m.file, Warning: true,
 			Message: "it is not known which pods have which devices: " + m.damaged,
-			Hint:    "pods that ran before podd was started may share devices with newer ones: restart those that have some; the file was kept as " + m.aside})
+			Hint:    "pods that ran before podd was started may share devices with newer ones: restart those that have some; " + m.broken})
 	}
 	return all
 }

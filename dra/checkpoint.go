@@ -76,10 +76,10 @@ func (m *Manager) restore() {
 	}
 	if err != nil {
 		var moved error
-		m.aside, moved = atomicfile.SetAside(m.file)
+		m.broken, moved = atomicfile.SetAside(m.file)
 		err = errors.Join(err, moved)
 		m.damaged = err.Error()
-		m.log.Error("cannot read which pods use which ResourceClaims: nobody unprepares those of an earlier podd", "file", m.file, "kept", m.aside, "error", err)
+		m.log.Error("cannot read which pods use which ResourceClaims: nobody unprepares those of an earlier podd", "file", m.file, "hint", m.broken, "error", err)
 		return
 	}
 	for _, of := range s.Claims {

@@ -89,7 +89,7 @@ type Manager struct {
 	// revision counts changes of what is written down; written is that of the file.
 	revision, written uint64
 	damaged           string // why the checkpoint cannot be used
-	aside             string // where it was kept
+	broken            string // where it is then, a clause
 }
 
 // New reads the checkpoint. It starts nothing.
@@ -142,7 +142,7 @@ func (m *Manager) Problems() (all []pod.Problem) {
 	if m.damaged != "" {
 		all = append(all, pod.Problem{Origin: m.file, Warning: true,
 			Message: "it is not known which pods use which ResourceClaims: " + m.damaged,
-			Hint:    "what was prepared before podd was started is unprepared by nobody: restart the pods with claims, and their drivers; the file was kept as " + m.aside})
+			Hint:    "what was prepared before podd was started is unprepared by nobody: restart the pods with claims, and their drivers; " + m.broken})
 	}
 	for _, key := range slices.Sorted(maps.Keys(m.claims)) {
 		if c := m.claims[key]; c.failure != "" {

@@ -35,14 +35,15 @@ func WriteDurably(path string, content []byte, mode os.FileMode) error {
 
 // SetAside renames a file that cannot be used to its path with ".broken" appended, so that
 // the next Write does not destroy what an operator, or an earlier or later version of podd,
-// may still read in it; an earlier such file is replaced. It returns that path, or the
-// original one if the file is still there because of the error.
-func SetAside(path string) (string, error) {
+// may still read in it; an earlier such file is replaced. It returns a clause that tells the
+// operator where the file is. After an error it is still at its path, for the next Write to
+// replace, and the clause says that.
+func SetAside(path string) (where string, err error) {
 	aside := path + ".broken"
 	if err := os.Rename(path, aside); err != nil {
-		return path, err
+		return "copy " + path + " before podd overwrites it", err
 	}
-	return aside, nil
+	return "the file was kept as " + aside, nil
 }
 
 func write(path string, content []byte, mode os.FileMode, settle func(*os.File) error) error {

@@ -40,6 +40,43 @@ func TestWriteReplacesAndLeavesNothingBeside(t *testing.T) {
 	}
 }
 
+func TestWhatIsSetAsideIsNotOverwritten(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "state.json")
+	for _, text := range []string{"one", "two"} { // the second time in place of the first
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		where, err := SetAside(path)
+		if err != nil || where != "the file was kept as "+path+".broken" {
+			t.Errorf("got %q, %v", where, err)
+		}
+		if err := Write(path, []byte("new"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := files(t, dir); len(got) != 2 || got["state.json.broken"] != text || got["state.json"] != "new" {
+			t.Errorf("got %q, want %q set aside", got, text)
+		}
+	}
+}
+
+func TestAFileThatCannotBeSetAsideIsToBeCopied(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state.json")
+	if err := os.WriteFile(path, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(path+".broken", 0o700); err != nil { // in the way
+		t.Fatal(err)
+	}
+	where, err := SetAside(path)
+	if err == nil || where != "copy "+path+" before podd overwrites it" {
+		t.Errorf("got %q, %v", where, err)
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestAFailedWriteLeavesWhatWasThere(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "taken")
