@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
-	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 
 	"podd/internal/instance"
 )
@@ -299,110 +298,6 @@ func TestUnderTheNameKubeletCertificatesAreWhereKubeadmLooks(t *testing.T) {
 		}
 		if c.CertDir != want || len(c.Warnings) > 0 {
 			t.Errorf("as the kubelet %t: got %s, %q, want %s", asKubelet, c.CertDir, c.Warnings, want)
-		}
-	}
-}
-
-// TestFieldsIsTheTable: every field of the type is in the table, and no other.
-func TestFieldsIsTheTable(t *testing.T) {
-	want := leaves(reflect.TypeFor[kubeletv1beta1.KubeletConfiguration](), "")
-	slices.Sort(want)
-	var got []string
-	for _, f := range Fields {
-		got = append(got, f.Path)
-		if f.Honoured == false && f.Remark == "" {
-			t.Errorf("%s is ignored without a reason", f.Path)
-		}
-	}
-	if !slices.Equal(got, want) {
-		for _, x := range want {
-			if !slices.Contains(got, x) {
-				t.Errorf("missing: %s", x)
-			}
-		}
-		for _, x := range got {
-			if !slices.Contains(want, x) {
-				t.Errorf("not a field: %s", x)
-			}
-		}
-		t.Error("the table differs from the type, or is not sorted")
-	}
-}
-
-// TestHonouredFieldsReachConfig: setting a field to something else than its default
-// changes Config. What of Config node and cmd/podd name is a test's of cmd/podd
-// (TestEveryConfigFieldIsNamedByWhoWiresIt); that it has its effect, that of the
-// package which honours it.
-func TestHonouredFieldsReachConfig(t *testing.T) {
-	values := map[string]string{
-		"address": `"127.0.0.9"`, "cgroupDriver": `"systemd"`, "cgroupRoot": `"/x"`, "clusterDNS": `["10.0.0.9"]`,
-		"clusterDomain": `"x.local"`, "containerRuntimeEndpoint": `"/x.sock"`, "crashLoopBackOff.maxContainerRestartPeriod": `"7s"`,
-		"fileCheckFrequency": `"7s"`, "localStorageCapacityIsolation": `false`, "volumeStatsAggPeriod": `"7m"`, "healthzBindAddress": `"127.0.0.9"`, "healthzPort": `7`, "httpCheckFrequency": `"7s"`,
-		"logging.format": `"json"`, "logging.verbosity": `5`, "maxParallelImagePulls": `7`,
-		"oomScoreAdj": `7`, "podCIDR": `"10.7.0.0/16"`, "podLogsDir": `"/x"`, "readOnlyPort": `7`,
-		"registryBurst": `7`, "registryPullQPS": `7`, "resolvConf": `"/x"`, "runtimeRequestTimeout": `"7s"`,
-		"serializeImagePulls": `true`, "seccompDefault": `true`, "userNamespaces.idsPerPod": `131072`, "staticPodPath": `"/x"`, "staticPodURL": `"http://x/y"`,
-		"staticPodURLHeader":   `{"A": ["b"]}`,
-		"containerLogMaxFiles": `7`, "containerLogMaxSize": `"7Mi"`, "containerLogMaxWorkers": `7`, "containerLogMonitorInterval": `"7s"`,
-		"imageGCHighThresholdPercent": `97`, "imageGCLowThresholdPercent": `7`, "imageMaximumGCAge": `"7h"`, "imageMinimumGCAge": `"7m"`,
-		"imagePullCredentialsVerificationPolicy": `AlwaysVerify`, "preloadedImagesVerificationAllowlist": "[reg.test/a]\nimagePullCredentialsVerificationPolicy: NeverVerifyAllowlistedImages",
-		"allowedUnsafeSysctls": `["net.core.somaxconn"]`, "cpuCFSQuota": `false`, "cpuCFSQuotaPeriod": `"7ms"`, "enforceNodeAllocatable": `["none"]`,
-		"evictionSoft": "{pid.available: \"7\"}\nevictionSoftGracePeriod: {pid.available: 7s}", "evictionSoftGracePeriod": "{pid.available: 7s}\nevictionSoft: {pid.available: \"7\"}",
-		"evictionMinimumReclaim": `{"nodefs.available": "7Mi"}`, "evictionMaxPodGracePeriod": `7`, "evictionPressureTransitionPeriod": `"7m"`, "kernelMemcgNotification": `true`,
-		"evictionHard": `{"memory.available": "7Mi"}`, "kubeReserved": `{"cpu": "7m"}`, "maxPods": `7`, "memorySwap.swapBehavior": `"LimitedSwap"`,
-		"mergeDefaultEvictionSettings": `true`, "podPidsLimit": `7`, "podsPerCore": `7`, "singleProcessOOMKill": `true`, "systemReserved": `{"memory": "7Mi"}`,
-		"authentication.anonymous.enabled": `true`, "authentication.webhook.cacheTTL": `7s`, "authentication.webhook.enabled": `false`,
-		"authentication.x509.clientCAFile": `"/x"`, "authorization.mode": `AlwaysAllow`, "authorization.webhook.cacheAuthorizedTTL": `7s`,
-		"authorization.webhook.cacheUnauthorizedTTL": `7s`, "port": `7`, "tlsCertFile": "/x\ntlsPrivateKeyFile: /y", "tlsPrivateKeyFile": "/x\ntlsCertFile: /y", "tlsMinVersion": `VersionTLS13`,
-		"enableDebuggingHandlers": `false`, "enableDebugFlagsHandler": `false`, "enableProfilingHandler": `false`,
-		"enableSystemLogHandler": `false`, "enableSystemLogQuery": `true`,
-		"tlsCipherSuites": `[TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256]`,
-		"eventBurst":      `7`, "eventRecordQPS": `7`, "kubeAPIBurst": `7`, "kubeAPIQPS": `7`, "nodeLeaseDurationSeconds": `7`, "nodeStatusMaxImages": `7`, "nodeStatusReportFrequency": `"7s"`, "nodeStatusUpdateFrequency": `"7s"`,
-		"rotateCertificates": `true`, "serverTLSBootstrap": `true`,
-		"providerID": `"x"`, "registerNode": `false`, "registerWithTaints": `[{key: a, effect: NoSchedule}]`,
-	}
-	base := head + "readOnlyPort: 10255\nstaticPodURL: http://x/\nevictionHard: {nodefs.available: 5%}\n"
-	before, err := load(t, base, "--hostname-override=n")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range Fields {
-		if !f.Honoured || f.Path == "apiVersion" || f.Path == "kind" || f.Path == "cgroupsPerQOS" { // which have one value
-			continue
-		}
-		value, ok := values[f.Path]
-		if !ok {
-			t.Errorf("%s: no value here to try it with", f.Path)
-			continue
-		}
-		outer, inner, nested := strings.Cut(f.Path, ".")
-		line := outer + ": " + value
-		if nested {
-			line = outer + ": {" + strings.ReplaceAll(inner, ".", ": {") + ": " + value + strings.Repeat("}", strings.Count(f.Path, "."))
-		}
-		body := strings.ReplaceAll(base, "\n"+outer+":", "\n#")
-		after, err := load(t, body+line+"\n", "--hostname-override=n")
-		if err != nil {
-			t.Errorf("%s: %v", f.Path, err)
-			continue
-		}
-		x, y := *before, *after
-		x.Kubelet, y.Kubelet, x.File, y.File = nil, nil, "", ""
-		if reflect.DeepEqual(x, y) {
-			t.Errorf("%s: set to %s, Config does not change", f.Path, value)
-		}
-	}
-}
-
-func TestEveryFieldFlagIsInTheTable(t *testing.T) {
-	for _, ff := range fieldFlags() {
-		if kubeletFlags[ff.name] != ff.field {
-			t.Errorf("--%s stands for %s, the table says %q", ff.name, ff.field, kubeletFlags[ff.name])
-		}
-	}
-	for _, f := range Fields {
-		if f.Honoured && f.Flag != "" && !slices.ContainsFunc(fieldFlags(), func(ff *fieldFlag) bool { return ff.name == f.Flag }) {
-			t.Errorf("%s is honoured, its flag --%s does not exist", f.Path, f.Flag)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 	"sigs.k8s.io/yaml"
 )
@@ -35,11 +36,8 @@ type Field struct {
 
 // Why whole groups of fields are not honoured.
 const (
-	needsCluster   = "podd runs standalone; it belongs to joining a cluster"
 	needsResources = "CPU, memory and topology managers and reserved cgroups are not implemented yet"
 	needsShutdown  = "graceful node shutdown is not implemented yet; systemd stops the containers"
-	noCadvisor     = "podd has no cAdvisor to configure"
-	noPlugin       = "volume plugins other than the built-in ones are not implemented yet"
 	noIPTables     = "kube-proxy and the CNI plugins write the rules that they need; podd writes none of these"
 )
 
@@ -52,6 +50,12 @@ func inCluster(path, flag, remark string) Field {
 }
 
 func ignored(path, flag, why string) Field { return Field{Path: path, Flag: flag, Remark: why} }
+
+// unless is f with the values that need no warning.
+func (f Field) unless(harmless func(*kc) bool) Field {
+	f.harmless = harmless
+	return f
+}
 
 // Fields is every field of KubeletConfiguration, in alphabetical order. A test
 // holds it against the type.
@@ -71,21 +75,21 @@ var Fields = withDefaults([]Field{
 	honoured("cgroupsPerQOS", "cgroups-per-qos", "must be true"),
 	honoured("clusterDNS", "cluster-dns", ""),
 	honoured("clusterDomain", "cluster-domain", ""),
-	ignored("configMapAndSecretChangeDetectionStrategy", "", needsCluster),
+	ignored("configMapAndSecretChangeDetectionStrategy", "", "each object that pods name is watched").unless(func(c *kc) bool { return c.ConfigMapAndSecretChangeDetectionStrategy == "Watch" }),
 	honoured("containerLogMaxFiles", "container-log-max-files", ""),
 	honoured("containerLogMaxSize", "container-log-max-size", "a log that grows fast is checked sooner than the interval says; -1 for no rotation"),
 	honoured("containerLogMaxWorkers", "", "they compress; rotating needs none"),
 	honoured("containerLogMonitorInterval", "", ""),
 	honoured("containerRuntimeEndpoint", "container-runtime-endpoint", "podd's default is its bundled containerd"),
-	ignored("contentType", "kube-api-content-type", needsCluster),
+	ignored("contentType", "kube-api-content-type", "podd asks the apiserver for protobuf").unless(func(c *kc) bool { return c.ContentType == runtime.ContentTypeProtobuf }),
 	honoured("cpuCFSQuota", "cpu-cfs-quota", ""),
 	honoured("cpuCFSQuotaPeriod", "cpu-cfs-quota-period", ""),
-	ignored("cpuManagerPolicy", "cpu-manager-policy", needsResources),
+	ignored("cpuManagerPolicy", "cpu-manager-policy", needsResources).unless(func(c *kc) bool { return c.CPUManagerPolicy == "none" }),
 	ignored("cpuManagerPolicyOptions", "cpu-manager-policy-options", needsResources),
 	ignored("cpuManagerReconcilePeriod", "cpu-manager-reconcile-period", needsResources),
 	honoured("crashLoopBackOff.maxContainerRestartPeriod", "", ""),
 	ignored("enableContentionProfiling", "contention-profiling", "podd does not measure contention"),
-	ignored("enableControllerAttachDetach", "enable-controller-attach-detach", needsCluster),
+	ignored("enableControllerAttachDetach", "enable-controller-attach-detach", "the cluster's controller attaches volumes").unless(func(c *kc) bool { return *c.EnableControllerAttachDetach }),
 	inCluster("enableDebugFlagsHandler", "", ""),
 	inCluster("enableDebuggingHandlers", "enable-debugging-handlers", ""),
 	inCluster("enableProfilingHandler", "", "podd's own socket always serves profiles"),
@@ -101,8 +105,8 @@ var Fields = withDefaults([]Field{
 	honoured("evictionPressureTransitionPeriod", "eviction-pressure-transition-period", "0s is 5m, as with the kubelet"),
 	honoured("evictionSoft", "eviction-soft", ""),
 	honoured("evictionSoftGracePeriod", "eviction-soft-grace-period", ""),
-	{Path: "failCgroupV1", Flag: "fail-cgroupv1", Remark: "podd runs on cgroup v1 and v2", harmless: func(c *kc) bool { return !*c.FailCgroupV1 }},
-	{Path: "failSwapOn", Flag: "fail-swap-on", Remark: "podd runs with swap on; containers get none of it where the kernel can bound it", harmless: func(c *kc) bool { return !*c.FailSwapOn }},
+	ignored("failCgroupV1", "fail-cgroupv1", "podd runs on cgroup v1 and v2").unless(func(c *kc) bool { return !*c.FailCgroupV1 }),
+	ignored("failSwapOn", "fail-swap-on", "podd runs with swap on; containers get none of it where the kernel can bound it").unless(func(c *kc) bool { return !*c.FailSwapOn }),
 	ignored("featureGates", "feature-gates", "podd has no feature gates"),
 	honoured("fileCheckFrequency", "file-check-frequency", "a fallback only: changes are found at once"),
 	ignored("hairpinMode", "hairpin-mode", "the CNI configuration decides"),
@@ -114,8 +118,8 @@ var Fields = withDefaults([]Field{
 	honoured("imageMaximumGCAge", "", "0s for no limit"),
 	honoured("imageMinimumGCAge", "minimum-image-ttl-duration", ""),
 	honoured("imagePullCredentialsVerificationPolicy", "", "for the images that podd has pulled and those that it has not"),
-	{Path: "imageServiceEndpoint", Flag: "image-service-endpoint", Remark: "images are managed by the runtime at containerRuntimeEndpoint",
-		harmless: func(c *kc) bool { return c.ImageServiceEndpoint == c.ContainerRuntimeEndpoint }},
+	ignored("imageServiceEndpoint", "image-service-endpoint", "images are managed by the runtime at containerRuntimeEndpoint").
+		unless(func(c *kc) bool { return c.ImageServiceEndpoint == c.ContainerRuntimeEndpoint }),
 	ignored("iptablesDropBit", "", noIPTables),
 	ignored("iptablesMasqueradeBit", "", noIPTables),
 	honoured("kernelMemcgNotification", "kernel-memcg-notification", "on cgroup v2 by pressure stall information, which the kubelet does not use"),
@@ -138,7 +142,7 @@ var Fields = withDefaults([]Field{
 	ignored("maxOpenFiles", "max-open-files", "systemd's LimitNOFILE decides"),
 	honoured("maxParallelImagePulls", "", "podd's default is 5, the kubelet's 1; where it is not set, pulls that take longer than 30s do not count, up to 20 in all"),
 	honoured("maxPods", "max-pods", ""),
-	ignored("memoryManagerPolicy", "memory-manager-policy", needsResources),
+	ignored("memoryManagerPolicy", "memory-manager-policy", needsResources).unless(func(c *kc) bool { return c.MemoryManagerPolicy == "None" }),
 	ignored("memoryReservationPolicy", "", needsResources),
 	honoured("memorySwap.swapBehavior", "", ""),
 	ignored("memoryThrottlingFactor", "", needsResources),
@@ -189,13 +193,13 @@ var Fields = withDefaults([]Field{
 	ignored("tlsCurvePreferences", "", "Go's own preferences count"),
 	inCluster("tlsMinVersion", "tls-min-version", "versions before VersionTLS12 are served, with a warning"),
 	inCluster("tlsPrivateKeyFile", "tls-private-key-file", ""),
-	ignored("topologyManagerPolicy", "topology-manager-policy", needsResources),
+	ignored("topologyManagerPolicy", "topology-manager-policy", needsResources).unless(func(c *kc) bool { return c.TopologyManagerPolicy == "none" }),
 	ignored("topologyManagerPolicyOptions", "topology-manager-policy-options", needsResources),
 	ignored("topologyManagerScope", "topology-manager-scope", needsResources),
 	ignored("tracing.endpoint", "", "podd sends no traces"),
 	ignored("tracing.samplingRatePerMillion", "", "podd sends no traces"),
 	honoured("userNamespaces.idsPerPod", "", ""),
-	ignored("volumePluginDir", "volume-plugin-dir", noPlugin),
+	ignored("volumePluginDir", "volume-plugin-dir", "podd runs CSI drivers, and no FlexVolumes"),
 	honoured("volumeStatsAggPeriod", "volume-stats-agg-period", "how long what was measured serves; nothing is measured while nobody asks"),
 })
 
