@@ -3,6 +3,10 @@ package apiserver
 import (
 	"context"
 	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -76,4 +80,71 @@ func TestARequestThatIsRepeatedEndsWithItsContext(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	})
+}
+
+// followed has FollowPods follow the node n of a server, and returns what it tells. Errors are
+// none of the test's.
+func followed(t *testing.T, server *httptest.Server) <-chan []*v1.Pod {
+	t.Helper()
+	f := files{t, t.TempDir()}
+	f.write("ca.crt", (&place{Server: server}).ca())
+	f.kubeconfig(server.URL, "{token: x}")
+	c, err := Connect(Config{Kubeconfig: f.path("kubeconfig"), UserAgent: "podd/1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	got, done := make(chan []*v1.Pod, 10), make(chan struct{})
+	go func() {
+		defer close(done)
+		c.FollowPods(ctx, "n", func(pods []*v1.Pod, err error) {
+			if err == nil {
+				got <- pods
+			}
+		})
+	}()
+	t.Cleanup(func() { cancel(); <-done })
+	return got
+}
+
+// Nothing is listed anew: what a bookmark has said is where the next watch begins, and what
+// happened between the two is in it.
+func TestAWatchThatEndsGoesOnAfterItsLastBookmark(t *testing.T) {
+	event := func(kind, version, rest string) string {
+		return `{"type": "` + kind + `", "object": {"kind": "Pod", "apiVersion": "v1", "metadata": {"resourceVersion": "` + version + `"` + rest + "}}}\n"
+	}
+	const web, whole = `, "name": "web", "namespace": "default", "uid": "u"`, `, "annotations": {"k8s.io/initial-events-end": "true"}`
+	requests := make(chan url.Values, 10)
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		query := r.URL.Query()
+		requests <- query
+		w.Header().Set("Content-Type", "application/json")
+		switch query.Get("resourceVersion") {
+		case "7":
+			_, _ = io.WriteString(w, event("DELETED", "8", web))
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
+		default:
+			_, _ = io.WriteString(w, event("ADDED", "1", web)+event("BOOKMARK", "2", whole)+event("BOOKMARK", "7", ""))
+		}
+	}))
+	t.Cleanup(server.Close)
+	got := followed(t, server)
+	for i, want := range []int{1, 0} {
+		select {
+		case pods := <-got:
+			if len(pods) != want {
+				t.Errorf("told %d: got %d pods, want %d", i, len(pods), want)
+			}
+		case <-time.After(30 * time.Second):
+			t.Fatalf("was not told %d times", i+1)
+		}
+	}
+	for i, from := range []string{"", "7"} {
+		switch q := <-requests; {
+		case q.Get("watch") != "true", q.Get("allowWatchBookmarks") != "true", q.Get("fieldSelector") != "spec.nodeName=n", q.Get("resourceVersion") != from,
+			i == 0 && q.Get("sendInitialEvents") != "true":
+			t.Errorf("request %d is %v, want a watch with bookmarks from version %q", i, q, from)
+		}
+	}
 }

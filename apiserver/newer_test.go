@@ -1,7 +1,6 @@
 package apiserver
 
 import (
-	"context"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
@@ -80,26 +79,8 @@ func TestPodsWithFieldsOfALaterVersionAreFollowed(t *testing.T) {
 				w.(http.Flusher).Flush()
 				<-r.Context().Done()
 			}))
-			defer server.Close()
-			place := &place{Server: server}
-			f := files{t, t.TempDir()}
-			f.write("ca.crt", place.ca())
-			f.kubeconfig(server.URL, "{token: x}")
-			c, err := Connect(Config{Kubeconfig: f.path("kubeconfig"), UserAgent: "podd/1"})
-			if err != nil {
-				t.Fatal(err)
-			}
-			ctx, cancel := context.WithCancel(t.Context())
-			got, done := make(chan []*v1.Pod, 10), make(chan struct{})
-			go func() {
-				defer close(done)
-				c.FollowPods(ctx, "n", func(pods []*v1.Pod, err error) {
-					if err == nil {
-						got <- pods
-					}
-				})
-			}()
-			defer func() { cancel(); <-done }()
+			t.Cleanup(server.Close)
+			got := followed(t, server)
 			select {
 			case pods := <-got:
 				if len(pods) != 1 || pods[0].Name != "web" || len(pods[0].Spec.Containers) != 1 || pods[0].Spec.Containers[0].Image != "i" {
