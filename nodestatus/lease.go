@@ -202,13 +202,18 @@ func (l *Lease) tryRenew(ctx context.Context) (err error) {
 	return nil
 }
 
-// next is the Lease to write.
+// next is the Lease to write. Its time of renewal never goes back, though the clock may be set
+// back: the node lifecycle controller takes a Lease for renewed only if its time is later than
+// before, and a node whose Lease is not for dead.
 func (l *Lease) next(last *coordinationv1.Lease) *coordinationv1.Lease {
 	out := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: l.cfg.Name, Namespace: v1.NamespaceNodeLease}}
 	if last != nil {
 		out = last.DeepCopy()
 	}
 	seconds, now := int32(l.cfg.Duration/time.Second), metav1.NewMicroTime(time.Now().Truncate(time.Microsecond))
+	if out.Spec.RenewTime != nil && !out.Spec.RenewTime.Before(&now) {
+		now.Time = out.Spec.RenewTime.Add(time.Microsecond)
+	}
 	l.own = append(l.own[max(0, len(l.own)-maxAttempts):], now.Time)
 	out.Spec.HolderIdentity, out.Spec.LeaseDurationSeconds, out.Spec.RenewTime = &l.cfg.Name, &seconds, &now
 	if node := l.cfg.Node(); node != nil {

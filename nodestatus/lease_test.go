@@ -11,6 +11,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
@@ -103,6 +104,42 @@ func TestALeaseThatCannotBeRenewedIsTriedSoonAgain(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		if got := s.did(); len(got) < 2 || got[0] != "get lease" || got[1] != "update lease" {
 			t.Errorf("got requests %q", got)
+		}
+	})
+}
+
+// The cluster sees only that a time of renewal is later than the last one: of a node whose clock
+// was ahead and is set back, too.
+func TestALeaseIsRenewedAlsoWhenTheClockIsSetBack(t *testing.T) {
+	s := &server{}
+	synctest.Test(t, func(t *testing.T) {
+		l := NewLease(LeaseConfig{Client: s, Name: "node0", Duration: 40 * time.Second, Node: func() *v1.Node { return nil }})
+		renewed := func() metav1.MicroTime {
+			t.Helper()
+			if err := l.renew(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			return *s.lease.Spec.RenewTime
+		}
+		ahead := metav1.NewMicroTime(renewed().Add(time.Hour)) // what it would have been
+		l.last = l.last.DeepCopy()
+		l.last.Spec.RenewTime, s.lease, l.own = &ahead, l.last, []time.Time{ahead.Time}
+		last := ahead
+		for range 5 {
+			time.Sleep(10 * time.Second)
+			now := renewed()
+			if !last.Before(&now) || now.Sub(ahead.Time) > time.Second {
+				t.Errorf("renewed at %s, before at %s", now, last)
+			}
+			last = now
+		}
+		l.last = nil // it is read anew after an error
+		time.Sleep(time.Hour)
+		if now := renewed(); time.Since(now.Time) >= time.Microsecond {
+			t.Errorf("the clock has caught up, and it is renewed at %s", now)
+		}
+		if len(l.Problems()) > 0 {
+			t.Errorf("got %v", l.Problems())
 		}
 	})
 }

@@ -262,6 +262,41 @@ func TestAChangeOfReadinessIsToldAtTheNextLookAndAtOnceWhenPoked(t *testing.T) {
 	})
 }
 
+func TestPressuresAreToldInTheKubeletsWords(t *testing.T) {
+	registering(t, &server{}, func(b *bed) {
+		time.Sleep(5 * time.Second)
+		for _, c := range []struct {
+			of      v1.NodeConditionType
+			under   State
+			yes, no string // reason: message
+		}{
+			{v1.NodeMemoryPressure, State{MemoryPressure: true}, "KubeletHasInsufficientMemory: kubelet has insufficient memory available", "KubeletHasSufficientMemory: kubelet has sufficient memory available"},
+			{v1.NodeDiskPressure, State{DiskPressure: true}, "KubeletHasDiskPressure: kubelet has disk pressure", "KubeletHasNoDiskPressure: kubelet has no disk pressure"},
+			{v1.NodePIDPressure, State{PIDPressure: true}, "KubeletHasInsufficientPID: kubelet has insufficient PID available", "KubeletHasSufficientPID: kubelet has sufficient PID available"},
+		} {
+			for _, under := range []struct {
+				state  State
+				status v1.ConditionStatus
+				says   string
+			}{{State{}, v1.ConditionFalse, c.no}, {c.under, v1.ConditionTrue, c.yes}, {State{}, v1.ConditionFalse, c.no}} {
+				b.set(under.state)
+				b.Poke()
+				time.Sleep(time.Second)
+				if got := b.condition(c.of); got.Status != under.status || got.Reason+": "+got.Message != under.says {
+					b.t.Errorf("got %+v, want %s, %s", got, under.status, under.says)
+				}
+				if ready := b.condition(v1.NodeReady); ready.Status != v1.ConditionTrue {
+					b.t.Errorf("under pressure it is not ready: %+v", ready)
+				}
+			}
+		}
+		want := []string{"NodeHasInsufficientMemory", "NodeHasSufficientMemory", "NodeHasDiskPressure", "NodeHasNoDiskPressure", "NodeHasInsufficientPID", "NodeHasSufficientPID"}
+		if !slices.Equal(b.happened(), want) {
+			b.t.Errorf("got events %q, want %q", b.happened(), want)
+		}
+	})
+}
+
 func TestAnotherAddressIsToldAtTheNextLook(t *testing.T) {
 	registering(t, &server{}, func(b *bed) {
 		time.Sleep(5 * time.Second)
