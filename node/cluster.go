@@ -45,6 +45,7 @@ type membership struct {
 	attached  *nodestorage.Attachments
 	lease     *nodestatus.Lease
 	drivers   *nodestorage.Drivers // built at the greeting
+	volumes   *volumes.Mounter     // built at the greeting, before which no pod goes
 	podCIDR   *podCIDR             // built at the greeting
 }
 
@@ -235,10 +236,11 @@ func (o podObjects) Unregister(uid pod.UID) {
 	}
 }
 
-// gone passes a pod that was forgotten to the uploader.
+// gone passes a pod that was forgotten to the uploader, which deletes its object: once none of
+// its volumes is mounted here any more, as whoever sees the object go counts on.
 func (n *Node) gone(last *v1.Pod) {
 	if n.membership != nil {
-		n.membership.uploader.Gone(last)
+		n.membership.volumes.OnceRemoved(last.UID, func() { n.membership.uploader.Gone(last) })
 		n.membership.mirrors.Wake()
 	}
 }

@@ -107,6 +107,9 @@ func (n *Node) assemble(facts Facts) (*parts, error) {
 	}, n.log, n.registry); err != nil {
 		return nil, err
 	}
+	if n.membership != nil {
+		n.membership.volumes = p.volumes
+	}
 	n.problems.add(p.pendingUnmounts)
 	p.meter = usage.New(usage.Config{
 		Path: p.volumes.Path, Stats: p.volumes.Stats, Driver: p.volumes.DriverOf, Dirs: n.dirs().WithDefaults(), Status: n.status.Pod, Layers: layers{p.client, facts.imports()},

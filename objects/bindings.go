@@ -48,12 +48,12 @@ func loadClaims(cfg Config) claimTable {
 	}
 	f, err := readBindings(t.path)
 	if err != nil {
-		aside, moved := atomicfile.SetAside(t.path)
+		where, moved := atomicfile.SetAside(t.path)
 		err = errors.Join(err, moved)
-		cfg.Log.Warn("cannot read the bindings of claims: binding them anew", "file", t.path, "kept", aside, "err", err)
+		cfg.Log.Warn("cannot read the bindings of claims: binding them anew", "file", t.path, "hint", where, "err", err)
 		t.broken = []pod.Problem{{Origin: t.path, Since: time.Now(),
 			Message: "cannot read the bindings of claims: " + err.Error(),
-			Hint:    "they are bound anew; compare podd get pvc with " + aside + ", and restart podd once that is right"}}
+			Hint:    "they are bound anew; " + where + ", compare podd get pvc with it, and restart podd once that is right"}}
 		return t
 	}
 	maps.Copy(t.remoteHolders, f.Holders)

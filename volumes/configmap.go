@@ -44,7 +44,7 @@ func (f files) configMap(t target, k keys) error {
 	}
 	if len(k.items) == 0 {
 		for name, text := range object.Data {
-			f.put(name, []byte(text), k.mode)
+			f.putText(name, text, k.mode)
 		}
 		for name, data := range object.BinaryData {
 			f.put(name, data, k.mode)
@@ -53,12 +53,12 @@ func (f files) configMap(t target, k keys) error {
 	}
 	for i := range k.items {
 		item := &k.items[i]
-		data, ok := object.BinaryData[item.Key]
-		if text, isText := object.Data[item.Key]; isText {
-			data, ok = []byte(text), true
-		}
+		text, isText := object.Data[item.Key]
+		data, isData := object.BinaryData[item.Key]
 		switch {
-		case ok:
+		case isText:
+			f.putText(item.Path, text, k.mode, item.Mode)
+		case isData:
 			f.put(item.Path, data, k.mode, item.Mode)
 		case !k.isOptional():
 			return fmt.Errorf("configmap references non-existent config key: %s", item.Key)

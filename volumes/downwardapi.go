@@ -38,7 +38,7 @@ func (f files) downward(t target, items []v1.DownwardAPIVolumeFile, mode *int32)
 			errs = append(errs, err)
 			continue
 		}
-		f.put(item.Path, []byte(value), mode, item.Mode)
+		f.putText(item.Path, value, mode, item.Mode)
 	}
 	return utilerrors.NewAggregate(errs) // upstream's form of several errors
 }

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -271,19 +272,31 @@ func TestValuesBelongToTheFSGroup(t *testing.T) {
 	}
 }
 
-// They would fill the node's memory or disk.
+// They would fill the node's memory or disk; nor is anything copied before it is known
+// that they do not fit.
 func TestItemsThatRepeatAKeyTooOftenAreRejected(t *testing.T) {
 	m := newMounter(t, newStore(aConfigMap("app", "a", strings.Repeat("x", 1<<20)), aSecret("key", "a", strings.Repeat("y", 1<<20))).into)
 	var items []v1.KeyToPath
 	for i := range 10_000 {
 		items = append(items, v1.KeyToPath{Key: "a", Path: fmt.Sprint("p", i)})
 	}
+	var sources []v1.VolumeProjection
+	for i := range items {
+		sources = append(sources, partConfigMap("app", items[i]))
+	}
 	for plugin, v := range map[string]v1.Volume{
 		"configmap": fromConfigMap("v", "app", func(s *v1.ConfigMapVolumeSource) { s.Items = items }),
 		"secret":    fromSecret("v", "key", func(s *v1.SecretVolumeSource) { s.Items = items }),
+		"projected": projected("v", sources...),
 	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
 		err := ensure(t, m, aPod("u-"+plugin, v))
+		runtime.ReadMemStats(&after)
 		mustSay(t, err, "its files have 10000 MiB in total, more than the limit of 96 MiB")
+		if got := (after.TotalAlloc - before.TotalAlloc) >> 20; got > 96 {
+			t.Errorf("%s: %d MiB were allocated", plugin, got)
+		}
 		if _, err := os.Stat(volumeDir(m, pod.UID("u-"+plugin), plugin, "v")); !os.IsNotExist(err) {
 			t.Errorf("%s: something was written (%v)", plugin, err)
 		}

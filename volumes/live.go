@@ -20,29 +20,54 @@ const maxLive = 96 << 20
 const sizeLive = 256 << 20
 
 // files are the files of a live volume by their cleaned paths.
-type files map[string]payload.File
+type files map[string]file
+
+// file is a file with data or text as its content. As long as nobody knows how many fit,
+// neither is copied: a pod may name one key ten thousand times.
+type file struct {
+	payload.File
+	text string
+}
 
 // put adds a file, replacing one of an earlier source.
 func (f files) put(name string, data []byte, modes ...*int32) {
+	f[path.Clean(name)] = file{File: payload.File{Data: data, Mode: modeOf(modes)}}
+}
+
+// putText is put with text.
+func (f files) putText(name, text string, modes ...*int32) {
+	f[path.Clean(name)] = file{File: payload.File{Mode: modeOf(modes)}, text: text}
+}
+
+func modeOf(modes []*int32) uint32 {
 	mode := v1.ConfigMapVolumeSourceDefaultMode
 	for _, m := range modes { // the most specific last
 		if m != nil {
 			mode = *m
 		}
 	}
-	f[path.Clean(name)] = payload.File{Data: data, Mode: uint32(mode)}
+	return uint32(mode)
 }
 
-// fit rejects files whose total size exceeds maxLive.
-func (f files) fit() error {
+// fit returns the files as they are written, and rejects those whose total size exceeds
+// maxLive.
+func (f files) fit() (map[string]payload.File, error) {
 	size := 0
 	for name := range f {
-		size += len(f[name].Data)
+		size += len(f[name].Data) + len(f[name].text)
 	}
 	if size > maxLive {
-		return fmt.Errorf("its files have %d MiB in total, more than the limit of %d MiB: project fewer keys with items", size>>20, maxLive>>20)
+		return nil, fmt.Errorf("its files have %d MiB in total, more than the limit of %d MiB: project fewer keys with items", size>>20, maxLive>>20)
 	}
-	return nil
+	out := make(map[string]payload.File, len(f))
+	for name := range f {
+		each := f[name].File
+		if text := f[name].text; text != "" {
+			each.Data = []byte(text)
+		}
+		out[name] = each
+	}
+	return out, nil
 }
 
 // live is the driver of volumes whose files follow their sources: a version is swapped
@@ -60,10 +85,11 @@ type collectError struct{ error }
 func (e collectError) Unwrap() error { return e.error }
 
 func (l *live) setUp(ctx context.Context, t target) error {
-	content, err := l.collect(t)
-	if err == nil {
-		err = content.fit()
+	collected, err := l.collect(t)
+	if err != nil {
+		return collectError{err}
 	}
+	content, err := collected.fit()
 	if err != nil {
 		return collectError{err}
 	}

@@ -77,7 +77,9 @@ type Mounter struct {
 	live     map[pod.UID]*livePod
 	pods     map[pod.UID]*v1.Pod // those set up or followed, for events
 	pending  map[pod.UID]*PendingUnmount
-	stopping bool // Run has ended: volumes are no longer updated
+	// onceRemoved are those who wait for the end of a pending unmount.
+	onceRemoved map[pod.UID][]func()
+	stopping    bool // Run has ended: volumes are no longer updated
 }
 
 // New creates the root directory if it is missing and resolves it. It starts
@@ -135,6 +137,8 @@ func New(o Options, log *slog.Logger, reg prometheus.Registerer) (*Mounter, erro
 		live:     map[pod.UID]*livePod{},
 		pods:     map[pod.UID]*v1.Pod{},
 		pending:  map[pod.UID]*PendingUnmount{},
+
+		onceRemoved: map[pod.UID][]func(){},
 	}
 	m.metrics = newMetrics(reg, m.counts)
 	return m, nil

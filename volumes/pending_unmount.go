@@ -49,6 +49,21 @@ func (m *Mounter) PendingUnmounts() []PendingUnmount {
 	return pending
 }
 
+// OnceRemoved calls do when nothing of a pod that was torn down is mounted or on disk: at once
+// if no unmount is pending, else when the last retry has succeeded, in the goroutine that made
+// it. do must not block.
+func (m *Mounter) OnceRemoved(uid pod.UID, do func()) {
+	m.mu.Lock()
+	_, pending := m.pending[uid]
+	if pending {
+		m.onceRemoved[uid] = append(m.onceRemoved[uid], do)
+	}
+	m.mu.Unlock()
+	if !pending {
+		do()
+	}
+}
+
 // Run retries pending unmounts until ctx ends, then cancels the setups in progress. It
 // sleeps while nothing is due. It returns ctx's cause.
 func (m *Mounter) Run(ctx context.Context) error {
@@ -161,11 +176,16 @@ func (m *Mounter) settle(uid pod.UID, err error) {
 	m.mu.Unlock()
 	if err == nil {
 		m.mu.Lock()
+		waiting := m.onceRemoved[uid]
 		delete(m.pending, uid)
+		delete(m.onceRemoved, uid)
 		delete(m.pods, uid)
 		m.mu.Unlock()
 		if old != nil {
 			m.log.Info("removed pod directory after retrying", "uid", uid, "tries", old.Tries+1, "after", now.Sub(old.Since))
+		}
+		for _, do := range waiting {
+			do()
 		}
 		return
 	}

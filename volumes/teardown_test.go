@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -65,6 +66,30 @@ func TestIssue60987DataBehindAMountThatCannotBeUnmountedSurvives(t *testing.T) {
 	runUntil(t, m, func() bool { return len(m.PendingUnmounts()) == 0 })
 	mustBeGone(t, m, "u1")
 	mustBe(t, data+"/precious", "kept")
+}
+
+func TestWhoWaitsForAPodsRemovalIsToldWhenNothingIsMounted(t *testing.T) {
+	m := newMounter(t)
+	mustSetUp(t, m, aPod("u1", empty("e", memory)))
+	holder := hold(t, m.PodDir("u1")+"/volumes/kubernetes.io~empty-dir/e")
+	if err := m.TearDown(t.Context(), "u1"); err != nil {
+		t.Fatal(err)
+	}
+	var told atomic.Int32
+	m.OnceRemoved("u1", func() {
+		mustBeGone(t, m, "u1")
+		told.Add(1)
+	})
+	m.OnceRemoved("u2", func() { told.Add(10) }) // of which nothing was ever here
+	if got := told.Load(); got != 10 {
+		t.Errorf("got %d, want 10: the first is still mounted", got)
+	}
+	release(t, holder)
+	runUntil(t, m, func() bool { return told.Load() == 11 })
+	m.OnceRemoved("u1", func() { told.Add(100) })
+	if got := told.Load(); got != 111 {
+		t.Errorf("got %d, want 111", got)
+	}
 }
 
 func TestIssue60987BindMountedFileSurvives(t *testing.T) {

@@ -6,7 +6,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"podd/internal/pod"
-	"podd/volumes/payload"
 )
 
 // Tokens returns the service account tokens of projections. The error for one that is not
@@ -40,7 +39,9 @@ func (f files) private(t target, name string, data []byte, mode *int32) {
 	}
 	f.put(name, data, mode)
 	if common {
-		f[path.Clean(name)] = payload.File{Data: data, Mode: uint32(*mode), UID: user}
+		each := f[path.Clean(name)]
+		each.UID = user
+		f[path.Clean(name)] = each
 	}
 }
 
