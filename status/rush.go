@@ -13,6 +13,10 @@ const (
 	manyPods = 10
 	// patience is for how long after its start began a pod counts as starting.
 	patience = 10 * time.Second
+	// batching is for how long statuses are collected in a rush. Whoever counts ready pods
+	// (ReplicaSet, Deployment, EndpointSlice) counts anew and writes the result at each change
+	// that it sees: a change at a time, that is two more writes for each pod.
+	batching = 500 * time.Millisecond
 )
 
 // Rush says that many pods are being started: from more than ten at a time on, until all of
@@ -40,6 +44,14 @@ func (u *Uploader) seeRushLocked(pods map[pod.UID]*v1.Pod, now time.Time) {
 	if starting > manyPods || now.Before(u.rushEnds) {
 		u.rushEnds = ends
 	}
+}
+
+// dueInRushLocked is when a status is to be sent during a rush; the past, if at once.
+func (u *Uploader) dueInRushLocked(ours *v1.Pod) time.Time {
+	if isStarting(ours) {
+		return ours.Status.StartTime.Add(patience)
+	}
+	return u.nextBatch
 }
 
 // isStarting is whether a status says no more of a pod than that it starts: no container

@@ -99,6 +99,32 @@ func TestInARushFailuresAreSentAtOnceAndProgressAfterTenSeconds(t *testing.T) {
 	})
 }
 
+func TestInARushStatusesAreSentTogetherEveryHalfSecond(t *testing.T) {
+	uploading(t, func(t *testing.T, s *server, w *status.Writer, u *status.Uploader) {
+		names := begun(s, w, u, 20)
+		time.Sleep(time.Second)
+		for batch := range slices.Chunk(names[1:13], 4) {
+			runs(s, w, batch[0])
+			time.Sleep(time.Millisecond)
+			s.want("a half second has passed since the last were sent", patches(batch[:1])...)
+			for _, name := range batch[1:] {
+				time.Sleep(100 * time.Millisecond)
+				runs(s, w, name)
+			}
+			time.Sleep(198 * time.Millisecond)
+			s.want("others run within the next half second")
+			time.Sleep(2 * time.Millisecond)
+			s.want("it has passed", patches(batch[1:])...)
+			time.Sleep(500 * time.Millisecond)
+		}
+		for _, name := range append(names[13:], names[0]) {
+			runs(s, w, name)
+		}
+		time.Sleep(time.Millisecond)
+		s.want("all run, which ends the rush", patches(append(names[:1:1], names[13:]...))...)
+	})
+}
+
 func TestOfAFewPodsEveryStepOfTheStartIsSent(t *testing.T) {
 	uploading(t, func(t *testing.T, s *server, w *status.Writer, u *status.Uploader) {
 		names := begun(s, w, u, 10)

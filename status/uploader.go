@@ -37,7 +37,8 @@ const (
 //
 // Only the newest status of a pod is sent, one request at a time for each pod; after an
 // outage, one for each pod that changed. While many pods are starting, a status that says
-// no more than that its pod is among them waits for a newer one.
+// no more than that its pod is among them waits for a newer one, and the others are sent
+// together, every half second.
 type Uploader struct {
 	client PodClient
 	writer *Writer
@@ -46,8 +47,8 @@ type Uploader struct {
 
 	mu   sync.Mutex
 	pods map[pod.UID]*upload
-	// rushEnds is when a rush ends at the latest.
-	rushEnds time.Time
+	// rushEnds is when a rush ends at the latest, nextBatch when in it statuses are sent again.
+	rushEnds, nextBatch time.Time
 }
 
 // upload is what is known of a pod that the apiserver has.
@@ -160,14 +161,18 @@ func (u *Uploader) dispatch(ctx context.Context, work *sync.WaitGroup, slots cha
 	defer u.mu.Unlock()
 	newest := u.newestLocked()
 	u.seeRushLocked(newest, now)
+	nextBatch := u.nextBatch
 	for uid, ours := range newest {
 		known := u.pods[uid]
 		if known.busy || known.ours == ours && known.settled == known.theirs && known.last == nil {
 			continue
 		}
 		at := known.retryAt
-		if known.last == nil && now.Before(u.rushEnds) && isStarting(ours) {
-			at = later(at, ours.Status.StartTime.Add(patience))
+		if known.last == nil && now.Before(u.rushEnds) {
+			at = later(at, u.dueInRushLocked(ours))
+			if !at.After(now) {
+				nextBatch = now.Add(batching)
+			}
 		}
 		if at.After(now) {
 			if next.IsZero() || at.Before(next) {
@@ -188,6 +193,7 @@ func (u *Uploader) dispatch(ctx context.Context, work *sync.WaitGroup, slots cha
 			u.done(uid, sent{ours, last}, after, err)
 		})
 	}
+	u.nextBatch = nextBatch
 	return next
 }
 

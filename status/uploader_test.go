@@ -210,6 +210,35 @@ func TestAfterAnOutageEachChangedPodIsPatchedOnce(t *testing.T) {
 	})
 }
 
+// RECONCILE: only the status has changed, and not by podd.
+func TestWhatOthersOverwriteInAStatusIsPutBackOnce(t *testing.T) {
+	uploading(t, func(t *testing.T, s *server, w *status.Writer, u *status.Uploader) {
+		s.bind("web")
+		u.Seen(s.list())
+		tell(s, w, "web", "ours")
+		time.Sleep(time.Second)
+		s.want("ours", "patch web")
+		theirs := s.list()[0].DeepCopy()
+		theirs.Status.Phase = v1.PodRunning
+		theirs.Status.ContainerStatuses[0].State.Waiting.Message = "theirs"
+		theirs.Status.Conditions = append(theirs.Status.Conditions, v1.PodCondition{Type: "example.com/gate", Status: v1.ConditionTrue})
+		s.store(theirs)
+		u.Seen(s.list())
+		time.Sleep(time.Minute)
+		s.want("overwritten", "patch web")
+		after := s.list()[0].Status
+		if got := after.ContainerStatuses[0].State.Waiting.Message; after.Phase != v1.PodPending || got != "ours" {
+			t.Errorf("got %s, %q", after.Phase, got)
+		}
+		if !slices.ContainsFunc(after.Conditions, func(c v1.PodCondition) bool { return c.Type == "example.com/gate" }) {
+			t.Errorf("a condition of others was removed: got %+v", after.Conditions)
+		}
+		u.Seen(s.list())
+		time.Sleep(time.Minute)
+		s.want("nothing changes")
+	})
+}
+
 func TestAPodIsDeletedOnceNothingIsLeftOfItAndNotBefore(t *testing.T) {
 	uploading(t, func(t *testing.T, s *server, w *status.Writer, u *status.Uploader) {
 		s.bind("web", "other")
