@@ -122,6 +122,9 @@ func (l *Leaks) Run(ctx context.Context) error {
 		select {
 		case began = <-l.cfg.Ready:
 			pace.since = time.Now()
+			if !began.IsZero() { // how long ago that is, is to be known also when the clock is set
+				began = pace.since.Add(began.Round(0).Sub(pace.since.Round(0)))
+			}
 			busy, failed = l.collect(ctx, containerd, began, everything)
 			l.endLeases(ctx, containerd, began)
 		case <-again:
@@ -176,20 +179,16 @@ func (l *Leaks) collect(ctx context.Context, containerd Containerd, began time.T
 	}
 	l.log.Debug("collecting leftovers of failed calls", "everything", bool(scope))
 	now := time.Now()
-	slack := agoByAnyClock(now, l.cfg.Started, collectSlack)
-	before := latest(slack, began, l.cfg.Started)
-	if l.cfg.Lister.Shared() {
-		before = slack // another podd's calls are at work, whenever this one started
-	}
+	remains, slack := remainsAt(now.Round(0), momentOf(l.cfg.Started, now), momentOf(began, now), l.cfg.Lister.Shared())
+	remains.Running = running
 	// By its age alone, also what an earlier podd's calls left: containerd may still be
 	// giving them up.
 	failed = !l.deleteAbandoned(ctx, containerd, slack)
 	// Shims before the network: they may hold network namespaces.
-	failed = !l.collectShims(ctx, containerd, Remains{
-		Before: before, UnownedBefore: latest(before, agoByAnyClock(now, l.cfg.Started, unownedSlack)), RuntimeBegan: began, Running: running,
-	}) || failed
+	failed = !l.collectShims(ctx, containerd, remains) || failed
 	// A sandbox has its network before it is listed, and a call whose client is
 	// gone may still succeed: its network is not to be taken from under it.
+	before := remains.Before
 	busy = len(unlisted) > 0
 	if busy {
 		before = slack
@@ -198,15 +197,45 @@ func (l *Leaks) collect(ctx context.Context, containerd Containerd, began time.T
 	return busy, failed
 }
 
-// agoByAnyClock is a time so long ago that a file whose own time is before it was
-// made then, also when the clock was set since started: by how it was before, or by
-// how it is now, whichever is earlier. What it spares by that, a later podd finds.
-func agoByAnyClock(now, started time.Time, ago time.Duration) time.Time {
-	return earlierBy(now.Round(0), started.Round(0).Add(now.Sub(started)), ago)
+// moment is when something was, by the clock as it was then, and how long ago that is by
+// one that nobody sets. The zero moment is unknown.
+type moment struct {
+	clock time.Time
+	ago   time.Duration
 }
 
-func earlierBy(a, b time.Time, ago time.Duration) time.Time {
-	return slices.MinFunc([]time.Time{a, b}, time.Time.Compare).Add(-ago)
+// momentOf is of a time with a monotonic reading.
+func momentOf(then, now time.Time) moment {
+	if then.IsZero() {
+		return moment{}
+	}
+	return moment{then.Round(0), now.Sub(then)}
+}
+
+// byAnyClock is a time such that a file whose own time is before it was made before the
+// moment, also when the clock was set since: by how it was, or by how it is now, whichever is
+// earlier. What it spares by that, a later podd finds.
+func (m moment) byAnyClock(now time.Time) time.Time {
+	return slices.MinFunc([]time.Time{m.clock, now.Add(-m.ago)}, time.Time.Compare)
+}
+
+// agoByAnyClock is the same of so long ago, if the clock was set since the moment.
+func (m moment) agoByAnyClock(now time.Time, ago time.Duration) time.Time {
+	return slices.MinFunc([]time.Time{m.clock.Add(m.ago), now}, time.Time.Compare).Add(-ago)
+}
+
+// remainsAt says how old is what calls have left behind, and slack, before which it is left by
+// its age alone. now has no monotonic reading. Calls of others are at work whenever this podd
+// was started, if it shares the runtime.
+func remainsAt(now time.Time, started, began moment, shared bool) (remains Remains, slack time.Time) {
+	slack = started.agoByAnyClock(now, collectSlack)
+	remains.RuntimeBegan = began.byAnyClock(now)
+	remains.Before = slack
+	if !shared {
+		remains.Before = latest(slack, remains.RuntimeBegan, started.byAnyClock(now))
+	}
+	remains.UnownedBefore = latest(remains.Before, started.agoByAnyClock(now, unownedSlack))
+	return remains, slack
 }
 
 func latest(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }

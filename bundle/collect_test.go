@@ -26,15 +26,50 @@ func TestWhatIsNewIsSparedThoughTheClockWasSet(t *testing.T) {
 	} {
 		// By the wall clock alone now is 10 minutes and what it was set by from the
 		// start; by the steady one it is 10 minutes.
-		now, unset := started.Round(0).Add(10*minute+tc.set), started.Round(0).Add(10*minute)
-		before := earlierBy(now, unset, collectSlack)
+		now := started.Round(0).Add(10*minute + tc.set)
+		before := moment{started.Round(0), 10 * minute}.agoByAnyClock(now, collectSlack)
 		if got := started.Round(0).Add(tc.made).Before(before); got != tc.leftover {
 			t.Errorf("%s: left behind %v, want %v", tc.name, got, tc.leftover)
 		}
 	}
 	now := time.Now()
-	if got, want := agoByAnyClock(now, started, minute), now.Round(0).Add(-minute); got.Sub(want).Abs() > 100*time.Millisecond {
+	if got, want := momentOf(started, now).agoByAnyClock(now.Round(0), minute), now.Round(0).Add(-minute); got.Sub(want).Abs() > 100*time.Millisecond {
 		t.Errorf("with a clock that nobody set: got %v, want about %v", got, want)
+	}
+}
+
+// A container that is being created is not taken for one of an earlier podd, or of an earlier
+// run of the runtime, though by the clock, which was set back since they started, it is older.
+func TestWhatIsBeingCreatedIsSparedThoughTheClockWasSetBack(t *testing.T) {
+	const minute = time.Minute
+	start := time.Now().Round(0)
+	for _, tc := range []struct {
+		name             string
+		set              time.Duration // the clock, after 2 minutes
+		made             time.Duration // by the clock of that moment, from podd's start
+		left, beforeThis bool          // behind by another podd; by a runtime that ran before
+	}{
+		{"not set, just made", 0, 119 * time.Second, false, false},
+		{"not set, made by an earlier podd", 0, -minute / 4, true, false},
+		{"not set, made in an earlier runtime", 0, -minute, true, true},
+		{"set back, made since", -time.Hour, -58 * minute, false, false},
+		{"set back, made between the start and that", -time.Hour, minute, false, false},
+		{"set back, made an hour before", -time.Hour, -62 * minute, true, true},
+		{"set forward, made since", time.Hour, 62 * minute, false, false},
+		{"set forward, made by an earlier podd", time.Hour, -minute / 4, true, false},
+		{"set forward, made in an earlier runtime", time.Hour, -minute, true, true},
+	} {
+		remains, _ := remainsAt(start.Add(2*minute+tc.set), moment{start, 2 * minute}, moment{start.Add(-minute / 2), 5 * minute / 2}, false)
+		made := start.Add(tc.made)
+		if got := made.Before(remains.Before); got != tc.left {
+			t.Errorf("%s: of an earlier podd %v, want %v", tc.name, got, tc.left)
+		}
+		if got := made.Before(remains.RuntimeBegan); got != tc.beforeThis {
+			t.Errorf("%s: of an earlier runtime %v, want %v", tc.name, got, tc.beforeThis)
+		}
+	}
+	if remains, slack := remainsAt(start, moment{start.Add(-time.Hour), time.Hour}, moment{}, true); remains.Before != slack || !remains.RuntimeBegan.Before(start.Add(-time.Hour)) {
+		t.Errorf("a runtime that is shared, and began at an unknown time: got %+v", remains)
 	}
 }
 
