@@ -131,7 +131,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	fs.StringVar(&o.scheduler, "scheduler", os.Getenv("SCHEDULER"), "`path` of a kube-scheduler (default $SCHEDULER)")
 	fs.StringVar(&o.bundle, "bundle", "build/runtime/bin", "`directory` of containerd, runc and the CNI plugins")
 	fs.StringVar(&o.images, "images", "build/images", "`directory` of the image archives")
-	fs.StringVar(&o.dir, "dir", filepath.Join(os.TempDir(), "podd-bench"), "working `directory`, emptied afterwards")
+	fs.StringVar(&o.dir, "dir", "", "working `directory`, emptied afterwards (default "+defaultDir()+", on an ext4 of its own, in memory)")
 	fs.BoolVar(&o.quick, "quick", false, "fewer rounds, for a look rather than for a verdict")
 	fs.StringVar(&o.only, "only", "", "measure only these `parts`, as progress names them, with commas between (\"burst,at rest\")")
 	fs.BoolVar(&o.check, "check", false, "exit with 3 when a bar is missed")
@@ -155,14 +155,19 @@ func parse(args []string, stderr io.Writer) (options, error) {
 func measure(ctx context.Context, opts options, progress io.Writer) (results []result, err error) {
 	abs := func(path string) string { p, _ := filepath.Abs(path); return p }
 	say := func(format string, args ...any) { _, _ = fmt.Fprintf(progress, format+"\n", args...) }
+	dir, leave, err := workplace(opts.dir, say)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, leave()) }()
 	say("starting containerd …")
-	node, err := testnode.NewNode(ctx, abs(opts.dir), testnode.Bundle{Bin: abs(opts.bundle), Images: abs(opts.images)})
+	node, err := testnode.NewNode(ctx, dir, testnode.Bundle{Bin: abs(opts.bundle), Images: abs(opts.images)})
 	if err != nil {
 		return nil, err
 	}
 	defer func() {
 		say("cleaning up …")
-		err = errors.Join(err, node.Close(), removeIfEmpty(opts.dir))
+		err = errors.Join(err, node.Close())
 	}()
 	b, err := newBench(ctx, node, opts, say)
 	if err != nil {
@@ -171,13 +176,4 @@ func measure(ctx context.Context, opts options, progress io.Writer) (results []r
 	defer func() { err = errors.Join(err, b.close()) }()
 	err = b.all(ctx)
 	return b.results(), err
-}
-
-// removeIfEmpty leaves the directory to a second benchmark that uses it.
-func removeIfEmpty(dir string) error {
-	err := os.Remove(dir)
-	if errors.Is(err, syscall.ENOTEMPTY) || errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	return err
 }

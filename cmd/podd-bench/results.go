@@ -268,7 +268,9 @@ creates the pod. The shares of a start are measured apart, behind a relay that t
 calls and costs some tenths of a millisecond for each. In the rows of a cluster the agents are
 nodes of one of their own on the same machine, with apiserver, controller manager and scheduler,
 whose work is in their figures and not in the floor's: raw pods, without a cluster. When a pod
-was bound, and when all are Ready, is what a watch of the apiserver says.
+was bound, and when all are Ready, is what a watch of the apiserver says. Whatever is measured has
+its files in an ext4 of the benchmark's own, in memory, so that no figure is one of the machine's
+disk (-dir names another directory).
 `
 
 func cell(columns map[string]stat, column string) string {

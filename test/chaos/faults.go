@@ -191,7 +191,7 @@ func (w *world) anyContainer(ctx context.Context, rng *rand.Rand, act func(id st
 // fill takes all room of the node's disk, for up to 2 s.
 func (w *world) fill(rng *rand.Rand, meanwhile func() error) (string, error) {
 	long := time.Duration(200+rng.IntN(2000)) * time.Millisecond
-	path := filepath.Join(w.disk, "full")
+	path := filepath.Join(w.disk.Dir, "full")
 	f, err := os.Create(path)
 	if err != nil {
 		return "", fmt.Errorf("fill the disk: %w", err)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"time"
 
@@ -24,11 +23,12 @@ type world struct {
 	o options
 	// dir holds what must not be on the disk that fills up: manifests, what
 	// containers write, logs. disk is that disk, with the node on it.
-	dir, disk string
-	node      *testnode.Node
-	member    *member // nil unless the node is one of a cluster
-	podd      *testnode.Podd
-	before    testnode.Snapshot
+	dir    string
+	disk   *testnode.Disk
+	node   *testnode.Node
+	member *member // nil unless the node is one of a cluster
+	podd   *testnode.Podd
+	before testnode.Snapshot
 
 	desired []*wish
 	made    int // pods
@@ -91,10 +91,11 @@ func newWorld(ctx context.Context, o options) (w *world, err error) {
 	if err := copyFile(o.self, w.self(), 0o755); err != nil {
 		return nil, err
 	}
-	if err := w.mountDisk(); err != nil {
+	// A small one, which can be filled.
+	if w.disk, err = testnode.NewDisk(filepath.Join(w.dir, "d"), filepath.Join(w.dir, "disk"), 700<<20); err != nil {
 		return nil, err
 	}
-	if w.node, err = testnode.NewNode(ctx, w.disk, o.bundle); err != nil {
+	if w.node, err = testnode.NewNode(ctx, w.disk.Dir, o.bundle); err != nil {
 		return nil, err
 	}
 	if w.podd, err = testnode.NewPodd(w.node.Place, o.bundle, filepath.Join(w.dir, "podd")); err != nil {
@@ -115,32 +116,6 @@ func (w *world) self() string { return filepath.Join(w.dir, "chaos") }
 
 // dirHosts is below out: what pods have as hostPaths besides out itself.
 const dirHosts = "hosts"
-
-// mountDisk makes a small disk for the node, which can be filled.
-func (w *world) mountDisk() error {
-	w.disk = filepath.Join(w.dir, "d")
-	image := filepath.Join(w.dir, "disk")
-	if err := os.Mkdir(w.disk, 0o711); err != nil {
-		return err
-	}
-	f, err := os.Create(image)
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(f.Truncate(700<<20), f.Close()); err != nil {
-		return err
-	}
-	for _, c := range [][]string{{"mkfs.ext4", "-q", "-F", "-m", "0", image}, {"mount", "-o", "loop", image, w.disk}} {
-		if out, err := exec.Command(c[0], c[1:]...).CombinedOutput(); err != nil {
-			return fmt.Errorf("make a small disk: %v: %w: %s", c, err, out)
-		}
-	}
-	// What containers mount in a volume is to reach the node, for those that ask for it.
-	if err := unix.Mount("", w.disk, "", unix.MS_SHARED, ""); err != nil {
-		return fmt.Errorf("share the mounts of the small disk: %w", err)
-	}
-	return os.Chmod(w.disk, 0o711)
-}
 
 // start runs podd and notes what is on the node before any pod.
 func (w *world) start(ctx context.Context) (err error) {
@@ -180,10 +155,8 @@ func (w *world) close() error {
 		w.thaw()
 		errs = append(errs, w.node.KillAll(), w.node.Close())
 	}
-	if w.disk != "" {
-		if err := unix.Unmount(w.disk, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) {
-			errs = append(errs, fmt.Errorf("unmount the small disk: %w", err))
-		}
+	if w.disk != nil {
+		errs = append(errs, w.disk.Close())
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err // something may still be mounted: remove nothing
