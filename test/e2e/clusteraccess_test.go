@@ -7,10 +7,13 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/net/websocket"
 
 	"podd/test/cluster"
 )
@@ -167,4 +170,108 @@ func TestPagesAndLogsOfTheNodeComeThroughTheApiserver(t *testing.T) {
 			t.Errorf("%s: got %.300q, %v, want %q", path, got, err, want)
 		}
 	}
+}
+
+// A client that offers only older versions, or only suites that are not configured, gets no connection.
+func TestThePortSpeaksTLS12AndTheConfiguredSuites(t *testing.T) {
+	m := joinWith(t, func(config map[string]any) {
+		config["tlsCipherSuites"] = []string{"TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"}
+	})
+	m.nodeIsReady()
+	few := []uint16{tls.TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384, tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384}
+	all := append([]uint16{tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256, tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256}, few...)
+	for _, test := range []struct {
+		version uint16
+		suites  []uint16
+		want    string // of the alert; empty for a connection
+	}{
+		{tls.VersionTLS13, nil, ""},
+		{tls.VersionTLS12, all, ""},
+		{tls.VersionTLS12, few, "handshake failure"},
+		{tls.VersionTLS11, nil, "protocol version not supported"},
+		{tls.VersionTLS10, nil, "protocol version not supported"},
+	} {
+		c, err := tls.Dial("tcp", strings.TrimPrefix(m.api(), "https://"), &tls.Config{
+			InsecureSkipVerify: true, MinVersion: tls.VersionTLS10, MaxVersion: test.version, CipherSuites: test.suites,
+		})
+		if err == nil {
+			if of := c.ConnectionState(); test.want != "" || of.Version != test.version || test.suites != nil && of.CipherSuite != all[0] && of.CipherSuite != all[1] {
+				t.Errorf("%s, %v: got %s, %s", tls.VersionName(test.version), test.suites, tls.VersionName(of.Version), tls.CipherSuiteName(of.CipherSuite))
+			}
+			_ = c.Close()
+		} else if test.want == "" || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s, %v: got %v, want %q", tls.VersionName(test.version), test.suites, err, test.want)
+		}
+	}
+}
+
+// webSocket opens a session at the node's port with the newest protocol that a kubelet speaks:
+// the first byte of a message is the number of its channel.
+func (m *member) webSocket(path string) *websocket.Conn {
+	m.Helper()
+	c, err := websocket.NewConfig(strings.Replace(m.api(), "https:", "wss:", 1)+path, "https://x/")
+	if err != nil {
+		m.Fatal(err)
+	}
+	c.Protocol, c.TlsConfig = []string{"v4.channel.k8s.io"}, &tls.Config{InsecureSkipVerify: true}
+	c.Header.Set("Authorization", "Bearer "+m.server.UserToken("reader"))
+	conn, err := websocket.DialConfig(c)
+	if err != nil {
+		m.Fatalf("%s: %v", path, err)
+	}
+	m.Cleanup(func() { _ = conn.Close() })
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+		m.Fatal(err)
+	}
+	return conn
+}
+
+// sends writes a message to a channel.
+func (m *member) sends(conn *websocket.Conn, channel byte, text string) {
+	m.Helper()
+	if err := websocket.Message.Send(conn, append([]byte{channel}, text...)); err != nil {
+		m.Fatal(err)
+	}
+}
+
+// hears reads until a channel has said something that ends with a text, whatever others say.
+func (m *member) hears(conn *websocket.Conn, channel byte, end string) {
+	m.Helper()
+	var said []byte
+	for !strings.HasSuffix(string(said), end) {
+		var message []byte
+		if err := websocket.Message.Receive(conn, &message); err != nil {
+			m.Fatalf("channel %d has said %q, and not %q: %v", channel, said, end, err)
+		}
+		if len(message) > 1 && message[0] == channel {
+			said = append(said, message[1:]...)
+		}
+	}
+}
+
+func TestSessionsOverWebSocketsAndByRun(t *testing.T) {
+	m := joinAsAdmin(t)
+	m.bind(strings.Replace(m.podOf("web", "echo page > /tmp/index.html; httpd -p 8080 -h /tmp; : > /out/web; while read line; do echo got $line; done"), "    image:", "    stdin: true\n    image:", 1))
+	m.mark("web")
+	m.shown("web", "ready", isReady)
+	const stdin, stdout, status = 0, 1, 3
+	exec := m.webSocket("/exec/default/web/main?command=sh&command=-c&command=" + url.QueryEscape("read line; echo got $line; exit 7") + "&input=1&output=1&error=1")
+	m.sends(exec, stdin, "a line\n")
+	m.hears(exec, stdout, "got a line\n")
+	m.hears(exec, status, `"ExitCode","message":"7"}]}}`)
+
+	attach := m.webSocket("/attach/default/web/main?input=1&output=1&error=1")
+	m.sends(attach, stdin, "a line\n")
+	m.hears(attach, stdout, "got a line\n")
+
+	forward := m.webSocket("/portForward/default/web?port=8080")
+	m.hears(forward, 0, string([]byte{8080 & 0xff, 8080 >> 8})) // the number of the port, first of all
+	m.sends(forward, 0, "GET /index.html HTTP/1.0\r\n\r\n")
+	m.hears(forward, 0, "page\n")
+	reader := newCaller(m.server.UserToken("reader"))
+	if code, body, err := reader.call(t.Context(), "POST", m.api()+"/run/default/web/main?cmd=cat+/tmp/index.html"); err != nil || code != http.StatusOK || body != "page\n" {
+		t.Errorf("/run: got %d %q, %v", code, body, err)
+	}
+	m.delete("web")
+	m.gone("web")
 }

@@ -18,16 +18,7 @@ import (
 // password by it; a pod of another account gets neither that nor the image that is there.
 func TestAPluginFindsTheCredentialsOfAPodsServiceAccount(t *testing.T) {
 	m := meet(t)
-	host := m.registryOf(map[string]containerv1.Image{"private/app:1": busybox(t, "account")}, func(h http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if user, password, _ := r.BasicAuth(); user != "reader" || password != "right" {
-				w.Header().Set("WWW-Authenticate", `Basic realm="private"`)
-				w.WriteHeader(http.StatusUnauthorized)
-				return
-			}
-			h.ServeHTTP(w, r)
-		})
-	})
+	host := m.registryOf(map[string]containerv1.Image{"private/app:1": busybox(t, "account")}, forReaders)
 	image := host + "/private/app:1"
 	m.forget(image)
 	dir := filepath.Join(m.podd.Dir, "plugins")
@@ -95,6 +86,43 @@ providers:
 	}
 	m.delete("reader", "stranger", "friend")
 	m.gone("reader", "stranger", "friend")
+}
+
+// forReaders is a registry for the user "reader", whose password is "right".
+func forReaders(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if user, password, _ := r.BasicAuth(); user != "reader" || password != "right" {
+			w.Header().Set("WWW-Authenticate", `Basic realm="private"`)
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
+// A Secret that is not there yet is waited for.
+func TestAPodOfTheClusterPullsWithItsSecret(t *testing.T) {
+	m := join(t)
+	images := map[string]containerv1.Image{"private/own:1": busybox(t, "own"), "private/none:1": busybox(t, "none")}
+	host := m.registryOf(images, forReaders)
+	for name := range images {
+		m.forget(host + "/" + name)
+	}
+	create := func(text string) {
+		t.Helper()
+		if err := m.server.Client().Create(t.Context(), m.document(text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	create(withImage(m.podOf("own", ": > /out/own; ${REST}", "imagePullSecrets: [{name: registry}]"), host+"/private/own:1"))
+	m.shown("own", "waiting for its Secret", waitsFor("ErrImagePull", "ImagePullBackOff"))
+	m.told("own", "FailedToRetrieveImagePullSecret", "registry")
+	create(fmt.Sprintf(`{apiVersion: v1, kind: Secret, metadata: {name: registry}, type: kubernetes.io/dockerconfigjson, stringData: {.dockerconfigjson: '{"auths": {%q: {"username": "reader", "password": "right"}}}'}}`, host))
+	m.mark("own")
+	create(withImage(m.podOf("none", ": > /out/none; ${REST}"), host+"/private/none:1"))
+	m.shown("none", "refused", waitsFor("ErrImagePull", "ImagePullBackOff"))
+	m.delete("own", "none")
+	m.gone("own", "none")
 }
 
 // waitsFor says that a pod's first container waits for one of the reasons.

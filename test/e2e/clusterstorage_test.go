@@ -354,3 +354,29 @@ func TestAPodForWhoseVolumeTheNodeHasNoRoomFailsAndTheClusterLearnsTheLimit(t *t
 	m.delete("web", "other", "marker")
 	m.gone("web", "other", "marker")
 }
+
+// Who sees the object go may count on it that nothing of the pod is on the machine.
+func TestAPodOfTheClusterIsDeletedOnceItsVolumesAreGone(t *testing.T) {
+	m := join(t)
+	m.bind(strings.Replace(m.podOf("busy", "echo x > /scratch/file; : > /out/busy; ${REST}"), "mountPath: /out}]", "mountPath: /out}, {name: scratch, mountPath: /scratch}]", 1) +
+		"  - name: scratch\n    emptyDir: {medium: Memory}\n")
+	scratch := filepath.Join(m.node.Root(), "pods", string(m.shown("busy", "ready", isReady).UID), "volumes/kubernetes.io~empty-dir/scratch")
+	holder := m.heldBy(scratch)
+	m.delete("busy")
+	for range 2 { // also by the podd that is started then
+		m.shows(fmt.Sprintf("process %d (sleep) holds it: working in %s", holder.Process.Pid, scratch))
+		m.shown("busy", "still being deleted, its container gone", func(p *v1.Pod) error {
+			if p.DeletionTimestamp == nil || p.Status.ContainerStatuses[0].State.Terminated == nil {
+				return errors.New("it is not")
+			}
+			return nil
+		})
+		m.kill()
+		m.start()
+	}
+	letGo(holder)
+	m.gone("busy")
+	if _, err := os.Stat(filepath.Dir(filepath.Dir(filepath.Dir(scratch)))); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("its object is deleted, its directory is there: %v", err)
+	}
+}

@@ -3,7 +3,9 @@ package e2e
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
@@ -75,6 +77,16 @@ func (m *member) pki(prefix string) string {
 
 // A node that has nothing but a bootstrap token gets its certificates, and renews the
 // client's while it is used.
+// served is the certificate with which the kubelet's API is served.
+func (m *member) served() (*x509.Certificate, error) {
+	conn, err := tls.Dial("tcp", "127.0.0.1:"+strconv.Itoa(m.node.Port+9), &tls.Config{InsecureSkipVerify: true})
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	return conn.ConnectionState().PeerCertificates[0], nil
+}
+
 func TestANodeBootstrapsAndRenewsItsCertificates(t *testing.T) {
 	m := meet(t)
 	bootstrap := filepath.Join(m.podd.Dir, "bootstrap-kubeconfig")
@@ -96,30 +108,31 @@ func TestANodeBootstrapsAndRenewsItsCertificates(t *testing.T) {
 	if info, err := os.Stat(m.pki("kubelet-client")); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("got %v, %v", info, err)
 	}
-	address := "127.0.0.1:" + strconv.Itoa(m.node.Port+9)
-	if conn, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true}); err == nil {
-		_ = conn.Close()
+	if _, err := m.served(); err == nil {
 		t.Error("the API is served without a certificate")
 	}
-	m.approve(certificatesv1.KubeletServingSignerName, time.Hour)
+	m.approve(certificatesv1.KubeletServingSignerName, life)
 	m.bind(m.podOf("web", ": > /out/web; echo said; ${REST}"))
 	m.shown("web", "ready", isReady)
-	m.eventually("the API is served with the certificate", func(context.Context) error {
-		conn, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true})
-		if err != nil {
-			return err
+	var serving *x509.Certificate
+	m.eventually("the API is served with the certificate", func(context.Context) (err error) {
+		serving, err = m.served()
+		if err == nil && (serving.Subject.CommonName != "system:node:"+m.podd.NodeName() || len(serving.IPAddresses) == 0 || len(serving.DNSNames) != 1) {
+			err = fmt.Errorf("it is for %s, %v, %v", serving.Subject, serving.DNSNames, serving.IPAddresses)
 		}
-		defer conn.Close()
-		leaf := conn.ConnectionState().PeerCertificates[0]
-		if leaf.Subject.CommonName != "system:node:"+m.podd.NodeName() || len(leaf.IPAddresses) == 0 || len(leaf.DNSNames) != 1 {
-			return fmt.Errorf("it is for %s, %v, %v", leaf.Subject, leaf.DNSNames, leaf.IPAddresses)
-		}
-		return nil
+		return err
 	})
 	m.approve(certificatesv1.KubeAPIServerClientKubeletSignerName, time.Hour) // in time
 	m.eventually("the new certificate is stored", func(context.Context) error {
 		if now, err := os.Readlink(m.pki("kubelet-client")); err != nil || now == first {
 			return fmt.Errorf("it is %s, %v", now, err)
+		}
+		return nil
+	})
+	m.approve(certificatesv1.KubeletServingSignerName, time.Hour)
+	m.eventually("the API is served with the new certificate", func(context.Context) error {
+		if now, err := m.served(); err != nil || now.SerialNumber.Cmp(serving.SerialNumber) == 0 || time.Until(now.NotAfter) < life {
+			return fmt.Errorf("it is the old one, %w", err)
 		}
 		return nil
 	})
@@ -183,12 +196,35 @@ func (m *member) withCertificate(kubeconfig string, life time.Duration) string {
 	if err != nil {
 		m.Fatal(err)
 	}
-	pem := filepath.Join(m.podd.Dir, "node.pem")
-	if err := os.WriteFile(pem, append(cert, key...), 0o600); err != nil {
+	return m.withClient(kubeconfig, "node.pem", append(cert, key...))
+}
+
+// withRevoked is a kubeconfig with a client certificate whose authority the apiserver no longer
+// trusts, which is all that revokes one in Kubernetes.
+func (m *member) withRevoked(kubeconfig string) string {
+	m.Helper()
+	c, err := m.server.ClientCertificate("system:node:"+m.podd.NodeName(), false)
+	if err != nil {
+		m.Fatal(err)
+	}
+	key, err := x509.MarshalPKCS8PrivateKey(c.PrivateKey)
+	if err != nil {
+		m.Fatal(err)
+	}
+	return m.withClient(kubeconfig, "revoked.pem", append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Certificate[0]}),
+		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key})...))
+}
+
+// withClient is a kubeconfig with a client certificate and its key, in a file of that name, in
+// the place of its token.
+func (m *member) withClient(kubeconfig, name string, certificate []byte) string {
+	m.Helper()
+	path := filepath.Join(m.podd.Dir, name)
+	if err := os.WriteFile(path, certificate, 0o600); err != nil {
 		m.Fatal(err)
 	}
 	before, rest, _ := strings.Cut(kubeconfig, "{token:")
-	return before + fmt.Sprintf("{client-certificate: %q, client-key: %[1]q}}]", pem) + rest[strings.Index(rest, "\n"):]
+	return before + fmt.Sprintf("{client-certificate: %q, client-key: %[1]q}}]", path) + rest[strings.Index(rest, "\n"):]
 }
 
 // forward listens on a port of loopback, and passes its connections on to another one, which

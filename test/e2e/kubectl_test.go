@@ -12,12 +12,12 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 
+	"podd/test/e2e/console"
 	"podd/test/e2e/testnode"
 )
 
@@ -51,29 +51,11 @@ func (m *member) says(args ...string) (stdout string, err error) {
 	return out.String(), err
 }
 
-// watched is what a command has written so far.
-type watched struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (w *watched) Write(p []byte) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.text.Write(p)
-}
-
-func (w *watched) String() string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.text.String()
-}
-
 // goesOn starts kubectl and ends it with the test; what it writes is in the result.
-func (m *member) goesOn(args ...string) *watched {
+func (m *member) goesOn(args ...string) *console.Output {
 	m.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(m.Context()))
-	out := &watched{}
+	out := &console.Output{}
 	c := m.kubectl(ctx, args...)
 	c.Stdout, c.Stderr = out, out
 	if err := c.Start(); err != nil {
@@ -112,7 +94,7 @@ func TestKubectlRunsCommandsInAPodAndReadsItsLogs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	attached := &watched{}
+	attached := &console.Output{}
 	attach.Stdout, attach.Stderr = attached, attached
 	if err := attach.Start(); err != nil {
 		t.Fatal(err)
@@ -186,6 +168,56 @@ func TestKubectlForwardsPortsAndDescribes(t *testing.T) {
 	m.gone("web")
 }
 
+// boundHere has kubectl run bind its pod, which is for a scheduler to do.
+func (m *member) boundHere() string {
+	return `--overrides={"apiVersion": "v1", "spec": {"nodeName": "` + m.podd.NodeName() + `", "terminationGracePeriodSeconds": 3600}}`
+}
+
+func TestKubectlRunsAPodAndWatchesItsLife(t *testing.T) {
+	m := join(t)
+	m.bind(m.resting("first"))
+	m.shown("first", "ready", isReady)
+	watch := m.goesOn("get", "pods", "--watch", "--no-headers")
+	// From here on nothing that happens escapes it.
+	m.has("get -w begins with what there is", watch, "first")
+	if out, err := m.says("run", "deaf", "--image="+testnode.ImageBusybox, "--image-pull-policy=Never", m.boundHere(), "--", "sh", "-c", "trap '' TERM; while :; do sleep 1; done"); err != nil || out != "pod/deaf created\n" {
+		t.Fatalf("run: got %q, %v", out, err)
+	}
+	m.shown("deaf", "ready", isReady)
+	if out, err := m.says("describe", "node", m.podd.NodeName()); err != nil || !strings.Contains(out, "kubelet is posting ready status") || !strings.Contains(out, "deaf") {
+		t.Errorf("describe node: got %q, %v", out, err)
+	}
+	// It would go on for an hour.
+	if out, err := m.says("delete", "pod", "deaf", "--grace-period=1"); err != nil || !strings.Contains(out, "deleted") {
+		t.Errorf("delete: got %q, %v", out, err)
+	}
+	m.gone("deaf")
+	m.eventually("get -w shows its life", func(context.Context) error {
+		rest := watch.String()
+		for _, state := range []string{"Pending", "ContainerCreating", "1/1", "Running", "Terminating"} {
+			_, after, ok := strings.Cut(rest, state)
+			if !ok {
+				return fmt.Errorf("got %q, want %s in its turn", watch, state)
+			}
+			rest = after
+		}
+		return nil
+	})
+	m.delete("first")
+	m.gone("first")
+}
+
+func TestAShellInKubectlsTerminal(t *testing.T) {
+	m := join(t)
+	m.bind(m.resting("web"))
+	m.shown("web", "ready", isReady)
+	m.shell(m.kubectl(t.Context(), "exec", "-it", "web", "--", "sh"), 5)
+	// The container's own terminal, to which kubectl is attached.
+	m.shell(m.kubectl(t.Context(), "run", "shell", "-it", "--rm", "--restart=Never", "--image="+testnode.ImageBusybox, "--image-pull-policy=Never", m.boundHere(), "--", "sh"), 5)
+	m.delete("web")
+	m.gone("web", "shell")
+}
+
 func TestAnEphemeralContainerIsStartedInARunningPod(t *testing.T) {
 	m := join(t)
 	m.bind(m.resting("web"))
@@ -216,7 +248,7 @@ func TestResourcesAndLabelsOfARunningPodAreChangedInPlace(t *testing.T) {
 	m.bind(strings.NewReplacer("    image:", "    resources: {requests: {cpu: 50m, memory: 32Mi}, limits: {cpu: 100m, memory: 64Mi}}\n    image:",
 		"    volumeMounts: [", "    volumeMounts: [{name: about, mountPath: /about}, ",
 		"  volumes:\n", "  volumes:\n  - name: about\n    downwardAPI: {items: [{path: labels, fieldRef: {fieldPath: metadata.labels}}]}\n").Replace(
-		m.podOf("web", "until grep -q 'tier=\"front\"' /about/labels; do sleep 0.05; done; : > /out/labelled; ${REST}")))
+		m.podOf("web", "for tier in back front; do until grep -q tier=.$tier /about/labels; do sleep 0.05; done; : > /out/$tier; done; ${REST}")))
 	before := m.shown("web", "ready", isReady)
 	if _, err := m.says("patch", "pod", "web", "--subresource=resize", "-p", `{"spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": "60m"}, "limits": {"cpu": "200m"}}}]}}`); err != nil {
 		t.Fatal(err)
@@ -233,10 +265,16 @@ func TestResourcesAndLabelsOfARunningPodAreChangedInPlace(t *testing.T) {
 	if after.Status.ObservedGeneration != after.Generation || after.Generation == before.Generation {
 		t.Errorf("observed generation %d of %d, before %d", after.Status.ObservedGeneration, after.Generation, before.Generation)
 	}
-	if _, err := m.says("label", "pod", "web", "tier=front"); err != nil {
+	if _, err := m.says("label", "pod", "web", "tier=back"); err != nil {
 		t.Fatal(err)
 	}
-	m.mark("labelled")
+	m.mark("back")
+	edit := m.kubectl(t.Context(), "edit", "pod", "web")
+	edit.Env = append(os.Environ(), "KUBE_EDITOR=sed -i 's/tier: back/tier: front/'")
+	if out, err := edit.CombinedOutput(); err != nil || string(out) != "pod/web edited\n" {
+		t.Errorf("edit: got %q, %v", out, err)
+	}
+	m.mark("front")
 	if _, err := m.says("delete", "pod", "web", "--grace-period=1"); err != nil {
 		t.Error(err)
 	}

@@ -176,3 +176,67 @@ func TestALogThatSomebodyRemovedIsWrittenAgain(t *testing.T) {
 		return err
 	})
 }
+
+func TestLogsOfSomeContainersAndSinceAWhile(t *testing.T) {
+	e := begin(t)
+	two := func(name string) string {
+		side := "  - name: side\n    image: ${IMAGE}\n    command: [/bin/sh, -c, \"echo aside; : > /out/" + name + "-side; ${REST}\"]\n    volumeMounts: [{name: out, mountPath: /out}]\n"
+		return strings.Replace(e.podOf(name, "echo one; echo two; : > /out/"+name+"; ${REST}"), "  volumes:\n", e.vars().Replace(side)+"  volumes:\n", 1)
+	}
+	e.write("web.yaml", two("web"))
+	e.write("other.yaml", strings.Replace(two("other"), "metadata:\n", "metadata:\n  annotations: {kubectl.kubernetes.io/default-container: side}\n", 1))
+	e.mark("web", "web-side", "other", "other-side")
+	web, other := "web-"+e.podd.NodeName(), "other-"+e.podd.NodeName()
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"web"}, "one\ntwo\n"},
+		{[]string{"web", "-c", "side"}, "aside\n"},
+		{[]string{"other"}, "aside\n"},
+		{[]string{"web", "--all-containers"}, "one\ntwo\naside\n"},
+		{[]string{"web", "other", "--all-containers", "--prefix", "--tail=1"},
+			fmt.Sprintf("[pod/%s/main] two\n[pod/%[1]s/side] aside\n[pod/%s/main] two\n[pod/%[2]s/side] aside\n", web, other)},
+		{[]string{"web", "-n", "default", "--since=1h"}, "one\ntwo\n"},
+		{[]string{"web", "--since-time=2020-01-01T00:00:00Z", "--limit-bytes=5"}, "one\nt"},
+		{[]string{"web", "--since-time=2120-01-01T00:00:00Z"}, ""},
+	} {
+		e.eventually(fmt.Sprintf("podd logs %q is what was said", c.args), func(context.Context) error {
+			if got, err := e.prints("logs", c.args...); err != nil || got != c.want {
+				return fmt.Errorf("got %q, %w, want %q", got, err, c.want)
+			}
+			return nil
+		})
+	}
+	e.eventually("what was said is more than a second ago", func(context.Context) error {
+		if got, err := e.prints("logs", "web", "--since=1s"); err != nil || got != "" {
+			return fmt.Errorf("got %q, %w", got, err)
+		}
+		return nil
+	})
+	stamped, err := e.prints("logs", "web", "--timestamps", "--tail=1")
+	stamp, rest, _ := strings.Cut(stamped, " ")
+	if at, wrong := time.Parse(time.RFC3339Nano, stamp); err != nil || wrong != nil || time.Since(at) > time.Hour || rest != "two\n" {
+		t.Errorf("--timestamps: got %q, %v, %v", stamped, err, wrong)
+	}
+	if out, err := e.command(t.Context(), "logs", "web").CombinedOutput(); err != nil || !strings.HasPrefix(string(out), `Defaulted container "main" out of: main, side`) {
+		t.Errorf("got %q, %v", out, err)
+	}
+	if _, err := e.prints("logs", "-f", "web", "other", "--all-containers", "--max-log-requests=3"); err == nil || !strings.Contains(err.Error(), "follow 4 log streams, but maximum allowed concurrency is 3") {
+		t.Errorf("got %v", err)
+	}
+	if _, err := e.prints("logs", "web", "-n", "elsewhere"); err == nil || !strings.Contains(err.Error(), "elsewhere") {
+		t.Errorf("got %v", err)
+	}
+	follow, ended := e.background("logs", "-f", "web", "other", "--all-containers", "--prefix")
+	for _, line := range []string{web + "/main] two\n", web + "/side] aside\n", other + "/main] two\n", other + "/side] aside\n"} {
+		e.has("all are followed", follow, "[pod/"+line)
+	}
+	e.remove("web.yaml")
+	e.remove("other.yaml")
+	select {
+	case <-ended:
+	case <-time.After(patience):
+		t.Error("it goes on without its pods")
+	}
+}

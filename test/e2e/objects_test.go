@@ -122,7 +122,7 @@ func TestAnObjectThatGoesIsMissedByWhatStartsOnly(t *testing.T) {
 	e.write("objects.yaml", objectsOf("original"))
 	e.write("reading.yaml", e.vars().Replace(reading))
 	e.mark("saw-hunter2-original")
-	e.write("short.yaml", strings.Replace(e.podOf("short", "echo $value >> /out/short; rm /out/end; ${REST}"),
+	e.write("short.yaml", strings.Replace(e.podOf("short", "rm -f /out/end; echo $value >> /out/short; ${REST}"),
 		"    volumeMounts:", "    envFrom: [{configMapRef: {name: settings}}]\n    livenessProbe: {exec: {command: [test, '!', -e, /out/end]}, initialDelaySeconds: 1, periodSeconds: 1, timeoutSeconds: 30, failureThreshold: 1}\n    volumeMounts:", 1))
 	e.mark("short")
 	before := e.ready("reading").Status.ContainerStatuses[0].ContainerID

@@ -10,13 +10,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"podd/test/e2e/console"
 )
 
 // command is one of podd's commands, for this test's podd.
@@ -40,10 +40,10 @@ func (e *env) prints(name string, args ...string) (string, error) {
 }
 
 // background starts one of podd's commands and ends it with the test.
-func (e *env) background(name string, args ...string) (out *watched, done <-chan struct{}) {
+func (e *env) background(name string, args ...string) (out *console.Output, done <-chan struct{}) {
 	e.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(e.Context()))
-	out = &watched{}
+	out = &console.Output{}
 	c := e.command(ctx, name, args...)
 	c.Stdout, c.Stderr = out, out
 	if err := c.Start(); err != nil {
@@ -186,7 +186,7 @@ func TestAContainersOwnProcessIsAttachedTo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out := &watched{}
+	out := &console.Output{}
 	attached.Stdout = out
 	if err := attached.Start(); err != nil {
 		t.Fatal(err)
@@ -363,68 +363,45 @@ func TestPortsOfAPodAreForwarded(t *testing.T) {
 	}
 }
 
-// terminal is a pseudo terminal.
-func terminal(t *testing.T) (master, slave *os.File) {
-	t.Helper()
-	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = master.Close() })
-	if err := unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0); err != nil {
-		t.Fatal(err)
-	}
-	n, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if slave, err = os.OpenFile("/dev/pts/"+strconv.Itoa(n), os.O_RDWR|unix.O_NOCTTY, 0); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = slave.Close() })
-	return master, slave
-}
-
-func resize(t *testing.T, terminal *os.File, width, height uint16) {
-	t.Helper()
-	if err := unix.IoctlSetWinsize(int(terminal.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Col: width, Row: height}); err != nil {
-		t.Fatal(err)
-	}
-}
-
 func TestAShellInATerminal(t *testing.T) {
 	e := begin(t)
 	e.write("web.yaml", e.resting("web"))
 	e.mark("web")
-	master, slave := terminal(t)
-	resize(t, master, 91, 37)
-	before, err := unix.IoctlGetTermios(int(slave.Fd()), unix.TCGETS)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := e.command(t.Context(), "exec", "-it", "web", "--", "sh")
-	c.Stdin, c.Stdout, c.Stderr = slave, slave, slave
-	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
-	shown := &watched{}
-	go func() { _, _ = io.Copy(shown, master) }()
+	e.shell(e.command(t.Context(), "exec", "-it", "web", "--", "sh"), 5)
+}
+
+// The terminal is the container's own, and it is the container that ends: that is no failure of
+// podd attach.
+func TestAContainersOwnTerminalIsAttachedTo(t *testing.T) {
+	e := begin(t)
+	e.write("web.yaml", strings.Replace(e.podOf("web", ": > /out/web; exec sh"), "    image:", "    stdin: true\n    tty: true\n    image:", 1))
+	e.mark("web")
+	e.shell(e.command(t.Context(), "attach", "-it", "web"), 0)
+}
+
+// shell goes through what a person expects of a shell in a container: its prompt, the size of
+// the window, Ctrl-C, the exit code of c when it ends with 5, and a terminal that is as before.
+func (e *env) shell(c *exec.Cmd, code int) {
+	e.Helper()
+	terminal := e.sit(c)
 	enter := func(text string) {
-		t.Helper()
-		if _, err := io.WriteString(master, text); err != nil {
-			t.Fatal(err)
+		e.Helper()
+		if err := terminal.Type(text); err != nil {
+			e.Fatal(err)
 		}
 	}
-	e.has("the shell prompts", shown, "# ")
+	enter("\r") // whoever is attached to a shell has missed its prompt
+	e.has("the shell prompts", terminal, "# ")
 	enter("stty size\r")
-	e.has("it has the terminal's size", shown, "37 91")
-	resize(t, master, 120, 50)
+	e.has("it has the terminal's size", terminal, "37 91")
+	if err := terminal.Resize(120, 50); err != nil {
+		e.Fatal(err)
+	}
 	e.eventually("it has the new size", func(context.Context) error {
 		enter("stty size\r")
 		time.Sleep(100 * time.Millisecond) // the shell's answer, which is asked for again
-		if !strings.Contains(shown.String(), "50 120") {
-			return fmt.Errorf("got %q", shown)
+		if !strings.Contains(terminal.String(), "50 120") {
+			return fmt.Errorf("got %q", terminal)
 		}
 		return nil
 	})
@@ -434,18 +411,31 @@ func TestAShellInATerminal(t *testing.T) {
 		time.Sleep(100 * time.Millisecond)
 		enter("echo still-$((1+1))\r")
 		time.Sleep(100 * time.Millisecond)
-		if !strings.Contains(shown.String(), "still-2") {
-			return fmt.Errorf("got %q", shown)
+		if !strings.Contains(terminal.String(), "still-2") {
+			return fmt.Errorf("got %q", terminal)
 		}
 		return nil
 	})
 	enter("exit 5\r")
-	var exit *exec.ExitError
-	if err := c.Wait(); !errors.As(err, &exit) || exit.ExitCode() != 5 {
-		t.Errorf("got %v, want exit code 5; the terminal shows %q", err, shown)
+	if _ = terminal.Wait(); c.ProcessState.ExitCode() != code {
+		e.Errorf("got %s, want exit code %d; the terminal shows %q", c.ProcessState, code, terminal)
 	}
-	after, err := unix.IoctlGetTermios(int(slave.Fd()), unix.TCGETS)
-	if err != nil || *after != *before {
-		t.Errorf("the terminal is not as it was before: %+v, was %+v, %v", after, before, err)
+	if err := terminal.AsBefore(); err != nil {
+		e.Error(err)
 	}
+}
+
+// sit starts a command in a terminal, which goes with the test.
+func (e *env) sit(c *exec.Cmd) *console.Terminal {
+	e.Helper()
+	terminal, err := console.Start(c, 91, 37)
+	if err != nil {
+		e.Fatal(err)
+	}
+	e.Cleanup(func() {
+		if err := terminal.Close(); err != nil {
+			e.Error(err)
+		}
+	})
+	return terminal
 }

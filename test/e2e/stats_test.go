@@ -3,6 +3,7 @@ package e2e
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -17,6 +18,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	api "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
@@ -396,4 +398,63 @@ func asJSON(v any) string {
 		return err.Error()
 	}
 	return string(text)
+}
+
+// openings watches over the files of a pod's cgroups, and returns how many of them somebody has
+// opened since the last call.
+func (e *env) openings(p *v1.Pod) func() (names []string) {
+	e.Helper()
+	facts, err := cgroup.Detect()
+	if err != nil {
+		e.Fatal(err)
+	}
+	pod := filepath.Join(facts.Controllers["memory"], "*", "kubepods", "*", "pod"+string(p.UID))
+	dirs, err := filepath.Glob(filepath.Join(pod, "*"+containerID(p, "main")+"*"))
+	own, _ := filepath.Glob(pod) // the same pattern as above
+	if err != nil || len(dirs) != 1 || len(own) != 1 {
+		e.Fatalf("got %v, %v, %v, want the container's cgroup and the pod's", dirs, own, err)
+	}
+	fd, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)
+	if err != nil {
+		e.Fatal(err)
+	}
+	e.Cleanup(func() { _ = unix.Close(fd) })
+	for _, dir := range append(dirs, own...) {
+		if _, err := unix.InotifyAddWatch(fd, dir, unix.IN_OPEN); err != nil {
+			e.Fatalf("watch %s: %v", dir, err)
+		}
+	}
+	return func() (names []string) {
+		e.Helper()
+		buffer := make([]byte, 64<<10)
+		for {
+			n, err := unix.Read(fd, buffer)
+			if err != nil || n == 0 {
+				return names // EAGAIN: no more for now
+			}
+			for rest := buffer[:n]; len(rest) > 0; {
+				size := unix.SizeofInotifyEvent + int(binary.NativeEndian.Uint32(rest[12:]))
+				names = append(names, strings.TrimRight(string(rest[unix.SizeofInotifyEvent:size]), "\x00"))
+				rest = rest[size:]
+			}
+		}
+	}
+}
+
+// The kubelet's cAdvisor reads them every ten seconds, whoever asks or not
+// (kubernetes/kubernetes#16296).
+func TestNothingIsMeasuredUntilSomebodyAsks(t *testing.T) {
+	e := begin(t)
+	e.write("web.yaml", e.resting("web"))
+	opened := e.openings(e.ready("web"))
+	e.faces() // what is asked for once does not go on
+	opened()
+	time.Sleep(15 * time.Second) // in which something that is periodical would be seen
+	if files := opened(); len(files) > 0 {
+		t.Errorf("while nobody asked, these files of cgroups were opened: %q", files)
+	}
+	e.faces()
+	if len(opened()) == 0 {
+		t.Error("the test does not see it when somebody asks")
+	}
 }
