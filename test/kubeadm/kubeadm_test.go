@@ -202,6 +202,7 @@ func TestKubeadmMakesAClusterOfPodds(t *testing.T) {
 	b := programs(t)
 	plane, worker, ofPlane, ofWorker := b.cluster(t)
 	plane.testWork(ofWorker)
+	plane.testTaints(worker)
 	t.Log("the cluster:\n" + plane.run("kubectl", "get", "nodes,pods", "-A", "-o", "wide"))
 	plane.testAddress(ofPlane, worker, ofWorker)
 	plane.testRestart()
@@ -268,6 +269,38 @@ func (m *machine) testWork(from netip.Prefix) {
 	if !strings.Contains(said, "10.96.0.1\n") {
 		m.Errorf("kubernetes.default.svc.cluster.local is %s", said)
 	}
+}
+
+// testTaints keeps pods away from the second node, and drives them from it, as an operator does.
+func (m *machine) testTaints(worker *machine) {
+	run := func(name string) {
+		m.run("kubectl", "run", name, "--image="+testnode.ImageBusybox, "--image-pull-policy=Never", `--overrides={"spec": {"terminationGracePeriodSeconds": 1}}`, "--", "sleep", "100000")
+	}
+	for _, keep := range []struct {
+		pod, reason string
+		begin, end  []string
+	}{
+		{"cordoned", "node(s) were unschedulable", []string{"cordon", worker.name}, []string{"uncordon", worker.name}},
+		{"tainted", "node(s) had untolerated taint", []string{"taint", "node", worker.name, "upkeep=now:NoSchedule"}, []string{"taint", "node", worker.name, "upkeep=now:NoSchedule-"}},
+	} {
+		m.run(append([]string{"kubectl"}, keep.begin...)...)
+		run(keep.pod)
+		m.eventually("the pod is kept away: "+keep.pod, func(context.Context) error {
+			var p v1.Pod
+			m.get(&p, "pod", keep.pod)
+			if c := p.Status.Conditions; p.Spec.NodeName != "" || len(c) != 1 || c[0].Reason != v1.PodReasonUnschedulable || !strings.Contains(c[0].Message, keep.reason) {
+				return fmt.Errorf("it is on %q, with %+v", p.Spec.NodeName, c)
+			}
+			return nil
+		})
+		m.run(append([]string{"kubectl"}, keep.end...)...)
+		m.run("kubectl", "wait", "--for=condition=Ready", "--timeout=2m", "pod/"+keep.pod)
+	}
+	work := strings.TrimSpace(m.run("kubectl", "get", "pods", "-l", "app=work", "-o", "name"))
+	m.run("kubectl", "taint", "node", worker.name, "upkeep=now:NoExecute")
+	m.run("kubectl", "wait", "--for=delete", "--timeout=2m", "pod/cordoned", "pod/tainted", work)
+	m.run("kubectl", "taint", "node", worker.name, "upkeep=now:NoExecute-")
+	m.run("kubectl", "rollout", "status", "--timeout=2m", "deployment/work")
 }
 
 // testAddress gives the second node another address, by which the cluster then reaches it:
