@@ -119,6 +119,18 @@ func TestVMVolumes(t *testing.T) {
 	test(t, "volumes", "podd.test=volumes", append(first, checksVolumes...))
 }
 
+// TestVMClock has those of a clock that is set alone, for who changes what goes by it; the
+// machine of TestVM has them, too.
+func TestVMClock(t *testing.T) {
+	if os.Getenv("PODD_TEST_VM") != "clock" {
+		t.Skip("PODD_TEST_VM=clock go test -run TestVMClock ./test/vm")
+	}
+	test(t, "clock", "podd.test=clock", []string{
+		"install-puts-files-in-place", "runtime-unit-starts", "agent-unit-starts",
+		"pods-wait-while-the-clock-is-right", "clock-set-back-moves-no-wait", "clock-set-forward-moves-no-wait", "an-exit-after-a-small-step-back-is-heard",
+	})
+}
+
 // test boots a machine of that name and expects the checks.
 func test(t *testing.T, name, kernel string, checks []string) {
 	if os.Getenv("PODD_TEST_VM") == "" {

@@ -64,7 +64,7 @@ clock_hint() {
 	within 20 noted_is quiet $((before + 1)) || { pod clock-quiet .status; return 1; }
 	set_clock 4
 	rm $manifests/clock.yaml
-	for each in loop probed limited quiet job init; do within 150 gone clock-$each || { pod clock-$each .status; return 1; }; done
+	for each in loop probed limited quiet job init broken; do within 150 gone clock-$each || { pod clock-$each .status; return 1; }; done
 }
 
 clock() {

@@ -38,8 +38,9 @@ failed() {
 	} >/dev/ttyS1 2>&1
 }
 
-# slow is how many times slower this machine is than two quiet cores, where a
-# boot takes 12 to 17 seconds: emulation shares its processors with others.
+# slow is how many times slower this machine is than one that boots within 15
+# seconds; on two quiet cores, where a boot takes 20 to 29, it is 2: emulation
+# shares its processors with others.
 # Each boot measures anew: it may have had neighbours that are gone.
 slow=$((1 + $(cut -d. -f1 /proc/uptime) / 15))
 [ $slow -le 20 ] || slow=20
