@@ -20,9 +20,9 @@ type stopping struct {
 	// ended is closed by end once the container has exited: later turns wait for it.
 	ended chan struct{}
 	end   func()
-	// done is closed when the termination is over, with the result err; cancel gives
-	// it up. A failed one is dropped. They belong to the worker's goroutine, err
-	// after done.
+	// done is closed when the termination is over, with the result err, and nil while
+	// none is in progress; cancel gives it up. They belong to the worker's goroutine,
+	// err after done.
 	done   chan struct{}
 	err    error
 	cancel context.CancelFunc
@@ -182,21 +182,21 @@ func (w *worker) awaitStops(ctx context.Context, v *view) error {
 }
 
 // stopsLeft counts those in progress. A failed one is returned as an error, and
-// retried by the next sync.
+// retried by the next sync. One that is over stays known until the container is seen to
+// have exited: containerd 2.4 answers that it stopped a container up to a second before it
+// shows that, if its shim had just ended, and what follows then is the same stop.
 func (w *worker) stopsLeft(stops []plan.Stop) (left int, err error) {
 	var errs []error
 	for _, s := range stops {
 		op := w.stops[s.ID]
-		if op == nil {
+		if op == nil || op.done == nil {
 			continue
 		}
 		select {
 		case <-op.done:
-			if op.err == nil {
-				delete(w.stops, s.ID)
-				continue
+			if op.err != nil {
+				errs = append(errs, op.err)
 			}
-			errs = append(errs, op.err)
 			op.done, op.err = nil, nil
 		default:
 			left++
