@@ -44,6 +44,49 @@ func TestABackOffWaitsByNoClockThatMayBeSet(t *testing.T) {
 	}
 }
 
+// A crash that seems to have been long ago, because the clock was set forward before it was
+// seen, was not: podd looked before it, and the container had not ended, or was not there.
+func TestABackOffWaitsThoughTheClockWasSetForward(t *testing.T) {
+	for name, before := range map[string]pod.Observed{
+		"it ran":        observed(ready(0), web("running", 0, 3)),
+		"it was made":   observed(ready(0), web("created", 0, 3)),
+		"another ended": observed(ready(0), web("exited 1", 0, 2)),
+	} {
+		in := input(aPod(), before)
+		in.Observed.At = noon
+		in.Memory.Restarts = map[string]backoff.Entry{"web": {Delay: 40 * time.Second, Restarted: noon.Add(-2 * time.Second), Ended: noon.Add(-time.Minute)}}
+		in.Memory = plan.Next(in).Memory
+		ended := web("exited 1", 0, 3)
+		ended.CreatedAt, ended.StartedAt, ended.FinishedAt = noon.Add(-2*time.Hour), noon.Add(-2*time.Hour), noon.Add(-2*time.Hour)
+		in.Observed, in.Now = observed(ready(0), ended), noon.Add(2*time.Second)
+		in.Observed.At = in.Now
+		if got := describe(plan.Next(in)); got != "wake 42s" {
+			t.Errorf("%s: got %s, want to wait for 40 s", name, got)
+		}
+	}
+}
+
+// An end that the runtime showed late is as old as it says, and so is that of a container
+// whose successor was removed by somebody else.
+func TestAnEndIsAsOldAsItSaysWhereNoClockWasSet(t *testing.T) {
+	restarts := map[string]backoff.Entry{"web": {Delay: 40 * time.Second, Restarted: noon.Add(-30 * time.Second), Ended: noon.Add(-time.Minute)}}
+	ended := web("exited 1", 0, 3)
+	ended.FinishedAt = noon.Add(-3 * time.Second)
+	for name, before := range map[string]pod.Container{"shown late": web("running", 0, 3), "the successor went": web("running", 0, 4)} {
+		in := input(aPod(), observed(ready(0), before))
+		in.Observed.At, in.Memory.Restarts = noon, restarts
+		if name == "the successor went" {
+			ended.FinishedAt = noon.Add(-20 * time.Second)
+		}
+		in.Memory = plan.Next(in).Memory
+		in.Observed, in.Now = observed(ready(0), ended), noon.Add(time.Second)
+		in.Observed.At = in.Now
+		if got, want := describe(plan.Next(in)), "wake "+(40*time.Second-noon.Sub(ended.FinishedAt)).String(); got != want {
+			t.Errorf("%s: got %s, want %s", name, got, want)
+		}
+	}
+}
+
 // How long a container lived that a probe had killed is told by when it was seen.
 func TestALifeIsMeasuredByNoClockThatMayBeSet(t *testing.T) {
 	for name, off := range clocks {

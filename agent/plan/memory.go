@@ -37,6 +37,9 @@ type Memory struct {
 	// name: the runtime's may be set while something waits.
 	Seen map[string]Seen
 
+	// Looked is when the pod was last observed; zero for never.
+	Looked time.Time
+
 	// Held are the limits that containers were last given, by name; "" is the pod.
 	Held map[string]Held
 
@@ -88,18 +91,31 @@ type Seen struct {
 	Began, Ended time.Time
 }
 
-// see records when a container started and ended, as far as that is new.
+// shownLate is how long a runtime may take to show that a container started or ended.
+const shownLate = 5 * time.Second
+
+// see records when a container started and ended, as far as that is new. What the last
+// look at the newest container had not shown happened after it, or hardly before: if it
+// seems to have happened earlier, the clock was set forward in between, and it counts as
+// having happened now.
 func (m *Memory) see(c *pod.Container, now time.Time) {
+	happened := func(t time.Time) time.Time {
+		at := pod.Happened(t, now)
+		if newest := c.RestartCount+1 >= m.Counts[c.Name]; newest && !at.IsZero() && at.Add(shownLate).Before(m.Looked) {
+			return now
+		}
+		return at
+	}
 	before := m.Seen[c.Name]
 	next := before
 	if before.ID != c.ID {
 		next = Seen{ID: c.ID}
 	}
 	if next.Began.IsZero() {
-		next.Began = pod.Happened(c.StartedAt, now)
+		next.Began = happened(c.StartedAt)
 	}
 	if next.Ended.IsZero() && c.State == pod.ContainerExited {
-		next.Ended = pod.Happened(endOf(c), now)
+		next.Ended = happened(endOf(c))
 	}
 	if next != before {
 		m.Seen = with(m.Seen, c.Name, next)
@@ -153,6 +169,7 @@ func (s *Step) learn(in *Input) {
 			m.see(c, in.Now)
 		}
 	}
+	m.Looked = in.Observed.At
 	for name, killed := range m.Killed {
 		if c := in.Observed.Latest(name); c == nil || c.ID != killed.ID {
 			m.Killed = without(m.Killed, name)
