@@ -80,6 +80,15 @@ func (n *Network) record(text string) error {
 	return nil
 }
 
+// Unassign removes what Await and Assign have recorded, as the node is in no cluster. The
+// network stays as it is until the next SetUp.
+func (n *Network) Unassign() error {
+	if err := os.Remove(n.cfg.Assigned); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove the pod CIDR that a cluster had assigned: %w", err)
+	}
+	return nil
+}
+
 // Assign makes the network that of the first IPv4 one of cidrs, which the cluster has given
 // to this node, and remembers it for later starts. Nothing is done if it is that already, and
 // where the administrator's own configuration takes precedence. While pods have addresses

@@ -283,9 +283,10 @@ func TestAnExternalCloudProviderIsTheNodes(t *testing.T) {
 	}
 }
 
-// kubeadm looks for the client certificate where a kubelet has it, and names no --cert-dir.
-func TestUnderTheNameKubeletCertificatesAreWhereKubeadmLooks(t *testing.T) {
-	for asKubelet, want := range map[bool]string{false: instance.DefaultCertDir, true: "/var/lib/kubelet/pki"} {
+// kubeadm looks for the client certificate where a kubelet has it, and names no --cert-dir;
+// the pods of CSI drivers and device plugins mount the directories below the kubelet's root.
+func TestUnderTheNameKubeletDirectoriesAreTheKubelets(t *testing.T) {
+	for asKubelet, want := range map[bool][2]string{false: {instance.DefaultRootDir, instance.DefaultCertDir}, true: {"/var/lib/kubelet", "/var/lib/kubelet/pki"}} {
 		var f Flags
 		fs := pflag.NewFlagSet("podd", pflag.ContinueOnError)
 		f.Bind(fs)
@@ -296,8 +297,8 @@ func TestUnderTheNameKubeletCertificatesAreWhereKubeadmLooks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if c.CertDir != want || len(c.Warnings) > 0 {
-			t.Errorf("as the kubelet %t: got %s, %q, want %s", asKubelet, c.CertDir, c.Warnings, want)
+		if got := [2]string{c.RootDir, c.CertDir}; got != want || len(c.Warnings) > 0 {
+			t.Errorf("as the kubelet %t: got %s, %q, want %s", asKubelet, got, c.Warnings, want)
 		}
 	}
 }

@@ -76,17 +76,20 @@ var otherFlags = map[string]otherFlag{
 	"vmodule":                                  {"podd's log has one level: --v", false},
 }
 
-// KubeletCertDir is the kubelet's default of --cert-dir.
-const KubeletCertDir = "/var/lib/kubelet/pki"
+// The kubelet's defaults of --root-dir and --cert-dir.
+const (
+	KubeletRootDir = "/var/lib/kubelet"
+	KubeletCertDir = KubeletRootDir + "/pki"
+)
 
 // BindKubelet adds the flags of the kubelet's that podd does not have, hidden: each of them
 // is a warning that names it. It is for a podd that is started in the kubelet's place; call
-// it after Bind. Under its own name podd rejects them (FlagError). Certificates are then by
-// default where kubeadm looks for them.
+// it after Bind. Under its own name podd rejects them (FlagError). Pods and plugins are then
+// by default where the pods of drivers and device plugins mount them from, and certificates
+// where kubeadm looks for them.
 func (f *Flags) BindKubelet(fs *pflag.FlagSet) {
-	certificates := fs.Lookup("cert-dir")
-	certificates.DefValue = KubeletCertDir
-	f.certDir, f.defaultCertDir = KubeletCertDir, KubeletCertDir
+	fs.Lookup("root-dir").DefValue, fs.Lookup("cert-dir").DefValue = KubeletRootDir, KubeletCertDir
+	f.rootDir, f.certDir, f.defaultCertDir = KubeletRootDir, KubeletCertDir, KubeletCertDir
 	for name, path := range kubeletFlags {
 		if flag := fs.Lookup(name); flag != nil {
 			if fixed, ok := flag.Value.(*fixedFlag); ok {

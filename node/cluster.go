@@ -88,8 +88,12 @@ func (n *Node) leaveCluster() {
 	if n.membership != nil {
 		return
 	}
-	if err := os.RemoveAll(n.clusterDir()); err != nil {
-		n.log.Warn("cannot remove the stored pods of a cluster that this node has left", "error", err)
+	err := os.RemoveAll(n.clusterDir())
+	if n.network != nil {
+		err = errors.Join(err, n.network.Unassign())
+	}
+	if err != nil {
+		n.log.Warn("cannot remove what is stored of a cluster that this node has left", "error", err)
 	}
 }
 

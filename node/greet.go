@@ -37,7 +37,11 @@ func (n *Node) connect() error {
 		}
 	}
 	var err error
-	if n.instance, err = instanceID(cfg.RootDir); err != nil {
+	root := cfg.RootDir
+	if endpoint == own {
+		root = n.own.RuntimeRootDir // whose pods the runtime's are is known for as long as they are
+	}
+	if n.instance, err = instanceID(root); err != nil {
 		return err
 	}
 	n.conn, err = cri.Connect(endpoint, cfg.RuntimeRequestTimeout, n.log, n.registry)
@@ -69,7 +73,7 @@ func (n *Node) bundledRuntime() (*bundled.Runtime, error) {
 		return nil, err
 	}
 	r := &bundled.Runtime{
-		RootDir: n.cfg.RootDir, StateDir: n.cfg.StateDir, BinDir: binDir, ConfigDir: instance.DefaultConfigDir,
+		RootDir: n.own.RuntimeRootDir, StateDir: n.cfg.StateDir, BinDir: binDir, ConfigDir: instance.DefaultConfigDir,
 		Bridge: n.own.Bridge, SandboxImage: n.own.SandboxImage, LogLevel: "warn",
 	}
 	if n.cfg.PodCIDR.IsValid() {

@@ -62,7 +62,7 @@ func (n *parts) newImages(waker images.Waker) error {
 func (n *parts) newArchives(importer archive.Importer) *archive.Dir {
 	dir := n.own.ImageDir
 	if dir == "" {
-		dir = filepath.Join(n.cfg.RootDir, "images")
+		dir = filepath.Join(n.own.RuntimeRootDir, "images")
 	}
 	return archive.New(archive.Config{
 		Dir: dir, Extra: []string{instance.PackagedImagesDir}, StateFile: filepath.Join(n.cfg.RootDir, "imported.json"),

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,9 +45,10 @@ import (
 type Config struct {
 	// Kubelet is the configuration; its directories are resolved.
 	Kubelet *config.Config
-	// RuntimeDir, Bridge and SandboxImage are the bundled runtime's.
-	RuntimeDir, Bridge, SandboxImage string
-	// ImageDir has archives to import; "" means images in the root directory.
+	// RuntimeDir, Bridge and SandboxImage are the bundled runtime's, as is RuntimeRootDir,
+	// its root directory; "" means Kubelet's.
+	RuntimeDir, RuntimeRootDir, Bridge, SandboxImage string
+	// ImageDir has archives to import; "" means images in the runtime's root directory.
 	ImageDir string
 	// ContainerLogsDir has links to the containers' logs.
 	ContainerLogsDir string
@@ -111,6 +113,7 @@ type Node struct {
 // the configuration and of this machine.
 func New(c Config) (*Node, error) {
 	cfg := c.Kubelet
+	c.RuntimeRootDir = cmp.Or(c.RuntimeRootDir, cfg.RootDir)
 	n := &Node{
 		cfg: cfg, own: c, log: c.Log, registry: prometheus.NewRegistry(), probeMetrics: prometheus.NewRegistry(),
 		runtimeUp: make(chan time.Time, 1), runtimeBack: make(chan struct{}, 1), ready: make(chan agent.Parts, 1),
@@ -225,13 +228,14 @@ func (n *Node) newServer() error {
 	return nil
 }
 
-// claim locks the root directory, and records what podd runtime stop needs.
+// claim locks the root directories, and records what podd runtime stop needs.
 func (n *Node) claim() error {
 	a := instance.Agent{Dirs: instance.Dirs{Root: n.cfg.RootDir, State: n.cfg.StateDir}, CgroupRoot: cgroupRoot(n.cfg)}
 	if n.network == nil {
 		a.Endpoint = n.conn.Endpoint()
+		return instance.ClaimAgent(a, a.Root)
 	}
-	return instance.ClaimAgent(a)
+	return instance.ClaimAgent(a, n.own.RuntimeRootDir)
 }
 
 // Run opens the socket and the ports, starts everything and blocks until ctx ends.

@@ -192,7 +192,7 @@ func (n *parts) forAgent() agent.Parts {
 func (n *parts) start(ctx context.Context, g *errgroup.Group, started time.Time) {
 	if n.network != nil {
 		leaks := bundle.NewLeaks(bundle.LeaksConfig{
-			Endpoint: n.conn.Endpoint(), RuntimeDir: n.own.RuntimeDir, RootDir: n.cfg.RootDir, StateDir: n.cfg.StateDir,
+			Endpoint: n.conn.Endpoint(), RuntimeDir: n.own.RuntimeDir, RootDir: n.own.RuntimeRootDir, StateDir: n.cfg.StateDir,
 			Lister: n.client, Network: leakedAddresses{n.network, n.log}, Ready: n.runtimeUp, Failed: n.callFailed,
 			Stopped: n.agent.LookAgain, Started: started, Log: n.log,
 		})

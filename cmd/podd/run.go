@@ -21,7 +21,8 @@ func bindNode(fs *pflag.FlagSet, c *node.Config) {
 	fs.StringVar(&c.RuntimeDir, "runtime-dir", "", "`directory` of the bundled runtime's binaries (default $"+bundle.EnvDir+", or found near podd)")
 	fs.StringVar(&c.Bridge, "bridge", cni.DefaultBridge, "bridge and `name` of the default pod network, unique on this machine")
 	fs.StringVar(&c.SandboxImage, "sandbox-image", bundle.PauseImage, "`image` that holds a pod's namespaces in the bundled runtime")
-	fs.StringVar(&c.ImageDir, "image-dir", "", "`directory` of image archives to import (default images in --root-dir)")
+	fs.StringVar(&c.RuntimeRootDir, "runtime-root-dir", "", "`directory` for what survives a reboot of the bundled runtime: images, its pod network's configuration (default --root-dir; under the name kubelet "+instance.DefaultRootDir+")")
+	fs.StringVar(&c.ImageDir, "image-dir", "", "`directory` of image archives to import (default images in --runtime-root-dir)")
 	bindValidation(fs, &c.Validation, "what happens to unknown and duplicate fields of manifests: the pod is rejected, runs with a warning, or runs; under the name kubelet warn, else")
 	fs.StringVar(&c.ContainerLogsDir, "container-logs-dir", instance.DefaultContainerLogsDir, "`directory` of links to the containers' logs, for log shippers")
 }
@@ -32,6 +33,19 @@ func bindValidation(fs *pflag.FlagSet, v *manifest.Validation, usage string) {
 }
 
 const flagValidation = "manifest-validation"
+
+// runtimeRoot resolves --runtime-root-dir. A kubelet's root directory is its own, and emptied
+// by kubeadm reset: there the default is that of podd runtime.
+func runtimeRoot(given string, dirs instance.Dirs, asKubelet bool) (string, error) {
+	switch {
+	case given == "" && !asKubelet:
+		return dirs.Root, nil
+	case given == "":
+		given = instance.DefaultRootDir
+	}
+	runtime, err := instance.ResolveRuntime(given, dirs.State)
+	return runtime.Root, err
+}
 
 // newRunCmd is "podd run", or the whole of podd under the name kubelet.
 func newRunCmd(asKubelet bool) *cobra.Command {
@@ -69,6 +83,9 @@ podd run adopts them.`,
 				return err
 			}
 			cfg.RootDir, cfg.StateDir = dirs.Root, dirs.State
+			if own.RuntimeRootDir, err = runtimeRoot(own.RuntimeRootDir, dirs, asKubelet); err != nil {
+				return err
+			}
 			if os.Geteuid() != 0 {
 				return errors.New("running pods needs root: use sudo, or the systemd service podd")
 			}

@@ -20,6 +20,7 @@ import (
 
 	"podd/cgroup"
 	"podd/cri/critest"
+	"podd/internal/instance"
 	"podd/internal/perftest"
 )
 
@@ -398,4 +399,27 @@ func TestStopDoesNotWaitForACreateThatHangs(t *testing.T) {
 		t.Errorf("%d sandboxes, want the one", n)
 	}
 	d.stop()
+}
+
+func TestTheRuntimesRootDirectoryIsPoddsButUnderTheNameKubelet(t *testing.T) {
+	for _, tc := range []struct {
+		given, root string
+		asKubelet   bool
+		want        string
+	}{
+		{"", "/srv/podd2", false, "/srv/podd2"},
+		{"", "/srv/kubelet", true, instance.DefaultRootDir}, // kubeadm reset empties the kubelet's
+		{"/srv/runtime", "/srv/podd2", false, "/srv/runtime"},
+		{"/srv/runtime", "/srv/kubelet", true, "/srv/runtime"},
+		{"runtime", "/srv/podd2", false, "--runtime-root-dir"},
+		{"/srv/state/runtime", "/srv/podd2", false, "--runtime-root-dir"},
+	} {
+		got, err := runtimeRoot(tc.given, instance.Dirs{Root: tc.root, State: "/srv/state"}, tc.asKubelet)
+		if err != nil {
+			got = strings.Fields(err.Error())[0]
+		}
+		if got != tc.want {
+			t.Errorf("%+v: got %q, %v", tc, got, err)
+		}
+	}
 }

@@ -56,7 +56,7 @@ func (p *place) used(endpoint string) *place {
 	p.t.Helper()
 	err := errors.Join(os.MkdirAll(p.dirs.State, 0o755),
 		instance.ClaimRuntime(instance.Runtime{Dirs: p.dirs, Bridge: p.bridge, PodCIDR: "10.206.0.0/24"}),
-		instance.ClaimAgent(instance.Agent{Dirs: p.dirs, Endpoint: endpoint, CgroupRoot: p.cgroups}))
+		instance.ClaimAgent(instance.Agent{Dirs: p.dirs, Endpoint: endpoint, CgroupRoot: p.cgroups}, p.dirs.Root))
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -143,6 +143,24 @@ func TestStopRemovesWhatPoddRecordedAndNoMore(t *testing.T) {
 		t.Errorf("again: %v", err)
 	}
 	p.stays("run/podd/manifests/mine.yaml")
+}
+
+// As under the name kubelet, whose root directory is not that of podd runtime.
+func TestStopRemovesThePodsOfAPoddWithARootDirectoryOfItsOwn(t *testing.T) {
+	p := newPlace(t)
+	own := instance.Dirs{Root: p.dir + "/kubelet", State: p.dirs.State}
+	p.write("kubelet/pods/u1/volumes/kubernetes.io~empty-dir/scratch/file")
+	p.write("kubelet/ended/u1.json")
+	p.write("kubelet/config.yaml")
+	err := errors.Join(instance.ClaimRuntime(instance.Runtime{Dirs: p.dirs, Bridge: p.bridge}), instance.ClaimAgent(instance.Agent{Dirs: own, CgroupRoot: p.cgroups}, p.dirs.Root))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err := p.stop("--state-dir", p.dirs.State); err != nil {
+		t.Errorf("got %q, %v", out, err)
+	}
+	p.gone("kubelet/pods/u1", "kubelet/ended", "kubelet/agent.json", "lib/agent.json", "lib/runtime.json", "run/podd")
+	p.stays("kubelet/config.yaml", "lib/images/a.tar", "lib/containerd/db")
 }
 
 // TestStopLeavesDirectoriesOfOthersAlone: a directory without any record of podd's was
@@ -288,7 +306,7 @@ func TestStopRejectsDirectoriesThatAreInUse(t *testing.T) {
 	}
 	_, err = p.stop("--root-dir", p.dirs.Root, "--state-dir", p.dir+"/run/other")
 	p.refused(err, p.dirs.Root+" is in use", fmt.Sprintf("process %d", cmd.Process.Pid))
-	if err := instance.ClaimAgent(instance.Agent{Dirs: p.dirs}); err == nil || !strings.Contains(err.Error(), "in use") {
+	if err := instance.ClaimAgent(instance.Agent{Dirs: p.dirs}, p.dirs.Root); err == nil || !strings.Contains(err.Error(), "in use") {
 		t.Errorf("a second podd of one root directory: got %v", err)
 	}
 	p.stays("lib/pods/u1/file")
@@ -297,7 +315,7 @@ func TestStopRejectsDirectoriesThatAreInUse(t *testing.T) {
 // holdRoot is the other process of the test above: TestMain runs it.
 func holdRoot(dirs string) int {
 	root, state, _ := strings.Cut(dirs, ":")
-	if err := instance.ClaimAgent(instance.Agent{Dirs: instance.Dirs{Root: root, State: state}}); err != nil {
+	if err := instance.ClaimAgent(instance.Agent{Dirs: instance.Dirs{Root: root, State: state}}, root); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}

@@ -33,21 +33,28 @@ type Dirs struct {
 // exist. Symbolic links are followed, since the mount table and /proc show resolved
 // paths only. The state directory is removed as a whole, so that it must not contain
 // the root directory.
-func Resolve(root, state string) (Dirs, error) {
+func Resolve(root, state string) (Dirs, error) { return resolveDirs("--root-dir", root, state) }
+
+// ResolveRuntime is Resolve for the value of --runtime-root-dir.
+func ResolveRuntime(root, state string) (Dirs, error) {
+	return resolveDirs("--runtime-root-dir", root, state)
+}
+
+func resolveDirs(flag, root, state string) (Dirs, error) {
 	var d Dirs
 	var errs [2]error
-	d.Root, errs[0] = resolve("--root-dir", root)
+	d.Root, errs[0] = resolve(flag, root)
 	d.State, errs[1] = resolve("--state-dir", state)
 	if err := errors.Join(errs[:]...); err != nil {
 		return Dirs{}, err
 	}
 	switch {
 	case d.Root == d.State:
-		return Dirs{}, fmt.Errorf("--root-dir %s and --state-dir %s are the same directory: each needs its own, such as /var/lib/podd and /run/podd", root, state)
+		return Dirs{}, fmt.Errorf("%s %s and --state-dir %s are the same directory: each needs its own, such as /var/lib/podd and /run/podd", flag, root, state)
 	case within(d.Root, d.State):
-		return Dirs{}, fmt.Errorf("--root-dir %s is within --state-dir %s, which a reboot or podd runtime stop clears, images and all: put it elsewhere, such as /var/lib/podd", root, state)
+		return Dirs{}, fmt.Errorf("%s %s is within --state-dir %s, which a reboot or podd runtime stop clears, images and all: put it elsewhere, such as /var/lib/podd", flag, root, state)
 	case within(d.State, d.Root):
-		return Dirs{}, fmt.Errorf("--state-dir %s is within --root-dir %s: put it elsewhere, such as /run/podd, where a reboot clears it", state, root)
+		return Dirs{}, fmt.Errorf("--state-dir %s is within %s %s: put it elsewhere, such as /run/podd, where a reboot clears it", state, flag, root)
 	}
 	return d, nil
 }

@@ -103,15 +103,24 @@ func (d Dirs) Users() (agent, runtime int, err error) {
 	return agent, runtime, err
 }
 
-// Lock locks both directories, if they exist, for as long as this process lives, so
+// PodsRoot is the root directory that the pods are in: the runtime's, unless podd has one of
+// its own.
+func (f *Found) PodsRoot() string {
+	if f.Agent != nil && f.Agent.Root != "" {
+		return f.Agent.Root
+	}
+	return f.Root
+}
+
+// Lock locks the directories, if they exist, for as long as this process lives, so
 // that nothing starts while they are removed. The error is an *InUseError if another
 // process holds one of the locks.
-func (d Dirs) Lock() error {
+func (f *Found) Lock() error {
 	var errs []error
 	for _, l := range []struct {
 		lock lockFile
 		dir  string
-	}{{agentLock, d.Root}, {runtimeLock, d.Root}, {stateLock, d.State}} {
+	}{{agentLock, f.Root}, {agentLock, f.PodsRoot()}, {runtimeLock, f.Root}, {stateLock, f.State}} {
 		if _, err := os.Stat(l.dir); err == nil {
 			errs = append(errs, l.lock.in(l.dir))
 		} else if !errors.Is(err, os.ErrNotExist) {
@@ -121,12 +130,12 @@ func (d Dirs) Lock() error {
 	return errors.Join(errs...)
 }
 
-// Forget removes the records from the root directory, once everything that they name
+// Forget removes the records from the root directories, once everything that they name
 // is gone. Those in the state directory are removed with it.
-func (d Dirs) Forget() error {
+func (f *Found) Forget() error {
 	var errs []error
-	for _, name := range []string{runtimeRecord, agentRecord} {
-		if err := os.Remove(d.Root + "/" + name); err != nil && !errors.Is(err, os.ErrNotExist) {
+	for _, path := range []string{f.Root + "/" + runtimeRecord, f.PodsRoot() + "/" + agentRecord, f.Root + "/" + agentRecord} {
+		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 			errs = append(errs, err)
 		}
 	}

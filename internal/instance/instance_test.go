@@ -205,19 +205,63 @@ func TestADamagedNoteStopsNoStart(t *testing.T) {
 	if err := ClaimRuntime(Runtime{Dirs: d, Bridge: "b1"}); err != nil {
 		t.Error(err)
 	}
-	if err := ClaimAgent(Agent{Dirs: d, CgroupRoot: "/c"}); err != nil {
+	if err := ClaimAgent(Agent{Dirs: d, CgroupRoot: "/c"}, d.Root); err != nil {
 		t.Error(err)
 	}
 	got, err := Find(Wanted{d.Root, d.State, true, true})
 	if err != nil || got.Runtime == nil || got.Runtime.Bridge != "b1" || got.Agent == nil || got.Agent.CgroupRoot != "/c" {
 		t.Errorf("got %+v, %v", got, err)
 	}
-	if err := d.Forget(); err != nil {
+	if err := got.Forget(); err != nil {
 		t.Error(err)
 	}
 	for _, name := range []string{runtimeRecord, agentRecord} {
 		if _, err := os.Stat(d.Root + "/" + name); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("%s: got %v after Forget", name, err)
+		}
+	}
+}
+
+// As under the name kubelet: the runtime's root directory leads to the podd that has another.
+func TestAPoddMayHaveItsPodsElsewhereThanItsRuntime(t *testing.T) {
+	dir := place(t)
+	runtime, pods := Dirs{dir + "/lib", dir + "/run"}, Dirs{dir + "/kubelet", dir + "/run"}
+	record(t, runtime, "x")
+	if err := ClaimRuntime(Runtime{Dirs: runtime}); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(ClaimAgent(Agent{Dirs: pods}, runtime.Root), os.MkdirAll(pods.Root+"/pods/u1", 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	found, err := Find(Wanted{runtime.Root, runtime.State, false, false})
+	if err != nil || found.Root != runtime.Root || found.PodsRoot() != pods.Root {
+		t.Fatalf("got %+v, %v", found, err)
+	}
+	for _, root := range []string{runtime.Root, pods.Root} {
+		if _, err := os.Stat(root + "/" + agentLock.name); err != nil {
+			t.Errorf("not locked: %v", err)
+		}
+	}
+	// Another podd on that runtime, which would not know the pods.
+	want := "the last podd of " + runtime.Root + " ran with --root-dir " + pods.Root
+	if err := ClaimAgent(Agent{Dirs: runtime}, runtime.Root); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v, want %q", err, want)
+	}
+	if err := os.Remove(pods.Root + "/pods/u1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := ClaimAgent(Agent{Dirs: runtime}, runtime.Root); err != nil {
+		t.Errorf("none of its pods is left: %v", err)
+	}
+	if err := ClaimAgent(Agent{Dirs: pods}, runtime.Root); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(found.Lock(), found.Forget()); err != nil {
+		t.Error(err)
+	}
+	for _, left := range []string{runtime.Root + "/" + agentRecord, runtime.Root + "/" + runtimeRecord, pods.Root + "/" + agentRecord} {
+		if _, err := os.Stat(left); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s: got %v after Forget", left, err)
 		}
 	}
 }

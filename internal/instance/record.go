@@ -67,18 +67,56 @@ func ClaimRuntime(r Runtime) error {
 	return errors.Join(write(r.Root, runtimeRecord, r), write(r.State, runtimeRecord, r))
 }
 
-// ClaimAgent locks the root directory, which must exist, for podd run, for as long as
-// this process lives.
-func ClaimAgent(a Agent) error {
+// ClaimAgent locks the root directory for podd run, for as long as this process lives, and
+// with it that of the bundled runtime, which may be another. What is missing is created. It
+// fails if another podd run has one of them, or had it and left pods in its own root
+// directory.
+func ClaimAgent(a Agent, runtimeRoot string) error {
 	boot, err := bootID()
 	if err != nil {
 		return err
 	}
 	a.Boot = boot
-	if err := agentLock.in(a.Root); err != nil {
-		return err
+	roots := []string{a.Root}
+	if runtimeRoot != a.Root {
+		roots = append(roots, runtimeRoot)
 	}
-	return write(a.Root, agentRecord, a)
+	for _, dir := range roots {
+		if err := os.MkdirAll(dir, 0o711); err != nil {
+			return fmt.Errorf("make the root directory: %w", err)
+		}
+		if err := agentLock.in(dir); err != nil {
+			return err
+		}
+	}
+	for _, dir := range roots {
+		if err := leftBy(dir, a.Root); err != nil {
+			return err
+		}
+	}
+	for _, dir := range roots {
+		if err := write(dir, agentRecord, a); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// leftBy returns an error if the last podd run of a directory had another root directory
+// than now, in which there are still pods: they would run a second time.
+func leftBy(dir, now string) error {
+	old, err := read[Agent](dir, agentRecord)
+	if err != nil || old == nil || old.Root == now {
+		return nil // a damaged record is of the boot before a power cut
+	}
+	pods, err := os.ReadDir(filepath.Join(old.Root, "pods"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("determine whether the last podd of %s has left pods: %w", dir, err)
+	}
+	if len(pods) > 0 {
+		return fmt.Errorf("the last podd of %s ran with --root-dir %s, where there are still directories of its pods: end them first with podd runtime stop, or give --root-dir %[2]s", dir, old.Root)
+	}
+	return nil
 }
 
 func write(dir, name string, record any) error {

@@ -21,8 +21,8 @@ import (
 // Runtime identifies the bundled runtime of an instance: the flags of "podd
 // runtime".
 type Runtime struct {
-	// RootDir and StateDir are podd's. BinDir has the runtime's binaries; if
-	// empty, bundle.Find finds them. ConfigDir need not exist.
+	// StateDir is podd's, and so is RootDir, but under the name kubelet. BinDir has the
+	// runtime's binaries; if empty, bundle.Find finds them. ConfigDir need not exist.
 	RootDir, StateDir, BinDir, ConfigDir string
 	// PodCIDR is the range of pods' addresses; empty for the one that the cluster gives
 	// to this node, or without a cluster cni.DefaultPodCIDR. Bridge is the name of

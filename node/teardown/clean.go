@@ -32,7 +32,8 @@ func (p *Podd) cleanUp(ctx context.Context) error {
 		// may have changed in between.
 		trees = append(trees, cgroup.NewTree(facts, cgroup.Systemd, p.CgroupRoot, cgroup.Settings{}))
 	}
-	errs := []error{p.removeVolumes(ctx, trees), wipe.Tree(ctx, p.RootDir, "ended"), wipe.Tree(ctx, p.RootDir, "allocated")}
+	root := p.Found.PodsRoot()
+	errs := []error{p.removeVolumes(ctx, trees), wipe.Tree(ctx, root, "ended"), wipe.Tree(ctx, root, "allocated")}
 	if p.Found.Runtime != nil {
 		errs = append(errs, p.removeNetwork(ctx))
 		for _, tree := range trees {
@@ -61,7 +62,8 @@ func (p *Podd) removeNetwork(ctx context.Context) error {
 // removeVolumes removes the volumes of the pods that were ended, but neither
 // anything outside podd's directories (hostPath) nor what may still be in use.
 func (p *Podd) removeVolumes(ctx context.Context, trees []*cgroup.Tree) error {
-	mounter, err := volumes.New(volumes.Options{RootDir: p.RootDir}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	root := p.Found.PodsRoot()
+	mounter, err := volumes.New(volumes.Options{RootDir: root}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 	if err != nil {
 		return err
 	}
@@ -69,7 +71,7 @@ func (p *Podd) removeVolumes(ctx context.Context, trees []*cgroup.Tree) error {
 	if err != nil || len(uids) == 0 {
 		return err
 	}
-	switch dir := (podfs.Dirs{Root: p.RootDir}).Pods(); {
+	switch dir := (podfs.Dirs{Root: root}).Pods(); {
 	case p.Found.Agent != nil && p.Found.Agent.Endpoint != "":
 		return fmt.Errorf("%s is kept: podd ran its pods on the container runtime at %s, which this command does not stop; let podd end them: remove the manifests, and wait until podd ps is empty",
 			dir, p.Found.Agent.Endpoint)
