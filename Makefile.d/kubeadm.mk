@@ -1,5 +1,5 @@
 # A cluster of two nodes that upstream's kubeadm makes, with podd in the kubelet's place.
-#   make kubeadm                         init, join, a pod, its logs, reset
+#   make kubeadm                         init, join, a pod, its logs, an attached volume, reset
 #   make certification                   upstream's [Conformance] tests in such a cluster
 #   make certification FOCUS='\[sig-apps\].*\[Conformance\]' PROCS=2
 # Upstream's programs and their images are made once, in some minutes, and kept in
@@ -24,11 +24,16 @@ done; \
 kubeadm_images=$$(hack/build-kubeadm-images.sh "$$kubeadm" "$$kubeadm/kubeadm")
 endef
 
+# Upstream's external-attacher, which has a CSI driver attach volumes: $$attacher.
+attacher = $(call upstream,attacher,test/cluster/attacher,github.com/kubernetes-csi/external-attacher/v4/cmd/csi-attacher,,,v4.12.0)
+
 .PHONY: kubeadm
-kubeadm: build runtime ## a cluster of two podds by upstream's kubeadm, in namespaces: init, join, reset (a test)
+kubeadm: build runtime ## a cluster of two podds by upstream's kubeadm, in namespaces: init, join, a volume, reset (a test)
 	@$(call need,$@); $(need_pods)
-	@set -e; $(kubectl); $(kubeadm_programs); \
+	@set -e; $(kubectl); $(kubeadm_programs); $(attacher); \
+	(cd test/csidriver && CGO_ENABLED=0 $(GO) build -o ../../build/csidriver .); \
 	PODD_TEST_KUBECTL="$$kubectl" PODD_TEST_KUBEADM="$$kubeadm/kubeadm" PODD_TEST_KUBEADM_IMAGES="$$kubeadm_images" \
+	PODD_TEST_ATTACHER="$$attacher" PODD_TEST_CSIDRIVER=$(CURDIR)/build/csidriver \
 		$(testsum) -- -count=1 -timeout 15m ./test/kubeadm
 
 # FOCUS, SKIP and PROCS have defaults for make conformance, which are not those of this target.

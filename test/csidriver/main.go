@@ -49,6 +49,9 @@ func main() {
 	plugin := grpc.NewServer(grpc.UnaryInterceptor(tell))
 	csi.RegisterIdentityServer(plugin, d)
 	csi.RegisterNodeServer(plugin, d)
+	if *attach {
+		csi.RegisterControllerServer(plugin, d)
+	}
 	registrar := grpc.NewServer(grpc.UnaryInterceptor(tell))
 	registration.RegisterRegistrationServer(registrar, &announced{info: &registration.PluginInfo{
 		Type: registration.CSIPlugin, Name: *name, Endpoint: endpoint, SupportedVersions: []string{"1.0.0"},

@@ -203,6 +203,7 @@ func TestKubeadmMakesAClusterOfPodds(t *testing.T) {
 	plane, worker, ofPlane, ofWorker := b.cluster(t)
 	plane.testWork(ofWorker)
 	plane.testTaints(worker)
+	plane.testVolume(worker)
 	t.Log("the cluster:\n" + plane.run("kubectl", "get", "nodes,pods", "-A", "-o", "wide"))
 	plane.testAddress(ofPlane, worker, ofWorker)
 	plane.testRestart()

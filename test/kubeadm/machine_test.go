@@ -67,8 +67,9 @@ func newMachine(t *testing.T, dir, name, address string, env []string) *machine 
 // end kills everything in it, and removes the cgroups that were left.
 func (m *machine) end() {
 	if m.Failed() {
-		for _, log := range []string{"kubelet", "runtime", "machine"} {
-			m.Logf("the end of %s's %s.log:\n%s", m.name, log, tail(filepath.Join(m.dir, log+".log")))
+		logs, _ := filepath.Glob(filepath.Join(m.dir, "*.log"))
+		for _, log := range logs {
+			m.Logf("the end of %s's %s:\n%s", m.name, filepath.Base(log), tail(log))
 		}
 	}
 	if err := m.init.Process.Kill(); err != nil {
