@@ -79,9 +79,9 @@ test: build runtime check ## everything: check, unit tests with the race detecto
 	@$(call need,test); $(need_pods)
 	@[ "$$(id -u)" = 0 ] || echo "not root: what needs root is skipped, and this run will not count as passed" >&2
 	@$(call need,test); [ -n "$(SKIP_VM)" ] || $(need_vm); \
-	set -e; $(apiserver); $(kubectl); $(metricsserver); $(prometheus); set +e; \
+	set -e; $(apiserver); $(kubectl); $(kubelet); $(metricsserver); $(prometheus); set +e; \
 	echo "--- tests on the real container runtime, and beside them those with the race detector"; \
-	{ PODD_TEST_APISERVER="$$apiserver" PODD_TEST_KUBECTL="$$kubectl" PODD_TEST_METRICSSERVER="$$metricsserver" PODD_TEST_PROMETHEUS="$$prometheus" \
+	{ PODD_TEST_APISERVER="$$apiserver" PODD_TEST_KUBECTL="$$kubectl" PODD_TEST_KUBELET="$$kubelet" PODD_TEST_METRICSSERVER="$$metricsserver" PODD_TEST_PROMETHEUS="$$prometheus" \
 		$(testsum) -- -count=1 -timeout 45m ./test/e2e/... ./podconfig/manifest/hostile || touch $(FAILED); } & \
 	CGO_ENABLED=1 $(testsum) -- -race -timeout 40m $$($(GO) list ./... | grep -v -e /test/e2e -e /test/vm$$ -e /test/kubeadm$$) || touch $(FAILED); \
 	if [ -z "$(SKIP_VM)" ]; then \

@@ -18,8 +18,8 @@ import (
 func (w *worker) note(d *pod.Desired, seen pod.Observed, now time.Time) {
 	if w.startTime.IsZero() {
 		w.startTime = seen.StartTime
-		if shown := d.Pod.Status.StartTime; w.startTime.IsZero() && shown != nil && d.Source == pod.SourceAPIServer {
-			w.startTime = shown.Time // an earlier podd took it up, and had not made a sandbox
+		if shown := d.Pod.Status.StartTime; (w.startTime.IsZero() || seen.TakenOver) && shown != nil && d.Source == pod.SourceAPIServer {
+			w.startTime = shown.Time // an earlier podd took it up, and had not made a sandbox, or a kubelet had
 		}
 		if w.startTime.IsZero() {
 			w.startTime = now

@@ -38,5 +38,6 @@
 //     pod.ErrUnavailable; when it is back, they succeed again within half a second,
 //     without dialling again.
 //   - Only pods whose sandboxes (or, where none is left, containers) carry
-//     pod.AnnotationStartTime are podd's; Summaries shows no others.
+//     pod.AnnotationStartTime are podd's, and those of a kubelet that have their
+//     directory in podd's root directory; Summaries shows no others.
 package cri

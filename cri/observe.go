@@ -76,6 +76,9 @@ func (c *Client) lookUp(ctx context.Context, seen *pod.Observed) ([]*runtimeapi.
 		return int(min(max(b.CreatedAt-a.CreatedAt, -1), 1))
 	})
 	identify(seen, sandboxes, containers)
+	if n := len(sandboxes); n > 0 && seen.StartTime.IsZero() && c.hasDirectory(seen.UID) {
+		seen.StartTime, seen.TakenOver = time.Unix(0, sandboxes[n-1].CreatedAt), true
+	}
 	return sandboxes, containers, nil
 }
 
@@ -240,7 +243,9 @@ func fromContainerStatus(sandbox string, st *runtimeapi.ContainerStatus) pod.Con
 		out.RestartCount = int32(n)
 	}
 	out.GracePeriod = gracePeriod(st.Annotations)
-	out.Hash = st.Annotations[spec.AnnotationHash]
+	if _, podds := st.Annotations[pod.AnnotationStartTime]; podds { // the kubelet computes another
+		out.Hash = st.Annotations[spec.AnnotationHash]
+	}
 	out.Contents = pod.ParseContents(st.Labels[spec.LabelPodNamespace], st.Annotations[pod.AnnotationObjects])
 	if u := st.GetUser().GetLinux(); u != nil {
 		out.User = &pod.User{UID: u.Uid, GID: u.Gid, SupplementalGroups: u.SupplementalGroups}

@@ -24,7 +24,7 @@ func (c *Client) RunningLogs(ctx context.Context) ([]pod.ContainerLog, error) {
 	}
 	logs := make([]pod.ContainerLog, 0, len(r.Containers))
 	for _, k := range r.Containers {
-		if _, podds := k.Annotations[pod.AnnotationStartTime]; !podds || c.maker(pod.UID(k.Labels[spec.LabelPodUID]), k.Annotations) != "" {
+		if !c.podds(k) {
 			continue
 		}
 		logs = append(logs, pod.ContainerLog{ID: k.Id, Path: c.logOf(k)})
@@ -71,7 +71,7 @@ func (c *Client) ContainerImages(ctx context.Context) (own, others []string, err
 	}
 	for _, k := range r.Containers {
 		images := &others
-		if _, podds := k.Annotations[pod.AnnotationStartTime]; podds && c.maker(pod.UID(k.Labels[spec.LabelPodUID]), k.Annotations) == "" {
+		if c.podds(k) {
 			images = &own
 		}
 		for _, name := range imagesOf(k) {

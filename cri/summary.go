@@ -13,8 +13,8 @@ import (
 // Summaries lists podd's own pods with the states of their sandboxes and
 // containers, by two calls in all. Pods whose sandboxes (or, where none is left,
 // containers) do not carry pod.AnnotationStartTime belong to somebody else and
-// are left out, as is what carries the identity of another podd, which the log
-// names once.
+// are left out, unless they are a kubelet's whose root directory is podd's now, as is
+// what carries the identity of another podd, which the log names once.
 func (c *Client) Summaries(ctx context.Context) ([]pod.Summary, error) {
 	sandboxes, containers, err := c.lists(ctx, nil)
 	if err != nil {
@@ -28,7 +28,7 @@ func (c *Client) Summaries(ctx context.Context) ([]pod.Summary, error) {
 	of := func(uid pod.UID, name, namespace string, annotations map[string]string) *pod.Summary {
 		i, ok := index[uid]
 		if !ok {
-			if _, ours := annotations[pod.AnnotationStartTime]; !ours {
+			if !c.made(uid, annotations) {
 				return nil
 			}
 			i = len(out)

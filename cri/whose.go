@@ -50,6 +50,19 @@ func (c *Client) maker(uid pod.UID, annotations map[string]string) string {
 	}
 }
 
+// made says that podd made a sandbox or container, or that a kubelet did, in whose place podd
+// is now: the pod has its directory here.
+func (c *Client) made(uid pod.UID, annotations map[string]string) bool {
+	_, podds := annotations[pod.AnnotationStartTime]
+	return podds || uid != "" && c.hasDirectory(uid)
+}
+
+// podds says that a container is this podd's.
+func (c *Client) podds(k *runtimeapi.Container) bool {
+	uid := pod.UID(k.Labels[spec.LabelPodUID])
+	return c.made(uid, k.Annotations) && c.maker(uid, k.Annotations) == ""
+}
+
 func (c *Client) hasDirectory(uid pod.UID) bool {
 	_, err := os.Lstat(c.spec.Dirs.Pod(uid))
 	return err == nil

@@ -3,6 +3,7 @@ package cri_test
 import (
 	"bytes"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"podd/cri/spec"
 	"podd/internal/pod"
 )
 
@@ -156,5 +158,58 @@ func TestLinksOfContainersThatSomebodyElseRemovedAreForgotten(t *testing.T) {
 	}
 	if _, err := os.Lstat(link); err == nil {
 		t.Error("got the link, want it gone")
+	}
+}
+
+// TestPodsOfTheKubeletWhoseRootDirectoryThisIsAreTakenOver: a node changes its agent. What
+// another kubelet has on the same runtime is its own.
+func TestPodsOfTheKubeletWhoseRootDirectoryThisIsAreTakenOver(t *testing.T) {
+	r := newRig(t)
+	a := r.podd(t, "aaaa", quiet)
+	for _, name := range []string{"here", "elsewhere"} {
+		labels := map[string]string{spec.LabelPodName: name, spec.LabelPodNamespace: "default", spec.LabelPodUID: "uid-" + name}
+		config := &runtimeapi.PodSandboxConfig{
+			Metadata: &runtimeapi.PodSandboxMetadata{Name: name, Namespace: "default", Uid: "uid-" + name},
+			Labels:   labels, Annotations: map[string]string{pod.AnnotationSource: "api"},
+		}
+		s, err := r.srv.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: config})
+		if err != nil {
+			t.Fatal(err)
+		}
+		inContainer := maps.Clone(labels)
+		inContainer[spec.LabelContainerName] = "app"
+		k, err := r.srv.CreateContainer(t.Context(), &runtimeapi.CreateContainerRequest{PodSandboxId: s.PodSandboxId, SandboxConfig: config, Config: &runtimeapi.ContainerConfig{
+			Metadata: &runtimeapi.ContainerMetadata{Name: "app"}, Image: &runtimeapi.ImageSpec{Image: r.id}, Labels: inContainer,
+			Annotations: map[string]string{spec.AnnotationHash: "1b2c3d4e", spec.AnnotationRestartCount: "3"},
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.srv.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: k.ContainerId}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := a.names(t); len(got) > 0 {
+		t.Errorf("got %q before any has a directory", got)
+	}
+	if err := os.MkdirAll(filepath.Join(a.opts.Dirs.Root, "pods", "uid-here"), 0o750); err != nil {
+		t.Fatal(err)
+	}
+	if got := a.names(t); !slices.Equal(got, []string{"here"}) {
+		t.Errorf("got %q, want the pod that has its directory here", got)
+	}
+	seen := a.observe(t, "uid-here")
+	if !seen.TakenOver || !seen.StartTime.Equal(seen.Sandboxes[0].CreatedAt) || seen.Source != pod.SourceAPIServer {
+		t.Errorf("got %+v", seen)
+	}
+	// A kubelet computes its hash in another way: the container is not another one for that.
+	if c := seen.Latest("app"); c == nil || c.Hash != "" || c.RestartCount != 3 {
+		t.Errorf("got %+v", c)
+	}
+	if logs, err := a.RunningLogs(t.Context()); err != nil || len(logs) != 1 {
+		t.Errorf("got the logs %v, %v, want one", logs, err)
+	}
+	if other := a.observe(t, "uid-elsewhere"); other.TakenOver || !other.StartTime.IsZero() {
+		t.Errorf("another kubelet's: got %+v", other)
 	}
 }

@@ -16,8 +16,11 @@ type Observed struct {
 	Namespace string
 	// Source is read back from the sandbox's annotation; empty if unknown.
 	Source Source
-	// StartTime is read back from the sandbox's annotation; zero if unknown.
+	// StartTime is read back from the sandbox's annotation; zero if the pod is not podd's.
 	StartTime time.Time
+	// TakenOver says that a kubelet made the pod, whose root directory is podd's now.
+	// StartTime is then when its oldest sandbox was made.
+	TakenOver bool
 	// Sandboxes, newest (highest attempt) first.
 	Sandboxes []Sandbox
 	// Containers of all sandboxes, the highest attempts first: of each name the
