@@ -110,9 +110,10 @@ func recordOf(v *pod.CSIVolume, node string) *record {
 	return r
 }
 
-// persistent says whether the volume outlives its pod, and may be staged.
+// persistent says whether the volume outlives its pod, and may be staged. A kubelet does not
+// write that of a volume that is.
 func (r *record) persistent() bool {
-	return r.VolumeLifecycleMode == string(storagev1.VolumeLifecyclePersistent)
+	return r.VolumeLifecycleMode != string(storagev1.VolumeLifecycleEphemeral)
 }
 
 // key identifies the volume.

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -62,7 +63,7 @@ func (d *csiDriver) data() string { return filepath.Join(d.dir, "data") }
 
 func (d *csiDriver) start() {
 	d.Helper()
-	d.cmd = exec.Command(d.binary, append([]string{"-name", d.name, "-dir", d.dir, "-data", d.data(), "-registry", filepath.Join(d.node.Root(), "plugins_registry")}, d.args...)...)
+	d.cmd = exec.Command(d.binary, append([]string{"-name", d.name, "-dir", d.dir, "-data", d.data(), "-registry", filepath.Join(cmp.Or(d.podd.Root, d.node.Root()), "plugins_registry")}, d.args...)...)
 	log, err := os.OpenFile(filepath.Join(d.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		d.Fatal(err)

@@ -63,10 +63,16 @@ func TestPoddTakesOverTheNodeOfAKubelet(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	d := m.newCSIDriver("takeover.csi.example.com")
+	d.start()
+	m.apply("{apiVersion: storage.k8s.io/v1, kind: CSIDriver, metadata: {name: " + d.name + "}, spec: {attachRequired: false}}")
+	m.apply(strings.ReplaceAll(claimOfDriver, "${DRIVER}", d.name))
+	m.bindClaim("data", "disk")
 	m.apply("{apiVersion: v1, kind: ConfigMap, metadata: {name: words}, data: {word: one}}")
 	m.write("static.yaml", m.resting("static"))
-	stays := with(m.podOf("stays", "echo x >> /data/starts; : > /out/stays; ${REST}"), "emptyDir: {}")
-	m.bind(strings.Replace(stays, "mountPath: /data}]", "mountPath: /data}, {name: words, mountPath: /words}]", 1) + "  - name: words\n    configMap: {name: words}\n")
+	stays := with(m.podOf("stays", "echo x >> /data/starts; echo x >> /disk/starts; : > /out/stays; ${REST}"), "emptyDir: {}")
+	m.bind(strings.Replace(stays, "mountPath: /data}]", "mountPath: /data}, {name: words, mountPath: /words}, {name: disk, mountPath: /disk}]", 1) +
+		"  - name: words\n    configMap: {name: words}\n  - name: disk\n    persistentVolumeClaim: {claimName: data}\n")
 	m.bind(m.resting("goes"))
 	before := m.shown("stays", "ready", isReady)
 	goes := m.shown("goes", "ready", isReady)
@@ -120,4 +126,9 @@ func TestPoddTakesOverTheNodeOfAKubelet(t *testing.T) {
 	})
 	m.delete("stays")
 	m.gone("stays")
+	if text := d.one("starts"); text != "x" {
+		t.Errorf("the driver's volume has %q", text)
+	}
+	d.said("NodeUnpublishVolume 1: <nil>")
+	d.said("NodeUnstageVolume 1: <nil>")
 }
