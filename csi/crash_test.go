@@ -2,6 +2,7 @@ package csi
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -132,6 +133,22 @@ func TestAStagedVolumeWithoutUsersIsUnstagedWhenItsDriverRegisters(t *testing.T)
 		t.Errorf("unstaged %s", q.VolumeId)
 	}
 	next.mustTearDown(used)
+}
+
+// A kubelet, in whose place podd is now, writes less of a staged volume.
+func TestAVolumeThatAKubeletStagedIsUnstagedWithoutUsers(t *testing.T) {
+	n, f := withDriver(t, stages)
+	v := n.persistent("a", driverName, "h")
+	n.mustSetUp(v)
+	n.stop()
+	staged := filepath.Join(n.root, "plugins/kubernetes.io/csi", driverName, hashed("", "h"))
+	text := `{"driverName":"` + driverName + `","volumeHandle":"h"}`
+	if err := errors.Join(os.RemoveAll(v.Dir), os.WriteFile(filepath.Join(staged, recordFile), []byte(text), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	newNode(t, n.root)
+	eventually(t, "it is unstaged", func() bool { return len(f.heard()) == 3 })
+	wantCalls(t, f, "Stage", "Publish", "Unstage")
 }
 
 // After a reboot the directories exist, but no mounts.
