@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"os"
 
@@ -21,7 +22,7 @@ func bindNode(fs *pflag.FlagSet, c *node.Config) {
 	fs.StringVar(&c.RuntimeDir, "runtime-dir", "", "`directory` of the bundled runtime's binaries (default $"+bundle.EnvDir+", or found near podd)")
 	fs.StringVar(&c.Bridge, "bridge", cni.DefaultBridge, "bridge and `name` of the default pod network, unique on this machine")
 	fs.StringVar(&c.SandboxImage, "sandbox-image", bundle.PauseImage, "`image` that holds a pod's namespaces in the bundled runtime")
-	fs.StringVar(&c.RuntimeRootDir, "runtime-root-dir", "", "`directory` for what survives a reboot of the bundled runtime: images, its pod network's configuration (default --root-dir; under the name kubelet "+instance.DefaultRootDir+")")
+	fs.StringVar(&c.RuntimeRootDir, "runtime-root-dir", "", "`directory` for what survives a reboot of the bundled runtime: images, its pod network's configuration (default --root-dir; "+instance.DefaultRootDir+" under the name kubelet with "+config.KubeletRootDir+")")
 	fs.StringVar(&c.ImageDir, "image-dir", "", "`directory` of image archives to import (default images in --runtime-root-dir)")
 	bindValidation(fs, &c.Validation, "what happens to unknown and duplicate fields of manifests: the pod is rejected, runs with a warning, or runs; under the name kubelet warn, else")
 	fs.StringVar(&c.ContainerLogsDir, "container-logs-dir", instance.DefaultContainerLogsDir, "`directory` of links to the containers' logs, for log shippers")
@@ -34,17 +35,23 @@ func bindValidation(fs *pflag.FlagSet, v *manifest.Validation, usage string) {
 
 const flagValidation = "manifest-validation"
 
-// runtimeRoot resolves --runtime-root-dir. A kubelet's root directory is its own, and emptied
-// by kubeadm reset: there the default is that of podd runtime.
-func runtimeRoot(given string, dirs instance.Dirs, asKubelet bool) (string, error) {
-	switch {
-	case given == "" && !asKubelet:
-		return dirs.Root, nil
-	case given == "":
-		given = instance.DefaultRootDir
+// resolveDirs resolves the directories and defaults --runtime-root-dir. The kubelet's own root
+// directory is not the runtime's: kubeadm reset empties it.
+func resolveDirs(cfg *config.Config, own *node.Config, asKubelet bool) error {
+	runtimeRoot := cmp.Or(own.RuntimeRootDir, cfg.RootDir)
+	if own.RuntimeRootDir == "" && asKubelet && cfg.RootDir == config.KubeletRootDir {
+		runtimeRoot = instance.DefaultRootDir
 	}
-	runtime, err := instance.ResolveRuntime(given, dirs.State)
-	return runtime.Root, err
+	dirs, err := instance.Resolve(cfg.RootDir, cfg.StateDir)
+	if err != nil {
+		return err
+	}
+	runtime, err := instance.ResolveRuntime(runtimeRoot, cfg.StateDir)
+	if err != nil {
+		return err
+	}
+	cfg.RootDir, cfg.StateDir, own.RuntimeRootDir = dirs.Root, dirs.State, runtime.Root
+	return nil
 }
 
 // newRunCmd is "podd run", or the whole of podd under the name kubelet.
@@ -78,12 +85,7 @@ podd run adopts them.`,
 			if err != nil {
 				return err
 			}
-			dirs, err := instance.Resolve(cfg.RootDir, cfg.StateDir)
-			if err != nil {
-				return err
-			}
-			cfg.RootDir, cfg.StateDir = dirs.Root, dirs.State
-			if own.RuntimeRootDir, err = runtimeRoot(own.RuntimeRootDir, dirs, asKubelet); err != nil {
+			if err := resolveDirs(cfg, &own, asKubelet); err != nil {
 				return err
 			}
 			if os.Geteuid() != 0 {

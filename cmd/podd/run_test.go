@@ -19,9 +19,11 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"podd/cgroup"
+	"podd/config"
 	"podd/cri/critest"
 	"podd/internal/instance"
 	"podd/internal/perftest"
+	"podd/node"
 )
 
 const (
@@ -401,20 +403,25 @@ func TestStopDoesNotWaitForACreateThatHangs(t *testing.T) {
 	d.stop()
 }
 
-func TestTheRuntimesRootDirectoryIsPoddsButUnderTheNameKubelet(t *testing.T) {
+func TestTheRuntimesRootDirectoryIsPoddsButNotTheKubelets(t *testing.T) {
 	for _, tc := range []struct {
 		given, root string
 		asKubelet   bool
-		want        string
+		want        string // or the flag that the error names
 	}{
 		{"", "/srv/podd2", false, "/srv/podd2"},
-		{"", "/srv/kubelet", true, instance.DefaultRootDir}, // kubeadm reset empties the kubelet's
+		{"", config.KubeletRootDir, false, config.KubeletRootDir},
+		{"", "/srv/podd2", true, "/srv/podd2"}, // another podd on the same machine
+		{"", config.KubeletRootDir, true, instance.DefaultRootDir},
 		{"/srv/runtime", "/srv/podd2", false, "/srv/runtime"},
-		{"/srv/runtime", "/srv/kubelet", true, "/srv/runtime"},
+		{"/srv/runtime", config.KubeletRootDir, true, "/srv/runtime"},
 		{"runtime", "/srv/podd2", false, "--runtime-root-dir"},
 		{"/srv/state/runtime", "/srv/podd2", false, "--runtime-root-dir"},
+		{"/srv/runtime", "/srv/state/podd2", false, "--root-dir"},
 	} {
-		got, err := runtimeRoot(tc.given, instance.Dirs{Root: tc.root, State: "/srv/state"}, tc.asKubelet)
+		cfg, own := &config.Config{RootDir: tc.root, StateDir: "/srv/state"}, &node.Config{RuntimeRootDir: tc.given}
+		err := resolveDirs(cfg, own, tc.asKubelet)
+		got := own.RuntimeRootDir
 		if err != nil {
 			got = strings.Fields(err.Error())[0]
 		}
