@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -108,7 +109,7 @@ func (e *env) signal(sig unix.Signal) {
 
 func (e *env) scope() testnode.Scope {
 	scope := e.node.Scope([]int{e.podd.Pid()}, e.paths...)
-	scope.LogRemovals = filepath.Join(e.node.Root(), "log-removals")
+	scope.LogRemovals = filepath.Join(cmp.Or(e.podd.Root, e.node.Root()), "log-removals")
 	return scope
 }
 
