@@ -128,6 +128,6 @@ func (c *Client) nameOthers(left map[pod.UID]foreignPod) {
 		slices.Sort(names)
 		c.log.Warn("pods of another podd on this runtime are left alone", "instance", by, "own_instance", c.spec.Instance,
 			"count", len(names), "pods", names[:min(len(names), maxNamed)],
-			"hint", "if that podd is gone for good, write its instance into "+c.spec.Dirs.Root+"/instance and restart this one: it adopts these pods, and terminates those without a manifest; those of an older version without an instance are ended with crictl rmp -f")
+			"hint", "if that podd is gone for good, write its instance into "+c.spec.InstanceFile+" and restart this one: it adopts these pods, and terminates those without a manifest; those of an older version without an instance are ended with crictl rmp -f")
 	}
 }

@@ -21,7 +21,7 @@ import (
 func (r *rig) podd(t *testing.T, instance string, log *slog.Logger) *rig {
 	t.Helper()
 	other := *r
-	other.opts.Instance = instance
+	other.opts.Instance, other.opts.InstanceFile = instance, "/runtime/of/"+instance
 	other.opts.Dirs.Root = filepath.Join(r.dir, instance)
 	other.log = log
 	other.dial(t)
@@ -93,7 +93,7 @@ func TestTwoPoddsOnOneRuntimeLeaveEachOthersPodsAlone(t *testing.T) {
 	if !a.Shared() {
 		t.Error("want the runtime known as shared")
 	}
-	if said := log.String(); strings.Count(said, "left alone") != 1 || !strings.Contains(said, "bbbb") || !strings.Contains(said, "default/theirs") {
+	if said := log.String(); strings.Count(said, "left alone") != 1 || !strings.Contains(said, "bbbb") || !strings.Contains(said, "default/theirs") || !strings.Contains(said, "write its instance into /runtime/of/aaaa and restart") {
 		t.Errorf("log: got %s, want the other podd and its pods named once", said)
 	}
 	// Dead, it keeps nobody from running a pod of the same UID.

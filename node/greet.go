@@ -41,7 +41,7 @@ func (n *Node) connect() error {
 	if endpoint == own {
 		root = n.own.RuntimeRootDir // whose pods the runtime's are is known for as long as they are
 	}
-	if n.instance, err = instanceID(root); err != nil {
+	if n.signature, err = signatureOf(root); err != nil {
 		return err
 	}
 	n.conn, err = cri.Connect(endpoint, cfg.RuntimeRequestTimeout, n.log, n.registry)

@@ -19,25 +19,29 @@ import (
 // instanceBytes is the length of an identity, enough for it to be unique.
 const instanceBytes = 8
 
-// instanceID returns the ID of the instance that owns a root directory. Everything
+// signature is the ID of an instance, and the file that has it.
+type signature struct{ id, file string }
+
+// signatureOf returns the ID of the instance that owns a root directory. Everything
 // that it creates through a runtime carries the ID, which is made at the first
 // start and survives restarts and reboots. If the root directory is lost, so is
 // the ID: what the runtime still has then belongs to another instance.
-func instanceID(rootDir string) (string, error) {
+func signatureOf(rootDir string) (signature, error) {
 	file := filepath.Join(rootDir, "instance")
 	for range 2 {
 		text, err := os.ReadFile(file)
 		if err == nil {
-			return parseInstance(file, string(text))
+			id, err := parseInstance(file, string(text))
+			return signature{id, file}, err
 		}
 		if !errors.Is(err, fs.ErrNotExist) {
-			return "", fmt.Errorf("read podd's identity: %w", err)
+			return signature{}, fmt.Errorf("read podd's identity: %w", err)
 		}
 		if err := makeInstance(rootDir, file); err != nil && !errors.Is(err, fs.ErrExist) {
-			return "", fmt.Errorf("make podd's identity: %w", err)
+			return signature{}, fmt.Errorf("make podd's identity: %w", err)
 		}
 	}
-	return "", fmt.Errorf("read podd's identity: %s keeps disappearing", file)
+	return signature{}, fmt.Errorf("read podd's identity: %s keeps disappearing", file)
 }
 
 func parseInstance(file, text string) (string, error) {

@@ -19,11 +19,11 @@ func TestAnIdentityIsMadeOnceAndKept(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range ids {
 		wg.Go(func() {
-			id, err := instanceID(root)
+			s, err := signatureOf(root)
 			if err != nil {
 				t.Error(err)
 			}
-			ids[i] = id
+			ids[i] = s.id
 		})
 	}
 	wg.Wait()
@@ -32,7 +32,7 @@ func TestAnIdentityIsMadeOnceAndKept(t *testing.T) {
 			t.Fatalf("got %q, want one identity for all", ids)
 		}
 	}
-	if other, err := instanceID(filepath.Join(t.TempDir(), "root")); err != nil || other == ids[0] {
+	if other, err := signatureOf(filepath.Join(t.TempDir(), "root")); err != nil || other.id == ids[0] {
 		t.Errorf("another root directory: got %q (%v), want another identity", other, err)
 	}
 	if left, err := filepath.Glob(filepath.Join(root, ".instance*")); err != nil || len(left) > 0 {
@@ -43,7 +43,7 @@ func TestAnIdentityIsMadeOnceAndKept(t *testing.T) {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := instanceID(root); err == nil || !strings.Contains(err.Error(), file) || !strings.Contains(err.Error(), "remove") {
+		if _, err := signatureOf(root); err == nil || !strings.Contains(err.Error(), file) || !strings.Contains(err.Error(), "remove") {
 			t.Errorf("%q: got %v, want an error that names the file", text, err)
 		}
 	}

@@ -75,7 +75,7 @@ type Node struct {
 	hierarchies cgroup.Facts
 	resources   capacity.Resources
 	sysctls     admission.Sysctls
-	instance    string // the identity of this podd
+	signature   signature
 	addresses   *nodeAddresses
 
 	registry     *prometheus.Registry

@@ -143,7 +143,7 @@ func (n *Node) assemble(facts Facts) (*parts, error) {
 func (n *Node) specOptions(facts Facts) spec.Options {
 	cfg := n.cfg
 	return spec.Options{
-		Instance: n.instance, Dirs: n.dirs(),
+		Instance: n.signature.id, InstanceFile: n.signature.file, Dirs: n.dirs(),
 		CgroupV2: n.hierarchies.Version == cgroup.V2, MemoryCapacity: n.resources.Memory,
 		NoCPUCFSQuota: !cfg.CPUQuota, CPUCFSQuotaPeriod: cfg.CPUQuotaPeriod, SingleProcessOOMKill: cfg.SingleProcessOOMKill,
 		LimitedSwap: cfg.LimitedSwap, SwapCapacity: n.resources.Swap,

@@ -16,8 +16,9 @@ import (
 // containers' configurations. The zero value of each field is usable.
 type Options struct {
 	// Instance is the identity of this podd, which is written on all that it makes;
-	// what carries another's is left alone. "" is for a runtime of one's own.
-	Instance string
+	// what carries another's is left alone. "" is for a runtime of one's own. It is from
+	// InstanceFile.
+	Instance, InstanceFile string
 	// Dirs is where pods' logs and files are.
 	Dirs podfs.Dirs
 

@@ -243,7 +243,7 @@ func TestAPoddMayHaveItsPodsElsewhereThanItsRuntime(t *testing.T) {
 		}
 	}
 	// Another podd on that runtime, which would not know the pods.
-	want := "the last podd of " + runtime.Root + " ran with --root-dir " + pods.Root
+	want := runtime.Root + " was last used by a podd with --root-dir " + pods.Root
 	if err := ClaimAgent(Agent{Dirs: runtime}, runtime.Root); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("got %v, want %q", err, want)
 	}

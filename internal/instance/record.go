@@ -114,7 +114,7 @@ func leftBy(dir, now string) error {
 		return fmt.Errorf("determine whether the last podd of %s has left pods: %w", dir, err)
 	}
 	if len(pods) > 0 {
-		return fmt.Errorf("the last podd of %s ran with --root-dir %s, where there are still directories of its pods: end them first with podd runtime stop, or give --root-dir %[2]s", dir, old.Root)
+		return fmt.Errorf("%s was last used by a podd with --root-dir %s, where directories of pods are left: end those pods first (podd runtime stop), or start podd with --root-dir %[2]s", dir, old.Root)
 	}
 	return nil
 }
