@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+
 	"podd/internal/pod"
 )
 
@@ -126,4 +128,23 @@ func TestADirectoryThatCannotBeCreatedIsOnlyLogged(t *testing.T) {
 	if k := loadKept(filepath.Join(file, "probes"), slog.New(slog.NewTextHandler(&log, nil))); k == nil || !strings.Contains(log.String(), "cannot save probe results") {
 		t.Errorf("got log %q", log.String())
 	}
+}
+
+// A kubelet started the container, in whose place podd is now.
+func TestTheStartupProbeOfAContainerThatIsShownAsStartedIsNotRunAgain(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		started := true
+		for id, want := range map[string]pod.Probes{
+			"a1": {ContainerID: "a1", Startup: ok},
+			"a2": {ContainerID: "a2"}, // another one than the apiserver shows
+		} {
+			p := aPod(pod.UID(id), every(10), every(10), nil)
+			p.Status.ContainerStatuses = []v1.ContainerStatus{{Name: "web", ContainerID: "containerd://a1", Started: &started, Ready: true}}
+			b.Sync(p, "10.0.0.1", []pod.ProbeTarget{{Container: &p.Spec.Containers[0], ContainerID: id, StartedAt: time.Now()}}, false)
+			b.expect(p.UID, "web", want)
+		}
+		b.at(31 * sec)
+		b.expect("a1", "web", pod.Probes{ContainerID: "a1", Startup: ok, Ready: pod.ProbeFailed})
+		b.expect("a2", "web", pod.Probes{ContainerID: "a2", Startup: pod.ProbeFailed})
+	})
 }

@@ -4,6 +4,7 @@ import (
 	"math"
 	"runtime"
 	"slices"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -95,6 +96,9 @@ func (p *Prober) targetLocked(pp *probedPod, t *pod.ProbeTarget) (added bool) {
 	c.found = c.startedAt.Before(p.begun)
 	pace, _ := pod.ProbeUntilSuccess(pp.spec) // whoever reads manifests says what is wrong with it
 	results := p.kept.take(pp.spec.UID, t.Container.Name, t.ContainerID)
+	if results.Startup == pod.ProbeUnknown && shownStarted(pp.spec, t) {
+		results.Startup = pod.ProbeSucceeded
+	}
 	some := false
 	for k := range kinds {
 		spec := k.of(t.Container)
@@ -113,6 +117,14 @@ func (p *Prober) targetLocked(pp *probedPod, t *pod.ProbeTarget) (added bool) {
 	pp.containers[t.Container.Name] = c
 	p.armLocked(c, now)
 	return true
+}
+
+// shownStarted says that the apiserver shows a container as started: its startup probe has
+// succeeded, if only for the kubelet in whose place podd is now, and is not run again.
+func shownStarted(p *v1.Pod, t *pod.ProbeTarget) bool {
+	return slices.ContainsFunc(slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses), func(s v1.ContainerStatus) bool {
+		return s.Name == t.Container.Name && strings.HasSuffix(s.ContainerID, "://"+t.ContainerID) && s.Started != nil && *s.Started
+	})
 }
 
 // remember restores what an earlier podd saved of this container.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -71,7 +72,14 @@ func TestPoddTakesOverTheNodeOfAKubelet(t *testing.T) {
 	m.apply("{apiVersion: v1, kind: ConfigMap, metadata: {name: words}, data: {word: one}}")
 	m.write("static.yaml", m.resting("static"))
 	stays := with(m.podOf("stays", "echo x >> /data/starts; echo x >> /disk/starts; : > /out/stays; ${REST}"), "emptyDir: {}")
-	m.bind(strings.Replace(stays, "mountPath: /data}]", "mountPath: /data}, {name: words, mountPath: /words}, {name: disk, mountPath: /disk}]", 1) +
+	const mounts = "mountPath: /data}, {name: words, mountPath: /words}, {name: disk, mountPath: /disk}]" +
+		"\n    startupProbe: {periodSeconds: 1, failureThreshold: 1, initialDelaySeconds: 2, exec: {command: [test, -e, /out/gate]}}" +
+		"\n    readinessProbe: {periodSeconds: 1, failureThreshold: 1000, exec: {command: [test, -e, /out/gate]}}"
+	gate := filepath.Join(m.out, "gate")
+	if err := os.WriteFile(gate, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	m.bind(strings.Replace(stays, "mountPath: /data}]", mounts, 1) +
 		"  - name: words\n    configMap: {name: words}\n  - name: disk\n    persistentVolumeClaim: {claimName: data}\n")
 	m.bind(m.resting("goes"))
 	before := m.shown("stays", "ready", isReady)
@@ -86,17 +94,12 @@ func TestPoddTakesOverTheNodeOfAKubelet(t *testing.T) {
 	}
 	m.apply("{apiVersion: v1, kind: ConfigMap, metadata: {name: words}, data: {word: two}}")
 
+	// From now on each probe fails. That of its start is over, though, and another must fail
+	// often: what was ready stays so.
+	if err := os.Remove(gate); err != nil {
+		t.Fatal(err)
+	}
 	m.start()
-	m.here("stays", "running on", func(p *v1.Pod) error {
-		if err := isReady(p); err != nil {
-			return err
-		}
-		was, is := before.Status.ContainerStatuses[0], p.Status.ContainerStatuses[0]
-		if is.ContainerID != was.ContainerID || is.RestartCount != 0 || !p.Status.StartTime.Equal(before.Status.StartTime) {
-			return fmt.Errorf("it has container %s since %s, had %s since %s", is.ContainerID, p.Status.StartTime, was.ContainerID, before.Status.StartTime)
-		}
-		return nil
-	})
 	for name, want := range map[string]int{"goes": 0, static: 1} {
 		m.eventually(fmt.Sprintf("%s has %d sandboxes", name, want), func(ctx context.Context) error {
 			ids, err := m.readySandboxes(ctx, name)
@@ -114,6 +117,23 @@ func TestPoddTakesOverTheNodeOfAKubelet(t *testing.T) {
 			err = fmt.Errorf("it has %q", text)
 		}
 		return err
+	})
+	m.eventually("podd has probed whether the container is ready", func(ctx context.Context) error {
+		body, err := testnode.GetLoopback(ctx, m.podd.ReadOnlyPort(), "/metrics/probes")
+		if err == nil && !regexp.MustCompile(`prober_probe_total{[^}]*pod="stays"[^}]*probe_type="Readiness"`).Match(body) {
+			err = fmt.Errorf("it has not:\n%s", body)
+		}
+		return err
+	})
+	m.here("stays", "running on", func(p *v1.Pod) error {
+		if err := isReady(p); err != nil {
+			return err
+		}
+		was, is := before.Status.ContainerStatuses[0], p.Status.ContainerStatuses[0]
+		if is.ContainerID != was.ContainerID || is.RestartCount != 0 || !p.Status.StartTime.Equal(before.Status.StartTime) {
+			return fmt.Errorf("it has container %s since %s, had %s since %s", is.ContainerID, p.Status.StartTime, was.ContainerID, before.Status.StartTime)
+		}
+		return nil
 	})
 	if text, err := os.ReadFile(filepath.Join(of, "kubernetes.io~empty-dir/data/starts")); err != nil || string(text) != "x\n" {
 		t.Errorf("the emptyDir has %q, %v", text, err)
