@@ -96,7 +96,7 @@ func (p *Prober) targetLocked(pp *probedPod, t *pod.ProbeTarget) (added bool) {
 	c.found = c.startedAt.Before(p.begun)
 	pace, _ := pod.ProbeUntilSuccess(pp.spec) // whoever reads manifests says what is wrong with it
 	results := p.kept.take(pp.spec.UID, t.Container.Name, t.ContainerID)
-	if results.Startup == pod.ProbeUnknown && shownStarted(pp.spec, t) {
+	if t.Container.StartupProbe != nil && results.Startup == pod.ProbeUnknown && shownStarted(pp.spec, t) {
 		results.Startup = pod.ProbeSucceeded
 	}
 	some := false

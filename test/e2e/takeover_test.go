@@ -18,7 +18,7 @@ import (
 )
 
 // kubelet prepares upstream's kubelet as the node of the cluster that m prepared, with podd's
-// manifests; takeOver has podd start in its place.
+// manifests; start then has podd take its place.
 func (m *member) kubelet() *testnode.Kubelet {
 	m.Helper()
 	binary := os.Getenv("PODD_TEST_KUBELET")
