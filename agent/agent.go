@@ -44,6 +44,7 @@ type Agent struct {
 	mu       sync.Mutex // guards what any goroutine may request
 	workers  map[pod.UID]*worker
 	unknown  map[pod.UID]bool       // woken, without a worker
+	lookups  map[pod.UID]bool       // pods without a worker that are being looked up
 	foreign  map[pod.UID]bool       // another agent's, not observed again
 	rejected map[pod.UID]rejection  // desired, and not admitted
 	drains   map[chan struct{}]bool // requests to end all pods, and whether they wait for that
@@ -110,6 +111,7 @@ func New(cfg Config) *Agent {
 		poke:        make(chan struct{}, 1),
 		freed:       make(chan struct{}, 1),
 		unknown:     make(map[pod.UID]bool),
+		lookups:     make(map[pod.UID]bool),
 		foreign:     make(map[pod.UID]bool),
 	}
 }

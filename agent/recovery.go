@@ -139,7 +139,8 @@ func orphan(g pod.Summary) *pod.Desired {
 
 // identifyUnknown identifies pods that were woken and have no worker: usually one
 // that was just removed, sometimes one whose sandbox was created after its worker had
-// returned.
+// returned. A pod that is being looked up stays unknown until that has ended: what is
+// found may be older than the wake-up.
 func (a *Agent) identifyUnknown(ctx context.Context) {
 	if !a.recovered {
 		return // the result may be older than the wake-up
@@ -147,11 +148,15 @@ func (a *Agent) identifyUnknown(ctx context.Context) {
 	a.mu.Lock()
 	var uids []pod.UID
 	for uid := range a.unknown {
+		if a.lookups[uid] {
+			continue
+		}
+		delete(a.unknown, uid)
 		if a.workers[uid] == nil {
+			a.lookups[uid] = true
 			uids = append(uids, uid)
 		}
 	}
-	clear(a.unknown)
 	a.mu.Unlock()
 	if len(uids) > 0 {
 		a.wg.Go(func() { a.identify(ctx, uids) })
@@ -164,19 +169,10 @@ func (a *Agent) identify(ctx context.Context, uids []pod.UID) {
 	again := false
 	for _, uid := range uids {
 		seen, err := a.cfg.Observer.Lookup(ctx, uid)
-		if err != nil {
-			again = true
-			a.mu.Lock()
-			a.unknown[uid] = true
-			a.mu.Unlock()
-			continue
-		}
-		if seen.Empty() && seen.Foreign == "" {
-			continue // gone
-		}
-		if seen.StartTime.IsZero() {
-			a.noteForeign(uid)
-			continue
+		a.lookedUp(uid, seen, err)
+		again = again || err != nil
+		if err != nil || seen.StartTime.IsZero() {
+			continue // retried, gone, or another agent's
 		}
 		g := pod.Summary{UID: uid, Name: seen.Name, Namespace: seen.Namespace, Source: seen.Source}
 		select {
@@ -191,14 +187,29 @@ func (a *Agent) identify(ctx context.Context, uids []pod.UID) {
 	}
 }
 
+// lookedUp records the result of a pod's lookup. A pod that is another agent's is not
+// looked up again, also if it was woken meanwhile.
+func (a *Agent) lookedUp(uid pod.UID, seen pod.Observed, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.lookups, uid)
+	switch {
+	case err != nil:
+		a.unknown[uid] = true
+	case seen.StartTime.IsZero() && (!seen.Empty() || seen.Foreign != ""):
+		a.noteForeign(uid)
+		delete(a.unknown, uid)
+	case a.unknown[uid]: // woken during the lookup
+		a.pokeUnknown()
+	}
+}
+
 // maxForeign bounds how many foreign pods are remembered.
 const maxForeign = 4096
 
 // noteForeign records that a pod is not podd's, so that its events are ignored:
-// another client of the runtime may start and stop many pods.
+// another client of the runtime may start and stop many pods. It is called with mu held.
 func (a *Agent) noteForeign(uid pod.UID) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
 	if len(a.foreign) >= maxForeign {
 		clear(a.foreign)
 	}

@@ -226,9 +226,19 @@ func (c *conn) Observe(ctx context.Context, uid pod.UID) (pod.Observed, error) {
 	return seen, nil
 }
 
-// Lookup is Observe: the fake's lists say all.
+// Lookup is Observe from the fake's lists, which say all.
 func (c *conn) Lookup(ctx context.Context, uid pod.UID) (pod.Observed, error) {
-	return c.Observe(ctx, uid)
+	seen, err := c.Observe(ctx, uid)
+	c.slowList()
+	return seen, err
+}
+
+// slowList is how long a list takes to arrive, see slow-list.
+func (r *fakeRuntime) slowList() {
+	r.mu.Lock()
+	takes := r.listTakes
+	r.mu.Unlock()
+	time.Sleep(takes)
 }
 
 func (c *conn) Summaries(ctx context.Context) ([]pod.Summary, error) {
@@ -246,10 +256,7 @@ func (c *conn) Summaries(ctx context.Context) ([]pod.Summary, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.mu.Lock()
-	takes := c.listTakes
-	c.mu.Unlock()
-	time.Sleep(takes)
+	c.slowList()
 	return list, nil
 }
 
