@@ -70,18 +70,21 @@ func TestABackOffWaitsThoughTheClockWasSetForward(t *testing.T) {
 // whose successor was removed by somebody else.
 func TestAnEndIsAsOldAsItSaysWhereNoClockWasSet(t *testing.T) {
 	restarts := map[string]backoff.Entry{"web": {Delay: 40 * time.Second, Restarted: noon.Add(-30 * time.Second), Ended: noon.Add(-time.Minute)}}
-	ended := web("exited 1", 0, 3)
-	ended.FinishedAt = noon.Add(-3 * time.Second)
-	for name, before := range map[string]pod.Container{"shown late": web("running", 0, 3), "the successor went": web("running", 0, 4)} {
-		in := input(aPod(), observed(ready(0), before))
+	for name, test := range map[string]struct {
+		before pod.Container
+		age    time.Duration
+	}{
+		"shown late":         {web("running", 0, 3), 3 * time.Second},
+		"the successor went": {web("running", 0, 4), 20 * time.Second},
+	} {
+		in := input(aPod(), observed(ready(0), test.before))
 		in.Observed.At, in.Memory.Restarts = noon, restarts
-		if name == "the successor went" {
-			ended.FinishedAt = noon.Add(-20 * time.Second)
-		}
 		in.Memory = plan.Next(in).Memory
+		ended := web("exited 1", 0, 3)
+		ended.FinishedAt = noon.Add(-test.age)
 		in.Observed, in.Now = observed(ready(0), ended), noon.Add(time.Second)
 		in.Observed.At = in.Now
-		if got, want := describe(plan.Next(in)), "wake "+(40*time.Second-noon.Sub(ended.FinishedAt)).String(); got != want {
+		if got, want := describe(plan.Next(in)), "wake "+(40*time.Second-test.age).String(); got != want {
 			t.Errorf("%s: got %s, want %s", name, got, want)
 		}
 	}
