@@ -101,6 +101,7 @@ func inCluster(t *testing.T, root string, f *fake) (*testNode, *testCluster) {
 	if f != nil {
 		f.register(n)
 		n.has(driverName)
+		eventually(t, "the cluster is told of the driver", func() bool { c.mu.Lock(); defer c.mu.Unlock(); return c.changes > 0 })
 	}
 	return n, c
 }

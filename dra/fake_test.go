@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -250,7 +251,8 @@ func newRig(t *testing.T, before *rig) *rig {
 	return r
 }
 
-// plug registers a fake without a socket; unplug ends its connection, replug makes it anew.
+// plug registers a fake without a socket, in simulated time; connect(false) ends its connection,
+// connect(true) makes it anew.
 func (r *rig) plug(f *fake) (connect func(bool)) {
 	r.t.Helper()
 	states := make(chan bool, 10)
@@ -269,6 +271,7 @@ func (r *rig) plug(f *fake) (connect func(bool)) {
 	if err := r.adopt(i); err != nil {
 		r.t.Fatal(err)
 	}
+	synctest.Wait() // it is connected
 	return func(connected bool) { states <- connected }
 }
 
