@@ -116,7 +116,13 @@ func TestALogIsFollowedWhileAHookRuns(t *testing.T) {
 	e := begin(t)
 	e.write("web.yaml", withFields(e.podOf("web", "echo one; : > /out/web; while [ ! -e /out/go ]; do sleep 0.05; done; echo two; ${REST}"),
 		`lifecycle: {postStart: {exec: {command: [sh, -c, "while [ ! -e /out/hooked ]; do sleep 0.05; done"]}}}`))
-	e.mark("web")
+	// Its first instruction precedes the runtime's word that it runs.
+	e.eventually("its log can be read", func(context.Context) error {
+		if got, err := e.prints("logs", "web"); err != nil || got != "one\n" {
+			return fmt.Errorf("got %q, %w", got, err)
+		}
+		return nil
+	})
 	follow, ended := e.background("logs", "-f", "web")
 	e.has("follow begins", follow, "one\n")
 	if err := os.WriteFile(e.out+"/go", nil, 0o644); err != nil {
@@ -143,7 +149,7 @@ func TestALogIsFollowedWhileAHookRuns(t *testing.T) {
 func TestACommandRunsInAContainer(t *testing.T) {
 	e := begin(t)
 	e.write("web.yaml", e.resting("web"))
-	e.mark("web")
+	e.ready("web")
 	if got, err := e.prints("exec", "web", "--", "sh", "-c", "echo out; echo err >&2"); err != nil || got != "out\n" {
 		t.Errorf("got %q, %v", got, err)
 	}
@@ -178,7 +184,7 @@ func TestAContainersOwnProcessIsAttachedTo(t *testing.T) {
 	manifest := e.podOf("web", "while read line; do [ $line != end ] || exit 3; echo got $line; done")
 	e.write("web.yaml", strings.Replace(manifest, "  - name: main\n", "  - name: main\n    stdin: true\n", 1))
 	e.write("deaf.yaml", e.resting("deaf"))
-	e.mark("deaf")
+	e.ready("deaf")
 	e.ready("web")
 	watcher, ended := e.background("attach", "web")
 	attached := e.command(t.Context(), "attach", "-i", "web")
@@ -224,7 +230,7 @@ func TestAContainersOwnProcessIsAttachedTo(t *testing.T) {
 func TestFilesAreCopiedToAndFromAContainer(t *testing.T) {
 	e := begin(t)
 	e.write("web.yaml", e.resting("web"))
-	e.mark("web")
+	e.ready("web")
 	dir := t.TempDir()
 	big := strings.Repeat("0123456789abcdef", 1<<16)
 	if err := errors.Join(os.MkdirAll(dir+"/site/sub", 0o755), os.WriteFile(dir+"/site/sub/big", []byte(big), 0o640), os.WriteFile(dir+"/site/run", []byte("#!/bin/sh\n"), 0o755)); err != nil {
@@ -271,6 +277,7 @@ func TestACopyFromAContainerGoesOnAfterPoddWasKilled(t *testing.T) {
 	halting := "#!/bin/sh\nbusybox tar \"$@\" > $3.tar; head -c 500000 $3.tar; [ -e /out/again ] || { : > /out/half${3##*/}; sleep 1000; }; tail -c +500001 $3.tar\n"
 	e.write("web.yaml", e.podOf("web", fmt.Sprintf("rm /bin/tar; printf '%%s' %s > /bin/tar; chmod +x /bin/tar; seq 150000 | tee /tmp/1 > /tmp/2; : > /out/web; ${REST}", "'"+halting+"'")))
 	e.mark("web")
+	e.ready("web")
 	dir := t.TempDir()
 	once, onceEnded := e.background("cp", "web:/tmp/1", dir+"/once")
 	resumed, ended := e.background("cp", "--retries=-1", "web:/tmp/2", dir+"/big")
@@ -366,7 +373,7 @@ func TestPortsOfAPodAreForwarded(t *testing.T) {
 func TestAShellInATerminal(t *testing.T) {
 	e := begin(t)
 	e.write("web.yaml", e.resting("web"))
-	e.mark("web")
+	e.ready("web")
 	e.shell(e.command(t.Context(), "exec", "-it", "web", "--", "sh"), 5)
 }
 
@@ -375,7 +382,7 @@ func TestAShellInATerminal(t *testing.T) {
 func TestAContainersOwnTerminalIsAttachedTo(t *testing.T) {
 	e := begin(t)
 	e.write("web.yaml", strings.Replace(e.podOf("web", ": > /out/web; exec sh"), "    image:", "    stdin: true\n    tty: true\n    image:", 1))
-	e.mark("web")
+	e.ready("web")
 	e.shell(e.command(t.Context(), "attach", "-it", "web"), 0)
 }
 
