@@ -24,6 +24,7 @@ func TestAPodThatChangesWhileItEndsIsReplacedWhenItHasEnded(t *testing.T) {
 	e := begin(t)
 	e.write("app.yaml", e.ending("app", "one"))
 	old := e.ready("app")
+	e.order("one")
 	e.remove("app.yaml")
 	e.order("one", "one-hook") // it is at its end
 	e.write("app.yaml", e.ending("app", "two"))
@@ -51,6 +52,7 @@ func TestAManifestThatComesBackWithinTheGracePeriodRunsOnceMore(t *testing.T) {
 	text := e.ending("app", "app")
 	e.write("app.yaml", text)
 	old := e.ready("app")
+	e.order("app")
 	e.remove("app.yaml")
 	e.order("app", "app-hook")
 	e.write("app.yaml", text)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -37,6 +38,17 @@ func (e *env) told(name, spec string, init, main []string) string {
 // told to end, after a while.
 func says(start, end, after string) string {
 	return fmt.Sprintf(`command: [/bin/sh, -c, "trap 'sleep %s; echo %s >> /out/order; exit 0' TERM; echo %s >> /out/order; while :; do sleep 3600 & wait; done"]`, after, end, start)
+}
+
+// hasSaid is an error if one of these lines was not written by says.
+func (e *env) hasSaid(lines ...string) error {
+	said, err := os.ReadFile(filepath.Join(e.out, "order"))
+	for _, line := range lines {
+		if !slices.Contains(strings.SplitAfter(string(said), "\n"), line) {
+			return fmt.Errorf("%q is not among %q (%v)", line, said, err)
+		}
+	}
+	return nil
 }
 
 func (e *env) order(want ...string) {
