@@ -89,6 +89,7 @@ func TestAHookThatNeverEndsIsCutOffWithTheGracePeriod(t *testing.T) {
 	hook := "lifecycle: {%s: {exec: {command: [/bin/sh, -c, 'echo %s >> /out/order; sleep 3600']}}}\n"
 	e.write("stop.yaml", e.told("stop", "terminationGracePeriodSeconds: 2", nil, []string{"name: main\n" + fmt.Sprintf(hook, "preStop", "stopping") + says("up", "ends", "0")}))
 	e.ready("stop")
+	e.order("up")
 	began := time.Now()
 	e.remove("stop.yaml")
 	e.order("up", "stopping", "ends")
@@ -99,7 +100,7 @@ func TestAHookThatNeverEndsIsCutOffWithTheGracePeriod(t *testing.T) {
 	e.write("start.yaml", e.told("start", "terminationGracePeriodSeconds: 3000", nil, []string{"name: main\n" + fmt.Sprintf(hook, "postStart", "starting") + says("up2", "ends2", "0")}))
 	e.waitPod("start", "starting", func(p *v1.Pod) error {
 		c := p.Status.ContainerStatuses
-		if !strings.Contains(e.contents("order"), "starting") || len(c) != 1 || c[0].State.Waiting == nil || c[0].State.Waiting.Reason != "ContainerCreating" {
+		if e.hasSaid("up2\n", "starting\n") != nil || len(c) != 1 || c[0].State.Waiting == nil || c[0].State.Waiting.Reason != "ContainerCreating" {
 			return errors.New(describe(p))
 		}
 		return nil
