@@ -197,7 +197,7 @@ func (a *Agent) lookedUp(uid pod.UID, seen pod.Observed, err error) {
 	case err != nil:
 		a.unknown[uid] = true
 	case seen.StartTime.IsZero() && (!seen.Empty() || seen.Foreign != ""):
-		a.noteForeign(uid)
+		a.noteForeignLocked(uid)
 		delete(a.unknown, uid)
 	case a.unknown[uid]: // woken during the lookup
 		a.pokeUnknown()
@@ -207,9 +207,9 @@ func (a *Agent) lookedUp(uid pod.UID, seen pod.Observed, err error) {
 // maxForeign bounds how many foreign pods are remembered.
 const maxForeign = 4096
 
-// noteForeign records that a pod is not podd's, so that its events are ignored:
-// another client of the runtime may start and stop many pods. It is called with mu held.
-func (a *Agent) noteForeign(uid pod.UID) {
+// noteForeignLocked records that a pod is not podd's, so that its events are ignored:
+// another client of the runtime may start and stop many pods.
+func (a *Agent) noteForeignLocked(uid pod.UID) {
 	if len(a.foreign) >= maxForeign {
 		clear(a.foreign)
 	}

@@ -233,7 +233,7 @@ func (c *conn) Lookup(ctx context.Context, uid pod.UID) (pod.Observed, error) {
 	return seen, err
 }
 
-// slowList is how long a list takes to arrive, see slow-list.
+// slowList waits for as long as a list takes to arrive, see slow-list.
 func (r *fakeRuntime) slowList() {
 	r.mu.Lock()
 	takes := r.listTakes
