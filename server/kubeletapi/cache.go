@@ -56,6 +56,16 @@ func (c *cache[K, V]) get(ctx context.Context, key K, ask func(context.Context) 
 	}
 }
 
+// put keeps an answer that was asked for elsewhere.
+func (c *cache[K, V]) put(key K, value V, ttl time.Duration) {
+	a := &answer[V]{done: make(chan struct{}), value: value, expires: time.Now().Add(ttl)}
+	close(a.done)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.makeRoomLocked()
+	c.all[key] = a
+}
+
 // makeRoomLocked drops what has expired and, if that is not enough, everything that nobody
 // waits for.
 func (c *cache[K, V]) makeRoomLocked() {

@@ -2,7 +2,6 @@ package kubeletapi
 
 import (
 	"context"
-	"crypto/sha256"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -49,7 +48,7 @@ const patience = 10 * time.Second
 type Guard struct {
 	cfg    Config
 	log    *slog.Logger
-	tokens *cache[[sha256.Size]byte, *user]
+	tokens *tokens
 	access *cache[accessKey, bool]
 }
 
@@ -69,7 +68,7 @@ func NewGuard(c Config) *Guard {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Guard{cfg: c, log: c.Log, tokens: newCache[[sha256.Size]byte, *user](), access: newCache[accessKey, bool]()}
+	return &Guard{cfg: c, log: c.Log, tokens: newTokens(), access: newCache[accessKey, bool]()}
 }
 
 // Wrap returns a handler that answers 401 and 403 in the kubelet's words, and otherwise
@@ -77,6 +76,12 @@ func NewGuard(c Config) *Guard {
 func (g *Guard) Wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		u, err := g.authenticate(r)
+		if errors.Is(err, errTooMany) {
+			g.noteUnreviewed(r.RemoteAddr)
+			w.Header().Set("Retry-After", retryAfter)
+			refuse(w, http.StatusTooManyRequests, "Too Many Requests")
+			return
+		}
 		if err != nil {
 			g.log.Info("refused a request: its sender is not known", "path", r.URL.Path, "from", r.RemoteAddr, "error", err)
 		}
@@ -119,7 +124,7 @@ func (g *Guard) authenticate(r *http.Request) (*user, error) {
 		if !g.cfg.Tokens {
 			return nil, errors.New("bearer tokens are not accepted (authentication.webhook.enabled)")
 		}
-		return g.token(r.Context(), token)
+		return g.token(r.Context(), token, r.RemoteAddr)
 	}
 	if g.cfg.Anonymous {
 		return anonymous, nil
@@ -155,26 +160,6 @@ func (g *Guard) certificate(chain []*x509.Certificate) (*user, error) {
 func bearer(r *http.Request) (token string, ok bool) {
 	scheme, token, ok := strings.Cut(strings.TrimSpace(r.Header.Get("Authorization")), " ")
 	return strings.TrimSpace(token), ok && strings.EqualFold(scheme, "bearer") && strings.TrimSpace(token) != ""
-}
-
-// token returns whose a token is. Tokens are kept as their hashes.
-func (g *Guard) token(ctx context.Context, token string) (*user, error) {
-	return g.tokens.get(ctx, sha256.Sum256([]byte(token)), func(ctx context.Context) (*user, time.Duration, error) {
-		ctx, cancel := context.WithTimeout(ctx, patience)
-		defer cancel()
-		info, authenticated, err := g.cfg.Reviewer.ReviewToken(ctx, token)
-		if err != nil {
-			return nil, 0, fmt.Errorf("review a token: %w", err)
-		}
-		if !authenticated {
-			return nil, g.cfg.TokenTTL, nil
-		}
-		u := &user{name: info.Username, uid: info.UID, groups: info.Groups, extra: map[string]authorizationv1.ExtraValue{}}
-		for key, value := range info.Extra {
-			u.extra[key] = authorizationv1.ExtraValue(value)
-		}
-		return u, g.cfg.TokenTTL, nil
-	})
 }
 
 // accessKey identifies an answer about access.

@@ -182,9 +182,9 @@ func TestTheCachesAreBounded(t *testing.T) {
 	r := &reviewer{}
 	g := NewGuard(Config{Tokens: true, TokenTTL: time.Hour, Reviewer: r})
 	for i := range 3 * maxCached {
-		ask(g.Wrap(http.NotFoundHandler()), "GET", "/", fmt.Sprint("token", i))
+		askFrom(g.Wrap(http.NotFoundHandler()), fmt.Sprintf("10.0.%d.%d:1", i/256, i%256), fmt.Sprint("token", i))
 	}
-	if n := len(g.tokens.all); n > maxCached {
+	if n := len(g.tokens.strangers.all); n > maxCached {
 		t.Errorf("%d answers are kept", n)
 	}
 }

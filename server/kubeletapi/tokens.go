@@ -1,0 +1,244 @@
+package kubeletapi
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+
+	"golang.org/x/time/rate"
+)
+
+// The bounds of reviews: whoever reaches the port can make up tokens, and podd would ask the
+// apiserver about each, with the node's own identity.
+const (
+	// sourceBurst and sourceEvery bound the unknown tokens of one address: each of a
+	// cluster's scrapers has a new token at most every few minutes.
+	sourceBurst = 10
+	sourceEvery = 2 * time.Second
+	// maxSourceReviews of unknown tokens of one address are in flight, and
+	// maxStrangerReviews of all addresses.
+	maxSourceReviews   = 4
+	maxStrangerReviews = 16
+	// maxKnownReviews of tokens that were accepted before are in flight; others wait.
+	maxKnownReviews = 16
+	// maxSources bounds the addresses with a limiter of their own. Those beyond share one.
+	maxSources = 4096
+	// maxKnown bounds the tokens that are known to have been accepted.
+	maxKnown = 1024
+	// retryAfter is what a sender is told, in seconds, and tellEvery how often the log is.
+	retryAfter = "2"
+	tellEvery  = time.Minute
+)
+
+// errTooMany refuses a token without a review.
+var errTooMany = errors.New("too many unknown tokens: this one was not reviewed")
+
+// tokens answers whose a token is. There are two lanes to the apiserver: one for the tokens
+// that it accepted when it was last asked, and one for all others. An answer or a review of
+// the second never takes the place of one of the first. Tokens are kept as their hashes.
+type tokens struct {
+	known, strangers *cache[tokenHash, *user]
+	knownReviews     chan struct{} // a place for each review in flight
+
+	mu       sync.Mutex
+	accepted map[tokenHash]time.Time // when it was last used
+	sources  map[netip.Prefix]*source
+	others   *source // of addresses beyond maxSources
+	inFlight int     // reviews of strangers
+	refused  int     // since the log was told
+	told     time.Time
+}
+
+type tokenHash [sha256.Size]byte
+
+// source bounds the unknown tokens of one address.
+type source struct {
+	limit    *rate.Limiter
+	inFlight int // guarded by tokens.mu
+}
+
+func newSource() *source {
+	return &source{limit: rate.NewLimiter(rate.Every(sourceEvery), sourceBurst)}
+}
+
+func newTokens() *tokens {
+	return &tokens{
+		known: newCache[tokenHash, *user](), strangers: newCache[tokenHash, *user](), knownReviews: make(chan struct{}, maxKnownReviews),
+		accepted: map[tokenHash]time.Time{}, sources: map[netip.Prefix]*source{}, others: newSource(),
+	}
+}
+
+// token returns whose a token is; nil for nobody's. from is the sender's address. The error is
+// errTooMany for an unknown token that would take more than its sender's share.
+func (g *Guard) token(ctx context.Context, token, from string) (*user, error) {
+	hash := tokenHash(sha256.Sum256([]byte(token)))
+	t := g.tokens
+	if t.isKnown(hash) {
+		return t.known.get(ctx, hash, func(ctx context.Context) (*user, time.Duration, error) {
+			ctx, cancel := context.WithTimeout(ctx, patience)
+			defer cancel()
+			select {
+			case t.knownReviews <- struct{}{}:
+				defer func() { <-t.knownReviews }()
+			case <-ctx.Done():
+				return nil, 0, fmt.Errorf("review a token: %w", context.Cause(ctx))
+			}
+			return g.review(ctx, token, hash)
+		})
+	}
+	return t.strangers.get(ctx, hash, func(ctx context.Context) (*user, time.Duration, error) {
+		leave, ok := t.admit(from)
+		if !ok {
+			return nil, 0, errTooMany
+		}
+		defer leave()
+		ctx, cancel := context.WithTimeout(ctx, patience)
+		defer cancel()
+		return g.review(ctx, token, hash)
+	})
+}
+
+// review asks the apiserver, and notes whether it accepts the token.
+func (g *Guard) review(ctx context.Context, token string, hash tokenHash) (*user, time.Duration, error) {
+	info, authenticated, err := g.cfg.Reviewer.ReviewToken(ctx, token)
+	if err != nil {
+		return nil, 0, fmt.Errorf("review a token: %w", err)
+	}
+	if !authenticated {
+		g.tokens.forget(hash)
+		return nil, g.cfg.TokenTTL, nil
+	}
+	u := &user{name: info.Username, uid: info.UID, groups: info.Groups, extra: map[string]authorizationv1.ExtraValue{}}
+	for key, value := range info.Extra {
+		u.extra[key] = authorizationv1.ExtraValue(value)
+	}
+	g.tokens.accept(hash, u, g.cfg.TokenTTL)
+	return u, g.cfg.TokenTTL, nil
+}
+
+func (t *tokens) isKnown(hash tokenHash) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	_, ok := t.accepted[hash]
+	if ok {
+		t.accepted[hash] = time.Now()
+	}
+	return ok
+}
+
+// accept gives a token a place among the known. The one that was not used for longest gives
+// way.
+func (t *tokens) accept(hash tokenHash, u *user, ttl time.Duration) {
+	if !t.isKnown(hash) {
+		// The answer came in the strangers' lane. It is in this one before anybody asks there.
+		t.known.put(hash, u, ttl)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if _, already := t.accepted[hash]; !already && len(t.accepted) >= maxKnown {
+		t.dropOldestLocked()
+	}
+	t.accepted[hash] = time.Now()
+}
+
+func (t *tokens) dropOldestLocked() {
+	var oldest tokenHash
+	var since time.Time
+	for h, used := range t.accepted {
+		if since.IsZero() || used.Before(since) {
+			oldest, since = h, used
+		}
+	}
+	delete(t.accepted, oldest)
+}
+
+func (t *tokens) forget(hash tokenHash) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.accepted, hash)
+}
+
+// admit lets an unknown token of an address be reviewed; leave ends that.
+func (t *tokens) admit(from string) (leave func(), ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := t.sourceLocked(addressOf(from))
+	if t.inFlight >= maxStrangerReviews || s.inFlight >= maxSourceReviews || !s.limit.Allow() {
+		return nil, false
+	}
+	t.inFlight++
+	s.inFlight++
+	return func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.inFlight--
+		s.inFlight--
+	}, true
+}
+
+// noteUnreviewed logs tokens that were refused without a review: the first, and then their
+// number.
+func (g *Guard) noteUnreviewed(from string) {
+	t := g.tokens
+	t.mu.Lock()
+	t.refused++
+	n, due := t.refused, time.Since(t.told) >= tellEvery
+	if due {
+		t.refused, t.told = 0, time.Now()
+	}
+	t.mu.Unlock()
+	if due {
+		g.log.Warn("refused requests: their senders' addresses send more unknown tokens than are reviewed", "requests", n, "from", from)
+	}
+}
+
+// sourceLocked returns an address' limiter. Addresses that have spent nothing lately make
+// room for it.
+func (t *tokens) sourceLocked(address netip.Prefix) *source {
+	if s := t.sources[address]; s != nil {
+		return s
+	}
+	if len(t.sources) >= maxSources {
+		for a, s := range t.sources {
+			if s.inFlight == 0 && s.limit.Tokens() >= sourceBurst {
+				delete(t.sources, a)
+			}
+		}
+	}
+	if len(t.sources) >= maxSources {
+		return t.others
+	}
+	s := newSource()
+	t.sources[address] = s
+	return s
+}
+
+// addressOf is who counts as one sender: an IPv4 address, or the network of an IPv6 one, in
+// which a host chooses its addresses itself.
+func addressOf(remote string) netip.Prefix {
+	host, _, err := net.SplitHostPort(remote)
+	if err != nil {
+		return netip.Prefix{}
+	}
+	ip, err := netip.ParseAddr(host)
+	if err != nil {
+		return netip.Prefix{}
+	}
+	ip = ip.Unmap()
+	bits := ip.BitLen()
+	if ip.Is6() {
+		bits = 64
+	}
+	p, err := ip.WithZone("").Prefix(bits)
+	if err != nil {
+		return netip.Prefix{}
+	}
+	return p
+}
