@@ -12,8 +12,9 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/fsnotify/fsnotify"
 	"golang.org/x/sys/unix"
+
+	"podd/internal/filewatch"
 )
 
 // Options are those of kubectl logs (v1.PodLogOptions).
@@ -57,7 +58,7 @@ type Reader struct {
 	path    string
 	file    *os.File
 	ended   <-chan struct{}
-	watch   *fsnotify.Watcher
+	watch   *filewatch.Subscription // nil without Follow
 	// size is how much of the file is read where nothing is followed.
 	size int64
 	out  map[string]io.Writer
@@ -71,14 +72,15 @@ type Reader struct {
 }
 
 // Open opens a log, whose lines of this moment a Reader without Follow reads and no others. A
-// file that is not there is fs.ErrNotExist. Close must be called.
-func Open(l Log, o Options) (*Reader, error) {
+// file that is not there is fs.ErrNotExist. dirs watches the directory of a log that is
+// followed. Close must be called.
+func Open(l Log, o Options, dirs *filewatch.Dirs) (*Reader, error) {
 	file, err := openRegular(l.Path)
 	if err != nil {
 		return nil, err
 	}
 	r := &Reader{options: o, path: l.Path, file: file, ended: l.Ended, left: o.LimitBytes, open: map[string]bool{}}
-	if err := r.begin(); err != nil {
+	if err := r.begin(dirs); err != nil {
 		r.Close()
 		return nil, err
 	}
@@ -104,14 +106,11 @@ func openRegular(path string) (*os.File, error) {
 }
 
 // begin goes to where the reading begins.
-func (r *Reader) begin() error {
+func (r *Reader) begin(dirs *filewatch.Dirs) error {
 	if r.options.Follow {
 		// Before the first look, so that nothing is missed between the two.
 		var err error
-		if r.watch, err = fsnotify.NewWatcher(); err != nil {
-			return fmt.Errorf("watch %s: %w", r.path, err)
-		}
-		if err := r.watch.Add(filepath.Dir(r.path)); err != nil {
+		if r.watch, err = dirs.Subscribe(filepath.Dir(r.path)); err != nil {
 			return fmt.Errorf("watch %s: %w", r.path, err)
 		}
 	}
@@ -128,7 +127,7 @@ func (r *Reader) begin() error {
 func (r *Reader) Close() {
 	_ = r.file.Close()
 	if r.watch != nil {
-		_ = r.watch.Close()
+		r.watch.Close()
 	}
 }
 
@@ -177,11 +176,10 @@ func (r *Reader) run(ctx context.Context) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-r.ended:
-		case err := <-r.watch.Errors:
-			if !errors.Is(err, fsnotify.ErrEventOverflow) { // after which it is looked at anyway
-				return fmt.Errorf("watch %s: %w", r.path, err)
+		case _, ok := <-r.watch.Changed:
+			if !ok {
+				return fmt.Errorf("watch %s: notifications of changes have ended", r.path)
 			}
-		case <-r.watch.Events:
 		}
 	}
 }

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"podd/internal/filewatch"
 )
 
 var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -26,7 +28,7 @@ func record(n int, stream, tag, text string) string {
 
 // read opens a log and writes it.
 func read(ctx context.Context, l Log, o Options, out, errs io.Writer) error {
-	r, err := Open(l, o)
+	r, err := Open(l, o, new(filewatch.Dirs))
 	if err != nil {
 		return err
 	}
@@ -145,7 +147,7 @@ func TestWithoutFollowOnlyWhatIsThereIsRead(t *testing.T) {
 		path := logFile(t, record(0, "stdout", "F", "0"), record(1, "stdout", "F", "1"))
 		o := All
 		o.Tail = tail
-		r, err := Open(Log{path, nil}, o)
+		r, err := Open(Log{path, nil}, o, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -244,5 +246,35 @@ func TestAFollowerThatIsCancelledReturns(t *testing.T) {
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestFollowersShareOneInotifyInstance: root has 128 of them.
+func TestFollowersShareOneInotifyInstance(t *testing.T) {
+	count := func() (n int) {
+		fds, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, fd := range fds {
+			if target, _ := os.Readlink("/proc/self/fd/" + fd.Name()); target == "anon_inode:inotify" {
+				n++
+			}
+		}
+		return n
+	}
+	before := count()
+	var dirs filewatch.Dirs
+	o := All
+	o.Follow = true
+	for range 200 {
+		r, err := Open(Log{logFile(t, record(0, "stdout", "F", "x")), make(chan struct{})}, o, &dirs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+	}
+	if n := count() - before; n != 1 {
+		t.Errorf("200 followers have %d inotify instances, want one", n)
 	}
 }

@@ -56,7 +56,7 @@ func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	opened, err := podlogs.Open(log, options)
+	opened, err := podlogs.Open(log, options, &s.logDirs)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		http.Error(w, fmt.Sprintf("the log of container %q in pod %q is not there any more", name, p.Name), http.StatusNotFound)

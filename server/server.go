@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 
+	"podd/internal/filewatch"
 	"podd/internal/pod"
 )
 
@@ -108,6 +109,8 @@ type Server struct {
 	sessions chan struct{}
 	// queries are places for queries of the journal.
 	queries chan struct{}
+	// logDirs are the directories of logs that are followed.
+	logDirs filewatch.Dirs
 	// paths are the first words of the routes of all APIs.
 	paths   map[string]bool
 	started time.Time

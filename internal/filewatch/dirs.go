@@ -1,0 +1,170 @@
+package filewatch
+
+import (
+	"errors"
+	"path/filepath"
+	"sync"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+// Dirs reports changes of directories to any number of subscribers with one inotify instance:
+// a user may have few (fs.inotify.max_user_instances is 128). It has none while nobody is
+// subscribed. The zero value is ready.
+type Dirs struct {
+	// change serializes the calls of the instance. It is never taken by dispatch, for
+	// which they may wait.
+	change sync.Mutex
+	watch  *fsnotify.Watcher // nil while nobody is subscribed; guarded by change
+
+	mu   sync.Mutex
+	subs map[string]map[*Subscription]struct{} // by directory
+}
+
+// Subscription is to the changes of one directory.
+type Subscription struct {
+	// Changed receives after a change of the directory or a file in it: twice before the
+	// look is the same as once. It is closed when no more changes can be seen.
+	Changed <-chan struct{}
+
+	dirs    *Dirs
+	dir     string
+	changed chan struct{} // capacity 1
+	watch   *fsnotify.Watcher
+	ended   bool // guarded by dirs.mu
+}
+
+// Subscribe watches a directory until the subscription is closed.
+func (d *Dirs) Subscribe(dir string) (*Subscription, error) {
+	d.change.Lock()
+	defer d.change.Unlock()
+	if d.watch == nil {
+		w, err := fsnotify.NewWatcher()
+		if err != nil {
+			return nil, err
+		}
+		d.watch = w
+		go d.dispatch(w)
+	}
+	s := &Subscription{dirs: d, dir: filepath.Clean(dir), changed: make(chan struct{}, 1), watch: d.watch}
+	s.Changed = s.changed
+	d.mu.Lock()
+	if d.subs == nil {
+		d.subs = map[string]map[*Subscription]struct{}{}
+	}
+	if d.subs[s.dir] == nil {
+		d.subs[s.dir] = map[*Subscription]struct{}{}
+	}
+	d.subs[s.dir][s] = struct{}{}
+	d.mu.Unlock()
+	// Also if others watch the path: it may be another directory by now.
+	if err := d.watch.Add(s.dir); err != nil {
+		s.closeLocked()
+		return nil, err
+	}
+	return s, nil
+}
+
+// Close ends the subscription. It may be called once.
+func (s *Subscription) Close() {
+	s.dirs.change.Lock()
+	defer s.dirs.change.Unlock()
+	s.closeLocked()
+}
+
+// closeLocked is Close with dirs.change held.
+func (s *Subscription) closeLocked() {
+	d := s.dirs
+	d.mu.Lock()
+	delete(d.subs[s.dir], s)
+	lastOfDir := len(d.subs[s.dir]) == 0
+	if lastOfDir {
+		delete(d.subs, s.dir)
+	}
+	last := len(d.subs) == 0
+	d.mu.Unlock()
+	switch {
+	case d.watch == nil:
+	case last:
+		_ = d.watch.Close() // its descriptor is released in any case
+		d.watch = nil
+	case lastOfDir:
+		_ = d.watch.Remove(s.dir) // the directory may be gone, and its watch with it
+	}
+}
+
+// dispatch passes an instance's events on until it is closed. An instance that fails ends
+// its subscriptions; the next one gets another instance.
+func (d *Dirs) dispatch(w *fsnotify.Watcher) {
+	for {
+		select {
+		case event, ok := <-w.Events:
+			if !ok {
+				d.end(w)
+				return
+			}
+			d.mu.Lock()
+			for _, dir := range []string{event.Name, filepath.Dir(event.Name)} {
+				for s := range d.subs[dir] {
+					s.pokeLocked()
+				}
+			}
+			d.mu.Unlock()
+		case err, ok := <-w.Errors:
+			switch {
+			case !ok || !errors.Is(err, fsnotify.ErrEventOverflow):
+				d.end(w)
+				go d.drop(w)
+				return
+			default:
+				d.pokeAll()
+			}
+		}
+	}
+}
+
+// pokeAll has everybody look: events were lost.
+func (d *Dirs) pokeAll() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, subs := range d.subs {
+		for s := range subs {
+			s.pokeLocked()
+		}
+	}
+}
+
+// end ends the subscriptions of an instance.
+func (d *Dirs) end(w *fsnotify.Watcher) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, subs := range d.subs {
+		for s := range subs {
+			if s.watch == w && !s.ended {
+				s.ended = true
+				close(s.changed)
+			}
+		}
+	}
+}
+
+// drop closes an instance that has failed.
+func (d *Dirs) drop(w *fsnotify.Watcher) {
+	d.change.Lock()
+	defer d.change.Unlock()
+	if d.watch == w {
+		d.watch = nil
+	}
+	d.end(w) // those that subscribed meanwhile
+	_ = w.Close()
+}
+
+func (s *Subscription) pokeLocked() {
+	if s.ended {
+		return
+	}
+	select {
+	case s.changed <- struct{}{}:
+	default:
+	}
+}
