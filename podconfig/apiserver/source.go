@@ -62,6 +62,8 @@ type Source struct {
 	refused bool
 	// unusable are the problems of stored files, until the apiserver answers.
 	unusable []pod.Problem
+	// rejected are the problems of the apiserver's pods whose names are unusable.
+	rejected map[pod.UID]pod.Problem
 	// over are the pods that have ended according to the apiserver; kept is what was last
 	// passed to be stored.
 	over map[pod.UID]bool
@@ -185,15 +187,19 @@ func (s *Source) take(pods []*v1.Pod, err error, now time.Time) {
 		s.failure = nil
 	}
 	s.ready, s.provisional, s.refused, s.unusable = true, false, false, nil
-	old, versions := s.pods, s.versions
+	old, versions, rejected := s.pods, s.versions, s.rejected
 	s.versions = make(map[pod.UID]string, len(pods))
 	s.pods, s.over = make(map[pod.UID]*pod.Desired, len(pods)), map[pod.UID]bool{}
+	s.rejected = map[pod.UID]pod.Problem{}
 	for _, p := range pods {
 		if _, mirror := p.Annotations[v1.MirrorPodAnnotationKey]; mirror {
 			continue
 		}
 		if same := old[p.UID]; same != nil && p.ResourceVersion != "" && versions[p.UID] == p.ResourceVersion {
 			s.pods[p.UID] = same
+		} else if err := checkNames(p); err != nil {
+			s.reject(p, err, rejected, now)
+			continue
 		} else {
 			s.pods[p.UID] = s.desired(p, same, now)
 		}
@@ -275,6 +281,7 @@ func ofOthers(s *v1.PodStatus) v1.PodStatus {
 
 func (s *Source) snapshot() podconfig.Snapshot {
 	snap := podconfig.Snapshot{Incomplete: !s.ready && !s.provisional, Provisional: s.provisional, Problems: slices.Clone(s.unusable)}
+	snap.Problems = append(snap.Problems, s.rejections()...)
 	for _, d := range s.pods {
 		snap.Pods = append(snap.Pods, d)
 	}

@@ -157,3 +157,43 @@ func TestAnApiserverThatBreaksOffEachStreamIsOneProblem(t *testing.T) {
 		})
 	}
 }
+
+// TestPodsWhoseNamesAreNoNamesAreRejected: podd makes paths of them.
+func TestPodsWhoseNamesAreNoNamesAreRejected(t *testing.T) {
+	for what, change := range map[string]func(p *v1.Pod){
+		"name":           func(p *v1.Pod) { p.Name = "../../../../tmp/x" },
+		"no name":        func(p *v1.Pod) { p.Name = "" },
+		"namespace":      func(p *v1.Pod) { p.Namespace = ".." },
+		"UID":            func(p *v1.Pod) { p.UID = "../x" },
+		"no UID":         func(p *v1.Pod) { p.UID = "" },
+		"container":      func(p *v1.Pod) { p.Spec.Containers[0].Name = "../x" },
+		"init container": func(p *v1.Pod) { p.Spec.InitContainers = []v1.Container{{Name: "a/b"}} },
+		"ephemeral container": func(p *v1.Pod) {
+			p.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "."}}}
+		},
+		"volume": func(p *v1.Pod) { p.Spec.Volumes = []v1.Volume{{Name: "../../x"}} },
+	} {
+		following(t, func(say script, next func() podconfig.Snapshot) {
+			bad := bound("bad", "1")
+			bad.Spec.Containers = []v1.Container{{Name: "c"}}
+			change(bad)
+			say.pods(bad, bound("good", "1"))
+			first := next()
+			if len(first.Pods) != 1 || first.Pods[0].Pod.Name != "good" || first.Incomplete {
+				t.Errorf("%s: got %d pods, want the good one alone", what, len(first.Pods))
+			}
+			if len(first.Problems) != 1 || first.Problems[0].Origin != "https://example" {
+				t.Fatalf("%s: got the problems %+v, want one", what, first.Problems)
+			}
+			time.Sleep(time.Minute)
+			say.pods(bad, bound("good", "2"))
+			if again := next(); len(again.Problems) != 1 || again.Problems[0] != first.Problems[0] {
+				t.Errorf("%s, again: got %+v, want the problem of before", what, again.Problems)
+			}
+			say.pods(bound("good", "2"))
+			if last := next(); len(last.Problems) != 0 {
+				t.Errorf("%s, removed: got %+v", what, last.Problems)
+			}
+		})
+	}
+}

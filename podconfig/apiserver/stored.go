@@ -14,7 +14,6 @@ import (
 
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/validation"
 
 	"podd/internal/atomicfile"
 	"podd/internal/pod"
@@ -60,9 +59,6 @@ func (s stored) file(uid pod.UID) string { return filepath.Join(s.dir, string(ui
 
 // write stores a pod, durably.
 func (s stored) write(p *v1.Pod) error {
-	if !safeUID(p.UID) {
-		return fmt.Errorf("the UID %.100q is no name for a file", p.UID)
-	}
 	plain := *p
 	plain.ManagedFields = nil // who wrote what is of no use here
 	text, err := json.Marshal(&plain)
@@ -202,33 +198,14 @@ func readPrivate(path string) ([]byte, error) {
 	return text, err
 }
 
-// check rejects a pod whose names are no names: paths are made of them. An apiserver has
-// checked the rest, and the checksum says that it is still that.
+// check rejects a stored pod that is not the file's. An apiserver has checked what checkNames
+// does not, and the checksum says that it is still that.
 func check(p *v1.Pod, uid pod.UID) error {
 	switch {
-	case p.UID != uid || !safeUID(uid):
+	case p.UID != uid:
 		return fmt.Errorf("it has the pod of UID %.100q", p.UID)
-	case len(validation.IsDNS1123Subdomain(p.Name)) > 0:
-		return fmt.Errorf("%.100q is not the name of a pod", p.Name)
-	case len(validation.IsDNS1123Label(p.Namespace)) > 0:
-		return fmt.Errorf("%.100q is not the name of a namespace", p.Namespace)
 	case len(p.Spec.Containers) == 0:
 		return errors.New("its pod has no containers")
 	}
-	for c := range pod.ContainerSpecs(&p.Spec) {
-		if len(validation.IsDNS1123Label(c.Name)) > 0 {
-			return fmt.Errorf("%.100q is not the name of a container", c.Name)
-		}
-	}
-	for i := range p.Spec.Volumes {
-		if name := p.Spec.Volumes[i].Name; len(validation.IsDNS1123Label(name)) > 0 {
-			return fmt.Errorf("%.100q is not the name of a volume", name)
-		}
-	}
-	return nil
-}
-
-// safeUID says that a UID is a name for a file.
-func safeUID(uid pod.UID) bool {
-	return len(uid) <= 128 && len(validation.IsDNS1123Subdomain(string(uid))) == 0
+	return checkNames(p)
 }
