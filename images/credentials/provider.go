@@ -10,13 +10,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/sync/singleflight"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	configv1 "k8s.io/kubelet/config/v1"
@@ -137,7 +137,7 @@ type provider struct {
 	// accounts are the cluster's; nil without tokenAttributes, or without a cluster.
 	accounts Accounts
 	// flight limits each image to one process at a time, for each account.
-	flight singleflight.Group
+	flight flights
 
 	mu    sync.Mutex
 	cache map[string]cached // guarded by mu; by image, registry or globalKey
@@ -169,18 +169,9 @@ func (p *provider) provide(ctx context.Context, repo string, of *v1.Pod) (auths 
 	if auths, ok := p.cachedFor(time.Now(), scope+repo, scope+registry, scope+globalKey); ok {
 		return auths, who.source(), nil
 	}
-	// Others may wait for the same response: if one gives up, they must still
-	// get it. The plugin has its own timeout.
-	answer := p.flight.DoChan(scope+repo, func() (any, error) { return p.ask(context.WithoutCancel(ctx), repo, who) })
-	var got *answered
-	select {
-	case r := <-answer:
-		if r.Err != nil {
-			return nil, from, r.Err
-		}
-		got = r.Val.(*answered)
-	case <-ctx.Done():
-		return nil, from, context.Cause(ctx)
+	got, err := p.flight.do(ctx, scope+repo, func(ctx context.Context) (*answered, error) { return p.ask(ctx, repo, who) })
+	if err != nil {
+		return nil, from, err
 	}
 	key := ""
 	switch got.CacheKeyType {
@@ -279,12 +270,19 @@ func (p *provider) run(ctx context.Context, repo, token string, annotations map[
 	for _, e := range p.config.Env {
 		cmd.Env = append(cmd.Env, e.Name+"="+e.Value)
 	}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	// A podd that is killed takes the plugin with it: the signal comes when the thread that
+	// started the process ends, so this one is kept until then.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) } // with its children
 	cmd.WaitDelay = providerWait
 	began := time.Now()
 	err = cmd.Run()
-	if ctx.Err() != nil {
+	switch {
+	case errors.Is(ctx.Err(), context.Canceled):
+		err = fmt.Errorf("it was ended: %w", context.Cause(ctx))
+	case ctx.Err() != nil:
 		err = fmt.Errorf("it did not respond within %v", providerTimeout)
 	}
 	p.metrics.ran(p.config.Name, time.Since(began), err)

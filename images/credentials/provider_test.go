@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -130,16 +131,49 @@ func TestBadPluginIsReportedAndAffectsNoOther(t *testing.T) {
 	}
 }
 
-func TestPluginThatHangsIsGivenUpWithThePull(t *testing.T) {
-	cfg := plugins(t, providerHead+aProvider("p", "reg.test"), map[string]string{"p": "exec sleep 3600"})
+func TestPluginThatHangsEndsWithThePull(t *testing.T) {
+	pid := filepath.Join(t.TempDir(), "pid")
+	cfg := plugins(t, providerHead+aProvider("p", "reg.test"), map[string]string{"p": "sleep 3600 & echo $$ $! >" + pid + ".new; mv " + pid + ".new " + pid + "; wait"})
 	ps, err := LoadProviders(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	if _, err := ps.lookup(ctx, "reg.test/x", &v1.Pod{}); !errors.Is(err, context.DeadlineExceeded) { // long before the plugin ends
-		t.Errorf("got %v", err)
+	ended := make(chan error, 2)
+	for range 2 {
+		go func() { _, err := ps.lookup(ctx, "reg.test/x", &v1.Pod{}); ended <- err }()
+	}
+	first, giveUp := context.WithCancel(t.Context())
+	giveUp()
+	if _, err := ps.lookup(first, "reg.test/x", &v1.Pod{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("one that gives up: got %v", err)
+	}
+	var all []int
+	for len(all) == 0 {
+		if text, err := os.ReadFile(pid); err == nil {
+			var plugin, child int
+			if _, err := fmt.Sscan(string(text), &plugin, &child); err != nil {
+				t.Fatal(err)
+			}
+			all = []int{plugin, child}
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if err := syscall.Kill(all[0], 0); err != nil {
+		t.Errorf("others wait for the plugin: %v", err)
+	}
+	cancel()
+	for range 2 {
+		if err := <-ended; !errors.Is(err, context.Canceled) { // long before the plugin would end
+			t.Errorf("got %v", err)
+		}
+	}
+	for _, process := range all {
+		// Its child is init's to reap.
+		if stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", process)); err == nil && !strings.Contains(string(stat), ") Z ") {
+			t.Errorf("process %d still runs: %s", process, stat)
+		}
 	}
 }
 
