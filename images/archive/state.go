@@ -38,9 +38,11 @@ type record struct {
 // costs another import of each, so a corrupt one is replaced.
 type state struct {
 	path string
+	// write is atomicfile.Write, or a test's.
+	write func(path string, data []byte, mode fs.FileMode) error
 
 	mu   sync.Mutex
-	byID map[string]record
+	byID map[string]record // never changed, only replaced
 }
 
 // stateFile has a version, so that a later podd can read an older file.
@@ -50,7 +52,7 @@ type stateFile struct {
 }
 
 func loadState(path string) *state {
-	s := &state{path: path, byID: map[string]record{}}
+	s := &state{path: path, write: atomicfile.Write, byID: map[string]record{}}
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return s
@@ -63,9 +65,7 @@ func loadState(path string) *state {
 }
 
 func (s *state) get(path string) (record, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	r, ok := s.byID[path]
+	r, ok := s.all()[path]
 	return r, ok
 }
 
@@ -73,9 +73,7 @@ func (s *state) get(path string) (record, bool) {
 // an archive.
 func (s *state) had(ref string) bool {
 	name := imageref.Full(ref)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, r := range s.byID {
+	for _, r := range s.all() {
 		if slices.ContainsFunc(r.Refs, func(known string) bool { return imageref.Full(known) == name }) {
 			return true
 		}
@@ -88,24 +86,36 @@ func (s *state) knows(path string, shape shape) bool {
 	return ok && r.Shape == shape
 }
 
-// put records an archive, drops those that are gone, and writes the file.
+// put records an archive, drops those that are gone, and writes the file. It is for Dir.Run
+// alone, so that the files are written in the order of the calls; nobody else waits for that.
 func (s *state) put(path string, r record) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.byID[path] = r
-	for p := range s.byID {
-		if _, err := os.Lstat(p); errors.Is(err, fs.ErrNotExist) {
-			delete(s.byID, p)
+	there := map[string]record{path: r}
+	for p, known := range s.all() {
+		if p == path {
+			continue
+		}
+		if _, err := os.Lstat(p); !errors.Is(err, fs.ErrNotExist) {
+			there[p] = known
 		}
 	}
-	text, err := json.MarshalIndent(stateFile{Version: 1, Files: s.byID}, "", "  ")
+	s.mu.Lock()
+	s.byID = there
+	s.mu.Unlock()
+	text, err := json.MarshalIndent(stateFile{Version: 1, Files: there}, "", "  ")
 	if err != nil {
 		return err
 	}
 	if err := os.MkdirAll(filepath.Dir(s.path), 0o711); err != nil {
 		return err
 	}
-	return atomicfile.Write(s.path, append(text, '\n'), 0o600)
+	return s.write(s.path, append(text, '\n'), 0o600)
+}
+
+// all returns what is known. It is read-only: put makes another map.
+func (s *state) all() map[string]record {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.byID
 }
 
 func digestFile(path string) (string, error) {
@@ -123,10 +133,8 @@ func digestFile(path string) (string, error) {
 
 // refs returns the names of all images from archives that still exist.
 func (s *state) refs() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	var all []string
-	for path, r := range s.byID {
+	for path, r := range s.all() {
 		if _, err := os.Lstat(path); err == nil {
 			all = append(all, r.Refs...)
 		}

@@ -25,11 +25,15 @@ const (
 )
 
 // files are the kinds of files of a Store.
-type files struct{ pulling, pulled string }
+type files struct {
+	pulling, pulled string
+	// write is write, or a test's.
+	write func(dir, of string, content any) error
+}
 
 func newFiles(root string) files {
 	dir := filepath.Join(root, "image_manager")
-	return files{pulling: filepath.Join(dir, "pulling"), pulled: filepath.Join(dir, "pulled")}
+	return files{pulling: filepath.Join(dir, "pulling"), pulled: filepath.Join(dir, "pulled"), write: write}
 }
 
 func name(of string) string { return fmt.Sprintf("%s%x", prefix, sha256.Sum256([]byte(of))) }

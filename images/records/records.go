@@ -2,11 +2,13 @@ package records
 
 import (
 	"cmp"
+	"context"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -17,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 
+	"podd/internal/keylock"
 	"podd/internal/pod"
 )
 
@@ -38,15 +41,37 @@ type Config struct {
 }
 
 // Store keeps the records of a node. It is safe for concurrent use; its methods block for
-// small files only.
+// small files of the same image only.
 type Store struct {
 	cfg    Config
 	files  files
 	checks *prometheus.CounterVec
 
-	mu sync.Mutex // guards the files and what is below
-	// pulling counts the pulls of each image that this podd has begun.
+	// images and ids order what is done with the files of one image, by name and by ID: a
+	// slow disk delays nobody else. Whoever needs both takes images' first.
+	images, ids keylock.Locks
+
+	mu sync.Mutex
+	// pulling counts the pulls of each image that this podd has begun. It is never 0 while
+	// there is a file of such a pull, unless the record could not be written.
 	pulling map[string]int
+}
+
+// hold waits for a lock, as long as it takes: writes to a disk cannot be given up.
+func hold(l *keylock.Locks, key string) (release func()) {
+	release, _ = l.Lock(context.Background(), key)
+	return release
+}
+
+// count adds to the pulls of an image, and returns their number.
+func (s *Store) count(image string, more int) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.pulling[image] + more
+	if s.pulling[image] = n; n <= 0 {
+		delete(s.pulling, image)
+	}
+	return n
 }
 
 // New returns a Store; it reads nothing yet.
@@ -74,74 +99,81 @@ func New(cfg Config) *Store {
 // Each call is followed by one of Pulled or Failed. With an error the pull must not begin:
 // nobody would know afterwards that podd had pulled the image.
 func (s *Store) Begin(image string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.pulling[image] == 0 {
-		if err := write(s.files.pulling, image, kubeletv1beta1.ImagePullIntent{TypeMeta: meta("ImagePullIntent"), Image: image}); err != nil {
-			return fmt.Errorf("record that the image is being pulled: %w", err)
-		}
+	defer hold(&s.images, image)()
+	if s.count(image, 1) > 1 {
+		return nil
 	}
-	s.pulling[image]++
+	if err := s.files.write(s.files.pulling, image, kubeletv1beta1.ImagePullIntent{TypeMeta: meta("ImagePullIntent"), Image: image}); err != nil {
+		s.count(image, -1)
+		return fmt.Errorf("record that the image is being pulled: %w", err)
+	}
 	return nil
 }
 
 // Pulled records that a pull has ended with the image of this ID, by these credentials;
 // nil for none. Those without a Source are the node's: every pod may use the image then.
 func (s *Store) Pulled(image, id string, by *pod.RegistryAuth) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.addLocked(image, id, s.credentials(by)); err != nil {
+	defer hold(&s.images, image)()
+	if err := s.add(image, id, s.credentials(by)); err != nil {
 		// The file of the pull stays, so that the image does not count as one that was
 		// there before.
 		s.cfg.Log.Warn("cannot record by whose credentials an image was pulled: pods must show theirs", "image", image, "error", err)
-		s.pulling[image]--
+		s.count(image, -1)
 		return
 	}
-	s.endLocked(image)
+	s.end(image)
 }
 
 // Failed records that a pull has ended without the image.
 func (s *Store) Failed(image string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.endLocked(image)
+	defer hold(&s.images, image)()
+	s.end(image)
 }
 
-func (s *Store) endLocked(image string) {
-	if s.pulling[image]--; s.pulling[image] > 0 {
-		return
+// end removes the file of an image's last pull. The image's lock is held.
+func (s *Store) end(image string) {
+	if s.count(image, 0) == 1 {
+		if err := remove(s.files.pulling, image); err != nil {
+			s.cfg.Log.Warn("cannot remove the record of a pull that has ended", "image", image, "error", err)
+		}
 	}
-	delete(s.pulling, image)
-	if err := remove(s.files.pulling, image); err != nil {
-		s.cfg.Log.Warn("cannot remove the record of a pull that has ended", "image", image, "error", err)
-	}
+	s.count(image, -1)
 }
 
 // Interrupted returns the images whose pulls an earlier podd did not see the end of.
 func (s *Store) Interrupted() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var out []string
+	var begun, out []string
 	err := list(s.files.pulling, func(i kubeletv1beta1.ImagePullIntent) {
-		if s.pulling[i.Image] == 0 && i.Image != "" {
-			out = append(out, i.Image)
+		if i.Image != "" {
+			begun = append(begun, i.Image)
 		}
 	})
+	for _, image := range begun {
+		if s.interrupted(image) {
+			out = append(out, image)
+		}
+	}
 	if err != nil {
 		s.cfg.Log.Warn("cannot read which images were being pulled when podd ended", "error", err)
 	}
 	return out
 }
 
+// interrupted looks again, with the lock: a pull of this podd may have ended meanwhile.
+func (s *Store) interrupted(image string) bool {
+	defer hold(&s.images, image)()
+	there, err := s.files.intent(image)
+	return there && err == nil && s.count(image, 0) == 0
+}
+
 // Arrived records that an interrupted pull did end with the image of this ID: podd has
 // pulled it, and nobody knows by whose credentials.
 func (s *Store) Arrived(image, id string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.addLocked(image, id, nil); err != nil {
+	defer hold(&s.images, image)()
+	if err := s.add(image, id, nil); err != nil {
 		return err
 	}
-	if s.pulling[image] > 0 {
+	if s.count(image, 0) > 0 {
 		return nil // being pulled again
 	}
 	return remove(s.files.pulling, image)
@@ -170,13 +202,7 @@ func (s *Store) may(image, id string, own func() []pod.RegistryAuth) string {
 	if s.cfg.Policy.never {
 		return policyAllows
 	}
-	s.mu.Lock()
-	record, err := s.files.record(id)
-	begun := record != nil || s.pulling[image] > 0
-	if err == nil && !begun {
-		begun, err = s.files.intent(image)
-	}
-	s.mu.Unlock()
+	record, begun, err := s.look(image, id)
 	if err != nil {
 		s.cfg.Log.Warn("cannot read by whose credentials an image was pulled: pods must show theirs", "image", image, "error", err)
 		return checkFailed
@@ -205,16 +231,28 @@ func (s *Store) may(image, id string, own func() []pod.RegistryAuth) string {
 			continue
 		}
 		if len(known.KubernetesSecrets) < maxSecrets {
-			s.mu.Lock()
-			err := s.addLocked(image, id, mine)
-			s.mu.Unlock()
-			if err != nil {
+			if err := s.add(image, id, mine); err != nil {
 				s.cfg.Log.Warn("cannot record that a pod has used an image", "image", image, "error", err)
 			}
 		}
 		return recordFound
 	}
 	return mustAuthenticate
+}
+
+// look returns the record of an image, and whether podd has pulled it or begun to. It looks
+// for the pull first: a pull that ends writes the record before it removes its own file, so
+// that one of the two is seen.
+func (s *Store) look(image, id string) (record *kubeletv1beta1.ImagePulledRecord, begun bool, err error) {
+	var unread error
+	if begun = s.count(image, 0) > 0; !begun {
+		begun, unread = s.files.intent(image)
+	}
+	record, err = s.files.record(id)
+	if err == nil && record == nil {
+		err = unread
+	}
+	return record, begun || record != nil, err
 }
 
 // matches reports whether credentials are of a known service account, of a known Secret, or
@@ -269,10 +307,11 @@ func (s *Store) hash(auth pod.RegistryAuth) string {
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
-// addLocked adds credentials to the record of an image, under the name by which a pod has
+// add adds credentials to the record of an image, under the name by which a pod has
 // it; nil adds none, and makes the record if there is none. Nothing is written if nothing
 // changes.
-func (s *Store) addLocked(image, id string, by *kubeletv1beta1.ImagePullCredentials) error {
+func (s *Store) add(image, id string, by *kubeletv1beta1.ImagePullCredentials) error {
+	defer hold(&s.ids, id)()
 	named, err := withoutTag(image)
 	if err != nil {
 		return fmt.Errorf("parse image name %q: %w", image, err)
@@ -298,7 +337,7 @@ func (s *Store) addLocked(image, id string, by *kubeletv1beta1.ImagePullCredenti
 		return nil
 	}
 	record.LastUpdatedTime = metav1.NewTime(time.Now())
-	return write(s.files.pulled, id, record)
+	return s.files.write(s.files.pulled, id, record)
 }
 
 // merge adds credentials to known ones, and reports whether that changed them.
@@ -335,23 +374,31 @@ func (s *Store) Prune(ids []string, began time.Time) {
 	for _, id := range ids {
 		there[id] = true
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	old := func(r *kubeletv1beta1.ImagePulledRecord) bool {
+		return !there[r.ImageRef] && r.LastUpdatedTime.Time.Before(began.Truncate(time.Second)) // the file has seconds only
+	}
 	var gone []string
 	err := list(s.files.pulled, func(r kubeletv1beta1.ImagePulledRecord) {
-		// The file has seconds only.
-		if !there[r.ImageRef] && r.LastUpdatedTime.Time.Before(began.Truncate(time.Second)) {
+		if old(&r) {
 			gone = append(gone, r.ImageRef)
 		}
 	})
 	for _, id := range gone {
-		if removed := remove(s.files.pulled, id); removed != nil {
-			err = removed
-		}
+		err = errors.Join(err, s.forget(id, old))
 	}
 	if err != nil {
 		s.cfg.Log.Warn("cannot tidy up the records of pulled images", "error", err)
 	}
+}
+
+// forget removes a record that is still old.
+func (s *Store) forget(id string, old func(*kubeletv1beta1.ImagePulledRecord) bool) error {
+	defer hold(&s.ids, id)()
+	record, err := s.files.record(id)
+	if err != nil || record == nil || !old(record) {
+		return err
+	}
+	return remove(s.files.pulled, id)
 }
 
 func newKey() []byte {

@@ -283,3 +283,43 @@ func TestARecordIsBounded(t *testing.T) {
 		t.Errorf("got %d Secrets (%v), want %d", len(record.CredentialMapping["reg.test/team/app"].KubernetesSecrets), err, maxSecrets)
 	}
 }
+
+// TestASlowDiskDelaysNoOtherImage: a durable write may take seconds.
+func TestASlowDiskDelaysNoOtherImage(t *testing.T) {
+	for name, slow := range map[string]func(s *Store){
+		"a pull that begins": func(s *Store) { _ = s.Begin("reg.test/slow:1") },
+		"a pull that ends":   func(s *Store) { s.count("reg.test/slow:1", 1); s.Pulled("reg.test/slow:1", "sha256:slow", nil) },
+	} {
+		s := newStore(t, t.TempDir(), kubeletv1beta1.NeverVerifyPreloadedImages)
+		writing, goOn := make(chan struct{}), make(chan struct{})
+		s.files.write = func(dir, of string, content any) error {
+			if of == "reg.test/slow:1" || of == "sha256:slow" {
+				close(writing)
+				<-goOn
+			}
+			return write(dir, of, content)
+		}
+		ended := make(chan struct{})
+		go func() { defer close(ended); slow(s) }()
+		<-writing
+		others := make(chan struct{})
+		go func() {
+			defer close(others)
+			pull(t, s, image, nil)
+			if !s.May(image, id, having()) {
+				t.Errorf("%s: another image may not be used", name)
+			}
+			if s.May("reg.test/slow:1", "sha256:slow", having()) {
+				t.Errorf("%s: it may be used before that is recorded", name)
+			}
+			s.Prune([]string{id}, time.Now())
+		}()
+		select {
+		case <-others:
+		case <-time.After(time.Minute):
+			t.Errorf("%s: others wait for its disk", name)
+		}
+		close(goOn)
+		<-ended
+	}
+}
