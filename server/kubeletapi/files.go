@@ -16,6 +16,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"podd/internal/atomicfile"
@@ -38,23 +39,27 @@ type Certificate struct {
 	// make makes a new one; nil for one that somebody else keeps.
 	make func() error
 	log  *slog.Logger // nil for one that podd makes
+	// stat is os.Stat, or a test's.
+	stat func(path string) (os.FileInfo, error)
 
-	mu      sync.Mutex
-	now     *tls.Certificate
-	version time.Time // of certFile
-	told    string    // why the newest version was not taken up
+	now atomic.Pointer[tls.Certificate]
+	// looking is held by whoever looks at the files. Nobody waits for it: handshakes go on
+	// with what is there.
+	looking sync.Mutex
+	version time.Time // of certFile; guarded by looking
+	told    string    // why the newest version was not taken up; guarded by looking
 }
 
 // ConfiguredCertificate reads tlsCertFile and tlsPrivateKeyFile.
 func ConfiguredCertificate(certFile, keyFile string, log *slog.Logger) (*Certificate, error) {
-	c := &Certificate{certFile: certFile, keyFile: keyFile, log: log}
+	c := &Certificate{certFile: certFile, keyFile: keyFile, log: log, stat: os.Stat}
 	return c, c.load()
 }
 
 // SelfSigned reads the certificate that podd has made before in a directory, or makes one,
 // for a name and IP addresses.
 func SelfSigned(dir, name string, ips []string) (*Certificate, error) {
-	c := &Certificate{certFile: filepath.Join(dir, certificateName), keyFile: filepath.Join(dir, keyName)}
+	c := &Certificate{certFile: filepath.Join(dir, certificateName), keyFile: filepath.Join(dir, keyName), stat: os.Stat}
 	c.make = func() error { return makeCertificate(c.certFile, c.keyFile, name, ips) }
 	err := c.load()
 	if err == nil && !c.due() && c.covers(name, ips) {
@@ -68,33 +73,44 @@ func SelfSigned(dir, name string, ips []string) (*Certificate, error) {
 
 // due says that a self-signed certificate is to be made anew.
 func (c *Certificate) due() bool {
-	return c.make != nil && time.Until(c.now.Leaf.NotAfter) < renewBefore
+	return c.make != nil && time.Until(c.now.Load().Leaf.NotAfter) < renewBefore
 }
 
 // covers says that the certificate is for a name and addresses.
 func (c *Certificate) covers(name string, ips []string) bool {
 	for _, host := range append([]string{name}, ips...) {
-		if c.now.Leaf.VerifyHostname(host) != nil {
+		if c.now.Load().Leaf.VerifyHostname(host) != nil {
 			return false
 		}
 	}
 	return true
 }
 
-// Get is for tls.Config.GetCertificate.
+// Get is for tls.Config.GetCertificate. One handshake at a time looks at the files, and only
+// that one waits for their disk.
 func (c *Certificate) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.due() {
-		if err := c.make(); err != nil && time.Now().After(c.now.Leaf.NotAfter) {
+	if c.looking.TryLock() {
+		defer c.looking.Unlock()
+		if err := c.lookLocked(); err != nil {
 			return nil, err
 		}
 	}
-	if info, err := os.Stat(c.certFile); err == nil && !info.ModTime().Equal(c.version) {
+	return c.now.Load(), nil
+}
+
+// lookLocked takes up a new version of the files, and makes one if that is due. The error
+// says that there is no valid certificate.
+func (c *Certificate) lookLocked() error {
+	if c.due() {
+		if err := c.make(); err != nil && time.Now().After(c.now.Load().Leaf.NotAfter) {
+			return err
+		}
+	}
+	if info, err := c.stat(c.certFile); err == nil && !info.ModTime().Equal(c.version) {
 		// What does not fit together yet is read at the next handshake.
 		tellOnce(c.log, &c.told, "cannot use the new serving certificate: going on with the last one", c.load())
 	}
-	return c.now, nil
+	return nil
 }
 
 // tellOnce logs an error unless it is the one that was logged last; nil ends it.
@@ -108,8 +124,9 @@ func tellOnce(log *slog.Logger, told *string, message string, err error) {
 	}
 }
 
+// load reads the files. It is called with looking held, or before anybody else has c.
 func (c *Certificate) load() error {
-	info, err := os.Stat(c.certFile)
+	info, err := c.stat(c.certFile)
 	if err != nil {
 		return err
 	}
@@ -117,7 +134,8 @@ func (c *Certificate) load() error {
 	if err != nil {
 		return fmt.Errorf("serving certificate %s: %w", c.certFile, err)
 	}
-	c.now, c.version = &pair, info.ModTime()
+	c.now.Store(&pair)
+	c.version = info.ModTime()
 	return nil
 }
 
@@ -165,31 +183,35 @@ func makeCertificate(certFile, keyFile, name string, ips []string) error {
 type Authorities struct {
 	file string
 	log  *slog.Logger
+	// stat is os.Stat, or a test's.
+	stat func(path string) (os.FileInfo, error)
 
-	mu      sync.Mutex
-	pool    *x509.CertPool
-	version time.Time
-	told    string // why the newest version was not taken up
+	pool    atomic.Pointer[x509.CertPool]
+	looking sync.Mutex // as a Certificate's
+	version time.Time  // guarded by looking
+	told    string     // why the newest version was not taken up; guarded by looking
 }
 
 // ClientAuthorities reads clientCAFile.
 func ClientAuthorities(file string, log *slog.Logger) (*Authorities, error) {
-	a := &Authorities{file: file, log: log}
+	a := &Authorities{file: file, log: log, stat: os.Stat}
 	return a, a.load()
 }
 
-// Pool is for Config.ClientCAs: the newest version that could be read.
+// Pool is for Config.ClientCAs: the newest version that could be read. One caller at a time
+// looks at the file; no other waits for its disk.
 func (a *Authorities) Pool() *x509.CertPool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if info, err := os.Stat(a.file); err == nil && !info.ModTime().Equal(a.version) {
-		tellOnce(a.log, &a.told, "cannot use the new clientCAFile: going on with the last one", a.load())
+	if a.looking.TryLock() {
+		defer a.looking.Unlock()
+		if info, err := a.stat(a.file); err == nil && !info.ModTime().Equal(a.version) {
+			tellOnce(a.log, &a.told, "cannot use the new clientCAFile: going on with the last one", a.load())
+		}
 	}
-	return a.pool
+	return a.pool.Load()
 }
 
 func (a *Authorities) load() error {
-	info, err := os.Stat(a.file)
+	info, err := a.stat(a.file)
 	if err != nil {
 		return fmt.Errorf("clientCAFile: %w", err)
 	}
@@ -201,6 +223,7 @@ func (a *Authorities) load() error {
 	if !pool.AppendCertsFromPEM(text) {
 		return fmt.Errorf("clientCAFile %s has no certificate", a.file)
 	}
-	a.pool, a.version = pool, info.ModTime()
+	a.pool.Store(pool)
+	a.version = info.ModTime()
 	return nil
 }

@@ -103,3 +103,45 @@ func TestClientAuthorities(t *testing.T) {
 		t.Error("a broken file: no authorities")
 	}
 }
+
+// TestAHandshakeWaitsForNoDiskOfAnothers: a file server that hangs must not end the API.
+func TestAHandshakeWaitsForNoDiskOfAnothers(t *testing.T) {
+	dir := t.TempDir()
+	c, err := SelfSigned(dir, "node0", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := ClientAuthorities(c.certFile, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	looking, goOn := make(chan struct{}, 2), make(chan struct{})
+	hangs := func(path string) (os.FileInfo, error) {
+		looking <- struct{}{}
+		<-goOn
+		return os.Stat(path)
+	}
+	c.stat, a.stat = hangs, hangs
+	ended, others := make(chan struct{}, 2), make(chan struct{})
+	go func() { _, _ = c.Get(nil); ended <- struct{}{} }()
+	go func() { a.Pool(); ended <- struct{}{} }()
+	<-looking
+	<-looking
+	go func() {
+		defer close(others)
+		if now, err := c.Get(nil); now == nil || err != nil {
+			t.Errorf("got %v, %v, want the certificate that is there", now, err)
+		}
+		if a.Pool() == nil {
+			t.Error("no authorities, want those that are there")
+		}
+	}()
+	select {
+	case <-others:
+	case <-time.After(time.Minute):
+		t.Error("others wait for the disk")
+	}
+	close(goOn)
+	<-ended
+	<-ended
+}
