@@ -47,6 +47,7 @@ type membership struct {
 	drivers   *nodestorage.Drivers // built at the greeting
 	volumes   *volumes.Mounter     // built at the greeting, before which no pod goes
 	podCIDR   *podCIDR             // built at the greeting
+	reread    *nodestatus.Reread   // built at the greeting
 }
 
 // newMembership reads the kubeconfig. The apiserver need not respond: what this node runs
@@ -159,16 +160,17 @@ func (n *Node) clusterNode() func() *v1.Node {
 	return n.membership.attached.Node
 }
 
-// reread returns what has this Node read again before it keeps a pod out; nil for a podd that
-// stands alone.
-func (n *Node) reread() func(pod.UID) string {
+// newReread makes what has this Node read again before it keeps a pod out, and returns how it
+// is asked; nil for a podd that stands alone.
+func (n *Node) newReread() func(pod.UID) string {
 	m := n.membership
 	if m == nil {
 		return nil
 	}
 	read := func(ctx context.Context) (*v1.Node, error) { return m.client.CurrentNode(ctx, n.cfg.NodeName) }
 	keep := func(of *v1.Node) { m.registrar.Keep(of) }
-	return nodestatus.NewReread(read, keep, func() { n.agent.AdmitAgain() }, n.log).For
+	m.reread = nodestatus.NewReread(read, keep, func() { n.agent.AdmitAgain() }, n.log)
+	return m.reread.For
 }
 
 // nodeLabels returns what tells the labels of this Node in the apiserver; nil for a podd that
@@ -298,6 +300,7 @@ func (m *membership) start(ctx context.Context, g *errgroup.Group, p *parts) {
 	if m.serving != nil {
 		start(ctx, g, "serving certificate", func(ctx context.Context) error { return m.serving.run(ctx, m.registrar) })
 	}
+	start(ctx, g, "node read for pods", m.reread.Run)
 	start(ctx, g, "node lease", m.lease.Run)
 	start(ctx, g, "pod CIDR", m.podCIDR.run)
 	start(ctx, g, "pod statuses", m.uploader.Run)

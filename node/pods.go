@@ -123,7 +123,7 @@ func (n *Node) assemble(facts Facts) (*parts, error) {
 	p.admission = admission.NewGate(&admission.Node{
 		Name: n.cfg.NodeName, Labels: admission.Labels(n.cfg.NodeName, n.cfg.NodeLabels), Taints: n.cfg.Taints,
 		Allocatable: n.resources.Allocatable, Sysctls: n.sysctls, StrictGroups: facts.StrictGroups,
-		AppArmor: admission.HostAppArmor(), Swap: options.GetsSwap, Pressure: p.eviction.Conditions, Seen: n.clusterNode(), Reread: n.reread(),
+		AppArmor: admission.HostAppArmor(), Swap: options.GetsSwap, Pressure: p.eviction.Conditions, Seen: n.clusterNode(), Reread: n.newReread(),
 	}, p.devices, n.registry)
 	if err := p.newImages(wake); err != nil {
 		return nil, err

@@ -33,8 +33,9 @@ type Config struct {
 	State func(ctx context.Context) State
 	// Event records an event about the node; eventType is v1's Normal or Warning.
 	Event func(eventType, reason, message string)
-	// Seen is called with each newer version of the Node, which is read-only; may be nil. It
-	// must not block.
+	// Seen is called with newer versions of the Node, in their order, and always with the
+	// newest; they are read-only. It may be nil, and may call the Registrar. It must not
+	// block: it delays the next version.
 	Seen func(node *v1.Node)
 	// Register is registerNode: without it an existing Node is maintained, and none
 	// created.
@@ -62,6 +63,9 @@ type Registrar struct {
 	node *v1.Node // the newest that was seen; nil for none
 	// registration is the last one that was not nil.
 	registration *v1.Node
+	// unseen is to be passed to Seen; passing says that somebody does.
+	unseen  *v1.Node
+	passing bool
 
 	// The rest belongs to Run.
 	reported time.Time     // when the status was last sent
@@ -203,17 +207,33 @@ func (r *Registrar) patch(ctx context.Context, from, to *v1.Node) (*v1.Node, err
 // Keep records a version of the Node, unless a newer one is known. It does not block.
 func (r *Registrar) Keep(n *v1.Node) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	if r.node == nil || newer(n, r.node) {
 		r.setLocked(n)
 	}
+	r.mu.Unlock()
+	r.passUnseen()
 }
 
-func (r *Registrar) setLocked(n *v1.Node) {
-	r.node, r.registration = n, n
-	if r.cfg.Seen != nil {
-		r.cfg.Seen(n)
+func (r *Registrar) setLocked(n *v1.Node) { r.node, r.registration, r.unseen = n, n, n }
+
+// passUnseen passes the newest version to Seen. If somebody does that already, it is left to
+// them, so that versions keep their order without a lock over the call.
+func (r *Registrar) passUnseen() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.passing {
+		return
 	}
+	r.passing = true
+	for n := r.unseen; n != nil; n = r.unseen {
+		r.unseen = nil
+		if r.cfg.Seen != nil {
+			r.mu.Unlock()
+			r.cfg.Seen(n)
+			r.mu.Lock()
+		}
+	}
+	r.passing = false
 }
 
 // newer says that a is another Node than b, or not an older version of it.
@@ -237,6 +257,7 @@ func (r *Registrar) seen(nodes []*v1.Node, err error) {
 	}
 	now, gone := r.node, old != nil && len(nodes) == 0
 	r.mu.Unlock()
+	r.passUnseen()
 	switch {
 	case gone:
 		r.log.Warn("the Node was deleted: its pods are being deleted by the cluster; restart podd to register this node again", "node", r.cfg.Facts.Name)

@@ -435,3 +435,35 @@ func TestANodeThatWasDeletedIsNotRegisteredBehindItsOperatorsBack(t *testing.T) 
 		b.want("deleted")
 	})
 }
+
+// TestSeenIsCalledWithoutALock, with versions in their order and the newest at the end.
+func TestSeenIsCalledWithoutALock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		version := func(n int) *v1.Node {
+			node := &v1.Node{}
+			node.UID, node.ResourceVersion = "u", strconv.Itoa(n)
+			return node
+		}
+		var r *Registrar
+		var seen []int
+		r = New(Config{Seen: func(n *v1.Node) {
+			if now := r.Node(); newer(n, now) && n != now {
+				t.Errorf("version %s is seen before it is kept", n.ResourceVersion)
+			}
+			at, _ := strconv.Atoi(n.ResourceVersion)
+			seen = append(seen, at)
+			time.Sleep(time.Second) // others keep newer ones meanwhile
+		}})
+		var all sync.WaitGroup
+		for n := 1; n <= 100; n++ {
+			all.Go(func() {
+				time.Sleep(time.Duration(n) * 100 * time.Millisecond)
+				r.Keep(version(n))
+			})
+		}
+		all.Wait()
+		if !slices.IsSorted(seen) || seen[len(seen)-1] != 100 {
+			t.Errorf("got the versions %v, want them in order up to the newest", seen)
+		}
+	})
+}

@@ -13,6 +13,68 @@ import (
 	"podd/internal/pod"
 )
 
+// running runs a Reread until stop is called.
+func running(t *testing.T, r *Reread) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- r.Run(ctx) }()
+	return func() {
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Errorf("Run: got %v", err)
+		}
+	}
+}
+
+// TestOneReadServesAllWhoAskedBefore, and ends with Run.
+func TestOneReadServesAllWhoAskedBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reads, inFlight, ended := 0, 0, false
+		r := NewReread(func(ctx context.Context) (*v1.Node, error) {
+			reads++
+			if inFlight++; inFlight > 1 {
+				t.Error("two reads are in flight")
+			}
+			defer func() { inFlight-- }()
+			select {
+			case <-time.After(time.Second):
+				return &v1.Node{}, nil
+			case <-ctx.Done():
+				ended = true
+				return nil, ctx.Err()
+			}
+		}, func(*v1.Node) {}, func() {}, slog.New(slog.DiscardHandler))
+		stop := running(t, r)
+		r.For("first")
+		synctest.Wait() // it is read for the first
+		pods := []pod.UID{"a", "b", "c"}
+		for _, uid := range pods {
+			r.For(uid)
+		}
+		time.Sleep(1500 * time.Millisecond)
+		for _, uid := range pods {
+			if r.For(uid) == "" {
+				t.Errorf("%s: served by a read that had begun before it asked", uid)
+			}
+		}
+		time.Sleep(time.Second)
+		for _, uid := range append(pods, "first") {
+			if waits := r.For(uid); waits != "" {
+				t.Errorf("%s waits for %q", uid, waits)
+			}
+		}
+		if reads != 2 {
+			t.Errorf("%d reads for 4 pods, want 2", reads)
+		}
+		r.For("last")
+		synctest.Wait()
+		stop()
+		if !ended {
+			t.Error("the read goes on without Run")
+		}
+	})
+}
+
 // TestTheNodeIsReadOnceMoreForEachPodThatItKeepsOut, also where that takes long or fails.
 func TestTheNodeIsReadOnceMoreForEachPodThatItKeepsOut(t *testing.T) {
 	for name, refused := range map[string]error{"read": nil, "not to be read": errors.New("connection refused")} {
@@ -24,6 +86,7 @@ func TestTheNodeIsReadOnceMoreForEachPodThatItKeepsOut(t *testing.T) {
 					time.Sleep(3 * time.Second)
 					return &v1.Node{}, refused
 				}, func(*v1.Node) { kept++ }, func() { again++ }, slog.New(slog.DiscardHandler))
+				defer running(t, r)()
 				for range 3 {
 					if waits := r.For("a"); waits == "" {
 						t.Fatal("it does not wait")
@@ -49,6 +112,7 @@ func TestAPodThatWasRemovedMeanwhileIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		block := make(chan struct{})
 		r := NewReread(func(context.Context) (*v1.Node, error) { <-block; return &v1.Node{}, nil }, func(*v1.Node) {}, func() {}, slog.New(slog.DiscardHandler))
+		stop := running(t, r)
 		ask := func(uid pod.UID) string {
 			r.mu.Lock()
 			defer r.mu.Unlock()
@@ -68,5 +132,6 @@ func TestAPodThatWasRemovedMeanwhileIsForgotten(t *testing.T) {
 			t.Errorf("removed is %s, slow %s, third %s", ask("removed"), ask("slow"), ask("third"))
 		}
 		close(block)
+		stop()
 	})
 }
