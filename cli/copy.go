@@ -79,10 +79,17 @@ func (o *CopyOptions) Run(ctx context.Context, errs io.Writer) error {
 	} else {
 		err = o.download(ctx, t, from.path, to.path, errs)
 	}
-	if err != nil && strings.Contains(err.Error(), "executable file not found") {
+	if noProgram(err) {
 		err = fmt.Errorf("%w: podd cp runs tar in the container, whose image has none", err)
 	}
 	return err
+}
+
+// noProgram says that a command was not run because the container has no such program. The
+// error comes over a session, from the runtime, as a text: that of Go's os/exec, which runc
+// and crun use.
+func noProgram(err error) bool {
+	return err != nil && strings.Contains(err.Error(), "executable file not found")
 }
 
 // target is a container in which commands are run.

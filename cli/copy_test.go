@@ -221,3 +221,15 @@ func TestACommandWhoseOutcomeIsNotToldHasNotSucceeded(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+func TestAProgramThatTheImageDoesNotHaveIsKnownByTheTextOfOSExec(t *testing.T) {
+	_, err := exec.LookPath("podd-has-no-such-program")
+	if !noProgram(fmt.Errorf("OCI runtime exec failed: %v", err)) {
+		t.Errorf("%v: it is not recognized", err)
+	}
+	for _, other := range []error{nil, errors.New("permission denied"), errors.New("no such file or directory")} {
+		if noProgram(other) {
+			t.Errorf("%v: it is taken for one", other)
+		}
+	}
+}

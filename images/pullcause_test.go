@@ -1,16 +1,25 @@
 package images
 
 import (
+	"compress/gzip"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	crierrors "k8s.io/cri-api/pkg/errors"
 
 	"podd/internal/pod"
 )
@@ -40,6 +49,47 @@ func TestTheCauseOfAFailedPullIsReported(t *testing.T) {
 			t.Errorf("%s: got %s (%s), want %s", text, got, advice, want)
 		}
 	}
+}
+
+// TestTheTextsOfLibrariesAreThoseThatCausesAreFoundBy: CRI passes on texts alone, and those of
+// Go's packages and of CRI's are in the versions that podd is built with.
+func TestTheTextsOfLibrariesAreThoseThatCausesAreFoundBy(t *testing.T) {
+	_, notGzip := gzip.NewReader(strings.NewReader("no archive, by far"))
+	for _, c := range []struct {
+		err  error
+		want cause
+	}{
+		{syscall.ENOSPC, causeDiskFull}, {syscall.EDQUOT, causeDiskFull},
+		{syscall.ECONNREFUSED, causeUnreachable}, {syscall.ECONNRESET, causeUnreachable}, {syscall.EHOSTUNREACH, causeUnreachable},
+		{syscall.ENETUNREACH, causeUnreachable}, {os.ErrDeadlineExceeded, causeUnreachable}, {context.DeadlineExceeded, causeUnreachable},
+		{context.Canceled, causeUnreachable}, {io.EOF, causeUnreachable}, {syscall.ETIMEDOUT, causeUnreachable},
+		{io.ErrUnexpectedEOF, causeBroken}, {notGzip, causeBroken},
+		{&net.DNSError{Err: "no such host", Name: "reg.test", IsNotFound: true}, causeNoAddress},
+		{x509.UnknownAuthorityError{}, causeTLS}, {x509.HostnameError{Certificate: &x509.Certificate{}, Host: "reg.test"}, causeTLS},
+		{tls.AlertError(40), causeTLS}, {&tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}, causeTLS},
+		{status(http.StatusTooManyRequests), causeRateLimited}, {status(http.StatusUnauthorized), causeUnauthorized},
+		{status(http.StatusForbidden), causeForbidden}, {status(http.StatusNotFound), causeNotFound},
+		{status(http.StatusInternalServerError), causeRegistry}, {status(http.StatusBadGateway), causeRegistry},
+		{status(http.StatusServiceUnavailable), causeRegistry}, {status(http.StatusGatewayTimeout), causeRegistry},
+		{crierrors.ErrRegistryUnavailable, causeRegistry},
+	} {
+		if got, _ := causeOf("reg.test/app:1", fmt.Errorf("failed to pull: %w", c.err)); got != c.want {
+			t.Errorf("%T %v: got %s, want %s", c.err, c.err, got, c.want)
+		}
+	}
+	for err, want := range map[error]string{
+		crierrors.ErrRegistryUnavailable:       pod.ReasonRegistryUnavailable,
+		crierrors.ErrSignatureValidationFailed: pod.ReasonSignatureValidationFailed,
+		errors.New("something else"):           "",
+	} {
+		if got, rest := criReason(fmt.Errorf("%w: more", err)); got != want || want != "" && rest != ": more" {
+			t.Errorf("%v: got %q and %q, want %q", err, got, rest, want)
+		}
+	}
+}
+
+func status(code int) error {
+	return fmt.Errorf("unexpected status from HEAD request to https://reg.test/v2/: %d %s", code, http.StatusText(code))
 }
 
 // TestNamesAndWhatARegistryWritesDecideNoCause: a name that ends in tls was once

@@ -231,20 +231,30 @@ func (l *Puller) Imported(refs []string) {
 	}
 }
 
-// pullFailure returns the reason and message of a failed pull. Two of CRI's own
-// reasons are prefixes of the error's text (k8s.io/cri-api/pkg/errors).
+// pullFailure returns the reason and message of a failed pull.
 func pullFailure(image string, err error) (reason, message string) {
-	text := err.Error()
-	if rest, ok := strings.CutPrefix(text, pod.ReasonRegistryUnavailable); ok {
-		return pod.ReasonRegistryUnavailable, bounded(fmt.Sprintf("image pull failed for %s because the registry is unavailable%s", image, rest))
-	}
-	if rest, ok := strings.CutPrefix(text, pod.ReasonSignatureValidationFailed); ok {
-		return pod.ReasonSignatureValidationFailed, bounded(fmt.Sprintf("image pull failed for %s because the signature validation failed%s", image, rest))
+	switch reason, rest := criReason(err); reason {
+	case pod.ReasonRegistryUnavailable:
+		return reason, bounded(fmt.Sprintf("image pull failed for %s because the registry is unavailable%s", image, rest))
+	case pod.ReasonSignatureValidationFailed:
+		return reason, bounded(fmt.Sprintf("image pull failed for %s because the signature validation failed%s", image, rest))
 	}
 	if _, advice := causeOf(image, err); advice != "" {
-		return pod.ReasonErrImagePull, bounded(text) + " (" + advice + ")"
+		return pod.ReasonErrImagePull, bounded(err.Error()) + " (" + advice + ")"
 	}
-	return pod.ReasonErrImagePull, bounded(text)
+	return pod.ReasonErrImagePull, bounded(err.Error())
+}
+
+// criReason returns which of CRI's own reasons a pull failed for, and what the runtime says
+// after it; empty for none. They are no codes: CRI has them as prefixes of the error's text
+// (k8s.io/cri-api/pkg/errors), and so does the kubelet read them.
+func criReason(err error) (reason, rest string) {
+	for _, reason := range []string{pod.ReasonRegistryUnavailable, pod.ReasonSignatureValidationFailed} {
+		if rest, ok := strings.CutPrefix(err.Error(), reason); ok {
+			return reason, rest
+		}
+	}
+	return "", ""
 }
 
 func bounded(text string) string {
