@@ -381,7 +381,9 @@ func TestADirectoryReplacedByRenameStopsNothing(t *testing.T) {
 	st.do(os.WriteFile(filepath.Join(other, "a.yaml"), []byte(podYAML("a", "i")), 0o644))
 	st.do(os.WriteFile(filepath.Join(other, "b.yaml"), []byte(podYAML("b", "i")), 0o644))
 	st.do(os.Rename(dir, filepath.Join(top, "old")))
-	time.Sleep(20 * time.Millisecond) // long enough for podd to see it missing
+	if p := st.problem("the manifest directory does not exist"); !p.KeptRunning || st.show() != "a=i" {
+		t.Fatalf("got %+v and the pods %q, want the pod kept while the directory is away", p, st.show())
+	}
 	st.do(os.Rename(other, dir))
 	for st.show() != "a=i b=i" {
 		if st.show() != "a=i" {
