@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"podd/internal/pod"
@@ -48,18 +49,8 @@ func (o *ValidateOptions) Run(in io.Reader, out io.Writer) error {
 }
 
 func printVerdict(w io.Writer, v file.Verdict) {
-	for _, p := range v.Problems {
-		line := p.Where()
-		if p.Warning {
-			line += ": warning"
-		}
-		if p.Field != "" {
-			line += ": " + p.Field
-		}
-		fmt.Fprintln(w, oneLine(line+": "+p.Message))
-		if p.Hint != "" {
-			fmt.Fprintln(w, "    "+oneLine(p.Hint))
-		}
+	for _, p := range slices.Concat(v.Problems, v.Needs) {
+		printProblem(w, p)
 	}
 	if n := len(v.LeftOut); n > 0 {
 		const most = 20
@@ -78,7 +69,28 @@ func printVerdict(w io.Writer, v file.Verdict) {
 			good = append(good, Count(n, kind.one))
 		}
 	}
-	fmt.Fprintf(w, "%s: %s\n", strings.Join(good, ", "), cmp.Or(countProblems(tally(v.Problems)), "all good"))
+	fine := "all good"
+	if len(v.Needs) > 0 {
+		fine = "all good, given what it needs"
+	}
+	fmt.Fprintf(w, "%s: %s\n", strings.Join(good, ", "), cmp.Or(countProblems(tally(v.Problems)), fine))
+}
+
+func printProblem(w io.Writer, p pod.Problem) {
+	line := p.Where()
+	if p.Warning {
+		line += ": warning"
+	}
+	if p.Field != "" {
+		line += ": " + p.Field
+	}
+	fmt.Fprintln(w, oneLine(line+": "+p.Message))
+	if p.Hint != "" {
+		fmt.Fprintln(w, "    "+oneLine(p.Hint))
+	}
+	for line := range strings.Lines(p.Example) {
+		fmt.Fprintln(w, printable(strings.TrimSuffix(line, "\n"))) // to be copied as it is
+	}
 }
 
 // tally counts problems that keep pods from running, and warnings.

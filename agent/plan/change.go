@@ -39,9 +39,7 @@ func (s *Step) noteChange(in *Input, key pod.ObjectKey) {
 	if !restartsOnChange(p) {
 		return
 	}
-	beside := *p
-	beside.Spec.ImagePullSecrets = nil
-	if !slices.Contains(pod.ObjectsOf(&beside), key) {
+	if !refersTo(p, key, false) {
 		return
 	}
 	next := Change{First: in.Now}

@@ -50,7 +50,7 @@ func (s *Step) learnObjects(in *Input) {
 			continue
 		}
 		s.Memory.Contents = with(s.Memory.Contents, key, content)
-		s.RetryPulls = s.RetryPulls || !first && pullsWith(in.Granted.Pod, key)
+		s.RetryPulls = s.RetryPulls || !first && refersTo(in.Granted.Pod, key, true)
 		if known {
 			s.noteChange(in, key)
 		}
@@ -78,10 +78,11 @@ func madeWith(in *Input) (all map[pod.ObjectKey]uint64) {
 	return all
 }
 
-// pullsWith says that the pod's images are pulled with that object.
-func pullsWith(p *v1.Pod, key pod.ObjectKey) bool {
-	for i := range p.Spec.ImagePullSecrets {
-		if key.Kind == pod.KindSecret && key.Name == p.Spec.ImagePullSecrets[i].Name {
+// refersTo says that the pod refers to an object: that its images are pulled with it, or
+// that it is used otherwise.
+func refersTo(p *v1.Pod, key pod.ObjectKey, pull bool) bool {
+	for r := range pod.References(p) {
+		if r.Object == key && r.Pull == pull {
 			return true
 		}
 	}

@@ -38,6 +38,30 @@ func ContainerSpecs(spec *v1.PodSpec) iter.Seq2[*v1.Container, ContainerKind] {
 	}
 }
 
+// ContainerFields yields the containers of a spec with their paths, in the order of
+// ContainerSpecs: spec.initContainers[0].
+func ContainerFields(spec *v1.PodSpec) iter.Seq2[string, *v1.Container] {
+	return func(yield func(string, *v1.Container) bool) {
+		i, last := 0, ""
+		for c, kind := range ContainerSpecs(spec) {
+			list := "spec.initContainers"
+			switch kind {
+			case RegularContainer:
+				list = "spec.containers"
+			case EphemeralContainer:
+				list = "spec.ephemeralContainers"
+			}
+			if list != last {
+				i, last = 0, list
+			}
+			if !yield(index(list, i), c) {
+				return
+			}
+			i++
+		}
+	}
+}
+
 func initKind(c *v1.Container) ContainerKind {
 	if IsSidecar(c) {
 		return SidecarContainer

@@ -126,6 +126,8 @@ type Problem struct {
 	Message string `json:"message"`
 	// Hint says what to do, if that is not obvious from Message.
 	Hint string `json:"hint,omitempty"`
+	// Example is a text that Hint asks to be written into a manifest, of several lines.
+	Example string `json:"example,omitempty"`
 	// KeptRunning says that the last good version of the pod goes on running, or
 	// that that of the object goes on being used.
 	KeptRunning bool `json:"keptRunning,omitempty"`

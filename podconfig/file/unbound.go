@@ -13,10 +13,38 @@ import (
 )
 
 // unbound returns a warning for each claim that none of the volumes can satisfy,
-// whichever node it is: pods that name it would wait.
-func unbound(c manifest.Content, now time.Time) []pod.Problem {
-	var in claims.Input
-	at := map[claims.Key]*pod.Object{}
+// whichever node it is: pods that name it would wait. Unless content is whole, the
+// volume may be elsewhere, and it is no warning.
+func unbound(c manifest.Content, whole bool, now time.Time) []pod.Problem {
+	in, at := claimsOf(c)
+	taken := func(name string) bool {
+		return slices.ContainsFunc(in.Volumes, func(v *v1.PersistentVolume) bool { return v.Name == name })
+	}
+	var out []pod.Problem
+	for key, state := range claims.Bind(in).Claims {
+		o := at[key]
+		if state.Phase == v1.ClaimBound {
+			continue
+		}
+		p := pod.Problem{Origin: o.Origin, Line: o.Line, Object: o.Key().String(), Warning: whole, Since: now,
+			Message: "the claim has no volume, and pods that name it would wait: " + state.Message,
+			Hint:    "write a PersistentVolume that is large enough and has its storageClassName and accessModes"}
+		if !whole {
+			p.Message = "needs: a PersistentVolume for the " + o.Key().String()
+		}
+		if v := manifest.VolumeFor(o.Claim, taken); v != nil && binds(o.Claim, v) {
+			p.Hint, p.Example = "write one, with the directory that you want:", manifest.Manifest(v, nil)
+		}
+		out = append(out, p)
+	}
+	slices.SortFunc(out, func(a, b pod.Problem) int { return cmp.Compare(a.Object, b.Object) })
+	return out
+}
+
+// claimsOf are the volumes and claims of content, the first of each name, and where they
+// are.
+func claimsOf(c manifest.Content) (in claims.Input, at map[claims.Key]*pod.Object) {
+	at = map[claims.Key]*pod.Object{}
 	for _, o := range c.Objects {
 		switch {
 		case o.Volume != nil:
@@ -26,14 +54,28 @@ func unbound(c manifest.Content, now time.Time) []pod.Problem {
 			in.Claims = append(in.Claims, claims.Claim{PersistentVolumeClaim: o.Claim})
 		}
 	}
-	var out []pod.Problem
-	for key, state := range claims.Bind(in).Claims {
-		if o := at[key]; state.Phase != v1.ClaimBound {
-			out = append(out, pod.Problem{Origin: o.Origin, Line: o.Line, Object: o.Key().String(), Warning: true, Since: now,
-				Message: "the claim has no volume, and pods that name it would wait: " + state.Message,
-				Hint:    "write a PersistentVolume that is large enough and has its storageClassName and accessModes"})
+	return in, at
+}
+
+// binds says that a claim would have that volume.
+func binds(c *v1.PersistentVolumeClaim, v *v1.PersistentVolume) bool {
+	r := claims.Bind(claims.Input{Volumes: []*v1.PersistentVolume{v}, Claims: []claims.Claim{{PersistentVolumeClaim: c}}})
+	return r.Claims[claims.Key{Namespace: c.Namespace, Name: c.Name}].Phase == v1.ClaimBound
+}
+
+// exampleOnce keeps one example for each file: what it shows for one claim helps with the
+// others.
+func exampleOnce(problems []pod.Problem) {
+	first := map[string]int{}
+	for i := range problems {
+		p := &problems[i]
+		if p.Example == "" {
+			continue
 		}
+		if j, shown := first[p.Origin]; shown {
+			p.Hint, p.Example = "as for "+problems[j].Where(), ""
+			continue
+		}
+		first[p.Origin] = i
 	}
-	slices.SortFunc(out, func(a, b pod.Problem) int { return cmp.Compare(a.Object, b.Object) })
-	return out
 }

@@ -28,17 +28,22 @@ type Verdict struct {
 	Claims     []string      `json:"persistentVolumeClaims,omitempty"`
 	Drivers    []string      `json:"csiDrivers,omitempty"`
 	Problems   []pod.Problem `json:"problems"`
+	// Needs are what pods and claims of a single file refer to, and what it does not
+	// have: another file may have it.
+	Needs []pod.Problem `json:"needs,omitempty"`
 	// LeftOut are the entries of directories that are no manifests.
 	LeftOut []string `json:"leftOut,omitempty"`
 }
 
 // Validate checks manifests as a Source would, without watching or keeping
 // anything. A path is a file, a directory, or "-" for stdin, which is read to its
-// end; all of them are one set, in which names and numbers are checked, and, where
-// it is a directory or several files, whether pods find the ConfigMaps, Secrets and claims
-// that they name, and claims a volume. Problems are sorted by file and line. Of opt, Origin and Now are set here.
+// end; all of them are one set, in which names and numbers are checked, and whether pods
+// find the ConfigMaps, Secrets and claims that they name, and claims a volume. In a
+// directory, or several files, what they do not find is a warning; of a single file it is
+// what the file needs. Problems are sorted by file and line. Of opt, Origin, Now and Needs
+// are set here.
 func Validate(paths []string, opt manifest.Options, stdin io.Reader) Verdict {
-	opt.Now = time.Now()
+	opt.Now, opt.Needs = time.Now(), true
 	v := validator{opt: opt, seen: map[string]bool{}, Verdict: Verdict{Pods: []string{}, ConfigMaps: []string{}, Secrets: []string{}, Problems: []pod.Problem{}}}
 	for _, path := range paths {
 		if path == "-" {
@@ -48,9 +53,12 @@ func Validate(paths []string, opt manifest.Options, stdin io.Reader) Verdict {
 		}
 	}
 	v.set()
-	slices.SortStableFunc(v.Problems, func(a, b pod.Problem) int {
-		return cmp.Or(cmp.Compare(a.Origin, b.Origin), cmp.Compare(a.Line, b.Line))
-	})
+	for _, problems := range [][]pod.Problem{v.Problems, v.Needs} {
+		slices.SortStableFunc(problems, func(a, b pod.Problem) int {
+			return cmp.Or(cmp.Compare(a.Origin, b.Origin), cmp.Compare(a.Line, b.Line))
+		})
+		exampleOnce(problems)
+	}
 	return v.Verdict
 }
 
@@ -59,6 +67,7 @@ type validator struct {
 	Verdict
 	opt     manifest.Options
 	content manifest.Content
+	needs   []manifest.Need
 	seen    map[string]bool // files, by name
 	// whole says that the set may be what podd is to have as a whole.
 	whole bool
@@ -100,6 +109,7 @@ func (v *validator) manifest(origin string, data []byte, err error) {
 	v.content.Pods = append(v.content.Pods, r.Pods...)
 	v.content.Objects = append(v.content.Objects, r.Objects...)
 	v.Problems = append(v.Problems, r.Problems...)
+	v.needs = append(v.needs, r.Needs...)
 }
 
 // set checks what only all of them together can show.
@@ -115,9 +125,13 @@ func (v *validator) set() {
 	if has := amountOf(v.content); has.bytes > manifest.MaxObjectBytes {
 		v.Problems = append(v.Problems, v.tooMany(objects[len(objects)-1].Origin, manifest.MaxObjectBytes>>20, "MiB of values in ConfigMaps and Secrets"))
 	}
-	if v.whole || v.Files > 1 {
-		v.Problems = append(v.Problems, manifest.Missing(v.content, v.Problems, v.opt.Now)...)
-		v.Problems = append(v.Problems, unbound(v.content, v.opt.Now)...)
+	whole := v.whole || v.Files > 1
+	missing, elsewhere := manifest.Missing(v.content, v.needs, v.Problems, whole, v.opt.Now)
+	v.Problems, v.Needs = append(v.Problems, missing...), append(v.Needs, elsewhere...)
+	if claims := unbound(v.content, whole, v.opt.Now); whole {
+		v.Problems = append(v.Problems, claims...)
+	} else {
+		v.Needs = append(v.Needs, claims...)
 	}
 	for _, d := range pods {
 		v.Pods = append(v.Pods, d.Name())

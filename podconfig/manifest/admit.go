@@ -44,7 +44,7 @@ func admit(p *v1.Pod, opt Options, lines map[string]int, content *yaml.Node) []f
 	}
 	if len(out) == 0 {
 		// In case upstream knows a reference that apiReferences does not.
-		if resource, err := podapi.APIReference(withoutObjects(p)); err != nil {
+		if resource, err := podapi.APIReference(pod.WithoutReferences(p)); err != nil {
 			add("spec", err.Error(), "")
 		} else if resource != "" {
 			add("spec", "static pods may not reference "+resource, clusterHint)

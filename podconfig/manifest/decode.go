@@ -30,6 +30,8 @@ type Options struct {
 	// Validation determines how unknown and duplicate fields are handled; "" is
 	// Strict.
 	Validation Validation
+	// Needs asks for Result.Needs.
+	Needs bool
 }
 
 func (o Options) shown() string { return cmp.Or(o.Shown, o.Origin) }
@@ -44,6 +46,8 @@ type Result struct {
 	// Failed lists the pods and objects that the manifest describes but that cannot
 	// be used, so that their last good version can be kept.
 	Failed []Failed
+	// Needs are what the pods refer to, if Options.Needs asks for them; see Missing.
+	Needs []Need
 	// Documents counts all documents with content.
 	Documents int
 }

@@ -214,6 +214,13 @@ func (r *reader) pod(n *yaml.Node, prefix string) {
 	for _, w := range doubts(p) {
 		r.warn(fault{line: lineOf(d.lines, w.path), field: prefix + w.path, message: w.message, hint: w.hint}, name)
 	}
+	if r.opt.Needs {
+		for _, n := range needs(p, func(path string) int { return lineOf(d.lines, path) + r.base }) {
+			n.Pod, n.Origin = name.Pod, r.opt.shown()
+			n.Name.field, n.KeyAt.field = prefix+n.Name.field, prefix+n.KeyAt.field
+			r.Needs = append(r.Needs, n)
+		}
+	}
 	r.Pods = append(r.Pods, &pod.Desired{Pod: p, Source: r.opt.Source, Origin: r.opt.shown(),
 		Line: n.Line + r.base, Seen: r.opt.Now})
 }

@@ -7,6 +7,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"podd/internal/pod"
 )
 
 // part is a field of a pod: its path, and the name of its value or "".
@@ -35,11 +37,11 @@ func exported(p *v1.Pod, nodeName string) []part {
 			add(true, fmt.Sprintf("spec.volumes[%d]", i), v.Name)
 		}
 	}
-	visitContainers(p, func(path string, c *v1.Container) {
+	for path, c := range pod.ContainerFields(&p.Spec) {
 		for i, mount := range c.VolumeMounts {
 			add(tokens[mount.Name], fmt.Sprintf("%s.volumeMounts[%d]", path, i), mount.Name)
 		}
-	})
+	}
 	if len(out) > 0 { // alone it is for admission to refuse
 		add(boundElsewhere(p, nodeName), "spec.affinity.nodeAffinity", "another node")
 	}

@@ -55,28 +55,48 @@ func keysOf(o *pod.Object) map[string]bool {
 	return keys
 }
 
-// missing says what of a need is not there; "" where all is.
-func (f *found) missing(n need) (message, hint string) {
-	keys, there := f.keys[n.object]
-	switch {
-	case !there:
-		return fmt.Sprintf("none of these files has the %s: the pod would wait for it", shorten(n.object.String())), f.elsewhere(n.object)
-	case n.key != "" && !keys[n.key]:
-		names := make([]string, 0, len(keys))
-		for key := range keys {
-			names = append(names, key)
-		}
-		return fmt.Sprintf("the %s has no key %q: the pod would wait for it", shorten(n.object.String()), shorten(n.key)),
-			f.meant(n.key, names, "add it, or make the reference optional")
+// nowhere is about an object that does not exist.
+func (f *found) nowhere(n Need) (message, hint, example string) {
+	message = fmt.Sprintf("none of these files has the %s: the pod would wait for it", shorten(n.Object.String()))
+	if n.Pull {
+		message = fmt.Sprintf("none of these files has the %s: images are pulled without it", shorten(n.Object.String()))
 	}
-	return "", ""
+	hint, example = f.elsewhere(n)
+	return message, hint, example
 }
 
+// needed is about an object that is not in a file, and may be in another.
+func (f *found) needed(n Need) (message, hint, example string) {
+	message = "needs: " + shorten(n.Object.String())
+	if n.Key != "" {
+		message += ", with the key " + shorten(n.Key)
+	}
+	hint, example = f.elsewhere(n)
+	if hint == unwritten {
+		hint = "" // it may be written
+	}
+	return message, hint, example
+}
+
+// keyless is about an object without the key that is needed.
+func (f *found) keyless(n Need) (message, hint string) {
+	names := make([]string, 0, len(f.keys[n.Object]))
+	for key := range f.keys[n.Object] {
+		names = append(names, key)
+	}
+	return fmt.Sprintf("the %s has no key %q: the pod would wait for it", shorten(n.Object.String()), shorten(n.Key)),
+		f.meant(n.Key, names, "add it, or make the reference optional")
+}
+
+// unwritten is the remedy for an object that has no other.
+const unwritten = "write one, or make the reference optional"
+
 // elsewhere is the remedy for an object that is not there: what it may be meant to
-// be, of the pod's namespace or another.
-func (f *found) elsewhere(of pod.ObjectKey) string {
+// be, of the pod's namespace or another; and an example, where it takes one.
+func (f *found) elsewhere(n Need) (hint, example string) {
+	of := n.Object
 	if at := f.broken[of.String()]; at != "" {
-		return fmt.Sprintf("the one at %s is broken: fix that", at)
+		return fmt.Sprintf("the one at %s is broken: fix that", at), ""
 	}
 	var names, namespaces []string
 	for other := range f.keys {
@@ -89,13 +109,35 @@ func (f *found) elsewhere(of pod.ObjectKey) string {
 	}
 	if len(namespaces) > 0 {
 		namespace := slices.Min(namespaces)
-		return fmt.Sprintf("there is one in the namespace %q, and a pod sees those of its own only: write metadata: namespace: %s there", namespace, of.Namespace)
+		return fmt.Sprintf("there is one in the namespace %q, and a pod sees those of its own only: write metadata: namespace: %s there", namespace, of.Namespace), ""
 	}
-	otherwise := "write one, or make the reference optional"
-	if of.Kind == pod.KindPersistentVolumeClaim {
-		otherwise = "write one, and a PersistentVolume for it to have"
+	if hint := f.meant(of.Name, names, ""); hint != "" {
+		return hint, ""
 	}
-	return f.meant(of.Name, names, otherwise)
+	switch {
+	case n.Pull:
+		return "write one of type kubernetes.io/dockerconfigjson, or remove it from imagePullSecrets", ""
+	case of.Kind != pod.KindPersistentVolumeClaim:
+		return unwritten, ""
+	}
+	example = f.claimExample(of)
+	if example == "" {
+		return "write one, and a PersistentVolume for it to have", ""
+	}
+	return "write it, and a PersistentVolume for it to have, with the size and the directory that you want:", example
+}
+
+// claimExample is a claim of that name and its volume.
+func (f *found) claimExample(key pod.ObjectKey) string {
+	claim := SmallClaim(key.Namespace, key.Name)
+	volume := VolumeFor(claim, func(name string) bool {
+		_, taken := f.keys[pod.ObjectKey{Kind: pod.KindPersistentVolume, Name: name}]
+		return taken
+	})
+	if volume == nil {
+		return ""
+	}
+	return Manifest(volume, claim)
 }
 
 // meant asks whether one of the names was meant, as long as that costs little.

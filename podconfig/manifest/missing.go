@@ -1,7 +1,6 @@
 package manifest
 
 import (
-	"fmt"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -9,124 +8,83 @@ import (
 	"podd/internal/pod"
 )
 
-// Missing returns a warning for each ConfigMap, Secret and claim, and each key of the
-// former two, that a pod requires and that does not exist: the pod would wait for it.
-// A missing imagePullSecret does not prevent the pull. One of problems may say why an
-// object does not exist.
-func Missing(c Content, problems []pod.Problem, now time.Time) []pod.Problem {
-	f := newFound(c.Objects, problems)
+// Need is an object, or a key of it, that a pod does not do without, and where its
+// manifest says so.
+type Need struct {
+	Object pod.ObjectKey
+	Key    string // "" for the object alone
+	// Pull: the pod starts without the object, but its images are pulled without it.
+	Pull bool
+	// Pod is namespace/name.
+	Pod, Origin string
+	// Name and KeyAt are the fields that name the object and the key.
+	Name, KeyAt place
+}
+
+// place is a field and its line.
+type place struct {
+	field string
+	line  int
+}
+
+// needs are those of a pod, each once, in the order of its references. It can do without
+// a volume that none of its containers uses, without a CSIDriver, and without what is
+// made for it. line returns that of a path.
+func needs(p *v1.Pod, line func(path string) int) []Need {
+	type what struct {
+		object pod.ObjectKey
+		key    string
+		pull   bool
+	}
+	var all []Need
+	told, used := map[what]bool{}, pod.UsedVolumes(p)
+	for r := range pod.References(p) {
+		n := what{r.Object, r.Key, r.Pull}
+		unused := r.Volume != "" && !used[r.Volume]
+		if r.Optional || r.Made || unused || r.Object.Kind == pod.KindCSIDriver || told[n] {
+			continue // it may be named ten thousand times
+		}
+		told[n] = true
+		need := Need{Object: r.Object, Key: r.Key, Pull: r.Pull, Name: place{r.Path, line(r.Path)}}
+		if r.KeyPath != "" {
+			need.KeyAt = place{r.KeyPath, line(r.KeyPath)}
+		}
+		all = append(all, need)
+	}
+	return all
+}
+
+// Missing returns a warning for each need that content does not satisfy: its pod would
+// wait for it. One of problems may say why an object does not exist. Unless content is
+// whole, the objects that it does not have may be elsewhere: these are returned as
+// elsewhere, which are no problems.
+func Missing(c Content, all []Need, problems []pod.Problem, whole bool, now time.Time) (missing, elsewhere []pod.Problem) {
 	const most = 100
-	var out []pod.Problem
-	for _, d := range c.Pods {
-		told := map[need]bool{}
-		for _, n := range needs(d.Pod) {
-			what := need{object: n.object, key: n.key}
-			if told[what] {
-				continue // it may be named ten thousand times
-			}
-			told[what] = true
-			message, hint := f.missing(n)
-			if message == "" {
-				continue
-			}
-			if len(out) == most {
-				message, hint = "there are more warnings of this kind after this one", "fix the ones above first"
-			}
-			out = append(out, pod.Problem{Origin: d.Origin, Line: d.Line, Field: n.path, Pod: d.Name(), Message: message, Hint: hint, Warning: true, Since: now})
-			if len(out) > most {
-				return out
-			}
+	f := newFound(c.Objects, problems)
+	for _, n := range all {
+		p := pod.Problem{Origin: n.Origin, Pod: n.Pod, Since: now}
+		to := &missing
+		switch keys, there := f.keys[n.Object]; {
+		case there && (n.Key == "" || keys[n.Key]):
+			continue
+		case there:
+			p.Line, p.Field, p.Warning = n.KeyAt.line, n.KeyAt.field, true
+			p.Message, p.Hint = f.keyless(n)
+		case whole:
+			p.Line, p.Field, p.Warning = n.Name.line, n.Name.field, true
+			p.Message, p.Hint, p.Example = f.nowhere(n)
+		default:
+			to = &elsewhere
+			p.Line, p.Field = n.Name.line, n.Name.field
+			p.Message, p.Hint, p.Example = f.needed(n)
 		}
-	}
-	return out
-}
-
-// need is an object, or a key of it, without which a pod does not start.
-type need struct {
-	path   string
-	object pod.ObjectKey
-	key    string // "" for the object alone
-}
-
-// needs are what a pod cannot do without, in the order of its spec. It can do without a
-// volume that none of its containers uses.
-func needs(p *v1.Pod) []need {
-	l := needList{namespace: p.Namespace}
-	used := pod.UsedVolumes(p)
-	for i := range p.Spec.Volumes {
-		if v := &p.Spec.Volumes[i]; used[v.Name] {
-			l.volume(fmt.Sprintf("spec.volumes[%d]", i), &v.VolumeSource)
+		if len(*to) > most {
+			continue
 		}
-	}
-	visitContainers(p, func(path string, c *v1.Container) {
-		for i, e := range c.EnvFrom {
-			at := fmt.Sprintf("%s.envFrom[%d]", path, i)
-			if ref := e.ConfigMapRef; ref != nil {
-				l.add(at+".configMapRef", pod.KindConfigMap, ref.Name, ref.Optional)
-			}
-			if ref := e.SecretRef; ref != nil {
-				l.add(at+".secretRef", pod.KindSecret, ref.Name, ref.Optional)
-			}
+		if len(*to) == most {
+			p.Message, p.Hint, p.Example = "there are more of this kind after this one", "fix the ones above first", ""
 		}
-		for i, e := range c.Env {
-			if e.ValueFrom == nil {
-				continue
-			}
-			at := fmt.Sprintf("%s.env[%d].valueFrom", path, i)
-			if ref := e.ValueFrom.ConfigMapKeyRef; ref != nil {
-				l.add(at+".configMapKeyRef", pod.KindConfigMap, ref.Name, ref.Optional, ref.Key)
-			}
-			if ref := e.ValueFrom.SecretKeyRef; ref != nil {
-				l.add(at+".secretKeyRef", pod.KindSecret, ref.Name, ref.Optional, ref.Key)
-			}
-		}
-	})
-	return l.all
-}
-
-type needList struct {
-	namespace string
-	all       []need
-}
-
-func (l *needList) add(path, kind, name string, optional *bool, keys ...string) {
-	if optional != nil && *optional || name == "" {
-		return
+		*to = append(*to, p)
 	}
-	object := pod.ObjectKey{Kind: kind, Namespace: l.namespace, Name: name}
-	if len(keys) == 0 {
-		keys = []string{""}
-	}
-	for _, key := range keys {
-		l.all = append(l.all, need{path, object, key})
-	}
-}
-
-func (l *needList) volume(path string, v *v1.VolumeSource) {
-	switch {
-	case v.ConfigMap != nil:
-		l.add(path+".configMap", pod.KindConfigMap, v.ConfigMap.Name, v.ConfigMap.Optional, itemKeys(v.ConfigMap.Items)...)
-	case v.Secret != nil:
-		l.add(path+".secret", pod.KindSecret, v.Secret.SecretName, v.Secret.Optional, itemKeys(v.Secret.Items)...)
-	case v.PersistentVolumeClaim != nil:
-		l.add(path+".persistentVolumeClaim", pod.KindPersistentVolumeClaim, v.PersistentVolumeClaim.ClaimName, nil)
-	case v.Projected != nil:
-		for i, s := range v.Projected.Sources {
-			at := fmt.Sprintf("%s.projected.sources[%d]", path, i)
-			if s.ConfigMap != nil {
-				l.add(at+".configMap", pod.KindConfigMap, s.ConfigMap.Name, s.ConfigMap.Optional, itemKeys(s.ConfigMap.Items)...)
-			}
-			if s.Secret != nil {
-				l.add(at+".secret", pod.KindSecret, s.Secret.Name, s.Secret.Optional, itemKeys(s.Secret.Items)...)
-			}
-		}
-	}
-}
-
-func itemKeys(items []v1.KeyToPath) []string {
-	keys := make([]string, len(items))
-	for i, item := range items {
-		keys[i] = item.Key
-	}
-	return keys
+	return missing, elsewhere
 }

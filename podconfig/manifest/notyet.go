@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+
+	"podd/internal/pod"
 )
 
 // unhonoured is a field that is valid Kubernetes and that podd would ignore.
@@ -30,13 +32,13 @@ func notYet(p *v1.Pod) []unhonoured {
 	refuse := func(path, what, hint string) {
 		out = append(out, unhonoured{path, "podd does not support " + what + " yet", hint})
 	}
-	visitContainers(p, func(path string, c *v1.Container) {
+	for path, c := range pod.ContainerFields(&p.Spec) {
 		for _, f := range containerFields {
 			if f.used(c) {
 				refuse(path+"."+f.path, f.what, leaveOut)
 			}
 		}
-	})
+	}
 	if len(p.Spec.ResourceClaims) > 0 {
 		refuse("spec.resourceClaims", "resource claims", leaveOut)
 	}

@@ -2,7 +2,6 @@ package manifest
 
 import (
 	"fmt"
-	"slices"
 
 	v1 "k8s.io/api/core/v1"
 )
@@ -70,43 +69,5 @@ func projectedReferences(path string, sources []v1.VolumeProjection, add func(pa
 		case s.PodCertificate != nil:
 			add(at+".podCertificate", "podcertificates", clusterHint)
 		}
-	}
-}
-
-// withoutObjects is the pod without its references to objects that podd reads, so
-// that upstream reports what else it needs of an apiserver.
-func withoutObjects(p *v1.Pod) *v1.Pod {
-	p = p.DeepCopy()
-	p.Spec.ImagePullSecrets = nil
-	visitContainers(p, func(_ string, c *v1.Container) {
-		c.EnvFrom = nil
-		for i := range c.Env {
-			if from := c.Env[i].ValueFrom; from != nil {
-				from.ConfigMapKeyRef, from.SecretKeyRef = nil, nil
-			}
-		}
-	})
-	p.Spec.Volumes = slices.DeleteFunc(p.Spec.Volumes, func(v v1.Volume) bool {
-		return v.ConfigMap != nil || v.Secret != nil || v.PersistentVolumeClaim != nil || v.Ephemeral != nil || v.CSI != nil
-	})
-	for i := range p.Spec.Volumes {
-		if v := p.Spec.Volumes[i].Projected; v != nil {
-			v.Sources = slices.DeleteFunc(v.Sources, func(s v1.VolumeProjection) bool { return s.ConfigMap != nil || s.Secret != nil })
-		}
-	}
-	return p
-}
-
-// visitContainers calls f for each container with its path, in the order of
-// the spec's kinds.
-func visitContainers(p *v1.Pod, f func(path string, c *v1.Container)) {
-	for i := range p.Spec.InitContainers {
-		f(fmt.Sprintf("spec.initContainers[%d]", i), &p.Spec.InitContainers[i])
-	}
-	for i := range p.Spec.Containers {
-		f(fmt.Sprintf("spec.containers[%d]", i), &p.Spec.Containers[i])
-	}
-	for i := range p.Spec.EphemeralContainers {
-		f(fmt.Sprintf("spec.ephemeralContainers[%d]", i), (*v1.Container)(&p.Spec.EphemeralContainers[i].EphemeralContainerCommon))
 	}
 }

@@ -8,6 +8,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/component-helpers/node/util/sysctl"
+
+	"podd/internal/pod"
 )
 
 // slips are doubts about values that Kubernetes takes and that nobody means:
@@ -15,7 +17,7 @@ import (
 // capability can have.
 func slips(p *v1.Pod) []doubt {
 	var out []doubt
-	visitContainers(p, func(path string, c *v1.Container) {
+	for path, c := range pod.ContainerFields(&p.Spec) {
 		out = append(out, imageSlip(path+".image", c.Image)...)
 		for i, e := range c.Env {
 			if strings.ContainsAny(e.Name, " \t") {
@@ -28,7 +30,7 @@ func slips(p *v1.Pod) []doubt {
 			out = append(out, capabilitySlips(path+".securityContext.capabilities.add", sc.Capabilities.Add)...)
 			out = append(out, capabilitySlips(path+".securityContext.capabilities.drop", sc.Capabilities.Drop)...)
 		}
-	})
+	}
 	if r := p.Spec.Resources; r != nil {
 		out = append(out, resourceSlips("spec.resources", *r)...)
 	}

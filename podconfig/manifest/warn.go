@@ -27,7 +27,7 @@ func doubts(p *v1.Pod) []doubt {
 			"remove the gate"})
 	}
 	execs := 0.0
-	visitContainers(p, func(path string, c *v1.Container) {
+	for path, c := range pod.ContainerFields(&p.Spec) {
 		out = append(out, hookDoubts(path, c, grace(p))...)
 		out = append(out, mountDoubts(path, c)...)
 		for _, probe := range []struct {
@@ -48,7 +48,7 @@ func doubts(p *v1.Pod) []doubt {
 				execs += 1 / float64(probe.PeriodSeconds)
 			}
 		}
-	})
+	}
 	if execs >= manyExecs {
 		out = append(out, doubt{"spec", fmt.Sprintf("exec probes start %.2g processes a second in this pod, for as long as it runs", execs),
 			"raise periodSeconds, or probe by httpGet, tcpSocket or grpc, which cost next to nothing"})
