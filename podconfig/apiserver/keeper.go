@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"podd/internal/pod"
+	"podd/internal/podstore"
 )
 
 const (
@@ -20,13 +21,13 @@ const (
 // keeper makes the stored pods those that it is given, in a goroutine of its own: a disk
 // must not delay a pod.
 type keeper struct {
-	stored stored
+	stored podstore.Store
 	log    *slog.Logger
 	// next is the newest whole set, by UID; capacity 1. A set is not modified once sent.
 	next chan map[pod.UID]*pod.Desired
 }
 
-func newKeeper(s stored, log *slog.Logger) *keeper {
+func newKeeper(s podstore.Store, log *slog.Logger) *keeper {
 	return &keeper{stored: s, log: log, next: make(chan map[pod.UID]*pod.Desired, 1)}
 }
 
@@ -79,7 +80,7 @@ func (k *keeper) save(set, has map[pod.UID]*pod.Desired) error {
 		if has[uid] == d {
 			continue
 		}
-		if err := k.stored.write(d.Pod); err != nil {
+		if err := k.stored.Write(podstore.Entry{Origin: d.Origin, Pod: d.Pod}); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", d.Name(), err))
 			continue
 		}
@@ -91,5 +92,5 @@ func (k *keeper) save(set, has map[pod.UID]*pod.Desired) error {
 		}
 	}
 	// One that could not be written stays as it was.
-	return errors.Join(append(errs, k.stored.retain(func(uid pod.UID) bool { return set[uid] != nil }))...)
+	return errors.Join(append(errs, k.stored.Retain(func(uid pod.UID) bool { return set[uid] != nil }))...)
 }

@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"podd/internal/pod"
+	"podd/internal/podstore"
 	"podd/podconfig"
 )
 
@@ -47,7 +48,7 @@ const silence = 10 * time.Second
 type Source struct {
 	cfg    Config
 	log    *slog.Logger
-	stored stored
+	stored podstore.Store
 	// pods are the last known, by UID.
 	pods map[pod.UID]*pod.Desired
 	// versions are the resource versions that these were compared with last: what podd
@@ -78,7 +79,7 @@ func New(cfg Config) *Source {
 	}
 	return &Source{
 		cfg: cfg, log: log.With("source", pod.SourceAPIServer, "server", cfg.Server),
-		stored: stored{dir: cfg.StateDir, server: cfg.Server, node: cfg.NodeName},
+		stored: podstore.Store{Dir: cfg.StateDir, Durable: true, MaxBytes: maxStoredBytes},
 	}
 }
 
@@ -139,7 +140,7 @@ func (s *Source) resort(now time.Time) {
 		return
 	}
 	var pods []*v1.Pod
-	pods, s.unusable = s.stored.read()
+	pods, s.unusable = s.readStored()
 	s.versions = nil
 	s.pods = make(map[pod.UID]*pod.Desired, len(pods))
 	for _, p := range pods {

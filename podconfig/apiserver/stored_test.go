@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"podd/internal/pod"
+	"podd/internal/podstore"
 	"podd/podconfig"
 	"podd/podconfig/apiserver"
 )
@@ -247,7 +248,7 @@ func edited(t *testing.T, text []byte, edit func(p map[string]any)) []byte {
 	}
 	edit(p)
 	r["pod"], _ = json.Marshal(p)
-	r["sum"], _ = json.Marshal(apiserver.Sum(r["pod"]))
+	r["sum"], _ = json.Marshal(podstore.Sum(r["pod"]))
 	out, _ := json.Marshal(r)
 	return out
 }
