@@ -25,13 +25,19 @@ func (c *computation) phase(s *v1.PodStatus) {
 		return
 	}
 	switch {
-	case c.previous.Phase != "":
+	case c.shown():
 		s.Phase = c.previous.Phase
 	case pod.Over(s.Phase) && c.anyRegularCreated():
 		s.Phase = v1.PodRunning
 	case pod.Over(s.Phase):
 		s.Phase = v1.PodPending
 	}
+}
+
+// shown says that a node agent has shown the pod before. Pending is also what a pod has
+// that none has shown: a default is not a history.
+func (c *computation) shown() bool {
+	return c.previous.Phase != "" && (c.previous.Phase != v1.PodPending || !c.previous.StartTime.IsZero())
 }
 
 // mayRun says that a container of the pod runs, or may do so for all we know.

@@ -282,3 +282,37 @@ func TestAPodThatWasNotSeenYetIsNotUnready(t *testing.T) {
 		t.Errorf("after the first look: got\n%+v\nwant, as without the wait,\n%+v", got, want)
 	}
 }
+
+// A podd that was just started ends a pod whose deadline passed meanwhile. Pending is the
+// default with which a manifest is decoded, and with which an apiserver takes a pod: it
+// says nothing of a pod that has not been shown yet.
+func TestTheDefaultPhaseIsNoHistory(t *testing.T) {
+	shown := metav1.NewTime(at(1))
+	for name, c := range map[string]struct {
+		source pod.Source
+		before v1.PodStatus
+		seen   []option
+		want   v1.PodPhase
+	}{
+		"a manifest's pod that runs":             {pod.SourceFile, v1.PodStatus{Phase: v1.PodPending}, []option{with("x", running(0, 2))}, v1.PodRunning},
+		"an apiserver's that nobody showed":      {pod.SourceAPIServer, v1.PodStatus{Phase: v1.PodPending}, []option{with("x", running(0, 2))}, v1.PodRunning},
+		"an apiserver's that was shown waiting":  {pod.SourceAPIServer, v1.PodStatus{Phase: v1.PodPending, StartTime: &shown}, []option{with("x", running(0, 2))}, v1.PodPending},
+		"one that has only begun its init phase": {pod.SourceFile, v1.PodStatus{Phase: v1.PodPending}, []option{withInit("i", running(0, 2)), with("x")}, v1.PodPending},
+	} {
+		w := NewWriter(Config{})
+		r := aScene(append([]option{named("default", "a")}, c.seen...)...)
+		r.Desired.Source, r.Desired.Pod.Status = c.source, c.before
+		r.Failed, r.Reason = true, pod.ReasonDeadlineExceeded
+		w.Report(r)
+		if got := w.Pod("default-a").Status.Phase; got != c.want {
+			t.Errorf("%s: while it is being ended: got %s, want %s", name, got, c.want)
+		}
+		ended := aScene(named("default", "a"), with("x", exited(0, 143, 3)))
+		ended.Desired = r.Desired
+		ended.Failed, ended.Reason = true, pod.ReasonDeadlineExceeded
+		w.Report(ended)
+		if got := w.Pod("default-a").Status; got.Phase != v1.PodFailed || got.Reason != pod.ReasonDeadlineExceeded {
+			t.Errorf("%s: after its end: got %s %s", name, got.Phase, got.Reason)
+		}
+	}
+}
