@@ -46,7 +46,7 @@ func (a *Agent) admits(c plan.Candidate) bool {
 	case plan.Rejected:
 		return false
 	case plan.AskNode:
-		if verdict := a.cfg.Admitter.Admit(a.grantedBefore(d).Pod, a.others(uid)); !verdict.Admitted() {
+		if verdict := a.cfg.Admitter.Admit(a.grantedBefore(d).Pod, append(a.others(uid), a.unclaimed(uid)...)); !verdict.Admitted() {
 			a.reject(d, before, verdict)
 			return false
 		}
@@ -93,8 +93,8 @@ func (a *Agent) reject(d *pod.Desired, before rejection, verdict pod.Verdict) {
 }
 
 // others are the pods that count against the node besides uid: all that have a
-// worker, until they are removed or have completed. Of a pod without a manifest only
-// the name is known, and it does not count. Any goroutine may call it.
+// worker, until they are removed or have completed. A pod without a manifest whose spec
+// is lost does not count. Any goroutine may call it.
 func (a *Agent) others(uid pod.UID) []*v1.Pod {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -11,6 +11,7 @@ import (
 	"podd/agent/allocation"
 	"podd/agent/backoff"
 	"podd/internal/pod"
+	"podd/internal/podstore"
 )
 
 // Agent is the sync loop and its workers.
@@ -24,10 +25,12 @@ type Agent struct {
 	// allocated has the allocated resources of the pods whose source may desire
 	// others.
 	allocated *checkpoints[allocation.Checkpoint]
+	// accepted has the specs of the pods of which the runtime has something.
+	accepted podstore.Store
 
 	ended  chan *worker
 	ping   chan chan struct{}
-	strays chan pod.Summary
+	strays chan orphan
 	left   chan leftovers
 
 	again chan struct{} // capacity 1: what was kept on disk is to be looked at
@@ -53,8 +56,9 @@ type Agent struct {
 	// What follows belongs to the sync loop's goroutine.
 	desired map[pod.UID]*pod.Desired
 	ready   map[pod.Source]bool      // sources whose first update came
-	orphans map[pod.UID]pod.Summary  // running pods without a worker so far
-	last    map[pod.UID]*pod.Desired // the specs of orphans, as far as known
+	orphans map[pod.UID]orphan       // running pods without a worker so far
+	last    map[pod.UID]*pod.Desired // what their source desired last, of those that it removed
+	stored  map[pod.UID]bool         // pods of which an earlier podd has left a spec
 	// deleted are the pods whose deletion was requested, for as long as their source lists
 	// them; nil once nothing is left of one.
 	deleted   map[pod.UID]*pod.Desired
@@ -93,15 +97,17 @@ func New(cfg Config) *Agent {
 		logRemovals: newLogRemovals(cfg.LogRemovals),
 		ends:        newEnds(cfg.Ended),
 		allocated:   newAllocated(cfg.Allocated),
+		accepted:    newAccepted(cfg.Accepted),
 		ended:       make(chan *worker),
 		ping:        make(chan chan struct{}),
-		strays:      make(chan pod.Summary),
+		strays:      make(chan orphan),
 		left:        make(chan leftovers),
 		workers:     make(map[pod.UID]*worker),
 		desired:     make(map[pod.UID]*pod.Desired),
 		ready:       make(map[pod.Source]bool),
-		orphans:     make(map[pod.UID]pod.Summary),
+		orphans:     make(map[pod.UID]orphan),
 		last:        make(map[pod.UID]*pod.Desired),
+		stored:      make(map[pod.UID]bool),
 		deleted:     make(map[pod.UID]*pod.Desired),
 		rejected:    make(map[pod.UID]rejection),
 		again:       make(chan struct{}, 1),
@@ -130,6 +136,13 @@ func (a *Agent) Run(ctx context.Context, updates <-chan pod.Update) error {
 	}
 	if err := a.allocated.read(); err != nil {
 		a.log.Warn("cannot read the allocated resources of some pods: assuming those that their manifests request", "error", err)
+	}
+	uids, err := a.accepted.List()
+	if err != nil {
+		a.log.Warn("cannot list the specs of pods that an earlier podd has saved: those of removed pods stay", "error", err)
+	}
+	for _, uid := range uids {
+		a.stored[uid] = true
 	}
 	running := make(chan found)
 	a.wg.Go(func() { a.recover(ctx, running) })
@@ -217,7 +230,7 @@ func (a *Agent) noLongerDesired(d *pod.Desired) {
 	}
 	if rejected {
 		a.cfg.Status.Forget(uid)
-		a.orphans[uid] = pod.Summary{UID: uid, Name: d.Pod.Name, Namespace: d.Pod.Namespace, Source: d.Source}
+		a.orphans[uid] = orphan{Summary: pod.Summary{UID: uid, Name: d.Pod.Name, Namespace: d.Pod.Namespace, Source: d.Source}}
 	}
 	if _, runs := a.orphans[uid]; runs || !a.recovered {
 		a.last[uid] = d

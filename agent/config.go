@@ -319,6 +319,10 @@ type Config struct {
 	// resources of pods whose source may desire others; empty to forget them with a
 	// restart.
 	Allocated string
-	Log       *slog.Logger
-	Metrics   prometheus.Registerer
+	// Accepted is a directory, used by Run alone, for the specs of the pods of which the
+	// runtime has something; empty to know only the names of those that run and whose
+	// manifests are gone.
+	Accepted string
+	Log      *slog.Logger
+	Metrics  prometheus.Registerer
 }

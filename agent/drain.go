@@ -42,10 +42,7 @@ func (a *Agent) drain(ctx context.Context) {
 	for uid, g := range a.orphans {
 		d := a.desired[uid]
 		if d == nil {
-			d = a.last[uid]
-		}
-		if d == nil {
-			d = orphan(g)
+			d = a.lastKnown(uid, g)
 		}
 		a.start(ctx, d, drainReason)
 	}

@@ -174,6 +174,12 @@ func (a *Agent) forgetGone() {
 	for _, c := range a.allocated.all() {
 		a.dropIfGone(c.UID, c.Source, a.allocated.drop)
 	}
+	if a.allSpoken() {
+		for uid := range a.stored {
+			a.dropIfGone(uid, "", a.accepted.Remove)
+		}
+		clear(a.stored)
+	}
 }
 
 func (a *Agent) dropIfGone(uid pod.UID, source pod.Source, drop func(pod.UID) error) {

@@ -5,17 +5,15 @@ import (
 	"maps"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
-
 	"podd/internal/pod"
 )
 
-// found is the result of recover: the parts for running pods, and the running pods;
+// found is the result of recover: the parts for running pods, and these;
 // or why that is not known yet.
 type found struct {
-	parts     Parts
-	summaries []pod.Summary
-	err       error
+	parts   Parts
+	orphans []orphan
+	err     error
 }
 
 // recover lists the running pods, and retries until that succeeds.
@@ -47,7 +45,13 @@ func (a *Agent) find(ctx context.Context) (f found) {
 			return f
 		}
 	}
-	f.summaries, f.err = f.parts.Observer.Summaries(ctx)
+	summaries, err := f.parts.Observer.Summaries(ctx)
+	if f.err = err; err != nil {
+		return f
+	}
+	for _, g := range summaries {
+		f.orphans = append(f.orphans, a.orphaned(g))
+	}
 	return f
 }
 
@@ -58,11 +62,11 @@ func (a *Agent) recoverWith(f found) {
 		return
 	}
 	a.recovered, a.cfg.Parts = true, f.parts.withDefaults()
-	for _, g := range f.summaries {
-		a.orphans[g.UID] = g
+	for _, o := range f.orphans {
+		a.orphans[o.UID] = o
 	}
 	maps.DeleteFunc(a.last, func(uid pod.UID, _ *pod.Desired) bool { _, runs := a.orphans[uid]; return !runs })
-	a.log.Info("runtime answered", "pods_found", len(f.summaries))
+	a.log.Info("runtime answered", "pods_found", len(f.orphans))
 	a.pokeUnknown() // woken while nothing was known
 }
 
@@ -88,11 +92,12 @@ func (a *Agent) reportAway() {
 // endOrphans terminates running pods that are not desired, as soon as their source is
 // ready; desired ones are adopted by their workers.
 func (a *Agent) endOrphans(ctx context.Context) {
-	for uid, g := range a.orphans {
-		if a.desired[uid] == nil && a.mayEnd(g.Source) {
-			d := a.last[uid]
-			if d == nil {
-				d = orphan(g)
+	for uid, o := range a.orphans {
+		if a.desired[uid] == nil && a.mayEnd(o.Source) {
+			d := a.lastKnown(uid, o)
+			if len(d.Pod.Spec.Containers) == 0 && len(o.Containers) > 0 {
+				a.log.Warn("the spec of a pod without a manifest is not stored: preStop hooks that the runtime's annotations do not have are not run, and its ports and resources do not count",
+					"pod", d.Name(), "uid", uid)
 			}
 			a.start(ctx, d, "no manifest describes it")
 		}
@@ -128,13 +133,6 @@ func (a *Agent) mayEnd(s pod.Source) bool {
 		return a.ready[s]
 	}
 	return all
-}
-
-// orphan is what is known of a pod whose manifest is gone.
-func orphan(g pod.Summary) *pod.Desired {
-	p := &v1.Pod{}
-	p.UID, p.Name, p.Namespace = g.UID, g.Name, g.Namespace
-	return &pod.Desired{Pod: p, Source: g.Source}
 }
 
 // identifyUnknown identifies pods that were woken and have no worker: usually one
@@ -176,7 +174,7 @@ func (a *Agent) identify(ctx context.Context, uids []pod.UID) {
 		}
 		g := pod.Summary{UID: uid, Name: seen.Name, Namespace: seen.Namespace, Source: seen.Source}
 		select {
-		case a.strays <- g:
+		case a.strays <- a.orphaned(g):
 		case <-ctx.Done():
 			return
 		}
@@ -228,11 +226,11 @@ func (a *Agent) pokeUnknown() {
 }
 
 // adoptStray starts a worker for a pod that the runtime has and that has none.
-func (a *Agent) adoptStray(g pod.Summary) {
+func (a *Agent) adoptStray(o orphan) {
 	a.mu.Lock()
-	known := a.workers[g.UID] != nil
+	known := a.workers[o.UID] != nil
 	a.mu.Unlock()
 	if !known {
-		a.orphans[g.UID] = g
+		a.orphans[o.UID] = o
 	}
 }

@@ -454,7 +454,7 @@ func (s *scenario) expectNothing() error {
 	defer s.mu.Unlock()
 	s.disk.Lock()
 	defer s.disk.Unlock()
-	for _, dir := range []string{s.ended, s.allocations} {
+	for _, dir := range []string{s.ended, s.allocations, s.accepted} {
 		if notes, err := os.ReadDir(dir); err != nil || len(notes) > 0 {
 			return fmt.Errorf("left: checkpoints %v (%v)", notes, err)
 		}

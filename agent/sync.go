@@ -16,7 +16,9 @@ import (
 func (w *worker) sync(ctx context.Context) (wakeAt time.Time, again bool) {
 	began := time.Now()
 	in := w.take(began)
-	w.registerObjects(in.desired)
+	if in.Kill == nil || w.named != nil { // a pod that only ends needs none
+		w.registerObjects(in.desired)
+	}
 	ctx, done := w.interruptible(ctx, in)
 	defer done()
 	seen, err := w.agent.cfg.Observer.Observe(ctx, w.uid)
@@ -29,6 +31,7 @@ func (w *worker) sync(ctx context.Context) (wakeAt time.Time, again bool) {
 	}
 	w.agent.cfg.Logs.Link(seen)
 	v := w.decide(in, seen, began)
+	w.keepAccepted(v)
 	w.adoptCgroup(ctx, v)
 	w.followVolumes(v)
 	w.watchLimits(v)

@@ -45,6 +45,7 @@ type worker struct {
 	since     time.Time       // the same on the monotonic clock
 	over      bool            // the pod has completed, now or before
 	kept      kept            // the checkpoint of that
+	accepted  *pod.Desired    // what was stored last; nil for nothing yet
 	named     *v1.Pod         // whose objects are registered; nil for none
 	withheld  bool            // the pod has ended, and its claims are not unprepared: no report is made
 	mounted   map[string]bool // the volumes that are ready: those that containers used then; nil if not all are

@@ -199,7 +199,8 @@ func (n *Node) newAgent(sources []podconfig.Source) {
 	n.agent = agent.New(agent.Config{
 		Greeted: n.greeted, Logs: n.files, Status: n.status, Events: n.recorder, Objects: n.podObjects(),
 		Sources: names, BackOff: policy, LogRemovals: n.logRemovalsDir(),
-		Ended: filepath.Join(n.cfg.RootDir, "ended"), Allocated: filepath.Join(n.cfg.RootDir, "allocated"), Log: n.log, Metrics: n.registry,
+		Ended: filepath.Join(n.cfg.RootDir, "ended"), Allocated: filepath.Join(n.cfg.RootDir, "allocated"),
+		Accepted: filepath.Join(n.cfg.RootDir, "accepted"), Log: n.log, Metrics: n.registry,
 	})
 	n.pleg = pleg.New(pleg.Config{Waker: n.agent, Recovered: n.recovered, Log: n.log, Metrics: n.registry})
 }

@@ -94,7 +94,7 @@ var arrows = map[string]map[string]string{
 	"internal/wipe":       {},
 	"internal/instance":   {"internal/atomicfile": "records of who uses the directories"},
 	"internal/podstore":   {"internal/atomicfile": "writes each pod in one step"},
-	"agent":               {"agent/plan": "decides what the worker does", "agent/allocation": "what the node granted", "agent/backoff": "restart delays", "internal/atomicfile": "checkpoints of pods"},
+	"agent":               {"agent/plan": "decides what the worker does", "agent/allocation": "what the node granted", "agent/backoff": "restart delays", "internal/atomicfile": "checkpoints of pods", "internal/podstore": "the accepted pods"},
 	"agent/plan":          {"agent/backoff": "restart delays are part of the decision"},
 	"agent/allocation":    {},
 	"agent/backoff":       {},

@@ -1,0 +1,108 @@
+package agent
+
+import (
+	"errors"
+	"io/fs"
+
+	v1 "k8s.io/api/core/v1"
+
+	"podd/internal/pod"
+	"podd/internal/podstore"
+)
+
+// maxAccepted bounds the file of a pod: the document of a manifest has 3 MiB at most,
+// which JSON may write longer.
+const maxAccepted = 16 << 20
+
+// newAccepted stores the pods that the node has accepted, as they are desired, while the
+// runtime has something of them: a podd that starts when the manifest of one is gone knows
+// what it runs. They need not survive a power failure, after which nothing runs.
+func newAccepted(dir string) podstore.Store { return podstore.Store{Dir: dir, MaxBytes: maxAccepted} }
+
+// storedForm is a pod without what changes often and is of no use in an orphaned one: what
+// the runtime shows is its status.
+func storedForm(p *v1.Pod) *v1.Pod {
+	plain := *p
+	plain.ResourceVersion, plain.ManagedFields = "", nil
+	plain.Status = v1.PodStatus{ResourceClaimStatuses: p.Status.ResourceClaimStatuses, ExtendedResourceClaimStatus: p.Status.ExtendedResourceClaimStatus}
+	return &plain
+}
+
+// keepAccepted stores the pod before something of it comes into being, also that of an
+// earlier podd, which may have stored none, and whenever its spec changes.
+func (w *worker) keepAccepted(v *view) {
+	d := v.in.desired
+	if w.accepted == d || len(d.Pod.Spec.Containers) == 0 || v.seen.Empty() && !v.step.CreateSandbox {
+		return
+	}
+	w.accepted = d
+	if err := w.agent.accepted.Write(podstore.Entry{Origin: d.Origin, Pod: storedForm(d.Pod)}); err != nil {
+		w.log.Warn("cannot save the spec of this pod: if its manifest is removed while podd is stopped, its preStop hooks are not run and its ports and resources do not count", "error", err)
+	}
+}
+
+// orphan is a running pod without a worker.
+type orphan struct {
+	pod.Summary
+	// spec is the pod as it was accepted; nil if that is unknown.
+	spec *pod.Desired
+}
+
+// orphaned adds what was stored to what the runtime shows of a pod.
+func (a *Agent) orphaned(g pod.Summary) orphan {
+	e, err := a.accepted.ReadOne(g.UID)
+	switch {
+	case errors.Is(err, fs.ErrNotExist): // an older podd's, a kubelet's, or lost with the root directory
+		return orphan{Summary: g}
+	case err != nil:
+		a.log.Warn("cannot read the spec of a running pod: if its manifest is gone, its preStop hooks are not run and its ports and resources do not count",
+			"pod", g.Namespace+"/"+g.Name, "uid", g.UID, "error", err)
+		return orphan{Summary: g}
+	}
+	source := g.Source
+	if source == "" {
+		source = pod.Source(e.Pod.Annotations[pod.AnnotationSource])
+	}
+	return orphan{Summary: g, spec: &pod.Desired{Pod: e.Pod, Source: source, Origin: e.Origin}}
+}
+
+// lastKnown is what is known of a pod whose manifest is gone: what its source said last, what
+// was accepted, or its name alone.
+func (a *Agent) lastKnown(uid pod.UID, o orphan) *pod.Desired {
+	switch d := a.last[uid]; {
+	case d != nil:
+		return d
+	case o.spec != nil:
+		return o.spec
+	}
+	p := &v1.Pod{}
+	p.UID, p.Name, p.Namespace = o.UID, o.Name, o.Namespace
+	return &pod.Desired{Pod: p, Source: o.Source}
+}
+
+// runs says that the pod may use resources of the node.
+func (o orphan) runs() bool {
+	for _, ready := range o.Sandboxes {
+		if ready {
+			return true
+		}
+	}
+	for _, state := range o.Containers {
+		if state != pod.ContainerExited {
+			return true
+		}
+	}
+	return len(o.Sandboxes)+len(o.Containers) == 0
+}
+
+// unclaimed are the pods that count against the node although they have no worker yet:
+// their source has not said so far whether it desires them.
+func (a *Agent) unclaimed(besides pod.UID) []*v1.Pod {
+	var list []*v1.Pod
+	for uid, o := range a.orphans {
+		if uid != besides && o.spec != nil && o.runs() {
+			list = append(list, a.grantedBefore(o.spec).Pod)
+		}
+	}
+	return list
+}
