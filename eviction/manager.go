@@ -352,6 +352,9 @@ func (m *Manager) grace(t *threshold.Threshold, p *v1.Pod) time.Duration {
 	if s := p.Spec.TerminationGracePeriodSeconds; s != nil {
 		own = pod.GraceSeconds(*s)
 	}
+	if s := p.DeletionGracePeriodSeconds; s != nil {
+		own = min(own, pod.GraceSeconds(*s))
+	}
 	if m.cfg.MaxGrace < 0 {
 		return own
 	}

@@ -127,8 +127,13 @@ func exact(e *field.Error, p *v1.Pod) string {
 // clean sets what the node decides about its pods and drops what only an apiserver
 // may set (status and bookkeeping of an exported Pod). The result is what upstream's
 // kubelet makes of a static pod (pkg/kubelet/config, applyDefaults).
+//
+// It has no rule for deletionGracePeriodSeconds either, which thus is the grace period
+// of a static pod and has precedence over that of the spec.
 func clean(p *v1.Pod, opt Options) {
+	grace := p.DeletionGracePeriodSeconds
 	cleanMeta(&p.ObjectMeta)
+	p.DeletionGracePeriodSeconds = grace
 	p.Status = v1.PodStatus{Phase: v1.PodPending}
 	p.Spec.NodeName = opt.NodeName
 	if opt.Source == pod.SourceFile {
@@ -146,6 +151,24 @@ func cleanMeta(m *metav1.ObjectMeta) {
 	if m.Namespace == "" {
 		m.Namespace = v1.NamespaceDefault
 	}
+}
+
+// ignored names what of a pod's metadata clean drops, and that says something.
+func ignored(m *metav1.ObjectMeta) (fields []string) {
+	for _, f := range []struct {
+		name string
+		set  bool
+	}{
+		{"uid", m.UID != ""}, {"resourceVersion", m.ResourceVersion != ""}, {"generation", m.Generation != 0},
+		{"selfLink", m.SelfLink != ""}, //lint:ignore SA1019 old exports still carry it
+		{"creationTimestamp", !m.CreationTimestamp.IsZero()}, {"deletionTimestamp", m.DeletionTimestamp != nil},
+		{"managedFields", len(m.ManagedFields) > 0}, {"ownerReferences", len(m.OwnerReferences) > 0},
+	} {
+		if f.set {
+			fields = append(fields, f.name)
+		}
+	}
+	return fields
 }
 
 // tolerate adds the toleration that keeps node problems from evicting the pod.

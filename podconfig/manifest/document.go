@@ -199,6 +199,7 @@ func (r *reader) pod(n *yaml.Node, prefix string) {
 		return
 	}
 	faults := d.faults
+	dropped := ignored(&p.ObjectMeta)
 	if len(faults) == 0 {
 		p.TypeMeta.APIVersion, p.TypeMeta.Kind = "v1", "Pod"
 		faults = admit(p, r.opt, d.lines, n)
@@ -211,7 +212,7 @@ func (r *reader) pod(n *yaml.Node, prefix string) {
 	for _, f := range within(prefix, d.warnings) {
 		r.warn(f, name)
 	}
-	for _, w := range doubts(p) {
+	for _, w := range append(metaDoubts(dropped), doubts(p)...) {
 		r.warn(fault{line: lineOf(d.lines, w.path), field: prefix + w.path, message: w.message, hint: w.hint}, name)
 	}
 	if r.opt.Needs {

@@ -87,7 +87,12 @@ func TestUIDChangesWithContentNodeAndPlace(t *testing.T) {
 	opt := options("web.yaml")
 	seen := map[pod.UID]string{decodeOne(t, plainManifest, opt).UID(): "plain"}
 	other := func(name, text string, opt Options) {
-		uid := decodeOne(t, text, opt).UID()
+		t.Helper()
+		r := Decode([]byte(text), opt)
+		if len(r.Pods) != 1 || len(r.Failed) > 0 {
+			t.Fatalf("%s: got %d pods and problems %v, want one pod", name, len(r.Pods), r.Problems)
+		}
+		uid := r.Pods[0].UID()
 		if before, ok := seen[uid]; ok {
 			t.Errorf("%s has the UID of %s", name, before)
 		}

@@ -27,8 +27,9 @@ func doubts(p *v1.Pod) []doubt {
 			"remove the gate"})
 	}
 	execs := 0.0
+	period := graceOf(p)
 	for path, c := range pod.ContainerFields(&p.Spec) {
-		out = append(out, hookDoubts(path, c, grace(p))...)
+		out = append(out, hookDoubts(path, c, period)...)
 		out = append(out, mountDoubts(path, c)...)
 		for _, probe := range []struct {
 			field string
@@ -60,11 +61,30 @@ func doubts(p *v1.Pod) []doubt {
 // warning; each costs some 50 ms of a processor.
 const manyExecs = 2
 
-func grace(p *v1.Pod) int64 {
-	if g := p.Spec.TerminationGracePeriodSeconds; g != nil {
-		return *g
+// gracePeriod is that of a pod in seconds, and the field that it is in.
+type gracePeriod struct {
+	seconds int64
+	field   string
+}
+
+func graceOf(p *v1.Pod) gracePeriod {
+	const field = "spec.terminationGracePeriodSeconds"
+	if s := p.DeletionGracePeriodSeconds; s != nil {
+		return gracePeriod{*s, "metadata.deletionGracePeriodSeconds"}
 	}
-	return v1.DefaultTerminationGracePeriodSeconds
+	if s := p.Spec.TerminationGracePeriodSeconds; s != nil {
+		return gracePeriod{*s, field}
+	}
+	return gracePeriod{v1.DefaultTerminationGracePeriodSeconds, field}
+}
+
+// metaDoubts is about the fields of a pod's metadata that podd drops.
+func metaDoubts(dropped []string) []doubt {
+	if len(dropped) == 0 {
+		return nil
+	}
+	return []doubt{{"metadata." + dropped[0], "podd ignores what only an apiserver sets in the metadata of a pod: " + strings.Join(dropped, ", "),
+		"they may stay; the pod without them is another one, which replaces this one"}}
 }
 
 // portDoubts: a port's name is looked up when it is used, and then it is too late to
@@ -97,7 +117,7 @@ func portDoubts(path string, c *v1.Container, get *v1.HTTPGetAction, tcp *v1.TCP
 }
 
 // hookDoubts: a preStop hook uses up the grace period of its pod.
-func hookDoubts(path string, c *v1.Container, grace int64) []doubt {
+func hookDoubts(path string, c *v1.Container, grace gracePeriod) []doubt {
 	if c.Lifecycle == nil {
 		return nil
 	}
@@ -112,12 +132,12 @@ func hookDoubts(path string, c *v1.Container, grace int64) []doubt {
 	out = append(out, portDoubts(path, c, c.Lifecycle.PreStop.HTTPGet, c.Lifecycle.PreStop.TCPSocket)...)
 	sleeps := sleepOf(c.Lifecycle.PreStop)
 	switch {
-	case grace == 0:
-		return append(out, doubt{path, "the hook is never run, since the pod's terminationGracePeriodSeconds is 0",
+	case grace.seconds == 0:
+		return append(out, doubt{path, "the hook is never run, since the pod's " + grace.field[strings.Index(grace.field, ".")+1:] + " is 0",
 			"give the pod a grace period, or remove the hook"})
-	case sleeps >= pod.GraceSeconds(grace):
-		return append(out, doubt{path, fmt.Sprintf("the hook takes %s of the pod's grace period of %d s: the container gets 2 s after its stop signal", sleeps, grace),
-			fmt.Sprintf("raise spec.terminationGracePeriodSeconds above %d, by the time that the program needs to exit", int(sleeps.Seconds()))})
+	case sleeps >= pod.GraceSeconds(grace.seconds):
+		return append(out, doubt{path, fmt.Sprintf("the hook takes %s of the pod's grace period of %d s: the container gets 2 s after its stop signal", sleeps, grace.seconds),
+			fmt.Sprintf("raise %s above %d, by the time that the program needs to exit", grace.field, int(sleeps.Seconds()))})
 	}
 	return out
 }

@@ -79,3 +79,56 @@ func TestErrorsOfAnnotationsNameThem(t *testing.T) {
 		t.Errorf("annotations of others, or written by podd itself: got %+v", all)
 	}
 }
+
+// As the kubelet, which keeps the field in what it makes of a manifest: static pods of
+// OpenShift's nodes have their grace period there.
+func TestDeletionGracePeriodSecondsOfAManifestIsKept(t *testing.T) {
+	decode := func(meta, hook string) Result {
+		return Decode([]byte("{apiVersion: v1, kind: Pod, metadata: {name: vip, creationTimestamp: null"+meta+"}, spec: {terminationGracePeriodSeconds: 60, containers: [{name: a, image: i"+hook+"}]}}"), options("x.yaml"))
+	}
+	r := decode(", deletionGracePeriodSeconds: 45", "")
+	if len(r.Pods) != 1 || len(r.Problems) != 0 {
+		t.Fatalf("got %d pods, problems %v", len(r.Pods), r.Problems)
+	}
+	if s := r.Pods[0].Pod.DeletionGracePeriodSeconds; s == nil || *s != 45 || r.Pods[0].Pod.DeletionTimestamp != nil {
+		t.Errorf("got %+v", r.Pods[0].Pod.ObjectMeta)
+	}
+	// What it was when the field was dropped: the pod is not another one.
+	if uid := r.Pods[0].UID(); uid != "239a5af046710b652d43c8f61ade0e26" {
+		t.Errorf("got UID %s", uid)
+	}
+	for seconds, want := range map[string]string{"5": "metadata.deletionGracePeriodSeconds above 5", "0": "deletionGracePeriodSeconds is 0", "45": ""} {
+		r := decode(", deletionGracePeriodSeconds: "+seconds, ", lifecycle: {preStop: {sleep: {seconds: 5}}}")
+		text := ""
+		for _, p := range r.Problems {
+			text += p.String() + p.Hint
+		}
+		if len(r.Pods) != 1 || want == "" && text != "" || !strings.Contains(text, want) {
+			t.Errorf("a hook of 5 s and a grace period of %s s: got %q, want %q", seconds, text, want)
+		}
+	}
+}
+
+// The rest of the metadata that is dropped is told, in one sentence.
+func TestDroppedMetadataIsTold(t *testing.T) {
+	for meta, want := range map[string]string{
+		"":                          "",
+		", creationTimestamp: null": "",
+		", uid: abc":                "an apiserver sets in the metadata of a pod: uid",
+		", resourceVersion: '1', generation: 2, deletionTimestamp: 2026-01-02T03:04:05Z": "resourceVersion, generation, deletionTimestamp",
+	} {
+		r := Decode([]byte("{apiVersion: v1, kind: Pod, metadata: {name: web"+meta+"}, spec: {containers: [{name: a, image: i}]}}"), options("x.yaml"))
+		got := ""
+		for _, p := range r.Problems {
+			got += p.String()
+		}
+		if len(r.Pods) != 1 || len(r.Problems) > 1 || (want == "") != (got == "") || !strings.Contains(got, want) {
+			t.Errorf("%q: got %d pods and %q, want a warning with %q", meta, len(r.Pods), got, want)
+		}
+		for _, p := range r.Problems {
+			if !p.Warning {
+				t.Errorf("got %+v, want a warning", p)
+			}
+		}
+	}
+}

@@ -141,3 +141,15 @@ func TestAPodOfAPoddThatStoredNoSpecsIsTakenOver(t *testing.T) {
 		t.Errorf("the spec of a pod that was removed: %v", err)
 	}
 }
+
+// TestDeletionGracePeriodSecondsOfAManifestIsItsGracePeriod, as in static pods of
+// OpenShift's bare-metal nodes: the five seconds of the spec do not count.
+func TestDeletionGracePeriodSecondsOfAManifestIsItsGracePeriod(t *testing.T) {
+	e := begin(t)
+	e.write("vip.yaml", strings.Replace(
+		e.podOf("vip", "trap 'sleep 8; echo clean >> /out/order; exit 0' TERM; echo vip >> /out/order; while :; do sleep 3600 & wait; done"),
+		"metadata:", "metadata:\n  creationTimestamp:\n  deletionGracePeriodSeconds: 45", 1))
+	e.ready("vip")
+	e.remove("vip.yaml")
+	e.order("vip", "clean")
+}
