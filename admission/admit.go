@@ -42,7 +42,10 @@ func Admit(n *Node, p *v1.Pod, others []*v1.Pod) pod.Verdict {
 	if v := general(n, p, others); !v.Admitted() {
 		return v
 	}
-	return appArmor(n, p)
+	if v := appArmor(n, p); !v.Admitted() {
+		return v
+	}
+	return pod.Verdict{Warning: sharedPort(p, others)}
 }
 
 func reject(reason, format string, args ...any) pod.Verdict {

@@ -513,3 +513,29 @@ func TestTheClustersNodeIsReadAgainBeforeItKeepsAPodOut(t *testing.T) {
 		})
 	}
 }
+
+// What the kubelet admits, and what overlaps all the same, is told; two protocols and two
+// addresses are two ports.
+func TestAPodWhoseHostPortOverlapsIsAdmittedWithAWarning(t *testing.T) {
+	with := func(name, ip string, protocol v1.Protocol) *v1.Pod {
+		p := tolerating(aPod(name))
+		p.Spec.Containers[0].Ports = []v1.ContainerPort{{HostPort: 53, HostIP: ip, Protocol: protocol}}
+		return p
+	}
+	const warning = "host port ::1:53/TCP overlaps with one of pod default/b: only one of the two gets what arrives where they do; give one of them another hostPort or hostIP"
+	for name, c := range map[string]struct {
+		other  *v1.Pod
+		reason string
+		want   string
+	}{
+		"another protocol": {with("b", "", v1.ProtocolUDP), "", ""},
+		"another address":  {with("b", "127.0.0.1", v1.ProtocolTCP), "", ""},
+		"all of IPv6":      {with("b", "::", v1.ProtocolTCP), "", warning},
+		"another spelling": {with("b", "0:0::1", v1.ProtocolTCP), "", warning},
+		"all":              {with("b", "", v1.ProtocolTCP), ReasonNodePorts, ""},
+	} {
+		if got := Admit(aNode(), with("a", "::1", v1.ProtocolTCP), []*v1.Pod{c.other}); got.Reason != c.reason || got.Warning != c.want {
+			t.Errorf("%s: got %+v, want reason %q, warning %q", name, got, c.reason, c.want)
+		}
+	}
+}

@@ -46,9 +46,14 @@ func (a *Agent) admits(c plan.Candidate) bool {
 	case plan.Rejected:
 		return false
 	case plan.AskNode:
-		if verdict := a.cfg.Admitter.Admit(a.grantedBefore(d).Pod, append(a.others(uid), a.unclaimed(uid)...)); !verdict.Admitted() {
+		verdict := a.cfg.Admitter.Admit(a.grantedBefore(d).Pod, append(a.others(uid), a.unclaimed(uid)...))
+		if !verdict.Admitted() {
 			a.reject(d, before, verdict)
 			return false
+		}
+		if verdict.Warning != "" {
+			a.cfg.Events.Event(d.Pod, v1.EventTypeWarning, "HostPortOverlap", verdict.Warning)
+			a.log.Warn("pod shares a port of the node", "pod", d.Name(), "uid", uid, "message", verdict.Warning)
 		}
 	case plan.Admitted:
 	}

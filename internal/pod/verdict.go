@@ -61,6 +61,8 @@ type Verdict struct {
 	// Waits says what has to happen before there is a verdict, after which admission is
 	// asked again; empty for a verdict.
 	Waits string
+	// Warning is what the owner of a pod that is admitted should know; empty for nothing.
+	Warning string
 }
 
 // Admitted says that the pod may start now.

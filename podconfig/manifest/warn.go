@@ -21,6 +21,7 @@ type doubt struct{ path, message, hint string }
 func doubts(p *v1.Pod) []doubt {
 	out := append(annotationDoubts(p), slips(p)...)
 	out = append(out, itemDoubts(p)...)
+	out = append(out, hostPortDoubts(p)...)
 	for i, gate := range p.Spec.ReadinessGates {
 		out = append(out, doubt{fmt.Sprintf("spec.readinessGates[%d]", i),
 			fmt.Sprintf("without an apiserver nothing sets the pod condition %q: the pod will run but never become Ready", shorten(string(gate.ConditionType))),
@@ -141,6 +142,29 @@ func hookDoubts(path string, c *v1.Container, grace gracePeriod) []doubt {
 	}
 	return out
 }
+
+// hostPortDoubts are about ports of one pod that take from each other: validation only
+// refuses those that are written alike.
+func hostPortDoubts(p *v1.Pod) (out []doubt) {
+	ports := pod.HostPorts(p)
+	first := map[int32][]pod.HostPort{} // by number: a manifest may have many
+	for _, port := range ports {
+		for _, before := range first[port.Number] {
+			if before.Overlaps(port) {
+				out = append(out, doubt{port.Path, fmt.Sprintf("host port %s overlaps with %s (%s) of the same pod: only one of the two gets what arrives where they do", port, before, before.Path),
+					"remove one of the two, or choose another hostPort"})
+				break
+			}
+		}
+		if len(first[port.Number]) < maxSameNumber {
+			first[port.Number] = append(first[port.Number], port)
+		}
+	}
+	return out
+}
+
+// maxSameNumber bounds the ports of one number that are compared with each other.
+const maxSameNumber = 32
 
 // sleepOf is the minimum time that a hook sleeps: the sleep action, or a command that
 // begins with sleep.

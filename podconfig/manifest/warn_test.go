@@ -132,3 +132,24 @@ func TestDroppedMetadataIsTold(t *testing.T) {
 		}
 	}
 }
+
+func TestHostPortsOfOnePodThatOverlapAreTold(t *testing.T) {
+	for ports, want := range map[string]string{
+		"{containerPort: 1, hostPort: 53}, {containerPort: 1, hostPort: 53, protocol: UDP}":                         "",
+		"{containerPort: 1, hostPort: 53, hostIP: 127.0.0.1}, {containerPort: 1, hostPort: 53, hostIP: 192.0.2.1}":  "",
+		"{containerPort: 1, hostPort: 53}, {containerPort: 2, hostPort: 53, hostIP: 127.0.0.1}":                     "spec.containers[0].ports[1].hostPort: host port 127.0.0.1:53/TCP overlaps with 53/TCP (spec.containers[0].ports[0].hostPort)",
+		"{containerPort: 1, hostPort: 53, hostIP: '::1'}, {containerPort: 2, hostPort: 53, hostIP: '::'}":           "overlaps with ::1:53/TCP",
+		"{containerPort: 1, hostPort: 53, hostIP: 192.0.2.1}, {containerPort: 2, hostPort: 54}, {containerPort: 3}": "",
+	} {
+		r := Decode([]byte("{apiVersion: v1, kind: Pod, metadata: {name: dns}, spec: {containers: [{name: a, image: i, ports: ["+ports+"]}]}}"), options("x.yaml"))
+		got := ""
+		for _, p := range r.Problems {
+			if got += p.String(); !p.Warning {
+				t.Errorf("%s: got %s, want a warning", ports, p)
+			}
+		}
+		if len(r.Pods) != 1 || (want == "") != (got == "") || !strings.Contains(got, want) {
+			t.Errorf("%s: got %d pods and %q, want %q", ports, len(r.Pods), got, want)
+		}
+	}
+}
