@@ -138,6 +138,7 @@ func (o *LogsOptions) query() (url.Values, error) {
 	}
 	if o.Tail >= 0 {
 		q.Set("tailLines", strconv.FormatInt(o.Tail, 10))
+		q.Set(server.WholeLines, "true")
 	}
 	return q, nil
 }

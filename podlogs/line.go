@@ -22,6 +22,9 @@ type line struct {
 	text []byte
 }
 
+// errNotWanted is of a line before those that are to be read.
+var errNotWanted = errors.New("is not to be read")
+
 var errNotCRI = errors.New("is not in CRI's log format")
 
 // parseLine reads a line with its newline. Its text is part of raw.

@@ -21,8 +21,13 @@ import (
 type Options struct {
 	// Follow goes on until the container has ended.
 	Follow bool
-	// Tail is the number of lines of the file from its end; negative for all.
+	// Tail is the number of lines from the end, of the file unless WholeLines; negative for
+	// all.
 	Tail int64
+	// WholeLines has Tail count the lines that the container wrote, each of which may be
+	// several of the file: runtimes split those that are longer than 16 KiB. The kubelet
+	// counts those of the file.
+	WholeLines bool
 	// Since leaves out what is older; zero for nothing.
 	Since time.Time
 	// LimitBytes bounds what is written; negative for no bound.
@@ -63,6 +68,11 @@ type Reader struct {
 	size int64
 	out  map[string]io.Writer
 	left int64 // bytes to write; negative for no bound
+	// at is where the next line of the file begins, and starts is where that which is read
+	// of a stream begins, where these differ.
+	at     int64
+	before int64 // bytes of that line that were read
+	starts map[string]int64
 	// pending is the beginning of a line whose end is not read yet; long is a line that was
 	// too long to be held, whose beginning is written.
 	pending []byte
@@ -114,11 +124,17 @@ func (r *Reader) begin(dirs *filewatch.Dirs) error {
 			return fmt.Errorf("watch %s: %w", r.path, err)
 		}
 	}
-	start, end, err := tailOffset(r.file, r.options.Tail)
+	var start, end int64
+	var err error
+	if r.options.WholeLines && r.options.Tail > 0 {
+		r.starts, start, end, err = wholeTail(r.file, r.options.Tail)
+	} else {
+		start, end, err = tailOffset(r.file, r.options.Tail)
+	}
 	if err != nil {
 		return err
 	}
-	r.size = end - start
+	r.at, r.size = start, end-start
 	_, err = r.file.Seek(start, io.SeekStart)
 	return err
 }
@@ -224,7 +240,7 @@ func (r *Reader) follow(ctx context.Context, next *os.File) error {
 	}
 	err := r.drain(ctx, r.file)
 	_ = r.file.Close()
-	r.file, r.pending, r.long = next, nil, nil
+	r.file, r.pending, r.long, r.starts = next, nil, nil, nil
 	return err
 }
 
@@ -248,6 +264,13 @@ func (r *Reader) drain(ctx context.Context, from io.Reader) error {
 
 // take writes a part of a line, or keeps it until the line is whole.
 func (r *Reader) take(part []byte, last bool) error {
+	begins := r.at
+	if last {
+		r.at += int64(len(part)) + r.before
+		r.before = 0
+	} else {
+		r.before += int64(len(part))
+	}
 	if r.long != nil {
 		return r.goOn(part, last)
 	}
@@ -261,6 +284,9 @@ func (r *Reader) take(part []byte, last bool) error {
 	}
 	r.pending = r.pending[:0]
 	l, err := parseLine(part)
+	if begins < r.starts[l.stream] {
+		l, err = line{}, errNotWanted
+	}
 	if !last {
 		r.long = &line{stream: l.stream, at: l.at, partial: l.partial} // of no stream if it is not CRI's
 	}
@@ -317,37 +343,4 @@ func (r *Reader) bytes(out io.Writer, text []byte) error {
 		return errLimit
 	}
 	return nil
-}
-
-// tailOffset returns where the last lines of a file begin, and where it ends; negative is for
-// all of it. An unfinished line at the end counts as one.
-func tailOffset(f *os.File, lines int64) (start, end int64, err error) {
-	info, err := f.Stat()
-	if err != nil {
-		return 0, 0, err
-	}
-	end = info.Size()
-	switch {
-	case lines < 0:
-		return 0, end, nil
-	case lines == 0:
-		return end, end, nil
-	}
-	buf := make([]byte, 64<<10)
-	for at := end; at > 0; {
-		n := min(int64(len(buf)), at)
-		at -= n
-		if _, err := f.ReadAt(buf[:n], at); err != nil && !errors.Is(err, io.EOF) {
-			return 0, 0, err
-		}
-		for i := bytes.LastIndexByte(buf[:n], '\n'); i >= 0; i = bytes.LastIndexByte(buf[:i], '\n') {
-			if at+int64(i) == end-1 {
-				continue // the end of the last line
-			}
-			if lines--; lines == 0 {
-				return at + int64(i) + 1, end, nil
-			}
-		}
-	}
-	return 0, end, nil
 }

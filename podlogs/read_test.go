@@ -98,6 +98,35 @@ func TestTailOfLongFiles(t *testing.T) {
 	}
 }
 
+// A runtime splits long lines, and two streams are mixed.
+func TestTailOfWholeLines(t *testing.T) {
+	path := logFile(t,
+		record(0, "stdout", "F", "one"), record(1, "stdout", "P", "t"), record(2, "stderr", "P", "e"), record(3, "stdout", "P", "w"),
+		record(4, "stderr", "F", "rr"), "not CRI's\n", record(5, "stdout", "F", "o"), record(6, "stderr", "F", "late"), record(7, "stdout", "P", "open"), record(8, "stdout", "P", " end"))
+	const all = "tewrr\no\nlate\nopen end"
+	for tail, want := range map[int64]string{
+		0: "", 1: "open end", 2: "late\nopen end", 3: "two\nlate\nopen end", 4: all, 5: "one\n" + all, 6: "one\n" + all,
+	} {
+		o := All
+		o.Tail, o.WholeLines = tail, true
+		var out bytes.Buffer
+		if err := read(t.Context(), Log{path, nil}, o, &out, &out); err != nil || out.String() != want {
+			t.Errorf("tail %d: got %q, %v, want %q", tail, out.String(), err, want)
+		}
+	}
+	long := strings.Repeat("x", 70<<10)
+	path = logFile(t, record(0, "stdout", "F", "before"), record(1, "stdout", "P", long), record(2, "stdout", "P", long), record(3, "stdout", "F", "end"))
+	for _, stamped := range []bool{false, true} {
+		o := All
+		o.Tail, o.WholeLines, o.Timestamps = 1, true, stamped
+		var out bytes.Buffer
+		if err := read(t.Context(), Log{path, nil}, o, &out, &out); err != nil || strings.Count(out.String(), "2026-") > 1 ||
+			!strings.HasSuffix(out.String(), long+long+"end\n") || strings.Contains(out.String(), "before") {
+			t.Errorf("a long one, timestamps %v: got %d bytes, %v", stamped, out.Len(), err)
+		}
+	}
+}
+
 func TestErrorsOfFiles(t *testing.T) {
 	if err := read(t.Context(), Log{filepath.Join(t.TempDir(), "none"), nil}, All, io.Discard, io.Discard); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v", err)

@@ -18,6 +18,10 @@ import (
 	"podd/podlogs"
 )
 
+// WholeLines is podd's own option of a log: tailLines counts the lines that the container
+// wrote. Without it they are those of the file, as in the kubelet: clients of that know it so.
+const WholeLines = "podd-whole-lines"
+
 // containerLogs is the kubelet's /containerLogs/{namespace}/{pod}/{container}, with the
 // options of v1.PodLogOptions as its query.
 func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
@@ -143,6 +147,7 @@ func logOptions(q url.Values, now time.Time) (o podlogs.Options, previous bool, 
 	parse("follow", flag(&o.Follow))
 	parse("previous", flag(&previous))
 	parse("timestamps", flag(&o.Timestamps))
+	parse(WholeLines, flag(&o.WholeLines))
 	parse("tailLines", number(0, func(n int64) { o.Tail = n }))
 	parse("limitBytes", number(1, func(n int64) { o.LimitBytes = n }))
 	parse("sinceSeconds", number(1, func(n int64) { o.Since = now.Add(-time.Duration(min(n, int64(now.Unix()))) * time.Second) }))

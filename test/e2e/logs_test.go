@@ -219,6 +219,20 @@ func TestLogsOfSomeContainersAndSinceAWhile(t *testing.T) {
 	if at, wrong := time.Parse(time.RFC3339Nano, stamp); err != nil || wrong != nil || time.Since(at) > time.Hour || rest != "two\n" {
 		t.Errorf("--timestamps: got %q, %v, %v", stamped, err, wrong)
 	}
+	// A line that the runtime split is one: of the last one, and not its last part.
+	e.write("long.yaml", e.podOf("long", "echo before; yes 1 | head -n 25000 | tr -d '\\n'; echo; : > /out/long; ${REST}"))
+	e.mark("long")
+	long := strings.Repeat("1", 25000) + "\n"
+	e.eventually("the last line is whole", func(context.Context) error {
+		if got, err := e.prints("logs", "long", "--tail=1"); err != nil || got != long {
+			return fmt.Errorf("got %d bytes, %w", len(got), err)
+		}
+		return nil
+	})
+	stamped, err = e.prints("logs", "long", "--tail=1", "--timestamps")
+	if _, rest, _ := strings.Cut(stamped, " "); err != nil || rest != long {
+		t.Errorf("--timestamps: got %d bytes, %v", len(stamped), err)
+	}
 	if out, err := e.command(t.Context(), "logs", "web").CombinedOutput(); err != nil || !strings.HasPrefix(string(out), `Defaulted container "main" out of: main, side`) {
 		t.Errorf("got %q, %v", out, err)
 	}
