@@ -47,7 +47,9 @@ func Find(cfg *config.Config) (Resources, error) {
 	}
 	var disk unix.Statfs_t
 	if err := statfsAbove(cfg.RootDir, &disk); err == nil {
-		r.Capacity[v1.ResourceEphemeralStorage] = *resource.NewQuantity(int64(disk.Blocks)*disk.Bsize, resource.BinarySI)
+		// In decimal, as what is left of it is read by others: that is no multiple of 1024
+		// (kubernetes/kubernetes#137652).
+		r.Capacity[v1.ResourceEphemeralStorage] = *resource.NewQuantity(int64(disk.Blocks)*disk.Bsize, resource.DecimalSI)
 	}
 	for size, number := range hugepage.OfKernel(hugepage.Dir) {
 		name := v1.ResourceName(v1.ResourceHugePagesPrefix + resource.NewQuantity(size, resource.BinarySI).String())

@@ -73,6 +73,10 @@ func TestThisMachinesResources(t *testing.T) {
 			t.Errorf("%s: got %s", name, q.String())
 		}
 	}
+	has, left := r.Capacity[v1.ResourceEphemeralStorage], r.Allocatable[v1.ResourceEphemeralStorage]
+	if a, b := resource.MustParse(has.String()), resource.MustParse(left.String()); a.Format != resource.DecimalSI || b.Format != resource.DecimalSI {
+		t.Errorf("ephemeral storage: got %s and %s, want both in decimal", has.String(), left.String())
+	}
 	cpu, pods, bounds := r.Capacity[v1.ResourceCPU], r.Capacity[v1.ResourcePods], r.Bounds[v1.ResourceCPU]
 	if pods.Value() != min(110, 10*cpu.Value()) || bounds.MilliValue() != cpu.MilliValue()-100 {
 		t.Errorf("got %s processors, %s pods, all of them bounded to %s", cpu.String(), pods.String(), bounds.String())
