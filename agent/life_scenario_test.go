@@ -60,7 +60,7 @@ func (s *scenario) doLife(words []string) error {
 	return nil
 }
 
-// doDies POD/C code=1 after=1ms: each such container ends so by itself.
+// doDies POD/C code=1 reason=Error after=1ms: each such container ends so by itself.
 func (s *scenario) doDies(what string, args []string) error {
 	var d death
 	for _, arg := range args {
@@ -72,6 +72,8 @@ func (s *scenario) doDies(what string, args []string) error {
 				return err
 			}
 			d.code = int32(code)
+		case "reason":
+			d.reason = value
 		case "after":
 			after, err := time.ParseDuration(value)
 			if err != nil {

@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -34,7 +35,9 @@ func (r *fakeRuntime) began(k *fakeContainer) {
 	}
 	r.logs[key] = max(r.logs[key], restarts)
 	if d, dies := r.dies[called(k)]; dies {
-		r.rt.EndAfter(k, d.after, state.ExitWith(d.code))
+		exit := state.ExitWith(d.code)
+		exit.Reason = cmp.Or(d.reason, exit.Reason)
+		r.rt.EndAfter(k, d.after, exit)
 	}
 }
 

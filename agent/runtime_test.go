@@ -72,8 +72,9 @@ func called(k *fakeContainer) string { return k.Sandbox.Pod + "/" + k.Name }
 
 // death is how a container ends by itself, some time after its start.
 type death struct {
-	code  int32
-	after time.Duration
+	code   int32
+	reason string
+	after  time.Duration
 }
 
 func newFakeRuntime(t *testing.T) *fakeRuntime {
@@ -148,7 +149,7 @@ func classified(err error) error {
 func (r *fakeRuntime) changed(ch state.Change[sandboxFacts, containerFacts]) {
 	if k := ch.Container; k != nil && ch.Kind == state.WasStopped {
 		r.noteLocked(k.Sandbox.Pod, "-"+k.Name)
-		r.initDone[k.Sandbox.ID+"/"+k.Name] = k.Exit.Code == 0
+		r.initDone[k.Sandbox.ID+"/"+k.Name] = !pod.Failed(pod.InitContainer, k.Exit.Code, k.Exit.Reason)
 	}
 	if r.wake != nil && !r.away {
 		r.wake(uidOf(ch.Sandbox), time.Now())

@@ -102,7 +102,7 @@ func (s *scenario) words() map[string]story.Word {
 		{"hang release stick ignore obey", "CALL POD", s.doFault}, {"dead-server", "POD", s.doFault},
 		{"slow-list slow-unmount ahead", "DURATION", s.doTime}, {"pull", "POD DURATION", s.doTime},
 		{"golden", "POD FILE", s.doExpect}, {"expect", "POD FACT…", s.doExpect},
-		{"dies", "POD/CONTAINER [code=N] [after=DURATION]", s.doLife}, {"lives", "POD/CONTAINER", s.doLife},
+		{"dies", "POD/CONTAINER [code=N] [reason=REASON] [after=DURATION]", s.doLife}, {"lives", "POD/CONTAINER", s.doLife},
 		{"probe", "POD/CONTAINER KIND=RESULT…", s.doLife}, {"hook", "POD/CONTAINER KIND WHAT", s.doLife},
 		{"end", "POD REASON [grace=DURATION]", s.doLife}, {"update", "FILE", s.doLife}, {"delete", "POD [grace=DURATION]", s.doLife},
 		{"objects", "[[secret/]NAME=VALUE]…", s.doObjects}, {"unanswered answered", "", s.doAnswers},

@@ -49,9 +49,12 @@ func holds(p *v1.Pod, t v1.PodConditionType) bool {
 	})
 }
 
-func sidecar(p *v1.Pod, name string) bool {
+func sidecar(p *v1.Pod, name string) bool { return initKind(p, name) == pod.SidecarContainer }
+
+// initKind tells a sidecar from other init containers.
+func initKind(p *v1.Pod, name string) pod.ContainerKind {
 	_, kind := pod.ContainerSpec(&p.Spec, name)
-	return kind == pod.SidecarContainer
+	return kind
 }
 
 // init considers the init containers up to the first that has not completed, and
@@ -66,7 +69,7 @@ func (s *summary) init(p *v1.Pod) bool {
 		cs := &p.Status.InitContainerStatuses[i]
 		s.count(cs)
 		switch end := cs.State.Terminated; {
-		case end != nil && end.ExitCode == 0:
+		case end != nil && !pod.Failed(initKind(p, cs.Name), end.ExitCode, end.Reason):
 		case sidecar(p, cs.Name) && cs.Started != nil && *cs.Started:
 			if cs.Ready {
 				s.ready++

@@ -96,7 +96,7 @@ func why(cs *v1.ContainerStatus, cause string, now time.Time) (reason, text, key
 		cause += "; "
 	}
 	switch waiting, ended := cs.State.Waiting, cs.State.Terminated; {
-	case ended != nil && (ended.ExitCode != 0 || ended.Signal != 0):
+	case ended != nil && (ended.ExitCode != 0 || ended.Signal != 0 || ended.Reason == pod.ReasonOOMKilled):
 		unnamed := *ended
 		unnamed.Reason = "" // the line already has it
 		text, key = exited(&unnamed, "", now)

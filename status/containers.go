@@ -284,7 +284,7 @@ func (c *computation) wait(s *v1.ContainerStatus, k kind) {
 		return
 	}
 	if t := s.State.Terminated; t != nil {
-		if k == kindInit && t.ExitCode == 0 {
+		if k == kindInit && completed(t) {
 			return
 		}
 		if firstStart(why.Reason) {
@@ -334,7 +334,7 @@ func (c *computation) everInitialized(s *v1.PodStatus) bool {
 		return last.State.Running != nil && last.Started != nil && *last.Started
 	}
 	for _, state := range []v1.ContainerState{last.State, last.LastTerminationState} {
-		if state.Terminated != nil && state.Terminated.ExitCode == 0 {
+		if completed(state.Terminated) {
 			return true
 		}
 	}

@@ -115,9 +115,19 @@ func (c *computation) orFailed(p v1.PodPhase) v1.PodPhase {
 	return p
 }
 
-// again says that a container which ended so is started again.
-func (t *tally) again(spec *v1.Container, end *v1.ContainerStateTerminated) bool {
-	return t.restartingAll || end.Reason == pod.ReasonRestartingAllContainers || pod.ShouldRestart(t.spec, spec, end.ExitCode)
+// again says that a container which ended so, in failure or not, is started again.
+func (t *tally) again(spec *v1.Container, end *v1.ContainerStateTerminated, failed bool) bool {
+	return t.restartingAll || end.Reason == pod.ReasonRestartingAllContainers || pod.ShouldRestart(t.spec, spec, end.ExitCode, failed)
+}
+
+// hasFailed says that a container which ended so has failed.
+func hasFailed(k pod.ContainerKind, end *v1.ContainerStateTerminated) bool {
+	return pod.Failed(k, end.ExitCode, end.Reason)
+}
+
+// completed says that an init container has ended and has not failed.
+func completed(end *v1.ContainerStateTerminated) bool {
+	return end != nil && !hasFailed(pod.InitContainer, end)
 }
 
 func (t *tally) init(spec *v1.Container, s *v1.ContainerStatus) {
@@ -125,7 +135,7 @@ func (t *tally) init(spec *v1.Container, s *v1.ContainerStatus) {
 	switch {
 	case end == nil:
 		t.pendingInit++
-	case end.ExitCode != 0 && !t.again(spec, end):
+	case !completed(end) && !t.again(spec, end, true):
 		t.failedInit++
 	}
 }
@@ -156,12 +166,12 @@ func (t *tally) regular(spec *v1.Container, s *v1.ContainerStatus, followed bool
 		t.waiting++
 	default:
 		t.stopped++
-		if !followed && !t.again(spec, end) {
+		if !followed && !t.again(spec, end, hasFailed(pod.RegularContainer, end)) {
 			t.stoppedForGood++
 		}
 		// One that waits to be started again has not succeeded, however it
 		// ended the last time.
-		if end.ExitCode == 0 && s.State.Terminated != nil {
+		if !hasFailed(pod.RegularContainer, end) && s.State.Terminated != nil {
 			t.succeeded++
 		}
 	}

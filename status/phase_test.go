@@ -12,6 +12,8 @@ import (
 // one container, or two, can be in. The expectations are the kubelet's getPhase.
 func TestPhaseByPolicyAndState(t *testing.T) {
 	lost := []option{with("a", unknown(0))}
+	oomExitsWith0 := exited(0, 0, 2)
+	oomExitsWith0.Reason = "OOMKilled"
 	tests := []struct {
 		name                     string
 		opts                     []option
@@ -34,6 +36,7 @@ func TestPhaseByPolicyAndState(t *testing.T) {
 		{"exit 0 and 1", []option{with("a", exited(0, 0, 5)), with("b", exited(0, 1, 6))}, v1.PodRunning, v1.PodRunning, v1.PodFailed},
 		{"init runs", []option{withInit("i", running(0, 2)), with("a")}, v1.PodPending, v1.PodPending, v1.PodPending},
 		{"init failed", []option{withInit("i", exited(0, 1, 2)), with("a")}, v1.PodPending, v1.PodPending, v1.PodFailed},
+		{"init OOM-killed with code 0", []option{withInit("i", oomExitsWith0), with("a")}, v1.PodPending, v1.PodPending, v1.PodFailed},
 		{"init completed", []option{withInit("i", exited(0, 0, 2)), with("a", running(0, 3))}, v1.PodRunning, v1.PodRunning, v1.PodRunning},
 		{"init record collected", []option{withInit("i"), with("a", running(0, 3))}, v1.PodRunning, v1.PodRunning, v1.PodRunning},
 		{"sidecar up, main not made", []option{withSidecar("s", running(0, 2)), with("a")}, v1.PodPending, v1.PodPending, v1.PodPending},

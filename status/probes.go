@@ -39,7 +39,7 @@ func (c *computation) probed(s *v1.PodStatus) {
 		}
 		started := cs.State.Running != nil
 		cs.Started = &started
-		cs.Ready = cs.State.Terminated != nil && cs.State.Terminated.ExitCode == 0
+		cs.Ready = completed(cs.State.Terminated)
 	}
 }
 

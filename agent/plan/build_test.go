@@ -182,8 +182,11 @@ func ctr(name, state string, sandbox, count int) pod.Container {
 	case "exited":
 		c.State = pod.ContainerExited
 		c.FinishedAt = noon.Add(-time.Second)
+		code, reason, other := strings.Cut(code, " ")
 		c.ExitCode = exitCode(code)
-		if c.ExitCode != 0 {
+		if other {
+			c.Reason = reason
+		} else if c.ExitCode != 0 {
 			c.Reason = "Error"
 		}
 	}

@@ -35,12 +35,12 @@ func (s *Step) stopStrangers(in *Input, current *pod.Sandbox) {
 	}
 }
 
-// done says that a container has ended and is not started again.
+// done says that a regular container has ended and is not started again.
 func (s *Step) done(p *v1.Pod, spec *v1.Container, c *pod.Container) bool {
 	if c.State != pod.ContainerExited {
 		return false
 	}
-	return s.Memory.Killed[spec.Name].ID != c.ID && !pod.ShouldRestart(&p.Spec, spec, c.ExitCode)
+	return s.Memory.Killed[spec.Name].ID != c.ID && !pod.ShouldRestart(&p.Spec, spec, c.ExitCode, !c.Succeeded(pod.RegularContainer))
 }
 
 // startRegular starts the regular containers that should run and do not. One whose

@@ -57,7 +57,7 @@ func (s *Step) pass(in *Input, spec *v1.Container, current *pod.Sandbox) bool {
 	case c != nil && c.State == pod.ContainerRunning:
 		s.Memory = s.Memory.Succeeded(spec.Name)
 		return false
-	case c != nil && c.State == pod.ContainerExited && c.ExitCode == 0:
+	case c != nil && c.Succeeded(pod.InitContainer):
 		return true
 	default: // one that failed for good has ended the pod
 		s.launch(in, spec, pod.InitContainer, current)
@@ -75,7 +75,8 @@ func initFailed(in *Input) bool {
 			continue
 		}
 		c := in.Observed.Latest(spec.Name)
-		if c != nil && c.State == pod.ContainerExited && c.ExitCode != 0 && !pod.ShouldRestart(&p.Spec, spec, c.ExitCode) {
+		if c != nil && c.State == pod.ContainerExited && !c.Succeeded(pod.InitContainer) &&
+			!pod.ShouldRestart(&p.Spec, spec, c.ExitCode, true) {
 			return true
 		}
 	}

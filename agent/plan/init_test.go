@@ -24,6 +24,7 @@ func TestInitContainers(t *testing.T) {
 		{"first runs", observed(ready(0), a("running")), "-", "-", "-"},
 		{"first succeeded", observed(ready(0), a("exited 0")), "create b-0", "create b-0", "create b-0"},
 		{"first failed", observed(ready(0), a("exited 1")), "create a-1", "create a-1", "stop-sandbox s0"},
+		{"first was OOM-killed and ended with 0", observed(ready(0), a("exited 0 OOMKilled")), "create a-1", "create a-1", "stop-sandbox s0"},
 		{"first lost", observed(ready(0), a("unknown")), "stop a-0", "stop a-0", "stop a-0"},
 		{"second runs", observed(ready(0), b("running"), a("exited 0")), "-", "-", "-"},
 		{"second runs, the first's record is gone", observed(ready(0), b("running")), "-", "-", "-"},

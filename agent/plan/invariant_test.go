@@ -297,7 +297,7 @@ func (w *chaos) mustBeThrough(t *testing.T, before *v1.Container, next string, s
 		completed = hook != pod.HookRunning && hook != pod.HookFailed &&
 			(before.StartupProbe == nil || w.in.Probes.Of(c.Name, c.ID).Startup == pod.ProbeSucceeded)
 	} else if completed {
-		completed = c.State == pod.ContainerExited && c.ExitCode == 0
+		completed = c.Succeeded(pod.InitContainer)
 	}
 	if !completed {
 		t.Fatalf("%s starts before %s has completed, which is %+v: %s", next, before.Name, c, describe(step))
@@ -337,7 +337,7 @@ func (w *chaos) mustRun(t *testing.T, seed uint64) {
 	for i := range p.Spec.Containers {
 		spec := &p.Spec.Containers[i]
 		c := w.latest(spec.Name)
-		if !w.running(spec.Name) && (c == nil || pod.ShouldRestart(&p.Spec, spec, c.ExitCode)) {
+		if !w.running(spec.Name) && (c == nil || pod.ShouldRestart(&p.Spec, spec, c.ExitCode, c.ExitCode != 0)) {
 			t.Fatalf("seed %d: %s does not run: %+v\n%+v", seed, spec.Name, step, w.in.Observed)
 		}
 	}

@@ -285,7 +285,7 @@ func (s *Step) waitAll(in *Input, current *pod.Sandbox) {
 			}
 		case c.State == pod.ContainerRunning || k == pod.EphemeralContainer:
 			continue
-		case k == pod.InitContainer && c.State == pod.ContainerExited && c.ExitCode == 0:
+		case k == pod.InitContainer && c.Succeeded(k):
 			continue
 		case k == pod.RegularContainer && s.done(in.Granted.Pod, spec, c):
 			continue

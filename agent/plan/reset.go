@@ -99,7 +99,8 @@ func (s *Step) rememberEnds(in *Input, ids []string) {
 	ends := make(map[string]backoff.End, len(ids))
 	for i := range in.Observed.Containers {
 		if c := &in.Observed.Containers[i]; slices.Contains(ids, c.ID) {
-			ends[c.Name] = backoff.End{At: s.Memory.Seen[c.Name].Ended, Success: c.ExitCode == 0}
+			_, k := pod.ContainerSpec(&in.Granted.Pod.Spec, c.Name)
+			ends[c.Name] = backoff.End{At: s.Memory.Seen[c.Name].Ended, Success: c.Succeeded(k)}
 		}
 	}
 	s.Memory.Removed = ends

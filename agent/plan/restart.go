@@ -84,14 +84,14 @@ func (s *Step) answered(name string, k pod.ContainerKind, seen *pod.Container, c
 	if seen == nil {
 		return s.Memory.Removed[name]
 	}
-	if seen.State != pod.ContainerExited || k == pod.InitContainer && seen.ExitCode == 0 {
+	if seen.State != pod.ContainerExited || k == pod.InitContainer && seen.Succeeded(k) {
 		return backoff.End{}
 	}
 	if seen.StartedAt.IsZero() && (current == nil || seen.SandboxID != current.ID) {
 		return backoff.End{}
 	}
 	when := s.Memory.Seen[name]
-	end := backoff.End{At: when.Ended, Success: seen.ExitCode == 0}
+	end := backoff.End{At: when.Ended, Success: seen.Succeeded(k)}
 	if killed := s.Memory.Killed[name]; killed.ID == seen.ID {
 		if killed.First {
 			return backoff.End{}

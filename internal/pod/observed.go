@@ -162,6 +162,11 @@ func (c *Container) OOMKilled() bool {
 	return c.State == ContainerExited && c.Reason == ReasonOOMKilled
 }
 
+// Succeeded says that the container, which is of kind k, has ended and has not failed.
+func (c *Container) Succeeded(k ContainerKind) bool {
+	return c.State == ContainerExited && !Failed(k, c.ExitCode, c.Reason)
+}
+
 // ContainerHash changes when a container must be recreated: with its name or image,
 // as in the kubelet. Only podd compares it, with what it wrote itself: computing it
 // differently would restart every container at an upgrade.

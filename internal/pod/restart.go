@@ -14,12 +14,20 @@ func IsSidecar(c *v1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
 }
 
-// ShouldRestart says whether a container that ended with exitCode is to be
-// started again: by the first of its restart rules that applies, else by its own
-// restart policy, else by the pod's (KEP-5307). A regular init container of a
-// pod that restarts Always is retried on failure only, which is the caller's to
-// know: it asks only about ends with another code than 0.
-func ShouldRestart(spec *v1.PodSpec, c *v1.Container, exitCode int32) bool {
+// Failed says whether a container that ended so has failed. An init container that
+// was OOM-killed has, whatever its exit code: a shell may end with 0 after the kernel
+// killed its child, and what comes next would start on half of the work (upstream's
+// isInitContainerFailed, kubernetes/kubernetes#104454).
+func Failed(k ContainerKind, exitCode int32, reason string) bool {
+	return exitCode != 0 || k == InitContainer && reason == ReasonOOMKilled
+}
+
+// ShouldRestart says whether a container that ended with exitCode, which was a failure
+// or not (Failed), is to be started again: by the first of its restart rules that
+// applies, else by its own restart policy, else by the pod's (KEP-5307). A regular init
+// container of a pod that restarts Always is retried on failure only, which is the
+// caller's to know: it asks only about failures.
+func ShouldRestart(spec *v1.PodSpec, c *v1.Container, exitCode int32, failed bool) bool {
 	switch RuleFor(c, exitCode) {
 	case v1.ContainerRestartRuleActionRestart, v1.ContainerRestartRuleActionRestartAllContainers:
 		return true
@@ -32,7 +40,7 @@ func ShouldRestart(spec *v1.PodSpec, c *v1.Container, exitCode int32) bool {
 	case v1.ContainerRestartPolicyNever:
 		return false
 	case v1.ContainerRestartPolicyOnFailure:
-		return exitCode != 0
+		return failed
 	default:
 		return true
 	}

@@ -35,8 +35,29 @@ func TestShouldRestart(t *testing.T) {
 	}
 	for _, tt := range tests {
 		spec := v1.PodSpec{RestartPolicy: tt.pod}
-		if got := ShouldRestart(&spec, &tt.container, tt.code); got != tt.want {
+		if got := ShouldRestart(&spec, &tt.container, tt.code, Failed(RegularContainer, tt.code, "")); got != tt.want {
 			t.Errorf("%s: got %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}
+
+func TestFailed(t *testing.T) {
+	for _, tt := range []struct {
+		kind   ContainerKind
+		code   int32
+		reason string
+		want   bool
+	}{
+		{InitContainer, 0, ReasonCompleted, false},
+		{InitContainer, 1, ReasonExitError, true},
+		{InitContainer, 137, ReasonOOMKilled, true},
+		{InitContainer, 0, ReasonOOMKilled, true},
+		{RegularContainer, 0, ReasonOOMKilled, false}, // as in the kubelet
+		{SidecarContainer, 0, ReasonOOMKilled, false},
+		{RegularContainer, 137, ReasonOOMKilled, true},
+	} {
+		if got := Failed(tt.kind, tt.code, tt.reason); got != tt.want {
+			t.Errorf("kind %d, code %d, reason %s: got %v, want %v", tt.kind, tt.code, tt.reason, got, tt.want)
 		}
 	}
 }

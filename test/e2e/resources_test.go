@@ -137,6 +137,31 @@ func TestAContainerThatEatsItsMemoryLimitIsOOMKilled(t *testing.T) {
 	e.ready("beside")
 }
 
+// TestAnInitContainerThatIsOOMKilledAndEndsWith0HasFailed: the kernel kills what its
+// shell runs, and the shell does not care.
+func TestAnInitContainerThatIsOOMKilledAndEndsWith0HasFailed(t *testing.T) {
+	e := begin(t)
+	for i := range 5 {
+		name := fmt.Sprintf("half%d", i)
+		manifest := e.podOf(name, ": > /out/"+name, "restartPolicy: Never", "initContainers:", "- name: unpack", "  image: localhost/podd/busybox:1",
+			"  resources: {limits: {memory: 24Mi}}", `  command: [sh, -c, "dd if=/dev/zero of=/dev/null bs=200M count=1; exit 0"]`)
+		e.write(name+".yaml", manifest)
+	}
+	for i := range 5 {
+		name := fmt.Sprintf("half%d", i)
+		p := e.waitPod(name, "over", func(p *v1.Pod) error {
+			if p.Status.Phase == v1.PodFailed || p.Status.Phase == v1.PodSucceeded {
+				return nil
+			}
+			return fmt.Errorf("it is %s", describe(p))
+		})
+		s := p.Status.InitContainerStatuses[0].State.Terminated
+		if p.Status.Phase != v1.PodFailed || s == nil || s.Reason != "OOMKilled" || s.ExitCode != 0 || e.marked(name) {
+			t.Errorf("%s is %s, its init container %+v, its container ran: %v; want Failed, OOMKilled with code 0, and not", name, p.Status.Phase, s, e.marked(name))
+		}
+	}
+}
+
 // TestAForkBombSlowsAnotherPodsStartNoMoreThanABusyPodDoes: it has its processes
 // and no more, and one pod's weight. On two processors any pod that keeps both busy
 // slows a start; beside a bomb without a limit none would come about.
