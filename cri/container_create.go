@@ -40,7 +40,10 @@ func (c *Client) CreateContainer(ctx context.Context, req pod.ContainerRequest) 
 		PodSandboxId: req.Sandbox.ID, Config: config, SandboxConfig: sandbox,
 	})
 	id := r.GetContainerId()
-	if err != nil {
+	if err == nil {
+		c.roster.createdContainer(req.Pod.UID, id, req.Sandbox.ID)
+	} else {
+		c.roster.doubtful(req.Pod.UID)
 		err = mapError("", err)
 		if ambiguous(err) && ctx.Err() == nil {
 			id = c.findContainer(ctx, req.Sandbox.ID, config.Metadata)

@@ -33,5 +33,6 @@ func (c *Client) RemoveContainer(ctx context.Context, id string) error {
 	if err := mapError("remove container "+short(id), err); err != nil && !gone(err) {
 		return err
 	}
+	c.roster.removedContainer(id)
 	return nil
 }

@@ -15,11 +15,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"podd/cri/spec"
 	"podd/internal/pod"
+	"podd/internal/slots"
 )
 
 const (
@@ -51,6 +54,13 @@ type Conn struct {
 	runtime  runtimeapi.RuntimeServiceClient
 	image    runtimeapi.ImageServiceClient
 	endpoint string
+	slots    map[kind]*slots.Slots
+	stall    *stallWatch
+
+	// The event stream has a connection of its own: containerd waits for whoever reads
+	// events too slowly, with every call that causes one.
+	eventConn *grpc.ClientConn
+	events    runtimeapi.RuntimeServiceClient
 }
 
 // Client runs pods over a connection. Create it with NewClient.
@@ -64,8 +74,8 @@ type Client struct {
 	memo   map[pod.UID]*podMemo // guarded by memoMu
 	doubts uint64               // counts changes that make memos doubtful; guarded by memoMu
 
-	ownersMu sync.Mutex
-	owners   map[string]pod.UID // sandbox ID to pod; guarded by ownersMu
+	roster *roster
+	lister lister
 }
 
 // Connect returns a Conn to a CRI endpoint: unix:///path or /path. It sends nothing:
@@ -79,14 +89,38 @@ func Connect(endpoint string, timeout time.Duration, log *slog.Logger, reg prome
 	}
 	c := &Conn{
 		requestTimeout: cmp.Or(timeout, requestTimeout), createTimeout: createTimeout,
-		log: log, endpoint: "unix://" + socket, metrics: newMetrics(reg),
+		log: log, endpoint: "unix://" + socket, metrics: newMetrics(reg), slots: newSlots(),
 	}
-	c.conn, err = grpc.NewClient("passthrough:///"+socket,
+	c.stall = c.newStallWatch(socket)
+	watched := func(ctx context.Context, addr string) (net.Conn, error) {
+		conn, err := dialUnix(ctx, addr)
+		if err != nil {
+			return nil, err
+		}
+		return c.stall.watch(conn), nil
+	}
+	if c.conn, err = newChannel(socket, watched, grpc.WithUnaryInterceptor(c.intercept)); err == nil {
+		c.eventConn, err = newChannel(socket, dialUnix)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("connect to the container runtime at %s: %w", c.endpoint, err)
+	}
+	c.runtime = runtimeapi.NewRuntimeServiceClient(c.conn)
+	c.image = runtimeapi.NewImageServiceClient(c.conn)
+	c.events = runtimeapi.NewRuntimeServiceClient(c.eventConn)
+	return c, nil
+}
+
+func dialUnix(ctx context.Context, socket string) (net.Conn, error) {
+	var d net.Dialer
+	return d.DialContext(ctx, "unix", socket)
+}
+
+// newChannel returns a gRPC channel to a socket, which connects with its first call.
+func newChannel(socket string, dial func(context.Context, string) (net.Conn, error), opts ...grpc.DialOption) (*grpc.ClientConn, error) {
+	return grpc.NewClient("passthrough:///"+socket, append(opts,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
-			var d net.Dialer
-			return d.DialContext(ctx, "unix", addr)
-		}),
+		grpc.WithContextDialer(dial),
 		grpc.WithAuthority("localhost"),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(pod.MaxRuntimeMessage), grpc.MaxCallSendMsgSize(pod.MaxRuntimeMessage)),
 		// A runtime that was restarted must be in use again at once.
@@ -95,21 +129,32 @@ func Connect(endpoint string, timeout time.Duration, log *slog.Logger, reg prome
 			MinConnectTimeout: 2 * time.Second,
 		}),
 		grpc.WithIdleTimeout(0),
-		grpc.WithUnaryInterceptor(c.intercept),
-	)
-	if err != nil {
-		return nil, fmt.Errorf("connect to the container runtime at %s: %w", c.endpoint, err)
+	)...)
+}
+
+// newStallWatch returns the watch over the connection for calls.
+func (c *Conn) newStallWatch(socket string) *stallWatch {
+	return &stallWatch{
+		log: c.log, replaced: c.metrics.replaced, endpoint: c.endpoint,
+		ping: func(ctx context.Context) error {
+			return version(ctx, c.runtime)
+		},
+		fresh: func(ctx context.Context) error {
+			conn, err := newChannel(socket, dialUnix)
+			if err != nil {
+				return err
+			}
+			defer conn.Close()
+			return version(ctx, runtimeapi.NewRuntimeServiceClient(conn))
+		},
 	}
-	c.runtime = runtimeapi.NewRuntimeServiceClient(c.conn)
-	c.image = runtimeapi.NewImageServiceClient(c.conn)
-	return c, nil
 }
 
 // NewClient returns a Client on a connection. The options are the node's settings,
 // the identity of this podd, and where pods' files and logs are; some may have been
 // learnt over the same connection. Closing either closes both.
 func NewClient(conn *Conn, opts spec.Options) *Client {
-	return &Client{Conn: conn, spec: opts.WithDefaults(), memo: map[pod.UID]*podMemo{}, owners: map[string]pod.UID{}}
+	return &Client{Conn: conn, spec: opts.WithDefaults(), memo: map[pod.UID]*podMemo{}, roster: newRoster()}
 }
 
 // Check queries the runtime's version. Errors: pod.ErrUnavailable if nothing
@@ -127,7 +172,10 @@ func (c *Conn) Check(ctx context.Context) (Version, error) {
 }
 
 // Close closes the connection; calls in progress fail.
-func (c *Conn) Close() error { return c.conn.Close() }
+func (c *Conn) Close() error {
+	c.stall.close()
+	return errors.Join(c.conn.Close(), c.eventConn.Close())
+}
 
 // Endpoint is where the runtime is, as unix:///path.
 func (c *Conn) Endpoint() string { return c.endpoint }
@@ -155,18 +203,39 @@ func (c *Conn) wrongVersion(spoken string) error {
 		c.endpoint, spoken, pod.ErrUnimplemented)
 }
 
-// intercept gives every call its deadline and its metrics.
+// intercept gives every call its turn, its deadline and its metrics. Waiting for the
+// turn counts for neither of them. A call that ended with a connection that stood still
+// is made again on the new one, if it may be made twice.
 func (c *Conn) intercept(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	name := path.Base(method)
+	if turns := c.slots[kindOf(name)]; turns != nil {
+		leave, err := turns.Enter(ctx)
+		if err != nil {
+			return status.FromContextError(ctx.Err()).Err()
+		}
+		defer leave()
+	}
 	if d := c.deadline(name, req); d > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, d)
 		defer cancel()
 	}
+	c.stall.begin()
+	defer c.stall.end()
 	start := time.Now()
-	err := invoke(ctx, method, req, reply, cc, opts...)
-	c.metrics.observe(operationTypes[name], time.Since(start), err)
-	return err
+	for {
+		dropped := c.stall.dropped.Load()
+		err := invoke(ctx, method, req, reply, cc, opts...)
+		lost := status.Code(err) == codes.Unavailable && c.stall.dropped.Load() != dropped && ctx.Err() == nil
+		if lost && isRepeatable(name) {
+			continue
+		}
+		if lost {
+			err = status.Error(codes.Unavailable, "the connection to the runtime stood still and was replaced; whether the runtime has carried the call out is looked up")
+		}
+		c.metrics.observe(operationTypes[name], time.Since(start), err)
+		return err
+	}
 }
 
 // deadline is how long a call of that name may take; 0 for no bound.

@@ -22,7 +22,8 @@ import (
 func (c *Client) Events(ctx context.Context, hint func(uid pod.UID, at time.Time)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stream, err := c.runtime.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
+	defer c.roster.opened()()
+	stream, err := c.events.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
 	if err != nil {
 		return mapError("open the runtime's event stream", err)
 	}
@@ -36,48 +37,17 @@ func (c *Client) Events(ctx context.Context, hint func(uid pod.UID, at time.Time
 	}
 }
 
-// eventOwner is the pod of an event. The event of a removed sandbox has no status any
-// more: then the pod is known from earlier observations and events of it.
+// eventOwner is the pod of an event, of which the roster takes note. The event of a
+// removed sandbox has no status any more: then the pod is known from earlier observations
+// and events of it.
 func (c *Client) eventOwner(ev *runtimeapi.ContainerEventResponse) pod.UID {
-	st := ev.PodSandboxStatus
-	uid := pod.UID(st.GetMetadata().GetUid())
-	removed := ev.ContainerEventType == runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT
-	c.ownersMu.Lock()
-	defer c.ownersMu.Unlock()
-	if uid == "" {
-		uid = c.owners[ev.ContainerId]
-	} else if st.GetId() != "" && !removed {
-		c.owners[st.GetId()] = uid
-	}
-	if removed {
-		delete(c.owners, ev.ContainerId)
-	}
-	if uid == "" {
-		for _, k := range ev.ContainersStatuses {
-			if u := k.Labels[spec.LabelPodUID]; u != "" {
-				return pod.UID(u)
-			}
+	uid := pod.UID(ev.PodSandboxStatus.GetMetadata().GetUid())
+	for _, k := range ev.ContainersStatuses {
+		if uid == "" {
+			uid = pod.UID(k.Labels[spec.LabelPodUID])
 		}
 	}
-	return uid
-}
-
-// own remembers whose a sandbox is.
-func (c *Client) own(sandbox string, uid pod.UID) {
-	c.ownersMu.Lock()
-	defer c.ownersMu.Unlock()
-	c.owners[sandbox] = uid
-}
-
-// ownOnly remembers whose the listed sandboxes are, and forgets the rest: those whose
-// removal no event reported.
-func (c *Client) ownOnly(listed []*runtimeapi.PodSandbox) {
-	c.ownersMu.Lock()
-	defer c.ownersMu.Unlock()
-	clear(c.owners)
-	for _, s := range listed {
-		c.owners[s.Id] = pod.UID(s.Metadata.GetUid())
-	}
+	return c.roster.event(uid, ev.ContainerId, ev.ContainerEventType == runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT)
 }
 
 func eventType(t runtimeapi.ContainerEventType) string {

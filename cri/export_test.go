@@ -1,6 +1,7 @@
 package cri
 
 import (
+	"context"
 	"maps"
 	"slices"
 	"time"
@@ -17,3 +18,29 @@ func (c *Client) Memos() []pod.UID {
 	defer c.memoMu.Unlock()
 	return slices.Sorted(maps.Keys(c.memo))
 }
+
+// StreamSettled says that events are certainly sent, which else takes a second.
+func (c *Client) StreamSettled() { c.roster.settled(0) }
+
+// Relies says whether the roster relies on events.
+func (c *Client) Relies() bool {
+	c.roster.mu.Lock()
+	defer c.roster.mu.Unlock()
+	return c.roster.sure != 0
+}
+
+// ListsWaiting is how many wait for a list that is not being made yet.
+func (c *Client) ListsWaiting() int {
+	c.lister.mu.Lock()
+	defer c.lister.mu.Unlock()
+	return len(c.lister.waiting)
+}
+
+// AskSandbox is one status call.
+func (c *Client) AskSandbox(ctx context.Context, id string) error {
+	_, err := c.askSandbox(ctx, id)
+	return err
+}
+
+// Dropped is how many connections were dropped because they stood still.
+func (c *Conn) Dropped() uint64 { return c.stall.dropped.Load() }

@@ -2,6 +2,7 @@ package cri
 
 import (
 	"maps"
+	"time"
 
 	"podd/internal/pod"
 )
@@ -13,6 +14,10 @@ import (
 // changes a container's resources. Nothing is cached of others' pods, which are
 // observed once.
 type podMemo struct {
+	name, namespace string
+	source          pod.Source
+	startTime       time.Time
+
 	sandboxes  map[string]sandboxFacts
 	containers map[string]pod.Container
 }
@@ -24,7 +29,10 @@ type sandboxFacts struct {
 
 // memoOf is what can be cached of an observation.
 func memoOf(seen *pod.Observed) *podMemo {
-	m := &podMemo{sandboxes: map[string]sandboxFacts{}, containers: map[string]pod.Container{}}
+	m := &podMemo{
+		name: seen.Name, namespace: seen.Namespace, source: seen.Source, startTime: seen.StartTime,
+		sandboxes: map[string]sandboxFacts{}, containers: map[string]pod.Container{},
+	}
 	for _, b := range seen.Sandboxes {
 		if b.Ready && (b.HostNetwork || len(b.IPs) > 0) {
 			m.sandboxes[b.ID] = sandboxFacts{b.IPs, b.HostNetwork}
@@ -82,9 +90,7 @@ func (c *Client) doubt(uid pod.UID) {
 // forget drops the memo of a removed sandbox's pod; the next observation queries the
 // rest of it again.
 func (c *Client) forget(sandbox string) {
-	c.ownersMu.Lock()
-	uid := c.owners[sandbox]
-	c.ownersMu.Unlock()
+	uid := c.roster.removedSandbox(sandbox)
 	c.memoMu.Lock()
 	delete(c.memo, uid)
 	c.memoMu.Unlock()

@@ -15,6 +15,7 @@ type metrics struct {
 	memo     *prometheus.CounterVec
 	run      *prometheus.HistogramVec
 	runFails *prometheus.CounterVec
+	replaced prometheus.Counter
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -46,12 +47,16 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Name: "kubelet_run_podsandbox_errors_total",
 			Help: "Run_podsandbox operations that failed, by RuntimeClass handler.",
 		}, []string{"runtime_handler"}),
+		replaced: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "podd_runtime_connections_replaced_total",
+			Help: "Connections to the container runtime that were replaced because nothing moved on them while the runtime answered on a new one.",
+		}),
 		memo: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "podd_runtime_status_lookups_total",
 			Help: "Statuses needed to observe pods, by where they came from: call, or memo of facts that cannot change.",
 		}, []string{"from"}),
 	}
-	reg.MustRegister(m.total, m.errors, m.duration, m.events, m.memo, m.run, m.runFails)
+	reg.MustRegister(m.total, m.errors, m.duration, m.events, m.memo, m.run, m.runFails, m.replaced)
 	return m
 }
 

@@ -1,6 +1,7 @@
 package cri
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strconv"
@@ -18,10 +19,14 @@ import (
 const statusWidth = 8
 
 // Observe observes one pod: all its sandboxes and containers, running and dead, with
-// the termination messages of dead ones. It blocks for two list calls, and concurrent
-// status calls for what is new since the last observation. An unknown pod is an empty
-// Observed, not an error.
+// the termination messages of dead ones. What podd knows by ID is asked for by ID: a call
+// for each sandbox and each container that has not ended. Otherwise it blocks for a list,
+// which it shares with whoever needs one, and concurrent status calls for what is new
+// since the last observation. An unknown pod is an empty Observed, not an error.
 func (c *Client) Observe(ctx context.Context, uid pod.UID) (pod.Observed, error) {
+	if seen, known, err := c.observeByID(ctx, uid); known {
+		return seen, err
+	}
 	seen := pod.Observed{UID: uid, At: time.Now()}
 	sandboxes, containers, err := c.lookUp(ctx, &seen)
 	if err != nil {
@@ -37,6 +42,9 @@ func (c *Client) Observe(ctx context.Context, uid pod.UID) (pod.Observed, error)
 // exists. Nothing of it is cached.
 func (c *Client) Lookup(ctx context.Context, uid pod.UID) (pod.Observed, error) {
 	seen := pod.Observed{UID: uid, At: time.Now()}
+	if boxes, containers, known := c.roster.known(uid); known && len(boxes)+len(containers) == 0 {
+		return seen, nil
+	}
 	sandboxes, containers, err := c.lookUp(ctx, &seen)
 	if err != nil {
 		return seen, err
@@ -55,26 +63,16 @@ func (c *Client) Lookup(ctx context.Context, uid pod.UID) (pod.Observed, error) 
 // lookUp lists the sandboxes and containers of a pod that are not another podd's,
 // newest first, and records in seen whose it is.
 func (c *Client) lookUp(ctx context.Context, seen *pod.Observed) ([]*runtimeapi.PodSandbox, []*runtimeapi.Container, error) {
-	sandboxes, containers, err := c.lists(ctx, map[string]string{spec.LabelPodUID: string(seen.UID)})
+	found, err := c.list(ctx, seen.UID)
 	if err != nil {
 		return nil, nil, err
 	}
-	sandboxes, containers, left := c.ours(sandboxes, containers)
+	sandboxes, containers, left := c.ours(found.sandboxes, found.containers)
 	if f, ok := left[seen.UID]; ok && f.alive {
 		seen.Foreign = f.by
 	}
-	slices.SortFunc(sandboxes, func(a, b *runtimeapi.PodSandbox) int {
-		if a.Metadata.GetAttempt() != b.Metadata.GetAttempt() {
-			return int(b.Metadata.GetAttempt()) - int(a.Metadata.GetAttempt())
-		}
-		return int(min(max(b.CreatedAt-a.CreatedAt, -1), 1))
-	})
-	slices.SortFunc(containers, func(a, b *runtimeapi.Container) int {
-		if a.Metadata.GetAttempt() != b.Metadata.GetAttempt() {
-			return int(b.Metadata.GetAttempt()) - int(a.Metadata.GetAttempt())
-		}
-		return int(min(max(b.CreatedAt-a.CreatedAt, -1), 1))
-	})
+	slices.SortFunc(sandboxes, newestFirst)
+	slices.SortFunc(containers, newestFirst)
 	identify(seen, sandboxes, containers)
 	if n := len(sandboxes); n > 0 && seen.StartTime.IsZero() && c.hasDirectory(seen.UID) {
 		seen.StartTime, seen.TakenOver = time.Unix(0, sandboxes[n-1].CreatedAt), true
@@ -82,50 +80,51 @@ func (c *Client) lookUp(ctx context.Context, seen *pod.Observed) ([]*runtimeapi.
 	return sandboxes, containers, nil
 }
 
+// attempt is a sandbox or a container, as a list or its status has it.
+type attempt[M interface{ GetAttempt() uint32 }] interface {
+	GetMetadata() M
+	GetCreatedAt() int64
+}
+
+// newestFirst orders sandboxes and containers by attempt, and then by time.
+func newestFirst[M interface{ GetAttempt() uint32 }, T attempt[M]](a, b T) int {
+	return cmp.Or(cmp.Compare(b.GetMetadata().GetAttempt(), a.GetMetadata().GetAttempt()), cmp.Compare(b.GetCreatedAt(), a.GetCreatedAt()))
+}
+
 func sandboxOf(s *runtimeapi.PodSandbox) pod.Sandbox {
 	return pod.Sandbox{ID: s.Id, Attempt: s.Metadata.GetAttempt(), Ready: s.State == runtimeapi.PodSandboxState_SANDBOX_READY, CreatedAt: time.Unix(0, s.CreatedAt)}
 }
 
-// lists queries sandboxes and containers concurrently.
-func (c *Client) lists(ctx context.Context, labels map[string]string) ([]*runtimeapi.PodSandbox, []*runtimeapi.Container, error) {
-	var sandboxes *runtimeapi.ListPodSandboxResponse
-	var containers *runtimeapi.ListContainersResponse
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() (err error) {
-		sandboxes, err = c.runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{Filter: &runtimeapi.PodSandboxFilter{LabelSelector: labels}})
-		return c.explainSize(ctx, labels, mapError("list pod sandboxes", err))
-	})
-	g.Go(func() (err error) {
-		containers, err = c.runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{LabelSelector: labels}})
-		return c.explainSize(ctx, labels, mapError("list containers", err))
-	})
-	if err := g.Wait(); err != nil {
-		return nil, nil, err
-	}
-	return sandboxes.GetItems(), containers.GetContainers(), nil
+// labelled is a sandbox or a container with what podd wrote on it.
+type labelled interface {
+	GetLabels() map[string]string
+	GetAnnotations() map[string]string
 }
 
 // identify reads names, source and start time back from labels and annotations,
 // the newest sandbox first, and containers only where no sandbox is left.
-func identify(seen *pod.Observed, sandboxes []*runtimeapi.PodSandbox, containers []*runtimeapi.Container) {
-	mark := func(name, namespace string, annotations map[string]string) {
-		if seen.Name == "" {
-			seen.Name, seen.Namespace = name, namespace
-		}
-		if seen.Source == "" {
-			seen.Source = pod.Source(annotations[pod.AnnotationSource])
-		}
-		if seen.StartTime.IsZero() {
-			if t, err := time.Parse(time.RFC3339Nano, annotations[pod.AnnotationStartTime]); err == nil {
-				seen.StartTime = t
-			}
-		}
-	}
+func identify[S, C labelled](seen *pod.Observed, sandboxes []S, containers []C) {
 	for _, s := range sandboxes {
-		mark(s.Metadata.GetName(), s.Metadata.GetNamespace(), s.Annotations)
+		identifyBy(seen, s)
 	}
 	for _, k := range containers {
-		mark(k.Labels[spec.LabelPodName], k.Labels[spec.LabelPodNamespace], k.Annotations)
+		identifyBy(seen, k)
+	}
+}
+
+// identifyBy reads what is not known yet.
+func identifyBy(seen *pod.Observed, of labelled) {
+	if seen.Name == "" {
+		seen.Name, seen.Namespace = of.GetLabels()[spec.LabelPodName], of.GetLabels()[spec.LabelPodNamespace]
+	}
+	annotations := of.GetAnnotations()
+	if seen.Source == "" {
+		seen.Source = pod.Source(annotations[pod.AnnotationSource])
+	}
+	if seen.StartTime.IsZero() {
+		if t, err := time.Parse(time.RFC3339Nano, annotations[pod.AnnotationStartTime]); err == nil {
+			seen.StartTime = t
+		}
 	}
 }
 
@@ -137,7 +136,6 @@ func (c *Client) fill(ctx context.Context, seen *pod.Observed, sandboxes []*runt
 	g.SetLimit(statusWidth)
 	boxes := make([]*pod.Sandbox, len(sandboxes))
 	for i, s := range sandboxes {
-		c.own(s.Id, seen.UID)
 		box := sandboxOf(s)
 		switch facts, cached := memo.sandboxes[s.Id]; {
 		case !box.Ready: // it has no address any more, and the list has the rest
@@ -185,16 +183,30 @@ func (c *Client) fill(ctx context.Context, seen *pod.Observed, sandboxes []*runt
 // sandboxStatus adds what the list does not have; nil if the sandbox was removed
 // meanwhile.
 func (c *Client) sandboxStatus(ctx context.Context, box pod.Sandbox) (*pod.Sandbox, error) {
+	st, err := c.askSandbox(ctx, box.ID)
+	if err != nil || st == nil {
+		return nil, err
+	}
+	addSandboxStatus(&box, st)
+	return &box, nil
+}
+
+// askSandbox returns the status of a sandbox; nil if it does not exist.
+func (c *Client) askSandbox(ctx context.Context, id string) (*runtimeapi.PodSandboxStatus, error) {
 	c.metrics.memo.WithLabelValues("call").Inc()
-	r, err := c.runtime.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: box.ID})
+	r, err := c.runtime.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id})
 	if err != nil {
-		err = mapError("ask for the status of sandbox "+short(box.ID), err)
+		err = mapError("ask for the status of sandbox "+short(id), err)
 		if gone(err) {
 			return nil, nil
 		}
 		return nil, err
 	}
-	st := r.GetStatus()
+	return r.GetStatus(), nil
+}
+
+// addSandboxStatus adds to a sandbox what a list does not have.
+func addSandboxStatus(box *pod.Sandbox, st *runtimeapi.PodSandboxStatus) {
 	box.Ready = st.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY
 	box.HostNetwork = st.GetLinux().GetNamespaces().GetOptions().GetNetwork() == runtimeapi.NamespaceMode_NODE
 	if ip := st.GetNetwork().GetIp(); ip != "" {
@@ -203,28 +215,40 @@ func (c *Client) sandboxStatus(ctx context.Context, box pod.Sandbox) (*pod.Sandb
 	for _, ip := range st.GetNetwork().GetAdditionalIps() {
 		box.IPs = append(box.IPs, ip.Ip)
 	}
-	return &box, nil
 }
 
 // containerStatus queries one container completely; nil if it was removed meanwhile.
 func (c *Client) containerStatus(ctx context.Context, k *runtimeapi.Container) (*pod.Container, error) {
+	st, err := c.askContainer(ctx, k.Id)
+	if err != nil || st == nil {
+		return nil, err
+	}
+	return c.observedContainer(k.PodSandboxId, st), nil
+}
+
+// askContainer returns the status of a container; nil if it does not exist.
+func (c *Client) askContainer(ctx context.Context, id string) (*runtimeapi.ContainerStatus, error) {
 	c.metrics.memo.WithLabelValues("call").Inc()
-	r, err := c.runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: k.Id})
+	r, err := c.runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id})
 	if err != nil {
-		err = mapError("ask for the status of container "+short(k.Id), err)
+		err = mapError("ask for the status of container "+short(id), err)
 		if gone(err) {
 			return nil, nil
 		}
 		return nil, err
 	}
-	st := r.GetStatus()
-	out := fromContainerStatus(k.PodSandboxId, st)
+	return r.GetStatus(), nil
+}
+
+// observedContainer is a container by its status and by what lies on the host.
+func (c *Client) observedContainer(sandbox string, st *runtimeapi.ContainerStatus) *pod.Container {
+	out := fromContainerStatus(sandbox, st)
 	out.Kept = c.keptSpec(pod.UID(st.Labels[spec.LabelPodUID]), out.Name, st.Annotations)
 	if out.State == pod.ContainerExited {
 		out.Message = joinMessages(out.Message, c.terminationMessage(st))
 	}
 	out.TerminationLog = c.ownMessageFile(st)
-	return &out, nil
+	return &out
 }
 
 func fromContainerStatus(sandbox string, st *runtimeapi.ContainerStatus) pod.Container {

@@ -28,14 +28,14 @@ func (c *Client) RunSandbox(ctx context.Context, req pod.SandboxRequest) (string
 	r, err := c.runtime.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: config, RuntimeHandler: req.Handler})
 	c.metrics.sandboxRun(req.Handler, time.Since(start), err)
 	if err == nil {
-		c.own(r.PodSandboxId, p.UID)
+		c.roster.createdSandbox(p.UID, r.PodSandboxId)
 		return r.PodSandboxId, nil
 	}
+	c.roster.doubtful(p.UID)
 	err = mapError("", err)
 	if ambiguous(err) && ctx.Err() == nil {
 		if id := c.findSandbox(ctx, config.Metadata); id != "" {
 			c.log.Warn("sandbox exists although its creation returned an error", "pod", p.Namespace+"/"+p.Name, "sandbox", id, "error", err)
-			c.own(id, p.UID)
 			return id, nil
 		}
 	}

@@ -16,12 +16,11 @@ import (
 // are left out, unless they are a kubelet's whose root directory is podd's now, as is
 // what carries the identity of another podd, which the log names once.
 func (c *Client) Summaries(ctx context.Context) ([]pod.Summary, error) {
-	sandboxes, containers, err := c.lists(ctx, nil)
+	all, err := c.list(ctx, "")
 	if err != nil {
 		return nil, err
 	}
-	c.ownOnly(sandboxes)
-	sandboxes, containers, left := c.ours(sandboxes, containers)
+	sandboxes, containers, left := c.ours(all.sandboxes, all.containers)
 	c.nameOthers(left)
 	index := map[pod.UID]int{}
 	var out []pod.Summary

@@ -1,0 +1,182 @@
+package cri
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc/codes"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"podd/cri/spec"
+	"podd/internal/pod"
+)
+
+// lister makes lists for whoever needs one. A runtime walks over all that it has for
+// each, so that those who come while one is being made share the next: one list of
+// everything for any number of pods.
+type lister struct {
+	mu      sync.Mutex
+	waiting []*listRequest // guarded by mu
+	busy    bool           // somebody makes lists; guarded by mu
+}
+
+// listRequest is for one pod, or, without a UID, for all.
+type listRequest struct {
+	uid  pod.UID
+	done chan struct{} // closed when what follows is set
+	listed
+	err error
+}
+
+// listed is what the runtime has, of one pod or of all.
+type listed struct {
+	// number is the list's, for the roster.
+	number     uint64
+	sandboxes  []*runtimeapi.PodSandbox
+	containers []*runtimeapi.Container
+}
+
+// list returns what the runtime has of a pod, or of all for the empty UID, by a list that
+// begins after the call. It blocks until there is one or ctx ends. The messages are
+// shared, and must not be changed; the slices may be.
+func (c *Client) list(ctx context.Context, uid pod.UID) (listed, error) {
+	r := &listRequest{uid: uid, done: make(chan struct{})}
+	l := &c.lister
+	l.mu.Lock()
+	l.waiting = append(l.waiting, r)
+	if !l.busy {
+		l.busy = true
+		// Others may wait for the same list: it ends with the call's own deadline.
+		go c.makeLists(context.WithoutCancel(ctx))
+	}
+	l.mu.Unlock()
+	select {
+	case <-r.done:
+		return r.listed, r.err
+	case <-ctx.Done():
+		return listed{}, mapError("list the pod's sandboxes and containers", ctx.Err())
+	}
+}
+
+// makeLists makes lists until nobody waits for one.
+func (c *Client) makeLists(ctx context.Context) {
+	l := &c.lister
+	for {
+		l.mu.Lock()
+		batch := l.waiting
+		l.waiting = nil
+		l.busy = len(batch) > 0
+		l.mu.Unlock()
+		if len(batch) == 0 {
+			return
+		}
+		c.listFor(ctx, batch)
+	}
+}
+
+// listFor answers a batch of requests: a single pod's by a list of its own.
+func (c *Client) listFor(ctx context.Context, batch []*listRequest) {
+	one := !slices.ContainsFunc(batch, func(r *listRequest) bool { return r.uid == "" || r.uid != batch[0].uid })
+	if one {
+		c.listOne(ctx, batch)
+		return
+	}
+	number := c.roster.begin()
+	sandboxes, containers, err := c.lists(ctx, nil)
+	if err == nil {
+		c.note(number, sandboxes, containers)
+	}
+	byPod := split(sandboxes, containers)
+	for _, r := range batch {
+		switch failed, ok := errors.AsType[*callError](err); {
+		case r.uid == "":
+			r.listed, r.err = listed{number, slices.Clone(sandboxes), slices.Clone(containers)}, err
+		case ok && failed.code == codes.ResourceExhausted: // a list of one pod is smaller
+			c.listOne(ctx, []*listRequest{r})
+			continue
+		default:
+			of := byPod[r.uid]
+			r.listed, r.err = listed{number, slices.Clone(of.sandboxes), slices.Clone(of.containers)}, err
+		}
+		close(r.done)
+	}
+}
+
+// listOne answers requests for the same pod.
+func (c *Client) listOne(ctx context.Context, batch []*listRequest) {
+	number, uid := c.roster.begin(), batch[0].uid
+	sandboxes, containers, err := c.lists(ctx, map[string]string{spec.LabelPodUID: string(uid)})
+	if err == nil {
+		c.roster.take(uid, number, c.rosterList(uid, sandboxes, containers))
+	}
+	for _, r := range batch {
+		r.listed, r.err = listed{number, slices.Clone(sandboxes), slices.Clone(containers)}, err
+		close(r.done)
+	}
+}
+
+// note has the roster take in a list of everything.
+func (c *Client) note(number uint64, sandboxes []*runtimeapi.PodSandbox, containers []*runtimeapi.Container) {
+	all := make(map[pod.UID]list)
+	for uid, of := range split(sandboxes, containers) {
+		all[uid] = c.rosterList(uid, of.sandboxes, of.containers)
+	}
+	c.roster.takeAll(number, all)
+}
+
+// split sorts lists by pod.
+func split(sandboxes []*runtimeapi.PodSandbox, containers []*runtimeapi.Container) map[pod.UID]listed {
+	byPod := make(map[pod.UID]listed)
+	for _, s := range sandboxes {
+		uid := pod.UID(s.Metadata.GetUid())
+		of := byPod[uid]
+		of.sandboxes = append(of.sandboxes, s)
+		byPod[uid] = of
+	}
+	for _, k := range containers {
+		uid := pod.UID(k.Labels[spec.LabelPodUID])
+		of := byPod[uid]
+		of.containers = append(of.containers, k)
+		byPod[uid] = of
+	}
+	return byPod
+}
+
+// rosterList is what the roster needs of the lists of a pod.
+func (c *Client) rosterList(uid pod.UID, sandboxes []*runtimeapi.PodSandbox, containers []*runtimeapi.Container) list {
+	l := list{containers: make(map[string]string, len(containers))}
+	own := func(annotations map[string]string) bool {
+		return annotations[pod.AnnotationStartTime] != "" && c.maker(uid, annotations) == ""
+	}
+	for _, s := range sandboxes {
+		l.sandboxes = append(l.sandboxes, s.Id)
+		l.shared = l.shared || !own(s.Annotations)
+	}
+	for _, k := range containers {
+		l.containers[k.Id] = k.PodSandboxId
+		l.shared = l.shared || !own(k.Annotations)
+	}
+	return l
+}
+
+// lists queries sandboxes and containers concurrently.
+func (c *Client) lists(ctx context.Context, labels map[string]string) ([]*runtimeapi.PodSandbox, []*runtimeapi.Container, error) {
+	var sandboxes *runtimeapi.ListPodSandboxResponse
+	var containers *runtimeapi.ListContainersResponse
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() (err error) {
+		sandboxes, err = c.runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{Filter: &runtimeapi.PodSandboxFilter{LabelSelector: labels}})
+		return c.explainSize(ctx, labels, mapError("list pod sandboxes", err))
+	})
+	g.Go(func() (err error) {
+		containers, err = c.runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{LabelSelector: labels}})
+		return c.explainSize(ctx, labels, mapError("list containers", err))
+	})
+	if err := g.Wait(); err != nil {
+		return nil, nil, err
+	}
+	return sandboxes.GetItems(), containers.GetContainers(), nil
+}

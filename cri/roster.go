@@ -1,0 +1,350 @@
+package cri
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"podd/internal/pod"
+)
+
+const (
+	// streamSettles is how long after the event stream was opened the runtime certainly
+	// sends events on it: CRI has no acknowledgement. The first event shows it, too. It is
+	// shorter than the time after which pleg relists, so that this list counts.
+	streamSettles = time.Second
+	// keptRemovals bounds the IDs of what was removed that are remembered, for events about
+	// them that are still under way.
+	keptRemovals = 4096
+)
+
+// roster knows by ID what the runtime has of each pod, so that a pod is observed at the
+// same cost whatever else runs on the node: a runtime answers a list by walking over all
+// that it has.
+//
+// An entry can be relied on while everything that could change it is noticed: a list
+// that began after the event stream was open, what podd itself has created and removed
+// since, and events about anything else. Whatever leaves a doubt (a create that failed, an
+// event about something unknown, a lost stream, another agent's part of the pod) has the
+// pod listed again, and so does a runtime without an event stream.
+type roster struct {
+	mu sync.Mutex // guards everything below
+	// seq orders lists, calls and events: each has a number of its own.
+	seq uint64
+	// sure is the number from which on no event is missed; 0 without a stream.
+	sure uint64
+	// stream is the number of the current stream.
+	stream uint64
+	// whole is the number of the last list of everything; a pod without an entry has
+	// nothing, if it counts.
+	whole uint64
+	pods  map[pod.UID]*entry
+	// owners has the pod of each sandbox and container.
+	owners map[string]pod.UID
+	// removed are the last IDs that were removed, with their pods, in the order of oldest.
+	removed map[string]pod.UID
+	oldest  []string
+}
+
+// entry is what is known of a pod.
+type entry struct {
+	// listed is the number of the last list of the pod, or of the first creation of a pod
+	// that was known to have nothing.
+	listed uint64
+	// doubt is the number of the last failure that may have left something; 0 for none.
+	doubt uint64
+	// shared: some of the pod is another agent's.
+	shared     bool
+	sandboxes  map[string]uint64 // ID → number of its creation by podd; 0 for what a list had
+	containers map[string]container
+	heard      map[string]uint64 // IDs that events named and that are not known
+}
+
+type container struct {
+	sandbox string
+	created uint64 // as in sandboxes
+}
+
+func newRoster() *roster {
+	return &roster{pods: map[pod.UID]*entry{}, owners: map[string]pod.UID{}, removed: map[string]pod.UID{}}
+}
+
+func (r *roster) nextLocked() uint64 {
+	r.seq++
+	return r.seq
+}
+
+// begin returns the number of a list that is about to be made.
+func (r *roster) begin() uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.nextLocked()
+}
+
+// opened says that a stream was requested; lost is to be called when it ends.
+func (r *roster) opened() (lost func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	number := r.nextLocked()
+	r.stream = number
+	settled := time.AfterFunc(streamSettles, func() { r.settled(number) })
+	return func() {
+		settled.Stop()
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.stream == number {
+			r.stream, r.sure = 0, 0
+		}
+	}
+}
+
+// settled says that the stream of that number is open; 0 is the current one.
+func (r *roster) settled(number uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.stream != 0 && (number == 0 || r.stream == number) && r.sure == 0 {
+		r.sure = r.nextLocked()
+	}
+}
+
+func (r *roster) entryLocked(uid pod.UID) *entry {
+	e := r.pods[uid]
+	if e == nil {
+		e = &entry{sandboxes: map[string]uint64{}, containers: map[string]container{}, heard: map[string]uint64{}}
+		if r.sure != 0 && r.whole > r.sure {
+			e.listed = r.nextLocked() // nothing was there
+		}
+		r.pods[uid] = e
+	}
+	return e
+}
+
+// known returns the IDs of all that a pod has, those of containers with their sandbox's;
+// ok is false if it must be listed.
+func (r *roster) known(uid pod.UID) (sandboxes []string, containers map[string]string, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.sure == 0 {
+		return nil, nil, false
+	}
+	e := r.pods[uid]
+	if e == nil {
+		return nil, nil, r.whole > r.sure
+	}
+	if e.listed < r.sure || e.doubt != 0 || e.shared || len(e.heard) > 0 {
+		return nil, nil, false
+	}
+	containers = make(map[string]string, len(e.containers))
+	for id, c := range e.containers {
+		containers[id] = c.sandbox
+	}
+	return slices.Collect(maps.Keys(e.sandboxes)), containers, true
+}
+
+// createdSandbox says that podd created a sandbox.
+func (r *roster) createdSandbox(uid pod.UID, id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e := r.entryLocked(uid)
+	e.sandboxes[id] = r.nextLocked()
+	delete(e.heard, id)
+	r.owners[id] = uid
+}
+
+// createdContainer says that podd created a container.
+func (r *roster) createdContainer(uid pod.UID, id, sandbox string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e := r.entryLocked(uid)
+	e.containers[id] = container{sandbox, r.nextLocked()}
+	delete(e.heard, id)
+	r.owners[id] = uid
+}
+
+// doubtful says that a create for a pod failed: it may have left something.
+func (r *roster) doubtful(uid pod.UID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.entryLocked(uid).doubt = r.nextLocked()
+}
+
+// removedContainer says that podd removed a container.
+func (r *roster) removedContainer(id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if e := r.pods[r.owners[id]]; e != nil {
+		delete(e.containers, id)
+		delete(e.heard, id)
+	}
+	r.buryLocked(id)
+}
+
+// removedSandbox says that podd removed a sandbox, and returns whose it was. Its
+// containers went with it.
+func (r *roster) removedSandbox(id string) pod.UID {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	uid := r.owners[id]
+	if e := r.pods[uid]; e != nil {
+		for k, c := range e.containers {
+			if c.sandbox == id {
+				delete(e.containers, k)
+				r.buryLocked(k)
+			}
+		}
+		delete(e.sandboxes, id)
+		delete(e.heard, id)
+		r.dropLocked(uid, e)
+	}
+	r.buryLocked(id)
+	return uid
+}
+
+// buryLocked remembers that an ID is gone.
+func (r *roster) buryLocked(id string) {
+	uid := r.owners[id]
+	delete(r.owners, id)
+	if r.isRemovedLocked(id) {
+		return
+	}
+	r.removed[id] = uid
+	r.oldest = append(r.oldest, id)
+	if len(r.oldest) > keptRemovals {
+		delete(r.removed, r.oldest[0])
+		r.oldest = r.oldest[1:]
+	}
+}
+
+func (r *roster) isRemovedLocked(id string) bool {
+	_, removed := r.removed[id]
+	return removed
+}
+
+// dropLocked forgets a pod of which nothing is left, as far as no entry says the same.
+func (r *roster) dropLocked(uid pod.UID, e *entry) {
+	if len(e.sandboxes)+len(e.containers)+len(e.heard) == 0 && e.doubt == 0 && r.sure != 0 && r.whole > r.sure && e.listed > r.sure {
+		delete(r.pods, uid)
+	}
+}
+
+// event records what the runtime's stream says about an ID: sandbox is the one of its
+// pod, and gone that the ID was removed. It returns the pod; empty if neither the event
+// nor anything earlier tells it.
+func (r *roster) event(uid pod.UID, id string, gone bool) pod.UID {
+	r.settled(0)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if uid == "" {
+		uid = cmp.Or(r.owners[id], r.removed[id])
+	}
+	if uid == "" {
+		return ""
+	}
+	if gone {
+		if e := r.pods[uid]; e != nil {
+			delete(e.sandboxes, id)
+			delete(e.containers, id)
+			delete(e.heard, id)
+			r.dropLocked(uid, e)
+		}
+		r.buryLocked(id)
+		return uid
+	}
+	if r.isRemovedLocked(id) {
+		return uid
+	}
+	e := r.entryLocked(uid)
+	_, sandbox := e.sandboxes[id]
+	_, known := e.containers[id]
+	if !sandbox && !known {
+		e.heard[id] = r.nextLocked()
+	}
+	return uid
+}
+
+// list is what a list that began with that number has of a pod.
+type list struct {
+	sandboxes  []string
+	containers map[string]string // ID → sandbox
+	// shared: some of it is another agent's, or podd did not make all of it.
+	shared bool
+}
+
+// take takes in what a list that began with that number has of one pod.
+func (r *roster) take(uid pod.UID, number uint64, l list) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.takeLocked(uid, number, l)
+}
+
+// takeLocked keeps what podd has created since the list began.
+func (r *roster) takeLocked(uid pod.UID, number uint64, l list) {
+	e := r.entryLocked(uid)
+	maps.DeleteFunc(e.sandboxes, func(_ string, created uint64) bool { return created < number })
+	maps.DeleteFunc(e.containers, func(_ string, c container) bool { return c.created < number })
+	maps.DeleteFunc(e.heard, func(_ string, at uint64) bool { return at < number })
+	for _, id := range l.sandboxes {
+		if r.isRemovedLocked(id) {
+			continue // since the list began
+		}
+		if _, ok := e.sandboxes[id]; !ok {
+			e.sandboxes[id] = 0
+		}
+		r.owners[id] = uid
+	}
+	for id, sandbox := range l.containers {
+		if r.isRemovedLocked(id) {
+			continue
+		}
+		if _, ok := e.containers[id]; !ok {
+			e.containers[id] = container{sandbox: sandbox}
+		}
+		r.owners[id] = uid
+	}
+	for id := range e.heard {
+		if _, ok := e.sandboxes[id]; ok {
+			delete(e.heard, id)
+		} else if _, ok := e.containers[id]; ok {
+			delete(e.heard, id)
+		}
+	}
+	e.shared = l.shared
+	e.listed = max(e.listed, number)
+	if e.doubt < number {
+		e.doubt = 0
+	}
+	r.dropLocked(uid, e)
+}
+
+// takeAll takes in a list of everything that began with that number.
+func (r *roster) takeAll(number uint64, lists map[pod.UID]list) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for uid := range r.pods {
+		if _, listed := lists[uid]; !listed {
+			r.takeLocked(uid, number, list{})
+		}
+	}
+	for uid, l := range lists {
+		r.takeLocked(uid, number, l)
+	}
+	r.whole = max(r.whole, number)
+	maps.DeleteFunc(r.owners, func(id string, uid pod.UID) bool {
+		e := r.pods[uid]
+		if e == nil {
+			return true
+		}
+		_, sandbox := e.sandboxes[id]
+		_, known := e.containers[id]
+		_, heard := e.heard[id]
+		return !sandbox && !known && !heard
+	})
+	for uid, e := range r.pods {
+		r.dropLocked(uid, e)
+		if len(e.sandboxes)+len(e.containers)+len(e.heard) == 0 && e.doubt == 0 {
+			delete(r.pods, uid)
+		}
+	}
+}

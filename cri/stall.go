@@ -1,0 +1,160 @@
+package cri
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+const (
+	// quietFor is how long nothing may arrive on a connection, with calls in flight,
+	// until it is looked at more closely.
+	quietFor = 5 * time.Second
+	// answerWithin is how long the runtime has to answer the calls by which a connection
+	// that stands still is told from a runtime that hangs.
+	answerWithin = 3 * time.Second
+)
+
+// stallWatch drops a connection on which nothing moves any more although the runtime
+// answers on a new one: with some versions of gRPC, two ends that both send much can
+// each wait for the other to read. It watches only while calls are in flight.
+type stallWatch struct {
+	log      *slog.Logger
+	replaced prometheus.Counter
+	endpoint string
+	// ping makes a cheap call on the watched connection, fresh on one of its own.
+	ping, fresh func(context.Context) error
+
+	// arrived counts what was read from the connection; dropped counts connections that
+	// were closed because they stood still.
+	arrived atomic.Uint64
+	dropped atomic.Uint64
+
+	mu       sync.Mutex
+	conn     net.Conn    // the newest; guarded by mu
+	inFlight int         // guarded by mu
+	timer    *time.Timer // nil while nothing is watched; guarded by mu
+	last     uint64      // arrived at the last look; guarded by mu
+	closed   bool        // guarded by mu
+}
+
+// watchedConn counts what arrives.
+type watchedConn struct {
+	net.Conn
+	arrived *atomic.Uint64
+}
+
+func (c *watchedConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if n > 0 {
+		c.arrived.Add(1)
+	}
+	return n, err
+}
+
+// watch returns conn as the connection that is watched from now on.
+func (s *stallWatch) watch(conn net.Conn) net.Conn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.conn = conn
+	return &watchedConn{conn, &s.arrived}
+}
+
+// begin says that a call begins; end says that it has ended.
+func (s *stallWatch) begin() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.inFlight++
+	if s.timer == nil && !s.closed {
+		s.last = s.arrived.Load()
+		s.timer = time.AfterFunc(quietFor, s.look)
+	}
+}
+
+func (s *stallWatch) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.inFlight--
+}
+
+// close ends the watch.
+func (s *stallWatch) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	if s.timer != nil {
+		s.timer.Stop()
+	}
+}
+
+// look is called while calls are in flight, every quietFor.
+func (s *stallWatch) look() {
+	conn, quiet := s.quiet()
+	if quiet && s.standsStill(conn) {
+		s.dropped.Add(1)
+		s.replaced.Inc()
+		_ = conn.Close() // gRPC connects anew, and fails the calls in flight
+		s.log.Warn("the connection to the container runtime stood still, although the runtime answers on a new one: it was replaced, and its calls are made again",
+			"endpoint", s.endpoint, "calls", s.calls())
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last = s.arrived.Load()
+	if s.inFlight > 0 && !s.closed {
+		s.timer.Reset(quietFor)
+	} else {
+		s.timer = nil
+	}
+}
+
+func (s *stallWatch) calls() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.inFlight
+}
+
+// quiet says whether nothing has arrived since the last look, with calls in flight.
+func (s *stallWatch) quiet() (conn net.Conn, quiet bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.conn, s.conn != nil && s.inFlight > 0 && s.arrived.Load() == s.last
+}
+
+// standsStill says that nothing arrives on a connection, not even the answer to a cheap
+// call, while the runtime answers on a new one. Long calls alone are no sign: many wait
+// for a container's grace period.
+func (s *stallWatch) standsStill(conn net.Conn) bool {
+	if s.within(s.ping) == nil || s.within(s.fresh) != nil {
+		return false
+	}
+	still, quiet := s.quiet()
+	return quiet && still == conn
+}
+
+func (s *stallWatch) within(call func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), answerWithin)
+	defer cancel()
+	return call(ctx)
+}
+
+// isRepeatable says whether a call may be made twice: it only reads, or its second time
+// finds done what the first one did. What creates is looked for instead.
+func isRepeatable(method string) bool {
+	switch kindOf(method) {
+	case looking, stopping, removing:
+		return true
+	}
+	return method == "UpdateContainerResources" || method == "Version" || method == "Status"
+}
+
+// version is the cheap call.
+func version(ctx context.Context, runtime runtimeapi.RuntimeServiceClient) error {
+	_, err := runtime.Version(ctx, &runtimeapi.VersionRequest{Version: "v1"})
+	return err
+}

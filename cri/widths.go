@@ -1,0 +1,63 @@
+package cri
+
+import (
+	"time"
+
+	"podd/internal/slots"
+)
+
+// callPatience is how long a call counts as one that makes the runtime work. One that
+// takes longer waits for something (a network plugin, a mount, a server), and must not
+// delay those of other pods.
+const callPatience = 10 * time.Second
+
+// kind is what calls have in common that share a bound.
+type kind int
+
+const (
+	looking  kind = iota // reads from the runtime's memory
+	starting             // sandboxes and containers come
+	stopping             // containers are stopped
+	removing             // sandboxes are stopped, and everything is removed
+	executing
+	unbounded // health checks, which must not wait; pulls, which images bounds
+)
+
+// widths bounds the calls in flight by kind: {at work, that hang besides}. A runtime
+// that gets thousands at once serves none of them in time: each StopContainer of 1,000
+// took longer than its deadline. And a gRPC connection may block for good when more
+// frames are queued on it than its two ends count (grpc-go 1.82 to 1.84).
+var widths = map[kind][2]int{
+	looking:   {16, 32},
+	starting:  {16, 48},
+	stopping:  {16, 48},
+	removing:  {8, 48},
+	executing: {32, 64},
+}
+
+var kinds = map[string]kind{
+	"ListPodSandbox": looking, "ListContainers": looking, "PodSandboxStatus": looking, "ContainerStatus": looking,
+	"ContainerStats": looking, "ImageStatus": looking, "ListImages": looking,
+	"RunPodSandbox": starting, "CreateContainer": starting, "StartContainer": starting,
+	"UpdateContainerResources": starting, "ReopenContainerLog": starting,
+	"StopContainer":  stopping,
+	"StopPodSandbox": removing, "RemovePodSandbox": removing, "RemoveContainer": removing, "RemoveImage": removing,
+	"ExecSync": executing, "Exec": executing, "Attach": executing, "PortForward": executing, "CheckpointContainer": executing,
+}
+
+// kindOf is the kind of a CRI method.
+func kindOf(method string) kind {
+	if k, ok := kinds[method]; ok {
+		return k
+	}
+	return unbounded
+}
+
+// newSlots returns the slots of each kind of call.
+func newSlots() map[kind]*slots.Slots {
+	all := make(map[kind]*slots.Slots, len(widths))
+	for k, w := range widths {
+		all[k] = slots.New(w[0], w[1], callPatience)
+	}
+	return all
+}

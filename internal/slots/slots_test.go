@@ -1,0 +1,112 @@
+package slots_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"podd/internal/slots"
+)
+
+func TestSlotsAreGivenInTheOrderOfArrival(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := slots.New(1, 0, 0)
+		leave, err := s.Enter(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var order []int
+		done := make(chan struct{})
+		for i := range 3 {
+			go func() {
+				leave, err := s.Enter(t.Context())
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				order = append(order, i)
+				leave()
+				done <- struct{}{}
+			}()
+			synctest.Wait()
+		}
+		if n := s.Waiting(); n != 3 || len(order) != 0 {
+			t.Fatalf("got %d waiting and %v through, want 3 and none", n, order)
+		}
+		leave()
+		leave() // twice is once
+		for range 3 {
+			<-done
+		}
+		if order[0] != 0 || order[1] != 1 || order[2] != 2 {
+			t.Errorf("got %v, want the order of arrival", order)
+		}
+		if n := s.Waiting(); n != 0 {
+			t.Errorf("got %d waiting, want none", n)
+		}
+	})
+}
+
+func TestWhoHangsDelaysNobodyForLongAndNoMoreThanTheBoundHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := slots.New(2, 3, 10*time.Second)
+		began := time.Now()
+		var inFlight []func()
+		enter := func(within time.Duration) error {
+			ctx, cancel := context.WithTimeout(t.Context(), within)
+			defer cancel()
+			leave, err := s.Enter(ctx)
+			if err == nil {
+				inFlight = append(inFlight, leave)
+			}
+			return err
+		}
+		for i := range 5 {
+			if err := enter(time.Minute); err != nil {
+				t.Fatalf("the holder %d: got %v, want a slot", i, err)
+			}
+		}
+		if took := time.Since(began); took != 20*time.Second {
+			t.Errorf("five that hang: the last one got its slot after %v, want 20s", took)
+		}
+		if err := enter(time.Hour); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("with 2 slots and 3 that hang: got %v, want no slot", err)
+		}
+		inFlight[0]() // one that gave up its slot ends: another may, and its slot is free
+		if err := enter(10 * time.Second); err != nil {
+			t.Errorf("after one that hung has ended: got %v, want a slot", err)
+		}
+		for _, leave := range inFlight {
+			leave()
+			leave()
+		}
+		for range 2 {
+			if err := enter(0 * time.Second); err == nil {
+				t.Error("an ended context got a slot")
+			}
+		}
+		for range 2 {
+			if err := enter(time.Second); err != nil {
+				t.Errorf("after all have left: got %v, want a slot", err)
+			}
+		}
+	})
+}
+
+func TestWaitingEndsWithTheContextsCause(t *testing.T) {
+	s := slots.New(1, 0, 0)
+	if _, err := s.Enter(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	why := errors.New("the pod is being stopped")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(why)
+	if _, err := s.Enter(ctx); !errors.Is(err, why) {
+		t.Errorf("got %v, want %v", err, why)
+	}
+	if n := s.Waiting(); n != 0 {
+		t.Errorf("got %d waiting, want none", n)
+	}
+}
