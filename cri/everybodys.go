@@ -14,6 +14,8 @@ type Held struct {
 	ID string
 	// Pod is the pod's name, Container the container's; empty for a sandbox.
 	Pod, Container string
+	// Sandbox is the container's sandbox, or the sandbox itself.
+	Sandbox string
 	// GracePeriod is the time between a container's stop signal and SIGKILL, from its
 	// annotations; 30 s, the API's default, if they have none.
 	GracePeriod time.Duration
@@ -27,7 +29,7 @@ func (c *Client) Everybodys(ctx context.Context) (sandboxes, running []Held, err
 		return nil, nil, mapError("list pod sandboxes", err)
 	}
 	for _, b := range boxes.Items {
-		sandboxes = append(sandboxes, Held{ID: b.Id, Pod: b.Metadata.GetName()})
+		sandboxes = append(sandboxes, Held{ID: b.Id, Sandbox: b.Id, Pod: b.Metadata.GetName()})
 	}
 	containers, err := c.runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{
 		State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING},
@@ -36,7 +38,7 @@ func (c *Client) Everybodys(ctx context.Context) (sandboxes, running []Held, err
 		return nil, nil, mapError("list running containers", err)
 	}
 	for _, k := range containers.Containers {
-		h := Held{ID: k.Id, Pod: k.Labels[spec.LabelPodName], Container: k.Metadata.GetName(), GracePeriod: 30 * time.Second}
+		h := Held{ID: k.Id, Sandbox: k.PodSandboxId, Pod: k.Labels[spec.LabelPodName], Container: k.Metadata.GetName(), GracePeriod: 30 * time.Second}
 		if grace := gracePeriod(k.Annotations); grace != nil {
 			h.GracePeriod = *grace
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -147,10 +148,10 @@ func (s *stallWatch) within(call func(context.Context) error) error {
 // finds done what the first one did. What creates is looked for instead.
 func isRepeatable(method string) bool {
 	switch kindOf(method) {
-	case looking, stopping, removing:
+	case looking, removing:
 		return true
 	}
-	return method == "UpdateContainerResources" || method == "Version" || method == "Status"
+	return slices.Contains([]string{"StopContainer", "UpdateContainerResources", "Version", "Status"}, method)
 }
 
 // version is the cheap call.

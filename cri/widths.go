@@ -40,7 +40,6 @@ var kinds = map[string]kind{
 	"ContainerStats": looking, "ImageStatus": looking, "ListImages": looking,
 	"RunPodSandbox": starting, "CreateContainer": starting, "StartContainer": starting,
 	"UpdateContainerResources": starting, "ReopenContainerLog": starting,
-	"StopContainer":  stopping,
 	"StopPodSandbox": removing, "RemovePodSandbox": removing, "RemoveContainer": removing, "RemoveImage": removing,
 	"ExecSync": executing, "Exec": executing, "Attach": executing, "PortForward": executing, "CheckpointContainer": executing,
 }

@@ -20,8 +20,8 @@ import (
 const drainSlack = time.Minute
 
 // drain makes podd stop its pods, with their preStop hooks and in its own order, and
-// blocks until none is left, at most for their grace periods and drainSlack. podd
-// starts no pods until release is called. endPods stops what is left.
+// blocks until none is left, or until none has ended for their longest grace period and
+// drainSlack. podd starts no pods until release is called. endPods stops what is left.
 func (p *Podd) drain(ctx context.Context, agent, runtime string) (release func()) {
 	release = func() {}
 	if pid, err := bundle.Listener(agent); err != nil || pid <= 1 {
@@ -35,16 +35,40 @@ func (p *Podd) drain(ctx context.Context, agent, runtime string) (release func()
 	ctx, cancel := context.WithCancel(ctx)
 	drained := make(chan error, 1)
 	go func() { drained <- askToDrain(ctx, agent) }()
-	limit := longest(running) + drainSlack
-	select {
-	case err = <-drained:
-	case <-time.After(limit):
-		err = fmt.Errorf("it has not finished after %v", limit)
-	}
+	err = p.awaitDrain(ctx, drained, runtime, len(sandboxes), longest(running)+drainSlack)
 	if err != nil && ctx.Err() == nil && !errors.Is(err, errNoDrain) {
 		fmt.Fprintf(p.Out, "podd does not stop its pods by itself (%v): they are ended through the container runtime\n", err)
 	}
 	return cancel
+}
+
+// awaitDrain blocks until drained answers, or until no pod has ended for the limit, and
+// prints how many are left.
+func (p *Podd) awaitDrain(ctx context.Context, drained <-chan error, runtime string, all int, limit time.Duration) error {
+	client, conn, err := connect(runtime)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	tick := time.NewTicker(progressPeriod)
+	defer tick.Stop()
+	least, moved := all, time.Now()
+	for {
+		select {
+		case err := <-drained:
+			return err
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+		if left, running, err := client.Everybodys(ctx); err == nil && len(left) < least {
+			least, moved = len(left), time.Now()
+			fmt.Fprintf(p.Out, "%d of %s left, %s running\n", len(left), count(all, "pod"), count(len(running), "container"))
+		}
+		if time.Since(moved) > limit {
+			return fmt.Errorf("none of its %s has ended for %v", count(least, "pod"), limit)
+		}
+	}
 }
 
 // errNoDrain is the error for an older podd, which cannot drain.

@@ -8,7 +8,9 @@ import (
 	"log/slog"
 	"os"
 	"path"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/moby/sys/mountinfo"
@@ -132,10 +134,13 @@ func connect(socket string) (*cri.Client, *cri.Conn, error) {
 	return cri.NewClient(conn, spec.Options{}), conn, nil
 }
 
+// progressPeriod is how often the terminal hears how many pods are left.
+const progressPeriod = 5 * time.Second
+
 // endPods stops all containers, each with its pod's grace period, and then stops and
-// removes all sandboxes, four at a time: what podd has not stopped itself, because it
-// does not run, or hangs, or because others created it. No preStop hooks run, since
-// the pods' specs are not known here.
+// removes all sandboxes: what podd has not stopped itself, because it does not run, or
+// hangs, or because others created it. It tries again as long as pods end, and returns
+// an error once none does. No preStop hooks run, since the pods' specs are not known here.
 func endPods(ctx context.Context, socket string, out io.Writer) error {
 	runtime, conn, err := connect(socket)
 	if err != nil {
@@ -147,24 +152,96 @@ func endPods(ctx context.Context, socket string, out io.Writer) error {
 		return err
 	}
 	tell(out, len(sandboxes), running)
-	if err := endContainers(ctx, runtime, running); err != nil {
-		return err
+	all := len(sandboxes)
+	for {
+		before := len(sandboxes) + len(running)
+		stopProgress := tellProgress(ctx, runtime, all, out)
+		ended := endAll(ctx, runtime, sandboxes, running)
+		stopProgress()
+		if ended == nil || ctx.Err() != nil {
+			return ended
+		}
+		if sandboxes, running, err = runtime.Everybodys(ctx); err != nil {
+			return errors.Join(ended, err)
+		}
+		if len(sandboxes)+len(running) >= before {
+			return ended
+		}
+		fmt.Fprintf(out, "%s did not end, trying again: %v\n", count(len(sandboxes), "pod"), firstLine(ended))
 	}
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(4)
-	for _, b := range sandboxes {
-		group.Go(func() error {
-			if err := runtime.StopSandbox(ctx, b.ID); err != nil {
-				return fmt.Errorf("pod %s: %w", b.Pod, err)
-			}
-			if err := runtime.RemoveSandbox(ctx, b.ID); err != nil {
-				return fmt.Errorf("pod %s: %w", b.Pod, err)
-			}
-			return nil
-		})
-	}
-	return group.Wait()
 }
+
+// tellProgress prints how many pods have ended, until its function is called.
+func tellProgress(ctx context.Context, runtime *cri.Client, all int, out io.Writer) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var told sync.WaitGroup
+	told.Go(func() {
+		tick := time.NewTicker(progressPeriod)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			if left, running, err := runtime.Everybodys(ctx); err == nil {
+				fmt.Fprintf(out, "%d of %s left, %s running\n", len(left), count(all, "pod"), count(len(running), "container"))
+			}
+		}
+	})
+	return func() { cancel(); told.Wait() }
+}
+
+// firstLine shortens joined errors.
+func firstLine(err error) string {
+	line, _, _ := strings.Cut(err.Error(), "\n")
+	return line
+}
+
+// endAll stops containers, and then removes the sandboxes in which none is left running.
+// One that does not end keeps no other from being ended.
+func endAll(ctx context.Context, runtime *cri.Client, sandboxes, running []cri.Held) error {
+	var mu sync.Mutex
+	var errs []error
+	runs := map[string]bool{} // by sandbox
+	each := func(items []cri.Held, end func(cri.Held) error) {
+		var group errgroup.Group
+		group.SetLimit(maxEnding)
+		for _, item := range items {
+			group.Go(func() error {
+				if err := end(item); err != nil {
+					mu.Lock()
+					defer mu.Unlock()
+					errs = append(errs, err)
+					runs[item.Sandbox] = true
+				}
+				return nil
+			})
+		}
+		_ = group.Wait() // the errors are in errs
+	}
+	// Stopping a sandbox would kill them.
+	each(running, func(c cri.Held) error {
+		if err := runtime.StopContainer(ctx, c.ID, c.GracePeriod); err != nil {
+			return fmt.Errorf("pod %s, container %s: %w", c.Pod, c.Container, err)
+		}
+		return nil
+	})
+	sandboxes = slices.DeleteFunc(slices.Clone(sandboxes), func(b cri.Held) bool { return runs[b.ID] })
+	each(sandboxes, func(b cri.Held) error {
+		if err := runtime.StopSandbox(ctx, b.ID); err != nil {
+			return fmt.Errorf("pod %s: %w", b.Pod, err)
+		}
+		if err := runtime.RemoveSandbox(ctx, b.ID); err != nil {
+			return fmt.Errorf("pod %s: %w", b.Pod, err)
+		}
+		return nil
+	})
+	return errors.Join(errs...)
+}
+
+// maxEnding bounds the goroutines that wait to end something; cri bounds the calls.
+const maxEnding = 4096
 
 // tell prints what is about to end, and how long that may take.
 func tell(out io.Writer, pods int, running []cri.Held) {
@@ -173,20 +250,6 @@ func tell(out io.Writer, pods int, running []cri.Held) {
 		fmt.Fprintf(out, " (%s running, which may take %v)", count(len(running), "container"), longest(running))
 	}
 	fmt.Fprintln(out)
-}
-
-// endContainers stops running containers: stopping a sandbox would kill them.
-func endContainers(ctx context.Context, runtime *cri.Client, running []cri.Held) error {
-	group, ctx := errgroup.WithContext(ctx)
-	for _, c := range running {
-		group.Go(func() error {
-			if err := runtime.StopContainer(ctx, c.ID, c.GracePeriod); err != nil {
-				return fmt.Errorf("pod %s, container %s: %w", c.Pod, c.Container, err)
-			}
-			return nil
-		})
-	}
-	return group.Wait()
 }
 
 func mountsBelow(dir string) ([]*mountinfo.Info, error) {
