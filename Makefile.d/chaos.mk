@@ -10,3 +10,12 @@ chaos: build runtime ## let faults strike podd while pods come and go (root; SEE
 	@$(call need,chaos); set -e; $(if $(CLUSTER),$(apiserver);) \
 	exec build/podd-chaos $(if $(CLUSTER),-apiserver "$$apiserver") $(if $(SEED),-seed $(SEED)) $(if $(FAULTS),-faults $(FAULTS)) \
 		$(if $(STORM),-storm $(STORM)) $(if $(FOR),-for $(FOR)) $(if $(KILLS),-kills $(KILLS))
+
+# As many pods at once as a node may have (README: 2,000 of a directory; a bridge has ports for 1,000):
+#   make storm N=1000                they come at once and go at once, three times, podd and containerd are killed in between
+
+.PHONY: storm
+storm: build runtime ## let N pods come at once and go at once, three times (root; N=1000)
+	@$(call need,storm); $(need_pods); need_deb e2fsprogs mkfs.ext4
+	@CGO_ENABLED=0 $(GO) build -o build/podd-chaos ./test/chaos
+	@exec build/podd-chaos -flood $(or $(N),1000)

@@ -25,7 +25,9 @@ type options struct {
 	// is killed so many times; then no other fault strikes.
 	storm, kills int
 	length       time.Duration
-	bundle       testnode.Bundle
+	// flood, unless 0, is how many pods come at once and go at once, three times.
+	flood  int
+	bundle testnode.Bundle
 	// apiserver is the path of a kube-apiserver; with it the node is one of a cluster.
 	apiserver string
 	// self is the static binary of this program, which containers run.
@@ -63,6 +65,7 @@ func parse(args []string) (options, error) {
 	f.IntVar(&o.storm, "storm", 0, "how many pods with Secrets come and go, with podd killed at random; no other faults")
 	f.DurationVar(&o.length, "for", 5*time.Minute, "how long they do, with -storm")
 	f.IntVar(&o.kills, "kills", 20, "how often podd is killed meanwhile")
+	f.IntVar(&o.flood, "flood", 0, "how many pods come at once and go at once, three times; no faults but podd and containerd killed once")
 	f.StringVar(&o.apiserver, "apiserver", "", "a kube-apiserver: the node is one of a cluster then, which faults strike, too")
 	f.StringVar(&o.bundle.Podd, "podd", "build/podd", "the binary to test")
 	f.StringVar(&o.bundle.Bin, "bundle", "build/runtime/bin", "the bundled runtime")
@@ -71,8 +74,8 @@ func parse(args []string) (options, error) {
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}
-	if f.NArg() > 0 || o.faults < 1 || o.settle < 1 || o.storm < 0 || o.kills < 0 || o.length <= 0 || o.storm > 0 && o.apiserver != "" {
-		return o, fmt.Errorf("usage: chaos [-seed N] [-faults N] [-settle N], each at least 1, or chaos -storm PODS [-seed N] [-for TIME] [-kills N]")
+	if f.NArg() > 0 || o.faults < 1 || o.settle < 1 || o.storm < 0 || o.kills < 0 || o.length <= 0 || o.flood < 0 || o.flood > maxPods || o.storm+o.flood > 0 && o.apiserver != "" || o.storm > 0 && o.flood > 0 {
+		return o, fmt.Errorf("usage: chaos [-seed N] [-faults N] [-settle N], each at least 1, or chaos -storm PODS [-seed N] [-for TIME] [-kills N], or chaos -flood PODS, at most %d", maxPods)
 	}
 	if o.seed == 0 {
 		o.seed = uint64(time.Now().UnixNano()) % 1_000_000
@@ -89,6 +92,9 @@ func parse(args []string) (options, error) {
 	return o, nil
 }
 
+// maxPods is how many ports a Linux bridge has, less some.
+const maxPods = 1000
+
 // run makes a node, lets the faults strike and gives the node back.
 func run(ctx context.Context, o options) (err error) {
 	fmt.Fprintf(o.out, "chaos: seed %d, %s\n", o.seed, o.what())
@@ -101,8 +107,11 @@ func run(ctx context.Context, o options) (err error) {
 		return err
 	}
 	began, strike := time.Now(), w.strikeAll
-	if o.storm > 0 {
+	switch {
+	case o.storm > 0:
 		strike = w.stormAll
+	case o.flood > 0:
+		strike = w.floodAll
 	}
 	step, err := strike(ctx)
 	if err == nil {
@@ -127,6 +136,9 @@ func (o options) what() string {
 	if o.storm > 0 {
 		return fmt.Sprintf("%d pods with Secrets that come and go for %v, podd killed %d times", o.storm, o.length, o.kills)
 	}
+	if o.flood > 0 {
+		return fmt.Sprintf("%d pods that come at once and go at once, %d times", o.flood, floodRounds)
+	}
 	if o.apiserver != "" {
 		return fmt.Sprintf("%d faults on a node of a cluster", o.faults)
 	}
@@ -137,6 +149,9 @@ func (o options) what() string {
 func (o options) replay(step int) string {
 	if o.storm > 0 {
 		return fmt.Sprintf("make chaos SEED=%d STORM=%d FOR=%v KILLS=%d", o.seed, o.storm, o.length, o.kills)
+	}
+	if o.flood > 0 {
+		return fmt.Sprintf("make storm N=%d", o.flood)
 	}
 	replay := fmt.Sprintf("make chaos SEED=%d FAULTS=%d", o.seed, max(step, 1))
 	if o.apiserver != "" {

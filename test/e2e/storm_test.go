@@ -13,6 +13,18 @@ import (
 // TestPodsWithSecretsComeAndGoWhilePoddIsKilled is a short run of make chaos
 // STORM=200: nothing is left of them, and what is not podd's stays.
 func TestPodsWithSecretsComeAndGoWhilePoddIsKilled(t *testing.T) {
+	chaos(t, "-storm", "12", "-for", "20s", "-kills", "4", "-seed", "9")
+}
+
+// TestManyPodsComeAtOnceAndGoAtOnce is make storm with few pods: podd is killed shortly
+// before they go once, and containerd while they go.
+func TestManyPodsComeAtOnceAndGoAtOnce(t *testing.T) {
+	chaos(t, "-flood", "110", "-seed", "9")
+}
+
+// chaos runs test/chaos on a node of its own.
+func chaos(t *testing.T, args ...string) {
+	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("real containers need root")
 	}
@@ -33,8 +45,8 @@ func TestPodsWithSecretsComeAndGoWhilePoddIsKilled(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	run := exec.CommandContext(t.Context(), chaos, "-storm", "12", "-for", "20s", "-kills", "4", "-seed", "9",
-		"-podd", nodes.bundle.Podd, "-bundle", nodes.bundle.Bin, "-images", nodes.bundle.Images, "-keep", filepath.Join(dir, "kept"))
+	run := exec.CommandContext(t.Context(), chaos, append(args,
+		"-podd", nodes.bundle.Podd, "-bundle", nodes.bundle.Bin, "-images", nodes.bundle.Images, "-keep", filepath.Join(dir, "kept"))...)
 	out, err := run.CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "every promise held") {
 		log, _ := os.ReadFile(filepath.Join(dir, "kept-9", "podd.log"))
