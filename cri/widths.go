@@ -30,7 +30,7 @@ const (
 var widths = map[kind][2]int{
 	looking:   {16, 32},
 	starting:  {16, 48},
-	stopping:  {16, 48},
+	stopping:  {8, 48},
 	removing:  {8, 48},
 	executing: {32, 64},
 }

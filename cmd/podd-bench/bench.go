@@ -156,6 +156,12 @@ func (b *bench) all(ctx context.Context) error {
 	if err := b.wholeCluster(ctx); err != nil {
 		return err
 	}
+	if b.opts.podd != "" && b.wants("crowd") {
+		b.say("crowd: one pod more beside many")
+		if err := b.crowd(ctx); err != nil {
+			return fmt.Errorf("crowd: %w", err)
+		}
+	}
 	if b.opts.podd == "" || !b.wants("share") {
 		return nil
 	}

@@ -35,7 +35,8 @@ type options struct {
 
 // plan is how often and how long: about five minutes for the floor and as much
 // for podd, ten with a kubelet, two with its apiserver, and five minutes at rest
-// for each, sixteen more for podd with objects, and fifteen in clusters. The floor's best burst has
+// for each, sixteen more for podd with objects, fifteen in clusters, and fifteen beside up
+// to 1,000 pods. The floor's best burst has
 // always been between widths 4 and 8. At rest podd's own jobs of
 // every five minutes (the relist, the images' disk) are inside.
 type plan struct {
@@ -47,6 +48,8 @@ type plan struct {
 	// volumes are the pairs of a pod with ten volumes and one without, updates the
 	// storms of updates of a ConfigMap, of so many each.
 	volumes, updates, updatesOfOne int
+	// crowd is the largest number of pods beside which one more is measured, more times.
+	crowd, more int
 	// deployments are those of fifty pods that come and go in a cluster.
 	deployments  int
 	settle, idle time.Duration
@@ -55,10 +58,10 @@ type plan struct {
 
 func (o options) plan() plan {
 	if o.quick {
-		return plan{turns: 1, ones: 5, inits: 3, restarts: 3, deletes: 1, bursts: 1, burstSize: 50, idlePods: 58, shares: 5, volumes: 5, updates: 1, updatesOfOne: 3000, deployments: 1,
+		return plan{turns: 1, ones: 5, inits: 3, restarts: 3, deletes: 1, bursts: 1, burstSize: 50, idlePods: 58, shares: 5, volumes: 5, updates: 1, updatesOfOne: 3000, deployments: 1, crowd: 300, more: 5,
 			settle: 5 * time.Second, idle: 15 * time.Second, widths: []int{6}}
 	}
-	return plan{turns: 3, ones: 5, inits: 3, restarts: 3, deletes: 2, bursts: 1, burstSize: 50, idlePods: 58, shares: 15, volumes: 20, updates: 1, updatesOfOne: 10_000, deployments: 1,
+	return plan{turns: 3, ones: 5, inits: 3, restarts: 3, deletes: 2, bursts: 1, burstSize: 50, idlePods: 58, shares: 15, volumes: 20, updates: 1, updatesOfOne: 10_000, deployments: 1, crowd: 1000, more: 10,
 		settle: 10 * time.Second, idle: idleOfAJob + 10*time.Second, widths: []int{4, 8}}
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -41,6 +42,13 @@ const (
 	rowIdleCluster     = "idle CPU at 58 pods of a cluster with 50 Secrets: agent"
 	rowRequestsCluster = "requests of an idle node in 5 minutes, besides its lease"
 
+	rowMore50   = "one pod more beside 50: manifest to first instruction"
+	rowMore300  = "one pod more beside 300: manifest to first instruction"
+	rowMore1000 = "one pod more beside 1,000: manifest to first instruction"
+	rowOwn50    = "share of a start beside 50: podd's own"
+	rowOwn300   = "share of a start beside 300: podd's own"
+	rowOwn1000  = "share of a start beside 1,000: podd's own"
+
 	rowShareRuntime = "share of a start: in the runtime's three calls"
 	rowShareOwn     = "share of a start: podd's own"
 	rowShareLooks   = "share of a start: of podd's own, the runtime's answers to questions"
@@ -63,6 +71,8 @@ type bar struct {
 	limit   float64
 	ofFloor bool
 	ofRow   string
+	// other is how the other row is named in the bar; "without" if empty.
+	other string
 	// from says whose number it is: the design's "podd must", or an issue's.
 	from string
 }
@@ -72,7 +82,7 @@ func (b bar) text(unit string) string {
 		return fmt.Sprintf("≤ %g × floor", b.limit)
 	}
 	if b.ofRow != "" {
-		return fmt.Sprintf("≤ %g × without", b.limit)
+		return fmt.Sprintf("≤ %g × %s", b.limit, cmp.Or(b.other, "without"))
 	}
 	return fmt.Sprintf("≤ %g %s", b.limit, unit)
 }
@@ -108,6 +118,12 @@ var rowList = []rowInfo{
 	{rowRSSCluster, "MiB", 1, []bar{{limit: 55, from: "the cluster's node"}}},
 	{rowIdleCluster, "millicores", 1, nil},
 	{rowRequestsCluster, "requests", 1, []bar{{limit: 1, from: "the cluster's node"}}},
+	{rowMore50, "ms", 1000, []bar{{limit: 1.25, ofFloor: true, from: "design"}}},
+	{rowMore300, "ms", 1000, []bar{{limit: 1.25, ofFloor: true, from: "design"}}},
+	{rowMore1000, "ms", 1000, []bar{{limit: 1.25, ofFloor: true, from: "design"}}},
+	{rowOwn50, "ms", 1000, nil},
+	{rowOwn300, "ms", 1000, nil},
+	{rowOwn1000, "ms", 1000, []bar{{limit: 2, ofRow: rowOwn50, other: "beside 50", from: "many pods"}}},
 	{rowShareRuntime, "ms", 1000, nil},
 	{rowShareOwn, "ms", 1000, nil},
 	{rowShareLooks, "ms", 1000, nil},
@@ -265,7 +281,8 @@ there already; what volumes add is the difference to a pod without them, started
 it. A kubelet takes no pod with ConfigMaps from a file: in these two rows it has both pods from
 a kube-apiserver beside it, bound to its node, and a start is counted from the request that
 creates the pod. The shares of a start are measured apart, behind a relay that times podd's
-calls and costs some tenths of a millisecond for each. In the rows of a cluster the agents are
+calls and costs some tenths of a millisecond for each; so is one pod more beside many, for which
+raw calls and podd take turns beside the same pods of podd's. In the rows of a cluster the agents are
 nodes of one of their own on the same machine, with apiserver, controller manager and scheduler,
 whose work is in their figures and not in the floor's: raw pods, without a cluster. When a pod
 was bound, and when all are Ready, is what a watch of the apiserver says. Whatever is measured has
