@@ -15,7 +15,6 @@ import (
 
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/validation"
 
 	"podd/internal/atomicfile"
 	"podd/internal/pod"
@@ -79,7 +78,7 @@ func (s Store) Write(e Entry) error {
 	if s.Dir == "" {
 		return nil
 	}
-	if !safeUID(e.Pod.UID) {
+	if !pod.IsFileName(e.Pod.UID) {
 		return fmt.Errorf("the UID %.100q is no name for a file", e.Pod.UID)
 	}
 	plain := *e.Pod
@@ -111,7 +110,7 @@ func (s Store) Write(e Entry) error {
 
 // Remove removes a pod, if it is stored.
 func (s Store) Remove(uid pod.UID) error {
-	if s.Dir == "" || !safeUID(uid) {
+	if s.Dir == "" || !pod.IsFileName(uid) {
 		return nil
 	}
 	path, removed := s.file(uid), false
@@ -213,7 +212,7 @@ func (s Store) Read() (found []Entry, unusable []Unusable) {
 
 // ReadOne returns one pod; fs.ErrNotExist if it is not stored.
 func (s Store) ReadOne(uid pod.UID) (Entry, error) {
-	if s.Dir == "" || !safeUID(uid) {
+	if s.Dir == "" || !pod.IsFileName(uid) {
 		return Entry{}, fs.ErrNotExist
 	}
 	return s.readFile(s.file(uid), uid)
@@ -271,32 +270,11 @@ func (s Store) readPrivate(path string) ([]byte, error) {
 }
 
 // check rejects a pod whose names are no names: paths are made of them. Its source has
-// checked the rest, and the checksum says that it is still that.
+// check rejects a stored pod that is not the file's. Its source has checked what
+// pod.CheckNames does not, and the checksum says that it is still that.
 func check(p *v1.Pod, uid pod.UID) error {
-	switch {
-	case p.UID != uid || !safeUID(uid):
+	if p.UID != uid {
 		return fmt.Errorf("it has the pod of UID %.100q", p.UID)
-	case len(validation.IsDNS1123Subdomain(p.Name)) > 0:
-		return fmt.Errorf("%.100q is not the name of a pod", p.Name)
-	case len(validation.IsDNS1123Label(p.Namespace)) > 0:
-		return fmt.Errorf("%.100q is not the name of a namespace", p.Namespace)
-	case len(p.Spec.Containers) == 0:
-		return errors.New("its pod has no containers")
 	}
-	for c := range pod.ContainerSpecs(&p.Spec) {
-		if len(validation.IsDNS1123Label(c.Name)) > 0 {
-			return fmt.Errorf("%.100q is not the name of a container", c.Name)
-		}
-	}
-	for i := range p.Spec.Volumes {
-		if name := p.Spec.Volumes[i].Name; len(validation.IsDNS1123Label(name)) > 0 {
-			return fmt.Errorf("%.100q is not the name of a volume", name)
-		}
-	}
-	return nil
-}
-
-// safeUID says that a UID is a name for a file.
-func safeUID(uid pod.UID) bool {
-	return len(uid) <= 128 && len(validation.IsDNS1123Subdomain(string(uid))) == 0
+	return pod.CheckNames(p)
 }

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/validation"
 
 	"podd/internal/pod"
 )
@@ -15,32 +14,7 @@ import (
 // maxRejected bounds the problems that are shown of pods with unusable names.
 const maxRejected = 20
 
-// checkNames rejects a pod whose names are no names: podd makes paths of them. An apiserver
-// checks them, too, but whoever answers in its place would choose directories of this host.
-// Every pod of this source passes it once, also those that were stored.
-func checkNames(p *v1.Pod) error {
-	switch {
-	case len(p.UID) > 128 || len(validation.IsDNS1123Subdomain(string(p.UID))) > 0:
-		return fmt.Errorf("%.100q is not a UID that can be the name of a directory", p.UID)
-	case len(validation.IsDNS1123Subdomain(p.Name)) > 0:
-		return fmt.Errorf("%.100q is not the name of a pod", p.Name)
-	case len(validation.IsDNS1123Label(p.Namespace)) > 0:
-		return fmt.Errorf("%.100q is not the name of a namespace", p.Namespace)
-	}
-	for c := range pod.ContainerSpecs(&p.Spec) {
-		if len(validation.IsDNS1123Label(c.Name)) > 0 {
-			return fmt.Errorf("%.100q is not the name of a container", c.Name)
-		}
-	}
-	for i := range p.Spec.Volumes {
-		if name := p.Spec.Volumes[i].Name; len(validation.IsDNS1123Label(name)) > 0 {
-			return fmt.Errorf("%.100q is not the name of a volume", name)
-		}
-	}
-	return nil
-}
-
-// reject notes a pod that checkNames rejected, with the time of the first such answer.
+// reject notes a pod that pod.CheckNames rejected, with the time of the first such answer.
 func (s *Source) reject(p *v1.Pod, err error, old map[pod.UID]pod.Problem, now time.Time) {
 	problem := pod.Problem{Origin: s.cfg.Server, Since: now,
 		Message: fmt.Sprintf("pod %.100q of namespace %.100q is not started: %v", p.Name, p.Namespace, err),

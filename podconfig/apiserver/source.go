@@ -198,7 +198,7 @@ func (s *Source) take(pods []*v1.Pod, err error, now time.Time) {
 		}
 		if same := old[p.UID]; same != nil && p.ResourceVersion != "" && versions[p.UID] == p.ResourceVersion {
 			s.pods[p.UID] = same
-		} else if err := checkNames(p); err != nil {
+		} else if err := pod.CheckNames(p); err != nil {
 			s.reject(p, err, rejected, now)
 			continue
 		} else {
