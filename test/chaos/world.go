@@ -103,6 +103,9 @@ func newWorld(ctx context.Context, o options) (w *world, err error) {
 	}
 	// Logs fill the disk, too.
 	w.podd.Config["podLogsDir"] = filepath.Join(w.node.Root(), "log")
+	if o.flood > 0 {
+		w.podd.Config["maxPods"] = o.flood
+	}
 	archives, err := filepath.Glob(filepath.Join(o.bundle.Images, "*.tar"))
 	for _, a := range archives {
 		// What podd removes from a full disk comes back from here.
