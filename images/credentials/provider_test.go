@@ -170,9 +170,16 @@ func TestPluginThatHangsEndsWithThePull(t *testing.T) {
 		}
 	}
 	for _, process := range all {
-		// Its child is init's to reap.
-		if stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", process)); err == nil && !strings.Contains(string(stat), ") Z ") {
-			t.Errorf("process %d still runs: %s", process, stat)
+		// Its child is init's to reap, and a signal that was sent may be still to come.
+		for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+			stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", process))
+			if err != nil || strings.Contains(string(stat), ") Z ") {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Errorf("process %d still runs: %s", process, stat)
+				break
+			}
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package pod
 
 import (
-	"errors"
 	"fmt"
 
 	v1 "k8s.io/api/core/v1"
@@ -20,8 +19,6 @@ func CheckNames(p *v1.Pod) error {
 		return fmt.Errorf("%.100q is not the name of a pod", p.Name)
 	case len(validation.IsDNS1123Label(p.Namespace)) > 0:
 		return fmt.Errorf("%.100q is not the name of a namespace", p.Namespace)
-	case len(p.Spec.Containers) == 0:
-		return errors.New("it has no containers")
 	}
 	for c := range ContainerSpecs(&p.Spec) {
 		if len(validation.IsDNS1123Label(c.Name)) > 0 {

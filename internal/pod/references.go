@@ -3,6 +3,7 @@ package pod
 import (
 	"iter"
 	"strconv"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 )
@@ -81,8 +82,9 @@ func (w *referenceWalk) add(r Reference, kind, name string, optional *bool) {
 }
 
 // addItems yields a reference for each of the keys that items name, or one for the whole
-// object.
-func (w *referenceWalk) addItems(r Reference, kind, name string, optional *bool, at string, items []v1.KeyToPath) {
+// object. The items are the neighbour of the field with its name.
+func (w *referenceWalk) addItems(r Reference, kind, name string, optional *bool, items []v1.KeyToPath) {
+	at := r.Path[:strings.LastIndexByte(r.Path, '.')]
 	if len(items) == 0 {
 		w.add(r, kind, name, optional)
 	}
@@ -104,9 +106,9 @@ func (w *referenceWalk) volume(p *v1.Pod, v *v1.Volume, at string) {
 	in := func(path string) Reference { r.Path = at + path; return r }
 	switch s := v.VolumeSource; {
 	case s.ConfigMap != nil:
-		w.addItems(in(".configMap.name"), KindConfigMap, s.ConfigMap.Name, s.ConfigMap.Optional, at+".configMap", s.ConfigMap.Items)
+		w.addItems(in(".configMap.name"), KindConfigMap, s.ConfigMap.Name, s.ConfigMap.Optional, s.ConfigMap.Items)
 	case s.Secret != nil:
-		w.addItems(in(".secret.secretName"), KindSecret, s.Secret.SecretName, s.Secret.Optional, at+".secret", s.Secret.Items)
+		w.addItems(in(".secret.secretName"), KindSecret, s.Secret.SecretName, s.Secret.Optional, s.Secret.Items)
 	case s.CSI != nil:
 		w.add(in(".csi.driver"), KindCSIDriver, s.CSI.Driver, nil)
 		if ref := s.CSI.NodePublishSecretRef; ref != nil {
@@ -129,10 +131,10 @@ func (w *referenceWalk) projection(v *v1.Volume, s *v1.VolumeProjection, at stri
 	r := Reference{Volume: v.Name, drop: func() { *s = v1.VolumeProjection{DownwardAPI: &v1.DownwardAPIProjection{}} }}
 	in := func(path string) Reference { r.Path = at + path; return r }
 	if from := s.ConfigMap; from != nil {
-		w.addItems(in(".configMap.name"), KindConfigMap, from.Name, from.Optional, at+".configMap", from.Items)
+		w.addItems(in(".configMap.name"), KindConfigMap, from.Name, from.Optional, from.Items)
 	}
 	if from := s.Secret; from != nil {
-		w.addItems(in(".secret.name"), KindSecret, from.Name, from.Optional, at+".secret", from.Items)
+		w.addItems(in(".secret.name"), KindSecret, from.Name, from.Optional, from.Items)
 	}
 	switch from := s.ClusterTrustBundle; {
 	case from == nil || !w.cluster: // what only an apiserver has

@@ -273,8 +273,11 @@ func (s Store) readPrivate(path string) ([]byte, error) {
 // check rejects a stored pod that is not the file's. Its source has checked what
 // pod.CheckNames does not, and the checksum says that it is still that.
 func check(p *v1.Pod, uid pod.UID) error {
-	if p.UID != uid {
+	switch {
+	case p.UID != uid:
 		return fmt.Errorf("it has the pod of UID %.100q", p.UID)
+	case len(p.Spec.Containers) == 0:
+		return errors.New("its pod has no containers")
 	}
 	return pod.CheckNames(p)
 }
