@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"os"
 	"path/filepath"
 	"sync"
@@ -31,7 +30,7 @@ func (m *Manager) listen(work *sync.WaitGroup) (stop func(), err error) {
 	server := grpc.NewServer(append(unixserver.Options(), grpc.ConnectionTimeout(m.times.dial))...)
 	pluginapi.RegisterRegistrationServer(server, registrations{m: m})
 	work.Go(func() {
-		if err := server.Serve(listener); err != nil && !errors.Is(err, net.ErrClosed) {
+		if err := unixserver.Serve(server, listener); err != nil {
 			m.log.Error("device plugins cannot register any more", "error", err)
 		}
 	})

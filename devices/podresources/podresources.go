@@ -10,10 +10,8 @@ package podresources
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -88,7 +86,7 @@ func (s *Server) Run(ctx context.Context) error {
 	alpha.RegisterPodResourcesListerServer(server, alphaServer{s: s})
 	var ended sync.WaitGroup
 	ended.Go(func() {
-		if err := server.Serve(l); err != nil && !errors.Is(err, net.ErrClosed) {
+		if err := unixserver.Serve(server, l); err != nil {
 			s.cfg.Log.Error("the pod resources API is not served any more", "error", err)
 		}
 	})

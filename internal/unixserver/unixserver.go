@@ -3,11 +3,13 @@
 package unixserver
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc"
 )
@@ -17,13 +19,16 @@ const (
 	MaxConnections = 64
 	// maxRequest bounds a request, in bytes. All are small.
 	maxRequest = 64 << 10
+	// connecting bounds how long a client may take to begin: a server that is stopped waits
+	// for it.
+	connecting = 5 * time.Second
 	// maxCalls bounds the calls of one connection that are served at a time.
 	maxCalls = 16
 )
 
 // Options bound requests.
 func Options() []grpc.ServerOption {
-	return []grpc.ServerOption{grpc.MaxRecvMsgSize(maxRequest), grpc.MaxConcurrentStreams(maxCalls), grpc.MaxHeaderListSize(16 << 10)}
+	return []grpc.ServerOption{grpc.MaxRecvMsgSize(maxRequest), grpc.MaxConcurrentStreams(maxCalls), grpc.MaxHeaderListSize(16 << 10), grpc.ConnectionTimeout(connecting)}
 }
 
 // Listen listens on a socket that only root may use, and makes its directory (0750). What
@@ -49,6 +54,15 @@ func Listen(path string) (net.Listener, error) {
 		return nil, err
 	}
 	return &limited{Listener: l, slots: make(chan struct{}, MaxConnections), closed: make(chan struct{})}, nil
+}
+
+// Serve serves until the server is stopped, which is no error, also when that comes first.
+func Serve(s *grpc.Server, l net.Listener) error {
+	err := s.Serve(l)
+	if errors.Is(err, grpc.ErrServerStopped) || errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
 }
 
 // limited serves so many connections at a time.
