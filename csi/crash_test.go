@@ -37,9 +37,9 @@ func TestARejectedVolumeIsNotUnpublished(t *testing.T) {
 func TestAVolumeWhoseDriverCrashedIsUnpublished(t *testing.T) {
 	n, f := withDriver(t, stages)
 	v := n.persistent("a", driverName, "h")
-	f.on("NodePublishVolume", func(context.Context) error {
+	f.on("NodePublishVolume", func(ctx context.Context) error {
 		go f.stop()
-		time.Sleep(20 * time.Millisecond) // until the connection is gone
+		<-ctx.Done() // the connection is gone, and no answer arrives
 		return status.Error(codes.Unavailable, "gone")
 	})
 	if _, err := n.SetUp(t.Context(), v); err == nil {

@@ -261,6 +261,10 @@ func (o *testObjects) CSIDriver(_ context.Context, _ *v1.Pod, name string) (*sto
 	return nil, fmt.Errorf("csidriver %q %w", name, pod.ErrNotFound)
 }
 
+func (o *testObjects) KnownCSIDriver(p *v1.Pod, name string) (*storagev1.CSIDriver, error) {
+	return o.CSIDriver(context.Background(), p, name)
+}
+
 func (o *testObjects) SecretOf(_ context.Context, _ *v1.Pod, namespace, name string) (*v1.Secret, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

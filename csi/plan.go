@@ -67,13 +67,18 @@ const (
 // plan returns the plan for a volume, or upstream's error if the driver may not be used
 // for it.
 func (v *Volumes) plan(ctx context.Context, volume *pod.CSIVolume) (*plan, error) {
+	return v.planBy(volume, func(driver string) (*storagev1.CSIDriver, error) { return v.objects.CSIDriver(ctx, volume.Pod, driver) })
+}
+
+// planBy is plan with the CSIDriver from a function.
+func (v *Volumes) planBy(volume *pod.CSIVolume, csiDriver func(driver string) (*storagev1.CSIDriver, error)) (*plan, error) {
 	r := recordOf(volume, v.nodeName)
 	p := &plan{record: r, paths: pathsOf(v.root, volume.Dir, r), driver: r.DriverName, pod: volume.Pod, claim: volume.Claim,
 		secretRefs: map[purpose]v1.SecretReference{}, readOnly: volume.ReadOnly, policy: storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy}
 	if err := checkName(p.driver); err != nil {
 		return nil, err
 	}
-	doc, err := v.objects.CSIDriver(ctx, volume.Pod, p.driver)
+	doc, err := csiDriver(p.driver)
 	if err != nil && !errors.Is(err, pod.ErrNotFound) {
 		return nil, err
 	}

@@ -3,9 +3,12 @@ package csi
 import (
 	"context"
 	"fmt"
+	"slices"
+	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 
 	"podd/internal/pod"
 )
@@ -17,15 +20,18 @@ import (
 const republishPeriod = time.Minute
 
 // republished is a volume that is looked after periodically.
-type republished struct{ timer *time.Timer }
+type republished struct {
+	volume pod.CSIVolume
+	plan   *plan
+	timer  *time.Timer
+}
 
 // Follow has a volume that an earlier podd has set up looked after periodically: published
 // again, if its driver asks for that, and expanded, if its claim does. It does not block: it
 // does nothing while it is not known what the driver asks for, and is called again then.
 func (v *Volumes) Follow(volume pod.CSIVolume) {
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	if p, err := v.plan(ctx, &volume); err == nil && (p.republish || p.resizes()) && p.isSetUp() {
+	known := func(driver string) (*storagev1.CSIDriver, error) { return v.objects.KnownCSIDriver(volume.Pod, driver) }
+	if p, err := v.planBy(&volume, known); err == nil && (p.republish || p.resizes()) && p.isSetUp() {
 		v.follow(volume, p)
 	}
 }
@@ -36,36 +42,67 @@ func (v *Volumes) follow(volume pod.CSIVolume, p *plan) {
 	if !p.republish && !p.resizes() || v.republished[p.dir] != nil {
 		return
 	}
-	r := &republished{}
+	r := &republished{volume: volume, plan: p}
 	v.republished[p.dir] = r
 	r.timer = time.AfterFunc(v.period, func() {
 		v.mu.Lock()
-		mine := v.republished[p.dir] == r
-		if mine {
-			delete(v.republished, p.dir)
-		}
+		v.due = append(v.due, r)
 		v.mu.Unlock()
-		if !mine {
-			return
+		select {
+		case v.poke <- struct{}{}:
+		default:
 		}
-		if p.republish {
-			v.publishAgain(volume)
-		}
-		if p.resizes() {
-			if err := v.growMounted(context.Background(), volume); err != nil {
-				v.log.Warn("cannot expand a volume: it stays as it is", "driver", volume.Driver(), "volume", volume.Name, "error", err)
-				v.events.Event(volume.Pod, v1.EventTypeWarning, "VolumeResizeFailed",
-					fmt.Sprintf("NodeExpandVolume.NodeExpandVolume failed for volume %q : %v", volume.Persistent.Name, err)) // upstream's
-			}
-		}
-		v.Follow(volume)
 	})
 }
 
+// republish looks after volumes when they are due, each in a goroutine of work, until ctx
+// ends.
+func (v *Volumes) republish(ctx context.Context, work *sync.WaitGroup) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-v.poke:
+		}
+		for _, r := range v.takeDue() {
+			work.Go(func() { v.lookAfter(ctx, r) })
+		}
+	}
+}
+
+// takeDue returns the volumes that are due and still followed, which they are not any more.
+func (v *Volumes) takeDue() []*republished {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	due := slices.DeleteFunc(v.due, func(r *republished) bool { return v.republished[r.plan.dir] != r })
+	v.due = nil
+	for _, r := range due {
+		delete(v.republished, r.plan.dir)
+	}
+	return due
+}
+
+// lookAfter does what a volume is followed for, and follows it again.
+func (v *Volumes) lookAfter(ctx context.Context, r *republished) {
+	volume := r.volume
+	if r.plan.republish {
+		v.publishAgain(ctx, volume)
+	}
+	if r.plan.resizes() {
+		if err := v.growMounted(ctx, volume); err != nil && ctx.Err() == nil {
+			v.log.Warn("cannot expand a volume: it stays as it is", "driver", volume.Driver(), "volume", volume.Name, "error", err)
+			v.events.Event(volume.Pod, v1.EventTypeWarning, "VolumeResizeFailed",
+				fmt.Sprintf("NodeExpandVolume.NodeExpandVolume failed for volume %q : %v", volume.Persistent.Name, err)) // upstream's
+		}
+	}
+	if ctx.Err() == nil {
+		v.Follow(volume)
+	}
+}
+
 // publishAgain publishes a volume again; if that fails, what is mounted stays.
-func (v *Volumes) publishAgain(volume pod.CSIVolume) {
-	_, err := v.setUp(context.Background(), volume, true)
-	if err != nil {
+func (v *Volumes) publishAgain(ctx context.Context, volume pod.CSIVolume) {
+	if _, err := v.setUp(ctx, volume, true); err != nil && ctx.Err() == nil {
 		v.log.Warn("cannot publish a volume again: it stays as it is", "driver", volume.Driver(), "volume", volume.Name,
 			"pod", volume.Pod.Namespace+"/"+volume.Pod.Name, "error", err)
 	}

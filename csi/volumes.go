@@ -29,6 +29,8 @@ const patience = 10 * time.Second
 // until ctx ends.
 type Objects interface {
 	CSIDriver(ctx context.Context, p *v1.Pod, name string) (*storagev1.CSIDriver, error)
+	// KnownCSIDriver does not block: it fails while the apiserver has not answered.
+	KnownCSIDriver(p *v1.Pod, name string) (*storagev1.CSIDriver, error)
 	SecretOf(ctx context.Context, p *v1.Pod, namespace, name string) (*v1.Secret, error)
 }
 
@@ -67,10 +69,12 @@ type Volumes struct {
 	locks                keylock.Locks // by record.key
 	timeout, patience    time.Duration
 	period               time.Duration // see follow
+	poke                 chan struct{} // capacity 1: due has more
 
 	mu          sync.Mutex // guards what follows
 	tearDowns   map[string]*tearDown
 	republished map[string]*republished
+	due         []*republished // whose time has come
 	// inUse has the directories that need each attached volume.
 	inUse map[v1.UniqueVolumeName]map[string]bool
 }
@@ -91,7 +95,7 @@ func New(c Config) (*Volumes, error) {
 	v := &Volumes{
 		root: root, nodeName: c.NodeName, boot: bootID(), objects: c.Objects, waker: c.Waker, events: c.Events, log: c.Log,
 		metrics: newMetrics(c.Metrics), timeout: callTimeout, patience: patience, period: republishPeriod,
-		tearDowns: map[string]*tearDown{}, republished: map[string]*republished{},
+		tearDowns: map[string]*tearDown{}, republished: map[string]*republished{}, poke: make(chan struct{}, 1),
 		cluster: c.Cluster, inUse: map[v1.UniqueVolumeName]map[string]bool{},
 	}
 	if v.cluster == nil {
@@ -109,14 +113,16 @@ func New(c Config) (*Volumes, error) {
 	return v, nil
 }
 
-// Run registers the drivers whose sockets appear in <root-dir>/plugins_registry, and
-// unstages volumes that no pod uses, until ctx ends. It returns ctx's cause.
+// Run registers the drivers whose sockets appear in <root-dir>/plugins_registry, unstages
+// volumes that no pod uses, and looks after those that need it periodically, until ctx ends.
+// It returns ctx's cause.
 func (v *Volumes) Run(ctx context.Context) error {
 	var work sync.WaitGroup
 	v.registry.registered = func(name string) {
 		work.Go(func() { v.unstageUnused(ctx, name) })
 	}
 	defer v.stopRepublishing()
+	work.Go(func() { v.republish(ctx, &work) })
 	v.registry.run(ctx)
 	work.Wait()
 	return context.Cause(ctx)

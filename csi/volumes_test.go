@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	csipb "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
@@ -292,6 +293,33 @@ func TestAVolumeIsExpandedWithItsPersistentVolume(t *testing.T) {
 	}
 }
 
+// TestWhatIsPublishedAgainEndsWithRun: no call to a driver outlives podd's part that made it.
+func TestWhatIsPublishedAgainEndsWithRun(t *testing.T) {
+	n := newNode(t, "", func(v *Volumes) { v.period = time.Millisecond })
+	f := newFake(t, driverName).serve().register(n)
+	n.has(driverName)
+	n.allow(driverName, func(s *storagev1.CSIDriverSpec) { yes := true; s.RequiresRepublish = &yes }, storagev1.VolumeLifecycleEphemeral)
+	first, again, ended := true, make(chan struct{}), make(chan struct{})
+	f.on("NodePublishVolume", func(ctx context.Context) error {
+		if first {
+			first = false
+			return nil
+		}
+		close(again)
+		<-ctx.Done()
+		close(ended)
+		return ctx.Err()
+	})
+	n.mustSetUp(n.inline("a", driverName))
+	<-again // by the timer
+	n.stop()
+	select {
+	case <-ended:
+	case <-time.After(30 * time.Second): // the call's own limit is two minutes
+		t.Error("the call goes on without Run")
+	}
+}
+
 func TestRequiresRepublish(t *testing.T) {
 	n, f := withDriver(t)
 	n.allow(driverName, func(s *storagev1.CSIDriverSpec) { yes := true; s.RequiresRepublish = &yes }, storagev1.VolumeLifecycleEphemeral)
@@ -301,13 +329,13 @@ func TestRequiresRepublish(t *testing.T) {
 		t.Fatal("nothing will publish it again")
 	}
 	n.stopRepublish(v.Dir)
-	n.publishAgain(v)
+	n.publishAgain(t.Context(), v)
 	wantCalls(t, f, "Publish", "Publish")
 	n.mustTearDown(v)
 	if len(n.republished) > 0 {
 		t.Error("it would be published again after its end")
 	}
-	n.publishAgain(v) // its timer had fired before
+	n.publishAgain(t.Context(), v) // its timer had fired before
 	wantCalls(t, f, "Publish", "Publish", "Unpublish")
 	if _, err := os.Lstat(v.Dir); !os.IsNotExist(err) {
 		t.Errorf("%s is there again (%v)", v.Dir, err)

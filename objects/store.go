@@ -273,6 +273,16 @@ func (s *Store) CSIDriver(ctx context.Context, p *v1.Pod, name string) (*storage
 	return o.Driver, nil
 }
 
+// KnownCSIDriver is CSIDriver for whoever cannot wait: while the apiserver has not answered,
+// the error is pod.ErrAwaited.
+func (s *Store) KnownCSIDriver(p *v1.Pod, name string) (*storagev1.CSIDriver, error) {
+	o, err := s.find(pod.ObjectKey{Kind: pod.KindCSIDriver, Name: name, Cluster: pod.FromCluster(p)})
+	if err != nil {
+		return nil, fmt.Errorf("csidriver %q %w", name, err)
+	}
+	return o.Driver, nil
+}
+
 // RuntimeClass is like SecretOf, for the RuntimeClass that a pod of an apiserver names.
 func (s *Store) RuntimeClass(ctx context.Context, p *v1.Pod) (*nodev1.RuntimeClass, error) {
 	name := *p.Spec.RuntimeClassName
