@@ -10,10 +10,6 @@ import (
 
 var yamlLine = regexp.MustCompile(`^(?:yaml: )?(?:line (\d+): )?(.*)$`)
 
-// fromParser matches the errors of the library's parser; the others are its
-// scanner's.
-var fromParser = regexp.MustCompile(`^did not find expected (key|node content|',' or|'-' indicator|<document start>)`)
-
 // explainYAML converts a syntax error into a message with a remedy. For errors of its
 // parser, the library's line is that of the surrounding construct, counted from 0; if
 // the text itself shows a more likely line, that one is reported.
@@ -21,11 +17,12 @@ func explainYAML(err error, text []byte) *fault {
 	m := yamlLine.FindStringSubmatch(err.Error())
 	line, _ := strconv.Atoi(m[1])
 	f := &fault{syntax: true, line: line, message: "this is not valid YAML: " + m[2]}
-	if fromParser.MatchString(m[2]) || f.line == 0 {
+	if yamlErrorOf(m[2]).ofParser() || f.line == 0 {
 		f.line++
 	}
 	f.line = min(f.line, 1+linesOf(bytes.TrimRight(text, "\r\n")))
 	l := layoutOf(text)
+	kind := yamlErrorOf(m[2])
 	switch tab := l.tab(); {
 	case tab > 0:
 		f.line = tab
@@ -33,55 +30,55 @@ func explainYAML(err error, text []byte) *fault {
 		f.hint = "use spaces (two per level)"
 	case l.slip != nil:
 		f.line, f.message, f.hint = l.slip.begin, "this is not valid YAML: "+l.slip.message(), l.slip.hint()
-	case strings.HasPrefix(m[2], "unknown anchor"):
+	case kind == yamlNoAnchor:
 		name := strings.Trim(strings.Fields(m[2])[2], "'")
 		f.line = l.lineOf("*" + name)
 		f.message = fmt.Sprintf("*%s is an alias, and no line above has its anchor &%s", shorten(name), shorten(name))
 		f.hint = "a string that begins with * must be quoted; an alias needs its anchor earlier in the same document"
 		f.plain, f.plainHint = "there is an alias, and no line above has its anchor", f.hint
-	case strings.HasPrefix(m[2], gaveUp):
+	case kind == yamlPanic:
 		f.plain = "this is not valid YAML: " + gaveUp
 	default:
-		f.explain(m[2], text)
+		f.explain(kind, text)
 	}
 	return f
 }
 
-// gaveUp is the prefix of the message about a panic of the parser.
-const gaveUp = "the parser gave up"
-
 // explain adds a remedy to the library's message.
-func (f *fault) explain(said string, text []byte) {
-	switch {
-	case strings.Contains(said, "mapping values are not allowed"):
+func (f *fault) explain(kind yamlError, text []byte) {
+	if kind == yamlNoToken && tabFrom(text, f.line) == f.line {
+		kind = yamlTab
+	}
+	switch kind {
+	case yamlMapping:
 		f.hint = `the line is indented too far, the line before it lacks its ":", or a string that contains ": " must be quoted`
-	case strings.Contains(said, "did not find expected key"), strings.Contains(said, "did not find expected '-'"):
+	case yamlNoKey, yamlNoDash:
 		f.message = "this is not valid YAML: the indentation is inconsistent within the block that begins here"
 		f.hint = "the fields of one object must begin in the same column; lists begin each entry with \"- \""
-	case strings.Contains(said, "did not find expected ',' or"):
+	case yamlNoComma:
 		f.message = "this is not valid YAML: the bracket that opens here is not closed, or a comma is missing"
 		f.hint = "is the file complete?"
-	case strings.Contains(said, "did not find expected node content"):
+	case yamlNoContent:
 		f.message = "this is not valid YAML: a value is missing here, or a bracket that opens here is not closed"
 		f.hint = "is the file complete?"
-	case strings.Contains(said, "could not find expected ':'"):
+	case yamlNoColon:
 		f.hint = `a field is written "name: value"; is the colon missing, or is the file cut off here?`
-	case strings.Contains(said, "found unexpected end of stream"):
+	case yamlNoQuote:
 		f.message = "this is not valid YAML: a quote opens here and is never closed"
 		f.hint = "close the quotes; is the file complete?"
-	case strings.Contains(said, "found a tab character"), strings.Contains(said, "cannot start any token") && tabFrom(text, f.line) == f.line:
+	case yamlTab:
 		f.line = tabFrom(text, f.line)
 		f.message = "there is a tab here where YAML requires spaces"
 		f.hint = "use spaces; a block that begins with | needs them at the beginning of its first line, too"
-	case strings.Contains(said, "found character that cannot start any token"):
+	case yamlNoToken:
 		f.hint = "quote strings that begin with @, ` or %"
-	case strings.Contains(said, "block sequence entries are not allowed"):
+	case yamlSequence:
 		f.hint = `a list begins on the line after its field name, each entry with "- "`
-	case strings.Contains(said, "expected alphabetic or numeric"):
+	case yamlName:
 		f.hint = `a string that begins with * or & must be quoted`
-	case strings.Contains(said, "unknown escape character"):
+	case yamlEscape:
 		f.hint = `within double quotes a backslash must be doubled; single quotes take it as it is`
-	case strings.Contains(said, "control characters"):
+	case yamlControl:
 		f.line = controlLine(text)
 		f.hint = "remove the control character (in vim: /[^[:print:]\\t])"
 	}
