@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"reflect"
 	"time"
 
@@ -45,9 +46,11 @@ func (w *worker) sync(ctx context.Context) (wakeAt time.Time, again bool) {
 		}
 	}
 	if v.step.Idle() {
-		w.tries = 0
 		before := w.phase
-		w.advance(v.step.Phase)
+		if err := w.advance(v); err != nil {
+			return w.impossible(ctx, v, err), false
+		}
+		w.tries = 0
 		w.observeSync(v, began)
 		return v.wakeAt, w.phase != before && w.phase > pod.PhaseRunning
 	}
@@ -59,7 +62,9 @@ func (w *worker) sync(ctx context.Context) (wakeAt time.Time, again bool) {
 // applied concludes a sync that performed a step; did and err are those of apply.
 func (w *worker) applied(ctx context.Context, v *view, did bool, err error) (wakeAt time.Time, again bool) {
 	if errors.Is(context.Cause(ctx), errEnded) || errors.Is(err, errNews) {
-		w.advance(v.step.Phase)
+		if err := w.advance(v); err != nil {
+			return w.impossible(context.WithoutCancel(ctx), v, err), false
+		}
 		return time.Time{}, true // the next sync observes the result
 	}
 	if err != nil {
@@ -67,7 +72,9 @@ func (w *worker) applied(ctx context.Context, v *view, did bool, err error) (wak
 		w.report(v, err)
 		return earliest(wakeAt, v.wakeAt), false
 	}
-	w.advance(v.step.Phase)
+	if err := w.advance(v); err != nil {
+		return w.impossible(ctx, v, err), false
+	}
 	if did && w.stuck(v.in, v.seen) {
 		return w.failed(ctx, "sync the pod", errNoEffect), false
 	}
@@ -171,10 +178,19 @@ func (w *worker) release(ctx context.Context, v *view) error {
 	return err
 }
 
-func (w *worker) advance(next pod.Phase) {
-	if err := w.phase.Advance(next); err != nil {
-		panic(err) // plan.Next's table test walks every phase and input
-	}
+// advance moves to the step's phase.
+func (w *worker) advance(v *view) error { return w.phase.Advance(v.step.Phase) }
+
+// impossible ends a sync whose step goes back in the pod's life, which is an error in podd:
+// plan.Next's table test walks every phase and input. It concerns this pod alone, and is shown
+// for it; the other pods go on. The worker stays, since nobody else would end the pod's
+// containers, and tries again with a back-off.
+func (w *worker) impossible(ctx context.Context, v *view, err error) time.Time {
+	err = fmt.Errorf("podd's plan for the pod is impossible, please report this: %w", err)
+	w.tellFailure(ctx, v.granted, "FailedSync", "error syncing pod: ", err)
+	wakeAt := w.failed(ctx, "sync the pod", err)
+	w.report(v, err)
+	return earliest(wakeAt, v.wakeAt)
 }
 
 var errNoEffect = errors.New("the runtime accepted the calls, but the pod's state has not changed")

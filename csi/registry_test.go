@@ -26,7 +26,7 @@ func TestADriverIsFoundAtTheStartAndLater(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer os.RemoveAll(root)
+	t.Cleanup(func() { os.RemoveAll(root) }) // after the nodes have ended, which write into it
 	before := newNode(t, root)
 	before.stop()
 	first := newFake(t, driverName).serve().register(before)
