@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -180,6 +182,46 @@ func TestPluginThatHangsEndsWithThePull(t *testing.T) {
 				t.Errorf("process %d still runs: %s", process, stat)
 				break
 			}
+		}
+	}
+}
+
+// TestAPluginDoesNotSurviveAPoddThatIsKilled: another process of this test is podd.
+func TestAPluginDoesNotSurviveAPoddThatIsKilled(t *testing.T) {
+	if config := os.Getenv("PODD_TEST_PROVIDERS"); config != "" {
+		ps, err := LoadProviders(ProvidersConfig{Config: config, BinDir: os.Getenv("PODD_TEST_PLUGINS")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = ps.lookup(t.Context(), "reg.test/x", &v1.Pod{})
+		t.Fatalf("it was not killed: %v", err)
+	}
+	pid := filepath.Join(t.TempDir(), "pid")
+	cfg := plugins(t, providerHead+aProvider("p", "reg.test"), map[string]string{"p": "echo $$ >" + pid + ".new; mv " + pid + ".new " + pid + "; exec sleep 3600"})
+	podd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
+	podd.Env = append(os.Environ(), "PODD_TEST_PROVIDERS="+cfg.Config, "PODD_TEST_PLUGINS="+cfg.BinDir)
+	if err := podd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	plugin := 0
+	for limit := time.Now().Add(time.Minute); plugin == 0; time.Sleep(time.Millisecond) {
+		if text, err := os.ReadFile(pid); err == nil {
+			plugin, _ = strconv.Atoi(strings.TrimSpace(string(text)))
+		} else if time.Now().After(limit) {
+			_ = podd.Process.Kill()
+			t.Fatal("the plugin is not started")
+		}
+	}
+	_ = podd.Process.Kill()
+	_ = podd.Wait()
+	for limit := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", plugin))
+		if err != nil || strings.Contains(string(stat), ") Z ") {
+			return
+		}
+		if time.Now().After(limit) {
+			_ = syscall.Kill(plugin, syscall.SIGKILL)
+			t.Fatalf("the plugin still runs: %s", stat)
 		}
 	}
 }
