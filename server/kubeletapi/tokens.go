@@ -51,8 +51,9 @@ type tokens struct {
 	accepted map[tokenHash]time.Time // when it was last used
 	sources  map[netip.Prefix]*source
 	others   *source // of addresses beyond maxSources
-	inFlight int     // reviews of strangers
-	refused  int     // since the log was told
+	swept    time.Time
+	inFlight int // reviews of strangers
+	refused  int // since the log was told
 	told     time.Time
 }
 
@@ -205,7 +206,8 @@ func (t *tokens) sourceLocked(address netip.Prefix) *source {
 	if s := t.sources[address]; s != nil {
 		return s
 	}
-	if len(t.sources) >= maxSources {
+	if len(t.sources) >= maxSources && time.Since(t.swept) >= sourceEvery {
+		t.swept = time.Now()
 		for a, s := range t.sources {
 			if s.inFlight == 0 && s.limit.Tokens() >= sourceBurst {
 				delete(t.sources, a)
