@@ -56,7 +56,7 @@ func TestMetricsAndPodsUnderTheKubeletsNames(t *testing.T) {
 func TestPsShowsWhatRunsAndWhatIsWrong(t *testing.T) {
 	e := begin(t)
 	e.write("fine.yaml", e.resting("fine"))
-	e.write("wrong.yaml", strings.Replace(e.resting("wrong"), "image:", "imgae:", 1))
+	e.write("wrong.yaml", replaced(e, e.resting("wrong"), "image:", "imgae:"))
 	p := e.ready("fine")
 	e.problem("wrong.yaml", "imgae")
 	table := e.run("ps")

@@ -17,7 +17,7 @@ import (
 // TestACommandThatDoesNotExistIsNamed: in the status and as an event.
 func TestACommandThatDoesNotExistIsNamed(t *testing.T) {
 	e := begin(t)
-	e.write("nocmd.yaml", strings.Replace(e.resting("nocmd"), "/bin/sh", "/bin/no-such-command", 1))
+	e.write("nocmd.yaml", replaced(e, e.resting("nocmd"), "/bin/sh", "/bin/no-such-command"))
 	p := e.waitPod("nocmd", "waiting after a failed start", func(p *v1.Pod) error {
 		for _, c := range p.Status.ContainerStatuses {
 			if w := c.State.Waiting; w != nil && (w.Reason == "RunContainerError" || w.Reason == "CrashLoopBackOff") {
@@ -51,7 +51,7 @@ func TestAHostPortTwiceIsRefusedForTheSecond(t *testing.T) {
 	e.apply("hostport.yaml")
 	holder := e.ready("hostport")
 	port := fmt.Sprint(e.node.Port + 5)
-	second := strings.Replace(e.resting("second"), "    command:", "    ports: [{containerPort: 80, hostPort: "+port+"}]\n    command:", 1)
+	second := replaced(e, e.resting("second"), "    command:", "    ports: [{containerPort: 80, hostPort: "+port+"}]\n    command:")
 	e.write("second.yaml", second)
 	p := e.refused("second", "NodePorts")
 	words := []string{"host port " + port + "/TCP", holder.Name, "another hostPort"}
@@ -84,7 +84,7 @@ func TestAHostPathOfTheWrongTypeIsNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := e.resting("typed") + "  - name: thing\n    hostPath: {path: " + path + ", type: Directory}\n"
-	text = strings.Replace(text, "mountPath: /out}]", "mountPath: /out}, {name: thing, mountPath: /thing}]", 1)
+	text = replaced(e, text, "mountPath: /out}]", "mountPath: /out}, {name: thing, mountPath: /thing}]")
 	e.write("typed.yaml", text)
 	e.event("typed", "FailedMount", path)
 	e.waiting("typed", "ContainerCreating")
@@ -112,7 +112,7 @@ func TestAnOrderIsHeardRightAfterAFailedRound(t *testing.T) {
 	e := begin(t)
 	failing := func(name string) string {
 		text := e.resting(name) + "  - name: thing\n    hostPath: {path: " + e.podd.Dir + "/no/such/dir, type: Directory}\n"
-		return strings.Replace(text, "mountPath: /out}]", "mountPath: /out}, {name: thing, mountPath: /thing}]", 1)
+		return replaced(e, text, "mountPath: /out}]", "mountPath: /out}, {name: thing, mountPath: /thing}]")
 	}
 	const times = 5
 	var removals, edits time.Duration
@@ -310,7 +310,7 @@ func TestAFullDiskStopsNobodyWhoRuns(t *testing.T) {
 	ballast := filepath.Join(pods, "ballast")
 	fill(t, ballast)
 	scratch := e.resting("late") + "  - name: scratch\n    emptyDir: {}\n"
-	e.write("late.yaml", strings.Replace(scratch, "mountPath: /out}]", "mountPath: /out}, {name: scratch, mountPath: /scratch}]", 1))
+	e.write("late.yaml", replaced(e, scratch, "mountPath: /out}]", "mountPath: /out}, {name: scratch, mountPath: /scratch}]"))
 	e.eventually("somebody says that the disk is full", func(ctx context.Context) error {
 		body, err := e.podd.Get(ctx, "/podd/v1/events")
 		if err == nil && !strings.Contains(string(body), "no space left on device") {
@@ -355,9 +355,9 @@ func TestOneBadPodSlowsNoOther(t *testing.T) {
 		name := func(kind string) string { return fmt.Sprintf("%s%d", kind, i) }
 		e.write(name("crash")+".yaml", e.podOf(name("crash"), "exit 1"))
 		e.write(name("noimage")+".yaml", withImage(e.resting(name("noimage")), "localhost/nowhere:1\n    imagePullPolicy: Never"))
-		e.write(name("nocmd")+".yaml", strings.Replace(e.resting(name("nocmd")), "/bin/sh", "/no/such", 1))
-		e.write(name("nopath")+".yaml", strings.Replace(e.resting(name("nopath")), "path: "+e.out, "path: /no/such", 1))
-		e.write(name("broken")+".yaml", strings.Replace(e.resting(name("broken")), "containers:", "contaniers:", 1))
+		e.write(name("nocmd")+".yaml", replaced(e, e.resting(name("nocmd")), "/bin/sh", "/no/such"))
+		e.write(name("nopath")+".yaml", replaced(e, e.resting(name("nopath")), "path: "+e.out, "path: /no/such"))
+		e.write(name("broken")+".yaml", replaced(e, e.resting(name("broken")), "containers:", "contaniers:"))
 	}
 	e.waitPod("crash3", "crash-looping", func(p *v1.Pod) error {
 		if c := p.Status.ContainerStatuses; len(c) != 1 || c[0].State.Waiting == nil || c[0].State.Waiting.Reason != "CrashLoopBackOff" {
@@ -381,7 +381,7 @@ func TestABrokenEditKeepsTheLastGoodVersionRunning(t *testing.T) {
 	e.write("app.yaml", good)
 	e.ready("app")
 	before := e.identities()
-	e.write("app.yaml", strings.Replace(good, "command:", "comand:", 1))
+	e.write("app.yaml", replaced(e, good, "command:", "comand:"))
 	problem := e.problem("app.yaml", "comand", "command")
 	if !problem.KeptRunning {
 		t.Errorf("got %+v, want it to say that the last good version runs on", problem)

@@ -22,7 +22,7 @@ import (
 func TestAPodDoesNotReachTheNodesLoopback(t *testing.T) {
 	e := begin(t)
 	local := "/proc/sys/net/ipv4/conf/" + e.node.Bridge + "/route_localnet"
-	text := strings.Replace(e.resting("hostile"), "mountPath: /out}]", "mountPath: /out}, {name: knock, mountPath: /knock, readOnly: true}]", 1)
+	text := replaced(e, e.resting("hostile"), "mountPath: /out}]", "mountPath: /out}, {name: knock, mountPath: /knock, readOnly: true}]")
 	e.write("hostile.yaml", text+"  - name: knock\n    hostPath: {path: "+knock+", type: File}\n")
 	p := e.ready("hostile")
 	// An earlier test of this node may have had a hostPort.

@@ -209,7 +209,7 @@ func TestThePortSpeaksTLS12AndTheConfiguredSuites(t *testing.T) {
 // the first byte of a message is the number of its channel.
 func (m *member) webSocket(path string) *websocket.Conn {
 	m.Helper()
-	c, err := websocket.NewConfig(strings.Replace(m.api(), "https:", "wss:", 1)+path, "https://x/")
+	c, err := websocket.NewConfig(replaced(m, m.api(), "https:", "wss:")+path, "https://x/")
 	if err != nil {
 		m.Fatal(err)
 	}
@@ -251,7 +251,7 @@ func (m *member) hears(conn *websocket.Conn, channel byte, end string) {
 
 func TestSessionsOverWebSocketsAndByRun(t *testing.T) {
 	m := joinAsAdmin(t)
-	m.bind(strings.Replace(m.podOf("web", "echo page > /tmp/index.html; httpd -p 8080 -h /tmp; : > /out/web; while read line; do echo got $line; done"), "    image:", "    stdin: true\n    image:", 1))
+	m.bind(replaced(m, m.podOf("web", "echo page > /tmp/index.html; httpd -p 8080 -h /tmp; : > /out/web; while read line; do echo got $line; done"), "    image:", "    stdin: true\n    image:"))
 	m.mark("web")
 	m.shown("web", "ready", isReady)
 	const stdin, stdout, status = 0, 1, 3

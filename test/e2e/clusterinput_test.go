@@ -105,11 +105,11 @@ func TestWhyAnApiserverIsNotReachedIsToldAndEnds(t *testing.T) {
 		what, text, origin string
 		words              []string
 	}{
-		{"a certificate for another host", strings.Replace(string(right), "{server:", `{tls-server-name: other.example, server:`, 1), server, []string{"other.example", "certificate"}},
-		{"another authority", strings.Replace(string(right), own, authority, 1), server, []string{"certificate signed by unknown authority"}},
+		{"a certificate for another host", replaced(m, string(right), "{server:", `{tls-server-name: other.example, server:`), server, []string{"other.example", "certificate"}},
+		{"another authority", replaced(m, string(right), own, authority), server, []string{"certificate signed by unknown authority"}},
 		{"a client certificate that has expired", m.withCertificate(string(right), -time.Hour), "kubeconfig", []string{"the client certificate expired", "goes on with the last version"}},
 		{"a client certificate that was revoked", m.withRevoked(string(right)), server, []string{"unauthorized"}},
-		{"a token that is none", strings.Replace(string(right), "{token: ", "{token: x", 1), server, []string{"unauthorized"}},
+		{"a token that is none", replaced(m, string(right), "{token: ", "{token: x"), server, []string{"unauthorized"}},
 	} {
 		m.replaceKubeconfig(test.text)
 		m.problem(test.origin, test.words...)

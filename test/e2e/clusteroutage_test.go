@@ -37,8 +37,8 @@ func (m *member) here(name, what string, want func(p *v1.Pod) error) {
 
 // named is the manifest of a pod with a variable of a Secret and a volume of a token.
 func (m *member) named() string {
-	text := strings.Replace(m.podOf("named", `echo $PASSWORD > /out/.p; cat /t/token >> /out/.p; mv /out/.p /out/password; ${REST}`, "serviceAccountName: default"), "    volumeMounts: [",
-		"    env: [{name: PASSWORD, valueFrom: {secretKeyRef: {name: password, key: value}}}]\n    volumeMounts: [{name: token, mountPath: /t}, ", 1)
+	text := replaced(m, m.podOf("named", `echo $PASSWORD > /out/.p; cat /t/token >> /out/.p; mv /out/.p /out/password; ${REST}`, "serviceAccountName: default"), "    volumeMounts: [",
+		"    env: [{name: PASSWORD, valueFrom: {secretKeyRef: {name: password, key: value}}}]\n    volumeMounts: [{name: token, mountPath: /t}, ")
 	return text + "  - name: token\n    projected: {sources: [{serviceAccountToken: {path: token}}]}\n"
 }
 

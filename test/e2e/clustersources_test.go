@@ -42,7 +42,7 @@ func TestAStaticPodIsShownInTheClusterByAMirrorPod(t *testing.T) {
 	if after := m.shown(name, "shown", isMirror); after.UID != second.UID {
 		t.Error("a restart of podd made another mirror pod")
 	}
-	m.write("static.yaml", strings.Replace(withFields(m.podOf("static", ": > /out/edited; ${REST}"), "env: [{name: EDITED, value: \"1\"}]"), "metadata:\n", "metadata:\n  labels: {tier: back}\n", 1))
+	m.write("static.yaml", replaced(m, withFields(m.podOf("static", ": > /out/edited; ${REST}"), "env: [{name: EDITED, value: \"1\"}]"), "metadata:\n", "metadata:\n  labels: {tier: back}\n"))
 	m.mark("edited")
 	m.shown(name, "what the manifest is now", func(p *v1.Pod) error {
 		if env := p.Spec.Containers[0].Env; p.UID == second.UID || p.Labels["tier"] != "back" || len(env) != 1 || env[0].Name != "EDITED" {

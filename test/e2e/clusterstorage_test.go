@@ -118,8 +118,8 @@ func TestPodsOfTheClusterHaveTheClaimsThatTheClusterBinds(t *testing.T) {
 	m.bind(with(m.podOf("own", write("own")), "ephemeral: {volumeClaimTemplate: {spec: {storageClassName: by-hand, accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}}"))
 	m.told("own", "FailedMount", "error processing PVC default/own-data: failed to fetch PVC")
 	own := m.shown("own", "pending", isIn(v1.PodPending))
-	m.apply(strings.Replace(claimOf("own-data", "storageClassName: by-hand"), "metadata: {name: own-data}",
-		fmt.Sprintf("metadata: {name: own-data, ownerReferences: [{apiVersion: v1, kind: Pod, name: own, uid: %s, controller: true}]}", own.UID), 1))
+	m.apply(replaced(m, claimOf("own-data", "storageClassName: by-hand"), "metadata: {name: own-data}",
+		fmt.Sprintf("metadata: {name: own-data, ownerReferences: [{apiVersion: v1, kind: Pod, name: own, uid: %s, controller: true}]}", own.UID)))
 	m.bindClaim("own-data", "here")
 	m.shown("own", "ready", isReady)
 	for path, want := range map[string]string{filepath.Join(host, "web"): "web\n", filepath.Join(other, "own"): "own\n"} {
@@ -236,7 +236,7 @@ func TestAPodOfTheClusterHasAnAttachedVolumeOfACSIDriver(t *testing.T) {
 	node, volume := m.podd.NodeName(), v1.UniqueVolumeName("kubernetes.io/csi/"+d.name+"^1")
 	m.apply("{apiVersion: v1, kind: ServiceAccount, metadata: {name: robot}}")
 	m.apply("{apiVersion: storage.k8s.io/v1, kind: CSIDriver, metadata: {name: " + d.name + "}, spec: {attachRequired: true, tokenRequests: [{audience: vault}]}}")
-	m.apply(strings.Replace(strings.ReplaceAll(claimOfDriver, "${DRIVER}", d.name), "capacity: {storage: 1Gi}", "capacity: {storage: 2Gi}", 1))
+	m.apply(replaced(m, replacedAll(m, claimOfDriver, "${DRIVER}", d.name), "capacity: {storage: 1Gi}", "capacity: {storage: 2Gi}"))
 	m.bindClaim("data", "disk")
 	m.expanded("data", "2Gi")
 	m.bind(withClaim(m.podOf("web", "echo x >> /data/starts; : > /out/web; ${REST}", "serviceAccountName: robot"), "data"))
@@ -320,7 +320,7 @@ func TestAPodForWhoseVolumeTheNodeHasNoRoomFailsAndTheClusterLearnsTheLimit(t *t
 	d := m.newCSIDriver("full.csi.example.com")
 	d.args = []string{"-attach"}
 	m.apply("{apiVersion: storage.k8s.io/v1, kind: CSIDriver, metadata: {name: " + d.name + "}, spec: {attachRequired: true, nodeAllocatableUpdatePeriodSeconds: 10}}")
-	m.apply(strings.ReplaceAll(claimOfDriver, "${DRIVER}", d.name))
+	m.apply(replacedAll(m, claimOfDriver, "${DRIVER}", d.name))
 	m.bindClaim("data", "disk")
 	d.start()
 	m.limit(d.name, 3)
@@ -358,7 +358,7 @@ func TestAPodForWhoseVolumeTheNodeHasNoRoomFailsAndTheClusterLearnsTheLimit(t *t
 // Who sees the object go may count on it that nothing of the pod is on the machine.
 func TestAPodOfTheClusterIsDeletedOnceItsVolumesAreGone(t *testing.T) {
 	m := join(t)
-	m.bind(strings.Replace(m.podOf("busy", "echo x > /scratch/file; : > /out/busy; ${REST}"), "mountPath: /out}]", "mountPath: /out}, {name: scratch, mountPath: /scratch}]", 1) +
+	m.bind(replaced(m, m.podOf("busy", "echo x > /scratch/file; : > /out/busy; ${REST}"), "mountPath: /out}]", "mountPath: /out}, {name: scratch, mountPath: /scratch}]") +
 		"  - name: scratch\n    emptyDir: {medium: Memory}\n")
 	scratch := filepath.Join(m.node.Root(), "pods", string(m.shown("busy", "ready", isReady).UID), "volumes/kubernetes.io~empty-dir/scratch")
 	holder := m.heldBy(scratch)

@@ -21,7 +21,7 @@ import (
 
 // annotated puts an annotation into a manifest of podOf.
 func annotated(manifest, annotations string) string {
-	return strings.Replace(manifest, "metadata:\n", "metadata:\n  annotations: {"+annotations+"}\n", 1)
+	return replaced(nil, manifest, "metadata:\n", "metadata:\n  annotations: {"+annotations+"}\n")
 }
 
 // TestAPodThatWasHeldBackRunsAtOnceAfterABoot (kubernetes/kubernetes#57291: "a
@@ -64,7 +64,7 @@ func TestAContainerThatExitsAtOnceForeverStaysBounded(t *testing.T) {
 	e := begin(t)
 	e.write("calm.yaml", e.resting("calm"))
 	e.ready("calm")
-	text := strings.Replace(e.resting("mad"), "[/bin/sh,", "[/bin/false] # [/bin/sh,", 1)
+	text := replaced(e, e.resting("mad"), "[/bin/sh,", "[/bin/false] # [/bin/sh,")
 	e.write("mad.yaml", annotated(text, "podd/restart-backoff-initial: 100ms, podd/restart-backoff-max: 100ms"))
 	at := func(n int32) *v1.Pod {
 		return e.waitPod("mad", fmt.Sprintf("restarted %d times", n), func(p *v1.Pod) error {

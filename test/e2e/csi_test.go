@@ -138,7 +138,7 @@ spec:
 // withCSI is a pod that writes into a volume at /data, and marks that.
 func (e *env) withCSI(name, source string) string {
 	text := e.podOf(name, "echo x >> /data/starts; id -u > /data/who; : > /out/"+name+"; ${REST}")
-	return strings.Replace(text, "mountPath: /out}]", "mountPath: /out}, {name: data, mountPath: /data}]", 1) +
+	return replaced(e, text, "mountPath: /out}]", "mountPath: /out}, {name: data, mountPath: /data}]") +
 		"  - name: data\n    " + source + "\n"
 }
 
@@ -149,7 +149,7 @@ func (e *env) withCSI(name, source string) string {
 func TestAPodHasAnInlineVolumeOfACSIDriver(t *testing.T) {
 	e := begin(t)
 	d := e.newCSIDriver("inline.csi.example.com")
-	e.write("driver.yaml", strings.ReplaceAll(driverDocument, "${DRIVER}", d.name))
+	e.write("driver.yaml", replacedAll(e, driverDocument, "${DRIVER}", d.name))
 	e.write("web.yaml", e.withCSI("web", "csi: {driver: "+d.name+", volumeAttributes: {size: small}}"))
 	e.event("web", "FailedMount", `MountVolume.SetUp failed for volume "data" : kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: driver name `+d.name+` not found in the list of registered CSI drivers`)
 	d.start()
@@ -208,7 +208,7 @@ func TestPodsShareAPersistentVolumeOfACSIDriver(t *testing.T) {
 	e := begin(t)
 	d := e.newCSIDriver("disk.csi.example.com")
 	d.start()
-	e.write("disk.yaml", strings.ReplaceAll(claimOfDriver, "${DRIVER}", d.name)) // there is no CSIDriver: nothing is to be attached
+	e.write("disk.yaml", replacedAll(e, claimOfDriver, "${DRIVER}", d.name)) // there is no CSIDriver: nothing is to be attached
 	e.write("one.yaml", e.withCSI("one", "persistentVolumeClaim: {claimName: data}"))
 	e.write("two.yaml", e.withCSI("two", "persistentVolumeClaim: {claimName: data}"))
 	e.mark("one", "two")
@@ -264,11 +264,11 @@ func TestADeviceOfACSIDriverReachesItsContainers(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.start()
-	text := strings.ReplaceAll(claimOfDriver, "${DRIVER}", d.name)
-	e.write("disk.yaml", strings.ReplaceAll(text, "spec:\n", "spec:\n  volumeMode: Block\n"))
+	text := replacedAll(e, claimOfDriver, "${DRIVER}", d.name)
+	e.write("disk.yaml", replacedAll(e, text, "spec:\n", "spec:\n  volumeMode: Block\n"))
 	with := func(name, script, more string) string {
 		text := e.podOf(name, script+"; ${REST}") + "  - name: data\n    persistentVolumeClaim: {claimName: data" + more + "}\n"
-		return strings.Replace(text, "    volumeMounts:", "    volumeDevices: [{name: data, devicePath: /dev/xvda}]\n    volumeMounts:", 1)
+		return replaced(e, text, "    volumeMounts:", "    volumeDevices: [{name: data, devicePath: /dev/xvda}]\n    volumeMounts:")
 	}
 	e.write("writer.yaml", with("writer", "test -b /dev/xvda && printf 'raw words' > /dev/xvda && sync && : > /out/writer", ""))
 	e.mark("writer")

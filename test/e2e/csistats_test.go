@@ -79,7 +79,7 @@ func TestACSIDriverSaysHowFullAVolumeIs(t *testing.T) {
 	e := begin(t)
 	d := e.newCSIDriver("stats.csi.example.com")
 	d.start()
-	e.write("disk.yaml", strings.ReplaceAll(claimOfDriver, "${DRIVER}", d.name))
+	e.write("disk.yaml", replacedAll(e, claimOfDriver, "${DRIVER}", d.name))
 	e.write("web.yaml", withClaim(e.podOf("web", "printf hello > /data/a; printf world > /data/b; : > /out/web; ${REST}"), "data"))
 	e.write("other.yaml", disk("plain", "1Gi", local(t.TempDir(), e.podd.NodeName()))+claimOf("mine")+withClaim(e.podOf("other", ": > /out/other; ${REST}"), "mine"))
 	e.mark("web", "other")

@@ -80,7 +80,7 @@ func (s *served) gone() {
 
 // withMount adds a hostPath to the manifest of a pod.
 func withMount(text, path, kind, mount string) string {
-	text = strings.Replace(text, "mountPath: /out}]", "mountPath: /out}, {name: dead, mountPath: /dead"+mount+"}]", 1)
+	text = replaced(nil, text, "mountPath: /out}]", "mountPath: /out}, {name: dead, mountPath: /dead"+mount+"}]")
 	return text + "  - name: dead\n    hostPath: {path: " + path + ", type: \"" + kind + "\"}\n"
 }
 
@@ -199,8 +199,8 @@ func TestRuntimeStopDoesNotWaitForADeadMount(t *testing.T) {
 // TestADeadMountHoldsUpNoStatistics: whoever asks gets those of the others at once.
 func TestADeadMountHoldsUpNoStatistics(t *testing.T) {
 	e := begin(t)
-	text := strings.Replace(e.podOf("web", "dd if=/dev/zero of=/data/file bs=1M count=8; dd if=/dev/zero of=/file bs=1M count=4; : > /out/web; ${REST}"),
-		"mountPath: /out}]", "mountPath: /out}, {name: data, mountPath: /data}, {name: dead, mountPath: /dead}, {name: memory, mountPath: /memory}]", 1) +
+	text := replaced(e, e.podOf("web", "dd if=/dev/zero of=/data/file bs=1M count=8; dd if=/dev/zero of=/file bs=1M count=4; : > /out/web; ${REST}"),
+		"mountPath: /out}]", "mountPath: /out}, {name: data, mountPath: /data}, {name: dead, mountPath: /dead}, {name: memory, mountPath: /memory}]") +
 		"  - name: data\n    emptyDir: {}\n  - name: dead\n    emptyDir: {}\n  - name: memory\n    emptyDir: {medium: Memory}\n"
 	e.write("web.yaml", text)
 	e.mark("web")

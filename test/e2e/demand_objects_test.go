@@ -104,7 +104,7 @@ func TestConfigMapsAndSecretsAreFilesBesideStaticPods(t *testing.T) {
 	if out, err := e.validate(); err != nil {
 		t.Errorf("podd validate of what runs: %v\n%s", err, out)
 	}
-	e.write("typo.yaml", strings.ReplaceAll(strings.ReplaceAll(e.vars("${RESTART}", "false").Replace(compose["app.yaml"]), "name: app,", "name: typo,"), "key: PASSWORD", "key: PASWORD"))
+	e.write("typo.yaml", replacedAll(e, replacedAll(e, e.vars("${RESTART}", "false").Replace(compose["app.yaml"]), "name: app,", "name: typo,"), "key: PASSWORD", "key: PASWORD"))
 	e.event("typo", "Failed", "couldn't find key PASWORD in Secret default/password")
 	out, err := e.validate()
 	if err != nil || !holdsAll(out, []string{"typo.yaml", "PASWORD", `did you mean "PASSWORD"`}) {

@@ -177,7 +177,7 @@ func TestAfterAPowerCutEachPodRunsAgainOnce(t *testing.T) {
 	e := begin(t)
 	e.write("plain.yaml", e.counting("plain"))
 	scratch := e.counting("scratch") + "  - name: tmp\n    emptyDir: {medium: Memory}\n"
-	e.write("scratch.yaml", strings.Replace(scratch, "mountPath: /out}]", "mountPath: /out}, {name: tmp, mountPath: /tmp}]", 1))
+	e.write("scratch.yaml", replaced(e, scratch, "mountPath: /out}]", "mountPath: /out}, {name: tmp, mountPath: /tmp}]"))
 	e.write("removed.yaml", e.counting("removed"))
 	uids := map[string]string{}
 	for _, name := range []string{"plain", "scratch", "removed"} {
@@ -285,7 +285,7 @@ func TestWithoutAnyConfigurationAPodRunsAndIsSeen(t *testing.T) {
 	e.podd.Bare = true
 	e.start()
 	e.write("good.yaml", e.resting("bare-good"))
-	e.write("bad.yaml", strings.Replace(e.resting("bare-bad"), "/bin/sh", "/no/such", 1))
+	e.write("bad.yaml", replaced(e, e.resting("bare-bad"), "/bin/sh", "/no/such"))
 	e.mark("bare-good")
 	e.ready("bare-good")
 	e.event("bare-bad", "Failed", "/no/such")

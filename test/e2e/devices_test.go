@@ -189,7 +189,7 @@ func (p *devicePlugin) NotifyRegistrationStatus(_ context.Context, s *registrati
 // wanting is a pod whose container wants so many devices, and marks what it has.
 func (e *env) wanting(name, resource, count string) string {
 	text := e.podOf(name, "echo $GPU $CDI_GPU $(cat /gpu-id) > /out/"+name+".has; : > /dev/gpu0; : > /out/"+name+"; ${REST}")
-	return strings.Replace(text, "    volumeMounts:", "    resources: {limits: {"+resource+": "+count+"}}\n    volumeMounts:", 1)
+	return replaced(e, text, "    volumeMounts:", "    resources: {limits: {"+resource+": "+count+"}}\n    volumeMounts:")
 }
 
 // healthOf waits until a pod's container shows one device with this health, and returns its ID.
@@ -383,8 +383,8 @@ spec:
   - {name: devices, hostPath: {path: /tmp, type: Directory}}
 `))
 	e.allocatable(2)
-	user := strings.Replace(e.podOf("user", "ls /tmp/Dev-1 /tmp/Dev-2 > /out/has; : > /out/user; ${REST}"),
-		"    volumeMounts:", "    resources: {limits: {"+resource+": 2}}\n    volumeMounts:", 1)
+	user := replaced(e, e.podOf("user", "ls /tmp/Dev-1 /tmp/Dev-2 > /out/has; : > /out/user; ${REST}"),
+		"    volumeMounts:", "    resources: {limits: {"+resource+": 2}}\n    volumeMounts:")
 	e.write("user.yaml", user)
 	e.mark("user")
 	p := e.ready("user")

@@ -148,7 +148,7 @@ func (m *member) allocate(claim, driver, device string, pods ...string) {
 // claiming is a pod whose container marks what it has of a claim.
 func (m *member) claiming(name, claim string) string {
 	text := m.podOf(name, "echo $DRA_DEVICE > /out/"+name+".has; : > /out/"+name+"; ${REST}", "resourceClaims: [{name: mine, resourceClaimName: "+claim+"}]")
-	return strings.Replace(text, "    volumeMounts:", "    resources: {claims: [{name: mine, request: one}]}\n    volumeMounts:", 1)
+	return replaced(m, text, "    volumeMounts:", "    resources: {claims: [{name: mine, request: one}]}\n    volumeMounts:")
 }
 
 // A driver made with upstream's library comes after the pods that need it. Two pods share a

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -77,7 +76,7 @@ func TestAGracePeriodOfCenturiesIsNotNone(t *testing.T) {
 		t.Run(seconds, func(t *testing.T) {
 			e := begin(t)
 			text := e.podOf("db", "trap ': > /out/term; sleep 0.3; : > /out/flushed; exit 0' TERM; : > /out/up; while :; do sleep 3600 & wait; done")
-			e.write("db.yaml", strings.Replace(text, "terminationGracePeriodSeconds: 5", "terminationGracePeriodSeconds: "+seconds, 1))
+			e.write("db.yaml", replaced(e, text, "terminationGracePeriodSeconds: 5", "terminationGracePeriodSeconds: "+seconds))
 			e.mark("up")
 			e.ready("db")
 			e.remove("db.yaml")

@@ -269,9 +269,9 @@ spec:
 // it lives, and marks its start as mark. Where another holds the lock at the
 // same time, e.twice(NAME) is true.
 func (e *env) holding(name, mark string) string {
-	text := strings.Replace(e.podOf(name, ""), `[/bin/sh, -c, ""]`,
-		fmt.Sprintf("[/holder, /out/%[1]s.lock, /out/%[2]s, /out/%[1]s-twice]", name, mark), 1)
-	text = strings.Replace(text, "mountPath: /out}]", "mountPath: /out}, {name: holder, mountPath: /holder, readOnly: true}]", 1)
+	text := replaced(e, e.podOf(name, ""), `[/bin/sh, -c, ""]`,
+		fmt.Sprintf("[/holder, /out/%[1]s.lock, /out/%[2]s, /out/%[1]s-twice]", name, mark))
+	text = replaced(e, text, "mountPath: /out}]", "mountPath: /out}, {name: holder, mountPath: /holder, readOnly: true}]")
 	return text + "  - name: holder\n    hostPath: {path: " + holder + ", type: File}\n"
 }
 

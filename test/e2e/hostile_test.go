@@ -96,7 +96,7 @@ func TestHostileProbeTargetsHoldUpNobody(t *testing.T) {
 		e.event(name, "Unhealthy", "Readiness probe failed")
 	}
 	at := time.Now()
-	e.write("good.yaml", withFields(e.podOf("good", "${REST}"), `readinessProbe: {exec: {command: [/bin/true]}, `+strings.Replace(how, "timeoutSeconds: 1", "timeoutSeconds: 5", 1)))
+	e.write("good.yaml", withFields(e.podOf("good", "${REST}"), `readinessProbe: {exec: {command: [/bin/true]}, `+replaced(e, how, "timeoutSeconds: 1", "timeoutSeconds: 5")))
 	e.ready("good")
 	beside := time.Since(at)
 	time.Sleep(max(0, 8*time.Second-time.Since(began)))

@@ -165,7 +165,7 @@ func TestAReplacedKubeconfigTakesEffectAtOnce(t *testing.T) {
 	m.shown("broken", "ready", isReady)
 	// A certificate in the place of the token, and another address.
 	port, passed := forward(t, strconv.Itoa(m.server.Port))
-	text := strings.Replace(string(old), strconv.Itoa(m.server.Port), port, 1)
+	text := replaced(m, string(old), strconv.Itoa(m.server.Port), port)
 	m.replaceKubeconfig(m.withCertificate(text, time.Hour))
 	m.eventually("the new address is used", func(context.Context) error {
 		if passed.Load() == 0 {

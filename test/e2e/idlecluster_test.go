@@ -29,7 +29,7 @@ func TestANodeAtRestAsksNothingButForItsLease(t *testing.T) {
 		name := fmt.Sprintf("p%d", i)
 		names = append(names, name)
 		m.apply(fmt.Sprintf("{apiVersion: v1, kind: Secret, metadata: {name: %[1]s}, stringData: {key: v%[1]s}}\n---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: %[1]s}, data: {key: v%[1]s}}\n", name))
-		m.bind(strings.Replace(m.resting(name), "    volumeMounts: [", "    env: [{name: KEY, valueFrom: {configMapKeyRef: {name: "+name+", key: key}}}]\n    volumeMounts: [{name: secret, mountPath: /secret}, ", 1) +
+		m.bind(replaced(m, m.resting(name), "    volumeMounts: [", "    env: [{name: KEY, valueFrom: {configMapKeyRef: {name: "+name+", key: key}}}]\n    volumeMounts: [{name: secret, mountPath: /secret}, ") +
 			"  - name: secret\n    secret: {secretName: " + name + "}\n")
 	}
 	for _, name := range names {

@@ -84,7 +84,7 @@ func (e *env) forget(image string) {
 func withImage(manifest, image string) string {
 	for line := range strings.Lines(manifest) {
 		if strings.HasPrefix(line, "    image: ") {
-			return strings.Replace(manifest, line, "    image: "+image+"\n", 1)
+			return replaced(nil, manifest, line, "    image: "+image+"\n")
 		}
 	}
 	panic("no image in " + manifest)

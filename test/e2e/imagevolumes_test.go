@@ -113,7 +113,7 @@ func TestWhatAnImageVolumeLacksIsSaidOfTheContainersThatMountIt(t *testing.T) {
 		}
 	}
 	text := e.mounting("never", ":", "localhost/nowhere/files:1", "bin")
-	e.write("never.yaml", strings.Replace(text, "files:1}", "files:1, pullPolicy: Never}", 1))
+	e.write("never.yaml", replaced(e, text, "files:1}", "files:1, pullPolicy: Never}"))
 	waits("never", "ErrImageNeverPull", `Container image "localhost/nowhere/files:1" is not present with pull policy of Never`)
 	e.event("never", "Failed", "Error: ErrImageNeverPull")
 

@@ -68,8 +68,8 @@ func (m *member) goesOn(args ...string) *console.Output {
 
 func TestKubectlRunsCommandsInAPodAndReadsItsLogs(t *testing.T) {
 	m := join(t)
-	m.bind(strings.Replace(m.podOf("shell", "echo hello; : > /out/shell; trap 'exit 0' TERM; while read line; do echo got $line; done; ${REST}"),
-		"    image:", "    stdin: true\n    image:", 1))
+	m.bind(replaced(m, m.podOf("shell", "echo hello; : > /out/shell; trap 'exit 0' TERM; while read line; do echo got $line; done; ${REST}"),
+		"    image:", "    stdin: true\n    image:"))
 	m.shown("shell", "ready", isReady)
 	if out, err := m.says("exec", "shell", "--", "sh", "-c", "echo out; echo err >&2; cat /proc/1/comm"); err != nil || out != "out\nsh\n" {
 		t.Errorf("exec: got %q, %v", out, err)
@@ -245,10 +245,10 @@ func TestAnEphemeralContainerIsStartedInARunningPod(t *testing.T) {
 
 func TestResourcesAndLabelsOfARunningPodAreChangedInPlace(t *testing.T) {
 	m := join(t)
-	m.bind(strings.NewReplacer("    image:", "    resources: {requests: {cpu: 50m, memory: 32Mi}, limits: {cpu: 100m, memory: 64Mi}}\n    image:",
-		"    volumeMounts: [", "    volumeMounts: [{name: about, mountPath: /about}, ",
-		"  volumes:\n", "  volumes:\n  - name: about\n    downwardAPI: {items: [{path: labels, fieldRef: {fieldPath: metadata.labels}}]}\n").Replace(
-		m.podOf("web", "for tier in back front; do until grep -q tier=.$tier /about/labels; do sleep 0.05; done; : > /out/$tier; done; ${REST}")))
+	text := m.podOf("web", "for tier in back front; do until grep -q tier=.$tier /about/labels; do sleep 0.05; done; : > /out/$tier; done; ${REST}")
+	text = replaced(m, text, "    image:", "    resources: {requests: {cpu: 50m, memory: 32Mi}, limits: {cpu: 100m, memory: 64Mi}}\n    image:")
+	text = replaced(m, text, "    volumeMounts: [", "    volumeMounts: [{name: about, mountPath: /about}, ")
+	m.bind(replaced(m, text, "  volumes:\n", "  volumes:\n  - name: about\n    downwardAPI: {items: [{path: labels, fieldRef: {fieldPath: metadata.labels}}]}\n"))
 	before := m.shown("web", "ready", isReady)
 	if _, err := m.says("patch", "pod", "web", "--subresource=resize", "-p", `{"spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": "60m"}, "limits": {"cpu": "200m"}}}]}}`); err != nil {
 		t.Fatal(err)
@@ -287,7 +287,7 @@ func TestACriticalPodOfTheClusterTakesTheRoomOfAnother(t *testing.T) {
 		config["enforceNodeAllocatable"] = []string{"none"}
 	})
 	asking := func(manifest, cpu string) string {
-		return strings.Replace(manifest, "    image:", "    resources: {requests: {cpu: "+cpu+"}}\n    image:", 1)
+		return replaced(m, manifest, "    image:", "    resources: {requests: {cpu: "+cpu+"}}\n    image:")
 	}
 	m.bind(asking(m.resting("usual"), "200m"))
 	m.shown("usual", "ready", isReady)

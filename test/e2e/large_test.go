@@ -21,7 +21,7 @@ func TestAPoddThatStartsTakesUpPodsWithAllTheAnnotationsThereMayBe(t *testing.T)
 	for i := range pods {
 		name := fmt.Sprint("large", i)
 		names = append(names, name)
-		e.write(name+".yaml", strings.Replace(e.podOf(name, ": > /out/"+name+"; ${REST}", "hostNetwork: true"), "metadata:\n", "metadata:\n  annotations: {note: "+note+"}\n", 1))
+		e.write(name+".yaml", replaced(e, e.podOf(name, ": > /out/"+name+"; ${REST}", "hostNetwork: true"), "metadata:\n", "metadata:\n  annotations: {note: "+note+"}\n"))
 	}
 	e.mark(names...)
 	before := e.identities()

@@ -164,7 +164,7 @@ func TestARemovedPodMayFinishItsWork(t *testing.T) {
 func TestAContainerThatIgnoresSIGTERMEndsWithItsGracePeriod(t *testing.T) {
 	e := begin(t)
 	text := e.podOf("deaf", "trap '' TERM; : > /out/up; while :; do sleep 1; done")
-	e.write("deaf.yaml", strings.Replace(text, "PeriodSeconds: 5", "PeriodSeconds: 2", 1))
+	e.write("deaf.yaml", replaced(e, text, "PeriodSeconds: 5", "PeriodSeconds: 2"))
 	e.mark("up")
 	e.ready("deaf")
 	at := time.Now()

@@ -181,10 +181,10 @@ func TestLogsOfSomeContainersAndSinceAWhile(t *testing.T) {
 	e := begin(t)
 	two := func(name string) string {
 		side := "  - name: side\n    image: ${IMAGE}\n    command: [/bin/sh, -c, \"echo aside; : > /out/" + name + "-side; ${REST}\"]\n    volumeMounts: [{name: out, mountPath: /out}]\n"
-		return strings.Replace(e.podOf(name, "echo one; echo two; : > /out/"+name+"; ${REST}"), "  volumes:\n", e.vars().Replace(side)+"  volumes:\n", 1)
+		return replaced(e, e.podOf(name, "echo one; echo two; : > /out/"+name+"; ${REST}"), "  volumes:\n", e.vars().Replace(side)+"  volumes:\n")
 	}
 	e.write("web.yaml", two("web"))
-	e.write("other.yaml", strings.Replace(two("other"), "metadata:\n", "metadata:\n  annotations: {kubectl.kubernetes.io/default-container: side}\n", 1))
+	e.write("other.yaml", replaced(e, two("other"), "metadata:\n", "metadata:\n  annotations: {kubectl.kubernetes.io/default-container: side}\n"))
 	e.mark("web", "web-side", "other", "other-side")
 	web, other := "web-"+e.podd.NodeName(), "other-"+e.podd.NodeName()
 	for _, c := range []struct {

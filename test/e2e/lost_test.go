@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -176,7 +175,7 @@ func TestWhatAFailedCallCouldNotTakeBackIsDeleted(t *testing.T) {
 	if now := snapshots(); !slices.Contains(now, recorded) || !slices.Contains(now, leased) {
 		t.Fatalf("the writable layers are not there: %v", now)
 	}
-	e.write("fails.yaml", strings.Replace(e.resting("fails"), "/bin/sh", "/no/such", 1))
+	e.write("fails.yaml", replaced(e, e.resting("fails"), "/bin/sh", "/no/such"))
 	e.eventually("wait until what the calls held is deleted", func(context.Context) error {
 		if now := snapshots(); slices.Contains(now, recorded) || slices.Contains(now, leased) {
 			return errors.New("it is there")
@@ -212,7 +211,7 @@ func TestWhatAFailedSandboxCouldNotTakeBackIsDeleted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e.write("fails.yaml", strings.Replace(e.resting("fails"), "/bin/sh", "/no/such", 1))
+	e.write("fails.yaml", replaced(e, e.resting("fails"), "/bin/sh", "/no/such"))
 	e.eventually("wait until what the calls left is deleted", func(ctx context.Context) error {
 		snapshots, err := e.node.CRI.Snapshots(ctx)
 		if now := records(); slices.Contains(now, layered) || slices.Contains(now, recorded) || slices.Contains(snapshots, layered) {

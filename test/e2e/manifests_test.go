@@ -25,7 +25,7 @@ type badManifest struct {
 
 // badManifests are all those there are.
 func (e *env) badManifests() []badManifest {
-	broken := func(name, old, text string) string { return strings.Replace(e.resting(name), old, text, 1) }
+	broken := func(name, old, text string) string { return replaced(e, e.resting(name), old, text) }
 	return []badManifest{
 		{file: "empty.yaml", says: []string{"is empty", "remove the file"}},
 		{file: "binary.yaml", text: "\x7fELF\x00\x01\x02\xff\xfe\x00", says: []string{"binary", "save it as UTF-8 text"}},

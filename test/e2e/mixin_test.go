@@ -139,7 +139,7 @@ func TestPrometheusFindsWhatKubernetesMixinAsksOfANode(t *testing.T) {
 	m.approve(certificatesv1.KubeAPIServerClientKubeletSignerName, time.Hour)
 	m.nodeIsReady()
 	m.approve(certificatesv1.KubeletServingSignerName, time.Hour)
-	m.apply(strings.ReplaceAll(`
+	m.apply(replacedAll(m, `
 {apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: USER}, rules: [{apiGroups: [""], resources: [nodes/metrics], verbs: [get]}]}
 ---
 {apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: {name: USER}, roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: USER}, subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: USER}]}
@@ -149,11 +149,11 @@ func TestPrometheusFindsWhatKubernetesMixinAsksOfANode(t *testing.T) {
 	// evicted, and one that the runtime cannot start.
 	m.apply(disk("near", "1Gi", local(t.TempDir(), m.podd.NodeName())+"\nstorageClassName: by-hand") + claimOf("data", "storageClassName: by-hand"))
 	m.bindClaim("data", "near")
-	m.bind(strings.Replace(withClaim(m.podOf("busy", "dd if=/dev/zero of=/data/file bs=1M count=4 conv=fsync; : > /out/busy; while :; do :; done"), "data"),
-		"    volumeMounts:", "    readinessProbe: {exec: {command: [\"true\"]}, periodSeconds: 1}\n    resources: {requests: {cpu: 50m}, limits: {cpu: 200m, memory: 192Mi}}\n    volumeMounts:", 1))
-	m.bind(strings.Replace(m.podOf("much", "dd if=/dev/zero of=/scratch/file bs=1M count=12; ${REST}"), "mountPath: /out}]", "mountPath: /out}, {name: scratch, mountPath: /scratch}]", 1) +
+	m.bind(replaced(m, withClaim(m.podOf("busy", "dd if=/dev/zero of=/data/file bs=1M count=4 conv=fsync; : > /out/busy; while :; do :; done"), "data"),
+		"    volumeMounts:", "    readinessProbe: {exec: {command: [\"true\"]}, periodSeconds: 1}\n    resources: {requests: {cpu: 50m}, limits: {cpu: 200m, memory: 192Mi}}\n    volumeMounts:"))
+	m.bind(replaced(m, m.podOf("much", "dd if=/dev/zero of=/scratch/file bs=1M count=12; ${REST}"), "mountPath: /out}]", "mountPath: /out}, {name: scratch, mountPath: /scratch}]") +
 		"  - name: scratch\n    emptyDir: {sizeLimit: 10Mi}\n")
-	m.bind(strings.Replace(m.podOf("none", ""), `[/bin/sh, -c, ""]`, "[/none]", 1))
+	m.bind(replaced(m, m.podOf("none", ""), `[/bin/sh, -c, ""]`, "[/none]"))
 	m.bind(m.resting("idle"))
 	m.shown("busy", "ready", isReady)
 	m.shown("idle", "ready", isReady)

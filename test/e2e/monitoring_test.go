@@ -70,9 +70,9 @@ func TestKubectlTopShowsWhatMetricsServerReadsOfTheNode(t *testing.T) {
 	}
 	m.start()
 	port := strconv.Itoa(m.node.Port + 2)
-	m.apply(strings.ReplaceAll(roles, "PORT", port))
+	m.apply(replacedAll(m, roles, "PORT", port))
 	script := fmt.Sprintf("dd if=/dev/zero of=/dev/shm/held bs=1M count=%d; : > /out/busy; while :; do :; done", busyMemory>>20)
-	m.bind(strings.Replace(m.podOf("busy", script), "    volumeMounts:", "    resources: {requests: {cpu: 50m}, limits: {cpu: 200m, memory: 192Mi}}\n    volumeMounts:", 1))
+	m.bind(replaced(m, m.podOf("busy", script), "    volumeMounts:", "    resources: {requests: {cpu: 50m}, limits: {cpu: 200m, memory: 192Mi}}\n    volumeMounts:"))
 	m.bind(m.resting("idle"))
 	m.shown("busy", "ready", isReady)
 	m.shown("idle", "ready", isReady)

@@ -59,7 +59,7 @@ func TestABrokenObjectIsNamedAndItsPodsServeOn(t *testing.T) {
 	put := func(text string) func() error { // in place, as careless programs write
 		return func() error { return os.WriteFile(path, []byte(text), 0o644) }
 	}
-	replaced := func(old, text string) func() error { return put(strings.Replace(objectsOf("original"), old, text, 1)) }
+	replaced := func(old, text string) func() error { return put(replaced(e, objectsOf("original"), old, text)) }
 	instead := func(make func(path string) error) func() error {
 		return func() error { return errors.Join(os.Remove(path), make(path)) }
 	}
@@ -122,8 +122,8 @@ func TestAnObjectThatGoesIsMissedByWhatStartsOnly(t *testing.T) {
 	e.write("objects.yaml", objectsOf("original"))
 	e.write("reading.yaml", e.vars().Replace(reading))
 	e.mark("saw-hunter2-original")
-	e.write("short.yaml", strings.Replace(e.podOf("short", "rm -f /out/end; echo $value >> /out/short; ${REST}"),
-		"    volumeMounts:", "    envFrom: [{configMapRef: {name: settings}}]\n    livenessProbe: {exec: {command: [test, '!', -e, /out/end]}, initialDelaySeconds: 1, periodSeconds: 1, timeoutSeconds: 30, failureThreshold: 1}\n    volumeMounts:", 1))
+	e.write("short.yaml", replaced(e, e.podOf("short", "rm -f /out/end; echo $value >> /out/short; ${REST}"),
+		"    volumeMounts:", "    envFrom: [{configMapRef: {name: settings}}]\n    livenessProbe: {exec: {command: [test, '!', -e, /out/end]}, initialDelaySeconds: 1, periodSeconds: 1, timeoutSeconds: 30, failureThreshold: 1}\n    volumeMounts:"))
 	e.mark("short")
 	before := e.ready("reading").Status.ContainerStatuses[0].ContainerID
 	e.remove("objects.yaml")
@@ -242,8 +242,8 @@ func TestASubPathOfAHostPathThatVanishesIsNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := e.podOf("vanishing", "echo x >> /out/vanishing.starts; [ -e /out/stay ] || exit 0; ${REST}") + "  - name: data\n    hostPath: {path: " + data + "}\n"
-	text = strings.Replace(text, "metadata:\n", "metadata:\n  annotations: {podd/restart-backoff-success: 100ms}\n", 1)
-	e.write("vanishing.yaml", strings.Replace(text, "mountPath: /out}]", "mountPath: /out}, {name: data, mountPath: /data, subPath: part}]", 1))
+	text = replaced(e, text, "metadata:\n", "metadata:\n  annotations: {podd/restart-backoff-success: 100ms}\n")
+	e.write("vanishing.yaml", replaced(e, text, "mountPath: /out}]", "mountPath: /out}, {name: data, mountPath: /data, subPath: part}]"))
 	e.mark("vanishing.starts")
 	if err := os.RemoveAll(data); err != nil {
 		t.Fatal(err)

@@ -146,7 +146,7 @@ func TestAPodWithABusyVolumeEndsAndTheProcessIsNamed(t *testing.T) {
 	e.behindALink()
 	e.start()
 	manifest := func(mark string) string {
-		return strings.Replace(e.podOf("busy", "echo "+mark+" > /scratch/file; : > /out/"+mark+"; ${REST}"), "mountPath: /out}]", "mountPath: /out}, {name: scratch, mountPath: /scratch}]", 1) +
+		return replaced(e, e.podOf("busy", "echo "+mark+" > /scratch/file; : > /out/"+mark+"; ${REST}"), "mountPath: /out}]", "mountPath: /out}, {name: scratch, mountPath: /scratch}]") +
 			"  - name: scratch\n    emptyDir: {medium: Memory}\n"
 	}
 	e.write("busy.yaml", manifest("first"))

@@ -43,7 +43,7 @@ spec:
 
 // with adds a volume at /data to what podOf says.
 func with(manifest, volume string) string {
-	return strings.Replace(manifest, "mountPath: /out}]", "mountPath: /out}, {name: data, mountPath: /data}]", 1) + "  - name: data\n    " + volume + "\n"
+	return replaced(nil, manifest, "mountPath: /out}]", "mountPath: /out}, {name: data, mountPath: /data}]") + "  - name: data\n    " + volume + "\n"
 }
 
 func withClaim(manifest, claim string) string {
@@ -190,7 +190,7 @@ func TestADeviceReachesItsContainer(t *testing.T) {
 	e.write("objects.yaml", disk("raw", "1Gi", local(device, e.podd.NodeName())+"\nvolumeMode: Block")+claimOf("raw", "volumeMode: Block"))
 	blocks := func(name, script, more string) string {
 		text := e.podOf(name, script) + "  - name: data\n    persistentVolumeClaim: {claimName: raw" + more + "}\n"
-		return strings.Replace(text, "    volumeMounts:", "    volumeDevices: [{name: data, devicePath: /dev/xvda}]\n    volumeMounts:", 1)
+		return replaced(e, text, "    volumeMounts:", "    volumeDevices: [{name: data, devicePath: /dev/xvda}]\n    volumeMounts:")
 	}
 	e.write("writer.yaml", blocks("writer", "test -b /dev/xvda && printf 'raw words' > /dev/xvda && sync && : > /out/writer; ${REST}", ""))
 	e.mark("writer")

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strconv"
-	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -89,12 +88,12 @@ func TestTheNodeIsLowOnDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.start()
-	writing := strings.Replace(m.podOf("greedy", "dd if=/dev/zero of=/data/file bs=1M count=40 && : > /out/greedy; ${REST}"),
-		"mountPath: /out}]", "mountPath: /out}, {name: data, mountPath: /data}]", 1) + "  - name: data\n    emptyDir: {}\n"
-	m.write("own.yaml", strings.NewReplacer("greedy", "own", "count=40", "count=1").Replace(writing))
+	writing := replaced(m, m.podOf("greedy", "dd if=/dev/zero of=/data/file bs=1M count=40 && : > /out/greedy; ${REST}"),
+		"mountPath: /out}]", "mountPath: /out}, {name: data, mountPath: /data}]") + "  - name: data\n    emptyDir: {}\n"
+	m.write("own.yaml", replacedAll(m, replacedAll(m, writing, "greedy", "own"), "count=40", "count=1"))
 	m.ready("own")
 	m.nodeIs(v1.NodeDiskPressure, v1.ConditionFalse, "KubeletHasNoDiskPressure")
-	m.bind(strings.NewReplacer("greedy", "modest", "count=40", "count=2").Replace(writing))
+	m.bind(replacedAll(m, replacedAll(m, writing, "greedy", "modest"), "count=40", "count=2"))
 	m.shown("modest", "ready", isReady)
 	m.bind(writing)
 	m.nodeIs(v1.NodeDiskPressure, v1.ConditionTrue, "KubeletHasDiskPressure")
@@ -147,12 +146,12 @@ func TestTheNodeIsLowOnMemory(t *testing.T) {
 		config["systemReserved"] = map[string]string{"memory": strconv.FormatUint(total-512<<20, 10)}
 	})
 	taking := func(name, mib string) string {
-		return strings.Replace(m.podOf(name, "dd if=/dev/zero of=/data/file bs=1M count="+mib+"; ${REST}"),
-			"mountPath: /out}]", "mountPath: /out}, {name: data, mountPath: /data}]", 1) + "  - name: data\n    emptyDir: {medium: Memory}\n"
+		return replaced(m, m.podOf(name, "dd if=/dev/zero of=/data/file bs=1M count="+mib+"; ${REST}"),
+			"mountPath: /out}]", "mountPath: /out}, {name: data, mountPath: /data}]") + "  - name: data\n    emptyDir: {medium: Memory}\n"
 	}
 	m.write("own.yaml", m.resting("own"))
 	m.ready("own")
-	m.bind(strings.Replace(taking("modest", "20"), "    volumeMounts:", "    resources: {requests: {memory: 64Mi}}\n    volumeMounts:", 1))
+	m.bind(replaced(m, taking("modest", "20"), "    volumeMounts:", "    resources: {requests: {memory: 64Mi}}\n    volumeMounts:"))
 	m.shown("modest", "ready", isReady)
 	m.bind(taking("greedy", "360"))
 	m.evicted("greedy", `The node was low on resource: memory\. Threshold quantity: 200Mi, available: `+amount+`\. Container main was using `+amount+`, request is 0, has larger consumption of memory\. `)
@@ -200,8 +199,8 @@ func TestAFullDiskCostsEndedContainers(t *testing.T) {
 	e.write("own.yaml", e.resting("own"))
 	e.write("job.yaml", e.once("job", "Never", 3))
 	// A limit of its own ends the node's own pods, too.
-	e.write("much.yaml", strings.Replace(e.podOf("much", "dd if=/dev/zero of=/data/file bs=1M count=12; ${REST}"),
-		"mountPath: /out}]", "mountPath: /out}, {name: data, mountPath: /data}]", 1)+"  - name: data\n    emptyDir: {sizeLimit: 10Mi}\n")
+	e.write("much.yaml", replaced(e, e.podOf("much", "dd if=/dev/zero of=/data/file bs=1M count=12; ${REST}"),
+		"mountPath: /out}]", "mountPath: /out}, {name: data, mountPath: /data}]")+"  - name: data\n    emptyDir: {sizeLimit: 10Mi}\n")
 	overLimit := func(p *v1.Pod) error {
 		c := p.Status.ContainerStatuses
 		if p.Status.Phase != v1.PodFailed || p.Status.Reason != "Evicted" || len(c) != 1 || c[0].State.Terminated == nil || c[0].State.Terminated.ExitCode != 0 {

@@ -21,14 +21,14 @@ import (
 
 // withFields puts lines into the only container of a manifest.
 func withFields(manifest string, lines ...string) string {
-	return strings.Replace(manifest, "    volumeMounts:", "    "+strings.Join(lines, "\n    ")+"\n    volumeMounts:", 1)
+	return replaced(nil, manifest, "    volumeMounts:", "    "+strings.Join(lines, "\n    ")+"\n    volumeMounts:")
 }
 
 // web is the manifest of a pod of the web server; /out/NAME.sick makes it sick.
 func (e *env) web(name string, lines ...string) string {
-	text := strings.Replace(e.podOf(name, ""), `command: [/bin/sh, -c, ""]`,
-		fmt.Sprintf("args: [-sick, /out/%s.sick, -grpc-port, \"9090\"]", name), 1)
-	text = strings.Replace(text, testnode.ImageBusybox, testnode.ImageWeb, 1)
+	text := replaced(e, e.podOf(name, ""), `command: [/bin/sh, -c, ""]`,
+		fmt.Sprintf("args: [-sick, /out/%s.sick, -grpc-port, \"9090\"]", name))
+	text = replaced(e, text, testnode.ImageBusybox, testnode.ImageWeb)
 	return withFields(text, lines...)
 }
 
@@ -157,7 +157,7 @@ func TestProbesBelowASecondMakeAPodReadyBeforeItsPeriod(t *testing.T) {
 	e := begin(t)
 	text := e.web("quick", "readinessProbe: {httpGet: {path: /healthz, port: 8080}, periodSeconds: 3600}")
 	e.sick("quick", true)
-	e.write("quick.yaml", strings.Replace(text, "  name: quick\n", "  name: quick\n  annotations: {podd/probe-until-success: 50ms}\n", 1))
+	e.write("quick.yaml", replaced(e, text, "  name: quick\n", "  name: quick\n  annotations: {podd/probe-until-success: 50ms}\n"))
 	e.restarted("quick", 0)
 	time.Sleep(1500 * time.Millisecond)
 	e.sick("quick", false)

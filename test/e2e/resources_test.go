@@ -78,7 +78,7 @@ func (e *env) refused(name, reason string) *v1.Pod {
 
 // withResources puts resources into a manifest of podOf.
 func withResources(manifest, resources string) string {
-	return strings.Replace(manifest, "    command:", "    resources: "+resources+"\n    command:", 1)
+	return replaced(nil, manifest, "    command:", "    resources: "+resources+"\n    command:")
 }
 
 func TestCgroupsHoldWhatPodsAskFor(t *testing.T) {

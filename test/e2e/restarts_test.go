@@ -113,7 +113,7 @@ func TestAPodsOwnBackOff(t *testing.T) {
 	e := begin(t)
 	annotated := func(name, annotations, script string) {
 		text := e.podOf(name, script)
-		e.write(name+".yaml", strings.Replace(text, "metadata:\n", "metadata:\n  annotations: {"+annotations+"}\n", 1))
+		e.write(name+".yaml", replaced(e, text, "metadata:\n", "metadata:\n  annotations: {"+annotations+"}\n"))
 	}
 	e.write("plain.yaml", e.podOf("plain", "echo x >> /out/plain.starts; exit 1")) // the control: the node's own back-off
 	began := time.Now()

@@ -167,8 +167,8 @@ func TestRootInAPodWithAUserNamespaceIsNobodyOutside(t *testing.T) {
 			"mv /out/NAME.tmp /out/NAME-$(ls /out | grep -c '^NAME-'); ${REST}"
 	}
 	write := func(name string) {
-		text := e.podOf(name, strings.ReplaceAll(script(name), "NAME", name), "hostUsers: false")
-		text = strings.Replace(text, "mountPath: /out}]", "mountPath: /out}, {name: scratch, mountPath: /scratch}]", 1)
+		text := e.podOf(name, replacedAll(e, script(name), "NAME", name), "hostUsers: false")
+		text = replaced(e, text, "mountPath: /out}]", "mountPath: /out}, {name: scratch, mountPath: /scratch}]")
 		e.write(name+".yaml", text+"  - {name: scratch, emptyDir: {}}\n")
 	}
 	write("one")
@@ -215,7 +215,7 @@ func TestThePauseProcessMayDoLittle(t *testing.T) {
 	const orphan = "(sh -c 'sleep 0.1 & exit 0'); sleep 0.5; ps > /out/shared.tmp; mv /out/shared.tmp /out/shared; ${REST}"
 	e.write("shared.yaml", e.podOf("shared", orphan, "shareProcessNamespace: true"))
 	pods["shared"] = nil
-	e.write("privileged.yaml", strings.Replace(e.resting("privileged"), "name: main", "name: main\n    securityContext: {privileged: true}", 1))
+	e.write("privileged.yaml", replaced(e, e.resting("privileged"), "name: main", "name: main\n    securityContext: {privileged: true}"))
 	for name := range pods {
 		e.ready(name)
 		info := e.pauseOf(name)

@@ -182,7 +182,7 @@ func TestAContainersOwnProcessIsAttachedTo(t *testing.T) {
 	// container prints as it ends. containerd 2.4 removes that client as soon as one of the two
 	// outputs has ended, whatever the other one still holds (ContainerIO.Attach). The log has it.
 	manifest := e.podOf("web", "while read line; do [ $line != end ] || exit 3; echo got $line; done")
-	e.write("web.yaml", strings.Replace(manifest, "  - name: main\n", "  - name: main\n    stdin: true\n", 1))
+	e.write("web.yaml", replaced(e, manifest, "  - name: main\n", "  - name: main\n    stdin: true\n"))
 	e.write("deaf.yaml", e.resting("deaf"))
 	e.ready("deaf")
 	e.ready("web")
@@ -381,7 +381,7 @@ func TestAShellInATerminal(t *testing.T) {
 // podd attach.
 func TestAContainersOwnTerminalIsAttachedTo(t *testing.T) {
 	e := begin(t)
-	e.write("web.yaml", strings.Replace(e.podOf("web", ": > /out/web; exec sh"), "    image:", "    stdin: true\n    tty: true\n    image:", 1))
+	e.write("web.yaml", replaced(e, e.podOf("web", ": > /out/web; exec sh"), "    image:", "    stdin: true\n    tty: true\n    image:"))
 	e.ready("web")
 	e.shell(e.command(t.Context(), "attach", "-it", "web"), 0)
 }

@@ -20,7 +20,7 @@ func TestAPodThatWritesTooMuchIntoAnEmptyDirIsEvicted(t *testing.T) {
 	e := begin(t)
 	writing := func(name string, mib string) string {
 		text := e.podOf(name, "echo x >> /out/"+name+".starts; dd if=/dev/zero of=/data/file bs=1M count="+mib+" && : > /out/"+name+"; ${REST}")
-		return strings.Replace(text, "mountPath: /out}]", "mountPath: /out}, {name: data, mountPath: /data}]", 1) +
+		return replaced(e, text, "mountPath: /out}]", "mountPath: /out}, {name: data, mountPath: /data}]") +
 			"  - name: data\n    emptyDir: {sizeLimit: 10Mi}\n"
 	}
 	e.write("much.yaml", writing("much", "12"))
@@ -56,20 +56,20 @@ func TestAPodThatWritesTooMuchIntoAnEmptyDirIsEvicted(t *testing.T) {
 func TestAPodThatTakesTooMuchEphemeralStorageIsEvicted(t *testing.T) {
 	e := begin(t)
 	limited := func(name, limit, script string) string {
-		return strings.Replace(e.podOf(name, "echo x >> /out/"+name+".starts; "+script+"; : > /out/"+name+"; ${REST}"),
-			"    volumeMounts:", "    resources: {limits: {ephemeral-storage: "+limit+"}}\n    volumeMounts:", 1)
+		return replaced(e, e.podOf(name, "echo x >> /out/"+name+".starts; "+script+"; : > /out/"+name+"; ${REST}"),
+			"    volumeMounts:", "    resources: {limits: {ephemeral-storage: "+limit+"}}\n    volumeMounts:")
 	}
 	write := func(mib string) string { return "dd if=/dev/zero of=/file bs=1M count=" + mib }
 	ofPod := "Pod ephemeral local storage usage exceeds the total limit of containers 10Mi. "
 	two := limited("two", "50Mi", write("1"))
-	two = strings.Replace(two, "  - name: main\n", `  - name: side
+	two = replaced(e, two, "  - name: main\n", `  - name: side
     image: `+testnode.ImageBusybox+`
     command: [/bin/sh, -c, "`+write("12")+`; while :; do sleep 3600; done"]
     resources: {limits: {ephemeral-storage: 10Mi}}
   - name: main
-`, 1)
-	together := strings.Replace(limited("together", "10Mi", write("6")+"; dd if=/dev/zero of=/data/file bs=1M count=6"),
-		"mountPath: /out}]", "mountPath: /out}, {name: data, mountPath: /data}]", 1) + "  - name: data\n    emptyDir: {}\n"
+`)
+	together := replaced(e, limited("together", "10Mi", write("6")+"; dd if=/dev/zero of=/data/file bs=1M count=6"),
+		"mountPath: /out}]", "mountPath: /out}, {name: data, mountPath: /data}]") + "  - name: data\n    emptyDir: {}\n"
 	evicted := map[string]string{"layer": ofPod, "logs": ofPod, "together": ofPod, "two": `Container side exceeded its local ephemeral storage limit "10Mi". `}
 	e.write("layer.yaml", limited("layer", "10Mi", write("12")))
 	e.write("logs.yaml", limited("logs", "10Mi", "dd if=/dev/urandom bs=1M count=9 | hexdump -v"))

@@ -205,7 +205,7 @@ const (
 func TestThreeFacesOfWhatAPodUses(t *testing.T) {
 	e := begin(t)
 	script := fmt.Sprintf("trap 'exit 0' TERM; dd if=/dev/zero of=/dev/shm/held bs=1M count=%d; nc -l -p 7007 > /dev/null; : > /out/sent; : > /out/busy-ready; while :; do :; done", busyMemory>>20)
-	text := strings.Replace(e.podOf("busy", script), "    volumeMounts:", "    resources: {requests: {cpu: 50m}, limits: {cpu: 200m, memory: 192Mi}}\n    volumeMounts:", 1)
+	text := replaced(e, e.podOf("busy", script), "    volumeMounts:", "    resources: {requests: {cpu: 50m}, limits: {cpu: 200m, memory: 192Mi}}\n    volumeMounts:")
 	written := e.write("busy.yaml", text)
 	p := e.ready("busy")
 	before, runs := e.received(p), time.Now()

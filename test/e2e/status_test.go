@@ -40,10 +40,10 @@ func TestRetryEndsABackOff(t *testing.T) {
 // to it.
 func TestPsEventsTellsAllOfOnePod(t *testing.T) {
 	e := begin(t)
-	text := strings.Replace(e.told("odd", "restartPolicy: OnFailure",
+	text := replaced(e, e.told("odd", "restartPolicy: OnFailure",
 		[]string{"name: setup\ncommand: [/bin/true]", "name: proxy\nrestartPolicy: Always\ncommand: [/bin/sh, -c, \"${REST}\"]"},
 		[]string{"name: main\ncommand: [/bin/sh, -c, \"${REST}\"]", "name: once\ncommand: [/bin/sh, -c, 'exit 3']"}),
-		"metadata: {name: odd}", "metadata: {name: odd, annotations: {podd/restart-backoff-max: soon}}", 1)
+		"metadata: {name: odd}", "metadata: {name: odd, annotations: {podd/restart-backoff-max: soon}}")
 	e.write("odd.yaml", text)
 	e.waitPod("odd", "up, and crashing in part", func(p *v1.Pod) error {
 		all := slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses)

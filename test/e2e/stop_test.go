@@ -32,7 +32,7 @@ func TestRuntimeStopDeletesNothingThatIsInUse(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.start()
-	text := strings.Replace(e.podOf("one", "echo precious > /scratch/file; : > /out/one; ${REST}"), "mountPath: /out}]", "mountPath: /out}, {name: scratch, mountPath: /scratch}]", 1)
+	text := replaced(e, e.podOf("one", "echo precious > /scratch/file; : > /out/one; ${REST}"), "mountPath: /out}]", "mountPath: /out}, {name: scratch, mountPath: /scratch}]")
 	e.write("one.yaml", text+"  - name: scratch\n    emptyDir: {medium: Memory}\n")
 	p := e.ready("one")
 	e.mark("one")
@@ -114,7 +114,7 @@ func TestRuntimeStopRunsPreStopHooks(t *testing.T) {
 	}
 	e.start()
 	hook := `    lifecycle: {preStop: {exec: {command: [/bin/sh, -c, "sleep 1; : > /out/hook"]}}}` + "\n  volumes:"
-	e.write("one.yaml", strings.Replace(e.podOf("one", "trap ': > /out/term; exit 0' TERM; while :; do : > /out/life$(ls /out | grep -c term); sleep 0.1; done"), "  volumes:", hook, 1))
+	e.write("one.yaml", replaced(e, e.podOf("one", "trap ': > /out/term; exit 0' TERM; while :; do : > /out/life$(ls /out | grep -c term); sleep 0.1; done"), "  volumes:", hook))
 	e.write("two.yaml", e.resting("two"))
 	e.ready("one")
 	e.ready("two")

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -67,7 +66,7 @@ func TestPoddTakesOverTheNodeOfAKubelet(t *testing.T) {
 	d := m.newCSIDriver("takeover.csi.example.com")
 	d.start()
 	m.apply("{apiVersion: storage.k8s.io/v1, kind: CSIDriver, metadata: {name: " + d.name + "}, spec: {attachRequired: false}}")
-	m.apply(strings.ReplaceAll(claimOfDriver, "${DRIVER}", d.name))
+	m.apply(replacedAll(m, claimOfDriver, "${DRIVER}", d.name))
 	m.bindClaim("data", "disk")
 	m.apply("{apiVersion: v1, kind: ConfigMap, metadata: {name: words}, data: {word: one}}")
 	m.write("static.yaml", m.resting("static"))
@@ -79,7 +78,7 @@ func TestPoddTakesOverTheNodeOfAKubelet(t *testing.T) {
 	if err := os.WriteFile(gate, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	m.bind(strings.Replace(stays, "mountPath: /data}]", mounts, 1) +
+	m.bind(replaced(m, stays, "mountPath: /data}]", mounts) +
 		"  - name: words\n    configMap: {name: words}\n  - name: disk\n    persistentVolumeClaim: {claimName: data}\n")
 	m.bind(m.resting("goes"))
 	before := m.shown("stays", "ready", isReady)

@@ -36,7 +36,7 @@ func withVolumes(manifest string, sources []string) string {
 		fmt.Fprintf(&mounts, ", {name: v%[1]d, mountPath: /v/%[1]d}", i)
 		fmt.Fprintf(&volumes, "  - name: v%d\n    %s\n", i, source)
 	}
-	return strings.Replace(manifest, "mountPath: /out}]", "mountPath: /out}"+mounts.String()+"]", 1) + volumes.String()
+	return replaced(nil, manifest, "mountPath: /out}]", "mountPath: /out}"+mounts.String()+"]") + volumes.String()
 }
 
 // TestTenVolumesAddLittleToAPodsStart, whose control is a pod without them.

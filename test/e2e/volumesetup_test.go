@@ -95,7 +95,7 @@ func TestValuesAreFollowedWhileAnotherVolumeHangsAfterARestart(t *testing.T) {
 	server := e.serve(path)
 	e.write("objects.yaml", objectsOf("original"))
 	e.write("late.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: late}\ndata: {value: late}\n")
-	e.write("many.yaml", strings.Replace(e.vars().Replace(besideDead), "mv /out/many.new /out/many;", "mv /out/many.new /out/many; while [ ! -e /out/end ]; do sleep 0.1; done; exit 1;", 1))
+	e.write("many.yaml", replaced(e, e.vars().Replace(besideDead), "mv /out/many.new /out/many;", "mv /out/many.new /out/many; while [ ! -e /out/end ]; do sleep 0.1; done; exit 1;"))
 	e.mark("many")
 	p := e.ready("many")
 	e.stop()
@@ -161,7 +161,7 @@ func TestAPodThatIsRemovedWithItsObjectsDoesNotMissThem(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	slow := strings.NewReplacer("terminationGracePeriodSeconds: 1", "terminationGracePeriodSeconds: 3", "trap 'exit 0' TERM", "trap '' TERM").Replace(reading)
+	slow := replacedAll(e, replacedAll(e, reading, "terminationGracePeriodSeconds: 1", "terminationGracePeriodSeconds: 3"), "trap 'exit 0' TERM", "trap '' TERM")
 	e.write("objects.yaml", objectsOf("original"))
 	e.write("reading.yaml", e.vars().Replace(slow))
 	e.mark("saw-hunter2-original")
