@@ -19,8 +19,7 @@ func alive(pid int) bool {
 // The lock is taken in a process that then becomes another, as Exec does, and
 // must hold there, and not in that one's children.
 func TestLockSurvivesExecAndDiesWithTheProcess(t *testing.T) {
-	dir := t.TempDir()
-	if os.Getenv("PODD_TEST_LOCK") != "" {
+	if os.Getenv("PODD_TEST_LOCK") != "" { // before it has a directory, which its killed process would leave
 		if err := runtimeLock.in(os.Getenv("PODD_TEST_LOCK")); err != nil {
 			t.Fatal(err)
 		}
@@ -28,6 +27,7 @@ func TestLockSurvivesExecAndDiesWithTheProcess(t *testing.T) {
 		err := syscall.Exec("/bin/sh", []string{"sh", "-c", "sleep 300 & echo $!; exec sleep 300"}, os.Environ())
 		t.Fatal(err)
 	}
+	dir := t.TempDir()
 	cmd := exec.Command(os.Args[0], "-test.run=^TestLockSurvivesExecAndDiesWithTheProcess$")
 	cmd.Env = append(os.Environ(), "PODD_TEST_LOCK="+dir)
 	out, err := cmd.StdoutPipe()
