@@ -184,7 +184,8 @@ func (m *Manager) sync(ctx context.Context) (next time.Time) {
 }
 
 // steps are the requests that make the mirror pods what they should be. A mirror pod whose
-// source may only be late is left alone.
+// source may only be late is left alone, and so is that of a static pod that has been
+// replaced, as long as something of that one is on the node: its successor waits, too.
 func (m *Manager) steps() map[name]step {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -197,6 +198,8 @@ func (m *Manager) steps() map[name]step {
 		static := m.static[of]
 		switch {
 		case static != nil && hashOf(static) == hash && mirror.DeletionTimestamp == nil && !m.again(mirror, pod.UID(hash)):
+		case static != nil && hashOf(static) != hash && mirror.DeletionTimestamp == nil && m.cfg.Status(pod.UID(hash)) != nil:
+			// The static pod that it shows is still ending, and has its grace period.
 		case static == nil && (!m.complete || m.cfg.Status(pod.UID(hash)) != nil):
 		default:
 			steps[of] = step{of: of, delete: mirror}

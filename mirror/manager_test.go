@@ -119,8 +119,15 @@ func TestAMirrorPodFollowsItsStaticPod(t *testing.T) {
 		if m.Annotations[v1.MirrorPodAnnotationKey] != "1" || owner.Kind != "Node" || owner.UID != "node-uid" || !*owner.Controller || m.Spec.NodeName != "node" {
 			t.Errorf("got %+v", m)
 		}
+		here["1"] = &v1.PodStatus{Phase: v1.PodRunning}
 		s.manager.Desired([]*pod.Desired{static("web", "2")}, true)
-		expect(t, s, "an edited one", "delete web mirror-1", "create web")
+		expect(t, s, "an edited one whose predecessor still ends")
+		if got := s.pods["web"]; got != m {
+			t.Errorf("the mirror pod was replaced by %+v", got)
+		}
+		delete(here, "1")
+		s.manager.Wake()
+		expect(t, s, "an edited one whose predecessor has gone", "delete web mirror-1", "create web")
 		here["2"] = &v1.PodStatus{Phase: v1.PodRunning}
 		s.manager.Desired(nil, true)
 		expect(t, s, "a removed one that still ends")
