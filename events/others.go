@@ -6,7 +6,8 @@ import (
 	"podd/internal/pod"
 )
 
-// NodeEvent is Event for the node itself; as in the kubelet its UID is its name.
+// NodeEvent is Event for the node itself. Its UID is its name: an Uploader replaces that by
+// the Node's.
 func (r *Recorder) NodeEvent(eventType, reason, message string) {
 	r.record(v1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: r.config.Node, UID: pod.UID(r.config.Node)}, eventType, reason, message)
 }

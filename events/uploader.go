@@ -40,6 +40,7 @@ type Uploader struct {
 	client   Client
 	limit    *rate.Limiter
 	rush     func() bool
+	node     func() *v1.Node
 	log      *slog.Logger
 	// sent are the versions that the apiserver has, by namespace/name. Events are
 	// immutable, so a version is a pointer.
@@ -56,6 +57,8 @@ type UploaderConfig struct {
 	// Rush, which may be nil and must not block, says that the node has better to do: then
 	// events of type Normal wait, ten seconds at most.
 	Rush func() bool
+	// Node, which may be nil, is this node's Node; nil until it is known.
+	Node func() *v1.Node
 	Log  *slog.Logger
 }
 
@@ -68,7 +71,10 @@ func NewUploader(c UploaderConfig) *Uploader {
 	if c.Rush == nil {
 		c.Rush = func() bool { return false }
 	}
-	return &Uploader{recorder: c.Recorder, client: c.Client, limit: rate.NewLimiter(limit, max(c.Burst, 1)), rush: c.Rush, log: c.Log, sent: map[string]*v1.Event{}}
+	if c.Node == nil {
+		c.Node = func() *v1.Node { return nil }
+	}
+	return &Uploader{node: c.Node, recorder: c.Recorder, client: c.Client, limit: rate.NewLimiter(limit, max(c.Burst, 1)), rush: c.Rush, log: c.Log, sent: map[string]*v1.Event{}}
 }
 
 // Run sends events until ctx ends. While the apiserver does not answer, events wait in the
@@ -151,7 +157,7 @@ func (u *Uploader) send(ctx context.Context, e *v1.Event, known bool) error {
 		err = u.repeat(ctx, e)
 	}
 	if !known || apierrors.IsNotFound(err) {
-		err = u.client.CreateEvent(ctx, e)
+		err = u.client.CreateEvent(ctx, u.ofNode(e))
 		if apierrors.IsAlreadyExists(err) { // an answer was lost
 			err = u.repeat(ctx, e)
 		}
@@ -162,6 +168,19 @@ func (u *Uploader) send(ctx context.Context, e *v1.Event, known bool) error {
 		return nil
 	}
 	return err
+}
+
+// ofNode returns an event of the node with the UID that its Node has, by which it is found
+// (kubernetes/kubernetes#139921; the kubelet of 1.36 gives the name). Before the Node is
+// known it has the Recorder's.
+func (u *Uploader) ofNode(e *v1.Event) *v1.Event {
+	node := u.node()
+	if e.InvolvedObject.Kind != "Node" || node == nil || node.UID == "" || node.Name != e.InvolvedObject.Name {
+		return e
+	}
+	e = e.DeepCopy()
+	e.InvolvedObject.UID = node.UID
+	return e
 }
 
 // repeat tells the apiserver of repeats of an event that it has.

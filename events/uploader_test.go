@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -125,6 +126,34 @@ func TestEventsAndTheirRepeatsReachTheApiserver(t *testing.T) {
 		}
 		if s.asked() != 6 {
 			t.Errorf("got %d requests", s.asked())
+		}
+	})
+}
+
+// An event of the node has the UID of its Node, once that is known.
+func TestANodesEventsAreItsNodes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, s := events.New(events.Config{Node: "node0"}), &server{events: map[string]v1.Event{}}
+		var node atomic.Pointer[v1.Node]
+		u := events.NewUploader(events.UploaderConfig{Recorder: r, Client: s, QPS: 50, Burst: 100, Node: node.Load, Log: slog.New(slog.DiscardHandler)})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- u.Run(ctx) }()
+		r.NodeEvent("Normal", "Starting", "before")
+		time.Sleep(time.Second)
+		node.Store(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node0", UID: "uid-of-node0"}})
+		r.NodeEvent("Normal", "NodeReady", "after")
+		r.Event(uploaded(), "Normal", "Pulled", "one")
+		time.Sleep(time.Second)
+		cancel()
+		<-done
+		got := map[string]string{}
+		for _, e := range s.events {
+			got[e.Reason] = string(e.InvolvedObject.UID)
+		}
+		want := map[string]string{"Starting": "node0", "NodeReady": "uid-of-node0", "Pulled": string(uploaded().UID)}
+		if !maps.Equal(got, want) {
+			t.Errorf("got UIDs %v, want %v", got, want)
 		}
 	})
 }

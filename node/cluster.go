@@ -305,7 +305,7 @@ func (m *membership) start(ctx context.Context, g *errgroup.Group, p *parts) {
 	start(ctx, g, "pod CIDR", m.podCIDR.run)
 	start(ctx, g, "pod statuses", m.uploader.Run)
 	start(ctx, g, "event uploads", events.NewUploader(events.UploaderConfig{
-		Recorder: p.recorder, Client: m.client, QPS: p.cfg.EventQPS, Burst: p.cfg.EventBurst, Rush: m.uploader.Rush, Log: p.log,
+		Recorder: p.recorder, Client: m.client, QPS: p.cfg.EventQPS, Burst: p.cfg.EventBurst, Rush: m.uploader.Rush, Node: func() *v1.Node { return m.registrar.Node() }, Log: p.log,
 	}).Run)
 	start(ctx, g, "mirror pods", func(ctx context.Context) error {
 		select {
