@@ -2,7 +2,7 @@ package agent
 
 import (
 	"context"
-	"errors"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -106,18 +106,30 @@ func (w *worker) firstPreStop(id string) bool {
 	return true
 }
 
-// preStop runs a container's hook within the container's grace period.
-func (w *worker) preStop(ctx context.Context, d *pod.Desired, podIP string, s plan.Stop) {
-	err := w.agent.cfg.Hooks.Run(ctx, pod.HookRequest{
-		Pod: d.Pod, Container: s.PreStop, ContainerID: s.ID, Handler: s.PreStop.Lifecycle.PreStop, PodIP: podIP,
-	})
-	switch {
-	case err == nil:
-	case ctx.Err() != nil && !errors.Is(context.Cause(ctx), errGraceOver):
-		w.log.Info("preStop hook was interrupted: its container has exited, or podd is stopping", "container", s.Name)
-	default:
-		w.agent.cfg.Events.ContainerEvent(d.Pod, s.Name, v1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed")
-		w.log.Info("preStop hook failed", "container", s.Name, "error", err)
+// preStop runs a container's hook, and returns when it has ended or the grace period has. A
+// hook that takes longer goes on beside the stop signal, as in the kubelet: what it does may
+// be what the container waits for. It ends with its container.
+func (w *worker) preStop(inTime context.Context, d *pod.Desired, op *stopping, s plan.Stop) {
+	done := make(chan struct{})
+	podIP := op.podIP
+	op.hooked(w.spawn(func(ctx context.Context) {
+		defer close(done)
+		err := w.agent.cfg.Hooks.Run(ctx, pod.HookRequest{
+			Pod: d.Pod, Container: s.PreStop, ContainerID: s.ID, Handler: s.PreStop.Lifecycle.PreStop, PodIP: podIP,
+		})
+		left, _ := op.left()
+		switch {
+		case err == nil:
+		case ctx.Err() != nil && (!closed(op.ended) || time.Now().Before(left.Until)):
+			w.log.Info("preStop hook was interrupted: its container has exited, or podd is stopping", "container", s.Name)
+		default:
+			w.agent.cfg.Events.ContainerEvent(d.Pod, s.Name, v1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed")
+			w.log.Info("preStop hook failed", "container", s.Name, "error", err)
+		}
+	}))
+	select {
+	case <-done:
+	case <-inTime.Done():
 	}
 }
 

@@ -17,7 +17,8 @@ import (
 // signal, SIGKILL. It goes on outside the worker's syncs, which may only shorten it:
 // whatever they decide, a hook does not run twice.
 type stopping struct {
-	// ended is closed by end once the container has exited: later turns wait for it.
+	// ended is closed by end once the container has exited: later turns wait for it, and a
+	// hook that has outlived its grace period ends with it.
 	ended chan struct{}
 	end   func()
 	// done is closed when the termination is over, with the result err, and nil while
@@ -35,15 +36,42 @@ type stopping struct {
 	podIP string
 	after []*stopping
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex         // guards what follows
+	hook   context.CancelFunc // ends the hook; nil for none
 	time   plan.Countdown
 	pulled chan struct{} // closed when time is shortened
 }
 
 func newStopping(grace time.Duration) *stopping {
 	op := &stopping{ended: make(chan struct{}), pulled: make(chan struct{}), time: plan.NewCountdown(grace, time.Now())}
-	op.end = sync.OnceFunc(func() { close(op.ended) })
+	op.end = sync.OnceFunc(func() {
+		close(op.ended)
+		op.mu.Lock()
+		defer op.mu.Unlock()
+		if op.hook != nil {
+			op.hook()
+		}
+	})
 	return op
+}
+
+// hooked says how to end the hook once the container has exited.
+func (s *stopping) hooked(cut context.CancelFunc) {
+	s.mu.Lock()
+	s.hook = cut
+	s.mu.Unlock()
+	if closed(s.ended) {
+		cut()
+	}
+}
+
+func closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
 }
 
 // pull shortens the grace period to grace from now; it is never extended.
@@ -66,22 +94,20 @@ func (s *stopping) left() (left plan.Countdown, pulled <-chan struct{}) {
 	return s.time, s.pulled
 }
 
-// errGraceOver is the cause of cutting off what precedes a container's stop.
-var errGraceOver = errors.New("the grace period is over")
-
-// within returns a context that ends with the grace period, by errGraceOver.
+// within returns a context that ends with the grace period, which bounds what precedes a
+// container's stop.
 func (s *stopping) within(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancelCause(ctx)
+	ctx, cancel := context.WithCancel(ctx)
 	go func() {
 		for ctx.Err() == nil {
 			left, pulled := s.left()
 			wait(ctx, pulled, left.Until)
 			if !time.Now().Before(left.Until) {
-				cancel(errGraceOver)
+				cancel()
 			}
 		}
 	}()
-	return ctx, func() { cancel(nil) }
+	return ctx, cancel
 }
 
 // errNews says that waiting for a stop was interrupted in order to sync the pod.
@@ -210,7 +236,7 @@ func (w *worker) stopOne(ctx context.Context, d *pod.Desired, s plan.Stop, op *s
 	inTime, cancel := op.within(ctx)
 	defer cancel()
 	if left, _ := op.left(); s.PreStop != nil && left.RunsHook() && w.firstPreStop(s.ID) {
-		w.preStop(inTime, d, op.podIP, s)
+		w.preStop(inTime, d, op, s)
 	}
 	for _, first := range op.after {
 		select {
