@@ -57,6 +57,9 @@ func (w *worker) apply(ctx context.Context, v *view) (did bool, err error) {
 		}
 		did = did || created
 	}
+	if len(step.Start) > 0 && len(step.Resize) > 0 {
+		w.raise(ctx, v)
+	}
 	started, err := w.start(ctx, v)
 	if err != nil {
 		return true, err

@@ -153,6 +153,17 @@ func (w *worker) resize(ctx context.Context, v *view) (did bool, err error) {
 	return false, nil
 }
 
+// raise raises the pod's limits before containers start with more than it had: the kernel
+// would kill for memory that the pod lacks, and with cgroup v1 it refuses a quota of CPU that
+// exceeds the pod's. If it fails, so will the resize that follows, which reports it.
+func (w *worker) raise(ctx context.Context, v *view) {
+	if r := w.agent.cfg.Resizer; r != nil {
+		if err := r.RaiseCgroup(ctx, v.granted.Pod); err != nil && ctx.Err() == nil {
+			w.log.Debug("cannot raise the pod's limits before its containers start", "error", err)
+		}
+	}
+}
+
 func (w *worker) doResize(ctx context.Context, p *v1.Pod, step *plan.Step) error {
 	r := w.agent.cfg.Resizer
 	if r != nil {

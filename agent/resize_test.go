@@ -26,6 +26,7 @@ type smallNode struct {
 	limit, usage int64
 	fail         error
 	infeasible   bool
+	raising      func() // before each raise; nil for nothing
 }
 
 func request(p *v1.Pod) (milli int64) {
@@ -61,8 +62,14 @@ func (s *smallNode) note(what string, p *v1.Pod) error {
 	return nil
 }
 
-func (s *smallNode) RaiseCgroup(_ context.Context, p *v1.Pod) error { return s.note("raise", p) }
-func (s *smallNode) HoldCgroup(_ context.Context, p *v1.Pod) error  { return s.note("hold", p) }
+func (s *smallNode) RaiseCgroup(_ context.Context, p *v1.Pod) error {
+	if s.raising != nil {
+		s.raising()
+	}
+	return s.note("raise", p)
+}
+
+func (s *smallNode) HoldCgroup(_ context.Context, p *v1.Pod) error { return s.note("hold", p) }
 
 func (s *smallNode) MemoryLimit(p *v1.Pod) (now, next int64) {
 	s.mu.Lock()
@@ -157,6 +164,30 @@ func TestAResizeIsCarriedOutFromOutsideIn(t *testing.T) {
 		s.play("sleep 1h")
 		if got := n.done(); len(got) != 0 {
 			t.Errorf("afterwards: got %q, want nothing", got)
+		}
+	})
+}
+
+// A container that is restarted for its resize starts in a pod that has room for it: with
+// cgroup v1 its start fails otherwise, and memory that the pod lacks would kill it.
+func TestAPodIsRaisedBeforeItsContainersStartWithMore(t *testing.T) {
+	resizing(t, func(s *scenario, n *smallNode) {
+		for _, milli := range []int{100, 400} {
+			s.files[fmt.Sprintf("a-%d.yaml", milli)] = fmt.Appendf(nil, "metadata: {name: a}\n"+
+				"spec: {containers: [{name: web, resizePolicy: [{resourceName: cpu, restartPolicy: RestartContainer}], resources: {requests: {cpu: %dm}}}]}\n", milli)
+		}
+		var begun []int // how many had been started at each raise
+		n.raising = func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			begun = append(begun, s.started["a/web"])
+		}
+		s.play("apply a-100.yaml api; sleep 1s; expect a/web running; update a-400.yaml; sleep 5s; expect a/web running started=2")
+		if len(begun) == 0 || begun[0] != 1 {
+			t.Errorf("got raises after %v starts, want the first after one", begun)
+		}
+		if got := n.done(); got[len(got)-1] != "hold a 400m" || s.count("a", "ResizeCompleted") != 1 {
+			t.Errorf("got %q and %d completions", got, s.count("a", "ResizeCompleted"))
 		}
 	})
 }
