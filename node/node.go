@@ -52,9 +52,11 @@ type Config struct {
 	ImageDir string
 	// ContainerLogsDir has links to the containers' logs.
 	ContainerLogsDir string
-	Validation       manifest.Validation
-	Version          server.Version
-	Log              *slog.Logger
+	// AsKubelet: podd runs under the name kubelet.
+	AsKubelet  bool
+	Validation manifest.Validation
+	Version    server.Version
+	Log        *slog.Logger
 	// Flags are those of the command line, without secrets; SetVerbosity sets Log's. Both
 	// may be nil.
 	Flags        func() map[string]string
@@ -171,7 +173,7 @@ func (n *Node) newSources() []podconfig.Source {
 	if n.cfg.StaticPodPath != "" {
 		sources = append(sources, file.New(file.Config{
 			Path: n.cfg.StaticPodPath, NodeName: n.cfg.NodeName, Validation: n.own.Validation, CheckFrequency: n.cfg.FileCheckFrequency,
-			StateDir: filepath.Join(n.cfg.RootDir, "manifests"), VolatileDir: filepath.Join(n.cfg.StateDir, "last-good", "manifests"), Log: n.log,
+			StateDir: filepath.Join(n.cfg.RootDir, "manifests"), VolatileDir: filepath.Join(n.cfg.StateDir, "last-good", "manifests"), GoneAtOnce: n.own.AsKubelet, Log: n.log,
 		}))
 	}
 	if n.cfg.StaticPodURL != "" {

@@ -85,6 +85,7 @@ podd run adopts them.`,
 			if err != nil {
 				return err
 			}
+			own.AsKubelet = asKubelet
 			if err := resolveDirs(cfg, &own, asKubelet); err != nil {
 				return err
 			}

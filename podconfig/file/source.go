@@ -27,7 +27,8 @@ const (
 	createDelay = 200 * time.Millisecond
 	// writeDelay is how long after its last write a file that stays open is read.
 	writeDelay = 20 * time.Second
-	// goneDelay is how long a file may be missing while an editor replaces it.
+	// goneDelay is how long a file may be missing while an editor replaces it, unless
+	// Config.GoneAtOnce.
 	goneDelay = 50 * time.Millisecond
 	// dirGoneDelay is the same for the directory.
 	dirGoneDelay = 2 * time.Second
@@ -56,7 +57,11 @@ type Config struct {
 	// "" for none. It is podd's own; it is made when needed. Those with Secrets are
 	// in VolatileDir, which must be in memory.
 	StateDir, VolatileDir string
-	Log                   *slog.Logger
+	// GoneAtOnce takes each deletion of a manifest for the end of its pods, also if the
+	// file is written anew at once, as the kubelet does. Otherwise an editor that saves in
+	// that way ends no pod.
+	GoneAtOnce bool
+	Log        *slog.Logger
 }
 
 // Source reads manifests from files. It implements podconfig.Source; Run may be
@@ -165,7 +170,14 @@ func (s *Source) loop(ctx context.Context, out chan<- podconfig.Snapshot, w *wat
 			if !ok {
 				return errors.New("inotify ended")
 			}
-			s.events(w, batch)
+			for len(batch) > 0 {
+				var first []event
+				first, batch = s.untilGone(batch)
+				s.events(w, first)
+				if err := s.send(ctx, out); err != nil {
+					return err
+				}
+			}
 		case err := <-failed:
 			return err
 		case <-timer.C:
@@ -219,6 +231,23 @@ func (s *Source) due(w *watcher) {
 		}
 		s.check(name, true, l.quiet)
 	}
+}
+
+// untilGone returns the events up to the first that ends pods whatever comes after it,
+// which is to be told before the rest.
+func (s *Source) untilGone(batch []event) (first, rest []event) {
+	for i, e := range batch {
+		if s.endsPods(e) {
+			return batch[:i+1], batch[i+1:]
+		}
+	}
+	return batch, nil
+}
+
+// endsPods says that an event is a deletion that counts at once. A rename does not: a file
+// that is renamed to another manifest keeps its pods.
+func (s *Source) endsPods(e event) bool {
+	return s.cfg.GoneAtOnce && e.mask&unix.IN_DELETE != 0 && s.counts(e.name)
 }
 
 // events handles a batch of inotify events.
@@ -283,6 +312,8 @@ func (s *Source) event(e event, renamed bool) {
 		}
 	case e.mask&unix.IN_MOVED_FROM != 0 && renamed:
 		s.check(e.name, true, false)
+	case s.endsPods(e):
+		s.remove(e.name) // whatever has that name by now has an event of its own
 	case e.mask&(unix.IN_MOVED_FROM|unix.IN_DELETE) != 0:
 		s.pending[e.name] = delayedCheck{at: time.Now().Add(goneDelay), quiet: true}
 	case e.mask&unix.IN_ATTRIB != 0:

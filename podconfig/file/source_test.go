@@ -245,6 +245,36 @@ func TestTheSameFileDeletedAndWrittenAgain(t *testing.T) {
 	st.quiet(300 * time.Millisecond)
 }
 
+// Upstream's node suite: "should successfully recreate when file is removed and recreated".
+func TestADeletionThatCountsAtOnceEndsThePodsOfAFileThatIsBack(t *testing.T) {
+	for kind, path := range map[string]func(dir string) string{
+		"directory": func(dir string) string { return dir },
+		"file":      func(dir string) string { return filepath.Join(dir, "a.yaml") },
+	} {
+		t.Run(kind, func(t *testing.T) {
+			dir := t.TempDir()
+			(&station{t: t, dir: dir}).write("a.yaml", podYAML("a", "i"))
+			st := watch(t, Config{Path: path(dir), GoneAtOnce: true})
+			st.dir = dir
+			st.until("a=i")
+			uid := st.last.Pods[0].UID()
+			for range 20 {
+				st.do(os.Remove(filepath.Join(dir, "a.yaml")))
+				st.write("a.yaml", podYAML("a", "i"))
+				if st.next(); st.show() != "" {
+					t.Fatalf("after the deletion: got %q, want nothing first", st.show())
+				}
+				st.until("a=i")
+				if st.last.Pods[0].UID() != uid {
+					t.Fatal("the same manifest got another UID")
+				}
+			}
+			st.moveIn("a.yaml", podYAML("a", "i")) // replaced, not deleted
+			st.quiet(100 * time.Millisecond)
+		})
+	}
+}
+
 func TestEditorsReplaceFilesWithoutStoppingThePod(t *testing.T) {
 	st := watch(t, Config{Path: t.TempDir()})
 	path := filepath.Join(st.dir, "a.yaml")
