@@ -202,6 +202,9 @@ func (l *Puller) fetch(ctx context.Context, ref string, p *v1.Pod) (*pod.Image, 
 	id, by, err := l.tryAll(ctx, ref, auths, p.Annotations)
 	img, err := l.inspect(ctx, ref, id, err)
 	ended(img, by)
+	if err != nil && ctx.Err() == nil && l.cfg.Keyring != nil {
+		l.cfg.Keyring.TellMissing(ref, p)
+	}
 	switch {
 	case err != nil && keyringErr != nil:
 		return nil, fmt.Errorf("%w; without some credentials: %s", err, bounded(keyringErr.Error()))

@@ -228,6 +228,13 @@ type keys struct {
 	auths   map[string][]pod.RegistryAuth
 	err     error
 	unknown *error // what Own does not know
+	told    *int   // counts TellMissing; nil for nothing
+}
+
+func (k keys) TellMissing(string, *v1.Pod) {
+	if k.told != nil {
+		*k.told++
+	}
 }
 
 func (k keys) Lookup(_ context.Context, _ string, p *v1.Pod) ([]pod.RegistryAuth, error) {
@@ -276,7 +283,8 @@ func (a authRuntime) PullImage(ctx context.Context, ref string, auth *pod.Regist
 
 func TestAllCredentialsAreTriedInOrder(t *testing.T) {
 	rt := authRuntime{newFakeRegistry(), "right"}
-	l := NewPuller(PullConfig{Runtime: rt, Keyring: keys{auths: map[string][]pod.RegistryAuth{
+	told := 0
+	l := NewPuller(PullConfig{Runtime: rt, Keyring: keys{told: &told, auths: map[string][]pod.RegistryAuth{
 		"a": {{Username: "old"}, {Username: "right"}, {Username: "never"}},
 		"b": {{Username: "old"}, {Username: "older"}},
 	}, err: errors.New("plugin x is broken")}})
@@ -289,6 +297,9 @@ func TestAllCredentialsAreTriedInOrder(t *testing.T) {
 		if got := fmt.Sprint(err); got != want {
 			t.Errorf("namespace %s: got %s, want %s", namespace, got, want)
 		}
+	}
+	if told != 2 {
+		t.Errorf("missing Secrets were told of %d times, want once for each pull that failed", told)
 	}
 }
 

@@ -48,6 +48,9 @@ type Keyring interface {
 	// Own returns those of the pod's own Secrets. It must not block. The error says that
 	// the apiserver has still to say whether there are more; the pod is woken when it does.
 	Own(ref string, p *v1.Pod) (auths []pod.RegistryAuth, unknown error)
+	// TellMissing tells, as an event of the pod, which of the Secrets that it names for the
+	// image are missing, if any are: a pull has failed. It must not block.
+	TellMissing(ref string, p *v1.Pod)
 	// ByAccount returns the pod's service account if credentials depend on it; else "".
 	ByAccount(ref string, p *v1.Pod) string
 }

@@ -90,7 +90,11 @@ func (k *Keyring) Lookup(ctx context.Context, ref string, p *v1.Pod) ([]pod.Regi
 	within, cancel := context.WithTimeout(ctx, secretPatience)
 	auths, missing, err := k.fromSecrets(within, repo, p)
 	cancel()
-	k.reportMissing(p, missing)
+	for _, m := range missing {
+		if k.cfg.Secret != nil {
+			k.log.Info("cannot read image pull secret: pulling without it", "pod", p.Namespace+"/"+p.Name, "error", m.err)
+		}
+	}
 	auths = append(auths, k.dockerConfig().index.lookup(repo)...)
 	if k.cfg.Providers != nil {
 		more, providerErr := k.cfg.Providers.lookup(ctx, repo, p)
@@ -110,18 +114,13 @@ func (k *Keyring) Own(ref string, p *v1.Pod) (auths []pod.RegistryAuth, unknown 
 	if err != nil {
 		return nil, nil
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	auths, missing, _ := k.fromSecrets(ctx, named.Name(), p)
+	auths, missing, _ := k.fromSecrets(atOnce(), named.Name(), p)
 	var errs []error
-	missing = slices.DeleteFunc(missing, func(m missingSecret) bool {
-		unknown := errors.Is(m.err, pod.ErrAwaited) || errors.Is(m.err, pod.ErrUnknown)
-		if unknown {
+	for _, m := range missing {
+		if errors.Is(m.err, pod.ErrAwaited) || errors.Is(m.err, pod.ErrUnknown) {
 			errs = append(errs, m.err)
 		}
-		return unknown
-	})
-	k.reportMissing(p, missing)
+	}
 	k.mu.Lock()
 	account, known := k.accounts[p.UID]
 	k.mu.Unlock()
@@ -178,19 +177,30 @@ func (k *Keyring) fromSecrets(ctx context.Context, repo string, p *v1.Pod) (auth
 	return index.lookup(repo), missing, errors.Join(errs...)
 }
 
-// reportMissing records an event of missing Secrets, as the kubelet does; the pull goes on.
-func (k *Keyring) reportMissing(p *v1.Pod, missing []missingSecret) {
+// TellMissing records an event of missing Secrets after a pull has failed. One that succeeds
+// without them has none: the registry did not ask (kubernetes/kubernetes#138432; the kubelet
+// of 1.36 records it before each pull).
+func (k *Keyring) TellMissing(ref string, p *v1.Pod) {
+	named, err := reference.ParseNormalizedNamed(ref)
+	if err != nil || k.cfg.Recorder == nil {
+		return
+	}
+	_, missing, _ := k.fromSecrets(atOnce(), named.Name(), p)
 	var names []string
 	for _, m := range missing {
-		if k.cfg.Secret != nil {
-			k.log.Info("cannot read image pull secret: pulling without it", "pod", p.Namespace+"/"+p.Name, "error", m.err)
-		}
 		names = append(names, m.name)
 	}
-	if len(names) > 0 && k.cfg.Recorder != nil {
+	if len(names) > 0 {
 		k.cfg.Recorder.Event(p, v1.EventTypeWarning, "FailedToRetrieveImagePullSecret", fmt.Sprintf(
 			"Unable to retrieve some image pull secrets (%s); attempting to pull the image may not succeed.", strings.Join(names, ", ")))
 	}
+}
+
+// atOnce is the context of a look that does not wait.
+func atOnce() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
 }
 
 var errSecretEntries = errors.New("some of its entries are not used: each must have the format that docker login writes without a credential helper")

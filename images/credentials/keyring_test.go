@@ -232,7 +232,8 @@ func TestAPullWaitsForASecretOfWhichNothingIsKnownYet(t *testing.T) {
 			}
 			began := time.Now()
 			auths, err := k.Lookup(t.Context(), "reg.test/app:1", p)
-			if took := time.Since(began); err != nil || users(auths) != c.want || took != c.took || len(events) != c.told {
+			took := time.Since(began)
+			if k.TellMissing("reg.test/app:1", p); err != nil || users(auths) != c.want || took != c.took || len(events) != c.told {
 				t.Errorf("%s: got %q (%v) after %v, events %q; want %q after %v, %d events", what, users(auths), err, took, events, c.want, c.took, c.told)
 			}
 			if c.after > 0 {
@@ -289,13 +290,18 @@ func TestSecretsComeFirstAndAMissingOneIsReported(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "broken") || !strings.Contains(err.Error(), "partly") || strings.Contains(err.Error(), "topsecret") {
 		t.Errorf("error: got %v, want the broken Secrets named, and none of their contents", err)
 	}
+	if len(events) > 0 {
+		t.Errorf("before a pull has failed: got events %q", events)
+	}
+	k.TellMissing("reg.test/app:1", p)
 	want := []string{"Warning FailedToRetrieveImagePullSecret Unable to retrieve some image pull secrets (gone, lost); attempting to pull the image may not succeed."}
 	if !slices.Equal(events, want) {
 		t.Errorf("events: got %q, want %q", events, want)
 	}
 	events = nil
 	k = New(Config{Recorder: &events})
-	if _, err := k.Lookup(t.Context(), "reg.test/app:1", p); err != nil || len(events) != 1 {
+	_, err = k.Lookup(t.Context(), "reg.test/app:1", p)
+	if k.TellMissing("reg.test/app:1", p); err != nil || len(events) != 1 {
 		t.Errorf("without Secrets: got %v, events %q", err, events)
 	}
 }
