@@ -27,6 +27,7 @@ type Agent struct {
 	allocated *checkpoints[allocation.Checkpoint]
 	// accepted has the specs of the pods of which the runtime has something.
 	accepted podstore.Store
+	begun    *checkpoints[starts]
 
 	ended  chan *worker
 	ping   chan chan struct{}
@@ -98,6 +99,7 @@ func New(cfg Config) *Agent {
 		ends:        newEnds(cfg.Ended),
 		allocated:   newAllocated(cfg.Allocated),
 		accepted:    newAccepted(cfg.Accepted),
+		begun:       newStarts(cfg.Starts),
 		ended:       make(chan *worker),
 		ping:        make(chan chan struct{}),
 		strays:      make(chan orphan),
@@ -133,6 +135,9 @@ func (a *Agent) Run(ctx context.Context, updates <-chan pod.Update) error {
 	defer cancel(errors.New("podd is stopping"))
 	if err := a.ends.read(); err != nil {
 		a.log.Warn("cannot read which pods the node terminated: they may start again", "error", err)
+	}
+	if err := a.begun.read(); err != nil {
+		a.log.Warn("cannot read which containers of some pods were being started: those whose start was interrupted count as failed", "error", err)
 	}
 	if err := a.allocated.read(); err != nil {
 		a.log.Warn("cannot read the allocated resources of some pods: assuming those that their manifests request", "error", err)

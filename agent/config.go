@@ -323,6 +323,9 @@ type Config struct {
 	// runtime has something; empty to know only the names of those that run and whose
 	// manifests are gone.
 	Accepted string
-	Log      *slog.Logger
-	Metrics  prometheus.Registerer
+	// Starts is a directory, used by Run alone, for checkpoints of containers that are
+	// being started; empty to take a start that podd's end interrupted for a failure.
+	Starts  string
+	Log     *slog.Logger
+	Metrics prometheus.Registerer
 }

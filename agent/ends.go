@@ -174,6 +174,9 @@ func (a *Agent) forgetGone() {
 	for _, c := range a.allocated.all() {
 		a.dropIfGone(c.UID, c.Source, a.allocated.drop)
 	}
+	for _, s := range a.begun.all() {
+		a.dropIfGone(s.UID, s.Source, a.begun.drop)
+	}
 	if a.allSpoken() {
 		for uid := range a.stored {
 			a.dropIfGone(uid, "", a.accepted.Remove)

@@ -95,8 +95,8 @@ func (w *worker) report(v *view, err error) {
 	w.agent.cfg.Status.Report(r)
 }
 
-// followed are the containers that were stopped in order to be restarted; nil for
-// none.
+// followed are the containers that were stopped in order to be restarted, or whose start
+// was interrupted; nil for none.
 func followed(killed map[string]plan.Killed) map[string]bool {
 	var ids map[string]bool
 	for _, k := range killed {

@@ -43,6 +43,7 @@ type fakeRuntime struct {
 	order     map[string][]string       // what happened to a pod's containers
 	logs      map[string]int32          // the newest by UID and name
 	initDone  map[string]bool           // by sandbox ID and name
+	rollBack  map[string]string         // see roll-back, by pod/container
 	ill       map[string]bool           // "shop/web" may be stopped out of turn
 	unordered map[pod.UID]bool          // pods of whose spec a podd that started knew nothing
 }
@@ -58,6 +59,7 @@ type containerFacts struct {
 	pod.ContainerRequest
 	hash      string // of its spec
 	resources *pod.ContainerResources
+	neverRan  bool
 }
 
 type (
@@ -80,7 +82,7 @@ type death struct {
 func newFakeRuntime(t *testing.T) *fakeRuntime {
 	r := &fakeRuntime{t: t, stubborn: make(map[string]bool), started: make(map[string]int), observed: make(map[string]int),
 		dies: make(map[string]death), order: make(map[string][]string), logs: make(map[string]int32), gone: make(map[string]*fakeContainer),
-		initDone: make(map[string]bool), ill: make(map[string]bool), unordered: make(map[pod.UID]bool)}
+		rollBack: make(map[string]string), initDone: make(map[string]bool), ill: make(map[string]bool), unordered: make(map[pod.UID]bool)}
 	r.mu = &r.rt.Mutex
 	r.rt.Changed = r.changed
 	return r
@@ -91,6 +93,16 @@ func newFakeRuntime(t *testing.T) *fakeRuntime {
 type conn struct {
 	*fakeRuntime
 	dead chan struct{}
+}
+
+// killed says that the caller is gone.
+func (c *conn) killed() bool {
+	select {
+	case <-c.dead:
+		return true
+	default:
+		return false
+	}
 }
 
 // do performs one call for a pod; effect runs in the runtime, with its lock.
@@ -199,6 +211,7 @@ func seenContainer(k *fakeContainer) pod.Container {
 		ID: k.ID, Hash: req.hash, Name: k.Name, SandboxID: k.Sandbox.ID, RestartCount: req.RestartCount, State: seenStates[k.State],
 		GracePeriod: gracePeriod(req.Pod), Contents: pod.ParseContents(req.Pod.Namespace, req.Contents.Text()), Kept: kept(req.Container), Image: req.Container.Image, ImageID: req.Image.Ref, Resources: req.resources,
 		CreatedAt: k.CreatedAt, StartedAt: k.StartedAt, FinishedAt: k.FinishedAt, ExitCode: k.Exit.Code, Reason: k.Exit.Reason,
+		NeverRan: k.Data.neverRan,
 	}
 }
 
@@ -371,6 +384,11 @@ func (c *conn) StartContainer(ctx context.Context, id string) error {
 			}
 		}
 		c.checkTurn(k)
+		if when := c.rollBack[called(k)]; when != "" && c.killed() {
+			k.Data.neverRan = when == "created"
+			c.rt.FailStart(k, state.Exit{Code: 128, Reason: pod.ReasonStartError})
+			return nil
+		}
 		if err := c.rt.StartContainer(k); err != nil {
 			return err
 		}

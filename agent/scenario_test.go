@@ -107,7 +107,7 @@ func (s *scenario) words() map[string]story.Word {
 		{"end", "POD REASON [grace=DURATION]", s.doLife}, {"update", "FILE", s.doLife}, {"delete", "POD [grace=DURATION]", s.doLife},
 		{"objects", "[[secret/]NAME=VALUE]…", s.doObjects}, {"unanswered answered", "", s.doAnswers},
 		{"retry admit", "POD", s.doLife}, {"reject", "POD REASON", s.doLife}, {"preempt", "POD VICTIM", s.doLife},
-		{"exit", "POD/CONTAINER code=N", s.doHarm}, {"lose rm-container", "POD/CONTAINER", s.doHarm},
+		{"exit", "POD/CONTAINER code=N", s.doHarm}, {"lose rm-container", "POD/CONTAINER", s.doHarm}, {"roll-back", "POD/CONTAINER WHEN", s.doHarm},
 		{"late-sandbox kill-sandbox rm-pod vanish stubborn busy", "POD", s.doHarm}, {"stray foreign", "POD SOURCE", s.doHarm},
 	} {
 		for _, verb := range strings.Fields(group.verbs) {
@@ -290,6 +290,8 @@ func (s *scenario) doHarm(words []string) error {
 		code, err := strconv.Atoi(strings.TrimPrefix(words[2], "code="))
 		s.rt.End(k, state.ExitWith(int32(code)))
 		return err
+	case "roll-back":
+		s.rollBack[what] = words[2]
 	case "kill-sandbox":
 		for _, b := range s.rt.Sandboxes() {
 			if b.Pod == what {
@@ -454,7 +456,7 @@ func (s *scenario) expectNothing() error {
 	defer s.mu.Unlock()
 	s.disk.Lock()
 	defer s.disk.Unlock()
-	for _, dir := range []string{s.ended, s.allocations, s.accepted} {
+	for _, dir := range []string{s.ended, s.allocations, s.accepted, s.starts} {
 		if notes, err := os.ReadDir(dir); err != nil || len(notes) > 0 {
 			return fmt.Errorf("left: checkpoints %v (%v)", notes, err)
 		}

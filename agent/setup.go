@@ -355,6 +355,9 @@ func (w *worker) dropCheckpoints(v *view) error {
 	if err := w.agent.accepted.Remove(w.uid); err != nil {
 		return fmt.Errorf("remove the saved spec of the pod: %w", err)
 	}
+	if err := w.agent.begun.drop(w.uid); err != nil {
+		return fmt.Errorf("remove the checkpoint of the pod's starts: %w", err)
+	}
 	if v.granted.Pod.Name != "" {
 		w.agent.logRemovals.add(logRemovalOf(v.granted.Pod, time.Now().Add(w.agent.cfg.LogRetention)))
 	}

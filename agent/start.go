@@ -95,10 +95,12 @@ func (w *worker) startOne(ctx context.Context, v *view, st plan.Start) (made boo
 		}
 		id = created.ID
 	}
+	w.beginStart(d, st, id)
 	if err := cfg.Containers.StartContainer(call, id); err != nil {
 		if errors.Is(err, pod.ErrUnavailable) || ctx.Err() != nil {
-			return true, err
+			return true, err // nobody knows what became of the start
 		}
+		w.startDone(d, name)
 		// Most runtimes keep the container as an exited one, which the next sync
 		// observes: restart policy and back-off apply as usual. If it is still one
 		// that never ran, the failure has a back-off of its own.
@@ -117,7 +119,9 @@ func (w *worker) startOne(ctx context.Context, v *view, st plan.Start) (made boo
 	w.agent.metrics.started.Inc()
 	w.memory = w.memory.Succeeded(name)
 	w.told.warning = ""
-	if st.PostStart {
+	if !st.PostStart {
+		w.startDone(d, name)
+	} else {
 		w.beginPostStart(d, st.Container, id, w.addressOf(v.step.Sandbox))
 	}
 	return true, nil

@@ -121,6 +121,7 @@ func (w *worker) decide(in mail, seen pod.Observed, now time.Time) *view {
 	v := &view{in: in, granted: w.allocate(in, now), seen: seen}
 	w.note(v.granted, seen, now)
 	w.pruneStops(seen)
+	w.resumeStarts(v)
 	v.hooks = w.observeHooks(seen)
 	v.probes = w.probe(v.granted, seen, v.hooks, in.Kill != nil || in.End != nil)
 	v.step = w.plan(v, now)
@@ -145,7 +146,7 @@ func (w *worker) decide(in mail, seen pod.Observed, now time.Time) *view {
 func (w *worker) plan(v *view, now time.Time) plan.Step {
 	return plan.Next(plan.Input{
 		Phase: w.phase, Granted: v.granted, Observed: v.seen, Kill: v.in.Kill, End: v.in.End, Over: w.over, StartTime: w.since,
-		Probes: v.probes, Contents: w.contents(v.granted), Epoch: w.agent.cfg.Objects.Epoch(), PostStart: v.hooks, AskAt: w.allocation.RetryAt, Memory: w.memory, Policy: w.agent.cfg.BackOff, Now: now,
+		Probes: v.probes, Contents: w.contents(v.granted), Epoch: w.agent.cfg.Objects.Epoch(), PostStart: v.hooks, Begun: w.begun, AskAt: w.allocation.RetryAt, Memory: w.memory, Policy: w.agent.cfg.BackOff, Now: now,
 	})
 }
 

@@ -60,6 +60,7 @@ type worker struct {
 	told    told
 	counted counted
 	stops   map[string]*stopping // by container ID
+	begun   map[string]string    // IDs of containers whose start is not known to be done, by name; never changed
 	stopped chan struct{}        // poked when one of them is over
 	adopted bool                 // the cgroup of a pod of an earlier podd is up to date
 	// checkpointed is the allocation when the checkpoint was last compared.
@@ -95,6 +96,9 @@ func newWorker(a *Agent, d *pod.Desired) *worker {
 		preStopped: make(map[string]bool),
 		stops:      make(map[string]*stopping),
 		stopped:    make(chan struct{}, 1),
+	}
+	if s, known := a.begun.of(d.UID()); known {
+		w.begun = s.Begun
 	}
 	if granted := w.allocation.Granted; granted != nil {
 		w.memory.Before = granted.Pod

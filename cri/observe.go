@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -285,6 +286,7 @@ func fromContainerStatus(sandbox string, st *runtimeapi.ContainerStatus) pod.Con
 	if out.State == pod.ContainerExited {
 		out.FinishedAt = time.Unix(0, st.FinishedAt)
 		out.ExitCode, out.Reason, out.Message = st.ExitCode, st.Reason, st.Message
+		out.NeverRan = neverRan(st)
 	}
 	return out
 }
@@ -312,4 +314,15 @@ func containerState(s runtimeapi.ContainerState) pod.ContainerState {
 	default:
 		return pod.ContainerUnknown
 	}
+}
+
+// noTask begins containerd's message about a start that failed before runc had made the
+// container (internal/cri/server/container_start.go). CRI has no field for it: reason and
+// code are those of every start that failed, also of one that was interrupted when the
+// process may have run for a moment.
+const noTask = "failed to create containerd task: "
+
+// neverRan says that no process came of an exited container's start, with certainty.
+func neverRan(st *runtimeapi.ContainerStatus) bool {
+	return st.StartedAt <= 0 && st.Reason == pod.ReasonStartError && strings.HasPrefix(st.Message, noTask)
 }

@@ -202,7 +202,7 @@ func (n *Node) newAgent(sources []podconfig.Source) {
 		Greeted: n.greeted, Logs: n.files, Status: n.status, Events: n.recorder, Objects: n.podObjects(),
 		Sources: names, BackOff: policy, LogRemovals: n.logRemovalsDir(),
 		Ended: filepath.Join(n.cfg.RootDir, "ended"), Allocated: filepath.Join(n.cfg.RootDir, "allocated"),
-		Accepted: filepath.Join(n.cfg.RootDir, "accepted"), Log: n.log, Metrics: n.registry,
+		Accepted: filepath.Join(n.cfg.RootDir, "accepted"), Starts: filepath.Join(n.cfg.RootDir, "starts"), Log: n.log, Metrics: n.registry,
 	})
 	n.pleg = pleg.New(pleg.Config{Waker: n.agent, Recovered: n.recovered, Log: n.log, Metrics: n.registry})
 }

@@ -75,13 +75,12 @@ func (c *computation) computePhase(s *v1.PodStatus) v1.PodPhase {
 		if pod.IsSidecar(spec) {
 			t.sidecar(find(s.InitContainerStatuses, spec.Name))
 		} else {
-			t.init(spec, find(s.InitContainerStatuses, spec.Name))
+			t.init(spec, find(s.InitContainerStatuses, spec.Name), c.followed(spec.Name))
 		}
 	}
 	for i := range c.pod.Spec.Containers {
 		spec := &c.pod.Spec.Containers[i]
-		last := c.report.Observed.Latest(spec.Name)
-		t.regular(spec, find(s.ContainerStatuses, spec.Name), last != nil && c.report.Followed[last.ID])
+		t.regular(spec, find(s.ContainerStatuses, spec.Name), c.followed(spec.Name))
 	}
 	switch {
 	case t.failedInit > 0:
@@ -130,12 +129,19 @@ func completed(end *v1.ContainerStateTerminated) bool {
 	return end != nil && !hasFailed(pod.InitContainer, end)
 }
 
-func (t *tally) init(spec *v1.Container, s *v1.ContainerStatus) {
+// followed says that the newest container of a name has a successor whatever its exit
+// code is.
+func (c *computation) followed(name string) bool {
+	last := c.report.Observed.Latest(name)
+	return last != nil && c.report.Followed[last.ID]
+}
+
+func (t *tally) init(spec *v1.Container, s *v1.ContainerStatus, followed bool) {
 	end := lastEnd(s)
 	switch {
 	case end == nil:
 		t.pendingInit++
-	case !completed(end) && !t.again(spec, end, true):
+	case !completed(end) && !followed && !t.again(spec, end, true):
 		t.failedInit++
 	}
 }

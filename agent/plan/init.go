@@ -67,7 +67,7 @@ func (s *Step) pass(in *Input, spec *v1.Container, current *pod.Sandbox) bool {
 
 // initFailed says that an init container failed and is not restarted, which is the
 // end of its pod.
-func initFailed(in *Input) bool {
+func (s *Step) initFailed(in *Input) bool {
 	p := in.Granted.Pod
 	for i := range p.Spec.InitContainers {
 		spec := &p.Spec.InitContainers[i]
@@ -76,7 +76,7 @@ func initFailed(in *Input) bool {
 		}
 		c := in.Observed.Latest(spec.Name)
 		if c != nil && c.State == pod.ContainerExited && !c.Succeeded(pod.InitContainer) &&
-			!pod.ShouldRestart(&p.Spec, spec, c.ExitCode, true) {
+			s.Memory.Killed[c.Name].ID != c.ID && !pod.ShouldRestart(&p.Spec, spec, c.ExitCode, true) {
 			return true
 		}
 	}

@@ -27,7 +27,7 @@ type Memory struct {
 	// since.
 	Counts map[string]int32
 	// Killed are containers whose successors follow whatever their exit code
-	// is, by name.
+	// is, by name: they were stopped for that, or podd's end interrupted their start.
 	Killed map[string]Killed
 	// Removed are the ends of containers that have no record any more and still have
 	// to be restarted, by name.
@@ -77,10 +77,11 @@ type Memory struct {
 	whole Bounds
 }
 
-// Killed is a container that was stopped to be restarted.
+// Killed is a container that was stopped to be restarted, or that never ran because its
+// start was interrupted.
 type Killed struct {
 	ID string
-	// First says that it is the first of its name, whose successor never waits.
+	// First says that it is the first of its name, or never ran: its successor never waits.
 	First bool
 }
 
@@ -119,6 +120,15 @@ func (m *Memory) see(c *pod.Container, now time.Time) {
 	}
 	if next != before {
 		m.Seen = with(m.Seen, c.Name, next)
+	}
+}
+
+// interrupted records that nobody heard how a container's start ended (begun is its ID),
+// and that it certainly never ran: its end counts for nothing. One that may have run has
+// ended (ADR 0015).
+func (m *Memory) interrupted(c *pod.Container, begun string) {
+	if c.NeverRan && c.State == pod.ContainerExited && c.ID == begun && m.Killed[c.Name].ID != c.ID {
+		m.Killed = with(m.Killed, c.Name, Killed{ID: c.ID, First: true})
 	}
 }
 
@@ -167,6 +177,7 @@ func (s *Step) learn(in *Input) {
 		}
 		if c.State != pod.ContainerCreated && c == in.Observed.Latest(c.Name) {
 			m.see(c, in.Now)
+			m.interrupted(c, in.Begun[c.Name])
 		}
 	}
 	m.Looked = in.Observed.At

@@ -37,6 +37,9 @@ type Input struct {
 	Epoch string
 	// PostStart are the hooks that this podd runs or ran, by container ID.
 	PostStart map[string]pod.Hook
+	// Begun are the IDs of containers whose start has begun and is not known to be done,
+	// by name.
+	Begun map[string]string
 	// AskAt is when the node is to decide again about a resize that waits for room;
 	// zero for never.
 	AskAt time.Time
@@ -168,6 +171,8 @@ type Start struct {
 	// starts after this one wait for that: once it was created or started, they are
 	// left to the next step, whose Input has the state of the hook.
 	PostStart bool
+	// Once says that a start which fails would be final.
+	Once bool
 }
 
 // Idle says that there is nothing to do now.

@@ -30,7 +30,7 @@ func (s *Step) sources(in *Input) (sources []string, over bool) {
 			sources = append(sources, c.ID)
 		}
 	}
-	return sources, len(sources) == 0 && (over || initFailed(in))
+	return sources, len(sources) == 0 && (over || s.initFailed(in))
 }
 
 // regularDone says that every regular container is done, and when the last was.

@@ -128,6 +128,9 @@ func endOf(c *pod.Container) time.Time {
 	return c.CreatedAt
 }
 
+// codeStartError is the exit code of a container that could not be started.
+const codeStartError = 128
+
 func hasPostStart(c *v1.Container) bool { return c.Lifecycle != nil && c.Lifecycle.PostStart != nil }
 
 // launch adds a container to the list of starts if it is due, and says whether it
@@ -153,6 +156,7 @@ func (s *Step) launch(in *Input, spec *v1.Container, k pod.ContainerKind, curren
 		d.RestartCount = int32(s.Memory.attempt(spec.Name, int64(d.RestartCount), in.Now))
 	}
 	d.PostStart = hasPostStart(spec)
+	d.Once = k == pod.EphemeralContainer || k != pod.SidecarContainer && !pod.ShouldRestart(&in.Granted.Pod.Spec, spec, codeStartError, true)
 	s.Start = append(s.Start, d.Start)
 	return true
 }

@@ -29,14 +29,15 @@ func (s *Step) started(in *Input, spec *v1.Container, c *pod.Container) bool {
 }
 
 // startEphemeral starts each ephemeral container once in its pod's life, even
-// before the pod is initialized.
+// before the pod is initialized. One that never ran because its start was interrupted
+// has not been started.
 func (s *Step) startEphemeral(in *Input, current *pod.Sandbox) {
 	for spec, k := range pod.ContainerSpecs(&in.Granted.Pod.Spec) {
 		if k != pod.EphemeralContainer {
 			continue
 		}
 		c := in.Observed.Latest(spec.Name)
-		if c == nil || c.State == pod.ContainerCreated && c.SandboxID == current.ID {
+		if c == nil || c.State == pod.ContainerCreated && c.SandboxID == current.ID || s.Memory.Killed[c.Name].ID == c.ID {
 			s.launch(in, spec, pod.EphemeralContainer, current)
 		}
 	}

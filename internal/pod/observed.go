@@ -126,6 +126,8 @@ type Container struct {
 	StartedAt    time.Time
 	FinishedAt   time.Time
 	ExitCode     int32
+	// NeverRan says that no process came of its start, with certainty.
+	NeverRan bool `json:"-"`
 	// Reason is the runtime's: Completed, Error, OOMKilled, StartError ….
 	Reason string
 	// Message is the runtime's, or the termination message (at most 4096 bytes).

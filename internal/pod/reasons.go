@@ -31,5 +31,6 @@ const (
 	ReasonCompleted              = "Completed"
 	ReasonExitError              = "Error"
 	ReasonOOMKilled              = "OOMKilled"
+	ReasonStartError             = "StartError"
 	ReasonContainerStatusUnknown = "ContainerStatusUnknown"
 )

@@ -59,8 +59,8 @@ type Report struct {
 	// Starting are containers, by ID, whose postStart hook is running: like the
 	// kubelet, podd shows them as not running until it has completed.
 	Starting map[string]bool
-	// Followed are containers, by ID, that were stopped in order to be restarted:
-	// they have a successor whatever their exit code is.
+	// Followed are containers, by ID, that were stopped in order to be restarted, or
+	// whose start was interrupted: they have a successor whatever their exit code is.
 	Followed map[string]bool
 	// Conditions are added to the pod's (DisruptionTarget, PodResizePending,
 	// PodResizeInProgress, AllContainersRestarting); the worker decides when.

@@ -33,7 +33,8 @@ func (p *Podd) cleanUp(ctx context.Context) error {
 		trees = append(trees, cgroup.NewTree(facts, cgroup.Systemd, p.CgroupRoot, cgroup.Settings{}))
 	}
 	root := p.Found.PodsRoot()
-	errs := []error{p.removeVolumes(ctx, trees), wipe.Tree(ctx, root, "ended"), wipe.Tree(ctx, root, "allocated"), wipe.Tree(ctx, root, "accepted")}
+	errs := []error{p.removeVolumes(ctx, trees), wipe.Tree(ctx, root, "ended"), wipe.Tree(ctx, root, "allocated"), wipe.Tree(ctx, root, "accepted"),
+		wipe.Tree(ctx, root, "starts")}
 	if p.Found.Runtime != nil {
 		errs = append(errs, p.removeNetwork(ctx))
 		for _, tree := range trees {

@@ -1,0 +1,107 @@
+package agent
+
+import (
+	"maps"
+
+	v1 "k8s.io/api/core/v1"
+
+	"podd/agent/plan"
+	"podd/internal/pod"
+)
+
+// starts is the checkpoint of a pod's containers whose start has begun and is not known
+// to be done. A start is done once the runtime has answered and, where there is one, the
+// postStart hook has succeeded. So a podd that was killed in between leaves behind which
+// failures were its own end's: such a container is started again, and such a hook runs
+// again, before the container shows as running.
+type starts struct {
+	UID pod.UID `json:"uid"`
+	// Source is the pod's source.
+	Source pod.Source `json:"source,omitempty"`
+	// Begun are the IDs of the containers, by name.
+	Begun map[string]string `json:"begun"`
+}
+
+// newStarts stores checkpoints of starts in a directory.
+func newStarts(dir string) *checkpoints[starts] {
+	return newCheckpoints(checkpointFiles[starts]{
+		dir: dir, uid: func(s starts) pod.UID { return s.UID }, says: "which containers of a pod were being started",
+	})
+}
+
+// beginStart checkpoints that a container's start begins, where it matters how it ends:
+// only a few starts pay for that.
+func (w *worker) beginStart(d *pod.Desired, st plan.Start, id string) {
+	if !st.PostStart && !st.Once || w.begun[st.Container.Name] == id {
+		return
+	}
+	next := maps.Clone(w.begun)
+	if next == nil {
+		next = make(map[string]string)
+	}
+	next[st.Container.Name] = id
+	w.keepStarts(d, next)
+}
+
+// startDone removes a container from the checkpoint.
+func (w *worker) startDone(d *pod.Desired, name string) {
+	if _, begun := w.begun[name]; !begun {
+		return
+	}
+	next := maps.Clone(w.begun)
+	delete(next, name)
+	w.keepStarts(d, next)
+}
+
+func (w *worker) keepStarts(d *pod.Desired, begun map[string]string) {
+	w.begun = begun
+	var err error
+	if len(begun) == 0 {
+		err = w.agent.begun.drop(w.uid)
+	} else {
+		err = w.agent.begun.keep(starts{UID: w.uid, Source: d.Source, Begun: begun})
+	}
+	if err != nil {
+		w.log.Warn("cannot save which containers of this pod are being started: if podd is killed meanwhile, their start or postStart hook may count as failed, or as done",
+			"error", err)
+	}
+}
+
+// resumeStarts looks at what became of the starts that had begun: those that are done
+// leave the checkpoint, and a postStart hook that neither runs nor ran to its end runs
+// again, unless its container is being stopped.
+func (w *worker) resumeStarts(v *view) {
+	for name, id := range w.begun {
+		c := v.seen.Latest(name)
+		if c == nil {
+			continue // what the runtime shows may be older than the container
+		}
+		spec, _ := pod.ContainerSpec(&v.granted.Pod.Spec, name)
+		switch {
+		case c.ID != id || spec == nil:
+			w.startDone(v.granted, name)
+		case c.State == pod.ContainerRunning && hasPostStart(spec):
+			w.resumePostStart(v, spec, id)
+		case c.State == pod.ContainerRunning, c.State == pod.ContainerExited && !c.NeverRan:
+			w.startDone(v.granted, name)
+		}
+	}
+}
+
+// resumePostStart runs the hook of a running container whose start has begun, if this podd
+// has not run it.
+func (w *worker) resumePostStart(v *view, spec *v1.Container, id string) {
+	w.mu.Lock()
+	hook := w.postStarts[id]
+	succeeded := hook != nil && hook.State == pod.HookSucceeded
+	w.mu.Unlock()
+	switch {
+	case succeeded:
+		w.startDone(v.granted, spec.Name)
+	case hook == nil && v.in.Kill == nil && v.in.End == nil && w.stops[id] == nil && w.phase < pod.PhaseTerminating:
+		w.log.Info("postStart hook runs again: it is not known to have run to its end", "container", spec.Name)
+		w.beginPostStart(v.granted, spec, id, w.podIP(v.seen, id))
+	}
+}
+
+func hasPostStart(c *v1.Container) bool { return c.Lifecycle != nil && c.Lifecycle.PostStart != nil }
