@@ -2,12 +2,17 @@ package volumes
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
 	"path"
+	"path/filepath"
+	"strings"
 
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 
+	"podd/internal/wipe"
 	"podd/volumes/payload"
 )
 
@@ -104,8 +109,40 @@ func (l *live) setUp(ctx context.Context, t target) error {
 	if err := makeMountPoints(t); err != nil {
 		return err
 	}
+	if err := giveWay(ctx, t, content); err != nil {
+		return err
+	}
 	_, err = payload.Write(ctx, t.dir, content, fsGroup(t.pod))
 	return err
+}
+
+// giveWay removes the directories that subPaths have made where keys were missing, and
+// would hide the keys for good now. Mount points of other volumes stay, and what is
+// mounted by a container is not touched: the container keeps the directory that it has.
+func giveWay(ctx context.Context, t target, content map[string]payload.File) error {
+	var points map[string]bool // by the first part of the path
+	for name := range content {
+		first, _, _ := strings.Cut(name, "/")
+		info, err := os.Lstat(filepath.Join(t.dir, first))
+		if err != nil || !info.IsDir() {
+			continue
+		}
+		if points == nil {
+			points = map[string]bool{}
+			for _, point := range nested(t.pod, t.volume.Name) {
+				point, _, _ = strings.Cut(point, "/")
+				points[point] = true
+			}
+		}
+		if points[first] {
+			continue
+		}
+		err = wipe.Tree(ctx, t.dir, first)
+		if _, crossing := errors.AsType[*wipe.MountError](err); err != nil && !crossing {
+			return fmt.Errorf("remove the directory %q, in whose place a key belongs: %w", first, err)
+		}
+	}
+	return nil
 }
 
 func (l *live) refresh(ctx context.Context, t target) error { return l.setUp(ctx, t) }

@@ -16,8 +16,7 @@ import (
 
 // Mounts returns the mounts of one of the pod's containers, in the order of its
 // volumeMounts. subPaths are theirs by the same index, with variables expanded; nil for
-// none. Ensure must have reported the volumes as ready. A missing subPath is created,
-// and each is bind-mounted below the pod's directory, which may fail. Calling it again
+// none. Ensure must have reported the volumes as ready. A missing subPath is created, and each is bind-mounted below the pod's directory, which may fail. Calling it again
 // for a restarted container reuses the bind mounts that are still right. It blocks for
 // patience at most: a subPath that hangs, as on a dead mount, is an error, and the work
 // continues in the background. Errors are *pod.ReasonError with
@@ -98,7 +97,7 @@ func (m *Mounter) mountOf(p *v1.Pod, c *v1.Container, index int, sub string) (po
 	case sub != "":
 		hostPath, err = m.bindPart(k, subPath{
 			volume: t, content: hostPath, path: sub, container: c.Name, index: index,
-		})
+		}, subPathName(wanted, c))
 		if err != nil {
 			return pod.Mount{}, subPathError(wanted, c, err)
 		}
@@ -129,24 +128,38 @@ func (m *Mounter) mountOf(p *v1.Pod, c *v1.Container, index int, sub string) (po
 	}, nil
 }
 
-// bindPart is bindSubPath; for a live volume, while nobody writes it.
-func (m *Mounter) bindPart(k *kind, s subPath) (string, error) {
-	if k.live {
-		unlock, err := m.lockLive(context.Background(), s.volume.pod.UID)
-		if err != nil {
-			return "", err
-		}
-		defer unlock()
+// bindPart is bindSubPath; for a live volume, while nobody writes it. What a live volume
+// does not have is a key that is still to come, which nobody can create in a directory:
+// the pod is told that its container starts without it.
+func (m *Mounter) bindPart(k *kind, s subPath, told string) (string, error) {
+	if !k.live {
+		point, _, err := m.bindSubPath(s)
+		return point, err
 	}
-	return m.bindSubPath(s)
+	unlock, err := m.lockLive(context.Background(), s.volume.pod.UID)
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	point, made, err := m.bindSubPath(s)
+	if err == nil && made && m.options.Events != nil {
+		m.options.Events.Event(s.volume.pod, v1.EventTypeWarning, "SubPathNotFound", told+
+			" does not exist yet: the container gets an empty directory in its place, until it starts again after the key has appeared")
+	}
+	return point, err
 }
 
 // subPathError adds the subPath as it is written in the manifest to an error.
 func subPathError(m *v1.VolumeMount, c *v1.Container, err error) error {
+	return fmt.Errorf("%s: %w", subPathName(m, c), err)
+}
+
+// subPathName shows no value of a variable: it may be a Secret's.
+func subPathName(m *v1.VolumeMount, c *v1.Container) string {
 	if m.SubPathExpr != "" {
-		return fmt.Errorf("subPathExpr %q of volume %q for container %q: %w", m.SubPathExpr, m.Name, c.Name, err)
+		return fmt.Sprintf("subPathExpr %q of volume %q for container %q", m.SubPathExpr, m.Name, c.Name)
 	}
-	return fmt.Errorf("subPath %q of volume %q for container %q: %w", m.SubPath, m.Name, c.Name, err)
+	return fmt.Sprintf("subPath %q of volume %q for container %q", m.SubPath, m.Name, c.Name)
 }
 
 func volumeNamed(p *v1.Pod, name string) *v1.Volume {

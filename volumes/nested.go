@@ -26,17 +26,14 @@ func makeMountPoints(t target) error {
 	}
 	defer unix.Close(root)
 	for _, point := range points {
-		fd, err := openBeneath(root, point)
-		if err == nil { // may be a file, for the mount of a file
-			unix.Close(fd)
-			continue
-		}
+		fd, err := openBeneath(root, point) // may be a file, for the mount of a file
 		if errors.Is(err, unix.ENOENT) {
-			err = makeBeneath(root, point)
+			fd, err = makeBeneath(root, point)
 		}
 		if err != nil {
 			return fmt.Errorf("unable to create nested volume mountpoints: %s: %w", point, err)
 		}
+		unix.Close(fd)
 	}
 	return nil
 }

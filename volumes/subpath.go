@@ -7,6 +7,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -23,11 +24,8 @@ type subPath struct {
 	index     int // of the volumeMount
 }
 
-// errLeaves does not say where the path leads: that would leak facts about the host.
-var errLeaves = errors.New("it points outside the volume")
-
 // checkSubPath returns the cleaned path within a volume, or "" for the whole volume. The
-// errors in this file do not show the path, which may include the values of Secrets
+// errors of subPaths do not show the path, which may include the values of Secrets
 // through variables; subPathError adds the unexpanded one.
 func checkSubPath(sub string) (string, error) {
 	if sub == "" {
@@ -48,41 +46,52 @@ func checkSubPath(sub string) (string, error) {
 }
 
 // bindSubPath bind-mounts the subPath below the pod's directory and returns the mount
-// point. Containers of the pod may change the volume meanwhile, so only the opened file
-// is trusted, never a path that was checked before.
-func (m *Mounter) bindSubPath(s subPath) (string, error) {
+// point, and whether a directory was made because the volume did not have the path.
+// Containers of the pod may change the volume meanwhile, so only the opened file is
+// trusted, never a path that was checked before.
+func (m *Mounter) bindSubPath(s subPath) (point string, made bool, err error) {
 	volume, err := unix.Open(s.content, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return "", &fs.PathError{Op: "open", Path: s.content, Err: err}
+		return "", false, serverGone(&fs.PathError{Op: "open", Path: s.content, Err: err})
 	}
 	defer unix.Close(volume)
 	fd, err := openBeneath(volume, s.path)
 	if errors.Is(err, unix.ENOENT) {
-		if err = makeBeneath(volume, s.path); err == nil {
-			fd, err = openBeneath(volume, s.path)
-		}
+		fd, err = makeBeneath(volume, s.path)
+		made = true
 	}
 	if err != nil {
-		return "", err
+		return "", false, serverGone(err)
 	}
 	defer unix.Close(fd)
-	point, err := m.subPathMountPoint(s)
-	if err != nil {
-		return "", err
+	if point, err = m.subPathMountPoint(s); err != nil {
+		return "", false, err
 	}
 	bound, err := sameMount(point, fd)
 	if err != nil || bound {
-		return point, err
+		return point, made, err
 	}
 	if err := makeSubPathMountPoint(point, fd); err != nil {
-		return "", err
+		return "", false, err
 	}
 	// Not recursive, as in the kubelet.
-	source := "/proc/self/fd/" + strconv.Itoa(fd)
-	if err := unix.Mount(source, point, "", unix.MS_BIND, ""); err != nil {
-		return "", fmt.Errorf("bind to %s: %w", point, err)
+	if err := unix.Mount(procPath(fd), point, "", unix.MS_BIND, ""); err != nil {
+		return "", false, fmt.Errorf("bind to %s: %w", point, err)
 	}
-	return point, nil
+	return point, made, nil
+}
+
+func procPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
+
+// dead are the errors of a mount whose server or disk has gone.
+var dead = []error{unix.ENOTCONN, unix.ESTALE, unix.EIO, unix.ENODEV, unix.ENXIO, unix.EHOSTDOWN, unix.ESHUTDOWN}
+
+// serverGone adds what to do to the error of a volume that is itself a dead mount.
+func serverGone(err error) error {
+	if !slices.ContainsFunc(dead, func(d error) bool { return errors.Is(err, d) }) {
+		return err
+	}
+	return fmt.Errorf("%w (the volume's server or disk is gone: once the volume is mounted anew, the container starts)", err)
 }
 
 func (m *Mounter) subPathMountPoint(s subPath) (string, error) {
@@ -93,29 +102,80 @@ func (m *Mounter) subPathMountPoint(s subPath) (string, error) {
 }
 
 // sameMount says whether the file behind fd is already mounted at point. Anything else
-// there is unmounted: the subPath may lead to another file by now.
+// there is unmounted: the subPath may lead to another file by now, or the server of what
+// is mounted has ended (kubernetes/kubernetes#138856). The mount table tells what is
+// there, because a dead mount cannot be asked.
 func sameMount(point string, fd int) (bool, error) {
-	mounted, err := mountinfo.Mounted(point)
-	if errors.Is(err, fs.ErrNotExist) {
+	for {
+		table, err := mountinfo.GetMounts(nil)
+		if err != nil {
+			return false, fmt.Errorf("read the mount table: %w", err)
+		}
+		at := lastMount(table, func(i *mountinfo.Info) bool { return i.Mountpoint == point })
+		if at == nil {
+			return false, nil
+		}
+		same, err := sameFile(table, at, fd)
+		if err != nil || same {
+			return same, err
+		}
+		// Detached, because it may be busy, and a dead one may not be flushed. A container
+		// that uses it keeps its own mount of it.
+		if err := unix.Unmount(point, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH); err != nil {
+			return false, fmt.Errorf("unmount the previous bind mount on %s: %w", point, err)
+		}
+	}
+}
+
+// sameFile says whether what is mounted is the file behind fd. It asks the mounted file
+// system only if it is the file's own, which has just given an answer.
+func sameFile(table []*mountinfo.Info, at *mountinfo.Info, fd int) (bool, error) {
+	var want, have unix.Stat_t
+	if err := unix.Fstat(fd, &want); err != nil { // the path may be known although the server is gone
+		return false, serverGone(err)
+	}
+	own, err := mountBehind(table, fd)
+	if err != nil {
+		return false, err
+	}
+	if own != nil && (own.Major != at.Major || own.Minor != at.Minor) {
 		return false, nil
 	}
-	if err != nil || !mounted {
-		return false, err
+	if err := unix.Lstat(at.Mountpoint, &have); err != nil {
+		return false, nil // whatever it is, no container can use it
 	}
-	var want, have unix.Stat_t
-	if err := unix.Fstat(fd, &want); err != nil {
-		return false, err
+	return want.Dev == have.Dev && want.Ino == have.Ino, nil
+}
+
+// mountBehind returns the mount through which fd was opened, or nil if the table does not
+// have it.
+func mountBehind(table []*mountinfo.Info, fd int) (*mountinfo.Info, error) {
+	text, err := os.ReadFile("/proc/self/fdinfo/" + strconv.Itoa(fd)) // unlike statx(2), this asks no server
+	if err != nil {
+		return nil, err
 	}
-	if err := unix.Lstat(point, &have); err != nil {
-		return false, &fs.PathError{Op: "lstat", Path: point, Err: err}
+	for line := range strings.Lines(string(text)) {
+		value, found := strings.CutPrefix(line, "mnt_id:")
+		if !found {
+			continue
+		}
+		id, err := strconv.Atoi(strings.TrimSpace(value))
+		if err != nil {
+			return nil, fmt.Errorf("mount of descriptor %d: %w", fd, err)
+		}
+		return lastMount(table, func(i *mountinfo.Info) bool { return i.ID == id }), nil
 	}
-	if want.Dev == have.Dev && want.Ino == have.Ino {
-		return true, nil
+	return nil, nil
+}
+
+// lastMount returns the topmost of the mounts that are wanted, or nil.
+func lastMount(table []*mountinfo.Info, wanted func(*mountinfo.Info) bool) *mountinfo.Info {
+	for _, i := range slices.Backward(table) {
+		if wanted(i) {
+			return i
+		}
 	}
-	if err := unix.Unmount(point, unix.UMOUNT_NOFOLLOW); err != nil {
-		return false, fmt.Errorf("unmount the previous bind mount on %s: %w", point, err)
-	}
-	return false, nil
+	return nil
 }
 
 // makeSubPathMountPoint creates the mount point: a directory for a directory, an empty
@@ -145,72 +205,4 @@ func makeSubPathMountPoint(point string, fd int) error {
 		return err
 	}
 	return f.Close()
-}
-
-// openBeneath opens a path within dir. Links within the volume are followed (ConfigMaps
-// consist of them); the kernel rejects any that leads out.
-func openBeneath(dir int, name string) (int, error) {
-	fd, err := unix.Openat2(dir, name, &unix.OpenHow{
-		Flags:   unix.O_PATH | unix.O_CLOEXEC,
-		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS,
-	})
-	switch {
-	case errors.Is(err, unix.EXDEV):
-		return -1, errLeaves
-	case errors.Is(err, unix.ELOOP):
-		return -1, errors.New("it goes through a loop of symbolic links, or a link that may not be followed")
-	case err != nil:
-		return -1, err
-	}
-	return fd, nil
-}
-
-// makeBeneath creates the missing directories of the path, with the mode of the volume's
-// root as upstream does: a container that may write to the volume may then write to its
-// subPath.
-func makeBeneath(volume int, name string) error {
-	var root unix.Stat_t
-	if err := unix.Fstat(volume, &root); err != nil {
-		return err
-	}
-	if root.Mode&unix.S_IFMT != unix.S_IFDIR {
-		return errors.New("the volume is a file, not a directory")
-	}
-	parts := strings.Split(name, "/")
-	parent, err := unix.Dup(volume)
-	if err != nil {
-		return err
-	}
-	for i := range parts {
-		next, err := openBeneath(volume, path.Join(parts[:i+1]...))
-		if errors.Is(err, unix.ENOENT) {
-			next, err = makeStep(parent, parts[i], root.Mode&0o7777)
-		}
-		unix.Close(parent)
-		if err != nil {
-			return err
-		}
-		parent = next
-	}
-	return unix.Close(parent)
-}
-
-// makeStep creates one directory and opens it. It never follows a link, and changes the
-// mode of nothing that it did not create.
-func makeStep(parent int, name string, mode uint32) (int, error) {
-	if err := unix.Mkdirat(parent, name, mode&0o777); err != nil {
-		if errors.Is(err, unix.EEXIST) {
-			return -1, errors.New("a part of it is a dangling symbolic link")
-		}
-		return -1, fmt.Errorf("create one of its directories: %w", err)
-	}
-	fd, err := unix.Openat(parent, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return -1, fmt.Errorf("open one of its directories: %w", err)
-	}
-	if err := unix.Fchmod(fd, mode); err != nil { // mkdir obeyed the umask
-		unix.Close(fd)
-		return -1, fmt.Errorf("set the mode of one of its directories: %w", err)
-	}
-	return fd, nil
 }
