@@ -7,9 +7,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+
+	"podd/internal/pod"
 )
 
 // hostPath is a file or directory of the host. It has nothing below the pod's
@@ -67,20 +70,74 @@ func (m *Mounter) prerequisites(p *v1.Pod, used map[string]bool) [][]int {
 	return first
 }
 
+// holdTypes checks the hostPaths that a container mounts, and those before them that may
+// create a part of their paths, at each start of the container (ADR 0036): a runtime makes
+// a directory of the host in place of a path that is gone. Those of type *OrCreate are
+// created again.
+func (m *Mounter) holdTypes(o *setUp, c *v1.Container) error {
+	p := o.pod
+	needed := make([]bool, len(p.Spec.Volumes))
+	for i := range p.Spec.Volumes {
+		needed[i] = mountsVolume(c, p.Spec.Volumes[i].Name)
+	}
+	before := m.prerequisites(p, pod.UsedVolumes(p))
+	for i := len(needed) - 1; i >= 0; i-- {
+		for _, earlier := range before[i] {
+			needed[earlier] = needed[earlier] || needed[i]
+		}
+	}
+	for i := range p.Spec.Volumes {
+		v := &p.Spec.Volumes[i]
+		if !needed[i] {
+			continue
+		}
+		k, t, err := m.find(p, v)
+		if err != nil || k.plugin != hostPathPlugin {
+			continue // mountOf reports the error
+		}
+		m.setVolume(o, v.Name)
+		if err := k.setUp(context.Background(), t); err != nil {
+			return fmt.Errorf("%w (the container starts once that has been put right)", setUpFailed(v, err))
+		}
+	}
+	return nil
+}
+
+// hasTypes says whether a container mounts a hostPath whose type must hold.
+func (m *Mounter) hasTypes(p *v1.Pod, c *v1.Container) bool {
+	for i := range p.Spec.Volumes {
+		if !mountsVolume(c, p.Spec.Volumes[i].Name) {
+			continue
+		}
+		k, t, err := m.find(p, &p.Spec.Volumes[i])
+		if err != nil || k.plugin != hostPathPlugin {
+			continue
+		}
+		if kind := hostPathOf(t).Type; kind != nil && *kind != v1.HostPathUnset {
+			return true
+		}
+	}
+	return false
+}
+
+func mountsVolume(c *v1.Container, volume string) bool {
+	return slices.ContainsFunc(c.VolumeMounts, func(m v1.VolumeMount) bool { return m.Name == volume })
+}
+
 // within says whether path is dir or below it; both are cleaned.
 func within(path, dir string) bool {
 	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
 }
 
-// refresh does not check the type again: later changes of the path must not keep a
-// container from restarting.
+// refresh does nothing: each start of a container checks the types of what it mounts
+// (holdTypes).
 func (hostPath) refresh(context.Context, target) error { return nil }
 
 // tearDown leaves the host's data alone.
 func (hostPath) tearDown(context.Context, string) error { return nil }
 
-// setUp checks the type that the manifest asks for, as the kubelet does: once,
-// when the volume is first set up.
+// setUp checks the type that the manifest asks for, and creates what it allows to be
+// created. It may be called again at any time.
 func (hostPath) setUp(_ context.Context, t target) error {
 	source := hostPathOf(t)
 	if source.Type == nil || *source.Type == v1.HostPathUnset {

@@ -16,9 +16,10 @@ import (
 
 // Mounts returns the mounts of one of the pod's containers, in the order of its
 // volumeMounts. subPaths are theirs by the same index, with variables expanded; nil for
-// none. Ensure must have reported the volumes as ready. A missing subPath is created, and each is bind-mounted below the pod's directory, which may fail. Calling it again
+// none. Ensure must have reported the volumes as ready. The types of hostPaths are checked
+// again. A missing subPath is created, and each is bind-mounted below the pod's directory, which may fail. Calling it again
 // for a restarted container reuses the bind mounts that are still right. It blocks for
-// patience at most: a subPath that hangs, as on a dead mount, is an error, and the work
+// patience at most: a subPath or a hostPath's type that hangs, as on a dead mount, is an error, and the work
 // continues in the background. Errors are *pod.ReasonError with
 // CreateContainerConfigError.
 func (m *Mounter) Mounts(p *v1.Pod, c *v1.Container, subPaths []string) ([]pod.Mount, error) {
@@ -32,7 +33,7 @@ func (m *Mounter) Mounts(p *v1.Pod, c *v1.Container, subPaths []string) ([]pod.M
 		return nil, pod.WithReason(pod.ReasonCreateContainerConfigError, cmp.Or(m.hung(p.UID), err))
 	}
 	o := &setUp{pod: p, since: time.Now()}
-	if !slices.ContainsFunc(subPaths, func(sub string) bool { return sub != "" }) { // cannot block
+	if !m.hasTypes(p, c) && !slices.ContainsFunc(subPaths, func(sub string) bool { return sub != "" }) { // cannot block
 		defer unlock()
 		return m.mountsOf(o, c, subPaths)
 	}
@@ -58,6 +59,9 @@ func (m *Mounter) Mounts(p *v1.Pod, c *v1.Container, subPaths []string) ([]pod.M
 
 // mountsOf returns the mounts of a container; the pod's lock is held.
 func (m *Mounter) mountsOf(o *setUp, c *v1.Container, subPaths []string) ([]pod.Mount, error) {
+	if err := m.holdTypes(o, c); err != nil {
+		return nil, pod.WithReason(pod.ReasonCreateContainerConfigError, err)
+	}
 	mounts := make([]pod.Mount, 0, len(c.VolumeMounts))
 	for i := range c.VolumeMounts {
 		sub := ""

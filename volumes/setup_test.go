@@ -263,9 +263,9 @@ func TestHostPathTypes(t *testing.T) {
 	mustBe(t, file, "mine")
 }
 
-// The type is checked when the volume is first set up: later changes of the path must not
-// keep a container from restarting.
-func TestTheTypeOfAHostPathIsCheckedOnce(t *testing.T) {
+// Setting up what is set up is not the start of a container, which checks the type
+// (TestTheTypeOfAHostPathHoldsAtEachStartOfAContainer).
+func TestTheTypeOfAHostPathKeepsNoSetUpPodFromGoingOn(t *testing.T) {
 	m := newMounter(t)
 	path := mkdir(t, filepath.Join(tempDir(t), "d"))
 	p := aPod("u1", host("v", path, v1.HostPathDirectory))
