@@ -62,8 +62,9 @@ func (m *Mounter) Remove(ctx context.Context, uid pod.UID) error {
 	return fmt.Errorf("%s is kept: %s", what, why)
 }
 
-// Release unmounts what is mounted below the pod's directory and deletes nothing. It is
-// for a completed pod that is still desired, so that its tmpfs mounts free their memory.
+// Release unmounts what is mounted below the pod's directory, and removes the directories
+// of volumes that are empty then, such as those of tmpfs mounts. It is for a completed pod
+// that is still desired, so that its memory is freed. Data on disk stays.
 // What cannot be unmounted now is left to TearDown. No container of the pod may run, now
 // or later.
 func (m *Mounter) Release(ctx context.Context, uid pod.UID) error {
@@ -84,7 +85,34 @@ func (m *Mounter) Release(ctx context.Context, uid pod.UID) error {
 	m.mu.Lock()
 	m.unmarkLocked(uid)
 	m.mu.Unlock()
-	return m.unmount(ctx, uid)
+	if err := m.unmount(ctx, uid); err != nil {
+		return err
+	}
+	return m.removeEmpty(uid)
+}
+
+// removeEmpty removes the directories of the pod's volumes that have no content. One that
+// is in use, or that has content, stays.
+func (m *Mounter) removeEmpty(uid pod.UID) error {
+	var errs []error
+	for i := range m.kinds {
+		dir := m.dirs.Volume(uid, m.kinds[i].plugin, "")
+		entries, err := os.ReadDir(dir)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+		for _, e := range entries {
+			path := filepath.Join(dir, e.Name())
+			err := unix.Rmdir(path)
+			switch {
+			case err == nil, errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR):
+			case errors.Is(err, unix.ENOTEMPTY), errors.Is(err, unix.EEXIST), errors.Is(err, unix.EBUSY):
+			default:
+				errs = append(errs, &fs.PathError{Op: "rmdir", Path: path, Err: err})
+			}
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // Discard is Release and also deletes the pod's emptyDirs: for an evicted pod, to

@@ -426,6 +426,9 @@ func TestReleaseFreesMemoryAndKeepsTerminationMessages(t *testing.T) {
 	}
 	mustBe(t, dir+"/containers/web/1", "bye")
 	mustBe(t, dir+"/volumes/kubernetes.io~empty-dir/disk/data", "on disk")
+	if _, err := os.Lstat(dir + "/volumes/kubernetes.io~empty-dir/mem"); !os.IsNotExist(err) {
+		t.Errorf("the directory of the volume in memory is still there (%v)", err)
+	}
 	mustTearDown(t, m, "u1")
 	mustBeGone(t, m, "u1")
 	if err := m.Release(t.Context(), "u1"); err != nil {
