@@ -100,5 +100,5 @@ func (d Dirs) VolumeOf(uid pod.UID, path string) string {
 
 // Logs is the pod's log directory.
 func (d Dirs) Logs(namespace, name string, uid pod.UID) string {
-	return filepath.Join(d.PodLogs, namespace+"_"+name+"_"+string(uid))
+	return filepath.Join(d.PodLogs, pod.LogDirectory(namespace, name, uid))
 }

@@ -93,6 +93,15 @@ func TestNothingIsMadeOverAContainersOwnFiles(t *testing.T) {
 
 // TestALinkIsMadeOnceForEachContainer: observing a pod that does not change writes
 // nothing.
+// Such a directory cannot exist, and its removal would fail at every start.
+func TestLogsWithATooLongNameAreGone(t *testing.T) {
+	d := newDisk(t)
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: strings.Repeat("n", 63), Name: strings.Repeat("p", 190), UID: "u"}}
+	if err := d.RemoveLogs(p); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestALinkIsMadeOnceForEachContainer(t *testing.T) {
 	d := newDisk(t)
 	p := aPod()

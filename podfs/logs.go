@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 
 	"podd/internal/pod"
@@ -193,7 +194,11 @@ func (f *Files) RemoveLogs(p *v1.Pod) error {
 	if p.Namespace == "" || p.Name == "" || p.UID == "" || strings.ContainsRune(p.Namespace+p.Name+string(p.UID), filepath.Separator) {
 		return fmt.Errorf("remove pod logs: %q/%q %q does not name a pod", p.Namespace, p.Name, p.UID)
 	}
-	if err := os.RemoveAll(f.dirs.Logs(p.Namespace, p.Name, p.UID)); err != nil {
+	err := os.RemoveAll(f.dirs.Logs(p.Namespace, p.Name, p.UID))
+	if errors.Is(err, unix.ENAMETOOLONG) {
+		return nil // no file system has such a directory: there never was one
+	}
+	if err != nil {
 		return fmt.Errorf("remove pod logs: %w", err)
 	}
 	return nil

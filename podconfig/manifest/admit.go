@@ -59,6 +59,10 @@ func admit(p *v1.Pod, opt Options, lines map[string]int, content *yaml.Node) []f
 			shorten(p.Name), msgs[0]), "use a shorter name")
 	}
 	p.UID = identity(opt, namespace, given, content)
+	if n := len(pod.LogDirectory(p.Namespace, p.Name, p.UID)) - pod.LongestFileName; len(out) == 0 && n > 0 {
+		add("metadata.name", fmt.Sprintf("the pod cannot start: the name of its log directory (namespace, name, a dash and the node's name, UID) is %d bytes longer than the %d of a file name",
+			n, pod.LongestFileName), fmt.Sprintf("use a name or a namespace that is at least %d characters shorter", n))
+	}
 	annotate(p, opt)
 	return out
 }

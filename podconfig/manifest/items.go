@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+
+	"podd/internal/pod"
 )
 
 // itemDoubts: upstream looks neither whether items of one source are at one path,
@@ -39,7 +41,7 @@ func itemDoubts(p *v1.Pod) []doubt {
 
 // Of a file: the kernel's bound for a name, and upstream's for a path, in bytes.
 const (
-	longestName = 255
+	longestName = pod.LongestFileName
 	longestPath = 4096
 )
 
