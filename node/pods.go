@@ -163,7 +163,7 @@ func (n *parts) inputs() *podenv.Resolver {
 		NodeName: cfg.NodeName, NodeIPs: n.addresses.now, Allocatable: n.resources.Allocatable,
 		ClusterDNS: texts(cfg.ClusterDNS), ClusterDomain: cfg.ClusterDomain, ResolvConf: configuredResolvConf(cfg.ResolvConf),
 		CgroupParent: n.cgroups.Parent, Objects: n.objects, Services: n.services(), Volumes: n.volumes,
-		UserNamespace: userNamespaces(cfg, n.dirs(), n.network != nil, n.log),
+		OwnNetwork: n.network != nil, UserNamespace: userNamespaces(cfg, n.dirs(), n.network != nil, n.log),
 	})
 }
 

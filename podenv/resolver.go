@@ -44,6 +44,9 @@ type Config struct {
 	// the first, and how many. nil rejects such pods.
 	UserNamespace func(uid pod.UID) (first, length uint32, err error)
 
+	// OwnNetwork: the pod network is podd's, which has addresses of IPv4 only.
+	OwnNetwork bool
+
 	// Objects has the ConfigMaps and Secrets; nil for none.
 	Objects Objects
 	// Services are the cluster's; nil for a node without one.
@@ -75,6 +78,11 @@ func New(cfg Config) *Resolver {
 func (r *Resolver) Sandbox(p *v1.Pod) (in pod.SandboxInputs, err error) {
 	if in.DNS, in.Warnings, err = r.dns(p); err != nil {
 		return in, err
+	}
+	if r.cfg.OwnNetwork {
+		for _, dead := range pod.DeadPorts(p) {
+			in.Warnings = append(in.Warnings, pod.Warning{Reason: "HostPortUnreachable", Message: dead.String()})
+		}
 	}
 	if !p.Spec.HostNetwork {
 		if in.Hostname, err = kernelHostname(p, r.cfg.ClusterDomain); err != nil {

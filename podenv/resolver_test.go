@@ -44,6 +44,24 @@ func TestSandboxInputs(t *testing.T) {
 	}
 }
 
+// The ports would be dead without a word.
+func TestAHostIPThatPoddsNetworkCannotForwardIsTold(t *testing.T) {
+	p := webPod(v1.PodSpec{Containers: []v1.Container{{Name: "web", Ports: []v1.ContainerPort{
+		{ContainerPort: 80, HostPort: 8080, HostIP: "::1"}, {ContainerPort: 80, HostPort: 8081, HostIP: "0.0.0.0"}, {ContainerPort: 80, HostIP: "::1"},
+	}}}})
+	in, err := New(Config{OwnNetwork: true}).Sandbox(p)
+	if err != nil || len(in.Warnings) != 1 || in.Warnings[0].Reason != "HostPortUnreachable" || !strings.Contains(in.Warnings[0].Message, "host port 8080 of web") {
+		t.Errorf("on podd's network: got %+v, %v", in.Warnings, err)
+	}
+	if in, err := New(Config{}).Sandbox(p); err != nil || len(in.Warnings) != 0 {
+		t.Errorf("on another network: got %+v, %v", in.Warnings, err)
+	}
+	p.Spec.HostNetwork = true
+	if in, err := New(Config{OwnNetwork: true}).Sandbox(p); err != nil || len(in.Warnings) != 0 {
+		t.Errorf("on the host's network: got %+v, %v", in.Warnings, err)
+	}
+}
+
 // On one machine without a cluster nobody chose ClusterFirst: it is a default.
 func TestNobodyIsWarnedOfAClusterThatIsNotThere(t *testing.T) {
 	in, err := New(Config{}).Sandbox(webPod(v1.PodSpec{DNSPolicy: v1.DNSClusterFirst}))

@@ -45,7 +45,25 @@ func slips(p *v1.Pod) []doubt {
 			out = append(out, sizeSlip(path+".emptyDir.sizeLimit", "a volume", *v.EmptyDir.SizeLimit)...)
 		}
 	}
+	out = append(out, hostIPSlips(p)...)
 	return append(out, sysctlSlips(p)...)
+}
+
+// hostIPSlips: the ports are dead without a word of the runtime.
+func hostIPSlips(p *v1.Pod) []doubt {
+	dead := map[string]pod.DeadPort{}
+	for _, d := range pod.DeadPorts(p) {
+		dead[fmt.Sprint(d.Container, "/", d.Index)] = d
+	}
+	var out []doubt
+	visitContainers(p, func(path string, c *v1.Container) {
+		for i := range c.Ports {
+			if d, ok := dead[fmt.Sprint(c.Name, "/", i)]; ok {
+				out = append(out, doubt{fmt.Sprintf("%s.ports[%d].hostIP", path, i), d.String(), "write an address of IPv4, such as 127.0.0.1, or leave hostIP out for all of them"})
+			}
+		}
+	})
+	return out
 }
 
 // volumeImageSlip: upstream lets templates leave the reference out, and static pods

@@ -1,0 +1,38 @@
+package pod
+
+import (
+	"fmt"
+	"net/netip"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// DeadPort is a host port of a container at which nothing can answer.
+type DeadPort struct {
+	Container string
+	// Index is that of the port in the container's ports.
+	Index int
+	Port  v1.ContainerPort
+}
+
+func (d DeadPort) String() string {
+	return fmt.Sprintf("nothing answers at host port %d of %s: podd's pod network has IPv4 addresses only, and hostIP %s is one of IPv6",
+		d.Port.HostPort, d.Container, d.Port.HostIP)
+}
+
+// DeadPorts are the host ports of a pod that a pod network of IPv4 cannot forward, because their
+// hostIP is of IPv6: ::, too, has no address of IPv4 in it there.
+func DeadPorts(p *v1.Pod) []DeadPort {
+	if p.Spec.HostNetwork {
+		return nil
+	}
+	var out []DeadPort
+	for c := range ContainerSpecs(&p.Spec) {
+		for i, port := range c.Ports {
+			if ip, err := netip.ParseAddr(port.HostIP); err == nil && port.HostPort > 0 && ip.Is6() && !ip.Is4In6() {
+				out = append(out, DeadPort{c.Name, i, port})
+			}
+		}
+	}
+	return out
+}
