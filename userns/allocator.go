@@ -29,6 +29,10 @@ func (r Range) overlaps(o Range) bool {
 	return uint64(r.First) < o.end() && uint64(o.First) < r.end()
 }
 
+// usable is false for a range with the ID 4294967295, which stands for none: the kernel accepts no
+// mapping of it, so that nothing starts in such a range. Upstream's range of the node has it, too.
+func (r Range) usable() bool { return r.end() <= math.MaxUint32 }
+
 // Config configures an Allocator.
 type Config struct {
 	// Dirs has the pods' directories.
@@ -95,7 +99,7 @@ func (a *Allocator) check() error {
 		return fmt.Errorf("user namespaces from ID %d: the first %d IDs are reserved for the node", a.node.First, a.length)
 	case a.node.First%a.length != 0, a.node.Length%a.length != 0:
 		return fmt.Errorf("user namespaces in the %d IDs from %d: both must be multiples of %d", a.node.Length, a.node.First, a.length)
-	case a.node.Length == 0:
+	case a.node.Length == 0, !(Range{a.node.First, a.length}).usable():
 		return errors.New("user namespaces: the node has no IDs for them")
 	}
 	return nil
@@ -134,6 +138,9 @@ func (a *Allocator) Of(uid pod.UID) (Range, error) {
 func (a *Allocator) recallLocked(uid pod.UID) (Range, error) {
 	file := a.file(uid)
 	r, err := readRecord(file)
+	if !r.usable() {
+		r = Range{} // of an older podd: nothing has started in it, and the pod gets another
+	}
 	if err == nil && r != (Range{}) {
 		for other, held := range a.byPod {
 			if other != uid && held.overlaps(r) {
@@ -169,7 +176,7 @@ func (a *Allocator) freeLocked() (Range, error) {
 	for i := range slots {
 		slot := (a.nextOne + i) % slots
 		r := Range{First: a.node.First + slot*a.length, Length: a.length}
-		if !slices.ContainsFunc(taken, r.overlaps) {
+		if r.usable() && !slices.ContainsFunc(taken, r.overlaps) {
 			a.nextOne = (slot + 1) % slots
 			return r, nil
 		}

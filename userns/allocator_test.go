@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -145,18 +146,46 @@ func TestConfiguration(t *testing.T) {
 		{Node: Range{65536, 65537}},
 		{Node: Range{65536, 0}},
 		{Length: 2 * 65536, Node: Range{65536, 65536}},
+		{Length: 1 << 31}, // the first half is the node's, and the second ends with the invalid ID
 	} {
 		c.Dirs = podfs.Dirs{Root: t.TempDir()}
 		if _, err := New(c); err == nil {
 			t.Errorf("%+v: got no error", c)
 		}
 	}
-	a := open(t, Config{Dirs: podfs.Dirs{Root: t.TempDir()}, Length: 1 << 31})
-	if got := of(t, a, "one"); got != (Range{1 << 31, 1 << 31}) {
-		t.Errorf("half of all IDs: got %v", got)
+	a := open(t, Config{Dirs: podfs.Dirs{Root: t.TempDir()}, Length: 1 << 30})
+	if got := of(t, a, "one"); got != (Range{1 << 30, 1 << 30}) {
+		t.Errorf("a quarter of all IDs: got %v", got)
 	}
 	if _, err := a.Of("../x"); err == nil {
 		t.Error("a UID that leads elsewhere: got no error")
+	}
+}
+
+// The last of 32 bits of IDs stands for none, and no user namespace maps it.
+func TestTheRangeThatEndsWithTheInvalidIDIsNeverUsed(t *testing.T) {
+	const last = 1<<32 - 65536
+	cfg := Config{Dirs: podfs.Dirs{Root: t.TempDir()}, Node: Range{last - 65536, 2 * 65536}}
+	before := cfg.Dirs.UserNamespace("before")
+	if err := os.MkdirAll(filepath.Dir(before), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := writeRecord(before, Range{last, 65536}); err != nil {
+		t.Fatal(err)
+	}
+	a := open(t, cfg)
+	if got, want := of(t, a, "before"), (Range{last - 65536, 65536}); got != want {
+		t.Errorf("a pod with a record of the last range: got %v, want %v", got, want)
+	}
+	if got := of(t, open(t, cfg), "before"); got.First != last-65536 {
+		t.Errorf("after a restart: got %v", got)
+	}
+	if got, err := a.Of("other"); err == nil {
+		t.Errorf("all other ranges are taken: got %v", got)
+	}
+	cfg.Node = Range{last, 65536}
+	if _, err := New(cfg); err == nil {
+		t.Error("a node that has only the last range: got no error")
 	}
 }
 
