@@ -41,6 +41,35 @@ type sandboxes struct {
 	network *cni.Network // nil if podd does not manage the network
 	objects *objects.Store
 	failed  poke
+	image   sandboxImage
+}
+
+// sandboxImage is the image of the sandboxes of podd's own runtime. The runtime pulls it from
+// its registry when it is missing, and it has none: it comes from an archive.
+type sandboxImage struct {
+	name     string // empty for a runtime that cannot import archives
+	status   func(ctx context.Context, image string) (*pod.Image, error)
+	archives interface {
+		Missing(image string)
+		WaitBriefly(ctx context.Context) error
+	}
+}
+
+// restored has the image imported again if it was removed, as by crictl rmi --prune, and reports
+// whether it is there now.
+func (s sandboxImage) restored(ctx context.Context) bool {
+	if s.name == "" {
+		return false
+	}
+	if image, err := s.status(ctx, s.name); err != nil || image != nil {
+		return false
+	}
+	s.archives.Missing(s.name)
+	if s.archives.WaitBriefly(ctx) != nil {
+		return false
+	}
+	image, err := s.status(ctx, s.name)
+	return err == nil && image != nil
 }
 
 // Handler returns the runtime handler of a pod. A pod of an apiserver names a RuntimeClass,
@@ -56,9 +85,12 @@ func (s sandboxes) Handler(ctx context.Context, p *v1.Pod) (string, error) {
 	return s.Client.HandlerOfClass(ctx, p, class.Handler)
 }
 
-// RunSandbox explains a network that is not ready.
+// RunSandbox restores a sandbox image that was removed, and explains a network that is not ready.
 func (s sandboxes) RunSandbox(ctx context.Context, req pod.SandboxRequest) (string, error) {
 	id, err := s.Client.RunSandbox(ctx, req)
+	if err != nil && !errors.Is(err, pod.ErrUnavailable) && !errors.Is(err, pod.ErrNetworkNotReady) && !errors.Is(err, pod.ErrNameReserved) && s.image.restored(ctx) {
+		id, err = s.Client.RunSandbox(ctx, req)
+	}
 	s.failed.on(err)
 	if taken, ok := errors.AsType[*pod.NameReservedError](err); ok && s.network != nil && bundle.Abandoned(ctx, s.Endpoint(), taken.Holder) {
 		return id, fmt.Errorf("%w; %w", err, pod.ErrNameLost)

@@ -181,7 +181,7 @@ func (n *parts) forAgent() agent.Parts {
 	groups := podCgroups{n.cgroups, n.client, n.callFailed, cgroupDurations(n.registry)}
 	return agent.Parts{
 		Observer: observer{n.client, cgroup.NewOOMWitness(n.cgroups.Kills, n.log)}, Inputs: n.inputs(), Files: n.files,
-		Sandboxes: sandboxes{n.client, n.network, n.objects, n.callFailed}, Containers: containers{n.client, n.callFailed}, Images: n.images, Volumes: n.volumes,
+		Sandboxes: sandboxes{n.client, n.network, n.objects, n.callFailed, n.sandboxImage()}, Containers: containers{n.client, n.callFailed}, Images: n.images, Volumes: n.volumes,
 		Cgroups: groups, Admitter: n.admission, Devices: n.devices, Claims: n.podClaims(), Limits: n.limits(), Resizer: resizer{groups, n.admission}, Probes: n.prober, Hooks: n.hooks,
 		HostIP: n.hostIP, NodeIPs: n.addresses.now(),
 	}
@@ -214,6 +214,14 @@ func (n *parts) start(ctx context.Context, g *errgroup.Group, started time.Time)
 		start(ctx, g, "image directory", n.archives.Run)
 		start(ctx, g, "image directory", n.recheckArchives)
 	}
+}
+
+// sandboxImage is the image of all sandboxes, if podd chooses it and can import it.
+func (n *parts) sandboxImage() sandboxImage {
+	if n.network == nil || !n.facts.imports() {
+		return sandboxImage{}
+	}
+	return sandboxImage{name: n.own.SandboxImage, status: n.client.ImageStatus, archives: n.archives}
 }
 
 // recheckArchives re-imports images that the runtime has lost.
