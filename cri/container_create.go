@@ -44,7 +44,7 @@ func (c *Client) CreateContainer(ctx context.Context, req pod.ContainerRequest) 
 		c.roster.createdContainer(req.Pod.UID, id, req.Sandbox.ID)
 	} else {
 		c.roster.doubtful(req.Pod.UID)
-		err = mapError("", err)
+		err = mapRedacted("", err, withoutValues(req.Inputs.Env.Hidden()...))
 		if ambiguous(err) && ctx.Err() == nil {
 			id = c.findContainer(ctx, req.Sandbox.ID, config.Metadata)
 		}
@@ -116,7 +116,7 @@ func (c *Client) findContainer(ctx context.Context, sandbox string, meta *runtim
 func (c *Client) StartContainer(ctx context.Context, id string) error {
 	_, err := c.runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: id})
 	if err != nil {
-		return pod.WithReason(pod.ReasonRunContainerError, mapError("", err))
+		return pod.WithReason(pod.ReasonRunContainerError, c.containerError(ctx, id, err))
 	}
 	return nil
 }

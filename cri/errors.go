@@ -39,7 +39,10 @@ func (e *callError) Unwrap() error { return e.class }
 // mapError is the one place where the runtime's codes and messages are mapped to
 // podd's errors. call says what was tried; it is empty if the runtime's own message
 // becomes a status message, as in the kubelet.
-func mapError(call string, err error) error {
+func mapError(call string, err error) error { return mapRedacted(call, err, nil) }
+
+// mapRedacted is mapError of a message that may have confidential values.
+func mapRedacted(call string, err error, redact redaction) error {
 	if err == nil {
 		return nil
 	}
@@ -55,10 +58,14 @@ func mapError(call string, err error) error {
 		st = status.New(code, err.Error())
 	}
 	msg := st.Message()
+	class := classOf(st.Code(), msg[:min(len(msg), maxMessage)])
+	if redact != nil {
+		msg = redact.of(msg)
+	}
 	if len(msg) > maxMessage {
 		msg = strings.ToValidUTF8(msg[:maxMessage], "") + "…"
 	}
-	return &callError{call: call, code: st.Code(), message: msg, class: classOf(st.Code(), msg)}
+	return &callError{call: call, code: st.Code(), message: msg, class: class}
 }
 
 // networkTexts are the messages of runtimes for a missing pod network, which has no

@@ -65,7 +65,7 @@ func (c *Client) execute(ctx context.Context, id string, cmd []string, timeout t
 	if status.Code(err) == codes.ResourceExhausted {
 		return nil, fmt.Errorf("%q wrote more than %d MiB", strings.Join(cmd, " "), maxExecReply>>20)
 	}
-	err = mapError("", err)
+	err = c.containerError(ctx, id, err)
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		err = fmt.Errorf("command %w: %q timed out after %s", pod.ErrTimeout, strings.Join(cmd, " "), timeout)
 	}

@@ -32,9 +32,17 @@ func (c *Client) Inspect(ctx context.Context, id string) (Inspection, error) {
 		return Inspection{}, mapError(call, err)
 	}
 	out := Inspection{State: containerState(r.GetStatus().GetState())}
+	if out.PID, out.Spec, err = info(r); err != nil {
+		return out, fmt.Errorf("%s: read the runtime's information about it: %w", call, err)
+	}
+	return out, nil
+}
+
+// info reads what a verbose answer tells beyond CRI's own fields.
+func info(r *runtimeapi.ContainerStatusResponse) (pid int, spec *specs.Spec, err error) {
 	text, told := r.GetInfo()["info"]
 	if !told {
-		return out, nil
+		return 0, nil, nil
 	}
 	var info struct {
 		PID  int         `json:"pid"`
@@ -42,8 +50,7 @@ func (c *Client) Inspect(ctx context.Context, id string) (Inspection, error) {
 	}
 	// The decoder's error names types and offsets, no values.
 	if err := json.Unmarshal([]byte(text), &info); err != nil {
-		return out, fmt.Errorf("%s: read the runtime's information about it: %w", call, err)
+		return 0, nil, err
 	}
-	out.PID, out.Spec = info.PID, info.Spec
-	return out, nil
+	return info.PID, info.Spec, nil
 }

@@ -224,7 +224,7 @@ func (c *Client) containerStatus(ctx context.Context, k *runtimeapi.Container) (
 	if err != nil || st == nil {
 		return nil, err
 	}
-	return c.observedContainer(k.PodSandboxId, st), nil
+	return c.observedContainer(ctx, k.PodSandboxId, st), nil
 }
 
 // askContainer returns the status of a container; nil if it does not exist.
@@ -242,11 +242,11 @@ func (c *Client) askContainer(ctx context.Context, id string) (*runtimeapi.Conta
 }
 
 // observedContainer is a container by its status and by what lies on the host.
-func (c *Client) observedContainer(sandbox string, st *runtimeapi.ContainerStatus) *pod.Container {
+func (c *Client) observedContainer(ctx context.Context, sandbox string, st *runtimeapi.ContainerStatus) *pod.Container {
 	out := fromContainerStatus(sandbox, st)
 	out.Kept = c.keptSpec(pod.UID(st.Labels[spec.LabelPodUID]), out.Name, st.Annotations)
 	if out.State == pod.ContainerExited {
-		out.Message = joinMessages(out.Message, c.terminationMessage(st))
+		out.Message = joinMessages(c.redactedMessage(ctx, st), c.terminationMessage(st))
 	}
 	out.TerminationLog = c.ownMessageFile(st)
 	return &out

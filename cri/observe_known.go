@@ -44,7 +44,7 @@ func (c *Client) observeByID(ctx context.Context, uid pod.UID) (seen pod.Observe
 		g.Go(func() error {
 			st, err := c.askContainer(call, id)
 			if st != nil {
-				identities[i], containers[i] = st, c.observedContainer(sandboxOf[id], st)
+				identities[i], containers[i] = st, c.observedContainer(ctx, sandboxOf[id], st)
 			}
 			return err
 		})

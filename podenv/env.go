@@ -30,11 +30,12 @@ func (r *Resolver) environment(p *v1.Pod, c *v1.Container, podIPs []string) (env
 	for i := range c.Env {
 		e := &c.Env[i]
 		var value string
-		ok := true
+		ok, confidential := true, false
 		switch from := e.ValueFrom; {
 		case e.Value != "" || from == nil:
 			value = pod.Expand(e.Value, func(name string) (string, bool) {
 				if v, own := env.Values[name]; own {
+					confidential = confidential || env.Confidential[name]
 					return v, true
 				}
 				v, ok := services.Values[name]
@@ -43,8 +44,10 @@ func (r *Resolver) environment(p *v1.Pod, c *v1.Container, podIPs []string) (env
 		case from.ConfigMapKeyRef != nil:
 			value, ok, err = objects.ofConfigMap(from.ConfigMapKeyRef)
 		case from.SecretKeyRef != nil:
+			confidential = true
 			value, ok, err = objects.ofSecret(from.SecretKeyRef)
 		default:
+			confidential = from.FileKeyRef != nil
 			if value, ok, err = r.nodeValue(p, c, from, podIPs); err != nil {
 				err = fmt.Errorf("env %s: %w", e.Name, err)
 			}
@@ -52,7 +55,10 @@ func (r *Resolver) environment(p *v1.Pod, c *v1.Container, podIPs []string) (env
 		if err != nil {
 			return env, err
 		}
-		if ok {
+		switch {
+		case ok && confidential:
+			env.SetConfidential(e.Name, value)
+		case ok:
 			env.Set(e.Name, value)
 		}
 	}

@@ -99,7 +99,7 @@ func (o *objectReader) all(from v1.EnvFromSource, env *pod.Environment) error {
 			if err := o.usable("Secret", ref.Name, key, string(object.Data[key])); err != nil {
 				return err
 			}
-			env.Set(from.Prefix+key, string(object.Data[key]))
+			env.SetConfidential(from.Prefix+key, string(object.Data[key]))
 		}
 	}
 	return nil

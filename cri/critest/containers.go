@@ -2,11 +2,13 @@ package critest
 
 import (
 	"context"
+	"encoding/json"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
+	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -162,10 +164,28 @@ func (s *Server) ContainerStatus(_ context.Context, r *runtimeapi.ContainerStatu
 		return nil, status.Errorf(codes.NotFound, "an error occurred when try to find container %q: not found", r.ContainerId)
 	}
 	answer := &runtimeapi.ContainerStatusResponse{Status: containerStatus(c)}
-	if info := c.Data.script.Info; info != "" && r.Verbose {
+	info := c.Data.script.Info
+	if c.Data.script.TellSpec {
+		info = specOf(c.Data.config)
+	}
+	if info != "" && r.Verbose {
 		answer.Info = map[string]string{"info": info}
 	}
 	return answer, nil
+}
+
+// specOf is containerd's information about a container: its specification, as far as the
+// configuration has it.
+func specOf(config *runtimeapi.ContainerConfig) string {
+	process := &specs.Process{Args: slices.Concat(config.Command, config.Args)}
+	for _, e := range config.Envs {
+		process.Env = append(process.Env, e.Key+"="+string(e.Value))
+	}
+	text, err := json.Marshal(map[string]any{"runtimeSpec": &specs.Spec{Process: process}})
+	if err != nil {
+		panic(err) // a value of the test's own
+	}
+	return string(text)
 }
 
 // ContainerStats has the writable layer alone, and answers NotFound for what is not

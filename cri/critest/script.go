@@ -32,6 +32,8 @@ type Script struct {
 	// Info is what a verbose status tells under "info", as containerd does, from the
 	// start on; empty is nothing.
 	Info string
+	// TellSpec makes Info the specification that the configuration asks for.
+	TellSpec bool
 	// Layer is how many bytes the runtime says that it has written outside of its
 	// volumes, on a file system that is mounted at critest.LayersOn.
 	Layer uint64

@@ -101,6 +101,7 @@ func containerAnnotations(o Options, req pod.ContainerRequest) (map[string]strin
 	for key, value := range map[string]string{
 		pod.AnnotationSource: string(req.Source), pod.AnnotationKept: req.Kept, AnnotationPreStop: preStop, AnnotationPorts: ports,
 		pod.AnnotationImageVolumes: volumes, pod.AnnotationObjects: req.Contents.Text(),
+		pod.AnnotationConfidential: req.Inputs.Env.ConfidentialText(),
 	} {
 		if value != "" {
 			a[key] = value

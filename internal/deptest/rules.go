@@ -114,7 +114,7 @@ var arrows = map[string]map[string]string{
 	"podconfig/file":       {"podconfig": "speaks its Snapshot", "podconfig/manifest": "decodes", "podconfig/lastgood": "keeps last good manifests", "objects/claims": "whether claims would find a volume, for podd validate"},
 	"podconfig/apiserver":  {"podconfig": "speaks its Snapshot", "internal/podstore": "stores the pods that the apiserver gave"},
 	"podconfig/http":       {"podconfig": "speaks its Snapshot", "podconfig/manifest": "decodes", "podconfig/lastgood": "keeps the last good answer", "internal/mask": "the URL as people may see it"},
-	"cri":                  {"internal/slots": "bounds the calls in flight", "cri/spec": "converts requests", "podfs": "where logs are, and what dead containers left"},
+	"cri":                  {"internal/slots": "bounds the calls in flight", "cri/spec": "converts requests", "internal/mask": "what runtimes say of Secrets", "podfs": "where logs are, and what dead containers left"},
 	"cri/spec":             {"internal/hugepage": "page sizes in the runtime's words", "podfs": "where logs are"},
 	"podenv":               {"internal/atomicfile": "stores Services for a start without the apiserver"},
 	"podfs":                {"internal/atomicfile": "what a container's end needs", "internal/instance": "the default directories"},

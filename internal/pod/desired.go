@@ -50,6 +50,9 @@ const (
 	// AnnotationObjects is podd's own, on containers of pods that are restarted when
 	// their objects change: the Contents that there were when they were made.
 	AnnotationObjects = "podd/objects"
+	// AnnotationConfidential is podd's own, on containers: the names of their variables
+	// that have a Secret's value, as Environment.ConfidentialText has them.
+	AnnotationConfidential = "podd/confidential-variables"
 	// AnnotationSidecar is podd's own, on the containers of sidecars ("true"), so
 	// that a pod whose manifest is gone terminates in order, too.
 	AnnotationSidecar = "podd/sidecar"

@@ -53,6 +53,9 @@ type ContainerInputs struct {
 type Environment struct {
 	Names  []string
 	Values map[string]string
+	// Confidential are the names of those that have a Secret's value, or one of a file,
+	// or that were expanded from one that has.
+	Confidential map[string]bool
 }
 
 // Set sets a variable, which keeps its first position.
@@ -64,6 +67,7 @@ func (e *Environment) Set(name, value string) {
 		e.Values = map[string]string{}
 	}
 	e.Values[name] = value
+	delete(e.Confidential, name)
 }
 
 // Expand replaces $(NAME) by the variable's value, as the API does for command lines:

@@ -1,0 +1,88 @@
+package cri
+
+import (
+	"context"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"podd/internal/mask"
+	"podd/internal/pod"
+)
+
+// A runtime's message about a container may have any part of its configuration: the
+// command line, into which a Secret's value was expanded, is in the error of a program
+// that cannot be started. Messages end in statuses, events, logs and on the port that
+// everybody may read. They are masked here, where they enter: by the values that the
+// runtime itself has of the variables that AnnotationConfidential names. These are also
+// known after a restart of podd, and after the Secret was changed.
+
+// hiddenMessage stands for a message of a container with confidential values that the
+// runtime does not tell.
+const hiddenMessage = mask.Value + ": the container has values of Secrets, and the runtime did not say which, so its message is not shown: see the runtime's log"
+
+// redaction makes a runtime's message about a container fit to be shown.
+type redaction func(message string) string
+
+// of bounds what is searched. Where the message is cut, a value may be, too: the few bytes
+// of it that cannot be told as its beginning go as well.
+func (r redaction) of(message string) string {
+	if len(message) <= 2*maxMessage {
+		return r(message)
+	}
+	message = r(message[:2*maxMessage])
+	return strings.ToValidUTF8(message[:max(len(message)-mask.LeastPart, 0)], "")
+}
+
+func withoutValues(values ...string) redaction { return mask.NewValues(values...).In }
+
+func hideAll(message string) string {
+	if message == "" {
+		return ""
+	}
+	return hiddenMessage
+}
+
+// containerError is mapError for a call about a container that exists.
+func (c *Client) containerError(ctx context.Context, id string, err error) error {
+	switch status.Code(err) {
+	case codes.OK, codes.NotFound, codes.Unavailable, codes.Canceled, codes.DeadlineExceeded, codes.Unimplemented:
+		return mapError("", err) // not about what the container is
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookupTimeout)
+	defer cancel()
+	return mapRedacted("", err, c.redactionOf(ctx, id))
+}
+
+// redactionOf asks the runtime for what must not be shown of a container.
+func (c *Client) redactionOf(ctx context.Context, id string) redaction {
+	r, err := c.runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id, Verbose: true})
+	if err != nil {
+		return hideAll
+	}
+	names := r.GetStatus().GetAnnotations()[pod.AnnotationConfidential]
+	if names == "" {
+		return withoutValues()
+	}
+	_, spec, err := info(r)
+	if err != nil || spec == nil || spec.Process == nil {
+		return hideAll
+	}
+	var values []string
+	for _, entry := range spec.Process.Env {
+		if name, value, _ := strings.Cut(entry, "="); pod.IsConfidential(names, name) {
+			values = append(values, value)
+		}
+	}
+	return withoutValues(values...)
+}
+
+// redactedMessage is the runtime's message of an exited container.
+func (c *Client) redactedMessage(ctx context.Context, st *runtimeapi.ContainerStatus) string {
+	if st.Message == "" || st.Annotations[pod.AnnotationConfidential] == "" {
+		return st.Message
+	}
+	return c.redactionOf(ctx, st.Id).of(st.Message)
+}

@@ -1,0 +1,152 @@
+package mask
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// LeastPart is how much of a longer value, in bytes, is enough to be masked: a message may
+// have its beginning only, as the kernel has of a process's name, or one element of a path.
+const LeastPart = 8
+
+const (
+	// leastAnywhere is the shortest value, in bytes, that is masked wherever it is. A
+	// shorter one is masked only where it is a word of its own: the value "a" must not
+	// turn a message into stars.
+	leastAnywhere = 4
+	// mostParts bounds the lines and elements of one value.
+	mostParts = 256
+)
+
+// Values are confidential values to find in texts. The zero value has none.
+type Values struct {
+	// long are sorted: the two beside a text have most in common with it.
+	long []string
+	// middle and short are those that only count as a whole.
+	middle, short map[string]bool
+}
+
+// NewValues makes Values of these, and of what others may make of them: quoted as in Go,
+// JSON, URLs or base64, without what is no UTF-8, a line or an element of a path alone. A
+// value without a letter or a digit cannot be told from punctuation and is left out if it
+// is short.
+func NewValues(values ...string) Values {
+	v := Values{middle: map[string]bool{}, short: map[string]bool{}}
+	for _, value := range values {
+		for _, form := range forms(value) {
+			v.add(form)
+		}
+	}
+	slices.Sort(v.long)
+	v.long = slices.Compact(v.long)
+	return v
+}
+
+func (v *Values) add(form string) {
+	switch n := len(form); {
+	case n >= LeastPart:
+		v.long = append(v.long, form)
+	case n >= leastAnywhere:
+		v.middle[form] = true
+	case strings.ContainsFunc(form, wordRune):
+		v.short[form] = true
+	}
+}
+
+func forms(value string) []string {
+	if len(value) < leastAnywhere {
+		return []string{value, strings.TrimSpace(value)}
+	}
+	quoted := inner(strconv.Quote(value))
+	inJSON, _ := json.Marshal(value) // a string always has a form
+	out := []string{
+		value, strings.TrimSpace(value), quoted, inner(strconv.Quote(quoted)), inner(strconv.QuoteToASCII(value)), inner(string(inJSON)),
+		strings.ToValidUTF8(value, ""), strings.ToValidUTF8(value, "�"), url.QueryEscape(value), url.PathEscape(value),
+		base64.RawStdEncoding.EncodeToString([]byte(value)), base64.RawURLEncoding.EncodeToString([]byte(value)),
+	}
+	parts := strings.FieldsFunc(value, func(r rune) bool { return r == '/' || unicode.IsSpace(r) })
+	for _, part := range parts[:min(len(parts), mostParts)] {
+		if len(part) >= LeastPart {
+			out = append(out, part)
+		}
+	}
+	return out
+}
+
+// inner is a quoted text without its quotes.
+func inner(quoted string) string { return quoted[1 : len(quoted)-1] }
+
+func wordRune(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }
+
+// Empty says that there is nothing to find.
+func (v Values) Empty() bool { return len(v.long)+len(v.middle)+len(v.short) == 0 }
+
+// In returns the text with what it has of the values replaced by Value.
+func (v Values) In(text string) string {
+	if v.Empty() {
+		return text
+	}
+	var out strings.Builder
+	kept, end := 0, 0 // text[:kept] is in out; text[:end] has been found to be confidential
+	for i := range len(text) {
+		n := v.at(text, i)
+		if n == 0 || i+n <= end {
+			continue
+		}
+		if i > end || end == 0 {
+			out.WriteString(text[kept:max(i, kept)])
+			out.WriteString(Value)
+		}
+		end = i + n
+		kept = end
+	}
+	out.WriteString(text[kept:])
+	return out.String()
+}
+
+// at is how many bytes of the text from i on are of a value.
+func (v Values) at(text string, i int) int {
+	rest := text[i:]
+	next, _ := slices.BinarySearch(v.long, rest)
+	most := 0
+	for _, form := range v.long[max(next-1, 0):min(next+1, len(v.long))] {
+		most = max(most, common(form, rest))
+	}
+	if most >= LeastPart {
+		return most
+	}
+	for n := min(LeastPart-1, len(rest)); n >= leastAnywhere; n-- {
+		if v.middle[rest[:n]] {
+			return n
+		}
+	}
+	for n := min(leastAnywhere-1, len(rest)); n > 0; n-- {
+		if v.short[rest[:n]] && ownWord(text, i, i+n) {
+			return n
+		}
+	}
+	return 0
+}
+
+func common(a, b string) int {
+	n := min(len(a), len(b))
+	for i := range n {
+		if a[i] != b[i] {
+			return i
+		}
+	}
+	return n
+}
+
+// ownWord says that neither a letter nor a digit is beside text[from:to].
+func ownWord(text string, from, to int) bool {
+	before, _ := utf8.DecodeLastRuneInString(text[:from])
+	after, _ := utf8.DecodeRuneInString(text[to:])
+	return !wordRune(before) && !wordRune(after)
+}

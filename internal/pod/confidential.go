@@ -1,0 +1,50 @@
+package pod
+
+import (
+	"maps"
+	"slices"
+	"strings"
+)
+
+// maxConfidential bounds the annotation with the names of confidential variables, which
+// is in every list of the runtime's.
+const maxConfidential = 4 << 10
+
+// allConfidential stands for all variables. No variable's name has a "=".
+const allConfidential = "="
+
+// SetConfidential is Set of a value that must not be shown.
+func (e *Environment) SetConfidential(name, value string) {
+	e.Set(name, value)
+	if e.Confidential == nil {
+		e.Confidential = map[string]bool{}
+	}
+	e.Confidential[name] = true
+}
+
+// Hidden are the values that must not be shown.
+func (e Environment) Hidden() []string {
+	var out []string
+	for name := range e.Confidential {
+		out = append(out, e.Values[name])
+	}
+	return out
+}
+
+// ConfidentialText are the names of the confidential variables, for AnnotationConfidential;
+// if there are very many, it stands for all variables. It is empty for none.
+func (e Environment) ConfidentialText() string {
+	text := strings.Join(slices.Sorted(maps.Keys(e.Confidential)), "=")
+	if len(text) > maxConfidential {
+		return allConfidential
+	}
+	return text
+}
+
+// IsConfidential says whether a ConfidentialText has the variable.
+func IsConfidential(text, name string) bool {
+	if text == allConfidential {
+		return true
+	}
+	return text != "" && slices.Contains(strings.Split(text, "="), name)
+}
