@@ -52,6 +52,9 @@ func (d Dirs) Pod(uid pod.UID) string { return filepath.Join(d.Pods(), string(ui
 // Hosts is the file that the pod's containers have as /etc/hosts.
 func (d Dirs) Hosts(uid pod.UID) string { return filepath.Join(d.Pod(uid), "etc-hosts") }
 
+// Files are those on the host that all of the pod's containers may write to.
+func (d Dirs) Files(uid pod.UID) []string { return []string{d.Hosts(uid)} }
+
 // UserNamespace is the record of the pod's range of IDs, in the kubelet's format.
 func (d Dirs) UserNamespace(uid pod.UID) string { return filepath.Join(d.Pod(uid), "userns") }
 

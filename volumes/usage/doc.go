@@ -1,5 +1,6 @@
-// Package usage measures the disk usage of pods: their volumes, the writable layers and
-// logs of their containers, and their hosts files. It has two purposes.
+// Package usage measures the disk usage of pods: their volumes, the writable layers, logs
+// and termination logs of their containers, and the files that podd makes for them. What
+// counts is one list (contents.go). It has two purposes.
 //
 // Limits that the kernel does not enforce: the sizeLimit of emptyDirs on disk, and
 // limits.ephemeral-storage of containers and pods, as in the kubelet's eviction manager.
@@ -21,7 +22,9 @@
 // volumeStatsAggPeriod. Measuring takes at most a fiftieth of the time: a tree that takes
 // a second is measured about once a minute. A walk for a limit ends as soon as the limit
 // is exceeded, so only a tree with very many small files below a large limit is
-// expensive.
+// expensive. Of directories that are nested deeper than a hundred, some thousands wait
+// to be counted; a tree with more exceeds its limit, since what is not counted would be
+// free.
 //
 // An emptyDir of a pod in a user namespace is not walked if its file system has a
 // project quota for it (package quota, Config.Counted), which also includes files that

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -20,6 +21,26 @@ func limited(name, limit string) v1.Container {
 		c.Resources.Limits = v1.ResourceList{v1.ResourceEphemeralStorage: resource.MustParse(limit)}
 	}
 	return c
+}
+
+// sidecar and initial mark init containers for byKind, by their restart policies.
+func sidecar(c v1.Container) v1.Container { return withPolicy(c, v1.ContainerRestartPolicyAlways) }
+func initial(c v1.Container) v1.Container { return withPolicy(c, v1.ContainerRestartPolicyNever) }
+
+func withPolicy(c v1.Container, policy v1.ContainerRestartPolicy) v1.Container {
+	c.RestartPolicy = &policy
+	return c
+}
+
+func byKind(all []v1.Container) (first, regular []v1.Container) {
+	for _, c := range all {
+		if c.RestartPolicy != nil {
+			first = append(first, c)
+		} else {
+			regular = append(regular, c)
+		}
+	}
+	return first, regular
 }
 
 const logs = "/logs/default_web_u1/"
@@ -53,15 +74,18 @@ func TestAPodThatExceedsItsEphemeralStorageLimit(t *testing.T) {
 			map[string]int64{"/layer/side-1": 11 * mib}, ofPod("10Mi"), "ephemeralpodfs.limit"},
 		"the emptyDir's own limit first": {one, []v1.Volume{empty("data", "1Mi", "")}, map[string]int64{"data": 11 * mib},
 			`Usage of EmptyDir volume "data" exceeds the limit "1Mi". `, "emptydirfs.limit"},
-		"none at all": {[]v1.Container{limited("web", "")}, []v1.Volume{data}, map[string]int64{"data": 1 << 40}, "", ""},
+		"a sidecar's": {[]v1.Container{limited("web", "10Mi"), sidecar(limited("proxy", "1Mi"))}, nil, map[string]int64{"/layer/proxy-1": 2 * mib},
+			`Container proxy exceeded its local ephemeral storage limit "1Mi". `, "ephemeralcontainerfs.limit"},
+		"an init container's is the pod's": {[]v1.Container{limited("web", "10Mi"), initial(limited("proxy", "1Mi"))}, nil, map[string]int64{"/layer/proxy-1": 2 * mib}, "", ""},
+		"none at all":                      {[]v1.Container{limited("web", "")}, []v1.Volume{data}, map[string]int64{"data": 1 << 40}, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				d := newDisk()
 				d.used = tc.used
-				d.run("web-1", "side-1")
+				d.run("web-1", "side-1", "proxy-1")
 				p := aPod(tc.volumes...)
-				p.Spec.Containers = tc.containers
+				p.Spec.InitContainers, p.Spec.Containers = byKind(tc.containers)
 				ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 				defer stop()
 				e, exceeded := d.limits(&bytes.Buffer{}).Watch(ctx, p)
@@ -127,6 +151,73 @@ func TestOnlyRunningContainersAreWatched(t *testing.T) {
 		}
 		if log.Len() > 0 {
 			t.Errorf("log: %s", log)
+		}
+	})
+}
+
+// TestWhatContainersWriteToPoddsFilesCounts, also when the container that wrote it has
+// exited, and not for another container; statistics have the same sum.
+func TestWhatContainersWriteToPoddsFilesCounts(t *testing.T) {
+	const mib = 1 << 20
+	for _, tc := range []struct{ name, file, want string }{
+		{"nothing", "", ""},
+		{"the hosts file", "etc-hosts", "Pod ephemeral local storage usage exceeds the total limit of containers 5Mi. "},
+		{"a termination log", "containers/side/0a1b2c3d", `Container side exceeded its local ephemeral storage limit "1Mi". `},
+		{"one of a container that has exited", "containers/done/0a1b2c3d", ""},
+	} {
+		root := t.TempDir()
+		if tc.file != "" {
+			file := filepath.Join(root, "pods", "u1", tc.file)
+			if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			size := 2 * mib
+			if tc.file == "etc-hosts" {
+				size = 6 * mib
+			}
+			if err := os.WriteFile(file, make([]byte, size), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Test(t, func(t *testing.T) {
+			d := newDisk()
+			d.run("web-1", "side-1")
+			m := d.limits(&bytes.Buffer{})
+			m.cfg.Dirs.Root = root
+			p := aPod()
+			p.Spec.InitContainers = []v1.Container{limited("done", "")}
+			p.Spec.Containers = []v1.Container{limited("web", "4Mi"), limited("side", "1Mi")}
+			p.Status = d.status(p.UID).Status
+			ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+			defer stop()
+			if e, exceeded := m.Watch(ctx, p); exceeded != (tc.want != "") || e.Message != tc.want {
+				t.Errorf("%s: got %q (%v), want %q", tc.name, e.Message, exceeded, tc.want)
+			}
+			m.statfs = func(string) (fileSystem, error) { return fileSystem{}, nil }
+			s := m.Pods(t.Context(), []*v1.Pod{p})
+			if got := *s[0].EphemeralStorage.UsedBytes; (got >= 2*mib) != (tc.file != "") {
+				t.Errorf("%s: statistics: got %d bytes", tc.name, got)
+			}
+		})
+	}
+}
+
+// TestACountThatWasCutIsAnExcess of a limit, whatever was counted.
+func TestACountThatWasCutIsAnExcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk()
+		m := d.limits(&bytes.Buffer{})
+		size := m.size
+		m.size = func(ctx context.Context, dir string, enough int64) (Amount, error) {
+			used, err := size(ctx, dir, enough)
+			if err == nil && dir == "data" {
+				err = errCut
+			}
+			return used, err
+		}
+		e, exceeded := m.Watch(t.Context(), aPod(empty("data", "1Gi", "")))
+		if !exceeded || e.Signal != "emptydirfs.limit" || !strings.Contains(e.Message, "cannot be counted") || !strings.Contains(e.Message, `volume "data" exceeds`) {
+			t.Errorf("got %q by %q (%v)", e.Message, e.Signal, exceeded)
 		}
 	})
 }

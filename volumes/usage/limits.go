@@ -27,10 +27,12 @@ type bound struct {
 	// eviction message.
 	signal, message string
 	counts          func(*part) bool // whether a part counts towards the limit
+	containers      bool             // whether parts of running containers do
 }
 
 // boundsOf returns the pod's limits in the order in which upstream checks them
-// (localStorageEviction in pkg/kubelet/eviction).
+// (localStorageEviction in pkg/kubelet/eviction). Sidecars have theirs, as in upstream
+// 1.37 (kubernetes/kubernetes#138462); other init containers have none.
 func boundsOf(p *v1.Pod) []bound {
 	var all []bound
 	for i := range p.Spec.Volumes {
@@ -41,7 +43,7 @@ func boundsOf(p *v1.Pod) []bound {
 		}
 		all = append(all, bound{
 			e.SizeLimit.Value(), "emptydirfs.limit", fmt.Sprintf("Usage of EmptyDir volume %q exceeds the limit %q. ", v.Name, e.SizeLimit.String()),
-			func(c *part) bool { return c.volume == v.Name },
+			func(c *part) bool { return c.volume == v.Name }, false,
 		})
 	}
 	// The limit of a pod is the sum of its containers' limits, and is compared with the
@@ -49,15 +51,14 @@ func boundsOf(p *v1.Pod) []bound {
 	if q, found := resources.PodLimits(p, resources.PodResourcesOptions{})[v1.ResourceEphemeralStorage]; found {
 		all = append(all, bound{
 			q.Value(), "ephemeralpodfs.limit", fmt.Sprintf("Pod ephemeral local storage usage exceeds the total limit of containers %s. ", q.String()),
-			func(*part) bool { return true },
+			func(*part) bool { return true }, true,
 		})
 	}
-	for i := range p.Spec.Containers { // as upstream, without init containers and sidecars
-		c := &p.Spec.Containers[i]
-		if q := c.Resources.Limits.StorageEphemeral(); !q.IsZero() {
+	for c, kind := range pod.ContainerSpecs(&p.Spec) {
+		if q := c.Resources.Limits.StorageEphemeral(); !q.IsZero() && (kind == pod.RegularContainer || kind == pod.SidecarContainer) {
 			all = append(all, bound{
 				q.Value(), "ephemeralcontainerfs.limit", fmt.Sprintf("Container %s exceeded its local ephemeral storage limit %q. ", c.Name, q.String()),
-				func(part *part) bool { return part.container == c.Name && (part.layer == nil || !part.layer.separate) },
+				func(part *part) bool { return part.container == c.Name && (part.layer == nil || !part.layer.separate) }, true,
 			})
 		}
 	}

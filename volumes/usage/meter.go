@@ -124,12 +124,6 @@ func (m *Meter) walk(ctx context.Context, dir string, enough int64) (Amount, err
 	return m.size(ctx, dir, enough)
 }
 
-// hosts returns the size of a pod's hosts file.
-func (m *Meter) hosts(uid pod.UID) (Amount, error) {
-	defer m.took("du", time.Now())
-	return filesSize(m.cfg.Dirs.Hosts(uid))
-}
-
 // mayBeCounted says whether the project quota of a volume is trustworthy. As upstream,
 // that requires a user namespace: outside of one, the owner of a file may take it out of
 // the project.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -16,13 +15,6 @@ import (
 
 // unbounded as the limit of a walk never ends it.
 const unbounded = 1 << 62
-
-// What a reading measures (key.what).
-const hostsOf = "hosts"
-
-func volumeOf(v *v1.Volume) string   { return "volume " + v.Name }
-func logsOf(container string) string { return "logs " + container }
-func layerOf(id string) string       { return "layer " + id }
 
 // NodeFS returns the statistics of the file system with the pods' directories.
 func (m *Meter) NodeFS() (stats.FsStats, error) { return m.FS(m.cfg.Dirs.Pods()) }
@@ -62,7 +54,7 @@ func (m *Meter) pods(ctx context.Context, pods []*v1.Pod, why purpose) []stats.P
 	for _, p := range pods {
 		s := podStats(p, known)
 		if err == nil {
-			s.EphemeralStorage = ephemeralStorage(p, node, known)
+			s.EphemeralStorage = m.ephemeralStorage(p, node, known)
 		}
 		out = append(out, s)
 	}
@@ -81,7 +73,7 @@ func (m *Meter) Claims(ctx context.Context, pods []*v1.Pod) []stats.VolumeStats 
 			v := &p.Spec.Volumes[i]
 			if ref := claimOf(p, v); ref != nil && used[v.Name] && !seen[*ref] && m.cfg.Fresh >= 0 {
 				seen[*ref] = true
-				s := m.volumeSource(p, v)
+				s := source{key{p.UID, volumeOf(v)}, m.volume(p, v).read}
 				of[s.key] = ref
 				sources = append(sources, s)
 			}
@@ -111,52 +103,47 @@ func claimOf(p *v1.Pod, v *v1.Volume) *stats.PVCReference {
 // sourcesOf returns the sources of a pod's statistics. As upstream, hostPaths, images and
 // what no container uses have none.
 func (m *Meter) sourcesOf(p *v1.Pod) []source {
-	sources := []source{{key{p.UID, hostsOf}, func(context.Context) (figures, time.Duration, error) {
-		used, err := m.hosts(p.UID)
-		return figures{FsStats: stats.FsStats{UsedBytes: number(used.Bytes), InodesUsed: number(used.Inodes)}}, 0, err
-	}}}
-	used := pod.UsedVolumes(p)
+	all := m.lasting(p)
 	for i := range p.Spec.Volumes {
-		if v := &p.Spec.Volumes[i]; used[v.Name] && v.HostPath == nil && v.Image == nil && m.cfg.Fresh >= 0 {
-			sources = append(sources, m.volumeSource(p, v))
+		if v := &p.Spec.Volumes[i]; !ephemeral(v) && v.HostPath == nil && v.Image == nil {
+			all = append(all, m.volume(p, v))
 		}
 	}
 	for _, c := range running(p) {
-		logs := filepath.Join(m.cfg.Dirs.Logs(p.Namespace, p.Name, p.UID), c.Name)
-		l := &layer{meter: m, id: containerID(c)}
-		sources = append(sources,
-			source{key{p.UID, logsOf(c.Name)}, func(ctx context.Context) (figures, time.Duration, error) {
-				return m.tree(ctx, logs, func(ctx context.Context) (Amount, error) { return m.walk(ctx, logs, unbounded) })
-			}},
-			source{key{p.UID, layerOf(l.id)}, l.read})
+		all = append(all, m.ofRunning(p, c)...)
+	}
+	used := pod.UsedVolumes(p)
+	var sources []source
+	for _, c := range all {
+		if c.volume == "" || used[c.volume] && m.cfg.Fresh >= 0 {
+			sources = append(sources, source{key{p.UID, c.what}, c.read})
+		}
 	}
 	return sources
 }
 
-// volumeSource measures a volume: through its driver, with statfs if it is a mount, or by
+// readVolume measures a volume: through its driver, with statfs if it is a mount, or by
 // its tree if it is a directory below the pod's.
-func (m *Meter) volumeSource(p *v1.Pod, v *v1.Volume) source {
-	return source{key{p.UID, volumeOf(v)}, func(ctx context.Context) (figures, time.Duration, error) {
-		f, err := m.driverOf(ctx, p, v)
-		if !errors.Is(err, pod.ErrNoStats) {
-			return f, 0, err
-		}
-		path, err := m.cfg.Path(p, v.Name)
-		if err != nil {
-			return figures{}, 0, err
-		}
-		if claimOf(p, v) == nil && !isMount(path) {
-			return m.tree(ctx, path, func(ctx context.Context) (Amount, error) { return m.directory(ctx, p, v, path, unbounded) })
-		}
-		began := time.Now()
-		if size, device := deviceSize(path); device { // its usage is known to the pod only
-			m.took("block", began)
-			return figures{FsStats: fileSystem{capacity: size}.with(Amount{}, metav1.Time{})}, 0, nil
-		}
-		fs, err := m.statfs(path)
-		m.took("statfs", began)
-		return figures{FsStats: fs.with(fs.used(), metav1.Time{})}, 0, err
-	}}
+func (m *Meter) readVolume(ctx context.Context, p *v1.Pod, v *v1.Volume) (figures, time.Duration, error) {
+	f, err := m.driverOf(ctx, p, v)
+	if !errors.Is(err, pod.ErrNoStats) {
+		return f, 0, err
+	}
+	path, err := m.cfg.Path(p, v.Name)
+	if err != nil {
+		return figures{}, 0, err
+	}
+	if claimOf(p, v) == nil && !isMount(path) {
+		return m.tree(ctx, path, func(ctx context.Context) (Amount, error) { return m.directory(ctx, p, v, path, unbounded) })
+	}
+	began := time.Now()
+	if size, device := deviceSize(path); device { // its usage is known to the pod only
+		m.took("block", began)
+		return figures{FsStats: fileSystem{capacity: size}.with(Amount{}, metav1.Time{})}, 0, nil
+	}
+	fs, err := m.statfs(path)
+	m.took("statfs", began)
+	return figures{FsStats: fs.with(fs.used(), metav1.Time{})}, 0, err
 }
 
 // driverOf returns what a volume's driver reports. If the condition is abnormal, it
@@ -198,7 +185,7 @@ func (m *Meter) tree(ctx context.Context, dir string, takes func(context.Context
 		}
 		used, err := takes(ctx)
 		f.FsStats = on.with(used, metav1.Time{})
-		return err
+		return atLeast(err)
 	})
 	return f, took, err
 }
@@ -208,7 +195,7 @@ func (l *layer) read(ctx context.Context) (f figures, took time.Duration, err er
 	m := l.meter
 	took, err = m.withSlot(ctx, func() error {
 		used, err := l.used(ctx, unbounded)
-		if err != nil {
+		if err := atLeast(err); err != nil {
 			return err
 		}
 		on, err := m.statfs(l.known.On)

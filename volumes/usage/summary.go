@@ -35,21 +35,15 @@ func podStats(p *v1.Pod, known map[key]figures) stats.PodStats {
 	return out
 }
 
-// ephemeralStorage returns the pod's usage of ephemeral storage, as it counts for limits:
-// writable layers, logs, the hosts file, and local ephemeral volumes.
-func ephemeralStorage(p *v1.Pod, node stats.FsStats, known map[key]figures) *stats.FsStats {
-	what := []string{hostsOf}
-	for i := range p.Spec.Volumes {
-		if v := &p.Spec.Volumes[i]; ephemeral(v) {
-			what = append(what, volumeOf(v))
-		}
-	}
+// ephemeralStorage returns the pod's usage of ephemeral storage, as it counts for limits.
+func (m *Meter) ephemeralStorage(p *v1.Pod, node stats.FsStats, known map[key]figures) *stats.FsStats {
+	all := m.lasting(p)
 	for _, c := range running(p) {
-		what = append(what, logsOf(c.Name), layerOf(containerID(c)))
+		all = append(all, m.ofRunning(p, c)...)
 	}
 	sum, newest := Amount{}, metav1.Time{}
-	for _, w := range what {
-		if fs, ok := known[key{p.UID, w}]; ok {
+	for _, c := range all {
+		if fs, ok := known[key{p.UID, c.what}]; ok {
 			sum = sum.plus(Amount{int64(*fs.UsedBytes), int64(*fs.InodesUsed)})
 			if newest.Before(&fs.Time) {
 				newest = fs.Time

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math"
 	"os"
+	"path/filepath"
 
 	"golang.org/x/sys/unix"
 )
@@ -21,6 +23,9 @@ const (
 
 // errEnough ends a walk once the limit is exceeded.
 var errEnough = errors.New("enough")
+
+// errCut says that a tree has more than what was counted.
+var errCut = errors.New("the directories are too many and too deep to be counted")
 
 // Amount is an amount of disk usage.
 type Amount struct {
@@ -39,6 +44,8 @@ type walk struct {
 	shares  float64 // sum of 1/nlink over the names of files with hard links
 	enough  int64   // bytes
 	shelved []*branch
+	shelves int
+	cut     bool // a directory was neither counted nor shelved
 }
 
 // branch is the path to a directory.
@@ -48,9 +55,14 @@ type branch struct {
 }
 
 // treeSize returns the usage of a directory and everything below it. It stops once that
-// exceeds enough bytes. What is removed during the walk may not be counted; a missing
+// exceeds enough bytes. The error is errCut if there is more than was counted. What is removed during the walk may not be counted; a missing
 // directory uses nothing. It blocks as long as the disk takes, or until ctx ends.
 func treeSize(ctx context.Context, dir string, enough int64) (Amount, error) {
+	return treeSizeWithin(ctx, dir, enough, maxShelved)
+}
+
+// treeSizeWithin is treeSize with shelves directories that may wait at a time.
+func treeSizeWithin(ctx context.Context, dir string, enough int64, shelves int) (Amount, error) {
 	root, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) {
 		return Amount{}, nil
@@ -64,7 +76,7 @@ func treeSize(ctx context.Context, dir string, enough int64) (Amount, error) {
 	if err := unix.Fstat(root, &st); err != nil {
 		return Amount{}, &os.PathError{Op: "stat", Path: dir, Err: err}
 	}
-	w := &walk{root: root, dev: st.Dev, used: Amount{Bytes: st.Blocks * 512, Inodes: 1}, enough: enough}
+	w := &walk{root: root, dev: st.Dev, used: Amount{Bytes: st.Blocks * 512, Inodes: 1}, enough: enough, shelves: shelves}
 	err = w.directory(ctx, f, nil, 0)
 	for err == nil && len(w.shelved) > 0 {
 		last := len(w.shelved) - 1
@@ -72,8 +84,11 @@ func treeSize(ctx context.Context, dir string, enough int64) (Amount, error) {
 		w.shelved = w.shelved[:last]
 		err = w.deep(ctx, deep)
 	}
-	if errors.Is(err, errEnough) {
+	switch {
+	case errors.Is(err, errEnough):
 		err = nil
+	case err == nil && w.cut:
+		err = errCut
 	}
 	w.used.Inodes += int64(math.Round(w.shares))
 	return w.used, err
@@ -126,9 +141,11 @@ func (w *walk) entry(ctx context.Context, dir *os.File, name string, at *branch,
 	}
 	here := &branch{at, name}
 	if depth >= maxDepth {
-		if len(w.shelved) < maxShelved {
-			w.shelved = append(w.shelved, here)
+		if len(w.shelved) >= w.shelves {
+			w.cut = true
+			return nil
 		}
+		w.shelved = append(w.shelved, here)
 		return nil
 	}
 	child, err := openDir(int(dir.Fd()), name)
@@ -199,4 +216,17 @@ func filesSize(paths ...string) (Amount, error) {
 		}
 	}
 	return all, nil
+}
+
+// filesIn is filesSize of everything in a directory, which may be missing.
+func filesIn(dir string) (Amount, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return Amount{}, err
+	}
+	paths := make([]string, 0, len(entries))
+	for _, e := range entries {
+		paths = append(paths, filepath.Join(dir, e.Name()))
+	}
+	return filesSize(paths...)
 }

@@ -189,3 +189,40 @@ func TestAWalkEndsWithItsContext(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// TestATreeThatIsCutSaysSo: with more directories at the depth than are shelved.
+func TestATreeThatIsCutSaysSo(t *testing.T) {
+	const shelves = 50
+	dir := t.TempDir()
+	at, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer at.Close()
+	deep := strings.Repeat("d/", maxDepth)
+	if err := at.MkdirAll(deep, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	low, err := at.OpenRoot(deep)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer low.Close()
+	for i := range shelves {
+		if err := low.Mkdir(strconv.Itoa(i), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if used, err := treeSizeWithin(t.Context(), dir, unbounded, shelves); err != nil || used.Inodes != 1+maxDepth+shelves {
+		t.Errorf("as many as can be counted: got %+v, %v", used, err)
+	}
+	if err := low.Mkdir("more", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := treeSizeWithin(t.Context(), dir, unbounded, shelves); !errors.Is(err, errCut) {
+		t.Errorf("one more: got %v, want %v", err, errCut)
+	}
+	if _, err := treeSizeWithin(t.Context(), dir, 1, shelves); err != nil {
+		t.Errorf("one more, and the limit is exceeded before: got %v", err)
+	}
+}

@@ -2,24 +2,22 @@ package usage
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 )
 
-// part is one part of a pod's disk usage. Each has its own schedule, so that a large one
+// part is a content that a Watch measures. Each has its own schedule, so that a large one
 // does not delay the others.
 type part struct {
-	what string // for the log; unique in the pod
-	// volume and container say what it belongs to; both empty for the pod itself.
-	volume, container string
-	layer             *layer // if it is one
-	used              func(ctx context.Context, enough int64) (Amount, error)
+	content
+	lasts bool // whether or not its container runs
 
 	bytes   int64     // at the last measurement
+	cut     bool      // there is more, which cannot be counted
 	next    time.Time // of the next measurement
 	lastErr string
 }
@@ -37,15 +35,10 @@ type watch struct {
 func newWatch(m *Meter, p *v1.Pod) *watch {
 	w := &watch{meter: m, pod: p, bounds: boundsOf(p)}
 	first := time.Now().Add(period)
-	for i := range p.Spec.Volumes {
-		if v := &p.Spec.Volumes[i]; ephemeral(v) {
-			w.add(m.volumePart(p, v), first)
-		}
+	for _, c := range m.lasting(p) {
+		w.add(&part{content: c, lasts: true}, first)
 	}
-	hosts := &part{what: "the hosts file", used: func(context.Context, int64) (Amount, error) {
-		return m.hosts(p.UID)
-	}}
-	if w.add(hosts, first) { // if a container has a limit, the pod has one, too
+	if slices.ContainsFunc(w.bounds, func(b bound) bool { return b.containers }) {
 		w.followed = first
 	}
 	return w
@@ -61,39 +54,20 @@ func (w *watch) add(p *part, from time.Time) bool {
 	return counts
 }
 
-func (m *Meter) volumePart(p *v1.Pod, v *v1.Volume) *part {
-	return &part{what: fmt.Sprintf("volume %q", v.Name), volume: v.Name, used: func(ctx context.Context, enough int64) (Amount, error) {
-		dir, err := m.cfg.Path(p, v.Name)
-		if err != nil {
-			return Amount{}, err
-		}
-		return m.directory(ctx, p, v, dir, enough)
-	}}
-}
-
-func (m *Meter) logPart(p *v1.Pod, container string) *part {
-	dir := filepath.Join(m.cfg.Dirs.Logs(p.Namespace, p.Name, p.UID), container)
-	return &part{what: fmt.Sprintf("the logs of container %q", container), container: container,
-		used: func(ctx context.Context, enough int64) (Amount, error) { return m.walk(ctx, dir, enough) }}
-}
-
-func (m *Meter) layerPart(container, id string) *part {
-	l := &layer{meter: m, id: id}
-	return &part{what: fmt.Sprintf("the writable layer of container %q (%s)", container, id), container: container, layer: l, used: l.used}
-}
-
 // follow replaces the containers' parts with those of the containers that run now.
 func (w *watch) follow() {
 	now := time.Now()
 	w.followed = now.Add(period)
 	var current []*part
 	for _, c := range running(w.meter.cfg.Status(w.pod.UID)) {
-		current = append(current, w.meter.logPart(w.pod, c.Name), w.meter.layerPart(c.Name, containerID(c)))
+		for _, found := range w.meter.ofRunning(w.pod, c) {
+			current = append(current, &part{content: found})
+		}
 	}
 	known := func(in []*part, p *part) bool {
 		return slices.ContainsFunc(in, func(other *part) bool { return other.what == p.what })
 	}
-	w.parts = slices.DeleteFunc(w.parts, func(p *part) bool { return p.container != "" && !known(current, p) })
+	w.parts = slices.DeleteFunc(w.parts, func(p *part) bool { return !p.lasts && !known(current, p) })
 	for _, p := range current {
 		if !known(w.parts, p) {
 			w.add(p, now)
@@ -120,9 +94,9 @@ func (w *watch) measure(ctx context.Context, p *part) {
 		used, err = p.used(ctx, enough)
 		return err
 	})
-	switch {
-	case err == nil:
-		p.bytes, p.lastErr = used.Bytes, ""
+	switch cut := errors.Is(err, errCut); {
+	case err == nil, cut:
+		p.bytes, p.cut, p.lastErr = used.Bytes, cut, ""
 	case ctx.Err() == nil && err.Error() != p.lastErr:
 		p.lastErr = err.Error()
 		w.meter.cfg.Log.Warn("cannot measure storage of a pod: its limit is not enforced until that succeeds",
@@ -155,10 +129,20 @@ func (w *watch) sum(b *bound) (bytes int64) {
 	return bytes
 }
 
+// exceeded returns a limit that the pod exceeds. A count that was cut exceeds any: else what
+// cannot be counted would be free.
 func (w *watch) exceeded() *bound {
 	for i := range w.bounds {
-		if b := &w.bounds[i]; w.sum(b) > b.bytes {
+		b := &w.bounds[i]
+		if w.sum(b) > b.bytes {
 			return b
+		}
+		for _, p := range w.parts {
+			if p.cut && b.counts(p) {
+				uncounted := *b
+				uncounted.message += fmt.Sprintf("The %s cannot be counted: more than %d directories are nested deeper than %d. ", p.what, maxShelved, maxDepth)
+				return &uncounted
+			}
 		}
 	}
 	return nil
