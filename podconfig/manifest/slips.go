@@ -56,13 +56,13 @@ func hostIPSlips(p *v1.Pod) []doubt {
 		dead[fmt.Sprint(d.Container, "/", d.Index)] = d
 	}
 	var out []doubt
-	visitContainers(p, func(path string, c *v1.Container) {
+	for path, c := range pod.ContainerFields(&p.Spec) {
 		for i := range c.Ports {
 			if d, ok := dead[fmt.Sprint(c.Name, "/", i)]; ok {
 				out = append(out, doubt{fmt.Sprintf("%s.ports[%d].hostIP", path, i), d.String(), "write an address of IPv4, such as 127.0.0.1, or leave hostIP out for all of them"})
 			}
 		}
-	})
+	}
 	return out
 }
 
