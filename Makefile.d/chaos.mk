@@ -19,3 +19,9 @@ storm: build runtime ## let N pods come at once and go at once, three times (roo
 	@$(call need,storm); $(need_pods); need_deb e2fsprogs mkfs.ext4
 	@CGO_ENABLED=0 $(GO) build -o build/podd-chaos ./test/chaos
 	@exec build/podd-chaos -flood $(or $(N),1000)
+
+# What strangers can do to podd's ports (test/attack): make test has each attack for some seconds.
+
+.PHONY: attack
+attack: build ## attack podd's ports, in a memory cgroup of 256 MiB, for a minute each (root)
+	@PODD_TEST_BINARY=$(CURDIR)/build/podd PODD_ATTACK_FOR=1m $(GO) test -count=1 -timeout 30m -v ./test/attack

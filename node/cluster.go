@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/http"
@@ -103,6 +104,7 @@ type kubeletAPI struct {
 	address string
 	tls     *tls.Config
 	guard   func(next http.Handler) http.Handler
+	trusts  func([]*x509.Certificate) bool
 }
 
 func (n *Node) kubeletAPI() (a kubeletAPI, err error) {
@@ -117,6 +119,7 @@ func (n *Node) kubeletAPI() (a kubeletAPI, err error) {
 	guard := kubeletapi.Config{
 		Node: n.cfg.NodeName, Anonymous: c.Anonymous, Tokens: c.Tokens, TokenTTL: c.TokenTTL,
 		Review: c.Review, AllowedTTL: c.AllowedTTL, DeniedTTL: c.DeniedTTL, Reviewer: n.membership.client, Log: n.log,
+		Admit: server.Admit, Dismiss: server.Dismiss,
 	}
 	if c.ClientCAFile != "" {
 		authorities, err := kubeletapi.ClientAuthorities(c.ClientCAFile, n.log)
@@ -125,8 +128,9 @@ func (n *Node) kubeletAPI() (a kubeletAPI, err error) {
 		}
 		guard.ClientCAs = authorities.Pool
 	}
+	g := kubeletapi.NewGuard(guard)
 	return kubeletAPI{
-		address: c.Address, guard: kubeletapi.NewGuard(guard).Wrap,
+		address: c.Address, guard: g.Wrap, trusts: g.Trusts,
 		// Whose certificates count is the guard's to say: a request may have a token instead.
 		tls: &tls.Config{GetCertificate: certificate, ClientAuth: tls.RequestClientCert, MinVersion: c.MinVersion, CipherSuites: c.CipherSuites},
 	}, nil

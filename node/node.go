@@ -213,7 +213,7 @@ func (n *Node) newServer() error {
 		return err
 	}
 	n.server = server.New(server.Config{
-		KubeletAddress: api.address, KubeletTLS: api.tls, KubeletGuard: api.guard, Kubelet: n.kubeletOptions(),
+		KubeletAddress: api.address, KubeletTLS: api.tls, KubeletGuard: api.guard, KubeletTrusts: api.trusts, Kubelet: n.kubeletOptions(),
 		Socket: n.cfg.Socket(), ReadOnlyAddress: n.cfg.ReadOnlyAddress, HealthzAddress: n.cfg.HealthzAddress,
 		Version: n.own.Version, NodeName: n.cfg.NodeName, Pods: n.status, Problems: n.problems.list,
 		Events: func(namespace, name string) []*v1.Event {

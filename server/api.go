@@ -76,6 +76,17 @@ func firstWords(all []api) map[string]bool {
 	return words
 }
 
+// door is what its connections pass; nil for the socket, which is root's.
+func (a api) door() *door {
+	switch {
+	case a.network == "unix":
+		return nil
+	case a.tls != nil:
+		return newDoor(kubeletBounds)
+	}
+	return newDoor(localBounds)
+}
+
 func (a api) listen() (net.Listener, error) {
 	if a.network == "unix" {
 		return listenUnix(a.address)

@@ -60,6 +60,15 @@ func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
+	if options.Follow {
+		select {
+		case s.follows <- struct{}{}:
+			defer func() { <-s.follows }()
+		default:
+			http.Error(w, fmt.Sprintf("%d logs are being followed: end some", maxFollowers), http.StatusServiceUnavailable)
+			return
+		}
+	}
 	opened, err := podlogs.Open(log, options, &s.logDirs)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):

@@ -43,6 +43,17 @@ func promptBody(next http.Handler) http.Handler {
 	})
 }
 
+// inTime gives the answers to those who were let in the time that they need: until then,
+// the shorter deadlines of strangers hold.
+func (s *Server) inTime(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := s.limit(w, writeTimeout); err != nil {
+			s.log.Debug("cannot set a write deadline", "path", r.URL.Path, "error", err)
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
 // noBody rejects requests with a body, which no handler reads.
 func noBody(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -12,6 +12,9 @@ import (
 // All routes are in this file. A new route is a line in the group with the right
 // middleware; a new group is added to the APIs that have it.
 
+// healthPort is the name of the API for health checks alone.
+const healthPort = "healthz"
+
 // apis are those of the listeners.
 func (s *Server) apis() []api {
 	port := []middleware{s.ownHost, noBody, readOnly}
@@ -24,12 +27,12 @@ func (s *Server) apis() []api {
 		guard:  port,
 		groups: []group{s.healthGroup(), s.metricsGroup(), s.podsGroup(maskedPods, s.few), s.statsGroup(s.few)},
 	}, {
-		name: "healthz", network: "tcp", address: s.config.HealthzAddress, field: "healthzPort",
+		name: healthPort, network: "tcp", address: s.config.HealthzAddress, field: "healthzPort",
 		guard:  port,
 		groups: []group{s.healthGroup()},
 	}, {
 		name: "kubelet", network: "tcp", address: s.config.KubeletAddress, field: "port", tls: s.config.KubeletTLS,
-		guard:  []middleware{s.config.KubeletGuard},
+		guard:  []middleware{s.config.KubeletGuard, s.inTime},
 		groups: s.kubeletGroups(),
 	}}
 }

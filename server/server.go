@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -10,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -39,7 +41,10 @@ type Config struct {
 	KubeletAddress string
 	KubeletTLS     *tls.Config
 	KubeletGuard   func(next http.Handler) http.Handler
-	Kubelet        Kubelet
+	// KubeletTrusts says whether a client's certificates authenticate it; nil for never.
+	// Such connections have larger bounds.
+	KubeletTrusts func([]*x509.Certificate) bool
+	Kubelet       Kubelet
 
 	// NodeName is one of the host names that the ports accept.
 	NodeName string
@@ -97,6 +102,20 @@ const (
 	maxHeaderBytes    = 64 << 10
 )
 
+// Bounds of connections on a port whose peers are not known. Whatever such a peer sends, or
+// does not read, costs at most maxConnections × (strangerStreams × strangerHeaderBytes).
+const (
+	strangerHeaderTimeout = 2 * time.Second
+	strangerWriteTimeout  = 10 * time.Second
+	portWriteTimeout      = 30 * time.Second // a scrape of many pods takes seconds
+	strangerHeaderBytes   = 16 << 10
+	strangerStreams       = 8
+	strangerBuffer        = 64 << 10
+	// knownHeaderBytes has room for the command of an exec in the query, escaped.
+	knownHeaderBytes = 3*maxCommand + 64<<10
+	knownStreams     = 100
+)
+
 // Server serves what Config says. Create it with New, then call Listen, then Run.
 type Server struct {
 	config  Config
@@ -107,6 +126,8 @@ type Server struct {
 	scrapes chan struct{} // of places for metrics of pods
 	// sessions are places for sessions in containers.
 	sessions chan struct{}
+	// follows are places for logs that are followed.
+	follows chan struct{}
 	// queries are places for queries of the journal.
 	queries chan struct{}
 	// logDirs are the directories of logs that are followed.
@@ -122,22 +143,42 @@ type Server struct {
 	attached chan struct{}
 
 	listeners []listener
-	lock      *lock
+	// awaited are the APIs whose ports somebody else holds.
+	awaited []api
+	lock    *lock
 }
 
 // listener is an API that is being served.
 type listener struct {
 	net.Listener
 	api
+	door *door // nil on the socket
 }
 
-// serve serves the API until the server is shut down.
-func (l listener) serve(server *http.Server) error {
-	if l.tls == nil {
-		return server.Serve(l.Listener)
+// served is a listener and the server for what it accepts.
+type served struct {
+	net.Listener
+	*http.Server
+}
+
+// servers are those of a listener, and what accepts for them; nil where they do themselves.
+func (s *Server) servers(requests context.Context, l listener) (all []served, accept func() error) {
+	if l.door == nil {
+		return []served{{l.Listener, s.httpServer(requests, l)}}, nil
 	}
-	server.TLSConfig = l.tls
-	return server.ServeTLS(l.Listener, "", "")
+	outside := doorListener{l.Listener, l.door}
+	if l.tls == nil {
+		return []served{{outside, s.portServer(requests, l)}}, nil
+	}
+	trusts := s.config.KubeletTrusts
+	if trusts == nil {
+		trusts = func([]*x509.Certificate) bool { return false }
+	}
+	config := l.tls.Clone()
+	config.NextProtos = []string{"h2", "http/1.1"}
+	known, stranger := newPassed(l.Addr()), newPassed(l.Addr())
+	sorted := &split{from: outside, config: config, trusts: trusts, known: known, stranger: stranger}
+	return []served{{known, s.knownServer(requests, l)}, {stranger, s.strangerServer(requests, l)}}, sorted.run
 }
 
 // New returns a server that does not listen yet.
@@ -147,7 +188,7 @@ func New(c Config) *Server {
 	}
 	s := &Server{
 		config: c, started: time.Now(), log: c.Log, metrics: newMetrics(c.Metrics), health: newHealth(c.Health),
-		lists: make(chan struct{}, maxLists), scrapes: make(chan struct{}, maxScrapes), sessions: make(chan struct{}, maxSessions), queries: make(chan struct{}, parallelQueries), stopping: make(chan struct{}), attached: make(chan struct{}),
+		lists: make(chan struct{}, maxLists), scrapes: make(chan struct{}, maxScrapes), sessions: make(chan struct{}, maxSessions), follows: make(chan struct{}, maxFollowers), queries: make(chan struct{}, parallelQueries), stopping: make(chan struct{}), attached: make(chan struct{}),
 	}
 	s.paths = firstWords(s.apis())
 	return s
@@ -168,6 +209,11 @@ func (s *Server) Listen() error {
 			continue
 		}
 		l, err := a.listen()
+		if err != nil && a.name == healthPort && errors.Is(err, syscall.EADDRINUSE) {
+			s.log.Warn("cannot serve health checks: trying again until the port is free", "error", err, "every", healthRetry)
+			s.awaited = append(s.awaited, a)
+			continue
+		}
 		if err != nil {
 			wrong = append(wrong, err)
 			if a.network == "unix" {
@@ -175,7 +221,7 @@ func (s *Server) Listen() error {
 			}
 			continue
 		}
-		s.listeners = append(s.listeners, listener{l, a})
+		s.listeners = append(s.listeners, listener{l, a, a.door()})
 	}
 	if len(wrong) > 0 {
 		s.release()
@@ -194,16 +240,34 @@ func (s *Server) Run(ctx context.Context) error {
 	requests, giveUp := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer giveUp(errStopping)
 	var wg sync.WaitGroup
+	fail := func(l listener, err error) {
+		if !isClosed(err) {
+			cancel(fmt.Errorf("serve on %s: %w", l.Addr(), err))
+		}
+	}
+	serve := func(l listener) {
+		servers, accept := s.servers(requests, l)
+		if accept != nil {
+			wg.Go(func() { fail(l, accept()) })
+		}
+		for _, one := range servers {
+			wg.Go(func() { fail(l, one.Serve(one.Listener)) })
+			wg.Go(func() {
+				<-ctx.Done()
+				_ = l.Close() // accepts for all of them
+				shutDown(requests, one.Server)
+			})
+		}
+	}
 	for _, l := range s.listeners {
-		server := s.httpServer(requests, l)
+		serve(l)
+	}
+	for _, a := range s.awaited {
 		wg.Go(func() {
-			if err := l.serve(server); !errors.Is(err, http.ErrServerClosed) {
-				cancel(fmt.Errorf("serve on %s: %w", l.Addr(), err))
+			if l := awaitPort(ctx, a); l != nil {
+				s.log.Info("health checks are served: the port is free", "address", a.address)
+				serve(listener{l, a, a.door()})
 			}
-		})
-		wg.Go(func() {
-			<-ctx.Done()
-			shutDown(requests, server)
 		})
 	}
 	<-ctx.Done()
@@ -213,6 +277,26 @@ func (s *Server) Run(ctx context.Context) error {
 		return cause
 	}
 	return nil
+}
+
+// healthRetry is the kubelet's period for a health port that somebody else holds: pods do
+// not depend on it.
+const healthRetry = 5 * time.Second
+
+// awaitPort listens once the port is free; nil if ctx ends first.
+func awaitPort(ctx context.Context, a api) net.Listener {
+	tick := time.NewTicker(healthRetry)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		if l, err := a.listen(); err == nil {
+			return l
+		}
+	}
 }
 
 // httpServer serves a listener; requests is the context of its requests.
@@ -226,9 +310,35 @@ func (s *Server) httpServer(requests context.Context, l listener) *http.Server {
 		ErrorLog:          slog.NewLogLogger(s.log.With("listener", l.name).Handler(), slog.LevelDebug),
 		BaseContext:       func(net.Listener) context.Context { return requests },
 	}
-	if l.network == "tcp" {
-		server.IdleTimeout, server.ConnState = portIdleTimeout, newConnections(maxConnections).note
+	if l.door != nil {
+		server.IdleTimeout, server.ConnState, server.ConnContext = portIdleTimeout, l.door.note, connContext
 	}
+	return server
+}
+
+// portServer serves a port that every local user reaches.
+func (s *Server) portServer(requests context.Context, l listener) *http.Server {
+	server := s.httpServer(requests, l)
+	server.ReadHeaderTimeout, server.WriteTimeout, server.MaxHeaderBytes = strangerHeaderTimeout, portWriteTimeout, strangerHeaderBytes
+	return server
+}
+
+// strangerServer serves those who have not shown who they are when they connect: with a
+// token, or not at all.
+func (s *Server) strangerServer(requests context.Context, l listener) *http.Server {
+	server := s.httpServer(requests, l)
+	server.ReadHeaderTimeout, server.WriteTimeout, server.MaxHeaderBytes = strangerHeaderTimeout, strangerWriteTimeout, strangerHeaderBytes
+	server.HTTP2 = &http.HTTP2Config{
+		MaxConcurrentStreams: strangerStreams, MaxReceiveBufferPerConnection: strangerBuffer, MaxReceiveBufferPerStream: strangerBuffer,
+		WriteByteTimeout: strangerWriteTimeout,
+	}
+	return server
+}
+
+// knownServer serves those who have shown a certificate.
+func (s *Server) knownServer(requests context.Context, l listener) *http.Server {
+	server := s.httpServer(requests, l)
+	server.MaxHeaderBytes, server.HTTP2 = knownHeaderBytes, &http.HTTP2Config{MaxConcurrentStreams: knownStreams}
 	return server
 }
 

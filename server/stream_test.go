@@ -83,7 +83,7 @@ func stopping(t *testing.T, test func(t *testing.T, s *slow, request context.Con
 	synctest.Test(t, func(t *testing.T) {
 		s := &slow{server: New(Config{Pods: &node{}}), ended: make(chan error, 1), entered: make(chan context.Context, 1), leave: make(chan struct{})}
 		p := newPipes()
-		s.server.listeners = []listener{{p, api{name: "test", groups: []group{s.group()}}}}
+		s.server.listeners = []listener{{Listener: p, api: api{name: "test", groups: []group{s.group()}}}}
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
 		run, result := make(chan error, 1), make(chan error, 1)
@@ -166,7 +166,7 @@ func TestAWatchEndsWithPodd(t *testing.T) {
 		n := &node{}
 		n.set(aPod("a", runs))
 		s, p := New(Config{Pods: n}), newPipes()
-		s.listeners = []listener{{p, api{name: "test", groups: []group{s.cliGroup()}}}}
+		s.listeners = []listener{{Listener: p, api: api{name: "test", groups: []group{s.cliGroup()}}}}
 		ctx, stop := context.WithCancel(t.Context())
 		run := make(chan error, 1)
 		go func() { run <- s.Run(ctx) }()

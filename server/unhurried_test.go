@@ -16,6 +16,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -40,14 +41,32 @@ func overTLS(t *testing.T, s *Server, g group, version int) *http.Client {
 		t.Fatal(err)
 	}
 	p := newPipes()
-	l := listener{p, api{name: "kubelet", network: "tcp", groups: []group{g}, tls: &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}}}
-	server := s.httpServer(t.Context(), l)
-	ended := make(chan struct{})
-	go func() { defer close(ended); _ = l.serve(server) }()
+	admitted := func(next http.Handler) http.Handler { // as the guard lets in whoever has a token
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			Admit(r.Context(), true)
+			next.ServeHTTP(w, r)
+		})
+	}
+	of := api{name: "kubelet", network: "tcp", guard: []middleware{admitted, s.inTime}, groups: []group{g}, tls: &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}}
+	l := listener{p, of, of.door()}
+	servers, accept := s.servers(t.Context(), l)
+	var ended sync.WaitGroup
+	ended.Go(func() { _ = accept() })
+	for _, one := range servers {
+		ended.Go(func() { _ = one.Server.Serve(one.Listener) })
+	}
 	transport := &http.Transport{
 		DialContext: p.dial, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: version == 2, //nolint:gosec // its own
 	}
-	t.Cleanup(func() { transport.CloseIdleConnections(); _ = server.Close(); <-ended })
+	t.Cleanup(func() {
+		transport.CloseIdleConnections()
+		_ = l.Close()
+		for _, one := range servers {
+			_ = one.Server.Close()
+		}
+		l.door.closeAll()
+		ended.Wait()
+	})
 	return &http.Client{Transport: transport}
 }
 

@@ -198,6 +198,7 @@ var arrows = map[string]map[string]string{
 		"cri/critest", "podconfig/manifest/hostile"), // its tests
 	"cmd/podd-bench": {"test/e2e/testnode": "measures on the node of the tests", "internal/perftest": "processor time", "test/e2e/whole": "what a whole version is", "test/cluster": "gives the kubelet pods with ConfigMaps"},
 
+	"test/attack":                {"cri/critest": "the runtime of the podd that is attacked", "cgroup": "removes its cgroups"},
 	"test/chaos":                 {"test/cluster": "the apiserver of a node of a cluster", "test/e2e/testnode": "the node that the faults strike", "test/e2e/whole": "what a whole version is"},
 	"test/cluster":               {"test/e2e/testnode": "how the tests wait, and the node of a whole cluster"},
 	"test/e2e":                   {"test/e2e/testnode": "the node of the tests", "inspect": "what a runtime was really given", "cgroup": "where a pod's limits are to be read", "cni/cnitest": "packets past the pod network", "test/e2e/whole": "what a whole version is", "test/cluster": "the cluster of a podd that is a node", "stats/kernel": "what this machine has left", "test/e2e/console": "where a person sits who uses podd"},

@@ -12,6 +12,8 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+
+	"golang.org/x/time/rate"
 )
 
 // Reviewer asks an apiserver.
@@ -38,7 +40,11 @@ type Config struct {
 	// ClientCAs returns who signs client certificates; nil for nobody.
 	ClientCAs func() *x509.CertPool
 	Reviewer  Reviewer
-	Log       *slog.Logger
+	// Admit is told of requests that are let in, and whether they are authenticated, Dismiss
+	// of those whose senders are not known; nil for nobody.
+	Admit   func(ctx context.Context, authenticated bool)
+	Dismiss func(ctx context.Context)
+	Log     *slog.Logger
 }
 
 // patience bounds a question to the apiserver: a request must not wait for one that hangs.
@@ -50,6 +56,7 @@ type Guard struct {
 	log    *slog.Logger
 	tokens *tokens
 	access *cache[accessKey, bool]
+	told   *rate.Limiter // of messages about refused requests
 }
 
 // user is who a request is from.
@@ -68,7 +75,39 @@ func NewGuard(c Config) *Guard {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Guard{cfg: c, log: c.Log, tokens: newTokens(), access: newCache[accessKey, bool]()}
+	if c.Admit == nil {
+		c.Admit = func(context.Context, bool) {}
+	}
+	if c.Dismiss == nil {
+		c.Dismiss = func(context.Context) {}
+	}
+	return &Guard{cfg: c, log: c.Log, tokens: newTokens(), access: newCache[accessKey, bool](), told: rate.NewLimiter(rate.Every(tellRefused), burstRefused)}
+}
+
+// Messages about refused requests are limited: whoever reaches the port can cause them.
+const (
+	tellRefused  = 10 * time.Second
+	burstRefused = 10
+	// maxToldPath is how much of a refused request's path is logged, in bytes.
+	maxToldPath = 200
+)
+
+// tell logs a refused request.
+func (g *Guard) tell(level slog.Level, message string, r *http.Request, attributes ...any) {
+	if !g.told.Allow() {
+		return
+	}
+	path := r.URL.Path
+	if len(path) > maxToldPath {
+		path = path[:maxToldPath] + "…"
+	}
+	g.log.Log(r.Context(), level, message, append([]any{"path", path, "from", r.RemoteAddr}, attributes...)...)
+}
+
+// Trusts says whether the certificates that a client has shown authenticate it.
+func (g *Guard) Trusts(chain []*x509.Certificate) bool {
+	u, err := g.certificate(chain)
+	return u != nil && err == nil
 }
 
 // Wrap returns a handler that answers 401 and 403 in the kubelet's words, and otherwise
@@ -79,28 +118,36 @@ func (g *Guard) Wrap(next http.Handler) http.Handler {
 		if errors.Is(err, errTooMany) {
 			g.noteUnreviewed(r.RemoteAddr)
 			w.Header().Set("Retry-After", retryAfter)
-			refuse(w, http.StatusTooManyRequests, "Too Many Requests")
+			g.dismiss(w, r, http.StatusTooManyRequests, "Too Many Requests")
 			return
 		}
 		if err != nil {
-			g.log.Info("refused a request: its sender is not known", "path", r.URL.Path, "from", r.RemoteAddr, "error", err)
+			g.tell(slog.LevelInfo, "refused a request: its sender is not known", r, "error", err)
 		}
 		if u == nil {
-			refuse(w, http.StatusUnauthorized, "Unauthorized")
+			g.dismiss(w, r, http.StatusUnauthorized, "Unauthorized")
 			return
 		}
 		a := accessOf(r)
 		allowed, err := g.authorize(r.Context(), u, a)
 		switch {
 		case err != nil:
-			g.log.Warn("refused a request: the apiserver does not say whether it is allowed", "path", r.URL.Path, "user", u.name, "error", err)
+			g.tell(slog.LevelWarn, "refused a request: the apiserver does not say whether it is allowed", r, "user", u.name, "error", err)
 			refuse(w, http.StatusInternalServerError, fmt.Sprintf("Authorization error (user=%s, verb=%s, resource=nodes, subresource=%s)", u.name, a.verb, a.subresources[0]))
 		case !allowed:
 			refuse(w, http.StatusForbidden, fmt.Sprintf("Forbidden (user=%s, verb=%s, resource=nodes, subresource(s)=%v)\n", u.name, a.verb, a.subresources))
 		default:
+			g.cfg.Admit(r.Context(), u != anonymous)
 			next.ServeHTTP(w, r)
 		}
 	})
+}
+
+// dismiss refuses a request whose sender is not known, and ends its connection.
+func (g *Guard) dismiss(w http.ResponseWriter, r *http.Request, code int, text string) {
+	g.cfg.Dismiss(r.Context())
+	w.Header().Set("Connection", "close")
+	refuse(w, code, text)
 }
 
 // refuse writes a text as it is: who asks may have chosen a part of it.
