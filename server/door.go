@@ -37,17 +37,22 @@ const (
 	handshakeTimeout = 5 * time.Second
 	// strangerTimeout is how long a connection may go without a request that was let in.
 	strangerTimeout = 30 * time.Second
+	// leastTime is what every connection to a plain port has without progress, even if others
+	// wait: many times what the answer to a health check takes.
+	leastTime = 250 * time.Millisecond
 	// refusedTimeout is how long a client that is not known has to read its refusal.
 	refusedTimeout = time.Second
 )
 
-// door counts the connections of a port. It always lets a new one in: where there are too
-// many of strangers, busy or not, the one without progress for longest gives way, of the
+// door counts the connections of a port. It lets every new one in, sooner or later: where
+// there are too many of strangers, busy or not, the one without progress for longest gives way, of the
 // same address if that has more than its share, and else of the address that has most. So
 // whoever holds connections only displaces their own. What was authenticated moves out of
 // the strangers' bound into a larger one, in which only what is idle gives way.
 type door struct {
 	bounds bounds
+
+	left chan struct{} // poked when one has gone; capacity 1
 
 	mu     sync.Mutex
 	guests map[*guest]struct{} // guarded by mu
@@ -58,28 +63,21 @@ type guest struct {
 	net.Conn
 	door    *door
 	address netip.Prefix
-	// progress is when it last read or wrote anything, in nanoseconds since the start of
-	// the process.
+	// progress is when it came or last took a part of an answer, in nanoseconds since the
+	// start of the process: what it sends byte by byte is none.
 	progress atomic.Int64
 	patience *time.Timer // closes it, until it is let in
 
 	known, idle, dismissed bool // guarded by door.mu
 }
 
-func newDoor(b bounds) *door { return &door{bounds: b, guests: map[*guest]struct{}{}} }
+func newDoor(b bounds) *door {
+	return &door{bounds: b, left: make(chan struct{}, 1), guests: map[*guest]struct{}{}}
+}
 
 var processStart = time.Now()
 
 func (g *guest) touch() { g.progress.Store(int64(time.Since(processStart))) }
-
-// Read implements net.Conn.
-func (g *guest) Read(p []byte) (int, error) {
-	n, err := g.Conn.Read(p)
-	if n > 0 {
-		g.touch()
-	}
-	return n, err
-}
 
 // Write implements net.Conn.
 func (g *guest) Write(p []byte) (int, error) {
@@ -96,6 +94,10 @@ func (g *guest) Close() error {
 	delete(g.door.guests, g)
 	g.door.mu.Unlock()
 	g.patience.Stop()
+	select {
+	case g.door.left <- struct{}{}:
+	default:
+	}
 	return g.Conn.Close()
 }
 
@@ -270,7 +272,39 @@ func (l doorListener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	l.door.await()
 	return l.door.enter(conn), nil
+}
+
+// await waits, where all have one address, until the connection that would give way has had
+// its time: who connects again and again must not displace a health check that is being
+// answered. The others wait in the kernel's queue, in the order in which they came.
+func (d *door) await() {
+	if d.bounds.share > 0 {
+		return
+	}
+	for {
+		d.mu.Lock()
+		full := len(d.guests) >= d.bounds.strangers
+		var left time.Duration
+		if full {
+			guests := make([]*guest, 0, len(d.guests))
+			for g := range d.guests {
+				guests = append(guests, g)
+			}
+			left = leastTime - (time.Since(processStart) - time.Duration(stalest(guests).progress.Load()))
+		}
+		d.mu.Unlock()
+		if !full || left <= 0 {
+			return
+		}
+		timer := time.NewTimer(left)
+		select {
+		case <-d.left: // one has gone by itself
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
 }
 
 // split accepts TLS connections and passes each, after its handshake, to the listener for
