@@ -118,7 +118,7 @@ func (g *Guard) Wrap(next http.Handler) http.Handler {
 		if errors.Is(err, errTooMany) {
 			g.noteUnreviewed(r.RemoteAddr)
 			w.Header().Set("Retry-After", retryAfter)
-			g.dismiss(w, r, http.StatusTooManyRequests, "Too Many Requests")
+			g.dismiss(w, r, http.StatusUnauthorized, "Unauthorized") // as a kubelet, whose clients know no other code
 			return
 		}
 		if err != nil {
