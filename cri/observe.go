@@ -244,7 +244,7 @@ func (c *Client) askContainer(ctx context.Context, id string) (*runtimeapi.Conta
 // observedContainer is a container by its status and by what lies on the host.
 func (c *Client) observedContainer(ctx context.Context, sandbox string, st *runtimeapi.ContainerStatus) *pod.Container {
 	out := fromContainerStatus(sandbox, st)
-	out.Kept = c.keptSpec(pod.UID(st.Labels[spec.LabelPodUID]), out.Name, st.Annotations)
+	out.Kept = keptSpec(out.Name, st.Annotations)
 	if out.State == pod.ContainerExited {
 		out.Message = joinMessages(c.redactedMessage(ctx, st), c.terminationMessage(st))
 	}

@@ -16,7 +16,6 @@ import (
 //	    etc-hosts                                     the containers' hosts file
 //	    userns                                        the pod's range of IDs
 //	    containers/<name>/<random>                    a container's termination log
-//	    containers/<name>/<hash>.kept                 what its end needs (Keep)
 //	    volumes/<plugin>/<volume>                     content of volumes that live with the pod
 //	    volume-subpaths/<volume>/<container>/<index>  bind mounts of subPath mounts
 //	<PodLogs>/<namespace>_<name>_<uid>/<container>/<restarts>.log

@@ -1,11 +1,10 @@
 // Package podfs manages the files that podd keeps on the host for pods besides their
-// volumes: their layout (Dirs), and the hosts file, the termination logs, what the
-// termination of a container needs, and the log directories with links (Files).
+// volumes: their layout (Dirs), and the hosts file, the termination logs, and the
+// log directories with links (Files).
 //
 //	dirs.go         the layout of a pod's directory and of the log directories
 //	lognames.go     the names of logs, and of the links to them
 //	prepare.go      what is created before a container, and removed if that fails
-//	kept.go         what terminating a container needs when its manifest is gone
 //	termination.go  reading what a container may have replaced
 //	logs.go         links in /var/log/containers; logs that are no longer needed
 //

@@ -23,8 +23,7 @@ func (f *Files) PreparePod(p *v1.Pod) error {
 }
 
 // PrepareContainer creates the files of a container: its log directory, the hosts
-// file and the termination log, unless it mounts its own, and what its termination
-// needs. It returns the request with their mounts and names. If the container is not
+// file and the termination log, unless it mounts its own. It returns the request with their mounts and names. If the container is not
 // created, DiscardContainer must be called.
 func (f *Files) PrepareContainer(req pod.ContainerRequest) (pod.ContainerRequest, error) {
 	p, c := req.Pod, req.Container
@@ -47,11 +46,8 @@ func (f *Files) PrepareContainer(req pod.ContainerRequest) (pod.ContainerRequest
 		}
 		mount(file, pod.EtcHosts)
 	}
-	var err error
-	if req.Kept, err = f.keep(p.UID, c); err != nil {
-		return req, err
-	}
 	if path := c.TerminationMessagePath; path != "" && !own[filepath.Clean(path)] {
+		var err error
 		if req.TerminationLog, err = terminationLog(f.dirs.Container(p.UID, c.Name)); err != nil {
 			return req, err
 		}

@@ -37,7 +37,7 @@ func newPlace(t *testing.T) *place {
 	}
 	p := &place{t: t, dir: dir, dirs: instance.Dirs{Root: dir + "/lib", State: dir + "/run/podd"},
 		bridge: fmt.Sprintf("poddc%d", os.Getpid()%100000), cgroups: fmt.Sprintf("/poddstop%d/kubepods", os.Getpid())}
-	for _, file := range []string{"lib/images/a.tar", "lib/containerd/db", "lib/ended/u1.json", "lib/starts/u1.json", "run/podd/containerd/state", "run/podd/s/socket", "run/podd/containerd.toml"} {
+	for _, file := range []string{"lib/images/a.tar", "lib/containerd/db", "lib/ended/u1.json", "lib/accepted/u1.json", "lib/starts/u1.json", "run/podd/containerd/state", "run/podd/s/socket", "run/podd/containerd.toml"} {
 		p.write(file)
 	}
 	return p
@@ -137,7 +137,7 @@ func TestStopRemovesWhatPoddRecordedAndNoMore(t *testing.T) {
 	if err != nil || !strings.Contains(out, "manifests in it is not podd's") {
 		t.Errorf("got %q, %v", out, err)
 	}
-	p.gone("lib/pods/u1", "lib/ended", "lib/starts", "lib/runtime.json", "lib/agent.json", "run/podd/containerd", "run/podd/s", "run/podd/containerd.toml", "run/podd/runtime.json", "run/podd/last-good")
+	p.gone("lib/pods/u1", "lib/ended", "lib/accepted", "lib/starts", "lib/runtime.json", "lib/agent.json", "run/podd/containerd", "run/podd/s", "run/podd/containerd.toml", "run/podd/runtime.json", "run/podd/last-good")
 	p.stays("lib/images/a.tar", "lib/containerd/db", "run/podd/manifests/mine.yaml")
 	if _, err := p.stop("--root-dir", p.dirs.Root, "--state-dir", p.dirs.State); err != nil {
 		t.Errorf("again: %v", err)

@@ -93,13 +93,13 @@ func containerAnnotations(o Options, req pod.ContainerRequest) (map[string]strin
 		AnnotationMessagePolicy: string(c.TerminationMessagePolicy),
 	})
 	sign(a, o.Instance)
-	preStop, ports, err := pod.KeptOf(c).Texts()
+	preStop, ports, err := hookTexts(c)
 	if err != nil {
 		return nil, err
 	}
 	volumes := strings.Join(slices.Sorted(maps.Values(req.Image.Volumes)), ",")
 	for key, value := range map[string]string{
-		pod.AnnotationSource: string(req.Source), pod.AnnotationKept: req.Kept, AnnotationPreStop: preStop, AnnotationPorts: ports,
+		pod.AnnotationSource: string(req.Source), AnnotationPreStop: preStop, AnnotationPorts: ports,
 		pod.AnnotationImageVolumes: volumes, pod.AnnotationObjects: req.Contents.Text(),
 		pod.AnnotationConfidential: req.Inputs.Env.ConfidentialText(),
 	} {

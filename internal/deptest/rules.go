@@ -117,7 +117,7 @@ var arrows = map[string]map[string]string{
 	"cri":                  {"internal/slots": "bounds the calls in flight", "cri/spec": "converts requests", "internal/mask": "what runtimes say of Secrets", "podfs": "where logs are, and what dead containers left"},
 	"cri/spec":             {"internal/hugepage": "page sizes in the runtime's words", "podfs": "where logs are"},
 	"podenv":               {"internal/atomicfile": "stores Services for a start without the apiserver"},
-	"podfs":                {"internal/atomicfile": "what a container's end needs", "internal/instance": "the default directories"},
+	"podfs":                {"internal/instance": "the default directories"},
 	"objects":              {"objects/claims": "which claim has which volume", "internal/atomicfile": "keeps that"},
 	"objects/claims":       {},
 	"internal/story":       {},

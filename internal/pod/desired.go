@@ -39,10 +39,6 @@ const (
 	// AnnotationInstance is podd's own, on sandboxes and containers: the ID of the
 	// podd that created them, as several may share a runtime.
 	AnnotationInstance = "podd/instance"
-	// AnnotationKept is podd's own, on containers: the name of the file in the
-	// container's directory with its preStop hook, if that is too long for an
-	// annotation.
-	AnnotationKept = "podd/kept"
 	// AnnotationImageVolumes is podd's own, on containers: the runtime's IDs of the
 	// images that it mounts as volumes, separated by commas. A tag may have moved on
 	// since.

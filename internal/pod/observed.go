@@ -152,9 +152,10 @@ type Container struct {
 	// Contents are those of its pod's objects when it was made, read back from its
 	// annotation; empty if unknown.
 	Contents Contents `json:"-"`
-	// Kept is the part of its spec in the annotations, for a pod whose manifest is
-	// gone: name, ports, the preStop hook, and restartPolicy Always of a sidecar,
-	// which no other container has in Kept; nil if there is neither.
+	// Kept is the part of its spec in the annotations, for a pod whose manifest is gone,
+	// and of which podd has no spec either: name, ports, the preStop hook, and
+	// restartPolicy Always of a sidecar, which no other container has in Kept; nil if
+	// there is neither.
 	Kept *v1.Container
 }
 

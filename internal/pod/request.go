@@ -47,9 +47,6 @@ type ContainerRequest struct {
 	// TerminationLog is the file on the host that the container may leave a message
 	// in; empty where it brings its own.
 	TerminationLog string
-	// Kept names the file in the container's directory that has its Kept; empty
-	// where annotations hold it, or there is none.
-	Kept string
 }
 
 // Mount is one mount of a container: of a volume, or of a file of podd's.

@@ -153,3 +153,18 @@ func TestDeletionGracePeriodSecondsOfAManifestIsItsGracePeriod(t *testing.T) {
 	e.remove("vip.yaml")
 	e.order("vip", "clean")
 }
+
+// TestAHookTooLongForAnAnnotationRunsWithoutItsManifest: podd is stopped while the manifest
+// is removed, and has the hook from the spec that it stored.
+func TestAHookTooLongForAnAnnotationRunsWithoutItsManifest(t *testing.T) {
+	e := begin(t)
+	hook := "echo hook >> /out/order # " + strings.Repeat("x", 64<<10)
+	e.write("db.yaml", strings.Replace(e.podOf("db", "echo db >> /out/order; ${REST}"), "    command:",
+		"    lifecycle: {preStop: {exec: {command: [/bin/sh, -c, '"+hook+"']}}}\n    command:", 1))
+	p := e.ready("db")
+	e.stop()
+	e.remove("db.yaml")
+	e.start()
+	e.order("db", "hook")
+	e.isGone(e.accepted(p))
+}

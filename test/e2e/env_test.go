@@ -65,7 +65,7 @@ func prepare(t *testing.T) *env {
 	}
 	root, state := node.Root(), node.State()
 	e.paths = []string{
-		filepath.Join(root, "pods"), filepath.Join(root, "ended"), filepath.Join(root, "starts"), filepath.Join(state, "probes"),
+		filepath.Join(root, "pods"), filepath.Join(root, "ended"), filepath.Join(root, "accepted"), filepath.Join(root, "starts"), filepath.Join(state, "probes"),
 	}
 	if e.before, err = e.scope().Take(t.Context()); err != nil {
 		t.Fatal(err)

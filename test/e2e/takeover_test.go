@@ -31,7 +31,7 @@ func (m *member) kubelet() *testnode.Kubelet {
 	m.podd.Root = k.Root()
 	m.podd.Config["podLogsDir"] = k.PodLogs()
 	m.podd.Args = append(m.podd.Args, "--runtime-root-dir="+m.node.Root())
-	m.paths = append(m.paths, filepath.Join(k.Root(), "pods"), filepath.Join(k.Root(), "ended"))
+	m.paths = append(m.paths, filepath.Join(k.Root(), "pods"), filepath.Join(k.Root(), "ended"), filepath.Join(k.Root(), "accepted"))
 	return k
 }
 

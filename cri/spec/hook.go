@@ -1,0 +1,42 @@
+package spec
+
+import (
+	"encoding/json"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// maxHook is how many bytes of a container's hook and ports are in its annotations, which
+// all of the runtime's lists contain for every container, including dead ones; a manifest
+// may have megabytes.
+const maxHook = 8 << 10
+
+// hookTexts returns a container's preStop hook, and the ports that it may name, in the
+// format of the kubelet's annotations: empty if there are none or they are too long. Of its
+// own pods podd knows them from their stored specs; a kubelet that takes its place, or a
+// podd that has lost its root directory, has only these.
+func hookTexts(c *v1.Container) (preStop, ports string, err error) {
+	if c.Lifecycle != nil && c.Lifecycle.PreStop != nil {
+		if preStop, err = asText(c.Lifecycle.PreStop); err != nil {
+			return "", "", err
+		}
+	}
+	if c.Ports != nil {
+		if ports, err = asText(c.Ports); err != nil {
+			return "", "", err
+		}
+	}
+	if len(preStop)+len(ports) > maxHook {
+		return "", "", nil
+	}
+	return preStop, ports, nil
+}
+
+func asText(value any) (string, error) {
+	raw, err := json.Marshal(value)
+	if err != nil {
+		return "", fmt.Errorf("write the container's preStop hook: %w", err)
+	}
+	return string(raw), nil
+}
