@@ -42,6 +42,8 @@ type plan struct {
 	// claim is the volume's in a cluster; size is that of its PersistentVolume.
 	claim *v1.PersistentVolumeClaim
 	size  resource.Quantity
+	// again: the volume is published, and is published again. If that fails, it stays as it is.
+	again bool
 	// limitChanges says that how many volumes can be attached changes, so that the cluster
 	// may try to attach too many.
 	limitChanges bool

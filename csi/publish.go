@@ -62,6 +62,7 @@ func (v *Volumes) publish(ctx context.Context, s *session, p *plan) error {
 	if p.stages {
 		request.StagingTargetPath = p.staging
 	}
+	before := p.State
 	p.State = begun
 	if err := p.write(p.dir); err != nil {
 		return err
@@ -71,6 +72,10 @@ func (v *Volumes) publish(ctx context.Context, s *session, p *plan) error {
 	case err == nil:
 		p.State = done
 		return p.write(p.dir)
+	case final(err) && p.again:
+		// A container may have the target, also one that is an empty directory without a mount.
+		p.State = before
+		return errors.Join(err, p.write(p.dir))
 	case final(err) && removeEmpty(p.target) == nil: // nothing to unpublish
 		p.State = idle
 		return errors.Join(err, p.write(p.dir))

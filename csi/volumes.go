@@ -187,6 +187,7 @@ func (v *Volumes) setUp(ctx context.Context, volume pod.CSIVolume, again bool) (
 	if again && !p.isSetUp() {
 		return false, nil // it was torn down meanwhile
 	}
+	p.again = again
 	s, err := v.open(ctx, d)
 	if err != nil {
 		v.registry.wait(p.driver, volume.Pod.UID)

@@ -320,6 +320,37 @@ func TestWhatIsPublishedAgainEndsWithRun(t *testing.T) {
 	}
 }
 
+// The driver's target may be a directory without a mount, and empty (kubernetes/kubernetes#139045).
+func TestAVolumeThatCannotBePublishedAgainStays(t *testing.T) {
+	n, f := withDriver(t)
+	n.allow(driverName, func(s *storagev1.CSIDriverSpec) { yes := true; s.RequiresRepublish = &yes }, storagev1.VolumeLifecycleEphemeral)
+	v := n.inline("a", driverName)
+	n.mustSetUp(v)
+	target := n.Path(v)
+	if err := os.RemoveAll(target); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(target, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, code := range []codes.Code{codes.Internal, codes.Unavailable, codes.InvalidArgument} {
+		f.on("NodePublishVolume", func(context.Context) error { return status.Error(code, "not now") })
+		n.stopRepublish(v.Dir)
+		n.publishAgain(t.Context(), v)
+		n.Follow(v)
+		if _, err := os.Lstat(target); err != nil {
+			t.Errorf("%v: the target: %v", code, err)
+		}
+		if n.republished[v.Dir] == nil {
+			t.Fatalf("%v: it is not published again any more", code)
+		}
+	}
+	f.on("NodePublishVolume", nil)
+	n.publishAgain(t.Context(), v)
+	n.mustTearDown(v)
+	wantCalls(t, f, "Publish", "Publish", "Publish", "Publish", "Publish", "Unpublish")
+}
+
 func TestRequiresRepublish(t *testing.T) {
 	n, f := withDriver(t)
 	n.allow(driverName, func(s *storagev1.CSIDriverSpec) { yes := true; s.RequiresRepublish = &yes }, storagev1.VolumeLifecycleEphemeral)
