@@ -73,7 +73,8 @@ func (s *Supervisor) child(ctx context.Context) error {
 	return ended(cmd.Wait(), lastLine(s.cfg.LogFile, start))
 }
 
-// childEnv is podd's environment without what systemd meant for podd alone.
+// childEnv is the environment of "podd runtime": podd's without what systemd meant for podd
+// alone. What of it reaches containerd, Exec says.
 func childEnv(env []string, notify string) []string {
 	env = slices.DeleteFunc(slices.Clone(env), func(kv string) bool {
 		name, _, _ := strings.Cut(kv, "=")

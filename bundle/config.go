@@ -70,7 +70,7 @@ func Traces(stateDir string) []string {
 	s := Settings{StateDir: stateDir}
 	all := []string{s.shimDir(), notifySocket(Socket(stateDir))}
 	for _, name := range []string{"containerd", "containerd.lock", "containerd.log", "containerd.log.1", "containerd.sock", "containerd.sock.ttrpc",
-		"containerd.toml", "containerd.toml.new", "pause-seccomp.json", "pause-seccomp.json.new", "runc", "s"} {
+		"containerd.toml", "containerd.toml.new", "pause-seccomp.json", "pause-seccomp.json.new", "runc", "s", "tmp"} {
 		all = append(all, filepath.Join(stateDir, name))
 	}
 	return all
@@ -168,7 +168,7 @@ func (s *Settings) MakeDirs() error {
 		mode os.FileMode
 	}{
 		{s.RootDir, 0o711}, {s.StateDir, 0o711}, {filepath.Join(s.RootDir, "containerd"), 0o711},
-		{filepath.Join(s.StateDir, "containerd"), 0o711}, {s.CNIConfDir, 0o755}, {s.shimDir(), 0o700},
+		{filepath.Join(s.StateDir, "containerd"), 0o711}, {s.CNIConfDir, 0o755}, {s.shimDir(), 0o700}, {tempDir(s.StateDir), 0o700},
 	} {
 		if err := os.MkdirAll(d.path, d.mode); err != nil {
 			return fmt.Errorf("make directory for the container runtime: %w", err)

@@ -21,11 +21,39 @@ func (s *Settings) Exec() error {
 	if lacks := lacking(s.BinDir); lacks != "" {
 		return &MissingError{Looked: []string{s.BinDir + " (" + lacks + ")"}}
 	}
-	// The first of two values would win, so the old one goes.
-	env := slices.DeleteFunc(os.Environ(), func(kv string) bool { return strings.HasPrefix(kv, "PATH=") })
-	env = append(env, "PATH="+searchPath(s.BinDir, os.Getenv("PATH")))
+	env := s.Env(os.Environ())
+	if notify := os.Getenv(notifyVariable); notify != "" {
+		env = append(env, notifyVariable+"="+notify)
+	}
 	err := syscall.Exec(path, []string{"containerd", "--config", s.configFile()}, env)
 	return fmt.Errorf("exec %s: %w", path, err)
+}
+
+// notifyVariable says where a service tells that it is ready: systemd's, or podd's.
+const notifyVariable = "NOTIFY_SOCKET"
+
+// handedOn are the variables of whoever started podd that the runtime and its plugins get: how
+// they reach registries, and whom they trust. README names them. No other reaches them: what a
+// shell happens to have set would change how pods run.
+var handedOn = []string{
+	"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy",
+	"SSL_CERT_FILE", "SSL_CERT_DIR",
+}
+
+// Env returns the environment of the runtime, for one of podd's own.
+func (s *Settings) Env(own []string) []string {
+	var all []string
+	path := ""
+	for _, kv := range own {
+		name, value, _ := strings.Cut(kv, "=")
+		switch {
+		case name == "PATH" && path == "":
+			path = value
+		case slices.Contains(handedOn, name):
+			all = append(all, kv)
+		}
+	}
+	return append(all, "PATH="+searchPath(s.BinDir, path), "TMPDIR="+tempDir(s.StateDir))
 }
 
 // searchPath puts the bundle first and the directories last that a service's or

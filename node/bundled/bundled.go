@@ -103,6 +103,9 @@ func (r *Runtime) Prepare(ctx context.Context, log *slog.Logger) (*bundle.Settin
 	if err := instance.ClaimRuntime(instance.Runtime{Dirs: dirs, Bridge: r.Bridge, PodCIDR: r.PodCIDR}); err != nil {
 		return nil, err
 	}
+	if err := settings.ClearTemp(ctx); err != nil {
+		return nil, err
+	}
 	path, remark, err := settings.WriteConfig()
 	if err != nil {
 		return nil, err

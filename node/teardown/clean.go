@@ -102,7 +102,7 @@ func removePod(ctx context.Context, mounter *volumes.Mounter, trees []*cgroup.Tr
 // removeState removes from the state directory what podd and its runtime create in
 // it, and then the directory, unless others have put something there.
 func (p *Podd) removeState(ctx context.Context) error {
-	var errs []error
+	errs := []error{bundle.Release(ctx, p.StateDir)}
 	for _, path := range append(bundle.Traces(p.StateDir), agentTraces(p.StateDir)...) {
 		errs = append(errs, wipe.Tree(ctx, filepath.Dir(path), filepath.Base(path)))
 	}
