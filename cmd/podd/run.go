@@ -3,7 +3,9 @@ package main
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -51,6 +53,21 @@ func resolveDirs(cfg *config.Config, own *node.Config, asKubelet bool) error {
 		return err
 	}
 	cfg.RootDir, cfg.StateDir, own.RuntimeRootDir = dirs.Root, dirs.State, runtime.Root
+	return absolutePaths(&own.RuntimeDir, &own.ImageDir, &own.ContainerLogsDir, &cfg.API.CertFile, &cfg.API.KeyFile, &cfg.API.ClientCAFile)
+}
+
+// absolutePaths makes paths of flags absolute, before the daemon leaves its working directory.
+func absolutePaths(paths ...*string) error {
+	for _, path := range paths {
+		if *path == "" {
+			continue
+		}
+		abs, err := filepath.Abs(*path)
+		if err != nil {
+			return fmt.Errorf("make %s absolute: %w", *path, err)
+		}
+		*path = abs
+	}
 	return nil
 }
 
@@ -92,10 +109,16 @@ podd run adopts them.`,
 			if os.Geteuid() != 0 {
 				return errors.New("running pods needs root: use sudo, or the systemd service podd")
 			}
+			inherited := resetInherited()
+			handOnHangups()
+			if err := enterRoot(); err != nil {
+				return err
+			}
 			log, setVerbosity := newLogger(cfg, os.Stderr)
 			for _, w := range cfg.Warnings {
 				log.Warn(w)
 			}
+			tellInherited(log, inherited)
 			limitHeap()
 			lowerOOMScore(cfg.OOMScoreAdj, log)
 			forbidCores(log)

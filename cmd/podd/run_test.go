@@ -40,6 +40,8 @@ type daemon struct {
 	cmd  *exec.Cmd
 	// kubelet: it is started under this name, instead of podd run.
 	kubelet bool
+	// through is a command line that executes podd's, which is appended.
+	through []string
 	// attr, if set, is how the process is started.
 	attr *syscall.SysProcAttr
 	log  *bytes.Buffer // read it only once the process has exited
@@ -140,6 +142,9 @@ func (d *daemon) start() {
 	d.cmd = exec.Command(filepath.Join(d.dir, program[0]), append(program[1:], "--config", filepath.Join(d.dir, "config.yaml"),
 		"--root-dir", filepath.Join(d.dir, "root"), "--state-dir", filepath.Join(d.dir, "state"),
 		"--container-logs-dir", filepath.Join(d.dir, "links"), "--hostname-override", "n")...)
+	if len(d.through) > 0 {
+		d.cmd = exec.Command(d.through[0], append(d.through[1:], d.cmd.Args...)...)
+	}
 	d.cmd.Stdout, d.cmd.Stderr, d.cmd.SysProcAttr = d.log, d.log, d.attr
 	if err := d.cmd.Start(); err != nil {
 		d.t.Fatal(err)

@@ -50,8 +50,16 @@ to start and stop podd and the runtime separately. Pods keep running either way.
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			settings, err := flags.Prepare(cmd.Context(), slog.New(slog.NewTextHandler(os.Stderr, nil)))
+			log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+			if err := absolutePaths(&flags.BinDir, &flags.ConfigDir); err != nil {
+				return err
+			}
+			tellInherited(log, resetInherited())
+			settings, err := flags.Prepare(cmd.Context(), log)
 			if err != nil {
+				return err
+			}
+			if err := enterRoot(); err != nil {
 				return err
 			}
 			return settings.Exec()

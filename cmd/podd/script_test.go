@@ -27,6 +27,14 @@ func TestMain(m *testing.M) {
 	if dirs := os.Getenv("PODD_TEST_HOLD"); dirs != "" {
 		os.Exit(holdRoot(dirs))
 	}
+	if os.Getenv(blocksSignals) != "" {
+		fmt.Fprintln(os.Stderr, execBlocked(os.Args[1:]))
+		os.Exit(1)
+	}
+	if os.Getenv(resetsInherited) != "" {
+		fmt.Fprintln(os.Stderr, execReset())
+		os.Exit(1)
+	}
 	testscript.Main(m, map[string]func(){
 		"podd":    func() { os.Exit(execute(append([]string{"podd"}, os.Args[1:]...))) },
 		"kubelet": func() { os.Exit(execute(append([]string{"kubelet"}, os.Args[1:]...))) },

@@ -1,0 +1,157 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"runtime"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// What a process inherits and what no program of a container sets for itself comes from whoever
+// started podd: a shell with umask 077, cron, a supervisor that blocks signals. The runtime and
+// its containers would inherit it in turn, and a container of another user could not enter its
+// own root directory. So a daemon begins by resetting it, and its pods run alike however it was
+// started.
+
+// umask is that of the directories and files of the node, also of the runtime's.
+const umask = 0o022
+
+// resetInherited resets this process before it makes or starts anything: umask, blocked
+// signals, nice and resource limits. The working directory is left to enterRoot, since paths of flags are
+// relative to it. It does not return if it has to execute podd anew.
+func resetInherited() error {
+	unix.Umask(umask)
+	return errors.Join(raiseLimits(), resetThread())
+}
+
+// resetThread unblocks the signals and sets nice to 0. Both belong to a thread, and the Go
+// runtime gives the signal mask of its first one to all that it makes and to all that it
+// executes. So one thread is put right, and podd executed anew on it.
+func resetThread() error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	blocked, nice, err := threadState()
+	if err != nil || blocked == (unix.Sigset_t{}) && nice == 0 {
+		return err
+	}
+	if err := errors.Join(setNice(0), unix.PthreadSigmask(unix.SIG_SETMASK, &unix.Sigset_t{}, nil)); err != nil {
+		return err
+	}
+	// Never for ever: what cannot be put right is left as it is.
+	if blocked, nice, err = threadState(); err != nil || blocked != (unix.Sigset_t{}) || nice != 0 {
+		return errors.Join(errors.New("unblock signals and set nice to 0: the kernel accepts it and does not do it"), err)
+	}
+	return fmt.Errorf("execute podd anew, with all signals unblocked: %w", unix.Exec("/proc/self/exe", os.Args, os.Environ()))
+}
+
+// threadState returns the signals that are blocked, and nice.
+func threadState() (blocked unix.Sigset_t, nice int, err error) {
+	if err := unix.PthreadSigmask(unix.SIG_BLOCK, nil, &blocked); err != nil {
+		return blocked, 0, fmt.Errorf("read which signals are blocked: %w", err)
+	}
+	raw, err := unix.Getpriority(unix.PRIO_PROCESS, 0)
+	if err != nil {
+		return blocked, 0, fmt.Errorf("read nice: %w", err)
+	}
+	return blocked, 20 - raw, nil // what the system call returns is never negative
+}
+
+func setNice(nice int) error {
+	if err := unix.Setpriority(unix.PRIO_PROCESS, 0, nice); err != nil {
+		return fmt.Errorf("set nice to %d: %w", nice, err)
+	}
+	return nil
+}
+
+// leastLimits are what the runtime and its containers have at least: the limits of
+// podd-runtime.service, and where that has none the kernel's own. Limits of core files are the
+// administrator's: they say whether the machine keeps such files.
+var leastLimits = []struct {
+	name       string
+	resource   int
+	soft, hard uint64
+}{
+	{"open files", unix.RLIMIT_NOFILE, 1 << 20, 1 << 20},
+	{"processes", unix.RLIMIT_NPROC, unix.RLIM_INFINITY, unix.RLIM_INFINITY},
+	{"file size", unix.RLIMIT_FSIZE, unix.RLIM_INFINITY, unix.RLIM_INFINITY},
+	{"address space", unix.RLIMIT_AS, unix.RLIM_INFINITY, unix.RLIM_INFINITY},
+	{"data", unix.RLIMIT_DATA, unix.RLIM_INFINITY, unix.RLIM_INFINITY},
+	{"resident memory", unix.RLIMIT_RSS, unix.RLIM_INFINITY, unix.RLIM_INFINITY},
+	{"processor time", unix.RLIMIT_CPU, unix.RLIM_INFINITY, unix.RLIM_INFINITY},
+	{"file locks", unix.RLIMIT_LOCKS, unix.RLIM_INFINITY, unix.RLIM_INFINITY},
+	{"locked memory", unix.RLIMIT_MEMLOCK, 8 << 20, 8 << 20},
+	{"stack", unix.RLIMIT_STACK, 8 << 20, unix.RLIM_INFINITY},
+}
+
+// raiseLimits raises the limits that are lower, and lowers none.
+func raiseLimits() error {
+	var errs []error
+	for _, least := range leastLimits {
+		var now unix.Rlimit
+		// Not Getrlimit: of open files it returns what the Go runtime took for itself.
+		if err := unix.Prlimit(0, least.resource, nil, &now); err != nil {
+			errs = append(errs, fmt.Errorf("read the limit of %s: %w", least.name, err))
+			continue
+		}
+		soft, hard := least.soft, least.hard
+		if least.resource == unix.RLIMIT_NOFILE {
+			most := mostOpenFiles(hard)
+			soft, hard = min(soft, most), min(hard, most)
+		}
+		want := unix.Rlimit{Cur: max(now.Cur, soft), Max: max(now.Max, hard)}
+		// Also when nothing seems to change: the Go runtime has raised its own limit of open
+		// files, and would give children the one from before.
+		if want == now && least.resource != unix.RLIMIT_NOFILE {
+			continue
+		}
+		err := unix.Setrlimit(least.resource, &want)
+		if errors.Is(err, unix.EPERM) { // then as far as this machine permits
+			err = errors.Join(err, unix.Setrlimit(least.resource, &unix.Rlimit{Cur: min(want.Cur, now.Max), Max: now.Max}))
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("raise the limit of %s from %d: %w", least.name, now.Max, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// mostOpenFiles is the kernel's bound of that limit, or otherwise.
+func mostOpenFiles(otherwise uint64) uint64 {
+	text, err := os.ReadFile("/proc/sys/fs/nr_open")
+	if err != nil {
+		return otherwise
+	}
+	n, err := strconv.ParseUint(string(bytes.TrimSpace(text)), 10, 64)
+	if err != nil {
+		return otherwise
+	}
+	return n
+}
+
+// handOnHangups has what podd starts end at a SIGHUP again, when podd itself ignores it, as under
+// nohup. Containers would inherit that. podd runtime keeps it: containerd is in its place.
+func handOnHangups() {
+	if signal.Ignored(unix.SIGHUP) {
+		signal.Notify(make(chan os.Signal, 1), unix.SIGHUP) // nobody receives: podd still ignores it
+	}
+}
+
+// enterRoot leaves the working directory, which would be kept from being unmounted.
+func enterRoot() error { return os.Chdir("/") }
+
+// tellInherited tells what could not be reset; the daemon runs on.
+func tellInherited(log *slog.Logger, err error) {
+	switch {
+	case err == nil:
+	case errors.Is(err, unix.EPERM):
+		log.Info("this machine does not permit podd to reset all that it inherited, and containers inherit it", "error", err)
+	default:
+		log.Warn("cannot reset what podd inherited: containers may inherit it", "error", err)
+	}
+}
