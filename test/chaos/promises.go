@@ -185,7 +185,25 @@ func (w *world) atRest(ctx context.Context) error {
 			bad("container %s runs, and nobody wants it", name)
 		}
 	}
+	for _, name := range runtimesTemporary() {
+		if !slices.Contains(w.temporary, name) {
+			bad("%s is left in %s: a killed runtime's temporary files are nobody's there", name, os.TempDir())
+		}
+	}
 	return errors.Join(append(errs, w.asTheClusterSees(ctx, held))...)
+}
+
+// runtimesTemporary are the directories of containerd and its shims where everybody's temporary
+// files are: on them they mount for a moment. Those of podd's runtime are to be in its own.
+func runtimesTemporary() []string {
+	var names []string
+	for _, pattern := range []string{"ovl-idmapped*", "containerd-mount*"} {
+		paths, _ := filepath.Glob(filepath.Join(os.TempDir(), pattern)) // fails only for a bad pattern
+		for _, path := range paths {
+			names = append(names, filepath.Base(path))
+		}
+	}
+	return names
 }
 
 // asWanted says what of a pod is not as it comes to be when nothing strikes.

@@ -29,6 +29,8 @@ type world struct {
 	member *member // nil unless the node is one of a cluster
 	podd   *testnode.Podd
 	before testnode.Snapshot
+	// temporary are the runtimesTemporary of before.
+	temporary []string
 
 	desired []*wish
 	made    int // pods
@@ -67,7 +69,7 @@ type end struct {
 }
 
 func newWorld(ctx context.Context, o options) (w *world, err error) {
-	w = &world{o: o, ended: map[string]end{}, objects: sharedObjects()}
+	w = &world{o: o, ended: map[string]end{}, objects: sharedObjects(), temporary: runtimesTemporary()}
 	if w.dir, err = os.MkdirTemp("", "pc"); err != nil { // sockets need short paths
 		return nil, err
 	}

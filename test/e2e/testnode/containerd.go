@@ -85,7 +85,7 @@ func (c *Containerd) Start(ctx context.Context) error {
 	defer func() { _ = log.Close() }() // the child has its own descriptor
 	cmd := exec.Command(filepath.Join(c.bundle.Bin, "containerd"), "--config", c.configFile())
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.Env = append(os.Environ(), "PATH="+c.bundle.Bin+":"+os.Getenv("PATH")+":/usr/sbin:/sbin")
+	cmd.Env = c.settings.Env(os.Environ())
 	// A session of its own: Ctrl-C at a terminal must reach the harness only,
 	// which still needs the runtime to clean up.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
