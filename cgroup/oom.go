@@ -23,6 +23,14 @@ type OOMWitness struct {
 
 	mu   sync.Mutex // guards what follows; held while kills reads a small cgroup file
 	pods map[pod.UID]*oomKills
+	past map[pod.UID]*pastKills
+}
+
+// pastKills are the containers of a pod that ended by an OOM kill: those that the runtime still
+// has, by ID, and how many by name there have been.
+type pastKills struct {
+	ids map[string]bool
+	of  map[string]uint64
 }
 
 // oomKills are the containers of a pod that ended by SIGKILL, by ID, and whether
@@ -36,7 +44,7 @@ type oomKills struct {
 // NewOOMWitness returns a witness; kills, such as Tree.Kills, returns how many
 // processes of a pod the OOM killer has killed.
 func NewOOMWitness(kills func(pod.UID) (int64, error), log *slog.Logger) *OOMWitness {
-	return &OOMWitness{kills: kills, log: log, pods: map[pod.UID]*oomKills{}}
+	return &OOMWitness{kills: kills, log: log, pods: map[pod.UID]*oomKills{}, past: map[pod.UID]*pastKills{}}
 }
 
 // Attribute sets the reason OOMKilled in seen, the pod's latest observation, where
@@ -47,6 +55,7 @@ func NewOOMWitness(kills func(pod.UID) (int64, error), log *slog.Logger) *OOMWit
 func (w *OOMWitness) Attribute(uid pod.UID, seen *pod.Observed) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	defer func() { w.countLocked(uid, seen) }()
 	known := w.pods[uid]
 	before := map[string]bool{}
 	if known != nil {
@@ -78,6 +87,47 @@ func (w *OOMWitness) Attribute(uid pod.UID, seen *pod.Observed) {
 	default:
 		w.pods[uid] = &oomKills{dead: now, counted: kills}
 	}
+}
+
+// countLocked counts the containers that ended by an OOM kill, each once.
+func (w *OOMWitness) countLocked(uid pod.UID, seen *pod.Observed) {
+	if seen.Empty() {
+		delete(w.past, uid)
+		return
+	}
+	known := w.past[uid]
+	ids := map[string]bool{}
+	for i := range seen.Containers {
+		c := &seen.Containers[i]
+		if c.State != pod.ContainerExited || c.Reason != pod.ReasonOOMKilled {
+			continue
+		}
+		if known == nil {
+			known = &pastKills{of: map[string]uint64{}}
+			w.past[uid] = known
+		}
+		if ids[c.ID] = true; !known.ids[c.ID] {
+			known.of[c.Name]++
+		}
+	}
+	if known != nil {
+		known.ids = ids
+	}
+}
+
+// Past returns how many OOM kills have ended earlier containers of that name. With a container
+// its cgroup goes, and with that the kernel's count.
+func (w *OOMWitness) Past(uid pod.UID, container, id string) uint64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	known := w.past[uid]
+	switch {
+	case known == nil:
+		return 0
+	case known.ids[id]:
+		return known.of[container] - 1 // its cgroup, if it is there, has its own
+	}
+	return known.of[container]
 }
 
 func (w *OOMWitness) read(uid pod.UID) int64 {

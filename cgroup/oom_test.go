@@ -51,3 +51,37 @@ func TestAKillThatTheRuntimeMissedIsOOMKilled(t *testing.T) {
 	kills = 1
 	attribute("an OOM kill in it", []pod.Container{dead("i", 137, "Error")}, "OOMKilled")
 }
+
+// A container has a cgroup of its own at each start, whose count begins at 0.
+func TestKillsThatEndedAContainerAreKept(t *testing.T) {
+	w := NewOOMWitness(func(pod.UID) (int64, error) { return 0, nil }, slog.New(slog.DiscardHandler))
+	container := func(name, id, reason string) pod.Container {
+		c := pod.Container{Name: name, ID: id, State: pod.ContainerRunning, Reason: reason}
+		if reason != "" {
+			c.State, c.ExitCode = pod.ContainerExited, 137
+		}
+		return c
+	}
+	see := func(containers ...pod.Container) { w.Attribute("u", &pod.Observed{UID: "u", Containers: containers}) }
+	check := func(what, name, id string, want uint64) {
+		t.Helper()
+		if got := w.Past("u", name, id); got != want {
+			t.Errorf("%s: got %d, want %d", what, got, want)
+		}
+	}
+	check("a pod that nobody has seen", "a", "a0", 0)
+	see(container("a", "a0", "OOMKilled"), container("b", "b0", "Error"))
+	check("the container itself", "a", "a0", 0)
+	for range 2 {
+		see(container("a", "a1", ""), container("a", "a0", "OOMKilled"), container("b", "b1", ""), container("b", "b0", "Error"))
+		check("the next one", "a", "a1", 1)
+		check("one that ended otherwise", "b", "b1", 0)
+	}
+	see(container("a", "a2", ""), container("a", "a1", "OOMKilled"))
+	check("after two kills, of one of which the runtime has no record", "a", "a2", 2)
+	see()
+	check("the pod is gone", "a", "a2", 0)
+	if len(w.past) > 0 {
+		t.Errorf("the pod is gone, but its kills are kept: %v", w.past)
+	}
+}

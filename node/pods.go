@@ -58,6 +58,7 @@ type parts struct {
 	facts Facts
 
 	cgroups   *cgroup.Tree
+	oom       *cgroup.OOMWitness
 	client    *cri.Client
 	csi       *csi.Volumes
 	devices   *devices.Manager
@@ -87,6 +88,7 @@ type answers struct{ *parts }
 func (n *Node) assemble(facts Facts) (*parts, error) {
 	p := &parts{Node: n, facts: facts, imported: make(chan struct{}, 1), callFailed: make(chan struct{}, 1)}
 	p.cgroups = n.cgroupTree(facts.CgroupDriver)
+	p.oom = cgroup.NewOOMWitness(p.cgroups.Kills, n.log)
 	options := n.specOptions(facts)
 	p.client = cri.NewClient(n.conn, options)
 	wake := waker{n.agent}
@@ -180,7 +182,7 @@ func configuredResolvConf(path string) *string {
 func (n *parts) forAgent() agent.Parts {
 	groups := podCgroups{n.cgroups, n.client, n.callFailed, cgroupDurations(n.registry)}
 	return agent.Parts{
-		Observer: observer{n.client, cgroup.NewOOMWitness(n.cgroups.Kills, n.log)}, Inputs: n.inputs(), Files: n.files,
+		Observer: observer{n.client, n.oom}, Inputs: n.inputs(), Files: n.files,
 		Sandboxes: sandboxes{n.client, n.network, n.objects, n.callFailed, n.sandboxImage()}, Containers: containers{n.client, n.callFailed}, Images: n.images, Volumes: n.volumes,
 		Cgroups: groups, Admitter: n.admission, Devices: n.devices, Claims: n.podClaims(), Limits: n.limits(), Resizer: resizer{groups, n.admission}, Probes: n.prober, Hooks: n.hooks,
 		HostIP: n.hostIP, NodeIPs: n.addresses.now(),

@@ -76,7 +76,7 @@ func (n *parts) newStats() *stats.Collector {
 		Node: n.cfg.NodeName, Kernel: n.kernel,
 		Root: n.cgroups.RootPath(), Groups: n.groups,
 		Identify: func(ctx context.Context) ([]pod.Identity, error) { return n.client.Identities(ctx, sandboxImage) },
-		Pods:     n.active, Storage: n.meter, Images: n.runtimeDisks, Disk: n.dirs().WithDefaults().Pods(), RuntimePID: n.runtimePID,
+		Pods:     n.active, Storage: n.meter, Images: n.runtimeDisks, Disk: n.dirs().WithDefaults().Pods(), RuntimePID: n.runtimePID, PastKills: n.oom.Past,
 		Version: n.own.Version.Version, Log: n.log,
 	})
 }

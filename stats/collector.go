@@ -49,6 +49,9 @@ type Config struct {
 	Images func(context.Context) (*api.RuntimeStats, error)
 	// Disk is a path on the file system of pods' directories and layers.
 	Disk string
+	// PastKills returns how many OOM kills have ended earlier containers of that name; nil
+	// for none. It must not block.
+	PastKills func(uid pod.UID, container, id string) uint64
 	// RuntimePID returns the runtime's process, 0 if unknown.
 	RuntimePID func() int
 	// Version is podd's.
@@ -174,6 +177,9 @@ func (c *Collector) read(ctx context.Context, detail kernel.Detail) *Snapshot {
 			continue
 		}
 		m := measured{Group: g, Sample: s, who: who}
+		if c.cfg.PastKills != nil && m.isContainer() && m.Memory != nil {
+			m.Memory.OOMKills += c.cfg.PastKills(who.UID, who.Container, m.ID)
+		}
 		if s.CPU != nil {
 			born := s.Created
 			if born.After(begun.Add(-least)) {

@@ -329,6 +329,29 @@ func TestCadvisorMetricsOfEachCgroup(t *testing.T) {
 
 // TestTheRuntimeIsAskedForWhatIsNewOnly, and a runtime that does not answer costs what is
 // new, not the rest.
+// A new cgroup counts from 0, and a counter of a container does not.
+func TestOOMKillsThatEndedAContainerStayCounted(t *testing.T) {
+	each(t, func(t *testing.T, v2 bool) {
+		m := newMachine(t, v2)
+		m.file("cgroup/kubepods/podu-1/main1/memory.events", "oom_kill 2\n")
+		m.file("cgroup/kubepods/podu-1/main1/memory.oom_control", "oom_kill 2\n")
+		c := m.collector()
+		c.cfg.PastKills = func(uid pod.UID, container, id string) uint64 {
+			if uid == "u-1" && container == "main" && id == "main1" {
+				return 3
+			}
+			return 0
+		}
+		var out bytes.Buffer
+		if err := c.Cadvisor(t.Context(), &out); err != nil {
+			t.Fatal(err)
+		}
+		if got := value(t, parse(t, out.Bytes()), "container_oom_events_total", "container", "main"); got != 5 {
+			t.Errorf("got %v kills, want 5", got)
+		}
+	})
+}
+
 func TestTheRuntimeIsAskedForWhatIsNewOnly(t *testing.T) {
 	m := newMachine(t, true)
 	c := m.collector()
