@@ -96,6 +96,9 @@ func TestNothingIsMadeOverAContainersOwnFiles(t *testing.T) {
 // Such a directory cannot exist, and its removal would fail at every start.
 func TestLogsWithATooLongNameAreGone(t *testing.T) {
 	d := newDisk(t)
+	if err := os.MkdirAll(d.dirs.PodLogs, 0o755); err != nil {
+		t.Fatal(err)
+	}
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: strings.Repeat("n", 63), Name: strings.Repeat("p", 190), UID: "u"}}
 	if err := d.RemoveLogs(p); err != nil {
 		t.Error(err)
