@@ -277,3 +277,26 @@ func TestAnImageThatASecretPulledIsNotUsedWithoutIt(t *testing.T) {
 	e.start()
 	noneOfThese("after a restart of podd")
 }
+
+// TestTheSandboxImageComesBackFromItsArchive: it may be removed by hand, as by crictl rmi --prune, and
+// no registry has it.
+func TestTheSandboxImageComesBackFromItsArchive(t *testing.T) {
+	e := prepare(t)
+	archive := filepath.Join(e.podd.Images(), "pause.tar")
+	text, err := os.ReadFile(filepath.Join(nodes.bundle.Images, "pause.tar"))
+	if err == nil {
+		err = os.WriteFile(archive, text, 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = os.Remove(archive) }()
+	e.start()
+	e.write("before.yaml", e.resting("before"))
+	e.ready("before")
+	if _, err := e.node.CRI.Images.RemoveImage(t.Context(), &runtimeapi.RemoveImageRequest{Image: &runtimeapi.ImageSpec{Image: testnode.ImagePause}}); err != nil {
+		t.Fatal(err)
+	}
+	e.write("after.yaml", e.resting("after"))
+	e.ready("after")
+}
