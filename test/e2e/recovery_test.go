@@ -548,3 +548,44 @@ func TestRuntimeStopEndsThePodsOfARuntimeThatWasKilled(t *testing.T) {
 		t.Errorf("the state directory of a first start: %v, %v; want it open to pods' users", fi.Mode(), err)
 	}
 }
+
+// TestPodsRunAlikeWhoeverStartsPodd: the runtime that podd starts has neither the umask of podd's
+// shell, which would keep other users out of a container's root directory (kubernetes/kubernetes#80668),
+// nor its environment or its directory for temporary files.
+func TestPodsRunAlikeWhoeverStartsPodd(t *testing.T) {
+	e := prepare(t)
+	if err := os.Chmod(e.out, 0o777); err != nil { // for other users, too
+		t.Fatal(err)
+	}
+	odd := filepath.Join(e.podd.Dir, "odd")
+	script := "#!/bin/sh\numask 077\ncd " + e.podd.Dir + "\nexport TMPDIR=/nonexistent ODD=1\nexec nice -n 5 " + e.podd.Binary + " \"$@\"\n"
+	if err := os.WriteFile(odd, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	e.podd.Binary = odd
+	e.start()
+	if err := e.node.Containerd.Signal(unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.node.Containerd.WaitReady(t.Context(), nil); err != nil { // podd has started another
+		t.Fatal(err)
+	}
+	env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", e.node.Containerd.Pid()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := "\x00" + string(env); strings.Contains(text, "\x00ODD=") || !strings.Contains(text, "\x00TMPDIR="+e.node.State()+"/tmp\x00") {
+		t.Errorf("the runtime's environment: got %q", env)
+	}
+	e.write("user.yaml", e.podOf("user", "umask > /out/umask && cat /proc/self/stat > /out/stat && ls / > /out/root; ${REST}", "securityContext: {runAsUser: 1000}"))
+	e.write("users.yaml", e.podOf("users", "ls / > /out/users; ${REST}", "hostUsers: false"))
+	e.ready("user")
+	e.ready("users")
+	e.mark("root", "users")
+	if umask := e.contents("umask"); strings.TrimSpace(umask) != "0022" {
+		t.Errorf("in a container: got umask %q, want 0022", umask)
+	}
+	if stat := strings.Fields(e.contents("stat")); len(stat) < 19 || stat[18] != "0" {
+		t.Errorf("in a container: got %q, want 0 for nice, the field 19", stat)
+	}
+}
