@@ -22,22 +22,7 @@ func (c *Collector) Cadvisor(ctx context.Context, w io.Writer) error {
 	out := newText(w)
 	c.writeMachine(out)
 	for i := range families {
-		f := &families[i]
-		begun := false
-		for j := range rows {
-			r := &rows[j]
-			f.values(r, func(value float64, extra string) {
-				if !begun {
-					begun = true
-					out.family(f.name, f.kind, f.help)
-				}
-				at := r.Time
-				if f.unstamped {
-					at = time.Time{}
-				}
-				out.series(f.name, value, at, r.labels, extra)
-			})
-		}
+		writeRows(out, &families[i], rows)
 	}
 	failed := 0.0
 	if snap.Err != nil {
@@ -46,6 +31,27 @@ func (c *Collector) Cadvisor(ctx context.Context, w io.Writer) error {
 	out.family("container_scrape_error", gauge, "1 if there was an error while getting container metrics, 0 otherwise")
 	out.series("container_scrape_error", failed, time.Time{})
 	return out.flush()
+}
+
+// writeRows writes a family, which begins with its first series.
+func writeRows(out *text, f *family, rows []row) {
+	begun := false
+	var r *row
+	write := func(value float64, extra string) {
+		if !begun {
+			begun = true
+			out.family(f.name, f.kind, f.help)
+		}
+		at := r.Time
+		if f.unstamped {
+			at = time.Time{}
+		}
+		out.series(f.name, value, at, r.labels, extra)
+	}
+	for i := range rows {
+		r = &rows[i]
+		f.values(r, write)
+	}
 }
 
 // row is a cgroup with the text of its labels.

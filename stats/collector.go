@@ -202,12 +202,13 @@ func (c *Collector) read(ctx context.Context, detail kernel.Detail) *Snapshot {
 // share its namespace. A pod on the node's network has none of its own, unlike with
 // cAdvisor, which shows the node's under each such pod, so that sums count it many times.
 func (c *Collector) networks(all []measured) {
+	own := c.cfg.Kernel.NetworkOf(os.Getpid())
 	for i := range all {
 		m := &all[i]
 		switch {
 		case m.Path == "/":
 			m.network, _ = c.cfg.Kernel.Network(1)
-		case m.isSandbox() && m.First != 0 && !c.cfg.Kernel.SameNetwork(m.First, os.Getpid()):
+		case m.isSandbox() && m.First != 0 && (own == "" || c.cfg.Kernel.NetworkOf(m.First) != own):
 			m.network, _ = c.cfg.Kernel.Network(m.First) // it may have ended
 		}
 	}

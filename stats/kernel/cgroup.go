@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"errors"
+	"os"
 	"slices"
 	"strconv"
 	"time"
@@ -53,17 +54,19 @@ func (r *Reader) Cgroup(rel string, detail Detail) (Sample, error) {
 	f := files.Get().(*file)
 	defer files.Put(f)
 	s := Sample{Time: time.Now()}
-	at, created, err := r.find(rel)
+	in := &reads{file: f}
+	defer in.leave()
+	at, created, err := r.find(in, rel)
 	if err != nil {
 		return s, err
 	}
 	s.Created = created
-	in := &reads{file: f}
 	if r.cfg.V2 {
 		r.v2(in, &at, detail, &s)
 	} else {
 		r.v1(in, &at, detail, &s)
 	}
+	in.leave()
 	if in.err == nil && in.missed && !at.there() {
 		return s, ErrGone // what is not there would pass for a counter that began again
 	}
@@ -87,6 +90,7 @@ func (r *Reader) Memory(rel string) (Memory, error) {
 		rel = ""
 	}
 	in := &reads{file: f, dir: mount + rel}
+	defer in.leave()
 	m := &Memory{}
 	if r.cfg.V2 {
 		m = in.memoryV2(root)
@@ -127,7 +131,7 @@ func (p *place) there() bool {
 // find returns where a cgroup is, if it is there, and when it was made. On v1 it looks at
 // one hierarchy: of the others, those that lack the cgroup are taken out where it is read.
 // podd makes those of pods where it sets limits, the runtime the rest.
-func (r *Reader) find(rel string) (p place, created time.Time, err error) {
+func (r *Reader) find(at *reads, rel string) (p place, created time.Time, err error) {
 	p.root = rel == "/"
 	if p.root {
 		rel = ""
@@ -146,8 +150,8 @@ func (r *Reader) find(rel string) (p place, created time.Time, err error) {
 		p.cpu, p.cpuacct, p.memory, p.pids, p.blkio = in("cpu"), in("cpuacct"), in("memory"), in("pids"), in("blkio")
 		dir = cmp.Or(p.memory, p.cpu, p.pids)
 	}
-	created, err = r.created(dir)
-	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENODEV) {
+	at.dir = dir
+	if created, err = r.created(at); errors.Is(err, errMissing) {
 		err = ErrGone
 	}
 	return p, created, err
@@ -156,17 +160,20 @@ func (r *Reader) find(rel string) (p place, created time.Time, err error) {
 // created returns when a directory was made. It is modified by each cgroup made or removed
 // in it, the named file by nothing; both may be older than the machine's start by the
 // clock, which was set since.
-func (r *Reader) created(dir string) (time.Time, error) {
+func (r *Reader) created(in *reads) (time.Time, error) {
 	name := "cgroup.clone_children"
 	if r.cfg.V2 {
 		name = "cgroup.events"
 	}
 	var st unix.Stat_t
-	if err := unix.Stat(dir, &st); err != nil {
+	if err := in.enter(); err != nil {
 		return time.Time{}, err
 	}
+	if err := unix.Fstat(in.at, &st); err != nil {
+		return time.Time{}, &os.PathError{Op: "stat", Path: in.dir, Err: err}
+	}
 	at := time.Unix(st.Mtim.Unix())
-	if unix.Stat(dir+"/"+name, &st) == nil {
+	if unix.Fstatat(in.at, name, &st, 0) == nil {
 		if t := time.Unix(st.Mtim.Unix()); t.Before(at) {
 			at = t
 		}

@@ -40,14 +40,19 @@ func (f *file) read(dir, name string) ([]byte, error) { return f.get(dir, name, 
 // into the buffer is all of it, and its end need not be read.
 func (f *file) get(dir, name string, whole bool) ([]byte, error) {
 	f.path = append(append(append(f.path[:0], dir...), '/'), name...)
-	fd, err := unix.Open(string(f.path), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	return f.getAt(unix.AT_FDCWD, string(f.path), whole)
+}
+
+// getAt is get of a file below an open directory.
+func (f *file) getAt(dir int, name string, whole bool) ([]byte, error) {
+	fd, err := unix.Openat(dir, name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	switch {
 	case errors.Is(err, unix.ENOENT):
 		return nil, errMissing
 	case errors.Is(err, unix.ENODEV), errors.Is(err, unix.ESRCH):
 		return nil, ErrGone
 	case err != nil:
-		return nil, fmt.Errorf("open %s: %w", f.path, err)
+		return nil, fmt.Errorf("open %s: %w", name, err)
 	}
 	defer func() { _ = unix.Close(fd) }()
 	n := 0
@@ -67,7 +72,7 @@ func (f *file) get(dir, name string, whole bool) ([]byte, error) {
 		case errors.Is(err, unix.EOPNOTSUPP): // pressure files of a kernel that has it disabled
 			return nil, errMissing
 		case err != nil:
-			return nil, fmt.Errorf("read %s: %w", f.path, err)
+			return nil, fmt.Errorf("read %s: %w", name, err)
 		case got == 0:
 			return f.buf[:n], nil
 		}
@@ -100,29 +105,86 @@ func pairs(text []byte, found func(name []byte, n uint64)) {
 	}
 }
 
-// reads collects the first error of several reads, and whether a file was missing.
+// reads collects the first error of several reads, and whether a file was missing. Most
+// of what a reading costs is opening files, and half of that is finding them: the
+// directory is kept open for those that follow. Who makes one calls leave at the end.
 type reads struct {
 	*file
 	dir    string
 	err    error
 	missed bool
+
+	opened string // the directory of at
+	at     int    // -1 if it could not be opened; valid once opened is set
+	why    error  // why it could not
+}
+
+// enter opens the directory unless it is open.
+func (r *reads) enter() error {
+	if r.opened == r.dir {
+		return r.why
+	}
+	r.leave()
+	r.opened = r.dir
+	var err error
+	r.at, err = unix.Open(r.dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	switch {
+	case err == nil:
+		r.why = nil
+	case errors.Is(err, unix.ENOENT):
+		r.why = errMissing
+	case errors.Is(err, unix.ENODEV), errors.Is(err, unix.ESRCH):
+		r.why = ErrGone
+	default:
+		r.why = fmt.Errorf("open %s: %w", r.dir, err)
+	}
+	return r.why
+}
+
+// leave closes the directory. If a file of it was missing, and there is another directory
+// of that name by now, nothing that was read counts.
+func (r *reads) leave() {
+	if r.opened != "" && r.at >= 0 {
+		if r.missed && r.err == nil && r.replaced() {
+			r.err = ErrGone
+		}
+		_ = unix.Close(r.at)
+	}
+	r.opened, r.why = "", nil
+}
+
+func (r *reads) replaced() bool {
+	var was, is unix.Stat_t
+	return unix.Fstat(r.at, &was) != nil || unix.Stat(r.opened, &is) == nil && (is.Ino != was.Ino || is.Dev != was.Dev)
+}
+
+// get shadows file's: the file is in the directory.
+func (r *reads) get(name string, whole bool) ([]byte, error) {
+	if err := r.enter(); err != nil {
+		return nil, err
+	}
+	text, err := r.getAt(r.at, name, whole)
+	if err != nil && !errors.Is(err, errMissing) && !errors.Is(err, ErrGone) {
+		err = fmt.Errorf("%s: %w", r.dir, err)
+	}
+	return text, err
 }
 
 // number is that in a file; 0 if it is missing.
 func (r *reads) number(name string) uint64 {
-	return parseNumber(r.note(r.get(r.dir, name, true)))
+	return parseNumber(r.note(r.get(name, true)))
 }
 
 // numbers calls found for each line "name number" of a file that the kernel writes in one
 // piece, and reports whether it is there.
 func (r *reads) numbers(name string, found func(name []byte, n uint64)) bool {
-	text := r.note(r.get(r.dir, name, true))
+	text := r.note(r.get(name, true))
 	pairs(text, found)
 	return text != nil
 }
 
 // text is nil if the file is missing.
-func (r *reads) text(name string) []byte { return r.note(r.read(r.dir, name)) }
+func (r *reads) text(name string) []byte { return r.note(r.get(name, false)) }
 
 func (r *reads) note(text []byte, err error) []byte {
 	switch {

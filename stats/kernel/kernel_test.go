@@ -156,7 +156,9 @@ func TestACgroupThatIsGoneIsNoReading(t *testing.T) {
 		if _, err := r.Cgroup("/pods/none", All); !errors.Is(err, ErrGone) {
 			t.Errorf("%s: got %v for one that never was", name, err)
 		}
-		at, _, err := r.find("/pods/burstable/poda/c1")
+		in := &reads{}
+		at, _, err := r.find(in, "/pods/burstable/poda/c1")
+		in.leave()
 		if err != nil || !at.there() {
 			t.Fatalf("%s: got %v", name, err)
 		}

@@ -30,6 +30,7 @@ func (r *Reader) Machine() Machine {
 	f := files.Get().(*file)
 	defer files.Put(f)
 	in := &reads{file: f, dir: r.cfg.Proc}
+	defer in.leave()
 	var m Machine
 	m.Memory, m.Swap, _ = in.meminfo()
 	m.Cores, m.PhysicalCores, m.Sockets = cores(in.text("cpuinfo"))
@@ -112,6 +113,7 @@ func (r *Reader) Tasks() (running, most int64) {
 	f := files.Get().(*file)
 	defer files.Put(f)
 	in := &reads{file: f, dir: r.cfg.Proc}
+	defer in.leave()
 	running, most = -1, -1
 	// 1.36 3.49 4.53 2/3518 3715089: runnable and all tasks. sysinfo(2) cannot tell more
 	// than 65535 (kubernetes/kubernetes#107107).
@@ -174,15 +176,11 @@ func ignored(name string) bool {
 	return false
 }
 
-// SameNetwork reports whether two processes share a network namespace; false if either is
-// gone.
-func (r *Reader) SameNetwork(a, b int) bool {
-	one, err := os.Readlink(r.cfg.Proc + "/" + strconv.Itoa(a) + "/ns/net")
-	if err != nil {
-		return false
-	}
-	other, err := os.Readlink(r.cfg.Proc + "/" + strconv.Itoa(b) + "/ns/net")
-	return err == nil && one == other
+// NetworkOf names the network namespace of a process: two that share one have the same
+// name. It is "" for a process that is gone.
+func (r *Reader) NetworkOf(pid int) string {
+	name, _ := os.Readlink(r.cfg.Proc + "/" + strconv.Itoa(pid) + "/ns/net")
+	return name
 }
 
 // DefaultInterface returns the interface of the IPv4 default route of this process's

@@ -42,7 +42,7 @@ func TestWhatProcessesHaveOpenIsCounted(t *testing.T) {
 			}
 		})
 	}
-	if got := maxOpenFiles([]byte("Max open files            unlimited            unlimited            files\n")); got != -1 {
+	if got := parseMaxOpenFiles([]byte("Max open files            unlimited            unlimited            files\n")); got != -1 {
 		t.Errorf("no limit: got %d, want -1", got)
 	}
 }

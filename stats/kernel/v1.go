@@ -11,64 +11,60 @@ const userHertz = 100
 
 const tick = uint64(time.Second / userHertz)
 
-// v1 reads a cgroup from a hierarchy per controller, and takes those that lack it out of at.
+// v1 reads a cgroup from a hierarchy per controller, and takes those that lack it out of
+// at. It reads all of one directory before the next, memory first, where find has looked.
 func (r *Reader) v1(in *reads, at *place, detail Detail, s *Sample) {
-	if in.dir = at.cpuacct; in.dir != "" {
-		if usage := in.text("cpuacct.usage"); usage != nil {
-			s.CPU = &CPU{Usage: parseNumber(usage)}
-		} else {
-			at.cpuacct = ""
-		}
-	}
+	all := detail == All
 	if in.dir = at.memory; in.dir != "" {
 		s.Memory = &Memory{}
 		if !in.memoryV1(s.Memory) {
 			s.Memory, at.memory = nil, ""
+		} else if all {
+			in.memoryDetailsV1(s.Memory)
 		}
+	}
+	if in.dir = at.cpuacct; in.dir != "" {
+		if usage := in.text("cpuacct.usage"); usage != nil {
+			s.CPU = &CPU{Usage: parseNumber(usage)}
+			if all {
+				in.timesV1(s.CPU)
+			}
+		} else {
+			at.cpuacct = ""
+		}
+	}
+	if !all {
+		at.cpu, at.blkio = "", "" // not read
+	}
+	if in.dir = at.cpu; in.dir != "" && (s.CPU == nil || !in.schedulerV1(s.CPU)) {
+		at.cpu = ""
 	}
 	if in.dir = at.pids; in.dir != "" {
 		if members := in.text("cgroup.procs"); members != nil {
 			processes(members, s)
-			if detail == All {
+			if all {
 				r.open(in.file, members, s)
+				s.Threads = in.number("pids.current")
+				s.ThreadsMax = limit(in.number("pids.max"))
 			}
 		} else {
 			at.pids = ""
 		}
 	}
-	if detail == All && in.err == nil {
-		in.detailsV1(at, s)
-	} else {
-		at.cpu, at.blkio = "", "" // not read
+	if in.dir = at.blkio; in.dir != "" && !in.devicesV1(s) {
+		at.blkio = ""
 	}
 }
 
-func (r *reads) detailsV1(at *place, s *Sample) {
-	if s.CPU != nil {
-		r.dir = at.cpuacct
-		r.numbers("cpuacct.stat", func(name []byte, n uint64) {
-			switch string(name) {
-			case "user":
-				s.CPU.User = n * tick
-			case "system":
-				s.CPU.System = n * tick
-			}
-		})
-	}
-	if r.dir = at.cpu; r.dir != "" && (s.CPU == nil || !r.schedulerV1(s.CPU)) {
-		at.cpu = ""
-	}
-	if s.Memory != nil {
-		r.dir = at.memory
-		r.memoryDetailsV1(s.Memory)
-	}
-	if r.dir = at.pids; r.dir != "" {
-		s.Threads = r.number("pids.current")
-		s.ThreadsMax = limit(r.number("pids.max"))
-	}
-	if r.dir = at.blkio; r.dir != "" && !r.devicesV1(s) {
-		at.blkio = ""
-	}
+func (r *reads) timesV1(c *CPU) {
+	r.numbers("cpuacct.stat", func(name []byte, n uint64) {
+		switch string(name) {
+		case "user":
+			c.User = n * tick
+		case "system":
+			c.System = n * tick
+		}
+	})
 }
 
 // limit returns 0 for none, as cAdvisor shows it.
@@ -84,10 +80,12 @@ func (r *reads) memoryV1(m *Memory) bool {
 	m.Usage = r.number("memory.usage_in_bytes")
 	m.Limit = r.number("memory.limit_in_bytes")
 	m.SwapLimit, m.MemorySwapLimit = Unlimited, Unlimited
-	if both := r.number("memory.memsw.limit_in_bytes"); both > 0 { // no such file: swap is not accounted
-		m.MemorySwapLimit = both
-		if both < Unlimited {
-			m.SwapLimit = both - min(both, m.Limit)
+	if m.Limit < Unlimited { // the kernel has no limit of both below that of memory
+		if both := r.number("memory.memsw.limit_in_bytes"); both > 0 { // no such file: swap is not accounted
+			m.MemorySwapLimit = both
+			if both < Unlimited {
+				m.SwapLimit = both - min(both, m.Limit)
+			}
 		}
 	}
 	there := r.numbers("memory.stat", func(name []byte, n uint64) {
@@ -130,8 +128,19 @@ func (r *reads) memoryDetailsV1(m *Memory) {
 	})
 }
 
+// schedulerV1 reads the periods of a quota only where there is one.
 func (r *reads) schedulerV1(c *CPU) bool {
-	there := r.numbers("cpu.stat", func(name []byte, n uint64) {
+	quota := r.note(r.get("cpu.cfs_quota_us", true)) // -1 for none
+	there := quota != nil
+	c.Quota = parseNumber(quota)
+	shares := r.note(r.get("cpu.shares", true))
+	there = there || shares != nil
+	c.Shares = parseNumber(shares)
+	c.Period = r.number("cpu.cfs_period_us")
+	if c.Quota == 0 {
+		return there
+	}
+	return r.numbers("cpu.stat", func(name []byte, n uint64) {
 		switch string(name) {
 		case "nr_periods":
 			c.Periods = n
@@ -144,11 +153,7 @@ func (r *reads) schedulerV1(c *CPU) bool {
 		case "burst_time":
 			c.BurstTime = n
 		}
-	})
-	c.Shares = r.number("cpu.shares")
-	c.Period = r.number("cpu.cfs_period_us")
-	c.Quota = r.number("cpu.cfs_quota_us") // -1 for none
-	return there
+	}) || there
 }
 
 // devicesV1 reads what the throttling layer counts, which sees every request whatever
@@ -175,6 +180,9 @@ func (r *reads) devicesV1(s *Sample) bool {
 	bytesText := r.text("blkio.throttle.io_service_bytes_recursive")
 	each(bytesText, func(d *Device, n uint64) { d.ReadBytes = n }, func(d *Device, n uint64) { d.WrittenBytes = n })
 	there := bytesText != nil
+	if there && len(s.Devices) == 0 {
+		return there // both files have the same devices
+	}
 	each(r.text("blkio.throttle.io_serviced_recursive"),
 		func(d *Device, n uint64) { d.Reads = n }, func(d *Device, n uint64) { d.Writes = n })
 	s.sortDevices()
