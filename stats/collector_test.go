@@ -144,7 +144,7 @@ type disks struct{ pods []*v1.Pod }
 
 func (disks) NodeFS() (api.FsStats, error) {
 	n := uint64(50)
-	return api.FsStats{UsedBytes: &n, CapacityBytes: &n}, nil
+	return api.FsStats{UsedBytes: &n, CapacityBytes: &n, Inodes: &n, InodesFree: &n}, nil
 }
 
 func (d disks) Pods(_ context.Context, pods []*v1.Pod) []api.PodStats {
@@ -153,7 +153,7 @@ func (d disks) Pods(_ context.Context, pods []*v1.Pod) []api.PodStats {
 	for _, p := range pods {
 		all = append(all, api.PodStats{
 			PodRef:     api.PodReference{Name: p.Name, Namespace: p.Namespace, UID: string(p.UID)},
-			Containers: []api.ContainerStats{{Name: "main", Rootfs: &api.FsStats{UsedBytes: &n}}},
+			Containers: []api.ContainerStats{{Name: "main", Rootfs: &api.FsStats{UsedBytes: &n, Inodes: &n, InodesFree: &n}}},
 		})
 	}
 	return all
@@ -307,6 +307,12 @@ func TestCadvisorMetricsOfEachCgroup(t *testing.T) {
 		}
 		if v := value(t, all, "container_fs_usage_bytes", main...); v != 7 {
 			t.Errorf("layer: got %v", v)
+		}
+		for _, name := range []string{"container_fs_inodes_total", "container_fs_inodes_free"} { // a layer has none of its own
+			if n := len(all[name].Metric); n != 1 {
+				t.Errorf("%s: %d series, want the node's alone", name, n)
+			}
+			value(t, all, name, "id", "/")
 		}
 		if v := value(t, all, "container_fs_writes_bytes_total", append(main, "device", "8:0")...); v != 2 {
 			t.Errorf("written: got %v", v)

@@ -25,8 +25,8 @@ var families = []family{
 	ofIO("container_fs_reads_total", "Cumulative count of reads completed", func(d *kernel.Device) uint64 { return d.Reads }),
 	ofIO("container_fs_writes_bytes_total", "Cumulative count of bytes written", func(d *kernel.Device) uint64 { return d.WrittenBytes }),
 	ofIO("container_fs_writes_total", "Cumulative count of writes completed", func(d *kernel.Device) uint64 { return d.Writes }),
-	ofDisk("container_fs_inodes_free", "Number of available Inodes", func(f *api.FsStats) *uint64 { return f.InodesFree }),
-	ofDisk("container_fs_inodes_total", "Number of Inodes", func(f *api.FsStats) *uint64 { return f.Inodes }),
+	ofNodeDisk("container_fs_inodes_free", "Number of available Inodes", func(f *api.FsStats) *uint64 { return f.InodesFree }),
+	ofNodeDisk("container_fs_inodes_total", "Number of Inodes", func(f *api.FsStats) *uint64 { return f.Inodes }),
 	ofDisk("container_fs_limit_bytes", "Number of bytes that can be consumed by the container on this filesystem.", func(f *api.FsStats) *uint64 { return f.CapacityBytes }),
 	ofDisk("container_fs_usage_bytes", "Number of bytes that are consumed by the container on this filesystem.", func(f *api.FsStats) *uint64 { return f.UsedBytes }),
 	{name: "container_last_seen", kind: gauge, help: "Last time a container was seen by the exporter", values: func(r *row, out func(float64, string)) {
@@ -187,6 +187,19 @@ func ofDisk(name, help string, value func(*api.FsStats) *uint64) family {
 			out(float64(*n), r.on)
 		}
 	}}
+}
+
+// ofNodeDisk is of the node's file system alone: the inodes of a container's layer are those of
+// the whole disk, which say nothing about the container.
+func ofNodeDisk(name, help string, value func(*api.FsStats) *uint64) family {
+	f := ofDisk(name, help, value)
+	all := f.values
+	f.values = func(r *row, out func(float64, string)) {
+		if r.Path == "/" {
+			all(r, out)
+		}
+	}
+	return f
 }
 
 func ofTasks(name, help string, value func(*kernel.Sample) uint64) family {

@@ -82,8 +82,10 @@ func TestTheTextOfCadvisorMetrics(t *testing.T) {
 			if strings.HasPrefix(line, "machine_") || strings.HasPrefix(line, "cadvisor_version_info") {
 				continue
 			}
-			if strings.HasPrefix(line, "container_fs_usage_bytes") || strings.HasPrefix(line, "container_fs_limit_bytes") {
-				line = strings.ReplaceAll(line, disk, `device="disk"`)
+			for _, name := range []string{"usage_bytes", "limit_bytes", "inodes_free", "inodes_total"} {
+				if strings.HasPrefix(line, "container_fs_"+name) {
+					line = strings.ReplaceAll(line, disk, `device="disk"`)
+				}
 			}
 			kept.WriteString(line)
 		}
