@@ -107,6 +107,10 @@ func (m *Mounter) subPathMountPoint(s subPath) (string, error) {
 // there, because a dead mount cannot be asked.
 func sameMount(point string, fd int) (bool, error) {
 	for {
+		mounted, err := isMountPoint(point)
+		if err != nil || !mounted { // saves reading the table at a first start
+			return false, err
+		}
 		table, err := mountinfo.GetMounts(nil)
 		if err != nil {
 			return false, fmt.Errorf("read the mount table: %w", err)
@@ -125,6 +129,32 @@ func sameMount(point string, fd int) (bool, error) {
 			return false, fmt.Errorf("unmount the previous bind mount on %s: %w", point, err)
 		}
 	}
+}
+
+// isMountPoint says whether something is mounted at point, without asking it: the kernel
+// stops where the lookup would enter the mount.
+func isMountPoint(point string) (bool, error) {
+	dir, err := unix.Open(filepath.Dir(point), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.ENOENT) {
+		return false, nil
+	}
+	if err != nil {
+		return false, &fs.PathError{Op: "open", Path: filepath.Dir(point), Err: err}
+	}
+	defer unix.Close(dir)
+	fd, err := unix.Openat2(dir, filepath.Base(point), &unix.OpenHow{
+		Flags:   unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_NO_XDEV,
+	})
+	switch {
+	case err == nil:
+		return false, unix.Close(fd)
+	case errors.Is(err, unix.EXDEV):
+		return true, nil
+	case errors.Is(err, unix.ENOENT):
+		return false, nil
+	}
+	return false, &fs.PathError{Op: "open", Path: point, Err: err}
 }
 
 // sameFile says whether what is mounted is the file behind fd. It asks the mounted file
