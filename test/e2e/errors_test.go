@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+
+	"podd/test/e2e/testnode"
 )
 
 // TestWhatCannotStartSaysWhy: each container of one pod fails in another way,
@@ -114,5 +116,46 @@ func TestAStopSignalOfThePodsOwnAndSharedProcesses(t *testing.T) {
 	e.mark("usr2")
 	if e.marked("term") {
 		t.Error("SIGTERM was sent too")
+	}
+}
+
+// TestARuntimesErrorShowsNoSecret: the value of a variable, which is the program that cannot
+// be started, is in no status, event, log or answer of podd's.
+func TestARuntimesErrorShowsNoSecret(t *testing.T) {
+	e := begin(t)
+	const secret = "Geheim-Value-Of-A-Secret"
+	e.write("secret.yaml", `apiVersion: v1
+kind: Pod
+metadata: {name: shown}
+spec:
+  restartPolicy: Never
+  containers:
+  - name: main
+    image: `+testnode.ImageBusybox+`
+    command: ["$(PW)"]
+    env: [{name: PW, valueFrom: {secretKeyRef: {name: shown, key: pw}}}]
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: shown}
+stringData: {pw: `+secret+`}
+`)
+	p := e.waitPod("shown", "as far as it comes", func(p *v1.Pod) error {
+		if p.Status.Phase != v1.PodFailed {
+			return errors.New(describe(p))
+		}
+		return nil
+	})
+	got := p.Status.ContainerStatuses[0].State.Terminated
+	if got == nil || got.Reason != "StartError" || !strings.Contains(got.Message, "<masked>") || !strings.Contains(got.Message, "not found") {
+		t.Errorf("got %s, want a masked message", describe(p))
+	}
+	e.event("shown", "Failed", "<masked>")
+	for what, text := range map[string]string{
+		"the status": describe(p), "events": strings.Join(e.eventsOf("shown"), "\n"), "podd ps": e.run("ps"), "podd describe": e.run("describe", p.Name),
+	} {
+		if strings.Contains(text, secret) {
+			t.Errorf("%s shows it: %s", what, text)
+		}
 	}
 }
