@@ -127,7 +127,7 @@ type Cgroups interface {
 // besides their volumes.
 type Files interface {
 	// PreparePod is called before the sandbox is created.
-	PreparePod(p *v1.Pod) error
+	PreparePod(p *v1.Pod, in pod.SandboxInputs) error
 	// PrepareContainer is called before a container is created, and completes the
 	// request: mounts of files, and their names.
 	PrepareContainer(req pod.ContainerRequest) (pod.ContainerRequest, error)

@@ -366,7 +366,7 @@ func (n *node) Leftover(_ context.Context, known []pod.UID) ([]pod.UID, error) {
 	return slices.Collect(maps.Keys(left)), nil
 }
 
-func (n *node) PreparePod(*v1.Pod) error { return nil }
+func (n *node) PreparePod(*v1.Pod, pod.SandboxInputs) error { return nil }
 
 func (n *node) PrepareContainer(req pod.ContainerRequest) (pod.ContainerRequest, error) {
 	return req, nil

@@ -214,7 +214,7 @@ func (w *worker) prepareSandbox(ctx context.Context, v *view, req *pod.SandboxRe
 		return pod.WithReason("ConfigPodSandboxError", err)
 	}
 	w.sandbox = &in
-	if err := cfg.Files.PreparePod(d.Pod); err != nil {
+	if err := cfg.Files.PreparePod(d.Pod, in); err != nil {
 		return pod.WithReason("ConfigPodSandboxError", err)
 	}
 	for _, warning := range in.Warnings {

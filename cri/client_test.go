@@ -417,6 +417,9 @@ func TestSummariesAreOfPoddsPodsOnly(t *testing.T) {
 	id := r.start(t, p, s, 0)
 	foreign := aPod("foreign")
 	r.sandbox(t, foreign, 0)
+	if err := os.RemoveAll(r.opts.Dirs.Pod(foreign.UID)); err != nil { // podd has made nothing for it
+		t.Fatal(err)
+	}
 	for _, b := range r.srv.Sandboxes() {
 		if b.Pod == "foreign" {
 			delete(b.Config.Annotations, pod.AnnotationStartTime)

@@ -187,11 +187,12 @@ func TestContainerKeepsItsOwnFiles(t *testing.T) {
 	r := newRig(t)
 	p := aPod("web")
 	req := r.request(t, p, r.sandbox(t, p, 0), 0)
-	req.Mounts = []pod.Mount{{HostPath: "/my/hosts", ContainerPath: "/etc/hosts"}, {HostPath: "/my/log", ContainerPath: "/dev/termination-log"}}
+	req.Mounts = []pod.Mount{{HostPath: "/my/hosts", ContainerPath: "/etc/hosts"}, {HostPath: "/my/log", ContainerPath: "/dev/termination-log"},
+		{HostPath: "/my/resolv", ContainerPath: "/etc/resolv.conf"}, {HostPath: "/my/name", ContainerPath: "/etc//hostname"}}
 	if _, err := r.CreateContainer(t.Context(), req); err != nil {
 		t.Fatal(err)
 	}
-	if m := r.srv.Containers()[0].Config.Mounts; len(m) != 2 || m[0].HostPath != "/my/hosts" || m[1].HostPath != "/my/log" {
+	if m := r.srv.Containers()[0].Config.Mounts; len(m) != 4 || m[0].HostPath != "/my/hosts" || m[1].HostPath != "/my/log" {
 		t.Errorf("mounts: got %v, want the pod's own only", m)
 	}
 }

@@ -43,7 +43,7 @@ func TestUserNamespaceIsInEveryRequest(t *testing.T) {
 			t.Errorf("%s: got %v", what, ns)
 		}
 	}
-	if len(config.Mounts) != 3 {
+	if len(config.Mounts) != 5 { // and the four files of the pod
 		t.Errorf("mounts: got %v", config.Mounts)
 	}
 	for _, m := range config.Mounts {

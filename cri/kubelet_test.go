@@ -24,6 +24,7 @@ import (
 	"podd/cri/critest"
 	"podd/internal/pod"
 	"podd/podconfig/manifest"
+	"podd/podfs"
 	"podd/volumes"
 )
 
@@ -260,6 +261,10 @@ func recordedOf(t *testing.T, srv *critest.Server, p *v1.Pod, ip string, at plac
 		sc := config.Linux.SecurityContext
 		anyIDs(t, sc.NamespaceOptions.UsernsOptions, config.Mounts)
 		sc.MaskedPaths = slices.DeleteFunc(sc.MaskedPaths, func(path string) bool { return strings.HasSuffix(path, "/thermal_throttle") })
+		// The kubelet leaves these two to the runtime, where they are in no limit.
+		config.Mounts = slices.DeleteFunc(config.Mounts, func(m *runtimeapi.Mount) bool {
+			return m.HostPath == podfs.Dirs{Root: at.root}.ResolvConf(p.UID) || m.HostPath == podfs.Dirs{Root: at.root}.Hostname(p.UID)
+		})
 		container := fromProto(t, config, words).(map[string]any)
 		container["envs"] = variables(c.Config.Envs, words)
 		out.Containers[c.Name] = container

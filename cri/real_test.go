@@ -113,7 +113,7 @@ func (l *realLife) runSandbox() pod.ContainerRequest {
 	if err != nil {
 		l.Fatal(err)
 	}
-	if err := l.files.PreparePod(l.pod); err != nil {
+	if err := l.files.PreparePod(l.pod, in); err != nil {
 		l.Fatal(err)
 	}
 	l.clock = time.Now()

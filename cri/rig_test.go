@@ -104,7 +104,7 @@ func (r *rig) run(ctx context.Context, p *v1.Pod, attempt uint32) (string, error
 	if err != nil {
 		return "", pod.WithReason("ConfigPodSandboxError", err)
 	}
-	if err := r.files.PreparePod(p); err != nil {
+	if err := r.files.PreparePod(p, in); err != nil {
 		return "", err
 	}
 	return r.RunSandbox(ctx, pod.SandboxRequest{

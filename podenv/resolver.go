@@ -89,6 +89,9 @@ func (r *Resolver) Sandbox(p *v1.Pod) (in pod.SandboxInputs, err error) {
 			return in, err
 		}
 	}
+	if in.ResolvConf, in.HostnameFile, err = sandboxFiles(in.DNS, in.Hostname); err != nil {
+		return in, err
+	}
 	if in.UserNamespace, err = r.userNamespace(p); err != nil {
 		return in, err
 	}

@@ -14,6 +14,7 @@ import (
 //
 //	<Root>/pods/<uid>/
 //	    etc-hosts                                     the containers' hosts file
+//	    etc-resolv.conf, etc-hostname                 those of its sandbox
 //	    userns                                        the pod's range of IDs
 //	    containers/<name>/<random>                    a container's termination log
 //	    volumes/<plugin>/<volume>                     content of volumes that live with the pod
@@ -52,7 +53,15 @@ func (d Dirs) Pod(uid pod.UID) string { return filepath.Join(d.Pods(), string(ui
 func (d Dirs) Hosts(uid pod.UID) string { return filepath.Join(d.Pod(uid), "etc-hosts") }
 
 // Files are those on the host that all of the pod's containers may write to.
-func (d Dirs) Files(uid pod.UID) []string { return []string{d.Hosts(uid)} }
+func (d Dirs) Files(uid pod.UID) []string {
+	return []string{d.Hosts(uid), d.ResolvConf(uid), d.Hostname(uid)}
+}
+
+// ResolvConf is the file that the pod's containers have as /etc/resolv.conf.
+func (d Dirs) ResolvConf(uid pod.UID) string { return filepath.Join(d.Pod(uid), "etc-resolv.conf") }
+
+// Hostname is the file that the pod's containers have as /etc/hostname.
+func (d Dirs) Hostname(uid pod.UID) string { return filepath.Join(d.Pod(uid), "etc-hostname") }
 
 // UserNamespace is the record of the pod's range of IDs, in the kubelet's format.
 func (d Dirs) UserNamespace(uid pod.UID) string { return filepath.Join(d.Pod(uid), "userns") }

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -178,6 +179,68 @@ func TestTerminationLogsArePoddsOwn(t *testing.T) {
 	for file, want := range map[string]bool{"/r/pods/u/containers/app/0a1b": true, "/r/pods/u/volumes/x/y": false, "/data/containers/log": false, "": false} {
 		if got := d.IsTerminationLog(file); got != want {
 			t.Errorf("%q: got %v, want %v", file, got, want)
+		}
+	}
+}
+
+// TestContainersHaveTheFilesOfTheirSandbox: one resolv.conf and hostname for all of them,
+// with what they wrote to them, until there is a new sandbox.
+func TestContainersHaveTheFilesOfTheirSandbox(t *testing.T) {
+	d, p := newDisk(t), aPod()
+	in := pod.SandboxInputs{ResolvConf: []byte("nameserver 192.0.2.1\n"), HostnameFile: []byte("web\n")}
+	if err := d.PreparePod(p, in); err != nil {
+		t.Fatal(err)
+	}
+	mounts := func(readOnly bool) (resolv, hostname pod.Mount) {
+		req := request(p)
+		req.SandboxInputs = in
+		req.Container.SecurityContext = &v1.SecurityContext{ReadOnlyRootFilesystem: &readOnly}
+		for _, m := range d.prepare(t, req).Mounts {
+			switch m.ContainerPath {
+			case "/etc/resolv.conf":
+				resolv = m
+			case "/etc/hostname":
+				hostname = m
+			}
+		}
+		return resolv, hostname
+	}
+	must := func(file, want string) {
+		t.Helper()
+		info, err := os.Stat(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text, err := os.ReadFile(file); err != nil || string(text) != want || info.Mode() != 0o644 {
+			t.Errorf("%s: got %q, %v (%v), want %q", file, text, info.Mode(), err, want)
+		}
+	}
+	resolv, hostname := mounts(false)
+	must(resolv.HostPath, "nameserver 192.0.2.1\n")
+	must(hostname.HostPath, "web\n")
+	if resolv.ReadOnly || hostname.ReadOnly || !resolv.SELinuxRelabel {
+		t.Errorf("got %+v and %+v", resolv, hostname)
+	}
+	if resolv, hostname := mounts(true); !resolv.ReadOnly || !hostname.ReadOnly {
+		t.Errorf("with a read-only root file system: got %+v and %+v", resolv, hostname)
+	}
+	if err := os.WriteFile(resolv.HostPath, []byte("of a container"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	mounts(false)
+	must(resolv.HostPath, "of a container")
+	if err := os.Remove(hostname.HostPath); err != nil { // the sandbox is an earlier podd's
+		t.Fatal(err)
+	}
+	mounts(false)
+	must(hostname.HostPath, "web\n")
+	if err := d.PreparePod(p, in); err != nil {
+		t.Fatal(err)
+	}
+	must(resolv.HostPath, "nameserver 192.0.2.1\n")
+	for _, file := range []string{resolv.HostPath, hostname.HostPath} {
+		if !slices.Contains(d.dirs.Files(p.UID), file) {
+			t.Errorf("%s is not among what counts for the pod: %v", file, d.dirs.Files(p.UID))
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -14,16 +15,42 @@ import (
 	"podd/internal/pod"
 )
 
-// PreparePod creates the pod's log directory, which its sandbox names.
-func (f *Files) PreparePod(p *v1.Pod) error {
+// PreparePod creates the pod's log directory, which its sandbox names, and the files of
+// the sandbox: anew, whatever containers of an earlier one wrote to them.
+func (f *Files) PreparePod(p *v1.Pod, in pod.SandboxInputs) error {
 	if err := os.MkdirAll(f.dirs.Logs(p.Namespace, p.Name, p.UID), 0o755); err != nil {
 		return fmt.Errorf("make the pod's log directory: %w", err)
+	}
+	for _, file := range f.sandboxFiles(p, in) {
+		if err := errors.Join(removeIfThere(file.path), writeFile(file.path, file.text)); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
+// sandboxFile is a file that all containers of a sandbox have at a place, as it was when
+// the sandbox was made, with what they wrote to it.
+type sandboxFile struct {
+	path, place string
+	text        []byte
+}
+
+func (f *Files) sandboxFiles(p *v1.Pod, in pod.SandboxInputs) (out []sandboxFile) {
+	for _, file := range []sandboxFile{
+		{f.dirs.ResolvConf(p.UID), pod.EtcResolvConf, in.ResolvConf},
+		{f.dirs.Hostname(p.UID), pod.EtcHostname, in.HostnameFile},
+	} {
+		if file.text != nil {
+			out = append(out, file)
+		}
+	}
+	return out
+}
+
 // PrepareContainer creates the files of a container: its log directory, the hosts
-// file and the termination log, unless it mounts its own. It returns the request with their mounts and names. If the container is not
+// file, those of its sandbox that are missing, and the termination log, unless it mounts
+// its own. It returns the request with their mounts and names. If the container is not
 // created, DiscardContainer must be called.
 func (f *Files) PrepareContainer(req pod.ContainerRequest) (pod.ContainerRequest, error) {
 	p, c := req.Pod, req.Container
@@ -36,22 +63,34 @@ func (f *Files) PrepareContainer(req pod.ContainerRequest) (pod.ContainerRequest
 	for _, m := range req.Mounts {
 		own[filepath.Clean(m.ContainerPath)] = true
 	}
-	mount := func(file, place string) {
-		req.Mounts = append(req.Mounts[:len(req.Mounts):len(req.Mounts)], pod.Mount{HostPath: file, ContainerPath: place, SELinuxRelabel: true})
+	mount := func(file, place string, readOnly bool) {
+		req.Mounts = append(req.Mounts[:len(req.Mounts):len(req.Mounts)], pod.Mount{HostPath: file, ContainerPath: place, ReadOnly: readOnly, SELinuxRelabel: true})
 	}
 	if !own[pod.EtcHosts] {
 		file := f.dirs.Hosts(p.UID)
 		if err := writeHosts(file, req.Inputs.Hosts); err != nil {
 			return req, err
 		}
-		mount(file, pod.EtcHosts)
+		mount(file, pod.EtcHosts, false)
+	}
+	for _, file := range f.sandboxFiles(p, req.SandboxInputs) {
+		if own[file.place] {
+			continue
+		}
+		// An earlier podd's sandbox has none.
+		if _, err := os.Lstat(file.path); errors.Is(err, fs.ErrNotExist) {
+			if err := writeFile(file.path, file.text); err != nil {
+				return req, err
+			}
+		}
+		mount(file.path, file.place, readOnlyRoot(c)) // as runtimes do
 	}
 	if path := c.TerminationMessagePath; path != "" && !own[filepath.Clean(path)] {
 		var err error
 		if req.TerminationLog, err = terminationLog(f.dirs.Container(p.UID, c.Name)); err != nil {
 			return req, err
 		}
-		mount(req.TerminationLog, path)
+		mount(req.TerminationLog, path, false)
 	}
 	return req, nil
 }
@@ -61,16 +100,26 @@ func (f *Files) DiscardContainer(req pod.ContainerRequest) error {
 	return removeIfThere(req.TerminationLog)
 }
 
+func readOnlyRoot(c *v1.Container) bool {
+	s := c.SecurityContext
+	return s != nil && s.ReadOnlyRootFilesystem != nil && *s.ReadOnlyRootFilesystem
+}
+
 // writeHosts keeps the file's inode: running containers have it mounted.
 func writeHosts(file string, text []byte) error {
 	if holds(file, text) {
 		return nil
 	}
+	return writeFile(file, text)
+}
+
+// writeFile writes a file of the pod's directory that all of its users may read.
+func writeFile(file string, text []byte) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o750); err != nil {
 		return fmt.Errorf("make the pod's directory: %w", err)
 	}
 	if err := os.WriteFile(file, text, 0o644); err != nil {
-		return fmt.Errorf("write the pod's hosts file: %w", err)
+		return fmt.Errorf("write a file of the pod: %w", err)
 	}
 	return os.Chmod(file, 0o644) // regardless of the umask
 }

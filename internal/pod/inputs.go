@@ -1,7 +1,11 @@
 package pod
 
-// EtcHosts is the path of the hosts file on the node and in containers.
-const EtcHosts = "/etc/hosts"
+// The paths of the files, on the node and in containers, that podd makes for each pod.
+const (
+	EtcHosts      = "/etc/hosts"
+	EtcResolvConf = "/etc/resolv.conf"
+	EtcHostname   = "/etc/hostname"
+)
 
 // SandboxInputs are what a pod's sandbox depends on besides the pod: values that were
 // computed once, when it was created, and that its containers share.
@@ -10,6 +14,9 @@ type SandboxInputs struct {
 	DNS DNS
 	// Hostname is that of the UTS namespace; empty on the node's network.
 	Hostname string
+	// ResolvConf and HostnameFile are the contents of the files of these names that its
+	// containers have, unless they mount their own; nil for the runtime's.
+	ResolvConf, HostnameFile []byte
 	// CgroupParent is the pod's cgroup in the format of the runtime's driver; if
 	// empty, the runtime chooses.
 	CgroupParent string

@@ -51,7 +51,7 @@ func TestAPodThatWritesTooMuchIntoAnEmptyDirIsEvicted(t *testing.T) {
 }
 
 // TestAPodThatTakesTooMuchEphemeralStorageIsEvicted: by what it writes into its root
-// file system, by its logs, by all together; in the kubelet's words, while the one that
+// file system, by its logs, by the files that podd makes for it, by all together; in the kubelet's words, while the one that
 // keeps its limit runs on.
 func TestAPodThatTakesTooMuchEphemeralStorageIsEvicted(t *testing.T) {
 	e := begin(t)
@@ -70,9 +70,13 @@ func TestAPodThatTakesTooMuchEphemeralStorageIsEvicted(t *testing.T) {
 `)
 	together := replaced(e, limited("together", "10Mi", write("6")+"; dd if=/dev/zero of=/data/file bs=1M count=6"),
 		"mountPath: /out}]", "mountPath: /out}, {name: data, mountPath: /data}]") + "  - name: data\n    emptyDir: {}\n"
-	evicted := map[string]string{"layer": ofPod, "logs": ofPod, "together": ofPod, "two": `Container side exceeded its local ephemeral storage limit "10Mi". `}
+	evicted := map[string]string{"layer": ofPod, "logs": ofPod, "message": ofPod, "resolv": ofPod, "hostname": ofPod, "together": ofPod, "two": `Container side exceeded its local ephemeral storage limit "10Mi". `}
 	e.write("layer.yaml", limited("layer", "10Mi", write("12")))
 	e.write("logs.yaml", limited("logs", "10Mi", "dd if=/dev/urandom bs=1M count=9 | hexdump -v"))
+	into := func(file string) string { return "dd if=/dev/zero of=" + file + " bs=1M count=12" }
+	e.write("message.yaml", limited("message", "10Mi", into("/dev/termination-log")))
+	e.write("resolv.yaml", limited("resolv", "10Mi", into("/etc/resolv.conf")))
+	e.write("hostname.yaml", limited("hostname", "10Mi", into("/etc/hostname")))
 	e.write("together.yaml", together)
 	e.write("two.yaml", two)
 	e.write("little.yaml", limited("little", "10Mi", write("8")))

@@ -162,6 +162,8 @@ func TestWhatContainersWriteToPoddsFilesCounts(t *testing.T) {
 	for _, tc := range []struct{ name, file, want string }{
 		{"nothing", "", ""},
 		{"the hosts file", "etc-hosts", "Pod ephemeral local storage usage exceeds the total limit of containers 5Mi. "},
+		{"resolv.conf", "etc-resolv.conf", "Pod ephemeral local storage usage exceeds the total limit of containers 5Mi. "},
+		{"hostname", "etc-hostname", "Pod ephemeral local storage usage exceeds the total limit of containers 5Mi. "},
 		{"a termination log", "containers/side/0a1b2c3d", `Container side exceeded its local ephemeral storage limit "1Mi". `},
 		{"one of a container that has exited", "containers/done/0a1b2c3d", ""},
 	} {
@@ -172,7 +174,7 @@ func TestWhatContainersWriteToPoddsFilesCounts(t *testing.T) {
 				t.Fatal(err)
 			}
 			size := 2 * mib
-			if tc.file == "etc-hosts" {
+			if strings.HasPrefix(tc.file, "etc-") {
 				size = 6 * mib
 			}
 			if err := os.WriteFile(file, make([]byte, size), 0o644); err != nil {
