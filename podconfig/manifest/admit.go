@@ -24,7 +24,7 @@ func admit(p *v1.Pod, opt Options, lines map[string]int, content *yaml.Node) []f
 	foreign := pathsOf(parts)
 	clean(p, opt)
 	podapi.Default(p)
-	out := verdicts(p, lines, foreign)
+	out := verdicts(p, content, lines, foreign)
 	if len(parts) > 0 {
 		out = append(out, takeOut(parts, lines))
 	}
@@ -70,13 +70,14 @@ func admit(p *v1.Pod, opt Options, lines map[string]int, content *yaml.Node) []f
 // verdicts are upstream's validation errors, except those that are reported
 // separately. Of several for one field and value the first is kept; one for a request
 // that defaulting copied from a limit only repeats that of the limit.
-func verdicts(p *v1.Pod, lines map[string]int, apart map[string]bool) []fault {
+func verdicts(p *v1.Pod, content *yaml.Node, lines map[string]int, apart map[string]bool) []fault {
 	var out []fault
 	told := map[string]bool{}
 	volumes := map[string]bool{}
 	for _, v := range p.Spec.Volumes {
 		volumes[v.Name] = true
 	}
+	nameless := namelessVolume(p)
 	errs := podapi.Validate(p)
 	for i, e := range errs {
 		key := fmt.Sprint(e.Field, e.Type, e.BadValue)
@@ -87,7 +88,7 @@ func verdicts(p *v1.Pod, lines map[string]int, apart map[string]bool) []fault {
 		}
 		// Upstream does not count an invalid volume, and then reports it as missing
 		// at each of its mounts.
-		follows := e.Type == field.ErrorTypeNotFound && volumes[badText(e)]
+		follows := e.Type == field.ErrorTypeNotFound && (volumes[badText(e)] || badText(e) == nameless.mountedAs)
 		if told[key] || follows || covers(apart, e.Field) {
 			continue
 		}
@@ -96,7 +97,7 @@ func verdicts(p *v1.Pod, lines map[string]int, apart map[string]bool) []fault {
 			return append(out, fault{line: lineOf(lines, e.Field), field: "spec",
 				message: fmt.Sprintf("and %d more problems in this pod", len(errs)-i), hint: "fix the ones above first"})
 		}
-		out = append(out, objection(e, p, lines))
+		out = append(out, objection(e, p, lines).corrected(e, p, content))
 	}
 	return out
 }

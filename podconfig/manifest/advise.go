@@ -4,13 +4,10 @@ import (
 	"cmp"
 	"fmt"
 	"reflect"
-	"strconv"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-
-	"podd/internal/suggest"
 )
 
 // advise returns a remedy for those of the apiserver's errors that do not suggest
@@ -24,17 +21,10 @@ func advise(e *field.Error, p *v1.Pod) string {
 	switch {
 	case e.Type == field.ErrorTypeRequired:
 		return cmp.Or(requiredHint(withoutIndexes(e.Field)), requiredReferenceHint(withoutIndexes(e.Field)))
-	case last == "mode" || last == "defaultMode":
-		return modeHint(e.BadValue)
 	case strings.Contains(e.Detail, "conflicting duplicate paths"):
 		return "two of its sources write the same file: give each key another path with items"
-	case e.Type == field.ErrorTypeNotSupported:
-		if meant := suggest.Name(value, quoted(e.Detail)); meant != "" {
-			return fmt.Sprintf("did you mean %q?", meant)
-		}
-		if last == "stopSignal" {
-			return "write it as SIGTERM, SIGQUIT, SIGUSR1, SIGRTMIN+3 …"
-		}
+	case e.Type == field.ErrorTypeNotSupported && last == "stopSignal":
+		return "write it as SIGTERM, SIGQUIT, SIGUSR1, SIGRTMIN+3 …"
 	case e.Type == field.ErrorTypeNotFound && strings.Contains(e.Field, ".volumeMounts["):
 		return volumeHint(value, p)
 	case e.Type == field.ErrorTypeDuplicate && last == "hostPort":
@@ -43,10 +33,10 @@ func advise(e *field.Error, p *v1.Pod) string {
 		return "give each its own name"
 	case e.Type == field.ErrorTypeDuplicate && last == "mountPath", e.Field != "" && last == "mountPath" && strings.Contains(e.Detail, "must be unique"):
 		return "only one volume can be mounted at a path"
-	case e.Type == field.ErrorTypeInvalid && !strings.Contains(e.Field, ".env[") && (last == "name" || last == "namespace" || last == "hostname"):
-		return nameHint(value)
-	case last == "image" && strings.Contains(e.Detail, "whitespace"):
-		return "remove the whitespace around the image name"
+	case isNameError(e) && isPlaceholder(value):
+		return fillHint
+	case last == "procMount":
+		return "write hostUsers: false under spec, or remove procMount"
 	case strings.HasSuffix(e.Field, "resources.requests") && strings.Contains(e.Detail, "limit"):
 		return "raise the limit or lower the request"
 	}
@@ -106,6 +96,8 @@ func requiredHint(path string) string {
 		return "name one of spec.volumes"
 	case "spec.containers.volumeMounts.mountPath":
 		return "write mountPath: /data, where the container sees the volume"
+	case "spec.volumes.name":
+		return "each volume needs a name, which volumeMounts refer to, for example name: data"
 	case "spec.volumes":
 		return "write what the volume is, for example emptyDir: {} or hostPath: {path: /srv/data}"
 	}
@@ -131,59 +123,27 @@ func requiredReferenceHint(path string) string {
 	return ""
 }
 
-// modeHint is for modes that were meant to be octal.
-func modeHint(bad any) string {
-	v := reflect.ValueOf(bad)
-	if v.Kind() == reflect.Pointer && !v.IsNil() {
-		v = v.Elem()
-	}
-	if !v.CanInt() {
-		return ""
-	}
-	text := strconv.FormatInt(v.Int(), 10)
-	if n, err := strconv.ParseInt(text, 8, 64); err != nil || n < 0 || n > 0o777 {
-		return ""
-	}
-	return "write it with a zero before it, as it is octal: 0" + text
-}
-
 // volumeHint helps with a mount of a volume that is not there.
 func volumeHint(name string, p *v1.Pod) string {
 	if len(p.Spec.Volumes) == 0 {
 		return fmt.Sprintf("spec.volumes is empty; add a volume named %q there", name)
 	}
-	names := make([]string, len(p.Spec.Volumes))
-	for i, v := range p.Spec.Volumes {
-		names[i] = v.Name
-	}
-	if meant := suggest.Name(name, names); meant != "" {
-		return fmt.Sprintf("did you mean %q?", meant)
+	names := volumeNames(p)
+	if len(names) == 0 {
+		return "no volume of spec.volumes has a name"
 	}
 	return "spec.volumes has: " + strings.Join(names, ", ")
 }
 
-// nameHint proposes a valid name.
-func nameHint(name string) string {
-	if strings.Contains(name, "${") || strings.Contains(name, "{{") {
-		return fillHint
-	}
-	const longest = 63
-	proposal := strings.Trim(strings.Map(func(r rune) rune {
-		switch {
-		case r >= 'a' && r <= 'z', r >= '0' && r <= '9', r == '-':
-			return r
-		case r >= 'A' && r <= 'Z':
-			return r + 'a' - 'A'
+// volumeNames are those of the pod's volumes that have one.
+func volumeNames(p *v1.Pod) []string {
+	var names []string
+	for i := range p.Spec.Volumes {
+		if name := p.Spec.Volumes[i].Name; name != "" {
+			names = append(names, name)
 		}
-		return '-'
-	}, name), "-")
-	if len(proposal) > longest {
-		proposal = strings.TrimRight(proposal[:20], "-")
 	}
-	if proposal == "" || proposal == name {
-		return ""
-	}
-	return fmt.Sprintf("for example %q", proposal)
+	return names
 }
 
 // quoted returns the quoted strings, as errors list supported values.

@@ -64,12 +64,15 @@ type Failed struct {
 // Decode decodes a manifest: YAML or JSON, any number of documents, each a Pod, one
 // of the objects that pods refer to (pod.ObjectKinds), or a list of them. No message
 // about a Secret, or about a text that may be one, shows a value.
-func Decode(data []byte, opt Options) Result {
+func Decode(data []byte, opt Options) Result { return decode(data, opt).Result }
+
+// decode is Decode with the edits.
+func decode(data []byte, opt Options) *reader {
 	r := &reader{opt: opt, maybeSecret: sync.OnceValue(func() bool { return maybeSecret(data) })}
 	if message, hint := unreadable(data); message != "" {
 		r.add(fault{line: badUTF8Line(data[:min(len(data), MaxBytes)]), message: message, hint: hint}, Failed{})
 		r.Failed = append(r.Failed, Failed{})
-		return r.Result
+		return r
 	}
 	documents := 0 // those of nothing, too
 	for c := range split(data) {
@@ -89,7 +92,8 @@ func Decode(data []byte, opt Options) Result {
 			return r.beyond == nil
 		})
 		if r.beyond != nil {
-			return r.refusal()
+			r.refuse()
+			return r
 		}
 	}
 	if r.Documents == 0 {
@@ -100,7 +104,7 @@ func Decode(data []byte, opt Options) Result {
 		r.add(fault{message: message, hint: "write a Pod into it, or remove the file to stop its pods"}, Failed{})
 		r.Failed = append(r.Failed, Failed{})
 	}
-	return r.Result
+	return r
 }
 
 // reader collects the Result of one manifest.
@@ -121,6 +125,9 @@ type reader struct {
 	described, named, values int
 	// problems and warnings count what was reported.
 	problems, warnings int
+	// edits are those that the hints of Problems ask for, nil where one asks for none; their
+	// lines are those of the manifest.
+	edits []*edit
 	// beyond is why the manifest is rejected as a whole.
 	beyond *fault
 }
@@ -136,12 +143,11 @@ func (r *reader) exceed(n *yaml.Node, message string) {
 	}
 }
 
-// refusal is the result of a manifest that exceeds a bound: like that of one that is
+// refuse makes the result that of a manifest that exceeds a bound: like that of one that is
 // too large, it is empty, and what the manifest had before stays.
-func (r *reader) refusal() Result {
-	r.Result, r.found, r.problems = Result{Documents: r.Documents}, []*leftover{}, 0
+func (r *reader) refuse() {
+	r.Result, r.found, r.problems, r.edits = Result{Documents: r.Documents}, []*leftover{}, 0, nil
 	r.fail([]fault{*r.beyond}, Failed{})
-	return r.Result
 }
 
 func (r *reader) add(f fault, of Failed) { r.tell(f, of, false) }
@@ -173,7 +179,7 @@ func (r *reader) tell(f fault, of Failed, warning bool) {
 	if of.Object.Kind != "" && of.Object.Name != "" {
 		p.Object = shorten(of.Object.String())
 	}
-	r.Problems = append(r.Problems, p)
+	r.Problems, r.edits = append(r.Problems, p), append(r.edits, f.edit.below(r.base))
 }
 
 // fail records why a pod, an object or a document is unusable.
@@ -185,7 +191,7 @@ func (r *reader) fail(faults []fault, of Failed) {
 	slices.SortStableFunc(faults, func(a, b fault) int { return a.line - b.line })
 	for _, f := range faults {
 		if f.plain != "" && r.maybeSecret() {
-			f.message, f.hint = f.plain, f.plainHint
+			f.message, f.hint, f.edit = f.plain, f.plainHint, nil
 		}
 		r.add(f, of)
 	}

@@ -213,7 +213,8 @@ func (r *reader) pod(n *yaml.Node, prefix string) {
 		r.warn(f, name)
 	}
 	for _, w := range append(metaDoubts(dropped), doubts(p)...) {
-		r.warn(fault{line: lineOf(d.lines, w.path), field: prefix + w.path, message: w.message, hint: w.hint}, name)
+		f := fault{line: lineOf(d.lines, w.path), field: prefix + w.path, message: w.message, hint: w.hint}
+		r.warn(f.renamed(w.name, n, w.path).instead(w.meant, n, w.path), name)
 	}
 	if r.opt.Needs {
 		for _, n := range needs(p, func(path string) int { return lineOf(d.lines, path) + r.base }) {

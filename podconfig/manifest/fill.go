@@ -2,7 +2,6 @@ package manifest
 
 import (
 	"encoding/json"
-	"fmt"
 	"reflect"
 	"strconv"
 	"strings"
@@ -77,10 +76,21 @@ func (d *filler) spend(bytes int, n *yaml.Node, path string) bool {
 }
 
 func (d *filler) wrong(n *yaml.Node, path, want, hint string) {
+	d.wrongly(n, path, want, hint, meant{})
+}
+
+// wrongly is wrong with the value that was meant, if that is known.
+func (d *filler) wrongly(n *yaml.Node, path, want, hint string, m meant) {
 	f := fault{line: n.Line, field: path, message: "got " + describe(n) + ", want " + want, hint: hint,
 		plain: "got " + formOf(n) + ", want " + want, plainHint: hint}
 	if n.Kind == yaml.ScalarNode {
 		f.plainHint = "" // which may show it
+		if isPlaceholder(n.Value) {
+			f.hint, m = fillHint, meant{}
+		}
+		if m.words != "" {
+			f = f.by(m.edit(n))
+		}
 	}
 	d.report(f)
 }
@@ -153,17 +163,18 @@ func (d *filler) fill(v reflect.Value, n *yaml.Node, path string) {
 
 func (d *filler) object(v reflect.Value, n *yaml.Node, path string) {
 	if n.Kind != yaml.MappingNode {
-		hint := `write its fields below it, indented, each "name: value"`
+		hint, entry := `write its fields below it, indented, each "name: value"`, meant{}
 		if n.Kind == yaml.SequenceNode {
 			hint = `remove the "- ": this field takes one object, not a list`
-		} else if h := entryHint(n.Value, path); h != "" {
-			hint = h
+		} else if m, h := entryMeant(n.Value, path); m.words != "" || h != "" {
+			hint, entry = h, m
 		}
-		d.wrong(n, path, "an object", hint)
+		d.wrongly(n, path, "an object", hint, entry)
 		return
 	}
 	known := fieldsOf(v.Type())
-	for _, p := range pairs(n, func(f fault) { f.field = child(path, f.field); d.report(f) }) {
+	all := d.pairs(n, path)
+	for _, p := range all {
 		if d.done() {
 			return
 		}
@@ -171,8 +182,8 @@ func (d *filler) object(v reflect.Value, n *yaml.Node, path string) {
 		i, ok := known.index[p.name]
 		if !ok {
 			if d.wants() {
-				d.report(fault{line: p.key.Line, field: at, lenient: true,
-					message: fmt.Sprintf("unknown field %q", shorten(p.name)), hint: unknownHint(p.name, path, d.kind, known)})
+				u := unknownField{pair: p, path: path, kind: d.kind, object: v.Type(), written: namesOf(all)}
+				d.report(u.fault())
 			}
 			continue
 		}
@@ -195,8 +206,8 @@ func (d *filler) mapping(v reflect.Value, n *yaml.Node, path string) {
 		at := path + "[" + p.name + "]"
 		d.lines[at] = p.key.Line
 		if key := resolve(p.key); !isText(key) {
-			d.report(fault{line: key.Line, field: at, message: "the key " + shorten(p.name) + " is " + whatItIs(key) + " to Kubernetes",
-				hint: "put it in quotes: " + strconv.Quote(shorten(p.name))})
+			f := fault{line: key.Line, field: at, message: "the key " + shorten(p.name) + " is " + whatItIs(key) + " to Kubernetes"}
+			d.report(f.by(replace(key, strconv.Quote(p.name), "put it in quotes: %s")))
 			continue
 		}
 		e := reflect.New(v.Type().Elem()).Elem()
@@ -204,6 +215,15 @@ func (d *filler) mapping(v reflect.Value, n *yaml.Node, path string) {
 		m.SetMapIndex(reflect.ValueOf(p.name).Convert(v.Type().Key()), e)
 	}
 	v.Set(m)
+}
+
+// namesOf are those of some fields.
+func namesOf(all []pair) []string {
+	names := make([]string, len(all))
+	for i := range all {
+		names[i] = all[i].name
+	}
+	return names
 }
 
 // isText says whether Kubernetes takes a field's name as it is written. An unquoted

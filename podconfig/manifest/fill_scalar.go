@@ -38,14 +38,15 @@ func (d *filler) text(n *yaml.Node, path string) (string, bool) {
 		return lit.text, true
 	}
 	const quotes, plainText = "put it in quotes", "remove it and write a plain string"
-	f := fault{line: n.Line, field: path, hint: quotes + ": " + strconv.Quote(n.Value), plainHint: quotes,
+	f := fault{line: n.Line, field: path, plainHint: quotes,
 		message: "got " + describe(n) + ", want a string", plain: "got " + formOf(n) + ", want a string"}
+	f = f.by(replace(n, strconv.Quote(n.Value), quotes+": %s"))
 	switch tag := n.ShortTag(); {
 	case lit.kind != literalNone && oldBoolean(n):
 		f.message, f.plain = "got "+n.Value+", which is a boolean to Kubernetes, want a string", "got a boolean, want a string"
 	case lit.kind == literalNone && tag != "!!float":
 		f.message, f.plain = "the YAML tag "+tag+" is not supported here", "a YAML tag (!name) is not supported here"
-		f.hint, f.plainHint = plainText, plainText
+		f.hint, f.plainHint, f.edit = plainText, plainText, nil
 	}
 	d.report(f)
 	return "", false
@@ -88,22 +89,16 @@ func (d *filler) boolean(v reflect.Value, n *yaml.Node, path string) {
 		v.SetBool(lit.text == "true")
 		return
 	}
-	hint := ""
+	var m meant
 	if n.Kind == yaml.ScalarNode {
-		hint = "remove the quotes: "
-		if n.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle) == 0 {
-			hint = "write " // tRue
-		}
 		switch strings.ToLower(n.Value) {
 		case "true", "yes", "on":
-			hint += "true"
+			m = meant{value: "true", words: "write %s", bare: true} // tRue
 		case "false", "no", "off":
-			hint += "false"
-		default:
-			hint = ""
+			m = meant{value: "false", words: "write %s", bare: true}
 		}
 	}
-	d.wrong(n, path, "true or false", hint)
+	d.wrongly(n, path, "true or false", "", unquoted(n, m))
 }
 
 func (d *filler) integer(v reflect.Value, n *yaml.Node, path string) {
@@ -116,26 +111,35 @@ func (d *filler) integer(v reflect.Value, n *yaml.Node, path string) {
 		bits := v.Type().Bits()
 		d.wrong(n, path, fmt.Sprintf("an integer between -2^%d and 2^%d-1", bits-1, bits-1), "")
 	default:
-		d.wrong(n, path, "an integer", integerHint(lit, path))
+		hint, m := integerHint(lit, path)
+		d.wrongly(n, path, "an integer", hint, unquoted(n, m))
 	}
 }
 
 // integerHint recognises the usual mistakes in an integer.
-func integerHint(lit literal, path string) string {
+func integerHint(lit literal, path string) (hint string, m meant) {
 	switch {
 	case lit.kind == literalText:
 		if _, err := strconv.ParseInt(lit.text, 10, 64); err == nil {
-			return "remove the quotes: " + lit.text
+			return "", meant{value: lit.text, words: "write %s", bare: true}
 		}
 		if s, found := strings.CutSuffix(lit.text, "s"); found {
 			if _, err := strconv.ParseInt(s, 10, 64); err == nil {
-				return "write the seconds as a number: " + s
+				return "", meant{value: s, words: "write the seconds as a number: %s", bare: true}
 			}
 		}
 	case lit.kind == literalNumber && strings.HasSuffix(path, "Probe.periodSeconds"):
-		return "the annotation " + pod.AnnotationProbeUntilSuccess + ": 100ms makes startup and readiness probes run that often until their first success"
+		return "the annotation " + pod.AnnotationProbeUntilSuccess + ": 100ms makes startup and readiness probes run that often until their first success", meant{}
 	}
-	return ""
+	return "", meant{}
+}
+
+// unquoted is what was meant by a value that may be in quotes, which go as well.
+func unquoted(n *yaml.Node, m meant) meant {
+	if m.words == "write %s" && n.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle) != 0 {
+		m.words = "remove the quotes: %s"
+	}
+	return m
 }
 
 func (d *filler) quantity(v reflect.Value, n *yaml.Node, path string) {
@@ -148,7 +152,7 @@ func (d *filler) quantity(v reflect.Value, n *yaml.Node, path string) {
 	}
 	q, err := resource.ParseQuantity(strings.TrimSpace(lit.text))
 	if err != nil {
-		d.wrong(n, path, want, quantityHint(n.Value, hint))
+		d.wrongly(n, path, want, hint, quantityMeant(n.Value))
 		return
 	}
 	v.Set(reflect.ValueOf(q))

@@ -11,57 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"podd/internal/suggest"
 )
-
-// unknownHint suggests which field was meant by an unknown one: a sibling that was
-// misspelt, or a field of another object.
-func unknownHint(name, path, kind string, known *fields) string {
-	if n := suggest.Name(name, known.names); n != "" {
-		return fmt.Sprintf("did you mean %q?", n)
-	}
-	if n := referenceHint(name, known); n != "" {
-		return fmt.Sprintf("did you mean %q?", n)
-	}
-	if name == "volumes" && slices.Contains(known.names, "volumeMounts") {
-		return "a container says in volumeMounts where it sees a volume, by its name; what the volume is stands in spec.volumes"
-	}
-	if strings.Contains(name, "{{") {
-		return "a template placeholder is left in the file; fill it in first"
-	}
-	if home := homeOf(name, withoutIndexes(path)); home != "" && (kind == "Pod" || strings.HasPrefix(home, "metadata")) {
-		return fmt.Sprintf("%q is a field of %s; is the indentation right?", name, home)
-	}
-	for _, k := range known.names {
-		if len(name) >= 4 && strings.HasPrefix(k, name) || len(k) >= 3 && strings.HasPrefix(name, k) {
-			return fmt.Sprintf("did you mean %q?", k)
-		}
-	}
-	const few = 14
-	switch {
-	case len(known.names) <= few:
-		return "known fields: " + strings.Join(known.names, ", ")
-	case path == "":
-		return "a Pod has apiVersion, kind, metadata and spec"
-	}
-	return "there is no such field here, and none with a similar name; remove it"
-}
-
-// referenceHint is the field that names an object where people write one of those
-// that do so elsewhere: it is another for nearly every kind of reference.
-func referenceHint(name string, known *fields) string {
-	names := []string{"name", "secretName", "configMapName", "claimName"}
-	if !slices.Contains(names, name) {
-		return ""
-	}
-	for _, n := range names {
-		if slices.Contains(known.names, n) && len(known.names) < 6 {
-			return n
-		}
-	}
-	return ""
-}
 
 func withoutIndexes(path string) string {
 	var b strings.Builder
@@ -136,48 +86,50 @@ func homeOf(name, path string) string {
 	return all[0]
 }
 
-// entryHint is for a list entry written as one string, as in docker-compose.
-func entryHint(value, path string) string {
+// entryMeant is for a list's entry that is written as one string, as in docker-compose.
+func entryMeant(value, path string) (m meant, hint string) {
 	list := path[strings.LastIndexByte(path, '.')+1:]
-	value = shorten(value)
 	name, rest, cut := strings.Cut(value, "=")
+	m.words, m.bare = "write %s", true
 	switch {
 	case strings.HasPrefix(list, "env[") && cut:
-		return fmt.Sprintf("write - {name: %s, value: %q}", name, rest)
+		m.value = fmt.Sprintf("{name: %s, value: %q}", name, rest)
 	case strings.HasPrefix(list, "envFrom["):
-		return fmt.Sprintf("write - configMapRef: {name: %s} or - secretRef: {name: %s}", value, value)
+		return meant{}, fmt.Sprintf("write - configMapRef: {name: %s} or - secretRef: {name: %s}", shorten(value), shorten(value))
 	case strings.HasPrefix(list, "items[") && strings.HasPrefix(path, "spec.volumes["):
-		return fmt.Sprintf("write - {key: %s, path: %s}", value, value)
+		m.value = fmt.Sprintf("{key: %s, path: %s}", value, value)
 	case strings.HasPrefix(list, "imagePullSecrets["):
-		return fmt.Sprintf("write - name: %s", value)
+		m.value = "{name: " + value + "}"
 	case strings.HasPrefix(list, "ports["):
+		m.value = fmt.Sprintf("{containerPort: %s}", value)
 		if host, port, ok := strings.Cut(value, ":"); ok {
-			return fmt.Sprintf("write - {containerPort: %s, hostPort: %s}", port, host)
+			m.value = fmt.Sprintf("{containerPort: %s, hostPort: %s}", port, host)
 		}
-		return fmt.Sprintf("write - containerPort: %s", value)
+	default:
+		return meant{}, ""
 	}
-	return ""
+	return m, ""
 }
 
-// quantityHint recognises the usual mistakes in a quantity.
-func quantityHint(s, otherwise string) string {
+// quantityMeant recognises the usual mistakes in a quantity; the zero meant for others.
+func quantityMeant(s string) meant {
 	number := strings.TrimRightFunc(s, func(r rune) bool { return unicode.IsLetter(r) || r == ' ' })
 	unit := strings.TrimSpace(s[len(number):])
 	units := []string{"Ki", "Mi", "Gi", "Ti", "Pi", "Ei", "k", "M", "G", "T", "P", "E", "m"}
 	if number == "" || strings.TrimFunc(number, func(r rune) bool { return unicode.IsDigit(r) || r == '.' }) != "" {
-		return otherwise
+		return meant{}
 	}
-	meant, hint := "", "did you mean %s?"
+	m := meant{words: "did you mean %s?"}
 	switch u := strings.ToLower(unit); {
 	case slices.Contains(units, unit) && strings.Contains(s, " "):
-		meant, hint = number+unit, "write it without the space: %s"
+		m = meant{value: number + unit, words: "write it without the space: %s"}
 	case strings.HasPrefix(u, "k") && len(u) <= 3:
-		meant = number + "Ki"
+		m.value = number + "Ki"
 	case strings.HasPrefix(u, "m") && len(u) <= 3 && len(u) > 1, strings.HasPrefix(u, "g") && len(u) <= 3, strings.HasPrefix(u, "t") && len(u) <= 3:
-		meant = number + strings.ToUpper(u[:1]) + "i"
+		m.value = number + strings.ToUpper(u[:1]) + "i"
 	}
-	if _, err := resource.ParseQuantity(meant); err != nil { // 1.2.3Mi is wrong before its unit
-		return otherwise
+	if _, err := resource.ParseQuantity(m.value); err != nil { // 1.2.3Mi is wrong before its unit
+		return meant{}
 	}
-	return fmt.Sprintf(hint, meant)
+	return m
 }

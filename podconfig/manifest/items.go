@@ -49,7 +49,7 @@ const (
 func collisions(at string, items []v1.KeyToPath) []doubt {
 	var out []doubt
 	add := func(i int, hint, format string, args ...any) {
-		out = append(out, doubt{fmt.Sprintf("%s.items[%d].path", at, i), fmt.Sprintf(format, args...), hint})
+		out = append(out, doubt{path: fmt.Sprintf("%s.items[%d].path", at, i), message: fmt.Sprintf(format, args...), hint: hint})
 	}
 	first := make(map[string]int, len(items))
 	for i := range items {

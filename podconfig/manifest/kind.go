@@ -58,23 +58,29 @@ func checkHeader(n *yaml.Node) *fault {
 	case want:
 		return nil
 	case "":
-		return &fault{line: n.Line, field: "apiVersion", message: "apiVersion is missing", hint: "write apiVersion: " + want + " above kind: " + h.kind.Value}
+		f := fault{line: n.Line, field: "apiVersion", message: "apiVersion is missing", hint: "write apiVersion: " + want + " above kind: " + h.kind.Value}
+		if key, _ := fieldNode(n, "kind"); h.apiVersion == nil && key != nil {
+			f = f.by(beside(n, key, "apiVersion: "+want, "write %s above kind: "+h.kind.Value))
+		}
+		return &f
 	default:
-		return &fault{line: h.apiVersion.Line, field: "apiVersion",
-			message: fmt.Sprintf("there is no kind %q in version %q", h.kind.Value, shorten(version)), hint: "write apiVersion: " + want}
+		f := fault{line: h.apiVersion.Line, field: "apiVersion", message: fmt.Sprintf("there is no kind %q in version %q", h.kind.Value, shorten(version))}
+		f = f.by(replace(h.apiVersion, want, "write apiVersion: %s"))
+		return &f
 	}
 }
 
 func checkKind(n *yaml.Node, h header) *fault {
 	if h.kind == nil || scalar(h.kind) == "" {
-		f := &fault{line: n.Line, field: "kind", message: "kind is missing", hint: begin}
+		f := fault{line: n.Line, field: "kind", message: "kind is missing", hint: begin}
 		switch {
 		case lookup(n, "services") != nil:
 			f.message, f.hint = "this is a docker-compose file, not a Pod", "podd runs Kubernetes Pods: write each service as a container of a Pod"
 		case lookup(n, "Kind") != nil:
-			f.hint = `field names are case-sensitive: write "kind", not "Kind"`
+			key, _ := fieldNode(resolve(n), "Kind")
+			f = f.by(replace(key, "kind", `field names are case-sensitive: write "%s", not "Kind"`))
 		}
-		return f
+		return &f
 	}
 	kind := scalar(h.kind)
 	for _, k := range kinds {
@@ -82,12 +88,12 @@ func checkKind(n *yaml.Node, h header) *fault {
 			return nil
 		}
 	}
-	f := &fault{line: h.kind.Line, field: "kind", message: fmt.Sprintf("podd cannot run the kind %q", shorten(kind)),
+	f := fault{line: h.kind.Line, field: "kind", message: fmt.Sprintf("podd cannot run the kind %q", shorten(kind)),
 		hint: "podd runs Pods on one node; other kinds need a cluster"}
 	if meant := suggest.Name(kind, kinds); meant != "" {
-		f.hint = fmt.Sprintf("did you mean %q?", meant)
+		f = f.by(replace(h.kind, meant, didYouMean(meant).words))
 	} else if template := workloads[kind]; template != "" {
 		f.hint = "a " + kind + " needs a cluster's controllers; write its " + template + " as a Pod: apiVersion: v1, kind: Pod, with a metadata.name"
 	}
-	return f
+	return &f
 }

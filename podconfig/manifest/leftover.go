@@ -68,12 +68,12 @@ func conflict(text []byte) *leftover {
 }
 
 // hole matches a placeholder of a template, up to its end if that is on the line.
-var hole = regexp.MustCompile(`\{[{%].*?(?:[%}]\}|$)`)
+var hole = regexp.MustCompile(`\{[{%].*?(?:[%}]\}|$)|%\{.*?(?:\}|$)`)
 
 // template finds the placeholders of a template that was not rendered. One at the
 // start of a value is a bracket in YAML; one within a string may be intended.
 func template(code []codeLine) *leftover {
-	out := &leftover{lines: map[int]bool{}, signs: []string{"{{", "{%"}, plain: "a template placeholder is left in the file"}
+	out := &leftover{lines: map[int]bool{}, signs: []string{"{{", "{%", "%{"}, plain: "a template placeholder is left in the file"}
 	for _, c := range code {
 		if at := hole.FindStringIndex(c.text); at != nil {
 			out.note(c.number, slices.Contains(c.starts, at[0]),

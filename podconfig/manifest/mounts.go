@@ -24,8 +24,8 @@ func mountDoubts(at string, c *v1.Container) []doubt {
 			if option == "ro" {
 				hint += " and readOnly: true"
 			}
-			out = append(out, doubt{fmt.Sprintf("%s.volumeMounts[%d].mountPath", at, i),
-				fmt.Sprintf("the directory is called %q, with the colon", shorten(mount.MountPath)), hint})
+			out = append(out, doubt{path: fmt.Sprintf("%s.volumeMounts[%d].mountPath", at, i),
+				message: fmt.Sprintf("the directory is called %q, with the colon", shorten(mount.MountPath)), hint: hint})
 		}
 		j, twice := first[dir]
 		if !twice {
@@ -33,9 +33,9 @@ func mountDoubts(at string, c *v1.Container) []doubt {
 			continue
 		}
 		out = append(out, doubt{
-			fmt.Sprintf("%s.volumeMounts[%d].mountPath", at, i),
-			fmt.Sprintf("%q is where volumeMounts[%d] is, too: one of the two hides the other", shorten(mount.MountPath), j),
-			"give each a directory of its own",
+			path:    fmt.Sprintf("%s.volumeMounts[%d].mountPath", at, i),
+			message: fmt.Sprintf("%q is where volumeMounts[%d] is, too: one of the two hides the other", shorten(mount.MountPath), j),
+			hint:    "give each a directory of its own",
 		})
 	}
 	return out

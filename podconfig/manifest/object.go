@@ -33,7 +33,7 @@ func (r *reader) object(n *yaml.Node, kind, prefix string) {
 	}
 	faults := d.faults
 	if len(faults) == 0 {
-		faults = admitObject(o, d.lines)
+		faults = admitObject(o, n, d.lines)
 	}
 	of := failedObject(n, kind)
 	if len(faults) > 0 {
@@ -100,7 +100,7 @@ func complete(o *pod.Object) field.ErrorList {
 
 // admitObject completes a decoded object in place and returns what speaks against
 // it: the apiserver's objections, and then what podd does not have.
-func admitObject(o *pod.Object, lines map[string]int) []fault {
+func admitObject(o *pod.Object, content *yaml.Node, lines map[string]int) []fault {
 	errs := complete(o)
 	// Upstream goes through maps.
 	slices.SortFunc(errs, func(a, b *field.Error) int {
@@ -120,6 +120,9 @@ func admitObject(o *pod.Object, lines map[string]int) []fault {
 			return append(out, fault{line: lineOf(lines, at), message: fmt.Sprintf("and %d more problems in this %s", len(errs)-i, kind), hint: "fix the ones above first"})
 		}
 		f := fault{line: lineOf(lines, at), field: at, message: verdict(e), hint: adviseObject(e, kind)}
+		if e.Field == "metadata.name" || e.Field == "metadata.namespace" {
+			f = f.instead(nameMeant(badText(e)), content, e.Field)
+		}
 		if kind == pod.KindSecret {
 			f.plain, f.plainHint = plainVerdict(e), f.hint
 			f = hushed(f)
@@ -228,8 +231,8 @@ func adviseObject(e *field.Error, kind string) string {
 		return "all values of one " + kind + " have 1 MiB together; split it, or put large files on the node and use a hostPath volume"
 	case e.Field == "metadata.name" && e.Type == field.ErrorTypeRequired:
 		return "write metadata: name: settings"
-	case e.Field == "metadata.name", e.Field == "metadata.namespace":
-		return nameHint(badText(e))
+	case isNameError(e) && isPlaceholder(badText(e)):
+		return fillHint
 	case inValues && e.Type == field.ErrorTypeRequired:
 		return "a Secret of this type needs this key; without type: it may have any"
 	case inValues && e.BadValue == redacted:

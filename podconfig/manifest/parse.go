@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -24,6 +25,11 @@ type fault struct {
 	second int
 	// lenient says that --manifest-validation decides whether it counts.
 	lenient bool
+	// follows: a first document was read, and something follows it.
+	follows bool
+	// edit is the change that hint asks for; nil where it is not one of the text, or
+	// leaves a choice.
+	edit *edit
 	// bound: the text exceeds the bounds, so no other fault is searched for in it.
 	bound bool
 }
@@ -47,11 +53,17 @@ func parse(c chunk, each func(*yaml.Node, *fault) bool) {
 	}
 	n, bad := parseYAML(c.text)
 	switch {
-	case bad != nil && jsonFault != nil:
+	case bad != nil && jsonFault != nil && !bad.follows && looksLikeJSON(c.text):
 		each(nil, jsonFault)
 	case bad != nil || n != nil:
 		each(n, bad)
 	}
+}
+
+// looksLikeJSON says that the first name of a text that begins with a bracket is quoted.
+func looksLikeJSON(text []byte) bool {
+	name := trimJSON(trimJSON(text)[1:])
+	return len(name) > 0 && (name[0] == '"' || name[0] == '}')
 }
 
 // parseYAML parses the one document of a text; nil if there is none.
@@ -70,17 +82,37 @@ func parseYAML(text []byte) (*yaml.Node, *fault) {
 		return nil, nil
 	case err != nil || rest != nil:
 		// To the parser, what follows a complete value is another document.
-		f := &fault{syntax: true, line: 1, message: "the document ends before this line, and what follows does not belong to it",
-			hint: "is a bracket closed too early, or a line indented less than the first? Documents are separated by a line ---"}
-		if rest != nil {
-			f.line = rest.Line
-		} else {
-			f.line = explainYAML(err, text).line
-		}
-		return nil, f
+		return nil, afterEnd(n, rest, err, text)
 	}
 	return n, measure(n)
 }
+
+// afterEnd is the fault of a text that goes on after its first document.
+func afterEnd(first, rest *yaml.Node, err error, text []byte) *fault {
+	f := fault{syntax: true, follows: true, line: 1, message: "the document ends before this line, and what follows does not belong to it",
+		hint: "is a bracket closed too early, or a line indented less than the first? Documents are separated by a line ---"}
+	if rest != nil {
+		f.line = rest.Line
+	} else {
+		f.line = explainYAML(err, text).line
+	}
+	if flow := first.Style&yaml.FlowStyle != 0 || len(first.Content) == 1 && first.Content[0].Style&yaml.FlowStyle != 0; !flow {
+		return &f // its next line is less indented: more of the same document, as a rule
+	}
+	// An error of the parser is about what it has read by then.
+	for number, line := range numbered(text) {
+		if number > first.Line && number <= f.line && beginsDocument.MatchString(line) {
+			f.line = number
+			f.message = "another document begins on this line, and nothing separates it from the one before"
+			f = f.by(edit{line: number, new: "---\n", words: "write a line %s before it"})
+			break
+		}
+	}
+	return &f
+}
+
+// beginsDocument matches the first line of an object.
+var beginsDocument = regexp.MustCompile(`^(\{|apiVersion:|kind:)`)
 
 func tooLong(size int) *fault {
 	return &fault{line: 1, message: "the document is " + mebibytes(int64(size)) + ", more than the limit of 3 MiB",

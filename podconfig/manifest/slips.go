@@ -2,6 +2,7 @@ package manifest
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 
 	imageref "github.com/distribution/reference"
@@ -21,8 +22,8 @@ func slips(p *v1.Pod) []doubt {
 		out = append(out, imageSlip(path+".image", c.Image)...)
 		for i, e := range c.Env {
 			if strings.ContainsAny(e.Name, " \t") {
-				out = append(out, doubt{fmt.Sprintf("%s.env[%d].name", path, i), fmt.Sprintf("the variable name %q contains whitespace: no shell can read it", shorten(e.Name)),
-					fmt.Sprintf("write %s", strings.Join(strings.Fields(e.Name), "_"))})
+				out = append(out, doubt{path: fmt.Sprintf("%s.env[%d].name", path, i), message: fmt.Sprintf("the variable name %q contains whitespace: no shell can read it", shorten(e.Name)),
+					meant: meant{value: strings.Join(strings.Fields(e.Name), "_"), words: "write %s"}})
 			}
 		}
 		out = append(out, resourceSlips(path+".resources", c.Resources)...)
@@ -59,7 +60,7 @@ func hostIPSlips(p *v1.Pod) []doubt {
 	for path, c := range pod.ContainerFields(&p.Spec) {
 		for i := range c.Ports {
 			if d, ok := dead[fmt.Sprint(c.Name, "/", i)]; ok {
-				out = append(out, doubt{fmt.Sprintf("%s.ports[%d].hostIP", path, i), d.String(), "write an address of IPv4, such as 127.0.0.1, or leave hostIP out for all of them"})
+				out = append(out, doubt{path: fmt.Sprintf("%s.ports[%d].hostIP", path, i), message: d.String(), hint: "write an address of IPv4, such as 127.0.0.1, or leave hostIP out for all of them"})
 			}
 		}
 	}
@@ -70,7 +71,7 @@ func hostIPSlips(p *v1.Pod) []doubt {
 // with them.
 func volumeImageSlip(path, image string) []doubt {
 	if image == "" {
-		return []doubt{{path, "the volume names no image: no container that mounts it can start", "write registry/name:tag"}}
+		return []doubt{{path: path, message: "the volume names no image: no container that mounts it can start", hint: "write registry/name:tag"}}
 	}
 	return imageSlip(path, image)
 }
@@ -81,17 +82,32 @@ func imageSlip(path, image string) []doubt {
 	if err == nil || image == "" {
 		return nil
 	}
-	hint := "write registry/name:tag, in lower case"
+	d := doubt{path: path, message: fmt.Sprintf("%q is not a valid image name: %v", shorten(image), err), hint: "write registry/name:tag, in lower case"}
+	lower := strings.ToLower(image)
 	switch {
-	case strings.Contains(image, "{{"), strings.Contains(image, "${"):
-		hint = fillHint
+	case isPlaceholder(image):
+		d.message = fmt.Sprintf("%q is a placeholder, not an image name", shorten(image))
+		d.hint = fillHint
 	case strings.IndexFunc(image, isInvisible) >= 0:
-		hint = "it contains an invisible character: retype it"
+		d.hint = "it contains an invisible character: retype it"
 	case strings.ContainsAny(image, " \t"):
-		hint = "remove the whitespace"
+		d.meant = meant{value: strings.Join(strings.Fields(image), ""), words: "remove the whitespace: %s"}
+	case lower != image && isImage(lower):
+		d.meant = meant{value: lower, words: "write it in lower case: %s"}
 	}
-	return []doubt{{path, fmt.Sprintf("%q is not a valid image name: %v", shorten(image), err), hint}}
+	return []doubt{d}
 }
+
+func isImage(name string) bool {
+	_, err := imageref.ParseNormalizedNamed(name)
+	return err == nil
+}
+
+// placeholder matches what people and tools write for a value that is yet to be filled in,
+// and what no name of an image can have.
+var placeholder = regexp.MustCompile(`\{\{|\$[{(]|%\{|<[^<>]*>|^\$|(^|/)[A-Z][A-Z0-9]*(_[A-Z0-9]+)+(:|@|$)|(^|[/:])(__|@@?|%)[A-Za-z][A-Za-z0-9_]*(__|@@?|%)`)
+
+func isPlaceholder(image string) bool { return placeholder.MatchString(image) }
 
 // manyProcessors is more than any machine has.
 const manyProcessors = 10_000
@@ -122,10 +138,10 @@ func resourceSlips(path string, r v1.ResourceRequirements) []doubt {
 
 func cpuSlip(path string, q resource.Quantity) doubt {
 	text := q.String()
-	d := doubt{path, fmt.Sprintf("%s of cpu means that many whole CPUs, which no machine has", text),
-		"cpu is counted in CPUs: 2, 0.5 or 500m"}
+	d := doubt{path: path, message: fmt.Sprintf("%s of cpu means that many whole CPUs, which no machine has", text),
+		hint: "cpu is counted in CPUs: 2, 0.5 or 500m"}
 	if number, mega := strings.CutSuffix(text, "M"); mega {
-		d.hint = fmt.Sprintf("did you mean %sm, thousandths of a CPU?", number)
+		d.meant = meant{value: number + "m", words: "did you mean %s, thousandths of a CPU?"}
 	}
 	return d
 }
@@ -137,12 +153,19 @@ func sizeSlip(path, what string, q resource.Quantity) []doubt {
 		return nil
 	}
 	text := q.String()
-	d := doubt{path, fmt.Sprintf("%s of %s means that many bytes, less than a page", text, what), fmt.Sprintf("did you mean %sMi?", text)}
-	if number, milli := strings.CutSuffix(text, "m"); milli {
+	d := doubt{path: path, message: fmt.Sprintf("%s of %s means that many bytes, less than a page", text, what), hint: "write it with Mi or Gi: 128Mi, 2Gi"}
+	number, milli := strings.CutSuffix(text, "m")
+	if milli {
 		d.message = fmt.Sprintf("%s of %s means thousandths of a byte", text, what)
-		d.hint = fmt.Sprintf("did you mean %sMi?", number)
-	} else if strings.TrimLeft(text, "0123456789") != "" {
-		d.hint = "write it with Mi or Gi: 128Mi, 2Gi"
+	}
+	if strings.Trim(number, "0123456789") == "" {
+		// The quantity is 1 where 1000m is written.
+		d.meant = meant{value: number + "Mi", words: "did you mean %s?", of: func(written string) string {
+			if number := strings.TrimSuffix(written, "m"); strings.Trim(number, "0123456789") == "" {
+				return number + "Mi"
+			}
+			return "" // 0.5 may be of anything
+		}}
 	}
 	return []doubt{d}
 }
@@ -154,9 +177,9 @@ func capabilitySlips(path string, all []v1.Capability) []doubt {
 	for i, c := range all {
 		const prefix = "CAP_"
 		if name := strings.ToUpper(string(c)); strings.HasPrefix(name, prefix) {
-			out = append(out, doubt{fmt.Sprintf("%s[%d]", path, i),
-				fmt.Sprintf("Kubernetes names capabilities without %s: there is none called %q", prefix, shorten(string(c))),
-				"write " + strings.TrimPrefix(shorten(name), prefix)})
+			out = append(out, doubt{path: fmt.Sprintf("%s[%d]", path, i),
+				message: fmt.Sprintf("Kubernetes names capabilities without %s: there is none called %q", prefix, shorten(string(c))),
+				meant:   meant{value: strings.TrimPrefix(name, prefix), words: "write %s"}})
 		}
 	}
 	return out
@@ -166,11 +189,12 @@ func pathSlip(path, host string) []doubt {
 	if strings.HasPrefix(host, "/") {
 		return nil
 	}
-	hint := "write the absolute path, starting with /"
-	if strings.HasPrefix(host, "~") {
-		hint = "write out the home directory, for example /root" + shorten(strings.TrimLeft(host, "~"))
+	d := doubt{path: path, message: fmt.Sprintf("the path %q is relative: it would start at the container runtime's working directory", shorten(host)),
+		hint: "write the absolute path, starting with /"}
+	if rest, home := strings.CutPrefix(host, "~"); home && (rest == "" || rest[0] == '/') {
+		d.meant = meant{value: "/root" + rest, words: "write out the home directory, for example %s"}
 	}
-	return []doubt{{path, fmt.Sprintf("the path %q is relative: it would start at the container runtime's working directory", shorten(host)), hint}}
+	return []doubt{d}
 }
 
 // sysctlSlips: one sysctl in both notations.
@@ -183,8 +207,8 @@ func sysctlSlips(p *v1.Pod) []doubt {
 	for i, s := range p.Spec.SecurityContext.Sysctls {
 		name := sysctl.NormalizeName(s.Name)
 		if first, twice := before[name]; twice {
-			out = append(out, doubt{fmt.Sprintf("spec.securityContext.sysctls[%d]", i),
-				fmt.Sprintf("%s is already set by sysctls[%d], in the other notation; this value takes effect", name, first), "remove one of them"})
+			out = append(out, doubt{path: fmt.Sprintf("spec.securityContext.sysctls[%d]", i),
+				message: fmt.Sprintf("%s is already set by sysctls[%d], in the other notation; this value takes effect", name, first), hint: "remove one of them"})
 		}
 		before[name] = i
 	}

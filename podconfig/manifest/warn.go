@@ -15,7 +15,13 @@ import (
 
 // doubt is something that is valid, that podd does as written, and that is probably
 // not what its author meant.
-type doubt struct{ path, message, hint string }
+type doubt struct {
+	path, message, hint string
+	// meant is the value that hint proposes, if it does.
+	meant meant
+	// name is the name that it proposes for the field itself.
+	name meant
+}
 
 // doubts are those about a valid pod.
 func doubts(p *v1.Pod) []doubt {
@@ -23,9 +29,9 @@ func doubts(p *v1.Pod) []doubt {
 	out = append(out, itemDoubts(p)...)
 	out = append(out, hostPortDoubts(p)...)
 	for i, gate := range p.Spec.ReadinessGates {
-		out = append(out, doubt{fmt.Sprintf("spec.readinessGates[%d]", i),
-			fmt.Sprintf("without an apiserver nothing sets the pod condition %q: the pod will run but never become Ready", shorten(string(gate.ConditionType))),
-			"remove the gate"})
+		out = append(out, doubt{path: fmt.Sprintf("spec.readinessGates[%d]", i),
+			message: fmt.Sprintf("without an apiserver nothing sets the pod condition %q: the pod will run but never become Ready", shorten(string(gate.ConditionType))),
+			hint:    "remove the gate"})
 	}
 	execs := 0.0
 	period := graceOf(p)
@@ -42,9 +48,9 @@ func doubts(p *v1.Pod) []doubt {
 			out = append(out, portDoubts(path+"."+probe.field, c, probe.HTTPGet, probe.TCPSocket)...)
 			// Control planes have 15 s and 10 s, on purpose.
 			if int64(probe.TimeoutSeconds) > 2*int64(probe.PeriodSeconds) {
-				out = append(out, doubt{path + "." + probe.field + ".timeoutSeconds",
-					fmt.Sprintf("the timeout of %d s is more than twice the period of %d s: a target that hangs is probed only every %d s", probe.TimeoutSeconds, probe.PeriodSeconds, probe.TimeoutSeconds),
-					"lower the timeout or raise the period"})
+				out = append(out, doubt{path: path + "." + probe.field + ".timeoutSeconds",
+					message: fmt.Sprintf("the timeout of %d s is more than twice the period of %d s: a target that hangs is probed only every %d s", probe.TimeoutSeconds, probe.PeriodSeconds, probe.TimeoutSeconds),
+					hint:    "lower the timeout or raise the period"})
 			}
 			if probe.Exec != nil && probe.field != "startupProbe" && probe.PeriodSeconds > 0 {
 				execs += 1 / float64(probe.PeriodSeconds)
@@ -52,8 +58,8 @@ func doubts(p *v1.Pod) []doubt {
 		}
 	}
 	if execs >= manyExecs {
-		out = append(out, doubt{"spec", fmt.Sprintf("exec probes start %.2g processes a second in this pod, for as long as it runs", execs),
-			"raise periodSeconds, or probe by httpGet, tcpSocket or grpc, which cost next to nothing"})
+		out = append(out, doubt{path: "spec", message: fmt.Sprintf("exec probes start %.2g processes a second in this pod, for as long as it runs", execs),
+			hint: "raise periodSeconds, or probe by httpGet, tcpSocket or grpc, which cost next to nothing"})
 	}
 	return out
 }
@@ -84,8 +90,8 @@ func metaDoubts(dropped []string) []doubt {
 	if len(dropped) == 0 {
 		return nil
 	}
-	return []doubt{{"metadata." + dropped[0], "podd ignores what only an apiserver sets in the metadata of a pod: " + strings.Join(dropped, ", "),
-		"they may stay; the pod without them is another one, which replaces this one"}}
+	return []doubt{{path: "metadata." + dropped[0], message: "podd ignores what only an apiserver sets in the metadata of a pod: " + strings.Join(dropped, ", "),
+		hint: "they may stay; the pod without them is another one, which replaces this one"}}
 }
 
 // portDoubts: a port's name is looked up when it is used, and then it is too late to
@@ -110,11 +116,8 @@ func portDoubts(path string, c *v1.Container, get *v1.HTTPGetAction, tcp *v1.TCP
 			names = append(names, p.Name)
 		}
 	}
-	hint := "give the port's number, or name it in the container's ports"
-	if meant := suggest.Name(name, names); meant != "" {
-		hint = fmt.Sprintf("did you mean %q?", meant)
-	}
-	return []doubt{{path, fmt.Sprintf("the container has no port named %q: this cannot succeed", shorten(name)), hint}}
+	return []doubt{{path: path, message: fmt.Sprintf("the container has no port named %q: this cannot succeed", shorten(name)),
+		hint: "give the port's number, or name it in the container's ports", meant: didYouMean(suggest.Name(name, names))}}
 }
 
 // hookDoubts: a preStop hook uses up the grace period of its pod.
@@ -134,11 +137,11 @@ func hookDoubts(path string, c *v1.Container, grace gracePeriod) []doubt {
 	sleeps := sleepOf(c.Lifecycle.PreStop)
 	switch {
 	case grace.seconds == 0:
-		return append(out, doubt{path, "the hook is never run, since the pod's " + grace.field[strings.Index(grace.field, ".")+1:] + " is 0",
-			"give the pod a grace period, or remove the hook"})
+		return append(out, doubt{path: path, message: "the hook is never run, since the pod's " + grace.field[strings.Index(grace.field, ".")+1:] + " is 0",
+			hint: "give the pod a grace period, or remove the hook"})
 	case sleeps >= pod.GraceSeconds(grace.seconds):
-		return append(out, doubt{path, fmt.Sprintf("the hook takes %s of the pod's grace period of %d s: the container gets 2 s after its stop signal", sleeps, grace.seconds),
-			fmt.Sprintf("raise %s above %d, by the time that the program needs to exit", grace.field, int(sleeps.Seconds()))})
+		return append(out, doubt{path: path, message: fmt.Sprintf("the hook takes %s of the pod's grace period of %d s: the container gets 2 s after its stop signal", sleeps, grace.seconds),
+			hint: fmt.Sprintf("raise %s above %d, by the time that the program needs to exit", grace.field, int(sleeps.Seconds()))})
 	}
 	return out
 }
@@ -151,8 +154,8 @@ func hostPortDoubts(p *v1.Pod) (out []doubt) {
 	for _, port := range ports {
 		for _, before := range first[port.Number] {
 			if before.Overlaps(port) {
-				out = append(out, doubt{port.Path, fmt.Sprintf("host port %s overlaps with %s (%s) of the same pod: only one of the two gets what arrives where they do", port, before, before.Path),
-					"remove one of the two, or choose another hostPort"})
+				out = append(out, doubt{path: port.Path, message: fmt.Sprintf("host port %s overlaps with %s (%s) of the same pod: only one of the two gets what arrives where they do", port, before, before.Path),
+					hint: "remove one of the two, or choose another hostPort"})
 				break
 			}
 		}
@@ -208,7 +211,7 @@ func annotationDoubts(p *v1.Pod) []doubt {
 	var out []doubt
 	for _, err := range errs {
 		key, message, _ := strings.Cut(strings.TrimPrefix(err.Error(), "annotation "), ": ")
-		out = append(out, doubt{"metadata.annotations[" + key + "]", shorten(message), "until it is fixed the pod runs as if it did not have the annotation"})
+		out = append(out, doubt{path: "metadata.annotations[" + key + "]", message: shorten(message), hint: "until it is fixed the pod runs as if it did not have the annotation"})
 	}
 	var strange []string
 	for key := range p.Annotations {
@@ -219,11 +222,8 @@ func annotationDoubts(p *v1.Pod) []doubt {
 	}
 	slices.Sort(strange)
 	for _, key := range strange {
-		hint := "podd has " + strings.Join(ownAnnotations, ", ")
-		if meant := suggest.Name(key, ownAnnotations); meant != "" {
-			hint = fmt.Sprintf("did you mean %q?", meant)
-		}
-		out = append(out, doubt{"metadata.annotations[" + key + "]", "podd has no such annotation", hint})
+		out = append(out, doubt{path: "metadata.annotations[" + key + "]", message: "podd has no such annotation",
+			hint: "podd has " + strings.Join(ownAnnotations, ", "), name: didYouMean(suggest.Name(key, ownAnnotations))})
 	}
 	return out
 }

@@ -1,0 +1,185 @@
+package manifest
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"podd/internal/pod"
+	"podd/internal/suggest"
+)
+
+// corrected is the fault of one of the apiserver's errors with the change of the text that
+// mends it, if that is known.
+func (f fault) corrected(e *field.Error, p *v1.Pod, root *yaml.Node) fault {
+	last := withoutIndexes(e.Field[strings.LastIndexByte(e.Field, '.')+1:])
+	value := value(e)
+	switch {
+	case last == "mode" || last == "defaultMode":
+		return f.instead(modeMeant(e.BadValue), root, e.Field)
+	case e.Type == field.ErrorTypeNotSupported:
+		return f.instead(didYouMean(suggest.Name(value, quoted(e.Detail))), root, e.Field)
+	case e.Type == field.ErrorTypeNotFound && strings.Contains(e.Field, ".volumeMounts["):
+		return f.instead(didYouMean(suggest.Name(value, volumeNames(p))), root, e.Field)
+	case isNameError(e) && strings.HasPrefix(e.Field, "spec.volumes["):
+		if m := nameMeant(value); m.value != "" {
+			f.hint = fmt.Sprintf("for example %q, in its volumeMounts as well", m.value)
+		}
+		return f
+	case isNameError(e):
+		return f.instead(nameMeant(value), root, e.Field)
+	case last == "image" && strings.Contains(e.Detail, "whitespace"):
+		return f.instead(meant{value: strings.TrimSpace(value), words: "remove the whitespace around the image name: %s"}, root, e.Field)
+	case e.Type == field.ErrorTypeRequired && strings.HasSuffix(e.Field, ".containerPort"):
+		return f.withPort(root, strings.TrimSuffix(e.Field, ".containerPort"))
+	case e.Type == field.ErrorTypeRequired && withoutIndexes(e.Field) == "spec.volumes.name":
+		return f.withName(namelessVolume(p), root, strings.TrimSuffix(e.Field, ".name"))
+	case strings.HasSuffix(e.Field, "resources.requests") && strings.Contains(e.Detail, "memory limit"):
+		return f.withUnit(root, strings.TrimSuffix(e.Field, "requests")+"limits[memory]")
+	case last == "procMount":
+		return f.withoutProcMount(p, root, e.Field)
+	}
+	return f
+}
+
+// isNameError says that the error is about the name of an object or a part of one.
+func isNameError(e *field.Error) bool {
+	last := withoutIndexes(e.Field[strings.LastIndexByte(e.Field, '.')+1:])
+	return e.Type == field.ErrorTypeInvalid && !strings.Contains(e.Field, ".env[") && (last == "name" || last == "namespace" || last == "hostname")
+}
+
+// modeMeant is for modes that were meant to be octal.
+func modeMeant(bad any) meant {
+	v := reflect.ValueOf(bad)
+	if v.Kind() == reflect.Pointer && !v.IsNil() {
+		v = v.Elem()
+	}
+	if !v.CanInt() {
+		return meant{}
+	}
+	text := strconv.FormatInt(v.Int(), 10)
+	if n, err := strconv.ParseInt(text, 8, 64); err != nil || n < 0 || n > 0o777 {
+		return meant{}
+	}
+	return meant{value: "0" + text, words: "write it with a zero before it, as it is octal: %s", bare: true}
+}
+
+// nameMeant proposes a valid name.
+func nameMeant(name string) meant {
+	if isPlaceholder(name) {
+		return meant{}
+	}
+	const longest = 63
+	proposal := strings.Trim(strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= '0' && r <= '9', r == '-':
+			return r
+		case r >= 'A' && r <= 'Z':
+			return r + 'a' - 'A'
+		}
+		return '-'
+	}, name), "-")
+	if len(proposal) > longest {
+		proposal = strings.TrimRight(proposal[:20], "-")
+	}
+	if proposal == "" || proposal == name {
+		return meant{}
+	}
+	return meant{value: proposal, words: `for example "%s"`}
+}
+
+// withPort is the fault of a port that has a hostPort only.
+func (f fault) withPort(root *yaml.Node, path string) fault {
+	_, object := nodeAt(root, path)
+	key, port := nodeAt(root, path+".hostPort")
+	if key == nil || port.Kind != yaml.ScalarNode {
+		return f
+	}
+	return f.by(beside(object, key, "containerPort: "+port.Value, "write %s, the port that the program listens on"))
+}
+
+// withUnit is the fault of a request that exceeds a limit in thousandths of a byte.
+func (f fault) withUnit(root *yaml.Node, path string) fault {
+	_, n := nodeAt(root, path)
+	if n == nil || n.Kind != yaml.ScalarNode {
+		return f
+	}
+	number, milli := strings.CutSuffix(n.Value, "m")
+	if !milli || strings.Trim(number, "0123456789") != "" {
+		return f
+	}
+	f.line = n.Line
+	return f.by(replace(n, number+"Mi", "the limit is in thousandths of a byte: did you mean %s?"))
+}
+
+// withName is the fault of a volume without a name that a container mounts.
+func (f fault) withName(n nameless, root *yaml.Node, path string) fault {
+	_, object := nodeAt(root, path)
+	if n.mountedAs == "" || object == nil || object.Kind != yaml.MappingNode || len(object.Content) == 0 {
+		return f
+	}
+	return f.by(beside(object, object.Content[0], "name: "+n.mountedAs, "write %s, by which a container mounts it"))
+}
+
+// nameless is the one volume without a name, by the name of the mounts that no volume has.
+type nameless struct{ mountedAs string }
+
+// namelessVolume returns the zero value unless one volume has no name, and one name no
+// volume.
+func namelessVolume(p *v1.Pod) nameless {
+	names := volumeNames(p)
+	if len(names) != len(p.Spec.Volumes)-1 {
+		return nameless{}
+	}
+	var out nameless
+	for _, c := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
+		for i := range c.VolumeMounts {
+			name := c.VolumeMounts[i].Name
+			if slices.Contains(names, name) || name == out.mountedAs {
+				continue
+			}
+			if out.mountedAs != "" {
+				return nameless{}
+			}
+			out.mountedAs = name
+		}
+	}
+	return out
+}
+
+// withoutProcMount is the fault of procMount: Unmasked in a privileged container, as podman
+// writes it.
+func (f fault) withoutProcMount(p *v1.Pod, root *yaml.Node, path string) fault {
+	privileged := false
+	for at, c := range pod.ContainerFields(&p.Spec) {
+		if own := c.SecurityContext; own != nil && at+".securityContext.procMount" == path {
+			privileged = own.Privileged != nil && *own.Privileged
+		}
+	}
+	_, object := nodeAt(root, strings.TrimSuffix(path, ".procMount"))
+	key, n := nodeAt(root, path)
+	if !privileged || key == nil || n.Kind != yaml.ScalarNode {
+		return f
+	}
+	return f.by(withoutField(object, key, n, "remove procMount: a privileged container sees all of /proc without it"))
+}
+
+// withoutField is an edit that removes a field whose value is on its line.
+func withoutField(object, key, n *yaml.Node, words string) edit {
+	e := edit{old: fmt.Sprintf("%s: %s", key.Value, replaceBare(n, "", "").old), words: words}.at(key)
+	if object.Style&yaml.FlowStyle == 0 || len(object.Content) == 2 {
+		return e
+	}
+	if object.Content[0] == key {
+		e.old += ", "
+		return e
+	}
+	e.old, e.column = ", "+e.old, max(e.column-len(", "), 0)
+	return e
+}

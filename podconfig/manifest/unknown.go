@@ -1,0 +1,169 @@
+package manifest
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"podd/internal/suggest"
+)
+
+// unknownField is one that its object does not have.
+type unknownField struct {
+	pair
+	// path is that of the object, kind that of the document, and object the type.
+	path, kind string
+	object     reflect.Type
+	// written are the names of the object's other fields in the text: none of these is
+	// meant.
+	written []string
+}
+
+// newerFields are fields of a Pod that later versions of Kubernetes have, by the object's
+// type, and since when.
+var newerFields = map[string]string{
+	"PodSpec.evictionResponders":          "1.37",
+	"VolumeMount.bindMountOptions":        "1.37",
+	"HTTPGetAction.protocol":              "1.37",
+	"GRPCAction.mode":                     "1.37",
+	"EmptyDirVolumeSource.mode":           "1.37",
+	"ConfigMapVolumeSource.defaultUser":   "1.37",
+	"SecretVolumeSource.defaultUser":      "1.37",
+	"DownwardAPIVolumeSource.defaultUser": "1.37",
+	"ProjectedVolumeSource.defaultUser":   "1.37",
+	"KeyToPath.user":                      "1.37",
+	"DownwardAPIVolumeFile.user":          "1.37",
+	"ServiceAccountTokenProjection.user":  "1.37",
+	"ClusterTrustBundleProjection.user":   "1.37",
+	"PodCertificateProjection.user":       "1.37",
+}
+
+// aliases are names that other tools, and other fields, have for a field.
+var aliases = map[string]string{
+	"cmd": "command", "entrypoint": "command", "environment": "env", "gracePeriod": "terminationGracePeriodSeconds",
+	"gracePeriodSeconds": "terminationGracePeriodSeconds", "limit": "limits", "mounts": "volumeMounts", "pullPolicy": "imagePullPolicy",
+	"pullSecrets": "imagePullSecrets", "request": "requests", "restart": "restartPolicy",
+}
+
+// fault is what is wrong, with the field that was meant: a sibling that was misspelt or
+// that others call so, or a field of another object.
+func (u *unknownField) fault() fault {
+	f := fault{line: u.key.Line, field: child(u.path, u.name), lenient: true, message: fmt.Sprintf("unknown field %q", shorten(u.name))}
+	if version := newerFields[u.object.Name()+"."+u.name]; version != "" {
+		f.message += ", which Kubernetes has since " + version
+		f.hint = "remove it, or wait for a podd of that version"
+		return f
+	}
+	known := fieldsOf(u.object)
+	free := slices.DeleteFunc(slices.Clone(known.names), func(name string) bool { return slices.Contains(u.written, name) })
+	if name := u.meant(free); name != "" {
+		f = f.by(replace(u.key, name, didYouMean(name).words))
+		if want, ok := u.fits(known, name); !ok {
+			f.edit, f.hint = nil, f.hint+" It takes "+want
+		}
+		return f
+	}
+	f.hint = u.elsewhere(known)
+	return f
+}
+
+// meant is the field of the same object that the name stands for, "" for none.
+func (u *unknownField) meant(free []string) string {
+	if slices.Contains(free, aliases[u.name]) {
+		return aliases[u.name]
+	}
+	if name := suggest.Name(u.name, free); name != "" {
+		return name
+	}
+	if name := referenceName(u.name, free); name != "" {
+		return name
+	}
+	if u.name == "volumes" && slices.Contains(free, "volumeMounts") || u.home() != "" {
+		return ""
+	}
+	for _, k := range free {
+		if len(u.name) >= 4 && strings.HasPrefix(k, u.name) || len(k) >= 3 && strings.HasPrefix(u.name, k) && beginsWord(u.name[len(k):]) {
+			return k
+		}
+	}
+	return ""
+}
+
+// beginsWord says that the rest of a name begins another word: imageName and image-name
+// are about image, imageformat is a word of its own.
+func beginsWord(rest string) bool { return rest != "" && (rest[0] < 'a' || rest[0] > 'z') }
+
+// fits says whether the field's value has the form that another field takes; want is that
+// form otherwise.
+func (u *unknownField) fits(known *fields, name string) (want string, ok bool) {
+	t := u.object.FieldByIndex(known.index[name]).Type
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	form := formOf(u.value)
+	switch {
+	case u.value.Kind == yaml.ScalarNode && literalOf(u.value).kind == literalNull, t == bytesType:
+		return "", true
+	case t.Kind() == reflect.Slice:
+		return "a list", form == "a list"
+	case t.Kind() == reflect.Map, t.Kind() == reflect.Struct && t != quantityType && t != intOrStringType && !reflect.PointerTo(t).Implements(unmarshalerType):
+		return "an object", form == "an object"
+	}
+	return "a single value", u.value.Kind == yaml.ScalarNode
+}
+
+// elsewhere is the hint for a field that no other of its object stands for.
+func (u *unknownField) elsewhere(known *fields) string {
+	if u.name == "volumes" && slices.Contains(known.names, "volumeMounts") {
+		return "a container says in volumeMounts where it sees a volume, by its name; what the volume is stands in spec.volumes"
+	}
+	if strings.Contains(u.name, "{{") {
+		return "a template placeholder is left in the file; fill it in first"
+	}
+	if home := u.home(); home != "" {
+		return fmt.Sprintf("%q is a field of %s; is the indentation right?", u.homeName(), home)
+	}
+	const few = 14
+	switch {
+	case len(known.names) <= few:
+		return "known fields: " + strings.Join(known.names, ", ")
+	case u.path == "":
+		return "a Pod has apiVersion, kind, metadata and spec"
+	}
+	return "there is no such field here, and none with a similar name; remove it"
+}
+
+// home is the object that has a field of the name, "" for none.
+func (u *unknownField) home() string {
+	home := homeOf(u.homeName(), withoutIndexes(u.path))
+	if u.kind != "Pod" && !strings.HasPrefix(home, "metadata") {
+		return ""
+	}
+	return home
+}
+
+// homeName is the name by which other objects may have the field.
+func (u *unknownField) homeName() string {
+	if name := aliases[u.name]; name != "" {
+		return name
+	}
+	return u.name
+}
+
+// referenceName is the field that names an object where people write one of those
+// that do so elsewhere: it is another for nearly every kind of reference.
+func referenceName(name string, free []string) string {
+	names := []string{"name", "secretName", "configMapName", "claimName"}
+	if !slices.Contains(names, name) {
+		return ""
+	}
+	for _, n := range names {
+		if slices.Contains(free, n) && len(free) < 6 {
+			return n
+		}
+	}
+	return ""
+}
