@@ -20,25 +20,44 @@ var workloads = map[string]string{
 	"ReplicationController": "spec.template", "Job": "spec.template", "CronJob": "spec.jobTemplate.spec.template", "PodTemplate": "template",
 }
 
-// without are kinds of apiVersion v1 that stand beside pods in many files and
-// that pods on one node do well without, and what there is instead.
-var without = map[string]string{
-	"Namespace": "a namespace is only part of a pod's name here and needs no object; remove the document, or leave it",
-	"Service":   "reach the pod at its own IP address, or at a hostPort of its containers; remove the document, or leave it",
+// without are kinds that stand beside pods in many files and that pods on one node do well
+// without: their apiVersion, and what there is instead.
+var without = map[string]struct{ apiVersion, hint string }{
+	"Namespace":          {"v1", "a namespace is only part of a pod's name here and needs no object; remove the document, or leave it"},
+	"Service":            {"v1", "reach the pod at its own IP address, or at a hostPort of its containers; remove the document, or leave it"},
+	"ServiceAccount":     {"v1", noAPI},
+	"Role":               {rbac, noAPI},
+	"RoleBinding":        {rbac, noAPI},
+	"ClusterRole":        {rbac, noAPI},
+	"ClusterRoleBinding": {rbac, noAPI},
+	"StorageClass":       {"storage.k8s.io/v1", "a claim finds a PersistentVolume of the manifests by its storageClassName alone; remove the document, or leave it"},
+}
+
+const (
+	rbac  = "rbac.authorization.k8s.io/v1"
+	noAPI = "without an apiserver there is nobody to whom a pod could show its account; remove the document, or leave it"
+)
+
+// plural is more than one of a kind.
+func plural(kind string) string {
+	if strings.HasSuffix(kind, "s") {
+		return kind + "es"
+	}
+	return kind + "s"
 }
 
 // needless is the word about a document of such a kind; nil for any other.
 func needless(n *yaml.Node) *fault {
 	h := headerOf(n)
-	if h.kind == nil || scalar(h.apiVersion) != "v1" {
+	if h.kind == nil {
 		return nil
 	}
 	kind := scalar(h.kind)
-	hint, known := without[kind]
-	if !known {
+	of, known := without[kind]
+	if !known || scalar(h.apiVersion) != of.apiVersion {
 		return nil
 	}
-	return &fault{line: h.kind.Line, field: "kind", message: "podd has no " + kind + "s: the document is ignored", hint: hint}
+	return &fault{line: h.kind.Line, field: "kind", message: "podd has no " + plural(kind) + ": the document is ignored", hint: of.hint}
 }
 
 const begin = "a manifest begins with apiVersion: v1 and kind: Pod"

@@ -61,7 +61,16 @@ func needs(p *v1.Pod, line func(path string) int) []Need {
 func Missing(c Content, all []Need, problems []pod.Problem, whole bool, now time.Time) (missing, elsewhere []pod.Problem) {
 	const most = 100
 	f := newFound(c.Objects, problems)
+	told := map[absent]bool{}
 	for _, n := range all {
+		if _, there := f.keys[n.Object]; !there {
+			// One object that is not there is one cause, however many fields name it.
+			if one := (absent{n.Origin, n.Object}); told[one] {
+				continue
+			} else {
+				told[one] = true
+			}
+		}
 		p := pod.Problem{Origin: n.Origin, Pod: n.Pod, Since: now}
 		to := &missing
 		switch keys, there := f.keys[n.Object]; {
@@ -87,4 +96,10 @@ func Missing(c Content, all []Need, problems []pod.Problem, whole bool, now time
 		*to = append(*to, p)
 	}
 	return missing, elsewhere
+}
+
+// absent is an object that a file's pods name and that is not there.
+type absent struct {
+	origin string
+	object pod.ObjectKey
 }

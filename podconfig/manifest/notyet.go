@@ -15,7 +15,7 @@ import (
 // have yet, until its row goes.
 type unhonoured struct{ path, message, hint string }
 
-const leaveOut = "remove it for now, or wait for a version of podd that supports it"
+const inCluster = "a scheduler allocates resource claims, so they need a cluster (docs/devices.md); remove the field"
 
 // containerFields are the unhonoured fields of a container: where, what to call
 // it, and whether the container uses it; path is relative to the container.
@@ -23,24 +23,24 @@ var containerFields = []struct {
 	path, what string
 	used       func(*v1.Container) bool
 }{
-	{"resources.claims", "resource claims", func(c *v1.Container) bool { return len(c.Resources.Claims) > 0 }},
+	{"resources.claims", "resource claims in a manifest", func(c *v1.Container) bool { return len(c.Resources.Claims) > 0 }},
 }
 
 // notYet names every field of a defaulted pod that podd would not honour.
 func notYet(p *v1.Pod) []unhonoured {
 	var out []unhonoured
 	refuse := func(path, what, hint string) {
-		out = append(out, unhonoured{path, "podd does not support " + what + " yet", hint})
+		out = append(out, unhonoured{path, "podd does not support " + what, hint})
 	}
 	for path, c := range pod.ContainerFields(&p.Spec) {
 		for _, f := range containerFields {
 			if f.used(c) {
-				refuse(path+"."+f.path, f.what, leaveOut)
+				refuse(path+"."+f.path, f.what, inCluster)
 			}
 		}
 	}
 	if len(p.Spec.ResourceClaims) > 0 {
-		refuse("spec.resourceClaims", "resource claims", leaveOut)
+		refuse("spec.resourceClaims", "resource claims in a manifest", inCluster)
 	}
 	for i := range p.Spec.Volumes {
 		v := &p.Spec.Volumes[i]

@@ -46,12 +46,6 @@ func doubts(p *v1.Pod) []doubt {
 				continue
 			}
 			out = append(out, portDoubts(path+"."+probe.field, c, probe.HTTPGet, probe.TCPSocket)...)
-			// Control planes have 15 s and 10 s, on purpose.
-			if int64(probe.TimeoutSeconds) > 2*int64(probe.PeriodSeconds) {
-				out = append(out, doubt{path: path + "." + probe.field + ".timeoutSeconds",
-					message: fmt.Sprintf("the timeout of %d s is more than twice the period of %d s: a target that hangs is probed only every %d s", probe.TimeoutSeconds, probe.PeriodSeconds, probe.TimeoutSeconds),
-					hint:    "lower the timeout or raise the period"})
-			}
 			if probe.Exec != nil && probe.field != "startupProbe" && probe.PeriodSeconds > 0 {
 				execs += 1 / float64(probe.PeriodSeconds)
 			}
