@@ -116,7 +116,9 @@ func (w *world) Sandbox(*v1.Pod) (pod.SandboxInputs, error) {
 	return pod.SandboxInputs{}, w.do("Sandbox", w.add("user namespace"))
 }
 
-func (w *world) PreparePod(*v1.Pod, pod.SandboxInputs) error { return w.do("PreparePod", w.add("logs")) }
+func (w *world) PreparePod(*v1.Pod, pod.SandboxInputs) error {
+	return w.do("PreparePod", w.add("logs"))
+}
 
 func (w *world) RunSandbox(_ context.Context, req pod.SandboxRequest) (string, error) {
 	if req.Pod == nil {
