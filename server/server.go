@@ -106,7 +106,7 @@ const (
 // does not read, costs at most maxConnections × (strangerStreams × strangerHeaderBytes).
 const (
 	strangerHeaderTimeout = 2 * time.Second
-	strangerWriteTimeout  = 10 * time.Second
+	strangerWriteTimeout  = 15 * time.Second // longer than the review of a token may take, whose refusal is to be written
 	portWriteTimeout      = 30 * time.Second // a scrape of many pods takes seconds
 	strangerHeaderBytes   = 16 << 10
 	strangerStreams       = 8
