@@ -39,7 +39,7 @@ const (
 	strangerTimeout = 30 * time.Second
 	// leastTime is what every connection to a plain port has without progress, even if others
 	// wait: many times what the answer to a health check takes.
-	leastTime = 250 * time.Millisecond
+	leastTime = time.Second
 	// refusedTimeout is how long a client that is not known has to read its refusal.
 	refusedTimeout = time.Second
 )
