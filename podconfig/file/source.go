@@ -170,22 +170,39 @@ func (s *Source) loop(ctx context.Context, out chan<- podconfig.Snapshot, w *wat
 			if !ok {
 				return errors.New("inotify ended")
 			}
-			for len(batch) > 0 {
-				var first []event
-				first, batch = s.untilGone(batch)
-				s.events(w, first)
-				if err := s.send(ctx, out); err != nil {
-					return err
-				}
+			if err := s.handle(ctx, out, w, batch); err != nil {
+				return err
 			}
 		case err := <-failed:
 			return err
 		case <-timer.C:
-			s.due(w)
+			// A write that has been noticed counts, whichever of the two was ready first: on a
+			// busy machine a file that is being written was read.
+			select {
+			case batch := <-events:
+				if err := s.handle(ctx, out, w, batch); err != nil {
+					return err
+				}
+			default:
+				s.due(w)
+			}
 		case <-ticker.C:
 			s.rescan(w)
 		}
 	}
+}
+
+// handle takes in a batch of events and sends what they change.
+func (s *Source) handle(ctx context.Context, out chan<- podconfig.Snapshot, w *watcher, batch []event) error {
+	for len(batch) > 0 {
+		var first []event
+		first, batch = s.untilGone(batch)
+		s.events(w, first)
+		if err := s.send(ctx, out); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // watch starts the watcher and the goroutine that reads it.

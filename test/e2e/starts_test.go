@@ -21,6 +21,8 @@ import (
 // returns its process ID.
 func (e *env) caughtCreate() int {
 	e.Helper()
+	// It lives for some milliseconds: what is something else is not read again.
+	others := map[int]bool{}
 	for end := time.Now().Add(patience); time.Now().Before(end); {
 		entries, err := os.ReadDir("/proc")
 		if err != nil {
@@ -28,11 +30,13 @@ func (e *env) caughtCreate() int {
 		}
 		for _, entry := range entries {
 			pid, err := strconv.Atoi(entry.Name())
-			if err != nil {
+			if err != nil || others[pid] {
 				continue
 			}
 			cmdline, _ := os.ReadFile(filepath.Join("/proc", entry.Name(), "cmdline"))
 			args := strings.Split(string(cmdline), "\x00")
+			// A shim's child is the shim until it executes runc.
+			others[pid] = args[0] != "" && !strings.Contains(filepath.Base(args[0]), "runc")
 			i := slices.Index(args, "--bundle")
 			if filepath.Base(args[0]) != "runc" || !slices.Contains(args, "create") || i < 0 || !strings.Contains(string(cmdline), e.node.Dir+"/") {
 				continue
