@@ -136,6 +136,9 @@ func (c *computation) absent(spec *v1.Container, old *v1.ContainerStatus, k kind
 		if old.State.Terminated != nil {
 			return *old
 		}
+		if w := old.State.Waiting; w != nil && w.Reason == pod.ReasonRestartingAllContainers && len(c.report.Observed.Containers) == 0 && !c.ending() {
+			s.State = old.State // until the first of them is made anew, however long that takes
+		}
 		s.LastTerminationState = old.LastTerminationState
 		vanished := old.State.Running != nil && s.LastTerminationState.Terminated == nil
 		if vanished {

@@ -199,7 +199,7 @@ func TestRestartOfAllContainers(t *testing.T) {
 		{"all are removed", []option{withInit("i"), with("a"), with("b"), waits("i", "PodInitializing"), waits("a", "PodInitializing")},
 			"Running False Initialized=True | i waiting RestartingAllContainers after RestartingAllContainers 137 x1 | a waiting RestartingAllContainers after RestartingAllContainers 137 x1 | b waiting RestartingAllContainers after RestartingAllContainers 137 x1"},
 		{"and once more", []option{withInit("i"), with("a"), with("b")},
-			"Running False Initialized=True | i waiting PodInitializing after RestartingAllContainers 137 x1 | a waiting PodInitializing after RestartingAllContainers 137 x1 | b waiting PodInitializing after RestartingAllContainers 137 x1"},
+			"Running False Initialized=True | i waiting RestartingAllContainers after RestartingAllContainers 137 x1 | a waiting RestartingAllContainers after RestartingAllContainers 137 x1 | b waiting RestartingAllContainers after RestartingAllContainers 137 x1"},
 		{"from the start", []option{withInit("i", running(1, 14)), with("a"), with("b")},
 			"Pending False Initialized=True | i running after RestartingAllContainers 137 x1 | a waiting PodInitializing after RestartingAllContainers 137 x1 | b waiting PodInitializing after RestartingAllContainers 137 x1"},
 		{"up again", []option{withInit("i", exited(1, 0, 15)), with("a", running(1, 16)), with("b", running(1, 16))},
