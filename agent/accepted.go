@@ -66,8 +66,8 @@ func (a *Agent) orphaned(g pod.Summary) orphan {
 	return orphan{Summary: g, spec: &pod.Desired{Pod: e.Pod, Source: source, Origin: e.Origin}}
 }
 
-// lastKnown is what is known of a pod whose manifest is gone: what its source said last, what
-// was accepted, or its name alone.
+// lastKnown returns the newest spec of a pod that has lost its manifest: the last one of its
+// source, else the accepted one, else the name alone.
 func (a *Agent) lastKnown(uid pod.UID, o orphan) *pod.Desired {
 	switch d := a.last[uid]; {
 	case d != nil:

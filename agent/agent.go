@@ -25,7 +25,7 @@ type Agent struct {
 	// allocated has the allocated resources of the pods whose source may desire
 	// others.
 	allocated *checkpoints[allocation.Checkpoint]
-	// accepted has the specs of the pods of which the runtime has something.
+	// accepted has the specs of all pods that may have something in the runtime.
 	accepted podstore.Store
 	begun    *checkpoints[starts]
 
@@ -59,7 +59,7 @@ type Agent struct {
 	ready   map[pod.Source]bool      // sources whose first update came
 	orphans map[pod.UID]orphan       // running pods without a worker so far
 	last    map[pod.UID]*pod.Desired // what their source desired last, of those that it removed
-	stored  map[pod.UID]bool         // pods of which an earlier podd has left a spec
+	stored  map[pod.UID]bool         // pods with a spec that an earlier podd stored
 	// deleted are the pods whose deletion was requested, for as long as their source lists
 	// them; nil once nothing is left of one.
 	deleted   map[pod.UID]*pod.Desired

@@ -319,9 +319,9 @@ type Config struct {
 	// resources of pods whose source may desire others; empty to forget them with a
 	// restart.
 	Allocated string
-	// Accepted is a directory, used by Run alone, for the specs of the pods of which the
-	// runtime has something; empty to know only the names of those that run and whose
-	// manifests are gone.
+	// Accepted is a directory, used by Run alone, for the specs of all pods that may have
+	// something in the runtime. If it is empty, a restart of podd forgets the specs of pods
+	// that lose their manifests meanwhile, and knows them by name alone.
 	Accepted string
 	// Starts is a directory, used by Run alone, for checkpoints of containers that are
 	// being started; empty to take a start that podd's end interrupted for a failure.

@@ -9,8 +9,8 @@ import (
 	"podd/internal/pod"
 )
 
-// starts is the checkpoint of a pod's containers whose start has begun and is not known
-// to be done. A start is done once the runtime has answered and, where there is one, the
+// starts is a checkpoint: it has the containers of a pod that podd began to start, until
+// the start is done. A start is done once the runtime has answered and, where there is one, the
 // postStart hook has succeeded. So a podd that was killed in between leaves behind which
 // failures were its own end's: such a container is started again, and such a hook runs
 // again, before the container shows as running.

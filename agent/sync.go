@@ -182,7 +182,7 @@ func (w *worker) release(ctx context.Context, v *view) error {
 // advance moves to the step's phase.
 func (w *worker) advance(v *view) error { return w.phase.Advance(v.step.Phase) }
 
-// impossible ends a sync whose step goes back in the pod's life, which is an error in podd:
+// impossible ends a sync if its step goes back in the pod's life. That is an error in podd:
 // plan.Next's table test walks every phase and input. It concerns this pod alone, and is shown
 // for it; the other pods go on. The worker stays, since nobody else would end the pod's
 // containers, and tries again with a back-off.

@@ -37,8 +37,8 @@ type Input struct {
 	Epoch string
 	// PostStart are the hooks that this podd runs or ran, by container ID.
 	PostStart map[string]pod.Hook
-	// Begun are the IDs of containers whose start has begun and is not known to be done,
-	// by name.
+	// Begun has, by name, the ID of each container that an earlier podd began to start,
+	// without a record that it was done.
 	Begun map[string]string
 	// AskAt is when the node is to decide again about a resize that waits for room;
 	// zero for never.
