@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"net"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -148,10 +147,10 @@ func (s *stallWatch) within(call func(context.Context) error) error {
 // finds done what the first one did. What creates is looked for instead.
 func isRepeatable(method string) bool {
 	switch kindOf(method) {
-	case looking, removing:
+	case looking, stopping, removing:
 		return true
 	}
-	return slices.Contains([]string{"StopContainer", "UpdateContainerResources", "Version", "Status"}, method)
+	return method == "UpdateContainerResources" || method == "Version" || method == "Status"
 }
 
 // version is the cheap call.

@@ -23,16 +23,32 @@ const (
 	unbounded // health checks, which must not wait; pulls, which images bounds
 )
 
-// widths bounds the calls in flight by kind: {at work, that hang besides}. A runtime
-// that gets thousands at once serves none of them in time: each StopContainer of 1,000
-// took longer than its deadline. And a gRPC connection may block for good when more
+// stopPatience is callPatience of stops. What makes the runtime work is the signal; a
+// container that uses its grace period up is only waited for, and so are all that were
+// signalled with it.
+const stopPatience = time.Second
+
+// width bounds the calls of a kind in flight.
+type width struct {
+	atWork int
+	// hanging are those that may go on besides after the patience.
+	hanging  int
+	patience time.Duration
+}
+
+// widths are those of all bounded kinds. A runtime that gets thousands at once serves none
+// of them in time: each StopContainer of 1,000 took longer than its deadline. And a gRPC connection may block for good when more
 // frames are queued on it than its two ends count (grpc-go 1.82 to 1.84).
-var widths = map[kind][2]int{
-	looking:   {16, 32},
-	starting:  {16, 48},
-	stopping:  {8, 48},
-	removing:  {8, 48},
-	executing: {32, 64},
+//
+// Stops that wait for a grace period to end are nothing but an open stream each. Their
+// bound is far above what a node runs, so that no pod's grace period begins after
+// another's has ended.
+var widths = map[kind]width{
+	looking:   {16, 32, callPatience},
+	starting:  {16, 48, callPatience},
+	stopping:  {8, 4096, stopPatience},
+	removing:  {8, 48, callPatience},
+	executing: {32, 64, callPatience},
 }
 
 var kinds = map[string]kind{
@@ -40,6 +56,7 @@ var kinds = map[string]kind{
 	"ContainerStats": looking, "ImageStatus": looking, "ListImages": looking,
 	"RunPodSandbox": starting, "CreateContainer": starting, "StartContainer": starting,
 	"UpdateContainerResources": starting, "ReopenContainerLog": starting,
+	"StopContainer":  stopping,
 	"StopPodSandbox": removing, "RemovePodSandbox": removing, "RemoveContainer": removing, "RemoveImage": removing,
 	"ExecSync": executing, "Exec": executing, "Attach": executing, "PortForward": executing, "CheckpointContainer": executing,
 }
@@ -56,7 +73,7 @@ func kindOf(method string) kind {
 func newSlots() map[kind]*slots.Slots {
 	all := make(map[kind]*slots.Slots, len(widths))
 	for k, w := range widths {
-		all[k] = slots.New(w[0], w[1], callPatience)
+		all[k] = slots.New(w.atWork, w.hanging, w.patience)
 	}
 	return all
 }
