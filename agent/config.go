@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"podd/agent/backoff"
+	"podd/internal/budget"
 	"podd/internal/pod"
 )
 
@@ -302,6 +303,9 @@ type Config struct {
 	Sources []pod.Source
 	// BackOff is the back-off policy for restarts; the kubelet's if zero.
 	BackOff backoff.Policy
+	// Budget bounds the restarts that pods' own policies want earlier than BackOff; nil for
+	// no bound.
+	Budget *budget.Budget
 	// ParallelStarts bounds the sandboxes being started concurrently; 0 for two per
 	// CPU, at least four.
 	ParallelStarts int

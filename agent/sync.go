@@ -125,6 +125,9 @@ func (w *worker) decide(in mail, seen pod.Observed, now time.Time) *view {
 	v.hooks = w.observeHooks(seen)
 	v.probes = w.probe(v.granted, seen, v.hooks, in.Kill != nil || in.End != nil)
 	v.step = w.plan(v, now)
+	if w.placeEarly(v.step.Early) {
+		v.step = w.plan(v, now)
+	}
 	if v.step.Creates() && w.countRestarts(v.granted) {
 		v.step = w.plan(v, now)
 	}

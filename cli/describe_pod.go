@@ -49,6 +49,7 @@ func (d *description) write(w io.Writer) error {
 	s.values(0, "Node-Selectors", pairs(p.Spec.NodeSelector))
 	s.values(0, "Tolerations", tolerations(p.Spec.Tolerations))
 	s.field(0, "Manifest", cmp.Or(d.Origin, none))
+	ownSettings(s, p)
 	if len(d.problems) > 0 {
 		s.heading(0, "Problems", false)
 		for _, problem := range d.problems {
@@ -82,6 +83,26 @@ func (d *description) header(s *sheet) {
 	}
 	s.values(0, "Labels", pairs(p.Labels))
 	s.values(0, "Annotations", annotations(p.Annotations))
+}
+
+// ownSettings writes what the pod's annotations for podd come to, as far as they are valid
+// and the node's budget has room for them.
+func ownSettings(s *sheet, p *v1.Pod) {
+	if own, _ := pod.BackOffOf(p); own != (pod.BackOff{}) {
+		var parts []string
+		for _, part := range []struct {
+			what string
+			wait time.Duration
+		}{{"first", own.Initial}, {"at most", own.Max}, {"after exit code 0", own.Success}} {
+			if part.wait > 0 {
+				parts = append(parts, fmt.Sprintf("%s %s", part.what, part.wait))
+			}
+		}
+		s.field(0, "Restart Back-Off", strings.Join(parts, ", "))
+	}
+	if pace, _ := pod.ProbeUntilSuccess(p); pace > 0 {
+		s.field(0, "Probe Period", fmt.Sprintf("%s until the first success", pace))
+	}
 }
 
 // state writes the pod's status and its addresses.

@@ -26,6 +26,7 @@ import (
 	"podd/images/archive"
 	"podd/images/credentials"
 	"podd/images/records"
+	"podd/internal/budget"
 	"podd/internal/instance"
 	"podd/internal/pod"
 	"podd/node/capacity"
@@ -92,6 +93,7 @@ type Node struct {
 	problems     *problems
 	conn         *cri.Conn
 	files        *podfs.Files
+	budget       *budget.Budget
 	agent        *agent.Agent
 	pleg         *pleg.Relister
 	server       *server.Server
@@ -120,6 +122,7 @@ func New(c Config) (*Node, error) {
 		cfg: cfg, own: c, log: c.Log, registry: prometheus.NewRegistry(), probeMetrics: prometheus.NewRegistry(),
 		runtimeUp: make(chan time.Time, 1), runtimeBack: make(chan struct{}, 1), ready: make(chan agent.Parts, 1),
 	}
+	n.budget = budget.New(n.registry)
 	server.RegisterProcess(n.registry, cfg.NodeName, c.Version)
 	var err error
 	if n.notifier, err = systemd.New(n.log); err != nil {
@@ -200,7 +203,7 @@ func (n *Node) newAgent(sources []podconfig.Source) {
 	}
 	n.agent = agent.New(agent.Config{
 		Greeted: n.greeted, Logs: n.files, Status: n.status, Events: n.recorder, Objects: n.podObjects(),
-		Sources: names, BackOff: policy, LogRemovals: n.logRemovalsDir(),
+		Sources: names, BackOff: policy, Budget: n.budget, LogRemovals: n.logRemovalsDir(),
 		Ended: filepath.Join(n.cfg.RootDir, "ended"), Allocated: filepath.Join(n.cfg.RootDir, "allocated"),
 		Accepted: filepath.Join(n.cfg.RootDir, "accepted"), Starts: filepath.Join(n.cfg.RootDir, "starts"), Log: n.log, Metrics: n.registry,
 	})

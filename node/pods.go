@@ -135,6 +135,7 @@ func (n *Node) assemble(facts Facts) (*parts, error) {
 		Execer: p.client, Waker: wake, Events: n.recorder,
 		// Probe results are only valid within a boot: containers do not survive it.
 		StateDir: filepath.Join(n.cfg.StateDir, "probes"),
+		Budget:   n.budget,
 		Log:      n.log, Metrics: n.registry, PerProbe: n.probeMetrics,
 	})
 	p.hooks = hooks.New(hooks.Config{Execer: p.client, Events: n.recorder, Log: n.log, Metrics: n.registry})

@@ -6,6 +6,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"podd/internal/budget"
 	"podd/internal/pod"
 )
 
@@ -128,19 +129,27 @@ func (pr *probe) begin(now time.Time, spread float64) {
 // boundary is the number of periods between the base and t.
 func (pr *probe) boundary(t time.Time) int64 { return int64(t.Sub(pr.base) / pr.period) }
 
-// next is when to run again after a run from began to ended.
-func (pr *probe) next(began, ended time.Time) time.Time {
+// next is when to run again after a run from began to ended. A pace may want a run
+// earlier than it would be otherwise: that needs a place in the node's budget.
+func (pr *probe) next(began, ended time.Time) (wanted, otherwise time.Time) {
 	tick := pr.base.Add(time.Duration(pr.boundary(began)+1) * pr.period)
-	if !pr.succeeded {
-		settled := pr.c.startedAt.Add(settle)
-		switch {
-		case pr.pace > 0 && began.Sub(pr.base) < paceFor:
-			tick = earlier(tick, began.Add(pr.pace))
-		case pr.kind != liveness && began.Before(settled):
-			tick = earlier(tick, settled)
-		}
+	settled := pr.c.startedAt.Add(settle)
+	if !pr.succeeded && pr.kind != liveness && began.Before(settled) {
+		tick = earlier(tick, settled)
 	}
-	return later(tick, ended) // one tick missed is made up for, as a time.Ticker does
+	otherwise = later(tick, ended) // one tick missed is made up for, as a time.Ticker does
+	if pr.succeeded || pr.pace == 0 || began.Sub(pr.base) >= paceFor {
+		return otherwise, otherwise
+	}
+	return later(earlier(tick, began.Add(pr.pace)), ended), otherwise
+}
+
+// action is what a run is in the node's budget.
+func (pr *probe) action() budget.Action {
+	if pr.spec.Exec != nil {
+		return budget.ExecProbe
+	}
+	return budget.Probe
 }
 
 // note applies the outcome of a run. changed says that the published result changed;

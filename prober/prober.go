@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 
+	"podd/internal/budget"
 	"podd/internal/pod"
 )
 
@@ -36,7 +37,10 @@ type Config struct {
 	// StateDir keeps last results across a restart of podd, one small file per pod;
 	// empty to forget them. It should not survive a boot, as no container does.
 	StateDir string
-	Log      *slog.Logger
+	// Budget bounds the runs that pods' annotations want earlier than their probes' periods;
+	// nil for no bound.
+	Budget *budget.Budget
+	Log    *slog.Logger
 	// Metrics is for podd's own metrics of probing, PerProbe for those by pod and
 	// container that /metrics/probes shows. Either may be nil.
 	Metrics, PerProbe prometheus.Registerer

@@ -11,8 +11,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 
+	"podd/internal/budget"
 	"podd/internal/pod"
 )
 
@@ -286,6 +288,32 @@ func TestFastProbesEnd(t *testing.T) {
 		}
 		if got := len(b.ran("Liveness a1")); got != 70 {
 			t.Errorf("got %d runs of liveness, want 70", got)
+		}
+	})
+}
+
+// TestFastProbesOfAllPodsShareTheNodesBudget: a hundred pods whose commands run ten times
+// a second until they succeed. Beyond the budget each runs once per period.
+func TestFastProbesOfAllPodsShareTheNodesBudget(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		b.cfg.Budget = budget.New(prometheus.NewRegistry())
+		const pods, seconds = 100, 100
+		for i := range pods {
+			p := aPod(pod.UID(fmt.Sprint("pod", i)), nil, with(every(10), func(p *v1.Probe) {
+				p.ProbeHandler = v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"false"}}}
+			}), nil)
+			p.Annotations = map[string]string{pod.AnnotationProbeUntilSuccess: "100ms"}
+			b.sync(p, fmt.Sprint("c", i))
+		}
+		b.at(seconds * sec)
+		const ordinary = pods * (seconds/10 + 2) // with the first, and that at one second of age
+		most := int((budget.AtOnce+seconds*budget.Share)/(30*time.Millisecond)) + 1
+		got := 0
+		for i := range pods {
+			got += len(b.ran(fmt.Sprint("Readiness c", i)))
+		}
+		if got < ordinary-pods || got > ordinary+most {
+			t.Errorf("got %d runs in %d s, want %d and at most %d early ones", got, seconds, ordinary, most)
 		}
 	})
 }

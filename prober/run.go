@@ -84,7 +84,11 @@ func (p *Prober) run(ctx context.Context, pr *probe, j job) {
 	changed, tell := pr.note(outcome, began, ended)
 	level := pr.flipLevel(changed, ended)
 	if !pr.held {
-		pr.due = pr.next(began, ended)
+		wanted, otherwise := pr.next(began, ended)
+		pr.due = wanted
+		if wanted.Before(otherwise) {
+			pr.due = p.cfg.Budget.Place(pr.action(), wanted, otherwise)
+		}
 		p.enqueueLocked(pr)
 	}
 	if changed {

@@ -14,8 +14,11 @@ import (
 // the runtime. Losing it (a restart of podd) costs nothing but a shorter wait. A
 // Memory is a value: Next returns a changed copy.
 type Memory struct {
-	// Restarts is the back-off of each container, by name.
-	Restarts map[string]backoff.Entry
+	// Restarts is the back-off of each container under the node's policy, by name, and
+	// Own that under the pod's, if it has one.
+	Restarts, Own map[string]backoff.Entry
+	// Early are places in the node's budget, by name.
+	Early map[string]Early
 	// Failures are failed starts, by name.
 	Failures map[string]Failure
 	// Taken are attempts whose name the runtime reserves for another create, by
@@ -149,7 +152,7 @@ func (m Memory) AtLeast(counts map[string]int32) Memory {
 // Retried returns the memory of a pod that retries at once, as if it had never
 // failed.
 func (m Memory) Retried() Memory {
-	m.Restarts, m.Failures, m.Removed = nil, nil, nil
+	m.Restarts, m.Own, m.Early, m.Failures, m.Removed = nil, nil, nil, nil, nil
 	return m
 }
 
@@ -209,6 +212,7 @@ func (m *Memory) about(p *v1.Pod) {
 		old, _ := pod.ContainerSpec(&before.Spec, c.Name)
 		if old != nil && (old.Image != c.Image || old.Resources.String() != c.Resources.String()) {
 			m.Restarts = without(m.Restarts, c.Name)
+			m.Own = without(m.Own, c.Name)
 			m.Failures = without(m.Failures, c.Name)
 			m.Removed = without(m.Removed, c.Name)
 		}

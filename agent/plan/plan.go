@@ -107,6 +107,9 @@ type Step struct {
 	// BackOff names the containers that are held back in this step because
 	// they crashed; the runtime has the dead one of each.
 	BackOff []string
+	// Early are restarts that need a place in the node's budget, by name. They follow the
+	// node's policy in this Step: with their places in Memory, Next decides anew.
+	Early map[string]Early
 	// Over says that the pod has completed, or the node terminated it, and that
 	// nothing of it is started any more.
 	Over bool

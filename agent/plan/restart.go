@@ -49,7 +49,7 @@ func (s *Step) due(in *Input, spec *v1.Container, k pod.ContainerKind, current *
 	if d.end.At.IsZero() {
 		return d
 	}
-	until, wait := s.policy(in).Until(s.Memory.Restarts[spec.Name], d.end)
+	until, wait := s.backOff(in, spec.Name, d.end)
 	if !until.After(in.Now) {
 		return d
 	}
@@ -101,23 +101,6 @@ func (s *Step) answered(name string, k pod.ContainerKind, seen *pod.Container, c
 	return end
 }
 
-// policy is the node's back-off policy, overridden by what the pod sets.
-func (s *Step) policy(in *Input) backoff.Policy {
-	policy := in.Policy
-	if len(in.Granted.Pod.Annotations) == 0 {
-		return policy
-	}
-	own, _ := pod.BackOffOf(in.Granted.Pod) // who validates the pod tells of errors
-	if own.Initial > 0 {
-		policy.Initial = own.Initial
-	}
-	if own.Max > 0 {
-		policy.Max = own.Max
-	}
-	policy.Success = own.Success
-	return policy
-}
-
 // endOf is when a container ended, or an estimate if the runtime lost the record.
 func endOf(c *pod.Container) time.Time {
 	for _, t := range []time.Time{c.FinishedAt, c.StartedAt} {
@@ -149,8 +132,7 @@ func (s *Step) launch(in *Input, spec *v1.Container, k pod.ContainerKind, curren
 		return false
 	}
 	if !d.end.At.IsZero() {
-		entry := s.policy(in).Restart(s.Memory.Restarts[spec.Name], d.end, in.Now)
-		s.Memory.Restarts = with(s.Memory.Restarts, spec.Name, entry)
+		s.restarted(in, spec.Name, d.end)
 	}
 	if d.ID == "" {
 		d.RestartCount = int32(s.Memory.attempt(spec.Name, int64(d.RestartCount), in.Now))

@@ -1,6 +1,7 @@
 package plan_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -88,7 +89,7 @@ func crashes(t *testing.T, p *v1.Pod, n int) *world {
 // held is how long the newest container waits from now; 0 when it is started.
 func held(t *testing.T, w *world) time.Duration {
 	t.Helper()
-	step := plan.Next(w.in)
+	step := w.next()
 	if len(step.Start) > 0 {
 		return 0
 	}
@@ -134,6 +135,38 @@ func TestTheBackOffPolicyOfRestarts(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestAnEarlyRestartHasItsPlaceInTheNodesBudget: without one the node's policy holds, and
+// neither the pod's own waits nor the node's are longer for it.
+func TestAnEarlyRestartHasItsPlaceInTheNodesBudget(t *testing.T) {
+	own := aPod(func(p *v1.Pod) {
+		p.Annotations = map[string]string{pod.AnnotationBackOffInitial: "100ms", pod.AnnotationBackOffMax: "100ms"}
+	})
+	w := crashes(t, own, 2) // of which the second was early
+	w.runUntil(t)
+	w.exits("web", 1)
+	step := plan.Next(w.in)
+	early, asked := step.Early["web"]
+	if !asked || step.WakeAt.Sub(w.in.Now) != 20*time.Second {
+		t.Fatalf("without a place: got %+v, woken after %v; want the node's 20s", step.Early, step.WakeAt.Sub(w.in.Now))
+	}
+	if wanted, otherwise := early.Wanted.Sub(w.in.Now), early.Otherwise.Sub(w.in.Now); wanted != 100*time.Millisecond || otherwise != 20*time.Second {
+		t.Errorf("got a place wanted after %v, otherwise after %v; want 100ms and 20s", wanted, otherwise)
+	}
+	early.At = w.in.Now.Add(3 * time.Second)
+	w.in.Memory = w.in.Memory.Placed("web", early)
+	step = plan.Next(w.in)
+	if len(step.Early) > 0 || step.WakeAt.Sub(w.in.Now) != 3*time.Second {
+		t.Errorf("with a place after 3s: got %+v, woken after %v", step.Early, step.WakeAt.Sub(w.in.Now))
+	}
+	if why := step.Waiting["web"]; !strings.HasPrefix(why.Message, "back-off 3s restarting") {
+		t.Errorf("got %q, want the wait that holds", why.Message)
+	}
+	w.in.Now = w.in.Now.Add(3 * time.Second)
+	if step = plan.Next(w.in); len(step.Start) != 1 || len(step.Memory.Early) > 0 {
+		t.Errorf("at its place: got %s and places %+v, want it started and its place gone", describe(step), step.Memory.Early)
 	}
 }
 

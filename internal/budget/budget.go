@@ -1,0 +1,97 @@
+// Package budget bounds what the annotations of pods may cost the node as a whole
+// (ADR 0032).
+//
+// An annotation may have podd act earlier than it would without: restart a container
+// before the node's back-off is over, or run a probe before its period is. Each such
+// action takes processor time outside the pod's cgroup, in podd and in the runtime.
+// All restarts share one allowance and all probes another, so that restarts, which may wait
+// for minutes, do not keep probes waiting. Without a place in it, an action happens when it
+// would happen without the annotation: no pod is worse off for having one.
+package budget
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+	"golang.org/x/time/rate"
+)
+
+// Share is the processor time that early restarts may take in each second, a twentieth of
+// one processor, and AtOnce what they may take at once after a while without any. Early
+// probes may take as much again.
+const (
+	Share  = 50 * time.Millisecond
+	AtOnce = time.Second
+)
+
+// Action is something that an annotation may have podd do early.
+type Action string
+
+// The actions. Their names are values of a label.
+const (
+	Restart   Action = "restart"
+	ExecProbe Action = "exec_probe"
+	Probe     Action = "probe" // one that asks over the network
+)
+
+// cost is the processor time of an action outside the pod's cgroup, as measured with
+// the bundled runtime: a restart is a StopContainer, RemoveContainer, CreateContainer and
+// StartContainer with their runc; a command is a runc exec; the rest is podd's alone.
+func (a Action) cost() time.Duration {
+	switch a {
+	case Restart:
+		return 15 * time.Millisecond
+	case ExecProbe:
+		return 30 * time.Millisecond
+	default:
+		return 150 * time.Microsecond
+	}
+}
+
+// Budget is what early actions may still take. Create it with New. Its methods are safe
+// for concurrent use; a nil Budget has room for everything.
+type Budget struct {
+	restarts, probes *rate.Limiter // in microseconds of a processor
+	deferred         *prometheus.CounterVec
+}
+
+// New returns a budget of Share and AtOnce. metrics may be nil.
+func New(metrics prometheus.Registerer) *Budget {
+	allowance := func() *rate.Limiter {
+		return rate.NewLimiter(rate.Limit(Share.Microseconds()), int(AtOnce.Microseconds()))
+	}
+	return &Budget{
+		restarts: allowance(), probes: allowance(),
+		deferred: promauto.With(metrics).NewCounterVec(prometheus.CounterOpts{
+			Name: "podd_early_actions_deferred_total",
+			Help: "Restarts and probes that an annotation of their pod wants earlier than the node's budget has room for them.",
+		}, []string{"action"}),
+	}
+}
+
+// Place takes a place for an action that a pod wants at a time and that would happen
+// otherwise, later, without the pod's annotation. It returns when the action may happen:
+// at wanted, as soon as there is room, or, if there is none before, at otherwise, which
+// takes nothing. It does not block.
+func (b *Budget) Place(a Action, wanted, otherwise time.Time) time.Time {
+	if b == nil {
+		return wanted
+	}
+	room := b.probes
+	if a == Restart {
+		room = b.restarts
+	}
+	now := time.Now()
+	place := room.ReserveN(now, int(a.cost().Microseconds()))
+	at := now.Add(place.DelayFrom(now))
+	if !at.After(wanted) {
+		return wanted
+	}
+	b.deferred.WithLabelValues(string(a)).Inc()
+	if !at.Before(otherwise) {
+		place.CancelAt(now)
+		return otherwise
+	}
+	return at
+}
