@@ -80,7 +80,7 @@ func (n *parts) newStats() *stats.Collector {
 	}
 	return stats.New(stats.Config{
 		Node: n.cfg.NodeName, Kernel: n.kernel,
-		Root: n.cgroups.RootPath(), Groups: n.groups,
+		Root: n.cgroups.RootPath(), Groups: n.groups, System: n.cfg.SystemCgroup,
 		Identify: func(ctx context.Context) ([]pod.Identity, error) { return n.client.Identities(ctx, sandboxImage) },
 		Pods:     n.active, Storage: n.meter, Images: n.runtimeDisks, Disk: n.dirs().WithDefaults().Pods(), RuntimePID: n.runtimePID, PastKills: n.oom.Past,
 		Version: n.own.Version.Version, Log: n.log,
