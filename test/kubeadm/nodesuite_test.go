@@ -40,8 +40,9 @@ serializeImagePulls: false
 const systemSpec = `os: Linux
 `
 
-// pulled are the images that tests pull, whatever the node has.
-var pulled = []string{"e2e-test-images/agnhost:2.63.0", "e2e-test-images/agnhost:2.55", "e2e-test-images/busybox:1.37.0-1"}
+// pulled are the images that tests pull, whatever the node has, or miss when another test has
+// removed them: two names of one image go together.
+var pulled = []string{"agnhost:2.63.0", "agnhost:2.55", "busybox:1.37.0-1", "glibc-dns-testing:2.0.0", "nginx:1.15-4", "nginx:1.27-0", "nonewprivs:1.4", "nonroot:1.5"}
 
 // TestPoddPassesUpstreamsSuiteOfANode has e2e_node start podd under the name kubelet, with an
 // apiserver and an etcd of its own, and play its tests.
@@ -119,9 +120,10 @@ func (b *built) loadIn(m *machine, archive string) {
 	m.begin("runtime", `exec "$@"`, m.inCgroups([]string{"podd", "runtime"})...)
 	b.imported(m, archive, filepath.Join(b.bundle.Images, "pause.tar"))
 	b.pin(m)
-	images := map[string]v1.Image{}
+	images, dir := map[string]v1.Image{}, m.TempDir()
 	for _, name := range pulled {
-		image, err := testnode.ReadNamed(m.TempDir(), archive, registry.Host+"/"+name)
+		name = "e2e-test-images/" + name
+		image, err := testnode.ReadNamed(dir, archive, registry.Host+"/"+name)
 		if err != nil {
 			m.Fatal(err)
 		}
