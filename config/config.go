@@ -100,6 +100,8 @@ type Config struct {
 	// CgroupRoot is empty for podd's own. CgroupDriver is "systemd" or
 	// "cgroupfs"; it counts only when the runtime does not name its driver.
 	CgroupRoot, CgroupDriver string
+	// SystemCgroup has the processes that belong to no pod; empty for none.
+	SystemCgroup string
 
 	// LimitStorage says that limits.ephemeral-storage and sizeLimits on disk are
 	// enforced.

@@ -185,7 +185,7 @@ var Fields = withDefaults([]Field{
 	honoured("staticPodURLHeader", "manifest-url-header", ""),
 	ignored("streamingConnectionIdleTimeout", "streaming-connection-idle-timeout", "sessions are the runtime's, whose own limit counts (containerd: stream_idle_timeout, 4h)"),
 	ignored("syncFrequency", "sync-frequency", "a pod is synced when something happens to it, not periodically"),
-	ignored("systemCgroups", "system-cgroups", "podd moves no process that is not a container's"),
+	honoured("systemCgroups", "system-cgroups", "what /stats/summary measures as misc, if it is there; podd moves no process into it"),
 	honoured("systemReserved", "system-reserved", ""),
 	ignored("systemReservedCgroup", "system-reserved-cgroup", needsResources),
 	inCluster("tlsCertFile", "tls-cert-file", ""),

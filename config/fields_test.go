@@ -60,7 +60,7 @@ func TestHonouredFieldsReachConfig(t *testing.T) {
 		"evictionSoft": "{pid.available: \"7\"}\nevictionSoftGracePeriod: {pid.available: 7s}", "evictionSoftGracePeriod": "{pid.available: 7s}\nevictionSoft: {pid.available: \"7\"}",
 		"evictionMinimumReclaim": `{"nodefs.available": "7Mi"}`, "evictionMaxPodGracePeriod": `7`, "evictionPressureTransitionPeriod": `"7m"`, "kernelMemcgNotification": `true`,
 		"evictionHard": `{"memory.available": "7Mi"}`, "kubeReserved": `{"cpu": "7m"}`, "maxPods": `7`, "memorySwap.swapBehavior": `"LimitedSwap"`,
-		"mergeDefaultEvictionSettings": `true`, "podPidsLimit": `7`, "podsPerCore": `7`, "singleProcessOOMKill": `true`, "systemReserved": `{"memory": "7Mi"}`,
+		"mergeDefaultEvictionSettings": `true`, "podPidsLimit": `7`, "podsPerCore": `7`, "singleProcessOOMKill": `true`, "systemCgroups": "/system\ncgroupRoot: /", "systemReserved": `{"memory": "7Mi"}`,
 		"authentication.anonymous.enabled": `true`, "authentication.webhook.cacheTTL": `7s`, "authentication.webhook.enabled": `false`,
 		"authentication.x509.clientCAFile": `"/x"`, "authorization.mode": `AlwaysAllow`, "authorization.webhook.cacheAuthorizedTTL": `7s`,
 		"authorization.webhook.cacheUnauthorizedTTL": `7s`, "port": `7`, "tlsCertFile": "/x\ntlsPrivateKeyFile: /y", "tlsPrivateKeyFile": "/x\ntlsCertFile: /y", "tlsMinVersion": `VersionTLS13`,

@@ -112,6 +112,7 @@ func fieldFlags() []*fieldFlag {
 		text("image-service-endpoint", "imageServiceEndpoint", "no effect: images are managed by the runtime", func(c *kc) *string { return &c.ImageServiceEndpoint }),
 		span("runtime-request-timeout", "runtimeRequestTimeout", "timeout of a request to the runtime, except for pulls", func(c *kc) *time.Duration { return &c.RuntimeRequestTimeout.Duration }),
 		text("cgroup-driver", "cgroupDriver", "systemd or cgroupfs, if the runtime does not say", func(c *kc) *string { return &c.CgroupDriver }),
+		text("system-cgroups", "systemCgroups", "cgroup of the system's processes, which /stats/summary measures as misc", func(c *kc) *string { return &c.SystemCgroups }),
 		text("cgroup-root", "cgroupRoot", "cgroup below which pods live", func(c *kc) *string { return &c.CgroupRoot }),
 		list("cluster-dns", "clusterDNS", "DNS servers of the cluster, separated by commas", func(c *kc) *[]string { return &c.ClusterDNS }),
 		text("cluster-domain", "clusterDomain", "DNS domain of the cluster", func(c *kc) *string { return &c.ClusterDomain }),

@@ -256,7 +256,7 @@ func (c *Config) fill(kc *kubeletv1beta1.KubeletConfiguration) {
 	c.HTTPCheckFrequency = kc.HTTPCheckFrequency.Duration
 	c.RuntimeEndpoint = endpointURL(kc.ContainerRuntimeEndpoint)
 	c.RuntimeRequestTimeout = kc.RuntimeRequestTimeout.Duration
-	c.CgroupRoot, c.CgroupDriver = kc.CgroupRoot, kc.CgroupDriver
+	c.CgroupRoot, c.CgroupDriver, c.SystemCgroup = kc.CgroupRoot, kc.CgroupDriver, kc.SystemCgroups
 	for _, s := range kc.ClusterDNS {
 		c.ClusterDNS = append(c.ClusterDNS, netip.MustParseAddr(s)) // was checked
 	}

@@ -90,6 +90,15 @@ func (c *checker) check(kc *kubeletv1beta1.KubeletConfiguration) {
 	if r := kc.CgroupRoot; r != "" && !strings.HasPrefix(r, "/") {
 		c.fail("cgroupRoot", "%q does not begin with a slash: give the cgroup's name from the root, such as /podd", r)
 	}
+	switch s := kc.SystemCgroups; {
+	case s == "":
+	case !strings.HasPrefix(s, "/"):
+		c.fail("systemCgroups", "%q does not begin with a slash: give the cgroup's name from the root, such as /system", s)
+	case filepath.Clean(s) == "/":
+		c.fail("systemCgroups", "is the root of all cgroups: give one below it, such as /system")
+	case kc.CgroupRoot == "":
+		c.fail("systemCgroups", "is given without cgroupRoot: set that, too, to / if pods' cgroups are to be at the top")
+	}
 	if f := kc.Logging.Format; f != "text" && f != "json" {
 		c.fail("logging.format", "%q is not a format: give text or json", f)
 	}

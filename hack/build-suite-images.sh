@@ -4,9 +4,11 @@
 #
 # The tests' images come from registries; these have the same names, and the programs that
 # the tests call: a small Debian in place of Alpine and busybox. What it has not in /bin is
-# busybox's, as is /bin/sh, whose messages a test reads; but sh, as found by PATH, is bash:
-# Debian's busybox drops variables whose names are no shell's, such as data-1, and a test
-# reads those. The package is not busybox-static, whose sh prefers its own nc to the real one.
+# busybox's, as are /bin/top, which runs without a terminal, and /bin/sh, whose messages a test
+# reads; but sh, as found by PATH, is bash: Debian's busybox drops variables whose names are no
+# shell's, such as data-1, and a test reads those. It also lacks nmeter, which tests call for the
+# time in milliseconds. The package is not busybox-static, whose sh prefers its own nc to the
+# real one.
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -44,7 +46,8 @@ applets='chroot "$1" busybox --list | while read -r a; do [ -e "$1/bin/$a" ] || 
 mmdebstrap --quiet --mode=root --variant=minbase --format=tar --skip=output/dev --include="$packages" \
 	--dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
 	--customize-hook="$applets" \
-	--customize-hook='ln -sf busybox "$1/bin/sh"; ln -s /bin/bash "$1/usr/local/bin/sh"' \
+	--customize-hook='ln -sf busybox "$1/bin/sh"; ln -sf busybox "$1/bin/top"; ln -s /bin/bash "$1/usr/local/bin/sh"' \
+	--customize-hook='printf "#!/bin/sh\nexec date -u +%%T.%%3N\n" >"$1/usr/local/bin/nmeter"; chmod 755 "$1/usr/local/bin/nmeter"' \
 	--customize-hook='rm -rf "$1"/var/lib/apt/lists/* "$1"/var/cache/apt/*.bin "$1"/etc/hostname "$1"/etc/resolv.conf' \
 	"$suite" "$work/base.tar" ${PODD_DEBIAN_MIRROR:-} >&2
 (cd "$repo" && CGO_ENABLED=0 "$go" build -trimpath -buildvcs=false -ldflags '-s -w -buildid=' -o "$work/" ./hack/images/nnp ./hack/images/hostpathplugin)

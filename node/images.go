@@ -167,8 +167,8 @@ func (n *parts) diskUsage(ctx context.Context) string {
 	if err != nil {
 		return ""
 	}
-	found, _, err := n.client.ImageFsInfo(ctx)
-	if err != nil || len(found) == 0 {
+	found, _, err := n.imageFS(ctx)
+	if err != nil {
 		return ""
 	}
 	used, rest := int64(disk.Capacity-disk.Available), int64(0)

@@ -65,6 +65,7 @@ type parts struct {
 	claims    *dra.Manager // nil without a cluster
 	volumes   *volumes.Mounter
 	meter     *usage.Meter
+	unpacked  *unpacked
 	kernel    *kernel.Reader
 	stats     *stats.Collector
 	eviction  *eviction.Manager
@@ -91,6 +92,7 @@ func (n *Node) assemble(facts Facts) (*parts, error) {
 	p.oom = cgroup.NewOOMWitness(p.cgroups.Kills, n.log)
 	options := n.specOptions(facts)
 	p.client = cri.NewClient(n.conn, options)
+	p.unpacked = &unpacked{client: p.client}
 	wake := waker{n.agent}
 	var err error
 	p.devices = devices.New(devices.Config{RootDir: n.cfg.RootDir, Waker: deviceUser{p}, Log: n.log, Metrics: n.registry})

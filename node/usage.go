@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"io"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -21,8 +22,8 @@ import (
 )
 
 // layers locates containers' writable layers: containerd reports the directory, since
-// its statistics are as old as stats_collect_period, ten minutes for the bundled one.
-// Other runtimes report statistics.
+// its statistics are as old as stats_collect_period (bundle.Unpacked). Other runtimes report
+// statistics.
 type layers struct {
 	client     *cri.Client
 	containerd bool
@@ -45,7 +46,7 @@ func (l layers) Layer(ctx context.Context, id string) (usage.Layer, error) {
 
 // dir is empty if containerd does not report it.
 func (l layers) dir(ctx context.Context, id string) string {
-	conn, err := grpc.NewClient(l.client.Endpoint(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := dialContainerd(l.client)
 	if err != nil {
 		return ""
 	}
@@ -55,6 +56,11 @@ func (l layers) dir(ctx context.Context, id string) string {
 		return ""
 	}
 	return dir
+}
+
+// dialContainerd connects to containerd's own API, which is on the socket of its CRI.
+func dialContainerd(client *cri.Client) (*grpc.ClientConn, error) {
+	return grpc.NewClient(client.Endpoint(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 }
 
 // limits returns what watches pods' storage limits, or nil if the configuration
@@ -74,7 +80,7 @@ func (n *parts) newStats() *stats.Collector {
 	}
 	return stats.New(stats.Config{
 		Node: n.cfg.NodeName, Kernel: n.kernel,
-		Root: n.cgroups.RootPath(), Groups: n.groups,
+		Root: n.cgroups.RootPath(), Groups: n.groups, System: n.cfg.SystemCgroup,
 		Identify: func(ctx context.Context) ([]pod.Identity, error) { return n.client.Identities(ctx, sandboxImage) },
 		Pods:     n.active, Storage: n.meter, Images: n.runtimeDisks, Disk: n.dirs().WithDefaults().Pods(), RuntimePID: n.runtimePID, PastKills: n.oom.Past,
 		Version: n.own.Version.Version, Log: n.log,
@@ -84,17 +90,68 @@ func (n *parts) newStats() *stats.Collector {
 // runtimeDisks measures the file systems of images and of containers' writable layers, which
 // are one unless the runtime tells them apart.
 func (n *parts) runtimeDisks(ctx context.Context) (*statsapi.RuntimeStats, error) {
-	images, containers, err := n.client.ImageFsInfo(ctx)
+	images, containers, err := n.imageFS(ctx)
 	if err != nil {
 		return nil, err
-	}
-	if len(images) == 0 {
-		return nil, errNoImageDisk
 	}
 	if len(containers) == 0 {
 		containers = images
 	}
 	return &statsapi.RuntimeStats{ImageFs: n.disk(images[0]), ContainerFs: n.disk(containers[0])}, nil
+}
+
+// imageFS asks the runtime what images and writable layers use. If containerd's answer is
+// missing or old, podd counts what the snapshots use.
+func (n *parts) imageFS(ctx context.Context) (images, containers []cri.FsUsage, err error) {
+	images, containers, err = n.client.ImageFsInfo(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(images) == 0 {
+		return nil, nil, errNoImageDisk
+	}
+	u := &images[0]
+	snapshotter, ofContainerd := snapshotterOf(u.Mountpoint)
+	if !ofContainerd || !n.facts.imports() || u.Used > 0 && time.Since(u.At) < max(n.cfg.VolumeStatsAggPeriod, imageFSAge) {
+		return images, containers, nil
+	}
+	if used, at, known := n.meter.Runtime(ctx, n.unpacked.of(snapshotter)); known && (u.Used == 0 || at.After(u.At)) {
+		u.Used, u.Inodes, u.At = uint64(used.Bytes), uint64(used.Inodes), at
+	}
+	return images, containers, nil
+}
+
+// imageFSAge is the age up to which the runtime's own statistics serve: a containerd that
+// collects them has younger ones.
+const imageFSAge = time.Minute
+
+// snapshotterOf returns which snapshotter of containerd has its directory there.
+func snapshotterOf(mountpoint string) (name string, ok bool) {
+	return strings.CutPrefix(filepath.Base(mountpoint), "io.containerd.snapshotter.v1.")
+}
+
+// unpacked counts what snapshots use. The meter calls it once at a time.
+type unpacked struct {
+	client *cri.Client
+	bundle.Unpacked
+}
+
+// unpackedTimeout bounds one count: containerd reads directories for it.
+const unpackedTimeout = time.Minute
+
+func (u *unpacked) of(snapshotter string) func(context.Context) (usage.Amount, error) {
+	return func(ctx context.Context) (usage.Amount, error) {
+		ctx, cancel := context.WithTimeout(ctx, unpackedTimeout)
+		defer cancel()
+		conn, err := dialContainerd(u.client)
+		if err != nil {
+			return usage.Amount{}, err
+		}
+		defer conn.Close()
+		u.Snapshotter = snapshotter
+		used, err := u.Measure(ctx, bundle.Containerd{Conn: conn})
+		return usage.Amount(used), err
+	}
 }
 
 // disk adds what podd sees of a file system to what the runtime says of its own part.

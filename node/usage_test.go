@@ -23,6 +23,19 @@ func TestStorageIsLimitedUnlessTheConfigurationForbidsIt(t *testing.T) {
 	}
 }
 
+func TestADirectoryOfContainerdNamesItsSnapshotter(t *testing.T) {
+	for path, want := range map[string]string{
+		"/var/lib/podd/containerd/io.containerd.snapshotter.v1.overlayfs": "overlayfs",
+		"/var/lib/containerd/io.containerd.snapshotter.v1.native":         "native",
+		"/var/lib/containers/storage/overlay-images":                      "",
+		"": "",
+	} {
+		if got, ok := snapshotterOf(path); ok != (want != "") || ok && got != want {
+			t.Errorf("%s: got %q, want %q", path, got, want)
+		}
+	}
+}
+
 func TestTheSummaryHasNoPodThatHasRunToItsEnd(t *testing.T) {
 	n := &Node{cfg: &config.Config{}, status: status.NewWriter(status.Config{})}
 	for uid, over := range map[pod.UID]bool{"runs": false, "over": true} {

@@ -2,6 +2,7 @@ package nodestatus
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -124,6 +125,9 @@ func (l *Lease) stored() {
 	}
 }
 
+// errNoNode: there is no Lease without the Node that owns it, as upstream.
+var errNoNode = errors.New("the Node is not known yet")
+
 // leaseRetry is how soon a failed renewal is retried, at first; it doubles up to the
 // time between renewals.
 const leaseRetry = 200 * time.Millisecond
@@ -139,7 +143,9 @@ func (l *Lease) Run(ctx context.Context) error {
 				return ctx.Err()
 			}
 			wait, retry = retry, min(2*retry, every)
-			l.failed(err)
+			if !errors.Is(err, errNoNode) {
+				l.failed(err)
+			}
 		} else {
 			retry = leaseRetry
 			l.renewed()
@@ -181,6 +187,10 @@ func (l *Lease) tryRenew(ctx context.Context) (err error) {
 	if l.last == nil {
 		l.last, err = l.cfg.Client.Lease(ctx, l.cfg.Name)
 		if apierrors.IsNotFound(err) {
+			if l.cfg.Node() == nil {
+				l.last = nil
+				return errNoNode
+			}
 			l.last, err = l.cfg.Client.CreateLease(ctx, l.next(nil))
 			if err == nil {
 				l.stored()

@@ -3,6 +3,7 @@ package nodestatus
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"testing"
 	"testing/synctest"
@@ -70,6 +71,11 @@ func leasing(t *testing.T, s *server, node func() *v1.Node, run func()) {
 	})
 }
 
+// registered is a Node that the apiserver has.
+func registered() *v1.Node {
+	return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node0", UID: "uid-1"}}
+}
+
 func TestALeaseIsRenewedEveryTenSecondsAndOwnedByTheNode(t *testing.T) {
 	s := &server{}
 	var node *v1.Node
@@ -80,7 +86,12 @@ func TestALeaseIsRenewedEveryTenSecondsAndOwnedByTheNode(t *testing.T) {
 		node.Name, node.UID = "node0", "uid-1"
 		s.mu.Unlock()
 		time.Sleep(time.Minute)
-		if got := s.did(); len(got) != 8 || got[1] != "create lease" || got[2] != "update lease" {
+		got := s.did()
+		before := slices.Index(got, "create lease")
+		if before < 1 || slices.ContainsFunc(got[:before], func(r string) bool { return r != "get lease" }) {
+			t.Errorf("got requests %q, want no Lease before there is its Node", got)
+		}
+		if after := got[before:]; len(after) != 6 || after[1] != "update lease" {
 			t.Errorf("got requests %q", got)
 		}
 		if l := s.lease; *l.Spec.HolderIdentity != "node0" || *l.Spec.LeaseDurationSeconds != 40 || time.Since(l.Spec.RenewTime.Time) > 10*time.Second ||
@@ -92,7 +103,7 @@ func TestALeaseIsRenewedEveryTenSecondsAndOwnedByTheNode(t *testing.T) {
 
 func TestALeaseThatCannotBeRenewedIsTriedSoonAgain(t *testing.T) {
 	s := &server{}
-	leasing(t, s, func() *v1.Node { return nil }, func() {
+	leasing(t, s, registered, func() {
 		time.Sleep(time.Second)
 		s.mu.Lock()
 		s.away = true
@@ -113,7 +124,7 @@ func TestALeaseThatCannotBeRenewedIsTriedSoonAgain(t *testing.T) {
 func TestALeaseIsRenewedAlsoWhenTheClockIsSetBack(t *testing.T) {
 	s := &server{}
 	synctest.Test(t, func(t *testing.T) {
-		l := NewLease(LeaseConfig{Client: s, Name: "node0", Duration: 40 * time.Second, Node: func() *v1.Node { return nil }})
+		l := NewLease(LeaseConfig{Client: s, Name: "node0", Duration: 40 * time.Second, Node: registered})
 		renewed := func() metav1.MicroTime {
 			t.Helper()
 			if err := l.renew(t.Context()); err != nil {
@@ -151,7 +162,7 @@ func TestASecondAgentOfTheSameNameIsNoticedByBoth(t *testing.T) {
 		run := func() (l *Lease, stop func()) {
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan error)
-			l = NewLease(LeaseConfig{Client: s, Name: "node0", Duration: 40 * time.Second, Node: func() *v1.Node { return nil }})
+			l = NewLease(LeaseConfig{Client: s, Name: "node0", Duration: 40 * time.Second, Node: registered})
 			go func() { done <- l.Run(ctx) }()
 			return l, func() { cancel(); <-done }
 		}
@@ -185,7 +196,7 @@ func TestRenewalsWhoseAnswersWereLostAreNoSecondAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
-		l := NewLease(LeaseConfig{Client: s, Name: "node0", Duration: 40 * time.Second, Node: func() *v1.Node { return nil }})
+		l := NewLease(LeaseConfig{Client: s, Name: "node0", Duration: 40 * time.Second, Node: registered})
 		go func() { done <- l.Run(ctx) }()
 		for range 20 {
 			s.mu.Lock()

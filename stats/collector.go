@@ -39,6 +39,8 @@ type Config struct {
 	// each cgroup before those below it.
 	Root   string
 	Groups func() []Group
+	// System is the path of the cgroup of the system's processes; empty for none.
+	System string
 	// Identify asks the runtime what its sandboxes and containers are.
 	Identify func(context.Context) ([]pod.Identity, error)
 	// Pods are those that have not completed, with their newest status.
@@ -181,11 +183,7 @@ func (c *Collector) read(ctx context.Context, detail kernel.Detail) *Snapshot {
 			m.Memory.OOMKills += c.cfg.PastKills(who.UID, who.Container, m.ID)
 		}
 		if s.CPU != nil {
-			born := s.Created
-			if born.After(begun.Add(-least)) {
-				born = s.Time // a cgroup of any age may be new to the kernel's memory, with all that it has used
-			}
-			m.rate = c.rates.observe(g.Path, point{s.Time, s.CPU.Usage}, born)
+			m.rate = c.rates.observe(g.Path, point{s.Time, s.CPU.Usage}, born(s, begun))
 		}
 		snap.all = append(snap.all, m)
 	}
@@ -196,6 +194,15 @@ func (c *Collector) read(ctx context.Context, detail kernel.Detail) *Snapshot {
 	snap.Err = errors.Join(errs...)
 	c.logOnce(snap.Err)
 	return snap
+}
+
+// born returns when a cgroup had used nothing yet, for a reading that began then. One of any
+// age may be new to the kernel's memory, with all that it has used.
+func born(s kernel.Sample, begun time.Time) time.Time {
+	if s.Created.After(begun.Add(-least)) {
+		return s.Time
+	}
+	return s.Created
 }
 
 // networks reads those of the node and of each pod, of which any process will do: they

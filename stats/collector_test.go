@@ -255,6 +255,37 @@ func TestTheSummaryHasWhatPodsUse(t *testing.T) {
 	})
 }
 
+func TestTheCgroupOfTheSystemIsMisc(t *testing.T) {
+	each(t, func(t *testing.T, v2 bool) {
+		m := newMachine(t, v2)
+		misc := func(c *Collector, storage bool) *api.ContainerStats {
+			s, err := c.Summary(t.Context(), storage)
+			if err != nil {
+				t.Fatal(err)
+			}
+			i := slices.IndexFunc(s.Node.SystemContainers, func(k api.ContainerStats) bool { return k.Name == "misc" })
+			if i < 0 {
+				return nil
+			}
+			return &s.Node.SystemContainers[i]
+		}
+		c := m.collector()
+		c.cfg.System = "/system"
+		if got := misc(c, true); got != nil {
+			t.Errorf("without such a cgroup: got %+v", got)
+		}
+		m.files("/system", 0, 4e9, 70)
+		for _, storage := range []bool{true, false} {
+			if got := misc(c, storage); got == nil || *got.CPU.UsageCoreNanoSeconds != 4e9 || *got.Memory.WorkingSetBytes != 66 || got.StartTime.IsZero() || got.Rootfs != nil {
+				t.Errorf("got %+v", got)
+			}
+		}
+		if got := misc(m.collector(), true); got != nil {
+			t.Errorf("without systemCgroups: got %+v", got)
+		}
+	})
+}
+
 func TestResourceMetricsHaveTheKubeletsNames(t *testing.T) {
 	each(t, func(t *testing.T, v2 bool) {
 		var out bytes.Buffer

@@ -21,7 +21,7 @@ type system struct {
 	measured
 }
 
-// measureSystem measures podd, the runtime and all pods. A daemon is measured by its cgroup
+// measureSystem measures podd, the runtime, the system's processes and all pods. A daemon is measured by its cgroup
 // if it has one to itself, as a service of systemd does; podd and a runtime that it started
 // share theirs, which would say nothing about either: then its process is measured.
 func (c *Collector) measureSystem(snap *Snapshot) []system {
@@ -45,6 +45,9 @@ func (c *Collector) measureSystem(snap *Snapshot) []system {
 		if s, ok := c.measureDaemon(d.name, d.pid, d.cgroup); ok {
 			all = append(all, s)
 		}
+	}
+	if s, ok := c.measureMisc(snap); ok {
+		all = append(all, s)
 	}
 	for i := range snap.all {
 		if m := &snap.all[i]; m.Path == c.cfg.Root {
@@ -93,6 +96,22 @@ func (c *Collector) measureDaemon(name string, pid int, cgroup string) (system, 
 	}
 	if s.CPU != nil {
 		s.rate = c.rates.observe(name, point{s.Time, s.CPU.Usage}, p.Started)
+	}
+	return s, true
+}
+
+// measureMisc measures the cgroup of the system's processes, if there is one.
+func (c *Collector) measureMisc(snap *Snapshot) (system, bool) {
+	if c.cfg.System == "" {
+		return system{}, false
+	}
+	sample, err := c.cfg.Kernel.Cgroup(c.cfg.System, kernel.Usage)
+	if err != nil {
+		return system{}, false
+	}
+	s := system{name: api.SystemContainerMisc, started: sample.Created, measured: measured{Sample: sample}}
+	if s.CPU != nil {
+		s.rate = c.rates.observe(s.name, point{s.Time, s.CPU.Usage}, born(sample, snap.Time))
 	}
 	return s, true
 }

@@ -72,6 +72,9 @@ func (c *computation) container(spec *v1.Container, old *v1.ContainerStatus, k k
 	}
 	c.wait(&s, k)
 	c.stillWaiting(&s, old)
+	if hooked || latest != nil && c.report.Followed[latest.ID] {
+		c.stillRunning(spec, &s, old)
+	}
 	if w := s.State.Waiting; hooked && w != nil && w.Message == "" && firstStart(w.Reason) {
 		w.Message = messageHook // the kubelet leaves people to guess
 	}
@@ -87,6 +90,20 @@ func (c *computation) stillWaiting(s, old *v1.ContainerStatus) {
 	}
 	if w := old.State.Waiting; w != nil && w.Reason != "" && !firstStart(w.Reason) {
 		s.LastTerminationState, s.State = s.State, v1.ContainerState{Waiting: w.DeepCopy()}
+	}
+}
+
+// stillRunning keeps showing a container that was stopped to be restarted as running if its
+// restart policy would not have it restarted. An apiserver takes such an end for the last one
+// and refuses every later status in which the container runs. A kubelet stops and starts in
+// one sync, and shows nothing in between.
+func (c *computation) stillRunning(spec *v1.Container, s, old *v1.ContainerStatus) {
+	end := s.State.Terminated
+	if end == nil || old == nil || old.ContainerID != s.ContainerID || old.State.Running == nil || c.ending() {
+		return
+	}
+	if !pod.ShouldRestart(&c.pod.Spec, spec, end.ExitCode, hasFailed(pod.RegularContainer, end)) {
+		s.State = old.State
 	}
 }
 

@@ -220,6 +220,47 @@ func TestRestartOfAllContainers(t *testing.T) {
 	}
 }
 
+// An apiserver takes the end of a container that its policy does not restart for the last one,
+// and refuses each later status in which it runs.
+func TestAContainerThatIsRestartedAgainstItsPolicyIsNeverShownAsTerminated(t *testing.T) {
+	followed := func(id string) option { return func(s *scene) { s.Followed = map[string]bool{id: true} } }
+	for _, tt := range []struct {
+		name   string
+		policy v1.RestartPolicy
+		code   int32
+		want   string
+	}{
+		{"never", v1.RestartPolicyNever, 137, "running"},
+		{"on failure, without one", v1.RestartPolicyOnFailure, 0, "running"},
+		{"on failure", v1.RestartPolicyOnFailure, 137, "terminated Error 137"},
+		{"always", v1.RestartPolicyAlways, 0, "terminated Completed 0"},
+	} {
+		up := compute(aScene(policy(tt.policy), with("a", running(0, 3))), v1.PodStatus{})
+		stopped := compute(aScene(policy(tt.policy), with("a", exited(0, tt.code, 12)), followed("a-0")), up)
+		if got := describe(stopped.ContainerStatuses[0].State); got != tt.want {
+			t.Errorf("%s: got %s, want %s", tt.name, got, tt.want)
+		}
+		if tt.want != "running" {
+			continue
+		}
+		if c := stopped.ContainerStatuses[0]; stopped.Phase != v1.PodRunning || c.RestartCount != 0 {
+			t.Errorf("%s: got %s and %d restarts", tt.name, stopped.Phase, c.RestartCount)
+		}
+		waiting := compute(aScene(policy(tt.policy), with("a", exited(0, tt.code, 12)), followed("a-0"), waits("a", "ImagePullBackOff")), stopped)
+		if c := waiting.ContainerStatuses[0]; c.State.Waiting == nil || c.LastTerminationState.Terminated == nil {
+			t.Errorf("%s, with an image that cannot be pulled: got %s", tt.name, describe(c.State))
+		}
+		again := compute(aScene(policy(tt.policy), with("a", running(1, 14), exited(0, tt.code, 12))), stopped)
+		if c := again.ContainerStatuses[0]; c.State.Running == nil || c.RestartCount != 1 || c.LastTerminationState.Terminated == nil {
+			t.Errorf("%s, up again: got %+v", tt.name, c)
+		}
+		over := compute(aScene(policy(tt.policy), with("a", exited(0, tt.code, 12))), stopped)
+		if got := describe(over.ContainerStatuses[0].State); got == "running" {
+			t.Errorf("%s, without a successor: got %s", tt.name, got)
+		}
+	}
+}
+
 // TestPostStartHookHidesItsContainer: until the hook has completed, the kubelet
 // goes on showing what was before.
 func TestPostStartHookHidesItsContainer(t *testing.T) {

@@ -69,7 +69,9 @@ func (s *suiteFiles) images() ([]named, error) {
 	picture := append(slices.Clone(agnhost), file{path: "data.json", mode: 0o644, content: []byte(`{"image": "nautilus.jpg"}` + "\n")})
 	return []named{
 		of(nil, v1.Config{Cmd: []string{"sh"}}, "busybox:1.37.0-1", "glibc-dns-testing:2.0.0"),
-		of(agnhost, v1.Config{Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"}}, "agnhost:2.63.0", "agnhost:2.55"),
+		of(agnhost, v1.Config{Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"}}, "agnhost:2.63.0"),
+		// A test that changes a container's image asks which one runs: not another name of the same.
+		of(agnhost, v1.Config{Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"}, Labels: map[string]string{"version": "2.55"}}, "agnhost:2.55"),
 		of(page, v1.Config{Cmd: []string{"busybox", "httpd", "-f", "-p", "80", "-h", "/usr/share/web"}}, "nginx:1.15-4", "nginx:1.27-0"),
 		of(picture, v1.Config{Entrypoint: []string{"/agnhost"}, Cmd: []string{"test-webserver"}}, "nautilus:1.8"),
 		of(nil, v1.Config{Cmd: []string{"id", "-u"}, User: "1234"}, "nonroot:1.5"),

@@ -343,8 +343,14 @@ func (e *env) restOf(f faces, of []string) {
 	if n.CPU == nil || *n.CPU.UsageCoreNanoSeconds == 0 || n.Memory == nil || *n.Memory.WorkingSetBytes == 0 || n.Memory.AvailableBytes == nil || n.Swap == nil || n.Network == nil || *n.Rlimit.NumOfRunningProcesses == 0 {
 		e.Errorf("node: got %+v", n)
 	}
-	if r := n.Runtime; r == nil || r.ImageFs == nil || r.ContainerFs == nil || *r.ImageFs.CapacityBytes != *n.Fs.CapacityBytes || *r.ContainerFs.Inodes != *n.Fs.Inodes || r.ImageFs.UsedBytes != nil && *r.ImageFs.UsedBytes == 0 {
-		e.Errorf("file systems of the runtime: got %s, want those of pods, %s, and what images use, if that was measured", asJSON(r), asJSON(n.Fs))
+	if r := n.Runtime; r == nil || r.ImageFs == nil || r.ContainerFs == nil || *r.ImageFs.CapacityBytes != *n.Fs.CapacityBytes || *r.ContainerFs.Inodes != *n.Fs.Inodes {
+		e.Errorf("file systems of the runtime: got %s, want those of pods, %s", asJSON(r), asJSON(n.Fs))
+	} else {
+		for name, fs := range map[string]*api.FsStats{"imageFs": r.ImageFs, "containerFs": r.ContainerFs} {
+			if fs.UsedBytes == nil || *fs.UsedBytes == 0 || *fs.UsedBytes > *n.Fs.UsedBytes || fs.InodesUsed == nil || *fs.InodesUsed == 0 || time.Since(fs.Time.Time) > 5*time.Minute {
+				e.Errorf("%s: got %s, want what images use of the %d bytes that are used", name, asJSON(fs), *n.Fs.UsedBytes)
+			}
+		}
 	}
 	system := map[string]bool{}
 	for _, s := range n.SystemContainers {

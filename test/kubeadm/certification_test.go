@@ -41,7 +41,7 @@ func TestADistributionOfPoddsIsConformant(t *testing.T) {
 	for _, m := range []*machine{plane, worker} {
 		b.pin(m)
 		m.mirror(pulled)
-		t.Cleanup(func() { m.keepLogs(out) })
+		t.Cleanup(func() { m.keepLogs(out, "kubelet", "runtime") })
 	}
 	plane.run("kubectl", "taint", "node", plane.name, "node-role.kubernetes.io/control-plane-")
 	for _, addon := range []string{"daemonset/kube-proxy", "deployment/coredns"} {
@@ -69,8 +69,8 @@ for name in $names; do `+images+` label "$name" io.cri-containerd.pinned=pinned;
 }
 
 // keepLogs copies what the machine's programs have logged to a directory that stays.
-func (m *machine) keepLogs(out string) {
-	for _, name := range []string{"kubelet", "runtime"} {
+func (m *machine) keepLogs(out string, names ...string) {
+	for _, name := range names {
 		text, err := os.ReadFile(filepath.Join(m.dir, name+".log"))
 		if err == nil {
 			err = os.WriteFile(filepath.Join(out, fmt.Sprintf("%s-%s.log", m.name, name)), text, 0o600)

@@ -5,4 +5,7 @@
 //
 // There is no systemd in them: where kubeadm would start the service kubelet, a test does, with
 // the command line of upstream's drop-in 10-kubeadm.conf.
+//
+// In such namespaces, with cgroups of their own besides, upstream's suite of a node is played, too,
+// which starts podd itself (make node-suite). nodesuite.txt lists what cannot pass here.
 package kubeadm

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -89,6 +90,14 @@ func programs(t *testing.T) *built {
 	if kubeadm == "" || archives == "" || kubectl == "" {
 		t.Skip("PODD_TEST_KUBEADM, PODD_TEST_KUBEADM_IMAGES or PODD_TEST_KUBECTL is not set: make kubeadm sets them")
 	}
+	b := prepare(t, map[string]string{"kubeadm": kubeadm, "kubectl": kubectl})
+	b.archives = archives
+	return b
+}
+
+// prepare makes a directory with these programs, and with podd under both of its names.
+func prepare(t *testing.T, others map[string]string) *built {
+	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("making namespaces needs root")
 	}
@@ -105,16 +114,17 @@ func programs(t *testing.T) *built {
 			t.Error(err)
 		}
 	})
-	b := &built{dir: dir, archives: archives, bundle: testnode.Bundle{Bin: filepath.Join(repo, "build/runtime/bin"), Images: filepath.Join(repo, "build/images")}}
+	b := &built{dir: dir, bundle: testnode.Bundle{Bin: filepath.Join(repo, "build/runtime/bin"), Images: filepath.Join(repo, "build/images")}}
 	if err := b.bundle.Check(); err != nil {
 		t.Fatal(err)
 	}
 	bin := filepath.Join(dir, "bin")
-	podd := os.Getenv("PODD_TEST_BINARY")
+	all := maps.Clone(others)
+	all["podd"], all["kubelet"] = os.Getenv("PODD_TEST_BINARY"), os.Getenv("PODD_TEST_BINARY")
 	if err := os.Mkdir(bin, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for name, from := range map[string]string{"kubeadm": kubeadm, "kubectl": kubectl, "podd": podd, "kubelet": podd} {
+	for name, from := range all {
 		if err := os.Symlink(from, filepath.Join(bin, name)); err != nil {
 			t.Fatal(err)
 		}
@@ -128,6 +138,12 @@ func programs(t *testing.T) *built {
 func (b *built) load(m *machine, archives ...string) {
 	m.Helper()
 	m.begin("runtime", "exec podd runtime")
+	b.imported(m, archives...)
+}
+
+// imported imports archives once the runtime responds.
+func (b *built) imported(m *machine, archives ...string) {
+	m.Helper()
 	ctr := b.ctr()
 	m.eventually("the runtime of "+m.name+" responds", func(context.Context) error { _, err := m.try(append(ctr, "version")...); return err })
 	for _, archive := range archives {

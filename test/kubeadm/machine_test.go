@@ -137,14 +137,14 @@ func (m *machine) run(args ...string) string {
 
 // begin runs a shell script in the machine until it ends or the machine does, with a log and
 // a file of its process ID there.
-func (m *machine) begin(name, script string) {
+func (m *machine) begin(name, script string, args ...string) {
 	m.Helper()
 	log, err := os.OpenFile(filepath.Join(m.dir, name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		m.Fatal(err)
 	}
 	defer log.Close()
-	cmd := m.command(context.Background(), "sh", "-c", "echo $$ >/run/"+name+".pid; "+script)
+	cmd := m.command(context.Background(), append([]string{"sh", "-c", "echo $$ >/run/" + name + ".pid; " + script, "sh"}, args...)...)
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {
 		m.Fatalf("start %s on %s: %v", name, m.name, err)

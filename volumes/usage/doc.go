@@ -32,7 +32,9 @@
 // count.
 //
 // The writable layer of a container is measured like any other directory if the runtime
-// says where it is. Otherwise the runtime's own number is used, which may be stale.
+// says where it is. Otherwise the runtime's own number is used, which may be stale. What
+// the runtime keeps in all, images included, is measured by whoever calls Meter.Runtime, as
+// rarely as everything else.
 //
 // A mount whose server is dead blocks everyone who accesses it, and a driver may block
 // until its call times out. A driver is asked about a few volumes at a time, independently

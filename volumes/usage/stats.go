@@ -122,6 +122,23 @@ func (m *Meter) sourcesOf(p *v1.Pod) []source {
 	return sources
 }
 
+// Runtime returns what measure says that the container runtime keeps on its disk, and when it
+// did. A fresh reading (Config.Fresh) is reused. Like Pods it waits a second at most, and
+// measures one at a time; known is false until there is a reading. measure may hang.
+func (m *Meter) Runtime(ctx context.Context, measure func(context.Context) (Amount, error)) (used Amount, at time.Time, known bool) {
+	key := key{what: "what the container runtime keeps"}
+	f, known := m.readAll(ctx, []source{{key, func(ctx context.Context) (f figures, took time.Duration, err error) {
+		began := time.Now()
+		used, err := measure(ctx)
+		f.UsedBytes, f.InodesUsed = number(used.Bytes), number(used.Inodes)
+		return f, time.Since(began), err
+	}}}, statistics)[key]
+	if !known {
+		return Amount{}, time.Time{}, false
+	}
+	return Amount{int64(*f.UsedBytes), int64(*f.InodesUsed)}, f.Time.Time, true
+}
+
 // readVolume measures a volume: through its driver, with statfs if it is a mount, or by
 // its tree if it is a directory below the pod's.
 func (m *Meter) readVolume(ctx context.Context, p *v1.Pod, v *v1.Volume) (figures, time.Duration, error) {

@@ -2,6 +2,7 @@ package usage
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"log/slog"
 	"os"
@@ -270,6 +271,40 @@ func TestWhoChoosesBetweenPodsWaitsForAFreshMeasurement(t *testing.T) {
 		}
 		if n := len(d.walks["huge"]); n != 1 {
 			t.Errorf("what took 3s was measured %d times within a quarter of a minute", n)
+		}
+	})
+}
+
+func TestWhatTheRuntimeKeepsIsMeasuredAsRarelyAsPods(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newDisk().limits(&bytes.Buffer{})
+		var calls int
+		takes, fails := 3*time.Second, error(nil)
+		ask := func() (int64, bool) {
+			used, at, known := m.Runtime(t.Context(), func(context.Context) (Amount, error) {
+				calls++
+				time.Sleep(takes)
+				return Amount{Bytes: 1000 + int64(calls), Inodes: 7}, fails
+			})
+			if known && (used.Inodes != 7 || time.Since(at) > 6*time.Minute) {
+				t.Errorf("got %+v of %s", used, at)
+			}
+			return used.Bytes, known
+		}
+		if got, known := ask(); known {
+			t.Errorf("got %d before it was measured", got)
+		}
+		time.Sleep(3 * time.Second)
+		for range 4 { // 3 s take fifty times as long to be due again
+			if got, known := ask(); got != 1001 || !known {
+				t.Errorf("got %d, %v, want 1001", got, known)
+			}
+			time.Sleep(30 * time.Second)
+		}
+		time.Sleep(time.Minute)
+		takes, fails = 0, errors.New("containerd is away")
+		if got, known := ask(); known || calls != 2 {
+			t.Errorf("got %d after %d calls, want none: the runtime did not answer", got, calls)
 		}
 	})
 }

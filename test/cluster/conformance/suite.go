@@ -19,7 +19,7 @@ import (
 
 // Suite is one run of upstream's tests.
 type Suite struct {
-	// Ginkgo is ginkgo's command, Tests the binary e2e.test, Kubectl what some tests call,
+	// Ginkgo is ginkgo's command, Tests the binary of the tests, Kubectl what some tests call,
 	// Kubeconfig that of an administrator, Out the directory of the results.
 	Ginkgo, Tests, Kubectl, Kubeconfig, Out string
 	// Root is the node's root directory, where tests have plugins register; empty for the
@@ -31,6 +31,9 @@ type Suite struct {
 	Procs int
 	// Expected is the file of the tests that cannot pass.
 	Expected string
+	// Flags are the tests' own in place of those of a cluster: for e2e_node, which starts the
+	// node and its apiserver itself.
+	Flags []string
 	// Nodes is how many nodes the cluster has that take pods; 0 is one.
 	Nodes int
 	// Command makes the command that runs the tests, if that is not to be one of this
@@ -91,6 +94,16 @@ func (s *Suite) command(ctx context.Context, args ...string) *exec.Cmd {
 	return exec.CommandContext(ctx, args[0], args[1:]...)
 }
 
+func (s *Suite) flags() []string {
+	if s.Flags != nil {
+		return s.Flags
+	}
+	return []string{
+		"--kubeconfig=" + s.Kubeconfig, "--kubectl-path=" + s.Kubectl, "--kubelet-root-dir=" + cmp.Or(s.Root, "/var/lib/kubelet"),
+		"--provider=skeleton", "--num-nodes=" + strconv.Itoa(max(1, s.Nodes)), "--node-os-distro=debian",
+	}
+}
+
 // ginkgo runs the tests; its error says nothing about them, only about the run.
 func (s *Suite) ginkgo(ctx context.Context, out io.Writer) error {
 	tests, err := s.link()
@@ -105,8 +118,8 @@ func (s *Suite) ginkgo(ctx context.Context, out io.Writer) error {
 	// The directory is that of files which tests write to where they are.
 	cmd := s.command(ctx, "env", "--chdir="+s.Out, s.Ginkgo,
 		"--procs="+strconv.Itoa(s.Procs), "--timeout="+limit.String(), "--no-color", "--silence-skips", "-v", "--keep-going",
-		"--focus="+s.Focus, "--skip="+s.Skip, "--json-report="+filepath.Base(s.reportFile()), "--output-dir="+s.Out, tests, "--",
-		"--kubeconfig="+s.Kubeconfig, "--kubectl-path="+s.Kubectl, "--kubelet-root-dir="+cmp.Or(s.Root, "/var/lib/kubelet"), "--provider=skeleton", "--num-nodes="+strconv.Itoa(max(1, s.Nodes)), "--node-os-distro=debian", "--report-dir="+s.Out)
+		"--focus="+s.Focus, "--skip="+s.Skip, "--json-report="+filepath.Base(s.reportFile()), "--output-dir="+s.Out, tests, "--", "--report-dir="+s.Out)
+	cmd.Args = append(cmd.Args, s.flags()...)
 	// Ctrl-C is passed on to all of them: ginkgo does not tell its processes.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGINT) }
