@@ -23,7 +23,8 @@ import (
 // BenchmarkScrape reads 58 pods of a sandbox, with a process in a network of its own, and a
 // container, from the kernel's cgroups: as root only.
 func BenchmarkScrape(b *testing.B) {
-	c := realPods(b, 58)
+	const pods = 58
+	c := realPods(b, pods)
 	for name, scrape := range map[string]func(context.Context) error{
 		"summary":  func(ctx context.Context) error { _, err := c.Summary(ctx, false); return err },
 		"resource": func(ctx context.Context) error { return c.Resource(ctx, io.Discard) },
@@ -41,6 +42,7 @@ func BenchmarkScrape(b *testing.B) {
 			_ = syscall.Getrusage(syscall.RUSAGE_SELF, &after) // cannot fail
 			used := after.Utime.Nano() + after.Stime.Nano() - before.Utime.Nano() - before.Stime.Nano()
 			b.ReportMetric(float64(used)/1e6/float64(b.N), "cpu-ms/op")
+			b.ReportMetric(float64(used)/1e6/float64(b.N)/pods, "cpu-ms/pod")
 		})
 	}
 }

@@ -190,6 +190,7 @@ func (c *Collector) read(ctx context.Context, detail kernel.Detail) *Snapshot {
 	c.networks(snap.all)
 	snap.system = c.measureSystem(snap)
 	c.rates.forget()
+	c.cfg.Kernel.Sweep()
 	c.names.forget(groups)
 	snap.Err = errors.Join(errs...)
 	c.logOnce(snap.Err)

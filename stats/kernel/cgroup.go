@@ -22,13 +22,16 @@ type Config struct {
 	Proc, Sys string
 }
 
-// Reader reads cgroups and processes. Create it with New.
+// Reader reads cgroups and processes. Create it with New, once in a process: what it has open
+// stays so.
 type Reader struct {
 	cfg    Config
 	booted time.Time
+	kept   *kept
 }
 
-// New returns a Reader; it reads nothing yet but the clock.
+// New returns a Reader; it reads nothing yet but the clock, and of what kind the hierarchies
+// are.
 func New(cfg Config) *Reader {
 	if cfg.Proc == "" {
 		cfg.Proc = "/proc"
@@ -36,7 +39,7 @@ func New(cfg Config) *Reader {
 	if cfg.Sys == "" {
 		cfg.Sys = "/sys"
 	}
-	return &Reader{cfg: cfg, booted: bootTime()}
+	return &Reader{cfg: cfg, booted: bootTime(), kept: newKept(cfg.Controllers)}
 }
 
 // Detail is how much of a cgroup is read: Usage is what /stats/summary shows, in about half
@@ -49,13 +52,33 @@ const (
 )
 
 // Cgroup reads a cgroup by its path in the hierarchies, "/" for the root, whose memory is
-// the machine's. It returns ErrGone if there is no such cgroup.
+// the machine's. It returns ErrGone if there is no such cgroup. Files stay open for the next
+// reading, until a Sweep.
 func (r *Reader) Cgroup(rel string, detail Detail) (Sample, error) {
+	h := r.kept.take(rel)
+	again := len(h.dirs) > 0
+	s, err := r.cgroup(h, rel, detail)
+	if again && errors.Is(err, ErrGone) { // there may be another one of that name
+		h.close()
+		s, err = r.cgroup(h, rel, detail)
+	}
+	if err != nil {
+		h.close()
+	}
+	h.trim()
+	r.kept.give(rel, h)
+	return s, err
+}
+
+// Sweep closes the files of cgroups that were not read since the last Sweep.
+func (r *Reader) Sweep() { r.kept.sweep() }
+
+// cgroup reads a cgroup with what of it is open.
+func (r *Reader) cgroup(h *handles, rel string, detail Detail) (Sample, error) {
 	f := files.Get().(*file)
 	defer files.Put(f)
 	s := Sample{Time: time.Now()}
-	in := &reads{file: f}
-	defer in.leave()
+	in := &reads{file: f, handles: h}
 	at, created, err := r.find(in, rel)
 	if err != nil {
 		return s, err
@@ -66,12 +89,15 @@ func (r *Reader) Cgroup(rel string, detail Detail) (Sample, error) {
 	} else {
 		r.v1(in, &at, detail, &s)
 	}
-	in.leave()
+	in.verify()
 	if in.err == nil && in.missed && !at.there() {
 		return s, ErrGone // what is not there would pass for a counter that began again
 	}
 	if in.err == nil && at.root {
-		r.machineMemory(in, &s)
+		proc := &reads{file: f}
+		defer proc.leave()
+		r.machineMemory(proc, &s)
+		in.err = proc.err
 	}
 	return s, in.err
 }
@@ -159,7 +185,7 @@ func (r *Reader) find(at *reads, rel string) (p place, created time.Time, err er
 
 // created returns when a directory was made. It is modified by each cgroup made or removed
 // in it, the named file by nothing; both may be older than the machine's start by the
-// clock, which was set since.
+// clock, which was set since. Of a directory that stays open it was asked before.
 func (r *Reader) created(in *reads) (time.Time, error) {
 	name := "cgroup.clone_children"
 	if r.cfg.V2 {
@@ -169,11 +195,14 @@ func (r *Reader) created(in *reads) (time.Time, error) {
 	if err := in.enter(); err != nil {
 		return time.Time{}, err
 	}
-	if err := unix.Fstat(in.at, &st); err != nil {
+	if !in.at.created.IsZero() {
+		return in.at.created, nil
+	}
+	if err := unix.Fstat(in.at.fd, &st); err != nil {
 		return time.Time{}, &os.PathError{Op: "stat", Path: in.dir, Err: err}
 	}
 	at := time.Unix(st.Mtim.Unix())
-	if unix.Fstatat(in.at, name, &st, 0) == nil {
+	if unix.Fstatat(in.at.fd, name, &st, 0) == nil {
 		if t := time.Unix(st.Mtim.Unix()); t.Before(at) {
 			at = t
 		}
@@ -181,6 +210,7 @@ func (r *Reader) created(in *reads) (time.Time, error) {
 	if at.Before(r.booted) {
 		at = r.booted
 	}
+	in.at.created = at
 	return at, nil
 }
 

@@ -3,7 +3,8 @@
 // processors. It knows nothing of pods.
 //
 // A reading is a few system calls for each file, of a file that the kernel writes at that
-// moment; nothing is kept between readings and nothing runs in between. What a kernel does
+// moment. Files of cgroups stay open for the next reading, up to a bound; no content is kept
+// and nothing runs in between. What a kernel does
 // not have is missing from the Sample, and no error. A cgroup or process that is gone is
 // ErrGone: containers end while they are read.
 //

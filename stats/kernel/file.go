@@ -45,16 +45,29 @@ func (f *file) get(dir, name string, whole bool) ([]byte, error) {
 
 // getAt is get of a file below an open directory.
 func (f *file) getAt(dir int, name string, whole bool) ([]byte, error) {
+	fd, err := openAt(dir, name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = unix.Close(fd) }()
+	return f.content(fd, name, whole)
+}
+
+func openAt(dir int, name string) (int, error) {
 	fd, err := unix.Openat(dir, name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	switch {
 	case errors.Is(err, unix.ENOENT):
-		return nil, errMissing
+		return -1, errMissing
 	case errors.Is(err, unix.ENODEV), errors.Is(err, unix.ESRCH):
-		return nil, ErrGone
+		return -1, ErrGone
 	case err != nil:
-		return nil, fmt.Errorf("open %s: %w", name, err)
+		return -1, fmt.Errorf("open %s: %w", name, err)
 	}
-	defer func() { _ = unix.Close(fd) }()
+	return fd, nil
+}
+
+// content reads an open file from its beginning, as often as it is called.
+func (f *file) content(fd int, name string, whole bool) ([]byte, error) {
 	n := 0
 	for {
 		if n == len(f.buf) {
@@ -63,7 +76,7 @@ func (f *file) getAt(dir int, name string, whole bool) ([]byte, error) {
 			}
 			f.buf = append(f.buf, make([]byte, len(f.buf))...)
 		}
-		got, err := unix.Read(fd, f.buf[n:])
+		got, err := unix.Pread(fd, f.buf[n:], int64(n))
 		switch {
 		case errors.Is(err, unix.EINTR):
 			continue
@@ -105,18 +118,18 @@ func pairs(text []byte, found func(name []byte, n uint64)) {
 	}
 }
 
-// reads collects the first error of several reads, and whether a file was missing. Most
-// of what a reading costs is opening files, and half of that is finding them: the
-// directory is kept open for those that follow. Who makes one calls leave at the end.
+// reads collects the first error of several reads, and whether a file was missing. Who
+// makes one calls leave at the end.
 type reads struct {
 	*file
 	dir    string
 	err    error
 	missed bool
 
-	opened string // the directory of at
-	at     int    // -1 if it could not be opened; valid once opened is set
-	why    error  // why it could not
+	handles *handles // of those that were entered
+	at      *openDir // the last one entered; nil if it could not be opened
+	opened  string   // its path
+	why     error    // why it could not
 }
 
 // enter opens the directory unless it is open.
@@ -124,38 +137,35 @@ func (r *reads) enter() error {
 	if r.opened == r.dir {
 		return r.why
 	}
-	r.leave()
+	r.verify()
 	r.opened = r.dir
-	var err error
-	r.at, err = unix.Open(r.dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	switch {
-	case err == nil:
-		r.why = nil
-	case errors.Is(err, unix.ENOENT):
-		r.why = errMissing
-	case errors.Is(err, unix.ENODEV), errors.Is(err, unix.ESRCH):
-		r.why = ErrGone
-	default:
-		r.why = fmt.Errorf("open %s: %w", r.dir, err)
+	if r.handles == nil {
+		r.handles = &handles{}
 	}
+	r.at, r.why = r.handles.enter(r.dir)
 	return r.why
 }
 
-// leave closes the directory. If a file of it was missing, and there is another directory
-// of that name by now, nothing that was read counts.
-func (r *reads) leave() {
-	if r.opened != "" && r.at >= 0 {
-		if r.missed && r.err == nil && r.replaced() {
-			r.err = ErrGone
-		}
-		_ = unix.Close(r.at)
+// verify has the reading fail if a file of the directory was missing and there is another
+// directory of that name by now: nothing that was read counts then.
+func (r *reads) verify() {
+	if r.at != nil && r.missed && r.err == nil && r.replaced() {
+		r.err = ErrGone
 	}
-	r.opened, r.why = "", nil
+	r.opened, r.at, r.why = "", nil, nil
+}
+
+// leave closes what was opened and is nobody else's.
+func (r *reads) leave() {
+	r.verify()
+	if r.handles != nil && r.handles.room == nil {
+		r.handles.close()
+	}
 }
 
 func (r *reads) replaced() bool {
 	var was, is unix.Stat_t
-	return unix.Fstat(r.at, &was) != nil || unix.Stat(r.opened, &is) == nil && (is.Ino != was.Ino || is.Dev != was.Dev)
+	return unix.Fstat(r.at.fd, &was) != nil || unix.Stat(r.opened, &is) == nil && (is.Ino != was.Ino || is.Dev != was.Dev)
 }
 
 // get shadows file's: the file is in the directory.
@@ -163,7 +173,7 @@ func (r *reads) get(name string, whole bool) ([]byte, error) {
 	if err := r.enter(); err != nil {
 		return nil, err
 	}
-	text, err := r.getAt(r.at, name, whole)
+	text, err := r.handles.read(r.file, r.at, name, whole)
 	if err != nil && !errors.Is(err, errMissing) && !errors.Is(err, ErrGone) {
 		err = fmt.Errorf("%s: %w", r.dir, err)
 	}

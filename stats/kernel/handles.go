@@ -1,0 +1,206 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxKept bounds how many files and directories of cgroups stay open between readings:
+// those of some 130 pods of one container. The rest is opened at each reading. On v1 a pod
+// has about 60, of which each that was read has a page of the kernel's memory.
+const maxKept = 8192
+
+// kept are the files of cgroups that stay open between readings: to open and close one
+// costs five times as much as to read it. A file of the kernel's tells at each read what is
+// true then, and once its cgroup was removed it can no longer be read: whatever cgroup has
+// its name by then, no number of the former one is taken for its own.
+type kept struct {
+	most int // 0 for none
+
+	mu  sync.Mutex
+	of  map[string]*handles // by path; what is being read is not in it
+	fds map[int]struct{}    // of all handles
+}
+
+// newKept keeps nothing open unless all hierarchies are the kernel's: removed files of other
+// file systems can still be read.
+func newKept(mounts map[string]string) *kept {
+	k := &kept{of: map[string]*handles{}, fds: map[int]struct{}{}}
+	for _, mount := range mounts {
+		var fs unix.Statfs_t
+		if unix.Statfs(mount, &fs) != nil || fs.Type != unix.CGROUP_SUPER_MAGIC && fs.Type != unix.CGROUP2_SUPER_MAGIC {
+			return k
+		}
+	}
+	var files unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &files) == nil {
+		k.most = int(min(maxKept, files.Cur/4)) // the rest of podd needs some, too
+	}
+	return k
+}
+
+// take returns the handles of a cgroup, for the caller alone until it gives them back;
+// nothing is open if there are none, or somebody else has them.
+func (k *kept) take(rel string) *handles {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	h := k.of[rel]
+	if h == nil {
+		return &handles{room: k}
+	}
+	delete(k.of, rel)
+	return h
+}
+
+// give keeps handles for the next take.
+func (k *kept) give(rel string, h *handles) {
+	h.used = true
+	k.mu.Lock()
+	if k.of[rel] == nil && len(h.dirs) > 0 {
+		k.of[rel], h = h, nil
+	}
+	k.mu.Unlock()
+	if h != nil {
+		h.close()
+	}
+}
+
+// sweep closes the handles of cgroups that were not read since the last sweep.
+func (k *kept) sweep() {
+	k.mu.Lock()
+	var old []*handles
+	for rel, h := range k.of {
+		if !h.used {
+			old = append(old, h)
+			delete(k.of, rel)
+		}
+		h.used = false
+	}
+	k.mu.Unlock()
+	for _, h := range old {
+		h.close()
+	}
+}
+
+// hold reports whether a file may stay open; it does until drop.
+func (k *kept) hold(fd int) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(k.fds) >= k.most {
+		return false
+	}
+	k.fds[fd] = struct{}{}
+	return true
+}
+
+// drop closes a file. It is forgotten before: its number may be another file's at once.
+func (k *kept) drop(fd int) {
+	k.mu.Lock()
+	delete(k.fds, fd)
+	k.mu.Unlock()
+	_ = unix.Close(fd)
+}
+
+// has reports whether a file descriptor, as /proc names it, is of one that stays open.
+func (k *kept) has(name string) bool {
+	fd, err := strconv.Atoi(name)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	_, ok := k.fds[fd]
+	return ok && err == nil
+}
+
+// handles are the open directories of a cgroup, one in each hierarchy, and files in them.
+type handles struct {
+	room *kept // has them stay open between readings; nil to have them closed by leave
+	dirs []*openDir
+	used bool // since the last sweep
+}
+
+type openDir struct {
+	path    string
+	fd      int
+	files   []openFile
+	created time.Time // zero until somebody asked
+	// stays is false if there was no room: the directory is closed after the reading.
+	stays bool
+}
+
+type openFile struct {
+	name string
+	fd   int
+}
+
+// enter opens a directory unless it is open.
+func (h *handles) enter(path string) (*openDir, error) {
+	for _, d := range h.dirs {
+		if d.path == path {
+			return d, nil
+		}
+	}
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		return nil, errMissing
+	case errors.Is(err, unix.ENODEV), errors.Is(err, unix.ESRCH):
+		return nil, ErrGone
+	case err != nil:
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
+	d := &openDir{path: path, fd: fd, stays: h.room != nil && h.room.hold(fd)}
+	h.dirs = append(h.dirs, d)
+	return d, nil
+}
+
+// read returns the content of a file of a directory, and has it stay open if there is room.
+func (h *handles) read(f *file, d *openDir, name string, whole bool) ([]byte, error) {
+	for i := range d.files {
+		if d.files[i].name == name {
+			return f.content(d.files[i].fd, name, whole)
+		}
+	}
+	fd, err := openAt(d.fd, name)
+	if err != nil {
+		return nil, err
+	}
+	// While cgroup.procs is open, v1 repeats the list of a read within the last second.
+	if d.stays && name != "cgroup.procs" && h.room.hold(fd) {
+		d.files = append(d.files, openFile{name, fd})
+	} else {
+		defer func() { _ = unix.Close(fd) }()
+	}
+	return f.content(fd, name, whole)
+}
+
+// close closes everything.
+func (h *handles) close() {
+	h.closeWhere(func(*openDir) bool { return true })
+}
+
+// trim closes what there was no room for.
+func (h *handles) trim() {
+	h.closeWhere(func(d *openDir) bool { return !d.stays })
+}
+
+func (h *handles) closeWhere(match func(*openDir) bool) {
+	h.dirs = slices.DeleteFunc(h.dirs, func(d *openDir) bool {
+		if !match(d) {
+			return false
+		}
+		if !d.stays {
+			_ = unix.Close(d.fd)
+			return true
+		}
+		for _, f := range d.files {
+			h.room.drop(f.fd)
+		}
+		h.room.drop(d.fd)
+		return true
+	})
+}
