@@ -177,7 +177,8 @@ func TestAForkBombSlowsAnotherPodsStartNoMoreThanABusyPodDoes(t *testing.T) {
 	for i := range 3 {
 		start(fmt.Sprintf("warm%d", i))
 	}
-	e.write("bomb.yaml", e.podOf("bomb", ": > /out/bomb; while :; do sh -c 'while :; do :; done' & done", "restartPolicy: Always"))
+	// A shell that cannot fork ends: the one that forks is not the container's first process.
+	e.write("bomb.yaml", e.podOf("bomb", ": > /out/bomb; while :; do sh -c 'while :; do :; done' & done & while :; do :; done", "restartPolicy: Always"))
 	e.mark("bomb")
 	bomb, c := e.ready("bomb"), e.cgroups()
 	group := filepath.Join("besteffort", "pod"+string(bomb.UID))
