@@ -46,7 +46,7 @@ func (s *Step) backOff(in *Input, name string, end backoff.End) (until time.Time
 		s.Early[name] = Early{End: end.At, Wanted: wanted, Otherwise: otherwise}
 		return otherwise, wait
 	case early.At.After(wanted):
-		return early.At, early.At.Sub(end.At)
+		return early.At, early.At.Sub(end.At).Round(100 * time.Millisecond) // for people
 	default:
 		return wanted, ownWait
 	}

@@ -22,7 +22,7 @@ import (
 // probes may take as much again.
 const (
 	Share  = 50 * time.Millisecond
-	AtOnce = time.Second
+	AtOnce = 2 * time.Second
 )
 
 // Action is something that an annotation may have podd do early.
@@ -35,13 +35,13 @@ const (
 	Probe     Action = "probe" // one that asks over the network
 )
 
-// cost is the processor time of an action outside the pod's cgroup, as measured with
-// the bundled runtime: a restart is a StopContainer, RemoveContainer, CreateContainer and
-// StartContainer with their runc; a command is a runc exec; the rest is podd's alone.
+// cost is roughly the processor time that an action takes outside the pod's cgroup with the
+// bundled runtime: a restart makes and removes a container, a command is a runc exec, and
+// podd alone makes the rest. The figures are fixed: a budget need not be exact.
 func (a Action) cost() time.Duration {
 	switch a {
 	case Restart:
-		return 15 * time.Millisecond
+		return 70 * time.Millisecond
 	case ExecProbe:
 		return 30 * time.Millisecond
 	default:
