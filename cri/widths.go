@@ -40,9 +40,8 @@ type width struct {
 // of them in time: each StopContainer of 1,000 took longer than its deadline. And a gRPC connection may block for good when more
 // frames are queued on it than its two ends count (grpc-go 1.82 to 1.84).
 //
-// Stops that wait for a grace period to end are nothing but an open stream each. Their
-// bound is far above what a node runs, so that no pod's grace period begins after
-// another's has ended.
+// A stop that waits for a grace period to end is only an open stream. The bound of those is
+// twice as many as a node has pods, so that no pod's grace period waits for another's.
 var widths = map[kind]width{
 	looking:   {16, 32, callPatience},
 	starting:  {16, 48, callPatience},

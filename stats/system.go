@@ -21,9 +21,10 @@ type system struct {
 	measured
 }
 
-// measureSystem measures podd, the runtime, the system's processes and all pods. A daemon is measured by its cgroup
-// if it has one to itself, as a service of systemd does; podd and a runtime that it started
-// share theirs, which would say nothing about either: then its process is measured.
+// measureSystem measures podd, the runtime, the system's processes and all pods. A daemon is
+// measured by its cgroup if it has one to itself, as a service of systemd does; podd and a
+// runtime that it started share theirs, which would say nothing about either: then its
+// process is measured.
 func (c *Collector) measureSystem(snap *Snapshot) []system {
 	c.followRuntime()
 	own, theirs := c.cfg.Kernel.CgroupOf(c.own.pid), ""

@@ -144,7 +144,7 @@ func TestAnEarlyRestartHasItsPlaceInTheNodesBudget(t *testing.T) {
 	own := aPod(func(p *v1.Pod) {
 		p.Annotations = map[string]string{pod.AnnotationBackOffInitial: "100ms", pod.AnnotationBackOffMax: "100ms"}
 	})
-	w := crashes(t, own, 2) // of which the second was early
+	w := crashes(t, own, 2) // the second restart was early
 	w.runUntil(t)
 	w.exits("web", 1)
 	step := plan.Next(w.in)

@@ -12,8 +12,8 @@ import (
 )
 
 // maxKept bounds how many files and directories of cgroups stay open between readings:
-// those of some 130 pods of one container. The rest is opened at each reading. On v1 a pod
-// has about 60, of which each that was read has a page of the kernel's memory.
+// those of some 130 pods of one container. The rest is opened at each reading. A pod has
+// about 60 on v1, and each file that has been read holds a page of kernel memory.
 const maxKept = 8192
 
 // kept are the files of cgroups that stay open between readings: to open and close one
