@@ -191,6 +191,9 @@ func TestThoseWhoMustListShareOneList(t *testing.T) {
 				t.Errorf("pod %d: got %+v, %v, want its sandbox", i, o, err)
 			}
 		})
+		if i == 0 { // who comes before the first list begins shares that one
+			eventually(t, "the first list", func() bool { return r.srv.Waiting("ListPodSandbox") == 1 })
+		}
 	}
 	eventually(t, "all others wait for the next list", func() bool { return r.ListsWaiting() == pods-1 })
 	release()

@@ -162,7 +162,7 @@ func (s *Source) check(name string, event, quiet bool) {
 	data, st, err := read(path)
 	now := time.Now()
 	next := &entry{stamp: st, read: now, young: now.Sub(st.mtime) < racy || now.Sub(st.ctime) < racy}
-	if e != nil && now.Sub(e.read) < 2*restDelay {
+	if e != nil && now.Sub(e.read) < rowGap {
 		next.inRow = e.inRow + 1
 	}
 	if u, ok := errors.AsType[*Unreadable](err); ok {

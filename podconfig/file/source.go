@@ -36,9 +36,11 @@ const (
 	// kernel's file times are coarse.
 	racy = 100 * time.Millisecond
 	// restDelay is how long after it was read a file rests that is replaced again
-	// and again, which is more often than burst times in a row: each reading costs
-	// some hundred microseconds.
-	restDelay = 10 * time.Millisecond
+	// and again, which is more often than burst times in a row. A new version costs
+	// some milliseconds until it is in the volumes of its readers. Readings less than
+	// rowGap apart are in a row: a slow machine rests, too.
+	restDelay = 20 * time.Millisecond
+	rowGap    = 100 * time.Millisecond
 	burst     = 5
 	// saveDelay is the same for writing last good versions.
 	saveDelay = time.Second
@@ -103,7 +105,7 @@ type entry struct {
 	young bool
 	sum   [sha256.Size]byte
 	// read is when it was read, and inRow how many times before that were less than
-	// two restDelays apart.
+	// rowGap apart.
 	read  time.Time
 	inRow int
 	manifest.Content

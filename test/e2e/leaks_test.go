@@ -68,9 +68,15 @@ func (s *secrets) look(where string, text []byte, allowed ...string) {
 }
 
 // Secrets that containers have as variables or arguments are in what containerd keeps
-// of its containers (its database and their OCI configurations): outside podd's hands,
+// of its containers (its database and their OCI configurations), and, while a command is
+// started in one, in the temporary file that runc reads it from: outside podd's hands,
 // as in the containers themselves.
 var inContainers = []string{"env", "envFrom", "arg"}
+
+// containerds are the places of containerd and of what it runs.
+func (e *env) containerds() []string {
+	return []string{filepath.Join(e.node.Root(), "containerd"), filepath.Join(e.node.State(), "containerd"), filepath.Join(e.node.State(), "tmp")}
+}
 
 // TestSecretsNeverReachADiskALogAnEventOrAnAnswer: values that were given in every way,
 // good and bad, are looked for wherever podd could have put them. Where it has files on
@@ -213,7 +219,7 @@ func (e *env) crashesWithoutACore(s *secrets, sig unix.Signal) {
 func (e *env) disksHaveNoSecrets(s *secrets, since time.Time) {
 	e.Helper()
 	files := 0
-	containerd := []string{filepath.Join(e.node.Root(), "containerd"), filepath.Join(e.node.State(), "containerd")}
+	containerd := e.containerds()
 	for _, top := range []string{e.node.Dir, "/var/log", "/var/lib/cni", "/var/lib/podd", "/run", "/etc"} {
 		err := filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
 			var on unix.Statfs_t
@@ -254,8 +260,9 @@ func (e *env) onlyVariablesAreInContainerd(s *secrets) {
 	places := []string{
 		filepath.Join(e.node.Root(), "containerd", "io.containerd.metadata.v1.bolt"),
 		filepath.Join(e.node.State(), "containerd", "io.containerd.runtime.v2.task"),
+		filepath.Join(e.node.State(), "tmp"),
 	}
-	for _, top := range []string{filepath.Join(e.node.Root(), "containerd"), filepath.Join(e.node.State(), "containerd")} {
+	for _, top := range e.containerds() {
 		_ = filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
 			var on unix.Statfs_t
 			if err != nil || unix.Statfs(path, &on) != nil {
