@@ -69,6 +69,9 @@ func (b *bench) shareOf(ctx context.Context, r *relay, of shape, rows shareRows)
 	return b.stopPods(ctx, colPodd, names, nil)
 }
 
+// maxOthers is how many pods there are beside a crowd, at most: any number that is enough.
+const maxOthers = 100
+
 // relayed starts a podd with a root directory of its own, whose runtime is the
 // relay.
 func (b *bench) relayed(ctx context.Context) (*podd, *relay, error) {
@@ -88,6 +91,7 @@ func (b *bench) relayed(ctx context.Context) (*podd, *relay, error) {
 		return nil, nil, errors.Join(err, r.close())
 	}
 	inner.Args = []string{"--root-dir", filepath.Join(dir, "root"), "--container-runtime-endpoint", "unix://" + socket}
+	inner.Config["maxPods"] = b.plan.crowd + maxOthers
 	p := &podd{Podd: inner}
 	if err := p.start(ctx); err != nil {
 		return nil, nil, errors.Join(err, p.stop(), r.close())
