@@ -13,6 +13,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"podd/internal/sender"
 )
 
 // bounds are those of the connections of one port.
@@ -103,7 +105,8 @@ func (g *guest) Close() error {
 
 // enter counts a connection, and closes the one that has to give way for it.
 func (d *door) enter(conn net.Conn) *guest {
-	g := &guest{Conn: conn, door: d, address: addressOf(conn.RemoteAddr()), idle: true}
+	from, _ := netip.ParseAddrPort(conn.RemoteAddr().String()) // a unix socket's peers are one
+	g := &guest{Conn: conn, door: d, address: sender.Of(from.Addr()), idle: true}
 	g.touch()
 	g.patience = time.AfterFunc(strangerTimeout, func() { _ = g.Close() })
 	if d.bounds.known == 0 {
@@ -386,25 +389,6 @@ func (p *passed) Close() error {
 
 // Addr implements net.Listener.
 func (p *passed) Addr() net.Addr { return p.addr }
-
-// addressOf is who counts as one: an IPv4 address, or the network of an IPv6 one, in which a
-// host chooses its addresses itself.
-func addressOf(addr net.Addr) netip.Prefix {
-	tcp, ok := addr.(*net.TCPAddr)
-	if !ok {
-		return netip.Prefix{}
-	}
-	ip := tcp.AddrPort().Addr().Unmap()
-	bits := ip.BitLen()
-	if ip.Is6() {
-		bits = 64
-	}
-	p, err := ip.WithZone("").Prefix(bits)
-	if err != nil {
-		return netip.Prefix{}
-	}
-	return p
-}
 
 // isClosed says that a listener or a server ended because it was told to.
 func isClosed(err error) bool {

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"sync"
 	"time"
@@ -13,6 +12,8 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 
 	"golang.org/x/time/rate"
+
+	"podd/internal/sender"
 )
 
 // The bounds of reviews: whoever reaches the port can make up tokens, and podd would ask the
@@ -170,7 +171,8 @@ func (t *tokens) forget(hash tokenHash) {
 func (t *tokens) admit(from string) (leave func(), ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	s := t.sourceLocked(addressOf(from))
+	address, _ := netip.ParseAddrPort(from)
+	s := t.sourceLocked(sender.Of(address.Addr()))
 	if t.inFlight >= maxStrangerReviews || s.inFlight >= maxSourceReviews || !s.limit.Allow() {
 		return nil, false
 	}
@@ -220,27 +222,4 @@ func (t *tokens) sourceLocked(address netip.Prefix) *source {
 	s := newSource()
 	t.sources[address] = s
 	return s
-}
-
-// addressOf is who counts as one sender: an IPv4 address, or the network of an IPv6 one, in
-// which a host chooses its addresses itself.
-func addressOf(remote string) netip.Prefix {
-	host, _, err := net.SplitHostPort(remote)
-	if err != nil {
-		return netip.Prefix{}
-	}
-	ip, err := netip.ParseAddr(host)
-	if err != nil {
-		return netip.Prefix{}
-	}
-	ip = ip.Unmap()
-	bits := ip.BitLen()
-	if ip.Is6() {
-		bits = 64
-	}
-	p, err := ip.WithZone("").Prefix(bits)
-	if err != nil {
-		return netip.Prefix{}
-	}
-	return p
 }

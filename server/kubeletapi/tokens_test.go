@@ -191,22 +191,3 @@ func TestSourcesAreBounded(t *testing.T) {
 		t.Errorf("%d accepted tokens are known", n)
 	}
 }
-
-func TestWhichAddressesAreOneSender(t *testing.T) {
-	for _, c := range []struct {
-		a, b string
-		one  bool
-	}{
-		{"192.0.2.1:1", "192.0.2.1:2", true},
-		{"192.0.2.1:1", "192.0.2.2:1", false},
-		{"[::ffff:192.0.2.1]:1", "192.0.2.1:1", true},
-		{"[2001:db8::1]:1", "[2001:db8::2]:1", true},
-		{"[2001:db8::1]:1", "[2001:db8:0:1::1]:1", false},
-		{"[fe80::1%eth0]:1", "[fe80::2%eth1]:1", true},
-		{"@", "", true},
-	} {
-		if got := addressOf(c.a) == addressOf(c.b); got != c.one {
-			t.Errorf("%s and %s: one sender: got %v, want %v", c.a, c.b, got, c.one)
-		}
-	}
-}
