@@ -25,7 +25,7 @@ func (c *Client) StopContainer(ctx context.Context, id string, grace time.Durati
 	case err == nil || gone(err):
 		return nil
 	case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
-		return fmt.Errorf("%w: it was to be killed and has not exited: its processes wait in the kernel for a device or a server, or the runtime hangs", err)
+		return fmt.Errorf("%w: it was to be killed and has not exited: its processes wait in the kernel for a device or a server, or the runtime hangs or is overloaded", err)
 	}
 	return err
 }

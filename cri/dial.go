@@ -209,7 +209,7 @@ func (c *Conn) wrongVersion(spoken string) error {
 func (c *Conn) intercept(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	name := path.Base(method)
 	if turns := c.slots[kindOf(name)]; turns != nil {
-		leave, err := turns.Enter(ctx)
+		leave, err := turns.Enter(ctx, restOf(req))
 		if err != nil {
 			return status.FromContextError(ctx.Err()).Err()
 		}

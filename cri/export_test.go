@@ -44,3 +44,6 @@ func (c *Client) AskSandbox(ctx context.Context, id string) error {
 
 // Dropped is how many connections were dropped because they stood still.
 func (c *Conn) Dropped() uint64 { return c.stall.dropped.Load() }
+
+// RestOf is when a call makes the runtime work at nothing.
+var RestOf = restOf

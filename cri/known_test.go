@@ -9,8 +9,11 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"podd/cri"
 	"podd/internal/pod"
+	"podd/internal/slots"
 )
 
 // follow reads the runtime's events until the test ends, and returns once the roster
@@ -238,7 +241,6 @@ func TestCallsInFlightAreBounded(t *testing.T) {
 		t.Run(method, func(t *testing.T) {
 			release := r.srv.Hang(method)
 			var wg sync.WaitGroup
-			began := time.Now()
 			for i := range many {
 				wg.Go(func() {
 					if err := call(t.Context(), i); err != nil {
@@ -254,13 +256,32 @@ func TestCallsInFlightAreBounded(t *testing.T) {
 			}
 			most = max(most, r.srv.Waiting(method))
 			bound := 16
-			if method == "StopContainer" { // so many more each second, for those only wait for theirs to end
-				bound = 8 * (1 + int(time.Since(began)/time.Second))
+			if method == "StopContainer" { // a grace of a second is no rest
+				bound = 8
 			}
 			release()
 			wg.Wait()
 			if most > bound {
 				t.Errorf("got %d in flight at once, want at most %d", most, bound)
+			}
+		})
+	}
+}
+
+// TestAStopRestsBetweenItsSignalAndTheEndOfItsGrace: no other call does.
+func TestAStopRestsBetweenItsSignalAndTheEndOfItsGrace(t *testing.T) {
+	for name, tc := range map[string]struct {
+		call any
+		want slots.Rest
+	}{
+		"a stop":         {&runtimeapi.StopContainerRequest{Timeout: 30}, slots.Rest{From: time.Second, To: 30 * time.Second}},
+		"a kill":         {&runtimeapi.StopContainerRequest{}, slots.Rest{From: time.Second}},
+		"another call":   {&runtimeapi.StopPodSandboxRequest{}, slots.Rest{}},
+		"a long command": {&runtimeapi.ExecSyncRequest{Timeout: 30}, slots.Rest{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := cri.RestOf(tc.call); got != tc.want {
+				t.Errorf("got %+v, want %+v", got, tc.want)
 			}
 		})
 	}

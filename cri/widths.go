@@ -3,6 +3,8 @@ package cri
 import (
 	"time"
 
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
 	"podd/internal/slots"
 )
 
@@ -23,31 +25,33 @@ const (
 	unbounded // health checks, which must not wait; pulls, which images bounds
 )
 
-// stopPatience is callPatience of stops. What makes the runtime work is the signal; a
-// container that uses its grace period up is only waited for, and so are all that were
-// signalled with it.
-const stopPatience = time.Second
+// signalTime is how long a stop makes the runtime work until its container has the signal.
+// After that the stop only waits, until the grace period ends and the runtime kills the
+// container: it rests.
+const signalTime = time.Second
 
 // width bounds the calls of a kind in flight.
 type width struct {
 	atWork int
-	// hanging are those that may go on besides after the patience.
-	hanging  int
-	patience time.Duration
+	// beside are those that may go on besides: they hang, or rest.
+	beside int
 }
 
 // widths are those of all bounded kinds. A runtime that gets thousands at once serves none
-// of them in time: each StopContainer of 1,000 took longer than its deadline. And a gRPC connection may block for good when more
-// frames are queued on it than its two ends count (grpc-go 1.82 to 1.84).
+// of them in time: each StopContainer of 1,000 took longer than its deadline. And a gRPC
+// connection may block for good when more frames are queued on it than its two ends count
+// (grpc-go 1.82 to 1.84).
 //
-// A stop that waits for a grace period to end is only an open stream. The bound of those is
-// twice as many as a node has pods, so that no pod's grace period waits for another's.
+// A stop that rests is only an open stream. The bound of those is twice as many as a node
+// has pods, so that no pod's grace period waits for another's. What is killed at the end of
+// its grace makes the runtime work as much as the signal did, so that the next are stopped
+// when those are gone: the first of a storm are gone first.
 var widths = map[kind]width{
-	looking:   {16, 32, callPatience},
-	starting:  {16, 48, callPatience},
-	stopping:  {8, 4096, stopPatience},
-	removing:  {8, 48, callPatience},
-	executing: {32, 64, callPatience},
+	looking:   {16, 32},
+	starting:  {16, 48},
+	stopping:  {8, 4096},
+	removing:  {8, 48},
+	executing: {32, 64},
 }
 
 var kinds = map[string]kind{
@@ -68,11 +72,19 @@ func kindOf(method string) kind {
 	return unbounded
 }
 
+// restOf is when a call makes the runtime work at nothing.
+func restOf(req any) slots.Rest {
+	if stop, ok := req.(*runtimeapi.StopContainerRequest); ok {
+		return slots.Rest{From: signalTime, To: time.Duration(stop.GetTimeout()) * time.Second}
+	}
+	return slots.Rest{}
+}
+
 // newSlots returns the slots of each kind of call.
 func newSlots() map[kind]*slots.Slots {
 	all := make(map[kind]*slots.Slots, len(widths))
 	for k, w := range widths {
-		all[k] = slots.New(w.atWork, w.hanging, w.patience)
+		all[k] = slots.New(w.atWork, w.beside, callPatience)
 	}
 	return all
 }

@@ -2,94 +2,175 @@
 //
 // Whoever waits for a slot gets it in the order of arrival. A holder that takes long is
 // not to delay all others: with a patience, its slot becomes free although it goes on,
-// as long as no more than a bounded number of holders have done so.
+// as long as no more than a bounded number of holders have done so. One that has nothing
+// to do for a while rests: others have its slot meanwhile.
 package slots
 
 import (
 	"context"
+	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
-
-	"golang.org/x/sync/semaphore"
 )
 
 // Slots is a number of slots. Create it with New; its methods are safe for concurrent use.
 type Slots struct {
-	free     *semaphore.Weighted
-	slow     *semaphore.Weighted
+	n, slow  int
 	patience time.Duration
-	waiting  atomic.Int64
+
+	mu      sync.Mutex
+	working int             // holders with a slot, more than n after a rest; guarded by mu
+	without int             // holders that go on without one; guarded by mu
+	queue   []chan struct{} // each is closed when its waiter has a slot; guarded by mu
 }
 
+// Rest is when a holder has nothing to do, as times after its entry. One with To no
+// later than From does not rest.
+type Rest struct{ From, To time.Duration }
+
 // New returns n slots. A holder that still has its slot after the patience gives it up
-// and goes on without one; at most slow holders go on like that, so that n+slow bounds
-// those in flight. With slow 0 or patience 0, a slot is held until its holder leaves.
+// and goes on without one; at most slow holders go on like that or rest, so that n+slow
+// bounds those in flight. With slow 0 or patience 0, a slot is held until its holder leaves.
 func New(n, slow int, patience time.Duration) *Slots {
-	return &Slots{free: semaphore.NewWeighted(int64(n)), slow: semaphore.NewWeighted(int64(slow)), patience: patience}
+	return &Slots{n: n, slow: slow, patience: patience}
 }
 
 // Enter waits for a slot and returns the function that frees it, which may be called
 // more than once. It blocks until a slot is free or ctx ends, and then returns the
 // cause.
-func (s *Slots) Enter(ctx context.Context) (leave func(), err error) {
+//
+// A holder that rests gives its slot up. After its rest it has one again without waiting,
+// for what it does then cannot be put off: nobody else enters until so many have left
+// that there is a slot to spare. Its patience counts from then.
+func (s *Slots) Enter(ctx context.Context, rest Rest) (leave func(), err error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	if !s.free.TryAcquire(1) {
-		s.waiting.Add(1)
-		err := s.free.Acquire(ctx, 1)
-		s.waiting.Add(-1)
-		if err != nil {
-			return nil, context.Cause(ctx)
-		}
+	if err := s.acquire(ctx); err != nil {
+		return nil, err
 	}
-	h := &holder{slots: s, of: s.free}
-	if s.patience > 0 {
-		h.mu.Lock() // the timer may fire before it is assigned
-		h.timer = time.AfterFunc(s.patience, h.giveUp)
-		h.mu.Unlock()
+	h := &holder{slots: s, state: working}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case rest.To > rest.From:
+		h.back = time.Now().Add(rest.To)
+		h.timer = time.AfterFunc(rest.From, h.next)
+	case s.patience > 0:
+		h.timer = time.AfterFunc(s.patience, h.next)
 	}
 	return h.leave, nil
 }
 
-// Waiting is the number of those that wait for a slot now.
-func (s *Slots) Waiting() int { return int(s.waiting.Load()) }
-
-// holder is one that has entered.
-type holder struct {
-	slots *Slots
-
-	mu    sync.Mutex
-	timer *time.Timer         // nil without a patience; guarded by mu
-	of    *semaphore.Weighted // what leave releases; nil after that; guarded by mu
+// acquire waits for a slot.
+func (s *Slots) acquire(ctx context.Context) error {
+	s.mu.Lock()
+	if s.working < s.n && len(s.queue) == 0 {
+		s.working++
+		s.mu.Unlock()
+		return nil
+	}
+	mine := make(chan struct{})
+	s.queue = append(s.queue, mine)
+	s.mu.Unlock()
+	select {
+	case <-mine:
+		return nil
+	case <-ctx.Done():
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if i := slices.Index(s.queue, mine); i >= 0 {
+		s.queue = slices.Delete(s.queue, i, i+1)
+	} else { // it had just got one
+		s.working--
+		s.grant()
+	}
+	return context.Cause(ctx)
 }
 
-// giveUp frees the slot of a holder that takes long. Where too many have done that
-// already, it tries again later.
-func (h *holder) giveUp() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.of == nil {
-		return
+// grant gives free slots to those who wait. It is called with mu held.
+func (s *Slots) grant() {
+	for s.working < s.n && len(s.queue) > 0 {
+		close(s.queue[0])
+		s.queue[0] = nil
+		s.queue = s.queue[1:]
+		s.working++
 	}
-	if !h.slots.slow.TryAcquire(1) {
-		h.timer.Reset(h.slots.patience)
+}
+
+// Waiting is the number of those that wait for a slot now.
+func (s *Slots) Waiting() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.queue)
+}
+
+// state is what a holder is doing.
+type state int
+
+const (
+	working state = iota
+	resting
+	hanging // it has given its slot up for good
+	left
+)
+
+// holder is one that has entered. Its fields are guarded by the mutex of its slots.
+type holder struct {
+	slots *Slots
+	back  time.Time // the end of its rest; zero without one, and after it
+	state state
+	timer *time.Timer // nil without a patience
+}
+
+// next is what a holder does when its time has come. One that is to give its slot up, where
+// too many have done that already, tries again later.
+func (h *holder) next() {
+	s := h.slots
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	pause := time.Until(h.back)
+	switch {
+	case h.state == resting:
+		h.state, h.back = working, time.Time{}
+		s.working, s.without = s.working+1, s.without-1
+		h.restart(s.patience)
+	case h.state != working:
 		return
+	case s.without >= s.slow:
+		h.restart(s.patience)
+		return
+	default:
+		s.working, s.without = s.working-1, s.without+1
+		if h.state = hanging; pause > 0 {
+			h.state = resting
+			h.restart(pause)
+		}
 	}
-	h.of.Release(1)
-	h.of = h.slots.slow
+	s.grant()
+}
+
+// restart has next called later; without a patience, not again.
+func (h *holder) restart(after time.Duration) {
+	if after > 0 {
+		h.timer.Reset(after)
+	}
 }
 
 func (h *holder) leave() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.of == nil {
-		return
+	s := h.slots
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch h.state {
+	case working:
+		s.working--
+	case resting, hanging:
+		s.without--
 	}
+	h.state = left
 	if h.timer != nil {
 		h.timer.Stop()
 	}
-	h.of.Release(1)
-	h.of = nil
+	s.grant()
 }

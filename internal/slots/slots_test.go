@@ -13,7 +13,7 @@ import (
 func TestSlotsAreGivenInTheOrderOfArrival(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := slots.New(1, 0, 0)
-		leave, err := s.Enter(t.Context())
+		leave, err := s.Enter(t.Context(), slots.Rest{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -21,7 +21,7 @@ func TestSlotsAreGivenInTheOrderOfArrival(t *testing.T) {
 		done := make(chan struct{})
 		for i := range 3 {
 			go func() {
-				leave, err := s.Enter(t.Context())
+				leave, err := s.Enter(t.Context(), slots.Rest{})
 				if err != nil {
 					t.Error(err)
 					return
@@ -57,7 +57,7 @@ func TestWhoHangsDelaysNobodyForLongAndNoMoreThanTheBoundHang(t *testing.T) {
 		enter := func(within time.Duration) error {
 			ctx, cancel := context.WithTimeout(t.Context(), within)
 			defer cancel()
-			leave, err := s.Enter(ctx)
+			leave, err := s.Enter(ctx, slots.Rest{})
 			if err == nil {
 				inFlight = append(inFlight, leave)
 			}
@@ -99,16 +99,86 @@ func TestWhoHangsDelaysNobodyForLongAndNoMoreThanTheBoundHang(t *testing.T) {
 
 func TestWaitingEndsWithTheContextsCause(t *testing.T) {
 	s := slots.New(1, 0, 0)
-	if _, err := s.Enter(t.Context()); err != nil {
+	if _, err := s.Enter(t.Context(), slots.Rest{}); err != nil {
 		t.Fatal(err)
 	}
 	why := errors.New("the pod is being stopped")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(why)
-	if _, err := s.Enter(ctx); !errors.Is(err, why) {
+	if _, err := s.Enter(ctx, slots.Rest{}); !errors.Is(err, why) {
 		t.Errorf("got %v, want %v", err, why)
 	}
 	if n := s.Waiting(); n != 0 {
 		t.Errorf("got %d waiting, want none", n)
 	}
+}
+
+// TestWhoRestsHasItsSlotBackAtOnce: others have it meanwhile, and nobody enters after the
+// rest until there is a slot to spare.
+func TestWhoRestsHasItsSlotBackAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := slots.New(1, 10, time.Minute)
+		began := time.Now()
+		enter := func(rest slots.Rest) (leave func(), after time.Duration) {
+			leave, err := s.Enter(t.Context(), rest)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return leave, time.Since(began)
+		}
+		first, _ := enter(slots.Rest{From: time.Second, To: 30 * time.Second})
+		second, after := enter(slots.Rest{})
+		if after != time.Second {
+			t.Errorf("the second entered after %v, want 1s: the first rests", after)
+		}
+		time.Sleep(30 * time.Second) // the first is at work again, beside the second
+		second()
+		entered := make(chan time.Duration)
+		go func() {
+			leave, after := enter(slots.Rest{})
+			entered <- after
+			leave()
+		}()
+		synctest.Wait()
+		if n := s.Waiting(); n != 1 {
+			t.Errorf("got %d waiting, want 1: the first is at work", n)
+		}
+		time.Sleep(4 * time.Second)
+		first()
+		if after := <-entered; after != 35*time.Second {
+			t.Errorf("the third entered after %v, want 35s, when the first left", after)
+		}
+	})
+}
+
+// TestARestThatIsNoRest: one that would be over before it begins, and one of a holder that
+// leaves during it.
+func TestARestThatIsNoRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := slots.New(1, 10, time.Minute)
+		leave, err := s.Enter(t.Context(), slots.Rest{From: time.Second, To: time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 59*time.Second)
+		defer cancel()
+		if _, err := s.Enter(ctx, slots.Rest{}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v, want no slot within the patience", err)
+		}
+		leave()
+		leave, err = s.Enter(t.Context(), slots.Rest{From: time.Second, To: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		leave()
+		time.Sleep(2 * time.Hour)
+		for range 2 {
+			leave, err := s.Enter(t.Context(), slots.Rest{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			leave()
+		}
+	})
 }
