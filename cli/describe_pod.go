@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 
+	"podd/inspect"
 	"podd/internal/pod"
 	"podd/server"
 )
@@ -49,7 +50,7 @@ func (d *description) write(w io.Writer) error {
 	s.values(0, "Node-Selectors", pairs(p.Spec.NodeSelector))
 	s.values(0, "Tolerations", tolerations(p.Spec.Tolerations))
 	s.field(0, "Manifest", cmp.Or(d.Origin, none))
-	ownSettings(s, p)
+	settings(s, inspect.Settings(p))
 	if len(d.problems) > 0 {
 		s.heading(0, "Problems", false)
 		for _, problem := range d.problems {
@@ -83,26 +84,6 @@ func (d *description) header(s *sheet) {
 	}
 	s.values(0, "Labels", pairs(p.Labels))
 	s.values(0, "Annotations", annotations(p.Annotations))
-}
-
-// ownSettings writes what the pod's annotations for podd come to, as far as they are valid
-// and the node's budget has room for them.
-func ownSettings(s *sheet, p *v1.Pod) {
-	if own, _ := pod.BackOffOf(p); own != (pod.BackOff{}) {
-		var parts []string
-		for _, part := range []struct {
-			what string
-			wait time.Duration
-		}{{"first", own.Initial}, {"at most", own.Max}, {"after exit code 0", own.Success}} {
-			if part.wait > 0 {
-				parts = append(parts, fmt.Sprintf("%s %s", part.what, part.wait))
-			}
-		}
-		s.field(0, "Restart Back-Off", strings.Join(parts, ", "))
-	}
-	if pace, _ := pod.ProbeUntilSuccess(p); pace > 0 {
-		s.field(0, "Probe Period", fmt.Sprintf("%s until the first success", pace))
-	}
 }
 
 // state writes the pod's status and its addresses.

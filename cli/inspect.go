@@ -72,6 +72,7 @@ func writeInspection(out io.Writer, p inspect.Pod, width int) error {
 	s.field(0, "Pod", p.Namespace+"/"+p.Name)
 	s.field(0, "UID", p.UID)
 	s.field(0, "Runtime", p.Runtime)
+	settings(s, p.Settings)
 	if err := s.writeTo(out); err != nil {
 		return err
 	}
@@ -93,6 +94,13 @@ func writeInspection(out io.Writer, p inspect.Pod, width int) error {
 		}
 	}
 	return nil
+}
+
+// settings writes what the annotations of a pod ask of podd.
+func settings(s *sheet, all []inspect.Setting) {
+	for _, one := range all {
+		s.field(0, one.Name, one.Value)
+	}
 }
 
 // about describes the container besides its name.

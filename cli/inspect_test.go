@@ -13,6 +13,7 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
 	"podd/inspect"
+	"podd/internal/pod"
 	"podd/server"
 )
 
@@ -35,9 +36,10 @@ func TestInspectIsATableWithItsDifferencesMarked(t *testing.T) {
 	read("pod.yaml", p)
 	read("containerd-bound.json", &info)
 	p.Spec.SecurityContext.RunAsUser, p.Spec.Containers[0].VolumeMounts[0].ReadOnly = new(int64), true
+	p.Annotations = map[string]string{pod.AnnotationBackOffInitial: "100ms", pod.AnnotationBackOffMax: "1m", pod.AnnotationRestartOnChange: "true", pod.AnnotationProbeUntilSuccess: "50ms"}
 	rows := inspect.Compare(inspect.Input{Pod: p, Container: &p.Spec.Containers[0], Spec: info.Spec})
 	var out strings.Builder
-	err := writeInspection(&out, inspect.Pod{Namespace: "default", Name: "inspect-vm", UID: "uid", Runtime: "containerd v2.4.2", Containers: []inspect.Container{
+	err := writeInspection(&out, inspect.Pod{Namespace: "default", Name: "inspect-vm", UID: "uid", Runtime: "containerd v2.4.2", Settings: inspect.Settings(p), Containers: []inspect.Container{
 		{Name: "bound", ID: "c98bc50e52a2", State: "running", PID: 16196, Rows: rows},
 		{Name: "late", Message: "there is no container yet\x1b"},
 	}}, 0)

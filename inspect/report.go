@@ -8,7 +8,9 @@ type Pod struct {
 	Name      string `json:"name"`
 	UID       string `json:"uid"`
 	// Runtime is the container runtime's name and version.
-	Runtime    string      `json:"runtime"`
+	Runtime string `json:"runtime"`
+	// Settings are what the pod's annotations ask of podd.
+	Settings   []Setting   `json:"settings,omitempty"`
 	Containers []Container `json:"containers"`
 }
 

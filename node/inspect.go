@@ -32,7 +32,7 @@ func (a answers) Inspect(ctx context.Context, p *v1.Pod, container string) (any,
 
 // pod inspects all containers in turn, or the named one.
 func (i inspector) pod(ctx context.Context, p *v1.Pod, container string) (inspect.Pod, error) {
-	out := inspect.Pod{Namespace: p.Namespace, Name: p.Name, UID: string(p.UID), Runtime: i.runtime.Name + " " + i.runtime.Version}
+	out := inspect.Pod{Namespace: p.Namespace, Name: p.Name, UID: string(p.UID), Runtime: i.runtime.Name + " " + i.runtime.Version, Settings: inspect.Settings(p)}
 	for c := range pod.ContainerSpecs(&p.Spec) {
 		if container != "" && c.Name != container {
 			continue
