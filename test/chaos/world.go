@@ -93,8 +93,9 @@ func newWorld(ctx context.Context, o options) (w *world, err error) {
 	if err := copyFile(o.self, w.self(), 0o755); err != nil {
 		return nil, err
 	}
-	// A small one, which can be filled.
-	if w.disk, err = testnode.NewDisk(filepath.Join(w.dir, "d"), filepath.Join(w.dir, "disk"), 700<<20); err != nil {
+	// A small one, which can be filled; a pod takes some eighty inodes, which are 1.3 MiB.
+	size := int64(700+2*o.flood) << 20
+	if w.disk, err = testnode.NewDisk(filepath.Join(w.dir, "d"), filepath.Join(w.dir, "disk"), size); err != nil {
 		return nil, err
 	}
 	if w.node, err = testnode.NewNode(ctx, w.disk.Dir, o.bundle); err != nil {
