@@ -20,7 +20,8 @@ const (
 	looking  kind = iota // reads from the runtime's memory
 	starting             // sandboxes and containers come
 	stopping             // containers are stopped
-	removing             // sandboxes are stopped, and everything is removed
+	leaving              // sandboxes are stopped
+	removing             // what is stopped is removed
 	executing
 	unbounded // health checks, which must not wait; pulls, which images bounds
 )
@@ -45,11 +46,13 @@ type width struct {
 // A stop that rests is only an open stream. The bound of those is twice as many as a node
 // has pods, so that no pod's grace period waits for another's. What is killed at the end of
 // its grace makes the runtime work as much as the signal did, so that the next are stopped
-// when those are gone: the first of a storm are gone first.
+// when those are gone. The steps of a pod's end are kinds of their own: the last step of one
+// pod does not wait behind the first of hundreds, and the first of a storm are gone first.
 var widths = map[kind]width{
 	looking:   {16, 32},
 	starting:  {16, 48},
 	stopping:  {8, 4096},
+	leaving:   {8, 48},
 	removing:  {8, 48},
 	executing: {32, 64},
 }
@@ -59,8 +62,8 @@ var kinds = map[string]kind{
 	"ContainerStats": looking, "ImageStatus": looking, "ListImages": looking,
 	"RunPodSandbox": starting, "CreateContainer": starting, "StartContainer": starting,
 	"UpdateContainerResources": starting, "ReopenContainerLog": starting,
-	"StopContainer":  stopping,
-	"StopPodSandbox": removing, "RemovePodSandbox": removing, "RemoveContainer": removing, "RemoveImage": removing,
+	"StopContainer": stopping, "StopPodSandbox": leaving,
+	"RemovePodSandbox": removing, "RemoveContainer": removing, "RemoveImage": removing,
 	"ExecSync": executing, "Exec": executing, "Attach": executing, "PortForward": executing, "CheckpointContainer": executing,
 }
 
