@@ -10,7 +10,7 @@ import (
 
 // startMissing starts workers for desired pods that have none and may have one.
 func (a *Agent) startMissing(ctx context.Context, missing []*pod.Desired) {
-	held := a.heldNames()
+	held := a.heldNames(missing)
 	candidates := make([]plan.Candidate, len(missing))
 	for i, d := range missing {
 		candidates[i] = a.candidate(d)
@@ -46,18 +46,26 @@ func (a *Agent) delete(d *pod.Desired) {
 	}
 }
 
-// heldNames are the namespace/names that must not be started: a worker has them, or a
-// running pod that may turn out to be orphaned.
-func (a *Agent) heldNames() map[string]bool {
-	held := make(map[string]bool)
+// heldNames are those namespace/names of pods that must not be started: a worker has them,
+// or a running pod that may turn out to be orphaned.
+func (a *Agent) heldNames(of []*pod.Desired) map[string]bool {
+	held := make(map[string]bool, len(of))
+	for _, d := range of {
+		held[d.Name()] = false
+	}
+	hold := func(name string) {
+		if _, asked := held[name]; asked {
+			held[name] = true
+		}
+	}
 	a.mu.Lock()
 	for _, w := range a.workers {
-		held[w.name] = true
+		hold(w.name)
 	}
 	a.mu.Unlock()
 	for uid, g := range a.orphans {
 		if a.desired[uid] == nil {
-			held[g.Namespace+"/"+g.Name] = true
+			hold(g.Namespace + "/" + g.Name)
 		}
 	}
 	return held

@@ -20,14 +20,14 @@ type set struct {
 	// provisional are the sources whose last snapshot was.
 	provisional map[pod.Source]bool
 	// holders are the pods that were told, by name.
-	holders map[string]*pod.Desired
+	holders map[podKey]*pod.Desired
 	// objects are the same of ConfigMaps, Secrets, volumes and claims.
 	objects objectSet
 }
 
 func newSet(order []pod.Source) *set {
 	return &set{order: order, said: map[pod.Source][]*pod.Desired{},
-		told: map[pod.Source]map[pod.UID]*pod.Desired{}, provisional: map[pod.Source]bool{}, holders: map[string]*pod.Desired{},
+		told: map[pod.Source]map[pod.UID]*pod.Desired{}, provisional: map[pod.Source]bool{}, holders: map[podKey]*pod.Desired{},
 		objects: objectSet{said: map[pod.Source][]*pod.Object{}}}
 }
 
@@ -49,16 +49,17 @@ func (s *set) merge(snaps map[pod.Source]Snapshot) (removes, rest []pod.Update, 
 	chosen, losers := s.choose()
 	for _, name := range s.order {
 		want, had := chosen[name], s.told[name]
-		s.told[name] = make(map[pod.UID]*pod.Desired, len(want))
+		told := make(map[pod.UID]*pod.Desired, len(want))
+		s.told[name] = told
 		by := map[pod.Op][]*pod.Desired{}
 		for _, d := range want {
-			s.told[name][d.UID()] = d
+			told[d.UID()] = d
 			if op := change(had[d.UID()], d); op != "" {
 				by[op] = append(by[op], d)
 			}
 		}
 		for uid, d := range had {
-			if _, ok := s.told[name][uid]; !ok {
+			if _, ok := told[uid]; !ok {
 				by[pod.OpRemove] = append(by[pod.OpRemove], d)
 			}
 		}
@@ -144,6 +145,12 @@ type duplicate[T any] struct{ loser, holder T }
 
 type podDuplicate duplicate[*pod.Desired]
 
+// podKey is what only one pod has at a time. One is made of each pod whenever a source
+// says anything.
+type podKey struct{ namespace, name string }
+
+func keyOf(d *pod.Desired) podKey { return podKey{d.Pod.Namespace, d.Pod.Name} }
+
 // choose picks one pod for each name.
 func (s *set) choose() (map[pod.Source][]*pod.Desired, []podDuplicate) {
 	var all []*pod.Desired
@@ -152,10 +159,10 @@ func (s *set) choose() (map[pod.Source][]*pod.Desired, []podDuplicate) {
 	}
 	chosen, losers := choosePods(all, s.holders)
 	by := map[pod.Source][]*pod.Desired{}
-	s.holders = make(map[string]*pod.Desired, len(chosen))
+	s.holders = make(map[podKey]*pod.Desired, len(chosen))
 	for _, d := range chosen {
 		by[d.Source] = append(by[d.Source], d)
-		s.holders[d.Name()] = d
+		s.holders[keyOf(d)] = d
 	}
 	return by, losers
 }
@@ -168,9 +175,9 @@ const (
 	holderClaim // it is the holder
 )
 
-func choosePods(all []*pod.Desired, holders map[string]*pod.Desired) (chosen []*pod.Desired, losers []podDuplicate) {
-	chosen, lost := chooseOne(all, (*pod.Desired).Name, func(d *pod.Desired) int {
-		switch h := holders[d.Name()]; {
+func choosePods(all []*pod.Desired, holders map[podKey]*pod.Desired) (chosen []*pod.Desired, losers []podDuplicate) {
+	chosen, lost := chooseOne(all, keyOf, func(d *pod.Desired) int {
+		switch h := holders[keyOf(d)]; {
 		case h == nil:
 			return firstClaim
 		case h.UID() == d.UID():
@@ -189,18 +196,20 @@ func choosePods(all []*pod.Desired, holders map[string]*pod.Desired) (chosen []*
 // chooseOne splits candidates into one for each name, the first with the best
 // claim to it, and the rest.
 func chooseOne[T any, K comparable](all []T, name func(T) K, claim func(T) int) (chosen []T, losers []duplicate[T]) {
-	best := make(map[K]int, len(all))
-	rank := make(map[K]int, len(all))
+	type holder struct{ place, rank int }
+	best := make(map[K]holder, len(all))
 	for i, d := range all {
-		if c := claim(d); c > rank[name(d)] {
-			best[name(d)], rank[name(d)] = i, c
+		key := name(d)
+		if c := claim(d); c > best[key].rank {
+			best[key] = holder{i, c}
 		}
 	}
+	chosen = make([]T, 0, len(best))
 	for i, d := range all {
-		if holder := best[name(d)]; holder == i {
+		if of := best[name(d)]; of.place == i {
 			chosen = append(chosen, d)
 		} else {
-			losers = append(losers, duplicate[T]{loser: d, holder: all[holder]})
+			losers = append(losers, duplicate[T]{loser: d, holder: all[of.place]})
 		}
 	}
 	return chosen, losers
