@@ -3,6 +3,7 @@ package cli
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -172,6 +173,7 @@ func TestACopyResumesWhereItsSessionBrokeOff(t *testing.T) {
 	for name, tt := range map[string]struct {
 		retries int
 		breaks  []int // after so many bytes
+		how     error // they break; nil for broken
 		last    error // of the attempt after those
 		want    error
 		told    string
@@ -182,6 +184,7 @@ func TestACopyResumesWhereItsSessionBrokeOff(t *testing.T) {
 		"once too often":      {retries: 1, breaks: []int{1000, 1}, want: broken, told: "broken: resuming at byte 1000 (retry 1 of 1)\n"},
 		"as often as it must": {retries: -1, breaks: []int{512, 512, 40000}, told: "broken: resuming at byte 512 (retry 1)\nbroken: resuming at byte 1024 (retry 2)\nbroken: resuming at byte 41024 (retry 3)\n"},
 		"nothing came":        {retries: -1, breaks: []int{0}, told: "broken: resuming at byte 0 (retry 1)\n"},
+		"podd has just begun": {retries: -1, breaks: []int{512, 0}, how: notYet("starting"), told: "starting: resuming at byte 512 (retry 1)\nstarting: resuming at byte 512 (retry 2)\n"},
 		"tar's own failure":   {retries: -1, last: final, want: final},
 		"a refusal":           {retries: -1, last: answer("no such pod"), want: answer("no such pod")},
 	} {
@@ -197,7 +200,7 @@ func TestACopyResumesWhereItsSessionBrokeOff(t *testing.T) {
 					}
 					if attempt++; attempt <= len(tt.breaks) {
 						_, _ = to.Write(out[:tt.breaks[attempt-1]])
-						return broken
+						return cmp.Or(tt.how, broken)
 					}
 					_, _ = to.Write(out)
 					return tt.last

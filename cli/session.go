@@ -74,7 +74,11 @@ func upgrade(ctx context.Context, conn net.Conn, target, protocol string) (net.C
 	if response.StatusCode != http.StatusSwitchingProtocols {
 		text, _ := io.ReadAll(io.LimitReader(response.Body, 1024)) // for the error message
 		_ = response.Body.Close()
-		return nil, answer(printable(strings.TrimSpace(string(text))))
+		said := printable(strings.TrimSpace(string(text)))
+		if response.StatusCode == http.StatusServiceUnavailable {
+			return nil, notYet(said)
+		}
+		return nil, answer(said)
 	}
 	return &buffered{conn, in}, nil
 }
@@ -83,6 +87,11 @@ func upgrade(ctx context.Context, conn net.Conn, target, protocol string) (net.C
 type answer string
 
 func (a answer) Error() string { return string(a) }
+
+// notYet is what a daemon tells that has just started: the same request may be answered soon.
+type notYet string
+
+func (n notYet) Error() string { return string(n) }
 
 // buffered is a connection of which a reader has read ahead.
 type buffered struct {

@@ -225,8 +225,9 @@ func (c *Conn) intercept(ctx context.Context, method string, req, reply any, cc 
 	start := time.Now()
 	for {
 		dropped := c.stall.dropped.Load()
+		closing := c.stall.closing.Load()
 		err := invoke(ctx, method, req, reply, cc, opts...)
-		lost := status.Code(err) == codes.Unavailable && c.stall.dropped.Load() != dropped && ctx.Err() == nil
+		lost := status.Code(err) == codes.Unavailable && (closing || c.stall.dropped.Load() != dropped) && ctx.Err() == nil
 		if lost && isRepeatable(name) {
 			continue
 		}

@@ -165,9 +165,9 @@ func TestAContainerThatAnotherClientMadeIsSeen(t *testing.T) {
 	p := aPod("web")
 	s := r.sandbox(t, p, 0)
 	other := r.another(t)
-	before := l.of(p.UID)
+	eventually(t, "the sandbox' two events", func() bool { return l.of(p.UID) == 2 })
 	other.start(t, p, s, 0)
-	eventually(t, "its events", func() bool { return l.of(p.UID) > before })
+	eventually(t, "the container's two events", func() bool { return l.of(p.UID) == 4 })
 	if o := r.observe(t, p.UID); len(o.Containers) != 1 {
 		t.Errorf("got %d containers, want the other's", len(o.Containers))
 	}
@@ -241,6 +241,7 @@ func TestCallsInFlightAreBounded(t *testing.T) {
 		t.Run(method, func(t *testing.T) {
 			release := r.srv.Hang(method)
 			var wg sync.WaitGroup
+			began := time.Now()
 			for i := range many {
 				wg.Go(func() {
 					if err := call(t.Context(), i); err != nil {
@@ -258,6 +259,9 @@ func TestCallsInFlightAreBounded(t *testing.T) {
 			bound := 16
 			if method == "StopContainer" { // a grace of a second is no rest
 				bound = 8
+			}
+			if time.Since(began) > 10*time.Second {
+				bound += 48 // those that seem to hang by now let others pass
 			}
 			release()
 			wg.Wait()

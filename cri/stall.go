@@ -32,9 +32,11 @@ type stallWatch struct {
 	ping, fresh func(context.Context) error
 
 	// arrived counts what was read from the connection; dropped counts connections that
-	// were closed because they stood still.
+	// were closed because they stood still. closing says that one is being closed: a call
+	// that begins meanwhile may still get it.
 	arrived atomic.Uint64
 	dropped atomic.Uint64
+	closing atomic.Bool
 
 	mu       sync.Mutex
 	conn     net.Conn    // the newest; guarded by mu
@@ -97,9 +99,11 @@ func (s *stallWatch) close() {
 func (s *stallWatch) look() {
 	conn, quiet := s.quiet()
 	if quiet && s.standsStill(conn) {
+		s.closing.Store(true)
 		s.dropped.Add(1)
 		s.replaced.Inc()
 		_ = conn.Close() // gRPC connects anew, and fails the calls in flight
+		s.closing.Store(false)
 		s.log.Warn("the connection to the container runtime stood still, although the runtime answers on a new one: it was replaced, and its calls are made again",
 			"endpoint", s.endpoint, "calls", s.calls())
 	}

@@ -67,28 +67,31 @@ func TestAnInvalidDriverIsRejectedWithAReason(t *testing.T) {
 		spoil func(*fake)
 		// heard is the error for the registrar, empty for none; said the one for a pod.
 		heard, said string
+		late        bool // it answers, if ever, when nobody waits any more
 	}{
 		"lies about its name": {func(f *fake) { f.says = "other.example.com" },
-			`says that it is "other.example.com", and its registrar that it is "disk.example.com"`, `says that it is "other.example.com"`},
+			`says that it is "other.example.com", and its registrar that it is "disk.example.com"`, `says that it is "other.example.com"`, false},
 		"is of another kind": {func(f *fake) { f.kind = "DevicePlugin" },
-			"no handler registered for plugin type: DevicePlugin", "no handler registered for plugin type: DevicePlugin"},
+			"no handler registered for plugin type: DevicePlugin", "no handler registered for plugin type: DevicePlugin", false},
 		"has no version": {func(f *fake) { f.versions = nil },
-			"empty array for supported versions", "empty array"},
+			"empty array for supported versions", "empty array", false},
 		"has an unsupported version": {func(f *fake) { f.versions = []string{"2.0.0"} },
-			"could not find a highest supported version", "could not find a highest"},
+			"could not find a highest supported version", "could not find a highest", false},
 		"does not know its node": {func(f *fake) {
 			f.on("NodeGetInfo", func(context.Context) error { return status.Error(codes.Internal, "no such node") })
-		}, "no such node", "no such node"},
+		}, "no such node", "no such node", false},
 		"answers its registrar late": {func(f *fake) {
 			f.on("GetInfo", func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
-		}, "", "failed to get plugin info using RPC GetInfo"},
+		}, "", "failed to get plugin info using RPC GetInfo", true},
 		"answers late itself": {func(f *fake) {
 			f.on("NodeGetInfo", func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
-		}, "DeadlineExceeded", "DeadlineExceeded"},
+		}, "DeadlineExceeded", "DeadlineExceeded", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t, "", func(v *Volumes) {
-				v.registry.times.info, v.registry.times.node = 200*time.Millisecond, 200*time.Millisecond
+				if tc.late {
+					v.registry.times.info, v.registry.times.node = 200*time.Millisecond, 200*time.Millisecond
+				}
 			})
 			f := newFake(t, driverName)
 			tc.spoil(f)

@@ -218,7 +218,7 @@ func (n *Node) newServer() error {
 	n.server = server.New(server.Config{
 		KubeletAddress: api.address, KubeletTLS: api.tls, KubeletGuard: api.guard, KubeletTrusts: api.trusts, Kubelet: n.kubeletOptions(),
 		Socket: n.cfg.Socket(), ReadOnlyAddress: n.cfg.ReadOnlyAddress, HealthzAddress: n.cfg.HealthzAddress,
-		Version: n.own.Version, NodeName: n.cfg.NodeName, Pods: n.status, Problems: n.problems.list,
+		Version: n.own.Version, NodeName: n.cfg.NodeName, Pods: n.status, Expects: n.agent.Expects, Problems: n.problems.list,
 		Events: func(namespace, name string) []*v1.Event {
 			return n.recorder.List(events.Filter{Namespace: namespace, Name: name})
 		},

@@ -20,9 +20,8 @@ func (s *Server) checkpointGroup() group {
 }
 
 func (s *Server) checkpoint(w http.ResponseWriter, r *http.Request) {
-	p := s.podNamed(r.PathValue("namespace"), r.PathValue("pod"))
-	if p == nil {
-		http.Error(w, "pod does not exist", http.StatusNotFound)
+	p, ok := s.requestedPod(w, r)
+	if !ok {
 		return
 	}
 	name := r.PathValue("container")

@@ -30,9 +30,8 @@ func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
 		complain(w, http.StatusUnprocessableEntity, err.Error())
 		return
 	}
-	p := s.podNamed(r.PathValue("namespace"), r.PathValue("pod"))
-	if p == nil {
-		http.Error(w, "pod does not exist", http.StatusNotFound)
+	p, ok := s.requestedPod(w, r)
+	if !ok {
 		return
 	}
 	name := r.PathValue("container")

@@ -51,6 +51,9 @@ type Config struct {
 
 	Version Version
 	Pods    Pods
+	// Expects says of a pod that is not among Pods that it may be soon: podd has just
+	// started. nil for never.
+	Expects func(namespace, name string) bool
 	// Problems are those of the manifests; nil for none.
 	Problems func() []pod.Problem
 	// Events returns the events of the pods with that name (empty: all), oldest first.

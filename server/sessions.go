@@ -169,14 +169,20 @@ func commandOf(q url.Values) ([]string, error) {
 	return command, nil
 }
 
-// requestedPod is the pod that a path names; it answers for one that is not there.
+// requestedPod is the pod that a path names; it answers for one that is not there. A podd
+// that has just started does not say that a pod does not exist which it may be about to learn of.
 func (s *Server) requestedPod(w http.ResponseWriter, r *http.Request) (*v1.Pod, bool) {
-	p := s.podNamed(r.PathValue("namespace"), r.PathValue("pod"))
-	if uid := r.PathValue("uid"); p == nil || uid != "" && uid != string(p.UID) {
+	namespace, name := r.PathValue("namespace"), r.PathValue("pod")
+	p := s.podNamed(namespace, name)
+	switch uid := r.PathValue("uid"); {
+	case p == nil && s.config.Expects != nil && s.config.Expects(namespace, name):
+		http.Error(w, "podd has just started and has not looked at this pod yet: try again in some seconds", http.StatusServiceUnavailable)
+	case p == nil || uid != "" && uid != string(p.UID):
 		http.Error(w, "pod does not exist", http.StatusNotFound)
-		return nil, false
+	default:
+		return p, true
 	}
-	return p, true
+	return nil, false
 }
 
 // container is the ID of the running container that a path names; it answers for one that

@@ -237,6 +237,7 @@ func TestSessionsThatCannotBe(t *testing.T) {
 		{"POST", "/exec/shop/web/main?output=1", nil, 400, "give a command"},
 		{"POST", "/exec/shop/web/main?output=1&command=" + strings.Repeat("x", 129<<10), nil, 400, "at most 128 KiB"},
 		{"POST", "/exec/shop/nobody/main?output=1&command=sh", nil, 404, "pod does not exist"},
+		{"POST", "/exec/shop/late/main?output=1&command=sh", nil, 503, "podd has just started"},
 		{"POST", "/exec/shop/web/other-uid/main?output=1&command=sh", nil, 404, "pod does not exist"},
 		{"POST", "/exec/shop/web/nothing?output=1&command=sh", nil, 404, `container not found ("nothing")`},
 		{"POST", "/exec/shop/web/over?output=1&command=sh", nil, 404, `container not found ("over")`},
@@ -250,6 +251,7 @@ func TestSessionsThatCannotBe(t *testing.T) {
 	} {
 		_, s, rt, _ := sessionServer(t)
 		rt.fails = c.fails
+		s.config.Expects = func(namespace, name string) bool { return namespace+"/"+name == "shop/late" }
 		w := httptest.NewRecorder()
 		s.handler(api10250(s)).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), c.method, c.path, nil))
 		if w.Code != c.code || !strings.Contains(w.Body.String(), c.says) {

@@ -53,7 +53,7 @@ func TestImageVolumeIsLeftToTheRuntime(t *testing.T) {
 	}
 	for _, sub := range []string{"/etc", "a/../../b"} {
 		p.Spec.Containers[0].VolumeMounts[0].SubPath = sub
-		_, err := m.Mounts(p, &p.Spec.Containers[0], subPaths(p))
+		_, err := mountsOf(m, p)
 		mustSay(t, err, "must not")
 	}
 	mustTearDown(t, m, "u1")
@@ -63,7 +63,7 @@ func TestImageVolumeIsLeftToTheRuntime(t *testing.T) {
 func TestMountOfAnUnknownVolumeIsAConfigError(t *testing.T) {
 	m := newMounter(t)
 	p := withMounts(aPod("u1"), v1.VolumeMount{Name: "nope", MountPath: "/x"})
-	_, err := m.Mounts(p, &p.Spec.Containers[0], subPaths(p))
+	_, err := mountsOf(m, p)
 	mustSay(t, err, `cannot find volume "nope" to mount into container "c"`)
 	if r := pod.ReasonOf(err, ""); r != "CreateContainerConfigError" {
 		t.Errorf("got reason %q", r)
@@ -159,7 +159,7 @@ func TestSubPathCannotLeaveItsVolume(t *testing.T) {
 			for _, sub := range []string{"sub", "sub/deeper"} {
 				p := subPathPod("u1", sub, host("h", volume, v1.HostPathDirectory))
 				mustSetUp(t, m, p)
-				if mounts, err := m.Mounts(p, &p.Spec.Containers[0], subPaths(p)); err == nil {
+				if mounts, err := mountsOf(m, p); err == nil {
 					t.Errorf("%s was bound: %+v", sub, mounts)
 				}
 			}
@@ -201,7 +201,7 @@ func TestSubPathIsTheOpenedFileWhateverItsNameBecomes(t *testing.T) {
 	p := subPathPod("u1", "sub", host("h", volume, v1.HostPathDirectory))
 	mustSetUp(t, m, p)
 	for range 300 {
-		mounts, err := m.Mounts(p, &p.Spec.Containers[0], subPaths(p))
+		mounts, err := mountsOf(m, p)
 		if err != nil {
 			continue // rejected, or briefly missing
 		}

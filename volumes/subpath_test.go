@@ -63,7 +63,7 @@ func TestASubPathOfADeadVolumeSaysSo(t *testing.T) {
 	p := subPathPod("u1", "sub", host("h", dead, ""))
 	mustSetUp(t, m, p)
 	abort()
-	_, err := m.Mounts(p, &p.Spec.Containers[0], subPaths(p))
+	_, err := mountsOf(m, p)
 	mustSay(t, err, `subPath "sub" of volume "h" for container "c"`, "once the volume is mounted anew, the container starts")
 	mustTearDown(t, m, "u1")
 	mustBeGone(t, m, "u1")

@@ -146,11 +146,6 @@ func TestPluginThatHangsEndsWithThePull(t *testing.T) {
 	for range 2 {
 		go func() { _, err := ps.lookup(ctx, "reg.test/x", &v1.Pod{}); ended <- err }()
 	}
-	first, giveUp := context.WithCancel(t.Context())
-	giveUp()
-	if _, err := ps.lookup(first, "reg.test/x", &v1.Pod{}); !errors.Is(err, context.Canceled) {
-		t.Errorf("one that gives up: got %v", err)
-	}
 	var all []int
 	for len(all) == 0 {
 		if text, err := os.ReadFile(pid); err == nil {
@@ -161,6 +156,11 @@ func TestPluginThatHangsEndsWithThePull(t *testing.T) {
 			all = []int{plugin, child}
 		}
 		time.Sleep(time.Millisecond)
+	}
+	first, giveUp := context.WithCancel(t.Context())
+	giveUp()
+	if _, err := ps.lookup(first, "reg.test/x", &v1.Pod{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("one that gives up: got %v", err)
 	}
 	if err := syscall.Kill(all[0], 0); err != nil {
 		t.Errorf("others wait for the plugin: %v", err)

@@ -272,19 +272,27 @@ func plain(ctx context.Context, port int, path string) error {
 	return nil
 }
 
+// tries is how often a question is asked in a short attack before it counts as unanswered,
+// and the failure threshold of probes: podd closes what makes no progress for a second, and
+// a machine that is busy may stand still for as long. In a long attack, which has the machine
+// to itself, each question is answered at once.
+const tries = 3
+
 // attacked lets attackers at podd for a while, many at a time, and asks all along. Each
 // question must be answered.
 func (p *target) attacked(t *testing.T, attackers int, attack func(ctx context.Context, n int), ask func(context.Context) error) {
 	t.Helper()
-	length := 5 * time.Second
+	length, tries := 5*time.Second, tries
 	if text := os.Getenv("PODD_ATTACK_FOR"); text != "" {
 		var err error
 		if length, err = time.ParseDuration(text); err != nil {
 			t.Fatal(err)
 		}
+		tries = 1
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), length)
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
+	began := time.Now()
 	var wg sync.WaitGroup
 	for n := range attackers {
 		wg.Go(func() {
@@ -293,17 +301,18 @@ func (p *target) attacked(t *testing.T, attackers int, attack func(ctx context.C
 			}
 		})
 	}
-	answered := 0
-	for ctx.Err() == nil {
+	answered, failed := 0, 0
+	for answered == 0 || time.Since(began) < length {
 		if err := ask(t.Context()); err != nil {
-			t.Errorf("after %d answers: %v", answered, err)
-			break
+			t.Logf("after %d answers: %v", answered, err)
+			if failed++; failed == tries {
+				t.Errorf("a question was asked %d times and not answered", tries)
+				break
+			}
+		} else {
+			answered, failed = answered+1, 0
 		}
-		answered++
-		select {
-		case <-ctx.Done():
-		case <-time.After(100 * time.Millisecond):
-		}
+		time.Sleep(100 * time.Millisecond)
 	}
 	cancel()
 	wg.Wait()
@@ -311,9 +320,6 @@ func (p *target) attacked(t *testing.T, attackers int, attack func(ctx context.C
 	case <-p.ended:
 		t.Fatalf("podd ended: %v", p.cmd.ProcessState)
 	default:
-	}
-	if answered == 0 {
-		t.Error("nothing was answered")
 	}
 	t.Logf("%d answers", answered)
 }

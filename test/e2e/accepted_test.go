@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,9 +20,9 @@ func untilGate(name string) string {
 		"echo " + name + " >> /out/order; while :; do sleep 3600 & wait; done"
 }
 
-// gated is the manifest of a pod with that container, and a minute's grace.
+// gated is the manifest of a pod with that container, whose grace is longer than any test.
 func (e *env) gated(name string, spec ...string) string {
-	return strings.Replace(e.podOf(name, untilGate(name), spec...), "terminationGracePeriodSeconds: 5", "terminationGracePeriodSeconds: 60", 1)
+	return strings.Replace(e.podOf(name, untilGate(name), spec...), "terminationGracePeriodSeconds: 5", "terminationGracePeriodSeconds: 600", 1)
 }
 
 func (e *env) openGate() {
@@ -82,12 +83,14 @@ func TestAPodThatWasRenamedWhilePoddWasDownWaitsForTheOldOne(t *testing.T) {
 // running until it has ended, and then it has failed.
 func TestADeadlineThatPassedWhilePoddWasDown(t *testing.T) {
 	e := begin(t)
-	e.write("job.yaml", e.gated("job", "activeDeadlineSeconds: 3"))
-	started := time.Now()
+	// Long enough for the container to start on this machine, as busy as it is.
+	deadline := (3*time.Second + 20*e.floor()).Round(time.Second)
+	e.write("job.yaml", e.gated("job", fmt.Sprintf("activeDeadlineSeconds: %d", deadline/time.Second)))
 	e.ready("job")
+	ready := time.Now()
 	e.stop()
 	e.eventually("the deadline passes", func(context.Context) error {
-		if time.Since(started) < 4*time.Second {
+		if time.Since(ready) < deadline+time.Second {
 			return errors.New("it has not passed")
 		}
 		return nil
@@ -159,8 +162,9 @@ func TestDeletionGracePeriodSecondsOfAManifestIsItsGracePeriod(t *testing.T) {
 func TestAHookTooLongForAnAnnotationRunsWithoutItsManifest(t *testing.T) {
 	e := begin(t)
 	hook := "echo hook >> /out/order # " + strings.Repeat("x", 64<<10)
-	e.write("db.yaml", strings.Replace(e.podOf("db", "echo db >> /out/order; ${REST}"), "    command:",
-		"    lifecycle: {preStop: {exec: {command: [/bin/sh, -c, '"+hook+"']}}}\n    command:", 1))
+	manifest := strings.Replace(e.podOf("db", "echo db >> /out/order; ${REST}"), "    command:",
+		"    lifecycle: {preStop: {exec: {command: [/bin/sh, -c, '"+hook+"']}}}\n    command:", 1)
+	e.write("db.yaml", strings.Replace(manifest, "terminationGracePeriodSeconds: 5", "terminationGracePeriodSeconds: 60", 1))
 	p := e.ready("db")
 	e.stop()
 	e.remove("db.yaml")

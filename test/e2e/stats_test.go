@@ -220,6 +220,13 @@ func TestThreeFacesOfWhatAPodUses(t *testing.T) {
 		return nil
 	})
 
+	// Who asks waits for the count of a fresh runtime's snapshots for a second at most.
+	e.eventually("the runtime's snapshots have been counted", func(context.Context) error {
+		if r := e.faces().summary.Node.Runtime; r == nil || r.ImageFs == nil || r.ImageFs.UsedBytes == nil || r.ContainerFs == nil || r.ContainerFs.UsedBytes == nil {
+			return fmt.Errorf("got %s", asJSON(r))
+		}
+		return nil
+	})
 	of := []string{"namespace", p.Namespace, "pod", p.Name, "container", "main"}
 	pod := []string{"namespace", p.Namespace, "pod", p.Name}
 	start, begun := e.control(p, true, cpuTime), time.Now()
