@@ -47,3 +47,6 @@ func (c *Conn) Dropped() uint64 { return c.stall.dropped.Load() }
 
 // RestOf is when a call makes the runtime work at nothing.
 var RestOf = restOf
+
+// EndsAtOnce is how many calls of each kind that ends a pod are at work.
+var EndsAtOnce = endsAtOnce

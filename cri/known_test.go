@@ -256,9 +256,9 @@ func TestCallsInFlightAreBounded(t *testing.T) {
 				t.Error(err)
 			}
 			most = max(most, r.srv.Waiting(method))
-			bound := 16
+			bound := max(16, cri.EndsAtOnce)
 			if method == "StopContainer" { // a grace of a second is no rest
-				bound = 8
+				bound = cri.EndsAtOnce
 			}
 			if time.Since(began) > 10*time.Second {
 				bound += 48 // those that seem to hang by now let others pass
@@ -296,7 +296,7 @@ func TestAStopRestsBetweenItsSignalAndTheEndOfItsGrace(t *testing.T) {
 func TestStopsThatWaitAreNotInterruptedForOthers(t *testing.T) {
 	r := newRig(t)
 	release := r.srv.Hang("StopContainer")
-	const many = 20 // more than are at work
+	many := 2*cri.EndsAtOnce + 4 // more than are at work
 	var wg sync.WaitGroup
 	for i := range many {
 		wg.Go(func() {

@@ -1,6 +1,7 @@
 package cri
 
 import (
+	"runtime"
 	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -31,6 +32,10 @@ const (
 // container: it rests.
 const signalTime = time.Second
 
+// endsAtOnce is how many calls of each kind that ends a pod are at work. On two processors
+// eight keep both busy; more only make each of them take longer.
+var endsAtOnce = max(8, 4*runtime.NumCPU())
+
 // width bounds the calls of a kind in flight.
 type width struct {
 	atWork int
@@ -51,9 +56,9 @@ type width struct {
 var widths = map[kind]width{
 	looking:   {16, 32},
 	starting:  {16, 48},
-	stopping:  {8, 4096},
-	leaving:   {8, 48},
-	removing:  {8, 48},
+	stopping:  {endsAtOnce, 4096},
+	leaving:   {endsAtOnce, 48},
+	removing:  {endsAtOnce, 48},
 	executing: {32, 64},
 }
 
