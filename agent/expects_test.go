@@ -15,7 +15,7 @@ func TestAPodIsExpectedUntilAllAreKnownAndItHasBeenLookedAt(t *testing.T) {
 	}{
 		{false, "web", true},
 		{false, "other", true},
-		{true, "web", true}, // and a pod whose status was reported is not asked about
+		{true, "web", true}, // it has a worker
 		{true, "other", false},
 	} {
 		a.settled = c.settled

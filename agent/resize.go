@@ -259,23 +259,6 @@ func (a *Agent) complete() bool {
 	return a.settled
 }
 
-// Expects says whether a pod of that name, of which no status was reported, may exist: not
-// all pods are known, or it has a worker that has not looked at it yet. Any goroutine may
-// call it.
-func (a *Agent) Expects(namespace, name string) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if !a.settled {
-		return true
-	}
-	for _, w := range a.workers {
-		if w.name == namespace+"/"+name {
-			return true
-		}
-	}
-	return false
-}
-
 // completeOnce retries resizes that were requested before that.
 func (a *Agent) completeOnce() {
 	if a.complete() || !a.allSpoken() {

@@ -71,6 +71,23 @@ func (a *Agent) heldNames(of []*pod.Desired) map[string]bool {
 	return held
 }
 
+// Expects says of a pod that has no status yet whether it may exist: not all pods are known,
+// or its worker has not looked at it. Any goroutine may call it.
+func (a *Agent) Expects(namespace, name string) bool {
+	full := namespace + "/" + name
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.settled {
+		return true
+	}
+	for _, w := range a.workers {
+		if w.name == full {
+			return true
+		}
+	}
+	return false
+}
+
 // start starts a worker. That of a pod that is not desired terminates it; unwanted
 // says why.
 func (a *Agent) start(ctx context.Context, d *pod.Desired, unwanted string) {

@@ -165,7 +165,7 @@ func TestAContainerThatAnotherClientMadeIsSeen(t *testing.T) {
 	p := aPod("web")
 	s := r.sandbox(t, p, 0)
 	other := r.another(t)
-	eventually(t, "the sandbox' two events", func() bool { return l.of(p.UID) == 2 })
+	eventually(t, "the sandbox's two events", func() bool { return l.of(p.UID) == 2 })
 	other.start(t, p, s, 0)
 	eventually(t, "the container's two events", func() bool { return l.of(p.UID) == 4 })
 	if o := r.observe(t, p.UID); len(o.Containers) != 1 {

@@ -48,10 +48,10 @@ type width struct {
 // connection may block for good when more frames are queued on it than its two ends count
 // (grpc-go 1.82 to 1.84).
 //
-// A stop that rests is only an open stream. The bound of those is twice as many as a node
-// has pods, so that no pod's grace period waits for another's. What is killed at the end of
-// its grace makes the runtime work as much as the signal did, so that the next are stopped
-// when those are gone. The steps of a pod's end are kinds of their own: the last step of one
+// A stop that rests is only an open stream, and a node has fewer than half as many pods as
+// may rest. A kill at the end of a grace period makes the runtime work as much as the signal
+// did: other stops wait for it, and their grace periods begin when they have been signalled.
+// The steps of a pod's end are kinds of their own: the last step of one
 // pod does not wait behind the first of hundreds, and the first of a storm are gone first.
 var widths = map[kind]width{
 	looking:   {16, 32},

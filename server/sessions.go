@@ -170,13 +170,13 @@ func commandOf(q url.Values) ([]string, error) {
 }
 
 // requestedPod is the pod that a path names; it answers for one that is not there. A podd
-// that has just started does not say that a pod does not exist which it may be about to learn of.
+// that has just started cannot tell yet whether a pod exists.
 func (s *Server) requestedPod(w http.ResponseWriter, r *http.Request) (*v1.Pod, bool) {
 	namespace, name := r.PathValue("namespace"), r.PathValue("pod")
 	p := s.podNamed(namespace, name)
 	switch uid := r.PathValue("uid"); {
 	case p == nil && s.config.Expects != nil && s.config.Expects(namespace, name):
-		http.Error(w, "podd has just started and has not looked at this pod yet: try again in some seconds", http.StatusServiceUnavailable)
+		http.Error(w, "podd has just started and does not know this pod yet: try again in some seconds (/readyz?verbose says whether a source of pods has not answered)", http.StatusServiceUnavailable)
 	case p == nil || uid != "" && uid != string(p.UID):
 		http.Error(w, "pod does not exist", http.StatusNotFound)
 	default:

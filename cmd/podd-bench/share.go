@@ -69,7 +69,7 @@ func (b *bench) shareOf(ctx context.Context, r *relay, of shape, rows shareRows)
 	return b.stopPods(ctx, colPodd, names, nil)
 }
 
-// maxOthers is how many pods there are beside a crowd, at most: any number that is enough.
+// maxOthers leaves room for the pods that are measured beside a crowd.
 const maxOthers = 100
 
 // relayed starts a podd with a root directory of its own, whose runtime is the

@@ -39,9 +39,9 @@ func New(n, slow int, patience time.Duration) *Slots {
 // more than once. It blocks until a slot is free or ctx ends, and then returns the
 // cause.
 //
-// A holder that rests gives its slot up. After its rest it has one again without waiting,
-// for what it does then cannot be put off: nobody else enters until so many have left
-// that there is a slot to spare. Its patience counts from then.
+// A holder that rests gives its slot up. After its rest it takes one back without waiting,
+// because its work cannot be put off. There may then be more than n at work, and nobody
+// enters until there are fewer. The holder's patience begins anew after the rest.
 func (s *Slots) Enter(ctx context.Context, rest Rest) (leave func(), err error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)

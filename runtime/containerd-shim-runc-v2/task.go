@@ -44,7 +44,7 @@ func init() {
 //
 // The mounts of all containers make every start slower: a new mount namespace is a copy of
 // the node's, and runc, containerd and systemd read the whole table, in which an overlay
-// has the longest lines. With 1,000 pods that was more than half of a start. The
+// has the longest lines. With 1,000 pods that was most of what a start takes longer than with 50. The
 // container's own namespace keeps its file system mounted for as long as a process is in
 // it, and whoever looks from outside goes by /proc/PID/root. What ends a container unmounts
 // the directory only if something is mounted there.

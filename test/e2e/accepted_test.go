@@ -20,7 +20,7 @@ func untilGate(name string) string {
 		"echo " + name + " >> /out/order; while :; do sleep 3600 & wait; done"
 }
 
-// gated is the manifest of a pod with that container, whose grace is longer than any test.
+// gated is the manifest of a pod with that container. Its grace period outlasts the test.
 func (e *env) gated(name string, spec ...string) string {
 	return strings.Replace(e.podOf(name, untilGate(name), spec...), "terminationGracePeriodSeconds: 5", "terminationGracePeriodSeconds: 600", 1)
 }
