@@ -86,7 +86,7 @@ test: build runtime check ## everything: check, unit tests with the race detecto
 	CGO_ENABLED=1 $(testsum) -- -race -timeout 40m $$($(GO) list ./... | grep -v -e /test/e2e -e /test/vm$$ -e /test/kubeadm$$) || touch $(FAILED); \
 	if [ -z "$(SKIP_VM)" ]; then \
 		echo "--- tests in virtual machines"; \
-		nice -n 5 env PODD_TEST_VM=1 $(testsum) -live -- -count=1 -timeout 50m ./test/vm || touch $(FAILED); \
+		nice -n 5 env PODD_TEST_VM=1 $(testsum) -live -- -count=1 -timeout 50m -parallel 3 ./test/vm || touch $(FAILED); \
 	fi; \
 	wait
 	@echo "--- tests against upstream's kubelet"

@@ -62,4 +62,4 @@ uninstall: ## end all pods, remove podd and its units; configuration and data st
 .PHONY: test-vm
 test-vm: build runtime ## test podd under systemd in Debian 12 virtual machines, with cgroup v2 and v1 (the image is kept in ~/.cache/podd-vm)
 	@$(call need,test-vm); $(need_vm)
-	@PODD_TEST_VM=1 $(GO) test -count=1 -timeout 0 -v ./test/vm
+	@PODD_TEST_VM=1 $(GO) test -count=1 -timeout 0 -parallel 3 -v ./test/vm

@@ -1,7 +1,9 @@
 // Package vm tests podd where its users run it: in a Debian 12 with systemd as
 // PID 1, booted by qemu under software emulation, so that it works on every
-// machine. TestVM is cgroup v2 with the systemd cgroup driver, TestVMCgroupV1 the
-// same disk with cgroup v1 and both drivers, the one driver after the other.
+// machine. TestVMLimits and TestVMLife are cgroup v2 with the systemd cgroup driver: what
+// the kernel holds pods to, and what happens to them in their life. TestVMCgroupV1 is the
+// same disk with cgroup v1 and both drivers, the one driver after the other. The three run
+// side by side, each on one emulated processor at a time.
 //
 // `make test-vm` runs it. image.sh builds the machine once; what is tested goes
 // onto a second disk (the payload), so that a changed podd changes nothing of the

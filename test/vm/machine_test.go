@@ -104,11 +104,12 @@ func (m machine) boot(t *testing.T, disk, monitor string, got *results, p *patie
 		"-kernel", m.image+"/vmlinuz", "-initrd", m.image+"/initrd.img",
 		// The kernel's test of its timer counts the emulated processor's ticks, and
 		// gives up the machine where a busy host emulates too few of them. What lies
-		// at another address in each process QEMU translates for each anew. Where a
+		// at another address in each process QEMU translates for each anew. All
+		// processors have the host's TSC, and a timer that is emulated costs more. Where a
 		// processor stands still the console shows what all of them do, at addresses that
 		// the kernel's symbols name.
 		"-append", "root=/dev/vda rw console=ttyS1 quiet audit=0 mitigations=off panic=1 "+
-			"no_timer_check nokaslr norandmaps softlockup_all_cpu_backtrace=1 sysrq_always_enabled "+m.kernel,
+			"no_timer_check nokaslr norandmaps tsc=reliable init_on_alloc=0 softlockup_all_cpu_backtrace=1 sysrq_always_enabled "+m.kernel,
 		"-drive", "file="+disk+",format=raw,if=virtio,cache=unsafe",
 		"-drive", "file="+m.payload+",format=raw,if=virtio,readonly=on",
 		"-chardev", "socket,id=monitor,server=on,wait=off,path="+monitor, "-mon", "chardev=monitor,mode=readline",

@@ -12,14 +12,24 @@ mkdir -p $state
 crictl() { /usr/lib/podd/crictl --config=/dev/null --runtime-endpoint $socket --image-endpoint $socket --timeout $((60 * ${slow:-1}))s "$@"; }
 remark() { echo "# $*"; }
 
+# uptime has $up be the seconds since the boot, which go on where the clock is set, and
+# $cents their hundredths. Without a process: here it would take as long as what is waited for.
+uptime() {
+	read -r cents _ </proc/uptime
+	up=${cents%.*} cents=$up${cents#*.}
+}
+
 # check NAME FUNCTION: reports the function's outcome with the time it took. What
 # it prints is shown when it fails.
 check() {
-	began=$(date +%s)
+	uptime
+	began=$up
 	if said=$("$2" 2>&1); then
-		echo "ok $1 $(($(date +%s) - began))s $(echo "$said" | tail -n 1)"
+		uptime
+		echo "ok $1 $((up - began))s $(echo "$said" | tail -n 1)"
 	else
-		echo "not ok $1 $(($(date +%s) - began))s $(echo "$said" | tail -n 12 | tr '\n\r' '; ')"
+		uptime
+		echo "not ok $1 $((up - began))s $(echo "$said" | tail -n 12 | tr '\n\r' '; ')"
 		failed "$1"
 		return 1
 	fi
@@ -45,16 +55,26 @@ failed() {
 slow=$((1 + $(cut -d. -f1 /proc/uptime) / 15))
 [ $slow -le 20 ] || slow=20
 
-# within SECONDS COMMAND...: tries until the command succeeds.
+# within SECONDS COMMAND...: tries until the command succeeds. Between two tries it rests
+# for twice as long as one takes, and three seconds at most: most tries start programs of
+# podd's, a second each of a processor's time here, which what is waited for needs, too.
 within() {
-	deadline=$(($(date +%s) + $1 * slow))
+	uptime
+	deadline=$((up + $1 * slow))
 	shift
+	uptime
+	tried=$cents
 	until "$@"; do
-		if [ "$(date +%s)" -ge "$deadline" ]; then
+		uptime
+		if [ "$up" -ge "$deadline" ]; then
 			echo "not in time: $*"
 			return 1
 		fi
-		sleep 0.2
+		rest=$((20 + 2 * (cents - tried)))
+		[ $rest -le 300 ] || rest=300
+		sleep "$((rest / 100)).$((rest % 100 / 10))"
+		uptime
+		tried=$cents
 	done
 }
 
@@ -240,18 +260,24 @@ data_left() {
 	[ -s /srv/scratch/starts ] && [ -e $manifests/web.yaml ] && [ -d /var/lib/podd/containerd ] && grep 'rm -rf' $state/uninstall.log
 }
 
-boot_first() {
-	check machine-has-systemd-and-cgroup-v2 machine
+# installed has podd and its runtime run their first two pods.
+installed() {
+	must machine-has-systemd-and-cgroup-v2 machine
 	must install-puts-files-in-place install_podd
 	check install-keeps-an-existing-configuration install_again
 	must runtime-unit-starts runtime_starts
 	must agent-unit-starts agent_starts
 	must manifest-dropped-into-the-directory-runs manifest_runs
+}
+
+# boot_limits is of what the kernel holds pods to.
+boot_limits() {
+	installed
 	check pod-address-answers answers
 	check cgroups-are-made-by-systemd cgroups
 	check all-pods-leave-what-is-reserved all_pods
 	check prometheus-of-debian-scrapes-podd prometheus
-	for each in guaranteed shared eater late once apparmor noprofile users usersmem chatty; do drop $each; done
+	for each in guaranteed shared eater apparmor noprofile users usersmem chatty; do drop $each; done
 	check pod-and-container-have-their-limits pod_limits
 	check oom-scores-follow-the-class oom_scores
 	check a-container-that-eats-its-memory-dies-whole eats
@@ -268,7 +294,16 @@ boot_first() {
 	check restart-of-podd-sees-more-huge-pages huge_more
 	check systemd-forgets-the-slices-of-pods-that-ended slices_gone
 	quotas
-	for each in shop unready; do drop $each; done
+	check uninstall-leaves-nothing-running uninstall
+	echo "done"
+	systemctl poweroff
+}
+
+# boot_life is of a pod's whole life: what restarts, the clock, reboots and the removal of
+# podd do to it.
+boot_life() {
+	installed
+	for each in late once shop unready; do drop $each; done
 	check init-containers-and-sidecars-start-in-order shop_starts
 	check a-removed-pod-ends-in-order shop_ends
 	check restart-of-podd-flaps-no-readiness readiness
@@ -313,8 +348,8 @@ next() {
 	remark "reboot"
 }
 
-# The kernel's command line says where another machine than the first begins.
+# The kernel's command line says where this machine begins.
 begin=$(sed -n 's/.*podd.test=\([^ ]*\).*/\1/p' /proc/cmdline)
-stage=$(cat $state/stage 2>/dev/null || echo "${begin:-first}")
+stage=$(cat $state/stage 2>/dev/null || echo "$begin")
 remark "boot $stage, up $(cut -d' ' -f1 /proc/uptime)s"
 "boot_$stage"
