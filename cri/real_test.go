@@ -188,35 +188,35 @@ func (l *realLife) exec(id string) {
 		defer l.took("ExecSync")
 		return l.client.ExecSync(l.Context(), id, []string{"/bin/sh", "-c", script}, timeout)
 	}
-	if r, err := run(time.Second, "echo out; echo err >&2; exit 7"); err != nil || r.ExitCode != 7 || string(r.Output) != "out\nerr\n" {
+	if r, err := run(time.Minute, "echo out; echo err >&2; exit 7"); err != nil || r.ExitCode != 7 || string(r.Output) != "out\nerr\n" {
 		l.Errorf("a command that fails: got %d %q, %v", r.ExitCode, r.Output, err)
 	}
-	if r, err := run(5*time.Second, "dd if=/dev/zero bs=1M count=3 2>/dev/null"); err != nil || len(r.Output) != 10<<10 {
+	if r, err := run(time.Minute, "dd if=/dev/zero bs=1M count=3 2>/dev/null"); err != nil || len(r.Output) != 10<<10 {
 		l.Errorf("a command that floods: got %d bytes, %v", len(r.Output), err)
 	}
-	if r, err := run(5*time.Second, "dd if=/dev/zero bs=1M count=40 2>/dev/null"); err == nil {
+	if r, err := run(time.Minute, "dd if=/dev/zero bs=1M count=40 2>/dev/null"); err == nil {
 		l.Errorf("more than a message of the runtime holds: got %d bytes and no error", len(r.Output))
 	} else {
 		l.Logf("40 MiB of output: %v", err)
 	}
-	if _, err := l.client.ExecSync(l.Context(), id, []string{"/no/such"}, time.Second); err == nil || errors.Is(err, pod.ErrTimeout) {
+	if _, err := l.client.ExecSync(l.Context(), id, []string{"/no/such"}, time.Minute); err == nil || errors.Is(err, pod.ErrTimeout) {
 		l.Errorf("a command that is not there: got %v", err)
 	} else {
 		l.Logf("no such command: %v", err)
 	}
 	began := time.Now()
 	// The shell is killed. What it started lives on in the container, as with any
-	// client of containerd's, and must not keep the caller waiting.
-	if _, err := run(time.Second, "trap '' TERM INT; echo $$ > /tmp/pid; while :; do sleep 1234; done"); !errors.Is(err, pod.ErrTimeout) || time.Since(began) > 5*time.Second {
+	// client of containerd's, and must not keep the caller waiting until it ends.
+	if _, err := run(time.Second, "trap '' TERM INT; echo $$ > /tmp/pid; while :; do sleep 1234; done"); !errors.Is(err, pod.ErrTimeout) || time.Since(began) > time.Minute {
 		l.Errorf("a command that ignores its timeout: got %v after %v", err, time.Since(began))
 	}
-	if r, err := run(time.Second, "kill -0 $(cat /tmp/pid)"); err != nil || r.ExitCode == 0 {
+	if r, err := run(time.Minute, "kill -0 $(cat /tmp/pid)"); err != nil || r.ExitCode == 0 {
 		l.Errorf("the command lives on after its timeout: %d %q, %v", r.ExitCode, r.Output, err)
 	}
 	began = time.Now()
 	_, err := run(time.Second, "sleep 4321 & exit 0")
 	l.Logf("a command that leaves a process behind, which holds its output: %v after %v", err, time.Since(began).Round(time.Millisecond))
-	if took := time.Since(began); took > 5*time.Second {
+	if took := time.Since(began); took > time.Minute {
 		l.Errorf("it took %v", took)
 	}
 }

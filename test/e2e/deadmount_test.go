@@ -28,13 +28,14 @@ type served struct {
 	says   *bufio.Reader
 }
 
-// serve mounts it at path, which must be a directory.
-func (e *env) serve(path string) *served {
+// serve mounts it at path, which must be a directory. With the name of a program, its
+// processes are held.
+func (e *env) serve(path string, hold ...string) *served {
 	e.Helper()
 	if _, err := os.Stat("/dev/fuse"); err != nil {
 		e.Skipf("no FUSE here: %v", err)
 	}
-	s := &served{env: e, path: path, server: exec.Command(fuseServer, path)}
+	s := &served{env: e, path: path, server: exec.Command(fuseServer, append([]string{path}, hold...)...)}
 	s.server.Stderr = os.Stderr
 	out, err := s.server.StdoutPipe()
 	if err == nil {
@@ -51,8 +52,10 @@ func (e *env) serve(path string) *served {
 	return s
 }
 
+// said waits for the server's next word.
 func (s *served) said(word string) {
 	s.Helper()
+	defer time.AfterFunc(patience, func() { _ = s.server.Process.Kill() }).Stop()
 	if line, err := s.says.ReadString('\n'); err != nil || line != word+"\n" {
 		s.Fatalf("the file server said %q (%v), want %q", line, err, word)
 	}

@@ -6,50 +6,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
-	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
-
-// caughtCreate stops the runc that makes the next container, not its sandbox's, and
-// returns its process ID.
-func (e *env) caughtCreate() int {
-	e.Helper()
-	// It lives for some milliseconds: what is something else is not read again.
-	others := map[int]bool{}
-	for end := time.Now().Add(patience); time.Now().Before(end); {
-		entries, err := os.ReadDir("/proc")
-		if err != nil {
-			e.Fatal(err)
-		}
-		for _, entry := range entries {
-			pid, err := strconv.Atoi(entry.Name())
-			if err != nil || others[pid] {
-				continue
-			}
-			cmdline, _ := os.ReadFile(filepath.Join("/proc", entry.Name(), "cmdline"))
-			args := strings.Split(string(cmdline), "\x00")
-			// A shim's child is the shim until it executes runc.
-			others[pid] = args[0] != "" && !strings.Contains(filepath.Base(args[0]), "runc")
-			i := slices.Index(args, "--bundle")
-			if filepath.Base(args[0]) != "runc" || !slices.Contains(args, "create") || i < 0 || !strings.Contains(string(cmdline), e.node.Dir+"/") {
-				continue
-			}
-			spec, _ := os.ReadFile(filepath.Join(args[i+1], "config.json"))
-			if strings.Contains(string(spec), `"io.kubernetes.cri.container-type":"container"`) && unix.Kill(pid, unix.SIGSTOP) == nil {
-				return pid
-			}
-		}
-	}
-	e.Fatal("no container was made")
-	return 0
-}
 
 // TestAStartThatPoddsEndInterruptedRunsOnce (kubernetes/kubernetes#123839): podd is killed
 // while the runtime makes a container. What never ran has not ended.
@@ -57,8 +20,11 @@ func TestAStartThatPoddsEndInterruptedRunsOnce(t *testing.T) {
 	e := begin(t)
 	for _, policy := range []string{"Never", "OnFailure"} {
 		name := strings.ToLower(policy)
-		e.write(name+".yaml", e.podOf(name, "echo ran >> /out/"+name, "restartPolicy: "+policy))
-		runc := e.caughtCreate()
+		// The runc that makes the container mounts it, and waits for its server meanwhile.
+		path := t.TempDir()
+		files := e.serve(path, "runc")
+		e.write(name+".yaml", withMount(e.podOf(name, "echo ran >> /out/"+name, "restartPolicy: "+policy), path, "", ""))
+		files.said("held")
 		e.kill()
 		e.eventually("the start of "+name+" has failed", func(ctx context.Context) error {
 			all, err := e.node.CRI.Containers(ctx)
@@ -72,7 +38,9 @@ func TestAStartThatPoddsEndInterruptedRunsOnce(t *testing.T) {
 			}
 			return fmt.Errorf("got %v", all)
 		})
-		_ = unix.Kill(runc, unix.SIGCONT)
+		if err := files.server.Process.Signal(unix.SIGUSR1); err != nil {
+			t.Fatal(err)
+		}
 		e.start()
 		p := e.waitPod(name, "over", func(p *v1.Pod) error {
 			if p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed {

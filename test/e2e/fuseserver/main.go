@@ -7,7 +7,10 @@
 // Nor does it let who closes a file for the first time, before it knows that the server wants
 // to hear nothing of that (fuse_flush): whoever is to be killed must have closed one before.
 //
-// usage: fuseserver DIR
+// With the name of a program it says "held" when a process whose name begins so asks for
+// something first, and answers such processes only after SIGUSR1.
+//
+// usage: fuseserver DIR [PROGRAM]
 package main
 
 import (
@@ -46,13 +49,17 @@ const (
 var native = binary.NativeEndian
 
 func main() {
-	if err := serve(os.Args[1]); err != nil {
+	hold := ""
+	if len(os.Args) > 2 {
+		hold = os.Args[2]
+	}
+	if err := serve(os.Args[1], hold); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-func serve(dir string) error {
+func serve(dir, hold string) error {
 	device, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("open /dev/fuse: %w", err)
@@ -61,19 +68,28 @@ func serve(dir string) error {
 	if err := unix.Mount("fuseserver", dir, "fuse.fuseserver", unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
 		return fmt.Errorf("mount %s: %w", dir, err)
 	}
-	silent, err := onSignal()
+	told, err := onSignal()
 	if err != nil {
 		return err
 	}
+	var held [][]byte // answers
 	buffer := make([]byte, largest)
 	for first := true; ; {
-		ready := []unix.PollFd{{Fd: int32(device), Events: unix.POLLIN}, {Fd: int32(silent), Events: unix.POLLIN}}
+		ready := []unix.PollFd{{Fd: int32(device), Events: unix.POLLIN}, {Fd: int32(told), Events: unix.POLLIN}}
 		if _, err := unix.Poll(ready, -1); err != nil && !errors.Is(err, unix.EINTR) {
 			return fmt.Errorf("wait for a request: %w", err)
 		}
 		if ready[1].Revents != 0 {
-			fmt.Println("silent")
-			select {}
+			if hold == "" {
+				fmt.Println("silent")
+				select {}
+			}
+			for _, each := range held {
+				if err := answer(device, each); err != nil {
+					return err
+				}
+			}
+			hold, ready[1].Revents, told = "", 0, -1
 		}
 		if ready[0].Revents == 0 {
 			continue
@@ -89,16 +105,39 @@ func serve(dir string) error {
 		case n < headIn:
 			return fmt.Errorf("a request of %d bytes", n)
 		}
-		if answer := reply(buffer[:n]); answer != nil {
-			if _, err := unix.Write(device, answer); err != nil && !errors.Is(err, unix.ENOENT) { // it was given up
-				return fmt.Errorf("answer a request: %w", err)
+		say := reply(buffer[:n])
+		if hold != "" && say != nil && asks(buffer[:n], hold) {
+			if held == nil {
+				fmt.Println("held")
 			}
+			held = append(held, say)
+			continue
+		}
+		if err := answer(device, say); err != nil {
+			return err
 		}
 		if first {
 			fmt.Println("ready")
 			first = false
 		}
 	}
+}
+
+// answer sends what reply returned.
+func answer(device int, reply []byte) error {
+	if reply == nil {
+		return nil
+	}
+	if _, err := unix.Write(device, reply); err != nil && !errors.Is(err, unix.ENOENT) { // it was given up
+		return fmt.Errorf("answer a request: %w", err)
+	}
+	return nil
+}
+
+// asks reports whether a process whose name begins so wants an answer to a request.
+func asks(request []byte, name string) bool {
+	comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", native.Uint32(request[32:])))
+	return err == nil && strings.HasPrefix(string(comm), name)
 }
 
 // onSignal returns a descriptor that can be read from once SIGUSR1 came.
