@@ -7,6 +7,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"podd/internal/wipe"
 )
@@ -25,21 +28,31 @@ func (c *shimCollection) bundles(ctx context.Context) error {
 	}))
 }
 
-// halfDeleted removes the directories that an earlier containerd was killed over:
-// containerd hides what it is about to delete, and skips what is hidden when it is
-// started (containerd's core/runtime/v2, atomicDelete).
+// halfDeleted removes the directories of which containerd gave up the removal: it was killed
+// over it, or a shim whose caller had gone mounted something there meanwhile. containerd
+// hides what it is about to delete, tries once, and skips what is hidden when it is started
+// (containerd's core/runtime/v2, atomicDelete).
 func (c *shimCollection) halfDeleted(ctx context.Context) error {
 	var errs []error
 	for _, base := range []string{c.s.StateDir, c.s.RootDir} {
 		paths, err := filepath.Glob(filepath.Join(base, taskPlugin, "*", ".*"))
 		errs = append(errs, err)
 		for _, path := range paths {
-			if info, err := os.Lstat(path); err == nil && info.IsDir() && info.ModTime().Before(c.remains.RuntimeBegan) {
+			if since, ok := hiddenSince(path); ok && since.Before(latest(c.remains.RuntimeBegan, c.remains.UnownedBefore)) {
 				errs = append(errs, c.remove(ctx, strings.TrimPrefix(filepath.Base(path), "."), path))
 			}
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// hiddenSince is when a directory was renamed, or anything else of it changed last.
+func hiddenSince(path string) (since time.Time, ok bool) {
+	var st unix.Stat_t
+	if err := unix.Lstat(path, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		return time.Time{}, false
+	}
+	return time.Unix(st.Ctim.Unix()), true
 }
 
 // remove removes the directories of a lost container, with what is mounted there.

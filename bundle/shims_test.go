@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // someSettings have a state directory of their own and a runc that notes how it
@@ -162,19 +164,15 @@ func TestDirectoriesRuncsNotesAndSocketsOfLostContainersGo(t *testing.T) {
 	}
 	stay := []string{
 		mkdir(t, filepath.Join(s.StateDir, taskPlugin, "k8s.io/known")),
-		mkdir(t, filepath.Join(s.StateDir, taskPlugin, "k8s.io/.lost")),
 		mkdir(t, filepath.Join(s.StateDir, "runc/k8s.io/known")),
 		filepath.Join(s.shimDir(), "live"),
 	}
-	l, err := net.Listen("unix", stay[3])
+	l, err := net.Listen("unix", stay[2])
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
 	began := time.Now()
-	if err := os.Chtimes(stay[1], began, began); err != nil { // this containerd is deleting it
-		t.Fatal(err)
-	}
 	got, err := s.CollectShims(t.Context(), knows("known"), allBefore(began.Add(time.Second), began))
 	if want := (CollectedShims{Containers: 1, Directories: 3, Sockets: 1}); err != nil || got != want {
 		t.Errorf("got %+v, %v, want %+v", got, err, want)
@@ -193,6 +191,38 @@ func TestDirectoriesRuncsNotesAndSocketsOfLostContainersGo(t *testing.T) {
 	want := "--root " + filepath.Join(s.StateDir, "runc/k8s.io") + " delete --force lost\n"
 	if string(calls) != want {
 		t.Errorf("runc was called with %q, want %q", calls, want)
+	}
+}
+
+// TestWhatContainerdGaveUpDeletingIsRemoved: it tries once, and fails where a shim whose
+// caller had gone mounts something there meanwhile.
+func TestWhatContainerdGaveUpDeletingIsRemoved(t *testing.T) {
+	s := someSettings(t)
+	dir := mkdir(t, filepath.Join(s.StateDir, taskPlugin, "k8s.io/.half"))
+	rootfs := mkdir(t, filepath.Join(dir, "rootfs"))
+	if os.Geteuid() == 0 {
+		if err := unix.Mount("tmpfs", rootfs, "tmpfs", 0, ""); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = unix.Unmount(rootfs, unix.MNT_DETACH) })
+	}
+	old, now := time.Now().Add(-time.Hour), time.Now()
+	if err := os.Chtimes(dir, old, old); err != nil { // it had its container for long
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		what          string
+		unownedBefore time.Time
+		gone          bool
+	}{
+		{"containerd may still be deleting it", now.Add(-time.Second), false},
+		{"containerd has given up", now.Add(time.Minute), true},
+	} {
+		remains := Remains{Before: now.Add(-time.Minute), UnownedBefore: tt.unownedBefore, RuntimeBegan: now.Add(-time.Minute)}
+		got, err := s.CollectShims(t.Context(), knows(), remains)
+		if err != nil || exists(dir) == tt.gone || got.Any() != tt.gone {
+			t.Errorf("%s: got %+v, %v; it is there: %v", tt.what, got, err, exists(dir))
+		}
 	}
 }
 
