@@ -65,8 +65,8 @@ check: ## format, vet and lint
 #
 # The timeouts are for what hangs: each is about three times what two processors
 # need, and whichever expires is heard of within the 90 minutes that CI has. Virtual
-# machines get what their own boot tells (test/vm), too. Where a test runs podd itself,
-# it runs the one that make build has just made.
+# machines get what their own boot tells (test/vm), and what is left of these minutes.
+# Where a test runs podd itself, it runs the one that make build has just made.
 TOTAL := build/test-total.json
 FAILED := build/test-failed
 testsum = PODD_TEST_BINARY=$(CURDIR)/build/podd $(GO) run ./hack/testsum -total $(TOTAL)
@@ -86,7 +86,7 @@ test: build runtime check ## everything: check, unit tests with the race detecto
 	CGO_ENABLED=1 $(testsum) -- -race -timeout 40m $$($(GO) list ./... | grep -v -e /test/e2e -e /test/vm$$ -e /test/kubeadm$$) || touch $(FAILED); \
 	if [ -z "$(SKIP_VM)" ]; then \
 		echo "--- tests in virtual machines"; \
-		nice -n 5 env PODD_TEST_VM=1 $(testsum) -live -- -count=1 -timeout 50m -parallel 3 ./test/vm || touch $(FAILED); \
+		nice -n 5 env PODD_TEST_VM=1 $(testsum) -live -- -count=1 -timeout 65m -parallel 3 ./test/vm || touch $(FAILED); \
 	fi; \
 	wait
 	@echo "--- tests against upstream's kubelet"

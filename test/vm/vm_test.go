@@ -48,7 +48,7 @@ var checksLimits = []string{
 	"uninstall-leaves-nothing-running",
 }
 
-// checksLife are of what restarts, the clock, reboots and the removal of podd do to pods.
+// checksLife are of what restarts, reboots and the removal of podd do to pods.
 var checksLife = []string{
 	"init-containers-and-sidecars-start-in-order",
 	"a-removed-pod-ends-in-order",
@@ -58,10 +58,6 @@ var checksLife = []string{
 	"killed-podd-comes-back-and-containers-stay",
 	"killed-runtime-comes-back-and-containers-stay",
 	"watchdog-restarts-a-podd-that-stands-still",
-	"pods-wait-while-the-clock-is-right",
-	"clock-set-back-moves-no-wait",
-	"clock-set-forward-moves-no-wait",
-	"an-exit-after-a-small-step-back-is-heard",
 	"pods-end-and-wait-before-the-reboot",
 	"units-start-at-boot",
 	"reboot-brings-every-pod-back",
@@ -77,8 +73,8 @@ var checksLife = []string{
 	"uninstall-leaves-data-and-says-so",
 }
 
-// checksV1 are those of a machine with cgroup v1, without what has nothing to do
-// with cgroups and is said on the other.
+// checksV1 are those of a machine with cgroup v1. It has least to do, and so it has some
+// that go without cgroups, too: of volumes, and of a clock that is set.
 var checksV1 = []string{
 	"machine-has-systemd-and-cgroup-v1",
 	"install-puts-files-in-place",
@@ -99,6 +95,10 @@ var checksV1 = []string{
 	"nfs-volume-is-mounted-and-unmounted",
 	"dead-nfs-server-holds-up-its-own-pods-alone",
 	"project-quotas-of-xfs-count",
+	"pods-wait-while-the-clock-is-right",
+	"clock-set-back-moves-no-wait",
+	"clock-set-forward-moves-no-wait",
+	"an-exit-after-a-small-step-back-is-heard",
 	"uninstall-leaves-nothing-running",
 }
 
@@ -134,7 +134,7 @@ func TestVMVolumes(t *testing.T) {
 }
 
 // TestVMClock has those of a clock that is set alone, for who changes what goes by it; the
-// machine of TestVMLife has them, too.
+// machine of TestVMCgroupV1 has them, too.
 func TestVMClock(t *testing.T) {
 	if os.Getenv("PODD_TEST_VM") != "clock" {
 		t.Skip("PODD_TEST_VM=clock go test -run TestVMClock ./test/vm")

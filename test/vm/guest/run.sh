@@ -299,8 +299,7 @@ boot_limits() {
 	systemctl poweroff
 }
 
-# boot_life is of a pod's whole life: what restarts, the clock, reboots and the removal of
-# podd do to it.
+# boot_life is of a pod's whole life: what restarts, reboots and the removal of podd do to it.
 boot_life() {
 	installed
 	for each in late once shop unready; do drop $each; done
@@ -312,7 +311,6 @@ boot_life() {
 	check killed-podd-comes-back-and-containers-stay kill_agent
 	check killed-runtime-comes-back-and-containers-stay kill_runtime
 	check watchdog-restarts-a-podd-that-stands-still watchdog
-	clock
 	check pods-end-and-wait-before-the-reboot before_reboot
 	next second
 	systemctl reboot

@@ -125,6 +125,7 @@ boot_v1() {
 	check restarts-leave-containers-of-systemds-alone restarts
 	nfs
 	check systemd-forgets-the-slices-of-pods-that-ended some_end
+	clock
 	check uninstall-leaves-nothing-running uninstall
 	echo "done"
 	systemctl poweroff

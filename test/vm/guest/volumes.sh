@@ -108,8 +108,8 @@ quota_of_xfs() {
 	rm /srv/xfs.img
 }
 
-# What has nothing to do with cgroups the machine with cgroup v1 does, which is through
-# first: both run side by side.
+# What has nothing to do with cgroups the machine with cgroup v1 does, which has least to
+# do: all run side by side.
 nfs() {
 	check nfs-volume-is-mounted-and-unmounted share
 	check dead-nfs-server-holds-up-its-own-pods-alone dead_server
