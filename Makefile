@@ -65,8 +65,9 @@ check: ## format, vet and lint
 #
 # The timeouts are for what hangs: each is about three times what two processors
 # need, and whichever expires is heard of within the 90 minutes that CI has. Virtual
-# machines get what their own boot tells (test/vm), and what is left of these minutes.
-# Where a test runs podd itself, it runs the one that make build has just made.
+# machines are given up by their own measure, their boots (test/vm): their timeout is what
+# is left of these minutes. Where a test runs podd itself, it runs the one that make build
+# has just made.
 TOTAL := build/test-total.json
 FAILED := build/test-failed
 testsum = PODD_TEST_BINARY=$(CURDIR)/build/podd $(GO) run ./hack/testsum -total $(TOTAL)

@@ -28,10 +28,10 @@ func (c *shimCollection) bundles(ctx context.Context) error {
 	}))
 }
 
-// halfDeleted removes the directories of which containerd gave up the removal: it was killed
-// over it, or a shim whose caller had gone mounted something there meanwhile. containerd
-// hides what it is about to delete, tries once, and skips what is hidden when it is started
-// (containerd's core/runtime/v2, atomicDelete).
+// halfDeleted removes directories that containerd has hidden and not deleted. containerd
+// renames a directory before it deletes it, tries once, and never looks at it again
+// (core/runtime/v2, atomicDelete). Some stay: containerd was killed meanwhile, or a shim
+// whose caller had gone mounted something there.
 func (c *shimCollection) halfDeleted(ctx context.Context) error {
 	var errs []error
 	for _, base := range []string{c.s.StateDir, c.s.RootDir} {
@@ -46,7 +46,8 @@ func (c *shimCollection) halfDeleted(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// hiddenSince is when a directory was renamed, or anything else of it changed last.
+// hiddenSince returns the change time of a directory, which its rename set. ok is false if
+// there is none.
 func hiddenSince(path string) (since time.Time, ok bool) {
 	var st unix.Stat_t
 	if err := unix.Lstat(path, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR {

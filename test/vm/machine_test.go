@@ -21,7 +21,7 @@ import (
 )
 
 // How long a machine may take, in boots of its own: how fast it is emulated is known
-// when it has booted. All takes some 25 of them, the longest check three, and the
+// when it has booted. All takes 20 to 35 of them, the longest check five, and the
 // longest wait of a check that fails twelve (within, in guest/run.sh).
 const (
 	quietBoots = 18 // without a word
@@ -105,7 +105,8 @@ func (m machine) boot(t *testing.T, disk, monitor string, got *results, p *patie
 		// The kernel's test of its timer counts the emulated processor's ticks, and
 		// gives up the machine where a busy host emulates too few of them. What lies
 		// at another address in each process QEMU translates for each anew. All
-		// processors have the host's TSC, and a timer that is emulated costs more. Where a
+		// processors have the host's TSC, and an emulated timer costs more; so does memory
+		// that the kernel clears whenever it is allocated. Where a
 		// processor stands still the console shows what all of them do, at addresses that
 		// the kernel's symbols name.
 		"-append", "root=/dev/vda rw console=ttyS1 quiet audit=0 mitigations=off panic=1 "+

@@ -7,8 +7,8 @@
 // Nor does it let who closes a file for the first time, before it knows that the server wants
 // to hear nothing of that (fuse_flush): whoever is to be killed must have closed one before.
 //
-// With the name of a program it says "held" when a process whose name begins so asks for
-// something first, and answers such processes only after SIGUSR1.
+// With PROGRAM it says "held" at the first request of a process whose name begins with that,
+// and answers such processes only after SIGUSR1, which does nothing else then.
 //
 // usage: fuseserver DIR [PROGRAM]
 package main
@@ -89,7 +89,7 @@ func serve(dir, hold string) error {
 					return err
 				}
 			}
-			hold, ready[1].Revents, told = "", 0, -1
+			hold, told = "", -1 // poll ignores it
 		}
 		if ready[0].Revents == 0 {
 			continue

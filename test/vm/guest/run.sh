@@ -13,7 +13,7 @@ crictl() { /usr/lib/podd/crictl --config=/dev/null --runtime-endpoint $socket --
 remark() { echo "# $*"; }
 
 # uptime has $up be the seconds since the boot, which go on where the clock is set, and
-# $cents their hundredths. Without a process: here it would take as long as what is waited for.
+# $cents the hundredths. It starts no process, which would cost an emulated processor much.
 uptime() {
 	read -r cents _ </proc/uptime
 	up=${cents%.*} cents=$up${cents#*.}
@@ -60,10 +60,8 @@ slow=$((1 + $(cut -d. -f1 /proc/uptime) / 15))
 # podd's, a second each of a processor's time here, which what is waited for needs, too.
 within() {
 	uptime
-	deadline=$((up + $1 * slow))
+	deadline=$((up + $1 * slow)) tried=$cents
 	shift
-	uptime
-	tried=$cents
 	until "$@"; do
 		uptime
 		if [ "$up" -ge "$deadline" ]; then
