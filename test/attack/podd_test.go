@@ -47,7 +47,7 @@ type target struct {
 	ended                  chan struct{}
 	log                    bytes.Buffer // read it only once the process has ended
 	reviews                atomic.Int64
-	slow                   atomic.Bool // reviews of tokens take long
+	slow, failing          atomic.Bool // reviews of tokens take long, or fail
 }
 
 // start runs podd as a node of a stub of a cluster, whose only client has a certificate.
@@ -178,6 +178,10 @@ func (p *target) review(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case strings.HasSuffix(r.URL.Path, "/tokenreviews"):
 		p.reviews.Add(1)
+		if p.failing.Load() {
+			http.Error(w, "the apiserver is not well", http.StatusInternalServerError)
+			return
+		}
 		if p.slow.Load() {
 			select {
 			case <-time.After(8 * time.Second):
@@ -301,10 +305,11 @@ func (p *target) attacked(t *testing.T, attackers int, attack func(ctx context.C
 			}
 		})
 	}
-	answered, failed := 0, 0
-	for answered == 0 || time.Since(began) < length {
+	answered, unanswered, failed := 0, 0, 0 // failed of them in a row
+	for answered < tries || time.Since(began) < length {
 		if err := ask(t.Context()); err != nil {
 			t.Logf("after %d answers: %v", answered, err)
+			unanswered++
 			if failed++; failed == tries {
 				t.Errorf("a question was asked %d times and not answered", tries)
 				break
@@ -313,6 +318,9 @@ func (p *target) attacked(t *testing.T, attackers int, attack func(ctx context.C
 			answered, failed = answered+1, 0
 		}
 		time.Sleep(100 * time.Millisecond)
+	}
+	if unanswered > answered {
+		t.Errorf("%d questions were answered and %d were not", answered, unanswered)
 	}
 	cancel()
 	wg.Wait()
