@@ -4,6 +4,9 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -267,6 +270,28 @@ func TestBurstStartsNoMoreSandboxesAtATimeThanAllowed(t *testing.T) {
 			if k := s.newest(fmt.Sprintf("burst%d/web", i)); k == nil || k.State != state.Running {
 				t.Errorf("burst%d does not run", i)
 			}
+		}
+	})
+}
+
+// TestOfPodsThatWentWhilePoddWasDownNoProbesAreKept, once all sources have said what they
+// desire.
+func TestOfPodsThatWentWhilePoddWasDownNoProbesAreKept(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *scenario) {
+		retained := func() map[pod.UID]bool {
+			s.prober.mu.Lock()
+			defer s.prober.mu.Unlock()
+			return s.prober.retained
+		}
+		s.files["blog.yaml"] = []byte("metadata: {name: blog}\nspec: {containers: [{name: web, image: web}]}")
+		s.play("apply blog.yaml; sleep 1s; stop-agent; vanish shop; remove shop; start-agent; sleep 1s")
+		if got := retained(); got != nil {
+			t.Errorf("before the last source spoke: told that there is %v alone", got)
+		}
+		s.play("speak http; sleep 1s")
+		got := slices.Collect(maps.Keys(retained()))
+		if len(got) != 1 || !strings.HasPrefix(string(got[0]), "blog-") {
+			t.Errorf("told that there is %v, want the blog alone", got)
 		}
 	})
 }

@@ -148,6 +148,9 @@ type Logs interface {
 	// ContainerRemoved keeps the container's log files if keepLog says so.
 	ContainerRemoved(id string, keepLog bool)
 	SandboxRemoved(id string)
+	// LeftLogs names the pod with this UID that has logs, if any: of one that an earlier
+	// podd left behind, nothing else may be known.
+	LeftLogs(uid pod.UID) (namespace, name string, ok bool, err error)
 	// RemoveLogs removes the log directory of a removed pod.
 	RemoveLogs(p *v1.Pod) error
 }
@@ -180,6 +183,8 @@ type Probes interface {
 	// Results are the latest ones; each change of them wakes the pod.
 	Results(uid pod.UID) pod.ProbeResults
 	Forget(uid pod.UID)
+	// Retain forgets what an earlier podd saved of pods that are not named.
+	Retain(keep map[pod.UID]bool)
 }
 
 // Hooks runs the lifecycle handlers of containers.

@@ -39,7 +39,8 @@ func withDevices(req *pod.ContainerRequest, devices *pod.ContainerDevices) {
 	req.Annotations, req.CDI = devices.Annotations, devices.CDI
 }
 
-// retain has the devices and claims of pods released that were removed while no podd ran.
+// retain has the devices and claims of pods released that were removed while no podd ran, or
+// by one that was killed before the end, and the saved results of their probes forgotten.
 func (a *Agent) retain() {
 	keep := make(map[pod.UID]bool)
 	for uid := range a.orphans {
@@ -55,4 +56,5 @@ func (a *Agent) retain() {
 	a.mu.Unlock()
 	a.cfg.Devices.Retain(keep)
 	a.cfg.Claims.Retain(keep)
+	a.cfg.Probes.Retain(keep)
 }

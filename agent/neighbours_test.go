@@ -69,6 +69,8 @@ type prober struct {
 	fails map[string]bool // "shop/web live"
 	pods  map[pod.UID]*probedPod
 	syncs map[pod.UID]int
+	// retained is what was last said of which pods there are.
+	retained map[pod.UID]bool
 }
 
 type probedPod struct {
@@ -192,6 +194,12 @@ func (p *prober) Results(uid pod.UID) pod.ProbeResults {
 		results[name] = c.Probes
 	}
 	return results
+}
+
+func (p *prober) Retain(keep map[pod.UID]bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.retained = keep
 }
 
 func (p *prober) Forget(uid pod.UID) {

@@ -389,6 +389,19 @@ func (n *node) ContainerRemoved(id string, keepLog bool) {
 
 func (n *node) SandboxRemoved(string) {}
 
+// LeftLogs: a UID is the pod's name and a number.
+func (n *node) LeftLogs(uid pod.UID) (namespace, name string, ok bool, err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for key := range n.fakeRuntime.logs {
+		if strings.HasPrefix(key, string(uid)+"/") {
+			name = string(uid[:strings.LastIndexByte(string(uid), '-')])
+			return "default", name, true, nil
+		}
+	}
+	return "", "", false, nil
+}
+
 func (n *node) RemoveLogs(p *v1.Pod) error {
 	n.disk.Lock()
 	n.removed[p.Name]++

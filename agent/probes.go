@@ -13,6 +13,7 @@ type noProbes struct{}
 func (noProbes) Sync(*v1.Pod, string, []pod.ProbeTarget, bool) {}
 func (noProbes) Results(pod.UID) pod.ProbeResults              { return nil }
 func (noProbes) Forget(pod.UID)                                {}
+func (noProbes) Retain(map[pod.UID]bool)                       {}
 
 // probe tells the prober what may be probed now and returns what it knows.
 func (w *worker) probe(d *pod.Desired, seen pod.Observed, hooks map[string]pod.Hook, terminating bool) pod.ProbeResults {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"podd/internal/pod"
 )
@@ -334,10 +335,19 @@ func (w *worker) removeDirectory(ctx context.Context, v *view) {
 
 // leaveLogs checkpoints that the logs are due for removal later.
 func (w *worker) leaveLogs(v *view) {
-	if v.granted.Pod.Name == "" {
-		return
+	p := v.granted.Pod
+	if p.Name == "" { // what an earlier podd left on disk
+		namespace, name, ok, err := w.agent.cfg.Logs.LeftLogs(w.uid)
+		if err != nil {
+			w.log.Warn("cannot find the logs of a pod that an earlier podd left: they may stay", "error", err)
+		}
+		if !ok {
+			return
+		}
+		p = &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: w.uid}}
 	}
-	if err := w.agent.logRemovals.files.write(logRemovalOf(v.granted.Pod, time.Now().Add(w.agent.cfg.LogRetention))); err != nil {
+	w.logsOf = p
+	if err := w.agent.logRemovals.files.write(logRemovalOf(p, time.Now().Add(w.agent.cfg.LogRetention))); err != nil {
 		w.log.Warn("cannot save that the pod's logs are due for removal: a restart of podd forgets it", "error", err)
 	}
 }
@@ -358,8 +368,8 @@ func (w *worker) dropCheckpoints(v *view) error {
 	if err := w.agent.begun.drop(w.uid); err != nil {
 		return fmt.Errorf("remove the checkpoint of the pod's starts: %w", err)
 	}
-	if v.granted.Pod.Name != "" {
-		w.agent.logRemovals.add(logRemovalOf(v.granted.Pod, time.Now().Add(w.agent.cfg.LogRetention)))
+	if w.logsOf != nil {
+		w.agent.logRemovals.add(logRemovalOf(w.logsOf, time.Now().Add(w.agent.cfg.LogRetention)))
 	}
 	w.log.Info("pod removed")
 	return nil

@@ -92,9 +92,38 @@ func TestNothingIsMadeOverAContainersOwnFiles(t *testing.T) {
 	}
 }
 
-// TestALinkIsMadeOnceForEachContainer: observing a pod that does not change writes
-// nothing.
-// Such a directory cannot exist, and its removal would fail at every start.
+// TestTheLogsOfAPodOfWhichOnlyTheUIDIsKnownAreFound, and links to them removed: what they are
+// of, the runtime does not have any more.
+func TestTheLogsOfAPodOfWhichOnlyTheUIDIsKnownAreFound(t *testing.T) {
+	d := newDisk(t)
+	if _, _, ok, err := d.LeftLogs("uid"); ok || err != nil {
+		t.Errorf("before any pod: got %v, %v", ok, err)
+	}
+	logs := map[string]string{"a": d.dirs.Logs("default", "web", "uid"), "b": d.dirs.Logs("default", "web", "other-uid")}
+	for link, dir := range logs {
+		if err := errors.Join(os.MkdirAll(dir, 0o755), os.MkdirAll(d.dirs.ContainerLogs, 0o755), os.Symlink(dir+"/app/0.log", filepath.Join(d.dirs.ContainerLogs, link))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, dir := range []string{"default_x_y_uid", "_web_uid", "web_uid"} { // of nobody
+		if err := os.Mkdir(filepath.Join(d.dirs.PodLogs, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	namespace, name, ok, err := d.LeftLogs("uid")
+	if namespace != "default" || name != "web" || !ok || err != nil {
+		t.Errorf("got %q, %q, %v, %v", namespace, name, ok, err)
+	}
+	if there(filepath.Join(d.dirs.ContainerLogs, "a")) || !there(filepath.Join(d.dirs.ContainerLogs, "b")) {
+		t.Error("want the links to its logs gone, and no others")
+	}
+	if _, _, ok, err := d.LeftLogs(""); ok || err != nil {
+		t.Errorf("no UID: got %v, %v", ok, err)
+	}
+}
+
+// TestLogsWithATooLongNameAreGone: such a directory cannot exist, and its removal would fail
+// at every start.
 func TestLogsWithATooLongNameAreGone(t *testing.T) {
 	d := newDisk(t)
 	if err := os.MkdirAll(d.dirs.PodLogs, 0o755); err != nil {
@@ -106,6 +135,8 @@ func TestLogsWithATooLongNameAreGone(t *testing.T) {
 	}
 }
 
+// TestALinkIsMadeOnceForEachContainer: observing a pod that does not change writes
+// nothing.
 func TestALinkIsMadeOnceForEachContainer(t *testing.T) {
 	d := newDisk(t)
 	p := aPod()

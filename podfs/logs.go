@@ -204,9 +204,37 @@ func (f *Files) RemoveLogs(p *v1.Pod) error {
 	return nil
 }
 
+// LeftLogs names the pod whose log directory there is, for one of which nothing but the UID
+// is known any more; ok is false if there is none. The links to its logs are removed, as those
+// of any container that the runtime does not have.
+func (f *Files) LeftLogs(uid pod.UID) (namespace, name string, ok bool, err error) {
+	entries, err := os.ReadDir(f.dirs.PodLogs)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", "", false, nil
+	}
+	if err != nil {
+		return "", "", false, fmt.Errorf("look for the logs of %s: %w", uid, err)
+	}
+	for _, e := range entries {
+		if namespace, name, ok = pod.OfLogDirectory(e.Name(), uid); ok && e.IsDir() {
+			dir := f.dirs.Logs(namespace, name, uid) + "/"
+			return namespace, name, true, f.pruneLinks(func(target string) bool { return strings.HasPrefix(target, dir) })
+		}
+	}
+	return "", "", false, nil
+}
+
 // PruneLinks removes podd's links to logs that are gone, as after a crash of podd
 // between a removal and its clean-up. Call it at start.
 func (f *Files) PruneLinks() error {
+	return f.pruneLinks(func(target string) bool {
+		_, err := os.Stat(target)
+		return strings.HasPrefix(target, f.dirs.PodLogs+"/") && errors.Is(err, fs.ErrNotExist) // other links are not podd's
+	})
+}
+
+// pruneLinks removes the links whose target matches.
+func (f *Files) pruneLinks(match func(target string) bool) error {
 	entries, err := os.ReadDir(f.dirs.ContainerLogs)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -217,11 +245,7 @@ func (f *Files) PruneLinks() error {
 	var errs []error
 	for _, e := range entries {
 		path := filepath.Join(f.dirs.ContainerLogs, e.Name())
-		target, err := os.Readlink(path)
-		if err != nil || !strings.HasPrefix(target, f.dirs.PodLogs+"/") {
-			continue // other links are not podd's
-		}
-		if _, err := os.Stat(target); errors.Is(err, fs.ErrNotExist) {
+		if target, err := os.Readlink(path); err == nil && match(target) {
 			errs = append(errs, removeIfThere(path))
 		}
 	}

@@ -41,7 +41,7 @@
 //     wait for a slot to start in (see gate).
 //   - At most 10 KiB of a body or of a command's output are kept, 64 KiB of
 //     headers.
-//   - Sync, Results and Forget may be called by any goroutine at any time; they do
+//   - Sync, Results, Forget and Retain may be called by any goroutine at any time; they do
 //     not block and do no I/O.
 //   - Each change of a result wakes its pod once.
 //   - A container with a new ID starts without results. (Upstream carries the count

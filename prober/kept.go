@@ -21,8 +21,8 @@ import (
 const (
 	// keepAfter collects changes at about the same time into one write.
 	keepAfter = 300 * time.Millisecond
-	// keepFor is how long the saved results of a pod that has not reappeared are
-	// kept: by then they are stale.
+	// keepFor is how long the saved results of a pod that has not reappeared are kept
+	// where nobody says which pods are gone (Retain): by then they are stale.
 	keepFor = time.Hour
 	// maxKept bounds one pod's file, in bytes; usual ones have a few hundred.
 	maxKept = 256 << 10
@@ -163,7 +163,7 @@ func (k *kept) run(ctx context.Context, results func(pod.UID) pod.ProbeResults) 
 			k.write(results)
 			return
 		case <-expired.C:
-			k.expire()
+			k.retain(nil)
 			continue
 		case <-k.poke:
 		}
@@ -175,13 +175,19 @@ func (k *kept) run(ctx context.Context, results func(pod.UID) pod.ProbeResults) 
 	}
 }
 
-// expire removes the files of pods that have not reappeared.
-func (k *kept) expire() {
+// retain removes the files of all pods but those to keep, which is nil for no pod. Of a pod
+// that has targets it is written anew.
+func (k *kept) retain(keep map[pod.UID]bool) {
+	if k.dir == "" {
+		return
+	}
 	k.mu.Lock()
 	for uid := range k.old {
-		k.dirty[uid] = struct{}{} // of those that are known it is written anew
+		if !keep[uid] {
+			k.dirty[uid] = struct{}{}
+			delete(k.old, uid)
+		}
 	}
-	clear(k.old)
 	k.mu.Unlock()
 	select {
 	case k.poke <- struct{}{}:

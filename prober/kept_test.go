@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -76,6 +77,31 @@ func TestAPoddThatIsKilledAfterAPodWasForgottenLeavesNoFileOfIt(t *testing.T) {
 		if got := filesIn(t, dir); len(got) != 0 { // whatever happens to podd from here
 			t.Errorf("got %v, want nothing", got)
 		}
+		b.stop()
+	})
+}
+
+// TestWhatWasSavedOfAPodThatIsGoneGoesOnceThatIsKnown: a podd that is killed in between has
+// left it. What is saved of others stays.
+func TestWhatWasSavedOfAPodThatIsGoneGoesOnceThatIsKnown(t *testing.T) {
+	dir := t.TempDir()
+	for _, uid := range []string{"gone", "there", "comes"} {
+		if err := os.WriteFile(filepath.Join(dir, uid+".json"), []byte(`{"web":{"id":"`+uid+`1","ready":"succeeded"}}`), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, dir)
+		b.sync(aPod("there", nil, every(1), nil), "there1")
+		b.Retain(map[pod.UID]bool{"there": true, "comes": true})
+		b.at(sec)
+		got := filesIn(t, dir)
+		slices.Sort(got)
+		if !slices.Equal(got, []string{"comes.json", "there.json"}) {
+			t.Errorf("got %v, want those of the pods that are there", got)
+		}
+		b.sync(aPod("comes", nil, every(1), nil), "comes1")
+		b.expect("comes", "web", pod.Probes{ContainerID: "comes1", Ready: pod.ProbeSucceeded})
 		b.stop()
 	})
 }

@@ -213,6 +213,9 @@ func (p *Prober) Results(uid pod.UID) pod.ProbeResults {
 // snapshot is what is saved of a pod; nil for one that was forgotten.
 func (p *Prober) snapshot(uid pod.UID) pod.ProbeResults { return p.Results(uid) }
 
+// Retain removes what an earlier podd saved of pods that are not named: they are gone.
+func (p *Prober) Retain(keep map[pod.UID]bool) { p.kept.retain(keep) }
+
 // Forget removes everything of a removed pod: runs, results, what was saved of it,
 // and its metrics. An unknown one is no error.
 func (p *Prober) Forget(uid pod.UID) {

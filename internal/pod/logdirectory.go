@@ -1,5 +1,7 @@
 package pod
 
+import "strings"
+
 // LongestFileName is the kernel's bound for the name of a file, in bytes.
 const LongestFileName = 255
 
@@ -7,4 +9,15 @@ const LongestFileName = 255
 // pod with a longer one than LongestFileName can never start.
 func LogDirectory(namespace, name string, uid UID) string {
 	return namespace + "_" + name + "_" + string(uid)
+}
+
+// OfLogDirectory is the reverse, for a UID that is known: no name of a pod or namespace has a
+// "_". ok is false for the directory of another one.
+func OfLogDirectory(dir string, uid UID) (namespace, name string, ok bool) {
+	rest, ok := strings.CutSuffix(dir, "_"+string(uid))
+	if !ok || uid == "" {
+		return "", "", false
+	}
+	namespace, name, ok = strings.Cut(rest, "_")
+	return namespace, name, ok && namespace != "" && name != "" && !strings.Contains(name, "_")
 }

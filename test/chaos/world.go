@@ -146,8 +146,10 @@ func (w *world) start(ctx context.Context) (err error) {
 
 func (w *world) scope() testnode.Scope {
 	root, state := w.node.Root(), w.node.State()
-	return w.node.Scope([]int{w.podd.Pid()}, filepath.Join(root, "pods"), filepath.Join(root, "ended"), filepath.Join(root, "accepted"), filepath.Join(root, "starts"), filepath.Join(state, "probes"),
+	scope := w.node.Scope([]int{w.podd.Pid()}, filepath.Join(root, "pods"), filepath.Join(root, "ended"), filepath.Join(root, "accepted"), filepath.Join(root, "starts"), filepath.Join(state, "probes"),
 		filepath.Join(root, "manifests"), filepath.Join(state, "last-good", "manifests"))
+	scope.LogRemovals, scope.Logs = filepath.Join(root, "log-removals"), filepath.Join(root, "log")
+	return scope
 }
 
 // close ends all of the node, whatever state it is in.

@@ -52,6 +52,8 @@ type Scope struct {
 	Paths []string
 	// LogRemovals is podd's directory of checkpoints of logs to be removed; empty for none.
 	LogRemovals string
+	// Logs is where pods' logs are: one that is in no such checkpoint would stay for ever.
+	Logs string
 }
 
 // logsStay is how long podd keeps the logs of a gone pod for those who ship them.
@@ -336,7 +338,29 @@ func (s Scope) paths(context.Context) ([]string, error) {
 	}
 	notes, err := filepath.Glob(filepath.Join(cniCache, s.Place.Bridge+"-*"))
 	overdue, err2 := s.overdue()
-	return append(append(lines, notes...), overdue...), errors.Join(err, err2)
+	forgotten, err3 := s.forgotten()
+	return slices.Concat(lines, notes, overdue, forgotten), errors.Join(err, err2, err3)
+}
+
+// forgotten are the directories of logs that nothing says are to be removed: those of pods
+// that are there, and those that stay.
+func (s Scope) forgotten() (lines []string, err error) {
+	if s.Logs == "" {
+		return nil, nil
+	}
+	entries, err := os.ReadDir(s.Logs)
+	if ignoreGone(err) != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		uid := e.Name()[strings.LastIndexByte(e.Name(), '_')+1:]
+		if _, err := os.Stat(filepath.Join(s.LogRemovals, uid+".json")); errors.Is(err, fs.ErrNotExist) {
+			if _, err := os.Stat(filepath.Join(s.Logs, e.Name())); err == nil { // and it has not just gone
+				lines = append(lines, "logs that nobody is to remove: "+filepath.Join(s.Logs, e.Name()))
+			}
+		}
+	}
+	return lines, nil
 }
 
 // overdue are the checkpoints of logs that podd should have removed by now, or will

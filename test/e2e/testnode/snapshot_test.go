@@ -79,7 +79,7 @@ func TestWhoTakesAPlaceEndsWhatItsKilledHolderLeft(t *testing.T) {
 func TestALeakOfEachKindIsFound(t *testing.T) {
 	place := aPlace(t)
 	scope := Scope{Place: place, LeaseDir: filepath.Join(place.Dir, "leases"), Paths: []string{filepath.Join(place.Dir, "pods")}, Mine: []int{os.Getpid()}}
-	scope.LogRemovals = filepath.Join(place.Dir, "log-removals")
+	scope.LogRemovals, scope.Logs = filepath.Join(place.Dir, "log-removals"), filepath.Join(place.Dir, "logs")
 	var err error
 	if scope.Ports, err = watchPorts(t.Context(), place.Bridge); err != nil {
 		t.Fatal(err)
@@ -112,6 +112,9 @@ func TestALeakOfEachKindIsFound(t *testing.T) {
 		{KindPath, "/log-removals/uid-9.json", func(t *testing.T) func() {
 			return leakFile(t, filepath.Join(scope.LogRemovals, "uid-9.json"), "{")
 		}},
+		{KindPath, "logs that nobody is to remove: " + filepath.Join(place.Dir, "logs", "default_a_uid-10"), func(t *testing.T) func() {
+			return leakFile(t, filepath.Join(scope.Logs, "default_a_uid-10", "0.log"), "")
+		}},
 	} {
 		t.Run(leak.kind, func(t *testing.T) {
 			before := take(t, scope)
@@ -136,9 +139,10 @@ func TestALeakOfEachKindIsFound(t *testing.T) {
 // TestLogsThatStayForShippersAreNoLeak: podd keeps those of a gone pod for a minute.
 func TestLogsThatStayForShippersAreNoLeak(t *testing.T) {
 	place := aPlace(t)
-	scope := Scope{Place: place, LeaseDir: filepath.Join(place.Dir, "leases"), LogRemovals: filepath.Join(place.Dir, "log-removals")}
+	scope := Scope{Place: place, LeaseDir: filepath.Join(place.Dir, "leases"), LogRemovals: filepath.Join(place.Dir, "log-removals"), Logs: filepath.Join(place.Dir, "logs")}
 	before := take(t, scope)
 	leakFile(t, filepath.Join(scope.LogRemovals, "uid-7.json"), aLogRemoval(logsStay/2))
+	leakFile(t, filepath.Join(scope.Logs, "default_a_uid-7", "app", "0.log"), "")
 	if left := Left(before, take(t, scope)); len(left) != 0 {
 		t.Errorf("got %q, want nothing", left)
 	}
