@@ -3,6 +3,7 @@ package kubeadm
 import (
 	"context"
 	_ "embed"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -38,6 +39,16 @@ serializeImagePulls: false
 // systemSpec is what upstream's check of the system demands: that is about this machine's
 // kernel and not about podd.
 const systemSpec = `os: Linux
+`
+
+// testHandler is the handler that tests of RuntimeClasses expect of a node: runc once more.
+const testHandler = `version = 4
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.test-handler]
+  runtime_type = 'io.containerd.runc.v2'
+  runtime_path = '%[1]s/containerd-shim-runc-v2'
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.test-handler.options]
+  BinaryName = '%[1]s/runc'
+  Root = '/run/podd/runc'
 `
 
 // pulled are the images that tests pull, whatever the node has, or miss when another test has
@@ -117,6 +128,7 @@ exec "$@"`, "sh"}, args...)
 // loadIn starts the runtime in the machine's own cgroups, and gives it the images of tests.
 func (b *built) loadIn(m *machine, archive string) {
 	m.Helper()
+	m.run("sh", "-euc", "mkdir -p /etc/podd/containerd.d\necho \"$1\" >/etc/podd/containerd.d/test-handler.toml", "sh", fmt.Sprintf(testHandler, b.bundle.Bin))
 	m.begin("runtime", `exec "$@"`, m.inCgroups([]string{"podd", "runtime"})...)
 	b.imported(m, archive, filepath.Join(b.bundle.Images, "pause.tar"))
 	b.pin(m)
