@@ -59,6 +59,7 @@ var choices = []struct {
 	}},
 	{"there is a choice", []string{
 		`only one of them takes effect; remove the other`,
+		`".*" is there, too; keep one of the two`,
 		`remove one of (the two|them)`,
 		`give (each|one of them|the pod) .*`,
 		`(raise|lower) .*`,

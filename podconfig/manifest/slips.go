@@ -83,16 +83,18 @@ func imageSlip(path, image string) []doubt {
 		return nil
 	}
 	d := doubt{path: path, message: fmt.Sprintf("%q is not a valid image name: %v", shorten(image), err), hint: "write registry/name:tag, in lower case"}
-	lower := strings.ToLower(image)
+	lower, joined := strings.ToLower(image), strings.Join(strings.Fields(image), "")
 	switch {
 	case isPlaceholder(image):
 		d.message = fmt.Sprintf("%q is a placeholder, not an image name", shorten(image))
 		d.hint = fillHint
 	case strings.IndexFunc(image, isInvisible) >= 0:
 		d.hint = "it contains an invisible character: retype it"
-	case strings.ContainsAny(image, " \t"):
-		d.meant = meant{value: strings.Join(strings.Fields(image), ""), words: "remove the whitespace: %s"}
-	case lower != image && isImage(lower):
+	case joined != image && isImage(joined):
+		d.meant = meant{value: joined, words: "remove the whitespace: %s"}
+	case joined != image && isImage(strings.ToLower(joined)):
+		d.meant = meant{value: strings.ToLower(joined), words: "remove the whitespace and write it in lower case: %s"}
+	case isImage(lower):
 		d.meant = meant{value: lower, words: "write it in lower case: %s"}
 	}
 	return []doubt{d}

@@ -120,6 +120,9 @@ func (u *unknownField) elsewhere(known *fields) string {
 	if u.name == "volumes" && slices.Contains(known.names, "volumeMounts") {
 		return "a container says in volumeMounts where it sees a volume, by its name; what the volume is stands in spec.volumes"
 	}
+	if name := u.beside(known); name != "" {
+		return fmt.Sprintf("%q is there, too; keep one of the two", name)
+	}
 	if strings.Contains(u.name, "{{") {
 		return "a template placeholder is left in the file; fill it in first"
 	}
@@ -134,6 +137,15 @@ func (u *unknownField) elsewhere(known *fields) string {
 		return "a Pod has apiVersion, kind, metadata and spec"
 	}
 	return "there is no such field here, and none with a similar name; remove it"
+}
+
+// beside is the field that the name stands for where the object has that, too; "" for none.
+func (u *unknownField) beside(known *fields) string {
+	there := slices.DeleteFunc(slices.Clone(known.names), func(name string) bool { return !slices.Contains(u.written, name) })
+	if slices.Contains(there, aliases[u.name]) {
+		return aliases[u.name]
+	}
+	return suggest.Name(u.name, there)
 }
 
 // home is the object that has a field of the name, "" for none.
